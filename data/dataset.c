@@ -241,9 +241,10 @@ void dt_data_set_processes(dt_dataset *base, int n) {
     d->cache.n_processes = n;
 }
 
-dt_status dt_data_describe_fields(const dt_config *c, dt_field_info *out, int *n) {
+dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_field_info *out,
+                                  int *n) {
     dt_fields f;
-    DT_TRY(dt_fields_resolve(&f, c, NULL));
+    DT_TRY(dt_fields_resolve(&f, c, NULL, classes));
     *n = f.n;
     memcpy(out, f.info, (size_t)f.n * sizeof *out);
     dt_fields_fini(&f);
@@ -290,6 +291,27 @@ static int records(const dt_dataset *base, dt_split split, int64_t i, uint32_t o
     const uint32_t *r = d->view.record + (size_t)d->splits.sample[split][i] * (size_t)d->view.width;
     for (int k = 0; k < d->view.width; k++) out[k] = r[k];
     return d->view.width;
+}
+
+static const bool *mark_classes(const dt_data *d, const dt_field *f, dt_split split, bool *out) {
+    for (uint32_t i = 0; i < d->splits.n[split]; i++) {
+        const uint32_t *r =
+            d->view.record + (size_t)d->splits.sample[split][i] * (size_t)d->view.width;
+        out[f->label[dt_catalog_cell(d->reader->catalog, f->column, r[f->part])]] = true;
+    }
+    return out;
+}
+
+static bool has_unseen(const dt_dataset *base, int field) {
+    const dt_data *d = base->self;
+    const size_t n = (size_t)d->fields.info[field].n_classes;
+    bool *marks = dt_xcalloc(2 * n + 1, sizeof *marks), shared = false;
+    const dt_split part = d->splits.n[DT_SPLIT_VAL] > 0 ? DT_SPLIT_VAL : DT_SPLIT_TEST;
+    const bool *trained = mark_classes(d, &d->fields.f[field], DT_SPLIT_TRAIN, marks),
+               *there = mark_classes(d, &d->fields.f[field], part, marks + n);
+    for (size_t k = 0; k < n; k++) shared |= trained[k] && there[k];
+    free(marks);
+    return !shared && d->splits.n[DT_SPLIT_TRAIN] > 0 && d->splits.n[part] > 0;
 }
 
 static dt_status open_split(dt_dataset *base, const dt_source_request *r, dt_batch_source **out) {
@@ -373,6 +395,11 @@ static void leave_steps(dt_data *d, const dt_config *c) {
 
 dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
                        const char *skip_log) {
+    return dt_data_open_as(out, c, b, rank_workers, skip_log, NULL);
+}
+
+dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
+                          const char *skip_log, const char *classes) {
     dt_data *d = dt_xcalloc(1, sizeof *d);
     dt_status st = DT_OK;
     *out = NULL;
@@ -384,7 +411,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, dt_split_read_file(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);
-    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog), out);
+    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, classes), out);
     leave_steps(d, c);
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);
@@ -399,6 +426,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
                            .fingerprint = fingerprint(d),
                            .n_samples = n_samples,
                            .records = records,
+                           .has_unseen = has_unseen,
                            .open = open_split,
                            .describe = describe,
                            .write_split = dt_split_write,

@@ -201,8 +201,8 @@ static dt_status read_split(const dt_data *d, const dt_config *c, dt_split_spec 
                                   "data.split.file lists a %s part: leave out data.split.%s",
                                   dt_split_name(k), dt_split_name(k));
     DT_TRY(read_folds(d, c, s));
-    if (s->val + s->test >= 1)
-        return dt_config_fail(c, "data.split", "data.split: val + test leave nothing to train on");
+    if (s->val + s->test > 1 + 1e-9)
+        return dt_config_fail(c, "data.split", "data.split: val + test are more than 1");
     DT_TRY(read_unit(d, c, s));
     if (dt_config_has(c, "data.split.seed"))
         s->seed = (uint64_t)dt_config_int(c, "data.split.seed");
@@ -308,11 +308,6 @@ static dt_status make(dt_data *d, const dt_config *c, const dt_split_spec *s) {
                             why.message);
     }
     DT_TRY(st);
-    if (d->splits.n[TRAIN] == 0)
-        return dt_config_fail(c, "data.split", "the split leaves no sample to train on%s",
-                              d->splits.n_unlisted ? "; data.split.file leaves out what it does "
-                                                     "not list"
-                                                   : "");
     return check_parts(d, c, s);
 }
 

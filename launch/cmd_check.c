@@ -18,11 +18,11 @@ static dt_status check(dt_config *c, dt_comm *comm, bool print_graph) {
     int n_fields = 0;
     dt_dataset *none = NULL;
     if (dt_data_exists(c)) return dt_trainer_check(&a, NULL, 0, print_graph, stdout);
-    dt_status st = a.open_data(a.ctx, c, NULL, 1, NULL, &none);
+    dt_status st = a.open_data(a.ctx, c, NULL, 1, NULL, NULL, &none);
     if (st != DT_E_DATA) return st; // an error that data would not cure
     dt_warn("%s; the graph is checked without the data", dt_error_message());
     a.open_data = NULL;
-    DT_TRY(dt_data_describe_fields(c, fields, &n_fields));
+    DT_TRY(dt_data_describe_fields(c, NULL, fields, &n_fields));
     return dt_trainer_check(&a, fields, n_fields, print_graph, stdout);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/text.h"
 #include "ckpt/ckpt.h"
 
 #include <inttypes.h>
@@ -55,10 +56,12 @@ static dt_status list(const char *run, bool verify) {
             n = 1;
         }
     for (int i = 0; st == DT_OK && i < n; i++) {
-        printf("%s\tstep %" PRId64 "\t%.1f MiB%s%s%s\n", infos[i].path, infos[i].step,
+        dt_text_print(stdout, infos[i].path);
+        printf("\tstep %" PRId64 "\t%.1f MiB%s%s", infos[i].step,
                (double)infos[i].n_bytes / 1048576.0, infos[i].best ? "\tbest" : "",
-               infos[i].valid ? (verify ? "\tgood" : "") : "\tBAD: ",
-               infos[i].valid ? "" : infos[i].why);
+               infos[i].valid ? (verify ? "\tgood" : "") : "\tBAD: ");
+        if (!infos[i].valid) dt_text_print(stdout, infos[i].why);
+        printf("\n");
         bad += !infos[i].valid;
     }
     if (st == DT_OK && n == 0) st = dt_fail(DT_E_CKPT, "%s: no checkpoints there", dir);

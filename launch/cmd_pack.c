@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "base/watch.h"
 #include "comm/comm.h"
 #include "data/pack/pack.h"
 
@@ -157,11 +158,15 @@ static dt_status agree(void *ctx, dt_status mine, int64_t *value) {
     return (dt_status)all[0];
 }
 
+// One file operation; no rank reads or writes anything (SQLite sorts, a library writes its files).
+enum { IO_S = 600, IDLE_S = 3600 };
+
 static dt_status pack_on_ranks(dt_pack_opts *o) {
     dt_comm *c = NULL;
+    dt_watch_start(&(dt_watch_limits){IO_S, DT_START_TIMEOUT_S, DT_LOST_TIMEOUT_S});
     DT_TRY(dt_comm_create(&c));
     dt_log_set_rank(c->rank, c->world_size);
-    c->set_deadline(c, 7 * 86400.0); // ranks wait for each other's shards; a lost one ends the job
+    c->set_deadline(c, IDLE_S);
     o->rank = c->rank;
     o->world_size = c->world_size;
     o->agree = agree;

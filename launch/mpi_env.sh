@@ -3,6 +3,10 @@
 if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
+# Where mpirun itself gets TERM, it sends its ranks TERM after so many seconds, and KILL after as many again. In between
+# they finish or drop the step and save; Open MPI's default of 1 s is too short for that. A job that fails ends as late,
+# so it is not more: set it to more than a checkpoint takes, twice.
+export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-5}
 mpi() {
     local np=$1 rc=0 pid apart=(setsid setpriv --pdeathsig USR1) asked='' traps
     shift
@@ -11,7 +15,7 @@ mpi() {
     # would not wait.
     case $- in *m*) apart=() ;; esac
     # Binding a rank to one core would leave it one thread; dtrain divides the cores itself.
-    # Open MPI answers SIGTERM, SIGINT and SIGHUP with exit 1 and kills the ranks a second later; SIGUSR1 it
+    # Open MPI answers SIGTERM, SIGINT and SIGHUP with exit 1 and kills the ranks soon after; SIGUSR1 it
     # passes on, and the ranks save and exit 75. So TERM, INT and HUP become USR1 here, but a second INT,
     # two seconds or more behind the first, is for those who will not wait.
     "${apart[@]}" mpirun --oversubscribe --bind-to none -np "$np" "$@" &

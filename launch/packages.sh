@@ -5,7 +5,8 @@ set -euo pipefail
 
 packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libyaml-dev
           liblmdb-dev libjpeg-dev libspng-dev libwebp-dev libsndfile1-dev libxxhash-dev libjansson-dev libsqlite3-dev
-          libcmocka-dev zlib1g-dev libzstd-dev)
+          libcmocka-dev zlib1g-dev libzstd-dev libminizip-dev
+          libprotobuf-c-dev protobuf-c-compiler)
 if [ "${1:-}" = "--tests" ]; then
     packages+=(python3 python3-venv sox)
 fi

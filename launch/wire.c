@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/watch.h"
 #include "data/data.h"
 #include "models/models.h"
 
@@ -76,9 +77,9 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
 // ---- callbacks -------------------------------------------------------------------------------------
 
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                           const char *skip_log, dt_dataset **out) {
+                           const char *skip_log, const char *classes, dt_dataset **out) {
     const dt_comm *comm = ctx;
-    DT_TRY(dt_data_open(out, c, b, workers, skip_log));
+    DT_TRY(dt_data_open_as(out, c, b, workers, skip_log, classes));
     if (comm) dt_data_set_processes(*out, comm->local_size);
     return DT_OK;
 }
@@ -116,6 +117,11 @@ dt_status launch_with_comm(dt_config *c,
                            dt_status (*body)(const dt_trainer_args *a, bool *agreed, void *ctx),
                            void *ctx) {
     dt_comm *comm = NULL;
+    const bool is_auto = dt_config_is_auto(c, "comm.timeout");
+    const double timeout_s = is_auto ? 0 : dt_config_seconds(c, "comm.timeout");
+    dt_watch_start(&(dt_watch_limits){.io_s = dt_config_seconds(c, "run.io_timeout"),
+                                      .start_s = is_auto ? DT_START_TIMEOUT_S : timeout_s,
+                                      .lost_s = is_auto ? DT_LOST_TIMEOUT_S : timeout_s});
     DT_TRY(dt_comm_create(&comm));
     dt_log_set_rank(comm->rank, comm->world_size);
     dt_trainer_args args = launch_trainer_args(c, comm);

@@ -75,7 +75,6 @@ static dt_value attend(dt_graph *g, const dt_model_args *a, const encoded *self,
 }
 
 void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
-    const dt_field_info *target = dt_model_target(a);
     if (!dt_model_has_fields(g, a, 2)) return;
     encoded e[2];
     dt_value parts[2];
@@ -88,5 +87,5 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
     dt_output(g, "embedding", joint);
     dt_value h = dt_relu(g, dt_linear(g, "head.0", joint, EMBEDDING, true));
     h = dt_dropout(g, "head.2", h, (float)dt_config_real(a->config, "model.dropout"));
-    dt_model_add_loss(g, a, target, dt_linear(g, "head.3", h, dt_model_n_out(target), true));
+    dt_model_heads(g, a, "head.3", h, NULL);
 }

@@ -58,5 +58,5 @@ void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) {
         }
     }
     x = dt_global_pool(g, x);
-    dt_model_add_loss(g, a, dt_model_target(a), dt_model_head(g, a, "fc", x));
+    dt_model_classify(g, a, "fc", x, NULL);
 }

@@ -109,8 +109,5 @@ void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
     for (int i = 0; i < n_layers; i++) x = encoder_layer(&m, i, x);
     x = dt_layer_norm(g, "encoder.ln", x, 1e-6f);
     x = dt_reshape(g, dt_slice(g, x, 1, 0, 1), dt_shape2(a->batch, m.dim));
-    x = dt_model_head(g, a, "heads.head", x);
-    dt_param_set_init(g, "heads.head.weight", (dt_init){DT_INIT_ZERO, 0});
-    dt_param_set_init(g, "heads.head.bias", (dt_init){DT_INIT_ZERO, 0});
-    dt_model_add_loss(g, a, dt_model_target(a), x);
+    dt_model_classify(g, a, "heads.head", x, &(dt_init){DT_INIT_ZERO, 0});
 }

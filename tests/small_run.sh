@@ -18,6 +18,8 @@
 #   fail WORD …            shows the end of the log, says so and ends the test
 set -euo pipefail
 : "${SOURCE:?}" "${BUILD:?}" "${DTRAIN:?}"
+# jobs that fail end at once (launch/mpi_env.sh)
+export OMPI_MCA_odls_base_sigkill_timeout=1
 . "$SOURCE/launch/mpi_env.sh"
 work=$(mktemp -d)
 # mpirun removes its folder of sessions when it ends, also where another is just about to use it: each test has its own

@@ -7,16 +7,18 @@
 // A real field takes a column of numbers, a vector field several (`source: [yaw, pitch, roll]`). A class
 // field takes a column; if none has its name, `label` (what packing by folder writes) or `cls`
 // (sets made elsewhere). Its classes are the column's distinct values in sorted order, numbers by value,
-// unless they are already 0..classes-1.
+// unless they are already 0..classes-1. A run that knows its classes keeps their numbers, whatever the column has.
 #include "fields.h"
 
 #include "base/arena.h"
+#include "base/log.h"
 #include "data/augment/mix.h"
 #include "data/catalog/catalog_db.h"
 #include "data/file/kinds.h"
 #include "field_keys.h"
 
 #include <float.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,7 @@
 typedef struct resolver {
     dt_field_keys k;
     const dt_catalog *c;
+    const json_t *known; // the run's classes of this field, or NULL
     dt_field *f;
     dt_field_info *info;
 } resolver;
@@ -281,15 +284,102 @@ static bool is_label(const char *text, int64_t n_classes, int32_t *out) {
     return true;
 }
 
+// ", a, b": the first few classes by name, or by number where they have none.
+static void list_class(const resolver *r, int64_t k, int *n_listed, char *buf, size_t cap) {
+    enum { MOST = 10 };
+    const size_t at = strlen(buf);
+    const char *name = r->f->class_names ? r->f->class_names[k] : NULL;
+    if (*n_listed < MOST && name)
+        snprintf(buf + at, cap - at, "%s%s", at ? ", " : "", name);
+    else if (*n_listed < MOST)
+        snprintf(buf + at, cap - at, "%s%lld", at ? ", " : "", (long long)k);
+    else if (*n_listed == MOST)
+        snprintf(buf + at, cap - at, ", …");
+    ++*n_listed;
+}
+
+static dt_status unknown_class(resolver *r, const char *value) {
+    char list[512] = "";
+    int n_listed = 0;
+    for (int64_t k = 0; k < r->info->n_classes; k++) list_class(r, k, &n_listed, list, sizeof list);
+    return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
+                          "column %s has class '%s', which this run does not know: its %d classes "
+                          "are %s%s. Leave such records out with data.where, or rename the class",
+                          dt_catalog_str(r->c, r->c->columns[r->f->column].name), value,
+                          r->info->n_classes, r->f->class_names ? "" : "the numbers ", list);
+}
+
+// As the run has numbered them.
+static dt_status number_as_known(resolver *r, const dt_column *col) {
+    const int n = r->info->n_classes;
+    if (json_is_array(r->known)) {
+        r->f->class_names = dt_xcalloc((size_t)n + 1, sizeof(char *));
+        for (int k = 0; k < n; k++)
+            r->f->class_names[k] = json_string_value(json_array_get(r->known, (size_t)k));
+    }
+    for (uint32_t v = 0; v < col->n_values; v++) {
+        const char *value = dt_catalog_str(r->c, col->values[v]);
+        int k = 0;
+        while (r->f->class_names && k < n &&
+               (!r->f->class_names[k] || strcmp(r->f->class_names[k], value) != 0))
+            k++;
+        r->f->label[v] = k;
+        if (k == n || (!r->f->class_names && !is_label(value, n, &r->f->label[v])))
+            return unknown_class(r, value);
+    }
+    return DT_OK;
+}
+
+// Sorted values, or numbers that are labels already.
+static void number_anew(resolver *r, const dt_column *col) {
+    const int n = r->info->n_classes;
+    bool plain = true;
+    for (uint32_t v = 0; v < col->n_values && plain; v++)
+        plain = is_label(dt_catalog_str(r->c, col->values[v]), n, &r->f->label[v]);
+    if (plain) return;
+    r->f->class_names = dt_xcalloc((size_t)n + 1, sizeof(char *));
+    for (uint32_t v = 0; v < col->n_values; v++) {
+        r->f->label[v] = (int32_t)v;
+        r->f->class_names[v] = dt_catalog_str(r->c, col->values[v]);
+    }
+}
+
+// Those that no record has, or, where they have no name, those that there are.
+static void tell_missing(const resolver *r, const dt_column *col) {
+    const int n = r->info->n_classes;
+    bool *there = dt_xcalloc((size_t)n + 1, sizeof *there), anonymous = false;
+    char missing[512] = "", present[512] = "";
+    int n_missing = 0, n_present = 0;
+    for (uint32_t v = 0; v < col->n_values; v++) there[r->f->label[v]] = true;
+    for (int k = 0; k < n; k++) {
+        anonymous |= r->f->class_names && !r->f->class_names[k];
+        if (there[k])
+            list_class(r, k, &n_present, present, sizeof present);
+        else
+            list_class(r, k, &n_missing, missing, sizeof missing);
+    }
+    free(there);
+    if (n_missing > 0)
+        dt_warn_alike("field %s: %d of %d classes have no record: %s %s", r->f->name, n_missing, n,
+                      anonymous ? "there are only" : "there is no", anonymous ? present : missing);
+}
+
 static dt_status resolve_class(resolver *r) {
     const dt_column *col = r->c ? &r->c->columns[r->f->column] : NULL;
-    int64_t n = col ? col->n_values : 0;
+    const json_t *known = r->known;
+    int64_t n = col ? col->n_values : 0, n_known = json_is_array(known)
+                                                       ? (int64_t)json_array_size(known)
+                                                       : json_integer_value(known);
+    if (known) n = n_known;
     if (dt_config_has(r->k.c, dt_key_of(&r->k, "classes")))
         n = dt_config_int(r->k.c, r->k.key);
-    else if (!col)
+    else if (!col && !known)
         return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                               "without the data set, field '%s' needs classes: N", r->f->name);
-    if (col && col->n_values > n)
+    if (known && n != n_known)
+        return dt_config_fail(r->k.c, r->k.key, "this run has %lld classes, and `classes` is %lld",
+                              (long long)n_known, (long long)n);
+    if (!known && col && col->n_values > n)
         return dt_config_fail(r->k.c, r->k.key,
                               "the data set has %u classes (column %s), and `classes` is %lld",
                               col->n_values, dt_catalog_str(r->c, col->name), (long long)n);
@@ -299,16 +389,12 @@ static dt_status resolve_class(resolver *r) {
     r->info->soft = dt_mix_wanted(r->k.c);
     if (!col) return DT_OK;
     r->f->label = dt_xcalloc(col->n_values + 1, sizeof(int32_t));
-    bool plain = true;
-    for (uint32_t v = 0; v < col->n_values && plain; v++)
-        plain = is_label(dt_catalog_str(r->c, col->values[v]), n, &r->f->label[v]);
-    if (plain) return DT_OK;
-    r->f->class_names = dt_xcalloc((size_t)n + 1, sizeof(char *));
-    for (uint32_t v = 0; v < col->n_values; v++) {
-        r->f->label[v] = (int32_t)v;
-        r->f->class_names[v] = dt_catalog_str(r->c, col->values[v]);
-    }
+    if (known)
+        DT_TRY(number_as_known(r, col));
+    else
+        number_anew(r, col);
     r->info->class_names = r->f->class_names;
+    tell_missing(r, col);
     return DT_OK;
 }
 
@@ -386,8 +472,9 @@ static dt_status resolve_field(resolver *r) {
     return DT_OK;
 }
 
-dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c) {
-    *out = (dt_fields){0};
+dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c,
+                            const char *classes) {
+    *out = (dt_fields){.classes = classes ? json_loads(classes, 0, NULL) : NULL};
     const dt_cnode *fields = dt_config_node(config, "data.fields");
     size_t n = fields ? dt_cnode_size(fields) : 0;
     if (n == 0 || n > DT_MAX_FIELDS)
@@ -395,7 +482,12 @@ dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_ca
                               "data.fields: expected 1 to %d fields", DT_MAX_FIELDS);
     dt_status st = dt_augment_check_fields(config);
     for (size_t i = 0; i < n && st == DT_OK; i++) {
-        resolver r = {{config, dt_cnode_key(fields, i), ""}, c, &out->f[i], &out->info[i]};
+        const char *name = dt_cnode_key(fields, i);
+        resolver r = {.k = {config, name, ""},
+                      .c = c,
+                      .known = json_object_get(out->classes, name),
+                      .f = &out->f[i],
+                      .info = &out->info[i]};
         out->n++;
         r.f->name = r.k.name;
         st = resolve_field(&r);
@@ -415,6 +507,7 @@ void dt_fields_fini(dt_fields *f) {
         dt_augment_destroy(f->f[i].augment);
         dt_audio_field_destroy(f->f[i].audio);
     }
+    json_decref(f->classes);
     *f = (dt_fields){0};
 }
 

@@ -36,14 +36,16 @@ typedef struct dt_field {
 } dt_field;
 
 typedef struct dt_fields {
+    struct json_t *classes; // of the run, or NULL
     int n;
     dt_field f[DT_MAX_FIELDS];
     dt_field_info info[DT_MAX_FIELDS];
 } dt_fields;
 
 // Names are borrowed from the config, which must outlive it. Without a catalog (NULL) only `info` and what else the
-// config alone says is filled in. DT_E_USAGE with file:line:column.
-dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c);
+// config alone says is filled in. classes: of the run (dt_data_open_as), or NULL. DT_E_USAGE with file:line:column.
+dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c,
+                            const char *classes);
 void dt_fields_fini(dt_fields *f);
 int dt_fields_find(const dt_fields *f, const char *name); // -1: none
 // Index into catalog->members of the record's member for this field, or -1.

@@ -241,7 +241,8 @@ typedef struct dt_backend {
     // Arithmetic on elements [begin, end) of flat buffers, one thread; callers divide the range by chunks
     void (*flat_add)(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end);
-    void (*flat_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+    // Returns whether everything that it wrote is finite.
+    bool (*flat_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
     // For optimizers with norms, before flat_optimize: a->norms of the chunks in the range
     void (*flat_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,

@@ -19,13 +19,14 @@ int64_t dt_optimizer_n_norms(const dt_optimizer_args *a) {
 
 dt_update dt_optimizer_segment(const dt_optimizer_args *a, int i) {
     const dt_segment *g = &a->segments[i];
+    const int64_t t = a->t - g->start;
     dt_update u = {.grad_scale = a->grad_scale,
                    .lr = a->lr * g->lr_scale,
                    .decay = g->decay,
                    .ratio = a->ratios ? a->ratios[i] : 1.0f,
-                   .first = a->t <= 1};
+                   .first = t <= 1};
     for (int k = 0; k < DT_MAX_HYPER; k++) u.hyper[k] = a->hyper[k];
-    dt_optimizers[a->kind].begin(&u, a->t);
+    dt_optimizers[a->kind].begin(&u, t);
     return u;
 }
 

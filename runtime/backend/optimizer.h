@@ -28,7 +28,8 @@ typedef struct dt_segment {
     float lr_scale;
     float decay; // weight decay of this segment (0 for norms and biases)
     bool frozen;
-    bool scaled; // one tensor whose update is scaled by norms (optimizers with norms)
+    bool scaled;   // one tensor whose update is scaled by norms (optimizers with norms)
+    int64_t start; // the 0-based step that is its first, where its slots start
 } dt_segment;
 
 typedef struct dt_optimizer_args {
@@ -43,7 +44,7 @@ typedef struct dt_optimizer_args {
     // 1/weight · 1/loss_scale · clip coefficient, applied to each gradient element
     float grad_scale;
     float lr, hyper[DT_MAX_HYPER];
-    int64_t t; // 1 at the first step (bias correction)
+    int64_t t; // 1 at the first step; a segment's own is t - start (bias correction)
 } dt_optimizer_args;
 
 // Chunks that a segment's norms are summed over.

@@ -28,6 +28,7 @@ typedef struct dt_step_numbers {
     // dt_device_step's, after this step
     float next_scale;
     int32_t clean_steps, halted;
+    int32_t spoiled; // by the commit before this step's
     int64_t n_skipped;
     int64_t step; // copy of dt_device_step.step, written last, so that it can be polled
 } dt_step_numbers;
@@ -38,6 +39,9 @@ typedef struct dt_step_numbers {
 // halted is sticky. The commit sets it if a rank gave the step up, or if the step is not finite and loss
 // scaling cannot help (it is off, or the scale is down to 1). A halted commit changes only the numbers. So
 // weights, moments and statistics stay as they were before the failed step, however many steps are queued.
+//
+// spoiled is sticky too: gradients were finite, but the update was not. It is known once the update is written, so the
+// next commit halts and tells the host. Behind the last step the host reads it here.
 typedef struct dt_device_step {
     int64_t step; // 0-based; t of the bias correction is step + 1 - n_skipped
     float lr;
@@ -45,6 +49,7 @@ typedef struct dt_device_step {
     int32_t clean_steps; // finite steps since the scale last changed
     int32_t halted;
     int64_t n_skipped; // steps that were not finite and committed nothing, in the whole run
+    int32_t spoiled;   // a commit wrote something that is not finite
 } dt_device_step;
 #define DT_HOST_STEP_BYTES (offsetof(dt_device_step, block) + offsetof(dt_step_block, loss_scale))
 

@@ -24,10 +24,11 @@ typedef enum action {
     ACT_COUNT,
     ACT_STOP,
     ACT_HANG,
+    ACT_SLOW,
     N_ACTIONS
 } action;
 static const char *const action_names[] = {"eio",   "enospc", "short", "kill",
-                                           "count", "stop",   "hang"};
+                                           "count", "stop",   "hang",  "slow"};
 
 typedef struct point {
     char name[NAME_BYTES];
@@ -68,7 +69,7 @@ bad:
     return dt_fail(
         DT_E_USAGE,
         "failpoint '%.*s': expected NAME:N:ACTION with ACTION one of eio, enospc, short, "
-        "kill, count, stop, hang",
+        "kill, count, stop, hang, slow",
         (int)(n < 100 ? n : 100), spec);
 }
 
@@ -131,6 +132,7 @@ static int visit_all(const char *name) {
     }
     pthread_mutex_unlock(&mutex);
     while (fired == ACT_HANG) pause(); // outside the lock: other threads go on
+    if (fired == ACT_SLOW) sleep(7);
     return fired;
 }
 

@@ -5,10 +5,11 @@
 //   eio | enospc   fail with that errno          short   write half, then ENOSPC
 //   kill           raise SIGKILL before the call  count   do nothing, only count
 //   stop           raise SIGSTOP; SIGCONT continues   hang   block this thread for ever
+//   slow           wait seven seconds, then go on
 // A scope may stand for "io" ("ckpt:3:eio"): then only calls between dt_io_scope_push("ckpt") and pop on
 // the same thread count. Points that are not I/O have a name: dt_failpoint("name") is true on its N-th visit
-// under "name:N:ACTION". "step" is visited after each training step, so that a test can act in the middle of
-// a run on a machine of any speed.
+// under "name:N:ACTION". "step" is visited after each training step, "choices", "evaluate" and "finalize" when
+// a rank comes to these, so that a test can act in the middle of a run on a machine of any speed.
 #ifndef DT_BASE_FAILPOINT_H
 #define DT_BASE_FAILPOINT_H
 

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "base/io.h"
 #include "base/arena.h"
+#include "base/watch.h"
 #include "failpoint.h"
 
 #include <dirent.h>
@@ -32,6 +33,8 @@ static const char *advice(int err) {
     case EMFILE:
     case ENFILE:
         return "; raise the limit on open files (ulimit -n)";
+    case ELOOP:
+        return "; it is a symbolic link, and what dtrain writes goes through none: remove it";
     default:
         return "";
     }
@@ -91,22 +94,29 @@ dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_
                    operation, strerror(err), read_advice(err));
 }
 
-// The failpoint of calls that cannot be short. Returns an errno or 0.
-static int gate(void) {
+// Begins an operation of calls that cannot be short: watched from here to leave(). Returns the failpoint's errno or 0.
+static int enter(const char *path, const char *operation) {
+    dt_watch_begin(path, operation);
     int f = failpoint_visit_io();
     return f == FAILPOINT_SHORT ? ENOSPC : f;
 }
 
+static dt_status leave(const char *path, const char *operation, int err) {
+    dt_watch_end();
+    return err ? storage_error(path, operation, err) : DT_OK;
+}
+
 // -- writing ---------------------------------------------------------------------------------
 static dt_status open_file(int *fd, const char *path, const char *operation, int flags) {
-    int err = gate();
+    int err = enter(path, operation);
     *fd = -1;
     if (err == 0) {
-        do *fd = open(path, O_CREAT | O_CLOEXEC | flags, 0644);
+        // a link that somebody put there must not lead elsewhere, a pipe without a reader not hang
+        do *fd = open(path, O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0644);
         while (*fd < 0 && errno == EINTR);
         if (*fd < 0) err = errno;
     }
-    return err ? storage_error(path, operation, err) : DT_OK;
+    return leave(path, operation, err);
 }
 
 dt_status dt_io_create(int *fd, const char *path, bool exclusive) {
@@ -148,6 +158,7 @@ static int write_all(int fd, const char *p, size_t n, off_t at) {
 }
 
 dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at) {
+    dt_watch_begin(path, "write");
     int err = failpoint_visit_io();
     if (err == FAILPOINT_SHORT) {
         err = write_all(fd, data, n_bytes / 2, at);
@@ -155,7 +166,7 @@ dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_byte
     } else if (err == 0) {
         err = write_all(fd, data, n_bytes, at);
     }
-    return err ? storage_error(path, "write", err) : DT_OK;
+    return leave(path, "write", err);
 }
 
 dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes) {
@@ -163,27 +174,27 @@ dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes
 }
 
 dt_status dt_io_fsync(int fd, const char *path) {
-    int err = gate();
+    int err = enter(path, "flush to disk");
     if (err == 0 && fsync(fd) != 0) err = errno;
-    return err ? storage_error(path, "flush to disk", err) : DT_OK;
+    return leave(path, "flush to disk", err);
 }
 
 dt_status dt_io_close(int fd, const char *path) {
-    int err = gate();
+    int err = enter(path, "close");
     // Linux frees the descriptor even on error, EINTR included: never close twice
     if (close(fd) != 0 && errno != EINTR && err == 0) err = errno;
-    return err ? storage_error(path, "close", err) : DT_OK;
+    return leave(path, "close", err);
 }
 
 dt_status dt_io_fsync_dir(const char *path) {
-    int err = gate();
-    if (err) return storage_error(path, "flush the directory to disk", err);
+    int err = enter(path, "flush the directory to disk");
+    if (err) return leave(path, "flush the directory to disk", err);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return storage_error(path, "open the directory", errno);
+    if (fd < 0) return leave(path, "open the directory", errno);
     // some network file systems cannot fsync a directory and say EINVAL: renames are durable there
     if (fsync(fd) != 0 && errno != EINVAL) err = errno;
     close(fd);
-    return err ? storage_error(path, "flush the directory to disk", err) : DT_OK;
+    return leave(path, "flush the directory to disk", err);
 }
 
 static dt_status rename_error(const char *from, const char *to, int err) {
@@ -192,33 +203,35 @@ static dt_status rename_error(const char *from, const char *to, int err) {
 }
 
 dt_status dt_io_rename_noreplace(const char *from, const char *to) {
-    int err = gate();
+    int err = enter(from, "rename");
     if (err == 0 && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) != 0) err = errno;
     if (err == EINVAL || err == ENOSYS || err == ENOTSUP) { // NFS and others refuse the flag
         struct stat s;
         err = lstat(to, &s) == 0 ? EEXIST : errno == ENOENT ? 0 : errno;
         if (err == 0 && rename(from, to) != 0) err = errno;
     }
+    dt_watch_end();
     return err ? rename_error(from, to, err) : DT_OK;
 }
 
 dt_status dt_io_rename(const char *from, const char *to) {
-    int err = gate();
+    int err = enter(from, "rename");
     if (err == 0 && rename(from, to) != 0) err = errno;
+    dt_watch_end();
     return err ? rename_error(from, to, err) : DT_OK;
 }
 
 dt_status dt_io_unlink(const char *path) {
-    int err = gate();
+    int err = enter(path, "remove");
     if (err == 0 && unlink(path) != 0) err = errno;
-    return err ? storage_error(path, "remove", err) : DT_OK;
+    return leave(path, "remove", err);
 }
 
 dt_status dt_io_mkdir(const char *path) {
-    int err = gate();
+    int err = enter(path, "create the directory");
     if (err == 0 && mkdir(path, 0755) != 0) err = errno;
     if (err == EEXIST && dt_io_is_dir(path)) err = 0;
-    return err ? storage_error(path, "create the directory", err) : DT_OK;
+    return leave(path, "create the directory", err);
 }
 
 dt_status dt_io_mkdir_all(const char *path) {
@@ -251,9 +264,9 @@ static dt_status remove_entries(int fd, const char *path) {
         int is_dir = sub >= 0;
         if (is_dir) st = remove_entries(sub, path);
         if (st != DT_OK) break;
-        int err = gate();
+        int err = enter(path, "remove");
         if (err == 0 && unlinkat(fd, e->d_name, is_dir ? AT_REMOVEDIR : 0) != 0) err = errno;
-        if (err && err != ENOENT) st = storage_error(path, "remove", err);
+        st = leave(path, "remove", err == ENOENT ? 0 : err);
     }
     closedir(dir);
     return st;
@@ -265,30 +278,30 @@ dt_status dt_io_remove_tree(const char *path) {
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP)) return dt_io_unlink(path);
     if (fd < 0) return storage_error(path, "open", errno);
     DT_TRY(remove_entries(fd, path));
-    int err = gate();
+    int err = enter(path, "remove the directory");
     if (err == 0 && rmdir(path) != 0) err = errno;
-    return err ? storage_error(path, "remove the directory", err) : DT_OK;
+    return leave(path, "remove the directory", err);
 }
 
 dt_status dt_io_remove_empty(const char *path) {
-    int err = gate();
+    int err = enter(path, "remove the directory");
     if (err == 0 && rmdir(path) != 0) err = errno;
     if (err == ENOTEMPTY || err == EEXIST || err == ENOENT) err = 0;
-    return err ? storage_error(path, "remove the directory", err) : DT_OK;
+    return leave(path, "remove the directory", err);
 }
 
 dt_status dt_io_truncate(const char *path, off_t n_bytes) {
-    int err = gate();
+    int err = enter(path, "truncate");
     if (err == 0 && truncate(path, n_bytes) != 0) err = errno;
-    return err ? storage_error(path, "truncate", err) : DT_OK;
+    return leave(path, "truncate", err);
 }
 
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes) {
-    int err = gate();
+    int err = enter(path, "reserve space");
     if (err == 0) do
             err = fallocate(fd, 0, at, n_bytes) == 0 ? 0 : errno;
         while (err == EINTR);
-    return err ? storage_error(path, "reserve space", err) : DT_OK;
+    return leave(path, "reserve space", err);
 }
 
 char *dt_io_parent(const char *path) {
@@ -328,7 +341,8 @@ static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *p
                              size_t max_bytes, dt_status code) {
     struct stat s;
     size_t cap = 4096, n = 0;
-    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode)) {
+    const bool is_file = fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
+    if (is_file) {
         if (max_bytes && (uint64_t)s.st_size > max_bytes)
             return dt_fail(code, "%s: %lld bytes, more than the limit of %zu", path,
                            (long long)s.st_size, max_bytes);
@@ -337,7 +351,9 @@ static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *p
     char *p = malloc(cap);
     for (;;) {
         if (!p) return dt_fail(DT_E_INTERNAL, "%s: no memory for %zu bytes", path, cap);
+        if (is_file) dt_watch_begin(path, "read"); // a pipe's writer may take its time
         ssize_t r = read(fd, p + n, cap - n - 1);
+        if (is_file) dt_watch_end();
         if (r < 0 && errno == EINTR) continue;
         if (r < 0) {
             int err = errno;
@@ -401,11 +417,27 @@ dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t
     return st;
 }
 
+dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
+                         dt_status code_on_error) {
+    struct stat s;
+    *data = NULL;
+    *n_bytes = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0 && errno != ELOOP) return dt_io_read_error(path, "open", errno, code_on_error);
+    dt_status st = fd < 0 || fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)
+                       ? dt_fail(code_on_error, "%s: not a regular file", path)
+                       : read_to_end(data, n_bytes, fd, path, max_bytes, code_on_error);
+    if (fd >= 0) close(fd);
+    return st;
+}
+
 dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at,
                       dt_status code_on_error) {
     size_t n = 0;
     while (n < n_bytes) {
+        dt_watch_begin(path, "read");
         ssize_t r = pread(fd, (char *)data + n, n_bytes - n, at + (off_t)n);
+        dt_watch_end();
         if (r < 0 && errno == EINTR) continue;
         if (r < 0) {
             char operation[48];
@@ -426,7 +458,10 @@ dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_
 dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head, void *data,
                             size_t n_bytes, off_t at, dt_status code_on_error) {
     struct iovec parts[2] = {{head, n_head}, {data, n_bytes}};
-    if (preadv(fd, parts, 2, at) == (ssize_t)(n_head + n_bytes)) return DT_OK;
+    dt_watch_begin(path, "read");
+    const ssize_t n = preadv(fd, parts, 2, at);
+    dt_watch_end();
+    if (n == (ssize_t)(n_head + n_bytes)) return DT_OK;
     // short, interrupted or failed: dt_io_pread continues, or reports the error
     DT_TRY(dt_io_pread(fd, path, head, n_head, at, code_on_error));
     return dt_io_pread(fd, path, data, n_bytes, at + (off_t)n_head, code_on_error);

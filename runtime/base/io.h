@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 // -- writing ---------------------------------------------------------------------------------
+// Files are opened without following a link in the last part of their path.
 dt_status dt_io_create(int *fd, const char *path,
                        bool exclusive); // O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC
 dt_status dt_io_open_append(int *fd, const char *path);
@@ -57,6 +58,9 @@ dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_
 // Reads a whole file to the heap, NUL-terminated after n_bytes; the caller frees. max_bytes 0: no limit.
 dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
                           dt_status code_on_error);
+// The same for a file that dtrain wrote: a link, a pipe or a device in its place is an error.
+dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
+                         dt_status code_on_error);
 dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at,
                       dt_status code_on_error); // all n_bytes, or an error
 // Reads n_head + n_bytes consecutive bytes into two buffers with one system call.

@@ -5,12 +5,15 @@
 // A failed write is ignored: training outlives its log.
 #define _GNU_SOURCE
 #include "base/log.h"
+#include "base/text.h"
+#include "base/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -28,16 +31,13 @@ static void write_line(int fd, const char *line, size_t n) {
     }
 }
 
-// Joins head and text, truncated to fit, and ends the line. Carriage returns become spaces.
+// Joins head and text, truncated to fit, and ends the line. Names of others in the text can neither end it nor
+// reach the terminal as a sequence.
 static size_t make_line(char out[LINE_BYTES], const char *head, const char *text) {
-    int n = snprintf(out, LINE_BYTES, "%s%s", head, text);
-    size_t len = n < 0 ? 0 : (size_t)n;
-    if (len > LINE_BYTES - 2) len = LINE_BYTES - 2;
-    while (len && out[len - 1] == '\n') len--;
-    for (size_t i = 0; i < len; i++)
-        if (out[i] == '\r') out[i] = ' ';
-    out[len++] = '\n';
-    return len;
+    size_t n = (size_t)snprintf(out, LINE_BYTES, "%s", head);
+    n += dt_text_clean(out + n, LINE_BYTES - 1 - n, text);
+    out[n++] = '\n';
+    return n;
 }
 
 static void to_stderr(dt_log_level level, const char *text) {
@@ -60,7 +60,9 @@ static void to_file(dt_log_level level, const char *text) {
     gmtime_r(&now, &tm);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &tm);
     snprintf(head, sizeof head, "%s %c ", stamp, "EWID"[level]);
+    dt_watch_begin("the log of the run", "write");
     write_line(log_fd, line, make_line(line, head, text));
+    dt_watch_end();
 }
 
 void dt_log(dt_log_level level, const char *fmt, ...) {
@@ -70,12 +72,28 @@ void dt_log(dt_log_level level, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    for (size_t n = strlen(text); n && text[n - 1] == '\n'; n--) text[n - 1] = '\0'; // a library's
     pthread_mutex_lock(&mutex);
     if (level < DT_LOG_INFO || log_rank == 0) {
         to_stderr(level, text);
         if (log_fd >= 0) to_file(level, text);
     }
     pthread_mutex_unlock(&mutex);
+}
+
+void dt_log_urgent(dt_log_level level, bool disk_answers, const char *fmt, ...) {
+    char text[LINE_BYTES];
+    struct timespec until;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    const bool locked = pthread_mutex_timedlock(&mutex, &until) == 0;
+    to_stderr(level, text);
+    if (locked && disk_answers && log_fd >= 0) to_file(level, text);
+    if (locked) pthread_mutex_unlock(&mutex);
 }
 
 void dt_log_set_level(dt_log_level level) {
@@ -97,7 +115,7 @@ int dt_log_rank(void) {
 }
 
 dt_status dt_log_open(const char *path) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     if (fd < 0) return dt_fail(DT_E_STORAGE, "%s: cannot open the log: %s", path, strerror(errno));
     dt_log_close();
     pthread_mutex_lock(&mutex);

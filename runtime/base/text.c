@@ -48,25 +48,28 @@ size_t dt_text_utf8_length(const char *text) {
     return n;
 }
 
-void dt_text_print(FILE *out, const char *text) {
+// Writes the letter at p to `out` as it may be shown; returns how many bytes of p it was.
+static size_t show_letter(char out[5], const char *p) {
     static const char LETTERS[] = "\a\b\t\n\v\f\r", NAMES[] = "abtnvfr";
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        size_t n = 0; // letters that stand for themselves
-        while (p[n] >= 0x20 && p[n] < 0x7f && p[n] != '\\') n++;
-        if (n > 0) fwrite(p, 1, n, out);
-        p += n;
-        if (!*p) break;
-        const char *at = strchr(LETTERS, *p);
-        if (at)
-            fprintf(out, "\\%c", NAMES[at - LETTERS]);
-        else if (*p == '\\')
-            fputs("\\\\", out);
-        else if (*p < 0x20 || *p == 0x7f)
-            fprintf(out, "\\x%02x", *p);
-        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) // U+0080..U+009F in UTF-8
-            fprintf(out, "\\x%02x", *++p);
-        else
-            fputc(*p, out);
+    const unsigned char c = (unsigned char)*p, next = c ? (unsigned char)p[1] : 0;
+    const size_t n = dt_text_utf8_length(p);
+    const bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0; // U+0080..U+009F
+    const char *at = strchr(LETTERS, c);
+    if (at)
+        snprintf(out, 5, "\\%c", NAMES[at - LETTERS]);
+    else if (c < 0x20 || c == 0x7f || n == 0 || c1)
+        snprintf(out, 5, "\\x%02x", c1 ? next : c);
+    else
+        snprintf(out, 5, "%.*s", (int)n, p);
+    return n == 0 ? 1 : n;
+}
+
+void dt_text_print(FILE *out, const char *text) {
+    char shown[5];
+    while (*text) {
+        if (*text == '\\') fputc('\\', out);
+        text += show_letter(shown, text);
+        fputs(shown, out);
     }
 }
 
@@ -93,6 +96,20 @@ static int stderr_terminal(void) {
 
 bool dt_text_on_terminal(void) {
     return stderr_terminal() >= 0;
+}
+
+size_t dt_text_clean(char *out, size_t cap, const char *text) {
+    char shown[5];
+    size_t n = 0;
+    while (*text) {
+        text += show_letter(shown, text);
+        const size_t k = strlen(shown);
+        if (n + k >= cap) break;
+        memcpy(out + n, shown, k);
+        n += k;
+    }
+    out[n] = '\0';
+    return n;
 }
 
 int dt_text_columns(void) {

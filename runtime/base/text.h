@@ -16,8 +16,10 @@ int dt_text_closeness(const char *word, size_t n, const char *text);
 // Length of the valid UTF-8 sequence at s (RFC 3629: no overlongs, no surrogates), 0 if invalid.
 size_t dt_text_utf8_length(const char *s);
 
-// Writes text on one line without terminal sequences: control characters (C1 too) become \n, \t, \x1b and
-// so on, and backslashes are doubled. Other bytes from 0x80 stay.
+// Text as one line without terminal sequences: control characters (C1 too) and bytes that are no UTF-8 become \n, \t,
+// \x1b and so on. clean: to `out`, cut at a letter to fit; its length. All log lines and errors go through it, so
+// whoever writes one need not care. print: for results; also doubles backslashes, so that the text can be read back.
+size_t dt_text_clean(char *out, size_t cap, const char *text);
 void dt_text_print(FILE *out, const char *text);
 
 // Whether standard error reaches a terminal, its own or that of the mpirun that started us.

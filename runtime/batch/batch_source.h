@@ -153,6 +153,9 @@ struct dt_dataset {
     // The records that sample i of a split (as evaluation numbers them) is made of; how many. May be
     // NULL: then no two samples share one.
     int (*records)(const dt_dataset *d, dt_split split, int64_t i, uint32_t out[DT_MAX_WIDTH]);
+    // Whether training has none of the classes of this field that the validation part (without one: the test) has.
+    // May be NULL: it has some.
+    bool (*has_unseen)(const dt_dataset *d, int field);
     dt_status (*open)(dt_dataset *d, const dt_source_request *r, dt_batch_source **out);
     const char *(*describe)(const dt_dataset *d);                    // one line for the log
     dt_status (*write_split)(const dt_dataset *d, const char *path); // CSV: key, part; may be NULL

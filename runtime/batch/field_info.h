@@ -5,6 +5,7 @@
 
 #include "base/tensor.h"
 #include "config/config.h"
+#include "config/param_groups.h"
 
 #include <stdbool.h>
 
@@ -40,6 +41,9 @@ typedef struct dt_model_args {
     int n_fields;
     int batch; // N: samples of a micro-batch
     bool training;
+    const dt_param_groups *groups;    // may be NULL
+    int64_t step;                     // parameters that are frozen then get no gradient
+    const struct dt_targets *targets; // of builders: graph/targets.h
 } dt_model_args;
 
 #endif

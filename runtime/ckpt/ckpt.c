@@ -77,6 +77,7 @@ static dt_status open_for_saving(dt_ckpt *c) {
     dt_status st = dt_io_mkdir_all(c->dir);
     if (st == DT_OK) st = lock_run(c, run);
     if (st == DT_OK) st = remove_leftovers(c->dir);
+    if (st == DT_OK) dt_ckpt_best(c);
     // the directories themselves must survive a power cut before anything in them is acknowledged;
     // the one above the run may not be ours to open
     if (st == DT_OK) st = dt_io_fsync_dir(run);
@@ -93,7 +94,7 @@ dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only) 
     c->async = opts->async;
     c->read_only = read_only;
     c->lock_fd = -1;
-    c->unsure_step = -1;
+    c->unsure_step = c->best_step = -1;
     pthread_mutex_init(&c->mutex, NULL);
     pthread_cond_init(&c->changed, NULL);
     dt_status st = DT_OK;
@@ -113,11 +114,13 @@ dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only) 
 void dt_ckpt_close(dt_ckpt *c) {
     if (!c) return;
     dt_ckpt_writer_stop(c);
+    if (c->unreported) dt_warn("the last save failed: %s", c->error);
     dt_ckpt_snapshot_free(c);
     if (c->lock_fd >= 0) close(c->lock_fd); // releases the lock
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->mutex);
     free(c->state_json);
+    free(c->classes);
     free(c->dir);
     free(c);
 }

@@ -2,8 +2,9 @@
 // docs/explanation/checkpoints.md. The files: docs/reference/checkpoint-files.md.
 //
 // A checkpoint is a directory RUN/checkpoints/step-00000123/ with
-//   model.safetensors      parameters and buffers, names as torchvision/timm; metadata without time,
-//                          host or world size: equal training gives equal bytes
+//   model.safetensors      parameters and buffers, names as torchvision/timm; metadata: the names of
+//                          the classes, but neither time, host nor world size: equal training gives
+//                          equal bytes
 //   optimizer.safetensors  moments ("moment1.<name>", "moment2.<name>")
 //   state.json             cursor, schedule and evaluation history, scaler, resolved choices,
 //                          environment fingerprint, offset of metrics.jsonl
@@ -44,29 +45,51 @@ typedef struct dt_ckpt_opts {
 dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only);
 void dt_ckpt_close(dt_ckpt *c); // waits for a running save
 
+// What model.safetensors says of the classes in its metadata (train/class_names.h). Before the first save.
+void dt_ckpt_set_classes(dt_ckpt *c, const char *json);
+
 // Takes the snapshot and starts writing. state_json: text of state.json. best: it becomes the best checkpoint.
 // dt_ckpt_save_wait, not this, reports an earlier save that failed in the background.
 dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,
                              const char *state_json, bool best);
 // Waits. DT_OK if the last save is acknowledged, or none was begun. seconds may be NULL.
 dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds);
+// After dt_ckpt_save_wait: writes the snapshot of a save that failed once more, and waits. Without `async`
+// dt_ckpt_save_begin has done so already.
+dt_status dt_ckpt_save_again(dt_ckpt *c);
+// The step of the best checkpoint that is on disk and intact; -1: none. One line for each that was the best and is
+// damaged or gone. No save may be running.
+int64_t dt_ckpt_best(dt_ckpt *c);
 
-// which: "latest", "best" or a step number. Verifies hashes. "latest" falls back to older checkpoints, with one
-// line each saying why; without any checkpoint it returns DT_OK and *step = -1. DT_E_CKPT if none loads.
+// which: "latest", "best" or a step number. Verifies hashes. "latest" and "best" fall back to older checkpoints,
+// with one line each saying why; without any checkpoint "latest" returns DT_OK and *step = -1. DT_E_CKPT if none
+// loads.
 dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path);
+// The same of RUN/checkpoints, without opening it; that there is no checkpoint is an error.
+dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step, char **path);
 // Fills tensors by name. All must be found, in their shapes. *state_json is on the heap; the caller frees it.
 dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json);
 
-// ---- weights that another program saved --------------------------------------------------------------
+// ---- weights of another run or program ------------------------------------------------------------------
 typedef struct dt_ckpt_import_opts {
-    const char *const *keep; // tensors or modules that keep their values
+    const char *const *keep; // tensors or modules that keep their values (model.init_keep)
     int n_keep;
+    const char *const *heads; // modules that give the network's outputs
+    int n_heads;
+    bool renew_heads;   // they keep theirs where the file has none, or of another shape
+    const char *prefix; // of the file's names, "teacher."; NULL: where most tensors are found
+    int grid[2];        // rows and columns of patches, to which position embeddings are resized
+    char **classes;     // if a head is taken: what the file says of its classes; heap, or NULL
 } dt_ckpt_import_opts;
-// Fills tensors by name from any safetensors file of F32, BF16 or F16; *n_taken is how many. The file must have
-// all of them, except those to keep, in their shapes: otherwise DT_E_CKPT names the missing ones and nothing
-// changes. A warning names what else the file has. DT_E_USAGE if the model has no tensor of a name to keep.
+// Fills tensors by name from `path`: a safetensors file, PyTorch's .pth or .pt, a checkpoint, or a run: RUN (its best
+// checkpoint), RUN@latest, RUN@STEP. Names are torchvision's or timm's. All tensors must be there, in their shapes,
+// except as `o` says: otherwise DT_E_CKPT names what is not, and nothing changes. DT_E_USAGE if the model has nothing
+// of a name to keep. Logs what was taken, kept, resized and left out; *n_taken is how many were taken.
 dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors,
                          int n_tensors, int *n_taken);
+// Bicubic with antialiasing, as timm resizes position embeddings: `from` (from_h,from_w,dim) to (to_h,to_w,dim).
+void dt_ckpt_resize_positions(float *to, int to_h, int to_w, const float *from, int from_h,
+                              int from_w, int dim);
 
 // ---- for `dtrain ckpt` ---------------------------------------------------------------------------
 typedef struct dt_ckpt_info {
@@ -88,8 +111,10 @@ void dt_safetensors_close(dt_safetensors *s);
 int dt_safetensors_count(const dt_safetensors *s);
 const char *dt_safetensors_name(const dt_safetensors *s, int i);
 dt_dtype dt_safetensors_dtype(const dt_safetensors *s, int i);
+const char *dt_safetensors_type(const dt_safetensors *s, int i); // as the file says: "F32"
 void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out);
 const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes); // mapped
+const char *dt_safetensors_metadata(const dt_safetensors *s, const char *key);    // or NULL
 int dt_safetensors_find(const dt_safetensors *s, const char *name);               // or -1
 
 #endif

@@ -3,10 +3,11 @@
 // The directories themselves are the list: no index file could disagree with them. A checkpoint is step-N;
 // names that begin with a dot are being written or removed. Two places tell the best one: a flag in its
 // manifest, which appears in the same rename as the checkpoint, and best.json, written after that for people
-// and for a checkpoint that becomes the best later. A run's best only moves forward, so the newest of both is
-// the best.
+// and for a checkpoint that becomes the best later. A run's best only moves forward, so the newest of both that
+// is intact is the best.
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "ckpt_internal.h"
 
 #include <inttypes.h>
@@ -14,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MAX_BEST_BYTES = 4096 };
 
 char *dt_ckpt_step_path(const char *dir, int64_t step) {
     return dt_xprintf("%s/step-%08" PRId64, dir, step);
@@ -40,25 +43,37 @@ dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n) {
 }
 
 static int64_t read_best_file(const char *dir) {
-    char *path = dt_xprintf("%s/best.json", dir);
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    char *path = dt_xprintf("%s/best.json", dir), *text = NULL;
+    size_t n_bytes;
+    json_t *root = NULL;
+    if (dt_io_read_own(&text, &n_bytes, path, MAX_BEST_BYTES, DT_E_CKPT) == DT_OK)
+        root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, NULL);
     const json_t *step = json_object_get(root, "step");
     int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
     json_decref(root);
+    free(text);
     free(path);
     return value;
 }
 
-int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n) {
-    int64_t named = read_best_file(dir);
-    for (int i = n - 1; i >= 0; i--) {
+int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
+                          bool say) {
+    int64_t named = read_best_file(dir), best = -1;
+    bool there = named < 0;
+    for (int i = n - 1; best < 0 && i >= 0; i--) {
         char *path = dt_ckpt_step_path(dir, steps[i]);
-        bool flagged = false;
-        bool good = dt_ckpt_verify(path, DT_CKPT_SIZES, &flagged) == DT_OK;
+        bool was_best = steps[i] == named; // or its manifest says so
+        there |= was_best;
+        if (dt_ckpt_verify(path, depth, &was_best) == DT_OK)
+            best = was_best ? steps[i] : -1;
+        else if (say && was_best)
+            dt_warn("the best checkpoint, of step %" PRId64 ", is skipped: %s", steps[i],
+                    dt_error_message());
         free(path);
-        if (good && (flagged || steps[i] == named)) return steps[i];
     }
-    return -1;
+    if (say && !there)
+        dt_warn("the best checkpoint, of step %" PRId64 ", is gone from %s", named, dir);
+    return best;
 }
 
 dt_status dt_ckpt_best_write(const char *dir, int64_t step) {

@@ -59,18 +59,21 @@ dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path);
 
 typedef enum dt_ckpt_depth {
     DT_CKPT_SIZES,     // every file exists and has its size
-    DT_CKPT_HASHES,    // and its hash
+    DT_CKPT_HASHES,    // and its hash, and tensors are finite
     DT_CKPT_FROM_DISK, // the same, after dropping cached pages
 } dt_ckpt_depth;
 dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth);
-dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best); // read + verify
+// Reads the manifest and verifies. *best (may be NULL) becomes true if the manifest can be read and says so.
+dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best);
 
 // ---- names and the best one (ckpt_dir.c) -----------------------------------------------------------
 char *dt_ckpt_step_path(const char *dir, int64_t step); // DIR/step-00000123, heap
 // Steps in `dir`, ascending, heap; a missing directory has none.
 dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n);
-// The best step: the newest that best.json names or a manifest flags; -1 if none.
-int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n);
+// The best step: the newest intact one that best.json names or a manifest flags; -1 if none. say: one line
+// for each that was the best and is damaged or gone.
+int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
+                          bool say);
 dt_status dt_ckpt_best_write(const char *dir, int64_t step);
 
 // ---- safetensors -----------------------------------------------------------------------------------
@@ -116,7 +119,8 @@ struct dt_ckpt {
     // the current or last save; the writer owns these while `busy`
     int64_t step;
     int64_t unsure_step; // renamed, but the directory's fsync failed; -1: none
-    char *state_json;
+    int64_t best_step;   // intact when it was last looked at: never removed; -1: none
+    char *state_json, *classes;
     bool best;
     double begin_s;
 

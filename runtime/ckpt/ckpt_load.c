@@ -1,8 +1,8 @@
 // ckpt_load.c: finds the checkpoint to continue from, and loads it.
 //
 // The manifest's own hash and every file's size and hash are checked before a byte is used. "latest" walks
-// back through the steps to the first intact one and warns about each damaged one; "best" and a number mean
-// only that checkpoint. Loading checks all names, shapes and types before it copies anything, so a checkpoint
+// back through the steps to the first intact one and warns about each damaged one; "best" does so among those
+// that were the best when they were saved. A number means only that checkpoint. Loading checks all names, shapes and types before it copies anything, so a checkpoint
 // of another model changes nothing.
 #include "base/arena.h"
 #include "base/io.h"
@@ -51,15 +51,16 @@ static dt_status find_one(const char *dir, const char *which, const int64_t *ste
                           int64_t *step, char **path) {
     char *end;
     bool found = false;
-    int64_t wanted = strcmp(which, "best") == 0 ? dt_ckpt_best_step(dir, steps, n)
-                                                : (int64_t)strtoll(which, &end, 10);
-    if (strcmp(which, "best") != 0 && (end == which || *end))
+    const bool best = strcmp(which, "best") == 0;
+    int64_t wanted = best ? dt_ckpt_best_step(dir, steps, n, DT_CKPT_HASHES, true)
+                          : (int64_t)strtoll(which, &end, 10);
+    if (!best && (end == which || *end))
         return dt_fail(DT_E_USAGE, "checkpoint '%s': expected latest, best or a step number",
                        which);
     for (int i = 0; i < n; i++) found |= steps[i] == wanted;
     if (!found) return no_such_step(dir, which, steps, n);
     char *p = dt_ckpt_step_path(dir, wanted);
-    dt_status st = dt_ckpt_verify(p, DT_CKPT_HASHES, NULL);
+    dt_status st = best ? DT_OK : dt_ckpt_verify(p, DT_CKPT_HASHES, NULL);
     if (st != DT_OK) {
         free(p);
         return dt_fail_context(st, "checkpoint '%s' does not load", which);
@@ -78,6 +79,29 @@ dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path
     dt_status st = strcmp(which, "latest") == 0 ? find_latest(c->dir, steps, n, step, path)
                                                 : find_one(c->dir, which, steps, n, step, path);
     free(steps);
+    return st;
+}
+
+int64_t dt_ckpt_best(dt_ckpt *c) {
+    int64_t *steps;
+    int n;
+    c->best_step = -1;
+    if (dt_ckpt_steps(c->dir, &steps, &n) != DT_OK) return -1;
+    c->best_step = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, true);
+    free(steps);
+    return c->best_step;
+}
+
+dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step, char **path) {
+    char *dir = dt_xprintf("%s/checkpoints", run);
+    dt_ckpt *c = NULL;
+    *path = NULL;
+    dt_status st = dt_io_is_dir(dir) ? dt_ckpt_open(&c, &(dt_ckpt_opts){.dir = dir}, true)
+                                     : dt_fail(DT_E_CKPT, "%s: no run: it has no checkpoints", run);
+    if (st == DT_OK) st = dt_ckpt_find(c, which, step, path);
+    if (st == DT_OK && *step < 0) st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet", run);
+    if (c) dt_ckpt_close(c);
+    free(dir);
     return st;
 }
 
@@ -158,7 +182,7 @@ dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
     if (st == DT_OK && state_json) {
         char *file = dt_xprintf("%s/state.json", path);
         st = dt_ckpt_manifest_find(&m, "state.json")
-                 ? dt_io_read_file(state_json, &n_bytes, file, MAX_STATE_BYTES, DT_E_CKPT)
+                 ? dt_io_read_own(state_json, &n_bytes, file, MAX_STATE_BYTES, DT_E_CKPT)
                  : dt_fail(DT_E_CKPT, "%s: the checkpoint has no state.json", path);
         free(file);
     }

@@ -7,7 +7,8 @@
 // The last member is the hash of every byte before it, so the manifest protects itself as well. It is written
 // after the files that it names are on disk: a directory without a manifest never was a checkpoint. A file's
 // hash tells whether it is damaged; its ranges, one per tensor, then tell which tensor is. Only plain file
-// names are allowed, so nothing outside the directory is ever opened.
+// names are allowed, and links are not followed, so nothing outside the directory is ever opened. Tensors are F32, and
+// checking one also checks that it holds neither NaN nor infinity.
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/io.h"
@@ -26,7 +27,8 @@
 
 #define FORMAT "dtrain-checkpoint"
 #define SELF   ",\"manifest_xxh3\":\""
-enum { VERSION = 1, MAX_MANIFEST_BYTES = 64 << 20, READ_BYTES = 1 << 20 };
+enum { VERSION = 1, MAX_MANIFEST_BYTES = 64 << 20, MAX_FILES = 16, READ_BYTES = 1 << 20 };
+static const char *const REQUIRED[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
 
 void dt_ckpt_manifest_fini(dt_ckpt_manifest *m) {
     for (int i = 0; i < m->n_files; i++) {
@@ -159,12 +161,17 @@ static dt_status read_manifest(dt_ckpt_manifest *m, const json_t *root, const ch
     if (!read_count(root, "version", &version) || version != VERSION)
         return dt_fail(DT_E_CKPT, "%s: its version is not %d: written by a newer dtrain?", where,
                        (int)VERSION);
-    if (!read_count(root, "step", &step) || !json_is_array(files) || json_array_size(files) == 0)
-        return dt_fail(DT_E_CKPT, "%s: no step or no files in it", where);
+    if (!read_count(root, "step", &step) || !json_is_array(files) ||
+        json_array_size(files) > MAX_FILES)
+        return dt_fail(DT_E_CKPT, "%s: no step in it, no files, or more than %d", where,
+                       (int)MAX_FILES);
     m->step = (int64_t)step;
     m->best = json_is_true(json_object_get(root, "best"));
     for (size_t i = 0; i < json_array_size(files); i++)
         DT_TRY(read_file(m, json_array_get(files, i), where));
+    for (size_t i = 0; i < sizeof REQUIRED / sizeof *REQUIRED; i++)
+        if (!dt_ckpt_manifest_find(m, REQUIRED[i]))
+            return dt_fail(DT_E_CKPT, "%s: %s is not in it", where, REQUIRED[i]);
     return DT_OK;
 }
 
@@ -200,7 +207,7 @@ dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path) {
     size_t n_bytes;
     int64_t step;
     *m = (dt_ckpt_manifest){0};
-    dt_status st = dt_io_read_file(&text, &n_bytes, file, MAX_MANIFEST_BYTES, DT_E_CKPT);
+    dt_status st = dt_io_read_own(&text, &n_bytes, file, MAX_MANIFEST_BYTES, DT_E_CKPT);
     if (st == DT_OK) st = dt_ckpt_manifest_parse(m, text, n_bytes, file);
     // copies under other names are fine, but a step-N must be step N
     if (st == DT_OK && dt_ckpt_step_of_name(base ? base + 1 : path, &step) && step != m->step) {
@@ -214,16 +221,38 @@ dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path) {
 }
 
 // -- checking --------------------------------------------------------------------------------------
-// Hashes bytes [offset, offset + n_bytes). Reads instead of mapping: a bad disk is an error, not a SIGBUS.
+// The first byte of the first F32 that is NaN or infinity; n_bytes if all are finite.
+static size_t find_not_finite(const char *data, size_t n_bytes) {
+    const uint32_t ones = 0x7f800000;
+    uint32_t word;
+    size_t at = 0, n = n_bytes / sizeof word * sizeof word;
+    int bad = 0;
+    for (; at < n; at += sizeof word) { // without a branch: about as fast as memory
+        memcpy(&word, data + at, sizeof word);
+        bad |= (word & ones) == ones;
+    }
+    for (at = 0; bad && at < n; at += sizeof word) {
+        memcpy(&word, data + at, sizeof word);
+        if ((word & ones) == ones) return at;
+    }
+    return n_bytes;
+}
+
+// Hashes bytes [offset, offset + n_bytes). Reads instead of mapping: a bad disk is an error, not a SIGBUS. From
+// `floats` on the file is F32: *bad is where the first that is not finite lies, or the end of the bytes.
 static dt_status hash_bytes(int fd, const char *path, uint64_t offset, uint64_t n_bytes,
-                            uint64_t *hash) {
+                            uint64_t floats, uint64_t *hash, uint64_t *bad) {
     char *buffer = dt_xcalloc(1, READ_BYTES);
     dt_hash_stream *h = dt_hash_stream_create();
     dt_status st = DT_OK;
+    const uint64_t end = *bad = offset + n_bytes;
     while (st == DT_OK && n_bytes > 0) {
         size_t n = n_bytes < READ_BYTES ? (size_t)n_bytes : READ_BYTES;
+        if (offset < floats && n > floats - offset) n = (size_t)(floats - offset);
         st = dt_io_pread(fd, path, buffer, n, (off_t)offset, DT_E_CKPT);
         if (st == DT_OK) dt_hash_stream_update(h, buffer, n);
+        const size_t at = st == DT_OK && offset >= floats ? find_not_finite(buffer, n) : n;
+        if (at < n && *bad == end) *bad = offset + at;
         offset += n;
         n_bytes -= n;
     }
@@ -236,8 +265,9 @@ static dt_status hash_bytes(int fd, const char *path, uint64_t offset, uint64_t 
 // For a file whose hash is wrong: names the damaged tensor.
 static dt_status name_the_damage(int fd, const char *path, const dt_ckpt_file *f) {
     for (int i = 0; i < f->n_ranges; i++) {
-        uint64_t hash;
-        DT_TRY(hash_bytes(fd, path, f->ranges[i].offset, f->ranges[i].n_bytes, &hash));
+        uint64_t hash, bad;
+        DT_TRY(hash_bytes(fd, path, f->ranges[i].offset, f->ranges[i].n_bytes, UINT64_MAX, &hash,
+                          &bad));
         if (hash != f->ranges[i].hash)
             return dt_fail(DT_E_CKPT,
                            "%s: damaged: the bytes of tensor '%s' changed since it was "
@@ -247,9 +277,19 @@ static dt_status name_the_damage(int fd, const char *path, const dt_ckpt_file *f
     return dt_fail(DT_E_CKPT, "%s: damaged: its bytes changed since it was saved", path);
 }
 
+// Training never saves one: the commit that made it ended the run. It is of no use, so it counts as damage.
+static dt_status name_not_finite(const char *path, const dt_ckpt_file *f, uint64_t at) {
+    int i = 0;
+    while (i < f->n_ranges &&
+           (at < f->ranges[i].offset || at - f->ranges[i].offset >= f->ranges[i].n_bytes))
+        i++;
+    return dt_fail(DT_E_CKPT, "%s: tensor '%s' holds NaN or infinity", path,
+                   i < f->n_ranges ? f->ranges[i].name : "?");
+}
+
 static dt_status verify_open(int fd, const char *path, const dt_ckpt_file *f, dt_ckpt_depth depth) {
     struct stat info;
-    uint64_t hash;
+    uint64_t hash, bad;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
         return dt_fail(DT_E_CKPT, "%s: not a regular file", path);
     if ((uint64_t)info.st_size != f->n_bytes)
@@ -258,8 +298,10 @@ static dt_status verify_open(int fd, const char *path, const dt_ckpt_file *f, dt
                        (long long)info.st_size, f->n_bytes);
     if (depth == DT_CKPT_SIZES) return DT_OK;
     if (depth == DT_CKPT_FROM_DISK) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    DT_TRY(hash_bytes(fd, path, 0, f->n_bytes, &hash));
-    return hash == f->hash ? DT_OK : name_the_damage(fd, path, f);
+    const uint64_t floats = f->n_ranges ? f->ranges[0].offset : UINT64_MAX;
+    DT_TRY(hash_bytes(fd, path, 0, f->n_bytes, floats, &hash, &bad));
+    if (hash != f->hash) return name_the_damage(fd, path, f);
+    return bad < f->n_bytes ? name_not_finite(path, f, bad) : DT_OK;
 }
 
 dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *dir, dt_ckpt_depth depth) {
@@ -281,7 +323,7 @@ dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *dir, dt
 dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best) {
     dt_ckpt_manifest m;
     DT_TRY(dt_ckpt_manifest_read(&m, path));
-    if (best) *best = m.best;
+    if (best) *best |= m.best;
     dt_status st = dt_ckpt_manifest_verify(&m, path, depth);
     dt_ckpt_manifest_fini(&m);
     return st;

@@ -27,7 +27,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const metadata[] = {"format", "pt", NULL};
+void dt_ckpt_set_classes(dt_ckpt *c, const char *json) {
+    free(c->classes);
+    c->classes = dt_xstrdup(json);
+}
 
 // -- snapshot ------------------------------------------------------------------------------------
 void dt_ckpt_snapshot_free(dt_ckpt *c) {
@@ -68,6 +71,8 @@ static dt_status add_part(dt_ckpt *c, const char *file) {
     c->parts = dt_xrealloc(c->parts, (size_t)(c->n_parts + 1) * sizeof *c->parts);
     dt_ckpt_part *p = &c->parts[c->n_parts++];
     *p = (dt_ckpt_part){.name = name};
+    const bool named = c->classes && strcmp(file, "model") == 0;
+    const char *const metadata[] = {"format", "pt", named ? "classes" : NULL, c->classes, NULL};
     return dt_safetensors_layout_build(&p->layout, c->tensors, c->n_tensors, file, metadata);
 }
 
@@ -208,14 +213,13 @@ static dt_status prune(const dt_ckpt *c) {
     int64_t *steps;
     int n, kept = 1;
     DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
-    int64_t best = dt_ckpt_best_step(c->dir, steps, n);
     dt_status st = DT_OK;
     for (int i = n - 1; st == DT_OK && i >= 0; i--) {
         if (steps[i] >= c->step) continue;
         char *path = dt_ckpt_step_path(c->dir, steps[i]);
         if (kept < c->keep)
             kept += dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK; // damaged ones do not count
-        else if (steps[i] != best)
+        else if (steps[i] != c->best_step)
             st = remove_checkpoint(c->dir, steps[i]);
         free(path);
     }
@@ -235,6 +239,7 @@ static dt_status save(dt_ckpt *c) {
     }
     free(path);
     if (st == DT_OK && c->best) st = dt_ckpt_best_write(c->dir, c->step);
+    if (st == DT_OK && c->best) c->best_step = c->step;
     if (st != DT_OK) return dt_fail_context(st, "checkpoint of step %" PRId64, c->step);
     if (prune(c) != DT_OK) // costs space only
         dt_warn("older checkpoints could not be removed: %s", dt_error_message());
@@ -249,10 +254,8 @@ static void run_save(dt_ckpt *c) {
     pthread_mutex_lock(&c->mutex);
     c->status = st;
     c->error[0] = '\0';
-    if (st != DT_OK) {
-        strncpy(c->error, dt_error_message(), sizeof c->error - 1);
-        c->unreported = true;
-    }
+    c->unreported = st != DT_OK;
+    if (st != DT_OK) strncpy(c->error, dt_error_message(), sizeof c->error - 1);
     c->seconds = dt_clock_s() - c->begin_s;
     c->busy = false;
     pthread_cond_broadcast(&c->changed);
@@ -305,6 +308,13 @@ static void finish_previous(dt_ckpt *c) {
     if (lost) dt_warn("an earlier save failed: %s", c->error);
 }
 
+static void start_save(dt_ckpt *c) {
+    pthread_mutex_lock(&c->mutex);
+    c->busy = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+}
+
 dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,
                              const char *state_json, bool best) {
     assert(!c->read_only && step >= 0 && n_tensors > 0);
@@ -316,12 +326,22 @@ dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *ten
     c->state_json = dt_xstrdup(state_json ? state_json : "{}");
     c->step = step;
     c->best = best;
-    pthread_mutex_lock(&c->mutex);
-    c->busy = true;
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->mutex);
-    if (!c->async) run_save(c);
+    if (c->async) {
+        start_save(c);
+    } else {
+        run_save(c);
+        if (c->status != DT_OK) dt_warn("%s; it is written again", c->error);
+        if (c->status != DT_OK) run_save(c); // now: the tensors are the caller's and will change
+    }
     return DT_OK;
+}
+
+dt_status dt_ckpt_save_again(dt_ckpt *c) {
+    if (c->async && c->status != DT_OK) {
+        dt_warn("%s; it is written again", c->error);
+        start_save(c);
+    }
+    return dt_ckpt_save_wait(c, NULL);
 }
 
 dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds) {

@@ -30,7 +30,8 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
     *infos = NULL;
     *n = 0;
     DT_TRY(dt_ckpt_steps(dir, &steps, n));
-    int64_t best = dt_ckpt_best_step(dir, steps, *n);
+    int64_t best =
+        dt_ckpt_best_step(dir, steps, *n, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, false);
     *infos = dt_xcalloc((size_t)*n + 1, sizeof **infos);
     for (int i = 0; i < *n; i++) {
         fill_info(&(*infos)[i], dir, steps[i], verify);
@@ -89,7 +90,7 @@ dt_status dt_ckpt_show(const char *path, bool json, FILE *out) {
     size_t n_bytes;
     dt_status st = dt_ckpt_manifest_read(&m, path);
     if (st == DT_OK) st = dt_ckpt_manifest_verify(&m, path, DT_CKPT_HASHES);
-    if (st == DT_OK) st = dt_io_read_file(&state, &n_bytes, file, 0, DT_E_CKPT);
+    if (st == DT_OK) st = dt_io_read_own(&state, &n_bytes, file, 0, DT_E_CKPT);
     if (st == DT_OK) (json ? show_json : show_text)(&m, path, state, out);
     dt_ckpt_manifest_fini(&m);
     free(state);

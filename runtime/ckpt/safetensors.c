@@ -26,6 +26,7 @@
 
 typedef struct entry {
     const char *name; // owned by the header's JSON
+    const char *type;
     dt_dtype dtype;
     dt_shape shape;
     uint64_t begin, end;
@@ -114,6 +115,7 @@ static dt_status read_tensor(const dt_safetensors *s, entry *e, const json_t *t)
     if (k == sizeof dtypes / sizeof *dtypes)
         return dt_fail(DT_E_CKPT, "%s: tensor '%.200s': unknown dtype '%.20s'", s->where, e->name,
                        dtype);
+    e->type = dtypes[k].name;
     e->dtype = dtypes[k].dtype;
     DT_TRY(read_shape(s, e, json_object_get(t, "shape"), &n_elements));
     DT_TRY(read_offsets(s, e, json_object_get(t, "data_offsets")));
@@ -271,6 +273,10 @@ dt_dtype dt_safetensors_dtype(const dt_safetensors *s, int i) {
     return s->entries[i].dtype;
 }
 
+const char *dt_safetensors_type(const dt_safetensors *s, int i) {
+    return s->entries[i].type;
+}
+
 void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out) {
     *out = s->entries[i].shape;
 }
@@ -278,6 +284,10 @@ void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out) {
 const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes) {
     if (n_bytes) *n_bytes = (size_t)(s->entries[i].end - s->entries[i].begin);
     return s->buffer + s->entries[i].begin;
+}
+
+const char *dt_safetensors_metadata(const dt_safetensors *s, const char *key) {
+    return json_string_value(json_object_get(json_object_get(s->header, "__metadata__"), key));
 }
 
 int dt_safetensors_find(const dt_safetensors *s, const char *name) {

@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 
 #include "base/module.h"
+#include "base/watch.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -65,7 +66,10 @@ static dt_status load_module(const char *name, dt_comm **out) {
     dt_status (*create)(dt_comm **) = NULL;
     *(void **)&create = dlsym(module, "dt_comm_module_create");
     if (!create) return dt_fail(DT_E_INTERNAL, "%s has no dt_comm_module_create: rebuild", path);
-    return create(out);
+    dt_watch_begin(NULL, "the start of MPI");
+    dt_status st = create(out);
+    dt_watch_end();
+    return st;
 }
 
 dt_status dt_comm_create(dt_comm **out) {

@@ -4,7 +4,8 @@
 // One thread at a time calls a comm (the one that created it, unless said otherwise). All ranks enter
 // collectives in the same order with equal sizes. Sums have a fixed order, so their bits depend on the
 // world size and on nothing else. Nothing is allocated after the first call of a size. Every wait has a
-// deadline and notices a peer's abort: DT_E_PEER names the collective, the missing rank and its host.
+// deadline (set_deadline), which a rank that gets on with its work keeps off (base/watch.h), and notices a
+// peer's abort: DT_E_PEER names the collective, the missing rank and its host.
 // Counts are elements, never bytes, unless the name says bytes.
 #ifndef DT_COMM_COMM_H
 #define DT_COMM_COMM_H
@@ -14,6 +15,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+// comm.timeout: auto, until the first step, and for a rank that does not answer
+enum { DT_START_TIMEOUT_S = 120, DT_LOST_TIMEOUT_S = 30 };
 
 typedef struct dt_comm dt_comm;
 typedef struct dt_request {

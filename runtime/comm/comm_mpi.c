@@ -22,17 +22,24 @@
 // matching tags.
 //
 // Waits poll Testall: a few hundred CPU pauses, then sched_yield (loader and writer threads want the core
-// too), and short sleeps if there are more ranks than cores. The deadline ends a wait with DT_E_PEER. Only one
-// thread at a time may call in here (MPI_THREAD_SERIALIZED).
+// too), and short sleeps if there are more ranks than cores. The deadline ends a wait with DT_E_PEER, unless other ranks
+// get on with their work (watch.h). Only one thread at a time may call in here; the watch, which beats meanwhile, and
+// that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED).
+//
+// Beats: every rank sends rank 0 its count of work done, five times a second, and rank 0 sends each the sum. Whoever does
+// not answer is found by rank 0, and rank 0 by all others.
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/thread.h"
 #include "base/vectorize.h"
+#include "base/watch.h"
 #include "comm/comm.h"
 
 #include <assert.h>
 #include <limits.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +49,8 @@
 
 enum {
     HOST_BYTES = 64,
-    TAG_POINT = 1,              // point to point: MPI keeps the order between two ranks
+    TAG_POINT = 1, // point to point: MPI keeps the order between two ranks
+    TAG_BEAT = 2,
     TAG_FIRST = 16,             // collectives count up from here
     SMALL_BYTES = 64 * 1024,    // up to this, world_size * size is exchanged in one phase
     FLAT_BROADCAST = 32 * 1024, // up to this, the root sends to everybody itself
@@ -75,6 +83,14 @@ typedef struct reduction {
     messages msgs;
 } reduction;
 
+// The beats exchanged with one rank.
+typedef struct beats {
+    int peer;
+    uint64_t to_send, received, sum; // sum: of the last that was received
+    MPI_Request sending, receiving;
+    dt_waited silent;
+} beats;
+
 typedef struct mpi_comm {
     int rank, world_size;
     char (*hosts)[HOST_BYTES];
@@ -86,7 +102,16 @@ typedef struct mpi_comm {
     reduction blocking;
     reduction **reductions; // slots of all_reduce_start, found again by address and size
     int n_reductions;
+    beats *partners;
+    int n_partners;
 } mpi_comm;
+
+static pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
+#define LOCKED(call) (pthread_mutex_lock(&mpi_lock), unlock_mpi(call))
+static int unlock_mpi(int rc) {
+    pthread_mutex_unlock(&mpi_lock);
+    return rc;
+}
 
 typedef struct waiting {
     int spins;
@@ -124,8 +149,8 @@ static dt_status post_recv(messages *m, void *to, int64_t n, size_t element_byte
                            int tag) {
     assert(m->n == m->n_recv);
     m->peers[m->n] = peer;
-    DT_TRY(check_mpi(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD,
-                               &m->requests[m->n]),
+    DT_TRY(check_mpi(LOCKED(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD,
+                                      &m->requests[m->n])),
                      "a receive"));
     m->n_recv = ++m->n;
     return DT_OK;
@@ -134,8 +159,8 @@ static dt_status post_recv(messages *m, void *to, int64_t n, size_t element_byte
 static dt_status post_send(messages *m, const void *from, int64_t n, size_t element_bytes, int peer,
                            int tag) {
     m->peers[m->n] = peer;
-    DT_TRY(check_mpi(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD,
-                               &m->requests[m->n]),
+    DT_TRY(check_mpi(LOCKED(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag,
+                                      MPI_COMM_WORLD, &m->requests[m->n])),
                      "a send"));
     m->n++;
     return DT_OK;
@@ -155,7 +180,7 @@ static dt_status fail_test(const mpi_comm *m, const messages *msgs, int rc) {
 static dt_status test_messages(const mpi_comm *m, messages *msgs, bool *done) {
     int flag = 1;
     if (msgs->n > 0) {
-        int rc = MPI_Testall(msgs->n, msgs->requests, &flag, msgs->statuses);
+        int rc = LOCKED(MPI_Testall(msgs->n, msgs->requests, &flag, msgs->statuses));
         if (rc != MPI_SUCCESS) return fail_test(m, msgs, rc);
     }
     *done = flag;
@@ -185,7 +210,7 @@ static dt_status check_count(int64_t n) {
 // -- waiting -------------------------------------------------------------------------------------
 
 static dt_status fail_deadline(mpi_comm *m, const messages *msgs, const char *what, int64_t n,
-                               uint64_t number) {
+                               uint64_t number, double waited_s) {
     char names[MAX_NAMED * (HOST_BYTES + 32)] = "";
     int named[MAX_NAMED], n_named = 0;
     size_t used = 0;
@@ -193,7 +218,7 @@ static dt_status fail_deadline(mpi_comm *m, const messages *msgs, const char *wh
         int done = 0, peer = msgs->peers[i];
         // ranks that sent nothing are to blame; unsent messages count only if there are none of those
         if (i == msgs->n_recv && n_named > 0) break;
-        MPI_Request_get_status(msgs->requests[i], &done, MPI_STATUS_IGNORE);
+        LOCKED(MPI_Request_get_status(msgs->requests[i], &done, MPI_STATUS_IGNORE));
         for (int k = 0; k < n_named; k++) done |= named[k] == peer;
         if (done) continue;
         used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d on %s",
@@ -202,14 +227,14 @@ static dt_status fail_deadline(mpi_comm *m, const messages *msgs, const char *wh
     }
     return dt_fail(
         DT_E_PEER,
-        "%s%s did not take part in %s (%lld elements, collective %llu) for %.3g s: hung, "
+        "%s%s did not take part in %s (%lld elements, collective %llu) for %.0f s: hung, "
         "stopped or lost; look at its last lines and its host, then run again (comm.timeout: wait "
         "longer)",
         names, n_named == MAX_NAMED ? " (and perhaps others)" : "", what, (long long)n,
-        (unsigned long long)number, m->deadline_s);
+        (unsigned long long)number, waited_s);
 }
 
-// A pause that grows; false when the deadline has passed.
+// A pause that grows; false when the deadline has passed, and for as long no rank got on with anything.
 static bool pause_waiting(const mpi_comm *m, waiting *w) {
     if (++w->spins < 256) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -224,7 +249,7 @@ static bool pause_waiting(const mpi_comm *m, waiting *w) {
         struct timespec nap = {.tv_nsec = 50000};
         nanosleep(&nap, NULL);
     }
-    return waited_s < m->deadline_s;
+    return waited_s < m->deadline_s || dt_watch_quiet_s() < m->deadline_s;
 }
 
 static dt_status mpi_progress(dt_comm *c);
@@ -239,7 +264,7 @@ static dt_status wait_messages(dt_comm *c, messages *msgs, const char *what, int
         if (done) return DT_OK;
         // a peer may need the next phase of a reduction in flight before it gets here
         DT_TRY(mpi_progress(c));
-        if (!pause_waiting(m, &w)) return fail_deadline(m, msgs, what, n, number);
+        if (!pause_waiting(m, &w)) return fail_deadline(m, msgs, what, n, number, w.waited.sum_s);
     }
 }
 
@@ -414,7 +439,7 @@ static dt_status finish_reduction(dt_comm *c, reduction *r) {
         if (r == &m->blocking) DT_TRY(advance_reduction(m, r));
         DT_TRY(mpi_progress(c));
         if (r->busy && !pause_waiting(m, &w))
-            return fail_deadline(m, &r->msgs, label_of(r->kind), r->n, r->number);
+            return fail_deadline(m, &r->msgs, label_of(r->kind), r->n, r->number, w.waited.sum_s);
     }
     return DT_OK;
 }
@@ -587,21 +612,110 @@ static dt_status mpi_recv_f32(dt_comm *c, float *data, int64_t n, int from) {
     return wait_messages(c, &m->msgs, "a receive", n, m->number);
 }
 
+// -- beats ---------------------------------------------------------------------------------------
+
+static dt_status hear(const mpi_comm *m, beats *b, double now_s) {
+    for (int flag = 1; flag;) {
+        DT_TRY(check_mpi(MPI_Test(&b->receiving, &flag, MPI_STATUS_IGNORE), "a beat"));
+        if (!flag) break;
+        b->sum = b->received;
+        b->silent = (dt_waited){0};
+        DT_TRY(check_mpi(MPI_Irecv(&b->received, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD,
+                                   &b->receiving),
+                         "a beat"));
+    }
+    double silent_s = dt_clock_waited_s(&b->silent, now_s);
+    if (silent_s < dt_watch_get_limits()->lost_s) return DT_OK;
+    return dt_fail(DT_E_PEER,
+                   "rank %d on %s has given no sign of life for %.0f s: stopped, or its host is "
+                   "lost; look at that host, then run again (comm.timeout: wait longer)",
+                   b->peer, m->hosts[b->peer], silent_s);
+}
+
+// While the one before it is still on its way, nothing is sent.
+static dt_status say(beats *b, uint64_t sum) {
+    int flag = 0;
+    DT_TRY(check_mpi(MPI_Test(&b->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
+    if (!flag) return DT_OK;
+    b->to_send = sum;
+    return check_mpi(
+        MPI_Isend(&b->to_send, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD, &b->sending),
+        "a beat");
+}
+
+static dt_status mpi_beat(void *ctx, uint64_t *ticks) {
+    mpi_comm *m = ((dt_comm *)ctx)->self;
+    const double now_s = dt_clock_s();
+    const uint64_t own = *ticks;
+    dt_status st = DT_OK;
+    pthread_mutex_lock(&mpi_lock);
+    for (int i = 0; i < m->n_partners && st == DT_OK; i++) {
+        st = hear(m, &m->partners[i], now_s);
+        *ticks += m->partners[i].sum;
+    }
+    for (int i = 0; i < m->n_partners && st == DT_OK; i++)
+        st = say(&m->partners[i], m->rank == 0 ? *ticks : own);
+    pthread_mutex_unlock(&mpi_lock);
+    return st;
+}
+
+static void mpi_abort_ranks(void *ctx, int exit_code);
+
+static dt_status begin_beats(dt_comm *c) {
+    mpi_comm *m = c->self;
+    m->n_partners = m->rank == 0 ? m->world_size - 1 : 1;
+    if (m->world_size == 1) m->n_partners = 0;
+    m->partners = dt_xcalloc((size_t)m->n_partners + 1, sizeof *m->partners);
+    for (int i = 0; i < m->n_partners; i++) {
+        beats *b = &m->partners[i];
+        b->peer = m->rank == 0 ? i + 1 : 0;
+        b->sending = MPI_REQUEST_NULL;
+        DT_TRY(check_mpi(MPI_Irecv(&b->received, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD,
+                                   &b->receiving),
+                         "a beat"));
+    }
+    dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
+    return DT_OK;
+}
+
+static void end_beats(mpi_comm *m) {
+    dt_watch_set_peers(NULL);
+    for (int i = 0; i < m->n_partners; i++) {
+        beats *b = &m->partners[i];
+        MPI_Cancel(&b->receiving);
+        MPI_Wait(&b->receiving, MPI_STATUS_IGNORE);
+        if (b->sending != MPI_REQUEST_NULL) MPI_Request_free(&b->sending);
+    }
+}
+
 // -- life ----------------------------------------------------------------------------------------
 
 static void mpi_set_deadline(dt_comm *c, double seconds) {
     ((mpi_comm *)c->self)->deadline_s = seconds;
 }
 
+// A thread that does not give MPI back is what hangs: then the launcher ends the job because this rank has gone.
+static void mpi_abort_ranks(void *ctx, int exit_code) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    if (pthread_mutex_timedlock(&mpi_lock, &until) == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+    _exit(exit_code);
+}
+
 static void mpi_abort(dt_comm *c, int exit_code) {
-    MPI_Abort(MPI_COMM_WORLD, exit_code);
-    _exit(exit_code); // if MPI_Abort ever returned
+    mpi_abort_ranks(c, exit_code);
 }
 
 static dt_status mpi_finalize(dt_comm *c) {
     mpi_comm *m = c->self;
     DT_TRY(mpi_barrier(c));
-    DT_TRY(check_mpi(MPI_Finalize(), "MPI_Finalize"));
+    (void)dt_failpoint("finalize");
+    dt_watch_begin(NULL, "MPI_Finalize");
+    end_beats(m);
+    int rc = MPI_Finalize();
+    dt_watch_end();
+    DT_TRY(check_mpi(rc, "MPI_Finalize"));
     for (int i = 0; i < m->n_reductions; i++) {
         free(m->reductions[i]->scratch);
         free_messages(&m->reductions[i]->msgs);
@@ -611,6 +725,7 @@ static dt_status mpi_finalize(dt_comm *c) {
     free(m->blocking.scratch);
     free_messages(&m->blocking.msgs);
     free_messages(&m->msgs);
+    free(m->partners);
     free(m->hosts);
     return DT_OK;
 }
@@ -689,7 +804,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     MPI_Comm_size(MPI_COMM_WORLD, &c->world_size);
     m->rank = c->rank;
     m->world_size = c->world_size;
-    m->deadline_s = 30;
+    m->deadline_s = dt_watch_get_limits()->start_s;
     int *limit = NULL, found = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found);
     m->tag_limit = found ? *limit : 32767;
@@ -701,6 +816,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     char host[HOST_BYTES] = "";
     gethostname(host, sizeof host - 1);
     DT_TRY(mpi_all_gather_bytes(c, host, sizeof host, m->hosts));
+    DT_TRY(begin_beats(c));
     *out = c;
     return DT_OK;
 }

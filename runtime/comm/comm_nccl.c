@@ -20,6 +20,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +108,8 @@ static dt_status watch(dt_comm *c, const char *what, double waited_s) {
     int state = DT_NCCL_OK, error = n->api->async_error(n->api, n->comm, &state);
     if (error != DT_NCCL_OK) return fail_call(c, doing, error);
     if (state != DT_NCCL_OK && state != DT_NCCL_BUSY) return fail_call(c, doing, state);
-    return waited_s > n->deadline_s ? fail_deadline(c, what, waited_s) : DT_OK;
+    const bool late = waited_s > n->deadline_s && dt_watch_quiet_s() > n->deadline_s;
+    return late ? fail_deadline(c, what, waited_s) : DT_OK;
 }
 
 dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s) {
@@ -359,8 +361,10 @@ dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes) {
     nccl_self *n = c->self;
     DT_TRY(check_alive(c));
     int i = 0;
-    while (i < MAX_REGISTERED && n->registered[i].data) i++;
-    if (i == MAX_REGISTERED || !n->api->comm_register || !n->api->comm_deregister) return DT_OK;
+    while (i < MAX_REGISTERED && n->registered[i].data && n->registered[i].data != data) i++;
+    if (i == MAX_REGISTERED || n->registered[i].data || !n->api->comm_register ||
+        !n->api->comm_deregister)
+        return DT_OK;
     void *handle = NULL;
     int result = n->api->comm_register(n->api, n->comm, data, n_bytes, &handle);
     if (result == DT_NCCL_BUSY) DT_TRY(settle(c, "registration of memory", result));

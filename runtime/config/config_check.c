@@ -359,6 +359,24 @@ static dt_status check_run_name(dt_config *c) {
                           config_shown(&c->arena, name));
 }
 
+// A rate that falls must fall, and at some time.
+static dt_status check_schedule(dt_config *c) {
+    static const char *const LENGTHS[] = {"train.schedule.every", "train.schedule.decay"};
+    const double lr = dt_config_real(c, "train.optimizer.lr");
+    for (int i = 0; i < 2; i++)
+        if (dt_config_has(c, LENGTHS[i]) && !(dt_config_amount(c, LENGTHS[i]).value > 0))
+            return dt_config_fail(c, LENGTHS[i],
+                                  "%s is 0; expected an amount above 0, or another "
+                                  "train.schedule.name (constant never falls)",
+                                  LENGTHS[i]);
+    if (dt_config_has(c, "train.schedule.min_lr") &&
+        dt_config_real(c, "train.schedule.min_lr") > lr)
+        return dt_config_fail(c, "train.schedule.min_lr",
+                              "train.schedule.min_lr is %g, above train.optimizer.lr, which is %g",
+                              dt_config_real(c, "train.schedule.min_lr"), lr);
+    return DT_OK;
+}
+
 // Images: one number as size means a square; normalize has one number for each channel, or one for all.
 static dt_status check_field(dt_config *c, const char *name, dt_cnode *field) {
     dt_cnode *size = (dt_cnode *)dt_cnode_get(field, "size");
@@ -384,6 +402,7 @@ dt_status config_check_tree(dt_config *c) {
     for (size_t i = 0; i < n_rows; i++) DT_TRY(fill_row(c, &rows[i]));
     DT_TRY(check_run_name(c));
     DT_TRY(check_batches(c));
+    DT_TRY(check_schedule(c));
     const dt_cnode *fields = config_find(c, "data.fields");
     for (size_t i = 0; fields && i < fields->n; i++)
         DT_TRY(check_field(c, fields->keys[i], fields->items[i]));

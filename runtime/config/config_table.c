@@ -22,6 +22,9 @@ static const char losses[] =
 static const char metrics[] =
 #include "metrics.def"
     ;
+static const char best_metrics[] = "auto"
+#include "metrics.def"
+    ;
 static const char sinks[] =
 #include "sinks.def"
     ;
@@ -59,6 +62,7 @@ static const dt_config_word model_words[] = {
 #define SCHEDULES  &schedules[1]
 #define LOSSES     &losses[1]
 #define METRICS    &metrics[1]
+#define BEST       best_metrics
 #define SINKS      &sinks[1]
 #define KINDS      &kinds[1]
 #define MODELS     &models[1]

@@ -39,6 +39,7 @@
 #define DT_CACHE_FORM_WORDS(W) W(CACHE_FORM, encoded) W(CACHE_FORM, decoded)
 #define DT_FUSION_WORDS(W)     W(FUSION, concat) W(FUSION, cross_attention)
 #define DT_GELU_WORDS(W)       W(GELU, exact) W(GELU, tanh)
+#define DT_ANGLES_WORDS(W)     W(ANGLES, degrees) W(ANGLES, radians)
 #define DT_DEPTH_WORDS(W)      W(DEPTH, 10) W(DEPTH, 18) W(DEPTH, 34) W(DEPTH, 50)
 
 #define DT_WORD_CONSTANT(prefix, word) DT_##prefix##_##word,
@@ -54,6 +55,7 @@ int dt_word_index(const char *words, const char *word);
 typedef enum dt_reproducible { DT_REPRODUCIBLE_WORDS(DT_WORD_CONSTANT) } dt_reproducible;
 typedef enum dt_resume { DT_RESUME_WORDS(DT_WORD_CONSTANT) } dt_resume;
 typedef enum dt_device_kind { DT_DEVICE_WORDS(DT_WORD_CONSTANT) } dt_device_kind;
+typedef enum dt_angles { DT_ANGLES_WORDS(DT_WORD_CONSTANT) } dt_angles;
 typedef enum dt_precision { DT_PRECISION_WORDS(DT_WORD_CONSTANT) } dt_precision;
 typedef enum dt_gradient_dtype { DT_GRADIENT_DTYPE_WORDS(DT_WORD_CONSTANT) } dt_gradient_dtype;
 typedef enum dt_progress_word { DT_PROGRESS_WORDS(DT_WORD_CONSTANT) } dt_progress_word;

@@ -6,6 +6,7 @@
 
 #include "exec/exec.h"
 
+#include "base/watch.h"
 #include "exec/plan_internal.h"
 
 #include <assert.h>
@@ -201,6 +202,7 @@ static void after_instruction(const dt_exec *e, int k, const dt_exec_args *a) {
 }
 
 void dt_exec_run(dt_exec *e, const dt_exec_args *a) {
+    dt_watch_tick();
     use_grad_flat(e, a->grad);
     const dt_step_block *step = step_block(e, a);
     for (int k = 0; k < e->plan->n_instructions; k++) {

@@ -22,12 +22,13 @@ typedef struct packed_copy {
     int n_params;
     struct {
         bool there, in_buffer;
-        int64_t offset; // of master or buffer
+        int entry; // of entries or buffers
     } from[6];
     const float *dense[6]; // there, once it is placed
     dt_pack_form form;
-    bool in_step; // a graph with gradients reads it
-    bool taken;   // the optimizer keeps it up to date
+    bool read_in_step; // a graph with gradients reads it
+    bool in_step;      // and it changes: a commit updates it
+    bool taken;        // the optimizer keeps it up to date
     void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads,
                  void *stream);
     const void *ctx;
@@ -40,6 +41,7 @@ struct dt_params_packs {
     dt_flat_buffer *flats; // one a plan that brought new ones
     int n_flats;
     size_t total_bytes, step_bytes; // of all; of those in a step
+    int64_t step;                   // dt_params_begin
 };
 
 static int64_t align_up(int64_t n) {
@@ -55,11 +57,12 @@ static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *curso
     e->count = dt_shape_elements(&v->shape);
     e->decay = v->decay;
     e->init = v->init;
+    e->lr_scale = e->decay_scale = 1.0f;
     *cursor += align_up(e->count);
 }
 
 // Trained parameters in the order in which backward finishes them; parameters that nothing trains
-// (inference graphs, unused ones) follow in graph order.
+// (inference graphs, frozen ones) follow in graph order.
 static void fill_entries(dt_params *p, const dt_graph *g) {
     bool *done = dt_arena_alloc(&p->arena, (size_t)g->n_values + 1);
     p->entries = dt_arena_alloc(&p->arena, sizeof(dt_param_entry) * (size_t)(g->n_values + 1));
@@ -68,11 +71,13 @@ static void fill_entries(dt_params *p, const dt_graph *g) {
     for (int i = 0; i < g->n_grads; i++) {
         dt_value v = g->values[g->grads[i]].param;
         done[v] = true;
-        add_entry(p, p->entries, &p->n_entries, &p->n_trained, &g->values[v]);
+        add_entry(p, p->entries, &p->n_entries, &p->n_master, &g->values[v]);
     }
+    p->n_trained = p->n_master;
+    p->n_trained_entries = p->n_entries;
     for (dt_value v = 0; v < g->n_values; v++) {
         if (g->values[v].kind == DT_V_PARAM && !done[v])
-            add_entry(p, p->entries, &p->n_entries, &p->n_trained, &g->values[v]);
+            add_entry(p, p->entries, &p->n_entries, &p->n_master, &g->values[v]);
         if (g->values[v].kind == DT_V_BUFFER)
             add_entry(p, p->buffers, &p->n_buffers, &p->n_buffer, &g->values[v]);
     }
@@ -99,7 +104,7 @@ static dt_status check_memory(const dt_params *p) {
     if (!p->backend->device) return DT_OK;
     p->backend->device->memory(p->backend, &free_bytes, &total_bytes);
     if (p->flat.n_bytes <= free_bytes) return DT_OK;
-    const double weights = (double)(p->n_trained + p->n_buffer) * sizeof(float) * mib;
+    const double weights = (double)(p->n_master + p->n_buffer) * sizeof(float) * mib;
     return dt_fail(
         DT_E_USAGE,
         "this network does not fit the GPU: its weights take %.1f MiB, moments %.1f and gradients "
@@ -118,7 +123,7 @@ dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, i
     p->backend = b;
     p->packs = dt_xcalloc(1, sizeof *p->packs);
     fill_entries(p, g);
-    add_flat(p, &p->master, p->n_trained);
+    add_flat(p, &p->master, p->n_master);
     add_flat(p, &p->buffer, p->n_buffer);
     p->n_slots = n_slots;
     for (int i = 0; i < n_slots; i++) add_flat(p, &p->slots[i], p->n_trained);
@@ -195,7 +200,7 @@ static void init_flat(dt_params *p, const dt_param_entry *entries, int n, uint64
 }
 
 void dt_params_init(dt_params *p, uint64_t seed) {
-    init_flat(p, p->entries, p->n_entries, seed, p->master, p->n_trained);
+    init_flat(p, p->entries, p->n_entries, seed, p->master, p->n_master);
     init_flat(p, p->buffers, p->n_buffers, seed, p->buffer, p->n_buffer);
     for (int i = 0; i < p->n_slots; i++) init_flat(p, NULL, 0, seed, p->slots[i], p->n_trained);
 }
@@ -222,15 +227,38 @@ static dt_status find_source(const dt_params *p, const dt_value_info *v, packed_
                        v->name);
     c->from[i].there = true;
     c->from[i].in_buffer = buffer;
-    c->from[i].offset = buffer ? p->buffers[id].offset : p->entries[id].offset;
+    c->from[i].entry = id;
     return DT_OK;
 }
 
-static void read_in_step(struct dt_params_packs *packs, int id, const dt_graph *g) {
-    packed_copy *c = &packs->items[id];
-    if (g->n_grads == 0 || c->in_step) return;
+// Whether one of the parameters in a copy is trained at the step of dt_params_begin.
+static bool changes(const dt_params *p, const packed_copy *c) {
+    for (int i = 0; i < c->n_params; i++) {
+        const int entry = c->from[i].entry;
+        if (!c->from[i].there) continue;
+        if (c->from[i].in_buffer) return true;
+        if (entry < p->n_trained_entries && p->entries[entry].thaw <= p->packs->step) return true;
+    }
+    return false;
+}
+
+static void read_in_step(dt_params *p, int id, const dt_graph *g) {
+    packed_copy *c = &p->packs->items[id];
+    if (g->n_grads > 0) c->read_in_step = true;
+    if (!c->read_in_step || c->in_step || !changes(p, c)) return;
     c->in_step = true;
-    packs->step_bytes += c->n_bytes;
+    p->packs->step_bytes += c->n_bytes;
+}
+
+void dt_params_begin(dt_params *p, int64_t step) {
+    struct dt_params_packs *packs = p->packs;
+    packs->step = step;
+    packs->step_bytes = 0;
+    for (int i = 0; i < packs->n; i++) {
+        packed_copy *c = &packs->items[i];
+        c->in_step = c->read_in_step && changes(p, c);
+        if (c->in_step) packs->step_bytes += c->n_bytes;
+    }
 }
 
 dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
@@ -239,7 +267,7 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
     for (int i = 0; i < packs->n; i++) {
         if (packs->items[i].key == r->key && packs->items[i].n_bytes == r->n_bytes) {
             *id = i;
-            read_in_step(packs, i, g);
+            read_in_step(p, i, g);
             return DT_OK;
         }
     }
@@ -259,7 +287,7 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
     packs->total_bytes += r->n_bytes;
     packs->items[packs->n] = c;
     *id = packs->n++;
-    read_in_step(packs, *id, g);
+    read_in_step(p, *id, g);
     return DT_OK;
 }
 
@@ -274,7 +302,9 @@ dt_status dt_params_place_packs(dt_params *p) {
         dt_flat_buffer_add(flat, &c->memory, c->n_bytes);
         for (int i = 0; i < c->n_params; i++)
             if (c->from[i].there)
-                c->dense[i] = (c->from[i].in_buffer ? p->buffer : p->master) + c->from[i].offset;
+                c->dense[i] = c->from[i].in_buffer
+                                  ? p->buffer + p->buffers[c->from[i].entry].offset
+                                  : p->master + p->entries[c->from[i].entry].offset;
     }
     return dt_flat_buffer_alloc(flat, p->backend, "packed weights");
 }
@@ -336,23 +366,30 @@ dt_commit_copy *dt_params_take_copies(dt_params *p, int *n) {
     return copies;
 }
 
-dt_segment *dt_params_segments(const dt_params *p, float weight_decay, bool norms, int *n) {
-    dt_segment *s = dt_xcalloc((size_t)p->n_entries + 1, sizeof *s);
+static bool updated_alike(const dt_segment *a, const dt_segment *b) {
+    return !a->scaled && !b->scaled && a->lr_scale == b->lr_scale && a->decay == b->decay &&
+           a->start == b->start && a->frozen == b->frozen;
+}
+
+dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms,
+                               int *n) {
+    dt_segment *s = dt_xcalloc((size_t)p->n_trained_entries + 1, sizeof *s);
     *n = 0;
-    for (int i = 0; i < p->n_entries; i++) {
+    for (int i = 0; i < p->n_trained_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
-        const bool scaled = norms && e->decay;
-        const float decay = e->decay ? weight_decay : 0.0f;
+        const bool frozen = e->thaw > step, scaled = norms && e->decay && !frozen;
         // the zero gap behind an entry may take part, as it stays zero, but it is no part of a norm
-        const int64_t length = scaled ? e->count : align_up(e->count);
-        if (*n > 0 && s[*n - 1].decay == decay && !scaled && !s[*n - 1].scaled)
-            s[*n - 1].length += length;
+        const dt_segment one = {.offset = e->offset,
+                                .length = scaled ? e->count : align_up(e->count),
+                                .lr_scale = e->lr_scale,
+                                .decay = e->decay ? weight_decay * e->decay_scale : 0.0f,
+                                .start = e->thaw,
+                                .frozen = frozen,
+                                .scaled = scaled};
+        if (*n > 0 && updated_alike(&s[*n - 1], &one))
+            s[*n - 1].length += one.length;
         else
-            s[(*n)++] = (dt_segment){.offset = e->offset,
-                                     .length = length,
-                                     .lr_scale = 1.0f,
-                                     .decay = decay,
-                                     .scaled = scaled};
+            s[(*n)++] = one;
     }
     return s;
 }

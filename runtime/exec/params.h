@@ -4,11 +4,15 @@
 // [offset, offset + count) of each, dense, in the order in which backward finishes (graph->grads),
 // so that a bucket of the all-reduce is a slice. Each entry starts at a multiple of 16 elements;
 // the gaps are zero and stay zero. Behind the trained elements of a gradient buffer lie the STAT
-// values:
+// values, and behind those of the master the parameters that are never trained:
 //
-//   master, the optimizer's slots : [ p0 | p1 | … | pn ]
+//   master                          : [ p0 | p1 | … | pn | f0 | f1 | … ]
+//   the optimizer's slots           : [ s0 | s1 | … | sn ]
 //   gradient buffer k               : [ g0 | g1 | … | gn | stat0 | stat1 | … ]
-//   buffers                       : [ b0 | b1 | … ]   (batch-norm running statistics)
+//   buffers                         : [ b0 | b1 | … ]   (batch-norm running statistics)
+//
+// Where parameters are frozen for a while (train.groups), the layout is that of the graph with all of them, and a plan
+// for each set of trained ones runs on it. Gradients that a plan does not write are zero, as memory is at first.
 //
 // Plans refer to parameters by entry id; several plans (training, evaluation, other image sizes) share one
 // dt_params. Packed copies are updated between steps, never within one. A commit updates those that a graph with
@@ -31,6 +35,10 @@ typedef struct dt_param_entry {
     int64_t offset, count; // elements in its flat buffer
     bool decay;
     dt_init init;
+    // For the caller to change before the first step: factors of the optimizer's rate and decay, and the step from
+    // which the parameter is trained.
+    float lr_scale, decay_scale;
+    int64_t thaw;
 } dt_param_entry;
 
 typedef struct dt_stat_entry {
@@ -40,13 +48,14 @@ typedef struct dt_stat_entry {
 
 typedef struct dt_params {
     dt_backend *backend;
-    dt_param_entry *entries; // trained, in flat buffer order
-    int n_entries;
+    dt_param_entry *entries; // in flat buffer order: those that are trained come first
+    int n_entries, n_trained_entries;
     dt_param_entry *buffers;
     int n_buffers;
     dt_stat_entry *stats;
     int n_stats;
-    int64_t n_trained; // elements of master, moments (padded)
+    int64_t n_master;  // elements of master (padded)
+    int64_t n_trained; // those that are trained: elements of the moments
     int64_t n_grad;    // elements of a gradient buffer (trained + stats, padded)
     int64_t n_buffer;  // elements of the buffer flat buffer
     float *master, *buffer;
@@ -92,9 +101,12 @@ void dt_params_repack_queue(dt_params *p, void *stream);
 dt_commit_copy *dt_params_take_copies(dt_params *p, int *n);
 // After a commit on the CPU: the share `part` of n_parts of those that training reads, on the calling thread.
 void dt_params_repack_part(dt_params *p, int part, int n_parts);
-// Segments of the optimizer: adjacent entries with the same decay merged; with `norms` (dt_optimizer) each
-// entry that decays is one of its own, and scaled. Heap, caller frees.
-dt_segment *dt_params_segments(const dt_params *p, float weight_decay, bool norms, int *n);
+// Segments of the optimizer at a step: adjacent entries that are updated alike merged; with `norms` (dt_optimizer)
+// each entry that decays is one of its own, and scaled. Heap, caller frees.
+dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms,
+                               int *n);
+// From this step on a commit updates the packed copies of the parameters that are trained then, and no others.
+void dt_params_begin(dt_params *p, int64_t step);
 size_t dt_params_packed_bytes(const dt_params *p);
 
 #endif

@@ -9,6 +9,7 @@
 // Rejected: a global layout search (no gain where one block size serves all), and giving reorders
 // nodes in the graph (layouts would leak into the IR).
 
+#include "base/watch.h"
 #include "exec/plan_internal.h"
 #include "graph/passes/passes.h"
 
@@ -314,7 +315,10 @@ static dt_status fill_plan(dt_plan *p) {
     for (dt_value v = 0; v < g->n_values; v++) DT_TRY(place_fixed_value(p, v));
     find_last_reads(p);
     for (int n = 0; n < g->n_nodes; n++)
-        if (!g->nodes[n].dead) DT_TRY(add_node(p, n));
+        if (!g->nodes[n].dead) {
+            DT_TRY(add_node(p, n));
+            dt_watch_tick(); // a device's engines take long to choose
+        }
     for (int i = 0; i < g->n_outputs; i++) {
         dt_ref ref = p->forms[p->form_of[g->outputs[i].value]].ref;
         touch(p, &ref, p->n_instructions);

@@ -82,6 +82,7 @@ typedef union dt_attrs {
         dt_loss_id id;
         float smoothing; // of labels, where it is over classes
         float param;     // losses.h
+        float share;     // factor of this loss in the sum of all
     } loss;
 } dt_attrs;
 

@@ -1,6 +1,7 @@
 // autodiff.c: reverse mode over the static graph (see autodiff.h).
 //
-// First needs_grad spreads forward from the parameters, so that input images get no gradient. Then the forward nodes
+// First needs_grad spreads forward from the parameters that are not frozen, so that input images, and what only leads
+// to frozen parameters, get no gradient. Then the forward nodes
 // are visited last to first, and each op appends its backward nodes. All readers of a value come after its producer,
 // so its gradient is complete when the producer is visited.
 //
@@ -118,7 +119,8 @@ dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uin
 // ---- the walk --------------------------------------------------------------------------------------
 static void spread_need(dt_grad_ctx *ctx) {
     dt_graph *g = ctx->g;
-    for (int v = 0; v < g->n_values; v++) ctx->needs_grad[v] = g->values[v].kind == DT_V_PARAM;
+    for (int v = 0; v < g->n_values; v++)
+        ctx->needs_grad[v] = g->values[v].kind == DT_V_PARAM && !g->values[v].frozen;
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
         bool needed = false;
@@ -154,7 +156,7 @@ static dt_status visit(dt_grad_ctx *ctx, dt_node_id id) {
 static dt_status list_grads(dt_grad_ctx *ctx, int n_forward_values) {
     dt_graph *g = ctx->g;
     for (int v = 0; v < n_forward_values; v++) {
-        if (g->values[v].kind == DT_V_PARAM && ctx->grad_of[v] == DT_NONE) {
+        if (ctx->needs_grad[v] && g->values[v].kind == DT_V_PARAM && ctx->grad_of[v] == DT_NONE) {
             dt_graph_fail(g, "parameter %s does not reach the loss: use it or leave it out",
                           g->values[v].name);
             return g->status;

@@ -12,6 +12,7 @@ dt_value dt_param(dt_graph *g, const char *name, dt_shape shape, dt_init init, b
     if (v == DT_NONE) return v;
     g->values[v].init = init;
     g->values[v].decay = decay;
+    g->values[v].frozen = g->is_frozen && g->is_frozen(g->frozen_ctx, g->values[v].name);
     return v;
 }
 

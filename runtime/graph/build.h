@@ -69,5 +69,8 @@ dt_value dt_embedding(dt_graph *g, dt_value ids, dt_value table);
 // The gradient is that of the sum; it is divided by the global weight once, at commit.
 dt_value dt_loss(dt_graph *g, dt_loss_id id, dt_value x, dt_value target, dt_value weight /*(N)*/,
                  float smoothing, float param); // x and target: ops/loss.c
+// One of several losses, which are added: its value and gradient times share. name: of the node.
+dt_value dt_loss_share(dt_graph *g, const char *name, dt_loss_id id, dt_value x, dt_value target,
+                       dt_value weight, float smoothing, float param, float share);
 
 #endif

@@ -85,6 +85,12 @@ dt_graph *dt_graph_create(const char *name, bool training) {
     return g;
 }
 
+void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char *name),
+                     const void *ctx) {
+    g->is_frozen = is_frozen;
+    g->frozen_ctx = ctx;
+}
+
 void dt_graph_destroy(dt_graph *g) {
     if (!g) return;
     dt_arena_fini(&g->arena);

@@ -6,7 +6,7 @@
 //
 // Kinds of values
 //   INPUT   fed from a batch (u8 images (N,H,W,C), i32 labels (N), f32 weights (N))
-//   PARAM   trained; f32 always (backends keep low-precision packed copies); has `init` and `decay`
+//   PARAM   trained unless `frozen`; f32 always (backends keep low-precision packed copies); has `init` and `decay`
 //   BUFFER  saved but not trained (batch-norm running statistics); f32
 //   CONST   data known at build time
 //   TEMP    an activation or its gradient
@@ -77,6 +77,7 @@ typedef struct dt_value_info {
     dt_value param;      // GRAD: the PARAM value it is the gradient of
     dt_init init;        // PARAM, BUFFER
     bool decay;          // PARAM: weight decay applies (false: norms, biases)
+    bool frozen;         // PARAM: gets no gradient
     const void *data;    // CONST: dense, in the arena
 } dt_value_info;
 
@@ -107,6 +108,8 @@ typedef struct dt_graph {
     dt_arena arena;
     const char *name;
     bool training;
+    bool (*is_frozen)(const void *ctx, const char *name); // of dt_graph_freeze
+    const void *frozen_ctx;
     dt_value_info *values;
     int n_values, cap_values;
     dt_node *nodes; // execution order
@@ -126,6 +129,10 @@ typedef struct dt_graph {
 // ---- life ------------------------------------------------------------------------------------------
 dt_graph *dt_graph_create(const char *name, bool training);
 void dt_graph_destroy(dt_graph *g);
+// Before building: parameters for which this is true get no gradient. A batch norm whose scale and shift are frozen
+// normalises with its running statistics, in training too, and leaves them as they are.
+void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char *name),
+                     const void *ctx);
 dt_status dt_graph_check(const dt_graph *g); // first build error, as DT_E_USAGE
 // Records a build error (keeps the first) and returns DT_NONE.
 dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

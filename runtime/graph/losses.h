@@ -27,7 +27,7 @@ typedef struct dt_loss_row {
     bool gives_numbers;    // what the network predicts is in the target's unit
     dt_metric_id best;     // eval.best where it is not given
     float param;           // p, where no key sets it
-    const char *param_key; // or NULL
+    const char *param_key; // the key beside the loss's that sets p, or NULL
 } dt_loss_row;
 
 extern const dt_loss_row dt_losses[DT_N_LOSSES]; // ops/loss.c
@@ -58,7 +58,7 @@ DT_LOSS_FN dt_cross_entropy_slope(DT_LOSS_ARGS) {
 // exp(-x) is what stands for that probability.
 #define DT_LOSS_ROW_focal                                                                          \
     .takes = DT_TARGET_CLASS | DT_TARGET_SHARES, .softmax = true, .best = DT_METRIC_accuracy,      \
-    .param_key = "train.focal_gamma"
+    .param_key = "focal_gamma"
 DT_LOSS_FN dt_focal_value(DT_LOSS_ARGS) {
     x = x < 0 ? 0 : x; // rounding
     return x * pow(-expm1(-x), p);

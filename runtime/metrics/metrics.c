@@ -38,10 +38,10 @@ typedef struct phase_sums {
 
 struct dt_metrics {
     dt_metrics_opts o;
-    void *state[DT_N_SINKS]; // NULL: not wanted
-    phase_sums smooth, total;
-    double smooth_weight; // 1 - keep_share^n
-    int statm_fd;         // kept open: dt_rss_bytes() opens a stream, which allocates
+    void *state[DT_N_SINKS];         // NULL: not wanted
+    phase_sums smooth, first, total; // total: without the first step, which is apart
+    double smooth_weight;            // 1 - keep_share^n
+    int statm_fd;                    // kept open: dt_rss_bytes() opens a stream, which allocates
     uint64_t rss_bytes;
     double rss_s, opened_s;
     int64_t n_steps, n_skipped, n_samples, last_step;
@@ -111,6 +111,7 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
     if (m->n_steps == 1) {
         m->smooth = (phase_sums){0};
         m->smooth_weight = 0;
+        m->first = m->total;
         m->total = (phase_sums){0};
     }
     m->n_steps++;
@@ -174,9 +175,10 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
     if (m->n_steps == 0) return;
     dt_metrics_phase(m, NULL);
     dt_info("%s: %" PRId64 " steps to step %" PRId64 ", %" PRId64
-            " samples in %.1f s, %.1f samples/s "
-            "while stepping, peak memory %.0f MiB",
+            " samples in %.1f s, %.1f samples/s in steps, %.1f without the first, peak memory "
+            "%.0f MiB",
             m->o.run_name, m->n_steps, m->last_step, m->n_samples, dt_clock_s() - m->opened_s,
+            ratio(t->samples + m->first.samples, t->step_s + m->first.step_s),
             ratio(t->samples, t->step_s), (double)dt_rss_peak_bytes() / 1048576.0);
     dt_info("time in a step: data %.1f%%, compute %.1f%%, communication %.1f%%, other %.1f%%",
             100 * ratio(t->data_s, t->step_s), 100 * ratio(t->compute_s, t->step_s),

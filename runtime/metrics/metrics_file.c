@@ -38,7 +38,7 @@ static void drop(dt_metrics_file *f, int n_records) {
     (void)dt_io_truncate(f->path, (off_t)f->n_bytes);
 }
 
-static void write_out(dt_metrics_file *f, const void *data, size_t n_bytes, int n_records) {
+static void write_or_drop(dt_metrics_file *f, const void *data, size_t n_bytes, int n_records) {
     struct stat info;
     if (f->failing && (fstat(f->fd, &info) != 0 || info.st_size != f->n_bytes) &&
         dt_io_truncate(f->path, (off_t)f->n_bytes) != DT_OK) {
@@ -53,6 +53,13 @@ static void write_out(dt_metrics_file *f, const void *data, size_t n_bytes, int 
     if (f->failing)
         dt_info("%s: writing again after %" PRIu64 " lost records", f->path, f->n_dropped);
     f->failing = false;
+}
+
+// Losing records is no failure of the caller, whose message stays.
+static void write_out(dt_metrics_file *f, const void *data, size_t n_bytes, int n_records) {
+    const dt_error_kept kept = dt_error_keep();
+    write_or_drop(f, data, n_bytes, n_records);
+    dt_error_restore(&kept);
 }
 
 void dt_metrics_file_flush(dt_metrics_file *f) {

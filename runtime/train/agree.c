@@ -85,6 +85,49 @@ dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
     return dt_backend_create(out, DT_DEVICE_cpu, opts);
 }
 
+// ---- equal bits ------------------------------------------------------------------------------------
+typedef struct surroundings {
+    char host[64], text[256];
+} surroundings;
+
+static dt_status compare_surroundings(const surroundings *all, int n, bool must, bool *told) {
+    char ranks[256] = "";
+    size_t used = 0;
+    int first = 0; // that differs from rank 0, and those like it
+    for (int r = 1; r < n; r++) {
+        const bool like_first = strcmp(all[r].text, all[first].text) == 0;
+        if (like_first == (first == 0)) continue;
+        if (!first) first = r;
+        if (used < sizeof ranks - 90)
+            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%srank %d on %s",
+                                     used ? ", " : "", r, all[r].host);
+    }
+    if (!first) return DT_OK;
+    if (!must) {
+        dt_warn_alike("rank 0 on %s computes with '%s', but %s with '%s': bits depend on which "
+                      "rank computes what",
+                      all[0].host, all[0].text, ranks, all[first].text);
+        return DT_OK;
+    }
+    *told = true;
+    return dt_fail(DT_E_USAGE,
+                   "rank 0 on %s computes with '%s', but %s with '%s', and "
+                   "run.reproducible=elastic promises equal bits on any ranks: start all ranks "
+                   "with the same build, libraries and instruction set (ONEDNN_MAX_CPU_ISA), or "
+                   "use run.reproducible=resume",
+                   all[0].host, all[0].text, ranks, all[first].text);
+}
+
+dt_status dt_agree_environment(dt_comm *c, const char *text, bool must, bool *told) {
+    surroundings mine = {0}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
+    gethostname(mine.host, sizeof mine.host - 1);
+    snprintf(mine.text, sizeof mine.text, "%s", text);
+    dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
+    if (st == DT_OK) st = compare_surroundings(all, c->world_size, must, told);
+    free(all);
+    return st;
+}
+
 // ---- one device a rank -----------------------------------------------------------------------------
 typedef struct device_card {
     char machine[64]; // this boot of it: containers of one machine have other host names

@@ -28,6 +28,10 @@ dt_status dt_agree_result(dt_comm *c, dt_status st, char **text, bool *told);
 dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
                            const dt_backend_opts *opts, bool *told);
 
+// `text` says what a rank's bits depend on besides the config. Where it is not the same on all ranks: DT_E_USAGE if
+// `must` (on all of them), else a warning; both name the ranks, their hosts and the texts.
+dt_status dt_agree_environment(dt_comm *c, const char *text, bool must, bool *told);
+
 // Every rank has a device of its own, and NCCL: else DT_E_USAGE on all of them, naming the first without.
 // b has a device.
 dt_status dt_agree_devices(dt_comm *c, const dt_backend *b, bool *told);

@@ -2,6 +2,7 @@
 // evaluation graph of the same fields does not, and is bound to nothing that it has no input for.
 #include "train/batch_inputs.h"
 
+#include <math.h>
 #include <stdio.h>
 
 void dt_batch_inputs_find(dt_batch_inputs *in, const dt_exec *e, const dt_field_info *fields,
@@ -28,4 +29,40 @@ const void *dt_batch_input_data(const dt_batch *b, int i) {
 void dt_batch_inputs_bind(const dt_batch_inputs *in, dt_exec *e, const dt_batch *b) {
     for (int i = 0; i < DT_BATCH_INPUTS; i++)
         if (in->index[i] >= 0) dt_exec_bind_index(e, in->index[i], dt_batch_input_data(b, i));
+}
+
+// A sum of f32 shares that were written with three digits is this far from 1.
+static const double SUM_TOLERANCE = 2e-3;
+
+static dt_status check_sample(const dt_target *t, const float *x, int64_t n, int64_t sample) {
+    const bool sums = dt_losses[t->loss].softmax;
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++) {
+        sum += (double)x[k];
+        if (x[k] >= 0 && x[k] <= 1) continue;
+        return dt_fail(DT_E_DATA,
+                       "field %s of sample %lld has %g, and %s wants %s of 0..1: take mse or "
+                       "smooth_l1 for other numbers",
+                       t->field->name, (long long)sample, (double)x[k], dt_losses[t->loss].id,
+                       sums ? "shares of classes" : "numbers");
+    }
+    if (!sums || fabs(sum - 1) <= SUM_TOLERANCE) return DT_OK;
+    return dt_fail(DT_E_DATA,
+                   "field %s of sample %lld adds up to %g, and %s wants shares of classes that are "
+                   "1 together; take bce where several can be true",
+                   t->field->name, (long long)sample, sum, dt_losses[t->loss].id);
+}
+
+dt_status dt_batch_check_targets(const dt_batch *b, const dt_targets *targets) {
+    for (int i = 0; targets && i < targets->n; i++) {
+        const dt_target *t = &targets->items[i];
+        const bool numbers = t->kind == DT_TARGET_VECTOR || t->kind == DT_TARGET_NUMBER;
+        const int64_t n = dt_target_n_out(t);
+        if (!numbers || dt_losses[t->loss].gives_numbers) continue;
+        for (int k = 0; k < b->n; k++)
+            if (b->weight[k] != 0)
+                DT_TRY(check_sample(t, (const float *)b->field[t->index] + k * n, n,
+                                    b->sample ? b->sample[k] : k));
+    }
+    return DT_OK;
 }

@@ -36,7 +36,8 @@ dt_status commit_init(struct dt_stepper *s) {
     dt_optimizer_args *o = &s->optimizer;
     *o = s->o.optimizer;
     const bool norms = dt_optimizers[o->kind].norms;
-    o->segments = s->segments = dt_params_segments(p, s->o.weight_decay, norms, &o->n_segments);
+    o->segments = s->segments =
+        dt_params_segments(p, s->o.first_step, s->o.weight_decay, norms, &o->n_segments);
     if (norms) {
         o->norms = dt_xcalloc((size_t)dt_optimizer_n_norms(o) + 1, 2 * sizeof *o->norms);
         o->ratios = dt_xcalloc((size_t)o->n_segments + 1, sizeof *o->ratios);
@@ -53,6 +54,11 @@ void commit_fini(struct dt_stepper *s) {
     free(s->optimizer.norms);
     free(s->optimizer.ratios);
     free(s->rules);
+    s->partial = NULL;
+    s->segments = NULL;
+    s->rules = NULL;
+    s->n_rules = 0;
+    s->optimizer = (dt_optimizer_args){0};
 }
 
 // Calls work(s, begin, end) on the team, each thread with its share of n elements: whole chunks, in order.
@@ -96,7 +102,8 @@ static void measure(struct dt_stepper *s, int64_t begin, int64_t end) {
 }
 
 static void optimize(struct dt_stepper *s, int64_t begin, int64_t end) {
-    s->backend->flat_optimize(s->backend, &s->optimizer, begin, end);
+    if (!s->backend->flat_optimize(s->backend, &s->optimizer, begin, end))
+        atomic_store_explicit(&s->spoiled, true, memory_order_relaxed);
 }
 
 static void repack_part(void *arg, int worker) {
@@ -112,6 +119,8 @@ static void move_running_statistics(struct dt_stepper *s) {
         const float *stat = s->o.params->grads[0] + r->stat;
         for (int64_t k = 0; k < r->count; k++)
             buffer[k] = (1.0f - r->momentum) * buffer[k] + r->momentum * (stat[k] * inverse);
+        for (int64_t k = 0; k < r->count; k++)
+            if (!isfinite(buffer[k])) s->spoiled = true;
     }
 }
 
@@ -140,5 +149,10 @@ void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     }
     divide(s, s->o.params->n_trained, optimize);
     move_running_statistics(s);
+    if (s->spoiled) {
+        out->spoiled = true;
+        out->finite = false;
+        return;
+    }
     dt_team_run(s->team, repack_part, s);
 }

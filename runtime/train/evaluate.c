@@ -3,6 +3,7 @@
 #include "train/evaluate.h"
 
 #include "base/arena.h"
+#include "base/failpoint.h"
 #include "graph/losses.h"
 #include "train/agree.h"
 
@@ -11,34 +12,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOGITS, EMBEDDING }; // outputs, in this order
+// A target, and its part of the table of the evaluation in progress.
+typedef struct eval_target {
+    const dt_target *t;
+    bool of_classes, of_numbers; // what it holds
+    int output;                  // its logits
+    int64_t n_out;
+    float *logits, *targets;
+    int32_t *labels;
+    double *losses;
+} eval_target;
 
 struct dt_evaluator {
     dt_infer *infer;
     dt_comm *comm;
     const dt_metric_choice *metrics;
-    const dt_field_info *target; // its field, number target_field
-    int target_field;
-    dt_attrs loss;
-    bool of_classes, of_numbers; // what the target holds
-    int64_t n_out, n_embedding;  // 0: not asked for
+    const dt_targets *targets;
+    eval_target each[DT_MAX_TARGETS];
+    int embedding;       // output; -1: not asked for
+    int64_t n_embedding; // 0: not asked for
     // the evaluation in progress, on rank 0
     const dt_dataset *data;
     dt_split split;
     int64_t n, cap;
-    float *logits, *targets, *embeddings;
-    int32_t *labels;
+    float *embeddings;
     uint32_t *records;
     int width;
-    double *losses;
 };
 
 // ---- the loss of a sample --------------------------------------------------------------------------
 
 // Cross-entropy of logits x with a class (q NULL) or shares q of the classes, smoothed as in training.
-static double cross_entropy(const dt_evaluator *e, const float *x, int32_t label, const float *q) {
+static double cross_entropy(const eval_target *e, const float *x, int32_t label, const float *q) {
     const int64_t n = e->n_out;
-    const double s = (double)e->loss.loss.smoothing;
+    const double s = (double)e->t->smoothing;
     double max = -INFINITY, z = 0, mass = 0, hit = 0, all = 0;
     for (int64_t k = 0; k < n; k++) max = (double)x[k] > max ? (double)x[k] : max;
     for (int64_t k = 0; k < n; k++) {
@@ -51,9 +58,9 @@ static double cross_entropy(const dt_evaluator *e, const float *x, int32_t label
     return (max + log(z)) * ((1 - s) * mass + s) - (1 - s) * hit - s / (double)n * all;
 }
 
-static double loss_of(const dt_evaluator *e, const float *x, const void *target) {
-    const dt_loss_id id = e->loss.loss.id;
-    const double p = (double)e->loss.loss.param;
+static double loss_of(const eval_target *e, const float *x, const void *target) {
+    const dt_loss_id id = e->t->loss;
+    const double p = (double)e->t->param;
     if (dt_losses[id].softmax) {
         const bool classes = e->of_classes;
         const double ce = cross_entropy(e, x, classes ? *(const int32_t *)target : 0,
@@ -75,19 +82,31 @@ static void *grown(void *p, int64_t cap, int64_t n, size_t size) {
 static void make_room(dt_evaluator *e) {
     if (e->n < e->cap) return;
     e->cap = e->cap ? 2 * e->cap : 1024;
-    e->logits = grown(e->logits, e->cap, e->n_out, sizeof *e->logits);
-    e->targets = grown(e->targets, e->cap, e->of_classes ? 0 : e->n_out, sizeof *e->targets);
-    e->labels = grown(e->labels, e->cap, e->of_classes, sizeof *e->labels);
     e->embeddings = grown(e->embeddings, e->cap, e->n_embedding, sizeof *e->embeddings);
     e->records = grown(e->records, e->cap, DT_MAX_WIDTH, sizeof *e->records);
-    e->losses = grown(e->losses, e->cap, 1, sizeof *e->losses);
+    for (int k = 0; k < e->targets->n; k++) {
+        eval_target *t = &e->each[k];
+        t->logits = grown(t->logits, e->cap, t->n_out, sizeof *t->logits);
+        t->targets = grown(t->targets, e->cap, t->of_classes ? 0 : t->n_out, sizeof *t->targets);
+        t->labels = grown(t->labels, e->cap, t->of_classes, sizeof *t->labels);
+        t->losses = grown(t->losses, e->cap, 1, sizeof *t->losses);
+    }
 }
 
 // Numbers were normalised for the network: in the table they are in the field's unit.
-static void take_numbers(const dt_evaluator *e, float *out, const float *x) {
+static void take_numbers(const eval_target *e, float *out, const float *x) {
+    const dt_field_info *f = e->t->field;
     for (int64_t k = 0; k < e->n_out; k++)
-        out[k] =
-            e->of_numbers ? x[k] * dt_field_std(e->target, k) + dt_field_mean(e->target, k) : x[k];
+        out[k] = e->of_numbers ? x[k] * dt_field_std(f, k) + dt_field_mean(f, k) : x[k];
+}
+
+static void take_target(eval_target *e, int64_t i, const float *x, const void *target) {
+    e->losses[i] = loss_of(e, x, target);
+    take_numbers(e, e->logits + i * e->n_out, x);
+    if (e->of_classes)
+        e->labels[i] = *(const int32_t *)target;
+    else
+        take_numbers(e, e->targets + i * e->n_out, target);
 }
 
 static dt_status take(void *ctx, const dt_infer_sample *s) {
@@ -95,16 +114,12 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
     if (s->why) return DT_OK;
     make_room(e);
     const int64_t i = e->n++;
-    const float *x = s->output[LOGITS];
-    const void *target = s->field[e->target_field];
-    e->losses[i] = loss_of(e, x, target);
-    take_numbers(e, e->logits + i * e->n_out, x);
-    if (e->of_classes)
-        e->labels[i] = *(const int32_t *)target;
-    else
-        take_numbers(e, e->targets + i * e->n_out, target);
+    for (int k = 0; k < e->targets->n; k++) {
+        eval_target *t = &e->each[k];
+        take_target(t, i, s->output[t->output], s->field[t->t->index]);
+    }
     if (e->n_embedding)
-        memcpy(e->embeddings + i * e->n_embedding, s->output[EMBEDDING],
+        memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding],
                sizeof(float) * (size_t)e->n_embedding);
     uint32_t of[DT_MAX_WIDTH] = {0};
     if (e->data->records) e->width = e->data->records(e->data, e->split, s->index, of);
@@ -113,38 +128,83 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
 }
 
 static void drop_table(dt_evaluator *e) {
-    free(e->logits);
-    free(e->targets);
-    free(e->labels);
+    for (int k = 0; k < e->targets->n; k++) {
+        eval_target *t = &e->each[k];
+        free(t->logits);
+        free(t->targets);
+        free(t->labels);
+        free(t->losses);
+        t->logits = t->targets = NULL;
+        t->labels = NULL;
+        t->losses = NULL;
+    }
     free(e->embeddings);
     free(e->records);
-    free(e->losses);
-    e->logits = e->targets = e->embeddings = NULL;
-    e->labels = NULL;
+    e->embeddings = NULL;
     e->records = NULL;
-    e->losses = NULL;
     e->n = e->cap = 0;
 }
 
 // ---- values ----------------------------------------------------------------------------------------
 
+static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
+    const eval_target *t = &e->each[k];
+    dt_verification pairs = {.n_samples = -1};
+    const dt_eval_table table = {.n = e->n,
+                                 .n_out = t->n_out,
+                                 .logits = t->logits,
+                                 .labels = t->labels,
+                                 .targets = t->targets,
+                                 .embeddings = e->embeddings,
+                                 .n_embedding = e->n_embedding,
+                                 .records = e->width ? e->records : NULL,
+                                 .width = e->width,
+                                 .losses = t->losses,
+                                 .class_names = t->t->field->class_names,
+                                 .top_k = e->metrics->top_k,
+                                 .threshold = e->metrics->threshold,
+                                 .radians = e->metrics->radians,
+                                 .pairs = &pairs};
+    for (int i = 0; i < DT_N_METRICS; i++)
+        if (e->metrics->wanted[k][i]) dt_metrics_table[i]->report(&table, out);
+}
+
+// The mean over the samples of the weighted sum over the targets.
+static double mean_loss(const dt_evaluator *e) {
+    double sum = 0;
+    for (int64_t i = 0; i < e->n; i++)
+        for (int k = 0; k < e->targets->n; k++)
+            sum += (double)e->each[k].t->weight * e->each[k].losses[i];
+    return sum / (double)e->n;
+}
+
+// "pose.accuracy", and what is no single number in an object "pose".
+static void report_named(const dt_evaluator *e, int k, dt_eval_result *out) {
+    const char *name = e->each[k].t->field->name;
+    dt_eval_result own;
+    dt_eval_result_init(&own);
+    report_target(e, k, &own);
+    for (int i = 0; i < own.n_values; i++) {
+        char *full = dt_xprintf("%s.%s", name, own.values[i].name);
+        dt_eval_result_add(out, full, own.values[i].value);
+        free(full);
+    }
+    if (*dt_eval_result_members(&own)) {
+        char *object = dt_xprintf("{%s}", dt_eval_result_members(&own));
+        dt_json_raw(&out->extra, name, object);
+        free(object);
+    }
+    dt_eval_result_fini(&own);
+}
+
 static dt_status report(dt_evaluator *e, dt_eval_result *out) {
     if (e->n == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
-    dt_verification pairs = {.n_samples = -1};
-    const dt_eval_table t = {.n = e->n,
-                             .n_out = e->n_out,
-                             .logits = e->logits,
-                             .labels = e->labels,
-                             .targets = e->targets,
-                             .embeddings = e->embeddings,
-                             .n_embedding = e->n_embedding,
-                             .records = e->width ? e->records : NULL,
-                             .width = e->width,
-                             .losses = e->losses,
-                             .class_names = e->target->class_names,
-                             .pairs = &pairs};
-    for (int i = 0; i < DT_N_METRICS; i++)
-        if (e->metrics->wanted[i]) dt_metrics_table[i]->report(&t, out);
+    if (!e->targets->named) {
+        report_target(e, 0, out);
+        return DT_OK;
+    }
+    dt_eval_result_add(out, "loss", mean_loss(e));
+    for (int k = 0; k < e->targets->n; k++) report_named(e, k, out);
     return DT_OK;
 }
 
@@ -185,6 +245,7 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt
     *out = (dt_eval_result){0};
     e->data = data;
     e->split = split;
+    (void)dt_failpoint("evaluate");
     dt_eval_result_init(out);
     dt_status st = dt_infer_run(e->infer, data, split, take, e);
     if (st == DT_OK) {
@@ -198,52 +259,39 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt
 
 // ---- life ------------------------------------------------------------------------------------------
 
-static bool wants(const dt_metric_choice *m, unsigned of) {
-    for (int i = 0; i < DT_N_METRICS; i++)
-        if (m->wanted[i] && (dt_metrics_table[i]->of & of)) return true;
+static bool wants(const dt_evaluator *e, unsigned of) {
+    for (int k = 0; k < e->targets->n; k++)
+        for (int i = 0; i < DT_N_METRICS; i++)
+            if (e->metrics->wanted[k][i] && (dt_metrics_table[i]->of & of)) return true;
     return false;
 }
 
-// What the graph's loss compares its logits with.
-static dt_status find_target(dt_evaluator *e, const dt_infer_opts *o) {
-    const dt_graph *g = o->graph;
-    for (int i = 0; i < g->n_nodes; i++) {
-        const dt_node *node = &g->nodes[i];
-        if (node->dead || node->op != DT_OP_loss) continue;
-        const char *name = g->values[node->in[1]].name;
-        e->loss = node->attrs;
-        for (int f = 0; f < o->n_fields; f++)
-            if (strcmp(o->fields[f].name, name) == 0) e->target_field = f;
-    }
-    if (e->target_field < 0)
-        return dt_fail(DT_E_USAGE, "model '%s' has no loss to evaluate", g->name);
-    e->target = &o->fields[e->target_field];
-    e->of_classes = e->target->n_classes > 0;
-    e->of_numbers = !e->of_classes && dt_losses[e->loss.loss.id].gives_numbers;
-    return DT_OK;
-}
-
 dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts,
-                              const dt_metric_choice *metrics) {
+                              const dt_targets *targets, const dt_metric_choice *metrics) {
+    char names[DT_MAX_TARGETS][128];
     dt_evaluator *e = dt_xcalloc(1, sizeof *e);
     dt_infer_opts o = *opts;
     e->metrics = metrics;
+    e->targets = targets;
     e->comm = o.comm;
-    e->target_field = -1;
-    dt_status st = find_target(e, &o);
-    if (st == DT_OK) {
-        o.outputs[LOGITS] = "logits";
-        o.outputs[EMBEDDING] = "embedding";
-        o.n_outputs = wants(metrics, DT_OF_PAIRS) ? 2 : 1;
-        o.wants_field[e->target_field] = true;
-        st = dt_infer_create(&e->infer, &o);
+    for (int k = 0; k < targets->n; k++) {
+        const dt_target *t = &targets->items[k];
+        e->each[k] = (eval_target){.t = t, .output = o.n_outputs};
+        e->each[k].of_classes = t->field->n_classes > 0;
+        e->each[k].of_numbers = !e->each[k].of_classes && dt_losses[t->loss].gives_numbers;
+        o.outputs[o.n_outputs++] = dt_target_logits(targets, t, names[k], sizeof names[k]);
+        o.wants_field[t->index] = true;
     }
+    e->embedding = wants(e, DT_OF_PAIRS) ? o.n_outputs : -1;
+    if (e->embedding >= 0) o.outputs[o.n_outputs++] = "embedding";
+    const dt_status st = dt_infer_create(&e->infer, &o);
     if (st != DT_OK) {
         dt_evaluator_destroy(e);
         return st;
     }
-    e->n_out = dt_infer_output_size(e->infer, LOGITS);
-    if (o.n_outputs > 1) e->n_embedding = dt_infer_output_size(e->infer, EMBEDDING);
+    for (int k = 0; k < targets->n; k++)
+        e->each[k].n_out = dt_infer_output_size(e->infer, e->each[k].output);
+    if (e->embedding >= 0) e->n_embedding = dt_infer_output_size(e->infer, e->embedding);
     *out = e;
     return DT_OK;
 }

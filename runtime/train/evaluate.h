@@ -11,9 +11,11 @@
 
 typedef struct dt_evaluator dt_evaluator;
 
-// Of o its outputs and fields need not be set: they follow from the graph, with outputs "logits" and perhaps
-// "embedding", and from the metrics.
-dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *o,
+// Of o its outputs and wants_field are not set: they follow from the targets, whose logits the graph gives, and from the
+// metrics, which may want its "embedding". targets, metrics: borrowed.
+//
+// Where train.targets names the targets, values are "<field>.accuracy" and so on, and "loss" is the weighted sum.
+dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *o, const dt_targets *targets,
                               const dt_metric_choice *metrics);
 void dt_evaluator_destroy(dt_evaluator *e);
 // Collective; all ranks get the values, and rank 0 what is no single number. Fini the result afterwards. DT_E_DATA:

@@ -27,6 +27,7 @@ typedef struct infer_replica {
     int64_t row;             // of the chunk, where its first sample goes
     dt_error_kept failure;
     dt_status status;
+    bool gave_up;
 } infer_replica;
 
 struct dt_infer {
@@ -102,8 +103,12 @@ static void run_replica(void *arg, int worker) {
     omp_set_num_threads(f->o.replica_threads);
     l->status = DT_OK;
     const int micro = f->o.comm->rank * f->o.n_replicas + worker;
-    for (int64_t s = f->first; s < f->first + f->n_chunk && l->status == DT_OK; s++)
+    l->gave_up = false;
+    for (int64_t s = f->first; s < f->first + f->n_chunk && l->status == DT_OK; s++) {
+        l->gave_up = f->o.give_up && f->o.give_up();
+        if (l->gave_up) break;
         l->status = run_batch(f, l, worker, s, micro);
+    }
     finish_batch(f, l);
     if (l->status != DT_OK) l->failure = dt_error_keep();
 }
@@ -115,7 +120,10 @@ static dt_status run_chunk(dt_infer *f) {
         dt_error_restore(&f->replicas[i].failure);
         return f->replicas[i].status;
     }
-    return DT_OK;
+    int64_t gave_up = 0;
+    for (int i = 0; i < f->o.n_replicas; i++) gave_up |= f->replicas[i].gave_up;
+    if (f->o.give_up) DT_TRY(f->o.comm->all_reduce_max_i64(f->o.comm, &gave_up, 1));
+    return gave_up ? dt_fail(DT_E_PREEMPTED, "an evaluation was given up") : DT_OK;
 }
 
 // ---- a chunk, of all ranks -------------------------------------------------------------------------

@@ -17,7 +17,7 @@
 #include "comm/comm.h"
 #include "exec/exec.h"
 
-enum { DT_INFER_OUTPUTS = 8 };
+enum { DT_INFER_OUTPUTS = 12 };
 
 typedef struct dt_infer dt_infer;
 
@@ -34,6 +34,8 @@ typedef struct dt_infer_opts {
     const char *outputs[DT_INFER_OUTPUTS]; // the graph's outputs that are delivered, f32
     int n_outputs;
     bool wants_field[DT_MAX_FIELDS]; // fields that are delivered, of elements of 4 bytes
+    // Asked before each batch, from its replica: true on any rank gives the run up. NULL: never. The same on all ranks.
+    bool (*give_up)(void);
 } dt_infer_opts;
 
 // Valid until the next one.
@@ -49,6 +51,7 @@ void dt_infer_destroy(dt_infer *f);
 int64_t dt_infer_output_size(const dt_infer *f, int output); // elements a sample
 
 // Brings the packed weights up to date and runs. Collective; rank 0 calls take() for each sample, in order.
+// DT_E_PREEMPTED on all ranks: it was given up.
 dt_status dt_infer_run(dt_infer *f, dt_dataset *data, dt_split split,
                        dt_status (*take)(void *ctx, const dt_infer_sample *s), void *ctx);
 

@@ -41,13 +41,12 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     if (s->eval_plan) dt_plan_report_get(s->eval_plan, &eval);
     size_t replicas = (size_t)s->replicas->n_replicas;
     int n = 0;
-    const size_t weights = (size_t)p->n_trained * 4; // bytes
+    const size_t weights = (size_t)p->n_master * 4, trained = (size_t)p->n_trained * 4; // bytes
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
-    rows[n++] = (memory_row){"moments", (size_t)p->n_slots * weights};
+    rows[n++] = (memory_row){"moments", (size_t)p->n_slots * trained};
     rows[n++] = (memory_row){"gradients", (size_t)p->n_grads * (size_t)p->n_grad * 4};
-    if (dt_session_bf16_gradients(s))
-        rows[n++] = (memory_row){"gradients in bf16", (size_t)p->n_trained * 2};
+    if (dt_session_bf16_gradients(s)) rows[n++] = (memory_row){"gradients in bf16", trained / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
     rows[n++] = (memory_row){"scratch", replicas * train.scratch_bytes};
     rows[n++] = (memory_row){"evaluation", replicas * (eval.activation_bytes + eval.scratch_bytes)};

@@ -28,20 +28,11 @@ const char *dt_metric_name(dt_metric_id id) {
 }
 
 // ---- which ----------------------------------------------------------------------------------------
-int64_t dt_metric_output_size(const dt_graph *g, const char *name) {
-    for (int i = 0; i < g->n_outputs; i++) {
-        if (strcmp(g->outputs[i].name, name) != 0) continue;
-        const dt_shape *s = &g->values[g->outputs[i].value].shape;
-        return s->n == 2 ? s->d[1] : 0;
-    }
-    return 0;
-}
-
-bool dt_metric_has_classes(const dt_graph *g) {
-    for (dt_value v = 0; v < g->n_values; v++)
-        if (g->values[v].kind == DT_V_INPUT && g->values[v].dtype == DT_I32 &&
-            g->values[v].shape.n == 1)
-            return dt_metric_output_size(g, "logits") > 0;
+// Whether the graph has an embedding, (N,D).
+static bool has_embedding(const dt_graph *g) {
+    for (int i = 0; i < g->n_outputs; i++)
+        if (strcmp(g->outputs[i].name, "embedding") == 0)
+            return g->values[g->outputs[i].value].shape.n == 2;
     return false;
 }
 
@@ -58,32 +49,44 @@ int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank) {
     return best;
 }
 
-static unsigned given_by(const dt_config *c, const dt_graph *g) {
-    unsigned given = DT_OF_LOSS;
-    bool classes = dt_metric_has_classes(g);
-    if (classes) given |= DT_OF_CLASSES;
-    if (dt_losses[dt_config_enum(c, "train.loss")].gives_numbers) given |= DT_OF_NUMBERS;
-    if (dt_config_enum(c, "train.loss") == DT_LOSS_bce) given |= DT_OF_LABELS;
-    if (classes && dt_metric_output_size(g, "embedding") > 0) given |= DT_OF_PAIRS;
-    return given;
+// What is known of a target.
+typedef struct given {
+    const dt_target *target;
+    unsigned of; // DT_OF_…
+    int64_t n_out;
+    bool unseen;
+} given;
+
+static given given_by(const dt_target *t, const dt_graph *g, bool unseen) {
+    const bool classes = t->field->n_classes > 0;
+    unsigned of = DT_OF_LOSS;
+    if (classes) of |= DT_OF_CLASSES;
+    if (dt_losses[t->loss].gives_numbers) of |= DT_OF_NUMBERS;
+    if (t->loss == DT_LOSS_bce) of |= DT_OF_LABELS;
+    if (classes && has_embedding(g)) of |= DT_OF_PAIRS;
+    return (given){t, of, dt_target_n_out(t), unseen};
 }
 
-static bool fits(const dt_metric *m, unsigned given, int64_t n_out) {
-    return (m->of & given) && n_out >= m->least_out && (m->most_out == 0 || n_out <= m->most_out);
+static bool fits(int id, const given *g) {
+    const dt_metric *m = dt_metrics_table[id];
+    const bool one_of = m->outs[0] == 0 || g->n_out == m->outs[0] || g->n_out == m->outs[1];
+    return (m->of & g->of) && one_of && g->n_out >= m->least_out &&
+           (m->most_out == 0 || g->n_out <= m->most_out);
 }
 
-static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *key, dt_metric_id id,
-                            unsigned given, int64_t n_out) {
+static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const char *key, int id,
+                            const given *g) {
     const dt_metric *m = dt_metrics_table[id];
     char list[512] = "", limit[64] = "";
     for (int i = 0; i < DT_N_METRICS; i++) {
         size_t at = strlen(list);
-        if (fits(dt_metrics_table[i], given, n_out))
-            snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", names[i]);
+        if (fits(i, g)) snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", names[i]);
     }
-    if ((m->of & given) && m->least_out)
+    if ((m->of & g->of) && m->least_out)
         snprintf(limit, sizeof limit, "at least %d ", m->least_out);
-    if ((m->of & given) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
+    if ((m->of & g->of) && m->outs[0])
+        snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
+    if ((m->of & g->of) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
     return dt_config_fail(c, key,
                           "%s is of %s%s, which model %s with train.loss %s does not give; it "
                           "gives: %s",
@@ -92,39 +95,97 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *k
                           : m->of == DT_OF_NUMBERS ? "numbers"
                           : m->of == DT_OF_LABELS  ? "several labels at once"
                                                    : "pairs of embeddings",
-                          g->name, dt_config_str(c, "train.loss"), list);
+                          graph->name, dt_losses[g->target->loss].id, list);
 }
 
-// Splits by a metadata column have people in the test who were never trained on: pairs say how well they
-// are told apart, and the accuracy says nothing.
-static bool split_is_disjoint(const dt_config *c) {
-    return dt_config_has(c, "data.split.unit") &&
-           dt_word_index(DT_WORDS(DT_BY_WORDS), dt_config_str(c, "data.split.unit")) < 0;
+static bool is_default(int id, const given *g) {
+    const dt_metric *m = dt_metrics_table[id];
+    if (!fits(id, g)) return false;
+    return g->unseen ? m->of & (DT_OF_PAIRS | DT_OF_LOSS) : m->by_default;
 }
 
-dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g) {
-    const bool listed = dt_config_has(c, "eval.metrics"), best = dt_config_has(c, "eval.best");
-    const unsigned given = given_by(c, g);
-    const int64_t n_out = dt_metric_output_size(g, "logits");
-    unsigned by_default = split_is_disjoint(c) ? DT_OF_PAIRS : 0;
+// A metric that is listed is computed for every target that it fits.
+static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const dt_graph *graph,
+                               const given *g, int n) {
+    const bool listed = dt_config_has(c, "eval.metrics");
     for (int i = 0; i < DT_N_METRICS; i++) {
-        const dt_metric *m = dt_metrics_table[i];
-        const bool fit = fits(m, given, n_out);
-        out->wanted[i] = listed ? dt_config_lists(c, "eval.metrics", i)
-                                : fit && (m->by_default || (m->of & by_default));
-        if (out->wanted[i] && !fit)
-            return fail_unfit(c, g, "eval.metrics", (dt_metric_id)i, given, n_out);
+        const bool asked = listed && dt_config_lists(c, "eval.metrics", i);
+        bool fit = false;
+        for (int k = 0; k < n; k++) {
+            out->wanted[k][i] = listed ? asked && fits(i, &g[k]) : is_default(i, &g[k]);
+            fit |= fits(i, &g[k]);
+        }
+        if (asked && !fit) return fail_unfit(c, graph, "eval.metrics", i, &g[0]);
     }
-    out->best = best ? (dt_metric_id)dt_config_enum(c, "eval.best")
-                     : dt_losses[dt_config_enum(c, "train.loss")].best;
-    if (!fits(dt_metrics_table[out->best], given, n_out)) {
-        if (best) return fail_unfit(c, g, "eval.best", out->best, given, n_out);
-        out->best = DT_METRIC_loss;
+    return DT_OK;
+}
+
+// The target whose eval.best counts: -1 = all, which only their loss is of.
+static dt_status choose_target(int *at, const dt_config *c, const dt_targets *targets,
+                               const given *g) {
+    const bool automatic = dt_config_is_auto(c, "eval.best");
+    const int id = automatic ? -1 : dt_config_enum(c, "eval.best") - 1; // behind `auto`
+    int n_fit = 0;
+    *at = targets->named ? -1 : 0;
+    if (!targets->named && dt_config_has(c, "eval.target"))
+        return dt_config_fail(c, "eval.target", "eval.target chooses between train.targets");
+    if (dt_config_has(c, "eval.target")) {
+        const char *name = dt_config_str(c, "eval.target");
+        for (int k = 0; k < targets->n; k++)
+            if (strcmp(targets->items[k].field->name, name) == 0) *at = k;
+        return *at >= 0 ? DT_OK
+                        : dt_config_fail(c, "eval.target", "%s is not in train.targets", name);
     }
-    if (dt_metrics_table[out->best]->no_best)
-        return dt_config_fail(c, "eval.best", "%s is no single number: choose another metric",
+    if (!targets->named || automatic || id == DT_METRIC_loss) return DT_OK;
+    for (int k = 0; k < targets->n; k++)
+        if (fits(id, &g[k])) *at = k, n_fit++;
+    if (n_fit == 0) *at = 0; // and choose_best says what does not fit
+    if (n_fit > 1)
+        return dt_config_fail(c, "eval.best",
+                              "%s is of %d targets: say of which by eval.target, or take loss, "
+                              "which is of all",
+                              names[id], n_fit);
+    return DT_OK;
+}
+
+static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt_graph *graph,
+                             const given *g) {
+    static const char KEY[] = "eval.best";
+    const bool automatic = dt_config_is_auto(c, KEY);
+    out->best = !automatic  ? (dt_metric_id)(dt_config_enum(c, KEY) - 1) // behind `auto`
+                : g->unseen ? DT_METRIC_eer
+                            : dt_losses[g->target->loss].best;
+    if (!fits(out->best, g) && automatic) out->best = DT_METRIC_loss;
+    if (!fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g);
+    if (g->unseen && dt_metrics_table[out->best]->of == DT_OF_CLASSES)
+        return dt_config_fail(c, KEY,
+                              "%s is of classes that training sees, and the split leaves it none "
+                              "of those that are evaluated: use eer, or auto",
                               names[out->best]);
-    out->wanted[out->best] = true;
+    if (dt_metrics_table[out->best]->no_best)
+        return dt_config_fail(c, KEY, "%s is no single number: choose another metric",
+                              names[out->best]);
+    return DT_OK;
+}
+
+dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *graph,
+                           const dt_targets *targets, const bool unseen[DT_MAX_TARGETS]) {
+    given g[DT_MAX_TARGETS];
+    int at;
+    out->top_k = (int)dt_config_int(c, "eval.top_k");
+    out->threshold = dt_config_real(c, "eval.threshold");
+    out->radians = dt_config_enum(c, "eval.angles") == DT_ANGLES_radians;
+    for (int k = 0; k < targets->n; k++) g[k] = given_by(&targets->items[k], graph, unseen[k]);
+    DT_TRY(choose_wanted(out, c, graph, g, targets->n));
+    DT_TRY(choose_target(&at, c, targets, g));
+    out->best = DT_METRIC_loss;
+    snprintf(out->best_name, sizeof out->best_name, "loss");
+    if (at < 0) return DT_OK;
+    DT_TRY(choose_best(out, c, graph, &g[at]));
+    out->wanted[at][out->best] = true;
+    snprintf(out->best_name, sizeof out->best_name, "%s%s%s",
+             targets->named ? targets->items[at].field->name : "", targets->named ? "." : "",
+             names[out->best]);
     return DT_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "config/config.h"
 #include "graph/ir.h"
+#include "graph/targets.h"
 #include "metrics/metrics.h"
 
 // The values of an evaluation.
@@ -64,6 +65,9 @@ typedef struct dt_eval_table {
     int width;
     const double *losses;           // (n)
     const char *const *class_names; // (n_out), or NULL: they are numbers
+    int top_k;                      // eval.top_k
+    double threshold;               // eval.threshold
+    bool radians;                   // angles are not in degrees: eval.angles
     dt_verification *pairs; // what eer and auc share: n_samples < 0 until one of them has compared
 } dt_eval_table;
 
@@ -71,12 +75,26 @@ typedef struct dt_eval_table {
 // without itself; ties count from lower indices and NaN counts as above, so a network that gives NaN is never right.
 int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank);
 
+// Of a class, or of a label that is predicted where its probability reaches dt_eval_table.threshold.
+typedef struct dt_class_count {
+    int64_t hits, truths, predictions; // samples: true and predicted; true; predicted
+} dt_class_count;
+dt_class_count *dt_eval_counts(const dt_eval_table *t); // (n_out), heap
+// The name of class or label k, or its number; lives as long as out.
+const char *dt_eval_class_name(const dt_eval_table *t, int64_t k, dt_eval_result *out);
+// Probabilities (n, n_out), heap: softmax over classes, of labels the sigmoid of each. NaN becomes -1, below all.
+double *dt_eval_probabilities(const dt_eval_table *t);
+static inline bool dt_eval_is_true(const dt_eval_table *t, int64_t i, int64_t k) {
+    return t->labels ? t->labels[i] == k : t->targets[i * t->n_out + k] >= 0.5f;
+}
+
 typedef struct dt_metric {
     unsigned of; // DT_OF_…; the table has what these need
     bool lower_is_better;
     bool by_default;         // without eval.metrics, wherever it can be computed
     bool no_best;            // no single number of its name, so it cannot be eval.best
     int least_out, most_out; // numbers of outputs that it is computed for; 0: any
+    int outs[2];             // or one of these; 0: any
     // Adds values by dt_eval_result_add, and what is no single number to out->extra. t->n may be 0: NaN.
     void (*report)(const dt_eval_table *t, dt_eval_result *out);
 } dt_metric;
@@ -86,16 +104,20 @@ const char *dt_metric_name(dt_metric_id id);
 
 // What a run computes, and by what it chooses its best checkpoint.
 typedef struct dt_metric_choice {
-    bool wanted[DT_N_METRICS];
+    bool wanted[DT_MAX_TARGETS][DT_N_METRICS];
     dt_metric_id best;
+    char best_name[160]; // of its value: "accuracy", or "pose.accuracy"
+    int top_k;           // these three as in dt_eval_table
+    double threshold;
+    bool radians;
 } dt_metric_choice;
 
-// From eval.metrics, eval.best, train.loss and what the evaluation graph gives. DT_E_USAGE with the place of the
-// key that asks for what cannot be computed, and what can be.
-dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g);
-
-// Of the graph: elements a sample of a named output, or 0; whether its target is a class.
-int64_t dt_metric_output_size(const dt_graph *g, const char *name);
-bool dt_metric_has_classes(const dt_graph *g);
+// From eval.metrics, eval.best, eval.target, the targets and what the evaluation graph gives. DT_E_USAGE with the place
+// of the key that asks for what cannot be computed, and what can be.
+//
+// unseen, by target: no class of the samples that are evaluated is one of those that are trained on (people held out
+// of training, say). Then pairs say how well they are told apart, and whatever compares classes says nothing.
+dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g,
+                           const dt_targets *targets, const bool unseen[DT_MAX_TARGETS]);
 
 #endif

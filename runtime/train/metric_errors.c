@@ -1,5 +1,5 @@
-// metric_errors.c: errors of numbers, in the field's unit: the mean absolute error, with that of each number, and
-// the root of the mean square, over samples and numbers.
+// metric_errors.c: errors of numbers, in the field's unit: the mean absolute error, with that of each number,
+// the root of the mean square, over samples and numbers, and the share of the variance that is explained.
 #include "train/metric.h"
 
 #include <math.h>
@@ -28,7 +28,26 @@ static void report_square(const dt_eval_table *t, dt_eval_result *out) {
     dt_eval_result_add(out, "rmse", sqrt(sum / (double)(t->n * t->n_out)));
 }
 
+// The mean over the numbers of 1 - squared errors / squared differences from the mean; a number that is the same in all
+// samples gives 1 if it is predicted, else 0 (scikit-learn's r2_score).
+static void report_r2(const dt_eval_table *t, dt_eval_result *out) {
+    double all = 0;
+    for (int64_t k = 0; k < t->n_out; k++) {
+        double mean = 0, errors = 0, differences = 0;
+        for (int64_t i = 0; i < t->n; i++) mean += (double)t->targets[i * t->n_out + k];
+        mean /= (double)t->n;
+        for (int64_t i = 0; i < t->n; i++) {
+            const double d = (double)t->targets[i * t->n_out + k] - mean;
+            differences += d * d;
+            errors += error(t, i, k) * error(t, i, k);
+        }
+        all += differences > 0 ? 1 - errors / differences : errors == 0 ? 1 : 0;
+    }
+    dt_eval_result_add(out, "r2", t->n > 1 ? all / (double)t->n_out : NAN);
+}
+
 const dt_metric dt_metric_mae = {
     .of = DT_OF_NUMBERS, .lower_is_better = true, .by_default = true, .report = report_absolute};
 const dt_metric dt_metric_rmse = {
     .of = DT_OF_NUMBERS, .lower_is_better = true, .by_default = true, .report = report_square};
+const dt_metric dt_metric_r2 = {.of = DT_OF_NUMBERS, .report = report_r2};

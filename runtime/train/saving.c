@@ -1,7 +1,10 @@
 // saving.c: a run's checkpoints and evaluations, and which checkpoint is the best.
 //
-// When a save fails and another will follow, that is a warning, because the older checkpoint is still good. When the
-// last save fails, that is an error.
+// Rank 0 saves while training goes on, and looks at the outcome when it needs it: before the next evaluation is
+// compared with the best, before the next save, and at the end. A save that failed is then tried once more, from the
+// snapshot. If it fails again and another will follow, that is a warning, because the older checkpoint is still good;
+// when the last save fails, that is an error. What the failed save was to become, the best, is then again the best
+// one that is on disk: only rank 0 knows it.
 
 #include "train/trainer_internal.h"
 
@@ -14,16 +17,46 @@ enum { MAX_FAILED_SAVES = 3 }; // in a row: then the run ends, its newest checkp
 
 // ---- saving ----------------------------------------------------------------------------------------
 
-dt_status trainer_wait_for_save(trainer *t, bool must_hold) {
-    if (!trainer_is_root(t)) return DT_OK;
-    dt_status st = dt_ckpt_save_wait(t->ckpt, NULL);
-    t->failed_saves = st == DT_OK ? 0 : t->failed_saves + 1;
-    if (st == DT_OK || must_hold) return st;
-    if (t->failed_saves >= MAX_FAILED_SAVES)
+void trainer_take_best(trainer *t) {
+    dt_train_state *s = &t->state;
+    const int64_t was = s->best_step, step = dt_ckpt_best(t->ckpt);
+    if (step == was) return;
+    s->best_step = -1;
+    s->best_value = NAN;
+    for (int i = 0; i < s->n_history; i++)
+        if (s->history[i].step == step) {
+            s->best_step = step;
+            s->best_value = s->history[i].value;
+        }
+    // a step beyond those evaluated is evaluated again, and becomes the best again
+    if (step > was) return;
+    if (s->best_step < 0)
+        dt_warn("step %lld was the best and is not on disk: the next evaluation is the best",
+                (long long)was);
+    else
+        dt_warn("step %lld was the best and is not on disk: step %lld is the best again",
+                (long long)was, (long long)step);
+}
+
+static dt_status give_save_up(trainer *t, dt_status st, bool must_hold) {
+    if (must_hold) return st;
+    if (++t->failed_saves >= MAX_FAILED_SAVES)
         return dt_fail_context(st, "%d saves in a row could not be written; the last one",
                                t->failed_saves);
     dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays",
             dt_error_message());
+    t->saved_step = -1;
+    trainer_take_best(t);
+    return DT_OK;
+}
+
+dt_status trainer_settle_save(trainer *t, bool must_hold) {
+    if (!t->save_is_open) return DT_OK;
+    t->save_is_open = false;
+    dt_status st = dt_ckpt_save_wait(t->ckpt, NULL);
+    if (st != DT_OK) st = dt_ckpt_save_again(t->ckpt);
+    if (st != DT_OK) return give_save_up(t, st, must_hold);
+    t->failed_saves = 0;
     return DT_OK;
 }
 
@@ -31,57 +64,102 @@ dt_status trainer_wait_for_save(trainer *t, bool must_hold) {
 // shortens the timeout again after the next step.
 dt_status trainer_save(trainer *t, bool best) {
     t->saved_step = t->state.step;
-    dt_session_set_deadline(&t->s, TRAINER_DISK_TIMEOUT_S);
     if (!trainer_is_root(t)) return DT_OK;
-    DT_TRY(trainer_wait_for_save(t, false));
+    DT_TRY(trainer_settle_save(t, false));
     dt_session_pull(&t->s);
     dt_metrics_phase(t->metrics, "saving");
     t->state.metrics_offset = dt_metrics_flush(t->metrics);
     dt_state_build(&t->state, &t->json);
     dt_status st = dt_ckpt_save_begin(t->ckpt, t->state.step, t->s.tensors, t->s.n_tensors,
                                       t->json.data, best);
+    t->save_is_open = st == DT_OK;
     dt_metrics_phase(t->metrics, NULL);
     return st;
 }
 
 // ---- evaluation ------------------------------------------------------------------------------------
 
-// The validation split. Its result goes to the history, to the metrics, and decides which checkpoint is the best.
-dt_status trainer_evaluate(trainer *t, bool *is_best) {
-    dt_session *s = &t->s;
-    dt_eval_result r;
-    DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating");
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_VAL, &r));
-    const char *metric = dt_metric_name(s->metrics.best);
-    double value = dt_eval_result_get(&r, metric), best = t->state.best_value;
-    bool lower = dt_metrics_table[s->metrics.best]->lower_is_better;
-    *is_best = isfinite(value) && (t->state.best_step < 0 || (lower ? value < best : value > best));
+static void note_evaluation(trainer *t, double value, bool *is_best) {
+    dt_train_state *s = &t->state;
+    const dt_metric_id id = t->s.metrics.best;
+    const bool lower = dt_metrics_table[id]->lower_is_better;
+    const double best = s->best_value;
+    *is_best = isfinite(value) && (s->best_step < 0 || (lower ? value < best : value > best));
     if (*is_best) {
-        t->state.best_step = t->state.step;
-        t->state.best_value = value;
+        s->best_step = s->step;
+        s->best_value = value;
     }
-    if (isnan(value) && t->state.n_history == 0 && trainer_is_root(t))
+    if (isnan(value) && s->n_history == 0 && trainer_is_root(t))
         dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
-                metric);
-    dt_state_add_eval(&t->state, t->state.step, value);
-    if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL);
-        dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values,
-                        dt_eval_result_members(&r));
+                t->s.metrics.best_name);
+    dt_state_add_eval(s, s->step, value);
+}
+
+static dt_status evaluate(trainer *t, dt_split split, const char *phase, dt_eval_result *r) {
+    dt_session *s = &t->s;
+    DT_TRY(dt_session_make_evaluator(s));
+    if (t->metrics) dt_metrics_phase(t->metrics, phase);
+    const dt_status st = dt_evaluator_run(s->evaluator, s->data, split, r);
+    if (t->metrics) dt_metrics_phase(t->metrics, NULL);
+    if (st == DT_E_PREEMPTED && trainer_is_root(t))
+        dt_warn("an evaluation outlasted run.grace and was dropped: it is done after resuming");
+    return st;
+}
+
+static dt_status run_validation(trainer *t) {
+    if (t->last_step >= 0) dt_eval_result_fini(&t->last);
+    t->last_step = -1;
+    DT_TRY(evaluate(t, DT_SPLIT_VAL, "evaluating", &t->last));
+    t->last_step = t->state.step;
+    return DT_OK;
+}
+
+dt_status trainer_evaluate(trainer *t, bool *is_best) {
+    dt_eval_result *r = &t->last;
+    DT_TRY(run_validation(t));
+    const double value = dt_eval_result_get(r, t->s.metrics.best_name);
+    if (t->metrics)
+        dt_metrics_eval(t->metrics, "val", t->state.step, r->values, r->n_values,
+                        dt_eval_result_members(r));
+    DT_TRY(trainer_settle_save(t, false));
+    note_evaluation(t, value, is_best);
+    return DT_OK;
+}
+
+// A run that went on from its last checkpoint has the evaluation of that step in its history, but only its value.
+dt_status trainer_report(trainer *t) {
+    const dt_train_state *s = &t->state;
+    dt_json *j = &t->results;
+    const bool evaluates = t->eval_every > 0;
+    if (evaluates && t->last_step != s->step) DT_TRY(run_validation(t));
+    if (!trainer_is_root(t)) return DT_OK;
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "split", "train");
+    dt_json_string(j, "weights", "last");
+    dt_json_int(j, "step", s->step);
+    dt_json_int(j, "samples", s->step * t->s.global_batch);
+    dt_json_real(j, "loss", s->loss);
+    dt_json_end_object(j);
+    dt_json_newline(j);
+    if (!evaluates) return DT_OK;
+    if (s->best_step >= 0 && s->best_step != s->step) {
+        dt_json_begin_object(j, NULL);
+        dt_json_string(j, "split", "val");
+        dt_json_string(j, "weights", "best");
+        dt_json_int(j, "step", s->best_step);
+        dt_json_real(j, t->s.metrics.best_name, s->best_value);
+        dt_json_end_object(j);
+        dt_json_newline(j);
     }
-    dt_eval_result_fini(&r);
+    dt_eval_result_write(&t->last, "val", s->best_step == s->step ? "best and last" : "last",
+                         s->step, j);
     return DT_OK;
 }
 
 dt_status trainer_test(trainer *t, const char *weights, int64_t step) {
-    dt_session *s = &t->s;
     dt_eval_result r;
-    DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "testing");
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_TEST, &r));
+    DT_TRY(evaluate(t, DT_SPLIT_TEST, "testing", &r));
     if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL);
         dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
                         r.values, r.n_values, dt_eval_result_members(&r));
         dt_eval_result_write(&r, "test", weights, step, &t->results);

@@ -6,23 +6,22 @@
 #include "train/session.h"
 
 #include "base/arena.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "comm/comm_nccl.h"
 #include "train/agree.h"
+#include "train/class_names.h"
 #include "train/memory_report.h"
 #include "train/resolve.h"
+#include "train/schedule.h"
 #include "train/signals.h"
 
 #include <assert.h>
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    CONNECT_S = 120,  // until all ranks have opened their device
-    PLANNING_S = 3600 // until rank 0 has timed engines and compiled
-};
 
 // ---- config ----------------------------------------------------------------------------------------
 
@@ -42,7 +41,30 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
         dt_config_is_auto(c, "eval.batch") ? s->micro_batch : (int)dt_config_int(c, "eval.batch");
     s->elastic = dt_config_enum(c, "run.reproducible") == DT_REPRODUCIBLE_elastic;
     s->given = dt_config_dump(c);
-    return DT_OK;
+    s->total_steps = s->steps_per_epoch = 1;
+    return dt_param_groups_read(&s->groups, c);
+}
+
+dt_status dt_session_measure(dt_session *s) {
+    const dt_config *c = s->config;
+    const int64_t n = s->data->n_samples(s->data, DT_SPLIT_TRAIN);
+    s->steps_per_epoch = n / s->global_batch;
+    if (n == 0) return dt_config_fail(c, "data.split", "the split leaves no sample to train on");
+    if (s->steps_per_epoch == 0)
+        return dt_fail(DT_E_USAGE,
+                       "the training split has %lld samples, fewer than train.global_batch (%d): "
+                       "lower it",
+                       (long long)n, s->global_batch);
+    s->total_steps = s->steps_per_epoch * dt_config_int(c, "train.epochs");
+    if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < s->total_steps)
+        s->total_steps = dt_config_int(c, "train.max_steps");
+    if (s->data->n_samples(s->data, DT_SPLIT_VAL) > 0 ||
+        !dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
+        return DT_OK;
+    return dt_config_fail(c, "train.schedule.name",
+                          "%s follows evaluations, and there is no validation part: set "
+                          "data.split.val",
+                          dt_config_str(c, "train.schedule.name"));
 }
 
 // ---- parts -----------------------------------------------------------------------------------------
@@ -60,7 +82,7 @@ static dt_status open_device(dt_session *s) {
     DT_TRY(dt_agree_devices(s->comm, s->backend, &s->told));
     return dt_comm_create_nccl(&s->device_comm, s->backend, s->comm,
                                !s->elastic && dt_config_bool(s->config, "device.capture"),
-                               CONNECT_S);
+                               dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
 }
 
 // Where chosen engines are kept for the next run: beside data.cache_dir's default. Heap; NULL: nowhere.
@@ -93,6 +115,18 @@ static dt_status resolve_threads(dt_session *s, const dt_train_state *stored) {
     return DT_OK;
 }
 
+// Every rank computes other samples, and commits by itself.
+static dt_status compare_ranks(dt_session *s) {
+    (void)dt_failpoint("choices");
+    if (dt_config_enum(s->config, "run.reproducible") == DT_REPRODUCIBLE_off) return DT_OK;
+    char *environment = dt_session_environment(s);
+    char *text = dt_xprintf("%s, dtrain %s", environment, s->a.version);
+    dt_status st = dt_agree_environment(s->comm, text, s->elastic, &s->told);
+    free(text);
+    free(environment);
+    return st;
+}
+
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     DT_TRY(resolve_threads(s, stored));
@@ -106,12 +140,13 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
                             .tf32 = dt_config_bool(s->config, "device.tf32"),
                             .untimed = !dt_config_bool(s->config, "device.time_engines"),
                             .cache_folder = cache};
-    s->comm->set_deadline(s->comm, CONNECT_S);
+    s->comm->set_deadline(s->comm, dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
     dt_status created = dt_agree_backend(&s->backend, s->comm, s->resolved.device, &opts, &s->told);
     free(cache);
     DT_TRY(created);
     if (s->backend->device)
         DT_TRY(resolve_threads(s, stored)); // it may have bound us to some cores
+    DT_TRY(compare_ranks(s));
     take_stored_engines(s, stored);
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
@@ -121,7 +156,9 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     dt_resolve_write(s->config, &s->resolved);
     if (s->a.open_data)
         DT_TRY(s->a.open_data(s->a.ctx, s->config, s->backend, s->resolved.workers, skip_log,
-                              &s->data));
+                              s->classes, &s->data));
+    if (s->data && !s->classes)
+        s->classes = dt_class_names_text(s->data->fields, s->data->n_fields);
     return DT_OK;
 }
 
@@ -147,14 +184,15 @@ static void list_tensors(dt_session *s) {
     const char *const *names = optimizer_of(s->config)->slots;
     s->tensors = dt_xcalloc((size_t)((1 + p->n_slots) * p->n_entries + p->n_buffers) + 1,
                             sizeof *s->tensors);
-    add_flat(s, p->master, p->n_trained);
+    add_flat(s, p->master, p->n_master);
     add_flat(s, p->buffer, p->n_buffer);
     add_tensors(s, "", "model", p->entries, p->n_entries, s->flats[0].host);
     add_tensors(s, "", "model", p->buffers, p->n_buffers, s->flats[1].host);
     s->n_model_tensors = s->n_tensors;
     for (int i = 0; i < p->n_slots; i++) {
         add_flat(s, p->slots[i], p->n_trained);
-        add_tensors(s, names[i], "optimizer", p->entries, p->n_entries, s->flats[2 + i].host);
+        add_tensors(s, names[i], "optimizer", p->entries, p->n_trained_entries,
+                    s->flats[2 + i].host);
     }
 }
 
@@ -177,14 +215,28 @@ void dt_session_pull(dt_session *s) {
     copy_flats(s, true, false);
 }
 
+double dt_session_timeout_s(const dt_config *c, double otherwise) {
+    return dt_config_is_auto(c, "comm.timeout") ? otherwise : dt_config_seconds(c, "comm.timeout");
+}
+
+const char *dt_session_find_bad(dt_session *s) {
+    dt_session_pull(s);
+    for (int i = 0; i < s->n_tensors; i++) {
+        const dt_ckpt_tensor *t = &s->tensors[i];
+        for (int64_t k = 0; k < dt_shape_elements(&t->shape); k++)
+            if (!isfinite(t->data[k])) return t->name;
+    }
+    return "a gap between tensors"; // nobody reads it
+}
+
 void dt_session_set_deadline(dt_session *s, double seconds) {
     s->comm->set_deadline(s->comm, seconds);
     if (s->device_comm) s->device_comm->set_deadline(s->device_comm, seconds);
 }
 
 static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_fields, int batch,
-                             bool training, dt_graph **out) {
-    dt_model_args a = {s->config, fields, n_fields, batch, training};
+                             bool training, int64_t step, dt_graph **out) {
+    dt_model_args a = {s->config, fields, n_fields, batch, training, &s->groups, step};
     return s->a.build_graph(out, &a, dt_resolved_dtype(&s->resolved));
 }
 
@@ -203,13 +255,6 @@ static int team_threads(const dt_session *s) {
                                                          : s->replicas->n_replicas;
 }
 
-// Signals belong to the process, and so does their grace.
-static double grace_s;
-
-static bool grace_is_over(void) {
-    return dt_signals_pending() && dt_signals_age_s() > grace_s;
-}
-
 bool dt_session_bf16_gradients(const dt_session *s) {
     return s->comm->world_size > 1 &&
            dt_config_enum(s->config, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_bf16;
@@ -217,6 +262,7 @@ bool dt_session_bf16_gradients(const dt_session *s) {
 
 static dt_status make_stepper(dt_session *s) {
     const dt_config *c = s->config;
+    const dt_phase *phase = dt_phases_at(s->phases, s->n_phases, s->first_step);
     int64_t bucket =
         dt_config_is_auto(c, "comm.bucket") ? 25 << 20 : dt_config_int(c, "comm.bucket") << 10;
     dt_stepper_opts o = {.comm = s->comm,
@@ -225,8 +271,10 @@ static dt_status make_stepper(dt_session *s) {
                          .bf16_gradients = dt_session_bf16_gradients(s),
                          .uncaptured = !dt_config_bool(c, "device.capture"),
                          .hold_input = dt_config_bool(c, "device.hold_input"),
-                         .graph = s->graph,
-                         .plan = s->plan,
+                         .graph = phase->graph,
+                         .plan = phase->plan,
+                         .first_step = s->first_step,
+                         .targets = &s->targets,
                          .params = s->params,
                          .replicas = s->replicas,
                          .replica_threads = s->resolved.replica_threads,
@@ -241,8 +289,7 @@ static dt_status make_stepper(dt_session *s) {
                          .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
                          .bucket_bytes = bucket,
                          .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
-                         .give_up = grace_is_over};
-    grace_s = dt_config_seconds(c, "run.grace");
+                         .give_up = dt_signals_grace_is_over};
     return dt_stepper_create(&s->stepper, &o);
 }
 
@@ -250,7 +297,7 @@ static dt_status make_stepper(dt_session *s) {
 static dt_status take_memory(dt_session *s) {
     DT_TRY(dt_memory_check(s));
     DT_TRY(dt_params_take(s->params));
-    if (s->plan) DT_TRY(dt_plan_take(s->plan));
+    for (int i = 0; i < s->n_phases; i++) DT_TRY(dt_plan_take(s->phases[i].plan));
     DT_TRY(dt_plan_take(s->eval_plan));
     list_tensors(s);
     return DT_OK;
@@ -274,29 +321,53 @@ dt_status dt_session_check_room(const dt_session *s) {
                                 : "kernels and the stacks of threads");
 }
 
+static dt_status build_phase_graphs(dt_session *s, const dt_field_info *fields, int n_fields) {
+    s->n_phases = dt_phases_list(s->phases, &s->groups, s->total_steps, s->steps_per_epoch);
+    for (int i = 0; i < s->n_phases; i++)
+        DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, s->phases[i].begin,
+                           &s->phases[i].graph));
+    s->graph = s->phases[s->n_phases - 1].graph;
+    return DT_OK;
+}
+
+static dt_status choose_metrics(dt_session *s) {
+    bool unseen[DT_MAX_TARGETS] = {false};
+    for (int i = 0; s->data && s->data->has_unseen && i < s->targets.n; i++)
+        if (s->targets.items[i].field->n_classes > 0)
+            unseen[i] = s->data->has_unseen(s->data, s->targets.items[i].index);
+    return dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, unseen);
+}
+
 static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                             bool training) {
     if (!s->backend->device) DT_TRY(dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels"));
-    DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, &s->eval_graph));
-    dt_status st = dt_metric_choose(&s->metrics, s->config, s->eval_graph);
+    DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, 0, &s->eval_graph));
+    dt_status st = choose_metrics(s);
+    if (st == DT_OK && training) st = dt_phases_check(&s->groups, s->eval_graph);
     s->told = st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
-    if (training) DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, &s->graph));
+    if (training) DT_TRY(build_phase_graphs(s, fields, n_fields));
     DT_TRY(dt_params_lay_out(&s->params, training ? s->graph : s->eval_graph, s->backend,
                              training ? optimizer_of(s->config)->n_slots : 0,
                              s->replicas->n_flats));
     dt_plan_opts opts = {.threads = s->resolved.replica_threads,
                          .n_replicas = s->replicas->n_replicas};
-    if (training) DT_TRY(dt_plan_create(&s->plan, s->graph, s->params, &opts));
+    dt_phases_apply(&s->groups, s->params);
+    for (int i = 0; i < s->n_phases; i++)
+        DT_TRY(dt_plan_create(&s->phases[i].plan, s->phases[i].graph, s->params, &opts));
+    if (training) s->plan = s->phases[s->n_phases - 1].plan;
     return dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts);
 }
 
 // Packed copies belong to params, their recipes to plans: params first.
 static void drop_plans(dt_session *s) {
     dt_params_destroy(s->params);
-    dt_plan_destroy(s->plan);
+    for (int i = 0; i < s->n_phases; i++) {
+        dt_plan_destroy(s->phases[i].plan);
+        if (s->phases[i].graph) dt_graph_destroy(s->phases[i].graph);
+    }
+    s->n_phases = 0;
     dt_plan_destroy(s->eval_plan);
-    if (s->graph) dt_graph_destroy(s->graph);
     if (s->eval_graph) dt_graph_destroy(s->eval_graph);
     s->params = NULL;
     s->plan = s->eval_plan = NULL;
@@ -325,13 +396,11 @@ static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, 
                                     bool training) {
     char *text = NULL;
     dt_status st = DT_OK;
-    s->comm->set_deadline(s->comm, PLANNING_S);
     if (s->comm->rank == 0) {
         st = build_plans(s, fields, n_fields, training);
         if (st == DT_OK) text = s->backend->device->choices(s->backend); // keeps them on disk too
     }
     st = dt_agree_result(s->comm, st, &text, &s->told);
-    s->comm->set_deadline(s->comm, CONNECT_S);
     if (st == DT_OK && s->comm->rank > 0) {
         if (text) s->backend->device->take_choices(s->backend, text);
         st = build_plans(s, fields, n_fields, training);
@@ -340,15 +409,52 @@ static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, 
     return st;
 }
 
+// Which of two would be trained must not depend on the order of lines.
+static dt_status check_target(const dt_config *c, const dt_field_info *fields, int n_fields) {
+    const dt_field_info *first = NULL;
+    for (int i = 0; i < n_fields; i++) {
+        if (fields[i].n_classes == 0) continue;
+        char *key = dt_xprintf("data.fields.%s", fields[i].name);
+        dt_status st =
+            first ? dt_config_fail(c, key,
+                                   "%s and %s are both classes, and the network learns one: take "
+                                   "the other out of data.fields (data.balance, data.split and "
+                                   "data.where name columns, which need no field)",
+                                   first->name, fields[i].name)
+                  : DT_OK;
+        free(key);
+        DT_TRY(st);
+        first = &fields[i];
+    }
+    return DT_OK;
+}
+
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields,
                            bool training) {
+    dt_status st = check_target(s->config, fields, n_fields);
+    s->told |= st != DT_OK; // a function of what all ranks know
+    DT_TRY(st);
     if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
+    DT_TRY(dt_targets_read(&s->targets, s->config, fields, n_fields, training));
     if (chooses(s) && s->comm->world_size > 1)
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
     else
         DT_TRY(build_plans(s, fields, n_fields, training));
     if (training) DT_TRY(make_stepper(s));
     return DT_OK;
+}
+
+bool dt_session_phase_begins(const dt_session *s, int64_t step) {
+    return step > 0 && dt_phases_at(s->phases, s->n_phases, step)->begin == step;
+}
+
+dt_status dt_session_begin_phase(dt_session *s, int64_t step) {
+    const dt_phase *phase = dt_phases_at(s->phases, s->n_phases, step);
+    dt_params_repack(s->params, 1); // copies that only this phase's steps read
+    if (s->comm->rank == 0)
+        dt_info("step %lld: train.groups thaws tensors, %d of %d are trained now", (long long)step,
+                phase->graph->n_grads, s->params->n_entries);
+    return dt_stepper_set_plan(s->stepper, phase->graph, phase->plan, step);
 }
 
 dt_status dt_session_make_evaluator(dt_session *s) {
@@ -365,8 +471,9 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                        .replica_threads = s->resolved.replica_threads,
                        .batch = s->eval_batch,
                        .fields = s->data->fields,
-                       .n_fields = s->data->n_fields};
-    return dt_evaluator_create(&s->evaluator, &o, &s->metrics);
+                       .n_fields = s->data->n_fields,
+                       .give_up = s->stepper ? dt_signals_grace_is_over : NULL};
+    return dt_evaluator_create(&s->evaluator, &o, &s->targets, &s->metrics);
 }
 
 char *dt_session_environment(const dt_session *s) {
@@ -387,28 +494,58 @@ static dt_status share_weights(dt_session *s, bool with_optimizer) {
     return DT_OK;
 }
 
+// The module whose weight gives the logits; NULL: the graph ends otherwise.
+static const char *head_of(const dt_session *s) {
+    const dt_graph *g = s->eval_graph;
+    for (int i = 0; i < g->n_outputs; i++) {
+        const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer;
+        if (strcmp(g->outputs[i].name, "logits") == 0 && id >= 0) return g->nodes[id].name;
+    }
+    return NULL;
+}
+
+// Rows and columns of patches of a network that cuts its image with a convolution.
+static void patch_grid(const dt_session *s, int grid[2]) {
+    const dt_node_id id = dt_graph_find_node(s->eval_graph, "conv_proj");
+    if (id < 0) return;
+    const dt_shape *shape = &dt_info_of(s->eval_graph, s->eval_graph->nodes[id].out[0])->shape;
+    for (int i = 0; i < 2; i++) grid[i] = (int)shape->d[2 + i];
+}
+
 // model.init, whose name and meaning the message carries.
 static dt_status import_weights(dt_session *s) {
     const dt_config *c = s->config;
-    const dt_cnode *keep =
-        dt_config_has(c, "model.init_keep") ? dt_config_node(c, "model.init_keep") : NULL;
-    bool list = keep && dt_cnode_kind(keep) == DT_C_LIST;
-    int n = keep ? list ? (int)dt_cnode_size(keep) : 1 : 0, n_taken = 0;
-    const char **names = dt_xcalloc((size_t)n + 1, sizeof *names);
-    for (int i = 0; i < n; i++)
+    const char *head = head_of(s);
+    const bool by_itself = dt_config_is_auto(c, "model.init_keep");
+    const dt_cnode *keep = dt_config_node(c, "model.init_keep");
+    const bool list = dt_cnode_kind(keep) == DT_C_LIST;
+    char *theirs = NULL; // classes; a head that is taken as it is gives those
+    dt_ckpt_import_opts o = {
+        .heads = &head, .n_heads = head != NULL, .renew_heads = by_itself, .classes = &theirs};
+    o.n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;
+    const char **names = dt_xcalloc((size_t)o.n_keep + 1, sizeof *names);
+    for (int i = 0; i < o.n_keep; i++)
         names[i] = dt_cnode_str(list ? dt_cnode_item(keep, (size_t)i) : keep);
-    const char *path = dt_config_str(c, "model.init");
-    dt_status st = dt_ckpt_import(path, &(dt_ckpt_import_opts){names, n}, s->tensors,
+    o.keep = names;
+    if (dt_config_has(c, "model.init_prefix")) o.prefix = dt_config_str(c, "model.init_prefix");
+    patch_grid(s, o.grid);
+    int n_taken;
+    dt_status st = dt_ckpt_import(dt_config_str(c, "model.init"), &o, s->tensors,
                                   s->n_model_tensors, &n_taken);
     free(names);
-    if (st != DT_OK) return dt_fail_context(st, "model.init");
-    dt_info("model.init: %d of %d tensors from %s", n_taken, s->n_model_tensors, path);
-    return DT_OK;
+    if (theirs && s->classes)
+        dt_class_names_compare(theirs, s->classes, dt_config_str(c, "model.init"));
+    free(theirs);
+    if (st == DT_OK) return st;
+    return dt_fail_context(st, "%s: model.init", dt_cnode_where(dt_config_node(c, "model.init")));
 }
 
 dt_status dt_session_init_weights(dt_session *s) {
     dt_params_init(s->params, (uint64_t)dt_config_int(s->config, "run.seed"));
     if (!dt_config_has(s->config, "model.init")) {
+        if (s->params->n_trained_entries < s->params->n_entries && s->comm->rank == 0)
+            dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
+                    s->params->n_entries - s->params->n_trained_entries);
         dt_params_repack(s->params, 1);
         return DT_OK;
     }
@@ -452,5 +589,7 @@ void dt_session_close(dt_session *s) {
     drop_plans(s);
     dt_replica_plan_destroy(s->replicas);
     if (s->backend) s->backend->destroy(s->backend);
+    dt_param_groups_fini(&s->groups);
     free(s->given);
+    free(s->classes);
 }

@@ -8,6 +8,7 @@
 
 #include "ckpt/ckpt.h"
 #include "train/evaluate.h"
+#include "train/phases.h"
 #include "train/state.h"
 #include "train/step.h"
 #include "train/trainer.h"
@@ -26,13 +27,20 @@ typedef struct dt_session {
     bool agreed;          // the run ended in the same way on all ranks: close() may talk to them
     bool told;            // a failure that every rank has and knows the others to have
     char *given;          // config as given, autos unresolved
+    char *classes; // of the run (class_names.h); NULL until the data are opened: they will say
     dt_resolved resolved;
     bool elastic;
     int micro_batch, global_batch, n_micro, eval_batch;
     dt_backend *backend;
     dt_dataset *data;
     dt_replica_plan *replicas;
-    dt_graph *graph, *eval_graph;
+    dt_targets targets; // of training, once graphs are made
+    dt_param_groups groups;
+    int64_t total_steps, steps_per_epoch,
+        first_step;                 // of the run; the first that this process does
+    dt_phase phases[DT_MAX_PHASES]; // training
+    int n_phases;
+    dt_graph *graph, *eval_graph; // graph, plan: of the last phase, which trains the most
     dt_plan *plan, *eval_plan;
     dt_params *params;
     dt_stepper *stepper;      // NULL outside training
@@ -48,15 +56,25 @@ typedef struct dt_session {
 // Checks keys that depend on each other; opens nothing. DT_E_USAGE.
 dt_status dt_session_init(dt_session *s, const dt_trainer_args *a);
 // stored: state of the checkpoint that is resumed, or NULL. data NULL in `a`: no data set.
+// s->classes, if set, numbers its classes.
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log);
+// The run's length, from the data; before build. DT_E_USAGE if the training split is smaller than a step.
+dt_status dt_session_measure(dt_session *s);
 // Graphs, parameters and plans. training: with gradients, moments and a stepper.
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields, bool training);
 dt_status dt_session_make_evaluator(dt_session *s);
+// Whether other parameters are trained from `step` on; then, with the stepper drained, begins that phase.
+bool dt_session_phase_begins(const dt_session *s, int64_t step);
+dt_status dt_session_begin_phase(dt_session *s, int64_t step);
 // Before the first micro-batch: is there room for what libraries allocate then (dt_memory_room)?
 dt_status dt_session_check_room(const dt_session *s);
 bool dt_session_bf16_gradients(const dt_session *s); // between ranks
 // Brings `tensors` up to date with the device, in front of a save. The stepper must be drained.
 void dt_session_pull(dt_session *s);
+// comm.timeout, or `otherwise` where that is auto.
+double dt_session_timeout_s(const dt_config *c, double otherwise);
+// Pulls; the name of the first tensor that is not finite (borrowed).
+const char *dt_session_find_bad(dt_session *s);
 // How long other ranks are waited for.
 void dt_session_set_deadline(dt_session *s, double seconds);
 // Backend, library and ISA or kind of device: the same on all ranks, however many. Heap.

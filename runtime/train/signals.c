@@ -6,15 +6,21 @@
 // 4845), and there the kernel would write the handler's frame. So the calling thread blocks these
 // signals, all threads that it makes inherit that, and the one that does not only waits for them.
 
+#define _GNU_SOURCE
 #include "train/signals.h"
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
 #include "base/thread.h"
 
+#include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,9 +33,20 @@ enum { N_TAKEN = sizeof TAKEN / sizeof *TAKEN };
 // Of the first signal; written before `pending`, once.
 static struct timespec since;
 static atomic_int pending;
+static _Atomic double grace_s;
+enum { RUNNING, STARTING, ENDING };
+static atomic_int phase;
 
 static double seconds(const struct timespec *t) {
     return (double)t->tv_sec + 1e-9 * (double)t->tv_nsec;
+}
+
+// Open MPI's mpirun kills the ranks so long after it has sent them SIGTERM. Half of that is left for saving.
+static double grace(void) {
+    const double s = atomic_load(&grace_s);
+    const char *given = getenv("OMPI_MCA_odls_base_sigkill_timeout");
+    if (!getenv("OMPI_COMM_WORLD_RANK") || atomic_load(&pending) != SIGTERM) return s;
+    return fmin(s, 0.5 * (given && *given ? atof(given) : 1.0));
 }
 
 // A SIGINT that comes with the first one is dropped after a sleep. A clock would not do: two that came at once would
@@ -51,10 +68,27 @@ static void on_signal(int sig) {
     sigaction(SIGINT, &a, NULL);
 }
 
+static void end_start(void) {
+    int was = STARTING;
+    if (!atomic_compare_exchange_strong(&phase, &was, ENDING)) return;
+    dt_warn("stopped before the first step by %s; nothing is lost: the same command goes on",
+            dt_signals_name());
+    _exit(DT_E_PREEMPTED);
+}
+
+// Signals come while this thread waits, and only then.
 static void *take_signals(void *set) {
+    sigset_t open;
     dt_thread_name("signals");
-    pthread_sigmask(SIG_UNBLOCK, set, NULL);
-    for (;;) pause();
+    pthread_sigmask(SIG_BLOCK, NULL, &open);
+    for (int i = 0; i < N_TAKEN; i++) sigdelset(&open, TAKEN[i].sig);
+    for (;;) {
+        const double left = grace() - (dt_clock_s() - seconds(&since));
+        const bool ends = atomic_load(&pending) && atomic_load(&phase) == STARTING;
+        if (ends && left <= 0.0) end_start();
+        const struct timespec rest = {.tv_sec = (time_t)(left + 1)}; // seldom looked at: no hurry
+        ppoll(NULL, 0, ends ? &rest : NULL, &open);
+    }
     return NULL;
 }
 
@@ -89,8 +123,22 @@ bool dt_signals_pending(void) {
     return atomic_load(&pending) != 0;
 }
 
-double dt_signals_age_s(void) {
-    return atomic_load(&pending) ? dt_clock_s() - seconds(&since) : 0.0;
+void dt_signals_set_grace(double seconds) {
+    atomic_store(&grace_s, seconds);
+}
+
+bool dt_signals_grace_is_over(void) {
+    return atomic_load(&pending) && dt_clock_s() - seconds(&since) > grace();
+}
+
+void dt_signals_starting(void) {
+    atomic_store(&phase, STARTING);
+}
+
+void dt_signals_started(void) {
+    int was = STARTING;
+    atomic_compare_exchange_strong(&phase, &was, RUNNING);
+    while (was == ENDING) pause();
 }
 
 const char *dt_signals_name(void) {

@@ -4,6 +4,11 @@
 // DT_SIGNALS_APART_S of the first counts as the first, because timeout and sudo pass on what the terminal sends to
 // all. A SIGHUP that was ignored at the start (nohup) stays ignored. SIGPIPE is ignored: `dtrain … | head` goes on.
 //
+// run.grace: whoever computes asks dt_signals_grace_is_over now and then, drops what it does, and the run saves. Before
+// the first step nothing has to be saved, and much of what is done there cannot be asked (reading an index, connecting,
+// timing engines): between dt_signals_starting and dt_signals_started the process ends itself with 75 at the end of
+// the grace.
+//
 // The first dt_signals_install blocks them in the calling thread and starts the one thread that
 // takes them, until the process ends: call it before the first thread that computes is made.
 #ifndef DT_TRAIN_SIGNALS_H
@@ -15,7 +20,10 @@
 
 void dt_signals_install(void); // again: does nothing
 bool dt_signals_pending(void);
-double dt_signals_age_s(void);     // since the first signal came; 0: none did
-const char *dt_signals_name(void); // the first, "SIGTERM"…; "" when none came to this rank
+void dt_signals_set_grace(double seconds);
+bool dt_signals_grace_is_over(void); // a signal came longer ago than that
+void dt_signals_starting(void);      // before dt_signals_install
+void dt_signals_started(void);       // does not return where the process is just ending itself
+const char *dt_signals_name(void);   // the first, "SIGTERM"…; "" when none came to this rank
 
 #endif

@@ -13,7 +13,7 @@
 #include <string.h>
 
 void dt_state_init(dt_train_state *s) {
-    *s = (dt_train_state){.best_step = -1, .best_value = NAN, .metrics_offset = -1};
+    *s = (dt_train_state){.best_step = -1, .best_value = NAN, .metrics_offset = -1, .loss = NAN};
 }
 
 void dt_state_fini(dt_train_state *s) {
@@ -21,6 +21,7 @@ void dt_state_fini(dt_train_state *s) {
     free(s->environment);
     free(s->engines);
     free(s->version);
+    free(s->classes);
     free(s->history);
     dt_state_init(s);
 }
@@ -58,6 +59,7 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
     dt_json_int(j, "world_size", s->world_size);
     dt_hash_hex(s->data_fingerprint, hex);
     dt_json_string(j, "data_fingerprint", hex);
+    dt_json_real(j, "loss", s->loss);
     dt_json_int(j, "metrics_offset", s->metrics_offset);
     build_resolved(&s->resolved, j);
     if (s->loss_scale > 0) {
@@ -78,6 +80,7 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
     dt_json_int(j, "best_step", s->best_step);
     dt_json_real(j, "best_value", s->best_value);
     dt_json_string(j, "version", text_or_empty(s->version));
+    dt_json_raw(j, "classes", s->classes ? s->classes : "{}");
     dt_json_string(j, "environment", text_or_empty(s->environment));
     if (s->engines) dt_json_string(j, "engines", s->engines);
     dt_json_string(j, "config", text_or_empty(s->config));
@@ -85,6 +88,8 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
 }
 
 // ---- parsing ---------------------------------------------------------------------------------------
+
+enum { MAX_THREADS = 1024, MAX_REPLICAS = 256, MAX_WORKERS = 256 }; // as config.def allows
 
 typedef struct reader {
     const json_t *object;
@@ -95,6 +100,13 @@ static int64_t read_int(reader *r, const char *key) {
     const json_t *v = json_object_get(r->object, key);
     if (!json_is_integer(v) && !r->bad) r->bad = key;
     return json_integer_value(v);
+}
+
+// One that a forged file must not choose freely.
+static int64_t read_within(reader *r, const char *key, int64_t low, int64_t high) {
+    const int64_t v = read_int(r, key);
+    if ((v < low || v > high) && !r->bad) r->bad = key;
+    return v;
 }
 
 static double read_real(reader *r, const char *key) {
@@ -122,10 +134,10 @@ static uint64_t read_hex(reader *r, const char *key) {
 
 static void read_resolved(reader *r, dt_resolved *out) {
     reader inner = {json_object_get(r->object, "resolved"), NULL};
-    out->threads = (int)read_int(&inner, "threads");
-    out->replicas = (int)read_int(&inner, "replicas");
-    out->replica_threads = (int)read_int(&inner, "replica_threads");
-    out->workers = (int)read_int(&inner, "workers");
+    out->threads = (int)read_within(&inner, "threads", 1, MAX_THREADS);
+    out->replicas = (int)read_within(&inner, "replicas", 1, MAX_REPLICAS);
+    out->replica_threads = (int)read_within(&inner, "replica_threads", 1, MAX_THREADS);
+    out->workers = (int)read_within(&inner, "workers", 1, MAX_WORKERS);
     out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
     out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
     if (inner.bad && !r->bad) r->bad = inner.bad;
@@ -136,8 +148,9 @@ static void read_scaler(reader *r, dt_train_state *s) {
     reader inner = {json_object_get(r->object, "scaler"), NULL};
     if (!inner.object) return;
     s->loss_scale = read_real(&inner, "scale");
-    s->clean_steps = read_int(&inner, "clean_steps");
-    s->n_skipped = read_int(&inner, "skipped");
+    if (!(s->loss_scale > 0 && s->loss_scale <= 0x1p24)) inner.bad = "scale";
+    s->clean_steps = read_within(&inner, "clean_steps", 0, INT32_MAX);
+    s->n_skipped = read_within(&inner, "skipped", 0, s->step);
     if (inner.bad && !r->bad) r->bad = inner.bad;
 }
 
@@ -165,26 +178,30 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
         return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one",
                        where, (long long)format);
     }
-    s->step = read_int(&r, "step");
+    s->step = read_within(&r, "step", 0, INT64_MAX / 2);
     s->total_steps = read_int(&r, "total_steps");
     s->steps_per_epoch = read_int(&r, "steps_per_epoch");
     s->seed = read_hex(&r, "seed");
-    s->world_size = (int)read_int(&r, "world_size");
+    s->world_size = (int)read_within(&r, "world_size", 1, INT32_MAX);
     s->data_fingerprint = read_hex(&r, "data_fingerprint");
+    s->loss = read_real(&r, "loss");
     s->metrics_offset = read_int(&r, "metrics_offset");
     read_resolved(&r, &s->resolved);
     read_scaler(&r, s);
     read_history(&r, s);
-    s->best_step = read_int(&r, "best_step");
+    s->best_step = read_within(&r, "best_step", -1, s->step);
     s->best_value = read_real(&r, "best_value");
     s->version = dt_xstrdup(read_text(&r, "version"));
+    s->classes = json_dumps(json_object_get(root, "classes"), JSON_COMPACT);
+    if (!s->classes && !r.bad) r.bad = "classes";
     s->environment = dt_xstrdup(read_text(&r, "environment"));
     if (json_object_get(root, "engines")) s->engines = dt_xstrdup(read_text(&r, "engines"));
     s->config = dt_xstrdup(read_text(&r, "config"));
     json_decref(root);
     if (!r.bad) return DT_OK;
     dt_state_fini(s);
-    return dt_fail(DT_E_CKPT, "%s: member '%s' is missing or of another type", where, r.bad);
+    return dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where,
+                   r.bad);
 }
 
 char *dt_state_environment(const char *described) {

@@ -32,6 +32,8 @@ typedef struct dt_train_state {
     char *environment; // backend, ISA, library
     char *engines;     // chosen by timing (dt_device.choices); NULL: the backend chooses none
     char *version;     // of dtrain
+    char *classes;     // JSON (class_names.h)
+    double loss;       // of the last step that was not skipped
     uint64_t data_fingerprint;
     int64_t metrics_offset;
     dt_resolved resolved;

@@ -61,6 +61,7 @@ dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out) {
 }
 
 dt_status dt_stepper_set_scaler(dt_stepper *s, const dt_scaler *scaler) {
+    s->scaler = *scaler;
     return s->engine->set_scaler ? s->engine->set_scaler(s, scaler) : DT_OK;
 }
 
@@ -104,6 +105,7 @@ static void drop_low(struct dt_stepper *s) {
     if (!s->low) return;
     if (s->o.device_comm) dt_comm_nccl_forget(s->o.device_comm, s->low);
     s->backend->free(s->backend, s->low, dt_step_low_bytes(s));
+    s->low = NULL;
 }
 
 static dt_status create_buckets(struct dt_stepper *s) {
@@ -155,6 +157,31 @@ static dt_status find_stats(struct dt_stepper *s) {
     return DT_OK;
 }
 
+// What depends on graph and plan.
+static dt_status build(struct dt_stepper *s) {
+    DT_TRY(find_stats(s));
+    dt_params_begin(s->o.params, s->o.first_step);
+    for (int i = 0; i < s->o.replicas->n_replicas; i++) {
+        s->replicas[i] = (step_replica){.owner = s, .index = i};
+        DT_TRY(dt_exec_create(&s->replicas[i].exec, s->o.plan, i));
+    }
+    DT_TRY(create_buckets(s));
+    DT_TRY(commit_init(s));
+    return s->engine->create ? s->engine->create(s) : DT_OK;
+}
+
+static void drop(struct dt_stepper *s) {
+    if (s->engine->destroy) s->engine->destroy(s);
+    dt_buckets_destroy(s->buckets);
+    s->buckets = NULL;
+    drop_low(s);
+    for (int i = 0; i < s->o.replicas->n_replicas; i++) {
+        dt_exec_destroy(s->replicas[i].exec);
+        s->replicas[i].exec = NULL;
+    }
+    commit_fini(s);
+}
+
 dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts) {
     dt_stepper *s = dt_xcalloc(1, sizeof *s);
     s->o = *opts;
@@ -163,16 +190,10 @@ dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts) {
     int n_replicas = opts->replicas->n_replicas;
     s->replicas = dt_xcalloc((size_t)n_replicas, sizeof *s->replicas);
     s->replica_grads = dt_xcalloc((size_t)n_replicas, sizeof *s->replica_grads);
-    dt_status st = find_stats(s);
-    if (st == DT_OK) st = dt_team_create(&s->team, opts->team_threads, "replica");
-    for (int i = 0; st == DT_OK && i < n_replicas; i++) {
-        s->replicas[i] = (step_replica){.owner = s, .index = i};
+    for (int i = 0; i < n_replicas; i++)
         s->replica_grads[i] = opts->params->grads[opts->replicas->replicas[i].first_flat];
-        st = dt_exec_create(&s->replicas[i].exec, opts->plan, i);
-    }
-    if (st == DT_OK) st = create_buckets(s);
-    if (st == DT_OK) st = commit_init(s);
-    if (st == DT_OK && s->engine->create) st = s->engine->create(s);
+    dt_status st = dt_team_create(&s->team, opts->team_threads, "replica");
+    if (st == DT_OK) st = build(s);
     if (st != DT_OK) {
         dt_stepper_destroy(s);
         return st;
@@ -183,15 +204,25 @@ dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts) {
 
 void dt_stepper_destroy(dt_stepper *s) {
     if (!s) return;
-    if (s->engine->destroy) s->engine->destroy(s);
-    dt_buckets_destroy(s->buckets);
-    drop_low(s);
-    for (int i = 0; i < s->o.replicas->n_replicas; i++) dt_exec_destroy(s->replicas[i].exec);
+    drop(s);
     dt_team_destroy(s->team);
-    commit_fini(s);
     free(s->replicas);
     free(s->replica_grads);
     free(s);
+}
+
+dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_plan *plan,
+                              int64_t step) {
+    dt_batch_source *source = s->source;
+    const dt_scaler scaler = s->scaler;
+    DT_TRY(dt_stepper_set_source(s, NULL));
+    drop(s);
+    s->o.graph = graph;
+    s->o.plan = plan;
+    s->o.first_step = step;
+    DT_TRY(build(s));
+    DT_TRY(dt_stepper_set_scaler(s, &scaler));
+    return source ? dt_stepper_set_source(s, source) : DT_OK;
 }
 
 dt_status dt_stepper_set_source(dt_stepper *s, dt_batch_source *source) {

@@ -5,8 +5,10 @@
 //   commit: norm, finite flag, clipping, optimizer, running statistics, packed weights
 //
 // Losses, weights and batch statistics are sums in the tail of the flat buffer. One spare element of the tail
-// carries the ranks' wish to stop, so agreeing on a signal costs nothing. A step that is not finite
-// commits nothing. Nothing is allocated, locked or logged in dt_stepper_run.
+// carries the ranks' wish to stop, so agreeing on a signal costs nothing. A step whose gradients are not
+// finite commits nothing. What the commit writes is checked in the same pass: an update that is not finite has been
+// written (undoing it would take a copy of all weights and moments), so the result says `spoiled`, and the caller ends
+// the run without saving. Nothing is allocated, locked or logged in dt_stepper_run.
 //
 // On a device dt_stepper_run queues the whole step and returns while it still runs, with the numbers of the
 // step before (step_device.c): dt_step_result.step says whose they are, and dt_stepper_drain waits for the rest.
@@ -18,15 +20,18 @@
 #include "batch/batch_source.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
+#include "graph/targets.h"
 #include "train/replica_plan.h"
 
 typedef struct dt_stepper dt_stepper;
 
 typedef struct dt_stepper_opts {
     dt_comm *comm;
-    const dt_graph *graph; // training graph
-    const dt_plan *plan;   // made for n_replicas execs of `replica_threads` each
-    dt_params *params;     // with replicas->n_flats gradient buffers
+    const dt_graph *graph;     // training graph
+    const dt_targets *targets; // whose numbers are checked; NULL: none
+    const dt_plan *plan;       // made for n_replicas execs of `replica_threads` each
+    int64_t first_step; // the first that runs: parameters that are frozen then are not updated
+    dt_params *params;  // with replicas->n_flats gradient buffers
     const dt_replica_plan *replicas;
     int replica_threads; // OpenMP threads of a replica
     int team_threads;    // threads of this rank, >= n_replicas; all take part in the commit
@@ -57,7 +62,9 @@ typedef struct dt_scaler {
 typedef struct dt_step_result {
     int64_t step; // whose numbers these are; -1: there are none yet
     double loss, grad_norm;
-    bool finite;      // false: nothing was committed
+    bool finite; // false: nothing was committed, unless spoiled
+    bool
+        spoiled; // it left a weight, moment or statistic that is not finite; the figures mean nothing
     bool skipped;     // not finite, and the loss scale was lowered: go on
     bool dropped;     // a rank gave the step up: nothing was committed, the figures mean nothing
     bool stop;        // a rank wants to stop
@@ -73,6 +80,10 @@ dt_status dt_stepper_set_source(dt_stepper *s, dt_batch_source *source);
 // step: 0-based, ascending. want_stop: this rank got a signal.
 dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
                          dt_step_result *out);
+// From `step` on another graph and plan on the same parameters, for those that are trained then. The stepper must be
+// drained, and goes on with its source and scaler.
+dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_plan *plan,
+                              int64_t step);
 // Waits for the last step that was run, to its end; out->step = -1 when its numbers are known already.
 dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out);
 // Before the first step, with loss_scaling: as it was in a checkpoint. Otherwise it starts at 2^16.

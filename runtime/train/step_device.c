@@ -12,7 +12,8 @@
 //
 // The numbers arrive one step late, so the device decides on them: a step that is not finite or was given up is
 // not committed, and no step behind it is (dt_device_step.halted). The state is then still the one before the bad
-// step when the host hears of it. With loss scaling a step that is not finite is only skipped.
+// step when the host hears of it. With loss scaling a step that is not finite is only skipped. An update that is not
+// finite, of finite gradients, is told with the numbers of the step behind it, or by drain.
 //
 // A piece of work is a micro-batch, perhaps with reduction and commit. It is recorded at its first use and replayed
 // as a graph from then on. Pieces differ in flat buffer, adding or overwriting, input buffer, and commit; all that
@@ -330,7 +331,10 @@ static dt_status run_micro(struct device_step *v, piece *p, int micro, double lr
     const bool comes = !s->o.hold_input || v->n_inputs < 2;
     double wait_s = 0;
     DT_TRY(make_room(v));
-    if (comes) DT_TRY(s->source->get(s->source, s->step, micro, &v->held, &wait_s));
+    if (comes) {
+        DT_TRY(s->source->get(s->source, s->step, micro, &v->held, &wait_s));
+        DT_TRY(dt_batch_check_targets(v->held, s->o.targets));
+    }
     v->wait_s += wait_s;
     p->buffer = (int)(v->n_inputs++ % 2);
     host_words *w = next_words(v);
@@ -420,15 +424,16 @@ static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
     DT_TRY(wait_until(v, v->main, &n->step, step));
     v->n_unread--;
     v->last_scale = n->loss_scale;
-    *out = (dt_step_result){.step = step,
+    *out = (dt_step_result){.step = step - n->spoiled, // the commit in front of this step's
                             .loss = n->loss / n->weight,
                             .grad_norm = n->grad_norm,
-                            .finite = n->finite,
+                            .finite = n->finite && !n->spoiled,
+                            .spoiled = n->spoiled,
                             .skipped = !n->finite && !n->halted,
-                            .dropped = n->drop > 0,
+                            .dropped = n->drop > 0 && !n->spoiled,
                             .stop = n->stop > 0};
     if (v->s->o.loss_scaling)
-        out->scaler = (dt_scaler){n->next_scale, n->clean_steps, n->n_skipped};
+        out->scaler = v->s->scaler = (dt_scaler){n->next_scale, n->clean_steps, n->n_skipped};
     return DT_OK;
 }
 
@@ -457,9 +462,15 @@ static dt_status drain(struct dt_stepper *s, dt_step_result *out) {
     double begin = dt_clock_s();
     struct device_step *v = s->device;
     if (v->n_unread == 0) return DT_OK;
+    int32_t spoiled;
     DT_TRY(read_numbers(v, out));
     DT_TRY(come_to_rest(v)); // the optimizer may follow the numbers
     release_held(v);
+    v->b->copy_to_host(v->b, &spoiled, &v->step->spoiled, sizeof spoiled);
+    if (spoiled) {
+        out->spoiled = true;
+        out->finite = out->skipped = false;
+    }
     out->total_s = out->compute_s = dt_clock_s() - begin;
     return DT_OK;
 }
@@ -595,6 +606,7 @@ static void destroy(struct dt_stepper *s) {
     come_to_rest(v);
     dt_error_restore(&why);
     forget_recordings(v); // before the communicators that they use
+    s->device = NULL;
     if (s->o.device_comm) dt_comm_nccl_set_release(s->o.device_comm, NULL, NULL);
     free(v->recordings);
     if (v->commit) v->d->commit_destroy(b, v->commit);

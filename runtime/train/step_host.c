@@ -21,6 +21,11 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
     double wait_s = 0.0;
     DT_TRY(s->source->get(s->source, s->step, micro, &b, &wait_s));
     l->wait_s += wait_s;
+    const dt_status st = dt_batch_check_targets(b, s->o.targets);
+    if (st != DT_OK) {
+        s->source->release(s->source, b);
+        return st;
+    }
     dt_batch_inputs_bind(&l->inputs, l->exec, b);
     if (!accumulate) { // before the exec: the tail's bucket may leave during the same micro-batch
         flat[s->stop_at] = step_stop_mark(s, micro);

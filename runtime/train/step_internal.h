@@ -7,6 +7,8 @@
 #include "train/batch_inputs.h"
 #include "train/step.h"
 
+#include <stdatomic.h>
+
 typedef struct step_replica {
     struct dt_stepper *owner;
     int index;
@@ -32,11 +34,13 @@ struct dt_stepper {
     dt_segment *segments;
     dt_commit_rule *rules;
     int n_rules;
+    dt_scaler scaler; // after the newest step that is known
     const struct step_engine *engine;
     struct device_step *device; // of step_device
     // the step in flight
     int64_t step;
     bool want_stop;
+    _Atomic bool spoiled; // the commit wrote something that is not finite
     dt_status poll_status;
     dt_optimizer_args optimizer;
     float *add_to;

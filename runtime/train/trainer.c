@@ -25,12 +25,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// How long this rank waits for another one in a step.
+// How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
-    double s = dt_config_is_auto(t->s.config, "comm.timeout")
-                   ? fmax(10.0 * t->slowest_step_s, 30.0)
-                   : dt_config_seconds(t->s.config, "comm.timeout");
-    dt_session_set_deadline(&t->s, s);
+    const double step_s = fmax(10.0 * t->slowest_step_s, DT_LOST_TIMEOUT_S);
+    dt_session_set_deadline(&t->s, dt_session_timeout_s(t->s.config, step_s));
 }
 
 // ---- opening and resuming --------------------------------------------------------------------------
@@ -87,7 +85,11 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
     size_t n = 0;
     dt_status st = dt_io_read_file(state_json, &n, path, 0, DT_E_CKPT);
     if (st == DT_OK) st = dt_state_parse(&t->state, path, *state_json);
+    if (st == DT_OK && t->state.step != step)
+        st = dt_fail(DT_E_CKPT, "%s: is of step %lld, its checkpoint of step %lld", path,
+                     (long long)t->state.step, (long long)step);
     free(path);
+    if (st == DT_OK) trainer_take_best(t);
     return st == DT_OK ? compare_config(t) : st;
 }
 
@@ -140,40 +142,25 @@ static dt_status check_resumed(trainer *t) {
     return DT_OK;
 }
 
-static dt_status go_without_validation(trainer *t) {
-    const dt_config *c = t->s.config;
-    if (dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
-        return dt_config_fail(c, "train.schedule.name",
-                              "%s follows evaluations, and there is no validation part: set "
-                              "data.split.val",
-                              dt_config_str(c, "train.schedule.name"));
+static void go_without_validation(trainer *t) {
     if (t->eval_every > 0 && trainer_is_root(t))
         dt_warn(
             "no validation part (data.split.val): nothing is evaluated while training, and there "
             "is no best checkpoint");
     t->eval_every = 0;
-    return DT_OK;
 }
 
 static dt_status plan_length(trainer *t) {
     const dt_config *c = t->s.config;
-    int64_t n = t->s.data->n_samples(t->s.data, DT_SPLIT_TRAIN);
-    t->state.steps_per_epoch = n / t->s.global_batch;
-    if (t->state.steps_per_epoch == 0)
-        return dt_fail(DT_E_USAGE,
-                       "the training split has %lld samples, fewer than train.global_batch (%d): "
-                       "lower it",
-                       (long long)n, t->s.global_batch);
+    DT_TRY(dt_session_measure(&t->s));
     t->n_epochs = (int)dt_config_int(c, "train.epochs");
-    int64_t total = t->state.steps_per_epoch * t->n_epochs;
-    if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < total)
-        total = dt_config_int(c, "train.max_steps");
-    t->state.total_steps = total;
-    int64_t spe = t->state.steps_per_epoch;
+    const int64_t total = t->state.total_steps = t->s.total_steps;
+    const int64_t spe = t->state.steps_per_epoch = t->s.steps_per_epoch;
+    t->s.first_step = t->state.step;
     t->eval_every = dt_amount_steps(dt_config_amount(c, "eval.every"), total, spe);
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
-    if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) DT_TRY(go_without_validation(t));
+    if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) go_without_validation(t);
     return DT_OK;
 }
 
@@ -197,6 +184,9 @@ static void fill_state(trainer *t) {
     st->config = dt_xstrdup(s->given);
     free(st->version);
     st->version = dt_xstrdup(s->a.version);
+    free(st->classes);
+    st->classes = dt_xstrdup(s->classes);
+    if (t->ckpt) dt_ckpt_set_classes(t->ckpt, s->classes);
     if (!st->environment) st->environment = dt_session_environment(s);
     free(st->engines);
     st->engines = dt_session_engines(s);
@@ -265,6 +255,7 @@ static void describe_run(const trainer *t) {
 
 static dt_status open_training(trainer *t) {
     dt_session *s = &t->s;
+    if (t->resumed) s->classes = dt_xstrdup(t->state.classes);
     char *skip_log = dt_xprintf("%s/skipped.rank%d", t->run_dir, s->comm->rank);
     dt_status st = dt_session_open(s, t->resumed ? &t->state : NULL, skip_log);
     free(skip_log);
@@ -291,14 +282,29 @@ typedef struct bad_report {
     char name[252];
 } bad_report;
 
+// The commit is the same on all ranks, so each finds the same tensor.
+static dt_status report_spoiled(trainer *t, int64_t step) {
+    *t->agreed = true;
+    return dt_fail(DT_E_NUMERIC,
+                   "step %lld: its gradients were finite, but its update is not: '%s' holds NaN or "
+                   "infinity now. It is not saved; the newest checkpoint is intact. Try a lower "
+                   "train.optimizer.lr, a warm-up or train.clip_norm",
+                   (long long)step, dt_session_find_bad(&t->s));
+}
+
 static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
+    if (step->spoiled) return report_spoiled(t, step->step);
     dt_comm *c = t->s.comm;
     bad_report mine = {.micro = -1};
     int micro = -1;
-    DT_TRY(dt_stepper_find_bad(t->s.stepper, t->state.step, &micro, mine.name, sizeof mine.name));
+    dt_status st =
+        dt_stepper_find_bad(t->s.stepper, t->state.step, &micro, mine.name, sizeof mine.name);
+    if (st != DT_OK)
+        return dt_fail_context(st, "step %lld: loss %g, gradient norm %g; looking for the tensor",
+                               (long long)t->state.step, step->loss, step->grad_norm);
     mine.micro = micro;
     bad_report *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
-    dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
+    st = c->all_gather_bytes(c, &mine, sizeof mine, all);
     const bad_report *first = NULL;
     int rank = 0;
     for (int r = 0; r < c->world_size; r++) {
@@ -351,20 +357,26 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
     dt_metrics_step(t->metrics, &record);
 }
 
+static int64_t last_evaluated(const trainer *t) {
+    return t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
+}
+
 // What is due after a step. *stop: the loop ends with DT_E_PREEMPTED.
 static dt_status after_step(trainer *t, bool asked, bool *stop) {
     int64_t done = t->state.step;
     bool last = done == t->state.total_steps, best = false;
     *stop = !last && (asked || done == t->stop_at);
     if (last) return DT_OK; // finish() does the rest
-    if (dt_amount_due(t->eval_every, done)) DT_TRY(trainer_evaluate(t, &best));
+    dt_status st = dt_amount_due(t->eval_every, done) ? trainer_evaluate(t, &best) : DT_OK;
+    *stop |= st == DT_E_PREEMPTED;
+    if (st != DT_E_PREEMPTED) DT_TRY(st);
     if (best || *stop || dt_amount_due(t->save_every, done)) DT_TRY(trainer_save(t, best));
     return DT_OK;
 }
 
 // Ends a run that has saved and can be continued.
 static dt_status leave(trainer *t) {
-    DT_TRY(trainer_wait_for_save(t, true));
+    DT_TRY(trainer_settle_save(t, true));
     *t->agreed = true;
     const char *name = dt_signals_name();
     return dt_fail(
@@ -414,7 +426,8 @@ static double rate_at(const trainer *t, int64_t step) {
 // Whether what follows the first `done` steps needs their numbers and an idle device.
 static bool is_due(const trainer *t, int64_t done) {
     return done == t->state.total_steps || done == t->stop_at ||
-           dt_amount_due(t->eval_every, done) || dt_amount_due(t->save_every, done);
+           dt_session_phase_begins(&t->s, done) || dt_amount_due(t->eval_every, done) ||
+           dt_amount_due(t->save_every, done);
 }
 
 static void note_skipped(trainer *t, const dt_step_result *r) {
@@ -429,6 +442,7 @@ static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s
     *finished = r->step >= 0 && (r->finite || r->skipped);
     if (!*finished) return DT_OK;
     t->state.step = r->step + 1;
+    if (!r->skipped) t->state.loss = r->loss;
     t->state.loss_scale = (double)r->scaler.scale;
     t->state.clean_steps = r->scaler.clean_steps;
     t->state.n_skipped = r->scaler.n_skipped;
@@ -442,9 +456,15 @@ static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s
 // On the CPU a step's numbers are known when it has run. A device is one step ahead of its numbers. When something is
 // due, the loop first waits for the steps that are under way.
 static dt_status run_steps(trainer *t) {
-    set_timeout(t);
-    double begin = dt_clock_s();
     bool asked = false; // some rank wants to stop
+    dt_signals_started();
+    set_timeout(t);
+    if (t->resumed && dt_amount_due(t->eval_every, t->state.step) &&
+        last_evaluated(t) != t->state.step) { // it was dropped
+        DT_TRY(after_step(t, false, &asked));
+        if (asked) return leave(t);
+    }
+    double begin = dt_clock_s();
     int64_t queued = t->state.step;
     while (t->state.step < t->state.total_steps) {
         dt_step_result r;
@@ -466,6 +486,8 @@ static dt_status run_steps(trainer *t) {
         bool stop = false, busy = t->eval_every || t->save_every;
         DT_TRY(after_step(t, asked, &stop));
         if (stop) return leave(t);
+        if (t->state.step < t->state.total_steps && dt_session_phase_begins(&t->s, t->state.step))
+            DT_TRY(dt_session_begin_phase(&t->s, t->state.step));
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
     return DT_OK;
@@ -474,12 +496,12 @@ static dt_status run_steps(trainer *t) {
 // ---- the end ---------------------------------------------------------------------------------------
 
 static dt_status test_with_best(trainer *t) {
-    if (t->state.best_step < 0 || t->state.best_step == t->state.step) return DT_OK;
     char *path = NULL;
     int64_t step = -1;
-    if (trainer_is_root(t)) {
-        DT_TRY(dt_ckpt_find(t->ckpt, "best", &step, &path));
-        if (!path) step = -1;
+    if (trainer_is_root(t) && t->state.best_step >= 0) {
+        if (dt_ckpt_find(t->ckpt, "best", &step, &path) != DT_OK)
+            dt_warn("%s; there is no test with the best weights", dt_error_message());
+        if (step == t->state.step) step = -1; // tested as the last
     }
     DT_TRY(t->s.comm->broadcast_bytes(t->s.comm, &step, sizeof step, 0));
     dt_status st = step < 0 ? DT_OK : dt_session_load(&t->s, path, false);
@@ -488,29 +510,37 @@ static dt_status test_with_best(trainer *t) {
     return trainer_test(t, "best", step);
 }
 
-static dt_status finish(trainer *t) {
+// DT_E_PREEMPTED: an evaluation was dropped.
+static dt_status evaluate_at_end(trainer *t) {
     bool best = false;
-    dt_session_set_deadline(&t->s, TRAINER_DISK_TIMEOUT_S);
-    int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
-    if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(trainer_evaluate(t, &best));
-    if (t->saved_step != t->state.step) DT_TRY(trainer_save(t, best));
+    if (t->eval_every > 0 && last_evaluated(t) != t->state.step) DT_TRY(trainer_evaluate(t, &best));
+    if (t->saved_step != t->state.step || best) DT_TRY(trainer_save(t, best));
+    DT_TRY(trainer_report(t));
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_TEST) > 0) {
         DT_TRY(trainer_test(t, t->state.best_step == t->state.step ? "best and last" : "last",
                             t->state.step));
-        DT_TRY(trainer_wait_for_save(t, true));
+        DT_TRY(trainer_settle_save(t, true));
         DT_TRY(test_with_best(t));
     }
-    DT_TRY(trainer_wait_for_save(t, true));
+    return trainer_settle_save(t, true);
+}
+
+static dt_status finish(trainer *t) {
+    dt_status st = evaluate_at_end(t);
+    if (st == DT_E_PREEMPTED) {
+        if (t->saved_step != t->state.step) DT_TRY(trainer_save(t, false));
+        return leave(t);
+    }
+    DT_TRY(st);
     if (!trainer_is_root(t)) return DT_OK;
     char *path = dt_xprintf("%s/result.json", t->run_dir);
-    dt_status st =
-        dt_io_write_file(path, t->results.data ? t->results.data : "", t->results.n_bytes);
+    st = dt_io_write_file(path, t->results.data, t->results.n_bytes);
     free(path);
     DT_TRY(st);
     char verdict[768] = "";
     if (t->n_steps > 1) data_verdict(t, verdict, sizeof verdict);
     dt_metrics_summary(t->metrics, *verdict ? verdict : NULL);
-    if (t->results.n_bytes) fputs(t->results.data, t->s.a.results);
+    fputs(t->results.data, t->s.a.results);
     fflush(t->s.a.results);
     return DT_OK;
 }
@@ -559,17 +589,13 @@ static dt_status train(trainer *t) {
     return DT_OK;
 }
 
-// A device may still be reading from the source. If the run has failed, its own message is kept.
-static void take_source_away(trainer *t, dt_status st) {
+// What fails here is logged, and leaves the message of a run that has failed alone.
+static void close_trainer(trainer *t) {
     const dt_error_kept first = dt_error_keep();
-    if (dt_stepper_set_source(t->s.stepper, NULL) != DT_OK && st == DT_OK)
-        dt_warn("at the end of the run: %s", dt_error_message());
-    dt_error_restore(&first);
-}
-
-static void close_trainer(trainer *t, dt_status st) {
     t->s.agreed = *t->agreed;
-    if (t->s.stepper) take_source_away(t, st);
+    // a device may still be reading from the source
+    if (t->s.stepper && dt_stepper_set_source(t->s.stepper, NULL) != DT_OK)
+        dt_warn("at the end of the run: %s", dt_error_message());
     if (t->source) t->source->close(t->source);
     if (t->metrics) dt_metrics_close(t->metrics);
     if (t->ckpt) dt_ckpt_close(t->ckpt);
@@ -577,15 +603,18 @@ static void close_trainer(trainer *t, dt_status st) {
     dt_state_fini(&t->state);
     dt_json_fini(&t->json);
     dt_json_fini(&t->results);
+    if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     free(t->resume_path);
     free(t->run_dir);
     free(t->checkpoint_dir);
+    dt_error_restore(&first);
 }
 
 dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
-    trainer t = {.agreed = agreed};
+    trainer t = {.agreed = agreed, .last_step = -1};
     *agreed = false;
     dt_signals_install();
+    dt_signals_set_grace(dt_config_seconds(a->config, "run.grace"));
     dt_state_init(&t.state);
     dt_json_init(&t.json);
     dt_json_init(&t.results);
@@ -601,6 +630,6 @@ dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
         *agreed = true; // a function of the config and the world size
     else
         st = train(&t);
-    close_trainer(&t, st);
+    close_trainer(&t);
     return st;
 }

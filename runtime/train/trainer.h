@@ -25,9 +25,9 @@ typedef struct dt_trainer_args {
     FILE *results;       // JSON lines for programs (stdout)
     // Builds the model's graph, ready for a plan; `low`: precision of activations.
     dt_status (*build_graph)(dt_graph **out, const dt_model_args *a, dt_dtype low);
-    // Opens the data set of the config. workers: loader threads; skip_log: see dt_data_open.
+    // Opens the data set of the config. workers: loader threads; skip_log, classes: see dt_data_open_as.
     dt_status (*open_data)(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                           const char *skip_log, dt_dataset **out);
+                           const char *skip_log, const char *classes, dt_dataset **out);
     void *ctx;
 } dt_trainer_args;
 

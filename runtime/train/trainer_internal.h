@@ -7,8 +7,6 @@
 #include "train/schedule.h"
 #include "train/session.h"
 
-enum { TRAINER_DISK_TIMEOUT_S = 3600 }; // while ranks may wait for rank 0's disk
-
 typedef struct trainer {
     dt_session s;
     bool *agreed; // see dt_trainer_train
@@ -20,6 +18,7 @@ typedef struct trainer {
     dt_source_stats first; // counters after the first step, so that the start does not count
     int64_t n_steps;       // that this process has done
     dt_train_state state;
+    bool save_is_open;    // rank 0: its outcome is not known yet
     bool resumed, forced; // forced: resumed although numeric keys differ
     char *resume_path;    // rank 0
     dt_schedule schedule;
@@ -27,6 +26,8 @@ typedef struct trainer {
     int n_epochs, failed_saves;
     double slowest_step_s;
     dt_json json, results;
+    dt_eval_result last; // of the validation, at step last_step; < 0: none yet
+    int64_t last_step;
 } trainer;
 
 static inline bool trainer_is_root(const trainer *t) {
@@ -36,10 +37,14 @@ static inline bool trainer_is_root(const trainer *t) {
 // ---- saving.c --------------------------------------------------------------------------------------
 
 dt_status trainer_save(trainer *t, bool best);
-// must_hold: a failed save is an error, else a warning.
-dt_status trainer_wait_for_save(trainer *t, bool must_hold);
+// Waits for the save under way, if there is one. must_hold: one that failed is an error, else a warning.
+dt_status trainer_settle_save(trainer *t, bool must_hold);
+// Rank 0: the best is the best checkpoint that is on disk and intact. Says so where the state knows of a later one.
+void trainer_take_best(trainer *t);
 // The validation split. Its result goes to the history, to the metrics, and decides which checkpoint is the best.
 dt_status trainer_evaluate(trainer *t, bool *is_best);
+// The first lines of the results: of the training, and of the validation with the last weights.
+dt_status trainer_report(trainer *t);
 // The test split; `weights` is their name in the results.
 dt_status trainer_test(trainer *t, const char *weights, int64_t step);
 

@@ -3,7 +3,10 @@
 #include "train/trainer.h"
 
 #include "base/arena.h"
+#include "base/io.h"
 #include "base/log.h"
+#include "train/agree.h"
+#include "train/batch_inputs.h"
 #include "train/memory_report.h"
 #include "train/resolve.h"
 #include "train/session.h"
@@ -18,36 +21,60 @@ static const char *split_name(dt_split split) {
     return split == DT_SPLIT_TRAIN ? "train" : split == DT_SPLIT_VAL ? "val" : "test";
 }
 
-// Rank 0 finds the checkpoint; the others need neither its path nor its step.
-static dt_status find_checkpoint(dt_session *s, const char *which, int64_t *step, char **path) {
-    const dt_config *c = s->config;
+static dt_status find_checkpoint(const dt_config *c, const char *which, char **path) {
+    char *dir =
+        dt_xprintf("%s/%s/checkpoints", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    dt_ckpt_opts o = {.dir = dir, .keep = (int)dt_config_int(c, "checkpoint.keep")};
+    dt_ckpt *k = NULL;
+    int64_t step = -1;
+    dt_status st = dt_ckpt_open(&k, &o, true);
+    if (st == DT_OK) st = dt_ckpt_find(k, which, &step, path);
+    if (st == DT_OK && step < 0)
+        st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet: train first", dir);
+    if (k) dt_ckpt_close(k);
+    free(dir);
+    return st;
+}
+
+static dt_status read_state(const char *folder, char **text, dt_train_state *out) {
+    char *path = dt_xprintf("%s/state.json", folder);
+    size_t n = 0;
+    dt_status st = dt_io_read_file(text, &n, path, 0, DT_E_CKPT);
+    if (st == DT_OK) st = dt_state_parse(out, path, *text);
+    free(path);
+    return st;
+}
+
+// Rank 0 finds and reads it; the others get its state, but not its path.
+static dt_status open_checkpoint(dt_session *s, const char *which, char **path,
+                                 dt_train_state *state) {
+    char *text = NULL;
     dt_status st = DT_OK;
     if (s->comm->rank == 0) {
-        char *dir = dt_xprintf("%s/%s/checkpoints", dt_config_str(c, "run.dir"),
-                               dt_config_str(c, "run.name"));
-        dt_ckpt_opts o = {.dir = dir, .keep = (int)dt_config_int(c, "checkpoint.keep")};
-        dt_ckpt *k = NULL;
-        st = dt_ckpt_open(&k, &o, true);
-        if (st == DT_OK) st = dt_ckpt_find(k, which, step, path);
-        if (st == DT_OK && *step < 0)
-            st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet: train first", dir);
-        if (k) dt_ckpt_close(k);
-        free(dir);
+        st = find_checkpoint(s->config, which, path);
+        if (st == DT_OK) st = read_state(*path, &text, state);
     }
+    st = dt_agree_result(s->comm, st, &text, &s->told);
+    if (st == DT_OK && s->comm->rank > 0) st = dt_state_parse(state, "state.json", text);
+    if (st == DT_OK) s->classes = dt_xstrdup(state->classes);
+    free(text);
     return st;
 }
 
 static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
     char *path = NULL;
-    int64_t step = -1;
-    DT_TRY(find_checkpoint(s, which, &step, &path));
-    dt_status st = dt_session_open(s, NULL, NULL);
+    dt_train_state state;
+    dt_state_init(&state);
+    dt_status st = open_checkpoint(s, which, &path, &state);
+    const int64_t step = state.step;
+    if (st == DT_OK) st = dt_session_open(s, NULL, NULL);
     if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
         st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
     if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
     if (st == DT_OK) st = dt_session_load(s, path, false);
     if (st == DT_OK) st = dt_session_make_evaluator(s);
     free(path);
+    dt_state_fini(&state);
     DT_TRY(st);
     dt_eval_result r;
     DT_TRY(dt_evaluator_run(s->evaluator, s->data, split, &r));
@@ -84,6 +111,7 @@ static void print_report(const dt_session *s, FILE *out) {
     dt_plan_report_get(s->plan, &train);
     fprintf(out, "model %s: %lld parameters in %d tensors, %d buffers\n", s->graph->name,
             (long long)n, p->n_entries, p->n_buffers);
+    dt_phases_print(&s->groups, p, out);
     fprintf(out, "step: %d samples = %d micro-batches of %d; %d replica%s of %d thread%s, %s, %s\n",
             s->global_batch, s->n_micro, s->micro_batch, s->replicas->n_replicas,
             s->replicas->n_replicas == 1 ? "" : "s", s->resolved.replica_threads,
@@ -134,9 +162,15 @@ static dt_status take_batch(const dt_session *s) {
                            .end_step = 1};
     DT_TRY(s->data->open(s->data, &r, &source));
     dt_status st = source->get(source, 0, 0, &b, &wait_s);
-    for (int i = 0; i < source->n_fields && st == DT_OK; i++)
-        if (source->fields[i].dtype == DT_F32) judge_width(&source->fields[i], b->field[i], b->n);
-    if (st == DT_OK) source->release(source, b);
+    if (st == DT_OK) {
+        dt_targets targets;
+        for (int i = 0; i < source->n_fields; i++)
+            if (source->fields[i].dtype == DT_F32)
+                judge_width(&source->fields[i], b->field[i], b->n);
+        st = dt_targets_read(&targets, s->config, s->data->fields, s->data->n_fields, true);
+        if (st == DT_OK) st = dt_batch_check_targets(b, &targets);
+        source->release(source, b);
+    }
     source->close(source);
     return st;
 }
@@ -151,6 +185,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
         n_fields = s.data->n_fields;
         fprintf(out, "data: %s\n", s.data->describe(s.data));
     }
+    if (st == DT_OK && s.data) st = dt_session_measure(&s);
     if (st == DT_OK && s.data) st = take_batch(&s);
     if (st == DT_OK) st = dt_session_build(&s, fields, n_fields, true);
     if (st == DT_OK) st = dt_session_init_weights(&s); // an error if model.init does not fit

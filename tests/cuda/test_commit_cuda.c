@@ -305,6 +305,35 @@ static void test_halt(void **state) {
     tear_down(&r);
 }
 
+// Weights, a moment and statistics that a commit leaves not finite: the next one says so and changes nothing.
+static void test_spoiled(void **state) {
+    const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd};
+    const dt_optimizer_args adamw = {.kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}};
+    for (int k = 0; k < 4; k++) {
+        rig r;
+        set_up(&r, k == 1 ? adamw : sgd, 0, 2, 1);
+        gradients(&r, 1, 0);
+        if (k == 0) r.host_grad[N - 1] = 3e38f; // times lr
+        if (k == 1) r.host_grad[70096] = 1e25f; // squared
+        if (k == 2) r.host_grad[STAT + 16 + 8] = INFINITY;
+        const dt_step_numbers *n = run_step(&r, 0, 10);
+        assert_true(n->finite && !n->halted && !n->spoiled);
+        float *before = malloc((size_t)N * 4);
+        r.gpu->copy_to_host(r.gpu, before, r.a.optimizer.master, (size_t)N * 4);
+        if (k == 0) before[N - 1] = 0;
+        gradients(&r, 1, 0);
+        n = run_step(&r, 1, 10);
+        assert_true(n->spoiled == (k < 3) && n->halted == (k < 3));
+        float *after = malloc((size_t)N * 4);
+        r.gpu->copy_to_host(r.gpu, after, r.a.optimizer.master, (size_t)N * 4);
+        if (k == 0) after[N - 1] = 0;
+        assert_true((memcmp(before, after, (size_t)N * 4) == 0) == (k < 3));
+        free(before);
+        free(after);
+        tear_down(&r);
+    }
+}
+
 static void test_add(void **state) {
     rig r;
     set_up(&r, (dt_optimizer_args){.kind = DT_OPTIMIZER_sgd}, 0, 0, 1);
@@ -317,9 +346,8 @@ static void test_add(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_halt),
+        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_spoiled),
+        cmocka_unit_test(test_loss_scale), cmocka_unit_test(test_halt),
         cmocka_unit_test(test_add),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,5 +123,5 @@ took=$((SECONDS - begin))
 kill -KILL "$victim" 2>/dev/null || true
 wait $halted || rc=$?
 [ $rc = 240 ] && [ $took -le 120 ] || show stopped "exit $rc after $took s"
-grep -q "did not finish within 5 s" "$work/stopped.log" || show stopped "no line about the deadline"
-echo "stopped: exit $rc: $(grep -m1 'did not finish' "$work/stopped.log")"
+grep -qE "rank 1 on .* no sign of life for 5 s" "$work/stopped.log" || show stopped "no line names the rank"
+echo "stopped: exit $rc: $(grep -m1 "no sign of life" "$work/stopped.log")"

@@ -78,6 +78,33 @@ static void test_bits_and_precision(void **state) {
     drop(&fp16);
 }
 
+// Parts are frozen for good and for some steps: the CPU's curve in fp32, the same bits captured or not, and in fp16
+// with its loss scale kept over the change of plans.
+static void test_groups(void **state) {
+    setting s = {.clip = 0.5f,
+                 .n_steps = 8,
+                 .groups = "train.groups=[{match: 'left.[0-5][.].*', freeze: true}, {match: "
+                           "'right.[0-9][.].*', freeze_until: 5 steps}, {match: 'right.*', "
+                           "freeze_until: 2 steps, lr: 0.5}]"};
+    outcome full = train(&s), o;
+    s.cpu = true;
+    o = train(&s);
+    compare_curves(&full, &o, s.n_steps, 1e-3);
+    drop(&o);
+    s.cpu = false;
+    s.uncaptured = true;
+    o = train(&s);
+    assert_same(&full, &o);
+    drop(&o);
+    s.uncaptured = false;
+    s.low = DT_F16;
+    s.scaled = true;
+    o = train(&s);
+    compare_curves(&full, &o, s.n_steps, 0.02);
+    drop(&o);
+    drop(&full);
+}
+
 // Random changes to pixels by the network: as if the images had come so, captured or not.
 static void test_changed_pixels(void **state) {
     setting s = {.n_steps = SHORT, .one_micro = true, .changes = CHANGED_BY_SOURCE};
@@ -252,6 +279,7 @@ static void test_sums_by_convolutions(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_curve_of_the_cpu),
                                        cmocka_unit_test(test_bits_and_precision),
+                                       cmocka_unit_test(test_groups),
                                        cmocka_unit_test(test_changed_pixels),
                                        cmocka_unit_test(test_sums_by_convolutions),
                                        cmocka_unit_test(test_resume),

@@ -42,6 +42,8 @@ expect 2 "device.kind: cuda: " env CUDA_VISIBLE_DEVICES= "$DTRAIN" "$config" dev
 expect 2 "model.name is 'fusoin'; expected one of fusion, |did you mean 'fusion'?" "$DTRAIN" "$config" model.name=fusoin
 expect 2 "train.micro_batch is 3; expected a divisor" "$DTRAIN" "$config" train.micro_batch=3
 expect 2 "the data set has 6 classes (column subject), and \`classes\` is 4" "$DTRAIN" "$config" data.fields.subject.classes=4
+expect 2 "train.schedule.min_lr is 1, above train.optimizer.lr" "$DTRAIN" "$config" train.schedule.name=cosine train.schedule.min_lr=1
+expect 2 "train.schedule.decay is 0; expected an amount above 0" "$DTRAIN" "$config" train.schedule.name=wsd train.schedule.decay=0%
 expect 2 "fp16 needs a GPU" "$DTRAIN" "$config" train.precision=fp16
 expect 2 "gradients travel by NCCL" "$DTRAIN" "$config" comm.gradient_dtype=bf16
 expect 2 "elastic comm.gradient_dtype must be fp32" "$DTRAIN" "$config" comm.gradient_dtype=bf16 run.reproducible=elastic

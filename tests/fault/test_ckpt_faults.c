@@ -293,6 +293,25 @@ static void test_failed_save_cleans_up(void **state) {
     dt_ckpt_close(c);
 }
 
+// Later, from the snapshot, or at once where there is none.
+static void test_failed_save_again(void **state) {
+    dt_ckpt *c;
+    int64_t step;
+    char *path;
+    dt_log_set_level((dt_log_level)-1);
+    for (int async = 0; async < 2; async++) {
+        assert_int_equal(open_run(&c, async), DT_OK);
+        assert_int_equal(dt_failpoint_set("ckpt:4:eio"), DT_OK);
+        assert_int_equal(save(c, 10 + async), async ? DT_E_STORAGE : DT_OK);
+        if (async) assert_int_equal(dt_ckpt_save_again(c), DT_OK);
+        assert_int_equal(dt_ckpt_find(c, "latest", &step, &path), DT_OK);
+        assert_int_equal(step, 10 + async);
+        expect_content(path, step);
+        free(path);
+        dt_ckpt_close(c);
+    }
+}
+
 // Nothing is renamed before it is flushed, nothing acknowledged before the rename is.
 static void test_order_of_flushes(void **state) {
     dt_ckpt *c;
@@ -317,7 +336,7 @@ static void test_parent_flush_fails(void **state) {
     dt_ckpt *c;
     bool tried = false;
     for (int n = 1; n < 60 && !tried; n++) {
-        assert_int_equal(open_run(&c, false), DT_OK);
+        assert_int_equal(open_run(&c, true), DT_OK);
         snprintf(failpoint, sizeof failpoint, "ckpt:%d:eio", n);
         assert_int_equal(dt_failpoint_set(failpoint), DT_OK);
         dt_status st = save(c, 20);
@@ -430,9 +449,16 @@ static void test_none_loads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        RUN(test_kill_async),       RUN(test_kill_sync),          RUN(test_eio),
-        RUN(test_enospc),           RUN(test_short_write),        RUN(test_failed_save_cleans_up),
-        RUN(test_order_of_flushes), RUN(test_parent_flush_fails), RUN(test_damaged_files),
+        RUN(test_kill_async),
+        RUN(test_kill_sync),
+        RUN(test_eio),
+        RUN(test_enospc),
+        RUN(test_short_write),
+        RUN(test_failed_save_cleans_up),
+        RUN(test_failed_save_again),
+        RUN(test_order_of_flushes),
+        RUN(test_parent_flush_fails),
+        RUN(test_damaged_files),
         RUN(test_none_loads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,6 +127,19 @@ if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     [ "$(calm early "${launcher[@]}")" = "$want" ] || fail "early: other weights after resuming"
     echo "SIGUSR1 before step 0: exit 75, resumed to the same weights"
 
+    # TERM to mpirun itself in the middle of a step of seven seconds: what launch/mpi_env.sh sets leaves the time to
+    # finish it and save, though mpirun says 1
+    unset OMPI_MCA_odls_base_sigkill_timeout
+    . "$SOURCE/launch/mpi_env.sh"
+    background step:9:stop,step:10:slow slow "${launcher[@]}"
+    wait_until have_stopped 2
+    kill -TERM $pid # before anything else it lets its ranks go on
+    end 1 "SIGTERM to mpirun in a slow step"
+    export OMPI_MCA_odls_base_sigkill_timeout=1
+    grep -q 'by SIGTERM; saved' "$work/log" || fail "SIGTERM to mpirun in a slow step: nothing is saved"
+    [ "$(calm slow "${launcher[@]}")" = "$want" ] || fail "slow: other weights after resuming"
+    echo "SIGTERM to mpirun in a slow step: saved"
+
     # the keyboard's SIGINT goes to all processes of the foreground: to this script, which passes it on as SIGUSR1, and
     # not to mpirun
     session() { cut -d' ' -f6 "/proc/$1/stat"; }

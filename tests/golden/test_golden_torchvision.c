@@ -210,8 +210,8 @@ static dt_status import(golden_network *n, const char *keep, int *n_taken) {
     const char *source = getenv("SOURCE");
     dt_ckpt_tensor tensors[MAX_TENSORS];
     snprintf(path, sizeof path, "%s/tests/golden/resnet_small.safetensors", source ? source : ".");
-    return dt_ckpt_import(path, &(dt_ckpt_import_opts){&keep, keep != NULL}, tensors,
-                          tensors_of(n->params, tensors), n_taken);
+    return dt_ckpt_import(path, &(dt_ckpt_import_opts){.keep = &keep, .n_keep = keep != NULL},
+                          tensors, tensors_of(n->params, tensors), n_taken);
 }
 
 static void a_state_dict_loads(void **state) {
@@ -259,7 +259,7 @@ static void other_classes_want_a_word(void **state) {
     golden_network_destroy(&n);
 }
 
-static void missing_tensors_are_named(void **state) {
+static void another_depth_is_told(void **state) {
     char yaml[1024];
     dt_field_info fields[2] = {golden_image_field("image", NARROW_SIDE, NARROW_SIDE, 3),
                                {.name = "class", .dtype = DT_I32, .n_classes = NARROW_CLASSES}};
@@ -269,9 +269,7 @@ static void missing_tensors_are_named(void **state) {
             NARROW_CLASSES);
     golden_network_create(&n, yaml, fields, 2, NARROW_BATCH, false, DT_F32, 1);
     assert_int_equal(import(&n, NULL, &n_taken), DT_E_CKPT);
-    assert_non_null(strstr(dt_error_message(), "layer1.1.conv1.weight"));
-    assert_non_null(strstr(dt_error_message(), "more"));
-    assert_null(strchr(dt_error_message(), '\n'));
+    assert_non_null(strstr(dt_error_message(), "looks like model.depth 10, the config says 18"));
     golden_network_destroy(&n);
 }
 
@@ -280,6 +278,6 @@ int main(void) {
     if (getenv("GOLDEN_TORCHVISION")) return cmocka_run_group_tests(by_hand, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_are_torchvisions), cmocka_unit_test(a_state_dict_loads),
-        cmocka_unit_test(other_classes_want_a_word), cmocka_unit_test(missing_tensors_are_named)};
+        cmocka_unit_test(other_classes_want_a_word), cmocka_unit_test(another_depth_is_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,3 +49,17 @@ for np in 1 2 3; do
         >/dev/null 2>"$work/log" || fail "exit $?"
     check lamb "np=$np" lamb-np$np
 done
+
+# ranks whose bits would differ: told apart before the first step
+cat >"$work/apart" <<'END'
+#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" != 1 ] || export ONEDNN_MAX_CPU_ISA=SSE41
+exec "$@"
+END
+chmod +x "$work/apart"
+differ="rank 0 on .* computes with 'cpu .*', but rank 1 on .* with 'cpu generic.*'"
+rc=0
+mpi 3 "$work/apart" "$DTRAIN" "$config" run.reproducible=elastic run.name=apart >/dev/null 2>"$work/log" || rc=$?
+[ $rc = 2 ] && [ "$(grep -c "error: $differ.*elastic" "$work/log")" = 1 ] || fail "ranks of two kinds: exit $rc"
+mpi 3 "$work/apart" "$DTRAIN" "$config" train.max_steps=2 run.name=apart >/dev/null 2>"$work/log" || fail "exit $?"
+[ "$(grep -c "warning: $differ" "$work/log")" = 1 ] || fail "ranks of two kinds: no warning, or several"

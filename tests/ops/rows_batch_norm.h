@@ -1,4 +1,4 @@
-// rows_batch_norm.h: batch norm: training and inference, with ReLU, with a 2x2 pool, with a residual.
+// rows_batch_norm.h: batch norm: training, inference and frozen in training, with ReLU, with a 2x2 pool, with a residual.
 #ifndef DT_TESTS_OPS_ROWS_BATCH_NORM_H
 #define DT_TESTS_OPS_ROWS_BATCH_NORM_H
 
@@ -51,11 +51,15 @@ static bool fill_bn(const custom_case *c, int i, double *x) {
     return i >= 1 && i <= 4;
 }
 
-static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bool training) {
+// FROZEN: a training graph with running statistics, which wants gradients of x and of the residual alone.
+typedef enum bn_mode { TRAINING, INFERENCE, FROZEN } bn_mode;
+
+static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bn_mode mode) {
+    static const char *const modes[] = {"", " inference", " frozen"};
+    const bool training = mode == TRAINING;
     char name[96];
     snprintf(name, sizeof name, "bn %ldx%ldx%ldx%ld%s%s%s%s", x.d[0], x.d[1], x.d[2], x.d[3],
-             relu ? " relu" : "", pool ? " pool" : "", residual ? " residual" : "",
-             training ? "" : " inference");
+             relu ? " relu" : "", pool ? " pool" : "", residual ? " residual" : "", modes[mode]);
     dt_shape ch = S1(x.d[1]), y = x;
     if (pool) y.d[2] /= 2, y.d[3] /= 2;
     custom_case c = {.name = name,
@@ -78,18 +82,19 @@ static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bool trainin
     c.attrs.batch_norm.training = training;
     c.attrs.batch_norm.win = (dt_window)WINDOW(2, 2, 2, 2, 0, 0, 0, 0);
     if (!pool) c.out_shape[3].n = -1;
-    if (!training) {
+    if (mode == INFERENCE) {
         for (int i = 1; i < 6; i++) c.out_shape[i].n = -1;
         c.compare_out = 1;
     } else {
-        c.grad_in = 7u | (residual ? 32 : 0);
+        c.grad_in = (training ? 7u : 1u) | (residual ? 32 : 0);
         c.save_in = 7, c.save_out = 6u | (pool ? 8 : relu ? 1 : 0);
+        if (!training) c.out_shape[4].n = c.out_shape[5].n = -1, c.compare_out = 7;
     }
 #ifdef DT_ROWS_CUDA // bits instead of y, as passes/relu_bits.c has it
-    if (training && residual && relu) {
+    if (mode != INFERENCE && residual && relu) {
         c.out_shape[3] = S2(count(&x) / x.d[1], (x.d[1] + 7) / 8);
         c.compare_out |= 8, c.save_out = 6 | 8;
-    } else if (training && !pool) {
+    } else if (mode != INFERENCE && !pool) {
         c.save_out = 6; // made again from x
     }
 #endif
@@ -97,18 +102,21 @@ static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bool trainin
 }
 
 static void test_bn(void **state) {
-    for (int mode = 0; mode < 16; mode++) {
-        bool relu = mode & 1, pool = mode & 2, residual = mode & 4, training = !(mode & 8);
+    for (int i = 0; i < 24; i++) {
+        bool relu = i & 1, pool = i & 2, residual = i & 4;
+        bn_mode mode = (bn_mode)(i >> 3);
         if (pool && residual) continue; // never fused
-        run_bn(S4(2, 20, 5, 7), relu, pool, residual, training);
-        if (!pool) run_bn(S2(6, 20), relu, false, residual, training);
+        run_bn(S4(2, 20, 5, 7), relu, pool, residual, mode);
+        if (!pool) run_bn(S2(6, 20), relu, false, residual, mode);
     }
-    run_bn(S4(2, 3, 2, 2), true, true, false, true);
-    run_bn(S4(3, 32, 1, 2), true, false, false, true);
-    run_bn(S4(2, 16, 6, 4), true, true, false, true);
+    run_bn(S4(2, 3, 2, 2), true, true, false, TRAINING);
+    run_bn(S4(3, 32, 1, 2), true, false, false, TRAINING);
+    run_bn(S4(2, 16, 6, 4), true, true, false, TRAINING);
 #ifdef DT_ROWS_CUDA // more pixels than one block takes (batch_norm_cuda.c); without kinks, which many pixels meet
-    run_bn(S4(2, 16, 61, 43), false, false, true, true);
-    run_bn(S4(1, 20, 61, 85), false, false, false, true);
+    for (int mode = TRAINING; mode <= FROZEN; mode += FROZEN) {
+        run_bn(S4(2, 16, 61, 43), false, false, true, (bn_mode)mode);
+        run_bn(S4(1, 20, 61, 85), false, false, false, (bn_mode)mode);
+    }
 #endif
 }
 

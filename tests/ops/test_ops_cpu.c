@@ -27,6 +27,36 @@ static void init_flat(float *p, float *m, float *v, float *g) {
     }
 }
 
+// What an update writes is judged, wherever it lies: a weight, a moment, the last element of a vector or of a rest; not
+// what is frozen.
+static void test_update_not_finite(void **state) {
+    static const float HUGE[] = {
+        3e38f, 1e25f}; // the step overflows a weight; its square the second moment
+    const dt_segment segments[] = {
+        {0, 40, 1, 0, false}, {48, 37, 0.5f, 0.1f, false}, {85, 46, 1, 0.1f, true}};
+    for (int kind = 0; kind < DT_N_OPTIMIZERS; kind++)
+        for (int i = -1; i < FLAT; i++) {
+            float p[FLAT], m[FLAT], v[FLAT], g[FLAT], ratios[3] = {1, 1, 1};
+            init_flat(p, m, v, g);
+            if (i >= 0) g[i] = HUGE[kind != DT_OPTIMIZER_sgd];
+            const dt_optimizer_args a = {.kind = (dt_optimizer_id)kind,
+                                         .segments = segments,
+                                         .n_segments = 3,
+                                         .master = p,
+                                         .slots = {m, v},
+                                         .grad = g,
+                                         .ratios = ratios,
+                                         .grad_scale = 1,
+                                         .lr = kind == DT_OPTIMIZER_sgd ? 10 : 0.01f,
+                                         .hyper = {0.9f, 0.999f, 1e-8f},
+                                         .t = 3};
+            const bool trained = (i >= 0 && i < 40) || (i >= 48 && i < 85);
+            bool finite = dt_cpu_flat_optimize(NULL, &a, 0, 60);
+            finite &= dt_cpu_flat_optimize(NULL, &a, 60, FLAT);
+            assert_true(finite == !trained);
+        }
+}
+
 // t = 3 of torch.optim.AdamW and SGD, written out in double; segment 2 is frozen, 0 does not decay.
 static void test_optimizers(void **state) {
     const dt_segment segments[] = {
@@ -117,7 +147,10 @@ static void lamb_steps(float *x[4], int n_steps, int n_shares) {
                 const int64_t begin = 3 * i / n_shares * DT_CHUNK;
                 int64_t end = 3 * (i + 1) / n_shares * (int64_t)DT_CHUNK;
                 if (end > LAMB_N) end = LAMB_N;
-                (phase ? dt_cpu_flat_optimize : dt_cpu_flat_norms)(NULL, &a, begin, end);
+                if (phase)
+                    dt_cpu_flat_optimize(NULL, &a, begin, end);
+                else
+                    dt_cpu_flat_norms(NULL, &a, begin, end);
             }
             if (phase == 0) dt_optimizer_find_ratios(&a);
         }
@@ -255,9 +288,10 @@ static void test_nan_batch_norm(void **state) {
 
 static int run_all(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_lamb),
-        cmocka_unit_test(test_sums),       cmocka_unit_test(test_bf16_rounding),
-        cmocka_unit_test(test_nan),        cmocka_unit_test(test_nan_batch_norm),
+        cmocka_unit_test(test_optimizers),     cmocka_unit_test(test_update_not_finite),
+        cmocka_unit_test(test_lamb),           cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_bf16_rounding),  cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_nan_batch_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

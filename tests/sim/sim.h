@@ -21,7 +21,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SIM_RANKS = 4, SIM_FAULTS = 3, SIM_ACKS = 64, SIM_TEXT = 16 << 10 };
+enum {
+    SIM_RANKS = 4,
+    SIM_FAULTS = 3,
+    SIM_TEXT = 16 << 10,
+    SIM_TIMEOUT_S = 20, // comm.timeout, and of a file
+    SIM_PATIENCE_S =
+        6 * SIM_TIMEOUT_S // a start that takes so much longer than it should has no deadline
+};
 
 // At the `at`-th event of a start (calls that change files, and collectives, are counted).
 typedef enum sim_kind {
@@ -58,17 +65,17 @@ typedef struct sim_start {
     double limit_s; // virtual: a start that lasts longer is a wait without a deadline
     bool verbose;
     sim_fault faults[SIM_FAULTS];
-    bool evaluate; // no training: "latest", "best"
+    bool evaluate; // behind the training: "latest" and "best"
     // out
     bool cut;
     int code; // of the job
     double end_s;
-    int64_t n_events, acknowledged[SIM_ACKS];
-    int n_acknowledged;
-    char violation[1024]; // of the simulation itself: nobody can go on, or too late
-    char error[2048];     // of the rank that ended the job
-    char text[SIM_TEXT];  // warnings and errors of all ranks
+    int64_t n_events, acknowledged; // the newest step
+    char violation[1024];           // of the simulation itself: nobody can go on, or too late
+    char error[2048];               // of the rank that ended the job
+    char text[SIM_TEXT];            // warnings and errors of all ranks
     size_t n_text;
+    char evaluations[1024];
 } sim_start;
 extern sim_start *sim_world; // shared with the parent
 extern char sim_root[64];    // the directory that is on the simulated disk

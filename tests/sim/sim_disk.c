@@ -4,9 +4,10 @@
 // every change since the last cut. A power cut makes the files anew of what was on the disk before and of the changes
 // that lasted:
 //   contents  a write that fsync followed lasts. Others last or not, each by itself, also in part, and what lies
-//             before one that lasts is zeros. A failed fsync leaves its writes to chance, whatever follows.
+//             before one that lasts is zeros.
 //   names     in the order of the calls, up to a point behind the last fsync: of any file, as journalling file systems
 //             do, or (by the seed) of that directory alone, as POSIX has it
+// What a failed fsync left behind is not dirty any more: a later one does not make it last.
 #define _GNU_SOURCE
 #include "sim.h"
 
@@ -399,18 +400,17 @@ static bool is_name(const entry *e) {
     return e->what == LINK || e->what == UNLINK || e->what == RENAME;
 }
 
-// Marks what certainly lasts: contents before an fsync that none failed before, names before one of their directory
-// (`ordered`: of anything).
-static void mark_flushed(bool ordered) {
-    for (entry *s = NULL; (s = next_entry(s));) {
-        if (s->what != SYNC) continue;
-        bool failed = false;
-        for (entry *e = NULL; (e = next_entry(e)) && e != s;)
-            failed |= e->what == FAILED_SYNC && e->ino == s->ino;
-        for (entry *e = NULL; (e = next_entry(e)) && e != s;) {
-            if (is_content(e) && e->ino == s->ino && !failed) e->lasts = true;
-            if (is_name(e) && (ordered || e->dir == s->ino)) e->lasts = true;
-        }
+// What this fsync wrote: all that changed since one failed, and a directory's older names if any changed.
+static void mark_flushed(entry *sync, bool ordered) {
+    entry *failed = NULL;
+    bool changed = true;
+    for (entry *e = NULL; (e = next_entry(e)) && e != sync;) {
+        if (e->what == FAILED_SYNC && e->ino == sync->ino) failed = e, changed = false;
+        changed |= is_name(e) && e->dir == sync->ino;
+    }
+    for (entry *e = NULL; (e = next_entry(e)) && e != sync;) {
+        if (is_content(e) && e->ino == sync->ino && e > failed) e->lasts = true;
+        if (is_name(e) && (ordered || (e->dir == sync->ino && changed))) e->lasts = true;
     }
 }
 
@@ -494,7 +494,8 @@ static void make_tree(const char *path, ino_t ino) {
 void sim_disk_cut(uint64_t seed) {
     sim_seed(seed);
     bool ordered = seed % 3 > 0;
-    mark_flushed(ordered);
+    for (entry *e = NULL; (e = next_entry(e));)
+        if (e->what == SYNC) mark_flushed(e, ordered);
     mark_names(ordered);
     for (entry *e = NULL; (e = next_entry(e));) apply(e);
     clear_tree(sim_root);

@@ -15,6 +15,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/watch.h"
 #include "ckpt/ckpt.h"
 #include "models/model_util.h"
 
@@ -37,12 +38,13 @@ static const char yaml[] =
     "checkpoint: {every: 3 steps, keep: 2}\n"
     "metrics: {sinks: [jsonl]}\n"
     "comm: {timeout: 20}\n";
+static const dt_watch_limits limits = {SIM_TIMEOUT_S, SIM_TIMEOUT_S, SIM_TIMEOUT_S};
 
 void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) { // in front of the library's
     dt_value x = dt_model_image(g, a, dt_model_image_field(a, 0));
     x = dt_reshape(g, x, dt_shape2(a->batch, H * W));
     x = dt_relu(g, dt_linear(g, "fc1", x, 8, true));
-    dt_model_add_loss(g, a, dt_model_target(a), dt_model_head(g, a, "fc2", x));
+    dt_model_heads(g, a, "fc2", x, NULL);
 }
 
 // ---- data that take time ---------------------------------------------------------------------------
@@ -59,23 +61,36 @@ static dt_status open_slow_split(dt_dataset *d, const dt_source_request *r, dt_b
 }
 
 static dt_status open_slow_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                                const char *skip_log, dt_dataset **out) {
-    DT_TRY(open_data(ctx, c, b, workers, skip_log, out));
+                                const char *skip_log, const char *classes, dt_dataset **out) {
+    DT_TRY(open_data(ctx, c, b, workers, skip_log, classes, out));
     (*out)->open = open_slow_split;
     return DT_OK;
 }
 
 // ---- what the job says -----------------------------------------------------------------------------
-void dt_log(dt_log_level level, const char *fmt, ...) {
+static void say(dt_log_level level, const char *fmt, va_list ap) {
     char line[1024];
-    va_list ap;
-    va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
     if (sim_rank() < 0) return;
     sim_say("%s", line);
+    if (level == DT_LOG_ERROR && !*sim_world->error)
+        snprintf(sim_world->error, sizeof sim_world->error, "%s", line);
     if (level > DT_LOG_WARN || sim_world->n_text + strlen(line) + 2 > SIM_TEXT) return;
     sim_world->n_text += (size_t)sprintf(sim_world->text + sim_world->n_text, "%s\n", line);
+}
+
+void dt_log(dt_log_level level, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    say(level, fmt, ap);
+    va_end(ap);
+}
+
+void dt_log_urgent(dt_log_level level, bool disk_answers, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    say(level, fmt, ap);
+    va_end(ap);
 }
 
 static _Thread_local int64_t saving = -1; // of the rank's own thread
@@ -95,8 +110,7 @@ dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds) {
     dt_status st = real(c, seconds);
     if (sim_rank() < 0 || saving < 0 || st != DT_OK) return st;
     sim_say("acknowledged: step %d", (int)saving);
-    if (sim_world->n_acknowledged < SIM_ACKS)
-        sim_world->acknowledged[sim_world->n_acknowledged++] = saving;
+    sim_world->acknowledged = saving;
     saving = -1;
     return st;
 }
@@ -164,8 +178,6 @@ void sim_job_over(int code, const char *why) {
 
 static void report(dt_status st) {
     if (st == DT_OK || !*dt_error_message()) return;
-    if (job_code < 0 && !*sim_world->error)
-        snprintf(sim_world->error, sizeof sim_world->error, "%s", dt_error_message());
     dt_log(DT_LOG_ERROR, "%s", dt_error_message());
     dt_error_clear();
 }
@@ -179,14 +191,15 @@ static dt_status run_rank(dt_comm *comm, dt_config *c) {
                          .build_graph = dt_model_graph,
                          .open_data = open_slow_data};
     bool agreed = false;
-    dt_status st = DT_OK;
-    if (sim_world->evaluate) {
+    dt_status st = dt_trainer_train(&a, &agreed);
+    rewind(results);
+    if (st == DT_OK && sim_world->evaluate)
         st = dt_trainer_eval(&a, "latest", DT_SPLIT_VAL, &agreed);
-        if (st == DT_OK) st = dt_trainer_eval(&a, "best", DT_SPLIT_VAL, &agreed);
+    if (st == DT_OK && sim_world->evaluate) st = dt_trainer_eval(&a, "best", DT_SPLIT_VAL, &agreed);
+    if (sim_world->evaluate && comm->rank == 0) {
+        size_t n = (size_t)ftell(results);
         rewind(results);
-        sim_world->n_text = fread(sim_world->text, 1, SIM_TEXT - 1, results);
-    } else {
-        st = dt_trainer_train(&a, &agreed);
+        if (fread(sim_world->evaluations, 1, n, results) != n) sim_end(-1);
     }
     fclose(results);
     if (st != DT_OK && !agreed && comm->world_size > 1) { // as in launch/wire.c
@@ -208,6 +221,7 @@ static void *rank_main(void *arg) {
     dt_config *c = NULL;
     snprintf(where, sizeof where, "run.dir=%s", sim_root);
     if (dt_config_parse(&c, "sim", yaml, strlen(yaml), overrides, 1) != DT_OK) sim_end(-1);
+    dt_watch_start(&limits);
     dt_comm *comm = sim_comm_create((int)(intptr_t)arg, sim_world->world_size);
     dt_status st = run_rank(comm, c);
     n_ended++;
@@ -217,6 +231,7 @@ static void *rank_main(void *arg) {
 }
 
 void sim_job(void) {
+    sim_world->acknowledged = -1;
     sim_seed(sim_world->seed);
     for (int i = 0; i < SIM_FAULTS; i++)
         if (sim_world->faults[i].kind == SIM_BAD_STEP) bad_step = sim_world->faults[i].at;

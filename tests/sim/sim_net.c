@@ -6,6 +6,8 @@
 #include "sim.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
+#include "base/watch.h"
 #include "comm/comm.h"
 #include "train/signals.h"
 
@@ -25,9 +27,17 @@ typedef struct meeting {
 typedef struct rank_comm {
     uint64_t n_meetings, n_sent[SIM_RANKS], n_received[SIM_RANKS];
     double deadline_s;
+    dt_waited silent[SIM_RANKS];
 } rank_comm;
 
+typedef struct beat { // from one rank's watch to another's
+    bool on_way;
+    uint64_t sent, sum; // sum: what has arrived
+    double seen_s;
+} beat;
+
 static meeting meetings[MEETINGS], mail[SIM_RANKS][SIM_RANKS][MEETINGS];
+static beat beats[SIM_RANKS][SIM_RANKS];
 static double part_until;
 static int part_rank;
 
@@ -71,11 +81,12 @@ static dt_status await(meeting *m, dt_comm *c, int first, int end, const char *w
             if (at > all) all = at, missing = r;
         }
         if (all <= sim_now()) return DT_OK;
-        if (sim_now() >= until)
+        if (sim_now() >= until && dt_watch_quiet_s() >= deadline_s)
             return dt_fail(DT_E_PEER,
                            "rank %d on sim did not take part in %s for %g s: hung, stopped or lost",
                            missing, what, deadline_s);
-        sim_wait(m, all < until ? all : until, what);
+        double look = sim_now() < until ? until : sim_now() + 1;
+        sim_wait(m, all < look ? all : look, what);
     }
 }
 
@@ -152,19 +163,55 @@ static dt_status recv_f32(dt_comm *c, float *data, int64_t n, int from) {
     return DT_OK;
 }
 
+// As comm_mpi.c: all tell rank 0 how much they did, and it tells all the sum.
+static dt_status exchange_beats(void *ctx, uint64_t *ticks) {
+    dt_comm *c = ctx;
+    const uint64_t own = *ticks;
+    const int first = c->rank == 0, end = c->rank == 0 ? c->world_size : 1;
+    for (int p = first; p < end; p++) {
+        beat *b = &beats[p][c->rank];
+        dt_waited *silent = &((rank_comm *)c->self)->silent[p];
+        if (b->on_way && b->seen_s <= sim_now()) {
+            b->on_way = false;
+            b->sum = b->sent;
+            *silent = (dt_waited){0};
+        }
+        double silent_s = dt_clock_waited_s(silent, dt_clock_s());
+        if (silent_s >= dt_watch_get_limits()->lost_s)
+            return dt_fail(DT_E_PEER, "rank %d on sim has given no sign of life for %.0f s", p,
+                           silent_s);
+        *ticks += b->sum;
+    }
+    for (int p = first; p < end; p++) {
+        beat *b = &beats[c->rank][p];
+        if (b->on_way) continue;
+        *b = (beat){true, c->rank == 0 ? *ticks : own, b->sum, arrival(c->rank, p)};
+    }
+    return DT_OK;
+}
+
 static void set_deadline(dt_comm *c, double seconds) {
     ((rank_comm *)c->self)->deadline_s = seconds;
 }
 
-static void abort_comm(dt_comm *c, int code) { // as MPI_Abort: does not return
+static void abort_ranks(void *ctx, int code) { // as MPI_Abort: does not return
     sim_job_over(code, "abort");
-    sim_bury(c->rank);
+    sim_bury(((dt_comm *)ctx)->rank);
+}
+static void abort_comm(dt_comm *c, int code) {
+    abort_ranks(c, code);
+}
+
+static dt_status finalize(dt_comm *c) {
+    DT_TRY(barrier(c));
+    dt_watch_set_peers(NULL);
+    return DT_OK;
 }
 
 struct dt_comm *sim_comm_create(int rank, int world_size) {
     dt_comm *c = dt_xcalloc(1, sizeof *c);
     rank_comm *self = dt_xcalloc(1, sizeof *self);
-    self->deadline_s = 30;
+    self->deadline_s = SIM_TIMEOUT_S;
     *c = (dt_comm){.name = "sim",
                    .self = self,
                    .rank = rank,
@@ -184,9 +231,30 @@ struct dt_comm *sim_comm_create(int rank, int world_size) {
                    .recv_f32 = recv_f32,
                    .set_deadline = set_deadline,
                    .abort = abort_comm,
-                   .finalize = barrier};
+                   .finalize = finalize};
+    dt_watch_set_peers(&(dt_watch_peers){exchange_beats, abort_ranks, c});
     return c;
 }
+
+// ---- the watch: of a process, so each rank has a copy of watch.c --------------------------------------
+#define COPIES(result, name, parameters, arguments, otherwise)                                     \
+    result sim_watch_##name##_0 parameters;                                                        \
+    result sim_watch_##name##_1 parameters;                                                        \
+    result sim_watch_##name##_2 parameters;                                                        \
+    result sim_watch_##name##_3 parameters;                                                        \
+    result dt_watch_##name parameters {                                                            \
+        result(*const copies[]) parameters = {sim_watch_##name##_0, sim_watch_##name##_1,          \
+                                              sim_watch_##name##_2, sim_watch_##name##_3};         \
+        if (sim_rank() < 0 || sim_rank() >= SIM_RANKS) return otherwise;                           \
+        return copies[sim_rank()] arguments;                                                       \
+    }
+COPIES(void, start, (const dt_watch_limits *l), (l), (void)0)
+COPIES(void, begin, (const char *path, const char *operation), (path, operation), (void)0)
+COPIES(void, end, (void), (), (void)0)
+COPIES(void, tick, (void), (), (void)0)
+COPIES(void, set_peers, (const dt_watch_peers *p), (p), (void)0)
+COPIES(double, quiet_s, (void), (), INFINITY)
+COPIES(const dt_watch_limits *, get_limits, (void), (), NULL)
 
 // ---- signals: those of the product are of a process, and here a rank is a thread ----------------------
 static double signalled_s = INFINITY;
@@ -198,9 +266,15 @@ void dt_signals_install(void) {}
 bool dt_signals_pending(void) {
     return sim_rank() >= 0 && signalled_s <= sim_now();
 }
-double dt_signals_age_s(void) {
-    return dt_signals_pending() ? sim_now() - signalled_s : 0;
+static double grace_s; // the same in all ranks
+void dt_signals_set_grace(double seconds) {
+    grace_s = seconds;
 }
+bool dt_signals_grace_is_over(void) {
+    return dt_signals_pending() && sim_now() - signalled_s > grace_s;
+}
+void dt_signals_starting(void) {}
+void dt_signals_started(void) {}
 const char *dt_signals_name(void) {
     return dt_signals_pending() ? "SIGUSR1" : "";
 }

@@ -230,6 +230,16 @@ int pthread_mutex_unlock(pthread_mutex_t *m) {
     return err;
 }
 
+int pthread_mutex_timedlock(pthread_mutex_t *m, const struct timespec *until) {
+    REAL(pthread_mutex_timedlock);
+    if (!me) return real(m, until);
+    double at = (double)until->tv_sec + 1e-9 * (double)until->tv_nsec - WALL_S;
+    int err;
+    while ((err = pthread_mutex_trylock(m)) == EBUSY)
+        if (!sim_wait(m, at, "a mutex")) return ETIMEDOUT;
+    return err;
+}
+
 static int wait_cond(pthread_cond_t *c, pthread_mutex_t *m, double until_s) {
     pthread_mutex_unlock(m);
     bool woken = sim_wait(c, until_s, "a condition");

@@ -8,6 +8,7 @@
 #include "comm/comm_nccl.h"
 #include "data/augment/pixels.h"
 #include "models/models.h"
+#include "train/phases.h"
 #include "train/step.h"
 
 #include <math.h>
@@ -167,15 +168,19 @@ typedef struct setting {
     dt_dtype low; // F32 unless said otherwise
     pixel_changes changes;
     float clip;
-    float scale; // of the loss, to begin with; 0: the usual
-    int n_steps; // 0: STEPS
-    void *g;     // several ranks: what join_ranks knows them by
+    float scale;        // of the loss, to begin with; 0: the usual
+    int n_steps;        // 0: STEPS
+    const char *groups; // train.groups=…, or NULL
+    void *g;            // several ranks: what join_ranks knows them by
     int rank, world_size;
 } setting;
 
 typedef struct bench {
     dt_config *config;
-    dt_graph *graph;
+    dt_param_groups groups;
+    dt_phase phases[DT_MAX_PHASES];
+    int n_phases;
+    dt_graph *graph; // of the last phase
     dt_backend *b;
     dt_comm *self, *comm, *device_comm;
     dt_replica_plan *replicas;
@@ -211,14 +216,20 @@ static void make_graph(bench *b, const setting *s) {
             fields[f].mean[i] = 0.5f;
             fields[f].std[i] = 0.25f;
         }
-    assert_int_equal(dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, NULL, 0), DT_OK);
-    dt_model_args a = {
-        .config = b->config, .fields = fields, .n_fields = 3, .batch = MICRO, .training = true};
+    assert_int_equal(
+        dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, &s->groups, s->groups != NULL),
+        DT_OK);
+    assert_int_equal(dt_param_groups_read(&b->groups, b->config), DT_OK);
+    b->n_phases = dt_phases_list(b->phases, &b->groups, 100, 10);
+    for (int i = 0; i < b->n_phases; i++) {
+        dt_model_args a = {b->config, fields, 3, MICRO, true, &b->groups, b->phases[i].begin};
 #ifdef BENCH_GRAPH // a network of the including test's own
-    assert_int_equal(BENCH_GRAPH(&b->graph, &a, s->low), DT_OK);
+        assert_int_equal(BENCH_GRAPH(&b->phases[i].graph, &a, s->low), DT_OK);
 #else
-    assert_int_equal(dt_model_graph(&b->graph, &a, s->low), DT_OK);
+        assert_int_equal(dt_model_graph(&b->phases[i].graph, &a, s->low), DT_OK);
 #endif
+        b->graph = b->phases[i].graph;
+    }
 }
 
 static void make_bench(bench *b, const setting *s) {
@@ -235,10 +246,15 @@ static void make_bench(bench *b, const setting *s) {
                      DT_OK);
     assert_int_equal(dt_params_create(&b->params, b->graph, b->b, 2, b->replicas->n_flats), DT_OK);
     dt_plan_opts plan = {.threads = 1, .n_replicas = 1};
-    assert_int_equal(dt_plan_create(&b->plan, b->graph, b->params, &plan), DT_OK);
+    dt_phases_apply(&b->groups, b->params);
+    for (int i = 0; i < b->n_phases; i++) {
+        dt_phase *phase = &b->phases[i];
+        assert_int_equal(dt_plan_create(&phase->plan, phase->graph, b->params, &plan), DT_OK);
+        b->plan = phase->plan;
+    }
     dt_stepper_opts so = {.comm = b->comm,
-                          .graph = b->graph,
-                          .plan = b->plan,
+                          .graph = b->phases[0].graph,
+                          .plan = b->phases[0].plan,
                           .params = b->params,
                           .replicas = b->replicas,
                           .replica_threads = 1,
@@ -278,11 +294,12 @@ static void drop_bench(bench *b) {
     }
     free(b->nccl);
     dt_params_destroy(b->params);
-    dt_plan_destroy(b->plan);
+    for (int i = 0; i < b->n_phases; i++) dt_plan_destroy(b->phases[i].plan);
     dt_replica_plan_destroy(b->replicas);
     dt_comm_destroy(b->self);
     b->b->destroy(b->b);
-    dt_graph_destroy(b->graph);
+    for (int i = 0; i < b->n_phases; i++) dt_graph_destroy(b->phases[i].graph);
+    dt_param_groups_fini(&b->groups);
     dt_config_destroy(b->config);
 }
 
@@ -320,7 +337,7 @@ static void keep(outcome *o, const bench *b, const dt_step_result *r, int n) {
         o->loss[i] = r[i].loss;
         o->norm[i] = r[i].grad_norm;
     }
-    o->n_master = sizeof(float) * (size_t)b->params->n_trained;
+    o->n_master = sizeof(float) * (size_t)b->params->n_master;
     o->n_buffer = sizeof(float) * (size_t)b->params->n_buffer;
     o->master = read_flat(b, b->params->master, o->n_master);
     o->buffer = read_flat(b, b->params->buffer, o->n_buffer);
@@ -332,7 +349,14 @@ static outcome train(const setting *s) {
     dt_step_result r[STEPS];
     make_bench(&b, s);
     int n = s->n_steps ? s->n_steps : STEPS;
-    run_steps(&b, 0, n, r);
+    for (int i = 0; i < b.n_phases; i++) {
+        const dt_phase *phase = &b.phases[i];
+        const int64_t end = i + 1 < b.n_phases ? phase[1].begin : n;
+        if (i > 0)
+            assert_int_equal(
+                dt_stepper_set_plan(b.stepper, phase->graph, phase->plan, phase->begin), DT_OK);
+        run_steps(&b, phase->begin, end, r + phase->begin);
+    }
     keep(&o, &b, r, n);
     drop_bench(&b);
     return o;

@@ -322,6 +322,8 @@ static inline void lazy_reorder(dt_backend *b, int threads, const dt_shape *shap
 
 // ---- the end of a step, as backend.h and step_block.h say -------------------------------------------
 
+static int64_t lazy_spoiled_step = -1; // whose update overflows
+
 typedef struct lazy_commit {
     dt_commit_args a;
     double *partial;
@@ -350,9 +352,9 @@ static inline void lazy_apply(dt_backend *cpu, lazy_commit *c, const float *grad
     dt_optimizer_args o = a->optimizer;
     o.grad = grad;
     o.grad_scale = (float)(clip / weight / (double)d->block.loss_scale);
-    o.lr = d->lr;
+    o.lr = d->step == lazy_spoiled_step ? INFINITY : d->lr;
     o.t = d->step + 1 - d->n_skipped;
-    whole_optimizer(cpu, o, a->n_trained);
+    if (!whole_optimizer(cpu, o, a->n_trained)) d->spoiled = 1;
     float inverse = 1.0f / (float)a->n_micro;
     for (int i = 0; i < a->n_rules; i++) {
         const dt_commit_rule *r = &a->rules[i];
@@ -399,7 +401,9 @@ static inline void lazy_run_commit(dt_backend *b, void *arg) {
                          .stop = (int32_t)grad[a->stop_at],
                          .drop = (int32_t)grad[a->drop_at]};
     bool finite = isfinite(n.loss / weight) && isfinite(norm);
-    if (n.drop || (!finite && (!a->growth_interval || d->block.loss_scale <= 1))) d->halted = 1;
+    n.spoiled = d->spoiled;
+    if (d->spoiled || n.drop || (!finite && (!a->growth_interval || d->block.loss_scale <= 1)))
+        d->halted = 1;
     if (!d->halted) {
         n.finite = finite;
         if (finite) lazy_apply(cpu, call->commit, grad, norm, weight);

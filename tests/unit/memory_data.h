@@ -148,7 +148,7 @@ static void close_data(dt_dataset *d) {
 }
 
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                           const char *skip_log, dt_dataset **out) {
+                           const char *skip_log, const char *classes, dt_dataset **out) {
     dt_dataset *d = dt_xcalloc(1, sizeof *d);
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < DT_MAX_NORMALIZE; k++)

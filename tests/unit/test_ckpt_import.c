@@ -14,13 +14,14 @@
 #include <string.h>
 #include <unistd.h>
 
-// F32 a (2), F16 b.weight (6), BF16 b.bias (2), I64 b.num_batches_tracked, F32 other (1)
+// F32 a (2), F16 b.weight (6), BF16 b.bias (2), I64 b.num_batches_tracked, F32 other (1), F8_E4M3 eight (1)
 static const char header[] =
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
     "\"b.weight\":{\"dtype\":\"F16\",\"shape\":[6],\"data_offsets\":[8,20]},"
     "\"b.bias\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[20,24]},"
     "\"b.num_batches_tracked\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[24,32]},"
-    "\"other\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[32,36]}}";
+    "\"other\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[32,36]},"
+    "\"eight\":{\"dtype\":\"F8_E4M3\",\"shape\":[1],\"data_offsets\":[36,37]}}";
 
 static char path[] = "/tmp/dtrain-import-XXXXXX";
 
@@ -39,6 +40,7 @@ static int write_file(void **state) {
     fwrite(bias, sizeof bias, 1, f);
     fwrite(&counter, 8, 1, f);
     fwrite(&other, 4, 1, f);
+    fputc(0, f);
     return fclose(f);
 }
 
@@ -47,7 +49,8 @@ static int remove_file(void **state) {
 }
 
 static dt_status import(dt_ckpt_tensor *t, int n, const char *keep, int *n_taken) {
-    return dt_ckpt_import(path, &(dt_ckpt_import_opts){&keep, keep != NULL}, t, n, n_taken);
+    return dt_ckpt_import(path, &(dt_ckpt_import_opts){.keep = &keep, .n_keep = keep != NULL}, t, n,
+                          n_taken);
 }
 
 static void floats_of_all_kinds(void **state) {
@@ -65,13 +68,12 @@ static void floats_of_all_kinds(void **state) {
 
 static void what_does_not_fit_is_named(void **state) {
     float a[4] = {5, 5, 5, 5}, c[2] = {6, 6};
-    dt_ckpt_tensor wide[2] = {{"a", "model", dt_shape1(4), a},
-                              {"b.num_batches_tracked", "model", dt_shape0(), c}};
+    dt_ckpt_tensor wide[2] = {{"a", "model", dt_shape1(4), a}, {"eight", "model", dt_shape1(1), c}};
     int n = 0;
     assert_int_equal(import(wide, 1, NULL, &n), DT_E_CKPT);
     assert_non_null(strstr(dt_error_message(), "'a' is (2), this model wants (4)"));
     assert_int_equal(import(wide + 1, 1, NULL, &n), DT_E_CKPT);
-    assert_non_null(strstr(dt_error_message(), "not F32, BF16 or F16"));
+    assert_non_null(strstr(dt_error_message(), "'eight' is F8_E4M3, which is not read"));
     dt_ckpt_tensor missing[2] = {{"a", "model", dt_shape1(2), a},
                                  {"head.weight", "model", dt_shape1(2), c}};
     assert_int_equal(import(missing, 2, NULL, &n), DT_E_CKPT);
@@ -82,8 +84,96 @@ static void what_does_not_fit_is_named(void **state) {
     assert_true(n == 1 && a[0] == 1.5f && c[0] == 6);
 }
 
+// A safetensors file of one F32 each, by names.
+static void write_names(char *to, const char *const *names, int n) {
+    char text[4096] = "{";
+    float zero = 0;
+    for (int i = 0; i < n; i++) {
+        size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at,
+                 "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%d,%d]}",
+                 i ? "," : "", names[i], 4 * i, 4 * i + 4);
+    }
+    strcat(text, "}");
+    uint64_t n_bytes = strlen(text);
+    FILE *f = fdopen(mkstemp(to), "wb");
+    assert_non_null(f);
+    fwrite(&n_bytes, 8, 1, f);
+    fwrite(text, n_bytes, 1, f);
+    for (int i = 0; i < n; i++) {
+        zero = (float)i + 1;
+        fwrite(&zero, 4, 1, f);
+    }
+    fclose(f);
+}
+
+// The values of the model's tensors, each of one element, after an import of a file with these names; 0: not taken.
+static dt_status import_names(const char *const *file, int n_file, const char *const *model,
+                              int n_model, dt_ckpt_import_opts o, float *values) {
+    char to[] = "/tmp/dtrain-names-XXXXXX";
+    dt_ckpt_tensor t[8];
+    int n_taken = 0;
+    write_names(to, file, n_file);
+    for (int i = 0; i < n_model; i++) {
+        values[i] = 0;
+        t[i] = (dt_ckpt_tensor){model[i], "model", dt_shape1(1), &values[i]};
+    }
+    dt_status st = dt_ckpt_import(to, &o, t, n_model, &n_taken);
+    unlink(to);
+    return st;
+}
+
+static void prefixes_are_found(void **state) {
+    static const char *const model[] = {"a.weight", "b.weight", "head.weight"};
+    static const char *const nested[] = {"state_dict.module.a.weight", "state_dict.module.b.weight",
+                                         "optimizer.a.weight", "state_dict.module.head.weight"};
+    static const char *const twice[] = {"teacher.a.weight", "teacher.b.weight", "student.a.weight",
+                                        "student.b.weight"};
+    static const char *const heads[] = {"head"};
+    float v[3];
+    assert_int_equal(import_names(nested, 4, model, 3, (dt_ckpt_import_opts){0}, v), DT_OK);
+    assert_true(v[0] == 1 && v[1] == 2 && v[2] == 4);
+    dt_ckpt_import_opts o = {.heads = heads, .n_heads = 1, .renew_heads = true};
+    assert_int_equal(import_names(twice, 4, model, 3, o, v), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "'student.' and 'teacher.': model.init_prefix"));
+    o.prefix = "student";
+    assert_int_equal(import_names(twice, 4, model, 3, o, v), DT_OK);
+    assert_true(v[0] == 3 && v[1] == 4 && v[2] == 0); // without a head: it keeps its values
+    o.renew_heads = false;
+    assert_int_equal(import_names(twice, 4, model, 3, o, v), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "head.weight"));
+}
+
+static void timms_names_are_known(void **state) {
+    static const char *const model[] = {
+        "class_token", "encoder.layers.encoder_layer_11.self_attention.in_proj_weight",
+        "encoder.layers.encoder_layer_11.mlp.3.bias", "heads.head.weight"};
+    static const char *const timm[] = {"cls_token", "blocks.11.attn.qkv.weight",
+                                       "blocks.11.mlp.fc2.bias", "head.weight"};
+    static const char *const downloaded[] = {
+        "class_token", "encoder.layers.encoder_layer_11.self_attention.in_proj_weight",
+        "encoder.layers.encoder_layer_11.mlp.linear_2.bias", "heads.head.weight"};
+    float v[4];
+    assert_int_equal(import_names(timm, 4, model, 4, (dt_ckpt_import_opts){0}, v), DT_OK);
+    assert_true(v[0] == 1 && v[1] == 2 && v[2] == 3 && v[3] == 4);
+    assert_int_equal(import_names(downloaded, 4, model, 4, (dt_ckpt_import_opts){0}, v), DT_OK);
+    assert_true(v[2] == 3);
+}
+
+// A deeper network has all tensors of a shallower one.
+static void a_deeper_network_is_no_match(void **state) {
+    static const char *const model[] = {"conv1.weight", "layer1.0.conv1.weight"};
+    static const char *const deeper[] = {"conv1.weight", "layer1.0.conv1.weight",
+                                         "layer1.1.conv1.weight"};
+    float v[2];
+    assert_int_equal(import_names(deeper, 3, model, 2, (dt_ckpt_import_opts){0}, v), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "model.depth 4, the config says 3"));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(floats_of_all_kinds),
-                                       cmocka_unit_test(what_does_not_fit_is_named)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(floats_of_all_kinds), cmocka_unit_test(what_does_not_fit_is_named),
+        cmocka_unit_test(prefixes_are_found), cmocka_unit_test(timms_names_are_known),
+        cmocka_unit_test(a_deeper_network_is_no_match)};
     return cmocka_run_group_tests(tests, write_file, remove_file);
 }

@@ -230,7 +230,10 @@ static void test_wrong_values(void **state) {
     expect_override_error("train.optimizer.lr=1e999", "expected a number");
     expect_override_error("train.optimizer.lr=.nan", "expected a number");
     expect_override_error("train.optimizer.lr=0x10", "expected a number");
-    expect_override_error("train.optimizer.beta1=1.5", "in 0..1");
+    expect_override_error("train.optimizer.beta1=1", "in 0..0.999999");
+    expect_override_error("train.optimizer.eps=0", "in 1e-30..1");
+    expect_override_error("train.optimizer.lr=1e38", "in 0..1e+30");
+    expect_override_error("train.schedule.every=0", "amount above 0");
     expect_override_error("train.optimizer.name=adam",
                           "expected one of adamw, sgd, lamb; did you mean 'adamw'?");
     expect_override_error("checkpoint.async=yes", "expected true or false");

@@ -292,7 +292,7 @@ static void expect_error(const char *model, const dt_field_info *f, int n, const
 static void errors_name_what_lacks(void **state) {
     dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
     expect_error("name: fusion", photo, 2, "2 image fields");
-    expect_error("name: resnet", photo, 1, "a class field");
+    expect_error("name: resnet", photo, 1, "nothing to predict");
     expect_error("name: vit, patch: 15", photo, 2, "multiple of model.patch");
     expect_error("name: vit, dim: 100", photo, 2, "multiple of model.heads");
     dt_field_info tiny[3] = {image_field("a", 12, 12, 1), image_field("b", 64, 64, 1), photo[1]};

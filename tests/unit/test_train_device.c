@@ -169,6 +169,28 @@ static void test_bad_step(void **state) {
     drop_bench(&good);
 }
 
+// The update of step 2 is not finite: told with the numbers of step 3, which commits nothing, or by draining.
+static void test_spoiled_step(void **state) {
+    for (int drains = 0; drains < 2; drains++) {
+        bench b;
+        dt_step_result r;
+        make_bench(&b, &(setting){0});
+        for (int step = 0; step < 3; step++)
+            assert_int_equal(dt_stepper_run(b.stepper, step, step < 2 ? 0.003 : 3e38, false, &r),
+                             DT_OK);
+        assert_true(r.step == 1 && r.finite);
+        if (!drains) {
+            assert_int_equal(dt_stepper_run(b.stepper, 3, 0.003, false, &r), DT_OK);
+            assert_true(r.step == 2 && isfinite(r.loss));
+            assert_int_equal(dt_stepper_run(b.stepper, 4, 0.003, false, &r), DT_OK);
+        } else {
+            assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+        }
+        assert_true(r.step == 2 && r.spoiled && !r.finite && !r.skipped && !r.dropped);
+        drop_bench(&b);
+    }
+}
+
 static void test_dropped_step(void **state) {
     for (int k = 0; k < 6; k++) {
         bench b, good;
@@ -589,6 +611,7 @@ int main(void) {
                                        cmocka_unit_test(test_refused_capture),
                                        cmocka_unit_test(test_bad_step),
                                        cmocka_unit_test(test_bad_step_of_held_input),
+                                       cmocka_unit_test(test_spoiled_step),
                                        cmocka_unit_test(test_dropped_step),
                                        cmocka_unit_test(test_scaling),
                                        cmocka_unit_test(test_resume),

@@ -256,6 +256,20 @@ static void test_bad_step(void **state) {
     drop_bench(&b);
 }
 
+// Gradients are finite, the update is not: it has been written, and the result says never to save it.
+static void test_spoiled_step(void **state) {
+    bench b = {0};
+    make_bench(&b, false, 2, 0);
+    b.source->y[0][0] = 1e4f;
+    dt_step_result r;
+    assert_int_equal(dt_stepper_run(b.stepper, 0, 1e-4, false, &r), DT_OK);
+    assert_true(r.finite && !r.spoiled);
+    assert_int_equal(dt_stepper_run(b.stepper, 1, 3e38, false, &r), DT_OK);
+    assert_true(isfinite(r.loss) && isfinite(r.grad_norm));
+    assert_true(r.spoiled && !r.finite && r.step == 1);
+    drop_bench(&b);
+}
+
 static void test_dropped_step(void **state) {
     for (int k = 0; k < 8; k++) {
         bench b = {0}, whole = {0};
@@ -279,8 +293,8 @@ static void test_dropped_step(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_step_by_hand), cmocka_unit_test(test_elastic_bits),
+        cmocka_unit_test(test_step_by_hand),      cmocka_unit_test(test_elastic_bits),
         cmocka_unit_test(test_stop_is_seen_once), cmocka_unit_test(test_bad_step),
-        cmocka_unit_test(test_dropped_step)};
+        cmocka_unit_test(test_spoiled_step),      cmocka_unit_test(test_dropped_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,8 +11,10 @@
 #include "lazy_device.h"
 #include "memory_data.h"
 
+#include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "ckpt/ckpt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,13 +37,17 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
 
 static char dir[64];
 
-static dt_status run(bool device, const char *name, const char *extra) {
+static dt_status run_more(bool device, const char *name, const char *extra, const char *more) {
     char where[128], named[64];
     snprintf(where, sizeof where, "run.dir=%s", dir);
     snprintf(named, sizeof named, "run.name=%s", name);
-    const char *overrides[] = {where, named, extra};
+    const char *overrides[] = {where, named, extra, more};
     on_device = device;
-    return train_in_memory(yaml, overrides, extra ? 3 : 2);
+    return train_in_memory(yaml, overrides, 2 + (extra != NULL) + (more != NULL));
+}
+
+static dt_status run(bool device, const char *name, const char *extra) {
+    return run_more(device, name, extra, NULL);
 }
 
 static char *read_file(const char *name, const char *file, size_t *n) {
@@ -68,6 +74,35 @@ static void assert_same_run(const char *a, const char *b, int step) {
     assert_same_file(a, b, file);
 }
 
+static dt_safetensors *open_step(const char *name, int step, const char *file) {
+    char path[256];
+    dt_safetensors *s = NULL;
+    snprintf(path, sizeof path, "%s/%s/checkpoints/step-%08d/%s.safetensors", dir, name, step,
+             file);
+    assert_int_equal(dt_safetensors_open(&s, path), DT_OK);
+    return s;
+}
+
+// Whether a tensor is the same after two steps of a run.
+static void assert_kept(const char *name, const char *tensor, int from, int to, bool kept) {
+    dt_safetensors *a = open_step(name, from, "model"), *b = open_step(name, to, "model");
+    size_t n = 0;
+    const void *x = dt_safetensors_data(a, dt_safetensors_find(a, tensor), &n);
+    const void *y = dt_safetensors_data(b, dt_safetensors_find(b, tensor), &n);
+    if ((memcmp(x, y, n) == 0) != kept) fail_msg("%s between steps %d and %d", tensor, from, to);
+    dt_safetensors_close(a);
+    dt_safetensors_close(b);
+}
+
+static void assert_no_moments(const char *name, int step, const char *tensor) {
+    char moment[128];
+    dt_safetensors *s = open_step(name, step, "optimizer");
+    snprintf(moment, sizeof moment, "moment1.%s", tensor);
+    assert_int_equal(dt_safetensors_find(s, moment), -1);
+    assert_true(dt_safetensors_find(s, "moment1.left.4.weight") >= 0);
+    dt_safetensors_close(s);
+}
+
 // 25 samples in batches of 8: 3 steps an epoch, 9 in all; saved at 2, 4, 6, 8 and at evaluations.
 static void test_run_of_the_cpu(void **state) {
     bad_step = -1;
@@ -89,6 +124,38 @@ static void test_stop_and_resume(void **state) {
     assert_same_file("cpu", "stopped", "result.json");
 }
 
+// Phases begin at steps 3 (an epoch) and 5; one tensor stays as it is. A run that stops in front of, at and behind
+// a boundary ends with the same bytes as one that does not, on the device and on the CPU.
+static const char groups[] = "train.groups=[{match: 'left.(0|1)[.].*', freeze: true}, {match: "
+                             "'left.*', freeze_until: 1 epoch}"
+                             ", {match: 'right.*', freeze_until: 5 steps, lr: 0.5, decay: 0}]";
+
+static void test_groups(void **state) {
+    static const char *const stops[] = {"run.stop_at=2", "run.stop_at=3", "run.stop_at=4",
+                                        "run.stop_at=5", NULL};
+    bad_step = -1;
+    assert_int_equal(run_more(false, "frozen_cpu", groups, NULL), DT_OK);
+    assert_int_equal(run_more(true, "frozen", groups, NULL), DT_OK);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(run_more(i % 2, "frozen_stopped", groups, stops[i]),
+                         stops[i] ? DT_E_PREEMPTED : DT_OK);
+    for (int step = 2; step <= 8; step += 2) assert_same_run("frozen_cpu", "frozen", step);
+    assert_same_run("frozen_cpu", "frozen", 9);
+    assert_same_run("frozen_cpu", "frozen_stopped", 9);
+    assert_kept("frozen", "left.0.weight", 2, 9, true);
+    assert_kept("frozen", "left.1.running_mean", 2, 9, true);
+    assert_kept("frozen", "left.4.weight", 2, 4, false);
+    assert_kept("frozen", "right.4.weight", 2, 4, true);
+    assert_kept("frozen", "right.5.running_var", 2, 4, true);
+    assert_kept("frozen", "right.4.weight", 4, 6, false);
+    assert_kept("frozen", "right.5.running_var", 4, 6, false);
+    assert_kept("frozen", "head.3.weight", 2, 4, false);
+    assert_no_moments("frozen", 9, "left.0.weight");
+    assert_int_equal(run_more(true, "frozen", "train.groups=[{match: 'left.*', lr: 2}]", NULL),
+                     DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "train.groups was"));
+}
+
 static void test_bad_step_is_named(void **state) {
     bad_step = 7;
     assert_int_equal(run(true, "bad", NULL), DT_E_NUMERIC);
@@ -98,6 +165,48 @@ static void test_bad_step_is_named(void **state) {
     bad_step = -1;
     assert_int_equal(run(true, "bad", NULL), DT_OK);
     assert_same_run("cpu", "bad", 9);
+}
+
+// Metrics that cannot be written and whatever else fails behind it do not take the place of the first error.
+static void test_first_error_stays(void **state) {
+    char failpoint[64];
+    bad_step = 7;
+    dt_log_set_level((dt_log_level)-1);
+    assert_int_equal(dt_failpoint_set("io:0:count"), DT_OK);
+    assert_int_equal(run(true, "first", NULL), DT_E_NUMERIC);
+    const int n = (int)dt_failpoint_count();
+    for (int behind = 0; behind < 4; behind++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/first", dir);
+        assert_int_equal(dt_io_remove_tree(path), DT_OK);
+        snprintf(failpoint, sizeof failpoint, "io:%d:enospc", n - behind);
+        assert_int_equal(dt_failpoint_set(failpoint), DT_OK);
+        assert_int_equal(run(true, "first", NULL), DT_E_NUMERIC);
+        assert_non_null(strstr(dt_error_message(), "'loss'"));
+    }
+    dt_failpoint_set(NULL);
+    dt_log_set_level(DT_LOG_ERROR);
+    bad_step = -1;
+}
+
+// An update that is not finite is never saved: not at a step that saves (6 steps are done), where the run waits for it,
+// and not when the step behind it finds out.
+static void test_spoiled_step_is_not_saved(void **state) {
+    for (lazy_spoiled_step = 4; lazy_spoiled_step < 7; lazy_spoiled_step++) {
+        char step[64], name[16], path[160];
+        snprintf(step, sizeof step, "step %d: its gradients were finite", (int)lazy_spoiled_step);
+        snprintf(name, sizeof name, "spoiled%d", (int)lazy_spoiled_step);
+        assert_int_equal(run(true, name, NULL), DT_E_NUMERIC);
+        assert_non_null(strstr(dt_error_message(), step));
+        assert_non_null(strstr(dt_error_message(), ".weight' holds NaN"));
+        assert_same_run("cpu", name, lazy_spoiled_step < 6 ? 4 : 6);
+        snprintf(path, sizeof path, "%s/%s/checkpoints/step-%08d", dir, name,
+                 lazy_spoiled_step < 6 ? 6 : 8);
+        assert_false(dt_io_exists(path));
+    }
+    lazy_spoiled_step = -1;
+    assert_int_equal(run(true, "spoiled5", NULL), DT_OK);
+    assert_same_run("cpu", "spoiled5", 9);
 }
 
 static void test_too_large(void **state) {
@@ -118,9 +227,13 @@ static void test_too_large(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run_of_the_cpu), cmocka_unit_test(test_stop_and_resume),
-        cmocka_unit_test(test_bad_step_is_named), cmocka_unit_test(test_too_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_run_of_the_cpu),
+                                       cmocka_unit_test(test_stop_and_resume),
+                                       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_bad_step_is_named),
+                                       cmocka_unit_test(test_first_error_stays),
+                                       cmocka_unit_test(test_spoiled_step_is_not_saved),
+                                       cmocka_unit_test(test_too_large)};
     snprintf(dir, sizeof dir, "/tmp/dtrain-device-XXXXXX");
     if (!mkdtemp(dir)) return 1;
     dt_log_set_level(DT_LOG_ERROR);

@@ -141,7 +141,6 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
         (const dt_value_info *[]){x, dt_instance_in(s, dy_at), dt_instance_out(s, 0), dres}, 4));
     DT_TRY(read_shape(s, st, x));
     DT_TRY(check_pool(s, st));
-    if (!st->training) return dt_custom_fail(s, "batch norm has a gradient in training only");
     if (st->pool ? s->node->in[argmax_at] == DT_NONE : st->relu && s->node->in[y_at] == DT_NONE)
         return dt_custom_fail(s, "the backward node lacks %s", st->pool ? "argmax" : "y");
     if (!st->flat) {
@@ -302,6 +301,18 @@ static void finish_backward(const bn_call *c, bn_block *b, int64_t block) {
     }
 }
 
+// With running statistics the gradient of x is that of a constant map, and nobody wants those of scale and shift.
+static void finish_frozen(const bn_call *c, bn_block *b, int64_t block) {
+    const bn_state *st = c->st;
+    const float *scale = c->run->in[1], *saved_invstd = c->run->in[dt_pos_out(c->instance, 2)];
+    begin_backward(c, b, block);
+    for (int l = 0; l < st->lanes; l++) {
+        int64_t ch = block * st->lanes + l;
+        b->k1[l] = b->k2[l] = 0;
+        b->gain[l] = ch < st->channels ? scale[ch] * saved_invstd[ch] : 0;
+    }
+}
+
 static void write_pieces_backward(const bn_call *c, bn_block *b, int64_t block, int64_t begin,
                                   int64_t end) {
     for (int64_t i = end - 1; i >= begin; i--) {
@@ -323,6 +334,7 @@ static const bn_passes forward_passes = {find_pivot, sum_pieces_forward, finish_
 static const bn_passes inference_passes = {NULL, NULL, finish_forward, write_pieces_forward};
 static const bn_passes backward_passes = {begin_backward, sum_pieces_backward, finish_backward,
                                           write_pieces_backward};
+static const bn_passes frozen_backward_passes = {NULL, NULL, finish_frozen, write_pieces_backward};
 
 static void run_block(const bn_call *c, const bn_passes *passes, bn_block *b, int64_t block) {
     if (passes->begin) {
@@ -444,7 +456,7 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     else if (st->relu)
         c.y_in = r->in[dt_pos_out(s, 0)];
     if (s->node->n_out > 5) c.dresidual = r->out[5];
-    run_passes(&c, &backward_passes);
+    run_passes(&c, st->training ? &backward_passes : &frozen_backward_passes);
 }
 
 const dt_kernel dt_cpu_batch_norm = {prepare_forward, run_forward, dt_custom_destroy};

@@ -38,7 +38,7 @@ static inline void dt_cpu_piece(int64_t n, int64_t grain, int part, int n_parts,
 // ---- flat buffers: elements [begin, end), on the calling thread (see backend.h) ------------------------
 void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end);
-void dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
 void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                        int64_t end);

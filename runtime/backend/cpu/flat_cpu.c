@@ -29,8 +29,9 @@ static int first_segment(const dt_optimizer_args *a, int64_t at) {
     return low;
 }
 
-void dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end) {
+    bool finite = true;
     for (int i = first_segment(a, begin); i < a->n_segments; i++) {
         const dt_segment *g = &a->segments[i];
         int64_t from = g->offset > begin ? g->offset : begin;
@@ -38,8 +39,9 @@ void dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int6
         if (g->offset >= end) break;
         if (g->frozen || from >= to) continue;
         const dt_update u = dt_optimizer_segment(a, i);
-        dt_simd_get()->optimizers[a->kind].update(a, from, to - from, &u);
+        finite &= dt_simd_get()->optimizers[a->kind].update(a, from, to - from, &u);
     }
+    return finite;
 }
 
 void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,

@@ -1,7 +1,7 @@
 // loss_cpu.c: the losses of graph/losses.h, in f32.
 //
-//   forward   in  x (N,…), target, weight (N)       out STAT sum weight[n] loss_n, STAT sum weight[n]
-//   backward  in  x, target, weight, …              out dx, the gradient of the sum times loss_scale
+//   forward   in  x (N,…), target, weight (N)       out STAT share * sum weight[n] loss_n, STAT sum weight[n]
+//   backward  in  x, target, weight, …              out dx, the gradient of the first times loss_scale
 //
 // Samples of weight 0 are padding: neither x nor target is read, and the gradient is 0. A class outside 0..K-1
 // with a weight makes the loss NaN, and the step reports it. Losses over classes take classes, i32 (N), or
@@ -17,7 +17,7 @@ typedef struct loss_state {
     dt_loss_id id;
     bool softmax, soft; // soft: over classes, with distributions
     int64_t n, k;
-    float smoothing, param;
+    float smoothing, param, share;
     const dt_simd_flat *simd;
 } loss_state;
 
@@ -39,6 +39,7 @@ static dt_status prepare(dt_kernel_instance *s) {
         return dt_custom_fail(s, "the target %s has the wrong type or shape", target->name);
     st->smoothing = s->node->attrs.loss.smoothing;
     st->param = s->node->attrs.loss.param;
+    st->share = s->node->attrs.loss.share;
     st->simd = dt_simd_get()->flat;
     if (!s->node->backward) s->scratch_bytes = (size_t)st->n * sizeof(double);
     return DT_OK;
@@ -148,14 +149,20 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     dt_custom_items(threads_for(s, st), st->n, forward_sample, &c);
     double loss = 0, weight = 0;
     for (int64_t n = 0; n < st->n; n++) loss += c.losses[n], weight += c.weight[n];
-    store(r, 0, loss);
+    store(r, 0, loss * (double)st->share);
     store(r, 1, weight);
 }
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const loss_state *st = s->state;
-    loss_call c = {st,        r->in[0], r->in[1],           r->in[2], (const int32_t *)r->in[1],
-                   r->out[0], NULL,     r->step->loss_scale};
+    loss_call c = {st,
+                   r->in[0],
+                   r->in[1],
+                   r->in[2],
+                   (const int32_t *)r->in[1],
+                   r->out[0],
+                   NULL,
+                   r->step->loss_scale * st->share};
     dt_custom_items(threads_for(s, st), st->n, backward_sample, &c);
 }
 

@@ -90,7 +90,8 @@ typedef struct dt_simd_pool {
 
 // ---- the optimizer over flat buffers, by dt_optimizer_id: elements [at, at + n) of one segment ------
 typedef struct dt_simd_optimizer {
-    void (*update)(const dt_optimizer_args *a, int64_t at, int64_t n, const dt_update *u);
+    // Whether everything that it wrote is finite
+    bool (*update)(const dt_optimizer_args *a, int64_t at, int64_t n, const dt_update *u);
     // sums[0], [1] = sums of squares of weights and direction
     void (*measure)(const dt_optimizer_args *a, int64_t at, int64_t n, const dt_update *u,
                     double *sums);

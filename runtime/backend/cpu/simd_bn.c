@@ -159,8 +159,8 @@ static void backward_sums(const dt_bn_piece *p) {
         sums_plain(p, 0);
 }
 
-// ---- backward, second pass: dx (which may be x's memory) -------------------------------------------
-INLINE void backward_plain(const dt_bn_piece *p, int relu, int dresidual) {
+// ---- backward, second pass: dx (which may be x's memory; NULL: nobody wants it) ---------------------
+INLINE void backward_plain(const dt_bn_piece *p, int relu, int dresidual, int dx) {
     vf mean = vld(p->mean), gain = vld(p->gain), k1 = vld(p->k1), k2 = vld(p->k2);
     int64_t n = p->n_rows * p->width * VW;
     for (int64_t i = 0; i < n; i += VW) {
@@ -168,7 +168,7 @@ INLINE void backward_plain(const dt_bn_piece *p, int relu, int dresidual) {
         if (relu) g = vkeep(vm_gt(at(p->y, i), vset1(0)), g);
         vf d = at(p->x, i) - mean;
         if (dresidual) store(p->dresidual, i, g);
-        store(p->dx, i, gain * g - k1 - k2 * d);
+        if (dx) store(p->dx, i, gain * g - k1 - k2 * d);
     }
 }
 
@@ -204,18 +204,21 @@ static void backward_pool(const dt_bn_piece *p) {
 }
 
 static void backward(const dt_bn_piece *p) {
+    if (!p->dx && !p->dresidual) return;
     if (p->pool)
         backward_pool(p);
+    else if (!p->dx)
+        backward_plain(p, p->relu, 1, 0);
     else if (p->relu) {
         if (p->dresidual)
-            backward_plain(p, 1, 1);
+            backward_plain(p, 1, 1, 1);
         else
-            backward_plain(p, 1, 0);
+            backward_plain(p, 1, 0, 1);
     } else {
         if (p->dresidual)
-            backward_plain(p, 0, 1);
+            backward_plain(p, 0, 1, 1);
         else
-            backward_plain(p, 0, 0);
+            backward_plain(p, 0, 0, 1);
     }
 }
 

@@ -21,24 +21,34 @@ INLINE void put(float *p, int n, vf v) {
         vstore_part(p, 0, n, v, 0);
 }
 
-INLINE void update_some(update_fn *one, int n_slots, float *p, float *const *slots, const float *g,
-                        int64_t i, int n, const dt_update *u) {
+// Zeros if everything that was written is finite, else with a NaN: x - x is 0 of a finite x only.
+INLINE vf update_some(update_fn *one, int n_slots, float *p, float *const *slots, const float *g,
+                      int64_t i, int n, const dt_update *u) {
     vf pv = get(p + i, n), s[DT_MAX_SLOTS];
     for (int k = 0; k < n_slots; k++) s[k] = get(slots[k] + i, n);
     one(&pv, s, get(g + i, n), u);
     put(p + i, n, pv);
     for (int k = 0; k < n_slots; k++) put(slots[k] + i, n, s[k]);
+    vf bad = pv - pv;
+    for (int k = 0; k < n_slots; k++) bad += s[k] - s[k];
+    return bad;
 }
 
-INLINE void update(update_fn *one, int n_slots, const dt_optimizer_args *a, int64_t at, int64_t n,
+INLINE bool update(update_fn *one, int n_slots, const dt_optimizer_args *a, int64_t at, int64_t n,
                    const dt_update *u_) {
     const dt_update u = *u_;
     float *p = a->master + at, *slots[DT_MAX_SLOTS];
     for (int k = 0; k < n_slots; k++) slots[k] = a->slots[k] + at;
     const float *g = a->grad + at;
+    vf bad = {0};
+    float sum = 0;
     int64_t i = 0;
-    for (; i + VW <= n; i += VW) update_some(one, n_slots, p, slots, g, i, VW, &u);
-    if (i < n) update_some(one, n_slots, p, slots, g, i, (int)(n - i), &u);
+    for (; i + VW <= n; i += VW) bad += update_some(one, n_slots, p, slots, g, i, VW, &u);
+    for (int l = 0; l < VW; l++) sum += bad[l];
+    const int rest = (int)(n - i);
+    if (rest) bad = update_some(one, n_slots, p, slots, g, i, rest, &u);
+    for (int l = 0; l < rest; l++) sum += bad[l]; // what is behind them is nobody's
+    return sum == 0;
 }
 
 // Sums of squares of weights and direction.
@@ -63,9 +73,9 @@ INLINE void measure(direction_fn *direction, int n_slots, const dt_optimizer_arg
 }
 
 #define WORD(id, ...)                                                                              \
-    static void update_##id(const dt_optimizer_args *a, int64_t at, int64_t n,                     \
+    static bool update_##id(const dt_optimizer_args *a, int64_t at, int64_t n,                     \
                             const dt_update *u) {                                                  \
-        update(dt_##id##_update, dt_##id##_n_slots, a, at, n, u);                                  \
+        return update(dt_##id##_update, dt_##id##_n_slots, a, at, n, u);                           \
     }                                                                                              \
     static void measure_##id(const dt_optimizer_args *a, int64_t at, int64_t n,                    \
                              const dt_update *u, double *sums) {                                   \

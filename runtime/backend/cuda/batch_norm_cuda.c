@@ -30,6 +30,7 @@ enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 16 };
 typedef struct bn_state {
     int type;
     bool training, relu, pool, residual;
+    bool backward;
     bool summed, small; // summed: x (backward: dy) brings its sums; small: one kernel
     bool left;          // the convolution that reads y applies it
     int64_t pixels, channels, images, height, width;
@@ -60,7 +61,7 @@ static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_
 }
 
 static int64_t partial_floats(const bn_state *st) {
-    return st->training ? st->sums.n_chunks * 2 * st->sums.padded : 0;
+    return st->training || st->backward ? st->sums.n_chunks * 2 * st->sums.padded : 0;
 }
 
 // All rows in one chunk; each block takes 32 bytes of columns.
@@ -77,7 +78,7 @@ static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
 
 // Divides n_sums rows for the first pass and n_apply rows for the second, and sizes the scratch.
 static void divide(dt_kernel_instance *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
-    st->small = st->training && !st->summed && st->pixels <= DT_BN_SMALL_PIXELS;
+    st->small = (st->training || st->backward) && !st->summed && st->pixels <= DT_BN_SMALL_PIXELS;
     if (st->small) {
         st->sums = small_cols(n_sums, st->channels, st->type);
         st->apply = small_cols(n_apply, st->channels, st->type);
@@ -138,7 +139,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     st->residual = dres != NULL;
     DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_instance_out(s, 0), dres));
     DT_TRY(read_shape(s, st, x));
-    if (!st->training) return dt_cuda_fail(s, "batch norm has a gradient in training only");
+    st->backward = true;
     // The mask can be recomputed from x unless a residual was added. The forward node shows whether there was one.
     const dt_node *forward = &s->graph->nodes[s->node->forward];
     const bool plain = forward->n_in <= 5 || forward->in[5] == DT_NONE;
@@ -218,8 +219,8 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     if (s->node->n_out > 3 && s->node->out[3] != DT_NONE)
         *(st->pool ? &apply.argmax : &apply.bits) = r->out[3];
     f.mean_in = r->in[3], f.var_in = r->in[4];
+    f.saved_mean = r->out[1], f.saved_invstd = r->out[2];
     if (st->training) {
-        f.saved_mean = r->out[1], f.saved_invstd = r->out[2];
         f.out1 = r->out[4], f.add1 = (int)(r->accumulate >> 4 & 1);
         f.out2 = r->out[5], f.add2 = (int)(r->accumulate >> 5 & 1);
     }
@@ -282,8 +283,9 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
         run_once(s, r, st->summed ? DT_K_bn_bwd_apply_sums : DT_K_bn_bwd_small, &sums, &apply, &f);
         return;
     }
-    dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_sums_pool : DT_K_bn_bwd_sums, dt_cols_grid(&sums.c),
-                   &sums, r->stream);
+    if (st->training || sums.dresidual) // with running statistics only dresidual is wanted of it
+        dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_sums_pool : DT_K_bn_bwd_sums,
+                       dt_cols_grid(&sums.c), &sums, r->stream);
     dt_cuda_launch(c, DT_K_bn_bwd_finish, finish_grid(st), &f, r->stream);
     if (!r->out[0]) return;
     dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_apply_pool : DT_K_bn_bwd_apply, dt_cols_grid(&apply.c),

@@ -4,6 +4,7 @@
 #include "backend/cuda/kernels/commit_kernels.h"
 #include "base/arena.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,21 @@ static size_t round_up(size_t n) {
     return dt_align_up(n, 256);
 }
 
+// The steps at which segments start, each once; first that of the run.
+static int list_starts(const dt_commit_args *a, int64_t starts[DT_COMMIT_STARTS]) {
+    int n = 1;
+    starts[0] = 0;
+    for (int i = 0; i < a->optimizer.n_segments; i++) {
+        const int64_t start = a->optimizer.segments[i].start;
+        int at = 0;
+        while (at < n && starts[at] != start) at++;
+        if (at < n) continue;
+        assert(n < DT_COMMIT_STARTS);
+        starts[n++] = start;
+    }
+    return n;
+}
+
 static dt_commit_segment part_of(const dt_segment *g, int64_t offset, int64_t end) {
     return (dt_commit_segment){.offset = offset,
                                .length = end - offset,
@@ -32,13 +48,20 @@ static dt_commit_segment part_of(const dt_segment *g, int64_t offset, int64_t en
                                .frozen = g->frozen};
 }
 
+static int index_of(const int64_t *starts, int64_t start) {
+    int at = 0;
+    while (starts[at] != start) at++;
+    return at;
+}
+
 // Splits segments so that each parameter with a packed copy is a segment of its own. Such a segment includes the
 // gap behind the parameter, up to the next parameter or to the end of the original segment.
-static int divide_segments(const dt_commit_args *a, dt_commit_segment *out) {
+static int divide_segments(const dt_commit_args *a, const int64_t *starts, dt_commit_segment *out) {
     int n = 0, at = 0;
     for (int i = 0; i < a->optimizer.n_segments; i++) {
         const dt_segment *g = &a->optimizer.segments[i];
         const int64_t end = g->offset + g->length;
+        const int first = n;
         int64_t from = g->offset;
         for (; at < a->n_copies && a->copies[at].offset < end; at++) {
             const dt_commit_copy *c = &a->copies[at];
@@ -54,6 +77,7 @@ static int divide_segments(const dt_commit_args *a, dt_commit_segment *out) {
             from = behind;
         }
         if (end > from) out[n++] = part_of(g, from, end);
+        for (int k = first; k < n; k++) out[k].start = index_of(starts, g->start);
     }
     int64_t chunks = 0;
     for (int i = 0; i < n; i++) {
@@ -85,8 +109,10 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
                                         .step = a->step,
                                         .numbers = a->numbers,
                                         .verdict = (dt_commit_verdict *)verdict};
+    c->decide.n_starts = list_starts(a, c->decide.starts);
     c->optimize.verdict = verdict;
     c->optimize.kind = o->kind;
+    c->optimize.step = c->buffers.step = a->step;
     c->optimize.master = o->master;
     memcpy(c->optimize.slots, o->slots, sizeof o->slots);
     memcpy(c->decide.hyper, o->hyper, sizeof o->hyper);
@@ -118,7 +144,10 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     }
     char *host = dt_xcalloc(1, c->n_bytes), *segments = c->memory + partial_bytes;
     char *rules = segments + segment_bytes;
-    c->optimize.n_segments = divide_segments(a, (dt_commit_segment *)(host + partial_bytes));
+    int64_t starts[DT_COMMIT_STARTS];
+    list_starts(a, starts);
+    c->optimize.n_segments =
+        divide_segments(a, starts, (dt_commit_segment *)(host + partial_bytes));
     fill_rules(a, (dt_commit_buffer *)(host + partial_bytes + segment_bytes));
     b->copy_to_device(b, c->memory, host, c->n_bytes);
     free(host);

@@ -32,6 +32,7 @@
 #include "backend/cuda/plan_store.h"
 #include "base/arena.h"
 #include "base/log.h"
+#include "base/watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +126,7 @@ static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
     if (!opened) {
         for (int i = 0; i < n && !error; i++) {
             float ms = 0;
+            dt_watch_tick();
             const int e = dt_plan_bench_time(&b, c[i].plan, &ms);
             error = lasting(p, e);
             bad = c[i].choice;

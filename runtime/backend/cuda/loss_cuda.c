@@ -1,15 +1,15 @@
 // loss_cuda.c: host side of the losses of graph/losses.h, in f32 and DENSE (kernels/loss_kernels.h). The contract is
 // that of cpu/loss_cpu.c.
 //
-//   forward   in  x (N,...), target, weight (N)     out STAT sum weight[n] loss_n, STAT sum weight[n]
-//   backward  in  x, target, weight, ...            out dx, the gradient of the sum times loss_scale
+//   forward   in  x (N,...), target, weight (N)     out STAT share * sum weight[n] loss_n, STAT sum weight[n]
+//   backward  in  x, target, weight, ...            out dx, the gradient of the first times loss_scale
 #include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/loss_kernels.h"
 
 typedef struct loss_state {
     int id, kind;
     dt_rows r;
-    float smoothing, param;
+    float smoothing, param, share;
 } loss_state;
 
 static dt_status prepare(dt_kernel_instance *s) {
@@ -29,6 +29,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     st->r = dt_rows_make(rows, n);
     st->smoothing = s->node->attrs.loss.smoothing;
     st->param = s->node->attrs.loss.param;
+    st->share = s->node->attrs.loss.share;
     if (!s->node->backward) s->scratch_bytes = (size_t)rows * sizeof(double);
     return DT_OK;
 }
@@ -44,7 +45,8 @@ static dt_loss_args args_of(const dt_kernel_instance *s, const dt_run *r) {
                           .id = st->id,
                           .kind = st->kind,
                           .smoothing = st->smoothing,
-                          .param = st->param};
+                          .param = st->param,
+                          .share = st->share};
 }
 
 static void run_forward(const dt_kernel_instance *s, const dt_run *r) {

@@ -1,5 +1,6 @@
 // batch_norm: per channel (x - mean) / sqrt(var + eps) * scale + shift, then, when fused, + residual,
-// ReLU, max-pool. Training takes the moments of this micro-batch, inference the running ones.
+// ReLU, max-pool. Training takes the moments of this micro-batch; inference, and training where scale and shift are
+// frozen (attrs.training is 0), take the running ones.
 //   in  0 x (N,C,H,W) or (N,C)   1 scale (C)   2 shift (C)   3 running_mean (C)   4 running_var (C)
 //       5 residual (shape of x), optional
 //   out 0 y   and, in training graphs only,
@@ -8,7 +9,7 @@
 //         255 = the pooled value was clipped to zero by the ReLU. Or, behind a residual and where a backend asks for
 //         them (passes/relu_bits.c), bits u8 (pixels, ceil(C/8)): channel c of a pixel is bit c % 8 of byte c / 8, set
 //         where the ReLU let it through
-//       4 STAT mean of the micro-batch (C)   5 STAT its unbiased variance (C)
+//       4 STAT mean of the micro-batch (C)   5 STAT its unbiased variance (C); not with running moments
 // Backward reads x, scale, saved_mean, saved_invstd, y when a ReLU without pool is fused (its mask is
 // y > 0) unless it has the bits, and argmax when a pool is; gives dx, dscale, dshift, dresidual. It has shift too, which costs
 // nothing and lets a backend make the mask from x instead of reading y.
@@ -22,11 +23,12 @@ enum { Y, SAVED_MEAN, SAVED_INVSTD, ARGMAX, MEAN, VAR };
 static dt_status infer_training(dt_graph *g, dt_node_id id, const dt_shape *y, const dt_shape *c) {
     dt_attrs a = g->nodes[id].attrs;
     char mean[512], var[512];
-    snprintf(mean, sizeof mean, "%s.mean", g->nodes[id].name);
-    snprintf(var, sizeof var, "%s.var", g->nodes[id].name);
     dt_op_add_out(g, id, SAVED_MEAN, "saved_mean", DT_F32, c);
     dt_op_add_out(g, id, SAVED_INVSTD, "saved_invstd", DT_F32, c);
     if (a.batch_norm.pool) dt_op_add_out(g, id, ARGMAX, "argmax", DT_U8, y);
+    if (!a.batch_norm.training) return g->status;
+    snprintf(mean, sizeof mean, "%s.mean", g->nodes[id].name);
+    snprintf(var, sizeof var, "%s.var", g->nodes[id].name);
     dt_op_add_stat(g, id, MEAN, mean, c);
     dt_op_add_stat(g, id, VAR, var, c);
     if (g->status != DT_OK) return g->status;
@@ -57,8 +59,8 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
             return dt_op_fail(g, id, "the window is larger than the image");
     }
     dt_op_add_out(g, id, Y, NULL, dt_op_in_dtype(g, id, X), &y);
-    if (!a.batch_norm.training) return g->status;
-    if (x.d[0] * (x.n == 4 ? x.d[2] * x.d[3] : 1) < 2) {
+    if (!g->training) return g->status;
+    if (a.batch_norm.training && x.d[0] * (x.n == 4 ? x.d[2] * x.d[3] : 1) < 2) {
         return dt_op_fail(g, id, "one value a channel has no variance: use a larger micro-batch");
     }
     return infer_training(g, id, &y, &c);
@@ -67,9 +69,6 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
 static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     const dt_attrs *a = &ctx->g->nodes[id].attrs;
     uint32_t save_out = 1u << SAVED_MEAN | 1u << SAVED_INVSTD;
-    if (!a->batch_norm.training) {
-        return dt_op_fail(ctx->g, id, "has no gradient with running statistics");
-    }
     if (a->batch_norm.pool) {
         save_out |= 1u << ARGMAX;
     } else if (a->batch_norm.relu) {
@@ -99,6 +98,8 @@ dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x) {
         dt_graph_add_value(g, DT_V_BUFFER, dt_arena_printf(m, "%s.running_var", name), DT_F32, &c);
     if (g->status != DT_OK) return DT_NONE;
     g->values[in[RUNNING_VAR]].init = (dt_init){DT_INIT_ONE, 0};
-    dt_attrs a = {.batch_norm = {.eps = 1e-5f, .momentum = 0.1f, .training = g->training}};
+    const bool frozen = g->values[in[SCALE]].frozen && g->values[in[SHIFT]].frozen;
+    dt_attrs a = {
+        .batch_norm = {.eps = 1e-5f, .momentum = 0.1f, .training = g->training && !frozen}};
     return dt_graph_apply(g, DT_OP_batch_norm, name, in, 5, &a);
 }

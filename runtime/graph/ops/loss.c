@@ -1,8 +1,9 @@
 // loss: any loss of graph/losses.h, chosen by attrs.loss.id.
 //   in  0 x: logits (N,K), or predictions (N,…)   2 weight f32 (N)
 //       1 target: i32 (N) or f32 (N,K) of a loss over classes, else f32 of x's shape
-//   out 0 STAT sum of weight[n] * loss_n   1 STAT sum of weight
+//   out 0 STAT sum of weight[n] * loss_n * attrs.loss.share   1 STAT sum of weight
 // Backward reads x, target, weight (no gradient comes in); gives the gradient of input 0.
+// Several losses add into one STAT; the first of them gives the sum of weights.
 #include "graph/losses.h"
 #include "op_util.h"
 
@@ -32,9 +33,14 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 
 DT_OP_DEFINE(loss, infer, grad);
 
+dt_value dt_loss_share(dt_graph *g, const char *name, dt_loss_id id, dt_value x, dt_value target,
+                       dt_value weight, float smoothing, float param, float share) {
+    if (x == DT_NONE || target == DT_NONE || weight == DT_NONE) return DT_NONE;
+    dt_attrs a = {.loss = {.id = id, .smoothing = smoothing, .param = param, .share = share}};
+    return dt_graph_apply(g, DT_OP_loss, name, (dt_value[]){x, target, weight}, 3, &a);
+}
+
 dt_value dt_loss(dt_graph *g, dt_loss_id id, dt_value x, dt_value target, dt_value weight,
                  float smoothing, float param) {
-    if (x == DT_NONE || target == DT_NONE || weight == DT_NONE) return DT_NONE;
-    dt_attrs a = {.loss = {.id = id, .smoothing = smoothing, .param = param}};
-    return dt_graph_apply(g, DT_OP_loss, dt_losses[id].id, (dt_value[]){x, target, weight}, 3, &a);
+    return dt_loss_share(g, dt_losses[id].id, id, x, target, weight, smoothing, param, 1.0f);
 }

@@ -80,7 +80,10 @@ dt_status dt_op_add_loss(dt_graph *g, dt_node_id id) {
     if (w.n != 1 || w.d[0] != x.d[0] || dt_op_in_dtype(g, id, 2) != DT_F32) {
         return dt_op_fail(g, id, "weight must be f32 (N)");
     }
-    if (g->loss != DT_NONE) return dt_op_fail(g, id, "the graph has a loss already");
+    if (g->loss != DT_NONE) {
+        dt_graph_set_out(g, &g->nodes[id], 0, g->loss);
+        return g->status;
+    }
     dt_op_add_stat(g, id, 0, "loss", &scalar);
     dt_op_add_stat(g, id, 1, "loss_weight", &scalar);
     g->loss = g->nodes[id].out[0];

@@ -69,7 +69,7 @@ static void fuse_batch_norm(dt_graph *g, const dt_node_id *readers, dt_node *bn)
         merged.attrs.batch_norm.pool = 1;
         merged.attrs.batch_norm.win = pool->attrs.pool.win;
         merged.out[0] = pool->out[0];
-        merged.out[3] = merged.attrs.batch_norm.training ? pool->out[1] : DT_NONE;
+        merged.out[3] = g->training ? pool->out[1] : DT_NONE;
         relu->dead = true;
         g->values[relu->out[0]].producer = DT_NONE;
         g->values[pool->out[1]].producer = DT_NONE;

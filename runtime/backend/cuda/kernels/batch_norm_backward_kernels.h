@@ -169,8 +169,8 @@ DT_FN void dt_bn_bwd_finish_column(const dt_bn_finish_args *a, int64_t col, doub
     k[0] = a->mean_in[col];
     k[1] = a->scale[col] * a->var_in[col];
     k[2] = a->shift ? a->shift[col] : 0.0f;
-    k[3] = (float)(gain * g / n);
-    k[4] = (float)(gain * invstd * invstd * gx / n);
+    k[3] = a->training ? (float)(gain * g / n) : 0.0f; // running statistics do not follow x
+    k[4] = a->training ? (float)(gain * invstd * invstd * gx / n) : 0.0f;
     if (writes && a->out1) dt_store_sum(a->out1, col, a->add1, gx * invstd);
     if (writes && a->out2) dt_store_sum(a->out2, col, a->add2, g);
 }

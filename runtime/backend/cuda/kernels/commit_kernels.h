@@ -7,6 +7,8 @@
 // for gradients, the learning rate, the bias corrections. The order of every sum is fixed: a tree within a chunk, then
 // chunk by chunk.
 //
+// Whatever the optimizer and the statistics write is checked while it is written (dt_device_step.spoiled).
+//
 // The optimizer also writes the packed copy of each parameter that has one in a plain form (dt_pack_form), with the
 // bits that pack_weight and pack_bias (weights_kernels.h) would give. A step that is not committed leaves the copies
 // alone too.
@@ -70,9 +72,10 @@ DT_KERNEL(flat_squares, dt_flat_squares_args) {
 }
 
 // ---- the decision ----------------------------------------------------------------------------------
+enum { DT_COMMIT_STARTS = 16 };
 typedef struct dt_commit_verdict {
-    int commit;       // 0: leave everything as it is
-    dt_update update; // what all segments share
+    int commit;                         // 0: leave everything as it is
+    dt_update update[DT_COMMIT_STARTS]; // what the segments of each start share
 } dt_commit_verdict;
 
 typedef struct dt_commit_decide_args {
@@ -82,6 +85,8 @@ typedef struct dt_commit_decide_args {
     int64_t loss_at, weight_at, stop_at, drop_at;
     float clip_norm, hyper[DT_MAX_HYPER];
     int kind; // dt_optimizer_id
+    int n_starts;
+    int64_t starts[DT_COMMIT_STARTS]; // steps at which segments start
     int growth_interval;
     dt_device_step *step;
     dt_step_numbers *numbers; // ring, pinned host memory
@@ -135,6 +140,7 @@ DT_FN void dt_commit_decide(const dt_commit_decide_args *a, double squares) {
     dt_commit_verdict v;
     const float scale = s->block.loss_scale;
     const int64_t t = s->step + 1 - s->n_skipped;
+    if (s->spoiled) s->halted = 1;
     const double weight = (double)a->flat[a->weight_at], loss = (double)a->flat[a->loss_at];
     const double norm = sqrt(squares) / (weight * (double)scale);
     double clip = 1.0;
@@ -148,7 +154,9 @@ DT_FN void dt_commit_decide(const dt_commit_decide_args *a, double squares) {
     v.commit = !s->halted && !out->drop && out->finite;
     if (a->clip_norm > 0.0f && norm > (double)a->clip_norm)
         clip = (double)a->clip_norm / (norm + 1e-6);
-    v.update = dt_commit_begin(a, t, clip / (weight * (double)scale));
+    for (int i = 0; i < a->n_starts; i++) // what starts later has its own count, with skipped steps
+        v.update[i] = dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t,
+                                      clip / (weight * (double)scale));
     *a->verdict = v;
     if (!s->halted) {
         if (out->drop)
@@ -161,6 +169,7 @@ DT_FN void dt_commit_decide(const dt_commit_decide_args *a, double squares) {
     out->next_scale = s->block.loss_scale;
     out->clean_steps = s->clean_steps;
     out->halted = s->halted;
+    out->spoiled = s->spoiled;
     out->n_skipped = s->n_skipped;
     DT_FENCE_SYSTEM();
     *(volatile int64_t *)&out->step = s->step;
@@ -193,7 +202,7 @@ DT_KERNEL(commit_decide, dt_commit_decide_args) {
 typedef struct dt_commit_segment {
     int64_t offset, length;
     float lr_scale, decay;
-    int frozen;
+    int frozen, start;             // start: index of dt_commit_verdict.update
     int64_t first_chunk, n_chunks; // of the norms; none unless norms scale the update
     // The packed copy of the single parameter in the segment; NULL: none.
     void *packed;
@@ -211,11 +220,12 @@ typedef struct dt_commit_optimize_args {
     const float *grad;
     double *norms; // two sums of squares per chunk of a scaled segment
     float *ratios; // one per segment; NULL: the optimizer takes no norms
+    dt_device_step *step;
 } dt_commit_optimize_args;
 
 DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segment) {
     const dt_commit_segment *g = &a->segments[segment];
-    dt_update u = a->verdict->update;
+    dt_update u = a->verdict->update[g->start];
     u.lr *= g->lr_scale;
     u.decay = g->decay;
     u.ratio = a->ratios ? a->ratios[segment] : 1.0f;
@@ -223,11 +233,11 @@ DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segmen
 }
 
 // Elements i .. i+7 of a parameter by each optimizer: their update, or (constant `measures`) p as it is and their
-// direction in d.
+// direction in d. Returns 0 if what the update wrote is finite, else NaN: x - x is 0 of a finite x only.
 #define WORD(id, ...)                                                                              \
-    DT_FN void dt_commit_one_##id(const dt_commit_optimize_args *a, const dt_update *u, int64_t i, \
-                                  int64_t end, float p[8], int measures, float d[8]) {             \
-        float s[DT_MAX_SLOTS][8], g[8];                                                            \
+    DT_FN float dt_commit_one_##id(const dt_commit_optimize_args *a, const dt_update *u,           \
+                                   int64_t i, int64_t end, float p[8], int measures, float d[8]) { \
+        float s[DT_MAX_SLOTS][8], g[8], bad = 0;                                                   \
         for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
             dt_get8_part(a->slots[j], DT_F32, i, end, 0.0f, s[j]);                                 \
         dt_get8_part(a->grad, DT_F32, i, end, 0.0f, g);                                            \
@@ -238,24 +248,29 @@ DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segmen
                 d[k] = i + k < end ? dt_##id##_direction(p[k], one, g[k], u) : 0.0f;               \
             else                                                                                   \
                 dt_##id##_update(&p[k], one, g[k], u);                                             \
-            for (int j = 0; j < dt_##id##_n_slots; j++) s[j][k] = one[j];                          \
+            for (int j = 0; j < dt_##id##_n_slots; j++) {                                          \
+                s[j][k] = one[j];                                                                  \
+                if (i + k < end) bad += one[j] - one[j];                                           \
+            }                                                                                      \
+            if (i + k < end) bad += p[k] - p[k];                                                   \
         }                                                                                          \
         for (int j = 0; !measures && j < dt_##id##_n_slots; j++)                                   \
             dt_put8_part(a->slots[j], DT_F32, i, end, s[j]);                                       \
+        return bad;                                                                                \
     }
 #include "config/optimizers.def"
 #undef WORD
 
-DT_FN void dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
-                         int64_t end, float p[8], int measures, float d[8]) {
+DT_FN float dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
+                          int64_t end, float p[8], int measures, float d[8]) {
     switch (a->kind) {
 #define WORD(id, ...)                                                                              \
     case DT_OPTIMIZER_##id:                                                                        \
-        dt_commit_one_##id(a, u, i, end, p, measures, d);                                          \
-        break;
+        return dt_commit_one_##id(a, u, i, end, p, measures, d);
 #include "config/optimizers.def"
 #undef WORD
     }
+    return 0;
 }
 
 // One block per chunk of a scaled segment: sums of squares of weights and direction, as in flat_squares.
@@ -367,7 +382,7 @@ DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
             for (int64_t k = from + t * 8; k < to; k += DT_BLOCK_DIM * 8) {
                 float p[8];
                 dt_get8_part(a->master, DT_F32, k, to, 0.0f, p);
-                dt_commit_one(a, &u, k, to, p, 0, p);
+                if (dt_commit_one(a, &u, k, to, p, 0, p) != 0) a->step->spoiled = 1;
                 dt_put8_part(a->master, DT_F32, k, to, p);
                 if (g.packed) dt_commit_pack(&g, k - g.offset, p);
             }
@@ -387,6 +402,7 @@ typedef struct dt_commit_buffers_args {
     const float *flat;
     float *buffer;
     float inverse; // 1 / number of micro-batches
+    dt_device_step *step;
 } dt_commit_buffers_args;
 
 // One block per rule.
@@ -396,8 +412,10 @@ DT_KERNEL(commit_buffers, dt_commit_buffers_args) {
     DT_THREADS(t) {
         float *b = a->buffer + r.buffer;
         const float *s = a->flat + r.stat;
-        for (int64_t i = t; commit && i < r.count; i += DT_BLOCK_DIM)
+        for (int64_t i = t; commit && i < r.count; i += DT_BLOCK_DIM) {
             b[i] = (1.0f - r.momentum) * b[i] + r.momentum * (s[i] * a->inverse);
+            if (b[i] - b[i] != 0) a->step->spoiled = 1;
+        }
     }
 }
 

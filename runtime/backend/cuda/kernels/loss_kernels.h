@@ -30,7 +30,7 @@ typedef struct dt_loss_args {
     float *loss, *weight_sum; // STAT, may be NULL
     const dt_step_block *step;
     int id, kind, add_loss, add_weight; // kind: of targets
-    float smoothing, param;
+    float smoothing, param, share;
 } dt_loss_args;
 
 // What a group sums over a row: maximum and sum of exponentials, sums of x, of the target and of target * x. The mean
@@ -110,7 +110,7 @@ DT_KERNEL_BOUND(loss_finish, dt_loss_args, 1024, 1) {
     }
     DT_TREE(t, half, 1024, 1, loss[t] += loss[t + half]; weight[t] += weight[t + half]);
     DT_THREADS(t) {
-        if (t == 0 && a->loss) dt_store_sum(a->loss, 0, a->add_loss, loss[0]);
+        if (t == 0 && a->loss) dt_store_sum(a->loss, 0, a->add_loss, loss[0] * (double)a->share);
         if (t == 0 && a->weight_sum) dt_store_sum(a->weight_sum, 0, a->add_weight, weight[0]);
     }
 }
@@ -120,7 +120,7 @@ DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt
     float x[8], q[8];
     if (s->row < 0) return;
     const float w = a->weight[s->row];
-    float g = w * a->step->loss_scale;
+    float g = w * a->step->loss_scale * a->share;
     if (w != 0.0f && a->kind != DT_LOSS_ELEMENTS)
         g *= dt_loss_slope(a->id, (float)dt_loss_cross_entropy(a, s->row, m), 0, a->param);
     const float k_inv = 1.0f / (float)a->r.n, smooth = a->smoothing;

@@ -1,0 +1,209 @@
+// watch.c: see watch.h. A slot is written by its thread and read by the watching one. Its number is odd while something is
+// under way; a text is used only if the number is the same before and after it was copied.
+#define _GNU_SOURCE
+#include "base/watch.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLOTS = 256, PATH_BYTES = 224 };
+#define FIRST_WARNING_S 5.0
+
+typedef struct slot {
+    atomic_bool taken;
+    atomic_uint number;
+    atomic_bool is_file; // else a wait for other ranks
+    char path[PATH_BYTES];
+    const char *operation;
+    unsigned seen; // from here on the watching thread's
+    dt_waited waited;
+    double warn_at_s;
+} slot;
+
+static slot slots[SLOTS];
+static _Thread_local slot *mine;
+static pthread_key_t leaving;
+static dt_watch_limits limits = {.io_s = INFINITY, .start_s = 30, .lost_s = 30};
+static _Atomic double quiet_s = INFINITY;
+static atomic_uint_fast64_t ticks;
+static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
+static dt_watch_peers peers;
+
+// ---- what threads say ------------------------------------------------------------------------------
+
+static void free_slot(void *s) {
+    atomic_store(&((slot *)s)->taken, false);
+}
+
+static void make_key(void) {
+    pthread_key_create(&leaving, free_slot);
+}
+
+static slot *take_slot(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_key);
+    for (int i = 0; i < SLOTS; i++) {
+        bool is_free = false;
+        if (!atomic_compare_exchange_strong(&slots[i].taken, &is_free, true)) continue;
+        pthread_setspecific(leaving, &slots[i]);
+        return &slots[i];
+    }
+    return NULL; // more threads than that: this one is not watched
+}
+
+void dt_watch_begin(const char *path, const char *operation) {
+    if (!mine && !(mine = take_slot())) return;
+    size_t n = path ? strnlen(path, PATH_BYTES - 1) : 0;
+    memcpy(mine->path, path ? path : "", n);
+    mine->path[n] = '\0';
+    mine->operation = operation;
+    atomic_store_explicit(&mine->is_file, path != NULL, memory_order_relaxed);
+    atomic_fetch_add_explicit(&mine->number, 1, memory_order_release);
+}
+
+void dt_watch_end(void) {
+    dt_watch_tick();
+    if (mine) atomic_fetch_add_explicit(&mine->number, 1, memory_order_release);
+}
+
+void dt_watch_tick(void) {
+    atomic_fetch_add_explicit(&ticks, 1, memory_order_relaxed);
+}
+
+double dt_watch_quiet_s(void) {
+    return atomic_load(&quiet_s);
+}
+
+const dt_watch_limits *dt_watch_get_limits(void) {
+    return &limits;
+}
+
+void dt_watch_set_peers(const dt_watch_peers *p) {
+    pthread_mutex_lock(&peers_lock);
+    peers = p ? *p : (dt_watch_peers){0};
+    pthread_mutex_unlock(&peers_lock);
+}
+
+// ---- the thread ------------------------------------------------------------------------------------
+
+// The launcher's processes on this host that are stopped: where MPI does not tell, the system may.
+static void name_stopped(char *text, size_t cap) {
+    char path[64], state = 0;
+    size_t used = 0;
+    int pid = 0;
+    text[0] = '\0';
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
+    FILE *all = fopen(path, "re");
+    while (all && fscanf(all, "%d", &pid) == 1 && used < cap - 48) {
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        FILE *one = fopen(path, "re");
+        if (one && fscanf(one, "%*d (%*[^)]) %c", &state) == 1 && state == 'T')
+            used += (size_t)snprintf(text + used, cap - used, "%s %d",
+                                     used ? "," : " (here: process", pid);
+        if (one) fclose(one);
+    }
+    if (all) fclose(all);
+    if (used) snprintf(text + used, cap - used, ")");
+}
+
+static dt_status judge(slot *s, double waited_s) {
+    char path[PATH_BYTES];
+    memcpy(path, s->path, sizeof path);
+    const char *operation = s->operation;
+    const bool is_file = atomic_load(&s->is_file);
+    const double limit_s = is_file ? limits.io_s : limits.start_s;
+    if (atomic_load(&s->number) != s->seen) return DT_OK; // it came back just now
+    if (waited_s >= limit_s && is_file)
+        return dt_fail(DT_E_STORAGE,
+                       "%s: cannot %s: no answer for %.0f s; see to the disk or to the server of "
+                       "this file system, then run the same command again (run.io_timeout: wait "
+                       "longer)",
+                       path, operation, waited_s);
+    if (waited_s >= limit_s) {
+        name_stopped(path, sizeof path);
+        return dt_fail(DT_E_PEER,
+                       "%s has waited %.0f s for the other ranks: one of them, or its host, is "
+                       "stopped or lost%s; look for it, then run again (comm.timeout: wait longer)",
+                       operation, waited_s, path);
+    }
+    if (waited_s < s->warn_at_s) return DT_OK;
+    dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no answer for %.0f s; waiting up to %.0f s (%s)",
+                  path, is_file ? ": " : "", operation, waited_s, limit_s,
+                  is_file ? "run.io_timeout" : "comm.timeout");
+    s->warn_at_s *= 2;
+    return DT_OK;
+}
+
+// Looks at what is under way. *files: there is a file operation.
+static dt_status look_around(double now_s, bool *files) {
+    for (slot *s = slots; s < slots + SLOTS; s++) {
+        unsigned number = atomic_load_explicit(&s->number, memory_order_acquire);
+        if (number % 2 == 0) continue;
+        if (number != s->seen) {
+            s->seen = number;
+            s->waited = (dt_waited){0};
+            s->warn_at_s = FIRST_WARNING_S;
+        }
+        *files |= atomic_load(&s->is_file);
+        double waited_s = dt_clock_waited_s(&s->waited, now_s);
+        if (waited_s >= FIRST_WARNING_S || waited_s >= limits.start_s || waited_s >= limits.io_s)
+            DT_TRY(judge(s, waited_s));
+    }
+    return DT_OK;
+}
+
+// The launcher ends the other ranks. A comm that cannot is no reason to stay.
+static void end_process(dt_status st, bool disk_answers) {
+    dt_log_urgent(DT_LOG_ERROR, disk_answers, "%s", dt_error_message());
+    if (peers.abort) peers.abort(peers.ctx, st);
+    _exit(st);
+}
+
+static void *watch(void *unused) {
+    const struct timespec rest = {.tv_nsec = 200 * 1000 * 1000};
+    dt_waited quiet = {0};
+    uint64_t before = 0;
+    dt_thread_name("watch");
+    for (;;) {
+        bool files = false;
+        nanosleep(&rest, NULL);
+        double now_s = dt_clock_s();
+        dt_status st = look_around(now_s, &files);
+        if (files) dt_watch_tick();
+        uint64_t sum = atomic_load(&ticks);
+        pthread_mutex_lock(&peers_lock); // not given back by who ends the process
+        if (st == DT_OK && peers.beat) st = peers.beat(peers.ctx, &sum);
+        if (st != DT_OK) end_process(st, !files);
+        pthread_mutex_unlock(&peers_lock);
+        if (sum != before) quiet = (dt_waited){0};
+        before = sum;
+        atomic_store(&quiet_s, dt_clock_waited_s(&quiet, now_s));
+    }
+    return NULL;
+}
+
+void dt_watch_start(const dt_watch_limits *l) {
+    sigset_t all, old;
+    pthread_t thread;
+    limits = *l;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    if (pthread_create(&thread, NULL, watch, NULL) == 0) {
+        pthread_detach(thread);
+        atomic_store(&quiet_s, 0.0);
+    } else {
+        dt_warn("no thread to watch files and other ranks: what hangs is waited for");
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}

@@ -1,0 +1,52 @@
+// watch.h: notices what does not come back. One thread a process, every fifth of a second, looks at
+//
+//   files    each thread's file operation that is under way (io.c and log.c register them). One that takes longer than
+//            5 s is named in a warning, and again after 10, 20, 40 s …; one that takes limits.io_s ends the process with
+//            DT_E_STORAGE. So a disk that hangs, or a server that is away, is waited for, but not for ever.
+//   peers    a call into MPI that may wait for other ranks (start, finalize): DT_E_PEER after limits.start_s.
+//   beats    the comm's exchange with other ranks, which finds a rank whose own watch does not answer: it was stopped, or
+//            its host is gone. A rank that computes, or waits for its disk, does answer.
+//   progress a count of what got done. Ranks add theirs up in the beats; a wait for a rank that is alive is given up when
+//            nothing at all was done for the deadline (dt_watch_quiet_s). A file operation that is under way is
+//            progress: it has its own limit.
+//
+// The thread takes no lock that a hanging disk may hold. It ends the process by itself, because the thread that it would
+// tell is the one that hangs. Time in which the process was suspended does not count (dt_clock_waited_s).
+// Rejected: SIGALRM (interrupts no disk wait, and no thread that computes may take a signal: signals.c); a file that
+// each rank touches (the disk is what hangs); sockets beside MPI (a second way to find hosts and interfaces).
+#ifndef DT_BASE_WATCH_H
+#define DT_BASE_WATCH_H
+
+#include "status.h"
+
+#include <stdint.h>
+
+typedef struct dt_watch_limits {
+    double io_s;    // one file operation
+    double start_s; // until all ranks have started, or have finalized
+    double lost_s;  // a rank that does not answer
+} dt_watch_limits;
+
+// Starts the thread. Before that, and in a program that never calls it, nothing below has an effect.
+void dt_watch_start(const dt_watch_limits *limits);
+const dt_watch_limits *dt_watch_get_limits(void);
+
+// Around a file operation of this thread, or a call that waits for other ranks (path NULL). Not nested. The path is
+// copied; `operation` must stay. Neither locks nor allocates.
+void dt_watch_begin(const char *path, const char *operation);
+void dt_watch_end(void); // counts as progress
+
+void dt_watch_tick(void); // something got done
+// How long nothing got done, here and on other ranks that beat; infinite where nothing is watched.
+double dt_watch_quiet_s(void);
+
+// How to reach the other ranks. beat: called by the thread, must not block; *ticks: this rank's count, becomes the sum of
+// all ranks'. abort: ends the job. NULL: none any more, and none is running when this returns.
+typedef struct dt_watch_peers {
+    dt_status (*beat)(void *ctx, uint64_t *ticks);
+    void (*abort)(void *ctx, int exit_code);
+    void *ctx;
+} dt_watch_peers;
+void dt_watch_set_peers(const dt_watch_peers *peers);
+
+#endif

@@ -1,0 +1,538 @@
+// torch_pickle.c: the stack machine. Values are nodes in an arena; a memo holds those that are named again. It follows
+// the opcodes of pickle protocol 2, which torch.save writes (Python's Lib/pickletools.py describes them).
+//
+// A hostile file can make neither large memory (a node an opcode at most, and the file is limited) nor endless loops:
+// dicts that contain themselves end at a depth, and what is visited is counted.
+#include "torch_pickle.h"
+
+#include "base/endian.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 16, MAX_VISITS = 1 << 17, MAX_TEXT = 1024 };
+
+typedef enum node_kind { NONE, INT, TEXT, GLOBAL, TUPLE, LIST, DICT, STORAGE, TENSOR } node_kind;
+static const char *const kind_names[] = {"None or a number", "an integer", "text",
+                                         "a global",         "a tuple",    "a list",
+                                         "a dict",           "a storage",  "a tensor"};
+
+// What a global does when it is called.
+typedef enum action {
+    ACT_STORAGE_TYPE, // it is no function but names an element type
+    ACT_DICT,
+    ACT_TENSOR,
+    ACT_PARAMETER,
+    ACT_SIZE,
+} action;
+
+typedef struct global {
+    const char *name;
+    action action;
+    const char *type; // of a storage
+} global;
+
+static const global globals[] = {
+    {"collections.OrderedDict", ACT_DICT},
+    {"torch._utils._rebuild_tensor", ACT_TENSOR},
+    {"torch._utils._rebuild_tensor_v2", ACT_TENSOR},
+    {"torch._utils._rebuild_parameter", ACT_PARAMETER},
+    {"torch.Size", ACT_SIZE},
+    {"torch.FloatStorage", ACT_STORAGE_TYPE, "F32"},
+    {"torch.DoubleStorage", ACT_STORAGE_TYPE, "F64"},
+    {"torch.HalfStorage", ACT_STORAGE_TYPE, "F16"},
+    {"torch.BFloat16Storage", ACT_STORAGE_TYPE, "BF16"},
+    {"torch.LongStorage", ACT_STORAGE_TYPE, "I64"},
+    {"torch.IntStorage", ACT_STORAGE_TYPE, "I32"},
+    {"torch.ShortStorage", ACT_STORAGE_TYPE, "I16"},
+    {"torch.CharStorage", ACT_STORAGE_TYPE, "I8"},
+    {"torch.ByteStorage", ACT_STORAGE_TYPE, "U8"},
+    {"torch.BoolStorage", ACT_STORAGE_TYPE, "BOOL"},
+};
+
+// Opcodes that are refused, so that the message can name them.
+static const struct {
+    uint8_t code;
+    const char *name;
+} refused[] = {{'0', "POP"},
+               {'1', "POP_MARK"},
+               {'2', "DUP"},
+               {'F', "FLOAT"},
+               {'I', "INT"},
+               {'L', "LONG"},
+               {'P', "PERSID"},
+               {'S', "STRING"},
+               {'T', "BINSTRING"},
+               {'U', "SHORT_BINSTRING"},
+               {'V', "UNICODE"},
+               {'B', "BINBYTES"},
+               {'C', "SHORT_BINBYTES"},
+               {'d', "DICT"},
+               {'g', "GET"},
+               {'i', "INST"},
+               {'l', "LIST"},
+               {'o', "OBJ"},
+               {'p', "PUT"},
+               {0x81, "NEWOBJ"},
+               {0x82, "EXT1"},
+               {0x83, "EXT2"},
+               {0x84, "EXT4"},
+               {0x8b, "LONG4"},
+               {0x8c, "SHORT_BINUNICODE"},
+               {0x8d, "BINUNICODE8"},
+               {0x8e, "BINBYTES8"},
+               {0x8f, "EMPTY_SET"},
+               {0x90, "ADDITEMS"},
+               {0x91, "FROZENSET"},
+               {0x92, "NEWOBJ_EX"},
+               {0x93, "STACK_GLOBAL"},
+               {0x94, "MEMOIZE"},
+               {0x95, "FRAME"},
+               {0x96, "BYTEARRAY8"}};
+
+typedef struct node {
+    node_kind kind;
+    int64_t number;     // INT
+    const char *text;   // TEXT; of a STORAGE its key
+    const global *call; // GLOBAL; of a STORAGE its element type
+    struct node *
+        *items; // TUPLE, LIST, DICT (keys and values in turn); heap, listed in machine.owned
+    size_t n_items;
+    dt_torch_tensor *tensor; // TENSOR; of a STORAGE with storage and storage_elements only
+} node;
+
+typedef struct machine {
+    dt_arena *arena; // the result
+    dt_arena nodes;
+    const uint8_t *at, *end;
+    const char *where;
+    node **stack;
+    size_t n_stack;
+    size_t *marks; // positions in the stack
+    size_t n_marks;
+    node **memo;
+    size_t n_memo;
+    node **owned; // nodes with items
+    size_t n_owned;
+} machine;
+
+static dt_status bad(const machine *m, const char *what) {
+    return dt_fail(DT_E_CKPT, "%s: damaged pickle: %s", m->where, what);
+}
+
+static dt_status refuse(const machine *m, const char *kind, const char *name) {
+    return dt_fail(DT_E_CKPT,
+                   "%s: %s %.200s is refused: only tensors are read, and nothing of a file is run. "
+                   "In Python, torch.save(model.state_dict(), 'weights.pth') saves tensors alone",
+                   m->where, kind, name);
+}
+
+// ---- reading and the stack -------------------------------------------------------------------------
+static const uint8_t *take(machine *m, size_t n_bytes) {
+    if ((size_t)(m->end - m->at) < n_bytes) return NULL;
+    m->at += n_bytes;
+    return m->at - n_bytes;
+}
+
+static node *make(machine *m, node_kind kind) {
+    node *n = dt_arena_alloc(&m->nodes, sizeof *n);
+    n->kind = kind;
+    return n;
+}
+
+static dt_status push(machine *m, node *n) {
+    m->stack = dt_xgrow(m->stack, m->n_stack, sizeof *m->stack);
+    m->stack[m->n_stack++] = n;
+    return DT_OK;
+}
+
+static dt_status push_new(machine *m, node_kind kind) {
+    return push(m, make(m, kind));
+}
+
+static dt_status push_int(machine *m, int64_t number) {
+    node *n = make(m, INT);
+    n->number = number;
+    return push(m, n);
+}
+
+// NULL where the stack is empty down to the last mark.
+static node *pop(machine *m) {
+    size_t floor = m->n_marks ? m->marks[m->n_marks - 1] : 0;
+    return m->n_stack > floor ? m->stack[--m->n_stack] : NULL;
+}
+
+static node *top(machine *m) {
+    size_t floor = m->n_marks ? m->marks[m->n_marks - 1] : 0;
+    return m->n_stack > floor ? m->stack[m->n_stack - 1] : NULL;
+}
+
+static void add_item(machine *m, node *to, node *item) {
+    if (!to->items) {
+        m->owned = dt_xgrow(m->owned, m->n_owned, sizeof *m->owned);
+        m->owned[m->n_owned++] = to;
+    }
+    to->items = dt_xgrow(to->items, to->n_items, sizeof *to->items);
+    to->items[to->n_items++] = item;
+}
+
+// The items above the last mark, in their order; the mark goes.
+static dt_status pop_mark(machine *m, node ***items, size_t *n) {
+    if (!m->n_marks) return bad(m, "no mark");
+    size_t floor = m->marks[--m->n_marks];
+    *items = m->stack + floor;
+    *n = m->n_stack - floor;
+    m->n_stack = floor;
+    return DT_OK;
+}
+
+static dt_status add_items(machine *m, node_kind kind, bool marked) {
+    node **items, *one[2];
+    size_t n = kind == DICT ? 2 : 1;
+    if (marked) {
+        DT_TRY(pop_mark(m, &items, &n));
+    } else {
+        for (size_t i = n; i-- > 0;)
+            if (!(one[i] = pop(m))) return bad(m, "the stack is empty");
+        items = one;
+    }
+    node *to = top(m);
+    if (!to || to->kind != kind || (kind == DICT && n % 2))
+        return bad(m, "items of no list or dict");
+    for (size_t i = 0; i < n; i++) add_item(m, to, items[i]);
+    return DT_OK;
+}
+
+static dt_status push_tuple(machine *m, int n) { // -1: down to the mark
+    node **items, *tuple = make(m, TUPLE);
+    size_t count = (size_t)n;
+    if (n < 0) {
+        DT_TRY(pop_mark(m, &items, &count));
+    } else {
+        size_t floor = m->n_marks ? m->marks[m->n_marks - 1] : 0;
+        if (m->n_stack - floor < count) return bad(m, "the stack is empty");
+        m->n_stack -= count;
+        items = m->stack + m->n_stack;
+    }
+    for (size_t i = 0; i < count; i++) add_item(m, tuple, items[i]);
+    return push(m, tuple);
+}
+
+// ---- numbers, texts, globals, memo -----------------------------------------------------------------
+static dt_status push_number(machine *m, size_t n_bytes) {
+    const uint8_t *p = take(m, n_bytes);
+    if (!p) return bad(m, "cut off");
+    return push_int(m, n_bytes == 1 ? p[0] : n_bytes == 2 ? dt_le16(p) : (int32_t)dt_le32(p));
+}
+
+static dt_status push_long(machine *m) {
+    const uint8_t *length = take(m, 1), *p = length ? take(m, *length) : NULL;
+    uint64_t v = 0;
+    if (!p) return bad(m, "cut off");
+    if (*length > 8) return bad(m, "an integer of more than 8 bytes");
+    for (int i = 0; i < *length; i++) v |= (uint64_t)p[i] << (8 * i);
+    if (*length && *length < 8 && p[*length - 1] & 0x80) v |= ~0ull << (8 * *length);
+    return push_int(m, (int64_t)v);
+}
+
+static dt_status push_text(machine *m) {
+    const uint8_t *length = take(m, 4);
+    uint32_t n = length ? dt_le32(length) : 0;
+    const uint8_t *p = length ? take(m, n) : NULL;
+    if (!p) return bad(m, "cut off");
+    if (memchr(p, 0, n)) return bad(m, "a text with a zero byte");
+    node *t = make(m, TEXT);
+    t->text =
+        dt_arena_printf(m->arena, "%.*s", (int)(n < MAX_TEXT ? n : MAX_TEXT), (const char *)p);
+    return push(m, t);
+}
+
+static dt_status push_float(machine *m) {
+    return take(m, 8) ? push_new(m, NONE) : bad(m, "cut off");
+}
+
+static dt_status push_global(machine *m) {
+    char name[512];
+    const uint8_t *module = m->at, *line = memchr(module, '\n', (size_t)(m->end - module));
+    const uint8_t *word = line ? line + 1 : NULL;
+    const uint8_t *stop = word ? memchr(word, '\n', (size_t)(m->end - word)) : NULL;
+    if (!stop || line - module > 200 || stop - word > 200) return bad(m, "a global without end");
+    m->at = stop + 1;
+    snprintf(name, sizeof name, "%.*s.%.*s", (int)(line - module), (const char *)module,
+             (int)(stop - word), (const char *)word);
+    for (size_t i = 0; i < sizeof globals / sizeof *globals; i++) {
+        if (strcmp(globals[i].name, name) != 0) continue;
+        node *g = make(m, GLOBAL);
+        g->call = &globals[i];
+        return push(m, g);
+    }
+    return refuse(m, "global", name);
+}
+
+static dt_status put(machine *m, size_t n_bytes) {
+    const uint8_t *p = take(m, n_bytes);
+    node *n = top(m);
+    if (!p || !n) return bad(m, "nothing to remember");
+    size_t i = n_bytes == 1 ? p[0] : dt_le32(p);
+    // a writer numbers what it remembers from 0
+    if (i > m->n_memo) return bad(m, "the memo has a hole");
+    if (i == m->n_memo) {
+        m->memo = dt_xgrow(m->memo, m->n_memo, sizeof *m->memo);
+        m->n_memo++;
+    }
+    m->memo[i] = n;
+    return DT_OK;
+}
+
+static dt_status get(machine *m, size_t n_bytes) {
+    const uint8_t *p = take(m, n_bytes);
+    size_t i = !p ? SIZE_MAX : n_bytes == 1 ? p[0] : dt_le32(p);
+    return i < m->n_memo ? push(m, m->memo[i]) : bad(m, "not in the memo");
+}
+
+// ---- what torch makes ------------------------------------------------------------------------------
+// Item i of a tuple if it is of this kind, else NULL.
+static node *item(const node *tuple, size_t i, node_kind kind) {
+    return i < tuple->n_items && tuple->items[i]->kind == kind ? tuple->items[i] : NULL;
+}
+
+// ('storage', type, key, location, elements)
+static dt_status push_storage(machine *m) {
+    node *id = pop(m);
+    if (!id || id->kind != TUPLE) return bad(m, "a persistent id that is no tuple");
+    const node *word = item(id, 0, TEXT), *type = item(id, 1, GLOBAL), *key = item(id, 2, TEXT);
+    const node *n = item(id, 4, INT);
+    if (!word || strcmp(word->text, "storage") != 0 || !type ||
+        type->call->action != ACT_STORAGE_TYPE || !key || !n || n->number < 0)
+        return bad(m, "a persistent id that is no storage");
+    node *s = make(m, STORAGE);
+    s->text = key->text;
+    s->call = type->call;
+    s->number = n->number;
+    return push(m, s);
+}
+
+// Whether the last element lies in the storage.
+static bool fits(const dt_torch_tensor *t) {
+    int64_t last = t->offset;
+    for (int i = 0; i < t->shape.n; i++) {
+        int64_t span;
+        if (t->shape.d[i] == 0) return true; // no element
+        if (__builtin_mul_overflow(t->shape.d[i] - 1, t->stride[i], &span) ||
+            __builtin_add_overflow(last, span, &last))
+            return false;
+    }
+    return last < t->storage_elements;
+}
+
+// (storage, offset, size, stride, …)
+static dt_status push_tensor(machine *m, const node *args) {
+    const node *storage = item(args, 0, STORAGE), *offset = item(args, 1, INT);
+    const node *size = item(args, 2, TUPLE), *stride = item(args, 3, TUPLE);
+    if (!storage || !offset || offset->number < 0 || !size || !stride ||
+        size->n_items != stride->n_items)
+        return bad(m, "a tensor that is not made of storage, offset, size and stride");
+    if (size->n_items > DT_MAX_DIMS) return bad(m, "a tensor of more than 6 dimensions");
+    dt_torch_tensor *t = dt_arena_alloc(&m->nodes, sizeof *t);
+    *t = (dt_torch_tensor){.type = storage->call->type,
+                           .storage = storage->text,
+                           .storage_elements = storage->number,
+                           .offset = offset->number,
+                           .shape.n = (int)size->n_items};
+    int64_t n_elements = 1;
+    for (int i = 0; i < t->shape.n; i++) {
+        const node *d = item(size, (size_t)i, INT), *s = item(stride, (size_t)i, INT);
+        if (!d || !s || d->number < 0 || s->number < 0 ||
+            __builtin_mul_overflow(n_elements, d->number ? d->number : 1, &n_elements))
+            return bad(m, "a tensor with a size or stride that cannot be");
+        t->shape.d[i] = d->number;
+        t->stride[i] = s->number;
+    }
+    if (!fits(t)) return bad(m, "a tensor that is larger than its storage");
+    node *n = make(m, TENSOR);
+    n->tensor = t;
+    return push(m, n);
+}
+
+static dt_status reduce(machine *m) {
+    node *args = pop(m), *callee = pop(m);
+    if (!args || args->kind != TUPLE || !callee || callee->kind != GLOBAL)
+        return bad(m, "a call of something that is no function");
+    node *first = args->n_items ? args->items[0] : NULL;
+    switch (callee->call->action) {
+    case ACT_DICT:
+        if (args->n_items) return refuse(m, "a call with arguments of", callee->call->name);
+        return push_new(m, DICT);
+    case ACT_TENSOR:
+        return push_tensor(m, args);
+    case ACT_PARAMETER:
+        return first && first->kind == TENSOR ? push(m, first)
+                                              : bad(m, "a parameter without tensor");
+    case ACT_SIZE:
+        return first && first->kind == TUPLE ? push(m, first) : bad(m, "a size that is no tuple");
+    case ACT_STORAGE_TYPE:
+        break;
+    }
+    return refuse(m, "a call of", callee->call->name);
+}
+
+// Attributes of a dict, such as _metadata of a state dict, say nothing of tensors.
+static dt_status build(machine *m) {
+    const node *state = pop(m), *object = top(m);
+    if (!state || !object) return bad(m, "the stack is empty");
+    if (object->kind != DICT) return refuse(m, "BUILD of", kind_names[object->kind]);
+    return DT_OK;
+}
+
+static dt_status refuse_opcode(const machine *m, uint8_t code) {
+    char name[32];
+    snprintf(name, sizeof name, "0x%02x", code);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (refused[i].code == code) snprintf(name, sizeof name, "%s", refused[i].name);
+    return refuse(m, "opcode", name);
+}
+
+static dt_status step(machine *m, uint8_t code) {
+    switch (code) {
+    case 0x80:
+        return take(m, 1) ? DT_OK : bad(m, "cut off"); // PROTO
+    case '(':
+        m->marks = dt_xgrow(m->marks, m->n_marks, sizeof *m->marks);
+        m->marks[m->n_marks++] = m->n_stack;
+        return DT_OK;
+    case '}':
+        return push_new(m, DICT);
+    case ']':
+        return push_new(m, LIST);
+    case ')':
+        return push_new(m, TUPLE);
+    case 'N':
+        return push_new(m, NONE);
+    case 0x88:
+        return push_int(m, 1); // NEWTRUE
+    case 0x89:
+        return push_int(m, 0); // NEWFALSE
+    case 'K':
+        return push_number(m, 1);
+    case 'M':
+        return push_number(m, 2);
+    case 'J':
+        return push_number(m, 4);
+    case 0x8a:
+        return push_long(m);
+    case 'G':
+        return push_float(m);
+    case 'X':
+        return push_text(m);
+    case 'c':
+        return push_global(m);
+    case 'q':
+        return put(m, 1);
+    case 'r':
+        return put(m, 4);
+    case 'h':
+        return get(m, 1);
+    case 'j':
+        return get(m, 4);
+    case 't':
+        return push_tuple(m, -1);
+    case 0x85:
+        return push_tuple(m, 1);
+    case 0x86:
+        return push_tuple(m, 2);
+    case 0x87:
+        return push_tuple(m, 3);
+    case 'a':
+        return add_items(m, LIST, false);
+    case 'e':
+        return add_items(m, LIST, true);
+    case 's':
+        return add_items(m, DICT, false);
+    case 'u':
+        return add_items(m, DICT, true);
+    case 'Q':
+        return push_storage(m);
+    case 'R':
+        return reduce(m);
+    case 'b':
+        return build(m);
+    default:
+        return refuse_opcode(m, code);
+    }
+}
+
+static dt_status run(machine *m) {
+    for (;;) {
+        const uint8_t *code = take(m, 1);
+        if (!code) return bad(m, "cut off");
+        if (*code == '.') return top(m) ? DT_OK : bad(m, "it is empty");
+        DT_TRY(step(m, *code));
+    }
+}
+
+// ---- dicts to names --------------------------------------------------------------------------------
+typedef struct listing {
+    machine *m;
+    dt_torch_tensor *tensors; // heap
+    size_t n;
+    int n_visits;
+} listing;
+
+static const char *key_text(machine *m, const node *key) {
+    if (key->kind == TEXT) return key->text;
+    return key->kind == INT ? dt_arena_printf(m->arena, "%lld", (long long)key->number) : NULL;
+}
+
+static dt_status list_dict(listing *l, const node *dict, const char *prefix, int depth) {
+    if (depth > MAX_DEPTH) return bad(l->m, "dicts within dicts without end");
+    for (size_t i = 0; i + 1 < dict->n_items; i += 2) {
+        const char *key = key_text(l->m, dict->items[i]);
+        const node *value = dict->items[i + 1];
+        if (!key || (value->kind != TENSOR && value->kind != DICT)) continue;
+        if (++l->n_visits > MAX_VISITS) return bad(l->m, "more than 131072 entries");
+        const char *name = dt_arena_printf(l->m->arena, "%s%s", prefix, key);
+        if (strlen(name) > MAX_TEXT) return bad(l->m, "a name of more than 1 KiB");
+        if (value->kind == DICT) {
+            DT_TRY(list_dict(l, value, dt_arena_printf(l->m->arena, "%s.", name), depth + 1));
+        } else {
+            l->tensors = dt_xgrow(l->tensors, l->n, sizeof *l->tensors);
+            l->tensors[l->n] = *value->tensor;
+            l->tensors[l->n++].name = name;
+        }
+    }
+    return DT_OK;
+}
+
+static dt_status list_tensors(listing *l, const node *root) {
+    if (root->kind != DICT)
+        return dt_fail(DT_E_CKPT, "%s: it holds %s, not a state dict (a dict of tensors)",
+                       l->m->where, kind_names[root->kind]);
+    DT_TRY(list_dict(l, root, "", 0));
+    return l->n ? DT_OK : dt_fail(DT_E_CKPT, "%s: no tensor is in its dicts", l->m->where);
+}
+
+dt_status dt_torch_pickle_read(dt_torch_tensor **tensors, int *n, dt_arena *arena, const void *data,
+                               size_t n_bytes, const char *where) {
+    machine m = {
+        .arena = arena, .at = data, .end = (const uint8_t *)data + n_bytes, .where = where};
+    listing l = {.m = &m};
+    dt_arena_init(&m.nodes);
+    *tensors = NULL;
+    *n = 0;
+    dt_status st = run(&m);
+    if (st == DT_OK) st = list_tensors(&l, top(&m));
+    if (st == DT_OK) {
+        *tensors = dt_arena_alloc(arena, l.n * sizeof **tensors);
+        memcpy(*tensors, l.tensors, l.n * sizeof **tensors);
+        *n = (int)l.n;
+    }
+    for (size_t i = 0; i < m.n_owned; i++) free(m.owned[i]->items);
+    free(l.tensors);
+    free(m.owned);
+    free(m.memo);
+    free(m.marks);
+    free(m.stack);
+    dt_arena_fini(&m.nodes);
+    return st;
+}

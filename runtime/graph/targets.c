@@ -1,0 +1,137 @@
+// targets.c: see targets.h.
+#include "graph/targets.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool can_be_target(const dt_field_info *f) {
+    return !f->is_image && (f->n_classes > 0 || f->dtype == DT_F32);
+}
+
+static unsigned kind_of(const dt_field_info *f, bool training) {
+    if (f->n_classes > 0) return f->soft && training ? DT_TARGET_SHARES : DT_TARGET_CLASS;
+    return f->sample_shape.n > 0 ? DT_TARGET_VECTOR : DT_TARGET_NUMBER;
+}
+
+static dt_status check_loss(const dt_config *c, const char *key, const dt_target *t) {
+    const char *holds = t->kind == DT_TARGET_CLASS    ? "is a class"
+                        : t->kind == DT_TARGET_SHARES ? "has shares of classes (data.mix)"
+                        : t->kind == DT_TARGET_VECTOR ? "is a vector"
+                                                      : "is a number";
+    char list[256] = "";
+    if (dt_losses[t->loss].takes & t->kind) return DT_OK;
+    for (int i = 0; i < DT_N_LOSSES; i++) {
+        size_t at = strlen(list);
+        if (dt_losses[i].takes & t->kind)
+            snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", dt_losses[i].id);
+    }
+    return dt_config_fail(c, key, "%s %s does not fit: field %s %s, which these take: %s", key,
+                          dt_losses[t->loss].id, t->field->name, holds, list);
+}
+
+// The loss whose keys are at `prefix`, "train" or "train.targets.<name>".
+static dt_status add_target(dt_targets *out, const dt_config *c, const char *prefix,
+                            const dt_field_info *fields, int index, bool training) {
+    char key[256];
+    dt_target *t = &out->items[out->n++];
+    snprintf(key, sizeof key, "%s.loss", prefix);
+    *t = (dt_target){.field = &fields[index],
+                     .index = index,
+                     .kind = kind_of(&fields[index], training),
+                     .loss = (dt_loss_id)dt_config_enum(c, key),
+                     .weight = 1};
+    DT_TRY(check_loss(c, key, t));
+    const dt_loss_row *loss = &dt_losses[t->loss];
+    t->param = loss->param;
+    snprintf(key, sizeof key, "%s.label_smoothing", prefix);
+    if (dt_config_has(c, key)) t->smoothing = (float)dt_config_real(c, key);
+    snprintf(key, sizeof key, "%s.%s", prefix, loss->param_key ? loss->param_key : "");
+    if (loss->param_key) t->param = (float)dt_config_real(c, key);
+    return DT_OK;
+}
+
+// Fields that can be targets: "pose (class), angle (number)"; how many.
+static int list_candidates(const dt_field_info *fields, int n_fields, char *text, size_t cap) {
+    int n = 0;
+    size_t at = 0;
+    *text = 0;
+    for (int i = 0; i < n_fields; i++) {
+        if (!can_be_target(&fields[i])) continue;
+        const unsigned kind = kind_of(&fields[i], false);
+        const char *word = kind == DT_TARGET_CLASS    ? "class"
+                           : kind == DT_TARGET_VECTOR ? "vector"
+                                                      : "number";
+        if (at < cap)
+            at += (size_t)snprintf(text + at, cap - at, "%s%s (%s)", n ? ", " : "", fields[i].name,
+                                   word);
+        n++;
+    }
+    return n;
+}
+
+static dt_status read_named(dt_targets *out, const dt_config *c, const dt_field_info *fields,
+                            int n_fields, bool training) {
+    const dt_cnode *map = dt_config_node(c, "train.targets");
+    char list[512], key[256];
+    list_candidates(fields, n_fields, list, sizeof list);
+    out->named = true;
+    if (strcmp(dt_cnode_where(dt_config_node(c, "train.loss")), "default") != 0)
+        return dt_config_fail(c, "train.loss",
+                              "train.loss is for a single target: with train.targets each has its "
+                              "own loss, so leave this one out");
+    for (size_t i = 0; i < dt_cnode_size(map); i++) {
+        int at = 0;
+        while (at < n_fields && strcmp(fields[at].name, dt_cnode_key(map, i)) != 0) at++;
+        snprintf(key, sizeof key, "train.targets.%s", dt_cnode_key(map, i));
+        if (at == n_fields || !can_be_target(&fields[at]))
+            return dt_config_fail(c, key,
+                                  "%s: data.fields has no such class, number or vector; those "
+                                  "that can be targets: %s",
+                                  key, *list ? list : "none");
+    }
+    if (dt_cnode_size(map) > DT_MAX_TARGETS)
+        return dt_config_fail(c, "train.targets", "%zu targets, at most %d can be predicted",
+                              dt_cnode_size(map), DT_MAX_TARGETS);
+    for (int i = 0; i < n_fields; i++) { // in this order: the config's own must not change bits
+        if (!dt_cnode_get(map, fields[i].name)) continue;
+        snprintf(key, sizeof key, "train.targets.%s", fields[i].name);
+        DT_TRY(add_target(out, c, key, fields, i, training));
+        snprintf(key, sizeof key, "train.targets.%s.weight", fields[i].name);
+        out->items[out->n - 1].weight = (float)dt_config_real(c, key);
+    }
+    return DT_OK;
+}
+
+dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_info *fields,
+                          int n_fields, bool training) {
+    char list[512], key[256];
+    int first = 0;
+    *out = (dt_targets){0};
+    if (dt_config_has(c, "train.targets")) return read_named(out, c, fields, n_fields, training);
+    const int n = list_candidates(fields, n_fields, list, sizeof list);
+    while (first < n_fields && !can_be_target(&fields[first])) first++;
+    if (n == 1) return add_target(out, c, "train", fields, first, training);
+    if (n == 0)
+        return dt_config_fail(c, "data.fields",
+                              "there is nothing to predict: data.fields has no class, number or "
+                              "vector");
+    int second = first + 1;
+    while (!can_be_target(&fields[second])) second++;
+    snprintf(key, sizeof key, "data.fields.%s", fields[second].name);
+    return dt_config_fail(c, dt_config_has(c, key) ? key : "data.fields",
+                          "%d fields could be the target: %s. Keep one of them, or name those to "
+                          "predict, each with its loss: train.targets: {%s: {loss: %s}, …}",
+                          n, list, fields[first].name,
+                          fields[first].n_classes > 0 ? "cross_entropy" : "mse");
+}
+
+const char *dt_target_logits(const dt_targets *all, const dt_target *t, char *text, size_t cap) {
+    if (!all->named) return "logits";
+    snprintf(text, cap, "%s.logits", t->field->name);
+    return text;
+}
+
+int64_t dt_target_n_out(const dt_target *t) {
+    return t->field->n_classes > 0 ? t->field->n_classes
+                                   : dt_shape_elements(&t->field->sample_shape);
+}

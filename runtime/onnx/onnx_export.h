@@ -1,0 +1,34 @@
+// onnx_export.h: an evaluation graph and its weights as an ONNX file (operator set 17).
+//
+// The file computes what the graph computes, in f32, for any number of samples: the first dimension of inputs and
+// outputs is "N". Batch norms that the graph has folded into convolutions are folded into their weights. Other weights
+// keep their names and shapes. Nodes that the outputs do not need (the loss) are left out. An op that has no
+// ONNX form here (onnx_ops.def) is an error that names it.
+#ifndef DT_ONNX_ONNX_EXPORT_H
+#define DT_ONNX_ONNX_EXPORT_H
+
+#include "graph/ir.h"
+
+// The graph's batch while it is exported. A constant whose first dimension has this size and whose rows are equal is
+// one that is repeated for each sample.
+enum { DT_ONNX_BATCH = 3 };
+
+typedef struct dt_onnx_opts {
+    const char *const *outputs; // names of the graph's outputs; NULL at the end
+    bool preprocess; // inputs are the fields' own values (N,H,W,C), as bytes where they are,
+                     // and the file normalises them; else what the first layer reads, (N,C,H,W)
+    const char *const
+        *scaled; // of `outputs`, which is multiplied by std and added to mean; NULL: none
+    const float *mean, *std;     // by element of a sample
+    const char *const *metadata; // key, value, …, NULL
+    const char *version;         // of dtrain
+    // The value of a PARAM or BUFFER, dense, for as long as the call; NULL: there is none.
+    const float *(*tensor)(void *ctx, const char *name, const dt_shape *shape);
+    void *ctx;
+} dt_onnx_opts;
+
+// g: for evaluation, f32, of DT_ONNX_BATCH samples. The file is written whole or not at all. DT_E_USAGE for what
+// cannot be exported, DT_E_CKPT for a tensor that is missing.
+dt_status dt_onnx_export(const dt_graph *g, const dt_onnx_opts *o, const char *path);
+
+#endif

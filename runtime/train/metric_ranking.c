@@ -1,0 +1,75 @@
+// metric_ranking.c: how well scores order samples, whatever the threshold: the areas under the ROC curve and under the
+// precision-recall curve, of each class against the rest by its probability (scikit-learn's roc_auc_score with
+// multi_class="ovr", and average_precision_score). Over several labels the mean of the latter is the mean average
+// precision. Classes of which all samples or none are true have no curve and do not count.
+#include "train/metric.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct scored {
+    double score;
+    bool truth;
+} scored;
+
+static int from_highest(const void *a, const void *b) {
+    const double x = ((const scored *)a)->score, y = ((const scored *)b)->score;
+    return (x < y) - (x > y);
+}
+
+// Both areas of n scores, which it sorts; equal scores are one step of the curves.
+static void find_areas(scored *s, int64_t n, double *roc, double *pr) {
+    int64_t n_true = 0, above_true = 0, above = 0;
+    double area = 0, precision = 0;
+    qsort(s, (size_t)n, sizeof *s, from_highest);
+    for (int64_t i = 0; i < n; i++) n_true += s[i].truth;
+    for (int64_t i = 0; i < n;) {
+        int64_t end = i, here = 0;
+        for (; end < n && s[end].score == s[i].score; end++) here += s[end].truth;
+        const int64_t others = end - i - here;
+        area += (double)others * ((double)above_true + 0.5 * (double)here);
+        above_true += here;
+        above = end;
+        precision += (double)here * (double)above_true / (double)above;
+        i = end;
+    }
+    const bool both = n_true > 0 && n_true < n;
+    *roc = both ? area / ((double)n_true * (double)(n - n_true)) : NAN;
+    *pr = n_true > 0 ? precision / (double)n_true : NAN;
+}
+
+// Of two classes the second is the one that is looked for.
+static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *name, bool of_roc) {
+    double *p = dt_eval_probabilities(t), sum = 0;
+    scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
+    const bool binary = t->labels && t->n_out == 2;
+    int64_t n = 0;
+    for (int64_t k = binary; k < t->n_out; k++) {
+        double roc, pr;
+        for (int64_t i = 0; i < t->n; i++)
+            s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
+        find_areas(s, t->n, &roc, &pr);
+        const double area = of_roc ? roc : pr;
+        if (isnan(area)) continue;
+        sum += area;
+        n++;
+        if (binary || t->n_out == 1) continue;
+        const char *class = dt_eval_class_name(t, k, out);
+        dt_eval_result_add(out, dt_arena_printf(&out->arena, "%s.%s", name, class), area);
+    }
+    dt_eval_result_add(out, name, n ? sum / (double)n : NAN);
+    free(s);
+    free(p);
+}
+
+static void report_roc(const dt_eval_table *t, dt_eval_result *out) {
+    add_mean(t, out, "roc_auc", true);
+}
+
+static void report_pr(const dt_eval_table *t, dt_eval_result *out) {
+    add_mean(t, out, "pr_auc", false);
+}
+
+#define OF (DT_OF_CLASSES | DT_OF_LABELS)
+const dt_metric dt_metric_roc_auc = {.of = OF, .most_out = 1000, .report = report_roc};
+const dt_metric dt_metric_pr_auc = {.of = OF, .most_out = 1000, .report = report_pr};

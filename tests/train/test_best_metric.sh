@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# What an evaluation goes by: eval.best: auto takes what says something of this split and this target, a metric that
+# cannot be computed is refused at its line, result.json has what there is to say of a run without a test part, and
+# check refuses what training would.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+
+small_data "$work"
+config=$(small_config "$work")
+short=(train.max_steps=3)
+refused() { # words of the message, command …
+    local words=$1 rc=0
+    shift
+    "$@" >"$work/out" 2>"$work/log" || rc=$?
+    [ $rc = 2 ] || fail "exit $rc, not 2: $*"
+    grep -qF -- "$words" "$work/log" || fail "no '$words': $*"
+}
+result() { python3 -c 'import json, sys; r = [json.loads(l) for l in open(sys.argv[1])]; print(eval(sys.argv[2], {"r": r}))' \
+    "$work/runs/$1/result.json" "$2"; }
+is() { [ "$(result "$1" "$2")" = "$3" ] || fail "$1: $2 is $(result "$1" "$2"), not $3"; }
+
+# people who are in one part only: none of the evaluated classes is trained on
+train "${short[@]}" run.name=people data.split.unit=subject data.split.val=0.3 data.split.test=0.3 'data.split.stratify=hand'
+is people '[k for k in ("loss", "eer", "auc", "accuracy") if k in r[-1]]' "['loss', 'eer', 'auc']"
+python3 - "$work"/runs/people/checkpoints/step-*/state.json <<'PY' || fail "eer does not pick the best checkpoint"
+import json, sys
+s = json.load(open(sys.argv[-1])); e = [json.loads(l) for l in open(sys.argv[-1].split("checkpoints")[0] + "metrics.jsonl")]
+assert s["best_value"] == [r for r in e if r["kind"] == "eval"][0]["eer"], s
+PY
+cp "$config" "$work/people.yaml"
+sed -i 's/unit: record, stratify: subject/unit: subject/; s/^eval: {/&best: accuracy, /' "$work/people.yaml"
+refused "people.yaml:22:" "$DTRAIN" check "$work/people.yaml" data.split.val=0.3 data.split.test=0.3
+grep -q "accuracy is of classes that training sees" "$work/log" || fail "no reason: $(cat "$work/log")"
+
+# people of whom other pictures are trained on; parts by another column leave their classes in all of them
+train "${short[@]}" run.name=records
+is records '"accuracy" in r[-1] and "eer" not in r[-1]' True
+train "${short[@]}" run.name=others data.split.unit=n data.split.val=0 data.split.test=0.4
+is others '"accuracy" in r[-1] and "eer" not in r[-1]' True
+
+# several labels have no accuracy
+sed 's/^    subject:.*/    labels: {kind: vector, source: [width, height]}/; s/^eval: {/&best: accuracy, /' "$config" >"$work/bce.yaml"
+refused "bce.yaml:22:14: accuracy is of classes" "$DTRAIN" check "$work/bce.yaml" train.loss=bce
+
+# without a test part, and without a validation part
+train "${short[@]}" run.name=val data.split.test=0
+is val '[(l["split"], l["weights"]) for l in r]' "[('train', 'last'), ('val', 'best and last')]"
+is val '"accuracy" in r[1] and r[0]["loss"] > 0 and r[0]["step"] == 3' True
+train "${short[@]}" run.name=none data.split.test=0 data.split.val=0 data.split.stratify=subject
+is none '[l["split"] for l in r]' "['train']"
+grep -qE "[0-9.]+ samples/s in steps, [0-9.]+ without the first" "$work/log" || fail "not both rates"
+# a run that was ended between its last checkpoint and its results says the same
+cp "$work/runs/val/result.json" "$work/whole.json"
+rm "$work/runs/val/result.json"
+train "${short[@]}" run.name=val data.split.test=0
+cmp "$work/whole.json" "$work/runs/val/result.json" || fail "other results from the last checkpoint"
+
+# check says what training would
+refused "plateau follows evaluations, and there is no validation part" "$DTRAIN" check "$config" train.schedule.name=plateau \
+    data.split.val=0
+refused "no sample to train on" "$DTRAIN" check "$config" data.split.val=0 data.split.test=1
+
+# a set that is all test
+"$DTRAIN" eval "$work/runs/records" data.split.val=0 data.split.test=1 >"$work/out" 2>"$work/log" || fail "a pure test set: exit $?"
+n=$("$DTRAIN" check "$config" 2>/dev/null | grep -oE '[0-9]+ samples:' | cut -d' ' -f1)
+grep -q "\"samples\":$n," "$work/out" || fail "not all $n samples: $(cat "$work/out")"

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Which number a class has belongs to the run. A data set that has some of its classes, or has them in another order,
+# gets the run's numbers; a class that the run does not know, a class without records, numbers instead of names and a
+# second class field are told.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+
+python3 - "$work" <<'PY'
+import io, random, struct, sys, tarfile
+random.seed(3)
+def make(name, classes, n=96, second=False):
+    with tarfile.open(f"{sys.argv[1]}/{name}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+        for i in range(n):
+            word, shade = classes[i % len(classes)]
+            pixels = bytes(max(0, min(255, shade + random.randrange(-20, 21))) for _ in range(12 * 12 * 3))
+            bmp = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(pixels), 0, 0, 54, 40, 12, 12, 1, 24, 0, len(pixels),
+                              0, 0, 0, 0) + pixels
+            more = ', "hand": "%s"' % "LR"[i % 2] if second else ""
+            for ext, data in (("bmp", bmp), ("json", b'{"label": "%s"%s}' % (word.encode(), more.encode()))):
+                info = tarfile.TarInfo(f"{i:04d}.{ext}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+names = [("ant", 30), ("bee", 90), ("cat", 150), ("dog", 220)]
+make("all", names, 128, second=True)
+make("some", [names[3], names[1]])           # sorted: bee 0, dog 1; in the run: 1 and 3
+make("other", [names[0], ("elk", 120)])
+make("numbers", [("0", 30), ("1", 90), ("2", 150), ("3", 220)])
+make("digits", [("0", 30), ("1", 90), ("2", 150), ("3", 220)], 128)
+make("few", [("3", 220), ("1", 90)])
+PY
+cat >"$work/small.yaml" <<YAML
+run: {name: names, dir: $work/runs, seed: 5}
+device: {kind: cpu, threads: 1}
+data:
+  path: $work/all.tar
+  fields:
+    image: {kind: image, source: bmp, size: [12, 12], normalize: {mean: [0.5, 0.5, 0.5], std: [0.25, 0.25, 0.25]}}
+    label: {kind: class}
+  split: {unit: record, val: 0.2, test: 0.2}
+model: {name: resnet, depth: 10, width: 8}
+train: {epochs: 12, global_batch: 16, micro_batch: 16, precision: fp32, optimizer: {name: adamw, lr: 3.0e-3}}
+eval: {every: 12 epochs, metrics: [accuracy, recall, confusion]}
+checkpoint: {every: 1000000 steps}
+metrics: {every: 100 steps, sinks: [terminal, jsonl]}
+YAML
+config=$work/small.yaml
+train
+
+value() { python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"r": r}))' "$work/out" "$1"; }
+is() { [ "$(value "$1")" = "$2" ] || fail "$1 is $(value "$1"), not $2: $(cat "$work/out")"; }
+eval_on() { # run, set, words
+    local run=$1 set=$2 rc=0
+    shift 2
+    "$DTRAIN" eval "$work/runs/$run" data.path="$work/$set.tar" "$@" >"$work/out" 2>"$work/log" || rc=$?
+    [ $rc = "${want:-0}" ] || fail "$run on $set: exit $rc, not ${want:-0}"
+}
+told() { grep -qF -- "$1" "$work/log" || fail "not told: $1"; }
+
+eval_on names all
+is 'r["accuracy"] > 0.95' True
+eval_on names some
+is 'r["accuracy"] > 0.95' True
+is '[sum(row) > 0 for row in r["confusion"]]' "[False, True, False, True]"
+is 'sorted(k for k in r if k.startswith("recall."))' "['recall.bee', 'recall.dog']"
+told "field label: 2 of 4 classes have no record: there is no ant, cat"
+want=2 eval_on names other
+told "config.yaml:"
+told "column label has class 'elk', which this run does not know: its 4 classes are ant, bee, cat, dog"
+eval_on names other data.where="label != 'elk'"
+want=2 eval_on names numbers
+told "column label has class '0', which this run does not know: its 4 classes are ant, bee, cat, dog"
+# the same where the config is named instead of the run
+"$DTRAIN" eval "$config" data.path="$work/some.tar" >"$work/out" 2>"$work/log" || fail "eval CONFIG: exit $?"
+is 'r["accuracy"] > 0.95' True
+
+# numbers stay what they are, also where some are missing; names are not taken for them
+train run.name=digits data.path="$work/digits.tar"
+eval_on digits few
+is 'r["accuracy"] > 0.95' True
+is '[sum(row) > 0 for row in r["confusion"]]' "[False, True, False, True]"
+told "2 of 4 classes have no record: there is no 0, 2"
+want=2 eval_on digits some
+told "column label has class 'bee', which this run does not know: its 4 classes are the numbers 0, 1, 2, 3"
+
+# where they are kept
+python3 - "$work"/runs/names/checkpoints/step-* <<'PY' || fail "not in the checkpoint"
+import json, struct, sys
+with open(sys.argv[-1] + "/model.safetensors", "rb") as f:
+    header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+assert json.loads(header["__metadata__"]["classes"]) == {"label": ["ant", "bee", "cat", "dog"]}, header["__metadata__"]
+assert json.load(open(sys.argv[-1] + "/state.json"))["classes"] == {"label": ["ant", "bee", "cat", "dog"]}
+PY
+
+# a head that is taken over names other classes
+weights=$(ls -d "$work"/runs/names/checkpoints/step-* | tail -1)/model.safetensors
+train run.name=tuned data.path="$work/digits.tar" model.init="$weights" train.max_steps=1
+told "class 0 of label was 'ant' there and is '0' here"
+train run.name=tuned2 model.init="$weights" train.max_steps=1
+! grep -q "was 'ant' there" "$work/log" || fail "equal classes are no matter"
+
+# fewer classes than the config says; two fields that are classes
+train run.name=wide data.fields.label.classes=6 train.max_steps=1
+told "field label: 2 of 6 classes have no record: there are only ant, bee, cat, dog"
+sed 's/^    label: .*/&\n    hand: {kind: class}/' "$config" >"$work/two.yaml"
+rc=0
+"$DTRAIN" "$work/two.yaml" run.name=two >"$work/out" 2>"$work/log" || rc=$?
+[ $rc = 2 ] || fail "two class fields: exit $rc"
+told "two.yaml:8:"
+told "label and hand are both classes"

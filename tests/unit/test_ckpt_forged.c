@@ -1,0 +1,216 @@
+// Checkpoints that were changed by someone who also made all hashes right: what is out of range, missing, a link or
+// not finite is refused with its name, or passed over for an older checkpoint; nothing aborts, hangs or loads.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lazy_device.h"
+#include "memory_data.h"
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "ckpt/ckpt_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char yaml[] = "run: {name: forged, seed: 3}\n" MEMORY_YAML
+                           "train: {global_batch: 8, micro_batch: 2, epochs: 3, precision: fp32}\n"
+                           "eval: {every: 1 epoch}\n"
+                           "checkpoint: {every: 2 steps, keep: 9}\n"
+                           "metrics: {sinks: [jsonl]}\n";
+
+// Stands before the library's own function of that name (tests/CMakeLists.txt).
+dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_backend_opts *opts) {
+    return dt_backend_create_cpu(out, opts);
+}
+
+static char dir[64], newest[160];
+
+static dt_status run(const char *extra) {
+    char where[128];
+    snprintf(where, sizeof where, "run.dir=%s", dir);
+    const char *overrides[] = {where, extra};
+    return train_in_memory(yaml, overrides, extra ? 2 : 1);
+}
+
+// A run of 4 steps with checkpoints of 2, 3 (an evaluation) and 4.
+static int make_run(void **state) {
+    snprintf(dir, sizeof dir, "/tmp/dtrain-forged-XXXXXX");
+    if (!mkdtemp(dir)) return -1;
+    snprintf(newest, sizeof newest, "%s/forged/checkpoints/step-00000004", dir);
+    return run("run.stop_at=4") == DT_E_PREEMPTED ? 0 : -1;
+}
+
+static int remove_run(void **state) {
+    return dt_io_remove_tree(dir) == DT_OK ? 0 : -1;
+}
+
+// ---- forging ---------------------------------------------------------------------------------------
+
+static void write_manifest(const dt_ckpt_manifest *m) {
+    char path[256];
+    dt_json j;
+    snprintf(path, sizeof path, "%s/manifest.json", newest);
+    dt_json_init(&j);
+    dt_ckpt_manifest_print(m, &j);
+    assert_int_equal(dt_io_write_file(path, j.data, j.n_bytes), DT_OK);
+    dt_json_fini(&j);
+}
+
+static char *read_part(const char *name, size_t *n) {
+    char path[256], *data;
+    snprintf(path, sizeof path, "%s/%s", newest, name);
+    assert_int_equal(dt_io_read_file(&data, n, path, 0, DT_E_CKPT), DT_OK);
+    return data;
+}
+
+// Replaces a file of the newest checkpoint and makes all hashes right.
+static void write_part(const char *name, const char *data, size_t n) {
+    char path[256];
+    dt_ckpt_manifest m;
+    snprintf(path, sizeof path, "%s/%s", newest, name);
+    assert_int_equal(dt_io_write_file(path, data, n), DT_OK);
+    assert_int_equal(dt_ckpt_manifest_read(&m, newest), DT_OK);
+    dt_ckpt_file *f = (dt_ckpt_file *)dt_ckpt_manifest_find(&m, name);
+    f->n_bytes = n;
+    f->hash = dt_hash64(data, n);
+    for (int i = 0; i < f->n_ranges; i++)
+        f->ranges[i].hash = dt_hash64(data + f->ranges[i].offset, f->ranges[i].n_bytes);
+    write_manifest(&m);
+    dt_ckpt_manifest_fini(&m);
+}
+
+// ---- tests -----------------------------------------------------------------------------------------
+
+static void expect_member(const char *member, const char *value) {
+    char key[64], text[1 << 16];
+    size_t n;
+    char *was = read_part("state.json", &n);
+    snprintf(key, sizeof key, "\"%s\":", member);
+    const char *at = strstr(was, key);
+    assert_non_null(at);
+    at += strlen(key);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - was), was, value, at + strcspn(at, ",}"));
+    write_part("state.json", text, strlen(text));
+    if (run(NULL) != DT_E_CKPT) fail_msg("%s %s is taken", member, value);
+    if (!strstr(dt_error_message(), member)) fail_msg("%s: %s", member, dt_error_message());
+    write_part("state.json", was, n);
+    free(was);
+}
+
+static void test_state_out_of_range(void **state) {
+    static const char *const counts[] = {"threads", "replicas", "replica_threads", "workers"};
+    static const char *const values[] = {"0", "-1", "1000000000"};
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 3; k++) expect_member(counts[i], values[k]);
+    expect_member("step", "-5");
+    expect_member("step", "3"); // the directory's is 4
+    expect_member("best_step", "99");
+    expect_member("world_size", "0");
+    assert_int_equal(run(NULL), DT_OK); // put back whole
+}
+
+// An incomplete or absurd list of files is no checkpoint: the one before it serves.
+static void test_manifest_of_other_files(void **state) {
+    dt_ckpt_manifest m, few, many = {.step = 4};
+    assert_int_equal(dt_ckpt_manifest_read(&m, newest), DT_OK);
+    for (int without = 0; without < m.n_files; without++) {
+        few = m;
+        few.files = dt_xcalloc(3, sizeof *few.files);
+        few.n_files = 0;
+        for (int i = 0; i < m.n_files; i++)
+            if (i != without) few.files[few.n_files++] = m.files[i];
+        write_manifest(&few);
+        free(few.files);
+        assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), DT_E_CKPT);
+        assert_non_null(strstr(dt_error_message(), m.files[without].name));
+    }
+    for (int i = 0; i < 100000; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "f%d", i);
+        dt_ckpt_manifest_add(&many, name);
+    }
+    write_manifest(&many);
+    assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "more than 16"));
+    assert_int_equal(run(NULL), DT_OK);
+    dt_ckpt_manifest_fini(&m);
+    dt_ckpt_manifest_fini(&many);
+}
+
+// A weight in the middle, whatever it is not: the tensor is named, the older checkpoint serves.
+static void test_not_finite(void **state) {
+    static const float values[] = {NAN, INFINITY, -INFINITY};
+    dt_ckpt_manifest m;
+    size_t n;
+    char *data = read_part("model.safetensors", &n);
+    assert_int_equal(dt_ckpt_manifest_read(&m, newest), DT_OK);
+    const dt_ckpt_file *f = dt_ckpt_manifest_find(&m, "model.safetensors");
+    const dt_ckpt_range *r = &f->ranges[f->n_ranges / 2];
+    for (int i = 0; i < 3; i++) {
+        memcpy(data + r->offset + r->n_bytes - sizeof(float), &values[i], sizeof(float));
+        write_part("model.safetensors", data, n);
+        assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), DT_E_CKPT);
+        assert_non_null(strstr(dt_error_message(), "NaN or infinity"));
+        assert_non_null(strstr(dt_error_message(), r->name));
+    }
+    assert_int_equal(run(NULL), DT_OK);
+    free(data);
+    dt_ckpt_manifest_fini(&m);
+}
+
+static void test_links(void **state) {
+    static const char *const files[] = {"manifest.json", "model.safetensors", "state.json"};
+    for (int i = 0; i < 3; i++) {
+        char file[256], other[300];
+        snprintf(file, sizeof file, "%s/%s", newest, files[i]);
+        snprintf(other, sizeof other, "%s/%s", dir, files[i]);
+        assert_int_equal(rename(file, other), 0);
+        assert_int_equal(symlink(other, file), 0);
+        assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), DT_E_CKPT);
+        assert_non_null(strstr(dt_error_message(), files[i]));
+        assert_int_equal(rename(other, file), 0);
+    }
+    assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), DT_OK);
+}
+
+// What a run writes goes through no link, and waits for no reader of a pipe.
+static void test_links_in_run(void **state) {
+    static const char *const files[] = {"lock", "metrics.jsonl", "log"};
+    for (int i = 0; i < 6; i++) {
+        char file[256], other[128];
+        snprintf(file, sizeof file, "%s/forged/%s", dir, files[i / 2]);
+        snprintf(other, sizeof other, "%s/victim", dir);
+        assert_int_equal(dt_io_write_file(other, "kept", 4), DT_OK);
+        unlink(file);
+        assert_int_equal(i % 2 ? mkfifo(file, 0600) : symlink(other, file), 0);
+        assert_int_equal(run(NULL), DT_E_STORAGE);
+        assert_non_null(strstr(dt_error_message(), files[i / 2]));
+        size_t n;
+        char *text;
+        assert_int_equal(dt_io_read_file(&text, &n, other, 0, DT_E_CKPT), DT_OK);
+        assert_string_equal(text, "kept");
+        free(text);
+        assert_int_equal(unlink(file), 0);
+    }
+    assert_int_equal(run(NULL), DT_OK);
+}
+
+#define RUN(test) cmocka_unit_test_setup_teardown(test, make_run, remove_run)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {RUN(test_state_out_of_range),
+                                       RUN(test_manifest_of_other_files), RUN(test_not_finite),
+                                       RUN(test_links), RUN(test_links_in_run)};
+    dt_log_set_level((dt_log_level)-1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
