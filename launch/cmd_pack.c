@@ -17,6 +17,7 @@
 
 enum {
     PATTERN,
+    GROUP,
     JOIN,
     JOIN_ON,
     JOIN_STRICT,
@@ -39,6 +40,8 @@ enum {
 };
 static const launch_option options[] = {
     [PATTERN] = {"--pattern", "P[|P…]", "paths with {captures} that become metadata"},
+    [GROUP] = {"--group", "A,B",
+               "files that agree in these captures are the members of one record"},
     [JOIN] = {"--join", "FILE", "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
     [JOIN_ON] = {"--join-on", "WHAT", "what finds a row: name, stem, key or a column (what fits)"},
     [JOIN_STRICT] = {"--join-strict", NULL,
@@ -185,6 +188,7 @@ static dt_status run(const launch_words *w) {
     dt_pack_opts o = {.source = w->words[0],
                       .out = w->words[1],
                       .pattern = w->options[PATTERN],
+                      .group = w->options[GROUP],
                       .join = w->options[JOIN],
                       .join_on = w->options[JOIN_ON],
                       .where = w->options[WHERE],

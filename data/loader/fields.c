@@ -213,6 +213,15 @@ static dt_status read_bands(dt_field_keys *k, dt_array_spec *s, int channels) {
     return DT_OK;
 }
 
+static dt_status read_hdus(dt_field_keys *k, dt_array_spec *s) {
+    const dt_cnode *list = dt_config_node(k->c, dt_key_of(k, "hdu"));
+    size_t n = list ? dt_cnode_size(list) : 0;
+    if (n > DT_MAX_HDUS)
+        return dt_config_fail(k->c, k->key, "expected at most %d names or numbers", DT_MAX_HDUS);
+    for (size_t i = 0; i < n; i++) s->hdus[s->n_hdus++] = dt_cnode_str(dt_cnode_item(list, i));
+    return DT_OK;
+}
+
 static dt_status read_range(dt_field_keys *k, dt_array_spec *s) {
     const dt_cnode *n = dt_config_node(k->c, dt_key_of(k, "range"));
     if (!n) return DT_OK;
@@ -240,6 +249,7 @@ static dt_status read_array_spec(dt_field_keys *k, dt_array_spec *out, int chann
                               "number want dtype: f32");
     if (out->stretch == DT_STRETCH_none && dt_config_has(k->c, dt_key_of(k, "range")))
         return dt_config_fail(k->c, k->key, "a range is for stretch: linear or asinh");
+    DT_TRY(read_hdus(k, out));
     DT_TRY(read_range(k, out));
     return read_bands(k, out, channels);
 }

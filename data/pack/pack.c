@@ -85,6 +85,7 @@ static dt_status prepare(packing *p) {
     const dt_pack_opts *o = p->o;
     DT_TRY(dt_transform_create(&p->transform, o));
     dt_raw_opts r = {.pattern = o->pattern,
+                     .group = o->group,
                      .join = o->join,
                      .join_on = o->join_on,
                      .join_strict = o->join_strict,
@@ -122,6 +123,9 @@ static void say_list(const packing *p) {
     if (p->raw.n_dangling)
         dt_warn("%s: %zu links lead to no file and were left out, the first is %s", p->o->source,
                 p->raw.n_dangling, p->raw.first_dangling);
+    if (p->raw.n_incomplete)
+        dt_warn("%s: %zu of %zu records have fewer than %u files, the first is %s", p->o->source,
+                p->raw.n_incomplete, p->raw.n, p->raw.n_parts, p->raw.first_incomplete);
     if (!j->on) return;
     dt_info("%s: %zu of %zu files have a row, by %s", p->o->join, j->n_with, p->raw.n, j->on);
     if (j->n_without)

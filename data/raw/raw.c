@@ -154,6 +154,13 @@ static uint64_t hash_list(const dt_raw *r) {
         dt_hash_stream_update(h, item->name, strlen(item->name) + 1);
         if (item->ext) dt_hash_stream_update(h, item->ext, strlen(item->ext) + 1);
         dt_hash_stream_update(h, numbers, sizeof numbers);
+        for (uint32_t k = 0; k < item->n_parts; k++) {
+            const dt_raw_item *part = &item->parts[k];
+            uint64_t of_part[2] = {part->size, (uint64_t)part->mtime_ns};
+            dt_hash_stream_update(h, part->name, strlen(part->name) + 1);
+            dt_hash_stream_update(h, part->ext, strlen(part->ext) + 1);
+            dt_hash_stream_update(h, of_part, sizeof of_part);
+        }
         for (int k = 0; k < r->n_columns; k++) {
             const dt_raw_column *c = &r->columns[r->by_name[k]];
             const char *text = "";
@@ -231,7 +238,11 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     r->n_rows = r->n;
     if (r->kind != DT_RAW_SET)
-        DT_TRY(dt_raw_name_items(f, o->pattern, !o->join && !(f->list && f->list->n_columns > 1)));
+        DT_TRY(dt_raw_name_items(f, o->pattern, o->group,
+                                 !o->join && !(f->list && f->list->n_columns > 1)));
+    if (o->group && (set || !o->pattern))
+        return dt_fail(DT_E_USAGE, "--group says something of files and the captures of --pattern");
+    if (o->group) DT_TRY(dt_raw_group(r, o->group));
     if (r->kind != DT_RAW_SET || o->sorted)
         qsort_r(r->items, r->n, sizeof *r->items, compare_items,
                 (void *)(uintptr_t)(o->tail ? o->tail : "."));

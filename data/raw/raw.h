@@ -26,7 +26,10 @@ typedef struct dt_raw_item {
     int64_t mtime_ns;
     uint32_t row;    // of the columns
     uint32_t record; // of a set
-    int label;       // class by folder: index of the class; else -1
+    const struct dt_raw_item
+        *parts; // a record of several files: these, by ext; size is of all, the rest of the first
+    uint32_t n_parts; // 0: one file
+    int label;        // class by folder: index of the class; else -1
 } dt_raw_item;
 
 // Cells by item.row. TEXT: index into the list's values, or DT_NO_VALUE. JSON: the same, but the text of an array
@@ -47,7 +50,7 @@ typedef struct dt_raw_join {
     const char *on;                           // what was compared
 } dt_raw_join;
 
-enum { DT_RAW_UNREAD = 4 };
+enum { DT_RAW_UNREAD = 4, DT_RAW_MOST_PARTS = 32 };
 typedef struct dt_raw {
     dt_arena arena;
     dt_raw_kind kind;
@@ -65,6 +68,9 @@ typedef struct dt_raw {
     const char *first_empty;
     size_t n_dangling; // links that lead to no file, left out
     const char *first_dangling;
+    size_t n_incomplete; // --group: records with fewer files than n_parts, which the fullest has
+    uint32_t n_parts;
+    const char *first_incomplete;
     int n_classes;         // class by folder, else 0
     bool by_known_pattern; // names fit a pattern that nobody gave
     dt_raw_column columns[DT_MAX_COLUMNS];
@@ -82,6 +88,7 @@ typedef struct dt_raw {
 
 typedef struct dt_raw_opts { // see dt_pack_opts
     const char *pattern;
+    const char *group; // captures, "id,eye": files that agree in them are one record
     const char *join, *join_on;
     bool join_strict; // a file without row, or a row without file, is DT_E_DATA
     bool sorted;      // records of a set by key too
@@ -139,7 +146,11 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *t
 dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_shard);
 
 // Sets keys, extensions and the columns that come from names. `by_class`: folders may be classes.
-dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, bool by_class);
+dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, const char *group, bool by_class);
+// Makes records of items that agree in the captures of `group`.
+dt_status dt_raw_group(dt_raw *r, const char *group);
+// Whether a list "a,b" has the name.
+bool dt_raw_is_listed(const char *list, const char *name);
 
 // Finds or makes a column. DT_E_DATA: too many.
 dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind, bool in_json,

@@ -105,10 +105,30 @@ static bool folders_are_fields(const dt_raw_found *f, const alternatives *a) {
     return several;
 }
 
-static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const char *pattern) {
+static bool several_folders(const dt_raw_found *f) {
+    const char *first = f->raw->items[0].name + f->n_strip;
+    size_t n = first_folder(first);
+    for (size_t i = 1; i < f->raw->n; i++) {
+        const char *name = f->raw->items[i].name + f->n_strip;
+        if (first_folder(name) != n || strncmp(first, name, n) != 0) return true;
+    }
+    return false;
+}
+
+// What tells the files of a record apart: the captures that they are not grouped by.
+static const char *other_captures(dt_raw *r, const dt_capture *cap, int n, const char *group) {
+    const char *out = "";
+    for (int k = 0; k < n; k++)
+        if (!dt_raw_is_listed(group, cap[k].name))
+            out = dt_arena_printf(&r->arena, "%s%s%s", out, *out ? "_" : "", cap[k].value);
+    return out;
+}
+
+static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const char *pattern,
+                                 const char *group) {
     dt_capture cap[DT_MAX_CAPTURES];
     dt_raw *r = f->raw;
-    const bool by_folder = folders_are_fields(f, a);
+    const bool by_folder = folders_are_fields(f, a) || (group && several_folders(f));
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
         const char *name = item->name + f->n_strip, *field = name;
@@ -116,6 +136,10 @@ static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const c
         int which, n = match_any(a, name, cap, &which);
         if (n < 0)
             return dt_fail(DT_E_USAGE, "%s: does not match the pattern '%s'", item->name, pattern);
+        if (group && !by_folder) {
+            field = other_captures(r, cap, n, group);
+            n_field = strlen(field);
+        }
         for (int k = 0; k < n; k++) {
             dt_raw_column *c;
             if (strcmp(cap[k].name, "member") == 0) {
@@ -219,7 +243,8 @@ static void keep_class_folder(dt_raw_found *f) {
     while (f->n_strip > 0 && name[f->n_strip - 1] != '/') f->n_strip--;
 }
 
-dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, bool by_class) {
+dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, const char *group,
+                            bool by_class) {
     dt_raw *r = f->raw;
     alternatives a;
     split_alternatives(&a, pattern ? pattern : KNOWN_PATTERNS);
@@ -227,7 +252,7 @@ dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, bool by_class)
     r->by_known_pattern = by_pattern && !pattern;
     dt_status st = DT_OK;
     if (r->kind == DT_RAW_TAR || (by_class && !by_pattern)) f->n_strip = common_folders(r);
-    if (by_pattern) st = name_by_pattern(f, &a, pattern ? pattern : KNOWN_PATTERNS);
+    if (by_pattern) st = name_by_pattern(f, &a, pattern ? pattern : KNOWN_PATTERNS, group);
     free(a.text);
     if (by_pattern) return st;
     if (by_class) keep_class_folder(f);
