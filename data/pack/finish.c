@@ -128,6 +128,7 @@ static void put_options(option_text *t, const dt_pack_opts *o) {
     put_word(t, "dtrain pack ", o->source, "");
     put_option(t, "pattern", o->pattern);
     put_option(t, "group", o->group);
+    put_option(t, "rows", o->rows);
     put_option(t, "join", o->join);
     put_option(t, "join-on", o->join_on);
     put_flag(t, "key-by-shard", o->key_by_shard);

@@ -86,6 +86,7 @@ static dt_status prepare(packing *p) {
     DT_TRY(dt_transform_create(&p->transform, o));
     dt_raw_opts r = {.pattern = o->pattern,
                      .group = o->group,
+                     .rows = o->rows,
                      .join = o->join,
                      .join_on = o->join_on,
                      .join_strict = o->join_strict,
@@ -405,7 +406,7 @@ static void list_word(char *words, size_t cap, const char *word) {
 static void say_names(const packing *p) {
     const dt_raw *r = &p->raw;
     char columns[256] = "";
-    if (r->kind == DT_RAW_SET || p->o->pattern) return;
+    if (r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS || p->o->pattern) return;
     for (int i = 0; i < r->n_columns; i++) list_word(columns, sizeof columns, r->columns[i].name);
     if (r->by_known_pattern)
         dt_info("the names fit a known pattern: columns %s", columns);

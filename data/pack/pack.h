@@ -20,6 +20,8 @@ typedef struct dt_pack_opts {
                          // NULL = known patterns (biometric), else class by folder
     const char *
         group; // captures of the pattern, "id,eye": files that agree in them are one record; or NULL
+    const char *
+        rows; // columns that are metadata, or "-": a table of numbers whose rows are records; or NULL
     const char *join;    // CSV or JSON with one row a file, or NULL
     const char *join_on; // name, stem, key or a column; NULL: whichever fits
     bool join_strict;

@@ -41,7 +41,7 @@ void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t siz
 }
 
 char *dt_raw_path(const dt_raw *r, const dt_raw_item *item) {
-    if (r->kind == DT_RAW_TAR || r->kind == DT_RAW_SET)
+    if (r->kind == DT_RAW_TAR || r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS)
         return dt_xprintf("%s: %s", r->root, item->name);
     return item->name[0] == '/' ? dt_xstrdup(item->name) : dt_xprintf("%s/%s", r->root, item->name);
 }
@@ -82,6 +82,10 @@ static dt_status read_range(const dt_raw *r, const dt_raw_item *item, int fd, ui
 
 dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
                       size_t n_bytes) {
+    if (r->kind == DT_RAW_ROWS) {
+        dt_raw_read_row(r, item, at, dst, n_bytes);
+        return DT_OK;
+    }
     if (r->kind == DT_RAW_TAR)
         return read_range(r, item, r->root_fd, item->offset + at, dst, n_bytes);
     int fd = openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
@@ -231,13 +235,17 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     if (o->pattern) DT_TRY(dt_pattern_check(o->pattern));
     if (!set && o->key_by_shard)
         return dt_fail(DT_E_USAGE, "%s: --key-by-shard says something of a set of shards", source);
-    DT_TRY(set ? dt_raw_find_records(f, set, o->key_by_shard) : find_items(f, source, table));
+    if (o->rows && (set || o->pattern))
+        return dt_fail(DT_E_USAGE, "--rows is for a table of numbers, and without --pattern");
+    DT_TRY(set       ? dt_raw_find_records(f, set, o->key_by_shard)
+           : o->rows ? dt_raw_find_rows(f, source, o->rows, table)
+                     : find_items(f, source, table));
     if (r->n == 0)
         return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)", source,
                        r->n_ignored, r->n_empty);
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     r->n_rows = r->n;
-    if (r->kind != DT_RAW_SET)
+    if (r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS)
         DT_TRY(dt_raw_name_items(f, o->pattern, o->group,
                                  !o->join && !(f->list && f->list->n_columns > 1)));
     if (o->group && (set || !o->pattern))
@@ -286,6 +294,7 @@ void dt_raw_fini(dt_raw *r) {
         free(r->columns[i].number);
     }
     if (r->root_fd >= 0) close(r->root_fd);
+    free(r->numbers);
     free(r->values);
     free(r->value_table);
     free(r->items);

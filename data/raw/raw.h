@@ -16,7 +16,13 @@
 
 struct dt_table;
 
-typedef enum dt_raw_kind { DT_RAW_FOLDER, DT_RAW_LIST, DT_RAW_TAR, DT_RAW_SET } dt_raw_kind;
+typedef enum dt_raw_kind {
+    DT_RAW_FOLDER,
+    DT_RAW_LIST,
+    DT_RAW_TAR,
+    DT_RAW_ROWS,
+    DT_RAW_SET
+} dt_raw_kind;
 
 typedef struct dt_raw_item {
     const char *name; // relative to the source, for messages; of a set: the key
@@ -79,6 +85,8 @@ typedef struct dt_raw {
     dt_raw_join join;
     uint64_t
         hash; // of names, sizes, times and columns: tells whether a pack was made of this source. Never 0
+    float *numbers; // DT_RAW_ROWS: (items, row_length), by item.offset
+    size_t row_length;
     // values of TEXT and JSON columns
     const char **values;
     uint32_t n_values, cap_values;
@@ -89,6 +97,8 @@ typedef struct dt_raw {
 typedef struct dt_raw_opts { // see dt_pack_opts
     const char *pattern;
     const char *group; // captures, "id,eye": files that agree in them are one record
+    const char
+        *rows; // SRC is a table whose rows are records: columns "a,b" that are metadata, "-": none
     const char *join, *join_on;
     bool join_strict; // a file without row, or a row without file, is DT_E_DATA
     bool sorted;      // records of a set by key too
@@ -143,10 +153,16 @@ void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t siz
 dt_status dt_raw_find_folder(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *table);
+dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata,
+                           struct dt_table *table);
 dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_shard);
 
 // Sets keys, extensions and the columns that come from names. `by_class`: folders may be classes.
 dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, const char *group, bool by_class);
+// A table that may have no line of names (raw_rows.c), and bytes of the NPY file that a row of it is.
+dt_status dt_raw_read_numbers(struct dt_table *t, const char *path);
+void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
+                     size_t n_bytes);
 // Makes records of items that agree in the captures of `group`.
 dt_status dt_raw_group(dt_raw *r, const char *group);
 // Whether a list "a,b" has the name.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records that are not one file each: several files by common captures (--group).
+# Records that are not one file each: several files by common captures (--group), rows of a table (--rows).
 set -euo pipefail
 dtrain=$(realpath "$DTRAIN")
 dir=$(mktemp -d)
@@ -59,4 +59,43 @@ model: {name: fusion}
 train: {epochs: 1, max_steps: 1, global_batch: 2, micro_batch: 2, precision: fp32}
 END
 expect 0 "3 samples" "$dtrain" check c.yaml
+
+# -- rows of a table are vectors; the columns that are named are metadata
+printf 'a,b,species,c\n1.5,2,setosa,-3e-2\n4,5.25,"virginica, wild",6\n7,8,setosa,9\n' >iris.csv
+expect 0 "packed 3 records" "$dtrain" pack iris.csv rows.lmdb --rows species
+"$dtrain" data ls rows.lmdb >ls.txt
+grep -q $'^0000001\tjson:[0-9]*\tnpy:140\tspecies=virginica, wild' ls.txt || fail "rows: $(cat ls.txt)"
+expect 0 "packed 3 records" "$dtrain" pack iris.csv rows.tar --rows species
+tar xf rows.tar && [ "$(tail -c 12 0000000.npy | od -An -tf4 | tr -s ' ')" = " 1.5 2 -0.03" ] ||
+    fail "values: $(tail -c 12 0000000.npy | od -An -tf4)"
+[ "$(head -c 6 0000000.npy | tail -c 5)" = NUMPY ] || fail "no NPY"
+expect 3 "iris.csv:2: column 'species' is 'setosa' and no number; name columns that are not of the vector: --rows species" \
+    "$dtrain" pack iris.csv x.tar --rows -
+expect 2 "--rows kind: iris.csv has no column 'kind'" "$dtrain" pack iris.csv x.tar --rows kind
+printf 'a,b\n1,\n' >hole.csv
+expect 3 "hole.csv:2: column 'b' is ''" "$dtrain" pack hole.csv x.tar --rows -
+
+# -- without names, separated by blanks, labels in a second file (UCI HAR, UCR)
+printf '  1.0  2.5e+00 -3\n 4 5 6\r\n7 8 9  \n10 11 12\n' >X_train.txt
+printf '5\n6\n5\n6\n' >y_train.txt
+expect 0 "y_train.txt: 4 of 4 files have a row, by row" "$dtrain" pack X_train.txt har.lmdb --rows - --join y_train.txt
+"$dtrain" data ls har.lmdb | cut -f4 | paste -sd' ' >ls.txt
+[ "$(cat ls.txt)" = "label=5 label=6 label=5 label=6" ] || fail "labels of a second file: $("$dtrain" data ls har.lmdb)"
+printf '5\n6\n' >short.txt
+expect 3 "short.txt: has 2 rows, and X_train.txt has 4" "$dtrain" pack X_train.txt x.tar --rows - --join short.txt
+# a label in the first column (UCR)
+expect 0 "packed 4 records" "$dtrain" pack X_train.txt ucr.tar --rows 0
+"$dtrain" data ls ucr.tar | grep $'npy:136\t0=' >/dev/null || fail "a column by number: $("$dtrain" data ls ucr.tar)"
+# the vectors are delivered
+cat >v.yaml <<'END'
+run: {name: v}
+data:
+  path: har.lmdb
+  fields:
+    x: {kind: vector, source: npy, size: 3}
+    label: {kind: class}
+model: {name: resnet}
+train: {global_batch: 2, micro_batch: 2}
+END
+expect 0 "0000000" "$dtrain" data order v.yaml
 echo OK
