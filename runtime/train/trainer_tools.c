@@ -11,6 +11,7 @@
 #include "train/resolve.h"
 #include "train/session.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,6 +147,29 @@ static void print_report(const dt_session *s, FILE *out) {
     dt_memory_print(s, out);
 }
 
+// A network's first layers expect values around 1. Says so of a field whose values, after normalisation, are far from
+// that: no loss falls then, and nothing else would tell.
+static void judge_width(const dt_field_info *f, const float *x, int n_samples) {
+    enum { MOST = 1000000 };
+    const int64_t n_each = dt_shape_elements(&f->sample_shape), n = n_samples * n_each;
+    double low = INFINITY, high = -INFINITY, mean = 0, variance = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t k = f->is_image ? i % f->sample_shape.d[2] : i % n_each;
+            const double m = dt_field_mean(f, k), std = dt_field_std(f, k);
+            const double own =
+                f->is_image ? x[i] : x[i] * std + m; // images: the network normalises
+            low = fmin(low, (own - m) / std);
+            high = fmax(high, (own - m) / std);
+            if (pass == 0) mean += own / (double)n;
+            if (pass == 1) variance += (own - mean) * (own - mean) / (double)n;
+        }
+    if (fmax(fabs(low), fabs(high)) <= MOST && (high == low || (high - low) * MOST >= 1)) return;
+    dt_warn("data.fields.%s: the network gets values of %.3g to %.3g (first micro-batch), where it "
+            "expects about -3 to 3; give normalize: {mean: [%.3g], std: [%.3g]}",
+            f->name, low, high, mean, variance > 0 ? sqrt(variance) : 1);
+}
+
 // Reads the first micro-batch of training. So what no catalog knows of the data (bytes that cannot be decoded, another
 // number of bands) is reported as training would report it.
 static dt_status take_batch(const dt_session *s) {
@@ -164,6 +188,9 @@ static dt_status take_batch(const dt_session *s) {
     dt_status st = source->get(source, 0, 0, &b, &wait_s);
     if (st == DT_OK) {
         dt_targets targets;
+        for (int i = 0; i < source->n_fields; i++)
+            if (source->fields[i].dtype == DT_F32)
+                judge_width(&source->fields[i], b->field[i], b->n);
         st = dt_targets_read(&targets, s->config, s->data->fields, s->data->n_fields, true);
         if (st == DT_OK) st = dt_batch_check_targets(b, &targets);
         source->release(source, b);
