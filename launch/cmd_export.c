@@ -30,7 +30,8 @@ typedef struct export {
     dt_field_info fields[DT_MAX_FIELDS];
     int n_fields;
     dt_targets targets;
-    char logits[DT_MAX_TARGETS][MAX_NAME]; // of each target
+    char text[DT_MAX_TARGETS][MAX_NAME];
+    const char *logits[DT_MAX_TARGETS]; // of each target
     float mean[DT_MAX_TARGETS][DT_MAX_NORMALIZE], std[DT_MAX_TARGETS][DT_MAX_NORMALIZE];
     char *outputs_text;
     dt_onnx_output outputs[MAX_OUTPUTS];
@@ -101,9 +102,8 @@ static dt_status add_output(export *e, const char *name) {
 static dt_status list_outputs(export *e, const char *text) {
     char *rest = NULL;
     DT_TRY(dt_targets_read(&e->targets, e->config, e->fields, e->n_fields, false));
-    for (int t = 0; t < e->targets.n; t++) {
-        dt_target_logits(&e->targets, &e->targets.items[t], e->logits[t], MAX_NAME);
-    }
+    for (int t = 0; t < e->targets.n; t++)
+        e->logits[t] = dt_target_logits(&e->targets, &e->targets.items[t], e->text[t], MAX_NAME);
     for (int t = 0; t < e->targets.n && !text; t++) DT_TRY(add_output(e, e->logits[t]));
     if (!text) return DT_OK;
     e->outputs_text = dt_xstrdup(text);
