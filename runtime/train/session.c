@@ -409,33 +409,12 @@ static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, 
     return st;
 }
 
-// Which of two would be trained must not depend on the order of lines.
-static dt_status check_target(const dt_config *c, const dt_field_info *fields, int n_fields) {
-    const dt_field_info *first = NULL;
-    for (int i = 0; i < n_fields; i++) {
-        if (fields[i].n_classes == 0) continue;
-        char *key = dt_xprintf("data.fields.%s", fields[i].name);
-        dt_status st =
-            first ? dt_config_fail(c, key,
-                                   "%s and %s are both classes, and the network learns one: take "
-                                   "the other out of data.fields (data.balance, data.split and "
-                                   "data.where name columns, which need no field)",
-                                   first->name, fields[i].name)
-                  : DT_OK;
-        free(key);
-        DT_TRY(st);
-        first = &fields[i];
-    }
-    return DT_OK;
-}
-
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields,
                            bool training) {
-    dt_status st = check_target(s->config, fields, n_fields);
+    if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
+    dt_status st = dt_targets_read(&s->targets, s->config, fields, n_fields, training);
     s->told |= st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
-    if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
-    DT_TRY(dt_targets_read(&s->targets, s->config, fields, n_fields, training));
     if (chooses(s) && s->comm->world_size > 1)
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
     else

@@ -57,7 +57,7 @@ for line in open(run + "/metrics.jsonl"):
         loss[row["step"]] = row["loss"]
 saved = {json.load(open(m))["step"] for m in glob.glob(run + "/checkpoints/step-*/manifest.json")
          if json.load(open(m))["best"]}
-told = [r for r in map(json.loads, open(run + "/result.json")) if r["weights"].startswith("best")]
+told = [r for r in map(json.loads, open(run + "/result.json")) if r["split"] == "test" and r["weights"].startswith("best")]
 (told,), best = told, json.load(open(sys.argv[2]))
 assert told["step"] == best["step"] and told["loss"] == best["loss"], (told, best)
 assert best["step"] in saved, (best, saved)

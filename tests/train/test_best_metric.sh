@@ -38,7 +38,7 @@ train "${short[@]}" run.name=others data.split.unit=n data.split.val=0 data.spli
 is others '"accuracy" in r[-1] and "eer" not in r[-1]' True
 
 # several labels have no accuracy
-sed 's/^    subject:.*/    labels: {kind: vector, source: [width, height]}/; s/^eval: {/&best: accuracy, /' "$config" >"$work/bce.yaml"
+sed 's/^    subject:.*/    labels: {kind: vector, source: [width, height], normalize: {mean: [0, 0], std: [1000, 1000]}}/; s/^eval: {/&best: accuracy, /' "$config" >"$work/bce.yaml"
 refused "bce.yaml:22:14: accuracy is of classes" "$DTRAIN" check "$work/bce.yaml" train.loss=bce
 
 # without a test part, and without a validation part

@@ -105,4 +105,4 @@ rc=0
 "$DTRAIN" "$work/two.yaml" run.name=two >"$work/out" 2>"$work/log" || rc=$?
 [ $rc = 2 ] || fail "two class fields: exit $rc"
 told "two.yaml:8:"
-told "label and hand are both classes"
+told "2 fields could be the target: label (class), hand (class)"
