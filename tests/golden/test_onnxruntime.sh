@@ -87,7 +87,7 @@ END
 
 # several targets: an output for each, and those that are asked for
 two=(run.name=two "data.fields.finger={kind: class, classes: 5}" "train.targets={subject: {weight: 1}, finger: {weight: 0.5}}"
-    "data.split.stratify=none" "eval.metrics=[accuracy]" train.max_steps=2)
+    "eval.metrics=[accuracy]" train.max_steps=2)
 train "${two[@]}"
 "$DTRAIN" export "$work/runs/two" "$work/two.onnx" 2>"$work/log" || fail "export of two targets: exit $?"
 "$DTRAIN" export "$work/runs/two" "$work/one.onnx" --outputs finger.logits,embedding 2>"$work/log" || fail "export --outputs: exit $?"
