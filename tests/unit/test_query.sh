@@ -131,7 +131,7 @@ import io, json, tarfile
 with tarfile.open("weird.tar", "w") as t:
     for i, (key, meta) in enumerate([("a\nb", {"say": 'he said "x, y"', "q": 0.5}), ("tab\there", {"say": "two\nlines"}),
                                      ("escape\x1b[31m", {"say": "back\\slash", "q": 2.25}), ("plain", {}),
-                                     ("bytes\\xff", {"say": ""})]):
+                                     ("bytes\udcff", {"say": ""})]):
         for ext, data in [("txt", b"x%d" % i), ("json", json.dumps(meta).encode())]:
             info = tarfile.TarInfo(f"{key}.{ext}")
             info.size = len(data)
