@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "ckpt/ckpt.h"
 #include "data/data.h"
+#include "graph/targets.h"
 #include "models/models.h"
 #include "onnx/onnx_export.h"
 
@@ -19,7 +20,8 @@ enum { WHICH, PREPROCESS, OUTPUTS, MAX_OUTPUTS = 16 };
 static const launch_option options[] = {
     [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
     [PREPROCESS] = {"--preprocess", NULL, "inputs are pixels (N,H,W,C); the file normalises them"},
-    [OUTPUTS] = {"--outputs", "NAME[,NAME]", "logits, embedding (logits)"},
+    [OUTPUTS] = {"--outputs", "NAME[,NAME]",
+                 "logits, embedding; <field>.logits with train.targets (all logits)"},
     {NULL}};
 
 typedef struct export {
@@ -28,7 +30,9 @@ typedef struct export {
     dt_dataset *data;
     dt_field_info fields[DT_MAX_FIELDS];
     int n_fields;
-    float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
+    dt_targets targets;
+    char logits[DT_MAX_TARGETS][128]; // the outputs of each target
+    dt_onnx_unit units[DT_MAX_TARGETS + 1];
     char *outputs_text;
     const char *outputs[MAX_OUTPUTS + 1];
     dt_json normalize;
@@ -69,33 +73,35 @@ static dt_status find_fields(export *e) {
     return DT_OK;
 }
 
-// "a,b" to a list.
+// The targets' logits. Numbers are learnt in units of their own deviation: the file gives those of the data.
+static dt_status find_targets(export *e) {
+    dt_targets *all = &e->targets;
+    dt_onnx_unit *unit = e->units;
+    DT_TRY(dt_targets_read(all, e->config, e->fields, e->n_fields, false));
+    for (int i = 0; i < all->n; i++) {
+        const dt_target *t = &all->items[i];
+        const dt_field_info *f = t->field;
+        const char *name = dt_target_logits(all, t, e->logits[i], sizeof e->logits[i]);
+        e->outputs[i] = name;
+        if (f->n_classes == 0 && dt_target_n_out(t) <= DT_MAX_NORMALIZE)
+            *unit++ = (dt_onnx_unit){name, f->mean, f->std};
+    }
+    return DT_OK;
+}
+
+// "a,b" to a list; NULL: all targets.
 static dt_status read_outputs(export *e, const char *text) {
     char *rest = NULL;
     int n = 0;
-    e->outputs_text = dt_xstrdup(text ? text : "logits");
+    if (!text) return DT_OK;
+    e->outputs_text = dt_xstrdup(text);
+    memset(e->outputs, 0, sizeof e->outputs);
     for (char *name = strtok_r(e->outputs_text, ",", &rest); name;
          name = strtok_r(NULL, ",", &rest)) {
         if (n == MAX_OUTPUTS) return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
         e->outputs[n++] = name;
     }
     return n ? DT_OK : dt_fail(DT_E_USAGE, "--outputs: no name");
-}
-
-// Numbers are learnt in units of their own deviation: the file gives those of the data. Whether there are any.
-static bool scale_numbers(export *e) {
-    const dt_field_info *numbers = NULL;
-    for (int i = 0; i < e->n_fields; i++) {
-        const dt_field_info *f = &e->fields[i];
-        if (!f->is_image && f->n_classes > 0) return false;
-        if (!f->is_image && f->dtype == DT_F32 && !numbers) numbers = f;
-    }
-    if (!numbers || dt_shape_elements(&numbers->sample_shape) > DT_MAX_NORMALIZE) return false;
-    for (int i = 0; i < DT_MAX_NORMALIZE; i++) {
-        e->mean[i] = dt_field_mean(numbers, i);
-        e->std[i] = dt_field_std(numbers, i);
-    }
-    return true;
 }
 
 // {"image": {"mean": […], "std": […]}}: what the inputs are normalised by, of values in 0..1 where they are bytes.
@@ -118,7 +124,6 @@ static void describe_inputs(export *e) {
 }
 
 static dt_status write_file(export *e, bool preprocess, const char *path) {
-    static const char *const logits = "logits";
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
     const char *metadata[] = {"normalize", e->normalize.data, classes ? "classes" : NULL, classes,
                               NULL};
@@ -126,9 +131,7 @@ static dt_status write_file(export *e, bool preprocess, const char *path) {
         .config = e->config, .fields = e->fields, .n_fields = e->n_fields, .batch = DT_ONNX_BATCH};
     dt_onnx_opts o = {.outputs = e->outputs,
                       .preprocess = preprocess,
-                      .scaled = scale_numbers(e) ? &logits : NULL,
-                      .mean = e->mean,
-                      .std = e->std,
+                      .units = e->units,
                       .metadata = metadata,
                       .version = DTRAIN_VERSION,
                       .tensor = tensor,
@@ -149,9 +152,10 @@ static dt_status run(const launch_words *w) {
     for (int i = 2; i < w->n_words; i++) words[config.n_words++] = w->words[i];
     DT_TRY(launch_load_config(&e.config, "export", &config));
     dt_json_init(&e.normalize);
-    dt_status st = read_outputs(&e, w->options[OUTPUTS]);
-    if (st == DT_OK) st = open_weights(&e, w->options[WHICH] ? w->options[WHICH] : "best");
+    dt_status st = open_weights(&e, w->options[WHICH] ? w->options[WHICH] : "best");
     if (st == DT_OK) st = find_fields(&e);
+    if (st == DT_OK) st = find_targets(&e);
+    if (st == DT_OK) st = read_outputs(&e, w->options[OUTPUTS]);
     if (st == DT_OK) describe_inputs(&e);
     if (st == DT_OK) st = write_file(&e, w->options[PREPROCESS] != NULL, w->words[1]);
     if (st == DT_OK) dt_info("%s: written", w->words[1]);

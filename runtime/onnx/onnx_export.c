@@ -141,11 +141,13 @@ static dt_status emit_all(dt_onnx_writer *w) {
 static const char *finish_output(dt_onnx_writer *w, const char *name, dt_value v) {
     const dt_onnx_opts *o = w->o;
     const char *x = w->names[v];
-    if (!o->scaled || strcmp(*o->scaled, name) != 0) return DT_ONNX_NODE(w, "Identity", name, x);
+    const dt_onnx_unit *unit = o->units;
+    while (unit && unit->output && strcmp(unit->output, name) != 0) unit++;
+    if (!unit || !unit->output) return DT_ONNX_NODE(w, "Identity", name, x);
     dt_shape each = dt_info_of(w->g, v)->shape;
     each.d[0] = 1;
-    x = DT_ONNX_NODE(w, "Mul", NULL, x, dt_onnx_tensor(w, NULL, &each, o->std));
-    return DT_ONNX_NODE(w, "Add", name, x, dt_onnx_tensor(w, NULL, &each, o->mean));
+    x = DT_ONNX_NODE(w, "Mul", NULL, x, dt_onnx_tensor(w, NULL, &each, unit->std));
+    return DT_ONNX_NODE(w, "Add", name, x, dt_onnx_tensor(w, NULL, &each, unit->mean));
 }
 
 static dt_status save(const Onnx__ModelProto *model, const char *path) {

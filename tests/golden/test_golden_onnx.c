@@ -81,11 +81,10 @@ static dt_status export(const golden_network *n, const network_case *c, bool pix
                         const char *path) {
     static const char *const outputs[] = {"logits", "embedding", NULL};
     static const char *const metadata[] = {"classes", "{\"class\":[\"a\"]}", NULL};
+    const dt_onnx_unit units[] = {{outputs[0], mean, deviation}, {NULL, NULL, NULL}};
     dt_onnx_opts o = {.outputs = outputs,
                       .preprocess = pixels,
-                      .scaled = c->numbers ? outputs : NULL,
-                      .mean = mean,
-                      .std = deviation,
+                      .units = c->numbers ? units : NULL,
                       .metadata = metadata,
                       .version = "0",
                       .tensor = tensor,
