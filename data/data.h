@@ -29,7 +29,9 @@ void dt_data_set_processes(dt_dataset *d, int n);
 uint32_t dt_data_sample_at(const dt_dataset *d, uint64_t epoch, uint64_t i);
 int dt_data_records_of(const dt_dataset *d, uint32_t sample, const char *key[DT_MAX_WIDTH]);
 
-// The fields from the config alone, for when there is no data set. At most DT_MAX_FIELDS; *n: how many.
-dt_status dt_data_describe_fields(const dt_config *c, dt_field_info *out, int *n);
+// The fields from the config alone, for when there is no data set. At most DT_MAX_FIELDS; *n: how many. classes: as
+// above, or NULL; names of classes are not given.
+dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_field_info *out,
+                                  int *n);
 
 #endif

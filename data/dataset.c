@@ -235,9 +235,10 @@ void dt_data_set_processes(dt_dataset *base, int n) {
     d->cache.n_processes = n;
 }
 
-dt_status dt_data_describe_fields(const dt_config *c, dt_field_info *out, int *n) {
+dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_field_info *out,
+                                  int *n) {
     dt_fields f;
-    DT_TRY(dt_fields_resolve(&f, c, NULL, NULL));
+    DT_TRY(dt_fields_resolve(&f, c, NULL, classes));
     *n = f.n;
     memcpy(out, f.info, (size_t)f.n * sizeof *out);
     dt_fields_fini(&f);

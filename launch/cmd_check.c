@@ -22,7 +22,7 @@ static dt_status check(dt_config *c, dt_comm *comm, bool print_graph) {
     if (st != DT_E_DATA) return st; // an error that data would not cure
     dt_warn("%s; the graph is checked without the data", dt_error_message());
     a.open_data = NULL;
-    DT_TRY(dt_data_describe_fields(c, fields, &n_fields));
+    DT_TRY(dt_data_describe_fields(c, NULL, fields, &n_fields));
     return dt_trainer_check(&a, fields, n_fields, print_graph, stdout);
 }
 

@@ -11,11 +11,11 @@ launch/packages.sh --tests
 mkdir -p .cache
 . launch/mpi_env.sh
 
-# The other side's own readers (TensorBoard, safetensors, lmdb, webdataset, wids, cuobjdump), from PyPI where it can be
+# The other side's own readers (TensorBoard, safetensors, lmdb, webdataset, wids, onnxruntime, cuobjdump), from PyPI where it can be
 # reached; without them the tests that need them say so and are skipped.
 venv=$PWD/.cache/tests-venv
 if [ -z "${PYTHON:-}" ]; then
-    wheels="numpy safetensors tensorboard setuptools lmdb webdataset wids nvidia-cuda-cuobjdump"
+    wheels="numpy safetensors tensorboard setuptools lmdb webdataset wids onnx onnxruntime pillow nvidia-cuda-cuobjdump"
     if [ "$(cat "$venv/complete" 2>/dev/null)" = "$wheels" ] || { python3 -m venv "$venv" &&
         "$venv/bin/pip" -q install $wheels && echo "$wheels" >"$venv/complete"; } >"$PWD/.cache/venv.log" 2>&1; then
         export PYTHON=$venv/bin/python

@@ -368,7 +368,7 @@ static dt_status resolve_class(resolver *r) {
     if (known) n = n_known;
     if (dt_config_has(r->k.c, dt_key_of(&r->k, "classes")))
         n = dt_config_int(r->k.c, r->k.key);
-    else if (!col)
+    else if (!col && !known)
         return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                               "without the data set, field '%s' needs classes: N", r->f->name);
     if (known && n != n_known)

@@ -40,7 +40,14 @@ static const char *advice(int err) {
     }
 }
 
+static _Thread_local int last_error;
+
+bool dt_io_out_of_space(void) {
+    return last_error == ENOSPC || last_error == EDQUOT;
+}
+
 static dt_status storage_error(const char *path, const char *operation, int err) {
+    last_error = err;
     return dt_fail(DT_E_STORAGE, "%s: cannot %s: %s%s", path, operation, strerror(err),
                    advice(err));
 }
@@ -179,6 +186,14 @@ dt_status dt_io_fsync(int fd, const char *path) {
     return leave(path, "flush to disk", err);
 }
 
+dt_status dt_io_sync_file(const char *path) {
+    int err = enter(path, "flush to disk");
+    int fd = err ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (err == 0 && (fd < 0 ? errno != ENOENT : fsync(fd) != 0)) err = errno;
+    if (fd >= 0) close(fd);
+    return leave(path, "flush to disk", err);
+}
+
 dt_status dt_io_close(int fd, const char *path) {
     int err = enter(path, "close");
     // Linux frees the descriptor even on error, EINTR included: never close twice
@@ -198,6 +213,7 @@ dt_status dt_io_fsync_dir(const char *path) {
 }
 
 static dt_status rename_error(const char *from, const char *to, int err) {
+    last_error = err;
     return dt_fail(DT_E_STORAGE, "%s: cannot rename to %s: %s%s", from, to, strerror(err),
                    advice(err));
 }
@@ -333,6 +349,11 @@ dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes) {
     st = dt_io_fsync_dir(dir);
     free(dir);
     return st;
+}
+
+bool dt_io_is_temporary(const char *name) {
+    const char *tmp = strstr(name, ".tmp.");
+    return tmp && tmp[5] && strspn(tmp + 5, "0123456789") == strlen(tmp + 5);
 }
 
 // -- reading ---------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_byte
 // Starts writing cached pages back, so that a later fsync waits less. n_bytes 0: to the file's end.
 void dt_io_begin_sync(int fd, off_t at, size_t n_bytes);
 dt_status dt_io_fsync(int fd, const char *path);
+dt_status dt_io_sync_file(const char *path); // what any descriptor wrote; a file that is not there is fine
 dt_status dt_io_close(int fd, const char *path);
 dt_status dt_io_fsync_dir(const char *path);
 // Renames; fails with DT_E_STORAGE if `to` exists. renameat2(RENAME_NOREPLACE), or, where the file
@@ -47,6 +48,10 @@ dt_status dt_io_truncate(const char *path, off_t n_bytes);
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes);
 // Writes a whole file through a temporary beside it: write, fsync, rename, fsync of the directory.
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes);
+// Whether `name` is that of such a temporary, which a kill leaves behind.
+bool dt_io_is_temporary(const char *name);
+// Whether the last of the above that failed on this thread lacked space.
+bool dt_io_out_of_space(void);
 // The directory that holds `path`, heap; "." for a plain name.
 char *dt_io_parent(const char *path);
 

@@ -115,7 +115,9 @@ int dt_log_rank(void) {
 }
 
 dt_status dt_log_open(const char *path) {
+    dt_watch_begin(path, "open");
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    dt_watch_end();
     if (fd < 0) return dt_fail(DT_E_STORAGE, "%s: cannot open the log: %s", path, strerror(errno));
     dt_log_close();
     pthread_mutex_lock(&mutex);

@@ -2,12 +2,13 @@
 //
 // The lock is an open-file-description lock on RUN/lock. It ends with the process, however that dies, so
 // there is no stale lock to clean up, and it works over NFS. The text in the file only names the holder. Under
-// the lock every ".tmp-step-…" is a leftover of a dead writer and is removed.
+// the lock every ".tmp-step-…" and "….tmp.PID" is a leftover of a dead writer and is removed.
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/watch.h"
 #include "ckpt_internal.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static dt_status held_by_other(const char *path, const char *run) {
@@ -42,7 +44,7 @@ static dt_status write_holder(int fd, const char *path) {
 
 static dt_status lock_run(dt_ckpt *c, const char *run) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    char *path = dt_xprintf("%s/lock", run);
+    const char *path = c->lock_path = dt_xprintf("%s/lock", run);
     dt_status st = dt_io_open_append(&c->lock_fd, path); // must not truncate the holder's name
     if (st == DT_OK && fcntl(c->lock_fd, F_OFD_SETLK, &whole) != 0) {
         if (errno == EAGAIN || errno == EACCES)
@@ -52,9 +54,19 @@ static dt_status lock_run(dt_ckpt *c, const char *run) {
                     "in this run",
                     path, strerror(errno));
     }
-    if (st == DT_OK) st = write_holder(c->lock_fd, path);
-    free(path);
-    return st;
+    return st == DT_OK ? write_holder(c->lock_fd, path) : st;
+}
+
+dt_status dt_ckpt_check_lock(const dt_ckpt *c) {
+    struct stat mine, there;
+    if (fstat(c->lock_fd, &mine) == 0 && stat(c->lock_path, &there) == 0 &&
+        mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
+        return DT_OK;
+    return dt_fail(
+        DT_E_STORAGE,
+        "%s is not the file that this run locked: its folder was removed or replaced, and "
+        "another dtrain may be at work there. This one saves nothing more and ends",
+        c->lock_path);
 }
 
 static dt_status remove_leftovers(const char *dir) {
@@ -62,8 +74,7 @@ static dt_status remove_leftovers(const char *dir) {
     size_t n;
     dt_status st = dt_io_list_dir(&names, &n, dir, DT_E_STORAGE);
     for (size_t i = 0; st == DT_OK && i < n; i++) {
-        if (strncmp(names[i], ".tmp-step-", 10) != 0 && strncmp(names[i], "best.json.tmp", 13) != 0)
-            continue;
+        if (strncmp(names[i], ".tmp-step-", 10) != 0 && !dt_io_is_temporary(names[i])) continue;
         char *path = dt_xprintf("%s/%s", dir, names[i]);
         st = dt_io_remove_tree(path);
         free(path);
@@ -77,6 +88,7 @@ static dt_status open_for_saving(dt_ckpt *c) {
     dt_status st = dt_io_mkdir_all(c->dir);
     if (st == DT_OK) st = lock_run(c, run);
     if (st == DT_OK) st = remove_leftovers(c->dir);
+    if (st == DT_OK) st = remove_leftovers(run);
     if (st == DT_OK) dt_ckpt_best(c);
     // the directories themselves must survive a power cut before anything in them is acknowledged;
     // the one above the run may not be ours to open
@@ -90,6 +102,7 @@ static dt_status open_for_saving(dt_ckpt *c) {
 dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only) {
     dt_ckpt *c = dt_xcalloc(1, sizeof *c);
     c->dir = dt_xstrdup(opts->dir);
+    if (opts->beside) c->beside = dt_xstrdup(opts->beside);
     c->keep = opts->keep > 1 ? opts->keep : 1;
     c->async = opts->async;
     c->read_only = read_only;
@@ -116,10 +129,14 @@ void dt_ckpt_close(dt_ckpt *c) {
     dt_ckpt_writer_stop(c);
     if (c->unreported) dt_warn("the last save failed: %s", c->error);
     dt_ckpt_snapshot_free(c);
+    dt_watch_begin(c->dir, "unlock");
     if (c->lock_fd >= 0) close(c->lock_fd); // releases the lock
+    dt_watch_end();
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->mutex);
     free(c->state_json);
+    free(c->lock_path);
+    free(c->beside);
     free(c->classes);
     free(c->dir);
     free(c);

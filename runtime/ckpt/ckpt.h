@@ -12,7 +12,8 @@
 // A save writes and fsyncs each file in a temporary directory ".tmp-step-…", then the manifest, then fsyncs the
 // directory, renames it (renameat2, NOREPLACE) and fsyncs the parent. Only then is it acknowledged. Failed
 // writes remove the temporary; leftover temporaries are removed at start. Once the new checkpoint is verified,
-// older ones beyond `keep` are removed, except the best.
+// older ones beyond `keep` are removed, except the best. After a save that lacked space they are removed before the
+// next one, but never the last that is intact.
 //
 // dt_ckpt_save_begin copies the flat buffers into a snapshot (allocated once) and returns. A writer thread does
 // the rest, and dt_ckpt_save_wait waits for it. One save at a time.
@@ -38,12 +39,17 @@ typedef struct dt_ckpt_opts {
     const char *dir; // RUN/checkpoints, created
     int keep;
     bool async;
+    const char
+        *beside; // a file whose length state.json names: flushed before a manifest; NULL: none
 } dt_ckpt_opts;
 
 // Takes the run lock (an OFD lock on RUN/lock) and removes leftover temporaries; read_only: does neither.
 // DT_E_STORAGE naming the holder if the lock is taken.
 dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only);
 void dt_ckpt_close(dt_ckpt *c); // waits for a running save
+// DT_E_STORAGE if RUN/lock is no longer the file that was locked: the folder was removed or replaced, and another
+// process may work there. Then no save is begun either.
+dt_status dt_ckpt_check_lock(const dt_ckpt *c);
 
 // What model.safetensors says of the classes in its metadata (train/class_names.h). Before the first save.
 void dt_ckpt_set_classes(dt_ckpt *c, const char *json);
@@ -65,6 +71,8 @@ int64_t dt_ckpt_best(dt_ckpt *c);
 // with one line each saying why; without any checkpoint "latest" returns DT_OK and *step = -1. DT_E_CKPT if none
 // loads.
 dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path);
+// The same of RUN/checkpoints, without opening it; that there is no checkpoint is an error.
+dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step, char **path);
 // Fills tensors by name. All must be found, in their shapes. *state_json is on the heap; the caller frees it.
 dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json);
 

@@ -82,21 +82,14 @@ static dt_status check_keep(const import *m) {
 }
 
 // ---- which file ------------------------------------------------------------------------------------
-// The checkpoint of a run: best, latest or a step.
 static dt_status find_in_run(char **file, const char *run, const char *which) {
-    char *dir = dt_xprintf("%s/checkpoints", run), *found = NULL;
-    dt_ckpt *c = NULL;
-    int64_t step = -1;
-    dt_status st = dt_io_is_dir(dir) ? dt_ckpt_open(&c, &(dt_ckpt_opts){.dir = dir}, true)
-                                     : dt_fail(DT_E_CKPT, "%s: a folder, but of no run", run);
-    if (st == DT_OK) st = dt_ckpt_find(c, which ? which : "best", &step, &found);
-    if (st != DT_OK && c && !which)
+    char *found;
+    int64_t step;
+    dt_status st = dt_ckpt_find_in_run(run, which ? which : "best", &step, &found);
+    if (st != DT_OK && !which)
         st = dt_fail_context(st, "%s@latest would be its newest checkpoint", run);
-    if (st == DT_OK && step < 0) st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet", run);
     if (st == DT_OK) *file = dt_xprintf("%s/model.safetensors", found);
-    if (c) dt_ckpt_close(c);
     free(found);
-    free(dir);
     return st;
 }
 

@@ -103,9 +103,10 @@ typedef struct dt_ckpt_part { // one safetensors file of this run's checkpoints
 } dt_ckpt_part;
 
 struct dt_ckpt {
-    char *dir;
+    char *dir, *beside;
     int keep;
     bool async, read_only;
+    char *lock_path;
     int lock_fd;
 
     // snapshot: the tensors are the same every time, so buffers, headers and order are made once
@@ -120,6 +121,7 @@ struct dt_ckpt {
     int64_t step;
     int64_t unsure_step; // renamed, but the directory's fsync failed; -1: none
     int64_t best_step;   // intact when it was last looked at: never removed; -1: none
+    bool no_space;       // why the last save failed
     char *state_json, *classes;
     bool best;
     double begin_s;

@@ -92,6 +92,19 @@ int64_t dt_ckpt_best(dt_ckpt *c) {
     return c->best_step;
 }
 
+dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step, char **path) {
+    char *dir = dt_xprintf("%s/checkpoints", run);
+    dt_ckpt *c = NULL;
+    *path = NULL;
+    dt_status st = dt_io_is_dir(dir) ? dt_ckpt_open(&c, &(dt_ckpt_opts){.dir = dir}, true)
+                                     : dt_fail(DT_E_CKPT, "%s: no run: it has no checkpoints", run);
+    if (st == DT_OK) st = dt_ckpt_find(c, which, step, path);
+    if (st == DT_OK && *step < 0) st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet", run);
+    if (c) dt_ckpt_close(c);
+    free(dir);
+    return st;
+}
+
 // -- loading -------------------------------------------------------------------------------------
 typedef struct part { // an open file
     const char *file; // "model"

@@ -163,6 +163,8 @@ static dt_status write_temporary(dt_ckpt *c, const char *temp) {
     dt_status st = dt_io_remove_tree(temp); // left if an earlier removal failed too
     if (st == DT_OK) st = dt_io_mkdir(temp);
     if (st == DT_OK) st = write_files(c, temp, &m);
+    if (st == DT_OK && c->beside && dt_io_sync_file(c->beside) != DT_OK)
+        dt_warn("%s: a power cut may lose the end of it", dt_error_message());
     if (st == DT_OK) st = write_manifest(temp, &m);
     if (st == DT_OK) st = dt_io_fsync_dir(temp);
     dt_ckpt_manifest_fini(&m);
@@ -183,6 +185,7 @@ static dt_status remove_checkpoint(const char *dir, int64_t step) {
 static dt_status write_checkpoint(dt_ckpt *c, const char *path) {
     char *temp = dt_xprintf("%s/.tmp-step-%08" PRId64, c->dir, c->step);
     dt_status st = write_temporary(c, temp);
+    c->no_space = st != DT_OK && dt_io_out_of_space();
     if (st == DT_OK && dt_io_exists(path)) st = remove_checkpoint(c->dir, c->step);
     if (st == DT_OK) st = dt_io_rename_noreplace(temp, path);
     if (st != DT_OK) {
@@ -208,26 +211,38 @@ static bool already_saved(const dt_ckpt *c, const char *path) {
 
 // -- removing older ones -------------------------------------------------------------------------
 // Removes checkpoints older than the newest `keep`, except the best. Counts and removes only steps below the
-// one just verified, so the last good one always stays, whatever lies above it.
-static dt_status prune(const dt_ckpt *c) {
+// current one, so the last good one always stays, whatever lies above it: the current one if it has been saved, else
+// the newest of the others that is intact.
+static dt_status prune(const dt_ckpt *c, bool saved) {
     int64_t *steps;
-    int n, kept = 1;
+    int n, kept = 1, n_good = saved;
     DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
     dt_status st = DT_OK;
     for (int i = n - 1; st == DT_OK && i >= 0; i--) {
         if (steps[i] >= c->step) continue;
         char *path = dt_ckpt_step_path(c->dir, steps[i]);
-        if (kept < c->keep)
-            kept += dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK; // damaged ones do not count
-        else if (steps[i] != c->best_step)
+        if (kept < c->keep || n_good == 0) { // damaged ones do not count
+            const dt_ckpt_depth depth = n_good ? DT_CKPT_SIZES : DT_CKPT_HASHES;
+            const bool good = dt_ckpt_verify(path, depth, NULL) == DT_OK;
+            kept += good;
+            n_good += good;
+        } else if (steps[i] != c->best_step) {
             st = remove_checkpoint(c->dir, steps[i]);
+        }
         free(path);
     }
     free(steps);
     return st;
 }
 
+static void prune_or_warn(const dt_ckpt *c, bool saved) { // a failure costs space only
+    if (prune(c, saved) != DT_OK)
+        dt_warn("older checkpoints could not be removed: %s", dt_error_message());
+}
+
 static dt_status save(dt_ckpt *c) {
+    DT_TRY(dt_ckpt_check_lock(c));
+    if (c->no_space) prune_or_warn(c, false);
     char *path = dt_ckpt_step_path(c->dir, c->step);
     dt_status st;
     if (already_saved(c, path)) {
@@ -241,8 +256,7 @@ static dt_status save(dt_ckpt *c) {
     if (st == DT_OK && c->best) st = dt_ckpt_best_write(c->dir, c->step);
     if (st == DT_OK && c->best) c->best_step = c->step;
     if (st != DT_OK) return dt_fail_context(st, "checkpoint of step %" PRId64, c->step);
-    if (prune(c) != DT_OK) // costs space only
-        dt_warn("older checkpoints could not be removed: %s", dt_error_message());
+    prune_or_warn(c, true);
     return DT_OK;
 }
 

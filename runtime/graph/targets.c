@@ -69,16 +69,27 @@ static int list_candidates(const dt_field_info *fields, int n_fields, char *text
     return n;
 }
 
+// Keys of a single target say nothing here; their defaults are in every resolved config.
+static dt_status check_single(const dt_config *c) {
+    const bool smooth = dt_config_has(c, "train.label_smoothing") &&
+                        dt_config_real(c, "train.label_smoothing") != 0;
+    const char *key = dt_config_enum(c, "train.loss") != DT_LOSS_cross_entropy ? "train.loss"
+                      : smooth ? "train.label_smoothing"
+                               : NULL;
+    if (!key) return DT_OK;
+    return dt_config_fail(c, key,
+                          "%s is for a single target: with train.targets each has its own, so "
+                          "leave this one out",
+                          key);
+}
+
 static dt_status read_named(dt_targets *out, const dt_config *c, const dt_field_info *fields,
                             int n_fields, bool training) {
     const dt_cnode *map = dt_config_node(c, "train.targets");
     char list[512], key[256];
     list_candidates(fields, n_fields, list, sizeof list);
     out->named = true;
-    if (strcmp(dt_cnode_where(dt_config_node(c, "train.loss")), "default") != 0)
-        return dt_config_fail(c, "train.loss",
-                              "train.loss is for a single target: with train.targets each has its "
-                              "own loss, so leave this one out");
+    DT_TRY(check_single(c));
     for (size_t i = 0; i < dt_cnode_size(map); i++) {
         int at = 0;
         while (at < n_fields && strcmp(fields[at].name, dt_cnode_key(map, i)) != 0) at++;
@@ -118,11 +129,12 @@ dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_in
     int second = first + 1;
     while (!can_be_target(&fields[second])) second++;
     snprintf(key, sizeof key, "data.fields.%s", fields[second].name);
-    return dt_config_fail(c, dt_config_has(c, key) ? key : "data.fields",
-                          "%d fields could be the target: %s. Keep one of them, or name those to "
-                          "predict, each with its loss: train.targets: {%s: {loss: %s}, …}",
-                          n, list, fields[first].name,
-                          fields[first].n_classes > 0 ? "cross_entropy" : "mse");
+    return dt_config_fail(
+        c, dt_config_has(c, key) ? key : "data.fields",
+        "%d fields could be the target: %s. Keep one of them (data.balance, "
+        "data.split and data.where name columns, which need no field), or name "
+        "those to predict, each with its loss: train.targets: {%s: {loss: %s}, …}",
+        n, list, fields[first].name, fields[first].n_classes > 0 ? "cross_entropy" : "mse");
 }
 
 const char *dt_target_logits(const dt_targets *all, const dt_target *t, char *text, size_t cap) {

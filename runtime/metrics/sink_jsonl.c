@@ -3,20 +3,19 @@
 // Members that must repeat when a run is repeated come first (kind, step, epoch, samples, loss, lr, grad_norm);
 // times and memory follow: comparing two runs is comparing prefixes of lines. Numbers are the shortest text
 // that reads back to the same double; NaN and infinity are null. A resumed run cuts the file to the size noted
-// in its checkpoint, so repeated steps appear once. A file shorter than that (a power cut: metrics are not
-// fsynced) keeps its whole lines.
+// in its checkpoint, so repeated steps appear once. The file was flushed before that checkpoint's manifest; where it
+// is damaged all the same, the lines before the damage stay.
 #include "metrics_internal.h"
 
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/log.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { LINE_BYTES = 2048 };
 
@@ -25,29 +24,30 @@ typedef struct jsonl {
     dt_json line;
 } jsonl;
 
-// Bytes up to the end of the last whole line within the first `limit` bytes; reads the tail only.
-static int64_t whole_lines(const char *path, int64_t limit) {
-    char tail[4096];
-    struct stat info = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    if (fd < 0) return 0;
-    int64_t end = fstat(fd, &info) == 0 && info.st_size < limit ? info.st_size : limit;
-    while (end > 0) {
-        int64_t n = end < (int64_t)sizeof tail ? end : (int64_t)sizeof tail;
-        if (pread(fd, tail, (size_t)n, (off_t)(end - n)) != n) n = end = 0;
-        while (n > 0 && tail[n - 1] != '\n') n--, end--;
-        if (n > 0) break;
+// Bytes of the lines at the beginning of the file, within the first `limit` bytes, that are whole objects.
+static int64_t good_bytes(const char *path, int64_t limit) {
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    int64_t end = 0;
+    FILE *f = fopen(path, "re");
+    while (f && end < limit && (n = getline(&line, &cap, f)) > 0 && end + n <= limit) {
+        json_t *object = line[n - 1] == '\n' ? json_loadb(line, (size_t)n, 0, NULL) : NULL;
+        json_decref(object);
+        if (!object) break;
+        end += n;
     }
-    close(fd);
+    free(line);
+    if (f) fclose(f);
     return end;
 }
 
 static int64_t bytes_to_keep(const char *path, int64_t truncate_to) {
     if (truncate_to <= 0) return 0;
-    int64_t keep = whole_lines(path, truncate_to);
+    int64_t keep = good_bytes(path, truncate_to);
     if (keep != truncate_to)
-        dt_warn("%s: holds %" PRId64 " of the %" PRId64 " bytes that the checkpoint knows: older "
-                "metrics are missing",
+        dt_warn("%s: only the first %" PRId64 " of the %" PRId64
+                " bytes that the checkpoint knows are whole lines: later metrics are missing",
                 path, keep, truncate_to);
     return keep;
 }

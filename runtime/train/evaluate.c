@@ -20,6 +20,7 @@ typedef struct eval_target {
     const dt_target *t;
     bool of_classes, of_numbers; // what it holds
     int output;                  // its logits
+    char name[128];              // theirs
     int64_t n_out;
     float *logits, *targets;
     int32_t *labels;
@@ -292,7 +293,6 @@ static bool wants(const dt_evaluator *e, unsigned of) {
 
 dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts,
                               const dt_targets *targets, const dt_metric_choice *metrics) {
-    char names[DT_MAX_TARGETS][128];
     dt_evaluator *e = dt_xcalloc(1, sizeof *e);
     dt_infer_opts o = *opts;
     e->metrics = metrics;
@@ -303,7 +303,8 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts,
         e->each[k] = (eval_target){.t = t, .output = o.n_outputs};
         e->each[k].of_classes = t->field->n_classes > 0;
         e->each[k].of_numbers = !e->each[k].of_classes && dt_losses[t->loss].gives_numbers;
-        o.outputs[o.n_outputs++] = dt_target_logits(targets, t, names[k], sizeof names[k]);
+        o.outputs[o.n_outputs++] =
+            dt_target_logits(targets, t, e->each[k].name, sizeof e->each[k].name);
         o.wants_field[t->index] = true;
     }
     e->embedding = wants(e, DT_OF_PAIRS) ? o.n_outputs : -1;

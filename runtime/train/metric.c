@@ -74,28 +74,37 @@ static bool fits(int id, const given *g) {
            (m->most_out == 0 || g->n_out <= m->most_out);
 }
 
+static bool fits_any(int id, const given *g, int n) {
+    for (int k = 0; k < n; k++)
+        if (fits(id, &g[k])) return true;
+    return false;
+}
+
+// The metric fits none of n targets.
 static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const char *key, int id,
-                            const given *g) {
+                            const given *g, int n) {
     const dt_metric *m = dt_metrics_table[id];
-    char list[512] = "", limit[64] = "";
+    char list[512] = "", limit[64] = "", whose[128] = "none of train.targets gives; they give";
+    unsigned of = 0;
+    for (int k = 0; k < n; k++) of |= g[k].of;
     for (int i = 0; i < DT_N_METRICS; i++) {
         size_t at = strlen(list);
-        if (fits(i, g)) snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", names[i]);
+        if (fits_any(i, g, n))
+            snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", names[i]);
     }
-    if ((m->of & g->of) && m->least_out)
-        snprintf(limit, sizeof limit, "at least %d ", m->least_out);
-    if ((m->of & g->of) && m->outs[0])
+    if ((m->of & of) && m->least_out) snprintf(limit, sizeof limit, "at least %d ", m->least_out);
+    if ((m->of & of) && m->outs[0])
         snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
-    if ((m->of & g->of) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
-    return dt_config_fail(c, key,
-                          "%s is of %s%s, which model %s with train.loss %s does not give; it "
-                          "gives: %s",
-                          names[id], limit,
+    if ((m->of & of) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
+    if (n == 1)
+        snprintf(whose, sizeof whose, "model %s with train.loss %s does not give; it gives",
+                 graph->name, dt_losses[g->target->loss].id);
+    return dt_config_fail(c, key, "%s is of %s%s, which %s: %s", names[id], limit,
                           m->of == DT_OF_CLASSES   ? "classes"
                           : m->of == DT_OF_NUMBERS ? "numbers"
                           : m->of == DT_OF_LABELS  ? "several labels at once"
                                                    : "pairs of embeddings",
-                          graph->name, dt_losses[g->target->loss].id, list);
+                          whose, list);
 }
 
 static bool is_default(int id, const given *g) {
@@ -110,19 +119,16 @@ static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const 
     const bool listed = dt_config_has(c, "eval.metrics");
     for (int i = 0; i < DT_N_METRICS; i++) {
         const bool asked = listed && dt_config_lists(c, "eval.metrics", i);
-        bool fit = false;
-        for (int k = 0; k < n; k++) {
+        for (int k = 0; k < n; k++)
             out->wanted[k][i] = listed ? asked && fits(i, &g[k]) : is_default(i, &g[k]);
-            fit |= fits(i, &g[k]);
-        }
-        if (asked && !fit) return fail_unfit(c, graph, "eval.metrics", i, &g[0]);
+        if (asked && !fits_any(i, g, n)) return fail_unfit(c, graph, "eval.metrics", i, g, n);
     }
     return DT_OK;
 }
 
 // The target whose eval.best counts: -1 = all, which only their loss is of.
-static dt_status choose_target(int *at, const dt_config *c, const dt_targets *targets,
-                               const given *g) {
+static dt_status choose_target(int *at, const dt_config *c, const dt_graph *graph,
+                               const dt_targets *targets, const given *g) {
     const bool automatic = dt_config_is_auto(c, "eval.best");
     const int id = automatic ? -1 : dt_config_enum(c, "eval.best") - 1; // behind `auto`
     int n_fit = 0;
@@ -139,7 +145,7 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_targets *ta
     if (!targets->named || automatic || id == DT_METRIC_loss) return DT_OK;
     for (int k = 0; k < targets->n; k++)
         if (fits(id, &g[k])) *at = k, n_fit++;
-    if (n_fit == 0) *at = 0; // and choose_best says what does not fit
+    if (n_fit == 0) return fail_unfit(c, graph, "eval.best", id, g, targets->n);
     if (n_fit > 1)
         return dt_config_fail(c, "eval.best",
                               "%s is of %d targets: say of which by eval.target, or take loss, "
@@ -156,7 +162,7 @@ static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt
                 : g->unseen ? DT_METRIC_eer
                             : dt_losses[g->target->loss].best;
     if (!fits(out->best, g) && automatic) out->best = DT_METRIC_loss;
-    if (!fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g);
+    if (!fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g, 1);
     if (g->unseen && dt_metrics_table[out->best]->of == DT_OF_CLASSES)
         return dt_config_fail(c, KEY,
                               "%s is of classes that training sees, and the split leaves it none "
@@ -179,7 +185,7 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     out->radians = dt_config_enum(c, "eval.angles") == DT_ANGLES_radians;
     for (int k = 0; k < targets->n; k++) g[k] = given_by(&targets->items[k], graph, unseen[k]);
     DT_TRY(choose_wanted(out, c, graph, g, targets->n));
-    DT_TRY(choose_target(&at, c, targets, g));
+    DT_TRY(choose_target(&at, c, graph, targets, g));
     out->best = DT_METRIC_loss;
     snprintf(out->best_name, sizeof out->best_name, "loss");
     if (at < 0) return DT_OK;

@@ -54,7 +54,10 @@ dt_status trainer_settle_save(trainer *t, bool must_hold) {
     if (!t->save_is_open) return DT_OK;
     t->save_is_open = false;
     dt_status st = dt_ckpt_save_wait(t->ckpt, NULL);
-    if (st != DT_OK) st = dt_ckpt_save_again(t->ckpt);
+    if (st != DT_OK) {
+        DT_TRY(dt_ckpt_check_lock(t->ckpt));
+        st = dt_ckpt_save_again(t->ckpt);
+    }
     if (st != DT_OK) return give_save_up(t, st, must_hold);
     t->failed_saves = 0;
     return DT_OK;
@@ -65,6 +68,7 @@ dt_status trainer_settle_save(trainer *t, bool must_hold) {
 dt_status trainer_save(trainer *t, bool best) {
     t->saved_step = t->state.step;
     if (!trainer_is_root(t)) return DT_OK;
+    DT_TRY(dt_ckpt_check_lock(t->ckpt));
     DT_TRY(trainer_settle_save(t, false));
     dt_session_pull(&t->s);
     dt_metrics_phase(t->metrics, "saving");

@@ -22,8 +22,8 @@ void dt_signals_install(void); // again: does nothing
 bool dt_signals_pending(void);
 void dt_signals_set_grace(double seconds);
 bool dt_signals_grace_is_over(void); // a signal came longer ago than that
-void dt_signals_starting(void); // before dt_signals_install
-void dt_signals_started(void);     // does not return where the process is just ending itself
-const char *dt_signals_name(void); // the first, "SIGTERM"…; "" when none came to this rank
+void dt_signals_starting(void);      // before dt_signals_install
+void dt_signals_started(void);       // does not return where the process is just ending itself
+const char *dt_signals_name(void);   // the first, "SIGTERM"…; "" when none came to this rank
 
 #endif

@@ -37,11 +37,14 @@ static dt_status open_run_dir(trainer *t) {
     const dt_config *c = t->s.config;
     t->run_dir = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
     t->checkpoint_dir = dt_xprintf("%s/checkpoints", t->run_dir);
+    if (dt_config_lists(c, "metrics.sinks", DT_SINK_jsonl))
+        t->metrics_path = dt_xprintf("%s/metrics.jsonl", t->run_dir);
     if (!trainer_is_root(t)) return DT_OK;
     DT_TRY(dt_io_mkdir_all(t->run_dir));
     dt_ckpt_opts o = {.dir = t->checkpoint_dir,
                       .keep = (int)dt_config_int(c, "checkpoint.keep"),
-                      .async = dt_config_bool(c, "checkpoint.async")};
+                      .async = dt_config_bool(c, "checkpoint.async"),
+                      .beside = t->metrics_path};
     return dt_ckpt_open(&t->ckpt, &o, false);
 }
 
@@ -198,14 +201,8 @@ static void fill_state(trainer *t) {
 static dt_status open_reports(trainer *t) {
     if (!trainer_is_root(t)) return DT_OK;
     const dt_config *c = t->s.config;
-    char *path = dt_xprintf("%s/config.yaml", t->run_dir);
-    char *text = dt_config_dump(c);
-    dt_status st = dt_io_write_file(path, text, strlen(text));
-    free(text);
-    free(path);
-    DT_TRY(st);
-    path = dt_xprintf("%s/split.csv", t->run_dir);
-    if (t->s.data->write_split) st = t->s.data->write_split(t->s.data, path);
+    char *path = dt_xprintf("%s/split.csv", t->run_dir);
+    dt_status st = t->s.data->write_split ? t->s.data->write_split(t->s.data, path) : DT_OK;
     free(path);
     DT_TRY(st);
     int64_t every = dt_amount_steps(dt_config_amount(c, "metrics.every"), t->state.total_steps,
@@ -219,7 +216,14 @@ static dt_status open_reports(trainer *t) {
                          .truncate_to = t->resumed ? t->state.metrics_offset : -1};
     for (int i = 0; i < DT_N_SINKS; i++)
         o.sinks |= (unsigned)dt_config_lists(c, "metrics.sinks", i) << i;
-    return dt_metrics_open(&t->metrics, &o);
+    DT_TRY(dt_metrics_open(&t->metrics, &o));
+    // flushes the run's directory too, which has metrics.jsonl now
+    path = dt_xprintf("%s/config.yaml", t->run_dir);
+    char *text = dt_config_dump(c);
+    st = dt_io_write_file(path, text, strlen(text));
+    free(text);
+    free(path);
+    return st;
 }
 
 static dt_status open_source(trainer *t) {
@@ -533,6 +537,11 @@ static dt_status finish(trainer *t) {
     }
     DT_TRY(st);
     if (!trainer_is_root(t)) return DT_OK;
+    DT_TRY(dt_ckpt_check_lock(t->ckpt));
+    // a run that has results is finished: what it measured is on disk before
+    dt_metrics_flush(t->metrics);
+    if (t->metrics_path && dt_io_sync_file(t->metrics_path) != DT_OK)
+        dt_warn("%s: a power cut may lose the end of it", dt_error_message());
     char *path = dt_xprintf("%s/result.json", t->run_dir);
     st = dt_io_write_file(path, t->results.data, t->results.n_bytes);
     free(path);
@@ -606,6 +615,7 @@ static void close_trainer(trainer *t) {
     if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     free(t->resume_path);
     free(t->run_dir);
+    free(t->metrics_path);
     free(t->checkpoint_dir);
     dt_error_restore(&first);
 }

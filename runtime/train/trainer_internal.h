@@ -11,6 +11,7 @@ typedef struct trainer {
     dt_session s;
     bool *agreed; // see dt_trainer_train
     char *run_dir, *checkpoint_dir;
+    char *metrics_path;  // metrics.jsonl; NULL: that sink is not wanted
     dt_ckpt *ckpt;       // rank 0
     dt_metrics *metrics; // rank 0
     dt_batch_source *source;

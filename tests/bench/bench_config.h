@@ -12,7 +12,7 @@
 
 static inline int bench_config_fields(const dt_config *c, dt_field_info *fields) {
     int n = 0;
-    if (dt_data_describe_fields(c, fields, &n) == DT_OK) return n;
+    if (dt_data_describe_fields(c, NULL, fields, &n) == DT_OK) return n;
     fprintf(stderr, "%s\n", dt_error_message());
     exit(2);
 }

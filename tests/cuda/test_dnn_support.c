@@ -165,7 +165,7 @@ static void add_config(const char *path, const char *const *overrides, int n_ove
     dt_field_info fields[DT_MAX_FIELDS];
     int n = 0;
     if (dt_config_load(&c, path, overrides, (size_t)n_overrides) != DT_OK ||
-        dt_data_describe_fields(c, fields, &n) != DT_OK)
+        dt_data_describe_fields(c, NULL, fields, &n) != DT_OK)
         fail_msg("%s: %s", path, dt_error_message());
     for (int k = 0; k < 6; k++) {
         dt_graph *g = NULL;

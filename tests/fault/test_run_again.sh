@@ -84,3 +84,45 @@ train "${percent[@]}"
 train "${percent[@]}" train.max_steps=33 run.resume=force
 grep -q '"step":33' "$work/out" || fail "a finished run that is forced on makes no steps"
 echo "forced on to step 33"
+
+# a kill behind result.json: what was measured is on disk before it
+short=(train.max_steps=4 train.global_batch=8 eval.every="2 steps" checkpoint.async=false run.name=behind)
+dies_at() { # whether the run makes that many calls
+    rm -rf "$work/runs/behind"
+    rc=0
+    DTRAIN_FAILPOINT=io:$1:kill "$DTRAIN" "$config" "${short[@]}" >/dev/null 2>"$work/log" || rc=$?
+    [ $rc = 137 ]
+}
+low=1 high=1024 # it makes a call, and fewer than these
+while [ $((high - low)) -gt 1 ]; do
+    middle=$(((low + high) / 2))
+    if dies_at $middle; then low=$middle; else high=$middle; fi
+done 2>"$work/killed" # bash says of each that it was killed
+[ $high -lt 1024 ] || fail "more calls than expected"
+n=0
+for ((at = low; at > low - 8; at--)); do
+    dies_at $at || fail "not killed at $at"
+    [ -e "$work/runs/behind/result.json" ] || continue
+    n=$((n + 1))
+    grep -q '"split":"test"' "$work/runs/behind/metrics.jsonl" || fail "killed at call $at: no metrics of the test split"
+done 2>>"$work/killed"
+[ $n -ge 1 ] || fail "no kill behind result.json"
+train "${short[@]}"
+! compgen -G "$work/runs/behind/*.tmp.*" >/dev/null || fail "a temporary was left"
+echo "killed behind result.json $n times: the metrics are there"
+
+# the folder of a live run is removed and another begins there: the first ends and says why, the second is untouched
+live=(train.max_steps=12 train.global_batch=8 checkpoint.every="6 steps" run.name=live)
+DTRAIN_FAILPOINT=step:4:stop "$DTRAIN" "$config" "${live[@]}" >/dev/null 2>"$work/first.log" &
+pid=$!
+wait_until have_stopped 0
+rm -r "$work/runs/live"
+train "${live[@]}"
+before=$(cd "$work/runs/live" && find . -type f -exec sha256sum {} + | sort)
+kill -CONT $pid
+rc=0
+wait $pid || rc=$?
+[ $rc = 5 ] || fail "exit $rc, not 5, where another run took the folder"
+[ "$(grep -c 'is not the file that this run locked' "$work/first.log")" = 1 ] || fail "not one line about the folder"
+[ "$(cd "$work/runs/live" && find . -type f -exec sha256sum {} + | sort)" = "$before" ] || fail "the second run was changed"
+echo "a run whose folder is another's ends"

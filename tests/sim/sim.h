@@ -80,6 +80,11 @@ typedef struct sim_start {
 extern sim_start *sim_world; // shared with the parent
 extern char sim_root[64];    // the directory that is on the simulated disk
 
+// The function that this program's own stands before; gives `real`.
+#define REAL(name)                                                                                 \
+    static __typeof__(&name) real;                                                                 \
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, #name)
+
 // ---- sim_threads.c
 double sim_now(void);
 void sim_seed(uint64_t seed);

@@ -11,6 +11,8 @@
 #define _GNU_SOURCE
 #include "sim.h"
 
+#include "base/io.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,10 +44,6 @@ static struct journal {
     _Alignas(16) char bytes[];
 } * journal;
 static char fd_paths[MAX_FDS][160]; // of files below the root; "" of others
-
-#define REAL(name)                                                                                 \
-    static __typeof__(&name) real;                                                                 \
-    if (!real) *(void **)&real = dlsym(RTLD_NEXT, #name)
 
 // ---- the journal -----------------------------------------------------------------------------------
 static entry *record(change what, ino_t ino, size_t n_data) {
@@ -82,16 +80,14 @@ static void record_name(change what, const char *path) {
 
 // ---- calls -----------------------------------------------------------------------------------------
 static bool is_ours(const char *path) {
-    size_t n = strlen(sim_root), m = strlen(path);
-    return sim_rank() >= 0 && strncmp(path, sim_root, n) == 0 &&
-           (m < 4 || strcmp(path + m - 4, "/log") != 0);
+    return sim_rank() >= 0 && strncmp(path, sim_root, strlen(sim_root)) == 0;
 }
 
 static const char *path_of(int fd) {
     return sim_rank() >= 0 && fd >= 0 && fd < MAX_FDS && *fd_paths[fd] ? fd_paths[fd] : NULL;
 }
 
-// What becomes of the call that comes next: an errno, SIM_SHORT as -1, or 0.
+// What becomes of the call that comes next: an errno, -1 for half of it, or 0.
 static int gate(const char *call, const char *path, bool takes_space) {
     static double full_until;
     char what[200];
@@ -130,42 +126,31 @@ int open(const char *path, int flags, ...) {
     return fd;
 }
 
-static ssize_t do_write(int fd, const void *data, size_t n, off_t at) {
-    ssize_t (*real)(int, const void *, size_t, off_t);
-    *(void **)&real = dlsym(RTLD_NEXT, "pwrite");
-    struct stat s;
-    bool appends = at < 0 && fcntl(fd, F_GETFL) & O_APPEND;
-    if (appends) at = fstat(fd, &s) == 0 ? s.st_size : 0;
-    off_t from = at < 0 ? lseek(fd, 0, SEEK_CUR) : at;
-    if (appends) { // pwrite would not say where
-        ssize_t (*plain)(int, const void *, size_t);
-        *(void **)&plain = dlsym(RTLD_NEXT, "write");
-        plain(fd, data, n);
-    } else {
-        real(fd, data, n, from);
-        if (at < 0) lseek(fd, from + (off_t)n, SEEK_SET);
-    }
-    entry *e = record(WRITE, ino_of(fd), n);
-    e->at = from;
-    memcpy(e->data, data, n);
-    return (ssize_t)n;
-}
-
-static ssize_t write_some(const char *call, int fd, const void *data, size_t n, off_t at) {
-    int err = gate(call, fd_paths[fd], true);
-    if (err < 0 && n > 1) return do_write(fd, data, n / 2, at); // the next one finds no space
-    if (err) errno = err;
-    return err ? -1 : do_write(fd, data, n, at);
-}
-
-ssize_t write(int fd, const void *data, size_t n) {
-    REAL(write);
-    return path_of(fd) ? write_some("write", fd, data, n, -1) : real(fd, data, n);
+static void record_write(int fd, const void *data, ssize_t n, off_t at) {
+    if (n <= 0) return;
+    entry *e = record(WRITE, ino_of(fd), (size_t)n);
+    e->at = at;
+    memcpy(e->data, data, (size_t)n);
 }
 
 ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
     REAL(pwrite);
-    return path_of(fd) ? write_some("pwrite", fd, data, n, at) : real(fd, data, n, at);
+    if (!path_of(fd)) return real(fd, data, n, at);
+    int err = refuse("pwrite", fd_paths[fd], true);
+    if (err > 0) return -1;
+    ssize_t done = real(fd, data, err ? (n + 1) / 2 : n, at);
+    record_write(fd, data, done, at);
+    return done;
+}
+
+ssize_t write(int fd, const void *data, size_t n) {
+    REAL(write);
+    if (!path_of(fd)) return real(fd, data, n);
+    int err = refuse("write", fd_paths[fd], true);
+    if (err > 0) return -1;
+    ssize_t done = real(fd, data, err ? (n + 1) / 2 : n);
+    record_write(fd, data, done, lseek(fd, 0, SEEK_CUR) - done); // behind it, also where it appends
+    return done;
 }
 
 static int do_sync(const char *call, int fd) {
@@ -350,26 +335,21 @@ static void resize_node(node *n, size_t size) {
 
 // Takes what is below `path` as being on the disk.
 static void take_tree(const char *path, ino_t ino) {
-    DIR *d = opendir(path);
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
-        char sub[PATH_MAX];
+    char **names, sub[PATH_MAX];
+    size_t n_names;
+    if (dt_io_list_dir(&names, &n_names, path, DT_E_STORAGE) != DT_OK) abort();
+    for (size_t i = 0; i < n_names; i++) {
         struct stat s;
-        snprintf(sub, sizeof sub, "%s/%s", path, e->d_name);
-        if (e->d_name[0] == '.' && (!e->d_name[1] || e->d_name[1] == '.')) continue;
-        if (stat(sub, &s) != 0) continue;
-        set_name(ino, e->d_name, s.st_ino);
+        snprintf(sub, sizeof sub, "%s/%s", path, names[i]);
+        if (stat(sub, &s) != 0) abort();
+        set_name(ino, names[i], s.st_ino);
         node *n = node_of(s.st_ino, S_ISDIR(s.st_mode));
-        if (n->is_dir) {
+        if (n->is_dir)
             take_tree(sub, s.st_ino);
-            continue;
-        }
-        resize_node(n, (size_t)s.st_size);
-        int fd = open(sub, O_RDONLY);
-        if (read(fd, n->data, n->n) != (ssize_t)n->n) abort();
-        close(fd);
+        else if (dt_io_read_file(&n->data, &n->n, sub, 0, DT_E_STORAGE) != DT_OK)
+            abort();
     }
-    if (d) closedir(d);
+    dt_io_free_list(names, n_names);
 }
 
 void sim_disk_settle(void) {
@@ -458,22 +438,6 @@ static void apply(entry *e) {
     }
 }
 
-static void clear_tree(const char *path) {
-    char command[PATH_MAX];
-    snprintf(command, sizeof command, "%s", path);
-    DIR *d = opendir(path);
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        snprintf(command, sizeof command, "%s/%s", path, e->d_name);
-        if (unlink(command) != 0) {
-            clear_tree(command);
-            rmdir(command);
-        }
-    }
-    if (d) closedir(d);
-}
-
 static void make_tree(const char *path, ino_t ino) {
     for (int i = 0; i < disk.n_names; i++) {
         char sub[PATH_MAX];
@@ -498,7 +462,7 @@ void sim_disk_cut(uint64_t seed) {
         if (e->what == SYNC) mark_flushed(e, ordered);
     mark_names(ordered);
     for (entry *e = NULL; (e = next_entry(e));) apply(e);
-    clear_tree(sim_root);
+    if (dt_io_remove_tree(sim_root) != DT_OK || mkdir(sim_root, 0755) != 0) abort();
     make_tree(sim_root, disk.root);
     sim_disk_settle();
 }

@@ -44,7 +44,7 @@ void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) { // in front of
     dt_value x = dt_model_image(g, a, dt_model_image_field(a, 0));
     x = dt_reshape(g, x, dt_shape2(a->batch, H * W));
     x = dt_relu(g, dt_linear(g, "fc1", x, 8, true));
-    dt_model_add_loss(g, a, dt_model_target(a), dt_model_head(g, a, "fc2", x));
+    dt_model_classify(g, a, "fc2", x, NULL);
 }
 
 // ---- data that take time ---------------------------------------------------------------------------
@@ -97,16 +97,14 @@ static _Thread_local int64_t saving = -1; // of the rank's own thread
 
 dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,
                              const char *state_json, bool best) {
-    static __typeof__(&dt_ckpt_save_begin) real;
-    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "dt_ckpt_save_begin");
+    REAL(dt_ckpt_save_begin);
     saving = step;
     sim_say("save of step %d%s", (int)step, best ? ", the best" : "");
     return real(c, step, tensors, n_tensors, state_json, best);
 }
 
 dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds) {
-    static __typeof__(&dt_ckpt_save_wait) real;
-    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "dt_ckpt_save_wait");
+    REAL(dt_ckpt_save_wait);
     dt_status st = real(c, seconds);
     if (sim_rank() < 0 || saving < 0 || st != DT_OK) return st;
     sim_say("acknowledged: step %d", (int)saving);

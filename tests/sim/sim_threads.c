@@ -39,9 +39,6 @@ static double now_s, frozen_until[SIM_RANKS];
 static uint64_t random_state;
 static _Thread_local task *me;
 
-#define REAL(name)                                                                                 \
-    static __typeof__(&name) real;                                                                 \
-    if (!real) *(void **)&real = dlsym(RTLD_NEXT, #name)
 #define REAL_COND(name, version) /* dlsym may find those of an older ABI */                        \
     static __typeof__(&name) real;                                                                 \
     if (!real) *(void **)&real = dlvsym(RTLD_NEXT, #name, version)

@@ -457,7 +457,7 @@ static void where_leaves_records_out(void **state) {
 
 static void where_that_is_wrong(void **state) {
     static const char *const CASES[][2] = {
-        {"subject = 99", "t.yaml:4:10: data.where: none of the 80 records is left"},
+        {"subject = 99", "t.yaml:4:10: data.where: none of the 80 records fits subject = 99"},
         {"subject >",
          "t.yaml:4:10: data.where: expression, character 10 (its end): expected a value"},
         {"subjekt = 1", "t.yaml:4:10: data.where: expression, character 1: the set has no column "

@@ -7,6 +7,7 @@
 // cmocka wants the four above
 #include <cmocka.h>
 
+#include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "ckpt/ckpt.h"
@@ -234,6 +235,13 @@ static void test_leftovers_go_at_open(void **state) {
     assert_int_equal(dt_io_mkdir(path), DT_OK);
     strcat(path, "/model.safetensors");
     assert_int_equal(dt_io_write_file(path, "x", 1), DT_OK);
+    // of files that are written as a whole; and what only looks like them
+    static const char *const names[] = {"config.yaml.tmp.123", "result.json.tmp.4", "notes.tmp.1a"};
+    char beside[3][160];
+    for (int i = 0; i < 3; i++) {
+        snprintf(beside[i], sizeof beside[i], "%s/../%s", dir, names[i]);
+        assert_int_equal(dt_io_write_file(beside[i], "x", 1), DT_OK);
+    }
     dt_ckpt *c;
     dt_ckpt_opts o = {.dir = dir, .keep = 1};
     assert_int_equal(dt_ckpt_open(&c, &o, true), DT_OK); // a reader touches nothing
@@ -241,6 +249,7 @@ static void test_leftovers_go_at_open(void **state) {
     dt_ckpt_close(c);
     dt_ckpt_close(open_run(1, true));
     assert_false(dt_io_exists(path));
+    for (int i = 0; i < 3; i++) assert_int_equal(dt_io_exists(beside[i]), i == 2);
 }
 
 static void test_lock(void **state) {
@@ -255,6 +264,50 @@ static void test_lock(void **state) {
     dt_ckpt_close(second);
     dt_ckpt_close(c);
     dt_ckpt_close(open_run(1, true));
+}
+
+// The folder was removed and made anew: what is in it now belongs to another.
+static void test_lock_of_another(void **state) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/../lock", dir);
+    for (int replaced = 0; replaced < 2; replaced++) {
+        dt_ckpt *c = open_run(1, true);
+        dt_ckpt_tensor t[3];
+        make_tensors(t);
+        assert_int_equal(dt_ckpt_check_lock(c), DT_OK);
+        assert_int_equal(unlink(path), 0);
+        if (replaced) assert_int_equal(dt_io_write_file(path, "1@other", 7), DT_OK);
+        assert_int_equal(dt_ckpt_check_lock(c), DT_E_STORAGE);
+        assert_int_equal(dt_ckpt_save_begin(c, 10, t, 3, "{}", false), DT_OK);
+        assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_E_STORAGE);
+        assert_non_null(strstr(dt_error_message(), "not the file that this run locked"));
+        expect_steps("");
+        dt_ckpt_close(c);
+    }
+}
+
+// Where space was missing, what goes anyway goes before the next save; but never the last intact one.
+static void test_prune_before_a_save(void **state) {
+    for (int full = 0; full < 2; full++) {
+        dt_ckpt *c = open_run(3, true);
+        dt_ckpt_tensor t[3];
+        make_tensors(t);
+        for (int64_t step = 10; step <= 30; step += 10) save(c, step, step == 10);
+        dt_ckpt_close(c);
+        c = open_run(1, true); // a lower checkpoint.keep
+        assert_int_equal(dt_failpoint_set(full ? "ckpt:4:enospc" : "ckpt:4:eio"), DT_OK);
+        assert_int_equal(dt_ckpt_save_begin(c, 40, t, 3, "{}", false), DT_OK);
+        assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_E_STORAGE);
+        expect_steps("10 20 30");
+        assert_int_equal(dt_failpoint_set("ckpt:15:eio"), DT_OK); // while it is written
+        assert_int_equal(dt_ckpt_save_again(c), DT_E_STORAGE);
+        expect_steps(full ? "10 30" : "10 20 30");
+        assert_int_equal(dt_failpoint_set(NULL), DT_OK);
+        assert_int_equal(dt_ckpt_save_again(c), DT_OK);
+        expect_steps("10 40");
+        dt_ckpt_close(c);
+        assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+    }
 }
 
 static void test_other_model_changes_nothing(void **state) {
@@ -429,6 +482,8 @@ int main(void) {
         RUN(test_same_step_again_keeps_it),
         RUN(test_leftovers_go_at_open),
         RUN(test_lock),
+        RUN(test_lock_of_another),
+        RUN(test_prune_before_a_save),
         RUN(test_other_model_changes_nothing),
         RUN(test_other_tensors_next_time),
         RUN(test_equal_training_gives_equal_bytes),

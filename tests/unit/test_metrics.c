@@ -232,6 +232,25 @@ static void test_resume_truncates(void **state) {
     assert_int_equal(count_lines("metrics.jsonl"), 0);
 }
 
+// A block of zeros, as a power cut leaves it, between lines that are whole.
+static void test_resume_zeros(void **state) {
+    static const char zeros[100];
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
+    run_steps(m, 1, 3);
+    int64_t before = dt_metrics_flush(m);
+    run_steps(m, 4, 9);
+    int64_t at = dt_metrics_flush(m);
+    dt_metrics_close(m);
+    int fd = open(in_run("metrics.jsonl"), O_WRONLY);
+    assert_int_equal(pwrite(fd, zeros, sizeof zeros, before + 30), sizeof zeros);
+    close(fd);
+    stderr_to_file();
+    m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
+    stderr_back();
+    assert_int_equal(dt_metrics_flush(m), before);
+    dt_metrics_close(m);
+}
+
 // A torn line that is longer than what is read of the file at a time.
 static void test_resume_long_line(void **state) {
     char extra[20000] = "\"x\":\"";
@@ -546,6 +565,7 @@ int main(int argc, char **argv) {
         RUN(test_jsonl),
         RUN(test_skipped_steps),
         RUN(test_resume_truncates),
+        RUN(test_resume_zeros),
         RUN(test_resume_long_line),
         RUN(test_full_disk),
         RUN(test_unwritable_directory),

@@ -91,8 +91,9 @@ static void test_refused(void **state) {
         {"", 2, "t.yaml:2:107: "},
         {"", 3,
          "3 fields could be the target: label (class), glasses (number), mood (vector). Keep "
-         "one of them, or name those to predict, each with its loss: train.targets: {label: "
-         "{loss: cross_entropy}, …}"},
+         "one of them (data.balance, data.split and data.where name columns, which need no field), "
+         "or name those to predict, each with its loss: train.targets: {label: {loss: "
+         "cross_entropy}, …}"},
         {"  loss: mse", 1,
          "t.yaml:7:9: train.loss mse does not fit: field label is a class, which "
          "these take: cross_entropy, focal"},

@@ -1,0 +1,176 @@
+// cmd_export.c: dtrain export RUN OUT.onnx: a run's network as a file that other programs run. It needs the run's
+// config and one checkpoint; the data set only where the config leaves something to it, such as the range of numbers.
+
+#include "launch.h"
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "ckpt/ckpt.h"
+#include "data/data.h"
+#include "models/models.h"
+#include "onnx/onnx_export.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WHICH, PREPROCESS, OUTPUTS, MAX_OUTPUTS = 16 };
+static const launch_option options[] = {
+    [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
+    [PREPROCESS] = {"--preprocess", NULL, "inputs are pixels (N,H,W,C); the file normalises them"},
+    [OUTPUTS] = {"--outputs", "NAME[,NAME]", "logits, embedding (logits)"},
+    {NULL}};
+
+typedef struct export {
+    dt_config *config;
+    dt_safetensors *weights;
+    dt_dataset *data;
+    dt_field_info fields[DT_MAX_FIELDS];
+    int n_fields;
+    float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
+    char *outputs_text;
+    const char *outputs[MAX_OUTPUTS + 1];
+    dt_json normalize;
+}
+export;
+
+static const float *tensor(void *ctx, const char *name, const dt_shape *shape) {
+    const export *e = ctx;
+    const int i = dt_safetensors_find(e->weights, name);
+    dt_shape there;
+    if (i < 0 || dt_safetensors_dtype(e->weights, i) != DT_F32) return NULL;
+    dt_safetensors_shape(e->weights, i, &there);
+    return dt_shape_equal(&there, shape) ? dt_safetensors_data(e->weights, i, NULL) : NULL;
+}
+
+static dt_status open_weights(export *e, const char *which) {
+    const dt_config *c = e->config;
+    char *run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    char *path = NULL, *file = NULL;
+    int64_t step;
+    dt_status st = dt_ckpt_find_in_run(run, which, &step, &path);
+    if (st == DT_OK) file = dt_xprintf("%s/model.safetensors", path);
+    if (st == DT_OK) st = dt_safetensors_open(&e->weights, file);
+    if (st == DT_OK) dt_info("%s, step %" PRId64, run, step);
+    free(file);
+    free(path);
+    free(run);
+    return st;
+}
+
+static dt_status find_fields(export *e) {
+    const char *classes = dt_safetensors_metadata(e->weights, "classes");
+    if (!dt_data_exists(e->config))
+        return dt_data_describe_fields(e->config, classes, e->fields, &e->n_fields);
+    DT_TRY(dt_data_open_as(&e->data, e->config, NULL, 1, NULL, classes));
+    e->n_fields = e->data->n_fields;
+    memcpy(e->fields, e->data->fields, (size_t)e->n_fields * sizeof *e->fields);
+    return DT_OK;
+}
+
+// "a,b" to a list.
+static dt_status read_outputs(export *e, const char *text) {
+    char *rest = NULL;
+    int n = 0;
+    e->outputs_text = dt_xstrdup(text ? text : "logits");
+    for (char *name = strtok_r(e->outputs_text, ",", &rest); name;
+         name = strtok_r(NULL, ",", &rest)) {
+        if (n == MAX_OUTPUTS) return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
+        e->outputs[n++] = name;
+    }
+    return n ? DT_OK : dt_fail(DT_E_USAGE, "--outputs: no name");
+}
+
+// Numbers are learnt in units of their own deviation: the file gives those of the data. Whether there are any.
+static bool scale_numbers(export *e) {
+    const dt_field_info *numbers = NULL;
+    for (int i = 0; i < e->n_fields; i++) {
+        const dt_field_info *f = &e->fields[i];
+        if (!f->is_image && f->n_classes > 0) return false;
+        if (!f->is_image && f->dtype == DT_F32 && !numbers) numbers = f;
+    }
+    if (!numbers || dt_shape_elements(&numbers->sample_shape) > DT_MAX_NORMALIZE) return false;
+    for (int i = 0; i < DT_MAX_NORMALIZE; i++) {
+        e->mean[i] = dt_field_mean(numbers, i);
+        e->std[i] = dt_field_std(numbers, i);
+    }
+    return true;
+}
+
+// {"image": {"mean": […], "std": […]}}: what the inputs are normalised by, of values in 0..1 where they are bytes.
+static void describe_inputs(export *e) {
+    dt_json *j = &e->normalize;
+    dt_json_begin_object(j, NULL);
+    for (int i = 0; i < e->n_fields; i++) {
+        const dt_field_info *f = &e->fields[i];
+        if (!f->is_image) continue;
+        dt_json_begin_object(j, f->name);
+        dt_json_begin_array(j, "mean");
+        for (int c = 0; c < f->sample_shape.d[2]; c++) dt_json_real(j, NULL, (double)f->mean[c]);
+        dt_json_end_array(j);
+        dt_json_begin_array(j, "std");
+        for (int c = 0; c < f->sample_shape.d[2]; c++) dt_json_real(j, NULL, (double)f->std[c]);
+        dt_json_end_array(j);
+        dt_json_end_object(j);
+    }
+    dt_json_end_object(j);
+}
+
+static dt_status write_file(export *e, bool preprocess, const char *path) {
+    static const char *const logits = "logits";
+    const char *classes = dt_safetensors_metadata(e->weights, "classes");
+    const char *metadata[] = {"normalize", e->normalize.data, classes ? "classes" : NULL, classes,
+                              NULL};
+    const dt_model_args a = {
+        .config = e->config, .fields = e->fields, .n_fields = e->n_fields, .batch = DT_ONNX_BATCH};
+    dt_onnx_opts o = {.outputs = e->outputs,
+                      .preprocess = preprocess,
+                      .scaled = scale_numbers(e) ? &logits : NULL,
+                      .mean = e->mean,
+                      .std = e->std,
+                      .metadata = metadata,
+                      .version = DTRAIN_VERSION,
+                      .tensor = tensor,
+                      .ctx = e};
+    dt_graph *g = NULL;
+    DT_TRY(dt_model_graph(&g, &a, DT_F32));
+    dt_status st = dt_onnx_export(g, &o, path);
+    dt_graph_destroy(g);
+    return st;
+}
+
+static dt_status run(const launch_words *w) {
+    export e = {0};
+    const char *words[64];
+    launch_words config = {.words = words};
+    DT_TRY(launch_expect_words(w, "export", 2, 64, "RUN OUT.onnx [key=value …]"));
+    words[config.n_words++] = w->words[0];
+    for (int i = 2; i < w->n_words; i++) words[config.n_words++] = w->words[i];
+    DT_TRY(launch_load_config(&e.config, "export", &config));
+    dt_json_init(&e.normalize);
+    dt_status st = read_outputs(&e, w->options[OUTPUTS]);
+    if (st == DT_OK) st = open_weights(&e, w->options[WHICH] ? w->options[WHICH] : "best");
+    if (st == DT_OK) st = find_fields(&e);
+    if (st == DT_OK) describe_inputs(&e);
+    if (st == DT_OK) st = write_file(&e, w->options[PREPROCESS] != NULL, w->words[1]);
+    if (st == DT_OK) dt_info("%s: written", w->words[1]);
+    if (e.data) e.data->close(e.data);
+    dt_safetensors_close(e.weights);
+    dt_json_fini(&e.normalize);
+    free(e.outputs_text);
+    dt_config_destroy(e.config);
+    return st;
+}
+
+const launch_command launch_export = {
+    .options = options,
+    .text =
+        "Writes the network of a run in its evaluation form: ONNX, operator set 17, any number of\n"
+        "samples, batch norms folded into the convolutions. The names of the classes and what the\n"
+        "inputs are normalised by are in the file's metadata. Inputs are normalised images "
+        "(N,C,H,W),\n"
+        "or pixels with --preprocess; they are not resized.\n\n"
+        "  dtrain export runs/resnet50 resnet50.onnx\n"
+        "  dtrain export runs/fusion fusion.onnx --which latest --preprocess --outputs embedding\n",
+    .run = run};

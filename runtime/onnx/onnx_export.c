@@ -1,0 +1,209 @@
+// onnx_export.c: walks the graph from the outputs that are wanted back to the inputs, then emits the nodes in between.
+#include "onnx_writer.h"
+
+#include "base/io.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPSET = 17, IR_VERSION = 8 };             // of ONNX 1.12
+static const size_t MAX_BYTES = (size_t)1 << 31; // of a protobuf message
+
+// ---- what is needed --------------------------------------------------------------------------------
+static dt_value output_of(const dt_graph *g, const char *name) {
+    for (int i = 0; i < g->n_outputs; i++)
+        if (strcmp(g->outputs[i].name, name) == 0) return g->outputs[i].value;
+    return DT_NONE;
+}
+
+static dt_status fail_output(const dt_graph *g, const char *name) {
+    char list[512] = "";
+    for (int i = 0; i < g->n_outputs; i++) {
+        size_t at = strlen(list);
+        snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", g->outputs[i].name);
+    }
+    return dt_fail(DT_E_USAGE, "the network has no output '%s'; it has %s", name, list);
+}
+
+// needed: by node. Nodes are in execution order, so one pass backwards finds all.
+static dt_status mark_needed(const dt_onnx_writer *w, bool *needed, bool *values) {
+    const dt_graph *g = w->g;
+    for (int i = 0; w->o->outputs[i]; i++) {
+        dt_value v = output_of(g, w->o->outputs[i]);
+        if (v == DT_NONE) return fail_output(g, w->o->outputs[i]);
+        values[v] = true;
+    }
+    for (dt_node_id id = g->n_nodes - 1; id >= 0; id--) {
+        const dt_node *n = &g->nodes[id];
+        if (n->dead) continue;
+        for (int i = 0; i < n->n_out; i++)
+            if (n->out[i] != DT_NONE) needed[id] |= values[n->out[i]];
+        for (int i = 0; needed[id] && i < n->n_in; i++)
+            if (n->in[i] != DT_NONE) values[n->in[i]] = true;
+    }
+    return DT_OK;
+}
+
+static void add_inputs(dt_onnx_writer *w, const bool *values) {
+    for (dt_value v = 0; v < w->g->n_values; v++) {
+        const dt_value_info *info = dt_info_of(w->g, v);
+        if (info->kind != DT_V_INPUT || !values[v]) continue;
+        w->per_sample[v] = true;
+        dt_value as = v; // what the file's input is
+        for (dt_node_id id = 0; !w->o->preprocess && id < w->g->n_nodes; id++) {
+            const dt_node *n = &w->g->nodes[id];
+            if (!n->dead && n->op == DT_OP_image_normalize && n->in[0] == v) as = n->out[0];
+        }
+        w->names[as] = info->name;
+        dt_onnx_input(w, info->name, dt_info_of(w->g, as)->dtype, &dt_info_of(w->g, as)->shape);
+    }
+}
+
+// ---- values ----------------------------------------------------------------------------------------
+dt_status dt_onnx_weights(dt_onnx_writer *w, dt_value v, const float **data) {
+    const dt_value_info *info = dt_info_of(w->g, v);
+    *data = w->o->tensor(w->o->ctx, info->name, &info->shape);
+    return *data ? DT_OK : dt_fail(DT_E_CKPT, "the checkpoint has no tensor '%s'", info->name);
+}
+
+// Constants that are repeated for each sample are one row, expanded to the batch.
+static dt_status add_constant(dt_onnx_writer *w, const dt_value_info *info, const char **name) {
+    dt_shape row = info->shape;
+    const int64_t rows = row.n > 0 ? row.d[0] : 1;
+    const size_t n_bytes = (size_t)(dt_shape_elements(&row) / (rows ? rows : 1)) * sizeof(float);
+    const char *data = info->data;
+    bool repeats = row.n > 0 && rows == DT_ONNX_BATCH;
+    if (info->dtype != DT_F32)
+        return dt_fail(DT_E_USAGE, "constant %s is not f32: it has no ONNX form here", info->name);
+    for (int64_t i = 1; repeats && i < rows; i++)
+        repeats = memcmp(data, data + (size_t)i * n_bytes, n_bytes) == 0;
+    if (!repeats) {
+        *name = dt_onnx_tensor(w, info->name, &row, info->data);
+        return DT_OK;
+    }
+    row.d[0] = 1;
+    const char *one = dt_onnx_tensor(w, NULL, &row, info->data);
+    const char *rest = dt_onnx_vector(w, row.d + 1, row.n - 1);
+    const char *shape = DT_ONNX_NODE(w, "Concat", NULL, dt_onnx_batch(w), rest);
+    dt_onnx_int(w, "axis", 0);
+    *name = DT_ONNX_NODE(w, "Expand", info->name, one, shape);
+    return DT_OK;
+}
+
+dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name) {
+    const dt_value_info *info = dt_info_of(w->g, v);
+    const float *data;
+    if (!w->names[v] && (info->kind == DT_V_PARAM || info->kind == DT_V_BUFFER)) {
+        DT_TRY(dt_onnx_weights(w, v, &data));
+        w->names[v] = dt_onnx_tensor(w, info->name, &info->shape, data);
+    } else if (!w->names[v] && info->kind == DT_V_CONST) {
+        DT_TRY(add_constant(w, info, &w->names[v]));
+    } else if (!w->names[v]) {
+        w->names[v] = info->name;
+    }
+    *name = w->names[v];
+    return DT_OK;
+}
+
+// The results of a node get their names, and are of samples if any of its inputs is.
+static void name_outputs(dt_onnx_writer *w, const dt_node *n) {
+    bool per_sample = false;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != DT_NONE) {
+            const dt_value_info *info = dt_info_of(w->g, n->in[i]);
+            per_sample |=
+                w->per_sample[n->in[i]] || (info->kind == DT_V_CONST && info->shape.n > 0 &&
+                                            info->shape.d[0] == DT_ONNX_BATCH);
+        }
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] != DT_NONE) {
+            w->per_sample[n->out[i]] = per_sample;
+            if (!w->names[n->out[i]]) w->names[n->out[i]] = dt_info_of(w->g, n->out[i])->name;
+        }
+}
+
+static dt_status emit_all(dt_onnx_writer *w) {
+    const dt_graph *g = w->g;
+    bool *needed = dt_arena_alloc(&w->arena, (size_t)g->n_nodes + 1);
+    bool *values = dt_arena_alloc(&w->arena, (size_t)g->n_values + 1);
+    DT_TRY(mark_needed(w, needed, values));
+    add_inputs(w, values);
+    for (dt_node_id id = 0; id < g->n_nodes; id++) {
+        if (!needed[id]) continue;
+        name_outputs(w, &g->nodes[id]);
+        DT_TRY(dt_onnx_emit(w, &g->nodes[id]));
+    }
+    return DT_OK;
+}
+
+// ---- the file --------------------------------------------------------------------------------------
+// An output has its own name, and is scaled back to the units of the data where that was asked for.
+static const char *finish_output(dt_onnx_writer *w, const char *name, dt_value v) {
+    const dt_onnx_opts *o = w->o;
+    const char *x = w->names[v];
+    if (!o->scaled || strcmp(*o->scaled, name) != 0) return DT_ONNX_NODE(w, "Identity", name, x);
+    dt_shape each = dt_info_of(w->g, v)->shape;
+    each.d[0] = 1;
+    x = DT_ONNX_NODE(w, "Mul", NULL, x, dt_onnx_tensor(w, NULL, &each, o->std));
+    return DT_ONNX_NODE(w, "Add", name, x, dt_onnx_tensor(w, NULL, &each, o->mean));
+}
+
+static dt_status save(const Onnx__ModelProto *model, const char *path) {
+    const size_t n_bytes = onnx__model_proto__get_packed_size(model);
+    if (n_bytes >= MAX_BYTES)
+        return dt_fail(DT_E_USAGE, "%s would have %zu bytes; an ONNX file has less than 2 GiB",
+                       path, n_bytes);
+    uint8_t *data = dt_xcalloc(1, n_bytes + 1);
+    onnx__model_proto__pack(model, data);
+    dt_status st = dt_io_write_file(path, data, n_bytes);
+    free(data);
+    return st;
+}
+
+static dt_status write_model(dt_onnx_writer *w, const char *path) {
+    enum { MAX_OUTPUTS = 64, MAX_METADATA = 64 };
+    Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
+    Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
+    Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets[] = {&opset};
+    Onnx__ValueInfoProto *outputs[MAX_OUTPUTS];
+    Onnx__StringStringEntryProto entries[MAX_METADATA], *metadata[MAX_METADATA];
+    graph.output = outputs;
+    for (int i = 0; w->o->outputs[i] && i < MAX_OUTPUTS; i++) {
+        dt_value v = output_of(w->g, w->o->outputs[i]);
+        const char *name = finish_output(w, w->o->outputs[i], v);
+        outputs[graph.n_output++] = dt_onnx_info(w, name, DT_F32, &dt_info_of(w->g, v)->shape);
+    }
+    for (int i = 0; w->o->metadata && w->o->metadata[2 * i] && i < MAX_METADATA; i++) {
+        onnx__string_string_entry_proto__init(&entries[i]);
+        entries[i].key = (char *)w->o->metadata[2 * i];
+        entries[i].value = (char *)w->o->metadata[2 * i + 1];
+        metadata[model.n_metadata_props++] = &entries[i];
+    }
+    graph.name = (char *)w->g->name;
+    graph.n_node = w->n_nodes, graph.node = w->nodes;
+    graph.n_initializer = w->n_tensors, graph.initializer = w->tensors;
+    graph.n_input = w->n_inputs, graph.input = w->inputs;
+    opset.domain = (char *)"";
+    opset.has_version = model.has_ir_version = true;
+    opset.version = OPSET;
+    model.ir_version = IR_VERSION;
+    model.producer_name = (char *)"dtrain";
+    model.producer_version = (char *)w->o->version;
+    model.graph = &graph;
+    model.n_opset_import = 1, model.opset_import = opsets;
+    model.metadata_props = metadata;
+    return save(&model, path);
+}
+
+dt_status dt_onnx_export(const dt_graph *g, const dt_onnx_opts *o, const char *path) {
+    dt_onnx_writer w = {.g = g, .o = o};
+    dt_arena_init(&w.arena);
+    w.per_sample = dt_arena_alloc(&w.arena, (size_t)g->n_values + 1);
+    w.names = dt_arena_alloc(&w.arena, ((size_t)g->n_values + 1) * sizeof *w.names);
+    dt_status st = emit_all(&w);
+    if (st == DT_OK) st = write_model(&w, path);
+    free(w.nodes);
+    free(w.tensors);
+    dt_arena_fini(&w.arena);
+    return st;
+}

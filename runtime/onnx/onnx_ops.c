@@ -1,0 +1,326 @@
+// onnx_ops.c: each op of the graph as nodes of ONNX, operator set 17
+// (https://github.com/onnx/onnx/blob/v1.12.0/docs/Operators.md). What an op is: graph/ops/<op>.c.
+#include "onnx_writer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Names of the inputs that a node has: in[i]; NULL where it is absent. A convolution with a batch norm in it has other
+// weights than the checkpoint (fold).
+static dt_status name_inputs(dt_onnx_writer *w, const dt_node *n, const char *in[64]) {
+    const int n_in = n->op == DT_OP_conv2d && n->attrs.conv2d.fold_bn ? 1 : n->n_in;
+    for (int i = 0; i < n_in; i++) {
+        in[i] = NULL;
+        if (n->in[i] != DT_NONE) DT_TRY(dt_onnx_value(w, n->in[i], &in[i]));
+    }
+    return DT_OK;
+}
+
+static const dt_shape *shape_of(const dt_onnx_writer *w, dt_value v) {
+    return &dt_info_of(w->g, v)->shape;
+}
+
+static const char *out_of(const dt_onnx_writer *w, const dt_node *n, int i) {
+    return w->names[n->out[i]];
+}
+
+// ---- activations -----------------------------------------------------------------------------------
+// x/2 (1 + inner): of erf(x / sqrt 2), or of tanh(sqrt(2/pi) (x + 0.044715 x^3))
+static void emit_gelu(dt_onnx_writer *w, const char *x, bool tanh_form, const char *out) {
+    const char *inner;
+    if (tanh_form) {
+        const char *cube = DT_ONNX_NODE(w, "Mul", NULL, x, x);
+        cube = DT_ONNX_NODE(w, "Mul", NULL, cube, x);
+        cube = DT_ONNX_NODE(w, "Mul", NULL, cube, dt_onnx_scalar(w, 0.044715f));
+        inner = DT_ONNX_NODE(w, "Add", NULL, x, cube);
+        inner = DT_ONNX_NODE(w, "Mul", NULL, inner, dt_onnx_scalar(w, 0.7978845608f));
+        inner = DT_ONNX_NODE(w, "Tanh", NULL, inner);
+    } else {
+        inner = DT_ONNX_NODE(w, "Div", NULL, x, dt_onnx_scalar(w, 1.4142135624f));
+        inner = DT_ONNX_NODE(w, "Erf", NULL, inner);
+    }
+    inner = DT_ONNX_NODE(w, "Add", NULL, inner, dt_onnx_scalar(w, 1));
+    inner = DT_ONNX_NODE(w, "Mul", NULL, x, inner);
+    DT_ONNX_NODE(w, "Mul", out, inner, dt_onnx_scalar(w, 0.5f));
+}
+
+// What comes before a fused activation gets a name of its own.
+static const char *before(const char *out, dt_act act) {
+    return act == DT_ACT_NONE ? out : NULL;
+}
+
+static void emit_act(dt_onnx_writer *w, const char *x, dt_act act, const char *out) {
+    if (act == DT_ACT_RELU) DT_ONNX_NODE(w, "Relu", out, x);
+    if (act == DT_ACT_GELU || act == DT_ACT_GELU_TANH)
+        emit_gelu(w, x, act == DT_ACT_GELU_TANH, out);
+}
+
+static dt_status emit_relu(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    emit_act(w, in[0], DT_ACT_RELU, out_of(w, n, 0));
+    return DT_OK;
+}
+
+static dt_status emit_gelu_node(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    emit_gelu(w, in[0], n->attrs.gelu.tanh, out_of(w, n, 0));
+    return DT_OK;
+}
+#define emit_gelu emit_gelu_node // by its name in onnx_ops.def
+
+static dt_status emit_softmax(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    DT_ONNX_NODE(w, "Softmax", out_of(w, n, 0), in[0]);
+    dt_onnx_int(w, "axis", -1);
+    return DT_OK;
+}
+
+// ---- convolution, pooling, norms ---------------------------------------------------------------------
+static void add_window(dt_onnx_writer *w, const dt_window *win, bool dilated) {
+    const int64_t kernel[] = {win->kernel[0], win->kernel[1]};
+    const int64_t stride[] = {win->stride[0], win->stride[1]};
+    const int64_t dilation[] = {win->dilation[0], win->dilation[1]};
+    const int64_t pads[] = {win->pad_begin[0], win->pad_begin[1], win->pad_end[0], win->pad_end[1]};
+    dt_onnx_ints(w, "kernel_shape", kernel, 2);
+    dt_onnx_ints(w, "strides", stride, 2);
+    if (dilated) dt_onnx_ints(w, "dilations", dilation, 2);
+    dt_onnx_ints(w, "pads", pads, 4);
+}
+
+// The convolution's weight and bias with its batch norm in them (passes/fold_bn.c).
+static dt_status fold(dt_onnx_writer *w, const dt_node *n, const char **weight, const char **bias) {
+    const int params[] = {n->attrs.conv2d.bn_scale, n->attrs.conv2d.bn_shift,
+                          n->attrs.conv2d.bn_mean, n->attrs.conv2d.bn_var};
+    const float *bn[4], *from, *b = NULL;
+    for (int i = 0; i < 4; i++) DT_TRY(dt_onnx_weights(w, params[i], &bn[i]));
+    DT_TRY(dt_onnx_weights(w, n->in[1], &from));
+    if (n->n_in > 2 && n->in[2] != DT_NONE) DT_TRY(dt_onnx_weights(w, n->in[2], &b));
+    const dt_shape *shape = shape_of(w, n->in[1]), out = dt_shape1(shape->d[0]);
+    const int64_t each = dt_shape_elements(shape) / shape->d[0];
+    float *to = dt_arena_alloc(&w->arena, (size_t)dt_shape_elements(shape) * sizeof *to);
+    float *shift = dt_arena_alloc(&w->arena, (size_t)shape->d[0] * sizeof *shift);
+    for (int64_t k = 0; k < shape->d[0]; k++) {
+        const float s = bn[0][k] / sqrtf(bn[3][k] + n->attrs.conv2d.bn_eps);
+        for (int64_t i = 0; i < each; i++) to[k * each + i] = s * from[k * each + i];
+        shift[k] = ((b ? b[k] : 0) - bn[2][k]) * s + bn[1][k];
+    }
+    *weight = dt_onnx_tensor(w, dt_info_of(w->g, n->in[1])->name, shape, to);
+    *bias = dt_onnx_tensor(w, dt_arena_printf(&w->arena, "%s.bias", n->name), &out, shift);
+    return DT_OK;
+}
+
+static dt_status emit_conv2d(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const dt_act act = n->attrs.conv2d.act;
+    const char *weight, *bias;
+    if (n->attrs.conv2d.fold_bn)
+        DT_TRY(fold(w, n, &weight, &bias));
+    else
+        weight = in[1], bias = n->n_in > 2 ? in[2] : NULL;
+    const char *y = DT_ONNX_NODE(w, "Conv", before(out_of(w, n, 0), act), in[0], weight, bias);
+    add_window(w, &n->attrs.conv2d.win, true);
+    dt_onnx_int(w, "group", n->attrs.conv2d.groups);
+    emit_act(w, y, act, out_of(w, n, 0));
+    return DT_OK;
+}
+
+static dt_status emit_batch_norm(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const bool relu = n->attrs.batch_norm.relu, pool = n->attrs.batch_norm.pool, add = n->n_in > 5;
+    const char *out = out_of(w, n, 0);
+    const char *y = DT_ONNX_NODE(w, "BatchNormalization", add || relu || pool ? NULL : out, in[0],
+                                 in[1], in[2], in[3], in[4]);
+    dt_onnx_float(w, "epsilon", n->attrs.batch_norm.eps);
+    if (add) y = DT_ONNX_NODE(w, "Add", relu || pool ? NULL : out, y, in[5]);
+    if (relu) y = DT_ONNX_NODE(w, "Relu", pool ? NULL : out, y);
+    if (pool) {
+        DT_ONNX_NODE(w, "MaxPool", out, y);
+        add_window(w, &n->attrs.batch_norm.win, true);
+    }
+    return DT_OK;
+}
+
+static dt_status emit_max_pool(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    DT_ONNX_NODE(w, "MaxPool", out_of(w, n, 0), in[0]);
+    add_window(w, &n->attrs.pool.win, true);
+    return DT_OK;
+}
+
+static dt_status emit_avg_pool(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    DT_ONNX_NODE(w, "AveragePool", out_of(w, n, 0), in[0]);
+    add_window(w, &n->attrs.pool.win, false);
+    dt_onnx_int(w, "count_include_pad", n->attrs.pool.count_include_pad);
+    return DT_OK;
+}
+
+static dt_status emit_global_pool(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    DT_ONNX_NODE(w, "ReduceMean", out_of(w, n, 0), in[0]);
+    dt_onnx_ints(w, "axes", (const int64_t[]){2, 3}, 2);
+    dt_onnx_int(w, "keepdims", 0);
+    return DT_OK;
+}
+
+static dt_status emit_layer_norm(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const char *x = in[0];
+    if (n->n_in > 3) // x + residual is an output too
+        x = DT_ONNX_NODE(w, "Add", n->out[3] == DT_NONE ? NULL : out_of(w, n, 3), x, in[3]);
+    DT_ONNX_NODE(w, "LayerNormalization", out_of(w, n, 0), x, in[1], in[2]);
+    dt_onnx_int(w, "axis", -1);
+    dt_onnx_float(w, "epsilon", n->attrs.layer_norm.eps);
+    return DT_OK;
+}
+
+// ---- linear algebra --------------------------------------------------------------------------------
+static const char *swap_last(dt_onnx_writer *w, const char *x, int n_dims) {
+    int64_t perm[DT_MAX_DIMS];
+    for (int i = 0; i < n_dims; i++) perm[i] = i;
+    perm[n_dims - 1] = n_dims - 2;
+    perm[n_dims - 2] = n_dims - 1;
+    const char *y = DT_ONNX_NODE(w, "Transpose", NULL, x);
+    dt_onnx_ints(w, "perm", perm, n_dims);
+    return y;
+}
+
+static dt_status emit_linear(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const dt_act act = n->attrs.linear.act;
+    const char *out = out_of(w, n, 0), *bias = n->n_in > 2 ? in[2] : NULL, *y;
+    if (shape_of(w, n->in[0])->n == 2) {
+        y = DT_ONNX_NODE(w, "Gemm", before(out, act), in[0], in[1], bias);
+        dt_onnx_int(w, "transB", 1);
+    } else {
+        y = DT_ONNX_NODE(w, "MatMul", bias ? NULL : before(out, act), in[0],
+                         swap_last(w, in[1], 2));
+        if (bias) y = DT_ONNX_NODE(w, "Add", before(out, act), y, bias);
+    }
+    emit_act(w, y, act, out);
+    return DT_OK;
+}
+
+static dt_status emit_matmul(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const int n_dims = shape_of(w, n->in[0])->n;
+    const char *a = n->attrs.matmul.trans_a ? swap_last(w, in[0], n_dims) : in[0];
+    const char *b = n->attrs.matmul.trans_b ? swap_last(w, in[1], n_dims) : in[1];
+    const char *y = DT_ONNX_NODE(w, "MatMul", NULL, a, b);
+    DT_ONNX_NODE(w, "Mul", out_of(w, n, 0), y, dt_onnx_scalar(w, n->attrs.matmul.alpha));
+    return DT_OK;
+}
+
+// softmax(scale q k^T) v of (N,H,T,D)
+static void attend(dt_onnx_writer *w, const char *const *qkv, float scale, const char *out) {
+    const char *scores = DT_ONNX_NODE(w, "MatMul", NULL, qkv[0], swap_last(w, qkv[1], 4));
+    scores = DT_ONNX_NODE(w, "Mul", NULL, scores, dt_onnx_scalar(w, scale));
+    scores = DT_ONNX_NODE(w, "Softmax", NULL, scores);
+    dt_onnx_int(w, "axis", -1);
+    DT_ONNX_NODE(w, "MatMul", out, scores, qkv[2]);
+}
+
+static dt_status emit_sdpa(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    static const int64_t swap[] = {0, 2, 1, 3};
+    const int64_t heads = n->attrs.sdpa.heads, width = shape_of(w, n->in[0])->d[2] / 3;
+    if (heads == 0) {
+        attend(w, in, n->attrs.sdpa.scale, out_of(w, n, 0));
+        return DT_OK;
+    }
+    const char *parts[3], *split = dt_onnx_vector(w, (int64_t[]){width, width, width}, 3);
+    const char *apart = dt_onnx_vector(w, (int64_t[]){0, 0, heads, width / heads}, 4);
+    parts[0] = DT_ONNX_NODE(w, "Split", NULL, in[0], split);
+    dt_onnx_int(w, "axis", 2);
+    parts[1] = dt_onnx_add_output(w);
+    parts[2] = dt_onnx_add_output(w);
+    for (int i = 0; i < 3; i++) { // (N,T,width) to (N,heads,T,width/heads)
+        parts[i] = DT_ONNX_NODE(w, "Reshape", NULL, parts[i], apart);
+        parts[i] = DT_ONNX_NODE(w, "Transpose", NULL, parts[i]);
+        dt_onnx_ints(w, "perm", swap, 4);
+    }
+    const char *y = dt_arena_printf(&w->arena, "%s.heads", n->name);
+    attend(w, parts, n->attrs.sdpa.scale, y);
+    y = DT_ONNX_NODE(w, "Transpose", NULL, y);
+    dt_onnx_ints(w, "perm", swap, 4);
+    DT_ONNX_NODE(w, "Reshape", out_of(w, n, 0), y, dt_onnx_vector(w, (int64_t[]){0, 0, width}, 3));
+    return DT_OK;
+}
+
+static dt_status emit_add(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    DT_ONNX_NODE(w, "Add", out_of(w, n, 0), in[0], in[1]);
+    return DT_OK;
+}
+
+static dt_status emit_scale(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    DT_ONNX_NODE(w, "Mul", out_of(w, n, 0), in[0], dt_onnx_scalar(w, n->attrs.scale.alpha));
+    return DT_OK;
+}
+
+// ---- shapes ----------------------------------------------------------------------------------------
+static dt_status emit_concat(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const char *list[65] = {NULL};
+    for (int i = 0; i < n->n_in; i++) list[i] = in[i];
+    dt_onnx_node(w, "Concat", out_of(w, n, 0), list);
+    dt_onnx_int(w, "axis", n->attrs.concat.axis);
+    return DT_OK;
+}
+
+static dt_status emit_slice(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const char *begin = dt_onnx_vector(w, &n->attrs.slice.begin, 1);
+    const char *end = dt_onnx_vector(w, &n->attrs.slice.end, 1);
+    const char *axis = dt_onnx_vector(w, (int64_t[]){n->attrs.slice.axis}, 1);
+    DT_ONNX_NODE(w, "Slice", out_of(w, n, 0), in[0], begin, end, axis);
+    return DT_OK;
+}
+
+static dt_status emit_transpose(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    int64_t perm[DT_MAX_DIMS];
+    const int n_dims = shape_of(w, n->in[0])->n;
+    for (int i = 0; i < n_dims; i++) perm[i] = n->attrs.transpose.perm[i];
+    DT_ONNX_NODE(w, "Transpose", out_of(w, n, 0), in[0]);
+    dt_onnx_ints(w, "perm", perm, n_dims);
+    return DT_OK;
+}
+
+static dt_status emit_reshape(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    dt_shape to = *shape_of(w, n->out[0]);
+    if (w->per_sample[n->out[0]]) to.d[0] = 0; // as it is
+    DT_ONNX_NODE(w, "Reshape", out_of(w, n, 0), in[0], dt_onnx_vector(w, to.d, to.n));
+    return DT_OK;
+}
+
+// ---- pixels ----------------------------------------------------------------------------------------
+// (v - mean) / std as v * (1 / std) + (-mean / std), with the 1/255 of bytes in the first factor.
+static dt_status emit_image_normalize(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const int channels = n->attrs.image_normalize.channels;
+    const bool bytes = dt_info_of(w->g, n->in[0])->dtype == DT_U8;
+    const dt_shape each = dt_shape3(channels, 1, 1);
+    float *factor = dt_arena_alloc(&w->arena, (size_t)channels * sizeof *factor);
+    float *shift = dt_arena_alloc(&w->arena, (size_t)channels * sizeof *shift);
+    const char *x = in[0];
+    if (n->n_in > 1 && n->in[1] != DT_NONE)
+        return dt_fail(DT_E_USAGE, "%s: mixing samples has no ONNX form", n->name);
+    if (!w->o->preprocess) return DT_OK; // its output is the file's input
+    for (int c = 0; c < channels; c++) {
+        factor[c] = 1 / n->attrs.image_normalize.std[c];
+        shift[c] = -n->attrs.image_normalize.mean[c] * factor[c];
+        if (bytes) factor[c] /= 255;
+    }
+    if (bytes) {
+        x = DT_ONNX_NODE(w, "Cast", NULL, x);
+        dt_onnx_int(w, "to", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
+    }
+    x = DT_ONNX_NODE(w, "Transpose", NULL, x);
+    dt_onnx_ints(w, "perm", (const int64_t[]){0, 3, 1, 2}, 4);
+    x = DT_ONNX_NODE(w, "Mul", NULL, x, dt_onnx_tensor(w, NULL, &each, factor));
+    DT_ONNX_NODE(w, "Add", out_of(w, n, 0), x, dt_onnx_tensor(w, NULL, &each, shift));
+    return DT_OK;
+}
+
+dt_status dt_onnx_emit(dt_onnx_writer *w, const dt_node *n) {
+    typedef dt_status (*emitter)(dt_onnx_writer * w, const dt_node *n, const char *const *in);
+    static const emitter emitters[DT_OP_COUNT] = {
+#define ONNX_OP(op) [DT_OP_##op] = emit_##op,
+#include "onnx_ops.def"
+#undef ONNX_OP
+    };
+    const char *in[64];
+    if (!emitters[n->op])
+        return dt_fail(DT_E_USAGE, "op %s of %s has no ONNX form: this network cannot be exported",
+                       dt_op_name(n->op), n->name);
+    if (w->per_sample[n->out[0]] && shape_of(w, n->out[0])->d[0] != DT_ONNX_BATCH)
+        return dt_fail(DT_E_USAGE, "op %s of %s mixes samples, which has no ONNX form here",
+                       dt_op_name(n->op), n->name);
+    DT_TRY(name_inputs(w, n, in));
+    return emitters[n->op](w, n, in);
+}

@@ -1,0 +1,246 @@
+// test_golden_onnx.c: what dtrain export writes. Every network in its evaluation form, with weights and statistics of a
+// formula, as an ONNX file: its nodes are looked at here; test_onnxruntime.sh has onnxruntime compute its outputs.
+//
+// test_golden_onnx write DIR: NAME.onnx, NAME.<input> (f32, normalised), NAME.<output> for each network, and
+// NAME-pixels.onnx, which has the pixels as inputs, with NAME-pixels.<input> (u8).
+#include "golden_network.h"
+
+#include "base/io.h"
+#include "graph/build.h"
+#include "onnx.pb-c.h"
+#include "onnx/onnx_export.h"
+
+#include <unistd.h>
+
+enum { BATCH = 3, SIDE = 32, CLASSES = 5, MAX_BYTES = 64 << 20 };
+
+typedef struct network_case {
+    const char *name, *model;
+    bool two_images, numbers;
+} network_case;
+
+static const network_case cases[] = {
+    {"resnet18", "name: resnet, depth: 18, width: 8"},
+    {"resnet50", "name: resnet, depth: 50, width: 4"},
+    {"vit", "name: vit, patch: 8, dim: 24, heads: 3, layers: 2"},
+    {"vit_tanh", "name: vit, patch: 8, dim: 24, heads: 3, layers: 2, gelu: tanh"},
+    {"fusion", "name: fusion", true},
+    {"attention", "name: fusion, fusion: cross_attention", true},
+    {"numbers", "name: resnet, depth: 10, width: 8", false, true},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+static const float mean[3] = {10, 20, 30}, deviation[3] = {2, 0.5f, 4}; // of the numbers
+
+static int list_fields(const network_case *c, dt_field_info *fields) {
+    int n = 0;
+    fields[n++] = golden_image_field("image", SIDE, SIDE, 3);
+    if (c->two_images) fields[n++] = golden_image_field("other", SIDE, SIDE, 1);
+    if (c->numbers) {
+        fields[n] = (dt_field_info){.name = "pose", .dtype = DT_F32, .sample_shape = dt_shape1(3)};
+        memcpy(fields[n].mean, mean, sizeof mean);
+        memcpy(fields[n++].std, deviation, sizeof deviation);
+    } else {
+        fields[n++] = (dt_field_info){.name = "class", .dtype = DT_I32, .n_classes = CLASSES};
+    }
+    return n;
+}
+
+static void fill_buffers(dt_params *p) {
+    for (int i = 0; i < p->n_buffers; i++)
+        for (int64_t k = 0; k < p->buffers[i].count; k++) {
+            double u = golden_mixed(k, 300 + (uint64_t)i);
+            p->buffer[p->buffers[i].offset + k] =
+                (float)(golden_ends(p->buffers[i].name, "running_var") ? 0.5 + u : u - 0.5);
+        }
+}
+
+static void create(golden_network *n, const network_case *c, dt_field_info *fields) {
+    char yaml[1024];
+    snprintf(
+        yaml, sizeof yaml,
+        "{run: {name: golden}, data: {path: /nowhere, fields: {class: {kind: class, classes: 5},\n"
+        "image: {kind: image, channels: 3, size: [32, 32]}}}, model: {%s},\n"
+        "train: {global_batch: 3, micro_batch: 3, loss: %s}}\n",
+        c->model, c->numbers ? "mse" : "cross_entropy");
+    golden_network_create(n, yaml, fields, list_fields(c, fields), BATCH, false, DT_F32, 1);
+    golden_fill_weights(n->params);
+    fill_buffers(n->params);
+    dt_params_repack(n->params, 1);
+}
+
+static const float *tensor(void *ctx, const char *name, const dt_shape *shape) {
+    const dt_params *p = ctx;
+    int i = dt_params_find(p, name, false);
+    if (i >= 0) return p->master + p->entries[i].offset;
+    i = dt_params_find(p, name, true);
+    return i >= 0 ? p->buffer + p->buffers[i].offset : NULL;
+}
+
+static dt_status export(const golden_network *n, const network_case *c, bool pixels,
+                        const char *path) {
+    static const char *const outputs[] = {"logits", "embedding", NULL};
+    static const char *const metadata[] = {"classes", "{\"class\":[\"a\"]}", NULL};
+    dt_onnx_opts o = {.outputs = outputs,
+                      .preprocess = pixels,
+                      .scaled = c->numbers ? outputs : NULL,
+                      .mean = mean,
+                      .std = deviation,
+                      .metadata = metadata,
+                      .version = "0",
+                      .tensor = tensor,
+                      .ctx = n->params};
+    return dt_onnx_export(n->graph, &o, path);
+}
+
+// ---- for onnxruntime ---------------------------------------------------------------------------------
+static void save(const char *dir, const char *name, const char *end, const void *data,
+                 size_t n_bytes) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.%s", dir, name, end);
+    golden_ok(dt_io_write_file(path, data, n_bytes));
+}
+
+static void save_image(const char *dir, const char *name, const dt_field_info *f,
+                       const uint8_t *x) {
+    char pixels[64];
+    const int64_t c = f->sample_shape.d[2], n = BATCH * SIDE * SIDE * c;
+    float *normal = malloc((size_t)n * sizeof *normal);
+    for (int64_t i = 0; i < n; i++) { // (N,H,W,C) to (N,C,H,W)
+        int64_t sample = i / (SIDE * SIDE * c), at = i / c % (SIDE * SIDE), channel = i % c;
+        normal[(sample * c + channel) * SIDE * SIDE + at] = ((float)x[i] / 255 - 0.5f) / 0.25f;
+    }
+    snprintf(pixels, sizeof pixels, "%s-pixels", name);
+    save(dir, name, f->name, normal, (size_t)n * sizeof *normal);
+    save(dir, pixels, f->name, x, (size_t)n);
+    free(normal);
+}
+
+static void save_output(const char *dir, const golden_network *n, const network_case *c,
+                        const char *output) {
+    float values[BATCH * 2048];
+    int64_t count = dt_exec_output(n->exec, output, values, BATCH * 2048);
+    assert_true(count > 0);
+    for (int64_t i = 0; c->numbers && strcmp(output, "logits") == 0 && i < count; i++)
+        values[i] = values[i] * deviation[i % 3] + mean[i % 3];
+    save(dir, c->name, output, values, (size_t)count * sizeof *values);
+}
+
+static void write_case(const char *dir, const network_case *c) {
+    golden_network n;
+    dt_field_info fields[4];
+    char path[4096];
+    uint8_t *images[2];
+    int32_t label[BATCH] = {0};
+    float weight[BATCH] = {0}, pose[BATCH * 3] = {0};
+    create(&n, c, fields);
+    for (int i = 0; i <= c->two_images; i++) {
+        images[i] = golden_u8(BATCH * SIDE * SIDE * fields[i].sample_shape.d[2], 1 + (uint64_t)i);
+        save_image(dir, c->name, &fields[i], images[i]);
+        assert_true(dt_exec_bind(n.exec, fields[i].name, images[i]));
+    }
+    assert_true(c->numbers ? dt_exec_bind(n.exec, "pose", pose)
+                           : dt_exec_bind(n.exec, "class", label));
+    assert_true(dt_exec_bind(n.exec, "weight", weight));
+    dt_exec_run(n.exec, &(dt_exec_args){.step = {.loss_scale = 1}, .grad = n.params->grads[0]});
+    save_output(dir, &n, c, "logits");
+    save_output(dir, &n, c, "embedding");
+    snprintf(path, sizeof path, "%s/%s.onnx", dir, c->name);
+    golden_ok(export(&n, c, false, path));
+    snprintf(path, sizeof path, "%s/%s-pixels.onnx", dir, c->name);
+    golden_ok(export(&n, c, true, path));
+    for (int i = 0; i <= c->two_images; i++) free(images[i]);
+    golden_network_destroy(&n);
+}
+
+// ---- by itself ---------------------------------------------------------------------------------------
+static Onnx__ModelProto *read_model(const char *path) {
+    char *data;
+    size_t n_bytes;
+    golden_ok(dt_io_read_file(&data, &n_bytes, path, MAX_BYTES, DT_E_STORAGE));
+    Onnx__ModelProto *m = onnx__model_proto__unpack(NULL, n_bytes, (const uint8_t *)data);
+    assert_non_null(m);
+    free(data);
+    return m;
+}
+
+static int count_nodes(const Onnx__GraphProto *g, const char *op) {
+    int n = 0;
+    for (size_t i = 0; i < g->n_node; i++) n += strcmp(g->node[i]->op_type, op) == 0;
+    return n;
+}
+
+// Every input of a node is an input of the file, a tensor, or an output of a node before it.
+static void check_order(const Onnx__GraphProto *g) {
+    for (size_t i = 0; i < g->n_node; i++)
+        for (size_t k = 0; k < g->node[i]->n_input; k++) {
+            const char *name = g->node[i]->input[k];
+            bool known = false;
+            for (size_t j = 0; j < g->n_input; j++) known |= !strcmp(g->input[j]->name, name);
+            for (size_t j = 0; j < g->n_initializer; j++)
+                known |= !strcmp(g->initializer[j]->name, name);
+            for (size_t j = 0; j < i; j++)
+                for (size_t o = 0; o < g->node[j]->n_output; o++)
+                    known |= !strcmp(g->node[j]->output[o], name);
+            if (!known) fail_msg("%s reads %s, which nothing gives", g->node[i]->name, name);
+        }
+}
+
+static void every_network_is_written(void **state) {
+    char path[] = "/tmp/dtrain-onnx-XXXXXX";
+    close(mkstemp(path));
+    for (int i = 0; i < N_CASES; i++)
+        for (int pixels = 0; pixels < 2; pixels++) {
+            golden_network n;
+            dt_field_info fields[4];
+            create(&n, &cases[i], fields);
+            golden_ok(export(&n, &cases[i], pixels, path));
+            Onnx__ModelProto *m = read_model(path);
+            check_order(m->graph);
+            assert_int_equal(count_nodes(m->graph, "BatchNormalization"), 0);
+            assert_int_equal(m->opset_import[0]->version, 17);
+            assert_int_equal(m->graph->n_input, 1 + cases[i].two_images);
+            const Onnx__TypeProto__Tensor *t = m->graph->input[0]->type->tensor_type;
+            assert_string_equal(t->shape->dim[0]->dim_param, "N");
+            assert_int_equal(t->shape->dim[pixels ? 3 : 1]->dim_value, 3);
+            assert_int_equal(t->elem_type, pixels ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8
+                                                  : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
+            assert_string_equal(m->graph->output[0]->name, "logits");
+            assert_string_equal(m->metadata_props[0]->value, "{\"class\":[\"a\"]}");
+            onnx__model_proto__free_unpacked(m, NULL);
+            golden_network_destroy(&n);
+        }
+    unlink(path);
+}
+
+static void what_has_no_form_is_named(void **state) {
+    static const char *const logits[] = {"logits", NULL}, *const other[] = {"scores", NULL};
+    dt_onnx_opts o = {.outputs = logits, .version = "0", .tensor = tensor};
+    dt_graph *g = dt_graph_create("net", false);
+    dt_value ids = dt_input(g, "ids", DT_I32, dt_shape1(DT_ONNX_BATCH));
+    dt_value table = dt_param(g, "table", dt_shape2(10, 4), (dt_init){0}, true);
+    dt_output(g, "logits", dt_embedding(g, ids, table));
+    assert_int_equal(dt_onnx_export(g, &o, "/nowhere/x.onnx"), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "op embedding of embedding has no ONNX form"));
+    o.outputs = other;
+    assert_int_equal(dt_onnx_export(g, &o, "/nowhere/x.onnx"), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "no output 'scores'; it has logits"));
+    dt_graph_destroy(g);
+
+    g = dt_graph_create("net", false);
+    dt_value x = dt_input(g, "x", DT_F32, dt_shape2(DT_ONNX_BATCH, 4));
+    x = dt_reshape(g, x, dt_shape1(DT_ONNX_BATCH * 4));
+    dt_output(g, "logits", x);
+    o.outputs = logits;
+    assert_int_equal(dt_onnx_export(g, &o, "/nowhere/x.onnx"), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "mixes samples"));
+    dt_graph_destroy(g);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_network_is_written),
+                                       cmocka_unit_test(what_has_no_form_is_named)};
+    if (argc < 3) return cmocka_run_group_tests(tests, NULL, NULL);
+    for (int i = 0; i < N_CASES; i++) write_case(argv[2], &cases[i]);
+    return 0;
+}

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Several targets on one trunk: the quadrant of a bright square (a class), whether it is red (0 or 1) and where it is
+# (numbers), each with its head, loss and metrics. Evaluations have "quadrant.accuracy" and the like, and "loss" is the
+# weighted sum. Without train.targets the fields that could be meant are named, with the place. Shares of classes that
+# are none end the run. Any number of ranks gives the same weights.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+
+python3 - "$work/set.tar" <<'PY'
+import io, random, struct, sys, tarfile
+random.seed(7)
+with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
+    def add(name, data):
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        tar.addfile(info, io.BytesIO(data))
+    for i in range(240):
+        x, y, n, red = random.randrange(20), random.randrange(20), 24, random.randrange(2)
+        pixels = bytearray(random.randrange(40) for _ in range(n * n * 3))
+        for dy in range(4):
+            for dx in range(4):
+                at = ((n - 1 - y - dy) * n + x + dx) * 3
+                pixels[at:at + 3] = b"\x10\x10\xf0" if red else b"\xf0\xf0\xf0"
+        head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(pixels), 0, 0, 54, 40, n, n, 1, 24, 0, len(pixels), 0, 0, 0, 0)
+        name = "upper lower".split()[y > 9] + "left right".split()[x > 9].title()
+        add(f"{i:04d}.bmp", head + bytes(pixels))
+        add(f"{i:04d}.json", b'{"quadrant": "%s", "red": %d, "x": %d, "y": %d, "part": %f}' % (name.encode(), red, x, y, x / 20))
+PY
+cat >"$work/small.yaml" <<YAML
+run: {name: targets, dir: $work/runs, seed: 5}
+device: {kind: cpu, threads: 1}
+data:
+  path: $work/set.tar
+  fields:
+    image: {kind: image, source: bmp, channels: 3, size: [24, 24], normalize: {mean: [0.1], std: [0.2]}}
+    quadrant: {kind: class, classes: 4}
+    red: {kind: real}
+    where: {kind: vector, source: [x, y], size: [2], normalize: {mean: [9.5], std: [5.8]}}
+  split: {unit: record, val: 0.1, test: 0.2}
+model: {name: resnet, depth: 10, width: 8}
+train:
+  epochs: 60
+  global_batch: 16
+  micro_batch: 8
+  precision: fp32
+  targets:
+    quadrant: {label_smoothing: 0.05}
+    red: {loss: bce, weight: 0.5}
+    where: {loss: smooth_l1, weight: 2}
+  optimizer: {name: adamw, lr: 3.0e-3}
+  schedule: {name: cosine, warmup: 5%}
+eval: {every: 30 epochs}
+checkpoint: {every: 1000000 steps}
+metrics: {every: 100 steps, sinks: [terminal, jsonl]}
+YAML
+config=$work/small.yaml
+steps=${STEPS:-1000}
+
+# what is refused
+refused() { # EXIT TEXT WORD …
+    local want=$1 text=$2 rc=0
+    shift 2
+    "$DTRAIN" check "$config" "$@" >"$work/out" 2>"$work/log" || rc=$?
+    [ $rc = "$want" ] || fail "exit $rc, not $want, of: $*"
+    grep -q "$text" "$work/log" || fail "no '$text'"
+}
+refused 2 'small.yaml:8:10: 3 fields could be the target: quadrant (class), red (number), where (vector)' train.targets=
+refused 2 'train.loss is for a single target' train.loss=mse
+refused 2 'accuracy is of 2 targets: say of which by eval.target' eval.best=accuracy data.fields.red='{kind: class, classes: 2}' train.targets.red.loss=cross_entropy
+refused 2 'blue is not in train.targets' eval.target=blue
+refused 2 'geodesic is of 3 or 6 numbers, which none of train.targets gives; they give: .*accuracy.*mae' eval.metrics='[accuracy, geodesic]'
+refused 3 'field where of sample .* bce wants numbers of 0..1' train.targets.where.loss=bce
+refused 3 'adds up to .*, and cross_entropy wants shares of classes' train.targets.where.loss=cross_entropy \
+    data.fields.where='{kind: vector, source: [part, red], size: 2, normalize: null}'
+
+train train.max_steps=$((steps < 600 ? 40 : 400))
+python3 - "$work/runs/targets/metrics.jsonl" "$work/out" "$steps" <<'PY' || fail "wrong metrics"
+import json, math, sys
+evals = [r for r in map(json.loads, open(sys.argv[1])) if r["kind"] == "eval"]
+for r in evals:
+    parts = r["quadrant.loss"] + 0.5 * r["red.loss"] + 2 * r["where.loss"]
+    assert abs(parts - r["loss"]) < 1e-9 * parts, r
+    assert "quadrant.accuracy" in r and "where.mae" in r and "accuracy" not in r and "red.mae" not in r, r
+    assert abs(sum(r["where"]["mae_by_number"]) / 2 - r["where.mae"]) < 1e-9, r
+result = json.loads(open(sys.argv[2]).readlines()[-1])
+print({k: v for k, v in result.items() if "." in k})
+assert int(sys.argv[3]) < 600 or (result["quadrant.accuracy"] > 0.8 and result["red.loss"] < 0.2 and result["where.mae"] < 1.5), result
+PY
+"$DTRAIN" eval "$work/runs/targets" >"$work/out" 2>"$work/log" || fail "eval"
+grep -q '"quadrant.accuracy"' "$work/out" || fail "eval prints no quadrant.accuracy"
+train train.max_steps=10 run.name=best eval.target=quadrant eval.every='4 steps'
+grep -q '"best_value":0\.\|"best_value":1' "$work"/runs/best/checkpoints/step-*/state.json || fail "best is no accuracy"
+
+if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
+    for np in 1 2; do
+        mpi $np "$DTRAIN" "$config" run.reproducible=elastic train.max_steps=12 run.name=np$np >/dev/null 2>"$work/log" || fail "exit $?"
+    done
+    [ "$(hash "$work/runs/np1")" = "$(hash "$work/runs/np2")" ] || fail "two ranks differ from one"
+    cmp "$work"/runs/np[12]/result.json || fail "results of two ranks differ from those of one"
+fi
