@@ -258,7 +258,7 @@ static bool finish_history(void) {
 
 // ---- histories -------------------------------------------------------------------------------------
 static void plan_fault(sim_start *s, sim_fault *f) {
-    const double lengths[] = {sim_uniform(0, 4), sim_uniform(4, 60), INFINITY};
+    const double lengths[] = {sim_uniform(0, 1), sim_uniform(1, 60), INFINITY};
     f->kind = (sim_kind)(1 + sim_random() % (SIM_N_KINDS - 1));
     f->rank = (int)(sim_random() % (uint64_t)s->world_size);
     f->at = 1 + (int64_t)(sim_random() % (uint64_t)(calm_events * s->world_size));
@@ -290,8 +290,9 @@ static bool run_fault(sim_kind kind, int64_t at, int64_t bad_step) {
     plan_calm(1);
     sim_world->seed = (uint64_t)at;
     sim_world->limit_s += calm_s;
-    sim_world->faults[0] =
-        (sim_fault){.kind = kind, .at = at, .seconds = kind == SIM_HANG ? INFINITY : 1e-9};
+    // a disk that is full for a while fails a save and the second try of it
+    const double seconds = kind == SIM_HANG ? INFINITY : kind == SIM_ENOSPC ? 0.3 : 0;
+    sim_world->faults[0] = (sim_fault){.kind = kind, .at = at, .seconds = seconds};
     if (bad_step >= 0) sim_world->faults[1] = (sim_fault){.kind = SIM_BAD_STEP, .at = bad_step};
     return run_disturbed(&acknowledged) && finish_history();
 }
