@@ -451,6 +451,7 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                        .batch = s->eval_batch,
                        .fields = s->data->fields,
                        .n_fields = s->data->n_fields,
+                       .progress = s->stepper ? NULL : "eval",
                        .give_up = s->stepper ? dt_signals_grace_is_over : NULL};
     return dt_evaluator_create(&s->evaluator, &o, &s->targets, &s->metrics);
 }

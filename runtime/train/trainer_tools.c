@@ -11,6 +11,7 @@
 #include "train/resolve.h"
 #include "train/session.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,15 +61,63 @@ static dt_status open_checkpoint(dt_session *s, const char *which, char **path,
     return st;
 }
 
-static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
+// A row for each number, by its path in the JSON: "by.camera.left.accuracy,0.5".
+static void flatten(json_t *v, const char *path, FILE *out) {
+    const char *key;
+    json_t *item;
+    size_t i;
+    if (json_is_number(v)) fprintf(out, "%s,%.17g\n", path, json_number_value(v));
+    if (json_is_null(v)) fprintf(out, "%s,\n", path);
+    json_object_foreach(v, key, item) {
+        char *inner = dt_xprintf("%s%s%s", path, *path ? "." : "", key);
+        flatten(item, inner, out);
+        free(inner);
+    }
+    json_array_foreach(v, i, item) {
+        char *inner = dt_xprintf("%s.%zu", path, i);
+        flatten(item, inner, out);
+        free(inner);
+    }
+}
+
+static dt_status write_csv(const char *path, const char *json) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    if (!out) return dt_fail(DT_E_INTERNAL, "out of memory");
+    json_t *all = json_loads(json, 0, NULL);
+    fputs("metric,value\n", out);
+    flatten(all, "", out);
+    json_decref(all);
+    fclose(out);
+    dt_status st = dt_io_write_file(path, text, n);
+    free(text);
+    return st;
+}
+
+static dt_status print_result(const dt_session *s, const dt_eval_request *q, int64_t step,
+                              const dt_eval_result *r) {
+    dt_json j;
+    dt_status st = DT_OK;
+    dt_json_init(&j);
+    dt_eval_result_write(r, split_name(q->split), q->which, step, &j);
+    fputs(j.data, s->a.results);
+    fflush(s->a.results);
+    if (q->csv) st = write_csv(q->csv, j.data);
+    dt_json_fini(&j);
+    return st;
+}
+
+static dt_status evaluate(dt_session *s, const dt_eval_request *q) {
     char *path = NULL;
     dt_train_state state;
     dt_state_init(&state);
-    dt_status st = open_checkpoint(s, which, &path, &state);
+    dt_status st = open_checkpoint(s, q->which, &path, &state);
     const int64_t step = state.step;
     if (st == DT_OK) st = dt_session_open(s, NULL, NULL);
-    if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
-        st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
+    if (st == DT_OK && s->data->n_samples(s->data, q->split) == 0)
+        st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split",
+                     split_name(q->split));
     if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
     if (st == DT_OK) st = dt_session_load(s, path, false);
     if (st == DT_OK) st = dt_session_make_evaluator(s);
@@ -76,25 +125,17 @@ static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
     dt_state_fini(&state);
     DT_TRY(st);
     dt_eval_result r;
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, split, &r));
-    if (s->comm->rank == 0) {
-        dt_json j;
-        dt_json_init(&j);
-        dt_eval_result_write(&r, split_name(split), which, step, &j);
-        fputs(j.data, s->a.results);
-        fflush(s->a.results);
-        dt_json_fini(&j);
-    }
+    DT_TRY(dt_evaluator_run(s->evaluator, s->data, q->split, true, &r));
+    if (s->comm->rank == 0) st = print_result(s, q, step, &r);
     dt_eval_result_fini(&r);
-    return DT_OK;
+    return st;
 }
 
-dt_status dt_trainer_eval(const dt_trainer_args *a, const char *which, dt_split split,
-                          bool *agreed) {
+dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r, bool *agreed) {
     dt_session s;
     *agreed = false;
     dt_status st = dt_session_init(&s, a);
-    if (st == DT_OK) st = evaluate(&s, which, split);
+    if (st == DT_OK) st = evaluate(&s, r);
     *agreed = st == DT_OK || s.told;
     dt_session_close(&s);
     return st;

@@ -192,8 +192,9 @@ static dt_status run_rank(dt_comm *comm, dt_config *c) {
     dt_status st = dt_trainer_train(&a, &agreed);
     rewind(results);
     if (st == DT_OK && sim_world->evaluate)
-        st = dt_trainer_eval(&a, "latest", DT_SPLIT_VAL, &agreed);
-    if (st == DT_OK && sim_world->evaluate) st = dt_trainer_eval(&a, "best", DT_SPLIT_VAL, &agreed);
+        st = dt_trainer_eval(&a, &(dt_eval_request){"latest", DT_SPLIT_VAL, NULL}, &agreed);
+    if (st == DT_OK && sim_world->evaluate)
+        st = dt_trainer_eval(&a, &(dt_eval_request){"best", DT_SPLIT_VAL, NULL}, &agreed);
     if (sim_world->evaluate && comm->rank == 0) {
         size_t n = (size_t)ftell(results);
         rewind(results);
