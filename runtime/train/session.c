@@ -58,6 +58,11 @@ dt_status dt_session_measure(dt_session *s) {
     s->total_steps = s->steps_per_epoch * dt_config_int(c, "train.epochs");
     if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < s->total_steps)
         s->total_steps = dt_config_int(c, "train.max_steps");
+    if (s->data->n_samples(s->data, DT_SPLIT_VAL) == 0 &&
+        dt_config_has(c, "train.early_stop.patience"))
+        return dt_config_fail(c, "train.early_stop.patience",
+                              "train.early_stop follows evaluations, and there is no validation "
+                              "part: set data.split.val");
     if (s->data->n_samples(s->data, DT_SPLIT_VAL) > 0 ||
         !dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
         return DT_OK;
