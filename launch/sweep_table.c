@@ -105,7 +105,11 @@ static void find_order(table *t) {
         dt_status st = dt_config_load(&c, path, NULL, 0);
         free(path);
         if (st == DT_OK && dt_config_has(c, "eval.best")) {
-            int at = find_metric(t, dt_config_str(c, "eval.best"));
+            const bool named = dt_config_has(c, "eval.target");
+            char *name = dt_xprintf("%s%s%s", named ? dt_config_str(c, "eval.target") : "",
+                                    named ? "." : "", dt_config_str(c, "eval.best"));
+            int at = find_metric(t, name);
+            free(name);
             if (at >= 0) t->by = t->metrics[at];
         }
         dt_config_destroy(c);

@@ -486,6 +486,8 @@ static dt_status build(packing *p) {
     size_t *shards = list_shards(p, &b.n_shards);
     b.shards = shards;
     p->progress.on = p->o->progress && p->rank == 0;
+    p->progress.what = "pack";
+    p->progress.items = "files";
     dt_progress_begin(&p->progress);
     dt_status st = dt_build_run(&b);
     dt_progress_end(&p->progress);
