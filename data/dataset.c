@@ -4,6 +4,7 @@
 // Opening reads the catalog and no data: a few milliseconds for thousands of records.
 #include "dataset.h"
 #include "data.h"
+#include "data/catalog/catalog_db.h"
 #include "data/catalog/select.h"
 
 #include "base/arena.h"
@@ -114,6 +115,11 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
                            bool numbers) {
     const dt_catalog *cat = d->reader->catalog;
     char names[512] = "";
+    if (dt_catalog_db_has_added(cat, name))
+        return dt_config_fail(c, key,
+                              "%s: the data set has no column '%s', though its catalog "
+                              "does: " DT_ADDED_COLUMN,
+                              key, name);
     for (uint32_t i = 0; numbers && i < cat->n_reals; i++)
         list_name(names, sizeof names, dt_catalog_str(cat, cat->reals[i].name));
     for (uint32_t i = 0; i < cat->n_columns; i++)
@@ -287,6 +293,26 @@ static int records(const dt_dataset *base, dt_split split, int64_t i, uint32_t o
     return d->view.width;
 }
 
+// Of a pair: of the first record that has one.
+static const char *value(const dt_dataset *base, const char *column, dt_split split, int64_t i) {
+    const dt_data *d = base->self;
+    const int at = column_of(d, column);
+    const char *text = NULL;
+    uint32_t r[DT_MAX_WIDTH];
+    const int n = records(base, split, i, r);
+    for (int k = 0; k < n && at >= 0 && !text; k++)
+        text = dt_catalog_value(d->reader->catalog, at, r[k]);
+    return text;
+}
+
+static dt_status check_by(const dt_data *d, const dt_config *c) {
+    const dt_cnode *by = dt_config_node(c, "eval.by");
+    int column;
+    for (size_t i = 0; by && i < dt_cnode_size(by); i++)
+        DT_TRY(dt_data_find_column(d, c, "eval.by", dt_cnode_str(dt_cnode_item(by, i)), &column));
+    return DT_OK;
+}
+
 static const bool *mark_classes(const dt_data *d, const dt_field *f, dt_split split, bool *out) {
     for (uint32_t i = 0; i < d->splits.n[split]; i++) {
         const uint32_t *r =
@@ -411,6 +437,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
     DT_TRY_GOTO(st, make_view(d, c), out);
     DT_TRY_GOTO(st, dt_split_open(d, c), out);
     DT_TRY_GOTO(st, make_order(d, c), out);
+    DT_TRY_GOTO(st, check_by(d, c), out);
     DT_TRY_GOTO(st, dt_skips_open(d), out);
     DT_TRY_GOTO(st, dt_data_cache_configure(d, c), out);
     make_description(d);
@@ -420,6 +447,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
                            .fingerprint = fingerprint(d),
                            .n_samples = n_samples,
                            .records = records,
+                           .value = value,
                            .has_unseen = has_unseen,
                            .open = open_split,
                            .describe = describe,

@@ -16,12 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHICH, PREPROCESS, OUTPUTS, MAX_OUTPUTS = 16 };
+enum { WHICH, PREPROCESS, OUTPUTS, MAX_OUTPUTS = 16, MAX_NAME = 256 };
 static const launch_option options[] = {
     [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
     [PREPROCESS] = {"--preprocess", NULL, "inputs are pixels (N,H,W,C); the file normalises them"},
-    [OUTPUTS] = {"--outputs", "NAME[,NAME]",
-                 "logits, embedding; <field>.logits with train.targets (all logits)"},
+    [OUTPUTS] = {"--outputs", "NAME[,NAME]", "such as logits,embedding (logits of each target)"},
     {NULL}};
 
 typedef struct export {
@@ -31,10 +30,12 @@ typedef struct export {
     dt_field_info fields[DT_MAX_FIELDS];
     int n_fields;
     dt_targets targets;
-    char logits[DT_MAX_TARGETS][128]; // the outputs of each target
-    dt_onnx_unit units[DT_MAX_TARGETS + 1];
+    char text[DT_MAX_TARGETS][MAX_NAME];
+    const char *logits[DT_MAX_TARGETS]; // of each target
+    float mean[DT_MAX_TARGETS][DT_MAX_NORMALIZE], std[DT_MAX_TARGETS][DT_MAX_NORMALIZE];
     char *outputs_text;
-    const char *outputs[MAX_OUTPUTS + 1];
+    dt_onnx_output outputs[MAX_OUTPUTS];
+    int n_outputs;
     dt_json normalize;
 }
 export;
@@ -73,35 +74,43 @@ static dt_status find_fields(export *e) {
     return DT_OK;
 }
 
-// The targets' logits. Numbers are learnt in units of their own deviation: the file gives those of the data.
-static dt_status find_targets(export *e) {
-    dt_targets *all = &e->targets;
-    dt_onnx_unit *unit = e->units;
-    DT_TRY(dt_targets_read(all, e->config, e->fields, e->n_fields, false));
-    for (int i = 0; i < all->n; i++) {
-        const dt_target *t = &all->items[i];
-        const dt_field_info *f = t->field;
-        const char *name = dt_target_logits(all, t, e->logits[i], sizeof e->logits[i]);
-        e->outputs[i] = name;
-        if (f->n_classes == 0 && dt_target_n_out(t) <= DT_MAX_NORMALIZE)
-            *unit++ = (dt_onnx_unit){name, f->mean, f->std};
+// Numbers are learnt in units of their own deviation: the file gives those of the data.
+static void scale_numbers(export *e, dt_onnx_output *o) {
+    for (int t = 0; t < e->targets.n; t++) {
+        const dt_field_info *f = e->targets.items[t].field;
+        if (strcmp(o->name, e->logits[t]) != 0 || f->n_classes > 0 ||
+            dt_shape_elements(&f->sample_shape) > DT_MAX_NORMALIZE)
+            continue;
+        for (int i = 0; i < DT_MAX_NORMALIZE; i++) {
+            e->mean[t][i] = dt_field_mean(f, i);
+            e->std[t][i] = dt_field_std(f, i);
+        }
+        o->mean = e->mean[t];
+        o->std = e->std[t];
     }
+}
+
+static dt_status add_output(export *e, const char *name) {
+    if (e->n_outputs == MAX_OUTPUTS)
+        return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
+    e->outputs[e->n_outputs] = (dt_onnx_output){.name = name};
+    scale_numbers(e, &e->outputs[e->n_outputs++]);
     return DT_OK;
 }
 
-// "a,b" to a list; NULL: all targets.
-static dt_status read_outputs(export *e, const char *text) {
+// "a,b"; NULL: the logits of each target.
+static dt_status list_outputs(export *e, const char *text) {
     char *rest = NULL;
-    int n = 0;
+    DT_TRY(dt_targets_read(&e->targets, e->config, e->fields, e->n_fields, false));
+    for (int t = 0; t < e->targets.n; t++)
+        e->logits[t] = dt_target_logits(&e->targets, &e->targets.items[t], e->text[t], MAX_NAME);
+    for (int t = 0; t < e->targets.n && !text; t++) DT_TRY(add_output(e, e->logits[t]));
     if (!text) return DT_OK;
     e->outputs_text = dt_xstrdup(text);
-    memset(e->outputs, 0, sizeof e->outputs);
     for (char *name = strtok_r(e->outputs_text, ",", &rest); name;
-         name = strtok_r(NULL, ",", &rest)) {
-        if (n == MAX_OUTPUTS) return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
-        e->outputs[n++] = name;
-    }
-    return n ? DT_OK : dt_fail(DT_E_USAGE, "--outputs: no name");
+         name = strtok_r(NULL, ",", &rest))
+        DT_TRY(add_output(e, name));
+    return e->n_outputs ? DT_OK : dt_fail(DT_E_USAGE, "--outputs: no name");
 }
 
 // {"image": {"mean": […], "std": […]}}: what the inputs are normalised by, of values in 0..1 where they are bytes.
@@ -130,8 +139,8 @@ static dt_status write_file(export *e, bool preprocess, const char *path) {
     const dt_model_args a = {
         .config = e->config, .fields = e->fields, .n_fields = e->n_fields, .batch = DT_ONNX_BATCH};
     dt_onnx_opts o = {.outputs = e->outputs,
+                      .n_outputs = e->n_outputs,
                       .preprocess = preprocess,
-                      .units = e->units,
                       .metadata = metadata,
                       .version = DTRAIN_VERSION,
                       .tensor = tensor,
@@ -154,8 +163,7 @@ static dt_status run(const launch_words *w) {
     dt_json_init(&e.normalize);
     dt_status st = open_weights(&e, w->options[WHICH] ? w->options[WHICH] : "best");
     if (st == DT_OK) st = find_fields(&e);
-    if (st == DT_OK) st = find_targets(&e);
-    if (st == DT_OK) st = read_outputs(&e, w->options[OUTPUTS]);
+    if (st == DT_OK) st = list_outputs(&e, w->options[OUTPUTS]);
     if (st == DT_OK) describe_inputs(&e);
     if (st == DT_OK) st = write_file(&e, w->options[PREPROCESS] != NULL, w->words[1]);
     if (st == DT_OK) dt_info("%s: written", w->words[1]);

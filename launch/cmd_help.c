@@ -15,8 +15,8 @@ static int width_of(int columns, const char *text) {
 
 static void print_verbs(FILE *out, const char *before, const launch_verb *table) {
     for (const launch_verb *v = table; v->name; v++)
-        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, 6, v->name,
-                width_of(32, v->words), v->words, v->summary);
+        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, 6, v->name, width_of(32, v->words),
+                v->words, v->summary);
 }
 
 void launch_print_usage(FILE *out) {

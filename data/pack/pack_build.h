@@ -3,8 +3,9 @@
 #define DT_DATA_BUILD_H
 
 #include "compose.h"
-#include "progress.h"
 #include "work.h"
+
+#include "base/progress.h"
 
 typedef struct dt_build {
     const dt_compose *compose;

@@ -13,17 +13,18 @@
 // one that is repeated for each sample.
 enum { DT_ONNX_BATCH = 3 };
 
-// An output that is multiplied by std and added to mean, by element of a sample.
-typedef struct dt_onnx_unit {
-    const char *output;
+// An output of the graph. mean and std, by element of a sample: it is multiplied by std and added to mean; or NULL.
+typedef struct dt_onnx_output {
+    const char *name;
     const float *mean, *std;
-} dt_onnx_unit;
+} dt_onnx_output;
 
 typedef struct dt_onnx_opts {
-    const char *const *outputs; // names of the graph's outputs; NULL at the end
-    bool preprocess; // inputs are the fields' own values (N,H,W,C), as bytes where they are,
-                     // and the file normalises them; else what the first layer reads, (N,C,H,W)
-    const dt_onnx_unit *units; // of `outputs` that are numbers; output NULL at the end; NULL: none
+    const dt_onnx_output *outputs;
+    int n_outputs;
+    // Inputs are the fields' own values (N,H,W,C), as bytes where they are, and the file normalises them; else what the
+    // first layer reads, (N,C,H,W).
+    bool preprocess;
     const char *const *metadata; // key, value, …, NULL
     const char *version;         // of dtrain
     // The value of a PARAM or BUFFER, dense, for as long as the call; NULL: there is none.

@@ -6,11 +6,14 @@
 #include "base/failpoint.h"
 #include "graph/losses.h"
 #include "train/agree.h"
+#include "train/eval_parts.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MOST_BY = 16 };
 
 // A target, and its part of the table of the evaluation in progress.
 typedef struct eval_target {
@@ -39,6 +42,9 @@ struct dt_evaluator {
     float *embeddings;
     uint32_t *records;
     int width;
+    bool whole;
+    dt_eval_column by[MOST_BY];
+    int n_by;
 };
 
 // ---- the loss of a sample --------------------------------------------------------------------------
@@ -125,6 +131,8 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
     uint32_t of[DT_MAX_WIDTH] = {0};
     if (e->data->records) e->width = e->data->records(e->data, e->split, s->index, of);
     memcpy(e->records + i * e->width, of, sizeof *of * (size_t)e->width);
+    for (int k = 0; k < e->n_by; k++)
+        dt_eval_column_add(&e->by[k], e->data->value(e->data, e->by[k].name, e->split, s->index));
     return DT_OK;
 }
 
@@ -139,6 +147,8 @@ static void drop_table(dt_evaluator *e) {
         t->labels = NULL;
         t->losses = NULL;
     }
+    for (int k = 0; k < e->n_by; k++) dt_eval_column_clear(&e->by[k]);
+    e->n_by = 0;
     free(e->embeddings);
     free(e->records);
     e->embeddings = NULL;
@@ -166,8 +176,13 @@ static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
                                  .threshold = e->metrics->threshold,
                                  .radians = e->metrics->radians,
                                  .pairs = &pairs};
-    for (int i = 0; i < DT_N_METRICS; i++)
-        if (e->metrics->wanted[k][i]) dt_metrics_table[i]->report(&table, out);
+    dt_eval_report(&table, e->metrics->wanted[k], out);
+    if (e->n_by > 0) dt_json_begin_object(&out->extra, "by");
+    for (int i = 0; i < e->n_by; i++)
+        dt_eval_report_by(&table, e->metrics->wanted[k], &e->by[i], out);
+    if (e->n_by > 0) dt_json_end_object(&out->extra);
+    if (e->whole && e->metrics->n_bootstrap > 0)
+        dt_eval_bootstrap(&table, e->metrics->wanted[k], e->metrics->n_bootstrap, out);
 }
 
 // The mean over the samples of the weighted sum over the targets.
@@ -242,8 +257,17 @@ static dt_status share_values(dt_evaluator *e, dt_status st, dt_eval_result *out
     return st;
 }
 
-dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt_eval_result *out) {
+static void list_columns(dt_evaluator *e) {
+    const dt_cnode *by = e->metrics->by;
+    for (size_t i = 0; by && i < dt_cnode_size(by) && e->n_by < MOST_BY; i++)
+        e->by[e->n_by++].name = dt_cnode_str(dt_cnode_item(by, i));
+}
+
+dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole,
+                           dt_eval_result *out) {
     *out = (dt_eval_result){0};
+    e->whole = whole;
+    if (whole && data->value) list_columns(e);
     e->data = data;
     e->split = split;
     (void)dt_failpoint("evaluate");

@@ -20,6 +20,9 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *o, const 
 void dt_evaluator_destroy(dt_evaluator *e);
 // Collective; all ranks get the values, and rank 0 what is no single number. Fini the result afterwards. DT_E_DATA:
 // no record of the split could be read.
-dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt_eval_result *out);
+//
+// whole: with what takes longer, for evaluations that end something (eval.by, eval.bootstrap).
+dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole,
+                           dt_eval_result *out);
 
 #endif

@@ -4,6 +4,7 @@
 #include "train/infer.h"
 
 #include "base/arena.h"
+#include "base/progress.h"
 #include "train/device_inputs.h"
 
 #include <assert.h>
@@ -174,16 +175,18 @@ static dt_status deliver_row(dt_infer *f, int64_t at, int64_t index,
     return take(ctx, &s);
 }
 
-static dt_status deliver(dt_infer *f, dt_status (*take)(void *ctx, const dt_infer_sample *s),
-                         void *ctx) {
+static dt_status deliver(dt_infer *f, dt_progress *p,
+                         dt_status (*take)(void *ctx, const dt_infer_sample *s), void *ctx) {
     const int64_t step_rows = (int64_t)f->o.n_replicas * f->o.batch;
     for (int64_t step = 0; step < f->n_chunk; step++)
         for (int r = 0; r < f->o.comm->world_size; r++)
             for (int64_t i = step * step_rows; i < (step + 1) * step_rows; i++) {
                 const int64_t index = sample_of(f, r, i);
-                if (index < f->n_samples)
-                    DT_TRY(deliver_row(f, r * f->rank_rows + i, index, take, ctx));
+                if (index >= f->n_samples) continue;
+                DT_TRY(deliver_row(f, r * f->rank_rows + i, index, take, ctx));
+                p->n_items++;
             }
+    dt_progress_tick(p);
     return DT_OK;
 }
 
@@ -228,13 +231,19 @@ dt_status dt_infer_run(dt_infer *f, dt_dataset *data, dt_split split,
         dt_batch_inputs_find(&f->replicas[i].inputs, f->replicas[i].exec, f->source->fields,
                              f->source->n_fields);
     const int64_t most = make_rows(f);
+    dt_progress progress = {.on = f->o.progress && f->o.comm->rank == 0,
+                            .what = f->o.progress,
+                            .items = "samples",
+                            .total_items = (uint64_t)f->n_samples};
     dt_status st = DT_OK;
+    dt_progress_begin(&progress);
     for (f->first = 0; f->first < f->n_steps && st == DT_OK; f->first += most) {
         f->n_chunk = f->n_steps - f->first < most ? f->n_steps - f->first : most;
         st = run_chunk(f);
         if (st == DT_OK) st = gather(f);
-        if (st == DT_OK && f->o.comm->rank == 0) st = deliver(f, take, ctx);
+        if (st == DT_OK && f->o.comm->rank == 0) st = deliver(f, &progress, take, ctx);
     }
+    dt_progress_end(&progress);
     f->source->close(f->source);
     free(f->rows);
     free(f->why);

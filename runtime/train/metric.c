@@ -180,6 +180,8 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     int at;
     out->top_k = (int)dt_config_int(c, "eval.top_k");
     out->threshold = dt_config_real(c, "eval.threshold");
+    out->by = dt_config_node(c, "eval.by");
+    out->n_bootstrap = (int)dt_config_int(c, "eval.bootstrap");
     out->radians = dt_config_enum(c, "eval.angles") == DT_ANGLES_radians;
     for (int k = 0; k < targets->n; k++) g[k] = given_by(&targets->items[k], graph, unseen[k]);
     DT_TRY(choose_wanted(out, c, graph, g, targets->n));

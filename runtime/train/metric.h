@@ -110,6 +110,8 @@ typedef struct dt_metric_choice {
     int top_k;           // these three as in dt_eval_table
     double threshold;
     bool radians;
+    const dt_cnode *by; // eval.by, or NULL
+    int n_bootstrap;    // eval.bootstrap
 } dt_metric_choice;
 
 // From eval.metrics, eval.best, eval.target, the targets and what the evaluation graph gives. DT_E_USAGE with the place

@@ -451,6 +451,7 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                        .batch = s->eval_batch,
                        .fields = s->data->fields,
                        .n_fields = s->data->n_fields,
+                       .progress = s->stepper ? NULL : "eval",
                        .give_up = s->stepper ? dt_signals_grace_is_over : NULL};
     return dt_evaluator_create(&s->evaluator, &o, &s->targets, &s->metrics);
 }
@@ -474,16 +475,15 @@ static dt_status share_weights(dt_session *s, bool with_optimizer) {
 }
 
 // The modules whose weights give the logits; how many.
-static int heads_of(const dt_session *s, const char *heads[DT_MAX_TARGETS]) {
+static int list_heads(const dt_session *s, const char *heads[DT_MAX_TARGETS]) {
     const dt_graph *g = s->eval_graph;
-    char name[128];
+    char text[256];
     int n = 0;
-    for (int i = 0; i < g->n_outputs; i++) {
-        const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer;
-        for (int k = 0; k < s->targets.n; k++) {
-            const char *logits =
-                dt_target_logits(&s->targets, &s->targets.items[k], name, sizeof name);
-            if (id >= 0 && strcmp(g->outputs[i].name, logits) == 0) heads[n++] = g->nodes[id].name;
+    for (int t = 0; t < s->targets.n; t++) {
+        const char *logits = dt_target_logits(&s->targets, &s->targets.items[t], text, sizeof text);
+        for (int i = 0; i < g->n_outputs; i++) {
+            const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer;
+            if (strcmp(g->outputs[i].name, logits) == 0 && id >= 0) heads[n++] = g->nodes[id].name;
         }
     }
     return n;
@@ -506,7 +506,7 @@ static dt_status import_weights(dt_session *s) {
     const bool list = dt_cnode_kind(keep) == DT_C_LIST;
     char *theirs = NULL; // classes; a head that is taken as it is gives those
     dt_ckpt_import_opts o = {.heads = heads,
-                             .n_heads = heads_of(s, heads),
+                             .n_heads = list_heads(s, heads),
                              .renew_heads = by_itself,
                              .classes = &theirs};
     o.n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;

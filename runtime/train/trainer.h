@@ -34,9 +34,14 @@ typedef struct dt_trainer_args {
 // Trains, or resumes. DT_OK: finished, now or earlier. DT_E_PREEMPTED: stopped after saving; run it again.
 dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed);
 
-// Metrics of a checkpoint. which: "latest", "best" or a step number.
-dt_status dt_trainer_eval(const dt_trainer_args *a, const char *which, dt_split split,
-                          bool *agreed);
+typedef struct dt_eval_request {
+    const char *which; // checkpoint: "latest", "best" or a step number
+    dt_split split;
+    const char *csv; // file for the same figures as a table, or NULL
+} dt_eval_request;
+
+// Metrics of a checkpoint, as a line of JSON.
+dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r, bool *agreed);
 
 // Makes graph and plans without training, and prints parameters and memory to `out`; print_graph: the graph and the
 // plan too. fields: instead of those of a data set, where open_data is NULL.

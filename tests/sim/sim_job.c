@@ -192,8 +192,9 @@ static dt_status run_rank(dt_comm *comm, dt_config *c) {
     dt_status st = dt_trainer_train(&a, &agreed);
     rewind(results);
     if (st == DT_OK && sim_world->evaluate)
-        st = dt_trainer_eval(&a, "latest", DT_SPLIT_VAL, &agreed);
-    if (st == DT_OK && sim_world->evaluate) st = dt_trainer_eval(&a, "best", DT_SPLIT_VAL, &agreed);
+        st = dt_trainer_eval(&a, &(dt_eval_request){"latest", DT_SPLIT_VAL, NULL}, &agreed);
+    if (st == DT_OK && sim_world->evaluate)
+        st = dt_trainer_eval(&a, &(dt_eval_request){"best", DT_SPLIT_VAL, NULL}, &agreed);
     if (sim_world->evaluate && comm->rank == 0) {
         size_t n = (size_t)ftell(results);
         rewind(results);
@@ -234,8 +235,10 @@ void sim_job(void) {
     for (int i = 0; i < SIM_FAULTS; i++)
         if (sim_world->faults[i].kind == SIM_BAD_STEP) bad_step = sim_world->faults[i].at;
     for (int r = 0; r < sim_world->world_size; r++) sim_spawn(r, rank_main, (void *)(intptr_t)r);
-    while (n_ended < sim_world->world_size && job_code < 0) sim_wait(&ended, INFINITY, "waitpid");
-    if (n_ended < sim_world->world_size) sim_sleep(sim_uniform(0, 0.3)); // until all are ended
+    // mpirun would wait for a rank that is stopped in its last call; by then the job has done its work
+    while (n_ended + sim_n_lost() < sim_world->world_size && job_code < 0)
+        sim_wait(&ended, INFINITY, "waitpid");
+    if (job_code >= 0) sim_sleep(sim_uniform(0, 0.3)); // until all are ended
     sim_end(job_code < 0 ? 0 : job_code);
 }
 

@@ -1,6 +1,7 @@
-// progress.h: the line that moves while a dataset is packed: files/s, MB/s, and how long it will take.
-#ifndef DT_DATA_PROGRESS_H
-#define DT_DATA_PROGRESS_H
+// progress.h: the line that moves while a data set is packed or evaluated: how far it is, how fast, and how long it
+// will take.
+#ifndef DT_BASE_PROGRESS_H
+#define DT_BASE_PROGRESS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,8 +10,9 @@
 // Of this process: of several ranks, rank 0 shows its own share, which is about as far as the others'.
 typedef struct dt_progress {
     bool on;
+    const char *what, *items;          // "pack", "files"
     uint64_t n_items, n_bytes;         // of the source: done
-    uint64_t total_items, total_bytes; // to do
+    uint64_t total_items, total_bytes; // to do; 0 bytes: only items count
     // set by begin
     bool terminal;
     double begin_s, shown_s;

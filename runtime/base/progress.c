@@ -1,5 +1,5 @@
 // progress.c: a terminal gets a line ten times a second, a pipe one every ten seconds.
-#include "progress.h"
+#include "base/progress.h"
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -25,16 +25,19 @@ static void show_time(char *text, size_t cap, double s) {
 
 static void show(const dt_progress *p, double now, const char *end) {
     double elapsed = now - p->begin_s > 1e-6 ? now - p->begin_s : 1e-6;
-    double share = p->total_bytes ? (double)p->n_bytes / (double)p->total_bytes : 1;
-    double rate = (double)p->n_bytes / elapsed;
-    double left = rate > 0 ? (double)(p->total_bytes - p->n_bytes) / rate : 0;
-    char bar[BAR + 1], eta[32], line[256];
+    const bool bytes = p->total_bytes > 0;
+    const double done = bytes ? (double)p->n_bytes : (double)p->n_items;
+    const double total = bytes ? (double)p->total_bytes : (double)p->total_items;
+    double share = total > 0 ? done / total : 1;
+    double left = done > 0 ? (total - done) * elapsed / done : 0;
+    char bar[BAR + 1], eta[32], speed[48] = "", line[256];
     for (int i = 0; i < BAR; i++) bar[i] = i < (int)(share * BAR) ? '#' : '.';
     bar[BAR] = '\0';
     show_time(eta, sizeof eta, left);
-    snprintf(line, sizeof line, "pack [%s] %llu/%llu files  %.0f files/s  %.0f MB/s  ETA %s", bar,
-             (unsigned long long)p->n_items, (unsigned long long)p->total_items,
-             (double)p->n_items / elapsed, rate / 1e6, eta);
+    if (bytes) snprintf(speed, sizeof speed, "  %.0f MB/s", done / elapsed / 1e6);
+    snprintf(line, sizeof line, "%s [%s] %llu/%llu %s  %.0f %s/s%s  ETA %s", p->what, bar,
+             (unsigned long long)p->n_items, (unsigned long long)p->total_items, p->items,
+             (double)p->n_items / elapsed, p->items, speed, eta);
     fprintf(stderr, "%s%.*s%s", p->terminal ? "\r" : "",
             p->terminal ? dt_text_columns() - 1 : (int)sizeof line, line, end);
 }
