@@ -14,9 +14,10 @@
 dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
                        const char *skip_log);
 // The same for a run that has numbered its classes: `classes` is JSON as in train/class_names.h, or NULL. A class
-// that the run does not know is an error; those that the set lacks are told.
+// that the run does not know is an error; those that the set lacks are told. absent, by field, or NULL: these are not
+// looked for in the set, and are zeros (what is to be predicted).
 dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
-                          const char *skip_log, const char *classes);
+                          const char *skip_log, const char *classes, const bool *absent);
 
 // Whether any file of data.path is there. If none is, the data may be made later.
 bool dt_data_exists(const dt_config *c);

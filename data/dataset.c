@@ -244,7 +244,7 @@ void dt_data_set_processes(dt_dataset *base, int n) {
 dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_field_info *out,
                                   int *n) {
     dt_fields f;
-    DT_TRY(dt_fields_resolve(&f, c, NULL, classes));
+    DT_TRY(dt_fields_resolve(&f, c, NULL, classes, NULL));
     *n = f.n;
     memcpy(out, f.info, (size_t)f.n * sizeof *out);
     dt_fields_fini(&f);
@@ -293,6 +293,13 @@ static int records(const dt_dataset *base, dt_split split, int64_t i, uint32_t o
     return d->view.width;
 }
 
+static const char *key(const dt_dataset *base, uint32_t record, const char **path) {
+    const dt_data *d = base->self;
+    const dt_catalog *c = d->reader->catalog;
+    *path = c->shards[c->records[record].shard].path;
+    return dt_catalog_str(c, c->records[record].key);
+}
+
 // Of a pair: of the first record that has one.
 static const char *value(const dt_dataset *base, const char *column, dt_split split, int64_t i) {
     const dt_data *d = base->self;
@@ -324,6 +331,7 @@ static const bool *mark_classes(const dt_data *d, const dt_field *f, dt_split sp
 
 static bool has_unseen(const dt_dataset *base, int field) {
     const dt_data *d = base->self;
+    if (d->fields.f[field].absent) return false;
     const size_t n = (size_t)d->fields.info[field].n_classes;
     bool *marks = dt_xcalloc(2 * n + 1, sizeof *marks), shared = false;
     const dt_split part = d->splits.n[DT_SPLIT_VAL] > 0 ? DT_SPLIT_VAL : DT_SPLIT_TEST;
@@ -415,11 +423,11 @@ static void leave_steps(dt_data *d, const dt_config *c) {
 
 dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
                        const char *skip_log) {
-    return dt_data_open_as(out, c, b, rank_workers, skip_log, NULL);
+    return dt_data_open_as(out, c, b, rank_workers, skip_log, NULL, NULL);
 }
 
 dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
-                          const char *skip_log, const char *classes) {
+                          const char *skip_log, const char *classes, const bool *absent) {
     dt_data *d = dt_xcalloc(1, sizeof *d);
     dt_status st = DT_OK;
     *out = NULL;
@@ -431,7 +439,8 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, dt_split_read_file(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);
-    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, classes), out);
+    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, classes, absent),
+                out);
     leave_steps(d, c);
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);
@@ -447,6 +456,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
                            .fingerprint = fingerprint(d),
                            .n_samples = n_samples,
                            .records = records,
+                           .key = key,
                            .value = value,
                            .has_unseen = has_unseen,
                            .open = open_split,

@@ -68,7 +68,7 @@ static dt_status find_fields(export *e) {
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
     if (!dt_data_exists(e->config))
         return dt_data_describe_fields(e->config, classes, e->fields, &e->n_fields);
-    DT_TRY(dt_data_open_as(&e->data, e->config, NULL, 1, NULL, classes));
+    DT_TRY(dt_data_open_as(&e->data, e->config, NULL, 1, NULL, classes, NULL));
     e->n_fields = e->data->n_fields;
     memcpy(e->fields, e->data->fields, (size_t)e->n_fields * sizeof *e->fields);
     return DT_OK;

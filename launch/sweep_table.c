@@ -95,9 +95,17 @@ static void find_columns(table *t) {
     }
 }
 
-// eval.best as a run has resolved it; else the first metric.
+// What `eval.best: auto` takes: the first of these that the runs have.
+static const char *automatic(const table *t) {
+    static const char *const names[] = {"accuracy", "eer", "mae", "loss"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (find_metric(t, names[i]) >= 0) return names[i];
+    return t->n_metrics ? t->metrics[0] : NULL;
+}
+
+// eval.best of a run.
 static void find_order(table *t) {
-    t->by = t->n_metrics ? t->metrics[0] : NULL;
+    t->by = automatic(t);
     for (int r = 0; r < t->s->n_runs; r++) {
         if (!t->s->runs[r].result) continue;
         char *path = dt_xprintf("%s/%s/config.yaml", t->s->dir, t->s->runs[r].name);

@@ -79,7 +79,7 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
                            const char *skip_log, const char *classes, dt_dataset **out) {
     const dt_comm *comm = ctx;
-    DT_TRY(dt_data_open_as(out, c, b, workers, skip_log, classes));
+    DT_TRY(dt_data_open_as(out, c, b, workers, skip_log, classes, NULL));
     if (comm) dt_data_set_processes(*out, comm->local_size);
     return DT_OK;
 }

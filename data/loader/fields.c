@@ -319,14 +319,17 @@ static dt_status unknown_class(resolver *r, const char *value) {
                           r->info->n_classes, r->f->class_names ? "" : "the numbers ", list);
 }
 
+static void name_as_known(resolver *r) {
+    const int n = r->info->n_classes;
+    if (!json_is_array(r->known)) return;
+    r->f->class_names = dt_xcalloc((size_t)n + 1, sizeof(char *));
+    for (int k = 0; k < n; k++)
+        r->f->class_names[k] = json_string_value(json_array_get(r->known, (size_t)k));
+}
+
 // As the run has numbered them.
 static dt_status number_as_known(resolver *r, const dt_column *col) {
     const int n = r->info->n_classes;
-    if (json_is_array(r->known)) {
-        r->f->class_names = dt_xcalloc((size_t)n + 1, sizeof(char *));
-        for (int k = 0; k < n; k++)
-            r->f->class_names[k] = json_string_value(json_array_get(r->known, (size_t)k));
-    }
     for (uint32_t v = 0; v < col->n_values; v++) {
         const char *value = dt_catalog_str(r->c, col->values[v]);
         int k = 0;
@@ -397,6 +400,8 @@ static dt_status resolve_class(resolver *r) {
     r->info->sample_shape = dt_shape0();
     r->info->n_classes = (int)n;
     r->info->soft = dt_mix_wanted(r->k.c);
+    if (r->f->absent || (known && col)) name_as_known(r);
+    r->info->class_names = r->f->class_names;
     if (!col) return DT_OK;
     r->f->label = dt_xcalloc(col->n_values + 1, sizeof(int32_t));
     if (known)
@@ -483,7 +488,7 @@ static dt_status resolve_field(resolver *r) {
 }
 
 dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c,
-                            const char *classes) {
+                            const char *classes, const bool *absent) {
     *out = (dt_fields){.classes = classes ? json_loads(classes, 0, NULL) : NULL};
     const dt_cnode *fields = dt_config_node(config, "data.fields");
     size_t n = fields ? dt_cnode_size(fields) : 0;
@@ -494,12 +499,13 @@ dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_ca
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         const char *name = dt_cnode_key(fields, i);
         resolver r = {.k = {config, name, ""},
-                      .c = c,
+                      .c = absent && absent[i] ? NULL : c,
                       .known = json_object_get(out->classes, name),
                       .f = &out->f[i],
                       .info = &out->info[i]};
         out->n++;
         r.f->name = r.k.name;
+        r.f->absent = absent && absent[i];
         st = resolve_field(&r);
     }
     if (st != DT_OK) dt_fields_fini(out);
@@ -543,6 +549,7 @@ float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c,
 }
 
 bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record) {
+    if (f->absent) return true;
     if (f->column >= 0) return dt_catalog_cell(c, f->column, record) != DT_NO_VALUE;
     if (!f->numbers) return dt_field_member(f, c, record) >= 0;
     for (int i = 0; i < f->n_numbers; i++) {

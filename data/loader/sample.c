@@ -264,6 +264,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
     dt_augment_key key = {d->seed, p->sample, p->epoch};
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
+        if (f->absent) continue; // as the ring was made
         uint32_t record = records[f->part];
         void *dst = (uint8_t *)p->field[i] + (size_t)p->j * f->sample_bytes;
         w->record = record;

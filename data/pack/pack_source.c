@@ -99,7 +99,7 @@ static dt_status open_folder(dt_reader **out, const char *path, const dt_plan *p
     dt_reader_item *items = dt_xcalloc(l.n + 1, sizeof *items);
     size_t n = 0, n_out = 0;
     for (size_t i = 0; st == DT_OK && i < l.n; i++) {
-        if (l.f[i].is_folder) continue;
+        if (l.f[i].is_raw) continue;
         if (is_of_out(plan, l.f[i].path))
             n_out++;
         else

@@ -189,12 +189,18 @@ static uint64_t hash_list(const dt_raw *r) {
 }
 
 // ---- the whole ----------------------------------------------------------------------------------------
-static bool is_list_file(const char *path) {
+bool dt_raw_is_list(const char *path) {
     static const char *const EXTS[] = {"csv", "tsv", "txt", "lst", "json", "jsonl"};
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot && i < sizeof EXTS / sizeof *EXTS; i++)
         if (strcasecmp(dot + 1, EXTS[i]) == 0) return true;
     return false;
+}
+
+bool dt_raw_is_file(const char *path) {
+    const char *base = dt_path_base(path), *dot = strrchr(base, '.');
+    const dt_kind *k = dot ? dt_kind_of_ext(dot + 1) : NULL;
+    return k && k->uses;
 }
 
 // By its first bytes, unless it is called .tar: a damaged tar must be reported as such.
@@ -224,7 +230,8 @@ static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table
     if (!is_there)
         return dt_fail(DT_E_DATA, "%s: no such folder, list, tar file or data set", source);
     if (dt_io_is_dir(source)) return dt_raw_find_folder(f, source);
-    if (is_list_file(source)) return dt_raw_find_list(f, source, table);
+    if (dt_raw_is_list(source)) return dt_raw_find_list(f, source, table);
+    if (dt_raw_is_file(source)) return dt_raw_find_file(f, source);
     DT_TRY(check_tar(source));
     return dt_raw_find_tar(f, source);
 }
@@ -251,7 +258,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     if (o->group && (set || !o->pattern))
         return dt_fail(DT_E_USAGE, "--group says something of files and the captures of --pattern");
     if (o->group) DT_TRY(dt_raw_group(r, o->group));
-    if (r->kind != DT_RAW_SET || o->sorted)
+    if (r->kind == DT_RAW_SET ? o->sorted : !(r->kind == DT_RAW_LIST && o->as_listed))
         qsort_r(r->items, r->n, sizeof *r->items, compare_items,
                 (void *)(uintptr_t)(o->tail ? o->tail : "."));
     DT_TRY(check_keys(r));
@@ -312,8 +319,9 @@ static dt_status add_item(dt_catalog *c, const dt_raw *raw, const dt_raw_item *i
     return dt_raw_put_row(raw, item, c);
 }
 
-dt_status dt_folder_load(dt_catalog *c, const char *path) {
-    static const dt_raw_opts ALL = {.keep_empty = true}; // data.on_error decides, as of any record
+dt_status dt_raw_load(dt_catalog *c, const char *path) {
+    static const dt_raw_opts ALL = {.keep_empty = true, // data.on_error decides, as of any record
+                                    .as_listed = true};
     dt_raw raw;
     dt_status st = DT_OK;
     DT_TRY(dt_raw_list(&raw, path, NULL, &ALL));

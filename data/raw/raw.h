@@ -104,6 +104,7 @@ typedef struct dt_raw_opts { // see dt_pack_opts
     bool sorted;      // records of a set by key too
     bool
         keep_empty; // empty files are records, which fail when they are read; else they are left out and counted
+    bool as_listed;    // the files of a list in its order
     bool key_by_shard; // of a set: each key gets its shard's name in front, "photos-000003/000017"
     const char *tail;  // what follows a key in the names that are written, for the order; NULL: "."
 } dt_raw_opts;
@@ -112,9 +113,13 @@ typedef struct dt_raw_opts { // see dt_pack_opts
 // a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
 dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set, const dt_raw_opts *o);
 void dt_raw_fini(dt_raw *r);
-// Appends a folder's files to a catalog, each as a shard with one record that is named as `dtrain pack` would name it.
-// Handy for a first look. A packed dataset is faster to read, and its records are checked by hash. As dt_raw_list.
-dt_status dt_folder_load(dt_catalog *c, const char *path);
+// Appends the files of a folder or of a list, or one file, to a catalog, each as a shard with one record that is named
+// as `dtrain pack` would name it. Handy for a first look. A packed dataset is faster to read, and its records are
+// checked by hash. As dt_raw_list.
+dt_status dt_raw_load(dt_catalog *c, const char *path);
+// By its name: a list of files; a picture, a sound or an array.
+bool dt_raw_is_list(const char *path);
+bool dt_raw_is_file(const char *path);
 // Whether a folder holds any raw files.
 dt_status dt_raw_holds_files(const char *folder, bool *yes);
 
@@ -151,6 +156,7 @@ typedef struct dt_raw_found {
 void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
                 int64_t mtime_ns);
 dt_status dt_raw_find_folder(dt_raw_found *f, const char *path);
+dt_status dt_raw_find_file(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *table);
 dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata,

@@ -251,6 +251,19 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
     return keep_data(f);
 }
 
+// Root and name of a list with one line.
+dt_status dt_raw_find_file(dt_raw_found *f, const char *path) {
+    dt_raw *r = f->raw;
+    char *folder = dt_path_folder(path);
+    r->kind = DT_RAW_LIST;
+    dt_status st = open_root(r, folder, O_DIRECTORY);
+    free(folder);
+    DT_TRY(st);
+    dt_raw_add(f, dt_arena_strdup(&r->arena, dt_path_base(path)), 0, 0, 0);
+    DT_TRY(stat_all(r));
+    return keep_data(r);
+}
+
 // ---- tar ----------------------------------------------------------------------------------------------
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
     dt_raw *r = f->raw;

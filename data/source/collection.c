@@ -2,7 +2,8 @@
 //
 // A path of data.path is a file, several files (braces, wildcards, "::"), or a folder. What lies in a folder says
 // what it is: an LMDB (data.mdb), several LMDBs (LSUN's way: each is a class), shards with or without a list
-// of them (index.json), or raw files. A .json file is a list of shards.
+// of them (index.json), or raw files. A .json file is a list of shards; another list (.csv, .txt, …) is one of raw
+// files, and a picture, a sound or an array is a raw file.
 //
 // The files of one item of data.path are one dataset, named after the item; each LMDB is a dataset of its own.
 // The same file twice is an error, as its records would silently count twice. Files are compared by device and
@@ -12,6 +13,7 @@
 
 #include "data/file/kept_names.h"
 #include "data/file/kinds.h"
+#include "data/raw/raw.h"
 
 #include "base/arena.h"
 #include "base/io.h"
@@ -51,9 +53,9 @@ static char *set_name(const char *path) {
                        : dt_xprintf("%.*s", (int)(n - begin), path + begin);
 }
 
-static void add(dt_found_list *l, uint32_t item, const char *name, bool is_folder, char *path) {
+static void add(dt_found_list *l, uint32_t item, const char *name, bool is_raw, char *path) {
     l->f = dt_xgrow(l->f, l->n, sizeof *l->f);
-    l->f[l->n++] = (dt_found){path, dt_xstrdup(name), item, is_folder, -1};
+    l->f[l->n++] = (dt_found){path, dt_xstrdup(name), item, is_raw, -1};
 }
 
 static void add_lmdb(dt_found_list *l, uint32_t item, const char *folder) {
@@ -203,7 +205,7 @@ static dt_status collect_path(dt_found_list *l, const char *path, const char *na
                                  path);
     }
     if (!dt_io_is_dir(path)) {
-        add(l, item, name, false, dt_xstrdup(path));
+        add(l, item, name, dt_raw_is_list(path) || dt_raw_is_file(path), dt_xstrdup(path));
         return DT_OK;
     }
     char *folder = dt_xstrdup(path);

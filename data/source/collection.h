@@ -4,12 +4,12 @@
 
 #include "source.h"
 
-// A data file, or a folder of raw files.
+// A data file; or raw files: of a folder, of a list, or one.
 typedef struct dt_found {
     char *path;
     char *name;    // of the set it belongs to, for the column `set`
     uint32_t item; // of data.path
-    bool is_folder;
+    bool is_raw;
     int64_t n_records; // that the list of shards says it has; -1: it does not say
 } dt_found;
 

@@ -45,7 +45,7 @@ static dt_status collect(opening *o, const dt_reader_item *items, size_t n_items
     DT_TRY(dt_found_check(&o->found));
     o->jobs = dt_xcalloc(o->found.n + 1, sizeof *o->jobs);
     for (size_t i = 0; i < o->found.n; i++) {
-        if (o->found.f[i].is_folder) continue;
+        if (o->found.f[i].is_raw) continue;
         o->jobs[o->n_jobs].fd = -1;
         o->jobs[o->n_jobs++].path = o->found.f[i].path;
     }
@@ -89,11 +89,11 @@ static dt_status append_all(opening *o) {
     for (size_t i = 0, job = 0; i < o->found.n; i++) {
         const dt_found *f = &o->found.f[i];
         uint32_t first = c->n_records, shard = c->n_shards;
-        if (f->is_folder)
-            DT_TRY(dt_folder_load(c, f->path));
+        if (f->is_raw)
+            DT_TRY(dt_raw_load(c, f->path));
         else
             DT_TRY(append_file(o, job++));
-        if (f->is_folder)
+        if (f->is_raw)
             o->s->kind = o->s->kind && strcmp(o->s->kind, "folder") != 0 ? "mixed" : "folder";
         compare_count(f, c->n_records - first);
         for (; shard < c->n_shards; shard++) c->shards[shard].set = f->item;

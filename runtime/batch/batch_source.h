@@ -153,6 +153,8 @@ struct dt_dataset {
     // The records that sample i of a split (as evaluation numbers them) is made of; how many. May be
     // NULL: then no two samples share one.
     int (*records)(const dt_dataset *d, dt_split split, int64_t i, uint32_t out[DT_MAX_WIDTH]);
+    // A record's key, and the path of the file that it is in; both live as long as the data set. May be NULL.
+    const char *(*key)(const dt_dataset *d, uint32_t record, const char **path);
     // What a column of the catalog says of sample i of a split, or NULL; lives as long as the data set. May be NULL.
     const char *(*value)(const dt_dataset *d, const char *column, dt_split split, int64_t i);
     // Whether training has none of the classes of this field that the validation part (without one: the test) has.

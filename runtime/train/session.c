@@ -58,6 +58,11 @@ dt_status dt_session_measure(dt_session *s) {
     s->total_steps = s->steps_per_epoch * dt_config_int(c, "train.epochs");
     if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < s->total_steps)
         s->total_steps = dt_config_int(c, "train.max_steps");
+    if (s->data->n_samples(s->data, DT_SPLIT_VAL) == 0 &&
+        dt_config_has(c, "train.early_stop.patience"))
+        return dt_config_fail(c, "train.early_stop.patience",
+                              "train.early_stop follows evaluations, and there is no validation "
+                              "part: set data.split.val");
     if (s->data->n_samples(s->data, DT_SPLIT_VAL) > 0 ||
         !dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
         return DT_OK;
@@ -436,23 +441,29 @@ dt_status dt_session_begin_phase(dt_session *s, int64_t step) {
     return dt_stepper_set_plan(s->stepper, phase->graph, phase->plan, step);
 }
 
-dt_status dt_session_make_evaluator(dt_session *s) {
-    if (s->evaluator) return DT_OK;
+dt_status dt_session_infer_opts(dt_session *s, const char *progress, dt_infer_opts *out) {
     if (!s->stepper) DT_TRY(dt_session_check_room(s));
     if (!s->stepper && !s->own_team)
         DT_TRY(dt_team_create(&s->own_team, team_threads(s), "replica"));
-    dt_infer_opts o = {.comm = s->comm,
-                       .graph = s->eval_graph,
-                       .plan = s->eval_plan,
-                       .params = s->params,
-                       .team = s->stepper ? dt_stepper_team(s->stepper) : s->own_team,
-                       .n_replicas = s->replicas->n_replicas,
-                       .replica_threads = s->resolved.replica_threads,
-                       .batch = s->eval_batch,
-                       .fields = s->data->fields,
-                       .n_fields = s->data->n_fields,
-                       .progress = s->stepper ? NULL : "eval",
-                       .give_up = s->stepper ? dt_signals_grace_is_over : NULL};
+    *out = (dt_infer_opts){.comm = s->comm,
+                           .graph = s->eval_graph,
+                           .plan = s->eval_plan,
+                           .params = s->params,
+                           .team = s->stepper ? dt_stepper_team(s->stepper) : s->own_team,
+                           .n_replicas = s->replicas->n_replicas,
+                           .replica_threads = s->resolved.replica_threads,
+                           .batch = s->eval_batch,
+                           .fields = s->data->fields,
+                           .n_fields = s->data->n_fields,
+                           .progress = s->stepper ? NULL : progress,
+                           .give_up = s->stepper ? dt_signals_grace_is_over : NULL};
+    return DT_OK;
+}
+
+dt_status dt_session_make_evaluator(dt_session *s) {
+    dt_infer_opts o;
+    if (s->evaluator) return DT_OK;
+    DT_TRY(dt_session_infer_opts(s, "eval", &o));
     return dt_evaluator_create(&s->evaluator, &o, &s->targets, &s->metrics);
 }
 

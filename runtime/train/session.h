@@ -63,6 +63,10 @@ dt_status dt_session_measure(dt_session *s);
 // Graphs, parameters and plans. training: with gradients, moments and a stepper.
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields, bool training);
 dt_status dt_session_make_evaluator(dt_session *s);
+// For who asks the network without training: the session's graph, plan, threads. progress: see infer.h.
+dt_status dt_session_infer_opts(dt_session *s, const char *progress, dt_infer_opts *out);
+// Opens a run without training it: `which` checkpoint, data of which `split` has samples, plans and weights.
+dt_status dt_session_open_run(dt_session *s, const char *which, dt_split split, int64_t *step);
 // Whether other parameters are trained from `step` on; then, with the stepper drained, begins that phase.
 bool dt_session_phase_begins(const dt_session *s, int64_t step);
 dt_status dt_session_begin_phase(dt_session *s, int64_t step);

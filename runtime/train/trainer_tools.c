@@ -133,21 +133,26 @@ static dt_status print_result(const dt_session *s, const dt_eval_request *q, int
     return st;
 }
 
-static dt_status evaluate(dt_session *s, const dt_eval_request *q) {
+dt_status dt_session_open_run(dt_session *s, const char *which, dt_split split, int64_t *step) {
     char *path = NULL;
     dt_train_state state;
     dt_state_init(&state);
-    dt_status st = open_checkpoint(s, q->which, &path, &state);
+    dt_status st = open_checkpoint(s, which, &path, &state);
     if (st == DT_OK) st = dt_session_open(s, NULL, NULL);
-    if (st == DT_OK && s->data->n_samples(s->data, q->split) == 0)
-        st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split",
-                     split_name(q->split));
+    if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
+        st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
     if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
-    if (st == DT_OK) st = load_checkpoint(s, q->which, &path, &state);
-    const int64_t step = state.step;
-    if (st == DT_OK) st = dt_session_make_evaluator(s);
+    if (st == DT_OK) st = load_checkpoint(s, which, &path, &state);
+    *step = state.step;
     free(path);
     dt_state_fini(&state);
+    return st;
+}
+
+static dt_status evaluate(dt_session *s, const dt_eval_request *q) {
+    int64_t step;
+    dt_status st = dt_session_open_run(s, q->which, q->split, &step);
+    if (st == DT_OK) st = dt_session_make_evaluator(s);
     DT_TRY(st);
     dt_eval_result r;
     DT_TRY(dt_evaluator_run(s->evaluator, s->data, q->split, true, &r));

@@ -327,7 +327,7 @@ static void a_real_field_reads_numbers(void **state) {
         "model: {name: fusion}\ntrain: {global_batch: 4, micro_batch: 4}\n";
     dt_catalog_finish(c);
     assert_int_equal(dt_config_parse(&cfg, "t.yaml", TEXT, strlen(TEXT), NULL, 0), DT_OK);
-    if (dt_fields_resolve(&f, cfg, c, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    if (dt_fields_resolve(&f, cfg, c, NULL, NULL) != DT_OK) fail_msg("%s", dt_error_message());
     for (uint32_t r = 0; r < 4; r++) assert_int_equal(dt_field_present(&f.f[0], c, r), r != 2);
     dt_fields_fini(&f);
     dt_catalog_destroy(c);
@@ -341,7 +341,7 @@ static void a_real_field_reads_numbers(void **state) {
             assert_int_equal(dt_catalog_set_real(c, "yaw", strtod(BAD[i / 2], NULL)), DT_OK);
         dt_catalog_finish(c);
         bool missing = !text && i / 2 == 0;
-        assert_int_equal(dt_fields_resolve(&f, cfg, c, NULL), missing ? DT_OK : DT_E_USAGE);
+        assert_int_equal(dt_fields_resolve(&f, cfg, c, NULL, NULL), missing ? DT_OK : DT_E_USAGE);
         if (missing) dt_fields_fini(&f);
         if (!missing) assert_non_null(strstr(dt_error_message(), "column yaw holds"));
         dt_catalog_destroy(c);

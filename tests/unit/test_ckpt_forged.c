@@ -230,7 +230,8 @@ static void test_gone_before_it_is_loaded(void **state) {
                          .build_graph = dt_model_graph,
                          .open_data = open_data_late};
     bool agreed;
-    assert_int_equal(dt_trainer_eval(&a, "latest", DT_SPLIT_VAL, &agreed), DT_OK);
+    const dt_eval_request latest = {.which = "latest", .split = DT_SPLIT_VAL};
+    assert_int_equal(dt_trainer_eval(&a, &latest, &agreed), DT_OK);
     rewind(results);
     assert_non_null(fgets(text, sizeof text, results));
     assert_non_null(strstr(text, "\"step\":3")); // of the one that was there in the end

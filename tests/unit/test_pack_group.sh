@@ -2,6 +2,7 @@
 # Records that are not one file each: several files by common captures (--group), rows of a table (--rows).
 set -euo pipefail
 dtrain=$(realpath "$DTRAIN")
+python=${PYTHON:-python3}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
@@ -92,10 +93,28 @@ run: {name: v}
 data:
   path: har.lmdb
   fields:
-    x: {kind: vector, source: npy, size: 3}
+    x: {kind: vector, source: npy, size: 3, normalize: {mean: [6], std: [4]}}
     label: {kind: class}
-model: {name: resnet}
-train: {global_batch: 2, micro_batch: 2}
+  split: {val: "label is not null"}
+model: {name: mlp, hidden: 16}
+train: {global_batch: 4, micro_batch: 4, epochs: 200, targets: {label: {loss: cross_entropy}}, optimizer: {name: adamw, lr: 0.01}, schedule: {name: constant}}
+device: {kind: cpu, threads: 1}
 END
-expect 0 "0000000" "$dtrain" data order v.yaml
+expect 0 "0000000" "$dtrain" data order v.yaml data.split=
+# and learned from
+"$python" - <<'END'
+import random
+random.seed(1)
+with open("X.txt", "w") as x, open("y.txt", "w") as y:
+    for i in range(200):
+        v = [random.gauss(0, 1) for _ in range(4)]
+        x.write(" ".join(f"{a:.6f}" for a in v) + "\n")
+        y.write(f"{int(v[0] * v[1] > 0)}\n") # no linear function of the numbers
+END
+"$dtrain" pack X.txt xor.lmdb --rows - --join y.txt 2>/dev/null
+expect 0 "" "$dtrain" v.yaml run.name=xor data.path=xor.lmdb data.fields.x.size=4 data.fields.x.normalize= data.split.val=0.2 \
+    train.global_batch=32 train.micro_batch=32 train.epochs=60 "eval.metrics=[accuracy]"
+accuracy=$(grep -o '"label.accuracy":[0-9.]*' runs/xor/metrics.jsonl | tail -1 | cut -d: -f2)
+"$python" -c "import sys; sys.exit(not float('${accuracy:-0}') > 0.8)" || fail "the vectors teach nothing: accuracy ${accuracy:-none}"
+expect 2 "wants fields of numbers (kind: vector or real)" "$dtrain" check c.yaml model.name=mlp
 echo OK

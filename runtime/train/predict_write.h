@@ -1,0 +1,66 @@
+// predict_write.h: predictions as rows of a file: CSV, JSON lines or NumPy's array.
+//
+// A row a sample, in the order of the set. What it has of a target depends on what the target is:
+//
+//   classes   the most probable class, its probability, and the next ones (top)
+//   labels    of which several can be true (bce): the probability of each
+//   numbers   in the field's unit
+//
+//   CSV    key,path,<field>,<field>.probability,<field>.2,<field>.2.probability,…,error
+//          <field>.<label> or <field>.<element> where a field has several
+//   JSON   {"key": …, "path": …, "<field>": {"class": …, "probability": …, "top": [[class, probability], …]}}
+//   NPY    (samples, classes or numbers), float32: no keys; a sample that could not be read is NaN
+//
+// A sample of two records (data.view.pairs) has key2 and path2, too. One that could not be read has the reason as
+// "error", and nothing else.
+//
+// A file gets its name when it is complete: until then it is FILE.part.
+#ifndef DT_TRAIN_PREDICT_WRITE_H
+#define DT_TRAIN_PREDICT_WRITE_H
+
+#include "batch/batch_source.h"
+#include "config/config.h"
+#include "graph/targets.h"
+
+#include <stdio.h>
+
+typedef enum dt_predicts { DT_PREDICTS_CLASSES, DT_PREDICTS_LABELS, DT_PREDICTS_NUMBERS } dt_predicts;
+
+// What is written of a target.
+typedef struct dt_predict_column {
+    const char *field;
+    dt_predicts kind;
+    int64_t n;               // classes, labels or numbers
+    const char *const *name; // of each; NULL: there is one, without a name
+} dt_predict_column;
+
+typedef struct dt_predict_row {
+    int64_t index;    // in the set
+    const char *why;  // it could not be read; NULL: it was
+    const double *value[DT_MAX_TARGETS]; // (n): probabilities, or numbers
+    const float *logits[DT_MAX_TARGETS]; // (n), where asked for
+    const float *embedding;              // where asked for
+} dt_predict_row;
+
+typedef struct dt_predict_writer dt_predict_writer;
+
+typedef struct dt_predict_format {
+    const char *path; // its extension says the format; NULL: CSV on `results`
+    FILE *results;
+    const dt_predict_column *columns; // borrowed
+    int n_columns;
+    int top; // classes of a row
+    bool logits;
+    int64_t n_embedding;    // 0: none
+    const dt_dataset *data; // keys; may be NULL until the first row
+    int64_t n_samples;
+} dt_predict_format;
+
+// DT_E_USAGE where the extension is unknown, or NPY would have to hold several arrays. Opens nothing.
+dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool embedding);
+dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_format *f);
+dt_status dt_predict_writer_put(dt_predict_writer *w, const dt_predict_row *row);
+// Finishes the file; st: of the run so far, a failure drops the file. Frees w; w may be NULL.
+dt_status dt_predict_writer_close(dt_predict_writer *w, dt_status st);
+
+#endif
