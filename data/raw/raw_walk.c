@@ -261,7 +261,7 @@ dt_status dt_raw_find_file(dt_raw_found *f, const char *path) {
     DT_TRY(st);
     dt_raw_add(f, dt_arena_strdup(&r->arena, dt_path_base(path)), 0, 0, 0);
     DT_TRY(stat_all(r));
-    return keep_data(r);
+    return keep_data(f);
 }
 
 // ---- tar ----------------------------------------------------------------------------------------------
