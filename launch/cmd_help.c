@@ -15,8 +15,8 @@ static int width_of(int columns, const char *text) {
 
 static void print_verbs(FILE *out, const char *before, const launch_verb *table) {
     for (const launch_verb *v = table; v->name; v++)
-        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, 6, v->name,
-                width_of(32, v->words), v->words, v->summary);
+        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, 6, v->name, width_of(32, v->words),
+                v->words, v->summary);
 }
 
 void launch_print_usage(FILE *out) {
@@ -120,10 +120,19 @@ static void fish_line(const char *condition, const char *verb, const char *flag,
     putchar('\n');
 }
 
+// "--top" or "-o".
+static void fish_option(const char *seen, const char *verb, const launch_option *o) {
+    const bool is_long = o->name[1] == '-';
+    fish_line(seen, verb,
+              is_long    ? o->value ? "-r -l" : "-l"
+              : o->value ? "-r -s"
+                         : "-s",
+              o->name + (is_long ? 2 : 1), o->help);
+}
+
 static void fish_options(const char *seen, const launch_verb *v) {
     const launch_option *o = v->command->options;
-    for (; o && o->name; o++)
-        fish_line(seen, v->name, o->value ? "-r -l" : "-l", o->name + 2, o->help);
+    for (; o && o->name; o++) fish_option(seen, v->name, o);
     for (const launch_verb *i = v->command->verbs; i && i->name; i++)
         fish_line(seen, v->name, "-a", i->name, i->summary);
     size_t n = 0;

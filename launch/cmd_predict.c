@@ -49,10 +49,9 @@ static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
 // The run's config, for all of another set: the keys that choose from its own data, and those that need columns of it,
 // mean nothing there. What the user gives comes behind them.
 static dt_status load(dt_config **out, const char *run, const char *set, const char **more, int n) {
-    static const char *const whole[] = {"data.where=null",   "data.balance=null",
-                                        "data.weight=null",  "data.split=null",
-                                        "data.split.test=1", "data.on_error=skip",
-                                        "eval.by=null",      "data.mix=null"};
+    static const char *const whole[] = {
+        "data.where=null",   "data.balance=null",  "data.weight=null", "data.split=null",
+        "data.split.test=1", "data.on_error=skip", "eval.by=null",     "data.mix=null"};
     enum { N = sizeof whole / sizeof *whole };
     const char **words = dt_xcalloc((size_t)n + N + 2, sizeof *words);
     launch_words all = {.words = words, .n_words = n + N + 2};

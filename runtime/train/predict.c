@@ -16,12 +16,12 @@
 
 typedef struct predicted {
     const dt_target *t;
-    int output;        // its logits
-    char text[128];    // the output's name
+    int output;     // its logits
+    char text[128]; // the output's name
     dt_predicts kind;
-    char **names;      // of classes, labels or numbers
-    double *value;     // of the row in progress
-    float *logits;     // the same, numbers in their unit
+    char **names;  // of classes, labels or numbers
+    double *value; // of the row in progress
+    float *logits; // the same, numbers in their unit
 } predicted;
 
 typedef struct predictor {
@@ -84,7 +84,8 @@ static void take_target(predicted *e, const float *x) {
     for (int64_t k = 0; e->kind == DT_PREDICTS_LABELS && k < n; k++)
         e->value[k] = 1 / (1 + exp(-(double)x[k]));
     for (int64_t k = 0; e->kind == DT_PREDICTS_NUMBERS && k < n; k++)
-        e->logits[k] = (float)(e->value[k] = (double)(x[k] * dt_field_std(f, k) + dt_field_mean(f, k)));
+        e->logits[k] =
+            (float)(e->value[k] = (double)(x[k] * dt_field_std(f, k) + dt_field_mean(f, k)));
 }
 
 static dt_status take(void *ctx, const dt_infer_sample *s) {
@@ -165,8 +166,8 @@ dt_status dt_trainer_predict(const dt_trainer_args *a, const dt_predict_request 
     if (st == DT_OK) st = predict(&p);
     st = dt_predict_writer_close(p.writer, st);
     if (st == DT_OK && p.n_bad > 0)
-        dt_warn("%lld samples could not be read: their rows say why, and predict nothing",
-                (long long)p.n_bad);
+        dt_warn("%lld sample%s could not be read: the rows say why", (long long)p.n_bad,
+                p.n_bad == 1 ? "" : "s");
     fini(&p);
     *agreed = st == DT_OK || s.told;
     dt_session_close(&s);

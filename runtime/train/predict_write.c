@@ -49,8 +49,9 @@ dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool em
     if (logits && embedding)
         return dt_fail(DT_E_USAGE, "%s holds one array: take --logits or --embeddings", path);
     if (n_columns > 1 && !embedding)
-        return dt_fail(DT_E_USAGE, "%s holds one array, and the run has %d targets: take .csv or "
-                                   ".jsonl",
+        return dt_fail(DT_E_USAGE,
+                       "%s holds one array, and the run has %d targets: take .csv or "
+                       ".jsonl",
                        path, n_columns);
     return DT_OK;
 }
@@ -256,7 +257,7 @@ static void put_npy_header(dt_predict_writer *w) {
 
 static void put_npy(dt_predict_writer *w, const dt_predict_row *r) {
     for (int64_t k = 0; k < row_of_npy(w); k++) {
-        const float v = r->why               ? NAN
+        const float v = r->why             ? NAN
                         : w->f.n_embedding ? r->embedding[k]
                         : w->f.logits      ? r->logits[0][k]
                                            : (float)r->value[0][k];

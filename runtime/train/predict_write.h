@@ -24,7 +24,11 @@
 
 #include <stdio.h>
 
-typedef enum dt_predicts { DT_PREDICTS_CLASSES, DT_PREDICTS_LABELS, DT_PREDICTS_NUMBERS } dt_predicts;
+typedef enum dt_predicts {
+    DT_PREDICTS_CLASSES,
+    DT_PREDICTS_LABELS,
+    DT_PREDICTS_NUMBERS
+} dt_predicts;
 
 // What is written of a target.
 typedef struct dt_predict_column {
@@ -35,8 +39,8 @@ typedef struct dt_predict_column {
 } dt_predict_column;
 
 typedef struct dt_predict_row {
-    int64_t index;    // in the set
-    const char *why;  // it could not be read; NULL: it was
+    int64_t index;                       // in the set
+    const char *why;                     // it could not be read; NULL: it was
     const double *value[DT_MAX_TARGETS]; // (n): probabilities, or numbers
     const float *logits[DT_MAX_TARGETS]; // (n), where asked for
     const float *embedding;              // where asked for
