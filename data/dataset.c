@@ -4,6 +4,7 @@
 // Opening reads the catalog and no data: a few milliseconds for thousands of records.
 #include "dataset.h"
 #include "data.h"
+#include "data/catalog/catalog_db.h"
 #include "data/catalog/select.h"
 
 #include "base/arena.h"
@@ -114,6 +115,11 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
                            bool numbers) {
     const dt_catalog *cat = d->reader->catalog;
     char names[512] = "";
+    if (dt_catalog_db_has_added(cat, name))
+        return dt_config_fail(c, key,
+                              "%s: the data set has no column '%s', though its catalog "
+                              "does: " DT_ADDED_COLUMN,
+                              key, name);
     for (uint32_t i = 0; numbers && i < cat->n_reals; i++)
         list_name(names, sizeof names, dt_catalog_str(cat, cat->reals[i].name));
     for (uint32_t i = 0; i < cat->n_columns; i++)

@@ -173,13 +173,16 @@ static bool lists(const dt_data *d, uint8_t part) {
     return d->listed && memchr(d->listed, part, d->reader->catalog->n_records);
 }
 
+// Folds take the place of a share of the test, so that `data.split.folds=5` makes folds of any config.
 static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec *s) {
+    double share;
     if (dt_config_has(c, "data.split.folds")) s->folds = (int)dt_config_int(c, "data.split.folds");
     if (dt_config_has(c, "data.split.fold")) s->fold = (int)dt_config_int(c, "data.split.fold");
     if (s->fold > 0 && s->fold >= s->folds)
         return dt_config_fail(c, "data.split.fold", "data.split.fold: %d of %d folds, from 0 on",
                               s->fold, s->folds);
-    if (s->folds > 0 && (dt_config_has(c, "data.split.test") || d->listed))
+    const dt_cnode *test = dt_config_node(c, "data.split.test");
+    if (s->folds > 0 && (d->listed || (test && !dt_cnode_real(test, &share))))
         return dt_config_fail(c, "data.split.folds",
                               "data.split.folds: a fold is the test part, and so is what "
                               "data.split.%s says: take one of both",

@@ -132,7 +132,8 @@ const launch_command launch_ckpt = {
     .text =
         "Looks into the checkpoints of a run. A run's directory means its newest checkpoint.\n\n"
         "  dtrain ckpt ls runs/fusion              step and size of each, which is the best\n"
-        "  dtrain ckpt verify runs/fusion          every file against its hash; exit 4 if bad\n"
+        "  dtrain ckpt verify runs/fusion          every file against its hash, tensors for NaN; "
+        "exit 4 if bad\n"
         "  dtrain ckpt show runs/fusion            its files with sizes and hashes, its state\n"
         "  dtrain ckpt diff runs/a runs/b          tensors that differ; exit 4 if there are any\n",
     .run = run};

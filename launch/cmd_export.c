@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "ckpt/ckpt.h"
 #include "data/data.h"
+#include "graph/targets.h"
 #include "models/models.h"
 #include "onnx/onnx_export.h"
 
@@ -15,11 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHICH, PREPROCESS, OUTPUTS, MAX_OUTPUTS = 16 };
+enum { WHICH, PREPROCESS, OUTPUTS, MAX_OUTPUTS = 16, MAX_NAME = 256 };
 static const launch_option options[] = {
     [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
     [PREPROCESS] = {"--preprocess", NULL, "inputs are pixels (N,H,W,C); the file normalises them"},
-    [OUTPUTS] = {"--outputs", "NAME[,NAME]", "logits, embedding (logits)"},
+    [OUTPUTS] = {"--outputs", "NAME[,NAME]", "such as logits,embedding (logits of each target)"},
     {NULL}};
 
 typedef struct export {
@@ -28,9 +29,13 @@ typedef struct export {
     dt_dataset *data;
     dt_field_info fields[DT_MAX_FIELDS];
     int n_fields;
-    float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
+    dt_targets targets;
+    char text[DT_MAX_TARGETS][MAX_NAME];
+    const char *logits[DT_MAX_TARGETS]; // of each target
+    float mean[DT_MAX_TARGETS][DT_MAX_NORMALIZE], std[DT_MAX_TARGETS][DT_MAX_NORMALIZE];
     char *outputs_text;
-    const char *outputs[MAX_OUTPUTS + 1];
+    dt_onnx_output outputs[MAX_OUTPUTS];
+    int n_outputs;
     dt_json normalize;
 }
 export;
@@ -69,33 +74,43 @@ static dt_status find_fields(export *e) {
     return DT_OK;
 }
 
-// "a,b" to a list.
-static dt_status read_outputs(export *e, const char *text) {
-    char *rest = NULL;
-    int n = 0;
-    e->outputs_text = dt_xstrdup(text ? text : "logits");
-    for (char *name = strtok_r(e->outputs_text, ",", &rest); name;
-         name = strtok_r(NULL, ",", &rest)) {
-        if (n == MAX_OUTPUTS) return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
-        e->outputs[n++] = name;
+// Numbers are learnt in units of their own deviation: the file gives those of the data.
+static void scale_numbers(export *e, dt_onnx_output *o) {
+    for (int t = 0; t < e->targets.n; t++) {
+        const dt_field_info *f = e->targets.items[t].field;
+        if (strcmp(o->name, e->logits[t]) != 0 || f->n_classes > 0 ||
+            dt_shape_elements(&f->sample_shape) > DT_MAX_NORMALIZE)
+            continue;
+        for (int i = 0; i < DT_MAX_NORMALIZE; i++) {
+            e->mean[t][i] = dt_field_mean(f, i);
+            e->std[t][i] = dt_field_std(f, i);
+        }
+        o->mean = e->mean[t];
+        o->std = e->std[t];
     }
-    return n ? DT_OK : dt_fail(DT_E_USAGE, "--outputs: no name");
 }
 
-// Numbers are learnt in units of their own deviation: the file gives those of the data. Whether there are any.
-static bool scale_numbers(export *e) {
-    const dt_field_info *numbers = NULL;
-    for (int i = 0; i < e->n_fields; i++) {
-        const dt_field_info *f = &e->fields[i];
-        if (!f->is_image && f->n_classes > 0) return false;
-        if (!f->is_image && f->dtype == DT_F32 && !numbers) numbers = f;
-    }
-    if (!numbers || dt_shape_elements(&numbers->sample_shape) > DT_MAX_NORMALIZE) return false;
-    for (int i = 0; i < DT_MAX_NORMALIZE; i++) {
-        e->mean[i] = dt_field_mean(numbers, i);
-        e->std[i] = dt_field_std(numbers, i);
-    }
-    return true;
+static dt_status add_output(export *e, const char *name) {
+    if (e->n_outputs == MAX_OUTPUTS)
+        return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
+    e->outputs[e->n_outputs] = (dt_onnx_output){.name = name};
+    scale_numbers(e, &e->outputs[e->n_outputs++]);
+    return DT_OK;
+}
+
+// "a,b"; NULL: the logits of each target.
+static dt_status list_outputs(export *e, const char *text) {
+    char *rest = NULL;
+    DT_TRY(dt_targets_read(&e->targets, e->config, e->fields, e->n_fields, false));
+    for (int t = 0; t < e->targets.n; t++)
+        e->logits[t] = dt_target_logits(&e->targets, &e->targets.items[t], e->text[t], MAX_NAME);
+    for (int t = 0; t < e->targets.n && !text; t++) DT_TRY(add_output(e, e->logits[t]));
+    if (!text) return DT_OK;
+    e->outputs_text = dt_xstrdup(text);
+    for (char *name = strtok_r(e->outputs_text, ",", &rest); name;
+         name = strtok_r(NULL, ",", &rest))
+        DT_TRY(add_output(e, name));
+    return e->n_outputs ? DT_OK : dt_fail(DT_E_USAGE, "--outputs: no name");
 }
 
 // {"image": {"mean": […], "std": […]}}: what the inputs are normalised by, of values in 0..1 where they are bytes.
@@ -118,17 +133,14 @@ static void describe_inputs(export *e) {
 }
 
 static dt_status write_file(export *e, bool preprocess, const char *path) {
-    static const char *const logits = "logits";
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
     const char *metadata[] = {"normalize", e->normalize.data, classes ? "classes" : NULL, classes,
                               NULL};
     const dt_model_args a = {
         .config = e->config, .fields = e->fields, .n_fields = e->n_fields, .batch = DT_ONNX_BATCH};
     dt_onnx_opts o = {.outputs = e->outputs,
+                      .n_outputs = e->n_outputs,
                       .preprocess = preprocess,
-                      .scaled = scale_numbers(e) ? &logits : NULL,
-                      .mean = e->mean,
-                      .std = e->std,
                       .metadata = metadata,
                       .version = DTRAIN_VERSION,
                       .tensor = tensor,
@@ -149,9 +161,9 @@ static dt_status run(const launch_words *w) {
     for (int i = 2; i < w->n_words; i++) words[config.n_words++] = w->words[i];
     DT_TRY(launch_load_config(&e.config, "export", &config));
     dt_json_init(&e.normalize);
-    dt_status st = read_outputs(&e, w->options[OUTPUTS]);
-    if (st == DT_OK) st = open_weights(&e, w->options[WHICH] ? w->options[WHICH] : "best");
+    dt_status st = open_weights(&e, w->options[WHICH] ? w->options[WHICH] : "best");
     if (st == DT_OK) st = find_fields(&e);
+    if (st == DT_OK) st = list_outputs(&e, w->options[OUTPUTS]);
     if (st == DT_OK) describe_inputs(&e);
     if (st == DT_OK) st = write_file(&e, w->options[PREPROCESS] != NULL, w->words[1]);
     if (st == DT_OK) dt_info("%s: written", w->words[1]);

@@ -17,12 +17,15 @@
 
 enum {
     PATTERN,
+    GROUP,
+    ROWS,
     JOIN,
     JOIN_ON,
     JOIN_STRICT,
     KEY_BY_SHARD,
     DUPLICATES,
     WHERE,
+    ON_ERROR,
     SHARD_SIZE,
     SHARD_RECORDS,
     QUALITY,
@@ -38,6 +41,10 @@ enum {
 };
 static const launch_option options[] = {
     [PATTERN] = {"--pattern", "P[|P…]", "paths with {captures} that become metadata"},
+    [GROUP] = {"--group", "A,B",
+               "files that agree in these captures are the members of one record"},
+    [ROWS] = {"--rows", "A,B|-",
+              "SRC is a table: each row a vector of its numbers, these columns metadata (-: none)"},
     [JOIN] = {"--join", "FILE", "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
     [JOIN_ON] = {"--join-on", "WHAT", "what finds a row: name, stem, key or a column (what fits)"},
     [JOIN_STRICT] = {"--join-strict", NULL,
@@ -48,6 +55,8 @@ static const launch_option options[] = {
                     "records of equal content: report, drop or fail (report)"},
     [WHERE] = {"--where", "EXPR",
                "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
+    [ON_ERROR] = {"--on-error", "fail|skip",
+                  "empty files and what cannot be transformed: an error, or left out (fail)"},
     [SHARD_SIZE] = {"--shard-size", "1GB", "most bytes a shard, for OUT like name-%06d.tar"},
     [SHARD_RECORDS] = {"--shard-records", "N", "most records a shard, for OUT like name-%06d.tar"},
     [QUALITY] = {"--quality", NULL,
@@ -131,6 +140,10 @@ static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
     DT_TRY(option_bytes(w, SHARD_SIZE, &o->shard_bytes));
     DT_TRY(option_duplicates(w, &o->duplicates));
     DT_TRY(read_transform(w, o));
+    const char *on_error = w->options[ON_ERROR];
+    o->skip_bad = on_error && strcmp(on_error, "skip") == 0;
+    if (on_error && !o->skip_bad && strcmp(on_error, "fail") != 0)
+        return dt_fail(DT_E_USAGE, "--on-error: '%s' is not fail or skip", on_error);
     if (!o->join && (o->join_on || o->join_strict))
         return dt_fail(DT_E_USAGE, "--join-on and --join-strict say something of --join FILE");
     return DT_OK;
@@ -178,6 +191,8 @@ static dt_status run(const launch_words *w) {
     dt_pack_opts o = {.source = w->words[0],
                       .out = w->words[1],
                       .pattern = w->options[PATTERN],
+                      .group = w->options[GROUP],
+                      .rows = w->options[ROWS],
                       .join = w->options[JOIN],
                       .join_on = w->options[JOIN_ON],
                       .where = w->options[WHERE],

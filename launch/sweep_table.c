@@ -95,9 +95,17 @@ static void find_columns(table *t) {
     }
 }
 
-// eval.best as a run has resolved it; else the first metric.
+// What `eval.best: auto` takes: the first of these that the runs have.
+static const char *automatic(const table *t) {
+    static const char *const names[] = {"accuracy", "eer", "mae", "loss"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (find_metric(t, names[i]) >= 0) return names[i];
+    return t->n_metrics ? t->metrics[0] : NULL;
+}
+
+// eval.best of a run.
 static void find_order(table *t) {
-    t->by = t->n_metrics ? t->metrics[0] : NULL;
+    t->by = automatic(t);
     for (int r = 0; r < t->s->n_runs; r++) {
         if (!t->s->runs[r].result) continue;
         char *path = dt_xprintf("%s/%s/config.yaml", t->s->dir, t->s->runs[r].name);
@@ -105,7 +113,11 @@ static void find_order(table *t) {
         dt_status st = dt_config_load(&c, path, NULL, 0);
         free(path);
         if (st == DT_OK && dt_config_has(c, "eval.best")) {
-            int at = find_metric(t, dt_config_str(c, "eval.best"));
+            const bool named = dt_config_has(c, "eval.target");
+            char *name = dt_xprintf("%s%s%s", named ? dt_config_str(c, "eval.target") : "",
+                                    named ? "." : "", dt_config_str(c, "eval.best"));
+            int at = find_metric(t, name);
+            free(name);
             if (at >= 0) t->by = t->metrics[at];
         }
         dt_config_destroy(c);

@@ -172,6 +172,40 @@ void dt_lineage_free(dt_lineage *steps, int n) {
     free(steps);
 }
 
+// ---- columns of other programs -----------------------------------------------------------------------
+// `WHERE` continues it.
+#define ADDED                                                                                      \
+    "SELECT name FROM pragma_table_info('metadata') WHERE name <> 'id' AND lower(name) NOT IN "    \
+    "(SELECT lower(column_name) FROM columns)"
+
+bool dt_catalog_db_has_added(const dt_catalog *c, const char *column) {
+    char *path = c->n_shards ? dt_catalog_db_find(c->shards[0].path) : NULL;
+    sqlite3 *db = NULL;
+    sqlite3_stmt *s = NULL;
+    bool found = false;
+    if (path && open_db(&db, path) == DT_OK &&
+        prepare(db, path, ADDED " AND lower(name) = lower(?)", &s) == DT_OK) {
+        sqlite3_bind_text(s, 1, column, -1, SQLITE_STATIC);
+        found = sqlite3_step(s) == SQLITE_ROW;
+    }
+    sqlite3_finalize(s);
+    sqlite3_close(db);
+    free(path);
+    dt_error_clear();
+    return found;
+}
+
+static dt_status refuse_added(sqlite3 *db, const char *path) {
+    sqlite3_stmt *s;
+    dt_status st = DT_OK;
+    DT_TRY(prepare(db, path, ADDED, &s));
+    if (sqlite3_step(s) == SQLITE_ROW)
+        st = dt_fail(DT_E_DATA, "%s: column %s was added by another program: " DT_ADDED_COLUMN,
+                     path, sqlite3_column_text(s, 0));
+    sqlite3_finalize(s);
+    return st;
+}
+
 // ---- against the catalog ---------------------------------------------------------------------------
 typedef struct comparison {
     const dt_catalog *c;
@@ -283,6 +317,7 @@ dt_status dt_catalog_db_check(const dt_catalog *c) {
             x->path = path;
             st = open_db(&x->db, path);
             if (st == DT_OK) st = check_pages(x);
+            if (st == DT_OK) st = refuse_added(x->db, path);
             if (st == DT_OK) st = prepare_rows(x);
         }
         if (path && st == DT_OK) st = compare_shard(x, s, first, end);

@@ -51,9 +51,16 @@ dt_status dt_catalog_db_lineage(const char *path, dt_lineage **steps, int *n);
 void dt_lineage_free(dt_lineage *steps, int n);
 
 // Whether the databases beside the catalog's shards are whole and hold the same records and columns.
-// DT_E_DATA names the first difference. Shards without database are left out, and so are columns that
-// somebody added to a database.
+// DT_E_DATA names the first difference, or a column that somebody added to a database. Shards without database are
+// left out.
 dt_status dt_catalog_db_check(const dt_catalog *c);
+
+// Whether another program added this column to the database beside the first shard: for the message that the set does
+// not have it.
+bool dt_catalog_db_has_added(const dt_catalog *c, const char *column);
+#define DT_ADDED_COLUMN                                                                            \
+    "dtrain reads the index and not the catalog; to add a column, pack the set again with --join " \
+    "TABLE.csv (columns key and the new one)"
 
 // The data files that a database names and that lie beside it. Heap list, for dt_io_free_list.
 dt_status dt_catalog_db_list_data(const char *path, char ***names, size_t *n);

@@ -9,11 +9,15 @@
 
 typedef enum dt_range { DT_RANGE_WORDS(DT_WORD_CONSTANT) DT_RANGE_given } dt_range;
 
+enum { DT_MAX_HDUS = 16 };
+
 // What a field makes of an array.
 typedef struct dt_array_spec {
     bool f32; // pixels as floats; else bytes: stretched values times 255, others as they are, both
               // rounded and cut to 0..255
     bool chw; // NPY of three axes: channels first; else last
+    int n_hdus; // FITS: units whose planes are taken, one after another; 0: the first image
+    const char *hdus[DT_MAX_HDUS];       // EXTNAME, or number from 0 (the primary one); borrowed
     int n_bands, bands[DT_MAX_CHANNELS]; // planes to take, in this order; 0: all as they come
     dt_stretch stretch;                  // to 0..1, each channel by itself
     dt_range range;                      // the values that become 0 and 1

@@ -1,7 +1,8 @@
 // decode_fits.c: FITS images from memory.
 //
 // A file is a sequence of units, each a header of 80-character cards in blocks of 2880 bytes, then big-endian
-// data, padded to whole blocks. The first unit with an image of two or three axes is used. BSCALE, BZERO and
+// data, padded to whole blocks. The first unit with an image of two or three axes is used, or those that the field
+// names (hdu), their planes stacked. BSCALE, BZERO and
 // BLANK are applied; every BITPIX becomes floats. Nothing is allocated, and a header that promises more than
 // there is is an error. Tile-compressed images (.fz) are refused by name.
 //
@@ -15,13 +16,16 @@
 #include "base/endian.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { BLOCK = 2880, CARD = 80, MAX_AXES = 8, MAX_UNITS = 64, MAX_HEADER_BLOCKS = 1024 };
 
 typedef struct fits_unit {
     bool is_image, is_compressed;
+    char name[CARD]; // EXTNAME, or ""
     int64_t bits, n_axes, size[MAX_AXES], pcount, gcount, blank;
     bool has_blank;
     double scale, zero;
@@ -94,6 +98,13 @@ static dt_status read_card(fits_unit *u, const uint8_t *card) {
     if (is_key(card, "BLANK")) {
         u->has_blank = true;
         return read_int(card, INT64_MIN, INT64_MAX, &u->blank);
+    }
+    if (is_key(card, "EXTNAME")) {
+        value_of(card, text);
+        size_t n = 0;
+        for (const char *s = text + (text[0] == '\''); *s && *s != '\''; s++) u->name[n++] = *s;
+        while (n > 0 && u->name[n - 1] == ' ') n--;
+        u->name[n] = '\0';
     }
     if (is_key(card, "ZIMAGE")) {
         value_of(card, text);
@@ -179,8 +190,19 @@ static inline float value_at(const fits_unit *u, const uint8_t *p) {
     return (float)((double)whole * u->scale + u->zero);
 }
 
+// Units of one size, their planes one after another.
+typedef struct stack {
+    fits_unit unit[DT_MAX_HDUS];
+    int n;
+} stack;
+
+static int64_t n_planes(const fits_unit *u) {
+    return u->n_axes > 2 ? u->size[2] : 1;
+}
+
 static dt_status read_plane(void *ctx, int64_t i, float *out) {
-    const fits_unit *u = ctx;
+    const fits_unit *u = ((const stack *)ctx)->unit;
+    for (; i >= n_planes(u); u++) i -= n_planes(u);
     size_t n = (size_t)(u->size[0] * u->size[1]), step = element_bytes(u);
     const uint8_t *p = u->data + (size_t)i * n * step;
     for (size_t k = 0; k < n; k++) out[k] = value_at(u, p + k * step);
@@ -188,22 +210,74 @@ static dt_status read_plane(void *ctx, int64_t i, float *out) {
 }
 
 // ---- a file ------------------------------------------------------------------------------------------
-static dt_status decode_unit(fits_unit *u, const dt_image_sink *sink, dt_image *out) {
-    if (u->pcount != 0 || u->gcount != 1) return broken("an image of groups");
-    dt_planes p = {"FITS", u->size[0], u->size[1], u->n_axes > 2 ? u->size[2] : 1, read_plane, u};
+static bool has_image(const fits_unit *u) {
+    return u->is_image && (u->n_axes == 2 || u->n_axes == 3);
+}
+
+static dt_status decode_units(stack *s, const dt_image_sink *sink, dt_image *out) {
+    dt_planes p = {"FITS", s->unit[0].size[0], s->unit[0].size[1], 0, read_plane, s};
+    for (int i = 0; i < s->n; i++) {
+        const fits_unit *u = &s->unit[i];
+        if (u->pcount != 0 || u->gcount != 1) return broken("an image of groups");
+        if (u->size[0] != p.width || u->size[1] != p.height)
+            return dt_fail(DT_E_DATA,
+                           "FITS: the units of hdu differ in size: %lld x %lld and %lld x %lld",
+                           (long long)p.height, (long long)p.width, (long long)u->size[1],
+                           (long long)u->size[0]);
+        p.n += n_planes(u);
+    }
     return dt_planes_to_image(sink, &p, out);
 }
 
-static dt_status fits_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
+// A name of `hdu` that is a number counts units; another is compared with EXTNAME.
+static bool is_meant(const char *hdu, int number, const fits_unit *u) {
+    if (hdu[strspn(hdu, "0123456789")] == '\0') return atoi(hdu) == number;
+    return strcasecmp(hdu, u->name) == 0;
+}
+
+static dt_status not_there(const char *hdu, dt_span bytes) {
+    char has[256] = "";
+    fits_unit u;
     size_t at = 0;
-    for (int unit = 1; unit <= MAX_UNITS && at < bytes.n_bytes; unit++) {
-        fits_unit u;
-        DT_TRY(read_unit(bytes, &at, unit == 1, &u));
-        while (u.n_axes > 2 && u.size[u.n_axes - 1] == 1) u.n_axes--;
-        if (u.is_image && (u.n_axes == 2 || u.n_axes == 3)) return decode_unit(&u, sink, out);
-        if (u.is_compressed) return broken("an image compressed by tiles; unpack it (funpack)");
+    for (int k = 0; k < MAX_UNITS && at < bytes.n_bytes; k++) {
+        DT_TRY(read_unit(bytes, &at, k == 0, &u));
+        size_t n = strlen(has);
+        snprintf(has + n, sizeof has - n, "%s%d%s%s", k ? ", " : "", k, *u.name ? " " : "", u.name);
+    }
+    return dt_fail(DT_E_DATA, "FITS: no unit (HDU) '%s'; there are %s", hdu, has);
+}
+
+static dt_status find_unit(const char *hdu, dt_span bytes, fits_unit *out) {
+    size_t at = 0;
+    for (int k = 0; k < MAX_UNITS && at < bytes.n_bytes; k++) {
+        DT_TRY(read_unit(bytes, &at, k == 0, out));
+        if (!is_meant(hdu, k, out)) continue;
+        while (out->n_axes > 2 && out->size[out->n_axes - 1] == 1) out->n_axes--;
+        if (has_image(out)) return DT_OK;
+        return dt_fail(DT_E_DATA, "FITS: unit (HDU) '%s' %s", hdu,
+                       out->is_compressed ? "is compressed by tiles; unpack it (funpack)"
+                                          : "is no image of two or three axes");
+    }
+    return not_there(hdu, bytes);
+}
+
+static dt_status find_first(dt_span bytes, fits_unit *out) {
+    size_t at = 0;
+    for (int k = 0; k < MAX_UNITS && at < bytes.n_bytes; k++) {
+        DT_TRY(read_unit(bytes, &at, k == 0, out));
+        while (out->n_axes > 2 && out->size[out->n_axes - 1] == 1) out->n_axes--;
+        if (has_image(out)) return DT_OK;
+        if (out->is_compressed) return broken("an image compressed by tiles; unpack it (funpack)");
     }
     return broken("no image of two or three axes");
+}
+
+static dt_status fits_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
+    const dt_array_spec *spec = dt_array_spec_of(sink->want);
+    stack s = {.n = spec->n_hdus > 0 ? spec->n_hdus : 1};
+    if (spec->n_hdus == 0) DT_TRY(find_first(bytes, &s.unit[0]));
+    for (int i = 0; i < spec->n_hdus; i++) DT_TRY(find_unit(spec->hdus[i], bytes, &s.unit[i]));
+    return decode_units(&s, sink, out);
 }
 
 const dt_image_driver dt_image_fits = {.decode = fits_decode};

@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "data/augment/mix.h"
+#include "data/catalog/catalog_db.h"
 #include "data/file/kinds.h"
 #include "field_keys.h"
 
@@ -85,6 +86,10 @@ static const char *source_name(resolver *r, size_t i, size_t *n) {
 
 static dt_status no_source(resolver *r, const char *what, const char *name) {
     char has[512];
+    if (dt_catalog_db_has_added(r->c, name))
+        return dt_config_fail(
+            r->k.c, dt_key_of(&r->k, ""),
+            "the data set has no column '%s', though its catalog does: " DT_ADDED_COLUMN, name);
     return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                           "the data set has no %s '%s': %s; name one with `source:` (%s)", what,
                           name, what_it_has(r->c, has, sizeof has), r->c->shards[0].path);
@@ -208,6 +213,15 @@ static dt_status read_bands(dt_field_keys *k, dt_array_spec *s, int channels) {
     return DT_OK;
 }
 
+static dt_status read_hdus(dt_field_keys *k, dt_array_spec *s) {
+    const dt_cnode *list = dt_config_node(k->c, dt_key_of(k, "hdu"));
+    size_t n = list ? dt_cnode_size(list) : 0;
+    if (n > DT_MAX_HDUS)
+        return dt_config_fail(k->c, k->key, "expected at most %d names or numbers", DT_MAX_HDUS);
+    for (size_t i = 0; i < n; i++) s->hdus[s->n_hdus++] = dt_cnode_str(dt_cnode_item(list, i));
+    return DT_OK;
+}
+
 static dt_status read_range(dt_field_keys *k, dt_array_spec *s) {
     const dt_cnode *n = dt_config_node(k->c, dt_key_of(k, "range"));
     if (!n) return DT_OK;
@@ -235,6 +249,7 @@ static dt_status read_array_spec(dt_field_keys *k, dt_array_spec *out, int chann
                               "number want dtype: f32");
     if (out->stretch == DT_STRETCH_none && dt_config_has(k->c, dt_key_of(k, "range")))
         return dt_config_fail(k->c, k->key, "a range is for stretch: linear or asinh");
+    DT_TRY(read_hdus(k, out));
     DT_TRY(read_range(k, out));
     return read_bands(k, out, channels);
 }

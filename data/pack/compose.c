@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/log.h"
 
 #include <assert.h>
 #include <jansson.h>
@@ -234,6 +235,19 @@ static dt_status read_set_item(dt_composer *w) {
     return DT_OK;
 }
 
+static dt_status read_parts(dt_composer *w) {
+    for (uint32_t k = 0; k < w->item->n_parts; k++) {
+        const dt_raw_item *part = &w->item->parts[k];
+        dt_buffer *to = &w->member[k];
+        if (!dt_buffer_reserve(to, (size_t)part->size + 1))
+            return dt_fail(DT_E_INTERNAL, "%s: no memory for its bytes", part->name);
+        DT_TRY(dt_raw_read(w->c->raw, part, 0, to->data, (size_t)part->size));
+        w->in.member[w->in.n_members++] =
+            (dt_transform_member){part->ext, {to->data, (size_t)part->size}, part->size};
+    }
+    return DT_OK;
+}
+
 // Reads straight to its place in the chunk; of a very large file only the head.
 static dt_status read_raw_item(dt_composer *w) {
     size_t n = (size_t)w->item->size;
@@ -247,7 +261,7 @@ static dt_status read_raw_item(dt_composer *w) {
     return DT_OK;
 }
 
-// The hash of a raw file; for a record of a dataset, a hash over its extensions and hashes.
+// The hash of a raw file; for a record of several or of a dataset, a hash over its extensions and hashes.
 static uint64_t hash_members(const dt_transform_record *in, bool is_set) {
     if (!is_set) return dt_hash64(in->member[0].bytes.data, in->member[0].bytes.n_bytes);
     uint64_t sum = 0;
@@ -266,8 +280,8 @@ static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
     w->in.n_members = 0;
     w->own = NULL;
     w->is_large = is_large;
-    DT_TRY(is_set ? read_set_item(w) : read_raw_item(w));
-    w->source_hash = is_large ? 0 : hash_members(&w->in, is_set);
+    DT_TRY(is_set ? read_set_item(w) : w->item->n_parts ? read_parts(w) : read_raw_item(w));
+    w->source_hash = is_large ? 0 : hash_members(&w->in, is_set || w->item->n_parts > 0);
     return DT_OK;
 }
 
@@ -286,9 +300,15 @@ dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out) {
     out->last = &out->first;
     for (size_t i = p->first; i < p->first + p->n; i++) {
         if (w->c->drop && w->c->drop[i]) continue;
+        dt_chunk_record **last = out->last;
         dt_status st = read_item(w, i, p->is_large);
         if (st == DT_OK) st = dt_transform_apply(w->c->transform, w->scratch, &w->in, emit, w);
-        if (st != DT_OK) return name_item(w, st);
+        if (st == DT_OK) continue;
+        name_item(w, st);
+        if (st != DT_E_DATA || !w->c->skip_bad) return st;
+        dt_warn("%s: left out", dt_error_message());
+        *last = NULL;
+        out->last = last;
     }
     return DT_OK;
 }

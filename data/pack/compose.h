@@ -38,6 +38,7 @@ typedef struct dt_compose {
     dt_reader *reader; // DT_RAW_SET: whose records the list holds
     const dt_plan *plan;
     const dt_transform *transform;
+    bool skip_bad;         // items that fail with DT_E_DATA give no record, with a warning
     const uint8_t *drop;   // by item: left out (duplicates); or NULL
     const dt_where *where; // records that are kept; or NULL: all
 } dt_compose;
@@ -46,7 +47,7 @@ typedef struct dt_composer dt_composer; // a thread's scratch
 dt_composer *dt_composer_create(const dt_compose *c);
 void dt_composer_destroy(dt_composer *w);
 
-// Reads the items of chunk `index` of the plan and replaces `out`. DT_E_DATA names the item.
+// Reads the items of chunk `index` of the plan and replaces `out`. DT_E_DATA names the item, unless skip_bad.
 dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out);
 // XXH3 over an item's members as they are in the source (of a raw file: of its bytes), for duplicates.
 dt_status dt_compose_hash(dt_composer *w, size_t item, uint64_t *out);

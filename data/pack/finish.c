@@ -127,6 +127,8 @@ static void put_options(option_text *t, const dt_pack_opts *o) {
     dt_json_begin_object(&t->json, NULL);
     put_word(t, "dtrain pack ", o->source, "");
     put_option(t, "pattern", o->pattern);
+    put_option(t, "group", o->group);
+    put_option(t, "rows", o->rows);
     put_option(t, "join", o->join);
     put_option(t, "join-on", o->join_on);
     put_flag(t, "key-by-shard", o->key_by_shard);
@@ -139,6 +141,7 @@ static void put_options(option_text *t, const dt_pack_opts *o) {
     put_flag(t, "mono", o->mono);
     put_flag(t, "quality", o->quality);
     put_option(t, "where", o->where);
+    put_option(t, "on-error", o->skip_bad ? "skip" : NULL);
     put_option(t, "duplicates", o->duplicates == DT_DUPLICATES_DROP ? "drop" : NULL);
     put_count(t, "shard-size", o->shard_bytes);
     put_count(t, "shard-records", o->shard_records);
@@ -148,6 +151,14 @@ static void put_options(option_text *t, const dt_pack_opts *o) {
 static void free_options(option_text *t) {
     dt_json_fini(&t->json);
     dt_buffer_fini(&t->command);
+}
+
+char *dt_finish_command(const dt_pack_opts *o) {
+    option_text t;
+    put_options(&t, o);
+    char *command = dt_xstrdup((char *)t.command.data);
+    free_options(&t);
+    return command;
 }
 
 uint64_t dt_finish_hash_command(const dt_pack_opts *o) {

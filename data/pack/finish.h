@@ -21,7 +21,8 @@ typedef struct dt_finish_counts {
 dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,
                             dt_finish_counts *out);
 
-// Hash of the command in the lineage: source and options, without OUT, threads and ranks.
+// The command in the lineage, source and options without OUT, threads and ranks (heap), and its hash.
+char *dt_finish_command(const dt_pack_opts *o);
 uint64_t dt_finish_hash_command(const dt_pack_opts *o);
 
 #endif

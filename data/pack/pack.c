@@ -29,9 +29,11 @@
 #include "base/log.h"
 #include "base/thread.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LAYOUT_VERSION = 2 /* of the bytes that are written */, MAX_THREADS = 256 };
 
@@ -83,6 +85,8 @@ static dt_status prepare(packing *p) {
     const dt_pack_opts *o = p->o;
     DT_TRY(dt_transform_create(&p->transform, o));
     dt_raw_opts r = {.pattern = o->pattern,
+                     .group = o->group,
+                     .rows = o->rows,
                      .join = o->join,
                      .join_on = o->join_on,
                      .join_strict = o->join_strict,
@@ -102,8 +106,13 @@ static dt_status prepare(packing *p) {
                               .reader = p->reader,
                               .plan = &p->plan,
                               .transform = p->transform,
-                              .where = p->where};
-    return DT_OK;
+                              .where = p->where,
+                              .skip_bad = o->skip_bad};
+    if (p->raw.n_empty == 0 || o->skip_bad) return DT_OK;
+    return dt_fail(DT_E_DATA,
+                   "%s: %zu files are empty, the first is %s: remove them, or leave them out with "
+                   "--on-error skip",
+                   o->source, p->raw.n_empty, p->raw.first_empty);
 }
 
 static void say_list(const packing *p) {
@@ -115,6 +124,9 @@ static void say_list(const packing *p) {
     if (p->raw.n_dangling)
         dt_warn("%s: %zu links lead to no file and were left out, the first is %s", p->o->source,
                 p->raw.n_dangling, p->raw.first_dangling);
+    if (p->raw.n_incomplete)
+        dt_warn("%s: %zu of %zu records have fewer than %u files, the first is %s", p->o->source,
+                p->raw.n_incomplete, p->raw.n, p->raw.n_parts, p->raw.first_incomplete);
     if (!j->on) return;
     dt_info("%s: %zu of %zu files have a row, by %s", p->o->join, j->n_with, p->raw.n, j->on);
     if (j->n_without)
@@ -141,6 +153,45 @@ static bool is_made(const packing *p, uint64_t fingerprint) {
     dt_catalog_destroy(c);
     dt_error_clear();
     return same;
+}
+
+// What keeps a shard from being that of this fingerprint; NULL: it is. Heap.
+static char *find_fault(const packing *p, const char *name) {
+    dt_catalog *c = dt_catalog_create();
+    char *path = dt_xprintf("%s/%s", p->plan.folder, name), *why = NULL;
+    bool found = false, stale = false;
+    if (!dt_io_exists(path))
+        why = dt_xprintf("is not complete: %s is not there", name);
+    else if (dt_index_load(c, path, &found, &stale) != DT_OK || !found)
+        why = dt_xprintf("%s has no index that `dtrain pack` wrote", name);
+    else if (stale || c->shards[c->n_shards - 1].changed)
+        why = dt_xprintf("%s was changed since it was packed", name);
+    dt_error_clear();
+    free(path);
+    dt_catalog_destroy(c);
+    return why;
+}
+
+// Why is_made is false, in the words of a message. Heap.
+static char *find_difference(const packing *p) {
+    dt_lineage *steps = NULL;
+    int n = 0;
+    char *why = NULL, *command = dt_finish_command(p->o);
+    for (size_t i = 0; i < p->plan.n_shards && !why; i++) why = find_fault(p, p->plan.name[i]);
+    if (!why && dt_catalog_db_lineage(p->plan.catalog, &steps, &n) != DT_OK) dt_error_clear();
+    const char *was = n > 0 ? steps[n - 1].command : NULL;
+    if (!why && !was)
+        why = dt_xstrdup("its catalog, which would say how it was made, cannot be read");
+    if (!why && strcmp(was, command) != 0)
+        why = dt_xprintf("was made by another command, `%s`", was);
+    const uint64_t parent = p->raw.catalog ? dt_catalog_hash(p->raw.catalog) : p->raw.hash;
+    if (!why && steps[n - 1].parent_hash == parent)
+        why = dt_xstrdup("was made with other shards, or by another version of dtrain");
+    if (!why)
+        why = dt_xprintf("the files of %s, or what is joined to them, changed since", p->o->source);
+    dt_lineage_free(steps, n);
+    free(command);
+    return why;
 }
 
 // *any: some data of OUT is there. *same: all of it is, and was made in just this way. A catalog or an index whose
@@ -233,13 +284,12 @@ static dt_status decide(const packing *p, bool *go) {
     }
     if (p->plan.format->one_file && dt_io_exists(p->plan.out) && !dt_io_is_dir(p->plan.out))
         return dt_fail(DT_E_USAGE, "%s: is no folder, so no LMDB: not overwritten", p->plan.out);
-    if (any && !p->o->overwrite)
-        return dt_fail(
-            DT_E_USAGE,
-            "%s exists and was made from something else than %s, with other options, is not "
-            "complete, or was changed since: remove it or pack with --overwrite",
-            p->plan.out, p->o->source);
-    return check_catalog(p, any);
+    if (!any || p->o->overwrite) return check_catalog(p, any);
+    char *why = find_difference(p);
+    dt_status st = dt_fail(DT_E_USAGE, "%s exists, and %s: remove it, or pack with --overwrite",
+                           p->plan.out, why);
+    free(why);
+    return st;
 }
 
 // Rank 0. *go: there is work to do, and we hold the folder for it.
@@ -318,11 +368,62 @@ static dt_status drop_duplicates(packing *p) {
     return st;
 }
 
+// ---- stopped by hand ------------------------------------------------------------------------------------
+// A pack may be killed at any time, so a signal need not be waited for: it is told what stays.
+static char farewell[1024];
+static const int STOPS[] = {SIGINT, SIGTERM, SIGHUP};
+enum { N_STOPS = sizeof STOPS / sizeof *STOPS };
+
+static void say_farewell(int signal) {
+    if (write(STDERR_FILENO, farewell, strlen(farewell)) < 0) _exit(DT_E_STORAGE);
+    _exit(DT_E_PREEMPTED);
+}
+
+// From when the folder for the work is ours. Nothing of it was there before, or it stays as it was.
+static void prepare_farewell(const packing *p) {
+    const char *again = p->plan.format->one_file
+                            ? "an LMDB is made as a whole, so the same command begins it again"
+                            : "the same command goes on with the shards that are whole";
+    if (p->rank != 0) return;
+    snprintf(farewell, sizeof farewell, "\ndtrain: stopped: %s stays; %s; or remove it\n",
+             p->plan.partial, again);
+    for (size_t i = 0; i < N_STOPS; i++) // what is ignored (nohup, a script's background) stays so
+        if (signal(STOPS[i], say_farewell) == SIG_IGN) signal(STOPS[i], SIG_IGN);
+}
+
+static void end_farewell(void) {
+    for (size_t i = 0; i < N_STOPS; i++)
+        if (signal(STOPS[i], SIG_DFL) == SIG_IGN) signal(STOPS[i], SIG_IGN);
+}
+
 // ---- the whole ------------------------------------------------------------------------------------------
+static void list_word(char *words, size_t cap, const char *word) {
+    size_t n = strlen(words);
+    snprintf(words + n, cap - n, "%s%s", n ? ", " : "", word);
+}
+
+// Where columns come from, if nobody said it.
+static void say_names(const packing *p) {
+    const dt_raw *r = &p->raw;
+    char columns[256] = "";
+    if (r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS || p->o->pattern) return;
+    for (int i = 0; i < r->n_columns; i++) list_word(columns, sizeof columns, r->columns[i].name);
+    if (r->by_known_pattern)
+        dt_info("the names fit a known pattern: columns %s", columns);
+    else if (r->n_classes)
+        dt_info("no known pattern of names fitted; class = folder: column label, %d classes",
+                r->n_classes);
+    else if (r->n_columns == 0)
+        dt_info("no known pattern of names fitted and no file lies in a folder: there is no class; "
+                "--pattern or --join gives columns");
+}
+
 static void say_done(const packing *p, const dt_finish_counts *n) {
     double s = dt_clock_s() - p->begin_s;
-    char classes[48] = "", ignored[160] = "", unread[64] = "";
-    if (p->raw.n_classes) snprintf(classes, sizeof classes, ", %d classes", p->raw.n_classes);
+    char ignored[160] = "", unread[64] = "", why[64] = "";
+    if (p->o->where) list_word(why, sizeof why, "--where");
+    if (p->o->drop_tail) list_word(why, sizeof why, "--tail drop");
+    if (p->o->skip_bad) list_word(why, sizeof why, "--on-error skip");
     for (size_t i = 0, at = 0; i < DT_RAW_UNREAD && p->raw.unread[i] && at < sizeof unread; i++)
         at += (size_t)snprintf(unread + at, sizeof unread - at, "%s%s", i ? ", " : "",
                                p->raw.unread[i]);
@@ -334,12 +435,12 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
     else if (p->raw.n_ignored)
         snprintf(ignored, sizeof ignored, "; %zu files are no samples and were left out",
                  p->raw.n_ignored);
-    dt_info("packed %zu records, %.1f MB%s, into %s in %.1f s (%.0f files/s)%s", n->n_records,
-            (double)n->n_bytes / 1e6, classes, p->plan.pattern, s, (double)p->raw.n / s, ignored);
+    say_names(p);
+    dt_info("packed %zu records, %.1f MB, into %s in %.1f s (%.0f files/s)%s", n->n_records,
+            (double)n->n_bytes / 1e6, p->plan.pattern, s, (double)p->raw.n / s, ignored);
     if (n->n_without)
-        dt_info("%zu of %zu files gave no record (%s%s%s), the first is %s", n->n_without, p->raw.n,
-                p->o->where ? "--where" : "", p->o->where && p->o->drop_tail ? ", " : "",
-                p->o->drop_tail ? "--tail drop" : "", p->raw.items[n->first_without].name);
+        dt_info("%zu of %zu files gave no record (%s), the first is %s", n->n_without, p->raw.n,
+                why, p->raw.items[n->first_without].name);
     if (n->n_plain)
         dt_warn(
             "%zu of %zu records have no figures of --quality (they are neither pictures of bytes "
@@ -428,6 +529,7 @@ static dt_status pack(packing *p) {
     value = go;
     DT_TRY(agree_value(p, st, &value));
     if (!value) return DT_OK;
+    prepare_farewell(p);
     if (p->rank != 0) st = attach(p);
     DT_TRY(agree(p, st));
     if (p->o->duplicates == DT_DUPLICATES_DROP) DT_TRY(agree(p, drop_duplicates(p)));
@@ -445,6 +547,7 @@ dt_status dt_data_pack(const dt_pack_opts *o) {
     if (p.n_threads > MAX_THREADS) p.n_threads = MAX_THREADS;
     p.begin_s = dt_clock_s();
     dt_status st = pack(&p);
+    end_farewell();
     if (st != DT_OK) st = clean_up(&p, st);
     free(p.drop);
     dt_work_close(&p.work);

@@ -269,8 +269,8 @@ static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool
         dt_plan_chunk c = {.first = first[s]};
         for (size_t i = first[s]; i < first[s + 1]; i++) {
             uint64_t size = estimate(p, raw, i);
-            bool large =
-                keeps_bytes && raw->kind != DT_RAW_SET && raw->items[i].size >= LARGE_BYTES;
+            bool large = keeps_bytes && raw->kind != DT_RAW_SET && raw->items[i].n_parts == 0 &&
+                         raw->items[i].size >= LARGE_BYTES;
             bool full = c.n > 0 &&
                         (large || c.is_large || c.size + size > CHUNK_BYTES || c.n == CHUNK_ITEMS);
             if (full) {

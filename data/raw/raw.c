@@ -41,7 +41,7 @@ void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t siz
 }
 
 char *dt_raw_path(const dt_raw *r, const dt_raw_item *item) {
-    if (r->kind == DT_RAW_TAR || r->kind == DT_RAW_SET)
+    if (r->kind == DT_RAW_TAR || r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS)
         return dt_xprintf("%s: %s", r->root, item->name);
     return item->name[0] == '/' ? dt_xstrdup(item->name) : dt_xprintf("%s/%s", r->root, item->name);
 }
@@ -82,6 +82,10 @@ static dt_status read_range(const dt_raw *r, const dt_raw_item *item, int fd, ui
 
 dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
                       size_t n_bytes) {
+    if (r->kind == DT_RAW_ROWS) {
+        dt_raw_read_row(r, item, at, dst, n_bytes);
+        return DT_OK;
+    }
     if (r->kind == DT_RAW_TAR)
         return read_range(r, item, r->root_fd, item->offset + at, dst, n_bytes);
     int fd = openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
@@ -154,6 +158,13 @@ static uint64_t hash_list(const dt_raw *r) {
         dt_hash_stream_update(h, item->name, strlen(item->name) + 1);
         if (item->ext) dt_hash_stream_update(h, item->ext, strlen(item->ext) + 1);
         dt_hash_stream_update(h, numbers, sizeof numbers);
+        for (uint32_t k = 0; k < item->n_parts; k++) {
+            const dt_raw_item *part = &item->parts[k];
+            uint64_t of_part[2] = {part->size, (uint64_t)part->mtime_ns};
+            dt_hash_stream_update(h, part->name, strlen(part->name) + 1);
+            dt_hash_stream_update(h, part->ext, strlen(part->ext) + 1);
+            dt_hash_stream_update(h, of_part, sizeof of_part);
+        }
         for (int k = 0; k < r->n_columns; k++) {
             const dt_raw_column *c = &r->columns[r->by_name[k]];
             const char *text = "";
@@ -231,14 +242,22 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     if (o->pattern) DT_TRY(dt_pattern_check(o->pattern));
     if (!set && o->key_by_shard)
         return dt_fail(DT_E_USAGE, "%s: --key-by-shard says something of a set of shards", source);
-    DT_TRY(set ? dt_raw_find_records(f, set, o->key_by_shard) : find_items(f, source, table));
+    if (o->rows && (set || o->pattern))
+        return dt_fail(DT_E_USAGE, "--rows is for a table of numbers, and without --pattern");
+    DT_TRY(set       ? dt_raw_find_records(f, set, o->key_by_shard)
+           : o->rows ? dt_raw_find_rows(f, source, o->rows, table)
+                     : find_items(f, source, table));
     if (r->n == 0)
         return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)", source,
                        r->n_ignored, r->n_empty);
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     r->n_rows = r->n;
-    if (r->kind != DT_RAW_SET)
-        DT_TRY(dt_raw_name_items(f, o->pattern, !o->join && !(f->list && f->list->n_columns > 1)));
+    if (r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS)
+        DT_TRY(dt_raw_name_items(f, o->pattern, o->group,
+                                 !o->join && !(f->list && f->list->n_columns > 1)));
+    if (o->group && (set || !o->pattern))
+        return dt_fail(DT_E_USAGE, "--group says something of files and the captures of --pattern");
+    if (o->group) DT_TRY(dt_raw_group(r, o->group));
     if (r->kind == DT_RAW_SET ? o->sorted : !(r->kind == DT_RAW_LIST && o->as_listed))
         qsort_r(r->items, r->n, sizeof *r->items, compare_items,
                 (void *)(uintptr_t)(o->tail ? o->tail : "."));
@@ -257,8 +276,9 @@ dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set,
     *out = (dt_raw){.root_fd = -1};
     dt_arena_init(&out->arena);
     out->source = dt_arena_strdup(&out->arena, source);
-    dt_raw_found f = {.raw = out};
-    dt_status st = make_list(&f, source, set, o ? o : &DEFAULTS, &table);
+    if (!o) o = &DEFAULTS;
+    dt_raw_found f = {.raw = out, .keep_empty = o->keep_empty};
+    dt_status st = make_list(&f, source, set, o, &table);
     free(f.list_row);
     dt_table_fini(&table);
     if (st != DT_OK) dt_raw_fini(out);
@@ -281,6 +301,7 @@ void dt_raw_fini(dt_raw *r) {
         free(r->columns[i].number);
     }
     if (r->root_fd >= 0) close(r->root_fd);
+    free(r->numbers);
     free(r->values);
     free(r->value_table);
     free(r->items);
@@ -299,10 +320,11 @@ static dt_status add_item(dt_catalog *c, const dt_raw *raw, const dt_raw_item *i
 }
 
 dt_status dt_raw_load(dt_catalog *c, const char *path) {
-    static const dt_raw_opts ORDER = {.as_listed = true};
+    static const dt_raw_opts ALL = {.keep_empty = true, // data.on_error decides, as of any record
+                                    .as_listed = true};
     dt_raw raw;
     dt_status st = DT_OK;
-    DT_TRY(dt_raw_list(&raw, path, NULL, &ORDER));
+    DT_TRY(dt_raw_list(&raw, path, NULL, &ALL));
     for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw, &raw.items[i]);
     dt_raw_fini(&raw);
     return st;

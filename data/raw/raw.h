@@ -16,7 +16,13 @@
 
 struct dt_table;
 
-typedef enum dt_raw_kind { DT_RAW_FOLDER, DT_RAW_LIST, DT_RAW_TAR, DT_RAW_SET } dt_raw_kind;
+typedef enum dt_raw_kind {
+    DT_RAW_FOLDER,
+    DT_RAW_LIST,
+    DT_RAW_TAR,
+    DT_RAW_ROWS,
+    DT_RAW_SET
+} dt_raw_kind;
 
 typedef struct dt_raw_item {
     const char *name; // relative to the source, for messages; of a set: the key
@@ -26,7 +32,10 @@ typedef struct dt_raw_item {
     int64_t mtime_ns;
     uint32_t row;    // of the columns
     uint32_t record; // of a set
-    int label;       // class by folder: index of the class; else -1
+    const struct dt_raw_item
+        *parts; // a record of several files: these, by ext; size is of all, the rest of the first
+    uint32_t n_parts; // 0: one file
+    int label;        // class by folder: index of the class; else -1
 } dt_raw_item;
 
 // Cells by item.row. TEXT: index into the list's values, or DT_NO_VALUE. JSON: the same, but the text of an array
@@ -47,7 +56,7 @@ typedef struct dt_raw_join {
     const char *on;                           // what was compared
 } dt_raw_join;
 
-enum { DT_RAW_UNREAD = 4 };
+enum { DT_RAW_UNREAD = 4, DT_RAW_MOST_PARTS = 32 };
 typedef struct dt_raw {
     dt_arena arena;
     dt_raw_kind kind;
@@ -61,17 +70,23 @@ typedef struct dt_raw {
     size_t n_ignored; // files that hold no samples (licences, notes)
     size_t n_unread;  // of them, files of known kinds that dtrain cannot read (kinds.h)
     const char *unread[DT_RAW_UNREAD]; // names of the kinds
-    size_t n_empty;                    // empty files, left out
+    size_t n_empty;                    // empty files
     const char *first_empty;
     size_t n_dangling; // links that lead to no file, left out
     const char *first_dangling;
-    int n_classes; // class by folder, else 0
+    size_t n_incomplete; // --group: records with fewer files than n_parts, which the fullest has
+    uint32_t n_parts;
+    const char *first_incomplete;
+    int n_classes;         // class by folder, else 0
+    bool by_known_pattern; // names fit a pattern that nobody gave
     dt_raw_column columns[DT_MAX_COLUMNS];
     int n_columns;
     int by_name[DT_MAX_COLUMNS]; // columns in the order of their names
     dt_raw_join join;
     uint64_t
         hash; // of names, sizes, times and columns: tells whether a pack was made of this source. Never 0
+    float *numbers; // DT_RAW_ROWS: (items, row_length), by item.offset
+    size_t row_length;
     // values of TEXT and JSON columns
     const char **values;
     uint32_t n_values, cap_values;
@@ -81,9 +96,14 @@ typedef struct dt_raw {
 
 typedef struct dt_raw_opts { // see dt_pack_opts
     const char *pattern;
+    const char *group; // captures, "id,eye": files that agree in them are one record
+    const char
+        *rows; // SRC is a table whose rows are records: columns "a,b" that are metadata, "-": none
     const char *join, *join_on;
-    bool join_strict;  // a file without row, or a row without file, is DT_E_DATA
-    bool sorted;       // records of a set by key too
+    bool join_strict; // a file without row, or a row without file, is DT_E_DATA
+    bool sorted;      // records of a set by key too
+    bool
+        keep_empty; // empty files are records, which fail when they are read; else they are left out and counted
     bool as_listed;    // the files of a list in its order
     bool key_by_shard; // of a set: each key gets its shard's name in front, "photos-000003/000017"
     const char *tail;  // what follows a key in the names that are written, for the order; NULL: "."
@@ -125,6 +145,7 @@ dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c
 // ---- for the files that make the list --------------------------------------------------------------
 typedef struct dt_raw_found {
     dt_raw *raw;
+    bool keep_empty;
     size_t cap;
     size_t n_strip;              // bytes of names: the folders that all files share
     const struct dt_table *list; // of a list file: its table, and the column with paths
@@ -138,10 +159,20 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_file(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *table);
+dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata,
+                           struct dt_table *table);
 dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_shard);
 
 // Sets keys, extensions and the columns that come from names. `by_class`: folders may be classes.
-dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, bool by_class);
+dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, const char *group, bool by_class);
+// A table that may have no line of names (raw_rows.c), and bytes of the NPY file that a row of it is.
+dt_status dt_raw_read_numbers(struct dt_table *t, const char *path);
+void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
+                     size_t n_bytes);
+// Makes records of items that agree in the captures of `group`.
+dt_status dt_raw_group(dt_raw *r, const char *group);
+// Whether a list "a,b" has the name.
+bool dt_raw_is_listed(const char *list, const char *name);
 
 // Finds or makes a column. DT_E_DATA: too many.
 dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind, bool in_json,

@@ -164,8 +164,27 @@ static dt_status find_way(const dt_raw *r, const char *on, const row_index *x, j
         on, x->t->path);
 }
 
+// Row i of a table of as many rows belongs to record i, which was row i: labels in a second file.
+static dt_status join_by_row(dt_raw *r, const dt_raw_opts *o) {
+    dt_table t;
+    DT_TRY(dt_raw_read_numbers(&t, o->join));
+    uint32_t *table_row = dt_xcalloc(r->n_rows + 1, sizeof *table_row);
+    dt_status st = DT_OK;
+    if (t.n_rows != r->n)
+        st = dt_fail(DT_E_DATA, "%s: has %zu rows, and %s has %zu: row by row they must be as many",
+                     o->join, t.n_rows, r->source, r->n);
+    for (size_t i = 0; i < r->n; i++) table_row[r->items[i].row] = (uint32_t)r->items[i].offset;
+    if (st == DT_OK) st = dt_raw_add_table(r, &t, table_row, -1);
+    r->join.on = "row";
+    r->join.n_with = r->n;
+    free(table_row);
+    dt_table_fini(&t);
+    return st;
+}
+
 dt_status dt_raw_join_table(dt_raw *r, const dt_raw_opts *o) {
     dt_table t;
+    if (r->kind == DT_RAW_ROWS && !o->join_on) return join_by_row(r, o);
     DT_TRY(dt_table_read(&t, o->join));
     row_index x = {0};
     join_way by;

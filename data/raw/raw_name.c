@@ -1,8 +1,10 @@
 // raw_name.c: derives keys and metadata from file names, in one of three ways.
 //
-// By pattern: "{subject}__{gender}_…" gives metadata columns, and the first folder names the field, so
-// fingerprint/7/7__M_Left_index_finger.BMP becomes record "fingerprint/7/7__M_Left_index_finger" with member
-// "fingerprint.bmp". Without a pattern, those of known datasets are tried.
+// By pattern: "{subject}__{gender}_…" gives metadata columns. Members are called by extension, as readers of WebDataset
+// expect, unless fields must be told apart: {member} captures the field's name, and so does the first folder where
+// each alternative of the pattern is of one folder: fingerprint/7/7__M_Left_index_finger.BMP becomes record
+// "fingerprint/7/7__M_Left_index_finger" with member "fingerprint.bmp". Without a pattern, those of known datasets are
+// tried.
 // By folder: the folder right above a file is its class: column `label` (its name), and a member `cls` (its number).
 // Otherwise, if a list or a joined table says what files are, or no file lies in a folder, a name gives the key only.
 //
@@ -48,21 +50,25 @@ static const char *ext_of(dt_raw *r, const dt_raw_item *item, const char *field,
 
 // ---- by pattern ---------------------------------------------------------------------------------------
 // Alternatives of a pattern, split once.
+enum { MAX_ALTERNATIVES = 16 };
 typedef struct alternatives {
-    char *text, *each[16];
+    char *text, *each[MAX_ALTERNATIVES];
     int n;
 } alternatives;
 
 static void split_alternatives(alternatives *a, const char *patterns) {
     char *save = NULL;
     *a = (alternatives){.text = dt_xstrdup(patterns)};
-    for (char *p = strtok_r(a->text, "|", &save); p && a->n < 16; p = strtok_r(NULL, "|", &save))
+    for (char *p = strtok_r(a->text, "|", &save); p && a->n < MAX_ALTERNATIVES;
+         p = strtok_r(NULL, "|", &save))
         a->each[a->n++] = p;
 }
 
-static int match_any(const alternatives *a, const char *name, dt_capture *cap) {
+// The captures, or -1. *which: the alternative.
+static int match_any(const alternatives *a, const char *name, dt_capture *cap, int *which) {
     for (int i = 0; i < a->n; i++) {
         int n = dt_pattern_match(a->each[i], name, cap);
+        *which = i;
         if (n >= 0) return n;
     }
     return -1;
@@ -70,27 +76,82 @@ static int match_any(const alternatives *a, const char *name, dt_capture *cap) {
 
 static bool all_match(const dt_raw *r, const alternatives *a) {
     dt_capture cap[DT_MAX_CAPTURES];
+    int which;
     for (size_t i = 0; i < r->n; i++)
-        if (match_any(a, r->items[i].name, cap) < 0) return false;
+        if (match_any(a, r->items[i].name, cap, &which) < 0) return false;
     return r->n > 0;
 }
 
-static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const char *pattern) {
+static size_t first_folder(const char *name) {
+    const char *slash = strchr(name, '/');
+    return slash ? (size_t)(slash - name) : 0;
+}
+
+// Whether first folders tell fields apart: there are several, and each alternative matches in one of them only.
+static bool folders_are_fields(const dt_raw_found *f, const alternatives *a) {
+    const char *of[MAX_ALTERNATIVES] = {NULL}, *one = NULL;
+    dt_capture cap[DT_MAX_CAPTURES];
+    bool several = false;
+    for (size_t i = 0; i < f->raw->n; i++) {
+        const char *name = f->raw->items[i].name + f->n_strip;
+        size_t n = first_folder(name);
+        int which;
+        if (n == 0 || match_any(a, name, cap, &which) < 0) return false;
+        if (!of[which]) of[which] = name;
+        if (strncmp(of[which], name, n + 1) != 0) return false;
+        if (!one) one = name;
+        several = several || strncmp(one, name, n + 1) != 0;
+    }
+    return several;
+}
+
+static bool several_folders(const dt_raw_found *f) {
+    const char *first = f->raw->items[0].name + f->n_strip;
+    size_t n = first_folder(first);
+    for (size_t i = 1; i < f->raw->n; i++) {
+        const char *name = f->raw->items[i].name + f->n_strip;
+        if (first_folder(name) != n || strncmp(first, name, n) != 0) return true;
+    }
+    return false;
+}
+
+// What tells the files of a record apart: the captures that they are not grouped by.
+static const char *other_captures(dt_raw *r, const dt_capture *cap, int n, const char *group) {
+    const char *out = "";
+    for (int k = 0; k < n; k++)
+        if (!dt_raw_is_listed(group, cap[k].name))
+            out = dt_arena_printf(&r->arena, "%s%s%s", out, *out ? "_" : "", cap[k].value);
+    return out;
+}
+
+static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const char *pattern,
+                                 const char *group) {
     dt_capture cap[DT_MAX_CAPTURES];
     dt_raw *r = f->raw;
+    const bool by_folder = folders_are_fields(f, a) || (group && several_folders(f));
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
-        const char *name = item->name + f->n_strip, *slash = strchr(name, '/');
-        int n = match_any(a, name, cap);
+        const char *name = item->name + f->n_strip, *field = name;
+        size_t n_field = by_folder ? first_folder(name) : 0;
+        int which, n = match_any(a, name, cap, &which);
         if (n < 0)
             return dt_fail(DT_E_USAGE, "%s: does not match the pattern '%s'", item->name, pattern);
-        item->ext = ext_of(r, item, name, slash ? (size_t)(slash - name) : 0);
-        item->key = key_of(&r->arena, name);
+        if (group && !by_folder) {
+            field = other_captures(r, cap, n, group);
+            n_field = strlen(field);
+        }
         for (int k = 0; k < n; k++) {
             dt_raw_column *c;
+            if (strcmp(cap[k].name, "member") == 0) {
+                field = cap[k].value;
+                n_field = strlen(field);
+                continue;
+            }
             DT_TRY(dt_raw_column_of(r, cap[k].name, DT_RAW_TEXT, true, &c));
             c->cell[item->row] = dt_raw_value(r, cap[k].value);
         }
+        item->ext = ext_of(r, item, field, n_field);
+        item->key = key_of(&r->arena, name);
     }
     return DT_OK;
 }
@@ -182,14 +243,16 @@ static void keep_class_folder(dt_raw_found *f) {
     while (f->n_strip > 0 && name[f->n_strip - 1] != '/') f->n_strip--;
 }
 
-dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, bool by_class) {
+dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, const char *group,
+                            bool by_class) {
     dt_raw *r = f->raw;
     alternatives a;
     split_alternatives(&a, pattern ? pattern : KNOWN_PATTERNS);
     bool by_pattern = pattern || all_match(r, &a);
+    r->by_known_pattern = by_pattern && !pattern;
     dt_status st = DT_OK;
     if (r->kind == DT_RAW_TAR || (by_class && !by_pattern)) f->n_strip = common_folders(r);
-    if (by_pattern) st = name_by_pattern(f, &a, pattern ? pattern : KNOWN_PATTERNS);
+    if (by_pattern) st = name_by_pattern(f, &a, pattern ? pattern : KNOWN_PATTERNS, group);
     free(a.text);
     if (by_pattern) return st;
     if (by_class) keep_class_folder(f);

@@ -191,8 +191,17 @@ static void note_unread(dt_raw *r, const char *ext) {
     r->unread[i] = k->name;
 }
 
+// Counts an empty file, which holds nothing to learn from; whether it is left out.
+static bool leaves_out_empty(const dt_raw_found *f, const dt_raw_item *item) {
+    dt_raw *r = f->raw;
+    if (item->size > 0) return false;
+    if (r->n_empty++ == 0 || strcmp(item->name, r->first_empty) < 0) r->first_empty = item->name;
+    return !f->keep_empty;
+}
+
 // Keeps what is data, and sets ext where the name does not tell.
-static dt_status keep_data(dt_raw *r) {
+static dt_status keep_data(const dt_raw_found *f) {
+    dt_raw *r = f->raw;
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
@@ -200,11 +209,7 @@ static dt_status keep_data(dt_raw *r) {
         const char *dot = strrchr(base, '.'), *ext = dot && dot != base ? dot + 1 : NULL;
         const dt_kind *kind = ext ? dt_kind_of_ext(ext) : NULL;
         bool keep = kind && kind->uses;
-        if (keep && item->size == 0 && item->row != UINT32_MAX) { // holds nothing to learn from
-            if (r->n_empty++ == 0 || strcmp(item->name, r->first_empty) < 0)
-                r->first_empty = item->name;
-            continue;
-        }
+        if (keep && item->row != UINT32_MAX && leaves_out_empty(f, item)) continue;
         if (keep && item->row == UINT32_MAX) {
             if (r->n_dangling++ == 0 || strcmp(item->name, r->first_dangling) < 0)
                 r->first_dangling = item->name;
@@ -243,7 +248,7 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
     DT_TRY(open_root(r, root, O_DIRECTORY));
     DT_TRY(list_folder(f, "", 0));
     DT_TRY(stat_all(r));
-    return keep_data(r);
+    return keep_data(f);
 }
 
 // Root and name of a list with one line.
@@ -256,7 +261,7 @@ dt_status dt_raw_find_file(dt_raw_found *f, const char *path) {
     DT_TRY(st);
     dt_raw_add(f, dt_arena_strdup(&r->arena, dt_path_base(path)), 0, 0, 0);
     DT_TRY(stat_all(r));
-    return keep_data(r);
+    return keep_data(f);
 }
 
 // ---- tar ----------------------------------------------------------------------------------------------
@@ -283,7 +288,7 @@ dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
     dt_blob_close(&blob);
     free(e);
     DT_TRY(st);
-    return keep_data(r);
+    return keep_data(f);
 }
 
 // ---- list ---------------------------------------------------------------------------------------------
@@ -319,22 +324,25 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     }
     dt_status st = stat_all(r);
     if (st != DT_OK) return dt_fail_context(st, "%s: column '%s'", path, t->column[f->list_column]);
-    // nothing that is listed is left out, so the rows stay those of the table
     f->list_row = dt_xcalloc(r->n + 1, sizeof *f->list_row);
+    size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
         const char *dot = strrchr(dt_path_base(item->name), '.');
         if (item->row == UINT32_MAX)
             return dt_fail(DT_E_DATA, "%s:%u: %s is no file", path, t->line[i], item->name);
-        if (item->size == 0)
-            return dt_fail(DT_E_DATA, "%s:%u: %s is empty", path, t->line[i], item->name);
+        if (leaves_out_empty(f, item)) continue;
         if (!dot) DT_TRY(sniff_item(r, item, NULL, &item->ext));
         if (!dot && !item->ext)
             return dt_fail(DT_E_DATA,
                            "%s:%u: %s has no extension, and does not begin like a file "
                            "that dtrain knows",
                            path, t->line[i], item->name);
-        item->row = f->list_row[i] = (uint32_t)i;
+        f->list_row[n] = (uint32_t)i;
+        r->items[n] = *item;
+        r->items[n].row = (uint32_t)n;
+        n++;
     }
+    r->n = n;
     return DT_OK;
 }

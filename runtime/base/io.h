@@ -29,7 +29,8 @@ dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_byte
 // Starts writing cached pages back, so that a later fsync waits less. n_bytes 0: to the file's end.
 void dt_io_begin_sync(int fd, off_t at, size_t n_bytes);
 dt_status dt_io_fsync(int fd, const char *path);
-dt_status dt_io_sync_file(const char *path); // what any descriptor wrote; a file that is not there is fine
+dt_status
+dt_io_sync_file(const char *path); // what any descriptor wrote; a file that is not there is fine
 dt_status dt_io_close(int fd, const char *path);
 dt_status dt_io_fsync_dir(const char *path);
 // Renames; fails with DT_E_STORAGE if `to` exists. renameat2(RENAME_NOREPLACE), or, where the file

@@ -66,13 +66,15 @@ int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_
         there |= was_best;
         if (dt_ckpt_verify(path, depth, &was_best) == DT_OK)
             best = was_best ? steps[i] : -1;
-        else if (say && was_best)
+        else if (say && was_best && dt_io_exists(path)) // else a running training has removed it
             dt_warn("the best checkpoint, of step %" PRId64 ", is skipped: %s", steps[i],
                     dt_error_message());
         free(path);
     }
-    if (say && !there)
+    char *path = dt_ckpt_step_path(dir, named);
+    if (say && !there && !dt_io_exists(path)) // else it is newer than the list
         dt_warn("the best checkpoint, of step %" PRId64 ", is gone from %s", named, dir);
+    free(path);
     return best;
 }
 

@@ -2,7 +2,9 @@
 //
 // The manifest's own hash and every file's size and hash are checked before a byte is used. "latest" walks
 // back through the steps to the first intact one and warns about each damaged one; "best" does so among those
-// that were the best when they were saved. A number means only that checkpoint. Loading checks all names, shapes and types before it copies anything, so a checkpoint
+// that were the best when they were saved. A number means only that checkpoint. Beside a running training a
+// checkpoint may go while it is read: then the search begins anew. Loading checks all names, shapes and types
+// before it copies anything, so a checkpoint
 // of another model changes nothing.
 #include "base/arena.h"
 #include "base/io.h"
@@ -24,7 +26,8 @@ static dt_status find_latest(const char *dir, const int64_t *steps, int n, int64
             *step = steps[i];
             return DT_OK;
         }
-        dt_warn("checkpoint step %" PRId64 " is skipped: %s", steps[i], dt_error_message());
+        if (dt_io_exists(*path)) // else a running training has removed it
+            dt_warn("checkpoint step %" PRId64 " is skipped: %s", steps[i], dt_error_message());
         free(*path);
         *path = NULL;
     }
@@ -70,15 +73,31 @@ static dt_status find_one(const char *dir, const char *which, const int64_t *ste
     return DT_OK;
 }
 
+// Whether a running training has removed one meanwhile: then there is a newer one.
+static bool some_are_gone(const char *dir, const int64_t *steps, int n) {
+    bool gone = false;
+    for (int i = 0; i < n && !gone; i++) {
+        char *path = dt_ckpt_step_path(dir, steps[i]);
+        gone = !dt_io_exists(path);
+        free(path);
+    }
+    return gone;
+}
+
 dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path) {
-    int64_t *steps;
-    int n;
-    *step = -1;
-    *path = NULL;
-    DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
-    dt_status st = strcmp(which, "latest") == 0 ? find_latest(c->dir, steps, n, step, path)
-                                                : find_one(c->dir, which, steps, n, step, path);
-    free(steps);
+    bool again;
+    dt_status st;
+    do {
+        int64_t *steps;
+        int n;
+        *step = -1;
+        *path = NULL;
+        DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
+        st = strcmp(which, "latest") == 0 ? find_latest(c->dir, steps, n, step, path)
+                                          : find_one(c->dir, which, steps, n, step, path);
+        again = st == DT_E_CKPT && some_are_gone(c->dir, steps, n);
+        free(steps);
+    } while (again);
     return st;
 }
 
@@ -176,8 +195,7 @@ dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
     dt_ckpt_manifest m;
     size_t n_bytes;
     if (state_json) *state_json = NULL;
-    DT_TRY(dt_ckpt_manifest_read(&m, path));
-    dt_status st = dt_ckpt_manifest_verify(&m, path, DT_CKPT_HASHES);
+    dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES);
     if (st == DT_OK) st = load_tensors(path, &m, tensors, n_tensors);
     if (st == DT_OK && state_json) {
         char *file = dt_xprintf("%s/state.json", path);

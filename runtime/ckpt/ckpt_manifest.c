@@ -320,11 +320,23 @@ dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *dir, dt
     return st;
 }
 
+dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth) {
+    struct stat before, after;
+    dt_status st;
+    *m = (dt_ckpt_manifest){0};
+    do { // a running training may put another one in its place meanwhile
+        dt_ckpt_manifest_fini(m);
+        if (stat(path, &before) != 0) return dt_ckpt_manifest_read(m, path);
+        st = dt_ckpt_manifest_read(m, path);
+        if (st == DT_OK) st = dt_ckpt_manifest_verify(m, path, depth);
+    } while (st != DT_OK && stat(path, &after) == 0 && after.st_ino != before.st_ino);
+    return st;
+}
+
 dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best) {
     dt_ckpt_manifest m;
-    DT_TRY(dt_ckpt_manifest_read(&m, path));
+    dt_status st = dt_ckpt_read_verified(&m, path, depth);
     if (best) *best |= m.best;
-    dt_status st = dt_ckpt_manifest_verify(&m, path, depth);
     dt_ckpt_manifest_fini(&m);
     return st;
 }

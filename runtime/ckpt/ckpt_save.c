@@ -8,7 +8,7 @@
 // A failure before the rename removes the temporary. After a failed fsync of checkpoints/ it is unknown whether
 // the rename lasts. The save is then not acknowledged, and the next start finds out. If this process saves the
 // same step again, it writes it anew instead of trusting a second fsync. Removal first renames to
-// ".tmp-step-N.old", so that half a checkpoint never has a checkpoint's name.
+// ".tmp-step-N.old" and flushes that, so that half a checkpoint never has a checkpoint's name.
 //
 // Snapshot buffer, file headers and order are made at the first save and kept. Later saves of the same tensors
 // allocate only small strings in the writer.
@@ -176,6 +176,7 @@ static dt_status remove_checkpoint(const char *dir, int64_t step) {
     char *old = dt_xprintf("%s/.tmp-step-%08" PRId64 ".old", dir, step);
     dt_status st = dt_io_remove_tree(old);
     if (st == DT_OK) st = dt_io_rename_noreplace(path, old);
+    if (st == DT_OK) st = dt_io_fsync_dir(dir); // else a power cut may undo the rename alone
     if (st == DT_OK) st = dt_io_remove_tree(old);
     free(old);
     free(path);

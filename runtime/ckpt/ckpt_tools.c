@@ -1,6 +1,7 @@
 // ckpt_tools.c: `dtrain ckpt ls|show|diff`. Only reads, and takes no lock, so it works during training.
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/text.h"
 #include "ckpt_internal.h"
 
 #include <inttypes.h>
@@ -9,52 +10,65 @@
 #include <string.h>
 
 // -- list ------------------------------------------------------------------------------------------
-static void fill_info(dt_ckpt_info *info, const char *dir, int64_t step, bool verify) {
+// False: a running training has removed it meanwhile.
+static bool fill_info(dt_ckpt_info *info, const char *dir, int64_t step, bool verify) {
     dt_ckpt_manifest m;
     char *path = dt_ckpt_step_path(dir, step);
     info->step = step;
     snprintf(info->path, sizeof info->path, "%s", path);
-    dt_status st = dt_ckpt_manifest_read(&m, path);
-    if (st == DT_OK) {
-        for (int i = 0; i < m.n_files; i++) info->n_bytes += m.files[i].n_bytes;
-        st = dt_ckpt_manifest_verify(&m, path, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES);
-        dt_ckpt_manifest_fini(&m);
-    }
+    dt_status st = dt_ckpt_read_verified(&m, path, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES);
+    for (int i = 0; st == DT_OK && i < m.n_files; i++) info->n_bytes += m.files[i].n_bytes;
+    dt_ckpt_manifest_fini(&m);
     info->valid = st == DT_OK;
     if (st != DT_OK) snprintf(info->why, sizeof info->why, "%.500s", dt_error_message());
+    const bool there = st == DT_OK || dt_io_exists(path);
     free(path);
+    return there;
 }
 
 dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *n) {
-    int64_t *steps;
+    int n_steps;
     *infos = NULL;
-    *n = 0;
-    DT_TRY(dt_ckpt_steps(dir, &steps, n));
-    int64_t best =
-        dt_ckpt_best_step(dir, steps, *n, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, false);
-    *infos = dt_xcalloc((size_t)*n + 1, sizeof **infos);
-    for (int i = 0; i < *n; i++) {
-        fill_info(&(*infos)[i], dir, steps[i], verify);
-        (*infos)[i].best = steps[i] == best;
-    }
-    free(steps);
+    do {
+        int64_t *steps;
+        *n = 0;
+        free(*infos);
+        *infos = NULL;
+        DT_TRY(dt_ckpt_steps(dir, &steps, &n_steps));
+        int64_t best =
+            dt_ckpt_best_step(dir, steps, n_steps, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, false);
+        *infos = dt_xcalloc((size_t)n_steps + 1, sizeof **infos);
+        for (int i = 0; i < n_steps; i++) {
+            dt_ckpt_info *info = &(*infos)[*n];
+            *info = (dt_ckpt_info){.best = steps[i] == best};
+            *n += fill_info(info, dir, steps[i], verify);
+        }
+        free(steps);
+    } while (*n == 0 && n_steps > 0); // all gone: newer ones are there
     return DT_OK;
 }
 
 // -- show ------------------------------------------------------------------------------------------
 static void show_text(const dt_ckpt_manifest *m, const char *path, const char *state, FILE *out) {
     char hex[17];
-    fprintf(out, "%s\n  step %" PRId64 "%s\n", path, m->step, m->best ? " (best when saved)" : "");
+    dt_text_print(out, path);
+    fprintf(out, "\n  step %" PRId64 "%s\n", m->step, m->best ? " (best when saved)" : "");
     for (int i = 0; i < m->n_files; i++) {
         const dt_ckpt_file *f = &m->files[i];
         dt_hash_hex(f->hash, hex);
-        fprintf(out, "  %-24s %12" PRIu64 " bytes  xxh3 %s", f->name, f->n_bytes, hex);
+        char name[64];
+        dt_text_clean(name, sizeof name, f->name);
+        fprintf(out, "  %-24s %12" PRIu64 " bytes  xxh3 %s", name, f->n_bytes, hex);
         if (f->n_ranges) fprintf(out, "  %d tensors", f->n_ranges);
         fputc('\n', out);
     }
     size_t n = strlen(state);
     while (n && state[n - 1] == '\n') n--;
-    fprintf(out, "  state: %.*s\n", (int)n, state);
+    char *shown = dt_xcalloc(4, n + 1), *line = dt_xprintf("%.*s", (int)n, state);
+    dt_text_clean(shown, 4 * (n + 1), line);
+    fprintf(out, "  state: %s\n", shown);
+    free(line);
+    free(shown);
 }
 
 static void show_json(const dt_ckpt_manifest *m, const char *path, const char *state, FILE *out) {
@@ -85,11 +99,10 @@ static void show_json(const dt_ckpt_manifest *m, const char *path, const char *s
 }
 
 dt_status dt_ckpt_show(const char *path, bool json, FILE *out) {
-    dt_ckpt_manifest m;
+    dt_ckpt_manifest m = {0};
     char *file = dt_xprintf("%s/state.json", path), *state = NULL;
     size_t n_bytes;
-    dt_status st = dt_ckpt_manifest_read(&m, path);
-    if (st == DT_OK) st = dt_ckpt_manifest_verify(&m, path, DT_CKPT_HASHES);
+    dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES);
     if (st == DT_OK) st = dt_io_read_own(&state, &n_bytes, file, 0, DT_E_CKPT);
     if (st == DT_OK) (json ? show_json : show_text)(&m, path, state, out);
     dt_ckpt_manifest_fini(&m);
@@ -187,10 +200,8 @@ static bool holds_tensors(const char *name) {
 dt_status dt_ckpt_diff(const char *a, const char *b, FILE *out, bool *differ) {
     dt_ckpt_manifest ma, mb = {0};
     *differ = false;
-    DT_TRY(dt_ckpt_manifest_read(&ma, a));
-    dt_status st = dt_ckpt_manifest_read(&mb, b);
-    if (st == DT_OK) st = dt_ckpt_manifest_verify(&ma, a, DT_CKPT_HASHES);
-    if (st == DT_OK) st = dt_ckpt_manifest_verify(&mb, b, DT_CKPT_HASHES);
+    dt_status st = dt_ckpt_read_verified(&ma, a, DT_CKPT_HASHES);
+    if (st == DT_OK) st = dt_ckpt_read_verified(&mb, b, DT_CKPT_HASHES);
     for (int i = 0; st == DT_OK && i < ma.n_files; i++) {
         const char *name = ma.files[i].name;
         if (!holds_tensors(name)) continue;

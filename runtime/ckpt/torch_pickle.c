@@ -517,6 +517,7 @@ dt_status dt_torch_pickle_read(dt_torch_tensor **tensors, int *n, dt_arena *aren
     machine m = {
         .arena = arena, .at = data, .end = (const uint8_t *)data + n_bytes, .where = where};
     listing l = {.m = &m};
+    m.stack = dt_xgrow(NULL, 0, sizeof *m.stack); // so that positions in it are pointers
     dt_arena_init(&m.nodes);
     *tensors = NULL;
     *n = 0;

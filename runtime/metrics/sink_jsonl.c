@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -30,7 +31,9 @@ static int64_t good_bytes(const char *path, int64_t limit) {
     size_t cap = 0;
     ssize_t n;
     int64_t end = 0;
-    FILE *f = fopen(path, "re");
+    // as it is opened for writing (base/io.c): through no link, and a pipe must not hang
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
     while (f && end < limit && (n = getline(&line, &cap, f)) > 0 && end + n <= limit) {
         json_t *object = line[n - 1] == '\n' ? json_loadb(line, (size_t)n, 0, NULL) : NULL;
         json_decref(object);

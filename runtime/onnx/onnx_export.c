@@ -28,9 +28,9 @@ static dt_status fail_output(const dt_graph *g, const char *name) {
 // needed: by node. Nodes are in execution order, so one pass backwards finds all.
 static dt_status mark_needed(const dt_onnx_writer *w, bool *needed, bool *values) {
     const dt_graph *g = w->g;
-    for (int i = 0; w->o->outputs[i]; i++) {
-        dt_value v = output_of(g, w->o->outputs[i]);
-        if (v == DT_NONE) return fail_output(g, w->o->outputs[i]);
+    for (int i = 0; i < w->o->n_outputs; i++) {
+        dt_value v = output_of(g, w->o->outputs[i].name);
+        if (v == DT_NONE) return fail_output(g, w->o->outputs[i].name);
         values[v] = true;
     }
     for (dt_node_id id = g->n_nodes - 1; id >= 0; id--) {
@@ -138,14 +138,16 @@ static dt_status emit_all(dt_onnx_writer *w) {
 
 // ---- the file --------------------------------------------------------------------------------------
 // An output has its own name, and is scaled back to the units of the data where that was asked for.
-static const char *finish_output(dt_onnx_writer *w, const char *name, dt_value v) {
-    const dt_onnx_opts *o = w->o;
+static void finish_output(dt_onnx_writer *w, const dt_onnx_output *o, dt_value v) {
     const char *x = w->names[v];
-    if (!o->scaled || strcmp(*o->scaled, name) != 0) return DT_ONNX_NODE(w, "Identity", name, x);
+    if (!o->mean) {
+        DT_ONNX_NODE(w, "Identity", o->name, x);
+        return;
+    }
     dt_shape each = dt_info_of(w->g, v)->shape;
     each.d[0] = 1;
     x = DT_ONNX_NODE(w, "Mul", NULL, x, dt_onnx_tensor(w, NULL, &each, o->std));
-    return DT_ONNX_NODE(w, "Add", name, x, dt_onnx_tensor(w, NULL, &each, o->mean));
+    DT_ONNX_NODE(w, "Add", o->name, x, dt_onnx_tensor(w, NULL, &each, o->mean));
 }
 
 static dt_status save(const Onnx__ModelProto *model, const char *path) {
@@ -161,17 +163,19 @@ static dt_status save(const Onnx__ModelProto *model, const char *path) {
 }
 
 static dt_status write_model(dt_onnx_writer *w, const char *path) {
-    enum { MAX_OUTPUTS = 64, MAX_METADATA = 64 };
+    enum { MAX_METADATA = 64 };
     Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
     Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
     Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets[] = {&opset};
-    Onnx__ValueInfoProto *outputs[MAX_OUTPUTS];
+    Onnx__ValueInfoProto **outputs =
+        dt_arena_alloc(&w->arena, ((size_t)w->o->n_outputs + 1) * sizeof *outputs);
     Onnx__StringStringEntryProto entries[MAX_METADATA], *metadata[MAX_METADATA];
     graph.output = outputs;
-    for (int i = 0; w->o->outputs[i] && i < MAX_OUTPUTS; i++) {
-        dt_value v = output_of(w->g, w->o->outputs[i]);
-        const char *name = finish_output(w, w->o->outputs[i], v);
-        outputs[graph.n_output++] = dt_onnx_info(w, name, DT_F32, &dt_info_of(w->g, v)->shape);
+    for (int i = 0; i < w->o->n_outputs; i++) {
+        const dt_onnx_output *o = &w->o->outputs[i];
+        const dt_value v = output_of(w->g, o->name);
+        finish_output(w, o, v);
+        outputs[graph.n_output++] = dt_onnx_info(w, o->name, DT_F32, &dt_info_of(w->g, v)->shape);
     }
     for (int i = 0; w->o->metadata && w->o->metadata[2 * i] && i < MAX_METADATA; i++) {
         onnx__string_string_entry_proto__init(&entries[i]);

@@ -13,13 +13,18 @@
 // one that is repeated for each sample.
 enum { DT_ONNX_BATCH = 3 };
 
+// An output of the graph. mean and std, by element of a sample: it is multiplied by std and added to mean; or NULL.
+typedef struct dt_onnx_output {
+    const char *name;
+    const float *mean, *std;
+} dt_onnx_output;
+
 typedef struct dt_onnx_opts {
-    const char *const *outputs; // names of the graph's outputs; NULL at the end
-    bool preprocess; // inputs are the fields' own values (N,H,W,C), as bytes where they are,
-                     // and the file normalises them; else what the first layer reads, (N,C,H,W)
-    const char *const
-        *scaled; // of `outputs`, which is multiplied by std and added to mean; NULL: none
-    const float *mean, *std;     // by element of a sample
+    const dt_onnx_output *outputs;
+    int n_outputs;
+    // Inputs are the fields' own values (N,H,W,C), as bytes where they are, and the file normalises them; else what the
+    // first layer reads, (N,C,H,W).
+    bool preprocess;
     const char *const *metadata; // key, value, …, NULL
     const char *version;         // of dtrain
     // The value of a PARAM or BUFFER, dense, for as long as the call; NULL: there is none.

@@ -58,6 +58,11 @@ dt_status dt_session_measure(dt_session *s) {
     s->total_steps = s->steps_per_epoch * dt_config_int(c, "train.epochs");
     if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < s->total_steps)
         s->total_steps = dt_config_int(c, "train.max_steps");
+    if (s->data->n_samples(s->data, DT_SPLIT_VAL) == 0 &&
+        dt_config_has(c, "train.early_stop.patience"))
+        return dt_config_fail(c, "train.early_stop.patience",
+                              "train.early_stop follows evaluations, and there is no validation "
+                              "part: set data.split.val");
     if (s->data->n_samples(s->data, DT_SPLIT_VAL) > 0 ||
         !dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
         return DT_OK;
@@ -480,14 +485,19 @@ static dt_status share_weights(dt_session *s, bool with_optimizer) {
     return DT_OK;
 }
 
-// The module whose weight gives the logits; NULL: the graph ends otherwise.
-static const char *head_of(const dt_session *s) {
+// The modules whose weights give the logits; how many.
+static int list_heads(const dt_session *s, const char *heads[DT_MAX_TARGETS]) {
     const dt_graph *g = s->eval_graph;
-    for (int i = 0; i < g->n_outputs; i++) {
-        const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer;
-        if (strcmp(g->outputs[i].name, "logits") == 0 && id >= 0) return g->nodes[id].name;
+    char text[256];
+    int n = 0;
+    for (int t = 0; t < s->targets.n; t++) {
+        const char *logits = dt_target_logits(&s->targets, &s->targets.items[t], text, sizeof text);
+        for (int i = 0; i < g->n_outputs; i++) {
+            const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer;
+            if (strcmp(g->outputs[i].name, logits) == 0 && id >= 0) heads[n++] = g->nodes[id].name;
+        }
     }
-    return NULL;
+    return n;
 }
 
 // Rows and columns of patches of a network that cuts its image with a convolution.
@@ -501,13 +511,15 @@ static void patch_grid(const dt_session *s, int grid[2]) {
 // model.init, whose name and meaning the message carries.
 static dt_status import_weights(dt_session *s) {
     const dt_config *c = s->config;
-    const char *head = head_of(s);
+    const char *heads[DT_MAX_TARGETS];
     const bool by_itself = dt_config_is_auto(c, "model.init_keep");
     const dt_cnode *keep = dt_config_node(c, "model.init_keep");
     const bool list = dt_cnode_kind(keep) == DT_C_LIST;
     char *theirs = NULL; // classes; a head that is taken as it is gives those
-    dt_ckpt_import_opts o = {
-        .heads = &head, .n_heads = head != NULL, .renew_heads = by_itself, .classes = &theirs};
+    dt_ckpt_import_opts o = {.heads = heads,
+                             .n_heads = list_heads(s, heads),
+                             .renew_heads = by_itself,
+                             .classes = &theirs};
     o.n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;
     const char **names = dt_xcalloc((size_t)o.n_keep + 1, sizeof *names);
     for (int i = 0; i < o.n_keep; i++)

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "train/agree.h"
+#include "train/length.h"
 #include "train/resolve.h"
 #include "train/signals.h"
 
@@ -58,15 +59,27 @@ static dt_status compare_config(trainer *t) {
     const char *was = NULL, *is = NULL;
     const char *key =
         st == DT_OK ? dt_config_first_numeric_difference(old, given, &was, &is) : NULL;
-    if (key && dt_config_enum(t->s.config, "run.resume") == DT_RESUME_force) {
+    const bool longer =
+        key && (strcmp(key, "train.epochs") == 0 || strcmp(key, "train.max_steps") == 0);
+    if (longer && dt_length_may_grow(old, given, &t->state)) {
+        t->forced = true;
+        dt_info("%s was %s and is %s now: the run goes on; its steps so far are those that the "
+                "longer run would have "
+                "had",
+                key, was, is);
+    } else if (key && dt_config_enum(t->s.config, "run.resume") == DT_RESUME_force) {
         t->forced = true;
         dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key, was, is);
     } else if (key) {
-        st = dt_fail(DT_E_USAGE,
-                     "%s was %s when this run began and is %s now: results would mix both. Start "
-                     "another run (run.name=…), restore the value, or go on anyway "
-                     "(run.resume=force)",
-                     key, was, is);
+        st = dt_fail(
+            DT_E_USAGE,
+            "%s was %s when this run began and is %s now: results would mix both%s. Start "
+            "another run (run.name=…), restore the value, or go on anyway "
+            "(run.resume=force)",
+            key, was, is,
+            longer ? ", as the schedule of the new length gives the steps that are done other "
+                     "learning rates"
+                   : "");
     }
     dt_config_destroy(old);
     dt_config_destroy(given);
@@ -365,6 +378,13 @@ static int64_t last_evaluated(const trainer *t) {
     return t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
 }
 
+// Nothing is left to train.
+static bool is_over(const trainer *t) {
+    const bool lower = dt_metrics_table[t->s.metrics.best]->lower_is_better;
+    return t->state.step >= t->state.total_steps ||
+           dt_length_is_enough(t->s.config, &t->state, lower);
+}
+
 // What is due after a step. *stop: the loop ends with DT_E_PREEMPTED.
 static dt_status after_step(trainer *t, bool asked, bool *stop) {
     int64_t done = t->state.step;
@@ -374,6 +394,12 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
     dt_status st = dt_amount_due(t->eval_every, done) ? trainer_evaluate(t, &best) : DT_OK;
     *stop |= st == DT_E_PREEMPTED;
     if (st != DT_E_PREEMPTED) DT_TRY(st);
+    if (!last && is_over(t)) {
+        if (trainer_is_root(t))
+            dt_info("train.early_stop: %s has not improved since step %lld", t->s.metrics.best_name,
+                    (long long)t->state.best_step);
+        *stop = false; // finish() saves
+    }
     if (best || *stop || dt_amount_due(t->save_every, done)) DT_TRY(trainer_save(t, best));
     return DT_OK;
 }
@@ -470,7 +496,7 @@ static dt_status run_steps(trainer *t) {
     }
     double begin = dt_clock_s();
     int64_t queued = t->state.step;
-    while (t->state.step < t->state.total_steps) {
+    while (!is_over(t)) {
         dt_step_result r;
         bool settle = queued > t->state.step && (asked || is_due(t, queued));
         if (settle)
@@ -490,7 +516,7 @@ static dt_status run_steps(trainer *t) {
         bool stop = false, busy = t->eval_every || t->save_every;
         DT_TRY(after_step(t, asked, &stop));
         if (stop) return leave(t);
-        if (t->state.step < t->state.total_steps && dt_session_phase_begins(&t->s, t->state.step))
+        if (!is_over(t) && dt_session_phase_begins(&t->s, t->state.step))
             DT_TRY(dt_session_begin_phase(&t->s, t->state.step));
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
@@ -554,14 +580,21 @@ static dt_status finish(trainer *t) {
     return DT_OK;
 }
 
-// Whether the last step and the results are on disk already; then prints the results again. A run that was forced to
-// go on with other keys is never finished, because train.epochs may be among them.
+// The step that the results are of, on their first line; -1: there is none.
+static int64_t step_of_results(const char *text) {
+    const char *at = strstr(text, "\"step\":");
+    return at ? strtoll(at + 7, NULL, 10) : -1;
+}
+
+// Whether results of the last step are on disk already; then prints them again. A run that goes on with other keys is
+// never finished, because train.epochs may be among them.
 static bool is_finished(trainer *t) {
     int64_t finished = 0;
-    if (trainer_is_root(t) && t->resumed && !t->forced && t->state.step >= t->state.total_steps) {
+    if (trainer_is_root(t) && t->resumed && !t->forced) {
         char *path = dt_xprintf("%s/result.json", t->run_dir), *text = NULL;
         size_t n = 0;
-        if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK) {
+        if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK &&
+            step_of_results(text) == t->state.step) {
             finished = 1;
             dt_info("%s is finished: %lld steps. Another run: run.name=…", t->run_dir,
                     (long long)t->state.step);

@@ -12,6 +12,7 @@
 #include "train/session.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,19 +46,43 @@ static dt_status read_state(const char *folder, char **text, dt_train_state *out
     return st;
 }
 
+// A training that runs beside may remove what was found: then there is a newer one.
+static dt_status find_state(const dt_config *c, const char *which, char **path, char **text,
+                            dt_train_state *state) {
+    dt_status st;
+    do {
+        free(*path);
+        free(*text);
+        *path = *text = NULL;
+        dt_state_fini(state);
+        DT_TRY(find_checkpoint(c, which, path));
+        st = read_state(*path, text, state);
+    } while (st != DT_OK && !dt_io_exists(*path));
+    return st;
+}
+
 // Rank 0 finds and reads it; the others get its state, but not its path.
 static dt_status open_checkpoint(dt_session *s, const char *which, char **path,
                                  dt_train_state *state) {
     char *text = NULL;
     dt_status st = DT_OK;
-    if (s->comm->rank == 0) {
-        st = find_checkpoint(s->config, which, path);
-        if (st == DT_OK) st = read_state(*path, &text, state);
-    }
+    if (s->comm->rank == 0) st = find_state(s->config, which, path, &text, state);
     st = dt_agree_result(s->comm, st, &text, &s->told);
     if (st == DT_OK && s->comm->rank > 0) st = dt_state_parse(state, "state.json", text);
     if (st == DT_OK) s->classes = dt_xstrdup(state->classes);
     free(text);
+    return st;
+}
+
+static dt_status load_checkpoint(dt_session *s, const char *which, char **path,
+                                 dt_train_state *state) {
+    dt_status st;
+    while ((st = dt_session_load(s, *path, false)) == DT_E_CKPT && *path && !dt_io_exists(*path)) {
+        char *text = NULL;
+        st = find_state(s->config, which, path, &text, state);
+        free(text);
+        DT_TRY(st);
+    }
     return st;
 }
 
@@ -114,12 +139,12 @@ dt_status dt_session_open_run(dt_session *s, const char *which, dt_split split, 
     dt_state_init(&state);
     if (s->n_micro < s->comm->world_size) s->n_micro = s->comm->world_size; // there are no steps
     dt_status st = open_checkpoint(s, which, &path, &state);
-    *step = state.step;
     if (st == DT_OK) st = dt_session_open(s, NULL, NULL);
     if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
         st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
     if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
-    if (st == DT_OK) st = dt_session_load(s, path, false);
+    if (st == DT_OK) st = load_checkpoint(s, which, &path, &state);
+    *step = state.step;
     free(path);
     dt_state_fini(&state);
     return st;
@@ -169,6 +194,29 @@ static void print_report(const dt_session *s, FILE *out) {
     dt_memory_print(s, out);
 }
 
+// A network's first layers expect values around 1. Says so of a field whose values, after normalisation, are far from
+// that: no loss falls then, and nothing else would tell.
+static void judge_width(const dt_field_info *f, const float *x, int n_samples) {
+    enum { MOST = 1000000 };
+    const int64_t n_each = dt_shape_elements(&f->sample_shape), n = n_samples * n_each;
+    double low = INFINITY, high = -INFINITY, mean = 0, variance = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t k = f->is_image ? i % f->sample_shape.d[2] : i % n_each;
+            const double m = dt_field_mean(f, k), std = dt_field_std(f, k);
+            const double own =
+                f->is_image ? x[i] : x[i] * std + m; // images: the network normalises
+            low = fmin(low, (own - m) / std);
+            high = fmax(high, (own - m) / std);
+            if (pass == 0) mean += own / (double)n;
+            if (pass == 1) variance += (own - mean) * (own - mean) / (double)n;
+        }
+    if (fmax(fabs(low), fabs(high)) <= MOST && (high == low || (high - low) * MOST >= 1)) return;
+    dt_warn("data.fields.%s: the network gets values of %.3g to %.3g (first micro-batch), where it "
+            "expects about -3 to 3; give normalize: {mean: [%.3g], std: [%.3g]}",
+            f->name, low, high, mean, variance > 0 ? sqrt(variance) : 1);
+}
+
 // Reads the first micro-batch of training. So what no catalog knows of the data (bytes that cannot be decoded, another
 // number of bands) is reported as training would report it.
 static dt_status take_batch(const dt_session *s) {
@@ -187,6 +235,9 @@ static dt_status take_batch(const dt_session *s) {
     dt_status st = source->get(source, 0, 0, &b, &wait_s);
     if (st == DT_OK) {
         dt_targets targets;
+        for (int i = 0; i < source->n_fields; i++)
+            if (source->fields[i].dtype == DT_F32)
+                judge_width(&source->fields[i], b->field[i], b->n);
         st = dt_targets_read(&targets, s->config, s->data->fields, s->data->n_fields, true);
         if (st == DT_OK) st = dt_batch_check_targets(b, &targets);
         source->release(source, b);

@@ -334,6 +334,59 @@ static void test_sums_of_a_convolution(void **state) {
     free(x), free(sums), free(a.apply.out);
 }
 
+// Rows that end within a group of eight, of values at the edges: what arithmetic makes of the zeros behind a row, such as
+// (0 - mean) / deviation, does not enter it.
+static float at_the_edge(int kind, int i) {
+    const float values[] = {i % 2 ? 1e4f : -1e4f, -1e4f, -1000 + sinf((float)i), 0x1p121f,
+                            1e-40f * (float)(i % 5)};
+    return values[kind];
+}
+static void test_ends_of_rows(void **state) {
+    for (int n = 1; n <= 3 * 8 + 1; n++)
+        for (int kind = 0; kind < 5; kind++) {
+            float x[32], dy[32], scale[32], out[32], partial[64];
+            double mean = 0, square = 0, max = -INFINITY, sum = 0, c1 = 0, c2 = 0, g[32];
+            for (int i = 0; i < n; i++) {
+                x[i] = at_the_edge(kind, i), dy[i] = cosf(2 * (float)i);
+                scale[i] = 1 + 0.5f * sinf((float)i);
+                mean += (double)x[i], max = fmax(max, (double)x[i]);
+            }
+            mean /= n;
+            for (int i = 0; i < n; i++) {
+                square += pow((double)x[i] - mean, 2) / n;
+                sum += exp((double)x[i] - max);
+            }
+            const dt_softmax_args s = {.r = dt_rows_make(1, n), .x = x, .out = out, .type = DT_F32};
+            RUN(softmax_fwd, &s, 1, 256);
+            for (int i = 0; i < n; i++)
+                assert_true(fabs((double)out[i] - exp((double)x[i] - max) / sum) <= 1e-5);
+            const double rstd = 1 / sqrt(square + 1e-6);
+            for (int i = 0; i < n; i++) {
+                g[i] = (double)dy[i] * (double)scale[i];
+                c1 += g[i] / n, c2 += g[i] * ((double)x[i] - mean) * rstd / n;
+            }
+            const float mean32 = (float)mean, rstd32 = (float)rstd;
+            const dt_layer_norm_args a = {.r = dt_rows_make(1, n),
+                                          .x = x,
+                                          .dy = dy,
+                                          .scale = scale,
+                                          .mean_in = &mean32,
+                                          .invstd_in = &rstd32,
+                                          .out = out,
+                                          .partial = partial,
+                                          .n_blocks = 1,
+                                          .type = DT_F32};
+            RUN(ln_bwd, &a, 1, 256);
+            for (int i = 0; i < n; i++) {
+                const double hat = ((double)x[i] - mean) * rstd,
+                             want = (g[i] - c1 - hat * c2) * rstd;
+                if (!(fabs((double)out[i] - want) <= 1e-3 * rstd))
+                    fail_msg("values %d, row of %d, element %d: %g, not %g", kind, n, i,
+                             (double)out[i], want);
+            }
+        }
+}
+
 // Gain and shift for a convolution that applies them as it reads, against the batch norm in double: channels with
 // means of 0 to 10 deviations, and one that stands still at 1000, whose shift fp16 could not hold.
 static void test_norm_that_is_left(void **state) {
@@ -542,6 +595,7 @@ static void check_masked_gradient(int cols) {
                                              .type = DT_F16,
                                              .mask = DT_BN_OF_X},
                                    .finish = {.count = ROWS,
+                                              .training = 1,
                                               .dscale = sums[0],
                                               .dshift = sums[1],
                                               .scale = scale,
@@ -577,13 +631,21 @@ static void test_masked_gradient(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quotients),         cmocka_unit_test(test_map_loop),
-        cmocka_unit_test(test_nan_elementwise),   cmocka_unit_test(test_nan_softmax),
-        cmocka_unit_test(test_nan_pool),          cmocka_unit_test(test_nan_batch_norm),
-        cmocka_unit_test(test_loss_edges),        cmocka_unit_test(test_dropout_bits),
-        cmocka_unit_test(test_outlier_first),     cmocka_unit_test(test_sums_of_a_convolution),
-        cmocka_unit_test(test_norm_that_is_left), cmocka_unit_test(test_one_batch_norm_kernel),
-        cmocka_unit_test(test_masked_gradient),   cmocka_unit_test(test_embedding_adds),
+        cmocka_unit_test(test_quotients),
+        cmocka_unit_test(test_map_loop),
+        cmocka_unit_test(test_nan_elementwise),
+        cmocka_unit_test(test_nan_softmax),
+        cmocka_unit_test(test_ends_of_rows),
+        cmocka_unit_test(test_nan_pool),
+        cmocka_unit_test(test_nan_batch_norm),
+        cmocka_unit_test(test_loss_edges),
+        cmocka_unit_test(test_dropout_bits),
+        cmocka_unit_test(test_outlier_first),
+        cmocka_unit_test(test_sums_of_a_convolution),
+        cmocka_unit_test(test_norm_that_is_left),
+        cmocka_unit_test(test_one_batch_norm_kernel),
+        cmocka_unit_test(test_masked_gradient),
+        cmocka_unit_test(test_embedding_adds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

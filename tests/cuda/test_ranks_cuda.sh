@@ -70,6 +70,24 @@ for np in 1 3 4; do
 done
 for np in 1 2; do good $np lamb$np run.reproducible=elastic train.optimizer.name=lamb; done # norms of each tensor
 same lamb1 lamb2
+# three heads, and parts that are frozen for good and for two steps: any number of ranks, resumed in front of the
+# change; and the CPU's losses, until batch norms over two samples blow rounding up
+several=(run.reproducible=elastic train.max_steps=5 data.augment= train.optimizer.name=sgd train.optimizer.lr=0.01
+         'data.fields.hand={kind: class, classes: 3}' 'data.fields.n={kind: real}'
+         'train.targets={subject: {weight: 2}, hand: {loss: focal, weight: 0.5}, n: {loss: mse, weight: 0.25}}'
+         "train.groups=[{match: '(conv1|bn1).*', freeze: true}, {match: 'layer1.*', freeze_until: 2 steps, lr: 0.5}]")
+good 1 heads1 "${several[@]}"
+good 3 heads3 "${several[@]}"
+same heads1 heads3
+ranks_of 2 headsstop "${several[@]}" run.stop_at=1
+[ $rc = 75 ] || show headsstop "exit $rc"
+rm -r "$work/tmp.headsstop"
+good 3 headsstop "${several[@]}"
+same heads1 headsstop
+good 1 headscpu "${several[@]}" device.kind=cpu device.threads=1
+paste <(grep -o '"loss":[0-9.]*' "$work/runs/heads1/metrics.jsonl") <(grep -o '"loss":[0-9.]*' "$work/runs/headscpu/metrics.jsonl") |
+    tr ':' ' ' | awk 'NR <= 3 { d = $2 - $4; if (d > 1e-4 || d < -1e-4) exit 1 } END { if (NR < 5) exit 1 }' ||
+    fail "several targets: another curve than the CPU's"
 # alone it needs no NCCL
 FAKE_NCCL_MISSING=0 FAKE_CUDA_CORE=0 good 1 near train.max_steps=1
 grep -q "workers: 1" "$work/runs/near/config.yaml" || show near "threads were counted before the device had bound the rank"

@@ -171,5 +171,21 @@ wait $pid || rc=$?
 # -- numbers: a learning rate that breaks the weights
 expect 6 "is not finite|the first tensor" "$DTRAIN" "$config" run.name=nan train.optimizer.name=sgd train.optimizer.lr=1.0e+30 train.clip_norm=1.0e+30 train.schedule.warmup=0%
 
+# -- names of others in messages: none of their control characters reaches the terminal or the log
+name='"e\e[2J\nx"'
+mkdir "$work/named" && printf 'no picture' >"$work/named/a"$'\e[2J\n'"b.png"
+{
+    "$DTRAIN" "$config" run.dir="$work/names" run.name="$name" train.max_steps=2 2>&1
+    "$DTRAIN" ckpt ls "$work/names/"*
+    "$DTRAIN" ckpt show "$work/names/"*
+    "$DTRAIN" "$config" data.path="$name" 2>&1
+    "$DTRAIN" pack "$work/named" "$work/named.lmdb" --resize 8 2>&1
+    cat "$work/names/"*/log
+} >"$work/out" || true
+[ "$(grep -c 'e\\x1b\[2J\\nx' "$work/out")" -ge 6 ] && grep -qF 'a\x1b[2J\nb.png' "$work/out" ||
+    { echo "FAILED: names are not shown"; cat -v "$work/out"; failed=1; }
+if LC_ALL=C grep -n $'\e' "$work/out"; then echo "FAILED: an escape sequence gets through"; failed=1; fi
+if grep -vE '^20[0-9-]{8}T' "$work/names/"*/log; then echo "FAILED: a name splits a line of the log"; failed=1; fi
+
 [ $failed = 0 ] && echo "all messages and exit codes are right"
 exit $failed

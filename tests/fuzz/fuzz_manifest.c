@@ -1,5 +1,5 @@
-// fuzz_manifest.c: any bytes as a checkpoint's manifest. What is accepted must name plain files only,
-// with ranges inside them, and print to a manifest that is accepted again.
+// fuzz_manifest.c: any bytes as a checkpoint's manifest. What is accepted must name plain files only, those of a
+// checkpoint among them, with ranges inside them, and print to a manifest that is accepted again.
 #include "ckpt/ckpt_internal.h"
 
 #include <stddef.h>
@@ -10,6 +10,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check(const dt_ckpt_manifest *m) {
+    if (m->n_files > 16 || !dt_ckpt_manifest_find(m, "optimizer.safetensors")) abort();
     for (int i = 0; i < m->n_files; i++) {
         const dt_ckpt_file *f = &m->files[i];
         if (strchr(f->name, '/') || f->name[0] == '.' || f->name[0] == '\0') abort();

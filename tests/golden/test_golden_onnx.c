@@ -79,13 +79,12 @@ static const float *tensor(void *ctx, const char *name, const dt_shape *shape) {
 
 static dt_status export(const golden_network *n, const network_case *c, bool pixels,
                         const char *path) {
-    static const char *const outputs[] = {"logits", "embedding", NULL};
+    const dt_onnx_output outputs[] = {
+        {"logits", c->numbers ? mean : NULL, c->numbers ? deviation : NULL}, {"embedding"}};
     static const char *const metadata[] = {"classes", "{\"class\":[\"a\"]}", NULL};
     dt_onnx_opts o = {.outputs = outputs,
+                      .n_outputs = 2,
                       .preprocess = pixels,
-                      .scaled = c->numbers ? outputs : NULL,
-                      .mean = mean,
-                      .std = deviation,
                       .metadata = metadata,
                       .version = "0",
                       .tensor = tensor,
@@ -214,15 +213,15 @@ static void every_network_is_written(void **state) {
 }
 
 static void what_has_no_form_is_named(void **state) {
-    static const char *const logits[] = {"logits", NULL}, *const other[] = {"scores", NULL};
-    dt_onnx_opts o = {.outputs = logits, .version = "0", .tensor = tensor};
+    static const dt_onnx_output logits = {"logits"}, other = {"scores"};
+    dt_onnx_opts o = {.outputs = &logits, .n_outputs = 1, .version = "0", .tensor = tensor};
     dt_graph *g = dt_graph_create("net", false);
     dt_value ids = dt_input(g, "ids", DT_I32, dt_shape1(DT_ONNX_BATCH));
     dt_value table = dt_param(g, "table", dt_shape2(10, 4), (dt_init){0}, true);
     dt_output(g, "logits", dt_embedding(g, ids, table));
     assert_int_equal(dt_onnx_export(g, &o, "/nowhere/x.onnx"), DT_E_USAGE);
     assert_non_null(strstr(dt_error_message(), "op embedding of embedding has no ONNX form"));
-    o.outputs = other;
+    o.outputs = &other;
     assert_int_equal(dt_onnx_export(g, &o, "/nowhere/x.onnx"), DT_E_USAGE);
     assert_non_null(strstr(dt_error_message(), "no output 'scores'; it has logits"));
     dt_graph_destroy(g);
@@ -231,7 +230,7 @@ static void what_has_no_form_is_named(void **state) {
     dt_value x = dt_input(g, "x", DT_F32, dt_shape2(DT_ONNX_BATCH, 4));
     x = dt_reshape(g, x, dt_shape1(DT_ONNX_BATCH * 4));
     dt_output(g, "logits", x);
-    o.outputs = logits;
+    o.outputs = &logits;
     assert_int_equal(dt_onnx_export(g, &o, "/nowhere/x.onnx"), DT_E_USAGE);
     assert_non_null(strstr(dt_error_message(), "mixes samples"));
     dt_graph_destroy(g);

@@ -84,3 +84,19 @@ assert n == want["samples"], (n, want)
 assert abs(loss / n - want["loss"]) < 1e-4 and abs(hits / n - want["accuracy"]) < 1e-9, (loss / n, hits / n, want)
 print(f"loss and accuracy of {n} samples as dtrain eval has them")
 END
+
+# several targets: an output for each, and those that are asked for
+two=(run.name=two "data.fields.finger={kind: class, classes: 5}" "train.targets={subject: {weight: 1}, finger: {weight: 0.5}}"
+    "eval.metrics=[accuracy]" train.max_steps=2)
+train "${two[@]}"
+"$DTRAIN" export "$work/runs/two" "$work/two.onnx" 2>"$work/log" || fail "export of two targets: exit $?"
+"$DTRAIN" export "$work/runs/two" "$work/one.onnx" --outputs finger.logits,embedding 2>"$work/log" || fail "export --outputs: exit $?"
+rc=0; "$DTRAIN" export "$work/runs/two" "$work/none.onnx" --outputs toe 2>"$work/log" || rc=$?
+[ $rc = 2 ] && grep -q "no output 'toe'; it has .*finger.logits" "$work/log" && [ ! -e "$work/none.onnx" ] || fail "no such output: exit $rc"
+"$python" - "$work" <<'END'
+import sys, onnxruntime as ort
+names = lambda f: sorted((o.name, o.shape[1]) for o in ort.InferenceSession(f"{sys.argv[1]}/{f}").get_outputs())
+assert names("two.onnx") == [("finger.logits", 5), ("subject.logits", 6)], names("two.onnx")
+assert names("one.onnx") == [("embedding", 64), ("finger.logits", 5)], names("one.onnx")
+END
+echo "a head for each target"

@@ -89,7 +89,7 @@ wrong() { # exit code, text, arguments
     [ $rc = "$want" ] || fail "exit $rc, not $want: pack $*"
     [ "$(grep -c "$text" log)" = 1 ] || fail "not one line of '$text': pack $*"
 }
-wrong 2 "exists and was made from something else" raw np2-1.lmdb --duplicates drop
+wrong 2 "exists, and was made by another command" raw np2-1.lmdb --duplicates drop
 wrong 3 "no such folder" nowhere x.lmdb
 wrong 2 "the output ends in" raw x.zip
 mkdir cut && printf 'RIFF\044\0\0\0WAVE' >cut/a.wav

@@ -48,19 +48,15 @@ static const char yaml[] =
     "model: {name: resnet, depth: 18, width: 8}\n"
     "train: {global_batch: 6, micro_batch: 2}\n";
 
-static dt_status build_graph(dt_graph **out, const dt_model_args *asked, dt_dtype low) {
-    dt_field_info f[2] = {
-        {.name = "x", .sample_shape = dt_shape3(16, 16, 3), .dtype = DT_U8, .is_image = true},
-        {.name = "who", .dtype = DT_I32, .n_classes = 5}};
-    for (int k = 0; k < 64; k++) f[0].mean[k] = f[0].std[k] = 0.5f;
-    const dt_model_args a = {asked->config, f, 2, asked->batch, asked->training};
-    return dt_model_graph(out, &a, low);
-}
+static dt_field_info fields[2] = {
+    {.name = "x", .sample_shape = {3, {16, 16, 3}}, .dtype = DT_U8, .is_image = true},
+    {.name = "who", .dtype = DT_I32, .n_classes = 5}};
 
 static dt_status build(dt_config *config, const char *folder, bool fail) {
     dt_session s;
-    const dt_trainer_args a = {.config = config, .comm = comm, .build_graph = build_graph};
+    const dt_trainer_args a = {.config = config, .comm = comm, .build_graph = dt_model_graph};
     DT_TRY(dt_session_init(&s, &a));
+    for (int k = 0; k < 64; k++) fields[0].mean[k] = fields[0].std[k] = 0.5f;
     s.resolved.replica_threads = 1;
     s.resolved.precision = DT_PRECISION_fp32;
     dt_status st =
@@ -71,7 +67,7 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
         st = dt_replica_plan_create(&s.replicas, false, comm->rank, comm->world_size, 1, s.n_micro);
     dt_cuda_api *api = st == DT_OK ? dt_cuda_self(s.backend)->api : NULL;
     if (st == DT_OK && fail && comm->rank == 0) fake_cuda_fail(api, "alloc", 0, FAKE_OUT_OF_MEMORY);
-    if (st == DT_OK) st = dt_session_build(&s, NULL, 0, false);
+    if (st == DT_OK) st = dt_session_build(&s, fields, 2, false);
     if (st == DT_OK) {
         char *text = s.backend->device->choices(s.backend);
         int n = 0;

@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/simd_rows.h"
 #include "backend/optimizers/sgd.h"
 
 #include <math.h>
@@ -286,12 +287,146 @@ static void test_nan_batch_norm(void **state) {
         }
 }
 
+// ---- rows that end within a vector -----------------------------------------------------------------
+// Values at the edges. What the kernels make of the zeros behind a row must not enter it: exp(0 - lse) is infinite where
+// all scores are far below 0, (0 - mean) / deviation where the deviation is tiny.
+enum { LONGEST_ROW = 3 * DT_SIMD_MAX_WIDTH + 1, EXTREMES = 8 };
+
+static float extreme(int kind, int i, int n) {
+    switch (kind) {
+    case 0:
+        return i % 2 ? 1e4f : -1e4f;
+    case 1:
+        return -1e4f; // constant: no variance
+    case 2:
+        return -1000 + sinf((float)i);
+    case 3:
+        return i == n / 2 ? 1e10f : sinf((float)i); // one huge value
+    case 4:
+        return 1e-40f * (float)(i % 5); // denormal
+    case 5:
+        return i == n - 1 ? -3e4f : -INFINITY; // attention: all are masked but one
+    case 6:
+        return 0x1p121f; // its mean times 1/sqrt(eps) overflows
+    default:
+        return 3 * sinf((float)i);
+    }
+}
+
+static void store(void *p, int type, int i, double v) {
+    if (type == DT_ROW_BF16)
+        ((uint16_t *)p)[i] = case_to_bf16(v);
+    else
+        ((float *)p)[i] = (float)v;
+}
+
+static double value(const void *p, int type, int i) {
+    const uint32_t u = type == DT_ROW_BF16 ? (uint32_t)((const uint16_t *)p)[i] << 16 : 0;
+    float f;
+    memcpy(&f, type == DT_ROW_BF16 ? (const void *)&u : (const char *)p + 4 * i, 4);
+    return (double)f;
+}
+
+static void expect_near(const void *got, int type, const double *want, int n, const char *what,
+                        int kind, double most) {
+    for (int i = 0; i < n; i++) most = fmax(most, fabs(want[i]));
+    const double limit = (type == DT_ROW_BF16 ? 0.01 : 1e-3) * most;
+    for (int i = 0; i < n; i++)
+        if (!(fabs(value(got, type, i) - want[i]) <= limit))
+            fail_msg("%s, values %d, row of %d, element %d: %g, not %g", what, kind, n, i,
+                     value(got, type, i), want[i]);
+}
+
+// p = softmax(s), log of the sum, and ds = p (dp - sum(p dp)), in double.
+static double softmax_reference(const double *s, const double *dp, int n, double *p, double *ds) {
+    double max = s[0], sum = 0, dot = 0;
+    for (int i = 1; i < n; i++) max = fmax(max, s[i]);
+    for (int i = 0; i < n; i++) sum += p[i] = exp(s[i] - max);
+    for (int i = 0; i < n; i++) dot += (p[i] /= sum) * dp[i];
+    for (int i = 0; i < n; i++) ds[i] = p[i] * (dp[i] - dot);
+    return max + log(sum);
+}
+
+static void check_softmax(int type, int kind, int n) {
+    const dt_simd_rows *rows = dt_simd_get()->rows;
+    float s[LONGEST_ROW], dp[LONGEST_ROW];
+    uint32_t x[LONGEST_ROW], y[LONGEST_ROW], dy[LONGEST_ROW], p[LONGEST_ROW], dx[LONGEST_ROW];
+    double s64[LONGEST_ROW], d64[LONGEST_ROW], p64[LONGEST_ROW], ds64[LONGEST_ROW];
+    for (int i = 0; i < n; i++) {
+        store(x, type, i, (double)extreme(kind, i, n));
+        store(dy, type, i, cos(2 * i));
+        s64[i] = s[i] = (float)value(x, type, i);
+        d64[i] = dp[i] = (float)value(dy, type, i);
+    }
+    const double lse = softmax_reference(s64, d64, n, p64, ds64);
+    rows->softmax[type](y, x, n);
+    expect_near(y, type, p64, n, "softmax", kind, 1e-30);
+    rows->softmax_bwd[type](dx, y, dy, n);
+    expect_near(dx, type, ds64, n, "its gradient", kind, 1e-30);
+    const float got = rows->attend[type](p, s, n);
+    expect_near(p, type, p64, n, "attention", kind, 1e-30);
+    assert_true(fabs((double)got - lse) <= 1e-5 * (1 + fabs(lse)));
+    rows->attend_bwd[type](p, dx, s, dp, got, n);
+    if (kind != 0 && kind != 1 && kind != 3 && kind != 6) // lse has too few digits for the others
+        expect_near(dx, type, ds64, n, "its gradient", kind, 1e-30);
+    for (int i = 0; i < n; i++) assert_true(isfinite(value(dx, type, i)));
+}
+
+static void check_norm(int type, int kind, int n) {
+    const dt_simd_rows *rows = dt_simd_get()->rows;
+    uint32_t x[LONGEST_ROW], y[LONGEST_ROW], dy[LONGEST_ROW];
+    float scale[LONGEST_ROW], shift[LONGEST_ROW], dscale[LONGEST_ROW] = {0},
+                                                  dshift[LONGEST_ROW] = {0};
+    for (int i = 0; i < n; i++) {
+        store(x, type, i, (double)extreme(kind, i, n));
+        store(dy, type, i, cos(2 * i));
+        scale[i] = 1 + 0.5f * sinf((float)i), shift[i] = 0.1f;
+    }
+    dt_norm_row r = {.n = n,
+                     .x = x,
+                     .y = y,
+                     .dy = dy,
+                     .scale = scale,
+                     .shift = shift,
+                     .eps = 1e-6f,
+                     .dscale = dscale,
+                     .dshift = dshift};
+    rows->norm[type](&r);
+    double mean = 0, square = 0, c1 = 0, c2 = 0, want[LONGEST_ROW], g[LONGEST_ROW];
+    for (int i = 0; i < n; i++) mean += value(x, type, i);
+    mean /= n;
+    for (int i = 0; i < n; i++) square += pow(value(x, type, i) - mean, 2) / n;
+    const double rstd = 1 / sqrt(square + 1e-6);
+    for (int i = 0; i < n; i++) {
+        const double xhat = (value(x, type, i) - mean) * rstd;
+        want[i] = xhat * (double)scale[i] + (double)shift[i];
+        g[i] = value(dy, type, i) * (double)scale[i];
+        c1 += g[i] / n, c2 += g[i] * xhat / n;
+    }
+    if (kind != 6)
+        expect_near(y, type, want, n, "layer norm", kind, 1e-30); // there the mean is off by an ulp
+    r.mean = (float)mean, r.rstd = (float)rstd;
+    rows->norm_bwd[type](&r);
+    for (int i = 0; i < n; i++)
+        want[i] = (g[i] - c1 - (value(x, type, i) - mean) * rstd * c2) * rstd;
+    expect_near(y, type, want, n, "its gradient", kind, rstd); // of terms that cancel
+}
+
+static void test_ends_of_rows(void **state) {
+    for (int type = 0; type < DT_ROW_TYPES; type++)
+        for (int n = 1; n <= 3 * dt_simd_get()->width + 1; n++)
+            for (int kind = 0; kind < EXTREMES; kind++) {
+                check_softmax(type, kind, n);
+                if (kind != 5) check_norm(type, kind, n);
+            }
+}
+
 static int run_all(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_optimizers),     cmocka_unit_test(test_update_not_finite),
         cmocka_unit_test(test_lamb),           cmocka_unit_test(test_sums),
         cmocka_unit_test(test_bf16_rounding),  cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_nan_batch_norm),
+        cmocka_unit_test(test_nan_batch_norm), cmocka_unit_test(test_ends_of_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

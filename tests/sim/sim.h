@@ -96,6 +96,7 @@ bool sim_wait(const void *on, double until_s, const char *what); // false: the t
 void sim_wake(const void *on);
 void sim_spawn(int rank, void *(*fn)(void *), void *arg);
 void sim_freeze(int rank, double seconds);
+int sim_n_lost(void);                             // ranks that are frozen for ever
 void sim_bury(int rank);                          // its threads never run again
 void sim_end(int code) __attribute__((noreturn)); // the start ends here and now
 void sim_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -235,8 +235,10 @@ void sim_job(void) {
     for (int i = 0; i < SIM_FAULTS; i++)
         if (sim_world->faults[i].kind == SIM_BAD_STEP) bad_step = sim_world->faults[i].at;
     for (int r = 0; r < sim_world->world_size; r++) sim_spawn(r, rank_main, (void *)(intptr_t)r);
-    while (n_ended < sim_world->world_size && job_code < 0) sim_wait(&ended, INFINITY, "waitpid");
-    if (n_ended < sim_world->world_size) sim_sleep(sim_uniform(0, 0.3)); // until all are ended
+    // mpirun would wait for a rank that is stopped in its last call; by then the job has done its work
+    while (n_ended + sim_n_lost() < sim_world->world_size && job_code < 0)
+        sim_wait(&ended, INFINITY, "waitpid");
+    if (job_code >= 0) sim_sleep(sim_uniform(0, 0.3)); // until all are ended
     sim_end(job_code < 0 ? 0 : job_code);
 }
 

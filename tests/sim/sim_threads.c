@@ -139,6 +139,12 @@ void sim_freeze(int rank, double seconds) {
     if (me->rank == rank) sim_sleep(0);
 }
 
+int sim_n_lost(void) {
+    int n = 0;
+    for (int r = 0; r < SIM_RANKS; r++) n += isinf(frozen_until[r]) != 0;
+    return n;
+}
+
 void sim_bury(int rank) {
     sim_freeze(rank, INFINITY);
 }

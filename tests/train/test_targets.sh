@@ -87,6 +87,13 @@ assert int(sys.argv[3]) < 600 or (result["quadrant.accuracy"] > 0.8 and result["
 PY
 "$DTRAIN" eval "$work/runs/targets" >"$work/out" 2>"$work/log" || fail "eval"
 grep -q '"quadrant.accuracy"' "$work/out" || fail "eval prints no quadrant.accuracy"
+"$DTRAIN" export "$work/runs/targets" "$work/out.onnx" 2>"$work/log" || fail "export"
+for output in quadrant.logits red.logits where.logits; do grep -aq "$output" "$work/out.onnx" || fail "no $output"; done
+# the trunk of a network with one head, and a network with several of which one has other classes
+sed '/^  targets:/,/^    where: {loss/d; /^    red: /d; /^    where: /d' "$config" >"$work/one.yaml"
+"$DTRAIN" "$work/one.yaml" run.name=one train.max_steps=2 >"$work/out" 2>"$work/log" || fail "one target"
+train train.max_steps=1 run.name=from_one model.init="$work/runs/one"
+train train.max_steps=1 run.name=from_many model.init="$work/runs/targets" data.fields.where='{kind: vector, source: [x], size: 1, normalize: null}'
 train train.max_steps=10 run.name=best eval.target=quadrant eval.every='4 steps'
 grep -q '"best_value":0\.\|"best_value":1' "$work"/runs/best/checkpoints/step-*/state.json || fail "best is no accuracy"
 

@@ -18,6 +18,7 @@
 #include "base/radix_sort.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -392,6 +393,15 @@ static void test_failpoint_stop(void **state) {
 }
 
 // -- log -----------------------------------------------------------------------------------------
+static void test_clean_fits(void **state) {
+    static const char *const want[] = {"", "a", "a", "aé", "aé", "aé", "aé", "aé\\x1b", "aé\\x1bz"};
+    for (size_t cap = 1; cap <= 9; cap++) {
+        char out[16];
+        assert_int_equal(dt_text_clean(out, cap, "a\xc3\xa9\x1bz"), strlen(want[cap - 1]));
+        assert_string_equal(out, want[cap - 1]);
+    }
+}
+
 static void test_log(void **state) {
     const char *file = in_dir("log");
     assert_int_equal(dt_log_open(file), DT_OK);
@@ -402,12 +412,15 @@ static void test_log(void **state) {
     dt_info("of another rank");
     dt_warn("warning %d of rank 1", 5);
     dt_log_set_rank(0, 1);
+    dt_warn("name \x1b[2J\n\r\xc2\x9b\xff \a? back\\slash é\n"); // a foreign name
     dt_log_close();
     dt_info("after close");
     char *data;
     size_t n;
     assert_int_equal(dt_io_read_file(&data, &n, file, 0, DT_E_DATA), DT_OK);
     assert_null(strstr(data, "hidden"));
+    assert_non_null(
+        strstr(data, "Z W name \\x1b[2J\\n\\r\\x9b\\xff \\a? back\\slash é\n")); // one line
     assert_null(strstr(data, "another"));
     assert_null(strstr(data, "after close"));
     assert_non_null(strstr(data, "Z W warning 5 of rank 1\n"));
@@ -604,6 +617,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_failpoint_kill, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_failpoint_stop, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_log, make_dir, remove_dir),
+        cmocka_unit_test(test_clean_fits),
         cmocka_unit_test(test_team),
         cmocka_unit_test(test_json),
         cmocka_unit_test(shortest_texts),

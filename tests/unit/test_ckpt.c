@@ -14,9 +14,11 @@
 #include "ckpt/ckpt_internal.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char run[64], dir[80];
@@ -441,6 +443,63 @@ static void test_list_show_diff(void **state) {
     dt_ckpt_close(c);
 }
 
+// A process that saves 150 steps and keeps one, and readers beside it: what they look at goes away while they do,
+// which is never damage.
+static void test_reading_beside_saves(void **state) {
+    int status = 0;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dt_ckpt *c = open_run(1, false);
+        for (int64_t step = 1; step <= 150; step++) save(c, step, step % 7 == 0);
+        dt_ckpt_close(c);
+        _exit(0);
+    }
+    dt_ckpt *c;
+    dt_ckpt_opts o = {.dir = dir, .keep = 1};
+    assert_int_equal(dt_ckpt_open(&c, &o, true), DT_OK);
+    bool best = false;
+    for (int n_reads = 0; waitpid(pid, &status, WNOHANG) == 0; n_reads++) {
+        dt_ckpt_info *infos;
+        int64_t step;
+        char *path;
+        int n;
+        assert_int_equal(dt_ckpt_list(dir, true, &infos, &n), DT_OK);
+        for (int i = 0; i < n; i++)
+            if (!infos[i].valid) fail_msg("BAD: %s", infos[i].why);
+        free(infos);
+        if (dt_ckpt_find(c, "latest", &step, &path) != DT_OK) fail_msg("%s", dt_error_message());
+        best = best || step > 7;
+        free(path);
+        if (!best) continue;
+        if (dt_ckpt_find(c, "best", &step, &path) != DT_OK) fail_msg("%s", dt_error_message());
+        free(path);
+    }
+    dt_ckpt_close(c);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(best);
+}
+
+// A tensor that is not finite: the save is not acknowledged and says which, and what is there stays the newest.
+static void test_not_finite_is_not_acknowledged(void **state) {
+    for (int async = 0; async < 2; async++) {
+        dt_ckpt *c = open_run(3, async);
+        dt_ckpt_tensor t[3];
+        save(c, 10, false);
+        make_tensors(t);
+        fill(20);
+        moment[4] = NAN;
+        assert_int_equal(dt_ckpt_save_begin(c, 20, t, 3, NULL, true), DT_OK);
+        assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_E_STORAGE);
+        assert_non_null(strstr(dt_error_message(), "'moment1.layer.weight' holds NaN"));
+        expect_loads(c, "latest", 10);
+        save(c, 20, false);
+        expect_loads(c, "latest", 20);
+        dt_ckpt_close(c);
+        assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+    }
+}
+
 // A manifest whose hash is right but which names files elsewhere.
 static void test_manifest_names_are_plain(void **state) {
     static const char *const names[] = {"../model", "/etc/passwd", "a/b", "..", ".", "", ".hidden"};
@@ -489,6 +548,8 @@ int main(void) {
         RUN(test_equal_training_gives_equal_bytes),
         RUN(test_list_show_diff),
         RUN(test_manifest_names_are_plain),
+        RUN(test_reading_beside_saves),
+        RUN(test_not_finite_is_not_acknowledged),
         RUN(test_step_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,12 +205,48 @@ static void test_links_in_run(void **state) {
     assert_int_equal(run(NULL), DT_OK);
 }
 
+// `dtrain eval` has found the newest checkpoint and prepares itself; meanwhile a training saves and removes it.
+static dt_status open_data_late(void *ctx, const dt_config *c, dt_backend *b, int workers,
+                                const char *skip_log, const char *classes, dt_dataset **out) {
+    char other[200];
+    snprintf(other, sizeof other, "%s.gone", newest);
+    assert_int_equal(rename(newest, other), 0);
+    return open_data(ctx, c, b, workers, skip_log, classes, out);
+}
+
+static void test_gone_before_it_is_loaded(void **state) {
+    char where[128], text[256] = "";
+    snprintf(where, sizeof where, "run.dir=%s", dir);
+    const char *overrides[] = {where};
+    dt_config *c = NULL;
+    dt_comm *comm = NULL;
+    assert_int_equal(dt_config_parse(&c, "test", yaml, strlen(yaml), overrides, 1), DT_OK);
+    assert_int_equal(dt_comm_create_self(&comm), DT_OK);
+    FILE *results = tmpfile();
+    dt_trainer_args a = {.config = c,
+                         .comm = comm,
+                         .version = "test",
+                         .results = results,
+                         .build_graph = dt_model_graph,
+                         .open_data = open_data_late};
+    bool agreed;
+    const dt_eval_request latest = {.which = "latest", .split = DT_SPLIT_VAL};
+    assert_int_equal(dt_trainer_eval(&a, &latest, &agreed), DT_OK);
+    rewind(results);
+    assert_non_null(fgets(text, sizeof text, results));
+    assert_non_null(strstr(text, "\"step\":3")); // of the one that was there in the end
+    fclose(results);
+    dt_comm_destroy(comm);
+    dt_config_destroy(c);
+}
+
 #define RUN(test) cmocka_unit_test_setup_teardown(test, make_run, remove_run)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {RUN(test_state_out_of_range),
-                                       RUN(test_manifest_of_other_files), RUN(test_not_finite),
-                                       RUN(test_links), RUN(test_links_in_run)};
+    const struct CMUnitTest tests[] = {
+        RUN(test_state_out_of_range), RUN(test_manifest_of_other_files),
+        RUN(test_not_finite),         RUN(test_links),
+        RUN(test_links_in_run),       RUN(test_gone_before_it_is_loaded)};
     dt_log_set_level((dt_log_level)-1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

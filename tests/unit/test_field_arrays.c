@@ -171,6 +171,91 @@ static void floats_are_warped_bilinearly(void **state) {
             assert_true(dst[i * N_C + c] == src[(N_W * N_H - 1 - i) * N_C + c]);
 }
 
+// ---- units of a FITS file -----------------------------------------------------------------------------
+enum { FITS_BLOCK = 2880 };
+
+static size_t put_cards(uint8_t *to, const char *const *cards) {
+    memset(to, ' ', FITS_BLOCK);
+    for (int i = 0; cards[i]; i++) memcpy(to + 80 * i, cards[i], strlen(cards[i]));
+    return FITS_BLOCK;
+}
+
+// A 6 x 6 image of one byte value, with a name.
+static size_t put_unit(uint8_t *to, const char *name, const char *axis, uint8_t pixel) {
+    const char *const cards[] = {"XTENSION= 'IMAGE   '",
+                                 "BITPIX  =                    8",
+                                 "NAXIS   =                    2",
+                                 axis,
+                                 "NAXIS2  =                    6",
+                                 name,
+                                 "END     ",
+                                 NULL};
+    size_t n = put_cards(to, cards);
+    memset(to + n, pixel, FITS_BLOCK);
+    return n + FITS_BLOCK;
+}
+
+static dt_status read_units(const char *hdu, uint8_t out[4][SIDE][SIDE][2], int channels) {
+    char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n"
+                            "    image: {kind: image, size: [6, 6], channels: %d, dtype: f32%s}\n"
+                            "    label: {kind: class}\n"
+                            "model: {name: resnet}\ntrain: {global_batch: 4, micro_batch: 4}\n",
+                            fixture_path("units"), channels, hdu);
+    dt_config *c = NULL;
+    dt_dataset *d;
+    dt_batch_source *s;
+    const dt_batch *b;
+    static const int micro;
+    assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+    free(text);
+    assert_int_equal(dt_data_open(&d, c, NULL, 1, NULL), DT_OK);
+    dt_source_request r = {
+        .global_batch = 4, .micro_batch = 4, .micros = &micro, .n_micro = 1, .end_step = 1};
+    assert_int_equal(d->open(d, &r, &s), DT_OK);
+    dt_status st = s->get(s, 0, 0, &b, NULL);
+    for (int i = 0; i < 4 * SIDE * SIDE * channels && st == DT_OK; i++)
+        (&out[0][0][0][0])[i] = (uint8_t)((const float *)b->field[0])[i];
+    if (st == DT_OK) s->release(s, b);
+    s->close(s);
+    d->close(d);
+    dt_config_destroy(c);
+    return st;
+}
+
+static void units_are_taken_by_name_or_number(void **state) {
+    static const char *const PRIMARY[] = {"SIMPLE  =                    T",
+                                          "BITPIX  =                    8",
+                                          "NAXIS   =                    0", "END     ", NULL};
+    static const char AXIS[] = "NAXIS1  =                    6",
+                      WIDE[] = "NAXIS1  =                    7";
+    uint8_t file[7 * FITS_BLOCK], v[4][SIDE][SIDE][2];
+    size_t n = put_cards(file, PRIMARY);
+    n += put_unit(file + n, "EXTNAME = 'SCI     '", AXIS, 11);
+    n += put_unit(file + n, "EXTNAME = 'ERR     '           / errors", AXIS, 22);
+    n += put_unit(file + n, "EXTNAME = 'WIDE    '", WIDE, 33);
+    for (int i = 0; i < 4; i++) {
+        char *path = dt_xprintf("%s/%c/%d.fits", fixture_path("units"), 'a' + i % 2, i);
+        fixture_write(path, file, n);
+        free(path);
+    }
+    assert_int_equal(read_units("", v, 1), DT_OK); // the first image
+    assert_int_equal(v[0][0][0][0], 11);
+    assert_int_equal(read_units(", hdu: err", v, 1), DT_OK);
+    assert_int_equal(v[0][0][0][0], 22);
+    assert_int_equal(read_units(", hdu: 2", v, 1), DT_OK);
+    assert_int_equal(v[0][0][0][0], 22);
+    assert_int_equal(read_units(", hdu: [ERR, 1]", v, 2), DT_OK);
+    assert_int_equal(v[3][5][5][0], 22);
+    assert_int_equal(v[3][5][5][1], 11);
+    assert_int_equal(read_units(", hdu: DQ", v, 1), DT_E_DATA);
+    assert_non_null(
+        strstr(dt_error_message(), "no unit (HDU) 'DQ'; there are 0, 1 SCI, 2 ERR, 3 WIDE"));
+    assert_int_equal(read_units(", hdu: 0", v, 1), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "unit (HDU) '0' is no image"));
+    assert_int_equal(read_units(", hdu: [SCI, WIDE]", v, 2), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "differ in size: 6 x 6 and 6 x 7"));
+}
+
 static int set_up(void **state) {
     fixture_begin();
     write_arrays(fixture_path("arrays"));
@@ -184,6 +269,7 @@ int main(void) {
         cmocka_unit_test(a_stretch_fills_bytes),
         cmocka_unit_test(wrong_configs_are_named),
         cmocka_unit_test(floats_are_warped_bilinearly),
+        cmocka_unit_test(units_are_taken_by_name_or_number),
     };
     return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
 }

@@ -447,6 +447,9 @@ static void none_and_one(void **state) {
     fixture_write(fixture_path("none/x/empty.npy"), "", 0);
     assert_int_equal(dt_data_pack(&o), DT_E_DATA);
     fixture_write(fixture_path("none/x/a.npy"), "1", 1);
+    assert_int_equal(dt_data_pack(&o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "--on-error skip"));
+    o.skip_bad = true;
     must(dt_data_pack(&o));
     o.out = fixture_path("none.lmdb");
     must(dt_data_pack(&o));

@@ -107,6 +107,21 @@ expect_error 2 'data.where was "subject in (1, 2)"' "$dtrain" where.yaml "data.w
 expect_error 2 "did you mean 'subject'" "$dtrain" check where.yaml "data.where=subjct = 1"
 expect_error 2 "none of the 24 records" "$dtrain" where.yaml run.name=u "data.where=subject > 100"
 
+# -- a column that was added to the catalog is refused with the way to add one, wherever it is named
+if "$python" -c 'import sqlite3' 2>/dev/null; then
+    cp -r a.lmdb added.lmdb
+    "$python" -c "import sqlite3; d = sqlite3.connect('added.lmdb/catalog.sqlite'); d.execute('ALTER TABLE metadata ADD COLUMN night'); d.commit()"
+    text="pack the set again with --join TABLE.csv (columns key and the new one)"
+    expect_error 2 "$text" "$dtrain" data query added.lmdb "night = 1"
+    expect_error 2 "$text" "$dtrain" check where.yaml data.path=added.lmdb "data.where=night = 1"
+    expect_error 2 "$text" "$dtrain" check where.yaml data.path=added.lmdb data.split.unit=night
+    expect_error 2 "$text" "$dtrain" check where.yaml data.path=added.lmdb data.fields.subject.source=night
+    expect_error 3 "column night was added by another program" "$dtrain" data verify added.lmdb
+    printf 'key,night\n%s,1\n' "$("$dtrain" data query a.lmdb "subject = 1" --columns key --limit 1)" >night.csv
+    "$dtrain" pack added.lmdb added.lmdb --join night.csv --overwrite 2>out.txt || fail "that way: $(cat out.txt)"
+    expect 1 "$dtrain" data query added.lmdb "night = 1" --count
+fi
+
 # -- export
 "$dtrain" data export a.lmdb all.csv 2>/dev/null
 [ "$(wc -l <all.csv)" = 25 ] || fail "export has $(wc -l <all.csv) lines"
@@ -131,7 +146,7 @@ import io, json, tarfile
 with tarfile.open("weird.tar", "w") as t:
     for i, (key, meta) in enumerate([("a\nb", {"say": 'he said "x, y"', "q": 0.5}), ("tab\there", {"say": "two\nlines"}),
                                      ("escape\x1b[31m", {"say": "back\\slash", "q": 2.25}), ("plain", {}),
-                                     ("bytes\\xff", {"say": ""})]):
+                                     ("bytes\udcff", {"say": ""})]):
         for ext, data in [("txt", b"x%d" % i), ("json", json.dumps(meta).encode())]:
             info = tarfile.TarInfo(f"{key}.{ext}")
             info.size = len(data)

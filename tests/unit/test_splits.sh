@@ -101,6 +101,7 @@ expect_error 2 "m.yaml:10:11: data.split.test: expression, character 1: the set 
 with 0.1 1.5
 expect_error 2 "m.yaml:10:11: data.split.test is '1.5'; expected a share in 0..1, or an expression" "$dtrain" check m.yaml
 expect_error 2 "a fold is the test part" "$dtrain" check c.yaml data.split.folds=3
+"$dtrain" check c.yaml data.split.folds=3 data.split.test=0.2 >out.txt 2>&1 || fail "folds and a share: $(cat out.txt)"
 expect_error 2 "no metadata column 'speakr'" "$dtrain" check p.yaml "data.split.unit=[label, speakr]"
 
 # -- folders train and test that nobody told apart

@@ -1,8 +1,8 @@
 // simd_rows.c: rows of softmax, attention and layer norm; transposition of a tile (see simd_rows.h). Compiled
 // once per ISA.
 //
-// The last vector of a row is padded with zeros. Where a zero would count (a maximum, a sum of exponentials)
-// `behind` replaces the padding. VW x VW squares are transposed with Eklundh's method: log2(VW) rounds that
+// The last vector of a row is padded with zeros, of which arithmetic may make anything, also infinity or NaN. So whatever
+// goes across lanes, a maximum or a sum, takes the padding through `behind` or `term` first. VW x VW squares are transposed with Eklundh's method: log2(VW) rounds that
 // swap the off-diagonal quarters of ever smaller squares.
 #include "backend/cpu/simd_rows.h"
 
@@ -24,6 +24,10 @@ INLINE void put(void *p, int64_t i, int k, vf v, int bf16) {
 INLINE vf behind(vf v, int k, vf fill) {
     static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return k == VW ? v : vsel(vm_ge(vld(lane), vset1((float)k)), fill, v);
+}
+// v as a term of a row's sum.
+INLINE vf term(vf v, int k) {
+    return behind(v, k, vset1(0.0f));
 }
 INLINE float lanes_sum(vf v) {
     float s = 0;
@@ -49,7 +53,7 @@ INLINE float softmax_of(void *y, const void *x, int64_t n, int from, int to, flo
     vf sum = vset1(0.0f);
     for (int64_t i = 0; i < n; i += VW) {
         const int k = NEXT(i, n);
-        sum += behind(vexp(get(x, i, k, from) - max), k, vset1(0.0f));
+        sum += term(vexp(get(x, i, k, from) - max), k);
     }
     const float total = lanes_sum(sum);
     const vf inv = vset1(1.0f / total);
@@ -76,7 +80,7 @@ INLINE void softmax_bwd_row(void *dx, const void *y, const void *dy, int64_t n, 
     vf dot = vset1(0.0f);
     for (int64_t i = 0; i < n; i += VW) {
         const int k = NEXT(i, n);
-        dot += get(y, i, k, bf16) * get(dy, i, k, bf16);
+        dot += term(get(y, i, k, bf16) * get(dy, i, k, bf16), k);
     }
     const vf d = vset1(lanes_sum(dot));
     for (int64_t i = 0; i < n; i += VW) {
@@ -91,7 +95,7 @@ INLINE void attend_bwd_row(void *p, void *ds, float *s, const float *dp, float l
     for (int64_t i = 0; i < n; i += VW) {
         const int k = NEXT(i, n);
         const vf e = vexp(get(s, i, k, 0) - lse);
-        dot += e * get(dp, i, k, 0); // dp is zero behind the row
+        dot += term(e * get(dp, i, k, 0), k);
         put(s, i, k, e, 0);
         put(p, i, k, e, bf16);
     }
@@ -106,10 +110,11 @@ INLINE void norm_row(dt_norm_row *r, int bf16) {
     const float inv_n = 1.0f / (float)r->n;
     vf sum = vset1(0.0f), sq = vset1(0.0f);
     for (int64_t i = 0; i < r->n; i += VW) sum += get(r->x, i, NEXT(i, r->n), bf16);
-    const float mean = lanes_sum(sum) * inv_n;
+    const float mean =
+        lanes_sum(sum) / (float)r->n; // exact for a constant row, where rstd is large
     for (int64_t i = 0; i < r->n; i += VW) {
         const int k = NEXT(i, r->n);
-        const vf d = behind(get(r->x, i, k, bf16) - mean, k, vset1(0.0f));
+        const vf d = term(get(r->x, i, k, bf16) - mean, k);
         sq += d * d;
     }
     const float rstd = 1.0f / sqrtf(lanes_sum(sq) * inv_n + r->eps);
@@ -128,11 +133,11 @@ INLINE void norm_bwd_row(const dt_norm_row *r, int bf16) {
     vf s1 = vset1(0.0f), s2 = vset1(0.0f);
     for (int64_t i = 0; i < r->n; i += VW) {
         const int k = NEXT(i, r->n);
-        const vf dy = get(r->dy, i, k, bf16); // zero behind the row
+        const vf dy = get(r->dy, i, k, bf16);
         const vf xhat = (get(r->x, i, k, bf16) - r->mean) * r->rstd;
         const vf g = dy * get(r->scale, i, k, 0);
-        s1 += g;
-        s2 += g * xhat;
+        s1 += term(g, k);
+        s2 += term(g * xhat, k);
         if (r->dscale) put(r->dscale, i, k, get(r->dscale, i, k, 0) + dy * xhat, 0);
         if (r->dshift) put(r->dshift, i, k, get(r->dshift, i, k, 0) + dy, 0);
     }

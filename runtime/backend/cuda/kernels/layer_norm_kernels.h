@@ -119,7 +119,8 @@ DT_FN void dt_ln_bwd_sums(const dt_layer_norm_args *a, const dt_rows_share *s, f
         dt_get8_row(a->dy, T, V, s->row * a->r.n + i, a->r.n - i, d);
         dt_param8(a->scale, i, a->r.n - i, scale);
         for (int k = 0; k < 8; k++) {
-            const float g = d[k] * scale[k]; // zero behind the row
+            if (!V && i + k >= a->r.n) break; // there (0 - mean) invstd may be infinite
+            const float g = d[k] * scale[k];
             *sum_g += g;
             *sum_gx += g * ((x[k] - mean) * invstd);
         }

@@ -1,0 +1,183 @@
+// raw_rows.c: a table of numbers whose rows are the records (dtrain pack --rows): each becomes a vector, an NPY array of
+// float32, and the columns that the user names its metadata.
+//
+// Such tables often come without names (UCR, UCI HAR: X_train.txt and y_train.txt), separated by commas, tabs or
+// blanks. A first line of nothing but numbers is a row, and columns are then called 0, 1, …
+#define _GNU_SOURCE
+#include "raw.h"
+#include "table.h"
+
+#include "base/io.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { NPY_HEAD = 128 };
+static const size_t MAX_BYTES = (size_t)4 << 30;
+
+static bool parse_number(const char *s, float *out) {
+    char *end;
+    if (!s || s[strspn(s, "0123456789+-.eE \t")]) return false; // no words, no hexadecimal
+    *out = strtof(s, &end);
+    end += strspn(end, " \t");
+    return end > s && *end == '\0' && isfinite(*out);
+}
+
+// ---- tables without names ------------------------------------------------------------------------------
+// Runs of blanks between words become one comma.
+static void separate_by_commas(char *text, size_t *n_bytes) {
+    size_t n = 0;
+    for (size_t i = 0; i < *n_bytes;) {
+        if (text[i] != ' ') {
+            text[n++] = text[i++];
+            continue;
+        }
+        while (i < *n_bytes && text[i] == ' ') i++;
+        bool inside = n > 0 && text[n - 1] != '\n' && i < *n_bytes && !strchr("\r\n", text[i]);
+        if (inside) text[n++] = ',';
+    }
+    *n_bytes = n;
+}
+
+// The names of a table without: "label" of a single column, else 0, 1, …; "" if the first line has them. Heap.
+static char *make_names(const char *text, size_t n_line) {
+    char *line = dt_xprintf("%.*s", (int)n_line, text), *rest = line, *names = dt_xstrdup("");
+    float v;
+    int n = 0;
+    for (char *word; (word = strsep(&rest, ",;\t"));) {
+        if (!parse_number(word, &v)) {
+            free(line);
+            free(names);
+            return dt_xstrdup("");
+        }
+        char *more = dt_xprintf("%s%s%d", names, n ? "," : "", n);
+        free(names);
+        names = more;
+        n++;
+    }
+    free(line);
+    char *out = n == 1 ? dt_xstrdup("label\n") : dt_xprintf("%s\n", names);
+    free(names);
+    return out;
+}
+
+dt_status dt_raw_read_numbers(dt_table *t, const char *path) {
+    char *text = NULL;
+    size_t n = 0;
+    bool is_there;
+    const char *dot = strrchr(path, '.');
+    if (dot && (strcasecmp(dot, ".json") == 0 || strcasecmp(dot, ".jsonl") == 0))
+        return dt_table_read(t, path);
+    DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
+    if (!is_there) return dt_fail(DT_E_USAGE, "%s: no such table", path);
+    DT_TRY(dt_io_read_file(&text, &n, path, MAX_BYTES, DT_E_DATA));
+    size_t n_line = strcspn(text, "\r\n");
+    char separator = memchr(text, ',', n_line)    ? ','
+                     : memchr(text, ';', n_line)  ? ';'
+                     : memchr(text, '\t', n_line) ? '\t'
+                                                  : ' ';
+    if (separator == ' ') separate_by_commas(text, &n), separator = ',';
+    text[n] = '\0';
+    char *names = make_names(text, strcspn(text, "\r\n"));
+    for (char *p = names; *p; p++)
+        if (*p == ',') *p = separator;
+    size_t n_names = strlen(names);
+    char *all = dt_xrealloc(names, n_names + n + 1);
+    memcpy(all + n_names, text, n);
+    dt_status st = dt_table_parse_csv(t, path, all, n_names + n, separator);
+    for (size_t i = 0; st == DT_OK && n_names > 0 && i < t->n_rows; i++) t->line[i]--;
+    free(all);
+    free(text);
+    return st;
+}
+
+// ---- rows ----------------------------------------------------------------------------------------------
+static dt_status check_names(const dt_table *t, const char *metadata) {
+    char *list = dt_xstrdup(metadata), *save = NULL;
+    dt_status st = DT_OK;
+    for (char *name = strtok_r(list, ",", &save); name && st == DT_OK;
+         name = strtok_r(NULL, ",", &save))
+        if (strcmp(name, "-") != 0 && dt_table_find(t, name) < 0)
+            st = dt_fail(DT_E_USAGE, "--rows %s: %s has no column '%s'; its first is '%s'%s",
+                         metadata, t->path, name, t->column[0],
+                         strcmp(t->column[0], "0") == 0 ? " (it has no names: they are numbers)"
+                                                        : "");
+    free(list);
+    return st;
+}
+
+// The numbers of all rows, and what is left of the table: its metadata.
+static dt_status take_numbers(dt_raw_found *f, dt_table *t, const char *metadata) {
+    dt_raw *r = f->raw;
+    size_t n_meta = 0, n_all = t->n_columns;
+    bool *is_meta = dt_xcalloc(n_all + 1, sizeof *is_meta);
+    for (size_t k = 0; k < n_all; k++)
+        n_meta += is_meta[k] = dt_raw_is_listed(metadata, t->column[k]);
+    r->row_length = n_all - n_meta;
+    r->numbers = dt_xcalloc(t->n_rows * r->row_length + 1, sizeof *r->numbers);
+    dt_status st =
+        r->row_length ? DT_OK : dt_fail(DT_E_USAGE, "--rows %s: leaves no numbers", metadata);
+    for (size_t i = 0; i < t->n_rows && st == DT_OK; i++) {
+        const char **cell = &t->cell[i * n_all], **meta = &t->cell[i * n_meta];
+        float *to = &r->numbers[i * r->row_length];
+        for (size_t k = 0, m = 0; k < n_all && st == DT_OK; k++)
+            if (is_meta[k])
+                meta[m++] = cell[k];
+            else if (!parse_number(cell[k], to++))
+                st = dt_fail(DT_E_DATA,
+                             "%s:%u: column '%s' is '%s' and no number; name columns that are not "
+                             "of the vector: --rows %s%s%s",
+                             t->path, t->line[i], t->column[k], cell[k] ? cell[k] : "",
+                             strcmp(metadata, "-") == 0 ? "" : metadata,
+                             strcmp(metadata, "-") == 0 ? "" : ",", t->column[k]);
+    }
+    for (size_t k = 0, m = 0; k < n_all; k++) {
+        if (!is_meta[k]) continue;
+        t->column[m] = t->column[k];
+        t->kind[m++] = t->kind[k];
+    }
+    t->n_columns = n_meta;
+    free(is_meta);
+    return st;
+}
+
+dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata, dt_table *t) {
+    dt_raw *r = f->raw;
+    struct stat s = {0};
+    r->kind = DT_RAW_ROWS;
+    r->root = r->source;
+    DT_TRY(dt_raw_read_numbers(t, path));
+    DT_TRY(check_names(t, metadata));
+    DT_TRY(take_numbers(f, t, metadata));
+    stat(path, &s);
+    f->list = t;
+    f->list_column = -1;
+    f->list_row = dt_xcalloc(t->n_rows + 1, sizeof *f->list_row);
+    for (size_t i = 0; i < t->n_rows; i++) {
+        f->list_row[i] = (uint32_t)i;
+        dt_raw_add(f, dt_arena_printf(&r->arena, "line %u", t->line[i]), i,
+                   NPY_HEAD + r->row_length * sizeof(float),
+                   (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec);
+        r->items[i].key = dt_arena_printf(&r->arena, "%07zu", i);
+        r->items[i].ext = "npy";
+    }
+    return DT_OK;
+}
+
+void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
+                     size_t n_bytes) {
+    const uint8_t *numbers = (const uint8_t *)&r->numbers[item->offset * r->row_length];
+    uint8_t head[NPY_HEAD + 1];
+    memset(head, ' ', NPY_HEAD);
+    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
+    int n = snprintf((char *)head + 10, NPY_HEAD - 10,
+                     "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu,), }", r->row_length);
+    head[10 + n] = ' ';
+    head[NPY_HEAD - 1] = '\n';
+    for (size_t i = 0; i < n_bytes; i++)
+        ((uint8_t *)dst)[i] = at + i < NPY_HEAD ? head[at + i] : numbers[at + i - NPY_HEAD];
+}

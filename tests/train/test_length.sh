@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# train.early_stop, and a finished run that goes on longer: with the bits of the run that was as long from the start.
+. "$SOURCE/tests/small_run.sh"
+small_data "$work" 6 4
+config=$(small_config "$work")
+last_step() { ls "$work/runs/$1/checkpoints" | sed -n 's/^step-0*//p' | sort -n | tail -1; }
+
+# -- with a rate of 0 nothing improves: the first evaluation is the best, two more end the run
+stop=(eval.every='2 steps' train.max_steps=20 train.optimizer.lr=1e-30 train.optimizer.weight_decay=0 eval.best=loss
+      train.early_stop.patience=2 train.early_stop.min_delta=0.01)
+train run.name=a "${stop[@]}"
+[ "$(last_step a)" = 6 ] || fail "ended at step $(last_step a), not 6"
+grep -q 'train.early_stop: loss has not improved since step' "$work/log" || fail "no line about the early end"
+grep -q '"split":"test"' "$work/runs/a/result.json" || fail "no test after an early end"
+cp "$work/runs/a/result.json" "$work/first"
+train run.name=a "${stop[@]}"
+grep -q 'is finished: 6 steps' "$work/log" || fail "a run that ended early goes on"
+cmp "$work/first" "$work/out" || fail "other results when run again"
+
+# -- stopped in between, it ends where the undisturbed one did
+code=0
+"$DTRAIN" "$config" run.name=b "${stop[@]}" run.stop_at=5 >/dev/null 2>"$work/log" || code=$?
+[ $code = 75 ] || fail "run.stop_at: exit $code"
+train run.name=b "${stop[@]}"
+[ "$(last_step b)" = 6 ] || fail "a resumed run ended at step $(last_step b), not 6"
+[ "$(hash "$work/runs/a")" = "$(hash "$work/runs/b")" ] || fail "other weights after a resume"
+
+# -- without a validation part there is nothing to follow
+code=0
+"$DTRAIN" "$config" run.name=c "${stop[@]}" data.split.val=0 >/dev/null 2>"$work/log" || code=$?
+[ $code = 2 ] && grep -q 'train.early_stop follows evaluations' "$work/log" || fail "no validation part: exit $code"
+
+# -- longer: the same command with more steps, where the past would have been the same
+long=(train.schedule.name=constant "train.schedule.warmup=2 steps")
+train run.name=d "${long[@]}" train.max_steps=12
+train run.name=e "${long[@]}" train.max_steps=6
+train run.name=e "${long[@]}" train.max_steps=12
+grep -q 'train.max_steps was 6 and is 12 now: the run goes on' "$work/log" || fail "no line about the longer run"
+[ "$(last_step e)" = 12 ] || fail "the longer run ended at step $(last_step e)"
+[ "$(hash "$work/runs/d")" = "$(hash "$work/runs/e")" ] || fail "a run that was extended has other weights"
+train run.name=e "${long[@]}" train.max_steps=12
+grep -q 'is finished: 12 steps' "$work/log" || fail "the longer run is not finished"
+
+# -- under a cosine the past would have been another one
+train run.name=f train.max_steps=6
+code=0
+"$DTRAIN" "$config" run.name=f train.max_steps=12 >/dev/null 2>"$work/log" || code=$?
+[ $code = 2 ] && grep -q 'other learning rates' "$work/log" || fail "a longer cosine: exit $code"
+train run.name=f train.max_steps=12 run.resume=force
+[ "$(last_step f)" = 12 ] || fail "forced, it ended at step $(last_step f)"
+echo passed

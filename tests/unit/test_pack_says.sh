@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# dtrain pack: names of members that other readers find; empty and damaged files; and what it says: where columns come
+# from, why OUT is refused, what stays when it is stopped.
+set -euo pipefail
+dtrain=$(realpath "$DTRAIN")
+python=${PYTHON:-python3}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+expect() { # expect CODE TEXT COMMAND…
+    local code=0 want=$1 text=$2
+    shift 2
+    "$@" >out.txt 2>&1 || code=$?
+    [ $code = "$want" ] || fail "$*: exit $code, not $want: $(cat out.txt)"
+    grep -qF -- "$text" out.txt || fail "$*: '$(cat out.txt)' does not say '$text'"
+}
+members() { "$dtrain" data ls "$1" | tr '\t' '\n' | sed -n 's/^\([a-z0-9.]*\):[0-9]*$/\1/p' | sort -u | paste -sd' '; }
+picture() { mkdir -p "$(dirname "$1")" && printf 'P5 2 2 255\n%s' "${2:-abcd}" >"$1"; }
+
+# -- members: by extension, unless {member} or folders of their own alternatives tell fields apart
+for part in train test; do for n in 1 2; do picture raw/$part/cat_$n.pgm $part$n; picture raw/$part/dog_$n.pgm $n$part; done; done
+"$dtrain" pack raw a.tar --pattern '{label}_{n}.pgm' 2>/dev/null
+[ "$(members a.tar)" = "json pgm" ] || fail "an uncaptured folder names members: $(members a.tar)"
+"$dtrain" pack raw b.tar --pattern '{part}/{label}_{n}.pgm' 2>/dev/null
+[ "$(members b.tar)" = "json pgm" ] || fail "a captured folder names members: $(members b.tar)"
+"$dtrain" pack raw c.tar --pattern 'train/{label}_{n}.pgm|test/{label}_{n}.pgm' 2>/dev/null
+[ "$(members c.tar)" = "json test.pgm train.pgm" ] || fail "folders of their own alternatives: $(members c.tar)"
+"$dtrain" pack raw d.tar --pattern '{member}/{label}_{n}.pgm' 2>/dev/null
+[ "$(members d.tar)" = "json test.pgm train.pgm" ] || fail "{member}: $(members d.tar)"
+! "$dtrain" data stat d.tar | grep "^column member" >/dev/null || fail "{member} is a column too"
+if "$python" -c 'import webdataset' 2>/dev/null; then
+    "$python" -c 'import webdataset as w; assert len(list(w.WebDataset("a.tar", shardshuffle=False).to_tuple("pgm", "json"))) == 8' ||
+        fail "webdataset does not find pgm"
+fi
+
+# -- empty files: alike in a folder and a list
+mkdir -p hole/x && picture hole/x/a.pgm && : >hole/x/b.pgm && picture hole/x/c.pgm abcx
+printf 'path,label\nhole/x/a.pgm,1\nhole/x/b.pgm,2\nhole/x/c.pgm,3\n' >list.csv
+expect 3 "1 files are empty, the first is x/b.pgm: remove them, or leave them out with --on-error skip" "$dtrain" pack hole e.tar
+expect 3 "1 files are empty, the first is hole/x/b.pgm" "$dtrain" pack list.csv e.tar
+expect 0 "packed 2 records" "$dtrain" pack hole e.tar --on-error skip
+expect 0 "packed 2 records" "$dtrain" pack list.csv f.tar --on-error skip
+[ "$("$dtrain" data ls f.tar | grep -o 'label=[0-9]' | paste -sd' ')" = "label=1 label=3" ] || fail "rows move: $("$dtrain" data ls f.tar)"
+expect 2 "'never' is not fail or skip" "$dtrain" pack hole g.tar --on-error never
+# what cannot be transformed
+printf 'P5 900 900 255\nxx' >hole/x/b.pgm
+expect 3 "x/b.pgm" "$dtrain" pack hole g.tar --encode png
+expect 0 "1 of 3 files gave no record (--on-error skip), the first is x/b.pgm" "$dtrain" pack hole g.tar --encode png --on-error skip
+grep -q "x/b.pgm: .*: left out" out.txt || fail "no reason: $(cat out.txt)"
+# read without packing, an empty file is a record that cannot be read
+: >hole/x/b.pgm
+[ "$("$dtrain" data ls hole | wc -l)" = 3 ] || fail "an empty file of a folder is no record"
+
+# -- where columns come from
+expect 0 "no known pattern of names fitted; class = folder: column label, 2 classes" "$dtrain" pack raw h.tar
+"$dtrain" synth biometric bio --n 1 --impressions 1 2>/dev/null
+expect 0 "the names fit a known pattern: columns " "$dtrain" pack bio i.tar
+mkdir flat && picture flat/a.pgm && picture flat/b.pgm abce
+expect 0 "there is no class; --pattern or --join gives columns" "$dtrain" pack flat j.tar
+
+# -- which of the reasons
+"$dtrain" pack flat 'k-{0..1}.tar' 2>/dev/null
+expect 2 "k-{0..1}.tar exists, and was made by another command, \`dtrain pack flat\`: remove it" \
+    "$dtrain" pack flat 'k-{0..1}.tar' --pattern '{n}.pgm'
+picture flat/c.pgm abcf
+expect 2 "the files of flat, or what is joined to them, changed since" "$dtrain" pack flat 'k-{0..1}.tar'
+rm flat/c.pgm
+printf x | dd of=k-0.tar bs=1 seek=600 conv=notrunc 2>/dev/null
+touch -d '2020-01-01' k-0.tar
+expect 2 "k-0.tar was changed since it was packed" "$dtrain" pack flat 'k-{0..1}.tar'
+rm k-1.tar
+expect 2 "exists, and " "$dtrain" pack flat 'k-{0..1}.tar'
+rm -f k-0.tar && "$dtrain" pack flat 'k-{0..1}.tar' 2>/dev/null && rm k-1.tar
+expect 2 "is not complete: k-1.tar is not there" "$dtrain" pack flat 'k-{0..1}.tar'
+rm k-0.tar.index && cp a.tar k-1.tar
+expect 2 "k-0.tar has no index that" "$dtrain" pack flat 'k-{0..1}.tar'
+
+# -- stopped
+mkdir many && for i in $(seq 60); do picture many/$i.pgm "$((i + 1000))"; done
+stop() { # stop SIGNAL OUT CALL PARTIAL: packs until the call that hangs, and stops it there
+    local code=0 pid
+    DTRAIN_FAILPOINT=io:$3:hang "$python" -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$dtrain" pack many "$2" --threads 1 >out.txt 2>&1 &
+    pid=$!
+    until [ -n "$(ls "$4/set" 2>/dev/null)" ]; do kill -0 $pid || fail "ended by itself: $(cat out.txt)"; sleep 0.05; done
+    kill -"$1" $pid
+    wait $pid || code=$?
+    [ $code = 75 ] || fail "stopped by $1: exit $code: $(cat out.txt)"
+    [ -d "$4" ] || fail "$4 does not stay"
+}
+if command -v "$python" >/dev/null; then
+    stop INT 'l-{0..9}.tar' 60 l.tar.partial
+    grep -qxF "dtrain: stopped: l.tar.partial stays; the same command goes on with the shards that are whole; or remove it" out.txt ||
+        fail "INT: $(cat out.txt)"
+    expect 0 "packed 60 records" "$dtrain" pack many 'l-{0..9}.tar'
+    stop TERM l.lmdb 13 l.lmdb.partial
+    grep -qF "an LMDB is made as a whole, so the same command begins it again" out.txt || fail "TERM: $(cat out.txt)"
+fi
+echo OK
