@@ -167,8 +167,72 @@ refused() {
     [ $rc = 2 ] || fail "exit $rc, not 2: $*"
     grep -qF -- "$words" "$work/log" || fail "no '$words': $(cat "$work/log")"
 }
-refused "wants a run and a data set" "$work/runs/names"
+refused "wants a run, or several, and a data set" "$work/runs/names"
 refused "to_parquet" "$work/runs/names" "$work/new" -o "$work/a.parquet"
 refused "the extension says the format" "$work/runs/names" "$work/new" -o "$work/a.txt"
 refused "holds one array, and the run has 2 targets" "$work/runs/two" "$work/new" -o "$work/a.npy"
 refused "take --logits or --embeddings" "$work/runs/names" "$work/new" -o "$work/a.npy" --logits --embeddings
+
+# ---- several passes --------------------------------------------------------------------------------
+# an ensemble is the mean; by uncertainty the surer run counts more
+config=$work/small.yaml
+train run.name=other run.seed=6 train.epochs=2 model.dropout=0.3
+npy() { predict nothing "$@" -o "$work/$out.npy"; }
+out=a npy names "$work/hard.tar"
+out=b npy other "$work/hard.tar"
+"$DTRAIN" predict "$work/runs/names" "$work/runs/other" "$work/hard.tar" >"$work/both.csv" 2>"$work/log" || fail "ensemble"
+"$DTRAIN" predict "$work/runs/names" "$work/runs/other" "$work/hard.tar" --weights uncertainty >"$work/sure.csv" 2>"$work/log" ||
+    fail "ensemble by uncertainty"
+predict mc.csv other "$work/hard.tar" --mc 8
+predict mc2.csv other "$work/hard.tar" --mc 8 device.threads=2 device.replicas=2
+cmp "$work/mc.csv" "$work/mc2.csv" || fail "--mc: other replicas, other masks"
+predict seed.csv other "$work/hard.tar" --mc 8 run.seed=7
+! cmp -s "$work/mc.csv" "$work/seed.csv" || fail "--mc does not follow the seed"
+predict tta.csv names "$work/hard.tar" --tta flip,scale
+predict flip.csv names "$work/hard.tar" 'data.augment.image=[{flip: {axis: horizontal, p: 1}}]'
+python3 - "$work" <<'PY' || fail "means"
+import csv, math, struct, sys
+work = sys.argv[1]
+names = ["ant", "bee, wild", "cat", "dog"]
+def npy(name):
+    b = open(f"{work}/{name}.npy", "rb").read()
+    v = struct.unpack("<600f", b[-2400:])
+    return [v[4 * i:4 * i + 4] for i in range(150)]
+def table(name):
+    rows = list(csv.DictReader(open(f"{work}/{name}.csv")))
+    for r in rows:
+        n = [r["label"]] + [r[f"label.{k}"] for k in (2, 3, 4)]
+        v = [r["label.probability"]] + [r[f"label.{k}.probability"] for k in (2, 3, 4)]
+        r["p"] = [float(v[n.index(c)]) for c in names]
+    return rows
+H = lambda p: -sum(x * math.log(x) for x in p if x > 0)
+a, b, both, sure = npy("a"), npy("b"), table("both"), table("sure")
+for i in range(150):
+    mean = [(x + y) / 2 for x, y in zip(a[i], b[i])]
+    assert all(abs(x - y) < 1e-6 for x, y in zip(mean, both[i]["p"])), (i, mean, both[i])
+    k = mean.index(max(mean))
+    assert abs(float(both[i]["label.variance"]) - (a[i][k] - b[i][k]) ** 2 / 4) < 1e-6
+    assert abs(float(both[i]["label.entropy"]) - H(mean)) < 1e-5
+    assert abs(float(both[i]["label.mutual_information"]) - (H(mean) - (H(a[i]) + H(b[i])) / 2)) < 1e-5
+    u, v = 1 / (H(a[i]) + 1e-3), 1 / (H(b[i]) + 1e-3)
+    assert all(abs((u * x + v * y) / (u + v) - z) < 1e-5 for x, y, z in zip(a[i], b[i], sure[i]["p"])), i
+mc = table("mc")
+assert all(abs(sum(r["p"]) - 1) < 1e-6 and float(r["label.mutual_information"]) >= 0 for r in mc)
+assert sum(float(r["label.variance"]) > 0 for r in mc) > 140
+tta, flip = table("tta"), table("flip")
+assert any(abs(x - y) > 1e-5 for i in range(150) for x, y in zip(flip[i]["p"], a[i]))
+assert any(abs(2 * t - x - y) > 1e-5 for i in range(150) for t, x, y in zip(tta[i]["p"], flip[i]["p"], a[i]))
+scale = [[3 * t - x - y for t, x, y in zip(tta[i]["p"], flip[i]["p"], a[i])] for i in range(150)]
+assert all(-1e-5 < x < 1 + 1e-5 for p in scale for x in p)
+PY
+if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
+    mpi 3 "$DTRAIN" predict "$work/runs/other" "$work/runs/names" "$work/hard.tar" --mc 2 --weights uncertainty run.seed=3 \
+        model.dropout=0.3 --tta flip >"$work/again" 2>"$work/log" || fail "3 ranks: exit $?"
+    "$DTRAIN" predict "$work/runs/other" "$work/runs/names" "$work/hard.tar" --mc 2 --weights uncertainty run.seed=3 \
+        model.dropout=0.3 --tta flip >"$work/alone" 2>"$work/log" || fail "exit $?"
+    cmp "$work/alone" "$work/again" || fail "3 ranks, several passes"
+fi
+refused "--mc draws dropout masks, and run names was trained without" "$work/runs/names" "$work/new" --mc 3
+refused "an ensemble predicts the same" "$work/runs/names" "$work/runs/angle" "$work/new"
+refused "are of one pass" "$work/runs/names" "$work/runs/other" "$work/new" --logits
+refused "none of flip, scale" "$work/runs/names" "$work/new" --tta turn
