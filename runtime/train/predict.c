@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "train/agree.h"
+#include "train/calibrate.h"
 #include "train/predict_mean.h"
 #include "train/session.h"
 
@@ -23,6 +24,7 @@ typedef struct predicted {
     double *value; // of the row in progress
     float *logits; // the same, numbers in their unit
     int32_t *map;  // the first member's number of each
+    double temperature;
 } predicted;
 
 // A member of the ensemble.
@@ -74,10 +76,10 @@ static void describe(predictor *p, int i) {
                                         .name = one ? NULL : (const char *const *)e->names};
 }
 
-static void softmax(const float *x, int64_t n, double *out) {
+static void softmax(const float *x, int64_t n, double temperature, double *out) {
     double max = -INFINITY, sum = 0;
     for (int64_t k = 0; k < n; k++) max = (double)x[k] > max ? (double)x[k] : max;
-    for (int64_t k = 0; k < n; k++) sum += out[k] = exp((double)x[k] - max);
+    for (int64_t k = 0; k < n; k++) sum += out[k] = exp(((double)x[k] - max) / temperature);
     for (int64_t k = 0; k < n; k++) out[k] /= sum;
 }
 
@@ -85,9 +87,9 @@ static void take_target(predicted *e, const float *x) {
     const int64_t n = dt_target_n_out(e->t);
     const dt_field_info *f = e->t->field;
     memcpy(e->logits, x, (size_t)n * sizeof *x);
-    if (e->kind == DT_PREDICTS_CLASSES) softmax(x, n, e->value);
+    if (e->kind == DT_PREDICTS_CLASSES) softmax(x, n, e->temperature, e->value);
     for (int64_t k = 0; e->kind == DT_PREDICTS_LABELS && k < n; k++)
-        e->value[k] = 1 / (1 + exp(-(double)x[k]));
+        e->value[k] = 1 / (1 + exp(-(double)x[k] / e->temperature));
     for (int64_t k = 0; e->kind == DT_PREDICTS_NUMBERS && k < n; k++)
         e->logits[k] =
             (float)(e->value[k] = (double)(x[k] * dt_field_std(f, k) + dt_field_mean(f, k)));
@@ -131,6 +133,10 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
 }
 
 // ---- a member --------------------------------------------------------------------------------------
+
+static bool is_calibrated(const dt_target *t) {
+    return t->field->n_classes > 0 || kind_of(t) == DT_PREDICTS_LABELS;
+}
 
 static dt_status make_infer(predictor *p) {
     dt_session *s = &p->s;
@@ -220,6 +226,12 @@ static dt_status open_member(predictor *p, const dt_trainer_args *a) {
     dt_status st = check_member(p);
     p->s.told |= st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
+    for (int i = 0; i < p->n; i++) {
+        predicted *e = &p->each[i];
+        e->temperature = 1;
+        if (p->s.comm->rank == 0 && is_calibrated(e->t))
+            DT_TRY(dt_calibration_read(p->s.config, step, e->t->field->name, &e->temperature));
+    }
     return make_infer(p);
 }
 

@@ -7,7 +7,7 @@
 // memory until the last (predict_mean.h). Each pass is computed by all ranks together.
 //
 // Classes and labels have probabilities by what they were trained with: softmax of the logits, or for bce the logistic
-// function of each.
+// function of each, divided by the temperature of the run where it was calibrated (calibrate.h).
 //
 // defines: dt_trainer_predict
 #ifndef DT_TRAIN_PREDICT_H

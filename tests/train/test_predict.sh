@@ -236,3 +236,36 @@ refused "--mc draws dropout masks, and run names was trained without" "$work/run
 refused "an ensemble predicts the same" "$work/runs/names" "$work/runs/angle" "$work/new"
 refused "are of one pass" "$work/runs/names" "$work/runs/other" "$work/new" --logits
 refused "none of flip, scale" "$work/runs/names" "$work/new" --tta turn
+
+# ---- temperature -----------------------------------------------------------------------------------
+train run.name=cal data.path="$work/hard.tar" data.split.val=0.4 data.split.test=null train.epochs=30
+predict before.csv cal "$work/hard.tar" --logits
+"$DTRAIN" eval "$work/runs/cal" --calibrate >"$work/cal.json" 2>"$work/log" || fail "--calibrate"
+predict after.csv cal "$work/hard.tar" --logits
+python3 - "$work" <<'PY' || fail "temperature"
+import csv, json, math, sys
+work = sys.argv[1]
+names = ["ant", "bee, wild", "cat", "dog"]
+r = json.load(open(f"{work}/cal.json"))
+T = r["label"]["temperature"]
+assert json.load(open(f"{work}/runs/cal/calibration.json"))["label"]["temperature"] == T and T != 1
+val = {row["key"] for row in csv.DictReader(open(f"{work}/runs/cal/split.csv")) if row["part"] == "val"}
+rows = list(csv.DictReader(open(f"{work}/before.csv")))
+x = {row["key"]: [float(row[f"label.logit.{n}"]) for n in names] for row in rows}
+def nll(t):
+    return sum(math.log(sum(math.exp(v / t) for v in x[k])) - x[k][int(k) % 4] / t for k in val) / len(val)
+assert len(val) == r["samples"] > 40
+assert abs(nll(1) - r["label"]["nll_before"]) < 1e-5 and abs(nll(T) - r["label"]["nll"]) < 1e-5, (nll(T), r)
+assert nll(T) < nll(T * 1.02) and nll(T) < nll(T / 1.02), T
+assert r["label"]["ece"] != r["label"]["ece_before"]
+for a, b in zip(rows, csv.DictReader(open(f"{work}/after.csv"))):
+    e = sorted((math.exp(v / T) for v in x[a["key"]]), reverse=True)
+    assert a["label"] == b["label"] and a["label.logit.cat"] == b["label.logit.cat"]
+    assert abs(float(b["label.probability"]) - e[0] / sum(e)) < 1e-6
+PY
+train run.name=cal data.path="$work/hard.tar" data.split.val=0.4 data.split.test=null train.epochs=31 run.resume=force
+predict other.csv cal "$work/hard.tar" --which latest
+grep -q "is of another checkpoint" "$work/log" || fail "a temperature of another checkpoint"
+rc=0
+"$DTRAIN" eval "$work/runs/angle" --calibrate >"$work/out" 2>"$work/log" || rc=$?
+[ $rc = 2 ] && grep -q "the run predicts none" "$work/log" || fail "--calibrate of numbers: $rc"
