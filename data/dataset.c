@@ -439,8 +439,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, dt_split_read_file(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);
-    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, classes, absent),
-                out);
+    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, classes, absent), out);
     leave_steps(d, c);
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);

@@ -4,18 +4,27 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "train/calibrate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHICH, SPLIT, SET, CSV };
+enum { WHICH, SPLIT, SET, CSV, CALIBRATE };
 static const launch_option options[] = {
     [WHICH] = {"--which", "latest|best|STEP", "which checkpoint (latest)"},
     [SPLIT] = {"--split", "train|val|test", "which samples (test)"},
     [SET] = {"--set", "PATH",
              "all samples of this data set instead; its classes are found by name"},
     [CSV] = {"--csv", "FILE", "the figures as a table, too"},
+    [CALIBRATE] = {"--calibrate", NULL,
+                   "instead: fits the temperature of probabilities on the validation part, for "
+                   "dtrain predict (--which best)"},
     {NULL}};
+
+static dt_status calibrate(const dt_trainer_args *a, bool *agreed, void *ctx) {
+    const dt_eval_request *r = ctx;
+    return dt_trainer_calibrate(a, r->which, agreed);
+}
 
 static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
     return dt_trainer_eval(a, ctx, agreed);
@@ -57,12 +66,18 @@ static dt_status load(dt_config **out, const launch_words *w) {
 }
 
 static dt_status run(const launch_words *w) {
-    dt_eval_request r = {.which = w->options[WHICH] ? w->options[WHICH] : "latest",
+    const bool fits = w->options[CALIBRATE] != NULL;
+    dt_eval_request r = {.which = w->options[WHICH] ? w->options[WHICH]
+                                  : fits            ? "best"
+                                                    : "latest",
                          .csv = w->options[CSV]};
+    if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV]))
+        return dt_fail(DT_E_USAGE, "--calibrate takes the validation part of the run's own data, "
+                                   "and neither --split, --set nor --csv");
     DT_TRY(read_split(w, &r.split));
     dt_config *c = NULL;
     DT_TRY(load(&c, w));
-    dt_status st = launch_with_comm(c, body, &r);
+    dt_status st = launch_with_comm(c, fits ? calibrate : body, &r);
     dt_config_destroy(c);
     return st;
 }

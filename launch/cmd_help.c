@@ -120,10 +120,19 @@ static void fish_line(const char *condition, const char *verb, const char *flag,
     putchar('\n');
 }
 
+// "--top" or "-o".
+static void fish_option(const char *seen, const char *verb, const launch_option *o) {
+    const bool is_long = o->name[1] == '-';
+    fish_line(seen, verb,
+              is_long    ? o->value ? "-r -l" : "-l"
+              : o->value ? "-r -s"
+                         : "-s",
+              o->name + (is_long ? 2 : 1), o->help);
+}
+
 static void fish_options(const char *seen, const launch_verb *v) {
     const launch_option *o = v->command->options;
-    for (; o && o->name; o++)
-        fish_line(seen, v->name, o->value ? "-r -l" : "-l", o->name + 2, o->help);
+    for (; o && o->name; o++) fish_option(seen, v->name, o);
     for (const launch_verb *i = v->command->verbs; i && i->name; i++)
         fish_line(seen, v->name, "-a", i->name, i->summary);
     size_t n = 0;

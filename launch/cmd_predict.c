@@ -1,4 +1,4 @@
-// cmd_predict.c: dtrain predict RUN SET [key=value …]: what a run says of any data set, labelled or not.
+// cmd_predict.c: dtrain predict RUN… SET [key=value …]: what runs say of any data set, labelled or not.
 
 #include "launch.h"
 
@@ -13,13 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT, WHICH, TOP, LOGITS, EMBEDDINGS };
+enum { OUT, WHICH, TOP, LOGITS, EMBEDDINGS, WEIGHTS, MC, TTA };
 static const launch_option options[] = {
     [OUT] = {"-o", "FILE", "FILE.csv, FILE.jsonl or FILE.npy (CSV on stdout)"},
     [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
     [TOP] = {"--top", "N", "classes of a row, the most probable first (5)"},
     [LOGITS] = {"--logits", NULL, "the network's outputs, too"},
     [EMBEDDINGS] = {"--embeddings", NULL, "what the network's last layer gets, too"},
+    [WEIGHTS] = {"--weights", "equal|uncertainty",
+                 "of several runs: how much each counts, for each sample (equal)"},
+    [MC] = {"--mc", "N", "mean of N passes with dropout, and how far they differ"},
+    [TTA] = {"--tta", "flip,scale", "mean over changed images, too: mirrored, 1.15 times as large"},
     {NULL}};
 
 extern const launch_command launch_predict;
@@ -40,19 +44,33 @@ static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int wor
     return DT_OK;
 }
 
+// Of each run, and of each way to change its images.
+enum { MOST = 256 };
+typedef struct job {
+    dt_predict_request r;
+    dt_config *configs[MOST];
+    int n;
+} job;
+
 static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
-    dt_trainer_args args = *a;
-    args.open_data = open_data;
-    return dt_trainer_predict(&args, ctx, agreed);
+    const job *j = ctx;
+    dt_trainer_args *members = dt_xcalloc((size_t)j->n, sizeof *members);
+    for (int i = 0; i < j->n; i++) {
+        members[i] = *a;
+        members[i].config = j->configs[i];
+        members[i].open_data = open_data;
+    }
+    dt_status st = dt_trainer_predict(members, j->n, &j->r, agreed);
+    free(members);
+    return st;
 }
 
 // The run's config, for all of another set: the keys that choose from its own data, and those that need columns of it,
 // mean nothing there. What the user gives comes behind them.
 static dt_status load(dt_config **out, const char *run, const char *set, const char **more, int n) {
-    static const char *const whole[] = {"data.where=null",   "data.balance=null",
-                                        "data.weight=null",  "data.split=null",
-                                        "data.split.test=1", "data.on_error=skip",
-                                        "eval.by=null",      "data.mix=null"};
+    static const char *const whole[] = {
+        "data.where=null",   "data.balance=null",  "data.weight=null", "data.split=null",
+        "data.split.test=1", "data.on_error=skip", "eval.by=null",     "data.mix=null"};
     enum { N = sizeof whole / sizeof *whole };
     const char **words = dt_xcalloc((size_t)n + N + 2, sizeof *words);
     launch_words all = {.words = words, .n_words = n + N + 2};
@@ -71,30 +89,101 @@ static dt_status load(dt_config **out, const char *run, const char *set, const c
     return st;
 }
 
-static dt_status run(const launch_words *w) {
-    dt_predict_request r = {.which = w->options[WHICH] ? w->options[WHICH] : "best",
-                            .out = w->options[OUT],
-                            .logits = w->options[LOGITS],
-                            .embeddings = w->options[EMBEDDINGS]};
+static dt_status load_changed(job *j, const dt_config *plain, const char *run, const char *set,
+                              const launch_words *w, int n_paths, const char *list) {
+    const dt_cnode *fields = dt_config_node(plain, "data.fields");
+    const int n_given = w->n_words - n_paths;
+    const char **more = dt_xcalloc((size_t)n_given + DT_MAX_FIELDS + 1, sizeof *more);
     int n = 0;
+    for (size_t i = 0; i < dt_cnode_size(fields) && n < DT_MAX_FIELDS; i++) {
+        const char *kind = dt_cnode_str(dt_cnode_get(dt_cnode_item(fields, i), "kind"));
+        if (strcmp(kind, "image") == 0)
+            more[n++] = dt_xprintf("data.augment.%s=%s", dt_cnode_key(fields, i), list);
+    }
+    const int n_own = n;
+    for (int i = 0; i < n_given; i++) more[n++] = w->words[n_paths + i];
+    dt_status st = n_own ? load(&j->configs[j->n], run, set, more, n)
+                         : dt_fail(DT_E_USAGE, "--tta changes images, and %s has none", run);
+    if (st == DT_OK) j->n++;
+    for (int i = 0; i < n_own; i++) free((char *)(uintptr_t)more[i]);
+    free(more);
+    return st;
+}
+
+// The run as it is, then once for each word of --tta, in which all its images are changed in one way.
+static dt_status load_variants(job *j, const char *run, const char *set, const launch_words *w,
+                               int n_paths) {
+    static const struct {
+        const char *name, *list;
+    } ways[] = {{"flip", "[{flip: {axis: horizontal, p: 1}}]"},
+                {"scale", "[{affine: {degrees: 0, scale: [1.15, 1.15]}}]"}};
+    char *words = dt_xstrdup(w->options[TTA] ? w->options[TTA] : ""), *rest = NULL;
+    const int n_more = w->n_words - n_paths;
+    dt_status st = load(&j->configs[j->n], run, set, w->words + n_paths, n_more);
+    const dt_config *plain = j->configs[j->n];
+    if (st == DT_OK) j->n++;
+    for (char *word = strtok_r(words, ",", &rest); word && st == DT_OK;
+         word = strtok_r(NULL, ",", &rest)) {
+        size_t i = 0;
+        while (i < 2 && strcmp(ways[i].name, word) != 0) i++;
+        if (i == 2) st = dt_fail(DT_E_USAGE, "--tta: '%s' is none of flip, scale", word);
+        if (j->n == MOST) st = dt_fail(DT_E_USAGE, "more than %d runs and variants", MOST);
+        if (st == DT_OK) st = load_changed(j, plain, run, set, w, n_paths, ways[i].list);
+    }
+    free(words);
+    return st;
+}
+
+static dt_status load_all(job *j, const launch_words *w, int n_paths) {
+    for (int i = 0; i + 1 < n_paths; i++) {
+        if (j->n == MOST) return dt_fail(DT_E_USAGE, "more than %d runs and variants", MOST);
+        DT_TRY(load_variants(j, w->words[i], w->words[n_paths - 1], w, n_paths));
+    }
+    const bool several = j->n > 1 || j->r.mc > 1;
+    if (several && (j->r.logits || j->r.embeddings))
+        return dt_fail(DT_E_USAGE, "--logits and --embeddings are of one pass of one run");
+    if (j->r.by_uncertainty && !several)
+        return dt_fail(DT_E_USAGE, "--weights is for several runs, or --mc, or --tta");
+    return DT_OK;
+}
+
+static dt_status read_options(job *j, const launch_words *w) {
+    const char *weights = w->options[WEIGHTS];
+    j->r = (dt_predict_request){.which = w->options[WHICH] ? w->options[WHICH] : "best",
+                                .out = w->options[OUT],
+                                .logits = w->options[LOGITS],
+                                .embeddings = w->options[EMBEDDINGS],
+                                .by_uncertainty = weights && strcmp(weights, "uncertainty") == 0};
+    if (weights && !j->r.by_uncertainty && strcmp(weights, "equal") != 0)
+        return dt_fail(DT_E_USAGE, "--weights: '%s' is none of equal, uncertainty", weights);
+    DT_TRY(launch_option_int(w, &launch_predict, TOP, 5, &j->r.top));
+    DT_TRY(launch_option_int(w, &launch_predict, MC, 0, &j->r.mc));
+    return dt_predict_check(j->r.out, 1, j->r.logits, j->r.embeddings);
+}
+
+static dt_status run(const launch_words *w) {
+    job *j = dt_xcalloc(1, sizeof *j);
+    int n = 0;
+    dt_status st = read_options(j, w);
     while (n < w->n_words && (!strchr(w->words[n], '=') || dt_io_exists(w->words[n]))) n++;
-    if (n != 2)
-        return dt_fail(DT_E_USAGE, "dtrain predict wants a run and a data set; see dtrain predict "
-                                   "--help");
-    DT_TRY(launch_option_int(w, &launch_predict, TOP, 5, &r.top));
-    DT_TRY(dt_predict_check(r.out, 1, r.logits, r.embeddings));
-    dt_config *c = NULL;
-    DT_TRY(load(&c, w->words[0], w->words[1], w->words + n, w->n_words - n));
-    dt_status st = launch_with_comm(c, body, &r);
-    dt_config_destroy(c);
+    if (st == DT_OK && n < 2)
+        st = dt_fail(DT_E_USAGE, "dtrain predict wants a run, or several, and a data set; see "
+                                 "dtrain predict --help");
+    if (st == DT_OK) st = load_all(j, w, n);
+    if (st == DT_OK) st = launch_with_comm(j->configs[0], body, j);
+    for (int i = 0; i < j->n; i++) dt_config_destroy(j->configs[i]);
+    free(j);
     return st;
 }
 
 const launch_command launch_predict = {
     .options = options,
-    .text = "What a run says of the samples of SET: a data set, a folder, a list of files or one "
-            "file, labelled or not. A row a sample, in the order of the set.\n\n"
-            "  dtrain predict runs/photos new_photos -o new.csv\n"
-            "  dtrain predict runs/photos photo.jpg\n"
-            "  mpirun -np 2 dtrain predict runs/fusion test.lmdb -o logits.npy --logits\n",
+    .text =
+        "What a run says of the samples of SET: a data set, a folder, a list of files or one "
+        "file, labelled or not. A row a sample, in the order of the set. Several runs: the mean "
+        "of their probabilities.\n\n"
+        "  dtrain predict runs/photos new_photos -o new.csv\n"
+        "  dtrain predict runs/photos photo.jpg\n"
+        "  dtrain predict runs/a runs/b runs/c test.lmdb --weights uncertainty\n"
+        "  mpirun -np 2 dtrain predict runs/fusion test.lmdb -o logits.npy --logits\n",
     .run = run};

@@ -116,7 +116,7 @@ static dt_status run_verb(const launch_verb *v, const char *name, int argc, char
             free(w.words);
             return DT_OK;
         }
-        if (strncmp(argv[i], "--", 2) == 0)
+        if (argv[i][0] == '-' && argv[i][1])
             st = parse_option(v, name, &w, argc, argv, &i);
         else
             w.words[w.n_words++] = argv[i];

@@ -40,6 +40,7 @@ dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
     dt_model_args args = *a;
     args.targets = &targets;
     dt_graph *g = dt_graph_create(dt_config_str(a->config, "model.name"), a->training);
+    g->drops = a->training || a->drops;
     if (a->training) dt_graph_freeze(g, is_frozen, a);
     builders[dt_config_enum(a->config, "model.name")](g, &args);
     dt_status st = dt_graph_check(g);

@@ -44,6 +44,7 @@ typedef struct dt_model_args {
     const dt_param_groups *groups;    // may be NULL
     int64_t step;                     // parameters that are frozen then get no gradient
     const struct dt_targets *targets; // of builders: graph/targets.h
+    bool drops;                       // dropout is active without training, too
 } dt_model_args;
 
 #endif

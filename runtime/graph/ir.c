@@ -78,7 +78,7 @@ dt_graph *dt_graph_create(const char *name, bool training) {
     dt_graph *g = dt_xcalloc(1, sizeof *g);
     dt_arena_init(&g->arena);
     g->name = dt_arena_strdup(&g->arena, name);
-    g->training = training;
+    g->training = g->drops = training;
     g->loss = g->loss_weight = DT_NONE;
     g->names = dt_arena_alloc(&g->arena, sizeof *g->names);
     grow_names(g);

@@ -38,6 +38,7 @@ struct dt_infer {
     int64_t row;                    // floats of a row
     // the run in progress
     dt_batch_source *source;
+    uint32_t n_runs;            // before
     int64_t n_samples, n_steps; // of the split
     int64_t first, n_chunk;     // steps of the chunk in progress
     int64_t rank_rows;          // of a rank's chunk, at most
@@ -89,7 +90,12 @@ static dt_status run_batch(dt_infer *f, infer_replica *l, int index, int64_t ste
     DT_TRY(f->source->get(f->source, step, micro, &b, &wait_s));
     finish_batch(f, l);
     bind_batch(f, l, b);
-    dt_exec_args args = {.step = {.loss_scale = 1.0f}, .grad = f->o.params->grads[index]};
+    const int64_t batch = step * f->o.comm->world_size * f->o.n_replicas + micro;
+    dt_exec_args args = {.step = {.seed = f->o.seed,
+                                  .step = f->n_runs,
+                                  .slot = (uint32_t)(batch * f->o.batch),
+                                  .loss_scale = 1.0f},
+                         .grad = f->o.params->grads[index]};
     dt_exec_run(l->exec, &args);
     l->batch = b;
     l->row = ((step - f->first) * f->o.n_replicas + index) * f->o.batch;
@@ -201,6 +207,7 @@ static dt_status open_source(dt_infer *f, dt_dataset *data, dt_split split) {
     f->n_steps = (f->n_samples + global - 1) / global;
     dt_source_request r = {.split = split,
                            .in_order = true,
+                           .augment = f->o.augment,
                            .global_batch = (int)global,
                            .micro_batch = f->o.batch,
                            .micros = micros,
@@ -244,6 +251,7 @@ dt_status dt_infer_run(dt_infer *f, dt_dataset *data, dt_split split,
         if (st == DT_OK && f->o.comm->rank == 0) st = deliver(f, &progress, take, ctx);
     }
     dt_progress_end(&progress);
+    f->n_runs++;
     f->source->close(f->source);
     free(f->rows);
     free(f->why);

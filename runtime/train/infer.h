@@ -34,7 +34,10 @@ typedef struct dt_infer_opts {
     const char *outputs[DT_INFER_OUTPUTS]; // the graph's outputs that are delivered, f32
     int n_outputs;
     bool wants_field[DT_MAX_FIELDS]; // fields that are delivered, of elements of 4 bytes
-    const char *progress;            // rank 0 shows a line of this name that moves; NULL: none
+    bool augment;                    // samples are changed as data.augment says
+    uint64_t seed; // of dropout, where the graph drops: the mask of a sample follows from it,
+                   // from the sample's index and from how many runs were before
+    const char *progress; // rank 0 shows a line of this name that moves; NULL: none
     // Asked before each batch, from its replica: true on any rank gives the run up. NULL: never. The same on all ranks.
     bool (*give_up)(void);
 } dt_infer_opts;

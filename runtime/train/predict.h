@@ -2,11 +2,12 @@
 //
 // The network runs over the set (infer.h), and rank 0 turns the outputs of a sample into a row: probabilities of
 // classes, the most probable ones by name, or numbers in their field's unit (predict_write.h). What is predicted is not
-// looked for in the set. Rows are written as they come, so the set can be of any size, and they depend on neither
-// ranks nor replicas.
+// looked for in the set. Rows depend on neither ranks nor replicas. With one pass they are written as they come, so the
+// set can be of any size; of several passes (members of an ensemble, changed images, dropout masks) the mean is kept in
+// memory until the last (predict_mean.h). Each pass is computed by all ranks together.
 //
 // Classes and labels have probabilities by what they were trained with: softmax of the logits, or for bce the logistic
-// function of each.
+// function of each, divided by the temperature of the run where it was calibrated (calibrate.h).
 //
 // defines: dt_trainer_predict
 #ifndef DT_TRAIN_PREDICT_H
@@ -19,9 +20,14 @@ typedef struct dt_predict_request {
     const char *out;   // .csv, .jsonl, .npy; NULL: CSV on the args' results
     int top;           // classes of a row
     bool logits, embeddings;
+    int mc;              // passes with dropout; 0: one without
+    bool by_uncertainty; // weights of the mean
 } dt_predict_request;
 
-// a: of the run; its data are the set, all of it in the test split, opened without what is predicted. Collective.
-dt_status dt_trainer_predict(const dt_trainer_args *a, const dt_predict_request *r, bool *agreed);
+// members: of the runs, each as often as its images are changed (data.augment). Their data are the set, all of it in
+// the test split, opened without what is predicted. Their classes are matched by name, and have the first's order.
+// Collective.
+dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r,
+                             bool *agreed);
 
 #endif

@@ -49,8 +49,9 @@ dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool em
     if (logits && embedding)
         return dt_fail(DT_E_USAGE, "%s holds one array: take --logits or --embeddings", path);
     if (n_columns > 1 && !embedding)
-        return dt_fail(DT_E_USAGE, "%s holds one array, and the run has %d targets: take .csv or "
-                                   ".jsonl",
+        return dt_fail(DT_E_USAGE,
+                       "%s holds one array, and the run has %d targets: take .csv or "
+                       ".jsonl",
                        path, n_columns);
     return DT_OK;
 }
@@ -94,6 +95,18 @@ static int n_listed(const dt_predict_writer *w, const dt_predict_column *c) {
     return c->n < w->f.top ? (int)c->n : w->f.top;
 }
 
+static void put_spread_titles(FILE *out, const dt_predict_column *c) {
+    static const char *const OF_CLASSES[] = {"variance", "entropy", "mutual_information"};
+    for (int64_t k = 0; k < c->n && c->kind != DT_PREDICTS_CLASSES; k++)
+        put_title(out, c, ".variance", k);
+    for (int k = 0; k < 3 && c->kind == DT_PREDICTS_CLASSES; k++) {
+        char *text = dt_xprintf("%s.%s", c->field, OF_CLASSES[k]);
+        putc(',', out);
+        put_cell(out, text);
+        free(text);
+    }
+}
+
 static void put_titles(dt_predict_writer *w, int n_records) {
     FILE *out = w->rows;
     fputs(n_records > 1 ? "key,path,key2,path2" : "key,path", out);
@@ -114,6 +127,7 @@ static void put_titles(dt_predict_writer *w, int n_records) {
         for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++)
             put_title(out, c, "", k);
         for (int64_t k = 0; w->f.logits && k < c->n; k++) put_title(out, c, ".logit", k);
+        if (w->f.spread) put_spread_titles(out, c);
     }
     for (int64_t k = 0; k < w->f.n_embedding; k++) fprintf(out, ",embedding.%lld", (long long)k);
     fputs(",error\n", out);
@@ -159,6 +173,12 @@ static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
         for (int64_t k = 0; !classes && k < c->n; k++) put_number(out, p ? p[k] : NAN);
         for (int64_t k = 0; w->f.logits && k < c->n; k++)
             put_number(out, p ? (double)r->logits[i][k] : NAN);
+        for (int64_t k = 0; w->f.spread && !classes && k < c->n; k++)
+            put_number(out, p ? r->variance[i][k] : NAN);
+        if (!w->f.spread || !classes) continue;
+        put_number(out, p ? r->variance[i][w->order[0]] : NAN);
+        put_number(out, p ? r->entropy[i] : NAN);
+        put_number(out, p ? r->information[i] : NAN);
     }
     for (int64_t k = 0; k < w->f.n_embedding; k++)
         put_number(out, r->why ? NAN : (double)r->embedding[k]);
@@ -185,10 +205,25 @@ static void put_json_number(dt_json *j, const char *key, double v) {
     dt_json_raw(j, key, text);
 }
 
-static void put_json_target(dt_predict_writer *w, const dt_predict_column *c, const double *p,
-                            const float *logits) {
+static void put_json_spread(dt_predict_writer *w, const dt_predict_row *r, int i) {
+    const dt_predict_column *c = &w->f.columns[i];
     dt_json *j = &w->json;
-    if (!c->name && !w->f.logits) {
+    if (c->kind == DT_PREDICTS_CLASSES) {
+        put_json_number(j, "variance", r->variance[i][w->order[0]]);
+        put_json_number(j, "entropy", r->entropy[i]);
+        put_json_number(j, "mutual_information", r->information[i]);
+        return;
+    }
+    dt_json_begin_array(j, "variance");
+    for (int64_t k = 0; k < c->n; k++) put_json_number(j, NULL, r->variance[i][k]);
+    dt_json_end_array(j);
+}
+
+static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i) {
+    const dt_predict_column *c = &w->f.columns[i];
+    const double *p = r->value[i];
+    dt_json *j = &w->json;
+    if (!c->name && !w->f.logits && !w->f.spread) {
         put_json_number(j, c->field, *p);
         return;
     }
@@ -208,7 +243,8 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_column *c, co
     }
     for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++)
         put_json_number(j, c->name ? c->name[k] : "value", p[k]);
-    if (w->f.logits) put_json_numbers(j, "logits", logits, c->n);
+    if (w->f.logits) put_json_numbers(j, "logits", r->logits[i], c->n);
+    if (w->f.spread) put_json_spread(w, r, i);
     dt_json_end_object(j);
 }
 
@@ -224,8 +260,7 @@ static void put_json(dt_predict_writer *w, const dt_predict_row *r) {
         dt_json_string(j, KEYS[i], w->f.data->key(w->f.data, of[i], &path));
         dt_json_string(j, PATHS[i], path);
     }
-    for (int i = 0; i < w->f.n_columns && !r->why; i++)
-        put_json_target(w, &w->f.columns[i], r->value[i], r->logits[i]);
+    for (int i = 0; i < w->f.n_columns && !r->why; i++) put_json_target(w, r, i);
     if (w->f.n_embedding && !r->why)
         put_json_numbers(j, "embedding", r->embedding, w->f.n_embedding);
     if (r->why) dt_json_string(j, "error", r->why);
@@ -256,7 +291,7 @@ static void put_npy_header(dt_predict_writer *w) {
 
 static void put_npy(dt_predict_writer *w, const dt_predict_row *r) {
     for (int64_t k = 0; k < row_of_npy(w); k++) {
-        const float v = r->why               ? NAN
+        const float v = r->why             ? NAN
                         : w->f.n_embedding ? r->embedding[k]
                         : w->f.logits      ? r->logits[0][k]
                                            : (float)r->value[0][k];

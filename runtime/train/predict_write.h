@@ -11,6 +11,9 @@
 //   JSON   {"key": …, "path": …, "<field>": {"class": …, "probability": …, "top": [[class, probability], …]}}
 //   NPY    (samples, classes or numbers), float32: no keys; a sample that could not be read is NaN
 //
+// Several passes give more (predict_mean.h): <field>.variance of the first class, <field>.entropy and
+// <field>.mutual_information, or a variance for each label and number.
+//
 // A sample of two records (data.view.pairs) has key2 and path2, too. One that could not be read has the reason as
 // "error", and nothing else.
 //
@@ -24,7 +27,11 @@
 
 #include <stdio.h>
 
-typedef enum dt_predicts { DT_PREDICTS_CLASSES, DT_PREDICTS_LABELS, DT_PREDICTS_NUMBERS } dt_predicts;
+typedef enum dt_predicts {
+    DT_PREDICTS_CLASSES,
+    DT_PREDICTS_LABELS,
+    DT_PREDICTS_NUMBERS
+} dt_predicts;
 
 // What is written of a target.
 typedef struct dt_predict_column {
@@ -35,22 +42,24 @@ typedef struct dt_predict_column {
 } dt_predict_column;
 
 typedef struct dt_predict_row {
-    int64_t index;    // in the set
-    const char *why;  // it could not be read; NULL: it was
+    int64_t index;                       // in the set
+    const char *why;                     // it could not be read; NULL: it was
     const double *value[DT_MAX_TARGETS]; // (n): probabilities, or numbers
     const float *logits[DT_MAX_TARGETS]; // (n), where asked for
     const float *embedding;              // where asked for
+    // of several passes (predict_mean.h):
+    const double *variance[DT_MAX_TARGETS]; // (n)
+    double entropy[DT_MAX_TARGETS], information[DT_MAX_TARGETS];
 } dt_predict_row;
 
 typedef struct dt_predict_writer dt_predict_writer;
 
 typedef struct dt_predict_format {
-    const char *path; // its extension says the format; NULL: CSV on `results`
-    FILE *results;
+    const char *path;                 // its extension says the format; NULL: CSV on stdout
     const dt_predict_column *columns; // borrowed
     int n_columns;
-    int top; // classes of a row
-    bool logits;
+    int top;                // classes of a row
+    bool logits, spread;    // spread: of several passes
     int64_t n_embedding;    // 0: none
     const dt_dataset *data; // keys; may be NULL until the first row
     int64_t n_samples;

@@ -241,7 +241,14 @@ void dt_session_set_deadline(dt_session *s, double seconds) {
 
 static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_fields, int batch,
                              bool training, int64_t step, dt_graph **out) {
-    dt_model_args a = {s->config, fields, n_fields, batch, training, &s->groups, step};
+    dt_model_args a = {.config = s->config,
+                       .fields = fields,
+                       .n_fields = n_fields,
+                       .batch = batch,
+                       .training = training,
+                       .drops = s->drops,
+                       .groups = &s->groups,
+                       .step = step};
     return s->a.build_graph(out, &a, dt_resolved_dtype(&s->resolved));
 }
 

@@ -30,6 +30,7 @@ typedef struct dt_session {
     char *classes; // of the run (class_names.h); NULL until the data are opened: they will say
     dt_resolved resolved;
     bool elastic;
+    bool drops; // evaluation with dropout: set in front of open
     int micro_batch, global_batch, n_micro, eval_batch;
     dt_backend *backend;
     dt_dataset *data;

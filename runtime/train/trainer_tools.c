@@ -137,6 +137,7 @@ dt_status dt_session_open_run(dt_session *s, const char *which, dt_split split, 
     char *path = NULL;
     dt_train_state state;
     dt_state_init(&state);
+    if (s->n_micro < s->comm->world_size) s->n_micro = s->comm->world_size; // there are no steps
     dt_status st = open_checkpoint(s, which, &path, &state);
     if (st == DT_OK) st = dt_session_open(s, NULL, NULL);
     if (st == DT_OK && s->data->n_samples(s->data, split) == 0)

@@ -1,4 +1,4 @@
-// dropout: zeroes with probability p and scales what stays by 1/(1-p); training graphs only (elsewhere
+// dropout: zeroes with probability p and scales what stays by 1/(1-p); in graphs that drop (elsewhere
 // the builder returns x itself). The mask is a function of seed, step, slot, element and the node's
 // name, so it is never stored.
 //   in  0 x
@@ -13,7 +13,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(dropout, dt_op_same, grad);
 
 dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p) {
-    if (x == DT_NONE || !g->training || p == 0.0f) return x;
+    if (x == DT_NONE || !g->drops || p == 0.0f) return x;
     if (!(p > 0.0f && p < 1.0f))
         return dt_graph_fail(g, "dropout %s: p = %g is not in [0, 1)", name, (double)p);
     dt_attrs a = {.dropout = {p}};

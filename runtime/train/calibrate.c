@@ -1,0 +1,239 @@
+// calibrate.c: see the header. With s = 1/T the negative log-likelihood is convex in s; Newton's steps are taken in
+// log T, which stays positive.
+#include "train/calibrate.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STEPS = 100 };
+static const double MOST_LOG = 3; // |log T|: where all is right, no T is the best
+
+typedef struct fitted {
+    const dt_target *t;
+    int output;
+    char name[128];
+    int64_t n_out;
+    float *logits, *targets; // (samples, n_out)
+    int32_t *labels;
+} fitted;
+
+typedef struct calibration {
+    dt_session s;
+    dt_infer *infer;
+    fitted each[DT_MAX_TARGETS];
+    int n;
+    int64_t n_samples;
+} calibration;
+
+static dt_status take(void *ctx, const dt_infer_sample *s) {
+    calibration *c = ctx;
+    if (s->why) return DT_OK;
+    const int64_t i = c->n_samples++;
+    for (int k = 0; k < c->n; k++) {
+        fitted *f = &c->each[k];
+        const size_t n = (size_t)f->n_out * sizeof(float);
+        memcpy(f->logits + i * f->n_out, s->output[f->output], n);
+        if (f->labels)
+            f->labels[i] = *(const int32_t *)s->field[f->t->index];
+        else
+            memcpy(f->targets + i * f->n_out, s->field[f->t->index], n);
+    }
+    return DT_OK;
+}
+
+// ---- the fit ---------------------------------------------------------------------------------------
+
+// Of a sample: adds the negative log-likelihood at s, and its first two derivatives.
+static void add_class(const float *x, int64_t n, int32_t label, double s, double out[3]) {
+    double max = -INFINITY, z = 0, mean = 0, square = 0;
+    for (int64_t k = 0; k < n; k++) max = s * (double)x[k] > max ? s * (double)x[k] : max;
+    for (int64_t k = 0; k < n; k++) {
+        const double e = exp(s * (double)x[k] - max);
+        z += e;
+        mean += e * (double)x[k];
+        square += e * (double)x[k] * (double)x[k];
+    }
+    mean /= z;
+    out[0] += max + log(z) - s * (double)x[label];
+    out[1] += mean - (double)x[label];
+    out[2] += square / z - mean * mean;
+}
+
+static void add_label(double x, double truth, double s, double out[3]) {
+    const double u = s * x, p = 1 / (1 + exp(-u));
+    out[0] += (u > 0 ? u : 0) - u * truth + log1p(exp(-fabs(u)));
+    out[1] += x * (p - truth);
+    out[2] += x * x * p * (1 - p);
+}
+
+static void likelihood(const fitted *f, int64_t n, double s, double out[3]) {
+    out[0] = out[1] = out[2] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float *x = f->logits + i * f->n_out;
+        if (f->labels) add_class(x, f->n_out, f->labels[i], s, out);
+        for (int64_t k = 0; k < f->n_out && !f->labels; k++)
+            add_label((double)x[k], (double)f->targets[i * f->n_out + k], s, out);
+    }
+}
+
+static double fit(const fitted *f, int64_t n) {
+    double log_s = 0, d[3];
+    for (int i = 0; i < MOST_STEPS; i++) {
+        const double s = exp(log_s);
+        likelihood(f, n, s, d);
+        const double slope = s * d[1], bend = s * s * d[2] + slope;
+        double step = -slope / (bend > 0 ? bend : s * s * d[2] + 1e-12);
+        step = step > 1 ? 1 : step < -1 ? -1 : step;
+        log_s += step;
+        log_s = log_s > MOST_LOG ? MOST_LOG : log_s < -MOST_LOG ? -MOST_LOG : log_s;
+        if (fabs(step) < 1e-12) break;
+    }
+    return exp(-log_s);
+}
+
+static double ece(fitted *f, int64_t n, double temperature) {
+    float *x = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *x);
+    for (int64_t i = 0; i < n * f->n_out; i++) x[i] = (float)((double)f->logits[i] / temperature);
+    const dt_eval_table t = {.n = n,
+                             .n_out = f->n_out,
+                             .logits = x,
+                             .labels = f->labels,
+                             .targets = f->targets,
+                             .threshold = 0.5};
+    dt_eval_result r;
+    dt_eval_result_init(&r);
+    dt_metrics_table[DT_METRIC_ece]->report(&t, &r);
+    const double value = dt_eval_result_get(&r, "ece");
+    dt_eval_result_fini(&r);
+    free(x);
+    return value;
+}
+
+// ---- files -----------------------------------------------------------------------------------------
+
+static char *file_of(const dt_config *c) {
+    return dt_xprintf("%s/%s/calibration.json", dt_config_str(c, "run.dir"),
+                      dt_config_str(c, "run.name"));
+}
+
+static void describe(fitted *f, int64_t n, dt_json *file, dt_json *line) {
+    double before[3], after[3];
+    const double t = fit(f, n);
+    likelihood(f, n, 1, before);
+    likelihood(f, n, 1 / t, after);
+    dt_json_begin_object(file, f->t->field->name);
+    dt_json_real(file, "temperature", t);
+    dt_json_end_object(file);
+    dt_json_begin_object(line, f->t->field->name);
+    dt_json_real(line, "temperature", t);
+    dt_json_real(line, "ece_before", ece(f, n, 1));
+    dt_json_real(line, "ece", ece(f, n, t));
+    dt_json_real(line, "nll_before", before[0] / (double)n);
+    dt_json_real(line, "nll", after[0] / (double)n);
+    dt_json_end_object(line);
+    if (fabs(log(t)) > MOST_LOG - 1e-9)
+        dt_warn("%s: no temperature is the best (%g is at the bound): the validation part is too "
+                "small or all right",
+                f->t->field->name, t);
+}
+
+static dt_status report(calibration *c, int64_t step) {
+    if (c->n_samples == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
+    dt_json file, line;
+    dt_json_init(&file);
+    dt_json_init(&line);
+    dt_json_begin_object(&file, NULL);
+    dt_json_begin_object(&line, NULL);
+    dt_json_string(&line, "split", "val");
+    dt_json_int(&line, "samples", c->n_samples);
+    dt_json_int(&line, "step", step);
+    dt_json_int(&file, "step", step);
+    for (int k = 0; k < c->n; k++) describe(&c->each[k], c->n_samples, &file, &line);
+    dt_json_end_object(&file);
+    dt_json_end_object(&line);
+    dt_json_newline(&file);
+    dt_json_newline(&line);
+    char *path = file_of(c->s.config);
+    dt_status st = dt_io_write_file(path, file.data, file.n_bytes);
+    if (st == DT_OK) fputs(line.data, c->s.a.results);
+    free(path);
+    dt_json_fini(&file);
+    dt_json_fini(&line);
+    return st;
+}
+
+dt_status dt_calibration_read(const dt_config *c, int64_t step, const char *field, double *out) {
+    char *path = file_of(c), *text = NULL;
+    size_t n;
+    *out = 1;
+    dt_status st = dt_io_exists(path) ? dt_io_read_own(&text, &n, path, 0, DT_E_CKPT) : DT_OK;
+    json_t *all = text ? json_loads(text, 0, NULL) : NULL;
+    const double t = json_number_value(json_object_get(json_object_get(all, field), "temperature"));
+    if (text && !(t > 0))
+        st = dt_fail(DT_E_CKPT, "%s: has no temperature of %s: calibrate again, or remove it", path,
+                     field);
+    else if (text && json_integer_value(json_object_get(all, "step")) != step)
+        dt_warn("%s is of another checkpoint than step %lld, and is not applied", path,
+                (long long)step);
+    else if (text)
+        *out = t;
+    json_decref(all);
+    free(text);
+    free(path);
+    return st;
+}
+
+// ---- the run ---------------------------------------------------------------------------------------
+
+static dt_status choose(calibration *c, dt_infer_opts *o) {
+    dt_session *s = &c->s;
+    const int64_t n = s->data->n_samples(s->data, DT_SPLIT_VAL);
+    for (int i = 0; i < s->targets.n; i++) {
+        const dt_target *t = &s->targets.items[i];
+        const bool classes = t->field->n_classes > 0;
+        if (!classes && (dt_losses[t->loss].softmax || dt_losses[t->loss].gives_numbers)) continue;
+        fitted *f = &c->each[c->n++];
+        *f = (fitted){.t = t, .output = o->n_outputs, .n_out = dt_target_n_out(t)};
+        f->logits = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *f->logits);
+        if (classes) f->labels = dt_xcalloc((size_t)n + 1, sizeof *f->labels);
+        if (!classes) f->targets = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *f->targets);
+        o->outputs[o->n_outputs++] = dt_target_logits(&s->targets, t, f->name, sizeof f->name);
+        o->wants_field[t->index] = true;
+    }
+    if (c->n > 0) return DT_OK;
+    s->told = true;
+    return dt_fail(DT_E_USAGE, "--calibrate is for classes and labels, and the run predicts none");
+}
+
+static dt_status calibrate(calibration *c, const char *which) {
+    dt_infer_opts o;
+    int64_t step;
+    DT_TRY(dt_session_open_run(&c->s, which, DT_SPLIT_VAL, &step));
+    DT_TRY(dt_session_infer_opts(&c->s, "calibrate", &o));
+    DT_TRY(choose(c, &o));
+    DT_TRY(dt_infer_create(&c->infer, &o));
+    DT_TRY(dt_infer_run(c->infer, c->s.data, DT_SPLIT_VAL, take, c));
+    return c->s.comm->rank == 0 ? report(c, step) : DT_OK;
+}
+
+dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which, bool *agreed) {
+    calibration c = {.n = 0};
+    *agreed = false;
+    dt_status st = dt_session_init(&c.s, a);
+    if (st == DT_OK) st = calibrate(&c, which);
+    *agreed = st == DT_OK || c.s.told;
+    dt_infer_destroy(c.infer);
+    for (int k = 0; k < c.n; k++) {
+        free(c.each[k].logits);
+        free(c.each[k].targets);
+        free(c.each[k].labels);
+    }
+    dt_session_close(&c.s);
+    return st;
+}

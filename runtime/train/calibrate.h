@@ -1,0 +1,20 @@
+// calibrate.h: temperature scaling (Guo et al., "On calibration of modern neural networks", ICML 2017): logits are
+// divided by a temperature T that makes the validation part most likely, so that probabilities mean what they say. The
+// order of classes, and so the accuracy, stays.
+//
+// RUN/calibration.json: {"step": 450, "label": {"temperature": 1.7}}, of classes and of labels (bce). It belongs to the
+// checkpoint of that step. dtrain predict applies it.
+#ifndef DT_TRAIN_CALIBRATE_H
+#define DT_TRAIN_CALIBRATE_H
+
+#include "train/session.h"
+
+// Fits T on the validation part and writes calibration.json; prints a JSON line with the calibration error (ece) and
+// the mean negative log-likelihood (nll) before and after. Collective.
+dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which, bool *agreed);
+
+// The temperature of a field for the checkpoint of `step`; 1 where there is none, with a warning where it is of another
+// step.
+dt_status dt_calibration_read(const dt_config *c, int64_t step, const char *field, double *out);
+
+#endif
