@@ -216,10 +216,11 @@ static dt_status run_rank(dt_comm *comm, dt_config *c) {
 
 static void *rank_main(void *arg) {
     char where[80];
-    const char *overrides[] = {where};
+    const char *overrides[] = {where, "checkpoint.async=false"};
+    const int n = 1 + (sim_world->seed % 4 == 3);
     dt_config *c = NULL;
     snprintf(where, sizeof where, "run.dir=%s", sim_root);
-    if (dt_config_parse(&c, "sim", yaml, strlen(yaml), overrides, 1) != DT_OK) sim_end(-1);
+    if (dt_config_parse(&c, "sim", yaml, strlen(yaml), overrides, n) != DT_OK) sim_end(-1);
     dt_watch_start(&limits);
     dt_comm *comm = sim_comm_create((int)(intptr_t)arg, sim_world->world_size);
     dt_status st = run_rank(comm, c);
