@@ -97,7 +97,7 @@ static void find_columns(table *t) {
 
 // What `eval.best: auto` takes: the first of these that the runs have.
 static const char *automatic(const table *t) {
-    static const char *const names[] = {"accuracy", "eer", "mae", "loss"};
+    static const char *const names[] = {"accuracy", "eer", "mae"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (find_metric(t, names[i]) >= 0) return names[i];
     return t->n_metrics ? t->metrics[0] : NULL;
