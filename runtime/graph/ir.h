@@ -108,7 +108,8 @@ typedef struct dt_graph {
     dt_arena arena;
     const char *name;
     bool training;
-    bool drops; // dropout is active: in training, and where passes are samples (dtrain predict --mc)
+    bool
+        drops; // dropout is active: in training, and where passes are samples (dtrain predict --mc)
     bool (*is_frozen)(const void *ctx, const char *name); // of dt_graph_freeze
     const void *frozen_ctx;
     dt_value_info *values;
