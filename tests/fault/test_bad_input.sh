@@ -109,10 +109,11 @@ for i in 0 1 2; do
     expect 0 "" "$DTRAIN" pack "$work/rawbad" "$work/bad.lmdb"
     bad_record "$work/bad.lmdb" "$bad" "bad.lmdb/data.mdb: record iris/" $i
 done
-# a file of no bytes: pack leaves it out and says so; where another tool packed it, it is a bad record
+# a file of no bytes: pack says so, and leaves it out when told to; where another tool packed it, it is a bad record
 bad=$work/rawbad/${images[3]#"$work/raw/"}
 : >"$bad"
-expect 0 "empty|$(basename "$bad")" "$DTRAIN" pack "$work/rawbad" "$work/bad2.lmdb"
+expect 3 "empty|$(basename "$bad")|--on-error skip" "$DTRAIN" pack "$work/rawbad" "$work/bad2.lmdb"
+expect 0 "empty|$(basename "$bad")" "$DTRAIN" pack "$work/rawbad" "$work/bad2.lmdb" --on-error skip
 "$DTRAIN" pack "$work/raw" "$work/whole.tar" >/dev/null 2>&1 || { echo "FAILED: pack to tar"; failed=1; }
 mkdir "$work/members"
 tar -C "$work/members" -xf "$work/whole.tar"
