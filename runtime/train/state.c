@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/io.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -89,6 +90,7 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
 
 // ---- parsing ---------------------------------------------------------------------------------------
 
+enum { MAX_STATE_BYTES = 256 << 20 };
 enum { MAX_THREADS = 1024, MAX_REPLICAS = 256, MAX_WORKERS = 256 }; // as config.def allows
 
 typedef struct reader {
@@ -202,6 +204,31 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     dt_state_fini(s);
     return dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where,
                    r.bad);
+}
+
+dt_status dt_state_read(dt_train_state *s, const char *folder, int64_t step, char **text) {
+    char *path = dt_xprintf("%s/state.json", folder);
+    size_t n = 0;
+    *text = NULL;
+    dt_status st = dt_io_read_own(text, &n, path, MAX_STATE_BYTES, DT_E_CKPT);
+    if (st == DT_OK) st = dt_state_parse(s, path, *text);
+    if (st == DT_OK && s->step != step) {
+        st = dt_fail(DT_E_CKPT, "%s: member 'step' is %lld, its checkpoint is of step %lld", path,
+                     (long long)s->step, (long long)step);
+        dt_state_fini(s);
+    }
+    free(path);
+    return st;
+}
+
+dt_status dt_state_check(const char *folder, int64_t step) {
+    dt_train_state s;
+    char *text;
+    dt_state_init(&s);
+    dt_status st = dt_state_read(&s, folder, step, &text);
+    dt_state_fini(&s);
+    free(text);
+    return st;
 }
 
 char *dt_state_environment(const char *described) {
