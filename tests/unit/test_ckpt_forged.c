@@ -14,6 +14,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "ckpt/ckpt_internal.h"
+#include "train/state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -35,11 +36,16 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
 
 static char dir[64], newest[160];
 
+static const char *more; // an override of every run
+
 static dt_status run(const char *extra) {
     char where[128];
     snprintf(where, sizeof where, "run.dir=%s", dir);
-    const char *overrides[] = {where, extra};
-    return train_in_memory(yaml, overrides, extra ? 2 : 1);
+    const char *overrides[3] = {where};
+    int n = 1;
+    if (more) overrides[n++] = more;
+    if (extra) overrides[n++] = extra;
+    return train_in_memory(yaml, overrides, n);
 }
 
 // A run of 4 steps with checkpoints of 2, 3 (an evaluation) and 4.
@@ -127,8 +133,48 @@ static void test_state_out_of_range(void **state) {
     expect_member("step", "-5");
     expect_member("step", "3"); // the directory's is 4
     expect_member("best_step", "99");
+    expect_member("steps_per_epoch", "0");
+    expect_member("total_steps", "-1");
+    expect_member("metrics_offset", "-2");
+    expect_member("history", "[{\"step\":5"); // up to the first comma
+    expect_member("config", "\"nothing: 1\"");
     expect_member("world_size", "0");
     assert_int_equal(run(NULL), DT_OK); // put back whole
+}
+
+// Each number alone could be, but not beside the others and the config.
+static void test_counts_that_do_not_fit(void **state) {
+    expect_member("replica_threads", "1024");
+    expect_member("replicas", "256");
+    assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    more = "device.threads=1";
+    assert_int_equal(run("run.stop_at=4"), DT_E_PREEMPTED);
+    expect_member("threads", "1024");
+    assert_int_equal(run(NULL), DT_OK);
+    more = NULL;
+}
+
+// What run.resume=force changes is what the run then does and stores.
+static void test_forced_threads(void **state) {
+    dt_train_state s;
+    char *text;
+    more = "device.threads=3";
+    assert_int_equal(run("run.stop_at=4"), DT_E_USAGE);
+    more = "run.resume=force";
+    assert_int_equal(run("device.threads=3"), DT_OK);
+    more = NULL;
+    *strrchr(newest, '/') = 0;
+    int64_t *steps;
+    int n;
+    assert_int_equal(dt_ckpt_steps(newest, &steps, &n), DT_OK);
+    char *path = dt_ckpt_step_path(newest, steps[n - 1]);
+    assert_int_equal(dt_state_read(&s, path, steps[n - 1], &text), DT_OK);
+    assert_int_equal(s.resolved.threads, 3);
+    dt_state_fini(&s);
+    free(path);
+    free(steps);
+    free(text);
 }
 
 // An incomplete or absurd list of files is no checkpoint: the one before it serves.
@@ -256,7 +302,8 @@ static void test_gone_before_it_is_loaded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        RUN(test_state_out_of_range), RUN(test_manifest_of_other_files),
+        RUN(test_state_out_of_range), RUN(test_counts_that_do_not_fit),
+        RUN(test_forced_threads),     RUN(test_manifest_of_other_files),
         RUN(test_not_finite),         RUN(test_links),
         RUN(test_links_in_run),       RUN(test_gone_before_it_is_loaded)};
     dt_log_set_level((dt_log_level)-1);
