@@ -226,6 +226,30 @@ static void test_not_finite(void **state) {
     dt_ckpt_manifest_fini(&m);
 }
 
+// The file's own header says where its floats begin; ranges that share bytes are no manifest's.
+static void test_forged_ranges(void **state) {
+    const float bad = NAN;
+    dt_ckpt_manifest m;
+    size_t n;
+    char *data = read_part("model.safetensors", &n);
+    memcpy(data + n - sizeof bad, &bad, sizeof bad);
+    write_part("model.safetensors", data, n);
+    assert_int_equal(dt_ckpt_manifest_read(&m, newest), DT_OK);
+    dt_ckpt_file *f = (dt_ckpt_file *)dt_ckpt_manifest_find(&m, "model.safetensors");
+    const int n_ranges = f->n_ranges;
+    f->n_ranges = 0;
+    write_manifest(&m);
+    assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "NaN or infinity"));
+    f->n_ranges = n_ranges;
+    f->ranges[1].offset = f->ranges[0].offset;
+    write_manifest(&m);
+    assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "malformed"));
+    free(data);
+    dt_ckpt_manifest_fini(&m);
+}
+
 static void test_links(void **state) {
     static const char *const files[] = {"manifest.json", "model.safetensors", "state.json"};
     for (int i = 0; i < 3; i++) {
@@ -305,7 +329,8 @@ int main(void) {
         RUN(test_state_out_of_range), RUN(test_counts_that_do_not_fit),
         RUN(test_forced_threads),     RUN(test_manifest_of_other_files),
         RUN(test_not_finite),         RUN(test_links),
-        RUN(test_links_in_run),       RUN(test_gone_before_it_is_loaded)};
+        RUN(test_links_in_run),       RUN(test_gone_before_it_is_loaded),
+        RUN(test_forged_ranges)};
     dt_log_set_level((dt_log_level)-1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
