@@ -105,6 +105,7 @@ dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only) 
     if (opts->beside) c->beside = dt_xstrdup(opts->beside);
     c->keep = opts->keep > 1 ? opts->keep : 1;
     c->async = opts->async;
+    c->usable = opts->usable;
     c->read_only = read_only;
     c->lock_fd = -1;
     c->unsure_step = c->best_step = -1;

@@ -35,12 +35,16 @@ typedef struct dt_ckpt_tensor {
 
 typedef struct dt_ckpt dt_ckpt; // the checkpoints of one run directory
 
+// Whether the checkpoint at `path`, whose hashes are right, is one that its reader can use.
+typedef dt_status dt_ckpt_usable(const char *path, int64_t step);
+
 typedef struct dt_ckpt_opts {
     const char *dir; // RUN/checkpoints, created
     int keep;
     bool async;
     const char
         *beside; // a file whose length state.json names: flushed before a manifest; NULL: none
+    dt_ckpt_usable *usable; // others count as damaged; NULL: all are
 } dt_ckpt_opts;
 
 // Takes the run lock (an OFD lock on RUN/lock) and removes leftover temporaries; read_only: does neither.
@@ -67,7 +71,7 @@ dt_status dt_ckpt_save_again(dt_ckpt *c);
 // damaged or gone. No save may be running.
 int64_t dt_ckpt_best(dt_ckpt *c);
 
-// which: "latest", "best" or a step number. Verifies hashes. "latest" and "best" fall back to older checkpoints,
+// which: "latest", "best" or a step number. Verifies hashes and `usable`. "latest" and "best" fall back to older checkpoints,
 // with one line each saying why; without any checkpoint "latest" returns DT_OK and *step = -1. DT_E_CKPT if none
 // loads.
 dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path);

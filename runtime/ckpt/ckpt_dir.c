@@ -57,14 +57,16 @@ static int64_t read_best_file(const char *dir) {
 }
 
 int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
-                          bool say) {
+                          dt_ckpt_usable *usable, bool say) {
     int64_t named = read_best_file(dir), best = -1;
     bool there = named < 0;
     for (int i = n - 1; best < 0 && i >= 0; i--) {
         char *path = dt_ckpt_step_path(dir, steps[i]);
         bool was_best = steps[i] == named; // or its manifest says so
         there |= was_best;
-        if (dt_ckpt_verify(path, depth, &was_best) == DT_OK)
+        dt_status st = dt_ckpt_verify(path, depth, &was_best);
+        if (st == DT_OK && was_best && usable) st = usable(path, steps[i]);
+        if (st == DT_OK)
             best = was_best ? steps[i] : -1;
         else if (say && was_best && dt_io_exists(path)) // else a running training has removed it
             dt_warn("the best checkpoint, of step %" PRId64 ", is skipped: %s", steps[i],

@@ -73,10 +73,12 @@ dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best);
 char *dt_ckpt_step_path(const char *dir, int64_t step); // DIR/step-00000123, heap
 // Steps in `dir`, ascending, heap; a missing directory has none.
 dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n);
+// dt_ckpt_verify, and that it is usable.
+dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckpt_depth depth);
 // The best step: the newest intact one that best.json names or a manifest flags; -1 if none. say: one line
 // for each that was the best and is damaged or gone.
 int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
-                          bool say);
+                          dt_ckpt_usable *usable, bool say);
 dt_status dt_ckpt_best_write(const char *dir, int64_t step);
 
 // ---- safetensors -----------------------------------------------------------------------------------
@@ -107,6 +109,7 @@ typedef struct dt_ckpt_part { // one safetensors file of this run's checkpoints
 
 struct dt_ckpt {
     char *dir, *beside;
+    dt_ckpt_usable *usable;
     int keep;
     bool async, read_only;
     char *lock_path;

@@ -18,11 +18,17 @@
 
 enum { MAX_STATE_BYTES = 256 << 20 };
 
-static dt_status find_latest(const char *dir, const int64_t *steps, int n, int64_t *step,
+dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckpt_depth depth) {
+    DT_TRY(dt_ckpt_verify(path, depth, NULL));
+    return c->usable ? c->usable(path, step) : DT_OK;
+}
+
+static dt_status find_latest(const dt_ckpt *c, const int64_t *steps, int n, int64_t *step,
                              char **path) {
+    const char *dir = c->dir;
     for (int i = n - 1; i >= 0; i--) {
         *path = dt_ckpt_step_path(dir, steps[i]);
-        if (dt_ckpt_verify(*path, DT_CKPT_HASHES, NULL) == DT_OK) {
+        if (dt_ckpt_check(c, *path, steps[i], DT_CKPT_HASHES) == DT_OK) {
             *step = steps[i];
             return DT_OK;
         }
@@ -50,12 +56,13 @@ static dt_status no_such_step(const char *dir, const char *which, const int64_t 
     return dt_fail(DT_E_CKPT, "%s: no checkpoint '%s'; steps there: %s", dir, which, there);
 }
 
-static dt_status find_one(const char *dir, const char *which, const int64_t *steps, int n,
+static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *steps, int n,
                           int64_t *step, char **path) {
     char *end;
+    const char *dir = c->dir;
     bool found = false;
     const bool best = strcmp(which, "best") == 0;
-    int64_t wanted = best ? dt_ckpt_best_step(dir, steps, n, DT_CKPT_HASHES, true)
+    int64_t wanted = best ? dt_ckpt_best_step(dir, steps, n, DT_CKPT_HASHES, c->usable, true)
                           : (int64_t)strtoll(which, &end, 10);
     if (!best && (end == which || *end))
         return dt_fail(DT_E_USAGE, "checkpoint '%s': expected latest, best or a step number",
@@ -63,7 +70,7 @@ static dt_status find_one(const char *dir, const char *which, const int64_t *ste
     for (int i = 0; i < n; i++) found |= steps[i] == wanted;
     if (!found) return no_such_step(dir, which, steps, n);
     char *p = dt_ckpt_step_path(dir, wanted);
-    dt_status st = best ? DT_OK : dt_ckpt_verify(p, DT_CKPT_HASHES, NULL);
+    dt_status st = best ? DT_OK : dt_ckpt_check(c, p, wanted, DT_CKPT_HASHES);
     if (st != DT_OK) {
         free(p);
         return dt_fail_context(st, "checkpoint '%s' does not load", which);
@@ -93,8 +100,8 @@ dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path
         *step = -1;
         *path = NULL;
         DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
-        st = strcmp(which, "latest") == 0 ? find_latest(c->dir, steps, n, step, path)
-                                          : find_one(c->dir, which, steps, n, step, path);
+        st = strcmp(which, "latest") == 0 ? find_latest(c, steps, n, step, path)
+                                          : find_one(c, which, steps, n, step, path);
         again = st == DT_E_CKPT && some_are_gone(c->dir, steps, n);
         free(steps);
     } while (again);
@@ -106,7 +113,7 @@ int64_t dt_ckpt_best(dt_ckpt *c) {
     int n;
     c->best_step = -1;
     if (dt_ckpt_steps(c->dir, &steps, &n) != DT_OK) return -1;
-    c->best_step = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, true);
+    c->best_step = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, c->usable, true);
     free(steps);
     return c->best_step;
 }

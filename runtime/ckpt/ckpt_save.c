@@ -204,7 +204,7 @@ static dt_status write_checkpoint(dt_ckpt *c, const char *path) {
 // Whether this step already has an intact checkpoint (a resumed run saves it again).
 static bool already_saved(const dt_ckpt *c, const char *path) {
     if (c->step == c->unsure_step || !dt_io_exists(path)) return false;
-    bool good = dt_ckpt_verify(path, DT_CKPT_FROM_DISK, NULL) == DT_OK;
+    bool good = dt_ckpt_check(c, path, c->step, DT_CKPT_FROM_DISK) == DT_OK;
     if (!good)
         dt_warn("checkpoint step %" PRId64 " is written anew: %s", c->step, dt_error_message());
     return good;
@@ -224,7 +224,7 @@ static dt_status prune(const dt_ckpt *c, bool saved) {
         char *path = dt_ckpt_step_path(c->dir, steps[i]);
         if (kept < c->keep || n_good == 0) { // damaged ones do not count
             const dt_ckpt_depth depth = n_good ? DT_CKPT_SIZES : DT_CKPT_HASHES;
-            const bool good = dt_ckpt_verify(path, depth, NULL) == DT_OK;
+            const bool good = dt_ckpt_check(c, path, steps[i], depth) == DT_OK;
             kept += good;
             n_good += good;
         } else if (steps[i] != c->best_step) {
@@ -250,7 +250,7 @@ static dt_status save(dt_ckpt *c) {
         st = dt_io_fsync_dir(c->dir); // an earlier process may have died before its fsync
     } else {
         st = write_checkpoint(c, path);
-        if (st == DT_OK && dt_ckpt_verify(path, DT_CKPT_FROM_DISK, NULL) != DT_OK)
+        if (st == DT_OK && dt_ckpt_check(c, path, c->step, DT_CKPT_FROM_DISK) != DT_OK)
             st = dt_fail_context(DT_E_STORAGE, "the checkpoint just saved does not read back");
     }
     free(path);

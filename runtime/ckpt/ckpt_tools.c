@@ -35,8 +35,8 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
         free(*infos);
         *infos = NULL;
         DT_TRY(dt_ckpt_steps(dir, &steps, &n_steps));
-        int64_t best =
-            dt_ckpt_best_step(dir, steps, n_steps, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, false);
+        int64_t best = dt_ckpt_best_step(dir, steps, n_steps,
+                                         verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, NULL, false);
         *infos = dt_xcalloc((size_t)n_steps + 1, sizeof **infos);
         for (int i = 0; i < n_steps; i++) {
             dt_ckpt_info *info = &(*infos)[*n];

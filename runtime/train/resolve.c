@@ -80,17 +80,37 @@ static void divide(dt_resolved *r, const dt_config *c, int n_micro, int world_si
     r->replica_threads = at_least_one(r->threads / r->replicas);
 }
 
+const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c) {
+    const bool replicas_given = !dt_config_is_auto(c, "device.replicas");
+    if (!dt_config_is_auto(c, "device.threads") && r->threads != dt_config_int(c, "device.threads"))
+        return "threads";
+    if (r->replicas > (replicas_given ? dt_config_int(c, "device.replicas") : r->threads))
+        return "replicas";
+    // an elastic run keeps replica_threads on a machine of fewer threads
+    const bool kept = is_elastic(c) && (replicas_given || r->replicas == 1);
+    return !kept && r->replica_threads > at_least_one(r->threads / r->replicas) ? "replica_threads"
+                                                                                : NULL;
+}
+
+// Whether the stored answers are those to this config, which run.resume=force may have changed.
+static bool answers_of(const dt_resolved *stored, const dt_config *c, int most) {
+    if (dt_resolve_find_bad(stored, c)) return false;
+    if (dt_config_is_auto(c, "device.replicas")) return true;
+    const int64_t given = dt_config_int(c, "device.replicas");
+    return stored->replicas == (given < most ? given : most);
+}
+
 dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm, int n_micro,
                              const dt_resolved *stored, int stored_world_size) {
     dt_resolved r = {0};
     int share = 1;
     DT_TRY(share_of_cores(comm, &share));
     r.device = stored ? stored->device : (dt_device_kind)dt_config_enum(c, "device.kind");
-    r.threads =
-        dt_config_is_auto(c, "device.threads") ? share : (int)dt_config_int(c, "device.threads");
-    bool reuse = stored && !is_elastic(c) && stored_world_size == comm->world_size;
-    if (reuse) {
-        r.threads = stored->threads;
+    const bool same = stored && !is_elastic(c) && stored_world_size == comm->world_size;
+    r.threads = !dt_config_is_auto(c, "device.threads") ? (int)dt_config_int(c, "device.threads")
+                : same                                  ? stored->threads
+                                                        : share;
+    if (same && answers_of(stored, c, at_least_one(n_micro / comm->world_size))) {
         r.replicas = stored->replicas;
         r.replica_threads = stored->replica_threads;
     } else {

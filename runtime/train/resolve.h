@@ -11,9 +11,11 @@
 // or NULL; stored_world_size: its number of ranks. Collective.
 //   elastic      The bits depend on replica_threads: 1, or threads/replicas if the config gives both, or the stored number.
 //                Threads and replicas follow the machine.
-//   resume, off  Stored answers are taken again at the same world size.
+//   resume, off  Stored answers are taken again at the same world size, where the config leaves them open.
 dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm, int n_micro,
                              const dt_resolved *stored, int stored_world_size);
+// The member of stored answers that no run of this config can have given, or NULL.
+const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c);
 // Precision, once the backend is there. Collective.
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,
                                const dt_backend *b, const dt_resolved *stored);

@@ -5,6 +5,8 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/io.h"
+#include "train/resolve.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -89,6 +91,7 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
 
 // ---- parsing ---------------------------------------------------------------------------------------
 
+enum { MAX_STATE_BYTES = 256 << 20 };
 enum { MAX_THREADS = 1024, MAX_REPLICAS = 256, MAX_WORKERS = 256 }; // as config.def allows
 
 typedef struct reader {
@@ -159,7 +162,7 @@ static void read_history(reader *r, dt_train_state *s) {
     if (!json_is_array(list) && !r->bad) r->bad = "history";
     for (size_t i = 0; i < json_array_size(list); i++) {
         reader point = {json_array_get(list, i), NULL};
-        int64_t step = read_int(&point, "step");
+        int64_t step = read_within(&point, "step", 0, s->step);
         dt_state_add_eval(s, step, read_real(&point, "value"));
         if (point.bad && !r->bad) r->bad = "history";
     }
@@ -179,13 +182,13 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
                        where, (long long)format);
     }
     s->step = read_within(&r, "step", 0, INT64_MAX / 2);
-    s->total_steps = read_int(&r, "total_steps");
-    s->steps_per_epoch = read_int(&r, "steps_per_epoch");
+    s->total_steps = read_within(&r, "total_steps", 0, INT64_MAX / 2);
+    s->steps_per_epoch = read_within(&r, "steps_per_epoch", 1, INT64_MAX / 2);
     s->seed = read_hex(&r, "seed");
     s->world_size = (int)read_within(&r, "world_size", 1, INT32_MAX);
     s->data_fingerprint = read_hex(&r, "data_fingerprint");
     s->loss = read_real(&r, "loss");
-    s->metrics_offset = read_int(&r, "metrics_offset");
+    s->metrics_offset = read_within(&r, "metrics_offset", -1, INT64_MAX / 2);
     read_resolved(&r, &s->resolved);
     read_scaler(&r, s);
     read_history(&r, s);
@@ -202,6 +205,43 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     dt_state_fini(s);
     return dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where,
                    r.bad);
+}
+
+// The counts must be what its own config asks for.
+static dt_status check_resolved(const dt_train_state *s, const char *where) {
+    dt_config *c = NULL;
+    if (dt_config_parse(&c, "config", s->config, strlen(s->config), NULL, 0) != DT_OK)
+        return dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
+    const char *bad = dt_resolve_find_bad(&s->resolved, c);
+    dt_config_destroy(c);
+    return bad ? dt_fail(DT_E_CKPT, "%s: member '%s' does not fit the others and the config", where,
+                         bad)
+               : DT_OK;
+}
+
+dt_status dt_state_read(dt_train_state *s, const char *folder, int64_t step, char **text) {
+    char *path = dt_xprintf("%s/state.json", folder);
+    size_t n = 0;
+    *text = NULL;
+    dt_status st = dt_io_read_own(text, &n, path, MAX_STATE_BYTES, DT_E_CKPT);
+    if (st == DT_OK) st = dt_state_parse(s, path, *text);
+    if (st == DT_OK && s->step != step)
+        st = dt_fail(DT_E_CKPT, "%s: member 'step' is %lld, its checkpoint is of step %lld", path,
+                     (long long)s->step, (long long)step);
+    if (st == DT_OK) st = check_resolved(s, path);
+    if (st != DT_OK) dt_state_fini(s);
+    free(path);
+    return st;
+}
+
+dt_status dt_state_check(const char *folder, int64_t step) {
+    dt_train_state s;
+    char *text;
+    dt_state_init(&s);
+    dt_status st = dt_state_read(&s, folder, step, &text);
+    dt_state_fini(&s);
+    free(text);
+    return st;
 }
 
 char *dt_state_environment(const char *described) {

@@ -52,6 +52,10 @@ void dt_state_add_eval(dt_train_state *s, int64_t step, double value);
 void dt_state_build(const dt_train_state *s, dt_json *j); // resets j
 // DT_E_CKPT naming `where` and the member that is missing or wrong.
 dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text);
+// Of the checkpoint in `folder`, which is of `step`. *text is the file; heap.
+dt_status dt_state_read(dt_train_state *s, const char *folder, int64_t step, char **text);
+dt_status dt_state_check(const char *folder,
+                         int64_t step); // whether it can be read: dt_ckpt_opts.usable
 // The part of a backend's description that a run's bits depend on: not the number of threads, not which device a
 // rank has. Heap.
 char *dt_state_environment(const char *described);

@@ -45,7 +45,8 @@ static dt_status open_run_dir(trainer *t) {
     dt_ckpt_opts o = {.dir = t->checkpoint_dir,
                       .keep = (int)dt_config_int(c, "checkpoint.keep"),
                       .async = dt_config_bool(c, "checkpoint.async"),
-                      .beside = t->metrics_path};
+                      .beside = t->metrics_path,
+                      .usable = dt_state_check};
     return dt_ckpt_open(&t->ckpt, &o, false);
 }
 
@@ -97,16 +98,9 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
                        "%s has a checkpoint of step %lld and run.resume is never: take another "
                        "run.name, or run.resume=auto",
                        t->run_dir, (long long)step);
-    char *path = dt_xprintf("%s/state.json", t->resume_path);
-    size_t n = 0;
-    dt_status st = dt_io_read_file(state_json, &n, path, 0, DT_E_CKPT);
-    if (st == DT_OK) st = dt_state_parse(&t->state, path, *state_json);
-    if (st == DT_OK && t->state.step != step)
-        st = dt_fail(DT_E_CKPT, "%s: is of step %lld, its checkpoint of step %lld", path,
-                     (long long)t->state.step, (long long)step);
-    free(path);
-    if (st == DT_OK) trainer_take_best(t);
-    return st == DT_OK ? compare_config(t) : st;
+    DT_TRY(dt_state_read(&t->state, t->resume_path, step, state_json));
+    trainer_take_best(t);
+    return compare_config(t);
 }
 
 static dt_status read_state(trainer *t) {

@@ -22,27 +22,18 @@ static const char *split_name(dt_split split) {
     return split == DT_SPLIT_TRAIN ? "train" : split == DT_SPLIT_VAL ? "val" : "test";
 }
 
-static dt_status find_checkpoint(const dt_config *c, const char *which, char **path) {
+static dt_status find_checkpoint(const dt_config *c, const char *which, int64_t *step,
+                                 char **path) {
     char *dir =
         dt_xprintf("%s/%s/checkpoints", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
-    dt_ckpt_opts o = {.dir = dir, .keep = (int)dt_config_int(c, "checkpoint.keep")};
+    dt_ckpt_opts o = {.dir = dir, .usable = dt_state_check};
     dt_ckpt *k = NULL;
-    int64_t step = -1;
     dt_status st = dt_ckpt_open(&k, &o, true);
-    if (st == DT_OK) st = dt_ckpt_find(k, which, &step, path);
-    if (st == DT_OK && step < 0)
+    if (st == DT_OK) st = dt_ckpt_find(k, which, step, path);
+    if (st == DT_OK && *step < 0)
         st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet: train first", dir);
     if (k) dt_ckpt_close(k);
     free(dir);
-    return st;
-}
-
-static dt_status read_state(const char *folder, char **text, dt_train_state *out) {
-    char *path = dt_xprintf("%s/state.json", folder);
-    size_t n = 0;
-    dt_status st = dt_io_read_file(text, &n, path, 0, DT_E_CKPT);
-    if (st == DT_OK) st = dt_state_parse(out, path, *text);
-    free(path);
     return st;
 }
 
@@ -50,13 +41,14 @@ static dt_status read_state(const char *folder, char **text, dt_train_state *out
 static dt_status find_state(const dt_config *c, const char *which, char **path, char **text,
                             dt_train_state *state) {
     dt_status st;
+    int64_t step;
     do {
         free(*path);
         free(*text);
         *path = *text = NULL;
         dt_state_fini(state);
-        DT_TRY(find_checkpoint(c, which, path));
-        st = read_state(*path, text, state);
+        DT_TRY(find_checkpoint(c, which, &step, path));
+        st = dt_state_read(state, *path, step, text);
     } while (st != DT_OK && !dt_io_exists(*path));
     return st;
 }

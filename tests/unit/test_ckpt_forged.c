@@ -14,6 +14,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "ckpt/ckpt_internal.h"
+#include "train/state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -35,11 +36,16 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
 
 static char dir[64], newest[160];
 
+static const char *more; // an override of every run
+
 static dt_status run(const char *extra) {
     char where[128];
     snprintf(where, sizeof where, "run.dir=%s", dir);
-    const char *overrides[] = {where, extra};
-    return train_in_memory(yaml, overrides, extra ? 2 : 1);
+    const char *overrides[3] = {where};
+    int n = 1;
+    if (more) overrides[n++] = more;
+    if (extra) overrides[n++] = extra;
+    return train_in_memory(yaml, overrides, n);
 }
 
 // A run of 4 steps with checkpoints of 2, 3 (an evaluation) and 4.
@@ -91,8 +97,9 @@ static void write_part(const char *name, const char *data, size_t n) {
 
 // ---- tests -----------------------------------------------------------------------------------------
 
+// The state with another value is refused by its name, and the run goes on from the checkpoint before it.
 static void expect_member(const char *member, const char *value) {
-    char key[64], text[1 << 16];
+    char key[64], text[1 << 16], *log, path[128];
     size_t n;
     char *was = read_part("state.json", &n);
     snprintf(key, sizeof key, "\"%s\":", member);
@@ -101,9 +108,20 @@ static void expect_member(const char *member, const char *value) {
     at += strlen(key);
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - was), was, value, at + strcspn(at, ",}"));
     write_part("state.json", text, strlen(text));
-    if (run(NULL) != DT_E_CKPT) fail_msg("%s %s is taken", member, value);
-    if (!strstr(dt_error_message(), member)) fail_msg("%s: %s", member, dt_error_message());
-    write_part("state.json", was, n);
+    snprintf(path, sizeof path, "%s/forged/log", dir);
+    unlink(path);
+    dt_log_set_level(DT_LOG_WARN);
+    if (run("run.stop_at=4") != DT_E_PREEMPTED)
+        fail_msg("%s %s: %s", member, value, dt_error_message());
+    dt_log_set_level((dt_log_level)-1);
+    assert_int_equal(dt_io_read_file(&log, &n, path, 0, DT_E_CKPT), DT_OK);
+    snprintf(key, sizeof key, "member '%s'", member);
+    if (!strstr(log, "step 4 is skipped") || !strstr(log, key))
+        fail_msg("%s %s: %s", member, value, log);
+    char *again = read_part("state.json", &n); // saved anew, whole
+    assert_int_equal(strcspn(strstr(again, member), ",}"), strcspn(strstr(was, member), ",}"));
+    free(again);
+    free(log);
     free(was);
 }
 
@@ -115,8 +133,48 @@ static void test_state_out_of_range(void **state) {
     expect_member("step", "-5");
     expect_member("step", "3"); // the directory's is 4
     expect_member("best_step", "99");
+    expect_member("steps_per_epoch", "0");
+    expect_member("total_steps", "-1");
+    expect_member("metrics_offset", "-2");
+    expect_member("history", "[{\"step\":5"); // up to the first comma
+    expect_member("config", "\"nothing: 1\",\"rest\":\"");
     expect_member("world_size", "0");
     assert_int_equal(run(NULL), DT_OK); // put back whole
+}
+
+// Each number alone could be, but not beside the others and the config.
+static void test_counts_that_do_not_fit(void **state) {
+    expect_member("replica_threads", "1024");
+    expect_member("replicas", "256");
+    assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    more = "device.threads=1";
+    assert_int_equal(run("run.stop_at=4"), DT_E_PREEMPTED);
+    expect_member("threads", "1024");
+    assert_int_equal(run(NULL), DT_OK);
+    more = NULL;
+}
+
+// What run.resume=force changes is what the run then does and stores.
+static void test_forced_threads(void **state) {
+    dt_train_state s;
+    char *text;
+    more = "device.threads=3";
+    assert_int_equal(run("run.stop_at=4"), DT_E_USAGE);
+    more = "run.resume=force";
+    assert_int_equal(run("device.threads=3"), DT_OK);
+    more = NULL;
+    *strrchr(newest, '/') = 0;
+    int64_t *steps;
+    int n;
+    assert_int_equal(dt_ckpt_steps(newest, &steps, &n), DT_OK);
+    char *path = dt_ckpt_step_path(newest, steps[n - 1]);
+    assert_int_equal(dt_state_read(&s, path, steps[n - 1], &text), DT_OK);
+    assert_int_equal(s.resolved.threads, 3);
+    dt_state_fini(&s);
+    free(path);
+    free(steps);
+    free(text);
 }
 
 // An incomplete or absurd list of files is no checkpoint: the one before it serves.
@@ -164,6 +222,30 @@ static void test_not_finite(void **state) {
         assert_non_null(strstr(dt_error_message(), r->name));
     }
     assert_int_equal(run(NULL), DT_OK);
+    free(data);
+    dt_ckpt_manifest_fini(&m);
+}
+
+// The file's own header says where its floats begin; ranges that share bytes are no manifest's.
+static void test_forged_ranges(void **state) {
+    const float bad = NAN;
+    dt_ckpt_manifest m;
+    size_t n;
+    char *data = read_part("model.safetensors", &n);
+    memcpy(data + n - sizeof bad, &bad, sizeof bad);
+    write_part("model.safetensors", data, n);
+    assert_int_equal(dt_ckpt_manifest_read(&m, newest), DT_OK);
+    dt_ckpt_file *f = (dt_ckpt_file *)dt_ckpt_manifest_find(&m, "model.safetensors");
+    const int n_ranges = f->n_ranges;
+    f->n_ranges = 0;
+    write_manifest(&m);
+    assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "NaN or infinity"));
+    f->n_ranges = n_ranges;
+    f->ranges[1].offset = f->ranges[0].offset;
+    write_manifest(&m);
+    assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "malformed"));
     free(data);
     dt_ckpt_manifest_fini(&m);
 }
@@ -244,9 +326,11 @@ static void test_gone_before_it_is_loaded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        RUN(test_state_out_of_range), RUN(test_manifest_of_other_files),
+        RUN(test_state_out_of_range), RUN(test_counts_that_do_not_fit),
+        RUN(test_forced_threads),     RUN(test_manifest_of_other_files),
         RUN(test_not_finite),         RUN(test_links),
-        RUN(test_links_in_run),       RUN(test_gone_before_it_is_loaded)};
+        RUN(test_links_in_run),       RUN(test_gone_before_it_is_loaded),
+        RUN(test_forged_ranges)};
     dt_log_set_level((dt_log_level)-1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
