@@ -78,6 +78,7 @@ dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head,
 dt_status dt_io_find(bool *is_there, const char *path, dt_status code);
 bool dt_io_exists(const char *path); // false also when that cannot be determined
 bool dt_io_is_dir(const char *path);
+bool dt_io_is_link(const char *path);
 
 // What is behind the last '/'; borrowed. What is before it, "." if there is none; heap.
 const char *dt_path_base(const char *path);
