@@ -382,7 +382,7 @@ dt_status dt_split_write(const dt_dataset *base, const char *path) {
         if (d->splits.part[i] != NOWHERE)
             put_row(&b, d, v->record + (size_t)i * (size_t)v->width, v->width, set,
                     d->splits.part[i]);
-    dt_status st = dt_io_write_file(path, b.data, b.n_bytes);
+    dt_status st = dt_io_update_file(path, b.data, b.n_bytes);
     dt_buffer_fini(&b);
     free(part);
     return st;

@@ -452,6 +452,19 @@ dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t 
     return st;
 }
 
+dt_status dt_io_update_file(const char *path, const void *data, size_t n_bytes) {
+    char *old = NULL;
+    size_t n = 0;
+    const bool same = dt_io_read_own(&old, &n, path, 0, DT_E_STORAGE) == DT_OK && n == n_bytes &&
+                      memcmp(old, data, n) == 0;
+    free(old);
+    if (!same) return dt_io_write_file(path, data, n_bytes);
+    char *dir = dt_io_parent(path); // the process that wrote it may have died before its flush
+    dt_status st = dt_io_fsync_dir(dir);
+    free(dir);
+    return st;
+}
+
 dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at,
                       dt_status code_on_error) {
     size_t n = 0;
@@ -514,6 +527,11 @@ dt_status dt_io_find(bool *is_there, const char *path, dt_status code) {
 bool dt_io_is_dir(const char *path) {
     struct stat s;
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+bool dt_io_is_link(const char *path) {
+    struct stat s;
+    return lstat(path, &s) == 0 && S_ISLNK(s.st_mode);
 }
 
 static int by_bytes(const void *a, const void *b) {

@@ -49,6 +49,8 @@ dt_status dt_io_truncate(const char *path, off_t n_bytes);
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes);
 // Writes a whole file through a temporary beside it: write, fsync, rename, fsync of the directory.
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes);
+// The same, but a file that has this content already is not written again: on a full disk it stays.
+dt_status dt_io_update_file(const char *path, const void *data, size_t n_bytes);
 // Whether `name` is that of such a temporary, which a kill leaves behind.
 bool dt_io_is_temporary(const char *name);
 // Whether the last of the above that failed on this thread lacked space.
@@ -76,6 +78,7 @@ dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head,
 dt_status dt_io_find(bool *is_there, const char *path, dt_status code);
 bool dt_io_exists(const char *path); // false also when that cannot be determined
 bool dt_io_is_dir(const char *path);
+bool dt_io_is_link(const char *path);
 
 // What is behind the last '/'; borrowed. What is before it, "." if there is none; heap.
 const char *dt_path_base(const char *path);

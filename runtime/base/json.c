@@ -37,6 +37,18 @@ static size_t plain_length(const unsigned char *s) {
     return n;
 }
 
+// One letter. DEL and C1 (U+0080..U+009F), which terminals obey, as escapes.
+static void put_shown(dt_json *j, const char *letter, size_t n) {
+    char escape[8];
+    const unsigned char last = (unsigned char)letter[n - 1];
+    if (n > 2 || last < 0x7f || last > 0x9f || (n == 2 && (unsigned char)letter[0] != 0xc2)) {
+        put(j, letter, n);
+        return;
+    }
+    snprintf(escape, sizeof escape, "\\u%04x", last);
+    put_text(j, escape);
+}
+
 static void put_string(dt_json *j, const char *text) {
     const unsigned char *s = (const unsigned char *)text;
     put(j, "\"", 1);
@@ -62,7 +74,7 @@ static void put_string(dt_json *j, const char *text) {
             put_text(j, escape);
             s++;
         } else {
-            put(j, (const char *)s, n);
+            put_shown(j, (const char *)s, n);
             s += n;
         }
     }
@@ -170,7 +182,13 @@ void dt_json_null(dt_json *j, const char *key) {
 
 void dt_json_raw(dt_json *j, const char *key, const char *json) {
     begin_value(j, key);
-    put_text(j, json);
+    for (size_t n; *json; json += n ? n : 1) // as it is, but for what no terminal may get
+        if ((n = dt_text_utf8_length(json)) == 0)
+            put_text(j, "\xEF\xBF\xBD");
+        else if ((unsigned char)*json < 0x20 && !strchr("\n\t\r", *json))
+            put_text(j, " ");
+        else
+            put_shown(j, json, n);
 }
 
 void dt_json_newline(dt_json *j) {

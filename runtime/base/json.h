@@ -27,13 +27,13 @@ void dt_json_end_object(dt_json *j);
 void dt_json_begin_array(dt_json *j, const char *key);
 void dt_json_end_array(dt_json *j);
 void dt_json_string(dt_json *j, const char *key,
-                    const char *value); // escapes; invalid UTF-8 -> U+FFFD
+                    const char *value); // escapes, DEL and C1 too; invalid UTF-8 -> U+FFFD
 void dt_json_int(dt_json *j, const char *key, int64_t value);
 void dt_json_real(dt_json *j, const char *key,
                   double value); // shortest that reads back; NaN, inf -> null
 void dt_json_bool(dt_json *j, const char *key, bool value);
 void dt_json_null(dt_json *j, const char *key);
-void dt_json_raw(dt_json *j, const char *key, const char *json); // already JSON
+void dt_json_raw(dt_json *j, const char *key, const char *json); // already JSON; the same escapes
 void dt_json_newline(dt_json *j);                                // ends a jsonl record at depth 0
 
 #endif

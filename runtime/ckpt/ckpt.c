@@ -85,7 +85,8 @@ static dt_status remove_leftovers(const char *dir) {
 
 static dt_status open_for_saving(dt_ckpt *c) {
     char *run = dt_io_parent(c->dir), *above = dt_io_parent(run);
-    dt_status st = dt_io_mkdir_all(c->dir);
+    dt_status st = dt_ckpt_not_a_link(c->dir, DT_E_STORAGE);
+    if (st == DT_OK) st = dt_io_mkdir_all(c->dir);
     if (st == DT_OK) st = lock_run(c, run);
     if (st == DT_OK) st = remove_leftovers(c->dir);
     if (st == DT_OK) st = remove_leftovers(run);

@@ -27,11 +27,20 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+dt_status dt_ckpt_not_a_link(const char *path, dt_status code) {
+    if (!dt_io_is_link(path)) return DT_OK;
+    return dt_fail(code,
+                   "%s: a symbolic link: inside a run none is followed; put a folder here, and "
+                   "where another disk is meant, set run.dir",
+                   path);
+}
+
 dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n) {
     char **names;
     size_t n_names;
     *steps = NULL;
     *n = 0;
+    DT_TRY(dt_ckpt_not_a_link(dir, DT_E_CKPT));
     if (!dt_io_exists(dir)) return DT_OK;
     DT_TRY(dt_io_list_dir(&names, &n_names, dir, DT_E_CKPT));
     *steps = dt_xcalloc(n_names + 1, sizeof **steps);

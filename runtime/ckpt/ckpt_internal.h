@@ -72,6 +72,8 @@ dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best);
 // ---- names and the best one (ckpt_dir.c) -----------------------------------------------------------
 char *dt_ckpt_step_path(const char *dir, int64_t step); // DIR/step-00000123, heap
 // Steps in `dir`, ascending, heap; a missing directory has none.
+// An error with `code` where `path`, a folder inside a run, is a symbolic link. The run's own folder may be one.
+dt_status dt_ckpt_not_a_link(const char *path, dt_status code);
 dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n);
 // dt_ckpt_verify, and that it is usable.
 dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckpt_depth depth);

@@ -210,10 +210,12 @@ dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path) {
     size_t n_bytes;
     int64_t step;
     *m = (dt_ckpt_manifest){0};
-    dt_status st = dt_io_read_own(&text, &n_bytes, file, MAX_MANIFEST_BYTES, DT_E_CKPT);
+    const bool named = dt_ckpt_step_of_name(base ? base + 1 : path, &step);
+    dt_status st = named ? dt_ckpt_not_a_link(path, DT_E_CKPT) : DT_OK;
+    if (st == DT_OK) st = dt_io_read_own(&text, &n_bytes, file, MAX_MANIFEST_BYTES, DT_E_CKPT);
     if (st == DT_OK) st = dt_ckpt_manifest_parse(m, text, n_bytes, file);
     // copies under other names are fine, but a step-N must be step N
-    if (st == DT_OK && dt_ckpt_step_of_name(base ? base + 1 : path, &step) && step != m->step) {
+    if (st == DT_OK && named && step != m->step) {
         st = dt_fail(DT_E_CKPT, "%s: is of step %" PRId64 ": the directory was renamed", file,
                      m->step);
         dt_ckpt_manifest_fini(m);

@@ -187,7 +187,8 @@ static dt_status write_checkpoint(dt_ckpt *c, const char *path) {
     char *temp = dt_xprintf("%s/.tmp-step-%08" PRId64, c->dir, c->step);
     dt_status st = write_temporary(c, temp);
     c->no_space = st != DT_OK && dt_io_out_of_space();
-    if (st == DT_OK && dt_io_exists(path)) st = remove_checkpoint(c->dir, c->step);
+    if (st == DT_OK && (dt_io_exists(path) || dt_io_is_link(path)))
+        st = remove_checkpoint(c->dir, c->step);
     if (st == DT_OK) st = dt_io_rename_noreplace(temp, path);
     if (st != DT_OK) {
         const dt_error_kept first = dt_error_keep();

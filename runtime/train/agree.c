@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "config/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,9 +86,54 @@ dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
     return dt_backend_create(out, DT_DEVICE_cpu, opts);
 }
 
+// ---- equal configs ---------------------------------------------------------------------------------
+typedef struct config_answer {
+    dt_status st;
+    char host[64], key[128], mine[128], root[128];
+} config_answer;
+
+static dt_status compare_config(config_answer *a, const char *root, const char *given) {
+    dt_config *x = NULL, *y = NULL;
+    DT_TRY(dt_config_parse(&x, "rank 0's config", root, strlen(root), NULL, 0));
+    dt_status st = dt_config_parse(&y, "config", given, strlen(given), NULL, 0);
+    const char *of_root = "", *of_mine = "", *key = NULL;
+    if (st == DT_OK) key = dt_config_first_numeric_difference(x, y, &of_root, &of_mine);
+    if (st == DT_OK && !key) // here an auto of rank 0 does not count, there one of mine
+        key = dt_config_first_numeric_difference(y, x, &of_mine, &of_root);
+    snprintf(a->key, sizeof a->key, "%s", key ? key : "");
+    snprintf(a->mine, sizeof a->mine, "%s", of_mine);
+    snprintf(a->root, sizeof a->root, "%s", of_root);
+    dt_config_destroy(x);
+    dt_config_destroy(y);
+    return st;
+}
+
+dt_status dt_agree_config(dt_comm *c, const char *given, bool *told) {
+    if (c->world_size == 1) return DT_OK;
+    config_answer mine = {0}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
+    char *root = dt_xstrdup(given);
+    gethostname(mine.host, sizeof mine.host - 1);
+    dt_status st = dt_agree_text(c, &root);
+    if (st == DT_OK) mine.st = compare_config(&mine, root, given);
+    if (st == DT_OK) st = c->all_gather_bytes(c, &mine, sizeof mine, all);
+    for (int r = 1; st == DT_OK && r < c->world_size; r++) {
+        if (all[r].st == DT_OK && !all[r].key[0]) continue;
+        *told = true;
+        st = all[r].key[0]
+                 ? dt_fail(DT_E_USAGE,
+                           "%s is %s on rank %d (%s) and %s on rank 0: start all ranks with the "
+                           "same config",
+                           all[r].key, all[r].mine, r, all[r].host, all[r].root)
+                 : dt_fail(all[r].st, "rank %d (%s) cannot read rank 0's config", r, all[r].host);
+    }
+    free(root);
+    free(all);
+    return st;
+}
+
 // ---- equal bits ------------------------------------------------------------------------------------
 typedef struct surroundings {
-    char host[64], text[256];
+    char host[64], text[512];
 } surroundings;
 
 static dt_status compare_surroundings(const surroundings *all, int n, bool must, bool *told) {

@@ -28,6 +28,10 @@ dt_status dt_agree_result(dt_comm *c, dt_status st, char **text, bool *told);
 dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
                            const dt_backend_opts *opts, bool *told);
 
+// `given` is this rank's config as text. Where a key that changes numbers is not the same on all ranks: DT_E_USAGE on
+// all of them, naming the first such rank, the key and both values.
+dt_status dt_agree_config(dt_comm *c, const char *given, bool *told);
+
 // `text` says what a rank's bits depend on besides the config. Where it is not the same on all ranks: DT_E_USAGE if
 // `must` (on all of them), else a warning; both name the ranks, their hosts and the texts.
 dt_status dt_agree_environment(dt_comm *c, const char *text, bool must, bool *told);

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -65,15 +66,19 @@ static dt_status flush(dt_predict_writer *w) {
     return st;
 }
 
+// Names may hold anything, and people look at these files in terminals. As `data export` has them.
 static void put_cell(FILE *out, const char *text) {
-    if (!strpbrk(text, ",\"\r\n")) {
-        fputs(text, out);
+    if (!strpbrk(text, ",\"")) {
+        dt_text_print(out, text);
         return;
     }
     putc('"', out);
-    for (; *text; text++) {
-        if (*text == '"') putc('"', out);
-        putc(*text, out);
+    for (const char *p = text; *p; p += *p == '"') { // from quote to quote
+        char *part = dt_xprintf("%.*s", (int)strcspn(p, "\""), p);
+        dt_text_print(out, part);
+        p += strlen(part);
+        free(part);
+        if (*p == '"') fputs("\"\"", out);
     }
     putc('"', out);
 }

@@ -134,6 +134,8 @@ static dt_status compare_ranks(dt_session *s) {
 
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
+    s->comm->set_deadline(s->comm, dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
+    DT_TRY(dt_agree_config(s->comm, s->given, &s->told));
     DT_TRY(resolve_threads(s, stored));
     char *cache = engine_folder(s->config);
     dt_backend_opts opts = {.threads = s->resolved.replica_threads,
@@ -145,7 +147,6 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
                             .tf32 = dt_config_bool(s->config, "device.tf32"),
                             .untimed = !dt_config_bool(s->config, "device.time_engines"),
                             .cache_folder = cache};
-    s->comm->set_deadline(s->comm, dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
     dt_status created = dt_agree_backend(&s->backend, s->comm, s->resolved.device, &opts, &s->told);
     free(cache);
     DT_TRY(created);

@@ -248,6 +248,16 @@ char *dt_state_environment(const char *described) {
     char *text = dt_xstrdup(described);
     char *comma = strrchr(text, ',');
     if (comma && (strstr(comma, "thread") || strstr(comma, "device"))) *comma = 0;
+    // what changes oneDNN's bits and its ISA does not show
+    static const char *const NAMES[] = {"ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE",
+                                        "ONEDNN_CPU_ISA_HINTS", "DNNL_CPU_ISA_HINTS"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        const char *value = getenv(NAMES[i]);
+        if (!value) continue;
+        char *more = dt_xprintf("%s, %s=%s", text, NAMES[i], value);
+        free(text);
+        text = more;
+    }
     return text;
 }
 

@@ -204,6 +204,14 @@ static void fill_state(trainer *t) {
     st->resolved = s->resolved;
 }
 
+// Of a file that the next start makes again: no space for it is no reason to end. The first save frees some.
+static dt_status forgive_no_space(dt_status st) {
+    if (st != DT_E_STORAGE || !dt_io_out_of_space()) return st;
+    dt_warn("%s. Training goes on without it", dt_error_message());
+    dt_error_clear();
+    return DT_OK;
+}
+
 // Rank 0: what the run directory holds besides checkpoints.
 static dt_status open_reports(trainer *t) {
     if (!trainer_is_root(t)) return DT_OK;
@@ -211,7 +219,7 @@ static dt_status open_reports(trainer *t) {
     char *path = dt_xprintf("%s/split.csv", t->run_dir);
     dt_status st = t->s.data->write_split ? t->s.data->write_split(t->s.data, path) : DT_OK;
     free(path);
-    DT_TRY(st);
+    DT_TRY(forgive_no_space(st));
     int64_t every = dt_amount_steps(dt_config_amount(c, "metrics.every"), t->state.total_steps,
                                     t->state.steps_per_epoch);
     dt_metrics_opts o = {.run_dir = t->run_dir,
@@ -227,10 +235,10 @@ static dt_status open_reports(trainer *t) {
     // flushes the run's directory too, which has metrics.jsonl now
     path = dt_xprintf("%s/config.yaml", t->run_dir);
     char *text = dt_config_dump(c);
-    st = dt_io_write_file(path, text, strlen(text));
+    st = dt_io_update_file(path, text, strlen(text));
     free(text);
     free(path);
-    return st;
+    return forgive_no_space(st);
 }
 
 static dt_status open_source(trainer *t) {

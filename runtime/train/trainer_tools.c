@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "train/agree.h"
 #include "train/batch_inputs.h"
 #include "train/memory_report.h"
@@ -246,7 +247,9 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
     if (st == DT_OK && s.data) {
         fields = s.data->fields;
         n_fields = s.data->n_fields;
-        fprintf(out, "data: %s\n", s.data->describe(s.data));
+        fputs("data: ", out);
+        dt_text_print(out, s.data->describe(s.data));
+        fputc('\n', out);
     }
     if (st == DT_OK && s.data) st = dt_session_measure(&s);
     if (st == DT_OK && s.data) st = take_batch(&s);

@@ -169,6 +169,26 @@ rc=0
 wait $pid || rc=$?
 [ $rc = 5 ] && grep -q "3 saves in a row" "$work/err" || { echo "FAILED: lost storage gave exit $rc"; tail -3 "$work/err"; failed=1; }
 
+# -- links to folders inside a run are not followed; a link to the run is
+mkdir "$work/away" "$work/runs/linked"
+ln -s "$work/away" "$work/runs/linked/checkpoints"
+expect 5 "linked/checkpoints: a symbolic link" "$DTRAIN" "$config" run.name=linked train.max_steps=2
+expect 4 "linked/checkpoints: a symbolic link" "$DTRAIN" ckpt verify "$work/runs/linked"
+[ -z "$(ls "$work/away")" ] || { echo "FAILED: written through a link"; failed=1; }
+rm "$work/runs/linked/checkpoints"
+rmdir "$work/runs/linked"
+mv "$work/away" "$work/real"
+ln -s "$work/real" "$work/runs/linked"
+job=(run.name=linked train.max_steps=4 checkpoint.every="2 steps")
+expect 75 "" "$DTRAIN" "$config" "${job[@]}" run.stop_at=3
+mv "$work/real/checkpoints/step-00000003" "$work/kept"
+ln -s "$work/kept" "$work/real/checkpoints/step-00000003"
+expect 0 "step 3 is skipped|step-00000003: a symbolic link" "$DTRAIN" eval "$work/runs/linked" --which latest
+touch -r "$work/kept" "$work/stamp"
+expect 0 "step 3 is skipped|step-00000003: a symbolic link" "$DTRAIN" "$config" "${job[@]}" checkpoint.every="1 steps"
+[ ! -L "$work/real/checkpoints/step-00000003" ] && [ -f "$work/kept/manifest.json" ] && [ ! "$work/kept" -nt "$work/stamp" ] ||
+    { echo "FAILED: step 3 is a link still, or was written through it"; failed=1; }
+
 # -- numbers: a learning rate that breaks the weights
 expect 6 "is not finite|the first tensor" "$DTRAIN" "$config" run.name=nan train.optimizer.name=sgd train.optimizer.lr=1.0e+30 train.clip_norm=1.0e+30 train.schedule.warmup=0%
 
@@ -181,9 +201,12 @@ mkdir "$work/named" && printf 'no picture' >"$work/named/a"$'\e[2J\n'"b.png"
     "$DTRAIN" ckpt show "$work/names/"*
     "$DTRAIN" "$config" data.path="$name" 2>&1
     "$DTRAIN" pack "$work/named" "$work/named.lmdb" --resize 8 2>&1
+    cp -r "$work/small.lmdb" "$work/set"$'\e[2J\n'
+    "$DTRAIN" check "$config" data.path="\"$work/set\e[2J\n\"" 2>&1
     cat "$work/names/"*/log
 } >"$work/out" || true
-[ "$(grep -c 'e\\x1b\[2J\\nx' "$work/out")" -ge 6 ] && grep -qF 'a\x1b[2J\nb.png' "$work/out" ||
+[ "$(grep -c 'e\\x1b\[2J\\nx' "$work/out")" -ge 6 ] && grep -qF 'a\x1b[2J\nb.png' "$work/out" &&
+    grep -qF 'set\x1b[2J\n' "$work/out" ||
     { echo "FAILED: names are not shown"; cat -v "$work/out"; failed=1; }
 if LC_ALL=C grep -n $'\e' "$work/out"; then echo "FAILED: an escape sequence gets through"; failed=1; fi
 if grep -vE '^20[0-9-]{8}T' "$work/names/"*/log; then echo "FAILED: a name splits a line of the log"; failed=1; fi

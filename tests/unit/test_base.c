@@ -518,7 +518,8 @@ static void test_json(void **state) {
     dt_json_end_array(&j);
     dt_json_string(&j, "s",
                    "q\" b\\ n\n \x01 \xC3\xA9 \xFF \xC0\x80 \xED\xA0\x80 \xF0\x9F\x98\x80");
-    dt_json_raw(&j, "raw", "[1]");
+    dt_json_raw(&j, "raw", "[1,\"\xC2\x9B\x1B\"]");
+    dt_json_string(&j, "c1", "\x7F \xC2\x80 \xC2\x9F \xC2\xA0");
     dt_json_end_object(&j);
     dt_json_newline(&j);
     const char *bad = "\xEF\xBF\xBD";
@@ -526,7 +527,7 @@ static void test_json(void **state) {
     snprintf(want, sizeof want,
              "{\"i\":-9223372036854775808,\"r\":0.1,\"nan\":null,\"b\":true,\"a\":[[],{},null],"
              "\"s\":\"q\\\" b\\\\ n\\n \\u0001 \xC3\xA9 %s %s%s %s%s%s \xF0\x9F\x98\x80\","
-             "\"raw\":[1]}\n",
+             "\"raw\":[1,\"\\u009b \"],\"c1\":\"\\u007f \\u0080 \\u009f \xC2\xA0\"}\n",
              bad, bad, bad, bad, bad, bad);
     assert_string_equal(j.data, want);
     assert_int_equal(j.n_bytes, strlen(want));

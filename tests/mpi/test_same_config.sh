@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Ranks that were started with other words, or with other settings of the library, do not train as if they were alike.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+need_mpi
+
+small_data "$work"
+config=$(small_config "$work")
+two() { # name, expected exit code, words of both, --, command of rank 1 before dtrain, --, words of rank 1
+    local name=$1 want=$2 rc=0 both=() first=()
+    shift 2
+    while [ "$1" != -- ]; do both+=("$1"); shift; done; shift
+    while [ "$1" != -- ]; do first+=("$1"); shift; done; shift
+    timeout 300 "${ranks[@]}" 1 "$DTRAIN" "$config" run.name="$name" train.max_steps=2 "${both[@]}" : \
+        -np 1 env "${first[@]}" "$DTRAIN" "$config" run.name="$name" train.max_steps=2 "${both[@]}" "$@" \
+        >"$work/out" 2>"$work/log" || rc=$?
+    [ "$rc" = "$want" ] || fail "$name: exit $rc, not $want"
+}
+
+two lr 2 -- -- train.optimizer.lr=0.5
+grep -q "train.optimizer.lr is 0.5 on rank 1 (.*) and 1.0e-3 on rank 0: start all ranks with the same config" \
+    "$work/log" || fail "does not say which rank, key and values"
+[ -z "$(ls "$work/runs/lr/checkpoints")" ] || fail "a run of two configs has a checkpoint"
+two auto 2 train.precision=auto -- -- train.precision=fp32
+grep -q "train.precision is fp32 on rank 1 (.*) and auto on rank 0" "$work/log" || fail "auto counts as fp32"
+two aside 0 -- -- metrics.every="2 steps" # changes no number
+
+for name in ONEDNN_DEFAULT_FPMATH_MODE DNNL_CPU_ISA_HINTS; do
+    two "$name" 2 run.reproducible=elastic -- "$name=ANY" --
+    grep -q "computes with '.*', but rank 1 on .* with '.*$name=ANY" "$work/log" || fail "$name is not compared"
+done
+echo "ranks compare their configs and their environments"
