@@ -156,6 +156,7 @@ static void test_loss_edges(void **state) {
                           .losses = losses,
                           .loss = &loss,
                           .weight_sum = &sum,
+                          .share = 1,
                           .step = &step};
         RUN(loss_rows, &a, dt_rows_grid(&a.r).blocks, 256);
         RUN(loss_finish, &a, 1, 1024);
