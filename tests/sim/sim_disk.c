@@ -416,7 +416,7 @@ static void apply(entry *e) {
         n = node_of(e->ino, false);
         if (!e->lasts && sim_random() % 4 == 0) e->n_data = sim_random() % (e->n_data + 1);
         if ((size_t)e->at + e->n_data > n->n) resize_node(n, (size_t)e->at + e->n_data);
-        memcpy(n->data + e->at, e->data, e->n_data);
+        if (e->n_data) memcpy(n->data + e->at, e->data, e->n_data);
         break;
     case RESIZE:
         if (e->lasts || sim_random() % 2) resize_node(node_of(e->ino, false), (size_t)e->at);

@@ -326,7 +326,7 @@ static void columns_of_long_whole_numbers_compare(void **state) {
     dt_catalog *c = dt_catalog_create();
     dt_catalog_add_shard(c, "x.bin", 100);
     for (int i = 0; i < 3; i++) {
-        char key[8];
+        char key[16];
         snprintf(key, sizeof key, "r%d", i);
         dt_catalog_add_record(c, 0, key);
         dt_catalog_add_member(c, "jpg", (uint64_t)i, 1, NULL);
