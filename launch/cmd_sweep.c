@@ -14,9 +14,11 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 extern const launch_command launch_sweep;
 enum { JOBS, RANKS };
@@ -197,8 +199,14 @@ static dt_status start_run(sweep *s, launch_jobs *jobs, int run, int n_ranks) {
     dt_info("run %d of %d: %s%s%s", run + 1, s->n_runs, r->name, output ? ", messages in " : "",
             output ? output : "");
     r->begin_s = dt_clock_s();
-    dt_status st = launch_jobs_start(jobs, n_ranks, (const char *const *)words, output, &slot);
+    const int file =
+        open(output ? output : "/dev/null", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const char **argv = launch_rank_words(n_ranks, (const char *const *)words);
+    dt_status st = file < 0 ? dt_fail(DT_E_STORAGE, "%s: %s", output, strerror(errno))
+                            : launch_jobs_start(jobs, argv, file, output ? file : 2, &slot);
+    if (file >= 0) close(file);
     jobs->run[slot] = run;
+    free(argv);
     free(output);
     free_words(words);
     return st;

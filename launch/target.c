@@ -2,6 +2,8 @@
 
 #include "target.h"
 
+#include "job.h"
+
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -14,17 +16,22 @@
 
 // ---- the config ------------------------------------------------------------------------------------
 
-static bool has_gpu_here(void) {
+static bool has_cuda_module(void) {
     char path[PATH_MAX + 64];
-    return dt_module_find("dtrain_cuda.so", path, sizeof path) == DT_OK && *path &&
-           dt_io_exists("/dev/nvidiactl");
+    return dt_module_find("dtrain_cuda.so", path, sizeof path) == DT_OK && *path;
 }
 
 // Its report tells of this machine, so only its errors and warnings are shown.
 static dt_status check(const char *target, const launch_words *w, bool elsewhere) {
     dt_config *c = NULL;
+    if (launch_is_rank())
+        return dt_fail(DT_E_USAGE, "dtrain %s starts the ranks itself: without mpirun", target);
+    if (w->n_words > 0 && strcmp(w->words[0], "-") == 0)
+        return dt_fail(DT_E_USAGE, "dtrain %s reads its config more than once: give a file",
+                       target);
     DT_TRY(launch_load_config(&c, target, w));
-    if (elsewhere && dt_config_enum(c, "device.kind") == DT_DEVICE_cuda && !has_gpu_here())
+    if (elsewhere && dt_config_enum(c, "device.kind") == DT_DEVICE_cuda &&
+        !(has_cuda_module() && dt_io_exists("/dev/nvidiactl")))
         dt_config_resolve(c, "device.kind", "cpu");
     char *report = NULL;
     size_t n = 0;
@@ -50,6 +57,22 @@ dt_status launch_check_ranks(const dt_config *c, int n_ranks) {
                           "%d ranks cannot share the %lld micro-batches of a step "
                           "(train.global_batch / train.micro_batch): at most %lld ranks",
                           n_ranks, (long long)n_micro, (long long)n_micro);
+}
+
+// Those that CUDA_VISIBLE_DEVICES names, else the driver's.
+int launch_count_gpus(const dt_config *c) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char path[32];
+    int n = 0;
+    const int kind = dt_config_enum(c, "device.kind");
+    if (kind == DT_DEVICE_cpu || (kind == DT_DEVICE_auto && !has_cuda_module())) return 0;
+    if (visible && *visible) {
+        for (n = 1; *visible; visible++) n += *visible == ',';
+        return n;
+    }
+    while (n < 1024 && snprintf(path, sizeof path, "/dev/nvidia%d", n) > 0 && dt_io_exists(path))
+        n++;
+    return n;
 }
 
 // ---- words of a shell ------------------------------------------------------------------------------
@@ -92,6 +115,28 @@ char *launch_quote_words(const char *const *words) {
 
 char *launch_quote_config(const launch_words *w) {
     return quote_n(w->words, (size_t)w->n_words);
+}
+
+const char **launch_train_words(const launch_words *w) {
+    const char **words = dt_xcalloc((size_t)w->n_words + 2, sizeof *words);
+    words[0] = "train";
+    for (int i = 0; i < w->n_words; i++) words[1 + i] = w->words[i];
+    return words;
+}
+
+// launch_set_mpi_environment, as words.
+void launch_print_command(const char *const *argv) {
+    extern char **environ;
+    launch_set_mpi_environment();
+    for (char **e = environ; *e && strcmp(argv[0], "mpirun") == 0; e++)
+        if (strncmp(*e, "OMPI_", 5) == 0 || strncmp(*e, "PRTE_", 5) == 0) {
+            char *word = launch_quote(*e);
+            printf("%s ", word);
+            free(word);
+        }
+    char *line = launch_quote_words(argv);
+    printf("%s\n", line);
+    free(line);
 }
 
 // ---- templates -------------------------------------------------------------------------------------

@@ -22,6 +22,12 @@ dt_status launch_target_config(dt_config **out, const char *target, const launch
                                bool elsewhere);
 // DT_E_USAGE if a step has fewer micro-batches than there are ranks.
 dt_status launch_check_ranks(const dt_config *c, int n_ranks);
+// GPUs of this machine that the config would use; 0: it trains on CPUs, or there is none.
+int launch_count_gpus(const dt_config *c);
+// The words behind `dtrain`: train CONFIG key=value …, ended by NULL. Heap; the words are borrowed.
+const char **launch_train_words(const launch_words *w);
+// For --print: the command as a line of a shell, with the environment that it needs.
+void launch_print_command(const char *const *argv);
 
 // Fills the template `name` ("launch/slurm/train.sbatch"), or the user's own file where `own` is given. Heap.
 dt_status launch_fill_template(char **out, const char *name, const char *own,
