@@ -88,8 +88,9 @@ static dt_status run_once(launch_jobs *jobs, const char *const *argv, int *code)
     if (st == DT_OK) launch_jobs_wait(jobs, &slot, code);
     end_relay(relays[0]);
     end_relay(relays[1]);
-    // the signal came before mpirun, or the program, could take it: nothing had begun
-    if (st == DT_OK && jobs->asked && *code == 128 + SIGUSR1) *code = DT_E_PREEMPTED;
+    // the signal came before mpirun, or a rank, could take it: nothing had begun
+    if (st == DT_OK && jobs->asked && (*code == 128 + SIGUSR1 || *code == 128 + SIGTERM))
+        *code = DT_E_PREEMPTED;
     return st;
 }
 
@@ -142,9 +143,10 @@ static progress read_progress(const dt_config *c) {
     return p;
 }
 
+// As far as can be told: metrics.jsonl may lag behind.
 static bool same_step(const progress *a, const progress *b) {
     const double apart_s = fabs((double)(a->step - b->step)) * fmax(a->step_s, b->step_s);
-    return a->step == b->step || apart_s <= FLUSH_S;
+    return a->saved_step == b->saved_step && apart_s <= FLUSH_S;
 }
 
 // ---- again -----------------------------------------------------------------------------------------
@@ -183,15 +185,16 @@ static void say_again(const progress *p, int code, int n, int restarts, double p
     describe(what, sizeof what, code);
     const long long n_lost = (long long)(p->step - (p->saved_step > 0 ? p->saved_step : 0));
     if (p->saved_step >= 0)
-        dt_warn(
-            "%s after step %lld; %lld steps (%.1f s) since the checkpoint of step %lld are lost; "
-            "start %d of %d again in %.0f s",
-            what, (long long)p->step, n_lost, p->lost_s, (long long)p->saved_step, n, restarts,
-            pause_s);
+        dt_warn("%s after step %lld; about %lld steps (%.1f s) since the checkpoint of step %lld "
+                "are lost; "
+                "start %d of %d again in %.0f s",
+                what, (long long)p->step, n_lost, p->lost_s, (long long)p->saved_step, n, restarts,
+                pause_s);
     else
-        dt_warn("%s %s%lld steps (%.1f s): there is no checkpoint yet; start %d of %d again in "
-                "%.0f s",
-                what, "after ", n_lost > 0 ? n_lost : 0, p->lost_s, n, restarts, pause_s);
+        dt_warn("%s; about %lld steps (%.1f s), all there were, are lost: no checkpoint yet; start "
+                "%d of %d "
+                "again in %.0f s",
+                what, n_lost > 0 ? n_lost : 0, p->lost_s, n, restarts, pause_s);
 }
 
 static dt_status give_up(const progress *p, int code, const char *why) {
