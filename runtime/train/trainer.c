@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/watch.h"
 #include "train/agree.h"
 #include "train/length.h"
 #include "train/resolve.h"
@@ -474,6 +475,7 @@ static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s
     *finished = r->step >= 0 && (r->finite || r->skipped);
     if (!*finished) return DT_OK;
     t->state.step = r->step + 1;
+    dt_watch_set_step(t->state.step);
     if (!r->skipped) t->state.loss = r->loss;
     t->state.loss_scale = (double)r->scaler.scale;
     t->state.clean_steps = r->scaler.clean_steps;
@@ -627,8 +629,11 @@ static dt_status train(trainer *t) {
     *t->agreed = t->s.told;
     DT_TRY(st);
     if (t->resumed) t->saved_step = t->state.step;
-    DT_TRY(run_steps(t));
-    DT_TRY(finish(t));
+    dt_watch_set_step(t->state.step);
+    st = run_steps(t);
+    if (st == DT_OK) st = finish(t);
+    if (st == DT_E_PEER) return dt_fail_context(st, "after step %lld", (long long)t->state.step);
+    DT_TRY(st);
     *t->agreed = true;
     return DT_OK;
 }
