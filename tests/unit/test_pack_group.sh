@@ -1,22 +1,6 @@
 #!/usr/bin/env bash
 # Records that are not one file each: several files by common captures (--group), rows of a table (--rows).
-set -euo pipefail
-dtrain=$(realpath "$DTRAIN")
-python=${PYTHON:-python3}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-expect() { # expect CODE TEXT COMMAND…
-    local code=0 want=$1 text=$2
-    shift 2
-    "$@" >out.txt 2>&1 || code=$?
-    [ $code = "$want" ] || fail "$*: exit $code, not $want: $(cat out.txt)"
-    grep -qF -- "$text" out.txt || fail "$*: '$(cat out.txt)' does not say '$text'"
-}
+. "${SOURCE:?}/tests/expect.sh" || exit
 picture() { mkdir -p "$(dirname "$1")" && printf 'P5 2 2 255\n%s' "$2" >"$1"; }
 
 # -- bands in folders: one sample with four members; the label of all of them stays a column, the band does not
