@@ -21,8 +21,11 @@ void dt_model_build_mlp(dt_graph *g, const dt_model_args *a) {
         parts[n++] = dt_reshape(g, dt_input(g, f->name, DT_F32, shape), flat);
     }
     if (n == 0) {
-        dt_graph_fail(g, "wants fields of numbers (kind: vector or real) in data.fields beside its "
-                         "target; there are none");
+        dt_graph_fail(g,
+                      "wants fields of numbers (kind: vector or real) in data.fields beside its "
+                      "target, %s; there are none. To predict a class of them, add it: label: "
+                      "{kind: class}",
+                      a->targets->items[0].field->name);
         return;
     }
     const int hidden = (int)dt_config_int(a->config, "model.hidden");

@@ -170,9 +170,10 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
     return DT_OK;
 }
 
-// A list. Where the table lists words, each item must be one of them.
+// A list. Where the table lists words, each item must be one of them, and one word is a list of one.
 static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path,
                              dt_cnode *n) {
+    if (*row->range && n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
     for (size_t i = 0; *row->range && i < n->n; i++) {
         const dt_cnode *item = n->items[i];

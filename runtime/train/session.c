@@ -344,11 +344,14 @@ static dt_status build_phase_graphs(dt_session *s, const dt_field_info *fields, 
 }
 
 static dt_status choose_metrics(dt_session *s) {
-    bool unseen[DT_MAX_TARGETS] = {false};
-    for (int i = 0; s->data && s->data->has_unseen && i < s->targets.n; i++)
+    dt_classes classes[DT_MAX_TARGETS] = {DT_CLASSES_EVEN};
+    for (int i = 0; s->data && s->data->classes && i < s->targets.n; i++)
         if (s->targets.items[i].field->n_classes > 0)
-            unseen[i] = s->data->has_unseen(s->data, s->targets.items[i].index);
-    return dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, unseen);
+            classes[i] = s->data->classes(s->data, s->targets.items[i].index);
+    DT_TRY(dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, classes));
+    s->resolved.best = 1 + (int)s->metrics.best;
+    dt_resolve_write(s->config, &s->resolved);
+    return DT_OK;
 }
 
 static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
