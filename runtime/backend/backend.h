@@ -157,6 +157,7 @@ typedef struct dt_commit_args {
     const dt_commit_rule *rules;
     int n_rules;
     float *buffer;                // flat buffer of running statistics
+    float *buffer_average;        // their average; NULL: none
     int n_micro;                  // M
     const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
     int n_copies;

@@ -38,6 +38,8 @@ typedef struct dt_optimizer_args {
     int n_segments;
     float *master, *slots[DT_MAX_SLOTS]; // flat buffers
     const float *grad;
+    // Moves towards each updated parameter by this share; NULL: there is no average.
+    float *average, average_rate;
     // Optimizers with norms: two sums of squares per chunk of the scaled segments, in order; a ratio per segment.
     double *norms;
     float *ratios;

@@ -361,9 +361,10 @@ static dt_status check_run_name(dt_config *c) {
 
 // A rate that falls must fall, and at some time.
 static dt_status check_schedule(dt_config *c) {
-    static const char *const LENGTHS[] = {"train.schedule.every", "train.schedule.decay"};
+    static const char *const LENGTHS[] = {"train.schedule.every", "train.schedule.decay",
+                                          "train.schedule.rise"};
     const double lr = dt_config_real(c, "train.optimizer.lr");
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (dt_config_has(c, LENGTHS[i]) && !(dt_config_amount(c, LENGTHS[i]).value > 0))
             return dt_config_fail(c, LENGTHS[i],
                                   "%s is 0; expected an amount above 0, or another "

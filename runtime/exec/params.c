@@ -97,6 +97,11 @@ static void add_flat(dt_params *p, float **flat, int64_t n) {
     dt_flat_buffer_add(&p->flat, (void **)flat, (size_t)n * sizeof(float));
 }
 
+void dt_params_add_average(dt_params *p) {
+    add_flat(p, &p->average, p->n_master);
+    add_flat(p, &p->buffer_average, p->n_buffer);
+}
+
 // Before a device is asked for memory: what does not fit is told by kind, with what can help.
 static dt_status check_memory(const dt_params *p) {
     const double mib = 1.0 / 1048576.0;

@@ -43,6 +43,7 @@ dt_status commit_init(struct dt_stepper *s) {
         o->ratios = dt_xcalloc((size_t)o->n_segments + 1, sizeof *o->ratios);
     }
     o->master = p->master;
+    o->average = p->average;
     for (int i = 0; i < p->n_slots; i++) o->slots[i] = p->slots[i];
     o->grad = p->grads[0];
     return find_rules(s);
@@ -121,6 +122,9 @@ static void move_running_statistics(struct dt_stepper *s) {
             buffer[k] = (1.0f - r->momentum) * buffer[k] + r->momentum * (stat[k] * inverse);
         for (int64_t k = 0; k < r->count; k++)
             if (!isfinite(buffer[k])) s->spoiled = true;
+        float *average = s->o.params->buffer_average + r->buffer;
+        for (int64_t k = 0; s->o.params->average && k < r->count; k++)
+            average[k] += (buffer[k] - average[k]) * s->optimizer.average_rate;
     }
 }
 

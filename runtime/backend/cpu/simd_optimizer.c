@@ -23,11 +23,15 @@ INLINE void put(float *p, int n, vf v) {
 
 // Zeros if everything that was written is finite, else with a NaN: x - x is 0 of a finite x only.
 INLINE vf update_some(update_fn *one, int n_slots, float *p, float *const *slots, const float *g,
-                      int64_t i, int n, const dt_update *u) {
+                      float *average, float rate, int64_t i, int n, const dt_update *u) {
     vf pv = get(p + i, n), s[DT_MAX_SLOTS];
     for (int k = 0; k < n_slots; k++) s[k] = get(slots[k] + i, n);
     one(&pv, s, get(g + i, n), u);
     put(p + i, n, pv);
+    if (average) {
+        const vf a = get(average + i, n);
+        put(average + i, n, a + (pv - a) * rate);
+    }
     for (int k = 0; k < n_slots; k++) put(slots[k] + i, n, s[k]);
     vf bad = pv - pv;
     for (int k = 0; k < n_slots; k++) bad += s[k] - s[k];
@@ -39,14 +43,16 @@ INLINE bool update(update_fn *one, int n_slots, const dt_optimizer_args *a, int6
     const dt_update u = *u_;
     float *p = a->master + at, *slots[DT_MAX_SLOTS];
     for (int k = 0; k < n_slots; k++) slots[k] = a->slots[k] + at;
-    const float *g = a->grad + at;
+    const float *g = a->grad + at, rate = a->average_rate;
+    float *average = a->average ? a->average + at : NULL;
     vf bad = {0};
     float sum = 0;
     int64_t i = 0;
-    for (; i + VW <= n; i += VW) bad += update_some(one, n_slots, p, slots, g, i, VW, &u);
+    for (; i + VW <= n; i += VW)
+        bad += update_some(one, n_slots, p, slots, g, average, rate, i, VW, &u);
     for (int l = 0; l < VW; l++) sum += bad[l];
     const int rest = (int)(n - i);
-    if (rest) bad = update_some(one, n_slots, p, slots, g, i, rest, &u);
+    if (rest) bad = update_some(one, n_slots, p, slots, g, average, rate, i, rest, &u);
     for (int l = 0; l < rest; l++) sum += bad[l]; // what is behind them is nobody's
     return sum == 0;
 }

@@ -114,6 +114,9 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
     c->optimize.kind = o->kind;
     c->optimize.step = c->buffers.step = a->step;
     c->optimize.master = o->master;
+    c->optimize.average = o->average;
+    c->optimize.average_rate = c->buffers.average_rate = o->average_rate;
+    c->buffers.average = a->buffer_average;
     memcpy(c->optimize.slots, o->slots, sizeof o->slots);
     memcpy(c->decide.hyper, o->hyper, sizeof o->hyper);
     c->buffers.verdict = verdict;

@@ -39,10 +39,14 @@ typedef struct dt_update {
 #endif
 #ifdef DT_UPDATE_VECTORS // simd_vec.h is included
 typedef vf dt_elements;
-#define dt_elements_sqrt vsqrt
+#define dt_elements_sqrt    vsqrt
+#define dt_elements_sign(x) __builtin_convertvector((vi)((x) < 0) - (vi)((x) > 0), vf)
 #else
 typedef float dt_elements;
 #define dt_elements_sqrt sqrtf
+DT_UPDATE_FN float dt_elements_sign(float x) {
+    return (float)((x > 0) - (x < 0));
+}
 #endif
 
 #define DT_OPTIMIZER_NAMES(id, n_slots, norms, ...)                                                \

@@ -218,8 +218,9 @@ typedef struct dt_commit_optimize_args {
     int kind; // dt_optimizer_id
     float *master, *slots[DT_MAX_SLOTS];
     const float *grad;
-    double *norms; // two sums of squares per chunk of a scaled segment
-    float *ratios; // one per segment; NULL: the optimizer takes no norms
+    float *average, average_rate; // dt_optimizer_args
+    double *norms;                // two sums of squares per chunk of a scaled segment
+    float *ratios;                // one per segment; NULL: the optimizer takes no norms
     dt_device_step *step;
 } dt_commit_optimize_args;
 
@@ -384,6 +385,12 @@ DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
                 dt_get8_part(a->master, DT_F32, k, to, 0.0f, p);
                 if (dt_commit_one(a, &u, k, to, p, 0, p) != 0) a->step->spoiled = 1;
                 dt_put8_part(a->master, DT_F32, k, to, p);
+                if (a->average) {
+                    float m[8];
+                    dt_get8_part(a->average, DT_F32, k, to, 0.0f, m);
+                    for (int j = 0; j < 8; j++) m[j] += (p[j] - m[j]) * a->average_rate;
+                    dt_put8_part(a->average, DT_F32, k, to, m);
+                }
                 if (g.packed) dt_commit_pack(&g, k - g.offset, p);
             }
         }
@@ -400,8 +407,9 @@ typedef struct dt_commit_buffers_args {
     const dt_commit_verdict *verdict;
     const dt_commit_buffer *rules;
     const float *flat;
-    float *buffer;
-    float inverse; // 1 / number of micro-batches
+    float *buffer, *average; // average: of the buffers; NULL: none
+    float inverse;           // 1 / number of micro-batches
+    float average_rate;
     dt_device_step *step;
 } dt_commit_buffers_args;
 
@@ -415,6 +423,9 @@ DT_KERNEL(commit_buffers, dt_commit_buffers_args) {
         for (int64_t i = t; commit && i < r.count; i += DT_BLOCK_DIM) {
             b[i] = (1.0f - r.momentum) * b[i] + r.momentum * (s[i] * a->inverse);
             if (b[i] - b[i] != 0) a->step->spoiled = 1;
+            if (!a->average) continue;
+            float *m = a->average + r.buffer + i;
+            *m += (b[i] - *m) * a->average_rate;
         }
     }
 }
