@@ -245,6 +245,8 @@ typedef struct dt_backend {
     // Returns whether everything that it wrote is finite.
     bool (*flat_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
+    // With clip_agc, before flat_norms: clips rows [begin, end) of all tensors' gradients in place
+    void (*flat_clip)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
     // For optimizers with norms, before flat_optimize: a->norms of the chunks in the range
     void (*flat_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                        int64_t end);

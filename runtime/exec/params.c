@@ -399,6 +399,19 @@ dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_de
     return s;
 }
 
+dt_clip_tensor *dt_params_clip_tensors(const dt_params *p, int *n) {
+    dt_clip_tensor *t = dt_xcalloc((size_t)p->n_trained_entries + 1, sizeof *t);
+    int64_t first = 0;
+    *n = p->n_trained_entries;
+    for (int i = 0; i < *n; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        const int64_t rows = e->shape.n > 1 ? e->shape.d[0] : 1;
+        t[i] = (dt_clip_tensor){e->offset, e->count / rows, first, rows};
+        first += rows;
+    }
+    return t;
+}
+
 size_t dt_params_packed_bytes(const dt_params *p) {
     return p->packs->total_bytes;
 }

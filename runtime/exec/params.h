@@ -108,6 +108,8 @@ void dt_params_repack_part(dt_params *p, int part, int n_parts);
 // each entry that decays is one of its own, and scaled. Heap, caller frees.
 dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms,
                                int *n);
+// The rows of the trained tensors (dt_optimizer_args.tensors). Heap, caller frees.
+dt_clip_tensor *dt_params_clip_tensors(const dt_params *p, int *n);
 // From this step on a commit updates the packed copies of the parameters that are trained then, and no others.
 void dt_params_begin(dt_params *p, int64_t step);
 size_t dt_params_packed_bytes(const dt_params *p);

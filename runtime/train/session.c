@@ -295,6 +295,9 @@ static dt_optimizer_args read_optimizer(const dt_config *c) {
         assert(i < DT_MAX_HYPER);
         o.hyper[i] = (float)dt_config_real(c, k->path);
     }
+    if (dt_config_has(c, "train.clip_value"))
+        o.clip_value = (float)dt_config_real(c, "train.clip_value");
+    if (dt_config_has(c, "train.clip_agc")) o.clip_agc = (float)dt_config_real(c, "train.clip_agc");
     if (averages(c)) o.average_rate = (float)(1 - dt_config_real(c, "train.ema"));
     return o;
 }

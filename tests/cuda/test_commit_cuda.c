@@ -176,6 +176,7 @@ static double cpu_step(rig *r, int64_t step, float lr, float scale) {
     o.grad_scale = (float)(clip / weight);
     o.lr = lr;
     o.t = step + 1;
+    if (o.n_tensors) r->cpu->flat_clip(r->cpu, &o, 0, 6);
     whole_optimizer(r->cpu, o, N);
     for (int i = 0; i < 2; i++)
         for (int64_t k = 0; k < rules[i].count; k++) {
@@ -267,6 +268,17 @@ static void test_optimizers(void **state) {
     check_optimizer((dt_optimizer_args){.kind = DT_OPTIMIZER_lion, .hyper = {0.9f, 0.99f}}, 0, 8);
     const dt_optimizer_args lars = {.kind = DT_OPTIMIZER_lars, .hyper = {0.9f, 1, 0.02f}};
     check_optimizer(lars, 0.5f, 1024);
+    static const dt_clip_tensor rows[] = {{0, 10, 0, 5}, {70096, 20, 5, 1}};
+    dt_optimizer_args clipped = adamw;
+    clipped.clip_value = 0.01f;
+    check_optimizer(clipped, 0, 1024);
+    clipped.kind = DT_OPTIMIZER_lamb; // its norms are of what is clipped
+    check_optimizer(clipped, 0, 1024);
+    clipped = sgd;
+    clipped.clip_agc = 0.01f;
+    clipped.tensors = rows;
+    clipped.n_tensors = 2;
+    check_optimizer(clipped, 0, 8);
 }
 
 static void gradients(rig *r, float first, float drop) {

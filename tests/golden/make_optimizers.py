@@ -7,6 +7,7 @@ import os
 
 import timm
 import timm.optim
+import timm.utils.agc
 import torch
 from torch.optim import lr_scheduler
 
@@ -28,7 +29,7 @@ def array(name, values):
     return f"static const float {name}[] = {{\n    {body.rstrip(', ')}}};\n"
 
 
-def trained(make):
+def trained(make, clip=None):
     torch.manual_seed(3)
     matrix, bias = torch.randn(5, 7), torch.randn(9)
     grads = [[torch.randn(5, 7), torch.randn(9)] for _ in range(STEPS)]
@@ -37,6 +38,8 @@ def trained(make):
     for step in range(STEPS):
         for tensor, g in zip(p, grads[step]):
             tensor.grad = g.clone()
+        if clip:
+            clip(p)
         optimizer.step()
     return (matrix, bias, grads), torch.cat([x.detach().flatten() for x in p]).tolist()
 
@@ -52,6 +55,11 @@ OPTIMIZERS = [
     ("lars", "{0.9f, 0, 0.02f}", lambda p: timm.optim.Lars(p, lr=LR, momentum=0.9, trust_coeff=0.02)),
     ("lars", "{0.9f, 1, 0.02f}",
      lambda p: timm.optim.Lars(p, lr=LR, momentum=0.9, trust_coeff=0.02, nesterov=True)),
+]
+
+CLIPS = [
+    ("0.3f, 0", lambda p: torch.nn.utils.clip_grad_value_(p, 0.3)),
+    ("0, 0.1f", lambda p: timm.utils.agc.adaptive_clip_grad(p, 0.1)),
 ]
 
 SCHEDULES = [
@@ -80,6 +88,8 @@ for i in range(STEPS):
     text += array(f"MATRIX_GRAD_{i}", grads[i][0].flatten().tolist()) + array(f"BIAS_GRAD_{i}", grads[i][1].tolist())
 for i, (name, hyper, make) in enumerate(OPTIMIZERS):
     text += array(f"TRAINED_{i}", trained(make)[1])
+for i, (_, clip) in enumerate(CLIPS):
+    text += array(f"CLIPPED_{i}", trained(OPTIMIZERS[2][2], clip)[1])
 for i, (name, own, make) in enumerate(SCHEDULES):
     text += array(f"RATES_{i}", rates(make))
 text += f"enum {{ GOLDEN_STEPS = {STEPS} }};\nstatic const float GOLDEN_LR = {LR}f, GOLDEN_DECAY = {DECAY}f;\n"
@@ -88,6 +98,8 @@ text += "static const float *const BIAS_GRADS[] = {" + ", ".join(f"BIAS_GRAD_{i}
 text += "static const struct {\n    dt_optimizer_id kind;\n    float hyper[DT_MAX_HYPER];\n    const float *trained;\n} "
 text += "OPTIMIZERS[] = {\n" + "".join(
     f"    {{DT_OPTIMIZER_{n}, {h}, TRAINED_{i}}},\n" for i, (n, h, _) in enumerate(OPTIMIZERS)) + "};\n"
+text += "static const struct { // under sgd\n    float value, agc;\n    const float *trained;\n} CLIPS[] = {\n" + "".join(
+    f"    {{{v}, CLIPPED_{i}}},\n" for i, (v, _) in enumerate(CLIPS)) + "};\n"
 text += "static const struct {\n    dt_schedule_id kind;\n    double own[DT_MAX_SCHEDULE_KEYS];\n    const float *rates;\n} "
 text += "SCHEDULES[] = {\n" + "".join(
     f"    {{DT_SCHEDULE_{n}, {o}, RATES_{i}}},\n" for i, (n, o, _) in enumerate(SCHEDULES)) + "};\n"

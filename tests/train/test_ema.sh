@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # train.ema: what timm's ModelEmaV3 gives of the same weights; it is what is evaluated; training does not see it; and it
 # has the same bits after a stop, and on two ranks.
-. "$SOURCE/tests/small_run.sh"
+. "${SOURCE:?}/tests/small_run.sh" || exit
 small_data "$work" 6 4
 config=$(small_config "$work")
 # fusion has batch norms, so there are running statistics to average, too

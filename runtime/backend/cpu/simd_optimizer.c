@@ -21,12 +21,17 @@ INLINE void put(float *p, int n, vf v) {
         vstore_part(p, 0, n, v, 0);
 }
 
+INLINE vf clip(vf g, float limit) {
+    const vf most = vset1(limit), least = vset1(-limit);
+    return vsel(vm_gt(g, most), most, vsel(vm_gt(least, g), least, g));
+}
+
 // Zeros if everything that was written is finite, else with a NaN: x - x is 0 of a finite x only.
 INLINE vf update_some(update_fn *one, int n_slots, float *p, float *const *slots, const float *g,
                       float *average, float rate, int64_t i, int n, const dt_update *u) {
     vf pv = get(p + i, n), s[DT_MAX_SLOTS];
     for (int k = 0; k < n_slots; k++) s[k] = get(slots[k] + i, n);
-    one(&pv, s, get(g + i, n), u);
+    one(&pv, s, clip(get(g + i, n), u->clip), u);
     put(p + i, n, pv);
     if (average) {
         const vf a = get(average + i, n);
@@ -68,7 +73,7 @@ INLINE void measure(direction_fn *direction, int n_slots, const dt_optimizer_arg
         const int part = n - i < VW ? (int)(n - i) : VW;
         vf pv = get(p + i, part), s[DT_MAX_SLOTS];
         for (int k = 0; k < n_slots; k++) s[k] = get(a->slots[k] + at + i, part);
-        const vd w = vf_to_d(pv), d = vf_to_d(direction(pv, s, get(g + i, part), &u));
+        const vd w = vf_to_d(pv), d = vf_to_d(direction(pv, s, clip(get(g + i, part), u.clip), &u));
         if (part == VW)
             weights += w * w, directions += d * d;
         else

@@ -26,6 +26,7 @@ enum { DT_MAX_SLOTS = 2, DT_MAX_HYPER = 4 };
 typedef struct dt_update {
     float hyper[DT_MAX_HYPER]; // values of the optimizer's keys
     float grad_scale;          // 1/weight, 1/loss scale and clipping; g is multiplied by it first
+    float clip;                // g comes clipped to it
     float lr, decay;           // of this segment
     float ratio;               // of this tensor
     int first;                 // the first step: slots start
