@@ -93,6 +93,12 @@ dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info
     return dt_image_normalize(g, x, plan, f->mean, f->std);
 }
 
+dt_value dt_model_drop_path(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
+                            int i, int n) {
+    const float most = (float)dt_config_real(a->config, "model.drop_path");
+    return dt_drop_path(g, name, x, n > 1 ? most * (float)i / (float)(n - 1) : most);
+}
+
 static void add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
                      dt_value weight) {
     const dt_loss_row *loss = &dt_losses[t->loss];

@@ -29,8 +29,13 @@ static dt_value shortcut(dt_graph *g, const char *module, dt_value x, int out, i
     return dt_batch_norm(g, dt_arena_printf(&g->arena, "%sdownsample.1", module), x);
 }
 
-static dt_value block(dt_graph *g, const char *module, dt_value x, bool bottleneck, int width,
-                      int stride) {
+typedef struct place { // of a block among all
+    const dt_model_args *a;
+    int i, n;
+} place;
+
+static dt_value block(dt_graph *g, const place *p, const char *module, dt_value x, bool bottleneck,
+                      int width, int stride) {
     dt_value y;
     int out = bottleneck ? 4 * width : width;
     if (bottleneck) {
@@ -41,6 +46,8 @@ static dt_value block(dt_graph *g, const char *module, dt_value x, bool bottlene
         y = dt_relu(g, conv_bn(g, module, 1, x, width, 3, stride));
         y = conv_bn(g, module, 2, y, out, 3, 1);
     }
+    y = dt_model_drop_path(g, p->a, dt_arena_printf(&g->arena, "%sdrop_path", module), y, p->i,
+                           p->n);
     return dt_relu(g, dt_add(g, y, shortcut(g, module, x, out, stride)));
 }
 
@@ -51,10 +58,13 @@ void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) {
     dt_value x = dt_model_image(g, a, dt_model_image_field(a, 0));
     x = dt_relu(g, conv_bn(g, "", 1, x, width, 7, 2));
     x = dt_max_pool(g, x, 3, 2, 1);
+    place p = {.a = a};
+    for (int stage = 0; stage < 4; stage++) p.n += s->blocks[stage];
     for (int stage = 0; stage < 4; stage++) {
         for (int b = 0; b < s->blocks[stage]; b++) {
             const char *module = dt_arena_printf(&g->arena, "layer%d.%d.", stage + 1, b);
-            x = block(g, module, x, s->bottleneck, width << stage, stage > 0 && b == 0 ? 2 : 1);
+            x = block(g, &p, module, x, s->bottleneck, width << stage, stage > 0 && b == 0 ? 2 : 1);
+            p.i++;
         }
     }
     x = dt_global_pool(g, x);

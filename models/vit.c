@@ -12,6 +12,7 @@
 
 typedef struct vit {
     dt_graph *g;
+    const dt_model_args *a;
     int64_t batch, tokens, dim, heads;
     bool tanh;
 } vit;
@@ -46,15 +47,17 @@ static dt_value mlp_linear(const vit *m, const char *name, dt_value x, int64_t i
     return x;
 }
 
-static dt_value encoder_layer(const vit *m, int i, dt_value x) {
+static dt_value encoder_layer(const vit *m, int i, int n, dt_value x) {
     dt_graph *g = m->g;
     const char *module = dt_arena_printf(&g->arena, "encoder.layers.encoder_layer_%d", i);
     dt_value y = dt_layer_norm(g, join(m, module, "ln_1"), x, 1e-6f);
-    x = dt_add(g, x, attention(m, join(m, module, "self_attention"), y));
+    y = attention(m, join(m, module, "self_attention"), y);
+    x = dt_add(g, x, dt_model_drop_path(g, m->a, join(m, module, "drop_path1"), y, i, n));
     y = dt_layer_norm(g, join(m, module, "ln_2"), x, 1e-6f);
     y = mlp_linear(m, join(m, module, "mlp.0"), y, m->dim, 4 * m->dim);
     y = m->tanh ? dt_gelu_tanh(g, y) : dt_gelu(g, y);
-    return dt_add(g, x, mlp_linear(m, join(m, module, "mlp.3"), y, 4 * m->dim, m->dim));
+    y = mlp_linear(m, join(m, module, "mlp.3"), y, 4 * m->dim, m->dim);
+    return dt_add(g, x, dt_model_drop_path(g, m->a, join(m, module, "drop_path2"), y, i, n));
 }
 
 // A parameter kept with a leading 1 for PyTorch, (1,…,D), as (rows,D).
@@ -90,6 +93,7 @@ void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
     const dt_field_info *image = dt_model_image_field(a, 0);
     int patch = (int)dt_config_int(a->config, "model.patch");
     vit m = {g,
+             a,
              a->batch,
              0,
              dt_config_int(a->config, "model.dim"),
@@ -106,7 +110,7 @@ void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
     }
     dt_value x = embed(&m, dt_model_image(g, a, image), patch);
     int n_layers = (int)dt_config_int(a->config, "model.layers");
-    for (int i = 0; i < n_layers; i++) x = encoder_layer(&m, i, x);
+    for (int i = 0; i < n_layers; i++) x = encoder_layer(&m, i, n_layers, x);
     x = dt_layer_norm(g, "encoder.ln", x, 1e-6f);
     x = dt_reshape(g, dt_slice(g, x, 1, 0, 1), dt_shape2(a->batch, m.dim));
     dt_model_classify(g, a, "heads.head", x, &(dt_init){DT_INIT_ZERO, 0});

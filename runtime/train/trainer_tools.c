@@ -159,6 +159,7 @@ dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r, bo
     dt_session s;
     *agreed = false;
     dt_status st = dt_session_init(&s, a);
+    s.raw = r->raw;
     if (st == DT_OK) st = evaluate(&s, r);
     *agreed = st == DT_OK || s.told;
     dt_session_close(&s);
