@@ -42,13 +42,17 @@ dt_value dt_linear_with(dt_graph *g, const char *name, dt_value x, dt_value weig
 dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans_b, float alpha);
 // (N,C,H,W) or (N,C); eps 1e-5, momentum 0.1
 dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x);
+dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps, float momentum);
 dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps); // over the last dim
 dt_value dt_relu(dt_graph *g, dt_value x);
-dt_value dt_gelu(dt_graph *g, dt_value x);      // exact (erf)
-dt_value dt_gelu_tanh(dt_graph *g, dt_value x); // the tanh form
+dt_value dt_gelu(dt_graph *g, dt_value x);                         // exact (erf)
+dt_value dt_gelu_tanh(dt_graph *g, dt_value x);                    // the tanh form
 dt_value dt_activate(dt_graph *g, dt_activation kind, dt_value x); // ops/activation.c
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
+// With any window; avg: padding does not count.
+dt_value dt_max_pool_window(dt_graph *g, dt_value x, const dt_window *w);
+dt_value dt_avg_pool_window(dt_graph *g, dt_value x, const dt_window *w);
 dt_value dt_global_pool(dt_graph *g, dt_value x);                        // (N,C,H,W) -> (N,C), mean
 dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p); // identity in evaluation
 dt_value dt_add(dt_graph *g, dt_value a,

@@ -132,6 +132,28 @@ static void parameter_counts_are_torchvisions(void **state) {
     check_params(make_photo("name: resnet, depth: 34", 224, 1000, true, DT_F32), 21797672);
     check_params(make_photo("name: resnet, depth: 50", 224, 1000, true, DT_F32), 25557032);
     check_params(make_photo("name: resnet, depth: 50", 224, 1000, false, DT_F32), 25557032);
+    check_params(make_photo("name: resnet, depth: 101", 224, 1000, false, DT_F32), 44549160);
+    check_params(make_photo("name: resnet, depth: 152", 224, 1000, false, DT_F32), 60192808);
+    check_params(
+        make_photo("name: resnet, depth: 50, width_per_group: 128", 224, 1000, true, DT_F32),
+        68883240);
+    check_params(make_photo("name: resnet, depth: 50, groups: 32, width_per_group: 4", 224, 1000,
+                            true, DT_F32),
+                 25028904);
+    check_params(make_photo("name: convnext", 224, 1000, true, DT_F32), 28589128);
+    check_params(make_photo("name: convnext, size: s", 224, 1000, false, DT_F32), 50223688);
+    check_params(make_photo("name: convnext, size: b", 224, 1000, false, DT_F32), 88591464);
+    check_params(make_photo("name: mobilenet_v3", 224, 1000, true, DT_F32), 5483032);
+    check_params(make_photo("name: mobilenet_v3, size: s", 224, 1000, true, DT_BF16), 2542856);
+    check_params(make_photo("name: efficientnet", 224, 1000, true, DT_F32), 5288548);
+    check_params(make_photo("name: efficientnet, size: b1", 240, 1000, false, DT_F32), 7794184);
+    check_params(make_photo("name: efficientnet, size: b2", 260, 1000, true, DT_F32), 9109994);
+    check_params(make_photo("name: vit, size: l", 224, 1000, false, DT_F32), 304326632);
+    check_params(make_photo("name: vit, patch: 32", 224, 1000, false, DT_F32), 88224232);
+    check_params(make_photo("name: vit, size: ti", 224, 1000, false, DT_F32), 5717416); // timm's
+    check_params(make_photo("name: vit, size: s", 224, 1000, false, DT_F32), 22050664);
+    check_params(make_photo("name: vit, size: ti, pool: mean", 224, 1000, true, DT_F32),
+                 5717416 - 2 * 192); // no class token and its position
     check_params(make_photo("name: vit", 224, 1000, true, DT_F32), 86567656);
     check_params(make_photo("name: vit", 224, 1000, true, DT_BF16), 86567656);
 }
@@ -204,7 +226,7 @@ static void resnet_fuses_residuals(void **state) {
 
 // Nothing is cut, transposed or joined between the projections of an attention.
 static void attention_is_packed(void **state) {
-    dt_graph *g = make_photo("name: vit, layers: 3", 32, 10, true, DT_F32);
+    dt_graph *g = make_photo("name: vit, blocks: 3", 32, 10, true, DT_F32);
     assert_int_equal(count_op(g, DT_OP_sdpa, false), 3);
     assert_int_equal(count_op(g, DT_OP_sdpa, true), 3);
     assert_int_equal(count_op(g, DT_OP_transpose, false), 2); // patches to tokens, their gradient
@@ -223,7 +245,7 @@ static void attention_is_packed(void **state) {
 static void gelu_goes_into_products(void **state) {
     for (int k = 0; k < 8; k++) {
         const bool tanh = k & 1, training = k & 2;
-        dt_graph *g = make_photo(tanh ? "name: vit, layers: 3, gelu: tanh" : "name: vit, layers: 3",
+        dt_graph *g = make_photo(tanh ? "name: vit, blocks: 3, gelu: tanh" : "name: vit, blocks: 3",
                                  32, 10, training, k & 4 ? DT_BF16 : DT_F32);
         const int n_apart = training && !tanh ? 3 : 0;
         assert_int_equal(count_op(g, DT_OP_gelu, false), n_apart);
@@ -247,7 +269,7 @@ static void additions_go_into_norms(void **state) {
     for (int k = 0; k < 4; k++) {
         const bool training = k & 1;
         dt_graph *g =
-            make_photo("name: vit, layers: 3", 32, 10, training, k & 2 ? DT_BF16 : DT_F32);
+            make_photo("name: vit, blocks: 3", 32, 10, training, k & 2 ? DT_BF16 : DT_F32);
         int n_forward = 0, n_backward = 0;
         for (int i = 0; i < g->n_nodes; i++) {
             const dt_node *n = &g->nodes[i];
@@ -291,9 +313,13 @@ static void expect_error(const char *model, const dt_field_info *f, int n, const
 
 static void errors_name_what_lacks(void **state) {
     dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
-    expect_error("name: fusion", photo, 2, "2 image fields");
+    expect_error("name: fusion", photo, 2, "two or more fields");
+    expect_error("name: resnet, groups: 32", photo, 2, "depth 50 or more");
+    expect_error("name: convnext, size: l", photo, 2, "ti, s and b");
+    expect_error("name: efficientnet, size: s", photo, 2, "b0, b1 and b2");
+    expect_error("name: mobilenet_v3, size: b", photo, 2, "sizes s and l");
     expect_error("name: resnet", photo, 1, "nothing to predict");
-    expect_error("name: vit, patch: 15", photo, 2, "multiple of model.patch");
+    expect_error("name: vit, patch: 15", photo, 2, "do not tile the image's 64");
     expect_error("name: vit, dim: 100", photo, 2, "multiple of model.heads");
     dt_field_info tiny[3] = {image_field("a", 12, 12, 1), image_field("b", 64, 64, 1), photo[1]};
     expect_error("name: fusion", tiny, 3, "larger than the image");
