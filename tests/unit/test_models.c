@@ -325,6 +325,59 @@ static void errors_name_what_lacks(void **state) {
     expect_error("name: fusion", tiny, 3, "larger than the image");
 }
 
+// The small network of cnn.c, written as layers with a block, and what is wrong with others.
+static void layers_make_networks(void **state) {
+    dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
+    dt_graph *g = make(
+        "define: {unit: [{conv: {out: $out, bias: false}}, batch_norm, relu, {max_pool: 2}]},\n"
+        " layers: [{unit: {out: 32}}, {unit: {out: 64}}, {unit: {out: 128}},\n"
+        "  {unit: {out: 256}, name: map}, global_pool, {linear: 384}, relu, {linear: 256}]",
+        photo, 2, true, DT_BF16);
+    dt_graph *same = make_photo("name: cnn", 64, 10, true, DT_BF16);
+    assert_int_equal(dt_graph_count_params(g), dt_graph_count_params(same));
+    assert_int_not_equal(dt_graph_find(g, "map.0.weight"), DT_NONE);
+    check_graph(g);
+    dt_graph_destroy(g);
+    dt_graph_destroy(same);
+    g = make(
+        "name: layers, layers: [{conv: {out: 16, kernel: 8, stride: 8, pad: 0}}, tokens, "
+        "{positions: },\n"
+        " {repeat: 3, name: encoder, layers: [layer_norm, {attention: 4, name: attn}, {add: "
+        "input},\n"
+        "  {layers: [layer_norm, {linear: 64}, gelu, {linear: 16}, {add: input}], name: mlp}]},\n"
+        " {transpose: [0, 2, 1]}, {reshape: [16, 8, 8], name: x}, {squeeze_excite: 4}, {mul: x},\n"
+        " {concat: x}, layer_norm, silu, {avg_pool: {kernel: [2, 4]}}, flatten, {dropout: 0.1}]",
+        photo, 2, true, DT_F32);
+    assert_int_not_equal(dt_graph_find(g, "encoder.2.mlp.3.weight"), DT_NONE);
+    check_graph(g);
+    dt_graph_destroy(g);
+}
+
+static void layers_name_the_line(void **state) {
+    dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
+    static const struct {
+        const char *layers, *error;
+    } wrong[] = {
+        {"layers: [{conv: 8},\n {conv: {out: 8, kernel: 99, pad: 0}}]",
+         "test.yaml:4:2: conv2d 1 on 0 f32(2,8,64,64)"},
+        {"layers: [{conv: 8},\n relu, global_pool, {linear: 8}, {add: a}]",
+         "test.yaml:4:40: no layer before this one and no field is named a"},
+        {"layers: [convolution]",
+         "test.yaml:3:18: unknown layer convolution; expected one of conv, "},
+        {"layers: [{conv: {size: 3}}]", "test.yaml:3:32: conv has no key size; it has out kernel"},
+        {"layers: [{conv: {kernel: 3}}]", "test.yaml:3:18: conv wants out"},
+        {"layers: [{conv: 8, relu: }]", "conv and relu in one item"},
+        {"layers: [{conv: 8}]", "the last layer gives (2,8,64,64), the head wants (N,D)"},
+        {"layers: [{conv: x}]", "test.yaml:3:25: out of conv: expected a number of at least 1"},
+        {"layers: [{u: {n: 1}}], define: {u: [{conv: $out}]}", "the block was not given $out"},
+        {"layers: [u], define: {u: [relu, u]}", "a block may not contain itself"},
+        {"layers: []", "expected a list of layers"},
+        {"layers: [{repeat: 0, layers: [relu]}]", "repeat: expected a whole number in 1..1000"},
+        {"layers: [{global_pool: }, {linear: 4}, {reshape: [3]}]", "reshape"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect_error(wrong[i].layers, photo, 2, wrong[i].error);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameter_counts_are_torchvisions),
@@ -337,6 +390,8 @@ int main(void) {
         cmocka_unit_test(additions_go_into_norms),
         cmocka_unit_test(low_precision_reaches_the_ends),
         cmocka_unit_test(errors_name_what_lacks),
+        cmocka_unit_test(layers_make_networks),
+        cmocka_unit_test(layers_name_the_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
