@@ -602,7 +602,7 @@ dt_status dt_session_init_weights(dt_session *s) {
         if (s->params->n_trained_entries < s->params->n_entries && s->comm->rank == 0)
             dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                     s->params->n_entries - s->params->n_trained_entries);
-        copy_flats(s, true, true);
+        if (s->params->average) copy_flats(s, true, true);
         dt_params_repack(s->params, 1);
         return DT_OK;
     }

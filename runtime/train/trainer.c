@@ -20,9 +20,9 @@
 #include "base/watch.h"
 #include "train/agree.h"
 #include "train/length.h"
+#include "train/replica_check.h"
 #include "train/resolve.h"
 #include "train/signals.h"
-#include "train/verify.h"
 
 #include <math.h>
 #include <stdlib.h>
