@@ -50,6 +50,8 @@ void launch_print_help(const launch_verb *v, const char *name);
 
 // "CONFIG.yaml [key=value …]" in w->words -> a loaded config. A directory means DIR/config.yaml.
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);
+// train.micro_batch, 1 where it is auto: for tools that show batches without a network.
+int launch_micro_batch(const dt_config *c);
 // Callbacks that let the trainer reach models/ and data/.
 dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm);
 // Creates the comm, runs `body`, tells the other ranks of errors, and finalizes the comm.
