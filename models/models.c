@@ -11,6 +11,7 @@
 #include "model_util.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void (*const builders[])(dt_graph *g, const dt_model_args *a) = {
 #define WORD(id, ...) dt_model_build_##id,
@@ -26,6 +27,26 @@ static dt_status run_passes(dt_graph *g, dt_dtype low) {
     if (g->training) DT_TRY(dt_pass_fuse_gelu(g));
     DT_TRY(dt_pass_fuse_norm_add(g));
     return dt_pass_dead_code(g);
+}
+
+// train.recompute
+static dt_status recompute(dt_graph *g, const dt_config *c) {
+    const dt_cnode *list = dt_config_node(c, "train.recompute");
+    const int n = (int)dt_cnode_size(list);
+    const char *first = dt_cnode_str(dt_cnode_item(list, 0));
+    double bytes;
+    dt_recompute_opts o = {0};
+    if (n == 1 && strcmp(first, "none") == 0) return DT_OK;
+    if (n == 1 && dt_config_parse_bytes(first, &bytes)) {
+        o.limit = (size_t)bytes;
+    } else if (n > 1 || strcmp(first, "auto") != 0) {
+        const char **names = dt_arena_alloc(&g->arena, (size_t)n * sizeof *names);
+        for (int i = 0; i < n; i++) names[i] = dt_cnode_str(dt_cnode_item(list, (size_t)i));
+        o.names = names;
+        o.n_names = n;
+    }
+    const dt_status st = dt_pass_recompute(g, &o);
+    return st == DT_OK ? st : dt_fail_context(st, "%s", dt_cnode_where(list));
 }
 
 static bool is_frozen(const void *ctx, const char *name) {
@@ -45,6 +66,7 @@ dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
     builders[dt_config_enum(a->config, "model.name")](g, &args);
     dt_status st = dt_graph_check(g);
     if (st == DT_OK) st = run_passes(g, low);
+    if (st == DT_OK && a->training) st = recompute(g, a->config);
     if (st != DT_OK) {
         dt_graph_destroy(g);
         return st;

@@ -90,7 +90,8 @@ typedef struct dt_node {
     int n_fwd_in, n_fwd_out; // backward nodes: how `in` is divided
     dt_value *in, *out;
     dt_attrs attrs;
-    dt_node_id forward; // backward nodes: the forward node
+    dt_node_id
+        forward; // backward nodes: the forward node; copies (passes/recompute.c): what they copy
 } dt_node;
 
 // Commit rule of a BUFFER: buffer = (1 - momentum) * buffer + momentum * stat / n_micro_batches.
@@ -124,6 +125,11 @@ typedef struct dt_graph {
     dt_value *grads;            // GRAD values in the order in which backward finishes them
     int n_grads, cap_grads;
     const char *scope;           // of dt_graph_scope
+    struct {
+        size_t bytes_before,
+            bytes_after; // the most that live at once, as the pass counts; 0: it did not run
+        double compute;  // multiple of the work
+    } recompute;
     struct dt_name_table *names; // value and node names (internal)
     dt_status status;            // first build error
     char error[512];
@@ -176,6 +182,11 @@ dt_node_id *dt_graph_sole_readers(const dt_graph *g);
 dt_node *dt_graph_reader(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op);
 dt_value dt_graph_find(const dt_graph *g, const char *name);        // by value name, or DT_NONE
 dt_node_id dt_graph_find_node(const dt_graph *g, const char *name); // live or dead, or DT_NONE
+// The node as it was built, whose name random numbers depend on: that of a backward node or of a copy.
+static inline const dt_node *dt_graph_origin(const dt_graph *g, const dt_node *n) {
+    while (n->forward != DT_NONE) n = &g->nodes[n->forward];
+    return n;
+}
 static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
     return &g->values[v];
 }

@@ -67,13 +67,18 @@ void dt_memory_print(const dt_session *s, FILE *out) {
         fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
 }
 
-bool dt_memory_fits(const dt_session *s) {
+size_t dt_memory_bytes(const dt_session *s) {
     memory_row rows[MAX_ROWS];
-    size_t free_bytes = 0, total_bytes = 0, sum = 0;
+    size_t sum = 0;
+    for (int i = 0, n = list_rows(s, rows); i < n; i++) sum += rows[i].n_bytes;
+    return sum;
+}
+
+bool dt_memory_fits(const dt_session *s) {
+    size_t free_bytes = 0, total_bytes = 0;
     if (!s->backend->device) return true;
     s->backend->device->memory(s->backend, &free_bytes, &total_bytes);
-    for (int i = 0, n = list_rows(s, rows); i < n; i++) sum += rows[i].n_bytes;
-    return sum <= free_bytes;
+    return dt_memory_bytes(s) <= free_bytes;
 }
 
 dt_status dt_memory_check(const dt_session *s) {

@@ -13,4 +13,7 @@ bool dt_memory_fits(const dt_session *s);
 // Before execs and steppers are made. DT_E_USAGE with every kind in one line; nothing on the CPU.
 dt_status dt_memory_check(const dt_session *s);
 
+// Of all kinds together.
+size_t dt_memory_bytes(const dt_session *s);
+
 #endif

@@ -89,6 +89,11 @@ const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c) {
         return "replicas";
     // an elastic run keeps replica_threads on a machine of fewer threads
     const bool kept = is_elastic(c) && (replicas_given || r->replicas == 1);
+    const int64_t global = dt_config_int(c, "train.global_batch");
+    if (r->micro_batch < 1 || global % r->micro_batch ||
+        (!dt_config_is_auto(c, "train.micro_batch") &&
+         r->micro_batch != dt_config_int(c, "train.micro_batch")))
+        return "micro_batch";
     return !kept && r->replica_threads > at_least_one(r->threads / r->replicas) ? "replica_threads"
                                                                                 : NULL;
 }
@@ -122,6 +127,7 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
     else
         r.workers = (int)dt_config_int(c, "data.workers");
     DT_TRY(comm->broadcast_bytes(comm, &r, sizeof r, 0));
+    r.micro_batch = out->micro_batch;
     *out = r;
     return DT_OK;
 }
@@ -180,6 +186,7 @@ static const char *answer(const dt_resolved *r, int i, const char **key, char te
                 {"device.threads", NULL, r->threads},
                 {"device.replicas", NULL, r->replicas},
                 {"data.workers", NULL, r->workers},
+                {"train.micro_batch", NULL, r->micro_batch},
                 {"train.precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision), 0},
                 {"eval.best", dt_metric_name((dt_metric_id)(r->best > 0 ? r->best - 1 : 0)), 0}};
     if (i >= (int)(sizeof rows / sizeof *rows) - (r->best == 0)) return NULL;

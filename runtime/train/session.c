@@ -13,6 +13,7 @@
 #include "train/agree.h"
 #include "train/class_names.h"
 #include "train/memory_report.h"
+#include "train/micro_batch.h"
 #include "train/resolve.h"
 #include "train/schedule.h"
 #include "train/signals.h"
@@ -25,20 +26,26 @@
 
 // ---- config ----------------------------------------------------------------------------------------
 
+void dt_session_set_micro_batch(dt_session *s, int n) {
+    const dt_config *c = s->config;
+    s->resolved.micro_batch = s->micro_batch = n;
+    s->n_micro = s->global_batch / n;
+    s->eval_batch = dt_config_is_auto(c, "eval.batch") ? n : (int)dt_config_int(c, "eval.batch");
+}
+
 dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
     *s = (dt_session){.a = *a, .config = a->config, .comm = a->comm};
     const dt_config *c = a->config;
     s->global_batch = (int)dt_config_int(c, "train.global_batch");
-    s->micro_batch = (int)dt_config_int(c, "train.micro_batch");
+    const bool open =
+        dt_config_is_auto(c, "train.micro_batch"); // until session_open: replicas as many as may be
+    dt_session_set_micro_batch(s, open ? 1 : (int)dt_config_int(c, "train.micro_batch"));
     if (s->global_batch % s->micro_batch != 0)
         return dt_config_fail(c, "train.global_batch",
                               "%d is not a multiple of train.micro_batch (%d): for example use "
                               "train.global_batch=%d",
                               s->global_batch, s->micro_batch,
                               (s->global_batch / s->micro_batch + 1) * s->micro_batch);
-    s->n_micro = s->global_batch / s->micro_batch;
-    s->eval_batch =
-        dt_config_is_auto(c, "eval.batch") ? s->micro_batch : (int)dt_config_int(c, "eval.batch");
     s->elastic = dt_config_enum(c, "run.reproducible") == DT_REPRODUCIBLE_elastic;
     s->given = dt_config_dump(c);
     s->total_steps = s->steps_per_epoch = 1;
@@ -132,6 +139,14 @@ static dt_status compare_ranks(dt_session *s) {
     return st;
 }
 
+static dt_status open_data(dt_session *s, const char *skip_log) {
+    if (!s->a.open_data) return DT_OK;
+    DT_TRY(s->a.open_data(s->a.ctx, s->config, s->backend, s->resolved.workers, skip_log,
+                          s->classes, &s->data));
+    if (!s->classes) s->classes = dt_class_names_text(s->data->fields, s->data->n_fields);
+    return DT_OK;
+}
+
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     s->comm->set_deadline(s->comm, dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
@@ -156,16 +171,15 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     take_stored_engines(s, stored);
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
+    if (dt_config_is_auto(s->config, "train.micro_batch")) {
+        DT_TRY(open_data(s, skip_log));
+        DT_TRY(dt_micro_batch_choose(s, answers));
+    }
     DT_TRY(dt_replica_plan_create(&s->replicas, s->elastic, s->comm->rank, s->comm->world_size,
                                   s->resolved.replicas, s->n_micro));
     s->resolved.replicas = s->replicas->n_replicas;
     dt_resolve_write(s->config, &s->resolved);
-    if (s->a.open_data)
-        DT_TRY(s->a.open_data(s->a.ctx, s->config, s->backend, s->resolved.workers, skip_log,
-                              s->classes, &s->data));
-    if (s->data && !s->classes)
-        s->classes = dt_class_names_text(s->data->fields, s->data->n_fields);
-    return DT_OK;
+    return s->data ? DT_OK : open_data(s, skip_log);
 }
 
 static const dt_optimizer *optimizer_of(const dt_config *c) {
@@ -431,6 +445,18 @@ static void drop_plans(dt_session *s) {
     s->params = NULL;
     s->plan = s->eval_plan = NULL;
     s->graph = s->eval_graph = NULL;
+}
+
+dt_status dt_session_plan_bytes(dt_session *s, const dt_field_info *fields, int n_fields,
+                                size_t *n_bytes) {
+    DT_TRY(dt_replica_plan_create(&s->replicas, s->elastic, s->comm->rank, s->comm->world_size,
+                                  s->resolved.replicas, s->n_micro));
+    const dt_status st = make_plans(s, fields, n_fields, true);
+    if (st == DT_OK) *n_bytes = dt_memory_bytes(s);
+    drop_plans(s);
+    dt_replica_plan_destroy(s->replicas);
+    s->replicas = NULL;
+    return st;
 }
 
 // The fastest engines may want much memory: a network that does not fit because of that is planned again with

@@ -63,6 +63,12 @@ static dt_status open_checkpoint(dt_session *s, const char *which, char **path,
     st = dt_agree_result(s->comm, st, &text, &s->told);
     if (st == DT_OK && s->comm->rank > 0) st = dt_state_parse(state, "state.json", text);
     if (st == DT_OK) s->classes = dt_xstrdup(state->classes);
+    if (st == DT_OK && dt_config_is_auto(s->config, "train.micro_batch")) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", state->resolved.micro_batch);
+        dt_config_resolve(s->config, "train.micro_batch", number);
+        dt_session_set_micro_batch(s, state->resolved.micro_batch);
+    }
     free(text);
     return st;
 }
@@ -183,6 +189,11 @@ static void print_report(const dt_session *s, FILE *out) {
             s->resolved.replica_threads == 1 ? "" : "s",
             DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision),
             s->backend->describe(s->backend));
+    if (s->graph->recompute.bytes_before)
+        fprintf(out,
+                "recompute: activations of about %.1f MiB instead of %.1f, %.2f times the work\n",
+                (double)s->graph->recompute.bytes_after / 1048576.0,
+                (double)s->graph->recompute.bytes_before / 1048576.0, s->graph->recompute.compute);
     fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_instructions,
             train.n_reorders, train.n_inplace);
     dt_memory_print(s, out);
@@ -244,6 +255,8 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
                            bool print_graph, FILE *out) {
     dt_session s;
     dt_status st = dt_session_init(&s, a);
+    s.described = fields;
+    s.n_described = n_fields;
     if (st == DT_OK) st = dt_session_open(&s, NULL, NULL);
     if (st == DT_OK && s.data) {
         fields = s.data->fields;
