@@ -52,6 +52,14 @@ void launch_print_help(const launch_verb *v, const char *name);
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);
 // As dtrain check: data, graph, plan and memory, reported to `out`. c: its autos are replaced by the answers.
 dt_status launch_check_config(dt_config *c, bool print_graph, FILE *out);
+// The config of a run for all samples of another set: the keys that choose from its own data, and those that need
+// columns of it, mean nothing there. Then come the n words of `more`.
+dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run, const char *set,
+                              const char *const *more, int n);
+// dt_trainer_args.open_data of such a config, with one use of all targets.
+dt_status launch_open_for_set(const dt_comm *comm, const dt_config *c, dt_backend *b, int workers,
+                              const char *skip_log, const char *classes, dt_field_use use,
+                              dt_dataset **out);
 // Callbacks that let the trainer reach models/ and data/.
 dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm);
 // Creates the comm, runs `body`, tells the other ranks of errors, and finalizes the comm.
