@@ -113,8 +113,8 @@ printf '# Source: me\nmachine,region,vcpus,gpus,usd,spot_usd,samples_per_s\nslow
 "${cost[@]}" --rate 10 --machines 2 --prices "$work/own.csv" >"$work/out" 2>"$work/log" || fail "exit $?"
 # 144 trained + 24 evaluated / 3 = 152 samples: 15.2 s at 10 a second on two machines; 0.95 s at 2 x 80
 grep -q "144 samples to train on, 24 to evaluate; at 10 samples/s: 0.00 hours on 2 machines" "$work/out" || fail "$(tail -5 "$work/out")"
-grep -qE "^slow +here +2 +- +0.00 h +30.40\\$ +-$" "$work/out" || fail "$(tail -3 "$work/out")"
-grep -qE "^fast +there +8 +L4:1 +0.00 h +3.80\\$ +0.02\\$$" "$work/out" || fail "$(tail -3 "$work/out")"
+grep -qE '^slow +here +2 +- +0.00 h +30.40\$ +-$' "$work/out" || fail "$(tail -3 "$work/out")"
+grep -qE '^fast +there +8 +L4:1 +0.00 h +3.80\$ +0.02\$$' "$work/out" || fail "$(tail -3 "$work/out")"
 grep -q "^prices: me$" "$work/out" || fail "no source"
 mkdir -p "$work/runs/small"
 for rate in 2 400 8; do echo "{\"kind\": \"step\", \"samples_per_s\": $rate}"; done >"$work/runs/small/metrics.jsonl"
