@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # dtrain launch hosts on three hosts with an sshd each: the undisturbed bits; a host that is away, has another version,
-# config or data is named before anything starts; with --restarts a lost host is waited for, or done without.
+# config or data is named before anything starts; with --restarts a lost host is done without, or (FULL=1) waited for.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 . "$SOURCE/tests/cluster/hosts.sh"
 need_hosts
@@ -110,6 +110,7 @@ grep -q "steps (.* s) since the checkpoint of step 3 are lost; start 1 of 3" "$w
 [ "$(hash "$work/runs/fewer")" = "$(hash "$work/runs/calm")" ] || fail "other weights with fewer ranks"
 
 # -- otherwise it is waited for
+[ "${FULL:-}" ] || { echo passed; exit 0; }
 boot_host 3
 launch "${all[@]}" --restarts 3 run.name=waits
 wait_until all_stopped
