@@ -140,10 +140,13 @@ static char *quote_pattern(const char *pattern) {
 static dt_status read_stage(slurm_job *j, const launch_words *w) {
     if (!w->options[STAGE]) return DT_OK;
     const dt_cnode *set = dt_config_node(j->config, "data.path");
+    if (set && dt_cnode_kind(set) == DT_C_LIST && dt_cnode_size(set) == 1)
+        set = dt_cnode_item(set, 0);
+    if (set && dt_cnode_kind(set) == DT_C_MAP) set = dt_cnode_get(set, "path");
     if (!set || dt_cnode_kind(set) != DT_C_SCALAR)
         return dt_config_fail(j->config, "data.path",
-                              "--stage copies one set, not a list: stage it in a copy of "
-                              "launch/slurm/train.sbatch");
+                              "--stage copies one set, and these are several: stage them in a copy "
+                              "of launch/slurm/train.sbatch");
     char *path = dt_xprintf("%s", dt_cnode_str(set));
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
     const char *slash = strrchr(path, '/');

@@ -4,9 +4,10 @@
 
 #include "supervise.h"
 
+#include "target.h"
+
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/io.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -101,18 +102,6 @@ typedef struct progress {
     double lost_s, step_s;    // since saved_step; of the last step
 } progress;
 
-static int64_t newest_checkpoint(const char *run) {
-    char *dir = dt_xprintf("%s/checkpoints", run), **names = NULL;
-    size_t n = 0;
-    long long step, newest = -1;
-    if (dt_io_list_dir(&names, &n, dir, DT_E_CKPT) != DT_OK) dt_error_clear();
-    for (size_t i = 0; i < n; i++)
-        if (sscanf(names[i], "step-%lld", &step) == 1 && step > newest) newest = step;
-    dt_io_free_list(names, n);
-    free(dir);
-    return newest;
-}
-
 static void count_line(progress *p, const char *line) {
     json_t *o = json_loads(line, 0, NULL);
     const json_t *step = json_object_get(o, "step");
@@ -125,20 +114,34 @@ static void count_line(progress *p, const char *line) {
     json_decref(o);
 }
 
-// From the end of metrics.jsonl, which has every step.
-static progress read_progress(const dt_config *c) {
-    enum { TAIL_BYTES = 4 << 20 };
-    char *run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
-    char *path = dt_xprintf("%s/metrics.jsonl", run), *line = NULL;
+// "step-00000012" -> 12.
+static void count_checkpoint(progress *p, const char *line) {
+    long long step;
+    if (sscanf(line, "step-%lld", &step) == 1 && step > p->saved_step) p->saved_step = step;
+}
+
+// From the names of the checkpoints and the end of metrics.jsonl, which has every step.
+static progress read_progress(const launch_supervised *s) {
+    char *run = dt_xprintf("%s/%s", dt_config_str(s->config, "run.dir"),
+                           dt_config_str(s->config, "run.name"));
+    char *dir = launch_quote(run), *line = NULL;
+    char *command = dt_xprintf("cd %s && ls checkpoints; tail -c 4000000 metrics.jsonl", dir);
+    char *reach = s->reach ? s->reach(s->ctx, command) : dt_xprintf("%s", command);
+    char *quiet = dt_xprintf("{ %s; } 2>/dev/null", reach);
     size_t cap = 0;
-    progress p = {.saved_step = newest_checkpoint(run)};
-    p.step = p.saved_step;
-    FILE *f = fopen(path, "re");
-    if (f && fseek(f, -TAIL_BYTES, SEEK_END) != 0) rewind(f);
-    while (f && getline(&line, &cap, f) > 0) count_line(&p, line);
-    if (f) fclose(f);
+    progress p = {.step = -1, .saved_step = -1};
+    FILE *f = popen(quiet, "re");
+    while (f && getline(&line, &cap, f) > 0) {
+        count_checkpoint(&p, line);
+        count_line(&p, line);
+    }
+    if (f) pclose(f);
+    if (p.step < p.saved_step) p.step = p.saved_step;
     free(line);
-    free(path);
+    free(quiet);
+    free(reach);
+    free(command);
+    free(dir);
     free(run);
     return p;
 }
@@ -216,7 +219,7 @@ static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {
         free(argv);
         DT_TRY(st);
         if (!may_start_again(s, jobs, code)) return (dt_status)code;
-        const progress now = read_progress(s->config);
+        const progress now = read_progress(s);
         if (n > 0 && code == last_code && same_step(&now, &before))
             return give_up(&now, code, "as before: not started again");
         if (n == s->restarts) return give_up(&now, code, "and --restarts is used up");

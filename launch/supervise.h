@@ -20,6 +20,8 @@ typedef struct launch_supervised {
     // The command (heap array, freed here) of the first start, or of another one: then it may wait, with
     // launch_jobs_pause, for what was lost.
     dt_status (*command)(void *ctx, launch_jobs *jobs, bool again, const char ***argv);
+    // A line for sh that runs `command` where rank 0 ran, on whose disk the run may lie (heap). NULL: this machine.
+    char *(*reach)(void *ctx, const char *command);
     void *ctx;
 } launch_supervised;
 

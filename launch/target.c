@@ -36,7 +36,8 @@ static dt_status check(const char *target, const launch_words *w, bool elsewhere
     char *report = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&report, &n);
-    dt_status st = launch_check_config(c, false, out);
+    dt_run_length length;
+    dt_status st = launch_check_config(c, false, out, &length);
     fclose(out);
     free(report);
     dt_config_destroy(c);
@@ -130,8 +131,9 @@ void launch_print_command(const char *const *argv) {
     launch_set_mpi_environment();
     for (char **e = environ; *e && strcmp(argv[0], "mpirun") == 0; e++)
         if (strncmp(*e, "OMPI_", 5) == 0 || strncmp(*e, "PRTE_", 5) == 0) {
-            char *word = launch_quote(*e);
-            printf("%s ", word);
+            const char *value = strchr(*e, '=') + 1;
+            char *word = launch_quote(value);
+            printf("%.*s%s ", (int)(value - *e), *e, word);
             free(word);
         }
     char *line = launch_quote_words(argv);

@@ -35,8 +35,7 @@ dt_status launch_fill_template(char **out, const char *name, const char *own,
 // Where the template is: below the program's share/dtrain, beside the program, or in the source. Heap.
 dt_status launch_find_template(char **out, const char *name);
 
-// Runs a command (argv ends with NULL) with `input` on its stdin. *output: what it wrote to stdout and stderr; heap, also
-// on errors. A command that is missing or fails is DT_E_USAGE, with its messages as one line.
+// Runs a command (argv ends with NULL) with `input` on its stdin. *output: its stdout; heap, also on errors. A command that is missing or fails is DT_E_USAGE, with its messages as one line.
 dt_status launch_feed(const char *const *argv, const char *input, char **output);
 
 // `text` as one word for a shell: in single quotes where it needs them. Heap.

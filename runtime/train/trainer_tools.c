@@ -10,6 +10,7 @@
 #include "train/batch_inputs.h"
 #include "train/memory_report.h"
 #include "train/resolve.h"
+#include "train/schedule.h"
 #include "train/session.h"
 
 #include <jansson.h>
@@ -251,9 +252,19 @@ static dt_status take_batch(const dt_session *s) {
     return st;
 }
 
+static dt_run_length measure_length(const dt_session *s) {
+    const int64_t every = dt_amount_steps(dt_config_amount(s->config, "eval.every"), s->total_steps,
+                                          s->steps_per_epoch);
+    const int64_t n_val = s->data->n_samples(s->data, DT_SPLIT_VAL);
+    return (dt_run_length){.n_trained = s->total_steps * s->global_batch,
+                           .n_evaluated = (every > 0 ? s->total_steps / every : 0) * n_val +
+                                          s->data->n_samples(s->data, DT_SPLIT_TEST)};
+}
+
 dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields, int n_fields,
-                           bool print_graph, FILE *out) {
+                           bool print_graph, FILE *out, dt_run_length *length) {
     dt_session s;
+    *length = (dt_run_length){0};
     dt_status st = dt_session_init(&s, a);
     s.described = fields;
     s.n_described = n_fields;
@@ -267,6 +278,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
     }
     if (st == DT_OK && s.data) st = dt_session_measure(&s);
     if (st == DT_OK) st = dt_session_build(&s, fields, n_fields, true);
+    if (st == DT_OK && s.data) *length = measure_length(&s);
     if (st == DT_OK && s.data) st = take_batch(&s);
     if (st == DT_OK) st = dt_session_init_weights(&s); // an error if model.init does not fit
     if (st == DT_OK && print_graph) {
