@@ -440,6 +440,12 @@ static dt_status reduce_blocking(dt_comm *c, element kind, void *data, int64_t n
 static dt_status mpi_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
     return reduce_blocking(c, F32, data, n);
 }
+static dt_status library_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
+    DT_TRY(check_count(n));
+    return mpi_check(
+        LOCKED(MPI_Allreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)),
+        "MPI_Allreduce");
+}
 static dt_status mpi_all_reduce_f64(dt_comm *c, double *data, int64_t n) {
     return reduce_blocking(c, F64, data, n);
 }
@@ -706,6 +712,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
                    .all_reduce_f32 = mpi_all_reduce_f32,
                    .all_reduce_f64 = mpi_all_reduce_f64,
                    .all_reduce_max_i64 = mpi_all_reduce_max_i64,
+                   .library_all_reduce_f32 = library_all_reduce_f32,
                    .all_reduce_start = mpi_all_reduce_start,
                    .progress = mpi_progress,
                    .wait = mpi_wait,

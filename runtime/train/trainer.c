@@ -22,7 +22,7 @@
 #include "train/length.h"
 #include "train/resolve.h"
 #include "train/signals.h"
-#include "train/verify.h"
+#include "train/verify_ranks.h"
 
 #include <math.h>
 #include <stdlib.h>

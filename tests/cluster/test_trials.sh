@@ -3,14 +3,15 @@
 # it is gone, its rank stays stopped, is killed, crashes; rank 0's disk is full; the data are read-only on one host; a
 # clock is an hour off. Within 30 s the job has ended with the right exit code, a line has named rank, host and what was
 # going on, no process is left on any host and nothing in /dev/shm or TMPDIR; and the same command again ends with the
-# undisturbed run's weights. FULL=1: 100 trials, with any rank and step; KINDS="link stop": only these.
+# undisturbed run's weights. FULL=1: 100 trials, with any rank and step, and
+# comm.timeout as users have it; KINDS="link stop": only these.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 . "$SOURCE/tests/cluster/hosts.sh"
 need_hosts
 make_hosts 4
 small_data "$work"
 config=$(small_config "$work")
-sed -i '/^comm:/d' "$config" # comm.timeout as users have it
+sed -i '/^comm:/d' "$config"
 cc -O1 -shared -fPIC -o "$work/clock.so" "$SOURCE/tests/cluster/wrong_clock.c" -ldl
 common=(train.global_batch=8 train.max_steps=9 "checkpoint.every=3 steps" "eval.every=1000 steps" run.dir="$work/own")
 job() { hosts_job 4 "$DTRAIN" "$config" "${common[@]}" "$@"; }
@@ -105,7 +106,7 @@ trial() { # number, kind, rank, step
         readonly) on $((rank + 1)) mount --bind -o ro "$work/small.lmdb" "$work/small.lmdb" ;;
         clock) hosts_options=(-x "LATE_HOST=host$((rank + 1))" -x "LD_PRELOAD=$work/clock.so") ;;
         *)
-            DTRAIN_FAILPOINT=step:$4:stop job run.name="trial$n"
+            DTRAIN_FAILPOINT=step:$4:stop job run.name="trial$n" ${timeout[@]+"${timeout[@]}"}
             wait_until all_stopped
             do_"$kind"
             ;;
@@ -129,6 +130,8 @@ trial() { # number, kind, rank, step
     on 1 rm -rf "$work/own/trial$n"
 }
 
+timeout=()
+[ "${FULL:-0}" = 1 ] || timeout=(comm.timeout=8s)
 kinds=(${KINDS:-link gone stop kill segv daemon mpirun full readonly clock})
 for n in $(seq "${TRIALS:-$([ "${FULL:-0}" = 1 ] && echo 100 || echo ${#kinds[@]})}"); do
     kind=${kinds[$(((n - 1) % ${#kinds[@]}))]}

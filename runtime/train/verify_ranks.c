@@ -1,6 +1,6 @@
-// verify.c: see verify.h.
+// verify_ranks.c: see verify_ranks.h.
 #define _GNU_SOURCE // gethostname
-#include "train/verify.h"
+#include "train/verify_ranks.h"
 
 #include "base/arena.h"
 #include "base/failpoint.h"
