@@ -41,7 +41,8 @@ struct dt_comm {
     dt_status (*library_all_reduce_f32)(dt_comm *c, float *data, int64_t n);
     // Starts an in-place sum all-reduce. progress() advances all that have started; wait() finishes one.
     dt_status (*all_reduce_start)(dt_comm *c, float *data, int64_t n, dt_request *r);
-    // The same, but data are sent as bf16; `low` holds n of them. NCCL only, else NULL.
+    // The same, but data are sent as bf16; `low` holds n of them. Over MPI each rank rounds its data, their sums are
+    // taken in f32 in rank order, and rounded.
     dt_status (*all_reduce_bf16_start)(dt_comm *c, float *data, uint16_t *low, int64_t n,
                                        dt_request *r);
     dt_status (*progress)(dt_comm *c); // never blocks

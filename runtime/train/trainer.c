@@ -30,7 +30,8 @@
 
 // How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
-    const double step_s = fmax(10.0 * t->slowest_step_s, DT_LOST_TIMEOUT_S);
+    const double least_s = t->slowest_step_s > 0 ? DT_LOST_TIMEOUT_S : DT_START_TIMEOUT_S;
+    const double step_s = fmax(10.0 * t->slowest_step_s, least_s);
     dt_session_set_deadline(&t->s, dt_session_timeout_s(t->s.config, step_s));
 }
 
