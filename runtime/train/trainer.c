@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
@@ -687,6 +688,7 @@ dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
     trainer t = {.agreed = agreed, .last_step = -1};
     *agreed = false;
     dt_signals_install();
+    dt_crash_install(a->comm->world_size > 1 ? a->comm->rank : -1);
     dt_signals_set_grace(dt_config_seconds(a->config, "run.grace"));
     dt_state_init(&t.state);
     dt_json_init(&t.json);

@@ -66,7 +66,7 @@ do_segv() {
     signal SEGV $rank
     go_on none
     ends 139 240
-    says "rank $rank\b.*host$((rank + 1))\b|host$((rank + 1))\b.*rank $rank\b"
+    says "dtrain\[$rank\]: error: after step $step: a segmentation fault on host$((rank + 1));"
 }
 end() { on "$1" kill -9 "$(processes_on "$1" | awk -v c="$2" '$3 ~ c {print $1}')"; } # host, command
 do_daemon() { # Open MPI's, on the rank's host
