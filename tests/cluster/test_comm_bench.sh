@@ -10,7 +10,7 @@ need_hosts
 make_hosts 3
 slow_links 200mbit 2
 hosts_job 4 "$DTRAIN" comm bench --size 1
-ends_within 120
+ends_within 600
 [ $rc = 0 ] || fail "exit $rc"
 grep -q "of 4 ranks on 3 hosts" "$work/out" || fail "$(cat "$work/out")"
 grep -qE "^ +1024( +[0-9.]+){6}$" "$work/out" || fail "no line of 1 MiB: $(cat "$work/out")"
