@@ -329,8 +329,8 @@ bool dt_session_bf16_gradients(const dt_session *s) {
 static dt_status make_stepper(dt_session *s) {
     const dt_config *c = s->config;
     const dt_phase *phase = dt_phases_at(s->phases, s->n_phases, s->first_step);
-    int64_t bucket =
-        dt_config_is_auto(c, "comm.bucket") ? 25 << 20 : dt_config_int(c, "comm.bucket") << 10;
+    int64_t bucket = dt_config_is_auto(c, "comm.bucket") ? (s->backend->device ? 25 << 20 : 0)
+                                                         : dt_config_int(c, "comm.bucket") << 10;
     dt_stepper_opts o = {.comm = s->comm,
                          .device_comm = s->device_comm,
                          .loss_scaling = dt_resolved_dtype(&s->resolved) == DT_F16,
@@ -352,7 +352,7 @@ static dt_status make_stepper(dt_session *s) {
                                           : 0,
                          .weight_decay = (float)dt_config_real(c, "train.optimizer.weight_decay"),
                          .optimizer = read_optimizer(c),
-                         .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
+                         .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20, // 0: auto
                          .bucket_bytes = bucket,
                          .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
                          .give_up = dt_signals_grace_is_over};

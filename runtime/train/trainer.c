@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
@@ -20,9 +21,9 @@
 #include "base/watch.h"
 #include "train/agree.h"
 #include "train/length.h"
-#include "train/replica_check.h"
 #include "train/resolve.h"
 #include "train/signals.h"
+#include "train/verify_ranks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +31,8 @@
 
 // How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
-    const double step_s = fmax(10.0 * t->slowest_step_s, DT_LOST_TIMEOUT_S);
+    const double least_s = t->slowest_step_s > 0 ? DT_LOST_TIMEOUT_S : DT_START_TIMEOUT_S;
+    const double step_s = fmax(10.0 * t->slowest_step_s, least_s);
     dt_session_set_deadline(&t->s, dt_session_timeout_s(t->s.config, step_s));
 }
 
@@ -688,6 +690,7 @@ dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
     trainer t = {.agreed = agreed, .last_step = -1};
     *agreed = false;
     dt_signals_install();
+    dt_crash_install(a->comm->world_size > 1 ? a->comm->rank : -1);
     dt_signals_set_grace(dt_config_seconds(a->config, "run.grace"));
     dt_state_init(&t.state);
     dt_json_init(&t.json);
