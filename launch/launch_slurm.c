@@ -206,17 +206,26 @@ static void fill_values(slurm_job *j, const launch_words *w) {
 }
 
 static dt_status fill_script(char **out, slurm_job *j, const launch_words *w) {
-    const launch_value values[] = {
-        {"JOB", j->values[V_JOB]},        {"PARTITION", w->options[PARTITION]},
-        {"ACCOUNT", w->options[ACCOUNT]}, {"QOS", w->options[QOS]},
-        {"NODES", j->values[V_NODES]},    {"TASKS", j->values[V_TASKS]},
-        {"CPUS", w->options[CPUS]},       {"GPUS", w->options[GPUS]},
-        {"MEM", w->options[MEM]},         {"TIME", w->options[TIME]},
-        {"ARRAY", j->values[V_ARRAY]},    {"SBATCH", j->values[V_SBATCH]},
-        {"OUTPUT", j->values[V_OUTPUT]},  {"REQUEUE", j->values[V_REQUEUE]},
-        {"DTRAIN", j->values[V_DTRAIN]},  {"RUNS", j->values[V_RUNS]},
-        {"STAGE", j->values[V_STAGE]},    {"FILES", j->values[V_FILES]},
-        {"SET", j->values[V_SET]},        {NULL}};
+    const launch_value values[] = {{"JOB", j->values[V_JOB]},
+                                   {"PARTITION", w->options[PARTITION]},
+                                   {"ACCOUNT", w->options[ACCOUNT]},
+                                   {"QOS", w->options[QOS]},
+                                   {"NODES", j->values[V_NODES]},
+                                   {"TASKS", j->values[V_TASKS]},
+                                   {"CPUS", w->options[CPUS]},
+                                   {"GPUS", w->options[GPUS]},
+                                   {"MEM", w->options[MEM]},
+                                   {"TIME", w->options[TIME]},
+                                   {"ARRAY", j->values[V_ARRAY]},
+                                   {"SBATCH", j->values[V_SBATCH]},
+                                   {"OUTPUT", j->values[V_OUTPUT]},
+                                   {"REQUEUE", j->values[V_REQUEUE]},
+                                   {"DTRAIN", j->values[V_DTRAIN]},
+                                   {"RUNS", j->values[V_RUNS]},
+                                   {"STAGE", j->values[V_STAGE] ? j->values[V_STAGE] : ""},
+                                   {"FILES", j->values[V_FILES] ? j->values[V_FILES] : ""},
+                                   {"SET", j->values[V_SET] ? j->values[V_SET] : ""},
+                                   {NULL}};
     return launch_fill_template(out, "launch/slurm/train.sbatch", w->options[TEMPLATE], values);
 }
 

@@ -222,12 +222,13 @@ def mount_volumes(pod, root):
             binds.append((None, m["mountPath"], False))
     sh("mount", "-t", "overlay", "overlay", "-o",
        f"lowerdir={pod['lower']},upperdir={pod['dir']}/upper,workdir={pod['dir']}/work", root)
-    for path in ["/proc", "/dev"] + [b[1] for b in binds]:
+    for path in ["/proc", "/dev", "/sys"] + [b[1] for b in binds]:
         os.makedirs(root + path, exist_ok=True)
     sh("cp", f"{work}/hosts", root + "/etc/hosts")
     if container["securityContext"]["readOnlyRootFilesystem"]:
         sh("mount", "-o", "remount,ro", root)
     sh("mount", "-t", "proc", "proc", root + "/proc")
+    sh("mount", "-t", "sysfs", "-o", "ro", "sysfs", root + "/sys")
     sh("mount", "--rbind", "/dev", root + "/dev")
     for source, path, read_only in binds:
         if source is None:

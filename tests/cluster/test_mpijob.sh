@@ -75,8 +75,8 @@ finish() { # name
     [ $rc = 0 ] || { tail -n 40 "$work/$1/log" >&2; fail "$1: exit $rc"; }
 }
 launches() { grep -c 'the launcher starts' "$work/$1/log"; }
-checkpointed() { # name, launches: has saved since its last start
-    [ "$(launches "$1")" = "$2" ] && sed -n '/the launcher starts/h;/the launcher starts/!H;${x;p}' "$work/$1/log" | grep -q 'epoch'
+checkpointed() { # name, launches: its last start is behind the first checkpoint
+    [ "$(launches "$1")" = "$2" ] && sed -n '/the launcher starts/h;/the launcher starts/!H;${x;p}' "$work/$1/log" | grep -Eq 'step ([3-9]|[12][0-9])[0-9]/300'
 }
 weights() { hash "$work/$1/claims/dtrain-runs/small"; }
 
