@@ -144,7 +144,10 @@ dt_status dt_graph_check(const dt_graph *g); // first build error, as DT_E_USAGE
 dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // Readable text: a line a node with shapes and dtypes; parameters and outputs. (`check --graph`)
 void dt_graph_print(const dt_graph *g, FILE *out);
-int64_t dt_graph_count_params(const dt_graph *g); // elements of all PARAM values
+// A line a forward node: shape, parameters, and for a sample FLOPs and bytes of results; then their sums.
+void dt_graph_print_costs(const dt_graph *g, FILE *out);
+void dt_graph_write_dot(const dt_graph *g, FILE *out); // forward, for Graphviz
+int64_t dt_graph_count_params(const dt_graph *g);      // elements of all PARAM values
 
 // ---- the low level, for ops and passes -------------------------------------------------------------
 dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,

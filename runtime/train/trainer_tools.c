@@ -12,6 +12,7 @@
 #include "train/resolve.h"
 #include "train/session.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -239,8 +240,20 @@ static dt_status take_batch(const dt_session *s) {
     return st;
 }
 
+static dt_status write_dot(const dt_graph *g, const char *path) {
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *f = open_memstream(&text, &n_bytes);
+    if (!f) return dt_fail(DT_E_INTERNAL, "%s: %s", path, strerror(errno));
+    dt_graph_write_dot(g, f);
+    fclose(f);
+    const dt_status st = dt_io_write_file(path, text, n_bytes);
+    free(text);
+    return st;
+}
+
 dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields, int n_fields,
-                           bool print_graph, FILE *out) {
+                           bool print_graph, const char *dot, FILE *out) {
     dt_session s;
     dt_status st = dt_session_init(&s, a);
     if (st == DT_OK) st = dt_session_open(&s, NULL, NULL);
@@ -256,9 +269,11 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
     if (st == DT_OK) st = dt_session_build(&s, fields, n_fields, true);
     if (st == DT_OK) st = dt_session_init_weights(&s); // an error if model.init does not fit
     if (st == DT_OK && print_graph) {
+        dt_graph_print_costs(s.graph, out);
         dt_graph_print(s.graph, out);
         dt_plan_print(s.plan, out);
     }
+    if (st == DT_OK && dot) st = write_dot(s.graph, dot);
     if (st == DT_OK) print_report(&s, out);
     dt_session_close(&s);
     return st;
