@@ -59,9 +59,11 @@ typedef enum dt_init_kind {
     DT_INIT_ZERO,
     DT_INIT_ONE,
     DT_INIT_NORMAL,
-    DT_INIT_UNIFORM
+    DT_INIT_UNIFORM,
+    DT_INIT_DATA
 } dt_init_kind;
-// NORMAL: mean 0, standard deviation `scale`. UNIFORM: in [-scale, scale].
+// NORMAL: mean 0, standard deviation `scale`. UNIFORM: in [-scale, scale]. DATA: the value's data, which
+// inference graphs leave out.
 typedef struct dt_init {
     dt_init_kind kind;
     float scale;
@@ -78,7 +80,7 @@ typedef struct dt_value_info {
     dt_init init;        // PARAM, BUFFER
     bool decay;          // PARAM: weight decay applies (false: norms, biases)
     bool frozen;         // PARAM: gets no gradient
-    const void *data;    // CONST: dense, in the arena
+    const void *data;    // CONST, and PARAM and BUFFER whose init is DATA: dense, in the arena
 } dt_value_info;
 
 typedef struct dt_node {
