@@ -155,8 +155,10 @@ static void fold_gather(fold *f) {
     onnx_const *c = x->n == 1 ? onnx_new_const(f->r, x->is_float, at->n, at->d) : NULL;
     for (int64_t i = 0; c && i < c->count; i++) {
         const double k = at->v[i] < 0 ? at->v[i] + (double)x->count : at->v[i];
-        if (!(k >= 0 && k < (double)x->count)) c = NULL;
-        else c->v[i] = x->v[(int64_t)k];
+        if (!(k >= 0 && k < (double)x->count))
+            c = NULL;
+        else
+            c->v[i] = x->v[(int64_t)k];
     }
     if (!c) onnx_fail(f->r, "takes an element of a constant that is not there");
     give(f->r, c);
@@ -181,7 +183,8 @@ static void fold_slice(fold *f) {
 
 static void fold_range(fold *f) {
     const double begin = f->in[0]->count ? f->in[0]->v[0] : 0;
-    const double end = f->in[1]->count ? f->in[1]->v[0] : 0, step = f->in[2]->count ? f->in[2]->v[0] : 1;
+    const double end = f->in[1]->count ? f->in[1]->v[0] : 0,
+                 step = f->in[2]->count ? f->in[2]->v[0] : 1;
     const double n = step == 0 ? -1 : ceil((end - begin) / step);
     onnx_const *c = NULL;
     if (n > ONNX_MAX_FOLDED || step == 0)
@@ -196,6 +199,37 @@ static void fold_range(fold *f) {
 static void fold_reshaped(fold *f, int n) {
     const onnx_const *x = f->in[0];
     onnx_const *c = onnx_new_const(f->r, x->is_float, n, &x->count);
+    if (c && c->count == x->count)
+        memcpy(c->v, x->v, (size_t)x->count * sizeof *c->v);
+    else
+        onnx_fail(f->r, "gives a constant a shape that is not supported");
+    give(f->r, c);
+}
+
+static void fold_cast(fold *f) {
+    const onnx_const *x = f->in[0];
+    const int64_t to = onnx_int(f->r, "to", 0);
+    const bool is_float =
+        to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || to == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE;
+    onnx_const *c = onnx_new_const(f->r, is_float, x->n, x->d);
+    for (int64_t i = 0; c && i < c->count; i++) c->v[i] = is_float ? x->v[i] : trunc(x->v[i]);
+    give(f->r, c);
+}
+
+static void fold_unsqueeze(fold *f) {
+    const onnx_const *x = f->in[0], *axes = f->n_in > 1 ? f->in[1] : NULL;
+    int64_t d[ONNX_MAX_DIMS];
+    const int n = x->n + (axes ? (int)axes->count : 0);
+    if (!axes || axes->count > ONNX_MAX_DIMS || n > ONNX_MAX_DIMS) {
+        onnx_fail(f->r, "gives a constant a shape that is not supported");
+        return;
+    }
+    for (int i = 0, from = 0; i < n; i++) {
+        bool one = false;
+        for (int64_t k = 0; k < axes->count; k++) one |= axes->v[k] == i || axes->v[k] + n == i;
+        d[i] = one || from >= x->n ? 1 : x->d[from++];
+    }
+    onnx_const *c = onnx_new_const(f->r, x->is_float, n, d);
     if (c && c->count == x->count)
         memcpy(c->v, x->v, (size_t)x->count * sizeof *c->v);
     else
@@ -218,10 +252,9 @@ static void fold_filled(fold *f) {
     give(f->r, c);
 }
 
-// Whether all inputs are known. Weights are not, unless only this can be done with them.
+// Whether all inputs are known: numbers are, weights are not.
 static bool known(fold *f) {
     onnx_reader *r = f->r;
-    bool all_weights = true;
     if (r->node->n_input > MAX_IN) return false;
     for (size_t i = 0; i < r->node->n_input; i++) {
         onnx_slot *s = onnx_in(r, (int)i);
@@ -229,10 +262,10 @@ static bool known(fold *f) {
         if (s->kind == ONNX_VALUE) return false;
         const onnx_const *c = onnx_as_const(r, s);
         if (!c) return false;
-        all_weights &= s->kind == ONNX_WEIGHT && c->is_float;
+        if (s->kind == ONNX_WEIGHT && c->is_float && c->count > 1) return false;
         f->in[f->n_in++] = c;
     }
-    return f->n_in > 0 && !all_weights;
+    return f->n_in > 0;
 }
 
 bool onnx_fold(onnx_reader *r) {
@@ -240,7 +273,8 @@ bool onnx_fold(onnx_reader *r) {
     if (is(r, "Shape")) return fold_shape(r), true;
     if (is(r, "Constant")) return fold_constant(r), true;
     if (r->g->status != DT_OK || !known(&f)) return r->g->status != DT_OK;
-    if (is(r, "Add") || is(r, "Sub") || is(r, "Mul") || is(r, "Div") || is(r, "Mod") || is(r, "Equal") || is(r, "Pow"))
+    if (is(r, "Add") || is(r, "Sub") || is(r, "Mul") || is(r, "Div") || is(r, "Mod") ||
+        is(r, "Equal") || is(r, "Pow"))
         return fold_elementwise(&f, 2), true;
     if (is(r, "Range") && f.n_in == 3) return fold_range(&f), true;
     if (is(r, "Where")) return fold_elementwise(&f, 3), true;
@@ -249,9 +283,11 @@ bool onnx_fold(onnx_reader *r) {
     if (is(r, "Gather") && f.n_in == 2) return fold_gather(&f), true;
     if (is(r, "Slice")) return fold_slice(&f), true;
     if (is(r, "ConstantOfShape")) return fold_filled(&f), true;
-    if (is(r, "Squeeze") && f.in[0]->n <= 1) return fold_reshaped(&f, f.in[0]->count == 1 ? 0 : 1), true;
-    if (is(r, "Cast") || is(r, "Identity") || is(r, "Expand"))
-        return give(r, (onnx_const *)f.in[0]), true;
-    if (f.in[0]->n <= 1 && (is(r, "Unsqueeze") || is(r, "Reshape"))) return fold_reshaped(&f, 1), true;
+    if (is(r, "Squeeze") && f.in[0]->n <= 1)
+        return fold_reshaped(&f, f.in[0]->count == 1 ? 0 : 1), true;
+    if (is(r, "Cast")) return fold_cast(&f), true;
+    if (is(r, "Identity") || is(r, "Expand")) return give(r, (onnx_const *)f.in[0]), true;
+    if (is(r, "Unsqueeze")) return fold_unsqueeze(&f), true;
+    if (f.in[0]->n <= 1 && is(r, "Reshape")) return fold_reshaped(&f, 1), true;
     return false;
 }

@@ -27,8 +27,15 @@ dt_status dt_onnx_open(dt_onnx_file **out, const char *path) {
     size_t n_bytes = 0;
     *out = NULL;
     DT_TRY(dt_io_read_file(&data, &n_bytes, path, MAX_BYTES, DT_E_CKPT));
-    Onnx__ModelProto *m = onnx__model_proto__unpack(NULL, n_bytes, (const uint8_t *)data);
+    const dt_status st = dt_onnx_open_bytes(out, path, data, n_bytes);
     free(data);
+    return st;
+}
+
+dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *data,
+                             size_t n_bytes) {
+    Onnx__ModelProto *m = onnx__model_proto__unpack(NULL, n_bytes, data);
+    *out = NULL;
     if (!m || !m->graph || has_nulls(m->graph)) {
         if (m) onnx__model_proto__free_unpacked(m, NULL);
         return dt_fail(DT_E_CKPT, "%s is no ONNX file, or a truncated one", path);
@@ -244,13 +251,22 @@ static bool bind_inputs(onnx_reader *r, const dt_value *inputs) {
         const dt_shape *have = &dt_info_of(r->g, s->v)->shape;
         bool fits = !want || (int)want->n_dim == have->n;
         for (int d = 1; want && fits && d < have->n; d++)
-            fits = want->dim[d]->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE ||
-                   want->dim[d]->dim_value == have->d[d];
+            fits =
+                want->dim[d]->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE ||
+                want->dim[d]->dim_value == have->d[d];
         if (fits) continue;
         char text[160] = "";
-        for (size_t d = 0; d < want->n_dim && strlen(text) < 120; d++)
-            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%lld", d ? "," : "",
-                     (long long)want->dim[d]->dim_value);
+        for (size_t d = 0; d < want->n_dim && strlen(text) < 120; d++) {
+            const Onnx__TensorShapeProto__Dimension *dim = want->dim[d];
+            const bool known =
+                dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+            const size_t at = strlen(text);
+            if (known)
+                snprintf(text + at, sizeof text - at, "%s%lld", d ? "," : "",
+                         (long long)dim->dim_value);
+            else
+                snprintf(text + at, sizeof text - at, "%sN", d ? "," : "");
+        }
         return onnx_fail(r, "input %.60s wants (%s), the field gives %s", name, text,
                          dt_shape_print(have, a, sizeof a));
     }
@@ -286,7 +302,8 @@ static dt_value build(onnx_reader *r, const dt_value *inputs, bool drop_head, dt
     *features = before && before->kind == ONNX_VALUE ? before->v : DT_NONE;
     const onnx_slot *out = onnx_find(r, g->output[0]->name);
     if (drop_head && *features != DT_NONE) return DT_NONE;
-    if (out->kind != ONNX_VALUE) onnx_fail(r, "its output %.80s is not made of its inputs", out->name);
+    if (out->kind != ONNX_VALUE)
+        onnx_fail(r, "its output %.80s is not made of its inputs", out->name);
     return out->v;
 }
 

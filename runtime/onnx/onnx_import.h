@@ -14,6 +14,9 @@ typedef struct dt_onnx_file dt_onnx_file;
 
 // DT_E_CKPT: it cannot be read, or is no ONNX.
 dt_status dt_onnx_open(dt_onnx_file **out, const char *path);
+// The same from bytes of which `path` is the name.
+dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *data,
+                             size_t n_bytes);
 void dt_onnx_close(dt_onnx_file *f);
 // Inputs that are no initialisers. They are named and fed in this order.
 int dt_onnx_n_inputs(const dt_onnx_file *f);

@@ -49,7 +49,8 @@ static dt_value reshape(onnx_reader *r, dt_value x, int n, const int64_t *d) {
 
 // ---- windows ---------------------------------------------------------------------------------------
 static bool read_window(onnx_reader *r, const int64_t *kernel, int n, dt_window *w) {
-    int64_t stride[ONNX_MAX_DIMS] = {1, 1}, dilation[ONNX_MAX_DIMS] = {1, 1}, pads[ONNX_MAX_DIMS] = {0};
+    int64_t stride[ONNX_MAX_DIMS] = {1, 1}, dilation[ONNX_MAX_DIMS] = {1, 1},
+            pads[ONNX_MAX_DIMS] = {0};
     const Onnx__AttributeProto *automatic = onnx_attribute(r->node, "auto_pad");
     if (n != 2) return onnx_fail(r, "only windows of two dimensions are read");
     if (automatic && automatic->s.len > 0 && memcmp(automatic->s.data, "NOTSET", 6) != 0 &&
@@ -90,7 +91,8 @@ static void read_pool(onnx_reader *r, bool max) {
     dt_window w;
     dt_value x = value(r, 0);
     if (shape_of(r, x).n != 4) onnx_fail(r, "only pooling of images, (N,C,H,W), is read");
-    if (!read_window(r, kernel, integers(r, -1, "kernel_shape", kernel), &w) || x == DT_NONE) return;
+    if (!read_window(r, kernel, integers(r, -1, "kernel_shape", kernel), &w) || x == DT_NONE)
+        return;
     // ceil_mode: the last window may hang over the end
     for (int d = 0; d < 2 && onnx_int(r, "ceil_mode", 0); d++) {
         const int64_t span = w.dilation[d] * (w.kernel[d] - 1) + 1;
@@ -102,7 +104,8 @@ static void read_pool(onnx_reader *r, bool max) {
         onnx_give(r, 0, dt_max_pool_window(r->g, x, &w));
         return;
     }
-    const dt_attrs a = {.pool = {.win = w, .count_include_pad = onnx_int(r, "count_include_pad", 0) != 0}};
+    const dt_attrs a = {
+        .pool = {.win = w, .count_include_pad = onnx_int(r, "count_include_pad", 0) != 0}};
     onnx_give(r, 0, dt_graph_apply(r->g, DT_OP_avg_pool, NULL, &x, 1, &a));
 }
 static void read_MaxPool(onnx_reader *r) {
@@ -139,17 +142,21 @@ static void read_LayerNormalization(onnx_reader *r) {
 }
 
 // ---- linear algebra --------------------------------------------------------------------------------
-static void give_linear(onnx_reader *r, dt_value x, onnx_slot *weight, bool swapped, onnx_slot *bias) {
+static void give_linear(onnx_reader *r, dt_value x, onnx_slot *weight, bool swapped,
+                        onnx_slot *bias) {
     dt_value w, b;
     w = onnx_as_value(r, weight, swapped);
     b = bias ? onnx_as_value(r, bias, false) : DT_NONE;
     if (x != DT_NONE && w != DT_NONE)
-        onnx_give(r, 0, dt_linear_with(r->g, name_of(r) ? name_of(r) : dt_graph_unique_name(r->g, "linear"), x, w, b));
+        onnx_give(r, 0,
+                  dt_linear_with(r->g,
+                                 name_of(r) ? name_of(r) : dt_graph_unique_name(r->g, "linear"), x,
+                                 w, b));
 }
 static void read_Gemm(onnx_reader *r) {
     onnx_slot *w = onnx_in(r, 1);
-    if (onnx_int(r, "transA", 0) || onnx_float(r, "alpha", 1) != 1 || onnx_float(r, "beta", 1) != 1 ||
-        !w || w->kind != ONNX_WEIGHT)
+    if (onnx_int(r, "transA", 0) || onnx_float(r, "alpha", 1) != 1 ||
+        onnx_float(r, "beta", 1) != 1 || !w || w->kind != ONNX_WEIGHT)
         onnx_fail(r, "only x W^T + b with weights is read");
     else
         give_linear(r, value(r, 0), w, !onnx_int(r, "transB", 0), onnx_in(r, 2));
@@ -176,7 +183,8 @@ static void read_HardSwish(onnx_reader *r) {
     onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_HARDSWISH, value(r, 0)));
 }
 static void read_HardSigmoid(onnx_reader *r) {
-    if (fabsf(onnx_float(r, "alpha", 0.2f) - 1.0f / 6) > 1e-5f || onnx_float(r, "beta", 0.5f) != 0.5f)
+    if (fabsf(onnx_float(r, "alpha", 0.2f) - 1.0f / 6) > 1e-5f ||
+        onnx_float(r, "beta", 0.5f) != 0.5f)
         onnx_fail(r, "only alpha 1/6 and beta 1/2, as PyTorch's, are read");
     else
         onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_HARDSIGMOID, value(r, 0)));
@@ -188,7 +196,8 @@ static void read_Gelu(onnx_reader *r) {
     onnx_give(r, 0, tanh ? dt_gelu_tanh(r->g, x) : dt_gelu(r->g, x));
 }
 static void read_Clip(onnx_reader *r) {
-    const onnx_const *low = onnx_as_const(r, onnx_in(r, 1)), *high = onnx_as_const(r, onnx_in(r, 2));
+    const onnx_const *low = onnx_as_const(r, onnx_in(r, 1)),
+                     *high = onnx_as_const(r, onnx_in(r, 2));
     dt_value x = value(r, 0);
     const bool from_0 = low && low->count == 1 && low->v[0] == 0;
     if (from_0 && !onnx_in(r, 2))
@@ -220,7 +229,8 @@ static void read_Dropout(onnx_reader *r) { // as it is in evaluation; model.drop
 static dt_value repeated(onnx_reader *r, dt_value v, int n_of_other) {
     const dt_shape s = shape_of(r, v);
     int skip = 0;
-    while (skip < s.n - 1 && s.d[skip] == 1 && (s.n > n_of_other || r->g->values[v].kind != DT_V_TEMP))
+    while (skip < s.n - 1 && s.d[skip] == 1 &&
+           (s.n > n_of_other || r->g->values[v].kind != DT_V_TEMP))
         skip++;
     return skip ? reshape(r, v, s.n - skip, s.d + skip) : v;
 }
@@ -294,8 +304,10 @@ static void read_GlobalAveragePool(onnx_reader *r) {
     dt_value x = value(r, 0);
     const dt_shape s = shape_of(r, x);
     const int64_t d[] = {s.d[0], s.d[1], 1, 1};
-    if (s.n == 4) onnx_give(r, 0, reshape(r, dt_global_pool(r->g, x), 4, d));
-    else onnx_fail(r, "only pooling of images, (N,C,H,W), is read");
+    if (s.n == 4)
+        onnx_give(r, 0, reshape(r, dt_global_pool(r->g, x), 4, d));
+    else
+        onnx_fail(r, "only pooling of images, (N,C,H,W), is read");
 }
 static void read_ReduceMean(onnx_reader *r) {
     int64_t axes[ONNX_MAX_DIMS];
@@ -327,7 +339,8 @@ static void read_Reshape(onnx_reader *r) {
     dt_value x = value(r, 0);
     const dt_shape s = shape_of(r, x);
     const int n = integers(r, 1, NULL, d);
-    if (n > 0 && n <= DT_MAX_DIMS && d[0] == 1 && s.n > 0 && s.d[0] > 1 && dt_info_of(r->g, x)->kind == DT_V_TEMP)
+    if (n > 0 && n <= DT_MAX_DIMS && d[0] == 1 && s.n > 0 && s.d[0] > 1 &&
+        dt_info_of(r->g, x)->kind == DT_V_TEMP)
         onnx_fail(r, "has a batch of 1 in it: export with a dynamic first dimension");
     for (int i = 0; i < n; i++)
         if (d[i] == 0 && i < s.n && !onnx_int(r, "allowzero", 0)) d[i] = s.d[i];
@@ -336,7 +349,8 @@ static void read_Reshape(onnx_reader *r) {
 static void read_Flatten(onnx_reader *r) {
     dt_value x = value(r, 0);
     const dt_shape s = shape_of(r, x);
-    const int64_t axis = onnx_int(r, "axis", 1) == s.n ? s.n : axis_of(r, onnx_int(r, "axis", 1), s.n);
+    const int64_t axis =
+        onnx_int(r, "axis", 1) == s.n ? s.n : axis_of(r, onnx_int(r, "axis", 1), s.n);
     int64_t d[2] = {1, 1};
     for (int i = 0; i < s.n; i++) d[i >= axis] *= s.d[i];
     onnx_give(r, 0, reshape(r, x, 2, d));
@@ -418,7 +432,8 @@ static void read_Slice(onnx_reader *r) {
     for (int i = 0; i < n; i++) {
         const int64_t axis = axis_of(r, n_axes < 0 ? i : axes[i], shape_of(r, x).n);
         const int64_t size = x == DT_NONE ? 0 : shape_of(r, x).d[axis];
-        int64_t from = begin[i] < 0 ? begin[i] + size : begin[i], to = end[i] < 0 ? end[i] + size : end[i];
+        int64_t from = begin[i] < 0 ? begin[i] + size : begin[i],
+                to = end[i] < 0 ? end[i] + size : end[i];
         from = from < 0 ? 0 : from, to = to > size ? size : to;
         if (from >= to || (n_steps >= 0 && steps[i] != 1)) {
             onnx_fail(r, "takes nothing, or not every element");
@@ -432,7 +447,8 @@ static void read_Split(onnx_reader *r) {
     int64_t parts[ONNX_MAX_DIMS], at = 0;
     dt_value x = value(r, 0);
     const int64_t axis = axis_of(r, onnx_int(r, "axis", 0), shape_of(r, x).n);
-    const int n_out = (int)r->node->n_output, n = integers(r, r->node->n_input > 1 ? 1 : -1, "split", parts);
+    const int n_out = (int)r->node->n_output,
+              n = integers(r, r->node->n_input > 1 ? 1 : -1, "split", parts);
     if (x == DT_NONE || n_out < 1) return;
     const int64_t size = shape_of(r, x).d[axis], each = (size + n_out - 1) / n_out;
     for (int i = 0; i < n_out && r->g->status == DT_OK; i++) {
@@ -451,7 +467,7 @@ static void read_Gather(onnx_reader *r) {
     dt_shape s = shape_of(r, x);
     const int64_t axis = axis_of(r, onnx_int(r, "axis", 0), s.n);
     if (x == DT_NONE || r->g->status != DT_OK) return;
-    bool run = at && at->n <= 1 && at->count > 0;
+    bool run = at && (at->n <= 1 || s.n == 1) && at->n <= DT_MAX_DIMS && at->count > 0;
     const double first = run ? (at->v[0] < 0 ? at->v[0] + (double)s.d[axis] : at->v[0]) : 0;
     for (int64_t i = 1; run && i < at->count; i++) run = at->v[i] == at->v[i - 1] + 1;
     if (!run || !(first >= 0) || first + (double)at->count > (double)s.d[axis]) {
@@ -462,6 +478,8 @@ static void read_Gather(onnx_reader *r) {
     if (at->n == 0) {
         for (int i = (int)axis; i < s.n - 1; i++) s.d[i] = s.d[i + 1];
         x = reshape(r, x, s.n - 1, s.d);
+    } else if (at->n > 1) {
+        x = reshape(r, x, at->n, at->d);
     }
     onnx_give(r, 0, x);
 }
