@@ -148,6 +148,13 @@ static void add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt
     dt_loss_share(g, name, t->loss, logits, target, weight, t->smoothing, t->param, t->weight);
 }
 
+void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
+    char text[256];
+    const dt_target *t = &a->targets->items[0];
+    dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
+    add_loss(g, a, t, logits, dt_input(g, "weight", DT_F32, dt_shape1(a->batch)));
+}
+
 void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
                     const dt_init *init) {
     dt_arena *m = &g->arena;

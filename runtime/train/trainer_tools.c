@@ -13,6 +13,7 @@
 #include "train/schedule.h"
 #include "train/session.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -261,8 +262,20 @@ static dt_run_length measure_length(const dt_session *s) {
                                           s->data->n_samples(s->data, DT_SPLIT_TEST)};
 }
 
+static dt_status write_dot(const dt_graph *g, const char *path) {
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *f = open_memstream(&text, &n_bytes);
+    if (!f) return dt_fail(DT_E_INTERNAL, "%s: %s", path, strerror(errno));
+    dt_graph_write_dot(g, f);
+    fclose(f);
+    const dt_status st = dt_io_write_file(path, text, n_bytes);
+    free(text);
+    return st;
+}
+
 dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields, int n_fields,
-                           bool print_graph, FILE *out, dt_run_length *length) {
+                           const dt_check_prints *prints, FILE *out, dt_run_length *length) {
     dt_session s;
     *length = (dt_run_length){0};
     dt_status st = dt_session_init(&s, a);
@@ -281,10 +294,12 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
     if (st == DT_OK && s.data) *length = measure_length(&s);
     if (st == DT_OK && s.data) st = take_batch(&s);
     if (st == DT_OK) st = dt_session_init_weights(&s); // an error if model.init does not fit
-    if (st == DT_OK && print_graph) {
+    if (st == DT_OK && prints->graph) {
+        dt_graph_print_costs(s.graph, out);
         dt_graph_print(s.graph, out);
         dt_plan_print(s.plan, out);
     }
+    if (st == DT_OK && prints->dot) st = write_dot(s.graph, prints->dot);
     if (st == DT_OK) print_report(&s, out);
     dt_session_close(&s);
     return st;
