@@ -113,6 +113,17 @@ static void take_stored_engines(dt_session *s, const dt_train_state *stored) {
         s->backend->take_choices(s->backend, stored->engines);
 }
 
+// auto takes the value that the run began with.
+static bool allows_winograd(const dt_config *c, const dt_train_state *stored) {
+    dt_config *old = NULL;
+    bool off = dt_config_enum(c, "device.winograd") == DT_WINOGRAD_off;
+    if (!stored || off) return !off;
+    if (dt_config_parse(&old, "config", stored->config, strlen(stored->config), NULL, 0) == DT_OK)
+        off = dt_config_enum(old, "device.winograd") == DT_WINOGRAD_off;
+    dt_config_destroy(old);
+    return !off;
+}
+
 static dt_status resolve_threads(dt_session *s, const dt_train_state *stored) {
     DT_TRY(dt_resolve_threads(&s->resolved, s->config, s->comm, s->n_micro,
                               stored ? &stored->resolved : NULL, stored ? stored->world_size : 0));
@@ -138,16 +149,16 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     DT_TRY(dt_agree_config(s->comm, s->given, &s->told));
     DT_TRY(resolve_threads(s, stored));
     char *cache = engine_folder(s->config);
-    dt_backend_opts opts = {
-        .threads = s->resolved.replica_threads,
-        .local_rank = s->comm->local_rank,
-        .local_size = s->comm->local_size,
-        .world_size = s->comm->world_size,
-        .deterministic = dt_config_enum(s->config, "run.reproducible") != DT_REPRODUCIBLE_off,
-        .winograd = dt_config_enum(s->config, "device.winograd") == DT_WINOGRAD_auto,
-        .tf32 = dt_config_bool(s->config, "device.tf32"),
-        .timed = dt_config_bool(s->config, "device.time_engines"),
-        .cache_folder = cache};
+    dt_backend_opts opts = {.threads = s->resolved.replica_threads,
+                            .local_rank = s->comm->local_rank,
+                            .local_size = s->comm->local_size,
+                            .world_size = s->comm->world_size,
+                            .deterministic = dt_config_enum(s->config, "run.reproducible") !=
+                                             DT_REPRODUCIBLE_off,
+                            .winograd = allows_winograd(s->config, stored ? stored : s->origin),
+                            .tf32 = dt_config_bool(s->config, "device.tf32"),
+                            .timed = dt_config_bool(s->config, "device.time_engines"),
+                            .cache_folder = cache};
     dt_status created = dt_agree_backend(&s->backend, s->comm, s->resolved.device, &opts, &s->told);
     free(cache);
     DT_TRY(created);
