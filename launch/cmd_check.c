@@ -12,10 +12,11 @@
 #include <stdlib.h>
 
 extern const launch_command launch_check;
-enum { GRAPH, DOT, COST, RATE, MACHINES, PRICES };
+enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES };
 static const launch_option options[] = {
     [GRAPH] = {"--graph", NULL, "print costs of layers, graph and plan"},
     [DOT] = {"--dot", "FILE", "write the graph for Graphviz"},
+    [KERNELS] = {"--kernels", NULL, "print how fast each kernel is, and what was chosen by timing"},
     [COST] = {"--cost", NULL, "hours of the whole run, and what rented machines would cost"},
     [RATE] = {"--rate", "SAMPLES/S", "for --cost (what the run measured, in metrics.jsonl)"},
     [MACHINES] = {"--machines", "N", "for --cost: machines that give that rate together (1)"},
@@ -63,7 +64,9 @@ static dt_status run(const launch_words *w) {
     launch_cost cost;
     DT_TRY(read_cost(w, &cost));
     DT_TRY(launch_load_config(&c, "check", w));
-    const dt_check_prints prints = {.graph = w->options[GRAPH] != NULL, .dot = w->options[DOT]};
+    const dt_check_prints prints = {.graph = w->options[GRAPH] != NULL,
+                                    .kernels = w->options[KERNELS] != NULL,
+                                    .dot = w->options[DOT]};
     dt_status st = launch_check_config(c, &prints, stdout, &cost.length);
     if (st == DT_OK && w->options[COST]) st = launch_print_cost(&cost, c, stdout);
     dt_config_destroy(c);
@@ -80,5 +83,6 @@ const launch_command launch_check = {
         "  dtrain check configs/fusion.yaml train.micro_batch=8\n"
         "  dtrain check configs/fusion.yaml --graph\n"
         "  dtrain check configs/vit.yaml --dot vit.dot && dot -Tsvg -O vit.dot\n"
+        "  dtrain check configs/fusion.yaml --kernels\n"
         "  dtrain check configs/fusion.yaml --cost --rate 850 --machines 2\n",
     .run = run};

@@ -149,9 +149,10 @@ dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *co
                                const dt_backend *b, const dt_resolved *stored) {
     dt_precision p = dt_config_enum(c, "train.precision");
     if (p == DT_PRECISION_auto)
-        p = stored                          ? stored->precision
-            : b->supports_dtype(b, DT_BF16) ? DT_PRECISION_bf16
-                                            : DT_PRECISION_fp32;
+        p = stored ? stored->precision
+            : b->supports_dtype(b, DT_BF16)
+                ? b->choose_precision ? DT_PRECISION_auto : DT_PRECISION_bf16
+                : DT_PRECISION_fp32;
     if (p == DT_PRECISION_fp16 && !b->computes_dtype(b, DT_F16))
         return dt_config_fail(c, "train.precision", "fp16 needs a GPU; on the %s use bf16 or fp32",
                               b->name);

@@ -132,7 +132,7 @@ static dt_status compare_environment(trainer *t) {
                     was, now);
     else if (!same && trainer_is_root(t))
         dt_warn("this run began on '%s' and goes on with '%s': bits will differ%s", was, now,
-                t->state.engines ? ", and engines are chosen anew" : "");
+                t->state.engines && *t->state.engines ? ", and engines are chosen anew" : "");
     if (st == DT_OK && t->state.world_size != t->s.comm->world_size && !t->s.elastic &&
         trainer_is_root(t))
         dt_warn("this run had %d ranks and goes on with %d: bits will differ "

@@ -52,6 +52,7 @@ typedef struct dt_run_length {
 // What dt_trainer_check adds to parameters and memory.
 typedef struct dt_check_prints {
     bool graph;      // and its costs and the plan
+    bool kernels;    // what was chosen by timing, and how fast each kernel is
     const char *dot; // a file for Graphviz, or NULL
 } dt_check_prints;
 

@@ -2,6 +2,7 @@
 
 #include "train/trainer.h"
 
+#include "backend/time_nodes.h"
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -140,12 +141,14 @@ dt_status dt_session_open_run(dt_session *s, const char *which, dt_split split, 
     dt_state_init(&state);
     if (s->n_micro < s->comm->world_size) s->n_micro = s->comm->world_size; // there are no steps
     dt_status st = open_checkpoint(s, which, &path, &state);
+    s->origin = &state;
     if (st == DT_OK) st = dt_session_open(s, NULL, NULL);
     if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
         st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
     if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
     if (st == DT_OK) st = load_checkpoint(s, which, &path, &state);
     *step = state.step;
+    s->origin = NULL;
     free(path);
     dt_state_fini(&state);
     return st;
@@ -175,6 +178,33 @@ dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r, bo
 }
 
 // ---- dtrain check ----------------------------------------------------------------------------------
+
+// How fast each kernel is alone, on one replica's threads.
+static dt_status print_kernels(const dt_session *s, FILE *out) {
+    dt_node_group *list = NULL;
+    double total = 0;
+    char *table = s->backend->choice_table ? s->backend->choice_table(s->backend) : NULL;
+    if (table) fprintf(out, "chosen by timing, GFLOP/s:\n%s", table);
+    free(table);
+    if (s->backend->device) return DT_OK;
+    const int n = dt_node_groups(&list, s->graph);
+    double *seconds = dt_xcalloc((size_t)n + 1, sizeof *seconds);
+    dt_status st = DT_OK;
+    for (int i = 0; i < n && st == DT_OK; i++) {
+        st = dt_time_node(s->graph, list[i].node, s->backend, s->resolved.replica_threads, 0.05,
+                          &seconds[i]);
+        total += seconds[i] * list[i].count;
+    }
+    if (st == DT_OK)
+        fprintf(out, "kernels of a micro-batch, each alone on %d thread%s, GFLOP/s, share:\n",
+                s->resolved.replica_threads, s->resolved.replica_threads == 1 ? "" : "s");
+    for (int i = 0; i < n && st == DT_OK; i++)
+        fprintf(out, "  %7.1f %4.1f %%  %s, %d of them\n", list[i].flop / seconds[i] / 1e9,
+                100 * seconds[i] * list[i].count / total, list[i].text, list[i].count);
+    free(seconds);
+    free(list);
+    return st;
+}
 
 static void print_report(const dt_session *s, FILE *out) {
     const dt_params *p = s->params;
@@ -301,6 +331,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
     }
     if (st == DT_OK && prints->dot) st = write_dot(s.graph, prints->dot);
     if (st == DT_OK) print_report(&s, out);
+    if (st == DT_OK && prints->kernels) st = print_kernels(&s, out);
     dt_session_close(&s);
     return st;
 }
