@@ -1,12 +1,6 @@
-<<<<<<<< HEAD:runtime/train/replica_check.c
 // replica_check.c: see replica_check.h.
 #define _GNU_SOURCE // gethostname
 #include "train/replica_check.h"
-========
-// verify_ranks.c: see verify_ranks.h.
-#define _GNU_SOURCE // gethostname
-#include "train/verify_ranks.h"
->>>>>>>> wt/survive:runtime/train/verify_ranks.c
 
 #include "base/arena.h"
 #include "base/failpoint.h"
