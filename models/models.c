@@ -93,6 +93,23 @@ dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info
     return dt_image_normalize(g, x, plan, f->mean, f->std);
 }
 
+dt_value dt_model_drop_path(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
+                            int i, int n) {
+    const float most = (float)dt_config_real(a->config, "model.drop_path");
+    return dt_drop_path(g, name, x, n > 1 ? most * (float)i / (float)(n - 1) : most);
+}
+
+bool dt_model_is_numbers(const dt_model_args *a, const dt_field_info *f) {
+    for (int i = 0; i < a->targets->n; i++)
+        if (a->targets->items[i].field == f) return false;
+    return !f->is_image && f->n_classes == 0;
+}
+
+dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
+    const dt_shape rows = dt_shape2(a->batch, dt_shape_elements(&f->sample_shape));
+    return dt_reshape(g, dt_input(g, f->name, DT_F32, batch_shape(a, f)), rows);
+}
+
 static void add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
                      dt_value weight) {
     const dt_loss_row *loss = &dt_losses[t->loss];

@@ -42,16 +42,25 @@ dt_value dt_linear_with(dt_graph *g, const char *name, dt_value x, dt_value weig
 dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans_b, float alpha);
 // (N,C,H,W) or (N,C); eps 1e-5, momentum 0.1
 dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x);
+dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps, float momentum);
 dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps); // over the last dim
 dt_value dt_relu(dt_graph *g, dt_value x);
-dt_value dt_gelu(dt_graph *g, dt_value x);      // exact (erf)
-dt_value dt_gelu_tanh(dt_graph *g, dt_value x); // the tanh form
+dt_value dt_gelu(dt_graph *g, dt_value x);                         // exact (erf)
+dt_value dt_gelu_tanh(dt_graph *g, dt_value x);                    // the tanh form
+dt_value dt_activate(dt_graph *g, dt_activation kind, dt_value x); // ops/activation.c
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
+// With any window; avg: padding does not count.
+dt_value dt_max_pool_window(dt_graph *g, dt_value x, const dt_window *w);
+dt_value dt_avg_pool_window(dt_graph *g, dt_value x, const dt_window *w);
 dt_value dt_global_pool(dt_graph *g, dt_value x);                        // (N,C,H,W) -> (N,C), mean
 dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p); // identity in evaluation
+// Stochastic depth (Huang et al. 2016): all of a sample's x is zero with probability p; identity outside training.
+dt_value dt_drop_path(dt_graph *g, const char *name, dt_value x, float p);
 dt_value dt_add(dt_graph *g, dt_value a,
                 dt_value b); // b may lack leading dims: broadcast over them
+// b: the shape of a; or its last dimension, (D); or for a (N,C,H,W) channels, (C,1,1) or (N,C,1,1)
+dt_value dt_mul(dt_graph *g, dt_value a, dt_value b);
 dt_value dt_scale(dt_graph *g, dt_value x, float alpha);
 dt_value dt_concat(dt_graph *g, const dt_value *x, int n, int axis);
 dt_value dt_slice(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end);

@@ -123,6 +123,7 @@ typedef struct dt_graph {
     dt_value loss, loss_weight; // STAT scalars, DT_NONE before a loss is added
     dt_value *grads;            // GRAD values in the order in which backward finishes them
     int n_grads, cap_grads;
+    const char *scope;           // of dt_graph_scope
     struct dt_name_table *names; // value and node names (internal)
     dt_status status;            // first build error
     char error[512];
@@ -135,6 +136,9 @@ void dt_graph_destroy(dt_graph *g);
 // normalises with its running statistics, in training too, and leaves them as they are.
 void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char *name),
                      const void *ctx);
+// While building: what names of parameters, buffers, constants and nodes begin with from here on ("iris."; "": nothing).
+// Returns what it was.
+const char *dt_graph_scope(dt_graph *g, const char *prefix);
 dt_status dt_graph_check(const dt_graph *g); // first build error, as DT_E_USAGE
 // Records a build error (keeps the first) and returns DT_NONE.
 dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

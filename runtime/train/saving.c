@@ -104,7 +104,9 @@ static dt_status evaluate(trainer *t, dt_split split, const char *phase, dt_eval
     dt_session *s = &t->s;
     DT_TRY(dt_session_make_evaluator(s));
     if (t->metrics) dt_metrics_phase(t->metrics, phase);
+    dt_session_swap_average(s);
     const dt_status st = dt_evaluator_run(s->evaluator, s->data, split, split == DT_SPLIT_TEST, r);
+    dt_session_swap_average(s);
     if (t->metrics) dt_metrics_phase(t->metrics, NULL);
     if (st == DT_E_PREEMPTED && trainer_is_root(t))
         dt_warn("an evaluation outlasted run.grace and was dropped: it is done after resuming");

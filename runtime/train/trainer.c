@@ -21,9 +21,9 @@
 #include "base/watch.h"
 #include "train/agree.h"
 #include "train/length.h"
+#include "train/replica_check.h"
 #include "train/resolve.h"
 #include "train/signals.h"
-#include "train/verify_ranks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -274,8 +274,10 @@ static void describe_run(const trainer *t) {
         dt_info("resuming at step %lld of %lld", (long long)t->state.step,
                 (long long)t->state.total_steps);
     else
-        dt_info("training %lld steps, %lld an epoch", (long long)t->state.total_steps,
-                (long long)t->state.steps_per_epoch);
+        dt_info("training %lld steps, %lld an epoch%s%s", (long long)t->state.total_steps,
+                (long long)t->state.steps_per_epoch,
+                t->eval_every > 0 ? "; the best checkpoint is that of " : "",
+                t->eval_every > 0 ? s->metrics.best_name : "");
 }
 
 static dt_status open_training(trainer *t) {

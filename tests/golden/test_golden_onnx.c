@@ -22,8 +22,8 @@ typedef struct network_case {
 static const network_case cases[] = {
     {"resnet18", "name: resnet, depth: 18, width: 8"},
     {"resnet50", "name: resnet, depth: 50, width: 4"},
-    {"vit", "name: vit, patch: 8, dim: 24, heads: 3, layers: 2"},
-    {"vit_tanh", "name: vit, patch: 8, dim: 24, heads: 3, layers: 2, gelu: tanh"},
+    {"vit", "name: vit, patch: 8, dim: 24, heads: 3, blocks: 2"},
+    {"vit_tanh", "name: vit, patch: 8, dim: 24, heads: 3, blocks: 2, gelu: tanh"},
     {"fusion", "name: fusion", true},
     {"attention", "name: fusion, fusion: cross_attention", true},
     {"numbers", "name: resnet, depth: 10, width: 8", false, true},

@@ -80,6 +80,10 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(batch_norm, infer, grad);
 
 dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x) {
+    return dt_batch_norm_eps(g, name, x, 1e-5f, 0.1f);
+}
+
+dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps, float momentum) {
     if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
     dt_shape s = dt_info_of(g, x)->shape;
     if (s.n != 4 && s.n != 2)
@@ -100,6 +104,6 @@ dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x) {
     g->values[in[RUNNING_VAR]].init = (dt_init){DT_INIT_ONE, 0};
     const bool frozen = g->values[in[SCALE]].frozen && g->values[in[SHIFT]].frozen;
     dt_attrs a = {
-        .batch_norm = {.eps = 1e-5f, .momentum = 0.1f, .training = g->training && !frozen}};
+        .batch_norm = {.eps = eps, .momentum = momentum, .training = g->training && !frozen}};
     return dt_graph_apply(g, DT_OP_batch_norm, name, in, 5, &a);
 }
