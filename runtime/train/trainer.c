@@ -23,7 +23,6 @@
 #include "train/length.h"
 #include "train/resolve.h"
 #include "train/signals.h"
-#include "train/replica_check.h"
 
 #include <math.h>
 #include <stdlib.h>

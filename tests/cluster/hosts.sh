@@ -57,7 +57,7 @@ boot_host() {
     ip -n "$ns" addr add "10.77.0.$i/24" dev eth0
     ip -n "$ns" link set eth0 up
     mkdir -p "$work/host$i/own" "$work/host$i/tmp" "$work/own" "$work/tmp" /run/sshd
-    ip netns exec "$ns" unshare --uts --pid --mount --fork --mount-proc bash -c "
+    setpriv --pdeathsig KILL ip netns exec "$ns" unshare --uts --pid --mount --fork --kill-child --mount-proc bash -c "
         hostname host$i
         mount -t tmpfs -o size=256m shm /dev/shm
         mount --bind $work/host$i/own $work/own
@@ -70,7 +70,7 @@ boot_host() {
     pid=$! wait_until test -e "$work/host$i/ready"
     rm "$work/host$i/ready"
     inits[$i]=$(children "${holders[$i]}" | tr -d ' ')
-    pid=${holders[$i]} wait_until on "$i" bash -c ': </dev/tcp/127.0.0.1/22'
+    pid=${holders[$i]} wait_until on "$i" bash -c 'exec 2>/dev/null; : </dev/tcp/127.0.0.1/22'
 }
 
 make_hosts() {
