@@ -20,5 +20,5 @@ yamllint --strict -c yamllint.yaml "$SOURCE"/k8s/base "$SOURCE"/k8s/overlays >"$
 sed 's/@[A-Z]*@/x/g' "$SOURCE/k8s/job/kustomization.yaml" | yamllint --strict -c yamllint.yaml - >"$work/log" || fail "yamllint of k8s/job"
 kubectl version --client >/dev/null 2>&1 || { echo "passed, without the manifests of dtrain launch k8s: no kubectl"; exit 0; }
 "$DTRAIN" launch k8s --print --namespace ml --image x "$config" >job.yaml 2>"$work/log" || fail "launch k8s --print"
-yamllint -c yamllint.yaml -d '{extends: default, rules: {document-start: disable, line-length: disable, indentation: {indent-sequences: whatever}}}' job.yaml >"$work/log" || fail "yamllint of dtrain launch k8s"
+yamllint -d '{extends: default, rules: {document-start: disable, line-length: disable, indentation: {indent-sequences: whatever}}}' job.yaml >"$work/log" || fail "yamllint of dtrain launch k8s"
 echo passed
