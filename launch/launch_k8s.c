@@ -83,7 +83,8 @@ static dt_status estimate_memory(double *mib, const launch_words *w) {
     DT_TRY(launch_load_config(&c, "launch k8s", w));
     dt_config_resolve(c, "device.kind", "cpu");
     FILE *out = open_memstream(&report, &n);
-    dt_status st = launch_check_config(c, false, out);
+    dt_run_length length;
+    dt_status st = launch_check_config(c, false, out, &length);
     fclose(out);
     dt_config_destroy(c);
     *mib = 512;
