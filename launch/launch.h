@@ -51,7 +51,8 @@ void launch_print_help(const launch_verb *v, const char *name);
 // "CONFIG.yaml [key=value …]" in w->words -> a loaded config. A directory means DIR/config.yaml.
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);
 // As dtrain check: data, graph, plan and memory, reported to `out`. c: its autos are replaced by the answers.
-dt_status launch_check_config(dt_config *c, bool print_graph, FILE *out, dt_run_length *length);
+dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out,
+                              dt_run_length *length);
 // The config of a run for all samples of another set: the keys that choose from its own data, and those that need
 // columns of it, mean nothing there. Then come the n words of `more`.
 dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run, const char *set,
@@ -60,6 +61,8 @@ dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run
 dt_status launch_open_for_set(const dt_comm *comm, const dt_config *c, dt_backend *b, int workers,
                               const char *skip_log, const char *classes, dt_field_use use,
                               dt_dataset **out);
+// train.micro_batch, 1 where it is auto: for tools that show batches without a network.
+int launch_micro_batch(const dt_config *c);
 // Callbacks that let the trainer reach models/ and data/.
 dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm);
 // Creates the comm, runs `body`, tells the other ranks of errors, and finalizes the comm.

@@ -84,7 +84,7 @@ static dt_status estimate_memory(double *mib, const launch_words *w) {
     dt_config_resolve(c, "device.kind", "cpu");
     FILE *out = open_memstream(&report, &n);
     dt_run_length length;
-    dt_status st = launch_check_config(c, false, out, &length);
+    dt_status st = launch_check_config(c, &(dt_check_prints){0}, out, &length);
     fclose(out);
     dt_config_destroy(c);
     *mib = 512;

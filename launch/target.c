@@ -37,7 +37,7 @@ static dt_status check(const char *target, const launch_words *w, bool elsewhere
     size_t n = 0;
     FILE *out = open_memstream(&report, &n);
     dt_run_length length;
-    dt_status st = launch_check_config(c, false, out, &length);
+    dt_status st = launch_check_config(c, &(dt_check_prints){0}, out, &length);
     fclose(out);
     free(report);
     dt_config_destroy(c);

@@ -24,12 +24,12 @@
 // Waits poll Testall: a few hundred CPU pauses, then sched_yield (loader and writer threads want the core
 // too), and short sleeps if there are more ranks than cores. The deadline ends a wait with DT_E_PEER, unless other ranks
 // get on with their work (watch.h). Only one thread at a time may call in here; the watch, which beats meanwhile, and
-// that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED). comm_mpi_beats.c: its beats.
+// that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED). comm_mpi_beats.c: its beats;
+// comm_mpi_sum.c: additions.
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/thread.h"
-#include "base/vectorize.h"
 #include "base/watch.h"
 #include "comm/comm_mpi_internal.h"
 
@@ -63,16 +63,15 @@ typedef struct messages {
     int n, n_recv;
 } messages;
 
-typedef enum element { F32, F64, MAX_I64 } element;
-
 typedef struct reduction {
     bool busy;
-    element kind;
+    mpi_element kind;
     bool small;
     int turn, n_segments;
     uint64_t number;
     char *data;
     int64_t n;
+    float *wide;   // bf16: where the sums go as f32 in the end
     char *scratch; // contributions of the others, in order of their ranks
     size_t scratch_bytes;
     messages msgs;
@@ -128,7 +127,10 @@ static void free_messages(messages *m) {
 }
 
 static MPI_Datatype type_of(size_t element_bytes) {
-    return element_bytes == 1 ? MPI_BYTE : element_bytes == 4 ? MPI_FLOAT : MPI_INT64_T;
+    return element_bytes == 1   ? MPI_BYTE
+           : element_bytes == 2 ? MPI_UINT16_T
+           : element_bytes == 4 ? MPI_FLOAT
+                                : MPI_INT64_T;
 }
 
 static dt_status post_recv(messages *m, void *to, int64_t n, size_t element_bytes, int peer,
@@ -256,32 +258,11 @@ static dt_status wait_messages(dt_comm *c, messages *msgs, const char *what, int
 
 // -- reductions ----------------------------------------------------------------------------------
 
-static size_t bytes_of(element kind) {
-    return kind == F32 ? 4 : 8;
-}
-static const char *label_of(element kind) {
-    return kind == F32   ? "the all-reduce (sum, f32)"
-           : kind == F64 ? "the all-reduce (sum, f64)"
-                         : "the all-reduce (max, i64)";
-}
-
-VECTORIZED static void add_f32(float *restrict a, const float *restrict b, int64_t n) {
-    for (int64_t i = 0; i < n; i++) a[i] += b[i];
-}
-VECTORIZED static void add_f64(double *restrict a, const double *restrict b, int64_t n) {
-    for (int64_t i = 0; i < n; i++) a[i] += b[i];
-}
-VECTORIZED static void max_i64(int64_t *restrict a, const int64_t *restrict b, int64_t n) {
-    for (int64_t i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
-}
-
-static void combine(element kind, void *a, const void *b, int64_t n) {
-    if (kind == F32)
-        add_f32(a, b, n);
-    else if (kind == F64)
-        add_f64(a, b, n);
-    else
-        max_i64(a, b, n);
+static const char *label_of(mpi_element kind) {
+    return kind == MPI_ELEMENT_F32    ? "the all-reduce (sum, f32)"
+           : kind == MPI_ELEMENT_F64  ? "the all-reduce (sum, f64)"
+           : kind == MPI_ELEMENT_BF16 ? "the all-reduce (sum, bf16)"
+                                      : "the all-reduce (max, i64)";
 }
 
 // Elements [begin, end) of segment `segment` that `rank` adds up. All of them when small.
@@ -301,23 +282,23 @@ static chunk chunk_of(const mpi_comm *m, const reduction *r, int segment, int ra
 }
 
 static char *element_at(const reduction *r, int64_t i) {
-    return r->data + (size_t)i * bytes_of(r->kind);
+    return r->data + (size_t)i * mpi_element_bytes(r->kind);
 }
 
 // Scratch for what `rank` contributes to a chunk of n elements.
 static char *contribution(const mpi_comm *m, const reduction *r, int rank, int64_t n) {
     int slot = rank < m->rank ? rank : rank - 1;
-    return r->scratch + (size_t)slot * (size_t)n * bytes_of(r->kind);
+    return r->scratch + (size_t)slot * (size_t)n * mpi_element_bytes(r->kind);
 }
 
 // data = ((x0 + x1) + x2) + ... in rank order, a block at a time.
 static void sum_contributions(const mpi_comm *m, const reduction *r, int segment) {
     chunk mine = chunk_of(m, r, segment, m->rank);
     int64_t n = mine.end - mine.begin;
-    size_t size = bytes_of(r->kind);
+    size_t size = mpi_element_bytes(r->kind);
     char *own = element_at(r, mine.begin);
-    if (m->world_size == 2) { // a + b has the bits of b + a
-        combine(r->kind, own, contribution(m, r, 1 - m->rank, n), n);
+    if (m->world_size == 2 && r->kind != MPI_ELEMENT_BF16) { // a + b has the bits of b + a
+        mpi_sum_add(r->kind, own, contribution(m, r, 1 - m->rank, n), n);
         return;
     }
     double acc[BLOCK];
@@ -325,18 +306,15 @@ static void sum_contributions(const mpi_comm *m, const reduction *r, int segment
         int64_t len = n - at < BLOCK ? n - at : BLOCK;
         for (int s = 0; s < m->world_size; s++) {
             const char *x = (s == m->rank ? own : contribution(m, r, s, n)) + (size_t)at * size;
-            if (s == 0)
-                memcpy(acc, x, (size_t)len * size);
-            else
-                combine(r->kind, acc, x, len);
+            (s == 0 ? mpi_sum_begin : mpi_sum_add)(r->kind, acc, x, len);
         }
-        memcpy(own + (size_t)at * size, acc, (size_t)len * size);
+        mpi_sum_end(r->kind, own + (size_t)at * size, acc, len);
     }
 }
 
 // The receives of a turn: sums of the segment before, contributions to this one.
 static dt_status post_turn_recvs(mpi_comm *m, reduction *r) {
-    size_t size = bytes_of(r->kind);
+    size_t size = mpi_element_bytes(r->kind);
     chunk mine = chunk_of(m, r, r->turn, m->rank);
     for (int i = 0; i < m->world_size - 1; i++) {
         int peer = peer_from(m, i);
@@ -355,7 +333,7 @@ static dt_status post_turn_recvs(mpi_comm *m, reduction *r) {
 }
 
 static dt_status post_turn_sends(mpi_comm *m, reduction *r) {
-    size_t size = bytes_of(r->kind);
+    size_t size = mpi_element_bytes(r->kind);
     for (int i = 0; i < m->world_size - 1; i++) {
         int peer = peer_to(m, i);
         if (r->turn > 0) {
@@ -377,16 +355,18 @@ static dt_status post_turn(mpi_comm *m, reduction *r) {
     return post_turn_sends(m, r);
 }
 
-static dt_status start_reduction(mpi_comm *m, reduction *r, element kind, void *data, int64_t n) {
+static dt_status start_reduction(mpi_comm *m, reduction *r, mpi_element kind, void *data,
+                                 int64_t n) {
     r->kind = kind;
     r->data = data;
     r->n = n;
     r->number = m->number++;
     r->turn = 0;
-    r->small = (size_t)n * bytes_of(kind) * (size_t)m->world_size <= SMALL_BYTES;
+    r->small = (size_t)n * mpi_element_bytes(kind) * (size_t)m->world_size <= SMALL_BYTES;
     r->n_segments = (int)((n + SEGMENT - 1) / SEGMENT);
     chunk mine = chunk_of(m, r, 0, m->rank);
-    size_t need = (size_t)(mine.end - mine.begin) * bytes_of(kind) * (size_t)(m->world_size - 1);
+    size_t need =
+        (size_t)(mine.end - mine.begin) * mpi_element_bytes(kind) * (size_t)(m->world_size - 1);
     if (need > r->scratch_bytes) {
         r->scratch = dt_xrealloc(r->scratch, need);
         r->scratch_bytes = need;
@@ -405,6 +385,7 @@ static dt_status advance_reduction(mpi_comm *m, reduction *r) {
     if (r->turn < r->n_segments) sum_contributions(m, r, r->turn);
     if (r->small || r->turn == r->n_segments) {
         r->busy = false;
+        if (r->kind == MPI_ELEMENT_BF16) mpi_sum_widen(r->wide, (const uint16_t *)r->data, r->n);
         return DT_OK;
     }
     r->turn++;
@@ -430,7 +411,7 @@ static dt_status finish_reduction(dt_comm *c, reduction *r) {
     return DT_OK;
 }
 
-static dt_status reduce_blocking(dt_comm *c, element kind, void *data, int64_t n) {
+static dt_status reduce_blocking(dt_comm *c, mpi_element kind, void *data, int64_t n) {
     mpi_comm *m = c->self;
     if (m->world_size == 1 || n == 0) return DT_OK;
     DT_TRY(start_reduction(m, &m->blocking, kind, data, n));
@@ -438,25 +419,31 @@ static dt_status reduce_blocking(dt_comm *c, element kind, void *data, int64_t n
 }
 
 static dt_status mpi_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
-    return reduce_blocking(c, F32, data, n);
+    return reduce_blocking(c, MPI_ELEMENT_F32, data, n);
+}
+static dt_status library_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
+    DT_TRY(check_count(n));
+    return mpi_check(
+        LOCKED(MPI_Allreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)),
+        "MPI_Allreduce");
 }
 static dt_status mpi_all_reduce_f64(dt_comm *c, double *data, int64_t n) {
-    return reduce_blocking(c, F64, data, n);
+    return reduce_blocking(c, MPI_ELEMENT_F64, data, n);
 }
 static dt_status mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
-    return reduce_blocking(c, MAX_I64, data, n);
+    return reduce_blocking(c, MPI_ELEMENT_MAX_I64, data, n);
 }
 
 // The slot that last reduced this buffer already has its scratch. A new buffer gets a new slot, or beyond
 // MAX_KEPT (for callers with ever new addresses) any free one. So slots depend on what is reduced, not on
 // timing, and the second step allocates nothing.
-static int find_slot(mpi_comm *m, const float *data, int64_t n) {
+static int find_slot(mpi_comm *m, const void *data, int64_t n) {
     enum { MAX_KEPT = 4096 };
     int free_slot = -1;
     for (int i = 0; i < m->n_reductions; i++) {
         const reduction *r = m->reductions[i];
         if (r->busy) continue;
-        if (r->data == (const char *)data && r->n == n) return i;
+        if (r->data == data && r->n == n) return i;
         free_slot = i;
     }
     if (m->n_reductions >= MAX_KEPT && free_slot >= 0) return free_slot;
@@ -471,7 +458,20 @@ static dt_status mpi_all_reduce_start(dt_comm *c, float *data, int64_t n, dt_req
     r->id = -1;
     if (m->world_size == 1 || n == 0) return DT_OK;
     int slot = find_slot(m, data, n);
-    DT_TRY(start_reduction(m, m->reductions[slot], F32, data, n));
+    DT_TRY(start_reduction(m, m->reductions[slot], MPI_ELEMENT_F32, data, n));
+    r->id = slot;
+    return DT_OK;
+}
+
+static dt_status mpi_all_reduce_bf16_start(dt_comm *c, float *data, uint16_t *low, int64_t n,
+                                           dt_request *r) {
+    mpi_comm *m = c->self;
+    r->id = -1;
+    if (m->world_size == 1 || n == 0) return DT_OK;
+    int slot = find_slot(m, low, n);
+    mpi_sum_narrow(low, data, n);
+    m->reductions[slot]->wide = data;
+    DT_TRY(start_reduction(m, m->reductions[slot], MPI_ELEMENT_BF16, low, n));
     r->id = slot;
     return DT_OK;
 }
@@ -706,7 +706,9 @@ dt_status dt_comm_module_create(dt_comm **out) {
                    .all_reduce_f32 = mpi_all_reduce_f32,
                    .all_reduce_f64 = mpi_all_reduce_f64,
                    .all_reduce_max_i64 = mpi_all_reduce_max_i64,
+                   .library_all_reduce_f32 = library_all_reduce_f32,
                    .all_reduce_start = mpi_all_reduce_start,
+                   .all_reduce_bf16_start = mpi_all_reduce_bf16_start,
                    .progress = mpi_progress,
                    .wait = mpi_wait,
                    .send_f32 = mpi_send_f32,

@@ -97,7 +97,7 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
     case DT_T_TIME:
         return config_parse_time(text, &v) && in_range(range, v);
     case DT_T_BYTES:
-        return config_parse_bytes(text, &v) && in_range(range, v);
+        return dt_config_parse_bytes(text, &v) && in_range(range, v);
     case DT_T_AMOUNT:
         return config_parse_amount(text, &amount);
     default:
@@ -365,6 +365,13 @@ static dt_status fill_row(dt_config *c, const dt_config_key *row) {
 // -- rules between keys ----------------------------------------------------------------------
 static dt_status check_batches(dt_config *c) {
     int64_t global = dt_config_int(c, "train.global_batch");
+    if (dt_config_is_auto(c, "train.micro_batch")) {
+        if (dt_config_enum(c, "run.reproducible") != DT_REPRODUCIBLE_elastic) return DT_OK;
+        return dt_config_fail(c, "train.micro_batch",
+                              "train.micro_batch: auto depends on the machine and the number of "
+                              "ranks, and run.reproducible=elastic promises bits that do not: give "
+                              "a number (dtrain check says what auto would be under resume)");
+    }
     int64_t micro = dt_config_int(c, "train.micro_batch");
     if (global % micro == 0) return DT_OK;
     int64_t down = global < micro ? global : micro;

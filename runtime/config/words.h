@@ -11,8 +11,9 @@
 // Fixed lists: W(PREFIX, word) for each word.
 #define DT_REPRODUCIBLE_WORDS(W)                                                                   \
     W(REPRODUCIBLE, elastic) W(REPRODUCIBLE, resume) W(REPRODUCIBLE, off)
-#define DT_RESUME_WORDS(W) W(RESUME, auto) W(RESUME, never) W(RESUME, force)
-#define DT_DEVICE_WORDS(W) W(DEVICE, auto) W(DEVICE, cpu) W(DEVICE, cuda)
+#define DT_RESUME_WORDS(W)   W(RESUME, auto) W(RESUME, never) W(RESUME, force)
+#define DT_DEVICE_WORDS(W)   W(DEVICE, auto) W(DEVICE, cpu) W(DEVICE, cuda)
+#define DT_WINOGRAD_WORDS(W) W(WINOGRAD, auto) W(WINOGRAD, off)
 #define DT_PRECISION_WORDS(W)                                                                      \
     W(PRECISION, auto) W(PRECISION, fp32) W(PRECISION, bf16) W(PRECISION, fp16)
 #define DT_GRADIENT_DTYPE_WORDS(W) W(GRADIENT_DTYPE, fp32) W(GRADIENT_DTYPE, bf16)
@@ -62,6 +63,7 @@ typedef enum dt_reproducible { DT_REPRODUCIBLE_WORDS(DT_WORD_CONSTANT) } dt_repr
 typedef enum dt_resume { DT_RESUME_WORDS(DT_WORD_CONSTANT) } dt_resume;
 typedef enum dt_device_kind { DT_DEVICE_WORDS(DT_WORD_CONSTANT) } dt_device_kind;
 typedef enum dt_angles { DT_ANGLES_WORDS(DT_WORD_CONSTANT) } dt_angles;
+typedef enum dt_winograd { DT_WINOGRAD_WORDS(DT_WORD_CONSTANT) } dt_winograd;
 typedef enum dt_precision { DT_PRECISION_WORDS(DT_WORD_CONSTANT) } dt_precision;
 typedef enum dt_gradient_dtype { DT_GRADIENT_DTYPE_WORDS(DT_WORD_CONSTANT) } dt_gradient_dtype;
 typedef enum dt_progress_word { DT_PROGRESS_WORDS(DT_WORD_CONSTANT) } dt_progress_word;

@@ -34,6 +34,9 @@ typedef struct dt_conv2d_opts {
 } dt_conv2d_opts;
 // (N,C,H,W) -> (N,out,H',W'); weight (out,C/groups,R,S), Kaiming normal (fan-out, ReLU gain)
 dt_value dt_conv2d(dt_graph *g, const char *name, dt_value x, const dt_conv2d_opts *o);
+// The same with given parameters: weight (K,C/groups,R,S), bias (K) or DT_NONE
+dt_value dt_conv2d_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias,
+                        int groups, const dt_window *window);
 // (…,I) -> (…,out); weight (out,I), bias (out), both uniform ±1/sqrt(I) as PyTorch's
 dt_value dt_linear(dt_graph *g, const char *name, dt_value x, int64_t out, bool bias);
 // The same with given parameters: weight (out,I), bias (out) or DT_NONE
@@ -44,6 +47,11 @@ dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans
 dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x);
 dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps, float momentum);
 dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps); // over the last dim
+// The same with given parameters; batch norm: weight, bias, and the buffers running mean and variance.
+dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_value params[4],
+                            float eps, float momentum);
+dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value weight,
+                            dt_value bias, float eps);
 dt_value dt_relu(dt_graph *g, dt_value x);
 dt_value dt_gelu(dt_graph *g, dt_value x);                         // exact (erf)
 dt_value dt_gelu_tanh(dt_graph *g, dt_value x);                    // the tanh form

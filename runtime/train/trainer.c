@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
@@ -22,7 +23,6 @@
 #include "train/length.h"
 #include "train/resolve.h"
 #include "train/signals.h"
-#include "train/verify.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +30,8 @@
 
 // How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
-    const double step_s = fmax(10.0 * t->slowest_step_s, DT_LOST_TIMEOUT_S);
+    const double least_s = t->slowest_step_s > 0 ? DT_LOST_TIMEOUT_S : DT_START_TIMEOUT_S;
+    const double step_s = fmax(10.0 * t->slowest_step_s, least_s);
     dt_session_set_deadline(&t->s, dt_session_timeout_s(t->s.config, step_s));
 }
 
@@ -130,7 +131,7 @@ static dt_status compare_environment(trainer *t) {
                     was, now);
     else if (!same && trainer_is_root(t))
         dt_warn("this run began on '%s' and goes on with '%s': bits will differ%s", was, now,
-                t->state.engines ? ", and engines are chosen anew" : "");
+                t->state.engines && *t->state.engines ? ", and engines are chosen anew" : "");
     if (st == DT_OK && t->state.world_size != t->s.comm->world_size && !t->s.elastic &&
         trainer_is_root(t))
         dt_warn("this run had %d ranks and goes on with %d: bits will differ "
@@ -688,6 +689,7 @@ dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
     trainer t = {.agreed = agreed, .last_step = -1};
     *agreed = false;
     dt_signals_install();
+    dt_crash_install(a->comm->world_size > 1 ? a->comm->rank : -1);
     dt_signals_set_grace(dt_config_seconds(a->config, "run.grace"));
     dt_state_init(&t.state);
     dt_json_init(&t.json);

@@ -49,9 +49,16 @@ typedef struct dt_run_length {
     int64_t n_trained, n_evaluated; // samples
 } dt_run_length;
 
-// Makes graph and plans without training, and prints parameters and memory to `out`; print_graph: the graph and the
-// plan too. fields: instead of those of a data set, where open_data is NULL.
+// What dt_trainer_check adds to parameters and memory.
+typedef struct dt_check_prints {
+    bool graph;      // and its costs and the plan
+    bool kernels;    // what was chosen by timing, and how fast each kernel is
+    const char *dot; // a file for Graphviz, or NULL
+} dt_check_prints;
+
+// Makes graph and plans without training, and prints parameters and memory to `out`, and what `prints` adds. fields:
+// instead of those of a data set, where open_data is NULL.
 dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields, int n_fields,
-                           bool print_graph, FILE *out, dt_run_length *length);
+                           const dt_check_prints *prints, FILE *out, dt_run_length *length);
 
 #endif

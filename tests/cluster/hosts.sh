@@ -8,7 +8,7 @@
 #   at_peace             true when nothing but the hosts themselves runs on them, and nothing lies in /dev/shm or TMPDIR
 #   processes_on I       what runs there
 #   cut_link I, mend_link I; crash_host I (no link, no process), boot_host I
-#   slow_links RATE      tc's tbf on each host's link, both ways ("400mbit"); "" takes it away
+#   slow_links RATE I …  tc's tbf on the links of these hosts, both ways ("400mbit"); "" takes it away
 
 need_hosts() {
     need_mpi
@@ -57,7 +57,7 @@ boot_host() {
     ip -n "$ns" addr add "10.77.0.$i/24" dev eth0
     ip -n "$ns" link set eth0 up
     mkdir -p "$work/host$i/own" "$work/host$i/tmp" "$work/own" "$work/tmp" /run/sshd
-    ip netns exec "$ns" unshare --uts --pid --mount --fork --mount-proc bash -c "
+    setpriv --pdeathsig KILL ip netns exec "$ns" unshare --uts --pid --mount --fork --kill-child --mount-proc bash -c "
         hostname host$i
         mount -t tmpfs -o size=256m shm /dev/shm
         mount --bind $work/host$i/own $work/own
@@ -70,7 +70,7 @@ boot_host() {
     pid=$! wait_until test -e "$work/host$i/ready"
     rm "$work/host$i/ready"
     inits[$i]=$(children "${holders[$i]}" | tr -d ' ')
-    pid=${holders[$i]} wait_until on "$i" bash -c ': </dev/tcp/127.0.0.1/22'
+    pid=${holders[$i]} wait_until on "$i" bash -c 'exec 2>/dev/null; : </dev/tcp/127.0.0.1/22'
 }
 
 make_hosts() {
@@ -141,12 +141,13 @@ crash_host() {
 }
 
 slow_links() {
-    local i
-    for i in $(seq "$n_hosts"); do
+    local i rate=$1
+    shift
+    for i in "$@"; do
         ip netns exec "dt$$-net" tc qdisc del dev "p$i" root 2>/dev/null || true
         on "$i" tc qdisc del dev eth0 root 2>/dev/null || true
-        [ -n "$1" ] || continue
-        ip netns exec "dt$$-net" tc qdisc add dev "p$i" root tbf rate "$1" burst 256kb latency 50ms
-        on "$i" tc qdisc add dev eth0 root tbf rate "$1" burst 256kb latency 50ms
+        [ -n "$rate" ] || continue
+        ip netns exec "dt$$-net" tc qdisc add dev "p$i" root tbf rate "$rate" burst 256kb latency 50ms
+        on "$i" tc qdisc add dev eth0 root tbf rate "$rate" burst 256kb latency 50ms
     done
 }

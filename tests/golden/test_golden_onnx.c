@@ -26,6 +26,9 @@ static const network_case cases[] = {
     {"vit_tanh", "name: vit, patch: 8, dim: 24, heads: 3, blocks: 2, gelu: tanh"},
     {"fusion", "name: fusion", true},
     {"attention", "name: fusion, fusion: cross_attention", true},
+    {"mobilenet", "name: mobilenet_v3, size: s"},
+    {"efficientnet", "name: efficientnet"},
+    {"gated", "name: fusion, fusion: gated", true},
     {"numbers", "name: resnet, depth: 10, width: 8", false, true},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };

@@ -12,7 +12,7 @@ cat >"$work/rank" <<SH
 exec "\$@"
 SH
 chmod +x "$work/rank"
-"${ranks[@]}" 3 "$work/rank" "$DTRAIN" "$config" train.global_batch=6 train.max_steps=65 >"$work/out" 2>"$work/log" ||
+"${ranks[@]}" 3 "$work/rank" "$DTRAIN" "$config" train.global_batch=6 train.max_steps=45 >"$work/out" 2>"$work/log" ||
     fail "exit $?"
 says='rank 1 on .* takes [0-9.]+ times as long as the median rank, most of it for compute'
 [ "$(grep -cE "warning: $says" "$work/log")" = 1 ] || fail "rank 1 is not named once"

@@ -34,7 +34,7 @@ for which in "" @latest @best @4; do
     grep -q "267 of 267 tensors from $run/checkpoints/step-00000004/model.safetensors" "$work/log" || fail "RUN$which"
 done
 rc=0; check model.init="$run@7" || rc=$?
-[ $rc = 4 ] && grep -q "model.init: .*no checkpoint '7'; steps there: .*4" "$work/log" || fail "RUN@7: exit $rc"
+[ $rc = 4 ] && grep -q "model.init: .*no checkpoint '7'; there are latest and steps .*4" "$work/log" || fail "RUN@7: exit $rc"
 check data.fields.class.classes=12 model.init="$run" || fail "other classes: exit $?"
 grep -q "model.init: 265 of 267 tensors.* 2 initial" "$work/log" && grep -q "fc.weight, fc.bias" "$work/log" || fail "the head is not left out"
 rc=0; check data.fields.class.classes=12 model.init="$run" model.init_keep=conv1 || rc=$?

@@ -22,7 +22,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     st->in_at = in_at;
     st->p = node->attrs.dropout.p;
     st->whole = node->attrs.dropout.whole;
-    st->purpose = dt_hash32((node->backward ? &s->graph->nodes[node->forward] : node)->name);
+    st->purpose = dt_hash32(dt_graph_origin(s->graph, node)->name);
     st->n = dt_shape_elements(&x->shape);
     st->per_sample = x->shape.n ? st->n / x->shape.d[0] : 1;
     st->simd = dt_simd_get()->elementwise;

@@ -102,6 +102,17 @@ dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps,
         dt_graph_add_value(g, DT_V_BUFFER, dt_arena_printf(m, "%s.running_var", name), DT_F32, &c);
     if (g->status != DT_OK) return DT_NONE;
     g->values[in[RUNNING_VAR]].init = (dt_init){DT_INIT_ONE, 0};
+    return dt_batch_norm_with(g, name, x, in + SCALE, eps, momentum);
+}
+
+dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_value params[4],
+                            float eps, float momentum) {
+    dt_value in[5] = {x};
+    if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
+    for (int i = 0; i < 4; i++) {
+        if (params[i] == DT_NONE) return DT_NONE;
+        in[SCALE + i] = params[i];
+    }
     const bool frozen = g->values[in[SCALE]].frozen && g->values[in[SHIFT]].frozen;
     dt_attrs a = {
         .batch_norm = {.eps = eps, .momentum = momentum, .training = g->training && !frozen}};

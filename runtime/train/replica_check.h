@@ -1,10 +1,10 @@
-// verify.h: whether all ranks still hold the same weights and optimizer state (run.verify_every).
+// replica_check.h: whether all ranks still hold the same weights and optimizer state (run.verify_every).
 //
 // Every rank commits the same step on the same bits, so all tensors of a checkpoint are equal on all ranks. A broken
 // memory, CPU or GPU breaks that without a sound, and the loss shows it late or never. Each rank hashes its tensors; one
 // small all-reduce tells whether the hashes differ, and only then they are exchanged.
-#ifndef DT_TRAIN_VERIFY_H
-#define DT_TRAIN_VERIFY_H
+#ifndef DT_TRAIN_REPLICA_CHECK_H
+#define DT_TRAIN_REPLICA_CHECK_H
 
 #include "train/session.h"
 

@@ -1,6 +1,6 @@
-// verify.c: see verify.h.
+// replica_check.c: see replica_check.h.
 #define _GNU_SOURCE // gethostname
-#include "train/verify.h"
+#include "train/replica_check.h"
 
 #include "base/arena.h"
 #include "base/failpoint.h"
