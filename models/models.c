@@ -121,6 +121,17 @@ dt_value dt_model_drop_path(dt_graph *g, const dt_model_args *a, const char *nam
     return dt_drop_path(g, name, x, n > 1 ? most * (float)i / (float)(n - 1) : most);
 }
 
+bool dt_model_is_numbers(const dt_model_args *a, const dt_field_info *f) {
+    for (int i = 0; i < a->targets->n; i++)
+        if (a->targets->items[i].field == f) return false;
+    return !f->is_image && f->n_classes == 0;
+}
+
+dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
+    const dt_shape rows = dt_shape2(a->batch, dt_shape_elements(&f->sample_shape));
+    return dt_reshape(g, dt_input(g, f->name, DT_F32, batch_shape(a, f)), rows);
+}
+
 static void add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
                      dt_value weight) {
     const dt_loss_row *loss = &dt_losses[t->loss];
@@ -135,6 +146,13 @@ static void add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt
                            ? dt_arena_printf(&g->arena, "%s.%s", t->field->name, loss->id)
                            : loss->id;
     dt_loss_share(g, name, t->loss, logits, target, weight, t->smoothing, t->param, t->weight);
+}
+
+void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
+    char text[256];
+    const dt_target *t = &a->targets->items[0];
+    dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
+    add_loss(g, a, t, logits, dt_input(g, "weight", DT_F32, dt_shape1(a->batch)));
 }
 
 void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,

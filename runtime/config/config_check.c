@@ -170,9 +170,10 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
     return DT_OK;
 }
 
-// A list. Where the table lists words, each item must be one of them.
+// A list. Where the table lists words, each item must be one of them, and one word is a list of one.
 static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path,
                              dt_cnode *n) {
+    if (*row->range && n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
     for (size_t i = 0; *row->range && i < n->n; i++) {
         const dt_cnode *item = n->items[i];
@@ -288,8 +289,33 @@ static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
 }
 
 // -- every row that is not -------------------------------------------------------------------
+// A required word that is not given, but a key beside it that only one word has, is that word: model: {layers: [...]}.
+static bool put_only_word(dt_config *c, const dt_config_key *row, const char *path) {
+    const char *dot = strrchr(path, '.');
+    for (const dt_config_word *w = dt_config_words(row); w && w->id; w++) {
+        const char *key = w->keys ? w->keys : "";
+        for (; *key; key += strcspn(key, " "), key += *key == ' ') {
+            const int n = (int)strcspn(key, " ");
+            const char *beside =
+                dt_arena_printf(&c->arena, "%.*s.%.*s", (int)(dot - path), path, n, key);
+            const dt_config_key *found;
+            if (!config_find(c, beside) || config_match_path(beside, &found) != MATCH_LEAF)
+                continue;
+            char *owners = dt_config_owners(found);
+            const bool only = strcmp(owners, w->id) == 0;
+            free(owners);
+            if (!only) continue;
+            dt_cnode *word = config_new_node(&c->arena, DT_C_SCALAR, config_find(c, beside)->where);
+            word->text = w->id;
+            return config_put(c, path, word) == DT_OK;
+        }
+    }
+    return false;
+}
+
 static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *path) {
     if (config_find(c, path)) return DT_OK;
+    if (config_is_required(row) && put_only_word(c, row, path)) return DT_OK;
     if (config_is_required(row)) {
         const dt_cnode *parent = config_find_nearest(c, path);
         const char *where =

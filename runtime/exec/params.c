@@ -57,6 +57,7 @@ static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *curso
     e->count = dt_shape_elements(&v->shape);
     e->decay = v->decay;
     e->init = v->init;
+    e->data = v->init.kind == DT_INIT_DATA ? v->data : NULL;
     e->lr_scale = e->decay_scale = 1.0f;
     *cursor += align_up(e->count);
 }
@@ -179,6 +180,9 @@ static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
     float s = e->init.scale;
     for (int64_t i = 0; i < e->count; i++) {
         switch (e->init.kind) {
+        case DT_INIT_DATA:
+            x[i] = e->data ? e->data[i] : 0.0f;
+            break;
         case DT_INIT_ZERO:
             x[i] = 0.0f;
             break;

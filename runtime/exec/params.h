@@ -35,6 +35,7 @@ typedef struct dt_param_entry {
     int64_t offset, count; // elements in its flat buffer
     bool decay;
     dt_init init;
+    const float *data; // of DT_INIT_DATA, the graph's; NULL: zeros
     // For the caller to change before the first step: factors of the optimizer's rate and decay, and the step from
     // which the parameter is trained.
     float lr_scale, decay_scale;

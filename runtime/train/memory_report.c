@@ -7,6 +7,7 @@
 #include "train/memory_report.h"
 
 #include "base/arena.h"
+#include "base/machine.h"
 
 #include <string.h>
 
@@ -74,10 +75,22 @@ size_t dt_memory_bytes(const dt_session *s) {
     return sum;
 }
 
+// What this rank may use: the device's free memory, or its share of the host's, or of the container's limit. Of a host
+// all of it counts, since what others hold now may be free when it is needed.
+static void find_room(const dt_session *s, size_t *free_bytes, size_t *total_bytes) {
+    dt_memory m;
+    if (s->backend->device) {
+        s->backend->device->memory(s->backend, free_bytes, total_bytes);
+        return;
+    }
+    dt_memory_read(&m);
+    *total_bytes = m.total_bytes > 0 ? (size_t)m.total_bytes : SIZE_MAX;
+    *free_bytes = *total_bytes / (size_t)s->comm->local_size;
+}
+
 bool dt_memory_fits(const dt_session *s) {
     size_t free_bytes = 0, total_bytes = 0;
-    if (!s->backend->device) return true;
-    s->backend->device->memory(s->backend, &free_bytes, &total_bytes);
+    find_room(s, &free_bytes, &total_bytes);
     return dt_memory_bytes(s) <= free_bytes;
 }
 
@@ -85,7 +98,7 @@ dt_status dt_memory_check(const dt_session *s) {
     memory_row rows[MAX_ROWS];
     size_t free_bytes = 0, total_bytes = 0, sum = 0;
     if (dt_memory_fits(s)) return DT_OK;
-    s->backend->device->memory(s->backend, &free_bytes, &total_bytes);
+    find_room(s, &free_bytes, &total_bytes);
     char text[512] = "";
     for (int i = 0, n = list_rows(s, rows); i < n; i++) {
         sum += rows[i].n_bytes;
@@ -93,12 +106,14 @@ dt_status dt_memory_check(const dt_session *s) {
         snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,
                  (double)rows[i].n_bytes / 1048576.0);
     }
-    return dt_fail(DT_E_USAGE,
-                   "this network does not fit the GPU: %.1f MiB in all (%s) of %.1f MiB, of which "
-                   "%.1f are free. Lower train.micro_batch (activations, "
-                   "scratch, batches; results change) or eval.batch (evaluation)%s",
-                   (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
-                   (double)free_bytes / 1048576.0,
-                   s->elastic ? ", or take run.reproducible=resume (one flat buffer of gradients)"
-                              : "");
+    return dt_fail(
+        DT_E_USAGE,
+        "this network does not fit %s: %.1f MiB in all (%s) of %.1f MiB, of which %.1f are %s. "
+        "Lower train.micro_batch (activations, scratch, batches; results change)%s or eval.batch "
+        "(evaluation)%s",
+        s->backend->device ? "the GPU" : "the memory of this host or container",
+        (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
+        (double)free_bytes / 1048576.0, s->backend->device ? "free" : "this rank's",
+        s->backend->device ? "" : ", device.replicas (gradients, activations)",
+        s->elastic ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
 }

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "train/metric.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -137,24 +138,21 @@ dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
             c, "device.hold_input",
             "device.hold_input keeps a GPU's input buffers; the CPU reads a batch "
             "where the loader left it: leave the key out, or train on a GPU");
-    if (dt_config_enum(c, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_fp32) return DT_OK;
-    if (is_elastic(c))
+    if (dt_config_enum(c, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_bf16 && is_elastic(c))
         return dt_config_fail(c, "comm.gradient_dtype",
                               "sums in bf16 depend on how many ranks add them: with "
                               "run.reproducible=elastic comm.gradient_dtype must be fp32");
-    if (b->device) return DT_OK;
-    return dt_config_fail(c, "comm.gradient_dtype",
-                          "comm.gradient_dtype=bf16 is for GPUs, whose gradients travel by NCCL; "
-                          "between CPUs they travel as fp32: leave the key out");
+    return DT_OK;
 }
 
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,
                                const dt_backend *b, const dt_resolved *stored) {
     dt_precision p = dt_config_enum(c, "train.precision");
     if (p == DT_PRECISION_auto)
-        p = stored                          ? stored->precision
-            : b->supports_dtype(b, DT_BF16) ? DT_PRECISION_bf16
-                                            : DT_PRECISION_fp32;
+        p = stored ? stored->precision
+            : b->supports_dtype(b, DT_BF16)
+                ? b->choose_precision ? DT_PRECISION_auto : DT_PRECISION_bf16
+                : DT_PRECISION_fp32;
     if (p == DT_PRECISION_fp16 && !b->device)
         dt_warn("train.precision: fp16 is imitated on the CPU, for trying out its loss scaling: it "
                 "computes in fp32 and rounds each step's gradient to fp16");
@@ -186,8 +184,9 @@ static const char *answer(const dt_resolved *r, int i, const char **key, char te
                 {"device.replicas", NULL, r->replicas},
                 {"data.workers", NULL, r->workers},
                 {"train.micro_batch", NULL, r->micro_batch},
-                {"train.precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision), 0}};
-    if (i >= (int)(sizeof rows / sizeof *rows)) return NULL;
+                {"train.precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision), 0},
+                {"eval.best", dt_metric_name((dt_metric_id)(r->best > 0 ? r->best - 1 : 0)), 0}};
+    if (i >= (int)(sizeof rows / sizeof *rows) - (r->best == 0)) return NULL;
     *key = rows[i].key;
     if (rows[i].word) return rows[i].word;
     snprintf(text, 32, "%d", rows[i].number);

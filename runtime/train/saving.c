@@ -66,6 +66,7 @@ dt_status trainer_settle_save(trainer *t, bool must_hold) {
 // Rank 0 may have to wait for the save before this one, and the others for rank 0. So all wait long now; record_step
 // shortens the timeout again after the next step.
 dt_status trainer_save(trainer *t, bool best) {
+    if (t->verify_every > 0) DT_TRY(trainer_verify(t));
     t->saved_step = t->state.step;
     if (!trainer_is_root(t)) return DT_OK;
     DT_TRY(dt_ckpt_check_lock(t->ckpt));

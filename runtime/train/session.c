@@ -106,18 +106,29 @@ static char *engine_folder(const dt_config *c) {
 }
 
 static bool chooses(const dt_session *s) {
-    return s->backend->device && s->backend->device->choices;
+    return s->backend->choices != NULL;
 }
 
 char *dt_session_engines(const dt_session *s) {
-    return chooses(s) ? s->backend->device->choices(s->backend) : NULL;
+    return chooses(s) ? s->backend->choices(s->backend) : NULL;
 }
 
 // The same numbers are other engines to another version of the library.
 static void take_stored_engines(dt_session *s, const dt_train_state *stored) {
     if (!stored || !stored->engines || !chooses(s)) return;
     if (dt_state_same_environment(stored, s->backend->describe(s->backend)))
-        s->backend->device->take_choices(s->backend, stored->engines);
+        s->backend->take_choices(s->backend, stored->engines);
+}
+
+// auto takes the value that the run began with.
+static bool allows_winograd(const dt_config *c, const dt_train_state *stored) {
+    dt_config *old = NULL;
+    bool off = dt_config_enum(c, "device.winograd") == DT_WINOGRAD_off;
+    if (!stored || off) return !off;
+    if (dt_config_parse(&old, "config", stored->config, strlen(stored->config), NULL, 0) == DT_OK)
+        off = dt_config_enum(old, "device.winograd") == DT_WINOGRAD_off;
+    dt_config_destroy(old);
+    return !off;
 }
 
 static dt_status resolve_threads(dt_session *s, const dt_train_state *stored) {
@@ -159,8 +170,9 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
                             .world_size = s->comm->world_size,
                             .deterministic = dt_config_enum(s->config, "run.reproducible") !=
                                              DT_REPRODUCIBLE_off,
+                            .winograd = allows_winograd(s->config, stored ? stored : s->origin),
                             .tf32 = dt_config_bool(s->config, "device.tf32"),
-                            .untimed = !dt_config_bool(s->config, "device.time_engines"),
+                            .timed = dt_config_bool(s->config, "device.time_engines"),
                             .cache_folder = cache};
     dt_status created = dt_agree_backend(&s->backend, s->comm, s->resolved.device, &opts, &s->told);
     free(cache);
@@ -168,7 +180,10 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     if (s->backend->device)
         DT_TRY(resolve_threads(s, stored)); // it may have bound us to some cores
     DT_TRY(compare_ranks(s));
-    take_stored_engines(s, stored);
+    take_stored_engines(s, stored ? stored : s->origin);
+    if (s->origin &&
+        s->backend->supports_dtype(s->backend, dt_resolved_dtype(&s->origin->resolved)))
+        answers = &s->origin->resolved; // as the run evaluates itself
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
     if (dt_config_is_auto(s->config, "train.micro_batch")) {
@@ -329,8 +344,8 @@ bool dt_session_bf16_gradients(const dt_session *s) {
 static dt_status make_stepper(dt_session *s) {
     const dt_config *c = s->config;
     const dt_phase *phase = dt_phases_at(s->phases, s->n_phases, s->first_step);
-    int64_t bucket =
-        dt_config_is_auto(c, "comm.bucket") ? 25 << 20 : dt_config_int(c, "comm.bucket") << 10;
+    int64_t bucket = dt_config_is_auto(c, "comm.bucket") ? (s->backend->device ? 25 << 20 : 0)
+                                                         : dt_config_int(c, "comm.bucket") << 10;
     dt_stepper_opts o = {.comm = s->comm,
                          .device_comm = s->device_comm,
                          .loss_scaling = s->resolved.precision == DT_PRECISION_fp16,
@@ -352,7 +367,7 @@ static dt_status make_stepper(dt_session *s) {
                                           : 0,
                          .weight_decay = (float)dt_config_real(c, "train.optimizer.weight_decay"),
                          .optimizer = read_optimizer(c),
-                         .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
+                         .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20, // 0: auto
                          .bucket_bytes = bucket,
                          .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
                          .give_up = dt_signals_grace_is_over};
@@ -397,11 +412,14 @@ static dt_status build_phase_graphs(dt_session *s, const dt_field_info *fields, 
 }
 
 static dt_status choose_metrics(dt_session *s) {
-    bool unseen[DT_MAX_TARGETS] = {false};
-    for (int i = 0; s->data && s->data->has_unseen && i < s->targets.n; i++)
+    dt_classes classes[DT_MAX_TARGETS] = {DT_CLASSES_EVEN};
+    for (int i = 0; s->data && s->data->classes && i < s->targets.n; i++)
         if (s->targets.items[i].field->n_classes > 0)
-            unseen[i] = s->data->has_unseen(s->data, s->targets.items[i].index);
-    return dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, unseen);
+            classes[i] = s->data->classes(s->data, s->targets.items[i].index);
+    DT_TRY(dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, classes));
+    s->resolved.best = 1 + (int)s->metrics.best;
+    dt_resolve_write(s->config, &s->resolved);
+    return DT_OK;
 }
 
 static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
@@ -461,7 +479,7 @@ dt_status dt_session_plan_bytes(dt_session *s, const dt_field_info *fields, int 
 static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                              bool training) {
     DT_TRY(make_plans(s, fields, n_fields, training));
-    const bool large = chooses(s) && !dt_memory_fits(s);
+    const bool large = s->backend->device && s->backend->device->shrink && !dt_memory_fits(s);
     const int n = large ? s->backend->device->shrink(s->backend) : 0;
     if (n) {
         dt_info("cuda: %d engines are chosen again, with less workspace: the network would not fit",
@@ -480,14 +498,41 @@ static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, 
     dt_status st = DT_OK;
     if (s->comm->rank == 0) {
         st = build_plans(s, fields, n_fields, training);
-        if (st == DT_OK) text = s->backend->device->choices(s->backend); // keeps them on disk too
+        if (st == DT_OK) text = s->backend->choices(s->backend); // keeps them on disk too
     }
     st = dt_agree_result(s->comm, st, &text, &s->told);
     if (st == DT_OK && s->comm->rank > 0) {
-        if (text) s->backend->device->take_choices(s->backend, text);
+        if (text) s->backend->take_choices(s->backend, text);
         st = build_plans(s, fields, n_fields, training);
     }
     free(text);
+    return st;
+}
+
+// train.precision: auto where a backend measures it. Rank 0 does, on the graph that will run.
+static dt_status choose_precision(dt_session *s, const dt_field_info *fields, int n_fields,
+                                  bool training) {
+    static const dt_precision precisions[2] = {DT_PRECISION_fp32, DT_PRECISION_bf16};
+    dt_graph *g[2] = {NULL, NULL};
+    char *word = NULL;
+    int faster = 0;
+    dt_status st = DT_OK;
+    for (int i = 0; s->comm->rank == 0 && i < 2 && st == DT_OK; i++) {
+        s->resolved.precision = precisions[i];
+        st = build_graph(s, fields, n_fields, training ? s->micro_batch : s->eval_batch, training,
+                         s->total_steps, &g[i]);
+    }
+    if (s->comm->rank == 0 && st == DT_OK)
+        st = s->backend->choose_precision(s->backend, g[0], g[1], &faster);
+    for (int i = 0; i < 2; i++)
+        if (g[i]) dt_graph_destroy(g[i]);
+    if (s->comm->rank == 0 && st == DT_OK)
+        word = dt_xstrdup(DT_WORD_OF(DT_PRECISION_WORDS, precisions[faster]));
+    st = dt_agree_result(s->comm, st, &word, &s->told);
+    if (st == DT_OK)
+        s->resolved.precision = (dt_precision)dt_word_index(DT_WORDS(DT_PRECISION_WORDS), word);
+    free(word);
+    if (st == DT_OK) dt_resolve_write(s->config, &s->resolved);
     return st;
 }
 
@@ -497,6 +542,8 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
     dt_status st = dt_targets_read(&s->targets, s->config, fields, n_fields, training);
     s->told |= st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
+    if (s->resolved.precision == DT_PRECISION_auto && s->backend->choose_precision)
+        DT_TRY(choose_precision(s, fields, n_fields, training));
     if (chooses(s) && s->comm->world_size > 1)
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
     else

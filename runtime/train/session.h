@@ -29,6 +29,8 @@ typedef struct dt_session {
     char *given;          // config as given, autos unresolved
     char *classes; // of the run (class_names.h); NULL until the data are opened: they will say
     dt_resolved resolved;
+    const dt_train_state
+        *origin; // of the run that is not trained but asked; in front of open, or NULL
     bool elastic;
     bool drops; // evaluation with dropout: set in front of open
     bool raw;   // likewise: with train.ema the trained weights instead of their average

@@ -17,6 +17,7 @@ typedef struct dt_resolved {
     int micro_batch;
     dt_precision precision;
     dt_device_kind device;
+    int best; // 1 + dt_metric_id; 0: not answered yet
 } dt_resolved;
 
 typedef struct dt_eval_point {
@@ -31,7 +32,7 @@ typedef struct dt_train_state {
     int world_size;
     char *config;      // YAML as given (autos unresolved): what a resume is compared with
     char *environment; // backend, ISA, library
-    char *engines;     // chosen by timing (dt_device.choices); NULL: the backend chooses none
+    char *engines;     // chosen by timing (dt_backend.choices); NULL: the backend chooses none
     char *version;     // of dtrain
     char *classes;     // JSON (class_names.h)
     double loss;       // of the last step that was not skipped

@@ -30,6 +30,7 @@ static void fill(dt_train_state *s) {
     s->resolved.micro_batch = 16;
     s->resolved.precision = DT_PRECISION_bf16;
     s->resolved.device = DT_DEVICE_cpu;
+    s->resolved.best = 1 + DT_METRIC_macro_f1;
     dt_state_add_eval(s, 70, 0.1);
     dt_state_add_eval(s, 123, NAN);
     s->loss_scale = 32768;
