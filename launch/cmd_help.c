@@ -171,7 +171,9 @@ static void man_verb(const char *before, const launch_verb *v) {
     if (v->command->verbs) {
         print_roff(v->summary);
         printf("\n");
-        for (const launch_verb *i = v->command->verbs; i->name; i++) man_verb("data ", i);
+        char inner[64];
+        snprintf(inner, sizeof inner, "%s%s ", before, v->name);
+        for (const launch_verb *i = v->command->verbs; i->name; i++) man_verb(inner, i);
         return;
     }
     printf(".nf\n");

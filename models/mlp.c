@@ -16,8 +16,11 @@ void dt_model_build_mlp(dt_graph *g, const dt_model_args *a) {
         if (dt_model_is_numbers(a, &a->fields[i]))
             parts[n++] = dt_model_numbers(g, a, &a->fields[i]);
     if (n == 0) {
-        dt_graph_fail(g, "wants fields of numbers (kind: vector or real) in data.fields beside its "
-                         "target; there are none");
+        dt_graph_fail(g,
+                      "wants fields of numbers (kind: vector or real) in data.fields beside its "
+                      "target, %s; there are none. To predict a class of them, add it: label: "
+                      "{kind: class}",
+                      a->targets->items[0].field->name);
         return;
     }
     const dt_features f = dt_trunk_mlp(&t, n > 1 ? dt_concat(g, parts, n, 1) : parts[0]);

@@ -22,6 +22,7 @@ typedef struct resnet {
     const dt_trunk *t;
     bool bottleneck, avg_down, se, zero_init;
     int groups, width_per_group;
+    int at, n_blocks; // the block that is being built, of how many
 } resnet;
 
 // conv<suffix> and bn<suffix> of a module ("" for the stem)
@@ -72,6 +73,8 @@ static dt_value block(const resnet *m, const char *module, dt_value x, int width
     if (m->se)
         y = dt_block_squeeze_excite(g, dt_arena_printf(&g->arena, "%sse", module), y,
                                     dt_multiple_of_8(out / 16.0), DT_RELU, DT_ACTIVATION_SIGMOID);
+    y = dt_model_drop_path(g, m->t->a, dt_arena_printf(&g->arena, "%sdrop_path", module), y, m->at,
+                           m->n_blocks);
     return dt_relu(g, dt_add(g, y, shortcut(m, module, x, out, stride)));
 }
 
@@ -101,21 +104,23 @@ dt_features dt_trunk_resnet(const dt_trunk *t, dt_value x) {
     dt_graph *g = t->g;
     const struct spec *s = &specs[dt_trunk_enum(t, "depth")];
     const int width = (int)dt_trunk_int(t, "width", 64);
-    const resnet m = {.g = g,
-                      .t = t,
-                      .bottleneck = s->bottleneck,
-                      .avg_down = dt_trunk_bool(t, "avg_down"),
-                      .se = dt_trunk_bool(t, "se"),
-                      .zero_init = dt_trunk_bool(t, "zero_init"),
-                      .groups = (int)dt_trunk_int(t, "groups", 1),
-                      .width_per_group = (int)dt_trunk_int(t, "width_per_group", 64)};
+    resnet m = {.g = g,
+                .t = t,
+                .bottleneck = s->bottleneck,
+                .avg_down = dt_trunk_bool(t, "avg_down"),
+                .se = dt_trunk_bool(t, "se"),
+                .zero_init = dt_trunk_bool(t, "zero_init"),
+                .groups = (int)dt_trunk_int(t, "groups", 1),
+                .width_per_group = (int)dt_trunk_int(t, "width_per_group", 64)};
     if (!m.bottleneck && (m.groups > 1 || m.width_per_group != 64))
         dt_graph_fail(g, "groups and width_per_group are for bottlenecks, depth 50 or more");
+    for (int stage = 0; stage < 4; stage++) m.n_blocks += s->blocks[stage];
     x = stem(&m, x, dt_trunk_enum(t, "stem"), width);
     for (int stage = 0; stage < 4; stage++) {
         for (int b = 0; b < s->blocks[stage]; b++) {
             const char *module = dt_arena_printf(&g->arena, "layer%d.%d.", stage + 1, b);
             x = block(&m, module, x, width << stage, stage > 0 && b == 0 ? 2 : 1);
+            m.at++;
         }
     }
     return (dt_features){x, dt_global_pool(g, x)};

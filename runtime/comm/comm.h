@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 // comm.timeout: auto, until the first step, and for a rank that does not answer
-enum { DT_START_TIMEOUT_S = 120, DT_LOST_TIMEOUT_S = 30 };
+enum { DT_START_TIMEOUT_S = 120, DT_LOST_TIMEOUT_S = 20 };
 
 typedef struct dt_comm dt_comm;
 typedef struct dt_request {

@@ -1,4 +1,4 @@
-// comm_mpi.c: the comm over MPI, built as the module dtrain_mpi.so; the only file that uses MPI.
+// comm_mpi.c: the comm over MPI, built as the module dtrain_mpi.so; only comm_mpi*.c use MPI.
 //
 // Collectives are built from Isend, Irecv and Testall. MPI's own choose an order of additions by size,
 // algorithm and world size, cannot be left when a peer hangs, and cannot be polled in a predictable way.
@@ -24,17 +24,14 @@
 // Waits poll Testall: a few hundred CPU pauses, then sched_yield (loader and writer threads want the core
 // too), and short sleeps if there are more ranks than cores. The deadline ends a wait with DT_E_PEER, unless other ranks
 // get on with their work (watch.h). Only one thread at a time may call in here; the watch, which beats meanwhile, and
-// that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED).
-//
-// Beats: every rank sends rank 0 its count of work done, five times a second, and rank 0 sends each the sum. Whoever does
-// not answer is found by rank 0, and rank 0 by all others.
+// that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED). comm_mpi_beats.c: its beats.
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/thread.h"
 #include "base/vectorize.h"
 #include "base/watch.h"
-#include "comm/comm.h"
+#include "comm/comm_mpi_internal.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -48,16 +45,14 @@
 #include <unistd.h>
 
 enum {
-    HOST_BYTES = 64,
-    TAG_POINT = 1, // point to point: MPI keeps the order between two ranks
-    TAG_BEAT = 2,
-    TAG_FIRST = 16,             // collectives count up from here
-    SMALL_BYTES = 64 * 1024,    // up to this, world_size * size is exchanged in one phase
-    FLAT_BROADCAST = 32 * 1024, // up to this, the root sends to everybody itself
-    SEGMENT = 1 << 20,          // elements reduced at a time
-    CHUNK_ELEMENTS = 16,        // chunks begin at cache lines
-    BLOCK = 1024,               // elements added at a time, in L1
-    MAX_NAMED = 4               // lost ranks listed in a message
+    TAG_POINT = MPI_TAG_BEAT + 1, // point to point: MPI keeps the order between two ranks
+    TAG_FIRST = 16,               // collectives count up from here
+    SMALL_BYTES = 64 * 1024,      // up to this, world_size * size is exchanged in one phase
+    FLAT_BROADCAST = 32 * 1024,   // up to this, the root sends to everybody itself
+    SEGMENT = 1 << 20,            // elements reduced at a time
+    CHUNK_ELEMENTS = 16,          // chunks begin at cache lines
+    BLOCK = 1024,                 // elements added at a time, in L1
+    MAX_NAMED = 4                 // lost ranks listed in a message
 };
 
 // Messages of one turn: receives first, then sends.
@@ -83,17 +78,9 @@ typedef struct reduction {
     messages msgs;
 } reduction;
 
-// The beats exchanged with one rank.
-typedef struct beats {
-    int peer;
-    uint64_t to_send, received, sum; // sum: of the last that was received
-    MPI_Request sending, receiving;
-    dt_waited silent;
-} beats;
-
 typedef struct mpi_comm {
     int rank, world_size;
-    char (*hosts)[HOST_BYTES];
+    char (*hosts)[MPI_HOST_BYTES];
     uint64_t number; // of collectives so far
     int tag_limit;
     double deadline_s;
@@ -102,11 +89,10 @@ typedef struct mpi_comm {
     reduction blocking;
     reduction **reductions; // slots of all_reduce_start, found again by address and size
     int n_reductions;
-    beats *partners;
-    int n_partners;
+    mpi_beats *beats;
 } mpi_comm;
 
-static pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
 #define LOCKED(call) (pthread_mutex_lock(&mpi_lock), unlock_mpi(call))
 static int unlock_mpi(int rc) {
     pthread_mutex_unlock(&mpi_lock);
@@ -120,7 +106,7 @@ typedef struct waiting {
 
 // -- messages ------------------------------------------------------------------------------------
 
-static dt_status check_mpi(int rc, const char *what) {
+dt_status mpi_check(int rc, const char *what) {
     if (rc == MPI_SUCCESS) return DT_OK;
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
@@ -149,7 +135,7 @@ static dt_status post_recv(messages *m, void *to, int64_t n, size_t element_byte
                            int tag) {
     assert(m->n == m->n_recv);
     m->peers[m->n] = peer;
-    DT_TRY(check_mpi(LOCKED(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD,
+    DT_TRY(mpi_check(LOCKED(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD,
                                       &m->requests[m->n])),
                      "a receive"));
     m->n_recv = ++m->n;
@@ -159,7 +145,7 @@ static dt_status post_recv(messages *m, void *to, int64_t n, size_t element_byte
 static dt_status post_send(messages *m, const void *from, int64_t n, size_t element_bytes, int peer,
                            int tag) {
     m->peers[m->n] = peer;
-    DT_TRY(check_mpi(LOCKED(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag,
+    DT_TRY(mpi_check(LOCKED(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag,
                                       MPI_COMM_WORLD, &m->requests[m->n])),
                      "a send"));
     m->n++;
@@ -171,10 +157,10 @@ static dt_status fail_test(const mpi_comm *m, const messages *msgs, int rc) {
     for (int i = 0; rc == MPI_ERR_IN_STATUS && i < msgs->n; i++) {
         int error = msgs->statuses[i].MPI_ERROR, peer = msgs->peers[i];
         if (error == MPI_SUCCESS || error == MPI_ERR_PENDING) continue;
-        return dt_fail_context(check_mpi(error, i < msgs->n_recv ? "a receive" : "a send"),
+        return dt_fail_context(mpi_check(error, i < msgs->n_recv ? "a receive" : "a send"),
                                "rank %d on %s", peer, m->hosts[peer]);
     }
-    return check_mpi(rc, "a test");
+    return mpi_check(rc, "a test");
 }
 
 static dt_status test_messages(const mpi_comm *m, messages *msgs, bool *done) {
@@ -211,7 +197,7 @@ static dt_status check_count(int64_t n) {
 
 static dt_status fail_deadline(mpi_comm *m, const messages *msgs, const char *what, int64_t n,
                                uint64_t number, double waited_s) {
-    char names[MAX_NAMED * (HOST_BYTES + 32)] = "";
+    char names[MAX_NAMED * (MPI_HOST_BYTES + 32)] = "";
     int named[MAX_NAMED], n_named = 0;
     size_t used = 0;
     for (int i = 0; i < msgs->n && n_named < MAX_NAMED; i++) {
@@ -612,82 +598,6 @@ static dt_status mpi_recv_f32(dt_comm *c, float *data, int64_t n, int from) {
     return wait_messages(c, &m->msgs, "a receive", n, m->number);
 }
 
-// -- beats ---------------------------------------------------------------------------------------
-
-static dt_status hear(const mpi_comm *m, beats *b, double now_s) {
-    for (int flag = 1; flag;) {
-        DT_TRY(check_mpi(MPI_Test(&b->receiving, &flag, MPI_STATUS_IGNORE), "a beat"));
-        if (!flag) break;
-        b->sum = b->received;
-        b->silent = (dt_waited){0};
-        DT_TRY(check_mpi(MPI_Irecv(&b->received, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD,
-                                   &b->receiving),
-                         "a beat"));
-    }
-    double silent_s = dt_clock_waited_s(&b->silent, now_s);
-    if (silent_s < dt_watch_get_limits()->lost_s) return DT_OK;
-    return dt_fail(DT_E_PEER,
-                   "rank %d on %s has given no sign of life for %.0f s: stopped, or its host is "
-                   "lost; look at that host, then run again (comm.timeout: wait longer)",
-                   b->peer, m->hosts[b->peer], silent_s);
-}
-
-// While the one before it is still on its way, nothing is sent.
-static dt_status say(beats *b, uint64_t sum) {
-    int flag = 0;
-    DT_TRY(check_mpi(MPI_Test(&b->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
-    if (!flag) return DT_OK;
-    b->to_send = sum;
-    return check_mpi(
-        MPI_Isend(&b->to_send, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD, &b->sending),
-        "a beat");
-}
-
-static dt_status mpi_beat(void *ctx, uint64_t *ticks) {
-    mpi_comm *m = ((dt_comm *)ctx)->self;
-    const double now_s = dt_clock_s();
-    const uint64_t own = *ticks;
-    dt_status st = DT_OK;
-    pthread_mutex_lock(&mpi_lock);
-    for (int i = 0; i < m->n_partners && st == DT_OK; i++) {
-        st = hear(m, &m->partners[i], now_s);
-        *ticks += m->partners[i].sum;
-    }
-    for (int i = 0; i < m->n_partners && st == DT_OK; i++)
-        st = say(&m->partners[i], m->rank == 0 ? *ticks : own);
-    pthread_mutex_unlock(&mpi_lock);
-    return st;
-}
-
-static void mpi_abort_ranks(void *ctx, int exit_code);
-
-static dt_status begin_beats(dt_comm *c) {
-    mpi_comm *m = c->self;
-    m->n_partners = m->rank == 0 ? m->world_size - 1 : 1;
-    if (m->world_size == 1) m->n_partners = 0;
-    m->partners = dt_xcalloc((size_t)m->n_partners + 1, sizeof *m->partners);
-    for (int i = 0; i < m->n_partners; i++) {
-        beats *b = &m->partners[i];
-        b->peer = m->rank == 0 ? i + 1 : 0;
-        b->sending = MPI_REQUEST_NULL;
-        DT_TRY(check_mpi(MPI_Irecv(&b->received, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD,
-                                   &b->receiving),
-                         "a beat"));
-    }
-    dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
-    return DT_OK;
-}
-
-static void end_beats(mpi_comm *m) {
-    dt_watch_set_peers(NULL);
-    for (int i = 0; i < m->n_partners; i++) {
-        beats *b = &m->partners[i];
-        MPI_Cancel(&b->receiving);
-        MPI_Wait(&b->receiving, MPI_STATUS_IGNORE);
-        if (b->sending != MPI_REQUEST_NULL) MPI_Request_free(&b->sending);
-    }
-}
-
 // -- life ----------------------------------------------------------------------------------------
 
 static void mpi_set_deadline(dt_comm *c, double seconds) {
@@ -703,6 +613,10 @@ static void mpi_abort_ranks(void *ctx, int exit_code) {
     _exit(exit_code);
 }
 
+static dt_status mpi_beat(void *ctx, uint64_t *ticks) {
+    return mpi_beats_exchange(((mpi_comm *)((dt_comm *)ctx)->self)->beats, ticks);
+}
+
 static void mpi_abort(dt_comm *c, int exit_code) {
     mpi_abort_ranks(c, exit_code);
 }
@@ -712,10 +626,11 @@ static dt_status mpi_finalize(dt_comm *c) {
     DT_TRY(mpi_barrier(c));
     (void)dt_failpoint("finalize");
     dt_watch_begin(NULL, "MPI_Finalize");
-    end_beats(m);
+    dt_watch_set_peers(NULL);
+    mpi_beats_end(m->beats);
     int rc = MPI_Finalize();
     dt_watch_end();
-    DT_TRY(check_mpi(rc, "MPI_Finalize"));
+    DT_TRY(mpi_check(rc, "MPI_Finalize"));
     for (int i = 0; i < m->n_reductions; i++) {
         free(m->reductions[i]->scratch);
         free_messages(&m->reductions[i]->msgs);
@@ -725,7 +640,6 @@ static dt_status mpi_finalize(dt_comm *c) {
     free(m->blocking.scratch);
     free_messages(&m->blocking.msgs);
     free_messages(&m->msgs);
-    free(m->partners);
     free(m->hosts);
     return DT_OK;
 }
@@ -740,7 +654,7 @@ static dt_status find_local(dt_comm *c) {
     c->local_size = env_or("OMPI_COMM_WORLD_LOCAL_SIZE", -1);
     if (c->local_rank >= 0 && c->local_size > 0) return DT_OK;
     MPI_Comm local;
-    DT_TRY(check_mpi(
+    DT_TRY(mpi_check(
         MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local),
         "finding the ranks of this host"));
     MPI_Comm_rank(local, &c->local_rank);
@@ -770,11 +684,11 @@ static dt_status start_mpi(void) {
     int provided = 0;
     keep_to_one_family();
     // serialized, not funneled: with comm.progress=thread another thread talks during a step
-    DT_TRY(check_mpi(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
+    DT_TRY(mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
     if (provided < MPI_THREAD_SERIALIZED)
         return dt_fail(DT_E_INTERNAL, "this MPI library was built without thread support; "
                                       "MPI_THREAD_SERIALIZED is needed");
-    return check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+    return mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
                      "setting the error handler");
 }
 
@@ -813,10 +727,11 @@ dt_status dt_comm_module_create(dt_comm **out) {
     dt_status st = find_local(c);
     if (st != DT_OK) return st;
     m->oversubscribed = is_oversubscribed(c);
-    char host[HOST_BYTES] = "";
+    char host[MPI_HOST_BYTES] = "";
     gethostname(host, sizeof host - 1);
     DT_TRY(mpi_all_gather_bytes(c, host, sizeof host, m->hosts));
-    DT_TRY(begin_beats(c));
+    DT_TRY(mpi_beats_begin(&m->beats, c, m->hosts));
+    dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
     *out = c;
     return DT_OK;
 }

@@ -170,9 +170,10 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
     return DT_OK;
 }
 
-// A list. Where the table lists words, each item must be one of them.
+// A list. Where the table lists words, each item must be one of them, and one word is a list of one.
 static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path,
                              dt_cnode *n) {
+    if (*row->range && n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
     for (size_t i = 0; *row->range && i < n->n; i++) {
         const dt_cnode *item = n->items[i];
@@ -384,11 +385,26 @@ static dt_status check_run_name(dt_config *c) {
                           config_shown(&c->arena, name));
 }
 
+// Each is a way to clip; together they would hide each other.
+static dt_status check_clipping(dt_config *c) {
+    static const char *const KEYS[] = {"train.clip_norm", "train.clip_value", "train.clip_agc"};
+    const char *first = NULL;
+    for (int i = 0; i < 3; i++) {
+        if (!dt_config_has(c, KEYS[i]) || dt_config_real(c, KEYS[i]) == 0) continue;
+        if (first)
+            return dt_config_fail(c, KEYS[i], "%s: %s is given, too; take one of them", KEYS[i],
+                                  first);
+        first = KEYS[i];
+    }
+    return DT_OK;
+}
+
 // A rate that falls must fall, and at some time.
 static dt_status check_schedule(dt_config *c) {
-    static const char *const LENGTHS[] = {"train.schedule.every", "train.schedule.decay"};
+    static const char *const LENGTHS[] = {"train.schedule.every", "train.schedule.decay",
+                                          "train.schedule.rise"};
     const double lr = dt_config_real(c, "train.optimizer.lr");
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (dt_config_has(c, LENGTHS[i]) && !(dt_config_amount(c, LENGTHS[i]).value > 0))
             return dt_config_fail(c, LENGTHS[i],
                                   "%s is 0; expected an amount above 0, or another "
@@ -428,6 +444,7 @@ dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_run_name(c));
     DT_TRY(check_batches(c));
     DT_TRY(check_schedule(c));
+    DT_TRY(check_clipping(c));
     const dt_cnode *fields = config_find(c, "data.fields");
     for (size_t i = 0; fields && i < fields->n; i++)
         DT_TRY(check_field(c, fields->keys[i], fields->items[i]));

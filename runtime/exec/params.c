@@ -98,6 +98,11 @@ static void add_flat(dt_params *p, float **flat, int64_t n) {
     dt_flat_buffer_add(&p->flat, (void **)flat, (size_t)n * sizeof(float));
 }
 
+void dt_params_add_average(dt_params *p) {
+    add_flat(p, &p->average, p->n_master);
+    add_flat(p, &p->buffer_average, p->n_buffer);
+}
+
 // Before a device is asked for memory: what does not fit is told by kind, with what can help.
 static dt_status check_memory(const dt_params *p) {
     const double mib = 1.0 / 1048576.0;
@@ -396,6 +401,19 @@ dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_de
             s[(*n)++] = one;
     }
     return s;
+}
+
+dt_clip_tensor *dt_params_clip_tensors(const dt_params *p, int *n) {
+    dt_clip_tensor *t = dt_xcalloc((size_t)p->n_trained_entries + 1, sizeof *t);
+    int64_t first = 0;
+    *n = p->n_trained_entries;
+    for (int i = 0; i < *n; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        const int64_t rows = e->shape.n > 1 ? e->shape.d[0] : 1;
+        t[i] = (dt_clip_tensor){e->offset, e->count / rows, first, rows};
+        first += rows;
+    }
+    return t;
 }
 
 size_t dt_params_packed_bytes(const dt_params *p) {

@@ -97,7 +97,8 @@ typedef union dt_attrs {
         int count_include_pad; // avg_pool
     } pool;                    // max_pool, avg_pool
     struct {
-        float p; // probability of zero; kept values are scaled by 1/(1-p)
+        float p;   // probability of zero; kept values are scaled by 1/(1-p)
+        int whole; // one draw a sample
     } dropout;
     struct {
         float alpha;

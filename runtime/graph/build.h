@@ -63,6 +63,8 @@ dt_value dt_max_pool_window(dt_graph *g, dt_value x, const dt_window *w);
 dt_value dt_avg_pool_window(dt_graph *g, dt_value x, const dt_window *w);
 dt_value dt_global_pool(dt_graph *g, dt_value x);                        // (N,C,H,W) -> (N,C), mean
 dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p); // identity in evaluation
+// Stochastic depth (Huang et al. 2016): all of a sample's x is zero with probability p; identity outside training.
+dt_value dt_drop_path(dt_graph *g, const char *name, dt_value x, float p);
 dt_value dt_add(dt_graph *g, dt_value a,
                 dt_value b); // b may lack leading dims: broadcast over them
 // b: the shape of a; or its last dimension, (D); or for a (N,C,H,W) channels, (C,1,1) or (N,C,1,1)

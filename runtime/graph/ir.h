@@ -126,6 +126,7 @@ typedef struct dt_graph {
     dt_value *grads;            // GRAD values in the order in which backward finishes them
     int n_grads, cap_grads;
     const char *scope;           // of dt_graph_scope
+    const char *twin;            // of dt_graph_share
     struct dt_name_table *names; // value and node names (internal)
     dt_status status;            // first build error
     char error[512];
@@ -141,6 +142,9 @@ void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char 
 // While building: what names of parameters, buffers, constants and nodes begin with from here on ("iris."; "": nothing).
 // Returns what it was.
 const char *dt_graph_scope(dt_graph *g, const char *prefix);
+// While building, until it is NULL: a parameter that exists is taken again instead of made, and buffers and constants get
+// this prefix: the same weights are used twice, with running statistics of each use.
+void dt_graph_share(dt_graph *g, const char *prefix);
 dt_status dt_graph_check(const dt_graph *g); // first build error, as DT_E_USAGE
 // Records a build error (keeps the first) and returns DT_NONE.
 dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

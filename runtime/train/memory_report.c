@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { MAX_ROWS = 11 };
+enum { MAX_ROWS = 12 };
 
 typedef struct memory_row {
     const char *kind;
@@ -45,6 +45,7 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
     rows[n++] = (memory_row){"moments", (size_t)p->n_slots * trained};
+    if (p->average) rows[n++] = (memory_row){"averaged weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"gradients", (size_t)p->n_grads * (size_t)p->n_grad * 4};
     if (dt_session_bf16_gradients(s)) rows[n++] = (memory_row){"gradients in bf16", trained / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};

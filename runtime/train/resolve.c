@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "train/metric.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -179,8 +180,9 @@ static const char *answer(const dt_resolved *r, int i, const char **key, char te
                 {"device.threads", NULL, r->threads},
                 {"device.replicas", NULL, r->replicas},
                 {"data.workers", NULL, r->workers},
-                {"train.precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision), 0}};
-    if (i >= (int)(sizeof rows / sizeof *rows)) return NULL;
+                {"train.precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision), 0},
+                {"eval.best", dt_metric_name((dt_metric_id)(r->best > 0 ? r->best - 1 : 0)), 0}};
+    if (i >= (int)(sizeof rows / sizeof *rows) - (r->best == 0)) return NULL;
     *key = rows[i].key;
     if (rows[i].word) return rows[i].word;
     snprintf(text, 32, "%d", rows[i].number);

@@ -185,24 +185,40 @@ static void add_tensors(dt_session *s, const char *prefix, const char *file,
     }
 }
 
+static void add_weights(dt_session *s, float *master, float *buffer, const char *file) {
+    const dt_params *p = s->params;
+    add_flat(s, master, p->n_master);
+    add_tensors(s, "", file, p->entries, p->n_entries, s->flats[s->n_flats - 1].host);
+    add_flat(s, buffer, p->n_buffer);
+    add_tensors(s, "", file, p->buffers, p->n_buffers, s->flats[s->n_flats - 1].host);
+}
+
 static void list_tensors(dt_session *s) {
     const dt_params *p = s->params;
     const char *const *names = optimizer_of(s->config)->slots;
-    s->tensors = dt_xcalloc((size_t)((1 + p->n_slots) * p->n_entries + p->n_buffers) + 1,
+    s->tensors = dt_xcalloc((size_t)((2 + p->n_slots) * p->n_entries + 2 * p->n_buffers) + 1,
                             sizeof *s->tensors);
-    add_flat(s, p->master, p->n_master);
-    add_flat(s, p->buffer, p->n_buffer);
-    add_tensors(s, "", "model", p->entries, p->n_entries, s->flats[0].host);
-    add_tensors(s, "", "model", p->buffers, p->n_buffers, s->flats[1].host);
+    if (p->average) add_weights(s, p->average, p->buffer_average, "model");
     s->n_model_tensors = s->n_tensors;
+    add_weights(s, p->master, p->buffer, p->average || s->raw ? "raw" : "model");
+    if (!p->average) s->n_model_tensors = s->n_tensors;
     for (int i = 0; i < p->n_slots; i++) {
         add_flat(s, p->slots[i], p->n_trained);
         add_tensors(s, names[i], "optimizer", p->entries, p->n_trained_entries,
-                    s->flats[2 + i].host);
+                    s->flats[s->n_flats - 1].host);
     }
 }
 
-// The flat buffers that the weights are in, and with_optimizer all.
+// The flats 0 and 1 are the averages of 2 and 3.
+static void copy_average(dt_session *s, bool to_weights) {
+    for (int i = 0; i < 2; i++) {
+        const dt_session_flat *average = &s->flats[i], *weights = &s->flats[2 + i];
+        memcpy((to_weights ? weights : average)->host, (to_weights ? average : weights)->host,
+               sizeof(float) * (size_t)average->n);
+    }
+}
+
+// The flat buffers of the model's tensors, and with_optimizer all.
 static int n_flats(const dt_session *s, bool with_optimizer) {
     return with_optimizer ? s->n_flats : 2;
 }
@@ -219,6 +235,21 @@ static void copy_flats(dt_session *s, bool with_optimizer, bool to_device) {
 
 void dt_session_pull(dt_session *s) {
     copy_flats(s, true, false);
+}
+
+void dt_session_swap_average(dt_session *s) {
+    if (!s->params->average) return;
+    dt_session_pull(s);
+    for (int i = 0; i < 2; i++) {
+        float *a = s->flats[i].host, *b = s->flats[2 + i].host;
+        for (int64_t k = 0; k < s->flats[i].n; k++) {
+            const float x = a[k];
+            a[k] = b[k];
+            b[k] = x;
+        }
+    }
+    copy_flats(s, true, true);
+    dt_params_repack(s->params, 1);
 }
 
 double dt_session_timeout_s(const dt_config *c, double otherwise) {
@@ -253,6 +284,10 @@ static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_f
     return s->a.build_graph(out, &a, dt_resolved_dtype(&s->resolved));
 }
 
+static bool averages(const dt_config *c) {
+    return dt_config_has(c, "train.ema") && dt_config_real(c, "train.ema") > 0;
+}
+
 static dt_optimizer_args read_optimizer(const dt_config *c) {
     dt_optimizer_args o = {.kind = (dt_optimizer_id)dt_config_enum(c, "train.optimizer.name")};
     const dt_config_key *k;
@@ -260,6 +295,10 @@ static dt_optimizer_args read_optimizer(const dt_config *c) {
         assert(i < DT_MAX_HYPER);
         o.hyper[i] = (float)dt_config_real(c, k->path);
     }
+    if (dt_config_has(c, "train.clip_value"))
+        o.clip_value = (float)dt_config_real(c, "train.clip_value");
+    if (dt_config_has(c, "train.clip_agc")) o.clip_agc = (float)dt_config_real(c, "train.clip_agc");
+    if (averages(c)) o.average_rate = (float)(1 - dt_config_real(c, "train.ema"));
     return o;
 }
 
@@ -344,11 +383,14 @@ static dt_status build_phase_graphs(dt_session *s, const dt_field_info *fields, 
 }
 
 static dt_status choose_metrics(dt_session *s) {
-    bool unseen[DT_MAX_TARGETS] = {false};
-    for (int i = 0; s->data && s->data->has_unseen && i < s->targets.n; i++)
+    dt_classes classes[DT_MAX_TARGETS] = {DT_CLASSES_EVEN};
+    for (int i = 0; s->data && s->data->classes && i < s->targets.n; i++)
         if (s->targets.items[i].field->n_classes > 0)
-            unseen[i] = s->data->has_unseen(s->data, s->targets.items[i].index);
-    return dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, unseen);
+            classes[i] = s->data->classes(s->data, s->targets.items[i].index);
+    DT_TRY(dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, classes));
+    s->resolved.best = 1 + (int)s->metrics.best;
+    dt_resolve_write(s->config, &s->resolved);
+    return DT_OK;
 }
 
 static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
@@ -363,6 +405,10 @@ static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fi
     DT_TRY(dt_params_lay_out(&s->params, training ? s->graph : s->eval_graph, s->backend,
                              training ? optimizer_of(s->config)->n_slots : 0,
                              s->replicas->n_flats));
+    if (training && averages(s->config)) dt_params_add_average(s->params);
+    if (s->raw && !averages(s->config))
+        return dt_fail(DT_E_USAGE, "--raw is for a run with train.ema: this one has its trained "
+                                   "weights and no average of them");
     dt_plan_opts opts = {.threads = s->resolved.replica_threads,
                          .n_replicas = s->replicas->n_replicas};
     dt_phases_apply(&s->groups, s->params);
@@ -548,16 +594,22 @@ static dt_status import_weights(dt_session *s) {
 
 dt_status dt_session_init_weights(dt_session *s) {
     dt_params_init(s->params, (uint64_t)dt_config_int(s->config, "run.seed"));
+    if (s->params->average) {
+        dt_session_pull(s);
+        copy_average(s, false);
+    }
     if (!dt_config_has(s->config, "model.init")) {
         if (s->params->n_trained_entries < s->params->n_entries && s->comm->rank == 0)
             dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                     s->params->n_entries - s->params->n_trained_entries);
+        copy_flats(s, true, true);
         dt_params_repack(s->params, 1);
         return DT_OK;
     }
     copy_flats(s, false, false); // the host's copy has what the file leaves as it is
     if (s->comm->rank == 0) DT_TRY(import_weights(s));
-    return share_weights(s, false);
+    if (s->params->average) copy_average(s, true);
+    return share_weights(s, s->params->average != NULL);
 }
 
 dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer) {

@@ -31,6 +31,7 @@ typedef struct dt_session {
     dt_resolved resolved;
     bool elastic;
     bool drops; // evaluation with dropout: set in front of open
+    bool raw;   // likewise: with train.ema the trained weights instead of their average
     int micro_batch, global_batch, n_micro, eval_batch;
     dt_backend *backend;
     dt_dataset *data;
@@ -48,9 +49,9 @@ typedef struct dt_session {
     dt_team *own_team;        // where there is no stepper
     dt_metric_choice metrics; // once graphs are made
     dt_evaluator *evaluator;
-    dt_ckpt_tensor *tensors; // model's first, then the optimizer's
+    dt_ckpt_tensor *tensors; // model's first, with train.ema those trained, then the optimizer's
     int n_tensors, n_model_tensors;
-    dt_session_flat flats[2 + DT_MAX_SLOTS]; // weights, buffers, the optimizer's slots
+    dt_session_flat flats[4 + DT_MAX_SLOTS]; // of the tensors, in their order
     int n_flats;
 } dt_session;
 
@@ -90,6 +91,8 @@ char *dt_session_engines(const dt_session *s);
 dt_status dt_session_init_weights(dt_session *s);
 // Weights (and moments, with_optimizer) of a checkpoint directory, read by rank 0, on all ranks.
 dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer);
+// With train.ema: exchanges the weights and their average, for an evaluation and back. The stepper must be drained.
+void dt_session_swap_average(dt_session *s);
 void dt_session_close(dt_session *s);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "train/metric.h"
 #include "train/resolve.h"
 
 #include <jansson.h>
@@ -45,6 +46,7 @@ static void build_resolved(const dt_resolved *r, dt_json *j) {
     dt_json_int(j, "workers", r->workers);
     dt_json_string(j, "precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision));
     dt_json_string(j, "device", DT_WORD_OF(DT_DEVICE_WORDS, r->device));
+    dt_json_string(j, "best", dt_metric_name((dt_metric_id)r->best - 1));
     dt_json_end_object(j);
 }
 
@@ -143,6 +145,11 @@ static void read_resolved(reader *r, dt_resolved *out) {
     out->workers = (int)read_within(&inner, "workers", 1, MAX_WORKERS);
     out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
     out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
+    out->best = DT_N_METRICS;
+    while (out->best > 0 &&
+           strcmp(dt_metric_name((dt_metric_id)out->best - 1), read_text(&inner, "best")) != 0)
+        out->best--;
+    if (out->best == 0 && !inner.bad) inner.bad = "best";
     if (inner.bad && !r->bad) r->bad = inner.bad;
 }
 

@@ -16,6 +16,7 @@ typedef struct dt_resolved {
     int workers;         // loader threads (changes no numbers)
     dt_precision precision;
     dt_device_kind device;
+    int best; // 1 + dt_metric_id; 0: not answered yet
 } dt_resolved;
 
 typedef struct dt_eval_point {

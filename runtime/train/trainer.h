@@ -38,6 +38,7 @@ typedef struct dt_eval_request {
     const char *which; // checkpoint: "latest", "best" or a step number
     dt_split split;
     const char *csv; // file for the same figures as a table, or NULL
+    bool raw;        // with train.ema: the trained weights, not their average
 } dt_eval_request;
 
 // Metrics of a checkpoint, as a line of JSON.

@@ -160,6 +160,7 @@ dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r, bo
     dt_session s;
     *agreed = false;
     dt_status st = dt_session_init(&s, a);
+    s.raw = r->raw;
     if (st == DT_OK) st = evaluate(&s, r);
     *agreed = st == DT_OK || s.told;
     dt_session_close(&s);
@@ -265,8 +266,8 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
         fputc('\n', out);
     }
     if (st == DT_OK && s.data) st = dt_session_measure(&s);
-    if (st == DT_OK && s.data) st = take_batch(&s);
     if (st == DT_OK) st = dt_session_build(&s, fields, n_fields, true);
+    if (st == DT_OK && s.data) st = take_batch(&s);
     if (st == DT_OK) st = dt_session_init_weights(&s); // an error if model.init does not fit
     if (st == DT_OK && print_graph) {
         dt_graph_print_costs(s.graph, out);

@@ -33,7 +33,8 @@ static void ref_dropout(const custom_case *c, double *const *in, double *const *
     for (int64_t i = 0; i < n; i++) {
         dt_rng r = {custom_case_step.seed, custom_case_step.slot + (uint32_t)(i / per),
                     custom_case_step.step, dt_hash32(c->name)};
-        bool keep = dt_rng_uniform(&r, (uint32_t)(i % per)) >= c->attrs.dropout.p;
+        const uint32_t element = c->attrs.dropout.whole ? 0 : (uint32_t)(i % per);
+        bool keep = dt_rng_uniform(&r, element) >= c->attrs.dropout.p;
         out[0][i] = keep ? in[0][i] / (1 - (double)c->attrs.dropout.p) : 0;
     }
 }
@@ -139,6 +140,20 @@ static void test_scale(void **state) {
     run_unary((custom_case){
         .name = "scale", .op = DT_OP_scale, .attrs = {.scale = {0.37f}}, .reference = ref_scale});
 }
+static void test_drop_path(void **state) {
+    run_unary((custom_case){.name = "drop.3",
+                            .op = DT_OP_dropout,
+                            .attrs = {.dropout = {0.4f, 1}},
+                            .grad_in = 1,
+                            .reference = ref_dropout});
+    custom_case c = one_to_one((custom_case){.name = "drop.4",
+                                             .op = DT_OP_dropout,
+                                             .attrs = {.dropout = {0.5f, 1}},
+                                             .in_shape = {S2(7, 16391)},
+                                             .out_shape = {S2(7, 16391)},
+                                             .reference = ref_dropout});
+    custom_case_run(&c);
+}
 static void test_dropout(void **state) {
     run_unary((custom_case){.name = "drop.1",
                             .op = DT_OP_dropout,
@@ -196,7 +211,8 @@ static void test_add(void **state) {
 
 #define ROWS_ELEMENTWISE                                                                           \
     cmocka_unit_test(test_relu), cmocka_unit_test(test_gelu), cmocka_unit_test(test_scale),        \
-        cmocka_unit_test(test_dropout), cmocka_unit_test(test_cast), cmocka_unit_test(test_add),       \
+        cmocka_unit_test(test_drop_path), cmocka_unit_test(test_dropout),                          \
+        cmocka_unit_test(test_cast), cmocka_unit_test(test_add),                                   \
         cmocka_unit_test(test_activation), cmocka_unit_test(test_mul)
 
 #endif

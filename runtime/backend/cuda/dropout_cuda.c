@@ -26,6 +26,7 @@ static dt_status prepare_at(dt_kernel_instance *s, int in_at, const char *name) 
     if (st->nhwc) a->channels = x->shape.d[1], a->pixels = a->per_sample / a->channels;
     a->purpose = dt_hash32(name);
     a->p = s->node->attrs.dropout.p;
+    a->whole = s->node->attrs.dropout.whole;
     s->in_layout[in_at] = s->out_layout[0] = layout;
     s->inplace_in = in_at;
     return DT_OK;
