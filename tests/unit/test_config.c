@@ -234,8 +234,7 @@ static void test_wrong_values(void **state) {
     expect_override_error("train.optimizer.eps=0", "in 1e-30..1");
     expect_override_error("train.optimizer.lr=1e38", "in 0..1e+30");
     expect_override_error("train.schedule.every=0", "amount above 0");
-    expect_override_error("train.optimizer.name=adam",
-                          "expected one of adamw, sgd, lamb; did you mean 'adamw'?");
+    expect_override_error("train.optimizer.name=adamm", "did you mean 'adamw'?");
     expect_override_error("checkpoint.async=yes", "expected true or false");
     expect_override_error("run.grace=10x", "expected a time");
     expect_override_error("run.grace=-1s", "expected a time");
@@ -265,7 +264,7 @@ static void test_wrong_values(void **state) {
 // models.def).
 static void test_keys_of_words(void **state) {
     expect_override_error("train.optimizer.nesterov=true",
-                          "command line: train.optimizer.nesterov is a key of sgd, but "
+                          "command line: train.optimizer.nesterov is a key of sgd, lars, but "
                           "train.optimizer.name is adamw");
     expect_override_error("train.schedule.patience=3",
                           "command line: train.schedule.patience is a key of plateau, but "
@@ -273,16 +272,17 @@ static void test_keys_of_words(void **state) {
     expect_override_error("data.fields.iris.n_mels=4",
                           "data.fields.iris.n_mels is a key of audio, but data.fields.iris.kind is "
                           "image");
-    expect_error(
-        "run: {name: x}\n"
-        "data: {path: y}\n"
-        "model: {name: fusion}\n"
-        "train: {global_batch: 8, micro_batch: 4, optimizer: {name: adamw,\n"
-        "  momentum: 0.9}}\n",
-        NULL,
-        "f.yaml:5:3: train.optimizer.momentum is a key of sgd, but train.optimizer.name is adamw");
-    expect_override_error("model.depth=18",
-                          "model.depth is a key of resnet, but model.name is fusion");
+    expect_error("run: {name: x}\n"
+                 "data: {path: y}\n"
+                 "model: {name: fusion}\n"
+                 "train: {global_batch: 8, micro_batch: 4, optimizer: {name: adamw,\n"
+                 "  momentum: 0.9}}\n",
+                 NULL,
+                 "f.yaml:5:3: train.optimizer.momentum is a key of sgd, lars, but "
+                 "train.optimizer.name is adamw");
+    expect_override_error(
+        "model.depth=18",
+        "model.depth is a key of resnet, lens_multiscale, but model.name is fusion");
     expect_override_error("model={name: vit}",
                           "f.yaml:12:23: model.fusion is a key of fusion, but model.name is vit; "
                           "leave it out: model.fusion=");
