@@ -281,8 +281,9 @@ static void test_keys_of_words(void **state) {
                  NULL,
                  "f.yaml:5:3: train.optimizer.momentum is a key of sgd, lars, but "
                  "train.optimizer.name is adamw");
-    expect_override_error("model.depth=18",
-                          "model.depth is a key of resnet, but model.name is fusion");
+    expect_override_error(
+        "model.depth=18",
+        "model.depth is a key of resnet, lens_multiscale, but model.name is fusion");
     expect_override_error("model={name: vit}",
                           "f.yaml:12:23: model.fusion is a key of fusion, but model.name is vit; "
                           "leave it out: model.fusion=");
