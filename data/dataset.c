@@ -321,11 +321,7 @@ static dt_status check_by(const dt_data *d, const dt_config *c) {
 }
 
 static void count_classes(const dt_data *d, const dt_field *f, dt_split split, uint32_t *out) {
-    for (uint32_t i = 0; i < d->splits.n[split]; i++) {
-        const uint32_t *r =
-            d->view.record + (size_t)d->splits.sample[split][i] * (size_t)d->view.width;
-        out[f->label[dt_catalog_cell(d->reader->catalog, f->column, r[f->part])]]++;
-    }
+    for (uint32_t i = 0; i < d->splits.n[split]; i++) out[dt_data_class(d, f, split, i)]++;
 }
 
 static dt_classes classes(const dt_dataset *base, int field) {
@@ -390,6 +386,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
 static void close_data(dt_dataset *base) {
     dt_data *d = base->self;
     free(d->weights);
+    free(d->class_weights);
     dt_data_cache_close(d);
     dt_splits_fini(&d->splits);
     free(d->listed);
@@ -456,6 +453,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
     DT_TRY_GOTO(st, make_view(d, c), out);
     DT_TRY_GOTO(st, dt_split_open(d, c), out);
     DT_TRY_GOTO(st, make_order(d, c), out);
+    DT_TRY_GOTO(st, dt_class_weights_read(d, c), out);
     DT_TRY_GOTO(st, check_by(d, c), out);
     DT_TRY_GOTO(st, dt_skips_open(d), out);
     DT_TRY_GOTO(st, dt_data_cache_configure(d, c), out);

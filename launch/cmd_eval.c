@@ -5,13 +5,14 @@
 #include "train/calibrate.h"
 #include "train/metric.h"
 
-enum { WHICH, SPLIT, SET, CSV, CALIBRATE };
+enum { WHICH, SPLIT, SET, CSV, RAW, CALIBRATE };
 static const launch_option options[] = {
     [WHICH] = {"--which", "latest|best|STEP", "which checkpoint (latest)"},
     [SPLIT] = {"--split", "train|val|test", "which samples (test)"},
     [SET] = {"--set", "PATH",
              "all samples of this data set instead; its classes are found by name"},
     [CSV] = {"--csv", "FILE", "the figures as a table, too"},
+    [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
     [CALIBRATE] = {"--calibrate", NULL,
                    "instead: fits the temperature of probabilities on the validation part, for "
                    "dtrain predict (--which best)"},
@@ -63,10 +64,11 @@ static dt_status run(const launch_words *w) {
     dt_eval_request r = {.which = w->options[WHICH] ? w->options[WHICH]
                                   : fits            ? "best"
                                                     : "latest",
-                         .csv = w->options[CSV]};
-    if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV]))
+                         .csv = w->options[CSV],
+                         .raw = w->options[RAW]};
+    if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV] || r.raw))
         return dt_fail(DT_E_USAGE, "--calibrate takes the validation part of the run's own data, "
-                                   "and neither --split, --set nor --csv");
+                                   "and neither --split, --set, --csv nor --raw");
     DT_TRY(read_split(w, &r.split));
     dt_config *c = NULL;
     DT_TRY(load(&c, w));

@@ -10,13 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT, WHICH, TOP, LOGITS, EMBEDDINGS, WEIGHTS, MC, TTA };
+enum { OUT, WHICH, TOP, LOGITS, EMBEDDINGS, RAW, WEIGHTS, MC, TTA };
 static const launch_option options[] = {
     [OUT] = {"-o", "FILE", "FILE.csv, FILE.jsonl or FILE.npy (CSV on stdout)"},
     [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
     [TOP] = {"--top", "N", "classes of a row, the most probable first (5)"},
     [LOGITS] = {"--logits", NULL, "the network's outputs, too"},
     [EMBEDDINGS] = {"--embeddings", NULL, "what the network's last layer gets, too"},
+    [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
     [WEIGHTS] = {"--weights", "equal|uncertainty",
                  "of several runs: how much each counts, for each sample (equal)"},
     [MC] = {"--mc", "N", "mean of N passes with dropout, and how far they differ"},
@@ -124,6 +125,7 @@ static dt_status read_options(job *j, const launch_words *w) {
                                 .out = w->options[OUT],
                                 .logits = w->options[LOGITS],
                                 .embeddings = w->options[EMBEDDINGS],
+                                .raw = w->options[RAW],
                                 .by_uncertainty = weights && strcmp(weights, "uncertainty") == 0};
     if (weights && !j->r.by_uncertainty && strcmp(weights, "equal") != 0)
         return dt_fail(DT_E_USAGE, "--weights: '%s' is none of equal, uncertainty", weights);

@@ -62,6 +62,11 @@ static dt_status load_run_config(dt_config **out, const launch_words *w) {
     return st;
 }
 
+int launch_micro_batch(const dt_config *c) {
+    return dt_config_is_auto(c, "train.micro_batch") ? 1
+                                                     : (int)dt_config_int(c, "train.micro_batch");
+}
+
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w) {
     if (w->n_words < 1)
         return dt_fail(DT_E_USAGE,

@@ -22,8 +22,9 @@ set -euo pipefail
 export OMPI_MCA_odls_base_sigkill_timeout=1
 . "$SOURCE/launch/mpi_env.sh"
 work=$(mktemp -d)
+# what one test chooses by timing is no other test's
 # mpirun removes its folder of sessions when it ends, also where another is just about to use it: each test has its own
-export TMPDIR=$work
+export TMPDIR=$work XDG_CACHE_HOME=$work/cache
 clean_up() {
     local pids
     pids=$(jobs -p)

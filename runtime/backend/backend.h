@@ -157,6 +157,7 @@ typedef struct dt_commit_args {
     const dt_commit_rule *rules;
     int n_rules;
     float *buffer;                // flat buffer of running statistics
+    float *buffer_average;        // their average; NULL: none
     int n_micro;                  // M
     const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
     int n_copies;
@@ -198,11 +199,6 @@ typedef struct dt_device {
     dt_status (*capture_end)(struct dt_backend *b, void *stream, void **graph);
     void (*graph_launch)(struct dt_backend *b, void *graph, void *stream);
     void (*graph_destroy)(struct dt_backend *b, void *graph);
-    // The library engine chosen for each computation, as lines of text (heap); complete once all plans are made.
-    // Engines differ in their order of summation, so all ranks and resumed runs must use the same ones: rank 0's
-    // choices (or a checkpoint's) are given to all before plans are made.
-    char *(*choices)(struct dt_backend *b);
-    void (*take_choices)(struct dt_backend *b, const char *text);
     // For a network that does not fit: prefers engines with little workspace from now on, except where choices
     // were given. Returns how many plans change; the caller makes all plans again.
     int (*shrink)(struct dt_backend *b);
@@ -231,6 +227,18 @@ typedef struct dt_backend {
     void (*copy_to_device)(struct dt_backend *b, void *dst, const void *src, size_t n_bytes);
     void (*copy_to_host)(struct dt_backend *b, void *dst, const void *src, size_t n_bytes);
 
+    // The engine or algorithm chosen by timing for each computation, as lines of text (heap, choice_file.h); complete
+    // once all plans are made. They differ in their order of summation, so all ranks and resumed runs must use the same
+    // ones: rank 0's choices (or a checkpoint's) are given to all before plans are made.
+    char *(*choices)(struct dt_backend *b);
+    void (*take_choices)(struct dt_backend *b, const char *text);
+    // train.precision: auto, for the same network in both: *faster is 0 (fp32) or 1 (bf16), and one line says so. NULL:
+    // bf16 where it is supported.
+    dt_status (*choose_precision)(struct dt_backend *b, const dt_graph *fp32, const dt_graph *bf16,
+                                  int *faster);
+    char *(*choice_table)(
+        struct dt_backend *b); // for people, with rates; heap; NULL: there is none
+
     // ops; NULL when the backend has none
     const dt_kernel *(*kernel)(const struct dt_backend *b, dt_op op, bool backward);
     // Copies a tensor into another dtype and layout (padding channels become zero).
@@ -244,6 +252,8 @@ typedef struct dt_backend {
     // Returns whether everything that it wrote is finite.
     bool (*flat_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
+    // With clip_agc, before flat_norms: clips rows [begin, end) of all tensors' gradients in place
+    void (*flat_clip)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
     // For optimizers with norms, before flat_optimize: a->norms of the chunks in the range
     void (*flat_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                        int64_t end);
@@ -257,12 +267,16 @@ typedef struct dt_backend {
 typedef struct dt_backend_opts {
     int threads;        // most threads that one kernel may use (a replica's share)
     bool deterministic; // only kernels whose bits are reproducible
+    bool
+        timed; // engines, algorithms, layouts are chosen by timing; false: the libraries' preferred ones
+    const char *cache_folder; // keeps what was chosen between runs; NULL: nowhere
+    // CPU
+    bool
+        winograd; // 3x3 convolutions may use Winograd's algorithm, where timing says that it is faster
     // CUDA
     int local_rank, local_size; // of this process on its host; picks its device
     int world_size;             // over all hosts; 0 counts as 1
-    bool tf32;    // fp32 matmuls and convolutions may round their inputs to TF32 (10 bits)
-    bool untimed; // the libraries' preferred engines, without timing any
-    const char *cache_folder; // keeps chosen engines between runs; NULL: none
+    bool tf32; // fp32 matmuls and convolutions may round their inputs to TF32 (10 bits)
 } dt_backend_opts;
 
 // Whether the GPU driver's library loads.

@@ -17,6 +17,9 @@ static double read_clock(clockid_t id) {
 double dt_clock_s(void) {
     return read_clock(CLOCK_MONOTONIC);
 }
+double dt_clock_work_s(int threads) {
+    return read_clock(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
+}
 double dt_clock_wall_s(void) {
     return read_clock(CLOCK_REALTIME);
 }

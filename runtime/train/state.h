@@ -14,6 +14,7 @@ typedef struct dt_resolved {
     int replicas;        // micro-batches at once in a rank
     int replica_threads; // threads of one micro-batch
     int workers;         // loader threads (changes no numbers)
+    int micro_batch;
     dt_precision precision;
     dt_device_kind device;
     int best; // 1 + dt_metric_id; 0: not answered yet
@@ -31,7 +32,7 @@ typedef struct dt_train_state {
     int world_size;
     char *config;      // YAML as given (autos unresolved): what a resume is compared with
     char *environment; // backend, ISA, library
-    char *engines;     // chosen by timing (dt_device.choices); NULL: the backend chooses none
+    char *engines;     // chosen by timing (dt_backend.choices); NULL: the backend chooses none
     char *version;     // of dtrain
     char *classes;     // JSON (class_names.h)
     double loss;       // of the last step that was not skipped

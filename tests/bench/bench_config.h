@@ -25,4 +25,8 @@ static inline dt_dtype bench_config_precision(const dt_config *c) {
     return low ? DT_BF16 : DT_F32;
 }
 
+static inline bool bench_config_winograd(const dt_config *c) {
+    return dt_config_enum(c, "device.winograd") == DT_WINOGRAD_auto;
+}
+
 #endif

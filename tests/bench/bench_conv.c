@@ -1,18 +1,18 @@
 // bench_conv.c: the CPU backend's convolution kernels as a plan would run them, layer by layer: forward,
 // then backward (dx, dw and its way into the flat buffer).
 //
-//   bench_conv [threads [micro_batch]]       layers of the fusion network and of ResNet-18
+//   bench_conv [threads [micro_batch [winograd]]]      layers of the fusion network and of ResNet-18; winograd:
+//                                                      where it is faster, as training does
 //
 // Prints, for f32 and, where the ISA has it, bf16: time and GFLOP/s of forward and backward, best of
 // several runs. ONEDNN_VERBOSE=1 names the implementations.
 #include "backend/cpu/cpu_backend.h"
-#include "base/clock.h"
+#include "backend/time_nodes.h"
 #include "bench_short.h"
 #include "graph/build.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct layer {
     const char *name;
@@ -28,58 +28,11 @@ static const layer layers[] = {
     {"resnet.layer2.0", 64, 56, 56, 128, 3, 2}, {"resnet.layer4", 512, 7, 7, 512, 3, 1},
 };
 
-static void *zeroed(size_t n) {
-    void *p = NULL;
-    if (posix_memalign(&p, 64, n + 64)) abort();
-    memset(p, 0, n + 64);
-    return p;
-}
-
-// Seconds of the node's kernel, best of several.
 static double time_node(dt_backend *b, const dt_graph *g, const dt_node *n) {
-    dt_layout in_layout[8] = {{0}}, out_layout[8] = {{0}};
-    void *in[8] = {NULL}, *out[8] = {NULL}, *packed[DT_MAX_PACKS] = {NULL};
-    dt_kernel_instance s = {.graph = g,
-                            .node = n,
-                            .backend = b,
-                            .threads = b->threads,
-                            .n_replicas = 1,
-                            .in_layout = in_layout,
-                            .out_layout = out_layout};
-    const dt_kernel *k = b->kernel(b, n->op, n->backward);
-    if (k->prepare(&s) != DT_OK) {
-        fprintf(stderr, "%s\n", dt_error_message());
-        exit(1);
-    }
-    for (int i = 0; i < n->n_in; i++) {
-        const dt_value_info *v = dt_instance_in(&s, i);
-        if (v) in[i] = zeroed(dt_layout_bytes(in_layout[i], v->dtype, &v->shape));
-    }
-    for (int i = 0; i < n->n_out; i++) {
-        const dt_value_info *v = dt_instance_out(&s, i);
-        if (v) out[i] = zeroed(dt_layout_bytes(out_layout[i], v->dtype, &v->shape));
-    }
-    for (int i = 0; i < s.n_packs; i++) packed[i] = zeroed(s.packs[i].n_bytes);
-    const dt_run r = {.in = (const void *const *)in,
-                      .out = out,
-                      .packed = packed,
-                      .scratch = zeroed(s.scratch_bytes),
-                      .accumulate = ~0ull};
-    double best = 1e9, begin = dt_clock_s(), seconds = bench_most(0.15, 0);
-    for (int i = 0; i < bench_count(4, 1) || dt_clock_s() - begin < seconds; i++) {
-        double t = dt_clock_s();
-        k->run(&s, &r);
-        t = dt_clock_s() - t;
-        if (t < best) best = t;
-    }
-    for (int i = 0; i < 8; i++) {
-        free(in[i]);
-        free(out[i]);
-    }
-    for (int i = 0; i < s.n_packs; i++) free(packed[i]);
-    free(r.scratch);
-    k->destroy(&s);
-    return best;
+    double s = 0;
+    if (dt_time_node(g, n, b, b->threads, bench_most(0.15, 0), &s) == DT_OK) return s;
+    fprintf(stderr, "%s\n", dt_error_message());
+    exit(1);
 }
 
 static void bench(dt_backend *b, const layer *l, int batch, dt_dtype t) {
@@ -114,7 +67,10 @@ static void bench(dt_backend *b, const layer *l, int batch, dt_dtype t) {
 int main(int argc, char **argv) {
     const int threads = argc > 1 ? atoi(argv[1]) : 1, batch = argc > 2 ? atoi(argv[2]) : 4;
     dt_backend *b = NULL;
-    if (dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = threads}) != DT_OK)
+    if (dt_backend_create(
+            &b, DT_DEVICE_cpu,
+            &(dt_backend_opts){.threads = threads, .timed = argc > 3, .winograd = argc > 3}) !=
+        DT_OK)
         return 1;
     printf("%s, micro-batch %d\n", b->describe(b), batch);
     for (int t = 0; t <= dt_cpu_has_bf16(); t++) {

@@ -5,12 +5,12 @@
 //
 // Builds the training graph of the config for one micro-batch, takes its conv2d and linear nodes,
 // and times each one's forward, data-gradient and weight-gradient primitive in the library's own
-// choice of formats, best of several, on `device.threads` threads (1 when auto), on repeatedly used
+// choice of formats, direct or by Winograd, best of several, on `device.threads` threads (1 when auto), on repeatedly used
 // memory. Prints one JSON object: seconds a micro-batch by direction, and samples/s on all cores if
 // nothing else had to be done (cores/threads micro-batches at once).
 
+#include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/dnnl_shim.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "bench_config.h"
@@ -29,6 +29,7 @@ typedef struct timing {
 } timing;
 
 static dt_team *team; // one worker a replica
+static bool winograd; // is a candidate
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -84,11 +85,17 @@ static double time_conv(const dt_graph *g, const dt_node *n, dt_dnnl_direction d
         c.pad_begin[i] = win->pad_begin[i];
         c.pad_end[i] = win->pad_end[i];
     }
-    dt_dnnl_op *op = NULL;
-    if (dt_dnnl_op_create_conv(&op, env, dir, &c) != DT_OK) return 0;
-    double s = time_op(op, 3);
-    dt_dnnl_op_destroy(op);
-    return s;
+    double best = 0;
+    for (int k = 0; k < 1 + winograd; k++) {
+        dt_dnnl_op *op = NULL;
+        c.winograd = k == 1;
+        if (k && !dt_conv_may_use_winograd(dir, &c)) break;
+        if (dt_dnnl_op_create_conv(&op, env, dir, &c) != DT_OK) break;
+        const double s = time_op(op, 3);
+        if (k == 0 || s < best) best = s;
+        dt_dnnl_op_destroy(op);
+    }
+    return best;
 }
 
 // y = x W^T, dx = dy W, dW = dy^T x: products of (rows, k) and (k, n).
@@ -126,6 +133,7 @@ int main(int argc, char **argv) {
                        .batch = (int)dt_config_int(c, "train.micro_batch"),
                        .training = true};
     const dt_dtype type = bench_config_precision(c);
+    winograd = bench_config_winograd(c);
     if (dt_model_graph(&g, &a, type) != DT_OK) {
         fprintf(stderr, "bench_library: %s\n", dt_error_message());
         return 2;

@@ -123,7 +123,10 @@ static dt_status bench(int argc, char **argv) {
     dt_team *team = NULL;
     DT_TRY(dt_model_graph(&g, &a, type));
     DT_TRY(dt_backend_create(&b, DT_DEVICE_cpu,
-                             &(dt_backend_opts){.threads = threads, .deterministic = true}));
+                             &(dt_backend_opts){.threads = threads,
+                                                .deterministic = true,
+                                                .timed = true,
+                                                .winograd = bench_config_winograd(c)}));
     DT_TRY(dt_params_create(&p, g, b, 0, n_replicas));
     DT_TRY(
         dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_replicas = n_replicas}));

@@ -16,7 +16,7 @@
 // engines pass. Nothing is timed, as no row is worth it.
 static dt_backend *device_opened;
 static inline dt_status device_backend(dt_backend **out) {
-    const dt_backend_opts opts = {.threads = 1, .deterministic = true, .untimed = true};
+    const dt_backend_opts opts = {.threads = 1, .deterministic = true};
     const char *device = getenv("DTRAIN_TEST_DEVICE");
     if (!device_opened)
         DT_TRY(device && strcmp(device, "real") == 0

@@ -108,7 +108,7 @@ static void *on_device(dt_backend *b, const void *from, size_t n_bytes) {
 
 // Gradients of two micro-batches: the second adds.
 static outcome run(const setting *s) {
-    const dt_backend_opts opts = {.threads = 2, .deterministic = true, .untimed = true};
+    const dt_backend_opts opts = {.threads = 2, .deterministic = true};
     float x[ROWS * IN], weight[ROWS];
     int32_t target[ROWS];
     const dt_rng r = {.seed = 9};

@@ -21,7 +21,7 @@
 enum { SIDE = 32, CLASSES = 10, BATCH = 2 };
 
 static const char *const networks[] = {"{name: fusion}", "{name: resnet, depth: 50, width: 8}",
-                                       "{name: vit, patch: 8, dim: 32, heads: 4, layers: 12}"};
+                                       "{name: vit, patch: 8, dim: 32, heads: 4, blocks: 12}"};
 
 static dt_graph *make_graph(dt_config *c, bool two_images, bool training) {
     dt_field_info f[3] = {{.name = "left",
@@ -74,9 +74,9 @@ static dt_status plan_run(run_parts *r, const char *model, bool two_images, size
     assert_int_equal(dt_config_parse(&s->config, "test", yaml, (size_t)n_yaml, NULL, 0), DT_OK);
     assert_int_equal(dt_comm_create_self(&s->comm), DT_OK);
     assert_int_equal(dt_replica_plan_create(&s->replicas, false, 0, 1, 1, 1), DT_OK);
-    assert_int_equal(dt_cuda_backend_create(&s->backend, r->api, NULL, 0,
-                                            &(dt_backend_opts){.threads = 1, .untimed = true}),
-                     DT_OK);
+    assert_int_equal(
+        dt_cuda_backend_create(&s->backend, r->api, NULL, 0, &(dt_backend_opts){.threads = 1}),
+        DT_OK);
     s->graph = make_graph(s->config, two_images, true);
     s->eval_graph = make_graph(s->config, two_images, false);
     DT_TRY(dt_params_lay_out(&s->params, s->graph, s->backend, 2, 1));
@@ -169,7 +169,7 @@ static void test_out_of_memory(void **state) {
     dt_backend *b = NULL;
     dt_flat_buffer flat = {0};
     void *p[2];
-    assert_int_equal(fake_cuda_backend(&b, &(dt_backend_opts){.threads = 1}), DT_OK);
+    assert_int_equal(fake_cuda_backend(&b, &(dt_backend_opts){.threads = 1, .timed = true}), DT_OK);
     dt_flat_buffer_add(&flat, &p[0], 1000);
     dt_flat_buffer_add(&flat, &p[1], 1000);
     fake_cuda_fail(dt_cuda_self(b)->api, "alloc", 0, FAKE_OUT_OF_MEMORY);

@@ -48,18 +48,18 @@ static void answer_for(const bench *b) {
             continue;
         snprintf(line, sizeof line, "%d\t%s\n", answers == KEEP ? -1 : 0,
                  dt_dnn_desc_print(&asks.forward, desc));
-        b->b->device->take_choices(b->b, line);
+        b->b->take_choices(b->b, line);
         assert_true(asks.has_data);
         snprintf(line, sizeof line, "%d\t%s\n", answers == LEAVE ? 0 : -1,
                  dt_dnn_desc_print(&asks.data, desc));
-        b->b->device->take_choices(b->b, line);
+        b->b->take_choices(b->b, line);
     }
 }
 
 static dt_status create_device(bench *b, const setting *s) {
     const dt_backend_opts opts = {.threads = 1,
                                   .deterministic = true,
-                                  .untimed = answers != BY_THE_CLOCK,
+                                  .timed = answers == BY_THE_CLOCK,
                                   .cache_folder = answers == BY_THE_CLOCK ? folder : NULL};
     DT_TRY(is_real() ? dt_backend_create(&b->b, DT_DEVICE_cuda, &opts)
                      : fake_cuda_backend(&b->b, &opts));

@@ -122,19 +122,19 @@ static void test_a_plan_that_is_refused_is_made_anew(void **state) {
     const char *folder = *state;
     char desc[DT_DESC_TEXT];
     assert_int_equal(start("H200", folder, NULL), 't');
-    const dt_plan_file f = {.what = "plans " DT_PLAN_CHOICES,
-                            .machine = "H200",
-                            .path = dt_plan_file_path(folder, "plans " DT_PLAN_CHOICES, "H200"),
-                            .then = ""};
+    const dt_choice_file f = {.what = "plans " DT_PLAN_CHOICES,
+                              .machine = "H200",
+                              .path = dt_choice_file_path(folder, "plans " DT_PLAN_CHOICES, "H200"),
+                              .then = ""};
     dt_dnn_desc_print(&conv, desc);
     static const char *const texts[] = {"fake 1 something else", "", "\t\t"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char *lines = dt_xprintf("no line\n1\t%s\n1\t%s\t%s\n5\tother\tx\n", desc, desc, texts[i]);
-        dt_plan_file_write(&f, lines);
+        dt_choice_file_write(&f, lines);
         free(lines);
         assert_int_equal(start("H200", folder, NULL), 'm');
         assert_int_equal(start("H200", folder, NULL), 'r');
-        char *now = dt_plan_file_read(&f);
+        char *now = dt_choice_file_read(&f);
         assert_non_null(strstr(now, "\n5\tother\tx\n")); // what this run did not need stays
         free(now);
     }

@@ -27,7 +27,8 @@ static dt_status create_device(bench *b, const setting *s) {
     // have other engines
     const char *kept = getenv("FAKE_CUDA_NO_SUMS") ? NULL : folder;
     return fake_cuda_backend(
-        &b->b, &(dt_backend_opts){.threads = 1, .deterministic = true, .cache_folder = kept});
+        &b->b, &(dt_backend_opts){
+                   .threads = 1, .deterministic = true, .timed = true, .cache_folder = kept});
 }
 
 static void join_ranks(bench *b, const setting *s) {

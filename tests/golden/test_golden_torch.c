@@ -127,7 +127,7 @@ static void timms_vit_gives_timms_logits(void **state) {
     const char *yaml =
         "{run: {name: golden}, data: {path: /nowhere, fields: {class: {kind: class, classes: 5},\n"
         "image: {kind: image, channels: 3, size: [64, 32]}}},\n"
-        "model: {name: vit, patch: 8, dim: 16, heads: 2, layers: 2},\n"
+        "model: {name: vit, patch: 8, dim: 16, heads: 2, blocks: 2},\n"
         "train: {global_batch: 3, micro_batch: 3, precision: fp32}}\n";
     dt_field_info fields[2] = {golden_image_field("image", HEIGHT, WIDTH, 3),
                                {.name = "class", .dtype = DT_I32, .n_classes = CLASSES}};

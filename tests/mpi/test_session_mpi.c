@@ -57,11 +57,11 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
     const dt_trainer_args a = {.config = config, .comm = comm, .build_graph = dt_model_graph};
     DT_TRY(dt_session_init(&s, &a));
     for (int k = 0; k < 64; k++) fields[0].mean[k] = fields[0].std[k] = 0.5f;
-    s.resolved.replica_threads = 1;
+    s.resolved.threads = s.resolved.replicas = s.resolved.replica_threads = s.resolved.workers = 1;
     s.resolved.precision = DT_PRECISION_fp32;
     dt_status st =
         fake_cuda_backend(&s.backend, &(dt_backend_opts){.threads = 1,
-                                                         .untimed = fail, // whose memory may fail
+                                                         .timed = !fail, // whose memory may fail
                                                          .cache_folder = folder});
     if (st == DT_OK)
         st = dt_replica_plan_create(&s.replicas, false, comm->rank, comm->world_size, 1, s.n_micro);
@@ -69,7 +69,7 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
     if (st == DT_OK && fail && comm->rank == 0) fake_cuda_fail(api, "alloc", 0, FAKE_OUT_OF_MEMORY);
     if (st == DT_OK) st = dt_session_build(&s, fields, 2, false);
     if (st == DT_OK) {
-        char *text = s.backend->device->choices(s.backend);
+        char *text = s.backend->choices(s.backend);
         int n = 0;
         for (const char *c = text; *c; c++) n += *c == '\n';
         printf("rank %d: %d choices, %s, %d plans restored, %d made\n", comm->rank, n,

@@ -14,7 +14,7 @@ small=(run.dir="$work/runs" data.path="$work/photos-{000000..000001}.tar" 'data.
     data.fields.class.classes=10 data.split.val=0.2 train.global_batch=8 train.micro_batch=4 train.max_steps=4
     train.precision=fp32 'train.schedule={warmup: 2 steps}' 'metrics.sinks=[jsonl]')
 config=$SOURCE/configs/vit.yaml
-train "${small[@]}" model.patch=8 model.dim=48 model.heads=3 model.layers=2
+train "${small[@]}" model.patch=8 model.dim=48 model.heads=3 model.blocks=2
 config=$SOURCE/configs/resnet50.yaml
 train "${small[@]}" model.width=8 train.optimizer.lr=0.05
 weights=$(ls -d "$work"/runs/resnet50/checkpoints/step-*4)/model.safetensors

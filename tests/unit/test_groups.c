@@ -143,8 +143,8 @@ static char *random_groups(const dt_params *p, uint32_t seed) {
 static void test_gradients_of_any_subset(void **state) {
     static const char *const models[] = {
         "name: resnet, depth: 10, width: 8", "name: resnet, depth: 50, width: 4",
-        "name: vit, patch: 8, dim: 32, heads: 2, layers: 2",
-        "name: vit, patch: 8, dim: 32, heads: 2, layers: 2, gelu: tanh"};
+        "name: vit, patch: 8, dim: 32, heads: 2, blocks: 2",
+        "name: vit, patch: 8, dim: 32, heads: 2, blocks: 2, gelu: tanh"};
     for (int m = 0; m < 4; m++) {
         network all;
         run_network(&all, models[m], NULL);

@@ -63,7 +63,7 @@ static void test_weighted_sum(void **state) {
 
 static void test_heads(void **state) {
     network n;
-    run_targets(&n, "name: vit, patch: 8, dim: 32, heads: 2, layers: 1",
+    run_targets(&n, "name: vit, patch: 8, dim: 32, heads: 2, blocks: 1",
                 "  targets: {label: {}, mood: {loss: bce}}", 3, DT_F32);
     assert_true(dt_params_find(n.params, "heads.head.label.weight", false) >= 0);
     assert_true(dt_params_find(n.params, "heads.head.mood.bias", false) >= 0);

@@ -1,4 +1,5 @@
-// conv2d_cpu.c: convolution through oneDNN, in the blocked layouts of its direct kernels.
+// conv2d_cpu.c: convolution through oneDNN, in the blocked layouts of its direct kernels, which Winograd shares
+// (conv_algorithm.h).
 //
 // Inputs of at most four channels (images) are DENSE, which first-layer kernels read. Everything else is
 // BLOCKED with the ISA's block. Where oneDNN only has its reference implementation for that (odd groups),
@@ -9,6 +10,7 @@
 // activations, through scratch into the flat buffer.
 //
 // Scratch of backward: [ scratchpad, shared by its primitives | packed dw | db ]
+#include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/dnnl_weights.h"
 #include "base/arena.h"
@@ -82,7 +84,13 @@ static dt_status create_in_layout(const dt_kernel_instance *s, const conv_op *op
     for (int k = 0; k < n; k++) {
         dt_dnnl_conv desc;
         describe(s, ops[k].dir, c, ops[k].bias, lx, ly, &desc);
+        desc.winograd = dt_conv_wants_winograd(s, ops[k].dir, &desc);
         dt_status st = dt_dnnl_op_create_conv(&made[k], &env, ops[k].dir, &desc);
+        if (st != DT_OK && desc.winograd) { // which cannot do this activation
+            dt_error_clear();
+            desc.winograd = false;
+            st = dt_dnnl_op_create_conv(&made[k], &env, ops[k].dir, &desc);
+        }
         if (st != DT_OK) {
             while (k-- > 0) dt_dnnl_op_destroy(made[k]);
             return st;
@@ -96,9 +104,12 @@ static dt_status create_in_layout(const dt_kernel_instance *s, const conv_op *op
 // primitives of an instance share the layouts, *lx and *ly.
 static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int n,
                             const conv_shape *c, dt_layout *lx, dt_layout *ly) {
-    const dt_layout want[2][2] = {
-        {dt_cpu_conv_layout(c->x->shape.d[1]), dt_blocked(dt_cpu_block())},
-        {dt_dense(), dt_dense()}};
+    const dt_layout nhwc = {DT_NHWC, 0};
+    dt_layout want[2][2] = {{dt_cpu_conv_layout(c->x->shape.d[1]), dt_blocked(dt_cpu_block())},
+                            {dt_dense(), dt_dense()}};
+    dt_dnnl_conv forward;
+    describe(s, DT_DNNL_FORWARD, c, false, want[0][0], want[0][1], &forward);
+    if (dt_conv_wants_nhwc(s, &forward)) want[0][0] = want[0][1] = nhwc;
     dt_status st = DT_OK;
     int best = -1;
     for (int i = 0; i < 2 && best != 0; i++) {

@@ -4,6 +4,7 @@
 // Big buffers come from mmap, so that untouched pages cost nothing, and ask for huge pages.
 #include "backend/cpu/cpu_backend.h"
 
+#include "backend/cpu/cpu_choices.h"
 #include "backend/cpu/dnnl_shim.h"
 #include "base/arena.h"
 
@@ -15,8 +16,13 @@
 
 enum { MMAP_BYTES = 1 << 20 };
 
+// Timing at one start: of kernels, and beside them of precisions.
+static const double BUDGET_S = 1.4;
+
 typedef struct cpu_self {
     char text[128];
+    dt_cpu_choices *choices;
+    bool winograd;
 } cpu_self;
 
 // ---- the machine --------------------------------------------------------------------------------
@@ -40,6 +46,10 @@ dt_cpu_isa dt_cpu_isa_get(void) {
 bool dt_cpu_has_bf16(void) {
     pthread_once(&machine_once, detect_machine);
     return machine.bf16;
+}
+
+bool dt_cpu_has_amx(void) {
+    return strstr(dt_dnnl_isa_name(), "amx") != NULL;
 }
 
 int dt_cpu_block(void) {
@@ -117,7 +127,58 @@ static const dt_kernel *kernel(const dt_backend *b, dt_op op, bool backward) {
     return backward ? backward_kernels[op] : forward_kernels[op];
 }
 
+// ---- choices ------------------------------------------------------------------------------------
+struct dt_cpu_choices *dt_cpu_choices_of(const dt_backend *b) {
+    return ((const cpu_self *)b->self)->choices;
+}
+
+bool dt_cpu_allows_winograd(const dt_backend *b) {
+    return ((const cpu_self *)b->self)->winograd;
+}
+
+static char *choices(dt_backend *b) {
+    return dt_cpu_choices_text(dt_cpu_choices_of(b));
+}
+
+static void take_choices(dt_backend *b, const char *text) {
+    dt_cpu_choices_take(dt_cpu_choices_of(b), text);
+}
+
+static char *choice_table(dt_backend *b) {
+    return dt_cpu_choices_table(dt_cpu_choices_of(b));
+}
+
+// CPU model (family, model and stepping too: virtual machines have one name for many), ISA, library, threads.
+static char *name_machine(int threads) {
+    char line[256], *text = dt_xstrdup("");
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f) && line[0] != '\n') {
+        const char *value = strchr(line, ':');
+        if (!value || (strncmp(line, "model", 5) && strncmp(line, "cpu family", 10) &&
+                       strncmp(line, "stepping", 8)))
+            continue;
+        char *more = dt_xprintf("%s%.*s,", text, (int)strcspn(value + 1, "\n"), value + 1);
+        free(text);
+        text = more;
+    }
+    if (f) fclose(f);
+    char *all = dt_xprintf("%s %s, oneDNN %s, %d threads", text[0] ? text + 1 : "unknown,",
+                           dt_dnnl_isa_name(), dt_dnnl_version(), threads);
+    free(text);
+    return all;
+}
+
+static dt_cpu_choices *make_choices(const dt_backend_opts *opts, int threads) {
+    char *name = name_machine(threads);
+    const dt_cpu_choices_opts o = {
+        .machine = name, .folder = opts->cache_folder, .budget_s = opts->timed ? BUDGET_S : 0};
+    dt_cpu_choices *c = dt_cpu_choices_create(&o);
+    free(name);
+    return c;
+}
+
 static void destroy(dt_backend *b) {
+    dt_cpu_choices_destroy(dt_cpu_choices_of(b));
     free(b->self);
     free(b);
 }
@@ -137,13 +198,20 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
                       .free_host = release,
                       .copy_to_device = copy,
                       .copy_to_host = copy,
+                      .choices = choices,
+                      .take_choices = take_choices,
+                      .choice_table = choice_table,
+                      .choose_precision = dt_cpu_choose_precision,
                       .kernel = kernel,
                       .reorder = dt_cpu_reorder,
                       .flat_add = dt_cpu_flat_add,
                       .flat_optimize = dt_cpu_flat_optimize,
+                      .flat_clip = dt_cpu_flat_clip,
                       .flat_norms = dt_cpu_flat_norms,
                       .flat_sum_squares = dt_cpu_flat_sum_squares,
                       .destroy = destroy};
+    self->winograd = opts->winograd;
+    self->choices = make_choices(opts, b->threads);
     snprintf(self->text, sizeof self->text, "cpu %s, oneDNN %s, %d thread%s", dt_dnnl_isa_name(),
              dt_dnnl_version(), b->threads, b->threads == 1 ? "" : "s");
     *out = b;

@@ -16,6 +16,7 @@ typedef enum dt_cpu_isa { DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512 } dt_cpu_is
 
 dt_cpu_isa dt_cpu_isa_get(void);
 bool dt_cpu_has_bf16(void); // AVX512_BF16: bf16 runs at full speed
+bool dt_cpu_has_amx(void);  // and oneDNN uses it
 int dt_cpu_block(void);     // 16 or 8
 // The layout that a convolution wants for its input: DENSE up to four channels (images, first layers), else
 // BLOCKED. Convolutions' outputs are BLOCKED.
@@ -35,11 +36,18 @@ static inline void dt_cpu_piece(int64_t n, int64_t grain, int part, int n_parts,
     if (*end > n) *end = n;
 }
 
+// The choices of a CPU backend, and whether Winograd is among the candidates.
+struct dt_cpu_choices *dt_cpu_choices_of(const dt_backend *b);
+bool dt_cpu_allows_winograd(const dt_backend *b);
+dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_graph *bf16,
+                                  int *faster);
+
 // ---- flat buffers: elements [begin, end), on the calling thread (see backend.h) ------------------------
 void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end);
 bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
+void dt_cpu_flat_clip(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
 void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                        int64_t end);
 void dt_cpu_flat_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial,

@@ -244,8 +244,9 @@ static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction d
     dnnl_dims_t st = {c->stride[0], c->stride[1]};
     dnnl_dims_t dil = {c->dilation[0] - 1, c->dilation[1] - 1};
     dnnl_dims_t p0 = {c->pad_begin[0], c->pad_begin[1]}, p1 = {c->pad_end[0], c->pad_end[1]};
-    const dnnl_alg_kind_t alg = dnnl_convolution_direct;
 #if DT_DNNL_V3
+    const dnnl_alg_kind_t alg = dnnl_convolution_direct;
+    if (c->winograd) return dnnl_unimplemented;
     if (dir == DT_DNNL_BACKWARD_DATA) {
         return dnnl_convolution_backward_data_primitive_desc_create(
             pd, the_engine, alg, m->src, m->weights, m->dst, st, dil, p0, p1, hint, attr);
@@ -258,6 +259,7 @@ static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction d
                                                           alg, m->src, m->weights, m->bias, m->dst,
                                                           st, dil, p0, p1, attr);
 #else
+    const dnnl_alg_kind_t alg = c->winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
     dnnl_convolution_desc_t d;
     dnnl_status_t s;
     if (dir == DT_DNNL_BACKWARD_DATA) {

@@ -66,6 +66,8 @@ typedef struct dt_dnnl_conv {
     dt_dnnl_tensor src, weights, bias, dst;
     int64_t stride[2], dilation[2], pad_begin[2], pad_end[2]; // dilation 1 = none
     dt_act act;                                               // FORWARD
+    bool
+        winograd; // not direct; creation fails where the library does not have it (oneDNN 3, AVX2, other shapes)
 } dt_dnnl_conv;
 dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
                                  const dt_dnnl_conv *c);

@@ -255,7 +255,7 @@ static dt_status make_plans(dt_cuda *c, const dt_backend_opts *opts) {
              c->info.major, c->info.minor, c->info.n_sm, c->info.driver_version, c->info.driver,
              c->api->versions(c->api));
     const dt_cuda_plans_opts o = {
-        .machine = machine, .folder = opts->cache_folder, .no_timing = opts->untimed};
+        .machine = machine, .folder = opts->cache_folder, .no_timing = !opts->timed};
     return dt_cuda_plans_create(&c->plans, c->api, &o);
 }
 
@@ -285,8 +285,6 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .capture_end = capture_end,
                                        .graph_launch = graph_launch,
                                        .graph_destroy = graph_destroy,
-                                       .choices = choices,
-                                       .take_choices = take_choices,
                                        .shrink = shrink,
                                        .add = dt_cuda_flat_add,
                                        .commit_create = dt_cuda_commit_create,
@@ -355,6 +353,8 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
                       .free_host = free_host,
                       .copy_to_device = copy_to_device,
                       .copy_to_host = copy_to_host,
+                      .choices = choices,
+                      .take_choices = take_choices,
                       .kernel = kernel,
                       .reorder = dt_cuda_reorder,
                       .destroy = destroy};

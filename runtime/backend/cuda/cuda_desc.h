@@ -3,10 +3,11 @@
 #ifndef DT_BACKEND_CUDA_DESC_H
 #define DT_BACKEND_CUDA_DESC_H
 
+#include "backend/choice_file.h"
 #include "backend/cuda/cuda_api.h"
 #include "graph/ir.h"
 
-enum { DT_DESC_TEXT = 320, DT_NODE_DESCS = 2 };
+enum { DT_DESC_TEXT = DT_CHOICE_TEXT, DT_NODE_DESCS = 2 };
 
 // What the backend demands of every engine.
 typedef struct dt_cuda_demands {

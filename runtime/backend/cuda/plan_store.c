@@ -2,8 +2,6 @@
 #include "backend/cuda/plan_store.h"
 
 #include "base/arena.h"
-#include "base/hash.h"
-#include "base/io.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -11,70 +9,6 @@
 #include <string.h>
 
 enum { MAX_ENGINES_BYTES = 16 << 20, MAX_PLANS_BYTES = 64 << 20, MAX_PLAN_BYTES = 4 << 20 };
-
-// ---- the form of both files ------------------------------------------------------------------------
-char *dt_plan_file_path(const char *folder, const char *what, const char *machine) {
-    char hex[17];
-    dt_hash_hex(dt_hash64(machine, strlen(machine)), hex);
-    return dt_xprintf("%s/%.*s-%s.txt", folder, (int)strcspn(what, " "), what, hex);
-}
-
-// Returns where the lines begin in a file's bytes; NULL with a reason.
-static const char *check(const dt_plan_file *f, const char *data, size_t n, const char **why) {
-    char *head = dt_xprintf("dtrain %s ", f->what), hex[17];
-    const size_t head_bytes = strlen(head), body = head_bytes + 16 + 1;
-    const bool known = n >= head_bytes && strncmp(data, head, head_bytes) == 0;
-    free(head);
-    *why = "it is not complete";
-    if (n < body || memchr(data, 0, n)) return NULL;
-    *why = "it is of another version";
-    if (!known) return NULL;
-    *why = "its checksum is wrong";
-    dt_hash_hex(dt_hash64(data + body, n - body), hex);
-    if (data[body - 1] != '\n' || strncmp(data + head_bytes, hex, 16) != 0) return NULL;
-    *why = "it is of another machine";
-    const size_t machine = strlen(f->machine);
-    if (n - body <= machine || strncmp(data + body, f->machine, machine) != 0 ||
-        data[body + machine] != '\n')
-        return NULL;
-    return data + body + machine + 1;
-}
-
-char *dt_plan_file_read(const dt_plan_file *f) {
-    char *data = NULL;
-    size_t n = 0;
-    const char *why = NULL;
-    if (!dt_io_exists(f->path)) return NULL;
-    if (dt_io_read_file(&data, &n, f->path, f->most_bytes, DT_E_STORAGE) != DT_OK) {
-        dt_warn("%s: ignored, %s; %s", f->path, dt_error_message(), f->then);
-        dt_error_clear();
-        return NULL;
-    }
-    const char *lines = check(f, data, n, &why);
-    if (!lines) {
-        dt_warn("%s: ignored, %s; %s", f->path, why, f->then);
-        free(data);
-        return NULL;
-    }
-    memmove(data, lines, n - (size_t)(lines - data) + 1); // with the NUL that io.h appends
-    return data;
-}
-
-void dt_plan_file_write(const dt_plan_file *f, const char *lines) {
-    char *body = dt_xprintf("%s\n%s", f->machine, lines), hex[17];
-    dt_hash_hex(dt_hash64(body, strlen(body)), hex);
-    char *all = dt_xprintf("dtrain %s %s\n%s", f->what, hex, body);
-    char *folder = dt_xprintf("%.*s", (int)(strrchr(f->path, '/') - f->path), f->path);
-    dt_status st = dt_io_mkdir_all(folder);
-    if (st == DT_OK) st = dt_io_write_file(f->path, all, strlen(all));
-    if (st != DT_OK) {
-        dt_warn("%s is not kept for the next run: %s", f->path, dt_error_message());
-        dt_error_clear();
-    }
-    free(folder);
-    free(all);
-    free(body);
-}
 
 // ---- entries ---------------------------------------------------------------------------------------
 plan_entry *dt_plan_find(dt_cuda_plans *p, const char *text) {
@@ -172,35 +106,6 @@ char *dt_cuda_plans_text(const dt_cuda_plans *p) {
     return lines_of(p, false);
 }
 
-// One line of either file.
-typedef struct plan_line {
-    int choice;
-    char desc[DT_DESC_TEXT];
-    const char *rest; // behind a second tab; NULL if there is none
-    size_t n_rest;
-} plan_line;
-
-// Reads the line at `text` into *out; false if the line is malformed. *next is the next line, NULL at the end.
-static bool read_line(const char *text, plan_line *out, const char **next) {
-    const size_t n = strcspn(text, "\n");
-    char *tab = NULL;
-    const long choice = strtol(text, &tab, 10);
-    *next = text[n] ? text + n + 1 : NULL;
-    if (tab == text || tab >= text + n || *tab != '\t' || choice < DT_PLAN_NOT_WORTH ||
-        choice >= 1000)
-        return false;
-    const char *desc = tab + 1, *end = text + n;
-    const char *second = memchr(desc, '\t', (size_t)(end - desc));
-    const size_t n_desc = (size_t)((second ? second : end) - desc);
-    if (n_desc >= DT_DESC_TEXT) return false;
-    out->choice = (int)choice;
-    memcpy(out->desc, desc, n_desc);
-    out->desc[n_desc] = 0;
-    out->rest = second ? second + 1 : NULL;
-    out->n_rest = second ? (size_t)(end - out->rest) : 0;
-    return true;
-}
-
 // Only wishes can be turned down: all other descriptions need an engine.
 static bool may_be_refused(const char *desc) {
     return strstr(desc, " sums") || strstr(desc, " normed") || strstr(desc, " masked");
@@ -208,9 +113,9 @@ static bool may_be_refused(const char *desc) {
 
 static int take(dt_cuda_plans *p, const char *text, bool filed) {
     int taken = 0;
-    plan_line line;
+    dt_choice_line line;
     for (const char *next = text; next && *next;) {
-        if (!read_line(next, &line, &next)) continue;
+        if (!dt_choice_line_read(next, &line, &next)) continue;
         if (line.choice == DT_PLAN_NOT_WORTH && !may_be_refused(line.desc)) continue;
         plan_entry *e = dt_plan_entry(p, line.desc);
         if (filed && e->file_choice == DT_PLAN_NOT_FILED) e->file_choice = line.choice;
@@ -232,12 +137,12 @@ int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
 
 // ---- files -----------------------------------------------------------------------------------------
 void dt_plan_store_read_plans(dt_cuda_plans *p) {
-    plan_line line;
+    dt_choice_line line;
     if (p->plans_read) return;
     p->plans_read = true;
-    char *text = p->plans.path ? dt_plan_file_read(&p->plans) : NULL;
+    char *text = p->plans.path ? dt_choice_file_read(&p->plans) : NULL;
     for (const char *next = text; next && *next;) {
-        if (!read_line(next, &line, &next) || !line.n_rest || line.choice < 0) continue;
+        if (!dt_choice_line_read(next, &line, &next) || !line.n_rest || line.choice < 0) continue;
         add_kept(dt_plan_entry(p, line.desc), line.choice,
                  dt_xprintf("%.*s", (int)line.n_rest, line.rest));
     }
@@ -279,12 +184,12 @@ static char *lines_of_plans(dt_cuda_plans *p) {
 void dt_cuda_plans_save(dt_cuda_plans *p) {
     if (p->engines.path && p->engines_dirty) {
         char *lines = lines_of(p, true);
-        dt_plan_file_write(&p->engines, lines);
+        dt_choice_file_write(&p->engines, lines);
         free(lines);
     }
     if (p->plans.path && p->plans_dirty) {
         char *lines = lines_of_plans(p);
-        dt_plan_file_write(&p->plans, lines);
+        dt_choice_file_write(&p->plans, lines);
         free(lines);
     }
     if (p->engines_dirty)
@@ -295,22 +200,23 @@ void dt_cuda_plans_save(dt_cuda_plans *p) {
 }
 
 // ---- life ------------------------------------------------------------------------------------------
-static dt_plan_file file_of(const dt_cuda_plans *p, const char *what, bool bounded,
-                            size_t most_bytes, const char *then) {
+static dt_choice_file file_of(const dt_cuda_plans *p, const char *what, bool bounded,
+                              size_t most_bytes, const char *then) {
     char *machine = bounded
                         ? dt_xprintf("%s, workspace to %zu bytes", p->machine, p->most_workspace)
                         : dt_xstrdup(p->machine);
-    return (dt_plan_file){.what = what,
-                          .machine = machine,
-                          .path = p->folder ? dt_plan_file_path(p->folder, what, machine) : NULL,
-                          .then = then,
-                          .most_bytes = most_bytes};
+    return (dt_choice_file){.what = what,
+                            .machine = machine,
+                            .path =
+                                p->folder ? dt_choice_file_path(p->folder, what, machine) : NULL,
+                            .then = then,
+                            .most_bytes = most_bytes};
 }
 
-static void file_fini(dt_plan_file *f) {
+static void file_fini(dt_choice_file *f) {
     free((char *)f->machine);
     free(f->path);
-    *f = (dt_plan_file){0};
+    *f = (dt_choice_file){0};
 }
 
 void dt_plan_store_open(dt_cuda_plans *p) {
@@ -320,7 +226,7 @@ void dt_plan_store_open(dt_cuda_plans *p) {
     if (p->no_timing) return;
     p->engines = file_of(p, "engines " DT_PLAN_CHOICES, p->most_workspace < DT_PLAN_WORKSPACE,
                          MAX_ENGINES_BYTES, "engines are chosen anew");
-    char *lines = p->engines.path ? dt_plan_file_read(&p->engines) : NULL;
+    char *lines = p->engines.path ? dt_choice_file_read(&p->engines) : NULL;
     if (lines) take(p, lines, true);
     free(lines);
 }

@@ -14,34 +14,15 @@
 // which may come from a run with another bound. There is one file of plans: a rank that obeys rank 0's choices knows
 // no bound.
 //
-// Both files have the same form:
-//   dtrain <what> <version> <XXH3 of everything behind this line, 16 digits>
-//   <the machine's text>
-//   <lines>
-// They are caches. A file that is torn, of another version or of another machine is ignored with one warning and
-// written anew. Files are replaced as a whole, so that of two concurrent runs one wins. Text only: no NUL.
+// Both have the form of choice_file.h.
 #ifndef DT_BACKEND_CUDA_PLAN_STORE_H
 #define DT_BACKEND_CUDA_PLAN_STORE_H
 
+#include "backend/choice_file.h"
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_plans.h"
 
 enum { DT_PLAN_NOT_WORTH = -1, DT_PLAN_NOT_FILED = -2 };
-
-typedef struct dt_plan_file {
-    const char *what;    // "engines 1"; its first word begins the file name
-    const char *machine; // one line
-    char *path;          // dt_plan_file_path
-    const char *then;    // end of a warning: "engines are chosen anew"
-    size_t most_bytes;   // longer files are ignored
-} dt_plan_file;
-
-// FOLDER/<first word of what>-<hash of the machine's text>.txt; heap.
-char *dt_plan_file_path(const char *folder, const char *what, const char *machine);
-// Returns the lines (heap); NULL without a file, or with one warning.
-char *dt_plan_file_read(const dt_plan_file *f);
-// Creates the folder if necessary. A failure is a warning.
-void dt_plan_file_write(const dt_plan_file *f, const char *lines);
 
 // A finished plan as text.
 typedef struct kept_plan {
@@ -69,8 +50,8 @@ typedef struct plan_entry {
 
 struct dt_cuda_plans {
     dt_cuda_api *api;
-    char *folder, *machine;      // folder NULL: no files
-    dt_plan_file engines, plans; // engines: for the bound; path NULL: no file
+    char *folder, *machine;        // folder NULL: no files
+    dt_choice_file engines, plans; // engines: for the bound; path NULL: no file
     bool no_timing, engines_dirty, plans_dirty, plans_read, spent;
     double budget_s;
     size_t most_workspace;

@@ -1,0 +1,218 @@
+// conv_algorithm.c: see conv_algorithm.h.
+#include "backend/cpu/conv_algorithm.h"
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_choices.h"
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/watch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ROUNDS = 4,
+    N_ARGS = 3,
+    N_DIRECTIONS = 3,
+    MOST_CHANNELS = 256
+}; // the first round only touches memory
+static const double TIMED_FLOP = 5e8;
+
+// Or what the library makes of it.
+static bool is_blocked(const dt_dnnl_tensor *t) {
+    return t->format == DT_DNNL_ANY || t->layout.kind == DT_BLOCKED;
+}
+
+bool dt_conv_may_use_winograd(dt_dnnl_direction dir, const dt_dnnl_conv *c) {
+    const dt_dnnl_tensor *w = &c->weights;
+    const int64_t added = dir == DT_DNNL_FORWARD         ? w->d[1]
+                          : dir == DT_DNNL_BACKWARD_DATA ? w->d[0]
+                                                         : 0;
+    return w->n == 4 && added <= MOST_CHANNELS && w->d[2] == 3 && w->d[3] == 3 &&
+           c->src.type == DT_F32 && is_blocked(&c->src) && is_blocked(&c->dst) &&
+           c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1;
+}
+
+static double flop_of(const dt_dnnl_conv *c) {
+    const int64_t *y = c->dst.d, *w = c->weights.d;
+    return 2.0 * (double)(y[0] * y[1] * y[2] * y[3]) * (double)(w[1] * w[2] * w[3]);
+}
+
+// The convolution that is timed: of fewer images, and without what the library does to the output on its way.
+static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
+    dt_dnnl_conv t = *c;
+    t.bias = (dt_dnnl_tensor){.format = DT_DNNL_ABSENT};
+    t.act = DT_ACT_NONE;
+    const double each = flop_of(c) / (double)c->dst.d[0];
+    const int64_t n = (int64_t)(TIMED_FLOP * threads / each) + 1;
+    if (n < t.src.d[0]) t.src.d[0] = t.dst.d[0] = n;
+    return t;
+}
+
+static void print(const dt_dnnl_conv *c, const char *what, char *text) {
+    const int64_t *x = c->src.d, *w = c->weights.d;
+    snprintf(
+        text, DT_CHOICE_TEXT,
+        "conv2d %s %lldx%lldx%lldx%lld to %lld, %lldx%lld stride %lld,%lld dilation %lld,%lld pad "
+        "%lld,%lld,%lld,%lld",
+        what, (long long)x[0], (long long)x[1], (long long)x[2], (long long)x[3],
+        (long long)c->dst.d[1], (long long)w[2], (long long)w[3], (long long)c->stride[0],
+        (long long)c->stride[1], (long long)c->dilation[0], (long long)c->dilation[1],
+        (long long)c->pad_begin[0], (long long)c->pad_begin[1], (long long)c->pad_end[0],
+        (long long)c->pad_end[1]);
+}
+
+// ---- timing ----------------------------------------------------------------------------------------
+// An op with memory for its arguments, filled with numbers around 0.
+typedef struct bench {
+    dt_dnnl_op *op;
+    void *ptr[N_ARGS], *scratch;
+} bench;
+
+// A candidate: one or several directions.
+typedef struct rival {
+    bench b[N_DIRECTIONS];
+    int n;
+    const dt_dnnl_conv
+        *reordered; // what comes in and goes out lies in another layout; NULL: it does not
+    double least;   // seconds
+} rival;
+
+static void *filled(size_t n_bytes) {
+    void *p = NULL;
+    uint32_t x = 1;
+    if (posix_memalign(&p, 64, dt_align_up(n_bytes + 1, 64))) abort();
+    for (size_t i = 0; i < n_bytes / sizeof(float); i++) {
+        x = x * 1664525u + 1013904223u;
+        ((float *)p)[i] = (float)(int32_t)x * 0x1p-31f;
+    }
+    return p;
+}
+
+// Of an activation, which reorder() also puts into that layout.
+static size_t blocked_bytes(const dt_dnnl_tensor *t) {
+    const dt_shape shape = dt_shape4(t->d[0], t->d[1], t->d[2], t->d[3]);
+    return dt_layout_bytes(dt_blocked(dt_cpu_block()), t->type, &shape);
+}
+
+static bool add_op(rival *r, const dt_kernel_instance *s, dt_dnnl_direction dir,
+                   const dt_dnnl_conv *conv) {
+    const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
+    bench *b = &r->b[r->n];
+    if (dt_dnnl_op_create_conv(&b->op, &env, dir, conv) != DT_OK) {
+        b->op = NULL;
+        dt_error_clear();
+        return false;
+    }
+    for (int i = 0; i < N_ARGS; i++) {
+        const size_t n_bytes = dt_dnnl_md_bytes(dt_dnnl_op_md(b->op, i));
+        const size_t blocked = i == 1 ? 0 : blocked_bytes(i == 0 ? &conv->src : &conv->dst);
+        b->ptr[i] = filled(n_bytes > blocked ? n_bytes : blocked);
+    }
+    b->scratch = filled(dt_dnnl_op_scratch_bytes(b->op));
+    r->n++;
+    return true;
+}
+
+static void rival_fini(rival *r) {
+    for (int k = 0; k < r->n; k++) {
+        for (int i = 0; i < N_ARGS; i++) free(r->b[k].ptr[i]);
+        free(r->b[k].scratch);
+        dt_dnnl_op_destroy(r->b[k].op);
+    }
+}
+
+// Moves x in and dx out, y out and dy in.
+static void reorder(const dt_kernel_instance *s, const rival *r) {
+    const dt_dnnl_tensor *t[2] = {&r->reordered->src, &r->reordered->dst};
+    for (int i = 0; i < 2; i++) {
+        const dt_shape shape = dt_shape4(t[i]->d[0], t[i]->d[1], t[i]->d[2], t[i]->d[3]);
+        const dt_layout layouts[2] = {t[i]->layout, dt_blocked(dt_cpu_block())};
+        // both directions of the product have a tensor of this size
+        void *at[2] = {r->b[0].ptr[2 * i], r->b[1].ptr[2 * i]};
+        for (int k = 0; k < 2; k++)
+            dt_cpu_reorder(s->backend, s->threads, &shape, at[k], t[i]->type, layouts[k], at[!k],
+                           t[i]->type, layouts[!k], NULL);
+    }
+}
+
+// Seconds of both, in turn, so that what else the machine does slows both.
+static void race(const dt_kernel_instance *s, rival r[2]) {
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        rival *now = &r[i & 1];
+        const double begin = dt_clock_work_s(s->threads);
+        for (int k = 0; k < now->n; k++)
+            dt_dnnl_op_run(now->b[k].op, 0, (const void *const *)now->b[k].ptr, now->b[k].scratch);
+        if (now->reordered) reorder(s, now);
+        const double took = dt_clock_work_s(s->threads) - begin;
+        if (i < 4 || took < now->least) now->least = took;
+        dt_watch_tick();
+    }
+}
+
+// The choice between two ways of the same work; make() creates the ops of rival `which`, false: there is no such way.
+typedef bool (*make_fn)(const dt_kernel_instance *s, dt_dnnl_direction dir,
+                        const dt_dnnl_conv *conv, int which, rival *out);
+
+static bool second_wins(const dt_kernel_instance *s, dt_dnnl_direction dir,
+                        const dt_dnnl_conv *conv, const char *text, make_fn make) {
+    dt_cpu_choices *choices = dt_cpu_choices_of(s->backend);
+    const int known = dt_cpu_choices_find(choices, text);
+    if (known >= 0) return known == 1;
+    if (dt_cpu_choices_left_s(choices) <= 0)
+        return dt_cpu_choices_add(choices, text, NULL, 0, 0) == 1;
+    const double begin = dt_clock_work_s(s->threads);
+    rival r[2] = {{.n = 0}, {.n = 0}};
+    int choice = 0;
+    if (make(s, dir, conv, 0, &r[0]) && make(s, dir, conv, 1, &r[1])) {
+        race(s, r);
+        const double flop = flop_of(conv) * r[0].n / 1e9;
+        const double rate[2] = {flop / (r[0].least + 1e-9), flop / (r[1].least + 1e-9)};
+        choice = dt_cpu_choices_add(choices, text, rate, 2, dt_clock_work_s(s->threads) - begin);
+    }
+    for (int k = 0; k < 2; k++) rival_fini(&r[k]);
+    return choice == 1;
+}
+
+// ---- Winograd --------------------------------------------------------------------------------------
+static bool make_algorithm(const dt_kernel_instance *s, dt_dnnl_direction dir,
+                           const dt_dnnl_conv *conv, int which, rival *out) {
+    dt_dnnl_conv c = *conv;
+    c.winograd = which == 1;
+    return add_op(out, s, dir, &c);
+}
+
+bool dt_conv_wants_winograd(const dt_kernel_instance *s, dt_dnnl_direction dir,
+                            const dt_dnnl_conv *conv) {
+    char text[DT_CHOICE_TEXT];
+    if (!dt_cpu_allows_winograd(s->backend) || !dt_conv_may_use_winograd(dir, conv)) return false;
+    const dt_dnnl_conv timed = to_time(conv, s->threads);
+    static const char *const directions[] = {"forward", "data gradient", "weight gradient"};
+    print(&timed, directions[dir], text);
+    return second_wins(s, dir, &timed, text, make_algorithm);
+}
+
+// ---- NHWC ------------------------------------------------------------------------------------------
+static bool make_layout(const dt_kernel_instance *s, dt_dnnl_direction dir,
+                        const dt_dnnl_conv *conv, int which, rival *out) {
+    dt_dnnl_conv c = *conv;
+    c.src.layout = c.dst.layout = which ? (dt_layout){DT_NHWC, 0} : dt_blocked(dt_cpu_block());
+    out->reordered = which ? conv : NULL;
+    for (int k = 0; k < N_DIRECTIONS; k++) {
+        c.weights.type = k == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : c.src.type;
+        if (!add_op(out, s, (dt_dnnl_direction)k, &c)) return false;
+    }
+    return true;
+}
+
+bool dt_conv_wants_nhwc(const dt_kernel_instance *s, const dt_dnnl_conv *conv) {
+    char text[DT_CHOICE_TEXT];
+    if (!dt_cpu_has_amx() || conv->src.type != DT_BF16 || conv->src.d[1] <= 4 ||
+        conv->weights.n != 4)
+        return false;
+    dt_dnnl_conv timed = to_time(conv, s->threads);
+    timed.src.layout = timed.dst.layout = (dt_layout){DT_NHWC, 0};
+    print(&timed, "layout", text);
+    return second_wins(s, DT_DNNL_FORWARD, &timed, text, make_layout);
+}

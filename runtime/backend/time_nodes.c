@@ -1,0 +1,127 @@
+// time_nodes.c: see time_nodes.h.
+#include "backend/time_nodes.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/watch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- groups ----------------------------------------------------------------------------------------
+static const dt_shape *shape_at(const dt_graph *g, const dt_node *n, int i) {
+    const dt_value in = n->in[i], out = n->backward && i < n->n_out ? n->out[i] : DT_NONE;
+    return &g->values[in != DT_NONE ? in : out].shape;
+}
+
+// x, weight, y of a forward node or of a backward one.
+static void shapes_of(const dt_graph *g, const dt_node *n, const dt_shape *s[3]) {
+    s[0] = shape_at(g, n, 0);
+    s[1] = shape_at(g, n, 1);
+    s[2] = &g->values[n->backward ? n->in[n->n_fwd_in + n->n_fwd_out] : n->out[0]].shape;
+}
+
+static void describe(const dt_graph *g, const dt_node *n, dt_node_group *out) {
+    const dt_shape *s[3];
+    char x[96], w[96], y[96], window[64] = "";
+    shapes_of(g, n, s);
+    const bool data = !n->backward || n->out[0] != DT_NONE;
+    const bool weights = n->backward && n->out[1] != DT_NONE;
+    if (n->op == DT_OP_conv2d) {
+        const dt_window *v = &n->attrs.conv2d.win;
+        snprintf(window, sizeof window, ", stride %d pad %d,%d", v->stride[0], v->pad_begin[0],
+                 v->pad_begin[1]);
+        if (n->attrs.conv2d.groups > 1)
+            snprintf(window + strlen(window), 24, " groups %d", n->attrs.conv2d.groups);
+    }
+    const double each =
+        2.0 * (double)dt_shape_elements(s[2]) * (double)(dt_shape_elements(s[1]) / s[1]->d[0]);
+    *out = (dt_node_group){.node = n, .count = 1, .flop = each * (data + weights)};
+    snprintf(out->text, sizeof out->text, "%s %s %s x %s to %s%s", dt_op_name(n->op),
+             !n->backward ? "forward"
+             : !data      ? "weight gradient"
+             : weights    ? "gradients"
+                          : "data gradient",
+             dt_shape_print(s[0], x, sizeof x), dt_shape_print(s[1], w, sizeof w),
+             dt_shape_print(s[2], y, sizeof y), window);
+}
+
+static int by_work(const void *a, const void *b) {
+    const dt_node_group *x = a, *y = b;
+    const double fx = x->flop * x->count, fy = y->flop * y->count;
+    return fx != fy ? (fx < fy) - (fx > fy) : strcmp(x->text, y->text);
+}
+
+int dt_node_groups(dt_node_group **out, const dt_graph *g) {
+    dt_node_group *list = dt_xcalloc((size_t)g->n_nodes + 1, sizeof *list);
+    int count = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *n = &g->nodes[i];
+        if (n->dead || (n->op != DT_OP_conv2d && n->op != DT_OP_linear)) continue;
+        int k = 0;
+        describe(g, n, &list[count]);
+        while (strcmp(list[k].text, list[count].text) != 0) k++;
+        if (k < count)
+            list[k].count++;
+        else
+            count++;
+    }
+    qsort(list, (size_t)count, sizeof *list, by_work);
+    *out = list;
+    return count;
+}
+
+// ---- timing ----------------------------------------------------------------------------------------
+static void *zeroed(dt_arena *a, size_t n_bytes) {
+    char *p = dt_arena_alloc(a, n_bytes + 128);
+    memset(p, 0, n_bytes + 128);
+    return p + (64 - (uintptr_t)p % 64) % 64;
+}
+
+static double run(const dt_kernel *k, const dt_kernel_instance *s, const dt_run *r) {
+    const double begin = dt_clock_work_s(s->threads);
+    k->run(s, r);
+    dt_watch_tick();
+    return dt_clock_work_s(s->threads) - begin;
+}
+
+dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads,
+                       double seconds, double *out) {
+    dt_arena a;
+    dt_arena_init(&a);
+    const size_t n_in = (size_t)n->n_in + 1, n_out = (size_t)n->n_out + 1;
+    const void **in = dt_arena_alloc(&a, sizeof *in * n_in);
+    void **to = dt_arena_alloc(&a, sizeof *to * n_out), *packed[DT_MAX_PACKS] = {NULL};
+    dt_kernel_instance s = {.graph = g,
+                            .node = n,
+                            .backend = b,
+                            .threads = threads,
+                            .n_replicas = 1,
+                            .in_layout = dt_arena_alloc(&a, sizeof(dt_layout) * n_in),
+                            .out_layout = dt_arena_alloc(&a, sizeof(dt_layout) * n_out)};
+    const dt_kernel *k = b->kernel(b, n->op, n->backward);
+    const dt_status st = k->prepare(&s);
+    for (int i = 0; st == DT_OK && i < n->n_in; i++) {
+        const dt_value_info *v = dt_instance_in(&s, i);
+        if (v) in[i] = zeroed(&a, dt_layout_bytes(s.in_layout[i], v->dtype, &v->shape));
+    }
+    for (int i = 0; st == DT_OK && i < n->n_out; i++) {
+        const dt_value_info *v = dt_instance_out(&s, i);
+        if (v) to[i] = zeroed(&a, dt_layout_bytes(s.out_layout[i], v->dtype, &v->shape));
+    }
+    for (int i = 0; st == DT_OK && i < s.n_packs; i++) packed[i] = zeroed(&a, s.packs[i].n_bytes);
+    if (st == DT_OK) {
+        const dt_run r = {
+            .in = in, .out = to, .packed = packed, .scratch = zeroed(&a, s.scratch_bytes)};
+        run(k, &s, &r);
+        const double begin = dt_clock_work_s(threads);
+        for (int i = 0; i < 2 || dt_clock_work_s(threads) - begin < seconds; i++) {
+            const double now = run(k, &s, &r);
+            if (i == 0 || now < *out) *out = now;
+        }
+        if (k->destroy) k->destroy(&s);
+    }
+    dt_arena_fini(&a);
+    return st;
+}
