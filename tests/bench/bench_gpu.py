@@ -179,8 +179,8 @@ class Dtrain:
 def peer_network(name):
     if name == "fusion":
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-        from peer_fusion import Fusion
-        return Fusion(45)
+        from bench_nets import network
+        return network("fusion")[0]
     import torchvision.models as models
     if name == "vit_tiny":
         return models.VisionTransformer(image_size=224, patch_size=16, num_layers=2, num_heads=3, hidden_dim=96, mlp_dim=384)
