@@ -126,7 +126,7 @@ typedef struct dt_graph {
     dt_value loss, loss_weight; // STAT scalars, DT_NONE before a loss is added
     dt_value *grads;            // GRAD values in the order in which backward finishes them
     int n_grads, cap_grads;
-    const char *scope;           // of dt_graph_scope
+    const char *scope; // of dt_graph_scope
     struct {
         size_t bytes_before,
             bytes_after; // the most that live at once, as the pass counts; 0: it did not run

@@ -16,10 +16,10 @@ same() { # NAME WORD…: the weights of the run without and of those with
 same fusion model.fusion=cross_attention
 one=(train.global_batch=8 data.view=null data.fields.iris=null data.fields.fingerprint.size=32 data.augment=null model.fusion=)
 same resnet "${one[@]}" model.name=resnet model.depth=18 model.width=8 model.drop_path=0.3
-same vit "${one[@]}" model.name=vit model.dim=32 model.heads=4 model.layers=4 model.patch=8 model.drop_path=0.3
+same vit "${one[@]}" model.name=vit model.dim=32 model.heads=4 model.blocks=4 model.patch=8 model.drop_path=0.3
 # what they are the same as is not everything: fewer bytes, more kernels
 plan() { "$DTRAIN" check "$config" "$@" 2>"$work/log" | sed -n 's/^plan: \([0-9]*\) kernels.*/\1/p'; }
-vit=("${one[@]}" model.name=vit model.dim=32 model.heads=4 model.layers=4 model.patch=8)
+vit=("${one[@]}" model.name=vit model.dim=32 model.heads=4 model.blocks=4 model.patch=8)
 none=$(plan "${vit[@]}") auto=$(plan "${vit[@]}" train.recompute=auto)
 named=$(plan "${vit[@]}" 'train.recompute=encoder.layers.encoder_layer_[0-2].*')
 [ "$none" -lt "$named" ] && [ "$none" -lt "$auto" ] || fail "kernels: $none, named $named, auto $auto"

@@ -235,7 +235,7 @@ static void test_wrong_values(void **state) {
     expect_override_error("train.optimizer.eps=0", "in 1e-30..1");
     expect_override_error("train.optimizer.lr=1e38", "in 0..1e+30");
     expect_override_error("train.schedule.every=0", "amount above 0");
-    expect_override_error("train.optimizer.name=adamx", "; did you mean 'adam'?");
+    expect_override_error("train.optimizer.name=lamp", "; did you mean 'lamb'?");
     expect_override_error("checkpoint.async=yes", "expected true or false");
     expect_override_error("run.grace=10x", "expected a time");
     expect_override_error("run.grace=-1s", "expected a time");
