@@ -13,11 +13,10 @@
 // lists skipped records (data.on_error: skip), or NULL.
 dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
                        const char *skip_log);
-// The same for a run that has numbered its classes: `classes` is JSON as in train/class_names.h, or NULL. A class
-// that the run does not know is an error; those that the set lacks are told. absent, by field, or NULL: these are not
-// looked for in the set, and are zeros (what is to be predicted).
+// The same for a run that has numbered its classes: `names` is JSON as in train/class_names.h, or NULL. A class
+// that the run does not know is an error; those that the set lacks are told. uses: by field, or NULL.
 dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
-                          const char *skip_log, const char *classes, const bool *absent);
+                          const char *skip_log, const char *names, const dt_field_use *uses);
 
 // Whether any file of data.path is there. If none is, the data may be made later.
 bool dt_data_exists(const dt_config *c);

@@ -320,26 +320,33 @@ static dt_status check_by(const dt_data *d, const dt_config *c) {
     return DT_OK;
 }
 
-static const bool *mark_classes(const dt_data *d, const dt_field *f, dt_split split, bool *out) {
-    for (uint32_t i = 0; i < d->splits.n[split]; i++) {
-        const uint32_t *r =
-            d->view.record + (size_t)d->splits.sample[split][i] * (size_t)d->view.width;
-        out[f->label[dt_catalog_cell(d->reader->catalog, f->column, r[f->part])]] = true;
-    }
-    return out;
+static void count_classes(const dt_data *d, const dt_field *f, dt_split split, uint32_t *out) {
+    for (uint32_t i = 0; i < d->splits.n[split]; i++) out[dt_data_class(d, f, split, i)]++;
 }
 
-static bool has_unseen(const dt_dataset *base, int field) {
+static dt_classes classes(const dt_dataset *base, int field) {
+    enum { MOST_RATIO = 3 };
     const dt_data *d = base->self;
-    if (d->fields.f[field].absent) return false;
-    const size_t n = (size_t)d->fields.info[field].n_classes;
-    bool *marks = dt_xcalloc(2 * n + 1, sizeof *marks), shared = false;
+    const dt_field_info *info = &d->fields.info[field];
+    if (d->fields.f[field].absent) return DT_CLASSES_EVEN;
+    if (info->n_strangers > 0) return DT_CLASSES_UNSEEN;
+    const size_t n = (size_t)info->n_classes;
+    uint32_t *trained = dt_xcalloc(2 * n + 1, sizeof *trained), *there = trained + n;
+    uint64_t most = 0, least = UINT32_MAX;
+    bool shared = false;
     const dt_split part = d->splits.n[DT_SPLIT_VAL] > 0 ? DT_SPLIT_VAL : DT_SPLIT_TEST;
-    const bool *trained = mark_classes(d, &d->fields.f[field], DT_SPLIT_TRAIN, marks),
-               *there = mark_classes(d, &d->fields.f[field], part, marks + n);
-    for (size_t k = 0; k < n; k++) shared |= trained[k] && there[k];
-    free(marks);
-    return !shared && d->splits.n[DT_SPLIT_TRAIN] > 0 && d->splits.n[part] > 0;
+    count_classes(d, &d->fields.f[field], DT_SPLIT_TRAIN, trained);
+    count_classes(d, &d->fields.f[field], part, there);
+    for (size_t k = 0; k < n; k++) {
+        shared |= trained[k] && there[k];
+        if (trained[k] > most) most = trained[k];
+        if (trained[k] && trained[k] < least) least = trained[k];
+    }
+    free(trained);
+    if (d->splits.n[DT_SPLIT_TRAIN] == 0) return DT_CLASSES_EVEN;
+    return !shared && d->splits.n[part] > 0 ? DT_CLASSES_UNSEEN
+           : most > MOST_RATIO * least      ? DT_CLASSES_UNEVEN
+                                            : DT_CLASSES_EVEN;
 }
 
 static dt_status open_split(dt_dataset *base, const dt_source_request *r, dt_batch_source **out) {
@@ -379,6 +386,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
 static void close_data(dt_dataset *base) {
     dt_data *d = base->self;
     free(d->weights);
+    free(d->class_weights);
     dt_data_cache_close(d);
     dt_splits_fini(&d->splits);
     free(d->listed);
@@ -427,7 +435,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
 }
 
 dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
-                          const char *skip_log, const char *classes, const bool *absent) {
+                          const char *skip_log, const char *names, const dt_field_use *uses) {
     dt_data *d = dt_xcalloc(1, sizeof *d);
     dt_status st = DT_OK;
     *out = NULL;
@@ -439,12 +447,13 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, dt_split_read_file(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);
-    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, classes, absent), out);
+    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, names, uses), out);
     leave_steps(d, c);
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);
     DT_TRY_GOTO(st, dt_split_open(d, c), out);
     DT_TRY_GOTO(st, make_order(d, c), out);
+    DT_TRY_GOTO(st, dt_class_weights_read(d, c), out);
     DT_TRY_GOTO(st, check_by(d, c), out);
     DT_TRY_GOTO(st, dt_skips_open(d), out);
     DT_TRY_GOTO(st, dt_data_cache_configure(d, c), out);
@@ -457,7 +466,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
                            .records = records,
                            .key = key,
                            .value = value,
-                           .has_unseen = has_unseen,
+                           .classes = classes,
                            .open = open_split,
                            .describe = describe,
                            .write_split = dt_split_write,

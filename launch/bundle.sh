@@ -30,6 +30,9 @@ ldd "${programs[@]}" | awk '/=> \// {print $1, $3}' | sort -u | while read -r so
 done
 strip -g "${programs[@]}" "$stage"/*.so "$stage"/lib/*
 cp -r "$source/configs" "$source/LICENSE" "$source/README.md" "$stage/"
+for folder in launch/slurm launch/cloud launch/docker k8s; do # templates of dtrain launch
+    [ ! -d "$source/$folder" ] || (cd "$source" && cp -r --parents "$folder" "$stage/")
+done
 tar -C "$build/bundle" -czf "$build/$name.tar.gz" "$name"
 bytes=$(stat -c %s "$build/$name.tar.gz")
 [ "$bytes" -lt $((40 << 20)) ] || { echo "bundle: $bytes bytes is more than 40 MiB" >&2; exit 1; }

@@ -1,42 +1,74 @@
 // cmd_check.c: dtrain check CONFIG: checks data, graph, plan and memory without training. A config may be checked
 // before its data exists. Once any file of data.path exists, a fault in the data is an error.
 
+#include "cost.h"
 #include "launch.h"
 
 #include "base/log.h"
 #include "data/data.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-enum { GRAPH, KERNELS };
+extern const launch_command launch_check;
+enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES };
 static const launch_option options[] = {
-    [GRAPH] = {"--graph", NULL, "print graph and plan"},
+    [GRAPH] = {"--graph", NULL, "print costs of layers, graph and plan"},
+    [DOT] = {"--dot", "FILE", "write the graph for Graphviz"},
     [KERNELS] = {"--kernels", NULL, "print how fast each kernel is, and what was chosen by timing"},
+    [COST] = {"--cost", NULL, "hours of the whole run, and what rented machines would cost"},
+    [RATE] = {"--rate", "SAMPLES/S", "for --cost (what the run measured, in metrics.jsonl)"},
+    [MACHINES] = {"--machines", "N", "for --cost: machines that give that rate together (1)"},
+    [PRICES] = {"--prices", "FILE", "for --cost: your own copy of launch/cloud/prices.csv"},
     {NULL}};
 
-static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *prints) {
+static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out,
+                       dt_run_length *length) {
     dt_trainer_args a = launch_trainer_args(c, comm);
     dt_field_info fields[DT_MAX_FIELDS];
     int n_fields = 0;
     dt_dataset *none = NULL;
-    if (dt_data_exists(c)) return dt_trainer_check(&a, NULL, 0, prints, stdout);
+    if (dt_data_exists(c)) return dt_trainer_check(&a, NULL, 0, prints, out, length);
     dt_status st = a.open_data(a.ctx, c, NULL, 1, NULL, NULL, &none);
     if (st != DT_E_DATA) return st; // an error that data would not cure
     dt_warn("%s; the graph is checked without the data", dt_error_message());
     a.open_data = NULL;
     DT_TRY(dt_data_describe_fields(c, NULL, fields, &n_fields));
-    return dt_trainer_check(&a, fields, n_fields, prints, stdout);
+    return dt_trainer_check(&a, fields, n_fields, prints, out, length);
+}
+
+dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out,
+                              dt_run_length *length) {
+    dt_comm *comm = NULL;
+    dt_status st = dt_comm_create_self(&comm);
+    if (st == DT_OK) st = check(c, comm, prints, out, length);
+    dt_comm_destroy(comm);
+    return st;
+}
+
+static dt_status read_cost(const launch_words *w, launch_cost *k) {
+    const char *rate = w->options[RATE];
+    char *end = NULL;
+    for (int i = RATE; i <= PRICES; i++)
+        if (w->options[i] && !w->options[COST])
+            return dt_fail(DT_E_USAGE, "%s is for --cost", options[i].name);
+    *k = (launch_cost){.rate = rate ? strtod(rate, &end) : 0, .prices = w->options[PRICES]};
+    if (rate && (end == rate || *end || !(k->rate > 0) || isinf(k->rate)))
+        return dt_fail(DT_E_USAGE, "--rate: '%s' is no number of samples a second", rate);
+    return launch_option_int(w, &launch_check, MACHINES, 1, &k->n_machines);
 }
 
 static dt_status run(const launch_words *w) {
     dt_config *c = NULL;
-    dt_comm *comm = NULL;
+    launch_cost cost;
+    DT_TRY(read_cost(w, &cost));
     DT_TRY(launch_load_config(&c, "check", w));
-    dt_status st = dt_comm_create_self(&comm);
     const dt_check_prints prints = {.graph = w->options[GRAPH] != NULL,
-                                    .kernels = w->options[KERNELS] != NULL};
-    if (st == DT_OK) st = check(c, comm, &prints);
-    dt_comm_destroy(comm);
+                                    .kernels = w->options[KERNELS] != NULL,
+                                    .dot = w->options[DOT]};
+    dt_status st = launch_check_config(c, &prints, stdout, &cost.length);
+    if (st == DT_OK && w->options[COST]) st = launch_print_cost(&cost, c, stdout);
     dt_config_destroy(c);
     return st;
 }
@@ -50,5 +82,7 @@ const launch_command launch_check = {
         "of data.path is there yet, a warning says so and the rest is checked without.\n\n"
         "  dtrain check configs/fusion.yaml train.micro_batch=8\n"
         "  dtrain check configs/fusion.yaml --graph\n"
-        "  dtrain check configs/fusion.yaml --kernels\n",
+        "  dtrain check configs/vit.yaml --dot vit.dot && dot -Tsvg -O vit.dot\n"
+        "  dtrain check configs/fusion.yaml --kernels\n"
+        "  dtrain check configs/fusion.yaml --cost --rate 850 --machines 2\n",
     .run = run};

@@ -2,20 +2,17 @@
 
 #include "launch.h"
 
-#include "base/arena.h"
-#include "base/json.h"
 #include "train/calibrate.h"
+#include "train/metric.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-enum { WHICH, SPLIT, SET, CSV, CALIBRATE };
+enum { WHICH, SPLIT, SET, CSV, RAW, CALIBRATE };
 static const launch_option options[] = {
     [WHICH] = {"--which", "latest|best|STEP", "which checkpoint (latest)"},
     [SPLIT] = {"--split", "train|val|test", "which samples (test)"},
     [SET] = {"--set", "PATH",
              "all samples of this data set instead; its classes are found by name"},
     [CSV] = {"--csv", "FILE", "the figures as a table, too"},
+    [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
     [CALIBRATE] = {"--calibrate", NULL,
                    "instead: fits the temperature of probabilities on the validation part, for "
                    "dtrain predict (--which best)"},
@@ -30,6 +27,21 @@ static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
     return dt_trainer_eval(a, ctx, agreed);
 }
 
+// People of another set need not be those that the run knows where it is judged by how well it tells people apart.
+static dt_status open_set(void *ctx, const dt_config *c, dt_backend *b, int workers,
+                          const char *skip_log, const char *classes, dt_dataset **out) {
+    const int best = dt_config_enum(c, "eval.best") - 1; // behind `auto`
+    const bool pairs = best >= 0 && (dt_metrics_table[best]->of & DT_OF_PAIRS);
+    return launch_open_for_set(ctx, c, b, workers, skip_log, classes,
+                               pairs ? DT_USE_IDENTITY : DT_USE_VALUE, out);
+}
+
+static dt_status body_of_set(const dt_trainer_args *a, bool *agreed, void *ctx) {
+    dt_trainer_args args = *a;
+    args.open_data = open_set;
+    return dt_trainer_eval(&args, ctx, agreed);
+}
+
 static dt_status read_split(const launch_words *w, dt_split *out) {
     const char *name = w->options[SPLIT] ? w->options[SPLIT] : "test";
     int i = dt_word_index("train|val|test", name);
@@ -41,28 +53,10 @@ static dt_status read_split(const launch_words *w, dt_split *out) {
     return DT_OK;
 }
 
-// The keys that say which samples of its own data a run takes mean nothing of another set. What the user gives comes
-// behind them.
 static dt_status load(dt_config **out, const launch_words *w) {
-    static const char *const whole[] = {"data.where=null", "data.balance=null", "data.weight=null",
-                                        "data.split=null", "data.split.test=1"};
-    enum { N = sizeof whole / sizeof *whole };
     if (!w->options[SET] || w->n_words < 1) return launch_load_config(out, "eval", w);
-    const char **words = dt_xcalloc((size_t)w->n_words + N + 1, sizeof *words);
-    launch_words all = {.words = words, .n_words = w->n_words + N + 1};
-    dt_json j;
-    dt_json_init(&j);
-    dt_json_string(&j, NULL, w->options[SET]); // quoted, so that it is one value
-    char *path = dt_xprintf("data.path=%s", j.data);
-    words[0] = w->words[0];
-    words[1] = path;
-    memcpy(words + 2, whole, sizeof whole);
-    for (int i = 1; i < w->n_words; i++) words[1 + N + i] = w->words[i];
-    dt_status st = launch_load_config(out, "eval", &all);
-    dt_json_fini(&j);
-    free(path);
-    free(words);
-    return st;
+    return launch_load_for_set(out, "eval", w->words[0], w->options[SET], w->words + 1,
+                               w->n_words - 1);
 }
 
 static dt_status run(const launch_words *w) {
@@ -70,14 +64,15 @@ static dt_status run(const launch_words *w) {
     dt_eval_request r = {.which = w->options[WHICH] ? w->options[WHICH]
                                   : fits            ? "best"
                                                     : "latest",
-                         .csv = w->options[CSV]};
-    if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV]))
+                         .csv = w->options[CSV],
+                         .raw = w->options[RAW]};
+    if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV] || r.raw))
         return dt_fail(DT_E_USAGE, "--calibrate takes the validation part of the run's own data, "
-                                   "and neither --split, --set nor --csv");
+                                   "and neither --split, --set, --csv nor --raw");
     DT_TRY(read_split(w, &r.split));
     dt_config *c = NULL;
     DT_TRY(load(&c, w));
-    dt_status st = launch_with_comm(c, fits ? calibrate : body, &r);
+    dt_status st = launch_with_comm(c, fits ? calibrate : w->options[SET] ? body_of_set : body, &r);
     dt_config_destroy(c);
     return st;
 }

@@ -22,7 +22,7 @@ static void print_verbs(FILE *out, const char *before, const launch_verb *table)
 void launch_print_usage(FILE *out) {
     fprintf(out, "dtrain %s: trains vision, audio and multi-modal networks from one YAML file\n\n",
             DTRAIN_VERSION);
-    fprintf(out, "  mpirun -np 2 dtrain configs/fusion.yaml train.epochs=8\n\n");
+    fprintf(out, "  dtrain launch local -n 2 configs/fusion.yaml train.epochs=8\n\n");
     print_verbs(out, "", launch_verbs);
     fprintf(out, "\nEvery verb has --help. Exit codes: 0 done, 2 usage or config, 3 data, "
                  "4 checkpoint, 5 storage,\n6 NaN, 70 internal, 75 stopped after saving (run "
@@ -171,7 +171,9 @@ static void man_verb(const char *before, const launch_verb *v) {
     if (v->command->verbs) {
         print_roff(v->summary);
         printf("\n");
-        for (const launch_verb *i = v->command->verbs; i->name; i++) man_verb("data ", i);
+        char inner[64];
+        snprintf(inner, sizeof inner, "%s%s ", before, v->name);
+        for (const launch_verb *i = v->command->verbs; i->name; i++) man_verb(inner, i);
         return;
     }
     printf(".nf\n");

@@ -4,6 +4,7 @@
 
 #include "base/module.h"
 #include "base/thread.h"
+#include "onnx/onnx_import.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -34,8 +35,17 @@ static void print_module(const char *name, const char *why_missing) {
         printf("module   %s: not there; %s\n", name, why_missing);
 }
 
+enum { ONNX };
+static const launch_option options[] = {
+    [ONNX] = {"--onnx", NULL, "list the ONNX ops that model.onnx reads"}, {NULL}};
+
 static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "info", 0, 0, "no words"));
+    if (w->options[ONNX]) {
+        for (const char *p = dt_onnx_import_ops(); *p; p += strcspn(p, " ") + 1)
+            printf("%.*s\n", (int)strcspn(p, " "), p);
+        return DT_OK;
+    }
     printf("dtrain   %s\n", DTRAIN_VERSION);
     printf("cores    %d usable of %ld\n", dt_usable_cores(), sysconf(_SC_NPROCESSORS_ONLN));
     print_cpu();
@@ -50,6 +60,8 @@ static dt_status run(const launch_words *w) {
     return DT_OK;
 }
 
-const launch_command launch_info = {.text = "Version, usable cores, backends, GPUs and their "
-                                            "libraries, modules, models.\n\n  dtrain info\n",
-                                    .run = run};
+const launch_command launch_info = {
+    .options = options,
+    .text = "Version, usable cores, backends, GPUs and their "
+            "libraries, modules, models.\n\n  dtrain info\n  dtrain info --onnx\n",
+    .run = run};

@@ -4,22 +4,20 @@
 
 #include "base/arena.h"
 #include "base/io.h"
-#include "base/json.h"
-#include "data/data.h"
-#include "graph/targets.h"
 #include "train/predict.h"
 #include "train/predict_write.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT, WHICH, TOP, LOGITS, EMBEDDINGS, WEIGHTS, MC, TTA };
+enum { OUT, WHICH, TOP, LOGITS, EMBEDDINGS, RAW, WEIGHTS, MC, TTA };
 static const launch_option options[] = {
     [OUT] = {"-o", "FILE", "FILE.csv, FILE.jsonl or FILE.npy (CSV on stdout)"},
     [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
     [TOP] = {"--top", "N", "classes of a row, the most probable first (5)"},
     [LOGITS] = {"--logits", NULL, "the network's outputs, too"},
     [EMBEDDINGS] = {"--embeddings", NULL, "what the network's last layer gets, too"},
+    [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
     [WEIGHTS] = {"--weights", "equal|uncertainty",
                  "of several runs: how much each counts, for each sample (equal)"},
     [MC] = {"--mc", "N", "mean of N passes with dropout, and how far they differ"},
@@ -28,20 +26,9 @@ static const launch_option options[] = {
 
 extern const launch_command launch_predict;
 
-// Fields that are predicted need no values.
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
                            const char *skip_log, const char *classes, dt_dataset **out) {
-    dt_field_info fields[DT_MAX_FIELDS];
-    dt_targets targets;
-    bool absent[DT_MAX_FIELDS] = {false};
-    const dt_comm *comm = ctx;
-    int n;
-    DT_TRY(dt_data_describe_fields(c, classes, fields, &n));
-    DT_TRY(dt_targets_read(&targets, c, fields, n, false));
-    for (int i = 0; i < targets.n; i++) absent[targets.items[i].index] = true;
-    DT_TRY(dt_data_open_as(out, c, b, workers, skip_log, classes, absent));
-    dt_data_set_processes(*out, comm->local_size);
-    return DT_OK;
+    return launch_open_for_set(ctx, c, b, workers, skip_log, classes, DT_USE_NOTHING, out);
 }
 
 // Of each run, and of each way to change its images.
@@ -65,26 +52,11 @@ static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
     return st;
 }
 
-// The run's config, for all of another set: the keys that choose from its own data, and those that need columns of it,
-// mean nothing there. What the user gives comes behind them.
 static dt_status load(dt_config **out, const char *run, const char *set, const char **more, int n) {
-    static const char *const whole[] = {
-        "data.where=null",   "data.balance=null",  "data.weight=null", "data.split=null",
-        "data.split.test=1", "data.on_error=skip", "eval.by=null",     "data.mix=null"};
-    enum { N = sizeof whole / sizeof *whole };
-    const char **words = dt_xcalloc((size_t)n + N + 2, sizeof *words);
-    launch_words all = {.words = words, .n_words = n + N + 2};
-    dt_json j;
-    dt_json_init(&j);
-    dt_json_string(&j, NULL, set); // quoted, so that it is one value
-    char *path = dt_xprintf("data.path=%s", j.data);
-    words[0] = run;
-    words[1] = path;
-    memcpy(words + 2, whole, sizeof whole);
-    for (int i = 0; i < n; i++) words[2 + N + i] = more[i];
-    dt_status st = launch_load_config(out, "predict", &all);
-    dt_json_fini(&j);
-    free(path);
+    const char **words = dt_xcalloc((size_t)n + 1, sizeof *words);
+    words[0] = "data.on_error=skip";
+    for (int i = 0; i < n; i++) words[1 + i] = more[i];
+    dt_status st = launch_load_for_set(out, "predict", run, set, words, n + 1);
     free(words);
     return st;
 }
@@ -153,6 +125,7 @@ static dt_status read_options(job *j, const launch_words *w) {
                                 .out = w->options[OUT],
                                 .logits = w->options[LOGITS],
                                 .embeddings = w->options[EMBEDDINGS],
+                                .raw = w->options[RAW],
                                 .by_uncertainty = weights && strcmp(weights, "uncertainty") == 0};
     if (weights && !j->r.by_uncertainty && strcmp(weights, "equal") != 0)
         return dt_fail(DT_E_USAGE, "--weights: '%s' is none of equal, uncertainty", weights);

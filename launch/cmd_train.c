@@ -26,6 +26,6 @@ const launch_command launch_train = {
         "after an interruption; a finished run says so. key=value overrides a key of the config\n"
         "(dtrain keys lists them).\n\n"
         "  dtrain configs/fusion.yaml\n"
-        "  mpirun -np 8 dtrain configs/fusion.yaml run.name=long train.epochs=20\n"
+        "  dtrain launch local -n 8 configs/fusion.yaml run.name=long train.epochs=20\n"
         "  dtrain configs/fusion.yaml model.fusion=cross_attention run.name=cross\n",
     .run = run};

@@ -214,7 +214,7 @@ static dt_status walk_config(order *o, const launch_words *w) {
     dt_config *c = NULL;
     DT_TRY(launch_load_config(&c, "data order", w));
     o->batch = (int)dt_config_int(c, "train.global_batch");
-    o->micro = (int)dt_config_int(c, "train.micro_batch");
+    o->micro = launch_micro_batch(c);
     dt_status st = dt_data_open(&o->data, c, NULL, 1, NULL);
     if (st == DT_OK && o->batch % o->micro != 0)
         st = dt_config_fail(c, "train.global_batch",

@@ -215,7 +215,7 @@ static void print_row(const show *s, const dt_batch *b, int j, int place) {
 
 // ---- the verb ------------------------------------------------------------------------------------------
 static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split split) {
-    const int micro = (int)dt_config_int(c, "train.micro_batch");
+    const int micro = launch_micro_batch(c);
     const int n_micro =
         split == DT_SPLIT_TRAIN ? (int)dt_config_int(c, "train.global_batch") / micro : 1;
     int *micros = dt_xcalloc((size_t)n_micro, sizeof *micros);

@@ -53,50 +53,58 @@ static void take_share_of_cores(int slot, int n_slots) {
     if (CPU_COUNT(&mine) > 0) sched_setaffinity(0, sizeof mine, &mine);
 }
 
-static void set_mpi_environment(void) {
+void launch_set_mpi_environment(void) {
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     }
 }
 
-static void redirect(int fd, const char *path, int flags) {
-    int file = open(path, flags | O_CLOEXEC, 0666);
-    if (file >= 0) dup2(file, fd);
-}
-
-static void become_job(const launch_jobs *j, int slot, char *const *argv, const char *output) {
+static void become_job(const launch_jobs *j, int slot, char *const *argv, int out, int err) {
     prctl(PR_SET_PDEATHSIG, SIGUSR1);
     setpgid(0, 0);
     take_share_of_cores(slot, j->n_slots);
-    set_mpi_environment();
     sigprocmask(SIG_SETMASK, &j->before, NULL);
-    redirect(0, "/dev/null", O_RDONLY);
-    redirect(1, output ? output : "/dev/null", O_WRONLY | O_CREAT | O_APPEND);
-    if (output) dup2(1, 2);
+    signal(SIGPIPE, SIG_DFL);
+    int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    dup2(in, 0);
+    // either may be the other's number
+    out = fcntl(out, F_DUPFD_CLOEXEC, 3);
+    err = fcntl(err, F_DUPFD_CLOEXEC, 3);
+    dup2(out, 1);
+    dup2(err, 2);
     execvp(argv[0], argv);
     fprintf(stderr, "dtrain: %s cannot be started: %s\n", argv[0], strerror(errno));
     _exit(127);
 }
 
-dt_status launch_jobs_start(launch_jobs *j, int n_ranks, const char *const *words,
-                            const char *output, int *slot) {
-    char self[4096] = "", ranks[16];
-    ssize_t n_self = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n_self < 0) return dt_fail(DT_E_INTERNAL, "/proc/self/exe: %s", strerror(errno));
+const char *launch_program(void) {
+    static char self[4096];
+    if (!*self && readlink("/proc/self/exe", self, sizeof self - 1) < 0) return "dtrain";
+    return self;
+}
+
+const char **launch_rank_words(int n_ranks, const char *const *words) {
+    static char ranks[16];
     snprintf(ranks, sizeof ranks, "%d", n_ranks);
-    const char *const mpi[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "-np", ranks};
+    // binding a rank to one core would leave it one thread; dtrain divides the cores itself
+    const char *const mpi[] = {"mpirun", "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none",
+                               "-np",    ranks};
     const size_t n_mpi = n_ranks > 1 ? sizeof mpi / sizeof *mpi : 0;
     size_t n_words = 0;
     while (words[n_words]) n_words++;
     const char **argv = dt_xcalloc(n_mpi + n_words + 2, sizeof *argv);
     memcpy(argv, mpi, n_mpi * sizeof *argv);
-    argv[n_mpi] = self;
+    argv[n_mpi] = launch_program();
     memcpy(argv + n_mpi + 1, words, n_words * sizeof *argv);
+    return argv;
+}
+
+dt_status launch_jobs_start(launch_jobs *j, const char *const *argv, int out, int err, int *slot) {
     for (*slot = 0; j->pids[*slot]; ++*slot) continue;
+    launch_set_mpi_environment();
     pid_t pid = fork();
-    if (pid == 0) become_job(j, *slot, (char *const *)argv, output);
-    free(argv);
+    if (pid == 0) become_job(j, *slot, (char *const *)argv, out, err);
     if (pid < 0) return dt_fail(DT_E_STORAGE, "a process cannot be started: %s", strerror(errno));
     j->pids[*slot] = pid;
     return DT_OK;
@@ -132,4 +140,15 @@ void launch_jobs_wait(launch_jobs *j, int *slot, int *code) {
         int signal = sigwaitinfo(&j->awaited, NULL);
         if (signal > 0 && signal != SIGCHLD) pass_on(j, signal);
     }
+}
+
+bool launch_jobs_pause(launch_jobs *j, double seconds) {
+    const double end_s = dt_clock_s() + seconds;
+    for (double left = seconds; left > 0 && !j->asked; left = end_s - dt_clock_s()) {
+        const struct timespec t = {.tv_sec = (time_t)left,
+                                   .tv_nsec = (long)(1e9 * (left - (double)(time_t)left))};
+        const int signal = sigtimedwait(&j->awaited, NULL, &t);
+        if (signal > 0 && signal != SIGCHLD) pass_on(j, signal);
+    }
+    return !j->asked;
 }

@@ -26,12 +26,21 @@ typedef struct launch_jobs {
 // Until launch_jobs_fini the signals are taken by launch_jobs_wait.
 void launch_jobs_init(launch_jobs *j, int n_slots);
 void launch_jobs_fini(launch_jobs *j);
-// Starts `dtrain words…` (words end with NULL) on n_ranks ranks of this machine, in a free slot. output: where
-// stdout and stderr go; NULL: stdout is dropped and stderr is ours. *slot: its slot.
-dt_status launch_jobs_start(launch_jobs *j, int n_ranks, const char *const *words,
-                            const char *output, int *slot);
+// `dtrain words…` (ended by NULL) on n_ranks ranks of this machine: with mpirun in front where there are several. The
+// array is the caller's to free, its words are borrowed.
+const char **launch_rank_words(int n_ranks, const char *const *words);
+// The path of this program; borrowed.
+const char *launch_program(void);
+// Starts a command (argv ends with NULL) in a free slot, with the descriptors out and err as stdout and stderr.
+// *slot: its slot.
+dt_status launch_jobs_start(launch_jobs *j, const char *const *argv, int out, int err, int *slot);
 // Waits until a job ends. *slot: which one, -1 if none runs; *code: its exit code, 128 + number for a signal.
 void launch_jobs_wait(launch_jobs *j, int *slot, int *code);
+// Waits so long; false: a signal asked for the end. No job runs.
+bool launch_jobs_pause(launch_jobs *j, double seconds);
+// What Open MPI reads of the environment, for programs that are started from now on. Its second from TERM to KILL stays
+// as it is: TERM reaches us and not mpirun, and a longer one delays the end of every job that does not end with 0.
+void launch_set_mpi_environment(void);
 // Whether this process was started by mpirun or the like as one of several ranks.
 bool launch_is_rank(void);
 

@@ -2,7 +2,7 @@
 //
 // cmds.def lists the verbs; each has launch/cmd_<id>.c that defines `const launch_command
 // launch_<id>`: its options (from which both the parser and --help come), an example, and run().
-// A verb may have verbs of its own (dtrain data ls): data_cmds.def, launch/data_<id>.c, launch_data_<id>.
+// A verb may have verbs of its own: data_cmds.def lists those of dtrain data, launch_targets.def those of dtrain launch.
 // run() returns a status with a message; only main.c prints it and exits.
 #ifndef DT_LAUNCH_LAUNCH_H
 #define DT_LAUNCH_LAUNCH_H
@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-enum { LAUNCH_MAX_OPTIONS = 24 };
+enum { LAUNCH_MAX_OPTIONS = 40 };
 
 typedef struct launch_option {
     const char *name;  // "--json"
@@ -50,6 +50,19 @@ void launch_print_help(const launch_verb *v, const char *name);
 
 // "CONFIG.yaml [key=value …]" in w->words -> a loaded config. A directory means DIR/config.yaml.
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);
+// As dtrain check: data, graph, plan and memory, reported to `out`. c: its autos are replaced by the answers.
+dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out,
+                              dt_run_length *length);
+// The config of a run for all samples of another set: the keys that choose from its own data, and those that need
+// columns of it, mean nothing there. Then come the n words of `more`.
+dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run, const char *set,
+                              const char *const *more, int n);
+// dt_trainer_args.open_data of such a config, with one use of all targets.
+dt_status launch_open_for_set(const dt_comm *comm, const dt_config *c, dt_backend *b, int workers,
+                              const char *skip_log, const char *classes, dt_field_use use,
+                              dt_dataset **out);
+// train.micro_batch, 1 where it is auto: for tools that show batches without a network.
+int launch_micro_batch(const dt_config *c);
 // Callbacks that let the trainer reach models/ and data/.
 dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm);
 // Creates the comm, runs `body`, tells the other ranks of errors, and finalizes the comm.

@@ -7,6 +7,11 @@ fi
 # they finish or drop the step and save; Open MPI's default of 1 s is too short for that. A job that fails ends as late,
 # so it is not more: set it to more than a checkpoint takes, twice.
 export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-5}
+# A host that is lost: its daemon and mpirun notice each other's silence, and end the ranks, after 3 s + 3 probes of 1 s.
+# Open MPI has 300 + 9 probes of 20 s.
+export OMPI_MCA_oob_tcp_keepalive_time=${OMPI_MCA_oob_tcp_keepalive_time:-3}
+export OMPI_MCA_oob_tcp_keepalive_intvl=${OMPI_MCA_oob_tcp_keepalive_intvl:-1}
+export OMPI_MCA_oob_tcp_keepalive_probes=${OMPI_MCA_oob_tcp_keepalive_probes:-3}
 mpi() {
     local np=$1 rc=0 pid apart=(setsid setpriv --pdeathsig USR1) asked='' traps
     shift

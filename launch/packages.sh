@@ -8,7 +8,8 @@ packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-de
           libcmocka-dev zlib1g-dev libzstd-dev libminizip-dev
           libprotobuf-c-dev protobuf-c-compiler)
 if [ "${1:-}" = "--tests" ]; then
-    packages+=(python3 python3-venv sox)
+    packages+=(python3 python3-venv python3-yaml sox slurm-wlm munge openssh-server openssh-client iproute2 procps
+               buildah debootstrap shellcheck yamllint)
 fi
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep 'install ok installed' >/dev/null; }

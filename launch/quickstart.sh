@@ -14,5 +14,4 @@ if [ ! -e datasets/biometric.lmdb ]; then
     build/dtrain pack datasets/biometric-raw datasets/biometric.lmdb
 fi
 
-. launch/mpi_env.sh
-mpi "${NP:-2}" build/dtrain configs/fusion.yaml "$@"
+exec build/dtrain launch local -n "${NP:-2}" configs/fusion.yaml "$@"

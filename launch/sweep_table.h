@@ -1,8 +1,8 @@
-// sweep_table.h: the runs of a sweep, and their results as a table.
+// sweep_table.h: the runs of a sweep (sweep_runs.c), and their results as a table (sweep_table.c).
 #ifndef DT_LAUNCH_SWEEP_TABLE_H
 #define DT_LAUNCH_SWEEP_TABLE_H
 
-#include "base/status.h"
+#include "launch.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -33,6 +33,13 @@ typedef struct sweep {
     int n_runs;
 } sweep;
 
+// "CONFIG key=a,b,c …" -> the runs; each is checked, so that a mistake in any is found before the first begins. Fini also
+// what failed.
+dt_status sweep_read(sweep *s, const launch_words *w);
+void sweep_fini(sweep *s);
+// The words behind `dtrain` that make the run: train CONFIG key=value … run.dir=… run.name=… Heap, ended by NULL.
+char **sweep_run_words(const sweep *s, int run);
+void sweep_free_words(char **words);
 // The value of variable i in a run; the last variable changes fastest.
 const char *sweep_value(const sweep *s, int run, int i);
 // From the run's result.json: the line that counts. Without one the run has no result.

@@ -5,9 +5,11 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/watch.h"
 #include "data/data.h"
+#include "graph/targets.h"
 #include "models/models.h"
 
 #include <errno.h>
@@ -60,6 +62,11 @@ static dt_status load_run_config(dt_config **out, const launch_words *w) {
     return st;
 }
 
+int launch_micro_batch(const dt_config *c) {
+    return dt_config_is_auto(c, "train.micro_batch") ? 1
+                                                     : (int)dt_config_int(c, "train.micro_batch");
+}
+
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w) {
     if (w->n_words < 1)
         return dt_fail(DT_E_USAGE,
@@ -74,6 +81,29 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
     return load_run_config(out, w);
 }
 
+dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run, const char *set,
+                              const char *const *more, int n) {
+    static const char *const whole[] = {"data.where=null", "data.balance=null", "data.weight=null",
+                                        "data.split=null", "data.split.test=1", "data.mix=null",
+                                        "eval.by=null"};
+    enum { N = sizeof whole / sizeof *whole };
+    const char **words = dt_xcalloc((size_t)n + N + 2, sizeof *words);
+    launch_words all = {.words = words, .n_words = n + N + 2};
+    dt_json j;
+    dt_json_init(&j);
+    dt_json_string(&j, NULL, set); // quoted, so that it is one value
+    char *path = dt_xprintf("data.path=%s", j.data);
+    words[0] = run;
+    words[1] = path;
+    memcpy(words + 2, whole, sizeof whole);
+    for (int i = 0; i < n; i++) words[2 + N + i] = more[i];
+    dt_status st = launch_load_config(out, verb, &all);
+    dt_json_fini(&j);
+    free(path);
+    free(words);
+    return st;
+}
+
 // ---- callbacks -------------------------------------------------------------------------------------
 
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
@@ -81,6 +111,21 @@ static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int wor
     const dt_comm *comm = ctx;
     DT_TRY(dt_data_open_as(out, c, b, workers, skip_log, classes, NULL));
     if (comm) dt_data_set_processes(*out, comm->local_size);
+    return DT_OK;
+}
+
+dt_status launch_open_for_set(const dt_comm *comm, const dt_config *c, dt_backend *b, int workers,
+                              const char *skip_log, const char *classes, dt_field_use use,
+                              dt_dataset **out) {
+    dt_field_info fields[DT_MAX_FIELDS];
+    dt_targets targets;
+    dt_field_use uses[DT_MAX_FIELDS] = {DT_USE_VALUE};
+    int n;
+    DT_TRY(dt_data_describe_fields(c, classes, fields, &n));
+    DT_TRY(dt_targets_read(&targets, c, fields, n, false));
+    for (int i = 0; i < targets.n; i++) uses[targets.items[i].index] = use;
+    DT_TRY(dt_data_open_as(out, c, b, workers, skip_log, classes, uses));
+    dt_data_set_processes(*out, comm->local_size);
     return DT_OK;
 }
 

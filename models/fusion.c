@@ -1,46 +1,77 @@
-// fusion.c: who is it, from two images: fingerprint and iris in the shipped config.
+// fusion.c: one answer from several fields: images, sounds, numbers; fingerprint and iris in the shipped config. Each
+// field that is no target has an encoder, named after the field and chosen by model.encoders: any trunk. What it pools,
+// brought to 256 numbers by "<field>.proj" where the trunk gives another number, is the field's embedding.
 //
-//   encoder, one a modality, named after its field, numbered as nn.Sequential would:
-//     0..15   4 x (conv 3x3 no bias, BN, ReLU, max-pool 2): 32, 64, 128, 256 channels
-//     16, 17  global average pool, flatten           (N,256)
-//     18..20  linear 384, ReLU, linear 256           (N,256)
-//   concat:           embedding = the two, side by side                      (N,512)
-//   cross_attention:  before that each embedding asks the other image: it is the query of 4 heads over
-//                     the other encoder's feature map, position by position; the answer is added and
-//                     normalised (post-norm, Vaswani et al. 2017). One query a sample: cheap.
+//   concat:           embedding = the embeddings side by side                (N, 256 a field)
+//   gated:            before that each is scaled by sigmoid(gate.<field>), linear in all of them together, in the manner
+//                     of gated multimodal units (Arevalo et al., 2017)
+//   cross_attention:  before that each embedding asks the others: it is the query of 4 heads over another encoder's
+//                     feature map, position by position; the answers are added and normalised (post-norm,
+//                     Vaswani et al. 2017). One query a sample: cheap.
 //   head:  0 linear 256, 1 ReLU, 2 dropout, 3 linear K   -> logits
 //
-// Outputs: "logits" (N,K), "embedding" (N,512); evaluation normalises the embedding itself.
-#include "model_util.h"
+// Outputs: "logits" (N,K), "embedding" (N, 256 a field); evaluation normalises the embedding itself.
+#include "trunk.h"
 
 #include <math.h>
 
-enum { EMBEDDING = 256, HIDDEN = 384, N_HEADS = 4, N_BLOCKS = 4 };
+enum { EMBEDDING = 256, N_HEADS = 4 };
 
 typedef struct encoded {
     const char *name;
-    dt_value features;  // (N,256,h,w)
+    dt_value tokens;    // (N,T,D); DT_NONE: no places
     dt_value embedding; // (N,256)
 } encoded;
 
-static const char *numbered(dt_graph *g, const char *module, int i) {
-    return dt_arena_printf(&g->arena, "%s.%d", module, i);
+static dt_trunk_fn trunk_of(int model) {
+    switch (model) {
+    case DT_MODEL_resnet:
+        return dt_trunk_resnet;
+    case DT_MODEL_vit:
+        return dt_trunk_vit;
+    case DT_MODEL_convnext:
+        return dt_trunk_convnext;
+    case DT_MODEL_mobilenet_v3:
+        return dt_trunk_mobilenet_v3;
+    case DT_MODEL_efficientnet:
+        return dt_trunk_efficientnet;
+    case DT_MODEL_cnn:
+        return dt_trunk_cnn;
+    case DT_MODEL_mlp:
+        return dt_trunk_mlp;
+    default:
+        return NULL;
+    }
 }
 
 static encoded encode(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
-    static const int channels[N_BLOCKS] = {32, 64, 128, 256};
-    encoded e = {.name = f->name};
-    dt_value x = dt_model_image(g, a, f);
-    for (int b = 0; b < N_BLOCKS; b++) {
-        dt_conv2d_opts conv = {.out = channels[b], .kernel = 3, .pad = 1};
-        x = dt_conv2d(g, numbered(g, f->name, 4 * b), x, &conv);
-        x = dt_batch_norm(g, numbered(g, f->name, 4 * b + 1), x);
-        x = dt_max_pool(g, dt_relu(g, x), 2, 2, 0);
+    const dt_trunk t = {g, a, dt_arena_printf(&g->arena, "model.encoders.%s", f->name)};
+    const bool chosen = dt_config_has(a->config, dt_trunk_name(&t, t.at, "name"));
+    const int model = chosen        ? dt_trunk_enum(&t, "name")
+                      : f->is_image ? DT_MODEL_cnn
+                                    : DT_MODEL_mlp;
+    const dt_trunk_fn trunk = trunk_of(model);
+    encoded e = {f->name, DT_NONE, DT_NONE};
+    if (!trunk || f->is_image != (model != DT_MODEL_mlp)) {
+        dt_graph_fail(g, "%s.name is %s, which encodes no %s", t.at,
+                      dt_config_str(a->config, dt_trunk_name(&t, t.at, "name")),
+                      f->is_image ? "images or sounds" : "numbers");
+        return e;
     }
-    e.features = x;
-    x = dt_global_pool(g, x);
-    x = dt_relu(g, dt_linear(g, numbered(g, f->name, 18), x, HIDDEN, true));
-    e.embedding = dt_linear(g, numbered(g, f->name, 20), x, EMBEDDING, true);
+    dt_value x = f->is_image ? dt_model_image(g, a, f) : dt_model_numbers(g, a, f);
+    const char *before = dt_graph_scope(g, dt_arena_printf(&g->arena, "%s.", f->name));
+    const dt_features y = trunk(&t, x);
+    e.embedding = y.pooled;
+    if (dt_trunk_dim(&t, e.embedding, 1) != EMBEDDING)
+        e.embedding = dt_linear(g, "proj", e.embedding, EMBEDDING, true);
+    dt_graph_scope(g, before);
+    e.tokens = y.map;
+    if (y.map != DT_NONE && dt_info_of(g, y.map)->shape.n == 4) {
+        static const int to_tokens[3] = {0, 2, 1};
+        const int64_t channels = dt_trunk_dim(&t, y.map, 1);
+        e.tokens = dt_transpose(g, dt_reshape(g, y.map, dt_shape3(a->batch, channels, -1)),
+                                to_tokens); // (N,hw,C)
+    }
     return e;
 }
 
@@ -51,13 +82,12 @@ static dt_value split_heads(dt_graph *g, dt_value x, int64_t batch) {
     return dt_transpose(g, x, perm);
 }
 
-// The embedding of `self`, after asking the feature map of `other`.
-static dt_value attend(dt_graph *g, const dt_model_args *a, const encoded *self,
-                       const encoded *other) {
-    static const int to_tokens[3] = {0, 2, 1};
-    const char *m = dt_arena_printf(&g->arena, "%s_attention", self->name);
-    dt_value tokens = dt_reshape(g, other->features, dt_shape3(a->batch, EMBEDDING, -1));
-    tokens = dt_transpose(g, tokens, to_tokens); // (N,hw,256)
+// What the embedding of `self` learns of `other`. m: the module's name.
+static dt_value ask(dt_graph *g, const dt_model_args *a, const char *m, const encoded *self,
+                    const encoded *other) {
+    dt_value tokens = other->tokens;
+    if (tokens == DT_NONE)
+        tokens = dt_reshape(g, other->embedding, dt_shape3(a->batch, 1, EMBEDDING));
     dt_value q =
         dt_linear(g, dt_arena_printf(&g->arena, "%s.q", m), self->embedding, EMBEDDING, true);
     dt_value k = dt_linear(g, dt_arena_printf(&g->arena, "%s.k", m), tokens, EMBEDDING, true);
@@ -69,21 +99,48 @@ static dt_value attend(dt_graph *g, const dt_model_args *a, const encoded *self,
     v = split_heads(g, v, a->batch);
     dt_value y = dt_sdpa(g, q, k, v, scale);
     y = dt_reshape(g, y, dt_shape2(a->batch, EMBEDDING));
-    y = dt_linear(g, dt_arena_printf(&g->arena, "%s.out", m), y, EMBEDDING, true);
-    y = dt_add(g, self->embedding, y);
+    return dt_linear(g, dt_arena_printf(&g->arena, "%s.out", m), y, EMBEDDING, true);
+}
+
+// The embedding of encoder i after asking the others, "<field>_attention", or with more than two
+// "<field>_attention.<other>".
+static dt_value attend(dt_graph *g, const dt_model_args *a, const encoded *e, int n, int i) {
+    const char *m = dt_arena_printf(&g->arena, "%s_attention", e[i].name);
+    dt_value y = e[i].embedding;
+    for (int k = 0; k < n; k++) {
+        if (k == i) continue;
+        const char *module = n == 2 ? m : dt_arena_printf(&g->arena, "%s.%s", m, e[k].name);
+        y = dt_add(g, y, ask(g, a, module, &e[i], &e[k]));
+    }
     return dt_layer_norm(g, dt_arena_printf(&g->arena, "%s.norm", m), y, 1e-5f);
 }
 
+static dt_value gate(dt_graph *g, const encoded *e, dt_value all) {
+    const char *name = dt_arena_printf(&g->arena, "gate.%s", e->name);
+    dt_value z = dt_activate(g, DT_ACTIVATION_SIGMOID, dt_linear(g, name, all, EMBEDDING, true));
+    return dt_mul(g, e->embedding, z);
+}
+
 void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
-    if (!dt_model_has_fields(g, a, 2)) return;
-    encoded e[2];
-    dt_value parts[2];
-    for (int i = 0; i < 2; i++) e[i] = encode(g, a, dt_model_image_field(a, i));
-    bool attention = dt_config_enum(a->config, "model.fusion") == DT_FUSION_cross_attention;
-    for (int i = 0; i < 2; i++) {
-        parts[i] = attention ? attend(g, a, &e[i], &e[1 - i]) : e[i].embedding;
+    encoded e[DT_MAX_FIELDS];
+    dt_value parts[DT_MAX_FIELDS];
+    int n = 0;
+    for (int i = 0; i < a->n_fields; i++)
+        if (a->fields[i].is_image || dt_model_is_numbers(a, &a->fields[i]))
+            e[n++] = encode(g, a, &a->fields[i]);
+    if (n < 2) {
+        dt_graph_fail(g, "wants two or more fields beside its target in data.fields; there %s %d",
+                      n == 1 ? "is" : "are", n);
+        return;
     }
-    dt_value joint = dt_concat(g, parts, 2, 1);
+    const int how = dt_config_enum(a->config, "model.fusion");
+    for (int i = 0; i < n; i++)
+        parts[i] = how == DT_FUSION_cross_attention ? attend(g, a, e, n, i) : e[i].embedding;
+    dt_value joint = dt_concat(g, parts, n, 1);
+    if (how == DT_FUSION_gated) {
+        for (int i = 0; i < n; i++) parts[i] = gate(g, &e[i], joint);
+        joint = dt_concat(g, parts, n, 1);
+    }
     dt_output(g, "embedding", joint);
     dt_value h = dt_relu(g, dt_linear(g, "head.0", joint, EMBEDDING, true));
     h = dt_dropout(g, "head.2", h, (float)dt_config_real(a->config, "model.dropout"));

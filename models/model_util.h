@@ -16,11 +16,19 @@ bool dt_model_has_fields(dt_graph *g, const dt_model_args *a, int n_images);
 const dt_field_info *dt_model_image_field(const dt_model_args *a, int i);
 // Input (N,H,W,C) of the field, augmented and mixed in training where the field says so, normalised to (N,C,H,W).
 dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info *f);
+// A residual block's branch, the i-th of n: dropped for some samples (model.drop_path), less often in earlier blocks.
+dt_value dt_model_drop_path(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
+                            int i, int n);
+// Whether the field is of numbers and no target; then its input as rows, (N,D).
+bool dt_model_is_numbers(const dt_model_args *a, const dt_field_info *f);
+dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_info *f);
 // The usual end: names x (N,D) the embedding, then dropout and dt_model_heads.
 void dt_model_classify(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
                        const dt_init *init);
 // For each target a linear layer of x (N,D), "<name>" or, where train.targets names them, "<name>.<field>"; its logits
 // (N,K) as an output, inputs for the target and "weight", and its loss. init: of weight and bias, NULL: as usual.
+// The same end where the network makes the logits of its only target itself.
+void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits);
 void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
                     const dt_init *init);
 

@@ -11,6 +11,7 @@
 #include "model_util.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void (*const builders[])(dt_graph *g, const dt_model_args *a) = {
 #define WORD(id, ...) dt_model_build_##id,
@@ -26,6 +27,26 @@ static dt_status run_passes(dt_graph *g, dt_dtype low) {
     if (g->training) DT_TRY(dt_pass_fuse_gelu(g));
     DT_TRY(dt_pass_fuse_norm_add(g));
     return dt_pass_dead_code(g);
+}
+
+// train.recompute
+static dt_status recompute(dt_graph *g, const dt_config *c) {
+    const dt_cnode *list = dt_config_node(c, "train.recompute");
+    const int n = (int)dt_cnode_size(list);
+    const char *first = dt_cnode_str(dt_cnode_item(list, 0));
+    double bytes;
+    dt_recompute_opts o = {0};
+    if (n == 1 && strcmp(first, "none") == 0) return DT_OK;
+    if (n == 1 && dt_config_parse_bytes(first, &bytes)) {
+        o.limit = (size_t)bytes;
+    } else if (n > 1 || strcmp(first, "auto") != 0) {
+        const char **names = dt_arena_alloc(&g->arena, (size_t)n * sizeof *names);
+        for (int i = 0; i < n; i++) names[i] = dt_cnode_str(dt_cnode_item(list, (size_t)i));
+        o.names = names;
+        o.n_names = n;
+    }
+    const dt_status st = dt_pass_recompute(g, &o);
+    return st == DT_OK ? st : dt_fail_context(st, "%s", dt_cnode_where(list));
 }
 
 static bool is_frozen(const void *ctx, const char *name) {
@@ -45,6 +66,7 @@ dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
     builders[dt_config_enum(a->config, "model.name")](g, &args);
     dt_status st = dt_graph_check(g);
     if (st == DT_OK) st = run_passes(g, low);
+    if (st == DT_OK && a->training) st = recompute(g, a->config);
     if (st != DT_OK) {
         dt_graph_destroy(g);
         return st;
@@ -93,6 +115,23 @@ dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info
     return dt_image_normalize(g, x, plan, f->mean, f->std);
 }
 
+dt_value dt_model_drop_path(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
+                            int i, int n) {
+    const float most = (float)dt_config_real(a->config, "model.drop_path");
+    return dt_drop_path(g, name, x, n > 1 ? most * (float)i / (float)(n - 1) : most);
+}
+
+bool dt_model_is_numbers(const dt_model_args *a, const dt_field_info *f) {
+    for (int i = 0; i < a->targets->n; i++)
+        if (a->targets->items[i].field == f) return false;
+    return !f->is_image && f->n_classes == 0;
+}
+
+dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
+    const dt_shape rows = dt_shape2(a->batch, dt_shape_elements(&f->sample_shape));
+    return dt_reshape(g, dt_input(g, f->name, DT_F32, batch_shape(a, f)), rows);
+}
+
 static void add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
                      dt_value weight) {
     const dt_loss_row *loss = &dt_losses[t->loss];
@@ -107,6 +146,13 @@ static void add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt
                            ? dt_arena_printf(&g->arena, "%s.%s", t->field->name, loss->id)
                            : loss->id;
     dt_loss_share(g, name, t->loss, logits, target, weight, t->smoothing, t->param, t->weight);
+}
+
+void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
+    char text[256];
+    const dt_target *t = &a->targets->items[0];
+    dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
+    add_loss(g, a, t, logits, dt_input(g, "weight", DT_F32, dt_shape1(a->batch)));
 }
 
 void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,

@@ -1,19 +1,21 @@
 // vit.c: Vision Transformer (Dosovitskiy et al., 2020), in torchvision's form and with its names: patches
 // by a convolution, a class token in front, learned positions, pre-norm encoder layers, the class token's
-// last state to the head. The defaults of model.patch, .dim, .heads and .layers are ViT-B/16.
+// last state to the head. Sizes ti, s, b and l are those of DeiT (Touvron et al., 2020) and of the paper; B/16 by
+// default. model.pool mean: no class token, the head sees the mean of the patches.
 //
 //   x (N,3,H,W) -> patches (N,hw,D) -> tokens (N,T,D), T = hw + 1
 //   layer:  x += out_proj(attention(ln_1 x));  x += mlp(ln_2 x), mlp = linear 4D, GELU, linear D
 //
 // Initial values follow torchvision. Outputs: "logits" (N,K), "embedding" (N,D).
-#include "model_util.h"
+#include "trunk.h"
 
 #include <math.h>
 
 typedef struct vit {
     dt_graph *g;
+    const dt_model_args *a;
     int64_t batch, tokens, dim, heads;
-    bool tanh;
+    bool tanh, mean;
 } vit;
 
 static const char *join(const vit *m, const char *module, const char *name) {
@@ -46,15 +48,17 @@ static dt_value mlp_linear(const vit *m, const char *name, dt_value x, int64_t i
     return x;
 }
 
-static dt_value encoder_layer(const vit *m, int i, dt_value x) {
+static dt_value encoder_layer(const vit *m, int i, int n, dt_value x) {
     dt_graph *g = m->g;
     const char *module = dt_arena_printf(&g->arena, "encoder.layers.encoder_layer_%d", i);
     dt_value y = dt_layer_norm(g, join(m, module, "ln_1"), x, 1e-6f);
-    x = dt_add(g, x, attention(m, join(m, module, "self_attention"), y));
+    y = attention(m, join(m, module, "self_attention"), y);
+    x = dt_add(g, x, dt_model_drop_path(g, m->a, join(m, module, "drop_path1"), y, i, n));
     y = dt_layer_norm(g, join(m, module, "ln_2"), x, 1e-6f);
     y = mlp_linear(m, join(m, module, "mlp.0"), y, m->dim, 4 * m->dim);
     y = m->tanh ? dt_gelu_tanh(g, y) : dt_gelu(g, y);
-    return dt_add(g, x, mlp_linear(m, join(m, module, "mlp.3"), y, 4 * m->dim, m->dim));
+    y = mlp_linear(m, join(m, module, "mlp.3"), y, 4 * m->dim, m->dim);
+    return dt_add(g, x, dt_model_drop_path(g, m->a, join(m, module, "drop_path2"), y, i, n));
 }
 
 // A parameter kept with a leading 1 for PyTorch, (1,…,D), as (rows,D).
@@ -63,11 +67,28 @@ static dt_value rows_param(const vit *m, const char *name, int64_t rows, dt_init
     return dt_reshape(m->g, p, dt_shape2(rows, m->dim));
 }
 
-static dt_value embed(vit *m, dt_value x, int patch) {
+// (N,T,D) -> (N,D): the mean over tokens
+static dt_value mean_of(const vit *m, dt_value x) {
+    static const int perm[3] = {0, 2, 1};
+    x = dt_transpose(m->g, x, perm);
+    return dt_global_pool(m->g, dt_reshape(m->g, x, dt_shape4(m->batch, m->dim, -1, 1)));
+}
+
+// The token is repeated over the batch by adding it to zeros.
+static dt_value with_class_token(const vit *m, dt_value x) {
+    dt_graph *g = m->g;
+    dt_shape one = dt_shape3(m->batch, 1, m->dim);
+    float *zeros = dt_arena_alloc(&g->arena, (size_t)(m->batch * m->dim) * sizeof *zeros);
+    dt_value token = rows_param(m, "class_token", 1, (dt_init){DT_INIT_ZERO, 0});
+    token = dt_add(g, dt_constant(g, "zeros", DT_F32, one, zeros), token);
+    return dt_concat(g, (dt_value[]){token, x}, 2, 1);
+}
+
+static dt_value embed(vit *m, dt_value x, int patch, int stride) {
     static const int to_tokens[3] = {0, 2, 1};
     dt_graph *g = m->g;
     if (x == DT_NONE) return DT_NONE;
-    dt_conv2d_opts conv = {.out = (int)m->dim, .kernel = patch, .stride = patch, .bias = true};
+    dt_conv2d_opts conv = {.out = (int)m->dim, .kernel = patch, .stride = stride, .bias = true};
     int64_t fan_in = dt_info_of(g, x)->shape.d[1] * patch * patch;
     x = dt_conv2d(g, "conv_proj", x, &conv);
     dt_param_set_init(g, "conv_proj.weight",
@@ -75,39 +96,52 @@ static dt_value embed(vit *m, dt_value x, int patch) {
     dt_param_set_init(g, "conv_proj.bias", (dt_init){DT_INIT_ZERO, 0});
     x = dt_transpose(g, dt_reshape(g, x, dt_shape3(m->batch, m->dim, -1)), to_tokens);
     if (x == DT_NONE) return DT_NONE;
-    m->tokens = dt_info_of(g, x)->shape.d[1] + 1;
-    // The token is repeated over the batch by adding it to zeros.
-    dt_shape one = dt_shape3(m->batch, 1, m->dim);
-    float *zeros = dt_arena_alloc(&g->arena, (size_t)(m->batch * m->dim) * sizeof *zeros);
-    dt_value token = rows_param(m, "class_token", 1, (dt_init){DT_INIT_ZERO, 0});
-    token = dt_add(g, dt_constant(g, "zeros", DT_F32, one, zeros), token);
-    x = dt_concat(g, (dt_value[]){token, x}, 2, 1);
+    m->tokens = dt_info_of(g, x)->shape.d[1] + (m->mean ? 0 : 1);
+    if (!m->mean) x = with_class_token(m, x);
     return dt_add(
         g, x, rows_param(m, "encoder.pos_embedding", m->tokens, (dt_init){DT_INIT_NORMAL, 0.02f}));
 }
 
-void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
-    const dt_field_info *image = dt_model_image_field(a, 0);
-    int patch = (int)dt_config_int(a->config, "model.patch");
-    vit m = {g,
-             a->batch,
-             0,
-             dt_config_int(a->config, "model.dim"),
-             dt_config_int(a->config, "model.heads"),
-             dt_config_enum(a->config, "model.gelu") == DT_GELU_tanh};
-    if (!dt_model_has_fields(g, a, 1)) return;
+dt_features dt_trunk_vit(const dt_trunk *t, dt_value x) {
+    static const struct {
+        int dim, heads, blocks;
+    } sizes[] = {[DT_SIZE_auto] = {768, 12, 12},
+                 [DT_SIZE_ti] = {192, 3, 12},
+                 [DT_SIZE_s] = {384, 6, 12},
+                 [DT_SIZE_b] = {768, 12, 12},
+                 [DT_SIZE_l] = {1024, 16, 24}};
+    dt_graph *g = t->g;
+    const dt_features none = {DT_NONE, DT_NONE};
+    int size = dt_trunk_enum(t, "size");
+    if (size > DT_SIZE_l) return dt_graph_fail(g, "vit has the sizes ti, s, b and l"), none;
+    const int patch = (int)dt_trunk_int(t, "patch", 16);
+    const int stride = (int)dt_trunk_int(t, "patch_stride", patch);
+    const int n_blocks = (int)dt_trunk_int(t, "blocks", sizes[size].blocks);
+    vit m = {.g = g,
+             .a = t->a,
+             .batch = t->a->batch,
+             .dim = dt_trunk_int(t, "dim", sizes[size].dim),
+             .heads = dt_trunk_int(t, "heads", sizes[size].heads),
+             .tanh = dt_trunk_enum(t, "gelu") == DT_GELU_tanh,
+             .mean = dt_trunk_enum(t, "pool") == DT_POOL_mean};
     if (m.dim % m.heads) {
-        dt_graph_fail(g, "model.dim %d is no multiple of model.heads %d", (int)m.dim, (int)m.heads);
-        return;
+        dt_graph_fail(g, "%s.dim %d is no multiple of %s.heads %d", t->at, (int)m.dim, t->at,
+                      (int)m.heads);
+        return none;
     }
-    if (image->sample_shape.d[0] % patch || image->sample_shape.d[1] % patch) {
-        dt_graph_fail(g, "size of field %s is no multiple of model.patch %d", image->name, patch);
-        return;
-    }
-    dt_value x = embed(&m, dt_model_image(g, a, image), patch);
-    int n_layers = (int)dt_config_int(a->config, "model.layers");
-    for (int i = 0; i < n_layers; i++) x = encoder_layer(&m, i, x);
+    for (int d = 2; d < 4; d++)
+        if (x != DT_NONE && (dt_trunk_dim(t, x, d) < patch ||
+                             (dt_trunk_dim(t, x, d) - patch) % stride != 0 || stride > patch))
+            dt_graph_fail(g, "patches of %s.patch %d, each %d on, do not tile the image's %d",
+                          t->at, patch, stride, (int)dt_trunk_dim(t, x, d));
+    x = embed(&m, x, patch, stride);
+    for (int i = 0; i < n_blocks; i++) x = encoder_layer(&m, i, n_blocks, x);
     x = dt_layer_norm(g, "encoder.ln", x, 1e-6f);
-    x = dt_reshape(g, dt_slice(g, x, 1, 0, 1), dt_shape2(a->batch, m.dim));
-    dt_model_classify(g, a, "heads.head", x, &(dt_init){DT_INIT_ZERO, 0});
+    if (m.mean) return (dt_features){x, mean_of(&m, x)};
+    return (dt_features){x, dt_reshape(g, dt_slice(g, x, 1, 0, 1), dt_shape2(t->a->batch, m.dim))};
+}
+
+void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
+    dt_model_classify(g, a, "heads.head", dt_model_trunk(g, a, dt_trunk_vit).pooled,
+                      &(dt_init){DT_INIT_ZERO, 0});
 }

@@ -38,6 +38,12 @@ architectures=80 # of GPUs: machine code for the oldest, and PTX, which the newe
 if [ "$what" = all ]; then
     export FULL=1
     asan_targets=all asan_tests=() architectures=
+    # SkyPilot's parser for unit/test_launch: half a gigabyte, so not for every run
+    sky=$PWD/.cache/sky-venv
+    if [ -e "$sky/complete" ] || { python3 -m venv "$sky" && "$sky/bin/pip" -q install skypilot &&
+        touch "$sky/complete"; } >"$PWD/.cache/sky.log" 2>&1; then
+        export SKY_PYTHON=$sky/bin/python
+    fi
 fi
 
 if [ "$what" != quick ]; then

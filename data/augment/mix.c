@@ -73,7 +73,7 @@ dt_status dt_mix_create(dt_mix **out, const dt_config *c, const dt_field_info *f
                         int n_fields) {
     *out = NULL;
     if (!dt_mix_wanted(c)) return DT_OK;
-    if (dt_config_int(c, "train.micro_batch") < 2)
+    if (!dt_config_is_auto(c, "train.micro_batch") && dt_config_int(c, "train.micro_batch") < 2)
         return dt_config_fail(
             c, "train.micro_batch",
             "data.mix mixes samples of a micro-batch: train.micro_batch must be at "

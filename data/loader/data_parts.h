@@ -51,6 +51,8 @@ typedef struct dt_data {
     dt_view view;
     uint8_t *listed; // by record: the part that data.split.file gives it; NULL: no file
     dt_splits splits;
+    float *class_weights; // of the loss, by class of weighted_field (train.class_weights); or NULL
+    int weighted_field;
     uint64_t *weights;   // running sums of the training samples', or NULL
     dt_sampler sampler;  // of the training split
     dt_backend *backend; // or NULL
@@ -63,6 +65,14 @@ typedef struct dt_data {
     char *description;
     dt_pipeline_facts facts; // what the config fixes
 } dt_data;
+
+// ---- train.class_weights (class_weights.c) ---------------------------------------------------------
+// The class of sample i of a split.
+int32_t dt_data_class(const dt_data *d, const dt_field *f, dt_split split, uint32_t i);
+// Sets d->class_weights. DT_E_USAGE with the key's place.
+dt_status dt_class_weights_read(dt_data *d, const dt_config *c);
+// A training batch's weights by its classes, or shares of them (mixed).
+void dt_class_weights_apply(const dt_data *d, bool mixed, const dt_batch *b);
 
 // A count that one thread adds to and any thread reads.
 typedef _Atomic uint64_t dt_counter;

@@ -337,8 +337,9 @@ static dt_status number_as_known(resolver *r, const dt_column *col) {
                (!r->f->class_names[k] || strcmp(r->f->class_names[k], value) != 0))
             k++;
         r->f->label[v] = k;
-        if (k == n || (!r->f->class_names && !is_label(value, n, &r->f->label[v])))
-            return unknown_class(r, value);
+        if (k < n && (r->f->class_names || is_label(value, n, &r->f->label[v]))) continue;
+        if (!r->f->tells_apart) return unknown_class(r, value);
+        r->f->label[v] = n + r->info->n_strangers++;
     }
     return DT_OK;
 }
@@ -360,7 +361,8 @@ static void number_anew(resolver *r, const dt_column *col) {
 // Those that no record has, or, where they have no name, those that there are.
 static void tell_missing(const resolver *r, const dt_column *col) {
     const int n = r->info->n_classes;
-    bool *there = dt_xcalloc((size_t)n + 1, sizeof *there), anonymous = false;
+    bool *there = dt_xcalloc((size_t)(n + r->info->n_strangers) + 1, sizeof *there),
+         anonymous = false;
     char missing[512] = "", present[512] = "";
     int n_missing = 0, n_present = 0;
     for (uint32_t v = 0; v < col->n_values; v++) there[r->f->label[v]] = true;
@@ -488,7 +490,7 @@ static dt_status resolve_field(resolver *r) {
 }
 
 dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c,
-                            const char *classes, const bool *absent) {
+                            const char *classes, const dt_field_use *uses) {
     *out = (dt_fields){.classes = classes ? json_loads(classes, 0, NULL) : NULL};
     const dt_cnode *fields = dt_config_node(config, "data.fields");
     size_t n = fields ? dt_cnode_size(fields) : 0;
@@ -499,13 +501,14 @@ dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_ca
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         const char *name = dt_cnode_key(fields, i);
         resolver r = {.k = {config, name, ""},
-                      .c = absent && absent[i] ? NULL : c,
+                      .c = uses && uses[i] == DT_USE_NOTHING ? NULL : c,
                       .known = json_object_get(out->classes, name),
                       .f = &out->f[i],
                       .info = &out->info[i]};
         out->n++;
         r.f->name = r.k.name;
-        r.f->absent = absent && absent[i];
+        r.f->absent = uses && uses[i] == DT_USE_NOTHING;
+        r.f->tells_apart = uses && uses[i] == DT_USE_IDENTITY;
         st = resolve_field(&r);
     }
     if (st != DT_OK) dt_fields_fini(out);

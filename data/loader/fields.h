@@ -22,6 +22,7 @@ typedef struct dt_field {
     dt_field_kind kind;
     const char *name;
     bool absent;               // it has no value: zeros
+    bool tells_apart;          // class: it has values that the run does not know
     int part;                  // which record of a sample (pairs: 0 or 1)
     int column;                // class: metadata column; else -1
     int32_t *label;            // class: by value of the column
@@ -44,9 +45,9 @@ typedef struct dt_fields {
 } dt_fields;
 
 // Names are borrowed from the config, which must outlive it. Without a catalog (NULL) only `info` and what else the
-// config alone says is filled in. classes, absent: see dt_data_open_as, or NULL. DT_E_USAGE with file:line:column.
+// config alone says is filled in. classes, uses: see dt_data_open_as, or NULL. DT_E_USAGE with file:line:column.
 dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c,
-                            const char *classes, const bool *absent);
+                            const char *classes, const dt_field_use *uses);
 void dt_fields_fini(dt_fields *f);
 int dt_fields_find(const dt_fields *f, const char *name); // -1: none
 // Index into catalog->members of the record's member for this field, or -1.

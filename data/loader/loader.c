@@ -184,6 +184,7 @@ static void finish_unit(loader *l, slot *s, int n, dt_status st) {
         mix_batch(l, s);
         pthread_mutex_lock(&l->lock);
     }
+    if (l->training && s->status == DT_OK) dt_class_weights_apply(l->d, l->mix != NULL, &s->batch);
     s->batch.n_valid = 0;
     for (int j = 0; j < s->batch.n; j++) s->batch.n_valid += s->batch.weight[j] > 0;
     s->state = READY;

@@ -157,6 +157,7 @@ typedef struct dt_commit_args {
     const dt_commit_rule *rules;
     int n_rules;
     float *buffer;                // flat buffer of running statistics
+    float *buffer_average;        // their average; NULL: none
     int n_micro;                  // M
     const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
     int n_copies;
@@ -251,6 +252,8 @@ typedef struct dt_backend {
     // Returns whether everything that it wrote is finite.
     bool (*flat_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
+    // With clip_agc, before flat_norms: clips rows [begin, end) of all tensors' gradients in place
+    void (*flat_clip)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
     // For optimizers with norms, before flat_optimize: a->norms of the chunks in the range
     void (*flat_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                        int64_t end);

@@ -21,6 +21,7 @@ dt_update dt_optimizer_segment(const dt_optimizer_args *a, int i) {
     const dt_segment *g = &a->segments[i];
     const int64_t t = a->t - g->start;
     dt_update u = {.grad_scale = a->grad_scale,
+                   .clip = dt_clip_limit(a->clip_value, a->grad_scale),
                    .lr = a->lr * g->lr_scale,
                    .decay = g->decay,
                    .ratio = a->ratios ? a->ratios[i] : 1.0f,

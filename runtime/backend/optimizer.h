@@ -8,6 +8,7 @@
 #include "backend/step_block.h"
 #include "config/words.h"
 
+#include <math.h>
 #include <stdbool.h>
 
 typedef struct dt_optimizer {
@@ -32,21 +33,38 @@ typedef struct dt_segment {
     int64_t start; // the 0-based step that is its first, where its slots start
 } dt_segment;
 
+// The rows of a tensor.
+typedef struct dt_clip_tensor {
+    int64_t offset, length, first, n; // length: of a row; first: number of its first row among all
+} dt_clip_tensor;
+
 typedef struct dt_optimizer_args {
     dt_optimizer_id kind;
     const dt_segment *segments; // ascending, disjoint
     int n_segments;
     float *master, *slots[DT_MAX_SLOTS]; // flat buffers
     const float *grad;
+    // Moves towards each updated parameter by this share; NULL: there is no average.
+    float *average, average_rate;
     // Optimizers with norms: two sums of squares per chunk of the scaled segments, in order; a ratio per segment.
     double *norms;
     float *ratios;
     // 1/weight · 1/loss_scale · clip coefficient, applied to each gradient element
     float grad_scale;
+    float clip_value; // of an element of the gradient, after grad_scale; 0: none
+    // Adaptive clipping (Brock et al. 2021): the gradient of a row of a tensor, of all of a vector, has at most this
+    // share of the row's norm, which counts as at least 1e-3. 0: none.
+    float clip_agc;
+    const dt_clip_tensor *tensors; // with clip_agc
+    int n_tensors;
     float lr, hyper[DT_MAX_HYPER];
     int64_t t; // 1 at the first step; a segment's own is t - start (bias correction)
 } dt_optimizer_args;
 
+// What a gradient is clipped to before grad_scale.
+static inline float dt_clip_limit(float clip_value, float grad_scale) {
+    return clip_value > 0 ? clip_value / grad_scale : HUGE_VALF;
+}
 // Chunks that a segment's norms are summed over.
 static inline int64_t dt_segment_chunks(int64_t offset, int64_t length, bool scaled) {
     return scaled && length > 0 ? (offset + length - 1) / DT_CHUNK - offset / DT_CHUNK + 1 : 0;

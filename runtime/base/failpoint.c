@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_POINTS = 8, MAX_SCOPES = 8, NAME_BYTES = 32 };
@@ -107,7 +108,11 @@ static int visit(point *p) {
         kill(getpid(), SIGKILL);
         for (;;) pause();
     }
-    if (p->what == ACT_STOP) raise(SIGSTOP);
+    if (p->what == ACT_STOP) {
+        raise(SIGSTOP);
+        nanosleep(&(struct timespec){.tv_nsec = 200000000},
+                  NULL); // signals sent meanwhile come first
+    }
     return (int)p->what;
 }
 

@@ -37,6 +37,7 @@ static pthread_key_t leaving;
 static dt_watch_limits limits = {.io_s = INFINITY, .start_s = 30, .lost_s = 30};
 static _Atomic double quiet_s = INFINITY;
 static atomic_uint_fast64_t ticks;
+static _Atomic int64_t steps_done = -1;
 static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
 static dt_watch_peers peers;
 
@@ -79,6 +80,14 @@ void dt_watch_end(void) {
 
 void dt_watch_tick(void) {
     atomic_fetch_add_explicit(&ticks, 1, memory_order_relaxed);
+}
+
+void dt_watch_set_step(int64_t step) {
+    atomic_store_explicit(&steps_done, step, memory_order_relaxed);
+}
+
+int64_t dt_watch_get_step(void) {
+    return atomic_load_explicit(&steps_done, memory_order_relaxed);
 }
 
 double dt_watch_quiet_s(void) {
@@ -165,6 +174,8 @@ static dt_status look_around(double now_s, bool *files) {
 
 // The launcher ends the other ranks. A comm that cannot is no reason to stay.
 static void end_process(dt_status st, bool disk_answers) {
+    if (dt_watch_get_step() >= 0)
+        dt_fail_context(st, "after step %lld", (long long)dt_watch_get_step());
     dt_log_urgent(DT_LOG_ERROR, disk_answers, "%s", dt_error_message());
     if (peers.abort) peers.abort(peers.ctx, st);
     _exit(st);

@@ -40,6 +40,10 @@ void dt_watch_tick(void); // something got done
 // How long nothing got done, here and on other ranks that beat; infinite where nothing is watched.
 double dt_watch_quiet_s(void);
 
+// How many steps the run has done, for messages. < 0, as at the start: there are none yet.
+void dt_watch_set_step(int64_t step);
+int64_t dt_watch_get_step(void);
+
 // How to reach the other ranks. beat: called by the thread, must not block; *ticks: this rank's count, becomes the sum of
 // all ranks'. abort: ends the job. NULL: none any more, and none is running when this returns.
 typedef struct dt_watch_peers {

@@ -142,6 +142,13 @@ typedef struct dt_pipeline_facts {
     bool fix_workers, fix_readers, fix_slots; // given in the config: not to be tuned
 } dt_pipeline_facts;
 
+// The classes of a field in the validation part (without one: the test), beside those of training.
+typedef enum dt_classes {
+    DT_CLASSES_EVEN,
+    DT_CLASSES_UNEVEN, // training has more than three times as much of one as of another
+    DT_CLASSES_UNSEEN, // training has none of them
+} dt_classes;
+
 // A data set that is open: made by data/ from the config, handed to the trainer by launch/.
 typedef struct dt_dataset dt_dataset;
 struct dt_dataset {
@@ -157,9 +164,8 @@ struct dt_dataset {
     const char *(*key)(const dt_dataset *d, uint32_t record, const char **path);
     // What a column of the catalog says of sample i of a split, or NULL; lives as long as the data set. May be NULL.
     const char *(*value)(const dt_dataset *d, const char *column, dt_split split, int64_t i);
-    // Whether training has none of the classes of this field that the validation part (without one: the test) has.
-    // May be NULL: it has some.
-    bool (*has_unseen)(const dt_dataset *d, int field);
+    // May be NULL: DT_CLASSES_EVEN.
+    dt_classes (*classes)(const dt_dataset *d, int field);
     dt_status (*open)(dt_dataset *d, const dt_source_request *r, dt_batch_source **out);
     const char *(*describe)(const dt_dataset *d);                    // one line for the log
     dt_status (*write_split)(const dt_dataset *d, const char *path); // CSV: key, part; may be NULL

@@ -22,6 +22,7 @@ typedef struct dt_field_info {
     float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
     int n_classes;                  // class fields, else 0
     const char *const *class_names; // by class, NULL where it has none; or NULL
+    int n_strangers; // values that are no class of the run: n_classes and up (DT_USE_IDENTITY)
     // Training batches only:
     bool soft;   // class: the batch and the graph hold shares of the classes, f32 (N, n_classes)
     bool mixed;  // image: dt_batch.mix, graph input "<name>.mix", says how samples are mixed
@@ -34,6 +35,13 @@ static inline float dt_field_mean(const dt_field_info *f, int64_t element) {
 static inline float dt_field_std(const dt_field_info *f, int64_t element) {
     return f->std[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
 }
+
+// What is wanted of a field of a set that a run meets after training.
+typedef enum dt_field_use {
+    DT_USE_VALUE,
+    DT_USE_NOTHING,  // not looked for in the set: zeros (what is to be predicted)
+    DT_USE_IDENTITY, // a class: values that the run does not know are numbered, too
+} dt_field_use;
 
 typedef struct dt_model_args {
     const dt_config *config;

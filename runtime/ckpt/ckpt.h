@@ -5,6 +5,7 @@
 //   model.safetensors      parameters and buffers, names as torchvision/timm; metadata: the names of
 //                          the classes, but neither time, host nor world size: equal training gives
 //                          equal bytes
+//   raw.safetensors        with train.ema: the trained weights; model.safetensors is their average
 //   optimizer.safetensors  moments ("moment1.<name>", "moment2.<name>")
 //   state.json             cursor, schedule and evaluation history, scaler, resolved choices,
 //                          environment fingerprint, offset of metrics.jsonl
@@ -28,7 +29,7 @@
 // One named tensor as the checkpoint sees it: dense f32 memory.
 typedef struct dt_ckpt_tensor {
     const char *name; // in its file
-    const char *file; // "model" or "optimizer"
+    const char *file; // "model", "raw" or "optimizer"
     dt_shape shape;
     float *data; // save: read from here; load: written here
 } dt_ckpt_tensor;

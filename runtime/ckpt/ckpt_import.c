@@ -119,7 +119,7 @@ static const struct {
     int plus;
 } depths[] = {
     {"model.depth", "layer[1-4].*.conv[1-3].weight", 2}, // and the stem, and the head
-    {"model.layers", "encoder.layers.encoder_layer_*.ln_1.weight", 0},
+    {"model.blocks", "encoder.layers.encoder_layer_*.ln_1.weight", 0},
 };
 
 static dt_status check_depth(const import *m) {

@@ -53,7 +53,8 @@ static dt_status no_such_step(const char *dir, const char *which, const int64_t 
     for (int i = n > 12 ? n - 12 : 0; i < n && at < sizeof there; i++)
         at +=
             (size_t)snprintf(there + at, sizeof there - at, "%s%" PRId64, at ? ", " : "", steps[i]);
-    return dt_fail(DT_E_CKPT, "%s: no checkpoint '%s'; steps there: %s", dir, which, there);
+    return dt_fail(DT_E_CKPT, "%s: no checkpoint '%s'; there are latest and steps %s", dir, which,
+                   there);
 }
 
 static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *steps, int n,

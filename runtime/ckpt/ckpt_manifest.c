@@ -43,7 +43,8 @@ void dt_ckpt_manifest_fini(dt_ckpt_manifest *m) {
 
 dt_ckpt_file *dt_ckpt_manifest_add(dt_ckpt_manifest *m, const char *name) {
     if ((m->n_files & (m->n_files - 1)) == 0) // full at every power of two
-        m->files = dt_xrealloc(m->files, (m->n_files ? 2 * (size_t)m->n_files : 1) * sizeof *m->files);
+        m->files =
+            dt_xrealloc(m->files, (m->n_files ? 2 * (size_t)m->n_files : 1) * sizeof *m->files);
     dt_ckpt_file *f = &m->files[m->n_files++];
     *f = (dt_ckpt_file){.name = dt_xstrdup(name)};
     return f;

@@ -1,5 +1,6 @@
 // torch_pickle.c: the stack machine. Values are nodes in an arena; a memo holds those that are named again. It follows
-// the opcodes of pickle protocol 2, which torch.save writes (Python's Lib/pickletools.py describes them).
+// the opcodes of pickle protocol 2, which torch.save writes, and of 3 to 5, which it can be asked for (Python's
+// Lib/pickletools.py describes them).
 //
 // A hostile file can make neither large memory (a node an opcode at most, and the file is limited) nor endless loops:
 // dicts that contain themselves end at a depth, and what is visited is counted.
@@ -79,16 +80,12 @@ static const struct {
                {0x83, "EXT2"},
                {0x84, "EXT4"},
                {0x8b, "LONG4"},
-               {0x8c, "SHORT_BINUNICODE"},
                {0x8d, "BINUNICODE8"},
                {0x8e, "BINBYTES8"},
                {0x8f, "EMPTY_SET"},
                {0x90, "ADDITEMS"},
                {0x91, "FROZENSET"},
                {0x92, "NEWOBJ_EX"},
-               {0x93, "STACK_GLOBAL"},
-               {0x94, "MEMOIZE"},
-               {0x95, "FRAME"},
                {0x96, "BYTEARRAY8"}};
 
 typedef struct node {
@@ -236,9 +233,9 @@ static dt_status push_long(machine *m) {
     return push_int(m, (int64_t)v);
 }
 
-static dt_status push_text(machine *m) {
-    const uint8_t *length = take(m, 4);
-    uint32_t n = length ? dt_le32(length) : 0;
+static dt_status push_text(machine *m, size_t n_length) {
+    const uint8_t *length = take(m, n_length);
+    uint32_t n = !length ? 0 : n_length == 1 ? *length : dt_le32(length);
     const uint8_t *p = length ? take(m, n) : NULL;
     if (!p) return bad(m, "cut off");
     if (memchr(p, 0, n)) return bad(m, "a text with a zero byte");
@@ -252,15 +249,7 @@ static dt_status push_float(machine *m) {
     return take(m, 8) ? push_new(m, NONE) : bad(m, "cut off");
 }
 
-static dt_status push_global(machine *m) {
-    char name[512];
-    const uint8_t *module = m->at, *line = memchr(module, '\n', (size_t)(m->end - module));
-    const uint8_t *word = line ? line + 1 : NULL;
-    const uint8_t *stop = word ? memchr(word, '\n', (size_t)(m->end - word)) : NULL;
-    if (!stop || line - module > 200 || stop - word > 200) return bad(m, "a global without end");
-    m->at = stop + 1;
-    snprintf(name, sizeof name, "%.*s.%.*s", (int)(line - module), (const char *)module,
-             (int)(stop - word), (const char *)word);
+static dt_status find_global(machine *m, const char *name) {
     for (size_t i = 0; i < sizeof globals / sizeof *globals; i++) {
         if (strcmp(globals[i].name, name) != 0) continue;
         node *g = make(m, GLOBAL);
@@ -270,11 +259,31 @@ static dt_status push_global(machine *m) {
     return refuse(m, "global", name);
 }
 
-static dt_status put(machine *m, size_t n_bytes) {
-    const uint8_t *p = take(m, n_bytes);
+static dt_status push_global(machine *m) {
+    char name[512];
+    const uint8_t *module = m->at, *line = memchr(module, '\n', (size_t)(m->end - module));
+    const uint8_t *word = line ? line + 1 : NULL;
+    const uint8_t *stop = word ? memchr(word, '\n', (size_t)(m->end - word)) : NULL;
+    if (!stop || line - module > 200 || stop - word > 200) return bad(m, "a global without end");
+    m->at = stop + 1;
+    snprintf(name, sizeof name, "%.*s.%.*s", (int)(line - module), (const char *)module,
+             (int)(stop - word), (const char *)word);
+    return find_global(m, name);
+}
+
+// The same of two texts on the stack.
+static dt_status pop_global(machine *m) {
+    const node *word = pop(m), *module = pop(m);
+    char name[512];
+    if (!word || word->kind != TEXT || !module || module->kind != TEXT)
+        return bad(m, "a global without name");
+    snprintf(name, sizeof name, "%.200s.%.200s", module->text, word->text);
+    return find_global(m, name);
+}
+
+static dt_status put_at(machine *m, size_t i) {
     node *n = top(m);
-    if (!p || !n) return bad(m, "nothing to remember");
-    size_t i = n_bytes == 1 ? p[0] : dt_le32(p);
+    if (!n) return bad(m, "nothing to remember");
     // a writer numbers what it remembers from 0
     if (i > m->n_memo) return bad(m, "the memo has a hole");
     if (i == m->n_memo) {
@@ -283,6 +292,11 @@ static dt_status put(machine *m, size_t n_bytes) {
     }
     m->memo[i] = n;
     return DT_OK;
+}
+
+static dt_status put(machine *m, size_t n_bytes) {
+    const uint8_t *p = take(m, n_bytes);
+    return !p ? bad(m, "cut off") : put_at(m, n_bytes == 1 ? p[0] : dt_le32(p));
 }
 
 static dt_status get(machine *m, size_t n_bytes) {
@@ -424,7 +438,15 @@ static dt_status step(machine *m, uint8_t code) {
     case 'G':
         return push_float(m);
     case 'X':
-        return push_text(m);
+        return push_text(m, 4);
+    case 0x8c:
+        return push_text(m, 1); // SHORT_BINUNICODE
+    case 0x93:
+        return pop_global(m); // STACK_GLOBAL
+    case 0x94:
+        return put_at(m, m->n_memo); // MEMOIZE
+    case 0x95:
+        return take(m, 8) ? DT_OK : bad(m, "cut off"); // FRAME
     case 'c':
         return push_global(m);
     case 'q':

@@ -1,4 +1,4 @@
-// comm_mpi.c: the comm over MPI, built as the module dtrain_mpi.so; the only file that uses MPI.
+// comm_mpi.c: the comm over MPI, built as the module dtrain_mpi.so; only comm_mpi*.c use MPI.
 //
 // Collectives are built from Isend, Irecv and Testall. MPI's own choose an order of additions by size,
 // algorithm and world size, cannot be left when a peer hangs, and cannot be polled in a predictable way.
@@ -24,17 +24,14 @@
 // Waits poll Testall: a few hundred CPU pauses, then sched_yield (loader and writer threads want the core
 // too), and short sleeps if there are more ranks than cores. The deadline ends a wait with DT_E_PEER, unless other ranks
 // get on with their work (watch.h). Only one thread at a time may call in here; the watch, which beats meanwhile, and
-// that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED).
-//
-// Beats: every rank sends rank 0 its count of work done, five times a second, and rank 0 sends each the sum. Whoever does
-// not answer is found by rank 0, and rank 0 by all others.
+// that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED). comm_mpi_beats.c: its beats;
+// comm_mpi_sum.c: additions.
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/thread.h"
-#include "base/vectorize.h"
 #include "base/watch.h"
-#include "comm/comm.h"
+#include "comm/comm_mpi_internal.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -48,16 +45,14 @@
 #include <unistd.h>
 
 enum {
-    HOST_BYTES = 64,
-    TAG_POINT = 1, // point to point: MPI keeps the order between two ranks
-    TAG_BEAT = 2,
-    TAG_FIRST = 16,             // collectives count up from here
-    SMALL_BYTES = 64 * 1024,    // up to this, world_size * size is exchanged in one phase
-    FLAT_BROADCAST = 32 * 1024, // up to this, the root sends to everybody itself
-    SEGMENT = 1 << 20,          // elements reduced at a time
-    CHUNK_ELEMENTS = 16,        // chunks begin at cache lines
-    BLOCK = 1024,               // elements added at a time, in L1
-    MAX_NAMED = 4               // lost ranks listed in a message
+    TAG_POINT = MPI_TAG_BEAT + 1, // point to point: MPI keeps the order between two ranks
+    TAG_FIRST = 16,               // collectives count up from here
+    SMALL_BYTES = 64 * 1024,      // up to this, world_size * size is exchanged in one phase
+    FLAT_BROADCAST = 32 * 1024,   // up to this, the root sends to everybody itself
+    SEGMENT = 1 << 20,            // elements reduced at a time
+    CHUNK_ELEMENTS = 16,          // chunks begin at cache lines
+    BLOCK = 1024,                 // elements added at a time, in L1
+    MAX_NAMED = 4                 // lost ranks listed in a message
 };
 
 // Messages of one turn: receives first, then sends.
@@ -68,32 +63,23 @@ typedef struct messages {
     int n, n_recv;
 } messages;
 
-typedef enum element { F32, F64, MAX_I64 } element;
-
 typedef struct reduction {
     bool busy;
-    element kind;
+    mpi_element kind;
     bool small;
     int turn, n_segments;
     uint64_t number;
     char *data;
     int64_t n;
+    float *wide;   // bf16: where the sums go as f32 in the end
     char *scratch; // contributions of the others, in order of their ranks
     size_t scratch_bytes;
     messages msgs;
 } reduction;
 
-// The beats exchanged with one rank.
-typedef struct beats {
-    int peer;
-    uint64_t to_send, received, sum; // sum: of the last that was received
-    MPI_Request sending, receiving;
-    dt_waited silent;
-} beats;
-
 typedef struct mpi_comm {
     int rank, world_size;
-    char (*hosts)[HOST_BYTES];
+    char (*hosts)[MPI_HOST_BYTES];
     uint64_t number; // of collectives so far
     int tag_limit;
     double deadline_s;
@@ -102,11 +88,10 @@ typedef struct mpi_comm {
     reduction blocking;
     reduction **reductions; // slots of all_reduce_start, found again by address and size
     int n_reductions;
-    beats *partners;
-    int n_partners;
+    mpi_beats *beats;
 } mpi_comm;
 
-static pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
 #define LOCKED(call) (pthread_mutex_lock(&mpi_lock), unlock_mpi(call))
 static int unlock_mpi(int rc) {
     pthread_mutex_unlock(&mpi_lock);
@@ -120,7 +105,7 @@ typedef struct waiting {
 
 // -- messages ------------------------------------------------------------------------------------
 
-static dt_status check_mpi(int rc, const char *what) {
+dt_status mpi_check(int rc, const char *what) {
     if (rc == MPI_SUCCESS) return DT_OK;
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
@@ -142,14 +127,17 @@ static void free_messages(messages *m) {
 }
 
 static MPI_Datatype type_of(size_t element_bytes) {
-    return element_bytes == 1 ? MPI_BYTE : element_bytes == 4 ? MPI_FLOAT : MPI_INT64_T;
+    return element_bytes == 1   ? MPI_BYTE
+           : element_bytes == 2 ? MPI_UINT16_T
+           : element_bytes == 4 ? MPI_FLOAT
+                                : MPI_INT64_T;
 }
 
 static dt_status post_recv(messages *m, void *to, int64_t n, size_t element_bytes, int peer,
                            int tag) {
     assert(m->n == m->n_recv);
     m->peers[m->n] = peer;
-    DT_TRY(check_mpi(LOCKED(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD,
+    DT_TRY(mpi_check(LOCKED(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD,
                                       &m->requests[m->n])),
                      "a receive"));
     m->n_recv = ++m->n;
@@ -159,7 +147,7 @@ static dt_status post_recv(messages *m, void *to, int64_t n, size_t element_byte
 static dt_status post_send(messages *m, const void *from, int64_t n, size_t element_bytes, int peer,
                            int tag) {
     m->peers[m->n] = peer;
-    DT_TRY(check_mpi(LOCKED(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag,
+    DT_TRY(mpi_check(LOCKED(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag,
                                       MPI_COMM_WORLD, &m->requests[m->n])),
                      "a send"));
     m->n++;
@@ -171,10 +159,10 @@ static dt_status fail_test(const mpi_comm *m, const messages *msgs, int rc) {
     for (int i = 0; rc == MPI_ERR_IN_STATUS && i < msgs->n; i++) {
         int error = msgs->statuses[i].MPI_ERROR, peer = msgs->peers[i];
         if (error == MPI_SUCCESS || error == MPI_ERR_PENDING) continue;
-        return dt_fail_context(check_mpi(error, i < msgs->n_recv ? "a receive" : "a send"),
+        return dt_fail_context(mpi_check(error, i < msgs->n_recv ? "a receive" : "a send"),
                                "rank %d on %s", peer, m->hosts[peer]);
     }
-    return check_mpi(rc, "a test");
+    return mpi_check(rc, "a test");
 }
 
 static dt_status test_messages(const mpi_comm *m, messages *msgs, bool *done) {
@@ -211,7 +199,7 @@ static dt_status check_count(int64_t n) {
 
 static dt_status fail_deadline(mpi_comm *m, const messages *msgs, const char *what, int64_t n,
                                uint64_t number, double waited_s) {
-    char names[MAX_NAMED * (HOST_BYTES + 32)] = "";
+    char names[MAX_NAMED * (MPI_HOST_BYTES + 32)] = "";
     int named[MAX_NAMED], n_named = 0;
     size_t used = 0;
     for (int i = 0; i < msgs->n && n_named < MAX_NAMED; i++) {
@@ -270,32 +258,11 @@ static dt_status wait_messages(dt_comm *c, messages *msgs, const char *what, int
 
 // -- reductions ----------------------------------------------------------------------------------
 
-static size_t bytes_of(element kind) {
-    return kind == F32 ? 4 : 8;
-}
-static const char *label_of(element kind) {
-    return kind == F32   ? "the all-reduce (sum, f32)"
-           : kind == F64 ? "the all-reduce (sum, f64)"
-                         : "the all-reduce (max, i64)";
-}
-
-VECTORIZED static void add_f32(float *restrict a, const float *restrict b, int64_t n) {
-    for (int64_t i = 0; i < n; i++) a[i] += b[i];
-}
-VECTORIZED static void add_f64(double *restrict a, const double *restrict b, int64_t n) {
-    for (int64_t i = 0; i < n; i++) a[i] += b[i];
-}
-VECTORIZED static void max_i64(int64_t *restrict a, const int64_t *restrict b, int64_t n) {
-    for (int64_t i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
-}
-
-static void combine(element kind, void *a, const void *b, int64_t n) {
-    if (kind == F32)
-        add_f32(a, b, n);
-    else if (kind == F64)
-        add_f64(a, b, n);
-    else
-        max_i64(a, b, n);
+static const char *label_of(mpi_element kind) {
+    return kind == MPI_ELEMENT_F32    ? "the all-reduce (sum, f32)"
+           : kind == MPI_ELEMENT_F64  ? "the all-reduce (sum, f64)"
+           : kind == MPI_ELEMENT_BF16 ? "the all-reduce (sum, bf16)"
+                                      : "the all-reduce (max, i64)";
 }
 
 // Elements [begin, end) of segment `segment` that `rank` adds up. All of them when small.
@@ -315,23 +282,23 @@ static chunk chunk_of(const mpi_comm *m, const reduction *r, int segment, int ra
 }
 
 static char *element_at(const reduction *r, int64_t i) {
-    return r->data + (size_t)i * bytes_of(r->kind);
+    return r->data + (size_t)i * mpi_element_bytes(r->kind);
 }
 
 // Scratch for what `rank` contributes to a chunk of n elements.
 static char *contribution(const mpi_comm *m, const reduction *r, int rank, int64_t n) {
     int slot = rank < m->rank ? rank : rank - 1;
-    return r->scratch + (size_t)slot * (size_t)n * bytes_of(r->kind);
+    return r->scratch + (size_t)slot * (size_t)n * mpi_element_bytes(r->kind);
 }
 
 // data = ((x0 + x1) + x2) + ... in rank order, a block at a time.
 static void sum_contributions(const mpi_comm *m, const reduction *r, int segment) {
     chunk mine = chunk_of(m, r, segment, m->rank);
     int64_t n = mine.end - mine.begin;
-    size_t size = bytes_of(r->kind);
+    size_t size = mpi_element_bytes(r->kind);
     char *own = element_at(r, mine.begin);
-    if (m->world_size == 2) { // a + b has the bits of b + a
-        combine(r->kind, own, contribution(m, r, 1 - m->rank, n), n);
+    if (m->world_size == 2 && r->kind != MPI_ELEMENT_BF16) { // a + b has the bits of b + a
+        mpi_sum_add(r->kind, own, contribution(m, r, 1 - m->rank, n), n);
         return;
     }
     double acc[BLOCK];
@@ -339,18 +306,15 @@ static void sum_contributions(const mpi_comm *m, const reduction *r, int segment
         int64_t len = n - at < BLOCK ? n - at : BLOCK;
         for (int s = 0; s < m->world_size; s++) {
             const char *x = (s == m->rank ? own : contribution(m, r, s, n)) + (size_t)at * size;
-            if (s == 0)
-                memcpy(acc, x, (size_t)len * size);
-            else
-                combine(r->kind, acc, x, len);
+            (s == 0 ? mpi_sum_begin : mpi_sum_add)(r->kind, acc, x, len);
         }
-        memcpy(own + (size_t)at * size, acc, (size_t)len * size);
+        mpi_sum_end(r->kind, own + (size_t)at * size, acc, len);
     }
 }
 
 // The receives of a turn: sums of the segment before, contributions to this one.
 static dt_status post_turn_recvs(mpi_comm *m, reduction *r) {
-    size_t size = bytes_of(r->kind);
+    size_t size = mpi_element_bytes(r->kind);
     chunk mine = chunk_of(m, r, r->turn, m->rank);
     for (int i = 0; i < m->world_size - 1; i++) {
         int peer = peer_from(m, i);
@@ -369,7 +333,7 @@ static dt_status post_turn_recvs(mpi_comm *m, reduction *r) {
 }
 
 static dt_status post_turn_sends(mpi_comm *m, reduction *r) {
-    size_t size = bytes_of(r->kind);
+    size_t size = mpi_element_bytes(r->kind);
     for (int i = 0; i < m->world_size - 1; i++) {
         int peer = peer_to(m, i);
         if (r->turn > 0) {
@@ -391,16 +355,18 @@ static dt_status post_turn(mpi_comm *m, reduction *r) {
     return post_turn_sends(m, r);
 }
 
-static dt_status start_reduction(mpi_comm *m, reduction *r, element kind, void *data, int64_t n) {
+static dt_status start_reduction(mpi_comm *m, reduction *r, mpi_element kind, void *data,
+                                 int64_t n) {
     r->kind = kind;
     r->data = data;
     r->n = n;
     r->number = m->number++;
     r->turn = 0;
-    r->small = (size_t)n * bytes_of(kind) * (size_t)m->world_size <= SMALL_BYTES;
+    r->small = (size_t)n * mpi_element_bytes(kind) * (size_t)m->world_size <= SMALL_BYTES;
     r->n_segments = (int)((n + SEGMENT - 1) / SEGMENT);
     chunk mine = chunk_of(m, r, 0, m->rank);
-    size_t need = (size_t)(mine.end - mine.begin) * bytes_of(kind) * (size_t)(m->world_size - 1);
+    size_t need =
+        (size_t)(mine.end - mine.begin) * mpi_element_bytes(kind) * (size_t)(m->world_size - 1);
     if (need > r->scratch_bytes) {
         r->scratch = dt_xrealloc(r->scratch, need);
         r->scratch_bytes = need;
@@ -419,6 +385,7 @@ static dt_status advance_reduction(mpi_comm *m, reduction *r) {
     if (r->turn < r->n_segments) sum_contributions(m, r, r->turn);
     if (r->small || r->turn == r->n_segments) {
         r->busy = false;
+        if (r->kind == MPI_ELEMENT_BF16) mpi_sum_widen(r->wide, (const uint16_t *)r->data, r->n);
         return DT_OK;
     }
     r->turn++;
@@ -444,7 +411,7 @@ static dt_status finish_reduction(dt_comm *c, reduction *r) {
     return DT_OK;
 }
 
-static dt_status reduce_blocking(dt_comm *c, element kind, void *data, int64_t n) {
+static dt_status reduce_blocking(dt_comm *c, mpi_element kind, void *data, int64_t n) {
     mpi_comm *m = c->self;
     if (m->world_size == 1 || n == 0) return DT_OK;
     DT_TRY(start_reduction(m, &m->blocking, kind, data, n));
@@ -452,25 +419,31 @@ static dt_status reduce_blocking(dt_comm *c, element kind, void *data, int64_t n
 }
 
 static dt_status mpi_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
-    return reduce_blocking(c, F32, data, n);
+    return reduce_blocking(c, MPI_ELEMENT_F32, data, n);
+}
+static dt_status library_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
+    DT_TRY(check_count(n));
+    return mpi_check(
+        LOCKED(MPI_Allreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)),
+        "MPI_Allreduce");
 }
 static dt_status mpi_all_reduce_f64(dt_comm *c, double *data, int64_t n) {
-    return reduce_blocking(c, F64, data, n);
+    return reduce_blocking(c, MPI_ELEMENT_F64, data, n);
 }
 static dt_status mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
-    return reduce_blocking(c, MAX_I64, data, n);
+    return reduce_blocking(c, MPI_ELEMENT_MAX_I64, data, n);
 }
 
 // The slot that last reduced this buffer already has its scratch. A new buffer gets a new slot, or beyond
 // MAX_KEPT (for callers with ever new addresses) any free one. So slots depend on what is reduced, not on
 // timing, and the second step allocates nothing.
-static int find_slot(mpi_comm *m, const float *data, int64_t n) {
+static int find_slot(mpi_comm *m, const void *data, int64_t n) {
     enum { MAX_KEPT = 4096 };
     int free_slot = -1;
     for (int i = 0; i < m->n_reductions; i++) {
         const reduction *r = m->reductions[i];
         if (r->busy) continue;
-        if (r->data == (const char *)data && r->n == n) return i;
+        if (r->data == data && r->n == n) return i;
         free_slot = i;
     }
     if (m->n_reductions >= MAX_KEPT && free_slot >= 0) return free_slot;
@@ -485,7 +458,20 @@ static dt_status mpi_all_reduce_start(dt_comm *c, float *data, int64_t n, dt_req
     r->id = -1;
     if (m->world_size == 1 || n == 0) return DT_OK;
     int slot = find_slot(m, data, n);
-    DT_TRY(start_reduction(m, m->reductions[slot], F32, data, n));
+    DT_TRY(start_reduction(m, m->reductions[slot], MPI_ELEMENT_F32, data, n));
+    r->id = slot;
+    return DT_OK;
+}
+
+static dt_status mpi_all_reduce_bf16_start(dt_comm *c, float *data, uint16_t *low, int64_t n,
+                                           dt_request *r) {
+    mpi_comm *m = c->self;
+    r->id = -1;
+    if (m->world_size == 1 || n == 0) return DT_OK;
+    int slot = find_slot(m, low, n);
+    mpi_sum_narrow(low, data, n);
+    m->reductions[slot]->wide = data;
+    DT_TRY(start_reduction(m, m->reductions[slot], MPI_ELEMENT_BF16, low, n));
     r->id = slot;
     return DT_OK;
 }
@@ -612,82 +598,6 @@ static dt_status mpi_recv_f32(dt_comm *c, float *data, int64_t n, int from) {
     return wait_messages(c, &m->msgs, "a receive", n, m->number);
 }
 
-// -- beats ---------------------------------------------------------------------------------------
-
-static dt_status hear(const mpi_comm *m, beats *b, double now_s) {
-    for (int flag = 1; flag;) {
-        DT_TRY(check_mpi(MPI_Test(&b->receiving, &flag, MPI_STATUS_IGNORE), "a beat"));
-        if (!flag) break;
-        b->sum = b->received;
-        b->silent = (dt_waited){0};
-        DT_TRY(check_mpi(MPI_Irecv(&b->received, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD,
-                                   &b->receiving),
-                         "a beat"));
-    }
-    double silent_s = dt_clock_waited_s(&b->silent, now_s);
-    if (silent_s < dt_watch_get_limits()->lost_s) return DT_OK;
-    return dt_fail(DT_E_PEER,
-                   "rank %d on %s has given no sign of life for %.0f s: stopped, or its host is "
-                   "lost; look at that host, then run again (comm.timeout: wait longer)",
-                   b->peer, m->hosts[b->peer], silent_s);
-}
-
-// While the one before it is still on its way, nothing is sent.
-static dt_status say(beats *b, uint64_t sum) {
-    int flag = 0;
-    DT_TRY(check_mpi(MPI_Test(&b->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
-    if (!flag) return DT_OK;
-    b->to_send = sum;
-    return check_mpi(
-        MPI_Isend(&b->to_send, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD, &b->sending),
-        "a beat");
-}
-
-static dt_status mpi_beat(void *ctx, uint64_t *ticks) {
-    mpi_comm *m = ((dt_comm *)ctx)->self;
-    const double now_s = dt_clock_s();
-    const uint64_t own = *ticks;
-    dt_status st = DT_OK;
-    pthread_mutex_lock(&mpi_lock);
-    for (int i = 0; i < m->n_partners && st == DT_OK; i++) {
-        st = hear(m, &m->partners[i], now_s);
-        *ticks += m->partners[i].sum;
-    }
-    for (int i = 0; i < m->n_partners && st == DT_OK; i++)
-        st = say(&m->partners[i], m->rank == 0 ? *ticks : own);
-    pthread_mutex_unlock(&mpi_lock);
-    return st;
-}
-
-static void mpi_abort_ranks(void *ctx, int exit_code);
-
-static dt_status begin_beats(dt_comm *c) {
-    mpi_comm *m = c->self;
-    m->n_partners = m->rank == 0 ? m->world_size - 1 : 1;
-    if (m->world_size == 1) m->n_partners = 0;
-    m->partners = dt_xcalloc((size_t)m->n_partners + 1, sizeof *m->partners);
-    for (int i = 0; i < m->n_partners; i++) {
-        beats *b = &m->partners[i];
-        b->peer = m->rank == 0 ? i + 1 : 0;
-        b->sending = MPI_REQUEST_NULL;
-        DT_TRY(check_mpi(MPI_Irecv(&b->received, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD,
-                                   &b->receiving),
-                         "a beat"));
-    }
-    dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
-    return DT_OK;
-}
-
-static void end_beats(mpi_comm *m) {
-    dt_watch_set_peers(NULL);
-    for (int i = 0; i < m->n_partners; i++) {
-        beats *b = &m->partners[i];
-        MPI_Cancel(&b->receiving);
-        MPI_Wait(&b->receiving, MPI_STATUS_IGNORE);
-        if (b->sending != MPI_REQUEST_NULL) MPI_Request_free(&b->sending);
-    }
-}
-
 // -- life ----------------------------------------------------------------------------------------
 
 static void mpi_set_deadline(dt_comm *c, double seconds) {
@@ -703,6 +613,10 @@ static void mpi_abort_ranks(void *ctx, int exit_code) {
     _exit(exit_code);
 }
 
+static dt_status mpi_beat(void *ctx, uint64_t *ticks) {
+    return mpi_beats_exchange(((mpi_comm *)((dt_comm *)ctx)->self)->beats, ticks);
+}
+
 static void mpi_abort(dt_comm *c, int exit_code) {
     mpi_abort_ranks(c, exit_code);
 }
@@ -712,10 +626,11 @@ static dt_status mpi_finalize(dt_comm *c) {
     DT_TRY(mpi_barrier(c));
     (void)dt_failpoint("finalize");
     dt_watch_begin(NULL, "MPI_Finalize");
-    end_beats(m);
+    dt_watch_set_peers(NULL);
+    mpi_beats_end(m->beats);
     int rc = MPI_Finalize();
     dt_watch_end();
-    DT_TRY(check_mpi(rc, "MPI_Finalize"));
+    DT_TRY(mpi_check(rc, "MPI_Finalize"));
     for (int i = 0; i < m->n_reductions; i++) {
         free(m->reductions[i]->scratch);
         free_messages(&m->reductions[i]->msgs);
@@ -725,7 +640,6 @@ static dt_status mpi_finalize(dt_comm *c) {
     free(m->blocking.scratch);
     free_messages(&m->blocking.msgs);
     free_messages(&m->msgs);
-    free(m->partners);
     free(m->hosts);
     return DT_OK;
 }
@@ -740,7 +654,7 @@ static dt_status find_local(dt_comm *c) {
     c->local_size = env_or("OMPI_COMM_WORLD_LOCAL_SIZE", -1);
     if (c->local_rank >= 0 && c->local_size > 0) return DT_OK;
     MPI_Comm local;
-    DT_TRY(check_mpi(
+    DT_TRY(mpi_check(
         MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local),
         "finding the ranks of this host"));
     MPI_Comm_rank(local, &c->local_rank);
@@ -770,11 +684,11 @@ static dt_status start_mpi(void) {
     int provided = 0;
     keep_to_one_family();
     // serialized, not funneled: with comm.progress=thread another thread talks during a step
-    DT_TRY(check_mpi(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
+    DT_TRY(mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
     if (provided < MPI_THREAD_SERIALIZED)
         return dt_fail(DT_E_INTERNAL, "this MPI library was built without thread support; "
                                       "MPI_THREAD_SERIALIZED is needed");
-    return check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+    return mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
                      "setting the error handler");
 }
 
@@ -792,7 +706,9 @@ dt_status dt_comm_module_create(dt_comm **out) {
                    .all_reduce_f32 = mpi_all_reduce_f32,
                    .all_reduce_f64 = mpi_all_reduce_f64,
                    .all_reduce_max_i64 = mpi_all_reduce_max_i64,
+                   .library_all_reduce_f32 = library_all_reduce_f32,
                    .all_reduce_start = mpi_all_reduce_start,
+                   .all_reduce_bf16_start = mpi_all_reduce_bf16_start,
                    .progress = mpi_progress,
                    .wait = mpi_wait,
                    .send_f32 = mpi_send_f32,
@@ -813,10 +729,11 @@ dt_status dt_comm_module_create(dt_comm **out) {
     dt_status st = find_local(c);
     if (st != DT_OK) return st;
     m->oversubscribed = is_oversubscribed(c);
-    char host[HOST_BYTES] = "";
+    char host[MPI_HOST_BYTES] = "";
     gethostname(host, sizeof host - 1);
     DT_TRY(mpi_all_gather_bytes(c, host, sizeof host, m->hosts));
-    DT_TRY(begin_beats(c));
+    DT_TRY(mpi_beats_begin(&m->beats, c, m->hosts));
+    dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
     *out = c;
     return DT_OK;
 }

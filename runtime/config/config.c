@@ -284,7 +284,7 @@ double dt_config_seconds(const dt_config *c, const char *key) {
 
 int64_t dt_config_bytes(const dt_config *c, const char *key) {
     double v = 0;
-    if (!config_parse_bytes(scalar(c, key), &v)) programming_error(key, "not a size");
+    if (!dt_config_parse_bytes(scalar(c, key), &v)) programming_error(key, "not a size");
     return (int64_t)v;
 }
 

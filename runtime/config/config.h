@@ -77,6 +77,8 @@ dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, .
     __attribute__((format(printf, 3, 4)));
 
 // ---- the whole ------------------------------------------------------------------------------------
+// A size as a key of type BYTES takes it: "4GiB".
+bool dt_config_parse_bytes(const char *text, double *bytes);
 // YAML text of the resolved tree, keys in table order; heap, caller frees.
 char *dt_config_dump(const dt_config *c);
 // The first key that changes numbers (flag N in config.def) and differs between two configs, or NULL. `a` is what the

@@ -97,7 +97,7 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
     case DT_T_TIME:
         return config_parse_time(text, &v) && in_range(range, v);
     case DT_T_BYTES:
-        return config_parse_bytes(text, &v) && in_range(range, v);
+        return dt_config_parse_bytes(text, &v) && in_range(range, v);
     case DT_T_AMOUNT:
         return config_parse_amount(text, &amount);
     default:
@@ -170,9 +170,10 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
     return DT_OK;
 }
 
-// A list. Where the table lists words, each item must be one of them.
+// A list. Where the table lists words, each item must be one of them, and one word is a list of one.
 static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path,
                              dt_cnode *n) {
+    if (*row->range && n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
     for (size_t i = 0; *row->range && i < n->n; i++) {
         const dt_cnode *item = n->items[i];
@@ -288,8 +289,33 @@ static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
 }
 
 // -- every row that is not -------------------------------------------------------------------
+// A required word that is not given, but a key beside it that only one word has, is that word: model: {layers: [...]}.
+static bool put_only_word(dt_config *c, const dt_config_key *row, const char *path) {
+    const char *dot = strrchr(path, '.');
+    for (const dt_config_word *w = dt_config_words(row); w && w->id; w++) {
+        const char *key = w->keys ? w->keys : "";
+        for (; *key; key += strcspn(key, " "), key += *key == ' ') {
+            const int n = (int)strcspn(key, " ");
+            const char *beside =
+                dt_arena_printf(&c->arena, "%.*s.%.*s", (int)(dot - path), path, n, key);
+            const dt_config_key *found;
+            if (!config_find(c, beside) || config_match_path(beside, &found) != MATCH_LEAF)
+                continue;
+            char *owners = dt_config_owners(found);
+            const bool only = strcmp(owners, w->id) == 0;
+            free(owners);
+            if (!only) continue;
+            dt_cnode *word = config_new_node(&c->arena, DT_C_SCALAR, config_find(c, beside)->where);
+            word->text = w->id;
+            return config_put(c, path, word) == DT_OK;
+        }
+    }
+    return false;
+}
+
 static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *path) {
     if (config_find(c, path)) return DT_OK;
+    if (config_is_required(row) && put_only_word(c, row, path)) return DT_OK;
     if (config_is_required(row)) {
         const dt_cnode *parent = config_find_nearest(c, path);
         const char *where =
@@ -339,6 +365,13 @@ static dt_status fill_row(dt_config *c, const dt_config_key *row) {
 // -- rules between keys ----------------------------------------------------------------------
 static dt_status check_batches(dt_config *c) {
     int64_t global = dt_config_int(c, "train.global_batch");
+    if (dt_config_is_auto(c, "train.micro_batch")) {
+        if (dt_config_enum(c, "run.reproducible") != DT_REPRODUCIBLE_elastic) return DT_OK;
+        return dt_config_fail(c, "train.micro_batch",
+                              "train.micro_batch: auto depends on the machine and the number of "
+                              "ranks, and run.reproducible=elastic promises bits that do not: give "
+                              "a number (dtrain check says what auto would be under resume)");
+    }
     int64_t micro = dt_config_int(c, "train.micro_batch");
     if (global % micro == 0) return DT_OK;
     int64_t down = global < micro ? global : micro;
@@ -359,11 +392,26 @@ static dt_status check_run_name(dt_config *c) {
                           config_shown(&c->arena, name));
 }
 
+// Each is a way to clip; together they would hide each other.
+static dt_status check_clipping(dt_config *c) {
+    static const char *const KEYS[] = {"train.clip_norm", "train.clip_value", "train.clip_agc"};
+    const char *first = NULL;
+    for (int i = 0; i < 3; i++) {
+        if (!dt_config_has(c, KEYS[i]) || dt_config_real(c, KEYS[i]) == 0) continue;
+        if (first)
+            return dt_config_fail(c, KEYS[i], "%s: %s is given, too; take one of them", KEYS[i],
+                                  first);
+        first = KEYS[i];
+    }
+    return DT_OK;
+}
+
 // A rate that falls must fall, and at some time.
 static dt_status check_schedule(dt_config *c) {
-    static const char *const LENGTHS[] = {"train.schedule.every", "train.schedule.decay"};
+    static const char *const LENGTHS[] = {"train.schedule.every", "train.schedule.decay",
+                                          "train.schedule.rise"};
     const double lr = dt_config_real(c, "train.optimizer.lr");
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (dt_config_has(c, LENGTHS[i]) && !(dt_config_amount(c, LENGTHS[i]).value > 0))
             return dt_config_fail(c, LENGTHS[i],
                                   "%s is 0; expected an amount above 0, or another "
@@ -403,6 +451,7 @@ dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_run_name(c));
     DT_TRY(check_batches(c));
     DT_TRY(check_schedule(c));
+    DT_TRY(check_clipping(c));
     const dt_cnode *fields = config_find(c, "data.fields");
     for (size_t i = 0; fields && i < fields->n; i++)
         DT_TRY(check_field(c, fields->keys[i], fields->items[i]));

@@ -71,7 +71,6 @@ bool config_parse_int(const char *text, int64_t *out);
 bool config_parse_real(const char *text, double *out);
 bool config_parse_bool(const char *text, bool *out);
 bool config_parse_time(const char *text, double *seconds);
-bool config_parse_bytes(const char *text, double *bytes);
 bool config_parse_amount(const char *text, dt_amount *out);
 // Whether two values of a row are equal, however they are written: 1.0e-3 and 0.001, 1m and 60s.
 bool config_same_value(dt_config_type type, const dt_cnode *x, const dt_cnode *y);

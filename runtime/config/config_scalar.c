@@ -77,7 +77,7 @@ bool config_parse_time(const char *text, double *seconds) {
 }
 
 // Whole bytes up to 2^53, which a double holds exactly.
-bool config_parse_bytes(const char *text, double *bytes) {
+bool dt_config_parse_bytes(const char *text, double *bytes) {
     static const struct {
         const char *unit;
         double bytes;
@@ -136,7 +136,8 @@ static bool same_scalar(dt_config_type type, const char *x, const char *y) {
     dt_amount m, n;
     if (type == DT_T_INT || type == DT_T_REAL || type == DT_T_PART) return same_number(x, y);
     if (type == DT_T_TIME && config_parse_time(x, &v) && config_parse_time(y, &w)) return v == w;
-    if (type == DT_T_BYTES && config_parse_bytes(x, &v) && config_parse_bytes(y, &w)) return v == w;
+    if (type == DT_T_BYTES && dt_config_parse_bytes(x, &v) && dt_config_parse_bytes(y, &w))
+        return v == w;
     if (type == DT_T_BOOL && config_parse_bool(x, &b) && config_parse_bool(y, &d)) return b == d;
     if (type == DT_T_AMOUNT && config_parse_amount(x, &m) && config_parse_amount(y, &n))
         return m.value == n.value && m.unit == n.unit;

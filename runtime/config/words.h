@@ -38,10 +38,16 @@
 #define DT_AUGMENT_ON_WORDS(W) W(AUGMENT_ON, auto) W(AUGMENT_ON, host)
 #define DT_CACHE_WORDS(W)      W(CACHE, none) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)
 #define DT_CACHE_FORM_WORDS(W) W(CACHE_FORM, encoded) W(CACHE_FORM, decoded)
-#define DT_FUSION_WORDS(W)     W(FUSION, concat) W(FUSION, cross_attention)
-#define DT_GELU_WORDS(W)       W(GELU, exact) W(GELU, tanh)
-#define DT_ANGLES_WORDS(W)     W(ANGLES, degrees) W(ANGLES, radians)
-#define DT_DEPTH_WORDS(W)      W(DEPTH, 10) W(DEPTH, 18) W(DEPTH, 34) W(DEPTH, 50)
+#define DT_FUSION_WORDS(W)     W(FUSION, concat) W(FUSION, cross_attention) W(FUSION, gated)
+#define DT_STEM_WORDS(W)       W(STEM, imagenet) W(STEM, small) W(STEM, deep)
+#define DT_POOL_WORDS(W)       W(POOL, cls) W(POOL, mean)
+#define DT_SIZE_WORDS(W)                                                                           \
+    W(SIZE, auto)                                                                                  \
+    W(SIZE, ti) W(SIZE, s) W(SIZE, b) W(SIZE, l) W(SIZE, b0) W(SIZE, b1) W(SIZE, b2)
+#define DT_GELU_WORDS(W)   W(GELU, exact) W(GELU, tanh)
+#define DT_ANGLES_WORDS(W) W(ANGLES, degrees) W(ANGLES, radians)
+#define DT_DEPTH_WORDS(W)                                                                          \
+    W(DEPTH, 10) W(DEPTH, 18) W(DEPTH, 34) W(DEPTH, 50) W(DEPTH, 101) W(DEPTH, 152)
 
 #define DT_WORD_CONSTANT(prefix, word) DT_##prefix##_##word,
 #define DT_WORD_TEXT(prefix, word)     "|" #word
@@ -78,6 +84,9 @@ typedef enum dt_cache_kind { DT_CACHE_WORDS(DT_WORD_CONSTANT) } dt_cache_kind;
 typedef enum dt_cache_form { DT_CACHE_FORM_WORDS(DT_WORD_CONSTANT) } dt_cache_form;
 typedef enum dt_fusion_word { DT_FUSION_WORDS(DT_WORD_CONSTANT) } dt_fusion_word;
 typedef enum dt_gelu_word { DT_GELU_WORDS(DT_WORD_CONSTANT) } dt_gelu_word;
+typedef enum dt_stem_word { DT_STEM_WORDS(DT_WORD_CONSTANT) } dt_stem_word;
+typedef enum dt_pool_word { DT_POOL_WORDS(DT_WORD_CONSTANT) } dt_pool_word;
+typedef enum dt_size_word { DT_SIZE_WORDS(DT_WORD_CONSTANT) } dt_size_word;
 typedef enum dt_depth_word { DT_DEPTH_WORDS(DT_WORD_CONSTANT) } dt_depth_word;
 
 // Lists that grow.

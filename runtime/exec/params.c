@@ -57,6 +57,7 @@ static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *curso
     e->count = dt_shape_elements(&v->shape);
     e->decay = v->decay;
     e->init = v->init;
+    e->data = v->init.kind == DT_INIT_DATA ? v->data : NULL;
     e->lr_scale = e->decay_scale = 1.0f;
     *cursor += align_up(e->count);
 }
@@ -95,6 +96,11 @@ static void fill_entries(dt_params *p, const dt_graph *g) {
 static void add_flat(dt_params *p, float **flat, int64_t n) {
     if (n == 0) n = ALIGN_ELEMENTS;
     dt_flat_buffer_add(&p->flat, (void **)flat, (size_t)n * sizeof(float));
+}
+
+void dt_params_add_average(dt_params *p) {
+    add_flat(p, &p->average, p->n_master);
+    add_flat(p, &p->buffer_average, p->n_buffer);
 }
 
 // Before a device is asked for memory: what does not fit is told by kind, with what can help.
@@ -174,6 +180,9 @@ static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
     float s = e->init.scale;
     for (int64_t i = 0; i < e->count; i++) {
         switch (e->init.kind) {
+        case DT_INIT_DATA:
+            x[i] = e->data ? e->data[i] : 0.0f;
+            break;
         case DT_INIT_ZERO:
             x[i] = 0.0f;
             break;
@@ -392,6 +401,19 @@ dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_de
             s[(*n)++] = one;
     }
     return s;
+}
+
+dt_clip_tensor *dt_params_clip_tensors(const dt_params *p, int *n) {
+    dt_clip_tensor *t = dt_xcalloc((size_t)p->n_trained_entries + 1, sizeof *t);
+    int64_t first = 0;
+    *n = p->n_trained_entries;
+    for (int i = 0; i < *n; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        const int64_t rows = e->shape.n > 1 ? e->shape.d[0] : 1;
+        t[i] = (dt_clip_tensor){e->offset, e->count / rows, first, rows};
+        first += rows;
+    }
+    return t;
 }
 
 size_t dt_params_packed_bytes(const dt_params *p) {

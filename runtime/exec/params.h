@@ -35,6 +35,7 @@ typedef struct dt_param_entry {
     int64_t offset, count; // elements in its flat buffer
     bool decay;
     dt_init init;
+    const float *data; // of DT_INIT_DATA, the graph's; NULL: zeros
     // For the caller to change before the first step: factors of the optimizer's rate and decay, and the step from
     // which the parameter is trained.
     float lr_scale, decay_scale;
@@ -59,8 +60,9 @@ typedef struct dt_params {
     int64_t n_grad;    // elements of a gradient buffer (trained + stats, padded)
     int64_t n_buffer;  // elements of the buffer flat buffer
     float *master, *buffer;
-    float *slots[DT_MAX_SLOTS]; // the optimizer's state
-    float **grads;              // gradient buffers
+    float *slots[DT_MAX_SLOTS];      // the optimizer's state
+    float *average, *buffer_average; // of master and buffer (dt_params_add_average); NULL: none
+    float **grads;                   // gradient buffers
     int n_grads, n_slots;
     dt_flat_buffer flat;           // where all of them lie
     bool taken;                    // it has memory
@@ -78,6 +80,8 @@ typedef struct dt_params {
 dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
                             int n_grad_buffers);
 dt_status dt_params_take(dt_params *p);
+// Between lay_out and take: flat buffers for averages of the weights and buffers (train.ema).
+void dt_params_add_average(dt_params *p);
 dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
                            int n_grad_buffers);
 void dt_params_destroy(dt_params *p);
@@ -105,6 +109,8 @@ void dt_params_repack_part(dt_params *p, int part, int n_parts);
 // each entry that decays is one of its own, and scaled. Heap, caller frees.
 dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms,
                                int *n);
+// The rows of the trained tensors (dt_optimizer_args.tensors). Heap, caller frees.
+dt_clip_tensor *dt_params_clip_tensors(const dt_params *p, int *n);
 // From this step on a commit updates the packed copies of the parameters that are trained then, and no others.
 void dt_params_begin(dt_params *p, int64_t step);
 size_t dt_params_packed_bytes(const dt_params *p);

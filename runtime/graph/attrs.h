@@ -8,6 +8,44 @@
 // GELU is the exact form.
 typedef enum dt_act { DT_ACT_NONE, DT_ACT_RELU, DT_ACT_GELU, DT_ACT_GELU_TANH } dt_act;
 
+// How the factors of `mul` repeat: a (or, of channels, its pixels in rows) is images x rows x cols, and b has one row of
+// cols for all images, or one for each.
+typedef struct dt_times {
+    bool same, channels; // same: one row, of all elements
+    int64_t images, rows, cols;
+    bool each; // b has a row for each image
+} dt_times;
+static inline bool dt_times_of(const dt_shape *a, const dt_shape *b, dt_times *t) {
+    const int skip = b->n == 4 && b->d[0] == 1 ? 1 : 0, n = b->n - skip;
+    const int64_t *d = b->d + skip, all = dt_shape_elements(a);
+    const bool ones = n >= 2 && d[n - 1] == 1 && d[n - 2] == 1;
+    *t = (dt_times){.same = dt_shape_equal(a, b), .images = 1, .rows = 1, .cols = all};
+    if (t->same) return true;
+    if (b->n == 1 && a->n > 1 && d[0] == a->d[a->n - 1]) {
+        t->cols = d[0];
+        t->rows = d[0] ? all / d[0] : 0;
+        return true;
+    }
+    if (a->n != 4 || !ones || n < 3 || d[n - 3] != a->d[1]) return false;
+    if (n == 4 && d[0] != a->d[0]) return false;
+    *t = (dt_times){.channels = true,
+                    .images = a->d[0],
+                    .rows = a->d[2] * a->d[3],
+                    .cols = a->d[1],
+                    .each = n == 4 || a->d[0] == 1};
+    return true;
+}
+
+// What the op `activation` computes: ops/activation.c.
+typedef enum dt_activation {
+    DT_ACTIVATION_SIGMOID,
+    DT_ACTIVATION_HARDSIGMOID,
+    DT_ACTIVATION_SILU,
+    DT_ACTIVATION_HARDSWISH,
+    DT_ACTIVATION_RELU6,
+    DT_N_ACTIVATIONS
+} dt_activation;
+
 // Window of a convolution or pooling. Padding may be asymmetric.
 typedef struct dt_window {
     int kernel[2], stride[2], dilation[2]; // height, width
@@ -49,6 +87,9 @@ typedef union dt_attrs {
         int tanh; // the tanh form
     } gelu;
     struct {
+        dt_activation kind;
+    } activation;
+    struct {
         float eps;
     } layer_norm;
     struct {
@@ -56,7 +97,8 @@ typedef union dt_attrs {
         int count_include_pad; // avg_pool
     } pool;                    // max_pool, avg_pool
     struct {
-        float p; // probability of zero; kept values are scaled by 1/(1-p)
+        float p;   // probability of zero; kept values are scaled by 1/(1-p)
+        int whole; // one draw a sample
     } dropout;
     struct {
         float alpha;

@@ -18,6 +18,7 @@ dt_value dt_param(dt_graph *g, const char *name, dt_shape shape, dt_init init, b
 
 void dt_param_set_init(dt_graph *g, const char *name, dt_init init) {
     if (g->status != DT_OK) return;
+    name = dt_arena_printf(&g->arena, "%s%s", g->scope, name);
     dt_value v = dt_graph_find(g, name);
     if (v == DT_NONE || g->values[v].kind != DT_V_PARAM) {
         dt_graph_fail(g, "parameter %s: no such parameter", name);

@@ -34,6 +34,9 @@ typedef struct dt_conv2d_opts {
 } dt_conv2d_opts;
 // (N,C,H,W) -> (N,out,H',W'); weight (out,C/groups,R,S), Kaiming normal (fan-out, ReLU gain)
 dt_value dt_conv2d(dt_graph *g, const char *name, dt_value x, const dt_conv2d_opts *o);
+// The same with given parameters: weight (K,C/groups,R,S), bias (K) or DT_NONE
+dt_value dt_conv2d_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias,
+                        int groups, const dt_window *window);
 // (…,I) -> (…,out); weight (out,I), bias (out), both uniform ±1/sqrt(I) as PyTorch's
 dt_value dt_linear(dt_graph *g, const char *name, dt_value x, int64_t out, bool bias);
 // The same with given parameters: weight (out,I), bias (out) or DT_NONE
@@ -42,16 +45,30 @@ dt_value dt_linear_with(dt_graph *g, const char *name, dt_value x, dt_value weig
 dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans_b, float alpha);
 // (N,C,H,W) or (N,C); eps 1e-5, momentum 0.1
 dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x);
+dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps, float momentum);
 dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps); // over the last dim
+// The same with given parameters; batch norm: weight, bias, and the buffers running mean and variance.
+dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_value params[4],
+                            float eps, float momentum);
+dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value weight,
+                            dt_value bias, float eps);
 dt_value dt_relu(dt_graph *g, dt_value x);
-dt_value dt_gelu(dt_graph *g, dt_value x);      // exact (erf)
-dt_value dt_gelu_tanh(dt_graph *g, dt_value x); // the tanh form
+dt_value dt_gelu(dt_graph *g, dt_value x);                         // exact (erf)
+dt_value dt_gelu_tanh(dt_graph *g, dt_value x);                    // the tanh form
+dt_value dt_activate(dt_graph *g, dt_activation kind, dt_value x); // ops/activation.c
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
+// With any window; avg: padding does not count.
+dt_value dt_max_pool_window(dt_graph *g, dt_value x, const dt_window *w);
+dt_value dt_avg_pool_window(dt_graph *g, dt_value x, const dt_window *w);
 dt_value dt_global_pool(dt_graph *g, dt_value x);                        // (N,C,H,W) -> (N,C), mean
 dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p); // identity in evaluation
+// Stochastic depth (Huang et al. 2016): all of a sample's x is zero with probability p; identity outside training.
+dt_value dt_drop_path(dt_graph *g, const char *name, dt_value x, float p);
 dt_value dt_add(dt_graph *g, dt_value a,
                 dt_value b); // b may lack leading dims: broadcast over them
+// b: the shape of a; or its last dimension, (D); or for a (N,C,H,W) channels, (C,1,1) or (N,C,1,1)
+dt_value dt_mul(dt_graph *g, dt_value a, dt_value b);
 dt_value dt_scale(dt_graph *g, dt_value x, float alpha);
 dt_value dt_concat(dt_graph *g, const dt_value *x, int n, int axis);
 dt_value dt_slice(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end);

@@ -78,6 +78,7 @@ dt_graph *dt_graph_create(const char *name, bool training) {
     dt_graph *g = dt_xcalloc(1, sizeof *g);
     dt_arena_init(&g->arena);
     g->name = dt_arena_strdup(&g->arena, name);
+    g->scope = "";
     g->training = g->drops = training;
     g->loss = g->loss_weight = DT_NONE;
     g->names = dt_arena_alloc(&g->arena, sizeof *g->names);
@@ -95,6 +96,12 @@ void dt_graph_destroy(dt_graph *g) {
     if (!g) return;
     dt_arena_fini(&g->arena);
     free(g);
+}
+
+const char *dt_graph_scope(dt_graph *g, const char *prefix) {
+    const char *before = g->scope;
+    g->scope = dt_arena_strdup(&g->arena, prefix);
+    return before;
 }
 
 dt_status dt_graph_check(const dt_graph *g) {
@@ -128,6 +135,8 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
                             const dt_shape *shape) {
     if (g->status != DT_OK) return DT_NONE;
     bool made_up = kind == DT_V_TEMP;
+    if (*g->scope && (kind == DT_V_PARAM || kind == DT_V_BUFFER || kind == DT_V_CONST))
+        name = dt_arena_printf(&g->arena, "%s%s", g->scope, name);
     name_entry *known = find_slot(g->names, name);
     bool taken = known->name && known->value != DT_NONE;
     if (taken && !made_up) return dt_graph_fail(g, "two tensors are named %s: rename one", name);
@@ -184,6 +193,7 @@ dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value 
             return dt_graph_fail(g, "%s %s: input %d is missing", def->name, shown, i);
         }
     }
+    if (*g->scope) name = dt_arena_printf(&g->arena, "%s%s", g->scope, shown);
     dt_graph_add_node(g, op, name, in, n_in, def->n_out, attrs);
     dt_node_id id = g->n_nodes - 1;
     if (def->rules->infer(g, id) != DT_OK) return DT_NONE;

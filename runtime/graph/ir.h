@@ -59,9 +59,11 @@ typedef enum dt_init_kind {
     DT_INIT_ZERO,
     DT_INIT_ONE,
     DT_INIT_NORMAL,
-    DT_INIT_UNIFORM
+    DT_INIT_UNIFORM,
+    DT_INIT_DATA
 } dt_init_kind;
-// NORMAL: mean 0, standard deviation `scale`. UNIFORM: in [-scale, scale].
+// NORMAL: mean 0, standard deviation `scale`. UNIFORM: in [-scale, scale]. DATA: the value's data, which
+// inference graphs leave out.
 typedef struct dt_init {
     dt_init_kind kind;
     float scale;
@@ -78,7 +80,7 @@ typedef struct dt_value_info {
     dt_init init;        // PARAM, BUFFER
     bool decay;          // PARAM: weight decay applies (false: norms, biases)
     bool frozen;         // PARAM: gets no gradient
-    const void *data;    // CONST: dense, in the arena
+    const void *data;    // CONST, and PARAM and BUFFER whose init is DATA: dense, in the arena
 } dt_value_info;
 
 typedef struct dt_node {
@@ -90,7 +92,8 @@ typedef struct dt_node {
     int n_fwd_in, n_fwd_out; // backward nodes: how `in` is divided
     dt_value *in, *out;
     dt_attrs attrs;
-    dt_node_id forward; // backward nodes: the forward node
+    dt_node_id
+        forward; // backward nodes: the forward node; copies (passes/recompute.c): what they copy
 } dt_node;
 
 // Commit rule of a BUFFER: buffer = (1 - momentum) * buffer + momentum * stat / n_micro_batches.
@@ -123,6 +126,12 @@ typedef struct dt_graph {
     dt_value loss, loss_weight; // STAT scalars, DT_NONE before a loss is added
     dt_value *grads;            // GRAD values in the order in which backward finishes them
     int n_grads, cap_grads;
+    const char *scope;           // of dt_graph_scope
+    struct {
+        size_t bytes_before,
+            bytes_after; // the most that live at once, as the pass counts; 0: it did not run
+        double compute;  // multiple of the work
+    } recompute;
     struct dt_name_table *names; // value and node names (internal)
     dt_status status;            // first build error
     char error[512];
@@ -135,12 +144,18 @@ void dt_graph_destroy(dt_graph *g);
 // normalises with its running statistics, in training too, and leaves them as they are.
 void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char *name),
                      const void *ctx);
+// While building: what names of parameters, buffers, constants and nodes begin with from here on ("iris."; "": nothing).
+// Returns what it was.
+const char *dt_graph_scope(dt_graph *g, const char *prefix);
 dt_status dt_graph_check(const dt_graph *g); // first build error, as DT_E_USAGE
 // Records a build error (keeps the first) and returns DT_NONE.
 dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // Readable text: a line a node with shapes and dtypes; parameters and outputs. (`check --graph`)
 void dt_graph_print(const dt_graph *g, FILE *out);
-int64_t dt_graph_count_params(const dt_graph *g); // elements of all PARAM values
+// A line a forward node: shape, parameters, and for a sample FLOPs and bytes of results; then their sums.
+void dt_graph_print_costs(const dt_graph *g, FILE *out);
+void dt_graph_write_dot(const dt_graph *g, FILE *out); // forward, for Graphviz
+int64_t dt_graph_count_params(const dt_graph *g);      // elements of all PARAM values
 
 // ---- the low level, for ops and passes -------------------------------------------------------------
 dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
@@ -172,6 +187,11 @@ dt_node_id *dt_graph_sole_readers(const dt_graph *g);
 dt_node *dt_graph_reader(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op);
 dt_value dt_graph_find(const dt_graph *g, const char *name);        // by value name, or DT_NONE
 dt_node_id dt_graph_find_node(const dt_graph *g, const char *name); // live or dead, or DT_NONE
+// The node as it was built, whose name random numbers depend on: that of a backward node or of a copy.
+static inline const dt_node *dt_graph_origin(const dt_graph *g, const dt_node *n) {
+    while (n->forward != DT_NONE) n = &g->nodes[n->forward];
+    return n;
+}
 static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
     return &g->values[v];
 }

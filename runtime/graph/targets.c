@@ -25,8 +25,11 @@ static dt_status check_loss(const dt_config *c, const char *key, const dt_target
         if (dt_losses[i].takes & t->kind)
             snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", dt_losses[i].id);
     }
-    return dt_config_fail(c, key, "%s %s does not fit: field %s %s, which these take: %s", key,
-                          dt_losses[t->loss].id, t->field->name, holds, list);
+    return dt_config_fail(c, key, "%s %s does not fit: field %s %s, which these take: %s%s", key,
+                          dt_losses[t->loss].id, t->field->name, holds, list,
+                          dt_losses[t->loss].softmax && t->field->n_classes == 0
+                              ? ". To predict a class, add it to data.fields: label: {kind: class}"
+                              : "");
 }
 
 // The loss whose keys are at `prefix`, "train" or "train.targets.<name>".
@@ -126,15 +129,17 @@ dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_in
         return dt_config_fail(c, "data.fields",
                               "there is nothing to predict: data.fields has no class, number or "
                               "vector");
-    int second = first + 1;
+    int second = first + 1, likely = first;
     while (!can_be_target(&fields[second])) second++;
+    while (likely < n_fields && fields[likely].n_classes == 0) likely++;
+    if (likely == n_fields) likely = first;
     snprintf(key, sizeof key, "data.fields.%s", fields[second].name);
     return dt_config_fail(
         c, dt_config_has(c, key) ? key : "data.fields",
         "%d fields could be the target: %s. Keep one of them (data.balance, "
         "data.split and data.where name columns, which need no field), or name "
         "those to predict, each with its loss: train.targets: {%s: {loss: %s}, …}",
-        n, list, fields[first].name, fields[first].n_classes > 0 ? "cross_entropy" : "mse");
+        n, list, fields[likely].name, fields[likely].n_classes > 0 ? "cross_entropy" : "mse");
 }
 
 const char *dt_target_logits(const dt_targets *all, const dt_target *t, char *text, size_t cap) {

@@ -133,6 +133,13 @@ void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_me
         if (m->state[i] && sinks[i]->eval) sinks[i]->eval(m->state[i], &r);
 }
 
+void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host,
+                          const char *phase, double times) {
+    dt_slow_rank_record r = {step, rank, host, phase, times};
+    for (int i = 0; i < DT_N_SINKS; i++)
+        if (m->state[i] && sinks[i]->slow_rank) sinks[i]->slow_rank(m->state[i], &r);
+}
+
 void dt_metrics_phase(dt_metrics *m, const char *what) {
     for (int i = 0; i < DT_N_SINKS; i++)
         if (m->state[i] && sinks[i]->phase) sinks[i]->phase(m->state[i], what);

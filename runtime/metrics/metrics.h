@@ -47,6 +47,10 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r); // no allocation i
 // extra_json: NULL or raw JSON members to add ("\"confusion\":[[…]]").
 void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values,
                      int n_values, const char *extra_json);
+// A rank that holds the others up: `times` as long as the median, most of it in `phase`. To metrics.jsonl:
+// {"kind":"slow_rank","step":…,"rank":…,"host":…,"phase":…,"times":…}.
+void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host,
+                          const char *phase, double times);
 // A named phase for the terminal's live line ("evaluating", "saving"); NULL ends it.
 void dt_metrics_phase(dt_metrics *m, const char *what);
 int64_t dt_metrics_flush(dt_metrics *m); // to the files; metrics.jsonl's size in bytes, or 0

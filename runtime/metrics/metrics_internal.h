@@ -24,12 +24,20 @@ typedef struct dt_eval_record {
     const char *extra_json; // may be NULL
 } dt_eval_record;
 
+typedef struct dt_slow_rank_record {
+    int64_t step;
+    int rank;
+    const char *host, *phase;
+    double times;
+} dt_slow_rank_record;
+
 // A sink is a line of config/sinks.def and a file sink_<id>.c that defines dt_sink_<id>. Members may be
 // NULL except open and close.
 typedef struct dt_metrics_sink {
     dt_status (*open)(void **state, const dt_metrics_opts *o);
     void (*step)(void *state, const dt_step_record *r, const dt_step_stats *s);
     void (*eval)(void *state, const dt_eval_record *r);
+    void (*slow_rank)(void *state, const dt_slow_rank_record *r);
     void (*phase)(void *state, const char *what);
     // To the file; its size if a resumed run must cut it there (opts.truncate_to), else 0.
     int64_t (*flush)(void *state);

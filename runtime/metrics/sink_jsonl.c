@@ -115,6 +115,20 @@ static void eval(void *state, const dt_eval_record *r) {
     put_line(s);
 }
 
+static void slow_rank(void *state, const dt_slow_rank_record *r) {
+    jsonl *s = state;
+    dt_json *j = &s->line;
+    dt_json_reset(j);
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "kind", "slow_rank");
+    dt_json_int(j, "step", r->step);
+    dt_json_int(j, "rank", r->rank);
+    dt_json_string(j, "host", r->host);
+    dt_json_string(j, "phase", r->phase);
+    dt_json_real(j, "times", r->times);
+    put_line(s);
+}
+
 static int64_t flush(void *state) {
     jsonl *s = state;
     dt_metrics_file_flush(&s->file);
@@ -136,6 +150,7 @@ const dt_metrics_sink dt_sink_jsonl = {
     .open = open_jsonl,
     .step = step,
     .eval = eval,
+    .slow_rank = slow_rank,
     .flush = flush,
     .dropped = dropped,
     .close = close_jsonl,

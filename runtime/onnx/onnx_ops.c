@@ -67,6 +67,35 @@ static dt_status emit_gelu_node(dt_onnx_writer *w, const dt_node *n, const char 
 }
 #define emit_gelu emit_gelu_node // by its name in onnx_ops.def
 
+static dt_status emit_activation(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    static const float bounds[] = {0, 6};
+    const char *out = out_of(w, n, 0);
+    switch (n->attrs.activation.kind) {
+    case DT_ACTIVATION_SIGMOID:
+        DT_ONNX_NODE(w, "Sigmoid", out, in[0]);
+        break;
+    case DT_ACTIVATION_SILU:
+        DT_ONNX_NODE(w, "Mul", out, in[0], DT_ONNX_NODE(w, "Sigmoid", NULL, in[0]));
+        break;
+    case DT_ACTIVATION_HARDSIGMOID:
+        DT_ONNX_NODE(w, "HardSigmoid", out, in[0]);
+        dt_onnx_float(w, "alpha", 1.0f / 6);
+        break;
+    case DT_ACTIVATION_HARDSWISH:
+        DT_ONNX_NODE(w, "HardSwish", out, in[0]);
+        break;
+    default:
+        DT_ONNX_NODE(w, "Clip", out, in[0], dt_onnx_scalar(w, bounds[0]),
+                     dt_onnx_scalar(w, bounds[1]));
+    }
+    return DT_OK;
+}
+
+static dt_status emit_mul(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    DT_ONNX_NODE(w, "Mul", out_of(w, n, 0), in[0], in[1]);
+    return DT_OK;
+}
+
 static dt_status emit_softmax(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     DT_ONNX_NODE(w, "Softmax", out_of(w, n, 0), in[0]);
     dt_onnx_int(w, "axis", -1);

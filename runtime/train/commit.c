@@ -43,14 +43,17 @@ dt_status commit_init(struct dt_stepper *s) {
         o->ratios = dt_xcalloc((size_t)o->n_segments + 1, sizeof *o->ratios);
     }
     o->master = p->master;
+    o->average = p->average;
     for (int i = 0; i < p->n_slots; i++) o->slots[i] = p->slots[i];
     o->grad = p->grads[0];
+    if (o->clip_agc > 0) o->tensors = dt_params_clip_tensors(p, &o->n_tensors);
     return find_rules(s);
 }
 
 void commit_fini(struct dt_stepper *s) {
     free(s->partial);
     free(s->segments);
+    free((void *)(uintptr_t)s->optimizer.tensors);
     free(s->optimizer.norms);
     free(s->optimizer.ratios);
     free(s->rules);
@@ -97,6 +100,14 @@ static void sum_squares(struct dt_stepper *s, int64_t begin, int64_t end) {
                                  s->partial, begin / DT_CHUNK, (end + DT_CHUNK - 1) / DT_CHUNK);
 }
 
+static void clip_rows(void *arg, int worker) {
+    struct dt_stepper *s = arg;
+    const dt_optimizer_args *o = &s->optimizer;
+    const dt_clip_tensor *last = &o->tensors[o->n_tensors - 1];
+    const int64_t n = last->first + last->n, n_workers = dt_team_size(s->team);
+    s->backend->flat_clip(s->backend, o, n * worker / n_workers, n * (worker + 1) / n_workers);
+}
+
 static void measure(struct dt_stepper *s, int64_t begin, int64_t end) {
     s->backend->flat_norms(s->backend, &s->optimizer, begin, end);
 }
@@ -121,6 +132,9 @@ static void move_running_statistics(struct dt_stepper *s) {
             buffer[k] = (1.0f - r->momentum) * buffer[k] + r->momentum * (stat[k] * inverse);
         for (int64_t k = 0; k < r->count; k++)
             if (!isfinite(buffer[k])) s->spoiled = true;
+        float *average = s->o.params->buffer_average + r->buffer;
+        for (int64_t k = 0; s->o.params->average && k < r->count; k++)
+            average[k] += (buffer[k] - average[k]) * s->optimizer.average_rate;
     }
 }
 
@@ -143,6 +157,7 @@ void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     s->optimizer.grad_scale = (float)(clip / weight);
     s->optimizer.lr = (float)lr;
     s->optimizer.t = s->step + 1;
+    if (s->optimizer.n_tensors) dt_team_run(s->team, clip_rows, s);
     if (s->optimizer.norms) {
         divide(s, s->o.params->n_trained, measure);
         dt_optimizer_find_ratios(&s->optimizer);

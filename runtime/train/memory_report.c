@@ -7,10 +7,11 @@
 #include "train/memory_report.h"
 
 #include "base/arena.h"
+#include "base/machine.h"
 
 #include <string.h>
 
-enum { MAX_ROWS = 11 };
+enum { MAX_ROWS = 12 };
 
 typedef struct memory_row {
     const char *kind;
@@ -45,6 +46,7 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
     rows[n++] = (memory_row){"moments", (size_t)p->n_slots * trained};
+    if (p->average) rows[n++] = (memory_row){"averaged weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"gradients", (size_t)p->n_grads * (size_t)p->n_grad * 4};
     if (dt_session_bf16_gradients(s)) rows[n++] = (memory_row){"gradients in bf16", trained / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
@@ -66,20 +68,37 @@ void dt_memory_print(const dt_session *s, FILE *out) {
         fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
 }
 
-bool dt_memory_fits(const dt_session *s) {
+size_t dt_memory_bytes(const dt_session *s) {
     memory_row rows[MAX_ROWS];
-    size_t free_bytes = 0, total_bytes = 0, sum = 0;
-    if (!s->backend->device) return true;
-    s->backend->device->memory(s->backend, &free_bytes, &total_bytes);
+    size_t sum = 0;
     for (int i = 0, n = list_rows(s, rows); i < n; i++) sum += rows[i].n_bytes;
-    return sum <= free_bytes;
+    return sum;
+}
+
+// What this rank may use: the device's free memory, or its share of the host's, or of the container's limit. Of a host
+// all of it counts, since what others hold now may be free when it is needed.
+static void find_room(const dt_session *s, size_t *free_bytes, size_t *total_bytes) {
+    dt_memory m;
+    if (s->backend->device) {
+        s->backend->device->memory(s->backend, free_bytes, total_bytes);
+        return;
+    }
+    dt_memory_read(&m);
+    *total_bytes = m.total_bytes > 0 ? (size_t)m.total_bytes : SIZE_MAX;
+    *free_bytes = *total_bytes / (size_t)s->comm->local_size;
+}
+
+bool dt_memory_fits(const dt_session *s) {
+    size_t free_bytes = 0, total_bytes = 0;
+    find_room(s, &free_bytes, &total_bytes);
+    return dt_memory_bytes(s) <= free_bytes;
 }
 
 dt_status dt_memory_check(const dt_session *s) {
     memory_row rows[MAX_ROWS];
     size_t free_bytes = 0, total_bytes = 0, sum = 0;
     if (dt_memory_fits(s)) return DT_OK;
-    s->backend->device->memory(s->backend, &free_bytes, &total_bytes);
+    find_room(s, &free_bytes, &total_bytes);
     char text[512] = "";
     for (int i = 0, n = list_rows(s, rows); i < n; i++) {
         sum += rows[i].n_bytes;
@@ -87,12 +106,14 @@ dt_status dt_memory_check(const dt_session *s) {
         snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,
                  (double)rows[i].n_bytes / 1048576.0);
     }
-    return dt_fail(DT_E_USAGE,
-                   "this network does not fit the GPU: %.1f MiB in all (%s) of %.1f MiB, of which "
-                   "%.1f are free. Lower train.micro_batch (activations, "
-                   "scratch, batches; results change) or eval.batch (evaluation)%s",
-                   (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
-                   (double)free_bytes / 1048576.0,
-                   s->elastic ? ", or take run.reproducible=resume (one flat buffer of gradients)"
-                              : "");
+    return dt_fail(
+        DT_E_USAGE,
+        "this network does not fit %s: %.1f MiB in all (%s) of %.1f MiB, of which %.1f are %s. "
+        "Lower train.micro_batch (activations, scratch, batches; results change)%s or eval.batch "
+        "(evaluation)%s",
+        s->backend->device ? "the GPU" : "the memory of this host or container",
+        (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
+        (double)free_bytes / 1048576.0, s->backend->device ? "free" : "this rank's",
+        s->backend->device ? "" : ", device.replicas (gradients, activations)",
+        s->elastic ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
 }

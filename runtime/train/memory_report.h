@@ -1,5 +1,5 @@
 // memory_report.h: what a rank's memory goes to, by kind, and which setting changes it. dtrain check prints
-// it; training on a device compares it with what the device has before anything large is taken, so that a
+// it; training compares it with what the device, host or container has before anything large is taken, so that a
 // network that does not fit is one line in front of step 0 and not a failure somewhere later.
 #ifndef DT_TRAIN_MEMORY_REPORT_H
 #define DT_TRAIN_MEMORY_REPORT_H
@@ -10,7 +10,10 @@
 void dt_memory_print(const dt_session *s, FILE *out);
 // Whether the check will pass.
 bool dt_memory_fits(const dt_session *s);
-// Before execs and steppers are made. DT_E_USAGE with every kind in one line; nothing on the CPU.
+// Before execs and steppers are made. DT_E_USAGE with every kind in one line.
 dt_status dt_memory_check(const dt_session *s);
+
+// Of all kinds together.
+size_t dt_memory_bytes(const dt_session *s);
 
 #endif

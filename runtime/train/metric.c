@@ -54,17 +54,18 @@ typedef struct given {
     const dt_target *target;
     unsigned of; // DT_OF_…
     int64_t n_out;
-    bool unseen;
+    dt_classes classes;
 } given;
 
-static given given_by(const dt_target *t, const dt_graph *g, bool unseen) {
-    const bool classes = t->field->n_classes > 0;
+static given given_by(const dt_target *t, const dt_graph *g, dt_classes classes) {
+    const bool is_class = t->field->n_classes > 0;
     unsigned of = DT_OF_LOSS;
-    if (classes) of |= DT_OF_CLASSES;
+    if (is_class) of |= DT_OF_CLASSES;
     if (dt_losses[t->loss].gives_numbers) of |= DT_OF_NUMBERS;
     if (t->loss == DT_LOSS_bce) of |= DT_OF_LABELS;
-    if (classes && has_embedding(g)) of |= DT_OF_PAIRS;
-    return (given){t, of, dt_target_n_out(t), unseen};
+    if (is_class && has_embedding(g)) of |= DT_OF_PAIRS;
+    if (t->field->n_strangers > 0) of &= DT_OF_PAIRS;
+    return (given){t, of, dt_target_n_out(t), classes};
 }
 
 static bool fits(int id, const given *g) {
@@ -96,7 +97,11 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const cha
     if ((m->of & of) && m->outs[0])
         snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
     if ((m->of & of) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
-    if (n == 1)
+    if (n == 1 && g->target->field->n_strangers > 0)
+        snprintf(whose, sizeof whose,
+                 "the run knows only some of: %s has %d others, and pairs tell them apart",
+                 g->target->field->name, g->target->field->n_strangers);
+    else if (n == 1)
         snprintf(whose, sizeof whose, "model %s with train.loss %s does not give; it gives",
                  graph->name, dt_losses[g->target->loss].id);
     return dt_config_fail(c, key, "%s is of %s%s, which %s: %s", names[id], limit,
@@ -110,7 +115,7 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const cha
 static bool is_default(int id, const given *g) {
     const dt_metric *m = dt_metrics_table[id];
     if (!fits(id, g)) return false;
-    return g->unseen ? m->of & (DT_OF_PAIRS | DT_OF_LOSS) : m->by_default;
+    return g->classes == DT_CLASSES_UNSEEN ? m->of & (DT_OF_PAIRS | DT_OF_LOSS) : m->by_default;
 }
 
 // A metric that is listed is computed for every target that it fits.
@@ -158,12 +163,14 @@ static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt
                              const given *g) {
     static const char KEY[] = "eval.best";
     const bool automatic = dt_config_is_auto(c, KEY);
-    out->best = !automatic  ? (dt_metric_id)(dt_config_enum(c, KEY) - 1) // behind `auto`
-                : g->unseen ? DT_METRIC_eer
-                            : dt_losses[g->target->loss].best;
+    out->best = dt_losses[g->target->loss].best;
+    if (g->classes == DT_CLASSES_UNSEEN) out->best = DT_METRIC_eer;
+    if (g->classes == DT_CLASSES_UNEVEN && out->best == DT_METRIC_accuracy)
+        out->best = DT_METRIC_macro_f1;
+    if (!automatic) out->best = (dt_metric_id)(dt_config_enum(c, KEY) - 1); // behind `auto`
     if (!fits(out->best, g) && automatic) out->best = DT_METRIC_loss;
     if (!fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g, 1);
-    if (g->unseen && dt_metrics_table[out->best]->of == DT_OF_CLASSES)
+    if (g->classes == DT_CLASSES_UNSEEN && dt_metrics_table[out->best]->of == DT_OF_CLASSES)
         return dt_config_fail(c, KEY,
                               "%s is of classes that training sees, and the split leaves it none "
                               "of those that are evaluated: use eer, or auto",
@@ -175,7 +182,7 @@ static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt
 }
 
 dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *graph,
-                           const dt_targets *targets, const bool unseen[DT_MAX_TARGETS]) {
+                           const dt_targets *targets, const dt_classes classes[DT_MAX_TARGETS]) {
     given g[DT_MAX_TARGETS];
     int at;
     out->top_k = (int)dt_config_int(c, "eval.top_k");
@@ -183,7 +190,7 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     out->by = dt_config_node(c, "eval.by");
     out->n_bootstrap = (int)dt_config_int(c, "eval.bootstrap");
     out->radians = dt_config_enum(c, "eval.angles") == DT_ANGLES_radians;
-    for (int k = 0; k < targets->n; k++) g[k] = given_by(&targets->items[k], graph, unseen[k]);
+    for (int k = 0; k < targets->n; k++) g[k] = given_by(&targets->items[k], graph, classes[k]);
     DT_TRY(choose_wanted(out, c, graph, g, targets->n));
     DT_TRY(choose_target(&at, c, graph, targets, g));
     out->best = DT_METRIC_loss;

@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "batch/batch_source.h"
 #include "config/config.h"
 #include "graph/ir.h"
 #include "graph/targets.h"
@@ -117,9 +118,9 @@ typedef struct dt_metric_choice {
 // From eval.metrics, eval.best, eval.target, the targets and what the evaluation graph gives. DT_E_USAGE with the place
 // of the key that asks for what cannot be computed, and what can be.
 //
-// unseen, by target: no class of the samples that are evaluated is one of those that are trained on (people held out
-// of training, say). Then pairs say how well they are told apart, and whatever compares classes says nothing.
+// classes, by target. Unseen (people held out of training, say): pairs say how well they are told apart, and whatever
+// compares classes says nothing. Uneven: accuracy hardly sees the rare ones, so macro_f1 is eval.best: auto.
 dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g,
-                           const dt_targets *targets, const bool unseen[DT_MAX_TARGETS]);
+                           const dt_targets *targets, const dt_classes classes[DT_MAX_TARGETS]);
 
 #endif

@@ -222,6 +222,7 @@ static dt_status open_member(predictor *p, const dt_trainer_args *a) {
     int64_t step;
     DT_TRY(dt_session_init(&p->s, a));
     p->s.drops = p->r->mc > 0;
+    p->s.raw = p->r->raw;
     DT_TRY(dt_session_open_run(&p->s, p->r->which, DT_SPLIT_TEST, &step));
     dt_status st = check_member(p);
     p->s.told |= st != DT_OK; // a function of what all ranks know

@@ -20,6 +20,7 @@ typedef struct dt_predict_request {
     const char *out;   // .csv, .jsonl, .npy; NULL: CSV on the args' results
     int top;           // classes of a row
     bool logits, embeddings;
+    bool raw;            // with train.ema: the trained weights, not their average
     int mc;              // passes with dropout; 0: one without
     bool by_uncertainty; // weights of the mean
 } dt_predict_request;

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "train/metric.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -88,6 +89,11 @@ const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c) {
         return "replicas";
     // an elastic run keeps replica_threads on a machine of fewer threads
     const bool kept = is_elastic(c) && (replicas_given || r->replicas == 1);
+    const int64_t global = dt_config_int(c, "train.global_batch");
+    if (r->micro_batch < 1 || global % r->micro_batch ||
+        (!dt_config_is_auto(c, "train.micro_batch") &&
+         r->micro_batch != dt_config_int(c, "train.micro_batch")))
+        return "micro_batch";
     return !kept && r->replica_threads > at_least_one(r->threads / r->replicas) ? "replica_threads"
                                                                                 : NULL;
 }
@@ -121,6 +127,7 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
     else
         r.workers = (int)dt_config_int(c, "data.workers");
     DT_TRY(comm->broadcast_bytes(comm, &r, sizeof r, 0));
+    r.micro_batch = out->micro_batch;
     *out = r;
     return DT_OK;
 }
@@ -131,15 +138,11 @@ dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
             c, "device.hold_input",
             "device.hold_input keeps a GPU's input buffers; the CPU reads a batch "
             "where the loader left it: leave the key out, or train on a GPU");
-    if (dt_config_enum(c, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_fp32) return DT_OK;
-    if (is_elastic(c))
+    if (dt_config_enum(c, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_bf16 && is_elastic(c))
         return dt_config_fail(c, "comm.gradient_dtype",
                               "sums in bf16 depend on how many ranks add them: with "
                               "run.reproducible=elastic comm.gradient_dtype must be fp32");
-    if (b->device) return DT_OK;
-    return dt_config_fail(c, "comm.gradient_dtype",
-                          "comm.gradient_dtype=bf16 is for GPUs, whose gradients travel by NCCL; "
-                          "between CPUs they travel as fp32: leave the key out");
+    return DT_OK;
 }
 
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,
@@ -180,8 +183,10 @@ static const char *answer(const dt_resolved *r, int i, const char **key, char te
                 {"device.threads", NULL, r->threads},
                 {"device.replicas", NULL, r->replicas},
                 {"data.workers", NULL, r->workers},
-                {"train.precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision), 0}};
-    if (i >= (int)(sizeof rows / sizeof *rows)) return NULL;
+                {"train.micro_batch", NULL, r->micro_batch},
+                {"train.precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision), 0},
+                {"eval.best", dt_metric_name((dt_metric_id)(r->best > 0 ? r->best - 1 : 0)), 0}};
+    if (i >= (int)(sizeof rows / sizeof *rows) - (r->best == 0)) return NULL;
     *key = rows[i].key;
     if (rows[i].word) return rows[i].word;
     snprintf(text, 32, "%d", rows[i].number);

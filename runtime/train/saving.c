@@ -66,6 +66,7 @@ dt_status trainer_settle_save(trainer *t, bool must_hold) {
 // Rank 0 may have to wait for the save before this one, and the others for rank 0. So all wait long now; record_step
 // shortens the timeout again after the next step.
 dt_status trainer_save(trainer *t, bool best) {
+    if (t->verify_every > 0) DT_TRY(trainer_verify(t));
     t->saved_step = t->state.step;
     if (!trainer_is_root(t)) return DT_OK;
     DT_TRY(dt_ckpt_check_lock(t->ckpt));
@@ -103,7 +104,9 @@ static dt_status evaluate(trainer *t, dt_split split, const char *phase, dt_eval
     dt_session *s = &t->s;
     DT_TRY(dt_session_make_evaluator(s));
     if (t->metrics) dt_metrics_phase(t->metrics, phase);
+    dt_session_swap_average(s);
     const dt_status st = dt_evaluator_run(s->evaluator, s->data, split, split == DT_SPLIT_TEST, r);
+    dt_session_swap_average(s);
     if (t->metrics) dt_metrics_phase(t->metrics, NULL);
     if (st == DT_E_PREEMPTED && trainer_is_root(t))
         dt_warn("an evaluation outlasted run.grace and was dropped: it is done after resuming");

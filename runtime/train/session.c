@@ -13,6 +13,7 @@
 #include "train/agree.h"
 #include "train/class_names.h"
 #include "train/memory_report.h"
+#include "train/micro_batch.h"
 #include "train/resolve.h"
 #include "train/schedule.h"
 #include "train/signals.h"
@@ -25,20 +26,26 @@
 
 // ---- config ----------------------------------------------------------------------------------------
 
+void dt_session_set_micro_batch(dt_session *s, int n) {
+    const dt_config *c = s->config;
+    s->resolved.micro_batch = s->micro_batch = n;
+    s->n_micro = s->global_batch / n;
+    s->eval_batch = dt_config_is_auto(c, "eval.batch") ? n : (int)dt_config_int(c, "eval.batch");
+}
+
 dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
     *s = (dt_session){.a = *a, .config = a->config, .comm = a->comm};
     const dt_config *c = a->config;
     s->global_batch = (int)dt_config_int(c, "train.global_batch");
-    s->micro_batch = (int)dt_config_int(c, "train.micro_batch");
+    const bool open =
+        dt_config_is_auto(c, "train.micro_batch"); // until session_open: replicas as many as may be
+    dt_session_set_micro_batch(s, open ? 1 : (int)dt_config_int(c, "train.micro_batch"));
     if (s->global_batch % s->micro_batch != 0)
         return dt_config_fail(c, "train.global_batch",
                               "%d is not a multiple of train.micro_batch (%d): for example use "
                               "train.global_batch=%d",
                               s->global_batch, s->micro_batch,
                               (s->global_batch / s->micro_batch + 1) * s->micro_batch);
-    s->n_micro = s->global_batch / s->micro_batch;
-    s->eval_batch =
-        dt_config_is_auto(c, "eval.batch") ? s->micro_batch : (int)dt_config_int(c, "eval.batch");
     s->elastic = dt_config_enum(c, "run.reproducible") == DT_REPRODUCIBLE_elastic;
     s->given = dt_config_dump(c);
     s->total_steps = s->steps_per_epoch = 1;
@@ -143,6 +150,14 @@ static dt_status compare_ranks(dt_session *s) {
     return st;
 }
 
+static dt_status open_data(dt_session *s, const char *skip_log) {
+    if (!s->a.open_data) return DT_OK;
+    DT_TRY(s->a.open_data(s->a.ctx, s->config, s->backend, s->resolved.workers, skip_log,
+                          s->classes, &s->data));
+    if (!s->classes) s->classes = dt_class_names_text(s->data->fields, s->data->n_fields);
+    return DT_OK;
+}
+
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     s->comm->set_deadline(s->comm, dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
@@ -171,16 +186,15 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
         answers = &s->origin->resolved; // as the run evaluates itself
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
+    if (dt_config_is_auto(s->config, "train.micro_batch")) {
+        DT_TRY(open_data(s, skip_log));
+        DT_TRY(dt_micro_batch_choose(s, answers));
+    }
     DT_TRY(dt_replica_plan_create(&s->replicas, s->elastic, s->comm->rank, s->comm->world_size,
                                   s->resolved.replicas, s->n_micro));
     s->resolved.replicas = s->replicas->n_replicas;
     dt_resolve_write(s->config, &s->resolved);
-    if (s->a.open_data)
-        DT_TRY(s->a.open_data(s->a.ctx, s->config, s->backend, s->resolved.workers, skip_log,
-                              s->classes, &s->data));
-    if (s->data && !s->classes)
-        s->classes = dt_class_names_text(s->data->fields, s->data->n_fields);
-    return DT_OK;
+    return s->data ? DT_OK : open_data(s, skip_log);
 }
 
 static const dt_optimizer *optimizer_of(const dt_config *c) {
@@ -200,24 +214,40 @@ static void add_tensors(dt_session *s, const char *prefix, const char *file,
     }
 }
 
+static void add_weights(dt_session *s, float *master, float *buffer, const char *file) {
+    const dt_params *p = s->params;
+    add_flat(s, master, p->n_master);
+    add_tensors(s, "", file, p->entries, p->n_entries, s->flats[s->n_flats - 1].host);
+    add_flat(s, buffer, p->n_buffer);
+    add_tensors(s, "", file, p->buffers, p->n_buffers, s->flats[s->n_flats - 1].host);
+}
+
 static void list_tensors(dt_session *s) {
     const dt_params *p = s->params;
     const char *const *names = optimizer_of(s->config)->slots;
-    s->tensors = dt_xcalloc((size_t)((1 + p->n_slots) * p->n_entries + p->n_buffers) + 1,
+    s->tensors = dt_xcalloc((size_t)((2 + p->n_slots) * p->n_entries + 2 * p->n_buffers) + 1,
                             sizeof *s->tensors);
-    add_flat(s, p->master, p->n_master);
-    add_flat(s, p->buffer, p->n_buffer);
-    add_tensors(s, "", "model", p->entries, p->n_entries, s->flats[0].host);
-    add_tensors(s, "", "model", p->buffers, p->n_buffers, s->flats[1].host);
+    if (p->average) add_weights(s, p->average, p->buffer_average, "model");
     s->n_model_tensors = s->n_tensors;
+    add_weights(s, p->master, p->buffer, p->average || s->raw ? "raw" : "model");
+    if (!p->average) s->n_model_tensors = s->n_tensors;
     for (int i = 0; i < p->n_slots; i++) {
         add_flat(s, p->slots[i], p->n_trained);
         add_tensors(s, names[i], "optimizer", p->entries, p->n_trained_entries,
-                    s->flats[2 + i].host);
+                    s->flats[s->n_flats - 1].host);
     }
 }
 
-// The flat buffers that the weights are in, and with_optimizer all.
+// The flats 0 and 1 are the averages of 2 and 3.
+static void copy_average(dt_session *s, bool to_weights) {
+    for (int i = 0; i < 2; i++) {
+        const dt_session_flat *average = &s->flats[i], *weights = &s->flats[2 + i];
+        memcpy((to_weights ? weights : average)->host, (to_weights ? average : weights)->host,
+               sizeof(float) * (size_t)average->n);
+    }
+}
+
+// The flat buffers of the model's tensors, and with_optimizer all.
 static int n_flats(const dt_session *s, bool with_optimizer) {
     return with_optimizer ? s->n_flats : 2;
 }
@@ -234,6 +264,21 @@ static void copy_flats(dt_session *s, bool with_optimizer, bool to_device) {
 
 void dt_session_pull(dt_session *s) {
     copy_flats(s, true, false);
+}
+
+void dt_session_swap_average(dt_session *s) {
+    if (!s->params->average) return;
+    dt_session_pull(s);
+    for (int i = 0; i < 2; i++) {
+        float *a = s->flats[i].host, *b = s->flats[2 + i].host;
+        for (int64_t k = 0; k < s->flats[i].n; k++) {
+            const float x = a[k];
+            a[k] = b[k];
+            b[k] = x;
+        }
+    }
+    copy_flats(s, true, true);
+    dt_params_repack(s->params, 1);
 }
 
 double dt_session_timeout_s(const dt_config *c, double otherwise) {
@@ -268,6 +313,10 @@ static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_f
     return s->a.build_graph(out, &a, dt_resolved_dtype(&s->resolved));
 }
 
+static bool averages(const dt_config *c) {
+    return dt_config_has(c, "train.ema") && dt_config_real(c, "train.ema") > 0;
+}
+
 static dt_optimizer_args read_optimizer(const dt_config *c) {
     dt_optimizer_args o = {.kind = (dt_optimizer_id)dt_config_enum(c, "train.optimizer.name")};
     const dt_config_key *k;
@@ -275,6 +324,10 @@ static dt_optimizer_args read_optimizer(const dt_config *c) {
         assert(i < DT_MAX_HYPER);
         o.hyper[i] = (float)dt_config_real(c, k->path);
     }
+    if (dt_config_has(c, "train.clip_value"))
+        o.clip_value = (float)dt_config_real(c, "train.clip_value");
+    if (dt_config_has(c, "train.clip_agc")) o.clip_agc = (float)dt_config_real(c, "train.clip_agc");
+    if (averages(c)) o.average_rate = (float)(1 - dt_config_real(c, "train.ema"));
     return o;
 }
 
@@ -291,8 +344,8 @@ bool dt_session_bf16_gradients(const dt_session *s) {
 static dt_status make_stepper(dt_session *s) {
     const dt_config *c = s->config;
     const dt_phase *phase = dt_phases_at(s->phases, s->n_phases, s->first_step);
-    int64_t bucket =
-        dt_config_is_auto(c, "comm.bucket") ? 25 << 20 : dt_config_int(c, "comm.bucket") << 10;
+    int64_t bucket = dt_config_is_auto(c, "comm.bucket") ? (s->backend->device ? 25 << 20 : 0)
+                                                         : dt_config_int(c, "comm.bucket") << 10;
     dt_stepper_opts o = {.comm = s->comm,
                          .device_comm = s->device_comm,
                          .loss_scaling = dt_resolved_dtype(&s->resolved) == DT_F16,
@@ -314,7 +367,7 @@ static dt_status make_stepper(dt_session *s) {
                                           : 0,
                          .weight_decay = (float)dt_config_real(c, "train.optimizer.weight_decay"),
                          .optimizer = read_optimizer(c),
-                         .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
+                         .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20, // 0: auto
                          .bucket_bytes = bucket,
                          .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
                          .give_up = dt_signals_grace_is_over};
@@ -359,11 +412,14 @@ static dt_status build_phase_graphs(dt_session *s, const dt_field_info *fields, 
 }
 
 static dt_status choose_metrics(dt_session *s) {
-    bool unseen[DT_MAX_TARGETS] = {false};
-    for (int i = 0; s->data && s->data->has_unseen && i < s->targets.n; i++)
+    dt_classes classes[DT_MAX_TARGETS] = {DT_CLASSES_EVEN};
+    for (int i = 0; s->data && s->data->classes && i < s->targets.n; i++)
         if (s->targets.items[i].field->n_classes > 0)
-            unseen[i] = s->data->has_unseen(s->data, s->targets.items[i].index);
-    return dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, unseen);
+            classes[i] = s->data->classes(s->data, s->targets.items[i].index);
+    DT_TRY(dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, classes));
+    s->resolved.best = 1 + (int)s->metrics.best;
+    dt_resolve_write(s->config, &s->resolved);
+    return DT_OK;
 }
 
 static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
@@ -378,6 +434,10 @@ static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fi
     DT_TRY(dt_params_lay_out(&s->params, training ? s->graph : s->eval_graph, s->backend,
                              training ? optimizer_of(s->config)->n_slots : 0,
                              s->replicas->n_flats));
+    if (training && averages(s->config)) dt_params_add_average(s->params);
+    if (s->raw && !averages(s->config))
+        return dt_fail(DT_E_USAGE, "--raw is for a run with train.ema: this one has its trained "
+                                   "weights and no average of them");
     dt_plan_opts opts = {.threads = s->resolved.replica_threads,
                          .n_replicas = s->replicas->n_replicas};
     dt_phases_apply(&s->groups, s->params);
@@ -400,6 +460,18 @@ static void drop_plans(dt_session *s) {
     s->params = NULL;
     s->plan = s->eval_plan = NULL;
     s->graph = s->eval_graph = NULL;
+}
+
+dt_status dt_session_plan_bytes(dt_session *s, const dt_field_info *fields, int n_fields,
+                                size_t *n_bytes) {
+    DT_TRY(dt_replica_plan_create(&s->replicas, s->elastic, s->comm->rank, s->comm->world_size,
+                                  s->resolved.replicas, s->n_micro));
+    const dt_status st = make_plans(s, fields, n_fields, true);
+    if (st == DT_OK) *n_bytes = dt_memory_bytes(s);
+    drop_plans(s);
+    dt_replica_plan_destroy(s->replicas);
+    s->replicas = NULL;
+    return st;
 }
 
 // The fastest engines may want much memory: a network that does not fit because of that is planned again with
@@ -592,16 +664,22 @@ static dt_status import_weights(dt_session *s) {
 
 dt_status dt_session_init_weights(dt_session *s) {
     dt_params_init(s->params, (uint64_t)dt_config_int(s->config, "run.seed"));
+    if (s->params->average) {
+        dt_session_pull(s);
+        copy_average(s, false);
+    }
     if (!dt_config_has(s->config, "model.init")) {
         if (s->params->n_trained_entries < s->params->n_entries && s->comm->rank == 0)
             dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                     s->params->n_entries - s->params->n_trained_entries);
+        if (s->params->average) copy_flats(s, true, true);
         dt_params_repack(s->params, 1);
         return DT_OK;
     }
     copy_flats(s, false, false); // the host's copy has what the file leaves as it is
     if (s->comm->rank == 0) DT_TRY(import_weights(s));
-    return share_weights(s, false);
+    if (s->params->average) copy_average(s, true);
+    return share_weights(s, s->params->average != NULL);
 }
 
 dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer) {

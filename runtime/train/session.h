@@ -33,9 +33,12 @@ typedef struct dt_session {
         *origin; // of the run that is not trained but asked; in front of open, or NULL
     bool elastic;
     bool drops; // evaluation with dropout: set in front of open
+    bool raw;   // likewise: with train.ema the trained weights instead of their average
     int micro_batch, global_batch, n_micro, eval_batch;
     dt_backend *backend;
     dt_dataset *data;
+    const dt_field_info *described; // of data that is not there: set in front of open
+    int n_described;
     dt_replica_plan *replicas;
     dt_targets targets; // of training, once graphs are made
     dt_param_groups groups;
@@ -50,14 +53,19 @@ typedef struct dt_session {
     dt_team *own_team;        // where there is no stepper
     dt_metric_choice metrics; // once graphs are made
     dt_evaluator *evaluator;
-    dt_ckpt_tensor *tensors; // model's first, then the optimizer's
+    dt_ckpt_tensor *tensors; // model's first, with train.ema those trained, then the optimizer's
     int n_tensors, n_model_tensors;
-    dt_session_flat flats[2 + DT_MAX_SLOTS]; // weights, buffers, the optimizer's slots
+    dt_session_flat flats[4 + DT_MAX_SLOTS]; // of the tensors, in their order
     int n_flats;
 } dt_session;
 
 // Checks keys that depend on each other; opens nothing. DT_E_USAGE.
 dt_status dt_session_init(dt_session *s, const dt_trainer_args *a);
+// n_micro and eval_batch follow.
+void dt_session_set_micro_batch(dt_session *s, int n);
+// What training takes of a rank's memory with this micro_batch: plans are made and dropped, nothing is taken.
+dt_status dt_session_plan_bytes(dt_session *s, const dt_field_info *fields, int n_fields,
+                                size_t *n_bytes);
 // stored: state of the checkpoint that is resumed, or NULL. data NULL in `a`: no data set.
 // s->classes, if set, numbers its classes.
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log);
@@ -92,6 +100,8 @@ char *dt_session_engines(const dt_session *s);
 dt_status dt_session_init_weights(dt_session *s);
 // Weights (and moments, with_optimizer) of a checkpoint directory, read by rank 0, on all ranks.
 dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer);
+// With train.ema: exchanges the weights and their average, for an evaluation and back. The stepper must be drained.
+void dt_session_swap_average(dt_session *s);
 void dt_session_close(dt_session *s);
 
 #endif

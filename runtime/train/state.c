@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "train/metric.h"
 #include "train/resolve.h"
 
 #include <jansson.h>
@@ -43,8 +44,10 @@ static void build_resolved(const dt_resolved *r, dt_json *j) {
     dt_json_int(j, "replicas", r->replicas);
     dt_json_int(j, "replica_threads", r->replica_threads);
     dt_json_int(j, "workers", r->workers);
+    dt_json_int(j, "micro_batch", r->micro_batch);
     dt_json_string(j, "precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision));
     dt_json_string(j, "device", DT_WORD_OF(DT_DEVICE_WORDS, r->device));
+    dt_json_string(j, "best", dt_metric_name((dt_metric_id)r->best - 1));
     dt_json_end_object(j);
 }
 
@@ -92,7 +95,12 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
 // ---- parsing ---------------------------------------------------------------------------------------
 
 enum { MAX_STATE_BYTES = 256 << 20 };
-enum { MAX_THREADS = 1024, MAX_REPLICAS = 256, MAX_WORKERS = 256 }; // as config.def allows
+enum {
+    MAX_THREADS = 1024,
+    MAX_REPLICAS = 256,
+    MAX_WORKERS = 256,
+    MAX_MICRO_BATCH = 1000000
+}; // as config.def allows
 
 typedef struct reader {
     const json_t *object;
@@ -141,8 +149,14 @@ static void read_resolved(reader *r, dt_resolved *out) {
     out->replicas = (int)read_within(&inner, "replicas", 1, MAX_REPLICAS);
     out->replica_threads = (int)read_within(&inner, "replica_threads", 1, MAX_THREADS);
     out->workers = (int)read_within(&inner, "workers", 1, MAX_WORKERS);
+    out->micro_batch = (int)read_within(&inner, "micro_batch", 1, MAX_MICRO_BATCH);
     out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
     out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
+    out->best = DT_N_METRICS;
+    while (out->best > 0 &&
+           strcmp(dt_metric_name((dt_metric_id)out->best - 1), read_text(&inner, "best")) != 0)
+        out->best--;
+    if (out->best == 0 && !inner.bad) inner.bad = "best";
     if (inner.bad && !r->bad) r->bad = inner.bad;
 }
 

@@ -14,8 +14,10 @@ typedef struct dt_resolved {
     int replicas;        // micro-batches at once in a rank
     int replica_threads; // threads of one micro-batch
     int workers;         // loader threads (changes no numbers)
+    int micro_batch;
     dt_precision precision;
     dt_device_kind device;
+    int best; // 1 + dt_metric_id; 0: not answered yet
 } dt_resolved;
 
 typedef struct dt_eval_point {

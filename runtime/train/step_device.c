@@ -547,6 +547,7 @@ static dt_status create_commit(struct device_step *v) {
                               .rules = s->rules,
                               .n_rules = s->n_rules,
                               .buffer = s->o.params->buffer,
+                              .buffer_average = s->o.params->buffer_average,
                               .n_micro = s->o.replicas->n_micro,
                               .copies = copies,
                               .n_copies = n_copies,

@@ -12,11 +12,13 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/watch.h"
 #include "train/agree.h"
 #include "train/length.h"
 #include "train/resolve.h"
@@ -28,7 +30,8 @@
 
 // How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
-    const double step_s = fmax(10.0 * t->slowest_step_s, DT_LOST_TIMEOUT_S);
+    const double least_s = t->slowest_step_s > 0 ? DT_LOST_TIMEOUT_S : DT_START_TIMEOUT_S;
+    const double step_s = fmax(10.0 * t->slowest_step_s, least_s);
     dt_session_set_deadline(&t->s, dt_session_timeout_s(t->s.config, step_s));
 }
 
@@ -169,6 +172,8 @@ static dt_status plan_length(trainer *t) {
     t->s.first_step = t->state.step;
     t->eval_every = dt_amount_steps(dt_config_amount(c, "eval.every"), total, spe);
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
+    if (dt_config_has(c, "run.verify_every"))
+        t->verify_every = dt_amount_steps(dt_config_amount(c, "run.verify_every"), total, spe);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) go_without_validation(t);
     return DT_OK;
@@ -268,8 +273,10 @@ static void describe_run(const trainer *t) {
         dt_info("resuming at step %lld of %lld", (long long)t->state.step,
                 (long long)t->state.total_steps);
     else
-        dt_info("training %lld steps, %lld an epoch", (long long)t->state.total_steps,
-                (long long)t->state.steps_per_epoch);
+        dt_info("training %lld steps, %lld an epoch%s%s", (long long)t->state.total_steps,
+                (long long)t->state.steps_per_epoch,
+                t->eval_every > 0 ? "; the best checkpoint is that of " : "",
+                t->eval_every > 0 ? s->metrics.best_name : "");
 }
 
 static dt_status open_training(trainer *t) {
@@ -376,6 +383,17 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
     dt_metrics_step(t->metrics, &record);
 }
 
+static dt_status name_slow_rank(trainer *t, const dt_step_result *r) {
+    dt_slow_finding f;
+    DT_TRY(dt_slow_rank_step(&t->slow, t->s.comm, r->data_s, r->compute_s, &f));
+    if (f.rank < 0 || !trainer_is_root(t)) return DT_OK;
+    dt_warn("rank %d on %s takes %.1f times as long as the median rank, most of it for %s, in the "
+            "last %d steps: all ranks wait for it",
+            f.rank, f.host, f.times, f.phase, (int)DT_SLOW_STEPS);
+    dt_metrics_slow_rank(t->metrics, t->state.step, f.rank, f.host, f.phase, f.times);
+    return DT_OK;
+}
+
 static int64_t last_evaluated(const trainer *t) {
     return t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
 }
@@ -387,12 +405,18 @@ static bool is_over(const trainer *t) {
            dt_length_is_enough(t->s.config, &t->state, lower);
 }
 
+dt_status trainer_verify(trainer *t) {
+    dt_status st = dt_verify_ranks(&t->s, t->agreed);
+    return st == DT_OK ? DT_OK : dt_fail_context(st, "after step %lld", (long long)t->state.step);
+}
+
 // What is due after a step. *stop: the loop ends with DT_E_PREEMPTED.
 static dt_status after_step(trainer *t, bool asked, bool *stop) {
     int64_t done = t->state.step;
     bool last = done == t->state.total_steps, best = false;
     *stop = !last && (asked || done == t->stop_at);
     if (last) return DT_OK; // finish() does the rest
+    if (dt_amount_due(t->verify_every, done)) DT_TRY(trainer_verify(t));
     dt_status st = dt_amount_due(t->eval_every, done) ? trainer_evaluate(t, &best) : DT_OK;
     *stop |= st == DT_E_PREEMPTED;
     if (st != DT_E_PREEMPTED) DT_TRY(st);
@@ -459,7 +483,7 @@ static double rate_at(const trainer *t, int64_t step) {
 static bool is_due(const trainer *t, int64_t done) {
     return done == t->state.total_steps || done == t->stop_at ||
            dt_session_phase_begins(&t->s, done) || dt_amount_due(t->eval_every, done) ||
-           dt_amount_due(t->save_every, done);
+           dt_amount_due(t->verify_every, done) || dt_amount_due(t->save_every, done);
 }
 
 static void note_skipped(trainer *t, const dt_step_result *r) {
@@ -474,12 +498,14 @@ static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s
     *finished = r->step >= 0 && (r->finite || r->skipped);
     if (!*finished) return DT_OK;
     t->state.step = r->step + 1;
+    dt_watch_set_step(t->state.step);
     if (!r->skipped) t->state.loss = r->loss;
     t->state.loss_scale = (double)r->scaler.scale;
     t->state.clean_steps = r->scaler.clean_steps;
     t->state.n_skipped = r->scaler.n_skipped;
     if (r->skipped) note_skipped(t, r);
     record_step(t, r, rate_at(t, r->step), step_s);
+    DT_TRY(name_slow_rank(t, r));
     watch_source(t);
     (void)dt_failpoint("step");
     return DT_OK;
@@ -515,7 +541,7 @@ static dt_status run_steps(trainer *t) {
         begin = end;
         asked |= finished && r.stop;
         if (!finished || t->state.step < queued) continue;
-        bool stop = false, busy = t->eval_every || t->save_every;
+        bool stop = false, busy = t->eval_every || t->save_every || t->verify_every;
         DT_TRY(after_step(t, asked, &stop));
         if (stop) return leave(t);
         if (!is_over(t) && dt_session_phase_begins(&t->s, t->state.step))
@@ -627,8 +653,11 @@ static dt_status train(trainer *t) {
     *t->agreed = t->s.told;
     DT_TRY(st);
     if (t->resumed) t->saved_step = t->state.step;
-    DT_TRY(run_steps(t));
-    DT_TRY(finish(t));
+    dt_watch_set_step(t->state.step);
+    st = run_steps(t);
+    if (st == DT_OK) st = finish(t);
+    if (st == DT_E_PEER) return dt_fail_context(st, "after step %lld", (long long)t->state.step);
+    DT_TRY(st);
     *t->agreed = true;
     return DT_OK;
 }
@@ -648,6 +677,7 @@ static void close_trainer(trainer *t) {
     dt_json_fini(&t->json);
     dt_json_fini(&t->results);
     if (t->last_step >= 0) dt_eval_result_fini(&t->last);
+    dt_slow_rank_fini(&t->slow);
     free(t->resume_path);
     free(t->run_dir);
     free(t->metrics_path);
@@ -659,6 +689,7 @@ dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
     trainer t = {.agreed = agreed, .last_step = -1};
     *agreed = false;
     dt_signals_install();
+    dt_crash_install(a->comm->world_size > 1 ? a->comm->rank : -1);
     dt_signals_set_grace(dt_config_seconds(a->config, "run.grace"));
     dt_state_init(&t.state);
     dt_json_init(&t.json);

@@ -38,19 +38,27 @@ typedef struct dt_eval_request {
     const char *which; // checkpoint: "latest", "best" or a step number
     dt_split split;
     const char *csv; // file for the same figures as a table, or NULL
+    bool raw;        // with train.ema: the trained weights, not their average
 } dt_eval_request;
 
 // Metrics of a checkpoint, as a line of JSON.
 dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r, bool *agreed);
 
+// How much a whole run computes; zeros where there is no data set.
+typedef struct dt_run_length {
+    int64_t n_trained, n_evaluated; // samples
+} dt_run_length;
+
+// What dt_trainer_check adds to parameters and memory.
 typedef struct dt_check_prints {
-    bool graph;   // and the plan
-    bool kernels; // what was chosen by timing, and how fast each kernel is
+    bool graph;      // and its costs and the plan
+    bool kernels;    // what was chosen by timing, and how fast each kernel is
+    const char *dot; // a file for Graphviz, or NULL
 } dt_check_prints;
 
 // Makes graph and plans without training, and prints parameters and memory to `out`, and what `prints` adds. fields:
 // instead of those of a data set, where open_data is NULL.
 dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields, int n_fields,
-                           const dt_check_prints *prints, FILE *out);
+                           const dt_check_prints *prints, FILE *out, dt_run_length *length);
 
 #endif

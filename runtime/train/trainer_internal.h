@@ -6,6 +6,7 @@
 #include "train/bottleneck.h"
 #include "train/schedule.h"
 #include "train/session.h"
+#include "train/slow_rank.h"
 
 typedef struct trainer {
     dt_session s;
@@ -23,9 +24,10 @@ typedef struct trainer {
     bool resumed, forced; // forced: resumed although numeric keys differ
     char *resume_path;    // rank 0
     dt_schedule schedule;
-    int64_t eval_every, save_every, stop_at, saved_step;
+    int64_t eval_every, save_every, verify_every, stop_at, saved_step;
     int n_epochs, failed_saves;
     double slowest_step_s;
+    dt_slow_rank slow;
     dt_json json, results;
     dt_eval_result last; // of the validation, at step last_step; < 0: none yet
     int64_t last_step;
@@ -34,6 +36,9 @@ typedef struct trainer {
 static inline bool trainer_is_root(const trainer *t) {
     return t->s.comm->rank == 0;
 }
+
+// On all ranks. Where ranks no longer hold the same weights, the run ends (run.verify_every).
+dt_status trainer_verify(trainer *t);
 
 // ---- saving.c --------------------------------------------------------------------------------------
 

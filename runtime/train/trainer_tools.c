@@ -11,8 +11,10 @@
 #include "train/batch_inputs.h"
 #include "train/memory_report.h"
 #include "train/resolve.h"
+#include "train/schedule.h"
 #include "train/session.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -64,6 +66,12 @@ static dt_status open_checkpoint(dt_session *s, const char *which, char **path,
     st = dt_agree_result(s->comm, st, &text, &s->told);
     if (st == DT_OK && s->comm->rank > 0) st = dt_state_parse(state, "state.json", text);
     if (st == DT_OK) s->classes = dt_xstrdup(state->classes);
+    if (st == DT_OK && dt_config_is_auto(s->config, "train.micro_batch")) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", state->resolved.micro_batch);
+        dt_config_resolve(s->config, "train.micro_batch", number);
+        dt_session_set_micro_batch(s, state->resolved.micro_batch);
+    }
     free(text);
     return st;
 }
@@ -162,6 +170,7 @@ dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r, bo
     dt_session s;
     *agreed = false;
     dt_status st = dt_session_init(&s, a);
+    s.raw = r->raw;
     if (st == DT_OK) st = evaluate(&s, r);
     *agreed = st == DT_OK || s.told;
     dt_session_close(&s);
@@ -212,6 +221,11 @@ static void print_report(const dt_session *s, FILE *out) {
             s->resolved.replica_threads == 1 ? "" : "s",
             DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision),
             s->backend->describe(s->backend));
+    if (s->graph->recompute.bytes_before)
+        fprintf(out,
+                "recompute: activations of about %.1f MiB instead of %.1f, %.2f times the work\n",
+                (double)s->graph->recompute.bytes_after / 1048576.0,
+                (double)s->graph->recompute.bytes_before / 1048576.0, s->graph->recompute.compute);
     fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_instructions,
             train.n_reorders, train.n_inplace);
     dt_memory_print(s, out);
@@ -269,10 +283,34 @@ static dt_status take_batch(const dt_session *s) {
     return st;
 }
 
+static dt_run_length measure_length(const dt_session *s) {
+    const int64_t every = dt_amount_steps(dt_config_amount(s->config, "eval.every"), s->total_steps,
+                                          s->steps_per_epoch);
+    const int64_t n_val = s->data->n_samples(s->data, DT_SPLIT_VAL);
+    return (dt_run_length){.n_trained = s->total_steps * s->global_batch,
+                           .n_evaluated = (every > 0 ? s->total_steps / every : 0) * n_val +
+                                          s->data->n_samples(s->data, DT_SPLIT_TEST)};
+}
+
+static dt_status write_dot(const dt_graph *g, const char *path) {
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *f = open_memstream(&text, &n_bytes);
+    if (!f) return dt_fail(DT_E_INTERNAL, "%s: %s", path, strerror(errno));
+    dt_graph_write_dot(g, f);
+    fclose(f);
+    const dt_status st = dt_io_write_file(path, text, n_bytes);
+    free(text);
+    return st;
+}
+
 dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields, int n_fields,
-                           const dt_check_prints *prints, FILE *out) {
+                           const dt_check_prints *prints, FILE *out, dt_run_length *length) {
     dt_session s;
+    *length = (dt_run_length){0};
     dt_status st = dt_session_init(&s, a);
+    s.described = fields;
+    s.n_described = n_fields;
     if (st == DT_OK) st = dt_session_open(&s, NULL, NULL);
     if (st == DT_OK && s.data) {
         fields = s.data->fields;
@@ -282,13 +320,16 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
         fputc('\n', out);
     }
     if (st == DT_OK && s.data) st = dt_session_measure(&s);
-    if (st == DT_OK && s.data) st = take_batch(&s);
     if (st == DT_OK) st = dt_session_build(&s, fields, n_fields, true);
+    if (st == DT_OK && s.data) *length = measure_length(&s);
+    if (st == DT_OK && s.data) st = take_batch(&s);
     if (st == DT_OK) st = dt_session_init_weights(&s); // an error if model.init does not fit
     if (st == DT_OK && prints->graph) {
+        dt_graph_print_costs(s.graph, out);
         dt_graph_print(s.graph, out);
         dt_plan_print(s.plan, out);
     }
+    if (st == DT_OK && prints->dot) st = write_dot(s.graph, prints->dot);
     if (st == DT_OK) print_report(&s, out);
     if (st == DT_OK && prints->kernels) st = print_kernels(&s, out);
     dt_session_close(&s);

@@ -369,7 +369,7 @@ class Row:
         self.config, self.extra, self.batch, self.precision, self.network, _ = WORK[name]
         if o.tiny:
             self.batch, self.precision = 8, "fp32"
-            self.extra = self.extra + (["model.layers=2", "model.dim=96", "model.heads=3"] if self.config == "vit" else [])
+            self.extra = self.extra + (["model.blocks=2", "model.dim=96", "model.heads=3"] if self.config == "vit" else [])
             self.extra = self.extra + (["model.depth=10"] if self.config == "resnet50" else [])
             self.network = {"fusion": "fusion", "vit_b_16": "vit_tiny"}.get(self.network, "resnet18")
         self.r = {"name": name, "batch": self.batch, "precision": self.precision, "data": "jpeg" if "jpeg" in name else "on the device"}

@@ -50,6 +50,7 @@ typedef struct rig {
     dt_device_step *step; // device
     dt_step_numbers *numbers;
     float *flat[4], *buffer, *host_grad; // the CPU's master, moments
+    float average[N + BUFFERS];
 } rig;
 
 static float *device_floats(dt_backend *b, const float *from, int64_t n) {
@@ -91,6 +92,11 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
     r->a.optimizer.slots[0] = device_floats(r->gpu, NULL, N);
     r->a.optimizer.slots[1] = device_floats(r->gpu, NULL, N);
     r->a.buffer = device_floats(r->gpu, r->buffer, BUFFERS);
+    for (int i = 0; i < N; i++) r->average[i] = r->flat[0][i];
+    for (int i = 0; i < BUFFERS; i++) r->average[N + i] = r->buffer[i];
+    r->a.optimizer.average = device_floats(r->gpu, r->average, N);
+    r->a.optimizer.average_rate = 0.25f;
+    r->a.buffer_average = device_floats(r->gpu, r->average + N, BUFFERS);
     r->grad = device_floats(r->gpu, NULL, GRAD);
     const dt_device_step first = {.block = {.seed = 1, .loss_scale = scale}};
     assert_int_equal(r->gpu->alloc(r->gpu, (void **)&r->step, sizeof first, "step"), DT_OK);
@@ -120,9 +126,14 @@ static void tear_down(rig *r) {
     dt_backend *g = r->gpu;
     g->device->commit_destroy(g, r->commit);
     g->device->stream_destroy(g, r->stream);
-    float *const device[] = {r->a.optimizer.master, r->a.optimizer.slots[0],
-                             r->a.optimizer.slots[1], r->a.buffer, r->grad};
-    for (int i = 0; i < 5; i++) g->free(g, device[i], 0);
+    float *const device[] = {r->a.optimizer.master,
+                             r->a.optimizer.slots[0],
+                             r->a.optimizer.slots[1],
+                             r->a.buffer,
+                             r->grad,
+                             r->a.optimizer.average,
+                             r->a.buffer_average};
+    for (int i = 0; i < 7; i++) g->free(g, device[i], 0);
     for (int i = 0; i < COPIES; i++) g->free(g, r->copies[i].packed, 0);
     g->free(g, r->step, sizeof *r->step);
     g->free_host(g, r->numbers, 0);
@@ -160,16 +171,20 @@ static double cpu_step(rig *r, int64_t step, float lr, float scale) {
         clip = (double)r->a.clip_norm / (norm + 1e-6);
     dt_optimizer_args o = r->a.optimizer;
     o.master = r->flat[0], o.slots[0] = r->flat[1], o.slots[1] = r->flat[2];
+    o.average = r->average;
     o.grad = r->host_grad;
     o.grad_scale = (float)(clip / weight);
     o.lr = lr;
     o.t = step + 1;
+    if (o.n_tensors) r->cpu->flat_clip(r->cpu, &o, 0, 6);
     whole_optimizer(r->cpu, o, N);
     for (int i = 0; i < 2; i++)
         for (int64_t k = 0; k < rules[i].count; k++) {
             float *b = &r->buffer[rules[i].buffer + k];
             *b = (1 - rules[i].momentum) * *b +
                  rules[i].momentum * (r->host_grad[rules[i].stat + k] * 0.25f);
+            float *m = &r->average[N + rules[i].buffer + k];
+            *m += (*b - *m) * 0.25f;
         }
     return norm;
 }
@@ -226,6 +241,8 @@ static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
         compare(r.gpu, r.a.optimizer.slots[0], r.flat[1], N, 1e-6);
         compare(r.gpu, r.a.optimizer.slots[1], r.flat[2], N, 1e-6);
         compare(r.gpu, r.a.buffer, r.buffer, BUFFERS, 1e-6);
+        compare(r.gpu, r.a.optimizer.average, r.average, N, 1e-6);
+        compare(r.gpu, r.a.buffer_average, r.average + N, BUFFERS, 1e-6);
         compare_copies(&r, true);
     }
     tear_down(&r);
@@ -245,6 +262,23 @@ static void test_optimizers(void **state) {
     lamb.kind = DT_OPTIMIZER_lamb;
     check_optimizer(lamb, 0, 1);
     check_optimizer(lamb, 0.5f, 1024);
+    dt_optimizer_args adam = adamw;
+    adam.kind = DT_OPTIMIZER_adam;
+    check_optimizer(adam, 0.5f, 1024);
+    check_optimizer((dt_optimizer_args){.kind = DT_OPTIMIZER_lion, .hyper = {0.9f, 0.99f}}, 0, 8);
+    const dt_optimizer_args lars = {.kind = DT_OPTIMIZER_lars, .hyper = {0.9f, 1, 0.02f}};
+    check_optimizer(lars, 0.5f, 1024);
+    static const dt_clip_tensor rows[] = {{0, 10, 0, 5}, {70096, 20, 5, 1}};
+    dt_optimizer_args clipped = adamw;
+    clipped.clip_value = 0.01f;
+    check_optimizer(clipped, 0, 1024);
+    clipped.kind = DT_OPTIMIZER_lamb; // its norms are of what is clipped
+    check_optimizer(clipped, 0, 1024);
+    clipped = sgd;
+    clipped.clip_agc = 0.01f;
+    clipped.tensors = rows;
+    clipped.n_tensors = 2;
+    check_optimizer(clipped, 0, 8);
 }
 
 static void gradients(rig *r, float first, float drop) {

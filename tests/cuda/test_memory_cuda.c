@@ -21,7 +21,7 @@
 enum { SIDE = 32, CLASSES = 10, BATCH = 2 };
 
 static const char *const networks[] = {"{name: fusion}", "{name: resnet, depth: 50, width: 8}",
-                                       "{name: vit, patch: 8, dim: 32, heads: 4, layers: 12}"};
+                                       "{name: vit, patch: 8, dim: 32, heads: 4, blocks: 12}"};
 
 static dt_graph *make_graph(dt_config *c, bool two_images, bool training) {
     dt_field_info f[3] = {{.name = "left",

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Files as PyTorch and timm write them, small, and what is in them: torch_files/*.pth and torch_files/expected.safetensors.
 
-    kinds.pth         all element types, views that are not contiguous, a tied and an empty tensor, a parameter, within
+    kinds.pth, protocol4.pth    all element types, views that are not contiguous, a tied and an empty tensor, a parameter, within
                       {"state_dict": …, "optimizer": …, "epoch": …}
     vit_timm.pth      timm's Vision Transformer of 32x32 images in float16, under "module."; expected has its logits for
                       64x32 images, after timm resized the positions
     resized.*         positions by torch's own interpolate, larger, smaller and oblong
-    legacy.pth, module.pth, namespace.pth, script.pt    what is refused
+    legacy.pth, module.pth, namespace.pth, namespace4.pth, script.pt    what is refused
 
 test_golden_torch.c compares.  make_torch_files.py (torch, timm, numpy, safetensors)
 """
@@ -41,8 +41,9 @@ def kinds():
              "u8": torch.tensor([3, 200], dtype=torch.uint8), "bool": torch.tensor([True, False])}
     optimizer = {"state": {0: {"step": torch.tensor(3.0), "exp_avg": formula((3,), 5)}},
                  "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.999), "params": [0, 1]}]}
-    torch.save({"epoch": 3, "big": 1 << 40, "negative": -5, "none": None, "state_dict": state, "optimizer": optimizer},
-               os.path.join(HERE, "kinds.pth"))
+    whole = {"epoch": 3, "big": 1 << 40, "negative": -5, "none": None, "state_dict": state, "optimizer": optimizer}
+    torch.save(whole, os.path.join(HERE, "kinds.pth"))
+    torch.save(whole, os.path.join(HERE, "protocol4.pth"), pickle_protocol=4)
     return {"kinds/" + k: v.detach().float().contiguous().clone() for k, v in state.items()}
 
 
@@ -74,6 +75,7 @@ def refused():
     save = lambda name, x, **o: torch.save(x, os.path.join(HERE, name), **o)
     save("legacy.pth", {"a": torch.ones(2)}, _use_new_zipfile_serialization=False)
     save("module.pth", torch.nn.Linear(1, 1))
+    save("namespace4.pth", {"args": argparse.Namespace(lr=1), "model": {"a": torch.ones(2)}}, pickle_protocol=4)
     save("namespace.pth", {"args": argparse.Namespace(lr=1), "model": {"a": torch.ones(2)}})
     torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), os.path.join(HERE, "script.pt"))
 

@@ -7,7 +7,7 @@ file holds results only: logits, the loss of each step, and per tensor ten numbe
 with a formula, eight elements) of its gradient and of its value after five steps, running statistics
 included. The second is a state dict as torchvision saves it, of a narrow ResNet, for model.init.
 
-Run by hand (needs torch, torchvision, numpy, safetensors):
+Run by hand (needs torch, torchvision, timm, numpy, safetensors):
     make_torchvision.py                       the committed files
     make_torchvision.py --float32             what float32 alone differs by: the measure of tolerances
     make_torchvision.py --full FILE           all models at 224 x 224 and 1000 classes, into FILE; then
@@ -17,6 +17,7 @@ import argparse
 import os
 
 import numpy as np
+import timm
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -73,11 +74,11 @@ def optimizer(net, kind):
             torch.optim.AdamW(groups, lr=LR["adamw"], eps=1e-6))
 
 
-def run(case, net, kind, n, side, classes, dtype, out):
+def run(case, net, kind, n, side, classes, dtype, out, steps=5):
     net = net.to(dtype).train()
     weights(net)
     x, y, opt, losses = image(n, side).to(dtype), label(n, classes), optimizer(net, kind), []
-    for step in range(5):
+    for step in range(steps):
         opt.zero_grad()
         logits = net(x)
         loss = F.cross_entropy(logits, y)
@@ -89,7 +90,7 @@ def run(case, net, kind, n, side, classes, dtype, out):
                 out[f"{case}/grad/{name}"] = probes(p.grad)
         opt.step()
     for name, p in net.state_dict().items():
-        if not name.endswith("num_batches_tracked"):
+        if steps > 1 and not name.endswith("num_batches_tracked"):
             out[f"{case}/after/{name}"] = probes(p)
     out[f"{case}/losses"] = np.array(losses, dtype=np.float32)
     print(case, losses, flush=True)
@@ -100,10 +101,33 @@ def tiny_vit():
                                     mlp_dim=256, num_classes=10)
 
 
+def resnet_d_se():
+    """timm's ResNet-D with squeeze-and-excitation, of basic blocks."""
+    return timm.models.resnet.ResNet(timm.models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=10, stem_type="deep",
+                                     stem_width=32, avg_down=True, block_args={"attn_layer": "se"})
+
+
+def plain(build):
+    """Without dropout and stochastic depth, which draw random numbers."""
+    net = build(num_classes=10)
+    for m in net.modules():
+        if isinstance(m, nn.Dropout):
+            m.p = 0.0
+        elif isinstance(m, torchvision.ops.StochasticDepth):
+            m.p = 0.0
+    return net
+
+
 # The same names, sizes and optimizers as in test_golden_torchvision.c.
 SMALL = {"resnet18": (lambda: models.resnet18(num_classes=10), "sgd", 4, 64, 10),
          "resnet50": (lambda: models.resnet50(num_classes=10), "sgd", 4, 64, 10),
          "vit": (tiny_vit, "adamw", 4, 32, 10)}
+# One step: logits and gradients.
+ONCE = {"resnet_d_se": (resnet_d_se, "sgd", 4, 64, 10),
+        "convnext": (lambda: plain(models.convnext_tiny), "sgd", 2, 64, 10),
+        "mobilenet_v3_l": (lambda: plain(models.mobilenet_v3_large), "sgd", 4, 96, 10),
+        "mobilenet_v3_s": (lambda: plain(models.mobilenet_v3_small), "sgd", 4, 96, 10),
+        "efficientnet_b0": (lambda: plain(models.efficientnet_b0), "sgd", 4, 64, 10)}
 FULL = {"resnet18_224": (lambda: models.resnet18(), "sgd", 4, 224, 1000),
         "resnet34_224": (lambda: models.resnet34(), "sgd", 4, 224, 1000),
         "resnet50_224": (lambda: models.resnet50(), "sgd", 4, 224, 1000),
@@ -165,6 +189,9 @@ def main():
     for case, (build, *rest) in (FULL if o.full else SMALL).items():
         if case.startswith(o.only):
             run(case, build(), *rest, torch.float32 if o.float32 else torch.float64, out)
+    for case, (build, *rest) in ({} if o.full else ONCE).items():
+        if case.startswith(o.only):
+            run(case, build(), *rest, torch.float32 if o.float32 else torch.float64, out, steps=1)
     if o.float32:
         compare(out, load_file(path))
         return

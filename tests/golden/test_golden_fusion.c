@@ -1,5 +1,5 @@
-// test_golden_fusion.c: the whole fusion network against PyTorch (make_fusion.py): the same weights and
-// images give the same logits, gradients and, after five AdamW steps, parameters.
+// test_golden_fusion.c: the whole fusion network, and the MLP, against PyTorch (make_fusion.py): the same weights and
+// inputs give the same logits, gradients and, after five AdamW steps, parameters.
 //
 // Tolerances are relative to the largest golden value of each group and a few times what PyTorch's own
 // float32 differs from its float64 (make_fusion.py --float32).
@@ -8,12 +8,18 @@
 
 enum { N = 4, CLASSES = 45, PROBES = 8, STEPS = 5 };
 
-static const char yaml[] =
+static const char fusion_yaml[] =
     "run: {name: golden}\n"
     "data: {path: none, fields: {fingerprint: {kind: image, channels: 1, size: [26, 24]},\n"
     "  iris: {kind: image, channels: 3, size: [24, 32]}, subject: {kind: class, classes: 45}}}\n"
     "model: {name: fusion}\n"
     "train: {global_batch: 4, micro_batch: 4}\n";
+static const char mlp_yaml[] =
+    "run: {name: golden}\n"
+    "data: {path: none, fields: {x: {kind: vector, source: [a, b, c, d, e, f]},\n"
+    "  y: {kind: real}, subject: {kind: class, classes: 45}}}\n"
+    "model: {name: mlp, hidden: 16}\n"
+    "train: {global_batch: 4, micro_batch: 4, targets: {subject: {loss: cross_entropy}}}\n";
 
 static void compare_probes(const dt_safetensors *file, const char *group, const dt_params *p,
                            const float *flat, double factor, double tol) {
@@ -37,54 +43,79 @@ typedef struct tolerances {
     double logits, grad, after, loss;
 } tolerances;
 
-static void run_network(dt_dtype type, int threads, tolerances tol) {
+typedef struct input {
+    dt_field_info field;
+    void *values;
+} input;
+
+static float *make_numbers(int64_t n, uint64_t salt) {
+    float *x = malloc((size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(2 * golden_mixed(i, salt) - 1);
+    return x;
+}
+
+// `logits`: the output's name.
+static void run_network(const char *name, const char *yaml, const char *logits_name, input in[2],
+                        dt_dtype type, int threads, tolerances tol) {
     dt_safetensors *file = golden_open("fusion.safetensors");
-    dt_field_info fields[3] = {golden_image_field("fingerprint", 26, 24, 1),
-                               golden_image_field("iris", 24, 32, 3),
-                               {.name = "subject", .dtype = DT_I32, .n_classes = CLASSES}};
+    const dt_field_info fields[3] = {
+        in[0].field, in[1].field, {.name = "subject", .dtype = DT_I32, .n_classes = CLASSES}};
     golden_network n;
     golden_network_create(&n, yaml, fields, 3, N, true, type, threads);
     dt_params *p = n.params;
     golden_fill_weights(p);
-    uint8_t *fingerprint = golden_u8(N * 26 * 24, 1), *iris = golden_u8(N * 24 * 32 * 3, 2);
     int32_t label[N];
     float weight[N] = {1, 1, 1, 1};
     for (int i = 0; i < N; i++) label[i] = (int32_t)(golden_mixed(i, 3) * CLASSES);
-    assert_true(dt_exec_bind(n.exec, "fingerprint", fingerprint));
-    assert_true(dt_exec_bind(n.exec, "iris", iris));
+    for (int i = 0; i < 2; i++) assert_true(dt_exec_bind(n.exec, in[i].field.name, in[i].values));
     assert_true(dt_exec_bind(n.exec, "subject", label) && dt_exec_bind(n.exec, "weight", weight));
 
     const dt_optimizer_args adamw = {
         .kind = DT_OPTIMIZER_adamw, .lr = 1e-3f, .hyper = {0.9f, 0.999f, 1e-8f}};
-    const float *losses = golden_find(file, "fusion", "losses", NULL);
+    const float *losses = golden_find(file, name, "losses", NULL);
     for (int step = 0; step < STEPS; step++) {
         float loss = golden_network_step(&n, step, N, adamw);
         golden_compare("loss", &loss, &losses[step], 1, tol.loss);
         if (step == 0) {
             float logits[N * CLASSES];
-            assert_int_equal(dt_exec_output(n.exec, "logits", logits, N * CLASSES), N * CLASSES);
-            golden_compare("logits", logits, golden_find(file, "fusion", "logits", NULL),
-                           N * CLASSES, tol.logits);
+            assert_int_equal(dt_exec_output(n.exec, logits_name, logits, N * CLASSES), N * CLASSES);
+            golden_compare("logits", logits, golden_find(file, name, "logits", NULL), N * CLASSES,
+                           tol.logits);
             compare_probes(file, "grad", p, p->grads[0], 1.0 / N, tol.grad);
         }
     }
     compare_probes(file, "after", p, p->master, 1, tol.after);
-    free(fingerprint);
-    free(iris);
+    for (int i = 0; i < 2; i++) free(in[i].values);
     golden_network_destroy(&n);
     dt_safetensors_close(file);
 }
 
+static void run_fusion(int threads) {
+    input in[2] = {{golden_image_field("fingerprint", 26, 24, 1), golden_u8(N * 26 * 24, 1)},
+                   {golden_image_field("iris", 24, 32, 3), golden_u8(N * 24 * 32 * 3, 2)}};
+    run_network("fusion", fusion_yaml, "logits", in, DT_F32, threads,
+                (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
+}
+
 static void test_f32_one_thread(void **state) {
-    run_network(DT_F32, 1, (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
+    run_fusion(1);
 }
 
 static void test_f32_two_threads(void **state) {
-    run_network(DT_F32, 2, (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
+    run_fusion(2);
+}
+
+static void test_mlp(void **state) {
+    input in[2] = {
+        {{.name = "x", .dtype = DT_F32, .sample_shape = dt_shape1(6)}, make_numbers(N * 6, 4)},
+        {{.name = "y", .dtype = DT_F32}, make_numbers(N, 5)}};
+    run_network("mlp", mlp_yaml, "subject.logits", in, DT_F32, 2,
+                (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_f32_one_thread),
-                                       cmocka_unit_test(test_f32_two_threads)};
+                                       cmocka_unit_test(test_f32_two_threads),
+                                       cmocka_unit_test(test_mlp)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

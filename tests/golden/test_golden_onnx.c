@@ -22,10 +22,13 @@ typedef struct network_case {
 static const network_case cases[] = {
     {"resnet18", "name: resnet, depth: 18, width: 8"},
     {"resnet50", "name: resnet, depth: 50, width: 4"},
-    {"vit", "name: vit, patch: 8, dim: 24, heads: 3, layers: 2"},
-    {"vit_tanh", "name: vit, patch: 8, dim: 24, heads: 3, layers: 2, gelu: tanh"},
+    {"vit", "name: vit, patch: 8, dim: 24, heads: 3, blocks: 2"},
+    {"vit_tanh", "name: vit, patch: 8, dim: 24, heads: 3, blocks: 2, gelu: tanh"},
     {"fusion", "name: fusion", true},
     {"attention", "name: fusion, fusion: cross_attention", true},
+    {"mobilenet", "name: mobilenet_v3, size: s"},
+    {"efficientnet", "name: efficientnet"},
+    {"gated", "name: fusion, fusion: gated", true},
     {"numbers", "name: resnet, depth: 10, width: 8", false, true},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };

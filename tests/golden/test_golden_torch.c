@@ -23,10 +23,10 @@ static int find(const dt_weights *w, const char *name) {
     return -1;
 }
 
-static void every_type_and_view_is_read(void **state) {
+static void check_kinds(const char *file) {
     char path[4096], name[256];
     dt_weights *w = NULL;
-    golden_ok(dt_weights_open(&w, file_path(path, sizeof path, "kinds.pth")));
+    golden_ok(dt_weights_open(&w, file_path(path, sizeof path, file)));
     dt_safetensors *want = golden_open("torch_files/expected.safetensors");
     int n_kinds = 0;
     for (int i = 0; i < dt_safetensors_count(want); i++) {
@@ -53,6 +53,11 @@ static void every_type_and_view_is_read(void **state) {
     dt_safetensors_close(want);
 }
 
+static void every_type_and_view_is_read(void **state) {
+    check_kinds("kinds.pth");
+    check_kinds("protocol4.pth");
+}
+
 static void refused(const char *name, const char *what) {
     char path[4096];
     dt_weights *w = NULL;
@@ -64,6 +69,7 @@ static void refused(const char *name, const char *what) {
 static void programs_are_refused_by_name(void **state) {
     refused("module.pth", "global torch.nn.modules.linear.Linear is refused");
     refused("namespace.pth", "global argparse.Namespace is refused");
+    refused("namespace4.pth", "global argparse.Namespace is refused");
     refused("script.pt", "torch.jit.load(");
     refused("legacy.pth", "python3 -c \"import torch; torch.save(torch.load('");
 }
@@ -121,7 +127,7 @@ static void timms_vit_gives_timms_logits(void **state) {
     const char *yaml =
         "{run: {name: golden}, data: {path: /nowhere, fields: {class: {kind: class, classes: 5},\n"
         "image: {kind: image, channels: 3, size: [64, 32]}}},\n"
-        "model: {name: vit, patch: 8, dim: 16, heads: 2, layers: 2},\n"
+        "model: {name: vit, patch: 8, dim: 16, heads: 2, blocks: 2},\n"
         "train: {global_batch: 3, micro_batch: 3, precision: fp32}}\n";
     dt_field_info fields[2] = {golden_image_field("image", HEIGHT, WIDTH, 3),
                                {.name = "class", .dtype = DT_I32, .n_classes = CLASSES}};

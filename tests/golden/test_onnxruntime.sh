@@ -15,7 +15,7 @@ import glob, os, sys
 import numpy as np, onnx, onnxruntime as ort
 
 files = sorted(glob.glob(os.path.join(sys.argv[1], "*.onnx")))
-assert len(files) == 14, files
+assert len(files) == 20, files
 for path in files:
     onnx.checker.check_model(onnx.load(path), full_check=True)
     name, session = path[:-5], ort.InferenceSession(path)

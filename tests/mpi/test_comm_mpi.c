@@ -14,6 +14,7 @@
 #include "comm/comm.h"
 #include "comm/tree.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -153,6 +154,36 @@ static void test_several_in_flight(void) {
     }
 }
 
+// To nearest, ties to even, by arithmetic.
+static float rounded_to_bf16(float x) {
+    int e;
+    if (x == 0) return x;
+    frexpf(x, &e);
+    return ldexpf(nearbyintf(ldexpf(x, 8 - e)), e - 8);
+}
+
+static void test_bf16(void) {
+    static const int64_t sizes[] = {1, 1000, 100003, 2500007};
+    if (comm->world_size == 1) return;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        const int64_t n = sizes[s];
+        dt_request r;
+        float *x = filled(n, (int)s);
+        uint16_t *low = malloc((size_t)n * sizeof *low);
+        CHECK(comm->all_reduce_bf16_start(comm, x, low, n, &r) == DT_OK, "start");
+        CHECK(comm->wait(comm, &r) == DT_OK, "wait");
+        for (int64_t i = 0; i < n; i++) {
+            float sum = rounded_to_bf16(value(0, i, (int)s));
+            for (int k = 1; k < comm->world_size; k++) sum += rounded_to_bf16(value(k, i, (int)s));
+            sum = rounded_to_bf16(sum);
+            CHECK(memcmp(&sum, &x[i], 4) == 0, "bf16 %lld of %lld: %.9g, not %.9g", (long long)i,
+                  (long long)n, (double)x[i], (double)sum);
+        }
+        free(x);
+        free(low);
+    }
+}
+
 static float micro_value(int micro, int64_t i) {
     return value(micro, i, 99);
 }
@@ -272,6 +303,7 @@ static int run_all(void) {
     test_broadcast();
     test_all_gather();
     test_several_in_flight();
+    test_bf16();
     test_tree_over_ranks();
     for (int replicas = 1; replicas <= MAX_REPLICAS; replicas += 2) {
         test_buckets(replicas, false);

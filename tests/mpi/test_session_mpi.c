@@ -57,7 +57,7 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
     const dt_trainer_args a = {.config = config, .comm = comm, .build_graph = dt_model_graph};
     DT_TRY(dt_session_init(&s, &a));
     for (int k = 0; k < 64; k++) fields[0].mean[k] = fields[0].std[k] = 0.5f;
-    s.resolved.replica_threads = 1;
+    s.resolved.threads = s.resolved.replicas = s.resolved.replica_threads = s.resolved.workers = 1;
     s.resolved.precision = DT_PRECISION_fp32;
     dt_status st =
         fake_cuda_backend(&s.backend, &(dt_backend_opts){.threads = 1,

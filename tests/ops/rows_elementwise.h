@@ -33,7 +33,8 @@ static void ref_dropout(const custom_case *c, double *const *in, double *const *
     for (int64_t i = 0; i < n; i++) {
         dt_rng r = {custom_case_step.seed, custom_case_step.slot + (uint32_t)(i / per),
                     custom_case_step.step, dt_hash32(c->name)};
-        bool keep = dt_rng_uniform(&r, (uint32_t)(i % per)) >= c->attrs.dropout.p;
+        const uint32_t element = c->attrs.dropout.whole ? 0 : (uint32_t)(i % per);
+        bool keep = dt_rng_uniform(&r, element) >= c->attrs.dropout.p;
         out[0][i] = keep ? in[0][i] / (1 - (double)c->attrs.dropout.p) : 0;
     }
 }
@@ -69,9 +70,89 @@ static void test_gelu(void **state) {
                             .high = 9,
                             .reference = ref_gelu_tanh});
 }
+// The functions of `activation`, away from their kinks: multiples of 1/4 plus 1/8.
+static bool fill_between(const custom_case *c, int i, double *x) {
+    uint64_t seed = 7;
+    for (int64_t e = 0; e < count(&c->in_shape[i]); e++)
+        x[e] = -8.875 + 0.25 * (double)(case_next(&seed) % 72);
+    return true;
+}
+static double ref_hardsigmoid(double x) {
+    return fmin(fmax(x / 6 + 0.5, 0), 1);
+}
+static void ref_activation(const custom_case *c, double *const *in, double *const *out) {
+    for (int64_t i = 0; i < count(&c->in_shape[0]); i++) {
+        const double x = in[0][i], s = 1 / (1 + exp(-x));
+        const double of[DT_N_ACTIVATIONS] = {[DT_ACTIVATION_SIGMOID] = s,
+                                             [DT_ACTIVATION_HARDSIGMOID] = ref_hardsigmoid(x),
+                                             [DT_ACTIVATION_SILU] = x * s,
+                                             [DT_ACTIVATION_HARDSWISH] = x * ref_hardsigmoid(x),
+                                             [DT_ACTIVATION_RELU6] = fmin(fmax(x, 0), 6)};
+        out[0][i] = of[c->attrs.activation.kind];
+    }
+}
+static void test_activation(void **state) {
+    for (int k = 0; k < DT_N_ACTIVATIONS; k++)
+        run_unary((custom_case){.name = "activation",
+                                .op = DT_OP_activation,
+                                .attrs = {.activation = {(dt_activation)k}},
+                                .grad_in = 1,
+                                .save_in = 1,
+                                .fill = fill_between,
+                                .reference = ref_activation});
+}
+
+static void ref_mul(const custom_case *c, double *const *in, double *const *out) {
+    dt_times t;
+    assert_true(dt_times_of(&c->in_shape[0], &c->in_shape[1], &t));
+    const int64_t area = t.channels ? t.rows : 1;
+    for (int64_t i = 0; i < count(&c->in_shape[0]); i++) {
+        const int64_t column = i / area % t.cols, image = t.each ? i / (area * t.cols) : 0;
+        out[0][i] = in[0][i] * in[1][t.same ? i : image * t.cols + column];
+    }
+}
+static void test_mul(void **state) {
+    custom_case c = {.name = "mul",
+                     .op = DT_OP_mul,
+                     .n_in = 2,
+                     .n_out = 1,
+                     .follow_in = 3,
+                     .follow_out = 1,
+                     .compare_out = 1,
+                     .reference = ref_mul};
+    const dt_shape image = S4(3, 20, 5, 7);
+    c.in_shape[0] = c.in_shape[1] = c.out_shape[0] = image;
+    custom_case_run(&c);
+    c.grad_in = 2, c.save_in = 1;
+    const dt_shape factors[] = {S4(3, 20, 1, 1), S3(20, 1, 1), S4(1, 20, 1, 1)};
+    for (int i = 0; i < 3; i++) {
+        c.in_shape[1] = factors[i];
+        custom_case_run(&c);
+    }
+    c.in_shape[0] = c.out_shape[0] = S3(33, 50, 20), c.in_shape[1] = S1(20); // many rows
+    custom_case_run(&c);
+    c.follow_in = 1, c.param_in = 2; // an f32 parameter beside bf16 activations
+    custom_case_run(&c);
+    c.in_shape[0] = c.out_shape[0] = image, c.in_shape[1] = S3(20, 1, 1);
+    custom_case_run(&c);
+}
 static void test_scale(void **state) {
     run_unary((custom_case){
         .name = "scale", .op = DT_OP_scale, .attrs = {.scale = {0.37f}}, .reference = ref_scale});
+}
+static void test_drop_path(void **state) {
+    run_unary((custom_case){.name = "drop.3",
+                            .op = DT_OP_dropout,
+                            .attrs = {.dropout = {0.4f, 1}},
+                            .grad_in = 1,
+                            .reference = ref_dropout});
+    custom_case c = one_to_one((custom_case){.name = "drop.4",
+                                             .op = DT_OP_dropout,
+                                             .attrs = {.dropout = {0.5f, 1}},
+                                             .in_shape = {S2(7, 16391)},
+                                             .out_shape = {S2(7, 16391)},
+                                             .reference = ref_dropout});
+    custom_case_run(&c);
 }
 static void test_dropout(void **state) {
     run_unary((custom_case){.name = "drop.1",
@@ -130,6 +211,8 @@ static void test_add(void **state) {
 
 #define ROWS_ELEMENTWISE                                                                           \
     cmocka_unit_test(test_relu), cmocka_unit_test(test_gelu), cmocka_unit_test(test_scale),        \
-        cmocka_unit_test(test_dropout), cmocka_unit_test(test_cast), cmocka_unit_test(test_add)
+        cmocka_unit_test(test_drop_path), cmocka_unit_test(test_dropout),                          \
+        cmocka_unit_test(test_cast), cmocka_unit_test(test_add),                                   \
+        cmocka_unit_test(test_activation), cmocka_unit_test(test_mul)
 
 #endif

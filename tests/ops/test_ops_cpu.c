@@ -38,8 +38,10 @@ static void test_update_not_finite(void **state) {
     for (int kind = 0; kind < DT_N_OPTIMIZERS; kind++)
         for (int i = -1; i < FLAT; i++) {
             float p[FLAT], m[FLAT], v[FLAT], g[FLAT], ratios[3] = {1, 1, 1};
+            const bool linear = kind == DT_OPTIMIZER_sgd || kind == DT_OPTIMIZER_lars;
             init_flat(p, m, v, g);
-            if (i >= 0) g[i] = HUGE[kind != DT_OPTIMIZER_sgd];
+            if (i >= 0) g[i] = HUGE[!linear];
+            if (i >= 0 && kind == DT_OPTIMIZER_lion) g[i] = INFINITY; // no step is longer than lr
             const dt_optimizer_args a = {.kind = (dt_optimizer_id)kind,
                                          .segments = segments,
                                          .n_segments = 3,
@@ -48,7 +50,7 @@ static void test_update_not_finite(void **state) {
                                          .grad = g,
                                          .ratios = ratios,
                                          .grad_scale = 1,
-                                         .lr = kind == DT_OPTIMIZER_sgd ? 10 : 0.01f,
+                                         .lr = linear ? 10 : 0.01f,
                                          .hyper = {0.9f, 0.999f, 1e-8f},
                                          .t = 3};
             const bool trained = (i >= 0 && i < 40) || (i >= 48 && i < 85);

@@ -37,6 +37,22 @@ is records '"accuracy" in r[-1] and "eer" not in r[-1]' True
 train "${short[@]}" run.name=others data.split.unit=n data.split.val=0 data.split.test=0.4
 is others '"accuracy" in r[-1] and "eer" not in r[-1]' True
 
+grep -qx "  best: accuracy" "$work/runs/records/config.yaml" || fail "not told"
+# a class that is rare counts as much as another; the answer is kept, also in the resolved config, which resumes
+train "${short[@]}" run.name=rare data.where="subject not in (1, 2) or n = 1" data.split.stratify=null
+is rare '"macro_f1" in r[-1] and "accuracy" in r[-1]' True
+grep -q "best checkpoint is that of macro_f1" "$work/log" && grep -qx "  best: macro_f1" "$work/runs/rare/config.yaml" || fail "rare: $(cat "$work/log")"
+python3 - "$work"/runs/rare/checkpoints/step-*/state.json <<'PY' || fail "the answer is not kept"
+import json, sys
+s = json.load(open(sys.argv[-1]))
+assert s["resolved"]["best"] == "macro_f1" and "  best: auto" in s["config"], s
+PY
+sed 's/max_steps: 3/max_steps: 4/' "$work/runs/rare/config.yaml" >"$work/rare.yaml"
+"$DTRAIN" "$work/rare.yaml" run.resume=force >"$work/out" 2>"$work/log" || fail "the resolved config does not resume: $(cat "$work/log")"
+! grep -q "eval.best" "$work/log" || fail "eval.best is taken for another: $(cat "$work/log")"
+train "${short[@]}" run.name=rare2 data.where="subject not in (1, 2) or n = 1" data.split.stratify=null eval.best=accuracy
+is rare2 '"macro_f1" in r[-1]' False
+
 # several labels have no accuracy
 sed 's/^    subject:.*/    labels: {kind: vector, source: [width, height], normalize: {mean: [0, 0], std: [1000, 1000]}}/; s/^eval: {/&best: accuracy, /' "$config" >"$work/bce.yaml"
 refused "bce.yaml:22:14: accuracy is of classes" "$DTRAIN" check "$work/bce.yaml" train.loss=bce

@@ -72,6 +72,15 @@ told "column label has class '0', which this run does not know: its 4 classes ar
 "$DTRAIN" eval "$config" data.path="$work/some.tar" >"$work/out" 2>"$work/log" || fail "eval CONFIG: exit $?"
 is 'r["accuracy"] > 0.95' True
 
+# predictions are names of the run, whichever numbers the set would give them; labels of the set are not looked at
+"$DTRAIN" predict "$work/runs/names" "$work/some.tar" --top 1 >"$work/out" 2>"$work/log" || fail "predict: exit $?"
+python3 - "$work/out" <<'PY' || fail "predict: $(head -5 "$work/out")"
+import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+assert len(rows) == 96 and sum(r["label"] == ("dog", "bee")[i % 2] for i, r in enumerate(rows)) > 90
+PY
+"$DTRAIN" predict "$work/runs/names" "$work/other.tar" --top 1 >"$work/out" 2>"$work/log" || fail "predict of unknown classes: exit $?"
+
 # numbers stay what they are, also where some are missing; names are not taken for them
 train run.name=digits data.path="$work/digits.tar"
 eval_on digits few

@@ -54,6 +54,19 @@ ask some data.where="n = '1'"
 python3 -c 'import json, sys; a, b = (json.load(open(f))["samples"] for f in sys.argv[1:]); assert 0 < b < a, (a, b)' \
     "$work/report" "$work/some" || fail "data.where"
 
+# people that the run has never seen: those of a run that tells unseen people apart; its own columns are not asked for
+"$DTRAIN" synth biometric "$work/raw3" --n 12 --impressions 3 --seed 4 2>/dev/null
+"$DTRAIN" pack "$work/raw3" "$work/people.lmdb" --where "subject > 3" >/dev/null 2>&1
+train train.max_steps=5 run.name=people data.split.unit=subject data.split.val=0.3 data.split.test=0.3 data.split.stratify=null eval.by=finger
+"$DTRAIN" data query "$work/people.lmdb" "subject > 6" --count >"$work/strangers"
+"$DTRAIN" eval "$work/runs/people" --set "$work/people.lmdb" >"$work/out" 2>"$work/log" || fail "exit $?: people"
+python3 - "$work/out" <<'PY' || fail "pairs of strangers: $(cat "$work/out")"
+import json, sys
+r = json.load(open(sys.argv[1]))
+# 9 people of 3 x 3 pairs of images; pairs of samples without a common image: 2 x 2 genuine ones for each sample
+assert r["samples"] == 81 and r["pairs"]["genuine"] == 9 * 9 * 4 // 2, r
+assert r["pairs"]["impostor"] == 81 * 72 // 2 and 0 < r["eer"] < 1 and "loss" not in r and "by" not in r, r
+PY
 refused() {
     local words=$1 rc=0
     shift
@@ -61,5 +74,7 @@ refused() {
     [ $rc = 2 ] || fail "exit $rc, not 2: $*"
     grep -qF -- "$words" "$work/log" || fail "no '$words': $(cat "$work/log")"
 }
+refused "the run knows only some of: subject has 6 others" "$DTRAIN" eval "$work/runs/people" --set "$work/people.lmdb" eval.metrics=accuracy
+refused "column subject has class '7', which this run does not know" "$DTRAIN" eval "$work/runs/small" --set "$work/people.lmdb"
 refused "take one of both" "$DTRAIN" eval "$work/runs/small" --set "$work/small.lmdb" --split val
 refused "eval.by: the data set has no metadata column 'camera'" "$DTRAIN" eval "$work/runs/small" eval.by=camera

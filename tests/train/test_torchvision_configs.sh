@@ -14,7 +14,7 @@ small=(run.dir="$work/runs" data.path="$work/photos-{000000..000001}.tar" 'data.
     data.fields.class.classes=10 data.split.val=0.2 train.global_batch=8 train.micro_batch=4 train.max_steps=4
     train.precision=fp32 'train.schedule={warmup: 2 steps}' 'metrics.sinks=[jsonl]')
 config=$SOURCE/configs/vit.yaml
-train "${small[@]}" model.patch=8 model.dim=48 model.heads=3 model.layers=2
+train "${small[@]}" model.patch=8 model.dim=48 model.heads=3 model.blocks=2
 config=$SOURCE/configs/resnet50.yaml
 train "${small[@]}" model.width=8 train.optimizer.lr=0.05
 weights=$(ls -d "$work"/runs/resnet50/checkpoints/step-*4)/model.safetensors
@@ -34,7 +34,7 @@ for which in "" @latest @best @4; do
     grep -q "267 of 267 tensors from $run/checkpoints/step-00000004/model.safetensors" "$work/log" || fail "RUN$which"
 done
 rc=0; check model.init="$run@7" || rc=$?
-[ $rc = 4 ] && grep -q "model.init: .*no checkpoint '7'; steps there: .*4" "$work/log" || fail "RUN@7: exit $rc"
+[ $rc = 4 ] && grep -q "model.init: .*no checkpoint '7'; there are latest and steps .*4" "$work/log" || fail "RUN@7: exit $rc"
 check data.fields.class.classes=12 model.init="$run" || fail "other classes: exit $?"
 grep -q "model.init: 265 of 267 tensors.* 2 initial" "$work/log" && grep -q "fc.weight, fc.bias" "$work/log" || fail "the head is not left out"
 rc=0; check data.fields.class.classes=12 model.init="$run" model.init_keep=conv1 || rc=$?

@@ -74,12 +74,12 @@ static inline double pass_small(network *n) {
 
 // Fields: the image and the first n_targets others.
 static inline void run_targets(network *n, const char *model, const char *train_lines,
-                               int n_targets) {
+                               int n_targets, dt_dtype type) {
     for (int i = 0; i < 3; i++) small_fields[0].mean[i] = 0.5f, small_fields[0].std[i] = 0.25f;
     *n = (network){.config = parse_small(model, train_lines)};
     assert_int_equal(dt_param_groups_read(&n->groups, n->config), DT_OK);
     const dt_model_args a = {n->config, small_fields, 1 + n_targets, N, true, &n->groups, 0, NULL};
-    if (dt_model_graph(&n->graph, &a, DT_F32) != DT_OK) fail_msg("%s", dt_error_message());
+    if (dt_model_graph(&n->graph, &a, type) != DT_OK) fail_msg("%s", dt_error_message());
     const dt_backend_opts o = {.threads = 1, .deterministic = true};
     assert_int_equal(dt_backend_create_cpu(&n->backend, &o), DT_OK);
     assert_int_equal(dt_params_create(&n->params, n->graph, n->backend, 1, 1), DT_OK);

@@ -145,7 +145,7 @@ static void test_find_refuses(void **state) {
     char *path;
     save(c, 10, false);
     assert_int_equal(dt_ckpt_find(c, "11", &step, &path), DT_E_CKPT);
-    assert_non_null(strstr(dt_error_message(), "steps there: 10"));
+    assert_non_null(strstr(dt_error_message(), "latest and steps 10"));
     assert_int_equal(dt_ckpt_find(c, "best", &step, &path), DT_E_CKPT);
     assert_int_equal(dt_ckpt_find(c, "newest", &step, &path), DT_E_USAGE);
     dt_ckpt_close(c);

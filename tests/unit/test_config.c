@@ -234,8 +234,7 @@ static void test_wrong_values(void **state) {
     expect_override_error("train.optimizer.eps=0", "in 1e-30..1");
     expect_override_error("train.optimizer.lr=1e38", "in 0..1e+30");
     expect_override_error("train.schedule.every=0", "amount above 0");
-    expect_override_error("train.optimizer.name=adam",
-                          "expected one of adamw, sgd, lamb; did you mean 'adamw'?");
+    expect_override_error("train.optimizer.name=adamx", "; did you mean 'adam'?");
     expect_override_error("checkpoint.async=yes", "expected true or false");
     expect_override_error("run.grace=10x", "expected a time");
     expect_override_error("run.grace=-1s", "expected a time");
@@ -265,7 +264,7 @@ static void test_wrong_values(void **state) {
 // models.def).
 static void test_keys_of_words(void **state) {
     expect_override_error("train.optimizer.nesterov=true",
-                          "command line: train.optimizer.nesterov is a key of sgd, but "
+                          "command line: train.optimizer.nesterov is a key of sgd, lars, but "
                           "train.optimizer.name is adamw");
     expect_override_error("train.schedule.patience=3",
                           "command line: train.schedule.patience is a key of plateau, but "

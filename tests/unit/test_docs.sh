@@ -11,8 +11,9 @@ fail() {
     echo "FAILED: $*"
     failed=1
 }
-verbs() { # the verbs, those of `dtrain data` behind `data`
-    sed -n 's/^VERB(\([a-z]*\),.*/\1/p' launch/cmds.def
+verbs() { # the verbs, those of `dtrain data` behind `data`, targets behind `launch`
+    sed -n 's/^VERB(\([a-z0-9]*\),.*/\1/p' launch/cmds.def
+    sed -n 's/^VERB(\([a-z0-9]*\),.*/launch \1/p' launch/launch_targets.def
     sed -n 's/^VERB(\([a-z]*\),.*/data \1/p' launch/data_cmds.def
 }
 

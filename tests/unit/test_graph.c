@@ -542,10 +542,36 @@ static void print_has_a_line_a_node(void **state) {
     dt_graph_destroy(g);
 }
 
+static void costs_add_up(void **state) {
+    dt_graph *g = small_net(true, false);
+    char *text = NULL, *last, want[64];
+    size_t n_bytes = 0;
+    FILE *f = open_memstream(&text, &n_bytes);
+    dt_graph_print_costs(g, f);
+    dt_graph_write_dot(g, f);
+    fclose(f);
+    last = strstr(text, "all, a sample");
+    snprintf(want, sizeof want, " %d ", 36 + 8 + 144 + 8 + 40 + 27);
+    assert_non_null(last);
+    assert_true(strstr(last, want) != NULL && strstr(last, want) < strchr(last, '\n'));
+    // conv1: (2,4,h,w), 9 multiplications an element and sample
+    const dt_shape *s = &dt_info_of(g, node(g, "conv1")->out[0])->shape;
+    snprintf(want, sizeof want, "%.3f", (double)(s->d[1] * s->d[2] * s->d[3]) * 18 / 1e6);
+    assert_non_null(strstr(strstr(text, "conv1"), want));
+    assert_non_null(strstr(text, "digraph"));
+    int n_boxes = 0, n_forward = 0;
+    for (const char *p = text; (p = strstr(p, "xlabel")); p++) n_boxes++;
+    for (int i = 0; i < g->n_nodes; i++) n_forward += g->nodes[i].out[0] != DT_NONE;
+    assert_int_equal(n_boxes, n_forward);
+    free(text);
+    dt_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_of_images),
         cmocka_unit_test(shapes_of_tokens),
+        cmocka_unit_test(costs_add_up),
         cmocka_unit_test(errors_are_one_line_with_name_and_shapes),
         cmocka_unit_test(every_op_has_a_gradient),
         cmocka_unit_test(grads_are_in_finish_order),

@@ -132,6 +132,28 @@ static void parameter_counts_are_torchvisions(void **state) {
     check_params(make_photo("name: resnet, depth: 34", 224, 1000, true, DT_F32), 21797672);
     check_params(make_photo("name: resnet, depth: 50", 224, 1000, true, DT_F32), 25557032);
     check_params(make_photo("name: resnet, depth: 50", 224, 1000, false, DT_F32), 25557032);
+    check_params(make_photo("name: resnet, depth: 101", 224, 1000, false, DT_F32), 44549160);
+    check_params(make_photo("name: resnet, depth: 152", 224, 1000, false, DT_F32), 60192808);
+    check_params(
+        make_photo("name: resnet, depth: 50, width_per_group: 128", 224, 1000, true, DT_F32),
+        68883240);
+    check_params(make_photo("name: resnet, depth: 50, groups: 32, width_per_group: 4", 224, 1000,
+                            true, DT_F32),
+                 25028904);
+    check_params(make_photo("name: convnext", 224, 1000, true, DT_F32), 28589128);
+    check_params(make_photo("name: convnext, size: s", 224, 1000, false, DT_F32), 50223688);
+    check_params(make_photo("name: convnext, size: b", 224, 1000, false, DT_F32), 88591464);
+    check_params(make_photo("name: mobilenet_v3", 224, 1000, true, DT_F32), 5483032);
+    check_params(make_photo("name: mobilenet_v3, size: s", 224, 1000, true, DT_BF16), 2542856);
+    check_params(make_photo("name: efficientnet", 224, 1000, true, DT_F32), 5288548);
+    check_params(make_photo("name: efficientnet, size: b1", 240, 1000, false, DT_F32), 7794184);
+    check_params(make_photo("name: efficientnet, size: b2", 260, 1000, true, DT_F32), 9109994);
+    check_params(make_photo("name: vit, size: l", 224, 1000, false, DT_F32), 304326632);
+    check_params(make_photo("name: vit, patch: 32", 224, 1000, false, DT_F32), 88224232);
+    check_params(make_photo("name: vit, size: ti", 224, 1000, false, DT_F32), 5717416); // timm's
+    check_params(make_photo("name: vit, size: s", 224, 1000, false, DT_F32), 22050664);
+    check_params(make_photo("name: vit, size: ti, pool: mean", 224, 1000, true, DT_F32),
+                 5717416 - 2 * 192); // no class token and its position
     check_params(make_photo("name: vit", 224, 1000, true, DT_F32), 86567656);
     check_params(make_photo("name: vit", 224, 1000, true, DT_BF16), 86567656);
 }
@@ -204,7 +226,7 @@ static void resnet_fuses_residuals(void **state) {
 
 // Nothing is cut, transposed or joined between the projections of an attention.
 static void attention_is_packed(void **state) {
-    dt_graph *g = make_photo("name: vit, layers: 3", 32, 10, true, DT_F32);
+    dt_graph *g = make_photo("name: vit, blocks: 3", 32, 10, true, DT_F32);
     assert_int_equal(count_op(g, DT_OP_sdpa, false), 3);
     assert_int_equal(count_op(g, DT_OP_sdpa, true), 3);
     assert_int_equal(count_op(g, DT_OP_transpose, false), 2); // patches to tokens, their gradient
@@ -223,7 +245,7 @@ static void attention_is_packed(void **state) {
 static void gelu_goes_into_products(void **state) {
     for (int k = 0; k < 8; k++) {
         const bool tanh = k & 1, training = k & 2;
-        dt_graph *g = make_photo(tanh ? "name: vit, layers: 3, gelu: tanh" : "name: vit, layers: 3",
+        dt_graph *g = make_photo(tanh ? "name: vit, blocks: 3, gelu: tanh" : "name: vit, blocks: 3",
                                  32, 10, training, k & 4 ? DT_BF16 : DT_F32);
         const int n_apart = training && !tanh ? 3 : 0;
         assert_int_equal(count_op(g, DT_OP_gelu, false), n_apart);
@@ -247,7 +269,7 @@ static void additions_go_into_norms(void **state) {
     for (int k = 0; k < 4; k++) {
         const bool training = k & 1;
         dt_graph *g =
-            make_photo("name: vit, layers: 3", 32, 10, training, k & 2 ? DT_BF16 : DT_F32);
+            make_photo("name: vit, blocks: 3", 32, 10, training, k & 2 ? DT_BF16 : DT_F32);
         int n_forward = 0, n_backward = 0;
         for (int i = 0; i < g->n_nodes; i++) {
             const dt_node *n = &g->nodes[i];
@@ -291,12 +313,69 @@ static void expect_error(const char *model, const dt_field_info *f, int n, const
 
 static void errors_name_what_lacks(void **state) {
     dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
-    expect_error("name: fusion", photo, 2, "2 image fields");
+    expect_error("name: fusion", photo, 2, "two or more fields");
+    expect_error("name: resnet, groups: 32", photo, 2, "depth 50 or more");
+    expect_error("name: convnext, size: l", photo, 2, "ti, s and b");
+    expect_error("name: efficientnet, size: s", photo, 2, "b0, b1 and b2");
+    expect_error("name: mobilenet_v3, size: b", photo, 2, "sizes s and l");
     expect_error("name: resnet", photo, 1, "nothing to predict");
-    expect_error("name: vit, patch: 15", photo, 2, "multiple of model.patch");
+    expect_error("name: vit, patch: 15", photo, 2, "do not tile the image's 64");
     expect_error("name: vit, dim: 100", photo, 2, "multiple of model.heads");
     dt_field_info tiny[3] = {image_field("a", 12, 12, 1), image_field("b", 64, 64, 1), photo[1]};
     expect_error("name: fusion", tiny, 3, "larger than the image");
+}
+
+// The small network of cnn.c, written as layers with a block, and what is wrong with others.
+static void layers_make_networks(void **state) {
+    dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
+    dt_graph *g = make(
+        "define: {unit: [{conv: {out: $out, bias: false}}, batch_norm, relu, {max_pool: 2}]},\n"
+        " layers: [{unit: {out: 32}}, {unit: {out: 64}}, {unit: {out: 128}},\n"
+        "  {unit: {out: 256}, name: map}, global_pool, {linear: 384}, relu, {linear: 256}]",
+        photo, 2, true, DT_BF16);
+    dt_graph *same = make_photo("name: cnn", 64, 10, true, DT_BF16);
+    assert_int_equal(dt_graph_count_params(g), dt_graph_count_params(same));
+    assert_int_not_equal(dt_graph_find(g, "map.0.weight"), DT_NONE);
+    check_graph(g);
+    dt_graph_destroy(g);
+    dt_graph_destroy(same);
+    g = make(
+        "name: layers, layers: [{conv: {out: 16, kernel: 8, stride: 8, pad: 0}}, tokens, "
+        "{positions: },\n"
+        " {repeat: 3, name: encoder, layers: [layer_norm, {attention: 4, name: attn}, {add: "
+        "input},\n"
+        "  {layers: [layer_norm, {linear: 64}, gelu, {linear: 16}, {add: input}], name: mlp}]},\n"
+        " {transpose: [0, 2, 1]}, {reshape: [16, 8, 8], name: x}, {squeeze_excite: 4}, {mul: x},\n"
+        " {concat: x}, layer_norm, silu, {avg_pool: {kernel: [2, 4]}}, flatten, {dropout: 0.1}]",
+        photo, 2, true, DT_F32);
+    assert_int_not_equal(dt_graph_find(g, "encoder.2.mlp.3.weight"), DT_NONE);
+    check_graph(g);
+    dt_graph_destroy(g);
+}
+
+static void layers_name_the_line(void **state) {
+    dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
+    static const struct {
+        const char *layers, *error;
+    } wrong[] = {
+        {"layers: [{conv: 8},\n {conv: {out: 8, kernel: 99, pad: 0}}]",
+         "test.yaml:4:2: conv2d 1 on 0 f32(2,8,64,64)"},
+        {"layers: [{conv: 8},\n relu, global_pool, {linear: 8}, {add: a}]",
+         "test.yaml:4:40: no layer before this one and no field is named a"},
+        {"layers: [convolution]",
+         "test.yaml:3:18: unknown layer convolution; expected one of conv, "},
+        {"layers: [{conv: {size: 3}}]", "test.yaml:3:32: conv has no key size; it has out kernel"},
+        {"layers: [{conv: {kernel: 3}}]", "test.yaml:3:18: conv wants out"},
+        {"layers: [{conv: 8, relu: }]", "conv and relu in one item"},
+        {"layers: [{conv: 8}]", "the last layer gives (2,8,64,64), the head wants (N,D)"},
+        {"layers: [{conv: x}]", "test.yaml:3:25: out of conv: expected a number of at least 1"},
+        {"layers: [{u: {n: 1}}], define: {u: [{conv: $out}]}", "the block was not given $out"},
+        {"layers: [u], define: {u: [relu, u]}", "a block may not contain itself"},
+        {"layers: []", "expected a list of layers"},
+        {"layers: [{repeat: 0, layers: [relu]}]", "repeat: expected a whole number in 1..1000"},
+        {"layers: [{global_pool: }, {linear: 4}, {reshape: [3]}]", "reshape"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect_error(wrong[i].layers, photo, 2, wrong[i].error);
 }
 
 int main(void) {
@@ -311,6 +390,8 @@ int main(void) {
         cmocka_unit_test(additions_go_into_norms),
         cmocka_unit_test(low_precision_reaches_the_ends),
         cmocka_unit_test(errors_name_what_lacks),
+        cmocka_unit_test(layers_make_networks),
+        cmocka_unit_test(layers_name_the_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,22 +1,6 @@
 #!/usr/bin/env bash
 # Records that are not one file each: several files by common captures (--group), rows of a table (--rows).
-set -euo pipefail
-dtrain=$(realpath "$DTRAIN")
-python=${PYTHON:-python3}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-expect() { # expect CODE TEXT COMMAND…
-    local code=0 want=$1 text=$2
-    shift 2
-    "$@" >out.txt 2>&1 || code=$?
-    [ $code = "$want" ] || fail "$*: exit $code, not $want: $(cat out.txt)"
-    grep -qF -- "$text" out.txt || fail "$*: '$(cat out.txt)' does not say '$text'"
-}
+. "${SOURCE:?}/tests/expect.sh" || exit
 picture() { mkdir -p "$(dirname "$1")" && printf 'P5 2 2 255\n%s' "$2" >"$1"; }
 
 # -- bands in folders: one sample with four members; the label of all of them stays a column, the band does not
@@ -116,5 +100,12 @@ expect 0 "" "$dtrain" v.yaml run.name=xor data.path=xor.lmdb data.fields.x.size=
     train.global_batch=32 train.micro_batch=32 train.epochs=60 "eval.metrics=[accuracy]"
 accuracy=$(grep -o '"label.accuracy":[0-9.]*' runs/xor/metrics.jsonl | tail -1 | cut -d: -f2)
 "$python" -c "import sys; sys.exit(not float('${accuracy:-0}') > 0.8)" || fail "the vectors teach nothing: accuracy ${accuracy:-none}"
+# what is missing is told
+grep -v '^    label:' v.yaml | sed 's/, targets: {[^}]*}}//' >plain.yaml
+expect 2 "wants fields of numbers (kind: vector or real) in data.fields beside its target, x; there are none. To predict a class" "$dtrain" check plain.yaml data.split=
+sed 's/{kind: vector, source: npy, size: 3, normalize: {mean: \[6\], std: \[4\]}}/{kind: real, source: label}/' plain.yaml >real.yaml
+expect 2 "field x is a number, which these take: bce, mse, smooth_l1. To predict a class, add it to data.fields" "$dtrain" check real.yaml data.split=
+sed 's/, targets: {[^}]*}}//' v.yaml >plain.yaml
+expect 2 "train.targets: {label: {loss: cross_entropy}, …}" "$dtrain" check plain.yaml data.split=
 expect 2 "wants fields of numbers (kind: vector or real)" "$dtrain" check c.yaml model.name=mlp
 echo OK

@@ -1,23 +1,7 @@
 #!/usr/bin/env bash
 # dtrain pack: names of members that other readers find; empty and damaged files; and what it says: where columns come
 # from, why OUT is refused, what stays when it is stopped.
-set -euo pipefail
-dtrain=$(realpath "$DTRAIN")
-python=${PYTHON:-python3}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-expect() { # expect CODE TEXT COMMAND…
-    local code=0 want=$1 text=$2
-    shift 2
-    "$@" >out.txt 2>&1 || code=$?
-    [ $code = "$want" ] || fail "$*: exit $code, not $want: $(cat out.txt)"
-    grep -qF -- "$text" out.txt || fail "$*: '$(cat out.txt)' does not say '$text'"
-}
+. "${SOURCE:?}/tests/expect.sh" || exit
 members() { "$dtrain" data ls "$1" | tr '\t' '\n' | sed -n 's/^\([a-z0-9.]*\):[0-9]*$/\1/p' | sort -u | paste -sd' '; }
 picture() { mkdir -p "$(dirname "$1")" && printf 'P5 2 2 255\n%s' "${2:-abcd}" >"$1"; }
 

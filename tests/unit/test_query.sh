@@ -2,28 +2,12 @@
 # dtrain data query|export|verify|stat on sets of two formats: answers that agree with each other and with
 # what Python's sqlite3, csv and json read; weird names; bad records; exit codes.
 # PYTHON names an interpreter with sqlite3; the parts that need one are left out without.
-set -euo pipefail
-dtrain=$(realpath "$DTRAIN")
-python=${PYTHON:-python3}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-expect() { # expect WANT COMMAND…
+. "${SOURCE:?}/tests/expect.sh" || exit
+gives() { # gives WANT COMMAND…
     local want=$1 got
     shift
     got=$("$@" 2>&1) || fail "$* fails: $got"
     [ "$got" = "$want" ] || fail "$*: '$got', not '$want'"
-}
-expect_error() { # expect_error CODE TEXT COMMAND…
-    local code=0 want=$1 text=$2 got
-    shift 2
-    got=$("$@" 2>&1) || code=$?
-    [ $code = "$want" ] || fail "$*: exit $code, not $want: $got"
-    grep -qF -- "$text" <<<"$got" || fail "$*: '$got' does not say '$text'"
 }
 
 "$dtrain" synth biometric raw --n 3 --impressions 4 >/dev/null 2>&1
@@ -35,26 +19,26 @@ for expr in "subject = 2" "hand = 'Left' and subject in (1, 3)" "n is null or n 
     "not (hand = 'L')" "bytes > 30000"; do
     n=$("$dtrain" data query a.lmdb "$expr" --count)
     [ "$n" -gt 0 ] || fail "'$expr' chooses nothing"
-    expect "$n" "$dtrain" data query 's-{0..2}.tar' "$expr" --count
+    gives "$n" "$dtrain" data query 's-{0..2}.tar' "$expr" --count
     sum=0
     for i in 0 1 2; do sum=$((sum + $("$dtrain" data query s-$i.tar "$expr" --count))); done
     [ $sum = "$n" ] || fail "'$expr': $sum in the shards, $n in the set"
     lines=$("$dtrain" data query a.lmdb "$expr" | wc -l)
     [ "$lines" = "$n" ] || fail "'$expr': $lines lines, $n counted"
 done
-expect 8 "$dtrain" data query raw "subject = 2" --count
+gives 8 "$dtrain" data query raw "subject = 2" --count
 
 # -- what packing keeps by an expression is what a query chooses
 for expr in "n is null or n > 2" "subject < '10'" "not (hand in ('L', 3))" "finger != 'index' and bytes between 1 and 40000" \
     "subject like '_' and key like 'iris/%'" "subject > hand or hand > 'K'"; do
     n=$("$dtrain" data query a.lmdb "$expr" --count)
     "$dtrain" pack raw where.tar --where "$expr" --overwrite 2>/dev/null || [ "$n" = 0 ] || fail "pack --where '$expr'"
-    [ "$n" = 0 ] || expect "$n" "$dtrain" data query where.tar "key like '%'" --count
+    [ "$n" = 0 ] || gives "$n" "$dtrain" data query where.tar "key like '%'" --count
 done
 
 # -- what is printed
-expect $'iris/1/1_M_L_1\t1' "$dtrain" data query a.lmdb "key = 'iris/1/1_M_L_1'" --columns key,subject
-expect '{"key":"iris/1/1_M_L_1","shard":"s-1.tar"}' "$dtrain" data query 's-{0..2}.tar' \
+gives $'iris/1/1_M_L_1\t1' "$dtrain" data query a.lmdb "key = 'iris/1/1_M_L_1'" --columns key,subject
+gives '{"key":"iris/1/1_M_L_1","shard":"s-1.tar"}' "$dtrain" data query 's-{0..2}.tar' \
     "key = 'iris/1/1_M_L_1'" --columns key,shard --json
 [ "$("$dtrain" data query a.lmdb "subject = 1" --limit 3 | wc -l)" = 3 ] || fail "--limit"
 
@@ -71,18 +55,18 @@ expect_full "$dtrain" keys
 
 # -- a pipe where a file should be is no wait without end
 mkfifo pipe.tar
-expect_error 3 "not a regular file" timeout 60 "$dtrain" data ls pipe.tar
+expect 3 "not a regular file" timeout 60 "$dtrain" data ls pipe.tar
 
 # -- wrong questions
-expect_error 2 "did you mean 'subject'" "$dtrain" data query a.lmdb "subjct = 1"
-expect_error 2 "character 11 (its end)" "$dtrain" data query a.lmdb "subject = "
-expect_error 2 "no column 'nothing'" "$dtrain" data query a.lmdb "subject = 1" --columns key,nothing
-expect_error 3 "no such data set" "$dtrain" data query missing.lmdb "a = 1"
-expect_error 2 "SET… EXPR" "$dtrain" data query a.lmdb
-expect_error 2 "did you mean 'query'" "$dtrain" data qury a.lmdb "a = 1"
-expect_error 2 "--n says how many" "$dtrain" synth pose heads --subjects 3
-expect_error 2 "--n says how many" "$dtrain" synth lens heads --impressions 3
-expect_error 2 "give one of them" "$dtrain" synth biometric heads --subjects 3 --n 3
+expect 2 "did you mean 'subject'" "$dtrain" data query a.lmdb "subjct = 1"
+expect 2 "character 11 (its end)" "$dtrain" data query a.lmdb "subject = "
+expect 2 "no column 'nothing'" "$dtrain" data query a.lmdb "subject = 1" --columns key,nothing
+expect 3 "no such data set" "$dtrain" data query missing.lmdb "a = 1"
+expect 2 "SET… EXPR" "$dtrain" data query a.lmdb
+expect 2 "did you mean 'query'" "$dtrain" data qury a.lmdb "a = 1"
+expect 2 "--n says how many" "$dtrain" synth pose heads --subjects 3
+expect 2 "--n says how many" "$dtrain" synth lens heads --impressions 3
+expect 2 "give one of them" "$dtrain" synth biometric heads --subjects 3 --n 3
 [ ! -e heads ] || fail "synth refuses options and makes something"
 
 # -- data.where: a run uses what it leaves, checks it, and does not go on with another
@@ -103,41 +87,41 @@ train: {epochs: 1, max_steps: 1, global_batch: 4, micro_batch: 4, precision: fp3
 END
 out=$("$dtrain" where.yaml 2>&1) || fail "a run with data.where: $out"
 grep -qF "16 records of 24 (data.where), 32 samples" <<<"$out" || fail "data.where is not in: $out"
-expect_error 2 'data.where was "subject in (1, 2)"' "$dtrain" where.yaml "data.where=subject = 1"
-expect_error 2 "did you mean 'subject'" "$dtrain" check where.yaml "data.where=subjct = 1"
-expect_error 2 "none of the 24 records" "$dtrain" where.yaml run.name=u "data.where=subject > 100"
+expect 2 'data.where was "subject in (1, 2)"' "$dtrain" where.yaml "data.where=subject = 1"
+expect 2 "did you mean 'subject'" "$dtrain" check where.yaml "data.where=subjct = 1"
+expect 2 "none of the 24 records" "$dtrain" where.yaml run.name=u "data.where=subject > 100"
 
 # -- a column that was added to the catalog is refused with the way to add one, wherever it is named
 if "$python" -c 'import sqlite3' 2>/dev/null; then
     cp -r a.lmdb added.lmdb
     "$python" -c "import sqlite3; d = sqlite3.connect('added.lmdb/catalog.sqlite'); d.execute('ALTER TABLE metadata ADD COLUMN night'); d.commit()"
     text="pack the set again with --join TABLE.csv (columns key and the new one)"
-    expect_error 2 "$text" "$dtrain" data query added.lmdb "night = 1"
-    expect_error 2 "$text" "$dtrain" check where.yaml data.path=added.lmdb "data.where=night = 1"
-    expect_error 2 "$text" "$dtrain" check where.yaml data.path=added.lmdb data.split.unit=night
-    expect_error 2 "$text" "$dtrain" check where.yaml data.path=added.lmdb data.fields.subject.source=night
-    expect_error 3 "column night was added by another program" "$dtrain" data verify added.lmdb
+    expect 2 "$text" "$dtrain" data query added.lmdb "night = 1"
+    expect 2 "$text" "$dtrain" check where.yaml data.path=added.lmdb "data.where=night = 1"
+    expect 2 "$text" "$dtrain" check where.yaml data.path=added.lmdb data.split.unit=night
+    expect 2 "$text" "$dtrain" check where.yaml data.path=added.lmdb data.fields.subject.source=night
+    expect 3 "column night was added by another program" "$dtrain" data verify added.lmdb
     printf 'key,night\n%s,1\n' "$("$dtrain" data query a.lmdb "subject = 1" --columns key --limit 1)" >night.csv
     "$dtrain" pack added.lmdb added.lmdb --join night.csv --overwrite 2>out.txt || fail "that way: $(cat out.txt)"
-    expect 1 "$dtrain" data query added.lmdb "night = 1" --count
+    gives 1 "$dtrain" data query added.lmdb "night = 1" --count
 fi
 
 # -- export
 "$dtrain" data export a.lmdb all.csv 2>/dev/null
 [ "$(wc -l <all.csv)" = 25 ] || fail "export has $(wc -l <all.csv) lines"
-expect_error 2 "exists" "$dtrain" data export a.lmdb all.csv
+expect 2 "exists" "$dtrain" data export a.lmdb all.csv
 "$dtrain" data export a.lmdb all.csv --overwrite --where "subject = 1" 2>/dev/null
 [ "$(wc -l <all.csv)" = 9 ] || fail "export --where"
-expect_error 2 ".csv, .json" "$dtrain" data export a.lmdb all.xls
-expect_error 5 "cannot create" "$dtrain" data export a.lmdb nowhere/all.csv
-expect_error 5 "full.csv.partial: cannot write: No space" env DTRAIN_FAILPOINT=io:2:enospc "$dtrain" data export a.lmdb full.csv
+expect 2 ".csv, .json" "$dtrain" data export a.lmdb all.xls
+expect 5 "cannot create" "$dtrain" data export a.lmdb nowhere/all.csv
+expect 5 "full.csv.partial: cannot write: No space" env DTRAIN_FAILPOINT=io:2:enospc "$dtrain" data export a.lmdb full.csv
 [ ! -e full.csv ] && [ ! -e full.csv.partial ] || fail "a failed export leaves something"
 
 # -- an empty caption is none the less whole; an empty picture is not
 mkdir blank && : >blank/s.txt && printf 1 >blank/s.cls && tar -C blank -cf blank.tar s.txt s.cls
 "$dtrain" data verify blank.tar 2>out.txt || fail "an empty caption: $(cat out.txt)"
 : >blank/s.jpg && tar -C blank -cf blank.tar s.txt s.jpg
-expect_error 3 "1 of 1 records" "$dtrain" data verify blank.tar
+expect 3 "1 of 1 records" "$dtrain" data verify blank.tar
 
 # -- weird names: control characters and quotes in keys and values, LMDB and tar made by others
 if "$python" -c 'import sqlite3' 2>/dev/null; then
@@ -155,10 +139,10 @@ END
     "$dtrain" data ls weird.tar >ls.txt
     [ "$(wc -l <ls.txt)" = 5 ] || fail "ls of weird names has $(wc -l <ls.txt) lines"
     ! LC_ALL=C grep -q $'\x1b' ls.txt || fail "ls lets an escape sequence through"
-    expect 2 "$dtrain" data query weird.tar "q > 0.4" --count
-    expect 'a\nb' "$dtrain" data query weird.tar "say = 'he said \"x, y\"'" --columns key
-    expect 1 "$dtrain" data query weird.tar $'key = \'a\nb\'' --count
-    expect 1 "$dtrain" data query weird.tar $'key = \'bytes\xff\'' --count
+    gives 2 "$dtrain" data query weird.tar "q > 0.4" --count
+    gives 'a\nb' "$dtrain" data query weird.tar "say = 'he said \"x, y\"'" --columns key
+    gives 1 "$dtrain" data query weird.tar $'key = \'a\nb\'' --count
+    gives 1 "$dtrain" data query weird.tar $'key = \'bytes\xff\'' --count
     "$dtrain" data export weird.tar weird.csv 2>/dev/null
     "$dtrain" data export weird.tar weird.json 2>/dev/null
     "$python" - <<'END'
@@ -222,20 +206,20 @@ assert [m for m, in b.execute("SELECT made_by FROM lineage ORDER BY step")] == [
 db = sqlite3.connect("file:weird.sqlite?mode=ro", uri=True)
 assert db.execute("SELECT say, q FROM catalog WHERE key = 'a' || char(10) || 'b'").fetchone() == ('he said "x, y"', 0.5)
 END
-    expect_error 2 "weird.sqlite exists" "$dtrain" data export weird.tar --sqlite weird.sqlite
-    expect_error 2 "--where: --sqlite writes all" "$dtrain" data export weird.tar --sqlite w.sqlite --where "q > 1"
-    expect_error 2 "wants SET…" "$dtrain" data export --sqlite w.sqlite
-    expect_error 5 "nowhere/w.sqlite.partial: cannot create" "$dtrain" data export weird.tar --sqlite nowhere/w.sqlite
+    expect 2 "weird.sqlite exists" "$dtrain" data export weird.tar --sqlite weird.sqlite
+    expect 2 "--where: --sqlite writes all" "$dtrain" data export weird.tar --sqlite w.sqlite --where "q > 1"
+    expect 2 "wants SET…" "$dtrain" data export --sqlite w.sqlite
+    expect 5 "nowhere/w.sqlite.partial: cannot create" "$dtrain" data export weird.tar --sqlite nowhere/w.sqlite
     # nothing but verify and stat reads it, and verify finds what another program changed
     n=$("$dtrain" data query 's-{0..2}.tar' "subject = 2" --count)
     "$python" -c 'import sqlite3; db = sqlite3.connect("s.catalog.sqlite"); db.execute("UPDATE metadata SET subject = 2"); db.commit()'
-    expect "$n" "$dtrain" data query 's-{0..2}.tar' "subject = 2" --count
-    expect_error 3 "subject is not what the index says" "$dtrain" data verify 's-{0..2}.tar'
-    expect_error 3 "s.catalog.sqlite: record " "$dtrain" data verify s-1.tar
+    gives "$n" "$dtrain" data query 's-{0..2}.tar' "subject = 2" --count
+    expect 3 "subject is not what the index says" "$dtrain" data verify 's-{0..2}.tar'
+    expect 3 "s.catalog.sqlite: record " "$dtrain" data verify s-1.tar
     echo nothing >s.catalog.sqlite
-    expect "$n" "$dtrain" data query 's-{0..2}.tar' "subject = 2" --count
+    gives "$n" "$dtrain" data query 's-{0..2}.tar' "subject = 2" --count
     "$dtrain" data stat 's-{0..2}.tar' 2>&1 | grep "s.catalog.sqlite: " >/dev/null || fail "stat hides a broken catalog"
-    expect_error 3 "s.catalog.sqlite: " "$dtrain" data verify s-1.tar
+    expect 3 "s.catalog.sqlite: " "$dtrain" data verify s-1.tar
     "$dtrain" pack raw 's-{0..2}.tar' --overwrite 2>/dev/null
 fi
 
@@ -270,7 +254,7 @@ if [ -e "$SOURCE/../shared/data/trashnet.tar" ]; then
     head -c 9000000 "$SOURCE/../shared/data/trashnet.tar" >cut.tar
     begin=$(grep -abo JFIF cut.tar | sed -n 20p | cut -d: -f1)
     printf '\0\0\0\0' | dd of=cut.tar bs=1 seek=$((begin - 6)) conv=notrunc 2>/dev/null
-    expect_error 3 "the file is cut" "$dtrain" data verify cut.tar
+    expect 3 "the file is cut" "$dtrain" data verify cut.tar
     rc=0
     "$dtrain" data verify cut.tar >bad.tsv 2>/dev/null || rc=$?
     [ $rc = 3 ] || fail "verify of a cut tar gave exit $rc, not 3"

@@ -1,16 +1,7 @@
 #!/usr/bin/env bash
 # dtrain data show: the picture has what the network gets: pixels after augmentation and mixing, sounds as spectrograms.
-set -euo pipefail
-dtrain=$(realpath "$DTRAIN")
-python=${PYTHON:-python3}
+. "${SOURCE:?}/tests/expect.sh" || exit
 command -v "$python" >/dev/null || { echo "skipped: no python3"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
 
 "$python" - <<'END'
 import math, os, struct, wave

@@ -1,16 +1,8 @@
 #!/usr/bin/env bash
 # SoX and dtrain read each other's sounds: what SoX wrote in six containers and codecs is packed into segments,
 # and SoX finds in each segment the samples that it cuts out of its own file itself. Skipped without sox.
-set -euo pipefail
+. "${SOURCE:?}/tests/expect.sh" || exit
 command -v sox >/dev/null || { echo "skipped: no sox"; exit 77; }
-dtrain=$(realpath "$DTRAIN")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
 
 mkdir raw one
 make() { sox -D -R -n "$@"; }

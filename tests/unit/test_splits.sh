@@ -1,22 +1,7 @@
 #!/usr/bin/env bash
 # data.split: parts that are given (expressions, sets, a file) or shares of the rest; what is told of mistakes; split.csv
 # and `dtrain data order --split`.
-set -euo pipefail
-dtrain=$(realpath "$DTRAIN")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
-expect_error() { # expect_error CODE TEXT COMMAND…
-    local code=0 want=$1 text=$2 got
-    shift 2
-    got=$("$@" 2>&1) || code=$?
-    [ $code = "$want" ] || fail "$*: exit $code, not $want: $got"
-    grep -qF -- "$text" <<<"$got" || fail "$*: '$got' does not say '$text'"
-}
+. "${SOURCE:?}/tests/expect.sh" || exit
 order() { "$dtrain" data order c.yaml "$@" 2>/dev/null | sed '/^#/d; 1,/^sample/{/^sample/d}' | cut -f2; }
 
 # 3 classes, 20 pictures each in train, 5 in test; the names repeat. n = speaker of the file
@@ -52,7 +37,7 @@ grep -qxF "# test: 15 of 75 samples" list.txt || fail "--split: $(head -5 list.t
 for class in a b c; do grep -qxF $'# label\t'$class$'\t5' list.txt || fail "counts: $(head list.txt)"; done
 [ "$(grep -c "^[0-9]" list.txt)" = 15 ] || fail "--split lists $(grep -c "^[0-9]" list.txt)"
 [ "$(order --split test data.split.test="set = 'test' and key like 'b/%'" | sort -u | cut -c1)" = $'b\nb\nb\nb\nb' ] || fail "b only"
-expect_error 2 "'dev' is not train, val or test" "$dtrain" data order c.yaml --split dev
+expect 2 "'dev' is not train, val or test" "$dtrain" data order c.yaml --split dev
 
 # -- strata
 "$dtrain" data order c.yaml --split val data.split.stratify=label 2>/dev/null | grep '^# label' | cut -f3 | sort -u >n.txt
@@ -87,22 +72,22 @@ for part in train val test; do order_of=$("$dtrain" data order p.yaml --split $p
     sed 's/.*_s\([0-9]\).*/\1/' | sort -u | tr -d '\n'); printf '%s\n' "$order_of"; done >speakers.txt
 [ "$(sed -n 3p speakers.txt)" = 12 ] || fail "held-out speakers: $(cat speakers.txt)"
 [ "$(head -2 speakers.txt | sort | tr -d '\n')" = 03 ] || fail "the rest of the speakers: $(cat speakers.txt)"
-expect_error 2 "data.split.unit: the records with speaker = " "$dtrain" check p.yaml data.split.test="part = 'test'" \
+expect 2 "data.split.unit: the records with speaker = " "$dtrain" check p.yaml data.split.test="part = 'test'" \
     data.split.unit=speaker
 
 # -- mistakes, with the key's place
 with() { { sed '/^  split:/,/val:/d; /^model:/,$d' c.yaml && printf '  split:\n    val: %s\n    test: %s\n' "$1" "$2" && sed -n '/^model:/,$p' c.yaml; } >m.yaml; }
 with 0.1 '"set = '"'tset'"'"'
-expect_error 2 "m.yaml:10:11: data.split.test: none of the 75 records fits set = 'tset'" "$dtrain" check m.yaml
+expect 2 "m.yaml:10:11: data.split.test: none of the 75 records fits set = 'tset'" "$dtrain" check m.yaml
 with '"label = '"'a'"'"' '"set = '"'test'"'"'
-expect_error 2 "m.yaml:10:11: data.split.test: 5 of its 15 records are in data.split.val too, such as a/" "$dtrain" check m.yaml
+expect 2 "m.yaml:10:11: data.split.test: 5 of its 15 records are in data.split.val too, such as a/" "$dtrain" check m.yaml
 with 0.1 '"st = '"'test'"'"'
-expect_error 2 "m.yaml:10:11: data.split.test: expression, character 1: the set has no column 'st'; did you mean 'set'?" "$dtrain" check m.yaml
+expect 2 "m.yaml:10:11: data.split.test: expression, character 1: the set has no column 'st'; did you mean 'set'?" "$dtrain" check m.yaml
 with 0.1 1.5
-expect_error 2 "m.yaml:10:11: data.split.test is '1.5'; expected a share in 0..1, or an expression" "$dtrain" check m.yaml
-expect_error 2 "a fold is the test part" "$dtrain" check c.yaml data.split.folds=3
+expect 2 "m.yaml:10:11: data.split.test is '1.5'; expected a share in 0..1, or an expression" "$dtrain" check m.yaml
+expect 2 "a fold is the test part" "$dtrain" check c.yaml data.split.folds=3
 "$dtrain" check c.yaml data.split.folds=3 data.split.test=0.2 >out.txt 2>&1 || fail "folds and a share: $(cat out.txt)"
-expect_error 2 "no metadata column 'speakr'" "$dtrain" check p.yaml "data.split.unit=[label, speakr]"
+expect 2 "no metadata column 'speakr'" "$dtrain" check p.yaml "data.split.unit=[label, speakr]"
 
 # -- folders train and test that nobody told apart
 expect_say() { # expect_say TEXT COMMAND…
@@ -133,11 +118,11 @@ expect_say "train 36, val 4, test 10; 25 are not in data.split.file" "$dtrain" c
 expect_say "train" "$dtrain" check f.yaml "data.where=label != 'c'"
 ! grep -q "not in data.split.file" out.txt || fail "data.where: $(cat out.txt)"
 sed '3s/,[a-z]*$/,tran/' list.csv >bad.csv
-expect_error 2 "data.split.file: bad.csv:3: part 'tran' of " "$dtrain" check f.yaml data.split.file=bad.csv
+expect 2 "data.split.file: bad.csv:3: part 'tran' of " "$dtrain" check f.yaml data.split.file=bad.csv
 sed '5s,^,x/,' list.csv >bad.csv
-expect_error 2 "bad.csv:5: the data set has no record 'x/" "$dtrain" check f.yaml data.split.file=bad.csv
+expect 2 "bad.csv:5: the data set has no record 'x/" "$dtrain" check f.yaml data.split.file=bad.csv
 { cat list.csv && sed -n 2p list.csv | sed 's/,[a-z]*$/,test/'; } >bad.csv
-expect_error 2 "bad.csv:77: '" "$dtrain" check f.yaml data.split.file=bad.csv
+expect 2 "bad.csv:77: '" "$dtrain" check f.yaml data.split.file=bad.csv
 sed -i 1s/key/name/ list.csv
-expect_error 2 "f.yaml:8:17: data.split.file: list.csv: has no column \`key\`" "$dtrain" check f.yaml
+expect 2 "f.yaml:8:17: data.split.file: list.csv: has no column \`key\`" "$dtrain" check f.yaml
 echo OK

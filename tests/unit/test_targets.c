@@ -35,9 +35,9 @@ static void test_weighted_sum(void **state) {
     run_targets(&all, model,
                 "  targets: {mood: {weight: 3}, glasses: {loss: bce, weight: 0.5}, label: {loss: "
                 "focal, focal_gamma: 1}}",
-                3);
+                3, DT_F32);
     for (int i = 0; i < 3; i++) {
-        run_targets(&one[i], model, lines[i], 3);
+        run_targets(&one[i], model, lines[i], 3, DT_F32);
         loss += (double)weights[i] * pass_small(&one[i]);
     }
     assert_float_equal(pass_small(&all), loss, 1e-5 * loss);
@@ -63,16 +63,16 @@ static void test_weighted_sum(void **state) {
 
 static void test_heads(void **state) {
     network n;
-    run_targets(&n, "name: vit, patch: 8, dim: 32, heads: 2, layers: 1",
-                "  targets: {label: {}, mood: {loss: bce}}", 3);
+    run_targets(&n, "name: vit, patch: 8, dim: 32, heads: 2, blocks: 1",
+                "  targets: {label: {}, mood: {loss: bce}}", 3, DT_F32);
     assert_true(dt_params_find(n.params, "heads.head.label.weight", false) >= 0);
     assert_true(dt_params_find(n.params, "heads.head.mood.bias", false) >= 0);
     assert_true(dt_params_find(n.params, "heads.head.weight", false) < 0);
     assert_int_equal(n.graph->n_outputs, 3); // and the embedding
     assert_true(dt_graph_find(n.graph, "glasses") == DT_NONE);
     drop_network(&n);
-    run_targets(&n, model, "  loss: cross_entropy",
-                1); // one target: names as without train.targets
+    run_targets(&n, model, "  loss: cross_entropy", 1,
+                DT_F32); // one target: names as without train.targets
     assert_true(dt_params_find(n.params, "fc.weight", false) >= 0);
     assert_string_equal(n.graph->outputs[n.graph->n_outputs - 1].name, "logits");
     drop_network(&n);

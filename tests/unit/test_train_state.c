@@ -29,6 +29,7 @@ static void fill(dt_train_state *s) {
     s->resolved = (dt_resolved){.threads = 8, .replicas = 4, .replica_threads = 2, .workers = 3};
     s->resolved.precision = DT_PRECISION_bf16;
     s->resolved.device = DT_DEVICE_cpu;
+    s->resolved.best = 1 + DT_METRIC_macro_f1;
     dt_state_add_eval(s, 70, 0.1);
     dt_state_add_eval(s, 123, NAN);
     s->loss_scale = 32768;

@@ -1,6 +1,7 @@
-// activation_cpu.c: ReLU and GELU (exact, or the tanh form) in any layout, in place.
+// activation_cpu.c: ReLU, GELU (exact, or the tanh form) and the op activation in any layout, in place.
 //
-// ReLU's gradient reads the output, GELU's the input. NaN passes through both.
+// ReLU's gradient reads the output, the others' the input. NaN passes through all. Sigmoids do not keep the zeros of
+// padding channels, so where there are such the layout is DENSE.
 #include "backend/cpu/custom_kernel.h"
 
 typedef struct activation_state {
@@ -19,19 +20,38 @@ static void choose(dt_map *m, const dt_node *node) {
         m->unary = relu ? simd->relu[t] : tanh ? simd->gelu_tanh[t] : simd->gelu[t];
 }
 
+static void choose_kind(dt_map *m, const dt_node *node) {
+    const dt_simd_elementwise *simd = dt_simd_get()->elementwise;
+    const int kind = (int)node->attrs.activation.kind;
+    if (node->backward)
+        m->binary = simd->activation_bwd[kind][m->type];
+    else
+        m->unary = simd->activation[kind][m->type];
+}
+
+static dt_layout layout_of(const dt_node *node, dt_layout l, const dt_shape *x) {
+    if (node->op != DT_OP_activation || node->backward || l.kind != DT_BLOCKED) return l;
+    const dt_activation kind = node->attrs.activation.kind;
+    const bool zero = kind != DT_ACTIVATION_SIGMOID && kind != DT_ACTIVATION_HARDSIGMOID;
+    return zero || x->d[1] % l.block == 0 ? l : dt_dense();
+}
+
 static dt_status prepare(dt_kernel_instance *s) {
     const dt_node *node = s->node;
     const int x_at = node->backward && node->op == DT_OP_relu ? dt_pos_out(s, 0) : 0;
     const int d_at = node->backward ? dt_pos_grad(s, 0) : x_at;
-    const dt_layout layout = s->in_layout[x_at];
     const dt_value_info *x = dt_instance_in(s, x_at), *d = dt_instance_in(s, d_at);
+    const dt_layout layout = layout_of(node, s->in_layout[x_at], &x->shape);
     activation_state *st = dt_custom_prepare(s, sizeof(*st));
     DT_TRY(dt_custom_type(s, &st->map.type, (const dt_value_info *[]){x, d, dt_instance_out(s, 0)},
                           3));
     st->x_at = x_at;
     st->d_at = d_at;
     st->n = dt_layout_elements(layout, &x->shape);
-    choose(&st->map, node);
+    if (node->op == DT_OP_activation)
+        choose_kind(&st->map, node);
+    else
+        choose(&st->map, node);
     s->in_layout[x_at] = s->in_layout[d_at] = s->out_layout[0] = layout;
     s->inplace_in = d_at;
     return DT_OK;
@@ -50,3 +70,5 @@ const dt_kernel dt_cpu_relu = {prepare, run, dt_custom_destroy};
 const dt_kernel dt_cpu_relu_bwd = {prepare, run, dt_custom_destroy};
 const dt_kernel dt_cpu_gelu = {prepare, run, dt_custom_destroy};
 const dt_kernel dt_cpu_gelu_bwd = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_activation = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_activation_bwd = {prepare, run, dt_custom_destroy};

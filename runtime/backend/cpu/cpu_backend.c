@@ -206,6 +206,7 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
                       .reorder = dt_cpu_reorder,
                       .flat_add = dt_cpu_flat_add,
                       .flat_optimize = dt_cpu_flat_optimize,
+                      .flat_clip = dt_cpu_flat_clip,
                       .flat_norms = dt_cpu_flat_norms,
                       .flat_sum_squares = dt_cpu_flat_sum_squares,
                       .destroy = destroy};

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 
 typedef struct dropout_state {
-    int type, in_at;
+    int type, in_at, whole;
     float p;
     uint32_t purpose;
     int64_t per_sample, n;
@@ -21,7 +21,8 @@ static dt_status prepare(dt_kernel_instance *s) {
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, dt_instance_out(s, 0)}, 2));
     st->in_at = in_at;
     st->p = node->attrs.dropout.p;
-    st->purpose = dt_hash32((node->backward ? &s->graph->nodes[node->forward] : node)->name);
+    st->whole = node->attrs.dropout.whole;
+    st->purpose = dt_hash32(dt_graph_origin(s->graph, node)->name);
     st->n = dt_shape_elements(&x->shape);
     st->per_sample = x->shape.n ? st->n / x->shape.d[0] : 1;
     st->simd = dt_simd_get()->elementwise;
@@ -46,7 +47,10 @@ static void range(const void *ctx, int64_t begin, int64_t end) {
         dt_rng rng = {c->step->seed, c->step->slot + (uint32_t)sample, c->step->step, st->purpose};
         const void *x = dt_row_at(st->type, c->x, begin);
         void *y = dt_row_at_mut(st->type, c->y, begin);
-        if (lead) { // starts inside a block of four numbers: go to its end
+        if (st->whole) {
+            const bool keep = dt_rng_uniform(&rng, 0) >= st->p;
+            st->simd->scale[st->type](y, x, keep ? 1.0f / (1.0f - st->p) : 0.0f, n);
+        } else if (lead) { // starts inside a block of four numbers: go to its end
             if (n > 4 - lead) n = 4 - lead;
             for (int64_t i = 0; i < n; i++) {
                 bool keep = dt_rng_uniform(&rng, (uint32_t)(at + i)) >= st->p;

@@ -2,6 +2,8 @@
 // calling thread; callers divide ranges among threads by whole chunks.
 #include "backend/cpu/custom_kernel.h"
 
+#include <math.h>
+
 void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end) {
     dt_simd_get()->elementwise->add[DT_ROW_F32](dst + begin, dst + begin, src + begin, end - begin);
@@ -42,6 +44,25 @@ bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int6
         finite &= dt_simd_get()->optimizers[a->kind].update(a, from, to - from, &u);
     }
     return finite;
+}
+
+void dt_cpu_flat_clip(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+                      int64_t end) {
+    const dt_simd_flat *simd = dt_simd_get()->flat;
+    for (int i = 0; i < a->n_tensors; i++) {
+        const dt_clip_tensor *t = &a->tensors[i];
+        for (int64_t row = begin > t->first ? begin - t->first : 0;
+             row < t->n && t->first + row < end; row++) {
+            const int64_t at = t->offset + row * t->length;
+            float *grad = (float *)(uintptr_t)a->grad + at;
+            const double weights = simd->sum_squares(a->master + at, t->length);
+            const double norm = sqrt(simd->sum_squares(grad, t->length)) * (double)a->grad_scale;
+            const double most = (double)a->clip_agc * fmax(sqrt(weights), 1e-3);
+            if (!(norm >= most)) continue;
+            const float factor = (float)(most / fmax(norm, 1e-6));
+            for (int64_t k = 0; k < t->length; k++) grad[k] *= factor;
+        }
+    }
 }
 
 void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,

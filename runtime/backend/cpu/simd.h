@@ -26,6 +26,15 @@ typedef struct dt_simd_elementwise {
     void (*gelu_bwd[DT_ROW_TYPES])(void *dx, const void *x, const void *dy, int64_t n);
     void (*gelu_tanh[DT_ROW_TYPES])(void *y, const void *x, int64_t n);
     void (*gelu_tanh_bwd[DT_ROW_TYPES])(void *dx, const void *x, const void *dy, int64_t n);
+    void (*activation[DT_N_ACTIVATIONS][DT_ROW_TYPES])(void *y, const void *x, int64_t n);
+    void (*activation_bwd[DT_N_ACTIVATIONS][DT_ROW_TYPES])(void *dx, const void *x, const void *dy,
+                                                           int64_t n);
+    void (*mul[DT_ROW_TYPES])(void *y, const void *a, const void *b, int64_t n);
+    // (rows, cols): y = x * factor of the column; sum += a * b, row after row
+    void (*mul_rows[DT_ROW_TYPES])(void *y, const void *x, const float *factor, int64_t rows,
+                                   int64_t cols);
+    void (*mul_rows_sum[DT_ROW_TYPES])(float *sum, const void *a, const void *b, int64_t rows,
+                                       int64_t cols);
     void (*add[DT_ROW_TYPES])(void *y, const void *a, const void *b, int64_t n);
     void (*add_wide[DT_ROW_TYPES])(void *y, const void *a, const float *b, int64_t n); // b is f32
     void (*accumulate[DT_ROW_TYPES])(float *sum, const void *x, int64_t n);            // sum += x

@@ -188,7 +188,7 @@ static void backward_sums(const dt_bn_piece *p) {
         sums_plain(p, 0);
 }
 
-// ---- backward, second pass: dx (which may be x's memory) -------------------------------------------
+// ---- backward, second pass: dx (which may be x's memory; NULL: nobody wants it) ---------------------
 typedef struct backward_consts {
     pair mean, gain, k1, k2;
 } backward_consts;
@@ -199,18 +199,18 @@ INLINE void put(const dt_bn_piece *p, const backward_consts *k, int64_t i, vs g,
     vs_store(p->dx, i, pair_narrow(pair_mul_sub(pair_widen(g), k->gain, t)), one);
 }
 
-INLINE void backward_plain(const dt_bn_piece *p, const backward_consts *k, int relu,
-                           int dresidual) {
+INLINE void backward_plain(const dt_bn_piece *p, const backward_consts *k, int relu, int dresidual,
+                           int dx) {
     int64_t n = p->n_rows * p->width * VW, i = 0;
     for (; i + 2 * VW <= n; i += 2 * VW) {
         vs g = kept_gradient(p, i, relu, 0);
         if (dresidual) vs_store(p->dresidual, i, g, 0);
-        put(p, k, i, g, 0);
+        if (dx) put(p, k, i, g, 0);
     }
     if (i < n) {
         vs g = kept_gradient(p, i, relu, 1);
         if (dresidual) vs_store(p->dresidual, i, g, 1);
-        put(p, k, i, g, 1);
+        if (dx) put(p, k, i, g, 1);
     }
 }
 
@@ -238,20 +238,23 @@ static void backward_pool(const dt_bn_piece *p, const backward_consts *k) {
 }
 
 static void backward(const dt_bn_piece *p) {
+    if (!p->dx && !p->dresidual) return;
     const backward_consts k = {pair_constants(p->mean), pair_constants(p->gain),
                                pair_constants(p->k1), pair_constants(p->k2)};
     if (p->pool)
         backward_pool(p, &k);
+    else if (!p->dx)
+        backward_plain(p, &k, p->relu, 1, 0);
     else if (p->relu) {
         if (p->dresidual)
-            backward_plain(p, &k, 1, 1);
+            backward_plain(p, &k, 1, 1, 1);
         else
-            backward_plain(p, &k, 1, 0);
+            backward_plain(p, &k, 1, 0, 1);
     } else {
         if (p->dresidual)
-            backward_plain(p, &k, 0, 1);
+            backward_plain(p, &k, 0, 1, 1);
         else
-            backward_plain(p, &k, 0, 0);
+            backward_plain(p, &k, 0, 0, 1);
     }
 }
 

@@ -119,6 +119,102 @@ INLINE void gelu_tanh_bwd(void *dx, const void *x, const void *dy, int64_t n, in
 }
 BOTH(gelu_tanh_bwd, (void *dx, const void *x, const void *dy, int64_t n), dx, x, dy, n)
 
+// ---- the op activation: value and slope of each kind ------------------------------------------------
+INLINE vf clamped(vf x, float top) {
+    x = vsel(vm_gt(vset1(0), x), vset1(0), x);
+    return vsel(vm_gt(x, vset1(top)), vset1(top), x);
+}
+INLINE vf sigmoid_of(vf x) {
+    return vset1(1.0f) / (vexp(-x) + 1.0f);
+}
+INLINE vf sigmoid_slope(vf x) {
+    vf s = sigmoid_of(x);
+    return s * (1.0f - s);
+}
+INLINE vf hardsigmoid_of(vf x) {
+    return clamped(x + 3.0f, 6.0f) * 0.166666667f;
+}
+// 1 where -3 < x < 3
+INLINE vf between(vf x, float low, float high, vf in) {
+    return vsel(vm_gt(x, vset1(low)), vsel(vm_gt(vset1(high), x), in, vset1(0)), vset1(0));
+}
+INLINE vf hardsigmoid_slope(vf x) {
+    return between(x, -3.0f, 3.0f, vset1(0.166666667f));
+}
+INLINE vf silu_of(vf x) {
+    return x * sigmoid_of(x);
+}
+INLINE vf silu_slope(vf x) {
+    vf s = sigmoid_of(x);
+    return s + x * s * (1.0f - s);
+}
+INLINE vf hardswish_of(vf x) {
+    return x * hardsigmoid_of(x);
+}
+INLINE vf hardswish_slope(vf x) {
+    vf in = between(x, -3.0f, 3.0f, x * 0.333333333f + 0.5f);
+    return vsel(vm_gt(vset1(3.0f), x), in, vset1(1.0f));
+}
+INLINE vf relu6_of(vf x) {
+    return clamped(x, 6.0f);
+}
+INLINE vf relu6_slope(vf x) {
+    return between(x, 0.0f, 6.0f, vset1(1.0f));
+}
+
+#define ACTIVATION(name)                                                                           \
+    INLINE void name(void *y, const void *x, int64_t n, int bf16) {                                \
+        MAP(y, n, out = name##_of(LD(x)));                                                         \
+    }                                                                                              \
+    BOTH(name, (void *y, const void *x, int64_t n), y, x, n)                                       \
+    INLINE void name##_bwd(void *dx, const void *x, const void *dy, int64_t n, int bf16) {         \
+        MAP(dx, n, out = name##_slope(LD(x)) * LD(dy));                                            \
+    }                                                                                              \
+    BOTH(name##_bwd, (void *dx, const void *x, const void *dy, int64_t n), dx, x, dy, n)
+ACTIVATION(sigmoid)
+ACTIVATION(hardsigmoid)
+ACTIVATION(silu)
+ACTIVATION(hardswish)
+ACTIVATION(relu6)
+
+// ---- products ---------------------------------------------------------------------------------------
+INLINE void mul(void *y, const void *a, const void *b, int64_t n, int bf16) {
+    MAP(y, n, out = LD(a) * LD(b));
+}
+BOTH(mul, (void *y, const void *a, const void *b, int64_t n), y, a, b, n)
+
+INLINE void mul_rows(void *y, const void *x, const float *factor, int64_t rows, int64_t cols,
+                     int bf16) {
+    for (int64_t r = 0; r < rows; r++) {
+        void *to = vat_mut(y, r * cols, bf16);
+        const void *from = vat(x, r * cols, bf16);
+        MAP(to, cols, out = LD(from) * (part ? vload_part(factor, i, part, 0) : vld(factor + i)));
+    }
+}
+BOTH(mul_rows, (void *y, const void *x, const float *f, int64_t rows, int64_t cols), y, x, f, rows,
+     cols)
+
+INLINE void mul_rows_sum(float *sum, const void *a, const void *b, int64_t rows, int64_t cols,
+                         int in_bf16) {
+    const int bf16 = 0;
+    if (cols == VW) {
+        vf s = vld(sum);
+        for (int64_t r = 0; r < rows; r++)
+            s = s + vload(a, r * VW, in_bf16) * vload(b, r * VW, in_bf16);
+        vstore(sum, 0, s, 0);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        const void *p = vat(a, r * cols, in_bf16), *q = vat(b, r * cols, in_bf16);
+        MAP(sum, cols,
+            out = (part ? vload_part(p, i, part, in_bf16) * vload_part(q, i, part, in_bf16)
+                        : vload(p, i, in_bf16) * vload(q, i, in_bf16)) +
+                  (part ? vload_part(sum, i, part, 0) : vld(sum + i)));
+    }
+}
+BOTH(mul_rows_sum, (float *sum, const void *a, const void *b, int64_t rows, int64_t cols), sum, a,
+     b, rows, cols)
+
 // ---- sums ------------------------------------------------------------------------------------------
 INLINE void add(void *y, const void *a, const void *b, int64_t n, int bf16) {
     MAP(y, n, out = LD(a) + LD(b));
@@ -285,6 +381,17 @@ const dt_simd_elementwise DT_SIMD(dt_simd_elementwise) = {
     .gelu_bwd = PAIR(gelu_bwd),
     .gelu_tanh = PAIR(gelu_tanh),
     .gelu_tanh_bwd = PAIR(gelu_tanh_bwd),
+#define KIND(id, name)                                                                             \
+    .activation[DT_ACTIVATION_##id] = PAIR(name),                                                  \
+    .activation_bwd[DT_ACTIVATION_##id] = PAIR(name##_bwd)
+    KIND(SIGMOID, sigmoid),
+    KIND(HARDSIGMOID, hardsigmoid),
+    KIND(SILU, silu),
+    KIND(HARDSWISH, hardswish),
+    KIND(RELU6, relu6),
+    .mul = PAIR(mul),
+    .mul_rows = PAIR(mul_rows),
+    .mul_rows_sum = PAIR(mul_rows_sum),
     .add = PAIR(add),
     .add_wide = PAIR(add_wide),
     .accumulate = PAIR(accumulate),

@@ -21,13 +21,22 @@ INLINE void put(float *p, int n, vf v) {
         vstore_part(p, 0, n, v, 0);
 }
 
+INLINE vf clip(vf g, float limit) {
+    const vf most = vset1(limit), least = vset1(-limit);
+    return vsel(vm_gt(g, most), most, vsel(vm_gt(least, g), least, g));
+}
+
 // Zeros if everything that was written is finite, else with a NaN: x - x is 0 of a finite x only.
 INLINE vf update_some(update_fn *one, int n_slots, float *p, float *const *slots, const float *g,
-                      int64_t i, int n, const dt_update *u) {
+                      float *average, float rate, int64_t i, int n, const dt_update *u) {
     vf pv = get(p + i, n), s[DT_MAX_SLOTS];
     for (int k = 0; k < n_slots; k++) s[k] = get(slots[k] + i, n);
-    one(&pv, s, get(g + i, n), u);
+    one(&pv, s, clip(get(g + i, n), u->clip), u);
     put(p + i, n, pv);
+    if (average) {
+        const vf a = get(average + i, n);
+        put(average + i, n, a + (pv - a) * rate);
+    }
     for (int k = 0; k < n_slots; k++) put(slots[k] + i, n, s[k]);
     vf bad = pv - pv;
     for (int k = 0; k < n_slots; k++) bad += s[k] - s[k];
@@ -39,14 +48,16 @@ INLINE bool update(update_fn *one, int n_slots, const dt_optimizer_args *a, int6
     const dt_update u = *u_;
     float *p = a->master + at, *slots[DT_MAX_SLOTS];
     for (int k = 0; k < n_slots; k++) slots[k] = a->slots[k] + at;
-    const float *g = a->grad + at;
+    const float *g = a->grad + at, rate = a->average_rate;
+    float *average = a->average ? a->average + at : NULL;
     vf bad = {0};
     float sum = 0;
     int64_t i = 0;
-    for (; i + VW <= n; i += VW) bad += update_some(one, n_slots, p, slots, g, i, VW, &u);
+    for (; i + VW <= n; i += VW)
+        bad += update_some(one, n_slots, p, slots, g, average, rate, i, VW, &u);
     for (int l = 0; l < VW; l++) sum += bad[l];
     const int rest = (int)(n - i);
-    if (rest) bad = update_some(one, n_slots, p, slots, g, i, rest, &u);
+    if (rest) bad = update_some(one, n_slots, p, slots, g, average, rate, i, rest, &u);
     for (int l = 0; l < rest; l++) sum += bad[l]; // what is behind them is nobody's
     return sum == 0;
 }
@@ -62,7 +73,7 @@ INLINE void measure(direction_fn *direction, int n_slots, const dt_optimizer_arg
         const int part = n - i < VW ? (int)(n - i) : VW;
         vf pv = get(p + i, part), s[DT_MAX_SLOTS];
         for (int k = 0; k < n_slots; k++) s[k] = get(a->slots[k] + at + i, part);
-        const vd w = vf_to_d(pv), d = vf_to_d(direction(pv, s, get(g + i, part), &u));
+        const vd w = vf_to_d(pv), d = vf_to_d(direction(pv, s, clip(get(g + i, part), u.clip), &u));
         if (part == VW)
             weights += w * w, directions += d * d;
         else

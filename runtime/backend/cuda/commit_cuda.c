@@ -11,11 +11,13 @@
 typedef struct commit {
     int64_t n, n_chunks;
     int64_t n_norms; // chunks of scaled segments
+    int64_t n_rows;  // that are clipped
     int n_rules;
     size_t n_bytes;
     char *memory; // partial, segments, rules, norms, ratios, verdict
     double *partial;
     dt_commit_decide_args decide;
+    dt_commit_clip_args clip;
     dt_commit_optimize_args optimize;
     dt_commit_buffers_args buffers;
 } commit;
@@ -104,6 +106,7 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
                                         .stop_at = a->stop_at,
                                         .drop_at = a->drop_at,
                                         .clip_norm = a->clip_norm,
+                                        .clip_value = o->clip_value,
                                         .kind = o->kind,
                                         .growth_interval = a->growth_interval,
                                         .step = a->step,
@@ -114,8 +117,17 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
     c->optimize.kind = o->kind;
     c->optimize.step = c->buffers.step = a->step;
     c->optimize.master = o->master;
+    c->optimize.average = o->average;
+    c->optimize.average_rate = c->buffers.average_rate = o->average_rate;
+    c->buffers.average = a->buffer_average;
     memcpy(c->optimize.slots, o->slots, sizeof o->slots);
     memcpy(c->decide.hyper, o->hyper, sizeof o->hyper);
+    c->clip.verdict = verdict;
+    c->clip.master = o->master;
+    c->clip.share = o->clip_agc;
+    c->clip.n_tensors = o->n_tensors;
+    if (o->n_tensors)
+        c->n_rows = o->tensors[o->n_tensors - 1].first + o->tensors[o->n_tensors - 1].n;
     c->buffers.verdict = verdict;
     c->buffers.buffer = a->buffer;
     c->buffers.inverse = 1.0f / (float)a->n_micro;
@@ -135,8 +147,9 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     const size_t ratio_bytes =
         c->n_norms ? round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(float))
                    : 0;
-    c->n_bytes = partial_bytes + segment_bytes + rule_bytes + norm_bytes + ratio_bytes +
-                 round_up(sizeof(dt_commit_verdict));
+    const size_t tensor_bytes = round_up((size_t)a->optimizer.n_tensors * sizeof(dt_clip_tensor));
+    c->n_bytes = partial_bytes + tensor_bytes + segment_bytes + rule_bytes + norm_bytes +
+                 ratio_bytes + round_up(sizeof(dt_commit_verdict));
     const dt_status status = b->alloc(b, (void **)&c->memory, c->n_bytes, "the optimizer's tables");
     if (status != DT_OK) {
         free(c);
@@ -149,8 +162,13 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     c->optimize.n_segments =
         divide_segments(a, starts, (dt_commit_segment *)(host + partial_bytes));
     fill_rules(a, (dt_commit_buffer *)(host + partial_bytes + segment_bytes));
+    char *tensors = c->memory + c->n_bytes - tensor_bytes;
+    if (tensor_bytes)
+        memcpy(host + c->n_bytes - tensor_bytes, a->optimizer.tensors,
+               (size_t)a->optimizer.n_tensors * sizeof(dt_clip_tensor));
     b->copy_to_device(b, c->memory, host, c->n_bytes);
     free(host);
+    c->clip.tensors = (const dt_clip_tensor *)tensors;
     c->partial = (double *)c->memory;
     c->optimize.segments = (const dt_commit_segment *)segments;
     c->buffers.rules = (const dt_commit_buffer *)rules;
@@ -173,6 +191,9 @@ void dt_cuda_commit_run(dt_backend *b, void *commit_, const float *grad, void *s
     c->decide.flat = c->buffers.flat = c->optimize.grad = grad;
     g.blocks = 1;
     dt_cuda_launch(cuda, DT_K_commit_decide, g, &c->decide, stream);
+    c->clip.grad = (float *)(uintptr_t)grad;
+    g.blocks = c->n_rows;
+    if (g.blocks) dt_cuda_launch(cuda, DT_K_commit_clip, g, &c->clip, stream);
     if (c->n_norms) {
         g.blocks = c->n_norms;
         dt_cuda_launch(cuda, DT_K_commit_norms, g, &c->optimize, stream);

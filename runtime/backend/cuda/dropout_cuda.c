@@ -11,7 +11,7 @@ typedef struct dropout_state {
     bool nhwc;
 } dropout_state;
 
-static dt_status prepare_at(dt_kernel_instance *s, int in_at, const char *name) {
+static dt_status prepare_at(dt_kernel_instance *s, int in_at) {
     const dt_layout layout = s->in_layout[in_at];
     const dt_value_info *x = dt_instance_in(s, in_at);
     dropout_state *st = dt_cuda_prepare(s, sizeof *st);
@@ -24,17 +24,18 @@ static dt_status prepare_at(dt_kernel_instance *s, int in_at, const char *name) 
     a->per_sample = a->samples ? n / a->samples : 0;
     a->tiles = (a->per_sample + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
     if (st->nhwc) a->channels = x->shape.d[1], a->pixels = a->per_sample / a->channels;
-    a->purpose = dt_hash32(name);
+    a->purpose = dt_hash32(dt_graph_origin(s->graph, s->node)->name);
     a->p = s->node->attrs.dropout.p;
+    a->whole = s->node->attrs.dropout.whole;
     s->in_layout[in_at] = s->out_layout[0] = layout;
     s->inplace_in = in_at;
     return DT_OK;
 }
 static dt_status prepare_forward(dt_kernel_instance *s) {
-    return prepare_at(s, 0, s->node->name);
+    return prepare_at(s, 0);
 }
 static dt_status prepare_backward(dt_kernel_instance *s) {
-    return prepare_at(s, dt_cuda_pos_grad(s, 0), s->graph->nodes[s->node->forward].name);
+    return prepare_at(s, dt_cuda_pos_grad(s, 0));
 }
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {

@@ -26,6 +26,7 @@ enum { DT_MAX_SLOTS = 2, DT_MAX_HYPER = 4 };
 typedef struct dt_update {
     float hyper[DT_MAX_HYPER]; // values of the optimizer's keys
     float grad_scale;          // 1/weight, 1/loss scale and clipping; g is multiplied by it first
+    float clip;                // g comes clipped to it
     float lr, decay;           // of this segment
     float ratio;               // of this tensor
     int first;                 // the first step: slots start
@@ -39,10 +40,14 @@ typedef struct dt_update {
 #endif
 #ifdef DT_UPDATE_VECTORS // simd_vec.h is included
 typedef vf dt_elements;
-#define dt_elements_sqrt vsqrt
+#define dt_elements_sqrt    vsqrt
+#define dt_elements_sign(x) __builtin_convertvector((vi)((x) < 0) - (vi)((x) > 0), vf)
 #else
 typedef float dt_elements;
 #define dt_elements_sqrt sqrtf
+DT_UPDATE_FN float dt_elements_sign(float x) {
+    return (float)((x > 0) - (x < 0));
+}
 #endif
 
 #define DT_OPTIMIZER_NAMES(id, n_slots, norms, ...)                                                \

@@ -80,6 +80,10 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(batch_norm, infer, grad);
 
 dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x) {
+    return dt_batch_norm_eps(g, name, x, 1e-5f, 0.1f);
+}
+
+dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps, float momentum) {
     if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
     dt_shape s = dt_info_of(g, x)->shape;
     if (s.n != 4 && s.n != 2)
@@ -98,8 +102,19 @@ dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x) {
         dt_graph_add_value(g, DT_V_BUFFER, dt_arena_printf(m, "%s.running_var", name), DT_F32, &c);
     if (g->status != DT_OK) return DT_NONE;
     g->values[in[RUNNING_VAR]].init = (dt_init){DT_INIT_ONE, 0};
+    return dt_batch_norm_with(g, name, x, in + SCALE, eps, momentum);
+}
+
+dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_value params[4],
+                            float eps, float momentum) {
+    dt_value in[5] = {x};
+    if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
+    for (int i = 0; i < 4; i++) {
+        if (params[i] == DT_NONE) return DT_NONE;
+        in[SCALE + i] = params[i];
+    }
     const bool frozen = g->values[in[SCALE]].frozen && g->values[in[SHIFT]].frozen;
     dt_attrs a = {
-        .batch_norm = {.eps = 1e-5f, .momentum = 0.1f, .training = g->training && !frozen}};
+        .batch_norm = {.eps = eps, .momentum = momentum, .training = g->training && !frozen}};
     return dt_graph_apply(g, DT_OP_batch_norm, name, in, 5, &a);
 }

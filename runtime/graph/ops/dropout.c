@@ -1,5 +1,5 @@
 // dropout: zeroes with probability p and scales what stays by 1/(1-p); in graphs that drop (elsewhere
-// the builder returns x itself). The mask is a function of seed, step, slot, element and the node's
+// the builder returns x itself); with `whole` (stochastic depth) all of a sample at once. The mask is a function of seed, step, slot, element and the node's
 // name, so it is never stored.
 //   in  0 x
 //   out 0 y
@@ -12,10 +12,18 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 
 DT_OP_DEFINE(dropout, dt_op_same, grad);
 
-dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p) {
-    if (x == DT_NONE || !g->drops || p == 0.0f) return x;
+static dt_value apply(dt_graph *g, const char *name, dt_value x, float p, bool whole) {
+    if (x == DT_NONE || p == 0.0f) return x;
     if (!(p > 0.0f && p < 1.0f))
         return dt_graph_fail(g, "dropout %s: p = %g is not in [0, 1)", name, (double)p);
-    dt_attrs a = {.dropout = {p}};
+    dt_attrs a = {.dropout = {p, whole}};
     return dt_graph_apply(g, DT_OP_dropout, name, &x, 1, &a);
+}
+
+dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p) {
+    return g->drops ? apply(g, name, x, p, false) : x;
+}
+
+dt_value dt_drop_path(dt_graph *g, const char *name, dt_value x, float p) {
+    return g->training ? apply(g, name, x, p, true) : x;
 }

@@ -34,11 +34,17 @@ dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps) {
     if (s.n < 1) return dt_graph_fail(g, "layer_norm %s: wants (…,D)", name);
     if (!name) name = dt_graph_unique_name(g, "layer_norm");
     dt_shape d = dt_shape1(s.d[s.n - 1]);
-    dt_value in[3] = {x, DT_NONE, DT_NONE};
-    in[1] = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), d, (dt_init){DT_INIT_ONE, 0},
+    dt_value weight, bias;
+    weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), d, (dt_init){DT_INIT_ONE, 0},
                      false);
-    in[2] = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), d, (dt_init){DT_INIT_ZERO, 0},
+    bias = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), d, (dt_init){DT_INIT_ZERO, 0},
                      false);
-    dt_attrs a = {.layer_norm = {eps}};
-    return dt_graph_apply(g, DT_OP_layer_norm, name, in, 3, &a);
+    return dt_layer_norm_with(g, name, x, weight, bias, eps);
+}
+
+dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value weight,
+                            dt_value bias, float eps) {
+    const dt_attrs a = {.layer_norm = {eps}};
+    if (x == DT_NONE) return DT_NONE;
+    return dt_graph_apply(g, DT_OP_layer_norm, name, (dt_value[]){x, weight, bias}, 3, &a);
 }

@@ -26,3 +26,9 @@ dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad) {
     dt_attrs a = {.pool = {.win = dt_op_window_square(kernel, stride, pad)}};
     return dt_graph_apply(g, DT_OP_max_pool, NULL, &x, 1, &a);
 }
+
+dt_value dt_max_pool_window(dt_graph *g, dt_value x, const dt_window *w) {
+    if (x == DT_NONE) return DT_NONE;
+    const dt_attrs a = {.pool = {.win = *w}};
+    return dt_graph_apply(g, DT_OP_max_pool, NULL, &x, 1, &a);
+}

@@ -1,5 +1,6 @@
 // all_kernels.h: every custom kernel, for the device (kernels.cu) and for the host (tests/cuda). One line for each
 // file, in alphabetical order.
+#include "backend/cuda/kernels/activation_kernels.h"
 #include "backend/cuda/kernels/add_kernels.h"
 #include "backend/cuda/kernels/augment_kernels.h"
 #include "backend/cuda/kernels/batch_norm_backward_kernels.h"
@@ -13,6 +14,7 @@
 #include "backend/cuda/kernels/gelu_kernels.h"
 #include "backend/cuda/kernels/layer_norm_kernels.h"
 #include "backend/cuda/kernels/loss_kernels.h"
+#include "backend/cuda/kernels/mul_kernels.h"
 #include "backend/cuda/kernels/pool_kernels.h"
 #include "backend/cuda/kernels/relu_kernels.h"
 #include "backend/cuda/kernels/reorder_kernels.h"

@@ -18,7 +18,7 @@
 #define DT_COMMIT_KERNELS_H
 
 #include "backend/cuda/kernels/kernel_math.h"
-#include "config/words.h"
+#include "backend/optimizer.h"
 #include "optimizers_all.h"
 
 enum { DT_COMMIT_THREADS = 256, DT_COMMIT_PIECE = 8192 };
@@ -83,7 +83,7 @@ typedef struct dt_commit_decide_args {
     const double *partial;
     int64_t n_chunks;
     int64_t loss_at, weight_at, stop_at, drop_at;
-    float clip_norm, hyper[DT_MAX_HYPER];
+    float clip_norm, clip_value, hyper[DT_MAX_HYPER];
     int kind; // dt_optimizer_id
     int n_starts;
     int64_t starts[DT_COMMIT_STARTS]; // steps at which segments start
@@ -118,6 +118,7 @@ DT_FN dt_update dt_commit_begin(const dt_commit_decide_args *a, int64_t t, doubl
     dt_update u;
     for (int i = 0; i < DT_MAX_HYPER; i++) u.hyper[i] = a->hyper[i];
     u.grad_scale = (float)grad_scale;
+    u.clip = a->clip_value > 0 ? a->clip_value / u.grad_scale : INFINITY;
     u.lr = a->step->lr;
     u.decay = 0.0f;
     u.ratio = 1.0f;
@@ -198,6 +199,53 @@ DT_KERNEL(commit_decide, dt_commit_decide_args) {
     }
 }
 
+// ---- adaptive clipping -----------------------------------------------------------------------------
+typedef struct dt_commit_clip_args {
+    const dt_commit_verdict *verdict;
+    const dt_clip_tensor *tensors; // ascending
+    int n_tensors;
+    const float *master;
+    float *grad;
+    float share;
+} dt_commit_clip_args;
+
+// One block per row.
+DT_KERNEL(commit_clip, dt_commit_clip_args) {
+    DT_SHARED(double, weights, DT_COMMIT_THREADS);
+    DT_SHARED(double, gradients, DT_COMMIT_THREADS);
+    int low = 0, high = a->n_tensors; // the first tensor whose rows end behind this block
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (a->tensors[middle].first + a->tensors[middle].n > DT_BLOCK)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    const dt_clip_tensor r = a->tensors[low];
+    const int64_t at = r.offset + (DT_BLOCK - r.first) * r.length;
+    DT_THREADS(t) {
+        double w = 0, g = 0;
+        for (int64_t i = t; i < r.length; i += DT_COMMIT_THREADS) {
+            w += (double)a->master[at + i] * (double)a->master[at + i];
+            g += (double)a->grad[at + i] * (double)a->grad[at + i];
+        }
+        weights[t] = w;
+        gradients[t] = g;
+    }
+    for (int half = DT_COMMIT_THREADS / 2; half; half /= 2) DT_THREADS(t) {
+            if (t < half) weights[t] += weights[t + half], gradients[t] += gradients[t + half];
+        }
+    DT_THREADS(t) {
+        const double scale = (double)a->verdict->update[0].grad_scale;
+        const double most = (double)a->share * fmax(sqrt(weights[0]), 1e-3);
+        const double norm = sqrt(gradients[0]) * scale;
+        const float factor = (float)(most / fmax(norm, 1e-6));
+        for (int64_t i = t; a->verdict->commit && norm >= most && i < r.length;
+             i += DT_COMMIT_THREADS)
+            a->grad[at + i] *= factor;
+    }
+}
+
 // ---- the optimizer ---------------------------------------------------------------------------------
 typedef struct dt_commit_segment {
     int64_t offset, length;
@@ -218,8 +266,9 @@ typedef struct dt_commit_optimize_args {
     int kind; // dt_optimizer_id
     float *master, *slots[DT_MAX_SLOTS];
     const float *grad;
-    double *norms; // two sums of squares per chunk of a scaled segment
-    float *ratios; // one per segment; NULL: the optimizer takes no norms
+    float *average, average_rate; // dt_optimizer_args
+    double *norms;                // two sums of squares per chunk of a scaled segment
+    float *ratios;                // one per segment; NULL: the optimizer takes no norms
     dt_device_step *step;
 } dt_commit_optimize_args;
 
@@ -241,6 +290,7 @@ DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segmen
         for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
             dt_get8_part(a->slots[j], DT_F32, i, end, 0.0f, s[j]);                                 \
         dt_get8_part(a->grad, DT_F32, i, end, 0.0f, g);                                            \
+        for (int k = 0; k < 8; k++) g[k] = fmaxf(fminf(g[k], u->clip), -u->clip);                  \
         for (int k = 0; k < 8; k++) {                                                              \
             float one[DT_MAX_SLOTS];                                                               \
             for (int j = 0; j < dt_##id##_n_slots; j++) one[j] = s[j][k];                          \
@@ -384,6 +434,12 @@ DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
                 dt_get8_part(a->master, DT_F32, k, to, 0.0f, p);
                 if (dt_commit_one(a, &u, k, to, p, 0, p) != 0) a->step->spoiled = 1;
                 dt_put8_part(a->master, DT_F32, k, to, p);
+                if (a->average) {
+                    float m[8];
+                    dt_get8_part(a->average, DT_F32, k, to, 0.0f, m);
+                    for (int j = 0; j < 8; j++) m[j] += (p[j] - m[j]) * a->average_rate;
+                    dt_put8_part(a->average, DT_F32, k, to, m);
+                }
                 if (g.packed) dt_commit_pack(&g, k - g.offset, p);
             }
         }
@@ -400,8 +456,9 @@ typedef struct dt_commit_buffers_args {
     const dt_commit_verdict *verdict;
     const dt_commit_buffer *rules;
     const float *flat;
-    float *buffer;
-    float inverse; // 1 / number of micro-batches
+    float *buffer, *average; // average: of the buffers; NULL: none
+    float inverse;           // 1 / number of micro-batches
+    float average_rate;
     dt_device_step *step;
 } dt_commit_buffers_args;
 
@@ -415,6 +472,9 @@ DT_KERNEL(commit_buffers, dt_commit_buffers_args) {
         for (int64_t i = t; commit && i < r.count; i += DT_BLOCK_DIM) {
             b[i] = (1.0f - r.momentum) * b[i] + r.momentum * (s[i] * a->inverse);
             if (b[i] - b[i] != 0) a->step->spoiled = 1;
+            if (!a->average) continue;
+            float *m = a->average + r.buffer + i;
+            *m += (b[i] - *m) * a->average_rate;
         }
     }
 }

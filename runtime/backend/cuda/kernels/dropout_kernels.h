@@ -19,7 +19,7 @@ typedef struct dt_dropout_args {
     int64_t tiles;            // blocks per sample
     int64_t channels, pixels; // nhwc
     uint32_t purpose;
-    int type;
+    int type, whole;
     float p;
 } dt_dropout_args;
 
@@ -28,7 +28,8 @@ DT_FN void dt_dropout_8(const dt_dropout_args *a, uint32_t sample, int64_t first
     float u[8];
     for (int h = 0; h < 2; h++)
         dt_uniform4(a->step->seed, a->step->slot + sample, a->step->step, a->purpose,
-                    (uint32_t)(first / 4 + h), u + 4 * h);
+                    a->whole ? 0 : (uint32_t)(first / 4 + h), u + 4 * h);
+    for (int k = 1; k < 8 && a->whole; k++) u[k] = u[0];
     for (int k = 0; k < 8; k++) x[k] *= u[k] >= a->p ? gain : 0.0f;
 }
 // A block takes 2048 elements of one sample.
@@ -59,7 +60,8 @@ DT_KERNEL(dropout_nhwc, dt_dropout_args) {
             const int64_t i = (DT_BLOCK % a->tiles * 8 + k) * DT_BLOCK_DIM + t;
             if (i >= a->per_sample) continue;
             const int64_t at = sample * a->per_sample + i, pixel = i / a->channels;
-            const uint32_t element = (uint32_t)((i - pixel * a->channels) * a->pixels + pixel);
+            const uint32_t element =
+                a->whole ? 0 : (uint32_t)((i - pixel * a->channels) * a->pixels + pixel);
             float u[4];
             dt_uniform4(a->step->seed, a->step->slot + (uint32_t)sample, a->step->step, a->purpose,
                         element / 4, u);

@@ -1,0 +1,250 @@
+// comm_bench.c: dtrain comm bench: the all-reduce by size, beside MPI's own in the same run, and each pair of hosts.
+//
+// algbw is bytes of the buffer / time; busbw multiplies it by 2 (n - 1) / n, what each rank must send: it can be compared
+// with a link's rate whatever the number of ranks. A pair of hosts is measured by its lowest ranks, which send a message
+// to and fro. All pairs take H - 1 rounds (H: hosts, even), in each of which every host is in one pair: the round robin
+// of tournaments, where i meets j in round (i + j) mod (H - 1) and the last host meets the one that would meet itself.
+#define _GNU_SOURCE // gethostname
+#include "launch.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/watch.h"
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern const launch_command launch_comm_bench;
+enum { HOST_BYTES = 64, LEAST = 3, MOST = 50, PAIR_TURNS = 4, PAIR_ELEMENTS = 1 << 20, SHOWN = 16 };
+enum { SIZE };
+static const launch_option options[] = {
+    {"--size", "MIB", "the largest all-reduce (64)"},
+    {NULL},
+};
+
+typedef struct bench {
+    dt_comm *c;
+    float *data;
+    int64_t n_most; // elements
+    char (*hosts)[HOST_BYTES];
+    int *leaders, n_hosts; // the lowest rank of each host
+    double *pairs; // this rank's: by host, seconds one way of PAIR_ELEMENTS and of one element
+} bench;
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// ---- all-reduce -------------------------------------------------------------------------------------
+typedef dt_status reduce_fn(dt_comm *c, float *data, int64_t n);
+
+// Median seconds of the slowest rank.
+static dt_status time_reduce(const bench *b, reduce_fn *reduce, int64_t n, double *out) {
+    dt_comm *c = b->c;
+    double times[MOST];
+    int64_t turns = 1;
+    for (int i = -1; i < turns; i++) { // -1: warms up, and says how often
+        DT_TRY(c->barrier(c));
+        const double begin = dt_clock_s();
+        DT_TRY(reduce(c, b->data, n));
+        const double took = dt_clock_s() - begin;
+        if (i >= 0) {
+            times[i] = took;
+            continue;
+        }
+        turns = (int64_t)(0.3 / (took + 1e-9));
+        turns = turns < LEAST ? LEAST : turns > MOST ? MOST : turns;
+        DT_TRY(c->broadcast_bytes(c, &turns, sizeof turns, 0));
+    }
+    qsort(times, (size_t)turns, sizeof *times, compare);
+    int64_t ns = (int64_t)(1e9 * times[turns / 2]);
+    DT_TRY(c->all_reduce_max_i64(c, &ns, 1));
+    *out = 1e-9 * (double)ns;
+    return DT_OK;
+}
+
+static void print_rate(const bench *b, int64_t n, double seconds) {
+    const double w = b->c->world_size, gb_s = 4e-9 * (double)n / seconds;
+    printf("  %10.3f %8.3f %8.3f", 1e3 * seconds, gb_s, gb_s * 2 * (w - 1) / w);
+}
+
+static dt_status bench_sizes(const bench *b) {
+    dt_comm *c = b->c;
+    const bool root = c->rank == 0;
+    if (root) {
+        printf("all-reduce (sum, f32) of %d ranks on %d host%s\n", c->world_size, b->n_hosts,
+               b->n_hosts == 1 ? "" : "s");
+        printf("%10s  %10s %8s %8s  %10s %8s %8s\n", "", "dtrain", "algbw", "busbw", "MPI_Allred.",
+               "algbw", "busbw");
+        printf("%10s  %10s %8s %8s  %10s %8s %8s\n", "KiB", "ms", "GB/s", "GB/s", "ms", "GB/s",
+               "GB/s");
+    }
+    for (int64_t n = 1024; n <= b->n_most; n *= 4) {
+        double ours, theirs;
+        DT_TRY(time_reduce(b, c->all_reduce_f32, n, &ours));
+        DT_TRY(time_reduce(b, c->library_all_reduce_f32, n, &theirs));
+        if (!root) continue;
+        printf("%10lld", (long long)n * 4 / 1024);
+        print_rate(b, n, ours);
+        print_rate(b, n, theirs);
+        printf("\n");
+        fflush(stdout);
+    }
+    return DT_OK;
+}
+
+// ---- pairs of hosts ---------------------------------------------------------------------------------
+// The host that `host` meets in a round, or -1.
+static int partner(int host, int round, int n_hosts) {
+    const int n = n_hosts + n_hosts % 2, last = n - 1;
+    int other = last;
+    if (host == last) {
+        for (other = 0; 2 * other % last != round;) other++;
+    } else {
+        const int j = ((round - host) % last + last) % last;
+        if (j != host) other = j;
+    }
+    return other < n_hosts ? other : -1;
+}
+
+static dt_status to_and_fro(const bench *b, int peer, bool first, int64_t n, double *out) {
+    dt_comm *c = b->c;
+    double times[PAIR_TURNS];
+    for (int i = -1; i < PAIR_TURNS; i++) {
+        const double begin = dt_clock_s();
+        if (first) DT_TRY(c->send_f32(c, b->data, n, peer));
+        DT_TRY(c->recv_f32(c, b->data, n, peer));
+        if (!first) DT_TRY(c->send_f32(c, b->data, n, peer));
+        if (i >= 0) times[i] = dt_clock_s() - begin;
+    }
+    qsort(times, PAIR_TURNS, sizeof *times, compare);
+    *out = 0.5 * times[PAIR_TURNS / 2];
+    return DT_OK;
+}
+
+static dt_status bench_pairs(const bench *b, int host) {
+    const bool leads = b->leaders[host] == b->c->rank;
+    const int n_rounds = b->n_hosts + b->n_hosts % 2 - 1;
+    for (int round = 0; round < n_rounds; round++) {
+        const int other = partner(host, round, b->n_hosts);
+        DT_TRY(b->c->barrier(b->c));
+        if (!leads || other < 0) continue;
+        const int peer = b->leaders[other];
+        DT_TRY(to_and_fro(b, peer, host < other, PAIR_ELEMENTS, &b->pairs[2 * other]));
+        DT_TRY(to_and_fro(b, peer, host < other, 1, &b->pairs[2 * other + 1]));
+    }
+    return DT_OK;
+}
+
+typedef struct host_pair {
+    double seconds, delay_s;
+    int a, b;
+} host_pair;
+
+static int slower_first(const void *x, const void *y) {
+    return -compare(&((const host_pair *)x)->seconds, &((const host_pair *)y)->seconds);
+}
+
+static void print_pairs(const bench *b, const double *all) {
+    const double bytes = 4.0 * PAIR_ELEMENTS;
+    const int n_links = b->n_hosts * (b->n_hosts - 1) / 2;
+    host_pair *links = dt_xcalloc((size_t)n_links, sizeof *links);
+    for (int i = 0, k = 0; i < b->n_hosts; i++)
+        for (int j = i + 1; j < b->n_hosts; j++) {
+            const double *p = all + 2 * ((size_t)b->leaders[i] * (size_t)b->n_hosts + (size_t)j);
+            links[k++] = (host_pair){p[0], p[1], i, j};
+        }
+    qsort(links, (size_t)n_links, sizeof *links, slower_first);
+    printf("\n%-40s %10s %10s\n", n_links > SHOWN ? "the slowest pairs of hosts" : "pair of hosts",
+           "MB/s", "ms delay");
+    for (int k = 0; k < n_links && k < SHOWN; k++) {
+        const char *from = b->hosts[b->leaders[links[k].a]], *to = b->hosts[b->leaders[links[k].b]];
+        const int n = printf("%s - %s", from, to);
+        printf("%*s %10.1f %10.3f\n", n < 40 ? 40 - n : 0, "", 1e-6 * bytes / links[k].seconds,
+               1e3 * links[k].delay_s);
+    }
+    printf("slowest link: %s - %s, %.2f times the median pair's rate\n",
+           b->hosts[b->leaders[links[0].a]], b->hosts[b->leaders[links[0].b]],
+           links[n_links / 2].seconds / links[0].seconds);
+    free(links);
+}
+
+// ---- the verb ---------------------------------------------------------------------------------------
+static dt_status measure(bench *b) {
+    dt_comm *c = b->c;
+    const size_t w = (size_t)c->world_size;
+    char host[HOST_BYTES] = "";
+    int mine = 0;
+    gethostname(host, sizeof host - 1);
+    DT_TRY(c->all_gather_bytes(c, host, sizeof host, b->hosts));
+    for (int r = 0; r < c->world_size; r++) {
+        int h = 0;
+        while (h < b->n_hosts && strcmp(b->hosts[b->leaders[h]], b->hosts[r]) != 0) h++;
+        if (h == b->n_hosts) b->leaders[b->n_hosts++] = r;
+        if (r == c->rank) mine = h;
+    }
+    DT_TRY(bench_sizes(b));
+    if (b->n_hosts == 1) return DT_OK;
+    const size_t row = 2 * (size_t)b->n_hosts * sizeof *b->pairs;
+    b->pairs = dt_xcalloc(1, row);
+    DT_TRY(bench_pairs(b, mine));
+    double *all = dt_xcalloc(w, row);
+    dt_status st = c->all_gather_bytes(c, b->pairs, row, all);
+    if (st == DT_OK && c->rank == 0) print_pairs(b, all);
+    free(all);
+    return st;
+}
+
+static dt_status run_bench(dt_comm *c, int64_t n_most) {
+    bench b = {.c = c, .n_most = n_most};
+    const size_t n = (size_t)(n_most > PAIR_ELEMENTS ? n_most : PAIR_ELEMENTS);
+    if (c->world_size == 1)
+        return dt_fail(DT_E_USAGE, "dtrain comm bench measures between ranks: start it with "
+                                   "mpirun -np 2 or more");
+    b.data = dt_xcalloc(n, sizeof *b.data);
+    b.hosts = dt_xcalloc((size_t)c->world_size, sizeof *b.hosts);
+    b.leaders = dt_xcalloc((size_t)c->world_size, sizeof *b.leaders);
+    dt_status st = measure(&b);
+    free(b.data);
+    free(b.hosts);
+    free(b.leaders);
+    free(b.pairs);
+    return st;
+}
+
+static dt_status run(const launch_words *w) {
+    dt_comm *c = NULL;
+    int mib = 64;
+    DT_TRY(launch_expect_words(w, "comm bench", 0, 0, "no words"));
+    DT_TRY(launch_option_int(w, &launch_comm_bench, SIZE, 64, &mib));
+    if (mib > 1024) return dt_fail(DT_E_USAGE, "--size: at most 1024 MiB");
+    dt_watch_start(&(dt_watch_limits){DT_START_TIMEOUT_S, DT_START_TIMEOUT_S, DT_LOST_TIMEOUT_S});
+    DT_TRY(dt_comm_create(&c));
+    dt_log_set_rank(c->rank, c->world_size);
+    dt_status st = run_bench(c, (int64_t)mib << 18);
+    if (st != DT_OK && c->world_size > 1) {
+        launch_report(st);
+        c->abort(c, st);
+    }
+    dt_status last = c->finalize(c);
+    dt_comm_destroy(c);
+    return st == DT_OK ? last : st;
+}
+
+const launch_command launch_comm_bench = {
+    .options = options,
+    .text =
+        "The all-reduce of gradients by size, MPI's own beside it in the same run, and every "
+        "pair of\n"
+        "hosts with the slowest link named. busbw can be compared with a link's rate: what each "
+        "rank\n"
+        "must send, a second. No training beside it: processes that compute share the "
+        "cores.\n\n"
+        "  mpirun -np 8 dtrain comm bench\n"
+        "  mpirun -np 2 -host a,b dtrain comm bench --size 256\n",
+    .run = run};

@@ -1,0 +1,183 @@
+// launch_cloud.c: dtrain launch cloud: fills launch/cloud/sky.yaml and gives it to SkyPilot.
+
+#include "target.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "config/words.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern const launch_command launch_on_cloud;
+enum { CLOUD, NODES, RANKS, GPUS, CPUS, MEMORY, SPOT, DATA, RUNS, IMAGE, PRINT, TEMPLATE };
+static const launch_option options[] = {
+    [CLOUD] = {"--cloud", "aws|gcp|azure", "and a region, as in aws/us-east-1 (the cheapest)"},
+    [NODES] = {"--nodes", "N", "machines (1)"},
+    [RANKS] = {"-n", "N", "ranks on each (one a GPU; 1 without GPUs)"},
+    [GPUS] = {"--gpus", "NAME:N", "GPUs of each machine, as in A100:8"},
+    [CPUS] = {"--cpus", "N+", "cores of each machine, as in 16+"},
+    [MEMORY] = {"--memory", "GB+", "memory of each machine, as in 64+"},
+    [SPOT] = {"--spot", NULL, "machines that may be taken away, for less"},
+    [DATA] = {"--data", "URL", "bucket with the data set: s3://…, gs://…, https://… of Azure"},
+    [RUNS] = {"--runs", "URL", "bucket for runs and their checkpoints"},
+    [IMAGE] = {"--image", "IMAGE",
+               "container with dtrain (built on each machine from this folder)"},
+    [PRINT] = {"--print", NULL, "print the task and submit nothing"},
+    [TEMPLATE] = {"--template", "FILE", "your own copy of launch/cloud/sky.yaml"},
+    {NULL}};
+
+typedef struct cloud {
+    const launch_words *w;
+    dt_config *config;
+    int n_nodes, n_ranks_node;
+    char *name;
+} cloud;
+
+// ---- what is asked for -----------------------------------------------------------------------------
+
+static dt_status check_cloud(const char *given) {
+    static const char *const clouds[] = {"aws", "gcp", "azure"};
+    const size_t n = given ? strcspn(given, "/") : 0;
+    for (size_t i = 0; given && i < sizeof clouds / sizeof *clouds; i++)
+        if (strlen(clouds[i]) == n && strncmp(given, clouds[i], n) == 0) return DT_OK;
+    return given ? dt_fail(DT_E_USAGE, "--cloud: '%s' is none of aws, gcp, azure", given) : DT_OK;
+}
+
+// "A100:8" -> 8.
+static dt_status count_gpus(const char *given, int *n) {
+    const char *colon = given ? strchr(given, ':') : NULL;
+    char *end = NULL;
+    const long count = colon ? strtol(colon + 1, &end, 10) : given ? 1 : 0;
+    if (given && (colon == given || count < 1 || count > 64 || (end && *end)))
+        return dt_fail(DT_E_USAGE, "--gpus: '%s' is not as in A100:8", given);
+    *n = (int)count;
+    return DT_OK;
+}
+
+static dt_status read_options(cloud *k) {
+    const launch_words *w = k->w;
+    int n_gpus = 0;
+    DT_TRY(check_cloud(w->options[CLOUD]));
+    DT_TRY(count_gpus(w->options[GPUS], &n_gpus));
+    DT_TRY(launch_option_int(w, &launch_on_cloud, NODES, 1, &k->n_nodes));
+    DT_TRY(
+        launch_option_int(w, &launch_on_cloud, RANKS, n_gpus > 0 ? n_gpus : 1, &k->n_ranks_node));
+    if (n_gpus > 0 && k->n_ranks_node > n_gpus)
+        return dt_fail(DT_E_USAGE, "-n %d: a machine has %d GPU%s (--gpus), and a rank wants one",
+                       k->n_ranks_node, n_gpus, n_gpus == 1 ? "" : "s");
+    if (!w->options[DATA] || !w->options[RUNS])
+        return dt_fail(DT_E_USAGE, "%s is missing: a bucket for the %s, such as s3://name/folder",
+                       w->options[DATA] ? "--runs" : "--data",
+                       w->options[DATA] ? "runs" : "data set");
+    if (w->n_words > 0 && *w->words[0] == '/')
+        return dt_fail(DT_E_USAGE,
+                       "%s: the config must lie below this folder, which is copied to "
+                       "the machines: give a relative path",
+                       w->words[0]);
+    return DT_OK;
+}
+
+// A set of the bucket, where the machines have it. Of several sets only a template can say where they are.
+static dt_status data_word(const cloud *k, char **out) {
+    const dt_cnode *path = dt_config_node(k->config, "data.path");
+    if (dt_cnode_kind(path) == DT_C_LIST && dt_cnode_size(path) == 1) path = dt_cnode_item(path, 0);
+    if (dt_cnode_kind(path) != DT_C_SCALAR)
+        return dt_config_fail(k->config, "data.path",
+                              "--data takes one set; for several, edit a copy of the template");
+    *out = dt_xprintf("data.path=/dtrain/data/%s", dt_path_base(dt_cnode_str(path)));
+    return DT_OK;
+}
+
+// ---- the task --------------------------------------------------------------------------------------
+
+// Names of SkyPilot: letters, digits and '-'.
+static char *task_name(const dt_config *c) {
+    char *name = dt_xprintf("%s", dt_config_str(c, "run.name"));
+    for (char *p = name; *p; p++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-", *p))
+            *p = '-';
+    return name;
+}
+
+static dt_status fill_task(char **out, cloud *k) {
+    const launch_words *w = k->w;
+    char *data = NULL, nodes[16], ranks[16];
+    DT_TRY(data_word(k, &data));
+    char *words = launch_quote_config(w), *quoted = launch_quote(data);
+    char *all = dt_xprintf("%s %s run.dir=/dtrain/runs", words, quoted);
+    snprintf(nodes, sizeof nodes, "%d", k->n_nodes);
+    snprintf(ranks, sizeof ranks, "%d", k->n_ranks_node);
+    const launch_value values[] = {{"NAME", k->name},
+                                   {"NODES", nodes},
+                                   {"CLOUD", w->options[CLOUD]},
+                                   {"GPUS", w->options[GPUS]},
+                                   {"CPUS", w->options[CPUS]},
+                                   {"MEMORY", w->options[MEMORY]},
+                                   {"IMAGE", w->options[IMAGE]},
+                                   {"SPOT", w->options[SPOT] ? "true" : NULL},
+                                   {"DATA", w->options[DATA]},
+                                   {"RUNS", w->options[RUNS]},
+                                   {"RANKS", ranks},
+                                   {"WORDS", all},
+                                   {NULL}};
+    dt_status st = launch_fill_template(out, "launch/cloud/sky.yaml", w->options[TEMPLATE], values);
+    free(all);
+    free(quoted);
+    free(words);
+    free(data);
+    return st;
+}
+
+// SkyPilot asks before it costs money, so it gets the terminal.
+static dt_status submit(const cloud *k, const char *task) {
+    char *file = dt_xprintf("%s.sky.yaml", k->name);
+    const char *argv[] = {"sky", "jobs", "launch", "-n", k->name, file, NULL};
+    dt_status st = dt_io_write_file(file, task, strlen(task));
+    if (st == DT_OK) {
+        execvp(argv[0], (char *const *)argv);
+        st = dt_fail(DT_E_USAGE,
+                     "sky cannot be started (%s): pip install skypilot; the task is in %s, submit "
+                     "it with sky jobs launch %s",
+                     strerror(errno), file, file);
+    }
+    free(file);
+    return st;
+}
+
+static dt_status run(const launch_words *w) {
+    cloud k = {.w = w};
+    char *task = NULL;
+    DT_TRY(read_options(&k));
+    DT_TRY(launch_load_config(&k.config, "launch cloud", w));
+    dt_status st = launch_check_ranks(k.config, k.n_nodes * k.n_ranks_node);
+    dt_config_destroy(k.config);
+    k.config = NULL;
+    if (st == DT_OK) st = launch_target_config(&k.config, "launch cloud", w, true);
+    if (st == DT_OK) {
+        k.name = task_name(k.config);
+        st = fill_task(&task, &k);
+    }
+    if (st == DT_OK && w->options[PRINT])
+        fputs(task, stdout);
+    else if (st == DT_OK)
+        st = submit(&k, task);
+    free(task);
+    free(k.name);
+    dt_config_destroy(k.config);
+    return st;
+}
+
+const launch_command launch_on_cloud = {
+    .options = options,
+    .text =
+        "Writes a task of SkyPilot and submits it with `sky jobs launch`, which asks before it\n"
+        "costs money, starts machines, and starts others where spot machines are taken away. The\n"
+        "data set is copied from a bucket, runs and checkpoints are kept on one. dtrain check\n"
+        "--cost says what it would cost.\n\n"
+        "  dtrain launch cloud --cloud aws --gpus A100:8 --spot --data s3://my/data \\\n"
+        "      --runs s3://my/runs configs/fusion.yaml\n",
+    .run = run};

@@ -1,0 +1,262 @@
+// launch_hosts.c: dtrain launch hosts: ranks on hosts that ssh reaches.
+//
+// Every host is asked before each start (host_list.h). A host that has gone is done without where the bits do not depend
+// on the number of ranks (run.reproducible: elastic) and the first of the others sees the run's checkpoints; else it is
+// waited for.
+
+#include "host_list.h"
+#include "supervise.h"
+#include "target.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern const launch_command launch_on_hosts;
+enum { HOSTS, HOSTFILE, RESTARTS, WAIT, NET, AGENT, PROGRAM, PRINT };
+static const launch_option options[] = {
+    [HOSTS] = {"--hosts", "a:8,b:8", "hosts and the ranks of each (1)"},
+    [HOSTFILE] = {"--hostfile", "FILE", "the same, a line for each: a slots=8"},
+    [RESTARTS] = {"--restarts", "N", "start again after a lost rank, host or a crash (0)"},
+    [WAIT] = {"--wait", "SECONDS", "how long a lost host is waited for (600)"},
+    [NET] = {"--net", "NET", "interfaces: eth0 or 10.0.0.0/24,… (those of the route)"},
+    [AGENT] = {"--ssh", "COMMAND", "instead of ssh: gets HOST and COMMAND, as in 'ssh -p 2222'"},
+    [PROGRAM] = {"--program", "PATH", "dtrain on the hosts (the path that it has here)"},
+    [PRINT] = {"--print", NULL, "print the command; no host is asked"},
+    {NULL}};
+
+// Ahead of the job no terminal asks for passwords, and a host that is gone is noticed.
+static const char ssh[] = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 "
+                          "-o ServerAliveCountMax=3";
+
+enum { POLL_S = 5 };
+
+typedef struct job_on_hosts {
+    launch_hosts list;
+    const launch_host *first; // rank 0's in the last start
+    const launch_words *w;
+    const dt_config *config;
+    int wait_s;
+    char *np, *where, *dir; // words of the command
+} job_on_hosts;
+
+// ---- the command -----------------------------------------------------------------------------------
+
+static void set_both(const char *name4, const char *name5, const char *value) {
+    setenv(name4, value, 1);
+    setenv(name5, value, 1);
+}
+
+// For mpirun and its daemons; Open MPI 4 and 5.
+static void set_environment(const job_on_hosts *j) {
+    char *nets =
+        j->w->options[NET] ? dt_xprintf("%s", j->w->options[NET]) : launch_hosts_subnets(&j->list);
+    set_both("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", j->list.agent);
+    if (nets) {
+        setenv("OMPI_MCA_btl_tcp_if_include", nets, 1);
+        set_both("OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include", nets);
+    }
+    free(nets);
+    // a lost host is noticed within about ten seconds; Open MPI has 300 + 9 probes of 20 s
+    setenv("OMPI_MCA_oob_tcp_keepalive_time", "3", 0);
+    setenv("OMPI_MCA_oob_tcp_keepalive_intvl", "1", 0);
+    setenv("OMPI_MCA_oob_tcp_keepalive_probes", "3", 0);
+}
+
+static void set_words(job_on_hosts *j) {
+    char cwd[4096] = ".";
+    if (!getcwd(cwd, sizeof cwd)) snprintf(cwd, sizeof cwd, ".");
+    free(j->np);
+    free(j->where);
+    free(j->dir);
+    j->np = dt_xprintf("%d", launch_hosts_ranks(&j->list));
+    j->dir = dt_xprintf("%s", cwd);
+    j->where = dt_xprintf("%s", "");
+    j->first = NULL;
+    for (int i = 0; i < j->list.n; i++) {
+        const launch_host *host = &j->list.hosts[i];
+        if (host->lost) continue;
+        if (!j->first) j->first = host;
+        char *longer =
+            dt_xprintf("%s%s%s:%d", j->where, *j->where ? "," : "", host->name, host->slots);
+        free(j->where);
+        j->where = longer;
+    }
+}
+
+// Settings of the user's shell that the ranks elsewhere would not have.
+static bool is_passed_on(const char *variable) {
+    return strncmp(variable, "DTRAIN_", 7) == 0 || strncmp(variable, "OMP_", 4) == 0 ||
+           strncmp(variable, "NCCL_", 5) == 0;
+}
+
+static const char **make_command(job_on_hosts *j) {
+    extern char **environ;
+    set_words(j);
+    set_environment(j);
+    const char *const mpi[] = {"mpirun",    "--host", j->where, "-np", j->np,
+                               "--bind-to", "none",   "--wdir", j->dir};
+    const char **train = launch_train_words(j->w);
+    size_t n = sizeof mpi / sizeof *mpi, n_words = 0, n_env = 0;
+    while (train[n_words]) n_words++;
+    while (environ[n_env]) n_env++;
+    const char **argv = dt_xcalloc(n + 2 * n_env + n_words + 2, sizeof *argv);
+    memcpy(argv, mpi, sizeof mpi);
+    for (size_t i = 0; i < n_env; i++)
+        if (is_passed_on(environ[i])) argv[n++] = "-x", argv[n++] = environ[i];
+    argv[n++] = j->list.program;
+    memcpy(argv + n, train, n_words * sizeof *argv);
+    free(train);
+    return argv;
+}
+
+// ---- lost hosts ------------------------------------------------------------------------------------
+
+static const launch_host *find_lost(const launch_hosts *l) {
+    for (int i = 0; i < l->n; i++)
+        if (l->hosts[i].lost) return &l->hosts[i];
+    return NULL;
+}
+
+// Why: the last line of what came, such as "ssh: connect to host b port 22: No route to host".
+static dt_status fail_lost(const launch_host *h, dt_status code) {
+    char *text = h->answer;
+    size_t n = strlen(text);
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r')) text[--n] = 0;
+    const char *line = strrchr(text, '\n');
+    return dt_fail(code, "host %s does not answer: %s", h->name,
+                   n == 0 ? "nothing came in 20 s"
+                   : line ? line + 1
+                          : text);
+}
+
+// A line for sh that runs the command in the job's folder of that host.
+static char *run_there(const job_on_hosts *j, const launch_host *host, const char *command) {
+    char *dir = launch_quote(j->dir), *in_dir = dt_xprintf("cd %s && %s", dir, command);
+    char *line = launch_host_command(&j->list, host, in_dir);
+    char *limited = dt_xprintf("timeout -k 1 20 %s </dev/null", line);
+    free(line);
+    free(in_dir);
+    free(dir);
+    return limited;
+}
+
+static char *reach(void *ctx, const char *command) {
+    const job_on_hosts *j = ctx;
+    return run_there(j, j->first, command);
+}
+
+// Whether the host that would be rank 0's sees a checkpoint of the run, which may have lain on the disk of another one.
+static bool sees_run(const job_on_hosts *j, const launch_host *host) {
+    char *dir = launch_quote(dt_config_str(j->config, "run.dir"));
+    char *name = launch_quote(dt_config_str(j->config, "run.name"));
+    char *command = dt_xprintf("ls -d %s/%s/checkpoints/step-*", dir, name);
+    char *line = run_there(j, host, command);
+    char *quiet = dt_xprintf("%s >/dev/null 2>&1", line);
+    const bool sees = system(quiet) == 0;
+    free(quiet);
+    free(line);
+    free(command);
+    free(name);
+    free(dir);
+    return sees;
+}
+
+static bool can_go_on(const job_on_hosts *j) {
+    const launch_host *first = NULL;
+    for (int i = j->list.n - 1; i >= 0; i--)
+        if (!j->list.hosts[i].lost) first = &j->list.hosts[i];
+    return first && dt_config_enum(j->config, "run.reproducible") == DT_REPRODUCIBLE_elastic &&
+           (first == j->first || sees_run(j, first));
+}
+
+static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
+    const double begin_s = dt_clock_s();
+    bool told = false;
+    for (;;) {
+        DT_TRY(launch_hosts_ask(&j->list, j->config, j->w->words[0]));
+        const launch_host *lost = find_lost(&j->list);
+        if (!lost) return DT_OK;
+        if (can_go_on(j)) {
+            dt_warn("host %s does not answer: the job goes on with the %d ranks of the others",
+                    lost->name, launch_hosts_ranks(&j->list));
+            return DT_OK;
+        }
+        if (dt_clock_s() - begin_s >= j->wait_s) {
+            (void)fail_lost(lost, DT_E_PEER);
+            return dt_fail_context(DT_E_PEER, "waited %d s (--wait)", j->wait_s);
+        }
+        if (!told)
+            dt_warn("host %s does not answer: it is waited for, up to %d s%s", lost->name,
+                    j->wait_s,
+                    dt_config_enum(j->config, "run.reproducible") == DT_REPRODUCIBLE_elastic
+                        ? " (the others do not see the run's folder)"
+                        : " (run.reproducible: elastic would go on without it)");
+        told = true;
+        if (!launch_jobs_pause(jobs, POLL_S)) return DT_E_PREEMPTED;
+    }
+}
+
+static dt_status command(void *ctx, launch_jobs *jobs, bool again, const char ***argv) {
+    job_on_hosts *j = ctx;
+    if (again) DT_TRY(wait_for_hosts(j, jobs));
+    *argv = make_command(j);
+    return DT_OK;
+}
+
+// ---- the verb --------------------------------------------------------------------------------------
+
+static dt_status start(job_on_hosts *j, int restarts) {
+    if (j->w->options[PRINT]) {
+        const char **argv = make_command(j);
+        launch_print_command(argv);
+        free(argv);
+        return DT_OK;
+    }
+    DT_TRY(launch_hosts_ask(&j->list, j->config, j->w->words[0]));
+    const launch_host *lost = find_lost(&j->list);
+    if (lost) return fail_lost(lost, DT_E_USAGE);
+    return launch_supervise(&(launch_supervised){
+        .config = j->config, .restarts = restarts, .command = command, .reach = reach, .ctx = j});
+}
+
+static dt_status run(const launch_words *w) {
+    job_on_hosts j = {.w = w};
+    dt_config *c = NULL;
+    int restarts;
+    DT_TRY(launch_option_int(w, &launch_on_hosts, RESTARTS, 0, &restarts));
+    DT_TRY(launch_option_int(w, &launch_on_hosts, WAIT, 600, &j.wait_s));
+    j.list.agent = w->options[AGENT] ? w->options[AGENT] : ssh;
+    j.list.program = w->options[PROGRAM] ? w->options[PROGRAM] : launch_program();
+    DT_TRY(launch_load_config(&c, "launch hosts", w));
+    dt_status st = launch_hosts_parse(&j.list, w->options[HOSTS], w->options[HOSTFILE]);
+    if (st == DT_OK) st = launch_check_ranks(c, launch_hosts_ranks(&j.list));
+    dt_config_destroy(c);
+    c = NULL;
+    if (st == DT_OK) st = launch_target_config(&c, "launch hosts", w, true);
+    j.config = c;
+    if (st == DT_OK) st = start(&j, restarts);
+    launch_hosts_free(&j.list);
+    dt_config_destroy(c);
+    free(j.np);
+    free(j.where);
+    free(j.dir);
+    return st;
+}
+
+const launch_command launch_on_hosts = {
+    .options = options,
+    .text =
+        "Starts ranks on hosts that ssh reaches without a password, in the folder that this is,\n"
+        "and exits with their code; signals are passed on as by launch local. First every host is\n"
+        "asked: whether it answers, has this version of dtrain, the same config and data of the\n"
+        "same size. The host that does not is named, and nothing starts. With --restarts a lost\n"
+        "host is waited for; with run.reproducible: elastic the job goes on without it.\n\n"
+        "  dtrain launch hosts --hosts node1:8,node2:8 configs/fusion.yaml\n"
+        "  dtrain launch hosts --hostfile hosts.txt --restarts 5 configs/fusion.yaml\n",
+    .run = run};

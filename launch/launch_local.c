@@ -1,0 +1,74 @@
+// launch_local.c: dtrain launch local: ranks on this machine.
+
+#include "supervise.h"
+#include "target.h"
+
+#include "base/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const launch_command launch_on_local;
+enum { RANKS, RESTARTS, PRINT };
+static const launch_option options[] = {
+    [RANKS] = {"-n", "N", "ranks (one a GPU; 1 without GPUs)"},
+    [RESTARTS] = {"--restarts", "N", "start again after a lost rank, a hang or a crash (0)"},
+    [PRINT] = {"--print", NULL, "print the command"},
+    {NULL}};
+
+typedef struct local {
+    const char **words; // train CONFIG key=value …
+    int n_ranks;
+} local;
+
+static dt_status command(void *ctx, launch_jobs *jobs, bool again, const char ***argv) {
+    const local *l = ctx;
+    *argv = launch_rank_words(l->n_ranks, l->words);
+    return DT_OK;
+}
+
+static dt_status start(const launch_words *w, const dt_config *c, int n_ranks, int restarts) {
+    local l = {.words = launch_train_words(w), .n_ranks = n_ranks};
+    dt_status st = DT_OK;
+    if (w->options[PRINT]) {
+        const char **argv = launch_rank_words(n_ranks, l.words);
+        launch_print_command(argv);
+        free(argv);
+    } else {
+        st = launch_supervise(
+            &(launch_supervised){.config = c, .restarts = restarts, .command = command, .ctx = &l});
+    }
+    free(l.words);
+    return st;
+}
+
+static dt_status run(const launch_words *w) {
+    int n_ranks, restarts;
+    dt_config *c = NULL;
+    DT_TRY(launch_option_int(w, &launch_on_local, RESTARTS, 0, &restarts));
+    DT_TRY(launch_load_config(&c, "launch local", w));
+    const int n_gpus = launch_count_gpus(c);
+    dt_status st = launch_option_int(w, &launch_on_local, RANKS, n_gpus > 0 ? n_gpus : 1, &n_ranks);
+    if (st == DT_OK) st = launch_check_ranks(c, n_ranks);
+    if (st == DT_OK && n_gpus > 0 && n_ranks > n_gpus)
+        st = dt_fail(DT_E_USAGE, "-n %d: this machine has %d GPU%s, and a rank wants one", n_ranks,
+                     n_gpus, n_gpus == 1 ? "" : "s");
+    dt_config_destroy(c);
+    DT_TRY(st);
+    DT_TRY(launch_target_config(&c, "launch local", w, false));
+    st = start(w, c, n_ranks, restarts);
+    dt_config_destroy(c);
+    return st;
+}
+
+const launch_command launch_on_local = {
+    .options = options,
+    .text =
+        "Starts ranks on this machine, with the settings that Open MPI wants for that, and exits\n"
+        "with their code. Ctrl-C and TERM save a checkpoint and exit with 75; a second Ctrl-C,\n"
+        "two seconds later, does not wait for that. With --restarts a lost rank, a hang or a\n"
+        "crash begins again at the newest checkpoint; what fails twice at the same step ends.\n\n"
+        "  dtrain launch local -n 8 configs/fusion.yaml\n"
+        "  dtrain launch local -n 8 --restarts 3 configs/fusion.yaml run.name=long\n",
+    .run = run};

@@ -1,0 +1,120 @@
+// leftovers.c: launch_remove_leftovers (supervise.h). Open MPI removes its files when a job ends, but not when the job is
+// killed: 4 MB of shared memory for each rank, and a folder of sessions whose name has the id of its mpirun.
+//
+// Only what is this user's and has this host's name is touched: another container may share /dev/shm and not our
+// processes.
+
+#include "supervise.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SETTLED_S = 2 }; // a segment is mapped as soon as it was made
+
+// What the name is of behind `prefix` and this host's name (with or without its domain), or NULL.
+static const char *behind_host(const char *name, const char *prefix) {
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    host[strcspn(host, ".")] = 0;
+    const size_t n = strlen(prefix), n_host = strlen(host);
+    if (strncmp(name, prefix, n) != 0 || strncmp(name + n, host, n_host) != 0) return NULL;
+    return name[n + n_host] == '.' ? name + n + n_host + 1 : NULL;
+}
+
+static bool is_mine(const char *path, bool settled) {
+    struct stat info;
+    return lstat(path, &info) == 0 && info.st_uid == geteuid() &&
+           (!settled || time(NULL) - info.st_mtime >= SETTLED_S);
+}
+
+// Whether a process has the file `path` mapped.
+static bool is_mapped(const char *path) {
+    char **pids = NULL, *line = NULL;
+    size_t n = 0, cap = 0;
+    bool found = false;
+    if (dt_io_list_dir(&pids, &n, "/proc", DT_E_STORAGE) != DT_OK) return true;
+    for (size_t i = 0; i < n && !found; i++) {
+        if (!isdigit((unsigned char)pids[i][0])) continue;
+        char *maps = dt_xprintf("/proc/%s/maps", pids[i]);
+        FILE *f = fopen(maps, "re");
+        while (f && !found && getline(&line, &cap, f) > 0) {
+            const char *at = strstr(line, path);
+            found = at && at[strlen(path)] == '\n';
+        }
+        if (f) fclose(f);
+        free(maps);
+    }
+    free(line);
+    dt_io_free_list(pids, n);
+    return found;
+}
+
+static int remove_segments(void) {
+    char **names = NULL;
+    size_t n = 0;
+    int n_removed = 0;
+    if (dt_io_list_dir(&names, &n, "/dev/shm", DT_E_STORAGE) != DT_OK) return 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!behind_host(names[i], "vader_segment.") && !behind_host(names[i], "sm_segment."))
+            continue;
+        char *path = dt_xprintf("/dev/shm/%s", names[i]);
+        if (is_mine(path, true) && !is_mapped(path)) n_removed += unlink(path) == 0;
+        free(path);
+    }
+    dt_io_free_list(names, n);
+    return n_removed;
+}
+
+// Open MPI 4: ompi.HOST.UID/pid.PID; 5: prterun.HOST.PID.UID.
+static int remove_sessions_in(const char *dir, const char *prefix) {
+    char **names = NULL;
+    size_t n = 0;
+    int n_removed = 0;
+    if (dt_io_list_dir(&names, &n, dir, DT_E_STORAGE) != DT_OK) return 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *pid = prefix                              ? behind_host(names[i], prefix)
+                          : strncmp(names[i], "pid.", 4) == 0 ? names[i] + 4
+                                                              : NULL;
+        char *path = dt_xprintf("%s/%s", dir, names[i]);
+        if (pid && atoi(pid) > 0 && kill(atoi(pid), 0) != 0 && errno == ESRCH &&
+            is_mine(path, false))
+            n_removed += dt_io_remove_tree(path) == DT_OK;
+        free(path);
+    }
+    dt_io_free_list(names, n);
+    return n_removed;
+}
+
+static int remove_sessions(void) {
+    const char *tmp = getenv("TMPDIR");
+    char **names = NULL;
+    size_t n = 0;
+    if (!tmp || !*tmp) tmp = "/tmp";
+    int n_removed = remove_sessions_in(tmp, "prterun.");
+    if (dt_io_list_dir(&names, &n, tmp, DT_E_STORAGE) != DT_OK) return n_removed;
+    for (size_t i = 0; i < n; i++) {
+        if (!behind_host(names[i], "ompi.")) continue;
+        char *path = dt_xprintf("%s/%s", tmp, names[i]);
+        if (is_mine(path, false)) n_removed += remove_sessions_in(path, NULL);
+        dt_io_remove_empty(path);
+        free(path);
+    }
+    dt_io_free_list(names, n);
+    return n_removed;
+}
+
+void launch_remove_leftovers(void) {
+    const int n = remove_segments() + remove_sessions();
+    dt_error_clear();
+    if (n > 0) dt_info("removed %d files and folders that killed jobs left behind", n);
+}

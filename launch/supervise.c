@@ -1,0 +1,243 @@
+// supervise.c: see supervise.h.
+
+#define _GNU_SOURCE // pipe2
+
+#include "supervise.h"
+
+#include "target.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LAST_WORDS_S  2.0 // how long what a job wrote is waited for after its end
+#define FIRST_PAUSE_S 1.0 // between an end and the next start; doubled each time
+#define MAX_PAUSE_S   60.0
+#define FLUSH_S       2.0 // metrics.jsonl lags behind by at most about this
+
+// ---- streams ---------------------------------------------------------------------------------------
+
+// A reader that has gone away is no reason for the job to end: what comes after is dropped. Signals of the terminal
+// are for the job.
+static void copy_to_end(int from, int to) {
+    char bytes[16384];
+    bool open = true;
+    for (ssize_t n; (n = read(from, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR);)
+        for (ssize_t at = 0, m; open && at<n; at += m> 0 ? m : 0) {
+            m = write(to, bytes + at, (size_t)(n - at));
+            open = m >= 0 || errno == EINTR;
+        }
+}
+
+static bool is_pipe(int fd, struct stat *info) {
+    return fstat(fd, info) == 0 && (S_ISFIFO(info->st_mode) || S_ISSOCK(info->st_mode));
+}
+
+// *fd: a pipe of ours to `to`, or `to` itself where that is no pipe. Who copies is a process of its own, so that the
+// job's pipes outlive this program. 0: there is none.
+static pid_t begin_relay(int to, int *fd) {
+    struct stat info;
+    int ends[2];
+    *fd = to;
+    if (!is_pipe(to, &info) || pipe2(ends, O_CLOEXEC) != 0) return 0;
+    pid_t pid = fork(); // signals are blocked (launch_jobs_init) and stay so
+    if (pid == 0) {
+        setpgid(0, 0);
+        close(ends[1]);
+        copy_to_end(ends[0], to);
+        _exit(0);
+    }
+    close(ends[0]);
+    if (pid > 0)
+        *fd = ends[1];
+    else
+        close(ends[1]);
+    return pid > 0 ? pid : 0;
+}
+
+// What was written is passed on before the end, unless somebody else keeps the pipe open.
+static void end_relay(pid_t pid) {
+    const double begin_s = dt_clock_s();
+    while (pid && waitpid(pid, NULL, WNOHANG) == 0 && dt_clock_s() - begin_s < LAST_WORDS_S)
+        usleep(5000);
+}
+
+// ---- one start -------------------------------------------------------------------------------------
+
+static dt_status run_once(launch_jobs *jobs, const char *const *argv, int *code) {
+    struct stat a, b;
+    int out, err, slot;
+    pid_t relays[2] = {begin_relay(1, &out), 0};
+    const bool same =
+        is_pipe(1, &a) && is_pipe(2, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    err = out;
+    if (!same) relays[1] = begin_relay(2, &err);
+    dt_status st = launch_jobs_start(jobs, argv, out, err, &slot);
+    if (out != 1) close(out);
+    if (err != 2 && err != out) close(err);
+    if (st == DT_OK) launch_jobs_wait(jobs, &slot, code);
+    end_relay(relays[0]);
+    end_relay(relays[1]);
+    // the signal came before mpirun, or a rank, could take it: nothing had begun
+    if (st == DT_OK && jobs->asked && (*code == 128 + SIGUSR1 || *code == 128 + SIGTERM))
+        *code = DT_E_PREEMPTED;
+    return st;
+}
+
+// ---- how far it got --------------------------------------------------------------------------------
+
+typedef struct progress {
+    int64_t step, saved_step; // -1: none
+    double lost_s, step_s;    // since saved_step; of the last step
+} progress;
+
+static void count_line(progress *p, const char *line) {
+    json_t *o = json_loads(line, 0, NULL);
+    const json_t *step = json_object_get(o, "step");
+    const json_t *s = json_object_get(json_object_get(o, "seconds"), "step");
+    if (json_is_integer(step) && s) {
+        p->step = json_integer_value(step);
+        p->step_s = json_number_value(s);
+        if (p->step > p->saved_step) p->lost_s += p->step_s;
+    }
+    json_decref(o);
+}
+
+// "step-00000012" -> 12.
+static void count_checkpoint(progress *p, const char *line) {
+    long long step;
+    if (sscanf(line, "step-%lld", &step) == 1 && step > p->saved_step) p->saved_step = step;
+}
+
+// From the names of the checkpoints and the end of metrics.jsonl, which has every step.
+static progress read_progress(const launch_supervised *s) {
+    char *run = dt_xprintf("%s/%s", dt_config_str(s->config, "run.dir"),
+                           dt_config_str(s->config, "run.name"));
+    char *dir = launch_quote(run), *line = NULL;
+    char *command = dt_xprintf("cd %s && ls checkpoints; tail -c 4000000 metrics.jsonl", dir);
+    char *reach = s->reach ? s->reach(s->ctx, command) : dt_xprintf("%s", command);
+    char *quiet = dt_xprintf("{ %s; } 2>/dev/null", reach);
+    size_t cap = 0;
+    progress p = {.step = -1, .saved_step = -1};
+    FILE *f = popen(quiet, "re");
+    while (f && getline(&line, &cap, f) > 0) {
+        count_checkpoint(&p, line);
+        count_line(&p, line);
+    }
+    if (f) pclose(f);
+    if (p.step < p.saved_step) p.step = p.saved_step;
+    free(line);
+    free(quiet);
+    free(reach);
+    free(command);
+    free(dir);
+    free(run);
+    return p;
+}
+
+// As far as can be told: metrics.jsonl may lag behind.
+static bool same_step(const progress *a, const progress *b) {
+    const double apart_s = fabs((double)(a->step - b->step)) * fmax(a->step_s, b->step_s);
+    return a->saved_step == b->saved_step && apart_s <= FLUSH_S;
+}
+
+// ---- again -----------------------------------------------------------------------------------------
+
+static bool may_start_again(const launch_supervised *s, const launch_jobs *jobs, int code) {
+    if (jobs->asked || s->restarts == 0) return false;
+    switch (code) {
+    case DT_OK:
+    case DT_E_USAGE:
+    case DT_E_DATA:
+    case DT_E_CKPT:
+    case DT_E_STORAGE:
+    case DT_E_NUMERIC:
+        return false;
+    case DT_E_PREEMPTED:
+        return !dt_config_has(s->config, "run.stop_at");
+    default:
+        return true;
+    }
+}
+
+static void describe(char *out, size_t cap, int code) {
+    if (code == DT_E_PEER)
+        snprintf(out, cap, "a rank was lost (code %d)", code);
+    else if (code == DT_E_PREEMPTED)
+        snprintf(out, cap, "a rank was told to stop (code %d)", code);
+    else if (code > 128 && code < 128 + NSIG)
+        snprintf(out, cap, "a rank ended by signal %d, %s (code %d)", code - 128,
+                 strsignal(code - 128), code);
+    else
+        snprintf(out, cap, "the job ended with code %d", code);
+}
+
+static void say_again(const progress *p, int code, int n, int restarts, double pause_s) {
+    char what[128];
+    describe(what, sizeof what, code);
+    const long long n_lost = (long long)(p->step - (p->saved_step > 0 ? p->saved_step : 0));
+    if (p->saved_step >= 0)
+        dt_warn("%s after step %lld; about %lld steps (%.1f s) since the checkpoint of step %lld "
+                "are lost; "
+                "start %d of %d again in %.0f s",
+                what, (long long)p->step, n_lost, p->lost_s, (long long)p->saved_step, n, restarts,
+                pause_s);
+    else
+        dt_warn("%s; about %lld steps (%.1f s), all there were, are lost: no checkpoint yet; start "
+                "%d of %d "
+                "again in %.0f s",
+                what, n_lost > 0 ? n_lost : 0, p->lost_s, n, restarts, pause_s);
+}
+
+static dt_status give_up(const progress *p, int code, const char *why) {
+    char what[128];
+    describe(what, sizeof what, code);
+    return dt_fail((dt_status)code, "%s after step %lld, %s", what,
+                   (long long)(p->step > 0 ? p->step : 0), why);
+}
+
+static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {
+    progress before = {0};
+    int last_code = 0;
+    double pause_s = FIRST_PAUSE_S;
+    for (int n = 0;; n++) {
+        const char **argv = NULL;
+        int code = 0;
+        DT_TRY(s->command(s->ctx, jobs, n > 0, &argv));
+        dt_status st = run_once(jobs, argv, &code);
+        free(argv);
+        DT_TRY(st);
+        if (!may_start_again(s, jobs, code)) return (dt_status)code;
+        const progress now = read_progress(s);
+        if (n > 0 && code == last_code && same_step(&now, &before))
+            return give_up(&now, code, "as before: not started again");
+        if (n == s->restarts) return give_up(&now, code, "and --restarts is used up");
+        if (now.saved_step > before.saved_step) pause_s = FIRST_PAUSE_S;
+        say_again(&now, code, n + 1, s->restarts, pause_s);
+        if (!launch_jobs_pause(jobs, pause_s)) return DT_E_PREEMPTED;
+        pause_s = fmin(2 * pause_s, MAX_PAUSE_S);
+        before = now;
+        last_code = code;
+    }
+}
+
+dt_status launch_supervise(const launch_supervised *s) {
+    launch_jobs jobs;
+    launch_remove_leftovers();
+    launch_jobs_init(&jobs, 1);
+    signal(SIGPIPE, SIG_IGN);
+    dt_status st = run_all(s, &jobs);
+    launch_jobs_fini(&jobs);
+    return st;
+}

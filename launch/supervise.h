@@ -1,0 +1,34 @@
+// supervise.h: a job on its ranks, watched until it ends, and started again from its newest checkpoint where a rank, a
+// host or a process was lost.
+//
+// What the job writes into a pipe goes through one of ours: Open MPI's mpirun crashes where `| head -1` closes it.
+// Signals are passed on as job.h says, so the exit code is the ranks': 75 after a signal.
+//
+// Started again, at most `restarts` times, is what ended with a code that may be another one next time: a lost peer, a
+// signal, an internal error, mpirun's own codes. Not what a signal or run.stop_at asked for, nor errors of config, data,
+// checkpoints, storage or numbers. Two such ends in a row at the same step with the same code are a bug, not bad luck.
+#ifndef DT_LAUNCH_SUPERVISE_H
+#define DT_LAUNCH_SUPERVISE_H
+
+#include "job.h"
+
+#include "config/config.h"
+
+typedef struct launch_supervised {
+    const dt_config *config;
+    int restarts;
+    // The command (heap array, freed here) of the first start, or of another one: then it may wait, with
+    // launch_jobs_pause, for what was lost.
+    dt_status (*command)(void *ctx, launch_jobs *jobs, bool again, const char ***argv);
+    // A line for sh that runs `command` where rank 0 ran, on whose disk the run may lie (heap). NULL: this machine.
+    char *(*reach)(void *ctx, const char *command);
+    void *ctx;
+} launch_supervised;
+
+// The status is the job's exit code, without a message where the job has said why.
+dt_status launch_supervise(const launch_supervised *s);
+// Removes what killed jobs of this user left on this machine: segments in /dev/shm and folders of sessions of Open MPI
+// whose processes are gone.
+void launch_remove_leftovers(void);
+
+#endif

@@ -1,0 +1,248 @@
+// target.c: see target.h.
+
+#include "target.h"
+
+#include "job.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/module.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- the config ------------------------------------------------------------------------------------
+
+static bool has_cuda_module(void) {
+    char path[PATH_MAX + 64];
+    return dt_module_find("dtrain_cuda.so", path, sizeof path) == DT_OK && *path;
+}
+
+// Its report tells of this machine, so only its errors and warnings are shown.
+static dt_status check(const char *target, const launch_words *w, bool elsewhere) {
+    dt_config *c = NULL;
+    if (launch_is_rank())
+        return dt_fail(DT_E_USAGE, "dtrain %s starts the ranks itself: without mpirun", target);
+    if (w->n_words > 0 && strcmp(w->words[0], "-") == 0)
+        return dt_fail(DT_E_USAGE, "dtrain %s reads its config more than once: give a file",
+                       target);
+    DT_TRY(launch_load_config(&c, target, w));
+    if (elsewhere && dt_config_enum(c, "device.kind") == DT_DEVICE_cuda &&
+        !(has_cuda_module() && dt_io_exists("/dev/nvidiactl")))
+        dt_config_resolve(c, "device.kind", "cpu");
+    char *report = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&report, &n);
+    dt_run_length length;
+    dt_status st = launch_check_config(c, &(dt_check_prints){0}, out, &length);
+    fclose(out);
+    free(report);
+    dt_config_destroy(c);
+    return st;
+}
+
+dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w,
+                               bool elsewhere) {
+    DT_TRY(check(target, w, elsewhere));
+    return launch_load_config(out, target, w);
+}
+
+dt_status launch_check_ranks(const dt_config *c, int n_ranks) {
+    const int64_t n_micro =
+        dt_config_int(c, "train.global_batch") / dt_config_int(c, "train.micro_batch");
+    if (n_ranks <= n_micro) return DT_OK;
+    return dt_config_fail(c, "train.micro_batch",
+                          "%d ranks cannot share the %lld micro-batches of a step "
+                          "(train.global_batch / train.micro_batch): at most %lld ranks",
+                          n_ranks, (long long)n_micro, (long long)n_micro);
+}
+
+// Those that CUDA_VISIBLE_DEVICES names, else the driver's.
+int launch_count_gpus(const dt_config *c) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char path[32];
+    int n = 0;
+    const int kind = dt_config_enum(c, "device.kind");
+    if (kind == DT_DEVICE_cpu || (kind == DT_DEVICE_auto && !has_cuda_module())) return 0;
+    if (visible && *visible) {
+        for (n = 1; *visible; visible++) n += *visible == ',';
+        return n;
+    }
+    while (n < 1024 && snprintf(path, sizeof path, "/dev/nvidia%d", n) > 0 && dt_io_exists(path))
+        n++;
+    return n;
+}
+
+// ---- words of a shell ------------------------------------------------------------------------------
+
+char *launch_quote(const char *text) {
+    bool plain = *text != 0;
+    size_t n = 3;
+    for (const char *p = text; *p; p++) {
+        plain = plain && (isalnum((unsigned char)*p) || strchr("_-./=:,+@%", *p));
+        n += *p == '\'' ? 4 : 1;
+    }
+    char *out = dt_xcalloc(n, 1), *at = out;
+    if (plain) return strcpy(out, text);
+    *at++ = '\'';
+    for (; *text; text++) {
+        if (*text == '\'') at = stpcpy(at, "'\\'");
+        *at++ = *text;
+    }
+    *at = '\'';
+    return out;
+}
+
+static char *quote_n(const char *const *words, size_t n) {
+    char *line = dt_xprintf("%s", "");
+    for (size_t i = 0; i < n; i++) {
+        char *word = launch_quote(words[i]);
+        char *longer = dt_xprintf("%s%s%s", line, i ? " " : "", word);
+        free(word);
+        free(line);
+        line = longer;
+    }
+    return line;
+}
+
+char *launch_quote_words(const char *const *words) {
+    size_t n = 0;
+    while (words[n]) n++;
+    return quote_n(words, n);
+}
+
+char *launch_quote_config(const launch_words *w) {
+    return quote_n(w->words, (size_t)w->n_words);
+}
+
+const char **launch_train_words(const launch_words *w) {
+    const char **words = dt_xcalloc((size_t)w->n_words + 2, sizeof *words);
+    words[0] = "train";
+    for (int i = 0; i < w->n_words; i++) words[1 + i] = w->words[i];
+    return words;
+}
+
+// launch_set_mpi_environment, as words.
+void launch_print_command(const char *const *argv) {
+    extern char **environ;
+    launch_set_mpi_environment();
+    for (char **e = environ; *e && strcmp(argv[0], "mpirun") == 0; e++)
+        if (strncmp(*e, "OMPI_", 5) == 0 || strncmp(*e, "PRTE_", 5) == 0) {
+            const char *value = strchr(*e, '=') + 1;
+            char *word = launch_quote(value);
+            printf("%.*s%s ", (int)(value - *e), *e, word);
+            free(word);
+        }
+    char *line = launch_quote_words(argv);
+    printf("%s\n", line);
+    free(line);
+}
+
+// ---- templates -------------------------------------------------------------------------------------
+
+dt_status launch_find_template(char **out, const char *name) {
+    static const char *const places[] = {"", "/../share/dtrain", "/.."};
+    char dir[PATH_MAX];
+    DT_TRY(dt_module_exe_dir(dir, sizeof dir));
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        *out = dt_xprintf("%s%s/%s", dir, places[i], name);
+        if (dt_io_exists(*out)) return DT_OK;
+        free(*out);
+    }
+    *out = NULL;
+    return dt_fail(DT_E_USAGE,
+                   "the template %s is neither below %s nor in share/dtrain beside it: install "
+                   "dtrain with cmake --install, or give a copy with --template",
+                   name, dir);
+}
+
+// "@NAME@" at `at`: the bytes between the signs; 0: it is none.
+static size_t name_length(const char *at) {
+    size_t n = 0;
+    while (isupper((unsigned char)at[1 + n]) || isdigit((unsigned char)at[1 + n]) ||
+           at[1 + n] == '_')
+        n++;
+    return n > 0 && at[1 + n] == '@' ? n : 0;
+}
+
+static const launch_value *find_value(const launch_value *values, const char *name, size_t n) {
+    for (const launch_value *v = values; v->name; v++)
+        if (strlen(v->name) == n && strncmp(v->name, name, n) == 0) return v;
+    return NULL;
+}
+
+static void put_value(FILE *out, const char *text, const char *line, size_t n_before) {
+    for (; *text; text++) {
+        if (text[0] == '\n' && text[1] == 0) break; // the template's line has its own end
+        fputc(*text, out);
+        if (*text == '\n') fwrite(line, 1, n_before, out);
+    }
+}
+
+// One line of n bytes, without its end. *drop: it has a value that is not given.
+static dt_status fill_line(FILE *out, const char *line, size_t n, const launch_value *values,
+                           bool *drop, const char *file, int number) {
+    *drop = false;
+    for (size_t i = 0; i < n; i++) {
+        const size_t m = line[i] == '@' ? name_length(line + i) : 0;
+        if (m == 0) {
+            fputc(line[i], out);
+            continue;
+        }
+        const launch_value *v = find_value(values, line + i + 1, m);
+        if (!v)
+            return dt_fail(DT_E_USAGE, "%s:%d: nothing fills @%.*s@", file, number, (int)m,
+                           line + i + 1);
+        if (!v->text)
+            *drop = true;
+        else
+            put_value(out, v->text, line, i);
+        i += m + 1;
+    }
+    return DT_OK;
+}
+
+static dt_status fill(char **out, const char *text, const launch_value *values, const char *file) {
+    size_t n_out = 0;
+    dt_status st = DT_OK;
+    FILE *f = open_memstream(out, &n_out);
+    for (int number = 1; *text && st == DT_OK; number++) {
+        const size_t n = strcspn(text, "\n");
+        bool drop = false;
+        const long begin = ftell(f);
+        st = fill_line(f, text, n, values, &drop, file, number);
+        if (drop)
+            fseek(f, begin, SEEK_SET);
+        else if (text[n])
+            fputc('\n', f);
+        text += n + (text[n] != 0);
+    }
+    const long end = ftell(f);
+    fclose(f);
+    (*out)[end] = 0;
+    if (st != DT_OK) {
+        free(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+dt_status launch_fill_template(char **out, const char *name, const char *own,
+                               const launch_value *values) {
+    char *path = NULL, *text = NULL;
+    size_t n_bytes;
+    *out = NULL;
+    dt_status st = DT_OK;
+    if (own)
+        path = dt_xprintf("%s", own);
+    else
+        st = launch_find_template(&path, name);
+    if (st == DT_OK) st = dt_io_read_file(&text, &n_bytes, path, 1 << 20, DT_E_USAGE);
+    if (st == DT_OK) st = fill(out, text, values, path);
+    free(text);
+    free(path);
+    return st;
+}

@@ -1,0 +1,48 @@
+// target.h: what the targets of `dtrain launch` share: the config, checked before anything starts, and templates.
+//
+// A template is a plain file of the repository (launch/slurm, launch/cloud, k8s), to be copied and edited by hand, too.
+// @NAME@ stands for a value. A line with a value that is not given (NULL) is left out. Where a value has several lines,
+// each gets what is in front of the placeholder in the first. @@ is not special; a placeholder without a value in the
+// list is an error that names file and line.
+#ifndef DT_LAUNCH_TARGET_H
+#define DT_LAUNCH_TARGET_H
+
+#include "launch.h"
+
+#include "config/config.h"
+
+typedef struct launch_value {
+    const char *name; // NULL ends a list
+    const char *text; // NULL: lines with it are left out
+} launch_value;
+
+// Loads the config of `w` and checks it. elsewhere: the job runs on other machines, so a GPU that this one lacks is no
+// error: memory and plan are then those of a CPU. *out is as given, its autos unanswered.
+dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w,
+                               bool elsewhere);
+// DT_E_USAGE if a step has fewer micro-batches than there are ranks.
+dt_status launch_check_ranks(const dt_config *c, int n_ranks);
+// GPUs of this machine that the config would use; 0: it trains on CPUs, or there is none.
+int launch_count_gpus(const dt_config *c);
+// The words behind `dtrain`: train CONFIG key=value …, ended by NULL. Heap; the words are borrowed.
+const char **launch_train_words(const launch_words *w);
+// For --print: the command as a line of a shell, with the environment that it needs.
+void launch_print_command(const char *const *argv);
+
+// Fills the template `name` ("launch/slurm/train.sbatch"), or the user's own file where `own` is given. Heap.
+dt_status launch_fill_template(char **out, const char *name, const char *own,
+                               const launch_value *values);
+// Where the template is: below the program's share/dtrain, beside the program, or in the source. Heap.
+dt_status launch_find_template(char **out, const char *name);
+
+// Runs a command (argv ends with NULL) with `input` on its stdin. *output: its stdout; heap, also on errors. A command that is missing or fails is DT_E_USAGE, with its messages as one line.
+dt_status launch_feed(const char *const *argv, const char *input, char **output);
+
+// `text` as one word for a shell: in single quotes where it needs them. Heap.
+char *launch_quote(const char *text);
+// All of `words` (NULL ends) as a shell's line. Heap.
+char *launch_quote_words(const char *const *words);
+// The words of `w`: config and overrides. Heap.
+char *launch_quote_config(const launch_words *w);
+
+#endif

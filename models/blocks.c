@@ -1,0 +1,96 @@
+// blocks.c: see trunk.h.
+#include "trunk.h"
+
+dt_features dt_model_trunk(dt_graph *g, const dt_model_args *a, dt_trunk_fn trunk) {
+    const dt_trunk t = {g, a, "model"};
+    if (!dt_model_has_fields(g, a, 1)) return (dt_features){DT_NONE, DT_NONE};
+    return trunk(&t, dt_model_image(g, a, dt_model_image_field(a, 0)));
+}
+
+// ---- keys, names -----------------------------------------------------------------------------------
+const char *dt_trunk_name(const dt_trunk *t, const char *module, const char *name) {
+    return dt_arena_printf(&t->g->arena, "%s.%s", module, name);
+}
+
+int dt_trunk_enum(const dt_trunk *t, const char *key) {
+    return dt_config_enum(t->a->config, dt_trunk_name(t, t->at, key));
+}
+bool dt_trunk_bool(const dt_trunk *t, const char *key) {
+    return dt_config_bool(t->a->config, dt_trunk_name(t, t->at, key));
+}
+int64_t dt_trunk_int(const dt_trunk *t, const char *key, int64_t unset) {
+    const char *path = dt_trunk_name(t, t->at, key);
+    if (!dt_config_has(t->a->config, path) || dt_config_is_auto(t->a->config, path)) return unset;
+    return dt_config_int(t->a->config, path);
+}
+
+int64_t dt_trunk_dim(const dt_trunk *t, dt_value x, int d) {
+    return x == DT_NONE ? 1 : dt_info_of(t->g, x)->shape.d[d];
+}
+
+// ---- blocks ----------------------------------------------------------------------------------------
+dt_value dt_block_activate(dt_graph *g, dt_nonlinearity kind, dt_value x) {
+    switch (kind) {
+    case DT_RELU:
+        return dt_relu(g, x);
+    case DT_SILU:
+        return dt_activate(g, DT_ACTIVATION_SILU, x);
+    case DT_HARDSWISH:
+        return dt_activate(g, DT_ACTIVATION_HARDSWISH, x);
+    default:
+        return x;
+    }
+}
+
+dt_value dt_block_conv_norm(dt_graph *g, const char *module, dt_value x, const dt_conv_norm *c) {
+    const dt_conv2d_opts conv = {.out = c->out,
+                                 .kernel = c->kernel,
+                                 .stride = c->stride,
+                                 .pad = (c->kernel - 1) / 2,
+                                 .groups = c->groups};
+    x = dt_conv2d(g, dt_arena_printf(&g->arena, "%s.0", module), x, &conv);
+    x = dt_batch_norm_eps(g, dt_arena_printf(&g->arena, "%s.1", module), x, c->eps, c->momentum);
+    return dt_block_activate(g, c->act, x);
+}
+
+dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, int64_t squeeze,
+                                 dt_nonlinearity act, dt_activation gate) {
+    if (x == DT_NONE) return DT_NONE;
+    const dt_shape s = dt_info_of(g, x)->shape;
+    const dt_conv2d_opts down = {.out = (int)squeeze, .kernel = 1, .bias = true},
+                         up = {.out = (int)s.d[1], .kernel = 1, .bias = true};
+    dt_value y = dt_reshape(g, dt_global_pool(g, x), dt_shape4(s.d[0], s.d[1], 1, 1));
+    y = dt_conv2d(g, dt_arena_printf(&g->arena, "%s.fc1", module), y, &down);
+    y = dt_block_activate(g, act, y);
+    y = dt_conv2d(g, dt_arena_printf(&g->arena, "%s.fc2", module), y, &up);
+    return dt_mul(g, x, dt_activate(g, gate, y));
+}
+
+dt_value dt_block_inverted(dt_graph *g, const char *module, dt_value x, const dt_inverted *b) {
+    int i = 0;
+    dt_value y = x;
+    if (x == DT_NONE) return DT_NONE;
+    const int64_t in = dt_info_of(g, x)->shape.d[1];
+    dt_conv_norm c = {.out = (int)b->expanded,
+                      .kernel = 1,
+                      .act = b->act,
+                      .eps = b->eps,
+                      .momentum = b->momentum};
+#define MODULE dt_arena_printf(&g->arena, "%s.block.%d", module, i++)
+    if (b->expanded != in) y = dt_block_conv_norm(g, MODULE, y, &c);
+    c.kernel = b->kernel, c.stride = b->stride, c.groups = (int)b->expanded;
+    y = dt_block_conv_norm(g, MODULE, y, &c);
+    if (b->squeeze > 0)
+        y = dt_block_squeeze_excite(g, MODULE, y, b->squeeze, b->squeeze_act, b->gate);
+    c = (dt_conv_norm){
+        .out = (int)b->out, .kernel = 1, .act = DT_LINEAR, .eps = b->eps, .momentum = b->momentum};
+    y = dt_block_conv_norm(g, MODULE, y, &c);
+#undef MODULE
+    return b->stride == 1 && in == b->out ? dt_add(g, y, x) : y;
+}
+
+int64_t dt_multiple_of_8(double v) {
+    int64_t n = (int64_t)(v + 4) / 8 * 8;
+    if (n < 8) n = 8;
+    return (double)n < 0.9 * v ? n + 8 : n;
+}

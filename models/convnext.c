@@ -1,0 +1,76 @@
+// convnext.c: ConvNeXt (Liu et al., 2022), in torchvision's form and with its names: patches of 4x4, four stages of
+// blocks (depthwise 7x7, layer norm over channels, linear 4D, GELU, linear D, a learned factor of each channel), with
+// layer norm and 2x2 convolutions between stages.
+//
+// Outputs: "logits" (N,K), "embedding" (N, 768; b: 1024): the pooled and normalised features.
+#include "trunk.h"
+
+static const dt_init normal = {DT_INIT_NORMAL, 0.02f}, zero = {DT_INIT_ZERO, 0};
+
+static dt_value to_rows(dt_graph *g, dt_value x) { // (N,C,H,W) -> (N,H,W,C)
+    static const int perm[4] = {0, 2, 3, 1};
+    return dt_transpose(g, x, perm);
+}
+static dt_value to_image(dt_graph *g, dt_value x) {
+    static const int perm[4] = {0, 3, 1, 2};
+    return dt_transpose(g, x, perm);
+}
+
+static dt_value set_init(dt_graph *g, const char *name, dt_value x) {
+    dt_param_set_init(g, dt_arena_printf(&g->arena, "%s.weight", name), normal);
+    dt_param_set_init(g, dt_arena_printf(&g->arena, "%s.bias", name), zero);
+    return x;
+}
+
+static dt_value conv(dt_graph *g, const char *name, dt_value x, const dt_conv2d_opts *o) {
+    return set_init(g, name, dt_conv2d(g, name, x, o));
+}
+
+static dt_value linear(dt_graph *g, const char *name, dt_value x, int64_t out) {
+    return set_init(g, name, dt_linear(g, name, x, out, true));
+}
+
+static dt_value block(const dt_trunk *t, const char *module, dt_value x, int dim) {
+    dt_graph *g = t->g;
+    const dt_conv2d_opts depthwise = {
+        .out = dim, .kernel = 7, .pad = 3, .groups = dim, .bias = true};
+    dt_value y = conv(g, dt_trunk_name(t, module, "block.0"), x, &depthwise);
+    y = dt_layer_norm(g, dt_trunk_name(t, module, "block.2"), to_rows(g, y), 1e-6f);
+    y = dt_gelu(g, linear(g, dt_trunk_name(t, module, "block.3"), y, 4 * (int64_t)dim));
+    y = linear(g, dt_trunk_name(t, module, "block.5"), y, dim);
+    const dt_init small = {DT_INIT_UNIFORM, 1e-6f};
+    dt_value scale =
+        dt_param(g, dt_trunk_name(t, module, "layer_scale"), dt_shape3(dim, 1, 1), small, false);
+    y = dt_mul(g, y, dt_reshape(g, scale, dt_shape1(dim)));
+    return dt_add(g, x, to_image(g, y));
+}
+
+dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {
+    dt_graph *g = t->g;
+    const int size = dt_trunk_enum(t, "size");
+    const int width = size == DT_SIZE_b ? 128 : 96, deep = size == DT_SIZE_s || size == DT_SIZE_b;
+    const int blocks[4] = {3, 3, deep ? 27 : 9, 3};
+    if (size != DT_SIZE_auto && size != DT_SIZE_ti && !deep)
+        dt_graph_fail(g, "convnext has the sizes ti, s and b");
+    const dt_conv2d_opts patches = {.out = width, .kernel = 4, .stride = 4, .bias = true};
+    x = conv(g, "features.0.0", x, &patches);
+    x = to_image(g, dt_layer_norm(g, "features.0.1", to_rows(g, x), 1e-6f));
+    for (int stage = 0; stage < 4; stage++) {
+        const int dim = width << stage;
+        if (stage > 0) {
+            const char *module = dt_arena_printf(&g->arena, "features.%d", 2 * stage);
+            const dt_conv2d_opts half = {.out = dim, .kernel = 2, .stride = 2, .bias = true};
+            x = dt_layer_norm(g, dt_trunk_name(t, module, "0"), to_rows(g, x), 1e-6f);
+            x = conv(g, dt_trunk_name(t, module, "1"), to_image(g, x), &half);
+        }
+        for (int i = 0; i < blocks[stage]; i++)
+            x = block(t, dt_arena_printf(&g->arena, "features.%d.%d", 2 * stage + 1, i), x, dim);
+    }
+    return (dt_features){x, dt_global_pool(g, x)};
+}
+
+void dt_model_build_convnext(dt_graph *g, const dt_model_args *a) {
+    dt_value x = dt_model_trunk(g, a, dt_trunk_convnext).pooled;
+    x = dt_layer_norm(g, "classifier.0", x, 1e-6f);
+    dt_model_classify(g, a, "classifier.2", x, NULL);
+}

@@ -1,0 +1,57 @@
+// efficientnet.c: EfficientNet B0 to B2 (Tan & Le, 2019), in torchvision's form and with its names: inverted residuals
+// with squeeze-and-excitation and SiLU; sizes differ by factors of width and depth.
+//
+// Outputs: "logits" (N,K), "embedding" (N, 1280, B2: 1408): the pooled features.
+#include "trunk.h"
+
+#include <math.h>
+
+#define EPS      1e-5f
+#define MOMENTUM 0.1f
+
+static const struct stage {
+    int expand, kernel, stride, out, blocks;
+} stages[] = {{1, 3, 1, 16, 1},  {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
+              {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
+enum { N_STAGES = sizeof stages / sizeof *stages };
+
+static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double width, double depth) {
+    dt_graph *g = t->g;
+    const struct stage *s = &stages[index];
+    const int n = (int)ceil(s->blocks * depth);
+    for (int i = 0; i < n; i++) {
+        const int64_t in = dt_trunk_dim(t, x, 1);
+        const dt_inverted b = {.expanded = dt_multiple_of_8((double)in * s->expand),
+                               .out = dt_multiple_of_8(s->out * width),
+                               .squeeze = in / 4 > 1 ? in / 4 : 1,
+                               .kernel = s->kernel,
+                               .stride = i == 0 ? s->stride : 1,
+                               .act = DT_SILU,
+                               .squeeze_act = DT_SILU,
+                               .gate = DT_ACTIVATION_SIGMOID,
+                               .eps = EPS,
+                               .momentum = MOMENTUM};
+        x = dt_block_inverted(g, dt_arena_printf(&g->arena, "features.%d.%d", index + 1, i), x, &b);
+    }
+    return x;
+}
+
+dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x) {
+    dt_graph *g = t->g;
+    const int size = dt_trunk_enum(t, "size");
+    const double width = size == DT_SIZE_b2 ? 1.1 : 1.0;
+    const double depth = size == DT_SIZE_b2 ? 1.2 : size == DT_SIZE_b1 ? 1.1 : 1.0;
+    if (size != DT_SIZE_auto && size < DT_SIZE_b0)
+        dt_graph_fail(g, "efficientnet has the sizes b0, b1 and b2");
+    dt_conv_norm c = {(int)dt_multiple_of_8(32 * width), 3, 2, 1, DT_SILU, EPS, MOMENTUM};
+    x = dt_block_conv_norm(g, "features.0", x, &c);
+    for (int i = 0; i < N_STAGES; i++) x = build_stage(t, i, x, width, depth);
+    c = (dt_conv_norm){4 * (int)dt_multiple_of_8(320 * width), 1, 1, 1, DT_SILU, EPS, MOMENTUM};
+    x = dt_block_conv_norm(g, "features.8", x, &c);
+    return (dt_features){x, dt_global_pool(g, x)};
+}
+
+void dt_model_build_efficientnet(dt_graph *g, const dt_model_args *a) {
+    dt_model_classify(g, a, "classifier.1", dt_model_trunk(g, a, dt_trunk_efficientnet).pooled,
+                      NULL);
+}

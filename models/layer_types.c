@@ -1,0 +1,244 @@
+// layer_types.c: the layers of model.layers (layers.h): each reads its keys and calls the graph API.
+#include "layers.h"
+
+#include <math.h>
+#include <string.h>
+
+// ---- keys ------------------------------------------------------------------------------------------
+static double number(const dt_layer *l, const char *key, double unset, double least) {
+    const dt_cnode *n = dt_layer_key(l, key);
+    double v = unset;
+    if (!n && isnan(unset)) dt_layer_fail(l, l->where, "%s wants %s", l->type, key);
+    if (n && (!dt_cnode_real(n, &v) || !(v >= least) || v > 1e9))
+        dt_layer_fail(l, n, "%s of %s: expected a number of at least %g", key, l->type, least);
+    return isnan(v) ? least : v;
+}
+static int whole(const dt_layer *l, const char *key, double unset, double least) {
+    const double v = number(l, key, unset, least);
+    if (v != floor(v))
+        dt_layer_fail(l, l->where, "%s of %s: expected a whole number", key, l->type);
+    return l->g->status == DT_OK ? (int)v : 1;
+}
+static int needed(const dt_layer *l, const char *key) {
+    return whole(l, key, NAN, 1);
+}
+static bool yes(const dt_layer *l, const char *key, bool unset) {
+    const dt_cnode *n = dt_layer_key(l, key);
+    const char *text = n && dt_cnode_kind(n) == DT_C_SCALAR ? dt_cnode_str(n) : "";
+    if (n && strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
+        dt_layer_fail(l, n, "%s of %s: expected true or false", key, l->type);
+    return n ? strcmp(text, "true") == 0 : unset;
+}
+// Numbers of a list; a number is a list of one. Returns how many.
+static int numbers(const dt_layer *l, const char *key, int64_t *out, int cap) {
+    const dt_cnode *n = dt_layer_key(l, key);
+    double v;
+    if (!n) return 0;
+    const bool list = dt_cnode_kind(n) == DT_C_LIST;
+    const size_t count = list ? dt_cnode_size(n) : 1;
+    for (size_t i = 0; i < count; i++) {
+        const dt_cnode *item = list ? dt_cnode_item(n, i) : n;
+        if (i >= (size_t)cap || !dt_cnode_real(item, &v) || v != floor(v) || fabs(v) > 1e9) {
+            dt_layer_fail(l, item, "%s of %s: expected at most %d whole numbers", key, l->type,
+                          cap);
+            return 0;
+        }
+        out[i] = (int64_t)v;
+    }
+    return (int)count;
+}
+// [height, width], or one number for both
+static void pair(const dt_layer *l, const char *key, const int unset[2], int64_t least,
+                 int out[2]) {
+    int64_t v[2] = {0};
+    const int n = numbers(l, key, v, 2);
+    for (int i = 0; i < 2; i++) {
+        out[i] = n == 0 ? unset[i] : (int)v[n == 2 ? i : 0];
+        if (n > 0 && out[i] < least)
+            dt_layer_fail(l, l->where, "%s of %s: expected at least %d", key, l->type, (int)least);
+    }
+}
+
+static dt_shape shape_of(const dt_layer *l) {
+    return l->x == DT_NONE ? dt_shape0() : dt_info_of(l->g, l->x)->shape;
+}
+
+// ---- convolution, pooling, norms -------------------------------------------------------------------
+static dt_window window_of(const dt_layer *l, const int kernel[2], const int stride[2],
+                           bool keeps) {
+    dt_window w = {.dilation = {1, 1}};
+    pair(l, "kernel", kernel, 1, w.kernel);
+    pair(l, "stride", stride[0] ? stride : w.kernel, 1, w.stride);
+    if (keeps) pair(l, "dilation", (int[]){1, 1}, 1, w.dilation);
+    const int half[2] = {keeps ? w.dilation[0] * (w.kernel[0] - 1) / 2 : 0,
+                         keeps ? w.dilation[1] * (w.kernel[1] - 1) / 2 : 0};
+    pair(l, "pad", half, 0, w.pad_begin);
+    memcpy(w.pad_end, w.pad_begin, sizeof w.pad_end);
+    return w;
+}
+
+static dt_value layer_conv(const dt_layer *l) {
+    const dt_window w = window_of(l, (int[]){3, 3}, (int[]){1, 1}, true);
+    const dt_conv2d_opts o = {.out = needed(l, "out"),
+                              .groups = whole(l, "groups", 1, 1),
+                              .bias = yes(l, "bias", true),
+                              .window = &w};
+    return dt_conv2d(l->g, l->name, l->x, &o);
+}
+static dt_value layer_max_pool(const dt_layer *l) {
+    const dt_window w = window_of(l, (int[]){2, 2}, (int[]){0, 0}, false);
+    return dt_max_pool_window(l->g, l->x, &w);
+}
+static dt_value layer_avg_pool(const dt_layer *l) {
+    const dt_window w = window_of(l, (int[]){2, 2}, (int[]){0, 0}, false);
+    return dt_avg_pool_window(l->g, l->x, &w);
+}
+static dt_value layer_global_pool(const dt_layer *l) {
+    return dt_global_pool(l->g, l->x);
+}
+static dt_value layer_linear(const dt_layer *l) {
+    return dt_linear(l->g, l->name, l->x, needed(l, "out"), yes(l, "bias", true));
+}
+static dt_value layer_batch_norm(const dt_layer *l) {
+    return dt_batch_norm_eps(l->g, l->name, l->x, (float)number(l, "eps", 1e-5, 0),
+                             (float)number(l, "momentum", 0.1, 0));
+}
+static dt_value layer_layer_norm(const dt_layer *l) {
+    static const int inside[4] = {0, 2, 3, 1}, outside[4] = {0, 3, 1, 2};
+    const float eps = (float)number(l, "eps", 1e-5, 0);
+    if (shape_of(l).n != 4) return dt_layer_norm(l->g, l->name, l->x, eps);
+    dt_value x = dt_layer_norm(l->g, l->name, dt_transpose(l->g, l->x, inside), eps);
+    return dt_transpose(l->g, x, outside);
+}
+
+// ---- elementwise -----------------------------------------------------------------------------------
+static dt_value layer_relu(const dt_layer *l) {
+    return dt_relu(l->g, l->x);
+}
+static dt_value layer_gelu(const dt_layer *l) {
+    return yes(l, "tanh", false) ? dt_gelu_tanh(l->g, l->x) : dt_gelu(l->g, l->x);
+}
+#define ACTIVATION(id, kind)                                                                       \
+    static dt_value layer_##id(const dt_layer *l) {                                                \
+        return dt_activate(l->g, kind, l->x);                                                      \
+    }
+ACTIVATION(relu6, DT_ACTIVATION_RELU6)
+ACTIVATION(silu, DT_ACTIVATION_SILU)
+ACTIVATION(hardswish, DT_ACTIVATION_HARDSWISH)
+ACTIVATION(sigmoid, DT_ACTIVATION_SIGMOID)
+ACTIVATION(hardsigmoid, DT_ACTIVATION_HARDSIGMOID)
+static dt_value layer_softmax(const dt_layer *l) {
+    return dt_softmax(l->g, l->x);
+}
+static dt_value layer_dropout(const dt_layer *l) {
+    const double p = number(l, "p", NAN, 0);
+    if (p >= 1) dt_layer_fail(l, l->where, "p of dropout: expected a number below 1");
+    return dt_dropout(l->g, l->name, l->x, (float)p);
+}
+static dt_value layer_scale(const dt_layer *l) {
+    return dt_scale(l->g, l->x, (float)number(l, "by", NAN, -1e9));
+}
+static dt_value layer_add(const dt_layer *l) {
+    dt_value x = l->x;
+    for (int i = 0; i < l->n_with; i++) x = dt_add(l->g, x, l->with[i]);
+    return x;
+}
+static dt_value layer_mul(const dt_layer *l) {
+    dt_value x = l->x;
+    for (int i = 0; i < l->n_with; i++) x = dt_mul(l->g, x, l->with[i]);
+    return x;
+}
+
+// ---- shapes ----------------------------------------------------------------------------------------
+static dt_value layer_concat(const dt_layer *l) {
+    dt_value x[DT_MAX_FIELDS + 1] = {l->x};
+    memcpy(x + 1, l->with, sizeof l->with);
+    return dt_concat(l->g, x, l->n_with + 1, whole(l, "axis", 1, 1));
+}
+static dt_value layer_slice(const dt_layer *l) {
+    const int axis = needed(l, "axis"), begin = whole(l, "begin", 0, 0);
+    const dt_shape s = shape_of(l);
+    if (axis >= s.n) return dt_layer_fail(l, l->where, "axis of slice: there are %d", s.n);
+    return dt_slice(l->g, l->x, axis, begin, whole(l, "end", (double)s.d[axis], 1));
+}
+static dt_value layer_reshape(const dt_layer *l) {
+    dt_shape s = dt_shape1(l->a->batch);
+    const int n = numbers(l, "shape", s.d + 1, DT_MAX_DIMS - 1);
+    if (n == 0) return dt_layer_fail(l, l->where, "reshape wants the shape of a sample");
+    s.n = 1 + n;
+    return dt_reshape(l->g, l->x, s);
+}
+static dt_value layer_flatten(const dt_layer *l) {
+    return dt_reshape(l->g, l->x, dt_shape2(l->a->batch, -1));
+}
+static dt_value layer_transpose(const dt_layer *l) {
+    int64_t v[DT_MAX_DIMS];
+    int perm[DT_MAX_DIMS];
+    const int n = numbers(l, "perm", v, DT_MAX_DIMS);
+    unsigned seen = 0;
+    for (int i = 0; i < n; i++) {
+        perm[i] = (int)v[i];
+        seen |= v[i] >= 0 && v[i] < n ? 1u << v[i] : 0;
+    }
+    if (n == 0 || n != shape_of(l).n || seen != (1u << n) - 1 || perm[0] != 0)
+        return dt_layer_fail(l, l->where,
+                             "perm of transpose: expected 0 and the order of the %d others",
+                             shape_of(l).n - 1);
+    return dt_transpose(l->g, l->x, perm);
+}
+static dt_value layer_tokens(const dt_layer *l) {
+    static const int perm[3] = {0, 2, 1};
+    const dt_shape s = shape_of(l);
+    if (s.n != 4) return dt_layer_fail(l, l->where, "tokens wants (N,C,H,W)");
+    return dt_transpose(l->g, dt_reshape(l->g, l->x, dt_shape3(s.d[0], s.d[1], -1)), perm);
+}
+static dt_value layer_positions(const dt_layer *l) {
+    const dt_shape s = shape_of(l);
+    if (s.n != 3) return dt_layer_fail(l, l->where, "positions wants (N,T,D)");
+    const dt_init init = {DT_INIT_NORMAL, 0.02f};
+    return dt_add(l->g, l->x, dt_param(l->g, l->name, dt_shape2(s.d[1], s.d[2]), init, false));
+}
+
+// ---- blocks ----------------------------------------------------------------------------------------
+static dt_value layer_attention(const dt_layer *l) {
+    const dt_shape s = shape_of(l);
+    const int heads = needed(l, "heads");
+    if (s.n != 3 || s.d[2] % heads)
+        return dt_layer_fail(l, l->where, "attention wants (N,T,D), D a multiple of heads");
+    const char *qkv = dt_arena_printf(&l->g->arena, "%s.qkv", l->name);
+    dt_value x = dt_linear(l->g, qkv, l->x, 3 * s.d[2], true);
+    x = dt_sdpa_packed(l->g, dt_arena_printf(&l->g->arena, "%s.sdpa", l->name), x, heads,
+                       1.0f / sqrtf((float)s.d[2] / (float)heads));
+    return dt_linear(l->g, dt_arena_printf(&l->g->arena, "%s.proj", l->name), x, s.d[2], true);
+}
+static dt_value layer_squeeze_excite(const dt_layer *l) {
+    if (shape_of(l).n != 4) return dt_layer_fail(l, l->where, "squeeze_excite wants (N,C,H,W)");
+    return dt_block_squeeze_excite(l->g, l->name, l->x, needed(l, "squeeze"), DT_RELU,
+                                   DT_ACTIVATION_SIGMOID);
+}
+
+// ---- the table -------------------------------------------------------------------------------------
+static const struct {
+    const char *type, *keys;
+    dt_layer_fn fn;
+} types[] = {
+#define LAYER(id, keys, help) {#id, keys, layer_##id},
+#include "layer_types.def"
+#undef LAYER
+};
+
+dt_layer_fn dt_layer_find(const char *type, const char **keys) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(types[i].type, type) != 0) continue;
+        *keys = types[i].keys;
+        return types[i].fn;
+    }
+    return NULL;
+}
+
+const char *dt_layer_names(dt_arena *arena) {
+    const char *text = "";
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        text = dt_arena_printf(arena, "%s%s%s", text, i ? ", " : "", types[i].type);
+    return text;
+}

@@ -1,0 +1,62 @@
+// mobilenet_v3.c: MobileNetV3 (Howard et al., 2019), in torchvision's form and with its names: a 3x3 stem, inverted
+// residuals, some with squeeze-and-excitation, a 1x1 convolution; the head has a hidden layer.
+//
+// Outputs: "logits" (N,K), "embedding" (N, 1280 large, 1024 small): the hidden layer of the head.
+#include "trunk.h"
+
+#define EPS      0.001f
+#define MOMENTUM 0.01f
+
+typedef struct row {
+    int kernel, expanded, out;
+    bool squeeze, hardswish;
+    int stride;
+} row;
+
+static const row large[] = {
+    {3, 16, 16, false, false, 1}, {3, 64, 24, false, false, 2}, {3, 72, 24, false, false, 1},
+    {5, 72, 40, true, false, 2},  {5, 120, 40, true, false, 1}, {5, 120, 40, true, false, 1},
+    {3, 240, 80, false, true, 2}, {3, 200, 80, false, true, 1}, {3, 184, 80, false, true, 1},
+    {3, 184, 80, false, true, 1}, {3, 480, 112, true, true, 1}, {3, 672, 112, true, true, 1},
+    {5, 672, 160, true, true, 2}, {5, 960, 160, true, true, 1}, {5, 960, 160, true, true, 1}};
+static const row small[] = {
+    {3, 16, 16, true, false, 2}, {3, 72, 24, false, false, 2}, {3, 88, 24, false, false, 1},
+    {5, 96, 40, true, true, 2},  {5, 240, 40, true, true, 1},  {5, 240, 40, true, true, 1},
+    {5, 120, 48, true, true, 1}, {5, 144, 48, true, true, 1},  {5, 288, 96, true, true, 2},
+    {5, 576, 96, true, true, 1}, {5, 576, 96, true, true, 1}};
+
+dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
+    dt_graph *g = t->g;
+    const int size = dt_trunk_enum(t, "size");
+    const bool is_small = size == DT_SIZE_s;
+    const row *rows = is_small ? small : large;
+    const int n = (int)(is_small ? sizeof small / sizeof *small : sizeof large / sizeof *large);
+    if (size != DT_SIZE_auto && size != DT_SIZE_s && size != DT_SIZE_l)
+        dt_graph_fail(g, "mobilenet_v3 has the sizes s and l");
+    const dt_conv_norm stem = {16, 3, 2, 1, DT_HARDSWISH, EPS, MOMENTUM};
+    x = dt_block_conv_norm(g, "features.0", x, &stem);
+    for (int i = 0; i < n; i++) {
+        const row *r = &rows[i];
+        const dt_inverted b = {.expanded = r->expanded,
+                               .out = r->out,
+                               .squeeze = r->squeeze ? dt_multiple_of_8(r->expanded / 4) : 0,
+                               .kernel = r->kernel,
+                               .stride = r->stride,
+                               .act = r->hardswish ? DT_HARDSWISH : DT_RELU,
+                               .squeeze_act = DT_RELU,
+                               .gate = DT_ACTIVATION_HARDSIGMOID,
+                               .eps = EPS,
+                               .momentum = MOMENTUM};
+        x = dt_block_inverted(g, dt_arena_printf(&g->arena, "features.%d", i + 1), x, &b);
+    }
+    const dt_conv_norm last = {6 * rows[n - 1].out, 1, 1, 1, DT_HARDSWISH, EPS, MOMENTUM};
+    x = dt_block_conv_norm(g, dt_arena_printf(&g->arena, "features.%d", n + 1), x, &last);
+    return (dt_features){x, dt_global_pool(g, x)};
+}
+
+void dt_model_build_mobilenet_v3(dt_graph *g, const dt_model_args *a) {
+    const int hidden = dt_config_enum(a->config, "model.size") == DT_SIZE_s ? 1024 : 1280;
+    dt_value x = dt_model_trunk(g, a, dt_trunk_mobilenet_v3).pooled;
+    x = dt_block_activate(g, DT_HARDSWISH, dt_linear(g, "classifier.0", x, hidden, true));
+    dt_model_classify(g, a, "classifier.3", x, NULL);
+}

@@ -1,0 +1,64 @@
+// onnx.c: a network from an ONNX file (runtime/onnx/onnx_import.h): fields are its inputs, by name or, where there is one,
+// the only field; images come normalised as the field says. Its first output gives the logits of the target if it has as
+// many numbers; if not, or with several targets, its last linear layer makes way for a head of ours.
+//
+// Outputs: "logits" (N,K), "embedding" (N,D): what the last linear layer reads.
+#include "model_util.h"
+#include "onnx/onnx_import.h"
+
+#include <string.h>
+
+static dt_value input_of(dt_graph *g, const dt_model_args *a, const char *name, bool only) {
+    const dt_field_info *found = NULL;
+    int n = 0;
+    for (int i = 0; i < a->n_fields; i++) {
+        const dt_field_info *f = &a->fields[i];
+        if (!f->is_image && !dt_model_is_numbers(a, f)) continue;
+        n++;
+        if (!found || strcmp(f->name, name) == 0) found = f;
+    }
+    if (!found || (strcmp(found->name, name) != 0 && !(only && n == 1)))
+        return dt_graph_fail(g, "its input %.60s is no field of data.fields", name);
+    return found->is_image ? dt_model_image(g, a, found) : dt_model_numbers(g, a, found);
+}
+
+static bool gives_logits(const dt_graph *g, const dt_model_args *a, dt_value y) {
+    if (y == DT_NONE || a->targets->named) return false;
+    const dt_shape *s = &dt_info_of(g, y)->shape;
+    return s->n == 2 && s->d[1] == dt_target_n_out(&a->targets->items[0]);
+}
+
+static void build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *f) {
+    dt_value in[DT_MAX_FIELDS], features, y;
+    const int n = dt_onnx_n_inputs(f);
+    if (n < 1 || n > DT_MAX_FIELDS) {
+        dt_graph_fail(g, "the file has %d inputs; 1 to %d are read", n, DT_MAX_FIELDS);
+        return;
+    }
+    for (int i = 0; i < n; i++) in[i] = input_of(g, a, dt_onnx_input_name(f, i), n == 1);
+    const int64_t n_out = dt_onnx_n_outputs(f);
+    const bool other = n_out >= 0 && n_out != dt_target_n_out(&a->targets->items[0]);
+    y = dt_onnx_build(f, g, in, other || a->targets->named, &features);
+    if (g->status != DT_OK) return;
+    if (gives_logits(g, a, y)) {
+        if (features != DT_NONE) dt_output(g, "embedding", features);
+        dt_model_logits(g, a, y);
+        return;
+    }
+    if (features == DT_NONE) {
+        dt_graph_fail(g, "%s: its output fits no target, and its last layer is not linear",
+                      dt_config_str(a->config, "model.onnx"));
+        return;
+    }
+    dt_model_classify(g, a, "head", features, NULL);
+}
+
+void dt_model_build_onnx(dt_graph *g, const dt_model_args *a) {
+    dt_onnx_file *f = NULL;
+    if (dt_onnx_open(&f, dt_config_str(a->config, "model.onnx")) != DT_OK) {
+        dt_graph_fail(g, "%s", dt_error_message());
+        return;
+    }
+    build(g, a, f);
+    dt_onnx_close(f);
+}

@@ -1,0 +1,69 @@
+// trunk.h: trunks, the parts of networks between a field and a head. A trunk is a model of its own with a head
+// (dt_model_build_<id>), or one encoder of several (fusion.c): its keys are read below `at`, and whoever builds it sets
+// the scope of its names (dt_graph_scope).
+#ifndef DT_MODELS_TRUNK_H
+#define DT_MODELS_TRUNK_H
+
+#include "model_util.h"
+
+typedef struct dt_trunk {
+    dt_graph *g;
+    const dt_model_args *a;
+    const char *at; // "model", "model.encoders.iris"
+} dt_trunk;
+
+// What a trunk makes of its input.
+typedef struct dt_features {
+    dt_value map;    // (N,C,h,w), or tokens (N,T,D); DT_NONE: it has no places
+    dt_value pooled; // (N,D)
+} dt_features;
+
+typedef dt_features (*dt_trunk_fn)(const dt_trunk *t, dt_value x);
+dt_features dt_trunk_resnet(const dt_trunk *t, dt_value x);
+dt_features dt_trunk_vit(const dt_trunk *t, dt_value x);
+dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x);
+dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x);
+dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x);
+dt_features dt_trunk_cnn(const dt_trunk *t, dt_value x);
+dt_features dt_trunk_mlp(const dt_trunk *t, dt_value x);
+
+// The trunk of a model on the only image field, with model's keys. pooled is DT_NONE where there is none.
+dt_features dt_model_trunk(dt_graph *g, const dt_model_args *a, dt_trunk_fn trunk);
+
+// A key of the trunk; int: `unset` where it is auto or, an encoder's name being left out, absent.
+int dt_trunk_enum(const dt_trunk *t, const char *key);
+bool dt_trunk_bool(const dt_trunk *t, const char *key);
+int64_t dt_trunk_int(const dt_trunk *t, const char *key, int64_t unset);
+// Size of dimension d of x, 1 where building has failed.
+int64_t dt_trunk_dim(const dt_trunk *t, dt_value x, int d);
+// "<module>.<name>", in the graph's arena
+const char *dt_trunk_name(const dt_trunk *t, const char *module, const char *name);
+
+// ---- blocks that several trunks have ---------------------------------------------------------------
+typedef enum dt_nonlinearity { DT_LINEAR, DT_RELU, DT_SILU, DT_HARDSWISH } dt_nonlinearity;
+dt_value dt_block_activate(dt_graph *g, dt_nonlinearity kind, dt_value x);
+// Convolution "<module>.0" without bias, batch norm "<module>.1", activation: torchvision's Conv2dNormActivation.
+typedef struct dt_conv_norm {
+    int out, kernel, stride, groups; // 0 stride, groups: 1
+    dt_nonlinearity act;
+    float eps, momentum; // of the batch norm
+} dt_conv_norm;
+dt_value dt_block_conv_norm(dt_graph *g, const char *module, dt_value x, const dt_conv_norm *c);
+// Squeeze-and-excitation (Hu et al., 2018): x times a factor of each channel of each image, from fc1 (squeeze
+// channels), an activation, fc2 and a gate.
+dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, int64_t squeeze,
+                                 dt_nonlinearity act, dt_activation gate);
+// Inverted residual (Sandler et al., 2018): 1x1 to `expanded` channels, depthwise, squeeze-and-excitation where squeeze
+// > 0, 1x1 to `out`; added to x where shapes allow. Modules "<module>.block.<i>".
+typedef struct dt_inverted {
+    int64_t expanded, out, squeeze;
+    int kernel, stride;
+    dt_nonlinearity act, squeeze_act;
+    dt_activation gate;
+    float eps, momentum;
+} dt_inverted;
+dt_value dt_block_inverted(dt_graph *g, const char *module, dt_value x, const dt_inverted *b);
+// v to a multiple of 8, never below 0.9 v: what MobileNet and EfficientNet count channels by.
+int64_t dt_multiple_of_8(double v);
+
+#endif

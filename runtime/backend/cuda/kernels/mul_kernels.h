@@ -1,0 +1,88 @@
+// mul_kernels.h: y = a * b. b has a's shape (elementwise), or one row of columns for all rows of a, or for the rows of
+// each image (dt_times). Backward sums a * dy over the rows: a block has all rows of an image, or, where all rows
+// share b, a chunk of them; chunks are added in order by sum_chunks (add_kernels.h).
+//
+// Moves (E bytes per element, n elements): forward 2nE (same shape 3nE), backward 2nE.
+#ifndef DT_MUL_KERNELS_H
+#define DT_MUL_KERNELS_H
+
+#include "backend/cuda/kernels/block_math.h"
+
+DT_FN float dt_product_of(const dt_map_args *a, float x, float d) {
+    return x * d;
+}
+DT_MAP_KERNEL(mul_same, dt_product_of, 1)
+
+typedef struct dt_mul_args {
+    dt_cols c;
+    dt_quot image;       // rows of an image
+    int each;            // b has a row for each image
+    const void *x, *row; // backward: row is dy
+    void *out;
+    float *partial; // backward: (n_chunks, padded); NULL: straight to out
+    int type, row_type;
+    int accumulate;
+} dt_mul_args;
+
+DT_FN void dt_mul_rows_thread(const dt_mul_args *a, const dt_cols_share *s, int T, int V) {
+    for (int64_t r = s->row; r < s->end; r += s->step) {
+        const int64_t i = r * a->c.cols + s->col;
+        const int64_t f = (a->each ? dt_div(a->image, r) : 0) * a->c.cols + s->col;
+        float x[8];
+        dt_get8_row(a->x, T, V, i, s->left, x);
+        for (int k = 0; k < 8; k++)
+            if (k < s->left) x[k] *= dt_get(a->row, a->row_type, f + k);
+        dt_put8_row(a->out, T, V, i, s->left, x);
+    }
+}
+DT_KERNEL(mul_rows, dt_mul_args) {
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_mul_rows_thread(a, &s, T, V));
+    }
+}
+
+DT_FN void dt_mul_sums_thread(const dt_mul_args *a, const dt_cols_share *s, float sum[8], int T,
+                              int V) {
+    const int64_t first = a->each ? s->chunk * a->c.rows : 0;
+    const int64_t begin = a->each ? s->lane : s->row, end = a->each ? a->c.rows : s->end;
+    for (int k = 0; k < 8; k++) sum[k] = 0.0f;
+    if (s->left <= 0) return;
+    for (int64_t r = begin; r < end; r += s->step) {
+        const int64_t i = (first + r) * a->c.cols + s->col;
+        float x[8], d[8];
+        dt_get8_row(a->x, T, V, i, s->left, x);
+        dt_get8_row(a->row, T, V, i, s->left, d);
+        for (int k = 0; k < 8; k++)
+            if (k < s->left) sum[k] += x[k] * d[k];
+    }
+}
+// Blocks of 256 threads.
+DT_KERNEL(mul_sums, dt_mul_args) {
+    DT_SHARED(float, sums, 8 * 256);
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        float sum[8];
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_mul_sums_thread(a, &s, sum, T, V));
+        for (int k = 0; k < 8; k++) sums[k * 256 + t] = sum[k];
+    }
+    DT_TREE(t, half, 256 >> a->c.tx_log2, 1 << a->c.tx_log2,
+            for (int k = 0; k < 8; k++) sums[k * 256 + t] +=
+            sums[k * 256 + t + (half << a->c.tx_log2)]);
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        for (int k = 0; k < 8; k++) {
+            if (s.lane != 0 || k >= s.left) continue;
+            const int64_t at = (a->each ? s.chunk * a->c.cols : 0) + s.col + k;
+            float value = sums[k * 256 + t];
+            if (a->partial) {
+                a->partial[s.chunk * a->c.padded + s.col + k] = value;
+                continue;
+            }
+            if (a->accumulate) value += ((const float *)a->out)[at];
+            dt_put(a->out, a->row_type, at, value);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,97 @@
+// mul_cuda.c: host side of y = a * b (graph/ops/mul.c; kernels/mul_kernels.h). Factors of channels want NHWC, which makes
+// them columns; a repeated row wants DENSE. b may be f32 beside a narrower a: a parameter.
+#include "backend/cuda/custom_cuda.h"
+#include "backend/cuda/kernels/add_kernels.h"
+#include "backend/cuda/kernels/mul_kernels.h"
+
+enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 8 };
+
+typedef struct mul_state {
+    dt_map_state map; // same shape; dt_map_run reads it
+    dt_times t;
+    dt_mul_args a; // without pointers
+} mul_state;
+
+static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a,
+                             const dt_value_info *b) {
+    mul_state *st = dt_cuda_prepare(s, sizeof *st);
+    if (!a || !b || !dt_times_of(&a->shape, &b->shape, &st->t))
+        return dt_cuda_fail(s, "the second shape does not repeat over the first");
+    if (!dt_dtype_is_float(b->dtype))
+        return dt_cuda_fail(s, "cannot multiply by %s", dt_dtype_name(b->dtype));
+    if (st->t.images * st->t.rows >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 rows");
+    st->a.row_type = b->dtype;
+    st->a.each = st->t.each;
+    st->a.image = dt_quot_of(st->t.rows > 0 ? st->t.rows : 1);
+    return DT_OK;
+}
+
+static dt_status prepare_forward(dt_kernel_instance *s) {
+    const dt_layout layout = s->in_layout[0];
+    const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1);
+    DT_TRY(read_shapes(s, a, b));
+    mul_state *st = s->state;
+    DT_TRY(dt_cuda_type(s, &st->a.type, a, dt_instance_out(s, 0)));
+    s->inplace_in = 0;
+    if (st->t.same && b->kind == DT_V_TEMP && b->dtype == a->dtype) {
+        st->map = (dt_map_state){.type = st->a.type, .d_at = 1, .n = dt_shape_elements(&a->shape)};
+        s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = layout;
+        return DT_OK;
+    }
+    st->t.same = false;
+    if (!st->t.channels) s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = dt_dense();
+    st->a.c = dt_cols_flow(st->t.images * st->t.rows, st->t.cols, FLOW_ROWS);
+    return DT_OK;
+}
+
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+    const mul_state *st = s->state;
+    if (st->t.same) {
+        dt_map_run(s, r, DT_K_mul_same);
+        return;
+    }
+    dt_mul_args a = st->a;
+    a.x = r->in[0], a.row = r->in[1], a.out = r->out[0];
+    dt_cuda_launch(dt_cuda_of(s), DT_K_mul_rows, dt_cols_grid(&a.c), &a, r->stream);
+}
+
+static dt_status prepare_backward(dt_kernel_instance *s) {
+    const int dy_at = dt_cuda_pos_grad(s, 0);
+    const dt_value_info *a = dt_instance_in(s, 0), *dy = dt_instance_in(s, dy_at);
+    DT_TRY(read_shapes(s, a, dt_instance_out(s, 1)));
+    mul_state *st = s->state;
+    const dt_times *t = &st->t;
+    DT_TRY(dt_cuda_type(s, &st->a.type, a, dy));
+    if (!t->channels) s->in_layout[0] = s->in_layout[dy_at] = s->out_layout[1] = dt_dense();
+    if (t->each) {
+        st->a.c = dt_cols_make(t->rows, t->cols, 1, 1);
+        st->a.c.n_chunks = t->images;
+        return DT_OK;
+    }
+    st->a.c = dt_cols_make(t->images * t->rows, t->cols, SUM_BLOCKS, SUM_ROWS);
+    if (st->a.c.n_chunks > 1)
+        s->scratch_bytes = (size_t)(st->a.c.n_chunks * st->a.c.padded) * sizeof(float);
+    return DT_OK;
+}
+
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+    const mul_state *st = s->state;
+    dt_cuda *c = dt_cuda_of(s);
+    dt_mul_args a = st->a;
+    a.x = r->in[0], a.row = r->in[dt_cuda_pos_grad(s, 0)], a.out = r->out[1];
+    a.partial = s->scratch_bytes ? r->scratch : NULL;
+    a.accumulate = r->accumulate >> 1 & 1;
+    dt_cuda_launch(c, DT_K_mul_sums, dt_cols_grid(&a.c), &a, r->stream);
+    if (!a.partial) return;
+    const dt_add_args sum = {.c = a.c,
+                             .out = a.out,
+                             .partial = a.partial,
+                             .type = a.type,
+                             .row_type = a.row_type,
+                             .accumulate = a.accumulate};
+    const dt_cuda_grid g = {.blocks = (a.c.cols + 31) / 32, .threads = 1024};
+    dt_cuda_launch(c, DT_K_sum_chunks, g, &sum, r->stream);
+}
+
+const dt_kernel dt_cuda_mul = {prepare_forward, run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_mul_bwd = {prepare_backward, run_backward, dt_cuda_destroy};

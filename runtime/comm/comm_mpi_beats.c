@@ -1,0 +1,116 @@
+// comm_mpi_beats.c: signs of life. Every rank sends rank 0 its count of work done, five times a second, and rank 0 sends
+// each the sum. Whoever does not answer is found by rank 0, and rank 0 by all others. The watch calls (base/watch.h).
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/watch.h"
+#include "comm/comm_mpi_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// In front of what Open MPI takes to notice that a host is lost (launch/mpi_env.sh): it then ends all ranks, and the last
+// thing that is read shall name the one.
+#define WARNING_S 3.0
+
+typedef struct partner {
+    int rank;
+    uint64_t to_send, received, sum; // sum: of the last that was received
+    MPI_Request sending, receiving;
+    dt_waited silent;
+    bool warned; // that it is
+} partner;
+
+struct mpi_beats {
+    int rank;
+    pid_t
+        launcher; // this rank's parent: mpirun, its daemon on this host, or a script of the user's
+    char (*hosts)[MPI_HOST_BYTES];
+    int n_partners;
+    partner partners[];
+};
+
+static dt_status listen_to(partner *p) {
+    return mpi_check(MPI_Irecv(&p->received, 1, MPI_UINT64_T, p->rank, MPI_TAG_BEAT, MPI_COMM_WORLD,
+                               &p->receiving),
+                     "a beat");
+}
+
+static void warn(const mpi_beats *b, partner *p, double silent_s) {
+    char where[48] = "";
+    const int64_t step = dt_watch_get_step();
+    if (step >= 0) snprintf(where, sizeof where, "after step %lld: ", (long long)step);
+    dt_log_urgent(DT_LOG_WARN, true,
+                  "%srank %d on %s has given no sign of life for %.0f s; waiting up to %.0f s "
+                  "(comm.timeout)",
+                  where, p->rank, b->hosts[p->rank], silent_s, dt_watch_get_limits()->lost_s);
+    p->warned = true;
+}
+
+static dt_status hear(const mpi_beats *b, partner *p, double now_s) {
+    for (int flag = 1; flag;) {
+        DT_TRY(mpi_check(MPI_Test(&p->receiving, &flag, MPI_STATUS_IGNORE), "a beat"));
+        if (!flag) break;
+        p->sum = p->received;
+        p->silent = (dt_waited){0};
+        p->warned = false;
+        DT_TRY(listen_to(p));
+    }
+    double silent_s = dt_clock_waited_s(&p->silent, now_s);
+    if (silent_s >= WARNING_S && !p->warned) warn(b, p, silent_s);
+    if (silent_s < dt_watch_get_limits()->lost_s) return DT_OK;
+    return dt_fail(DT_E_PEER,
+                   "rank %d on %s has given no sign of life for %.0f s: stopped, or its host is "
+                   "lost; look at that host, then run again (comm.timeout: wait longer)",
+                   p->rank, b->hosts[p->rank], silent_s);
+}
+
+// While the one before it is still on its way, nothing is sent.
+static dt_status say(partner *p, uint64_t sum) {
+    int flag = 0;
+    DT_TRY(mpi_check(MPI_Test(&p->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
+    if (!flag) return DT_OK;
+    p->to_send = sum;
+    return mpi_check(
+        MPI_Isend(&p->to_send, 1, MPI_UINT64_T, p->rank, MPI_TAG_BEAT, MPI_COMM_WORLD, &p->sending),
+        "a beat");
+}
+
+dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks) {
+    const double now_s = dt_clock_s();
+    const uint64_t own = *ticks;
+    dt_status st = DT_OK;
+    pthread_mutex_lock(&mpi_lock);
+    for (int i = 0; i < b->n_partners && st == DT_OK; i++) {
+        st = hear(b, &b->partners[i], now_s);
+        *ticks += b->partners[i].sum;
+    }
+    for (int i = 0; i < b->n_partners && st == DT_OK; i++)
+        st = say(&b->partners[i], b->rank == 0 ? *ticks : own);
+    pthread_mutex_unlock(&mpi_lock);
+    return st;
+}
+
+dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_HOST_BYTES]) {
+    const int n = c->world_size == 1 ? 0 : c->rank == 0 ? c->world_size - 1 : 1;
+    mpi_beats *b = *out = dt_xcalloc(1, sizeof *b + (size_t)n * sizeof *b->partners);
+    b->rank = c->rank;
+    b->hosts = hosts;
+    b->n_partners = n;
+    for (int i = 0; i < n; i++) {
+        b->partners[i].rank = c->rank == 0 ? i + 1 : 0;
+        b->partners[i].sending = MPI_REQUEST_NULL;
+        DT_TRY(listen_to(&b->partners[i]));
+    }
+    return DT_OK;
+}
+
+void mpi_beats_end(mpi_beats *b) {
+    for (int i = 0; i < b->n_partners; i++) {
+        partner *p = &b->partners[i];
+        MPI_Cancel(&p->receiving);
+        MPI_Wait(&p->receiving, MPI_STATUS_IGNORE);
+        if (p->sending != MPI_REQUEST_NULL) MPI_Request_free(&p->sending);
+    }
+    free(b);
+}

@@ -1,0 +1,64 @@
+// comm_mpi_sum.c: additions of the all-reduce, vectorized. Rounding is that of one addition after the other.
+#include "base/vectorize.h"
+#include "comm/comm_mpi_internal.h"
+
+#include <string.h>
+
+VECTORIZED static void add_f32(float *restrict a, const float *restrict b, int64_t n) {
+    for (int64_t i = 0; i < n; i++) a[i] += b[i];
+}
+VECTORIZED static void add_f64(double *restrict a, const double *restrict b, int64_t n) {
+    for (int64_t i = 0; i < n; i++) a[i] += b[i];
+}
+VECTORIZED static void max_i64(int64_t *restrict a, const int64_t *restrict b, int64_t n) {
+    for (int64_t i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
+}
+
+static inline float widen(uint16_t x) {
+    const uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static inline uint16_t narrow(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded); // NaN stays
+}
+
+VECTORIZED static void add_bf16(float *restrict a, const uint16_t *restrict b, int64_t n) {
+    for (int64_t i = 0; i < n; i++) a[i] += widen(b[i]);
+}
+VECTORIZED void mpi_sum_narrow(uint16_t *restrict to, const float *restrict from, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = narrow(from[i]);
+}
+VECTORIZED void mpi_sum_widen(float *restrict to, const uint16_t *restrict from, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = widen(from[i]);
+}
+
+size_t mpi_element_bytes(mpi_element kind) {
+    return kind == MPI_ELEMENT_BF16 ? 2 : kind == MPI_ELEMENT_F32 ? 4 : 8;
+}
+
+void mpi_sum_begin(mpi_element kind, void *sum, const void *x, int64_t n) {
+    if (kind == MPI_ELEMENT_BF16)
+        mpi_sum_widen(sum, x, n);
+    else
+        memcpy(sum, x, (size_t)n * mpi_element_bytes(kind));
+}
+
+void mpi_sum_add(mpi_element kind, void *sum, const void *x, int64_t n) {
+    if (kind == MPI_ELEMENT_F32) add_f32(sum, x, n);
+    if (kind == MPI_ELEMENT_F64) add_f64(sum, x, n);
+    if (kind == MPI_ELEMENT_MAX_I64) max_i64(sum, x, n);
+    if (kind == MPI_ELEMENT_BF16) add_bf16(sum, x, n);
+}
+
+void mpi_sum_end(mpi_element kind, void *out, const void *sum, int64_t n) {
+    if (kind == MPI_ELEMENT_BF16)
+        mpi_sum_narrow(out, sum, n);
+    else
+        memcpy(out, sum, (size_t)n * mpi_element_bytes(kind));
+}

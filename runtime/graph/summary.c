@@ -1,0 +1,137 @@
+// summary.c: what a graph costs, node by node, and its picture for Graphviz. FLOPs are those of forward, two for a
+// multiplication with its addition; elementwise ops count one an element. Bytes are those of a node's results.
+#include "graph/ir.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct cost {
+    int64_t params;
+    double flops, bytes;
+} cost;
+
+static const dt_shape *in_shape(const dt_graph *g, const dt_node *n, int i) {
+    return &dt_info_of(g, n->in[i])->shape;
+}
+
+// Per element of the first output.
+static double flops_each(const dt_graph *g, const dt_node *n) {
+    const dt_shape *s;
+    switch (n->op) {
+    case DT_OP_conv2d:
+        s = in_shape(g, n, 1);
+        return 2.0 * (double)(s->d[1] * s->d[2] * s->d[3]);
+    case DT_OP_linear:
+        return 2.0 * (double)in_shape(g, n, 1)->d[1];
+    case DT_OP_matmul:
+        s = in_shape(g, n, 0);
+        return 2.0 * (double)s->d[n->attrs.matmul.trans_a ? s->n - 2 : s->n - 1];
+    case DT_OP_sdpa: // q k^T and its product with v: 2 T each
+        s = in_shape(g, n, n->attrs.sdpa.heads ? 0 : 1);
+        return 4.0 * (double)(n->attrs.sdpa.heads ? s->d[1] : s->d[2]);
+    case DT_OP_max_pool:
+    case DT_OP_avg_pool:
+        return (double)n->attrs.pool.win.kernel[0] * n->attrs.pool.win.kernel[1];
+    case DT_OP_global_pool:
+        s = in_shape(g, n, 0);
+        return (double)(s->d[2] * s->d[3]);
+    case DT_OP_reshape:
+    case DT_OP_transpose:
+    case DT_OP_concat:
+    case DT_OP_slice:
+    case DT_OP_cast:
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+// A parameter counts where it is first read.
+static cost cost_of(const dt_graph *g, const dt_node *n, bool *counted) {
+    cost c = {0};
+    for (int i = 0; i < n->n_in; i++) {
+        const dt_value v = n->in[i];
+        if (v == DT_NONE || dt_info_of(g, v)->kind != DT_V_PARAM || counted[v]) continue;
+        counted[v] = true;
+        c.params += dt_shape_elements(&dt_info_of(g, v)->shape);
+    }
+    for (int i = 0; i < n->n_out; i++) {
+        if (n->out[i] == DT_NONE) continue;
+        const dt_value_info *out = dt_info_of(g, n->out[i]);
+        const int64_t elements = dt_shape_elements(&out->shape);
+        c.bytes += (double)elements * (double)dt_dtype_size(out->dtype);
+        if (i == 0) c.flops = (double)elements * flops_each(g, n);
+    }
+    return c;
+}
+
+// Casts come of mixed precision, some in backward.
+static bool is_shown(const dt_node *n) {
+    return !n->dead && !n->backward && n->op != DT_OP_cast && n->out[0] != DT_NONE;
+}
+
+static int64_t samples_of(const dt_graph *g) {
+    for (int v = 0; v < g->n_values; v++)
+        if (dt_info_of(g, v)->kind == DT_V_INPUT && dt_info_of(g, v)->shape.n > 0)
+            return dt_info_of(g, v)->shape.d[0];
+    return 1;
+}
+
+void dt_graph_print_costs(const dt_graph *g, FILE *out) {
+    bool *counted = dt_xcalloc((size_t)g->n_values + 1, sizeof *counted);
+    const double samples = (double)samples_of(g);
+    cost all = {0};
+    char shape[96];
+    fprintf(out, "%-48s %-16s %-20s %12s %12s %12s\n", "layer", "op", "shape", "parameters",
+            "MFLOPs", "KiB");
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *n = &g->nodes[i];
+        if (!is_shown(n)) continue;
+        const cost c = cost_of(g, n, counted);
+        fprintf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", n->name, dt_op_name(n->op),
+                dt_shape_print(&dt_info_of(g, n->out[0])->shape, shape, sizeof shape), c.params,
+                c.flops / samples / 1e6, c.bytes / samples / 1024);
+        all.params += c.params, all.flops += c.flops, all.bytes += c.bytes;
+    }
+    fprintf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", "all, a sample", "", "",
+            all.params, all.flops / samples / 1e6, all.bytes / samples / 1024);
+    free(counted);
+}
+
+static void write_quoted(const char *s, FILE *out) {
+    fputc('"', out);
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\') fputc('\\', out);
+        fputc(*s, out);
+    }
+    fputc('"', out);
+}
+
+void dt_graph_write_dot(const dt_graph *g, FILE *out) {
+    char shape[96];
+    fputs("digraph network {\n  node [shape=box, fontname=\"sans-serif\"];\n", out);
+    for (int v = 0; v < g->n_values; v++) {
+        if (dt_info_of(g, v)->kind != DT_V_INPUT) continue;
+        fprintf(out, "  v%d [shape=ellipse, label=", v);
+        write_quoted(dt_info_of(g, v)->name, out);
+        fputs("];\n", out);
+    }
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *n = &g->nodes[i];
+        if (!is_shown(n)) continue;
+        fprintf(out, "  n%d [label=", i);
+        write_quoted(n->name, out);
+        fprintf(out, ", xlabel=\"%s %s\"];\n", dt_op_name(n->op),
+                dt_shape_print(&dt_info_of(g, n->out[0])->shape, shape, sizeof shape));
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k] == DT_NONE) continue;
+            const dt_value_info *in = dt_info_of(g, n->in[k]);
+            if (in->kind == DT_V_INPUT) fprintf(out, "  v%d -> n%d;\n", n->in[k], i);
+            while (in->producer != DT_NONE && g->nodes[in->producer].op == DT_OP_cast)
+                in = dt_info_of(g, g->nodes[in->producer].in[0]);
+            if (in->producer != DT_NONE) fprintf(out, "  n%d -> n%d;\n", in->producer, i);
+        }
+    }
+    fputs("}\n", out);
+}

@@ -1,0 +1,323 @@
+// onnx_import.c: opens an ONNX file and walks its graph (onnx_import.h says how).
+#include "onnx_reader.h"
+
+#include "base/hash.h"
+#include "base/io.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t MAX_BYTES = (size_t)1 << 31; // of a protobuf message
+
+// ---- the file --------------------------------------------------------------------------------------
+static bool has_nulls(const Onnx__GraphProto *g) {
+    for (size_t i = 0; i < g->n_node; i++)
+        if (!g->node[i]->op_type) return true;
+    for (size_t i = 0; i < g->n_initializer; i++)
+        if (!g->initializer[i]->name) return true;
+    for (size_t i = 0; i < g->n_input; i++)
+        if (!g->input[i]->name) return true;
+    return g->n_output == 0 || !g->output[0]->name;
+}
+
+dt_status dt_onnx_open(dt_onnx_file **out, const char *path) {
+    char *data = NULL;
+    size_t n_bytes = 0;
+    *out = NULL;
+    DT_TRY(dt_io_read_file(&data, &n_bytes, path, MAX_BYTES, DT_E_CKPT));
+    const dt_status st = dt_onnx_open_bytes(out, path, data, n_bytes);
+    free(data);
+    return st;
+}
+
+dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *data,
+                             size_t n_bytes) {
+    Onnx__ModelProto *m = onnx__model_proto__unpack(NULL, n_bytes, data);
+    *out = NULL;
+    if (!m || !m->graph || has_nulls(m->graph)) {
+        if (m) onnx__model_proto__free_unpacked(m, NULL);
+        return dt_fail(DT_E_CKPT, "%s is no ONNX file, or a truncated one", path);
+    }
+    dt_onnx_file *f = dt_xcalloc(1, sizeof *f);
+    *f = (dt_onnx_file){.path = dt_xstrdup(path), .model = m, .graph = m->graph};
+    for (size_t i = 0; i < m->n_opset_import; i++) {
+        const char *domain = m->opset_import[i]->domain;
+        if (!domain || !*domain || strcmp(domain, "ai.onnx") == 0)
+            f->opset = m->opset_import[i]->version;
+    }
+    if (f->opset < 13 || f->opset > 23) {
+        const long long opset = f->opset;
+        dt_onnx_close(f);
+        return dt_fail(DT_E_CKPT, "%s has operator set %lld; 13 to 23 are read", path, opset);
+    }
+    *out = f;
+    return DT_OK;
+}
+
+void dt_onnx_close(dt_onnx_file *f) {
+    if (!f) return;
+    onnx__model_proto__free_unpacked(f->model, NULL);
+    free(f->path);
+    free(f);
+}
+
+static bool is_initializer(const Onnx__GraphProto *g, const char *name) {
+    for (size_t i = 0; i < g->n_initializer; i++)
+        if (strcmp(g->initializer[i]->name, name) == 0) return true;
+    return false;
+}
+
+const char *dt_onnx_input_name(const dt_onnx_file *f, int i) {
+    for (size_t k = 0; k < f->graph->n_input; k++) {
+        if (is_initializer(f->graph, f->graph->input[k]->name)) continue;
+        if (i-- == 0) return f->graph->input[k]->name;
+    }
+    return NULL;
+}
+
+int dt_onnx_n_inputs(const dt_onnx_file *f) {
+    int n = 0;
+    while (dt_onnx_input_name(f, n)) n++;
+    return n;
+}
+
+int64_t dt_onnx_n_outputs(const dt_onnx_file *f) {
+    const Onnx__TypeProto *t = f->graph->output[0]->type;
+    const Onnx__TensorShapeProto *s =
+        t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? t->tensor_type->shape : NULL;
+    const bool known =
+        s && s->n_dim == 2 &&
+        s->dim[1]->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+    return known ? s->dim[1]->dim_value : -1;
+}
+
+// ---- names -----------------------------------------------------------------------------------------
+bool onnx_fail(onnx_reader *r, const char *fmt, ...) {
+    char text[320];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (!r->node) {
+        dt_graph_fail(r->g, "%s: %s", r->f->path, text);
+        return false;
+    }
+    const char *name = r->node->name && *r->node->name ? r->node->name : "(unnamed)";
+    dt_graph_fail(r->g, "%s: node %.120s (%.40s): %s", r->f->path, name, r->node->op_type, text);
+    return false;
+}
+
+onnx_slot *onnx_find(onnx_reader *r, const char *name) {
+    size_t i = dt_hash64(name, strlen(name)) & (r->cap - 1);
+    while (r->slots[i].name && strcmp(r->slots[i].name, name) != 0) i = (i + 1) & (r->cap - 1);
+    if (!r->slots[i].name) r->slots[i] = (onnx_slot){.name = name, .v = DT_NONE};
+    return &r->slots[i];
+}
+
+onnx_slot *onnx_in(onnx_reader *r, int i) {
+    if (i >= (int)r->node->n_input || !*r->node->input[i]) return NULL;
+    return onnx_find(r, r->node->input[i]);
+}
+onnx_slot *onnx_out(onnx_reader *r, int i) {
+    if (i >= (int)r->node->n_output || !*r->node->output[i]) return NULL;
+    return onnx_find(r, r->node->output[i]);
+}
+void onnx_give(onnx_reader *r, int i, dt_value v) {
+    onnx_slot *s = onnx_out(r, i);
+    if (!s || v == DT_NONE) return;
+    s->kind = ONNX_VALUE;
+    s->v = v;
+}
+
+const Onnx__AttributeProto *onnx_attribute(const Onnx__NodeProto *n, const char *name) {
+    for (size_t i = 0; i < n->n_attribute; i++)
+        if (n->attribute[i]->name && strcmp(n->attribute[i]->name, name) == 0)
+            return n->attribute[i];
+    return NULL;
+}
+int64_t onnx_int(const onnx_reader *r, const char *name, int64_t unset) {
+    const Onnx__AttributeProto *a = onnx_attribute(r->node, name);
+    return a ? a->i : unset;
+}
+float onnx_float(const onnx_reader *r, const char *name, float unset) {
+    const Onnx__AttributeProto *a = onnx_attribute(r->node, name);
+    return a ? a->f : unset;
+}
+
+// ---- what there is ---------------------------------------------------------------------------------
+static size_t count_names(const Onnx__GraphProto *g) {
+    size_t n = g->n_initializer + g->n_input + g->n_output;
+    for (size_t i = 0; i < g->n_node; i++) n += g->node[i]->n_input + g->node[i]->n_output;
+    return n;
+}
+
+static void list_names(onnx_reader *r) {
+    const Onnx__GraphProto *g = r->f->graph;
+    for (size_t i = 0; i < g->n_initializer; i++) {
+        onnx_slot *s = onnx_find(r, g->initializer[i]->name);
+        s->kind = ONNX_WEIGHT;
+        s->t = g->initializer[i];
+    }
+    for (size_t i = 0; i < g->n_node; i++) {
+        const Onnx__NodeProto *n = g->node[i];
+        for (size_t k = 0; k < n->n_output; k++) {
+            if (!*n->output[k]) continue;
+            onnx_slot *s = onnx_find(r, n->output[k]);
+            if (s->producer || s->kind != ONNX_ABSENT)
+                onnx_fail(r, "%.80s is made twice", n->output[k]);
+            s->producer = n;
+        }
+        for (size_t k = 0; k < n->n_input; k++)
+            if (*n->input[k]) onnx_find(r, n->input[k])->n_uses++;
+    }
+    onnx_find(r, g->output[0]->name)->n_uses += 2; // an output is no part of a group
+}
+
+// From the output back: which nodes are needed, in which groups. used: by slot.
+static void find_needed(onnx_reader *r, bool *used) {
+    const Onnx__GraphProto *g = r->f->graph;
+    used[onnx_find(r, g->output[0]->name) - r->slots] = true;
+    for (size_t k = g->n_node; k-- > 0 && r->g->status == DT_OK;) {
+        const Onnx__NodeProto *n = g->node[k];
+        for (size_t i = 0; i < n->n_output; i++)
+            if (*n->output[i]) r->needed[k] |= used[onnx_find(r, n->output[i]) - r->slots];
+        if (!r->needed[k]) continue;
+        onnx_group *group = &r->groups[k];
+        if (onnx_find_group(r, n, group)) {
+            used[group->x - r->slots] = true;
+            if (group->weight) used[group->weight - r->slots] = true;
+            if (group->bias) used[group->bias - r->slots] = true;
+            continue;
+        }
+        for (size_t i = 0; i < n->n_input; i++)
+            if (*n->input[i]) used[onnx_find(r, n->input[i]) - r->slots] = true;
+    }
+}
+
+// ---- building --------------------------------------------------------------------------------------
+static bool inputs_are_there(onnx_reader *r) {
+    for (size_t i = 0; i < r->node->n_input; i++) {
+        onnx_slot *s = onnx_in(r, (int)i);
+        if (s && s->kind == ONNX_ABSENT)
+            return onnx_fail(r, "reads %.80s, which no node before it makes (a cycle?)", s->name);
+    }
+    return true;
+}
+
+static bool is_foreign(const Onnx__NodeProto *n) {
+    return n->domain && *n->domain && strcmp(n->domain, "ai.onnx") != 0;
+}
+
+static void build_node(onnx_reader *r, size_t k) {
+    const onnx_group *group = &r->groups[k];
+    const onnx_op_fn fn = is_foreign(r->node) ? NULL : onnx_op_of(r->node->op_type);
+    for (size_t i = 0; i < r->node->n_attribute; i++)
+        if (r->node->attribute[i]->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH) {
+            onnx_fail(r, "holds a graph of its own: loops and branches are not read");
+            return;
+        }
+    if (group->kind != ONNX_ALONE) {
+        if ((group->x->kind == ONNX_ABSENT))
+            onnx_fail(r, "reads %.80s, which no node before it makes (a cycle?)", group->x->name);
+        else
+            onnx_build_group(r, group);
+        return;
+    }
+    if (!fn) {
+        onnx_fail(r, "this op is not read; `dtrain info --onnx` lists those that are");
+        return;
+    }
+    if (!inputs_are_there(r) || onnx_fold(r)) return;
+    fn(r);
+}
+
+static bool bind_inputs(onnx_reader *r, const dt_value *inputs) {
+    char a[96];
+    for (int i = 0; i < dt_onnx_n_inputs(r->f); i++) {
+        const char *name = dt_onnx_input_name(r->f, i);
+        onnx_slot *s = onnx_find(r, name);
+        if (inputs[i] == DT_NONE) return false;
+        s->kind = ONNX_VALUE;
+        s->v = inputs[i];
+        const Onnx__TensorShapeProto *want = NULL;
+        for (size_t k = 0; k < r->f->graph->n_input; k++) {
+            const Onnx__ValueInfoProto *info = r->f->graph->input[k];
+            if (strcmp(info->name, name) == 0 && info->type &&
+                info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
+                want = info->type->tensor_type->shape;
+        }
+        const dt_shape *have = &dt_info_of(r->g, s->v)->shape;
+        bool fits = !want || (int)want->n_dim == have->n;
+        for (int d = 1; want && fits && d < have->n; d++)
+            fits =
+                want->dim[d]->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE ||
+                want->dim[d]->dim_value == have->d[d];
+        if (fits) continue;
+        char text[160] = "";
+        for (size_t d = 0; d < want->n_dim && strlen(text) < 120; d++) {
+            const Onnx__TensorShapeProto__Dimension *dim = want->dim[d];
+            const bool known =
+                dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+            const size_t at = strlen(text);
+            if (known)
+                snprintf(text + at, sizeof text - at, "%s%lld", d ? "," : "",
+                         (long long)dim->dim_value);
+            else
+                snprintf(text + at, sizeof text - at, "%sN", d ? "," : "");
+        }
+        return onnx_fail(r, "input %.60s wants (%s), the field gives %s", name, text,
+                         dt_shape_print(have, a, sizeof a));
+    }
+    return true;
+}
+
+// The last layer, if it is linear: what it reads.
+static const onnx_slot *read_by_head(onnx_reader *r, size_t *node) {
+    const Onnx__GraphProto *g = r->f->graph;
+    const onnx_slot *out = onnx_find(r, g->output[0]->name);
+    for (*node = 0; *node < g->n_node && g->node[*node] != out->producer;) ++*node;
+    if (*node == g->n_node) return NULL;
+    if (r->groups[*node].kind == ONNX_LINEAR) return r->groups[*node].x;
+    const bool gemm = strcmp(g->node[*node]->op_type, "Gemm") == 0;
+    return gemm && g->node[*node]->n_input > 0 ? onnx_find(r, g->node[*node]->input[0]) : NULL;
+}
+
+static dt_value build(onnx_reader *r, const dt_value *inputs, bool drop_head, dt_value *features) {
+    const Onnx__GraphProto *g = r->f->graph;
+    bool *used = dt_xcalloc(r->cap, sizeof *used);
+    size_t head = 0;
+    list_names(r);
+    if (bind_inputs(r, inputs)) find_needed(r, used);
+    free(used);
+    const onnx_slot *before = r->g->status == DT_OK ? read_by_head(r, &head) : NULL;
+    for (size_t k = 0; k < g->n_node && r->g->status == DT_OK; k++) {
+        if (!r->needed[k] || (drop_head && before && k == head)) continue;
+        r->node = g->node[k];
+        build_node(r, k);
+    }
+    r->node = NULL;
+    if (r->g->status != DT_OK) return DT_NONE;
+    *features = before && before->kind == ONNX_VALUE ? before->v : DT_NONE;
+    const onnx_slot *out = onnx_find(r, g->output[0]->name);
+    if (drop_head && *features != DT_NONE) return DT_NONE;
+    if (out->kind != ONNX_VALUE)
+        onnx_fail(r, "its output %.80s is not made of its inputs", out->name);
+    return out->v;
+}
+
+dt_value dt_onnx_build(const dt_onnx_file *f, dt_graph *g, const dt_value *inputs, bool drop_head,
+                       dt_value *features) {
+    onnx_reader r = {.f = f, .g = g, .cap = 64};
+    *features = DT_NONE;
+    while (r.cap < 2 * count_names(f->graph) + 2) r.cap *= 2;
+    r.slots = dt_xcalloc(r.cap, sizeof *r.slots);
+    r.needed = dt_xcalloc(f->graph->n_node + 1, sizeof *r.needed);
+    r.groups = dt_xcalloc(f->graph->n_node + 1, sizeof *r.groups);
+    const dt_value v = g->status == DT_OK ? build(&r, inputs, drop_head, features) : DT_NONE;
+    free(r.groups);
+    free(r.needed);
+    free(r.slots);
+    return v;
+}

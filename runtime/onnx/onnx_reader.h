@@ -1,0 +1,94 @@
+// onnx_reader.h: what the files that read ONNX share. Not for others.
+#ifndef DT_ONNX_ONNX_READER_H
+#define DT_ONNX_ONNX_READER_H
+
+#include "onnx_import.h"
+
+#include "base/arena.h"
+#include "onnx.pb-c.h"
+
+enum { ONNX_MAX_DIMS = 8, ONNX_MAX_FOLDED = 1 << 16 };
+
+struct dt_onnx_file {
+    char *path;
+    Onnx__ModelProto *model;
+    const Onnx__GraphProto *graph;
+    int64_t opset;
+};
+
+// A small tensor that is known: shapes and numbers.
+typedef struct onnx_const {
+    bool is_float;
+    int n;
+    int64_t d[ONNX_MAX_DIMS], count;
+    double *v;
+} onnx_const;
+
+typedef enum onnx_kind { ONNX_ABSENT, ONNX_VALUE, ONNX_CONST, ONNX_WEIGHT } onnx_kind;
+// Whatever has a name in the file.
+typedef struct onnx_slot {
+    const char *name;
+    onnx_kind kind;
+    dt_value v;     // VALUE; WEIGHT: once it is a parameter, else DT_NONE
+    bool swapped;   // the parameter is the transpose
+    onnx_const *c;  // CONST
+    const Onnx__TensorProto *t; // WEIGHT
+    const Onnx__NodeProto *producer;
+    int n_uses;
+} onnx_slot;
+
+// Nodes that are one op here; the last of them has this, the others are not built.
+typedef enum onnx_group_kind { ONNX_ALONE, ONNX_GELU, ONNX_NORM, ONNX_LINEAR } onnx_group_kind;
+typedef struct onnx_group {
+    onnx_group_kind kind;
+    onnx_slot *x, *weight, *bias;
+    double eps;
+} onnx_group;
+
+typedef struct onnx_reader {
+    const dt_onnx_file *f;
+    dt_graph *g;
+    onnx_slot *slots; // a hash table
+    size_t cap;
+    const Onnx__NodeProto *node; // the one that is built
+    bool *needed;                // by node
+    onnx_group *groups;          // by node
+} onnx_reader;
+
+// ---- onnx_import.c ---------------------------------------------------------------------------------
+// Fails the graph with the file and the node in front; false.
+bool onnx_fail(onnx_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+onnx_slot *onnx_find(onnx_reader *r, const char *name);
+// Input i of the node; NULL where it is left out. Output i likewise.
+onnx_slot *onnx_in(onnx_reader *r, int i);
+onnx_slot *onnx_out(onnx_reader *r, int i);
+void onnx_give(onnx_reader *r, int i, dt_value v); // the node's output i
+const Onnx__AttributeProto *onnx_attribute(const Onnx__NodeProto *n, const char *name);
+int64_t onnx_int(const onnx_reader *r, const char *name, int64_t unset);
+float onnx_float(const onnx_reader *r, const char *name, float unset);
+
+// ---- onnx_tensor.c ---------------------------------------------------------------------------------
+// Elements of a tensor that the file has; -1: it is malformed, and the graph has failed.
+int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t);
+// A small tensor of the file; NULL: it is too large or malformed.
+onnx_const *onnx_read_const(onnx_reader *r, const Onnx__TensorProto *t);
+onnx_const *onnx_new_const(onnx_reader *r, bool is_float, int n, const int64_t *d);
+// The slot as a known tensor; NULL: it is none, quietly.
+const onnx_const *onnx_as_const(onnx_reader *r, onnx_slot *s);
+// The slot as a value: a parameter is made of a weight. swapped: of a matrix, its transpose.
+dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, bool swapped);
+// The same as a buffer (running statistics).
+dt_value onnx_as_buffer(onnx_reader *r, onnx_slot *s);
+
+// ---- onnx_fold.c -----------------------------------------------------------------------------------
+// Computes the node where its inputs are known. True: done (or failed); false: it is to be built.
+bool onnx_fold(onnx_reader *r);
+// ---- onnx_groups.c ---------------------------------------------------------------------------------
+// Whether node i ends a group; then *g, and its x, weight and bias are all that is read.
+bool onnx_find_group(onnx_reader *r, const Onnx__NodeProto *n, onnx_group *g);
+// ---- onnx_import_ops.c -----------------------------------------------------------------------------
+typedef void (*onnx_op_fn)(onnx_reader *r);
+onnx_op_fn onnx_op_of(const char *type); // NULL: not supported
+void onnx_build_group(onnx_reader *r, const onnx_group *g);
+
+#endif

@@ -1,0 +1,274 @@
+// onnx_tensor.c: tensors of an ONNX file: numbers that are known, and weights, which become parameters. Their bytes lie in
+// raw_data, in a typed list, or in another file of the same folder.
+#include "onnx_reader.h"
+
+#include "base/io.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static size_t element_size(int type) {
+    switch (type) {
+    case ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT:
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT32:
+        return 4;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT64:
+    case ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE:
+        return 8;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__BOOL:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static bool is_float(int type) {
+    return type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
+           type == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE;
+}
+
+static size_t typed_count(const Onnx__TensorProto *t) {
+    switch (t->data_type) {
+    case ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT:
+        return t->n_float_data;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT64:
+        return t->n_int64_data;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE:
+        return t->n_double_data;
+    default:
+        return t->n_int32_data;
+    }
+}
+
+static const char *name_of(const Onnx__TensorProto *t) {
+    return t->name && *t->name ? t->name : "(unnamed)";
+}
+
+int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t) {
+    int64_t count = 1;
+    const size_t each = element_size(t->data_type);
+    if (each == 0 || t->n_dims > ONNX_MAX_DIMS) {
+        onnx_fail(r, "tensor %.80s has type %d and %zu dimensions: expected floats or integers, at most %d",
+                  name_of(t), t->data_type, t->n_dims, ONNX_MAX_DIMS);
+        return -1;
+    }
+    for (size_t i = 0; i < t->n_dims; i++) {
+        if (t->dims[i] < 0 || (t->dims[i] > 0 && count > ((int64_t)1 << 40) / t->dims[i])) {
+            onnx_fail(r, "tensor %.80s has an impossible shape", name_of(t));
+            return -1;
+        }
+        count *= t->dims[i];
+    }
+    const bool here = t->data_location == 0;
+    const bool fits = t->has_raw_data ? t->raw_data.len == (size_t)count * each
+                                      : typed_count(t) == (size_t)count;
+    if (here && !fits) {
+        onnx_fail(r, "tensor %.80s: its shape wants %lld elements, the file has others (truncated?)",
+                  name_of(t), (long long)count);
+        return -1;
+    }
+    return count;
+}
+
+// ---- bytes in another file -------------------------------------------------------------------------
+static const char *external(const Onnx__TensorProto *t, const char *key) {
+    for (size_t i = 0; i < t->n_external_data; i++)
+        if (t->external_data[i]->key && strcmp(t->external_data[i]->key, key) == 0)
+            return t->external_data[i]->value;
+    return NULL;
+}
+
+static char *read_external(onnx_reader *r, const Onnx__TensorProto *t, size_t n_bytes) {
+    const char *location = external(t, "location"), *offset = external(t, "offset");
+    if (!location || !*location || strchr(location, '/') || strcmp(location, "..") == 0) {
+        onnx_fail(r, "tensor %.80s lies in %.80s: only files beside the ONNX file are read", name_of(t),
+                  location ? location : "no file");
+        return NULL;
+    }
+    char *parent = dt_io_parent(r->f->path), *path = dt_xprintf("%s/%s", parent, location);
+    char *data = NULL;
+    const int fd = dt_io_is_link(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    const long long at = offset ? atoll(offset) : 0;
+    const off_t size = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
+    if (fd < 0 || at < 0 || size < at || (size_t)(size - at) < n_bytes) {
+        onnx_fail(r, "tensor %.80s: %s cannot be read, or is too short", name_of(t), path);
+    } else {
+        data = malloc(n_bytes + 1);
+        if (data && dt_io_pread(fd, path, data, n_bytes, at, DT_E_CKPT) != DT_OK) {
+            onnx_fail(r, "%s", dt_error_message());
+            free(data);
+            data = NULL;
+        }
+    }
+    if (fd >= 0) close(fd);
+    free(path);
+    free(parent);
+    return data;
+}
+
+// ---- elements --------------------------------------------------------------------------------------
+static double raw_element(int type, const void *p, int64_t i) {
+    double d;
+    float f;
+    int64_t l;
+    int32_t s;
+    switch (type) {
+    case ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT:
+        memcpy(&f, (const char *)p + 4 * i, 4);
+        return (double)f;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE:
+        memcpy(&d, (const char *)p + 8 * i, 8);
+        return d;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT64:
+        memcpy(&l, (const char *)p + 8 * i, 8);
+        return (double)l;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT32:
+        memcpy(&s, (const char *)p + 4 * i, 4);
+        return s;
+    default:
+        return ((const uint8_t *)p)[i];
+    }
+}
+
+static double typed_element(const Onnx__TensorProto *t, int64_t i) {
+    switch (t->data_type) {
+    case ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT:
+        return (double)t->float_data[i];
+    case ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE:
+        return t->double_data[i];
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT64:
+        return (double)t->int64_data[i];
+    default:
+        return t->int32_data[i];
+    }
+}
+
+typedef struct elements {
+    const Onnx__TensorProto *t;
+    const void *raw;
+    char *owned;
+    int64_t count;
+} elements;
+
+static bool open_elements(onnx_reader *r, const Onnx__TensorProto *t, elements *e) {
+    *e = (elements){.t = t, .raw = t->has_raw_data ? t->raw_data.data : NULL};
+    e->count = onnx_count(r, t);
+    if (e->count < 0) return false;
+    if (t->data_location == 0) return true;
+    e->raw = e->owned = read_external(r, t, (size_t)e->count * element_size(t->data_type));
+    return e->owned != NULL;
+}
+static double element(const elements *e, int64_t i) {
+    return e->raw ? raw_element(e->t->data_type, e->raw, i) : typed_element(e->t, i);
+}
+
+// ---- known tensors ---------------------------------------------------------------------------------
+onnx_const *onnx_new_const(onnx_reader *r, bool is_float, int n, const int64_t *d) {
+    onnx_const *c = dt_arena_alloc(&r->g->arena, sizeof *c);
+    *c = (onnx_const){.is_float = is_float, .n = n, .count = 1};
+    for (int i = 0; i < n; i++) {
+        c->d[i] = d[i];
+        if (d[i] < 0 || (d[i] > 0 && c->count > ONNX_MAX_FOLDED / d[i])) {
+            onnx_fail(r, "a constant of more than %d elements", ONNX_MAX_FOLDED);
+            return NULL;
+        }
+        c->count *= d[i];
+    }
+    c->v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *c->v);
+    return c;
+}
+
+onnx_const *onnx_read_const(onnx_reader *r, const Onnx__TensorProto *t) {
+    elements e;
+    onnx_const *c = NULL;
+    if (onnx_count(r, t) < 0) return NULL;
+    int64_t d[ONNX_MAX_DIMS];
+    for (size_t i = 0; i < t->n_dims; i++) d[i] = t->dims[i];
+    if (!open_elements(r, t, &e)) return NULL;
+    c = onnx_new_const(r, is_float(t->data_type), (int)t->n_dims, d);
+    for (int64_t i = 0; c && i < c->count; i++) c->v[i] = element(&e, i);
+    free(e.owned);
+    return c;
+}
+
+const onnx_const *onnx_as_const(onnx_reader *r, onnx_slot *s) {
+    if (!s || s->kind == ONNX_ABSENT || s->kind == ONNX_VALUE) return NULL;
+    if (s->kind == ONNX_CONST || s->c) return s->c;
+    const int64_t count = onnx_count(r, s->t);
+    if (count < 0 || count > ONNX_MAX_FOLDED) return NULL;
+    return s->c = onnx_read_const(r, s->t);
+}
+
+// ---- parameters ------------------------------------------------------------------------------------
+static dt_value make(onnx_reader *r, onnx_slot *s, dt_value_kind kind, bool swapped) {
+    const Onnx__TensorProto *t = s->t;
+    elements e;
+    dt_shape shape = {.n = (int)t->n_dims};
+    const int64_t count = onnx_count(r, t);
+    if (count < 0) return DT_NONE;
+    if (t->n_dims > DT_MAX_DIMS || !is_float(t->data_type) || count == 0 ||
+        (swapped && t->n_dims != 2)) {
+        onnx_fail(r, "tensor %.80s cannot be a weight here", s->name);
+        return DT_NONE;
+    }
+    for (int i = 0; i < shape.n; i++) shape.d[i] = t->dims[i];
+    const int64_t rows = shape.d[0], cols = count / rows;
+    if (swapped) shape = dt_shape2(cols, rows);
+    const dt_init init = {DT_INIT_DATA, 0};
+    dt_value v = kind == DT_V_PARAM ? dt_param(r->g, s->name, shape, init, t->n_dims > 1)
+                                    : dt_graph_add_value(r->g, kind, s->name, DT_F32, &shape);
+    if (v == DT_NONE) return v;
+    r->g->values[v].init = init;
+    if (!r->g->training) return v;
+    if (!open_elements(r, t, &e)) return DT_NONE;
+    float *x = dt_arena_alloc(&r->g->arena, (size_t)count * sizeof *x);
+    for (int64_t i = 0; i < count; i++) {
+        const double value = element(&e, swapped ? i % rows * cols + i / rows : i);
+        if (value != value) {
+            onnx_fail(r, "tensor %.80s holds NaN", s->name);
+            break;
+        }
+        x[i] = (float)value;
+    }
+    free(e.owned);
+    r->g->values[v].data = x;
+    return v;
+}
+
+dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, bool swapped) {
+    if (!s) {
+        onnx_fail(r, "lacks an input");
+        return DT_NONE;
+    }
+    if (s->kind == ONNX_WEIGHT) {
+        if (s->v == DT_NONE) {
+            s->swapped = swapped;
+            s->v = make(r, s, DT_V_PARAM, swapped);
+        } else if (s->swapped != swapped) {
+            onnx_fail(r, "weight %.80s is used as it is and transposed", s->name);
+        }
+        return s->v;
+    }
+    if (s->kind == ONNX_CONST && s->c->is_float && s->c->n <= DT_MAX_DIMS && !swapped) {
+        dt_shape shape = {.n = s->c->n};
+        float *x = dt_arena_alloc(&r->g->arena, ((size_t)s->c->count + 1) * sizeof *x);
+        for (int i = 0; i < shape.n; i++) shape.d[i] = s->c->d[i];
+        for (int64_t i = 0; i < s->c->count; i++) x[i] = (float)s->c->v[i];
+        return dt_constant(r->g, NULL, DT_F32, shape, x);
+    }
+    if (s->kind != ONNX_VALUE || swapped) {
+        onnx_fail(r, "%.80s cannot be used so here", s->name);
+        return DT_NONE;
+    }
+    return s->v;
+}
+
+dt_value onnx_as_buffer(onnx_reader *r, onnx_slot *s) {
+    if (!s || s->kind != ONNX_WEIGHT || s->v != DT_NONE) {
+        onnx_fail(r, "running statistics must be initialisers of their own");
+        return DT_NONE;
+    }
+    return s->v = make(r, s, DT_V_BUFFER, false);
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# ResNet-18 on four hosts of network namespaces (tests/cluster/hosts.sh), one rank of one thread each, at several link
+# rates: dtrain beside PyTorch's DDP over gloo, in alternation, since the hosts share this machine's cores. Prints, for
+# each rate and variant, medians over rounds: seconds of a step, of communication that backward did not hide, and
+# gloo's step divided by dtrain's. As root, from the repository:
+#   SOURCE=. BUILD=build DTRAIN=build/dtrain PYTHON=VENV/bin/python tests/bench/bench_hosts.sh
+#   RATES="none 400mbit" ROUNDS=3 STEPS=8 VARIANTS="comm.bucket=auto comm.bucket=4096,comm.progress=thread" …
+# Without a PYTHON that has torch, dtrain alone.
+SOURCE=$(realpath "${SOURCE:?}") BUILD=$(realpath "${BUILD:?}") DTRAIN=$(realpath "${DTRAIN:?}")
+. "$SOURCE/tests/small_run.sh" || exit
+. "$SOURCE/tests/cluster/hosts.sh"
+need_hosts
+steps=${STEPS:-8} side=${SIDE:-224} micro=${MICRO:-4}
+read -ra variants <<<"${VARIANTS:-comm.bucket=auto}"
+"$DTRAIN" synth photos "$work/raw" --n 96 2>/dev/null
+"$DTRAIN" pack "$work/raw" "$work/photos.lmdb" >/dev/null 2>&1
+classes=$(ls "$work/raw" | grep -vc '\.' || true)
+cat >"$work/net.yaml" <<YAML
+run: {name: bench, dir: $work/own}
+device: {kind: cpu, threads: 1}
+data:
+  path: $work/photos.lmdb
+  fields:
+    image: {kind: image, channels: 3, size: [$side, $side], normalize: imagenet, source: jpg}
+    label: {kind: class, source: label}
+  split: {val: 0}
+model: {name: resnet, depth: 18}
+train: {epochs: 100, max_steps: $steps, global_batch: $((4 * micro)), micro_batch: $micro, precision: fp32,
+        optimizer: {name: sgd, lr: 0.01}}
+checkpoint: {every: 1000 steps}
+metrics: {sinks: [jsonl]}
+YAML
+python=${PYTHON:-python3}
+"$python" -c 'import torch, torchvision' 2>/dev/null || python=
+make_hosts 4
+median() { sort -g | awk '{v[NR] = $1} END {printf "%.3f", v[int((NR + 1) / 2)]}'; }
+
+ours() { # variant: "STEP COMM", medians of its steps
+    local words
+    IFS=, read -ra words <<<"$1"
+    rm -rf "$work"/host1/own/*
+    hosts_job 4 "$DTRAIN" "$work/net.yaml" "${words[@]}"
+    ends_within 600
+    [ $rc = 0 ] || fail "$1: exit $rc"
+    sed -n 's/.*"step":\([0-9.]*\),"data.*"comm":\([0-9.e-]*\),"other.*/\1 \2/p' "$work/host1/own/bench/metrics.jsonl" |
+        tail -n +3 >"$work/steps"
+    echo "$(cut -d' ' -f1 "$work/steps" | median) $(cut -d' ' -f2 "$work/steps" | median)"
+}
+gloo() {
+    local i pids=()
+    for i in 4 3 2 1; do
+        on "$i" env MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 RANK=$((i - 1)) WORLD_SIZE=4 GLOO_SOCKET_IFNAME=eth0 \
+            OMP_NUM_THREADS=1 "$python" "$SOURCE/tests/bench/peer_ddp.py" "$steps" "$micro" "$side" "${classes:-10}" \
+            >"$work/gloo$i" 2>"$work/log" &
+        pids+=($!)
+    done
+    wait "${pids[@]}" || fail "gloo"
+    sed -n 's/^step //p' "$work/gloo1"
+}
+
+for rate in ${RATES:-none 1gbit 400mbit 200mbit}; do
+    slow_links "${rate#none}" 1 2 3 4
+    rm -f "$work"/result.*
+    for _ in $(seq "${ROUNDS:-3}"); do
+        for v in "${variants[@]}"; do ours "$v" >>"$work/result.$v"; done
+        [ -z "$python" ] || gloo >>"$work/result.gloo"
+    done
+    theirs=$([ -z "$python" ] || median <"$work/result.gloo")
+    for v in "${variants[@]}"; do
+        mine=$(cut -d' ' -f1 "$work/result.$v" | median)
+        echo "$rate  $v: step $mine s, exposed $(cut -d' ' -f2 "$work/result.$v" | median) s" \
+            "${theirs:+gloo $theirs s, $(awk "BEGIN {printf \"%.2f\", $theirs / $mine}") times}"
+    done
+done

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# launch/docker/Dockerfile, built by buildah on a Debian that debootstrap makes: size, labels, user, no compiler, and the
+# quick start's training inside. Minutes, and packages from Debian: with FULL=1.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+[ "${FULL:-}" = 1 ] || { echo "skipped: builds an image from Debian's packages; FULL=1 does"; exit 77; }
+PATH+=:/usr/sbin
+for program in buildah debootstrap; do
+    command -v $program >/dev/null || { echo "skipped: no $program"; exit 77; }
+done
+[ "$(id -u)" = 0 ] || { echo "skipped: debootstrap needs root"; exit 77; }
+
+mkdir -p "$work/storage"
+export STORAGE_DRIVER=${STORAGE_DRIVER:-overlay} BUILDAH_ISOLATION=chroot
+b() { buildah --root "$work/storage/root" --runroot "$work/storage/run" "$@"; }
+trap 'b umount --all >/dev/null 2>&1; b rm --all >/dev/null 2>&1; clean_up' EXIT
+
+mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+debootstrap --variant=minbase bookworm "$work/base" "$mirror" >"$work/log" 2>&1 || fail "debootstrap from $mirror"
+rm -rf "$work"/base/var/cache/apt/* "$work"/base/var/lib/apt/lists/* "$work"/base/usr/share/{doc,man,locale}/* # as in -slim
+from=$(b from scratch)
+b add -q "$from" "$work/base" / >"$work/log" 2>&1 || fail "the base"
+b commit -q "$from" localhost/base >"$work/log" 2>&1 || fail "the base"
+(cd "$SOURCE" && b build -f launch/docker/Dockerfile --build-arg BASE=localhost/base --build-arg REVISION=test \
+    --ulimit nofile=1024:1024 -t localhost/dtrain .) >"$work/log" 2>&1 || fail "buildah build"
+
+image=$(b from --pull-never localhost/dtrain)
+root=$(b mount "$image")
+mib=$(du -xsm "$root" | cut -f1)
+[ "$mib" -lt 200 ] || fail "the image has $mib MiB"
+for compiler in cc gcc g++ clang ld as nvcc; do
+    [ ! -e "$root/usr/bin/$compiler" ] || fail "there is a $compiler in the image"
+done
+[ "$(b inspect --format '{{.OCIv1.Config.User}}' "$image")" = 1000:1000 ] || fail "the image's user"
+b inspect "$image" | grep -q '"org.opencontainers.image.revision": "test"' || fail "no labels"
+
+inside() { b run --user 1000:1000 --volume "$work/data:/data" "$image" -- "$@"; }
+mkdir -p "$work/data"
+chown 1000:1000 "$work/data"
+cp -r "$SOURCE/configs" "$work/data/"
+[ "$(inside id -u)" = 1000 ] || fail "not user 1000 inside"
+inside dtrain synth biometric datasets/biometric-raw >"$work/log" 2>&1 || fail "synth inside"
+inside dtrain pack datasets/biometric-raw datasets/biometric.lmdb >"$work/log" 2>&1 || fail "pack inside"
+inside mpirun --oversubscribe --bind-to none -np 2 dtrain configs/fusion.yaml ${STEPS:+train.max_steps=$STEPS} >"$work/out" 2>"$work/log" ||
+    fail "the quick start's training inside"
+grep -q '"split":"test"' "$work/out" || fail "no test metrics"
+tail -n 1 "$work/out"
+echo "image of $mib MiB: user 1000, no compiler, trains the quick start"

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# dtrain launch hosts on three hosts with an sshd each: the undisturbed bits; a host that is away, has another version,
+# config or data is named before anything starts; with --restarts a lost host is done without, or (FULL=1) waited for.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+. "$SOURCE/tests/cluster/hosts.sh"
+need_hosts
+make_hosts 3
+small_data "$work"
+config=$(small_config "$work")
+sed -i '/^comm:/d' "$config"
+unset "${!OMPI_@}"
+launch() { # words of dtrain launch hosts; in the background, as $pid
+    (cd "$work" && exec nsenter -t "${inits[1]}" --net --uts --pid --mount -- env TMPDIR="$work/tmp" \
+        OMPI_MCA_odls_base_sigkill_timeout=1 "$DTRAIN" launch hosts --ssh "ssh -F $work/ssh_config" "$config" \
+        train.global_batch=6 train.max_steps=9 "checkpoint.every=3 steps" "$@") >"$work/out" 2>"$work/log" &
+    pid=$!
+}
+all=(--hosts host1:1,host2:1,host3:1)
+wrong() { # expected line, words: exit 2 and nothing started
+    local line=$1
+    shift
+    launch run.name=wrong "$@"
+    ends_within 60
+    [ $rc = 2 ] || fail "exit $rc, not 2: $*"
+    grep -q "$line" "$work/log" || fail "no line like: $line"
+    [ "$(grep -c error "$work/log")" = 1 ] || fail "more than one line"
+    [ ! -e "$work/runs/wrong" ] || fail "started all the same: $*"
+}
+
+# -- the bits of a run of one rank, with run directories that only rank 0's host has
+"$DTRAIN" "$config" train.global_batch=6 train.max_steps=9 run.reproducible=elastic run.name=calm >/dev/null 2>"$work/log" ||
+    fail "exit $?"
+launch "${all[@]}" run.reproducible=elastic run.dir="$work/own" run.name=apart
+ends_within 120
+[ $rc = 0 ] || fail "exit $rc"
+[ "$(hash "$work/host1/own/apart")" = "$(hash "$work/runs/calm")" ] || fail "other weights than one rank"
+grep -q ": 3 ranks" "$work/log" || fail "not three ranks"
+
+# -- what is wrong is said before the start
+wrong "host nowhere does not answer: .*resolve" --hosts host1:1,nowhere:1
+wrong "'host1:x' is no host with its ranks" --hosts host1:x
+wrong "host2 is given twice" --hosts host2:1,host2:1
+wrong "4 ranks cannot share the 3 micro-batches" --hosts host1:2,host2:2
+echo "host1 slots=1
+host2 seats=1" >"$work/list"
+wrong "$work/list:2: 'host2 seats=1' is no host" --hostfile "$work/list"
+cut_link 3
+wrong "host host3 does not answer" "${all[@]}"
+mend_link 3
+mkdir "$work/other"
+printf '#!/bin/sh\necho dtrain 0.0.1\n' >"$work/other/dtrain"
+chmod +x "$work/other/dtrain"
+on 2 mount --bind "$work/other/dtrain" "$DTRAIN"
+wrong "host host2 has dtrain 0.0.1, and this is dtrain " "${all[@]}"
+on 2 umount "$DTRAIN"
+cp "$config" "$work/other.yaml"
+echo "# more" >>"$work/other.yaml"
+on 3 mount --bind "$work/other.yaml" "$config"
+wrong "host host3 has another config" "${all[@]}"
+on 3 umount "$config"
+mkdir "$work/empty"
+on 3 mount --bind "$work/empty" "$work/small.lmdb"
+wrong "host host3 does not see the data: .*data.mdb" "${all[@]}"
+on 3 umount "$work/small.lmdb"
+on 2 mount --bind "$config" "$work/small.lmdb/data.mdb"
+wrong "host host2 has other data" "${all[@]}"
+on 2 umount "$work/small.lmdb/data.mdb"
+
+# -- a signal: 75, a checkpoint, no start again
+all_stopped() {
+    local i
+    stopped=()
+    for i in 1 2 3; do
+        stopped+=("$(processes_on $i | awk '$2 ~ /^T/ && $3 ~ /dtrain$/ {print $1}')")
+        [ -n "${stopped[-1]}" ] || return 1
+    done
+}
+go_on() { for i in "$@"; do on $i kill -CONT "${stopped[$((i - 1))]}"; done; }
+export DTRAIN_FAILPOINT=step:4:stop
+launch "${all[@]}" --restarts 3 run.name=signal
+wait_until all_stopped
+on 1 kill -TERM "$(processes_on 1 | awk '/dtrain launch hosts/ {print $1; exit}')" # $pid is nsenter
+go_on 1 2 3
+ends_within 60
+stopped=()
+[ $rc = 75 ] || fail "TERM: exit $rc"
+ls "$work/runs/signal/checkpoints"/step-* >/dev/null || fail "TERM: no checkpoint"
+
+# -- a host is lost for good: fewer ranks, the same bits
+launch "${all[@]}" --restarts 3 run.name=fewer run.reproducible=elastic
+wait_until all_stopped
+crash_host 3
+go_on 1 2
+next=$(($(date +%s) + 120))
+until grep -qs "the job goes on with the 2 ranks of the others" "$work/log"; do
+    [ "$(date +%s)" -lt $next ] || fail "the lost host is not noticed"
+    sleep 0.2
+done
+keep_going() { # the second start stops at its fourth step, too
+    local i p
+    for i in 1 2; do
+        p=$(processes_on $i | awk '$2 ~ /^T/ && $3 ~ /dtrain$/ {print $1}')
+        [ -z "$p" ] || on $i kill -CONT $p
+    done
+}
+while kill -0 $pid 2>/dev/null; do keep_going; sleep 0.1; [ "$(date +%s)" -lt $next ] || fail "it does not end"; done
+ends_within 1
+[ $rc = 0 ] || fail "exit $rc"
+grep -q "steps (.* s) since the checkpoint of step 3 are lost; start 1 of 3" "$work/log" || fail "what was lost is not said"
+[ "$(hash "$work/runs/fewer")" = "$(hash "$work/runs/calm")" ] || fail "other weights with fewer ranks"
+
+# -- otherwise it is waited for
+[ "${FULL:-}" ] || { echo passed; exit 0; }
+boot_host 3
+launch "${all[@]}" --restarts 3 run.name=waits
+wait_until all_stopped
+crash_host 3
+go_on 1 2
+next=$(($(date +%s) + 120))
+until grep -qs "host host3 does not answer: it is waited for" "$work/log"; do
+    [ "$(date +%s)" -lt $next ] || fail "the lost host is not noticed"
+    sleep 0.2
+done
+boot_host 3
+while kill -0 $pid 2>/dev/null; do
+    ! all_stopped || go_on 1 2 3
+    sleep 0.1
+    [ "$(date +%s)" -lt $next ] || fail "it does not end"
+done
+ends_within 1
+[ $rc = 0 ] || fail "exit $rc"
+stopped=()
+unset DTRAIN_FAILPOINT
+launch "${all[@]}" run.name=undisturbed
+ends_within 120
+[ "$(hash "$work/runs/waits")" = "$(hash "$work/runs/undisturbed")" ] || fail "other weights after the wait"
+echo passed

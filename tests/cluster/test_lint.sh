@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# shellcheck for the scripts that users copy, yamllint for manifests; batch scripts are checked as they are submitted.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+command -v shellcheck >/dev/null || { echo "skipped: no shellcheck"; exit 77; }
+command -v yamllint >/dev/null || { echo "skipped: no yamllint"; exit 77; }
+
+small_data "$work"
+config=$(small_config "$work")
+cd "$work"
+"$DTRAIN" launch slurm --print --nodes 2 --stage /scratch "$config" >one.sh 2>"$work/log" || fail "launch slurm --print"
+"$DTRAIN" launch slurm --print --sweep "$config" run.seed=1,2 >many.sh 2>"$work/log" || fail "launch slurm --print --sweep"
+shellcheck one.sh many.sh >"$work/log" || fail "shellcheck of launch/slurm/train.sbatch"
+shellcheck "$SOURCE"/launch/docker/setup.sh "$SOURCE"/launch/docker/dtrain-stop >"$work/log" || fail "shellcheck of launch/docker"
+
+cat >yamllint.yaml <<'YAML'
+extends: default
+rules: {document-start: disable, line-length: {max: 120}, braces: {max-spaces-inside: 0}, comments: {min-spaces-from-content: 1}}
+YAML
+yamllint --strict -c yamllint.yaml "$SOURCE"/k8s/base "$SOURCE"/k8s/overlays >"$work/log" || fail "yamllint of k8s"
+sed 's/@[A-Z]*@/x/g' "$SOURCE/k8s/job/kustomization.yaml" | yamllint --strict -c yamllint.yaml - >"$work/log" || fail "yamllint of k8s/job"
+kubectl version --client >/dev/null 2>&1 || { echo "passed, without the manifests of dtrain launch k8s: no kubectl"; exit 0; }
+"$DTRAIN" launch k8s --print --namespace ml --image x "$config" >job.yaml 2>"$work/log" || fail "launch k8s --print"
+yamllint -c yamllint.yaml -d '{extends: default, rules: {document-start: disable, line-length: disable, indentation: {indent-sequences: whatever}}}' job.yaml >"$work/log" || fail "yamllint of dtrain launch k8s"
+echo passed

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# The manifests of k8s/ and of dtrain launch k8s: against the schemas of MPIJob and of Kubernetes; then played for real:
+# launcher and workers as containers with sshd, user 1000 and a read-only root, hostfile and keys as the operator makes
+# them. A killed worker and deleted pods: the launcher starts again, and the run ends with the undisturbed bits.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+need_mpi
+PATH+=:/usr/sbin
+for program in kubectl sshd ssh-keygen ip unshare setpriv; do
+    command -v $program >/dev/null || { echo "skipped: no $program"; exit 77; }
+done
+python3 -c 'import yaml' 2>/dev/null || { echo "skipped: no python3-yaml"; exit 77; }
+
+small_data "$work"
+config=$(small_config "$work")
+sed -i "s#$work/small.lmdb#small.lmdb#; s#, dir: $work/runs##" "$config" # below the volumes
+small=(train.global_batch=8 train.max_steps=300 "checkpoint.every=20 steps")
+manifests() { # options of launch k8s …
+    "$DTRAIN" launch k8s --print --namespace ml "$@" 2>"$work/log" || fail "exit $? of: dtrain launch k8s $*"
+}
+
+# ---- manifests
+for overlay in cpu gpu kind; do
+    kubectl kustomize "$SOURCE/k8s/overlays/$overlay" >"$work/overlay-$overlay.yaml" 2>"$work/log" || fail "k8s/overlays/$overlay"
+done
+(cd "$work" && manifests --workers 2 --image test --queue main "$config" "${small[@]}" run.name=Bio_1) >"$work/job-cpu.yaml"
+(cd "$work" && manifests --workers 1 --gpus 4 --image test "$config" run.name=g) >"$work/job-gpu.yaml"
+crd=$SOURCE/../shared/reference/mpijob-crd.yaml
+python=${PYTHON:-python3}
+[ -e "$crd" ] || crd=''
+"$python" "$SOURCE/tests/cluster/check_manifests.py" "$crd" "$work"/overlay-*.yaml "$work"/job-*.yaml >"$work/log" 2>&1 ||
+    fail "manifests against their schemas"
+cat "$work/log"
+grep -q 'name: bio-1$' "$work/job-cpu.yaml" || fail "the job's name"
+grep -q 'kueue.x-k8s.io/queue-name: main' "$work/job-cpu.yaml" || fail "no queue"
+grep -q 'nvidia.com/gpu: 4' "$work/job-gpu.yaml" || fail "no GPUs"
+
+refused() { # text, words …
+    local text=$1 rc=0
+    shift
+    "$DTRAIN" launch k8s "$@" >"$work/out" 2>"$work/log" || rc=$?
+    [ $rc = 2 ] && [ "$(grep -c . "$work/log")" = 1 ] && grep -q -- "$text" "$work/log" || fail "exit $rc, expected 2 and: $text"
+}
+cd "$work"
+refused 'namespace is missing' "$config"
+refused 'at most 8 ranks' --namespace ml --workers 9 "$config"
+refused 'cannot be the name of a job' --namespace ml "$config" run.name=9x
+refused 'nothing was submitted' --namespace ml "$config" # there is no cluster
+ls -d "$work"/dtrain-* 2>/dev/null && fail "a folder is left"
+
+# ---- the job, played
+[ "$(id -u)" = 0 ] && unshare --net --mount --pid --fork true 2>/dev/null || { echo "skipped: no namespaces here, or not root"; exit 77; }
+layer=$work/layer # what launch/docker adds to a base; the base is this machine
+mkdir -p "$layer"/{usr/local/bin,opt,home/mpiuser,etc/ssh/ssh_config.d}
+cp -L "$DTRAIN" "$BUILD/dtrain_mpi.so" "$layer/opt/"
+for library in $(ldd "$DTRAIN" "$BUILD/dtrain_mpi.so" | sed -n "s#.*=> \($BUILD[^ ]*\).*#\1#p"); do cp -L "$library" "$layer/opt/"; done
+ln -s /opt/dtrain "$layer/usr/local/bin/dtrain"
+cp "$SOURCE/launch/docker/dtrain-stop" "$layer/usr/local/bin/"
+cp "$SOURCE/launch/docker/sshd_config" "$layer/home/mpiuser/.sshd_config"
+(grep -v '^mpiuser:\|^[^:]*:[^:]*:1000:' /etc/passwd; echo 'mpiuser:x:1000:1000::/home/mpiuser:/bin/bash') >"$layer/etc/passwd"
+sed -n '/CONF$/,/^CONF/p' "$SOURCE/launch/docker/setup.sh" | sed '1d;$d' >"$layer/etc/ssh/ssh_config.d/dtrain.conf"
+grep -q 2222 "$layer/etc/ssh/ssh_config.d/dtrain.conf" || fail "no configuration of ssh in launch/docker/setup.sh"
+
+play() { # name: starts the job; its claims are in $work/NAME/claims
+    local name=$1
+    mkdir -p "$work/$name/claims/dtrain-data"
+    cp -r "$work/small.lmdb" "$work/$name/claims/dtrain-data/"
+    manifests --workers 2 --image test "$config" "${small[@]}" >"$work/$name/manifests.yaml"
+    unshare --net --mount --pid --fork --kill-child --mount-proc python3 "$SOURCE/tests/cluster/mpijob.py" "$work/$name/manifests.yaml" \
+        "$layer" / "$work/$name" >"$work/$name/log" 2>&1 &
+    pid=$!
+}
+finish() { # name
+    local rc=0
+    wait $pid || rc=$?
+    [ $rc = 0 ] || { tail -n 40 "$work/$1/log" >&2; fail "$1: exit $rc"; }
+}
+launches() { grep -c 'the launcher starts' "$work/$1/log"; }
+checkpointed() { # name, launches: its last start is behind the first checkpoint
+    [ "$(launches "$1")" = "$2" ] && sed -n '/the launcher starts/h;/the launcher starts/!H;${x;p}' "$work/$1/log" | grep -Eq 'step ([3-9]|[12][0-9])[0-9]/300'
+}
+weights() { hash "$work/$1/claims/dtrain-runs/small"; }
+
+play calm
+finish calm
+want=$(weights calm)
+[ "$(stat -c %u "$work/calm/claims/dtrain-runs/small/log")" = 1000 ] || fail "the run is not of user 1000"
+echo "two workers with sshd, user 1000, read-only root: trained"
+
+play disturbed
+wait_until checkpointed disturbed 1
+touch "$work/disturbed/kill-small-worker-1"
+wait_until checkpointed disturbed 2
+touch "$work/disturbed/delete-small-launcher"
+wait_until checkpointed disturbed 3
+touch "$work/disturbed/delete-small-worker-0"
+finish disturbed
+[ "$(launches disturbed)" -ge 4 ] || fail "the launcher started $(launches disturbed) times, not 4"
+[ "$(grep -c 'by SIGUSR1; saved' "$work/disturbed/log")" -ge 2 ] || { cat "$work/disturbed/log" >&2; fail "a deleted pod did not save"; }
+grep -q 'resuming at step' "$work/disturbed/log" || fail "nothing was resumed"
+[ "$(weights disturbed)" = "$want" ] || fail "other weights after a killed worker and deleted pods"
+echo "a worker killed, launcher and worker deleted: resumed to the same bits"

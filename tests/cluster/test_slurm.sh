@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# dtrain launch slurm on a real Slurm of four nodes: over nodes by srun and by mpirun; USR1, the time limit, a killed rank
+# and a node that goes down: saved or not, the job is queued again and ends with the undisturbed bits; a cancelled one
+# stays so. Folds as a job array with a table. Staging with hashes. What Slurm refuses is one line and exit 2.
+. "${SOURCE:?}/tests/cluster/slurm.sh" || exit
+. "$SOURCE/tests/small_run.sh" || exit
+need_mpi
+
+small_data "$work"
+config=$(small_config "$work")
+small=(train.global_batch=8 train.max_steps=20 "checkpoint.every=4 steps" comm.timeout=20)
+cd "$work"
+start_slurm
+
+launch() { # options of launch slurm …: id of the job
+    "$DTRAIN" launch slurm "$@" 2>"$work/log" || fail "exit $? of: dtrain launch slurm $*"
+}
+asleep() { # N: that many ranks have stopped themselves (DTRAIN_FAILPOINT); their ids are in ${stopped[@]}
+    local begin=$SECONDS p
+    while :; do
+        stopped=()
+        for p in /proc/[0-9]*; do
+            [ "$(readlink "$p/exe")" = "$(readlink -f "$DTRAIN")" ] && grep -qs '^State:.T' "$p/status" &&
+                grep -qsz "^SLURM_CONF=$SLURM_CONF" "$p/environ" && stopped+=("${p#/proc/}")
+        done
+        [ ${#stopped[@]} != "$1" ] || return 0
+        [ $((SECONDS - begin)) -le 300 ] || { tail -n 20 ./*.out >&2; fail "${#stopped[@]} ranks came to the step, not $1"; }
+        sleep 0.2
+    done
+}
+until_pending() { # SIGNAL: in every stopped rank
+    local p begin=$SECONDS
+    for p in "${stopped[@]}"; do
+        until is_pending "$1" "$p"; do
+            [ $((SECONDS - begin)) -le 300 ] || fail "SIG$1 does not come to rank $p"
+            sleep 0.1
+        done
+    done
+}
+same_bits() { # run, weights, what
+    [ "$(hash "$work/runs/$1")" = "$2" ] || fail "$3: other weights after resuming"
+    echo "$3: the same bits"
+}
+restarts() { scontrol show job "$1" | sed -n 's/.*Restarts=\([0-9]*\).*/\1/p'; }
+
+# ---- undisturbed: four nodes, and two
+id=$(launch --nodes 4 "$config" "${small[@]}" run.name=calm4)
+wait_for_job "$id" COMPLETED
+want4=$(hash runs/calm4)
+grep -q '"accuracy"' "calm4-$id.out" || fail "no test metrics in calm4-$id.out"
+"${ranks[@]}" 4 "$DTRAIN" "$config" "${small[@]}" run.name=plain >/dev/null 2>"$work/log" || fail "exit $? of mpirun"
+same_bits plain "$want4" "four nodes as four ranks of mpirun"
+id=$(launch --nodes 2 "$config" "${small[@]}" run.name=calm2)
+wait_for_job "$id" COMPLETED
+want2=$(hash runs/calm2)
+
+# ---- stopped in mid-training by USR1 to the steps, as a user does it
+id=$(DTRAIN_FAILPOINT=step:13:stop launch --nodes 4 "$config" "${small[@]}" run.name=usr1)
+asleep 4
+scancel --signal=USR1 "$id"
+until_pending USR1
+kill -CONT "${stopped[@]}"
+wait_for_line "usr1-$id.out" "ended with 75, queued again"
+wait_for_job "$id" COMPLETED
+[ "$(restarts "$id")" = 1 ] || fail "USR1: $(restarts "$id") restarts"
+[ "$(grep -c 'stopped after step' "usr1-$id.out")" = 1 ] || fail "USR1: usr1-$id.out has lost what was said before"
+same_bits usr1 "$want4" "USR1, saved, requeued"
+
+# ---- the time limit: Slurm looks at it every 30 s, and two minutes are what the batch script asks for
+id=$(DTRAIN_FAILPOINT=step:13:stop launch --nodes 4 --time 2 "$config" "${small[@]}" run.name=limit)
+asleep 4
+until_pending USR1
+kill -CONT "${stopped[@]}"
+wait_for_line "limit-$id.out" "ended with 75, queued again"
+wait_for_job "$id" COMPLETED
+same_bits limit "$want4" "two minutes before the time limit, saved, requeued"
+
+# ---- a node that goes down
+id=$(DTRAIN_FAILPOINT=step:13:stop launch --nodes 2 "$config" "${small[@]}" run.name=down)
+asleep 2
+lost=$(scontrol show job "$id" | sed -n 's/^ *NodeList=\(n\[*[1-4]\).*/\1/p')
+lost=${lost/[/}
+scontrol update nodename="$lost" state=down reason=test
+kill -CONT "${stopped[@]}" 2>/dev/null || true
+wait_for_job "$id" COMPLETED
+[ "$(restarts "$id")" = 1 ] || fail "node down: $(restarts "$id") restarts"
+scontrol show job "$id" | grep -q "NodeList=.*$lost[],]*$" && fail "node down: the job ran again on $lost"
+scontrol update nodename="$lost" state=resume
+same_bits down "$want2" "a node set DOWN, requeued on others"
+
+# ---- a rank that is killed: requeued, as there is a checkpoint of this start
+id=$(DTRAIN_FAILPOINT=step:13:stop launch --nodes 2 "$config" "${small[@]}" run.name=killed)
+asleep 2
+kill -KILL "${stopped[1]}"
+kill -CONT "${stopped[0]}" 2>/dev/null || true
+wait_for_job "$id" COMPLETED
+same_bits killed "$want2" "a rank killed, requeued"
+
+# ---- cancelled: saved, and not queued again
+id=$(DTRAIN_FAILPOINT=step:13:stop launch --nodes 2 "$config" "${small[@]}" run.name=cancelled)
+asleep 2
+scancel "$id" # sends CONT, TERM, and KILL after KillWait
+wait_for_line "cancelled-$id.out" "stopped after step"
+wait_for_job "$id" CANCELLED
+sleep 1
+[ "$(job_state "$id")" = "CANCELLED " ] || fail "cancelled: $(job_state "$id")"
+echo "scancel: saved, and not queued again"
+
+# ---- srun without a PMI that MPI knows: an error of every task, at once
+rc=0
+srun --nodes 4 --mpi=none "$DTRAIN" "$config" run.name=alone >"$work/log" 2>&1 || rc=$?
+[ $rc = 2 ] || fail "srun --mpi=none: exit $rc, not 2"
+grep -q 'started 4 processes, but this one sees a world of 1' "$work/log" || fail "srun --mpi=none: no clear line"
+[ ! -e runs/alone ] || fail "srun --mpi=none has begun a run"
+
+# ---- without pmix: mpirun starts the ranks, and passes USR1 on
+mkdir -p "$work/bin"
+printf '#!/bin/sh\n[ "$1" != --mpi=list ] || exit 0\nexec %s "$@"\n' "$(command -v srun)" >"$work/bin/srun"
+chmod +x "$work/bin/srun"
+id=$(PATH=$work/bin:$PATH DTRAIN_FAILPOINT=step:13:stop launch --nodes 4 "$config" "${small[@]}" run.name=mpirun)
+asleep 4
+scancel --signal=USR1 --batch "$id"
+until_pending USR1
+kill -CONT "${stopped[@]}"
+wait_for_line "mpirun-$id.out" "ended with 75, queued again"
+wait_for_job "$id" COMPLETED
+same_bits mpirun "$want4" "mpirun over four nodes, USR1, requeued"
+
+# ---- folds as an array, staged to each node's own disk, with a table behind it
+id=$(launch --sweep --stage "$work/node/staged" "$config" "${small[@]}" run.name=folds train.max_steps=8 \
+     data.split.folds=5 data.split.fold=0..4)
+table=$(sed -n 's/.*job \([0-9]*\) prints the table.*/\1/p' "$work/log")
+wait_for_job "$table" COMPLETED
+cat "folds-table-$table.out"

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# dtrain launch local: ranks with no variable set, their exit code, signals, pipes that close, and what killed jobs left.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+need_mpi
+unset "${!OMPI_@}"
+
+small_data "$work"
+config=$(small_config "$work")
+job=("$DTRAIN" launch local -n 2 "$config" train.max_steps=12)
+
+# -- the same bits as under mpirun, and the ranks' exit code
+"${job[@]}" run.name=calm >"$work/out" 2>"$work/log" || fail "exit $?"
+(. "$SOURCE/launch/mpi_env.sh"; mpi 2 "$DTRAIN" "$config" train.max_steps=12 run.name=mpirun) >/dev/null 2>&1
+[ "$(hash "$work/runs/calm")" = "$(hash "$work/runs/mpirun")" ] || fail "other weights than under mpirun"
+grep -q ": 2 ranks" "$work/log" || fail "not two ranks"
+for at in 4 8; do
+    rc=0
+    "${job[@]}" run.name=stops run.stop_at=$at --restarts 3 >/dev/null 2>"$work/log" || rc=$?
+    [ $rc = 75 ] || fail "run.stop_at: exit $rc"
+    ! grep -q again "$work/log" || fail "started again after run.stop_at"
+done
+rc=0
+"${job[@]}" run.name=stops run.resume=never >/dev/null 2>"$work/log" || rc=$?
+[ $rc = 2 ] || fail "an error of the ranks: exit $rc"
+"${job[@]}" run.name=stops >/dev/null 2>"$work/log" || fail "exit $?"
+[ "$(hash "$work/runs/calm")" = "$(hash "$work/runs/stops")" ] || fail "other weights after two stops"
+
+# -- signals: a checkpoint, 75, and no start again
+for signal in TERM INT HUP; do
+    DTRAIN_FAILPOINT=step:5:stop "${job[@]}" run.name=$signal --restarts 3 >/dev/null 2>"$work/log" &
+    pid=$!
+    launched_have_stopped() { read -r mpirun <<<"$(children $pid)" && pid=$mpirun have_stopped 2; }
+    wait_until launched_have_stopped
+    kill -$signal $pid
+    sleep 0.2
+    kill -CONT "${stopped[@]}"
+    rc=0
+    wait $pid || rc=$?
+    [ $rc = 75 ] || fail "$signal: exit $rc"
+    [ "$(ls "$work/runs/$signal/checkpoints" | wc -l)" = 1 ] || fail "$signal: no checkpoint, or more"
+done
+"${job[@]}" run.name=TERM >/dev/null 2>"$work/log" || fail "exit $?"
+[ "$(hash "$work/runs/calm")" = "$(hash "$work/runs/TERM")" ] || fail "other weights after TERM"
+
+# -- readers that go away
+"${job[@]}" run.name=pipe metrics.every="1 steps" 2>&1 | head -1 >"$work/first"
+[ "${PIPESTATUS[0]}" = 0 ] || fail "| head -1: exit ${PIPESTATUS[0]}"
+[ -s "$work/first" ] || fail "nothing came through the pipe"
+[ -e "$work/runs/pipe/result.json" ] || fail "the run did not end"
+# -- what a killed job leaves is removed by the next start, what a living one has is not
+leave() { # what Open MPI makes for its mpirun $1 and a rank of it
+    mkdir -p "$work/ompi.$host.$(id -u)/pid.$1/0"
+    : >"$work/ompi.$host.$(id -u)/pid.$1/contact.txt"
+}
+host=$(hostname -s)
+sh -c 'exit' & gone=$!
+wait $gone
+leave $gone
+leave $$
+segment=/dev/shm/vader_segment.$host.$(id -u).dead$gone.0
+truncate -s 4096 "$segment" "$segment.mapped"
+touch -d '1 minute ago' "$segment" "$segment.mapped"
+python3 -c '
+import mmap, sys, time
+f = open(sys.argv[1], "r+b"); m = mmap.mmap(f.fileno(), 0); open(sys.argv[2], "w"); time.sleep(600)' \
+    "$segment.mapped" "$work/mapped" &
+pid=$!
+wait_until [ -e "$work/mapped" ]
+"${job[@]}" run.name=cleans train.max_steps=1 >/dev/null 2>"$work/log" || fail "exit $?"
+left=$(ls "$segment"* 2>/dev/null)
+kill $pid
+rm -f "$segment" "$segment.mapped"
+[ "$left" = "$segment.mapped" ] || fail "of the segments is left: $left"
+[ "$(ls "$work/ompi.$host.$(id -u)")" = "pid.$$" ] || fail "of the sessions is left: $(ls "$work/ompi.$host.$(id -u)")"
+echo passed

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# train.ema: what timm's ModelEmaV3 gives of the same weights; it is what is evaluated; training does not see it; and it
+# has the same bits after a stop, and on two ranks.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+small_data "$work" 6 4
+config=$(small_config "$work")
+# fusion has batch norms, so there are running statistics to average, too
+keys=(run.reproducible=elastic train.max_steps=8 eval.every='4 steps' eval.metrics='[loss]')
+all=(checkpoint.every='1 step' checkpoint.keep=100)
+of() { echo "$work/runs/$1/checkpoints/step-$(printf %08d "$2")/$3.safetensors"; }
+
+train run.name=plain "${keys[@]}" "${all[@]}"
+train run.name=ema "${keys[@]}" "${all[@]}" train.ema=0.75
+"${PYTHON:-python3}" - "$work/runs" <<'PY' || fail "not the average of the weights"
+import json, struct, sys
+from array import array
+
+def read(path):
+    with open(path, "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        head, data = json.loads(f.read(n)), f.read()
+    tensors = {}
+    for name, t in head.items():
+        if name != "__metadata__":
+            tensors[name] = array("f", data[t["data_offsets"][0]:t["data_offsets"][1]])
+    return tensors
+
+def at(run, step, file):
+    return read(f"{sys.argv[1]}/{run}/checkpoints/step-{step:08d}/{file}.safetensors")
+
+average, moved = at("ema", 1, "model"), 0.0
+for step in range(2, 9):
+    raw = at("ema", step, "raw")
+    assert raw == at("plain", step, "model"), "the average changed the training"
+    average = {k: [m + 0.25 * (w - m) for m, w in zip(average[k], raw[k])] for k in raw}
+    saved = at("ema", step, "model")
+    for k in saved:
+        for got, want in zip(saved[k], average[k]):
+            assert abs(got - want) <= 1e-5 * (1 + abs(want)), (step, k, got, want)
+    moved = max(abs(a - b) for k in raw for a, b in zip(raw[k], saved[k]))
+assert moved > 1e-3, "the average is the weights"
+assert any("running_mean" in k for k in saved)
+PY
+
+# -- the validation of the run is that of the average; --raw is the other
+"$DTRAIN" eval "$work/runs/ema" --split val >"$work/average" 2>"$work/log" || fail "eval"
+"$DTRAIN" eval "$work/runs/ema" --split val --raw >"$work/trained" 2>"$work/log" || fail "eval --raw"
+"$DTRAIN" eval "$work/runs/plain" --split val >"$work/plain" 2>"$work/log" || fail "eval"
+loss() { sed 's/.*"loss":\([^,}]*\).*/\1/' "$1"; }
+[ "$(loss "$work/average")" != "$(loss "$work/trained")" ] || fail "--raw gives the average"
+[ "$(loss "$work/trained")" = "$(loss "$work/plain")" ] || fail "--raw is not the trained weights"
+grep '"split":"val"' "$work/out" | grep -q "\"loss\":$(loss "$work/average")" || fail "the run evaluated other weights"
+code=0
+"$DTRAIN" eval "$work/runs/plain" --raw >/dev/null 2>"$work/log" || code=$?
+[ $code = 2 ] && grep -q 'train.ema' "$work/log" || fail "--raw of a run without an average: exit $code"
+"$DTRAIN" predict "$work/runs/ema" "$work/small.lmdb" -o "$work/a.csv" 2>"$work/log" || fail "predict"
+"$DTRAIN" predict "$work/runs/ema" "$work/small.lmdb" --raw -o "$work/b.csv" 2>"$work/log" || fail "predict --raw"
+! cmp -s "$work/a.csv" "$work/b.csv" || fail "predict --raw gives the average"
+
+# -- stopped and resumed, and on two ranks
+code=0
+"$DTRAIN" "$config" run.name=stopped "${keys[@]}" train.ema=0.75 run.stop_at=5 >/dev/null 2>"$work/log" || code=$?
+[ $code = 75 ] || fail "run.stop_at: exit $code"
+train run.name=stopped "${keys[@]}" train.ema=0.75
+for file in model raw optimizer; do
+    cmp "$(of ema 8 $file)" "$(of stopped 8 $file)" || fail "other $file after a resume"
+done
+if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
+    "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two "${keys[@]}" train.ema=0.75 >/dev/null 2>"$work/log" || fail "2 ranks"
+    cmp "$(of ema 8 model)" "$(of two 8 model)" || fail "two ranks have another average"
+fi
+echo passed

@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# dtrain launch without starting anything: what --print shows, for ten configs (tests/golden/launch), is what SkyPilot's
+# own parser takes, templates are found where they are installed and can be the user's own, and bad input is one line and
+# exit 2. And dtrain check --cost. `test_launch.sh --write` writes the golden files.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+cd "$SOURCE"
+unset "${!OMPI_@}" "${!PRTE_@}" "${!OMP_@}" "${!DTRAIN_@}" CUDA_VISIBLE_DEVICES
+DTRAIN=$BUILD/dtrain
+write=${1:-}
+
+# -- golden files: without what depends on the machine and on who runs the test
+printed() {
+    "$DTRAIN" launch "$@" --print 2>"$work/log" | sed "s|$DTRAIN|dtrain|g; s|$PWD|FOLDER|g; s|OMPI_ALLOW_RUN_AS_ROOT[A-Z_]*=1 ||g" || fail "launch $*"
+}
+golden() { # name, words
+    local name=$1
+    shift
+    printed "$@" >"$work/$name"
+    if [ "$write" ]; then cp "$work/$name" "tests/golden/launch/$name"; fi
+    diff "tests/golden/launch/$name" "$work/$name" || fail "launch $* prints something else (test_launch.sh --write)"
+}
+printf '# hosts\nnode1 slots=2\nnode2:2  # the other\n' >"$work/list"
+golden local-fusion.txt local -n 8 configs/fusion.yaml
+golden local-photos.txt local configs/photos.yaml "run.name=it's" 'data.path=my photos.tar'
+golden local-pose.txt local -n 2 --restarts 3 configs/pose.yaml train.epochs=1
+golden hosts-fusion.txt hosts --hosts node1:4,node2:4 --net 10.0.0.0/24 configs/fusion.yaml run.name=far
+golden hosts-lens.txt hosts --hostfile "$work/list" --net eth1 --program /opt/dtrain/bin/dtrain configs/lens.yaml
+NCCL_DEBUG=INFO golden hosts-digits.txt hosts --hosts node1 --ssh 'ssh -p 2222' --net eth0 configs/digits.yaml
+buckets=(--data s3://my/data --runs s3://my/runs)
+golden cloud-fusion.yaml cloud --cloud aws/us-east-1 --gpus A100:8 --spot "${buckets[@]}" configs/fusion.yaml train.epochs=9
+golden cloud-pose.yaml cloud --cloud gcp --cpus 16+ --memory 64+ --data gs://my/data --runs gs://my/runs configs/pose.yaml
+golden cloud-lens.yaml cloud --cloud azure --nodes 2 -n 2 --image registry.example/dtrain:0.1 \
+    --data https://my.blob.core.windows.net/data --runs https://my.blob.core.windows.net/runs configs/lens.yaml run.name=a_b
+golden cloud-acoustic.yaml cloud "${buckets[@]}" configs/acoustic.yaml "run.name=two words"
+[ "$(ls tests/golden/launch | wc -l)" = 10 ] || fail "golden files that no case writes: $(ls tests/golden/launch)"
+
+# -- SkyPilot's own parser
+sky=${SKY_PYTHON:-${PYTHON:-python3}}
+if "$sky" -c 'import sky' 2>/dev/null; then
+    "$sky" - tests/golden/launch/cloud-*.yaml <<'PYTHON' || fail "SkyPilot does not take a task"
+import sys
+import sky
+for path in sys.argv[1:]:
+    task = sky.Task.from_yaml(path)
+    assert "dtrain launch hosts" in task.run, path
+    one, = task.resources
+    print(path, task.num_nodes, one)
+by = {p.split("cloud-")[1]: next(iter(sky.Task.from_yaml(p).resources)) for p in sys.argv[1:]}
+assert by["fusion.yaml"].use_spot and not by["pose.yaml"].use_spot
+assert by["fusion.yaml"].accelerators == {"A100": 8}
+PYTHON
+else
+    echo "SkyPilot's parser is not asked: no skypilot in $sky"
+fi
+
+# -- templates: the user's own; what is installed
+printf 'name: @NAME@\n  gpus @GPUS@\nif @CPUS@\nrun: @WORDS@\n' >"$work/own"
+[ "$("$DTRAIN" launch cloud "${buckets[@]}" --cpus 8 --template "$work/own" --print configs/fusion.yaml 2>/dev/null)" = \
+    "name: fusion
+if 8
+run: configs/fusion.yaml data.path=/dtrain/data/biometric.lmdb run.dir=/dtrain/runs" ] || fail "the user's own template"
+if [ -e "$BUILD/cmake_install.cmake" ] && command -v cmake >/dev/null; then
+    cmake --install "$BUILD" --prefix "$work/usr" >/dev/null
+    (cd "$work" && cp "$SOURCE/configs/fusion.yaml" . &&
+        "$work/usr/bin/dtrain" launch cloud "${buckets[@]}" --print fusion.yaml >"$work/out" 2>"$work/log") ||
+        fail "the installed program finds no template"
+fi
+
+# -- bad input: one line, exit 2, nothing written
+mkdir "$work/here"
+wrong() { # expected line, words
+    local line=$1 rc=0
+    shift
+    (cd "$work/here" && ln -sfn "$SOURCE/configs" ../configs && "$DTRAIN" "$@") >"$work/out" 2>"$work/log" || rc=$?
+    [ $rc = 2 ] || fail "exit $rc, not 2: $*"
+    [ "$(grep -c 'error' "$work/log")" = 1 ] || fail "not one line: $*"
+    grep -qF -- "$line" "$work/log" || fail "no line like '$line': $*"
+    [ -z "$(ls "$work/here")" ] || fail "$* wrote $(ls "$work/here")"
+}
+c=../configs/fusion.yaml
+wrong "dtrain launch has no 'slrum'; did you mean 'slurm'?" launch slrum $c
+wrong "wants a config file" launch local
+wrong "train.epochz" launch local $c train.epochz=2
+wrong "fusion.yaml" launch local $c model.name=resnet # one image, and the config has two
+wrong "9 ranks cannot share the 8 micro-batches" launch local -n 9 $c
+wrong "9 ranks cannot share the 8 micro-batches" launch hosts --hosts a:5,b:4 $c
+wrong "9 ranks cannot share the 8 micro-batches" launch cloud "${buckets[@]}" -n 9 $c
+CUDA_VISIBLE_DEVICES=0,1 wrong "-n 3: this machine has 2 GPUs" launch local -n 3 $c device.kind=cuda
+wrong "-n 5: a machine has 4 GPUs" launch cloud "${buckets[@]}" --gpus L4:4 -n 5 $c
+wrong "give --hosts a:8,b:8 or --hostfile FILE" launch hosts $c
+wrong "'b:' is no host with its ranks" launch hosts --hosts a,b: $c
+wrong "none: cannot open: No such file" launch hosts --hostfile none $c
+wrong "host no.such.host.invalid does not answer" launch hosts --hosts no.such.host.invalid:1 $c
+wrong "host anywhere does not answer: not today" launch hosts --ssh 'echo not today; false' --hosts anywhere $c
+wrong "'ibm' is none of aws, gcp, azure" launch cloud "${buckets[@]}" --cloud ibm $c
+wrong "--runs is missing" launch cloud --data s3://a $c
+wrong "'A100:x' is not as in A100:8" launch cloud "${buckets[@]}" --gpus A100:x $c
+wrong "must lie below this folder" launch cloud "${buckets[@]}" "$SOURCE/configs/fusion.yaml"
+printf 'a\nb @NOTHING@\n' >"$work/own"
+wrong "own:2: nothing fills @NOTHING@" launch cloud "${buckets[@]}" --template "$work/own" $c
+PMIX_RANK=0 wrong "starts the ranks itself: without mpirun" launch local $c
+
+# -- check --cost: 5 steps of 16 samples in the run, 3 evaluations of 6 and a test of 6; a table of one's own
+wrong "--rate is for --cost" check $c --rate 4
+wrong "'x' is no number of samples a second" check $c --cost --rate x
+wrong "without the data set the number of samples is not known" check $c --cost --rate 4
+small_data "$work"
+config=$(small_config "$work")
+cost=("$DTRAIN" check "$config" --cost train.epochs=3 train.max_steps=9 "eval.every=3 steps")
+! "${cost[@]}" >/dev/null 2>"$work/log" || fail "a cost without a rate"
+grep -q "has no step yet" "$work/log" || fail "no word about the rate"
+printf '# Source: me\nmachine,region,vcpus,gpus,usd,spot_usd,samples_per_s\nslow,here,2,,3600,,\nfast,there,8,L4:1,7200,36,80\n' >"$work/own.csv"
+"${cost[@]}" --rate 10 --machines 2 --prices "$work/own.csv" >"$work/out" 2>"$work/log" || fail "exit $?"
+# 144 trained + 24 evaluated / 3 = 152 samples: 15.2 s at 10 a second on two machines; 0.95 s at 2 x 80
+grep -q "144 samples to train on, 24 to evaluate; at 10 samples/s: 0.00 hours on 2 machines" "$work/out" || fail "$(tail -5 "$work/out")"
+grep -qE '^slow +here +2 +- +0.00 h +30.40\$ +-$' "$work/out" || fail "$(tail -3 "$work/out")"
+grep -qE '^fast +there +8 +L4:1 +0.00 h +3.80\$ +0.02\$$' "$work/out" || fail "$(tail -3 "$work/out")"
+grep -q "^prices: me$" "$work/out" || fail "no source"
+mkdir -p "$work/runs/small"
+for rate in 2 400 8; do echo "{\"kind\": \"step\", \"samples_per_s\": $rate}"; done >"$work/runs/small/metrics.jsonl"
+"${cost[@]}" >"$work/out" 2>"$work/log" || fail "exit $?"
+grep -q "at 8 samples/s (measured: median of 3 steps)" "$work/out" || fail "$(tail -9 "$work/out")"
+grep -q "^aws p4d.24xlarge .*A100:8" "$work/out" || fail "not the table of launch/cloud"
+for bad in 's/7200/x/' 's/,80$/,80,1/' 's/^machine/Machine/'; do
+    sed "$bad" "$work/own.csv" >"$work/bad.csv"
+    ! "${cost[@]}" --prices "$work/bad.csv" >/dev/null 2>"$work/log" || fail "a bad table: $bad"
+    grep -q "bad.csv:[24]: " "$work/log" || fail "no line of the bad table: $bad"
+done
+echo passed
