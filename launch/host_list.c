@@ -165,12 +165,13 @@ static FILE *list_data(const dt_config *c) {
     return list;
 }
 
+// Its errors take the same way as its answers: ssh would let one overtake the other.
 static char *question(const launch_hosts *h, const char *config_path) {
     char cwd[4096] = ".";
     if (!getcwd(cwd, sizeof cwd)) snprintf(cwd, sizeof cwd, ".");
     char *dir = launch_quote(cwd), *program = launch_quote(h->program);
     char *config = launch_quote(config_path);
-    char *text = dt_xprintf("echo begin; cd %s && %s --version && cksum <%s && "
+    char *text = dt_xprintf("exec 2>&1; echo begin; cd %s && %s --version && cksum <%s && "
                             "xargs -0 -r stat -Lc \"%%s %%n\"; echo end",
                             dir, program, config);
     free(config);

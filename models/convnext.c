@@ -30,7 +30,8 @@ static dt_value linear(dt_graph *g, const char *name, dt_value x, int64_t out) {
     return set_init(g, name, dt_linear(g, name, x, out, true));
 }
 
-static dt_value block(const dt_trunk *t, const char *module, dt_value x, int dim) {
+// The at-th of n blocks.
+static dt_value block(const dt_trunk *t, const char *module, dt_value x, int dim, int at, int n) {
     dt_graph *g = t->g;
     const dt_conv2d_opts depthwise = {
         .out = dim, .kernel = 7, .pad = 3, .groups = dim, .bias = true};
@@ -42,7 +43,8 @@ static dt_value block(const dt_trunk *t, const char *module, dt_value x, int dim
     dt_value scale =
         dt_param(g, dt_trunk_name(t, module, "layer_scale"), dt_shape3(dim, 1, 1), small, false);
     y = dt_mul(g, y, dt_reshape(g, scale, dt_shape1(dim)));
-    return dt_add(g, x, to_image(g, y));
+    y = dt_model_drop_path(g, t->a, dt_trunk_name(t, module, "drop_path"), to_image(g, y), at, n);
+    return dt_add(g, x, y);
 }
 
 dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {
@@ -50,6 +52,8 @@ dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {
     const int size = dt_trunk_enum(t, "size");
     const int width = size == DT_SIZE_b ? 128 : 96, deep = size == DT_SIZE_s || size == DT_SIZE_b;
     const int blocks[4] = {3, 3, deep ? 27 : 9, 3};
+    const int n = blocks[0] + blocks[1] + blocks[2] + blocks[3];
+    int at = 0;
     if (size != DT_SIZE_auto && size != DT_SIZE_ti && !deep)
         dt_graph_fail(g, "convnext has the sizes ti, s and b");
     const dt_conv2d_opts patches = {.out = width, .kernel = 4, .stride = 4, .bias = true};
@@ -64,7 +68,8 @@ dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {
             x = conv(g, dt_trunk_name(t, module, "1"), to_image(g, x), &half);
         }
         for (int i = 0; i < blocks[stage]; i++)
-            x = block(t, dt_arena_printf(&g->arena, "features.%d.%d", 2 * stage + 1, i), x, dim);
+            x = block(t, dt_arena_printf(&g->arena, "features.%d.%d", 2 * stage + 1, i), x, dim,
+                      at++, n);
     }
     return (dt_features){x, dt_global_pool(g, x)};
 }

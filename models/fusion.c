@@ -35,6 +35,12 @@ static dt_trunk_fn trunk_of(int model) {
         return dt_trunk_mobilenet_v3;
     case DT_MODEL_efficientnet:
         return dt_trunk_efficientnet;
+    case DT_MODEL_audio_cnn:
+        return dt_trunk_audio_cnn;
+    case DT_MODEL_ast_tiny:
+        return dt_trunk_ast_tiny;
+    case DT_MODEL_cnn1d:
+        return dt_trunk_cnn1d;
     case DT_MODEL_cnn:
         return dt_trunk_cnn;
     case DT_MODEL_mlp:
@@ -52,7 +58,7 @@ static encoded encode(dt_graph *g, const dt_model_args *a, const dt_field_info *
                                     : DT_MODEL_mlp;
     const dt_trunk_fn trunk = trunk_of(model);
     encoded e = {f->name, DT_NONE, DT_NONE};
-    if (!trunk || f->is_image != (model != DT_MODEL_mlp)) {
+    if (!trunk || (model != DT_MODEL_cnn1d && f->is_image != (model != DT_MODEL_mlp))) {
         dt_graph_fail(g, "%s.name is %s, which encodes no %s", t.at,
                       dt_config_str(a->config, dt_trunk_name(&t, t.at, "name")),
                       f->is_image ? "images or sounds" : "numbers");

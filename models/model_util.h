@@ -27,6 +27,9 @@ void dt_model_classify(dt_graph *g, const dt_model_args *a, const char *name, dt
                        const dt_init *init);
 // For each target a linear layer of x (N,D), "<name>" or, where train.targets names them, "<name>.<field>"; its logits
 // (N,K) as an output, inputs for the target and "weight", and its loss. init: of weight and bias, NULL: as usual.
+// The loss of a target, times share. Several may be added, of the same target too.
+void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
+                       dt_value weight, float share);
 // The same end where the network makes the logits of its only target itself.
 void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits);
 void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,

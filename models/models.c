@@ -132,27 +132,34 @@ dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_in
     return dt_reshape(g, dt_input(g, f->name, DT_F32, batch_shape(a, f)), rows);
 }
 
-static void add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
-                     dt_value weight) {
+static dt_value input_once(dt_graph *g, const char *name, dt_dtype type, dt_shape shape) {
+    const dt_value v = dt_graph_find(g, name);
+    return v == DT_NONE || dt_info_of(g, v)->kind != DT_V_INPUT ? dt_input(g, name, type, shape)
+                                                                : v;
+}
+
+void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
+                       dt_value weight, float share) {
     const dt_loss_row *loss = &dt_losses[t->loss];
     dt_shape shape = batch_shape(a, t->field);
     if (t->kind == DT_TARGET_SHARES) shape = dt_shape2(a->batch, t->field->n_classes);
     dt_value target =
-        dt_input(g, t->field->name, t->kind == DT_TARGET_CLASS ? DT_I32 : DT_F32, shape);
+        input_once(g, t->field->name, t->kind == DT_TARGET_CLASS ? DT_I32 : DT_F32, shape);
     if (!loss->softmax && logits != DT_NONE &&
         !dt_shape_equal(&dt_info_of(g, logits)->shape, &shape))
         logits = dt_reshape(g, logits, shape);
     const char *name = a->targets->named
                            ? dt_arena_printf(&g->arena, "%s.%s", t->field->name, loss->id)
                            : loss->id;
-    dt_loss_share(g, name, t->loss, logits, target, weight, t->smoothing, t->param, t->weight);
+    dt_loss_share(g, name, t->loss, logits, target, weight, t->smoothing, t->param,
+                  t->weight * share);
 }
 
 void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
     char text[256];
     const dt_target *t = &a->targets->items[0];
     dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
-    add_loss(g, a, t, logits, dt_input(g, "weight", DT_F32, dt_shape1(a->batch)));
+    dt_model_add_loss(g, a, t, logits, dt_input(g, "weight", DT_F32, dt_shape1(a->batch)), 1);
 }
 
 void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
@@ -171,7 +178,7 @@ void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_va
         }
         dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
         if (i == 0) weight = dt_input(g, "weight", DT_F32, dt_shape1(a->batch));
-        add_loss(g, a, t, logits, weight);
+        dt_model_add_loss(g, a, t, logits, weight, 1);
     }
 }
 

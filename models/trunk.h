@@ -24,8 +24,19 @@ dt_features dt_trunk_vit(const dt_trunk *t, dt_value x);
 dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x);
 dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x);
 dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x);
+dt_features dt_trunk_audio_cnn(const dt_trunk *t, dt_value x);
+dt_features dt_trunk_ast_tiny(const dt_trunk *t, dt_value x);
+dt_features dt_trunk_cnn1d(const dt_trunk *t, dt_value x); // rows of numbers, too
 dt_features dt_trunk_cnn(const dt_trunk *t, dt_value x);
 dt_features dt_trunk_mlp(const dt_trunk *t, dt_value x);
+
+// A Vision Transformer of this form (vit.c).
+typedef struct dt_vit_form {
+    int64_t dim, heads;
+    int blocks, patch, stride; // stride: from patch to patch
+    bool tanh, mean;           // the form of GELU; no class token, the mean of the patches
+} dt_vit_form;
+dt_features dt_vit_features(const dt_trunk *t, dt_value x, const dt_vit_form *form);
 
 // The trunk of a model on the only image field, with model's keys. pooled is DT_NONE where there is none.
 dt_features dt_model_trunk(dt_graph *g, const dt_model_args *a, dt_trunk_fn trunk);

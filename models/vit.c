@@ -102,43 +102,61 @@ static dt_value embed(vit *m, dt_value x, int patch, int stride) {
         g, x, rows_param(m, "encoder.pos_embedding", m->tokens, (dt_init){DT_INIT_NORMAL, 0.02f}));
 }
 
-dt_features dt_trunk_vit(const dt_trunk *t, dt_value x) {
-    static const struct {
-        int dim, heads, blocks;
-    } sizes[] = {[DT_SIZE_auto] = {768, 12, 12},
-                 [DT_SIZE_ti] = {192, 3, 12},
-                 [DT_SIZE_s] = {384, 6, 12},
-                 [DT_SIZE_b] = {768, 12, 12},
-                 [DT_SIZE_l] = {1024, 16, 24}};
-    dt_graph *g = t->g;
-    const dt_features none = {DT_NONE, DT_NONE};
-    int size = dt_trunk_enum(t, "size");
-    if (size > DT_SIZE_l) return dt_graph_fail(g, "vit has the sizes ti, s, b and l"), none;
-    const int patch = (int)dt_trunk_int(t, "patch", 16);
-    const int stride = (int)dt_trunk_int(t, "patch_stride", patch);
-    const int n_blocks = (int)dt_trunk_int(t, "blocks", sizes[size].blocks);
-    vit m = {.g = g,
-             .a = t->a,
-             .batch = t->a->batch,
-             .dim = dt_trunk_int(t, "dim", sizes[size].dim),
-             .heads = dt_trunk_int(t, "heads", sizes[size].heads),
-             .tanh = dt_trunk_enum(t, "gelu") == DT_GELU_tanh,
-             .mean = dt_trunk_enum(t, "pool") == DT_POOL_mean};
-    if (m.dim % m.heads) {
-        dt_graph_fail(g, "%s.dim %d is no multiple of %s.heads %d", t->at, (int)m.dim, t->at,
-                      (int)m.heads);
-        return none;
+static bool fits(const dt_trunk *t, dt_value x, const dt_vit_form *f) {
+    if (f->dim % f->heads) {
+        dt_graph_fail(t->g, "%s.dim %d is no multiple of %s.heads %d", t->at, (int)f->dim, t->at,
+                      (int)f->heads);
+        return false;
     }
-    for (int d = 2; d < 4; d++)
-        if (x != DT_NONE && (dt_trunk_dim(t, x, d) < patch ||
-                             (dt_trunk_dim(t, x, d) - patch) % stride != 0 || stride > patch))
-            dt_graph_fail(g, "patches of %s.patch %d, each %d on, do not tile the image's %d",
-                          t->at, patch, stride, (int)dt_trunk_dim(t, x, d));
-    x = embed(&m, x, patch, stride);
-    for (int i = 0; i < n_blocks; i++) x = encoder_layer(&m, i, n_blocks, x);
+    for (int d = 2; d < 4 && x != DT_NONE; d++) {
+        const int64_t side = dt_trunk_dim(t, x, d), left = side - f->patch;
+        // patches that overlap may leave a rest, as those of AST do
+        if (left >= 0 && f->stride <= f->patch && (left % f->stride == 0 || f->stride < f->patch))
+            continue;
+        dt_graph_fail(t->g, "patches of %s.patch %d, each %d on, do not tile the image's %d", t->at,
+                      f->patch, f->stride, (int)side);
+        return false;
+    }
+    return x != DT_NONE;
+}
+
+dt_features dt_vit_features(const dt_trunk *t, dt_value x, const dt_vit_form *f) {
+    dt_graph *g = t->g;
+    vit m = {.g = g,
+             .batch = t->a->batch,
+             .dim = f->dim,
+             .heads = f->heads,
+             .tanh = f->tanh,
+             .mean = f->mean,
+             .a = t->a};
+    if (!fits(t, x, f)) return (dt_features){DT_NONE, DT_NONE};
+    x = embed(&m, x, f->patch, f->stride);
+    for (int i = 0; i < f->blocks; i++) x = encoder_layer(&m, i, f->blocks, x);
     x = dt_layer_norm(g, "encoder.ln", x, 1e-6f);
     if (m.mean) return (dt_features){x, mean_of(&m, x)};
     return (dt_features){x, dt_reshape(g, dt_slice(g, x, 1, 0, 1), dt_shape2(t->a->batch, m.dim))};
+}
+
+dt_features dt_trunk_vit(const dt_trunk *t, dt_value x) {
+    static const dt_vit_form sizes[] = {[DT_SIZE_auto] = {768, 12, 12},
+                                        [DT_SIZE_ti] = {192, 3, 12},
+                                        [DT_SIZE_s] = {384, 6, 12},
+                                        [DT_SIZE_b] = {768, 12, 12},
+                                        [DT_SIZE_l] = {1024, 16, 24}};
+    const int size = dt_trunk_enum(t, "size");
+    if (size > DT_SIZE_l) {
+        dt_graph_fail(t->g, "vit has the sizes ti, s, b and l");
+        return (dt_features){DT_NONE, DT_NONE};
+    }
+    const int patch = (int)dt_trunk_int(t, "patch", 16);
+    const dt_vit_form form = {.dim = dt_trunk_int(t, "dim", sizes[size].dim),
+                              .heads = dt_trunk_int(t, "heads", sizes[size].heads),
+                              .blocks = (int)dt_trunk_int(t, "blocks", sizes[size].blocks),
+                              .patch = patch,
+                              .stride = (int)dt_trunk_int(t, "patch_stride", patch),
+                              .tanh = dt_trunk_enum(t, "gelu") == DT_GELU_tanh,
+                              .mean = dt_trunk_enum(t, "pool") == DT_POOL_mean};
+    return dt_vit_features(t, x, &form);
 }
 
 void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {

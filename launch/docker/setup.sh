@@ -15,9 +15,9 @@ rm -rf /var/lib/apt/lists/* /var/cache/apt/* /usr/share/doc/* /usr/share/man/* /
     /var/log/*.log /var/log/apt /etc/ssh/ssh_host_*
 # Ubuntu's images have a user 1000
 if getent passwd 1000 >/dev/null; then userdel -r "$(getent passwd 1000 | cut -d: -f1)" 2>/dev/null || true; fi
-useradd --uid 1000 --create-home --shell /bin/bash mpiuser
-mkdir -p /data /runs /etc/dtrain /home/mpiuser/.ssh
-chown mpiuser: /data /runs /home/mpiuser/.ssh
+useradd --uid 1000 --create-home --home-dir /opt/mpiuser --shell /bin/bash mpiuser
+mkdir -p /data /runs /etc/dtrain /opt/mpiuser/.ssh
+chown mpiuser: /data /runs /opt/mpiuser/.ssh
 # the keys of a job are new each time, and its hosts too
 cat >/etc/ssh/ssh_config.d/dtrain.conf <<CONF
 Port 2222

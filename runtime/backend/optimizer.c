@@ -19,7 +19,7 @@ int64_t dt_optimizer_n_norms(const dt_optimizer_args *a) {
 
 dt_update dt_optimizer_segment(const dt_optimizer_args *a, int i) {
     const dt_segment *g = &a->segments[i];
-    const int64_t t = a->t - g->start;
+    const int64_t t = a->t - (g->start ? g->start : a->n_skipped);
     dt_update u = {.grad_scale = a->grad_scale,
                    .clip = dt_clip_limit(a->clip_value, a->grad_scale),
                    .lr = a->lr * g->lr_scale,

@@ -58,7 +58,8 @@ typedef struct dt_optimizer_args {
     const dt_clip_tensor *tensors; // with clip_agc
     int n_tensors;
     float lr, hyper[DT_MAX_HYPER];
-    int64_t t; // 1 at the first step; a segment's own is t - start (bias correction)
+    // 1 at the first step. A segment's own (bias correction) is t - start, or t - n_skipped where it starts with the run.
+    int64_t t, n_skipped;
 } dt_optimizer_args;
 
 // What a gradient is clipped to before grad_scale.

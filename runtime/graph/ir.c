@@ -104,6 +104,10 @@ const char *dt_graph_scope(dt_graph *g, const char *prefix) {
     return before;
 }
 
+void dt_graph_share(dt_graph *g, const char *prefix) {
+    g->twin = prefix ? dt_arena_strdup(&g->arena, prefix) : NULL;
+}
+
 dt_status dt_graph_check(const dt_graph *g) {
     if (g->status == DT_OK) return DT_OK;
     return dt_fail(g->status, "model %s: %s", g->name, g->error);
@@ -137,7 +141,13 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
     bool made_up = kind == DT_V_TEMP;
     if (*g->scope && (kind == DT_V_PARAM || kind == DT_V_BUFFER || kind == DT_V_CONST))
         name = dt_arena_printf(&g->arena, "%s%s", g->scope, name);
+    if (g->twin && (kind == DT_V_BUFFER || kind == DT_V_CONST))
+        name = dt_arena_printf(&g->arena, "%s%s", g->twin, name);
     name_entry *known = find_slot(g->names, name);
+    if (g->twin && kind == DT_V_PARAM && known->name && known->value != DT_NONE &&
+        g->values[known->value].kind == kind &&
+        dt_shape_equal(&g->values[known->value].shape, shape))
+        return known->value;
     bool taken = known->name && known->value != DT_NONE;
     if (taken && !made_up) return dt_graph_fail(g, "two tensors are named %s: rename one", name);
     name = taken ? dt_graph_unique_name(g, name) : dt_arena_strdup(&g->arena, name);

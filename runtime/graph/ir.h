@@ -132,6 +132,7 @@ typedef struct dt_graph {
             bytes_after; // the most that live at once, as the pass counts; 0: it did not run
         double compute;  // multiple of the work
     } recompute;
+    const char *twin;            // of dt_graph_share
     struct dt_name_table *names; // value and node names (internal)
     dt_status status;            // first build error
     char error[512];
@@ -147,6 +148,9 @@ void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char 
 // While building: what names of parameters, buffers, constants and nodes begin with from here on ("iris."; "": nothing).
 // Returns what it was.
 const char *dt_graph_scope(dt_graph *g, const char *prefix);
+// While building, until it is NULL: a parameter that exists is taken again instead of made, and buffers and constants get
+// this prefix: the same weights are used twice, with running statistics of each use.
+void dt_graph_share(dt_graph *g, const char *prefix);
 dt_status dt_graph_check(const dt_graph *g); // first build error, as DT_E_USAGE
 // Records a build error (keeps the first) and returns DT_NONE.
 dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -22,11 +22,12 @@ enum { // what a target field holds
 
 typedef struct dt_loss_row {
     const char *id;
-    unsigned takes;        // DT_TARGET_…
-    bool softmax;          // over classes; else over elements
-    bool gives_numbers;    // what the network predicts is in the target's unit
-    dt_metric_id best;     // eval.best where it is not given
-    float param;           // p, where no key sets it
+    unsigned takes;     // DT_TARGET_…
+    bool softmax;       // over classes; else over elements
+    bool rotation;      // of 3 or 6 numbers together (rotation.h); p: radians of a unit of angles
+    bool gives_numbers; // what the network predicts is in the target's unit
+    dt_metric_id best;  // eval.best where it is not given
+    float param;        // p, where no key sets it
     const char *param_key; // the key beside the loss's that sets p, or NULL
 } dt_loss_row;
 
@@ -99,6 +100,16 @@ DT_LOSS_FN dt_smooth_l1_slope(DT_LOSS_ARGS) {
     const DT_LOSS_REAL d = x - t;
     if (fabs(d) < p) return d / p;
     return d > 0 ? 1 : d < 0 ? -1 : d; // d: 0 or NaN
+}
+
+// ---- geodesic: the angle between two rotations (rotation.h) -----------------------------------------
+#define DT_LOSS_ROW_geodesic                                                                       \
+    .takes = DT_TARGET_VECTOR, .rotation = true, .gives_numbers = true, .best = DT_METRIC_geodesic
+DT_LOSS_FN dt_geodesic_value(DT_LOSS_ARGS) { // of all elements together, not of one
+    return 0;
+}
+DT_LOSS_FN dt_geodesic_slope(DT_LOSS_ARGS) {
+    return 0;
 }
 
 // ---- any of them -----------------------------------------------------------------------------------

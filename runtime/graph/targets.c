@@ -32,6 +32,25 @@ static dt_status check_loss(const dt_config *c, const char *key, const dt_target
                               : "");
 }
 
+// A rotation is 3 angles or 6 numbers, as they are.
+static dt_status check_rotation(const dt_config *c, const char *key, dt_target *t) {
+    const int64_t n = dt_shape_elements(&t->field->sample_shape);
+    if (n != 3 && n != 6)
+        return dt_config_fail(c, key,
+                              "%s geodesic: field %s has %lld numbers; a rotation is 3 "
+                              "angles or 6 numbers",
+                              key, t->field->name, (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (t->field->mean[i] != 0 || t->field->std[i] != 1)
+            return dt_config_fail(c, key,
+                                  "%s geodesic: field %s has normalize, and a rotation's "
+                                  "numbers count as they are: leave it out",
+                                  key, t->field->name);
+    const bool degrees = dt_config_enum(c, "eval.angles") == DT_ANGLES_degrees;
+    t->param = degrees ? 0.017453292519943295f : 1.0f;
+    return DT_OK;
+}
+
 // The loss whose keys are at `prefix`, "train" or "train.targets.<name>".
 static dt_status add_target(dt_targets *out, const dt_config *c, const char *prefix,
                             const dt_field_info *fields, int index, bool training) {
@@ -46,6 +65,7 @@ static dt_status add_target(dt_targets *out, const dt_config *c, const char *pre
     DT_TRY(check_loss(c, key, t));
     const dt_loss_row *loss = &dt_losses[t->loss];
     t->param = loss->param;
+    if (loss->rotation) DT_TRY(check_rotation(c, key, t));
     snprintf(key, sizeof key, "%s.label_smoothing", prefix);
     if (dt_config_has(c, key)) t->smoothing = (float)dt_config_real(c, key);
     snprintf(key, sizeof key, "%s.%s", prefix, loss->param_key ? loss->param_key : "");

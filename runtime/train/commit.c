@@ -138,25 +138,65 @@ static void move_running_statistics(struct dt_stepper *s) {
     }
 }
 
+// ---- fp16, imitated --------------------------------------------------------------------------------
+// The gradient is rounded to what fp16 holds, and everything that follows from an overflow is as on a GPU
+// (cuda/kernels/commit_kernels.h): the step is skipped and the scale halved; after GROWTH_INTERVAL finite steps it doubles.
+
+float commit_loss_scale(const struct dt_stepper *s) {
+    return s->o.loss_scaling ? s->scaler.scale : 1.0f;
+}
+
+// To 11 bits, fewer below 2^-14; from 65520 on infinite.
+static float round_to_fp16(float x) {
+    if (!(fabsf(x) < 65520.0f)) return x * INFINITY;
+    int exponent;
+    (void)frexpf(x, &exponent);
+    const float unit = ldexpf(1.0f, (exponent < -13 ? -13 : exponent) - 11);
+    return rintf(x / unit) * unit;
+}
+
+static void round_gradient(struct dt_stepper *s, int64_t begin, int64_t end) {
+    float *grad = s->o.params->grads[0];
+    for (int64_t i = begin; i < end; i++) grad[i] = round_to_fp16(grad[i]);
+}
+
+static void back_off(struct dt_stepper *s, dt_step_result *out) {
+    if (!s->o.loss_scaling || s->scaler.scale <= 1.0f) return;
+    s->scaler.scale *= 0.5f;
+    s->scaler.clean_steps = 0;
+    s->scaler.n_skipped++;
+    out->skipped = true;
+}
+
+static void grow(struct dt_stepper *s) {
+    if (!s->o.loss_scaling || ++s->scaler.clean_steps < GROWTH_INTERVAL) return;
+    s->scaler.clean_steps = 0;
+    if (s->scaler.scale < (float)MOST_SCALE) s->scaler.scale *= 2.0f;
+}
+
 void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     const float *flat = s->o.params->grads[0];
     out->stop = flat[s->stop_at] != 0.0f;
     out->dropped = flat[s->drop_at] != 0.0f;
     if (out->dropped) return;
+    if (s->o.loss_scaling) divide(s, s->o.params->n_trained, round_gradient);
     divide(s, s->o.params->n_trained, sum_squares);
     double sum = 0.0;
     for (int64_t c = 0; c < s->n_chunks; c++) sum += s->partial[c];
-    double weight = (double)flat[s->weight_at];
+    const double weight = (double)flat[s->weight_at], scale = (double)commit_loss_scale(s);
     out->loss = (double)flat[s->loss_at] / weight;
-    out->grad_norm = sqrt(sum) / weight;
+    out->grad_norm = sqrt(sum) / (weight * scale);
     out->finite = isfinite(out->loss) && isfinite(out->grad_norm);
+    if (!out->finite) back_off(s, out);
+    out->scaler = s->scaler;
     if (!out->finite) return;
     double clip = 1.0;
     if (s->o.clip_norm > 0.0f && out->grad_norm > (double)s->o.clip_norm)
         clip = (double)s->o.clip_norm / (out->grad_norm + 1e-6);
-    s->optimizer.grad_scale = (float)(clip / weight);
+    s->optimizer.grad_scale = (float)(clip / (weight * scale));
     s->optimizer.lr = (float)lr;
     s->optimizer.t = s->step + 1;
+    s->optimizer.n_skipped = s->scaler.n_skipped;
     if (s->optimizer.n_tensors) dt_team_run(s->team, clip_rows, s);
     if (s->optimizer.norms) {
         divide(s, s->o.params->n_trained, measure);
@@ -169,5 +209,7 @@ void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
         out->finite = false;
         return;
     }
+    grow(s);
+    out->scaler = s->scaler;
     dt_team_run(s->team, repack_part, s);
 }

@@ -153,9 +153,9 @@ dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *co
             : b->supports_dtype(b, DT_BF16)
                 ? b->choose_precision ? DT_PRECISION_auto : DT_PRECISION_bf16
                 : DT_PRECISION_fp32;
-    if (p == DT_PRECISION_fp16 && !b->computes_dtype(b, DT_F16))
-        return dt_config_fail(c, "train.precision", "fp16 needs a GPU; on the %s use bf16 or fp32",
-                              b->name);
+    if (p == DT_PRECISION_fp16 && !b->device)
+        dt_warn("train.precision: fp16 is imitated on the CPU, for trying out its loss scaling: it "
+                "computes in fp32 and rounds each step's gradient to fp16");
     if (p == DT_PRECISION_bf16 && !b->computes_dtype(b, DT_BF16))
         return dt_config_fail(
             c, "train.precision",
@@ -169,9 +169,9 @@ dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *co
 }
 
 dt_dtype dt_resolved_dtype(const dt_resolved *r) {
-    return r->precision == DT_PRECISION_bf16   ? DT_BF16
-           : r->precision == DT_PRECISION_fp16 ? DT_F16
-                                               : DT_F32;
+    return r->precision == DT_PRECISION_bf16                                 ? DT_BF16
+           : r->precision == DT_PRECISION_fp16 && r->device != DT_DEVICE_cpu ? DT_F16
+                                                                             : DT_F32;
 }
 
 // The answer to key i as text; NULL behind the last one.

@@ -348,7 +348,7 @@ static dt_status make_stepper(dt_session *s) {
                                                          : dt_config_int(c, "comm.bucket") << 10;
     dt_stepper_opts o = {.comm = s->comm,
                          .device_comm = s->device_comm,
-                         .loss_scaling = dt_resolved_dtype(&s->resolved) == DT_F16,
+                         .loss_scaling = s->resolved.precision == DT_PRECISION_fp16,
                          .bf16_gradients = dt_session_bf16_gradients(s),
                          .uncaptured = !dt_config_bool(c, "device.capture"),
                          .hold_input = dt_config_bool(c, "device.hold_input"),
@@ -667,12 +667,12 @@ dt_status dt_session_init_weights(dt_session *s) {
     if (s->params->average) {
         dt_session_pull(s);
         copy_average(s, false);
+        copy_flats(s, true, true);
     }
     if (!dt_config_has(s->config, "model.init")) {
         if (s->params->n_trained_entries < s->params->n_entries && s->comm->rank == 0)
             dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                     s->params->n_entries - s->params->n_trained_entries);
-        if (s->params->average) copy_flats(s, true, true);
         dt_params_repack(s->params, 1);
         return DT_OK;
     }

@@ -50,8 +50,6 @@ enum {
     WORDS_RING = 4,
     SPINS = 2000,
     NAP_NS = 20000,
-    GROWTH_INTERVAL = 2000,
-    FIRST_SCALE = 1 << 16
 };
 
 // What the host writes in front of a micro-batch. Pinned.

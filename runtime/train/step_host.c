@@ -35,7 +35,7 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
     dt_exec_args args = {.step = {.seed = s->o.seed,
                                   .step = (uint32_t)s->step,
                                   .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch,
-                                  .loss_scale = 1.0f},
+                                  .loss_scale = commit_loss_scale(s)},
                          .grad = flat,
                          .accumulate = accumulate,
                          .on_grad = overlaps ? step_on_grad : NULL,
@@ -150,4 +150,17 @@ static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
     return DT_OK;
 }
 
-const step_engine step_host = {.set_source = set_source, .run = run, .replay = replay};
+static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
+    if (s->o.loss_scaling && scaler->scale == 0) s->scaler.scale = FIRST_SCALE;
+    return DT_OK;
+}
+
+static dt_status create(struct dt_stepper *s) {
+    return set_scaler(s, &s->scaler);
+}
+
+const step_engine step_host = {.create = create,
+                               .set_source = set_source,
+                               .set_scaler = set_scaler,
+                               .run = run,
+                               .replay = replay};

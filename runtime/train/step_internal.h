@@ -62,6 +62,9 @@ typedef struct step_engine {
 } step_engine;
 extern const step_engine step_host, step_device;
 
+// Loss scaling (fp16): where it begins, and after how many finite steps it doubles, to 2^24 at most.
+enum { FIRST_SCALE = 1 << 16, GROWTH_INTERVAL = 2000, MOST_SCALE = 1 << 24 };
+
 // step.c
 size_t dt_step_low_bytes(const struct dt_stepper *s); // of `low`
 // dt_exec_args.on_grad and .poll, with a step_replica as ctx
@@ -75,6 +78,7 @@ dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add)
 // commit.c
 dt_status commit_init(struct dt_stepper *s);
 void commit_fini(struct dt_stepper *s);
+float commit_loss_scale(const struct dt_stepper *s); // 1 without loss scaling
 void commit_run(struct dt_stepper *s, double lr, dt_step_result *out);
 // flat buffer `to` += flat buffer `from`, divided over the team.
 void commit_add_flats(struct dt_stepper *s, float *to, const float *from);

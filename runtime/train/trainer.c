@@ -21,6 +21,7 @@
 #include "base/watch.h"
 #include "train/agree.h"
 #include "train/length.h"
+#include "train/replica_check.h"
 #include "train/resolve.h"
 #include "train/signals.h"
 

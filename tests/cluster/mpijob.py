@@ -255,7 +255,7 @@ def enter(path):
     uid, gid = user(pod["spec"]).split(":")
     security = container["securityContext"]
     assert security["capabilities"]["drop"] == ["ALL"] and not security["allowPrivilegeEscalation"]
-    env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/home/mpiuser",
+    env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/opt/mpiuser",
            "HOSTNAME": pod["name"], "K_MPI_JOB_ROLE": pod["role"]}
     if pod["role"] == "launcher":
         env.update({"OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",

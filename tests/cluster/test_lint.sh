@@ -18,7 +18,13 @@ rules: {document-start: disable, line-length: {max: 120}, braces: {max-spaces-in
 YAML
 yamllint --strict -c yamllint.yaml "$SOURCE"/k8s/base "$SOURCE"/k8s/overlays >"$work/log" || fail "yamllint of k8s"
 sed 's/@[A-Z]*@/x/g' "$SOURCE/k8s/job/kustomization.yaml" | yamllint --strict -c yamllint.yaml - >"$work/log" || fail "yamllint of k8s/job"
+for task in "$SOURCE"/tests/golden/launch/cloud-*.yaml; do
+    yamllint -d '{extends: relaxed, rules: {line-length: disable}}' "$task" >"$work/log" || fail "yamllint of $task"
+    for part in setup run; do
+        sed -n "/^$part: |/,/^[a-z]/s/^  //p" "$task" | shellcheck -s bash - >"$work/log" || fail "shellcheck of $part in $task"
+    done
+done
 kubectl version --client >/dev/null 2>&1 || { echo "passed, without the manifests of dtrain launch k8s: no kubectl"; exit 0; }
 "$DTRAIN" launch k8s --print --namespace ml --image x "$config" >job.yaml 2>"$work/log" || fail "launch k8s --print"
-yamllint -c yamllint.yaml -d '{extends: default, rules: {document-start: disable, line-length: disable, indentation: {indent-sequences: whatever}}}' job.yaml >"$work/log" || fail "yamllint of dtrain launch k8s"
+yamllint -d '{extends: default, rules: {document-start: disable, line-length: disable, indentation: {indent-sequences: whatever}}}' job.yaml >"$work/log" || fail "yamllint of dtrain launch k8s"
 echo passed

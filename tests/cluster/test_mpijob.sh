@@ -50,13 +50,13 @@ ls -d "$work"/dtrain-* 2>/dev/null && fail "a folder is left"
 # ---- the job, played
 [ "$(id -u)" = 0 ] && unshare --net --mount --pid --fork true 2>/dev/null || { echo "skipped: no namespaces here, or not root"; exit 77; }
 layer=$work/layer # what launch/docker adds to a base; the base is this machine
-mkdir -p "$layer"/{usr/local/bin,opt,home/mpiuser,etc/ssh/ssh_config.d}
+mkdir -p "$layer"/{usr/local/bin,opt/mpiuser,etc/ssh/ssh_config.d}
 cp -L "$DTRAIN" "$BUILD/dtrain_mpi.so" "$layer/opt/"
 for library in $(ldd "$DTRAIN" "$BUILD/dtrain_mpi.so" | sed -n "s#.*=> \($BUILD[^ ]*\).*#\1#p"); do cp -L "$library" "$layer/opt/"; done
 ln -s /opt/dtrain "$layer/usr/local/bin/dtrain"
 cp "$SOURCE/launch/docker/dtrain-stop" "$layer/usr/local/bin/"
-cp "$SOURCE/launch/docker/sshd_config" "$layer/home/mpiuser/.sshd_config"
-(grep -v '^mpiuser:\|^[^:]*:[^:]*:1000:' /etc/passwd; echo 'mpiuser:x:1000:1000::/home/mpiuser:/bin/bash') >"$layer/etc/passwd"
+cp "$SOURCE/launch/docker/sshd_config" "$layer/opt/mpiuser/.sshd_config"
+(grep -v '^mpiuser:\|^[^:]*:[^:]*:1000:' /etc/passwd; echo 'mpiuser:x:1000:1000::/opt/mpiuser:/bin/bash') >"$layer/etc/passwd"
 sed -n '/CONF$/,/^CONF/p' "$SOURCE/launch/docker/setup.sh" | sed '1d;$d' >"$layer/etc/ssh/ssh_config.d/dtrain.conf"
 grep -q 2222 "$layer/etc/ssh/ssh_config.d/dtrain.conf" || fail "no configuration of ssh in launch/docker/setup.sh"
 

@@ -131,4 +131,41 @@ id=$(launch --sweep --stage "$work/node/staged" "$config" "${small[@]}" run.name
      data.split.folds=5 data.split.fold=0..4)
 table=$(sed -n 's/.*job \([0-9]*\) prints the table.*/\1/p' "$work/log")
 wait_for_job "$table" COMPLETED
-cat "folds-table-$table.out"
+grep -q '±' "folds-table-$table.out" && grep -q '(5 of 5 runs)$' "folds-table-$table.out" ||
+    fail "the table of the folds: $(cat "folds-table-$table.out")"
+"$DTRAIN" sweep "$config" "${small[@]}" run.name=folds train.max_steps=8 data.split.folds=5 data.split.fold=0..4 --table \
+    >"$work/table" 2>"$work/log" || fail "sweep --table"
+cmp "$work/table" "folds-table-$table.out" || fail "the table of the folds is another now"
+[ -e "$work/disk/n1/staged/small.lmdb/data.mdb" ] || fail "nothing is staged on n1"
+echo "five folds as an array, staged: $(head -n 1 "$work/table")"
+
+# ---- a copy that is damaged ends the job before a rank starts
+file=$work/disk/n1/staged/small.lmdb/data.mdb
+printf '\377\377\377\377\377\377\377\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") / 2)) conv=notrunc status=none
+touch -d tomorrow "$file"
+id=$(launch --stage "$work/node/staged" --sbatch "--nodelist=n1" "$config" "${small[@]}" run.name=damaged)
+wait_for_job "$id" FAILED
+grep -q 'staging to .* failed with 3' "damaged-$id.out" || { cat "damaged-$id.out" >&2; fail "a damaged copy is not found"; }
+[ ! -e runs/damaged ] || fail "a run has begun on damaged data"
+
+# ---- Apptainer: in front of dtrain on each node
+printf '#!/bin/sh\n[ "$1" = exec ] || exit 9\necho "container $2 on $(hostname)"\nshift 3\nexec %s "$@"\n' "$DTRAIN" >"$work/bin/apptainer"
+chmod +x "$work/bin/apptainer"
+rm "$work/bin/srun"
+id=$(PATH=$work/bin:$PATH launch --nodes 2 --container dtrain.sif "$config" "${small[@]}" run.name=contained)
+wait_for_job "$id" COMPLETED
+[ "$(grep -c '^container dtrain.sif on n' "contained-$id.out")" = 2 ] || fail "no container on each node"
+
+# ---- what is refused: one line, exit 2, and nothing in the queue
+refused() { # text, options of launch slurm …
+    local text=$1 rc=0
+    shift
+    "$DTRAIN" launch slurm "$@" >"$work/out" 2>"$work/log" || rc=$?
+    [ $rc = 2 ] && [ "$(grep -c . "$work/log")" = 1 ] && grep -q -- "$text" "$work/log" || fail "exit $rc, expected 2 and: $text"
+    [ -z "$(squeue -h)" ] || fail "a job was submitted: $*"
+}
+refused 'invalid partition specified: nope' --partition nope "$config"
+refused 'at most 8 ranks' --nodes 4 --ntasks-per-node 3 "$config"
+scontrol update PartitionName=main Default=NO
+refused 'No partition specified' "$config"
+echo "refused: partition, nodes, ranks"

@@ -32,7 +32,7 @@ says() { # pattern
 }
 stopped() { # rank, failpoint
     job 240 "$1" "$2" comm.timeout=4s
-    says "error: (rank $1 on .* (no sign of life|did not take part)|.* has waited .* for the other ranks)"
+    says "error: (after step [0-9]+: |)(gradient bucket .*: |)(rank $1 on .* (no sign of life|did not take part)|.* has waited .* for the other ranks)"
 }
 
 stopped 1 start

@@ -67,7 +67,7 @@ f = open(sys.argv[1], "r+b"); m = mmap.mmap(f.fileno(), 0); open(sys.argv[2], "w
 pid=$!
 wait_until [ -e "$work/mapped" ]
 "${job[@]}" run.name=cleans train.max_steps=1 >/dev/null 2>"$work/log" || fail "exit $?"
-left=$(ls "$segment"* 2>/dev/null)
+left=$(ls "$segment"* 2>/dev/null || true)
 kill $pid
 rm -f "$segment" "$segment.mapped"
 [ "$left" = "$segment.mapped" ] || fail "of the segments is left: $left"

@@ -6,6 +6,35 @@
 
 #include "graph/losses.h"
 
+// Columns of the rotation that n numbers stand for, by turning the axes one after the other.
+static void turn_about(double v[3], int axis, double angle) {
+    const int i = (axis + 1) % 3, k = (axis + 2) % 3;
+    const double a = v[i], b = v[k];
+    v[i] = a * cos(angle) - b * sin(angle);
+    v[k] = a * sin(angle) + b * cos(angle);
+}
+static void columns_of(const double *x, int64_t n, double unit, double m[3][3]) {
+    double dot = 0, n1 = 0, n2 = 0;
+    for (int c = 0; c < 3; c++)
+        for (int i = 0; i < 3; i++) m[c][i] = c == i;
+    for (int c = 0; c < 3 && n == 3; c++)
+        for (int axis = 0; axis < 3; axis++) turn_about(m[c], axis, x[axis] * unit);
+    if (n == 3) return;
+    for (int i = 0; i < 3; i++) n1 += x[i] * x[i];
+    for (int i = 0; i < 3; i++) m[0][i] = x[i] / sqrt(n1), dot += m[0][i] * x[3 + i];
+    for (int i = 0; i < 3; i++) m[1][i] = x[3 + i] - dot * m[0][i], n2 += m[1][i] * m[1][i];
+    for (int i = 0; i < 3; i++) m[1][i] /= sqrt(n2);
+    for (int i = 0; i < 3; i++)
+        m[2][i] = m[0][(i + 1) % 3] * m[1][(i + 2) % 3] - m[0][(i + 2) % 3] * m[1][(i + 1) % 3];
+}
+static double angle_of(const double *x, const double *t, int64_t n, double unit) {
+    double p[3][3], q[3][3], trace = 0;
+    columns_of(x, n, unit, p);
+    columns_of(t, n, unit, q);
+    for (int c = 0; c < 3; c++)
+        for (int i = 0; i < 3; i++) trace += p[c][i] * q[c][i];
+    return acos((trace - 1) / 2);
+}
 static void ref_loss(const custom_case *c, double *const *in, double *const *out) {
     int64_t n = c->in_shape[0].d[0], k = count(&c->in_shape[0]) / n;
     bool hard = c->in_type[1] == DT_I32;
@@ -32,6 +61,7 @@ static void ref_loss(const custom_case *c, double *const *in, double *const *out
                 loss += (fabs(d) < param ? d * d / 2 / param : fabs(d) - param / 2) / (double)k;
             }
         }
+        if (c->attrs.loss.id == DT_LOSS_geodesic) loss = angle_of(x, in[1] + i * k, k, param);
         if (c->attrs.loss.id == DT_LOSS_focal) loss *= pow(1 - exp(-loss), param);
         out[0][0] += (double)c->attrs.loss.share * w * loss;
         out[1][0] += w;
@@ -82,6 +112,9 @@ static void test_losses(void **state) {
     run_loss(DT_LOSS_bce, S2(4, 19), false, 0, 0);
     run_loss(DT_LOSS_mse, S3(4, 3, 6), false, 0, 0);
     run_loss(DT_LOSS_smooth_l1, S2(4, 19), false, 0, 1.5f);
+    run_loss(DT_LOSS_geodesic, S2(5, 6), false, 0, 1);
+    run_loss(DT_LOSS_geodesic, S2(5, 3), false, 0, 1);
+    run_loss(DT_LOSS_geodesic, S2(5, 3), false, 0, 0.3f);
 }
 
 #define ROWS_LOSSES cmocka_unit_test(test_losses)

@@ -126,8 +126,9 @@ static void test_defaults(void **state) {
         const bool of_some = *owners != '\0'; // test_keys_of_words
         free(owners);
         if (strstr(keys[i].path, ".*.") || of_some) continue;
-        bool want =
-            strcmp(keys[i].default_text, "none") != 0 || strcmp(keys[i].path, "data.cache") == 0;
+        bool want = strcmp(keys[i].default_text, "none") != 0 ||
+                    strcmp(keys[i].path, "data.cache") == 0 ||
+                    strcmp(keys[i].path, "train.recompute") == 0;
         if (dt_config_has(c, keys[i].path) != want) fail_msg("%s", keys[i].path);
         assert_true(strlen(keys[i].help) > 5);
     }
@@ -272,16 +273,17 @@ static void test_keys_of_words(void **state) {
     expect_override_error("data.fields.iris.n_mels=4",
                           "data.fields.iris.n_mels is a key of audio, but data.fields.iris.kind is "
                           "image");
-    expect_error(
-        "run: {name: x}\n"
-        "data: {path: y}\n"
-        "model: {name: fusion}\n"
-        "train: {global_batch: 8, micro_batch: 4, optimizer: {name: adamw,\n"
-        "  momentum: 0.9}}\n",
-        NULL,
-        "f.yaml:5:3: train.optimizer.momentum is a key of sgd, but train.optimizer.name is adamw");
-    expect_override_error("model.depth=18",
-                          "model.depth is a key of resnet, but model.name is fusion");
+    expect_error("run: {name: x}\n"
+                 "data: {path: y}\n"
+                 "model: {name: fusion}\n"
+                 "train: {global_batch: 8, micro_batch: 4, optimizer: {name: adamw,\n"
+                 "  momentum: 0.9}}\n",
+                 NULL,
+                 "f.yaml:5:3: train.optimizer.momentum is a key of sgd, lars, but "
+                 "train.optimizer.name is adamw");
+    expect_override_error(
+        "model.depth=18",
+        "model.depth is a key of resnet, lens_multiscale, but model.name is fusion");
     expect_override_error("model={name: vit}",
                           "f.yaml:12:23: model.fusion is a key of fusion, but model.name is vit; "
                           "leave it out: model.fusion=");

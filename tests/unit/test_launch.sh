@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# dtrain launch without starting anything: what --print shows, for ten configs (tests/golden/launch), is what SkyPilot's
+# dtrain launch without starting anything: what --print shows, for a dozen jobs (tests/golden/launch), is what SkyPilot's
 # own parser takes, templates are found where they are installed and can be the user's own, and bad input is one line and
 # exit 2. And dtrain check --cost. `test_launch.sh --write` writes the golden files.
 . "${SOURCE:?}/tests/small_run.sh" || exit
@@ -32,7 +32,9 @@ golden cloud-pose.yaml cloud --cloud gcp --cpus 16+ --memory 64+ --data gs://my/
 golden cloud-lens.yaml cloud --cloud azure --nodes 2 -n 2 --image registry.example/dtrain:0.1 \
     --data https://my.blob.core.windows.net/data --runs https://my.blob.core.windows.net/runs configs/lens.yaml run.name=a_b
 golden cloud-acoustic.yaml cloud "${buckets[@]}" configs/acoustic.yaml "run.name=two words"
-[ "$(ls tests/golden/launch | wc -l)" = 10 ] || fail "golden files that no case writes: $(ls tests/golden/launch)"
+golden slurm-fusion.sbatch slurm --nodes 2 --gpus-per-node 4 --time 4:00:00 --account bio configs/fusion.yaml run.name=long
+golden slurm-digits.sbatch slurm --sweep --jobs 2 configs/digits.yaml run.seed=0..2
+[ "$(ls tests/golden/launch | wc -l)" = 12 ] || fail "golden files that no case writes: $(ls tests/golden/launch)"
 
 # -- SkyPilot's own parser
 sky=${SKY_PYTHON:-${PYTHON:-python3}}

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *override; // of the config, KEY=VALUE
+
 static dt_config *make_config(const char *model) {
     char text[1024];
     snprintf(text, sizeof text,
@@ -22,7 +24,8 @@ static dt_config *make_config(const char *model) {
              "train: {global_batch: 2, micro_batch: 2}\n",
              model);
     dt_config *c = NULL;
-    dt_status st = dt_config_parse(&c, "test.yaml", text, strlen(text), NULL, 0);
+    dt_status st =
+        dt_config_parse(&c, "test.yaml", text, strlen(text), &override, override != NULL);
     if (st != DT_OK) fail_msg("%s", dt_error_message());
     return c;
 }
@@ -96,7 +99,8 @@ static void check_graph(const dt_graph *g) {
         for (int i = 0; i < n->n_out && !n->dead; i++) {
             if (n->out[i] == DT_NONE) continue;
             made[n->out[i]] = true;
-            if (g->values[n->out[i]].kind != DT_V_GRAD) {
+            if (g->values[n->out[i]].kind != DT_V_GRAD &&
+                n->out[i] != g->loss) { // several losses add
                 assert_int_equal(g->values[n->out[i]].producer, id);
                 assert_int_equal(g->values[n->out[i]].out_index, i);
             }
@@ -325,6 +329,56 @@ static void errors_name_what_lacks(void **state) {
     expect_error("name: fusion", tiny, 3, "larger than the image");
 }
 
+static void check_graph_of(const char *model, const dt_field_info *f, int n) {
+    dt_graph *g = make(model, f, n, true, DT_BF16);
+    check_graph(g);
+    dt_graph_destroy(g);
+}
+
+static void sounds_and_signals(void **state) {
+    dt_field_info f[3] = {image_field("sound", 64, 128, 1), class_field("label", 10)};
+    check_params(make("name: audio_cnn", f, 2, true, DT_F32),
+                 5219279 - 513 * (527 - 10)); // PANNs: 527 classes
+    check_params(make("name: ast_tiny", f, 2, true, DT_BF16),
+                 5717416 - 768 * 192 + 256 * 192 - 990 * 193 + (5 * 12 + 1 - 197) * 192);
+    f[0] = image_field("sound", 1, 8000, 1);
+    check_params(make("name: cnn1d, width: 32", f, 2, true, DT_F32),
+                 80 * 32 + 3 * 32 * (32 + 64) + 3 * 64 * 128 + 2 * (32 + 32 + 64 + 128) + 1290);
+    override = "train.targets={label: {loss: cross_entropy}}";
+    f[0] = (dt_field_info){.name = "signal", .sample_shape = dt_shape1(100), .dtype = DT_F32};
+    check_graph_of("name: cnn1d", f, 2);
+    f[2] = f[1], f[1] = image_field("image", 64, 64, 3);
+    check_graph_of("name: fusion, fusion: gated, encoders: {signal: {name: cnn1d}, image: {name: "
+                   "efficientnet}}",
+                   f, 3);
+    check_graph_of(
+        "name: fusion, fusion: cross_attention, encoders: {image: {name: vit, size: ti}}", f, 3);
+    expect_error("name: fusion, encoders: {image: {name: mlp}}", f, 3,
+                 "model.encoders.image.name is mlp");
+    override = NULL;
+}
+
+// Weights are shared, statistics are not; evaluation has one loss and mean logits.
+static void scales_share_weights(void **state) {
+    dt_field_info f[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
+    dt_graph *one = make("name: resnet, depth: 10, width: 8", f, 2, true, DT_F32);
+    dt_graph *g = make("name: lens_multiscale, depth: 10, width: 8, scales: [16, 64, 32]", f, 2,
+                       true, DT_F32);
+    check_graph(g);
+    assert_int_equal(dt_graph_count_params(g), dt_graph_count_params(one));
+    assert_int_equal(count_op(g, DT_OP_loss, false), 3 + 2);
+    assert_int_equal(g->n_updates, 3 * one->n_updates);
+    assert_int_not_equal(dt_graph_find(g, "s16.bn1.running_mean"), DT_NONE);
+    dt_graph_destroy(g);
+    dt_graph_destroy(one);
+    g = make("name: lens_multiscale, depth: 10, width: 8, scales: [16, 64, 32]", f, 2, false,
+             DT_F32);
+    assert_int_equal(count_op(g, DT_OP_loss, false), 1);
+    check_graph(g);
+    dt_graph_destroy(g);
+    expect_error("name: lens_multiscale, scales: [64, 48]", f, 2, "sides that divide");
+}
+
 // The small network of cnn.c, written as layers with a block, and what is wrong with others.
 static void layers_make_networks(void **state) {
     dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
@@ -390,6 +444,8 @@ int main(void) {
         cmocka_unit_test(additions_go_into_norms),
         cmocka_unit_test(low_precision_reaches_the_ends),
         cmocka_unit_test(errors_name_what_lacks),
+        cmocka_unit_test(sounds_and_signals),
+        cmocka_unit_test(scales_share_weights),
         cmocka_unit_test(layers_make_networks),
         cmocka_unit_test(layers_name_the_line),
     };

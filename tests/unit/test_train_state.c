@@ -27,6 +27,7 @@ static void fill(dt_train_state *s) {
     s->data_fingerprint = UINT64_MAX;
     s->metrics_offset = 1ll << 40;
     s->resolved = (dt_resolved){.threads = 8, .replicas = 4, .replica_threads = 2, .workers = 3};
+    s->resolved.micro_batch = 16;
     s->resolved.precision = DT_PRECISION_bf16;
     s->resolved.device = DT_DEVICE_cpu;
     s->resolved.best = 1 + DT_METRIC_macro_f1;

@@ -9,12 +9,14 @@
 // in PyTorch. Other losses average over a sample's elements.
 #include "backend/cpu/custom_kernel.h"
 #include "graph/losses.h"
+#include "graph/rotation.h"
 
 #include <math.h>
 #include <string.h>
 
 typedef struct loss_state {
     dt_loss_id id;
+    bool rotation;
     bool softmax, soft; // soft: over classes, with distributions
     int64_t n, k;
     float smoothing, param, share;
@@ -27,6 +29,7 @@ static dt_status prepare(dt_kernel_instance *s) {
                         *w = dt_instance_in(s, 2);
     st->id = s->node->attrs.loss.id;
     st->softmax = dt_losses[st->id].softmax;
+    st->rotation = dt_losses[st->id].rotation;
     if (!x || !target || !w || x->dtype != DT_F32 || w->dtype != DT_F32 || x->shape.n < 1 ||
         dt_shape_elements(&w->shape) != x->shape.d[0])
         return dt_custom_fail(s, "wants f32 values (N,...) and f32 weights (N)");
@@ -101,10 +104,20 @@ static void classes_bwd_of(const loss_call *c, int64_t n, float g) {
 static double loss_of(const loss_call *c, int64_t n) {
     const loss_state *st = c->st;
     if (st->softmax) return dt_loss_value(st->id, sum_row(c, n).cross_entropy, 0, st->param);
+    if (st->rotation)
+        return dt_rotation_loss(c->x + n * st->k, c->target + n * st->k, (int)st->k,
+                                (double)st->param, NULL);
     double sum = 0;
     for (int64_t i = n * st->k; i < (n + 1) * st->k; i++)
         sum += dt_loss_value(st->id, c->x[i], c->target[i], st->param);
     return sum / (double)st->k;
+}
+
+static void rotation_bwd_of(const loss_call *c, int64_t n, float g) {
+    const int k = (int)c->st->k;
+    double dx[6];
+    (void)dt_rotation_loss(c->x + n * k, c->target + n * k, k, (double)c->st->param, dx);
+    for (int i = 0; i < k; i++) c->dx[n * k + i] = (float)((double)g * dx[i]);
 }
 
 static void elements_bwd_of(const loss_call *c, int64_t n, float g) {
@@ -128,6 +141,8 @@ static void backward_sample(const void *ctx, int64_t n, int64_t end) {
         memset(c->dx + n * c->st->k, 0, (size_t)c->st->k * sizeof(float));
     else if (c->st->softmax)
         classes_bwd_of(c, n, g);
+    else if (c->st->rotation)
+        rotation_bwd_of(c, n, g);
     else
         elements_bwd_of(c, n, g);
 }

@@ -26,6 +26,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     if ((!soft && !classes) || dt_shape_elements(&target->shape) != (classes ? rows : rows * n))
         return dt_cuda_fail(s, "the target %s has the wrong type or shape", target->name);
     st->kind = classes ? DT_LOSS_CLASSES : softmax ? DT_LOSS_SHARES : DT_LOSS_ELEMENTS;
+    if (dt_losses[st->id].rotation) st->kind = DT_LOSS_ROTATION;
     st->r = dt_rows_make(rows, n);
     st->smoothing = s->node->attrs.loss.smoothing;
     st->param = s->node->attrs.loss.param;

@@ -14,11 +14,13 @@
 
 #define DT_LOSS_REAL float
 #include "graph/losses.h"
+#include "graph/rotation.h"
 
 enum { // kinds of target; the first two are for losses over classes
     DT_LOSS_CLASSES,
     DT_LOSS_SHARES,
-    DT_LOSS_ELEMENTS
+    DT_LOSS_ELEMENTS,
+    DT_LOSS_ROTATION // of a row, which one lane computes
 };
 
 typedef struct dt_loss_args {
@@ -44,7 +46,14 @@ DT_FN void dt_loss_take(const dt_loss_args *a, const dt_rows_share *s, dt_loss_s
     m->max = -INFINITY;
     m->z = m->x = m->q = m->qx = 0.0f;
     if (s->row < 0 || a->weight[s->row] == 0.0f) return;
-    if (a->dx && a->kind == DT_LOSS_ELEMENTS) return; // its gradient needs no sums
+    if (a->dx && a->kind >= DT_LOSS_ELEMENTS) return; // its gradient needs no sums
+    if (a->kind == DT_LOSS_ROTATION) {
+        const int64_t at = s->row * a->r.n;
+        if (s->lane == 0)
+            m->x = (float)dt_rotation_loss(a->x + at, a->target + at, (int)a->r.n, (double)a->param,
+                                           NULL);
+        return;
+    }
     for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
         const int64_t at = s->row * a->r.n + i, left = a->r.n - i;
         dt_get8_row(a->x, DT_F32, V, at, left, x);
@@ -74,6 +83,7 @@ DT_FN double dt_loss_cross_entropy(const dt_loss_args *a, int64_t row, const dt_
 }
 DT_FN double dt_loss_of(const dt_loss_args *a, int64_t row, const dt_loss_sums *m) {
     if (a->kind == DT_LOSS_ELEMENTS) return (double)m->x / (double)a->r.n;
+    if (a->kind == DT_LOSS_ROTATION) return (double)m->x;
     return dt_loss_value(a->id, (float)dt_loss_cross_entropy(a, row, m), 0, a->param);
 }
 
@@ -121,7 +131,15 @@ DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt
     if (s->row < 0) return;
     const float w = a->weight[s->row];
     float g = w * a->step->loss_scale * a->share;
-    if (w != 0.0f && a->kind != DT_LOSS_ELEMENTS)
+    if (a->kind == DT_LOSS_ROTATION && w != 0.0f) {
+        double dx[6];
+        const int64_t at = s->row * a->r.n;
+        if (s->lane) return;
+        (void)dt_rotation_loss(a->x + at, a->target + at, (int)a->r.n, (double)a->param, dx);
+        for (int k = 0; k < (int)a->r.n; k++) a->dx[at + k] = (float)((double)g * dx[k]);
+        return;
+    }
+    if (w != 0.0f && a->kind < DT_LOSS_ELEMENTS)
         g *= dt_loss_slope(a->id, (float)dt_loss_cross_entropy(a, s->row, m), 0, a->param);
     const float k_inv = 1.0f / (float)a->r.n, smooth = a->smoothing;
     const float mass = a->kind == DT_LOSS_CLASSES ? 1.0f : (1.0f - smooth) * m->q + smooth;

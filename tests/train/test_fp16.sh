@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# train.precision: fp16, imitated on the CPU: a step whose gradient is beyond fp16 is skipped and halves the loss scale;
+# 2,000 finite steps double it; stopped anywhere, and on two ranks, the run has the same bits.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+python3 - "$work/set.tar" <<'PY'
+import io, random, sys, tarfile
+random.seed(7)
+with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
+    for i in range(32):
+        for name, data in (("x", " ".join(f"{random.gauss(i % 2, 1):.4f}" for _ in range(4))), ("cls", str(i % 2))):
+            info = tarfile.TarInfo(f"{i:04d}.{name}")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data.encode()))
+PY
+cat >"$work/small.yaml" <<YAML
+run: {name: small, dir: $work/runs, seed: 5, reproducible: elastic}
+device: {kind: cpu, threads: 1}
+data: {path: $work/set.tar, fields: {x: {kind: vector, size: [4]}, cls: {kind: class}}}
+model: {name: mlp, hidden: 8}
+train:
+  epochs: 100000
+  max_steps: 60
+  global_batch: 16
+  micro_batch: 8
+  precision: fp16
+  targets: {cls: {loss: cross_entropy}}
+  optimizer: {name: adamw, lr: 1.0e-3}
+  schedule: {name: constant}
+checkpoint: {every: 1000000 steps}
+metrics: {every: 10 steps, sinks: [jsonl]}
+YAML
+config=$work/small.yaml
+train
+python3 - "$work/runs/small/metrics.jsonl" <<'PY' || fail "scales"
+import json, sys
+steps = [r for r in map(json.loads, open(sys.argv[1])) if "loss_scale" in r]
+skipped = [r for r in steps if r.get("skipped")]
+assert len(steps) == 60 and skipped and steps[1].get("skipped"), skipped
+assert steps[-1]["loss_scale"] == 65536 / 2 ** len(skipped), (steps[-1], len(skipped))
+PY
+grep -q 'overflowed in fp16 and was skipped' "$work/log" || fail "nothing about the skipped step"
+train run.name=fp32 train.precision=fp32
+[ "$(hash "$work/runs/small")" != "$(hash "$work/runs/fp32")" ] || fail "nothing was rounded"
+
+# -- the second step is skipped: a run that was stopped behind it goes on with its scale and count
+for at in 2 30; do
+    code=0
+    "$DTRAIN" "$config" run.name="stopped$at" run.stop_at=$at >/dev/null 2>"$work/log" || code=$?
+    [ $code = 75 ] || fail "run.stop_at: exit $code"
+    train run.name="stopped$at"
+    [ "$(hash "$work/runs/small")" = "$(hash "$work/runs/stopped$at")" ] || fail "other bits when stopped at $at"
+done
+if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
+    "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two >/dev/null 2>"$work/log" || fail "2 ranks"
+    [ "$(hash "$work/runs/small")" = "$(hash "$work/runs/two")" ] || fail "other bits on two ranks"
+fi
+
+# -- it grows again
+train run.name=long train.max_steps=2100 train.optimizer.lr=1.0e-9
+python3 - "$work/runs/long/metrics.jsonl" <<'PY' || fail "the scale does not grow"
+import json, sys
+steps = [r for r in map(json.loads, open(sys.argv[1])) if "loss_scale" in r]
+scales = [r["loss_scale"] for r in steps]
+first = 1 + max(i for i, r in enumerate(steps[:90]) if r.get("skipped"))
+assert scales[first + 1998] == scales[first], scales[first]
+assert max(scales[first + 1999:]) == 2 * scales[first], (scales[first], max(scales[first + 1999:]))
+PY
+echo passed

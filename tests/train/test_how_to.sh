@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# The how-to pages of practice (splits, predictions, evaluation, sweeps, several targets, fine-tuning, ONNX) do what they
+# say: each command runs as it stands, on small sets and runs of the names that the pages use, and each YAML block is a
+# config that check takes.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+python=${PYTHON:-python3}
+"$python" -c 'import yaml' 2>/dev/null || { echo "skipped: no python3-yaml"; exit 77; }
+mkdir "$work/bin" "$work/folder" "$work/folder/configs"
+ln -s "$(realpath "$DTRAIN")" "$work/bin/dtrain"
+export PATH=$work/bin:$PATH
+cd "$work/folder"
+
+# sets
+"$python" - <<'PY'
+import os, random
+random.seed(1)
+def picture(path, shade):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as f:
+        f.write(b"P6 16 16 255\n" + bytes(max(0, min(255, shade + random.randrange(-20, 21))) for _ in range(768)))
+for i in range(60):
+    c = i % 10
+    for root in ("photos", "new", "new_photos", "mnist/train"):
+        picture(f"{root}/class{c}/{'left' if i % 3 else 'right'}_{i}.ppm", 25 * c)
+    picture(f"mnist/test/class{c}/left_{i}.ppm", 25 * c)
+for i in range(120):
+    picture(f"heads/{('left', 'right', 'straight', 'up')[i % 4]}/{i % 24}_{i % 2}_{i}.ppm", 50 * (i % 4))
+PY
+pack() { dtrain pack "$@" >/dev/null 2>"$work/log" || fail "pack $*"; }
+for set in photos new; do pack $set $set.lmdb --pattern '{label}/{camera}_{n}.ppm'; done
+ln -s new.lmdb test.lmdb
+pack heads heads.tar --pattern '{pose}/{subject}_{sunglasses}_{n}.ppm'
+small_data . 6 10
+
+# configs and runs
+cat >configs/photos.yaml <<'YAML'
+run: {name: photos}
+device: {threads: 1}
+data:
+  path: photos.lmdb
+  fields:
+    image: {kind: image, source: ppm, size: [32, 32], normalize: imagenet}
+    label: {kind: class}
+  split: {val: 0.2, test: 0.2}
+model: {name: resnet, depth: 10, width: 8, dropout: 0.1}
+train: {global_batch: 8, micro_batch: 8, precision: fp32}
+YAML
+config=$(small_config .)
+sed 's/name: small/name: folds/; s/max_steps: 40/max_steps: 2/; s|dir: ./runs|dir: runs|; s/^eval:.*/eval: {every: 1 epoch}/' "$config" >configs/fusion.yaml
+train_run() { dtrain "$@" >/dev/null 2>"$work/log" || fail "train $*"; }
+for run in photos a b c; do train_run configs/photos.yaml run.name=$run run.seed=${#run}; done
+train_run configs/photos.yaml run.name=resnet50 model.depth=50
+train_run configs/photos.yaml run.name=resnet18 model.depth=18 train.max_steps=1
+train_run configs/fusion.yaml run.name=fusion
+
+"$python" - "$SOURCE/docs/how-to" "$work/pages" <<'PY'
+import json, os, re, sys, yaml
+pages, out = sys.argv[1:]
+os.makedirs(out)
+for page, least in (("split", 4), ("predict", 8), ("evaluate", 3), ("sweep", 2), ("several-targets", 1), ("fine-tune", 5), ("onnx", 3)):
+    lines = []
+    for kind, text in re.findall(r"^```(\w*)\n(.*?)^```", open(f"{pages}/{page}.md").read(), re.M | re.S):
+        if kind in ("", "sh"):
+            lines += [re.sub(r"  +#.*", "", l) for l in text.splitlines() if re.match(r"(mpirun .*)?dtrain ", l)]
+        elif kind == "yaml":
+            block = yaml.safe_load(text)
+            base = "fusion" if "view" in block.get("data", {}) else "photos"
+            words = [f"{section}.{key}={json.dumps(value)}" for section, keys in block.items() for key, value in keys.items()]
+            if page == "fine-tune": # a network that has the names, and weights that are here
+                words = [w.replace("resnet18-f37072fd.pth", "runs/resnet18") for w in words] + ["model.depth=18"]
+            if page == "several-targets":
+                words += ["data.fields.label=null"]
+            lines.append(f"dtrain check configs/{base}.yaml " + " ".join("'" + w.replace("'", "'\\''") + "'" for w in words))
+    assert len(lines) >= least, (page, lines)
+    open(f"{out}/{page}", "w").write("\n".join(lines) + "\n")
+PY
+for page in "$work"/pages/*; do
+    while read -r line; do
+        case $line in mpirun*) command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ] || continue ;; esac
+        rm -rf runs/folds # another page's sweep
+        eval "${line/#mpirun/mpirun --oversubscribe --bind-to none}" >"$work/out" 2>"$work/log" </dev/null ||
+            fail "exit $? of a command of docs/how-to/$(basename "$page").md: $line"
+        [ "${line#*-o }" != "$line" ] || [ -s "$work/out" ] || [ "${line#*export}" != "$line" ] || fail "says nothing: $line"
+    done <"$page"
+done
+echo "$(cat "$work"/pages/* | wc -l) commands and configs of docs/how-to"
