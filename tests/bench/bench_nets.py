@@ -156,7 +156,7 @@ class Dtrain:
         if kind == "biometric":
             keys += [f"data.fields.subject.classes={n}"]
         if kind == "acoustic":
-            keys += ["data.fields.label={kind: class, source: leak, classes: 2}", "data.split={val: 0, test: 0}"]
+            keys += ["data.fields.label={kind: class, source: leak, classes: 2}", "data.split={val: 0, test: 0, stratify: null}"]
         return [f"configs/{config}.yaml", *keys, *extra]
 
     def run(self, name, precision, ranks=1):
