@@ -49,6 +49,7 @@ static void take_filed(dt_cpu_choices *c, const char *text) {
     for (const char *next = text; next && *next;) {
         if (!dt_choice_line_read(next, &line, &next) || !valid(&line) || !line.n_rest) continue;
         entry *e = entry_of(c, line.desc);
+        if (e->filed >= 0 || e->used) continue; // of this run
         if (sscanf(line.rest, "%lf %lf", &e->rate[0], &e->rate[1]) < 2) continue;
         e->choice = e->filed = line.choice;
     }
@@ -103,6 +104,9 @@ static char *lines_of(const dt_cpu_choices *c, bool for_file) {
 
 static void save(dt_cpu_choices *c) {
     if (c->dirty && c->file.path) {
+        char *others = dt_choice_file_read(&c->file); // which another run may have added meanwhile
+        take_filed(c, others);
+        free(others);
         char *lines = lines_of(c, true);
         dt_choice_file_write(&c->file, lines);
         free(lines);
