@@ -8,7 +8,7 @@
 //   <the machine's text>
 //   <lines>
 // Files are caches. One that is torn, of another version or of another machine is ignored with one warning and
-// written anew. Files are replaced as a whole, so that of two concurrent runs one wins. Text only: no NUL.
+// written anew. Files are replaced as a whole, so that of two concurrent runs one may win. Text only: no NUL.
 #ifndef DT_BACKEND_CHOICE_FILE_H
 #define DT_BACKEND_CHOICE_FILE_H
 

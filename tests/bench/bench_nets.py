@@ -139,7 +139,7 @@ class Dtrain:
         n = most({"biometric": 45, "photos": 512, "acoustic": 2000}[kind], 60 if kind == "photos" else 8 if kind == "biometric" else 300)
         raw, out = f"{self.dir}/{kind}-{n}", f"{self.dir}/{kind}-{n}.lmdb"
         if not os.path.exists(out):
-            for words in (["synth", kind, raw, "--n", str(n)], ["pack", raw, out]):
+            for words in (["synth", kind, raw, "--n", str(n)], ["pack", raw, out, *["--pattern", "leak{leak}_pipe{pipe}_{hz}_{n}.wav"] * (kind == "acoustic")]):
                 subprocess.run([self.bin, *words], cwd=ROOT, check=True, capture_output=True)
         return out, n
 
@@ -156,7 +156,7 @@ class Dtrain:
         if kind == "biometric":
             keys += [f"data.fields.subject.classes={n}"]
         if kind == "acoustic":
-            keys += ["data.fields.label.source=label"]
+            keys += ["data.fields.label={kind: class, source: leak, classes: 2}", "data.split={val: 0, test: 0, stratify: null}"]
         return [f"configs/{config}.yaml", *keys, *extra]
 
     def run(self, name, precision, ranks=1):
@@ -204,7 +204,7 @@ def number(x, digits=1):
 
 def bench(o, d, name):
     precisions = ["fp32"] + ["bf16"] * o.bf16
-    variants = ("eager", "channels-last", "compiled") if o.python else ()
+    variants = tuple(o.variants.split(",")) if o.python else ()
     ours, theirs, pairs, ratios, shares = {}, {}, [], [], []
     d.run(name, "auto")  # its choices are on disk from now on
     for _ in range(o.rounds):
@@ -245,6 +245,7 @@ def main():
     a.add_argument("--only", default="fusion" if SHORT else ",".join(NETS), help="networks, with commas: " + ", ".join(NETS))
     a.add_argument("--steps", type=int, default=12, help="that are measured")
     a.add_argument("--rounds", type=int, default=1)
+    a.add_argument("--variants", default="eager,channels-last,compiled")
     a.add_argument("--limit", type=float, default=900, help="seconds of a PyTorch process")
     for word in ("--peer", "--precision", "--variant", "--began"):
         a.add_argument(word, help=argparse.SUPPRESS)

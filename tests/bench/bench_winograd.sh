@@ -18,10 +18,10 @@ export XDG_CACHE_HOME=$work/cache
 seeds=${SHORT:+1}
 for net in resnet18 fusion; do
     case $net in
-    resnet18) keys=(configs/photos.yaml data.path="$work/photos.lmdb" data.fields.class.classes=10 model.depth=18 model.width=64
-                    data.fields.image.size='[64, 64]' train.global_batch=16 train.micro_batch=8 train.optimizer.lr=0.02) ;;
+    resnet18) keys=(configs/photos.yaml data.path="$work/photos.lmdb" data.fields.class.classes=10 model.depth=18 model.width=32
+                    data.fields.image.size='[64, 64]' train.global_batch=8 train.micro_batch=4 train.optimizer.lr=0.02) ;;
     fusion) keys=(configs/fusion.yaml data.path="$work/biometric.lmdb" data.fields.subject.classes=20
-                  data.fields.fingerprint.size='[48, 48]' data.fields.iris.size='[60, 80]' train.global_batch=16 train.micro_batch=4) ;;
+                  data.fields.fingerprint.size='[48, 48]' data.fields.iris.size='[60, 80]' train.global_batch=8 train.micro_batch=4) ;;
     esac
     for seed in ${seeds:-1 2 3}; do
         for winograd in auto off; do

@@ -106,6 +106,17 @@ static void test_what_there_was_no_time_for_is_not_kept(void **state) {
     free(folder);
 }
 
+static void test_runs_at_the_same_time_keep_what_both_timed(void **state) {
+    char *folder = dt_xprintf("%s/both", dir);
+    dt_cpu_choices *c = open_choices("Xeon", folder);
+    dt_cpu_choices_add(c, "conv a", (const double[]){100, 200}, 2, 0.1);
+    add("Xeon", folder, "conv b", 100, 200);
+    dt_cpu_choices_destroy(c);
+    assert_int_equal(find("Xeon", folder, "conv a"), 1);
+    assert_int_equal(find("Xeon", folder, "conv b"), 1);
+    free(folder);
+}
+
 // ---- a convolution ---------------------------------------------------------------------------------
 enum { C = 32, SIDE = 16, N = C * SIDE * SIDE };
 
@@ -176,6 +187,7 @@ int main(void) {
         cmocka_unit_test(test_the_faster_one_is_kept),
         cmocka_unit_test(test_what_is_given_is_obeyed),
         cmocka_unit_test(test_what_there_was_no_time_for_is_not_kept),
+        cmocka_unit_test(test_runs_at_the_same_time_keep_what_both_timed),
         cmocka_unit_test(test_convolution_obeys),
     };
     if (!mkdtemp(dir)) return 1;

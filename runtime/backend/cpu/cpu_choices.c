@@ -2,6 +2,7 @@
 #include "backend/cpu/cpu_choices.h"
 
 #include "base/arena.h"
+#include "base/io.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -26,7 +27,7 @@ struct dt_cpu_choices {
     dt_choice_file file; // path NULL: none
     char *machine;
     double budget_s, seconds;
-    bool dirty, spent;
+    bool dirty, spent, torn; // torn: the file was ignored
     int n_timed;
 };
 
@@ -49,6 +50,7 @@ static void take_filed(dt_cpu_choices *c, const char *text) {
     for (const char *next = text; next && *next;) {
         if (!dt_choice_line_read(next, &line, &next) || !valid(&line) || !line.n_rest) continue;
         entry *e = entry_of(c, line.desc);
+        if (e->filed >= 0 || e->used) continue; // of this run
         if (sscanf(line.rest, "%lf %lf", &e->rate[0], &e->rate[1]) < 2) continue;
         e->choice = e->filed = line.choice;
     }
@@ -66,6 +68,7 @@ dt_cpu_choices *dt_cpu_choices_create(const dt_cpu_choices_opts *opts) {
     if (!opts->folder || opts->budget_s <= 0) return c;
     c->file.path = dt_choice_file_path(opts->folder, what, c->machine);
     char *lines = dt_choice_file_read(&c->file);
+    c->torn = !lines && dt_io_exists(c->file.path);
     take_filed(c, lines);
     free(lines);
     return c;
@@ -103,6 +106,10 @@ static char *lines_of(const dt_cpu_choices *c, bool for_file) {
 
 static void save(dt_cpu_choices *c) {
     if (c->dirty && c->file.path) {
+        // which another run may have added meanwhile
+        char *others = c->torn ? NULL : dt_choice_file_read(&c->file);
+        take_filed(c, others);
+        free(others);
         char *lines = lines_of(c, true);
         dt_choice_file_write(&c->file, lines);
         free(lines);
