@@ -26,7 +26,8 @@ static int64_t rows_of_b(const mul_state *st) {
 }
 
 // a: the larger operand; b: what repeats.
-static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a, const dt_value_info *b) {
+static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a,
+                             const dt_value_info *b) {
     mul_state *st = dt_custom_prepare(s, sizeof *st);
     st->simd = dt_simd_get()->elementwise;
     if (!dt_times_of(&a->shape, &b->shape, &st->t))
@@ -127,7 +128,8 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     mul_state *st = s->state;
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){a, dy}, 2));
     if (st->t.channels) s->in_layout[0] = s->in_layout[dy_at] = dt_custom_blocked();
-    s->scratch_bytes = (size_t)((st->t.channels ? st->t.images : RUNS) * st->padded) * sizeof(float);
+    s->scratch_bytes =
+        (size_t)((st->t.channels ? st->t.images : RUNS) * st->padded) * sizeof(float);
     return DT_OK;
 }
 

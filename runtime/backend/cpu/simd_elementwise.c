@@ -188,8 +188,7 @@ INLINE void mul_rows(void *y, const void *x, const float *factor, int64_t rows, 
     for (int64_t r = 0; r < rows; r++) {
         void *to = vat_mut(y, r * cols, bf16);
         const void *from = vat(x, r * cols, bf16);
-        MAP(to, cols,
-            out = LD(from) * (part ? vload_part(factor, i, part, 0) : vld(factor + i)));
+        MAP(to, cols, out = LD(from) * (part ? vload_part(factor, i, part, 0) : vld(factor + i)));
     }
 }
 BOTH(mul_rows, (void *y, const void *x, const float *f, int64_t rows, int64_t cols), y, x, f, rows,
@@ -383,7 +382,8 @@ const dt_simd_elementwise DT_SIMD(dt_simd_elementwise) = {
     .gelu_tanh = PAIR(gelu_tanh),
     .gelu_tanh_bwd = PAIR(gelu_tanh_bwd),
 #define KIND(id, name)                                                                             \
-    .activation[DT_ACTIVATION_##id] = PAIR(name), .activation_bwd[DT_ACTIVATION_##id] = PAIR(name##_bwd)
+    .activation[DT_ACTIVATION_##id] = PAIR(name),                                                  \
+    .activation_bwd[DT_ACTIVATION_##id] = PAIR(name##_bwd)
     KIND(SIGMOID, sigmoid),
     KIND(HARDSIGMOID, hardsigmoid),
     KIND(SILU, silu),

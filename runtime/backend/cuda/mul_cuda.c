@@ -12,7 +12,8 @@ typedef struct mul_state {
     dt_mul_args a; // without pointers
 } mul_state;
 
-static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a, const dt_value_info *b) {
+static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a,
+                             const dt_value_info *b) {
     mul_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!a || !b || !dt_times_of(&a->shape, &b->shape, &st->t))
         return dt_cuda_fail(s, "the second shape does not repeat over the first");

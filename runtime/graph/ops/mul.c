@@ -12,9 +12,10 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     if (!dt_dtype_is_float(dt_op_in_dtype(g, id, 0)))
         return dt_op_fail(g, id, "wants floating tensors");
     if (!dt_times_of(&a, &b, &t))
-        return dt_op_fail(g, id,
-                          "wants the second of the same shape, or its last dimension, or one factor "
-                          "a channel: (C,1,1) or (N,C,1,1)");
+        return dt_op_fail(
+            g, id,
+            "wants the second of the same shape, or its last dimension, or one factor "
+            "a channel: (C,1,1) or (N,C,1,1)");
     dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &a);
     return g->status;
 }
