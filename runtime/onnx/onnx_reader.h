@@ -29,9 +29,9 @@ typedef enum onnx_kind { ONNX_ABSENT, ONNX_VALUE, ONNX_CONST, ONNX_WEIGHT } onnx
 typedef struct onnx_slot {
     const char *name;
     onnx_kind kind;
-    dt_value v;     // VALUE; WEIGHT: once it is a parameter, else DT_NONE
-    bool swapped;   // the parameter is the transpose
-    onnx_const *c;  // CONST
+    dt_value v;                 // VALUE; WEIGHT: once it is a parameter, else DT_NONE
+    bool swapped;               // the parameter is the transpose
+    onnx_const *c;              // CONST
     const Onnx__TensorProto *t; // WEIGHT
     const Onnx__NodeProto *producer;
     int n_uses;

@@ -50,8 +50,10 @@ int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t) {
     int64_t count = 1;
     const size_t each = element_size(t->data_type);
     if (each == 0 || t->n_dims > ONNX_MAX_DIMS) {
-        onnx_fail(r, "tensor %.80s has type %d and %zu dimensions: expected floats or integers, at most %d",
-                  name_of(t), t->data_type, t->n_dims, ONNX_MAX_DIMS);
+        onnx_fail(
+            r,
+            "tensor %.80s has type %d and %zu dimensions: expected floats or integers, at most %d",
+            name_of(t), t->data_type, t->n_dims, ONNX_MAX_DIMS);
         return -1;
     }
     for (size_t i = 0; i < t->n_dims; i++) {
@@ -62,10 +64,11 @@ int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t) {
         count *= t->dims[i];
     }
     const bool here = t->data_location == 0;
-    const bool fits = t->has_raw_data ? t->raw_data.len == (size_t)count * each
-                                      : typed_count(t) == (size_t)count;
+    const bool fits =
+        t->has_raw_data ? t->raw_data.len == (size_t)count * each : typed_count(t) == (size_t)count;
     if (here && !fits) {
-        onnx_fail(r, "tensor %.80s: its shape wants %lld elements, the file has others (truncated?)",
+        onnx_fail(r,
+                  "tensor %.80s: its shape wants %lld elements, the file has others (truncated?)",
                   name_of(t), (long long)count);
         return -1;
     }
@@ -83,8 +86,8 @@ static const char *external(const Onnx__TensorProto *t, const char *key) {
 static char *read_external(onnx_reader *r, const Onnx__TensorProto *t, size_t n_bytes) {
     const char *location = external(t, "location"), *offset = external(t, "offset");
     if (!location || !*location || strchr(location, '/') || strcmp(location, "..") == 0) {
-        onnx_fail(r, "tensor %.80s lies in %.80s: only files beside the ONNX file are read", name_of(t),
-                  location ? location : "no file");
+        onnx_fail(r, "tensor %.80s lies in %.80s: only files beside the ONNX file are read",
+                  name_of(t), location ? location : "no file");
         return NULL;
     }
     char *parent = dt_io_parent(r->f->path), *path = dt_xprintf("%s/%s", parent, location);

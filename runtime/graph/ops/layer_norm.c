@@ -35,10 +35,10 @@ dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps) {
     if (!name) name = dt_graph_unique_name(g, "layer_norm");
     dt_shape d = dt_shape1(s.d[s.n - 1]);
     dt_value weight, bias;
-    weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), d, (dt_init){DT_INIT_ONE, 0},
-                     false);
+    weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), d,
+                      (dt_init){DT_INIT_ONE, 0}, false);
     bias = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), d, (dt_init){DT_INIT_ZERO, 0},
-                     false);
+                    false);
     return dt_layer_norm_with(g, name, x, weight, bias, eps);
 }
 
