@@ -67,6 +67,6 @@ fi
 # rank 0 chooses for all
 if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     rm -f "$(file)"
-    mpi 2 "$DTRAIN" "$config" run.name=two train.max_steps=2 >/dev/null 2>"$work/log" || fail "two ranks"
+    "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two train.max_steps=2 >/dev/null 2>"$work/log" || fail "two ranks"
     [ "$(grep -c 'cpu: .* timed in' "$work/log")" = 1 ] || fail "not one rank times"
 fi
