@@ -61,7 +61,7 @@ printf 'name: @NAME@\n  gpus @GPUS@\nif @CPUS@\nrun: @WORDS@\n' >"$work/own"
     "name: fusion
 if 8
 run: configs/fusion.yaml data.path=/dtrain/data/biometric.lmdb run.dir=/dtrain/runs" ] || fail "the user's own template"
-if [ -e "$BUILD/cmake_install.cmake" ] && command -v cmake >/dev/null; then
+if [ -e "$BUILD/help/dtrain.1" ] && command -v cmake >/dev/null; then
     cmake --install "$BUILD" --prefix "$work/usr" >/dev/null
     (cd "$work" && cp "$SOURCE/configs/fusion.yaml" . &&
         "$work/usr/bin/dtrain" launch cloud "${buckets[@]}" --print fusion.yaml >"$work/out" 2>"$work/log") ||
