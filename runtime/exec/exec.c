@@ -188,7 +188,7 @@ static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_s
                 .packed = t->packed,
                 .scratch = e->flat + p->activation_bytes,
                 .replica = e->replica,
-                .accumulate = a->accumulate ? ~0ull : s->adds,
+                .accumulate = a->accumulate ? s->sums : s->adds,
                 .step = step,
                 .stream = stream};
     s->kernel->run(&s->instance, &r);

@@ -292,6 +292,7 @@ static void find_finished_grads(dt_plan *p) {
             if (n->out[i] == DT_NONE) continue;
             dt_value_kind kind = g->values[n->out[i]].kind;
             if (kind != DT_V_GRAD && kind != DT_V_STAT) continue;
+            s->sums |= 1ull << i;
             if (written[n->out[i]]) s->adds |= 1ull << i;
             written[n->out[i]] = true;
             finish[n->out[i]] = k;

@@ -36,7 +36,8 @@ typedef struct dt_instruction {
     dt_ref *in, *out;
     int n_in, n_out;
     int pack_ids[DT_MAX_PACKS];
-    uint64_t adds; // outputs (GRAD, STAT) that an earlier instruction of this plan has written
+    uint64_t sums; // outputs that are sums over micro-batches (GRAD, STAT)
+    uint64_t adds; // those of them that an earlier instruction of this plan has written
     int *grads;    // indices into graph->grads that are finished after this instruction
     int n_grads;
     dt_value value;     // reorder: which value

@@ -12,7 +12,6 @@ typedef struct add_state {
     bool wide;            // b is f32, a is bf16
     int64_t outer, inner; // y is (outer, inner), b is (inner)
     dt_dtype sum_type;    // backward: of b's gradient
-    bool sum_is_grad;
     const dt_simd_elementwise *simd;
 } add_state;
 
@@ -92,8 +91,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     st->inner = dt_shape_elements(&db->shape);
     st->outer = st->inner ? dt_shape_elements(&dy->shape) / st->inner : 0;
     st->sum_type = db->dtype;
-    st->sum_is_grad = db->kind == DT_V_GRAD;
-    if (db->dtype == DT_BF16 || st->sum_is_grad)
+    if (db->dtype == DT_BF16 || db->kind == DT_V_GRAD)
         s->scratch_bytes = (size_t)st->inner * sizeof(float);
     return DT_OK;
 }
@@ -124,7 +122,7 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     if (r->out[0] && r->out[0] != dy)
         memcpy(r->out[0], dy, (size_t)(st->outer * st->inner) * dt_row_size(st->type));
     if (!r->out[1]) return;
-    const bool narrow = st->sum_type == DT_BF16, adds = st->sum_is_grad && r->accumulate >> 1 & 1;
+    const bool narrow = st->sum_type == DT_BF16, adds = r->accumulate >> 1 & 1;
     sum_call c = {.st = st,
                   .sum = narrow || adds ? r->scratch : r->out[1],
                   .narrow = narrow ? r->out[1] : NULL,

@@ -11,7 +11,6 @@ typedef struct add_state {
     bool same;
     int type, row_type;
     dt_cols c;
-    bool sum_is_grad;
 } add_state;
 
 // Returns whether b has the trailing dimensions of a. Leading dimensions of length 1 in b are ignored.
@@ -77,7 +76,6 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     st->c = dt_cols_make(inner ? dt_shape_elements(&dy->shape) / inner : 0, inner, SUM_BLOCKS,
                          SUM_ROWS);
     st->row_type = db->dtype;
-    st->sum_is_grad = db->kind == DT_V_GRAD;
     if (st->c.n_chunks > 1)
         s->scratch_bytes = (size_t)(st->c.n_chunks * st->c.padded) * sizeof(float);
     return DT_OK;
@@ -100,7 +98,7 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
                            .partial = st->c.n_chunks > 1 ? r->scratch : NULL,
                            .type = st->type,
                            .row_type = st->row_type,
-                           .accumulate = st->sum_is_grad && (r->accumulate >> 1 & 1)};
+                           .accumulate = r->accumulate >> 1 & 1};
     dt_cuda_launch(c, DT_K_sum_rows, dt_cols_grid(&a.c), &a, r->stream);
     if (!a.partial) return;
     const dt_cuda_grid g = {.blocks = (st->c.cols + 31) / 32, .threads = 1024};
