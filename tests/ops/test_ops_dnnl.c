@@ -128,6 +128,7 @@ static void test_conv_odd(void **state) {
     check_conv("dilation 2", (conv_arg){1, 16, 9, 9, 16, 1, WIN(3, 1, 2, 2, 2)});
     check_conv("asymmetric padding", (conv_arg){2, 16, 8, 9, 16, 1, WIN(3, 2, 1, 0, 1), true});
     check_conv("asymmetric padding, C=3", (conv_arg){1, 3, 8, 9, 20, 1, WIN(4, 1, 1, 1, 2)});
+    check_conv("images of one pixel", (conv_arg){8, 64, 1, 1, 128, 1, WIN(3, 2, 1, 1, 1)});
     check_conv("floor leaves a rest", (conv_arg){1, 16, 8, 10, 32, 1, WIN(3, 3, 1, 0, 0)});
 }
 

@@ -17,12 +17,14 @@
 #include "base/log.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct conv_state {
     dt_dnnl_op *forward, *data, *weights;
     dt_weight_pack *pack, *bias_pack;
     dt_weight_grad grad;
     bool has_bias;       // an argument of `forward` or `weights`
+    size_t clear_bytes;  // of scratch, in front of `weights`
     size_t at_dw, at_db; // offsets in scratch
     int64_t n_out;
 } conv_state;
@@ -240,6 +242,9 @@ static dt_status build_backward(dt_kernel_instance *s, conv_state *st) {
     DT_TRY(build_primitives(s, st, &c, dy));
     st->at_dw = max_size(dt_dnnl_op_scratch_bytes(st->data), dt_dnnl_op_scratch_bytes(st->weights));
     st->at_dw = max_size(st->at_dw, st->grad.scratch_bytes);
+    // oneDNN 2.6's bf16 kernel multiplies columns of its scratchpad that it has not written where an image has one.
+    if (c.x->dtype == DT_BF16 && c.x->shape.d[3] == 1)
+        st->clear_bytes = dt_dnnl_op_scratch_bytes(st->weights);
     st->at_db = st->at_dw + st->grad.packed_bytes;
     s->scratch_bytes = st->at_db + dt_align_up((size_t)st->n_out * sizeof(float), 64);
     return DT_OK;
@@ -258,6 +263,7 @@ static void run_weights(const conv_state *st, const dt_run *r, const void *dy) {
     char *scratch = r->scratch;
     void *packed = scratch + st->at_dw;
     const bool add_w = r->accumulate >> 1 & 1, add_b = r->accumulate >> 2 & 1;
+    memset(scratch, 0, st->clear_bytes);
     void *dw = dt_weight_grad_target(&st->grad, r->out[1], packed, add_w);
     if (st->has_bias) {
         void *db = add_b ? scratch + st->at_db : r->out[2];
