@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # dtrain launch slurm on a real Slurm of four nodes: over nodes by srun and by mpirun; USR1, the time limit, a killed rank
 # and a node that goes down: saved or not, the job is queued again and ends with the undisturbed bits; a cancelled one
-# stays so. Folds as a job array with a table. Staging with hashes. What Slurm refuses is one line and exit 2.
+# stays so. Folds as a job array with a table. Staging with hashes. What Slurm refuses is one line and exit 2. With FULL=1:
+# it takes minutes, and a start by srun has crashed in Open MPI 4.1's PMIx.
+[ "${FULL:-}" = 1 ] || { echo "skipped: minutes; FULL=1 runs it"; exit 77; }
 . "${SOURCE:?}/tests/cluster/slurm.sh" || exit
 . "$SOURCE/tests/small_run.sh" || exit
 need_mpi
