@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Does a run of dtrain learn as PyTorch's does? The first 200 steps of ResNet-18 in both, five seeds each.
+"""Does a run of dtrain learn as PyTorch's does? The first 200 steps of ResNet-18 in both, ten seeds each.
 
-    tests/bench/bench_losses.py [--build build] [--signs ../shared/data/sign_digits.tar] [--seeds 5] [--steps 200]
+    tests/bench/bench_losses.py [--build build] [--signs ../shared/data/sign_digits.tar] [--seeds 10] [--steps 200]
 
 Both train torchvision's ResNet-18 from random weights on the same 32x32 pixels of the sign digits (invented
 photographs where the tar is not there): SGD with momentum, weight decay on convolutions and the classifier only,
 cosine schedule with warm-up, fp32, batches of 32. A seed is another initialisation and order. Prints, for every
-window of 50 steps, each side's mean loss over its seeds and their range, and fails if the means differ by more than
-the seeds of one side do. The running Python needs torch, torchvision and Pillow.
+window of 50 steps, each side's mean loss over its seeds and their range, and fails if one side's mean is outside the
+other's range. Five seeds are too few for that: a window failed with seeds 1 to 5 and leans the other way with 6 to 10.
+The running Python needs torch, torchvision and Pillow.
 """
 import argparse
 import json
@@ -129,7 +130,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default=os.path.join(ROOT, "build"))
     p.add_argument("--signs", default=os.path.join(ROOT, "..", "shared", "data", "sign_digits.tar"))
-    p.add_argument("--seeds", type=int, default=5)
+    p.add_argument("--seeds", type=int, default=10)
     p.add_argument("--first", type=int, default=1, help="the first seed")
     p.add_argument("--steps", type=int, default=200)
     a = p.parse_args()
@@ -157,7 +158,7 @@ def compare(a, work):
     for at in range(0, a.steps, WINDOW):
         means = [[statistics.fmean(loss for loss, _ in run[at:at + WINDOW]) for run in side] for side in (ours, theirs)]
         centre = [statistics.fmean(m) for m in means]
-        within = abs(centre[0] - centre[1]) <= max(max(m) - min(m) for m in means) or SHORT
+        within = all(min(m) <= c <= max(m) for m, c in zip(means, reversed(centre))) or SHORT
         failed |= not within
         print(f"steps {at + 1}-{min(at + WINDOW, a.steps)}: dtrain {centre[0]:.4f} [{min(means[0]):.4f}, {max(means[0]):.4f}]"
               f"  PyTorch {centre[1]:.4f} [{min(means[1]):.4f}, {max(means[1]):.4f}]{'' if within else '  outside'}", flush=True)
