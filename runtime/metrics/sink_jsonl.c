@@ -69,6 +69,15 @@ static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
     return st;
 }
 
+static dt_json *begin_line(jsonl *s, const char *kind, int64_t step) {
+    dt_json *j = &s->line;
+    dt_json_reset(j);
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "kind", kind);
+    dt_json_int(j, "step", step);
+    return j;
+}
+
 static void put_line(jsonl *s) {
     dt_json_end_object(&s->line);
     dt_json_newline(&s->line);
@@ -77,11 +86,7 @@ static void put_line(jsonl *s) {
 
 static void step(void *state, const dt_step_record *r, const dt_step_stats *stats) {
     jsonl *s = state;
-    dt_json *j = &s->line;
-    dt_json_reset(j);
-    dt_json_begin_object(j, NULL);
-    dt_json_string(j, "kind", "step");
-    dt_json_int(j, "step", r->step);
+    dt_json *j = begin_line(s, "step", r->step);
     dt_json_real(j, "epoch", r->epoch);
     dt_json_int(j, "samples", r->samples);
     dt_json_real(j, "loss", r->loss);
@@ -117,11 +122,7 @@ static void eval(void *state, const dt_eval_record *r) {
 
 static void slow_rank(void *state, const dt_slow_rank_record *r) {
     jsonl *s = state;
-    dt_json *j = &s->line;
-    dt_json_reset(j);
-    dt_json_begin_object(j, NULL);
-    dt_json_string(j, "kind", "slow_rank");
-    dt_json_int(j, "step", r->step);
+    dt_json *j = begin_line(s, "slow_rank", r->step);
     dt_json_int(j, "rank", r->rank);
     dt_json_string(j, "host", r->host);
     dt_json_string(j, "phase", r->phase);
