@@ -188,6 +188,28 @@ static dt_status make_view(dt_data *d, const dt_config *c) {
 }
 
 // ---- order ---------------------------------------------------------------------------------------
+// data.m_per_class: runs of that many samples of one value, in which a micro-batch begins and ends with one.
+static dt_status make_runs(dt_data *d, const dt_config *c) {
+    static const char key[] = "data.m_per_class";
+    int column;
+    const int64_t m = dt_config_int(c, key);
+    if (dt_config_has(c, "data.weight") || d->reader->is_weighted ||
+        dt_config_enum(c, "data.shuffle") != DT_SHUFFLE_global)
+        return dt_config_fail(c, key,
+                              "%s gives every class equally many samples in random order: leave "
+                              "out data.weight, weights in data.path, and data.shuffle",
+                              key);
+    if (dt_config_is_auto(c, "train.micro_batch") || dt_config_int(c, "train.micro_batch") % m != 0)
+        return dt_config_fail(c, key, "%s: train.micro_batch must be a multiple of %lld", key,
+                              (long long)m);
+    DT_TRY(find_column(d, c, "data.balance", &column));
+    const dt_status st = dt_sampler_values_make(&d->values, d->reader->catalog, &d->view,
+                                                d->splits.sample[DT_SPLIT_TRAIN],
+                                                d->splits.n[DT_SPLIT_TRAIN], column, (uint32_t)m);
+    d->sampler.values = d->values;
+    return st;
+}
+
 static dt_status make_order(dt_data *d, const dt_config *c) {
     const dt_catalog *catalog = d->reader->catalog;
     dt_weight_spec s = {.balance = -1, .column = -1, .real = -1};
@@ -218,7 +240,7 @@ static dt_status make_order(dt_data *d, const dt_config *c) {
     d->sampler.seed = d->seed;
     d->sampler.n = n;
     d->sampler.cumulative = d->weights;
-    return DT_OK;
+    return n && dt_config_has(c, "data.m_per_class") ? make_runs(d, c) : DT_OK;
 }
 
 uint32_t dt_data_sample_at(const dt_dataset *base, uint64_t epoch, uint64_t i) {
@@ -386,6 +408,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
 static void close_data(dt_dataset *base) {
     dt_data *d = base->self;
     free(d->weights);
+    dt_sampler_values_free(d->values);
     free(d->class_weights);
     dt_data_cache_close(d);
     dt_splits_fini(&d->splits);

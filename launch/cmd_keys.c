@@ -2,6 +2,7 @@
 
 #include "launch.h"
 
+#include "base/arena.h"
 #include "data/augment/augment.h"
 
 #include <stdio.h>
@@ -37,6 +38,21 @@ static void print_key(const dt_config_key *k, bool markdown) {
     free(owners);
 }
 
+// An encoder has the keys of its network, which are listed below model.
+static bool is_repeated(const char *path, const char *prefix) {
+    static const char at[] = "model.encoders.*.";
+    bool known = false;
+    size_t n = 0;
+    const dt_config_key *keys = dt_config_keys(&n);
+    if (strncmp(path, at, strlen(at)) != 0 || strncmp(prefix, at, strlen("model.encoders")) == 0)
+        return false;
+    char *other = dt_xprintf("model.%s", path + strlen(at));
+    for (size_t i = 0; i < n; i++)
+        known |= strcmp(keys[i].path, other) == 0 && strcmp(other, "model.name") != 0;
+    free(other);
+    return known;
+}
+
 // What data.augment.FIELD may list.
 static void print_augmentations(bool markdown) {
     char text[1024];
@@ -54,6 +70,7 @@ static dt_status run(const launch_words *w) {
         printf("| key | type | default | range | numeric | |\n|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < n; i++) {
         if (strncmp(keys[i].path, prefix, strlen(prefix)) != 0) continue;
+        if (is_repeated(keys[i].path, prefix)) continue;
         print_key(&keys[i], markdown);
         shown++;
     }
@@ -67,5 +84,6 @@ const launch_command launch_keys = {.options = options,
                                             "does. `numeric` keys change results;\n"
                                             "a run cannot be resumed with another value of one.\n\n"
                                             "  dtrain keys train.schedule\n"
+                                            "  dtrain keys model.encoders    the same as model's\n"
                                             "  dtrain keys data.augment      with the operations\n",
                                     .run = run};

@@ -82,6 +82,18 @@ static dt_status load_changed(job *j, const dt_config *plain, const char *run, c
     return st;
 }
 
+// A mean over an image and its mirror image says nothing of numbers that change sign between them.
+static dt_status check_flip(const dt_config *c) {
+    const dt_cnode *fields = dt_config_node(c, "data.fields");
+    for (size_t i = 0; i < dt_cnode_size(fields); i++)
+        if (dt_cnode_get(dt_cnode_item(fields, i), "mirror"))
+            return dt_fail(DT_E_USAGE,
+                           "--tta flip: field %s changes sign with the image "
+                           "(data.fields.%s.mirror): take scale alone",
+                           dt_cnode_key(fields, i), dt_cnode_key(fields, i));
+    return DT_OK;
+}
+
 // The run as it is, then once for each word of --tta, in which all its images are changed in one way.
 static dt_status load_variants(job *j, const char *run, const char *set, const launch_words *w,
                                int n_paths) {
@@ -100,6 +112,7 @@ static dt_status load_variants(job *j, const char *run, const char *set, const l
         while (i < 2 && strcmp(ways[i].name, word) != 0) i++;
         if (i == 2) st = dt_fail(DT_E_USAGE, "--tta: '%s' is none of flip, scale", word);
         if (j->n == MOST) st = dt_fail(DT_E_USAGE, "more than %d runs and variants", MOST);
+        if (st == DT_OK && i == 0) st = check_flip(plain);
         if (st == DT_OK) st = load_changed(j, plain, run, set, w, n_paths, ways[i].list);
     }
     free(words);

@@ -47,25 +47,25 @@ typedef struct job_on_hosts {
 
 // ---- the command -----------------------------------------------------------------------------------
 
-static void set_both(const char *name4, const char *name5, const char *value) {
-    setenv(name4, value, 1);
-    setenv(name5, value, 1);
+static void set_both(const char *name4, const char *name5, const char *value, int overwrite) {
+    setenv(name4, value, overwrite);
+    setenv(name5, value, overwrite);
 }
 
 // For mpirun and its daemons; Open MPI 4 and 5.
 static void set_environment(const job_on_hosts *j) {
     char *nets =
         j->w->options[NET] ? dt_xprintf("%s", j->w->options[NET]) : launch_hosts_subnets(&j->list);
-    set_both("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", j->list.agent);
+    set_both("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", j->list.agent, 1);
     if (nets) {
         setenv("OMPI_MCA_btl_tcp_if_include", nets, 1);
-        set_both("OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include", nets);
+        set_both("OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include", nets, 1);
     }
     free(nets);
     // a lost host is noticed within about ten seconds; Open MPI has 300 + 9 probes of 20 s
-    setenv("OMPI_MCA_oob_tcp_keepalive_time", "3", 0);
-    setenv("OMPI_MCA_oob_tcp_keepalive_intvl", "1", 0);
-    setenv("OMPI_MCA_oob_tcp_keepalive_probes", "3", 0);
+    set_both("OMPI_MCA_oob_tcp_keepalive_time", "PRTE_MCA_oob_tcp_keepalive_time", "3", 0);
+    set_both("OMPI_MCA_oob_tcp_keepalive_intvl", "PRTE_MCA_oob_tcp_keepalive_intvl", "1", 0);
+    set_both("OMPI_MCA_oob_tcp_keepalive_probes", "PRTE_MCA_oob_tcp_keepalive_probes", "3", 0);
 }
 
 static void set_words(job_on_hosts *j) {

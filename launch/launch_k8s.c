@@ -36,7 +36,18 @@ static const launch_option options[] = {
     [TEMPLATE] = {"--template", "FILE", "your own copy of k8s/job/kustomization.yaml"},
     {NULL}};
 
-enum { V_JOB, V_OVERLAY, V_SLOTS, V_RESTARTS, V_WORKERS, V_ARGS, V_CPUS, V_MEMORY, N_VALUES };
+enum {
+    V_JOB,
+    V_OVERLAY,
+    V_SLOTS,
+    V_RESTARTS,
+    V_WORKERS,
+    V_ARGS,
+    V_PORT,
+    V_CPUS,
+    V_MEMORY,
+    N_VALUES
+};
 typedef struct k8s_job {
     dt_config *config;
     char dir[PATH_MAX]; // with kustomization.yaml and config.yaml; "": none yet
@@ -135,6 +146,7 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
     // a run that stops itself with 75 would start again
     j->values[V_RESTARTS] = dt_xprintf("%d", dt_config_has(j->config, "run.stop_at") ? 0 : 20);
     j->values[V_ARGS] = list_args(w);
+    j->values[V_PORT] = dt_xprintf("%d", (int)dt_config_int(j->config, "metrics.port"));
     return DT_OK;
 }
 
@@ -208,6 +220,7 @@ static dt_status fill_folder(const k8s_job *j, const launch_words *w) {
     dt_status st = write_file(j, "config.yaml", text);
     free(text);
     DT_TRY(st);
+    const bool scraped = dt_config_lists(j->config, "metrics.sinks", DT_SINK_prometheus);
     const launch_value values[] = {{"NAMESPACE", w->options[NAMESPACE]},
                                    {"OVERLAY", j->values[V_OVERLAY]},
                                    {"JOB", j->values[V_JOB]},
@@ -217,6 +230,8 @@ static dt_status fill_folder(const k8s_job *j, const launch_words *w) {
                                    {"WORKERS", j->values[V_WORKERS]},
                                    {"IMAGE", w->options[IMAGE]},
                                    {"ARGS", j->values[V_ARGS]},
+                                   {"SCRAPE", scraped ? "true" : "false"},
+                                   {"PORT", j->values[V_PORT]},
                                    {"CPUS", j->values[V_CPUS]},
                                    {"MEMORY", j->values[V_MEMORY]},
                                    {"GPUS", w->options[GPUS]},

@@ -75,7 +75,7 @@ static int remove_segments(void) {
     return n_removed;
 }
 
-// Open MPI 4: ompi.HOST.UID/pid.PID; 5: prterun.HOST.PID.UID.
+// Open MPI 4: ompi.HOST.UID/pid.PID; 5: prterun.HOST.PID.UID, and prted.HOST.PID.UID where a daemon ran.
 static int remove_sessions_in(const char *dir, const char *prefix) {
     char **names = NULL;
     size_t n = 0;
@@ -100,7 +100,7 @@ static int remove_sessions(void) {
     char **names = NULL;
     size_t n = 0;
     if (!tmp || !*tmp) tmp = "/tmp";
-    int n_removed = remove_sessions_in(tmp, "prterun.");
+    int n_removed = remove_sessions_in(tmp, "prterun.") + remove_sessions_in(tmp, "prted.");
     if (dt_io_list_dir(&names, &n, tmp, DT_E_STORAGE) != DT_OK) return n_removed;
     for (size_t i = 0; i < n; i++) {
         if (!behind_host(names[i], "ompi.")) continue;

@@ -26,6 +26,8 @@
 #define MAX_PAUSE_S   60.0
 #define FLUSH_S       2.0 // metrics.jsonl lags behind by at most about this
 
+enum { MPIRUN_LOST_HOST = 205 }; // its own code where it loses its daemon on a host
+
 // ---- streams ---------------------------------------------------------------------------------------
 
 // A reader that has gone away is no reason for the job to end: what comes after is dropped. Signals of the terminal
@@ -92,6 +94,7 @@ static dt_status run_once(launch_jobs *jobs, const char *const *argv, int *code)
     // the signal came before mpirun, or a rank, could take it: nothing had begun
     if (st == DT_OK && jobs->asked && (*code == 128 + SIGUSR1 || *code == 128 + SIGTERM))
         *code = DT_E_PREEMPTED;
+    if (*code == MPIRUN_LOST_HOST) *code = DT_E_PEER;
     return st;
 }
 
@@ -120,17 +123,34 @@ static void count_checkpoint(progress *p, const char *line) {
     if (sscanf(line, "step-%lld", &step) == 1 && step > p->saved_step) p->saved_step = step;
 }
 
-// From the names of the checkpoints and the end of metrics.jsonl, which has every step.
-static progress read_progress(const launch_supervised *s) {
+// A line for sh that runs `command` in the run's folder, where rank 0 ran. Heap.
+static char *in_run(const launch_supervised *s, const char *command) {
     char *run = dt_xprintf("%s/%s", dt_config_str(s->config, "run.dir"),
                            dt_config_str(s->config, "run.name"));
-    char *dir = launch_quote(run), *line = NULL;
-    char *command = dt_xprintf("cd %s && ls checkpoints; tail -c 4000000 metrics.jsonl", dir);
-    char *reach = s->reach ? s->reach(s->ctx, command) : dt_xprintf("%s", command);
+    char *dir = launch_quote(run), *whole = dt_xprintf("cd %s && %s", dir, command);
+    char *reach = s->reach ? s->reach(s->ctx, whole) : dt_xprintf("%s", whole);
     char *quiet = dt_xprintf("{ %s; } 2>/dev/null", reach);
+    free(reach);
+    free(whole);
+    free(dir);
+    free(run);
+    return quiet;
+}
+
+// Open MPI 5's mpirun ends with 0 where it loses a host.
+static bool is_finished(const launch_supervised *s) {
+    char *line = in_run(s, "test -e result.json");
+    const bool finished = system(line) == 0;
+    free(line);
+    return finished;
+}
+
+// From the names of the checkpoints and the end of metrics.jsonl, which has every step.
+static progress read_progress(const launch_supervised *s) {
+    char *command = in_run(s, "{ ls checkpoints; tail -c 4000000 metrics.jsonl; }"), *line = NULL;
     size_t cap = 0;
     progress p = {.step = -1, .saved_step = -1};
-    FILE *f = popen(quiet, "re");
+    FILE *f = popen(command, "re");
     while (f && getline(&line, &cap, f) > 0) {
         count_checkpoint(&p, line);
         count_line(&p, line);
@@ -138,11 +158,7 @@ static progress read_progress(const launch_supervised *s) {
     if (f) pclose(f);
     if (p.step < p.saved_step) p.step = p.saved_step;
     free(line);
-    free(quiet);
-    free(reach);
     free(command);
-    free(dir);
-    free(run);
     return p;
 }
 
@@ -218,6 +234,7 @@ static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {
         dt_status st = run_once(jobs, argv, &code);
         free(argv);
         DT_TRY(st);
+        if (code == DT_OK && s->reach && !is_finished(s)) code = DT_E_PEER;
         if (!may_start_again(s, jobs, code)) return (dt_status)code;
         const progress now = read_progress(s);
         if (n > 0 && code == last_code && same_step(&now, &before))

@@ -1,6 +1,8 @@
 // blocks.c: see trunk.h.
 #include "trunk.h"
 
+#include <math.h>
+
 dt_features dt_model_trunk(dt_graph *g, const dt_model_args *a, dt_trunk_fn trunk) {
     const dt_trunk t = {g, a, "model"};
     if (!dt_model_has_fields(g, a, 1)) return (dt_features){DT_NONE, DT_NONE};
@@ -66,7 +68,9 @@ dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, in
     return dt_mul(g, x, dt_activate(g, gate, y));
 }
 
-dt_value dt_block_inverted(dt_graph *g, const char *module, dt_value x, const dt_inverted *b) {
+dt_value dt_block_inverted(const dt_trunk *t, const char *module, dt_value x,
+                           const dt_inverted *b) {
+    dt_graph *g = t->g;
     int i = 0;
     dt_value y = x;
     if (x == DT_NONE) return DT_NONE;
@@ -86,11 +90,47 @@ dt_value dt_block_inverted(dt_graph *g, const char *module, dt_value x, const dt
         .out = (int)b->out, .kernel = 1, .act = DT_LINEAR, .eps = b->eps, .momentum = b->momentum};
     y = dt_block_conv_norm(g, MODULE, y, &c);
 #undef MODULE
-    return b->stride == 1 && in == b->out ? dt_add(g, y, x) : y;
+    if (b->stride != 1 || in != b->out) return y;
+    y = dt_model_drop_path(g, t->a, dt_trunk_name(t, module, "drop_path"), y, b->at,
+                           b->n_blocks + 1);
+    return dt_add(g, y, x);
 }
 
 int64_t dt_multiple_of_8(double v) {
     int64_t n = (int64_t)(v + 4) / 8 * 8;
     if (n < 8) n = 8;
     return (double)n < 0.9 * v ? n + 8 : n;
+}
+
+// (in,out): column k has the weights of out's pixel k, a triangle over the pixels of in around its place.
+static const float *resize_weights(dt_graph *g, int64_t in, int64_t out) {
+    float *w = dt_arena_alloc(&g->arena, sizeof *w * (size_t)(in * out));
+    const double scale = (double)in / (double)out, reach = scale > 1 ? scale : 1;
+    for (int64_t k = 0; k < out; k++) {
+        const double centre = ((double)k + 0.5) * scale;
+        double sum = 0;
+        for (int64_t i = 0; i < in; i++) {
+            const double share = 1 - fabs((double)i + 0.5 - centre) / reach;
+            w[i * out + k] = share > 0 ? (float)share : 0;
+            sum += w[i * out + k];
+        }
+        for (int64_t i = 0; i < in; i++) w[i * out + k] = (float)(w[i * out + k] / sum);
+    }
+    return w;
+}
+
+// The last axis to `out`, then the last two swapped.
+static dt_value resize_last(dt_graph *g, const char *name, dt_value x, int64_t out) {
+    static const int swapped[4] = {0, 1, 3, 2};
+    if (x == DT_NONE) return x;
+    dt_shape s = dt_info_of(g, x)->shape;
+    const int64_t in = s.d[3];
+    dt_value w = dt_constant(g, name, DT_F32, dt_shape2(in, out), resize_weights(g, in, out));
+    x = dt_matmul(g, dt_reshape(g, x, dt_shape2(-1, in)), w, false, false, 1);
+    s.d[3] = out;
+    return dt_transpose(g, dt_reshape(g, x, s), swapped);
+}
+
+dt_value dt_block_resize(dt_graph *g, dt_value x, int64_t h, int64_t w) {
+    return resize_last(g, "resize.rows", resize_last(g, "resize.columns", x, w), h);
 }

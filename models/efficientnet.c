@@ -15,10 +15,19 @@ static const struct stage {
               {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
 enum { N_STAGES = sizeof stages / sizeof *stages };
 
+static int count_blocks(const struct stage *s, double depth) {
+    return (int)ceil(s->blocks * depth);
+}
+
 static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double width, double depth) {
     dt_graph *g = t->g;
     const struct stage *s = &stages[index];
-    const int n = (int)ceil(s->blocks * depth);
+    const int n = count_blocks(s, depth);
+    int before = 0, n_blocks = 0;
+    for (int i = 0; i < N_STAGES; i++) {
+        if (i == index) before = n_blocks;
+        n_blocks += count_blocks(&stages[i], depth);
+    }
     for (int i = 0; i < n; i++) {
         const int64_t in = dt_trunk_dim(t, x, 1);
         const dt_inverted b = {.expanded = dt_multiple_of_8((double)in * s->expand),
@@ -26,12 +35,14 @@ static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double wid
                                .squeeze = in / 4 > 1 ? in / 4 : 1,
                                .kernel = s->kernel,
                                .stride = i == 0 ? s->stride : 1,
+                               .at = before + i,
+                               .n_blocks = n_blocks,
                                .act = DT_SILU,
                                .squeeze_act = DT_SILU,
                                .gate = DT_ACTIVATION_SIGMOID,
                                .eps = EPS,
                                .momentum = MOMENTUM};
-        x = dt_block_inverted(g, dt_arena_printf(&g->arena, "features.%d.%d", index + 1, i), x, &b);
+        x = dt_block_inverted(t, dt_arena_printf(&g->arena, "features.%d.%d", index + 1, i), x, &b);
     }
     return x;
 }

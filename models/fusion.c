@@ -8,7 +8,7 @@
 //   cross_attention:  before that each embedding asks the others: it is the query of 4 heads over another encoder's
 //                     feature map, position by position; the answers are added and normalised (post-norm,
 //                     Vaswani et al. 2017). One query a sample: cheap.
-//   head:  0 linear 256, 1 ReLU, 2 dropout, 3 linear K   -> logits
+//   head:  0 linear 256, 1 ReLU (neither under train.loss: arcface), 2 dropout, 3 linear K   -> logits
 //
 // Outputs: "logits" (N,K), "embedding" (N, 256 a field); evaluation normalises the embedding itself.
 #include "trunk.h"
@@ -65,7 +65,7 @@ static encoded encode(dt_graph *g, const dt_model_args *a, const dt_field_info *
         return e;
     }
     dt_value x = f->is_image ? dt_model_image(g, a, f) : dt_model_numbers(g, a, f);
-    const char *before = dt_graph_scope(g, dt_arena_printf(&g->arena, "%s.", f->name));
+    const char *before = dt_graph_scope(g, dt_arena_printf(&g->arena, "%s%s.", g->scope, f->name));
     const dt_features y = trunk(&t, x);
     e.embedding = y.pooled;
     if (dt_trunk_dim(&t, e.embedding, 1) != EMBEDDING)
@@ -148,7 +148,9 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
         joint = dt_concat(g, parts, n, 1);
     }
     dt_output(g, "embedding", joint);
-    dt_value h = dt_relu(g, dt_linear(g, "head.0", joint, EMBEDDING, true));
+    dt_value h = joint; // angles are those of the embedding itself
+    if (!dt_losses[a->targets->items[0].loss].angular)
+        h = dt_relu(g, dt_linear(g, "head.0", joint, EMBEDDING, true));
     h = dt_dropout(g, "head.2", h, (float)dt_config_real(a->config, "model.dropout"));
     dt_model_heads(g, a, "head.3", h, NULL);
 }

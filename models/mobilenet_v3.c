@@ -42,12 +42,14 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
                                .squeeze = r->squeeze ? dt_multiple_of_8(r->expanded / 4) : 0,
                                .kernel = r->kernel,
                                .stride = r->stride,
+                               .at = i,
+                               .n_blocks = n + 1, // timm counts the last 1x1 convolution
                                .act = r->hardswish ? DT_HARDSWISH : DT_RELU,
                                .squeeze_act = DT_RELU,
                                .gate = DT_ACTIVATION_HARDSIGMOID,
                                .eps = EPS,
                                .momentum = MOMENTUM};
-        x = dt_block_inverted(g, dt_arena_printf(&g->arena, "features.%d", i + 1), x, &b);
+        x = dt_block_inverted(t, dt_arena_printf(&g->arena, "features.%d", i + 1), x, &b);
     }
     const dt_conv_norm last = {6 * rows[n - 1].out, 1, 1, 1, DT_HARDSWISH, EPS, MOMENTUM};
     x = dt_block_conv_norm(g, dt_arena_printf(&g->arena, "features.%d", n + 1), x, &last);

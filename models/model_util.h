@@ -10,6 +10,14 @@
 #include "config/models.def"
 #undef WORD
 
+// The network of model.name.
+void dt_model_build(dt_graph *g, const dt_model_args *a);
+
+// With a teacher (distil.c), before the network is built: the teacher's network; the losses of the targets count for less
+// then. And after it: the losses towards what the teacher predicts; own: the targets as they were.
+void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own);
+void dt_distil_end(dt_graph *g, const dt_model_args *a, const dt_targets *own);
+
 // Whether there are n image fields; if not, the graph fails and says what there is.
 bool dt_model_has_fields(dt_graph *g, const dt_model_args *a, int n_images);
 // The i-th image field, in the config's order, or NULL.
@@ -32,6 +40,8 @@ void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, 
                        dt_value weight, float share);
 // The same end where the network makes the logits of its only target itself.
 void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits);
+// The logits of a target: a linear layer "<name>" of x (N,D), or where its loss is of angles, cosines.
+dt_value dt_model_head(dt_graph *g, const dt_target *t, const char *name, dt_value x);
 void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
                     const dt_init *init);
 

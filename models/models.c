@@ -54,6 +54,33 @@ static bool is_frozen(const void *ctx, const char *name) {
     return a->step < dt_param_groups_thaw(a->groups, name);
 }
 
+// train.triplet_weight: of the embedding at length 1 and the classes of the first target that has any.
+static void add_triplet(dt_graph *g, const dt_model_args *a) {
+    static const char weight[] = "train.triplet_weight", margin[] = "train.triplet_margin";
+    const dt_config *c = a->config;
+    const float share = dt_config_has(c, weight) ? (float)dt_config_real(c, weight) : 0;
+    dt_value x = DT_NONE;
+    int i = 0;
+    if (share == 0) return;
+    while (i < a->targets->n && a->targets->items[i].kind != DT_TARGET_CLASS) i++;
+    for (int k = 0; k < g->n_outputs; k++)
+        if (strcmp(g->outputs[k].name, "embedding") == 0) x = g->outputs[k].value;
+    if (i == a->targets->n || x == DT_NONE) {
+        dt_graph_fail(g,
+                      "train.triplet_weight wants an embedding and a class that is not mixed; "
+                      "there is no %s",
+                      x == DT_NONE ? "embedding" : "such class");
+        return;
+    }
+    dt_triplet(g, dt_l2_normalize(g, x), dt_graph_find(g, a->targets->items[i].field->name),
+               dt_graph_find(g, "weight"),
+               dt_config_has(c, margin) ? (float)dt_config_real(c, margin) : 0.2f, share);
+}
+
+void dt_model_build(dt_graph *g, const dt_model_args *a) {
+    builders[dt_config_enum(a->config, "model.name")](g, a);
+}
+
 dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
     dt_targets targets;
     *out = NULL;
@@ -62,8 +89,13 @@ dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
     args.targets = &targets;
     dt_graph *g = dt_graph_create(dt_config_str(a->config, "model.name"), a->training);
     g->drops = a->training || a->drops;
+    g->sync_bn = dt_config_bool(a->config, "model.sync_bn");
     if (a->training) dt_graph_freeze(g, is_frozen, a);
-    builders[dt_config_enum(a->config, "model.name")](g, &args);
+    const dt_targets whole = targets;
+    if (a->teacher) dt_distil_begin(g, &args, &targets);
+    dt_model_build(g, &args);
+    if (a->training) add_triplet(g, &args);
+    if (a->teacher) dt_distil_end(g, &args, &whole);
     dt_status st = dt_graph_check(g);
     if (st == DT_OK) st = run_passes(g, low);
     if (st == DT_OK && a->training) st = recompute(g, a->config);
@@ -132,22 +164,18 @@ dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_in
     return dt_reshape(g, dt_input(g, f->name, DT_F32, batch_shape(a, f)), rows);
 }
 
-static dt_value input_once(dt_graph *g, const char *name, dt_dtype type, dt_shape shape) {
-    const dt_value v = dt_graph_find(g, name);
-    return v == DT_NONE || dt_info_of(g, v)->kind != DT_V_INPUT ? dt_input(g, name, type, shape)
-                                                                : v;
-}
-
 void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
                        dt_value weight, float share) {
     const dt_loss_row *loss = &dt_losses[t->loss];
     dt_shape shape = batch_shape(a, t->field);
     if (t->kind == DT_TARGET_SHARES) shape = dt_shape2(a->batch, t->field->n_classes);
+    if (g->teacher) return; // it learns nothing
     dt_value target =
-        input_once(g, t->field->name, t->kind == DT_TARGET_CLASS ? DT_I32 : DT_F32, shape);
+        dt_input(g, t->field->name, t->kind == DT_TARGET_CLASS ? DT_I32 : DT_F32, shape);
     if (!loss->softmax && logits != DT_NONE &&
         !dt_shape_equal(&dt_info_of(g, logits)->shape, &shape))
         logits = dt_reshape(g, logits, shape);
+    if (loss->angular && g->training) logits = dt_arc_margin(g, logits, target, t->param, t->scale);
     const char *name = a->targets->named
                            ? dt_arena_printf(&g->arena, "%s.%s", t->field->name, loss->id)
                            : loss->id;
@@ -158,8 +186,17 @@ void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, 
 void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
     char text[256];
     const dt_target *t = &a->targets->items[0];
+    if (dt_losses[t->loss].angular)
+        dt_graph_fail(g, "train.loss: %s wants a head that we make, and this network has one",
+                      dt_losses[t->loss].id);
     dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
     dt_model_add_loss(g, a, t, logits, dt_input(g, "weight", DT_F32, dt_shape1(a->batch)), 1);
+}
+
+dt_value dt_model_head(dt_graph *g, const dt_target *t, const char *name, dt_value x) {
+    const int64_t n = dt_target_n_out(t);
+    return dt_losses[t->loss].angular ? dt_cosine(g, name, x, n, t->scale)
+                                      : dt_linear(g, name, x, n, true);
 }
 
 void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
@@ -171,8 +208,8 @@ void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_va
         const dt_target *t = &a->targets->items[i];
         const char *head =
             a->targets->named ? dt_arena_printf(m, "%s.%s", name, t->field->name) : name;
-        dt_value logits = dt_linear(g, head, x, dt_target_n_out(t), true);
-        if (init) {
+        const dt_value logits = dt_model_head(g, t, head, x);
+        if (init && !dt_losses[t->loss].angular) {
             dt_param_set_init(g, dt_arena_printf(m, "%s.weight", head), *init);
             dt_param_set_init(g, dt_arena_printf(m, "%s.bias", head), *init);
         }

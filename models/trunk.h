@@ -65,15 +65,18 @@ dt_value dt_block_conv_norm(dt_graph *g, const char *module, dt_value x, const d
 dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, int64_t squeeze,
                                  dt_nonlinearity act, dt_activation gate);
 // Inverted residual (Sandler et al., 2018): 1x1 to `expanded` channels, depthwise, squeeze-and-excitation where squeeze
-// > 0, 1x1 to `out`; added to x where shapes allow. Modules "<module>.block.<i>".
+// > 0, 1x1 to `out`; added to x where shapes allow. Modules "<module>.block.<i>". It is block `at` of n_blocks: as in
+// timm and torchvision the branch is dropped with probability model.drop_path times at / n_blocks.
 typedef struct dt_inverted {
     int64_t expanded, out, squeeze;
-    int kernel, stride;
+    int kernel, stride, at, n_blocks;
     dt_nonlinearity act, squeeze_act;
     dt_activation gate;
     float eps, momentum;
 } dt_inverted;
-dt_value dt_block_inverted(dt_graph *g, const char *module, dt_value x, const dt_inverted *b);
+dt_value dt_block_inverted(const dt_trunk *t, const char *module, dt_value x, const dt_inverted *b);
+// (N,C,H,W) -> (N,C,h,w), bilinear; where that is smaller, with PyTorch's antialias.
+dt_value dt_block_resize(dt_graph *g, dt_value x, int64_t h, int64_t w);
 // v to a multiple of 8, never below 0.9 v: what MobileNet and EfficientNet count channels by.
 int64_t dt_multiple_of_8(double v);
 

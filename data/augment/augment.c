@@ -429,6 +429,16 @@ bool dt_augment_mirrors(const dt_augment *a, const dt_augment_key *k) {
     return find_mirror(a, k) >= 0;
 }
 
+bool dt_augment_flips(const dt_augment *a, const dt_augment_key *k) {
+    bool flips = false;
+    for (int i = 0; i < a->n_ops; i++) {
+        const dt_augment_op *o = &a->ops[i];
+        dt_rng r = dt_augment_rng(o, k);
+        if (o->kind->run && dt_augment_happens(o, &r)) flips ^= dt_augment_turns(o, &r);
+    }
+    return flips;
+}
+
 // Operations from `to_device` on leave steps. A map of earlier operations that still waits is composed with
 // theirs, so the map does not depend on who resamples.
 static dt_status walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c, int to_device,

@@ -34,6 +34,8 @@ const char *dt_augment_of_bytes(const dt_augment *a);
 // Whether this sample begins with a left-right flip that the resize may do (dt_resize_mirrored,
 // image->mirrored). The resulting bytes are the same either way.
 bool dt_augment_mirrors(const dt_augment *a, const dt_augment_key *k);
+// Whether its flips together turn left and right.
+bool dt_augment_flips(const dt_augment *a, const dt_augment_key *k);
 // Applies the other operations in place to (H,W,C) bytes or floats, through `scratch`; without that flip if
 // image->mirrored.
 dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,

@@ -106,6 +106,8 @@ dt_status dt_canvas_step(dt_canvas *c, const dt_pixel_step *s);
 bool dt_augment_has_steps(const dt_augment_op *o);
 int dt_augment_most_steps(const dt_augment_op *o);
 
+// Whether o, with these draws, is a flip that turns left and right.
+bool dt_augment_turns(const dt_augment_op *o, const dt_rng *r);
 // Whether o, with these draws, is a left-right flip and nothing else.
 bool dt_augment_is_mirror(const dt_augment_op *o, const dt_rng *r);
 

@@ -63,6 +63,13 @@ static dt_status run_flip(const dt_augment_op *o, const dt_rng *r, dt_canvas *c)
     return dt_canvas_map(c, &m, (dt_border){DT_FILL_ANY, false}, false);
 }
 
+bool dt_augment_turns(const dt_augment_op *o, const dt_rng *r) {
+    bool x, y;
+    if (o->kind->run != run_flip) return false;
+    draw_flip(o, r, &x, &y);
+    return x;
+}
+
 bool dt_augment_is_mirror(const dt_augment_op *o, const dt_rng *r) {
     bool x, y;
     if (o->kind->run != run_flip) return false;

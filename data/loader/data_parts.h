@@ -53,9 +53,10 @@ typedef struct dt_data {
     dt_splits splits;
     float *class_weights; // of the loss, by class of weighted_field (train.class_weights); or NULL
     int weighted_field;
-    uint64_t *weights;   // running sums of the training samples', or NULL
-    dt_sampler sampler;  // of the training split
-    dt_backend *backend; // or NULL
+    uint64_t *weights;         // running sums of the training samples', or NULL
+    dt_sampler_values *values; // they, by data.balance, with data.m_per_class; or NULL
+    dt_sampler sampler;        // of the training split
+    dt_backend *backend;       // or NULL
     uint64_t seed;
     bool skip, verify;
     int n_workers, n_prefetch; // n_prefetch 0 = auto

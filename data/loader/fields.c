@@ -16,6 +16,7 @@
 #include "data/catalog/catalog_db.h"
 #include "data/file/kinds.h"
 #include "field_keys.h"
+#include "field_mirror.h"
 
 #include <float.h>
 #include <jansson.h>
@@ -511,6 +512,7 @@ dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_ca
         r.f->tells_apart = uses && uses[i] == DT_USE_IDENTITY;
         st = resolve_field(&r);
     }
+    if (st == DT_OK) st = dt_field_mirrors_read(out, config);
     if (st != DT_OK) dt_fields_fini(out);
     return st;
 }
@@ -523,6 +525,7 @@ void dt_fields_fini(dt_fields *f) {
         for (int k = 0; f->f[i].numbers && k < f->f[i].n_numbers; k++)
             free(f->f[i].numbers[k].by_value);
         free(f->f[i].numbers);
+        free(f->f[i].mirror);
         dt_augment_destroy(f->f[i].augment);
         dt_audio_field_destroy(f->f[i].audio);
     }

@@ -6,6 +6,7 @@
 // For values: a table look-up. Nothing is allocated once a worker's buffers have grown. The three phases are
 // timed, as the trainer tells the user which one holds the step back.
 #include "data_parts.h"
+#include "field_mirror.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -271,6 +272,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
         for (int k = 0; k < f->n_numbers; k++)
             ((float *)dst)[k] = dt_field_number(&d->fields, i, k, c, record);
         if (f->column >= 0) *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];
+        if (f->mirror && f->numbers && p->augment) dt_field_mirror(&d->fields, i, &key, dst);
         if (f->column >= 0 || f->numbers) continue;
         value v = {i,
                    f,
@@ -284,6 +286,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
         if (p->steps && p->steps[i]) v.steps = p->steps[i] + p->j * d->fields.info[i].n_steps;
         *bad = (dt_bad_sample){record, v.member};
         DT_TRY(fill_member(d, w, &v));
+        if (f->mirror && p->augment) dt_field_mirror(&d->fields, i, &key, dst);
     }
     return DT_OK;
 }

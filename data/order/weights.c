@@ -123,3 +123,36 @@ dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v,
     free(weight);
     return st;
 }
+
+dt_status dt_sampler_values_make(dt_sampler_values **out, const dt_catalog *c, const dt_view *v,
+                                 const uint32_t *samples, uint32_t n, int column, uint32_t length) {
+    const dt_weight_spec s = {.balance = column};
+    const uint32_t n_values = c->columns[column].n_values;
+    uint32_t *of = dt_xcalloc((size_t)n + 1, sizeof *of), present = 0, at = 0;
+    dt_sampler_values *x = *out = dt_xcalloc(1, sizeof *x);
+    dt_status st = DT_OK;
+    x->length = length;
+    x->begin = dt_xcalloc((size_t)n_values + 2, sizeof *x->begin);
+    x->items = dt_xcalloc((size_t)n + 1, sizeof *x->items);
+    for (uint32_t i = 0; i < n && st == DT_OK; i++)
+        st = group_of(c, &s, record_with(c, v, samples[i], column, -1), &of[i]);
+    uint32_t *count = dt_xcalloc((size_t)n_values + 1, sizeof *count);
+    for (uint32_t i = 0; i < n; i++) count[of[i]]++;
+    for (uint32_t k = 0; k < n_values; k++) { // values of no sample are left out
+        const uint32_t n_here = count[k];
+        count[k] = at; // now where the next one goes
+        if (n_here) x->begin[++present] = at += n_here;
+    }
+    for (uint32_t i = 0; i < n; i++) x->items[count[of[i]]++] = i;
+    x->n = present;
+    free(count);
+    free(of);
+    return st;
+}
+
+void dt_sampler_values_free(dt_sampler_values *v) {
+    if (!v) return;
+    free(v->begin);
+    free(v->items);
+    free(v);
+}

@@ -2,6 +2,7 @@
 #ifndef DT_DATA_WEIGHTS_H
 #define DT_DATA_WEIGHTS_H
 
+#include "sampler.h"
 #include "view.h"
 
 typedef struct dt_weight_spec {
@@ -18,5 +19,11 @@ typedef struct dt_weight_spec {
 // when all weights are 0.
 dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v,
                           const uint32_t *samples, uint32_t n, const dt_weight_spec *spec);
+
+// The samples by the value of a column, on the heap (values and its arrays; free with dt_sampler_values_free). DT_E_DATA
+// names a record without a value.
+dt_status dt_sampler_values_make(dt_sampler_values **out, const dt_catalog *c, const dt_view *v,
+                                 const uint32_t *samples, uint32_t n, int column, uint32_t length);
+void dt_sampler_values_free(dt_sampler_values *v);
 
 #endif

@@ -111,6 +111,12 @@ typedef struct dt_kernel_instance {
     void *state; // the kernel's own; immutable after prepare
 } dt_kernel_instance;
 
+// What a kernel exchanges with the other ranks: sums in a fixed order. All ranks run the same instructions.
+typedef struct dt_run_ranks {
+    void (*all_reduce)(void *ctx, double *x, int64_t n);
+    void *ctx;
+} dt_run_ranks;
+
 typedef struct dt_run {
     const void *const *in; // by position; NULL for DT_NONE
     void *const *out;
@@ -119,7 +125,8 @@ typedef struct dt_run {
     int replica;         // index of the exec: selects its library objects in `state`
     uint64_t accumulate; // bit i: GRAD or STAT output i adds
     const dt_step_block *step;
-    void *stream; // CUDA: the stream to launch on; NULL on the CPU
+    const dt_run_ranks *ranks; // NULL: this one is alone
+    void *stream;              // CUDA: the stream to launch on; NULL on the CPU
 } dt_run;
 
 typedef struct dt_kernel {
@@ -212,7 +219,8 @@ typedef struct dt_backend {
     const dt_device *device; // NULL: the CPU
     void *self;
     int threads;
-    bool relu_bits;                                                 // needs dt_pass_relu_bits
+    bool relu_bits; // needs dt_pass_relu_bits
+    bool conv_adds; // a conv2d of inference may have a residual: dt_pass_fuse_residual
     bool (*supports_dtype)(const struct dt_backend *b, dt_dtype t); // at full speed
     bool (*computes_dtype)(const struct dt_backend *b, dt_dtype t); // at all
     // "cpu avx512_core_bf16, oneDNN 2.6.3, 2 threads"
@@ -254,6 +262,9 @@ typedef struct dt_backend {
                           int64_t end);
     // With clip_agc, before flat_norms: clips rows [begin, end) of all tensors' gradients in place
     void (*flat_clip)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
+    // For factored optimizers, before flat_optimize: tensors [begin, end) of a->factored, whose gradients become steps.
+    // Returns whether the slots stay finite. NULL: the backend has none.
+    bool (*flat_factor)(struct dt_backend *b, const dt_optimizer_args *a, int begin, int end);
     // For optimizers with norms, before flat_optimize: a->norms of the chunks in the range
     void (*flat_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                        int64_t end);

@@ -4,7 +4,13 @@
 #include "optimizers_all.h"
 
 #define WORD(id, ...)                                                                              \
-    {#id, dt_##id##_n_slots, dt_##id##_slots, dt_##id##_norms, dt_##id##_begin, dt_##id##_ratio},
+    {#id,                                                                                          \
+     dt_##id##_n_slots,                                                                            \
+     dt_##id##_slots,                                                                              \
+     dt_##id##_factored,                                                                           \
+     dt_##id##_norms,                                                                              \
+     dt_##id##_begin,                                                                              \
+     dt_##id##_ratio},
 const dt_optimizer dt_optimizers[DT_N_OPTIMIZERS] = {
 #include "config/optimizers.def"
 };
@@ -21,7 +27,9 @@ dt_update dt_optimizer_segment(const dt_optimizer_args *a, int i) {
     const dt_segment *g = &a->segments[i];
     const int64_t t = a->t - (g->start ? g->start : a->n_skipped);
     dt_update u = {.grad_scale = a->grad_scale,
-                   .clip = dt_clip_limit(a->clip_value, a->grad_scale),
+                   .clip = dt_optimizers[a->kind].factored // clipped before
+                               ? HUGE_VALF
+                               : dt_clip_limit(a->clip_value, a->grad_scale),
                    .lr = a->lr * g->lr_scale,
                    .decay = g->decay,
                    .ratio = a->ratios ? a->ratios[i] : 1.0f,

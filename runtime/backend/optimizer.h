@@ -15,6 +15,7 @@ typedef struct dt_optimizer {
     const char *id;
     int n_slots;              // state slots of a parameter
     const char *const *slots; // their names in a checkpoint
+    bool factored;            // two slots of rows and columns: n_slots is 0
     bool norms;               // scales its update by norms of each tensor
     void (*begin)(dt_update *u, int64_t t);
     float (*ratio)(double weights, double direction, const dt_update *u);
@@ -38,6 +39,16 @@ typedef struct dt_clip_tensor {
     int64_t offset, length, first, n; // length: of a row; first: number of its first row among all
 } dt_clip_tensor;
 
+// A tensor of a factored optimizer, rows by cols; a vector has one row, and only slot 0.
+typedef struct dt_factored {
+    int64_t offset, rows, cols;
+    int64_t at[DT_MAX_SLOTS]; // of its slots in theirs
+    int64_t sums;             // of its columns' sums
+    float lr_scale;
+    bool vector, frozen;
+    int64_t start; // as that of a segment
+} dt_factored;
+
 typedef struct dt_optimizer_args {
     dt_optimizer_id kind;
     const dt_segment *segments; // ascending, disjoint
@@ -57,6 +68,9 @@ typedef struct dt_optimizer_args {
     float clip_agc;
     const dt_clip_tensor *tensors; // with clip_agc
     int n_tensors;
+    const dt_factored *factored; // factored optimizers
+    int n_factored;
+    double *column_sums; // scratch, (of all tensors)
     float lr, hyper[DT_MAX_HYPER];
     // 1 at the first step. A segment's own (bias correction) is t - start, or t - n_skipped where it starts with the run.
     int64_t t, n_skipped;

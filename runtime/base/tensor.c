@@ -9,7 +9,7 @@ static const struct {
     size_t n_bytes;
 } dtypes[DT_DTYPE_COUNT] = {
     [DT_F32] = {"f32", 4}, [DT_BF16] = {"bf16", 2}, [DT_F16] = {"f16", 2},
-    [DT_I32] = {"i32", 4}, [DT_U8] = {"u8", 1},
+    [DT_I32] = {"i32", 4}, [DT_U8] = {"u8", 1},     [DT_I8] = {"i8", 1},
 };
 
 size_t dt_dtype_size(dt_dtype t) {

@@ -9,7 +9,7 @@
 
 enum { DT_MAX_DIMS = 6 };
 
-typedef enum dt_dtype { DT_F32, DT_BF16, DT_F16, DT_I32, DT_U8, DT_DTYPE_COUNT } dt_dtype;
+typedef enum dt_dtype { DT_F32, DT_BF16, DT_F16, DT_I32, DT_U8, DT_I8, DT_DTYPE_COUNT } dt_dtype;
 
 // Logical shape, outermost first; images are (N,C,H,W). n = 0 is a scalar.
 typedef struct dt_shape {

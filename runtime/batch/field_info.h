@@ -49,10 +49,12 @@ typedef struct dt_model_args {
     int n_fields;
     int batch; // N: samples of a micro-batch
     bool training;
-    const dt_param_groups *groups;    // may be NULL
-    int64_t step;                     // parameters that are frozen then get no gradient
-    const struct dt_targets *targets; // of builders: graph/targets.h
-    bool drops;                       // dropout is active without training, too
+    const dt_param_groups *groups; // may be NULL
+    int64_t step; // parameters that are frozen then get no gradient, scales that join later no part
+    const struct dt_targets *targets;     // of builders: graph/targets.h
+    bool drops;                           // dropout is active without training, too
+    int64_t total_steps, steps_per_epoch; // of the run
+    const dt_config *teacher; // training: of the run that teaches this one (train.teacher), or NULL
 } dt_model_args;
 
 #endif

@@ -29,7 +29,7 @@
 #define FORMAT "dtrain-checkpoint"
 #define SELF   ",\"manifest_xxh3\":\""
 enum { VERSION = 1, MAX_MANIFEST_BYTES = 64 << 20, MAX_FILES = 16, READ_BYTES = 1 << 20 };
-static const char *const REQUIRED[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+static const char *const REQUIRED[] = {"model.safetensors", "state.json"};
 
 void dt_ckpt_manifest_fini(dt_ckpt_manifest *m) {
     for (int i = 0; i < m->n_files; i++) {

@@ -10,14 +10,12 @@
 // starts in dt_buckets_finish, after the replicas have ended. Finish takes all other buckets as ready too: a
 // gradient that nothing flows into never reports.
 //
-// Bucket sizes do not change any bits: comm sums every element in rank order.
+// Bucket sizes do not change any bits: comm sums every element in the same order.
 //
-// Polling or a thread (tests/mpi/test_comm_mpi bench; np=2 on 2 cores, 50 ms of fixed work in 40 nodes,
-// 1.3 M floats, buckets of 1 MiB, lower quartile of 31 steps): all-reduce at the end 52.4 ms, of which 1.75
-// exposed; polling 52.7 and 0.20; a thread 55.5 and 0.73 with sleeps of 0.5 ms, 60.4 and 0.68 with sleeps of
-// 0.1 ms. Where all cores compute, a thread's wake-ups cost more than polling, so polling is the default.
-// Over shared memory neither shortens the step, because copying and adding need the same cores. The thread is
-// for fast links and long nodes.
+// Who moves the all-reduces: the comm's thread, between the nodes of backward, and where a node takes longer than
+// HELP_S, a helper thread meanwhile: with links between hosts bytes flow only when somebody looks after them. One at
+// a time holds `turn`. On one host nothing flows by itself, copying needs the cores that compute, and so there is no
+// helper.
 #include "comm/bucket.h"
 #include "base/arena.h"
 #include "base/clock.h"
@@ -42,7 +40,8 @@ typedef struct bucket {
     dt_request request;
 } bucket;
 
-enum { STATE_IDLE, STATE_STEP, STATE_FINISH, STATE_QUIT };
+enum { STATE_IDLE, STATE_STEP, STATE_QUIT };
+#define HELP_S 2e-3
 
 struct dt_buckets {
     dt_comm *comm;
@@ -58,13 +57,15 @@ struct dt_buckets {
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);
     void *add_ctx;
 
-    bool threaded;
-    pthread_t thread;
+    pthread_mutex_t turn; // who moves them
+    double moved_s;       // when it was done last; under `turn`
+    dt_status status;     // of this step; under `turn`
+    dt_error_kept why;
+    bool helped; // there is a helper
+    pthread_t helper;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    atomic_int state; // written under lock, read by the thread between polls without it
-    dt_status status; // of the thread's step
-    char message[512];
+    atomic_int state; // written under lock, read by the helper between naps without it
 };
 
 // -- plan ----------------------------------------------------------------------------------------
@@ -78,17 +79,10 @@ static void close_bucket(dt_buckets *b, int64_t begin, int64_t end) {
     b->buckets[b->n_buckets++] = (bucket){.begin = begin, .end = end, .request = {.id = -1}};
 }
 
-// Large enough that starting one costs little beside its transfer; small enough that a small network has
-// several to overlap.
-static int64_t auto_bytes(int64_t n_elements) {
-    int64_t bytes = n_elements * (int64_t)sizeof(float) / 8;
-    return bytes < MIB / 4 ? MIB / 4 : bytes > 25 * MIB ? 25 * MIB : bytes;
-}
-
 // A bucket ends where a gradient ends at or beyond the bucket's size.
 static void cut_flat(dt_buckets *b, const dt_buckets_opts *o, const int64_t *ends) {
-    int64_t begin = 0, later = o->bucket_bytes > 0 ? o->bucket_bytes : auto_bytes(o->n_elements);
-    int64_t first = o->first_bytes > 0 ? o->first_bytes : later < MIB ? later : MIB;
+    const int64_t later = o->bucket_bytes, first = later < MIB ? later : MIB;
+    int64_t begin = 0;
     for (int i = 0; i < o->n_grads; i++) {
         int64_t limit = b->n_buckets == 0 ? first : later;
         if (ends[i] > begin && (ends[i] - begin) * (int64_t)sizeof(float) >= limit) {
@@ -115,7 +109,7 @@ static void assign_gradients(dt_buckets *b, const dt_buckets_opts *o) {
     }
 }
 
-static void *progress_main(void *arg);
+static void *help(void *arg);
 
 dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts *o) {
     assert(o->n_replicas >= 1 && o->n_elements >= 0);
@@ -135,32 +129,32 @@ dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts 
     cut_flat(b, o, ends);
     assign_gradients(b, o);
     free(ends);
+    pthread_mutex_init(&b->turn, NULL);
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->changed, NULL);
-    b->threaded = o->thread;
-    if (b->threaded && pthread_create(&b->thread, NULL, progress_main, b) != 0) {
-        b->threaded = false;
+    b->helped = o->helper;
+    if (b->helped && pthread_create(&b->helper, NULL, help, b) != 0) {
+        b->helped = false;
         dt_buckets_destroy(b);
-        return dt_fail(DT_E_INTERNAL,
-                       "the comm's progress thread cannot be started: use comm.progress=poll");
+        return dt_fail(DT_E_INTERNAL, "a thread that moves gradients cannot be started");
     }
     *out = b;
     return DT_OK;
 }
 
 static void set_state(dt_buckets *b, int state) {
+    if (!b->helped) return;
     pthread_mutex_lock(&b->lock);
     atomic_store(&b->state, state);
-    pthread_cond_broadcast(&b->changed);
+    pthread_cond_signal(&b->changed);
     pthread_mutex_unlock(&b->lock);
 }
 
 void dt_buckets_destroy(dt_buckets *b) {
     if (!b) return;
-    if (b->threaded) {
-        set_state(b, STATE_QUIT);
-        pthread_join(b->thread, NULL);
-    }
+    set_state(b, STATE_QUIT);
+    if (b->helped) pthread_join(b->helper, NULL);
+    pthread_mutex_destroy(&b->turn);
     pthread_mutex_destroy(&b->lock);
     pthread_cond_destroy(&b->changed);
     free(b->buckets);
@@ -178,10 +172,11 @@ void dt_buckets_begin(dt_buckets *b, float *const *flats) {
         bool waits = n == 0 || (k == b->n_buckets - 1 && b->has_tail);
         atomic_store(&b->buckets[k].missing, n + waits); // one report that only finish supplies
     }
+    pthread_mutex_lock(&b->turn); // the helper looks at these
     b->n_started = 0;
     b->reducing = false;
     b->status = DT_OK;
-    if (b->threaded) set_state(b, STATE_STEP);
+    pthread_mutex_unlock(&b->turn);
 }
 
 void dt_buckets_ready(dt_buckets *b, int replica, int grad_index) {
@@ -233,28 +228,42 @@ static dt_status complete_buckets(dt_buckets *b) {
     return DT_OK;
 }
 
-dt_status dt_buckets_poll(dt_buckets *b) {
-    return b->threaded ? DT_OK : poll_buckets(b);
+// Unless the other one is at it just now.
+static void poll_in_turn(dt_buckets *b, double rest_s) {
+    if (pthread_mutex_trylock(&b->turn) != 0) return;
+    // a helper that comes late finds the step finished, and the other thread in another collective
+    const bool late = rest_s > 0 && atomic_load(&b->state) != STATE_STEP;
+    if (!late && b->status == DT_OK && dt_clock_s() - b->moved_s >= rest_s) {
+        const bool reduced = b->reducing;
+        b->status = poll_buckets(b);
+        if (b->status != DT_OK) b->why = dt_error_keep();
+        if (b->reducing && !reduced) set_state(b, STATE_STEP);
+        b->moved_s = dt_clock_s();
+    }
+    pthread_mutex_unlock(&b->turn);
 }
 
-static dt_status wait_for_thread(dt_buckets *b) {
-    set_state(b, STATE_FINISH);
-    pthread_mutex_lock(&b->lock);
-    while (atomic_load(&b->state) != STATE_IDLE) pthread_cond_wait(&b->changed, &b->lock);
-    pthread_mutex_unlock(&b->lock);
-    return b->status == DT_OK ? DT_OK : dt_fail(b->status, "%s", b->message);
+void dt_buckets_poll(dt_buckets *b) {
+    poll_in_turn(b, 0);
 }
 
 dt_status dt_buckets_finish(dt_buckets *b, double *exposed_s) {
     double begin = dt_clock_s();
-    dt_status st = b->threaded ? wait_for_thread(b) : complete_buckets(b);
+    set_state(b, STATE_IDLE);
+    pthread_mutex_lock(&b->turn);
+    dt_status st = b->status;
+    if (st == DT_OK)
+        st = complete_buckets(b);
+    else
+        dt_error_restore(&b->why);
+    pthread_mutex_unlock(&b->turn);
     *exposed_s = dt_clock_s() - begin;
     return st;
 }
 
-// -- the progress thread -------------------------------------------------------------------------
+// -- the helper ----------------------------------------------------------------------------------
 
-static int await_work(dt_buckets *b) {
+static int await_step(dt_buckets *b) {
     pthread_mutex_lock(&b->lock);
     while (atomic_load(&b->state) == STATE_IDLE) pthread_cond_wait(&b->changed, &b->lock);
     int state = atomic_load(&b->state);
@@ -262,28 +271,13 @@ static int await_work(dt_buckets *b) {
     return state;
 }
 
-static void *progress_main(void *arg) {
+static void *help(void *arg) {
     dt_buckets *b = arg;
-    const struct timespec nap = {.tv_nsec = 500000};
+    const struct timespec nap = {.tv_nsec = (long)(HELP_S * 1e9)};
     dt_thread_name("dt-comm");
-    for (;;) {
-        int state = await_work(b);
-        if (state == STATE_QUIT) return NULL;
-        dt_status st = DT_OK;
-        while (st == DT_OK && atomic_load(&b->state) == STATE_STEP) {
-            st = poll_buckets(b);
-            nanosleep(&nap, NULL); // the cores belong to the kernels
-        }
-        if (st == DT_OK && atomic_load(&b->state) == STATE_FINISH) st = complete_buckets(b);
-        b->status = st;
-        if (st != DT_OK) snprintf(b->message, sizeof b->message, "%s", dt_error_message());
-        // finish reports a failed step: wait for it
-        pthread_mutex_lock(&b->lock);
-        while (atomic_load(&b->state) == STATE_STEP) pthread_cond_wait(&b->changed, &b->lock);
-        bool quit = atomic_load(&b->state) == STATE_QUIT;
-        if (!quit) atomic_store(&b->state, STATE_IDLE);
-        pthread_cond_broadcast(&b->changed);
-        pthread_mutex_unlock(&b->lock);
-        if (quit) return NULL;
+    while (await_step(b) != STATE_QUIT) {
+        nanosleep(&nap, NULL); // the cores belong to the kernels
+        if (atomic_load(&b->state) == STATE_STEP) poll_in_turn(b, HELP_S);
     }
+    return NULL;
 }

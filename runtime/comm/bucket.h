@@ -1,6 +1,6 @@
 // bucket.h: all-reduces the gradients while backward still runs. Buckets are slices of the flat gradient
 // buffer in the order in which backward finishes. Each starts when its last gradient of the last micro-batch
-// is ready. dt_buckets_poll advances them between nodes, or a progress thread does (comm.progress).
+// is ready. dt_buckets_poll advances them between nodes, and a helper thread while a node takes long.
 //
 // With several replicas in a rank a bucket is ready when every replica has finished it. The thread that
 // starts it adds the replicas' buffers in their order (buffer 0 += buffer 1 …) and then reduces the sum.
@@ -15,15 +15,13 @@ typedef struct dt_buckets_opts {
     const int64_t
         *grad_end; // by gradient index: end of its entry in the flat buffer, padding included
     int n_grads;
-    int64_t n_elements; // of the flat buffer, with the statistics behind the gradients
-    // 0 = auto: an eighth of the flat buffer within 256 KiB .. 25 MiB, the first at most 1 MiB. Sizes do
-    // not change any bits.
-    int64_t first_bytes, bucket_bytes;
+    int64_t n_elements;   // of the flat buffer, with the statistics behind the gradients
+    int64_t bucket_bytes; // the first has 1 MiB at most; sizes do not change any bits
     // NULL: everything is sent as f32. Else gradients are sent as bf16 through this buffer, which has an
     // element for each up to the last gradient's end; what lies behind stays f32. The comm must support it.
     uint16_t *low;
     int n_replicas;
-    bool thread; // a progress thread instead of polling
+    bool helper; // bytes travel between hosts: a thread looks after them, too
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);
     void *add_ctx;
 } dt_buckets_opts;
@@ -34,8 +32,8 @@ void dt_buckets_destroy(dt_buckets *b);
 void dt_buckets_begin(dt_buckets *b, float *const *flats);
 // From any thread: gradient `grad_index` of the last micro-batch of replica `replica` is in its buffer.
 void dt_buckets_ready(dt_buckets *b, int replica, int grad_index);
-// From the comm's thread only: starts buckets that are ready and advances those that run.
-dt_status dt_buckets_poll(dt_buckets *b);
+// From the comm's thread only: starts buckets that are ready and advances those that run. finish reports what failed.
+void dt_buckets_poll(dt_buckets *b);
 // From the comm's thread, after all replicas have finished: completes everything. exposed_s: time spent here,
 // that is, not hidden behind backward.
 dt_status dt_buckets_finish(dt_buckets *b, double *exposed_s);

@@ -2,9 +2,9 @@
 // comm_mpi: the module dtrain_mpi.so, loaded if a launcher started this process. comm_nccl: GPU memory.
 //
 // One thread at a time calls a comm (the one that created it, unless said otherwise). All ranks enter
-// collectives in the same order with equal sizes. Sums have a fixed order, so their bits depend on the
-// world size and on nothing else. Nothing is allocated after the first call of a size. Every wait has a
-// deadline (set_deadline), which a rank that gets on with its work keeps off (base/watch.h), and notices a
+// collectives in the same order with equal sizes. Sums have a fixed order: ranks of a host first, then the hosts.
+// So their bits depend on how many ranks there are on which hosts, and on nothing else. Nothing is allocated after
+// the first call of a size. Every wait has a deadline (set_deadline), which a rank that gets on with its work keeps off (base/watch.h), and notices a
 // peer's abort: DT_E_PEER names the collective, the missing rank and its host.
 // Counts are elements, never bytes, unless the name says bytes.
 #ifndef DT_COMM_COMM_H
@@ -42,7 +42,7 @@ struct dt_comm {
     // Starts an in-place sum all-reduce. progress() advances all that have started; wait() finishes one.
     dt_status (*all_reduce_start)(dt_comm *c, float *data, int64_t n, dt_request *r);
     // The same, but data are sent as bf16; `low` holds n of them. Over MPI each rank rounds its data, their sums are
-    // taken in f32 in rank order, and rounded.
+    // taken in f32, and rounded, on each host and then over hosts.
     dt_status (*all_reduce_bf16_start)(dt_comm *c, float *data, uint16_t *low, int64_t n,
                                        dt_request *r);
     dt_status (*progress)(dt_comm *c); // never blocks

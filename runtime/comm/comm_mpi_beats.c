@@ -1,5 +1,7 @@
 // comm_mpi_beats.c: signs of life. Every rank sends rank 0 its count of work done, five times a second, and rank 0 sends
 // each the sum. Whoever does not answer is found by rank 0, and rank 0 by all others. The watch calls (base/watch.h).
+// With it go counts of collectives that a rank has entered, and back comes who has entered the fewest: others wait for
+// ranks that wait themselves, and would blame these.
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,9 +15,14 @@
 // thing that is read shall name the one.
 #define WARNING_S 3.0
 
+typedef struct beat {
+    uint64_t sum, entered, rank; // from rank 0: the fewest, and whose they are
+} beat;
+enum { BEAT_WORDS = 3 };
+
 typedef struct partner {
     int rank;
-    uint64_t to_send, received, sum; // sum: of the last that was received
+    beat to_send, received, last; // last: that was received whole
     MPI_Request sending, receiving;
     dt_waited silent;
     bool warned; // that it is
@@ -26,13 +33,14 @@ struct mpi_beats {
     pid_t
         launcher; // this rank's parent: mpirun, its daemon on this host, or a script of the user's
     char (*hosts)[MPI_HOST_BYTES];
+    beat behind; // the rank that has entered the fewest collectives
     int n_partners;
     partner partners[];
 };
 
 static dt_status listen_to(partner *p) {
-    return mpi_check(MPI_Irecv(&p->received, 1, MPI_UINT64_T, p->rank, MPI_TAG_BEAT, MPI_COMM_WORLD,
-                               &p->receiving),
+    return mpi_check(MPI_Irecv(&p->received, BEAT_WORDS, MPI_UINT64_T, p->rank, MPI_TAG_BEAT,
+                               MPI_COMM_WORLD, &p->receiving),
                      "a beat");
 }
 
@@ -51,7 +59,7 @@ static dt_status hear(const mpi_beats *b, partner *p, double now_s) {
     for (int flag = 1; flag;) {
         DT_TRY(mpi_check(MPI_Test(&p->receiving, &flag, MPI_STATUS_IGNORE), "a beat"));
         if (!flag) break;
-        p->sum = p->received;
+        p->last = p->received;
         p->silent = (dt_waited){0};
         p->warned = false;
         DT_TRY(listen_to(p));
@@ -66,29 +74,39 @@ static dt_status hear(const mpi_beats *b, partner *p, double now_s) {
 }
 
 // While the one before it is still on its way, nothing is sent.
-static dt_status say(partner *p, uint64_t sum) {
+static dt_status say(partner *p, const beat *what) {
     int flag = 0;
     DT_TRY(mpi_check(MPI_Test(&p->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
     if (!flag) return DT_OK;
-    p->to_send = sum;
-    return mpi_check(
-        MPI_Isend(&p->to_send, 1, MPI_UINT64_T, p->rank, MPI_TAG_BEAT, MPI_COMM_WORLD, &p->sending),
-        "a beat");
+    p->to_send = *what;
+    return mpi_check(MPI_Isend(&p->to_send, BEAT_WORDS, MPI_UINT64_T, p->rank, MPI_TAG_BEAT,
+                               MPI_COMM_WORLD, &p->sending),
+                     "a beat");
 }
 
-dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks) {
+dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered) {
     const double now_s = dt_clock_s();
-    const uint64_t own = *ticks;
+    beat own = {*ticks, entered, (uint64_t)b->rank};
     dt_status st = DT_OK;
     pthread_mutex_lock(&mpi_lock);
+    b->behind = own;
     for (int i = 0; i < b->n_partners && st == DT_OK; i++) {
+        const beat *last = &b->partners[i].last;
         st = hear(b, &b->partners[i], now_s);
-        *ticks += b->partners[i].sum;
+        *ticks += last->sum;
+        if (b->rank != 0 || last->entered < b->behind.entered) b->behind = *last;
     }
-    for (int i = 0; i < b->n_partners && st == DT_OK; i++)
-        st = say(&b->partners[i], b->rank == 0 ? *ticks : own);
+    if (b->rank == 0) own = (beat){*ticks, b->behind.entered, b->behind.rank};
+    for (int i = 0; i < b->n_partners && st == DT_OK; i++) st = say(&b->partners[i], &own);
     pthread_mutex_unlock(&mpi_lock);
     return st;
+}
+
+int mpi_beats_behind(mpi_beats *b, uint64_t number) {
+    pthread_mutex_lock(&mpi_lock);
+    const int rank = b->behind.entered <= number ? (int)b->behind.rank : -1;
+    pthread_mutex_unlock(&mpi_lock);
+    return rank;
 }
 
 dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_HOST_BYTES]) {
@@ -97,9 +115,11 @@ dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_H
     b->rank = c->rank;
     b->hosts = hosts;
     b->n_partners = n;
+    b->behind.entered = UINT64_MAX; // nobody that is known of
     for (int i = 0; i < n; i++) {
         b->partners[i].rank = c->rank == 0 ? i + 1 : 0;
         b->partners[i].sending = MPI_REQUEST_NULL;
+        b->partners[i].last = (beat){0, UINT64_MAX, 0}; // not known yet
         DT_TRY(listen_to(&b->partners[i]));
     }
     return DT_OK;

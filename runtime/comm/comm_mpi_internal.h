@@ -2,6 +2,7 @@
 #ifndef DT_COMM_COMM_MPI_INTERNAL_H
 #define DT_COMM_COMM_MPI_INTERNAL_H
 
+#include "base/clock.h"
 #include "comm/comm.h"
 
 #include <mpi.h>
@@ -12,9 +13,79 @@ enum {
     MPI_TAG_BEAT = 1
 };
 
+// Messages of one turn: receives first, then sends.
+typedef struct mpi_messages {
+    MPI_Request *requests;
+    MPI_Status *statuses;
+    int *peers, *done; // done: of one test
+    int n, n_recv, n_cap, n_open;
+} mpi_messages;
+
+// Ranks that exchange with each other, in the order in which their contributions are added.
+typedef struct mpi_group {
+    int n, self; // self: this rank's place; -1: it is not among them
+    int *ranks;
+} mpi_group;
+
+typedef struct mpi_waiting {
+    int spins;
+    dt_waited waited;
+} mpi_waiting;
+
+typedef struct mpi_reduction mpi_reduction;
+typedef struct mpi_lane mpi_lane;
+typedef struct mpi_beats mpi_beats;
+
+typedef struct mpi_comm {
+    int rank, world_size;
+    char (*hosts)[MPI_HOST_BYTES]; // by rank
+    int *host_of;                  // by rank: hosts are counted in the order of their first ranks
+    int n_hosts, n_columns;        // n_columns: ranks of the smallest host
+    mpi_group all, inner,
+        across;           // inner: of this host; across: the c-th of each, as this one of its own
+    mpi_group leaders;    // of the broadcast in progress: one of each host
+    const char **sources; // of an addition
+    _Atomic uint64_t number; // of collectives so far; a segment of a reduction is one
+    int tag_limit;
+    double deadline_s;
+    bool oversubscribed;
+    mpi_messages msgs;          // of the blocking collective that runs now
+    mpi_reduction **reductions; // those started, by request
+    int n_reductions;
+    mpi_lane *lanes;
+    mpi_beats *beats;
+} mpi_comm;
+
 // comm_mpi.c
 extern pthread_mutex_t mpi_lock; // around each call of MPI: the watch makes some too
 dt_status mpi_check(int rc, const char *what);
+void mpi_messages_free(mpi_messages *m);
+dt_status mpi_post_recv(mpi_messages *m, void *to, int64_t n, size_t element_bytes, int peer,
+                        int tag);
+dt_status mpi_post_send(mpi_messages *m, const void *from, int64_t n, size_t element_bytes,
+                        int peer, int tag);
+// Takes all that has come; never blocks.
+dt_status mpi_test_messages(const mpi_comm *m, mpi_messages *msgs, bool *done);
+int mpi_next_tag(const mpi_comm *m, uint64_t number, int phase); // phase: 0 … 3
+// The i-th partner in a group. Starting after the own place spreads the load: no rank is everyone's first partner.
+int mpi_peer_to(const mpi_group *g, int i);
+int mpi_peer_from(const mpi_group *g, int i);
+// A pause that grows; false when the deadline has passed, and for as long no rank got on with anything.
+bool mpi_pause(const mpi_comm *m, mpi_waiting *w);
+dt_status mpi_fail_deadline(mpi_comm *m, const mpi_messages *msgs, const char *what, int64_t n,
+                            uint64_t number, double waited_s);
+
+// comm_mpi_reduce.c: of dt_comm
+void mpi_reductions_create(mpi_comm *m);
+dt_status mpi_progress(dt_comm *c);
+dt_status mpi_wait(dt_comm *c, dt_request *r);
+dt_status mpi_all_reduce_f32(dt_comm *c, float *data, int64_t n);
+dt_status mpi_all_reduce_f64(dt_comm *c, double *data, int64_t n);
+dt_status mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n);
+dt_status mpi_all_reduce_start(dt_comm *c, float *data, int64_t n, dt_request *r);
+dt_status mpi_all_reduce_bf16_start(dt_comm *c, float *data, uint16_t *low, int64_t n,
+                                    dt_request *r);
+void mpi_reductions_free(mpi_comm *m);
 
 // comm_mpi_sum.c: what is added and how. A sum is begun, added to and ended in an accumulator: that of bf16 is f32,
 // all others are of the elements themselves.
@@ -25,16 +96,17 @@ typedef enum mpi_element {
     MPI_ELEMENT_BF16
 } mpi_element;
 size_t mpi_element_bytes(mpi_element kind); // as it travels
-void mpi_sum_begin(mpi_element kind, void *sum, const void *x, int64_t n);
-void mpi_sum_add(mpi_element kind, void *sum, const void *x, int64_t n);
-void mpi_sum_end(mpi_element kind, void *out, const void *sum, int64_t n);
+// out = ((x0 + x1) + x2) + … of n elements; out may be one of the sources. bf16: summed as f32, then rounded.
+void mpi_sum(mpi_element kind, void *out, const char *const *x, int n_x, int64_t n);
 void mpi_sum_narrow(uint16_t *to, const float *from, int64_t n); // to nearest, ties to even
 void mpi_sum_widen(float *to, const uint16_t *from, int64_t n);
 
 // comm_mpi_beats.c. hosts: the name of each rank's host; must stay.
-typedef struct mpi_beats mpi_beats;
 dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_HOST_BYTES]);
-dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks); // dt_watch_peers.beat
-void mpi_beats_end(mpi_beats *b);                            // frees
+// dt_watch_peers.beat; entered: how many collectives this rank has entered
+dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered);
+// The rank that has entered the fewest, if it has not entered this one: -1 where all have, or nobody knows.
+int mpi_beats_behind(mpi_beats *b, uint64_t number);
+void mpi_beats_end(mpi_beats *b); // frees
 
 #endif

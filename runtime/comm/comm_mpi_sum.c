@@ -42,23 +42,39 @@ size_t mpi_element_bytes(mpi_element kind) {
     return kind == MPI_ELEMENT_BF16 ? 2 : kind == MPI_ELEMENT_F32 ? 4 : 8;
 }
 
-void mpi_sum_begin(mpi_element kind, void *sum, const void *x, int64_t n) {
+static void begin(mpi_element kind, void *sum, const void *x, int64_t n) {
     if (kind == MPI_ELEMENT_BF16)
         mpi_sum_widen(sum, x, n);
     else
         memcpy(sum, x, (size_t)n * mpi_element_bytes(kind));
 }
 
-void mpi_sum_add(mpi_element kind, void *sum, const void *x, int64_t n) {
+static void add(mpi_element kind, void *sum, const void *x, int64_t n) {
     if (kind == MPI_ELEMENT_F32) add_f32(sum, x, n);
     if (kind == MPI_ELEMENT_F64) add_f64(sum, x, n);
     if (kind == MPI_ELEMENT_MAX_I64) max_i64(sum, x, n);
     if (kind == MPI_ELEMENT_BF16) add_bf16(sum, x, n);
 }
 
-void mpi_sum_end(mpi_element kind, void *out, const void *sum, int64_t n) {
+static void end(mpi_element kind, void *out, const void *sum, int64_t n) {
     if (kind == MPI_ELEMENT_BF16)
         mpi_sum_narrow(out, sum, n);
     else
         memcpy(out, sum, (size_t)n * mpi_element_bytes(kind));
+}
+
+void mpi_sum(mpi_element kind, void *out, const char *const *x, int n_x, int64_t n) {
+    enum { BLOCK = 1024 }; // elements at a time, in L1
+    const size_t size = mpi_element_bytes(kind);
+    double sum[BLOCK];
+    if (n_x == 2 && kind != MPI_ELEMENT_BF16 && (out == x[0] || out == x[1])) {
+        add(kind, out, out == x[0] ? x[1] : x[0], n); // a + b has the bits of b + a
+        return;
+    }
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t len = n - at < BLOCK ? n - at : BLOCK;
+        for (int s = 0; s < n_x; s++)
+            (s == 0 ? begin : add)(kind, sum, x[s] + (size_t)at * size, len);
+        end(kind, (char *)out + (size_t)at * size, sum, len);
+    }
 }

@@ -56,6 +56,9 @@ typedef struct dt_amount {
     dt_unit unit;
 } dt_amount;
 dt_amount dt_config_amount(const dt_config *c, const char *key);
+// An amount as steps: percent of total_steps, epochs of steps_per_epoch; 0 only if the amount is,
+// as 1% of a short run must not mean never.
+int64_t dt_amount_steps(dt_amount a, int64_t total_steps, int64_t steps_per_epoch);
 
 // Writes a resolved value over `auto` (or a default). `text` is YAML flow text.
 void dt_config_resolve(dt_config *c, const char *key, const char *text);
@@ -86,6 +89,10 @@ char *dt_config_dump(const dt_config *c);
 // the configs.
 const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
                                                const char **value_a, const char **value_b);
+
+// The same for the keys below data.fields.<field> alone, but for where the values lie.
+const char *dt_config_field_difference(const dt_config *a, const dt_config *b, const char *field,
+                                       const char **value_a, const char **value_b);
 
 // The table, for `dtrain keys` and docs/reference/keys.md.
 typedef enum dt_config_type {

@@ -406,6 +406,19 @@ static dt_status check_clipping(dt_config *c) {
     return DT_OK;
 }
 
+// Keys that say nothing without another one.
+static dt_status check_company(dt_config *c) {
+    static const char *const PAIRS[][2] = {{"train.teacher_temperature", "train.teacher"},
+                                           {"train.teacher_alpha", "train.teacher"},
+                                           {"train.triplet_margin", "train.triplet_weight"},
+                                           {"data.m_per_class", "data.balance"}};
+    for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++)
+        if (dt_config_has(c, PAIRS[i][0]) && !dt_config_has(c, PAIRS[i][1]))
+            return dt_config_fail(c, PAIRS[i][0], "%s says nothing without %s: give that, too",
+                                  PAIRS[i][0], PAIRS[i][1]);
+    return DT_OK;
+}
+
 // A rate that falls must fall, and at some time.
 static dt_status check_schedule(dt_config *c) {
     static const char *const LENGTHS[] = {"train.schedule.every", "train.schedule.decay",
@@ -452,6 +465,7 @@ dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_batches(c));
     DT_TRY(check_schedule(c));
     DT_TRY(check_clipping(c));
+    DT_TRY(check_company(c));
     const dt_cnode *fields = config_find(c, "data.fields");
     for (size_t i = 0; fields && i < fields->n; i++)
         DT_TRY(check_field(c, fields->keys[i], fields->items[i]));

@@ -165,6 +165,17 @@ static const char *value_text(const dt_config *c, const char *path) {
     return kept;
 }
 
+// Hands over `found` (heap, or NULL) with the values there.
+static const char *tell_difference(const dt_config *a, const dt_config *b, char *found,
+                                   const char **value_a, const char **value_b) {
+    if (!found) return NULL;
+    const char *path = dt_arena_strdup((dt_arena *)&b->arena, found);
+    free(found);
+    *value_a = value_text(a, path);
+    *value_b = value_text(b, path);
+    return path;
+}
+
 const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
                                                const char **value_a, const char **value_b) {
     char *found = NULL;
@@ -175,10 +186,23 @@ const char *dt_config_first_numeric_difference(const dt_config *a, const dt_conf
         found = find_difference(a, b, a, &rows[i]);
         if (!found) found = find_difference(a, b, b, &rows[i]); // names that only b has
     }
-    if (!found) return NULL;
-    const char *path = dt_arena_strdup((dt_arena *)&b->arena, found);
-    free(found);
-    *value_a = value_text(a, path);
-    *value_b = value_text(b, path);
-    return path;
+    return tell_difference(a, b, found, value_a, value_b);
+}
+
+const char *dt_config_field_difference(const dt_config *a, const dt_config *b, const char *field,
+                                       const char **value_a, const char **value_b) {
+    static const char below[] = "data.fields.*.";
+    char *found = NULL;
+    size_t n_rows;
+    const dt_config_key *rows = dt_config_keys(&n_rows);
+    for (size_t i = 0; i < n_rows; i++) {
+        if (!rows[i].numeric || strncmp(rows[i].path, below, sizeof below - 1) != 0) continue;
+        const char *key = rows[i].path + sizeof below - 1;
+        if (strcmp(key, "source") == 0) continue;
+        found = dt_xprintf("data.fields.%s.%s", field, key);
+        if (differs(a, b, rows[i].kind, found)) break;
+        free(found);
+        found = NULL;
+    }
+    return tell_difference(a, b, found, value_a, value_b);
 }

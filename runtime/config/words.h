@@ -17,7 +17,6 @@
 #define DT_PRECISION_WORDS(W)                                                                      \
     W(PRECISION, auto) W(PRECISION, fp32) W(PRECISION, bf16) W(PRECISION, fp16)
 #define DT_GRADIENT_DTYPE_WORDS(W) W(GRADIENT_DTYPE, fp32) W(GRADIENT_DTYPE, bf16)
-#define DT_PROGRESS_WORDS(W)       W(PROGRESS, poll) W(PROGRESS, thread)
 #define DT_ON_ERROR_WORDS(W)       W(ON_ERROR, fail) W(ON_ERROR, skip) W(ON_ERROR, quarantine)
 #define DT_PAD_WORDS(W)            W(PAD, zero) W(PAD, wrap) W(PAD, reflect)
 #define DT_FEATURE_WORDS(W)                                                                        \
@@ -66,7 +65,6 @@ typedef enum dt_angles { DT_ANGLES_WORDS(DT_WORD_CONSTANT) } dt_angles;
 typedef enum dt_winograd { DT_WINOGRAD_WORDS(DT_WORD_CONSTANT) } dt_winograd;
 typedef enum dt_precision { DT_PRECISION_WORDS(DT_WORD_CONSTANT) } dt_precision;
 typedef enum dt_gradient_dtype { DT_GRADIENT_DTYPE_WORDS(DT_WORD_CONSTANT) } dt_gradient_dtype;
-typedef enum dt_progress_word { DT_PROGRESS_WORDS(DT_WORD_CONSTANT) } dt_progress_word;
 typedef enum dt_on_error { DT_ON_ERROR_WORDS(DT_WORD_CONSTANT) } dt_on_error;
 typedef enum dt_audio_pad { DT_PAD_WORDS(DT_WORD_CONSTANT) } dt_audio_pad;
 typedef enum dt_feature_kind { DT_FEATURE_WORDS(DT_WORD_CONSTANT) } dt_feature_kind;

@@ -190,6 +190,7 @@ static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_s
                 .replica = e->replica,
                 .accumulate = a->accumulate ? s->sums : s->adds,
                 .step = step,
+                .ranks = a->ranks,
                 .stream = stream};
     s->kernel->run(&s->instance, &r);
 }
@@ -253,6 +254,36 @@ const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *a) {
         }
     }
     return bad;
+}
+
+static size_t most_shown(const dt_graph *g) {
+    int64_t most = 0;
+    for (dt_value v = 0; v < g->n_values; v++) {
+        const int64_t n = dt_shape_elements(&g->values[v].shape);
+        if (g->values[v].kind == DT_V_TEMP && n > most) most = n;
+    }
+    return (size_t)most + 1;
+}
+
+void dt_exec_run_shown(dt_exec *e, const dt_exec_args *a,
+                       void (*look)(void *ctx, dt_value v, const float *x), void *ctx) {
+    const dt_plan *p = e->plan;
+    dt_backend *b = p->backend;
+    float *dense = dt_xcalloc(most_shown(p->graph), sizeof *dense);
+    use_grad_flat(e, a->grad);
+    const dt_step_block *step = step_block(e, a);
+    for (int k = 0; k < p->n_instructions; k++) {
+        const dt_instruction *s = &p->instructions[k];
+        run_instruction(e, k, a, step);
+        if (!s->kernel || s->instance.node->backward) continue;
+        const dt_value v = s->instance.node->out[0];
+        const dt_value_info *info = &p->graph->values[v];
+        if (info->kind != DT_V_TEMP || info->dtype != DT_F32) continue;
+        b->reorder(b, p->opts.threads, &info->shape, e->instructions[k].out[0], DT_F32,
+                   s->instance.out_layout[0], dense, DT_F32, dt_dense(), NULL);
+        look(ctx, v, dense);
+    }
+    free(dense);
 }
 
 int64_t dt_exec_output(const dt_exec *e, const char *name, float *out, int64_t cap) {

@@ -38,12 +38,19 @@ typedef struct dt_exec_args {
     // Between nodes, for progressing communication; NULL = none.
     void (*poll)(void *ctx);
     void *ctx;
+    const dt_run_ranks
+        *ranks; // of nodes that are collectives (sync_batch_norm); NULL: this rank is alone
 } dt_exec_args;
 
 void dt_exec_run(dt_exec *e, const dt_exec_args *args);
 // The same, checking every result: returns the name of the first value that is not finite (borrowed
 // from the graph), or NULL. Slow, and waits for a device; for replaying a bad step.
 const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *args);
+
+// The same, showing look() each forward node's first result, where that is f32: its elements, dense, valid in the call.
+// Slow. CPU only.
+void dt_exec_run_shown(dt_exec *e, const dt_exec_args *args,
+                       void (*look)(void *ctx, dt_value v, const float *x), void *ctx);
 
 // Copies a named graph output, dense f32, into out (cap elements, the host's); returns its element
 // count or -1. On a device: of a run on the device's own stream.

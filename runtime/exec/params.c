@@ -62,6 +62,20 @@ static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *curso
     *cursor += align_up(e->count);
 }
 
+// Parameters that nothing trains, and buffers: our own, or a teacher's.
+static void add_untrained(dt_params *p, const dt_graph *g, const bool *done, bool teacher,
+                          int *n_entries, int *n_buffers) {
+    for (dt_value v = 0; v < g->n_values; v++) {
+        const dt_value_info *info = &g->values[v];
+        if (info->teacher != teacher) continue;
+        if (info->kind == DT_V_PARAM && !done[v]) {
+            add_entry(p, p->entries, n_entries, &p->n_master, info);
+            if (teacher) p->entries[*n_entries - 1].thaw = INT64_MAX;
+        }
+        if (info->kind == DT_V_BUFFER) add_entry(p, p->buffers, n_buffers, &p->n_buffer, info);
+    }
+}
+
 // Trained parameters in the order in which backward finishes them; parameters that nothing trains
 // (inference graphs, frozen ones) follow in graph order.
 static void fill_entries(dt_params *p, const dt_graph *g) {
@@ -76,12 +90,11 @@ static void fill_entries(dt_params *p, const dt_graph *g) {
     }
     p->n_trained = p->n_master;
     p->n_trained_entries = p->n_entries;
-    for (dt_value v = 0; v < g->n_values; v++) {
-        if (g->values[v].kind == DT_V_PARAM && !done[v])
-            add_entry(p, p->entries, &p->n_entries, &p->n_master, &g->values[v]);
-        if (g->values[v].kind == DT_V_BUFFER)
-            add_entry(p, p->buffers, &p->n_buffers, &p->n_buffer, &g->values[v]);
-    }
+    add_untrained(p, g, done, false, &p->n_entries, &p->n_buffers);
+    int n_entries = p->n_entries, n_buffers = p->n_buffers;
+    add_untrained(p, g, done, true, &n_entries, &n_buffers);
+    p->n_teacher_entries = n_entries - p->n_entries;
+    p->n_teacher_buffers = n_buffers - p->n_buffers;
     p->n_grad = p->n_trained;
     for (dt_value v = 0; v < g->n_values; v++) {
         if (g->values[v].kind != DT_V_STAT) continue;
@@ -103,6 +116,26 @@ void dt_params_add_average(dt_params *p) {
     add_flat(p, &p->buffer_average, p->n_buffer);
 }
 
+static int64_t rows_of(const dt_param_entry *e) {
+    return e->shape.n > 1 ? e->shape.d[0] : 1;
+}
+
+void dt_params_add_factored(dt_params *p) {
+    p->n_slots = 2;
+    for (int i = 0; i < p->n_trained_entries; i++) {
+        dt_param_entry *e = &p->entries[i];
+        const bool matrix = e->shape.n > 1;
+        const int64_t counts[2] = {matrix ? rows_of(e) : e->count, e->count / rows_of(e)};
+        for (int k = 0; k < 2; k++) {
+            e->slots[k] = (dt_slot_entry){{.n = -1}, p->n_slot[k]};
+            if (k > 0 && !matrix) continue;
+            e->slots[k].shape = dt_shape1(counts[k]);
+            p->n_slot[k] += align_up(counts[k]);
+        }
+    }
+    for (int k = 0; k < 2; k++) add_flat(p, &p->slots[k], p->n_slot[k]);
+}
+
 // Before a device is asked for memory: what does not fit is told by kind, with what can help.
 static dt_status check_memory(const dt_params *p) {
     const double mib = 1.0 / 1048576.0;
@@ -116,7 +149,7 @@ static dt_status check_memory(const dt_params *p) {
         "this network does not fit the GPU: its weights take %.1f MiB, moments %.1f and gradients "
         "%.1f, together %.1f of which %.1f are free; a smaller micro-batch does not change that. "
         "Take a smaller network%s%s",
-        weights, (double)p->n_trained * p->n_slots * sizeof(float) * mib,
+        weights, (double)(p->n_slot[0] + p->n_slot[1]) * sizeof(float) * mib,
         (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->flat.n_bytes * mib,
         (double)free_bytes * mib, p->n_slots > 1 ? ", train.optimizer.name=sgd (one moment)" : "",
         p->n_grads > 1 ? ", or run.reproducible=resume (one flat buffer of gradients)" : "");
@@ -132,7 +165,12 @@ dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, i
     add_flat(p, &p->master, p->n_master);
     add_flat(p, &p->buffer, p->n_buffer);
     p->n_slots = n_slots;
-    for (int i = 0; i < n_slots; i++) add_flat(p, &p->slots[i], p->n_trained);
+    for (int i = 0; i < n_slots; i++) {
+        for (int k = 0; k < p->n_trained_entries; k++)
+            p->entries[k].slots[i] = (dt_slot_entry){p->entries[k].shape, p->entries[k].offset};
+        p->n_slot[i] = p->n_trained;
+        add_flat(p, &p->slots[i], p->n_slot[i]);
+    }
     p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_buffers + 1));
     p->n_grads = n_grad_buffers;
     for (int i = 0; i < n_grad_buffers; i++) add_flat(p, &p->grads[i], p->n_grad);
@@ -209,14 +247,14 @@ static void init_flat(dt_params *p, const dt_param_entry *entries, int n, uint64
 }
 
 void dt_params_init(dt_params *p, uint64_t seed) {
-    init_flat(p, p->entries, p->n_entries, seed, p->master, p->n_master);
-    init_flat(p, p->buffers, p->n_buffers, seed, p->buffer, p->n_buffer);
-    for (int i = 0; i < p->n_slots; i++) init_flat(p, NULL, 0, seed, p->slots[i], p->n_trained);
+    init_flat(p, p->entries, p->n_entries + p->n_teacher_entries, seed, p->master, p->n_master);
+    init_flat(p, p->buffers, p->n_buffers + p->n_teacher_buffers, seed, p->buffer, p->n_buffer);
+    for (int i = 0; i < p->n_slots; i++) init_flat(p, NULL, 0, seed, p->slots[i], p->n_slot[i]);
 }
 
 int dt_params_find(const dt_params *p, const char *name, bool buffer) {
     const dt_param_entry *list = buffer ? p->buffers : p->entries;
-    int n = buffer ? p->n_buffers : p->n_entries;
+    int n = buffer ? p->n_buffers + p->n_teacher_buffers : p->n_entries + p->n_teacher_entries;
     for (int i = 0; i < n; i++)
         if (strcmp(list[i].name, name) == 0) return i;
     return -1;
@@ -403,13 +441,33 @@ dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_de
     return s;
 }
 
+dt_factored *dt_params_factored(const dt_params *p, int64_t step, int *n, int64_t *n_sums) {
+    dt_factored *t = dt_xcalloc((size_t)p->n_trained_entries + 1, sizeof *t);
+    *n = p->n_trained_entries;
+    *n_sums = 0;
+    for (int i = 0; i < *n; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        t[i] = (dt_factored){.offset = e->offset,
+                             .rows = rows_of(e),
+                             .cols = e->count / rows_of(e),
+                             .at = {e->slots[0].offset, e->slots[1].offset},
+                             .vector = e->shape.n <= 1,
+                             .sums = *n_sums,
+                             .lr_scale = e->lr_scale,
+                             .frozen = e->thaw > step,
+                             .start = e->thaw};
+        *n_sums += t[i].cols;
+    }
+    return t;
+}
+
 dt_clip_tensor *dt_params_clip_tensors(const dt_params *p, int *n) {
     dt_clip_tensor *t = dt_xcalloc((size_t)p->n_trained_entries + 1, sizeof *t);
     int64_t first = 0;
     *n = p->n_trained_entries;
     for (int i = 0; i < *n; i++) {
         const dt_param_entry *e = &p->entries[i];
-        const int64_t rows = e->shape.n > 1 ? e->shape.d[0] : 1;
+        const int64_t rows = rows_of(e);
         t[i] = (dt_clip_tensor){e->offset, e->count / rows, first, rows};
         first += rows;
     }

@@ -29,10 +29,17 @@
 
 #include "backend/flat_buffer.h"
 
+// A slot of the optimizer's state of one parameter.
+typedef struct dt_slot_entry {
+    dt_shape shape; // n < 0: it has none
+    int64_t offset; // in the flat buffer of the slot
+} dt_slot_entry;
+
 typedef struct dt_param_entry {
     const char *name;
     dt_shape shape;
-    int64_t offset, count; // elements in its flat buffer
+    int64_t offset, count;             // elements in its flat buffer
+    dt_slot_entry slots[DT_MAX_SLOTS]; // of those that are trained
     bool decay;
     dt_init init;
     const float *data; // of DT_INIT_DATA, the graph's; NULL: zeros
@@ -53,6 +60,8 @@ typedef struct dt_params {
     int n_entries, n_trained_entries;
     dt_param_entry *buffers;
     int n_buffers;
+    int n_teacher_entries,
+        n_teacher_buffers; // a teacher's, behind the n_entries and n_buffers of ours
     dt_stat_entry *stats;
     int n_stats;
     int64_t n_master;  // elements of master (padded)
@@ -61,6 +70,7 @@ typedef struct dt_params {
     int64_t n_buffer;  // elements of the buffer flat buffer
     float *master, *buffer;
     float *slots[DT_MAX_SLOTS];      // the optimizer's state
+    int64_t n_slot[DT_MAX_SLOTS];    // elements of each (padded)
     float *average, *buffer_average; // of master and buffer (dt_params_add_average); NULL: none
     float **grads;                   // gradient buffers
     int n_grads, n_slots;
@@ -82,6 +92,8 @@ dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, i
 dt_status dt_params_take(dt_params *p);
 // Between lay_out and take: flat buffers for averages of the weights and buffers (train.ema).
 void dt_params_add_average(dt_params *p);
+// Between lay_out (with n_slots 0) and take: the two slots of a factored optimizer.
+void dt_params_add_factored(dt_params *p);
 dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
                            int n_grad_buffers);
 void dt_params_destroy(dt_params *p);
@@ -109,6 +121,8 @@ void dt_params_repack_part(dt_params *p, int part, int n_parts);
 // each entry that decays is one of its own, and scaled. Heap, caller frees.
 dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms,
                                int *n);
+// The tensors of a factored optimizer at a step, heap; *n_sums: how many column_sums they need.
+dt_factored *dt_params_factored(const dt_params *p, int64_t step, int *n, int64_t *n_sums);
 // The rows of the trained tensors (dt_optimizer_args.tensors). Heap, caller frees.
 dt_clip_tensor *dt_params_clip_tensors(const dt_params *p, int *n);
 // From this step on a commit updates the packed copies of the parameters that are trained then, and no others.

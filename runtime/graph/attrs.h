@@ -46,6 +46,12 @@ typedef enum dt_activation {
     DT_N_ACTIVATIONS
 } dt_activation;
 
+// Of a convolution or linear layer that computes in int8 (passes/int8.c). Real values are scale times stored ones.
+typedef struct dt_int8_scales {
+    const float *weight;  // of each output channel; the weight is stored in -127..127
+    float x, residual, y; // y 1 where it is f32
+} dt_int8_scales;
+
 // Window of a convolution or pooling. Padding may be asymmetric.
 typedef struct dt_window {
     int kernel[2], stride[2], dilation[2]; // height, width
@@ -61,16 +67,22 @@ typedef union dt_attrs {
         dt_dtype to;
     } cast;
     struct {
+        dt_dtype to; // u8 or i8; f32: back from them
+        float scale;
+    } quantize;
+    struct {
         dt_window win; // win.kernel follows the weight's shape
         int groups;
         dt_act act;  // fused after the bias (inference only)
         int fold_bn; // parameter ids below are folded into weight and bias when packed
         int bn_scale, bn_shift, bn_mean, bn_var; // param ids (mean, var: buffers)
         float bn_eps;
+        const dt_int8_scales *int8; // of conv2d_int8
     } conv2d;
     struct {
         dt_act act; // fused after the bias
         int dgelu;  // backward: output 0 times the slope of GELU (tanh form) at the last input
+        const dt_int8_scales *int8; // of linear_int8
     } linear;
     struct {
         int trans_a, trans_b; // of the last two dimensions
@@ -126,6 +138,12 @@ typedef union dt_attrs {
         float param;     // losses.h
         float share;     // factor of this loss in the sum of all
     } loss;
+    struct {
+        float margin, scale; // radians; of the cosines
+    } arc_margin;
+    struct {
+        float margin, share; // share: as that of loss
+    } triplet;
 } dt_attrs;
 
 #endif

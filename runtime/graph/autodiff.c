@@ -5,6 +5,10 @@
 // are visited last to first, and each op appends its backward nodes. All readers of a value come after its producer,
 // so its gradient is complete when the producer is visited.
 //
+// A network that is used several times (dt_graph_share) is differentiated in stages, use by use, and the nodes are then
+// put in order: forward and backward of the first use, those of the second, and so on. A node's backward waits for the
+// last stage that gives it a gradient.
+//
 // Nodes add the gradient of a parameter into its GRAD value. So a parameter that is used twice needs no add node: both
 // nodes have the GRAD value as an output. An op may also give a finished tensor as the gradient of a parameter (if the
 // parameter is reshaped, say); then a backward `add` node adds it into the flat buffer by its output 1.
@@ -172,6 +176,56 @@ static dt_status list_grads(dt_grad_ctx *ctx, int n_forward_values) {
     return DT_OK;
 }
 
+// ---- stages ----------------------------------------------------------------------------------------
+// A forward node is of the last stage of what it reads and of its own. back: the stage of its backward, -1: it has
+// none. The target of a loss gets no gradient.
+static void find_stages(const dt_grad_ctx *ctx, int *back) {
+    dt_graph *g = ctx->g;
+    for (dt_node_id id = 0; id < g->n_nodes; id++) {
+        dt_node *n = &g->nodes[id];
+        back[id] = -1;
+        for (int i = 0; i < n->n_in; i++) {
+            const dt_node_id from = n->in[i] == DT_NONE ? DT_NONE : g->values[n->in[i]].producer;
+            if (from != DT_NONE && g->nodes[from].stage > n->stage) n->stage = g->nodes[from].stage;
+        }
+    }
+    for (dt_node_id id = g->n_nodes - 1; id >= 0; id--) {
+        const dt_node *n = &g->nodes[id];
+        if (n->dead) continue;
+        for (int i = 0; i < n->n_out; i++)
+            if (n->out[i] == g->loss && back[id] < n->stage) back[id] = n->stage;
+        for (int i = 0; i < (n->op == DT_OP_loss ? 1 : n->n_in) && back[id] >= 0; i++) {
+            const dt_node_id from =
+                dt_grad_wanted(ctx, n->in[i]) ? g->values[n->in[i]].producer : DT_NONE;
+            if (from != DT_NONE && back[from] < back[id]) back[from] = back[id];
+        }
+    }
+}
+
+static void differentiate_stages(dt_grad_ctx *ctx) {
+    dt_graph *g = ctx->g;
+    const int n_forward = g->n_nodes, n_stages = g->n_stages + 1;
+    int *back = dt_xcalloc((size_t)n_forward + 1, sizeof *back);
+    int *end = dt_xcalloc((size_t)n_stages, sizeof *end); // of each stage's backward nodes
+    find_stages(ctx, back);
+    for (int s = 0; s < n_stages; s++) {
+        for (dt_node_id id = n_forward - 1; id >= 0 && g->status == DT_OK; id--)
+            if (back[id] == s) (void)visit(ctx, id);
+        end[s] = g->n_nodes;
+    }
+    dt_node_id *order = dt_xcalloc((size_t)g->n_nodes + 1, sizeof *order);
+    int n = 0;
+    for (int s = 0; s < n_stages; s++) {
+        for (dt_node_id id = 0; id < n_forward; id++)
+            if (g->nodes[id].stage == s) order[n++] = id;
+        for (dt_node_id id = s ? end[s - 1] : n_forward; id < end[s]; id++) order[n++] = id;
+    }
+    if (n_stages > 1 && g->status == DT_OK) dt_graph_permute_nodes(g, order);
+    free(order);
+    free(end);
+    free(back);
+}
+
 dt_status dt_graph_differentiate(dt_graph *g) {
     DT_TRY(dt_graph_check(g));
     if (g->loss == DT_NONE)
@@ -181,7 +235,7 @@ dt_status dt_graph_differentiate(dt_graph *g) {
     dt_grad_ctx ctx = {g, dt_xcalloc(n + 1, sizeof(dt_value)), dt_xcalloc(n + 1, sizeof(bool))};
     for (size_t v = 0; v < n; v++) ctx.grad_of[v] = DT_NONE;
     spread_need(&ctx);
-    for (dt_node_id id = g->n_nodes - 1; id >= 0 && g->status == DT_OK; id--) (void)visit(&ctx, id);
+    differentiate_stages(&ctx);
     if (g->status == DT_OK) (void)list_grads(&ctx, (int)n);
     free(ctx.grad_of);
     free(ctx.needs_grad);

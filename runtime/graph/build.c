@@ -4,6 +4,11 @@
 #include <string.h>
 
 dt_value dt_input(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape) {
+    const dt_value v = dt_graph_find(g, name);
+    const dt_value_info *known = v == DT_NONE ? NULL : dt_info_of(g, v);
+    if (known && known->kind == DT_V_INPUT && known->dtype == dtype &&
+        dt_shape_equal(&known->shape, &shape))
+        return v;
     return dt_graph_add_value(g, DT_V_INPUT, name, dtype, &shape);
 }
 
@@ -44,5 +49,5 @@ void dt_output(dt_graph *g, const char *name, dt_value v) {
     if (v == DT_NONE)
         dt_graph_fail(g, "output %s: no such value", name);
     else
-        dt_graph_add_output(g, name, v);
+        dt_graph_add_output(g, dt_arena_printf(&g->arena, "%s%s", g->scope, name), v);
 }

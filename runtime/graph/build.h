@@ -10,6 +10,7 @@
 
 #include "graph/ir.h"
 
+// What there is already of this name, type and shape is that input.
 dt_value dt_input(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape);
 dt_value dt_param(dt_graph *g, const char *name, dt_shape shape, dt_init init, bool decay);
 // Changes how an existing parameter ("fc.weight") is initialized.
@@ -89,5 +90,15 @@ dt_value dt_loss(dt_graph *g, dt_loss_id id, dt_value x, dt_value target, dt_val
 // One of several losses, which are added: its value and gradient times share. name: of the node.
 dt_value dt_loss_share(dt_graph *g, const char *name, dt_loss_id id, dt_value x, dt_value target,
                        dt_value weight, float smoothing, float param, float share);
+
+// x (…,D) over its length along the last dimension
+dt_value dt_l2_normalize(dt_graph *g, dt_value x);
+// (N,I) -> (N,out): scale times the cosine between x and each row of weight (out,I)
+dt_value dt_cosine(dt_graph *g, const char *name, dt_value x, int64_t out, float scale);
+// ArcFace: of scaled cosines (N,K) and classes i32 (N), for a loss over classes (ops/arc_margin.c)
+dt_value dt_arc_margin(dt_graph *g, dt_value x, dt_value target, float margin, float scale);
+// The batch-hard triplet loss of embeddings (N,D) and classes i32 (N) (ops/triplet.c): like dt_loss_share
+dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin,
+                    float share);
 
 #endif

@@ -106,6 +106,7 @@ const char *dt_graph_scope(dt_graph *g, const char *prefix) {
 
 void dt_graph_share(dt_graph *g, const char *prefix) {
     g->twin = prefix ? dt_arena_strdup(&g->arena, prefix) : NULL;
+    g->stage = prefix ? ++g->n_stages : 0;
 }
 
 dt_status dt_graph_check(const dt_graph *g) {
@@ -139,10 +140,10 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
                             const dt_shape *shape) {
     if (g->status != DT_OK) return DT_NONE;
     bool made_up = kind == DT_V_TEMP;
-    if (*g->scope && (kind == DT_V_PARAM || kind == DT_V_BUFFER || kind == DT_V_CONST))
-        name = dt_arena_printf(&g->arena, "%s%s", g->scope, name);
     if (g->twin && (kind == DT_V_BUFFER || kind == DT_V_CONST))
         name = dt_arena_printf(&g->arena, "%s%s", g->twin, name);
+    if (*g->scope && (kind == DT_V_PARAM || kind == DT_V_BUFFER || kind == DT_V_CONST))
+        name = dt_arena_printf(&g->arena, "%s%s", g->scope, name);
     name_entry *known = find_slot(g->names, name);
     if (g->twin && kind == DT_V_PARAM && known->name && known->value != DT_NONE &&
         g->values[known->value].kind == kind &&
@@ -158,7 +159,8 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
                                    .dtype = dtype,
                                    .shape = *shape,
                                    .producer = DT_NONE,
-                                   .param = DT_NONE};
+                                   .param = DT_NONE,
+                                   .teacher = g->teacher};
     intern(g, name)->value = v;
     return v;
 }
@@ -172,7 +174,8 @@ dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_val
                    .name = dt_graph_unique_name(g, name ? name : dt_op_name(op)),
                    .n_in = n_in,
                    .n_out = n_out,
-                   .forward = DT_NONE};
+                   .forward = DT_NONE,
+                   .stage = g->stage};
     n->in = dt_arena_alloc(&g->arena, (size_t)(n_in + n_out) * sizeof *n->in);
     n->out = n->in + n_in;
     memcpy(n->in, in, (size_t)n_in * sizeof *in);

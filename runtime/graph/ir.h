@@ -80,6 +80,7 @@ typedef struct dt_value_info {
     dt_init init;        // PARAM, BUFFER
     bool decay;          // PARAM: weight decay applies (false: norms, biases)
     bool frozen;         // PARAM: gets no gradient
+    bool teacher;        // PARAM, BUFFER: of the network that teaches this one (models/distil.c)
     const void *data;    // CONST, and PARAM and BUFFER whose init is DATA: dense, in the arena
 } dt_value_info;
 
@@ -94,6 +95,7 @@ typedef struct dt_node {
     dt_attrs attrs;
     dt_node_id
         forward; // backward nodes: the forward node; copies (passes/recompute.c): what they copy
+    int stage;   // of dt_graph_share
 } dt_node;
 
 // Commit rule of a BUFFER: buffer = (1 - momentum) * buffer + momentum * stat / n_micro_batches.
@@ -113,6 +115,7 @@ typedef struct dt_graph {
     bool training;
     bool
         drops; // dropout is active: in training, and where passes are samples (dtrain predict --mc)
+    bool sync_bn; // batch norms take the statistics of all ranks; before building
     bool (*is_frozen)(const void *ctx, const char *name); // of dt_graph_freeze
     const void *frozen_ctx;
     dt_value_info *values;
@@ -133,6 +136,8 @@ typedef struct dt_graph {
         double compute;  // multiple of the work
     } recompute;
     const char *twin;            // of dt_graph_share
+    int stage, n_stages;         // of what is being built; begun so far
+    bool teacher;                // what is being built is a teacher's network
     struct dt_name_table *names; // value and node names (internal)
     dt_status status;            // first build error
     char error[512];
@@ -149,7 +154,8 @@ void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char 
 // Returns what it was.
 const char *dt_graph_scope(dt_graph *g, const char *prefix);
 // While building, until it is NULL: a parameter that exists is taken again instead of made, and buffers and constants get
-// this prefix: the same weights are used twice, with running statistics of each use.
+// this prefix: the same weights are used twice, with running statistics of each use. Each use is a stage: its backward
+// comes right behind its forward, in front of the next use's (autodiff.c), so that activations of one use live at a time.
 void dt_graph_share(dt_graph *g, const char *prefix);
 dt_status dt_graph_check(const dt_graph *g); // first build error, as DT_E_USAGE
 // Records a build error (keeps the first) and returns DT_NONE.

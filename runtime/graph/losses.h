@@ -24,6 +24,7 @@ typedef struct dt_loss_row {
     const char *id;
     unsigned takes;     // DT_TARGET_…
     bool softmax;       // over classes; else over elements
+    bool angular;       // of cosines between embedding and the classes' weights
     bool rotation;      // of 3 or 6 numbers together (rotation.h); p: radians of a unit of angles
     bool gives_numbers; // what the network predicts is in the target's unit
     dt_metric_id best;  // eval.best where it is not given
@@ -67,6 +68,17 @@ DT_LOSS_FN dt_focal_value(DT_LOSS_ARGS) {
 DT_LOSS_FN dt_focal_slope(DT_LOSS_ARGS) {
     x = x < 0 ? 0 : x;
     return pow(-expm1(-x), p) * (1 + p * (x == 0 ? 1 : x / expm1(x)));
+}
+
+// ---- arcface: cross-entropy, behind the op arc_margin ----------------------------------------------
+#define DT_LOSS_ROW_arcface                                                                        \
+    .takes = DT_TARGET_CLASS, .softmax = true, .angular = true, .best = DT_METRIC_accuracy,        \
+    .param_key = "arcface_margin"
+DT_LOSS_FN dt_arcface_value(DT_LOSS_ARGS) {
+    return x;
+}
+DT_LOSS_FN dt_arcface_slope(DT_LOSS_ARGS) {
+    return 1;
 }
 
 // ---- bce: binary cross-entropy of a logit ----------------------------------------------------------

@@ -63,10 +63,15 @@ static void put_attrs(text *t, const dt_node *n) {
     case DT_OP_cast:
         put(t, " %s", dt_dtype_name(a->cast.to));
         break;
+    case DT_OP_quantize:
+        put(t, " %s x%g", dt_dtype_name(a->quantize.to), (double)a->quantize.scale);
+        break;
     case DT_OP_conv2d:
+    case DT_OP_conv2d_int8:
         put_conv2d(t, a);
         break;
     case DT_OP_linear:
+    case DT_OP_linear_int8:
         put_act(t, a->linear.act);
         if (a->linear.dgelu) put(t, " dgelu");
         break;

@@ -20,9 +20,11 @@ static double flops_each(const dt_graph *g, const dt_node *n) {
     const dt_shape *s;
     switch (n->op) {
     case DT_OP_conv2d:
+    case DT_OP_conv2d_int8:
         s = in_shape(g, n, 1);
         return 2.0 * (double)(s->d[1] * s->d[2] * s->d[3]);
     case DT_OP_linear:
+    case DT_OP_linear_int8:
         return 2.0 * (double)in_shape(g, n, 1)->d[1];
     case DT_OP_matmul:
         s = in_shape(g, n, 0);
@@ -41,6 +43,7 @@ static double flops_each(const dt_graph *g, const dt_node *n) {
     case DT_OP_concat:
     case DT_OP_slice:
     case DT_OP_cast:
+    case DT_OP_quantize:
         return 0;
     default:
         return 1;

@@ -70,6 +70,8 @@ static dt_status add_target(dt_targets *out, const dt_config *c, const char *pre
     if (dt_config_has(c, key)) t->smoothing = (float)dt_config_real(c, key);
     snprintf(key, sizeof key, "%s.%s", prefix, loss->param_key ? loss->param_key : "");
     if (loss->param_key) t->param = (float)dt_config_real(c, key);
+    snprintf(key, sizeof key, "%s.arcface_scale", prefix);
+    if (loss->angular) t->scale = (float)dt_config_real(c, key);
     return DT_OK;
 }
 

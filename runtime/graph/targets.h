@@ -19,6 +19,7 @@ typedef struct dt_target {
     float weight;    // of its loss in the sum
     float smoothing; // of labels
     float param;     // of the loss
+    float scale;     // angular: of the cosines
 } dt_target;
 
 typedef struct dt_targets {

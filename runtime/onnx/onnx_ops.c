@@ -9,9 +9,10 @@
 // Names of the inputs that a node has: in[i]; NULL where it is absent. A convolution with a batch norm in it has other
 // weights than the checkpoint (fold).
 static dt_status name_inputs(dt_onnx_writer *w, const dt_node *n, const char *in[64]) {
-    const int n_in = n->op == DT_OP_conv2d && n->attrs.conv2d.fold_bn ? 1 : n->n_in;
-    for (int i = 0; i < n_in; i++) {
+    const bool folded = n->op == DT_OP_conv2d && n->attrs.conv2d.fold_bn;
+    for (int i = 0; i < n->n_in; i++) {
         in[i] = NULL;
+        if (folded && (i == 1 || i == 2)) continue;
         if (n->in[i] != DT_NONE) DT_TRY(dt_onnx_value(w, n->in[i], &in[i]));
     }
     return DT_OK;
@@ -102,6 +103,13 @@ static dt_status emit_softmax(dt_onnx_writer *w, const dt_node *n, const char *c
     return DT_OK;
 }
 
+static dt_status emit_l2_normalize(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    DT_ONNX_NODE(w, "LpNormalization", out_of(w, n, 0), in[0]);
+    dt_onnx_int(w, "axis", -1);
+    dt_onnx_int(w, "p", 2);
+    return DT_OK;
+}
+
 // ---- convolution, pooling, norms ---------------------------------------------------------------------
 static void add_window(dt_onnx_writer *w, const dt_window *win, bool dilated) {
     const int64_t kernel[] = {win->kernel[0], win->kernel[1]};
@@ -131,21 +139,26 @@ static dt_status fold(dt_onnx_writer *w, const dt_node *n, const char **weight, 
         for (int64_t i = 0; i < each; i++) to[k * each + i] = s * from[k * each + i];
         shift[k] = ((b ? b[k] : 0) - bn[2][k]) * s + bn[1][k];
     }
-    *weight = dt_onnx_tensor(w, dt_info_of(w->g, n->in[1])->name, shape, to);
+    const char *name = dt_info_of(w->g, n->in[1])->name;
+    if (w->g->n_stages > 0) // used several times, each with statistics of its own
+        name = dt_arena_printf(&w->arena, "%s.weight", n->name);
+    *weight = dt_onnx_tensor(w, name, shape, to);
     *bias = dt_onnx_tensor(w, dt_arena_printf(&w->arena, "%s.bias", n->name), &out, shift);
     return DT_OK;
 }
 
 static dt_status emit_conv2d(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     const dt_act act = n->attrs.conv2d.act;
-    const char *weight, *bias;
+    const bool adds = n->n_in > 3; // a residual
+    const char *weight, *bias, *sum = before(out_of(w, n, 0), act);
     if (n->attrs.conv2d.fold_bn)
         DT_TRY(fold(w, n, &weight, &bias));
     else
         weight = in[1], bias = n->n_in > 2 ? in[2] : NULL;
-    const char *y = DT_ONNX_NODE(w, "Conv", before(out_of(w, n, 0), act), in[0], weight, bias);
+    const char *y = DT_ONNX_NODE(w, "Conv", adds ? NULL : sum, in[0], weight, bias);
     add_window(w, &n->attrs.conv2d.win, true);
     dt_onnx_int(w, "group", n->attrs.conv2d.groups);
+    if (adds) y = DT_ONNX_NODE(w, "Add", sum, y, in[3]);
     emit_act(w, y, act, out_of(w, n, 0));
     return DT_OK;
 }
@@ -303,7 +316,7 @@ static dt_status emit_transpose(dt_onnx_writer *w, const dt_node *n, const char 
 
 static dt_status emit_reshape(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     dt_shape to = *shape_of(w, n->out[0]);
-    if (w->per_sample[n->out[0]]) to.d[0] = 0; // as it is
+    if (w->per_sample[n->out[0]]) to.d[0] = -1;
     DT_ONNX_NODE(w, "Reshape", out_of(w, n, 0), in[0], dt_onnx_vector(w, to.d, to.n));
     return DT_OK;
 }
@@ -347,7 +360,11 @@ dt_status dt_onnx_emit(dt_onnx_writer *w, const dt_node *n) {
     if (!emitters[n->op])
         return dt_fail(DT_E_USAGE, "op %s of %s has no ONNX form: this network cannot be exported",
                        dt_op_name(n->op), n->name);
-    if (w->per_sample[n->out[0]] && shape_of(w, n->out[0])->d[0] != DT_ONNX_BATCH)
+    // rows of all samples, one after the other, may be multiplied by a matrix
+    bool rows = n->op == DT_OP_reshape || n->op == DT_OP_matmul;
+    for (int i = 0; i < w->g->n_outputs; i++) rows &= w->g->outputs[i].value != n->out[0];
+    const int64_t first = shape_of(w, n->out[0])->d[0];
+    if (w->per_sample[n->out[0]] && (rows ? first % DT_ONNX_BATCH : first != DT_ONNX_BATCH))
         return dt_fail(DT_E_USAGE, "op %s of %s mixes samples, which has no ONNX form here",
                        dt_op_name(n->op), n->name);
     DT_TRY(name_inputs(w, n, in));

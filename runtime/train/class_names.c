@@ -57,3 +57,25 @@ void dt_class_names_compare(const char *theirs, const char *ours, const char *fr
     json_decref(a);
     json_decref(b);
 }
+
+dt_status dt_class_names_check(const char *theirs, const char *ours, const char *field) {
+    json_t *a = json_loads(theirs, 0, NULL), *b = json_loads(ours, 0, NULL);
+    const json_t *there = json_object_get(a, field), *here = json_object_get(b, field);
+    const size_t n = n_classes(there);
+    char was[32], is[32];
+    dt_status st = DT_OK;
+    if (n != n_classes(here))
+        st = dt_fail(DT_E_USAGE,
+                     "train.teacher knows %zu classes of %s, and there are %zu here: they must be "
+                     "the same",
+                     n, field, n_classes(here));
+    for (size_t k = 0; k < n && st == DT_OK; k++)
+        if (strcmp(name_of(there, k, was), name_of(here, k, is)) != 0)
+            st = dt_fail(DT_E_USAGE,
+                         "train.teacher: class %zu of %s is '%s' there and '%s' here: they must be "
+                         "the same",
+                         k, field, name_of(there, k, was), name_of(here, k, is));
+    json_decref(a);
+    json_decref(b);
+    return st;
+}

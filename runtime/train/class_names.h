@@ -16,4 +16,7 @@ char *dt_class_names_text(const dt_field_info *fields, int n_fields);
 // mean something else here. `from`: what they come from. Members that are not in both are no matter.
 void dt_class_names_compare(const char *theirs, const char *ours, const char *from);
 
+// Whether train.teacher, whose classes are `theirs`, numbers the same classes of a field as we do: DT_E_USAGE if not.
+dt_status dt_class_names_check(const char *theirs, const char *ours, const char *field);
+
 #endif

@@ -45,6 +45,11 @@ dt_status commit_init(struct dt_stepper *s) {
     o->master = p->master;
     o->average = p->average;
     for (int i = 0; i < p->n_slots; i++) o->slots[i] = p->slots[i];
+    if (dt_optimizers[o->kind].factored) {
+        int64_t n_sums;
+        o->factored = dt_params_factored(p, s->o.first_step, &o->n_factored, &n_sums);
+        o->column_sums = dt_xcalloc((size_t)n_sums + 1, sizeof *o->column_sums);
+    }
     o->grad = p->grads[0];
     if (o->clip_agc > 0) o->tensors = dt_params_clip_tensors(p, &o->n_tensors);
     return find_rules(s);
@@ -54,6 +59,8 @@ void commit_fini(struct dt_stepper *s) {
     free(s->partial);
     free(s->segments);
     free((void *)(uintptr_t)s->optimizer.tensors);
+    free((void *)(uintptr_t)s->optimizer.factored);
+    free(s->optimizer.column_sums);
     free(s->optimizer.norms);
     free(s->optimizer.ratios);
     free(s->rules);
@@ -108,6 +115,19 @@ static void clip_rows(void *arg, int worker) {
     s->backend->flat_clip(s->backend, o, n * worker / n_workers, n * (worker + 1) / n_workers);
 }
 
+// Whole tensors, divided among the threads by their elements.
+static void factor_part(void *arg, int worker) {
+    struct dt_stepper *s = arg;
+    const dt_optimizer_args *o = &s->optimizer;
+    const int64_t n = s->o.params->n_trained, n_workers = dt_team_size(s->team);
+    for (int i = 0; i < o->n_factored; i++) {
+        const dt_factored *t = &o->factored[i];
+        const int64_t middle = t->offset + t->rows * t->cols / 2;
+        if (middle * n_workers / n != worker) continue;
+        if (!s->backend->flat_factor(s->backend, o, i, i + 1)) s->spoiled = true;
+    }
+}
+
 static void measure(struct dt_stepper *s, int64_t begin, int64_t end) {
     s->backend->flat_norms(s->backend, &s->optimizer, begin, end);
 }
@@ -135,6 +155,24 @@ static void move_running_statistics(struct dt_stepper *s) {
         float *average = s->o.params->buffer_average + r->buffer;
         for (int64_t k = 0; s->o.params->average && k < r->count; k++)
             average[k] += (buffer[k] - average[k]) * s->optimizer.average_rate;
+    }
+}
+
+bool commit_add_statistics(const struct dt_stepper *s, double *sums) {
+    const float *flat = s->o.params->grads[0];
+    for (int i = 0; i < s->n_rules; i++) {
+        const dt_commit_rule *r = &s->rules[i];
+        for (int64_t k = 0; k < r->count; k++)
+            sums[r->buffer + k] += (double)flat[r->stat + k] / (double)s->o.replicas->n_micro;
+    }
+    return flat[s->drop_at] == 0.0f;
+}
+
+void commit_set_statistics(struct dt_stepper *s, const double *sums, double n_steps) {
+    for (int i = 0; i < s->n_rules; i++) {
+        const dt_commit_rule *r = &s->rules[i];
+        for (int64_t k = r->buffer; k < r->buffer + r->count; k++)
+            s->o.params->buffer[k] = (float)(sums[k] / n_steps);
     }
 }
 
@@ -198,6 +236,7 @@ void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     s->optimizer.t = s->step + 1;
     s->optimizer.n_skipped = s->scaler.n_skipped;
     if (s->optimizer.n_tensors) dt_team_run(s->team, clip_rows, s);
+    if (s->optimizer.n_factored) dt_team_run(s->team, factor_part, s);
     if (s->optimizer.norms) {
         divide(s, s->o.params->n_trained, measure);
         dt_optimizer_find_ratios(&s->optimizer);

@@ -83,6 +83,16 @@ static void finish_batch(dt_infer *f, infer_replica *l) {
     l->batch = NULL;
 }
 
+typedef struct shown {
+    const dt_infer *f;
+    const dt_batch *batch;
+} shown;
+
+static void show(void *ctx, dt_value v, const float *x) {
+    const shown *s = ctx;
+    s->f->o.look(s->f->o.look_ctx, s->batch, v, x);
+}
+
 // A device computes one batch while the host waits for the next.
 static dt_status run_batch(dt_infer *f, infer_replica *l, int index, int64_t step, int micro) {
     const dt_batch *b = NULL;
@@ -96,7 +106,10 @@ static dt_status run_batch(dt_infer *f, infer_replica *l, int index, int64_t ste
                                   .slot = (uint32_t)(batch * f->o.batch),
                                   .loss_scale = 1.0f},
                          .grad = f->o.params->grads[index]};
-    dt_exec_run(l->exec, &args);
+    if (f->o.look)
+        dt_exec_run_shown(l->exec, &args, show, &(shown){f, b});
+    else
+        dt_exec_run(l->exec, &args);
     l->batch = b;
     l->row = ((step - f->first) * f->o.n_replicas + index) * f->o.batch;
     if (!f->o.params->backend->device) finish_batch(f, l);
@@ -203,6 +216,7 @@ static dt_status open_source(dt_infer *f, dt_dataset *data, dt_split split) {
     int *micros = dt_xcalloc((size_t)f->o.n_replicas, sizeof *micros);
     for (int l = 0; l < f->o.n_replicas; l++) micros[l] = f->o.comm->rank * f->o.n_replicas + l;
     f->n_samples = data->n_samples(data, split);
+    if (f->o.limit > 0 && f->n_samples > f->o.limit) f->n_samples = f->o.limit;
     const int64_t global = (int64_t)n_micro * f->o.batch;
     f->n_steps = (f->n_samples + global - 1) / global;
     dt_source_request r = {.split = split,

@@ -2,6 +2,7 @@
 
 #include "train/length.h"
 
+#include "train/phases.h"
 #include "train/schedule.h"
 
 #include <stddef.h>
@@ -41,11 +42,30 @@ static bool same_rates(const dt_config *old, const dt_config *given, const dt_tr
     return true;
 }
 
+// Whether the steps so far trained what they would have trained in the longer run: a phase may begin at a share of it.
+static bool same_phases(const dt_config *c, const dt_train_state *s, int64_t total) {
+    dt_phase was[DT_MAX_PHASES], is[DT_MAX_PHASES];
+    dt_param_groups groups;
+    dt_scales scales;
+    bool same = dt_param_groups_read(&groups, c) == DT_OK && dt_scales_read(&scales, c) == DT_OK;
+    const int64_t spe = s->steps_per_epoch;
+    const int n = same ? dt_phases_list(was, &groups, &scales, s->total_steps, spe) : 0;
+    const int m = same ? dt_phases_list(is, &groups, &scales, total, spe) : 0;
+    for (int i = 0; i < n || i < m; i++) {
+        const int64_t a = i < n ? was[i].begin : INT64_MAX, b = i < m ? is[i].begin : INT64_MAX;
+        same &= a == b || (a >= s->step && b >= s->step);
+    }
+    dt_param_groups_fini(&groups);
+    return same;
+}
+
 bool dt_length_may_grow(dt_config *old, dt_config *given, const dt_train_state *s) {
     static const char *const keys[] = {"train.epochs", "train.max_steps"};
     const char *was, *is;
     const int64_t total = steps_of(given, s->steps_per_epoch);
-    if (total <= s->total_steps || !same_rates(old, given, s, total)) return false;
+    if (total <= s->total_steps || !same_rates(old, given, s, total) ||
+        !same_phases(given, s, total))
+        return false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (dt_config_has(given, keys[i]))
             dt_config_resolve(old, keys[i], dt_config_str(given, keys[i]));

@@ -45,7 +45,7 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     const size_t weights = (size_t)p->n_master * 4, trained = (size_t)p->n_trained * 4; // bytes
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
-    rows[n++] = (memory_row){"moments", (size_t)p->n_slots * trained};
+    rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4};
     if (p->average) rows[n++] = (memory_row){"averaged weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"gradients", (size_t)p->n_grads * (size_t)p->n_grad * 4};
     if (dt_session_bf16_gradients(s)) rows[n++] = (memory_row){"gradients in bf16", trained / 2};

@@ -12,18 +12,26 @@ static int by_begin(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, int64_t total_steps,
-                   int64_t steps_per_epoch) {
-    int n = 1;
-    phases[0] = (dt_phase){0};
+static int add_phase(dt_phase *phases, int n, int64_t begin, bool joins) {
+    int at = 0;
+    while (at < n && phases[at].begin != begin) at++;
+    if (at == n) phases[n++] = (dt_phase){.begin = begin};
+    phases[at].joins |= joins;
+    return n;
+}
+
+int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, const dt_scales *scales,
+                   int64_t total_steps, int64_t steps_per_epoch) {
+    int n = add_phase(phases, 0, 0, true);
     for (int i = 0; i < g->n; i++) {
         dt_param_group *group = &g->items[i];
         if (!group->thaws) continue;
         group->thaw = dt_amount_steps(group->until, total_steps, steps_per_epoch);
-        int at = 0;
-        while (at < n && phases[at].begin != group->thaw) at++;
-        if (at == n) phases[n++] = (dt_phase){.begin = group->thaw};
+        n = add_phase(phases, n, group->thaw, false);
     }
+    for (int i = 0; i < scales->n; i++)
+        n = add_phase(phases, n,
+                      dt_amount_steps(scales->items[i].from, total_steps, steps_per_epoch), true);
     qsort(phases, (size_t)n, sizeof *phases, by_begin);
     return n;
 }
@@ -31,6 +39,12 @@ int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, int64_t t
 const dt_phase *dt_phases_at(const dt_phase *phases, int n, int64_t step) {
     while (n > 1 && phases[n - 1].begin > step) n--;
     return &phases[n - 1];
+}
+
+const dt_phase *dt_phases_evaluated(const dt_phase *phases, int n, int64_t done) {
+    const dt_phase *p = dt_phases_at(phases, n, done > 0 ? done - 1 : 0);
+    while (!p->joins) p--;
+    return p;
 }
 
 dt_status dt_phases_check(const dt_param_groups *g, const dt_graph *graph) {
@@ -81,5 +95,16 @@ void dt_phases_print(const dt_param_groups *g, const dt_params *p, FILE *out) {
                 group ? group->match : "all others", n_tensors, n);
         print_group(group, out);
         fprintf(out, "\n");
+    }
+}
+
+void dt_phases_print_memory(const dt_phase *phases, int n, int64_t total_steps, FILE *out) {
+    for (int i = 0; i < n && n > 1; i++) {
+        const int64_t end = i + 1 < n ? phases[i + 1].begin : total_steps;
+        dt_plan_report r;
+        dt_plan_report_get(phases[i].plan, &r);
+        if (phases[i].begin < end)
+            fprintf(out, "  steps %" PRId64 " to %" PRId64 ": %.1f MiB of activations a replica\n",
+                    phases[i].begin, end - 1, (double)r.activation_bytes / 1048576.0);
     }
 }

@@ -76,7 +76,7 @@ static void divide(dt_resolved *r, const dt_config *c, int n_micro, int world_si
         if (r->replicas > most) r->replicas = most;
         return;
     }
-    if (!replicas_given) r->replicas = r->threads;
+    if (!replicas_given) r->replicas = dt_config_bool(c, "model.sync_bn") ? 1 : r->threads;
     if (r->replicas > most) r->replicas = most;
     r->replica_threads = at_least_one(r->threads / r->replicas);
 }
@@ -142,6 +142,15 @@ dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
         return dt_config_fail(c, "comm.gradient_dtype",
                               "sums in bf16 depend on how many ranks add them: with "
                               "run.reproducible=elastic comm.gradient_dtype must be fp32");
+    if (dt_config_has(c, "eval.recalibrate_bn") && b->device)
+        return dt_config_fail(c, "eval.recalibrate_bn",
+                              "eval.recalibrate_bn runs on the CPU only: leave it out");
+    const dt_optimizer *o = &dt_optimizers[dt_config_enum(c, "train.optimizer.name")];
+    if (o->factored && !b->flat_factor)
+        return dt_config_fail(c, "train.optimizer.name",
+                              "train.optimizer.name: %s runs on the CPU only; adamw and lion run "
+                              "on a GPU, lion with one moment",
+                              o->id);
     return DT_OK;
 }
 

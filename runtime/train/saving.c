@@ -100,12 +100,18 @@ static void note_evaluation(trainer *t, double value, bool *is_best) {
     dt_state_add_eval(s, s->step, value);
 }
 
-static dt_status evaluate(trainer *t, dt_split split, const char *phase, dt_eval_result *r) {
+static dt_status evaluate(trainer *t, dt_split split, int64_t step, const char *phase,
+                          dt_eval_result *r) {
     dt_session *s = &t->s;
-    DT_TRY(dt_session_make_evaluator(s));
+    DT_TRY(dt_session_make_evaluator(s, step));
     if (t->metrics) dt_metrics_phase(t->metrics, phase);
     dt_session_swap_average(s);
-    const dt_status st = dt_evaluator_run(s->evaluator, s->data, split, split == DT_SPLIT_TEST, r);
+    dt_status st = DT_OK;
+    // those of a checkpoint (the best, tested in the end) have been recalibrated, by the graph that trained then
+    if (step == t->state.step && dt_config_has(s->config, "eval.recalibrate_bn"))
+        st = dt_stepper_recalibrate(s->stepper, dt_config_int(s->config, "eval.recalibrate_bn"),
+                                    t->state.step);
+    if (st == DT_OK) st = dt_evaluator_run(s->evaluator, s->data, split, split == DT_SPLIT_TEST, r);
     dt_session_swap_average(s);
     if (t->metrics) dt_metrics_phase(t->metrics, NULL);
     if (st == DT_E_PREEMPTED && trainer_is_root(t))
@@ -116,7 +122,7 @@ static dt_status evaluate(trainer *t, dt_split split, const char *phase, dt_eval
 static dt_status run_validation(trainer *t) {
     if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     t->last_step = -1;
-    DT_TRY(evaluate(t, DT_SPLIT_VAL, "evaluating", &t->last));
+    DT_TRY(evaluate(t, DT_SPLIT_VAL, t->state.step, "evaluating", &t->last));
     t->last_step = t->state.step;
     return DT_OK;
 }
@@ -165,7 +171,7 @@ dt_status trainer_report(trainer *t) {
 
 dt_status trainer_test(trainer *t, const char *weights, int64_t step) {
     dt_eval_result r;
-    DT_TRY(evaluate(t, DT_SPLIT_TEST, "testing", &r));
+    DT_TRY(evaluate(t, DT_SPLIT_TEST, step, "testing", &r));
     if (t->metrics) {
         dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
                         r.values, r.n_values, dt_eval_result_members(&r));

@@ -3,21 +3,12 @@
 #include "train/schedule.h"
 
 #include <assert.h>
-#include <math.h>
 
 const dt_schedule_rule *const dt_schedules[DT_N_SCHEDULES] = {
 #define WORD(id, ...) &dt_schedule_##id,
 #include "config/schedules.def"
 #undef WORD
 };
-
-int64_t dt_amount_steps(dt_amount a, int64_t total_steps, int64_t steps_per_epoch) {
-    double steps = a.value;
-    if (a.unit == DT_UNIT_EPOCHS) steps = a.value * (double)steps_per_epoch;
-    if (a.unit == DT_UNIT_PERCENT) steps = a.value / 100.0 * (double)total_steps;
-    if (!(steps > 0.0)) return 0;
-    return steps < 1.0 ? 1 : (int64_t)llround(fmin(steps, 9e18));
-}
 
 bool dt_amount_due(int64_t every, int64_t done) {
     return every > 0 && done > 0 && done % every == 0;

@@ -37,9 +37,6 @@ void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
 double dt_schedule_lr(const dt_schedule *s, int64_t step, const dt_eval_point *history,
                       int n_history);
 
-// An amount as steps: percent of total_steps, epochs of steps_per_epoch; 0 only if the amount is,
-// as 1% of a short run must not mean never.
-int64_t dt_amount_steps(dt_amount a, int64_t total_steps, int64_t steps_per_epoch);
 // Whether something that happens every `every` steps is due when `done` steps are done.
 bool dt_amount_due(int64_t every, int64_t done);
 

@@ -49,6 +49,7 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
     s->elastic = dt_config_enum(c, "run.reproducible") == DT_REPRODUCIBLE_elastic;
     s->given = dt_config_dump(c);
     s->total_steps = s->steps_per_epoch = 1;
+    DT_TRY(dt_scales_read(&s->scales, c));
     return dt_param_groups_read(&s->groups, c);
 }
 
@@ -162,6 +163,7 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     s->comm->set_deadline(s->comm, dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
     DT_TRY(dt_agree_config(s->comm, s->given, &s->told));
+    if (!s->origin) DT_TRY(dt_teacher_open(&s->teacher, s->config, s->comm, &s->told));
     DT_TRY(resolve_threads(s, stored));
     char *cache = engine_folder(s->config);
     dt_backend_opts opts = {.threads = s->resolved.replica_threads,
@@ -206,20 +208,33 @@ static void add_flat(dt_session *s, float *flat, int64_t n) {
     s->flats[s->n_flats++] = (dt_session_flat){flat, host, n};
 }
 
-static void add_tensors(dt_session *s, const char *prefix, const char *file,
-                        const dt_param_entry *e, int n, float *host) {
-    for (int i = 0; i < n; i++) {
-        char *name = dt_xprintf("%s%s%s", prefix, *prefix ? "." : "", e[i].name);
-        s->tensors[s->n_tensors++] = (dt_ckpt_tensor){name, file, e[i].shape, host + e[i].offset};
+static void add_tensors(dt_session *s, const char *file, const dt_param_entry *e, int n,
+                        float *host) {
+    for (int i = 0; i < n; i++)
+        s->tensors[s->n_tensors++] =
+            (dt_ckpt_tensor){dt_xstrdup(e[i].name), file, e[i].shape, host + e[i].offset};
+}
+
+// The optimizer's slot i.
+static void add_slot(dt_session *s, const char *prefix, int i) {
+    const dt_params *p = s->params;
+    add_flat(s, p->slots[i], p->n_slot[i]);
+    for (int k = 0; k < p->n_trained_entries; k++) {
+        const dt_param_entry *e = &p->entries[k];
+        const dt_slot_entry *slot = &e->slots[i];
+        if (slot->shape.n < 0) continue;
+        s->tensors[s->n_tensors++] =
+            (dt_ckpt_tensor){dt_xprintf("%s.%s", prefix, e->name), "optimizer", slot->shape,
+                             s->flats[s->n_flats - 1].host + slot->offset};
     }
 }
 
 static void add_weights(dt_session *s, float *master, float *buffer, const char *file) {
     const dt_params *p = s->params;
     add_flat(s, master, p->n_master);
-    add_tensors(s, "", file, p->entries, p->n_entries, s->flats[s->n_flats - 1].host);
+    add_tensors(s, file, p->entries, p->n_entries, s->flats[s->n_flats - 1].host);
     add_flat(s, buffer, p->n_buffer);
-    add_tensors(s, "", file, p->buffers, p->n_buffers, s->flats[s->n_flats - 1].host);
+    add_tensors(s, file, p->buffers, p->n_buffers, s->flats[s->n_flats - 1].host);
 }
 
 static void list_tensors(dt_session *s) {
@@ -231,11 +246,7 @@ static void list_tensors(dt_session *s) {
     s->n_model_tensors = s->n_tensors;
     add_weights(s, p->master, p->buffer, p->average || s->raw ? "raw" : "model");
     if (!p->average) s->n_model_tensors = s->n_tensors;
-    for (int i = 0; i < p->n_slots; i++) {
-        add_flat(s, p->slots[i], p->n_trained);
-        add_tensors(s, names[i], "optimizer", p->entries, p->n_trained_entries,
-                    s->flats[s->n_flats - 1].host);
-    }
+    for (int i = 0; i < p->n_slots; i++) add_slot(s, names[i], i);
 }
 
 // The flats 0 and 1 are the averages of 2 and 3.
@@ -308,9 +319,34 @@ static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_f
                        .batch = batch,
                        .training = training,
                        .drops = s->drops,
+                       .teacher = training ? s->teacher.config : NULL,
                        .groups = &s->groups,
-                       .step = step};
+                       .step = step,
+                       .total_steps = s->total_steps,
+                       .steps_per_epoch = s->steps_per_epoch};
     return s->a.build_graph(out, &a, dt_resolved_dtype(&s->resolved));
+}
+
+dt_status dt_session_eval_graph(dt_session *s, const dt_field_info *fields, int n_fields,
+                                int64_t step, const dt_int8 *q, dt_graph **out) {
+    dt_graph *g = NULL;
+    if (q && s->backend->device)
+        return dt_config_fail(s->config, "model.int8",
+                              "model.int8 is for the CPU: use "
+                              "device.kind=cpu, or model.int8=false");
+    if (q && s->resolved.precision != DT_PRECISION_fp32)
+        return dt_config_fail(
+            s->config, "model.int8",
+            "with model.int8 the other layers are fp32: use train.precision=fp32");
+    DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, step, &g));
+    dt_status st = q ? dt_pass_fuse_residual(g) : DT_OK;
+    if (st == DT_OK && q) st = dt_pass_int8(g, q);
+    if (st != DT_OK) st = dt_fail_context(st, "int8.json");
+    if (st == DT_OK)
+        *out = g;
+    else
+        dt_graph_destroy(g);
+    return st;
 }
 
 static bool averages(const dt_config *c) {
@@ -344,8 +380,11 @@ bool dt_session_bf16_gradients(const dt_session *s) {
 static dt_status make_stepper(dt_session *s) {
     const dt_config *c = s->config;
     const dt_phase *phase = dt_phases_at(s->phases, s->n_phases, s->first_step);
-    int64_t bucket = dt_config_is_auto(c, "comm.bucket") ? (s->backend->device ? 25 << 20 : 0)
-                                                         : dt_config_int(c, "comm.bucket") << 10;
+    const bool sync = dt_config_bool(c, "model.sync_bn");
+    const int64_t bucket = !dt_config_is_auto(c, "comm.bucket")
+                               ? dt_config_int(c, "comm.bucket") << 10
+                           : s->backend->device ? 25 << 20
+                                                : 1 << 20;
     dt_stepper_opts o = {.comm = s->comm,
                          .device_comm = s->device_comm,
                          .loss_scaling = s->resolved.precision == DT_PRECISION_fp16,
@@ -367,10 +406,9 @@ static dt_status make_stepper(dt_session *s) {
                                           : 0,
                          .weight_decay = (float)dt_config_real(c, "train.optimizer.weight_decay"),
                          .optimizer = read_optimizer(c),
-                         .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20, // 0: auto
                          .bucket_bytes = bucket,
-                         .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
-                         .give_up = dt_signals_grace_is_over};
+                         .sync_bn = sync,
+                         .give_up = sync ? NULL : dt_signals_grace_is_over}; // others would wait
     return dt_stepper_create(&s->stepper, &o);
 }
 
@@ -378,8 +416,10 @@ static dt_status make_stepper(dt_session *s) {
 static dt_status take_memory(dt_session *s) {
     DT_TRY(dt_memory_check(s));
     DT_TRY(dt_params_take(s->params));
-    for (int i = 0; i < s->n_phases; i++) DT_TRY(dt_plan_take(s->phases[i].plan));
-    DT_TRY(dt_plan_take(s->eval_plan));
+    for (int i = 0; i < s->n_phases; i++) {
+        if (s->phases[i].plan) DT_TRY(dt_plan_take(s->phases[i].plan));
+        if (s->phases[i].eval_plan) DT_TRY(dt_plan_take(s->phases[i].eval_plan));
+    }
     list_tensors(s);
     return DT_OK;
 }
@@ -402,8 +442,32 @@ dt_status dt_session_check_room(const dt_session *s) {
                                 : "kernels and the stacks of threads");
 }
 
-static dt_status build_phase_graphs(dt_session *s, const dt_field_info *fields, int n_fields) {
-    s->n_phases = dt_phases_list(s->phases, &s->groups, s->total_steps, s->steps_per_epoch);
+// The run as it goes on, or as it was when it made the weights that are asked.
+static void list_phases(dt_session *s, bool training) {
+    if (training) {
+        s->n_phases =
+            dt_phases_list(s->phases, &s->groups, &s->scales, s->total_steps, s->steps_per_epoch);
+        return;
+    }
+    s->n_phases = 1;
+    s->phases[0] = (dt_phase){.joins = true};
+    if (!s->origin) return;
+    s->phases[0].begin = s->origin->step > 0 ? s->origin->step - 1 : 0;
+    s->total_steps = s->origin->total_steps;
+    s->steps_per_epoch = s->origin->steps_per_epoch;
+}
+
+static dt_status build_eval_graphs(dt_session *s, const dt_field_info *fields, int n_fields) {
+    for (int i = 0; i < s->n_phases; i++) {
+        dt_phase *p = &s->phases[i];
+        if (!p->joins) continue;
+        DT_TRY(dt_session_eval_graph(s, fields, n_fields, p->begin, s->int8, &p->eval_graph));
+        s->eval_graph = p->eval_graph;
+    }
+    return DT_OK;
+}
+
+static dt_status build_train_graphs(dt_session *s, const dt_field_info *fields, int n_fields) {
     for (int i = 0; i < s->n_phases; i++)
         DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, s->phases[i].begin,
                            &s->phases[i].graph));
@@ -425,38 +489,47 @@ static dt_status choose_metrics(dt_session *s) {
 static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                             bool training) {
     if (!s->backend->device) DT_TRY(dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels"));
-    DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, 0, &s->eval_graph));
+    list_phases(s, training);
+    DT_TRY(build_eval_graphs(s, fields, n_fields));
     dt_status st = choose_metrics(s);
     if (st == DT_OK && training) st = dt_phases_check(&s->groups, s->eval_graph);
     s->told = st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
-    if (training) DT_TRY(build_phase_graphs(s, fields, n_fields));
+    if (training) DT_TRY(build_train_graphs(s, fields, n_fields));
     DT_TRY(dt_params_lay_out(&s->params, training ? s->graph : s->eval_graph, s->backend,
                              training ? optimizer_of(s->config)->n_slots : 0,
                              s->replicas->n_flats));
     if (training && averages(s->config)) dt_params_add_average(s->params);
+    if (training && optimizer_of(s->config)->factored) dt_params_add_factored(s->params);
     if (s->raw && !averages(s->config))
         return dt_fail(DT_E_USAGE, "--raw is for a run with train.ema: this one has its trained "
                                    "weights and no average of them");
     dt_plan_opts opts = {.threads = s->resolved.replica_threads,
                          .n_replicas = s->replicas->n_replicas};
     dt_phases_apply(&s->groups, s->params);
-    for (int i = 0; i < s->n_phases; i++)
+    for (int i = 0; i < s->n_phases && training; i++)
         DT_TRY(dt_plan_create(&s->phases[i].plan, s->phases[i].graph, s->params, &opts));
     if (training) s->plan = s->phases[s->n_phases - 1].plan;
-    return dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts);
+    for (int i = 0; i < s->n_phases; i++) {
+        dt_phase *p = &s->phases[i];
+        if (!p->joins) continue;
+        DT_TRY(dt_plan_create(&p->eval_plan, p->eval_graph, s->params, &opts));
+        s->eval_plan = p->eval_plan;
+    }
+    return DT_OK;
 }
 
 // Packed copies belong to params, their recipes to plans: params first.
 static void drop_plans(dt_session *s) {
     dt_params_destroy(s->params);
     for (int i = 0; i < s->n_phases; i++) {
-        dt_plan_destroy(s->phases[i].plan);
-        if (s->phases[i].graph) dt_graph_destroy(s->phases[i].graph);
+        dt_phase *p = &s->phases[i];
+        dt_plan_destroy(p->plan);
+        dt_plan_destroy(p->eval_plan);
+        dt_graph_destroy(p->graph);
+        dt_graph_destroy(p->eval_graph);
     }
     s->n_phases = 0;
-    dt_plan_destroy(s->eval_plan);
-    if (s->eval_graph) dt_graph_destroy(s->eval_graph);
     s->params = NULL;
     s->plan = s->eval_plan = NULL;
     s->graph = s->eval_graph = NULL;
@@ -536,10 +609,43 @@ static dt_status choose_precision(dt_session *s, const dt_field_info *fields, in
     return st;
 }
 
+// The batch norms of a micro-batch wait for those of the other ranks.
+static dt_status check_sync_bn(const dt_session *s) {
+    static const char key[] = "model.sync_bn";
+    if (!dt_config_bool(s->config, key)) return DT_OK;
+    if (s->elastic)
+        return dt_config_fail(
+            s->config, key,
+            "%s makes results depend on the number of ranks, and run.reproducible "
+            "is elastic: take a larger train.micro_batch, or "
+            "run.reproducible=resume",
+            key);
+    if (s->backend->device)
+        return dt_config_fail(s->config, key,
+                              "%s runs on the CPU only: take a larger train.micro_batch", key);
+    if (s->replicas->n_replicas > 1)
+        return dt_config_fail(s->config, key,
+                              "%s is between ranks of one replica each: leave device.replicas out",
+                              key);
+    if (s->n_micro % s->comm->world_size)
+        return dt_config_fail(s->config, key,
+                              "%s wants as many micro-batches on each rank: %d ranks do not divide "
+                              "the step's %d",
+                              key, s->comm->world_size, s->n_micro);
+    return DT_OK;
+}
+
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields,
                            bool training) {
     if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
-    dt_status st = dt_targets_read(&s->targets, s->config, fields, n_fields, training);
+    if (training && dt_config_bool(s->config, "model.int8"))
+        return dt_config_fail(
+            s->config, "model.int8",
+            "model.int8 is set by dtrain quantize, of a run that was trained without");
+    dt_status st = training ? check_sync_bn(s) : DT_OK;
+    s->told |= st != DT_OK;
+    DT_TRY(st);
+    st = dt_targets_read(&s->targets, s->config, fields, n_fields, training);
     s->told |= st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
     if (s->resolved.precision == DT_PRECISION_auto && s->backend->choose_precision)
@@ -559,7 +665,9 @@ bool dt_session_phase_begins(const dt_session *s, int64_t step) {
 dt_status dt_session_begin_phase(dt_session *s, int64_t step) {
     const dt_phase *phase = dt_phases_at(s->phases, s->n_phases, step);
     dt_params_repack(s->params, 1); // copies that only this phase's steps read
-    if (s->comm->rank == 0)
+    if (s->comm->rank == 0 && phase->joins)
+        dt_info("step %lld: a scale of model.scales joins", (long long)step);
+    else if (s->comm->rank == 0)
         dt_info("step %lld: train.groups thaws tensors, %d of %d are trained now", (long long)step,
                 phase->graph->n_grads, s->params->n_entries);
     return dt_stepper_set_plan(s->stepper, phase->graph, phase->plan, step);
@@ -584,9 +692,14 @@ dt_status dt_session_infer_opts(dt_session *s, const char *progress, dt_infer_op
     return DT_OK;
 }
 
-dt_status dt_session_make_evaluator(dt_session *s) {
+dt_status dt_session_make_evaluator(dt_session *s, int64_t done) {
+    const dt_phase *phase = dt_phases_evaluated(s->phases, s->n_phases, done);
     dt_infer_opts o;
-    if (s->evaluator) return DT_OK;
+    if (s->evaluator && s->eval_plan == phase->eval_plan) return DT_OK;
+    dt_evaluator_destroy(s->evaluator);
+    s->evaluator = NULL;
+    s->eval_graph = phase->eval_graph;
+    s->eval_plan = phase->eval_plan;
     DT_TRY(dt_session_infer_opts(s, "eval", &o));
     return dt_evaluator_create(&s->evaluator, &o, &s->targets, &s->metrics);
 }
@@ -691,6 +804,19 @@ dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer) 
     return share_weights(s, with_optimizer);
 }
 
+dt_status dt_session_load_teacher(dt_session *s, uint64_t *hash) {
+    const int first = s->params->average ? 2 : 0; // of the weights, behind their averages
+    *hash = 0;
+    if (!s->teacher.config) return DT_OK;
+    dt_session_pull(s);
+    if (s->comm->rank == 0)
+        DT_TRY(dt_teacher_read(&s->teacher, s->params, &s->targets, s->classes,
+                               s->flats[first].host, s->flats[first + 1].host));
+    DT_TRY(share_weights(s, true));
+    *hash = dt_teacher_hash(s->params, s->flats[first].host, s->flats[first + 1].host);
+    return DT_OK;
+}
+
 static void free_host_copies(dt_session *s) {
     if (!s->backend || !s->backend->device) return;
     for (int i = 0; i < s->n_flats; i++) free(s->flats[i].host);
@@ -718,6 +844,8 @@ void dt_session_close(dt_session *s) {
     dt_replica_plan_destroy(s->replicas);
     if (s->backend) s->backend->destroy(s->backend);
     dt_param_groups_fini(&s->groups);
+    dt_teacher_close(&s->teacher);
+    dt_int8_destroy(s->int8);
     free(s->given);
     free(s->classes);
 }

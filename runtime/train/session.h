@@ -8,9 +8,11 @@
 
 #include "ckpt/ckpt.h"
 #include "train/evaluate.h"
+#include "train/int8_file.h"
 #include "train/phases.h"
 #include "train/state.h"
 #include "train/step.h"
+#include "train/teacher.h"
 #include "train/trainer.h"
 
 // A flat buffer of the parameters. `tensors` point into host: the same memory, or a copy of a device's.
@@ -42,12 +44,16 @@ typedef struct dt_session {
     dt_replica_plan *replicas;
     dt_targets targets; // of training, once graphs are made
     dt_param_groups groups;
+    dt_scales scales;
+    dt_teacher teacher; // of training
     int64_t total_steps, steps_per_epoch,
         first_step;                 // of the run; the first that this process does
-    dt_phase phases[DT_MAX_PHASES]; // training
+    dt_phase phases[DT_MAX_PHASES]; // outside training one, for evaluation
     int n_phases;
-    dt_graph *graph, *eval_graph; // graph, plan: of the last phase, which trains the most
+    dt_graph *graph,
+        *eval_graph; // of the last phase, which trains the most; eval: of the evaluator, once there is one
     dt_plan *plan, *eval_plan;
+    dt_int8 *int8; // of a run that computes in int8 (model.int8); NULL: it does not
     dt_params *params;
     dt_stepper *stepper;      // NULL outside training
     dt_team *own_team;        // where there is no stepper
@@ -73,7 +79,11 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
 dt_status dt_session_measure(dt_session *s);
 // Graphs, parameters and plans. training: with gradients, moments and a stepper.
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields, bool training);
-dt_status dt_session_make_evaluator(dt_session *s);
+// For weights that `done` steps have made.
+dt_status dt_session_make_evaluator(dt_session *s, int64_t done);
+// The graph that evaluates weights which `step` steps have made, of the layers that q has in int8 (NULL: none).
+dt_status dt_session_eval_graph(dt_session *s, const dt_field_info *fields, int n_fields,
+                                int64_t step, const dt_int8 *q, dt_graph **out);
 // For who asks the network without training: the session's graph, plan, threads. progress: see infer.h.
 dt_status dt_session_infer_opts(dt_session *s, const char *progress, dt_infer_opts *out);
 // Opens a run without training it: `which` checkpoint, data of which `split` has samples, plans and weights.
@@ -100,6 +110,8 @@ char *dt_session_engines(const dt_session *s);
 dt_status dt_session_init_weights(dt_session *s);
 // Weights (and moments, with_optimizer) of a checkpoint directory, read by rank 0, on all ranks.
 dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer);
+// train.teacher's weights, read by rank 0, on all ranks, after ours; *hash: theirs, 0 where there is no teacher.
+dt_status dt_session_load_teacher(dt_session *s, uint64_t *hash);
 // With train.ema: exchanges the weights and their average, for an evaluation and back. The stepper must be drained.
 void dt_session_swap_average(dt_session *s);
 void dt_session_close(dt_session *s);

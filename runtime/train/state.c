@@ -64,6 +64,8 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
     dt_json_int(j, "world_size", s->world_size);
     dt_hash_hex(s->data_fingerprint, hex);
     dt_json_string(j, "data_fingerprint", hex);
+    dt_hash_hex(s->teacher, hex);
+    if (s->teacher) dt_json_string(j, "teacher", hex);
     dt_json_real(j, "loss", s->loss);
     dt_json_int(j, "metrics_offset", s->metrics_offset);
     build_resolved(&s->resolved, j);
@@ -201,6 +203,7 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     s->seed = read_hex(&r, "seed");
     s->world_size = (int)read_within(&r, "world_size", 1, INT32_MAX);
     s->data_fingerprint = read_hex(&r, "data_fingerprint");
+    if (json_object_get(root, "teacher")) s->teacher = read_hex(&r, "teacher");
     s->loss = read_real(&r, "loss");
     s->metrics_offset = read_within(&r, "metrics_offset", -1, INT64_MAX / 2);
     read_resolved(&r, &s->resolved);

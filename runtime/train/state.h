@@ -37,6 +37,7 @@ typedef struct dt_train_state {
     char *classes;     // JSON (class_names.h)
     double loss;       // of the last step that was not skipped
     uint64_t data_fingerprint;
+    uint64_t teacher; // hash of the weights of train.teacher; 0: there is none
     int64_t metrics_offset;
     dt_resolved resolved;
     // Loss scaling (fp16): the scale, finite steps since it changed, steps skipped. Scale 0: none.

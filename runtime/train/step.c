@@ -22,9 +22,7 @@ void step_on_grad(void *ctx, int grad_index) {
 }
 
 void step_poll_buckets(void *ctx) {
-    struct dt_stepper *s = ((step_replica *)ctx)->owner;
-    if (s->poll_status == DT_OK)
-        s->poll_status = dt_buckets_poll(s->buckets); // the first message counts
+    dt_buckets_poll(((step_replica *)ctx)->owner->buckets);
 }
 
 float step_stop_mark(const struct dt_stepper *s, int micro) {
@@ -51,7 +49,6 @@ dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
                          dt_step_result *out) {
     s->step = step;
     s->want_stop = want_stop;
-    s->poll_status = DT_OK;
     return s->engine->run(s, lr, out);
 }
 
@@ -81,6 +78,22 @@ dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *micro, char *nam
         snprintf(name, cap, "%s", bad);
     }
     return DT_OK;
+}
+
+dt_status dt_stepper_recalibrate(dt_stepper *s, int64_t n_steps, int64_t next) {
+    double *sums = dt_xcalloc((size_t)s->o.params->n_buffer + 1, sizeof *sums);
+    dt_status st = s->source->seek(s->source, 0);
+    s->want_stop = false;
+    for (int64_t i = 0; i < n_steps && st == DT_OK; i++) {
+        s->step = i;
+        st = s->engine->compute(s);
+        if (st == DT_OK && !commit_add_statistics(s, sums))
+            st = dt_fail(DT_E_PREEMPTED, "eval.recalibrate_bn outlasted run.grace");
+    }
+    if (st == DT_OK) commit_set_statistics(s, sums, (double)n_steps);
+    free(sums);
+    const dt_status back = s->source->seek(s->source, next);
+    return st == DT_OK ? back : st;
 }
 
 // ---- life ------------------------------------------------------------------------------------------
@@ -129,11 +142,11 @@ static dt_status create_buckets(struct dt_stepper *s) {
     dt_buckets_opts o = {.grad_end = grad_end,
                          .n_grads = g->n_grads,
                          .n_elements = s->o.params->n_grad,
-                         .first_bytes = s->o.first_bucket_bytes,
                          .bucket_bytes = s->o.bucket_bytes,
                          .low = s->low,
                          .n_replicas = s->o.replicas->n_replicas,
-                         .thread = s->o.comm_thread && !s->backend->device,
+                         .helper =
+                             !s->backend->device && s->o.comm->world_size > s->o.comm->local_size,
                          .add = add_flat_range,
                          .add_ctx = s->backend};
     dt_comm *c = s->backend->device ? s->o.device_comm : s->o.comm;

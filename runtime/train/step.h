@@ -40,8 +40,8 @@ typedef struct dt_stepper_opts {
     float clip_norm; // 0: none
     float weight_decay;
     dt_optimizer_args optimizer; // kind and hyper; the rest is filled in
-    int64_t first_bucket_bytes, bucket_bytes;
-    bool comm_thread; // a progress thread instead of polling between nodes
+    int64_t bucket_bytes;
+    bool sync_bn; // batch norms are collectives: one replica, as many micro-batches on each rank
     // Devices: the comm for their memory, NULL where this process is alone; scale the loss (fp16).
     dt_comm *device_comm;
     bool loss_scaling;
@@ -91,6 +91,10 @@ dt_status dt_stepper_set_scaler(dt_stepper *s, const dt_scaler *scaler);
 // Replays this rank's micro-batches of a bad step with checks: the micro-batch and the name of the first tensor that
 // is not finite, or micro-batch -1. The source is sought back to `step`. Slow.
 dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *micro, char *name, size_t cap);
+// Batch norms' running statistics become the means over all micro-batches of the first n_steps steps, in training's
+// mode, with the weights as they are (packed): torch.optim.swa_utils.update_bn. The source then goes on at `next`. Not on
+// a device. DT_E_PREEMPTED: it was given up, and changed nothing.
+dt_status dt_stepper_recalibrate(dt_stepper *s, int64_t n_steps, int64_t next);
 // The team of threads, for evaluation.
 struct dt_team *dt_stepper_team(dt_stepper *s);
 

@@ -178,7 +178,6 @@ static dt_status queue_piece(struct device_step *v, const piece *p) {
                              .ctx = &s->replicas[0]};
         dt_device_inputs_bind(&v->inputs[p->buffer], s->replicas[0].exec);
         dt_exec_run(s->replicas[0].exec, &args);
-        DT_TRY(s->poll_status);
     }
     if (!p->commit) return DT_OK;
     double exposed_s = 0;

@@ -14,6 +14,13 @@
 
 // ---- one micro-batch -------------------------------------------------------------------------------
 
+// For nodes that are collectives. The first failure counts; the step then ends with it.
+static void all_reduce(void *ctx, double *x, int64_t n) {
+    step_replica *l = ctx;
+    dt_comm *comm = l->owner->o.comm;
+    if (l->node_status == DT_OK) l->node_status = comm->all_reduce_f64(comm, x, n);
+}
+
 static dt_status compute_micro(step_replica *l, int micro, float *flat, bool accumulate, bool last,
                                const char **bad) {
     struct dt_stepper *s = l->owner;
@@ -31,7 +38,10 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
         flat[s->stop_at] = step_stop_mark(s, micro);
         flat[s->drop_at] = 0.0f;
     }
-    bool overlaps = last && s->buckets && !bad;
+    const dt_run_ranks ranks = {all_reduce, l};
+    l->node_status = DT_OK;
+    // collectives of nodes and of buckets must not mix
+    const bool reduces = last && s->buckets && !bad, overlaps = reduces && !s->o.sync_bn;
     dt_exec_args args = {.step = {.seed = s->o.seed,
                                   .step = (uint32_t)s->step,
                                   .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch,
@@ -40,13 +50,15 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
                          .accumulate = accumulate,
                          .on_grad = overlaps ? step_on_grad : NULL,
                          .poll = overlaps && l->index == 0 ? step_poll_buckets : NULL,
-                         .ctx = l};
+                         .ctx = l,
+                         .ranks = s->o.sync_bn && s->o.comm->world_size > 1 ? &ranks : NULL};
     if (bad)
         *bad = dt_exec_run_checked(l->exec, &args);
     else
         dt_exec_run(l->exec, &args);
+    for (int i = 0; reduces && !overlaps && i < s->o.graph->n_grads; i++) step_on_grad(l, i);
     s->source->release(s->source, b);
-    return DT_OK;
+    return l->node_status;
 }
 
 // ---- a worker's share -------------------------------------------------------------------------------
@@ -102,7 +114,7 @@ static dt_status first_replica_error(struct dt_stepper *s) {
         dt_error_restore(&s->replicas[i].why);
         return s->replicas[i].status;
     }
-    return s->poll_status;
+    return DT_OK;
 }
 
 // ---- a step ----------------------------------------------------------------------------------------
@@ -117,6 +129,14 @@ static dt_status reduce(struct dt_stepper *s, double *comm_s) {
         st = dt_buckets_finish(s->buckets, comm_s);
     }
     return st;
+}
+
+static dt_status compute(struct dt_stepper *s) {
+    double comm_s;
+    if (s->buckets) dt_buckets_begin(s->buckets, s->replica_grads);
+    dt_team_run(s->team, run_replica, s);
+    DT_TRY(first_replica_error(s));
+    return reduce(s, &comm_s);
 }
 
 static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
@@ -163,4 +183,5 @@ const step_engine step_host = {.create = create,
                                .set_source = set_source,
                                .set_scaler = set_scaler,
                                .run = run,
+                               .compute = compute,
                                .replay = replay};

@@ -15,7 +15,8 @@ typedef struct step_replica {
     dt_exec *exec;
     dt_batch_inputs inputs;
     double wait_s;
-    dt_status status; // of this step
+    dt_status status;      // of this step
+    dt_status node_status; // of the collectives that nodes are, in this micro-batch
     dt_error_kept why;
 } step_replica;
 
@@ -41,7 +42,6 @@ struct dt_stepper {
     int64_t step;
     bool want_stop;
     _Atomic bool spoiled; // the commit wrote something that is not finite
-    dt_status poll_status;
     dt_optimizer_args optimizer;
     float *add_to;
     const float *add_from;
@@ -54,7 +54,9 @@ typedef struct step_engine {
     dt_status (*set_source)(struct dt_stepper *s, dt_batch_source *source);
     dt_status (*set_scaler)(struct dt_stepper *s, const dt_scaler *scaler); // may be NULL
     dt_status (*run)(struct dt_stepper *s, double lr, dt_step_result *out); // s->step, s->want_stop
-    dt_status (*drain)(struct dt_stepper *s, dt_step_result *out);          // may be NULL
+    // The flat buffer of s->step, summed over the ranks, without a commit; NULL: cannot
+    dt_status (*compute)(struct dt_stepper *s);
+    dt_status (*drain)(struct dt_stepper *s, dt_step_result *out); // may be NULL
     // In front of a replay: nothing is under way any more; may be NULL
     dt_status (*rest)(struct dt_stepper *s);
     // Micro-batch `micro-batch` of s->step again, with checks; the i-th of this rank's, in their order
@@ -80,6 +82,9 @@ dt_status commit_init(struct dt_stepper *s);
 void commit_fini(struct dt_stepper *s);
 float commit_loss_scale(const struct dt_stepper *s); // 1 without loss scaling
 void commit_run(struct dt_stepper *s, double lr, dt_step_result *out);
+// Adds the means over a step's micro-batches to sums (n_buffer); false: a rank gave the step up.
+bool commit_add_statistics(const struct dt_stepper *s, double *sums);
+void commit_set_statistics(struct dt_stepper *s, const double *sums, double n_steps);
 // flat buffer `to` += flat buffer `from`, divided over the team.
 void commit_add_flats(struct dt_stepper *s, float *to, const float *from);
 

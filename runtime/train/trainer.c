@@ -175,20 +175,41 @@ static dt_status plan_length(trainer *t) {
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
     if (dt_config_has(c, "run.verify_every"))
         t->verify_every = dt_amount_steps(dt_config_amount(c, "run.verify_every"), total, spe);
+    if (dt_config_has(c, "eval.recalibrate_bn") && dt_config_int(c, "eval.recalibrate_bn") > total)
+        return dt_config_fail(c, "eval.recalibrate_bn",
+                              "eval.recalibrate_bn takes the run's first steps, of which there are "
+                              "%lld",
+                              (long long)total);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) go_without_validation(t);
     return DT_OK;
 }
 
+static dt_status load_teacher(trainer *t) {
+    uint64_t hash;
+    DT_TRY(dt_session_load_teacher(&t->s, &hash));
+    if (t->resumed && hash != t->state.teacher) {
+        if (dt_config_enum(t->s.config, "run.resume") != DT_RESUME_force)
+            return dt_config_fail(t->s.config, "train.teacher",
+                                  "train.teacher has other weights than when this run began: name "
+                                  "its step (runs/a@120), start another run (run.name=…), or go on "
+                                  "anyway (run.resume=force)");
+        if (trainer_is_root(t)) dt_warn("resuming with a teacher that changed (run.resume=force)");
+    }
+    t->state.teacher = hash;
+    return DT_OK;
+}
+
 static dt_status load_weights(trainer *t) {
     dt_session *s = &t->s;
+    DT_TRY(t->resumed ? dt_session_load(s, t->resume_path, true) : dt_session_init_weights(s));
+    DT_TRY(load_teacher(t));
     if (t->resumed) {
-        DT_TRY(dt_session_load(s, t->resume_path, true));
         dt_scaler scaler = {(float)t->state.loss_scale, (int32_t)t->state.clean_steps,
                             t->state.n_skipped};
         return dt_stepper_set_scaler(s->stepper, &scaler);
     }
-    return dt_session_init_weights(s);
+    return DT_OK;
 }
 
 static void fill_state(trainer *t) {
@@ -222,7 +243,10 @@ static dt_status forgive_no_space(dt_status st) {
 static dt_status open_reports(trainer *t) {
     if (!trainer_is_root(t)) return DT_OK;
     const dt_config *c = t->s.config;
-    char *path = dt_xprintf("%s/split.csv", t->run_dir);
+    char *path = dt_xprintf("%s/result.json", t->run_dir);
+    remove(path); // of a run that goes on longer now
+    free(path);
+    path = dt_xprintf("%s/split.csv", t->run_dir);
     dt_status st = t->s.data->write_split ? t->s.data->write_split(t->s.data, path) : DT_OK;
     free(path);
     DT_TRY(forgive_no_space(st));
@@ -231,6 +255,7 @@ static dt_status open_reports(trainer *t) {
     dt_metrics_opts o = {.run_dir = t->run_dir,
                          .run_name = dt_config_str(c, "run.name"),
                          .every_steps = every > 0 ? (int)every : 1,
+                         .port = (int)dt_config_int(c, "metrics.port"),
                          .total_steps = t->state.total_steps,
                          .steps_per_epoch = t->state.steps_per_epoch,
                          .n_epochs = t->n_epochs,
@@ -292,7 +317,8 @@ static dt_status open_training(trainer *t) {
     DT_TRY(dt_session_build(s, s->data->fields, s->data->n_fields, true));
     dt_schedule_init(&t->schedule, s->config, t->state.total_steps, t->state.steps_per_epoch,
                      dt_metrics_table[s->metrics.best]->lower_is_better);
-    if (s->backend->device) DT_TRY(dt_session_make_evaluator(s)); // its memory too, before step 0
+    if (s->backend->device)
+        DT_TRY(dt_session_make_evaluator(s, t->state.step)); // its memory too, before step 0
     DT_TRY(load_weights(t));
     fill_state(t);
     DT_TRY(open_reports(t));

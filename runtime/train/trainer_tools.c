@@ -135,6 +135,21 @@ static dt_status print_result(const dt_session *s, const dt_eval_request *q, int
     return st;
 }
 
+// Rank 0 reads it.
+static dt_status read_int8(dt_session *s, int64_t step) {
+    char *text = NULL, *path = dt_int8_path(s->config);
+    size_t n = 0;
+    dt_status st = s->comm->rank == 0 ? dt_io_read_own(&text, &n, path, 0, DT_E_CKPT) : DT_OK;
+    st = dt_agree_result(s->comm, st, &text, &s->told);
+    if (st == DT_OK) {
+        st = dt_int8_parse(&s->int8, path, text, step);
+        s->told |= st != DT_OK; // a function of what all ranks know
+    }
+    free(text);
+    free(path);
+    return st;
+}
+
 dt_status dt_session_open_run(dt_session *s, const char *which, dt_split split, int64_t *step) {
     char *path = NULL;
     dt_train_state state;
@@ -142,6 +157,7 @@ dt_status dt_session_open_run(dt_session *s, const char *which, dt_split split, 
     if (s->n_micro < s->comm->world_size) s->n_micro = s->comm->world_size; // there are no steps
     dt_status st = open_checkpoint(s, which, &path, &state);
     s->origin = &state;
+    if (st == DT_OK && dt_config_bool(s->config, "model.int8")) st = read_int8(s, state.step);
     if (st == DT_OK) st = dt_session_open(s, NULL, NULL);
     if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
         st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
@@ -157,7 +173,7 @@ dt_status dt_session_open_run(dt_session *s, const char *which, dt_split split, 
 static dt_status evaluate(dt_session *s, const dt_eval_request *q) {
     int64_t step;
     dt_status st = dt_session_open_run(s, q->which, q->split, &step);
-    if (st == DT_OK) st = dt_session_make_evaluator(s);
+    if (st == DT_OK) st = dt_session_make_evaluator(s, step);
     DT_TRY(st);
     dt_eval_result r;
     DT_TRY(dt_evaluator_run(s->evaluator, s->data, q->split, true, &r));
@@ -229,6 +245,7 @@ static void print_report(const dt_session *s, FILE *out) {
     fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_instructions,
             train.n_reorders, train.n_inplace);
     dt_memory_print(s, out);
+    dt_phases_print_memory(s->phases, s->n_phases, s->total_steps, out);
 }
 
 // A network's first layers expect values around 1. Says so of a field whose values, after normalisation, are far from
@@ -324,6 +341,8 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
     if (st == DT_OK && s.data) *length = measure_length(&s);
     if (st == DT_OK && s.data) st = take_batch(&s);
     if (st == DT_OK) st = dt_session_init_weights(&s); // an error if model.init does not fit
+    uint64_t teacher;
+    if (st == DT_OK) st = dt_session_load_teacher(&s, &teacher);
     if (st == DT_OK && prints->graph) {
         dt_graph_print_costs(s.graph, out);
         dt_graph_print(s.graph, out);

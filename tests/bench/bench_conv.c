@@ -1,18 +1,24 @@
-// bench_conv.c: the CPU backend's convolution kernels as a plan would run them, layer by layer: forward,
-// then backward (dx, dw and its way into the flat buffer).
+// bench_conv.c: the CPU's convolution kernels, layer by layer and direction by direction: the library's direct one and,
+// in fp32, Winograd's (backend/cpu/winograd.h), in turn on the same memory.
 //
-//   bench_conv [threads [micro_batch [winograd]]]      layers of the fusion network and of ResNet-18; winograd:
-//                                                      where it is faster, as training does
+//   bench_conv [threads [micro_batch [WORD]]]      layers of the fusion network and of ResNet-18; WORD: in their name
 //
-// Prints, for f32 and, where the ISA has it, bf16: time and GFLOP/s of forward and backward, best of
-// several runs. ONEDNN_VERBOSE=1 names the implementations.
+// Prints effective GFLOP/s (of the direct algorithm's operations), the best of several runs, and milliseconds of
+// transforming the filters, once a step. ONEDNN_MAX_CPU_ISA=AVX2 asks for kernels without AVX-512.
+#include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/time_nodes.h"
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "bench_short.h"
-#include "graph/build.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum { DIRECT, F2, F4, N_WAYS };
+static const int tiles[] = {0, 2, 4};
+static const char *const names[] = {"direct", "F(2x2)", "F(4x4)"};
 
 typedef struct layer {
     const char *name;
@@ -25,59 +31,103 @@ static const layer layers[] = {
     {"fingerprint.8", 64, 25, 24, 128, 3, 1},   {"iris.8", 64, 60, 80, 128, 3, 1},
     {"fingerprint.12", 128, 12, 12, 256, 3, 1}, {"iris.12", 128, 30, 40, 256, 3, 1},
     {"resnet.conv1", 3, 224, 224, 64, 7, 2},    {"resnet.layer1", 64, 56, 56, 64, 3, 1},
-    {"resnet.layer2.0", 64, 56, 56, 128, 3, 2}, {"resnet.layer4", 512, 7, 7, 512, 3, 1},
+    {"resnet.layer2.0", 64, 56, 56, 128, 3, 2}, {"resnet.layer2", 128, 28, 28, 128, 3, 1},
+    {"resnet.layer3", 256, 14, 14, 256, 3, 1},  {"resnet.layer4", 512, 7, 7, 512, 3, 1},
 };
 
-static double time_node(dt_backend *b, const dt_graph *g, const dt_node *n) {
-    double s = 0;
-    if (dt_time_node(g, n, b, b->threads, bench_most(0.15, 0), &s) == DT_OK) return s;
-    fprintf(stderr, "%s\n", dt_error_message());
-    exit(1);
+static dt_dnnl_conv describe(const layer *l, int batch, dt_dnnl_direction dir, dt_dtype t) {
+    const int pad = l->kernel / 2;
+    const int h = (l->h + 2 * pad - l->kernel) / l->stride + 1,
+              w = (l->w + 2 * pad - l->kernel) / l->stride + 1;
+    const dt_shape x = dt_shape4(batch, l->c, l->h, l->w), y = dt_shape4(batch, l->out, h, w);
+    const dt_dtype tw = dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : t;
+    return (dt_dnnl_conv){.src = dt_dnnl_laid_out(t, &x, dt_cpu_conv_layout(l->c)),
+                          .weights =
+                              dt_dnnl_any(tw, 4, (int64_t[]){l->out, l->c, l->kernel, l->kernel}),
+                          .dst = dt_dnnl_laid_out(t, &y, dt_blocked(dt_cpu_block())),
+                          .stride = {l->stride, l->stride},
+                          .dilation = {1, 1},
+                          .pad_begin = {pad, pad},
+                          .pad_end = {pad, pad}};
 }
 
-static void bench(dt_backend *b, const layer *l, int batch, dt_dtype t) {
-    dt_graph *g = dt_graph_create("bench", true);
-    const dt_value x = dt_input(g, "x", t, dt_shape4(batch, l->c, l->h, l->w));
-    const dt_conv2d_opts o = {
-        .out = l->out, .kernel = l->kernel, .stride = l->stride, .pad = l->kernel / 2};
-    const dt_value y = dt_conv2d(g, l->name, x, &o);
-    const dt_node_id id = g->values[y].producer;
-    const dt_shape ys = g->values[y].shape, xs = g->values[x].shape;
-    const dt_shape ws = g->values[g->nodes[id].in[1]].shape;
-    const dt_value dy = dt_graph_add_value(g, DT_V_TEMP, "dy", t, &ys);
-    const dt_value in[] = {x, g->nodes[id].in[1], DT_NONE, dy};
-    const dt_attrs attrs = g->nodes[id].attrs;
-    dt_node *n = dt_graph_add_node(g, DT_OP_conv2d, "bwd", in, 4, 2, &attrs);
-    n->backward = true;
-    n->n_fwd_in = 2;
-    n->n_fwd_out = 1;
-    if (l->c > 4) n->out[0] = dt_graph_add_value(g, DT_V_TEMP, "dx", t, &xs);
-    n->out[1] = dt_graph_add_value(g, DT_V_GRAD, "dw", DT_F32, &ws);
+static float *filled(size_t n_bytes) {
+    float *p = aligned_alloc(64, dt_align_up(n_bytes + 64, 64));
+    for (size_t i = 0; i < n_bytes / sizeof *p; i++) p[i] = (float)(i * 37 % 101) * 0.01f - 0.5f;
+    return p;
+}
+
+static double time_pack(const dt_conv_kernel *k, const layer *l, float *packed) {
+    float *dense = filled((size_t)(l->out * l->c * 9) * sizeof *dense);
+    double least = 1e9;
+    for (int i = 0; i < 4; i++) {
+        const double begin = dt_clock_work_s(1);
+        dt_winograd_pack(k->winograd, dense, packed, 1);
+        const double took = dt_clock_work_s(1) - begin;
+        if (took < least) least = took;
+    }
+    free(dense);
+    return least;
+}
+
+static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch, dt_dtype t) {
+    static const char *const directions[] = {"forward", "data gradient", "weight gradient"};
+    const dt_dnnl_env env = {.threads = threads, .n_replicas = 1};
+    dt_conv_kernel k[N_WAYS] = {{.library = NULL}};
+    void *weights[N_WAYS] = {NULL}, *scratch[N_WAYS] = {NULL};
+    double least[N_WAYS] = {0}, pack = 0;
+    dt_dnnl_conv c = describe(l, batch, dir, t);
     const double flop =
-        2.0 * (double)dt_shape_elements(&ys) * (double)(dt_shape_elements(&ws) / l->out);
-    const double forward = time_node(b, g, &g->nodes[id]);
-    const double backward = time_node(b, g, &g->nodes[g->n_nodes - 1]);
-    const double flop_bwd = flop * (l->c > 4 ? 2 : 1);
-    printf("%-16s %-4s  forward %8.1f us %6.1f GFLOP/s   backward %8.1f us %6.1f GFLOP/s\n",
-           l->name, dt_dtype_name(t), forward * 1e6, flop / forward / 1e9, backward * 1e6,
-           flop_bwd / backward / 1e9);
-    dt_graph_destroy(g);
+        2.0 * batch * l->out * c.dst.d[2] * c.dst.d[3] * l->c * l->kernel * l->kernel;
+    void *x = NULL, *y = NULL;
+    for (int i = 0; i < N_WAYS; i++) {
+        if (tiles[i] && !dt_winograd_fits(dir, &c)) continue;
+        if (dt_conv_kernel_create(&k[i], &env, dir, &c, tiles[i]) != DT_OK) {
+            k[i].library = NULL;
+            dt_error_clear();
+            continue;
+        }
+        if (!x) {
+            x = filled(dt_conv_kernel_bytes(&k[i], &c, 0));
+            y = filled(dt_conv_kernel_bytes(&k[i], &c, 2));
+        }
+        weights[i] = filled(dt_conv_kernel_bytes(&k[i], &c, 1));
+        scratch[i] = filled(dt_conv_kernel_scratch_bytes(&k[i]));
+        if (tiles[i] && dir != DT_DNNL_BACKWARD_WEIGHTS) pack = time_pack(&k[i], l, weights[i]);
+    }
+    const double begin = dt_clock_work_s(threads), enough = bench_most(0.6, 0);
+    for (int round = 0; round < 3 || dt_clock_work_s(threads) - begin < enough; round++)
+        for (int i = 0; i < N_WAYS; i++) {
+            if (!scratch[i]) continue;
+            const double from = dt_clock_work_s(threads);
+            dt_conv_kernel_run(&k[i], 0, (const void *[]){x, weights[i], y}, scratch[i]);
+            const double took = dt_clock_work_s(threads) - from;
+            if (!round || took < least[i]) least[i] = took;
+        }
+    printf("%-15s %-4s %-15s", l->name, dt_dtype_name(t), directions[dir]);
+    for (int i = 0; i < N_WAYS; i++) {
+        if (scratch[i]) printf("  %s %6.1f", names[i], flop / least[i] / 1e9);
+        dt_conv_kernel_fini(&k[i]);
+        free(weights[i]);
+        free(scratch[i]);
+    }
+    if (pack > 0) printf("  pack %.3f ms of %.3f", pack * 1e3, least[F4] * 1e3);
+    printf("\n");
+    fflush(stdout);
+    free(x);
+    free(y);
 }
 
 int main(int argc, char **argv) {
     const int threads = argc > 1 ? atoi(argv[1]) : 1, batch = argc > 2 ? atoi(argv[2]) : 4;
-    dt_backend *b = NULL;
-    if (dt_backend_create(
-            &b, DT_DEVICE_cpu,
-            &(dt_backend_opts){.threads = threads, .timed = argc > 3, .winograd = argc > 3}) !=
-        DT_OK)
-        return 1;
-    printf("%s, micro-batch %d\n", b->describe(b), batch);
-    for (int t = 0; t <= dt_cpu_has_bf16(); t++) {
-        for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-            bench(b, &layers[i], batch, t ? DT_BF16 : DT_F32);
-        }
-    }
-    b->destroy(b);
+    const char *word = argc > 3 ? argv[3] : "";
+    printf("%s, oneDNN %s, %d threads, micro-batch %d: GFLOP/s\n", dt_dnnl_isa_name(),
+           dt_dnnl_version(), threads, batch);
+    for (int t = 0; t <= dt_cpu_has_bf16(); t++)
+        for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+            for (int dir = 0; dir < 3; dir++)
+                if (strstr(layers[i].name, word) &&
+                    (layers[i].c > 4 || dir != DT_DNNL_BACKWARD_DATA))
+                    bench(&layers[i], (dt_dnnl_direction)dir, threads, batch, t ? DT_BF16 : DT_F32);
     return 0;
 }

@@ -3,10 +3,13 @@
 # rates: dtrain beside PyTorch's DDP over gloo, in alternation, since the hosts share this machine's cores. Prints, for
 # each rate and variant, medians over rounds: seconds of a step, of communication that backward did not hide, and
 # gloo's step divided by dtrain's. As root, from the repository:
-#   SOURCE=. BUILD=build DTRAIN=build/dtrain PYTHON=VENV/bin/python tests/bench/bench_hosts.sh
-#   RATES="none 400mbit" ROUNDS=3 STEPS=8 VARIANTS="comm.bucket=auto comm.bucket=4096,comm.progress=thread" …
+#   PYTHON=VENV/bin/python tests/bench/bench_hosts.sh
+#   RATES="none 400mbit" ROUNDS=3 STEPS=8 VARIANTS="comm.bucket=auto comm.gradient_dtype=bf16,comm.bucket=4096" …
+# With NODE_MS=50 nothing is computed: the gradients of ResNet-18 come from nodes that sleep so long, so that other work
+# on this machine counts little.
 # Without a PYTHON that has torch, dtrain alone.
-SOURCE=$(realpath "${SOURCE:?}") BUILD=$(realpath "${BUILD:?}") DTRAIN=$(realpath "${DTRAIN:?}")
+SOURCE=$(realpath "${SOURCE:-.}") BUILD=$(realpath "${BUILD:-build}") DTRAIN=$(realpath "${DTRAIN:-build/dtrain}")
+[ -z "${SHORT:-}" ] || RATES=${RATES:-1gbit} ROUNDS=1 STEPS=3 SIDE=64 MICRO=1 # see bench_short.h
 . "$SOURCE/tests/small_run.sh" || exit
 . "$SOURCE/tests/cluster/hosts.sh"
 need_hosts
@@ -46,25 +49,36 @@ ours() { # variant: "STEP COMM", medians of its steps
         tail -n +3 >"$work/steps"
     echo "$(cut -d' ' -f1 "$work/steps" | median) $(cut -d' ' -f2 "$work/steps" | median)"
 }
-gloo() {
+gloo() { # SCRIPT WORD …: what rank 0 prints
     local i pids=()
     for i in 4 3 2 1; do
         on "$i" env MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 RANK=$((i - 1)) WORLD_SIZE=4 GLOO_SOCKET_IFNAME=eth0 \
-            OMP_NUM_THREADS=1 "$python" "$SOURCE/tests/bench/peer_ddp.py" "$steps" "$micro" "$side" "${classes:-10}" \
-            >"$work/gloo$i" 2>"$work/log" &
+            OMP_NUM_THREADS=1 "$python" "$SOURCE/tests/bench/$1" "${@:2}" >"$work/gloo$i" 2>"$work/log" &
         pids+=($!)
     done
     wait "${pids[@]}" || fail "gloo"
-    sed -n 's/^step //p' "$work/gloo1"
+    cat "$work/gloo1"
+}
+asleep() {
+    hosts_job 4 "$BUILD/test_comm_mpi" bench "$NODE_MS" 1024
+    ends_within 600
+    [ $rc = 0 ] || fail "test_comm_mpi: exit $rc"
+    sed "s/^/$1  /" "$work/out"
+    [ -z "$python" ] || echo "$1  gloo: step, exposed: $(gloo peer_overlap.py "$NODE_MS") s"
 }
 
 for rate in ${RATES:-none 1gbit 400mbit 200mbit}; do
     slow_links "${rate#none}" 1 2 3 4
     rm -f "$work"/result.*
     for _ in $(seq "${ROUNDS:-3}"); do
+        if [ -n "${NODE_MS:-}" ]; then
+            asleep "$rate"
+            continue
+        fi
         for v in "${variants[@]}"; do ours "$v" >>"$work/result.$v"; done
-        [ -z "$python" ] || gloo >>"$work/result.gloo"
+        [ -z "$python" ] || gloo peer_ddp.py "$steps" "$micro" "$side" "${classes:-10}" | sed -n "s/^step //p" >>"$work/result.gloo"
     done
+    [ -z "${NODE_MS:-}" ] || continue
     theirs=$([ -z "$python" ] || median <"$work/result.gloo")
     for v in "${variants[@]}"; do
         mine=$(cut -d' ' -f1 "$work/result.$v" | median)

@@ -5,9 +5,9 @@
 //
 // Builds the training graph of the config for one micro-batch, takes its conv2d and linear nodes,
 // and times each one's forward, data-gradient and weight-gradient primitive in the library's own
-// choice of formats, direct or by Winograd, best of several, on `device.threads` threads (1 when auto), on repeatedly used
-// memory. Prints one JSON object: seconds a micro-batch by direction, and samples/s on all cores if
-// nothing else had to be done (cores/threads micro-batches at once).
+// choice of formats, best of several, on `device.threads` threads (1 when auto), on repeatedly used
+// memory; for convolutions Winograd's where it is faster. Prints one JSON object: seconds a micro-batch by
+// direction, and samples/s on all cores if nothing else had to be done (cores/threads micro-batches at once).
 
 #include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/cpu_backend.h"
@@ -23,8 +23,8 @@
 enum { MAX_REPLICAS = 64, MAX_RUNS = 64 };
 
 typedef struct timing {
-    const dt_dnnl_op *op;
-    int n_args;
+    const dt_conv_kernel *kernel; // or a matmul
+    size_t n_bytes[3];
     double median[MAX_REPLICAS];
 } timing;
 
@@ -44,25 +44,28 @@ static void *touched(size_t n_bytes) {
 
 static void time_replica(void *arg, int replica) {
     timing *t = arg;
-    const void *ptr[4];
-    for (int i = 0; i < t->n_args; i++) ptr[i] = touched(dt_dnnl_md_bytes(dt_dnnl_op_md(t->op, i)));
-    void *scratch = touched(dt_dnnl_op_scratch_bytes(t->op) + 64);
+    const void *ptr[3];
+    for (int i = 0; i < 3; i++) ptr[i] = touched(t->n_bytes[i]);
+    void *scratch = touched(dt_conv_kernel_scratch_bytes(t->kernel) + 64);
     double runs[MAX_RUNS], begin = dt_clock_s(), seconds = bench_most(0.2, 0);
     int n = 0;
     while (n < MAX_RUNS && (n < bench_count(5, 1) || dt_clock_s() - begin < seconds)) {
         double s = dt_clock_s();
-        dt_dnnl_op_run(t->op, replica, ptr, scratch);
+        dt_conv_kernel_run(t->kernel, replica, ptr, scratch);
         runs[n++] = dt_clock_s() - s;
     }
     qsort(runs, (size_t)n, sizeof *runs, by_value);
     t->median[replica] = runs[n / 2];
-    for (int i = 0; i < t->n_args; i++) free((void *)ptr[i]);
+    for (int i = 0; i < 3; i++) free((void *)ptr[i]);
     free(scratch);
 }
 
-// Seconds of the op while every replica runs it: mean over replicas of each one's median.
-static double time_op(const dt_dnnl_op *op, int n_args) {
-    timing t = {.op = op, .n_args = n_args};
+// Seconds of the kernel while every replica runs it: mean over replicas of each one's median.
+static double time_kernel(const dt_conv_kernel *k, const dt_dnnl_conv *conv) {
+    timing t = {.kernel = k};
+    for (int i = 0; i < 3; i++)
+        t.n_bytes[i] = conv ? dt_conv_kernel_bytes(k, conv, i)
+                            : dt_dnnl_md_bytes(dt_dnnl_op_md(k->library, i));
     dt_team_run(team, time_replica, &t);
     double sum = 0;
     for (int i = 0; i < dt_team_size(team); i++) sum += t.median[i];
@@ -85,17 +88,17 @@ static double time_conv(const dt_graph *g, const dt_node *n, dt_dnnl_direction d
         c.pad_begin[i] = win->pad_begin[i];
         c.pad_end[i] = win->pad_end[i];
     }
-    double best = 0;
-    for (int k = 0; k < 1 + winograd; k++) {
-        dt_dnnl_op *op = NULL;
-        c.winograd = k == 1;
-        if (k && !dt_conv_may_use_winograd(dir, &c)) break;
-        if (dt_dnnl_op_create_conv(&op, env, dir, &c) != DT_OK) break;
-        const double s = time_op(op, 3);
-        if (k == 0 || s < best) best = s;
-        dt_dnnl_op_destroy(op);
-    }
-    return best;
+    dt_conv_kernel k;
+    if (dt_conv_kernel_create(&k, env, dir, &c, 0) != DT_OK) return 0;
+    double best = time_kernel(&k, &c);
+    dt_conv_kernel_fini(&k);
+    c.src = dt_dnnl_laid_out(type, &x->shape, dt_cpu_conv_layout(x->shape.d[1]));
+    c.dst = dt_dnnl_laid_out(type, &y->shape, dt_blocked(dt_cpu_block()));
+    const int tile = winograd ? dt_conv_tile(dir, &c) : 0;
+    if (!tile || dt_conv_kernel_create(&k, env, dir, &c, tile) != DT_OK) return best;
+    const double s = time_kernel(&k, &c);
+    dt_conv_kernel_fini(&k);
+    return s < best ? s : best;
 }
 
 // y = x W^T, dx = dy W, dW = dy^T x: products of (rows, k) and (k, n).
@@ -111,10 +114,10 @@ static double time_linear(const dt_graph *g, const dt_node *n, dt_dnnl_direction
                         .dst = dt_dnnl_dense(dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : type, 2,
                                              (int64_t[]){m, cols}),
                         .alpha = 1};
-    dt_dnnl_op *op = NULL;
-    if (dt_dnnl_op_create_matmul(&op, env, &c) != DT_OK) return 0;
-    double s = time_op(op, 3);
-    dt_dnnl_op_destroy(op);
+    dt_conv_kernel product = {.library = NULL};
+    if (dt_dnnl_op_create_matmul(&product.library, env, &c) != DT_OK) return 0;
+    double s = time_kernel(&product, NULL);
+    dt_conv_kernel_fini(&product);
     return s;
 }
 

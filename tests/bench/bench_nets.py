@@ -5,10 +5,11 @@
 
 Both sides have all cores. dtrain reads, decodes and augments real records, trains in fp32, bf16 (where the CPU has it) and
 `auto`; PyTorch gets tensors in memory and runs eager, channels-last and compiled (with channels-last), in fp32 and bf16:
-its best counts. Medians of the steps after the first three. The sides alternate, --rounds times, and each round's ratio is
-its own, so that a machine whose speed drifts slows both. Share: of what the library's kernels alone reach (bench_library).
-Start: from the command to the first step's beginning, on a second start, with choices on disk; PyTorch: to its first step.
-RSS: peak of dtrain's process; of PyTorch's smallest. A line for each network also tells two ranks of one thread.
+its best counts. Medians of the steps after the first three; of the small networks many more, after the epoch that fills
+the cache. The sides alternate, --rounds times, and each round's ratio is its own, so that a machine whose speed drifts
+slows both. Share: of what the library's kernels alone reach (bench_library). Start: from the command to the first step's
+beginning, on a second start, with choices on disk; PyTorch: to its first step. RSS: peak of dtrain's process; of
+PyTorch's smallest. A line for each network also tells two ranks of one thread.
 
 PYTHON has torch; without one in the running Python a virtual environment is made (.cache/bench-venv).
 """
@@ -29,6 +30,7 @@ ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIR
 WARM = 3
 VIT = ["train.optimizer.lr=0.001", "data.mix={p: 0}"]
 SMALL = ["data.fields.image={size: [28, 28], channels: 1, normalize: {mean: [0.5], std: [0.25]}}", "model.width=16"]
+LITTLE = ("mnist", "fsdd", "photos")  # a step takes milliseconds: many of them, behind the epoch that fills the cache
 
 # name: config, data, batch, micro-batches at once (0: one a core), further keys, goal (x PyTorch's best)
 NETS = {
@@ -38,9 +40,14 @@ NETS = {
     "vit_b16": ("vit", "photos", 4, 1, VIT, 1.3),
     "vit_b16_batch16": ("vit", "photos", 16, 4, VIT, 1.3),
     "mnist": ("photos", "photos", 32, 0, SMALL, 3.0),
-    "fsdd": ("acoustic", "acoustic", 32, 4, [], 3.0),
+    "fsdd": ("acoustic", "acoustic", 32, 4, ["data.fields.sound.n_mels=40"], 3.0),
     "photos": ("photos", "photos", 32, 4, [], 3.0),
 }
+
+
+def steps_of(o, name):
+    """Steps that are not measured, and those that are."""
+    return (most(80, 2), 20 * o.steps) if name in LITTLE else (WARM, o.steps)
 
 
 # ---- PyTorch: this file again, in a process of its own --------------------------------------------
@@ -120,7 +127,7 @@ def peer_main(o):
 
 def peer(o, name, precision, variant):
     cmd = [o.python, os.path.abspath(__file__), "--peer", name, "--precision", precision, "--variant", variant, "--threads", str(o.cores),
-           "--batch", str(NETS[name][2]), "--steps", str(o.steps), "--began", str(time.time())]
+           "--batch", str(NETS[name][2]), "--steps", str(steps_of(o, name)[1]), "--began", str(time.time())]
     try:
         return json.loads(subprocess.run(cmd, cwd=ROOT, capture_output=True, text=True, timeout=o.limit, check=True).stdout.splitlines()[-1])
     except (subprocess.SubprocessError, ValueError, IndexError) as e:
@@ -143,11 +150,12 @@ class Dtrain:
                 subprocess.run([self.bin, *words], cwd=ROOT, check=True, capture_output=True)
         return out, n
 
-    def keys(self, name, precision):
+    def keys(self, name, precision, ranks=1):
         config, kind, batch, n_micro, extra, _ = NETS[name]
         path, n = self.data(kind)
-        keys = [f"data.path={path}", f"run.dir={self.dir}/runs", f"train.global_batch={batch}", f"train.micro_batch={batch // (n_micro or self.o.cores)}",
-                f"train.precision={precision}", "train.epochs=100000", f"train.max_steps={WARM + self.o.steps}", "eval.every=1000000 steps",
+        micro = min(batch // (n_micro or self.o.cores), batch // ranks)
+        keys = [f"data.path={path}", f"run.dir={self.dir}/runs", f"train.global_batch={batch}", f"train.micro_batch={micro}",
+                f"train.precision={precision}", "train.epochs=100000", f"train.max_steps={sum(steps_of(self.o, name))}", "eval.every=1000000 steps",
                 "checkpoint.every=1000000 steps", "data.cache=ram", "data.cache_form=decoded", "device.kind=cpu"]
         if kind == "photos":
             keys += ["data.augment.image=[]", "data.mix={p: 0}", "data.split={val: 0, test: 0}", "data.shuffle=global"]
@@ -162,7 +170,7 @@ class Dtrain:
     def run(self, name, precision, ranks=1):
         self.n += 1
         run = f"{name}-{os.getpid()}-{self.n}"
-        cmd = [self.bin, *self.keys(name, precision), f"run.name={run}"]
+        cmd = [self.bin, *self.keys(name, precision, ranks), f"run.name={run}"]
         if ranks > 1:
             cmd = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *cmd, "device.threads=1"]
         metrics, begin, first = os.path.join(self.dir, "runs", run, "metrics.jsonl"), time.time(), None
@@ -173,9 +181,10 @@ class Dtrain:
                 time.sleep(0.01)
         rows = self.rows(metrics)
         text = open(log.name).read()
-        if p.returncode or len(rows) <= WARM:
+        warm = steps_of(self.o, name)[0]
+        if p.returncode or len(rows) <= warm:
             raise SystemExit(f"bench_nets: {' '.join(cmd)}: exit {p.returncode}: {text[-600:]}")
-        seconds = [r["seconds"]["step"] for r in rows[WARM:]]
+        seconds = [r["seconds"]["step"] for r in rows[warm:]]
         chosen = re.search(r"auto: (fp32|bf16), ([0-9.]+)", text)
         return {"rate": NETS[name][2] / statistics.median(seconds), "rss": max(r["rss"] for r in rows) / 1048576,
                 "start": (first or time.time()) - begin - rows[0]["seconds"]["step"], "chosen": chosen.group(1) if chosen else precision}
@@ -226,6 +235,8 @@ def bench(o, d, name):
     print(f"| {name}, batch {NETS[name][2]} | {rates} ({ours['auto'][-1]['chosen']}) | {peers} | {number(best, 2)} | {NETS[name][5]} | "
           f"{statistics.median(shares):.2f} | {mine:.0f} MiB{f', {mine / rss:.2f}' if rss else ''} | "
           f"{number(middle(ours['auto'], 'start'), 2)} s, {number(start)} s | {number(statistics.median(pairs) if pairs else None, 2)} |", flush=True)
+    rate = max((middle(r, "rate") for r in theirs.values() if any(r)), default=None)
+    return {"rate": middle(ours["auto"], "rate"), "peer_rate": rate, "ratio": best, "rss": mine, "peer_rss": rss}
 
 
 def python_with_torch(venv):
@@ -236,6 +247,15 @@ def python_with_torch(venv):
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     subprocess.run([os.path.join(venv, "bin", "pip"), "-q", "install", "torch", "torchvision", "numpy"], check=True)
     return os.path.join(venv, "bin", "python")
+
+
+def look_at_machine(o):
+    """Cores and bf16 into o; the machine in words."""
+    cpu = open("/proc/cpuinfo").read()
+    flags, model = (re.search(rf"^{key}\s*: (.*)$", cpu, re.M).group(1) for key in ("flags", "model name"))
+    o.cores, o.bf16 = len(os.sched_getaffinity(0)), "avx512_bf16" in flags and not SHORT
+    isa = [name for name, flag in (("AMX", "amx_bf16"), ("AVX-512 with bf16", "avx512_bf16"), ("AVX-512", "avx512f"), ("AVX2", "avx2")) if flag in flags]
+    return f"{model}, {o.cores} cores, {', '.join(isa[:2])}; load {os.getloadavg()[0]:.1f}"
 
 
 def main():
@@ -257,15 +277,12 @@ def main():
     unknown = [n for n in o.only.split(",") if n not in NETS]
     if unknown:
         a.error(f"no network {unknown[0]}; there are: {', '.join(NETS)}")
-    cpu = open("/proc/cpuinfo").read()
-    flags, model = (re.search(rf"^{key}\s*: (.*)$", cpu, re.M).group(1) for key in ("flags", "model name"))
-    o.cores, o.bf16 = len(os.sched_getaffinity(0)), "avx512_bf16" in flags and not SHORT
+    machine = look_at_machine(o)
     o.steps, o.rounds = most(o.steps, 1), most(o.rounds, 1)
     if not o.python and runs_peers("torch"):
         o.python = python_with_torch(os.path.join(ROOT, ".cache", "bench-venv"))
-    isa = [name for name, flag in (("AMX", "amx_bf16"), ("AVX-512 with bf16", "avx512_bf16"), ("AVX-512", "avx512f"), ("AVX2", "avx2")) if flag in flags]
     os.makedirs(os.path.join(ROOT, ".cache", "bench-nets"), exist_ok=True)
-    print(f"{model}, {o.cores} cores, {', '.join(isa[:2])}; load {os.getloadavg()[0]:.1f}; {o.rounds} rounds of {o.steps} steps, samples/s\n")
+    print(f"{machine}; {o.rounds} rounds of {o.steps} steps, samples/s\n")
     print(f"| network | dtrain fp32{' / bf16' if o.bf16 else ''} / auto | PyTorch | auto: × its best | goal | share of the library | peak memory, of PyTorch's | start, PyTorch's | a rank a core |")
     print("|---|---|---|---|---|---|---|---|---|")
     d = Dtrain(o)

@@ -50,24 +50,26 @@ if wanted digits mnist_png.tar; then
         find mnist_png/train/$digit -name '*.png' | sort -V | tail -200 | xargs mv -t mnist_png/test/$digit
     done
     for part in train test; do dtrain pack mnist_png/$part mnist-$part.lmdb; done
-    train digits '[mnist-train.lmdb, mnist-test.lmdb]'
+    train mnist '[mnist-train.lmdb, mnist-test.lmdb]'
     judge "handwritten digits" accuracy 'x >= 0.985'
 fi
 if wanted signs sign_digits.tar; then
     tar xf "$data/sign_digits.tar"
     dtrain pack sign_digits/Dataset signs.lmdb --resize 64 --encode png
-    train photos signs.lmdb run.name=signs 'data.fields.image={source: png, size: [64, 64]}' data.fields.class.classes=10
+    train photos signs.lmdb run.name=signs train.epochs=30 'data.fields.image={source: png, size: [64, 64]}' data.fields.class.classes=10
     judge "signed digits" accuracy 'x >= 0.95'
 fi
 if wanted acoustic fsdd.tar || wanted speakers fsdd.tar; then
     dtrain pack "$data/fsdd.tar" fsdd.lmdb --pattern '{digit}_{speaker}_{index}.wav'
 fi
+spoken=('data.split={unit: record, stratify: digit}' 'data.fields.label={source: digit, classes: 10}'
+    'data.fields.sound={rate: 8000, n_fft: 256, hop: 80, n_mels: 40}')
 if wanted acoustic fsdd.tar; then
-    train acoustic fsdd.lmdb
+    train acoustic fsdd.lmdb "${spoken[@]}"
     judge "spoken digits, known speakers" accuracy 'x >= 0.95'
 fi
 if wanted speakers fsdd.tar; then
-    sweep "spoken digits, a speaker held out" acoustic fsdd.lmdb run.name=speakers data.split.test=null data.split.val=0.1 \
+    sweep "spoken digits, a speaker held out" acoustic fsdd.lmdb "${spoken[@]}" run.name=speakers data.split.test=null data.split.val=0.1 \
         "data.split.test=\"speaker = 'george'\",\"speaker = 'jackson'\",\"speaker = 'nicolas'\",\"speaker = 'theo'\""
 fi
 if wanted pose; then

@@ -32,7 +32,7 @@ typedef struct replica {
 
 static void on_step(void *ctx) {
     replica *l = ctx;
-    double now = dt_clock_s(), s = now - l->last;
+    double now = dt_clock_work_s(l->threads), s = now - l->last;
     if (l->step_s[l->at] == 0 || s < l->step_s[l->at]) l->step_s[l->at] = s;
     l->last = now;
     l->at++;
@@ -47,11 +47,11 @@ static void run_replica(void *arg, int worker) {
                           .accumulate = i > 0,
                           .poll = on_step,
                           .ctx = l};
-        double t = dt_clock_s();
+        double t = dt_clock_work_s(l->threads);
         l->last = t;
         l->at = 0;
         dt_exec_run(l->exec, &a);
-        l->run_s[i] = dt_clock_s() - t;
+        l->run_s[i] = dt_clock_work_s(l->threads) - t;
     }
 }
 

@@ -38,7 +38,7 @@ build/dtrain synth biometric datasets/biometric-raw --impressions 8 >/dev/null 2
 pack datasets/biometric-raw datasets/biometric.lmdb
 build/dtrain synth photos datasets/photos-raw --n 60 >/dev/null 2>&1 || fail "synth photos"
 pack datasets/photos-raw "$work/shared/data/trashnet.tar"
-pack datasets/photos-raw 'datasets/trashnet-{000000..000003}.tar'
+pack datasets/photos-raw 'datasets/photos-{000000..000003}.tar'
 
 failed=0
 while read -r words; do
@@ -47,7 +47,6 @@ while read -r words; do
     case $words in
     "python3 "*) words="$python ${words#python3 }" ;;
     tests/bench/*.py*) words="$python $words" ;;
-    "build/dtrain data bench configs/photos"*) words="$words data.fields.class.classes=10 --seconds 1" ;; # the invented ones
     "build/dtrain data bench"*) words="$words --seconds 1" ;;
     esac
     if [[ " ${words//[A-Z_]*=/}" =~ \ [A-Z]{3,} ]]; then
@@ -58,6 +57,6 @@ while read -r words; do
     (export SHORT=1; eval "exec env $words") >"$work/out" 2>"$work/log" </dev/null || rc=$?
     echo "exit $rc after $((SECONDS - begin)) s: $words"
     grep -h '^skipped\|^.*: skipped' "$work/out" "$work/log" || true
-    [ $rc = 0 ] || { tail -qn 5 "$work/log" "$work/out"; failed=1; }
+    [ $rc = 0 ] || [ $rc = 77 ] || { tail -qn 5 "$work/log" "$work/out"; failed=1; }
 done <"$work/commands"
 exit $failed

@@ -49,13 +49,14 @@ on() {
 }
 
 boot_host() {
-    local i=$1 ns=dt$$-h$1
+    local i=$1 ns=dt$$-h$1 other
     ip netns add "$ns"
     ip -n "dt$$-net" link add "p$i" type veth peer name eth0 netns "$ns"
     ip -n "dt$$-net" link set "p$i" master br0 up
     ip -n "$ns" link set lo up
     ip -n "$ns" addr add "10.77.0.$i/24" dev eth0
     ip -n "$ns" link set eth0 up
+    rm -rf "$work/host$i/tmp" # Debian empties /tmp when a host boots
     mkdir -p "$work/host$i/own" "$work/host$i/tmp" "$work/own" "$work/tmp" /run/sshd
     setpriv --pdeathsig KILL ip netns exec "$ns" unshare --uts --pid --mount --fork --kill-child --mount-proc bash -c "
         hostname host$i
@@ -71,6 +72,9 @@ boot_host() {
     rm "$work/host$i/ready"
     inits[$i]=$(children "${holders[$i]}" | tr -d ' ')
     pid=${holders[$i]} wait_until on "$i" bash -c 'exec 2>/dev/null; : </dev/tcp/127.0.0.1/22'
+    for other in ${!inits[@]}; do # one that comes back has another hardware address
+        [ -z "${inits[$other]}" ] || on "$other" ip neigh flush dev eth0
+    done
 }
 
 make_hosts() {
@@ -85,6 +89,7 @@ PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
 PidFile none
+SetEnv TMPDIR=$work/tmp
 END
     cat >"$work/ssh_config" <<END
 IdentityFile $work/key
@@ -128,7 +133,8 @@ at_peace() {
     for i in $(seq "$n_hosts"); do
         [ -n "${inits[$i]}" ] || continue
         unrest+=$(processes_on "$i" | sed "s/^/host$i: process /; s/\$/; /")
-        unrest+=$(on "$i" find /dev/shm "$work/tmp" -type f -printf "host$i: %p; ")
+        # a daemon that is killed leaves its session folder, which dtrain launch clears at its next start
+        unrest+=$(on "$i" find /dev/shm "$work/tmp" -path '*/ompi.*' -prune -o -type f -printf "host$i: %p; ")
     done
     [ -z "$unrest" ]
 }

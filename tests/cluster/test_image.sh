@@ -43,5 +43,5 @@ inside dtrain pack datasets/biometric-raw datasets/biometric.lmdb >"$work/log" 2
 inside mpirun --oversubscribe --bind-to none -np 2 dtrain configs/fusion.yaml ${STEPS:+train.max_steps=$STEPS} >"$work/out" 2>"$work/log" ||
     fail "the quick start's training inside"
 grep -q '"split":"test"' "$work/out" || fail "no test metrics"
-tail -n 1 "$work/out"
+tail -n 1 "$work/out" | cut -c1-120
 echo "image of $mib MiB: user 1000, no compiler, trains the quick start"

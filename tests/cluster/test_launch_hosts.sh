@@ -86,6 +86,16 @@ stopped=()
 [ $rc = 75 ] || fail "TERM: exit $rc"
 ls "$work/runs/signal/checkpoints"/step-* >/dev/null || fail "TERM: no checkpoint"
 
+# -- a host is lost: 240, and a line names rank, host and what the others waited for
+launch "${all[@]}" run.name=lost
+wait_until all_stopped
+crash_host 3
+go_on 1 2
+ends_within 30
+[ $rc = 240 ] || fail "a lost host: exit $rc"
+grep -Eq '(error|warning): .*after step 4: rank 2 on host3 ' "$work/log" || fail "a lost host: no line names it"
+boot_host 3
+
 # -- a host is lost for good: fewer ranks, the same bits
 launch "${all[@]}" --restarts 3 run.name=fewer run.reproducible=elastic
 wait_until all_stopped

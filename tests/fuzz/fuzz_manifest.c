@@ -10,7 +10,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check(const dt_ckpt_manifest *m) {
-    if (m->n_files > 16 || !dt_ckpt_manifest_find(m, "optimizer.safetensors")) abort();
+    if (m->n_files > 16 || !dt_ckpt_manifest_find(m, "model.safetensors")) abort();
     for (int i = 0; i < m->n_files; i++) {
         const dt_ckpt_file *f = &m->files[i];
         if (strchr(f->name, '/') || f->name[0] == '.' || f->name[0] == '\0') abort();

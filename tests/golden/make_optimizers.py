@@ -55,6 +55,7 @@ OPTIMIZERS = [
     ("lars", "{0.9f, 0, 0.02f}", lambda p: timm.optim.Lars(p, lr=LR, momentum=0.9, trust_coeff=0.02)),
     ("lars", "{0.9f, 1, 0.02f}",
      lambda p: timm.optim.Lars(p, lr=LR, momentum=0.9, trust_coeff=0.02, nesterov=True)),
+    ("adafactor", "{0}", lambda p: torch.optim.Adafactor(p, lr=LR)),
 ]
 
 CLIPS = [

@@ -28,6 +28,7 @@ static const network_case cases[] = {
     {"attention", "name: fusion, fusion: cross_attention", true},
     {"mobilenet", "name: mobilenet_v3, size: s"},
     {"efficientnet", "name: efficientnet"},
+    {"scales", "name: lens_multiscale, depth: 10, width: 8, scales: [24, 32]"},
     {"gated", "name: fusion, fusion: gated", true},
     {"numbers", "name: resnet, depth: 10, width: 8", false, true},
 };

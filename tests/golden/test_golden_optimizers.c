@@ -25,6 +25,10 @@ typedef struct golden_case {
 
 static void check_optimizer(dt_backend *cpu, const golden_case *c) {
     static const dt_clip_tensor tensors[] = {{0, 7, 0, 5}, {AT, B, 5, 1}};
+    static const dt_factored factored[] = {
+        {.rows = 5, .cols = 7, .lr_scale = 1},
+        {.offset = AT, .rows = 1, .cols = B, .at = {16}, .sums = 7, .vector = true, .lr_scale = 1}};
+    double sums[7 + B];
     const dt_segment segments[] = {{0, M, 1, GOLDEN_DECAY, false, true}, {AT, B, 1, 0}};
     float p[N] = {0}, slots[DT_MAX_SLOTS][N] = {{0}}, g[N] = {0};
     memcpy(p, MATRIX, sizeof MATRIX);
@@ -45,6 +49,8 @@ static void check_optimizer(dt_backend *cpu, const golden_case *c) {
                                .n_tensors = 2,
                                .lr = GOLDEN_LR,
                                .t = t};
+        if (dt_optimizers[c->kind].factored)
+            o.factored = factored, o.n_factored = 2, o.column_sums = sums;
         memcpy(o.hyper, c->hyper, sizeof o.hyper);
         if (c->clip_agc > 0) cpu->flat_clip(cpu, &o, 0, 3), cpu->flat_clip(cpu, &o, 3, 6);
         assert_true(whole_optimizer(cpu, o, N));

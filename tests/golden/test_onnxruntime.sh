@@ -15,7 +15,7 @@ import glob, os, sys
 import numpy as np, onnx, onnxruntime as ort
 
 files = sorted(glob.glob(os.path.join(sys.argv[1], "*.onnx")))
-assert len(files) == 20, files
+assert len(files) == 22, files
 for path in files:
     onnx.checker.check_model(onnx.load(path), full_check=True)
     name, session = path[:-5], ort.InferenceSession(path)
@@ -55,15 +55,20 @@ mv "$work/small.lmdb" "$work/elsewhere"
 "$DTRAIN" export "$work/runs/net" "$work/without.onnx" 2>"$work/log" || fail "export without the data set: exit $?"
 cmp "$work/net.onnx" "$work/without.onnx" || fail "the file depends on where the data set is"
 mv "$work/elsewhere" "$work/small.lmdb"
-"$DTRAIN" eval "$work/runs/net" --which best --split val >"$work/eval.json" 2>"$work/log" || fail "eval: exit $?"
-"$python" - "$work" <<'END'
+train run.name=arc train.loss=arcface train.arcface_scale=8 # its logits are cosines
+"$DTRAIN" export "$work/runs/arc" "$work/arc.onnx" 2>"$work/log" || fail "export of cosines: exit $?"
+"$DTRAIN" export "$work/runs/arc" "$work/arc-pixels.onnx" --preprocess 2>"$work/log" || fail "export of cosines: exit $?"
+mv "$work/pixels.onnx" "$work/net-pixels.onnx"
+for run in net arc; do
+    "$DTRAIN" eval "$work/runs/$run" --which best --split val >"$work/$run.json" 2>"$work/log" || fail "eval: exit $?"
+    "$python" - "$work" $run <<'END'
 import csv, glob, json, os, sys
 import numpy as np, onnxruntime as ort
 from PIL import Image
 
-work = sys.argv[1]
-want = json.load(open(f"{work}/eval.json"))
-session, pixels = ort.InferenceSession(f"{work}/net.onnx"), ort.InferenceSession(f"{work}/pixels.onnx")
+work, run = sys.argv[1:]
+want = json.load(open(f"{work}/{run}.json"))
+session, pixels = ort.InferenceSession(f"{work}/{run}.onnx"), ort.InferenceSession(f"{work}/{run}-pixels.onnx")
 meta = session.get_modelmeta().custom_metadata_map
 classes, normal = json.loads(meta["classes"])["subject"], json.loads(meta["normalize"])["fingerprint"]
 loss = hits = n = 0
@@ -84,6 +89,7 @@ assert n == want["samples"], (n, want)
 assert abs(loss / n - want["loss"]) < 1e-4 and abs(hits / n - want["accuracy"]) < 1e-9, (loss / n, hits / n, want)
 print(f"loss and accuracy of {n} samples as dtrain eval has them")
 END
+done
 
 # several targets: an output for each, and those that are asked for
 two=(run.name=two "data.fields.finger={kind: class, classes: 5}" "train.targets={subject: {weight: 1}, finger: {weight: 0.5}}"

@@ -11,7 +11,7 @@ job() { # ranks, arguments
 }
 
 for np in 1 2 3 4; do
-    job "$np" all 2>"$work/log" | grep -x "all collectives agree on $np ranks" || fail "np=$np"
+    job "$np" all 2>"$work/log" | grep -x "all collectives agree on $np ranks of 1 host" || fail "np=$np"
 done
 
 # without a launcher: alone, no MPI; in a Slurm step without PMI: refused, before or after MPI starts

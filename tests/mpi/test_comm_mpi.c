@@ -3,11 +3,12 @@
 //   test_comm_mpi all            every collective, buckets, the tree; exit 0
 //   test_comm_mpi stop R         rank R stops itself (SIGSTOP) before an all-reduce
 //   test_comm_mpi kill R         rank R kills itself (SIGKILL) before an all-reduce
+//   test_comm_mpi reduce N       all-reduces N floats, for who counts bytes on links
+//   test_comm_mpi broadcast N    the same with a broadcast from rank 1
 //   test_comm_mpi name           prints which comm a process gets
-//   test_comm_mpi bench          all-reduce bandwidth; buckets polled and with a thread
+//   test_comm_mpi bench [MS]     all-reduce bandwidth; buckets of ResNet-18 polled and with a helper, nodes of MS ms
 //
-// Every rank can compute every other rank's data, so results are compared bit by bit with the sum in
-// rank order that comm promises.
+// Every rank can compute every other rank's data, so results are compared bit by bit with the sum that comm promises.
 #include "base/clock.h"
 #include "base/rng.h"
 #include "comm/bucket.h"
@@ -36,7 +37,7 @@ static dt_comm *comm;
         }                                                                                          \
     } while (0)
 
-enum { PERIOD = 977 };
+enum { PERIOD = 977, MAX_RANKS = 16 };
 static float uniform[PERIOD];
 
 static void fill_uniform(void) {
@@ -50,10 +51,45 @@ static float value(int rank, int64_t i, int salt) {
     return rank % 2 ? u * 1e4f : u;
 }
 
+// The hosts of the ranks by name, in the order of their first ranks.
+static int host_of[MAX_RANKS], n_hosts;
+
+static void find_hosts(void) {
+    static char hosts[MAX_RANKS][64];
+    char mine[64] = "";
+    CHECK(comm->world_size <= MAX_RANKS, "%d ranks", comm->world_size);
+    gethostname(mine, sizeof mine - 1);
+    CHECK(comm->all_gather_bytes(comm, mine, sizeof mine, hosts) == DT_OK, "names");
+    for (int r = 0; r < comm->world_size; r++) {
+        int first = 0;
+        while (strcmp(hosts[first], hosts[r]) != 0) first++;
+        host_of[r] = first == r ? n_hosts++ : host_of[first];
+    }
+}
+
+static float unchanged(float x) {
+    return x;
+}
+
+// The sum of the hosts' sums; `round` is what leaves a rank or a host.
+static float expected_sum(int64_t i, int salt, float (*round)(float)) {
+    float sum = 0;
+    for (int h = 0; h < n_hosts; h++) {
+        float of_host = 0;
+        bool first = true;
+        for (int r = 0; r < comm->world_size; r++) {
+            if (host_of[r] != h) continue;
+            const float x = round(value(r, i, salt));
+            of_host = first ? x : of_host + x;
+            first = false;
+        }
+        sum = h == 0 ? round(of_host) : sum + round(of_host);
+    }
+    return round(sum);
+}
+
 static float expected(int64_t i, int salt) {
-    float sum = value(0, i, salt);
-    for (int r = 1; r < comm->world_size; r++) sum += value(r, i, salt);
-    return sum;
+    return expected_sum(i, salt, unchanged);
 }
 
 static float *filled(int64_t n, int salt) {
@@ -173,9 +209,7 @@ static void test_bf16(void) {
         CHECK(comm->all_reduce_bf16_start(comm, x, low, n, &r) == DT_OK, "start");
         CHECK(comm->wait(comm, &r) == DT_OK, "wait");
         for (int64_t i = 0; i < n; i++) {
-            float sum = rounded_to_bf16(value(0, i, (int)s));
-            for (int k = 1; k < comm->world_size; k++) sum += rounded_to_bf16(value(k, i, (int)s));
-            sum = rounded_to_bf16(sum);
+            const float sum = expected_sum(i, (int)s, rounded_to_bf16);
             CHECK(memcmp(&sum, &x[i], 4) == 0, "bf16 %lld of %lld: %.9g, not %.9g", (long long)i,
                   (long long)n, (double)x[i], (double)sum);
         }
@@ -246,7 +280,7 @@ static void *run_backward(void *arg) {
         for (int64_t i = (int64_t)g * GRAD; i < (int64_t)(g + 1) * GRAD; i++)
             w->flat[i] = grad_value(comm->rank, w->replica, w->step, i);
         dt_buckets_ready(w->b, w->replica, g);
-        if (w->n_replicas == 1) CHECK(dt_buckets_poll(w->b) == DT_OK, "poll");
+        if (w->n_replicas == 1) dt_buckets_poll(w->b);
     }
     for (int64_t i = (int64_t)N_GRADS * GRAD; i < (int64_t)N_GRADS * GRAD + TAIL; i++)
         w->flat[i] = grad_value(comm->rank, w->replica, w->step, i);
@@ -263,16 +297,15 @@ static void check_buckets_sum(const float *flat, int n_replicas, int step) {
     }
 }
 
-static void test_buckets(int n_replicas, bool thread) {
+static void test_buckets(int n_replicas, bool helper) {
     int64_t ends[N_GRADS], n = (int64_t)N_GRADS * GRAD + TAIL;
     for (int g = 0; g < N_GRADS; g++) ends[g] = (int64_t)(g + 1) * GRAD;
     dt_buckets_opts o = {.grad_end = ends,
                          .n_grads = N_GRADS,
                          .n_elements = n,
-                         .first_bytes = 200000,
                          .bucket_bytes = 1000000,
                          .n_replicas = n_replicas,
-                         .thread = thread};
+                         .helper = helper};
     backward work[MAX_REPLICAS];
     float *flats[MAX_REPLICAS];
     pthread_t threads[MAX_REPLICAS];
@@ -298,7 +331,14 @@ static void test_buckets(int n_replicas, bool thread) {
 
 static int run_all(void) {
     CHECK(strcmp(comm->name, "mpi") == 0, "got '%s'", comm->name);
-    CHECK(comm->local_size == comm->world_size && comm->local_rank == comm->rank, "one host");
+    int n_here = 0, n_before = 0;
+    for (int r = 0; r < comm->world_size; r++) {
+        const bool here = host_of[r] == host_of[comm->rank];
+        n_here += here;
+        n_before += here && r < comm->rank;
+    }
+    CHECK(comm->local_size == n_here && comm->local_rank == n_before, "%d of %d", comm->local_rank,
+          comm->local_size);
     test_all_reduce();
     test_broadcast();
     test_all_gather();
@@ -309,7 +349,23 @@ static int run_all(void) {
         test_buckets(replicas, false);
         test_buckets(replicas, true);
     }
-    if (comm->rank == 0) printf("all collectives agree on %d ranks\n", comm->world_size);
+    if (comm->rank == 0)
+        printf("all collectives agree on %d ranks of %d host%s\n", comm->world_size, n_hosts,
+               n_hosts == 1 ? "" : "s");
+    return 0;
+}
+
+// What the links carry is counted outside.
+static int run_move(int64_t n, bool broadcast) {
+    float *x = filled(n, 0);
+    CHECK(comm->barrier(comm) == DT_OK, "barrier");
+    const double begin = dt_clock_s();
+    if (broadcast)
+        CHECK(comm->broadcast_bytes(comm, x, (size_t)n * sizeof *x, 1) == DT_OK, "broadcast");
+    else
+        CHECK(comm->all_reduce_f32(comm, x, n) == DT_OK, "all-reduce");
+    if (comm->rank == 0) printf("%.3f s\n", dt_clock_s() - begin);
+    free(x);
     return 0;
 }
 
@@ -331,26 +387,6 @@ static int run_lost(int victim, int sig) {
 }
 
 // -- bench ---------------------------------------------------------------------------------------
-
-static volatile float sink;
-
-static void work(int64_t rounds) {
-    float x = 1;
-    for (int64_t i = 0; i < rounds; i++) x = x * 1.0001f + 0.001f;
-    sink = x;
-}
-
-// Rounds that take `seconds` undisturbed: fixed work, so that stolen cycles show as time.
-static int64_t calibrate(double seconds) {
-    double best = 1;
-    for (int i = 0; i < 20; i++) {
-        double begin = dt_clock_s();
-        work(1000000);
-        double t = dt_clock_s() - begin;
-        best = t < best ? t : best;
-    }
-    return (int64_t)(seconds / best * 1e6);
-}
 
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -375,51 +411,52 @@ static void bench_bandwidth(int64_t n) {
     free(x);
 }
 
-// How a step of 50 ms with 1.3 M gradients changes. mode: 0 no overlap, 1 polled, 2 thread.
-static void bench_overlap(int mode, int64_t bucket_bytes) {
-    enum { REPS = 31, GRADS = 40 };
-    int64_t each = 32800, n = GRADS * each, ends[GRADS];
-    for (int g = 0; g < GRADS; g++) ends[g] = (g + 1) * each;
+// The gradients of ResNet-18's convolutions, as backward finishes them, in nodes that take node_ms each: asleep, so that
+// only what the links and the waiting take counts, whatever else this machine does.
+static void bench_overlap(int helper, int kib, int node_ms) {
+    enum { REPS = 5, GRADS = 20 };
+    static const int64_t sizes[GRADS] = {2359296, 2359296, 131072, 2359296, 1179648, 589824, 589824,
+                                         32768,   589824,  294912, 147456,  147456,  8192,   147456,
+                                         73728,   36864,   36864,  36864,   36864,   9408};
+    int64_t n = 0, ends[GRADS];
+    for (int g = 0; g < GRADS; g++) ends[g] = n += (sizes[g] + 15) / 16 * 16;
     dt_buckets_opts o = {.grad_end = ends,
                          .n_grads = GRADS,
                          .n_elements = n,
                          .n_replicas = 1,
-                         .first_bytes = bucket_bytes,
-                         .bucket_bytes = bucket_bytes,
-                         .thread = mode == 2};
+                         .bucket_bytes = kib * 1024,
+                         .helper = helper};
     dt_buckets *b;
     CHECK(dt_buckets_create(&b, comm, &o) == DT_OK, "create");
     float *x = calloc((size_t)n, sizeof *x);
-    int64_t rounds = calibrate(0.050 / GRADS);
-    double total[REPS], hidden[REPS];
+    double total[REPS], exposed[REPS];
     for (int i = 0; i < REPS; i++) {
         comm->barrier(comm);
         double begin = dt_clock_s();
         dt_buckets_begin(b, &x);
         for (int g = 0; g < GRADS; g++) {
-            work(rounds);
-            if (mode) dt_buckets_ready(b, 0, g);
-            if (mode) CHECK(dt_buckets_poll(b) == DT_OK, "poll");
+            usleep((useconds_t)node_ms * 1000);
+            dt_buckets_ready(b, 0, g);
+            dt_buckets_poll(b);
         }
-        CHECK(dt_buckets_finish(b, &hidden[i]) == DT_OK, "finish");
+        CHECK(dt_buckets_finish(b, &exposed[i]) == DT_OK, "finish");
         total[i] = dt_clock_s() - begin;
     }
     qsort(total, REPS, sizeof *total, compare_doubles);
-    qsort(hidden, REPS, sizeof *hidden, compare_doubles);
+    qsort(exposed, REPS, sizeof *exposed, compare_doubles);
     if (comm->rank == 0)
-        printf("step, %-9s buckets of %5lld KiB: %7.2f ms, exposed %6.2f ms\n",
-               mode == 0   ? "at end"
-               : mode == 1 ? "polled"
-                           : "thread",
-               (long long)bucket_bytes / 1024, total[REPS / 4] * 1e3, hidden[REPS / 4] * 1e3);
+        printf("%d nodes of %3d ms, %-6s buckets of %5d KiB: %7.2f ms, exposed %7.2f ms\n", GRADS,
+               node_ms, helper ? "helped" : "polled", kib, total[REPS / 2] * 1e3,
+               exposed[REPS / 2] * 1e3);
+    fflush(stdout);
     free(x);
     dt_buckets_destroy(b);
 }
 
-static int run_bench(void) {
-    for (int64_t n = 1024; n <= 4194304; n *= 4) bench_bandwidth(n);
-    for (int kib = 256; kib <= 4096; kib *= 4)
-        for (int mode = 0; mode < 3; mode++) bench_overlap(mode, (int64_t)kib * 1024);
+static int run_bench(int node_ms, int only_kib) {
+    for (int64_t n = 1024; n <= 4194304 && !only_kib; n *= 4) bench_bandwidth(n);
+    for (int kib = only_kib ? only_kib : 512; kib <= 8192; kib *= only_kib ? 8192 : 4)
+        for (int helper = 0; helper < 2; helper++) bench_overlap(helper, kib, node_ms);
     return 0;
 }
 
@@ -431,6 +468,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", dt_error_message());
         return (int)st;
     }
+    find_hosts();
     int rc = 1;
     if (strcmp(mode, "name") == 0)
         rc = 0 * printf("%s %d\n", comm->name, comm->world_size);
@@ -439,7 +477,11 @@ int main(int argc, char **argv) {
     else if (strcmp(mode, "kill") == 0 && argc > 2)
         rc = run_lost(atoi(argv[2]), SIGKILL);
     else if (strcmp(mode, "bench") == 0)
-        rc = run_bench();
+        rc = run_bench(argc > 2 ? atoi(argv[2]) : 50, argc > 3 ? atoi(argv[3]) : 0);
+    else if (strcmp(mode, "reduce") == 0 && argc > 2)
+        rc = run_move(atoll(argv[2]), false);
+    else if (strcmp(mode, "broadcast") == 0 && argc > 2)
+        rc = run_move(atoll(argv[2]), true);
     else if (strcmp(mode, "all") == 0)
         rc = run_all();
     CHECK(comm->finalize(comm) == DT_OK, "finalize");

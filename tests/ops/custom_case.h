@@ -164,7 +164,7 @@ static const float case_there = 1e6f / 3;
 
 // Lays the inputs out as the kernel wants them, runs it, adds where `accumulate` says (to case_there).
 static void case_run_kernel(case_call *c, const custom_case *row, const dt_kernel *k, int threads,
-                            bool blocked, double *const *in, uint64_t accumulate) {
+                            int lie, double *const *in, uint64_t accumulate) {
     const dt_node *n = &c->graph->nodes[c->node];
     c->instance = (dt_kernel_instance){.graph = c->graph,
                                        .node = n,
@@ -178,12 +178,13 @@ static void case_run_kernel(case_call *c, const custom_case *row, const dt_kerne
     const int image_dims = 3; // dimension 1 innermost: tokens may lie so
 #else
     const int image_dims = 4;
-    const dt_layout image_layout = dt_blocked(dt_cpu_block() ? dt_cpu_block() : 8);
+    const dt_layout image_layout =
+        lie == 2 ? (dt_layout){DT_NHWC, 0} : dt_blocked(dt_cpu_block() ? dt_cpu_block() : 8);
 #endif
     for (int i = 0; i < n->n_in; i++) {
         const dt_value_info *v = dt_instance_in(&c->instance, i);
         bool image = v && v->kind == DT_V_TEMP && v->shape.n >= image_dims && v->shape.n <= 4;
-        c->in_layout[i] = blocked && image ? image_layout : dt_dense();
+        c->in_layout[i] = lie && image ? image_layout : dt_dense();
     }
     if (k->prepare(&c->instance) != DT_OK) fail_msg("%s: %s", row->name, dt_error_message());
     for (int i = 0; i < n->n_in; i++) {
@@ -310,7 +311,7 @@ static void case_check_accumulated(const custom_case *c, const dt_kernel *k, con
                                  dt_instance_in(&call->instance, i)->dtype,
                                  &dt_instance_in(&call->instance, i)->shape)
                     : NULL;
-    case_run_kernel(&again, c, k, 1, false, in, bits);
+    case_run_kernel(&again, c, k, 1, 0, in, bits);
     for (int i = 0; i < call->instance.node->n_out; i++) {
         double *got = case_out(&again, i);
         for (int64_t e = 0; got && (bits >> i & 1) &&
@@ -406,7 +407,7 @@ static void case_check_gradients(const custom_case *c, const case_data *d, const
 }
 
 static void case_run_backward(const custom_case *c, const dt_kernel *k, const case_data *d,
-                              const case_call *fwd, dt_dtype type, bool blocked) {
+                              const case_call *fwd, dt_dtype type, int lie) {
     case_call call = {.graph = fwd->graph}, other = {.graph = fwd->graph};
     double *in[CASE_MAX] = {0}, *got[CASE_IN], *fwd_out[CASE_OUT];
     uint64_t seed = 7;
@@ -422,10 +423,10 @@ static void case_run_backward(const custom_case *c, const dt_kernel *k, const ca
     for (int i = 0; i < c->n_in; i++) in[i] = d->in[i];
     for (int i = 0; i < c->n_out; i++) in[c->n_in + i] = fwd_out[i] = case_out(fwd, i);
     in[c->n_in + c->n_out] = dy;
-    case_run_kernel(&call, c, k, 1, blocked, in, 0);
+    case_run_kernel(&call, c, k, 1, lie, in, 0);
     for (int i = 0; i < c->n_in; i++) got[i] = case_out(&call, i);
     case_check_gradients(c, d, dy, got, 3 * case_tolerance(c, type));
-    case_run_kernel(&other, c, k, 2, blocked, in, 0);
+    case_run_kernel(&other, c, k, 2, lie, in, 0);
     for (int i = 0; i < c->n_in; i++) {
         double *same = case_out(&other, i);
         for (int64_t e = 0; same && e < dt_shape_elements(&c->in_shape[i]); e++)
@@ -443,16 +444,16 @@ static void case_run_backward(const custom_case *c, const dt_kernel *k, const ca
 
 // ---- a row -----------------------------------------------------------------------------------------
 static void case_run_typed(const custom_case *c, const dt_kernel *fwd, const dt_kernel *bwd,
-                           dt_dtype type, bool blocked) {
+                           dt_dtype type, int lie) {
     case_data d = {0};
     case_call call = {0}, other = {0};
     double *got[CASE_OUT];
     case_fill(c, &d, type);
     case_build_forward(c, &d, &call);
     c->reference(c, d.in, d.out);
-    case_run_kernel(&call, c, fwd, 1, blocked, d.in, 0);
+    case_run_kernel(&call, c, fwd, 1, lie, d.in, 0);
     other.graph = call.graph;
-    case_run_kernel(&other, c, fwd, 2, blocked, d.in, 0);
+    case_run_kernel(&other, c, fwd, 2, lie, d.in, 0);
     for (int i = 0; i < c->n_out; i++) {
         int64_t n = d.out[i] ? dt_shape_elements(&c->out_shape[i]) : 0;
         double *same = case_out(&other, i);
@@ -468,7 +469,7 @@ static void case_run_typed(const custom_case *c, const dt_kernel *fwd, const dt_
         for (int i = 0; i < c->n_out; i++) bits |= (uint64_t)(d.out[i] != NULL) << i;
         case_check_accumulated(c, fwd, &d, &call, c->stat_out & bits, got);
     }
-    if (c->grad_in) case_run_backward(c, bwd, &d, &call, type, blocked);
+    if (c->grad_in) case_run_backward(c, bwd, &d, &call, type, lie);
     for (int i = 0; i < c->n_out; i++) free(got[i]);
     case_call_end(&call, fwd);
     case_call_end(&other, fwd);
@@ -477,9 +478,9 @@ static void case_run_typed(const custom_case *c, const dt_kernel *fwd, const dt_
 }
 
 #ifdef DT_ROWS_CUDA
-enum { CUSTOM_CASE_TYPES = 3 }; // f32, bf16, f16
+enum { CUSTOM_CASE_TYPES = 3, CUSTOM_CASE_LAYOUTS = 2 }; // f32, bf16, f16; DENSE, NHWC
 #else
-enum { CUSTOM_CASE_TYPES = 2 };
+enum { CUSTOM_CASE_TYPES = 2, CUSTOM_CASE_LAYOUTS = 3 }; // DENSE, BLOCKED, NHWC
 #endif
 
 static const dt_kernel *custom_case_kernel(const custom_case *c, bool backward) {
@@ -505,8 +506,8 @@ static const dt_kernel *custom_case_kernel(const custom_case *c, bool backward) 
 static void custom_case_run(const custom_case *c) {
     const dt_kernel *fwd = custom_case_kernel(c, false), *bwd = custom_case_kernel(c, true);
     for (int t = 0; t < (c->f32_only ? 1 : CUSTOM_CASE_TYPES); t++)
-        for (int blocked = 0; blocked < 2; blocked++)
-            case_run_typed(c, fwd, bwd, (dt_dtype)t, blocked);
+        for (int lie = 0; lie < CUSTOM_CASE_LAYOUTS; lie++)
+            case_run_typed(c, fwd, bwd, (dt_dtype)t, lie);
 }
 
 #endif

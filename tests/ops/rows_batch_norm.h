@@ -108,7 +108,9 @@ static void test_bn(void **state) {
         if (pool && residual) continue; // never fused
         run_bn(S4(2, 20, 5, 7), relu, pool, residual, mode);
         if (!pool) run_bn(S2(6, 20), relu, false, residual, mode);
+        run_bn(S4(2, 64, 5, 3), relu, pool, residual, mode); // NHWC: two blocks side by side
     }
+    run_bn(S4(1, 512, 21, 4), true, false, true, TRAINING); // and several tiles
     run_bn(S4(2, 3, 2, 2), true, true, false, TRAINING);
     run_bn(S4(3, 32, 1, 2), true, false, false, TRAINING);
     run_bn(S4(2, 16, 6, 4), true, true, false, TRAINING);

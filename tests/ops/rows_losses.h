@@ -117,6 +117,122 @@ static void test_losses(void **state) {
     run_loss(DT_LOSS_geodesic, S2(5, 3), false, 0, 0.3f);
 }
 
-#define ROWS_LOSSES cmocka_unit_test(test_losses)
+// Losses of embeddings.
+static void ref_l2(const custom_case *c, double *const *in, double *const *out) {
+    const dt_shape *s = &c->in_shape[0];
+    const int64_t n = s->d[s->n - 1];
+    for (int64_t i = 0; i < count(s); i += n) {
+        double sum = 0;
+        for (int64_t k = i; k < i + n; k++) sum += in[0][k] * in[0][k];
+        for (int64_t k = i; k < i + n; k++) out[0][k] = in[0][k] / sqrt(sum);
+    }
+}
+static void test_l2_normalize(void **state) {
+    const dt_shape shapes[] = {S2(5, 45), S2(3, 7), S3(2, 3, 64), S2(2, 2000), S1(9)};
+    for (int k = 0; k < 10; k++) {
+        custom_case c = one_to_one((custom_case){.name = "l2_normalize",
+                                                 .op = DT_OP_l2_normalize,
+                                                 .grad_in = 1,
+                                                 .save_in = 1,
+                                                 .f32_only = true,
+                                                 .param_in = (uint32_t)k / 5,
+                                                 .reference = ref_l2});
+        c.in_shape[0] = c.out_shape[0] = shapes[k % 5];
+        custom_case_run(&c);
+    }
+}
+
+static void ref_arc_margin(const custom_case *c, double *const *in, double *const *out) {
+    const int64_t n = c->in_shape[0].d[1];
+    const double m = (double)c->attrs.arc_margin.margin, s = (double)c->attrs.arc_margin.scale;
+    for (int64_t i = 0; i < count(&c->in_shape[0]); i++) {
+        const double angle = acos(in[0][i] / s);
+        out[0][i] = in[0][i];
+        if (in[1][i / n] != (double)(i % n)) continue;
+        out[0][i] = s * (angle + m > M_PI ? cos(angle) - m * sin(m) : cos(angle + m));
+    }
+}
+static bool fill_arc(const custom_case *c, int i, double *x) {
+    for (int64_t n = 0; i == 1 && n < c->in_shape[1].d[0]; n++)
+        x[n] = (double)(n * 5 % c->in_shape[0].d[1]);
+    if (i == 0) x[0] = -0.99 * (double)c->attrs.arc_margin.scale; // beyond pi
+    for (int64_t n = 1; i == 0 && n < count(&c->in_shape[0]); n++)
+        x[n] = (double)c->attrs.arc_margin.scale * cos(0.3 + 0.37 * (double)(n % 7));
+    return true;
+}
+static void test_arc_margin(void **state) {
+    for (int k = 0; k < 3; k++) {
+        custom_case c = {.name = "arc_margin",
+                         .op = DT_OP_arc_margin,
+                         .n_in = 2,
+                         .n_out = 1,
+                         .in_shape = {S2(6, 11), S1(6)},
+                         .out_shape = {S2(6, 11)},
+                         .in_type = {DT_F32, DT_I32},
+                         .compare_out = 1,
+                         .grad_in = 1,
+                         .save_in = 3,
+                         .f32_only = true,
+                         .fill = fill_arc,
+                         .reference = ref_arc_margin};
+        c.attrs.arc_margin.margin = 0.25f * (float)k, c.attrs.arc_margin.scale = k ? 16 : 1;
+        custom_case_run(&c);
+    }
+}
+
+static double distance_of(const double *a, const double *b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (a[i] - b[i]) * (a[i] - b[i]);
+    return sqrt(sum);
+}
+static void ref_triplet(const custom_case *c, double *const *in, double *const *out) {
+    const int64_t rows = c->in_shape[0].d[0], n = c->in_shape[0].d[1];
+    out[0][0] = out[1][0] = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        double far = -1, near = INFINITY;
+        out[1][0] += in[2][i];
+        for (int64_t k = 0; k < rows; k++) {
+            const double d = distance_of(in[0] + i * n, in[0] + k * n, n);
+            if (k == i || in[2][k] == 0) continue;
+            if (in[1][k] == in[1][i]) far = fmax(far, d);
+            if (in[1][k] != in[1][i]) near = fmin(near, d);
+        }
+        if (far < 0 || isinf(near)) continue;
+        out[0][0] += in[2][i] * (double)c->attrs.triplet.share *
+                     fmax(0, (double)c->attrs.triplet.margin + far - near);
+    }
+}
+static bool fill_triplet(const custom_case *c, int i, double *x) {
+    for (int64_t n = 0; i == 1 && n < c->in_shape[1].d[0]; n++) x[n] = (double)(n / 4 % 3);
+    for (int64_t n = 0; i == 2 && n < c->in_shape[2].d[0]; n++)
+        x[n] = n == 2 ? 0 : 1 + 0.5 * (n % 3);
+    return i > 0;
+}
+static void test_triplet(void **state) {
+    const dt_shape shapes[] = {S2(12, 5), S2(13, 33), S2(3, 4), S2(40, 200)};
+    for (int k = 0; k < 4; k++) {
+        custom_case c = {.name = "triplet",
+                         .op = DT_OP_triplet,
+                         .n_in = 3,
+                         .n_out = 2,
+                         .in_shape = {shapes[k], S1(shapes[k].d[0]), S1(shapes[k].d[0])},
+                         .out_shape = {S0(), S0()},
+                         .in_type = {DT_F32, DT_I32},
+                         .stat_out = 3,
+                         .compare_out = 3,
+                         .grad_in = 1,
+                         .save_in = 7,
+                         .is_loss = true,
+                         .f32_only = true,
+                         .fill = fill_triplet,
+                         .reference = ref_triplet};
+        c.attrs.triplet.margin = 0.2f, c.attrs.triplet.share = 0.75f;
+        custom_case_run(&c);
+    }
+}
+
+#define ROWS_LOSSES                                                                                \
+    cmocka_unit_test(test_losses), cmocka_unit_test(test_l2_normalize),                            \
+        cmocka_unit_test(test_arc_margin), cmocka_unit_test(test_triplet)
 
 #endif

@@ -43,8 +43,8 @@ static bool fill_distinct(const custom_case *c, int i, double *x) {
     return true;
 }
 
-static void run_pool(dt_op op, int64_t channels, dt_window w, bool include_pad) {
-    dt_shape x = S4(2, channels, 9, 11), y = x;
+static void run_pool_of(dt_op op, dt_shape x, dt_window w, bool include_pad) {
+    dt_shape y = x;
     for (int i = 0; i < 2; i++)
         y.d[2 + i] = (x.d[2 + i] + w.pad_begin[i] + w.pad_end[i] - w.kernel[i]) / w.stride[i] + 1;
     custom_case c = {.name = op == DT_OP_max_pool ? "max_pool" : "avg_pool",
@@ -66,6 +66,10 @@ static void run_pool(dt_op op, int64_t channels, dt_window w, bool include_pad) 
     custom_case_run(&c);
 }
 
+static void run_pool(dt_op op, int64_t channels, dt_window w, bool include_pad) {
+    run_pool_of(op, S4(2, channels, 9, 11), w, include_pad);
+}
+
 static void test_pool(void **state) {
     const dt_window windows[] = {WINDOW(2, 2, 2, 2, 0, 0, 0, 0), WINDOW(3, 3, 2, 2, 1, 1, 1, 1),
                                  WINDOW(3, 2, 1, 1, 1, 0, 0, 1), WINDOW(9, 11, 1, 1, 0, 0, 0, 0),
@@ -77,6 +81,9 @@ static void test_pool(void **state) {
         run_pool(DT_OP_max_pool, 16, windows[i], false);
         run_pool(DT_OP_avg_pool, 16, windows[i], false);
     }
+    const dt_window along = WINDOW(62, 1, 1, 1, 0, 0, 0, 0); // audio_cnn's, of ten seconds
+    run_pool_of(DT_OP_max_pool, S4(2, 20, 99, 1), along, false);
+    run_pool_of(DT_OP_avg_pool, S4(2, 20, 99, 1), along, false);
 }
 
 static void test_global_pool(void **state) {

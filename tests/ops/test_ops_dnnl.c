@@ -19,6 +19,7 @@ typedef struct conv_arg {
     dt_window win;
     bool bias, fold;
     dt_act act;
+    bool residual, winograd;
 } conv_arg;
 
 static dt_value add_buffer(dt_graph *g, const char *name, int64_t n) {
@@ -40,6 +41,15 @@ static dt_value build_conv(dt_graph *g, dt_dtype t, const void *arg) {
         a->fold ? dt_param(g, "bn.bias", dt_shape1(a->out), one, false) : DT_NONE;
     const dt_value mean = a->fold ? add_buffer(g, "bn.mean", a->out) : DT_NONE;
     const dt_value var = a->fold ? add_buffer(g, "bn.var", a->out) : DT_NONE;
+    if (a->residual) {
+        const dt_shape shape = g->values[y].shape;
+        const dt_value r = dt_input(g, "residual", t, shape);
+        dt_node *n = &g->nodes[g->values[y].producer];
+        const dt_value in[] = {n->in[0], n->in[1], a->bias ? n->in[2] : DT_NONE, r};
+        n->in = dt_arena_alloc(&g->arena, sizeof in);
+        memcpy(n->in, in, sizeof in);
+        n->n_in = 4;
+    }
     dt_attrs *at = &g->nodes[g->values[y].producer].attrs;
     at->conv2d.act = a->act;
     at->conv2d.fold_bn = a->fold;
@@ -88,6 +98,7 @@ static void ref_conv(const op_data *d) {
                     v = (v - d->data[a->conv2d.bn_mean][k]) * inv * d->data[a->conv2d.bn_scale][k] +
                         d->data[a->conv2d.bn_shift][k];
                 }
+                if (op_in(d, 3)) v += op_in(d, 3)[i];
                 op_out(d, 0)[i] = a->conv2d.act == DT_ACT_RELU ? fmax(v, 0) : v;
             }
         }
@@ -107,8 +118,9 @@ static void check_conv(const char *name, conv_arg a) {
                         .arg = &a,
                         .build = build_conv,
                         .reference = ref_conv,
-                        .training = !a.fold,
-                        .forward_only = a.fold || a.act != DT_ACT_NONE};
+                        .training = !a.fold && !a.residual,
+                        .winograd = a.winograd,
+                        .forward_only = a.fold || a.residual || a.act != DT_ACT_NONE};
     op_row_check(&row);
 }
 
@@ -121,6 +133,34 @@ static void test_conv(void **state) {
     check_conv("16x16 stride 16 patches",
                (conv_arg){1, 3, 32, 48, 32, 1, WIN(16, 16, 1, 0, 0), true});
 }
+
+#ifndef DT_ROWS_CUDA
+static void test_conv_residual(void **state) {
+    conv_arg a = {2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACT_RELU, true};
+    check_conv("residual, folded, ReLU", a);
+    a.fold = a.bias = false;
+    a.act = DT_ACT_NONE;
+    check_conv("residual", a);
+    check_conv("residual, 1x1",
+               (conv_arg){2, 40, 6, 5, 24, 1, WIN(1, 1, 1, 0, 0), .residual = true});
+    a = (conv_arg){3, 32, 4, 4, 16, 1, WIN(1, 1, 1, 0, 0), true, true, DT_ACT_NONE, true};
+    check_conv("residual, 1x1, folded", a);
+    a.bias = false;
+    check_conv("residual, 1x1, folded, no bias", a);
+    a = (conv_arg){2,
+                   32,
+                   9,
+                   11,
+                   48,
+                   1,
+                   WIN(3, 1, 1, 1, 1),
+                   true,
+                   .act = DT_ACT_RELU,
+                   .residual = true,
+                   .winograd = true};
+    check_conv("residual, Winograd", a);
+}
+#endif
 
 static void test_conv_odd(void **state) {
     check_conv("C=20 to 24, bias", (conv_arg){2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true});
@@ -138,6 +178,22 @@ static void test_conv_groups(void **state) {
     check_conv("depthwise", (conv_arg){2, 32, 6, 7, 32, 32, WIN(3, 1, 1, 1, 1)});
     check_conv("depthwise, C=20", (conv_arg){1, 20, 6, 7, 20, 20, WIN(3, 2, 1, 1, 1), true});
 }
+
+// Whatever is faster.
+#ifndef DT_ROWS_CUDA
+static void test_conv_winograd(void **state) {
+    check_conv("Winograd, 32 to 48",
+               (conv_arg){2, 32, 9, 11, 48, 1, WIN(3, 1, 1, 1, 1), .winograd = true});
+    check_conv("Winograd, C=20 to 24, bias",
+               (conv_arg){2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true, .winograd = true});
+    check_conv("Winograd, no padding",
+               (conv_arg){1, 16, 14, 9, 16, 1, WIN(3, 1, 1, 0, 0), .winograd = true});
+    check_conv("Winograd, relu",
+               (conv_arg){1, 24, 9, 5, 20, 1, WIN(3, 1, 1, 1, 1), true, false, DT_ACT_RELU, true});
+    check_conv("Winograd, bn folded",
+               (conv_arg){1, 20, 6, 7, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACT_NONE, true});
+}
+#endif
 
 static void test_conv_fused(void **state) {
     check_conv("relu",
@@ -471,12 +527,13 @@ static void test_backend(void **state) {
 static int run_all(void) {
     const struct CMUnitTest tests[] = {
 #ifndef DT_ROWS_CUDA
-        cmocka_unit_test(test_backend),     cmocka_unit_test(test_reorder),
+        cmocka_unit_test(test_backend),       cmocka_unit_test(test_reorder),
+        cmocka_unit_test(test_conv_residual), cmocka_unit_test(test_conv_winograd),
 #endif
-        cmocka_unit_test(test_conv),        cmocka_unit_test(test_conv_odd),
-        cmocka_unit_test(test_conv_groups), cmocka_unit_test(test_conv_fused),
-        cmocka_unit_test(test_linear),      cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_sdpa),        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_conv),          cmocka_unit_test(test_conv_odd),
+        cmocka_unit_test(test_conv_groups),   cmocka_unit_test(test_conv_fused),
+        cmocka_unit_test(test_linear),        cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_sdpa),          cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

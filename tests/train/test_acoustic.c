@@ -69,7 +69,10 @@ static void learns_hums(void **state) {
     char *train = dt_xprintf(
         "%s/configs/acoustic.yaml run.dir=%s/runs data.path=%s/hums.tar "
         "data.fields.label.source=label "
-        "data.fields.label.classes=3 data.split.stratify=label data.fields.sound.seconds=0.4 "
+        "data.fields.label.classes=3 data.split.unit=record data.split.stratify=label "
+        "data.fields.sound.rate=8000 data.fields.sound.n_fft=256 data.fields.sound.hop=80 "
+        "data.fields.sound.n_mels=40 "
+        "data.fields.sound.seconds=0.4 "
         "model.width=8 train.precision=fp32 device.threads=1 eval.metrics='[accuracy, loss]'",
         getenv("SOURCE"), fixture_dir, fixture_dir);
     char *whole = dt_xprintf("%s run.name=whole train.epochs=14", train);

@@ -53,6 +53,6 @@ photos=$SOURCE/../shared/data/trashnet.tar
 "$DTRAIN" pack "$photos" "$work/photos-{000000..000003}.tar" >/dev/null 2>"$work/log" || fail "pack: exit $?"
 [ "$(ls "$work"/photos-*.tar | wc -l)" = 4 ] || fail "not four shards"
 shards "$work/photos-{000000..000003}.tar" jpg
-train run.dir="$work/runs" data.path="$work/photos-{000000..000003}.tar" train.max_steps=6
+train run.dir="$work/runs" data.path="$work/photos-{000000..000003}.tar" data.fields.class.classes=6 train.max_steps=6
 grep -q '"accuracy"' "$work/out" || fail "no metrics of the photographs"
 echo "photographs: $(tail -1 "$work/out")"

@@ -220,7 +220,7 @@ static void make_graph(bench *b, const setting *s) {
         dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, &s->groups, s->groups != NULL),
         DT_OK);
     assert_int_equal(dt_param_groups_read(&b->groups, b->config), DT_OK);
-    b->n_phases = dt_phases_list(b->phases, &b->groups, 100, 10);
+    b->n_phases = dt_phases_list(b->phases, &b->groups, &(dt_scales){.n = 0}, 100, 10);
     for (int i = 0; i < b->n_phases; i++) {
         dt_model_args a = {b->config, fields, 3, MICRO, true, &b->groups, b->phases[i].begin};
 #ifdef BENCH_GRAPH // a network of the including test's own
@@ -264,7 +264,6 @@ static void make_bench(bench *b, const setting *s) {
                           .clip_norm = s->clip,
                           .weight_decay = 0.01f,
                           .optimizer = {.kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}},
-                          .first_bucket_bytes = 1 << 16,
                           .bucket_bytes = 1 << 20,
                           .device_comm = b->device_comm,
                           .loss_scaling = s->scaled,

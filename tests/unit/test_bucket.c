@@ -6,10 +6,12 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <pthread.h>
 
@@ -28,8 +30,10 @@ typedef struct fake {
     float *data[MAX_STARTS];
     int64_t n[MAX_STARTS];
     uint16_t *low[MAX_STARTS];
-    int n_starts, n_waits, n_progress;
+    int n_starts, n_waits;
+    atomic_int n_progress;
     dt_status fail_wait;
+    _Atomic dt_status fail_progress;
 } fake;
 
 static dt_status fake_start(dt_comm *c, float *data, int64_t n, dt_request *r) {
@@ -48,8 +52,9 @@ static dt_status fake_start_low(dt_comm *c, float *data, uint16_t *low, int64_t 
 }
 
 static dt_status fake_progress(dt_comm *c) {
-    ((fake *)c->self)->n_progress++;
-    return DT_OK;
+    fake *f = c->self;
+    f->n_progress++;
+    return f->fail_progress == DT_OK ? DT_OK : dt_fail(f->fail_progress, "rank 7 has gone");
 }
 
 static dt_status fake_wait(dt_comm *c, dt_request *r) {
@@ -74,23 +79,22 @@ static dt_comm fake_comm(fake *f) {
 
 static int64_t ends[N_GRADS];
 
-static dt_buckets *create(dt_comm *c, int n_replicas, int64_t n_elements, bool thread) {
+static dt_buckets *create(dt_comm *c, int n_replicas, int64_t n_elements, bool helper) {
     for (int g = 0; g < N_GRADS; g++) ends[g] = (int64_t)(g + 1) * GRAD;
     dt_buckets_opts o = {.grad_end = ends,
                          .n_grads = N_GRADS,
                          .n_elements = n_elements,
-                         .first_bytes = 200 * sizeof(float),
                          .bucket_bytes = 450 * sizeof(float),
                          .n_replicas = n_replicas,
-                         .thread = thread};
+                         .helper = helper};
     dt_buckets *b = NULL;
     assert_int_equal(dt_buckets_create(&b, c, &o), DT_OK);
     return b;
 }
 
-// 200, then 500 four times would be 2200: the last one is cut at the end of the flat buffer.
+// Five gradients each; the last has the tail.
 static void test_cuts_and_order(void **state) {
-    static const int64_t begins[] = {0, 200, 700, 1200, 1700};
+    static const int64_t begins[] = {0, 500, 1000, 1500};
     fake f = {0};
     dt_comm c = fake_comm(&f);
     float flat[N], *flats[] = {flat};
@@ -98,28 +102,28 @@ static void test_cuts_and_order(void **state) {
     dt_buckets *b = create(&c, 1, N, false);
     dt_buckets_begin(b, flats);
     for (int g = 2; g < N_GRADS; g++) dt_buckets_ready(b, 0, g);
-    assert_int_equal(dt_buckets_poll(b), DT_OK);
+    dt_buckets_poll(b);
     assert_int_equal(f.n_starts, 0); // bucket 1 is ready but bucket 0 is not
     dt_buckets_ready(b, 0, 1);
-    assert_int_equal(dt_buckets_poll(b), DT_OK);
+    dt_buckets_poll(b);
     assert_int_equal(f.n_starts, 0);
     dt_buckets_ready(b, 0, 0);
-    assert_int_equal(dt_buckets_poll(b), DT_OK);
-    assert_int_equal(f.n_starts, 4); // the tail keeps the last for finish
+    dt_buckets_poll(b);
+    assert_int_equal(f.n_starts, 3); // the tail keeps the last for finish
     double exposed = -1;
     assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
     assert_true(exposed >= 0);
-    assert_int_equal(f.n_starts, 5);
-    assert_int_equal(f.n_waits, 5);
-    for (int k = 0; k < 5; k++) assert_ptr_equal(f.data[k], flat + begins[k]);
-    for (int k = 0; k < 5; k++) assert_int_equal(f.n[k], (k < 4 ? begins[k + 1] : N) - begins[k]);
+    assert_int_equal(f.n_starts, 4);
+    assert_int_equal(f.n_waits, 4);
+    for (int k = 0; k < 4; k++) assert_ptr_equal(f.data[k], flat + begins[k]);
+    for (int k = 0; k < 4; k++) assert_int_equal(f.n[k], (k < 3 ? begins[k + 1] : N) - begins[k]);
     for (int i = 0; i < N; i++) assert_float_equal(flat[i], 2 * i, 0);
     dt_buckets_destroy(b);
 }
 
 // Gradients travel as bf16 through their place in `low`, the tail alone as f32.
 static void test_low(void **state) {
-    static const int64_t begins[] = {0, 200, 700, 1200, 1700, N - TAIL, N};
+    static const int64_t begins[] = {0, 500, 1000, 1500, N - TAIL, N};
     fake f = {0};
     dt_comm c = fake_comm(&f);
     float flat[N] = {0}, *flats[] = {flat};
@@ -128,7 +132,6 @@ static void test_low(void **state) {
     const dt_buckets_opts o = {.grad_end = ends,
                                .n_grads = N_GRADS,
                                .n_elements = N,
-                               .first_bytes = 200 * sizeof(float),
                                .bucket_bytes = 450 * sizeof(float),
                                .low = low,
                                .n_replicas = 1};
@@ -136,15 +139,15 @@ static void test_low(void **state) {
     assert_int_equal(dt_buckets_create(&b, &c, &o), DT_OK);
     dt_buckets_begin(b, flats);
     for (int g = 0; g < N_GRADS; g++) dt_buckets_ready(b, 0, g);
-    assert_int_equal(dt_buckets_poll(b), DT_OK);
-    assert_int_equal(f.n_starts, 5); // all but the tail
+    dt_buckets_poll(b);
+    assert_int_equal(f.n_starts, 4); // all but the tail
     double exposed;
     assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
-    assert_int_equal(f.n_starts, 6);
-    for (int k = 0; k < 6; k++) {
+    assert_int_equal(f.n_starts, 5);
+    for (int k = 0; k < 5; k++) {
         assert_ptr_equal(f.data[k], flat + begins[k]);
         assert_int_equal(f.n[k], begins[k + 1] - begins[k]);
-        assert_ptr_equal(f.low[k], k < 5 ? low + begins[k] : NULL);
+        assert_ptr_equal(f.low[k], k < 4 ? low + begins[k] : NULL);
     }
     dt_buckets_destroy(b);
 }
@@ -161,8 +164,8 @@ static void test_no_tail_and_repeat(void **state) {
         for (int i = 0; i < N; i++) flat[i] = 1;
         dt_buckets_begin(b, flats);
         for (int g = 0; g < N_GRADS; g++) dt_buckets_ready(b, 0, g);
-        assert_int_equal(dt_buckets_poll(b), DT_OK);
-        assert_int_equal(f.n_starts, 5);
+        dt_buckets_poll(b);
+        assert_int_equal(f.n_starts, 4);
         assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
         for (int i = 0; i < N; i++) assert_float_equal(flat[i], i < N - TAIL ? 2 : 1, 0);
     }
@@ -179,7 +182,7 @@ static void test_silent_gradients(void **state) {
     double exposed;
     dt_buckets_begin(b, flats);
     dt_buckets_ready(b, 0, 5);
-    assert_int_equal(dt_buckets_poll(b), DT_OK);
+    dt_buckets_poll(b);
     assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
     for (int i = 0; i < N; i++) assert_float_equal(flat[i], 6, 0);
     dt_buckets_destroy(b);
@@ -196,18 +199,18 @@ static void *run_replica(void *arg) {
     for (int g = 0; g < N_GRADS; g++) {
         for (int i = g * GRAD; i < (g + 1) * GRAD; i++) w->flat[i] = (float)(i + w->replica);
         dt_buckets_ready(w->b, w->replica, g);
-        if (w->replica == 0) assert_int_equal(dt_buckets_poll(w->b), DT_OK);
+        if (w->replica == 0) dt_buckets_poll(w->b);
     }
     for (int i = N_GRADS * GRAD; i < N; i++) w->flat[i] = (float)(i + w->replica);
     return NULL;
 }
 
-static void run_replicas(dt_comm *c, bool thread, float times) {
+static void run_replicas(dt_comm *c, bool helper, float times) {
     static float flat[REPLICAS][N];
     float *flats[REPLICAS];
     worker w[REPLICAS];
     pthread_t t[REPLICAS];
-    dt_buckets *b = create(c, REPLICAS, N, thread);
+    dt_buckets *b = create(c, REPLICAS, N, helper);
     for (int step = 0; step < 20; step++) {
         if (times == 2) ((fake *)c->self)->n_starts = ((fake *)c->self)->n_waits = 0;
         for (int l = 0; l < REPLICAS; l++) flats[l] = flat[l];
@@ -226,61 +229,89 @@ static void run_replicas(dt_comm *c, bool thread, float times) {
 }
 
 static void test_replicas(void **state) {
-    for (int thread = 0; thread < 2; thread++) {
+    for (int helper = 0; helper < 2; helper++) {
         fake f = {0};
         dt_comm c = fake_comm(&f);
-        run_replicas(&c, thread, 2);
+        run_replicas(&c, helper, 2);
         dt_comm *alone;
         assert_int_equal(dt_comm_create_self(&alone), DT_OK);
-        run_replicas(alone, thread, 1);
+        run_replicas(alone, helper, 1);
         dt_comm_destroy(alone);
     }
 }
 
 static void test_error_names_bucket(void **state) {
-    for (int thread = 0; thread < 2; thread++) {
+    for (int helper = 0; helper < 2; helper++) {
         fake f = {.fail_wait = DT_E_PEER};
         dt_comm c = fake_comm(&f);
         float flat[N] = {0}, *flats[] = {flat};
-        dt_buckets *b = create(&c, 1, N, thread);
+        dt_buckets *b = create(&c, 1, N, helper);
         double exposed;
         dt_buckets_begin(b, flats);
         assert_int_equal(dt_buckets_finish(b, &exposed), DT_E_PEER);
         assert_string_equal(dt_error_message(),
-                            "gradient bucket 1 of 5: rank 7 on somewhere is lost");
+                            "gradient bucket 1 of 4: rank 7 on somewhere is lost");
         dt_buckets_destroy(b);
     }
 }
 
-// 64 gradients of 64 KiB: an eighth of the flat buffer is 512 KiB, eight gradients.
-static void test_auto_sizes(void **state) {
+// 64 gradients of 64 KiB in buckets of 1.5 MiB: the first has 1 MiB.
+static void test_first_is_small(void **state) {
     enum { COUNT = 64, EACH = 16384 };
     static float flat[COUNT * EACH];
     int64_t grad_end[COUNT];
     for (int g = 0; g < COUNT; g++) grad_end[g] = (int64_t)(g + 1) * EACH;
     fake f = {0};
     dt_comm c = fake_comm(&f);
-    dt_buckets_opts o = {
-        .grad_end = grad_end, .n_grads = COUNT, .n_elements = COUNT * EACH, .n_replicas = 1};
+    dt_buckets_opts o = {.grad_end = grad_end,
+                         .n_grads = COUNT,
+                         .n_elements = COUNT * EACH,
+                         .bucket_bytes = 3 << 19,
+                         .n_replicas = 1};
     float *flats[] = {flat};
     double exposed;
     dt_buckets *b = NULL;
     assert_int_equal(dt_buckets_create(&b, &c, &o), DT_OK);
     dt_buckets_begin(b, flats);
     assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
-    assert_int_equal(f.n_starts, 8);
-    for (int k = 0; k < 8; k++) assert_int_equal(f.n[k], 8 * EACH);
+    assert_int_equal(f.n_starts, 3);
+    for (int k = 0; k < 3; k++) assert_int_equal(f.n[k], (k == 0 ? 16 : 24) * EACH);
     dt_buckets_destroy(b);
 }
 
-// A thread in the middle of a step must not keep destroy waiting.
+// Between two polls, while a node takes long, the helper moves what has started; finish reports what it met.
+static void test_helper_moves(void **state) {
+    for (int fails = 0; fails < 2; fails++) {
+        fake f = {0};
+        dt_comm c = fake_comm(&f);
+        float flat[N] = {0}, *flats[] = {flat};
+        double exposed;
+        dt_buckets *b = create(&c, 1, N, true);
+        for (int step = 0; step < 2; step++) {
+            f.n_starts = f.n_waits = f.n_progress = 0;
+            dt_buckets_begin(b, flats);
+            for (int g = 0; g < 5; g++) dt_buckets_ready(b, 0, g);
+            f.fail_progress = DT_OK;
+            dt_buckets_poll(b);
+            f.fail_progress = fails ? DT_E_PEER : DT_OK;
+            const int before = f.n_progress;
+            while (f.n_progress < before + (fails ? 1 : 3)) usleep(1000);
+            assert_int_equal(dt_buckets_finish(b, &exposed), fails ? DT_E_PEER : DT_OK);
+            if (fails) assert_non_null(strstr(dt_error_message(), "rank 7 has gone"));
+        }
+        dt_buckets_destroy(b);
+    }
+}
+
+// A helper in the middle of a step must not keep destroy waiting.
 static void test_destroy_in_step(void **state) {
     fake f = {0};
     dt_comm c = fake_comm(&f);
     float flat[N] = {0}, *flats[] = {flat};
     dt_buckets *b = create(&c, 1, N, true);
     dt_buckets_begin(b, flats);
-    dt_buckets_ready(b, 0, 0);
+    for (int g = 0; g < 5; g++) dt_buckets_ready(b, 0, g);
+    dt_buckets_poll(b);
     dt_buckets_destroy(b);
 }
 
@@ -292,8 +323,9 @@ int main(void) {
         cmocka_unit_test(test_silent_gradients),
         cmocka_unit_test(test_replicas),
         cmocka_unit_test(test_error_names_bucket),
+        cmocka_unit_test(test_helper_moves),
         cmocka_unit_test(test_destroy_in_step),
-        cmocka_unit_test(test_auto_sizes),
+        cmocka_unit_test(test_first_is_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,7 +177,8 @@ static void test_forced_threads(void **state) {
     free(text);
 }
 
-// An incomplete or absurd list of files is no checkpoint: the one before it serves.
+// An incomplete or absurd list of files is no checkpoint: the one before it serves. Only the optimizer's may be missing,
+// as a quantised run is never resumed.
 static void test_manifest_of_other_files(void **state) {
     dt_ckpt_manifest m, few, many = {.step = 4};
     assert_int_equal(dt_ckpt_manifest_read(&m, newest), DT_OK);
@@ -189,8 +190,9 @@ static void test_manifest_of_other_files(void **state) {
             if (i != without) few.files[few.n_files++] = m.files[i];
         write_manifest(&few);
         free(few.files);
-        assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), DT_E_CKPT);
-        assert_non_null(strstr(dt_error_message(), m.files[without].name));
+        const bool may = strncmp(m.files[without].name, "optimizer", 9) == 0;
+        assert_int_equal(dt_ckpt_verify(newest, DT_CKPT_HASHES, NULL), may ? DT_OK : DT_E_CKPT);
+        if (!may) assert_non_null(strstr(dt_error_message(), m.files[without].name));
     }
     for (int i = 0; i < 100000; i++) {
         char name[32];

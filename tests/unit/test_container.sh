@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Quotas and limits of cgroups, v2 and v1, as a container sees them: cores, threads, and what check says of the memory.
-# The files lie where the kernel shows a cgroup namespace's root, in a mount namespace of the test's own.
+# The files lie where the kernel shows a cgroup namespace's root, in a mount namespace of the test's own. Then the same in
+# real cgroups, where the kernel has v1: and a data cache that would not fit stays so small that nobody is killed.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 unshare --mount --cgroup true 2>/dev/null || { echo "skipped: mount and cgroup namespaces need root"; exit 77; }
 sanitized && { echo "skipped: a sanitizer's own memory"; exit 77; }
@@ -45,3 +46,40 @@ for version in v2 v1; do
     grep -q 'does not fit the memory of this host or container: .* of 20.0 MiB' "$work/log" || fail "$version: no verdict"
     echo "$version: seen"
 done
+
+# ---- real ones
+cpu=/sys/fs/cgroup/cpu/dt$$ memory=/sys/fs/cgroup/memory/dt$$
+remove_groups() {
+    rmdir "$cpu" "$memory" 2>/dev/null || true
+    clean_up
+}
+trap remove_groups EXIT
+mkdir "$cpu" "$memory" 2>/dev/null && [ -e "$memory/memory.limit_in_bytes" ] || { echo "skipped: no cgroups of v1 to make here"; exit 77; }
+confined() { # command
+    bash -c 'for group in "$1" "$2"; do echo $$ >"$group/cgroup.procs" || exit; done; shift 2; exec "$@"' - "$cpu" "$memory" "$@"
+}
+echo 100000 >"$cpu/cpu.cfs_period_us"
+echo 100000 >"$cpu/cpu.cfs_quota_us"
+echo $((96 << 20)) >"$memory/memory.limit_in_bytes"
+confined "$DTRAIN" info >"$work/out"
+grep -q '^cores  *1 usable' "$work/out" || fail "real quota of one core: $(grep cores "$work/out")"
+"$DTRAIN" synth biometric "$work/large-raw" --subjects 45 2>/dev/null
+"$DTRAIN" pack "$work/large-raw" "$work/large.lmdb" >/dev/null 2>&1
+cat >"$work/large.yaml" <<YAML
+run: {name: large, dir: $work/runs}
+device: {kind: cpu, threads: 1}
+data:
+  path: $work/large.lmdb
+  cache_form: decoded
+  workers: 1
+  fields:
+    iris:    {kind: image, channels: 3, size: [240, 320]}
+    subject: {kind: class, classes: 45}
+model: {name: resnet, depth: 18}
+train: {global_batch: 4, micro_batch: 1}
+YAML
+fill() { confined "$DTRAIN" data bench "$work/large.yaml" --seconds 2 "$@" >"$work/out" 2>"$work/log"; }
+fill data.cache=ram || fail "a cache of $(grep -o 'cache ram.*' "$work/log") killed the process: exit $?"
+grep -q 'at most 98.9 MiB for 98.9 MiB' "$work/log" || fail "$(grep cache "$work/log")"
+! fill data.cache=ram data.cache_size=1G 2>/dev/null || fail "all of it fits: this test shows nothing"
+echo "a cache of 99 MiB in a group of 96 MiB: ends well"

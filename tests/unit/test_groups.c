@@ -88,8 +88,9 @@ static void test_first_match_counts(void **state) {
                         "true}, {match: 'layer.*|conv1.*', freeze_until: 50%}]");
     dt_param_groups g;
     dt_phase phases[DT_MAX_PHASES];
+    const dt_scales scales = {.n = 0};
     assert_int_equal(dt_param_groups_read(&g, c), DT_OK);
-    assert_int_equal(dt_phases_list(phases, &g, 100, 10), 2);
+    assert_int_equal(dt_phases_list(phases, &g, &scales, 100, 10), 2);
     assert_int_equal(phases[1].begin, 50);
     assert_float_equal(dt_param_groups_of(&g, "layer1.0.bn1.bias")->lr, 0.5, 0);
     assert_int_equal(dt_param_groups_thaw(&g, "layer1.0.bn1.bias"), 0);

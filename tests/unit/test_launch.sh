@@ -24,16 +24,16 @@ golden local-fusion.txt local -n 8 configs/fusion.yaml
 golden local-photos.txt local configs/photos.yaml "run.name=it's" 'data.path=my photos.tar'
 golden local-pose.txt local -n 2 --restarts 3 configs/pose.yaml train.epochs=1
 golden hosts-fusion.txt hosts --hosts node1:4,node2:4 --net 10.0.0.0/24 configs/fusion.yaml run.name=far
-golden hosts-lens.txt hosts --hostfile "$work/list" --net eth1 --program /opt/dtrain/bin/dtrain configs/lens.yaml
-NCCL_DEBUG=INFO golden hosts-digits.txt hosts --hosts node1 --ssh 'ssh -p 2222' --net eth0 configs/digits.yaml
+golden hosts-lens.txt hosts --hostfile "$work/list" --net eth1 --program /opt/dtrain/bin/dtrain configs/lens_resnet18.yaml train.micro_batch=8
+NCCL_DEBUG=INFO golden hosts-mnist.txt hosts --hosts node1 --ssh 'ssh -p 2222' --net eth0 configs/mnist.yaml
 buckets=(--data s3://my/data --runs s3://my/runs)
 golden cloud-fusion.yaml cloud --cloud aws/us-east-1 --gpus A100:8 --spot "${buckets[@]}" configs/fusion.yaml train.epochs=9
 golden cloud-pose.yaml cloud --cloud gcp --cpus 16+ --memory 64+ --data gs://my/data --runs gs://my/runs configs/pose.yaml
 golden cloud-lens.yaml cloud --cloud azure --nodes 2 -n 2 --image registry.example/dtrain:0.1 \
-    --data https://my.blob.core.windows.net/data --runs https://my.blob.core.windows.net/runs configs/lens.yaml run.name=a_b
+    --data https://my.blob.core.windows.net/data --runs https://my.blob.core.windows.net/runs configs/lens_resnet18.yaml run.name=a_b train.micro_batch=8
 golden cloud-acoustic.yaml cloud "${buckets[@]}" configs/acoustic.yaml "run.name=two words"
 golden slurm-fusion.sbatch slurm --nodes 2 --gpus-per-node 4 --time 4:00:00 --account bio configs/fusion.yaml run.name=long
-golden slurm-digits.sbatch slurm --sweep --jobs 2 configs/digits.yaml run.seed=0..2
+golden slurm-mnist.sbatch slurm --sweep --jobs 2 configs/mnist.yaml run.seed=0..2
 [ "$(ls tests/golden/launch | wc -l)" = 12 ] || fail "golden files that no case writes: $(ls tests/golden/launch)"
 
 # -- SkyPilot's own parser

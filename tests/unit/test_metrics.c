@@ -17,10 +17,12 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,7 +39,8 @@ int clock_gettime(clockid_t id, struct timespec *t) {
 enum {
     TERMINAL = 1 << DT_SINK_terminal,
     JSONL = 1 << DT_SINK_jsonl,
-    TENSORBOARD = 1 << DT_SINK_tensorboard
+    TENSORBOARD = 1 << DT_SINK_tensorboard,
+    PROMETHEUS = 1 << DT_SINK_prometheus
 };
 
 static char run[64];
@@ -359,6 +362,78 @@ static void test_tfevents(void **state) {
     free(name);
 }
 
+// -- prometheus --------------------------------------------------------------------------------------
+static int free_port(void) {
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (const void *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(fd, (void *)&a, &n), 0);
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+// What the endpoint answers; NULL: nobody listens. heap
+static char *ask(int port, const char *request) {
+    const struct sockaddr_in a = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    char *text = calloc(1, 65536);
+    size_t at = 0;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, (const void *)&a, sizeof a) != 0) {
+        close(fd);
+        free(text);
+        return NULL;
+    }
+    for (const char *p = request; *p; p++) assert_int_equal(send(fd, p, 1, 0), 1); // in pieces
+    for (ssize_t m; (m = recv(fd, text + at, 65535 - at, 0)) > 0;) at += (size_t)m;
+    close(fd);
+    return text;
+}
+
+static const char get[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+
+static void test_prometheus(void **state) {
+    const dt_metric_value v[] = {{"accuracy", 0.75}, {"recall.a \"b\"\\", NAN}};
+    const int port = free_port();
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .port = port});
+    run_steps(m, 1, 3);
+    dt_metrics_eval(m, "val", 2, v, 1, NULL);
+    dt_metrics_eval(m, "val", 3, v, 2, NULL);
+    char *text = ask(port, get);
+    assert_non_null(text);
+    assert_ptr_equal(strstr(text, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"),
+                     text);
+    char *body = strstr(text, "\r\n\r\n") + 4;
+    assert_int_equal(atoi(strstr(text, "Content-Length: ") + 16), strlen(body));
+    assert_non_null(strstr(body, "# TYPE dtrain_step gauge\ndtrain_step{run=\"test\"} 3\n"));
+    assert_non_null(strstr(body, "\ndtrain_steps{run=\"test\"} 100\n"));
+    assert_non_null(strstr(body, "\ndtrain_samples_per_second{run=\"test\"} 64\n"));
+    char *data = strstr(body, "{run=\"test\",phase=\"data\"} ");
+    assert_true(data && fabs(atof(strchr(data, ' ')) - 0.03) < 1e-12);
+    assert_non_null(
+        strstr(body, "dtrain_eval{run=\"test\",split=\"val\",metric=\"accuracy\"} 0.75\n"));
+    assert_non_null(strstr(body, "metric=\"recall.a \\\"b\\\"\\\\\"} NaN\n"));
+    assert_null(strstr(strstr(body, "\"accuracy\"") + 1, "\"accuracy\"")); // the last one only
+    free(text);
+    text = ask(port, "GET /secret HTTP/1.1\r\n\r\n");
+    assert_ptr_equal(strstr(text, "HTTP/1.1 404 "), text);
+    free(text);
+
+    // a port that is taken is a warning
+    stderr_to_file();
+    dt_metrics *other = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .port = port});
+    stderr_back();
+    run_steps(other, 1, 1);
+    dt_metrics_close(other);
+    char *said = read_text("stderr");
+    assert_non_null(strstr(said, "Address already in use: Prometheus sees nothing of this run"));
+    free(said);
+    dt_metrics_close(m);
+    assert_null(ask(port, get));
+}
+
 // -- terminal ----------------------------------------------------------------------------------------
 static void test_skipped_on_the_terminal(void **state) {
     stderr_to_file();
@@ -570,6 +645,7 @@ int main(int argc, char **argv) {
         RUN(test_full_disk),
         RUN(test_unwritable_directory),
         RUN(test_tfevents),
+        RUN(test_prometheus),
         RUN(test_skipped_on_the_terminal),
         RUN(test_skipped_first_and_last),
         RUN(test_plain_lines),

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "models/models.h"
+#include "models/trunk.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -304,6 +304,29 @@ static void low_precision_reaches_the_ends(void **state) {
     dt_graph_destroy(g);
 }
 
+static void check_drop_path(const char *model, const char *node, double p) {
+    dt_graph *g = make_photo(model, 64, 10, true, DT_F32);
+    const dt_node_id id = dt_graph_find_node(g, node);
+    if (p > 0) {
+        assert_true(id != DT_NONE && g->nodes[id].op == DT_OP_dropout);
+        assert_true(g->nodes[id].attrs.dropout.whole);
+        assert_float_equal(g->nodes[id].attrs.dropout.p, p, 1e-6);
+    } else {
+        assert_int_equal(id, DT_NONE);
+    }
+    dt_graph_destroy(g);
+}
+
+// Of drop_path 0.2, as timm.create_model(…, drop_path_rate=0.2) has them in blocks[i][k].drop_path.drop_prob.
+static void stochastic_depth_grows_as_timms(void **state) {
+    check_drop_path("name: efficientnet, drop_path: 0.2", "features.2.1.drop_path", 0.025);
+    check_drop_path("name: efficientnet, drop_path: 0.2", "features.6.3.drop_path", 0.175);
+    check_drop_path("name: efficientnet, drop_path: 0.2", "features.7.0.drop_path", 0);
+    check_drop_path("name: mobilenet_v3, drop_path: 0.2", "features.3.drop_path", 0.025);
+    check_drop_path("name: mobilenet_v3, drop_path: 0.2", "features.15.drop_path", 0.175);
+    check_drop_path("name: mobilenet_v3", "features.15.drop_path", 0);
+}
+
 static void expect_error(const char *model, const dt_field_info *f, int n, const char *text) {
     dt_config *c = make_config(model);
     dt_model_args a = {c, f, n, 2, true};
@@ -376,7 +399,63 @@ static void scales_share_weights(void **state) {
     assert_int_equal(count_op(g, DT_OP_loss, false), 1);
     check_graph(g);
     dt_graph_destroy(g);
-    expect_error("name: lens_multiscale, scales: [64, 48]", f, 2, "sides that divide");
+    expect_error("name: lens_multiscale, scales: [64, 48, 64]", f, 2, "each side once");
+    expect_error("name: lens_multiscale, scales: [{side: 64, from: 1 epoch}]", f, 2,
+                 "every scale joins later");
+    expect_error("name: lens_multiscale, scales: [64, {side: 48, until: 1 epoch}]", f, 2,
+                 "unknown key 'until'");
+}
+
+// Each scale's backward stands in front of the next scale's forward. A scale that joins later is not trained before;
+// evaluation has its tensors, and does not compute it.
+static void scales_one_after_another(void **state) {
+    dt_field_info f[2] = {image_field("image", 40, 60, 3), class_field("label", 10)};
+    const char *model = "name: lens_multiscale, depth: 10, width: 8, scales: [24, 40, {side: 33, "
+                        "from: 5 steps}]";
+    dt_config *c = make_config(model);
+    for (int step = 4; step < 6; step++)
+        for (int training = 0; training < 2; training++) {
+            dt_model_args a = {
+                .config = c, .fields = f, .n_fields = 2, .batch = 2, .training = training};
+            dt_graph *g = NULL;
+            a.step = step;
+            if (dt_model_graph(&g, &a, DT_F32) != DT_OK) fail_msg("%s", dt_error_message());
+            check_graph(g);
+            assert_int_equal(dt_graph_find(g, "s33.bn1.running_mean") != DT_NONE,
+                             !training || step == 5);
+            if (training) {
+                assert_int_equal(count_op(g, DT_OP_loss, false), step == 5 ? 3 + 2 : 2 + 1);
+                assert_true(dt_graph_find_node(g, "conv1.bwd") < dt_graph_find_node(g, "conv1.1"));
+                assert_true(step == 4 || dt_graph_find_node(g, "conv1.1.bwd") <
+                                             dt_graph_find_node(g, "conv1.2"));
+                assert_true(dt_graph_find_node(g, "fc.1") < dt_graph_find_node(g, "conv1.1.bwd"));
+            } else {
+                assert_int_equal(count_op(g, DT_OP_global_pool, false), step == 5 ? 3 : 2);
+            }
+            const dt_value columns = dt_graph_find(g, "s24.resize.columns");
+            assert_true(dt_shape_equal(&g->values[columns].shape, &(dt_shape){2, {60, 36}}));
+            dt_graph_destroy(g);
+        }
+    dt_config_destroy(c);
+}
+
+// By the weights of torch.nn.functional.interpolate(mode="bilinear", antialias=True): 5 rows to 3, 3 columns to 5.
+static void resizes_as_torch(void **state) {
+    static const float rows[15] = {4.0f / 7, 0, 0,        3.0f / 7, 2.0f / 9, 0, 0,       5.0f / 9,
+                                   0,        0, 2.0f / 9, 3.0f / 7, 0,        0, 4.0f / 7};
+    static const float columns[15] = {1, 0.6f, 0, 0, 0, 0, 0.4f, 1, 0.4f, 0, 0, 0, 0, 0.6f, 1};
+    dt_graph *g = dt_graph_create("resize", false);
+    const dt_shape shape = {4, {2, 7, 5, 3}}, want = {4, {2, 7, 3, 5}};
+    dt_value y = dt_block_resize(g, dt_input(g, "x", DT_F32, shape), 3, 5);
+    assert_int_equal(dt_graph_check(g), DT_OK);
+    assert_true(dt_shape_equal(&g->values[y].shape, &want));
+    const float *r = g->values[dt_graph_find(g, "resize.rows")].data;
+    const float *c = g->values[dt_graph_find(g, "resize.columns")].data;
+    for (int i = 0; i < 15; i++) {
+        assert_float_equal(r[i], rows[i], 1e-6);
+        assert_float_equal(c[i], columns[i], 1e-6);
+    }
+    dt_graph_destroy(g);
 }
 
 // The small network of cnn.c, written as layers with a block, and what is wrong with others.
@@ -443,9 +522,12 @@ int main(void) {
         cmocka_unit_test(gelu_goes_into_products),
         cmocka_unit_test(additions_go_into_norms),
         cmocka_unit_test(low_precision_reaches_the_ends),
+        cmocka_unit_test(stochastic_depth_grows_as_timms),
         cmocka_unit_test(errors_name_what_lacks),
         cmocka_unit_test(sounds_and_signals),
         cmocka_unit_test(scales_share_weights),
+        cmocka_unit_test(scales_one_after_another),
+        cmocka_unit_test(resizes_as_torch),
         cmocka_unit_test(layers_make_networks),
         cmocka_unit_test(layers_name_the_line),
     };

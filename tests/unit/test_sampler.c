@@ -116,11 +116,49 @@ static void the_order_is_frozen(void **state) {
     }
 }
 
+// 7 values of 3 to 21 samples, in runs of 4: as many runs of each, one or less apart; a run has no sample twice unless
+// the value has too few; epochs differ.
+static void runs_are_of_one_value(void **state) {
+    enum { N_VALUES = 7, LENGTH = 4 };
+    uint32_t begin[N_VALUES + 1] = {0}, items[84], value_of[84], n = 0;
+    for (uint32_t k = 0; k < N_VALUES; k++) {
+        for (uint32_t i = 0; i < 3 * (k + 1); i++, n++) {
+            items[n] = (n * 25) % 84;
+            value_of[items[n]] = k;
+        }
+        begin[k + 1] = n;
+    }
+    const dt_sampler_values values = {N_VALUES, LENGTH, begin, items};
+    const dt_sampler s = {DT_SHUFFLE_global, 9, n, NULL, &values};
+    int moved = 0;
+    for (uint64_t epoch = 0; epoch < 5; epoch++) {
+        int runs[N_VALUES] = {0}, drawn[84] = {0};
+        for (uint64_t i = 0; i < n; i++) {
+            const uint64_t at = dt_sampler_index(&s, epoch, i);
+            const uint32_t k = value_of[at];
+            assert_int_equal(k, value_of[dt_sampler_index(&s, epoch, i / LENGTH * LENGTH)]);
+            runs[k] += i % LENGTH == 0;
+            drawn[at]++;
+            moved += at != dt_sampler_index(&s, epoch + 1, i);
+        }
+        for (int k = 0; k < N_VALUES; k++) assert_int_equal(runs[k], 3);
+        for (int i = 0; i < 84; i++) { // 12 draws of 3 (k + 1) samples
+            const int size = 3 * ((int)value_of[i] + 1), least = 12 / size;
+            assert_in_range(drawn[i], least, least + (12 % size != 0));
+        }
+    }
+    assert_true(moved > 5 * 84 / 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_epoch_is_a_bijection), cmocka_unit_test(the_inverse_inverts),
-        cmocka_unit_test(epochs_and_seeds_differ),    cmocka_unit_test(places_are_uncorrelated),
-        cmocka_unit_test(blocks_keep_reads_near),     cmocka_unit_test(blocks_mix),
+        cmocka_unit_test(runs_are_of_one_value),
+        cmocka_unit_test(every_epoch_is_a_bijection),
+        cmocka_unit_test(the_inverse_inverts),
+        cmocka_unit_test(epochs_and_seeds_differ),
+        cmocka_unit_test(places_are_uncorrelated),
+        cmocka_unit_test(blocks_keep_reads_near),
+        cmocka_unit_test(blocks_mix),
         cmocka_unit_test(the_order_is_frozen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,7 +124,6 @@ static void make_bench(bench *b, bool elastic, int n_replicas, float clip) {
                          .micro_batch = MICRO,
                          .clip_norm = clip,
                          .optimizer = {.kind = DT_OPTIMIZER_sgd},
-                         .first_bucket_bytes = 1 << 20,
                          .bucket_bytes = 1 << 20,
                          .give_up = give_up};
     micro_left = 1000000;

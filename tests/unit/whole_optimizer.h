@@ -13,7 +13,8 @@ static inline bool whole_optimizer(dt_backend *cpu, dt_optimizer_args o, int64_t
         cpu->flat_norms(cpu, &o, 0, n);
         dt_optimizer_find_ratios(&o);
     }
-    const bool finite = cpu->flat_optimize(cpu, &o, 0, n);
+    bool finite = o.n_factored == 0 || cpu->flat_factor(cpu, &o, 0, o.n_factored);
+    finite &= cpu->flat_optimize(cpu, &o, 0, n);
     free(o.norms);
     free(o.ratios);
     return finite;

@@ -12,9 +12,12 @@
 //
 //   for each channel block:   sums of all pieces  ->  constants  ->  all pieces, backwards
 //
+// An NHWC tensor (bf16, what AMX convolutions make) keeps all channels of a pixel together. There the blocks are one
+// group, whose passes go side by side: over a few rows at a time, which are in the cache for every block but the first.
+//
 // Sums are f32 within 256 pixels and doubles above that, about a pivot near the mean (the mean of x's first
 // pixels), and are combined in the order of the pieces. The cut depends only on shapes, so the bits do not
-// depend on the number of threads. Threads share large blocks, and take whole blocks where these are small.
+// depend on the number of threads. Threads share large groups, and take whole ones where these are small.
 //
 // (N,C) tensors are gathered into scratch block by block and run as one row of N pixels.
 #include "backend/cpu/custom_kernel.h"
@@ -27,25 +30,31 @@
 enum {
     PIECE_PIXELS = 2048,
     PIVOT_PIXELS = 32,
-    SHARE_BYTES = 1 << 18, // blocks of at least this size are shared by all threads
+    SHARE_BYTES = 1 << 18, // groups of at least this size are shared by all threads
+    TILE_BYTES = 1 << 15,  // of an NHWC tensor, at a time
+    MAX_LANES = 2 * DT_SIMD_MAX_WIDTH,
 };
 
 typedef struct bn_state {
-    int type, lanes;
+    int type;
+    int lanes; // channels of a block
     bool flat; // (N,C)
+    bool nhwc; // NHWC, else BLOCKED
     bool training, relu, pool, residual;
     int64_t channels, n_blocks, images, height, width; // flat: 1 image of 1 row of N pixels
+    int64_t group;                                     // blocks whose passes go side by side
     int64_t piece_rows, pieces_an_image, n_pieces;
+    int64_t tile_rows;     // of a piece, at a time
     size_t thread_scratch; // bytes a thread
     float eps;
     const dt_simd_bn *simd;
 } bn_state;
 
-// A thread's data of one channel block, in scratch.
+// Constants of one channel block, and its sums: (n_pieces, 2, lanes).
 typedef struct bn_block {
-    float mean[DT_SIMD_MAX_WIDTH], gain[DT_SIMD_MAX_WIDTH], shift[DT_SIMD_MAX_WIDTH];
-    float k1[DT_SIMD_MAX_WIDTH], k2[DT_SIMD_MAX_WIDTH], pivot[DT_SIMD_MAX_WIDTH];
-    double sums[]; // (n_pieces, 2, lanes)
+    float mean[MAX_LANES], gain[MAX_LANES], shift[MAX_LANES];
+    float k1[MAX_LANES], k2[MAX_LANES], pivot[MAX_LANES];
+    double *sums;
 } bn_block;
 
 // Tensors of one call, BLOCKED (or gathered so from (N,C)).
@@ -60,10 +69,21 @@ typedef struct bn_call {
 } bn_call;
 
 // ---- prepare ---------------------------------------------------------------------------------------
-static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_info *x) {
+// Pooled rows come in pairs.
+static int64_t even_rows(int64_t n, int64_t height) {
+    n = n < 2 ? 2 : n / 2 * 2;
+    return n < height ? n : height;
+}
+
+// x lies as in `layout`, and stays so where the kernels can: in NHWC a channel block is a register of bf16.
+static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_info *x,
+                            dt_layout layout) {
     const dt_shape *d = &x->shape;
     if (d->n != 2 && d->n != 4) return dt_custom_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
     st->lanes = dt_simd_get()->width;
+    st->nhwc = layout.kind == DT_NHWC && d->n == 4 && st->type == DT_ROW_BF16 &&
+               d->d[1] % (2 * st->lanes) == 0;
+    if (st->nhwc) st->lanes *= 2;
     st->simd = dt_simd_get()->bn[st->type];
     st->flat = d->n == 2;
     st->channels = d->d[1];
@@ -75,9 +95,11 @@ static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_
     st->relu = s->node->attrs.batch_norm.relu;
     st->pool = s->node->attrs.batch_norm.pool;
     st->eps = s->node->attrs.batch_norm.eps;
-    int64_t rows = PIECE_PIXELS / st->width;
-    rows = rows < 2 ? 2 : rows / 2 * 2; // pooled rows come in pairs
-    st->piece_rows = rows < st->height ? rows : st->height;
+    st->group = st->nhwc ? st->n_blocks : 1;
+    st->piece_rows = even_rows(PIECE_PIXELS / st->width, st->height);
+    st->tile_rows = st->piece_rows;
+    if (st->nhwc)
+        st->tile_rows = even_rows(TILE_BYTES / (2 * st->width * st->channels), st->height);
     st->pieces_an_image = (st->height + st->piece_rows - 1) / st->piece_rows;
     // an odd last row belongs to the piece before it, not to one that has no pooled row
     if (st->pool && st->height > 1 && st->height % st->piece_rows == 1) st->pieces_an_image--;
@@ -100,8 +122,12 @@ static int64_t flat_elements(const bn_state *st) {
     return st->width * st->lanes;
 }
 
+static size_t sums_bytes(const bn_state *st) { // of a block
+    return (size_t)st->n_pieces * 2 * (size_t)st->lanes * sizeof(double);
+}
+
 static void size_scratch(dt_kernel_instance *s, bn_state *st) {
-    size_t n = sizeof(bn_block) + (size_t)st->n_pieces * 2 * (size_t)st->lanes * sizeof(double);
+    size_t n = (size_t)st->group * (sizeof(bn_block) + sums_bytes(st));
     n = dt_align_up(n, 64);
     // the flat path gathers at most six tensors
     if (st->flat) n += 6 * dt_align_up((size_t)flat_elements(st) * dt_row_size(st->type), 64);
@@ -111,18 +137,20 @@ static void size_scratch(dt_kernel_instance *s, bn_state *st) {
 
 static dt_status prepare_forward(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0);
+    const dt_layout lies = s->in_layout[0];
     bn_state *st = dt_custom_prepare(s, sizeof(*st));
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
     DT_TRY(dt_custom_type(s, &st->type,
                           (const dt_value_info *[]){x, dt_instance_out(s, 0),
                                                     st->residual ? dt_instance_in(s, 5) : NULL},
                           3));
-    DT_TRY(read_shape(s, st, x));
+    DT_TRY(read_shape(s, st, x, lies));
     DT_TRY(check_pool(s, st));
     if (!st->flat) {
-        s->in_layout[0] = s->out_layout[0] = dt_custom_blocked();
-        if (st->residual) s->in_layout[5] = dt_custom_blocked();
-        if (s->node->n_out > 3) s->out_layout[3] = dt_custom_blocked();
+        const dt_layout layout = st->nhwc ? lies : dt_custom_blocked();
+        s->in_layout[0] = s->out_layout[0] = layout;
+        if (st->residual) s->in_layout[5] = layout;
+        if (s->node->n_out > 3) s->out_layout[3] = layout;
     }
     if (!st->pool) s->inplace_in = 0;
     size_scratch(s, st);
@@ -133,21 +161,22 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0),
                         *dres = s->node->n_out > 5 ? dt_instance_out(s, 5) : NULL;
     int y_at = dt_pos_out(s, 0), argmax_at = dt_pos_out(s, 3), dy_at = dt_pos_grad(s, 0);
+    const dt_layout lies = s->in_layout[0];
     bn_state *st = dt_custom_prepare(s, sizeof(*st));
     if (!x) return dt_custom_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
     DT_TRY(dt_custom_type(
         s, &st->type,
         (const dt_value_info *[]){x, dt_instance_in(s, dy_at), dt_instance_out(s, 0), dres}, 4));
-    DT_TRY(read_shape(s, st, x));
+    DT_TRY(read_shape(s, st, x, lies));
     DT_TRY(check_pool(s, st));
     if (st->pool ? s->node->in[argmax_at] == DT_NONE : st->relu && s->node->in[y_at] == DT_NONE)
         return dt_custom_fail(s, "the backward node lacks %s", st->pool ? "argmax" : "y");
     if (!st->flat) {
-        dt_layout blocked = dt_custom_blocked();
-        s->in_layout[0] = s->in_layout[y_at] = s->in_layout[argmax_at] = blocked;
-        s->in_layout[dy_at] = s->out_layout[0] = blocked;
-        if (s->node->n_out > 5) s->out_layout[5] = blocked;
+        const dt_layout layout = st->nhwc ? lies : dt_custom_blocked();
+        s->in_layout[0] = s->in_layout[y_at] = s->in_layout[argmax_at] = layout;
+        s->in_layout[dy_at] = s->out_layout[0] = layout;
+        if (s->node->n_out > 5) s->out_layout[5] = layout;
     }
     s->inplace_in = 0; // each pixel of x is read before its dx is written, and x usually dies here
     size_scratch(s, st);
@@ -162,18 +191,38 @@ static void *offset_mut(const bn_state *st, void *p, int64_t element) {
     return p ? dt_row_at_mut(st->type, p, element) : NULL;
 }
 
-static dt_bn_piece piece_of(const bn_call *c, bn_block *b, int64_t block, int64_t i) {
+// The element at which block `block` of a row of an image lies, in a tensor of `height` rows of `width` pixels.
+static int64_t place(const bn_state *st, int64_t image, int64_t block, int64_t row, int64_t height,
+                     int64_t width) {
+    if (st->nhwc) return (image * height + row) * width * st->channels + block * st->lanes;
+    return ((image * st->n_blocks + block) * height + row) * width * st->lanes;
+}
+
+// Rows of an image: a piece, or a tile of one.
+typedef struct bn_rows {
+    int64_t image, row, end;
+} bn_rows;
+
+static bn_rows rows_of(const bn_state *st, int64_t piece) {
+    const int64_t nth = piece % st->pieces_an_image, row = nth * st->piece_rows;
+    const bool last = nth == st->pieces_an_image - 1;
+    return (bn_rows){piece / st->pieces_an_image, row, last ? st->height : row + st->piece_rows};
+}
+static bn_rows tile_of(const bn_state *st, bn_rows r, int64_t row) {
+    // an odd last row stays with the rows before it
+    if (r.end - row > st->tile_rows + 1) r.end = row + st->tile_rows;
+    r.row = row;
+    return r;
+}
+
+static dt_bn_piece piece_of(const bn_call *c, const bn_block *b, int64_t block, bn_rows r) {
     const bn_state *st = c->st;
-    int64_t image = i / st->pieces_an_image, nth = i % st->pieces_an_image;
-    int64_t row = nth * st->piece_rows;
-    bool last = nth == st->pieces_an_image - 1;
-    int64_t plane = image * st->n_blocks + block;
-    int64_t at = (plane * st->height + row) * st->width * st->lanes;
-    int64_t out_at = at;
-    if (st->pool) out_at = (plane * (st->height / 2) + row / 2) * (st->width / 2) * st->lanes;
+    int64_t at = place(st, r.image, block, r.row, st->height, st->width), out_at = at;
+    if (st->pool) out_at = place(st, r.image, block, r.row / 2, st->height / 2, st->width / 2);
     return (dt_bn_piece){
-        .n_rows = last ? st->height - row : st->piece_rows,
+        .n_rows = r.end - r.row,
         .width = st->width,
+        .nhwc = st->nhwc ? st->channels : 0,
         .relu = st->relu,
         .pool = st->pool,
         .x = offset(st, c->x, at),
@@ -191,7 +240,6 @@ static dt_bn_piece piece_of(const bn_call *c, bn_block *b, int64_t block, int64_
         .shift = b->shift,
         .k1 = b->k1,
         .k2 = b->k2,
-        .sums = b->sums + i * 2 * st->lanes,
     };
 }
 
@@ -213,19 +261,15 @@ static void store_flat(const bn_call *c, int out, int64_t channel, double value)
 static void find_pivot(const bn_call *c, bn_block *b, int64_t block) {
     const bn_state *st = c->st;
     int64_t n = st->height * st->width < PIVOT_PIXELS ? st->height * st->width : PIVOT_PIXELS;
-    double sums[2 * DT_SIMD_MAX_WIDTH];
+    double sums[2 * MAX_LANES];
     memset(b->pivot, 0, sizeof(b->pivot));
-    st->simd->stats(offset(st, c->x, block * st->height * st->width * st->lanes), n, b->pivot,
-                    sums);
+    st->simd->stats(offset(st, c->x, place(st, 0, block, 0, st->height, st->width)), n,
+                    st->nhwc ? st->channels : 0, b->pivot, sums);
     for (int l = 0; l < st->lanes; l++) b->pivot[l] = (float)(sums[l] / (double)n);
 }
 
-static void sum_pieces_forward(const bn_call *c, bn_block *b, int64_t block, int64_t begin,
-                               int64_t end) {
-    for (int64_t i = begin; i < end; i++) {
-        dt_bn_piece p = piece_of(c, b, block, i);
-        c->st->simd->stats(p.x, p.n_rows * p.width, b->pivot, p.sums);
-    }
+static void sum_forward(const bn_call *c, const bn_block *b, const dt_bn_piece *p) {
+    c->st->simd->stats(p->x, p->n_rows * p->width, p->nhwc, b->pivot, p->sums);
 }
 
 // Mean and variance of the batch (or the running ones) -> the block's constants and the outputs.
@@ -257,14 +301,6 @@ static void finish_forward(const bn_call *c, bn_block *b, int64_t block) {
     }
 }
 
-static void write_pieces_forward(const bn_call *c, bn_block *b, int64_t block, int64_t begin,
-                                 int64_t end) {
-    for (int64_t i = end - 1; i >= begin; i--) {
-        dt_bn_piece p = piece_of(c, b, block, i);
-        c->st->simd->forward(&p);
-    }
-}
-
 // ---- backward --------------------------------------------------------------------------------------
 static void begin_backward(const bn_call *c, bn_block *b, int64_t block) {
     const bn_state *st = c->st;
@@ -275,12 +311,9 @@ static void begin_backward(const bn_call *c, bn_block *b, int64_t block) {
     }
 }
 
-static void sum_pieces_backward(const bn_call *c, bn_block *b, int64_t block, int64_t begin,
-                                int64_t end) {
-    for (int64_t i = begin; i < end; i++) {
-        dt_bn_piece p = piece_of(c, b, block, i);
-        c->st->simd->backward_sums(&p);
-    }
+static void sum_backward(const bn_call *c, const bn_block *b, const dt_bn_piece *p) {
+    (void)b;
+    c->st->simd->backward_sums(p);
 }
 
 static void finish_backward(const bn_call *c, bn_block *b, int64_t block) {
@@ -313,57 +346,98 @@ static void finish_frozen(const bn_call *c, bn_block *b, int64_t block) {
     }
 }
 
-static void write_pieces_backward(const bn_call *c, bn_block *b, int64_t block, int64_t begin,
-                                  int64_t end) {
-    for (int64_t i = end - 1; i >= begin; i--) {
-        dt_bn_piece p = piece_of(c, b, block, i);
-        c->st->simd->backward(&p);
-    }
-}
-
 // ---- the order of passes ---------------------------------------------------------------------------
 typedef struct bn_passes {
     void (*begin)(const bn_call *c, bn_block *b, int64_t block); // NULL: no first pass
-    void (*sum)(const bn_call *c, bn_block *b, int64_t block, int64_t begin, int64_t end);
+    void (*sum)(const bn_call *c, const bn_block *b, const dt_bn_piece *p);
     void (*finish)(const bn_call *c, bn_block *b, int64_t block);
-    void (*write)(const bn_call *c, bn_block *b, int64_t block, int64_t begin, int64_t end);
+    bool backward;
 } bn_passes;
 
-static const bn_passes forward_passes = {find_pivot, sum_pieces_forward, finish_forward,
-                                         write_pieces_forward};
-static const bn_passes inference_passes = {NULL, NULL, finish_forward, write_pieces_forward};
-static const bn_passes backward_passes = {begin_backward, sum_pieces_backward, finish_backward,
-                                          write_pieces_backward};
-static const bn_passes frozen_backward_passes = {NULL, NULL, finish_frozen, write_pieces_backward};
+static const bn_passes forward_passes = {find_pivot, sum_forward, finish_forward, false};
+static const bn_passes inference_passes = {NULL, NULL, finish_forward, false};
+static const bn_passes backward_passes = {begin_backward, sum_backward, finish_backward, true};
+static const bn_passes frozen_backward_passes = {NULL, NULL, finish_frozen, true};
 
-static void run_block(const bn_call *c, const bn_passes *passes, bn_block *b, int64_t block) {
-    if (passes->begin) {
-        passes->begin(c, b, block);
-        passes->sum(c, b, block, 0, c->st->n_pieces);
-    }
-    passes->finish(c, b, block);
-    passes->write(c, b, block, 0, c->st->n_pieces);
+// A group of blocks from `first` on; b has n of them.
+typedef struct bn_group {
+    bn_block *b;
+    int64_t first, n;
+} bn_group;
+
+static bn_group group_of(const bn_state *st, void *scratch, int64_t first) {
+    const int64_t left = st->n_blocks - first;
+    bn_group g = {scratch, first, left < st->group ? left : st->group};
+    double *sums = (double *)(g.b + st->group);
+    for (int64_t k = 0; k < g.n; k++) g.b[k].sums = sums + k * st->n_pieces * 2 * st->lanes;
+    return g;
 }
 
-// All threads work on each block in turn: they divide the pieces evenly, and one makes the constants.
+static void sum_piece(const bn_call *c, const bn_passes *passes, const bn_group *g, int64_t i) {
+    const bn_state *st = c->st;
+    const bn_rows piece = rows_of(st, i);
+    const int64_t n = 2 * st->lanes;
+    for (int64_t row = piece.row; row < piece.end;) {
+        const bn_rows tile = tile_of(st, piece, row);
+        for (int64_t k = 0; k < g->n; k++) {
+            double more[2 * MAX_LANES], *sums = g->b[k].sums + i * n;
+            dt_bn_piece p = piece_of(c, &g->b[k], g->first + k, tile);
+            p.sums = row == piece.row ? sums : more;
+            passes->sum(c, &g->b[k], &p);
+            for (int64_t l = 0; p.sums == more && l < n; l++) sums[l] += more[l];
+        }
+        row = tile.end;
+    }
+}
+
+static void write_piece(const bn_call *c, const bn_passes *passes, const bn_group *g, int64_t i) {
+    const dt_simd_bn *simd = c->st->simd;
+    const bn_rows piece = rows_of(c->st, i);
+    for (int64_t row = piece.row; row < piece.end;) {
+        const bn_rows tile = tile_of(c->st, piece, row);
+        for (int64_t k = 0; k < g->n; k++) {
+            const dt_bn_piece p = piece_of(c, &g->b[k], g->first + k, tile);
+            (passes->backward ? simd->backward : simd->forward)(&p);
+        }
+        row = tile.end;
+    }
+}
+
+static void begin_group(const bn_call *c, const bn_passes *passes, const bn_group *g) {
+    for (int64_t k = 0; k < g->n; k++) passes->begin(c, &g->b[k], g->first + k);
+}
+static void finish_group(const bn_call *c, const bn_passes *passes, const bn_group *g) {
+    for (int64_t k = 0; k < g->n; k++) passes->finish(c, &g->b[k], g->first + k);
+}
+
+static void run_group(const bn_call *c, const bn_passes *passes, void *scratch, int64_t first) {
+    const bn_group g = group_of(c->st, scratch, first);
+    if (passes->begin) {
+        begin_group(c, passes, &g);
+        for (int64_t i = 0; i < c->st->n_pieces; i++) sum_piece(c, passes, &g, i);
+    }
+    finish_group(c, passes, &g);
+    for (int64_t i = c->st->n_pieces; i-- > 0;) write_piece(c, passes, &g, i);
+}
+
+// All threads work on each group in turn: they divide the pieces evenly, and one makes the constants.
 static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
     const bn_state *st = c->st;
-    bn_block *b = c->run->scratch;
+    for (int64_t first = 0; first < st->n_blocks; first += st->group) {
+        const bn_group g = group_of(st, c->run->scratch, first);
 #pragma omp parallel num_threads(threads)
-    {
-        int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
-        int64_t begin = st->n_pieces * me / team, end = st->n_pieces * (me + 1) / team;
-        for (int64_t block = 0; block < st->n_blocks; block++) {
+        {
+            int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
+            int64_t begin = st->n_pieces * me / team, end = st->n_pieces * (me + 1) / team;
             if (passes->begin) {
 #pragma omp single
-                passes->begin(c, b, block);
-                passes->sum(c, b, block, begin, end);
+                begin_group(c, passes, &g);
+                for (int64_t i = begin; i < end; i++) sum_piece(c, passes, &g, i);
 #pragma omp barrier
             }
 #pragma omp single
-            passes->finish(c, b, block);
-            passes->write(c, b, block, begin, end);
-#pragma omp barrier
+            finish_group(c, passes, &g);
+            for (int64_t i = end; i-- > begin;) write_piece(c, passes, &g, i);
         }
     }
 }
@@ -412,7 +486,7 @@ static void run_flat(const bn_call *c, const bn_passes *passes) {
         one.y_in = offset(st, in[2], -back), one.dy = offset(st, in[3], -back);
         one.y = offset_mut(st, out[0], -back), one.dx = offset_mut(st, out[1], -back);
         one.dresidual = offset_mut(st, out[2], -back);
-        run_block(&one, passes, c->run->scratch, block);
+        run_group(&one, passes, c->run->scratch, block);
         for (int i = 0; i < 3; i++)
             if (to[i]) scatter(st, to[i], out[i], block);
     }
@@ -426,16 +500,17 @@ static void run_passes(const bn_call *c, const bn_passes *passes) {
         return;
     }
     int threads = c->instance->threads;
-    size_t block_bytes =
-        (size_t)(st->images * st->height * st->width * st->lanes) * dt_row_size(st->type);
-    if (threads > 1 && (block_bytes >= SHARE_BYTES || st->n_blocks < threads)) {
+    int64_t n_groups = (st->n_blocks + st->group - 1) / st->group;
+    size_t group_bytes = (size_t)(st->images * st->height * st->width * st->lanes * st->group) *
+                         dt_row_size(st->type);
+    if (threads > 1 && (group_bytes >= SHARE_BYTES || n_groups < threads)) {
         run_shared(c, passes, threads);
         return;
     }
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t block = 0; block < st->n_blocks; block++) {
+    for (int64_t i = 0; i < n_groups; i++) {
         char *mine = (char *)c->run->scratch + st->thread_scratch * (size_t)omp_get_thread_num();
-        run_block(c, passes, (bn_block *)mine, block);
+        run_group(c, passes, mine, i * st->group);
     }
 }
 

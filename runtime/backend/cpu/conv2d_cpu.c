@@ -1,11 +1,11 @@
-// conv2d_cpu.c: convolution through oneDNN, in the blocked layouts of its direct kernels, which Winograd shares
-// (conv_algorithm.h).
+// conv2d_cpu.c: convolution through oneDNN, in the blocked layouts of its direct kernels, or by Winograd's algorithm in
+// the same layouts (conv_algorithm.h).
 //
 // Inputs of at most four channels (images) are DENSE, which first-layer kernels read. Everything else is
 // BLOCKED with the ISA's block. Where oneDNN only has its reference implementation for that (odd groups),
 // all-DENSE is tried. Forward and backward ask for the same layouts, so nothing is reordered between them.
 //
-// Forward: y = act(conv(x, packed w) + bias). With fold_bn the packed weight and bias include the batch norm
+// Forward: y = act(conv(x, packed w) + bias + residual); the residual lies where y will. With fold_bn the packed weight and bias include the batch norm
 // that follows. Backward computes dx from its own packed weight, and dw and db in f32, whatever the type of the
 // activations, through scratch into the flat buffer.
 //
@@ -20,7 +20,7 @@
 #include <string.h>
 
 typedef struct conv_state {
-    dt_dnnl_op *forward, *data, *weights;
+    dt_conv_kernel forward, data, weights; // zeroed: none
     dt_weight_pack *pack, *bias_pack;
     dt_weight_grad grad;
     bool has_bias;       // an argument of `forward` or `weights`
@@ -46,6 +46,11 @@ typedef struct conv_shape {
     const dt_value_info *x, *w, *bias, *y; // bias may be NULL
 } conv_shape;
 
+// Input 3 of a forward node, or NULL.
+static const dt_value_info *residual_of(const dt_kernel_instance *s) {
+    return !s->node->backward && s->node->n_in > 3 ? dt_instance_in(s, 3) : NULL;
+}
+
 static void describe(const dt_kernel_instance *s, dt_dnnl_direction dir, const conv_shape *c,
                      bool bias, dt_layout lx, dt_layout ly, dt_dnnl_conv *out) {
     const int groups = s->node->attrs.conv2d.groups;
@@ -56,7 +61,9 @@ static void describe(const dt_kernel_instance *s, dt_dnnl_direction dir, const c
     *out = (dt_dnnl_conv){.src = dt_dnnl_laid_out(c->x->dtype, &c->x->shape, lx),
                           .dst = dt_dnnl_laid_out(c->y->dtype, &c->y->shape, ly),
                           .weights = dt_dnnl_any(grad ? DT_F32 : c->x->dtype, n, d),
-                          .act = s->node->attrs.conv2d.act};
+                          .after = {.add = residual_of(s) ? 1 : 0,
+                                    .add_type = c->y->dtype,
+                                    .act = s->node->attrs.conv2d.act}};
     if (bias) out->bias = dt_dnnl_dense(DT_F32, 1, &c->w->shape.d[0]);
     for (int i = 0; i < 2; i++) {
         out->stride[i] = win->stride[i];
@@ -66,44 +73,35 @@ static void describe(const dt_kernel_instance *s, dt_dnnl_direction dir, const c
     }
 }
 
-static dt_dnnl_md weights_md(const dt_dnnl_op *op) {
-    return dt_dnnl_op_md(op, 1);
-}
-
-// One primitive: a direction, with or without bias.
+// A direction, with or without bias.
 typedef struct conv_op {
     dt_dnnl_direction dir;
     bool bias;
-    dt_dnnl_op **out;
+    dt_conv_kernel *out;
 } conv_op;
 
-// Creates all primitives in the given layouts. *n_slow: how many are reference implementations.
+// Creates all kernels in the given layouts. *n_slow: how many are reference implementations.
 static dt_status create_in_layout(const dt_kernel_instance *s, const conv_op *ops, int n,
                                   const conv_shape *c, dt_layout lx, dt_layout ly,
-                                  dt_dnnl_op **made, int *n_slow) {
+                                  dt_conv_kernel *made, int *n_slow) {
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
     *n_slow = 0;
     for (int k = 0; k < n; k++) {
         dt_dnnl_conv desc;
         describe(s, ops[k].dir, c, ops[k].bias, lx, ly, &desc);
-        desc.winograd = dt_conv_wants_winograd(s, ops[k].dir, &desc);
-        dt_status st = dt_dnnl_op_create_conv(&made[k], &env, ops[k].dir, &desc);
-        if (st != DT_OK && desc.winograd) { // which cannot do this activation
-            dt_error_clear();
-            desc.winograd = false;
-            st = dt_dnnl_op_create_conv(&made[k], &env, ops[k].dir, &desc);
-        }
+        const int tile = dt_conv_chosen_tile(s, ops[k].dir, &desc);
+        const dt_status st = dt_conv_kernel_create(&made[k], &env, ops[k].dir, &desc, tile);
         if (st != DT_OK) {
-            while (k-- > 0) dt_dnnl_op_destroy(made[k]);
+            while (k-- > 0) dt_conv_kernel_fini(&made[k]);
             return st;
         }
-        *n_slow += dt_dnnl_op_is_slow(made[k]);
+        *n_slow += made[k].library && dt_dnnl_op_is_slow(made[k].library);
     }
     return DT_OK;
 }
 
-// Tries the layouts in order of preference and keeps the first in which the fewest primitives are slow. All
-// primitives of an instance share the layouts, *lx and *ly.
+// Tries the layouts in order of preference and keeps the first in which the fewest kernels are slow. All
+// kernels of an instance share the layouts, *lx and *ly.
 static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int n,
                             const conv_shape *c, dt_layout *lx, dt_layout *ly) {
     const dt_layout nhwc = {DT_NHWC, 0};
@@ -115,16 +113,16 @@ static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int
     dt_status st = DT_OK;
     int best = -1;
     for (int i = 0; i < 2 && best != 0; i++) {
-        dt_dnnl_op *made[2] = {NULL, NULL};
+        dt_conv_kernel made[2] = {{.library = NULL}};
         int n_slow = 0;
         dt_status tried = create_in_layout(s, ops, n, c, want[i][0], want[i][1], made, &n_slow);
         if (tried != DT_OK) st = tried;
         if (tried != DT_OK || (best >= 0 && n_slow >= best)) {
-            for (int k = 0; tried == DT_OK && k < n; k++) dt_dnnl_op_destroy(made[k]);
+            for (int k = 0; tried == DT_OK && k < n; k++) dt_conv_kernel_fini(&made[k]);
             continue;
         }
         for (int k = 0; k < n; k++) {
-            dt_dnnl_op_destroy(*ops[k].out);
+            dt_conv_kernel_fini(ops[k].out);
             *ops[k].out = made[k];
         }
         *lx = want[i][0];
@@ -133,19 +131,19 @@ static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int
     }
     if (best < 0) return dt_fail_context(st, "conv2d '%s'", s->node->name);
     for (int k = 0; k < n; k++)
-        dt_log(DT_LOG_DEBUG, "conv2d %s: %s, %s -> %s", s->node->name, dt_dnnl_op_impl(*ops[k].out),
-               dt_layout_name(*lx), dt_layout_name(*ly));
+        dt_log(DT_LOG_DEBUG, "conv2d %s: %s, %s -> %s", s->node->name,
+               dt_conv_kernel_name(ops[k].out), dt_layout_name(*lx), dt_layout_name(*ly));
     return DT_OK;
 }
 
 static void destroy(dt_kernel_instance *s) {
     conv_state *st = s->state;
     if (!st) return;
-    dt_dnnl_op_destroy(st->forward);
-    dt_dnnl_op_destroy(st->data);
-    dt_dnnl_op_destroy(st->weights);
     dt_weight_pack_destroy(st->pack);
     dt_weight_pack_destroy(st->bias_pack);
+    dt_conv_kernel_fini(&st->forward);
+    dt_conv_kernel_fini(&st->data);
+    dt_conv_kernel_fini(&st->weights);
     dt_weight_grad_fini(&st->grad);
     free(st);
     s->state = NULL;
@@ -161,12 +159,13 @@ static dt_fold fold_of(const dt_node *n) {
 }
 
 static dt_status pack_for(dt_kernel_instance *s, conv_state *st, const conv_shape *c,
-                          const dt_dnnl_op *op, const dt_fold *fold) {
+                          const dt_conv_kernel *k, const dt_fold *fold) {
     int64_t d[5];
     const int n = weight_dims(&c->w->shape, s->node->attrs.conv2d.groups, d);
     const dt_dnnl_tensor dense = dt_dnnl_dense(DT_F32, n, d);
     return dt_weight_pack_create(&st->pack, s, &s->packs[s->n_packs++], s->node->in[1], &dense,
-                                 weights_md(op), fold);
+                                 k->library ? dt_dnnl_op_md(k->library, 1) : NULL, k->winograd,
+                                 fold);
 }
 
 // ---- forward ------------------------------------------------------------------------------------
@@ -180,25 +179,26 @@ static dt_status build_forward(dt_kernel_instance *s, conv_state *st) {
     st->n_out = c.w->shape.d[0];
     const conv_op op = {DT_DNNL_FORWARD, st->has_bias, &st->forward};
     DT_TRY(create_ops(s, &op, 1, &c, &s->in_layout[0], &s->out_layout[0]));
-    DT_TRY(pack_for(s, st, &c, st->forward, &fold));
+    DT_TRY(pack_for(s, st, &c, &st->forward, &fold));
     if (fold.on) {
         DT_TRY(dt_bias_pack_create(&st->bias_pack, s, &s->packs[s->n_packs++],
                                    c.bias ? s->node->in[2] : DT_NONE, st->n_out, &fold));
     }
-    s->scratch_bytes = dt_dnnl_op_scratch_bytes(st->forward);
+    s->scratch_bytes = dt_conv_kernel_scratch_bytes(&st->forward);
+    if (!residual_of(s)) return DT_OK;
+    s->in_layout[3] = s->out_layout[0];
+    s->inplace_in = 3;
     return DT_OK;
 }
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
-    if (st->has_bias) {
-        const void *bias = s->n_packs > 1 ? r->packed[1] : r->in[2];
-        dt_dnnl_op_run(st->forward, r->replica,
-                       (const void *[]){r->in[0], r->packed[0], bias, r->out[0]}, r->scratch);
-    } else {
-        dt_dnnl_op_run(st->forward, r->replica, (const void *[]){r->in[0], r->packed[0], r->out[0]},
+    if (residual_of(s)) dt_custom_copy_residual(s, r);
+    const void *bias = s->n_packs > 1 ? r->packed[1] : st->has_bias ? r->in[2] : NULL;
+    dt_conv_kernel_run(&st->forward, r->replica,
+                       st->has_bias ? (const void *[]){r->in[0], r->packed[0], bias, r->out[0]}
+                                    : (const void *[]){r->in[0], r->packed[0], r->out[0]},
                        r->scratch);
-    }
 }
 
 // ---- backward -----------------------------------------------------------------------------------
@@ -218,14 +218,14 @@ static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const c
     s->in_layout[dy] = ly;
     if (data) {
         s->out_layout[0] = lx;
-        DT_TRY(pack_for(s, st, c, st->data, &none));
+        DT_TRY(pack_for(s, st, c, &st->data, &none));
     }
-    if (!weights) return DT_OK;
-    s->in_layout[0] = lx;
+    if (weights) s->in_layout[0] = lx;
+    if (!st->weights.library) return DT_OK;
     int64_t d[5];
     const int n_dims = weight_dims(&c->w->shape, n->attrs.conv2d.groups, d);
     const dt_dnnl_tensor dense = dt_dnnl_dense(DT_F32, n_dims, d);
-    return dt_weight_grad_init(&st->grad, &env, weights_md(st->weights), &dense);
+    return dt_weight_grad_init(&st->grad, &env, dt_dnnl_op_md(st->weights.library, 1), &dense);
 }
 
 static dt_status build_backward(dt_kernel_instance *s, conv_state *st) {
@@ -240,11 +240,11 @@ static dt_status build_backward(dt_kernel_instance *s, conv_state *st) {
     }
     st->n_out = c.w->shape.d[0];
     DT_TRY(build_primitives(s, st, &c, dy));
-    st->at_dw = max_size(dt_dnnl_op_scratch_bytes(st->data), dt_dnnl_op_scratch_bytes(st->weights));
+    const size_t of_weights = dt_conv_kernel_scratch_bytes(&st->weights);
+    st->at_dw = max_size(dt_conv_kernel_scratch_bytes(&st->data), of_weights);
     st->at_dw = max_size(st->at_dw, st->grad.scratch_bytes);
     // oneDNN 2.6's bf16 kernel multiplies columns of its scratchpad that it has not written where an image has one.
-    if (c.x->dtype == DT_BF16 && c.x->shape.d[3] == 1)
-        st->clear_bytes = dt_dnnl_op_scratch_bytes(st->weights);
+    if (c.x->dtype == DT_BF16 && c.x->shape.d[3] == 1) st->clear_bytes = of_weights;
     st->at_db = st->at_dw + st->grad.packed_bytes;
     s->scratch_bytes = st->at_db + dt_align_up((size_t)st->n_out * sizeof(float), 64);
     return DT_OK;
@@ -263,14 +263,19 @@ static void run_weights(const conv_state *st, const dt_run *r, const void *dy) {
     char *scratch = r->scratch;
     void *packed = scratch + st->at_dw;
     const bool add_w = r->accumulate >> 1 & 1, add_b = r->accumulate >> 2 & 1;
+    if (st->weights.winograd) {
+        dt_winograd_run_weights(st->weights.winograd, r->in[0], dy, r->out[1], add_w, scratch);
+        return;
+    }
     memset(scratch, 0, st->clear_bytes);
     void *dw = dt_weight_grad_target(&st->grad, r->out[1], packed, add_w);
     if (st->has_bias) {
         void *db = add_b ? scratch + st->at_db : r->out[2];
-        dt_dnnl_op_run(st->weights, r->replica, (const void *[]){r->in[0], dw, db, dy}, scratch);
+        dt_conv_kernel_run(&st->weights, r->replica, (const void *[]){r->in[0], dw, db, dy},
+                           scratch);
         if (add_b) dt_cpu_store_sum(r->out[2], db, st->n_out, true);
     } else {
-        dt_dnnl_op_run(st->weights, r->replica, (const void *[]){r->in[0], dw, dy}, scratch);
+        dt_conv_kernel_run(&st->weights, r->replica, (const void *[]){r->in[0], dw, dy}, scratch);
     }
     dt_weight_grad_store(&st->grad, r->replica, r->out[1], packed, add_w, scratch);
 }
@@ -278,11 +283,10 @@ static void run_weights(const conv_state *st, const dt_run *r, const void *dy) {
 static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     const void *dy = r->in[dt_pos_grad(s, 0)];
-    if (st->weights) run_weights(st, r, dy);
-    if (st->data) {
-        dt_dnnl_op_run(st->data, r->replica, (const void *[]){r->out[0], r->packed[0], dy},
-                       r->scratch);
-    }
+    if (s->node->out[1] != DT_NONE) run_weights(st, r, dy);
+    if (s->node->out[0] != DT_NONE)
+        dt_conv_kernel_run(&st->data, r->replica, (const void *[]){r->out[0], r->packed[0], dy},
+                           r->scratch);
 }
 
 const dt_kernel dt_cpu_conv2d = {prepare, run, destroy};

@@ -11,29 +11,60 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    ROUNDS = 4,
-    N_ARGS = 3,
-    N_DIRECTIONS = 3,
-    MOST_CHANNELS = 256
-}; // the first round only touches memory
+enum { ROUNDS = 4, N_ARGS = 3, N_DIRECTIONS = 3 }; // the first round only touches memory
 static const double TIMED_FLOP = 5e8;
+enum { TIMED_PIXELS = 4096, FILTER_TILES = 48 };
 
-// Or what the library makes of it.
-static bool is_blocked(const dt_dnnl_tensor *t) {
-    return t->format == DT_DNNL_ANY || t->layout.kind == DT_BLOCKED;
+// ---- one kernel ------------------------------------------------------------------------------------
+dt_status dt_conv_kernel_create(dt_conv_kernel *k, const dt_dnnl_env *env, dt_dnnl_direction dir,
+                                const dt_dnnl_conv *conv, int tile) {
+    *k = (dt_conv_kernel){.dir = dir, .has_bias = conv->bias.format != DT_DNNL_ABSENT};
+    if (!tile) return dt_dnnl_op_create_conv(&k->library, env, dir, conv);
+    k->winograd = dt_winograd_create(tile, dir, conv, env->threads);
+    return DT_OK;
 }
 
-bool dt_conv_may_use_winograd(dt_dnnl_direction dir, const dt_dnnl_conv *c) {
-    const dt_dnnl_tensor *w = &c->weights;
-    const int64_t added = dir == DT_DNNL_FORWARD         ? w->d[1]
-                          : dir == DT_DNNL_BACKWARD_DATA ? w->d[0]
-                                                         : 0;
-    return w->n == 4 && added <= MOST_CHANNELS && w->d[2] == 3 && w->d[3] == 3 &&
-           c->src.type == DT_F32 && is_blocked(&c->src) && is_blocked(&c->dst) &&
-           c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1;
+void dt_conv_kernel_fini(dt_conv_kernel *k) {
+    dt_dnnl_op_destroy(k->library);
+    dt_winograd_destroy(k->winograd);
+    *k = (dt_conv_kernel){.library = NULL};
 }
 
+size_t dt_conv_kernel_scratch_bytes(const dt_conv_kernel *k) {
+    return k->winograd ? dt_winograd_scratch_bytes(k->winograd)
+                       : dt_dnnl_op_scratch_bytes(k->library);
+}
+
+const char *dt_conv_kernel_name(const dt_conv_kernel *k) {
+    return k->winograd ? "winograd" : dt_dnnl_op_impl(k->library);
+}
+
+// Of an activation, in the layout that custom kernels want.
+static size_t blocked_bytes(const dt_dnnl_tensor *t) {
+    const dt_shape shape = dt_shape4(t->d[0], t->d[1], t->d[2], t->d[3]);
+    return dt_layout_bytes(dt_blocked(dt_cpu_block()), t->type, &shape);
+}
+
+size_t dt_conv_kernel_bytes(const dt_conv_kernel *k, const dt_dnnl_conv *conv, int arg) {
+    if (arg != 1 && k->winograd) return blocked_bytes(arg ? &conv->dst : &conv->src);
+    if (k->winograd) return dt_winograd_packed_bytes(k->winograd);
+    return dt_dnnl_md_bytes(dt_dnnl_op_md(k->library, arg + (arg == 2 && k->has_bias)));
+}
+
+void dt_conv_kernel_run(const dt_conv_kernel *k, int replica, const void *const *ptr,
+                        void *scratch) {
+    if (!k->winograd)
+        dt_dnnl_op_run(k->library, replica, ptr, scratch);
+    else if (k->dir == DT_DNNL_FORWARD)
+        dt_winograd_run(k->winograd, ptr[0], ptr[1], k->has_bias ? ptr[2] : NULL,
+                        (void *)ptr[2 + k->has_bias], scratch);
+    else if (k->dir == DT_DNNL_BACKWARD_DATA)
+        dt_winograd_run(k->winograd, ptr[2], ptr[1], NULL, (void *)ptr[0], scratch);
+    else
+        dt_winograd_run_weights(k->winograd, ptr[0], ptr[2], (void *)ptr[1], false, scratch);
+}
+
+// ---- what is timed ---------------------------------------------------------------------------------
 static double flop_of(const dt_dnnl_conv *c) {
     const int64_t *y = c->dst.d, *w = c->weights.d;
     return 2.0 * (double)(y[0] * y[1] * y[2] * y[3]) * (double)(w[1] * w[2] * w[3]);
@@ -43,9 +74,11 @@ static double flop_of(const dt_dnnl_conv *c) {
 static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
     dt_dnnl_conv t = *c;
     t.bias = (dt_dnnl_tensor){.format = DT_DNNL_ABSENT};
-    t.act = DT_ACT_NONE;
+    t.after = (dt_dnnl_after){.act = DT_ACT_NONE};
     const double each = flop_of(c) / (double)c->dst.d[0];
-    const int64_t n = (int64_t)(TIMED_FLOP * threads / each) + 1;
+    const int64_t work = (int64_t)(TIMED_FLOP * threads / each) + 1;
+    const int64_t pixels = TIMED_PIXELS / (c->dst.d[2] * c->dst.d[3]) + 1;
+    const int64_t n = work > pixels ? work : pixels;
     if (n < t.src.d[0]) t.src.d[0] = t.dst.d[0] = n;
     return t;
 }
@@ -64,9 +97,9 @@ static void print(const dt_dnnl_conv *c, const char *what, char *text) {
 }
 
 // ---- timing ----------------------------------------------------------------------------------------
-// An op with memory for its arguments, filled with numbers around 0.
+// A kernel with memory for its arguments, filled with numbers around 0.
 typedef struct bench {
-    dt_dnnl_op *op;
+    dt_conv_kernel kernel;
     void *ptr[N_ARGS], *scratch;
 } bench;
 
@@ -75,8 +108,8 @@ typedef struct rival {
     bench b[N_DIRECTIONS];
     int n;
     const dt_dnnl_conv
-        *reordered; // what comes in and goes out lies in another layout; NULL: it does not
-    double least;   // seconds
+        *reordered;      // what comes in and goes out lies in another layout; NULL: it does not
+    double least, extra; // seconds: of a run, and what else counts
 } rival;
 
 static void *filled(size_t n_bytes) {
@@ -90,27 +123,20 @@ static void *filled(size_t n_bytes) {
     return p;
 }
 
-// Of an activation, which reorder() also puts into that layout.
-static size_t blocked_bytes(const dt_dnnl_tensor *t) {
-    const dt_shape shape = dt_shape4(t->d[0], t->d[1], t->d[2], t->d[3]);
-    return dt_layout_bytes(dt_blocked(dt_cpu_block()), t->type, &shape);
-}
-
-static bool add_op(rival *r, const dt_kernel_instance *s, dt_dnnl_direction dir,
-                   const dt_dnnl_conv *conv) {
+static bool add_kernel(rival *r, const dt_kernel_instance *s, dt_dnnl_direction dir,
+                       const dt_dnnl_conv *conv, int tile) {
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
     bench *b = &r->b[r->n];
-    if (dt_dnnl_op_create_conv(&b->op, &env, dir, conv) != DT_OK) {
-        b->op = NULL;
+    if (dt_conv_kernel_create(&b->kernel, &env, dir, conv, tile) != DT_OK) {
         dt_error_clear();
         return false;
     }
     for (int i = 0; i < N_ARGS; i++) {
-        const size_t n_bytes = dt_dnnl_md_bytes(dt_dnnl_op_md(b->op, i));
+        const size_t n_bytes = dt_conv_kernel_bytes(&b->kernel, conv, i);
         const size_t blocked = i == 1 ? 0 : blocked_bytes(i == 0 ? &conv->src : &conv->dst);
-        b->ptr[i] = filled(n_bytes > blocked ? n_bytes : blocked);
+        b->ptr[i] = filled(n_bytes > blocked ? n_bytes : blocked); // which reorder() also fills
     }
-    b->scratch = filled(dt_dnnl_op_scratch_bytes(b->op));
+    b->scratch = filled(dt_conv_kernel_scratch_bytes(&b->kernel));
     r->n++;
     return true;
 }
@@ -119,14 +145,15 @@ static void rival_fini(rival *r) {
     for (int k = 0; k < r->n; k++) {
         for (int i = 0; i < N_ARGS; i++) free(r->b[k].ptr[i]);
         free(r->b[k].scratch);
-        dt_dnnl_op_destroy(r->b[k].op);
+        dt_conv_kernel_fini(&r->b[k].kernel);
     }
 }
 
-// Moves x in and dx out, y out and dy in.
+// Moves x in and dx out, y out and dy in, where custom kernels want another layout.
 static void reorder(const dt_kernel_instance *s, const rival *r) {
     const dt_dnnl_tensor *t[2] = {&r->reordered->src, &r->reordered->dst};
     for (int i = 0; i < 2; i++) {
+        if (t[i]->d[1] % (2 * dt_cpu_block()) == 0) continue; // custom kernels take it as it lies
         const dt_shape shape = dt_shape4(t[i]->d[0], t[i]->d[1], t[i]->d[2], t[i]->d[3]);
         const dt_layout layouts[2] = {t[i]->layout, dt_blocked(dt_cpu_block())};
         // both directions of the product have a tensor of this size
@@ -143,7 +170,8 @@ static void race(const dt_kernel_instance *s, rival r[2]) {
         rival *now = &r[i & 1];
         const double begin = dt_clock_work_s(s->threads);
         for (int k = 0; k < now->n; k++)
-            dt_dnnl_op_run(now->b[k].op, 0, (const void *const *)now->b[k].ptr, now->b[k].scratch);
+            dt_conv_kernel_run(&now->b[k].kernel, 0, (const void *const *)now->b[k].ptr,
+                               now->b[k].scratch);
         if (now->reordered) reorder(s, now);
         const double took = dt_clock_work_s(s->threads) - begin;
         if (i < 4 || took < now->least) now->least = took;
@@ -152,6 +180,7 @@ static void race(const dt_kernel_instance *s, rival r[2]) {
 }
 
 // The choice between two ways of the same work; make() creates the ops of rival `which`, false: there is no such way.
+// One of the two there is.
 typedef bool (*make_fn)(const dt_kernel_instance *s, dt_dnnl_direction dir,
                         const dt_dnnl_conv *conv, int which, rival *out);
 
@@ -165,10 +194,13 @@ static bool second_wins(const dt_kernel_instance *s, dt_dnnl_direction dir,
     const double begin = dt_clock_work_s(s->threads);
     rival r[2] = {{.n = 0}, {.n = 0}};
     int choice = 0;
-    if (make(s, dir, conv, 0, &r[0]) && make(s, dir, conv, 1, &r[1])) {
+    if (!make(s, dir, conv, 0, &r[0])) {
+        choice = 1;
+    } else if (make(s, dir, conv, 1, &r[1])) {
         race(s, r);
         const double flop = flop_of(conv) * r[0].n / 1e9;
-        const double rate[2] = {flop / (r[0].least + 1e-9), flop / (r[1].least + 1e-9)};
+        const double rate[2] = {flop / (r[0].least + r[0].extra + 1e-9),
+                                flop / (r[1].least + r[1].extra + 1e-9)};
         choice = dt_cpu_choices_add(choices, text, rate, 2, dt_clock_work_s(s->threads) - begin);
     }
     for (int k = 0; k < 2; k++) rival_fini(&r[k]);
@@ -176,43 +208,73 @@ static bool second_wins(const dt_kernel_instance *s, dt_dnnl_direction dir,
 }
 
 // ---- Winograd --------------------------------------------------------------------------------------
-static bool make_algorithm(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                           const dt_dnnl_conv *conv, int which, rival *out) {
-    dt_dnnl_conv c = *conv;
-    c.winograd = which == 1;
-    return add_op(out, s, dir, &c);
+// Multiplications by one pair of channels. Reading a filter, or adding to its gradient, takes as long as some tiles do.
+static int64_t cost_of(int tile, const dt_dnnl_tensor *out) {
+    const int64_t rows = (out->d[2] + tile - 1) / tile, cols = (out->d[3] + tile - 1) / tile;
+    return (int64_t)(tile + 2) * (tile + 2) * (out->d[0] * rows * cols + FILTER_TILES);
 }
 
-bool dt_conv_wants_winograd(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                            const dt_dnnl_conv *conv) {
-    char text[DT_CHOICE_TEXT];
-    if (!dt_cpu_allows_winograd(s->backend) || !dt_conv_may_use_winograd(dir, conv)) return false;
-    const dt_dnnl_conv timed = to_time(conv, s->threads);
+int dt_conv_tile(dt_dnnl_direction dir, const dt_dnnl_conv *c) {
+    const dt_dnnl_tensor *out = dir == DT_DNNL_BACKWARD_DATA ? &c->src : &c->dst;
+    if (!dt_winograd_fits(dir, c)) return 0;
+    return cost_of(4, out) < cost_of(2, out) ? 4 : 2;
+}
+
+// Seconds of transforming the filters.
+static double pack_seconds(const dt_kernel_instance *s, const bench *b, const dt_dnnl_conv *conv) {
+    float *dense = filled((size_t)(conv->weights.d[0] * conv->weights.d[1] * 9) * sizeof *dense);
+    double least = 0;
+    for (int i = 0; i < 2; i++) {
+        const double begin = dt_clock_work_s(s->threads);
+        dt_winograd_pack(b->kernel.winograd, dense, b->ptr[1], s->threads);
+        const double took = dt_clock_work_s(s->threads) - begin;
+        if (i == 0 || took < least) least = took;
+    }
+    free(dense);
+    return least;
+}
+
+static bool make_algorithm(const dt_kernel_instance *s, dt_dnnl_direction dir,
+                           const dt_dnnl_conv *conv, int which, rival *out) {
+    if (!add_kernel(out, s, dir, conv, which ? dt_conv_tile(dir, conv) : 0)) return false;
+    if (which && dir != DT_DNNL_BACKWARD_WEIGHTS) out->extra = pack_seconds(s, &out->b[0], conv);
+    return true;
+}
+
+int dt_conv_chosen_tile(const dt_kernel_instance *s, dt_dnnl_direction dir,
+                        const dt_dnnl_conv *conv) {
     static const char *const directions[] = {"forward", "data gradient", "weight gradient"};
+    char text[DT_CHOICE_TEXT];
+    if (!dt_cpu_allows_winograd(s->backend) || !dt_winograd_fits(dir, conv)) return 0;
+    const dt_dnnl_conv timed = to_time(conv, s->threads);
     print(&timed, directions[dir], text);
-    return second_wins(s, dir, &timed, text, make_algorithm);
+    return second_wins(s, dir, &timed, text, make_algorithm) ? dt_conv_tile(dir, &timed) : 0;
 }
 
 // ---- NHWC ------------------------------------------------------------------------------------------
 static bool make_layout(const dt_kernel_instance *s, dt_dnnl_direction dir,
                         const dt_dnnl_conv *conv, int which, rival *out) {
     dt_dnnl_conv c = *conv;
-    c.src.layout = c.dst.layout = which ? (dt_layout){DT_NHWC, 0} : dt_blocked(dt_cpu_block());
-    out->reordered = which ? conv : NULL;
+    if (which) {
+        c.src.layout = dt_cpu_conv_layout(c.src.d[1]);
+        c.dst.layout = dt_blocked(dt_cpu_block());
+    }
+    out->reordered = which ? NULL : conv;
     for (int k = 0; k < N_DIRECTIONS; k++) {
+        if (k == DT_DNNL_BACKWARD_DATA && dt_cpu_conv_layout(c.src.d[1]).kind == DT_DENSE)
+            continue; // nobody wants an image's gradient
         c.weights.type = k == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : c.src.type;
-        if (!add_op(out, s, (dt_dnnl_direction)k, &c)) return false;
+        if (!add_kernel(out, s, (dt_dnnl_direction)k, &c, 0)) return false;
+        if (!which && dt_dnnl_op_is_slow(out->b[out->n - 1].kernel.library)) return false;
     }
     return true;
 }
 
 bool dt_conv_wants_nhwc(const dt_kernel_instance *s, const dt_dnnl_conv *conv) {
     char text[DT_CHOICE_TEXT];
-    if (!dt_cpu_has_amx() || conv->src.type != DT_BF16 || conv->src.d[1] <= 4 ||
-        conv->weights.n != 4)
-        return false;
+    if (!dt_cpu_has_amx() || conv->src.type != DT_BF16 || conv->weights.n != 4) return false;
     dt_dnnl_conv timed = to_time(conv, s->threads);
     timed.src.layout = timed.dst.layout = (dt_layout){DT_NHWC, 0};
     print(&timed, "layout", text);
-    return second_wins(s, DT_DNNL_FORWARD, &timed, text, make_layout);
+    return !second_wins(s, DT_DNNL_FORWARD, &timed, text, make_layout);
 }

@@ -1,24 +1,46 @@
-// conv_algorithm.h: what is chosen by timing for each convolution: in fp32 direct or Winograd (Lavin & Gray 2016,
-// F(4x4,3x3)) for each direction; in bf16, where there is AMX, the layout.
+// conv_algorithm.h: what is chosen by timing for each convolution: in fp32 the library's direct kernel or Winograd's
+// algorithm (winograd.h) for each direction; in bf16, where there is AMX, the layout.
 //
-// Winograd needs a quarter of the multiplications and moves more memory, so it is faster for some shapes only. Its
-// relative error is a few times that of the direct algorithm and grows with the channels that are added up. It is
-// offered up to 256 of them, where it is seven times as large (tests/ops/test_winograd.c).
+// Winograd needs a quarter of the multiplications and moves more memory, so it is faster for some shapes only. Which tile
+// competes follows from the shape (dt_conv_tile). Its relative error is at most five times that of the direct algorithm
+// (tests/ops/test_winograd.c). Transforming the filters, once a step, counts as part of what is timed.
 //
-// The library uses AMX for channels last (NHWC) only, and custom kernels want BLOCKED: the reorders between them count.
+// The library uses AMX for channels last (NHWC) only. Batch norms and pools take that where the channels are pairs of
+// blocks; elsewhere they want BLOCKED, and the reorders between them count.
 //
-// Both ways are timed on as many images as make half a GFLOP a thread, at most the micro-batch's: that takes a few
-// milliseconds, and the rates of more images are the same.
+// Both ways are timed on as many images as make half a GFLOP a thread and 4096 pixels, at most the micro-batch's: that
+// takes a few milliseconds, and the rates of more images are the same.
 #ifndef DT_BACKEND_CPU_CONV_ALGORITHM_H
 #define DT_BACKEND_CPU_CONV_ALGORITHM_H
 
 #include "backend/cpu/dnnl_shim.h"
+#include "backend/cpu/winograd.h"
 
-// Whether shape, type and layouts (BLOCKED) allow it. The library may still refuse.
-bool dt_conv_may_use_winograd(dt_dnnl_direction dir, const dt_dnnl_conv *conv);
-// Whether this convolution is to use Winograd, as s->backend's choices say; times it where they do not.
-bool dt_conv_wants_winograd(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                            const dt_dnnl_conv *conv);
+// One direction of a convolution: the library's primitive or our own.
+typedef struct dt_conv_kernel {
+    dt_dnnl_direction dir;
+    bool has_bias;
+    dt_dnnl_op *library;
+    dt_winograd_conv *winograd; // or this
+} dt_conv_kernel;
+
+// tile 0: the library's.
+dt_status dt_conv_kernel_create(dt_conv_kernel *k, const dt_dnnl_env *env, dt_dnnl_direction dir,
+                                const dt_dnnl_conv *conv, int tile);
+void dt_conv_kernel_fini(dt_conv_kernel *k); // a zeroed one is fine
+size_t dt_conv_kernel_scratch_bytes(const dt_conv_kernel *k);
+const char *dt_conv_kernel_name(const dt_conv_kernel *k);
+// Bytes of argument 0 (src), 1 (weights, as this kernel wants them) or 2 (dst) of `conv`.
+size_t dt_conv_kernel_bytes(const dt_conv_kernel *k, const dt_dnnl_conv *conv, int arg);
+// Pointers as for the library (dnnl_shim.h). Winograd's weight gradient is dense.
+void dt_conv_kernel_run(const dt_conv_kernel *k, int replica, const void *const *ptr,
+                        void *scratch);
+
+// The tile of Winograd's convolution that is offered to the choice; 0: none (dt_winograd_fits).
+int dt_conv_tile(dt_dnnl_direction dir, const dt_dnnl_conv *conv);
+// The tile that this convolution is to use, or 0, as s->backend's choices say; times it where they do not.
+int dt_conv_chosen_tile(const dt_kernel_instance *s, dt_dnnl_direction dir,
+                        const dt_dnnl_conv *conv);
 
 // Whether this convolution, forward and backward, is to have NHWC activations.
 bool dt_conv_wants_nhwc(const dt_kernel_instance *s, const dt_dnnl_conv *conv);

@@ -57,7 +57,7 @@ static void take_filed(dt_cpu_choices *c, const char *text) {
 }
 
 dt_cpu_choices *dt_cpu_choices_create(const dt_cpu_choices_opts *opts) {
-    static const char what[] = "kernels 1";
+    static const char what[] = "kernels 2";
     dt_cpu_choices *c = dt_xcalloc(1, sizeof *c);
     c->budget_s = opts->budget_s;
     c->machine = dt_xstrdup(opts->machine);
@@ -206,7 +206,7 @@ char *dt_cpu_choices_table(const dt_cpu_choices *c) {
         const entry *e = list[i];
         if (!e->used) continue;
         static const char *const names[][DT_CPU_CANDIDATES] = {
-            {"direct", "winograd"}, {"fp32", "bf16"}, {"blocked", "nhwc"}};
+            {"direct", "winograd"}, {"fp32", "bf16"}, {"nhwc", "blocked"}};
         const int kind = strncmp(e->text, "precision ", 10) == 0 ? 1
                          : strstr(e->text, " layout ")           ? 2
                                                                  : 0;

@@ -3,6 +3,8 @@
 
 #include "base/arena.h"
 
+#include <string.h>
+
 enum {
     RANGE_ALIGN = 64,
     RANGE_MIN = 16384
@@ -71,6 +73,24 @@ static void map_range(const void *ctx, int64_t begin, int64_t end) {
 
 void dt_custom_map(int threads, int64_t n, const dt_map *m) {
     dt_custom_ranges(threads, n, map_range, m);
+}
+
+typedef struct copy_call {
+    char *to;
+    const char *from;
+    int64_t size;
+} copy_call;
+
+static void copy_range(const void *ctx, int64_t begin, int64_t end) {
+    const copy_call *c = ctx;
+    memcpy(c->to + begin * c->size, c->from + begin * c->size, (size_t)((end - begin) * c->size));
+}
+
+void dt_custom_copy_residual(const dt_kernel_instance *s, const dt_run *r) {
+    const dt_value_info *y = dt_instance_out(s, 0);
+    const copy_call c = {r->out[0], r->in[3], (int64_t)dt_dtype_size(y->dtype)};
+    if (r->in[3] == r->out[0]) return;
+    dt_custom_ranges(s->threads, dt_layout_elements(s->out_layout[0], &y->shape), copy_range, &c);
 }
 
 void dt_custom_items(int threads, int64_t n, dt_range_fn fn, const void *ctx) {

@@ -56,6 +56,8 @@ typedef struct dt_map {
     const void *x, *d;
 } dt_map;
 void dt_custom_map(int threads, int64_t n, const dt_map *m);
+// What a kernel adds to lies in output 0 already, or is copied there from input 3.
+void dt_custom_copy_residual(const dt_kernel_instance *s, const dt_run *r);
 // Calls fn(ctx, i, i + 1) for each of n big items; each thread gets consecutive items.
 void dt_custom_items(int threads, int64_t n, dt_range_fn fn, const void *ctx);
 

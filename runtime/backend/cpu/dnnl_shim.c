@@ -33,11 +33,18 @@ struct dt_dnnl_op {
     dnnl_primitive_t primitive;
     int threads, n_replicas, n_args;
     int arg_id[MAX_ARGS];
+    float *scales; // oneDNN 3: an argument of its own, which no caller gives; NULL: there is none
+    int64_t n_scales;
     size_t scratch_bytes;
-    dnnl_stream_t *stream;  // [replica]
-    dnnl_exec_arg_t *args;  // [replica][n_args + 1]; the last is the scratchpad
-    const void **last_data; // [replica][n_args + 1]: what the memory object points to now
+    dnnl_stream_t *stream; // [replica]
+    dnnl_exec_arg_t
+        *args; // [replica][n_slots]; behind the arguments the scales, then the scratchpad
+    const void **last_data; // [replica][n_slots]: what the memory object points to now
 };
+
+static int n_slots(const dt_dnnl_op *op) {
+    return op->n_args + (op->scales != NULL) + 1;
+}
 
 static dnnl_engine_t the_engine;
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
@@ -105,6 +112,8 @@ static dnnl_data_type_t data_type(dt_dtype t) {
         return dnnl_f16;
     case DT_I32:
         return dnnl_s32;
+    case DT_I8:
+        return dnnl_s8;
     default:
         return dnnl_u8;
     }
@@ -182,8 +191,8 @@ static dt_status box_init(md_box *b, const dt_dnnl_tensor *t) {
 
 typedef struct attr_opts {
     float alpha;
-    bool accumulate;
-    dt_act act;
+    dt_dnnl_after after;
+    int scales_mask; // v3: of the weights' dimension that is the output channel's
 } attr_opts;
 
 static dnnl_status_t append_eltwise(dnnl_post_ops_t po, dnnl_alg_kind_t alg, float alpha) {
@@ -194,12 +203,39 @@ static dnnl_status_t append_eltwise(dnnl_post_ops_t po, dnnl_alg_kind_t alg, flo
 #endif
 }
 
-static dnnl_status_t append_sum(dnnl_post_ops_t po) {
+static dnnl_status_t append_sum(dnnl_post_ops_t po, const dt_dnnl_after *a) {
+    const dnnl_data_type_t t =
+        dt_dtype_is_float(a->add_type) ? dnnl_data_type_undef : data_type(a->add_type); // as dst
 #if DT_DNNL_V3
-    return dnnl_post_ops_append_sum(po, 1.0f, 0, dnnl_data_type_undef);
+    return dnnl_post_ops_append_sum(po, a->add, 0, t);
 #else
-    return dnnl_post_ops_append_sum(po, 1.0f);
+    return dnnl_post_ops_append_sum_v2(po, a->add, t);
 #endif
+}
+
+static dnnl_status_t append_act(dnnl_post_ops_t po, dt_act act) {
+    switch (act) {
+    case DT_ACT_RELU:
+        return append_eltwise(po, dnnl_eltwise_relu, 0);
+    case DT_ACT_GELU:
+        return append_eltwise(po, dnnl_eltwise_gelu_erf, 0);
+    case DT_ACT_GELU_TANH:
+        return append_eltwise(po, dnnl_eltwise_gelu_tanh, 0);
+    default:
+        return dnnl_success;
+    }
+}
+
+static dnnl_status_t set_scales(dnnl_primitive_attr_t attr, const attr_opts *o) {
+#if DT_DNNL_V3
+    return dnnl_primitive_attr_set_scales_mask(attr, DNNL_ARG_WEIGHTS, o->scales_mask);
+#else
+    return dnnl_primitive_attr_set_output_scales(attr, o->after.n_scales, 2, o->after.scales);
+#endif
+}
+
+bool dt_dnnl_scales_bias(void) {
+    return !DT_DNNL_V3;
 }
 
 static dnnl_status_t set_alpha(dnnl_primitive_attr_t attr, dnnl_post_ops_t po, float alpha) {
@@ -218,12 +254,11 @@ static dt_status make_attr(dnnl_primitive_attr_t *out, const attr_opts *o) {
         s = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     if (s == dnnl_success) s = dnnl_post_ops_create(&po);
     if (s == dnnl_success && o->alpha != 1.0f) s = set_alpha(attr, po, o->alpha);
-    if (s == dnnl_success && o->accumulate) s = append_sum(po);
-    if (s == dnnl_success && o->act == DT_ACT_RELU) s = append_eltwise(po, dnnl_eltwise_relu, 0);
-    if (s == dnnl_success && o->act == DT_ACT_GELU)
-        s = append_eltwise(po, dnnl_eltwise_gelu_erf, 0);
-    if (s == dnnl_success && o->act == DT_ACT_GELU_TANH)
-        s = append_eltwise(po, dnnl_eltwise_gelu_tanh, 0);
+    if (s == dnnl_success && o->after.scales) s = set_scales(attr, o);
+    if (s == dnnl_success && o->after.add != 0) s = append_sum(po, &o->after);
+    if (s == dnnl_success) s = append_act(po, o->after.act);
+    if (s == dnnl_success && o->after.times != 0 && o->after.times != 1)
+        s = append_eltwise(po, dnnl_eltwise_linear, o->after.times);
     if (s == dnnl_success) s = dnnl_primitive_attr_set_post_ops(attr, po);
     if (po) dnnl_post_ops_destroy(po);
     if (s != dnnl_success && attr) {
@@ -244,9 +279,8 @@ static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction d
     dnnl_dims_t st = {c->stride[0], c->stride[1]};
     dnnl_dims_t dil = {c->dilation[0] - 1, c->dilation[1] - 1};
     dnnl_dims_t p0 = {c->pad_begin[0], c->pad_begin[1]}, p1 = {c->pad_end[0], c->pad_end[1]};
-#if DT_DNNL_V3
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
-    if (c->winograd) return dnnl_unimplemented;
+#if DT_DNNL_V3
     if (dir == DT_DNNL_BACKWARD_DATA) {
         return dnnl_convolution_backward_data_primitive_desc_create(
             pd, the_engine, alg, m->src, m->weights, m->dst, st, dil, p0, p1, hint, attr);
@@ -259,7 +293,6 @@ static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction d
                                                           alg, m->src, m->weights, m->bias, m->dst,
                                                           st, dil, p0, p1, attr);
 #else
-    const dnnl_alg_kind_t alg = c->winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
     dnnl_convolution_desc_t d;
     dnnl_status_t s;
     if (dir == DT_DNNL_BACKWARD_DATA) {
@@ -345,33 +378,55 @@ uint64_t dt_dnnl_md_hash(dt_dnnl_md md) {
 }
 
 // ---- ops: common to both ------------------------------------------------------------------------
+static dt_status init_scales(const dt_dnnl_op *op, dnnl_exec_arg_t *arg) {
+    md_box b;
+    const dt_dnnl_tensor t = dt_dnnl_dense(DT_F32, 1, &op->n_scales);
+    DT_TRY(box_init(&b, &t));
+#if DT_DNNL_V3
+    arg->arg = DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS;
+#endif
+    dt_status st = check(dnnl_memory_create(&arg->memory, box_get(&b), the_engine, op->scales),
+                         "memory of scales");
+    box_fini(&b);
+    return st;
+}
+
+static void keep_scales(dt_dnnl_op *op, const dt_dnnl_after *a) {
+    if (!a->scales || dt_dnnl_scales_bias()) return; // attributes hold oneDNN 2's
+    op->n_scales = a->n_scales;
+    op->scales = dt_xcalloc((size_t)a->n_scales, sizeof *op->scales);
+    memcpy(op->scales, a->scales, sizeof *op->scales * (size_t)a->n_scales);
+}
+
 static dt_status init_replica(dt_dnnl_op *op, int replica) {
-    dnnl_exec_arg_t *args = op->args + (size_t)replica * (op->n_args + 1);
+    dnnl_exec_arg_t *args = op->args + replica * n_slots(op);
     DT_TRY(check(dnnl_stream_create(&op->stream[replica], the_engine, dnnl_stream_default_flags),
                  "stream"));
-    for (int i = 0; i <= op->n_args; i++) {
-        bool scratch = i == op->n_args;
-        md_handle md =
-            (md_handle)(scratch ? dnnl_primitive_desc_query_md(op->pd, dnnl_query_scratchpad_md, 0)
-                                : dt_dnnl_op_md(op, i));
-        args[i].arg = scratch ? DNNL_ARG_SCRATCHPAD : op->arg_id[i];
-        if (scratch && !op->scratch_bytes) continue;
-        DT_TRY(
-            check(dnnl_memory_create(&args[i].memory, md, the_engine, DNNL_MEMORY_NONE), "memory"));
+    for (int i = 0; i < op->n_args; i++) {
+        args[i].arg = op->arg_id[i];
+        DT_TRY(check(dnnl_memory_create(&args[i].memory, (md_handle)dt_dnnl_op_md(op, i),
+                                        the_engine, DNNL_MEMORY_NONE),
+                     "memory"));
     }
-    return DT_OK;
+    if (op->scales) DT_TRY(init_scales(op, &args[op->n_args]));
+    if (!op->scratch_bytes) return DT_OK;
+    args += n_slots(op) - 1;
+    args->arg = DNNL_ARG_SCRATCHPAD;
+    md_handle md = (md_handle)dnnl_primitive_desc_query_md(op->pd, dnnl_query_scratchpad_md, 0);
+    return check(dnnl_memory_create(&args->memory, md, the_engine, DNNL_MEMORY_NONE), "memory");
 }
 
 // Owns `pd`, also on failure.
 static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitive_desc_t pd,
-                           const int *arg_id, int n_args) {
+                           const int *arg_id, int n_args, const attr_opts *o) {
     dt_dnnl_op *op = dt_xcalloc(1, sizeof *op);
     op->pd = pd;
     op->threads = e->threads;
     op->n_replicas = e->n_replicas < 1 ? 1 : e->n_replicas;
     op->n_args = n_args;
     memcpy(op->arg_id, arg_id, sizeof *arg_id * (size_t)n_args);
-    size_t n = (size_t)op->n_replicas * (size_t)(n_args + 1);
+    keep_scales(op, &o->after);
+    size_t n = (size_t)(op->n_replicas * n_slots(op));
     op->stream = dt_xcalloc((size_t)op->n_replicas, sizeof *op->stream);
     op->args = dt_xcalloc(n, sizeof *op->args);
     op->last_data = dt_xcalloc(n, sizeof *op->last_data);
@@ -390,7 +445,7 @@ static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitiv
 
 void dt_dnnl_op_destroy(dt_dnnl_op *op) {
     if (!op) return;
-    for (int i = 0; i < op->n_replicas * (op->n_args + 1); i++) {
+    for (int i = 0; i < op->n_replicas * n_slots(op); i++) {
         if (op->args[i].memory) dnnl_memory_destroy(op->args[i].memory);
     }
     for (int i = 0; i < op->n_replicas; i++) {
@@ -401,6 +456,7 @@ void dt_dnnl_op_destroy(dt_dnnl_op *op) {
     free(op->stream);
     free(op->args);
     free(op->last_data);
+    free(op->scales);
     free(op);
 }
 
@@ -410,13 +466,12 @@ void dt_dnnl_op_run(const dt_dnnl_op *op, int replica, const void *const *ptr, v
 
 void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int replica, int threads, const void *const *ptr,
                             void *scratch) {
-    const size_t first = (size_t)replica * (size_t)(op->n_args + 1);
-    dnnl_exec_arg_t *args = op->args + first;
-    const void **last = op->last_data + first;
-    const int n = op->n_args + (op->scratch_bytes != 0);
+    const int slots = n_slots(op), n = slots - (op->scratch_bytes == 0);
+    dnnl_exec_arg_t *args = op->args + replica * slots;
+    const void **last = op->last_data + replica * slots;
     use_threads(threads < op->threads ? threads : op->threads);
     for (int i = 0; i < n; i++) {
-        const void *p = i == op->n_args ? scratch : ptr[i];
+        const void *p = i < op->n_args ? ptr[i] : i == slots - 1 ? scratch : NULL;
         if (p == last[i]) continue;
         dnnl_memory_set_data_handle(args[i].memory, (void *)p);
         last[i] = p;
@@ -497,7 +552,8 @@ static int weighted_args(dt_dnnl_direction dir, bool bias, int *id) {
 dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
                                  const dt_dnnl_conv *c) {
     op_parts p;
-    attr_opts o = {.alpha = 1.0f, .act = dir == DT_DNNL_FORWARD ? c->act : DT_ACT_NONE};
+    attr_opts o = {.alpha = 1.0f, .scales_mask = c->weights.n > 4 ? 3 : 1};
+    if (dir == DT_DNNL_FORWARD) o.after = c->after;
     DT_TRY(parts_init(&p, e, &c->src, &c->weights, &c->bias, &c->dst, &o));
     dnnl_primitive_desc_t hint = NULL, pd = NULL;
     md_box hw = {.present = false};
@@ -512,7 +568,7 @@ dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl
     }
     DT_TRY_GOTO(st, check(make_conv_pd(&pd, dir, c, &p.m, p.attr, hint), "convolution"), out);
     int id[MAX_ARGS], n = weighted_args(dir, p.box[2].present, id);
-    st = finish_op(out, e, pd, id, n);
+    st = finish_op(out, e, pd, id, n, &o);
 out:
     if (hint) dnnl_primitive_desc_destroy(hint);
     box_fini(&hw);
@@ -523,12 +579,12 @@ out:
 dt_status dt_dnnl_op_create_matmul(dt_dnnl_op **out, const dt_dnnl_env *e,
                                    const dt_dnnl_matmul *c) {
     op_parts p;
-    attr_opts o = {.alpha = c->alpha, .accumulate = c->accumulate, .act = c->act};
+    attr_opts o = {.alpha = c->alpha, .after = c->after, .scales_mask = 2};
     DT_TRY(parts_init(&p, e, &c->a, &c->b, &c->bias, &c->dst, &o));
     dnnl_primitive_desc_t pd = NULL;
     dt_status st = check(make_matmul_pd(&pd, &p.m, p.attr), "matmul");
     int id[MAX_ARGS], n = weighted_args(DT_DNNL_FORWARD, p.box[2].present, id);
-    if (st == DT_OK) st = finish_op(out, e, pd, id, n);
+    if (st == DT_OK) st = finish_op(out, e, pd, id, n, &o);
     parts_fini(&p);
     return st;
 }
@@ -537,7 +593,7 @@ dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
                                     const dt_dnnl_tensor *src, const dt_dnnl_tensor *dst,
                                     bool accumulate) {
     op_parts p;
-    attr_opts o = {.alpha = 1.0f, .accumulate = accumulate};
+    attr_opts o = {.alpha = 1.0f, .after = {.add = accumulate}};
     dt_dnnl_tensor absent = {.format = DT_DNNL_ABSENT};
     DT_TRY(parts_init(&p, e, src, &absent, &absent, dst, &o));
     dnnl_primitive_desc_t pd = NULL;
@@ -545,7 +601,7 @@ dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
         dnnl_reorder_primitive_desc_create(&pd, p.m.src, the_engine, p.m.dst, the_engine, p.attr),
         "reorder");
     static const int id[2] = {DNNL_ARG_FROM, DNNL_ARG_TO};
-    if (st == DT_OK) st = finish_op(out, e, pd, id, 2);
+    if (st == DT_OK) st = finish_op(out, e, pd, id, 2, &o);
     parts_fini(&p);
     return st;
 }
@@ -564,6 +620,10 @@ static bool isa_has(dnnl_cpu_isa_t isa) {
 
 int dt_dnnl_isa_level(void) {
     return isa_has(dnnl_cpu_isa_avx512_core) ? 2 : isa_has(dnnl_cpu_isa_avx2) ? 1 : 0;
+}
+
+bool dt_dnnl_isa_vnni(void) {
+    return isa_has(dnnl_cpu_isa_avx512_core_vnni) || isa_has(dnnl_cpu_isa_avx2_vnni);
 }
 
 bool dt_dnnl_isa_bf16(void) {

@@ -57,6 +57,19 @@ typedef enum dt_dnnl_direction {
     DT_DNNL_BACKWARD_WEIGHTS
 } dt_dnnl_direction;
 
+// What becomes of the sums of a convolution or matmul, in this order; zeroed: nothing.
+typedef struct dt_dnnl_after {
+    const float
+        *scales; // int8: a factor for each output channel (n_scales of them), copied; NULL: none
+    int64_t n_scales;
+    float add; // adds this times what dst holds, which is of type add_type
+    dt_dtype add_type;
+    dt_act act;
+    float times; // 0: 1
+} dt_dnnl_after;
+// Whether `scales` also scale the bias (oneDNN 2): then it is given divided by them.
+bool dt_dnnl_scales_bias(void);
+
 // Convolution. Weights are (O,C,R,S), or (G,O/G,C/G,R,S) with groups.
 // Arguments, in the order of run's pointers (bias where present):
 //   FORWARD          src, weights, bias, dst
@@ -65,20 +78,17 @@ typedef enum dt_dnnl_direction {
 typedef struct dt_dnnl_conv {
     dt_dnnl_tensor src, weights, bias, dst;
     int64_t stride[2], dilation[2], pad_begin[2], pad_end[2]; // dilation 1 = none
-    dt_act act;                                               // FORWARD
-    bool
-        winograd; // not direct; creation fails where the library does not have it (oneDNN 3, AVX2, other shapes)
+    dt_dnnl_after after;                                      // FORWARD
 } dt_dnnl_conv;
 dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
                                  const dt_dnnl_conv *c);
 
-// Matrix multiplication over leading batch dims: dst = act(alpha * a b + bias).
+// Matrix multiplication over leading batch dims: dst = after(alpha * a b + bias).
 // Arguments: a, b, bias (where present; (1,…,N)), dst.
 typedef struct dt_dnnl_matmul {
     dt_dnnl_tensor a, b, bias, dst;
     float alpha;
-    bool accumulate; // dst += …
-    dt_act act;
+    dt_dnnl_after after;
 } dt_dnnl_matmul;
 dt_status dt_dnnl_op_create_matmul(dt_dnnl_op **out, const dt_dnnl_env *e, const dt_dnnl_matmul *c);
 
@@ -106,6 +116,7 @@ uint64_t dt_dnnl_md_hash(dt_dnnl_md md);
 const char *dt_dnnl_version(void); // "2.6.3"
 int dt_dnnl_isa_level(void);       // 0 generic, 1 AVX2, 2 AVX-512
 bool dt_dnnl_isa_bf16(void);
+bool dt_dnnl_isa_vnni(void); // 8-bit products are added in 32 bits; without it, two of them in 16
 const char *dt_dnnl_isa_name(void); // "avx512_core_bf16"
 
 #endif

@@ -11,13 +11,13 @@
 #include "base/arena.h"
 #include "base/hash.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct dt_weight_pack {
     dt_dnnl_op *reorder;
-    int64_t n_out, n_per_out; // weight as (n_out, n_per_out)
+    const dt_winograd_conv *winograd; // instead of reorder
+    int64_t n_out, n_per_out;         // weight as (n_out, n_per_out)
     bool fold, has_bias;
     float eps;
     float *folded; // n_out * n_per_out
@@ -44,10 +44,6 @@ static void *alloc64(size_t n) {
     return p;
 }
 
-static float fold_gain(const float *scale, const float *var, int64_t i, float eps) {
-    return scale[i] / sqrtf(var[i] + eps);
-}
-
 // dense: weight, or weight, scale, var
 static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads,
                         void *stream) {
@@ -55,14 +51,17 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
     const float *w = dense[0];
     if (p->fold) {
         for (int64_t o = 0; o < p->n_out; o++) {
-            const float gain = fold_gain(dense[1], dense[2], o, p->eps);
+            const float gain = dt_fold_gain(dense[1], dense[2], o, p->eps);
             const float *from = w + o * p->n_per_out;
             float *to = p->folded + o * p->n_per_out;
             for (int64_t i = 0; i < p->n_per_out; i++) to[i] = from[i] * gain;
         }
         w = p->folded;
     }
-    dt_dnnl_op_run_threads(p->reorder, 0, threads, (const void *[]){w, packed}, p->scratch);
+    if (p->winograd)
+        dt_winograd_pack(p->winograd, w, packed, threads);
+    else
+        dt_dnnl_op_run_threads(p->reorder, 0, threads, (const void *[]){w, packed}, p->scratch);
 }
 
 // dense: scale, shift, mean, var[, bias]
@@ -72,13 +71,14 @@ static void pack_bias(const void *ctx, const float *const *dense, void *packed, 
     float *to = packed;
     for (int64_t o = 0; o < p->n_out; o++) {
         const float bias = p->has_bias ? dense[4][o] : 0.0f;
-        to[o] = (bias - dense[2][o]) * fold_gain(dense[0], dense[3], o, p->eps) + dense[1][o];
+        to[o] = (bias - dense[2][o]) * dt_fold_gain(dense[0], dense[3], o, p->eps) + dense[1][o];
     }
 }
 
 dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *s,
                                 dt_pack_request *r, dt_value weight, const dt_dnnl_tensor *dense,
-                                dt_dnnl_md md, const dt_fold *fold) {
+                                dt_dnnl_md md, const dt_winograd_conv *winograd,
+                                const dt_fold *fold) {
     const dt_value_info *w = &s->graph->values[weight];
     if (w->kind != DT_V_PARAM || w->dtype != DT_F32) {
         return dt_instance_fail(s, "the weight '%s' must be an f32 parameter", w->name);
@@ -87,11 +87,17 @@ dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *
     *out = p;
     p->n_out = w->shape.d[0];
     p->n_per_out = dt_shape_elements(&w->shape) / p->n_out;
-    dt_dnnl_tensor dst = dt_dnnl_like(md);
-    dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
-    DT_TRY(dt_dnnl_op_create_reorder(&p->reorder, &env, dense, &dst, false));
-    p->scratch = alloc64(dt_dnnl_op_scratch_bytes(p->reorder));
-    *r = (dt_pack_request){.n_params = 1, .params = {weight}, .n_bytes = dt_dnnl_md_bytes(md)};
+    p->winograd = winograd;
+    *r = (dt_pack_request){.n_params = 1, .params = {weight}};
+    if (winograd) {
+        r->n_bytes = dt_winograd_packed_bytes(winograd);
+    } else {
+        const dt_dnnl_tensor dst = dt_dnnl_like(md);
+        const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
+        DT_TRY(dt_dnnl_op_create_reorder(&p->reorder, &env, dense, &dst, false));
+        p->scratch = alloc64(dt_dnnl_op_scratch_bytes(p->reorder));
+        r->n_bytes = dt_dnnl_md_bytes(md);
+    }
     if (fold->on) {
         p->fold = true;
         p->eps = fold->eps;
@@ -99,7 +105,8 @@ dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *
         r->params[r->n_params++] = fold->scale;
         r->params[r->n_params++] = fold->var;
     }
-    r->key = pack_key(s, r, dense, dt_dnnl_md_hash(md), p->fold, p->eps);
+    r->key = pack_key(s, r, dense, winograd ? dt_winograd_pack_hash(winograd) : dt_dnnl_md_hash(md),
+                      p->fold, p->eps);
     r->pack = pack_weight;
     r->ctx = p;
     return DT_OK;

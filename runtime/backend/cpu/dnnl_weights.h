@@ -1,13 +1,16 @@
 // dnnl_weights.h: moves parameters between the flat buffers (dense f32) and the formats of oneDNN's primitives.
 //
 // Forward and backward-data read packed copies. dt_weight_pack_create fills a request whose pack function
-// reorders the dense f32 weight, optionally with a batch norm folded in, into the primitive's format and dtype.
+// reorders the dense f32 weight, optionally with a batch norm folded in, into the primitive's format and dtype, or
+// transforms it for Winograd's convolution.
 // A primitive writes weight gradients in its own format to scratch; dt_weight_grad moves them into the flat
 // buffer, overwriting or adding.
 #ifndef DT_BACKEND_CPU_DNNL_WEIGHTS_H
 #define DT_BACKEND_CPU_DNNL_WEIGHTS_H
 
-#include "backend/cpu/dnnl_shim.h"
+#include "backend/cpu/winograd.h"
+
+#include <math.h>
 
 // Batch norm to fold: w * gain, (bias - mean) * gain + shift with gain = scale / sqrt(var + eps).
 typedef struct dt_fold {
@@ -16,13 +19,18 @@ typedef struct dt_fold {
     float eps;
 } dt_fold;
 
+static inline float dt_fold_gain(const float *scale, const float *var, int64_t i, float eps) {
+    return scale[i] / sqrtf(var[i] + eps);
+}
+
 typedef struct dt_weight_pack dt_weight_pack; // the context of a pack request
 
 // `dense` describes the f32 master (outermost dimension(s) = output channels), `md` the wanted
-// format.
+// format; winograd, if not NULL, says it instead, and outlives the request.
 dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *s,
                                 dt_pack_request *r, dt_value weight, const dt_dnnl_tensor *dense,
-                                dt_dnnl_md md, const dt_fold *fold);
+                                dt_dnnl_md md, const dt_winograd_conv *winograd,
+                                const dt_fold *fold);
 // The folded bias, f32 dense (n channels); bias DT_NONE counts as zero.
 dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_kernel_instance *s, dt_pack_request *r,
                               dt_value bias, int64_t n, const dt_fold *fold);

@@ -55,13 +55,13 @@ static dt_status build_forward(dt_kernel_instance *s, linear_state *st) {
                         .b = dt_dnnl_any(x->dtype, 2, (int64_t[]){st->n_in, st->n_out}),
                         .dst = dt_dnnl_matrix(y->dtype, st->rows, st->n_out),
                         .alpha = 1.0f};
-    if (s->node->n_out == 1) m.act = s->node->attrs.linear.act;
+    if (s->node->n_out == 1) m.after.act = s->node->attrs.linear.act;
     if (st->has_bias) m.bias = dt_dnnl_matrix(DT_F32, 1, st->n_out);
     DT_TRY(dt_dnnl_op_create_matmul(&st->forward, &env, &m));
     const dt_dnnl_tensor dense = dt_dnnl_transposed(DT_F32, st->n_in, st->n_out);
     s->scratch_bytes = dt_dnnl_op_scratch_bytes(st->forward);
     return dt_weight_pack_create(&st->pack, s, &s->packs[s->n_packs++], s->node->in[1], &dense,
-                                 dt_dnnl_op_md(st->forward, 1), &no_fold);
+                                 dt_dnnl_op_md(st->forward, 1), NULL, &no_fold);
 }
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {
@@ -91,7 +91,7 @@ static dt_status build_data(dt_kernel_instance *s, linear_state *st, const dt_dn
     DT_TRY(dt_dnnl_op_create_matmul(&st->data, env, &m));
     const dt_dnnl_tensor dense = dt_dnnl_matrix(DT_F32, st->n_out, st->n_in);
     return dt_weight_pack_create(&st->pack, s, &s->packs[s->n_packs++], s->node->in[1], &dense,
-                                 dt_dnnl_op_md(st->data, 1), &no_fold);
+                                 dt_dnnl_op_md(st->data, 1), NULL, &no_fold);
 }
 
 static dt_status build_weights(dt_kernel_instance *s, linear_state *st, const dt_dnnl_env *env,
@@ -101,7 +101,7 @@ static dt_status build_weights(dt_kernel_instance *s, linear_state *st, const dt
                         .dst = dt_dnnl_matrix(DT_F32, st->n_out, st->n_in),
                         .alpha = 1.0f};
     DT_TRY(dt_dnnl_op_create_matmul(&st->weights, env, &m));
-    m.accumulate = true;
+    m.after.add = 1;
     return dt_dnnl_op_create_matmul(&st->weights_add, env, &m);
 }
 

@@ -3,7 +3,7 @@
 // Equal layouts are a copy or a cast of the whole buffer. Otherwise the tensor is divided into tiles of one
 // channel block by up to 1024 pixels of an image, and each tile is transposed between planes (DENSE) and pixels
 // (NHWC, BLOCKED) in vector registers. BLOCKED pixels are stored whole, so padding channels become zero. u8 and
-// i32 are only copied. The block is always the vector's width.
+// i32 are only copied, and 8 bits moved one by one between DENSE and NHWC. The block is always the vector's width.
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/simd_rows.h"
 
@@ -104,6 +104,14 @@ static void copy_tiles(const job *j, int threads) {
     }
 }
 
+static void move_bytes(const job *j, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t i = 0; i < j->images * j->channels; i++)
+        for (int64_t p = 0; p < j->pixels; p++)
+            j->dst[at(&j->to, i / j->channels, i % j->channels, p)] =
+                j->src[at(&j->from, i / j->channels, i % j->channels, p)];
+}
+
 void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, const void *src,
                     dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
                     dt_layout dst_layout, void *stream) {
@@ -113,8 +121,9 @@ void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, co
         copy_flat(threads, src, src_type, dst, dst_type, dt_layout_elements(src_layout, shape));
         return;
     }
-    assert((src_type == DT_F32 || src_type == DT_BF16) &&
-           (dst_type == DT_F32 || dst_type == DT_BF16));
+    const bool bytes = dt_dtype_size(src_type) == 1;
+    assert(bytes ? src_type == dst_type
+                 : dt_dtype_is_float(src_type) && dt_dtype_is_float(dst_type));
     assert(src_layout.kind != DT_BLOCKED || src_layout.block == dt_cpu_block());
     assert(dst_layout.kind != DT_BLOCKED || dst_layout.block == dt_cpu_block());
     int64_t pixels = 1;
@@ -128,5 +137,8 @@ void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, co
                    .images = shape->d[0],
                    .channels = shape->d[1],
                    .pixels = pixels};
-    copy_tiles(&j, threads);
+    if (bytes)
+        move_bytes(&j, threads);
+    else
+        copy_tiles(&j, threads);
 }

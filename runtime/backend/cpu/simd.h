@@ -55,9 +55,11 @@ typedef struct dt_simd_elementwise {
 
 // ---- batch norm: one channel block, `n_rows` whole rows of `width` pixels --------------------------
 // With `pool` (2x2, stride 2) n_rows is even except in an image's last piece; y, dy and argmax hold
-// floor(n_rows/2) rows of floor(width/2) pixels. Channel constants are arrays of the vector's width.
+// floor(n_rows/2) rows of floor(width/2) pixels. A channel block is as wide as the vector, in NHWC (bf16 alone)
+// twice as wide: a register of bf16. Channel constants and sums are arrays of that width.
 typedef struct dt_bn_piece {
     int64_t n_rows, width;
+    int64_t nhwc; // 0: BLOCKED; else elements between pixels
     bool relu, pool;
     const void *x, *residual; // residual NULL: none
     void *y;
@@ -68,32 +70,33 @@ typedef struct dt_bn_piece {
     const float *gain;    // scale * invstd
     const float *shift;   // forward
     const float *k1, *k2; // backward: dx = gain g - k1 - k2 (x - mean)
-    double *sums;         // backward sums: (g), (g (x - mean)), one array of `width` lanes each
+    double *sums;         // backward sums: (g), (g (x - mean)), an array of lanes each
 } dt_bn_piece;
 typedef struct dt_simd_bn {
-    // sums[0..w) = sum(x - pivot), sums[w..2w) = sum((x - pivot)^2) over n_pixels
-    void (*stats)(const void *x, int64_t n_pixels, const float *pivot, double *sums);
+    // sums[0..w) = sum(x - pivot), sums[w..2w) = sum((x - pivot)^2) over n_pixels; nhwc as in a piece
+    void (*stats)(const void *x, int64_t n_pixels, int64_t nhwc, const float *pivot, double *sums);
     void (*forward)(const dt_bn_piece *p);
     void (*backward_sums)(const dt_bn_piece *p);
     void (*backward)(const dt_bn_piece *p);
 } dt_simd_bn;
 
-// ---- pooling: one channel block of one image -------------------------------------------------------
+// ---- pooling: one channel block of one image (BLOCKED), or all blocks of one (NHWC) -----------------
 typedef struct dt_pool_image {
     int64_t in_h, in_w, out_h, out_w;
+    int64_t n_blocks, pixel; // elements between pixels of x, y and argmax: n_blocks vectors
     const dt_window *win;
     bool count_include_pad;
     const void *x; // in: forward x, backward dy
     void *y;       // out: forward y, backward dx (wholly written)
     uint8_t *argmax;
-    float *row_sums; // backward scratch: in_h * in_w * width floats
 } dt_pool_image;
 typedef struct dt_simd_pool {
     void (*max[DT_ROW_TYPES])(const dt_pool_image *p);
     void (*max_bwd[DT_ROW_TYPES])(const dt_pool_image *p);
     void (*avg[DT_ROW_TYPES])(const dt_pool_image *p);
     void (*avg_bwd[DT_ROW_TYPES])(const dt_pool_image *p);
-    void (*mean[DT_ROW_TYPES])(float *y, const void *x, int64_t n_pixels); // y: width lanes
+    void (*mean[DT_ROW_TYPES])(float *y, const void *x, int64_t n_pixels,
+                               int64_t pixel);                             // y: width lanes
     void (*fill[DT_ROW_TYPES])(void *y, const float *v, int64_t n_pixels); // y[p] = v
 } dt_simd_pool;
 
@@ -118,6 +121,49 @@ typedef struct dt_simd_flat {
     void (*row_softmax)(float *dx, const float *x, float max, float coef, float base, int64_t n);
 } dt_simd_flat;
 
+// ---- Winograd (winograd.h): [0] F(2x2, 3x3), [1] F(4x4, 3x3) -----------------------------------------
+// A BLOCKED tensor (N, blocks, h, w, vector) and where the patch of an image's first tile begins in it.
+typedef struct dt_winograd_image {
+    int64_t blocks, h, w, top, left;
+} dt_winograd_image;
+// Tiles [first, first + n) of all images, `rows` x `cols` in each. Transformed, the elements of a patch lie `position`
+// floats apart, and those of the next tile follow.
+typedef struct dt_winograd_tiles {
+    int64_t rows, cols, first, n, position;
+} dt_winograd_tiles;
+// out = a b, or added to it: n_rows x n_cols vectors, out_col apart, from n rows of b, b_col apart.
+typedef struct dt_winograd_product {
+    float *out;
+    const float *a, *b;
+    int64_t out_col, b_col, n_rows, n_cols, n;
+    int64_t a_block, per_block;
+    bool add;
+} dt_winograd_product;
+typedef void (*dt_winograd_patches)(float *to, const float *x, const dt_winograd_image *im,
+                                    int64_t block, const dt_winograd_tiles *t);
+typedef struct dt_simd_winograd {
+    // one channel block of tiles; outside the image is zero
+    dt_winograd_patches input[2], output_grad[2];
+    // y = transformed + bias (a vector), plus what y holds (adds), then ReLU
+    void (*output[2])(float *y, const float *m, const dt_winograd_image *im, int64_t block,
+                      const dt_winograd_tiles *t, const float *bias, bool adds, bool relu);
+    // (3, 3, vector) filters to their positions and, of gradients, back
+    void (*filter[2])(float *u, int64_t position, const float *w);
+    void (*filter_grad[2])(float *w, const float *u, int64_t position);
+    // Rows are tiles: a is (n / vector, tiles, vector), per_block the vector's width. Rounds n_rows up to even.
+    void (*product_tiles)(const dt_winograd_product *p);
+    // Rows are channels: a is (n_rows / vector, n = per_block tiles, vector).
+    void (*product_channels)(const dt_winograd_product *p);
+    int tile_rows;               // that product_tiles takes at once; 0: the ISA has no Winograd
+    int tile_cols, channel_cols; // the most n_cols of each
+} dt_simd_winograd;
+// ---- 8 bits: 0..255, or `negative` -127..127 -------------------------------------------------------
+typedef struct dt_simd_int8 {
+    void (*quantize)(void *y, const float *x, float inverse, bool negative, int64_t n);
+    void (*dequantize)(float *y, const void *x, float scale, bool negative, int64_t n);
+    void (*max[2])(void *y, const void *x, int64_t n); // y = max(y, x), by `negative`
+} dt_simd_int8;
+
 typedef struct dt_simd {
     int width;
     const struct dt_simd_rows *rows; // simd_rows.h
@@ -126,6 +172,8 @@ typedef struct dt_simd {
     const dt_simd_pool *pool;
     const dt_simd_flat *flat;
     const dt_simd_optimizer *optimizers;
+    const dt_simd_winograd *winograd;
+    const dt_simd_int8 *int8;
 } dt_simd;
 
 const dt_simd *dt_simd_get(void);
@@ -136,6 +184,8 @@ const dt_simd *dt_simd_get(void);
     extern const dt_simd_bn dt_simd_bn_f32_##isa, dt_simd_bn_bf16_##isa;                           \
     extern const dt_simd_pool dt_simd_pool_##isa;                                                  \
     extern const dt_simd_flat dt_simd_flat_##isa;                                                  \
+    extern const dt_simd_winograd dt_simd_winograd_##isa;                                          \
+    extern const dt_simd_int8 dt_simd_int8_##isa;                                                  \
     extern const dt_simd_optimizer dt_simd_optimizer_##isa[DT_N_OPTIMIZERS];
 DT_SIMD_DECLARE(generic)
 DT_SIMD_DECLARE(avx2)

@@ -24,7 +24,8 @@ INLINE void sums_store(double *out, const sums2 *s) {
 }
 
 // ---- statistics ------------------------------------------------------------------------------------
-static void stats(const void *x, int64_t n_pixels, const float *pivot, double *sums) {
+static void stats(const void *x, int64_t n_pixels, int64_t nhwc, const float *pivot, double *sums) {
+    (void)nhwc; // BLOCKED alone
     vf k = vld(pivot);
     sums2 total = {{0}, {0}};
     for (int64_t p = 0; p < n_pixels;) {

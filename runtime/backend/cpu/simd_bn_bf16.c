@@ -1,5 +1,5 @@
-// simd_bn_bf16.c: batch norm over one channel block of bf16; simd_bn.c has the f32 kernels and says
-// what they do.
+// simd_bn_bf16.c: batch norm over one channel block of bf16, BLOCKED or NHWC; simd_bn.c has the f32 kernels and
+// says what they do.
 //
 // In bf16 these loops are bound by instructions, not by memory, until a tensor is far larger than the caches:
 // there are half the bytes, but each value is widened and narrowed. So two pixels are processed at a time
@@ -12,38 +12,73 @@
 
 enum { FLUSH_PIXELS = 256 }; // f32 partial sums are moved to doubles after this many pixels
 
+// A register is a unit of work: two pixels of a BLOCKED tensor, or one of an NHWC one. `wide` (a literal) tells
+// the second; `one` (a literal) that of two pixels there is only the first.
+typedef struct layout {
+    int64_t pixel; // elements between pixels
+    int64_t line;  // and between rows
+} layout;
+
+INLINE layout layout_of(const dt_bn_piece *p) {
+    const int64_t pixel = p->nhwc ? p->nhwc : VW;
+    return (layout){pixel, p->width * pixel};
+}
+INLINE pair constants(const float *c, int wide) {
+    return wide ? pair_constants_wide(c) : pair_constants(c);
+}
+
 typedef struct sums2 {
-    vd a, b;
+    vd a[2], b[2]; // the second of each: of the upper channels, if wide
 } sums2;
 
-INLINE void sums_flush(sums2 *total, pair a, pair b) {
-    total->a += vf_to_d(pair_fold(a));
-    total->b += vf_to_d(pair_fold(b));
+INLINE void flush_into(vd *total, pair p, int wide) {
+    if (wide) {
+        total[0] += vf_to_d(PAIR_ZIP(p.even, p.odd));
+        total[1] += vf_to_d(PAIR_ZIP_HIGH(p.even, p.odd));
+    } else {
+        total[0] += vf_to_d(pair_fold(p));
+    }
 }
-INLINE void sums_store(double *out, const sums2 *s) {
-    vdst(out, s->a);
-    vdst(out + VW, s->b);
+INLINE void sums_flush(sums2 *total, pair a, pair b, int wide) {
+    flush_into(total->a, a, wide);
+    flush_into(total->b, b, wide);
+}
+INLINE void sums_store(double *out, const sums2 *s, int wide) {
+    for (int i = 0; i <= wide; i++) {
+        vdst(out + i * VW, s->a[i]);
+        vdst(out + (wide + 1 + i) * VW, s->b[i]);
+    }
 }
 
 // ---- statistics ------------------------------------------------------------------------------------
-static void stats(const void *x, int64_t n_pixels, const float *pivot, double *sums) {
-    const pair k = pair_constants(pivot);
-    sums2 total = {{0}, {0}};
+INLINE void stats_of(const void *x, int64_t n_pixels, int64_t pixel, const float *pivot,
+                     double *sums, int wide) {
+    const pair k = constants(pivot, wide);
+    const int each = wide ? 1 : 2; // pixels of a unit
+    sums2 total = {0};
     for (int64_t p = 0; p < n_pixels;) {
         int64_t end = p + FLUSH_PIXELS < n_pixels ? p + FLUSH_PIXELS : n_pixels;
         pair s[2] = {{{0}, {0}}, {{0}, {0}}}, q[2] = {{{0}, {0}}, {{0}, {0}}};
-        for (; p + 4 <= end; p += 4)
+        for (; p + 2 * each <= end; p += 2 * each)
             for (int i = 0; i < 2; i++) {
-                pair d = pair_sub(pair_widen(vs_load(x, (p + 2 * i) * VW, 0)), k);
+                pair d = pair_sub(pair_widen(vs_load(x, (p + each * i) * pixel, 0)), k);
                 s[i] = pair_add(s[i], d), q[i] = pair_mul_add(d, d, q[i]);
             }
         for (; p < end; p++) {
-            pair d = pair_first(pair_sub(pair_widen(vs_load(x, p * VW, 1)), k));
+            pair d = wide ? pair_sub(pair_widen(vs_load(x, p * pixel, 0)), k)
+                          : pair_first(pair_sub(pair_widen(vs_load(x, p * pixel, 1)), k));
             s[0] = pair_add(s[0], d), q[0] = pair_mul_add(d, d, q[0]);
         }
-        sums_flush(&total, pair_add(s[0], s[1]), pair_add(q[0], q[1]));
+        sums_flush(&total, pair_add(s[0], s[1]), pair_add(q[0], q[1]), wide);
     }
-    sums_store(sums, &total);
+    sums_store(sums, &total, wide);
+}
+
+static void stats(const void *x, int64_t n_pixels, int64_t nhwc, const float *pivot, double *sums) {
+    if (nhwc)
+        stats_of(x, n_pixels, nhwc, pivot, sums, 1);
+    else
+        stats_of(x, n_pixels, VW, pivot, sums, 0);
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
@@ -63,9 +98,10 @@ INLINE void forward_pixels(const dt_bn_piece *p, const forward_consts *k, int64_
     vs_store(p->y, i, pair_narrow(pair_floor(v, k->floor)), one);
 }
 
-INLINE void forward_plain(const dt_bn_piece *p, const forward_consts *k, int residual) {
-    int64_t n = p->n_rows * p->width * VW, i = 0;
-    for (; i + 2 * VW <= n; i += 2 * VW) forward_pixels(p, k, i, residual, 0);
+INLINE void forward_plain(const dt_bn_piece *p, const forward_consts *k, int residual, int wide) {
+    const int64_t step = wide ? p->nhwc : 2 * VW;
+    int64_t n = p->n_rows * layout_of(p).line, i = 0;
+    for (; i + step <= n; i += step) forward_pixels(p, k, i, residual, 0);
     if (i < n) forward_pixels(p, k, i, residual, 1);
 }
 
@@ -78,13 +114,19 @@ INLINE vs from_ordered(vs s, vs flip) {
     return s ^ ((s >> 15) & 0x7fff) ^ flip;
 }
 
-// Two windows (one: one) whose upper left pixels are at `in` and in + 2 VW.
+// One corner of a unit's windows: of two neighbouring ones, or (wide) of one.
+INLINE vs corner(const void *x, int64_t at, int wide, int one) {
+    return wide ? vs_load(x, at, 0) : vs_join(x, at, at + 2 * VW, one);
+}
+
+// A unit of windows, the first of which has its upper left pixel at `in`.
 INLINE void forward_windows(const dt_bn_piece *p, const forward_consts *k, vs flip, int64_t in,
-                            int64_t line, int64_t out, int one) {
-    vs a = ordered(vs_join(p->x, in, in + 2 * VW, one), flip);
-    vs b = ordered(vs_join(p->x, in + VW, in + 3 * VW, one), flip);
-    vs c = ordered(vs_join(p->x, in + line, in + line + 2 * VW, one), flip);
-    vs d = ordered(vs_join(p->x, in + line + VW, in + line + 3 * VW, one), flip);
+                            int64_t out, int wide, int one) {
+    const layout l = layout_of(p);
+    vs a = ordered(corner(p->x, in, wide, one), flip);
+    vs b = ordered(corner(p->x, in + l.pixel, wide, one), flip);
+    vs c = ordered(corner(p->x, in + l.line, wide, one), flip);
+    vs d = ordered(corner(p->x, in + l.line + l.pixel, wide, one), flip);
     vs ab = vs_max(a, b), cd = vs_max(c, d);
     vsm b_wins = vsm_gt(b, a), d_wins = vsm_gt(d, c), cd_wins = vsm_gt(cd, ab);
     vs best = from_ordered(vs_max(ab, cd), flip);
@@ -97,28 +139,36 @@ INLINE void forward_windows(const dt_bn_piece *p, const forward_consts *k, vs fl
     vs_store_u8(p->argmax + out, index, one);
 }
 
-static void forward_pool(const dt_bn_piece *p, const forward_consts *k) {
-    int64_t out_w = p->width / 2, line = p->width * VW;
+INLINE void forward_pool(const dt_bn_piece *p, const forward_consts *k, int wide) {
+    const layout l = layout_of(p);
+    const int64_t step = wide ? l.pixel : 2 * VW, row_out = p->width / 2 * l.pixel;
     uint16_t signs[2 * VW];
-    for (int i = 0; i < 2 * VW; i++) signs[i] = p->gain[i % VW] < 0 ? 0x8000 : 0;
+    for (int i = 0; i < 2 * VW; i++) signs[i] = p->gain[wide ? i : i % VW] < 0 ? 0x8000 : 0;
     vs flip = vs_load(signs, 0, 0);
     for (int64_t row = 0; row < p->n_rows / 2; row++) {
-        int64_t in = 2 * row * line, out = row * out_w * VW, end = out + out_w * VW;
-        for (; out + 2 * VW <= end; in += 4 * VW, out += 2 * VW)
-            forward_windows(p, k, flip, in, line, out, 0);
-        if (out < end) forward_windows(p, k, flip, in, line, out, 1);
+        int64_t in = 2 * row * l.line, out = row * row_out, end = out + row_out;
+        for (; out + step <= end; in += 2 * step, out += step)
+            forward_windows(p, k, flip, in, out, wide, 0);
+        if (out < end) forward_windows(p, k, flip, in, out, wide, 1);
     }
 }
 
-static void forward(const dt_bn_piece *p) {
-    const forward_consts k = {pair_constants(p->mean), pair_constants(p->gain),
-                              pair_constants(p->shift), vset1(p->relu ? 0.0f : -__builtin_inff())};
+INLINE void forward_of(const dt_bn_piece *p, int wide) {
+    const forward_consts k = {constants(p->mean, wide), constants(p->gain, wide),
+                              constants(p->shift, wide), vset1(p->relu ? 0.0f : -__builtin_inff())};
     if (p->pool)
-        forward_pool(p, &k);
+        forward_pool(p, &k, wide);
     else if (p->residual)
-        forward_plain(p, &k, 1);
+        forward_plain(p, &k, 1, wide);
     else
-        forward_plain(p, &k, 0);
+        forward_plain(p, &k, 0, wide);
+}
+
+static void forward(const dt_bn_piece *p) {
+    if (p->nhwc)
+        forward_of(p, 1);
+    else
+        forward_of(p, 0);
 }
 
 // ---- backward, first pass: sum(g) and sum(g (x - mean)) --------------------------------------------
@@ -127,65 +177,78 @@ INLINE vs kept_gradient(const dt_bn_piece *p, int64_t i, int relu, int one) {
     return relu ? vs_keep(vsm_gt(vs_load(p->y, i, one), vs_set1(0)), g) : g;
 }
 
-INLINE void sums_plain(const dt_bn_piece *p, int relu) {
-    const pair mean = pair_constants(p->mean);
-    sums2 total = {{0}, {0}};
-    int64_t n = p->n_rows * p->width;
+INLINE void add_pixels(const dt_bn_piece *p, pair mean, int64_t i, int relu, int one, pair *s,
+                       pair *q) {
+    pair g = pair_widen(kept_gradient(p, i, relu, one));
+    *s = pair_add(*s, g);
+    *q = pair_mul_add(g, pair_sub(pair_widen(vs_load(p->x, i, one)), mean), *q);
+}
+
+INLINE void sums_plain(const dt_bn_piece *p, int relu, int wide) {
+    const pair mean = constants(p->mean, wide);
+    const int each = wide ? 1 : 2;
+    const int64_t pixel = layout_of(p).pixel, n = p->n_rows * p->width;
+    sums2 total = {0};
     for (int64_t i = 0; i < n;) {
         int64_t end = i + FLUSH_PIXELS < n ? i + FLUSH_PIXELS : n;
         pair s = {{0}, {0}}, q = {{0}, {0}};
-        for (; i + 2 <= end; i += 2) {
-            pair g = pair_widen(kept_gradient(p, i * VW, relu, 0));
-            s = pair_add(s, g);
-            q = pair_mul_add(g, pair_sub(pair_widen(vs_load(p->x, i * VW, 0)), mean), q);
-        }
+        for (; i + each <= end; i += each) add_pixels(p, mean, i * pixel, relu, 0, &s, &q);
         if (i < end) { // the piece's last pixel: FLUSH_PIXELS is even
-            pair g = pair_widen(kept_gradient(p, i * VW, relu, 1));
-            s = pair_add(s, g);
-            q = pair_mul_add(g, pair_sub(pair_widen(vs_load(p->x, i * VW, 1)), mean), q);
+            add_pixels(p, mean, i * pixel, relu, 1, &s, &q);
             i++;
         }
-        sums_flush(&total, s, q);
+        sums_flush(&total, s, q, wide);
     }
-    sums_store(p->sums, &total);
+    sums_store(p->sums, &total, wide);
 }
 
-INLINE void sums_windows(const dt_bn_piece *p, pair mean, int64_t in, int64_t line, int64_t out,
+INLINE void sums_windows(const dt_bn_piece *p, pair mean, int64_t in, int64_t out, int wide,
                          int one, pair *s, pair *q) {
-    vs index = vs_load_u8(p->argmax + out, one), x = vs_join(p->x, in, in + 2 * VW, one);
-    x = vs_sel(vsm_eq(index, vs_set1(1)), vs_join(p->x, in + VW, in + 3 * VW, one), x);
-    x = vs_sel(vsm_eq(index, vs_set1(2)), vs_join(p->x, in + line, in + line + 2 * VW, one), x);
-    x = vs_sel(vsm_eq(index, vs_set1(3)), vs_join(p->x, in + line + VW, in + line + 3 * VW, one),
-               x);
+    const layout l = layout_of(p);
+    vs index = vs_load_u8(p->argmax + out, one), x = corner(p->x, in, wide, one);
+    x = vs_sel(vsm_eq(index, vs_set1(1)), corner(p->x, in + l.pixel, wide, one), x);
+    x = vs_sel(vsm_eq(index, vs_set1(2)), corner(p->x, in + l.line, wide, one), x);
+    x = vs_sel(vsm_eq(index, vs_set1(3)), corner(p->x, in + l.line + l.pixel, wide, one), x);
     pair g = pair_widen(vs_drop(vsm_eq(index, vs_set1(255)), vs_load(p->dy, out, one)));
     *s = pair_add(*s, g);
     *q = pair_mul_add(g, pair_sub(pair_widen(x), mean), *q);
 }
 
-static void sums_pool(const dt_bn_piece *p) {
-    const pair mean = pair_constants(p->mean);
-    sums2 total = {{0}, {0}};
-    int64_t out_w = p->width / 2, line = p->width * VW;
+INLINE void sums_pool(const dt_bn_piece *p, int wide) {
+    const pair mean = constants(p->mean, wide);
+    const layout l = layout_of(p);
+    const int each = wide ? 1 : 2;
+    sums2 total = {0};
+    int64_t out_w = p->width / 2;
     for (int64_t row = 0; row < p->n_rows / 2; row++)
         for (int64_t col = 0; col < out_w;) {
             int64_t end = col + FLUSH_PIXELS < out_w ? col + FLUSH_PIXELS : out_w;
-            int64_t in = 2 * (row * line + col * VW), out = (row * out_w + col) * VW;
+            int64_t in = 2 * (row * l.line + col * l.pixel), out = (row * out_w + col) * l.pixel;
             pair s = {{0}, {0}}, q = {{0}, {0}};
-            for (; col + 2 <= end; col += 2, in += 4 * VW, out += 2 * VW)
-                sums_windows(p, mean, in, line, out, 0, &s, &q);
-            if (col < end) sums_windows(p, mean, in, line, out, 1, &s, &q), col++;
-            sums_flush(&total, s, q);
+            for (; col + each <= end; col += each) {
+                sums_windows(p, mean, in, out, wide, 0, &s, &q);
+                in += 2 * each * l.pixel, out += each * l.pixel;
+            }
+            if (col < end) sums_windows(p, mean, in, out, wide, 1, &s, &q), col++;
+            sums_flush(&total, s, q, wide);
         }
-    sums_store(p->sums, &total);
+    sums_store(p->sums, &total, wide);
+}
+
+INLINE void backward_sums_of(const dt_bn_piece *p, int wide) {
+    if (p->pool)
+        sums_pool(p, wide);
+    else if (p->relu)
+        sums_plain(p, 1, wide);
+    else
+        sums_plain(p, 0, wide);
 }
 
 static void backward_sums(const dt_bn_piece *p) {
-    if (p->pool)
-        sums_pool(p);
-    else if (p->relu)
-        sums_plain(p, 1);
+    if (p->nhwc)
+        backward_sums_of(p, 1);
     else
-        sums_plain(p, 0);
+        backward_sums_of(p, 0);
 }
 
 // ---- backward, second pass: dx (which may be x's memory; NULL: nobody wants it) ---------------------
@@ -199,63 +262,88 @@ INLINE void put(const dt_bn_piece *p, const backward_consts *k, int64_t i, vs g,
     vs_store(p->dx, i, pair_narrow(pair_mul_sub(pair_widen(g), k->gain, t)), one);
 }
 
-INLINE void backward_plain(const dt_bn_piece *p, const backward_consts *k, int relu, int dresidual,
-                           int dx) {
-    int64_t n = p->n_rows * p->width * VW, i = 0;
-    for (; i + 2 * VW <= n; i += 2 * VW) {
-        vs g = kept_gradient(p, i, relu, 0);
-        if (dresidual) vs_store(p->dresidual, i, g, 0);
-        if (dx) put(p, k, i, g, 0);
-    }
-    if (i < n) {
-        vs g = kept_gradient(p, i, relu, 1);
-        if (dresidual) vs_store(p->dresidual, i, g, 1);
-        if (dx) put(p, k, i, g, 1);
-    }
+INLINE void backward_pixels(const dt_bn_piece *p, const backward_consts *k, int64_t i, int relu,
+                            int dresidual, int dx, int one) {
+    vs g = kept_gradient(p, i, relu, one);
+    if (dresidual) vs_store(p->dresidual, i, g, one);
+    if (dx) put(p, k, i, g, one);
 }
 
-static void backward_pool(const dt_bn_piece *p, const backward_consts *k) {
-    int64_t out_w = p->width / 2, line = p->width * VW;
-    vs zero = vs_set1(0), column;
+INLINE void backward_plain(const dt_bn_piece *p, const backward_consts *k, int relu, int dresidual,
+                           int dx, int wide) {
+    const int64_t step = wide ? p->nhwc : 2 * VW;
+    int64_t n = p->n_rows * layout_of(p).line, i = 0;
+    for (; i + step <= n; i += step) backward_pixels(p, k, i, relu, dresidual, dx, 0);
+    if (i < n) backward_pixels(p, k, i, relu, dresidual, dx, 1);
+}
+
+// The gradient of the windows whose gradient is at `out`, two pixels of a row of each at a time.
+INLINE void put_window(const dt_bn_piece *p, const backward_consts *k, int64_t in, int64_t out,
+                       int wide) {
+    const layout l = layout_of(p);
+    if (wide) {
+        vs index = vs_load_u8(p->argmax + out, 0), g = vs_load(p->dy, out, 0);
+        put(p, k, in, vs_keep(vsm_eq(index, vs_set1(0)), g), 0);
+        put(p, k, in + l.pixel, vs_keep(vsm_eq(index, vs_set1(1)), g), 0);
+        put(p, k, in + l.line, vs_keep(vsm_eq(index, vs_set1(2)), g), 0);
+        put(p, k, in + l.line + l.pixel, vs_keep(vsm_eq(index, vs_set1(3)), g), 0);
+        return;
+    }
+    vs column;
     for (int i = 0; i < 2 * VW; i++) column[i] = i / VW;
+    vs index = vs_double_u8(p->argmax + out), g = vs_join(p->dy, out, out, 0);
+    put(p, k, in, vs_keep(vsm_eq(index, column), g), 0);
+    put(p, k, in + l.line, vs_keep(vsm_eq(index, column + 2), g), 0);
+}
+
+// Pixels from i on that no window has: they take part in the statistics only.
+INLINE void put_rest(const dt_bn_piece *p, const backward_consts *k, int64_t i, int64_t n_pixels,
+                     int wide) {
+    const int64_t pixel = layout_of(p).pixel;
+    for (int64_t c = 0; c < n_pixels; c++) put(p, k, i + c * pixel, vs_set1(0), !wide);
+}
+
+INLINE void backward_pool(const dt_bn_piece *p, const backward_consts *k, int wide) {
+    const layout l = layout_of(p);
+    const int64_t out_w = p->width / 2;
     for (int64_t row = 0; row < p->n_rows / 2; row++) {
-        int64_t in = 2 * row * line, out = row * out_w * VW;
-        for (int64_t col = 0; col < out_w; col++, in += 2 * VW, out += VW) {
-            vs index = vs_double_u8(p->argmax + out), g = vs_join(p->dy, out, out, 0);
-            put(p, k, in, vs_keep(vsm_eq(index, column), g), 0);
-            put(p, k, in + line, vs_keep(vsm_eq(index, column + 2), g), 0);
-        }
-        if (p->width % 2) { // the odd column takes part in the statistics only
-            put(p, k, in, zero, 1);
-            put(p, k, in + line, zero, 1);
+        int64_t in = 2 * row * l.line, out = row * out_w * l.pixel;
+        for (int64_t col = 0; col < out_w; col++, in += 2 * l.pixel, out += l.pixel)
+            put_window(p, k, in, out, wide);
+        if (p->width % 2) {
+            put_rest(p, k, in, 1, wide);
+            put_rest(p, k, in + l.line, 1, wide);
         }
     }
-    if (p->n_rows % 2) {
-        int64_t i = (p->n_rows - 1) * line, end = p->n_rows * line;
-        for (; i + 2 * VW <= end; i += 2 * VW) put(p, k, i, zero, 0);
-        if (i < end) put(p, k, i, zero, 1);
+    if (p->n_rows % 2) put_rest(p, k, (p->n_rows - 1) * l.line, p->width, wide);
+}
+
+INLINE void backward_of(const dt_bn_piece *p, int wide) {
+    const backward_consts k = {constants(p->mean, wide), constants(p->gain, wide),
+                               constants(p->k1, wide), constants(p->k2, wide)};
+    if (p->pool)
+        backward_pool(p, &k, wide);
+    else if (!p->dx)
+        backward_plain(p, &k, p->relu, 1, 0, wide);
+    else if (p->relu) {
+        if (p->dresidual)
+            backward_plain(p, &k, 1, 1, 1, wide);
+        else
+            backward_plain(p, &k, 1, 0, 1, wide);
+    } else {
+        if (p->dresidual)
+            backward_plain(p, &k, 0, 1, 1, wide);
+        else
+            backward_plain(p, &k, 0, 0, 1, wide);
     }
 }
 
 static void backward(const dt_bn_piece *p) {
     if (!p->dx && !p->dresidual) return;
-    const backward_consts k = {pair_constants(p->mean), pair_constants(p->gain),
-                               pair_constants(p->k1), pair_constants(p->k2)};
-    if (p->pool)
-        backward_pool(p, &k);
-    else if (!p->dx)
-        backward_plain(p, &k, p->relu, 1, 0);
-    else if (p->relu) {
-        if (p->dresidual)
-            backward_plain(p, &k, 1, 1, 1);
-        else
-            backward_plain(p, &k, 1, 0, 1);
-    } else {
-        if (p->dresidual)
-            backward_plain(p, &k, 0, 1, 1);
-        else
-            backward_plain(p, &k, 0, 0, 1);
-    }
+    if (p->nhwc)
+        backward_of(p, 1);
+    else
+        backward_of(p, 0);
 }
 
 const dt_simd_bn DT_SIMD(dt_simd_bn_bf16) = {stats, forward, backward_sums, backward};

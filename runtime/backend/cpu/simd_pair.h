@@ -10,6 +10,8 @@
 // and pair_constants arranges channel constants likewise. bf16 values are compared and selected as 16-bit
 // elements (`vs`), before widening.
 //
+// In NHWC a register holds 2 VW channels of one pixel, and even and odd are its channels.
+//
 // pair_narrow rounds to nearest even as vst_bf16 does, but does not check for NaN. Rounding would overflow only
 // for a NaN whose upper mantissa bits are all ones and whose lower half is not zero. Values widened from bf16
 // have a zero lower half, arithmetic makes the default NaN, and pair_constants turns every other NaN into that
@@ -208,18 +210,35 @@ INLINE vs pair_narrow(pair p) {
     __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
 #define PAIR_ZIP(a, b)                                                                             \
     __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define PAIR_ZIP_HIGH(a, b)                                                                        \
+    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define PAIR_UNZIP_EVEN(a, b)                                                                      \
+    __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define PAIR_UNZIP_ODD(a, b)                                                                       \
+    __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
 #else
-#define PAIR_EVEN(v)   __builtin_shufflevector(v, v, 0, 2, 4, 6, 0, 2, 4, 6)
-#define PAIR_ODD(v)    __builtin_shufflevector(v, v, 1, 3, 5, 7, 1, 3, 5, 7)
-#define PAIR_SWAP(v)   __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3)
-#define PAIR_ZIP(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define PAIR_EVEN(v)          __builtin_shufflevector(v, v, 0, 2, 4, 6, 0, 2, 4, 6)
+#define PAIR_ODD(v)           __builtin_shufflevector(v, v, 1, 3, 5, 7, 1, 3, 5, 7)
+#define PAIR_SWAP(v)          __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3)
+#define PAIR_ZIP(a, b)        __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define PAIR_ZIP_HIGH(a, b)   __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define PAIR_UNZIP_EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14)
+#define PAIR_UNZIP_ODD(a, b)  __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15)
 #endif
 
-// A channel constant for both pixels.
-INLINE pair pair_constants(const float *c) {
+// Constants of VW channels, for both pixels.
+INLINE vf pair_constant(const float *c) {
     vf v = vld(c);
-    v = vsel(vm_nan(v), (vf)vseti(0x7fc00000), v);
+    return vsel(vm_nan(v), (vf)vseti(0x7fc00000), v);
+}
+INLINE pair pair_constants(const float *c) {
+    vf v = pair_constant(c);
     return (pair){PAIR_EVEN(v), PAIR_ODD(v)};
+}
+// Constants of 2 VW channels of one pixel.
+INLINE pair pair_constants_wide(const float *c) {
+    vf a = pair_constant(c), b = pair_constant(c + VW);
+    return (pair){PAIR_UNZIP_EVEN(a, b), PAIR_UNZIP_ODD(a, b)};
 }
 // By channel: the sum over the two pixels.
 INLINE vf pair_fold(pair p) {

@@ -1,5 +1,5 @@
-// simd_pool.c: pooling of one channel block of one image (see simd.h: dt_pool_image). A pixel is one vector, so a
-// window is a loop over vectors. Backward accumulates in f32, since windows may overlap.
+// simd_pool.c: pooling of one image (see simd.h: dt_pool_image). A vector is a channel block of a pixel, so a window is
+// a loop over vectors. Backward gathers: a pixel's gradient is the sum over the windows that it lies in, in their order.
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_vec.h"
 
@@ -34,84 +34,93 @@ INLINE float divisor(const dt_pool_image *p, const span *s) {
     return (float)((row1 - s->top) * (col1 - s->left));
 }
 
-INLINE void pool_max(const dt_pool_image *p, int bf16) {
-    int kw = p->win->kernel[1];
-    for (int64_t row = 0; row < p->out_h; row++)
-        for (int64_t col = 0; col < p->out_w; col++) {
-            span s = window_of(p, row, col);
-            int32_t first = (int32_t)((s.row0 - s.top) * kw + (s.col0 - s.left));
-            vf best = vload(p->x, (s.row0 * p->in_w + s.col0) * VW, bf16);
-            vi index = vseti(first);
-            for (int64_t r = s.row0; r < s.row1; r++)
-                for (int64_t c = s.col0; c < s.col1; c++) {
-                    vf v = vload(p->x, (r * p->in_w + c) * VW, bf16);
-                    vm more = vm_or(vm_gt(v, best), vm_nan(v));
-                    best = vsel(more, v, best);
-                    index = vseli(more, vseti((int32_t)((r - s.top) * kw + (c - s.left))), index);
-                }
-            int64_t out = (row * p->out_w + col) * VW;
-            vstore(p->y, out, best, bf16);
-            if (p->argmax) vst_u8(p->argmax + out, index);
+// The windows along one axis that contain pixel `at`, which only grows.
+typedef struct cover {
+    int64_t begin, end;
+} cover;
+
+INLINE void cover_advance(cover *v, int64_t at, const dt_window *w, int axis, int64_t n_out) {
+    at += w->pad_begin[axis];
+    while (v->end < n_out && v->end * w->stride[axis] <= at) v->end++;
+    while (v->begin < v->end && v->begin * w->stride[axis] + w->kernel[axis] <= at) v->begin++;
+}
+
+INLINE void max_window(const dt_pool_image *p, int64_t row, int64_t col, int64_t b, int bf16) {
+    const span s = window_of(p, row, col);
+    const int kw = p->win->kernel[1];
+    vf best = vload(p->x, (s.row0 * p->in_w + s.col0) * p->pixel + b, bf16);
+    vi index = vseti((int32_t)((s.row0 - s.top) * kw + (s.col0 - s.left)));
+    for (int64_t r = s.row0; r < s.row1; r++)
+        for (int64_t c = s.col0; c < s.col1; c++) {
+            vf v = vload(p->x, (r * p->in_w + c) * p->pixel + b, bf16);
+            vm more = vm_or(vm_gt(v, best), vm_nan(v));
+            best = vsel(more, v, best);
+            index = vseli(more, vseti((int32_t)((r - s.top) * kw + (c - s.left))), index);
         }
+    const int64_t out = (row * p->out_w + col) * p->pixel + b;
+    vstore(p->y, out, best, bf16);
+    if (p->argmax) vst_u8(p->argmax + out, index);
 }
 
-INLINE void finish_sums(const dt_pool_image *p, int bf16) {
-    for (int64_t i = 0; i < p->in_h * p->in_w * VW; i += VW)
-        vstore(p->y, i, vld(p->row_sums + i), bf16);
+INLINE void avg_window(const dt_pool_image *p, int64_t row, int64_t col, int64_t b, int bf16) {
+    const span s = window_of(p, row, col);
+    vf sum = {0};
+    for (int64_t r = s.row0; r < s.row1; r++)
+        for (int64_t c = s.col0; c < s.col1; c++)
+            sum += vload(p->x, (r * p->in_w + c) * p->pixel + b, bf16);
+    vstore(p->y, (row * p->out_w + col) * p->pixel + b, sum / divisor(p, &s), bf16);
 }
 
-INLINE void pool_max_bwd(const dt_pool_image *p, int bf16) {
-    int kw = p->win->kernel[1];
-    memset(p->row_sums, 0, (size_t)(p->in_h * p->in_w * VW) * sizeof(float));
+INLINE void pool(const dt_pool_image *p, int max, int bf16) {
     for (int64_t row = 0; row < p->out_h; row++)
-        for (int64_t col = 0; col < p->out_w; col++) {
-            span s = window_of(p, row, col);
-            int64_t out = (row * p->out_w + col) * VW;
-            vf g = vload(p->x, out, bf16);
-            vi index = vld_u8(p->argmax + out);
-            for (int64_t r = s.row0; r < s.row1; r++)
-                for (int64_t c = s.col0; c < s.col1; c++) {
-                    float *to = p->row_sums + (r * p->in_w + c) * VW;
-                    vm mine = vm_eqi(index, vseti((int32_t)((r - s.top) * kw + (c - s.left))));
-                    vst(to, vld(to) + vkeep(mine, g));
-                }
-        }
-    finish_sums(p, bf16);
+        for (int64_t b = 0; b < p->n_blocks * VW; b += VW)
+            for (int64_t col = 0; col < p->out_w; col++) {
+                if (max)
+                    max_window(p, row, col, b, bf16);
+                else
+                    avg_window(p, row, col, b, bf16);
+            }
 }
 
-INLINE void pool_avg(const dt_pool_image *p, int bf16) {
-    for (int64_t row = 0; row < p->out_h; row++)
-        for (int64_t col = 0; col < p->out_w; col++) {
-            span s = window_of(p, row, col);
-            vf sum = {0};
-            for (int64_t r = s.row0; r < s.row1; r++)
-                for (int64_t c = s.col0; c < s.col1; c++)
-                    sum += vload(p->x, (r * p->in_w + c) * VW, bf16);
-            vstore(p->y, (row * p->out_w + col) * VW, sum / divisor(p, &s), bf16);
-        }
+// The part of a pixel's gradient that comes through one window; row, col: of the pixel in the window.
+INLINE vf through(const dt_pool_image *p, int64_t r, int64_t c, int64_t b, int64_t row, int64_t col,
+                  int max, int bf16) {
+    const int64_t at = (r * p->out_w + c) * p->pixel + b;
+    const vf g = vload(p->x, at, bf16);
+    if (max) {
+        const vi mine = vseti((int32_t)(row * p->win->kernel[1] + col));
+        return vkeep(vm_eqi(vld_u8(p->argmax + at), mine), g);
+    }
+    const span s = window_of(p, r, c);
+    return g / divisor(p, &s);
 }
 
-INLINE void pool_avg_bwd(const dt_pool_image *p, int bf16) {
-    memset(p->row_sums, 0, (size_t)(p->in_h * p->in_w * VW) * sizeof(float));
-    for (int64_t row = 0; row < p->out_h; row++)
-        for (int64_t col = 0; col < p->out_w; col++) {
-            span s = window_of(p, row, col);
-            vf g = vload(p->x, (row * p->out_w + col) * VW, bf16) / divisor(p, &s);
-            for (int64_t r = s.row0; r < s.row1; r++)
-                for (int64_t c = s.col0; c < s.col1; c++) {
-                    float *to = p->row_sums + (r * p->in_w + c) * VW;
-                    vst(to, vld(to) + g);
-                }
+INLINE void pool_bwd(const dt_pool_image *p, int max, int bf16) {
+    const dt_window *w = p->win;
+    cover rows = {0, 0};
+    for (int64_t row = 0; row < p->in_h; row++) {
+        cover_advance(&rows, row, w, 0, p->out_h);
+        for (int64_t b = 0; b < p->n_blocks * VW; b += VW) {
+            cover cols = {0, 0};
+            for (int64_t col = 0; col < p->in_w; col++) {
+                cover_advance(&cols, col, w, 1, p->out_w);
+                vf sum = {0};
+                for (int64_t r = rows.begin; r < rows.end; r++)
+                    for (int64_t c = cols.begin; c < cols.end; c++)
+                        sum += through(p, r, c, b, row + w->pad_begin[0] - r * w->stride[0],
+                                       col + w->pad_begin[1] - c * w->stride[1], max, bf16);
+                vstore(p->y, (row * p->in_w + col) * p->pixel + b, sum, bf16);
+            }
         }
-    finish_sums(p, bf16);
+    }
 }
 
-INLINE void mean(float *y, const void *x, int64_t n_pixels, int bf16) {
+INLINE void mean(float *y, const void *x, int64_t n_pixels, int64_t pixel, int bf16) {
     vd total = {0};
     for (int64_t p = 0; p < n_pixels;) {
         int64_t end = p + 256 < n_pixels ? p + 256 : n_pixels;
         vf s = {0};
-        for (; p < end; p++) s += vload(x, p * VW, bf16);
+        for (; p < end; p++) s += vload(x, p * pixel, bf16);
         total += vf_to_d(s);
     }
     vst(y, __builtin_convertvector(total / (double)n_pixels, vf));
@@ -122,22 +131,22 @@ INLINE void fill(void *y, const float *v, int64_t n_pixels, int bf16) {
     for (int64_t p = 0; p < n_pixels; p++) vstore(y, p * VW, x, bf16);
 }
 
-#define IMAGE(name)                                                                                \
+#define IMAGE(name, fn, max)                                                                       \
     static void name##_f32(const dt_pool_image *p) {                                               \
-        name(p, 0);                                                                                \
+        fn(p, max, 0);                                                                             \
     }                                                                                              \
     static void name##_bf16(const dt_pool_image *p) {                                              \
-        name(p, 1);                                                                                \
+        fn(p, max, 1);                                                                             \
     }
-IMAGE(pool_max)
-IMAGE(pool_max_bwd)
-IMAGE(pool_avg)
-IMAGE(pool_avg_bwd)
-static void mean_f32(float *y, const void *x, int64_t n) {
-    mean(y, x, n, 0);
+IMAGE(pool_max, pool, 1)
+IMAGE(pool_max_bwd, pool_bwd, 1)
+IMAGE(pool_avg, pool, 0)
+IMAGE(pool_avg_bwd, pool_bwd, 0)
+static void mean_f32(float *y, const void *x, int64_t n, int64_t pixel) {
+    mean(y, x, n, pixel, 0);
 }
-static void mean_bf16(float *y, const void *x, int64_t n) {
-    mean(y, x, n, 1);
+static void mean_bf16(float *y, const void *x, int64_t n, int64_t pixel) {
+    mean(y, x, n, pixel, 1);
 }
 static void fill_f32(void *y, const float *v, int64_t n) {
     fill(y, v, n, 0);

@@ -19,11 +19,6 @@ static dt_status read_window(dt_kernel_instance *s, const dt_value_info *x,
     if (!x || !y || x->shape.n != 4) return dt_cuda_fail(s, "pooling wants (N,C,H,W)");
     DT_TRY(dt_cuda_type(s, &a->type, x, y));
     for (int i = 0; i < 2; i++) {
-        if (w->kernel[i] < 1 || w->pad_begin[i] >= w->kernel[i] || w->dilation[i] > 1)
-            return dt_cuda_fail(s,
-                                "pooling window %dx%d is not supported: padding smaller than "
-                                "the window, no dilation",
-                                w->kernel[0], w->kernel[1]);
         a->kernel[i] = w->kernel[i], a->stride[i] = w->stride[i];
         a->pad[i] = w->pad_begin[i], a->pad_end[i] = w->pad_end[i];
     }

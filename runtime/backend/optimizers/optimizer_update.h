@@ -15,6 +15,11 @@
 // away. dt_<id>_ratio gives u->ratio for the update, from the sums of squares of weights and direction, which
 // are sums over 64 Ki-element chunks in their order: no rank or thread enters them. Tensors that weights decay
 // does not touch (norms, biases) keep the ratio 1.
+//
+// DT_OPTIMIZER_FACTORED names two slots whose shapes are not the parameter's (Adafactor): a tensor of two or more
+// dimensions is a matrix, of its first dimension by the others; slot 0 has a value for each row, slot 1 one for each
+// column. Of a vector slot 0 is as long as it is, and there is no slot 1. dt_backend.flat_factor keeps them and leaves
+// the step in the gradient's place.
 #ifndef DT_BACKEND_OPTIMIZER_UPDATE_H
 #define DT_BACKEND_OPTIMIZER_UPDATE_H
 
@@ -50,12 +55,15 @@ DT_UPDATE_FN float dt_elements_sign(float x) {
 }
 #endif
 
-#define DT_OPTIMIZER_NAMES(id, n_slots, norms, ...)                                                \
-    enum { dt_##id##_n_slots = n_slots, dt_##id##_norms = norms };                                 \
+#define DT_OPTIMIZER_NAMES(id, n_slots, norms, factored, ...)                                      \
+    enum { dt_##id##_n_slots = n_slots, dt_##id##_norms = norms, dt_##id##_factored = factored };  \
     static const char *const dt_##id##_slots[DT_MAX_SLOTS] __attribute__((unused)) = {__VA_ARGS__};
-#define DT_OPTIMIZER_WITH_NORMS(id, n_slots, ...) DT_OPTIMIZER_NAMES(id, n_slots, 1, __VA_ARGS__)
+#define DT_OPTIMIZER_WITH_NORMS(id, n_slots, ...) DT_OPTIMIZER_NAMES(id, n_slots, 1, 0, __VA_ARGS__)
 #define DT_OPTIMIZER(id, n_slots, ...)                                                             \
-    DT_OPTIMIZER_NAMES(id, n_slots, 0, __VA_ARGS__)                                                \
+    DT_OPTIMIZER_NAMES(id, n_slots, 0, 0, __VA_ARGS__) DT_OPTIMIZER_WITHOUT_NORMS(id)
+#define DT_OPTIMIZER_FACTORED(id, ...)                                                             \
+    DT_OPTIMIZER_NAMES(id, 0, 0, 1, __VA_ARGS__) DT_OPTIMIZER_WITHOUT_NORMS(id)
+#define DT_OPTIMIZER_WITHOUT_NORMS(id)                                                             \
     DT_UPDATE_FN dt_elements dt_##id##_direction(dt_elements p, dt_elements *slot, dt_elements g,  \
                                                  const dt_update *u) {                             \
         return g;                                                                                  \

@@ -10,6 +10,7 @@
 //         them (passes/relu_bits.c), bits u8 (pixels, ceil(C/8)): channel c of a pixel is bit c % 8 of byte c / 8, set
 //         where the ReLU let it through
 //       4 STAT mean of the micro-batch (C)   5 STAT its unbiased variance (C); not with running moments
+// sync_batch_norm is the same without what is fused, and its moments are those of all ranks (dt_graph.sync_bn).
 // Backward reads x, scale, saved_mean, saved_invstd, y when a ReLU without pool is fused (its mask is
 // y > 0) unless it has the bits, and argmax when a pool is; gives dx, dscale, dshift, dresidual. It has shift too, which costs
 // nothing and lets a backend make the mask from x instead of reading y.
@@ -78,6 +79,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 }
 
 DT_OP_DEFINE(batch_norm, infer, grad);
+DT_OP_DEFINE(sync_batch_norm, infer, grad);
 
 dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x) {
     return dt_batch_norm_eps(g, name, x, 1e-5f, 0.1f);
@@ -116,5 +118,6 @@ dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_
     const bool frozen = g->values[in[SCALE]].frozen && g->values[in[SHIFT]].frozen;
     dt_attrs a = {
         .batch_norm = {.eps = eps, .momentum = momentum, .training = g->training && !frozen}};
-    return dt_graph_apply(g, DT_OP_batch_norm, name, in, 5, &a);
+    const dt_op op = g->sync_bn && a.batch_norm.training ? DT_OP_sync_batch_norm : DT_OP_batch_norm;
+    return dt_graph_apply(g, op, name, in, 5, &a);
 }

@@ -1,5 +1,6 @@
 // conv2d: two-dimensional convolution (cross-correlation), with groups and dilation.
 //   in  0 x (N,C,H,W)   1 weight (K,C/groups,R,S)   2 bias (K), optional
+//       3 residual like y, added before the activation: only in inference, by dt_pass_fuse_residual
 //   out 0 y (N,K,H',W')
 // Backward reads x and weight; gives dx, dweight, dbias.
 #include "op_util.h"

@@ -9,6 +9,8 @@
 //
 // A pool is merged only if its windows tile the image: then each element has at most one window, and backward is a
 // gather. It is not merged after a residual, whose gradient would need the mask before the pool.
+//
+// dt_pass_fuse_residual, for inference: conv2d -> add residual -> [relu]  =>  conv2d with a fourth input.
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>
@@ -91,6 +93,40 @@ static void fuse_linear(dt_graph *g, const dt_node_id *readers, dt_node *linear)
     merged.attrs.linear.act = act;
     merged.out = next->out;
     move_head(g, linear, next, merged);
+}
+
+static void fuse_residual(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
+    dt_value residual = DT_NONE;
+    if (conv->n_in > 3 || conv->attrs.conv2d.act != DT_ACT_NONE) return;
+    dt_node *add = residual_add(g, readers, conv->out[0], &residual);
+    if (!add || g->values[residual].kind != DT_V_TEMP) return;
+    dt_node *relu = dt_graph_reader(g, readers, add->out[0], DT_OP_relu);
+    dt_node *last = relu ? relu : add;
+    dt_node merged = *conv;
+    merged.attrs.conv2d.act = relu ? DT_ACT_RELU : DT_ACT_NONE;
+    merged.in = dt_arena_alloc(&g->arena, 4 * sizeof *merged.in);
+    for (int i = 0; i < 3; i++) merged.in[i] = i < conv->n_in ? conv->in[i] : DT_NONE;
+    merged.in[3] = residual;
+    merged.n_in = 4;
+    merged.out = dt_arena_alloc(&g->arena, sizeof *merged.out);
+    merged.out[0] = last->out[0];
+    if (relu) {
+        add->dead = true;
+        g->values[add->out[0]].producer = DT_NONE;
+    }
+    move_head(g, conv, last, merged);
+}
+
+dt_status dt_pass_fuse_residual(dt_graph *g) {
+    DT_TRY(dt_graph_check(g));
+    if (g->training) return DT_OK;
+    dt_node_id *readers = dt_graph_sole_readers(g);
+    for (dt_node_id id = 0; id < g->n_nodes; id++) {
+        dt_node *n = &g->nodes[id];
+        if (!n->dead && !n->backward && n->op == DT_OP_conv2d) fuse_residual(g, readers, n);
+    }
+    free(readers);
+    return DT_OK;
 }
 
 dt_status dt_pass_fuse(dt_graph *g) {

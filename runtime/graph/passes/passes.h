@@ -2,6 +2,7 @@
 // Training:  build -> fuse -> differentiate -> amp -> fuse_gelu -> fuse_norm_add -> dead_code
 //            [-> recompute] [-> relu_bits]
 // Inference: build -> fold_bn -> fuse -> amp -> fuse_norm_add -> dead_code
+//            [-> fuse_residual] [-> int8]
 #ifndef DT_GRAPH_PASSES_H
 #define DT_GRAPH_PASSES_H
 
@@ -30,5 +31,29 @@ dt_status dt_pass_recompute(dt_graph *g, const dt_recompute_opts *o);
 // Training, called by plans of backends with dt_backend.relu_bits: a batch_norm with residual and ReLU saves a bit for
 // each element, and its gradient reads that instead of y.
 dt_status dt_pass_relu_bits(dt_graph *g);
+
+// Inference, called by plans of backends with dt_backend.conv_adds: conv2d + add (+ relu) -> one conv2d.
+dt_status dt_pass_fuse_residual(dt_graph *g);
+
+// Inference in int8, after dt_pass_fuse_residual: int8.c.
+typedef struct dt_int8_value {
+    const char *name; // of an activation
+    float scale;      // real values are scale times stored ones
+    bool negative;    // has negative values: stored as -127..127 and not as 0..255
+} dt_int8_value;
+typedef struct dt_int8_layer {
+    const char *name;    // of a conv2d or linear node
+    int64_t n;           // output channels
+    const float *weight; // scale of each; NULL: the layer stays f32
+} dt_int8_layer;
+typedef struct dt_int8 {
+    dt_int8_value *values;
+    dt_int8_layer *layers;
+    int n_values, n_layers;
+} dt_int8;
+// DT_E_USAGE naming the layer or value that the graph has and q lacks, or that has another number of channels.
+dt_status dt_pass_int8(dt_graph *g, const dt_int8 *q);
+// Whether the node is one that dt_pass_int8 can convert.
+bool dt_int8_is_layer(const dt_graph *g, const dt_node *n);
 
 #endif

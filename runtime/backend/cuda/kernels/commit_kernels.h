@@ -283,10 +283,14 @@ DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segmen
 
 // Elements i .. i+7 of a parameter by each optimizer: their update, or (constant `measures`) p as it is and their
 // direction in d. Returns 0 if what the update wrote is finite, else NaN: x - x is 0 of a finite x only.
+#ifdef __CUDACC__
+#pragma nv_diag_suppress 128 // loops behind the return of an optimizer that a GPU has not
+#endif
 #define WORD(id, ...)                                                                              \
     DT_FN float dt_commit_one_##id(const dt_commit_optimize_args *a, const dt_update *u,           \
                                    int64_t i, int64_t end, float p[8], int measures, float d[8]) { \
         float s[DT_MAX_SLOTS][8], g[8], bad = 0;                                                   \
+        if (dt_##id##_factored) return bad; /* a GPU has none of those */                          \
         for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
             dt_get8_part(a->slots[j], DT_F32, i, end, 0.0f, s[j]);                                 \
         dt_get8_part(a->grad, DT_F32, i, end, 0.0f, g);                                            \
@@ -310,6 +314,9 @@ DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segmen
     }
 #include "config/optimizers.def"
 #undef WORD
+#ifdef __CUDACC__
+#pragma nv_diag_default 128
+#endif
 
 DT_FN float dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
                           int64_t end, float p[8], int measures, float d[8]) {

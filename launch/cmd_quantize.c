@@ -1,0 +1,116 @@
+// cmd_quantize.c: dtrain quantize RUN SET -o RUN.int8 [key=value …]: a run that computes in int8.
+
+#include "launch.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "train/quantizer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUT, WHICH, CALIBRATE, PERCENTILE, TOLERANCE, RAW };
+static const launch_option options[] = {
+    [OUT] = {"-o", "RUN.int8", "folder of the new run"},
+    [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
+    [CALIBRATE] = {"--calibrate", "mse|minmax|percentile",
+                   "where activations are cut off: at the least squared error, nowhere, or at "
+                   "--percentile (mse)"},
+    [PERCENTILE] = {"--percentile", "P", "share of activations that is not cut off (99.99)"},
+    [TOLERANCE] = {"--tolerance", "E",
+                   "a layer stays fp32 if int8 in it alone changes the outputs by more than this "
+                   "share of their size (0.1)"},
+    [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
+    {NULL}};
+
+static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
+                           const char *skip_log, const char *classes, dt_dataset **out) {
+    return launch_open_for_set(ctx, c, b, workers, skip_log, classes, DT_USE_VALUE, out);
+}
+
+static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
+    dt_trainer_args args = *a;
+    args.open_data = open_data;
+    return dt_trainer_quantize(&args, ctx, agreed);
+}
+
+static dt_status read_real(const launch_words *w, int option, double fallback, double low,
+                           double high, double *out) {
+    const char *text = w->options[option];
+    char *end = NULL;
+    *out = fallback;
+    if (!text) return DT_OK;
+    *out = strtod(text, &end);
+    if (*text && !*end && *out >= low && *out <= high) return DT_OK;
+    return dt_fail(DT_E_USAGE, "%s: '%s' is no number from %g to %g", options[option].name, text,
+                   low, high);
+}
+
+static dt_status read_options(const launch_words *w, dt_quantize_request *r) {
+    const char *how = w->options[CALIBRATE] ? w->options[CALIBRATE] : "mse";
+    const int word = dt_word_index(DT_WORDS(DT_OBSERVE_WORDS), how);
+    r->which = w->options[WHICH] ? w->options[WHICH] : "best";
+    r->out = w->options[OUT];
+    r->raw = w->options[RAW] != NULL;
+    r->how = (dt_observe)word;
+    if (!r->out) return dt_fail(DT_E_USAGE, "dtrain quantize wants -o RUN.int8, the new run");
+    if (word < 0)
+        return dt_fail(DT_E_USAGE, "--calibrate: '%s' is none of %s", how,
+                       DT_WORDS(DT_OBSERVE_WORDS));
+    if (w->options[PERCENTILE] && r->how != DT_OBSERVE_percentile)
+        return dt_fail(DT_E_USAGE, "--percentile is for --calibrate percentile");
+    if (dt_io_exists(r->out))
+        return dt_fail(DT_E_USAGE, "%s: is there already: remove it, or give another -o", r->out);
+    DT_TRY(read_real(w, PERCENTILE, 99.99, 50, 100, &r->percentile));
+    return read_real(w, TOLERANCE, 0.1, 0, 1e30, &r->tolerance);
+}
+
+// The run's own config, and that it is in int8; the overrides of the command line are for the set only.
+static dt_status new_config(const char *run, char **text) {
+    const char *words[] = {run, "model.int8=true", "train.precision=fp32", "device.kind=cpu"};
+    const launch_words w = {.words = words, .n_words = 4};
+    dt_config *c = NULL;
+    DT_TRY(launch_load_config(&c, "quantize", &w));
+    *text = dt_config_dump(c);
+    dt_config_destroy(c);
+    return DT_OK;
+}
+
+static dt_status run(const launch_words *w) {
+    dt_quantize_request r = {0};
+    dt_config *c = NULL;
+    char *text = NULL;
+    if (w->n_words < 2)
+        return dt_fail(DT_E_USAGE, "dtrain quantize wants a run and a data set; see dtrain "
+                                   "quantize --help");
+    const char *dir = w->words[0], *set = w->words[1];
+    DT_TRY(read_options(w, &r));
+    if (!dt_io_is_dir(dir))
+        return dt_fail(DT_E_USAGE, "%s: no run's directory%s", dir,
+                       dt_io_exists(dir) ? "" : ": it does not exist");
+    const int n = w->n_words - 1;
+    const char **more = dt_xcalloc((size_t)n + 1, sizeof *more);
+    for (int i = 1; i < n; i++) more[i - 1] = w->words[1 + i];
+    more[n - 1] = "train.precision=fp32"; // the last word counts
+    dt_status st = launch_load_for_set(&c, "quantize", dir, set, more, n);
+    if (st == DT_OK) st = new_config(dir, &text);
+    r.config = text;
+    if (st == DT_OK) st = launch_with_comm(c, body, &r);
+    dt_config_destroy(c);
+    free(text);
+    free(more);
+    return st;
+}
+
+const launch_command launch_quantize = {
+    .options = options,
+    .text = "A run that computes its convolutions and linear layers in int8, from a trained one. "
+            "SET is a labelled data set of some hundred samples or more: it says how large "
+            "activations are, and how accurate and how fast int8 is beside fp32. dtrain eval and "
+            "dtrain predict take the new run as any other.\n\n"
+            "  dtrain quantize runs/photos val.lmdb -o runs/photos.int8\n"
+            "  dtrain quantize runs/vit val.lmdb -o runs/vit.int8 --calibrate percentile "
+            "--tolerance 0.02\n"
+            "  dtrain predict runs/photos.int8 new_photos -o new.csv\n",
+    .run = run};

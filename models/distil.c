@@ -1,0 +1,130 @@
+// distil.c: knowledge distillation (Hinton et al., "Distilling the knowledge in a neural network", 2015): the network
+// of another run (train.teacher) predicts beside the one that is trained, from the same augmented and mixed batch, and
+// shows it what it predicts:
+//
+//   loss = (1 - alpha) loss + alpha T² cross-entropy(softmax(logits / T), softmax(teacher's logits / T))
+//
+// Its gradient is that of the usual form with the Kullback-Leibler divergence.
+//
+// The teacher is a part of the training graph, in front: its values' names begin with "teacher:", all of its parameters
+// are frozen, batch norms take their running statistics, nothing is dropped. So it needs no plan, memory or threads of
+// its own, and is the same on every rank and in every micro-batch.
+#include "model_util.h"
+
+#include <string.h>
+
+#define DEFAULT_TEMPERATURE 4.0f
+#define DEFAULT_ALPHA       0.9f
+
+static float real_or(const dt_config *c, const char *key, float otherwise) {
+    return dt_config_has(c, key) ? (float)dt_config_real(c, key) : otherwise;
+}
+
+static bool always(const void *ctx, const char *name) {
+    return true;
+}
+
+// The fields that the teacher's config has, too.
+static int common_fields(const dt_model_args *a, dt_field_info *out) {
+    const dt_cnode *theirs = dt_config_node(a->teacher, "data.fields");
+    int n = 0;
+    for (int i = 0; i < a->n_fields; i++)
+        if (dt_cnode_get(theirs, a->fields[i].name)) out[n++] = a->fields[i];
+    return n;
+}
+
+static const dt_target *find_target(const dt_targets *targets, const char *name) {
+    for (int i = 0; i < targets->n; i++)
+        if (strcmp(targets->items[i].field->name, name) == 0) return &targets->items[i];
+    return NULL;
+}
+
+static dt_status check_targets(const dt_targets *own, const dt_targets *theirs,
+                               const dt_config *c) {
+    for (int i = 0; i < own->n; i++) {
+        const dt_target *t = &own->items[i], *u = find_target(theirs, t->field->name);
+        if (!dt_losses[t->loss].softmax || t->field->n_classes == 0)
+            return dt_config_fail(c, "train.teacher",
+                                  "train.teacher teaches classes, and %s is none", t->field->name);
+        if (!u || !dt_losses[u->loss].softmax)
+            return dt_config_fail(c, "train.teacher",
+                                  "train.teacher: that run does not predict the class %s",
+                                  t->field->name);
+    }
+    return DT_OK;
+}
+
+// What the teacher's run read must be fed here in the same form.
+static dt_status check_fields(const dt_model_args *a, const dt_targets *theirs) {
+    const dt_cnode *fields = dt_config_node(a->teacher, "data.fields");
+    for (size_t i = 0; i < dt_cnode_size(fields); i++) {
+        const char *name = dt_cnode_key(fields, i), *was, *is;
+        if (find_target(theirs, name)) continue;
+        const char *key = dt_config_field_difference(a->teacher, a->config, name, &was, &is);
+        if (!key) continue;
+        return dt_config_fail(a->config, "train.teacher",
+                              "train.teacher: %s was %s in that run and is %s here: the teacher "
+                              "must see what it was trained on",
+                              key, was, is);
+    }
+    return DT_OK;
+}
+
+void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own) {
+    dt_field_info fields[DT_MAX_FIELDS];
+    dt_targets theirs;
+    const dt_graph was = *g;
+    dt_model_args args = *a;
+    args.config = a->teacher;
+    args.fields = fields;
+    args.n_fields = common_fields(a, fields);
+    args.targets = &theirs;
+    dt_status st = dt_targets_read(&theirs, a->teacher, fields, args.n_fields, false);
+    if (st != DT_OK) st = dt_fail_context(st, "train.teacher");
+    if (st == DT_OK) st = check_targets(own, &theirs, a->config);
+    if (st == DT_OK) st = check_fields(a, &theirs);
+    if (st != DT_OK) {
+        dt_graph_fail(g, "%s", dt_error_message());
+        return;
+    }
+    dt_graph_scope(g, "teacher:");
+    dt_graph_freeze(g, always, NULL);
+    g->teacher = true;
+    g->training = g->drops = false;
+    dt_model_build(g, &args);
+    dt_graph_scope(g, was.scope);
+    dt_graph_freeze(g, was.is_frozen, was.frozen_ctx);
+    g->teacher = false;
+    g->training = was.training;
+    g->drops = was.drops;
+    const float rest = 1 - real_or(a->config, "train.teacher_alpha", DEFAULT_ALPHA);
+    for (int i = 0; i < own->n; i++) own->items[i].weight *= rest;
+}
+
+// The output "<prefix><name>".
+static dt_value find_output(const dt_graph *g, const char *prefix, const char *name) {
+    const size_t n = strlen(prefix);
+    for (int i = 0; i < g->n_outputs; i++)
+        if (strncmp(g->outputs[i].name, prefix, n) == 0 &&
+            strcmp(g->outputs[i].name + n, name) == 0)
+            return g->outputs[i].value;
+    return DT_NONE;
+}
+
+void dt_distil_end(dt_graph *g, const dt_model_args *a, const dt_targets *own) {
+    const float t = real_or(a->config, "train.teacher_temperature", DEFAULT_TEMPERATURE);
+    const float alpha = real_or(a->config, "train.teacher_alpha", DEFAULT_ALPHA);
+    char text[256];
+    for (int i = 0; i < own->n && g->status == DT_OK; i++) {
+        const dt_target *target = &own->items[i];
+        const char *name = dt_target_logits(own, target, text, sizeof text);
+        const dt_value student = find_output(g, "", name);
+        dt_value soft = find_output(g, "teacher:", "logits");
+        if (soft == DT_NONE) // that run names its targets
+            soft = find_output(
+                g, "teacher:", dt_arena_printf(&g->arena, "%s.logits", target->field->name));
+        soft = dt_softmax(g, dt_scale(g, soft, 1 / t));
+        dt_loss_share(g, "distillation", DT_LOSS_cross_entropy, dt_scale(g, student, 1 / t), soft,
+                      dt_graph_find(g, "weight"), 0, 0, alpha * t * t * target->weight);
+    }
+}

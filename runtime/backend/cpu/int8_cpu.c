@@ -1,0 +1,320 @@
+// int8_cpu.c: conv2d_int8 and linear_int8 through oneDNN, and quantize (graph/ops/quantize.c).
+//
+// Activations are NHWC (linear: DENSE), the layout of oneDNN's int8 kernels on every ISA. The f32 weight, with a batch
+// norm folded in, is rounded to 8 bits by the scale of its output channel when it is packed, so a run keeps its f32
+// weights. Products are added in 32 bits; each channel's sum is then multiplied by
+// scale(x) scale(weight) / scale(y), the residual is added, the activation applied, and y rounded.
+//
+// Without VNNI (and for oneDNN's s8 convolutions, which see to it themselves) two products of 8 bits are added in 16
+// first, and saturate. There weights are rounded to 7 bits: 2 * 255 * 64 < 2^15.
+#include "backend/cpu/custom_kernel.h"
+#include "backend/cpu/dnnl_weights.h"
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct int8_state {
+    dt_dnnl_op *op, *place; // place: the rounded weight into op's format
+    int64_t n_out, n_per_out;
+    bool has_bias;
+    dt_fold fold;
+    float *weight; // scale of each output channel
+    float *bias;   // what each bias is divided by
+    int8_t *dense;
+    void *scratch; // of place
+} int8_state;
+
+static void destroy(dt_kernel_instance *s) {
+    int8_state *st = s->state;
+    if (!st) return;
+    dt_dnnl_op_destroy(st->op);
+    dt_dnnl_op_destroy(st->place);
+    free(st->weight);
+    free(st->bias);
+    free(st->dense);
+    free(st->scratch);
+    dt_custom_destroy(s);
+}
+
+static void *alloc64(size_t n) {
+    void *p = NULL;
+    if (posix_memalign(&p, 64, dt_align_up(n + 1, 64))) abort();
+    return p;
+}
+
+// ---- packing ---------------------------------------------------------------------------------------
+// dense: weight, or weight, scale, var
+static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads,
+                        void *stream) {
+    const int8_state *st = ctx;
+    for (int64_t o = 0; o < st->n_out; o++) {
+        const float gain = st->fold.on ? dt_fold_gain(dense[1], dense[2], o, st->fold.eps) : 1;
+        const float *from = dense[0] + o * st->n_per_out;
+        dt_simd_get()->int8->quantize(st->dense + o * st->n_per_out, from, gain / st->weight[o],
+                                      true, st->n_per_out);
+    }
+    dt_dnnl_op_run_threads(st->place, 0, threads, (const void *[]){st->dense, packed}, st->scratch);
+}
+
+// dense: bias; or scale, shift, mean, var[, bias]
+static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads,
+                      void *stream) {
+    const int8_state *st = ctx;
+    float *to = packed;
+    for (int64_t o = 0; o < st->n_out; o++) {
+        float b = st->fold.on ? st->has_bias ? dense[4][o] : 0 : dense[0][o];
+        if (st->fold.on)
+            b = (b - dense[2][o]) * dt_fold_gain(dense[0], dense[3], o, st->fold.eps) + dense[1][o];
+        to[o] = b / st->bias[o];
+    }
+}
+
+static uint64_t pack_key(const dt_kernel_instance *s, const dt_pack_request *r, uint64_t seed,
+                         const float *scales, int64_t n) {
+    uint64_t h[9] = {seed, dt_hash64(scales, (size_t)n * sizeof *scales), (uint64_t)r->n_params};
+    for (int i = 0; i < r->n_params; i++) {
+        const char *name = s->graph->values[r->params[i]].name;
+        h[3 + i] = dt_hash64(name, strlen(name));
+    }
+    return dt_hash64(h, sizeof h);
+}
+
+static dt_status request_weight(dt_kernel_instance *s, int8_state *st,
+                                const dt_dnnl_tensor *dense) {
+    const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
+    const dt_dnnl_md md = dt_dnnl_op_md(st->op, 1);
+    const dt_dnnl_tensor dst = dt_dnnl_like(md);
+    dt_pack_request *r = &s->packs[s->n_packs++];
+    DT_TRY(dt_dnnl_op_create_reorder(&st->place, &env, dense, &dst, false));
+    st->dense = alloc64((size_t)(st->n_out * st->n_per_out));
+    st->scratch = alloc64(dt_dnnl_op_scratch_bytes(st->place));
+    *r = (dt_pack_request){.n_params = st->fold.on ? 3 : 1,
+                           .params = {s->node->in[1], st->fold.scale, st->fold.var},
+                           .n_bytes = dt_dnnl_md_bytes(md),
+                           .pack = pack_weight,
+                           .ctx = st};
+    r->key = pack_key(s, r, dt_dnnl_md_hash(md), st->weight, st->n_out);
+    return DT_OK;
+}
+
+static void request_bias(dt_kernel_instance *s, int8_state *st) {
+    const dt_fold *f = &st->fold;
+    const dt_value bias = st->has_bias ? s->node->in[2] : DT_NONE;
+    if (!st->has_bias && !f->on) return;
+    dt_pack_request *r = &s->packs[s->n_packs++];
+    *r = (dt_pack_request){.n_params = f->on ? 4 + st->has_bias : 1,
+                           .params = {bias},
+                           .n_bytes = (size_t)st->n_out * sizeof(float),
+                           .pack = pack_bias,
+                           .ctx = st};
+    if (f->on) {
+        const dt_value folded[] = {f->scale, f->shift, f->mean, f->var, bias};
+        memcpy(r->params, folded, sizeof folded);
+    }
+    r->key = pack_key(s, r, 0x693862 /* "i8b" */, st->bias, st->n_out);
+}
+
+// ---- what both share -------------------------------------------------------------------------------
+static int8_state *start(dt_kernel_instance *s, const dt_int8_scales *scales, bool sees_to_it) {
+    const dt_value_info *w = dt_instance_in(s, 1);
+    int8_state *st = dt_custom_prepare(s, sizeof *st);
+    st->n_out = w->shape.d[0];
+    st->n_per_out = dt_shape_elements(&w->shape) / st->n_out;
+    st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
+    st->weight = dt_xcalloc((size_t)st->n_out + 1, sizeof *st->weight);
+    st->bias = dt_xcalloc((size_t)st->n_out + 1, sizeof *st->bias);
+    const float coarser = dt_dnnl_isa_vnni() || sees_to_it ? 1 : 2;
+    for (int64_t o = 0; o < st->n_out; o++) st->weight[o] = scales->weight[o] * coarser;
+    return st;
+}
+
+// out: a factor for each channel, which oneDNN copies. GELU needs real values, so y's scale comes behind it.
+static void describe_after(const dt_kernel_instance *s, int8_state *st, const dt_int8_scales *k,
+                           dt_act act, float *factors, dt_dnnl_after *out) {
+    const bool late = act > DT_ACT_RELU;
+    const float real = late ? 1 : 1 / k->y;
+    for (int64_t o = 0; o < st->n_out; o++) {
+        factors[o] = k->x * st->weight[o] * real;
+        st->bias[o] = dt_dnnl_scales_bias() ? k->x * st->weight[o] : 1 / real;
+    }
+    *out = (dt_dnnl_after){
+        .scales = factors, .n_scales = st->n_out, .act = act, .times = late ? 1 / k->y : 1};
+    const dt_value_info *residual = s->node->n_in > 3 ? dt_instance_in(s, 3) : NULL;
+    if (!residual) return;
+    out->add = k->residual / k->y;
+    out->add_type = residual->dtype;
+}
+
+static void run(const dt_kernel_instance *s, const dt_run *r) {
+    const int8_state *st = s->state;
+    if (s->node->n_in > 3) dt_custom_copy_residual(s, r);
+    const void *bias = s->n_packs > 1 ? r->packed[1] : r->out[0];
+    const void *const with[] = {r->in[0], r->packed[0], bias, r->out[0]};
+    dt_dnnl_op_run(st->op, r->replica, with, r->scratch); // without bias the third is the last
+}
+
+static dt_status finish(dt_kernel_instance *s, int8_state *st, dt_status status,
+                        const dt_dnnl_tensor *dense) {
+    if (status == DT_OK) status = request_weight(s, st, dense);
+    if (status != DT_OK) {
+        destroy(s);
+        return dt_fail_context(status, "%s '%s'", dt_op_name(s->node->op), s->node->name);
+    }
+    request_bias(s, st);
+    s->scratch_bytes = dt_dnnl_op_scratch_bytes(st->op);
+    dt_log(DT_LOG_DEBUG, "%s %s: %s", dt_op_name(s->node->op), s->node->name,
+           dt_dnnl_op_impl(st->op));
+    return DT_OK;
+}
+
+// ---- convolution -----------------------------------------------------------------------------------
+static dt_status prepare_conv(dt_kernel_instance *s) {
+    const dt_node *n = s->node;
+    const dt_value_info *x = dt_instance_in(s, 0), *w = dt_instance_in(s, 1);
+    const dt_value_info *y = dt_instance_out(s, 0);
+    const dt_layout nhwc = {DT_NHWC, 0};
+    const dt_window *win = &n->attrs.conv2d.win;
+    const int groups = n->attrs.conv2d.groups;
+    int8_state *st = start(s, n->attrs.conv2d.int8, x->dtype == DT_I8);
+    st->fold = (dt_fold){.on = n->attrs.conv2d.fold_bn,
+                         .scale = n->attrs.conv2d.bn_scale,
+                         .shift = n->attrs.conv2d.bn_shift,
+                         .mean = n->attrs.conv2d.bn_mean,
+                         .var = n->attrs.conv2d.bn_var,
+                         .eps = n->attrs.conv2d.bn_eps};
+    s->in_layout[0] = s->out_layout[0] = nhwc;
+    if (n->n_in > 3) s->in_layout[3] = nhwc;
+    if (n->n_in > 3) s->inplace_in = 3;
+    const int64_t d[5] = {groups, w->shape.d[0] / groups, w->shape.d[1], w->shape.d[2],
+                          w->shape.d[3]};
+    const int skip = groups == 1;
+    dt_dnnl_conv c = {.src = dt_dnnl_laid_out(x->dtype, &x->shape, nhwc),
+                      .weights = dt_dnnl_any(DT_I8, 5 - skip, d + skip),
+                      .dst = dt_dnnl_laid_out(y->dtype, &y->shape, nhwc)};
+    if (st->has_bias || st->fold.on) c.bias = dt_dnnl_dense(DT_F32, 1, &st->n_out);
+    for (int i = 0; i < 2; i++) {
+        c.stride[i] = win->stride[i];
+        c.dilation[i] = win->dilation[i];
+        c.pad_begin[i] = win->pad_begin[i];
+        c.pad_end[i] = win->pad_end[i];
+    }
+    const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
+    float *factors = dt_xcalloc((size_t)st->n_out + 1, sizeof *factors);
+    describe_after(s, st, n->attrs.conv2d.int8, n->attrs.conv2d.act, factors, &c.after);
+    const dt_status status = dt_dnnl_op_create_conv(&st->op, &env, DT_DNNL_FORWARD, &c);
+    const dt_dnnl_tensor dense = dt_dnnl_dense(DT_I8, 5 - skip, d + skip);
+    free(factors);
+    return finish(s, st, status, &dense);
+}
+
+// ---- linear ----------------------------------------------------------------------------------------
+static dt_status prepare_linear(dt_kernel_instance *s) {
+    const dt_node *n = s->node;
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
+    int8_state *st = start(s, n->attrs.linear.int8, false);
+    const int64_t rows = dt_shape_elements(&x->shape) / st->n_per_out;
+    dt_dnnl_matmul m = {.a = dt_dnnl_matrix(x->dtype, rows, st->n_per_out),
+                        .b = dt_dnnl_any(DT_I8, 2, (int64_t[]){st->n_per_out, st->n_out}),
+                        .dst = dt_dnnl_matrix(y->dtype, rows, st->n_out),
+                        .alpha = 1};
+    if (st->has_bias) m.bias = dt_dnnl_matrix(DT_F32, 1, st->n_out);
+    const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
+    float *factors = dt_xcalloc((size_t)st->n_out + 1, sizeof *factors);
+    describe_after(s, st, n->attrs.linear.int8, n->attrs.linear.act, factors, &m.after);
+    const dt_status status = dt_dnnl_op_create_matmul(&st->op, &env, &m);
+    const dt_dnnl_tensor dense = dt_dnnl_transposed(DT_I8, st->n_per_out, st->n_out);
+    free(factors);
+    return finish(s, st, status, &dense);
+}
+
+const dt_kernel dt_cpu_conv2d_int8 = {prepare_conv, run, destroy};
+const dt_kernel dt_cpu_linear_int8 = {prepare_linear, run, destroy};
+
+// ---- quantize --------------------------------------------------------------------------------------
+// f32 images are BLOCKED or, of few channels, DENSE, as convolutions have them; in 8 bits they are NHWC. What is DENSE
+// and no image stays so.
+typedef struct quantize_state {
+    bool down, negative, moves;
+    float by; // to 8 bits: 1 / scale
+    dt_layout f32;
+    int64_t channels, pixels;
+} quantize_state;
+
+static dt_status prepare_quantize(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
+    const dt_layout there = s->in_layout[0], nhwc = {DT_NHWC, 0};
+    quantize_state *st = dt_custom_prepare(s, sizeof *st);
+    const float scale = s->node->attrs.quantize.scale;
+    st->down = x->dtype == DT_F32;
+    st->negative = (st->down ? y : x)->dtype == DT_I8;
+    st->by = st->down ? 1 / scale : scale;
+    const bool few = x->shape.n == 4 && x->shape.d[1] <= 4;
+    if (x->shape.n != 4 || (there.kind == DT_DENSE && !(few && st->down))) return DT_OK;
+    st->channels = x->shape.d[1];
+    st->pixels = x->shape.d[2] * x->shape.d[3];
+    st->f32 = there.kind == DT_NHWC && (st->down || few) ? nhwc : dt_cpu_conv_layout(st->channels);
+    st->moves = st->f32.kind != DT_NHWC;
+    s->in_layout[0] = st->down ? st->f32 : nhwc;
+    s->out_layout[0] = st->down ? nhwc : st->f32;
+    return DT_OK;
+}
+
+typedef struct quantize_call {
+    const quantize_state *st;
+    const char *x;
+    char *y;
+} quantize_call;
+
+static void convert(const quantize_call *c, int64_t to, int64_t from, int64_t n) {
+    const dt_simd_int8 *k = dt_simd_get()->int8;
+    const quantize_state *st = c->st;
+    if (st->down)
+        k->quantize(c->y + to, (const float *)(const void *)c->x + from, st->by, st->negative, n);
+    else
+        k->dequantize((float *)(void *)c->y + to, c->x + from, st->by, st->negative, n);
+}
+
+static void convert_range(const void *ctx, int64_t begin, int64_t end) {
+    convert(ctx, begin, begin, end - begin);
+}
+
+// Pixels [begin, end) of all images.
+static void convert_pixels(const void *ctx, int64_t begin, int64_t end) {
+    const quantize_call *c = ctx;
+    const quantize_state *st = c->st;
+    const int64_t block = st->f32.kind == DT_BLOCKED ? st->f32.block : 1;
+    const int64_t blocks = (st->channels + block - 1) / block;
+    for (int64_t p = begin; p < end; p++) {
+        const int64_t image = p / st->pixels * blocks, pixel = p % st->pixels;
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t left = st->channels - b * block, n = left < block ? left : block;
+            const int64_t f32 = ((image + b) * st->pixels + pixel) * block;
+            const int64_t low = p * st->channels + b * block;
+            convert(c, st->down ? low : f32, st->down ? f32 : low, n);
+            if (!st->down && n < block)
+                memset((float *)(void *)c->y + f32 + n, 0, (size_t)(block - n) * sizeof(float));
+        }
+    }
+}
+
+static void run_quantize(const dt_kernel_instance *s, const dt_run *r) {
+    const quantize_state *st = s->state;
+    const quantize_call c = {st, r->in[0], r->out[0]};
+    const int64_t n = dt_shape_elements(&dt_instance_in(s, 0)->shape);
+    if (!st->moves) {
+        dt_custom_ranges(s->threads, n, convert_range, &c);
+        return;
+    }
+    const int64_t pixels = n / st->channels;
+#pragma omp parallel for num_threads(s->threads) schedule(static) if (s->threads > 1)
+    for (int t = 0; t < s->threads; t++) {
+        int64_t b, e;
+        dt_cpu_piece(pixels, 64, t, s->threads, &b, &e);
+        convert_pixels(&c, b, e);
+    }
+}
+
+const dt_kernel dt_cpu_quantize = {prepare_quantize, run_quantize, dt_custom_destroy};

@@ -1,0 +1,333 @@
+// simd_winograd.c: the parts of Winograd's convolution (winograd.h), each on one thread: the five transforms of
+// F(2x2, 3x3) and F(4x4, 3x3), a vector of channels at a time, and the products between them.
+//
+// With A^T, B^T, G of Lavin & Gray 2016: input B^T d B, filter G g G^T, output A^T m A, and for gradients their
+// transposes: of the output A dy A^T, of the filter G^T u G. A map of two dimensions is one of one dimension on the
+// columns, then on the rows.
+//
+// F(2x2) interpolates at 0, 1, -1 and infinity. F(4x4) takes 0, +-5/8, +-3/2 and infinity: of the points whose powers are
+// exact in f32 they round least, half as much as the usual 0, +-1, +-2.
+#include "backend/cpu/simd.h"
+#include "backend/cpu/simd_vec.h"
+
+#ifndef DT_ISA_generic
+enum { MOST_SIDE = 6 };
+enum { INPUT, OUTPUT, OUTPUT_GRAD, FILTER, FILTER_GRAD };
+
+#define UNROLL _Pragma("GCC unroll 16")
+
+static const float P = 0.625f, P2 = 0.625f * 0.625f, P3 = 0.625f * 0.625f * 0.625f;
+static const float Q = 1.5f, Q2 = 1.5f * 1.5f, Q3 = 1.5f * 1.5f * 1.5f;
+static const float P2Q2 = 225.0f / 256, P2_PLUS_Q2 = 169.0f / 64; // P^2 Q^2, P^2 + Q^2
+// 1 / product of (point - other points)
+static const float N0 = 256.0f / 225, NP = -4096.0f / 5950, NQ = 256.0f / 2142;
+
+// ---- one dimension ---------------------------------------------------------------------------------
+INLINE void input4(const vf *d, vf *o) {
+    const vf ep = d[4] - Q2 * d[2], op = P * (d[3] - Q2 * d[1]);
+    const vf eq = d[4] - P2 * d[2], oq = Q * (d[3] - P2 * d[1]);
+    o[0] = P2Q2 * d[0] + (d[4] - P2_PLUS_Q2 * d[2]);
+    o[1] = ep + op;
+    o[2] = ep - op;
+    o[3] = eq + oq;
+    o[4] = eq - oq;
+    o[5] = P2Q2 * d[1] + (d[5] - P2_PLUS_Q2 * d[3]);
+}
+
+INLINE void output4(const vf *m, vf *o) {
+    const vf sp = m[1] + m[2], dp = m[1] - m[2], sq = m[3] + m[4], dq = m[3] - m[4];
+    o[0] = m[0] + sp + sq;
+    o[1] = P * dp + Q * dq;
+    o[2] = P2 * sp + Q2 * sq;
+    o[3] = m[5] + (P3 * dp + Q3 * dq);
+}
+
+INLINE void output_grad4(const vf *y, vf *o) {
+    const vf ep = y[0] + P2 * y[2], op = P * y[1] + P3 * y[3];
+    const vf eq = y[0] + Q2 * y[2], oq = Q * y[1] + Q3 * y[3];
+    o[0] = y[0];
+    o[1] = ep + op;
+    o[2] = ep - op;
+    o[3] = eq + oq;
+    o[4] = eq - oq;
+    o[5] = y[3];
+}
+
+INLINE void filter4(const vf *g, vf *o) {
+    const vf ep = NP * (g[0] + P2 * g[2]), op = NP * (P * g[1]);
+    const vf eq = NQ * (g[0] + Q2 * g[2]), oq = NQ * (Q * g[1]);
+    o[0] = N0 * g[0];
+    o[1] = ep + op;
+    o[2] = ep - op;
+    o[3] = eq + oq;
+    o[4] = eq - oq;
+    o[5] = g[2];
+}
+
+INLINE void filter_grad4(const vf *u, vf *o) {
+    const vf sp = NP * (u[1] + u[2]), dp = NP * (u[1] - u[2]);
+    const vf sq = NQ * (u[3] + u[4]), dq = NQ * (u[3] - u[4]);
+    o[0] = N0 * u[0] + (sp + sq);
+    o[1] = P * dp + Q * dq;
+    o[2] = u[5] + (P2 * sp + Q2 * sq);
+}
+
+INLINE void map_of_2(int kind, const vf *d, vf *o) {
+    switch (kind) {
+    case INPUT:
+        o[0] = d[0] - d[2], o[1] = d[2] + d[1], o[2] = d[2] - d[1], o[3] = d[3] - d[1];
+        return;
+    case OUTPUT:
+        o[0] = d[0] + (d[1] + d[2]), o[1] = d[3] + (d[1] - d[2]);
+        return;
+    case OUTPUT_GRAD:
+        o[0] = d[0], o[1] = d[0] + d[1], o[2] = d[0] - d[1], o[3] = d[1];
+        return;
+    case FILTER:
+        o[0] = d[0], o[3] = d[2];
+        o[1] = 0.5f * (d[0] + d[2] + d[1]), o[2] = 0.5f * (d[0] + d[2] - d[1]);
+        return;
+    default:
+        o[1] = 0.5f * (d[1] - d[2]);
+        o[0] = d[0] + 0.5f * (d[1] + d[2]), o[2] = d[3] + 0.5f * (d[1] + d[2]);
+    }
+}
+
+INLINE void map_of_4(int kind, const vf *d, vf *o) {
+    switch (kind) {
+    case INPUT:
+        input4(d, o);
+        return;
+    case OUTPUT:
+        output4(d, o);
+        return;
+    case OUTPUT_GRAD:
+        output_grad4(d, o);
+        return;
+    case FILTER:
+        filter4(d, o);
+        return;
+    default:
+        filter_grad4(d, o);
+    }
+}
+
+// ---- two dimensions --------------------------------------------------------------------------------
+// A square of vectors: element (i, j) is at + i * row + j * col.
+typedef struct square {
+    float *at;
+    int64_t row, col;
+} square;
+
+// OUTPUT: afterwards max(v + bias, floor).
+INLINE void map(int kind, int tile, square from, square to, vf bias, vf floor) {
+    const int side = tile + 2;
+    const int n_in = kind == OUTPUT_GRAD ? tile : kind == FILTER ? 3 : side;
+    const int n_out = kind == OUTPUT ? tile : kind == FILTER_GRAD ? 3 : side;
+    vf t[MOST_SIDE][MOST_SIDE];
+    UNROLL for (int j = 0; j < n_in; j++) {
+        vf d[MOST_SIDE], o[MOST_SIDE];
+        UNROLL for (int i = 0; i < n_in; i++) d[i] = vld(from.at + i * from.row + j * from.col);
+        if (tile == 2)
+            map_of_2(kind, d, o);
+        else
+            map_of_4(kind, d, o);
+        UNROLL for (int i = 0; i < n_out; i++) t[i][j] = o[i];
+    }
+    UNROLL for (int i = 0; i < n_out; i++) {
+        vf o[MOST_SIDE];
+        if (tile == 2)
+            map_of_2(kind, t[i], o);
+        else
+            map_of_4(kind, t[i], o);
+        UNROLL for (int j = 0; j < n_out; j++) vst(
+            to.at + i * to.row + j * to.col, kind == OUTPUT ? vfloor(o[j] + bias, floor) : o[j]);
+    }
+}
+
+// Where the patch of a tile lies in its image, and whether wholly inside.
+typedef struct patch {
+    float *plane;
+    int64_t h, w;
+    bool inside;
+} patch;
+
+INLINE patch patch_of(const dt_winograd_image *im, float *x, int64_t block,
+                      const dt_winograd_tiles *t, int64_t k, int tile, int size) {
+    const int64_t at = t->first + k, image = at / (t->rows * t->cols);
+    const int64_t row = at / t->cols % t->rows, col = at % t->cols;
+    patch p = {.plane = x + (image * im->blocks + block) * im->h * im->w * VW,
+               .h = row * tile + im->top,
+               .w = col * tile + im->left};
+    p.inside = p.h >= 0 && p.w >= 0 && p.h + size <= im->h && p.w + size <= im->w;
+    return p;
+}
+
+INLINE square square_of(const dt_winograd_image *im, const patch *p) {
+    return (square){p->plane + (p->h * im->w + p->w) * VW, im->w * VW, VW};
+}
+
+// The patch with zeros outside the image.
+INLINE void fetch(const dt_winograd_image *im, const patch *p, int size, float *to) {
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < size; j++) {
+            const int64_t h = p->h + i, w = p->w + j;
+            const bool inside = h >= 0 && w >= 0 && h < im->h && w < im->w;
+            vst(to + (i * size + j) * VW, inside ? vld(p->plane + (h * im->w + w) * VW) : vset1(0));
+        }
+}
+
+INLINE void map_patches(int kind, int tile, float *to, const float *x, const dt_winograd_image *im,
+                        int64_t block, const dt_winograd_tiles *t) {
+    const int side = tile + 2, size = kind == INPUT ? side : tile;
+    float edge[MOST_SIDE * MOST_SIDE * VW] __attribute__((aligned(64)));
+    const vf none = {0};
+    for (int64_t k = 0; k < t->n; k++) {
+        const patch p = patch_of(im, (float *)x, block, t, k, tile, size);
+        square from = {edge, size * VW, VW};
+        if (p.inside)
+            from = square_of(im, &p);
+        else
+            fetch(im, &p, size, edge);
+        map(kind, tile, from, (square){to + k * VW, side * t->position, t->position}, none, none);
+    }
+}
+
+INLINE void map_output(int tile, float *y, const float *m, const dt_winograd_image *im,
+                       int64_t block, const dt_winograd_tiles *t, const float *bias, bool adds,
+                       bool relu) {
+    const int side = tile + 2;
+    float edge[4 * 4 * VW] __attribute__((aligned(64)));
+    const vf add = vld(bias), none = vset1(-__builtin_inff()), floor = relu ? vset1(0) : none;
+    for (int64_t k = 0; k < t->n; k++) {
+        const patch p = patch_of(im, y, block, t, k, tile, tile);
+        const square from = {(float *)m + k * VW, side * t->position, t->position};
+        if (p.inside && !adds) {
+            map(OUTPUT, tile, from, square_of(im, &p), add, floor);
+            continue;
+        }
+        map(OUTPUT, tile, from, (square){edge, tile * VW, VW}, add, none);
+        for (int64_t i = 0; i < tile && p.h + i < im->h; i++)
+            for (int64_t j = 0; j < tile && p.w + j < im->w; j++) {
+                float *to = p.plane + ((p.h + i) * im->w + p.w + j) * VW;
+                const vf v = vld(edge + (i * tile + j) * VW);
+                vst(to, vfloor(adds ? v + vld(to) : v, floor));
+            }
+    }
+}
+
+#define TRANSFORMS(tile)                                                                           \
+    static void input_##tile(float *v, const float *x, const dt_winograd_image *im, int64_t block, \
+                             const dt_winograd_tiles *t) {                                         \
+        map_patches(INPUT, tile, v, x, im, block, t);                                              \
+    }                                                                                              \
+    static void output_grad_##tile(float *z, const float *dy, const dt_winograd_image *im,         \
+                                   int64_t block, const dt_winograd_tiles *t) {                    \
+        map_patches(OUTPUT_GRAD, tile, z, dy, im, block, t);                                       \
+    }                                                                                              \
+    static void output_##tile(float *y, const float *m, const dt_winograd_image *im,               \
+                              int64_t block, const dt_winograd_tiles *t, const float *bias,        \
+                              bool adds, bool relu) {                                              \
+        map_output(tile, y, m, im, block, t, bias, adds, relu);                                    \
+    }                                                                                              \
+    static void filter_##tile(float *u, int64_t position, const float *w) {                        \
+        const square to = {u, (tile + 2) * position, position};                                    \
+        map(FILTER, tile, (square){(float *)w, 3 * VW, VW}, to, (vf){0}, (vf){0});                 \
+    }                                                                                              \
+    static void filter_grad_##tile(float *w, const float *u, int64_t position) {                   \
+        const square from = {(float *)u, (tile + 2) * position, position};                         \
+        map(FILTER_GRAD, tile, from, (square){w, 3 * VW, VW}, (vf){0}, (vf){0});                   \
+    }
+TRANSFORMS(2)
+TRANSFORMS(4)
+
+// ---- products --------------------------------------------------------------------------------------
+// Accumulators in registers: of 32 with AVX-512, of 16 with AVX2.
+#ifdef DT_ISA_avx512
+enum { TILE_ROWS = 14, CHANNEL_ROWS = 8 };
+#else
+enum { TILE_ROWS = 6, CHANNEL_ROWS = 4 };
+#endif
+enum { MOST_ROWS = 14, TILE_COLS = 2, CHANNEL_COLS = 3 };
+
+// R rows times C vectors. Of `a`, row r's element i is a[r * a_row + i % VW * a_step] behind i / VW whole blocks.
+INLINE void product(int R, int C, int a_row, int a_step, const dt_winograd_product *p,
+                    const float *a, float *out) {
+    vf sum[MOST_ROWS][CHANNEL_COLS];
+    const float *b = p->b;
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) sum[r][c] = (vf){0};
+    for (int64_t left = p->n; left > 0; left -= p->per_block, a += p->a_block) {
+        const int64_t n = left < p->per_block ? left : p->per_block;
+        for (int64_t i = 0; i < n; i++, b += VW) {
+            vf v[CHANNEL_COLS];
+            UNROLL for (int c = 0; c < C; c++) v[c] = vld(b + c * p->b_col);
+            UNROLL for (int r = 0; r < R; r++) {
+                const vf x = vset1(a[r * a_row + i * a_step]);
+                UNROLL for (int c = 0; c < C; c++) sum[r][c] += x * v[c];
+            }
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) {
+        float *to = out + r * VW + c * p->out_col;
+        vst(to, p->add ? vld(to) + sum[r][c] : sum[r][c]);
+    }
+}
+
+#define TILE_CASE(R)                                                                               \
+    case R:                                                                                        \
+        if (p->n_cols == 2)                                                                        \
+            product(R, 2, VW, 1, p, a, out);                                                       \
+        else                                                                                       \
+            product(R, 1, VW, 1, p, a, out);                                                       \
+        break;
+
+// Rows are tiles.
+static void product_tiles(const dt_winograd_product *p) {
+    const int64_t n_groups = (p->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int64_t rows = ((p->n_rows + n_groups - 1) / n_groups + 1) / 2 * 2;
+    for (int64_t at = 0; at < p->n_rows; at += rows) {
+        const float *a = p->a + at * VW;
+        float *out = p->out + at * VW;
+        switch (rows) {
+            TILE_CASE(2)
+            TILE_CASE(4)
+            TILE_CASE(6)
+#ifdef DT_ISA_avx512
+            TILE_CASE(8)
+            TILE_CASE(10)
+            TILE_CASE(12)
+            TILE_CASE(14)
+#endif
+        }
+    }
+}
+
+// Rows are channels.
+static void product_channels(const dt_winograd_product *p) {
+    for (int64_t at = 0; at < p->n_rows; at += CHANNEL_ROWS) {
+        const float *a = p->a + at / VW * p->a_block + at % VW;
+        float *out = p->out + at * VW;
+        if (p->n_cols == 3)
+            product(CHANNEL_ROWS, 3, 1, VW, p, a, out);
+        else if (p->n_cols == 2)
+            product(CHANNEL_ROWS, 2, 1, VW, p, a, out);
+        else
+            product(CHANNEL_ROWS, 1, 1, VW, p, a, out);
+    }
+}
+
+const dt_simd_winograd DT_SIMD(dt_simd_winograd) = {
+    .input = {input_2, input_4},
+    .output = {output_2, output_4},
+    .output_grad = {output_grad_2, output_grad_4},
+    .filter = {filter_2, filter_4},
+    .filter_grad = {filter_grad_2, filter_grad_4},
+    .product_tiles = product_tiles,
+    .product_channels = product_channels,
+    .tile_rows = TILE_ROWS,
+    .tile_cols = TILE_COLS,
+    .channel_cols = CHANNEL_COLS,
+};
+#else
+const dt_simd_winograd DT_SIMD(dt_simd_winograd) = {.tile_rows = 0};
+#endif

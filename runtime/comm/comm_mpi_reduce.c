@@ -1,0 +1,369 @@
+// comm_mpi_reduce.c: the all-reduce over MPI.
+//
+// A buffer is reduced in segments that fit the cache. Every exchange is direct: rank s sends to rank r exactly what r
+// needs from s. On one host a segment takes two phases: each rank receives its slice from all others and adds the W
+// contributions (gather), then sends the sum to all (spread). On several hosts it takes four, so that each element
+// crosses a host's boundary as seldom as it can:
+//
+//   0 gather inside   rank (h, c), the c-th of host h, adds slice c of the ranks of its host
+//   1 gather across   it adds chunk h of slice c of the hosts' sums, from the c-th rank of each host
+//   2 spread across   it sends the sum to the c-th rank of each host
+//   3 spread inside   it sends slice c to the ranks of its host
+//
+// So a host sends 2 (H - 1) / H of the buffer, whatever the number of its ranks, and all its ranks share the work. The
+// smallest host says how many slices there are; ranks beyond that only give and take. Where all hosts have one rank,
+// phases 0 and 3 are left out. A small buffer has one phase, in which every rank sends everything to all.
+//
+// Every element is the sum of the hosts' sums, in the order of their first ranks, each of them ((x0 + x1) + x2) + ... in
+// rank order: whatever the size of the buffer or the bucket. bf16 is rounded when it leaves a host, too.
+//
+// What leaves the host is cut into pieces that MPI sends at once. A longer message begins with a question whether the
+// receiver is ready, and over TCP the answer waits behind the data that go the same way: links then carried half of
+// what they can (64 MiB on two hosts at 400 Mbit/s: 2.8 s; in pieces 1.5; the bytes take 1.4).
+//
+// Several reductions may be started. Their segments go through lanes, in their order; a lane is a small state machine
+// with scratch for what one segment gathers, and every call of progress(), and every wait, advances all of them. So
+// links are busy while one segment waits for its last message, and a rank that is late is sent no more than the lanes
+// hold. All ranks start reductions in the same order, so a running number gives matching tags.
+//
+// Rejected: a ring. It moves the same bytes, but its order of additions depends on an element's place in the buffer, and
+// a segment needs 2 (H - 1) turns of progress() instead of 4. A chain along the hosts, which would keep the bits of one
+// host: hosts in its middle send twice the buffer.
+#include "base/arena.h"
+#include "comm/comm_mpi_internal.h"
+
+#include <stdlib.h>
+
+enum {
+    SMALL_BYTES = 64 * 1024, // up to this, world_size * size is exchanged in one phase
+    SEGMENT = 1 << 18,       // elements reduced at a time
+    PART_ELEMENTS = 16,      // slices and chunks begin at cache lines
+    PIECE_BYTES = 60 * 1024, // less than what Open MPI sends at once over TCP (btl_tcp_eager_limit)
+    LANES = 16
+};
+
+enum { GATHER_INSIDE, GATHER_ACROSS, SPREAD_ACROSS, SPREAD_INSIDE, PHASES };
+
+// Elements [begin, end).
+typedef struct part {
+    int64_t begin, end;
+} part;
+
+struct mpi_reduction {
+    bool taken; // until it is waited for
+    mpi_element kind;
+    bool small;
+    int n_segments, n_entered, n_done; // entered: a lane
+    uint64_t number;                   // of its first segment
+    char *data;
+    int64_t n;
+    float *wide; // bf16: where the sums go as f32 in the end
+};
+
+struct mpi_lane {
+    mpi_reduction *of; // NULL: it is free
+    part segment;
+    uint64_t number;
+    int phase;
+    char *scratch[GATHER_ACROSS + 1]; // contributions of the others, in the order of their group
+    size_t scratch_bytes[GATHER_ACROSS + 1];
+    mpi_messages msgs;
+};
+
+static const char *label_of(mpi_element kind) {
+    return kind == MPI_ELEMENT_F32    ? "the all-reduce (sum, f32)"
+           : kind == MPI_ELEMENT_F64  ? "the all-reduce (sum, f64)"
+           : kind == MPI_ELEMENT_BF16 ? "the all-reduce (sum, bf16)"
+                                      : "the all-reduce (max, i64)";
+}
+
+// The i-th of `count` equal parts; the last ones may be empty.
+static part part_of(part whole, int count, int i) {
+    const int64_t n = whole.end - whole.begin;
+    const int64_t each = (int64_t)dt_align_up((size_t)((n + count - 1) / count), PART_ELEMENTS);
+    const int64_t from = each * i < n ? each * i : n;
+    const int64_t to = from + each < n ? from + each : n;
+    return (part){whole.begin + from, whole.begin + to};
+}
+
+static char *element_at(const mpi_reduction *r, int64_t i) {
+    return r->data + (size_t)i * mpi_element_bytes(r->kind);
+}
+
+// -- phases ----------------------------------------------------------------------------------------
+
+static const mpi_group *group_of(const mpi_comm *m, const mpi_lane *l) {
+    if (l->of->small) return &m->all;
+    return l->phase == GATHER_INSIDE || l->phase == SPREAD_INSIDE ? &m->inner : &m->across;
+}
+
+// Whether the i-th of the phase's group adds a part of the segment, and which.
+static bool has_part(const mpi_comm *m, const mpi_lane *l, int i, part *out) {
+    const mpi_group *g = group_of(m, l);
+    *out = l->segment;
+    if (l->of->small) return true;
+    if (g == &m->inner && i >= m->n_columns) return false;
+    *out = part_of(l->segment, m->n_columns, g == &m->inner ? i : m->inner.self);
+    if (g == &m->across) *out = part_of(*out, m->n_hosts, i);
+    return true;
+}
+
+// Scratch for what the i-th of the group contributes to n elements.
+static char *contribution(const mpi_comm *m, const mpi_lane *l, int i, int64_t n) {
+    const mpi_group *g = group_of(m, l);
+    const int slot = i < g->self ? i : i - 1;
+    return l->scratch[l->phase] + (size_t)slot * (size_t)n * mpi_element_bytes(l->of->kind);
+}
+
+typedef dt_status post_fn(mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer,
+                          int tag);
+
+static dt_status send_data(mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer,
+                           int tag) {
+    return mpi_post_send(m, data, n, element_bytes, peer, tag);
+}
+
+static dt_status post(const mpi_comm *m, mpi_lane *l, post_fn *fn, char *data, int64_t n,
+                      int peer) {
+    const size_t size = mpi_element_bytes(l->of->kind);
+    const bool leaves = m->host_of[peer] != m->host_of[m->rank];
+    const int64_t most = leaves ? PIECE_BYTES / (int64_t)size : n;
+    for (int64_t at = 0; at < n; at += most)
+        DT_TRY(fn(&l->msgs, data + (size_t)at * size, n - at < most ? n - at : most, size, peer,
+                  mpi_next_tag(m, l->number, l->phase)));
+    return DT_OK;
+}
+
+// To gather, the owner of a part receives it from all; to spread, all receive it from the owner.
+static dt_status post_recvs(const mpi_comm *m, mpi_lane *l) {
+    const mpi_group *g = group_of(m, l);
+    const bool gathers = l->phase <= GATHER_ACROSS;
+    part p;
+    for (int k = 0; k < g->n - 1; k++) {
+        const int i = mpi_peer_from(g, k);
+        if (!has_part(m, l, gathers ? g->self : i, &p)) continue;
+        const int64_t n = p.end - p.begin;
+        char *to = gathers ? contribution(m, l, i, n) : element_at(l->of, p.begin);
+        DT_TRY(post(m, l, mpi_post_recv, to, n, g->ranks[i]));
+    }
+    return DT_OK;
+}
+
+static dt_status post_sends(const mpi_comm *m, mpi_lane *l) {
+    const mpi_group *g = group_of(m, l);
+    const bool gathers = l->phase <= GATHER_ACROSS;
+    part p;
+    for (int k = 0; k < g->n - 1; k++) {
+        const int i = mpi_peer_to(g, k);
+        if (!has_part(m, l, gathers ? i : g->self, &p)) continue;
+        DT_TRY(post(m, l, send_data, element_at(l->of, p.begin), p.end - p.begin, g->ranks[i]));
+    }
+    return DT_OK;
+}
+
+// This rank's part becomes the sum.
+static void add_part(mpi_comm *m, const mpi_lane *l) {
+    const mpi_group *g = group_of(m, l);
+    part p;
+    if (g->n == 1 || !has_part(m, l, g->self, &p)) return;
+    const int64_t n = p.end - p.begin;
+    char *own = element_at(l->of, p.begin);
+    for (int i = 0; i < g->n; i++) m->sources[i] = i == g->self ? own : contribution(m, l, i, n);
+    mpi_sum(l->of->kind, own, m->sources, g->n, n);
+}
+
+// The same order with all contributions at hand: each host's sum takes the place of its first rank's.
+static void add_small(mpi_comm *m, const mpi_lane *l) {
+    const mpi_reduction *r = l->of;
+    for (int h = 0; h < m->n_hosts; h++) {
+        char *first = NULL;
+        int n = 0;
+        for (int s = 0; s < m->world_size; s++) {
+            if (m->host_of[s] != h) continue;
+            char *x = s == m->rank ? r->data : contribution(m, l, s, r->n);
+            if (n == 0) first = x;
+            m->sources[m->n_hosts + n++] = x;
+        }
+        if (n > 1) mpi_sum(r->kind, first, m->sources + m->n_hosts, n, r->n);
+        m->sources[h] = first;
+    }
+    mpi_sum(r->kind, r->data, m->sources, m->n_hosts, r->n);
+}
+
+// -- lanes -----------------------------------------------------------------------------------------
+
+// For a whole segment, so that it does not grow again: what is not used is not touched.
+static void take_scratch(const mpi_comm *m, mpi_lane *l) {
+    const mpi_group *g = group_of(m, l);
+    const int parts = g == &m->inner ? m->n_columns : m->n_columns * m->n_hosts;
+    const int64_t each = l->of->small ? l->of->n : SEGMENT / parts + 2 * PART_ELEMENTS;
+    const size_t need = (size_t)(each * (g->n - 1)) * mpi_element_bytes(l->of->kind);
+    if (need <= l->scratch_bytes[l->phase]) return;
+    l->scratch[l->phase] = dt_xrealloc(l->scratch[l->phase], need);
+    l->scratch_bytes[l->phase] = need;
+}
+
+// Whether a phase has work for this rank: others have a group of one, or none.
+static bool works(const mpi_comm *m, const mpi_lane *l) {
+    if (l->of->small) return l->phase == 0;
+    return group_of(m, l)->self >= 0 && group_of(m, l)->n > 1;
+}
+
+static void leave_lane(mpi_lane *l) {
+    mpi_reduction *r = l->of;
+    const part p = l->segment;
+    if (r->kind == MPI_ELEMENT_BF16)
+        mpi_sum_widen(r->wide + p.begin, (const uint16_t *)element_at(r, p.begin), p.end - p.begin);
+    r->n_done++;
+    l->of = NULL;
+}
+
+// The next phase from l->phase on.
+static dt_status begin_phase(mpi_comm *m, mpi_lane *l) {
+    while (l->phase < PHASES && !works(m, l)) l->phase++;
+    if (l->phase == PHASES) {
+        leave_lane(l);
+        return DT_OK;
+    }
+    if (l->phase <= GATHER_ACROSS) take_scratch(m, l);
+    DT_TRY(post_recvs(m, l));
+    return post_sends(m, l);
+}
+
+static dt_status enter_lane(mpi_comm *m, mpi_lane *l, mpi_reduction *r) {
+    const int64_t begin = (int64_t)r->n_entered * SEGMENT;
+    l->of = r;
+    l->segment = (part){begin, r->small || r->n - begin < SEGMENT ? r->n : begin + SEGMENT};
+    l->number = r->number + (uint64_t)r->n_entered++;
+    l->phase = 0;
+    return begin_phase(m, l);
+}
+
+// The free lanes go to segments that wait, the first first.
+static dt_status fill_lanes(mpi_comm *m) {
+    for (int k = 0; k < LANES; k++) {
+        mpi_reduction *first = NULL;
+        if (m->lanes[k].of) continue;
+        for (int i = 0; i < m->n_reductions; i++) {
+            mpi_reduction *r = m->reductions[i];
+            if (r->n_entered < r->n_segments && (!first || r->number < first->number)) first = r;
+        }
+        if (!first) return DT_OK;
+        DT_TRY(enter_lane(m, &m->lanes[k], first));
+    }
+    return DT_OK;
+}
+
+// Never blocks.
+static dt_status advance_lane(mpi_comm *m, mpi_lane *l) {
+    bool done = false;
+    DT_TRY(mpi_test_messages(m, &l->msgs, &done));
+    if (!done) return DT_OK;
+    if (l->of->small)
+        add_small(m, l);
+    else if (l->phase <= GATHER_ACROSS)
+        add_part(m, l);
+    l->phase++;
+    DT_TRY(begin_phase(m, l));
+    return l->of ? DT_OK : fill_lanes(m);
+}
+
+dt_status mpi_progress(dt_comm *c) {
+    mpi_comm *m = c->self;
+    for (int k = 0; k < LANES; k++)
+        if (m->lanes[k].of) DT_TRY(advance_lane(m, &m->lanes[k]));
+    return DT_OK;
+}
+
+// -- reductions --------------------------------------------------------------------------------------
+
+static int find_free(mpi_comm *m) {
+    for (int i = 0; i < m->n_reductions; i++)
+        if (!m->reductions[i]->taken) return i;
+    m->reductions = dt_xgrow(m->reductions, (size_t)m->n_reductions, sizeof *m->reductions);
+    m->reductions[m->n_reductions] = dt_xcalloc(1, sizeof **m->reductions);
+    return m->n_reductions++;
+}
+
+static dt_status start(mpi_comm *m, mpi_element kind, void *data, float *wide, int64_t n,
+                       dt_request *request) {
+    request->id = -1;
+    if (m->world_size == 1 || n == 0) return DT_OK;
+    const bool small = (size_t)n * mpi_element_bytes(kind) * (size_t)m->world_size <= SMALL_BYTES;
+    const int id = find_free(m), n_segments = small ? 1 : (int)((n + SEGMENT - 1) / SEGMENT);
+    *m->reductions[id] = (mpi_reduction){.taken = true,
+                                         .kind = kind,
+                                         .small = small,
+                                         .n_segments = n_segments,
+                                         .number = m->number,
+                                         .data = data,
+                                         .n = n,
+                                         .wide = wide};
+    m->number += (uint64_t)n_segments;
+    request->id = id;
+    return fill_lanes(m);
+}
+
+// Whoever keeps the first of the segments under way waiting.
+static dt_status fail_reduction(mpi_comm *m, double waited_s) {
+    const mpi_lane *first = NULL;
+    for (const mpi_lane *l = m->lanes; l < m->lanes + LANES; l++)
+        if (l->of && (!first || l->number < first->number)) first = l;
+    return mpi_fail_deadline(m, &first->msgs, label_of(first->of->kind), first->of->n,
+                             first->of->number, waited_s);
+}
+
+dt_status mpi_wait(dt_comm *c, dt_request *request) {
+    mpi_comm *m = c->self;
+    mpi_waiting w = {0};
+    if (request->id < 0) return DT_OK;
+    mpi_reduction *r = m->reductions[request->id];
+    while (r->n_done < r->n_segments) {
+        DT_TRY(mpi_progress(c));
+        if (r->n_done < r->n_segments && !mpi_pause(m, &w))
+            return fail_reduction(m, w.waited.sum_s);
+    }
+    r->taken = false;
+    request->id = -1;
+    return DT_OK;
+}
+
+static dt_status reduce_blocking(dt_comm *c, mpi_element kind, void *data, int64_t n) {
+    dt_request r;
+    DT_TRY(start(c->self, kind, data, NULL, n, &r));
+    return mpi_wait(c, &r);
+}
+
+dt_status mpi_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
+    return reduce_blocking(c, MPI_ELEMENT_F32, data, n);
+}
+dt_status mpi_all_reduce_f64(dt_comm *c, double *data, int64_t n) {
+    return reduce_blocking(c, MPI_ELEMENT_F64, data, n);
+}
+dt_status mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
+    return reduce_blocking(c, MPI_ELEMENT_MAX_I64, data, n);
+}
+
+dt_status mpi_all_reduce_start(dt_comm *c, float *data, int64_t n, dt_request *r) {
+    return start(c->self, MPI_ELEMENT_F32, data, NULL, n, r);
+}
+
+dt_status mpi_all_reduce_bf16_start(dt_comm *c, float *data, uint16_t *low, int64_t n,
+                                    dt_request *r) {
+    if (c->world_size > 1) mpi_sum_narrow(low, data, n);
+    return start(c->self, MPI_ELEMENT_BF16, low, data, n, r);
+}
+
+void mpi_reductions_create(mpi_comm *m) {
+    m->lanes = dt_xcalloc(LANES, sizeof *m->lanes);
+}
+
+void mpi_reductions_free(mpi_comm *m) {
+    for (int k = 0; k < LANES; k++) {
+        for (int i = 0; i <= GATHER_ACROSS; i++) free(m->lanes[k].scratch[i]);
+        mpi_messages_free(&m->lanes[k].msgs);
+    }
+    for (int i = 0; i < m->n_reductions; i++) free(m->reductions[i]);
+    free(m->reductions);
+    free(m->lanes);
+}

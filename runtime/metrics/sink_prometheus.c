@@ -1,0 +1,290 @@
+// sink_prometheus.c: an endpoint from which Prometheus scrapes the newest numbers, in its text format (version 0.0.4).
+//
+// A step stores numbers into atomics; a thread formats them when somebody asks, so a step takes no lock. Clients are
+// served one after the other, and one that is slow for a second is dropped. It answers GET /metrics, to anybody who
+// reaches the port, and nothing else. Where the port is taken the run goes on without it.
+// Steps and samples are gauges: after a restart they fall back to the checkpoint. The seconds are this process's.
+#define _GNU_SOURCE // accept4, pipe2
+#include "metrics_internal.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum { REQUEST_BYTES = 4096, CLIENT_S = 1 };
+
+typedef enum number {
+    STEP,
+    STEPS,
+    EPOCH,
+    SAMPLES,
+    LOSS,
+    LR,
+    GRAD_NORM,
+    LOSS_SCALE,
+    RATE,
+    LEFT,
+    SKIPPED,
+    RSS,
+    DATA,
+    COMPUTE,
+    COMM,
+    OTHER,
+    N_NUMBERS
+} number;
+
+// A family's name, its type, and a label besides the run; rows of one family are together.
+static const struct {
+    const char *name, *type, *label, *help;
+} families[N_NUMBERS] = {
+    [STEP] = {"dtrain_step", "gauge", "", "Steps done"},
+    [STEPS] = {"dtrain_steps", "gauge", "", "Steps of the whole run"},
+    [EPOCH] = {"dtrain_epoch", "gauge", "", "Epochs done"},
+    [SAMPLES] = {"dtrain_samples", "gauge", "", "Samples trained on, all ranks"},
+    [LOSS] = {"dtrain_loss", "gauge", "", "Loss of the last step"},
+    [LR] = {"dtrain_learning_rate", "gauge", "", "Learning rate of the last step"},
+    [GRAD_NORM] = {"dtrain_grad_norm", "gauge", "", "Gradient norm of the last step"},
+    [LOSS_SCALE] = {"dtrain_loss_scale", "gauge", "", "Loss scale of fp16; 0: not scaled"},
+    [RATE] = {"dtrain_samples_per_second", "gauge", "", "Mean over about 50 steps"},
+    [LEFT] = {"dtrain_remaining_seconds", "gauge", "", "Until the last step, at this rate"},
+    [SKIPPED] = {"dtrain_skipped_steps_total", "counter", "", "Steps that overflowed"},
+    [RSS] = {"process_resident_memory_bytes", "gauge", "", "Resident memory of rank 0"},
+    [DATA] = {"dtrain_phase_seconds_total", "counter", ",phase=\"data\"",
+              "Where the time of the steps went"},
+    [COMPUTE] = {"dtrain_phase_seconds_total", "counter", ",phase=\"compute\"", NULL},
+    [COMM] = {"dtrain_phase_seconds_total", "counter", ",phase=\"comm\"", NULL},
+    [OTHER] = {"dtrain_phase_seconds_total", "counter", ",phase=\"other\"", NULL},
+};
+
+typedef struct result {
+    char *labels; // split="val",metric="accuracy"
+    double value;
+} result;
+
+typedef struct prometheus {
+    char *run; // run="name"
+    _Atomic double numbers[N_NUMBERS];
+    pthread_mutex_t lock; // of the results: the last of each metric and split
+    result *results;
+    size_t n_results;
+    pthread_t thread;
+    int listener, stop[2]; // listener < 0: there is no thread
+} prometheus;
+
+// ---- text ------------------------------------------------------------------------------------------
+
+// name="text", escaped.
+static char *make_label(const char *name, const char *text) {
+    char *out = dt_xcalloc(strlen(name) + 2 * strlen(text) + 4, 1);
+    char *at = stpcpy(stpcpy(out, name), "=\"");
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\' || *text == '\n') *at++ = '\\';
+        *at++ = *text == '\n' ? 'n' : *text;
+    }
+    *at = '"';
+    return out;
+}
+
+static void put_value(FILE *f, const char *name, const char *run, const char *labels, double v) {
+    fprintf(f, "%s{%s%s} ", name, run, labels);
+    if (isfinite(v))
+        fprintf(f, "%.17g\n", v);
+    else
+        fprintf(f, "%s\n", isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
+}
+
+static void put_help(FILE *f, const char *name, const char *type, const char *help) {
+    fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void put_all(prometheus *s, FILE *f) {
+    for (int i = 0; i < N_NUMBERS; i++) {
+        if (families[i].help) put_help(f, families[i].name, families[i].type, families[i].help);
+        put_value(f, families[i].name, s->run, families[i].label, s->numbers[i]);
+    }
+    pthread_mutex_lock(&s->lock);
+    if (s->n_results) put_help(f, "dtrain_eval", "gauge", "Metrics of the last evaluations");
+    for (size_t i = 0; i < s->n_results; i++)
+        put_value(f, "dtrain_eval", s->run, s->results[i].labels, s->results[i].value);
+    pthread_mutex_unlock(&s->lock);
+}
+
+// ---- the server ------------------------------------------------------------------------------------
+
+static void answer(prometheus *s, int fd, const char *request) {
+    char *text = NULL, head[256];
+    size_t n = 0;
+    const bool found = strncmp(request, "GET /metrics", 12) == 0 && strchr(" ?", request[12]);
+    FILE *f = open_memstream(&text, &n);
+    if (found)
+        put_all(s, f);
+    else
+        fputs("dtrain's metrics are at /metrics\n", f);
+    fclose(f);
+    const int n_head = snprintf(head, sizeof head,
+                                "HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; "
+                                "charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+                                found ? "200 OK" : "404 Not Found", n);
+    if (send(fd, head, (size_t)n_head, MSG_NOSIGNAL | MSG_MORE) == n_head)
+        for (size_t at = 0; at < n;) {
+            const ssize_t m = send(fd, text + at, n - at, MSG_NOSIGNAL);
+            if (m <= 0) break;
+            at += (size_t)m;
+        }
+    free(text);
+}
+
+// Reads the request to its empty line.
+static void serve(prometheus *s, int fd) {
+    const struct timeval limit = {.tv_sec = CLIENT_S};
+    char request[REQUEST_BYTES + 1] = "";
+    size_t n = 0;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    for (const double begin_s = dt_clock_s(); n < REQUEST_BYTES;) {
+        const ssize_t m = recv(fd, request + n, REQUEST_BYTES - n, 0);
+        if (m <= 0 || dt_clock_s() - begin_s > CLIENT_S) return;
+        n += (size_t)m;
+        request[n] = 0;
+        if (!strstr(request, "\r\n\r\n")) continue;
+        answer(s, fd, request);
+        return;
+    }
+}
+
+static void *serve_all(void *state) {
+    prometheus *s = state;
+    struct pollfd wait[2] = {{.fd = s->listener, .events = POLLIN},
+                             {.fd = s->stop[0], .events = POLLIN}};
+    dt_thread_name("metrics");
+    while (poll(wait, 2, -1) >= 0 || errno == EINTR) {
+        if (wait[1].revents) break;
+        const int fd = wait[0].revents ? accept4(s->listener, NULL, NULL, SOCK_CLOEXEC) : -1;
+        if (fd < 0) continue;
+        serve(s, fd);
+        close(fd);
+    }
+    return NULL;
+}
+
+// On all interfaces, IPv6 and IPv4, where there is IPv6. < 0: errno says why.
+static int listen_on(int port) {
+    const struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    const struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    const int yes = 1, no = 0;
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const bool is6 = fd >= 0;
+    if (!is6) fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (is6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    if (bind(fd, is6 ? (const void *)&any6 : (const void *)&any4,
+             is6 ? sizeof any6 : sizeof any4) == 0 &&
+        listen(fd, 16) == 0)
+        return fd;
+    const int why = errno;
+    if (fd >= 0) close(fd);
+    errno = why;
+    return -1;
+}
+
+// ---- the sink --------------------------------------------------------------------------------------
+
+static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
+    prometheus *s = dt_xcalloc(1, sizeof *s);
+    s->run = make_label("run", o->run_name);
+    s->numbers[STEPS] = (double)o->total_steps;
+    pthread_mutex_init(&s->lock, NULL);
+    *state = s;
+    s->listener = listen_on(o->port);
+    if (s->listener >= 0 &&
+        (pipe2(s->stop, O_CLOEXEC) != 0 || pthread_create(&s->thread, NULL, serve_all, s) != 0)) {
+        close(s->listener);
+        s->listener = -1;
+    }
+    if (s->listener < 0)
+        dt_warn("metrics.port %d: %s: Prometheus sees nothing of this run, training goes on",
+                o->port, strerror(errno));
+    return DT_OK;
+}
+
+static void step(void *state, const dt_step_record *r, const dt_step_stats *stats) {
+    prometheus *s = state;
+    s->numbers[STEP] = (double)r->step;
+    s->numbers[EPOCH] = r->epoch;
+    s->numbers[SAMPLES] = (double)r->samples;
+    s->numbers[LOSS] = r->loss;
+    s->numbers[LR] = r->lr;
+    s->numbers[GRAD_NORM] = r->grad_norm;
+    s->numbers[LOSS_SCALE] = r->loss_scale;
+    s->numbers[RATE] = stats->smooth_samples_per_s;
+    s->numbers[LEFT] = stats->eta_s;
+    s->numbers[RSS] = (double)stats->rss_bytes;
+    // only this thread writes: no sum is lost
+    s->numbers[SKIPPED] = s->numbers[SKIPPED] + r->skipped;
+    s->numbers[DATA] = s->numbers[DATA] + r->data_s;
+    s->numbers[COMPUTE] = s->numbers[COMPUTE] + r->compute_s;
+    s->numbers[COMM] = s->numbers[COMM] + r->comm_s;
+    s->numbers[OTHER] = s->numbers[OTHER] + r->other_s;
+}
+
+static void set_result(prometheus *s, char *labels, double value) {
+    size_t i = 0;
+    while (i < s->n_results && strcmp(s->results[i].labels, labels) != 0) i++;
+    if (i == s->n_results) {
+        s->results = dt_xrealloc(s->results, ++s->n_results * sizeof *s->results);
+        s->results[i].labels = labels;
+    } else {
+        free(labels);
+    }
+    s->results[i].value = value;
+}
+
+static void eval(void *state, const dt_eval_record *r) {
+    prometheus *s = state;
+    char *split = make_label("split", r->split);
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < r->n_values; i++) {
+        char *metric = make_label("metric", r->values[i].name);
+        set_result(s, dt_xprintf(",%s,%s", split, metric), r->values[i].value);
+        free(metric);
+    }
+    pthread_mutex_unlock(&s->lock);
+    free(split);
+}
+
+static void close_prometheus(void *state) {
+    prometheus *s = state;
+    if (s->listener >= 0) {
+        close(s->stop[1]); // the other end becomes readable
+        pthread_join(s->thread, NULL);
+        close(s->stop[0]);
+        close(s->listener);
+    }
+    for (size_t i = 0; i < s->n_results; i++) free(s->results[i].labels);
+    free(s->results);
+    free(s->run);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+const dt_metrics_sink dt_sink_prometheus = {
+    .open = open_prometheus,
+    .step = step,
+    .eval = eval,
+    .close = close_prometheus,
+};

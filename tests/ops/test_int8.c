@@ -1,0 +1,362 @@
+// test_int8.c: inference in int8 (passes/int8.c, int8_cpu.c) against the same in integers, computed here: one convolution
+// exactly, and a network of folded batch norms, a residual, a max-pool, GELU and linear layers, whose chains stay in 8
+// bits, within the rounding of single values. Once for each ISA.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend/cpu/dnnl_shim.h"
+#include "base/arena.h"
+#include "exec/exec.h"
+#include "graph/build.h"
+#include "graph/passes/passes.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N = 2, C = 20, K = 24, H = 9, W = 7, POOL_H = 5, POOL_W = 4, WIDE = 32, CLASSES = 5 };
+
+static float uniform(uint32_t *state) { // -1..1
+    *state = *state * 1664525u + 1013904223u;
+    return (float)(int32_t)*state * 0x1p-31f;
+}
+
+// ---- the network -----------------------------------------------------------------------------------
+typedef struct rig {
+    dt_graph *g;
+    dt_backend *backend;
+    dt_params *params;
+    dt_plan *plan;
+    dt_exec *exec;
+    float x[N * C * H * W];
+} rig;
+
+static void ok(dt_status st) {
+    if (st != DT_OK) print_error("%s\n", dt_error_message());
+    assert_int_equal(st, DT_OK);
+}
+
+static dt_graph *build(bool whole) {
+    dt_graph *g = dt_graph_create("int8", false);
+    const dt_conv2d_opts three = {.out = K, .kernel = 3, .pad = 1, .bias = true};
+    dt_value x = dt_input(g, "x", DT_F32, dt_shape4(N, C, H, W));
+    x = dt_relu(g, dt_batch_norm(g, "bn1", dt_conv2d(g, "a", x, &three)));
+    if (whole) {
+        const dt_value y = dt_batch_norm(g, "bn2", dt_conv2d(g, "b", x, &three));
+        x = dt_max_pool(g, dt_relu(g, dt_add(g, y, x)), 3, 2, 1);
+        x = dt_conv2d(g, "c", x, &(dt_conv2d_opts){.out = K, .kernel = 1, .groups = 2});
+        x = dt_gelu(g, dt_linear(g, "l1", dt_global_pool(g, x), WIDE, true));
+        x = dt_linear(g, "l2", x, CLASSES, true);
+    }
+    dt_output(g, "y", x);
+    ok(dt_pass_fold_bn(g));
+    ok(dt_pass_fuse(g));
+    ok(dt_pass_dead_code(g));
+    ok(dt_pass_fuse_residual(g));
+    return g;
+}
+
+// Channels differ in size by as much as 16 times; variances are positive.
+static void fill_params(dt_params *p) {
+    for (int k = 0; k < p->n_entries + p->n_buffers; k++) {
+        const dt_param_entry *e = k < p->n_entries ? &p->entries[k] : &p->buffers[k - p->n_entries];
+        float *to = (k < p->n_entries ? p->master : p->buffer) + e->offset;
+        uint32_t seed = (uint32_t)strlen(e->name) * 77 + (uint32_t)e->name[0];
+        const int64_t each = e->count / e->shape.d[0];
+        for (int64_t i = 0; i < e->count; i++) {
+            to[i] = uniform(&seed) * (e->shape.n > 1 ? ldexpf(0.2f, -(int)(i / each % 5)) : 0.3f);
+            if (strstr(e->name, "var")) to[i] = 1 + to[i];
+        }
+    }
+}
+
+static void rig_init(rig *r, bool whole, const dt_int8 *q) {
+    uint32_t seed = 3;
+    r->g = build(whole);
+    ok(dt_backend_create_cpu(&r->backend, &(dt_backend_opts){.threads = 2}));
+    if (q) ok(dt_pass_int8(r->g, q));
+    ok(dt_params_create(&r->params, r->g, r->backend, 0, 1));
+    ok(dt_plan_create(&r->plan, r->g, r->params, &(dt_plan_opts){.threads = 2}));
+    ok(dt_exec_create(&r->exec, r->plan, 0));
+    fill_params(r->params);
+    dt_params_repack(r->params, 1);
+    for (int i = 0; i < N * C * H * W; i++) r->x[i] = uniform(&seed);
+    dt_exec_bind(r->exec, "x", r->x);
+}
+
+static void rig_run(rig *r, float *y, int64_t n) {
+    const dt_exec_args a = {.step = {.loss_scale = 1}};
+    dt_exec_run(r->exec, &a);
+    assert_int_equal(dt_exec_output(r->exec, "y", y, n), n);
+}
+
+static void rig_fini(rig *r) {
+    dt_exec_destroy(r->exec);
+    dt_params_destroy(r->params);
+    dt_plan_destroy(r->plan);
+    dt_graph_destroy(r->g);
+    r->backend->destroy(r->backend);
+}
+
+static const float *find(const rig *r, const char *name, bool buffer) {
+    const int i = dt_params_find(r->params, name, buffer);
+    assert_true(i >= 0);
+    return buffer ? r->params->buffer + r->params->buffers[i].offset
+                  : r->params->master + r->params->entries[i].offset;
+}
+
+// ---- in integers -----------------------------------------------------------------------------------
+typedef struct layer {
+    const char *name, *bn;
+    int out, in, kernel, groups;
+    bool bias;
+} layer;
+static const layer layers[] = {{"a", "bn1", K, C, 3, 1, true},
+                               {"b", "bn2", K, K, 3, 1, true},
+                               {"c", NULL, K, K, 1, 2, false},
+                               {"l1", NULL, WIDE, K, 1, 1, true},
+                               {"l2", NULL, CLASSES, WIDE, 1, 1, true}};
+
+typedef struct folded {
+    float gain[WIDE], bias[WIDE], scale[WIDE];
+} folded;
+
+static void fold(const rig *r, const layer *l, folded *f) {
+    char name[32];
+    const int each = l->in / l->groups * l->kernel * l->kernel;
+    snprintf(name, sizeof name, "%s.weight", l->name);
+    const float *w = find(r, name, false);
+    for (int o = 0; o < l->out; o++) {
+        snprintf(name, sizeof name, "%s.bias", l->name);
+        f->gain[o] = 1;
+        f->bias[o] = l->bias ? find(r, name, false)[o] : 0;
+        if (l->bn) {
+            const char *parts[] = {"weight", "bias", "running_mean", "running_var"};
+            float v[4];
+            for (int i = 0; i < 4; i++) {
+                snprintf(name, sizeof name, "%s.%s", l->bn, parts[i]);
+                v[i] = find(r, name, i > 1)[o];
+            }
+            f->gain[o] = v[0] / sqrtf(v[3] + 1e-5f);
+            f->bias[o] = (f->bias[o] - v[2]) * f->gain[o] + v[1];
+        }
+        float most = 0;
+        for (int i = 0; i < each; i++) most = fmaxf(most, fabsf(w[o * each + i]));
+        f->scale[o] = most * fabsf(f->gain[o]) / 127;
+    }
+}
+
+static int rounded(float x, float by, bool negative) {
+    const float y = rintf(x * by), low = negative ? -127 : 0, high = negative ? 127 : 255;
+    return (int)fminf(fmaxf(y, low), high);
+}
+
+// y (N,out,h,w) = layer of stored x (N,in,h,w), real; padding keeps the size.
+static void compute(const rig *r, const layer *l, const int *x, float x_scale, bool negative, int h,
+                    int w, double *y) {
+    char name[32];
+    folded f;
+    fold(r, l, &f);
+    snprintf(name, sizeof name, "%s.weight", l->name);
+    const float *weight = find(r, name, false);
+    const int in = l->in / l->groups, k = l->kernel, pad = k / 2;
+    const bool seven = !dt_dnnl_isa_vnni() && (!negative || l->name[0] == 'l');
+    for (int n = 0; n < N; n++)
+        for (int o = 0; o < l->out; o++)
+            for (int p = 0; p < h * w; p++) {
+                const float scale = f.scale[o] * (seven ? 2 : 1);
+                int64_t sum = 0;
+                for (int c = 0; c < in; c++)
+                    for (int t = 0; t < k * k; t++) {
+                        const int i = p / w + t / k - pad, j = p % w + t % k - pad;
+                        if (i < 0 || i >= h || j < 0 || j >= w) continue;
+                        const int from = o / (l->out / l->groups) * in + c;
+                        sum += (int64_t)x[((n * l->in + from) * h + i) * w + j] *
+                               rounded(weight[(o * in + c) * k * k + t], f.gain[o] / scale, true);
+                    }
+                y[(n * l->out + o) * h * w + p] =
+                    (double)sum * (double)x_scale * (double)scale + (double)f.bias[o];
+            }
+}
+
+// ---- tests -----------------------------------------------------------------------------------------
+enum { X, A, B, MAX_POOL, POOLED, L1, N_VALUES };
+static dt_int8_value values[N_VALUES] = {{"x", 1.0f / 127, true},       {"a", 0.02f, false},
+                                         {"b", 0.02f, false},           {"max_pool", 0.02f, false},
+                                         {"global_pool", 0.004f, true}, {"l1", 0.004f, true}};
+
+// Scales of the weights, as rig r has them; `kept` stays f32.
+static void make_scales(const rig *r, dt_int8 *q, const char *kept) {
+    static folded f[5];
+    static dt_int8_layer list[5];
+    for (int i = 0; i < 5; i++) {
+        list[i] = (dt_int8_layer){.name = layers[i].name, .n = layers[i].out};
+        if (kept && strcmp(kept, layers[i].name) == 0) continue;
+        if (dt_graph_find_node(r->g, layers[i].name) < 0) continue;
+        fold(r, &layers[i], &f[i]);
+        list[i].weight = f[i].scale;
+    }
+    *q = (dt_int8){.values = values, .n_values = N_VALUES, .layers = list, .n_layers = 5};
+}
+
+static void store(const double *x, int n, int value, int *out) {
+    for (int i = 0; i < n; i++)
+        out[i] = rounded((float)x[i], 1 / values[value].scale, values[value].negative);
+}
+
+static void test_one_convolution(void **state) {
+    enum { SIZE = N * K * H * W };
+    static float y[SIZE];
+    static int x[N * C * H * W];
+    static double want[SIZE];
+    rig plain = {0}, r = {0};
+    dt_int8 q;
+    rig_init(&plain, false, NULL);
+    make_scales(&plain, &q, NULL);
+    rig_init(&r, false, &q);
+    assert_true(dt_graph_find_node(r.g, "a") >= 0);
+    assert_int_equal(r.g->nodes[dt_graph_find_node(r.g, "a")].op, DT_OP_conv2d_int8);
+    rig_run(&r, y, SIZE);
+    for (int i = 0; i < N * C * H * W; i++) x[i] = rounded(r.x[i], 127, true);
+    compute(&r, &layers[0], x, values[X].scale, true, H, W, want);
+    for (int i = 0; i < SIZE; i++) {
+        const double w = fmax(want[i], 0);
+        // s8 x s8 without VNNI: the library halves the weights itself
+        const double tolerance = dt_dnnl_isa_vnni() ? 1e-5 : 0.02;
+        if (fabs((double)y[i] - w) > tolerance)
+            fail_msg("element %d: %g, not %g", i, (double)y[i], w);
+    }
+    rig_fini(&plain);
+    rig_fini(&r);
+}
+
+// The whole network from x to the classes.
+static void compute_all(const rig *r, double *logits) {
+    static double y[N * K * H * W];
+    static int x[N * C * H * W], a[N * K * H * W], pooled[N * K * POOL_H * POOL_W];
+    int row[N * WIDE];
+    for (int i = 0; i < N * C * H * W; i++) x[i] = rounded(r->x[i], 127, true);
+    compute(r, &layers[0], x, values[X].scale, true, H, W, y);
+    store(y, N * K * H * W, A, a); // ReLU: below 0 is 0
+    compute(r, &layers[1], a, values[A].scale, false, H, W, y);
+    for (int i = 0; i < N * K * H * W; i++) y[i] += (double)((float)a[i] * values[A].scale);
+    for (int i = 0; i < N * K * POOL_H * POOL_W; i++) {
+        const int top = i / POOL_W % POOL_H * 2 - 1, left = i % POOL_W * 2 - 1;
+        double most = 0;
+        for (int t = 0; t < 9; t++) {
+            const int h = top + t / 3, w = left + t % 3;
+            if (h >= 0 && h < H && w >= 0 && w < W)
+                most = fmax(most, y[i / POOL_W / POOL_H * H * W + h * W + w]);
+        }
+        store(&most, 1, B, &pooled[i]);
+    }
+    compute(r, &layers[2], pooled, values[B].scale, false, POOL_H, POOL_W, y);
+    for (int i = 0; i < N * K; i++) {
+        double sum = 0;
+        for (int p = 0; p < POOL_H * POOL_W; p++) sum += y[i * POOL_H * POOL_W + p];
+        y[i] = sum / (POOL_H * POOL_W);
+    }
+    store(y, N * K, POOLED, row);
+    compute(r, &layers[3], row, values[POOLED].scale, true, 1, 1, y);
+    for (int i = 0; i < N * WIDE; i++) y[i] *= 0.5 * (1 + erf(y[i] / sqrt(2)));
+    store(y, N * WIDE, L1, row);
+    compute(r, &layers[4], row, values[L1].scale, true, 1, 1, logits);
+}
+
+static double distance(const float *a, const double *b, int n) {
+    double noise = 0, signal = 0;
+    for (int i = 0; i < n; i++) {
+        noise += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        signal += b[i] * b[i];
+    }
+    return sqrt(noise / signal);
+}
+
+static void test_network(void **state) {
+    float fp32[N * CLASSES], y[N * CLASSES];
+    double want[N * CLASSES];
+    rig plain = {0}, r = {0}, mixed = {0};
+    dt_int8 q;
+    rig_init(&plain, true, NULL);
+    rig_run(&plain, fp32, N * CLASSES);
+    make_scales(&plain, &q, NULL);
+    rig_init(&r, true, &q);
+    int n_quantize = 0;
+    for (int i = 0; i < r.g->n_nodes; i++)
+        n_quantize += !r.g->nodes[i].dead && r.g->nodes[i].op == DT_OP_quantize;
+    assert_int_equal(n_quantize, 2); // x and what the global pool gives: the rest stays in 8 bits
+    rig_run(&r, y, N * CLASSES);
+    compute_all(&r, want);
+    print_message("int8: %.2g from the same in integers, ", distance(y, want, N * CLASSES));
+    assert_true(distance(y, want, N * CLASSES) < (dt_dnnl_isa_vnni() ? 0.0005 : 0.01));
+    for (int i = 0; i < N * CLASSES; i++) want[i] = (double)fp32[i];
+    print_message("%.2g from fp32\n", distance(y, want, N * CLASSES));
+    assert_true(distance(y, want, N * CLASSES) < 0.01);
+
+    make_scales(&plain, &q, "b"); // a layer between others stays f32
+    rig_init(&mixed, true, &q);
+    rig_run(&mixed, y, N * CLASSES);
+    assert_true(distance(y, want, N * CLASSES) < 0.01);
+    rig_fini(&mixed);
+    rig_fini(&plain);
+    rig_fini(&r);
+}
+
+static void test_wrong_scales(void **state) {
+    rig plain = {0};
+    dt_int8 q;
+    rig_init(&plain, true, NULL);
+    make_scales(&plain, &q, NULL);
+    dt_graph *g = build(true);
+    q.n_layers = 4;
+    assert_int_equal(dt_pass_int8(g, &q), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "'l2'"));
+    q.n_layers = 5;
+    q.layers[1].n++;
+    assert_int_equal(dt_pass_int8(g, &q), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "'b'"));
+    q.layers[1].n--;
+    q.n_values--;
+    assert_int_equal(dt_pass_int8(g, &q), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "'l1'"));
+    dt_graph_destroy(g);
+    rig_fini(&plain);
+}
+
+static int run_all(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_convolution),
+                                       cmocka_unit_test(test_network),
+                                       cmocka_unit_test(test_wrong_scales)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+// Each level of int8 instructions that the machine has; the library fixes it at its first use.
+int main(void) {
+    const char *isas[] = {"SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI", "ALL"};
+    int failed = 0;
+    for (int i = 0; i < 5; i++) {
+        if (i == 1 && !__builtin_cpu_supports("avx2")) break;
+        if (i == 2 && !__builtin_cpu_supports("avx512bw")) break;
+        if (i == 3 && !__builtin_cpu_supports("avx512vnni")) break;
+        fflush(NULL);
+        const pid_t child = fork();
+        if (child == 0) {
+            setenv("ONEDNN_MAX_CPU_ISA", isas[i], 1);
+            const int rc = run_all();
+            fflush(NULL);
+            _exit(rc != 0);
+        }
+        int status = 1;
+        waitpid(child, &status, 0);
+        printf("%s: %s\n", isas[i], status == 0 ? "ok" : "FAILED");
+        failed += status != 0;
+    }
+    return failed != 0;
+}

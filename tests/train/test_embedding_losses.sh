@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Losses of embeddings on subjects that training has not seen: ArcFace and the batch-hard triplet loss, with micro-batches
+# of some samples of each subject, lower the EER; the same bits on two ranks; what does not fit is one line.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+
+small_data "$work" 24 6
+cat >"$work/small.yaml" <<YAML
+run: {name: small, dir: $work/runs, seed: 5, reproducible: elastic}
+device: {kind: cpu, threads: 1}
+data:
+  path: $work/small.lmdb
+  fields:
+    fingerprint: {kind: image, channels: 1, size: [26, 24], normalize: {mean: [0.5], std: [0.25]}}
+    subject:     {kind: class, classes: 24}
+  split: {unit: subject, val: 0, test: 0.4}
+  balance: subject
+  m_per_class: 4
+model: {name: cnn}
+train:
+  epochs: 1000
+  max_steps: 50
+  global_batch: 32
+  micro_batch: 16
+  precision: fp32
+  optimizer: {name: adamw, lr: 1.0e-3, weight_decay: 0.01}
+  schedule: {name: constant}
+eval: {every: 1000000 steps, metrics: [loss, eer, auc]}
+checkpoint: {every: 1000000 steps}
+metrics: {every: 10 steps, sinks: [jsonl]}
+YAML
+config=$work/small.yaml
+triplet=(train.triplet_weight=1 train.triplet_margin=0.3 'train.targets={subject: {loss: cross_entropy, weight: 0}}')
+arcface=(train.loss=arcface train.arcface_margin=0.3 train.arcface_scale=16)
+
+eer() { # of the test part with the last weights
+    python3 -c '
+import json, sys
+print(next(v for k, v in json.loads(open(sys.argv[1]).readlines()[-1]).items() if k.endswith("eer")))' "$work/out"
+}
+better() { # A B: A is below half of B
+    python3 -c "import sys; sys.exit(not $1 < 0.5 * $2)"
+}
+train run.name=untrained "${arcface[@]}" train.optimizer.lr=1e-30 train.max_steps=2
+before=$(eer)
+for loss in triplet arcface; do
+    declare -n words=$loss
+    train run.name=$loss "${words[@]}"
+    after=$(eer)
+    echo "$loss: EER $before -> $after"
+    sanitized || better "$after" "$before" || fail "$loss does not lower the EER: $before -> $after"
+done
+if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
+    "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two "${triplet[@]}" >/dev/null 2>"$work/log" || fail "2 ranks"
+    [ "$(hash "$work/runs/two")" = "$(hash "$work/runs/triplet")" ] || fail "two ranks have other weights"
+fi
+
+# -- micro-batches hold four samples of each subject that they have
+"$DTRAIN" data order "$config" --steps 2 2>/dev/null | python3 -c '
+import sys
+subjects = [line.split("\t")[5].split("/")[1] for line in list(sys.stdin)[1:]]
+assert len(subjects) == 64 and len(set(subjects)) > 4
+for i in range(0, 64, 4):
+    assert len(set(subjects[i:i + 4])) == 1, subjects[i:i + 4]' || fail "other samples than four of each subject"
+refused() { # MESSAGE WORD…
+    local code=0 message=$1
+    shift
+    "$DTRAIN" "$config" run.name=bad "$@" >/dev/null 2>"$work/log" || code=$?
+    [ $code = 2 ] && grep -q "$message" "$work/log" || fail "exit $code for $*"
+}
+refused 'train.micro_batch must be a multiple of 5' data.m_per_class=5
+refused 'data.m_per_class says nothing without data.balance' data.balance=null
+refused 'a class that is not mixed' "${triplet[@]}" data.mix.mixup=0.2
+refused 'arcface does not fit' train.loss=arcface data.mix.mixup=0.2
+echo passed

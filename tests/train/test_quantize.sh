@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# dtrain quantize: the new run predicts what the run predicts, with scales of each channel; layers above the tolerance stay
+# fp32 and are told; eval and predict take it, on CPUs without VNNI too; what is wrong is one line.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+small_data "$work" 6 6
+config=$(small_config "$work")
+runs=$work/runs
+train run.name=a train.max_steps=60
+quantize() { "$DTRAIN" quantize "$runs/a" "$work/small.lmdb" "$@" >"$work/report" 2>"$work/log" || fail "quantize $*"; }
+value() { sed "s/.*\"$1\":\([^,}]*\).*/\1/"; }
+
+# -- each way to calibrate; all layers are in int8
+for how in mse minmax percentile; do
+    quantize -o "$runs/$how" --calibrate $how
+    grep -q "^14 of 14 layers in int8; scales: $how" "$work/report" || fail "$how: $(cat "$work/report")"
+    grep -q '^samples/s .* times' "$work/report" || fail "no speed"
+    grep -q '^accuracy' "$work/report" || fail "no accuracy"
+done
+"${PYTHON:-python3}" - "$runs" <<'PY' || fail "the scales are not those of the weights"
+import json, struct, sys
+from array import array
+runs = sys.argv[1]
+with open(f"{runs}/mse/checkpoints/step-00000060/model.safetensors", "rb") as f:
+    n = struct.unpack("<Q", f.read(8))[0]
+    head, data = json.loads(f.read(n)), f.read()
+def tensor(name):
+    t = head[name]
+    return t["shape"], array("f", data[t["data_offsets"][0]:t["data_offsets"][1]])
+int8 = {how: json.load(open(f"{runs}/{how}/int8.json")) for how in ("mse", "minmax", "percentile")}
+layers = int8["mse"]["layers"]
+checked = 0
+for name, layer in layers.items():
+    shape, w = tensor(name + ".weight")
+    each = len(w) // shape[0]
+    assert len(layer["weight"]) == shape[0], name
+    if len(shape) > 2:
+        continue  # a batch norm is folded in
+    for o, scale in enumerate(layer["weight"]):
+        most = max(abs(x) for x in w[o * each:(o + 1) * each])
+        assert abs(scale - most / 127) < 1e-6 * most, (name, o)
+    assert len(set(layer["weight"])) > 1, name
+    checked += 1
+assert checked > 2
+# nothing is cut off by minmax, something by the others
+scale = lambda how: [v["scale"] for v in int8[how]["values"].values()]
+assert all(a <= b * 1.000001 for a, b in zip(scale("mse"), scale("minmax")))
+assert all(a <= b * 1.000001 for a, b in zip(scale("percentile"), scale("minmax")))
+assert scale("mse") != scale("minmax") != scale("percentile")
+assert any(v["negative"] for v in int8["mse"]["values"].values())
+PY
+
+# -- eval and predict, as of any run; and with the ISA of an older CPU
+eval_of() { "$DTRAIN" eval "$runs/$1" --set "$work/small.lmdb" "${@:2}" 2>"$work/log" || fail "eval $1"; }
+eval_of a >"$work/fp32"
+eval_of mse >"$work/int8"
+ONEDNN_MAX_CPU_ISA=AVX2 eval_of mse >"$work/avx2"
+eval_of mse model.int8=false >"$work/off"
+"${PYTHON:-python3}" - "$work" <<'PY' || fail "int8 is too far from fp32"
+import json, sys
+fp32, int8, avx2, off = (json.load(open(f"{sys.argv[1]}/{n}")) for n in ("fp32", "int8", "avx2", "off"))
+assert fp32["accuracy"] > 0.9, fp32
+for q in (int8, avx2):
+    assert abs(q["accuracy"] - fp32["accuracy"]) <= 0.02, (fp32, q)
+    assert 0 < abs(q["loss"] - fp32["loss"]) < 0.02, (fp32, q)
+assert off["loss"] == fp32["loss"], "model.int8=false is not the fp32 network"
+PY
+"$DTRAIN" predict "$runs/mse" "$work/small.lmdb" -o "$work/int8.csv" 2>"$work/log" || fail "predict"
+"$DTRAIN" predict "$runs/a" "$work/small.lmdb" -o "$work/fp32.csv" 2>"$work/log" || fail "predict"
+[ "$(wc -l <"$work/int8.csv")" = "$(wc -l <"$work/fp32.csv")" ] || fail "other rows"
+! cmp -s "$work/int8.csv" "$work/fp32.csv" || fail "predict computes in fp32"
+
+# -- the tolerance: below all errors nothing is quantised; the layers are told, with their errors
+quantize -o "$runs/none" --tolerance 0
+grep -q '^0 of 14 layers in int8' "$work/report" || fail "tolerance 0: $(cat "$work/report")"
+[ "$(sed -n '/^kept in fp32/,$p' "$work/report" | grep -c '^  ')" = 14 ] || fail "not each kept layer is told"
+eval_of none >"$work/none"
+[ "$(value loss <"$work/none")" = "$(value loss <"$work/fp32")" ] || fail "no layer is quantised, and the loss is another"
+middle=$(sed -n 's/^  [^ ]* *\([0-9.e-]*\)$/\1/p' "$work/report" | sort -g | sed -n 7p)
+quantize -o "$runs/some" --tolerance "$middle"
+grep -qE '^([1-9]|1[0-3]) of 14 layers in int8' "$work/report" || fail "tolerance $middle: $(cat "$work/report")"
+eval_of some >"$work/some"
+
+# -- what is wrong
+wrong() { # CODE TEXT WORD …
+    local code=0
+    "$DTRAIN" "${@:3}" >"$work/out" 2>"$work/err" || code=$?
+    [ $code = "$1" ] && grep -qF -- "$2" "$work/err" && [ "$(grep -c . "$work/err")" = 1 ] ||
+        fail "${*:3}: exit $code, not $1: $(cat "$work/err")"
+}
+new=(-o "$runs/new")
+wrong 2 "does not exist" quantize "$runs/b" "$work/small.lmdb" "${new[@]}"
+wrong 2 "quantised already" quantize "$runs/mse" "$work/small.lmdb" "${new[@]}"
+wrong 2 "-o RUN.int8" quantize "$runs/a" "$work/small.lmdb"
+wrong 2 "is there already" quantize "$runs/a" "$work/small.lmdb" -o "$runs/mse"
+wrong 2 "none of mse|minmax|percentile" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" --calibrate max
+wrong 2 "--tolerance" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" --tolerance much
+wrong 2 "--percentile is for" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" --percentile 99
+wrong 2 "device.kind" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" device.kind=cuda
+wrong 2 "model.int8" eval "$runs/mse" train.precision=bf16
+wrong 2 "dtrain quantize" "$config" run.name=c model.int8=true
+"$DTRAIN" synth photos "$work/raw-photos" --n 8 >/dev/null 2>&1
+"$DTRAIN" pack "$work/raw-photos" "$work/photos.lmdb" >/dev/null 2>&1
+wrong 2 "this run does not know" quantize "$runs/a" "$work/photos.lmdb" "${new[@]}"
+[ ! -e "$runs/new" ] || fail "a run that failed is left"
+cp -r "$runs/mse" "$runs/damaged"
+sed -i 's/"scale":[0-9.e-]*/"scale":0/' "$runs/damaged/int8.json"
+wrong 4 "int8.json" eval "$runs/damaged"
+rm "$runs/damaged/int8.json"
+wrong 4 "int8.json" eval "$runs/damaged"
+echo passed
