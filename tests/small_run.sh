@@ -2,8 +2,13 @@
 #   $work                  a temporary directory, removed at exit; so are processes that are still there
 #   small_data DIR         makes DIR/raw and DIR/small.lmdb
 #   small_config DIR       prints the path of a config on it
-#   train WORD …           trains $config, output in $work/out and $work/log, shown if it fails
-#   need_mpi               ends the test as skipped where there are no ranks
+#   new_config NAME [SET]  makes $config of run NAME on SET, else $work/set.tar; stdin: its fields, and what comes behind
+#   exits CODE TEXT COMMAND …  output in $work/out and $work/log, shown if it ends otherwise, or where the log lacks TEXT
+#   train WORD …           trains $config
+#   train_on NP WORD …     the same on ranks
+#   refused TEXT WORD …    it ends with 2 and TEXT
+#   have_mpi               true where there are ranks
+#   need_mpi               ends the test as skipped where there are none
 #   mpi NP COMMAND …       on NP ranks
 #   "${ranks[@]}" NP COMMAND …  the same as one process that can be put in the background and signalled
 #   wait_until COMMAND …   returns when COMMAND succeeds; the test fails where $pid has ended or minutes have gone
@@ -36,13 +41,12 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 143' TERM
 trap 'exit 130' INT
+export PYTHONPATH=$SOURCE/tests${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
 # ranks and tests share cores here: a thread that waits must not hold one
 export OMP_WAIT_POLICY=passive
 
-need_mpi() {
-    command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
-    [ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
-}
+have_mpi() { command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; }
+need_mpi() { have_mpi || { echo "skipped: no mpirun, or built without MPI"; exit 77; }; }
 # Open MPI's own lock orders, and what it keeps until a rank ends, are not ours to judge (LeakSanitizer looks at a
 # lone process)
 ranks=(env "ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0" "TSAN_OPTIONS=${TSAN_OPTIONS:-}:detect_deadlocks=0"
@@ -90,9 +94,25 @@ YAML
     echo "$1/small.yaml"
 }
 
-train() {
-    "$DTRAIN" "$config" "$@" >"$work/out" 2>"$work/log" || fail "exit $? of: dtrain $*"
+new_config() {
+    config=$work/small.yaml
+    {
+        printf '%s\n' "run: {name: $1, dir: $work/runs, seed: 5}" "device: {kind: cpu, threads: 1}" \
+            "checkpoint: {every: 1000000 steps}" "metrics: {every: 100 steps, sinks: [terminal, jsonl]}" \
+            "data:" "  path: ${2:-$work/set.tar}" "  fields:"
+        cat
+    } >"$config"
 }
+
+exits() {
+    local code=0
+    "${@:3}" >"$work/out" 2>"$work/log" || code=$?
+    [ $code = "$1" ] || fail "exit $code, not $1: ${*:3}"
+    [ -z "$2" ] || grep -q -- "$2" "$work/log" || fail "no '$2': ${*:3}"
+}
+train() { exits 0 '' "$DTRAIN" "$config" "$@"; }
+train_on() { exits 0 '' "${ranks[@]}" "$1" "$DTRAIN" "$config" "${@:2}"; }
+refused() { exits 2 "$1" "$DTRAIN" "$config" run.name=bad "${@:2}"; }
 
 wait_until() { # minutes are for what hangs
     local begin=$SECONDS

@@ -91,7 +91,8 @@ static int stderr_terminal(void) {
         close(fd);
         fd = -1;
     }
-    return launcher = fd;
+    launcher = fd;
+    return fd;
 }
 
 bool dt_text_on_terminal(void) {

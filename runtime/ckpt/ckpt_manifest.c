@@ -323,7 +323,7 @@ static dt_status verify_open(int fd, const char *path, const dt_ckpt_file *f, dt
     return bad < f->n_bytes ? name_not_finite(path, f, bad) : DT_OK;
 }
 
-dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *dir, dt_ckpt_depth depth) {
+static dt_status verify_files(const dt_ckpt_manifest *m, const char *dir, dt_ckpt_depth depth) {
     dt_status st = DT_OK;
     for (int i = 0; st == DT_OK && i < m->n_files; i++) {
         char *path = dt_xprintf("%s/%s", dir, m->files[i].name);
@@ -347,7 +347,7 @@ dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_d
         dt_ckpt_manifest_fini(m);
         if (stat(path, &before) != 0) return dt_ckpt_manifest_read(m, path);
         st = dt_ckpt_manifest_read(m, path);
-        if (st == DT_OK) st = dt_ckpt_manifest_verify(m, path, depth);
+        if (st == DT_OK) st = verify_files(m, path, depth);
     } while (st != DT_OK && stat(path, &after) == 0 && after.st_ino != before.st_ino);
     return st;
 }

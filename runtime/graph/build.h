@@ -80,8 +80,6 @@ dt_value dt_softmax(dt_graph *g, dt_value x);                 // last dim
 dt_value dt_sdpa(dt_graph *g, dt_value q, dt_value k, dt_value v, float scale);
 // The same from one projection: qkv (N,T,3*heads*D), q first, heads within each -> (N,T,heads*D)
 dt_value dt_sdpa_packed(dt_graph *g, const char *name, dt_value qkv, int heads, float scale);
-// ids (…) i32, table (V,D) -> (…,D)
-dt_value dt_embedding(dt_graph *g, dt_value ids, dt_value table);
 
 // Losses: sum over samples of weight[n] * loss_n, and the sum of weights; sets graph->loss.
 // The gradient is that of the sum; it is divided by the global weight once, at commit.

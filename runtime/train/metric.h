@@ -76,11 +76,6 @@ typedef struct dt_eval_table {
 // without itself; ties count from lower indices and NaN counts as above, so a network that gives NaN is never right.
 int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank);
 
-// Of a class, or of a label that is predicted where its probability reaches dt_eval_table.threshold.
-typedef struct dt_class_count {
-    int64_t hits, truths, predictions; // samples: true and predicted; true; predicted
-} dt_class_count;
-dt_class_count *dt_eval_counts(const dt_eval_table *t); // (n_out), heap
 // The name of class or label k, or its number; lives as long as out.
 const char *dt_eval_class_name(const dt_eval_table *t, int64_t k, dt_eval_result *out);
 // Probabilities (n, n_out), heap: softmax over classes, of labels the sigmoid of each. NaN becomes -1, below all.

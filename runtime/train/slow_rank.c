@@ -21,7 +21,8 @@ static double lower_median(double *values, int n) {
     return values[(n - 1) / 2];
 }
 
-void dt_slow_rank_find(const dt_own_times *all, const bool *named, int n, dt_slow_finding *out) {
+// The slowest of n ranks that was not named yet.
+static void find(const dt_own_times *all, const bool *named, int n, dt_slow_finding *out) {
     double *sums = dt_xcalloc((size_t)n, 3 * sizeof *sums), *data = sums + n, *compute = data + n;
     *out = (dt_slow_finding){.rank = -1};
     for (int r = 0; r < n; r++) {
@@ -59,7 +60,7 @@ dt_status dt_slow_rank_step(dt_slow_rank *s, dt_comm *c, double data_s, double c
                          .compute_s = lower_median(s->compute_s, DT_SLOW_STEPS)};
     gethostname(mine.host, sizeof mine.host - 1);
     DT_TRY(c->all_gather_bytes(c, &mine, sizeof mine, s->all));
-    dt_slow_rank_find(s->all, s->named, c->world_size, out);
+    find(s->all, s->named, c->world_size, out);
     if (out->rank >= 0) s->named[out->rank] = true;
     return DT_OK;
 }

@@ -37,7 +37,4 @@ dt_status dt_slow_rank_step(dt_slow_rank *s, dt_comm *c, double data_s, double c
                             dt_slow_finding *out);
 void dt_slow_rank_fini(dt_slow_rank *s);
 
-// The slowest of n ranks that was not named yet.
-void dt_slow_rank_find(const dt_own_times *all, const bool *named, int n, dt_slow_finding *out);
-
 #endif

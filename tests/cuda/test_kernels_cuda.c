@@ -205,39 +205,6 @@ static void test_dropout_bits(void **state) {
     free(x), free(y);
 }
 
-// A table's gradient that is added to another is that other and the one alone, added: for ids that stand in many
-// places, in one and in none, more columns than a block takes at once, and more places.
-static void test_embedding_adds(void **state) {
-    enum { IDS = 700, ROWS = 11, WIDTH = 1027, N = ROWS * WIDTH };
-    static int32_t ids[IDS];
-    float *dy = aligned((size_t)IDS * WIDTH * 4), *alone = aligned(N * 4), *added = aligned(N * 4);
-    float *before = aligned(N * 4);
-    const dt_rng r = {.seed = 8};
-    for (int i = 0; i < IDS; i++) ids[i] = i == 333 ? 9 : i == 5 ? ROWS : i % 7 ? i % 5 : 5 + i % 3;
-    for (int i = 0; i < IDS * WIDTH; i++) dy[i] = dt_rng_uniform(&r, (uint32_t)i) - 0.3f;
-    for (int i = 0; i < N; i++)
-        before[i] = added[i] = 10 * dt_rng_uniform(&r, (uint32_t)(IDS * WIDTH + i));
-    dt_embedding_args a = {.ids = ids,
-                           .dy = dy,
-                           .out = alone,
-                           .n_ids = IDS,
-                           .n_rows = ROWS,
-                           .width = WIDTH,
-                           .type = DT_F32};
-    memset(alone, 0, N * sizeof *alone);
-    RUN(embed_bwd, &a, IDS, DT_EMBED_THREADS);
-    a.out = added;
-    RUN(embed_bwd, &a, IDS, DT_EMBED_THREADS);
-    for (int row = 0, at = 0; row < ROWS; row++)
-        for (int k = 0; k < WIDTH; k++, at++) {
-            float want = 0;
-            for (int i = 0; i < IDS; i++)
-                if (ids[i] == row) want += dy[i * WIDTH + k];
-            assert_true(alone[at] == want && added[at] == before[at] + alone[at]);
-        }
-    free(dy), free(alone), free(added), free(before);
-}
-
 // Values near 1000 and one pixel far away, which comes first and is the pivot of all: mean and variance are right
 // to 1e-5 of the deviation.
 static void test_outlier_first(void **state) {
@@ -646,7 +613,6 @@ int main(void) {
         cmocka_unit_test(test_norm_that_is_left),
         cmocka_unit_test(test_one_batch_norm_kernel),
         cmocka_unit_test(test_masked_gradient),
-        cmocka_unit_test(test_embedding_adds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,7 @@ trap 'umount -l "$disk"; clean_up' EXIT
 small_data "$work"
 config=$(small_config "$work")
 job=(run.dir="$disk" train.max_steps=12 checkpoint.every="2 steps" checkpoint.keep=4)
-rc=0
-"$DTRAIN" "$config" "${job[@]}" run.stop_at=9 >"$work/out" 2>"$work/log" || rc=$?
-[ $rc = 75 ] || fail "exit $rc, not 75"
+exits 75 '' "$DTRAIN" "$config" "${job[@]}" run.stop_at=9
 cp -r "$disk/small" "$work/before"
 for split in kept lost; do
     rm -rf "${disk:?}/"*

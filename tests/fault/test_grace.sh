@@ -50,9 +50,7 @@ done
 echo "an evaluation is dropped and done again"
 
 # a start that hangs, at a fresh run and at one that is resumed
-train_until() { rc=0; "$DTRAIN" "$config" "${job[@]}" run.name="$1" run.stop_at=5 >/dev/null 2>"$work/log" || rc=$?; }
-train_until resumed
-[ $rc = 75 ] || fail "run.stop_at: exit $rc"
+exits 75 '' "$DTRAIN" "$config" "${job[@]}" run.name=resumed run.stop_at=5
 before=$(hash "$work/runs/resumed")
 for run in fresh resumed; do
     DTRAIN_FAILPOINT=io:3:hang "$DTRAIN" "$config" "${job[@]}" run.name=$run >/dev/null 2>"$work/log" &
@@ -69,8 +67,8 @@ for run in fresh resumed; do
 done
 echo "a start that hangs ends with 75"
 
-if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
-    "${ranks[@]}" 2 "$DTRAIN" "$config" "${job[@]}" run.name=calm2 >/dev/null 2>"$work/log" || fail "exit $? of calm2"
+if have_mpi; then
+    train_on 2 "${job[@]}" run.name=calm2
     DTRAIN_FAILPOINT=evaluate:2:stop "${ranks[@]}" 2 "$DTRAIN" "$config" "${job[@]}" run.name=two >/dev/null 2>"$work/log" &
     pid=$!
     wait_until have_stopped 2
@@ -78,7 +76,7 @@ if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     wait_until is_pending TERM "${stopped[1]}"
     kill -CONT "${stopped[@]}"
     end 75 "SIGTERM to one of two ranks in an evaluation"
-    "${ranks[@]}" 2 "$DTRAIN" "$config" "${job[@]}" run.name=two >/dev/null 2>"$work/log" || fail "exit $? of two"
+    train_on 2 "${job[@]}" run.name=two
     same two calm2
     DTRAIN_FAILPOINT=io:3:hang "${ranks[@]}" 2 "$DTRAIN" "$config" "${job[@]}" run.name=start2 >/dev/null 2>"$work/log" &
     pid=$!

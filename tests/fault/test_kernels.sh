@@ -36,9 +36,7 @@ train run.name=torn train.max_steps=2
 
 # a resumed run does as its checkpoint says: it times nothing
 rm "$(file)"
-rc=0
-"$DTRAIN" "$config" run.name=stopped train.max_steps=6 run.stop_at=3 >"$work/out" 2>"$work/log" || rc=$?
-[ $rc = 75 ] && timed || fail "exit $rc of the run that stops"
+exits 75 "cpu: .* timed in" "$DTRAIN" "$config" run.name=stopped train.max_steps=6 run.stop_at=3
 before=$(engines stopped)
 rm "$(file)"
 train run.name=stopped train.max_steps=6
@@ -50,9 +48,7 @@ train run.name=off train.max_steps=2 device.winograd=off
 [ -z "$(engines off)" ] || fail "device.winograd=off"
 train run.name=off train.max_steps=4 # auto: as the run began
 [ -z "$(engines off)" ] || fail "a resumed run turns Winograd on"
-rc=0
-"$DTRAIN" "$config" run.name=again train.max_steps=8 device.winograd=off >"$work/out" 2>"$work/log" || rc=$?
-[ $rc = 2 ] && grep -q 'error: .*device.winograd' "$work/log" || fail "exit $rc: a resumed run turns Winograd off"
+exits 2 'error: .*device.winograd' "$DTRAIN" "$config" run.name=again train.max_steps=8 device.winograd=off
 
 # the faster precision, with its reason, kept for the next start and by the checkpoint
 if grep -q avx512_bf16 /proc/cpuinfo && [ -z "${ONEDNN_MAX_CPU_ISA:-}" ]; then
@@ -65,8 +61,8 @@ if grep -q avx512_bf16 /proc/cpuinfo && [ -z "${ONEDNN_MAX_CPU_ISA:-}" ]; then
 fi
 
 # rank 0 chooses for all
-if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
+if have_mpi; then
     rm -f "$(file)"
-    "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two train.max_steps=2 >/dev/null 2>"$work/log" || fail "two ranks"
+    train_on 2 run.name=two train.max_steps=2
     [ "$(grep -c 'cpu: .* timed in' "$work/log")" = 1 ] || fail "not one rank times"
 fi

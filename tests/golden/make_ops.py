@@ -105,7 +105,6 @@ case("reshape", lambda x: x.reshape(2, 60), dict(x=rand(2, 3, 4, 5)))
 case("softmax", lambda x: F.softmax(x, -1), dict(x=rand(3, 4, 9, scale=2)))
 case("sdpa", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.35),
      dict(q=rand(2, 3, 5, 8), k=rand(2, 3, 7, 8), v=rand(2, 3, 7, 8)))
-case("embedding", lambda ids, table: F.embedding(ids, table), dict(ids=torch.tensor([[1, 4, 4], [0, 6, 1]]), table=rand(7, 8)))
 
 
 # losses with a sample weight; y is the weighted sum

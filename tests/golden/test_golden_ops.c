@@ -126,11 +126,6 @@ static dt_value softmax(const golden_case *c) {
 static dt_value sdpa(const golden_case *c) {
     return dt_sdpa(c->g, in(c, "q"), in(c, "k"), in(c, "v"), 0.35f);
 }
-static dt_value embedding(const golden_case *c) {
-    dt_value table = dt_param(c->g, "table", golden_shape(c->file, c->name, "table"),
-                              (dt_init){DT_INIT_ZERO, 0}, true);
-    return dt_embedding(c->g, constant(c, "ids", DT_I32), table);
-}
 static dt_value ce_hard(const golden_case *c) {
     return dt_loss(c->g, DT_LOSS_cross_entropy, in(c, "x"), constant(c, "target", DT_I32),
                    constant(c, "weight", DT_F32), 0, 0);
@@ -200,7 +195,6 @@ static const golden_row rows[] = {
     {"reshape", reshape},
     {"softmax", softmax},
     {"sdpa", sdpa},
-    {"embedding", embedding},
     {"cross_entropy", ce_hard, true},
     {"cross_entropy_smooth", ce_smooth, true},
     {"cross_entropy_soft", ce_soft, true},

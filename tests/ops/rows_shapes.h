@@ -1,4 +1,4 @@
-// rows_shapes.h: what only moves elements: transpose, reshape, concat, slice, embedding.
+// rows_shapes.h: what only moves elements: transpose, reshape, concat, slice.
 #ifndef DT_TESTS_OPS_ROWS_SHAPES_H
 #define DT_TESTS_OPS_ROWS_SHAPES_H
 
@@ -123,38 +123,8 @@ static void test_concat_slice(void **state) {
     }
 }
 
-static bool fill_ids(const custom_case *c, int i, double *x) {
-    for (int64_t k = 0; i == 0 && k < count(&c->in_shape[0]); k++) x[k] = (double)(k * 7 % 5);
-    return i == 0;
-}
-static void ref_embedding(const custom_case *c, double *const *in, double *const *out) {
-    int64_t width = c->in_shape[1].d[1];
-    for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
-        for (int64_t k = 0; k < width; k++)
-            out[0][i * width + k] = in[1][(int64_t)in[0][i] * width + k];
-}
-static void test_embedding(void **state) {
-    custom_case c = {.name = "embedding",
-                     .op = DT_OP_embedding,
-                     .n_in = 2,
-                     .n_out = 1,
-                     .in_shape = {S2(3, 4), S2(6, 21)},
-                     .out_shape = {S3(3, 4, 21)},
-                     .in_type = {DT_I32},
-                     .follow_out = 1,
-                     .param_in = 2,
-                     .compare_out = 1,
-                     .grad_in = 2,
-                     .save_in = 1,
-                     .fill = fill_ids,
-                     .reference = ref_embedding};
-    custom_case_run(&c);
-    c.in_shape[0] = S2(3, 200), c.out_shape[0] = S3(3, 200, 21);
-    custom_case_run(&c);
-}
-
 #define ROWS_SHAPES                                                                                \
     cmocka_unit_test(test_transpose), cmocka_unit_test(test_reshape),                              \
-        cmocka_unit_test(test_concat_slice), cmocka_unit_test(test_embedding)
+        cmocka_unit_test(test_concat_slice)
 
 #endif

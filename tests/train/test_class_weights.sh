@@ -3,27 +3,15 @@
 # of balanced ones, and of mixed samples; the same on every number of ranks.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 python3 - "$work/set.tar" <<'PY'
-import io, random, struct, sys, tarfile
+import random, sys
+from small_set import bmp, write_tar
 random.seed(7)
-with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
-    def add(name, data):
-        info = tarfile.TarInfo(name)
-        info.size = len(data)
-        tar.addfile(info, io.BytesIO(data))
-    for i in range(48):
-        k = 0 if i < 30 else 1 if i < 42 else 2
-        add(f"{i:04d}.x", " ".join(f"{random.gauss(k, 1):.4f}" for _ in range(4)).encode())
-        pixels = bytearray(random.randrange(60 * k, 60 * k + 120) for _ in range(16 * 16 * 3))
-        add(f"{i:04d}.bmp", struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(pixels), 0, 0, 54, 40, 16, 16, 1, 24, 0,
-                                        len(pixels), 0, 0, 0, 0) + bytes(pixels))
-        add(f"{i:04d}.cls", str(k).encode())
+write_tar(sys.argv[1], [{
+    "x": " ".join(f"{random.gauss(k, 1):.4f}" for _ in range(4)),
+    "bmp": bmp(16, 16, [random.randrange(60 * k, 60 * k + 120) for _ in range(16 * 16 * 3)]),
+    "cls": str(k)} for k in [0] * 30 + [1] * 12 + [2] * 6])
 PY
-cat >"$work/small.yaml" <<YAML
-run: {name: plain, dir: $work/runs, seed: 5}
-device: {kind: cpu, threads: 1}
-data:
-  path: $work/set.tar
-  fields:
+new_config plain <<YAML
     x: {kind: vector, size: [4]}
     cls: {kind: class}
 model: {name: mlp, hidden: 16}
@@ -34,9 +22,7 @@ train:
   targets: {cls: {loss: cross_entropy}}
   precision: fp32
   optimizer: {name: sgd, lr: 1.0e-30, weight_decay: 0}
-metrics: {every: 1 steps, sinks: [jsonl]}
 YAML
-config=$work/small.yaml
 train
 train run.name=given 'train.class_weights=[1, 2.5, 4]'
 train run.name=balanced train.class_weights=balanced
@@ -65,18 +51,11 @@ train run.name=unweighted "${mix[@]}"
 train run.name=ones "${mix[@]}" 'train.class_weights=[1, 1, 1]'
 [ "$(hash "$work/runs/ones")" = "$(hash "$work/runs/unweighted")" ] || fail "weights of 1 are not without effect"
 [ "$(hash "$work/runs/mixed")" != "$(hash "$work/runs/unweighted")" ] || fail "mixed samples have no weights"
-if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
-    "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two "${mix[@]}" 'train.class_weights=[1, 2.5, 4]' >/dev/null \
-        2>"$work/log" || fail "2 ranks"
+if have_mpi; then
+    train_on 2 run.name=two "${mix[@]}" 'train.class_weights=[1, 2.5, 4]'
     [ "$(hash "$work/runs/mixed")" = "$(hash "$work/runs/two")" ] || fail "two ranks have other weights"
 fi
 
-refused() { # MESSAGE WORD…
-    local code=0 message=$1
-    shift
-    "$DTRAIN" "$config" run.name=bad "$@" >/dev/null 2>"$work/log" || code=$?
-    [ $code = 2 ] && grep -q "$message" "$work/log" || fail "exit $code for $*"
-}
 refused 'has 2 numbers; there are 3 classes' 'train.class_weights=[1, 2]'
 refused "'-1' is no number above 0" 'train.class_weights=[1, 2, -1]'
 refused 'train.clip_norm is given, too' train.clip_norm=1 train.clip_agc=0.01

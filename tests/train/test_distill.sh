@@ -4,25 +4,14 @@
 # line.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 python3 - "$work" <<'PY'
-import io, random, sys, tarfile
+import random, sys
+from small_set import write_tar
 random.seed(7)
-names = ["apple", "berry", "cherry"]
-for which, order in ("set", names), ("other", ["apple", "berry", "date"]):
-    with tarfile.open(f"{sys.argv[1]}/{which}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
-        for i in range(48):
-            k = 0 if i < 20 else 1 if i < 38 else 2
-            x = " ".join(f"{random.gauss(k, 1):.4f}" for _ in range(4))
-            for ext, data in ("x", x), ("cls", order[k]):
-                info = tarfile.TarInfo(f"{i:04d}.{ext}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data.encode()))
+for which, names in ("set", ["apple", "berry", "cherry"]), ("other", ["apple", "berry", "date"]):
+    write_tar(f"{sys.argv[1]}/{which}.tar", [{"x": " ".join(f"{random.gauss(k, 1):.4f}" for _ in range(4)), "cls": names[k]}
+                                             for k in [0] * 20 + [1] * 18 + [2] * 10])
 PY
-cat >"$work/small.yaml" <<YAML
-run: {name: big, dir: $work/runs, seed: 5, reproducible: elastic}
-device: {kind: cpu, threads: 1}
-data:
-  path: $work/set.tar
-  fields:
+new_config "big, reproducible: elastic" <<YAML
     x: {kind: vector, size: [4]}
     cls: {kind: class}
 model: {name: mlp, hidden: 32}
@@ -34,9 +23,7 @@ train:
   precision: fp32
   targets: {cls: {loss: cross_entropy}}
   optimizer: {name: sgd, lr: 0.1, momentum: 0, weight_decay: 0}
-metrics: {every: 1 steps, sinks: [jsonl]}
 YAML
-config=$work/small.yaml
 train
 student=(model.hidden=8 run.seed=9 train.max_steps=6 checkpoint.every='1 step' checkpoint.keep=20
          train.schedule.name=constant)
@@ -55,15 +42,12 @@ for run in taught big; do
         fail predict
 done
 "${PYTHON:-python3}" - "$work" <<'PY' || fail "other gradients than the formula's"
-import json, math, struct, sys
+import json, math, sys
+from small_set import read_safetensors
 work, T, alpha, lr = sys.argv[1], 3.0, 0.7, 0.1
 def read(step):
-    with open(f"{work}/runs/taught/checkpoints/step-{step:08d}/model.safetensors", "rb") as f:
-        n = struct.unpack("<Q", f.read(8))[0]
-        head, data = json.loads(f.read(n)), f.read()
-    name = next(k for k, t in head.items() if k.endswith("bias") and t["shape"] == [3])
-    a, b = head[name]["data_offsets"]
-    return struct.unpack("<3f", data[a:b])
+    tensors, shapes, _ = read_safetensors(f"{work}/runs/taught/checkpoints/step-{step:08d}/model.safetensors")
+    return next(v for k, v in tensors.items() if k.endswith("bias") and shapes[k] == [3])
 def softmax(x):
     e = [math.exp(v - max(x)) for v in x]
     return [v / sum(e) for v in e]
@@ -81,39 +65,28 @@ assert max(map(abs, step)) > 1e-3
 PY
 
 # -- stopped and resumed; two ranks
-code=0
-"$DTRAIN" "$config" run.name=stopped "${teach[@]}" run.stop_at=3 >/dev/null 2>"$work/log" || code=$?
-[ $code = 75 ] || fail "run.stop_at: exit $code"
+exits 75 '' "$DTRAIN" "$config" run.name=stopped "${teach[@]}" run.stop_at=3
 train run.name=stopped "${teach[@]}"
 [ "$(hash "$work/runs/stopped")" = "$(hash "$work/runs/taught")" ] || fail "other weights after a resume"
-if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
-    "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two "${teach[@]}" >/dev/null 2>"$work/log" || fail "2 ranks"
+if have_mpi; then
+    train_on 2 run.name=two "${teach[@]}"
     [ "$(hash "$work/runs/two")" = "$(hash "$work/runs/taught")" ] || fail "two ranks have other weights"
 fi
 
-refused() { # CODE MESSAGE WORD…
-    local code=0 want=$1 message=$2
-    shift 2
-    "$DTRAIN" "$config" run.name=bad "${teach[@]}" "$@" >/dev/null 2>"$work/log" || code=$?
-    [ $code = "$want" ] && grep -q "$message" "$work/log" || fail "exit $code for $*"
-}
-refused 2 'train.teacher_temperature says nothing without train.teacher' train.teacher=null
-refused 4 'no run' train.teacher="$work/runs/none"
-refused 2 'data.fields.x.normalize was .* in that run and is' 'data.fields.x.normalize={mean: [1], std: [2]}'
-refused 2 "class 2 of cls is 'cherry' there and 'date' here" data.path="$work/other.tar"
-refused 2 'train.teacher knows 3 classes of cls, and there are 4 here' data.fields.cls.classes=4
+refused 'train.teacher_temperature says nothing without train.teacher' "${teach[@]}" train.teacher=null
+exits 4 'no run' "$DTRAIN" "$config" run.name=bad "${teach[@]}" train.teacher="$work/runs/none"
+refused 'data.fields.x.normalize was .* in that run and is' "${teach[@]}" 'data.fields.x.normalize={mean: [1], std: [2]}'
+refused "class 2 of cls is 'cherry' there and 'date' here" "${teach[@]}" data.path="$work/other.tar"
+refused 'train.teacher knows 3 classes of cls, and there are 4 here' "${teach[@]}" data.fields.cls.classes=4
 # the teacher's run moved
-"$DTRAIN" "$config" run.name=moved "${teach[@]}" run.stop_at=3 >/dev/null 2>"$work/log" && fail "run.stop_at"
+exits 75 '' "$DTRAIN" "$config" run.name=moved "${teach[@]}" run.stop_at=3
 cp -r "$work/runs/big" "$work/elsewhere"
-"$DTRAIN" "$config" run.name=moved "${teach[@]}" train.teacher="$work/elsewhere@latest" >/dev/null 2>"$work/log" || fail "a teacher that moved"
+train run.name=moved "${teach[@]}" train.teacher="$work/elsewhere@latest"
 [ "$(hash "$work/runs/moved")" = "$(hash "$work/runs/taught")" ] || fail "a teacher that moved: other weights"
 # the teacher went on meanwhile
-code=0
-"$DTRAIN" "$config" run.name=stale "${teach[@]}" run.stop_at=3 >/dev/null 2>"$work/log" || code=$?
+exits 75 '' "$DTRAIN" "$config" run.name=stale "${teach[@]}" run.stop_at=3
 train train.max_steps=45 run.resume=force
-code=0
-"$DTRAIN" "$config" run.name=stale "${teach[@]}" >/dev/null 2>"$work/log" || code=$?
-[ $code = 2 ] && grep -q 'train.teacher has other weights' "$work/log" || fail "a teacher that changed: exit $code"
+exits 2 'train.teacher has other weights' "$DTRAIN" "$config" run.name=stale "${teach[@]}"
 
 # -- encoders with batch norms, mixed and augmented images, an average of the weights: the same bits on two replicas
 small_data "$work" 6 3

@@ -4,12 +4,7 @@
 . "${SOURCE:?}/tests/small_run.sh" || exit
 
 small_data "$work" 24 6
-cat >"$work/small.yaml" <<YAML
-run: {name: small, dir: $work/runs, seed: 5, reproducible: elastic}
-device: {kind: cpu, threads: 1}
-data:
-  path: $work/small.lmdb
-  fields:
+new_config "small, reproducible: elastic" "$work/small.lmdb" <<YAML
     fingerprint: {kind: image, channels: 1, size: [26, 24], normalize: {mean: [0.5], std: [0.25]}}
     subject:     {kind: class, classes: 24}
   split: {unit: subject, val: 0, test: 0.4}
@@ -25,10 +20,7 @@ train:
   optimizer: {name: adamw, lr: 1.0e-3, weight_decay: 0.01}
   schedule: {name: constant}
 eval: {every: 1000000 steps, metrics: [loss, eer, auc]}
-checkpoint: {every: 1000000 steps}
-metrics: {every: 10 steps, sinks: [jsonl]}
 YAML
-config=$work/small.yaml
 triplet=(train.triplet_weight=1 train.triplet_margin=0.3 'train.targets={subject: {loss: cross_entropy, weight: 0}}')
 arcface=(train.loss=arcface train.arcface_margin=0.3 train.arcface_scale=16)
 
@@ -49,8 +41,8 @@ for loss in triplet arcface; do
     echo "$loss: EER $before -> $after"
     sanitized || better "$after" "$before" || fail "$loss does not lower the EER: $before -> $after"
 done
-if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
-    "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two "${triplet[@]}" >/dev/null 2>"$work/log" || fail "2 ranks"
+if have_mpi; then
+    train_on 2 run.name=two "${triplet[@]}"
     [ "$(hash "$work/runs/two")" = "$(hash "$work/runs/triplet")" ] || fail "two ranks have other weights"
 fi
 
@@ -61,12 +53,6 @@ subjects = [line.split("\t")[5].split("/")[1] for line in list(sys.stdin)[1:]]
 assert len(subjects) == 64 and len(set(subjects)) > 4
 for i in range(0, 64, 4):
     assert len(set(subjects[i:i + 4])) == 1, subjects[i:i + 4]' || fail "other samples than four of each subject"
-refused() { # MESSAGE WORD…
-    local code=0 message=$1
-    shift
-    "$DTRAIN" "$config" run.name=bad "$@" >/dev/null 2>"$work/log" || code=$?
-    [ $code = 2 ] && grep -q "$message" "$work/log" || fail "exit $code for $*"
-}
 refused 'train.micro_batch must be a multiple of 5' data.m_per_class=5
 refused 'data.m_per_class says nothing without data.balance' data.balance=null
 refused 'a class that is not mixed' "${triplet[@]}" data.mix.mixup=0.2

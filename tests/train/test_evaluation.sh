@@ -28,7 +28,7 @@ PY
         eval_run $split other $words
         cmp -s "$work/once" "$work/other" || fail "$split: $words gives $(cat "$work/other"), not $(cat "$work/once")"
     done
-    if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
+    if have_mpi; then
         mpi 3 "$DTRAIN" eval "$work/runs/small" --split $split "$metrics" >"$work/other" 2>"$work/log" || fail "3 ranks: exit $?"
         cmp -s "$work/once" "$work/other" || fail "$split: 3 ranks give $(cat "$work/other"), not $(cat "$work/once")"
     fi

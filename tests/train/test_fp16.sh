@@ -3,19 +3,15 @@
 # 2,000 finite steps double it; stopped anywhere, and on two ranks, the run has the same bits.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 python3 - "$work/set.tar" <<'PY'
-import io, random, sys, tarfile
+import random, sys
+from small_set import write_tar
 random.seed(7)
-with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
-    for i in range(32):
-        for name, data in (("x", " ".join(f"{random.gauss(i % 2, 1):.4f}" for _ in range(4))), ("cls", str(i % 2))):
-            info = tarfile.TarInfo(f"{i:04d}.{name}")
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data.encode()))
+write_tar(sys.argv[1], [{"x": " ".join(f"{random.gauss(i % 2, 1):.4f}" for _ in range(4)), "cls": str(i % 2)}
+                        for i in range(32)])
 PY
-cat >"$work/small.yaml" <<YAML
-run: {name: small, dir: $work/runs, seed: 5, reproducible: elastic}
-device: {kind: cpu, threads: 1}
-data: {path: $work/set.tar, fields: {x: {kind: vector, size: [4]}, cls: {kind: class}}}
+new_config "small, reproducible: elastic" <<YAML
+    x: {kind: vector, size: [4]}
+    cls: {kind: class}
 model: {name: mlp, hidden: 8}
 train:
   epochs: 100000
@@ -26,10 +22,7 @@ train:
   targets: {cls: {loss: cross_entropy}}
   optimizer: {name: adamw, lr: 1.0e-3}
   schedule: {name: constant}
-checkpoint: {every: 1000000 steps}
-metrics: {every: 10 steps, sinks: [jsonl]}
 YAML
-config=$work/small.yaml
 train
 python3 - "$work/runs/small/metrics.jsonl" <<'PY' || fail "scales"
 import json, sys
@@ -44,14 +37,12 @@ train run.name=fp32 train.precision=fp32
 
 # -- the second step is skipped: a run that was stopped behind it goes on with its scale and count
 for at in 2 30; do
-    code=0
-    "$DTRAIN" "$config" run.name="stopped$at" run.stop_at=$at >/dev/null 2>"$work/log" || code=$?
-    [ $code = 75 ] || fail "run.stop_at: exit $code"
+    exits 75 '' "$DTRAIN" "$config" run.name="stopped$at" run.stop_at=$at
     train run.name="stopped$at"
     [ "$(hash "$work/runs/small")" = "$(hash "$work/runs/stopped$at")" ] || fail "other bits when stopped at $at"
 done
-if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
-    "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two >/dev/null 2>"$work/log" || fail "2 ranks"
+if have_mpi; then
+    train_on 2 run.name=two
     [ "$(hash "$work/runs/small")" = "$(hash "$work/runs/two")" ] || fail "other bits on two ranks"
 fi
 

@@ -76,7 +76,7 @@ for page, least in (("split", 4), ("predict", 8), ("evaluate", 3), ("sweep", 2),
 PY
 for page in "$work"/pages/*; do
     while read -r line; do
-        case $line in mpirun*) command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ] || continue ;; esac
+        case $line in mpirun*) have_mpi || continue ;; esac
         rm -rf runs/folds # another page's sweep
         eval "${line/#mpirun/mpirun --oversubscribe --bind-to none}" >"$work/out" 2>"$work/log" </dev/null ||
             fail "exit $? of a command of docs/how-to/$(basename "$page").md: $line"

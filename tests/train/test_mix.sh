@@ -10,9 +10,7 @@ precisions=(fp32)
 grep -q avx512_bf16 /proc/cpuinfo && precisions+=(bf16)
 
 some() { # the first five steps
-    local rc=0
-    "$DTRAIN" "$config" "$@" run.stop_at=5 >"$work/out" 2>"$work/log" || rc=$?
-    [ $rc = 75 ] || fail "exit $rc, not 75, of: dtrain $*"
+    exits 75 '' "$DTRAIN" "$config" "$@" run.stop_at=5
 }
 
 for p in "${precisions[@]}"; do

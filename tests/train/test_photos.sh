@@ -25,7 +25,8 @@ PY
 }
 
 python3 - "$work/drawn" <<'PY'
-import os, random, struct, sys
+import os, random, sys
+from small_set import bmp
 random.seed(3)
 for label, (r, g, b) in {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}.items():
     os.makedirs(f"{sys.argv[1]}/{label}")
@@ -35,8 +36,7 @@ for label, (r, g, b) in {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (
         for _ in range(h):
             row = bytes(max(0, min(255, c + random.randint(-40, 40))) for _ in range(w) for c in (b, g, r))
             rows += row + bytes(-len(row) % 4)
-        head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(rows), 0, 0, 54, 40, w, h, 1, 24, 0, len(rows), 0, 0, 0, 0)
-        open(f"{sys.argv[1]}/{label}/{i}.bmp", "wb").write(head + rows)
+        open(f"{sys.argv[1]}/{label}/{i}.bmp", "wb").write(bmp(w, h, rows))
 PY
 "$DTRAIN" pack "$work/drawn" "$work/drawn-{000000..000003}.tar" >/dev/null 2>"$work/log" || fail "pack: exit $?"
 shards "$work/drawn-{000000..000003}.tar" bmp

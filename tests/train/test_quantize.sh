@@ -17,20 +17,15 @@ for how in mse minmax percentile; do
     grep -q '^accuracy' "$work/report" || fail "no accuracy"
 done
 "${PYTHON:-python3}" - "$runs" <<'PY' || fail "the scales are not those of the weights"
-import json, struct, sys
-from array import array
+import json, sys
+from small_set import read_safetensors
 runs = sys.argv[1]
-with open(f"{runs}/mse/checkpoints/step-00000060/model.safetensors", "rb") as f:
-    n = struct.unpack("<Q", f.read(8))[0]
-    head, data = json.loads(f.read(n)), f.read()
-def tensor(name):
-    t = head[name]
-    return t["shape"], array("f", data[t["data_offsets"][0]:t["data_offsets"][1]])
+tensors, shapes, _ = read_safetensors(f"{runs}/mse/checkpoints/step-00000060/model.safetensors")
 int8 = {how: json.load(open(f"{runs}/{how}/int8.json")) for how in ("mse", "minmax", "percentile")}
 layers = int8["mse"]["layers"]
 checked = 0
 for name, layer in layers.items():
-    shape, w = tensor(name + ".weight")
+    shape, w = shapes[name + ".weight"], tensors[name + ".weight"]
     each = len(w) // shape[0]
     assert len(layer["weight"]) == shape[0], name
     if len(shape) > 2:

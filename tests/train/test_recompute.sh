@@ -47,17 +47,11 @@ check 0.3 model.depth=18
 check 0.5 model.name=vit
 
 # -- what cannot be
-refused() { # MESSAGE WORD…
-    local code=0 message=$1
-    shift
-    "$DTRAIN" check "$config" "$@" >/dev/null 2>"$work/log" || code=$?
-    [ $code = 2 ] && grep -q "$message" "$work/log" || fail "exit $code for $*"
-}
 refused "no layer of the network is called 'nothing'" 'train.recompute=[nothing]'
 refused 'small.yaml\|command line' 'train.recompute=[a(]'
-if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
-    "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two train.max_steps=4 model.fusion=cross_attention \
-        run.reproducible=elastic train.recompute=auto >/dev/null 2>"$work/log" || fail "2 ranks"
+if have_mpi; then
+    train_on 2 run.name=two train.max_steps=4 model.fusion=cross_attention \
+        run.reproducible=elastic train.recompute=auto
     train run.name=one train.max_steps=4 model.fusion=cross_attention run.reproducible=elastic
     [ "$(hash "$work/runs/one")" = "$(hash "$work/runs/two")" ] || fail "other bits on two ranks"
 fi

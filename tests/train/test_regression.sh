@@ -5,31 +5,21 @@
 . "${SOURCE:?}/tests/small_run.sh" || exit
 
 python3 - "$work/set.tar" <<'PY'
-import io, random, struct, sys, tarfile
+import random, sys
+from small_set import bmp, write_tar
 random.seed(7)
-with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
-    def add(name, data):
-        info = tarfile.TarInfo(name)
-        info.size = len(data)
-        tar.addfile(info, io.BytesIO(data))
-    for i in range(240):
-        x, y, n = random.randrange(20), random.randrange(20), 24
-        pixels = bytearray(random.randrange(40) for _ in range(n * n * 3))
-        for dy in range(4):
-            for dx in range(4):
-                at = ((n - 1 - y - dy) * n + x + dx) * 3
-                pixels[at:at + 3] = b"\xf0\xf0\xf0"
-        head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(pixels), 0, 0, 54, 40, n, n, 1, 24, 0, len(pixels), 0, 0, 0, 0)
-        add(f"{i:04d}.bmp", head + bytes(pixels))
-        add(f"{i:04d}.json", b'{"x": %d.0, "y": %d}' % (100 + 10 * x, -5 * y))
-        add(f"{i:04d}.where", f"{100 + 10 * x} {-5 * y}\n".encode())  # mean 195 and -47.5, std 58 and 29
+samples = []
+for i in range(240):
+    x, y, n = random.randrange(20), random.randrange(20), 24
+    pixels = bytearray(random.randrange(40) for _ in range(n * n * 3))
+    for dy in range(4):
+        at = ((n - 1 - y - dy) * n + x) * 3
+        pixels[at:at + 12] = b"\xf0" * 12
+    x, y = 100 + 10 * x, -5 * y # mean 195 and -47.5, std 58 and 29
+    samples.append({"bmp": bmp(n, n, pixels), "json": f'{{"x": {x}.0, "y": {y}}}', "where": f"{x} {y}\n"})
+write_tar(sys.argv[1], samples)
 PY
-cat >"$work/small.yaml" <<YAML
-run: {name: numbers, dir: $work/runs, seed: 5}
-device: {kind: cpu, threads: 1}
-data:
-  path: $work/set.tar
-  fields:
+new_config numbers <<YAML
     image: {kind: image, source: bmp, channels: 3, size: [24, 24], normalize: {mean: [0.1], std: [0.2]}}
     where: {kind: vector, size: [2], normalize: {mean: [195, -47.5], std: [58, 29]}}
   split: {unit: record, val: 0.1, test: 0.2}
@@ -43,10 +33,7 @@ train:
   optimizer: {name: adamw, lr: 3.0e-3}
   schedule: {name: cosine, warmup: 5%}
 eval: {every: 30 epochs, metrics: [loss, mae, rmse], best: mae}
-checkpoint: {every: 1000000 steps}
-metrics: {every: 100 steps, sinks: [terminal, jsonl]}
 YAML
-config=$work/small.yaml
 steps=${STEPS:-1000}
 train train.max_steps=$((steps < 600 ? 40 : 600))
 python3 - "$work/runs/numbers/metrics.jsonl" "$work/out" "$steps" <<'PY' || fail "wrong errors"

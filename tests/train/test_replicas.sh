@@ -17,9 +17,7 @@ done
 
 # threads and replicas are free when a run goes on, too
 common=(run.reproducible=elastic run.name=moved train.max_steps="${STEPS:-20}" eval.every="5 steps")
-rc=0
-"$DTRAIN" "$config" "${common[@]}" device.threads=3 run.stop_at=7 >/dev/null 2>"$work/log" || rc=$?
-[ $rc = 75 ] || fail "exit $rc, not 75, at run.stop_at"
+exits 75 '' "$DTRAIN" "$config" "${common[@]}" device.threads=3 run.stop_at=7
 train "${common[@]}" device.threads=2 device.replicas=2
 [ "$(hash "$work/runs/moved")" = "$want" ] || fail "other replicas after resuming give other weights"
 echo "3 replicas, then 2: $want"

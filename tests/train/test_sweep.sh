@@ -49,7 +49,7 @@ cmp "$work/table" "$work/again" || fail "again: $(cat "$work/again")"
 [ "$hash_before" = "$(hash "$work/runs/t/seed=1")" ] || fail "a finished run was trained again"
 
 # -- folds on two ranks
-if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ] && ! sanitized; then
+if have_mpi && ! sanitized; then
     sweep run.name=f train.max_steps=3 data.split.folds=3 data.split.fold=0..2 --np 2 >"$work/table"
     grep -q '(3 of 3 runs)$' "$work/table" || fail "folds on two ranks: $(cat "$work/table")"
     code=0

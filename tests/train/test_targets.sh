@@ -6,31 +6,22 @@
 . "${SOURCE:?}/tests/small_run.sh" || exit
 
 python3 - "$work/set.tar" <<'PY'
-import io, random, struct, sys, tarfile
+import json, random, sys
+from small_set import bmp, write_tar
 random.seed(7)
-with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
-    def add(name, data):
-        info = tarfile.TarInfo(name)
-        info.size = len(data)
-        tar.addfile(info, io.BytesIO(data))
-    for i in range(240):
-        x, y, n, red = random.randrange(20), random.randrange(20), 24, random.randrange(2)
-        pixels = bytearray(random.randrange(40) for _ in range(n * n * 3))
-        for dy in range(4):
-            for dx in range(4):
-                at = ((n - 1 - y - dy) * n + x + dx) * 3
-                pixels[at:at + 3] = b"\x10\x10\xf0" if red else b"\xf0\xf0\xf0"
-        head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(pixels), 0, 0, 54, 40, n, n, 1, 24, 0, len(pixels), 0, 0, 0, 0)
-        name = "upper lower".split()[y > 9] + "left right".split()[x > 9].title()
-        add(f"{i:04d}.bmp", head + bytes(pixels))
-        add(f"{i:04d}.json", b'{"quadrant": "%s", "red": %d, "x": %d, "y": %d, "part": %f}' % (name.encode(), red, x, y, x / 20))
+samples = []
+for i in range(240):
+    x, y, n, red = random.randrange(20), random.randrange(20), 24, random.randrange(2)
+    pixels = bytearray(random.randrange(40) for _ in range(n * n * 3))
+    for dy in range(4):
+        at = ((n - 1 - y - dy) * n + x) * 3
+        pixels[at:at + 12] = (b"\x10\x10\xf0" if red else b"\xf0\xf0\xf0") * 4
+    name = ("upper", "lower")[y > 9] + ("Left", "Right")[x > 9]
+    samples.append({"bmp": bmp(n, n, pixels),
+                    "json": json.dumps({"quadrant": name, "red": red, "x": x, "y": y, "part": x / 20})})
+write_tar(sys.argv[1], samples)
 PY
-cat >"$work/small.yaml" <<YAML
-run: {name: targets, dir: $work/runs, seed: 5}
-device: {kind: cpu, threads: 1}
-data:
-  path: $work/set.tar
-  fields:
+new_config targets <<YAML
     image: {kind: image, source: bmp, channels: 3, size: [24, 24], normalize: {mean: [0.1], std: [0.2]}}
     quadrant: {kind: class, classes: 4}
     red: {kind: real}
@@ -49,21 +40,12 @@ train:
   optimizer: {name: adamw, lr: 3.0e-3}
   schedule: {name: cosine, warmup: 5%}
 eval: {every: 30 epochs}
-checkpoint: {every: 1000000 steps}
-metrics: {every: 100 steps, sinks: [terminal, jsonl]}
 YAML
-config=$work/small.yaml
 steps=${STEPS:-1000}
 
 # what is refused
-refused() { # EXIT TEXT WORD …
-    local want=$1 text=$2 rc=0
-    shift 2
-    "$DTRAIN" check "$config" "$@" >"$work/out" 2>"$work/log" || rc=$?
-    [ $rc = "$want" ] || fail "exit $rc, not $want, of: $*"
-    grep -q "$text" "$work/log" || fail "no '$text'"
-}
-refused 2 'small.yaml:8:10: 3 fields could be the target: quadrant (class), red (number), where (vector)' train.targets=
+refused() { exits "$1" "$2" "$DTRAIN" check "$config" "${@:3}"; } # EXIT TEXT WORD …
+refused 2 'small.yaml:10:10: 3 fields could be the target: quadrant (class), red (number), where (vector)' train.targets=
 refused 2 'train.loss is for a single target' train.loss=mse
 refused 2 'accuracy is of 2 targets: say of which by eval.target' eval.best=accuracy data.fields.red='{kind: class, classes: 2}' train.targets.red.loss=cross_entropy
 refused 2 'blue is not in train.targets' eval.target=blue
@@ -97,7 +79,7 @@ train train.max_steps=1 run.name=from_many model.init="$work/runs/targets" data.
 train train.max_steps=10 run.name=best eval.target=quadrant eval.every='4 steps'
 grep -q '"best_value":0\.\|"best_value":1' "$work"/runs/best/checkpoints/step-*/state.json || fail "best is no accuracy"
 
-if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
+if have_mpi; then
     for np in 1 2; do
         mpi $np "$DTRAIN" "$config" run.reproducible=elastic train.max_steps=12 run.name=np$np >/dev/null 2>"$work/log" || fail "exit $?"
     done

@@ -27,18 +27,14 @@ grep -q "running_mean" "$work/out" || fail "ckpt diff does not compare"
 ! grep -q "model.safetensors .*weight" "$work/out" || fail "the run did not begin with the weights of the file: $(grep -m1 "model.safetensors .*weight" "$work/out")"
 
 # RUN is its best checkpoint; RUN@WHICH another one; the head of other classes is drawn anew unless told otherwise
-check() { "$DTRAIN" check "$config" "${small[@]}" model.width=8 run.name=new "$@" >"$work/out" 2>"$work/log"; }
+check() { exits "$1" "$2" "$DTRAIN" check "$config" "${small[@]}" model.width=8 run.name=new "${@:3}"; }
 run=$work/runs/resnet50
 for which in "" @latest @best @4; do
-    check model.init="$run$which" || fail "check model.init=RUN$which: exit $?"
-    grep -q "267 of 267 tensors from $run/checkpoints/step-00000004/model.safetensors" "$work/log" || fail "RUN$which"
+    check 0 "267 of 267 tensors from $run/checkpoints/step-00000004/model.safetensors" model.init="$run$which"
 done
-rc=0; check model.init="$run@7" || rc=$?
-[ $rc = 4 ] && grep -q "model.init: .*no checkpoint '7'; there are latest and steps .*4" "$work/log" || fail "RUN@7: exit $rc"
-check data.fields.class.classes=12 model.init="$run" || fail "other classes: exit $?"
-grep -q "model.init: 265 of 267 tensors.* 2 initial" "$work/log" && grep -q "fc.weight, fc.bias" "$work/log" || fail "the head is not left out"
-rc=0; check data.fields.class.classes=12 model.init="$run" model.init_keep=conv1 || rc=$?
-[ $rc = 4 ] && grep -q "model.init_keep=fc" "$work/log" || fail "another number of classes without auto: exit $rc"
-rc=0; check model.depth=34 model.init="$run" || rc=$?
-[ $rc = 4 ] && grep -q "looks like model.depth 50, the config says 34" "$work/log" || fail "another depth: exit $rc"
+check 4 "model.init: .*no checkpoint '7'; there are latest and steps .*4" model.init="$run@7"
+check 0 "model.init: 265 of 267 tensors.* 2 initial" data.fields.class.classes=12 model.init="$run"
+grep -q "fc.weight, fc.bias" "$work/log" || fail "the head is not left out"
+check 4 "model.init_keep=fc" data.fields.class.classes=12 model.init="$run" model.init_keep=conv1
+check 4 "looks like model.depth 50, the config says 34" model.depth=34 model.init="$run"
 echo "ResNet-50 and ViT: configs, small runs, and weights of another run"

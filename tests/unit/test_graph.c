@@ -95,8 +95,6 @@ static void shapes_of_tokens(void **state) {
     expect_shape(g, dt_reshape(g, x, dt_shape2(-1, 20)), "(4,20)");
     expect_shape(g, dt_softmax(g, x), "(2,5,8)");
     expect_shape(g, dt_gelu(g, dt_relu(g, dt_scale(g, x, 2.0f))), "(2,5,8)");
-    dt_value ids = dt_input(g, "ids", DT_I32, dt_shape2(2, 5));
-    expect_shape(g, dt_embedding(g, ids, PARAM(g, "table", dt_shape2(100, 8))), "(2,5,8)");
     expect_shape(g, dt_dropout(g, "d", x, 0.5f), "(2,5,8)");
     assert_int_equal(dt_dropout(g, "d", x, 0.0f), x);
     assert_int_equal(g->values[dt_cast(g, x, DT_BF16)].dtype, DT_BF16);
@@ -199,8 +197,6 @@ static void every_op_has_a_gradient(void **state) {
     q = dt_dropout(g, "drop", dt_scale(g, q, 3.0f), 0.5f);
     q = dt_concat(g, (dt_value[]){q, dt_reshape(g, pooled, dt_shape3(2, 4, 1))}, 2, 2);
     q = dt_slice(g, q, 2, 0, 17);
-    dt_value ids = dt_input(g, "ids", DT_I32, dt_shape2(2, 4));
-    q = dt_add(g, q, dt_embedding(g, ids, PARAM(g, "table", dt_shape2(9, 17))));
     q = dt_cast(g, dt_cast(g, dt_linear(g, "linear", q, 5, true), DT_BF16), DT_F32);
     add_mse(g, q);
     differentiate(g);

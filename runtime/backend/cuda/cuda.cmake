@@ -128,5 +128,5 @@ endforeach()
 list(APPEND cuda_rpath ${cuda_usual})
 list(REMOVE_DUPLICATES cuda_rpath)
 set_target_properties(dtrain_cuda PROPERTIES BUILD_RPATH "${cuda_rpath}" INSTALL_RPATH "${cuda_usual}")
-install(TARGETS dtrain_cuda LIBRARY DESTINATION . COMPONENT cuda_module)
+install(TARGETS dtrain_cuda LIBRARY DESTINATION . COMPONENT cuda_module EXCLUDE_FROM_ALL) # launch/bundle.sh
 message(STATUS "dtrain_cuda.so: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, sm ${cuda_architectures}, ${DTRAIN_CUDNN_LIBRARY}, ${DTRAIN_NCCL_LIBRARY}")

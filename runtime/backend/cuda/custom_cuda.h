@@ -58,9 +58,6 @@ typedef struct dt_map_state {
     int64_t n;
     float alpha;
 } dt_map_state;
-// Operands and output 0 have the first operand's layout and share a float type. Output 0 may take over operand
-// `inplace`. The state is a dt_map_state.
-dt_status dt_map_prepare(dt_kernel_instance *s, int x_at, int d_at, int inplace);
 void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k);
 
 // ---- copies (copy_cuda.c) --------------------------------------------------------------------------

@@ -1,8 +1,10 @@
-// elementwise_cuda.c: host side of the ops that are one kernel over elements (ReLU, GELU, activation, scale), and what they share
-// with other files (dt_map_*). Any layout, in place.
+// elementwise_cuda.c: host side of the ops that are one kernel over elements (ReLU, GELU, activation, scale), and
+// dt_map_run. Any layout, in place.
 #include "backend/cuda/custom_cuda.h"
 
-dt_status dt_map_prepare(dt_kernel_instance *s, int x_at, int d_at, int inplace) {
+// Operands and output 0 have the first operand's layout and share a float type. Output 0 may take over operand
+// `inplace`. The state is a dt_map_state.
+static dt_status prepare(dt_kernel_instance *s, int x_at, int d_at, int inplace) {
     const dt_layout layout = s->in_layout[x_at];
     const dt_value_info *x = dt_instance_in(s, x_at),
                         *d = d_at < 0 ? NULL : dt_instance_in(s, d_at);
@@ -30,18 +32,18 @@ void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k) 
 }
 
 static dt_status prepare_forward(dt_kernel_instance *s) {
-    return dt_map_prepare(s, 0, -1, 0);
+    return prepare(s, 0, -1, 0);
 }
 static dt_status prepare_gelu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
-    return dt_map_prepare(s, 0, dy_at, dy_at);
+    return prepare(s, 0, dy_at, dy_at);
 }
 static dt_status prepare_relu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
-    return dt_map_prepare(s, dt_cuda_pos_out(s, 0), dy_at, dy_at);
+    return prepare(s, dt_cuda_pos_out(s, 0), dy_at, dy_at);
 }
 static dt_status prepare_scale(dt_kernel_instance *s) {
-    DT_TRY(dt_map_prepare(s, 0, -1, 0));
+    DT_TRY(prepare(s, 0, -1, 0));
     ((dt_map_state *)s->state)->alpha = s->node->attrs.scale.alpha;
     return DT_OK;
 }

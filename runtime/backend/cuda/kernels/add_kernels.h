@@ -68,30 +68,13 @@ DT_FN void dt_sum_rows_store(const dt_add_args *a, int64_t col, float value) {
     if (a->accumulate) value += ((const float *)a->out)[col];
     dt_put(a->out, a->row_type, col, value);
 }
-// Blocks of 256 threads.
-DT_KERNEL(sum_rows, dt_add_args) {
-    DT_SHARED(float, sums, 8 * 256);
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        float sum[8];
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_sum_rows_thread(a, &s, sum, T, V));
-        for (int k = 0; k < 8; k++) sums[k * 256 + t] = sum[k];
-    }
-    DT_TREE(t, half, 256 >> a->c.tx_log2, 1 << a->c.tx_log2,
-            for (int k = 0; k < 8; k++) sums[k * 256 + t] +=
-            sums[k * 256 + t + (half << a->c.tx_log2)]);
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        if (s.lane == 0 && s.left > 0) {
-            for (int k = 0; k < 8; k++) {
-                if (a->partial)
-                    a->partial[s.chunk * a->c.padded + s.col + k] = sums[k * 256 + t];
-                else if (k < s.left)
-                    dt_sum_rows_store(a, s.col + k, sums[k * 256 + t]);
-            }
-        }
-    }
+DT_FN void dt_sum_chunk_store(const dt_add_args *a, const dt_cols_share *s, int k, float value) {
+    if (a->partial)
+        a->partial[s->chunk * a->c.padded + s->col + k] = value;
+    else
+        dt_sum_rows_store(a, s->col + k, value);
 }
+DT_COLS_SUM_KERNEL(sum_rows, dt_add_args, dt_sum_rows_thread, dt_sum_chunk_store)
 // Sums partial (n_chunks, padded) into out; a block of 32 x 32 threads takes 32 columns.
 DT_KERNEL_BOUND(sum_chunks, dt_add_args, 1024, 1) {
     DT_SHARED(float, sums, 1024);

@@ -10,7 +10,6 @@
 #include "backend/cuda/kernels/convert_kernels.h"
 #include "backend/cuda/kernels/copy_kernels.h"
 #include "backend/cuda/kernels/dropout_kernels.h"
-#include "backend/cuda/kernels/embedding_kernels.h"
 #include "backend/cuda/kernels/embedding_loss_kernels.h"
 #include "backend/cuda/kernels/gelu_kernels.h"
 #include "backend/cuda/kernels/layer_norm_kernels.h"

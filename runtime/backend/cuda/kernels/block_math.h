@@ -262,6 +262,27 @@ DT_FN dt_cols_share dt_cols_of(const dt_cols *c, int64_t block, int block_dim, i
     return s;
 }
 
+// Defines kernel `name`, of blocks of 256 threads: sum_of(a, &share, sum, T, V) gives what a thread has of its eight
+// columns, and store(a, &share, k, value) takes the block's sum of column share.col + k.
+#define DT_COLS_SUM_KERNEL(name, args, sum_of, store)                                              \
+    DT_KERNEL(name, args) {                                                                        \
+        DT_SHARED(float, sums, 8 * 256);                                                           \
+        DT_THREADS(t) {                                                                            \
+            const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                  \
+            float sum[8];                                                                          \
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, sum_of(a, &s, sum, T, V));                    \
+            for (int k = 0; k < 8; k++) sums[k * 256 + t] = sum[k];                                \
+        }                                                                                          \
+        DT_TREE(t, half, 256 >> a->c.tx_log2, 1 << a->c.tx_log2,                                   \
+                for (int k = 0; k < 8; k++) sums[k * 256 + t] +=                                   \
+                sums[k * 256 + t + (half << a->c.tx_log2)]);                                       \
+        DT_THREADS(t) {                                                                            \
+            const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                  \
+            for (int k = 0; k < 8 && s.lane == 0; k++)                                             \
+                if (k < s.left) store(a, &s, k, sums[k * 256 + t]);                                \
+        }                                                                                          \
+    }
+
 // Eight per-column floats of scratch (padded, 16-byte aligned).
 DT_FN void dt_col8(const float *p, int64_t col, float x[8]) {
     dt_get8(p, DT_F32, col, x);

@@ -57,32 +57,15 @@ DT_FN void dt_mul_sums_thread(const dt_mul_args *a, const dt_cols_share *s, floa
             if (k < s->left) sum[k] += x[k] * d[k];
     }
 }
-// Blocks of 256 threads.
-DT_KERNEL(mul_sums, dt_mul_args) {
-    DT_SHARED(float, sums, 8 * 256);
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        float sum[8];
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_mul_sums_thread(a, &s, sum, T, V));
-        for (int k = 0; k < 8; k++) sums[k * 256 + t] = sum[k];
+DT_FN void dt_mul_sums_store(const dt_mul_args *a, const dt_cols_share *s, int k, float value) {
+    const int64_t at = (a->each ? s->chunk * a->c.cols : 0) + s->col + k;
+    if (a->partial) {
+        a->partial[s->chunk * a->c.padded + s->col + k] = value;
+        return;
     }
-    DT_TREE(t, half, 256 >> a->c.tx_log2, 1 << a->c.tx_log2,
-            for (int k = 0; k < 8; k++) sums[k * 256 + t] +=
-            sums[k * 256 + t + (half << a->c.tx_log2)]);
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        for (int k = 0; k < 8; k++) {
-            if (s.lane != 0 || k >= s.left) continue;
-            const int64_t at = (a->each ? s.chunk * a->c.cols : 0) + s.col + k;
-            float value = sums[k * 256 + t];
-            if (a->partial) {
-                a->partial[s.chunk * a->c.padded + s.col + k] = value;
-                continue;
-            }
-            if (a->accumulate) value += ((const float *)a->out)[at];
-            dt_put(a->out, a->row_type, at, value);
-        }
-    }
+    if (a->accumulate) value += ((const float *)a->out)[at];
+    dt_put(a->out, a->row_type, at, value);
 }
+DT_COLS_SUM_KERNEL(mul_sums, dt_mul_args, dt_mul_sums_thread, dt_mul_sums_store)
 
 #endif

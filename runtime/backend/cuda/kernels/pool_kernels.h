@@ -136,13 +136,13 @@ DT_KERNEL(pool_bwd, dt_pool_args) {
 }
 
 // ---- global: a block has a tile of channels of one image; c.rows: its pixels, c.n_chunks: images ----
-DT_FN void dt_global_sum(const dt_pool_args *a, const dt_cols_share *s, int64_t image, float sum[8],
-                         int T, int V) {
+DT_FN void dt_global_sum(const dt_pool_args *a, const dt_cols_share *s, float sum[8], int T,
+                         int V) {
     float x[8];
     for (int k = 0; k < 8; k++) sum[k] = 0.0f;
     if (s->left <= 0) return;
     for (int64_t p = s->lane; p < a->c.rows; p += 2 * s->step) {
-        const int64_t i = (image * a->c.rows + p) * a->c.cols + s->col;
+        const int64_t i = (s->chunk * a->c.rows + p) * a->c.cols + s->col;
         const int two = p + s->step < a->c.rows;
         const dt_raw8 x0 = dt_fetch8_row(a->x, T, V, i, s->left);
         const dt_raw8 x1 = two ? dt_fetch8_row(a->x, T, V, i + s->step * a->c.cols, s->left) : x0;
@@ -152,27 +152,10 @@ DT_FN void dt_global_sum(const dt_pool_args *a, const dt_cols_share *s, int64_t 
         for (int k = 0; k < 8 && two; k++) sum[k] += x[k];
     }
 }
-DT_KERNEL(global_pool_fwd, dt_pool_args) {
-    DT_SHARED(float, sums, 8 * 256);
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        float sum[8];
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_global_sum(a, &s, s.chunk, sum, T, V));
-        for (int k = 0; k < 8; k++) sums[k * 256 + t] = sum[k];
-    }
-    DT_TREE(t, half, 256 >> a->c.tx_log2, 1 << a->c.tx_log2,
-            for (int k = 0; k < 8; k++) sums[k * 256 + t] +=
-            sums[k * 256 + t + (half << a->c.tx_log2)]);
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        if (s.lane == 0) {
-            for (int k = 0; k < 8; k++)
-                if (k < s.left)
-                    dt_put(a->out, a->type, s.chunk * a->c.cols + s.col + k,
-                           sums[k * 256 + t] / (float)a->c.rows);
-        }
-    }
+DT_FN void dt_global_store(const dt_pool_args *a, const dt_cols_share *s, int k, float value) {
+    dt_put(a->out, a->type, s->chunk * a->c.cols + s->col + k, value / (float)a->c.rows);
 }
+DT_COLS_SUM_KERNEL(global_pool_fwd, dt_pool_args, dt_global_sum, dt_global_store)
 DT_FN void dt_global_fill(const dt_pool_args *a, const dt_cols_share *s, int64_t image, int T,
                           int V) {
     float d[8];
