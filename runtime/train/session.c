@@ -289,7 +289,7 @@ void dt_session_swap_average(dt_session *s) {
         }
     }
     copy_flats(s, true, true);
-    dt_params_repack(s->params, 1);
+    dt_params_repack_step(s->params, s->resolved.threads);
 }
 
 double dt_session_timeout_s(const dt_config *c, double otherwise) {
@@ -664,7 +664,8 @@ bool dt_session_phase_begins(const dt_session *s, int64_t step) {
 
 dt_status dt_session_begin_phase(dt_session *s, int64_t step) {
     const dt_phase *phase = dt_phases_at(s->phases, s->n_phases, step);
-    dt_params_repack(s->params, 1); // copies that only this phase's steps read
+    dt_params_repack_step(s->params,
+                          s->resolved.threads); // copies that only this phase's steps read
     if (s->comm->rank == 0 && phase->joins)
         dt_info("step %lld: a scale of model.scales joins", (long long)step);
     else if (s->comm->rank == 0)
@@ -718,7 +719,7 @@ static dt_status share_weights(dt_session *s, bool with_optimizer) {
             DT_TRY(
                 c->broadcast_bytes(c, s->flats[i].host, sizeof(float) * (size_t)s->flats[i].n, 0));
     copy_flats(s, with_optimizer, true);
-    dt_params_repack(s->params, 1);
+    dt_params_repack_step(s->params, s->resolved.threads);
     return DT_OK;
 }
 
@@ -786,7 +787,7 @@ dt_status dt_session_init_weights(dt_session *s) {
         if (s->params->n_trained_entries < s->params->n_entries && s->comm->rank == 0)
             dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                     s->params->n_entries - s->params->n_trained_entries);
-        dt_params_repack(s->params, 1);
+        dt_params_repack_step(s->params, s->resolved.threads);
         return DT_OK;
     }
     copy_flats(s, false, false); // the host's copy has what the file leaves as it is
