@@ -5,7 +5,8 @@
 # going on, no process is left on any host and nothing in /dev/shm; and the same command again ends with the
 # undisturbed run's weights. FULL=1: 100 trials, with any rank and step, and
 # comm.timeout as users have it, and each within 30 s, on a machine that has nothing else to do (LIMIT=120: on another);
-# KINDS="link stop": only these.
+# KINDS="link stop": only these;
+# FROM=68 TRIALS=100: the rest of them.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 . "$SOURCE/tests/cluster/hosts.sh"
 need_hosts
@@ -134,7 +135,7 @@ trial() { # number, kind, rank, step
 timeout=(comm.timeout=8s) limit=180
 [ "${FULL:-0}" != 1 ] || timeout=() limit=${LIMIT:-30}
 kinds=(${KINDS:-link gone stop kill segv daemon mpirun full readonly clock})
-for n in $(seq "${TRIALS:-$([ "${FULL:-0}" = 1 ] && echo 100 || echo ${#kinds[@]})}"); do
+for n in $(seq "${FROM:-1}" "${TRIALS:-$([ "${FULL:-0}" = 1 ] && echo 100 || echo ${#kinds[@]})}"); do
     kind=${kinds[$(((n - 1) % ${#kinds[@]}))]}
     rank=$((n % 4))
     case $kind in link | gone | daemon) rank=$((n % 3 + 1)) ;; esac # mpirun itself is on rank 0's host
