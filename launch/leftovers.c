@@ -1,5 +1,5 @@
 // leftovers.c: launch_remove_leftovers (supervise.h). Open MPI removes its files when a job ends, but not when the job is
-// killed: 4 MB of shared memory for each rank, and a folder of sessions whose name has the id of its mpirun.
+// killed: 4 MB of shared memory for each rank, and a folder of sessions with the id of its mpirun or its daemon.
 //
 // Only what is this user's and has this host's name is touched: another container may share /dev/shm and not our
 // processes.
@@ -75,19 +75,40 @@ static int remove_segments(void) {
     return n_removed;
 }
 
-// Open MPI 4: ompi.HOST.UID/pid.PID; 5: prterun.HOST.PID.UID, and prted.HOST.PID.UID where a daemon ran.
+static bool is_gone(int pid) {
+    return kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+// The daemon that has the folder jf.NUMBER, where PMIx keeps pmix_dstor_ds21_PID; of several one that lives. 0: not known.
+static int daemon_of(const char *path) {
+    char **names = NULL;
+    size_t n = 0;
+    int pid = 0;
+    if (dt_io_list_dir(&names, &n, path, DT_E_STORAGE) != DT_OK) return 0;
+    for (size_t i = 0; i < n && (pid == 0 || is_gone(pid)); i++)
+        if (strncmp(names[i], "pmix_dstor_", 11) == 0) pid = atoi(strrchr(names[i], '_') + 1);
+    dt_io_free_list(names, n);
+    return pid;
+}
+
+// Open MPI 4: ompi.HOST.UID/pid.PID of mpirun, and ompi.HOST.UID/jf.NUMBER of a daemon; 5: prterun.HOST.PID.UID and
+// prted.HOST.PID.UID.
+static int owner_of(const char *path, const char *name, const char *prefix) {
+    if (!prefix && strncmp(name, "jf.", 3) == 0) return daemon_of(path);
+    if (!prefix) return strncmp(name, "pid.", 4) == 0 ? atoi(name + 4) : 0;
+    const char *pid = behind_host(name, prefix);
+    return pid ? atoi(pid) : 0;
+}
+
 static int remove_sessions_in(const char *dir, const char *prefix) {
     char **names = NULL;
     size_t n = 0;
     int n_removed = 0;
     if (dt_io_list_dir(&names, &n, dir, DT_E_STORAGE) != DT_OK) return 0;
     for (size_t i = 0; i < n; i++) {
-        const char *pid = prefix                              ? behind_host(names[i], prefix)
-                          : strncmp(names[i], "pid.", 4) == 0 ? names[i] + 4
-                                                              : NULL;
         char *path = dt_xprintf("%s/%s", dir, names[i]);
-        if (pid && atoi(pid) > 0 && kill(atoi(pid), 0) != 0 && errno == ESRCH &&
-            is_mine(path, false))
+        const int pid = owner_of(path, names[i], prefix);
+        if (pid > 0 && is_gone(pid) && is_mine(path, false))
             n_removed += dt_io_remove_tree(path) == DT_OK;
         free(path);
     }

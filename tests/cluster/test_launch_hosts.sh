@@ -86,6 +86,18 @@ stopped=()
 [ $rc = 75 ] || fail "TERM: exit $rc"
 ls "$work/runs/signal/checkpoints"/step-* >/dev/null || fail "TERM: no checkpoint"
 
+# -- daemon and ranks of a host are killed: what they left there is gone with the next start
+left() { on 2 find /dev/shm "$work/tmp" -mindepth 1; }
+all_stopped_2() { [ "$(processes_on 2 | awk '$2 ~ /^T/ && $3 ~ /dtrain$/' | wc -l)" = 2 ]; }
+launch --hosts host1:1,host2:2 run.name=killed
+wait_until all_stopped_2
+on 2 kill -9 $(processes_on 2 | awk '{print $1}')
+ends_within 60
+[ "$(left | wc -l)" -gt 3 ] || fail "killed processes left nothing: $(left)"
+DTRAIN_FAILPOINT='' launch --hosts host1:1,host2:2 run.name=killed
+ends_within 60
+[ $rc = 0 ] && [ -z "$(left)" ] || fail "exit $rc; left behind: $(left)"
+
 # -- a host is lost: 240, and a line names rank, host and what the others waited for
 launch "${all[@]}" run.name=lost
 wait_until all_stopped

@@ -120,12 +120,12 @@ trial() { # number, kind, rank, step
     own=$SECONDS
     until at_peace; do
         [ $((SECONDS - own)) -le $limit ] || fail "trial $n, $kind of rank $rank: $limit s later: $unrest"
-        [ $kind != mpirun ] || rm -rf "$work"/host1/tmp/ompi.* # nobody else is left to do it
         sleep 0.5
     done
     job run.name="trial$n"
     ends_within 600
     [ $rc = 0 ] || fail "trial $n, $kind of rank $rank: exit $rc when run again"
+    [ -z "$(find "$work"/host?/tmp -mindepth 1)" ] || fail "trial $n, $kind of rank $rank: folders are left behind"
     [ "$(calm "trial$n")" = "$want" ] || fail "trial $n, $kind of rank $rank: other weights"
     hosts_options=()
     [ $kind != readonly ] || on $((rank + 1)) umount "$work/small.lmdb"
