@@ -8,7 +8,7 @@ make_hosts 3
 small_data "$work"
 config=$(small_config "$work")
 sed -i '/^comm:/d' "$config"
-unset "${!OMPI_@}"
+unset "${!OMPI_@}" "${!PRTE_@}"
 launch() { # words of dtrain launch hosts; in the background, as $pid
     (cd "$work" && exec nsenter -t "${inits[1]}" --net --uts --pid --mount -- env TMPDIR="$work/tmp" \
         OMPI_MCA_odls_base_sigkill_timeout=1 "$DTRAIN" launch hosts --ssh "ssh -F $work/ssh_config" "$config" \

@@ -2,7 +2,7 @@
 # dtrain launch local: ranks with no variable set, their exit code, signals, pipes that close, and what killed jobs left.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
-unset "${!OMPI_@}"
+unset "${!OMPI_@}" "${!PRTE_@}"
 
 small_data "$work"
 config=$(small_config "$work")
