@@ -9,9 +9,12 @@ fi
 export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-5}
 # A host that is lost: its daemon and mpirun notice each other's silence, and end the ranks, after 3 s + 3 probes of 1 s.
 # Open MPI has 300 + 9 probes of 20 s.
-export OMPI_MCA_oob_tcp_keepalive_time=${OMPI_MCA_oob_tcp_keepalive_time:-3}
-export OMPI_MCA_oob_tcp_keepalive_intvl=${OMPI_MCA_oob_tcp_keepalive_intvl:-1}
-export OMPI_MCA_oob_tcp_keepalive_probes=${OMPI_MCA_oob_tcp_keepalive_probes:-3}
+for setting in time=3 intvl=1 probes=3; do
+    for name in OMPI_MCA_oob_tcp_keepalive_${setting%=*} PRTE_MCA_oob_tcp_keepalive_${setting%=*}; do # Open MPI 4; 5
+        export "$name=${!name:-${setting#*=}}"
+    done
+done
+unset setting name
 mpi() {
     local np=$1 rc=0 pid apart=(setsid setpriv --pdeathsig USR1) asked='' traps
     shift

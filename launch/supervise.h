@@ -28,7 +28,7 @@ typedef struct launch_supervised {
 // The status is the job's exit code, without a message where the job has said why.
 dt_status launch_supervise(const launch_supervised *s);
 // Removes what killed jobs of this user left on this machine: segments in /dev/shm and folders of sessions of Open MPI
-// whose processes are gone.
+// whose processes are gone. Each host's first rank does it too, ahead of MPI.
 void launch_remove_leftovers(void);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include "launch.h"
 
+#include "supervise.h"
+
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/json.h"
@@ -158,6 +160,13 @@ static void abort_job(dt_comm *comm, dt_status st) {
     comm->abort(comm, st);
 }
 
+// Under mpirun or srun: the first rank of a host makes room for all.
+static bool is_first_of_host(void) {
+    const char *rank = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+    if (!rank) rank = getenv("SLURM_LOCALID");
+    return rank && strcmp(rank, "0") == 0;
+}
+
 dt_status launch_with_comm(dt_config *c,
                            dt_status (*body)(const dt_trainer_args *a, bool *agreed, void *ctx),
                            void *ctx) {
@@ -167,6 +176,7 @@ dt_status launch_with_comm(dt_config *c,
     dt_watch_start(&(dt_watch_limits){.io_s = dt_config_seconds(c, "run.io_timeout"),
                                       .start_s = is_auto ? DT_START_TIMEOUT_S : timeout_s,
                                       .lost_s = is_auto ? DT_LOST_TIMEOUT_S : timeout_s});
+    if (is_first_of_host()) launch_remove_leftovers();
     DT_TRY(dt_comm_create(&comm));
     dt_log_set_rank(comm->rank, comm->world_size);
     dt_trainer_args args = launch_trainer_args(c, comm);

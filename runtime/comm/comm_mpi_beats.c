@@ -30,8 +30,6 @@ typedef struct partner {
 
 struct mpi_beats {
     int rank;
-    pid_t
-        launcher; // this rank's parent: mpirun, its daemon on this host, or a script of the user's
     char (*hosts)[MPI_HOST_BYTES];
     beat behind; // the rank that has entered the fewest collectives
     int n_partners;

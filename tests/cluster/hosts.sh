@@ -133,7 +133,7 @@ at_peace() {
     for i in $(seq "$n_hosts"); do
         [ -n "${inits[$i]}" ] || continue
         unrest+=$(processes_on "$i" | sed "s/^/host$i: process /; s/\$/; /")
-        # a daemon that is killed leaves its session folder, which dtrain launch clears at its next start
+        # a daemon that is killed leaves its folder of sessions, which the next start removes
         unrest+=$(on "$i" find /dev/shm "$work/tmp" -path '*/ompi.*' -prune -o -type f -printf "host$i: %p; ")
     done
     [ -z "$unrest" ]

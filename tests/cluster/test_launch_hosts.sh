@@ -8,7 +8,7 @@ make_hosts 3
 small_data "$work"
 config=$(small_config "$work")
 sed -i '/^comm:/d' "$config"
-unset "${!OMPI_@}"
+unset "${!OMPI_@}" "${!PRTE_@}"
 launch() { # words of dtrain launch hosts; in the background, as $pid
     (cd "$work" && exec nsenter -t "${inits[1]}" --net --uts --pid --mount -- env TMPDIR="$work/tmp" \
         OMPI_MCA_odls_base_sigkill_timeout=1 "$DTRAIN" launch hosts --ssh "ssh -F $work/ssh_config" "$config" \
@@ -67,11 +67,12 @@ wrong "host host2 has other data" "${all[@]}"
 on 2 umount "$work/small.lmdb/data.mdb"
 
 # -- a signal: 75, a checkpoint, no start again
+sleepers() { processes_on $1 | awk '$2 ~ /^T/ && $3 ~ /dtrain$/ {print $1}'; }
 all_stopped() {
     local i
     stopped=()
     for i in 1 2 3; do
-        stopped+=("$(processes_on $i | awk '$2 ~ /^T/ && $3 ~ /dtrain$/ {print $1}')")
+        stopped+=("$(sleepers $i)")
         [ -n "${stopped[-1]}" ] || return 1
     done
 }
@@ -85,6 +86,19 @@ ends_within 60
 stopped=()
 [ $rc = 75 ] || fail "TERM: exit $rc"
 ls "$work/runs/signal/checkpoints"/step-* >/dev/null || fail "TERM: no checkpoint"
+
+# -- daemon and ranks of a host are killed: what they left there is gone with the next start
+left() { on 2 find /dev/shm "$work/tmp" -mindepth 1; }
+three_stopped() { [ "$({ sleepers 1; sleepers 2; } | wc -l)" = 3 ]; }
+launch --hosts host1:1,host2:2 run.name=killed
+wait_until three_stopped
+on 2 kill -9 $(processes_on 2 | awk '{print $1}')
+on 1 kill -CONT $(sleepers 1) 2>/dev/null || true # mpirun may have been faster
+ends_within 60
+[ "$(left | wc -l)" -gt 3 ] || fail "killed processes left nothing: $(left)"
+DTRAIN_FAILPOINT='' launch --hosts host1:1,host2:2 run.name=killed
+ends_within 60
+[ $rc = 0 ] && [ -z "$(left)" ] || fail "exit $rc; left behind: $(left)"
 
 # -- a host is lost: 240, and a line names rank, host and what the others waited for
 launch "${all[@]}" run.name=lost
@@ -109,7 +123,7 @@ done
 keep_going() { # the second start stops at its fourth step, too
     local i p
     for i in 1 2; do
-        p=$(processes_on $i | awk '$2 ~ /^T/ && $3 ~ /dtrain$/ {print $1}')
+        p=$(sleepers $i)
         [ -z "$p" ] || on $i kill -CONT $p
     done
 }

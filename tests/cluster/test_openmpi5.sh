@@ -14,8 +14,10 @@ case $suite in
     noble | jammy) mirror=${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu} parts=main,universe ;;
     *) mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian} parts=main ;;
 esac
+scripts=/usr/share/debootstrap/scripts # an older debootstrap makes newer Ubuntus as it makes jammy
 root=${ROOT:-$work/root}
-[ -e "$root/etc/os-release" ] || debootstrap --variant=minbase --components=$parts "$suite" "$root" "$mirror" >"$work/log" 2>&1 ||
+[ -e "$root/etc/os-release" ] || debootstrap --variant=minbase --components=$parts "$suite" "$root" "$mirror" \
+    "$([ -e $scripts/$suite ] && echo $scripts/$suite || echo $scripts/jammy)" >"$work/log" 2>&1 ||
     { tail -3 "$work/log"; echo "skipped: no $suite from $mirror"; exit 77; }
 mkdir -p "$root"/{src,build,proc,sys,dev}
 cp /etc/resolv.conf "$root/etc/" 2>/dev/null || true

@@ -5,7 +5,8 @@
 # going on, no process is left on any host and nothing in /dev/shm; and the same command again ends with the
 # undisturbed run's weights. FULL=1: 100 trials, with any rank and step, and
 # comm.timeout as users have it, and each within 30 s, on a machine that has nothing else to do (LIMIT=120: on another);
-# KINDS="link stop": only these.
+# KINDS="link stop": only these;
+# FROM=68 TRIALS=100: the rest of them.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 . "$SOURCE/tests/cluster/hosts.sh"
 need_hosts
@@ -39,16 +40,19 @@ ends() { # exit codes: one of them
 }
 named() { says "(error|warning): .*after step $step: rank $rank on host$((rank + 1)) "; }
 
+lost="240 205"
+[[ $(mpirun --version) != *' 5.'* ]] || lost+=" 0" # Open MPI 5's mpirun, where it loses a host; dtrain launch hosts says 240
+
 do_link() {
     cut_link $((rank + 1))
     go_on none
-    ends 240 205
+    ends $lost
     named
 }
 do_gone() {
     crash_host $((rank + 1))
     go_on $rank
-    ends 240 205
+    ends $lost
     named
     mend=boot_host
 }
@@ -73,7 +77,7 @@ end() { on "$1" kill -9 "$(processes_on "$1" | awk -v c="$2" '$3 ~ c {print $1}'
 do_daemon() { # Open MPI's, on the rank's host
     end $((rank + 1)) "orted$"
     go_on none
-    ends 240 205
+    ends $lost
     says "host$((rank + 1))\b"
 }
 do_mpirun() {
@@ -119,12 +123,12 @@ trial() { # number, kind, rank, step
     own=$SECONDS
     until at_peace; do
         [ $((SECONDS - own)) -le $limit ] || fail "trial $n, $kind of rank $rank: $limit s later: $unrest"
-        [ $kind != mpirun ] || rm -rf "$work"/host1/tmp/ompi.* # nobody else is left to do it
         sleep 0.5
     done
     job run.name="trial$n"
     ends_within 600
     [ $rc = 0 ] || fail "trial $n, $kind of rank $rank: exit $rc when run again"
+    [ -z "$(find "$work"/host?/tmp -mindepth 1)" ] || fail "trial $n, $kind of rank $rank: folders are left behind"
     [ "$(calm "trial$n")" = "$want" ] || fail "trial $n, $kind of rank $rank: other weights"
     hosts_options=()
     [ $kind != readonly ] || on $((rank + 1)) umount "$work/small.lmdb"
@@ -134,7 +138,7 @@ trial() { # number, kind, rank, step
 timeout=(comm.timeout=8s) limit=180
 [ "${FULL:-0}" != 1 ] || timeout=() limit=${LIMIT:-30}
 kinds=(${KINDS:-link gone stop kill segv daemon mpirun full readonly clock})
-for n in $(seq "${TRIALS:-$([ "${FULL:-0}" = 1 ] && echo 100 || echo ${#kinds[@]})}"); do
+for n in $(seq "${FROM:-1}" "${TRIALS:-$([ "${FULL:-0}" = 1 ] && echo 100 || echo ${#kinds[@]})}"); do
     kind=${kinds[$(((n - 1) % ${#kinds[@]}))]}
     rank=$((n % 4))
     case $kind in link | gone | daemon) rank=$((n % 3 + 1)) ;; esac # mpirun itself is on rank 0's host

@@ -32,6 +32,7 @@ says() { # pattern
 }
 stopped() { # rank, failpoint
     job 240 "$1" "$2" comm.timeout=4s
+    case $2 in step:*) says "warning: after step [0-9]+: rank $1 on .* has given no sign of life for 3 s" ;; esac
     says "error: (after step [0-9]+: |)(gradient bucket .*: |)(rank $1 on .* (no sign of life|did not take part)|.* has waited .* for the other ranks)"
 }
 

@@ -2,7 +2,7 @@
 # dtrain launch local: ranks with no variable set, their exit code, signals, pipes that close, and what killed jobs left.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
-unset "${!OMPI_@}"
+unset "${!OMPI_@}" "${!PRTE_@}"
 
 small_data "$work"
 config=$(small_config "$work")
@@ -48,11 +48,13 @@ done
 [ -s "$work/first" ] || fail "nothing came through the pipe"
 [ -e "$work/runs/pipe/result.json" ] || fail "the run did not end"
 # -- what a killed job leaves is removed by the next start, what a living one has is not
-leave() { # what Open MPI makes for its mpirun $1 and a rank of it
-    mkdir -p "$work/ompi.$host.$(id -u)/pid.$1/0"
-    : >"$work/ompi.$host.$(id -u)/pid.$1/contact.txt"
+host=$(hostname -s) sessions=ompi.$(hostname -s).$(id -u)
+leave() { # what Open MPI makes for its mpirun $1 and a rank of it, PMIx 5, and the daemon $1 of Open MPI 5
+    mkdir -p "$work/$sessions/pid.$1/0" "$work/prted.$host.$1.$(id -u)"
+    : >"$work/$sessions/pid.$1/contact.txt"
+    : >"$work/pmix-gds-shmem.$host-77.jobdata.$1"
 }
-host=$(hostname -s)
+mkdir -p "$work/$sessions"/jf.{7,8} # of daemons, of which 8 lives
 sh -c 'exit' & gone=$!
 wait $gone
 leave $gone
@@ -63,7 +65,7 @@ touch -d '1 minute ago' "$segment" "$segment.mapped"
 python3 -c '
 import mmap, sys, time
 f = open(sys.argv[1], "r+b"); m = mmap.mmap(f.fileno(), 0); open(sys.argv[2], "w"); time.sleep(600)' \
-    "$segment.mapped" "$work/mapped" &
+    "$segment.mapped" "$work/mapped" ess_base_jobid $((8 << 16)) &
 pid=$!
 wait_until [ -e "$work/mapped" ]
 "${job[@]}" run.name=cleans train.max_steps=1 >/dev/null 2>"$work/log" || fail "exit $?"
@@ -71,5 +73,7 @@ left=$(ls "$segment"* 2>/dev/null || true)
 kill $pid
 rm -f "$segment" "$segment.mapped"
 [ "$left" = "$segment.mapped" ] || fail "of the segments is left: $left"
-[ "$(ls "$work/ompi.$host.$(id -u)")" = "pid.$$" ] || fail "of the sessions is left: $(ls "$work/ompi.$host.$(id -u)")"
+left=$(cd "$work" && ls -d $sessions/* prted.* pmix-gds-shmem.* | tr '\n' ' ')
+[ "$left" = "$sessions/jf.8 $sessions/pid.$$ pmix-gds-shmem.$host-77.jobdata.$$ prted.$host.$$.$(id -u) " ] ||
+    fail "of the sessions is left: $left"
 echo passed
