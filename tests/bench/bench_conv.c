@@ -1,10 +1,12 @@
 // bench_conv.c: the CPU's convolution kernels, layer by layer and direction by direction: the library's direct one and,
 // in fp32, Winograd's (backend/cpu/winograd.h), in turn on the same memory.
 //
-//   bench_conv [threads [micro_batch [WORD]]]      layers of the fusion network and of ResNet-18; WORD: in their name
+//   bench_conv [threads [micro_batch [WORD]]]      layers of the fusion network, of ResNet-18 and of those with depthwise
+//                                                  convolutions; WORD: in their name
 //
 // Prints effective GFLOP/s (of the direct algorithm's operations), the best of several runs, and milliseconds of
-// transforming the filters, once a step. ONEDNN_MAX_CPU_ISA=AVX2 asks for kernels without AVX-512.
+// transforming the filters, once a step; of depthwise layers GB/s of their activations, beside those of a copy.
+// ONEDNN_MAX_CPU_ISA=AVX2 asks for kernels without AVX-512.
 #include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/cpu_backend.h"
 #include "base/arena.h"
@@ -33,7 +35,14 @@ static const layer layers[] = {
     {"resnet.conv1", 3, 224, 224, 64, 7, 2},    {"resnet.layer1", 64, 56, 56, 64, 3, 1},
     {"resnet.layer2.0", 64, 56, 56, 128, 3, 2}, {"resnet.layer2", 128, 28, 28, 128, 3, 1},
     {"resnet.layer3", 256, 14, 14, 256, 3, 1},  {"resnet.layer4", 512, 7, 7, 512, 3, 1},
+    {"depthwise3.112", 64, 112, 112, 64, 3, 2}, {"depthwise3.56", 96, 56, 56, 96, 3, 1},
+    {"depthwise5.28", 240, 28, 28, 240, 5, 1},  {"depthwise5.14", 672, 14, 14, 672, 5, 1},
+    {"depthwise7.56", 96, 56, 56, 96, 7, 1},    {"depthwise7.14", 384, 14, 14, 384, 7, 1},
 };
+
+static bool is_depthwise(const layer *l) {
+    return l->name[0] == 'd';
+}
 
 static dt_dnnl_conv describe(const layer *l, int batch, dt_dnnl_direction dir, dt_dtype t) {
     const int pad = l->kernel / 2;
@@ -41,9 +50,11 @@ static dt_dnnl_conv describe(const layer *l, int batch, dt_dnnl_direction dir, d
               w = (l->w + 2 * pad - l->kernel) / l->stride + 1;
     const dt_shape x = dt_shape4(batch, l->c, l->h, l->w), y = dt_shape4(batch, l->out, h, w);
     const dt_dtype tw = dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : t;
+    const int64_t each[] = {l->c, 1, 1, l->kernel, l->kernel},
+                  dense[] = {l->out, l->c, l->kernel, l->kernel};
     return (dt_dnnl_conv){.src = dt_dnnl_laid_out(t, &x, dt_cpu_conv_layout(l->c)),
-                          .weights =
-                              dt_dnnl_any(tw, 4, (int64_t[]){l->out, l->c, l->kernel, l->kernel}),
+                          .weights = is_depthwise(l) ? dt_dnnl_any(tw, 5, each)
+                                                     : dt_dnnl_any(tw, 4, dense),
                           .dst = dt_dnnl_laid_out(t, &y, dt_blocked(dt_cpu_block())),
                           .stride = {l->stride, l->stride},
                           .dilation = {1, 1},
@@ -70,6 +81,21 @@ static double time_pack(const dt_conv_kernel *k, const layer *l, float *packed) 
     return least;
 }
 
+// Bytes that memcpy reads and writes a second.
+static double copy_rate(size_t n_bytes) {
+    float *from = filled(n_bytes), *to = filled(n_bytes);
+    double least = 1e9;
+    for (int i = 0; i < 20; i++) {
+        const double begin = dt_clock_work_s(1);
+        memcpy(to, from, n_bytes);
+        const double took = dt_clock_work_s(1) - begin;
+        if (took < least) least = took;
+    }
+    free(from);
+    free(to);
+    return 2 * (double)n_bytes / least;
+}
+
 static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch, dt_dtype t) {
     static const char *const directions[] = {"forward", "data gradient", "weight gradient"};
     const dt_dnnl_env env = {.threads = threads, .n_replicas = 1};
@@ -77,8 +103,9 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
     void *weights[N_WAYS] = {NULL}, *scratch[N_WAYS] = {NULL};
     double least[N_WAYS] = {0}, pack = 0;
     dt_dnnl_conv c = describe(l, batch, dir, t);
-    const double flop =
-        2.0 * batch * l->out * c.dst.d[2] * c.dst.d[3] * l->c * l->kernel * l->kernel;
+    const double flop = 2.0 * batch * l->out * c.dst.d[2] * c.dst.d[3] *
+                        (is_depthwise(l) ? 1 : l->c) * l->kernel * l->kernel;
+    size_t n_bytes = 0;
     void *x = NULL, *y = NULL;
     for (int i = 0; i < N_WAYS; i++) {
         if (tiles[i] && !dt_winograd_fits(dir, &c)) continue;
@@ -90,6 +117,7 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
         if (!x) {
             x = filled(dt_conv_kernel_bytes(&k[i], &c, 0));
             y = filled(dt_conv_kernel_bytes(&k[i], &c, 2));
+            n_bytes = dt_conv_kernel_bytes(&k[i], &c, 0) + dt_conv_kernel_bytes(&k[i], &c, 2);
         }
         weights[i] = filled(dt_conv_kernel_bytes(&k[i], &c, 1));
         scratch[i] = filled(dt_conv_kernel_scratch_bytes(&k[i]));
@@ -112,6 +140,9 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
         free(scratch[i]);
     }
     if (pack > 0) printf("  pack %.3f ms of %.3f", pack * 1e3, least[F4] * 1e3);
+    if (is_depthwise(l))
+        printf("  %.1f GB/s, a copy %.1f", (double)n_bytes / least[DIRECT] / 1e9,
+               copy_rate(n_bytes / 2) / 1e9);
     printf("\n");
     fflush(stdout);
     free(x);

@@ -325,6 +325,17 @@ static void stochastic_depth_grows_as_timms(void **state) {
     check_drop_path("name: mobilenet_v3, drop_path: 0.2", "features.3.drop_path", 0.025);
     check_drop_path("name: mobilenet_v3, drop_path: 0.2", "features.15.drop_path", 0.175);
     check_drop_path("name: mobilenet_v3", "features.15.drop_path", 0);
+    check_drop_path("name: resnet, depth: 18, drop_path: 0.2", "layer1.0.drop_path", 0);
+    check_drop_path("name: resnet, depth: 18, drop_path: 0.2", "layer2.0.drop_path", 0.2 * 2 / 7);
+    check_drop_path("name: resnet, depth: 50, drop_path: 0.2", "layer4.2.drop_path", 0.2);
+    check_drop_path("name: vit, size: ti, drop_path: 0.2",
+                    "encoder.layers.encoder_layer_0.drop_path2", 0);
+    check_drop_path("name: vit, size: ti, drop_path: 0.2",
+                    "encoder.layers.encoder_layer_5.drop_path1", 0.2 * 5 / 11);
+    check_drop_path("name: vit, size: ti, drop_path: 0.2",
+                    "encoder.layers.encoder_layer_11.drop_path2", 0.2);
+    check_drop_path("name: convnext, drop_path: 0.2", "features.3.0.drop_path", 0.2 * 3 / 17);
+    check_drop_path("name: convnext, drop_path: 0.2", "features.7.2.drop_path", 0.2);
 }
 
 static void expect_error(const char *model, const dt_field_info *f, int n, const char *text) {

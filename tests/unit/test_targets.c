@@ -78,6 +78,36 @@ static void test_heads(void **state) {
     drop_network(&n);
 }
 
+// The keys beside a loss are those of its nodes.
+static const dt_attrs *attrs_of(const network *n, dt_op op) {
+    for (int i = 0; i < n->graph->n_nodes; i++)
+        if (n->graph->nodes[i].op == op && !n->graph->nodes[i].backward)
+            return &n->graph->nodes[i].attrs;
+    fail_msg("no such node");
+    return NULL;
+}
+
+static void test_keys(void **state) {
+    network n;
+    run_targets(&n, model, "  label_smoothing: 0.25\n  loss: focal\n  focal_gamma: 3", 1, DT_F32);
+    assert_float_equal(attrs_of(&n, DT_OP_loss)->loss.smoothing, 0.25, 0);
+    assert_float_equal(attrs_of(&n, DT_OP_loss)->loss.param, 3, 0);
+    drop_network(&n);
+    run_targets(&n, model, "  targets: {mood: {loss: cross_entropy, label_smoothing: 0.5}}", 3,
+                DT_F32);
+    assert_float_equal(attrs_of(&n, DT_OP_loss)->loss.smoothing, 0.5, 0);
+    drop_network(&n);
+    run_targets(&n, model,
+                "  loss: arcface\n  arcface_margin: 0.25\n  arcface_scale: 8\n"
+                "  triplet_weight: 2\n  triplet_margin: 0.75",
+                1, DT_F32);
+    assert_float_equal(attrs_of(&n, DT_OP_arc_margin)->arc_margin.margin, 0.25, 0);
+    assert_float_equal(attrs_of(&n, DT_OP_arc_margin)->arc_margin.scale, 8, 0);
+    assert_float_equal(attrs_of(&n, DT_OP_triplet)->triplet.margin, 0.75, 0);
+    assert_float_equal(attrs_of(&n, DT_OP_triplet)->triplet.share, 2, 0);
+    drop_network(&n);
+}
+
 // ---- what is refused -------------------------------------------------------------------------------
 
 static void test_refused(void **state) {
@@ -152,9 +182,8 @@ static void test_shares(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weighted_sum),
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_weighted_sum), cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_keys),         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
