@@ -39,7 +39,6 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(reshape, infer, grad);
 
 dt_value dt_reshape(dt_graph *g, dt_value x, dt_shape shape) {
-    if (x == DT_NONE) return DT_NONE;
     dt_attrs a = {.reshape = {shape}};
     return dt_graph_apply(g, DT_OP_reshape, NULL, &x, 1, &a);
 }
