@@ -217,7 +217,7 @@ static dt_value make(onnx_reader *r, onnx_slot *s, dt_value_kind kind, bool swap
         return DT_NONE;
     }
     for (int i = 0; i < shape.n; i++) shape.d[i] = t->dims[i];
-    const int64_t rows = shape.d[0], cols = count / rows;
+    const int64_t rows = shape.d[0], cols = shape.d[1]; // of a matrix
     if (swapped) shape = dt_shape2(cols, rows);
     const dt_init init = {DT_INIT_DATA, 0};
     dt_value v = kind == DT_V_PARAM ? dt_param(r->g, s->name, shape, init, t->n_dims > 1)

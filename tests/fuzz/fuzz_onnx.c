@@ -1,4 +1,5 @@
-// fuzz_onnx.c: any bytes as an ONNX file: refused, or a graph whose shapes hold; weights are read in full.
+// fuzz_onnx.c: any bytes as an ONNX file: refused, or a graph whose shapes hold; weights are read in full. libFuzzer
+// begins best with corpus_onnx/small.onnx alone (23 nodes, 1.5 KB): -max_len=4096.
 #include "onnx/onnx_import.h"
 
 #include <stddef.h>

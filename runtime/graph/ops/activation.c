@@ -17,6 +17,5 @@ DT_OP_DEFINE(activation, dt_op_same, grad);
 
 dt_value dt_activate(dt_graph *g, dt_activation kind, dt_value x) {
     const dt_attrs a = {.activation = {kind}};
-    if (x == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_activation, NULL, &x, 1, &a);
 }

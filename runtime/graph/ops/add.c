@@ -33,6 +33,5 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(add, infer, grad);
 
 dt_value dt_add(dt_graph *g, dt_value a, dt_value b) {
-    if (a == DT_NONE || b == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_add, NULL, (dt_value[]){a, b}, 2, NULL);
 }

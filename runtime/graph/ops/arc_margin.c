@@ -20,7 +20,6 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(arc_margin, infer, grad);
 
 dt_value dt_arc_margin(dt_graph *g, dt_value x, dt_value target, float margin, float scale) {
-    if (x == DT_NONE || target == DT_NONE) return DT_NONE;
     const dt_attrs a = {.arc_margin = {margin, scale}};
     return dt_graph_apply(g, DT_OP_arc_margin, NULL, (dt_value[]){x, target}, 2, &a);
 }

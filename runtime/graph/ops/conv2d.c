@@ -78,7 +78,6 @@ dt_value dt_conv2d(dt_graph *g, const char *name, dt_value x, const dt_conv2d_op
 dt_value dt_conv2d_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias,
                         int groups, const dt_window *window) {
     const dt_attrs a = {.conv2d = {.win = *window, .groups = groups}};
-    if (x == DT_NONE || weight == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_conv2d, name, (dt_value[]){x, weight, bias},
                           bias == DT_NONE ? 2 : 3, &a);
 }

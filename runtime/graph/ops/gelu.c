@@ -12,12 +12,10 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(gelu, dt_op_same, grad);
 
 dt_value dt_gelu(dt_graph *g, dt_value x) {
-    if (x == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_gelu, NULL, &x, 1, NULL);
 }
 
 dt_value dt_gelu_tanh(dt_graph *g, dt_value x) {
     const dt_attrs a = {.gelu = {1}};
-    if (x == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_gelu, NULL, &x, 1, &a);
 }

@@ -19,6 +19,5 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(global_pool, infer, grad);
 
 dt_value dt_global_pool(dt_graph *g, dt_value x) {
-    if (x == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_global_pool, NULL, &x, 1, NULL);
 }

@@ -22,6 +22,5 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
 DT_OP_DEFINE(image_augment, infer, NULL);
 
 dt_value dt_image_augment(dt_graph *g, dt_value x, dt_value steps) {
-    if (x == DT_NONE || steps == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_image_augment, NULL, (dt_value[]){x, steps}, 2, NULL);
 }

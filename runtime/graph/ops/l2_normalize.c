@@ -18,7 +18,6 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(l2_normalize, infer, grad);
 
 dt_value dt_l2_normalize(dt_graph *g, dt_value x) {
-    if (x == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_l2_normalize, NULL, &x, 1, NULL);
 }
 

@@ -45,6 +45,5 @@ dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps) {
 dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value weight,
                             dt_value bias, float eps) {
     const dt_attrs a = {.layer_norm = {eps}};
-    if (x == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_layer_norm, name, (dt_value[]){x, weight, bias}, 3, &a);
 }

@@ -31,7 +31,6 @@ DT_OP_DEFINE(linear, infer, grad);
 dt_value dt_linear_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias) {
     dt_value in[3] = {x, weight, bias};
     dt_attrs a = {.linear = {DT_ACT_NONE}};
-    if (x == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_linear, name, in, bias == DT_NONE ? 2 : 3, &a);
 }
 

@@ -35,7 +35,6 @@ DT_OP_DEFINE(loss, infer, grad);
 
 dt_value dt_loss_share(dt_graph *g, const char *name, dt_loss_id id, dt_value x, dt_value target,
                        dt_value weight, float smoothing, float param, float share) {
-    if (x == DT_NONE || target == DT_NONE || weight == DT_NONE) return DT_NONE;
     dt_attrs a = {.loss = {.id = id, .smoothing = smoothing, .param = param, .share = share}};
     return dt_graph_apply(g, DT_OP_loss, name, (dt_value[]){x, target, weight}, 3, &a);
 }

@@ -46,7 +46,6 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(matmul, infer, grad);
 
 dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans_b, float alpha) {
-    if (a == DT_NONE || b == DT_NONE) return DT_NONE;
     dt_attrs at = {.matmul = {trans_a, trans_b, alpha}};
     return dt_graph_apply(g, DT_OP_matmul, NULL, (dt_value[]){a, b}, 2, &at);
 }

@@ -22,13 +22,11 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(max_pool, infer, grad);
 
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad) {
-    if (x == DT_NONE) return DT_NONE;
     dt_attrs a = {.pool = {.win = dt_op_window_square(kernel, stride, pad)}};
     return dt_graph_apply(g, DT_OP_max_pool, NULL, &x, 1, &a);
 }
 
 dt_value dt_max_pool_window(dt_graph *g, dt_value x, const dt_window *w) {
-    if (x == DT_NONE) return DT_NONE;
     const dt_attrs a = {.pool = {.win = *w}};
     return dt_graph_apply(g, DT_OP_max_pool, NULL, &x, 1, &a);
 }

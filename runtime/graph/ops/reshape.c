@@ -11,10 +11,8 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     for (int i = 0; i < y.n; i++) {
         if (y.d[i] == -1 && open < 0) {
             open = i;
-        } else if (y.d[i] < 1) {
+        } else if (y.d[i] < 1 || __builtin_mul_overflow(known, y.d[i], &known)) {
             return dt_op_fail(g, id, "sizes must be positive, one may be -1");
-        } else {
-            known *= y.d[i];
         }
     }
     int64_t n = dt_shape_elements(&x);
@@ -39,7 +37,6 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(reshape, infer, grad);
 
 dt_value dt_reshape(dt_graph *g, dt_value x, dt_shape shape) {
-    if (x == DT_NONE) return DT_NONE;
     dt_attrs a = {.reshape = {shape}};
     return dt_graph_apply(g, DT_OP_reshape, NULL, &x, 1, &a);
 }

@@ -14,7 +14,6 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(scale, dt_op_same, grad);
 
 dt_value dt_scale(dt_graph *g, dt_value x, float alpha) {
-    if (x == DT_NONE) return DT_NONE;
     dt_attrs a = {.scale = {alpha}};
     return dt_graph_apply(g, DT_OP_scale, NULL, &x, 1, &a);
 }

@@ -41,13 +41,11 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(sdpa, infer, grad);
 
 dt_value dt_sdpa(dt_graph *g, dt_value q, dt_value k, dt_value v, float scale) {
-    if (q == DT_NONE || k == DT_NONE || v == DT_NONE) return DT_NONE;
     dt_attrs a = {.sdpa = {.scale = scale}};
     return dt_graph_apply(g, DT_OP_sdpa, NULL, (dt_value[]){q, k, v}, 3, &a);
 }
 
 dt_value dt_sdpa_packed(dt_graph *g, const char *name, dt_value qkv, int heads, float scale) {
-    if (qkv == DT_NONE) return DT_NONE;
     dt_attrs a = {.sdpa = {.scale = scale, .heads = heads}};
     return dt_graph_apply(g, DT_OP_sdpa, name, &qkv, 1, &a);
 }

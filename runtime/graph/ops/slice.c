@@ -25,7 +25,6 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(slice, infer, grad);
 
 dt_value dt_slice(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end) {
-    if (x == DT_NONE) return DT_NONE;
     dt_attrs a = {.slice = {axis, begin, end}};
     return dt_graph_apply(g, DT_OP_slice, NULL, &x, 1, &a);
 }

@@ -24,7 +24,6 @@ DT_OP_DEFINE(triplet, infer, grad);
 
 dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin,
                     float share) {
-    if (x == DT_NONE || target == DT_NONE || weight == DT_NONE) return DT_NONE;
     const dt_attrs a = {.triplet = {margin, share}};
     return dt_graph_apply(g, DT_OP_triplet, NULL, (dt_value[]){x, target, weight}, 3, &a);
 }
