@@ -1,9 +1,9 @@
 // metrics_file.c: an append-only file of whole records that may lose records on a failing disk, and nothing
 // else.
 //
-// Records gather in a buffer and are written at least once a second. When a write fails, the file is cut back
-// to its last whole record, the buffered ones are dropped and counted, one line says so, and the next flush
-// tries again: a disk that was full for a while leaves a gap, never half a record.
+// Records gather in a buffer and are written at least once a second, the first one at once. When a write fails, the
+// file is cut back to its last whole record, the buffered ones are dropped and counted, one line says so, and the next
+// flush tries again: a disk that was full for a while leaves a gap, never half a record.
 #include "metrics_internal.h"
 
 #include "base/arena.h"
@@ -21,7 +21,7 @@ enum { BUFFER_BYTES = 64 << 10 };
 
 dt_status dt_metrics_file_open(dt_metrics_file *f, const char *path, int64_t keep_bytes) {
     struct stat info;
-    *f = (dt_metrics_file){.fd = -1, .path = dt_xstrdup(path), .flushed_s = dt_clock_s()};
+    *f = (dt_metrics_file){.fd = -1, .path = dt_xstrdup(path)};
     DT_TRY(dt_io_open_append(&f->fd, path));
     if (fstat(f->fd, &info) != 0) info.st_size = 0;
     if (info.st_size > keep_bytes) DT_TRY(dt_io_truncate(path, (off_t)keep_bytes));

@@ -91,6 +91,14 @@ __attribute__((noinline)) static char *read_text(const char *name) {
     return text;
 }
 
+static int count_lines(const char *name) {
+    char *text = read_text(name);
+    int n = 0;
+    for (char *p = text; *p; p++) n += *p == '\n';
+    free(text);
+    return n;
+}
+
 static dt_metrics *open_metrics(dt_metrics_opts o) {
     dt_metrics *m;
     o.run_dir = run;
@@ -129,7 +137,10 @@ static void run_steps(dt_metrics *m, int64_t from, int64_t to) {
 static void test_jsonl(void **state) {
     dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", NAN}};
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
-    run_steps(m, 1, 3);
+    run_steps(m, 1, 1);
+    assert_int_equal(count_lines("metrics.jsonl"),
+                     1); // who watches the file sees at once that steps run
+    run_steps(m, 2, 3);
     dt_metrics_eval(m, "val", 3, v, 2, "\"confusion\":[[1,2],[3,4]]");
     int64_t n = dt_metrics_flush(m);
     char *text = read_text("metrics.jsonl"), *line = text;
@@ -188,14 +199,6 @@ static void test_skipped_steps(void **state) {
     assert_non_null(strstr(second, "\"skipped\":true,\"loss_scale\":32768,\"samples_per_s\":0,"));
     free(text);
     dt_metrics_close(m);
-}
-
-static int count_lines(const char *name) {
-    char *text = read_text(name);
-    int n = 0;
-    for (char *p = text; *p; p++) n += *p == '\n';
-    free(text);
-    return n;
 }
 
 static void test_resume_truncates(void **state) {
