@@ -21,6 +21,7 @@ enum { ZERO_CROSSINGS = 6, MAX_TABLE = 2 << 20 };
 static const double ROLLOFF = 0.99;
 
 typedef float row8 __attribute__((vector_size(DT_LANES * sizeof(float)), aligned(4), may_alias));
+typedef float quad __attribute__((vector_size(16)));
 
 struct dt_resampler {
     int from, to;   // without common divisor
@@ -105,8 +106,10 @@ VECTORIZED static void dot_rows(const dt_resampler *restrict r, const float *res
         row8 sum = {0};
         for (size_t k = 0; k < n_taps; k += DT_LANES)
             sum += *(const row8 *)(x + k) * *(const row8 *)(w + k);
-        float a = (sum[0] + sum[4]) + (sum[2] + sum[6]), b = (sum[1] + sum[5]) + (sum[3] + sum[7]);
-        out[i] = a + b;
+        quad a = __builtin_shufflevector(sum, sum, 0, 1, 2, 3) +
+                 __builtin_shufflevector(sum, sum, 4, 5, 6, 7);
+        a += __builtin_shufflevector(a, a, 2, 3, -1, -1);
+        out[i] = a[0] + a[1];
         if (++phase == r->to) {
             phase = 0;
             src += r->from;
