@@ -110,24 +110,6 @@ dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_b
 }
 
 // ---- noise -----------------------------------------------------------------------------------------------
-VECTORIZED void dt_philox_eight(const dt_rng *r, uint32_t first, uint32_t w[4][DT_PHILOX_EIGHT]) {
-    uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
-    for (uint32_t i = 0; i < DT_PHILOX_EIGHT; i++) {
-        w[0][i] = first + i;
-        w[1][i] = r->slot;
-        w[2][i] = r->step;
-        w[3][i] = r->purpose;
-    }
-    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        for (uint32_t i = 0; i < DT_PHILOX_EIGHT; i++) {
-            uint64_t a = (uint64_t)0xD2511F53u * w[0][i], b = (uint64_t)0xCD9E8D57u * w[2][i];
-            w[0][i] = (uint32_t)(b >> 32) ^ w[1][i] ^ k0;
-            w[2][i] = (uint32_t)(a >> 32) ^ w[3][i] ^ k1;
-            w[1][i] = (uint32_t)b;
-            w[3][i] = (uint32_t)a;
-        }
-}
-
 void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r) {
     size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
     uint32_t words[4][DT_PHILOX_EIGHT];

@@ -67,9 +67,6 @@ dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_b
 typedef struct dt_rect {
     int x, y, w, h;
 } dt_rect;
-// dt_philox4x32 of eight counters, (first + i, slot, step, purpose), at once: w[k][i] is word k of the i-th.
-enum { DT_PHILOX_EIGHT = 8 };
-void dt_philox_eight(const dt_rng *r, uint32_t first, uint32_t w[4][DT_PHILOX_EIGHT]);
 // Gaussian noise, `deviation` in 0..1 of the range, from r's stream. A Philox block gives eight values: of each
 // 16 bits, the lower byte chooses the quantile and the top bit the sign.
 void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r);

@@ -3,6 +3,7 @@
 // Normals come in Box-Muller pairs within a block (words 0,1 and 2,3): element 4k is the cosine and 4k+1
 // the sine of the first pair. So any single element costs one block.
 #include "base/rng.h"
+#include "base/vectorize.h"
 
 #include <math.h>
 
@@ -21,6 +22,24 @@ void dt_philox4x32(uint64_t key, const uint32_t ctr[4], uint32_t out[4]) {
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
+VECTORIZED void dt_philox_eight(const dt_rng *r, uint32_t first, uint32_t w[4][DT_PHILOX_EIGHT]) {
+    uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
+    for (uint32_t i = 0; i < DT_PHILOX_EIGHT; i++) {
+        w[0][i] = first + i;
+        w[1][i] = r->slot;
+        w[2][i] = r->step;
+        w[3][i] = r->purpose;
+    }
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        for (uint32_t i = 0; i < DT_PHILOX_EIGHT; i++) {
+            uint64_t a = (uint64_t)0xD2511F53u * w[0][i], b = (uint64_t)0xCD9E8D57u * w[2][i];
+            w[0][i] = (uint32_t)(b >> 32) ^ w[1][i] ^ k0;
+            w[2][i] = (uint32_t)(a >> 32) ^ w[3][i] ^ k1;
+            w[1][i] = (uint32_t)b;
+            w[3][i] = (uint32_t)a;
+        }
+}
+
 static void block(const dt_rng *r, uint32_t element, uint32_t out[4]) {
     const uint32_t ctr[4] = {element / 4, r->slot, r->step, r->purpose};
     dt_philox4x32(r->seed, ctr, out);
@@ -32,18 +51,48 @@ uint32_t dt_rng_u32(const dt_rng *r, uint32_t element) {
     return w[element % 4];
 }
 
+static float uniform_of(uint32_t word) {
+    return (float)(word >> 8) * 0x1p-24f;
+}
+
+static float radius_of(uint32_t word) {
+    const float u = (float)((word >> 8) + 1) * 0x1p-24f; // (0, 1], so that the logarithm is finite
+    return sqrtf(-2.0f * logf(u));
+}
+
+static float angle_of(uint32_t word) {
+    return 6.28318530717958647692f * uniform_of(word);
+}
+
 float dt_rng_uniform(const dt_rng *r, uint32_t element) {
-    return (float)(dt_rng_u32(r, element) >> 8) * 0x1p-24f;
+    return uniform_of(dt_rng_u32(r, element));
 }
 
 float dt_rng_normal(const dt_rng *r, uint32_t element) {
     uint32_t w[4];
     block(r, element, w);
     const uint32_t *pair = w + (element % 4 / 2) * 2;
-    float u = (float)((pair[0] >> 8) + 1) * 0x1p-24f; // (0, 1], so that the logarithm is finite
-    float angle = 6.28318530717958647692f * ((float)(pair[1] >> 8) * 0x1p-24f);
-    float radius = sqrtf(-2.0f * logf(u));
+    const float radius = radius_of(pair[0]), angle = angle_of(pair[1]);
     return element % 2 ? radius * sinf(angle) : radius * cosf(angle);
+}
+
+void dt_rng_uniforms(const dt_rng *r, float *x, size_t n) {
+    uint32_t w[4][DT_PHILOX_EIGHT];
+    for (size_t i = 0; i < n; i++) {
+        if (i % (4 * DT_PHILOX_EIGHT) == 0) dt_philox_eight(r, (uint32_t)(i / 4), w);
+        x[i] = uniform_of(w[i % 4][i / 4 % DT_PHILOX_EIGHT]);
+    }
+}
+
+void dt_rng_normals(const dt_rng *r, float *x, size_t n) {
+    uint32_t w[4][DT_PHILOX_EIGHT];
+    for (size_t i = 0; i < n; i += 2) {
+        if (i % (4 * DT_PHILOX_EIGHT) == 0) dt_philox_eight(r, (uint32_t)(i / 4), w);
+        const size_t pair = i % 4, at = i / 4 % DT_PHILOX_EIGHT;
+        const float radius = radius_of(w[pair][at]), angle = angle_of(w[pair + 1][at]);
+        x[i] = radius * cosf(angle);
+        if (i + 1 < n) x[i + 1] = radius * sinf(angle);
+    }
 }
 
 uint32_t dt_rng_below(const dt_rng *r, uint32_t element, uint32_t n) {

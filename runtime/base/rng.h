@@ -7,6 +7,7 @@
 #ifndef DT_BASE_RNG_H
 #define DT_BASE_RNG_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 // A stream of numbers for one purpose, one sample and one step. A plain value.
@@ -19,10 +20,17 @@ typedef struct dt_rng {
 
 // The raw block function: ctr -> out under key.
 void dt_philox4x32(uint64_t key, const uint32_t ctr[4], uint32_t out[4]);
+// dt_philox4x32 of eight counters, (first + i, slot, step, purpose), at once: w[k][i] is word k of the i-th.
+enum { DT_PHILOX_EIGHT = 8 };
+void dt_philox_eight(const dt_rng *r, uint32_t first, uint32_t w[4][DT_PHILOX_EIGHT]);
 
 uint32_t dt_rng_u32(const dt_rng *r, uint32_t element);
 float dt_rng_uniform(const dt_rng *r, uint32_t element);              // [0, 1)
 float dt_rng_normal(const dt_rng *r, uint32_t element);               // N(0, 1), Box-Muller
 uint32_t dt_rng_below(const dt_rng *r, uint32_t element, uint32_t n); // 0 .. n-1, n > 0
+
+// The first n elements of a stream at once.
+void dt_rng_uniforms(const dt_rng *r, float *x, size_t n);
+void dt_rng_normals(const dt_rng *r, float *x, size_t n);
 
 #endif

@@ -214,34 +214,36 @@ void dt_params_destroy(dt_params *p) {
 }
 
 static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
-    dt_rng r = {seed, 0, 0, dt_hash32(e->name)};
-    float s = e->init.scale;
-    for (int64_t i = 0; i < e->count; i++) {
-        switch (e->init.kind) {
-        case DT_INIT_DATA:
-            x[i] = e->data ? e->data[i] : 0.0f;
-            break;
-        case DT_INIT_ZERO:
-            x[i] = 0.0f;
-            break;
-        case DT_INIT_ONE:
-            x[i] = 1.0f;
-            break;
-        case DT_INIT_NORMAL:
-            x[i] = s * dt_rng_normal(&r, (uint32_t)i);
-            break;
-        case DT_INIT_UNIFORM:
-            x[i] = s * (2.0f * dt_rng_uniform(&r, (uint32_t)i) - 1.0f);
-            break;
-        }
+    const dt_rng r = {seed, 0, 0, dt_hash32(e->name)};
+    const float s = e->init.scale;
+    const size_t n = (size_t)e->count;
+    switch (e->init.kind) {
+    case DT_INIT_DATA:
+        if (e->data) memcpy(x, e->data, n * sizeof *x);
+        break;
+    case DT_INIT_ZERO:
+        break;
+    case DT_INIT_ONE:
+        for (size_t i = 0; i < n; i++) x[i] = 1.0f;
+        break;
+    case DT_INIT_NORMAL:
+        dt_rng_normals(&r, x, n);
+        for (size_t i = 0; i < n; i++) x[i] *= s;
+        break;
+    case DT_INIT_UNIFORM:
+        dt_rng_uniforms(&r, x, n);
+        for (size_t i = 0; i < n; i++) x[i] = s * (2.0f * x[i] - 1.0f);
+        break;
     }
 }
 
+// `flat` is zero, as memory is at first.
 static void init_flat(dt_params *p, const dt_param_entry *entries, int n, uint64_t seed,
                       float *flat, int64_t n_elements) {
-    if (n_elements == 0) return;
-    float *host = dt_xcalloc((size_t)n_elements, sizeof(float));
+    const bool device = p->backend->device != NULL;
+    float *host = device ? dt_xcalloc((size_t)n_elements + 1, sizeof(float)) : flat;
     for (int i = 0; i < n; i++) init_entry(&entries[i], seed, host + entries[i].offset);
+    if (!device) return;
     p->backend->copy_to_device(p->backend, flat, host, (size_t)n_elements * sizeof(float));
     free(host);
 }
@@ -249,7 +251,6 @@ static void init_flat(dt_params *p, const dt_param_entry *entries, int n, uint64
 void dt_params_init(dt_params *p, uint64_t seed) {
     init_flat(p, p->entries, p->n_entries + p->n_teacher_entries, seed, p->master, p->n_master);
     init_flat(p, p->buffers, p->n_buffers + p->n_teacher_buffers, seed, p->buffer, p->n_buffer);
-    for (int i = 0; i < p->n_slots; i++) init_flat(p, NULL, 0, seed, p->slots[i], p->n_slot[i]);
 }
 
 int dt_params_find(const dt_params *p, const char *name, bool buffer) {
@@ -374,14 +375,23 @@ void dt_params_repack_part(dt_params *p, int part, int n_parts) {
     }
 }
 
-void dt_params_repack(dt_params *p, int threads) {
+static void repack(dt_params *p, int threads, bool all) {
     const dt_device *d = p->backend->device;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1 && !d)
     for (int i = 0; i < p->packs->n; i++) {
         const packed_copy *c = &p->packs->items[i];
-        c->pack(c->ctx, c->dense, c->memory, threads, d ? d->stream : NULL);
+        if (all || c->read_in_step) c->pack(c->ctx, c->dense, c->memory, 1, d ? d->stream : NULL);
     }
     if (d)
         d->synchronize(p->backend, d->stream); // an error stays with it: the first step reports it
+}
+
+void dt_params_repack(dt_params *p, int threads) {
+    repack(p, threads, true);
+}
+
+void dt_params_repack_step(dt_params *p, int threads) {
+    repack(p, threads, false);
 }
 
 void dt_params_repack_queue(dt_params *p, void *stream) {

@@ -97,7 +97,7 @@ void dt_params_add_factored(dt_params *p);
 dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
                            int n_grad_buffers);
 void dt_params_destroy(dt_params *p);
-// Initial values from seed and names alone (Philox); the optimizer's slots zero.
+// Initial values from seed and names alone (Philox), into fresh memory.
 void dt_params_init(dt_params *p, uint64_t seed);
 // Entry id of a PARAM (buffer = false) or BUFFER by name, or -1.
 int dt_params_find(const dt_params *p, const char *name, bool buffer);
@@ -110,6 +110,8 @@ dt_status dt_params_place_packs(dt_params *p);
 void *dt_params_packed(const dt_params *p, int id);
 // Brings all packed copies up to date with master and buffers. On a device: waits until they are.
 void dt_params_repack(dt_params *p, int threads);
+// Only those that a graph with gradients reads.
+void dt_params_repack_step(dt_params *p, int threads);
 // After a commit, queued on a stream of the device: those that training reads and the optimizer did not write.
 void dt_params_repack_queue(dt_params *p, void *stream);
 // The packed copies that a device's optimizer can write, one a parameter; from now on dt_params_repack_queue

@@ -134,6 +134,16 @@ static void test_rng(void **state) {
         assert_int_equal(dt_rng_u32(&r, 20 + i), out[i]);
         assert_true(dt_rng_uniform(&r, 20 + i) == (float)(out[i] >> 8) * 0x1p-24f);
     }
+    float all[2][70];
+    for (size_t n_all = 0; n_all <= 70; n_all += 23) { // whole blocks and parts of one
+        memset(all, 0, sizeof all);
+        dt_rng_uniforms(&r, all[0], n_all);
+        dt_rng_normals(&r, all[1], n_all);
+        for (uint32_t i = 0; i < 70; i++) {
+            assert_true(all[0][i] == (i < n_all ? dt_rng_uniform(&r, i) : 0));
+            assert_true(fabsf(all[1][i] - (i < n_all ? dt_rng_normal(&r, i) : 0)) < 1e-6f);
+        }
+    }
     double sum = 0, squares = 0, uniform = 0;
     const uint32_t n = 200000;
     uint32_t seen[7] = {0};
