@@ -134,7 +134,7 @@ at_peace() {
         [ -n "${inits[$i]}" ] || continue
         unrest+=$(processes_on "$i" | sed "s/^/host$i: process /; s/\$/; /")
         # a daemon that is killed leaves its folder of sessions, which the next start removes
-        unrest+=$(on "$i" find /dev/shm "$work/tmp" -path '*/ompi.*' -prune -o -type f -printf "host$i: %p; ")
+        unrest+=$(on "$i" find /dev/shm "$work/tmp" \( -path '*/ompi.*' -o -path '*/prte*' -o -name 'pmix-gds-*' \) -prune -o -type f -printf "host$i: %p; ")
     done
     [ -z "$unrest" ]
 }
