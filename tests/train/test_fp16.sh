@@ -53,12 +53,14 @@ assert any(bits) and not any(b & 0x1fff for b in bits)
 PY
 
 # -- the second step is skipped: a run that was stopped behind it goes on with its scale and count
+scaler() { grep -o '"scaler":{[^}]*}' "$work/runs/$1/checkpoints/step-00000060/state.json"; }
 for at in 2 30; do
     code=0
     "$DTRAIN" "$config" run.name="stopped$at" run.stop_at=$at >/dev/null 2>"$work/log" || code=$?
     [ $code = 75 ] || fail "run.stop_at: exit $code"
     train run.name="stopped$at"
     [ "$(hash "$work/runs/small")" = "$(hash "$work/runs/stopped$at")" ] || fail "other bits when stopped at $at"
+    [ "$(scaler small)" = "$(scaler "stopped$at")" ] || fail "another scale or count when stopped at $at"
 done
 if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     "${ranks[@]}" 2 "$DTRAIN" "$config" run.name=two >/dev/null 2>"$work/log" || fail "2 ranks"
