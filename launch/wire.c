@@ -86,8 +86,9 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
 dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run, const char *set,
                               const char *const *more, int n) {
     static const char *const whole[] = {
-        "data.where=null", "data.balance=null", "data.weight=null", "data.m_per_class=null",
-        "data.split=null", "data.split.test=1", "data.mix=null",    "eval.by=null"};
+        "data.where=null",       "data.balance=null", "data.weight=null",
+        "data.m_per_class=null", "data.split=null",   "data.split.test=1",
+        "data.mix=null",         "data.augment=null", "eval.by=null"};
     enum { N = sizeof whole / sizeof *whole };
     const char **words = dt_xcalloc((size_t)n + N + 2, sizeof *words);
     launch_words all = {.words = words, .n_words = n + N + 2};

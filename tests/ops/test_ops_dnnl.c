@@ -177,6 +177,10 @@ static void test_conv_groups(void **state) {
     check_conv("groups of 6", (conv_arg){2, 12, 5, 6, 18, 2, WIN(3, 1, 1, 1, 1), true});
     check_conv("depthwise", (conv_arg){2, 32, 6, 7, 32, 32, WIN(3, 1, 1, 1, 1)});
     check_conv("depthwise, C=20", (conv_arg){1, 20, 6, 7, 20, 20, WIN(3, 2, 1, 1, 1), true});
+    check_conv("depthwise 5x5", (conv_arg){2, 32, 7, 8, 32, 32, WIN(5, 1, 1, 2, 2)});
+    check_conv("depthwise 5x5, C=20", (conv_arg){2, 20, 9, 12, 20, 20, WIN(5, 2, 1, 2, 2), true});
+    check_conv("depthwise 5x5, small", (conv_arg){3, 16, 2, 3, 16, 16, WIN(5, 2, 1, 2, 2)});
+    check_conv("depthwise 7x7", (conv_arg){2, 40, 9, 11, 40, 40, WIN(7, 1, 1, 3, 3), true});
 }
 
 // Whatever is faster.

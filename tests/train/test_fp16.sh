@@ -35,11 +35,23 @@ grep -q 'overflowed in fp16 and was skipped' "$work/log" || fail "nothing about 
 train run.name=fp32 train.precision=fp32
 [ "$(hash "$work/runs/small")" != "$(hash "$work/runs/fp32")" ] || fail "nothing was rounded"
 
+# -- the gradient of a step has 11 bits: the first step's is in the momentum, scaled by a power of two
+train run.name=once train.max_steps=1 'train.optimizer={name: sgd, lr: 1.0e-3, momentum: 0.9, weight_decay: 0}'
+python3 - "$work"/runs/once/checkpoints/step-00000001/optimizer.safetensors <<'PY' || fail "a gradient has more bits than fp16"
+import struct, sys
+data = open(sys.argv[1], "rb").read()
+begin = 8 + struct.unpack("<Q", data[:8])[0]
+bits = struct.unpack(f"<{(len(data) - begin) // 4}I", data[begin:])
+assert any(bits) and not any(b & 0x1fff for b in bits)
+PY
+
 # -- the second step is skipped: a run that was stopped behind it goes on with its scale and count
+scaler() { grep -o '"scaler":{[^}]*}' "$work/runs/$1/checkpoints/step-00000060/state.json"; }
 for at in 2 30; do
     exits 75 '' "$DTRAIN" "$config" run.name="stopped$at" run.stop_at=$at
     train run.name="stopped$at"
     [ "$(hash "$work/runs/small")" = "$(hash "$work/runs/stopped$at")" ] || fail "other bits when stopped at $at"
+    [ "$(scaler small)" = "$(scaler "stopped$at")" ] || fail "another scale or count when stopped at $at"
 done
 if have_mpi; then
     train_on 2 run.name=two

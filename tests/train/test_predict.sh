@@ -36,6 +36,7 @@ new_config names <<YAML
     image: {kind: image, source: bmp, size: [12, 12], normalize: {mean: [0.5, 0.5, 0.5], std: [0.25, 0.25, 0.25]}}
     label: {kind: class}
   split: {unit: record, val: 0.2, test: 0.2}
+  augment: {image: [{flip: horizontal}]}
 model: {name: resnet, depth: 10, width: 8}
 train: {epochs: 6, global_batch: 16, micro_batch: 8, precision: fp32, optimizer: {name: adamw, lr: 3.0e-3}}
 eval: {every: 6 epochs, metrics: [accuracy]}
@@ -50,6 +51,8 @@ predict() { # output, run, words
 
 # the same classes as eval finds, on a set where not all is right
 predict hard.csv names "$work/hard.tar"
+predict plain.csv names "$work/hard.tar" data.augment=null
+cmp "$work/hard.csv" "$work/plain.csv" || fail "what is predicted is augmented as in training"
 "$DTRAIN" eval "$work/runs/names" --which best --set "$work/hard.tar" >"$work/eval" 2>"$work/log" || fail "eval"
 predict hard.jsonl names "$work/hard.tar" -o "$work/out.jsonl" --logits --embeddings
 predict nothing names "$work/hard.tar" -o "$work/out.npy"

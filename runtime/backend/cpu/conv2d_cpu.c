@@ -9,6 +9,9 @@
 // that follows. Backward computes dx from its own packed weight, and dw and db in f32, whatever the type of the
 // activations, through scratch into the flat buffer.
 //
+// oneDNN 2.6 has no vectors for the weight gradient of depthwise kernels of 5 or 7 columns: that one is custom
+// (simd_depthwise.c), between the library's forward and data gradient.
+//
 // Scratch of backward: [ scratchpad, shared by its primitives | packed dw | db ]
 #include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/custom_kernel.h"
@@ -23,9 +26,10 @@ typedef struct conv_state {
     dt_conv_kernel forward, data, weights; // zeroed: none
     dt_weight_pack *pack, *bias_pack;
     dt_weight_grad grad;
-    bool has_bias;       // an argument of `forward` or `weights`
-    size_t clear_bytes;  // of scratch, in front of `weights`
-    size_t at_dw, at_db; // offsets in scratch
+    void (*depthwise)(const dt_depthwise *d); // in place of `weights`; NULL: not so
+    bool has_bias;                            // an argument of `forward` or `weights`
+    size_t clear_bytes;                       // of scratch, in front of `weights`
+    size_t at_dw, at_db;                      // offsets in scratch
     int64_t n_out;
 } conv_state;
 
@@ -202,6 +206,60 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 // ---- backward -----------------------------------------------------------------------------------
+static void (*find_depthwise(const dt_kernel_instance *s,
+                             const conv_shape *c))(const dt_depthwise *d) {
+    const dt_window *w = &s->node->attrs.conv2d.win;
+    const dt_simd_depthwise *simd = dt_simd_get()->depthwise;
+    const int64_t groups = s->node->attrs.conv2d.groups;
+    const int type = dt_row_type(c->x->dtype);
+    if (groups <= 4 || groups != c->x->shape.d[1] || groups != c->w->shape.d[0] || type < 0 ||
+        c->y->dtype != c->x->dtype || w->dilation[0] != 1 || w->dilation[1] != 1 ||
+        w->kernel[0] > DT_DEPTHWISE_MOST)
+        return NULL;
+    return w->kernel[1] == 5   ? simd->weights5[type]
+           : w->kernel[1] == 7 ? simd->weights7[type]
+                               : NULL;
+}
+
+typedef struct depthwise_call {
+    const dt_kernel_instance *s;
+    const dt_run *r;
+    const void *dy;
+} depthwise_call;
+
+// The gradients of weights and bias of one channel block.
+static void run_depthwise(const void *ctx, int64_t block, int64_t end) {
+    const depthwise_call *call = ctx;
+    const dt_run *r = call->r;
+    const conv_state *st = call->s->state;
+    const dt_value_info *info = dt_instance_in(call->s, 0);
+    const int64_t *x = info->shape.d,
+                  *y = dt_instance_in(call->s, dt_pos_grad(call->s, 0))->shape.d;
+    const int type = dt_row_type(info->dtype), width = dt_simd_get()->width;
+    const int64_t blocks = (x[1] + width - 1) / width, pixels = y[2] * y[3];
+    float dw[DT_DEPTHWISE_MOST * DT_DEPTHWISE_MOST * DT_SIMD_MAX_WIDTH] = {0};
+    float db[DT_SIMD_MAX_WIDTH] = {0}, mean[DT_SIMD_MAX_WIDTH];
+    dt_depthwise d = {x[2], x[3], y[2], y[3], &call->s->node->attrs.conv2d.win, .dw = dw};
+    for (int64_t n = 0; n < x[0]; n++) {
+        d.x = dt_row_at(type, r->in[0], (n * blocks + block) * x[2] * x[3] * width);
+        d.dy = dt_row_at(type, call->dy, (n * blocks + block) * pixels * width);
+        st->depthwise(&d);
+        if (!st->has_bias) continue;
+        dt_simd_get()->pool->mean[type](mean, d.dy, pixels, width);
+        for (int l = 0; l < width; l++) db[l] += mean[l] * (float)pixels;
+    }
+    const int n = d.win->kernel[0] * d.win->kernel[1];
+    for (int64_t l = 0; l < width && block * width + l < x[1]; l++) {
+        const int64_t c = block * width + l;
+        float *to = (float *)r->out[1] + c * n;
+        for (int k = 0; k < n; k++)
+            to[k] = (r->accumulate >> 1 & 1 ? to[k] : 0) + dw[k * width + l];
+        if (!st->has_bias) continue;
+        to = (float *)r->out[2] + c;
+        *to = (r->accumulate >> 2 & 1 ? *to : 0) + db[l];
+    }
+}
+
 static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const conv_shape *c,
                                   int dy) {
     static const dt_fold none = {.on = false};
@@ -213,8 +271,11 @@ static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const c
     int n_ops = 0;
     if (data) ops[n_ops++] = (conv_op){DT_DNNL_BACKWARD_DATA, false, &st->data};
     if (weights) ops[n_ops++] = (conv_op){DT_DNNL_BACKWARD_WEIGHTS, st->has_bias, &st->weights};
-    dt_layout lx, ly;
-    DT_TRY(create_ops(s, ops, n_ops, c, &lx, &ly));
+    dt_layout lx = dt_custom_blocked(), ly = lx;
+    if (weights) st->depthwise = find_depthwise(s, c);
+    if (st->depthwise && data) DT_TRY(create_ops(s, ops, 1, c, &lx, &ly));
+    if (lx.kind != DT_BLOCKED || ly.kind != DT_BLOCKED) st->depthwise = NULL;
+    if (!st->depthwise) DT_TRY(create_ops(s, ops, n_ops, c, &lx, &ly));
     s->in_layout[dy] = ly;
     if (data) {
         s->out_layout[0] = lx;
@@ -259,12 +320,19 @@ static dt_status prepare(dt_kernel_instance *s) {
     return status;
 }
 
-static void run_weights(const conv_state *st, const dt_run *r, const void *dy) {
+static void run_weights(const dt_kernel_instance *s, const dt_run *r, const void *dy) {
+    const conv_state *st = s->state;
     char *scratch = r->scratch;
     void *packed = scratch + st->at_dw;
     const bool add_w = r->accumulate >> 1 & 1, add_b = r->accumulate >> 2 & 1;
     if (st->weights.winograd) {
         dt_winograd_run_weights(st->weights.winograd, r->in[0], dy, r->out[1], add_w, scratch);
+        return;
+    }
+    if (st->depthwise) {
+        const int64_t width = dt_simd_get()->width;
+        dt_custom_items(s->threads, (st->n_out + width - 1) / width, run_depthwise,
+                        &(depthwise_call){s, r, dy});
         return;
     }
     memset(scratch, 0, st->clear_bytes);
@@ -283,7 +351,7 @@ static void run_weights(const conv_state *st, const dt_run *r, const void *dy) {
 static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     const void *dy = r->in[dt_pos_grad(s, 0)];
-    if (s->node->out[1] != DT_NONE) run_weights(st, r, dy);
+    if (s->node->out[1] != DT_NONE) run_weights(s, r, dy);
     if (s->node->out[0] != DT_NONE)
         dt_conv_kernel_run(&st->data, r->replica, (const void *[]){r->out[0], r->packed[0], dy},
                            r->scratch);

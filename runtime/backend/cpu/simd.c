@@ -5,8 +5,8 @@
     {                                                                                              \
         lanes, &dt_simd_rows_##isa, &dt_simd_elementwise_##isa,                                    \
             {&dt_simd_bn_f32_##isa, &dt_simd_bn_bf16_##isa}, &dt_simd_pool_##isa,                  \
-            &dt_simd_flat_##isa, dt_simd_optimizer_##isa, &dt_simd_winograd_##isa,                 \
-            &dt_simd_int8_##isa                                                                    \
+            &dt_simd_depthwise_##isa, &dt_simd_flat_##isa, dt_simd_optimizer_##isa,                \
+            &dt_simd_winograd_##isa, &dt_simd_int8_##isa                                           \
     }
 
 static const dt_simd tables[] = {

@@ -100,6 +100,19 @@ typedef struct dt_simd_pool {
     void (*fill[DT_ROW_TYPES])(void *y, const float *v, int64_t n_pixels); // y[p] = v
 } dt_simd_pool;
 
+// ---- the weight gradient of a depthwise convolution, dilation 1: one channel block of one image (BLOCKED)
+enum { DT_DEPTHWISE_MOST = 7 }; // of a kernel's sides
+typedef struct dt_depthwise {
+    int64_t in_h, in_w, out_h, out_w;
+    const dt_window *win;
+    const void *x, *dy;
+    float *dw; // (kernel, kernel, width), added to
+} dt_depthwise;
+typedef struct dt_simd_depthwise { // by the kernel's columns
+    void (*weights5[DT_ROW_TYPES])(const dt_depthwise *d);
+    void (*weights7[DT_ROW_TYPES])(const dt_depthwise *d);
+} dt_simd_depthwise;
+
 // ---- the optimizer over flat buffers, by dt_optimizer_id: elements [at, at + n) of one segment ------
 typedef struct dt_simd_optimizer {
     // Whether everything that it wrote is finite
@@ -170,6 +183,7 @@ typedef struct dt_simd {
     const dt_simd_elementwise *elementwise;
     const dt_simd_bn *bn[DT_ROW_TYPES];
     const dt_simd_pool *pool;
+    const dt_simd_depthwise *depthwise;
     const dt_simd_flat *flat;
     const dt_simd_optimizer *optimizers;
     const dt_simd_winograd *winograd;
@@ -183,6 +197,7 @@ const dt_simd *dt_simd_get(void);
     extern const struct dt_simd_rows dt_simd_rows_##isa;                                           \
     extern const dt_simd_bn dt_simd_bn_f32_##isa, dt_simd_bn_bf16_##isa;                           \
     extern const dt_simd_pool dt_simd_pool_##isa;                                                  \
+    extern const dt_simd_depthwise dt_simd_depthwise_##isa;                                        \
     extern const dt_simd_flat dt_simd_flat_##isa;                                                  \
     extern const dt_simd_winograd dt_simd_winograd_##isa;                                          \
     extern const dt_simd_int8 dt_simd_int8_##isa;                                                  \
