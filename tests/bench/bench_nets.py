@@ -164,7 +164,7 @@ class Dtrain:
         if kind == "biometric":
             keys += [f"data.fields.subject.classes={n}"]
         if kind == "acoustic":
-            keys += ["data.fields.label={kind: class, source: leak, classes: 2}", "data.split={val: 0, test: 0, stratify: null}"]
+            keys += ["data.fields.label={kind: class, source: leak, classes: 2}", "data.split={val: 0, test: 0, stratify: null}", "data.augment.sound=[]"]
         return [f"configs/{config}.yaml", *keys, *extra]
 
     def run(self, name, precision, ranks=1):
