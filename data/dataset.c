@@ -200,8 +200,9 @@ static dt_status make_runs(dt_data *d, const dt_config *c) {
                               "out data.weight, weights in data.path, and data.shuffle",
                               key);
     if (dt_config_is_auto(c, "train.micro_batch") || dt_config_int(c, "train.micro_batch") % m != 0)
-        return dt_config_fail(c, key, "%s: train.micro_batch must be a multiple of %lld", key,
-                              (long long)m);
+        return dt_config_fail(c, key, "%s wants a train.micro_batch that is a multiple of %lld%s",
+                              key, (long long)m,
+                              dt_config_is_auto(c, "train.micro_batch") ? ", not auto" : "");
     DT_TRY(find_column(d, c, "data.balance", &column));
     const dt_status st = dt_sampler_values_make(&d->values, d->reader->catalog, &d->view,
                                                 d->splits.sample[DT_SPLIT_TRAIN],

@@ -26,7 +26,7 @@ static bool always(const void *ctx, const char *name) {
 
 // The fields that the teacher's config has, too.
 static int common_fields(const dt_model_args *a, dt_field_info *out) {
-    const dt_cnode *theirs = dt_config_node(a->teacher, "data.fields");
+    const dt_cnode *theirs = dt_config_node(a->teacher->config, "data.fields");
     int n = 0;
     for (int i = 0; i < a->n_fields; i++)
         if (dt_cnode_get(theirs, a->fields[i].name)) out[n++] = a->fields[i];
@@ -56,11 +56,12 @@ static dt_status check_targets(const dt_targets *own, const dt_targets *theirs,
 
 // What the teacher's run read must be fed here in the same form.
 static dt_status check_fields(const dt_model_args *a, const dt_targets *theirs) {
-    const dt_cnode *fields = dt_config_node(a->teacher, "data.fields");
+    const dt_cnode *fields = dt_config_node(a->teacher->config, "data.fields");
     for (size_t i = 0; i < dt_cnode_size(fields); i++) {
         const char *name = dt_cnode_key(fields, i), *was, *is;
         if (find_target(theirs, name)) continue;
-        const char *key = dt_config_field_difference(a->teacher, a->config, name, &was, &is);
+        const char *key =
+            dt_config_field_difference(a->teacher->config, a->config, name, &was, &is);
         if (!key) continue;
         return dt_config_fail(a->config, "train.teacher",
                               "train.teacher: %s was %s in that run and is %s here: the teacher "
@@ -75,12 +76,17 @@ void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own) {
     dt_targets theirs;
     const dt_graph was = *g;
     dt_model_args args = *a;
-    args.config = a->teacher;
+    args.config = a->teacher->config;
+    args.step = a->teacher->step;
+    args.total_steps = a->teacher->total_steps;
+    args.steps_per_epoch = a->teacher->steps_per_epoch;
     args.fields = fields;
     args.n_fields = common_fields(a, fields);
     args.targets = &theirs;
-    dt_status st = dt_targets_read(&theirs, a->teacher, fields, args.n_fields, false);
-    if (st != DT_OK) st = dt_fail_context(st, "train.teacher");
+    dt_status st = dt_targets_read(&theirs, args.config, fields, args.n_fields, false);
+    if (st != DT_OK)
+        st = dt_fail_context(st, "%s: train.teacher",
+                             dt_cnode_where(dt_config_node(a->config, "train.teacher")));
     if (st == DT_OK) st = check_targets(own, &theirs, a->config);
     if (st == DT_OK) st = check_fields(a, &theirs);
     if (st != DT_OK) {

@@ -33,8 +33,6 @@ dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_in
 // The usual end: names x (N,D) the embedding, then dropout and dt_model_heads.
 void dt_model_classify(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
                        const dt_init *init);
-// For each target a linear layer of x (N,D), "<name>" or, where train.targets names them, "<name>.<field>"; its logits
-// (N,K) as an output, inputs for the target and "weight", and its loss. init: of weight and bias, NULL: as usual.
 // The loss of a target, times share. Several may be added, of the same target too.
 void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
                        dt_value weight, float share);
@@ -42,6 +40,8 @@ void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, 
 void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits);
 // The logits of a target: a linear layer "<name>" of x (N,D), or where its loss is of angles, cosines.
 dt_value dt_model_head(dt_graph *g, const dt_target *t, const char *name, dt_value x);
+// For each target a linear layer of x (N,D), "<name>" or, where train.targets names them, "<name>.<field>"; its logits
+// (N,K) as an output, inputs for the target and "weight", and its loss. init: of weight and bias, NULL: as usual.
 void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
                     const dt_init *init);
 

@@ -67,8 +67,9 @@ static void add_triplet(dt_graph *g, const dt_model_args *a) {
         if (strcmp(g->outputs[k].name, "embedding") == 0) x = g->outputs[k].value;
     if (i == a->targets->n || x == DT_NONE) {
         dt_graph_fail(g,
-                      "train.triplet_weight wants an embedding and a class that is not mixed; "
+                      "%s: train.triplet_weight wants an embedding and a class that is not mixed; "
                       "there is no %s",
+                      dt_cnode_where(dt_config_node(c, weight)),
                       x == DT_NONE ? "embedding" : "such class");
         return;
     }
@@ -187,7 +188,8 @@ void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
     char text[256];
     const dt_target *t = &a->targets->items[0];
     if (dt_losses[t->loss].angular)
-        dt_graph_fail(g, "train.loss: %s wants a head that we make, and this network has one",
+        dt_graph_fail(g, "%s: train.loss: %s wants a head that we make, and this network has one",
+                      dt_cnode_where(dt_config_node(a->config, "train.loss")),
                       dt_losses[t->loss].id);
     dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
     dt_model_add_loss(g, a, t, logits, dt_input(g, "weight", DT_F32, dt_shape1(a->batch)), 1);

@@ -1,5 +1,5 @@
 // time_nodes.h: how fast a backend's kernels are on the convolutions and linear layers of a graph, each alone on memory
-// of its own. For choosing a precision, `dtrain check --kernels` and benches. On the CPU, in the calling thread.
+// of its own. For choosing a precision, `dtrain check --kernels` and benches. On the CPU.
 #ifndef DT_BACKEND_TIME_NODES_H
 #define DT_BACKEND_TIME_NODES_H
 
@@ -15,9 +15,9 @@ typedef struct dt_node_group {
 
 // Groups of conv2d and linear nodes, forward and backward, the most work first. Returns how many; *out on the heap.
 int dt_node_groups(dt_node_group **out, const dt_graph *g);
-// Seconds of the node's kernel, the least of several runs: at least two after the first, more while they take less than
-// `seconds` together.
-dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads,
+// Seconds of the node's kernel while n_lanes of them run, the least of several runs, mean of the lanes: at least two runs
+// after the first, more while they take less than `seconds` together.
+dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads, int n_lanes,
                        double seconds, double *out);
 
 #endif

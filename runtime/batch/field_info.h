@@ -54,7 +54,8 @@ typedef struct dt_model_args {
     const struct dt_targets *targets;     // of builders: graph/targets.h
     bool drops;                           // dropout is active without training, too
     int64_t total_steps, steps_per_epoch; // of the run
-    const dt_config *teacher; // training: of the run that teaches this one (train.teacher), or NULL
+    const struct dt_model_args
+        *teacher; // training: config, step and length of the run that teaches this one, or NULL
 } dt_model_args;
 
 #endif

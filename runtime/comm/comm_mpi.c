@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/hash.h"
 #include "base/thread.h"
 #include "base/watch.h"
 #include "comm/comm_mpi_internal.h"
@@ -532,6 +533,8 @@ dt_status dt_comm_module_create(dt_comm **out) {
     gethostname(host, sizeof host - 1);
     DT_TRY(mpi_all_gather_bytes(c, host, sizeof host, m->hosts));
     find_hosts(m);
+    if (m->n_hosts > 1)
+        c->spread = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
     DT_TRY(mpi_beats_begin(&m->beats, c, m->hosts));
     dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
     *out = c;

@@ -41,8 +41,8 @@ dt_status dt_scales_read(dt_scales *s, const dt_config *c) {
     s->n = 0;
     if (!list) return DT_OK;
     if (list->n < 1 || list->n > DT_MAX_SCALES)
-        return dt_config_fail(c, "model.scales", "expected 1 to %d scales, found %d", DT_MAX_SCALES,
-                              (int)list->n);
+        return dt_config_fail(c, "model.scales", "model.scales: expected 1 to %d scales, found %d",
+                              DT_MAX_SCALES, (int)list->n);
     for (size_t i = 0; i < list->n; i++) {
         dt_scale_item x;
         DT_TRY(read_scale(&x, list->items[i]));

@@ -175,6 +175,7 @@ static void *serve_all(void *state) {
     while (poll(wait, 2, -1) >= 0 || errno == EINTR) {
         if (wait[1].revents) break;
         const int fd = wait[0].revents ? accept4(s->listener, NULL, NULL, SOCK_CLOEXEC) : -1;
+        if (fd < 0 && errno == EMFILE) usleep(100 * 1000); // until a descriptor is free
         if (fd < 0) continue;
         serve(s, fd);
         close(fd);
@@ -211,14 +212,14 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     pthread_mutex_init(&s->lock, NULL);
     *state = s;
     s->listener = listen_on(o->port);
-    if (s->listener >= 0 &&
-        (pipe2(s->stop, O_CLOEXEC) != 0 || pthread_create(&s->thread, NULL, serve_all, s) != 0)) {
-        close(s->listener);
+    int why = s->listener < 0 || pipe2(s->stop, O_CLOEXEC) != 0 ? errno : 0;
+    if (!why) why = pthread_create(&s->thread, NULL, serve_all, s);
+    if (why && s->listener >= 0) close(s->listener);
+    if (why) {
         s->listener = -1;
-    }
-    if (s->listener < 0)
         dt_warn("metrics.port %d: %s: Prometheus sees nothing of this run, training goes on",
-                o->port, strerror(errno));
+                o->port, strerror(why));
+    }
     return DT_OK;
 }
 

@@ -27,8 +27,10 @@ static int list_sizes(const dt_session *s, int **out) {
     const int most = s->global_batch / (s->comm->world_size * s->resolved.replicas);
     int n = 0;
     *out = dt_xcalloc((size_t)most + 1, sizeof **out);
+    // model.sync_bn: as many on each rank
+    const int ranks = dt_config_bool(s->config, "model.sync_bn") ? s->comm->world_size : 1;
     for (int d = dt_config_has(s->config, "data.mix") ? 2 : 1; d <= most; d++)
-        if (s->global_batch % d == 0) (*out)[n++] = d;
+        if (s->global_batch % d == 0 && s->global_batch / d % ranks == 0) (*out)[n++] = d;
     return n;
 }
 

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ERROR_SAMPLES = 16, ROUNDS = 7 };
 
@@ -252,8 +253,8 @@ static dt_status write_text(const char *folder, const char *name, const char *te
     return st;
 }
 
-static dt_status save_weights(quantizer *q, const char *from, int64_t step) {
-    char *dir = dt_xprintf("%s/checkpoints", q->r->out), *path = dt_xprintf("%s/state.json", from);
+static dt_status save_weights(quantizer *q, const char *out, const char *from, int64_t step) {
+    char *dir = dt_xprintf("%s/checkpoints", out), *path = dt_xprintf("%s/state.json", from);
     char *state = NULL;
     size_t n = 0;
     dt_ckpt *k = NULL;
@@ -276,10 +277,11 @@ static dt_status save_weights(quantizer *q, const char *from, int64_t step) {
     return st;
 }
 
+// Beside the new run, which gets its name when it is whole.
 static dt_status write_run(quantizer *q, int64_t step) {
     const dt_config *c = q->s.config;
     char *run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
-    char *from = NULL;
+    char *out = dt_xprintf("%s.%d", q->r->out, (int)getpid()), *from = NULL;
     int64_t there;
     dt_json j;
     dt_json_init(&j);
@@ -288,12 +290,19 @@ static dt_status write_run(quantizer *q, int64_t step) {
     if (st == DT_OK && there != step)
         st = dt_fail(DT_E_CKPT, "%s: another checkpoint became the %s meanwhile: try again", run,
                      q->r->which);
-    if (st == DT_OK) st = dt_io_mkdir_all(q->r->out);
-    if (st == DT_OK) st = write_text(q->r->out, "config.yaml", q->r->config);
-    if (st == DT_OK) st = write_text(q->r->out, "int8.json", j.data);
-    if (st == DT_OK) st = save_weights(q, from, step);
+    if (st == DT_OK) st = dt_io_mkdir_all(out);
+    if (st == DT_OK) st = write_text(out, "config.yaml", q->r->config);
+    if (st == DT_OK) st = write_text(out, "int8.json", j.data);
+    if (st == DT_OK) st = save_weights(q, out, from, step);
+    if (st == DT_OK) st = dt_io_rename_noreplace(out, q->r->out);
+    if (st != DT_OK) {
+        const dt_error_kept first = dt_error_keep();
+        if (dt_io_remove_tree(out) != DT_OK) dt_warn("%s is left", out);
+        dt_error_restore(&first);
+    }
     dt_json_fini(&j);
     free(from);
+    free(out);
     free(run);
     return st;
 }

@@ -19,7 +19,6 @@
 #include "train/signals.h"
 
 #include <assert.h>
-#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +52,24 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
     return dt_param_groups_read(&s->groups, c);
 }
 
+// What begins or ends at a step of the run must find it there.
+static dt_status check_within(const dt_session *s) {
+    static const char bn[] = "eval.recalibrate_bn";
+    if (dt_config_has(s->config, bn) && dt_config_int(s->config, bn) > s->total_steps)
+        return dt_config_fail(s->config, bn,
+                              "%s takes the run's first steps, of which there are %lld", bn,
+                              (long long)s->total_steps);
+    for (int i = 0; i < s->scales.n; i++) {
+        const dt_scale_item *x = &s->scales.items[i];
+        const int64_t from = dt_amount_steps(x->from, s->total_steps, s->steps_per_epoch);
+        if (x->joins && from >= s->total_steps)
+            return dt_config_fail(s->config, "model.scales",
+                                  "model.scales: %d joins at step %lld, and the run has %lld",
+                                  x->side, (long long)from, (long long)s->total_steps);
+    }
+    return DT_OK;
+}
+
 dt_status dt_session_measure(dt_session *s) {
     const dt_config *c = s->config;
     const int64_t n = s->data->n_samples(s->data, DT_SPLIT_TRAIN);
@@ -66,6 +83,7 @@ dt_status dt_session_measure(dt_session *s) {
     s->total_steps = s->steps_per_epoch * dt_config_int(c, "train.epochs");
     if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < s->total_steps)
         s->total_steps = dt_config_int(c, "train.max_steps");
+    DT_TRY(check_within(s));
     if (s->data->n_samples(s->data, DT_SPLIT_VAL) == 0 &&
         dt_config_has(c, "train.early_stop.patience"))
         return dt_config_fail(c, "train.early_stop.patience",
@@ -203,107 +221,8 @@ static const dt_optimizer *optimizer_of(const dt_config *c) {
     return &dt_optimizers[dt_config_enum(c, "train.optimizer.name")];
 }
 
-static void add_flat(dt_session *s, float *flat, int64_t n) {
-    float *host = s->backend->device ? dt_xcalloc((size_t)n + 1, sizeof(float)) : flat;
-    s->flats[s->n_flats++] = (dt_session_flat){flat, host, n};
-}
-
-static void add_tensors(dt_session *s, const char *file, const dt_param_entry *e, int n,
-                        float *host) {
-    for (int i = 0; i < n; i++)
-        s->tensors[s->n_tensors++] =
-            (dt_ckpt_tensor){dt_xstrdup(e[i].name), file, e[i].shape, host + e[i].offset};
-}
-
-// The optimizer's slot i.
-static void add_slot(dt_session *s, const char *prefix, int i) {
-    const dt_params *p = s->params;
-    add_flat(s, p->slots[i], p->n_slot[i]);
-    for (int k = 0; k < p->n_trained_entries; k++) {
-        const dt_param_entry *e = &p->entries[k];
-        const dt_slot_entry *slot = &e->slots[i];
-        if (slot->shape.n < 0) continue;
-        s->tensors[s->n_tensors++] =
-            (dt_ckpt_tensor){dt_xprintf("%s.%s", prefix, e->name), "optimizer", slot->shape,
-                             s->flats[s->n_flats - 1].host + slot->offset};
-    }
-}
-
-static void add_weights(dt_session *s, float *master, float *buffer, const char *file) {
-    const dt_params *p = s->params;
-    add_flat(s, master, p->n_master);
-    add_tensors(s, file, p->entries, p->n_entries, s->flats[s->n_flats - 1].host);
-    add_flat(s, buffer, p->n_buffer);
-    add_tensors(s, file, p->buffers, p->n_buffers, s->flats[s->n_flats - 1].host);
-}
-
-static void list_tensors(dt_session *s) {
-    const dt_params *p = s->params;
-    const char *const *names = optimizer_of(s->config)->slots;
-    s->tensors = dt_xcalloc((size_t)((2 + p->n_slots) * p->n_entries + 2 * p->n_buffers) + 1,
-                            sizeof *s->tensors);
-    if (p->average) add_weights(s, p->average, p->buffer_average, "model");
-    s->n_model_tensors = s->n_tensors;
-    add_weights(s, p->master, p->buffer, p->average || s->raw ? "raw" : "model");
-    if (!p->average) s->n_model_tensors = s->n_tensors;
-    for (int i = 0; i < p->n_slots; i++) add_slot(s, names[i], i);
-}
-
-// The flats 0 and 1 are the averages of 2 and 3.
-static void copy_average(dt_session *s, bool to_weights) {
-    for (int i = 0; i < 2; i++) {
-        const dt_session_flat *average = &s->flats[i], *weights = &s->flats[2 + i];
-        memcpy((to_weights ? weights : average)->host, (to_weights ? average : weights)->host,
-               sizeof(float) * (size_t)average->n);
-    }
-}
-
-// The flat buffers of the model's tensors, and with_optimizer all.
-static int n_flats(const dt_session *s, bool with_optimizer) {
-    return with_optimizer ? s->n_flats : 2;
-}
-
-static void copy_flats(dt_session *s, bool with_optimizer, bool to_device) {
-    dt_backend *b = s->backend;
-    for (int i = 0; b->device && i < n_flats(s, with_optimizer); i++) {
-        const dt_session_flat *x = &s->flats[i];
-        const size_t n_bytes = sizeof(float) * (size_t)x->n;
-        if (n_bytes && to_device) b->copy_to_device(b, x->flat, x->host, n_bytes);
-        if (n_bytes && !to_device) b->copy_to_host(b, x->host, x->flat, n_bytes);
-    }
-}
-
-void dt_session_pull(dt_session *s) {
-    copy_flats(s, true, false);
-}
-
-void dt_session_swap_average(dt_session *s) {
-    if (!s->params->average) return;
-    dt_session_pull(s);
-    for (int i = 0; i < 2; i++) {
-        float *a = s->flats[i].host, *b = s->flats[2 + i].host;
-        for (int64_t k = 0; k < s->flats[i].n; k++) {
-            const float x = a[k];
-            a[k] = b[k];
-            b[k] = x;
-        }
-    }
-    copy_flats(s, true, true);
-    dt_params_repack(s->params, 1);
-}
-
 double dt_session_timeout_s(const dt_config *c, double otherwise) {
     return dt_config_is_auto(c, "comm.timeout") ? otherwise : dt_config_seconds(c, "comm.timeout");
-}
-
-const char *dt_session_find_bad(dt_session *s) {
-    dt_session_pull(s);
-    for (int i = 0; i < s->n_tensors; i++) {
-        const dt_ckpt_tensor *t = &s->tensors[i];
-        for (int64_t k = 0; k < dt_shape_elements(&t->shape); k++)
-            if (!isfinite(t->data[k])) return t->name;
-    }
-    return "a gap between tensors"; // nobody reads it
 }
 
 void dt_session_set_deadline(dt_session *s, double seconds) {
@@ -313,13 +232,17 @@ void dt_session_set_deadline(dt_session *s, double seconds) {
 
 static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_fields, int batch,
                              bool training, int64_t step, dt_graph **out) {
+    const dt_model_args teacher = {.config = s->teacher.config,
+                                   .step = s->teacher.step,
+                                   .total_steps = s->teacher.total_steps,
+                                   .steps_per_epoch = s->teacher.steps_per_epoch};
     dt_model_args a = {.config = s->config,
                        .fields = fields,
                        .n_fields = n_fields,
                        .batch = batch,
                        .training = training,
                        .drops = s->drops,
-                       .teacher = training ? s->teacher.config : NULL,
+                       .teacher = training && s->teacher.config ? &teacher : NULL,
                        .groups = &s->groups,
                        .step = step,
                        .total_steps = s->total_steps,
@@ -420,7 +343,7 @@ static dt_status take_memory(dt_session *s) {
         if (s->phases[i].plan) DT_TRY(dt_plan_take(s->phases[i].plan));
         if (s->phases[i].eval_plan) DT_TRY(dt_plan_take(s->phases[i].eval_plan));
     }
-    list_tensors(s);
+    dt_session_list_tensors(s);
     return DT_OK;
 }
 
@@ -596,7 +519,7 @@ static dt_status choose_precision(dt_session *s, const dt_field_info *fields, in
                          s->total_steps, &g[i]);
     }
     if (s->comm->rank == 0 && st == DT_OK)
-        st = s->backend->choose_precision(s->backend, g[0], g[1], &faster);
+        st = s->backend->choose_precision(s->backend, g[0], g[1], s->replicas->n_replicas, &faster);
     for (int i = 0; i < 2; i++)
         if (g[i]) dt_graph_destroy(g[i]);
     if (s->comm->rank == 0 && st == DT_OK)
@@ -708,120 +631,6 @@ char *dt_session_environment(const dt_session *s) {
     return dt_state_environment(s->backend->describe(s->backend));
 }
 
-// ---- weights ---------------------------------------------------------------------------------------
-
-// Rank 0's weights on all ranks, packed for the kernels.
-static dt_status share_weights(dt_session *s, bool with_optimizer) {
-    dt_comm *c = s->comm;
-    for (int i = 0; c->world_size > 1 && i < n_flats(s, with_optimizer); i++)
-        if (s->flats[i].n > 0)
-            DT_TRY(
-                c->broadcast_bytes(c, s->flats[i].host, sizeof(float) * (size_t)s->flats[i].n, 0));
-    copy_flats(s, with_optimizer, true);
-    dt_params_repack(s->params, 1);
-    return DT_OK;
-}
-
-// The modules whose weights give the logits; how many.
-static int list_heads(const dt_session *s, const char *heads[DT_MAX_TARGETS]) {
-    const dt_graph *g = s->eval_graph;
-    char text[256];
-    int n = 0;
-    for (int t = 0; t < s->targets.n; t++) {
-        const char *logits = dt_target_logits(&s->targets, &s->targets.items[t], text, sizeof text);
-        for (int i = 0; i < g->n_outputs; i++) {
-            const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer;
-            if (strcmp(g->outputs[i].name, logits) == 0 && id >= 0) heads[n++] = g->nodes[id].name;
-        }
-    }
-    return n;
-}
-
-// Rows and columns of patches of a network that cuts its image with a convolution.
-static void patch_grid(const dt_session *s, int grid[2]) {
-    const dt_node_id id = dt_graph_find_node(s->eval_graph, "conv_proj");
-    if (id < 0) return;
-    const dt_shape *shape = &dt_info_of(s->eval_graph, s->eval_graph->nodes[id].out[0])->shape;
-    for (int i = 0; i < 2; i++) grid[i] = (int)shape->d[2 + i];
-}
-
-// model.init, whose name and meaning the message carries.
-static dt_status import_weights(dt_session *s) {
-    const dt_config *c = s->config;
-    const char *heads[DT_MAX_TARGETS];
-    const bool by_itself = dt_config_is_auto(c, "model.init_keep");
-    const dt_cnode *keep = dt_config_node(c, "model.init_keep");
-    const bool list = dt_cnode_kind(keep) == DT_C_LIST;
-    char *theirs = NULL; // classes; a head that is taken as it is gives those
-    dt_ckpt_import_opts o = {.heads = heads,
-                             .n_heads = list_heads(s, heads),
-                             .renew_heads = by_itself,
-                             .classes = &theirs};
-    o.n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;
-    const char **names = dt_xcalloc((size_t)o.n_keep + 1, sizeof *names);
-    for (int i = 0; i < o.n_keep; i++)
-        names[i] = dt_cnode_str(list ? dt_cnode_item(keep, (size_t)i) : keep);
-    o.keep = names;
-    if (dt_config_has(c, "model.init_prefix")) o.prefix = dt_config_str(c, "model.init_prefix");
-    patch_grid(s, o.grid);
-    int n_taken;
-    dt_status st = dt_ckpt_import(dt_config_str(c, "model.init"), &o, s->tensors,
-                                  s->n_model_tensors, &n_taken);
-    free(names);
-    if (theirs && s->classes)
-        dt_class_names_compare(theirs, s->classes, dt_config_str(c, "model.init"));
-    free(theirs);
-    if (st == DT_OK) return st;
-    return dt_fail_context(st, "%s: model.init", dt_cnode_where(dt_config_node(c, "model.init")));
-}
-
-dt_status dt_session_init_weights(dt_session *s) {
-    dt_params_init(s->params, (uint64_t)dt_config_int(s->config, "run.seed"));
-    if (s->params->average) {
-        dt_session_pull(s);
-        copy_average(s, false);
-        copy_flats(s, true, true);
-    }
-    if (!dt_config_has(s->config, "model.init")) {
-        if (s->params->n_trained_entries < s->params->n_entries && s->comm->rank == 0)
-            dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
-                    s->params->n_entries - s->params->n_trained_entries);
-        dt_params_repack(s->params, 1);
-        return DT_OK;
-    }
-    copy_flats(s, false, false); // the host's copy has what the file leaves as it is
-    if (s->comm->rank == 0) DT_TRY(import_weights(s));
-    if (s->params->average) copy_average(s, true);
-    return share_weights(s, s->params->average != NULL);
-}
-
-dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer) {
-    char *state = NULL;
-    if (s->comm->rank == 0)
-        DT_TRY(dt_ckpt_load(path, s->tensors, with_optimizer ? s->n_tensors : s->n_model_tensors,
-                            &state));
-    free(state);
-    return share_weights(s, with_optimizer);
-}
-
-dt_status dt_session_load_teacher(dt_session *s, uint64_t *hash) {
-    const int first = s->params->average ? 2 : 0; // of the weights, behind their averages
-    *hash = 0;
-    if (!s->teacher.config) return DT_OK;
-    dt_session_pull(s);
-    if (s->comm->rank == 0)
-        DT_TRY(dt_teacher_read(&s->teacher, s->params, &s->targets, s->classes,
-                               s->flats[first].host, s->flats[first + 1].host));
-    DT_TRY(share_weights(s, true));
-    *hash = dt_teacher_hash(s->params, s->flats[first].host, s->flats[first + 1].host);
-    return DT_OK;
-}
-
-static void free_host_copies(dt_session *s) {
-    if (!s->backend || !s->backend->device) return;
-    for (int i = 0; i < s->n_flats; i++) free(s->flats[i].host);
-}
-
 // The run's outcome stands: a failure here is logged and leaves the run's own message alone.
 static void finalize_device(dt_session *s) {
     const dt_error_kept first = dt_error_keep();
@@ -835,9 +644,7 @@ void dt_session_close(dt_session *s) {
     dt_stepper_destroy(s->stepper);
     dt_team_destroy(s->own_team);
     if (s->data) s->data->close(s->data);
-    for (int i = 0; i < s->n_tensors; i++) free((char *)s->tensors[i].name);
-    free(s->tensors);
-    free_host_copies(s);
+    dt_session_free_tensors(s);
     if (s->device_comm && s->agreed) finalize_device(s);
     dt_comm_destroy_nccl(s->device_comm);
     drop_plans(s);

@@ -94,6 +94,9 @@ dt_status dt_session_begin_phase(dt_session *s, int64_t step);
 // Before the first micro-batch: is there room for what libraries allocate then (dt_memory_room)?
 dt_status dt_session_check_room(const dt_session *s);
 bool dt_session_bf16_gradients(const dt_session *s); // between ranks
+// Once parameters are taken; what lists them frees them too. For session.c.
+void dt_session_list_tensors(dt_session *s);
+void dt_session_free_tensors(dt_session *s);
 // Brings `tensors` up to date with the device, in front of a save. The stepper must be drained.
 void dt_session_pull(dt_session *s);
 // comm.timeout, or `otherwise` where that is auto.

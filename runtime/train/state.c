@@ -62,6 +62,8 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
     dt_hash_hex(s->seed, hex);
     dt_json_string(j, "seed", hex);
     dt_json_int(j, "world_size", s->world_size);
+    dt_hash_hex(s->spread, hex);
+    if (s->spread) dt_json_string(j, "spread", hex);
     dt_hash_hex(s->data_fingerprint, hex);
     dt_json_string(j, "data_fingerprint", hex);
     dt_hash_hex(s->teacher, hex);
@@ -202,6 +204,7 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     s->steps_per_epoch = read_within(&r, "steps_per_epoch", 1, INT64_MAX / 2);
     s->seed = read_hex(&r, "seed");
     s->world_size = (int)read_within(&r, "world_size", 1, INT32_MAX);
+    if (json_object_get(root, "spread")) s->spread = read_hex(&r, "spread");
     s->data_fingerprint = read_hex(&r, "data_fingerprint");
     if (json_object_get(root, "teacher")) s->teacher = read_hex(&r, "teacher");
     s->loss = read_real(&r, "loss");

@@ -41,6 +41,9 @@ dt_status dt_teacher_open(dt_teacher *t, const dt_config *config, dt_comm *comm,
     if (st == DT_OK && comm->rank > 0) st = dt_state_parse(&state, "state.json", text);
     if (st == DT_OK) {
         t->classes = dt_xstrdup(state.classes);
+        t->step = state.step > 0 ? state.step - 1 : 0;
+        t->total_steps = state.total_steps;
+        t->steps_per_epoch = state.steps_per_epoch;
         st = dt_config_parse(&t->config, "the teacher's config", state.config, strlen(state.config),
                              NULL, 0);
     }

@@ -11,9 +11,10 @@
 #include "graph/targets.h"
 
 typedef struct dt_teacher {
-    dt_config *config; // of its run; NULL: there is no teacher
-    char *classes;     // its, as class_names.h has them
-    char *folder;      // of its checkpoint; on rank 0
+    dt_config *config;                          // of its run; NULL: there is no teacher
+    char *classes;                              // its, as class_names.h has them
+    char *folder;                               // of its checkpoint; on rank 0
+    int64_t step, total_steps, steps_per_epoch; // its last step, and the length that it had
 } dt_teacher;
 
 // Rank 0 finds the checkpoint that `config` names, and all get what it says. Without train.teacher nothing happens.

@@ -76,15 +76,15 @@ static dt_status compare_config(trainer *t) {
         t->forced = true;
         dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key, was, is);
     } else if (key) {
-        st = dt_fail(
-            DT_E_USAGE,
-            "%s was %s when this run began and is %s now: results would mix both%s. Start "
-            "another run (run.name=…), restore the value, or go on anyway "
-            "(run.resume=force)",
-            key, was, is,
-            longer ? ", as the schedule of the new length gives the steps that are done other "
-                     "learning rates"
-                   : "");
+        st = dt_fail(DT_E_USAGE,
+                     "%s was %s when this run began and is %s now: results would mix both%s. Start "
+                     "another run (run.name=…), restore the value, or go on anyway "
+                     "(run.resume=force)",
+                     key, was, is,
+                     longer
+                         ? ", as with the new length the steps that are done would have had other "
+                           "learning rates, or other groups or scales"
+                         : "");
     }
     dt_config_destroy(old);
     dt_config_destroy(given);
@@ -138,6 +138,10 @@ static dt_status compare_environment(trainer *t) {
         dt_warn("this run had %d ranks and goes on with %d: bits will differ "
                 "(run.reproducible=elastic would keep them)",
                 t->state.world_size, t->s.comm->world_size);
+    else if (st == DT_OK && t->state.spread != t->s.comm->spread && !t->s.elastic &&
+             trainer_is_root(t))
+        dt_warn("this run's ranks were spread over hosts in another way: sums are added in another "
+                "order, so bits will differ (run.reproducible=elastic would keep them)");
     free(t->state.environment);
     t->state.environment = now;
     return st;
@@ -175,11 +179,6 @@ static dt_status plan_length(trainer *t) {
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
     if (dt_config_has(c, "run.verify_every"))
         t->verify_every = dt_amount_steps(dt_config_amount(c, "run.verify_every"), total, spe);
-    if (dt_config_has(c, "eval.recalibrate_bn") && dt_config_int(c, "eval.recalibrate_bn") > total)
-        return dt_config_fail(c, "eval.recalibrate_bn",
-                              "eval.recalibrate_bn takes the run's first steps, of which there are "
-                              "%lld",
-                              (long long)total);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) go_without_validation(t);
     return DT_OK;
@@ -217,6 +216,7 @@ static void fill_state(trainer *t) {
     dt_train_state *st = &t->state;
     st->seed = (uint64_t)dt_config_int(s->config, "run.seed");
     st->world_size = s->comm->world_size;
+    st->spread = s->comm->spread;
     free(st->config);
     st->config = dt_xstrdup(s->given);
     free(st->version);

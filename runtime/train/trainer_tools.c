@@ -207,7 +207,7 @@ static dt_status print_kernels(const dt_session *s, FILE *out) {
     double *seconds = dt_xcalloc((size_t)n + 1, sizeof *seconds);
     dt_status st = DT_OK;
     for (int i = 0; i < n && st == DT_OK; i++) {
-        st = dt_time_node(s->graph, list[i].node, s->backend, s->resolved.replica_threads, 0.05,
+        st = dt_time_node(s->graph, list[i].node, s->backend, s->resolved.replica_threads, 1, 0.05,
                           &seconds[i]);
         total += seconds[i] * list[i].count;
     }

@@ -46,3 +46,14 @@ ends_within 120
 [ $rc = 240 ] || fail "a rank hangs: exit $rc"
 grep "did not take part" "$work/log"
 ! grep "did not take part" "$work/log" | grep -v "rank 4 on host2 did not" || fail "another rank is blamed"
+
+# resumed with the ranks on two of the hosts: the same number of ranks, and other bits
+own=("$config" train.global_batch=12 train.max_steps=12 run.dir="$work/own" run.name=spread)
+hosts_job 6 "$DTRAIN" "${own[@]}" run.stop_at=4
+ends_within 120
+[ $rc = 75 ] || fail "run.stop_at: exit $rc"
+n_hosts=2
+hosts_job 6 "$DTRAIN" "${own[@]}"
+n_hosts=3
+ends_within 120
+[ $rc = 0 ] && grep -q 'spread over hosts in another way' "$work/log" || fail "ranks on other hosts: exit $rc"

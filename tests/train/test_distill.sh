@@ -102,6 +102,11 @@ refused 4 'no run' train.teacher="$work/runs/none"
 refused 2 'data.fields.x.normalize was .* in that run and is' 'data.fields.x.normalize={mean: [1], std: [2]}'
 refused 2 "class 2 of cls is 'cherry' there and 'date' here" data.path="$work/other.tar"
 refused 2 'train.teacher knows 3 classes of cls, and there are 4 here' data.fields.cls.classes=4
+# the teacher's run moved
+"$DTRAIN" "$config" run.name=moved "${teach[@]}" run.stop_at=3 >/dev/null 2>"$work/log" && fail "run.stop_at"
+cp -r "$work/runs/big" "$work/elsewhere"
+"$DTRAIN" "$config" run.name=moved "${teach[@]}" train.teacher="$work/elsewhere@latest" >/dev/null 2>"$work/log" || fail "a teacher that moved"
+[ "$(hash "$work/runs/moved")" = "$(hash "$work/runs/taught")" ] || fail "a teacher that moved: other weights"
 # the teacher went on meanwhile
 code=0
 "$DTRAIN" "$config" run.name=stale "${teach[@]}" run.stop_at=3 >/dev/null 2>"$work/log" || code=$?

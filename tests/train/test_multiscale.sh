@@ -38,12 +38,29 @@ for step in 4 6 10; do
         exit !((x - y) ^ 2 <= 1e-10 * x * x) }" || fail "step $step: $of_step in training, now $(cat "$work/out")"
 done
 
+# what is computed again has the same bits, the stages of scales included
+for recompute in 100GiB '[layer1.*]' auto; do
+    train "${one[@]}" "${join[@]}" run.name=again train.recompute="$recompute"
+    [ "$(hash "$work/runs/whole")" = "$(hash "$work/runs/again")" ] || fail "other bits with train.recompute=$recompute"
+    rm -r "$work/runs/again"
+done
+
 # a longer run would have had the scale join later: it is not a continuation
 constant=('train.schedule={name: constant, warmup: 0%}')
 train "${one[@]}" "${join[@]}" "${constant[@]}" run.name=longer
 "$DTRAIN" "$config" "${one[@]}" "${join[@]}" "${constant[@]}" run.name=longer train.max_steps=16 >/dev/null 2>"$work/log" &&
     fail "a longer run took the steps of another schedule of scales"
 grep -q 'train.max_steps was 12' "$work/log" || fail "says nothing of the length"
+
+# a scale that would never join; a teacher has the scales of its step
+"$DTRAIN" check "$config" "${one[@]}" 'model.scales=[20, {side: 26, from: 12 steps}]' train.max_steps=12 >/dev/null 2>"$work/log" &&
+    fail "a scale that never joins"
+grep -q 'model.scales: 26 joins at step 12, and the run has 12' "$work/log" || fail "a scale that never joins: $(cat "$work/log")"
+taught() {
+    "$DTRAIN" check "$config" "${one[@]}" data.fields.fingerprint.size=32 model.name=resnet train.teacher="$work/runs/whole@$1" --graph 2>"$work/log" |
+        grep -o 'teacher:s[0-9][0-9]*' | sort -u | tr '\n' ' '
+}
+[ "$(taught 4)" = "teacher:s20 " ] && [ "$(taught 6)" = "teacher:s20 teacher:s26 " ] || fail "a teacher of step 4 has $(taught 4), of step 6 $(taught 6)"
 
 if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     train "${one[@]}" "${join[@]}" run.name=one run.reproducible=elastic

@@ -80,6 +80,8 @@ quantize -o "$runs/some" --tolerance "$middle"
 grep -qE '^([1-9]|1[0-3]) of 14 layers in int8' "$work/report" || fail "tolerance $middle: $(cat "$work/report")"
 eval_of some >"$work/some"
 
+"$DTRAIN" predict "$runs/mse" "$work/small.lmdb" --mc 3 -o "$work/mc.csv" 2>"$work/log" || fail "predict --mc: $(cat "$work/log")"
+
 # -- what is wrong
 wrong() { # CODE TEXT WORD …
     local code=0

@@ -132,7 +132,7 @@ static void size_scratch(dt_kernel_instance *s, bn_state *st) {
     // the flat path gathers at most six tensors
     if (st->flat) n += 6 * dt_align_up((size_t)flat_elements(st) * dt_row_size(st->type), 64);
     st->thread_scratch = n;
-    s->scratch_bytes = n * (size_t)s->threads;
+    s->scratch_bytes = n * (st->nhwc ? 1 : (size_t)s->threads); // NHWC: one group
 }
 
 static dt_status prepare_forward(dt_kernel_instance *s) {

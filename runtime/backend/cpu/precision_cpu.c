@@ -2,10 +2,12 @@
 // some CPUs run them at half the rate of fp32, and Winograd is for fp32 only.
 //
 // The largest convolutions and linear layers are timed in both precisions, with what else was chosen for them, until
-// nine tenths of the work or the budget are covered.
+// nine tenths of the work or the budget are covered: on all lanes at once, as fp32 needs more of the memory that they
+// share. The other nodes take what moving their bytes takes.
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_choices.h"
 #include "backend/time_nodes.h"
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -29,7 +31,7 @@ static const dt_node *twin_of(const dt_node *n, const dt_graph *g) {
 
 // Adds up the seconds of a micro-batch in each precision.
 static dt_status time_groups(dt_backend *b, const dt_graph *const g[2], const dt_node_group *list,
-                             int n, double total, double seconds[2], double *flop) {
+                             int n, int n_lanes, double total, double seconds[2], double *flop) {
     const double begin = dt_clock_work_s(b->threads),
                  left = dt_cpu_choices_left_s(dt_cpu_choices_of(b));
     for (int i = 0; i < n && *flop < ENOUGH * total; i++) {
@@ -40,7 +42,7 @@ static dt_status time_groups(dt_backend *b, const dt_graph *const g[2], const dt
         if (!node[1]) continue;
         for (int k = 0; k < 2; k++) {
             double s = 0;
-            DT_TRY(dt_time_node(g[k], node[k], b, b->threads, 0, &s));
+            DT_TRY(dt_time_node(g[k], node[k], b, b->threads, n_lanes, 0, &s));
             seconds[k] += s * list[i].count;
         }
         *flop += list[i].flop * list[i].count;
@@ -48,8 +50,37 @@ static dt_status time_groups(dt_backend *b, const dt_graph *const g[2], const dt
     return DT_OK;
 }
 
-static uint64_t hash_groups(const dt_node_group *list, int n) {
-    uint64_t h = 0;
+// Seconds of the nodes that dt_node_groups leaves out, at the rate of a copy.
+static void time_bytes(const dt_graph *const g[2], double seconds[2]) {
+    enum { COPY_BYTES = 16 << 20 };
+    char *from = dt_xcalloc(COPY_BYTES, 1);
+    char *volatile to = dt_xcalloc(COPY_BYTES, 1); // so that the copies are made
+    double rate = 0;
+    for (int i = 0; i < 3; i++) {
+        memset(from, i + 1, COPY_BYTES);
+        const double begin = dt_clock_work_s(1);
+        memcpy(to, from, COPY_BYTES);
+        const double now = 2.0 * COPY_BYTES / (dt_clock_work_s(1) - begin + 1e-9);
+        if (i && now > rate) rate = now; // the first touches the pages
+    }
+    free(to);
+    free(from);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < g[k]->n_nodes; i++) {
+            const dt_node *n = &g[k]->nodes[i];
+            if (n->dead || n->op == DT_OP_conv2d || n->op == DT_OP_linear) continue;
+            for (int j = 0; j < n->n_in + n->n_out; j++) {
+                const dt_value v = j < n->n_in ? n->in[j] : n->out[j - n->n_in];
+                if (v == DT_NONE) continue;
+                const dt_value_info *x = &g[k]->values[v];
+                seconds[k] +=
+                    (double)dt_shape_elements(&x->shape) * (double)dt_dtype_size(x->dtype) / rate;
+            }
+        }
+}
+
+static uint64_t hash_groups(const dt_node_group *list, int n, int n_lanes) {
+    uint64_t h = (uint64_t)n_lanes;
     for (int i = 0; i < n; i++) {
         const uint64_t one[3] = {h, dt_hash64(list[i].text, strlen(list[i].text)),
                                  (uint64_t)list[i].count};
@@ -67,7 +98,7 @@ static void say(const dt_cpu_choices *c, const char *text, int faster) {
 }
 
 dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_graph *bf16,
-                                  int *faster) {
+                                  int n_lanes, int *faster) {
     const dt_graph *const g[2] = {fp32, bf16};
     dt_cpu_choices *choices = dt_cpu_choices_of(b);
     dt_node_group *list = NULL;
@@ -76,13 +107,16 @@ dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_
     dt_status st = DT_OK;
     const int n = dt_node_groups(&list, fp32);
     for (int i = 0; i < n; i++) total += list[i].flop * list[i].count;
-    dt_hash_hex(hash_groups(list, n), hex);
+    dt_hash_hex(hash_groups(list, n, n_lanes), hex);
     snprintf(text, sizeof text, "precision of %s %s", fp32->name, hex);
     *faster = dt_cpu_choices_find(choices, text);
     if (*faster < 0 && !dt_cpu_choices_timed(choices)) *faster = 1; // as the hardware says
     if (*faster < 0) {
-        st = time_groups(b, g, list, n, total, seconds, &flop);
-        const double rate[2] = {flop / 1e9 / (seconds[0] + 1e-9), flop / 1e9 / (seconds[1] + 1e-9)};
+        st = time_groups(b, g, list, n, n_lanes, total, seconds, &flop);
+        for (int k = 0; k < 2; k++) seconds[k] *= total / (flop + 1);
+        time_bytes(g, seconds);
+        const double rate[2] = {total / 1e9 / (seconds[0] + 1e-9),
+                                total / 1e9 / (seconds[1] + 1e-9)};
         if (st == DT_OK) *faster = dt_cpu_choices_add(choices, text, rate, 2, 0);
     }
     if (st == DT_OK) say(choices, text, *faster);

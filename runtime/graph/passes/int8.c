@@ -28,6 +28,9 @@ typedef struct int8_pass {
 
 bool dt_int8_is_layer(const dt_graph *g, const dt_node *n) {
     if (n->dead || n->backward || (n->op != DT_OP_conv2d && n->op != DT_OP_linear)) return false;
+    const int groups = n->op == DT_OP_conv2d ? n->attrs.conv2d.groups : 1;
+    const bool depthwise = g->values[n->in[1]].shape.d[1] == 1;
+    if (groups > 1 && !depthwise) return false; // many ISAs have no fast kernel for these
     return n->n_out == 1 && g->values[n->in[0]].dtype == DT_F32;
 }
 
@@ -86,6 +89,11 @@ static dt_status scale_of(const int8_pass *p, dt_value v, float *scale, dt_dtype
     const dt_value_info *info = &p->g->values[v];
     const dt_node *by = info->producer == DT_NONE ? NULL : &p->g->nodes[info->producer];
     if (by && is_pool(by) && p->low[v]) return scale_of(p, by->in[0], scale, type);
+    if (by && by->op == DT_OP_dropout) { // dtrain predict --mc: the run was observed without
+        DT_TRY(scale_of(p, by->in[0], scale, type));
+        *scale /= 1 - by->attrs.dropout.p;
+        return DT_OK;
+    }
     const dt_int8_value *found = find_value(p, v);
     if (!found) return dt_fail(DT_E_USAGE, "has no value '%s'", info->name);
     *scale = found->scale;

@@ -308,7 +308,7 @@ static void add_copies(recompute *r) {
     dt_graph *g = r->g;
     const int n_nodes = g->n_nodes, n_values = g->n_values;
     dt_value *copy_of = dt_xcalloc((size_t)n_values + 1, sizeof *copy_of);
-    dt_node_id *copy = dt_xcalloc((size_t)r->n_forward + 1, sizeof *copy);
+    dt_node_id *copy = dt_xcalloc((size_t)n_nodes + 1, sizeof *copy);
     int *order = dt_xcalloc((size_t)r->n_order + 1, sizeof *order);
     char name[512];
     for (int i = 0; i < r->n_order; i++) {
