@@ -131,9 +131,11 @@ static int remove_sessions(void) {
         const bool ompi = behind_host(names[i], "ompi.", '.') != NULL;
         if (!ompi && !is_left_share(names[i])) continue;
         char *path = dt_xprintf("%s/%s", tmp, names[i]);
-        if (is_mine(path, false))
-            n_removed += ompi ? remove_sessions_in(path, NULL) : unlink(path) == 0;
-        if (ompi) dt_io_remove_empty(path);
+        const int n_in = !is_mine(path, false) ? 0
+                         : ompi                ? remove_sessions_in(path, NULL)
+                                               : unlink(path) == 0;
+        if (ompi && n_in) rmdir(path); // else another mpirun may just have made it
+        n_removed += n_in;
         free(path);
     }
     dt_io_free_list(names, n);
