@@ -124,7 +124,8 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
         if (tiles[i] && dir != DT_DNNL_BACKWARD_WEIGHTS) pack = time_pack(&k[i], l, weights[i]);
     }
     const double begin = dt_clock_work_s(threads), enough = bench_most(0.6, 0);
-    for (int round = 0; round < 3 || dt_clock_work_s(threads) - begin < enough; round++)
+    for (int round = 0; round < bench_count(3, 1) || dt_clock_work_s(threads) - begin < enough;
+         round++)
         for (int i = 0; i < N_WAYS; i++) {
             if (!scratch[i]) continue;
             const double from = dt_clock_work_s(threads);
