@@ -51,7 +51,7 @@ static dt_graph *build(bool whole) {
     if (whole) {
         const dt_value y = dt_batch_norm(g, "bn2", dt_conv2d(g, "b", x, &three));
         x = dt_max_pool(g, dt_relu(g, dt_add(g, y, x)), 3, 2, 1);
-        x = dt_conv2d(g, "c", x, &(dt_conv2d_opts){.out = K, .kernel = 1, .groups = 2});
+        x = dt_conv2d(g, "c", x, &(dt_conv2d_opts){.out = K, .kernel = 1, .groups = K});
         x = dt_gelu(g, dt_linear(g, "l1", dt_global_pool(g, x), WIDE, true));
         x = dt_linear(g, "l2", x, CLASSES, true);
     }
@@ -120,7 +120,7 @@ typedef struct layer {
 } layer;
 static const layer layers[] = {{"a", "bn1", K, C, 3, 1, true},
                                {"b", "bn2", K, K, 3, 1, true},
-                               {"c", NULL, K, K, 1, 2, false},
+                               {"c", NULL, K, K, 1, K, false},
                                {"l1", NULL, WIDE, K, 1, 1, true},
                                {"l2", NULL, CLASSES, WIDE, 1, 1, true}};
 

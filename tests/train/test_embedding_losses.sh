@@ -53,7 +53,7 @@ subjects = [line.split("\t")[5].split("/")[1] for line in list(sys.stdin)[1:]]
 assert len(subjects) == 64 and len(set(subjects)) > 4
 for i in range(0, 64, 4):
     assert len(set(subjects[i:i + 4])) == 1, subjects[i:i + 4]' || fail "other samples than four of each subject"
-refused 'train.micro_batch must be a multiple of 5' data.m_per_class=5
+refused 'wants a train.micro_batch that is a multiple of 5' data.m_per_class=5
 refused 'data.m_per_class says nothing without data.balance' data.balance=null
 refused 'a class that is not mixed' "${triplet[@]}" data.mix.mixup=0.2
 refused 'arcface does not fit' train.loss=arcface data.mix.mixup=0.2
