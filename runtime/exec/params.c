@@ -375,9 +375,8 @@ void dt_params_repack_part(dt_params *p, int part, int n_parts) {
     }
 }
 
-static void repack(dt_params *p, int threads, bool all) {
+static void repack(dt_params *p, bool all) {
     const dt_device *d = p->backend->device;
-#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1 && !d)
     for (int i = 0; i < p->packs->n; i++) {
         const packed_copy *c = &p->packs->items[i];
         if (all || c->read_in_step) c->pack(c->ctx, c->dense, c->memory, 1, d ? d->stream : NULL);
@@ -386,12 +385,12 @@ static void repack(dt_params *p, int threads, bool all) {
         d->synchronize(p->backend, d->stream); // an error stays with it: the first step reports it
 }
 
-void dt_params_repack(dt_params *p, int threads) {
-    repack(p, threads, true);
+void dt_params_repack(dt_params *p) {
+    repack(p, true);
 }
 
-void dt_params_repack_step(dt_params *p, int threads) {
-    repack(p, threads, false);
+void dt_params_repack_step(dt_params *p) {
+    repack(p, false);
 }
 
 void dt_params_repack_queue(dt_params *p, void *stream) {

@@ -109,9 +109,9 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
 dt_status dt_params_place_packs(dt_params *p);
 void *dt_params_packed(const dt_params *p, int id);
 // Brings all packed copies up to date with master and buffers. On a device: waits until they are.
-void dt_params_repack(dt_params *p, int threads);
+void dt_params_repack(dt_params *p);
 // Only those that a graph with gradients reads.
-void dt_params_repack_step(dt_params *p, int threads);
+void dt_params_repack_step(dt_params *p);
 // After a commit, queued on a stream of the device: those that training reads and the optimizer did not write.
 void dt_params_repack_queue(dt_params *p, void *stream);
 // The packed copies that a device's optimizer can write, one a parameter; from now on dt_params_repack_queue

@@ -247,7 +247,7 @@ static int64_t make_rows(dt_infer *f) {
 dt_status dt_infer_run(dt_infer *f, dt_dataset *data, dt_split split,
                        dt_status (*take)(void *ctx, const dt_infer_sample *s), void *ctx) {
     DT_TRY(open_source(f, data, split));
-    dt_params_repack(f->o.params, dt_team_size(f->o.team));
+    dt_params_repack(f->o.params);
     for (int i = 0; i < f->o.n_replicas; i++)
         dt_batch_inputs_find(&f->replicas[i].inputs, f->replicas[i].exec, f->source->fields,
                              f->source->n_fields);

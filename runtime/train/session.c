@@ -587,8 +587,7 @@ bool dt_session_phase_begins(const dt_session *s, int64_t step) {
 
 dt_status dt_session_begin_phase(dt_session *s, int64_t step) {
     const dt_phase *phase = dt_phases_at(s->phases, s->n_phases, step);
-    dt_params_repack_step(s->params,
-                          s->resolved.threads); // copies that only this phase's steps read
+    dt_params_repack_step(s->params); // copies that only this phase's steps read
     if (s->comm->rank == 0 && phase->joins)
         dt_info("step %lld: a scale of model.scales joins", (long long)step);
     else if (s->comm->rank == 0)

@@ -97,7 +97,7 @@ void dt_session_swap_average(dt_session *s) {
         }
     }
     copy_flats(s, true, true);
-    dt_params_repack_step(s->params, s->resolved.threads);
+    dt_params_repack_step(s->params);
 }
 
 const char *dt_session_find_bad(dt_session *s) {
@@ -127,7 +127,7 @@ static dt_status share_weights(dt_session *s, bool with_optimizer) {
             DT_TRY(
                 c->broadcast_bytes(c, s->flats[i].host, sizeof(float) * (size_t)s->flats[i].n, 0));
     copy_flats(s, with_optimizer, true);
-    dt_params_repack_step(s->params, s->resolved.threads);
+    dt_params_repack_step(s->params);
     return DT_OK;
 }
 
@@ -195,7 +195,7 @@ dt_status dt_session_init_weights(dt_session *s) {
         if (s->params->n_trained_entries < s->params->n_entries && s->comm->rank == 0)
             dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                     s->params->n_entries - s->params->n_trained_entries);
-        dt_params_repack_step(s->params, s->resolved.threads);
+        dt_params_repack_step(s->params);
         return DT_OK;
     }
     copy_flats(s, false, false); // the host's copy has what the file leaves as it is

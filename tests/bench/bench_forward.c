@@ -43,7 +43,7 @@ static void open_network(bench *b, dt_backend *backend, int threads, dt_dtype lo
     need(dt_plan_create(&b->plan, b->g, b->params, &(dt_plan_opts){.threads = threads}));
     need(dt_exec_create(&b->exec, b->plan, 0));
     dt_params_init(b->params, 1);
-    dt_params_repack(b->params, threads);
+    dt_params_repack(b->params);
     for (dt_value v = 0; v < b->g->n_values; v++) {
         const dt_value_info *info = &b->g->values[v];
         if (info->kind != DT_V_INPUT) continue;

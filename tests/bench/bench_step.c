@@ -131,7 +131,7 @@ static dt_status bench(int argc, char **argv) {
     DT_TRY(
         dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_replicas = n_replicas}));
     dt_params_init(p, 1);
-    dt_params_repack(p, threads);
+    dt_params_repack(p);
     static replica replicas[MAX_REPLICAS];
     for (int i = 0; i < n_replicas; i++) {
         replicas[i] = (replica){.params = p, .index = i, .threads = threads};

@@ -125,7 +125,7 @@ static outcome run(const setting *s) {
     ok(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = 2, .n_replicas = 1}));
     ok(dt_exec_create(&e, plan, 0));
     dt_params_init(p, 3);
-    dt_params_repack(p, 1);
+    dt_params_repack(p);
     void *in[3] = {on_device(b, x, sizeof x), on_device(b, target, sizeof target),
                    on_device(b, weight, sizeof weight)};
     assert_true(dt_exec_bind(e, "x", in[0]) && dt_exec_bind(e, "target", in[1]) &&

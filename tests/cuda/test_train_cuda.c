@@ -145,7 +145,7 @@ static void test_resume(void **state) {
     copy_flat(&b, q->slots[0], &a, p->slots[0], p->n_trained);
     copy_flat(&b, q->slots[1], &a, p->slots[1], p->n_trained);
     copy_flat(&b, q->buffer, &a, p->buffer, p->n_buffer);
-    dt_params_repack(q, 1);
+    dt_params_repack(q);
     assert_int_equal(dt_stepper_set_scaler(b.stepper, &r[1].scaler), DT_OK);
     run_steps(&b, 2, 4, r + 2);
     keep(&o, &b, r, 4);
@@ -218,7 +218,7 @@ static void test_copies_of_the_optimizer(void **state) {
     for (size_t i = 0; i < n; i++)
         if (strncmp(log[i].what, "pack_", 5) == 0) fail_msg("%s inside a step", log[i].what);
     char *copies = read_copies(&b, &n_copies);
-    dt_params_repack(b.params, 1);
+    dt_params_repack(b.params);
     char *again = read_copies(&b, &n_again);
     assert_true(n_first > 100000 && n_copies == n_first && n_again == n_first);
     assert_memory_not_equal(first, copies, n_first);

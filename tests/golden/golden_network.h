@@ -102,7 +102,7 @@ static inline float golden_network_step(golden_network *n, int step, int batch,
     int n_segments = 0;
     dt_segment *segments =
         dt_params_segments(p, 0, 0.01f, dt_optimizers[o.kind].norms, &n_segments);
-    dt_params_repack(p, n->threads);
+    dt_params_repack(p);
     dt_exec_args a = {.step = {.seed = 1, .step = (uint32_t)step, .loss_scale = 1},
                       .grad = p->grads[0]};
     dt_exec_run(n->exec, &a);

@@ -70,7 +70,7 @@ static void create(golden_network *n, const network_case *c, dt_field_info *fiel
     golden_network_create(n, yaml, fields, list_fields(c, fields), BATCH, false, DT_F32, 1);
     golden_fill_weights(n->params);
     fill_buffers(n->params);
-    dt_params_repack(n->params, 1);
+    dt_params_repack(n->params);
 }
 
 static const float *tensor(void *ctx, const char *name, const dt_shape *shape) {

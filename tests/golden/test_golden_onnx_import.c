@@ -62,7 +62,7 @@ static void run_file(const dt_safetensors *file, const char *name) {
     golden_network net;
     yaml_of(yaml, sizeof yaml, name, n, classes);
     golden_network_create(&net, yaml, fields, 2, n, true, DT_F32, 2);
-    dt_params_repack(net.params, 1);
+    dt_params_repack(net.params);
     int32_t y[16];
     float weight[16], *logits = malloc((size_t)(n * classes) * sizeof *logits);
     for (int i = 0; i < n; i++) y[i] = i % classes, weight[i] = 1;

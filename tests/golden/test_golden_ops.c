@@ -256,7 +256,7 @@ static void check_row(const golden_row *row, bool fuse, dt_dtype type, int threa
     }
     dt_plan *plan = NULL;
     golden_ok(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_replicas = 1}));
-    dt_params_repack(p, threads);
+    dt_params_repack(p);
     dt_exec *e = NULL;
     golden_ok(dt_exec_create(&e, plan, 0));
     // twice, adding: the flat buffer then holds twice the gradient, which shows that both ways are right

@@ -141,7 +141,7 @@ static void timms_vit_gives_timms_logits(void **state) {
     golden_ok(dt_ckpt_import(file_path(path, sizeof path, "vit_timm.pth"), &o, tensors, n_tensors,
                              &n_taken));
     assert_int_equal(n_taken, n_tensors);
-    dt_params_repack(n.params, 1);
+    dt_params_repack(n.params);
     uint8_t *image = golden_u8(BATCH * HEIGHT * WIDTH * 3, 1);
     int32_t label[BATCH] = {0};
     float weight[BATCH] = {0}, logits[BATCH * CLASSES];

@@ -263,7 +263,7 @@ static void a_state_dict_loads(void **state) {
     narrow_create(&n, NARROW_CLASSES);
     golden_ok(import(&n, NULL, &n_taken));
     assert_int_equal(n_taken, n.params->n_entries + n.params->n_buffers);
-    dt_params_repack(n.params, 1);
+    dt_params_repack(n.params);
     uint8_t *image = golden_u8(NARROW_BATCH * NARROW_SIDE * NARROW_SIDE * 3, 1);
     int32_t label[NARROW_BATCH] = {0};
     float weight[NARROW_BATCH] = {0};

@@ -86,7 +86,7 @@ static void rig_init(rig *r, bool whole, const dt_int8 *q) {
     ok(dt_plan_create(&r->plan, r->g, r->params, &(dt_plan_opts){.threads = 2}));
     ok(dt_exec_create(&r->exec, r->plan, 0));
     fill_params(r->params);
-    dt_params_repack(r->params, 1);
+    dt_params_repack(r->params);
     for (int i = 0; i < N * C * H * W; i++) r->x[i] = uniform(&seed);
     dt_exec_bind(r->exec, "x", r->x);
 }

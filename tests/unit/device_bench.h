@@ -276,7 +276,7 @@ static void make_bench(bench *b, const setting *s) {
     if (s->scale > 0)
         assert_int_equal(dt_stepper_set_scaler(b->stepper, &(dt_scaler){.scale = s->scale}), DT_OK);
     dt_params_init(b->params, 3);
-    dt_params_repack(b->params, 1);
+    dt_params_repack(b->params);
     b->source = make_source(b->b, s->changes);
     assert_int_equal(dt_stepper_set_source(b->stepper, &b->source->base), DT_OK);
 }

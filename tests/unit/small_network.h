@@ -66,7 +66,7 @@ static inline void bind_small(network *n) {
 // The sum of the loss over the samples; gradients are in params->grads[0].
 static inline double pass_small(network *n) {
     const dt_exec_args args = {.step = {.seed = 1, .loss_scale = 1}, .grad = n->params->grads[0]};
-    dt_params_repack(n->params, 1);
+    dt_params_repack(n->params);
     dt_exec_run(n->exec, &args);
     const int loss = dt_params_find_stat(n->params, "loss");
     return (double)n->params->grads[0][n->params->stats[loss].offset];

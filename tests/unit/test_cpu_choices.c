@@ -137,7 +137,7 @@ static char *convolve(const char *choices, bool winograd, float *y) {
     assert_int_equal(dt_params_create(&p, g, b, 0, 0), DT_OK);
     assert_int_equal(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = 1}), DT_OK);
     dt_params_init(p, 1);
-    dt_params_repack(p, 1);
+    dt_params_repack(p);
     assert_int_equal(dt_exec_create(&e, plan, 0), DT_OK);
     float *data = dt_xcalloc(N, sizeof *data);
     for (int i = 0; i < N; i++) data[i] = (float)(i * 37 % 101) * 0.01f - 0.3f;

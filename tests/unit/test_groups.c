@@ -366,7 +366,7 @@ static void check_thaw(dt_optimizer_id kind, int resume_at) {
             o.plan = plans[thawed];
             o.first_step = t;
             assert_int_equal(dt_stepper_create(&s, &o), DT_OK);
-            dt_params_repack(p, 1);
+            dt_params_repack(p);
             assert_int_equal(dt_stepper_set_source(s, &known.base), DT_OK);
         } else if (t == THAW) {
             assert_int_equal(dt_stepper_set_plan(s, late, plans[1], t), DT_OK);

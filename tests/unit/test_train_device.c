@@ -258,7 +258,7 @@ static outcome train_in_two(const setting *s) {
     memcpy(b.params->slots[0], a.params->slots[0], n);
     memcpy(b.params->slots[1], a.params->slots[1], n);
     memcpy(b.params->buffer, a.params->buffer, sizeof(float) * (size_t)a.params->n_buffer);
-    dt_params_repack(b.params, 1);
+    dt_params_repack(b.params);
     if (s->scaled) assert_int_equal(dt_stepper_set_scaler(b.stepper, &r[2].scaler), DT_OK);
     run_steps(&b, 3, STEPS, r + 3);
     keep(&o, &b, r, STEPS);

@@ -129,7 +129,7 @@ static void make_bench(bench *b, bool elastic, int n_replicas, float clip) {
     micro_left = 1000000;
     assert_int_equal(dt_stepper_create(&b->stepper, &o), DT_OK);
     dt_params_init(b->params, 3);
-    dt_params_repack(b->params, 1);
+    dt_params_repack(b->params);
     b->source = make_source();
     dt_stepper_set_source(b->stepper, &b->source->base);
 }
