@@ -81,6 +81,7 @@ if have_mpi; then
     DTRAIN_FAILPOINT=io:3:hang "${ranks[@]}" 2 "$DTRAIN" "$config" "${job[@]}" run.name=start2 >/dev/null 2>"$work/log" &
     pid=$!
     wait_until all_take_signals
+    wait_until test -d "$work/runs/start2" # MPI has started: mpirun itself may hang where a rank ends in the midst of that
     kill -USR1 $pid
     end 75 "SIGUSR1 while two ranks start"
     echo "the same on two ranks"
