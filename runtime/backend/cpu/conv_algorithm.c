@@ -243,11 +243,13 @@ static bool make_algorithm(const dt_kernel_instance *s, dt_dnnl_direction dir,
 
 int dt_conv_chosen_tile(const dt_kernel_instance *s, dt_dnnl_direction dir,
                         const dt_dnnl_conv *conv) {
-    static const char *const directions[] = {"forward", "data gradient", "weight gradient"};
+    static const char *const directions[2][N_DIRECTIONS] = {
+        {"forward", "data gradient", "weight gradient"},
+        {"bf16 forward", "bf16 data gradient", "bf16 weight gradient"}};
     char text[DT_CHOICE_TEXT];
     if (!dt_cpu_allows_winograd(s->backend) || !dt_winograd_fits(dir, conv)) return 0;
     const dt_dnnl_conv timed = to_time(conv, s->threads);
-    print(&timed, directions[dir], text);
+    print(&timed, directions[conv->src.type == DT_BF16][dir], text);
     return second_wins(s, dir, &timed, text, make_algorithm) ? dt_conv_tile(dir, &timed) : 0;
 }
 

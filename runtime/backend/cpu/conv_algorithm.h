@@ -1,5 +1,5 @@
-// conv_algorithm.h: what is chosen by timing for each convolution: in fp32 the library's direct kernel or Winograd's
-// algorithm (winograd.h) for each direction; in bf16, where there is AMX, the layout.
+// conv_algorithm.h: what is chosen by timing for each convolution: the library's direct kernel or Winograd's algorithm
+// (winograd.h) for each direction; in bf16, where there is AMX, the layout.
 //
 // Winograd needs a quarter of the multiplications and moves more memory, so it is faster for some shapes only. Which tile
 // competes follows from the shape (dt_conv_tile). Its relative error is at most five times that of the direct algorithm

@@ -134,7 +134,7 @@ typedef struct dt_simd_flat {
     void (*row_softmax)(float *dx, const float *x, float max, float coef, float base, int64_t n);
 } dt_simd_flat;
 
-// ---- Winograd (winograd.h): [0] F(2x2, 3x3), [1] F(4x4, 3x3) -----------------------------------------
+// ---- Winograd (winograd.h): [0] F(2x2, 3x3), [1] F(4x4, 3x3); what reads or writes tensors also by row type --------
 // A BLOCKED tensor (N, blocks, h, w, vector) and where the patch of an image's first tile begins in it.
 typedef struct dt_winograd_image {
     int64_t blocks, h, w, top, left;
@@ -152,14 +152,15 @@ typedef struct dt_winograd_product {
     int64_t a_block, per_block;
     bool add;
 } dt_winograd_product;
-typedef void (*dt_winograd_patches)(float *to, const float *x, const dt_winograd_image *im,
+typedef void (*dt_winograd_patches)(float *to, const void *x, const dt_winograd_image *im,
                                     int64_t block, const dt_winograd_tiles *t);
 typedef struct dt_simd_winograd {
     // one channel block of tiles; outside the image is zero
-    dt_winograd_patches input[2], output_grad[2];
+    dt_winograd_patches input[DT_ROW_TYPES][2], output_grad[DT_ROW_TYPES][2];
     // y = transformed + bias (a vector), plus what y holds (adds), then ReLU
-    void (*output[2])(float *y, const float *m, const dt_winograd_image *im, int64_t block,
-                      const dt_winograd_tiles *t, const float *bias, bool adds, bool relu);
+    void (*output[DT_ROW_TYPES][2])(void *y, const float *m, const dt_winograd_image *im,
+                                    int64_t block, const dt_winograd_tiles *t, const float *bias,
+                                    bool adds, bool relu);
     // (3, 3, vector) filters to their positions and, of gradients, back
     void (*filter[2])(float *u, int64_t position, const float *w);
     void (*filter_grad[2])(float *w, const float *u, int64_t position);

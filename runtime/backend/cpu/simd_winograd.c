@@ -113,10 +113,11 @@ INLINE void map_of_4(int kind, const vf *d, vf *o) {
 }
 
 // ---- two dimensions --------------------------------------------------------------------------------
-// A square of vectors: element (i, j) is at + i * row + j * col.
+// A square of vectors: element (i, j) is at + i * row + j * col. bf16 is a literal.
 typedef struct square {
-    float *at;
+    void *at;
     int64_t row, col;
+    int bf16;
 } square;
 
 // OUTPUT: afterwards max(v + bias, floor).
@@ -127,7 +128,8 @@ INLINE void map(int kind, int tile, square from, square to, vf bias, vf floor) {
     vf t[MOST_SIDE][MOST_SIDE];
     UNROLL for (int j = 0; j < n_in; j++) {
         vf d[MOST_SIDE], o[MOST_SIDE];
-        UNROLL for (int i = 0; i < n_in; i++) d[i] = vld(from.at + i * from.row + j * from.col);
+        UNROLL for (int i = 0; i < n_in; i++) d[i] =
+            vload(from.at, i * from.row + j * from.col, from.bf16);
         if (tile == 2)
             map_of_2(kind, d, o);
         else
@@ -140,106 +142,114 @@ INLINE void map(int kind, int tile, square from, square to, vf bias, vf floor) {
             map_of_2(kind, t[i], o);
         else
             map_of_4(kind, t[i], o);
-        UNROLL for (int j = 0; j < n_out; j++) vst(
-            to.at + i * to.row + j * to.col, kind == OUTPUT ? vfloor(o[j] + bias, floor) : o[j]);
+        UNROLL for (int j = 0; j < n_out; j++)
+            vstore(to.at, i * to.row + j * to.col,
+                   kind == OUTPUT ? vfloor(o[j] + bias, floor) : o[j], to.bf16);
     }
 }
 
 // Where the patch of a tile lies in its image, and whether wholly inside.
 typedef struct patch {
-    float *plane;
+    void *plane;
     int64_t h, w;
     bool inside;
 } patch;
 
-INLINE patch patch_of(const dt_winograd_image *im, float *x, int64_t block,
+INLINE patch patch_of(const dt_winograd_image *im, const void *x, int bf16, int64_t block,
                       const dt_winograd_tiles *t, int64_t k, int tile, int size) {
     const int64_t at = t->first + k, image = at / (t->rows * t->cols);
     const int64_t row = at / t->cols % t->rows, col = at % t->cols;
-    patch p = {.plane = x + (image * im->blocks + block) * im->h * im->w * VW,
+    patch p = {.plane = vat_mut((void *)x, (image * im->blocks + block) * im->h * im->w * VW, bf16),
                .h = row * tile + im->top,
                .w = col * tile + im->left};
     p.inside = p.h >= 0 && p.w >= 0 && p.h + size <= im->h && p.w + size <= im->w;
     return p;
 }
 
-INLINE square square_of(const dt_winograd_image *im, const patch *p) {
-    return (square){p->plane + (p->h * im->w + p->w) * VW, im->w * VW, VW};
+INLINE square square_of(const dt_winograd_image *im, const patch *p, int bf16) {
+    return (square){vat_mut(p->plane, (p->h * im->w + p->w) * VW, bf16), im->w * VW, VW, bf16};
 }
 
 // The patch with zeros outside the image.
-INLINE void fetch(const dt_winograd_image *im, const patch *p, int size, float *to) {
+INLINE void fetch(const dt_winograd_image *im, const patch *p, int bf16, int size, void *to) {
     for (int i = 0; i < size; i++)
         for (int j = 0; j < size; j++) {
             const int64_t h = p->h + i, w = p->w + j;
             const bool inside = h >= 0 && w >= 0 && h < im->h && w < im->w;
-            vst(to + (i * size + j) * VW, inside ? vld(p->plane + (h * im->w + w) * VW) : vset1(0));
+            const vf v = inside ? vload(p->plane, (h * im->w + w) * VW, bf16) : vset1(0);
+            vstore(to, (i * size + j) * VW, v, bf16);
         }
 }
 
-INLINE void map_patches(int kind, int tile, float *to, const float *x, const dt_winograd_image *im,
-                        int64_t block, const dt_winograd_tiles *t) {
+INLINE void map_patches(int kind, int tile, int bf16, float *to, const void *x,
+                        const dt_winograd_image *im, int64_t block, const dt_winograd_tiles *t) {
     const int side = tile + 2, size = kind == INPUT ? side : tile;
     float edge[MOST_SIDE * MOST_SIDE * VW] __attribute__((aligned(64)));
     const vf none = {0};
     for (int64_t k = 0; k < t->n; k++) {
-        const patch p = patch_of(im, (float *)x, block, t, k, tile, size);
-        square from = {edge, size * VW, VW};
+        const patch p = patch_of(im, x, bf16, block, t, k, tile, size);
+        square from = {edge, size * VW, VW, bf16};
         if (p.inside)
-            from = square_of(im, &p);
+            from = square_of(im, &p, bf16);
         else
-            fetch(im, &p, size, edge);
-        map(kind, tile, from, (square){to + k * VW, side * t->position, t->position}, none, none);
+            fetch(im, &p, bf16, size, edge);
+        map(kind, tile, from, (square){to + k * VW, side * t->position, t->position, 0}, none,
+            none);
     }
 }
 
-INLINE void map_output(int tile, float *y, const float *m, const dt_winograd_image *im,
+INLINE void map_output(int tile, int bf16, void *y, const float *m, const dt_winograd_image *im,
                        int64_t block, const dt_winograd_tiles *t, const float *bias, bool adds,
                        bool relu) {
     const int side = tile + 2;
     float edge[4 * 4 * VW] __attribute__((aligned(64)));
     const vf add = vld(bias), none = vset1(-__builtin_inff()), floor = relu ? vset1(0) : none;
     for (int64_t k = 0; k < t->n; k++) {
-        const patch p = patch_of(im, y, block, t, k, tile, tile);
-        const square from = {(float *)m + k * VW, side * t->position, t->position};
+        const patch p = patch_of(im, y, bf16, block, t, k, tile, tile);
+        const square from = {(float *)m + k * VW, side * t->position, t->position, 0};
         if (p.inside && !adds) {
-            map(OUTPUT, tile, from, square_of(im, &p), add, floor);
+            map(OUTPUT, tile, from, square_of(im, &p, bf16), add, floor);
             continue;
         }
-        map(OUTPUT, tile, from, (square){edge, tile * VW, VW}, add, none);
+        map(OUTPUT, tile, from, (square){edge, tile * VW, VW, 0}, add, none);
         for (int64_t i = 0; i < tile && p.h + i < im->h; i++)
             for (int64_t j = 0; j < tile && p.w + j < im->w; j++) {
-                float *to = p.plane + ((p.h + i) * im->w + p.w + j) * VW;
+                const int64_t at = ((p.h + i) * im->w + p.w + j) * VW;
                 const vf v = vld(edge + (i * tile + j) * VW);
-                vst(to, vfloor(adds ? v + vld(to) : v, floor));
+                vstore(p.plane, at, vfloor(adds ? v + vload(p.plane, at, bf16) : v, floor), bf16);
             }
     }
 }
 
 #define TRANSFORMS(tile)                                                                           \
-    static void input_##tile(float *v, const float *x, const dt_winograd_image *im, int64_t block, \
-                             const dt_winograd_tiles *t) {                                         \
-        map_patches(INPUT, tile, v, x, im, block, t);                                              \
-    }                                                                                              \
-    static void output_grad_##tile(float *z, const float *dy, const dt_winograd_image *im,         \
-                                   int64_t block, const dt_winograd_tiles *t) {                    \
-        map_patches(OUTPUT_GRAD, tile, z, dy, im, block, t);                                       \
-    }                                                                                              \
-    static void output_##tile(float *y, const float *m, const dt_winograd_image *im,               \
-                              int64_t block, const dt_winograd_tiles *t, const float *bias,        \
-                              bool adds, bool relu) {                                              \
-        map_output(tile, y, m, im, block, t, bias, adds, relu);                                    \
-    }                                                                                              \
     static void filter_##tile(float *u, int64_t position, const float *w) {                        \
-        const square to = {u, (tile + 2) * position, position};                                    \
-        map(FILTER, tile, (square){(float *)w, 3 * VW, VW}, to, (vf){0}, (vf){0});                 \
+        const square to = {u, (tile + 2) * position, position, 0};                                 \
+        map(FILTER, tile, (square){(float *)w, 3 * VW, VW, 0}, to, (vf){0}, (vf){0});              \
     }                                                                                              \
     static void filter_grad_##tile(float *w, const float *u, int64_t position) {                   \
-        const square from = {(float *)u, (tile + 2) * position, position};                         \
-        map(FILTER_GRAD, tile, from, (square){w, 3 * VW, VW}, (vf){0}, (vf){0});                   \
+        const square from = {(float *)u, (tile + 2) * position, position, 0};                      \
+        map(FILTER_GRAD, tile, from, (square){w, 3 * VW, VW, 0}, (vf){0}, (vf){0});                \
+    }
+#define TYPED(tile, type, bf16)                                                                    \
+    static void input_##tile##_##type(float *v, const void *x, const dt_winograd_image *im,        \
+                                      int64_t block, const dt_winograd_tiles *t) {                 \
+        map_patches(INPUT, tile, bf16, v, x, im, block, t);                                        \
+    }                                                                                              \
+    static void output_grad_##tile##_##type(float *z, const void *dy, const dt_winograd_image *im, \
+                                            int64_t block, const dt_winograd_tiles *t) {           \
+        map_patches(OUTPUT_GRAD, tile, bf16, z, dy, im, block, t);                                 \
+    }                                                                                              \
+    static void output_##tile##_##type(void *y, const float *m, const dt_winograd_image *im,       \
+                                       int64_t block, const dt_winograd_tiles *t,                  \
+                                       const float *bias, bool adds, bool relu) {                  \
+        map_output(tile, bf16, y, m, im, block, t, bias, adds, relu);                              \
     }
 TRANSFORMS(2)
 TRANSFORMS(4)
+TYPED(2, f32, 0)
+TYPED(4, f32, 0)
+TYPED(2, bf16, 1)
+TYPED(4, bf16, 1)
 
 // ---- products --------------------------------------------------------------------------------------
 // Accumulators in registers: of 32 with AVX-512, of 16 with AVX2.
@@ -317,9 +327,10 @@ static void product_channels(const dt_winograd_product *p) {
 }
 
 const dt_simd_winograd DT_SIMD(dt_simd_winograd) = {
-    .input = {input_2, input_4},
-    .output = {output_2, output_4},
-    .output_grad = {output_grad_2, output_grad_4},
+    .input = {{input_2_f32, input_4_f32}, {input_2_bf16, input_4_bf16}},
+    .output = {{output_2_f32, output_4_f32}, {output_2_bf16, output_4_bf16}},
+    .output_grad = {{output_grad_2_f32, output_grad_4_f32},
+                    {output_grad_2_bf16, output_grad_4_bf16}},
     .filter = {filter_2, filter_4},
     .filter_grad = {filter_grad_2, filter_grad_4},
     .product_tiles = product_tiles,

@@ -6,6 +6,7 @@
 #include "backend/cpu/winograd.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/simd.h"
 #include "base/arena.h"
 #include "base/hash.h"
@@ -21,6 +22,7 @@ enum { SUMMED = 64 };
 struct dt_winograd_conv {
     const dt_simd_winograd *simd;
     int tile, positions, threads;
+    int type; // of rows: the tensors'
     dt_dnnl_direction dir;
     bool adds, relu;
     int64_t n_in, n_out; // channels
@@ -52,9 +54,9 @@ bool dt_winograd_fits(dt_dnnl_direction dir, const dt_dnnl_conv *c) {
     const dt_dnnl_tensor *w = &c->weights;
     if (dir == DT_DNNL_BACKWARD_WEIGHTS && c->bias.format != DT_DNNL_ABSENT) return false;
     return dt_simd_get()->winograd->tile_rows && w->n == 4 && w->d[2] == 3 && w->d[3] == 3 &&
-           c->src.type == DT_F32 && is_blocked(&c->src) && is_blocked(&c->dst) &&
-           c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1 &&
-           (c->after.act == DT_ACT_NONE || c->after.act == DT_ACT_RELU);
+           dt_row_type(c->src.type) >= 0 && c->dst.type == c->src.type && is_blocked(&c->src) &&
+           is_blocked(&c->dst) && c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 &&
+           c->dilation[1] == 1 && (c->after.act == DT_ACT_NONE || c->after.act == DT_ACT_RELU);
 }
 
 // ---- shapes ----------------------------------------------------------------------------------------
@@ -90,6 +92,7 @@ dt_winograd_conv *dt_winograd_create(int tile, dt_dnnl_direction dir, const dt_d
     const dt_dnnl_tensor *in = data ? &c->dst : &c->src, *out = data ? &c->src : &c->dst;
     w->simd = dt_simd_get()->winograd;
     w->tile = tile;
+    w->type = dt_row_type(c->src.type);
     w->positions = (tile + 2) * (tile + 2);
     w->threads = threads;
     w->dir = dir;
@@ -163,8 +166,9 @@ void dt_winograd_pack(const dt_winograd_conv *w, const float *dense, float *pack
 // ---- forward and data gradient ---------------------------------------------------------------------
 typedef struct conv_call {
     const dt_winograd_conv *w;
-    const float *x, *packed, *bias;
-    float *y;
+    const void *x;
+    const float *packed, *bias;
+    void *y;
 } conv_call;
 
 static dt_winograd_tiles tiles_of(const dt_winograd_conv *w, int64_t block, int64_t position) {
@@ -202,7 +206,7 @@ static void run_block(const conv_call *call, int64_t block, float *v) {
     const dt_winograd_tiles in = tiles_of(w, block, w->in_at), out = tiles_of(w, block, w->out_at);
     float *m = v + w->positions * w->in_at;
     for (int64_t i = 0; i < w->in.blocks; i++)
-        w->simd->input[w->tile / 4](v + i * w->tiles.n * lanes, call->x, &w->in, i, &in);
+        w->simd->input[w->type][w->tile / 4](v + i * w->tiles.n * lanes, call->x, &w->in, i, &in);
     for (int64_t o = 0; o < w->out.blocks; o += w->simd->tile_cols) {
         const int64_t n_cols = min64(w->simd->tile_cols, w->out.blocks - o);
         multiply(call, v, m, o, in.n, n_cols);
@@ -210,14 +214,14 @@ static void run_block(const conv_call *call, int64_t block, float *v) {
             float bias[DT_SIMD_MAX_WIDTH] = {0};
             const int64_t n = min64(lanes, w->n_out - c * lanes);
             if (call->bias) memcpy(bias, call->bias + c * lanes, (size_t)n * sizeof *bias);
-            w->simd->output[w->tile / 4](call->y, m + (c - o) * w->tiles.n * lanes, &w->out, c,
-                                         &out, bias, w->adds, w->relu);
+            w->simd->output[w->type][w->tile / 4](call->y, m + (c - o) * w->tiles.n * lanes,
+                                                  &w->out, c, &out, bias, w->adds, w->relu);
         }
     }
 }
 
-void dt_winograd_run(const dt_winograd_conv *w, const float *x, const float *packed,
-                     const float *bias, float *y, void *scratch) {
+void dt_winograd_run(const dt_winograd_conv *w, const void *x, const float *packed,
+                     const float *bias, void *y, void *scratch) {
     const conv_call call = {w, x, packed, bias, y};
     const int64_t n_blocks = (w->n_tiles + w->tiles.n - 1) / w->tiles.n;
 #pragma omp parallel for num_threads(w->threads) schedule(static) if (w->threads > 1)
@@ -263,7 +267,7 @@ static void store_block(const dt_winograd_conv *w, const float *sums, int64_t bl
     }
 }
 
-void dt_winograd_run_weights(const dt_winograd_conv *w, const float *x, const float *dy, float *dw,
+void dt_winograd_run_weights(const dt_winograd_conv *w, const void *x, const void *dy, float *dw,
                              bool accumulate, void *scratch) {
     const int64_t lanes = dt_cpu_block(), n_blocks = (w->n_tiles + w->tiles.n - 1) / w->tiles.n;
     float *v = scratch, *z = v + w->positions * w->in_at, *sums = z + w->positions * w->out_at;
@@ -273,10 +277,11 @@ void dt_winograd_run_weights(const dt_winograd_conv *w, const float *x, const fl
             const dt_winograd_tiles in = tiles_of(w, b, w->in_at), out = tiles_of(w, b, w->out_at);
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < w->in.blocks; i++)
-                w->simd->input[w->tile / 4](v + i * w->tiles.n * lanes, x, &w->in, i, &in);
+                w->simd->input[w->type][w->tile / 4](v + i * w->tiles.n * lanes, x, &w->in, i, &in);
 #pragma omp for schedule(static)
             for (int64_t o = 0; o < w->out.blocks; o++)
-                w->simd->output_grad[w->tile / 4](z + o * w->tiles.n * lanes, dy, &w->out, o, &out);
+                w->simd->output_grad[w->type][w->tile / 4](z + o * w->tiles.n * lanes, dy, &w->out,
+                                                           o, &out);
 #pragma omp for schedule(static)
             for (int64_t p = 0; p < w->positions; p++) sum_position(w, b, p, v, z, sums);
         }

@@ -1,5 +1,6 @@
-// winograd.h: Winograd's convolution of 3x3 and stride 1 in fp32 (Lavin & Gray 2016): forward, data gradient and weight
-// gradient, on BLOCKED tensors, with AVX2 and AVX-512.
+// winograd.h: Winograd's convolution of 3x3 and stride 1 (Lavin & Gray 2016): forward, data gradient and weight gradient,
+// on BLOCKED tensors in fp32 or bf16, with AVX2 and AVX-512. It computes in fp32, and takes filters in it: of a tensor in
+// bf16 only the result is rounded.
 //
 // F(m x m, 3x3) computes a tile of m x m outputs from a patch of (m + 2)^2 inputs. Patch and filter are transformed
 // (simd_winograd.c); then each of the (m + 2)^2 positions is a product of matrices over channels, and its result is
@@ -38,10 +39,10 @@ uint64_t dt_winograd_pack_hash(const dt_winograd_conv *w);
 void dt_winograd_pack(const dt_winograd_conv *w, const float *dense, float *packed, int threads);
 
 // Forward: x to y; bias may be NULL. Data gradient: dy to dx.
-void dt_winograd_run(const dt_winograd_conv *w, const float *x, const float *packed,
-                     const float *bias, float *y, void *scratch);
+void dt_winograd_run(const dt_winograd_conv *w, const void *x, const float *packed,
+                     const float *bias, void *y, void *scratch);
 // dw is dense. accumulate: adds to it.
-void dt_winograd_run_weights(const dt_winograd_conv *w, const float *x, const float *dy, float *dw,
+void dt_winograd_run_weights(const dt_winograd_conv *w, const void *x, const void *dy, float *dw,
                              bool accumulate, void *scratch);
 
 #endif
