@@ -18,9 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIRECT, F2, F4, N_WAYS };
-static const int tiles[] = {0, 2, 4};
-static const char *const names[] = {"direct", "F(2x2)", "F(4x4)"};
+enum { DIRECT, F2, F4, F2_BF16, N_WAYS };
+static const dt_winograd_way ways[] = {DT_WINOGRAD_NONE, DT_WINOGRAD_2, DT_WINOGRAD_4,
+                                       DT_WINOGRAD_2_BF16};
+static const char *const names[] = {"direct", "F(2x2)", "F(4x4)", "F(2x2) bf16"};
 
 typedef struct layer {
     const char *name;
@@ -108,8 +109,9 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
     size_t n_bytes = 0;
     void *x = NULL, *y = NULL;
     for (int i = 0; i < N_WAYS; i++) {
-        if (tiles[i] && !dt_winograd_fits(dir, &c)) continue;
-        if (dt_conv_kernel_create(&k[i], &env, dir, &c, tiles[i]) != DT_OK) {
+        if (ways[i] && !dt_winograd_fits(dir, &c)) continue;
+        if (ways[i] == DT_WINOGRAD_2_BF16 && (t != DT_BF16 || !dt_cpu_has_bf16())) continue;
+        if (dt_conv_kernel_create(&k[i], &env, dir, &c, ways[i]) != DT_OK) {
             k[i].library = NULL;
             dt_error_clear();
             continue;
@@ -121,7 +123,7 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
         }
         weights[i] = filled(dt_conv_kernel_bytes(&k[i], &c, 1));
         scratch[i] = filled(dt_conv_kernel_scratch_bytes(&k[i]));
-        if (tiles[i] && dir != DT_DNNL_BACKWARD_WEIGHTS) pack = time_pack(&k[i], l, weights[i]);
+        if (ways[i] && dir != DT_DNNL_BACKWARD_WEIGHTS) pack = time_pack(&k[i], l, weights[i]);
     }
     const double begin = dt_clock_work_s(threads), enough = bench_most(0.6, 0);
     for (int round = 0; round < bench_count(3, 1) || dt_clock_work_s(threads) - begin < enough;
