@@ -40,8 +40,8 @@ NETS = {
     "vit_b16": ("vit", "photos", 4, 1, VIT, 1.3),
     "vit_b16_batch16": ("vit", "photos", 16, 4, VIT, 1.3),
     "mnist": ("photos", "photos", 32, 0, SMALL, 3.0),
-    "fsdd": ("acoustic", "acoustic", 32, 4, ["data.fields.sound.n_mels=40"], 3.0),
-    "photos": ("photos", "photos", 32, 4, [], 3.0),
+    "fsdd": ("acoustic", "acoustic", 32, 0, ["data.fields.sound.n_mels=40"], 3.0),
+    "photos": ("photos", "photos", 32, 0, [], 3.0),
 }
 
 
