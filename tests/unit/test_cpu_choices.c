@@ -165,7 +165,7 @@ static void test_convolution_obeys(void **state) {
         free(text);
         skip();
     }
-    assert_non_null(strstr(text, "\tconv2d forward 1x32x16x16 to 32, 3x3 "));
+    assert_non_null(strstr(text, "\tconv2d evaluation 1x32x16x16 to 32, 3x3 "));
     const char chosen = text[0];
     text[0] = '0';
     char *again = convolve(text, true, given0);

@@ -85,15 +85,15 @@ static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
 
 static void print(const dt_dnnl_conv *c, const char *what, char *text) {
     const int64_t *x = c->src.d, *w = c->weights.d;
-    snprintf(
-        text, DT_CHOICE_TEXT,
-        "conv2d %s %lldx%lldx%lldx%lld to %lld, %lldx%lld stride %lld,%lld dilation %lld,%lld pad "
-        "%lld,%lld,%lld,%lld",
-        what, (long long)x[0], (long long)x[1], (long long)x[2], (long long)x[3],
-        (long long)c->dst.d[1], (long long)w[2], (long long)w[3], (long long)c->stride[0],
-        (long long)c->stride[1], (long long)c->dilation[0], (long long)c->dilation[1],
-        (long long)c->pad_begin[0], (long long)c->pad_begin[1], (long long)c->pad_end[0],
-        (long long)c->pad_end[1]);
+    snprintf(text, DT_CHOICE_TEXT,
+             "conv2d %s%s %lldx%lldx%lldx%lld to %lld, %lldx%lld stride %lld,%lld dilation "
+             "%lld,%lld pad "
+             "%lld,%lld,%lld,%lld",
+             c->src.type == DT_BF16 ? "bf16 " : "", what, (long long)x[0], (long long)x[1],
+             (long long)x[2], (long long)x[3], (long long)c->dst.d[1], (long long)w[2],
+             (long long)w[3], (long long)c->stride[0], (long long)c->stride[1],
+             (long long)c->dilation[0], (long long)c->dilation[1], (long long)c->pad_begin[0],
+             (long long)c->pad_begin[1], (long long)c->pad_end[0], (long long)c->pad_end[1]);
 }
 
 // ---- timing ----------------------------------------------------------------------------------------
@@ -247,22 +247,21 @@ static bool make_algorithm(const dt_kernel_instance *s, dt_dnnl_direction dir,
     dt_winograd_way way[DT_CONV_MOST_WAYS];
     dt_conv_ways(dir, conv, way);
     if (!add_kernel(out, s, dir, conv, way[which])) return false;
-    if (which && dir != DT_DNNL_BACKWARD_WEIGHTS) out->extra = pack_seconds(s, &out->b[0], conv);
+    if (which && dir != DT_DNNL_BACKWARD_WEIGHTS && s->graph->training)
+        out->extra = pack_seconds(s, &out->b[0], conv);
     return true;
 }
 
 dt_winograd_way dt_conv_chosen_way(const dt_kernel_instance *s, dt_dnnl_direction dir,
                                    const dt_dnnl_conv *conv) {
-    static const char *const directions[2][N_DIRECTIONS] = {
-        {"forward", "data gradient", "weight gradient"},
-        {"bf16 forward", "bf16 data gradient", "bf16 weight gradient"}};
+    static const char *const directions[] = {"forward", "data gradient", "weight gradient"};
     char text[DT_CHOICE_TEXT];
     dt_winograd_way way[DT_CONV_MOST_WAYS];
     const dt_dnnl_conv timed = to_time(conv, s->threads);
     const int n = dt_conv_ways(dir, &timed, way);
     if (!dt_winograd_fits(dir, conv) || !dt_cpu_allows_winograd(s->backend))
         return DT_WINOGRAD_NONE;
-    print(&timed, directions[conv->src.type == DT_BF16][dir], text);
+    print(&timed, s->graph->training ? directions[dir] : "evaluation", text);
     return way[fastest(s, dir, &timed, text, n, make_algorithm)];
 }
 

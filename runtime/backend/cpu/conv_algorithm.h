@@ -2,8 +2,9 @@
 // (winograd.h) for each direction; in bf16, where there is AMX, the layout.
 //
 // Winograd needs a quarter of the multiplications and moves more memory, so it is faster for some shapes only. Which tile
-// competes in fp32 follows from the shape (dt_conv_ways). Its relative error is at most five times that of the direct algorithm
-// (tests/ops/test_winograd.c). Transforming the filters, once a step, counts as part of what is timed.
+// competes in fp32 follows from the shape (dt_conv_ways); there its relative error is at most five times that of the direct
+// algorithm (tests/ops/test_winograd.c). In training, where filters are transformed once a step, that counts as part of
+// what is timed.
 //
 // The library uses AMX for channels last (NHWC) only. Batch norms and pools take that where the channels are pairs of
 // blocks; elsewhere they want BLOCKED, and the reorders between them count.
