@@ -9,7 +9,7 @@
 // The library uses AMX for channels last (NHWC) only. Batch norms and pools take that where the channels are pairs of
 // blocks; elsewhere they want BLOCKED, and the reorders between them count.
 //
-// Both ways are timed on as many images as make half a GFLOP a thread and 4096 pixels, at most the micro-batch's: that
+// They are timed on as many images as make a quarter of a GFLOP a thread and 4096 pixels, at most the micro-batch's: that
 // takes a few milliseconds, and the rates of more images are the same.
 #ifndef DT_BACKEND_CPU_CONV_ALGORITHM_H
 #define DT_BACKEND_CPU_CONV_ALGORITHM_H
