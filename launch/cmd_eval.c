@@ -7,7 +7,7 @@
 
 enum { WHICH, SPLIT, SET, CSV, RAW, CALIBRATE };
 static const launch_option options[] = {
-    [WHICH] = {"--which", "latest|best|STEP", "which checkpoint (latest)"},
+    [WHICH] = LAUNCH_WHICH,
     [SPLIT] = {"--split", "train|val|test", "which samples (test)"},
     [SET] = {"--set", "PATH",
              "all samples of this data set instead; its classes are found by name"},
@@ -15,7 +15,7 @@ static const launch_option options[] = {
     [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
     [CALIBRATE] = {"--calibrate", NULL,
                    "instead: fits the temperature of probabilities on the validation part, for "
-                   "dtrain predict (--which best)"},
+                   "dtrain predict"},
     {NULL}};
 
 static dt_status calibrate(const dt_trainer_args *a, bool *agreed, void *ctx) {
@@ -61,11 +61,8 @@ static dt_status load(dt_config **out, const launch_words *w) {
 
 static dt_status run(const launch_words *w) {
     const bool fits = w->options[CALIBRATE] != NULL;
-    dt_eval_request r = {.which = w->options[WHICH] ? w->options[WHICH]
-                                  : fits            ? "best"
-                                                    : "latest",
-                         .csv = w->options[CSV],
-                         .raw = w->options[RAW]};
+    dt_eval_request r = {
+        .which = w->options[WHICH], .csv = w->options[CSV], .raw = w->options[RAW]};
     if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV] || r.raw))
         return dt_fail(DT_E_USAGE, "--calibrate takes the validation part of the run's own data, "
                                    "and neither --split, --set, --csv nor --raw");
@@ -82,7 +79,7 @@ const launch_command launch_eval = {
     .text =
         "Metrics of a checkpoint on one split, or on another data set, as a JSON line on "
         "stdout.\n\n"
-        "  dtrain eval runs/fusion --which best\n"
+        "  dtrain eval runs/fusion --which latest\n"
         "  dtrain eval runs/photos --set new.lmdb 'eval.by=[camera]' eval.bootstrap=1000 --csv "
         "new.csv\n"
         "  mpirun -np 2 dtrain eval configs/fusion.yaml --split val 'eval.metrics=[confusion]'\n",

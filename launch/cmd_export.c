@@ -18,7 +18,7 @@
 
 enum { WHICH, PREPROCESS, OUTPUTS, MAX_OUTPUTS = 16, MAX_NAME = 256 };
 static const launch_option options[] = {
-    [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
+    [WHICH] = LAUNCH_WHICH,
     [PREPROCESS] = {"--preprocess", NULL, "inputs are pixels (N,H,W,C); the file normalises them"},
     [OUTPUTS] = {"--outputs", "NAME[,NAME]", "such as logits,embedding (logits of each target)"},
     {NULL}};
@@ -161,7 +161,7 @@ static dt_status run(const launch_words *w) {
     for (int i = 2; i < w->n_words; i++) words[config.n_words++] = w->words[i];
     DT_TRY(launch_load_config(&e.config, "export", &config));
     dt_json_init(&e.normalize);
-    dt_status st = open_weights(&e, w->options[WHICH] ? w->options[WHICH] : "best");
+    dt_status st = open_weights(&e, w->options[WHICH]);
     if (st == DT_OK) st = find_fields(&e);
     if (st == DT_OK) st = list_outputs(&e, w->options[OUTPUTS]);
     if (st == DT_OK) describe_inputs(&e);

@@ -13,7 +13,7 @@
 enum { OUT, WHICH, TOP, LOGITS, EMBEDDINGS, RAW, WEIGHTS, MC, TTA };
 static const launch_option options[] = {
     [OUT] = {"-o", "FILE", "FILE.csv, FILE.jsonl or FILE.npy (CSV on stdout)"},
-    [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
+    [WHICH] = LAUNCH_WHICH,
     [TOP] = {"--top", "N", "classes of a row, the most probable first (5)"},
     [LOGITS] = {"--logits", NULL, "the network's outputs, too"},
     [EMBEDDINGS] = {"--embeddings", NULL, "what the network's last layer gets, too"},
@@ -134,7 +134,7 @@ static dt_status load_all(job *j, const launch_words *w, int n_paths) {
 
 static dt_status read_options(job *j, const launch_words *w) {
     const char *weights = w->options[WEIGHTS];
-    j->r = (dt_predict_request){.which = w->options[WHICH] ? w->options[WHICH] : "best",
+    j->r = (dt_predict_request){.which = w->options[WHICH],
                                 .out = w->options[OUT],
                                 .logits = w->options[LOGITS],
                                 .embeddings = w->options[EMBEDDINGS],

@@ -13,7 +13,7 @@
 enum { OUT, WHICH, CALIBRATE, PERCENTILE, TOLERANCE, RAW };
 static const launch_option options[] = {
     [OUT] = {"-o", "RUN.int8", "folder of the new run"},
-    [WHICH] = {"--which", "best|latest|STEP", "which checkpoint (best)"},
+    [WHICH] = LAUNCH_WHICH,
     [CALIBRATE] = {"--calibrate", "mse|minmax|percentile",
                    "where activations are cut off: at the least squared error, nowhere, or at "
                    "--percentile (mse)"},
@@ -50,7 +50,7 @@ static dt_status read_real(const launch_words *w, int option, double fallback, d
 static dt_status read_options(const launch_words *w, dt_quantize_request *r) {
     const char *how = w->options[CALIBRATE] ? w->options[CALIBRATE] : "mse";
     const int word = dt_word_index(DT_WORDS(DT_OBSERVE_WORDS), how);
-    r->which = w->options[WHICH] ? w->options[WHICH] : "best";
+    r->which = w->options[WHICH];
     r->out = w->options[OUT];
     r->raw = w->options[RAW] != NULL;
     r->how = (dt_observe)word;

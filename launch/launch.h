@@ -20,6 +20,10 @@ typedef struct launch_option {
     const char *help;
 } launch_option;
 
+// Of the verbs that take a checkpoint of a run.
+#define LAUNCH_WHICH                                                                               \
+    { "--which", "best|latest|STEP", "which checkpoint (best, or latest where none is the best)" }
+
 // A parsed command line.
 typedef struct launch_words {
     const char **words; // all but the verb and the options

@@ -75,7 +75,8 @@ static void add_triplet(dt_graph *g, const dt_model_args *a) {
     }
     dt_triplet(g, dt_l2_normalize(g, x), dt_graph_find(g, a->targets->items[i].field->name),
                dt_graph_find(g, "weight"),
-               dt_config_has(c, margin) ? (float)dt_config_real(c, margin) : 0.2f, share);
+               dt_config_has(c, margin) ? (float)dt_config_real(c, margin) : 0.2f,
+               dt_config_bool(c, "train.triplet_semihard"), share);
 }
 
 void dt_model_build(dt_graph *g, const dt_model_args *a) {

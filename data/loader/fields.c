@@ -126,8 +126,8 @@ static dt_status find_source(resolver *r) {
     if (n == 0 || (n > 1 && r->f->kind != DT_FIELD_vector))
         return dt_config_fail(r->k.c, dt_key_of(&r->k, "source"),
                               "a list of columns makes a vector field; here expected one name");
-    if (!r->c) {
-        r->f->n_numbers = n > 1 ? (int)n : 0;
+    if (!r->c) { // numbers without a size are of columns
+        r->f->n_numbers = n > 1 || !dt_config_has(r->k.c, dt_key_of(&r->k, "size")) ? (int)n : 0;
         return DT_OK;
     }
     if (r->f->kind == DT_FIELD_class) return find_class(r, name, given);

@@ -72,7 +72,7 @@ dt_status dt_ckpt_save_again(dt_ckpt *c);
 // damaged or gone. No save may be running.
 int64_t dt_ckpt_best(dt_ckpt *c);
 
-// which: "latest", "best" or a step number. Verifies hashes and `usable`. "latest" and "best" fall back to older checkpoints,
+// which: "latest", "best" or a step number; NULL: the best, or the latest where none is. Verifies hashes and `usable`. "latest" and "best" fall back to older checkpoints,
 // with one line each saying why; without any checkpoint "latest" returns DT_OK and *step = -1. DT_E_CKPT if none
 // loads.
 dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path);
@@ -93,7 +93,7 @@ typedef struct dt_ckpt_import_opts {
     char **classes;     // if a head is taken: what the file says of its classes; heap, or NULL
 } dt_ckpt_import_opts;
 // Fills tensors by name from `path`: a safetensors file, PyTorch's .pth or .pt, a checkpoint, or a run: RUN (its best
-// checkpoint), RUN@latest, RUN@STEP. Names are torchvision's or timm's. All tensors must be there, in their shapes,
+// checkpoint, or the latest where none is), RUN@latest, RUN@STEP. Names are torchvision's or timm's. All tensors must be there, in their shapes,
 // except as `o` says: otherwise DT_E_CKPT names what is not, and nothing changes. DT_E_USAGE if the model has nothing
 // of a name to keep. Logs what was taken, kept, resized and left out; *n_taken is how many were taken.
 dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors,

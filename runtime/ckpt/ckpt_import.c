@@ -85,9 +85,7 @@ static dt_status check_keep(const import *m) {
 static dt_status find_in_run(char **file, const char *run, const char *which) {
     char *found;
     int64_t step;
-    dt_status st = dt_ckpt_find_in_run(run, which ? which : "best", &step, &found);
-    if (st != DT_OK && !which)
-        st = dt_fail_context(st, "%s@latest would be its newest checkpoint", run);
+    dt_status st = dt_ckpt_find_in_run(run, which, &step, &found);
     if (st == DT_OK) *file = dt_xprintf("%s/model.safetensors", found);
     free(found);
     return st;

@@ -2,7 +2,7 @@
 //
 // The manifest's own hash and every file's size and hash are checked before a byte is used. "latest" walks
 // back through the steps to the first intact one and warns about each damaged one; "best" does so among those
-// that were the best when they were saved. A number means only that checkpoint. Beside a running training a
+// that were the best when they were saved. The default is the best, or the latest where none is. A number means only that checkpoint. Beside a running training a
 // checkpoint may go while it is read: then the search begins anew. Loading checks all names, shapes and types
 // before it copies anything, so a checkpoint
 // of another model changes nothing.
@@ -57,14 +57,16 @@ static dt_status no_such_step(const char *dir, const char *which, const int64_t 
                    there);
 }
 
+// `which` is none: the best, if there is one.
 static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *steps, int n,
                           int64_t *step, char **path) {
     char *end;
     const char *dir = c->dir;
     bool found = false;
-    const bool best = strcmp(which, "best") == 0;
+    const bool best = !which || strcmp(which, "best") == 0;
     int64_t wanted = best ? dt_ckpt_best_step(dir, steps, n, DT_CKPT_HASHES, c->usable, true)
                           : (int64_t)strtoll(which, &end, 10);
+    if (!which && wanted < 0) return find_latest(c, steps, n, step, path);
     if (!best && (end == which || *end))
         return dt_fail(DT_E_USAGE, "checkpoint '%s': expected latest, best or a step number",
                        which);
@@ -101,8 +103,8 @@ dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path
         *step = -1;
         *path = NULL;
         DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
-        st = strcmp(which, "latest") == 0 ? find_latest(c, steps, n, step, path)
-                                          : find_one(c, which, steps, n, step, path);
+        st = which && strcmp(which, "latest") == 0 ? find_latest(c, steps, n, step, path)
+                                                   : find_one(c, which, steps, n, step, path);
         again = st == DT_E_CKPT && some_are_gone(c->dir, steps, n);
         free(steps);
     } while (again);

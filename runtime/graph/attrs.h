@@ -143,6 +143,7 @@ typedef union dt_attrs {
     } arc_margin;
     struct {
         float margin, share; // share: as that of loss
+        bool semihard;
     } triplet;
 } dt_attrs;
 

@@ -97,6 +97,6 @@ dt_value dt_cosine(dt_graph *g, const char *name, dt_value x, int64_t out, float
 dt_value dt_arc_margin(dt_graph *g, dt_value x, dt_value target, float margin, float scale);
 // The batch-hard triplet loss of embeddings (N,D) and classes i32 (N) (ops/triplet.c): like dt_loss_share
 dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin,
-                    float share);
+                    bool semihard, float share);
 
 #endif

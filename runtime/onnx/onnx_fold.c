@@ -195,10 +195,10 @@ static void fold_range(fold *f) {
     give(f->r, c);
 }
 
-// The same elements, in one dimension or none.
-static void fold_reshaped(fold *f, int n) {
+// The same elements, in another shape.
+static void fold_reshaped(fold *f, int n, const int64_t *d) {
     const onnx_const *x = f->in[0];
-    onnx_const *c = onnx_new_const(f->r, x->is_float, n, &x->count);
+    onnx_const *c = onnx_new_const(f->r, x->is_float, n, d);
     if (c && c->count == x->count)
         memcpy(c->v, x->v, (size_t)x->count * sizeof *c->v);
     else
@@ -229,12 +229,7 @@ static void fold_unsqueeze(fold *f) {
         for (int64_t k = 0; k < axes->count; k++) one |= axes->v[k] == i || axes->v[k] + n == i;
         d[i] = one || from >= x->n ? 1 : x->d[from++];
     }
-    onnx_const *c = onnx_new_const(f->r, x->is_float, n, d);
-    if (c && c->count == x->count)
-        memcpy(c->v, x->v, (size_t)x->count * sizeof *c->v);
-    else
-        onnx_fail(f->r, "gives a constant a shape that is not supported");
-    give(f->r, c);
+    fold_reshaped(f, n, d);
 }
 
 static void fold_filled(fold *f) {
@@ -284,10 +279,10 @@ bool onnx_fold(onnx_reader *r) {
     if (is(r, "Slice")) return fold_slice(&f), true;
     if (is(r, "ConstantOfShape")) return fold_filled(&f), true;
     if (is(r, "Squeeze") && f.in[0]->n <= 1)
-        return fold_reshaped(&f, f.in[0]->count == 1 ? 0 : 1), true;
+        return fold_reshaped(&f, f.in[0]->count == 1 ? 0 : 1, &f.in[0]->count), true;
     if (is(r, "Cast")) return fold_cast(&f), true;
     if (is(r, "Identity") || is(r, "Expand")) return give(r, (onnx_const *)f.in[0]), true;
     if (is(r, "Unsqueeze")) return fold_unsqueeze(&f), true;
-    if (f.in[0]->n <= 1 && is(r, "Reshape")) return fold_reshaped(&f, 1), true;
+    if (f.in[0]->n <= 1 && is(r, "Reshape")) return fold_reshaped(&f, 1, &f.in[0]->count), true;
     return false;
 }

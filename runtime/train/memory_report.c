@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/machine.h"
+#include "graph/passes/passes.h"
 
 #include <string.h>
 
@@ -92,6 +93,13 @@ bool dt_memory_fits(const dt_session *s) {
     size_t free_bytes = 0, total_bytes = 0;
     find_room(s, &free_bytes, &total_bytes);
     return dt_memory_bytes(s) <= free_bytes;
+}
+
+bool dt_memory_may_fit(const dt_session *s, dt_graph *g) {
+    size_t free_bytes = 0, total_bytes = 0;
+    find_room(s, &free_bytes, &total_bytes);
+    const dt_status st = dt_pass_recompute(g, &(dt_recompute_opts){.limit = SIZE_MAX});
+    return st == DT_OK && g->recompute.bytes_before * (size_t)s->replicas->n_replicas <= free_bytes;
 }
 
 dt_status dt_memory_check(const dt_session *s) {

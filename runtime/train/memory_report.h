@@ -10,6 +10,8 @@
 void dt_memory_print(const dt_session *s, FILE *out);
 // Whether the check will pass.
 bool dt_memory_fits(const dt_session *s);
+// Of a graph without a plan, by its values (passes/recompute.c).
+bool dt_memory_may_fit(const dt_session *s, dt_graph *g);
 // Before execs and steppers are made. DT_E_USAGE with every kind in one line.
 dt_status dt_memory_check(const dt_session *s);
 

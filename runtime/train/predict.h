@@ -16,7 +16,7 @@
 #include "train/trainer.h"
 
 typedef struct dt_predict_request {
-    const char *which; // "best", "latest" or a step number
+    const char *which; // checkpoint (dt_ckpt_find)
     const char *out;   // .csv, .jsonl, .npy; NULL: CSV on the args' results
     int top;           // classes of a row
     bool logits, embeddings;

@@ -289,7 +289,7 @@ static dt_status write_run(quantizer *q, int64_t step) {
     dt_status st = dt_ckpt_find_in_run(run, q->r->which, &there, &from);
     if (st == DT_OK && there != step)
         st = dt_fail(DT_E_CKPT, "%s: another checkpoint became the %s meanwhile: try again", run,
-                     q->r->which);
+                     q->s.weights);
     if (st == DT_OK) st = dt_io_mkdir_all(out);
     if (st == DT_OK) st = write_text(out, "config.yaml", q->r->config);
     if (st == DT_OK) st = write_text(out, "int8.json", j.data);

@@ -19,7 +19,7 @@
 #include "train/trainer.h"
 
 typedef struct dt_quantize_request {
-    const char *which;  // "best", "latest" or a step number
+    const char *which;  // checkpoint (dt_ckpt_find)
     const char *out;    // folder of the new run; must not exist
     const char *config; // its config.yaml
     bool raw;           // with train.ema: the trained weights, not their average

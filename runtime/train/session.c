@@ -505,7 +505,8 @@ static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, 
     return st;
 }
 
-// train.precision: auto where a backend measures it. Rank 0 does, on the graph that will run.
+// train.precision: auto where a backend measures it. Rank 0 does, on the graph that will run; what does not fit in fp32
+// takes bf16.
 static dt_status choose_precision(dt_session *s, const dt_field_info *fields, int n_fields,
                                   bool training) {
     static const dt_precision precisions[2] = {DT_PRECISION_fp32, DT_PRECISION_bf16};
@@ -518,8 +519,12 @@ static dt_status choose_precision(dt_session *s, const dt_field_info *fields, in
         st = build_graph(s, fields, n_fields, training ? s->micro_batch : s->eval_batch, training,
                          s->total_steps, &g[i]);
     }
-    if (s->comm->rank == 0 && st == DT_OK)
-        st = s->backend->choose_precision(s->backend, g[0], g[1], s->replicas->n_replicas, &faster);
+    if (s->comm->rank == 0 && st == DT_OK) {
+        faster = 1;
+        if (dt_memory_may_fit(s, g[0]))
+            st = s->backend->choose_precision(s->backend, g[0], g[1], s->replicas->n_replicas,
+                                              &faster);
+    }
     for (int i = 0; i < 2; i++)
         if (g[i]) dt_graph_destroy(g[i]);
     if (s->comm->rank == 0 && st == DT_OK)

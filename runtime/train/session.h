@@ -34,8 +34,9 @@ typedef struct dt_session {
     const dt_train_state
         *origin; // of the run that is not trained but asked; in front of open, or NULL
     bool elastic;
-    bool drops; // evaluation with dropout: set in front of open
-    bool raw;   // likewise: with train.ema the trained weights instead of their average
+    bool drops;          // evaluation with dropout: set in front of open
+    bool raw;            // likewise: with train.ema the trained weights instead of their average
+    const char *weights; // asked: which checkpoint was, and what the default came to
     int micro_batch, global_batch, n_micro, eval_batch;
     dt_backend *backend;
     dt_dataset *data;

@@ -18,7 +18,7 @@ static const char prefix[] = "teacher:"; // of names in the graph
 static dt_status find_checkpoint(const char *named, int64_t *step, char **folder) {
     const char *at = dt_io_is_dir(named) ? NULL : strrchr(named, '@');
     char *run = at ? dt_xprintf("%.*s", (int)(at - named), named) : dt_xstrdup(named);
-    const dt_status st = dt_ckpt_find_in_run(run, at ? at + 1 : "best", step, folder);
+    const dt_status st = dt_ckpt_find_in_run(run, at ? at + 1 : NULL, step, folder);
     free(run);
     return st;
 }

@@ -35,7 +35,7 @@ typedef struct dt_trainer_args {
 dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed);
 
 typedef struct dt_eval_request {
-    const char *which; // checkpoint: "latest", "best" or a step number
+    const char *which; // checkpoint (dt_ckpt_find)
     dt_split split;
     const char *csv; // file for the same figures as a table, or NULL
     bool raw;        // with train.ema: the trained weights, not their average

@@ -127,7 +127,7 @@ static dt_status print_result(const dt_session *s, const dt_eval_request *q, int
     dt_json j;
     dt_status st = DT_OK;
     dt_json_init(&j);
-    dt_eval_result_write(r, split_name(q->split), q->which, step, &j);
+    dt_eval_result_write(r, split_name(q->split), s->weights, step, &j);
     fputs(j.data, s->a.results);
     fflush(s->a.results);
     if (q->csv) st = write_csv(q->csv, j.data);
@@ -164,6 +164,7 @@ dt_status dt_session_open_run(dt_session *s, const char *which, dt_split split, 
     if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
     if (st == DT_OK) st = load_checkpoint(s, which, &path, &state);
     *step = state.step;
+    s->weights = which ? which : state.best_step == state.step ? "best" : "latest";
     s->origin = NULL;
     free(path);
     dt_state_fini(&state);

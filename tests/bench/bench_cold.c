@@ -11,10 +11,10 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "data/data.h"
-#include "data/file/tar.h"
 #include "data/loader/data_parts.h"
 
 #include "bench_short.h"
+#include "bench_vectors.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,27 +23,6 @@
 #include <unistd.h>
 
 enum { FLOATS = 6144, N_VECTORS = 12000, MICRO = 32 };
-
-static dt_status make_set(const char *path) {
-    size_t n_bytes = FLOATS * sizeof(float), n_head;
-    uint8_t head[DT_TAR_MAX_HEADER], end[1024] = {0};
-    float *v = dt_xcalloc(n_bytes, 1);
-    int fd;
-    dt_status st = dt_io_create(&fd, path, false);
-    for (int i = 0; i < bench_count(N_VECTORS, 200) && st == DT_OK; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "%05d.vec", i);
-        for (int k = 0; k < FLOATS; k++) v[k] = (float)(i + k);
-        st = dt_tar_write_header(head, &n_head, name, n_bytes);
-        if (st == DT_OK) st = dt_io_write(fd, path, head, n_head);
-        if (st == DT_OK) st = dt_io_write(fd, path, v, n_bytes);
-    }
-    if (st == DT_OK) st = dt_io_write(fd, path, end, sizeof end);
-    if (st == DT_OK && fsync(fd) != 0) st = dt_fail(DT_E_STORAGE, "%s: fsync", path);
-    if (st == DT_OK) st = dt_io_close(fd, path);
-    free(v);
-    return st;
-}
 
 static dt_status forget(const char *path) {
     int fd = open(path, O_RDONLY);
@@ -138,7 +117,8 @@ int main(int argc, char **argv) {
     }
     char *path = dt_xprintf("%s/cold.tar", argv[1]);
     dt_status st = dt_io_mkdir_all(argv[1]);
-    if (st == DT_OK && !dt_io_exists(path)) st = make_set(path);
+    if (st == DT_OK && !dt_io_exists(path))
+        st = bench_make_vectors(path, bench_count(N_VECTORS, 200), FLOATS);
     for (int k = 0; k < 3 && st == DT_OK; k++)
         st = bench(path, SHUFFLES[k], argc > 2 ? argv[2] : "auto");
     if (st != DT_OK) fprintf(stderr, "bench_cold: %s\n", dt_error_message());

@@ -15,11 +15,11 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "data/data.h"
-#include "data/file/tar.h"
 #include "data/loader/data_parts.h"
 #include "data/pack/pack.h"
 
 #include "bench_short.h"
+#include "bench_vectors.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -59,22 +59,9 @@ static dt_status make_pictures(const char *folder) {
 }
 
 static dt_status make_vectors(const char *folder) {
-    size_t n_bytes = FLOATS * sizeof(float), n_head;
-    uint8_t head[DT_TAR_MAX_HEADER], end[1024] = {0}, *v = dt_xcalloc(n_bytes, 1);
     char *tar = dt_xprintf("%s/vectors.tar", folder);
-    int fd;
-    dt_status st = dt_io_create(&fd, tar, false);
-    for (int i = 0; i < bench_count(N_VECTORS, 200) && st == DT_OK; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "%05d.vec", i);
-        fill_noise(v, n_bytes, (uint32_t)i);
-        st = dt_tar_write_header(head, &n_head, name, n_bytes);
-        if (st == DT_OK) st = dt_io_write(fd, tar, head, n_head);
-        if (st == DT_OK) st = dt_io_write(fd, tar, v, n_bytes);
-    }
-    if (st == DT_OK) st = dt_io_write(fd, tar, end, sizeof end);
-    if (st == DT_OK) st = dt_io_close(fd, tar);
-    free(tar), free(v);
+    const dt_status st = bench_make_vectors(tar, bench_count(N_VECTORS, 200), FLOATS);
+    free(tar);
     return st;
 }
 

@@ -30,6 +30,12 @@ for which in best latest 10 20 30; do
         "$DTRAIN" eval "$run" --which $which --split $split >>"$work/evals" 2>"$work/log" || fail "eval $which: exit $?"
     done
 done
+"$DTRAIN" eval "$run" >"$work/default" 2>"$work/log" || fail "eval: exit $?"
+"$DTRAIN" eval "$run" --which best | cmp "$work/default" - || fail "eval does not take the best"
+train run.name=none data.split.val=0 train.max_steps=2
+"$DTRAIN" eval "$work/runs/none" >"$work/default" 2>"$work/log" || fail "eval without a best: exit $?"
+grep -q '"weights":"latest"' "$work/default" || fail "eval without a best: $(cat "$work/default")"
+"$DTRAIN" predict "$work/runs/none" "$work/small.lmdb" >"$work/default" 2>"$work/log" || fail "predict without a best: exit $?"
 python3 - "$run/metrics.jsonl" "$work/evals" <<'PY'
 import json, sys
 rows = [r for r in map(json.loads, open(sys.argv[1])) if r["kind"] == "eval"]

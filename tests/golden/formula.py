@@ -10,3 +10,19 @@ def mixed(n, salt):
             h = (h ^ (h >> np.uint32(16))) * np.uint32(0x45D9F3B)
         h = h ^ (h >> np.uint32(16))
     return h.astype(np.float64) / 2.0**32
+
+
+def weights(net):
+    """The last batch norm of a bottleneck is small, or float32 alone would differ by a tenth: deep networks of
+    random weights on four pictures are chaotic."""
+    import torch
+    for salt, (name, p) in enumerate(sorted(net.named_parameters())):
+        u = 2 * mixed(p.numel(), 100 + salt) - 1
+        if p.dim() > 1:
+            u = u * (3.0 / (p.numel() // p.shape[0])) ** 0.5
+        elif name.endswith("weight"):
+            u = (1 + 0.1 * u) * (0.25 if name.endswith("bn3.weight") else 1)
+        else:
+            u = 0.1 * u
+        with torch.no_grad():
+            p.copy_(torch.from_numpy(u.astype(np.float32)).reshape(p.shape))

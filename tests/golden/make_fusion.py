@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from formula import mixed
+from formula import mixed, weights
 from safetensors.numpy import save_file
 
 N, CLASSES, PROBES = 4, 45, 8
@@ -53,19 +53,6 @@ def numbers(shape, salt):
 def image(h, w, c, salt):
     x = np.floor(mixed(N * h * w * c, salt) * 256).reshape(N, h, w, c)
     return (torch.from_numpy(x) / 255 - 0.5).permute(0, 3, 1, 2).contiguous() / 0.25
-
-
-def weights(net):
-    for salt, (name, p) in enumerate(sorted(net.named_parameters())):
-        u = 2 * mixed(p.numel(), 100 + salt) - 1
-        if p.dim() > 1:
-            u = u * (3.0 / (p.numel() // p.shape[0])) ** 0.5
-        elif name.endswith("weight"):
-            u = 1 + 0.1 * u
-        else:
-            u = 0.1 * u
-        with torch.no_grad():
-            p.copy_(torch.from_numpy(u.astype(np.float32)).reshape(p.shape))
 
 
 def probes(t):

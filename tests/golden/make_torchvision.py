@@ -23,7 +23,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 import torchvision
 import torchvision.models as models
-from formula import mixed
+from formula import mixed, weights
 from safetensors.numpy import load_file, save_file
 from torchvision.models.resnet import BasicBlock, ResNet
 
@@ -40,21 +40,6 @@ def image(n, side):
 
 def label(n, classes):
     return torch.from_numpy(np.floor(mixed(n, 3) * classes).astype(np.int64))
-
-
-def weights(net):
-    """The last batch norm of a bottleneck is small, or float32 alone would differ by a tenth: deep networks of
-    random weights on four pictures are chaotic."""
-    for salt, (name, p) in enumerate(sorted(net.named_parameters())):
-        u = 2 * mixed(p.numel(), 100 + salt) - 1
-        if p.dim() > 1:
-            u = u * (3.0 / (p.numel() // p.shape[0])) ** 0.5
-        elif name.endswith("weight"):
-            u = (1 + 0.1 * u) * (0.25 if name.endswith("bn3.weight") else 1)
-        else:
-            u = 0.1 * u
-        with torch.no_grad():
-            p.copy_(torch.from_numpy(u.astype(np.float32)).reshape(p.shape))
 
 
 def probes(t):

@@ -191,11 +191,13 @@ static void ref_triplet(const custom_case *c, double *const *in, double *const *
     for (int64_t i = 0; i < rows; i++) {
         double far = -1, near = INFINITY;
         out[1][0] += in[2][i];
+        for (int64_t k = 0; k < rows; k++)
+            if (k != i && in[2][k] != 0 && in[1][k] == in[1][i])
+                far = fmax(far, distance_of(in[0] + i * n, in[0] + k * n, n));
         for (int64_t k = 0; k < rows; k++) {
             const double d = distance_of(in[0] + i * n, in[0] + k * n, n);
-            if (k == i || in[2][k] == 0) continue;
-            if (in[1][k] == in[1][i]) far = fmax(far, d);
-            if (in[1][k] != in[1][i]) near = fmin(near, d);
+            if (in[2][k] == 0 || in[1][k] == in[1][i]) continue;
+            if (d > far || !c->attrs.triplet.semihard) near = fmin(near, d);
         }
         if (far < 0 || isinf(near)) continue;
         out[0][0] += in[2][i] * (double)c->attrs.triplet.share *
@@ -210,12 +212,13 @@ static bool fill_triplet(const custom_case *c, int i, double *x) {
 }
 static void test_triplet(void **state) {
     const dt_shape shapes[] = {S2(12, 5), S2(13, 33), S2(3, 4), S2(40, 200)};
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 8; k++) {
+        const dt_shape *shape = &shapes[k / 2];
         custom_case c = {.name = "triplet",
                          .op = DT_OP_triplet,
                          .n_in = 3,
                          .n_out = 2,
-                         .in_shape = {shapes[k], S1(shapes[k].d[0]), S1(shapes[k].d[0])},
+                         .in_shape = {*shape, S1(shape->d[0]), S1(shape->d[0])},
                          .out_shape = {S0(), S0()},
                          .in_type = {DT_F32, DT_I32},
                          .stat_out = 3,
@@ -226,7 +229,8 @@ static void test_triplet(void **state) {
                          .f32_only = true,
                          .fill = fill_triplet,
                          .reference = ref_triplet};
-        c.attrs.triplet.margin = 0.2f, c.attrs.triplet.share = 0.75f;
+        c.attrs.triplet.semihard = k & 1; // whose distances differ little
+        c.attrs.triplet.margin = k & 1 ? 2 : 0.2f, c.attrs.triplet.share = 0.75f;
         custom_case_run(&c);
     }
 }

@@ -33,9 +33,9 @@ assert any("running_mean" in k for k in saved)
 PY
 
 # -- the validation of the run is that of the average; --raw is the other
-"$DTRAIN" eval "$work/runs/ema" --split val >"$work/average" 2>"$work/log" || fail "eval"
-"$DTRAIN" eval "$work/runs/ema" --split val --raw >"$work/trained" 2>"$work/log" || fail "eval --raw"
-"$DTRAIN" eval "$work/runs/plain" --split val >"$work/plain" 2>"$work/log" || fail "eval"
+"$DTRAIN" eval "$work/runs/ema" --which latest --split val >"$work/average" 2>"$work/log" || fail "eval"
+"$DTRAIN" eval "$work/runs/ema" --which latest --split val --raw >"$work/trained" 2>"$work/log" || fail "eval --raw"
+"$DTRAIN" eval "$work/runs/plain" --which latest --split val >"$work/plain" 2>"$work/log" || fail "eval"
 loss() { sed 's/.*"loss":\([^,}]*\).*/\1/' "$1"; }
 [ "$(loss "$work/average")" != "$(loss "$work/trained")" ] || fail "--raw gives the average"
 [ "$(loss "$work/trained")" = "$(loss "$work/plain")" ] || fail "--raw is not the trained weights"

@@ -15,6 +15,10 @@ activations() { # SCALES
 single=$(activations '[96]') all=$(activations '[96, 88, 80]')
 awk "BEGIN { exit !($all <= 1.25 * $single) }" || fail "three scales take $all MiB, the largest alone $single"
 
+# what cannot fit is not timed either
+exits 2 "does not fit" "$DTRAIN" check "$config" "${one[@]}" data.path="$work/none.tar" model.scales=[16384] \
+    train.global_batch=512 train.micro_batch=512 train.precision=auto device.winograd=off
+! grep -q "times as fast" "$work/log" || fail "precisions of a network that cannot fit were timed"
 join=(data.fields.fingerprint.size=32 'model.scales=[20, {side: 26, from: 4 steps}, {side: 32, from: 75%}]'
     train.max_steps=12 'eval.every=2 steps' 'checkpoint.every=2 steps' checkpoint.keep=9)
 "$DTRAIN" check "$config" "${one[@]}" "${join[@]}" >"$work/out" 2>"$work/log" || fail check

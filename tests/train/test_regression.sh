@@ -56,6 +56,11 @@ PY
 train train.max_steps=12 run.name=member
 train train.max_steps=12 run.name=columns 'data.fields.where={kind: vector, source: [x, y], normalize: {mean: [195, -47.5], std: [58, 29]}}'
 [ "$(hash "$work/runs/member")" = "$(hash "$work/runs/columns")" ] || fail "a target from columns trains differently from one in a member"
+# a vector of one column, whose size nobody says: trained, used without its values, checked without the data
+one='data.fields.where={kind: vector, source: x, size: null, normalize: {mean: [195], std: [58]}}'
+train train.max_steps=2 run.name=one "$one"
+"$DTRAIN" predict "$work/runs/one" "$work/set.tar" >"$work/out" 2>"$work/log" || fail "predict: one column"
+exits 0 "checked without the data" "$DTRAIN" check "$config" "$one" data.path="$work/none.tar"
 "$DTRAIN" eval "$work/runs/numbers" >"$work/out" 2>"$work/log" || fail "eval"
 grep -q '"mae"' "$work/out" || fail "eval prints no mae"
 echo "numbers learned; mae and rmse in their own units"

@@ -13,7 +13,7 @@
 #include "base/machine.h"
 #include "data/data.h"
 #include "data/loader/data_parts.h"
-#include "data_fixture.h"
+#include "loader_case.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -435,37 +435,13 @@ static void other_sets_make_room(void **state) {
 }
 
 // ---- batches ---------------------------------------------------------------------------------------
-enum { GLOBAL = 8, MICRO = 2, N_MICRO = 4, STEPS = 110 }; // three epochs of 36
-static const char *packed;
+enum { STEPS = 110 }; // three epochs of 36
 
 static void run_steps(const char *path, const char *extra, uint64_t out[STEPS],
                       dt_source_stats *stats) {
-    static const int ALL[] = {0, 1, 2, 3};
     dt_dataset *d = fixture_open(path, extra, 3);
-    dt_source_request r = {.split = DT_SPLIT_TRAIN,
-                           .augment = true,
-                           .global_batch = GLOBAL,
-                           .micro_batch = MICRO,
-                           .micros = ALL,
-                           .n_micro = N_MICRO,
-                           .end_step = STEPS};
-    dt_batch_source *s = NULL;
-    if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
-    for (int64_t step = 0; step < STEPS; step++) {
-        out[step] = 0;
-        for (int micro = 0; micro < N_MICRO; micro++) {
-            const dt_batch *b;
-            if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
-            out[step] = out[step] * 31 + dt_hash64(b->sample, MICRO * sizeof *b->sample);
-            for (int i = 0; i < d->n_fields; i++) {
-                const dt_field_info *f = &d->fields[i];
-                size_t n_bytes =
-                    MICRO * dt_dtype_size(f->dtype) * (size_t)dt_shape_elements(&f->sample_shape);
-                out[step] = out[step] * 31 + dt_hash64(b->field[i], n_bytes);
-            }
-            s->release(s, b);
-        }
-    }
+    dt_batch_source *s = open_train(d, 0, STEPS);
+    for (int64_t step = 0; step < STEPS; step++) out[step] = take_step(d, s, step);
     s->stats(s, stats);
     s->close(s);
     d->close(d);
@@ -577,12 +553,6 @@ static void memory_is_known(void **state) {
     assert_true(m.available_bytes > 0 && m.available_bytes <= m.total_bytes);
 }
 
-static int set_up(void **state) {
-    fixture_begin();
-    packed = fixture_packed(6, 10);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_stored_comes_back),
@@ -601,5 +571,5 @@ int main(void) {
         cmocka_unit_test(what_pixels_would_take_is_known),
         cmocka_unit_test(memory_is_known),
     };
-    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
+    return cmocka_run_group_tests(tests, loader_set_up, fixture_tear_down);
 }

@@ -148,6 +148,12 @@ static void test_find_refuses(void **state) {
     assert_non_null(strstr(dt_error_message(), "latest and steps 10"));
     assert_int_equal(dt_ckpt_find(c, "best", &step, &path), DT_E_CKPT);
     assert_int_equal(dt_ckpt_find(c, "newest", &step, &path), DT_E_USAGE);
+    // the default: the best, or the latest where none is
+    save(c, 20, false);
+    expect_loads(c, NULL, 20);
+    save(c, 30, true);
+    save(c, 40, false);
+    expect_loads(c, NULL, 30);
     dt_ckpt_close(c);
 }
 

@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "data/file/tar.h"
 #include "data/loader/stage_times.h"
@@ -15,20 +14,6 @@
 #include "loader_case.h"
 
 #include <pthread.h>
-
-static uint64_t batch_hash(const dt_dataset *d, const dt_batch *b) {
-    uint64_t h = dt_hash64(b->sample, (size_t)b->n * sizeof *b->sample);
-    h = h * 31 + dt_hash64(b->weight, (size_t)b->n * sizeof *b->weight);
-    for (int i = 0; i < d->n_fields; i++) {
-        const dt_field_info *f = &d->fields[i];
-        size_t bytes =
-            (size_t)b->n * (size_t)dt_shape_elements(&f->sample_shape) * dt_dtype_size(f->dtype);
-        if (f->soft) bytes *= (size_t)f->n_classes; // of training
-        h = h * 31 + dt_hash64(b->field[i], bytes);
-        if (b->mix[i]) h = h * 31 + dt_hash64(b->mix[i], (size_t)b->n * sizeof *b->mix[i]);
-    }
-    return h;
-}
 
 // Hashes of all micro-batches of steps [from, to), by step and micro-batch.
 static void hashes(dt_dataset *d, const int *micros, int n, int64_t from, int64_t to,

@@ -8,47 +8,14 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "data/loader/ahead.h"
-#include "data_fixture.h"
+#include "loader_case.h"
 
 #include <malloc.h>
 #include <pthread.h>
 
-enum { GLOBAL = 8, MICRO = 2, N_MICRO = 4, STEPS = 80 };
+enum { STEPS = 80 };
 enum { TIMEOUT_S = 60 }; // for threads that get no core, or whose reads seem to be a disk's
-static const int ALL[] = {0, 1, 2, 3};
-static const char *packed;
-
-static dt_batch_source *open_train(dt_dataset *d, int64_t start, int64_t end) {
-    dt_source_request r = {.split = DT_SPLIT_TRAIN,
-                           .augment = true,
-                           .global_batch = GLOBAL,
-                           .micro_batch = MICRO,
-                           .micros = ALL,
-                           .n_micro = N_MICRO,
-                           .start_step = start,
-                           .end_step = end};
-    dt_batch_source *s = NULL;
-    if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
-    return s;
-}
-
-static uint64_t take_step(dt_dataset *d, dt_batch_source *s, int64_t step) {
-    uint64_t h = (uint64_t)step;
-    for (int micro = 0; micro < N_MICRO; micro++) {
-        const dt_batch *b;
-        if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
-        h = h * 31 + dt_hash64(b->sample, MICRO * sizeof *b->sample);
-        for (int i = 0; i < d->n_fields; i++) {
-            const dt_field_info *f = &d->fields[i];
-            h = h * 31 + dt_hash64(b->field[i], MICRO * dt_dtype_size(f->dtype) *
-                                                    (size_t)dt_shape_elements(&f->sample_shape));
-        }
-        s->release(s, b);
-    }
-    return h;
-}
 
 static void all_steps(const char *extra, int64_t from, uint64_t out[STEPS]) {
     dt_dataset *d = fixture_open(packed, extra, 3);
@@ -486,12 +453,6 @@ static void resuming_makes_nothing_twice(void **state) {
     }
 }
 
-static int set_up(void **state) {
-    fixture_begin();
-    packed = fixture_packed(6, 10);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_do_not_depend_on_readers),
@@ -507,5 +468,5 @@ int main(void) {
         cmocka_unit_test(memory_is_flat_over_epochs),
         cmocka_unit_test(resuming_makes_nothing_twice),
     };
-    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
+    return cmocka_run_group_tests(tests, loader_set_up, fixture_tear_down);
 }

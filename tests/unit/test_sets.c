@@ -385,6 +385,40 @@ static void lists_of_shards_can_be_packed(void **state) {
     fixture_pack(list, fixture_path("rows.lmdb"));
 }
 
+static dt_status open_list(dt_reader **s, const char *text) {
+    const char *path = fixture_path("lists/set.json");
+    fixture_write(path, text, strlen(text));
+    return dt_reader_open(s, &path, 1);
+}
+
+static void wids_lists(void **state) {
+    dt_reader *s = NULL;
+    write_tar("lists/x/a.v2.tar", "x", 3), write_tar("lists/y/a.v2.tar", "y", 3);
+    const char *good =
+        "{\"wids_version\": 1, \"shardlist\": [{\"url\": \"x/a.v2.tar\", \"nsamples\": "
+        "3}, {\"url\": \"file:y/a.v2.tar\", \"nsamples\": 3}]}";
+    if (open_list(&s, good) != DT_OK) fail_msg("%s", dt_error_message());
+    assert_int_equal(s->catalog->n_records, 6);
+    assert_int_equal(dt_catalog_find_column(s->catalog, "set"), -1);
+    dt_reader_close(s);
+    const char *sets = "{\"wids_version\": 1, \"datasets\": [{\"name\": \"one\", \"base\": \"x\", "
+                       "\"shardlist\": [{\"url\": \"a.v2.tar\", \"nsamples\": 3}]}, {\"name\": "
+                       "\"two\", \"shardlist\": [{\"url\": \"y/a.v2.tar\", \"nsamples\": 4}]}]}";
+    if (open_list(&s, sets) != DT_OK) fail_msg("%s", dt_error_message());
+    int set = dt_catalog_find_column(s->catalog, "set");
+    assert_string_equal(dt_catalog_value(s->catalog, set, 0), "one");
+    assert_string_equal(dt_catalog_value(s->catalog, set, 5), "two");
+    dt_reader_close(s);
+    assert_int_equal(open_list(&s, "{\"shardlist\": [{\"url\": \"http://a/b.tar\"}]}"), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "not a local file"));
+    assert_int_equal(open_list(&s, "{\"shardlist\": [{\"url\": \"z.tar\"}]}"), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "not there"));
+    assert_int_equal(open_list(&s, "{\"a\": 1}"), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "lists no shards"));
+    assert_int_equal(open_list(&s, "[1,"), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "not JSON"));
+}
+
 // ---- damage ----------------------------------------------------------------------------------------
 static void a_cut_shard_is_used_up_to_there_when_lenient(void **state) {
     const char *path = write_tar("c/a.tar", "x", 10);
@@ -660,6 +694,7 @@ int main(void) {
         cmocka_unit_test(one_rank_tells_of_files_beside),
         cmocka_unit_test(class_members_may_have_more_dots),
         cmocka_unit_test(lists_of_shards_can_be_packed),
+        cmocka_unit_test(wids_lists),
         cmocka_unit_test(a_scan_leaves_an_index),
         cmocka_unit_test(an_index_is_not_written_where_it_may_not),
         cmocka_unit_test(a_stale_index_is_made_again),

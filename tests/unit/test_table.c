@@ -125,6 +125,16 @@ static double number(const dt_raw *r, size_t item, const char *column) {
     return 0;
 }
 
+static void expect_json(const dt_raw *r, int i, const char *want) {
+    dt_json j;
+    dt_json_init(&j);
+    dt_json_begin_object(&j, NULL);
+    dt_raw_put_json(r, &r->items[i], &j);
+    dt_json_end_object(&j);
+    assert_string_equal(j.data, want);
+    dt_json_fini(&j);
+}
+
 static void rows_find_their_files(void **state) {
     static const struct {
         const char *text, *on, *used;
@@ -147,13 +157,7 @@ static void rows_find_their_files(void **state) {
         assert_string_equal(r.join.first_without, "p/b.npy");
         assert_true(number(&r, 0, "yaw") == 1.5 && number(&r, 2, "yaw") == -2);
         assert_true(number(&r, 1, "yaw") != number(&r, 1, "yaw"));
-        dt_json j;
-        dt_json_init(&j);
-        dt_json_begin_object(&j, NULL);
-        dt_raw_put_json(&r, &r.items[2], &j);
-        dt_json_end_object(&j);
-        assert_string_equal(j.data, "{\"yaw\":-2.0}"); // a number with a point is one again
-        dt_json_fini(&j);
+        expect_json(&r, 2, "{\"yaw\":-2.0}"); // a number with a point is one again
         dt_raw_fini(&r);
     }
 }
@@ -168,13 +172,7 @@ static void a_join_by_a_column_of_the_names(void **state) {
     assert_int_equal(r.join.n_with, 3);
     assert_int_equal(r.join.n_unused, 1);
     assert_non_null(strstr(r.join.first_unused, "nobody"));
-    dt_json j;
-    dt_json_init(&j);
-    dt_json_begin_object(&j, NULL);
-    dt_raw_put_json(&r, &r.items[2], &j);
-    dt_json_end_object(&j);
-    assert_string_equal(j.data, "{\"age\":40,\"n\":\"c\",\"who\":\"q\"}");
-    dt_json_fini(&j);
+    expect_json(&r, 2, "{\"age\":40,\"n\":\"c\",\"who\":\"q\"}");
     dt_raw_fini(&r);
     o.join_strict = true;
     assert_int_equal(dt_raw_list(&r, files, NULL, &o), DT_E_DATA);
@@ -192,14 +190,9 @@ static void names_of_digits_stay_as_they_are(void **state) {
     dt_raw_opts o = {.join = fixture_path("join.csv")};
     dt_raw r;
     if (dt_raw_list(&r, files, NULL, &o) != DT_OK) fail_msg("%s", dt_error_message());
-    dt_json j;
-    dt_json_init(&j);
-    dt_json_begin_object(&j, NULL);
-    dt_raw_put_json(&r, &r.items[0], &j);
-    dt_json_end_object(&j);
-    assert_string_equal(j.data, "{\"hex\":\"0x10\",\"mass\":1000.0,\"person\":\"007\","
-                                "\"plate\":\"12345678901234567890\"}");
-    dt_json_fini(&j);
+    expect_json(&r, 0,
+                "{\"hex\":\"0x10\",\"mass\":1000.0,\"person\":\"007\","
+                "\"plate\":\"12345678901234567890\"}");
     dt_raw_fini(&r);
 }
 

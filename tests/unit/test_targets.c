@@ -99,12 +99,13 @@ static void test_keys(void **state) {
     drop_network(&n);
     run_targets(&n, model,
                 "  loss: arcface\n  arcface_margin: 0.25\n  arcface_scale: 8\n"
-                "  triplet_weight: 2\n  triplet_margin: 0.75",
+                "  triplet_weight: 2\n  triplet_margin: 0.75\n  triplet_semihard: true",
                 1, DT_F32);
     assert_float_equal(attrs_of(&n, DT_OP_arc_margin)->arc_margin.margin, 0.25, 0);
     assert_float_equal(attrs_of(&n, DT_OP_arc_margin)->arc_margin.scale, 8, 0);
     assert_float_equal(attrs_of(&n, DT_OP_triplet)->triplet.margin, 0.75, 0);
     assert_float_equal(attrs_of(&n, DT_OP_triplet)->triplet.share, 2, 0);
+    assert_true(attrs_of(&n, DT_OP_triplet)->triplet.semihard);
     drop_network(&n);
 }
 

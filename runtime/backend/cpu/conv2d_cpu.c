@@ -153,15 +153,6 @@ static void destroy(dt_kernel_instance *s) {
     s->state = NULL;
 }
 
-static dt_fold fold_of(const dt_node *n) {
-    return (dt_fold){.on = n->attrs.conv2d.fold_bn,
-                     .scale = n->attrs.conv2d.bn_scale,
-                     .shift = n->attrs.conv2d.bn_shift,
-                     .mean = n->attrs.conv2d.bn_mean,
-                     .var = n->attrs.conv2d.bn_var,
-                     .eps = n->attrs.conv2d.bn_eps};
-}
-
 static dt_status pack_for(dt_kernel_instance *s, conv_state *st, const conv_shape *c,
                           const dt_conv_kernel *k, const dt_fold *fold) {
     int64_t d[5];
@@ -178,7 +169,7 @@ static dt_status build_forward(dt_kernel_instance *s, conv_state *st) {
                           .w = dt_instance_in(s, 1),
                           .bias = s->node->n_in > 2 ? dt_instance_in(s, 2) : NULL,
                           .y = dt_instance_out(s, 0)};
-    const dt_fold fold = fold_of(s->node);
+    const dt_fold fold = dt_fold_of(s->node);
     st->has_bias = c.bias || fold.on;
     st->n_out = c.w->shape.d[0];
     const conv_op op = {DT_DNNL_FORWARD, st->has_bias, &st->forward};

@@ -9,15 +9,9 @@
 #define DT_BACKEND_CPU_DNNL_WEIGHTS_H
 
 #include "backend/cpu/winograd.h"
+#include "backend/fold.h"
 
 #include <math.h>
-
-// Batch norm to fold: w * gain, (bias - mean) * gain + shift with gain = scale / sqrt(var + eps).
-typedef struct dt_fold {
-    bool on;
-    dt_value scale, shift, mean, var; // graph values
-    float eps;
-} dt_fold;
 
 static inline float dt_fold_gain(const float *scale, const float *var, int64_t i, float eps) {
     return scale[i] / sqrtf(var[i] + eps);

@@ -101,17 +101,23 @@ static double distance(const float *a, const float *b, int64_t n) {
     return sqrt(sum);
 }
 
-static hardest find_hardest(const dt_run *r, int64_t rows, int64_t n, int64_t i, float margin) {
+static hardest find_hardest(const dt_kernel_instance *s, const dt_run *r, int64_t i) {
+    const dt_shape *shape = &dt_instance_in(s, 0)->shape;
+    const int64_t rows = shape->d[0], n = shape->d[1];
     const float *x = r->in[0], *weight = r->in[2];
     const int32_t *target = r->in[1];
     hardest h = {.positive = -1, .negative = -1};
-    for (int64_t k = 0; k < rows && weight[i] != 0; k++) {
-        if (k == i || weight[k] == 0) continue;
+    for (int64_t j = 0; j < 2 * rows && weight[i] != 0; j++) { // those of its class, then others
+        const int64_t k = j % rows;
+        const bool other = target[k] != target[i];
+        if (k == i || weight[k] == 0 || other != (j >= rows)) continue;
         const double d = distance(x + i * n, x + k * n, n);
-        if (target[k] == target[i] && (h.positive < 0 || d > h.far)) h.positive = k, h.far = d;
-        if (target[k] != target[i] && (h.negative < 0 || d < h.near)) h.negative = k, h.near = d;
+        if (!other && (h.positive < 0 || d > h.far)) h.positive = k, h.far = d;
+        if (other && s->node->attrs.triplet.semihard && d <= h.far) continue;
+        if (other && (h.negative < 0 || d < h.near)) h.negative = k, h.near = d;
     }
-    if (h.positive >= 0 && h.negative >= 0) h.loss = (double)margin + h.far - h.near;
+    if (h.positive >= 0 && h.negative >= 0)
+        h.loss = (double)s->node->attrs.triplet.margin + h.far - h.near;
     if (h.loss < 0) h.loss = 0;
     return h;
 }
@@ -121,8 +127,7 @@ static void find_all(const dt_kernel_instance *s, const dt_run *r) {
     const int64_t rows = shape->d[0], n = shape->d[1];
     hardest *all = r->scratch;
 #pragma omp parallel for num_threads(threads_for(s, rows *rows *n)) schedule(static)
-    for (int64_t i = 0; i < rows; i++)
-        all[i] = find_hardest(r, rows, n, i, s->node->attrs.triplet.margin);
+    for (int64_t i = 0; i < rows; i++) all[i] = find_hardest(s, r, i);
 }
 
 static void store(const dt_run *r, int out, double value) {

@@ -179,12 +179,7 @@ static dt_status prepare_conv(dt_kernel_instance *s) {
     const dt_window *win = &n->attrs.conv2d.win;
     const int groups = n->attrs.conv2d.groups;
     int8_state *st = start(s, n->attrs.conv2d.int8, x->dtype == DT_I8);
-    st->fold = (dt_fold){.on = n->attrs.conv2d.fold_bn,
-                         .scale = n->attrs.conv2d.bn_scale,
-                         .shift = n->attrs.conv2d.bn_shift,
-                         .mean = n->attrs.conv2d.bn_mean,
-                         .var = n->attrs.conv2d.bn_var,
-                         .eps = n->attrs.conv2d.bn_eps};
+    st->fold = dt_fold_of(n);
     s->in_layout[0] = s->out_layout[0] = nhwc;
     if (n->n_in > 3) s->in_layout[3] = nhwc;
     if (n->n_in > 3) s->inplace_in = 3;

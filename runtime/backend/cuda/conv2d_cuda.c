@@ -34,15 +34,6 @@ typedef struct conv_state {
     size_t at_dw, at_db;
 } conv_state;
 
-static dt_cuda_fold fold_of(const dt_node *n) {
-    return (dt_cuda_fold){.on = n->attrs.conv2d.fold_bn,
-                          .scale = n->attrs.conv2d.bn_scale,
-                          .shift = n->attrs.conv2d.bn_shift,
-                          .mean = n->attrs.conv2d.bn_mean,
-                          .var = n->attrs.conv2d.bn_var,
-                          .eps = n->attrs.conv2d.bn_eps};
-}
-
 static size_t workspace_of(const conv_op *op) {
     return op->plan ? dt_cuda_align(op->plan->workspace_bytes) : 0;
 }
@@ -112,7 +103,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *w = dt_instance_in(s, 1),
                         *y = dt_instance_out(s, 0);
     const bool bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
-    const dt_cuda_fold fold = fold_of(s->node);
+    const dt_fold fold = dt_fold_of(s->node);
     dt_dnn_desc d[DT_NODE_DESCS];
     const dt_layout given = s->in_layout[0];
     conv_state *st = dt_cuda_prepare(s, sizeof *st);

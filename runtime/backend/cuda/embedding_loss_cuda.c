@@ -59,7 +59,8 @@ static void run_triplet(const dt_kernel_instance *s, const dt_run *r) {
                          .losses = r->scratch,
                          .hardest = (dt_hardest *)((double *)r->scratch + rows->rows),
                          .margin = s->node->attrs.triplet.margin,
-                         .share = s->node->attrs.triplet.share};
+                         .share = s->node->attrs.triplet.share,
+                         .semihard = s->node->attrs.triplet.semihard};
     dt_cuda_launch(c, DT_K_triplet_rows, dt_rows_grid(rows), &a, r->stream);
     if (s->node->backward) {
         a.dx = r->out[0];

@@ -36,8 +36,7 @@ static uint64_t key_of(const dt_kernel_instance *s, const dt_pack_request *r, co
     return dt_hash64(h, sizeof h);
 }
 
-static dt_cuda_pack *new_pack(const dt_kernel_instance *s, dt_dtype type,
-                              const dt_cuda_fold *fold) {
+static dt_cuda_pack *new_pack(const dt_kernel_instance *s, dt_dtype type, const dt_fold *fold) {
     dt_cuda_pack *p = dt_xcalloc(1, sizeof *p);
     p->c = dt_cuda_of(s);
     p->type = type;
@@ -81,7 +80,7 @@ static void pack_bias(const void *ctx, const float *const *dense, void *packed, 
 }
 
 dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dtype type,
-                                  const dt_cuda_fold *fold) {
+                                  const dt_fold *fold) {
     const dt_shape *shape = &s->graph->values[weight].shape;
     dt_cuda_pack *p = new_pack(s, type, fold);
     dt_pack_request *r = &s->packs[s->n_packs++];
@@ -102,7 +101,7 @@ dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dty
 }
 
 dt_cuda_pack *dt_cuda_pack_bias(dt_kernel_instance *s, dt_value bias, int64_t n, dt_dtype type,
-                                const dt_cuda_fold *fold) {
+                                const dt_fold *fold) {
     dt_cuda_pack *p = new_pack(s, type, fold);
     dt_pack_request *r = &s->packs[s->n_packs++];
     p->n_out = n;

@@ -8,21 +8,15 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_plans.h"
-
-// A batch norm folded into weight and bias: x * gain, (bias - mean) * gain + shift.
-typedef struct dt_cuda_fold {
-    bool on;
-    dt_value scale, shift, mean, var;
-    float eps;
-} dt_cuda_fold;
+#include "backend/fold.h"
 
 typedef struct dt_cuda_pack dt_cuda_pack; // context of a request; dt_cuda_destroy frees it
 // The weight (O, I, ...) as (O, taps, I) of `type`; the bias (n) of `type`, where DT_NONE means zeros. Each call fills
 // the kernel instance's next request.
 dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dtype type,
-                                  const dt_cuda_fold *fold);
+                                  const dt_fold *fold);
 dt_cuda_pack *dt_cuda_pack_bias(dt_kernel_instance *s, dt_value bias, int64_t n, dt_dtype type,
-                                const dt_cuda_fold *fold);
+                                const dt_fold *fold);
 // Returns whether a packed copy would have the same bytes as the parameter.
 bool dt_cuda_pack_is_copy(const dt_value_info *weight, dt_dtype type);
 

@@ -12,8 +12,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     for (int i = 0; i < b.n; i++) {
         if (b.d[i] != a.d[extra + i]) return dt_op_fail(g, id, "shapes differ");
     }
-    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &a);
-    return g->status;
+    return dt_op_shaped(g, id, &a);
 }
 
 static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {

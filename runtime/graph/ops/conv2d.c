@@ -28,8 +28,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     int64_t h = dt_op_window_out(win, 0, x.d[2]), wd = dt_op_window_out(win, 1, x.d[3]);
     if (h < 1 || wd < 1) return dt_op_fail(g, id, "the window is larger than the padded image");
     dt_shape y = dt_shape4(x.d[0], w.d[0], h, wd);
-    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &y);
-    return g->status;
+    return dt_op_shaped(g, id, &y);
 }
 
 static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {

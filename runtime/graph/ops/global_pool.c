@@ -8,8 +8,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0);
     if (x.n != 4) return dt_op_fail(g, id, "wants (N,C,H,W)");
     dt_shape y = dt_shape2(x.d[0], x.d[1]);
-    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &y);
-    return g->status;
+    return dt_op_shaped(g, id, &y);
 }
 
 static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {

@@ -17,8 +17,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
         if (b.n != 1 || b.d[0] != w.d[0]) return dt_op_fail(g, id, "bias must be (O)");
     }
     x.d[x.n - 1] = w.d[0];
-    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &x);
-    return g->status;
+    return dt_op_shaped(g, id, &x);
 }
 
 static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {

@@ -19,8 +19,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
                           (long long)kb);
     a.d[a.n - 2] = m;
     a.d[a.n - 1] = n;
-    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &a);
-    return g->status;
+    return dt_op_shaped(g, id, &a);
 }
 
 // C = alpha A B:  dA = alpha dC B^T,  dB = alpha A^T dC; a transposed operand swaps the factors.

@@ -16,8 +16,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
             g, id,
             "wants the second of the same shape, or its last dimension, or one factor "
             "a channel: (C,1,1) or (N,C,1,1)");
-    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &a);
-    return g->status;
+    return dt_op_shaped(g, id, &a);
 }
 
 static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {

@@ -48,12 +48,16 @@ void dt_op_add_stat(dt_graph *g, dt_node_id id, int i, const char *name, const d
     dt_graph_set_out(g, &g->nodes[id], i, dt_graph_add_value(g, DT_V_STAT, name, DT_F32, shape));
 }
 
-dt_status dt_op_same(dt_graph *g, dt_node_id id) {
-    dt_shape s = dt_op_in_shape(g, id, 0);
-    dt_dtype t = dt_op_in_dtype(g, id, 0);
-    if (!dt_dtype_is_float(t)) return dt_op_fail(g, id, "wants a floating tensor");
-    dt_op_add_out(g, id, 0, NULL, t, &s);
+dt_status dt_op_shaped(dt_graph *g, dt_node_id id, const dt_shape *shape) {
+    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), shape);
     return g->status;
+}
+
+dt_status dt_op_same(dt_graph *g, dt_node_id id) {
+    const dt_shape s = dt_op_in_shape(g, id, 0);
+    if (!dt_dtype_is_float(dt_op_in_dtype(g, id, 0)))
+        return dt_op_fail(g, id, "wants a floating tensor");
+    return dt_op_shaped(g, id, &s);
 }
 
 int64_t dt_op_window_out(const dt_window *w, int d, int64_t n) {

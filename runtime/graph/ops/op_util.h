@@ -1,7 +1,7 @@
 // op_util.h: what the files of ops share: errors with the node's name and shapes, outputs by suffix.
 //
-// defines: dt_op_fail, dt_op_in_shape, dt_op_in_dtype, dt_op_has_in, dt_op_add_out, dt_op_add_stat,
-//          dt_op_same, dt_op_window_out
+// defines: dt_op_fail, dt_op_in_shape, dt_op_in_dtype, dt_op_has_in, dt_op_add_out, dt_op_shaped,
+//          dt_op_add_stat, dt_op_same, dt_op_window_out
 #ifndef DT_GRAPH_OPS_OP_UTIL_H
 #define DT_GRAPH_OPS_OP_UTIL_H
 
@@ -18,6 +18,8 @@ dt_dtype dt_op_in_dtype(const dt_graph *g, dt_node_id id, int i);
 // Makes output i as a TEMP named like the node (suffix NULL) or "<node>.<suffix>".
 void dt_op_add_out(dt_graph *g, dt_node_id id, int i, const char *suffix, dt_dtype dtype,
                    const dt_shape *shape);
+// Output 0 in this shape, of input 0's dtype.
+dt_status dt_op_shaped(dt_graph *g, dt_node_id id, const dt_shape *shape);
 // Makes output i as a STAT (f32) with this name.
 void dt_op_add_stat(dt_graph *g, dt_node_id id, int i, const char *name, const dt_shape *shape);
 // Shape inference of elementwise ops: output 0 has the shape and dtype of input 0.

@@ -22,8 +22,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
         return dt_op_fail(g, id, "does not fit into %s", dt_shape_print(&y, text, sizeof text));
     }
     g->nodes[id].attrs.reshape.shape = y;
-    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &y);
-    return g->status;
+    return dt_op_shaped(g, id, &y);
 }
 
 static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {

@@ -14,8 +14,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
                           (long long)a.slice.end, axis);
     }
     x.d[axis] = a.slice.end - a.slice.begin;
-    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &x);
-    return g->status;
+    return dt_op_shaped(g, id, &x);
 }
 
 static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {

@@ -2,7 +2,8 @@
 //
 //   loss_n = max(0, margin + max over p |x_n - x_p| - min over q |x_n - x_q|)
 //
-// p: the other samples of n's class, q: those of other classes. A sample without either has loss 0, and so has the
+// p: the other samples of n's class, q: those of other classes; attrs.triplet.semihard: of these the ones that are
+// further than every p (semi-hard negatives: Schroff et al., 2015). A sample without either has loss 0, and so has the
 // gradient of a distance of 0. Samples of weight 0 are padding and neither n, p nor q.
 //   in  0 x (N,D)   1 target i32 (N)   2 weight f32 (N)
 //   out 0 STAT sum of weight[n] * loss_n * attrs.triplet.share   1 STAT sum of weight
@@ -23,7 +24,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(triplet, infer, grad);
 
 dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin,
-                    float share) {
-    const dt_attrs a = {.triplet = {margin, share}};
+                    bool semihard, float share) {
+    const dt_attrs a = {.triplet = {margin, share, semihard}};
     return dt_graph_apply(g, DT_OP_triplet, NULL, (dt_value[]){x, target, weight}, 3, &a);
 }

@@ -90,6 +90,7 @@ typedef struct dt_triplet_args {
     double *losses;
     float *dx;
     float margin, share;
+    int semihard;
 } dt_triplet_args;
 
 DT_FN float dt_triplet_distance(const dt_triplet_args *a, int64_t i, int64_t k) {
@@ -111,17 +112,17 @@ DT_FN void dt_take_negative(dt_hardest *h, int64_t k, float d) {
     if (h->negative < 0 || d < h->near || (d == h->near && k < h->negative))
         h->negative = k, h->near = d;
 }
-DT_FN void dt_triplet_take(const dt_triplet_args *a, const dt_rows_share *s, dt_hardest *h) {
-    h->positive = h->negative = -1;
-    h->far = h->near = 0.0f;
-    h->active = 0;
+// Of the samples of its class, or (other) of those of other classes that are further than `beyond`.
+DT_FN void dt_triplet_take(const dt_triplet_args *a, const dt_rows_share *s, dt_hardest *h,
+                           int other, float beyond) {
     if (s->row < 0 || a->weight[s->row] == 0.0f) return;
     for (int64_t k = s->lane; k < a->r.rows; k += a->r.group) {
         if (k == s->row || a->weight[k] == 0.0f) continue;
+        if ((a->target[k] != a->target[s->row]) != other) continue;
         const float d = dt_triplet_distance(a, s->row, k);
-        if (a->target[k] == a->target[s->row])
+        if (!other)
             dt_take_positive(h, k, d);
-        else
+        else if (d > beyond)
             dt_take_negative(h, k, d);
     }
 }
@@ -133,7 +134,14 @@ DT_KERNEL(triplet_rows, dt_triplet_args) {
     DT_SHARED(dt_hardest, all, 256);
     DT_THREADS(t) {
         const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
-        dt_triplet_take(a, &s, &all[t]);
+        const dt_hardest none = {-1, -1, 0.0f, 0.0f, 0};
+        all[t] = none;
+        dt_triplet_take(a, &s, &all[t], 0, 0.0f);
+    }
+    DT_TREE(t, half, a->r.group, 1, dt_triplet_join(&all[t], &all[t + half]));
+    DT_THREADS(t) {
+        const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
+        dt_triplet_take(a, &s, &all[t], 1, a->semihard ? all[t - s.lane].far : -1.0f);
     }
     DT_TREE(t, half, a->r.group, 1, dt_triplet_join(&all[t], &all[t + half]));
     DT_THREADS(t) {
