@@ -218,6 +218,15 @@ INLINE void pixels_to_pixels(const dt_reorder_tile *t, int from, int to) {
     }
 }
 
+// ---- weights of a matmul -----------------------------------------------------------------------------
+static void pack_pairs(uint16_t *to, const float *from, int64_t k, int64_t stride) {
+    for (int64_t i = 0; i < k; i += 2, from += 2 * stride)
+        for (int j = 0; j < 64; j += VW, to += 2 * VW) {
+            const vu even = vround_bf16(vld(from + j)), odd = vround_bf16(vld(from + stride + j));
+            vst((float *)to, (vf)(even >> 16 | (odd & 0xffff0000u)));
+        }
+}
+
 // ---- the table -------------------------------------------------------------------------------------
 static void softmax_f32(void *y, const void *x, int64_t n) {
     softmax_row(y, x, n, 0);
@@ -289,4 +298,5 @@ const dt_simd_rows DT_SIMD(dt_simd_rows) = {
     .planes_to_pixels = TILE_TABLE(planes_to_pixels),
     .pixels_to_planes = TILE_TABLE(pixels_to_planes),
     .pixels_to_pixels = TILE_TABLE(pixels_to_pixels),
+    .pack_pairs = pack_pairs,
 };

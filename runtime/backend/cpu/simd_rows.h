@@ -41,6 +41,9 @@ typedef struct dt_simd_rows {
     void (*planes_to_pixels[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
     void (*pixels_to_planes[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
     void (*pixels_to_pixels[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
+    // k rows, an even number, of 64 columns as bf16, two rows element by element: a column of oneDNN's BA16a64b2a.
+    // Rows of `from` lie `stride` apart.
+    void (*pack_pairs)(uint16_t *to, const float *from, int64_t k, int64_t stride);
 } dt_simd_rows;
 
 #endif

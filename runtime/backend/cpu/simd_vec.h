@@ -146,10 +146,14 @@ INLINE vf vld_bf16(const uint16_t *p) {
 #endif
 }
 
-INLINE void vst_bf16(uint16_t *p, vf v) {
+// The nearest bf16 in the upper half; what is below it is no part of it.
+INLINE vu vround_bf16(vf v) {
     vu u = (vu)v;
     vi r = (vi)(u + 0x7fffu + ((u >> 16) & 1u));
-    r = (vi)((vu)vseli(vm_nan(v), vseti(0x7fc00000), r) >> 16);
+    return (vu)vseli(vm_nan(v), vseti(0x7fc00000), r);
+}
+INLINE void vst_bf16(uint16_t *p, vf v) {
+    vi r = (vi)(vround_bf16(v) >> 16);
 #ifdef DT_ISA_avx512
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)r));
 #elif defined(DT_ISA_avx2)
