@@ -30,8 +30,8 @@ typedef struct dt_reorder_tile {
 typedef struct dt_simd_rows {
     void (*softmax[DT_ROW_TYPES])(void *y, const void *x, int64_t n);
     void (*softmax_bwd[DT_ROW_TYPES])(void *dx, const void *y, const void *dy, int64_t n);
-    // p = softmax(s); returns log(sum(exp(s)))
-    float (*attend[DT_ROW_TYPES])(void *p, const float *s, int64_t n);
+    // p = softmax(s); returns log(sum(exp(s))); s is overwritten
+    float (*attend[DT_ROW_TYPES])(void *p, float *s, int64_t n);
     // p = exp(s - lse), ds = p (dp - sum(p dp)); s is overwritten
     void (*attend_bwd[DT_ROW_TYPES])(void *p, void *ds, float *s, const float *dp, float lse,
                                      int64_t n);
