@@ -23,6 +23,7 @@ typedef struct instruction_pointers {
     const void **in;
     void **out;
     void **packed;
+    const float **dense; // by pack: what is packed at use
 } instruction_pointers;
 
 struct dt_exec {
@@ -66,6 +67,16 @@ static void note_patch(dt_exec *e, const dt_ref *ref, const void **where) {
         e->input_patches[e->n_input_patches++] = (pointer_patch){where, ref->offset};
 }
 
+static void place_pack(dt_exec *e, const dt_instruction *s, instruction_pointers *t, int i) {
+    const dt_plan *p = e->plan;
+    if (s->pack_ids[i] >= 0) {
+        t->packed[i] = dt_params_packed(p->params, s->pack_ids[i]);
+        return;
+    }
+    t->packed[i] = e->flat + p->activation_bytes + s->pack_at[i];
+    t->dense[i] = resolve(e, &p->forms[p->form_of[s->instance.packs[i].params[0]]].ref);
+}
+
 static void resolve_instructions(dt_exec *e) {
     const dt_plan *p = e->plan;
     size_t n_refs = 1;
@@ -81,6 +92,7 @@ static void resolve_instructions(dt_exec *e) {
         t->in = dt_arena_alloc(&e->arena, sizeof(void *) * (size_t)(s->n_in + 1));
         t->out = dt_arena_alloc(&e->arena, sizeof(void *) * (size_t)(s->n_out + 1));
         t->packed = dt_arena_alloc(&e->arena, sizeof(void *) * (DT_MAX_PACKS + 1));
+        t->dense = dt_arena_alloc(&e->arena, sizeof(float *) * (DT_MAX_PACKS + 1));
         for (int i = 0; i < s->n_in; i++) {
             t->in[i] = resolve(e, &s->in[i]);
             note_patch(e, &s->in[i], &t->in[i]);
@@ -89,8 +101,7 @@ static void resolve_instructions(dt_exec *e) {
             t->out[i] = (void *)resolve(e, &s->out[i]);
             note_patch(e, &s->out[i], (const void **)&t->out[i]);
         }
-        for (int i = 0; s->kernel && i < s->instance.n_packs; i++)
-            t->packed[i] = dt_params_packed(p->params, s->pack_ids[i]);
+        for (int i = 0; s->kernel && i < s->instance.n_packs; i++) place_pack(e, s, t, i);
     }
 }
 
@@ -192,6 +203,11 @@ static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_s
                 .step = step,
                 .ranks = a->ranks,
                 .stream = stream};
+    for (int i = 0; i < s->instance.n_packs; i++) {
+        const dt_pack_request *pack = &s->instance.packs[i];
+        if (s->pack_ids[i] < 0)
+            pack->pack(pack->ctx, &t->dense[i], t->packed[i], s->instance.threads, stream);
+    }
     s->kernel->run(&s->instance, &r);
 }
 

@@ -249,6 +249,28 @@ static void place_output(dt_plan *p, const dt_node *n, int node_index, int instr
     new_form(p, v, s->instance.out_layout[i], ref);
 }
 
+static bool is_trained(const dt_plan *p, dt_value v) {
+    const dt_value_info *info = &p->graph->values[v];
+    const int id = dt_params_find(p->params, info->name, info->kind == DT_V_BUFFER);
+    return info->kind == DT_V_PARAM && id >= 0 && id < p->params->n_trained_entries;
+}
+
+static dt_status place_packs(dt_plan *p, dt_instruction *s) {
+    size_t scratch = dt_align_up(s->instance.scratch_bytes, 64);
+    for (int k = 0; k < s->instance.n_packs; k++) {
+        const dt_pack_request *r = &s->instance.packs[k];
+        if (!p->opts.packs_at_use || r->n_params != 1 || !is_trained(p, r->params[0])) {
+            DT_TRY(dt_params_register_pack(p->params, p->graph, r, &s->pack_ids[k]));
+            continue;
+        }
+        s->pack_ids[k] = -1;
+        s->pack_at[k] = scratch;
+        scratch += dt_align_up(r->n_bytes, 64);
+    }
+    if (scratch > p->scratch_bytes) p->scratch_bytes = scratch;
+    return DT_OK;
+}
+
 static dt_status add_node(dt_plan *p, int node_index) {
     const dt_node *n = &p->graph->nodes[node_index];
     dt_kernel_instance instance = {0};
@@ -272,10 +294,7 @@ static dt_status add_node(dt_plan *p, int node_index) {
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i] != DT_NONE) place_output(p, n, node_index, instruction_index, i);
     for (int i = 0; i < n->n_in; i++) touch(p, &s->in[i], instruction_index);
-    if (instance.scratch_bytes > p->scratch_bytes) p->scratch_bytes = instance.scratch_bytes;
-    for (int k = 0; k < instance.n_packs; k++)
-        DT_TRY(dt_params_register_pack(p->params, p->graph, &instance.packs[k], &s->pack_ids[k]));
-    return DT_OK;
+    return place_packs(p, s);
 }
 
 // ---- gradients: which outputs add, which are finished where ----------------------------------------

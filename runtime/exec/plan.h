@@ -5,7 +5,7 @@
 // in-place where a kernel allows and the input dies there), sizes the shared scratch, registers
 // packed parameters. Immutable afterwards; any number of execs run it.
 //
-// The flat buffer:  [ activations and gradients, by offset ............ | scratch ]
+// The flat buffer:  [ activations and gradients, by offset ............ | scratch | packed at use ]
 #ifndef DT_EXEC_PLAN_H
 #define DT_EXEC_PLAN_H
 
@@ -16,6 +16,9 @@ typedef struct dt_plan dt_plan;
 typedef struct dt_plan_opts {
     int threads;    // OpenMP threads a kernel may use
     int n_replicas; // how many execs will run this plan at once (0 = 1)
+    // One exec runs this plan once between two commits: trained weights are packed into scratch in front of each kernel
+    // that reads them, and no packed copies of them are kept. The bits are the same.
+    bool packs_at_use;
 } dt_plan_opts;
 
 // The graph and params are borrowed and must outlive the plan. Passes that only this backend wants

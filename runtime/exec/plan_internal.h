@@ -35,8 +35,9 @@ typedef struct dt_instruction {
     const char *label; // "conv2d.bwd iris.0"
     dt_ref *in, *out;
     int n_in, n_out;
-    int pack_ids[DT_MAX_PACKS];
-    uint64_t sums; // outputs that are sums over micro-batches (GRAD, STAT)
+    int pack_ids[DT_MAX_PACKS];   // < 0: packed in front of the kernel, at
+    size_t pack_at[DT_MAX_PACKS]; // bytes into scratch
+    uint64_t sums;                // outputs that are sums over micro-batches (GRAD, STAT)
     uint64_t adds; // those of them that an earlier instruction of this plan has written
     int *grads;    // indices into graph->grads that are finished after this instruction
     int n_grads;

@@ -429,9 +429,12 @@ static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fi
                                    "weights and no average of them");
     dt_plan_opts opts = {.threads = s->resolved.replica_threads,
                          .n_replicas = s->replicas->n_replicas};
+    dt_plan_opts train_opts = opts;
+    train_opts.packs_at_use =
+        !s->backend->device && s->replicas->n_rank_micros == 1 && s->n_phases == 1;
     dt_phases_apply(&s->groups, s->params);
     for (int i = 0; i < s->n_phases && training; i++)
-        DT_TRY(dt_plan_create(&s->phases[i].plan, s->phases[i].graph, s->params, &opts));
+        DT_TRY(dt_plan_create(&s->phases[i].plan, s->phases[i].graph, s->params, &train_opts));
     if (training) s->plan = s->phases[s->n_phases - 1].plan;
     for (int i = 0; i < s->n_phases; i++) {
         dt_phase *p = &s->phases[i];

@@ -103,7 +103,7 @@ static bool give_up(void) {
     return __atomic_fetch_sub(&micro_left, 1, __ATOMIC_RELAXED) <= 0;
 }
 
-static void make_bench(bench *b, bool elastic, int n_replicas, float clip) {
+static void make_bench_with(bench *b, bool elastic, int n_replicas, float clip, bool packs_at_use) {
     dt_backend_opts backend = {.threads = 1, .deterministic = true};
     b->graph = make_graph();
     assert_int_equal(dt_backend_create_cpu(&b->backend, &backend), DT_OK);
@@ -112,7 +112,7 @@ static void make_bench(bench *b, bool elastic, int n_replicas, float clip) {
                      DT_OK);
     assert_int_equal(dt_params_create(&b->params, b->graph, b->backend, 1, b->replicas->n_flats),
                      DT_OK);
-    dt_plan_opts plan = {.threads = 1, .n_replicas = n_replicas};
+    dt_plan_opts plan = {.threads = 1, .n_replicas = n_replicas, .packs_at_use = packs_at_use};
     assert_int_equal(dt_plan_create(&b->plan, b->graph, b->params, &plan), DT_OK);
     dt_stepper_opts o = {.comm = b->comm,
                          .graph = b->graph,
@@ -132,6 +132,10 @@ static void make_bench(bench *b, bool elastic, int n_replicas, float clip) {
     dt_params_repack(b->params);
     b->source = make_source();
     dt_stepper_set_source(b->stepper, &b->source->base);
+}
+
+static void make_bench(bench *b, bool elastic, int n_replicas, float clip) {
+    make_bench_with(b, elastic, n_replicas, clip, false);
 }
 
 static void drop_bench(bench *b) {
@@ -208,15 +212,16 @@ static void test_step_by_hand(void **state) {
 
 static void test_elastic_bits(void **state) {
     float reference_bits[64];
-    for (int n_replicas = 1; n_replicas <= 6; n_replicas++) {
+    for (int n_replicas = 0; n_replicas <= 6; n_replicas++) { // 0: one that packs weights at use
         bench b = {0};
-        make_bench(&b, true, n_replicas, 1.0f);
+        make_bench_with(&b, true, n_replicas ? n_replicas : 1, 1.0f, n_replicas == 0);
+        assert_true((dt_params_packed_bytes(b.params) == 0) == (n_replicas == 0));
         dt_step_result r;
         for (int step = 0; step < 5; step++)
             assert_int_equal(dt_stepper_run(b.stepper, step, 0.05, false, &r), DT_OK);
         size_t n_bytes = sizeof(float) * (size_t)b.params->n_trained;
         assert_true(n_bytes <= sizeof reference_bits);
-        if (n_replicas == 1) memcpy(reference_bits, b.params->master, n_bytes);
+        if (n_replicas == 0) memcpy(reference_bits, b.params->master, n_bytes);
         assert_memory_equal(b.params->master, reference_bits, n_bytes);
         drop_bench(&b);
     }

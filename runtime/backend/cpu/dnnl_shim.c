@@ -181,6 +181,9 @@ static dt_status box_init(md_box *b, const dt_dnnl_tensor *t) {
     case DT_DNNL_STRIDED:
         s = MD_BY_STRIDES(&b->md, t->n, d, data_type(t->type), st);
         break;
+    case DT_DNNL_PAIRS:
+        s = MD_BY_TAG(&b->md, t->n, d, data_type(t->type), dnnl_BA16a64b2a);
+        break;
     case DT_DNNL_LIKE:
         s = box_clone(b, (md_handle)t->like);
         break;

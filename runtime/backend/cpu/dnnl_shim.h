@@ -26,7 +26,8 @@ typedef enum dt_dnnl_format {
     DT_DNNL_ANY,
     DT_DNNL_LAYOUT,
     DT_DNNL_STRIDED,
-    DT_DNNL_LIKE
+    DT_DNNL_LIKE,
+    DT_DNNL_PAIRS // a matmul's weights in bf16 as AVX-512 wants them (BA16a64b2a)
 } dt_dnnl_format;
 
 typedef struct dt_dnnl_tensor {

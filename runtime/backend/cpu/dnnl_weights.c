@@ -8,6 +8,7 @@
 // nothing.
 #include "backend/cpu/dnnl_weights.h"
 
+#include "backend/cpu/simd_rows.h"
 #include "base/arena.h"
 #include "base/hash.h"
 
@@ -17,6 +18,7 @@
 struct dt_weight_pack {
     dt_dnnl_op *reorder;
     const dt_winograd_conv *winograd; // instead of reorder
+    bool pairs;                       // likewise: pack_pairs of whole columns of blocks
     int64_t n_out, n_per_out;         // weight as (n_out, n_per_out)
     bool fold, has_bias;
     float eps;
@@ -44,6 +46,21 @@ static void *alloc64(size_t n) {
     return p;
 }
 
+// Twice as fast as the library's reorder of the same.
+static void run_pairs(const dt_weight_pack *p, const float *w, uint16_t *to, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t i = 0; i < p->n_per_out; i += 64)
+        dt_simd_get()->rows->pack_pairs(to + i * p->n_out, w + i, p->n_out, p->n_per_out);
+}
+
+// Whether the matrix is read as it lies, and the format is that of pack_pairs without padding.
+static bool is_pairs(const dt_dnnl_tensor *dense, dt_dnnl_md md) {
+    dt_dnnl_tensor t = dt_dnnl_any(DT_BF16, dense->n, dense->d);
+    t.format = DT_DNNL_PAIRS;
+    return dense->n == 2 && dense->format == DT_DNNL_LAYOUT && dense->d[0] % 32 == 0 &&
+           dense->d[1] % 64 == 0 && dt_dnnl_md_is(md, &t);
+}
+
 // dense: weight, or weight, scale, var
 static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads,
                         void *stream) {
@@ -60,6 +77,8 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
     }
     if (p->winograd)
         dt_winograd_pack(p->winograd, w, packed, threads);
+    else if (p->pairs)
+        run_pairs(p, w, packed, threads);
     else
         dt_dnnl_op_run_threads(p->reorder, 0, threads, (const void *[]){w, packed}, p->scratch);
 }
@@ -91,6 +110,9 @@ dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *
     *r = (dt_pack_request){.n_params = 1, .params = {weight}};
     if (winograd) {
         r->n_bytes = dt_winograd_packed_bytes(winograd);
+    } else if (!fold->on && is_pairs(dense, md)) {
+        p->pairs = true;
+        r->n_bytes = dt_dnnl_md_bytes(md);
     } else {
         const dt_dnnl_tensor dst = dt_dnnl_like(md);
         const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};

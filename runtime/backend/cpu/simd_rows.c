@@ -47,19 +47,22 @@ INLINE float row_max(const void *x, int64_t n, int bf16) {
     return max;
 }
 
-// y = exp(x - max) and their sum, then y /= sum.
-INLINE float softmax_of(void *y, const void *x, int64_t n, int from, int to, float *max_out) {
+// y = exp(x - max) and their sum, then y /= sum. The exponentials wait in e; NULL: they are made twice.
+INLINE float softmax_of(void *y, const void *x, float *e, int64_t n, int from, int to,
+                        float *max_out) {
     const float max = row_max(x, n, from);
     vf sum = vset1(0.0f);
     for (int64_t i = 0; i < n; i += VW) {
         const int k = NEXT(i, n);
-        sum += term(vexp(get(x, i, k, from) - max), k);
+        const vf v = vexp(get(x, i, k, from) - max);
+        sum += term(v, k);
+        if (e) put(e, i, k, v, 0);
     }
     const float total = lanes_sum(sum);
     const vf inv = vset1(1.0f / total);
     for (int64_t i = 0; i < n; i += VW) {
         const int k = NEXT(i, n);
-        put(y, i, k, vexp(get(x, i, k, from) - max) * inv, to);
+        put(y, i, k, (e ? get(e, i, k, 0) : vexp(get(x, i, k, from) - max)) * inv, to);
     }
     *max_out = max;
     return total;
@@ -67,12 +70,12 @@ INLINE float softmax_of(void *y, const void *x, int64_t n, int from, int to, flo
 
 INLINE void softmax_row(void *y, const void *x, int64_t n, int bf16) {
     float max;
-    (void)softmax_of(y, x, n, bf16, bf16, &max);
+    (void)softmax_of(y, x, NULL, n, bf16, bf16, &max);
 }
 
-INLINE float attend_row(void *p, const float *s, int64_t n, int bf16) {
+INLINE float attend_row(void *p, float *s, int64_t n, int bf16) {
     float max;
-    const float total = softmax_of(p, s, n, 0, bf16, &max);
+    const float total = softmax_of(p, s, s, n, 0, bf16, &max);
     return max + logf(total);
 }
 
@@ -218,6 +221,15 @@ INLINE void pixels_to_pixels(const dt_reorder_tile *t, int from, int to) {
     }
 }
 
+// ---- weights of a matmul -----------------------------------------------------------------------------
+static void pack_pairs(uint16_t *to, const float *from, int64_t k, int64_t stride) {
+    for (int64_t i = 0; i < k; i += 2, from += 2 * stride)
+        for (int j = 0; j < 64; j += VW, to += 2 * VW) {
+            const vu even = vround_bf16(vld(from + j)), odd = vround_bf16(vld(from + stride + j));
+            vst((float *)to, (vf)(even >> 16 | (odd & 0xffff0000u)));
+        }
+}
+
 // ---- the table -------------------------------------------------------------------------------------
 static void softmax_f32(void *y, const void *x, int64_t n) {
     softmax_row(y, x, n, 0);
@@ -231,10 +243,10 @@ static void softmax_bwd_f32(void *dx, const void *y, const void *dy, int64_t n) 
 static void softmax_bwd_bf16(void *dx, const void *y, const void *dy, int64_t n) {
     softmax_bwd_row(dx, y, dy, n, 1);
 }
-static float attend_f32(void *p, const float *s, int64_t n) {
+static float attend_f32(void *p, float *s, int64_t n) {
     return attend_row(p, s, n, 0);
 }
-static float attend_bf16(void *p, const float *s, int64_t n) {
+static float attend_bf16(void *p, float *s, int64_t n) {
     return attend_row(p, s, n, 1);
 }
 static void attend_bwd_f32(void *p, void *ds, float *s, const float *dp, float lse, int64_t n) {
@@ -289,4 +301,5 @@ const dt_simd_rows DT_SIMD(dt_simd_rows) = {
     .planes_to_pixels = TILE_TABLE(planes_to_pixels),
     .pixels_to_planes = TILE_TABLE(pixels_to_planes),
     .pixels_to_pixels = TILE_TABLE(pixels_to_pixels),
+    .pack_pairs = pack_pairs,
 };

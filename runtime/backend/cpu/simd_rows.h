@@ -30,8 +30,8 @@ typedef struct dt_reorder_tile {
 typedef struct dt_simd_rows {
     void (*softmax[DT_ROW_TYPES])(void *y, const void *x, int64_t n);
     void (*softmax_bwd[DT_ROW_TYPES])(void *dx, const void *y, const void *dy, int64_t n);
-    // p = softmax(s); returns log(sum(exp(s)))
-    float (*attend[DT_ROW_TYPES])(void *p, const float *s, int64_t n);
+    // p = softmax(s); returns log(sum(exp(s))); s is overwritten
+    float (*attend[DT_ROW_TYPES])(void *p, float *s, int64_t n);
     // p = exp(s - lse), ds = p (dp - sum(p dp)); s is overwritten
     void (*attend_bwd[DT_ROW_TYPES])(void *p, void *ds, float *s, const float *dp, float lse,
                                      int64_t n);
@@ -41,6 +41,9 @@ typedef struct dt_simd_rows {
     void (*planes_to_pixels[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
     void (*pixels_to_planes[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
     void (*pixels_to_pixels[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
+    // k rows, an even number, of 64 columns as bf16, two rows element by element: a column of oneDNN's BA16a64b2a.
+    // Rows of `from` lie `stride` apart.
+    void (*pack_pairs)(uint16_t *to, const float *from, int64_t k, int64_t stride);
 } dt_simd_rows;
 
 #endif

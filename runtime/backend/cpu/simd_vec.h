@@ -146,10 +146,14 @@ INLINE vf vld_bf16(const uint16_t *p) {
 #endif
 }
 
-INLINE void vst_bf16(uint16_t *p, vf v) {
+// The nearest bf16 in the upper half; what is below it is no part of it.
+INLINE vu vround_bf16(vf v) {
     vu u = (vu)v;
     vi r = (vi)(u + 0x7fffu + ((u >> 16) & 1u));
-    r = (vi)((vu)vseli(vm_nan(v), vseti(0x7fc00000), r) >> 16);
+    return (vu)vseli(vm_nan(v), vseti(0x7fc00000), r);
+}
+INLINE void vst_bf16(uint16_t *p, vf v) {
+    vi r = (vi)(vround_bf16(v) >> 16);
 #ifdef DT_ISA_avx512
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)r));
 #elif defined(DT_ISA_avx2)
@@ -179,6 +183,22 @@ INLINE void *vat_mut(void *base, int64_t i, int bf16) {
 }
 
 // The last n < VW elements: lanes behind them are zero when loaded, not written when stored.
+#ifdef DT_ISA_avx512
+INLINE vf vload_part(const void *base, int64_t i, int n, int bf16) {
+    const __mmask16 m = (__mmask16)((1u << n) - 1);
+    if (!bf16) return (vf)_mm512_maskz_loadu_ps(m, (const float *)base + i);
+    const __m256i h = _mm256_maskz_loadu_epi16(m, (const uint16_t *)base + i);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
+}
+INLINE void vstore_part(void *base, int64_t i, int n, vf v, int bf16) {
+    const __mmask16 m = (__mmask16)((1u << n) - 1);
+    if (bf16)
+        _mm256_mask_storeu_epi16((uint16_t *)base + i, m,
+                                 _mm512_cvtepi32_epi16((__m512i)(vround_bf16(v) >> 16)));
+    else
+        _mm512_mask_storeu_ps((float *)base + i, m, (__m512)v);
+}
+#else
 INLINE vf vload_part(const void *base, int64_t i, int n, int bf16) {
     if (bf16) {
         uint16_t t[VW] = {0};
@@ -200,6 +220,7 @@ INLINE void vstore_part(void *base, int64_t i, int n, vf v, int bf16) {
         memcpy((float *)base + i, t, (size_t)n * 4);
     }
 }
+#endif
 
 INLINE vi vld_u8(const uint8_t *p) {
 #ifdef DT_ISA_avx512
@@ -250,12 +271,19 @@ INLINE vf vsqrt(vf v) {
 
 // e^x to about 1 ulp. Below -87.3 the result is 0; above 88.7 infinity; NaN stays.
 INLINE vf vexp(vf x) {
+#ifdef DT_ISA_avx512
+    const __mmask16 above =
+        _mm512_cmp_ps_mask((__m512)x, (__m512)vset1(-87.33f), _CMP_NLE_UQ); // or NaN
+    const vf c = (vf)_mm512_min_ps((__m512)vset1(89.0f), (__m512)x);
+    const vf k = (vf)_mm512_roundscale_ps((__m512)(c * vset1(1.44269504f)), 0);
+#else
     const vf magic = vset1(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
     vm low = vm_le(x, vset1(-87.33f)), high = vm_ge(x, vset1(88.72f));
     vf c = vsel(low, vset1(-87.33f), vsel(high, vset1(88.0f), x));
     vf k = c * vset1(1.44269504f) + magic;
     vi n = (vi)k - (vi)magic;
     k = k - magic;
+#endif
     vf r = c - k * vset1(0.693359375f); // ln 2 in two pieces, the first exact in 9 bits
     r = r + k * vset1(2.12194440e-4f);
     // 1 + r + r^2/2 + …: Taylor to r^7 on |r| <= ln2/2, remainder below 2^-27
@@ -265,8 +293,12 @@ INLINE vf vexp(vf x) {
     p = p * r + vset1(1.0f / 6);
     p = p * r + vset1(0.5f);
     p = (p * r) * r + r + 1.0f;
+#ifdef DT_ISA_avx512
+    return (vf)_mm512_maskz_scalef_ps(above, (__m512)p, (__m512)k);
+#else
     vf y = (vf)((vi)p + (n << 23));
     return vsel(low, vset1(0.0f), vsel(high, vset1(__builtin_inff()), y));
+#endif
 }
 
 #endif
