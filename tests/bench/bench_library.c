@@ -94,11 +94,14 @@ static double time_conv(const dt_graph *g, const dt_node *n, dt_dnnl_direction d
     dt_conv_kernel_fini(&k);
     c.src = dt_dnnl_laid_out(type, &x->shape, dt_cpu_conv_layout(x->shape.d[1]));
     c.dst = dt_dnnl_laid_out(type, &y->shape, dt_blocked(dt_cpu_block()));
-    const int tile = winograd ? dt_conv_tile(dir, &c) : 0;
-    if (!tile || dt_conv_kernel_create(&k, env, dir, &c, tile) != DT_OK) return best;
-    const double s = time_kernel(&k, &c);
-    dt_conv_kernel_fini(&k);
-    return s < best ? s : best;
+    dt_winograd_way way[DT_CONV_MOST_WAYS];
+    const int n_ways = winograd ? dt_conv_ways(dir, &c, way) : 1;
+    for (int i = 1; i < n_ways && dt_conv_kernel_create(&k, env, dir, &c, way[i]) == DT_OK; i++) {
+        const double s = time_kernel(&k, &c);
+        dt_conv_kernel_fini(&k);
+        if (s < best) best = s;
+    }
+    return best;
 }
 
 // y = x W^T, dx = dy W, dW = dy^T x: products of (rows, k) and (k, n).

@@ -30,6 +30,7 @@ ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIR
 WARM = 3
 VIT = ["train.optimizer.lr=0.001", "data.mix={p: 0}"]
 SMALL = ["data.fields.image={size: [28, 28], channels: 1, normalize: {mean: [0.5], std: [0.25]}}", "model.width=16"]
+PACK = {"acoustic": ["--pattern", "leak{leak}_pipe{pipe}_{hz}_{n}.wav", "--rate", "16000", "--mono"]}
 LITTLE = ("mnist", "fsdd", "photos")  # a step takes milliseconds: many of them, behind the epoch that fills the cache
 
 # name: config, data, batch, micro-batches at once (0: one a core), further keys, goal (x PyTorch's best)
@@ -40,8 +41,8 @@ NETS = {
     "vit_b16": ("vit", "photos", 4, 1, VIT, 1.3),
     "vit_b16_batch16": ("vit", "photos", 16, 4, VIT, 1.3),
     "mnist": ("photos", "photos", 32, 0, SMALL, 3.0),
-    "fsdd": ("acoustic", "acoustic", 32, 4, ["data.fields.sound.n_mels=40"], 3.0),
-    "photos": ("photos", "photos", 32, 4, [], 3.0),
+    "fsdd": ("acoustic", "acoustic", 32, 0, ["data.fields.sound.n_mels=40"], 3.0),
+    "photos": ("photos", "photos", 32, 0, [], 3.0),
 }
 
 
@@ -146,7 +147,7 @@ class Dtrain:
         n = most({"biometric": 45, "photos": 512, "acoustic": 2000}[kind], 60 if kind == "photos" else 8 if kind == "biometric" else 300)
         raw, out = f"{self.dir}/{kind}-{n}", f"{self.dir}/{kind}-{n}.lmdb"
         if not os.path.exists(out):
-            for words in (["synth", kind, raw, "--n", str(n)], ["pack", raw, out, *["--pattern", "leak{leak}_pipe{pipe}_{hz}_{n}.wav"] * (kind == "acoustic")]):
+            for words in (["synth", kind, raw, "--n", str(n)], ["pack", raw, out, *PACK.get(kind, [])]):
                 subprocess.run([self.bin, *words], cwd=ROOT, check=True, capture_output=True)
         return out, n
 

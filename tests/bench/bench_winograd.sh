@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Training curves with Winograd and without: ResNet-18 on invented photographs and the fusion network, fp32, three seeds
+# Training curves with Winograd and without: ResNet-18 on invented photographs and the fusion network, three seeds
 # each. Prints the mean loss of the last quarter of the steps of each run, and for both settings mean and spread (largest
 # less smallest) over the seeds. What Winograd rounds away must be less than what another seed changes.
 #
-#   tests/bench/bench_winograd.sh [build [steps]]
+#   tests/bench/bench_winograd.sh [build [steps [fp32|bf16]]]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-build=${1:-build} steps=${2:-${SHORT:+4}}
+build=${1:-build} steps=${2:-${SHORT:+4}} precision=${3:-fp32}
 steps=${steps:-80}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -26,7 +26,7 @@ for net in resnet18 fusion; do
     for seed in ${seeds:-1 2 3}; do
         for winograd in auto off; do
             "$build/dtrain" "${keys[@]}" run.dir="$work/runs" run.name="$net-$seed-$winograd" run.seed="$seed" device.winograd=$winograd \
-                train.precision=fp32 train.epochs=10000 train.max_steps="$steps" eval.every='1000000 steps' \
+                train.precision=$precision train.epochs=10000 train.max_steps="$steps" eval.every='1000000 steps' \
                 checkpoint.every='1000000 steps' data.cache=ram data.cache_form=decoded >/dev/null 2>"$work/log" || { cat "$work/log"; exit 1; }
         done
     done

@@ -53,8 +53,8 @@ static void test_the_faster_one_is_kept(void **state) {
     assert_int_equal(find("EPYC", folder, "conv a"), -1);
 
     // a file of another machine in this one's place, and damage of any kind: chosen anew
-    path = dt_choice_file_path(folder, "kernels 2", "Xeon");
-    char *other = dt_choice_file_path(folder, "kernels 2", "EPYC");
+    path = dt_choice_file_path(folder, "kernels 3", "Xeon");
+    char *other = dt_choice_file_path(folder, "kernels 3", "EPYC");
     assert_int_equal(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE), DT_OK);
     assert_int_equal(dt_io_write_file(other, good, n), DT_OK);
     assert_int_equal(find("EPYC", folder, "conv a"), -1);
@@ -165,7 +165,7 @@ static void test_convolution_obeys(void **state) {
         free(text);
         skip();
     }
-    assert_non_null(strstr(text, "\tconv2d forward 1x32x16x16 to 32, 3x3 "));
+    assert_non_null(strstr(text, "\tconv2d evaluation 1x32x16x16 to 32, 3x3 "));
     const char chosen = text[0];
     text[0] = '0';
     char *again = convolve(text, true, given0);

@@ -94,8 +94,8 @@ static dt_status create_in_layout(const dt_kernel_instance *s, const conv_op *op
     for (int k = 0; k < n; k++) {
         dt_dnnl_conv desc;
         describe(s, ops[k].dir, c, ops[k].bias, lx, ly, &desc);
-        const int tile = dt_conv_chosen_tile(s, ops[k].dir, &desc);
-        const dt_status st = dt_conv_kernel_create(&made[k], &env, ops[k].dir, &desc, tile);
+        const dt_winograd_way way = dt_conv_chosen_way(s, ops[k].dir, &desc);
+        const dt_status st = dt_conv_kernel_create(&made[k], &env, ops[k].dir, &desc, way);
         if (st != DT_OK) {
             while (k-- > 0) dt_conv_kernel_fini(&made[k]);
             return st;

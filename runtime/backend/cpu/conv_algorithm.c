@@ -11,16 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 4, N_ARGS = 3, N_DIRECTIONS = 3 }; // the first round only touches memory
-static const double TIMED_FLOP = 5e8;
+enum { ROUNDS = 4, N_ARGS = 3, N_DIRECTIONS = 3 };
+static const double TIMED_FLOP = 2.5e8, FAR = 1.3;
 enum { TIMED_PIXELS = 4096, FILTER_TILES = 48 };
 
 // ---- one kernel ------------------------------------------------------------------------------------
 dt_status dt_conv_kernel_create(dt_conv_kernel *k, const dt_dnnl_env *env, dt_dnnl_direction dir,
-                                const dt_dnnl_conv *conv, int tile) {
+                                const dt_dnnl_conv *conv, dt_winograd_way way) {
     *k = (dt_conv_kernel){.dir = dir, .has_bias = conv->bias.format != DT_DNNL_ABSENT};
-    if (!tile) return dt_dnnl_op_create_conv(&k->library, env, dir, conv);
-    k->winograd = dt_winograd_create(tile, dir, conv, env->threads);
+    if (!way) return dt_dnnl_op_create_conv(&k->library, env, dir, conv);
+    k->winograd = dt_winograd_create(way, dir, conv, env->threads);
     return DT_OK;
 }
 
@@ -85,15 +85,15 @@ static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
 
 static void print(const dt_dnnl_conv *c, const char *what, char *text) {
     const int64_t *x = c->src.d, *w = c->weights.d;
-    snprintf(
-        text, DT_CHOICE_TEXT,
-        "conv2d %s %lldx%lldx%lldx%lld to %lld, %lldx%lld stride %lld,%lld dilation %lld,%lld pad "
-        "%lld,%lld,%lld,%lld",
-        what, (long long)x[0], (long long)x[1], (long long)x[2], (long long)x[3],
-        (long long)c->dst.d[1], (long long)w[2], (long long)w[3], (long long)c->stride[0],
-        (long long)c->stride[1], (long long)c->dilation[0], (long long)c->dilation[1],
-        (long long)c->pad_begin[0], (long long)c->pad_begin[1], (long long)c->pad_end[0],
-        (long long)c->pad_end[1]);
+    snprintf(text, DT_CHOICE_TEXT,
+             "conv2d %s%s %lldx%lldx%lldx%lld to %lld, %lldx%lld stride %lld,%lld dilation "
+             "%lld,%lld pad "
+             "%lld,%lld,%lld,%lld",
+             c->src.type == DT_BF16 ? "bf16 " : "", what, (long long)x[0], (long long)x[1],
+             (long long)x[2], (long long)x[3], (long long)c->dst.d[1], (long long)w[2],
+             (long long)w[3], (long long)c->stride[0], (long long)c->stride[1],
+             (long long)c->dilation[0], (long long)c->dilation[1], (long long)c->pad_begin[0],
+             (long long)c->pad_begin[1], (long long)c->pad_end[0], (long long)c->pad_end[1]);
 }
 
 // ---- timing ----------------------------------------------------------------------------------------
@@ -113,21 +113,24 @@ typedef struct rival {
 } rival;
 
 static void *filled(size_t n_bytes) {
+    enum { PERIOD = 64 << 10 };
     void *p = NULL;
     uint32_t x = 1;
     if (posix_memalign(&p, 64, dt_align_up(n_bytes + 1, 64))) abort();
-    for (size_t i = 0; i < n_bytes / sizeof(float); i++) {
+    for (size_t i = 0; i < n_bytes / sizeof(float) && i < PERIOD / sizeof(float); i++) {
         x = x * 1664525u + 1013904223u;
         ((float *)p)[i] = (float)(int32_t)x * 0x1p-31f;
     }
+    for (size_t at = PERIOD; at < n_bytes; at += PERIOD)
+        memcpy((char *)p + at, p, n_bytes - at < PERIOD ? n_bytes - at : PERIOD);
     return p;
 }
 
 static bool add_kernel(rival *r, const dt_kernel_instance *s, dt_dnnl_direction dir,
-                       const dt_dnnl_conv *conv, int tile) {
+                       const dt_dnnl_conv *conv, dt_winograd_way way) {
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
     bench *b = &r->b[r->n];
-    if (dt_conv_kernel_create(&b->kernel, &env, dir, conv, tile) != DT_OK) {
+    if (dt_conv_kernel_create(&b->kernel, &env, dir, conv, way) != DT_OK) {
         dt_error_clear();
         return false;
     }
@@ -147,6 +150,7 @@ static void rival_fini(rival *r) {
         free(r->b[k].scratch);
         dt_conv_kernel_fini(&r->b[k].kernel);
     }
+    r->n = 0;
 }
 
 // Moves x in and dx out, y out and dy in, where custom kernels want another layout.
@@ -164,47 +168,52 @@ static void reorder(const dt_kernel_instance *s, const rival *r) {
     }
 }
 
-// Seconds of both, in turn, so that what else the machine does slows both.
-static void race(const dt_kernel_instance *s, rival r[2]) {
-    for (int i = 0; i < 2 * ROUNDS; i++) {
-        rival *now = &r[i & 1];
+// Seconds of all, in turn, so that what else the machine does slows all. One that is far behind runs no more.
+static void race(const dt_kernel_instance *s, rival *r, int n) {
+    double best = 0;
+    for (int i = 0; i < n * ROUNDS; i++) {
+        rival *now = &r[i % n];
+        if (!now->n || (i >= n && now->least > FAR * best)) continue;
         const double begin = dt_clock_work_s(s->threads);
         for (int k = 0; k < now->n; k++)
             dt_conv_kernel_run(&now->b[k].kernel, 0, (const void *const *)now->b[k].ptr,
                                now->b[k].scratch);
         if (now->reordered) reorder(s, now);
         const double took = dt_clock_work_s(s->threads) - begin;
-        if (i < 4 || took < now->least) now->least = took;
+        if (i < n || took < now->least) now->least = took;
+        if (best == 0 || now->least < best) best = now->least;
         dt_watch_tick();
     }
 }
 
-// The choice between two ways of the same work; make() creates the ops of rival `which`, false: there is no such way.
-// One of the two there is.
+// The choice between n ways of the same work; make() creates the ops of rival `which`, false: there is no such way.
 typedef bool (*make_fn)(const dt_kernel_instance *s, dt_dnnl_direction dir,
                         const dt_dnnl_conv *conv, int which, rival *out);
 
-static bool second_wins(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                        const dt_dnnl_conv *conv, const char *text, make_fn make) {
+static int fastest(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv,
+                   const char *text, int n, make_fn make) {
     dt_cpu_choices *choices = dt_cpu_choices_of(s->backend);
     const int known = dt_cpu_choices_find(choices, text);
-    if (known >= 0) return known == 1;
-    if (dt_cpu_choices_left_s(choices) <= 0)
-        return dt_cpu_choices_add(choices, text, NULL, 0, 0) == 1;
+    if (known >= 0) return known < n ? known : 0;
+    if (dt_cpu_choices_left_s(choices) <= 0) return dt_cpu_choices_add(choices, text, NULL, 0, 0);
     const double begin = dt_clock_work_s(s->threads);
-    rival r[2] = {{.n = 0}, {.n = 0}};
-    int choice = 0;
-    if (!make(s, dir, conv, 0, &r[0])) {
-        choice = 1;
-    } else if (make(s, dir, conv, 1, &r[1])) {
-        race(s, r);
-        const double flop = flop_of(conv) * r[0].n / 1e9;
-        const double rate[2] = {flop / (r[0].least + r[0].extra + 1e-9),
-                                flop / (r[1].least + r[1].extra + 1e-9)};
-        choice = dt_cpu_choices_add(choices, text, rate, 2, dt_clock_work_s(s->threads) - begin);
+    rival r[DT_CPU_CANDIDATES] = {{.n = 0}};
+    double rate[DT_CPU_CANDIDATES] = {0};
+    int n_made = 0, choice = 0;
+    for (int k = 0; k < n; k++) {
+        if (make(s, dir, conv, k, &r[k]))
+            n_made++, choice = k;
+        else
+            rival_fini(&r[k]);
     }
-    for (int k = 0; k < 2; k++) rival_fini(&r[k]);
-    return choice == 1;
+    if (n_made > 1) {
+        race(s, r, n);
+        for (int k = 0; k < n; k++)
+            if (r[k].n) rate[k] = flop_of(conv) * r[k].n / 1e9 / (r[k].least + r[k].extra + 1e-9);
+        choice = dt_cpu_choices_add(choices, text, rate, n, dt_clock_work_s(s->threads) - begin);
+    }
+    for (int k = 0; k < n; k++) rival_fini(&r[k]);
+    return choice;
 }
 
 // ---- Winograd --------------------------------------------------------------------------------------
@@ -214,10 +223,14 @@ static int64_t cost_of(int tile, const dt_dnnl_tensor *out) {
     return (int64_t)(tile + 2) * (tile + 2) * (out->d[0] * rows * cols + FILTER_TILES);
 }
 
-int dt_conv_tile(dt_dnnl_direction dir, const dt_dnnl_conv *c) {
+int dt_conv_ways(dt_dnnl_direction dir, const dt_dnnl_conv *c,
+                 dt_winograd_way way[DT_CONV_MOST_WAYS]) {
     const dt_dnnl_tensor *out = dir == DT_DNNL_BACKWARD_DATA ? &c->src : &c->dst;
-    if (!dt_winograd_fits(dir, c)) return 0;
-    return cost_of(4, out) < cost_of(2, out) ? 4 : 2;
+    way[0] = DT_WINOGRAD_NONE;
+    if (!dt_winograd_fits(dir, c)) return 1;
+    way[1] = cost_of(4, out) < cost_of(2, out) ? DT_WINOGRAD_4 : DT_WINOGRAD_2;
+    way[2] = DT_WINOGRAD_2_BF16;
+    return c->src.type == DT_BF16 && dt_cpu_has_bf16() ? 3 : 2;
 }
 
 // Seconds of transforming the filters.
@@ -236,19 +249,25 @@ static double pack_seconds(const dt_kernel_instance *s, const bench *b, const dt
 
 static bool make_algorithm(const dt_kernel_instance *s, dt_dnnl_direction dir,
                            const dt_dnnl_conv *conv, int which, rival *out) {
-    if (!add_kernel(out, s, dir, conv, which ? dt_conv_tile(dir, conv) : 0)) return false;
-    if (which && dir != DT_DNNL_BACKWARD_WEIGHTS) out->extra = pack_seconds(s, &out->b[0], conv);
+    dt_winograd_way way[DT_CONV_MOST_WAYS];
+    dt_conv_ways(dir, conv, way);
+    if (!add_kernel(out, s, dir, conv, way[which])) return false;
+    if (which && dir != DT_DNNL_BACKWARD_WEIGHTS && s->graph->training)
+        out->extra = pack_seconds(s, &out->b[0], conv);
     return true;
 }
 
-int dt_conv_chosen_tile(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                        const dt_dnnl_conv *conv) {
+dt_winograd_way dt_conv_chosen_way(const dt_kernel_instance *s, dt_dnnl_direction dir,
+                                   const dt_dnnl_conv *conv) {
     static const char *const directions[] = {"forward", "data gradient", "weight gradient"};
     char text[DT_CHOICE_TEXT];
-    if (!dt_cpu_allows_winograd(s->backend) || !dt_winograd_fits(dir, conv)) return 0;
+    dt_winograd_way way[DT_CONV_MOST_WAYS];
     const dt_dnnl_conv timed = to_time(conv, s->threads);
-    print(&timed, directions[dir], text);
-    return second_wins(s, dir, &timed, text, make_algorithm) ? dt_conv_tile(dir, &timed) : 0;
+    const int n = dt_conv_ways(dir, &timed, way);
+    if (!dt_winograd_fits(dir, conv) || !dt_cpu_allows_winograd(s->backend))
+        return DT_WINOGRAD_NONE;
+    print(&timed, s->graph->training ? directions[dir] : "evaluation", text);
+    return way[fastest(s, dir, &timed, text, n, make_algorithm)];
 }
 
 // ---- NHWC ------------------------------------------------------------------------------------------
@@ -264,7 +283,9 @@ static bool make_layout(const dt_kernel_instance *s, dt_dnnl_direction dir,
         if (k == DT_DNNL_BACKWARD_DATA && dt_cpu_conv_layout(c.src.d[1]).kind == DT_DENSE)
             continue; // nobody wants an image's gradient
         c.weights.type = k == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : c.src.type;
-        if (!add_kernel(out, s, (dt_dnnl_direction)k, &c, 0)) return false;
+        const dt_dnnl_direction dir_k = (dt_dnnl_direction)k;
+        const dt_winograd_way way = which ? dt_conv_chosen_way(s, dir_k, &c) : DT_WINOGRAD_NONE;
+        if (!add_kernel(out, s, dir_k, &c, way)) return false;
         if (!which && dt_dnnl_op_is_slow(out->b[out->n - 1].kernel.library)) return false;
     }
     return true;
@@ -276,5 +297,5 @@ bool dt_conv_wants_nhwc(const dt_kernel_instance *s, const dt_dnnl_conv *conv) {
     dt_dnnl_conv timed = to_time(conv, s->threads);
     timed.src.layout = timed.dst.layout = (dt_layout){DT_NHWC, 0};
     print(&timed, "layout", text);
-    return !second_wins(s, DT_DNNL_FORWARD, &timed, text, make_layout);
+    return fastest(s, DT_DNNL_FORWARD, &timed, text, 2, make_layout) == 0;
 }

@@ -1,14 +1,15 @@
-// conv_algorithm.h: what is chosen by timing for each convolution: in fp32 the library's direct kernel or Winograd's
-// algorithm (winograd.h) for each direction; in bf16, where there is AMX, the layout.
+// conv_algorithm.h: what is chosen by timing for each convolution: the library's direct kernel or Winograd's algorithm
+// (winograd.h) for each direction; in bf16, where there is AMX, the layout.
 //
 // Winograd needs a quarter of the multiplications and moves more memory, so it is faster for some shapes only. Which tile
-// competes follows from the shape (dt_conv_tile). Its relative error is at most five times that of the direct algorithm
-// (tests/ops/test_winograd.c). Transforming the filters, once a step, counts as part of what is timed.
+// competes in fp32 follows from the shape (dt_conv_ways); there its relative error is at most five times that of the direct
+// algorithm (tests/ops/test_winograd.c). In training, where filters are transformed once a step, that counts as part of
+// what is timed.
 //
 // The library uses AMX for channels last (NHWC) only. Batch norms and pools take that where the channels are pairs of
 // blocks; elsewhere they want BLOCKED, and the reorders between them count.
 //
-// Both ways are timed on as many images as make half a GFLOP a thread and 4096 pixels, at most the micro-batch's: that
+// They are timed on as many images as make a quarter of a GFLOP a thread and 4096 pixels, at most the micro-batch's: that
 // takes a few milliseconds, and the rates of more images are the same.
 #ifndef DT_BACKEND_CPU_CONV_ALGORITHM_H
 #define DT_BACKEND_CPU_CONV_ALGORITHM_H
@@ -24,9 +25,9 @@ typedef struct dt_conv_kernel {
     dt_winograd_conv *winograd; // or this
 } dt_conv_kernel;
 
-// tile 0: the library's.
+// DT_WINOGRAD_NONE: the library's.
 dt_status dt_conv_kernel_create(dt_conv_kernel *k, const dt_dnnl_env *env, dt_dnnl_direction dir,
-                                const dt_dnnl_conv *conv, int tile);
+                                const dt_dnnl_conv *conv, dt_winograd_way way);
 void dt_conv_kernel_fini(dt_conv_kernel *k); // a zeroed one is fine
 size_t dt_conv_kernel_scratch_bytes(const dt_conv_kernel *k);
 const char *dt_conv_kernel_name(const dt_conv_kernel *k);
@@ -36,11 +37,13 @@ size_t dt_conv_kernel_bytes(const dt_conv_kernel *k, const dt_dnnl_conv *conv, i
 void dt_conv_kernel_run(const dt_conv_kernel *k, int replica, const void *const *ptr,
                         void *scratch);
 
-// The tile of Winograd's convolution that is offered to the choice; 0: none (dt_winograd_fits).
-int dt_conv_tile(dt_dnnl_direction dir, const dt_dnnl_conv *conv);
-// The tile that this convolution is to use, or 0, as s->backend's choices say; times it where they do not.
-int dt_conv_chosen_tile(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                        const dt_dnnl_conv *conv);
+enum { DT_CONV_MOST_WAYS = 3 };
+// What is offered to the choice: the library's first. Returns how many.
+int dt_conv_ways(dt_dnnl_direction dir, const dt_dnnl_conv *conv,
+                 dt_winograd_way way[DT_CONV_MOST_WAYS]);
+// What this convolution is to use, as s->backend's choices say; times it where they do not.
+dt_winograd_way dt_conv_chosen_way(const dt_kernel_instance *s, dt_dnnl_direction dir,
+                                   const dt_dnnl_conv *conv);
 
 // Whether this convolution, forward and backward, is to have NHWC activations.
 bool dt_conv_wants_nhwc(const dt_kernel_instance *s, const dt_dnnl_conv *conv);

@@ -51,13 +51,13 @@ static void take_filed(dt_cpu_choices *c, const char *text) {
         if (!dt_choice_line_read(next, &line, &next) || !valid(&line) || !line.n_rest) continue;
         entry *e = entry_of(c, line.desc);
         if (e->filed >= 0 || e->used) continue; // of this run
-        if (sscanf(line.rest, "%lf %lf", &e->rate[0], &e->rate[1]) < 2) continue;
+        if (sscanf(line.rest, "%lf %lf %lf", &e->rate[0], &e->rate[1], &e->rate[2]) < 3) continue;
         e->choice = e->filed = line.choice;
     }
 }
 
 dt_cpu_choices *dt_cpu_choices_create(const dt_cpu_choices_opts *opts) {
-    static const char what[] = "kernels 2";
+    static const char what[] = "kernels 3";
     dt_cpu_choices *c = dt_xcalloc(1, sizeof *c);
     c->budget_s = opts->budget_s;
     c->machine = dt_xstrdup(opts->machine);
@@ -96,8 +96,8 @@ static char *lines_of(const dt_cpu_choices *c, bool for_file) {
     for (int i = 0; i < n; i++) {
         const entry *e = list[i];
         if (for_file && e->filed >= 0)
-            at += (size_t)sprintf(text + at, "%d\t%s\t%.6g %.6g\n", e->filed, e->text, e->rate[0],
-                                  e->rate[1]);
+            at += (size_t)sprintf(text + at, "%d\t%s\t%.6g %.6g %.6g\n", e->filed, e->text,
+                                  e->rate[0], e->rate[1], e->rate[2]);
         if (!for_file && e->used) at += (size_t)sprintf(text + at, "%d\t%s\n", e->choice, e->text);
     }
     free(list);
@@ -206,7 +206,7 @@ char *dt_cpu_choices_table(const dt_cpu_choices *c) {
         const entry *e = list[i];
         if (!e->used) continue;
         static const char *const names[][DT_CPU_CANDIDATES] = {
-            {"direct", "winograd"}, {"fp32", "bf16"}, {"nhwc", "blocked"}};
+            {"direct", "winograd", "winograd in bf16"}, {"fp32", "bf16"}, {"nhwc", "blocked"}};
         const int kind = strncmp(e->text, "precision ", 10) == 0 ? 1
                          : strstr(e->text, " layout ")           ? 2
                                                                  : 0;

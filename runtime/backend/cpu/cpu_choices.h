@@ -14,7 +14,7 @@
 
 #include "backend/choice_file.h"
 
-enum { DT_CPU_CANDIDATES = 2 };
+enum { DT_CPU_CANDIDATES = 3 };
 
 typedef struct dt_cpu_choices dt_cpu_choices;
 

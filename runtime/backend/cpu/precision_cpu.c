@@ -1,5 +1,5 @@
 // precision_cpu.c: which of fp32 and bf16 is faster for a network, on this CPU. Having bf16 instructions is not enough:
-// some CPUs run them at half the rate of fp32, and Winograd is for fp32 only.
+// some CPUs run them at half the rate of fp32.
 //
 // The largest convolutions and linear layers are timed in both precisions, with what else was chosen for them, until
 // nine tenths of the work or the budget are covered: on all lanes at once, as fp32 needs more of the memory that they

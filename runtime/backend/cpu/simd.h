@@ -142,13 +142,14 @@ typedef struct dt_simd_flat {
     void (*row_softmax)(float *dx, const float *x, float max, float coef, float base, int64_t n);
 } dt_simd_flat;
 
-// ---- Winograd (winograd.h): [0] F(2x2, 3x3), [1] F(4x4, 3x3) -----------------------------------------
+// ---- Winograd (winograd.h): [0] F(2x2, 3x3), [1] F(4x4, 3x3); what reads or writes tensors also by row type --------
 // A BLOCKED tensor (N, blocks, h, w, vector) and where the patch of an image's first tile begins in it.
 typedef struct dt_winograd_image {
     int64_t blocks, h, w, top, left;
 } dt_winograd_image;
 // Tiles [first, first + n) of all images, `rows` x `cols` in each. Transformed, the elements of a patch lie `position`
-// floats apart, and those of the next tile follow.
+// floats apart, and those of the next tile follow. With products in bf16 a float holds two that are summed one after the
+// other.
 typedef struct dt_winograd_tiles {
     int64_t rows, cols, first, n, position;
 } dt_winograd_tiles;
@@ -160,16 +161,18 @@ typedef struct dt_winograd_product {
     int64_t a_block, per_block;
     bool add;
 } dt_winograd_product;
-typedef void (*dt_winograd_patches)(float *to, const float *x, const dt_winograd_image *im,
+typedef void (*dt_winograd_patches)(float *to, const void *x, const dt_winograd_image *im,
                                     int64_t block, const dt_winograd_tiles *t);
 typedef struct dt_simd_winograd {
-    // one channel block of tiles; outside the image is zero
-    dt_winograd_patches input[2], output_grad[2];
+    // one channel block of tiles; outside the image is zero; summed: of a weight gradient
+    dt_winograd_patches input[DT_ROW_TYPES][2], input_summed[DT_ROW_TYPES][2];
+    dt_winograd_patches output_grad[DT_ROW_TYPES][2];
     // y = transformed + bias (a vector), plus what y holds (adds), then ReLU
-    void (*output[2])(float *y, const float *m, const dt_winograd_image *im, int64_t block,
-                      const dt_winograd_tiles *t, const float *bias, bool adds, bool relu);
-    // (3, 3, vector) filters to their positions and, of gradients, back
-    void (*filter[2])(float *u, int64_t position, const float *w);
+    void (*output[DT_ROW_TYPES][2])(void *y, const float *m, const dt_winograd_image *im,
+                                    int64_t block, const dt_winograd_tiles *t, const float *bias,
+                                    bool adds, bool relu);
+    // (3, 3, vector) filters of channel i to their positions and, of gradients, back
+    void (*filter[2])(float *u, int64_t position, int64_t i, const float *w);
     void (*filter_grad[2])(float *w, const float *u, int64_t position);
     // Rows are tiles: a is (n / vector, tiles, vector), per_block the vector's width. Rounds n_rows up to even.
     void (*product_tiles)(const dt_winograd_product *p);
@@ -177,6 +180,9 @@ typedef struct dt_simd_winograd {
     void (*product_channels)(const dt_winograd_product *p);
     int tile_rows;               // that product_tiles takes at once; 0: the ISA has no Winograd
     int tile_cols, channel_cols; // the most n_cols of each
+    int per_float;               // numbers that a float of a product holds
+    const struct dt_simd_winograd
+        *bf16; // with products in bf16, of tensors in it: where dt_cpu_has_bf16
 } dt_simd_winograd;
 // ---- 8 bits: 0..255, or `negative` -127..127 -------------------------------------------------------
 typedef struct dt_simd_int8 {

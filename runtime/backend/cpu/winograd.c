@@ -6,6 +6,7 @@
 #include "backend/cpu/winograd.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/simd.h"
 #include "base/arena.h"
 #include "base/hash.h"
@@ -21,6 +22,7 @@ enum { SUMMED = 64 };
 struct dt_winograd_conv {
     const dt_simd_winograd *simd;
     int tile, positions, threads;
+    int type; // of rows: the tensors'
     dt_dnnl_direction dir;
     bool adds, relu;
     int64_t n_in, n_out; // channels
@@ -28,6 +30,7 @@ struct dt_winograd_conv {
         out; // forward, and x and dy of a weight gradient; dy and dx of a data gradient
     dt_winograd_tiles tiles;          // n: of a block
     int64_t n_tiles, rows;            // rows of filters and sums
+    int64_t unit;                     // floats of a vector of transformed channels
     int64_t in_at, out_at, filter_at; // from one position to the next
 };
 
@@ -52,9 +55,9 @@ bool dt_winograd_fits(dt_dnnl_direction dir, const dt_dnnl_conv *c) {
     const dt_dnnl_tensor *w = &c->weights;
     if (dir == DT_DNNL_BACKWARD_WEIGHTS && c->bias.format != DT_DNNL_ABSENT) return false;
     return dt_simd_get()->winograd->tile_rows && w->n == 4 && w->d[2] == 3 && w->d[3] == 3 &&
-           c->src.type == DT_F32 && is_blocked(&c->src) && is_blocked(&c->dst) &&
-           c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1 &&
-           (c->after.act == DT_ACT_NONE || c->after.act == DT_ACT_RELU);
+           dt_row_type(c->src.type) >= 0 && c->dst.type == c->src.type && is_blocked(&c->src) &&
+           is_blocked(&c->dst) && c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 &&
+           c->dilation[1] == 1 && (c->after.act == DT_ACT_NONE || c->after.act == DT_ACT_RELU);
 }
 
 // ---- shapes ----------------------------------------------------------------------------------------
@@ -66,30 +69,39 @@ static dt_winograd_image image_of(const dt_dnnl_tensor *t, int64_t top, int64_t 
                                .left = left};
 }
 
+// Floats that n summed numbers take.
+static int64_t units(const dt_winograd_conv *w, int64_t n) {
+    return (n + w->simd->per_float - 1) / w->simd->per_float;
+}
+
 // Blocks as large as the cache allows, and of equal size.
 static void divide_tiles(dt_winograd_conv *w) {
     const int64_t lanes = dt_cpu_block(), tile_rows = w->simd->tile_rows;
     const bool grad = w->dir == DT_DNNL_BACKWARD_WEIGHTS;
-    const int64_t channels = (w->in.blocks + (grad ? w->out.blocks : w->simd->tile_cols)) * lanes;
-    int64_t most = CACHE_BYTES / (w->positions * channels * (int64_t)sizeof(float));
+    const int64_t unit = w->unit, out = grad ? w->out.blocks * unit : w->simd->tile_cols * lanes;
+    const int64_t each = w->positions * (w->in.blocks * unit + out) * (int64_t)sizeof(float);
+    int64_t most = CACHE_BYTES / each;
     if (grad && most < LEAST_SUMMED) most = LEAST_SUMMED;
     if (!grad) most = min64(most, (w->n_tiles + w->threads - 1) / w->threads);
     most = most < tile_rows ? tile_rows : most / tile_rows * tile_rows;
     const int64_t n_blocks = (w->n_tiles + most - 1) / most;
     w->tiles.n = round_up((w->n_tiles + n_blocks - 1) / n_blocks, tile_rows);
-    w->in_at = odd_lines(w->tiles.n * w->in.blocks * lanes);
-    w->out_at = odd_lines(w->tiles.n * (grad ? w->out.blocks : w->simd->tile_cols) * lanes);
-    w->rows = grad ? w->in.blocks * lanes : w->n_in;
+    w->in_at = odd_lines(w->tiles.n * w->in.blocks * unit);
+    w->out_at = odd_lines(w->tiles.n * out);
+    w->rows = grad ? w->in.blocks * lanes : units(w, w->n_in);
     w->filter_at = odd_lines(w->rows * lanes);
 }
 
-dt_winograd_conv *dt_winograd_create(int tile, dt_dnnl_direction dir, const dt_dnnl_conv *c,
-                                     int threads) {
+dt_winograd_conv *dt_winograd_create(dt_winograd_way way, dt_dnnl_direction dir,
+                                     const dt_dnnl_conv *c, int threads) {
+    const int tile = way == DT_WINOGRAD_4 ? 4 : 2;
     dt_winograd_conv *w = dt_xcalloc(1, sizeof *w);
     const bool data = dir == DT_DNNL_BACKWARD_DATA;
     const dt_dnnl_tensor *in = data ? &c->dst : &c->src, *out = data ? &c->src : &c->dst;
-    w->simd = dt_simd_get()->winograd;
+    w->simd = way == DT_WINOGRAD_2_BF16 ? dt_simd_get()->winograd->bf16 : dt_simd_get()->winograd;
+    w->unit = dt_cpu_block() / w->simd->per_float;
     w->tile = tile;
+    w->type = dt_row_type(c->src.type);
     w->positions = (tile + 2) * (tile + 2);
     w->threads = threads;
     w->dir = dir;
@@ -131,7 +143,8 @@ size_t dt_winograd_scratch_bytes(const dt_winograd_conv *w) {
 
 // ---- filters ---------------------------------------------------------------------------------------
 uint64_t dt_winograd_pack_hash(const dt_winograd_conv *w) {
-    const uint64_t what[3] = {0x77696e6f /* "wino" */, (uint64_t)w->tile, (uint64_t)w->dir};
+    const uint64_t what[4] = {0x77696e6f /* "wino" */, (uint64_t)w->tile,
+                              (uint64_t)w->simd->per_float, (uint64_t)w->dir};
     return dt_hash64(what, sizeof what);
 }
 
@@ -150,8 +163,8 @@ static void pack_block(const dt_winograd_conv *w, const float *dense, float *pac
         for (int64_t l = 0; l < n; l++)
             for (int k = 0; k < TAPS; k++)
                 filter[k * lanes + l] = dense[tap_at(w, i, block * lanes + l, k)];
-        w->simd->filter[w->tile / 4](packed + block * w->positions * w->filter_at + i * lanes,
-                                     w->filter_at, filter);
+        w->simd->filter[w->tile / 4](packed + block * w->positions * w->filter_at, w->filter_at, i,
+                                     filter);
     }
 }
 
@@ -163,8 +176,9 @@ void dt_winograd_pack(const dt_winograd_conv *w, const float *dense, float *pack
 // ---- forward and data gradient ---------------------------------------------------------------------
 typedef struct conv_call {
     const dt_winograd_conv *w;
-    const float *x, *packed, *bias;
-    float *y;
+    const void *x;
+    const float *packed, *bias;
+    void *y;
 } conv_call;
 
 static dt_winograd_tiles tiles_of(const dt_winograd_conv *w, int64_t block, int64_t position) {
@@ -180,19 +194,20 @@ static void multiply(const conv_call *call, const float *v, float *m, int64_t bl
                      int64_t n_tiles, int64_t n_cols) {
     const dt_winograd_conv *w = call->w;
     const int64_t lanes = dt_cpu_block();
+    const int64_t n = units(w, w->n_in);
     for (int64_t p = 0; p < w->positions; p++)
-        for (int64_t at = 0; at < w->n_in; at += SUMMED)
+        for (int64_t at = 0; at < n; at += SUMMED)
             w->simd->product_tiles(&(dt_winograd_product){
                 .out = m + p * w->out_at,
                 .out_col = w->tiles.n * lanes,
                 .a = v + p * w->in_at + at * w->tiles.n,
-                .a_block = w->tiles.n * lanes,
+                .a_block = w->tiles.n * w->unit,
                 .b = call->packed + (block * w->positions + p) * w->filter_at + at * lanes,
                 .b_col = w->positions * w->filter_at,
                 .n_rows = n_tiles,
                 .n_cols = n_cols,
-                .n = min64(SUMMED, w->n_in - at),
-                .per_block = lanes,
+                .n = min64(SUMMED, n - at),
+                .per_block = w->unit,
                 .add = at > 0});
 }
 
@@ -202,7 +217,7 @@ static void run_block(const conv_call *call, int64_t block, float *v) {
     const dt_winograd_tiles in = tiles_of(w, block, w->in_at), out = tiles_of(w, block, w->out_at);
     float *m = v + w->positions * w->in_at;
     for (int64_t i = 0; i < w->in.blocks; i++)
-        w->simd->input[w->tile / 4](v + i * w->tiles.n * lanes, call->x, &w->in, i, &in);
+        w->simd->input[w->type][w->tile / 4](v + i * w->tiles.n * w->unit, call->x, &w->in, i, &in);
     for (int64_t o = 0; o < w->out.blocks; o += w->simd->tile_cols) {
         const int64_t n_cols = min64(w->simd->tile_cols, w->out.blocks - o);
         multiply(call, v, m, o, in.n, n_cols);
@@ -210,14 +225,14 @@ static void run_block(const conv_call *call, int64_t block, float *v) {
             float bias[DT_SIMD_MAX_WIDTH] = {0};
             const int64_t n = min64(lanes, w->n_out - c * lanes);
             if (call->bias) memcpy(bias, call->bias + c * lanes, (size_t)n * sizeof *bias);
-            w->simd->output[w->tile / 4](call->y, m + (c - o) * w->tiles.n * lanes, &w->out, c,
-                                         &out, bias, w->adds, w->relu);
+            w->simd->output[w->type][w->tile / 4](call->y, m + (c - o) * w->tiles.n * lanes,
+                                                  &w->out, c, &out, bias, w->adds, w->relu);
         }
     }
 }
 
-void dt_winograd_run(const dt_winograd_conv *w, const float *x, const float *packed,
-                     const float *bias, float *y, void *scratch) {
+void dt_winograd_run(const dt_winograd_conv *w, const void *x, const float *packed,
+                     const float *bias, void *y, void *scratch) {
     const conv_call call = {w, x, packed, bias, y};
     const int64_t n_blocks = (w->n_tiles + w->tiles.n - 1) / w->tiles.n;
 #pragma omp parallel for num_threads(w->threads) schedule(static) if (w->threads > 1)
@@ -229,7 +244,8 @@ void dt_winograd_run(const dt_winograd_conv *w, const float *x, const float *pac
 // Adds a block's tiles to the sums of position p.
 static void sum_position(const dt_winograd_conv *w, int64_t block, int64_t p, const float *v,
                          const float *z, float *sums) {
-    const int64_t lanes = dt_cpu_block(), n = tiles_of(w, block, 0).n, most = w->simd->channel_cols;
+    const int64_t n = units(w, tiles_of(w, block, 0).n), most = w->simd->channel_cols;
+    const int64_t each = w->tiles.n * w->unit;
     const int64_t groups = (w->out.blocks + most - 1) / most;
     for (int64_t g = 0; g < groups; g++) {
         const int64_t o = w->out.blocks * g / groups, end = w->out.blocks * (g + 1) / groups;
@@ -237,9 +253,9 @@ static void sum_position(const dt_winograd_conv *w, int64_t block, int64_t p, co
             &(dt_winograd_product){.out = sums + (o * w->positions + p) * w->filter_at,
                                    .out_col = w->positions * w->filter_at,
                                    .a = v + p * w->in_at,
-                                   .a_block = w->tiles.n * lanes,
-                                   .b = z + p * w->out_at + o * w->tiles.n * lanes,
-                                   .b_col = w->tiles.n * lanes,
+                                   .a_block = each,
+                                   .b = z + p * w->out_at + o * each,
+                                   .b_col = each,
                                    .n_rows = w->rows,
                                    .n_cols = end - o,
                                    .n = n,
@@ -263,9 +279,10 @@ static void store_block(const dt_winograd_conv *w, const float *sums, int64_t bl
     }
 }
 
-void dt_winograd_run_weights(const dt_winograd_conv *w, const float *x, const float *dy, float *dw,
+void dt_winograd_run_weights(const dt_winograd_conv *w, const void *x, const void *dy, float *dw,
                              bool accumulate, void *scratch) {
-    const int64_t lanes = dt_cpu_block(), n_blocks = (w->n_tiles + w->tiles.n - 1) / w->tiles.n;
+    const int64_t each = w->tiles.n * w->unit,
+                  n_blocks = (w->n_tiles + w->tiles.n - 1) / w->tiles.n;
     float *v = scratch, *z = v + w->positions * w->in_at, *sums = z + w->positions * w->out_at;
 #pragma omp parallel num_threads(w->threads) if (w->threads > 1)
     {
@@ -273,10 +290,10 @@ void dt_winograd_run_weights(const dt_winograd_conv *w, const float *x, const fl
             const dt_winograd_tiles in = tiles_of(w, b, w->in_at), out = tiles_of(w, b, w->out_at);
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < w->in.blocks; i++)
-                w->simd->input[w->tile / 4](v + i * w->tiles.n * lanes, x, &w->in, i, &in);
+                w->simd->input_summed[w->type][w->tile / 4](v + i * each, x, &w->in, i, &in);
 #pragma omp for schedule(static)
             for (int64_t o = 0; o < w->out.blocks; o++)
-                w->simd->output_grad[w->tile / 4](z + o * w->tiles.n * lanes, dy, &w->out, o, &out);
+                w->simd->output_grad[w->type][w->tile / 4](z + o * each, dy, &w->out, o, &out);
 #pragma omp for schedule(static)
             for (int64_t p = 0; p < w->positions; p++) sum_position(w, b, p, v, z, sums);
         }
