@@ -37,20 +37,39 @@ static int64_t set_dim(const conv_call *c, int dim, int64_t phase, dt_depthwise_
     return taps;
 }
 
-static void run_phase(const conv_call *c, const dt_depthwise_pass *image, int64_t row,
-                      int64_t col) {
+// The outputs of rows and columns from these phases on.
+static dt_depthwise_fn set_phase(const conv_call *c, const dt_depthwise_pass *image, int64_t row,
+                                 int64_t col, dt_depthwise_pass *p) {
     const dt_depthwise_conv *d = c->d;
     const int64_t width = dt_simd_get()->width, out_w = c->data ? d->in[1] : d->out[1];
-    dt_depthwise_pass p = *image;
     int64_t first[2];
-    p.taps = set_dim(c, 0, row, &p, &first[0]);
-    const int64_t taps = set_dim(c, 1, col, &p, &first[1]);
-    p.stride = c->data ? 1 : d->stride[0];
-    p.w += (first[0] * d->kernel[1] + first[1]) * width;
-    p.w_step[0] *= d->kernel[1];
-    p.y = dt_row_at_mut(d->type, p.y, (row * out_w + col) * width);
-    p.y_step[0] *= out_w;
-    dt_simd_get()->depthwise->conv[taps][c->data ? 1 : d->stride[1]][d->type](&p);
+    *p = *image;
+    p->taps = set_dim(c, 0, row, p, &first[0]);
+    const int64_t taps = set_dim(c, 1, col, p, &first[1]);
+    p->stride = c->data ? 1 : d->stride[0];
+    p->w += (first[0] * d->kernel[1] + first[1]) * width;
+    p->w_step[0] *= d->kernel[1];
+    p->y = dt_row_at_mut(d->type, p->y, (row * out_w + col) * width);
+    p->y_step[0] *= out_w;
+    return dt_simd_get()->depthwise->conv[taps][c->data ? 1 : d->stride[1]][d->type];
+}
+
+// Row after row where there are several phases, so that memory is written in its order.
+static void run_phases(const conv_call *c, const dt_depthwise_pass *image, int64_t n_rows) {
+    const dt_depthwise_conv *d = c->d;
+    const int64_t rows = c->data ? d->stride[0] : 1, cols = c->data ? d->stride[1] : 1;
+    dt_depthwise_pass pass[4];
+    dt_depthwise_fn run[4];
+    for (int64_t k = 0; k < rows * cols; k++) {
+        run[k] = set_phase(c, image, k / cols, k % cols, &pass[k]);
+        if (rows * cols > 1) pass[k].n[0] = 1;
+    }
+    for (int64_t row = 0; row < (rows * cols > 1 ? n_rows : 1); row++)
+        for (int64_t k = row % rows * cols; k < (row % rows + 1) * cols; k++) {
+            run[k](&pass[k]);
+            pass[k].first[0] += pass[k].stride;
+            pass[k].y = dt_row_at_mut(d->type, pass[k].y, pass[k].y_step[0] * dt_simd_get()->width);
+        }
 }
 
 static void run_image(const void *ctx, int64_t item, int64_t end) {
@@ -69,9 +88,7 @@ static void run_image(const void *ctx, int64_t item, int64_t end) {
         .w = (float *)c->packed + block * d->kernel[0] * d->kernel[1] * width,
         .start = start,
         .relu = !c->data && d->relu};
-    for (int64_t row = 0; row < (c->data ? d->stride[0] : 1) && row < to[0]; row++)
-        for (int64_t col = 0; col < (c->data ? d->stride[1] : 1) && col < to[1]; col++)
-            run_phase(c, &image, row, col);
+    run_phases(c, &image, to[0]);
 }
 
 void dt_depthwise_run(const dt_depthwise_conv *d, dt_dnnl_direction dir, const void *from,
