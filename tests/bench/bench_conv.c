@@ -1,14 +1,16 @@
-// bench_conv.c: the CPU's convolution kernels, layer by layer and direction by direction: the library's direct one and,
-// in fp32, Winograd's (backend/cpu/winograd.h), in turn on the same memory.
+// bench_conv.c: the CPU's convolution kernels, layer by layer and direction by direction: the library's direct one,
+// in fp32 Winograd's (backend/cpu/winograd.h), and our own of depthwise layers (backend/cpu/depthwise.h), in turn on the
+// same memory.
 //
 //   bench_conv [threads [micro_batch [WORD]]]      layers of the fusion network, of ResNet-18 and of those with depthwise
 //                                                  convolutions; WORD: in their name
 //
 // Prints effective GFLOP/s (of the direct algorithm's operations), the best of several runs, and milliseconds of
-// transforming the filters, once a step; of depthwise layers GB/s of their activations, beside those of a copy.
+// transforming the filters, once a step; of depthwise layers GB/s of their activations (by our own), beside those of a copy.
 // ONEDNN_MAX_CPU_ISA=AVX2 asks for kernels without AVX-512.
 #include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/depthwise.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -18,10 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIRECT, F2, F4, F2_BF16, N_WAYS };
+enum { DIRECT, F2, F4, F2_BF16, OWN, N_WAYS };
 static const dt_winograd_way ways[] = {DT_WINOGRAD_NONE, DT_WINOGRAD_2, DT_WINOGRAD_4,
-                                       DT_WINOGRAD_2_BF16};
-static const char *const names[] = {"direct", "F(2x2)", "F(4x4)", "F(2x2) bf16"};
+                                       DT_WINOGRAD_2_BF16, DT_WINOGRAD_NONE};
+static const char *const names[] = {"direct", "F(2x2)", "F(4x4)", "F(2x2) bf16", "own"};
 
 typedef struct layer {
     const char *name;
@@ -97,6 +99,16 @@ static double copy_rate(size_t n_bytes) {
     return 2 * (double)n_bytes / least;
 }
 
+static void run_own(const dt_depthwise_conv *d, dt_dnnl_direction dir, void *x, void *weights,
+                    void *y) {
+    if (dir == DT_DNNL_FORWARD)
+        dt_depthwise_run(d, dir, x, weights, NULL, y);
+    else if (dir == DT_DNNL_BACKWARD_DATA)
+        dt_depthwise_run(d, dir, y, weights, NULL, x);
+    else
+        dt_depthwise_run_weights(d, x, y, weights, NULL, 0);
+}
+
 static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch, dt_dtype t) {
     static const char *const directions[] = {"forward", "data gradient", "weight gradient"};
     const dt_dnnl_env env = {.threads = threads, .n_replicas = 1};
@@ -106,10 +118,16 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
     dt_dnnl_conv c = describe(l, batch, dir, t);
     const double flop = 2.0 * batch * l->out * c.dst.d[2] * c.dst.d[3] *
                         (is_depthwise(l) ? 1 : l->c) * l->kernel * l->kernel;
+    dt_depthwise_conv own;
+    const bool has_own = dt_depthwise_init(&own, &c, threads) >> dir & 1;
     size_t n_bytes = 0;
     void *x = NULL, *y = NULL;
     for (int i = 0; i < N_WAYS; i++) {
-        if (ways[i] && !dt_winograd_fits(dir, &c)) continue;
+        if (i == OWN && has_own) {
+            weights[i] = filled((size_t)(l->out * l->kernel * l->kernel + 64) * 4);
+            scratch[i] = filled(0);
+        }
+        if (i == OWN || (ways[i] && !dt_winograd_fits(dir, &c))) continue;
         if (ways[i] == DT_WINOGRAD_2_BF16 && (t != DT_BF16 || !dt_cpu_has_bf16())) continue;
         if (dt_conv_kernel_create(&k[i], &env, dir, &c, ways[i]) != DT_OK) {
             k[i].library = NULL;
@@ -129,9 +147,12 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
     for (int round = 0; round < bench_count(3, 1) || dt_clock_work_s(threads) - begin < enough;
          round++)
         for (int i = 0; i < N_WAYS; i++) {
-            if (!scratch[i]) continue;
+            if (!scratch[i] || least[i] > 0.1) continue; // the library has no vectors for some
             const double from = dt_clock_work_s(threads);
-            dt_conv_kernel_run(&k[i], 0, (const void *[]){x, weights[i], y}, scratch[i]);
+            if (i == OWN)
+                run_own(&own, dir, x, weights[i], y);
+            else
+                dt_conv_kernel_run(&k[i], 0, (const void *[]){x, weights[i], y}, scratch[i]);
             const double took = dt_clock_work_s(threads) - from;
             if (!round || took < least[i]) least[i] = took;
         }
@@ -144,7 +165,7 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
     }
     if (pack > 0) printf("  pack %.3f ms of %.3f", pack * 1e3, least[F4] * 1e3);
     if (is_depthwise(l))
-        printf("  %.1f GB/s, a copy %.1f", (double)n_bytes / least[DIRECT] / 1e9,
+        printf("  %.1f GB/s, a copy %.1f", (double)n_bytes / least[has_own ? OWN : DIRECT] / 1e9,
                copy_rate(n_bytes / 2) / 1e9);
     printf("\n");
     fflush(stdout);

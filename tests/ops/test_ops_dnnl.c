@@ -11,6 +11,7 @@
 #include "each_isa.h"
 #include "op_test.inc"
 
+#include "backend/cpu/depthwise.h"
 #include "graph/passes/passes.h"
 
 // ---- convolution -----------------------------------------------------------------------------------
@@ -176,13 +177,82 @@ static void test_conv_odd(void **state) {
 static void test_conv_groups(void **state) {
     check_conv("groups of 16", (conv_arg){1, 32, 6, 6, 64, 2, WIN(3, 1, 1, 1, 1), true});
     check_conv("groups of 6", (conv_arg){2, 12, 5, 6, 18, 2, WIN(3, 1, 1, 1, 1), true});
-    check_conv("depthwise", (conv_arg){2, 32, 6, 7, 32, 32, WIN(3, 1, 1, 1, 1)});
-    check_conv("depthwise, C=20", (conv_arg){1, 20, 6, 7, 20, 20, WIN(3, 2, 1, 1, 1), true});
-    check_conv("depthwise 5x5", (conv_arg){2, 32, 7, 8, 32, 32, WIN(5, 1, 1, 2, 2)});
-    check_conv("depthwise 5x5, C=20", (conv_arg){2, 20, 9, 12, 20, 20, WIN(5, 2, 1, 2, 2), true});
-    check_conv("depthwise 5x5, small", (conv_arg){3, 16, 2, 3, 16, 16, WIN(5, 2, 1, 2, 2)});
-    check_conv("depthwise 7x7", (conv_arg){2, 40, 9, 11, 40, 40, WIN(7, 1, 1, 3, 3), true});
 }
+
+// Each kernel of depthwise.h at sizes with edges only, with whole tiles of seven between them, and with a rest.
+static void test_conv_depthwise(void **state) {
+    const int kernels[] = {3, 5, 7}, sizes[][2] = {{2, 3}, {9, 16}, {6, 25}};
+    for (int k = 0; k < 3; k++)
+        for (int stride = 1; stride <= 2; stride++)
+            for (int i = 0; i < 3; i++) {
+                char name[64];
+                snprintf(name, sizeof name, "depthwise %d, stride %d, %dx%d", kernels[k], stride,
+                         sizes[i][0], sizes[i][1]);
+                check_conv(name,
+                           (conv_arg){2, 20, sizes[i][0], sizes[i][1], 20, 20,
+                                      WIN(kernels[k], stride, 1, kernels[k] / 2, kernels[k] / 2),
+                                      .bias = i == 1});
+            }
+    check_conv("depthwise, asymmetric padding",
+               (conv_arg){2, 16, 8, 17, 16, 16, WIN(3, 2, 1, 0, 1), true});
+    check_conv("depthwise 5, no padding", (conv_arg){1, 16, 8, 19, 16, 16, WIN(5, 1, 1, 0, 0)});
+    check_conv("depthwise 5, wide padding", (conv_arg){1, 16, 5, 6, 16, 16, WIN(5, 2, 1, 4, 4)});
+    conv_arg a = {2, 24, 9, 17, 24, 24, WIN(5, 1, 1, 2, 2)};
+    a.win.kernel[0] = 3;
+    a.win.stride[0] = 2;
+    check_conv("depthwise 3x5, strides 2 and 1", a);
+    check_conv("depthwise, dilation 2", (conv_arg){1, 16, 9, 9, 16, 16, WIN(3, 1, 2, 2, 2)});
+    check_conv("depthwise, stride 3", (conv_arg){1, 16, 9, 9, 16, 16, WIN(3, 3, 1, 1, 1)});
+}
+
+#ifndef DT_ROWS_CUDA
+static void test_conv_depthwise_fused(void **state) {
+    conv_arg a = {2, 20, 9, 16, 20, 20, WIN(3, 1, 1, 1, 1), true, false, DT_ACT_RELU};
+    check_conv("depthwise, relu", a);
+    a.fold = true;
+    check_conv("depthwise, bn folded, relu", a);
+    a.bias = false;
+    a.act = DT_ACT_NONE;
+    check_conv("depthwise, bn folded", a);
+    a.residual = true;
+    check_conv("depthwise, bn folded, residual", a);
+    check_conv("depthwise 5, stride 2, bn folded",
+               (conv_arg){2, 20, 9, 16, 20, 20, WIN(5, 2, 1, 2, 2), true, true, DT_ACT_RELU});
+}
+
+// All three directions on so many threads, to `out`: y, dx, dw, db.
+static void run_depthwise(const dt_dnnl_conv *conv, int threads, float *out, int64_t each) {
+    dt_depthwise_conv d;
+    assert_int_equal(dt_depthwise_init(&d, conv, threads) >> DT_DNNL_BACKWARD_WEIGHTS, 1);
+    float *x = dt_xcalloc((size_t)(3 * each), sizeof *x), *dy = x + each, *w = dy + each;
+    for (int64_t i = 0; i < 3 * each; i++) x[i] = (float)(i * 37 % 101) * 0.01f - 0.5f;
+    dt_depthwise_run(&d, DT_DNNL_FORWARD, x, w, NULL, out);
+    dt_depthwise_run(&d, DT_DNNL_BACKWARD_DATA, dy, w, NULL, out + each);
+    dt_depthwise_run_weights(&d, x, dy, out + 2 * each, out + 3 * each, 0);
+    free(x);
+}
+
+static void test_conv_depthwise_threads(void **state) {
+    const dt_shape x = dt_shape4(2, 96, 9, 16), y = dt_shape4(2, 96, 5, 8);
+    const dt_dnnl_conv conv = {.src = dt_dnnl_laid_out(DT_F32, &x, dt_blocked(dt_cpu_block())),
+                               .dst = dt_dnnl_laid_out(DT_F32, &y, dt_blocked(dt_cpu_block())),
+                               .weights = dt_dnnl_any(DT_F32, 5, (int64_t[]){96, 1, 1, 5, 5}),
+                               .stride = {2, 2},
+                               .dilation = {1, 1},
+                               .pad_begin = {2, 2},
+                               .pad_end = {2, 2}};
+    const int64_t each = dt_shape_elements(&x);
+    float *one = dt_xcalloc((size_t)(4 * each), sizeof *one);
+    float *many = dt_xcalloc((size_t)(4 * each), sizeof *many);
+    run_depthwise(&conv, 1, one, each);
+    for (int threads = 2; threads <= 5; threads++) {
+        run_depthwise(&conv, threads, many, each);
+        assert_memory_equal(one, many, (size_t)(4 * each) * sizeof *one);
+    }
+    free(one);
+    free(many);
+}
+#endif
 
 // Whatever is faster.
 #ifndef DT_ROWS_CUDA
@@ -532,13 +602,22 @@ static void test_backend(void **state) {
 static int run_all(void) {
     const struct CMUnitTest tests[] = {
 #ifndef DT_ROWS_CUDA
-        cmocka_unit_test(test_backend),       cmocka_unit_test(test_reorder),
-        cmocka_unit_test(test_conv_residual), cmocka_unit_test(test_conv_winograd),
+        cmocka_unit_test(test_backend),
+        cmocka_unit_test(test_reorder),
+        cmocka_unit_test(test_conv_residual),
+        cmocka_unit_test(test_conv_winograd),
+        cmocka_unit_test(test_conv_depthwise_fused),
+        cmocka_unit_test(test_conv_depthwise_threads),
 #endif
-        cmocka_unit_test(test_conv),          cmocka_unit_test(test_conv_odd),
-        cmocka_unit_test(test_conv_groups),   cmocka_unit_test(test_conv_fused),
-        cmocka_unit_test(test_linear),        cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_sdpa),          cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_conv_odd),
+        cmocka_unit_test(test_conv_groups),
+        cmocka_unit_test(test_conv_depthwise),
+        cmocka_unit_test(test_conv_fused),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_sdpa),
+        cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,12 +9,12 @@
 // that follows. Backward computes dx from its own packed weight, and dw and db in f32, whatever the type of the
 // activations, through scratch into the flat buffer.
 //
-// oneDNN 2.6 has no vectors for the weight gradient of depthwise kernels of 5 or 7 columns: that one is custom
-// (simd_depthwise.c), between the library's forward and data gradient.
+// Depthwise convolutions are our own in the directions where that is faster (depthwise.h), the library's in the others.
 //
 // Scratch of backward: [ scratchpad, shared by its primitives | packed dw | db ]
 #include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/custom_kernel.h"
+#include "backend/cpu/depthwise.h"
 #include "backend/cpu/dnnl_weights.h"
 #include "base/arena.h"
 #include "base/log.h"
@@ -26,10 +26,11 @@ typedef struct conv_state {
     dt_conv_kernel forward, data, weights; // zeroed: none
     dt_weight_pack *pack, *bias_pack;
     dt_weight_grad grad;
-    void (*depthwise)(const dt_depthwise *d); // in place of `weights`; NULL: not so
-    bool has_bias;                            // an argument of `forward` or `weights`
-    size_t clear_bytes;                       // of scratch, in front of `weights`
-    size_t at_dw, at_db;                      // offsets in scratch
+    unsigned own; // directions of `depthwise`, in place of those
+    dt_depthwise_conv depthwise;
+    bool has_bias;       // an argument of `forward` or `weights`
+    size_t clear_bytes;  // of scratch, in front of `weights`
+    size_t at_dw, at_db; // offsets in scratch
     int64_t n_out;
 } conv_state;
 
@@ -140,6 +141,28 @@ static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int
     return DT_OK;
 }
 
+static bool is_own(const conv_state *st, dt_dnnl_direction dir) {
+    return st->own >> dir & 1;
+}
+
+// Creates the kernels of ops that are not our own depthwise convolution's, which wants BLOCKED.
+static dt_status create_others(const dt_kernel_instance *s, conv_state *st, const conv_op *ops,
+                               int n, const conv_shape *c, dt_layout *lx, dt_layout *ly) {
+    conv_op others[2];
+    int n_others = 0;
+    dt_dnnl_conv conv;
+    *lx = *ly = dt_custom_blocked();
+    describe(s, DT_DNNL_FORWARD, c, false, *lx, *ly, &conv);
+    st->own = dt_depthwise_init(&st->depthwise, &conv, s->threads);
+    for (int k = 0; k < n; k++)
+        if (!is_own(st, ops[k].dir)) others[n_others++] = ops[k];
+    if (n_others == 0) return DT_OK;
+    DT_TRY(create_ops(s, others, n_others, c, lx, ly));
+    if (n_others == n || (lx->kind == DT_BLOCKED && ly->kind == DT_BLOCKED)) return DT_OK;
+    st->own = 0;
+    return create_ops(s, ops, n, c, lx, ly);
+}
+
 static void destroy(dt_kernel_instance *s) {
     conv_state *st = s->state;
     if (!st) return;
@@ -157,7 +180,9 @@ static dt_status pack_for(dt_kernel_instance *s, conv_state *st, const conv_shap
                           const dt_conv_kernel *k, const dt_fold *fold) {
     int64_t d[5];
     const int n = weight_dims(&c->w->shape, s->node->attrs.conv2d.groups, d);
-    const dt_dnnl_tensor dense = dt_dnnl_dense(DT_F32, n, d);
+    const dt_dnnl_tensor dense = k->library || k->winograd
+                                     ? dt_dnnl_dense(DT_F32, n, d)
+                                     : dt_dnnl_dense(DT_F32, 4, (int64_t[]){1, d[0], d[3], d[4]});
     return dt_weight_pack_create(&st->pack, s, &s->packs[s->n_packs++], s->node->in[1], &dense,
                                  k->library ? dt_dnnl_op_md(k->library, 1) : NULL, k->winograd,
                                  fold);
@@ -173,7 +198,7 @@ static dt_status build_forward(dt_kernel_instance *s, conv_state *st) {
     st->has_bias = c.bias || fold.on;
     st->n_out = c.w->shape.d[0];
     const conv_op op = {DT_DNNL_FORWARD, st->has_bias, &st->forward};
-    DT_TRY(create_ops(s, &op, 1, &c, &s->in_layout[0], &s->out_layout[0]));
+    DT_TRY(create_others(s, st, &op, 1, &c, &s->in_layout[0], &s->out_layout[0]));
     DT_TRY(pack_for(s, st, &c, &st->forward, &fold));
     if (fold.on) {
         DT_TRY(dt_bias_pack_create(&st->bias_pack, s, &s->packs[s->n_packs++],
@@ -190,6 +215,10 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     if (residual_of(s)) dt_custom_copy_residual(s, r);
     const void *bias = s->n_packs > 1 ? r->packed[1] : st->has_bias ? r->in[2] : NULL;
+    if (is_own(st, DT_DNNL_FORWARD)) {
+        dt_depthwise_run(&st->depthwise, DT_DNNL_FORWARD, r->in[0], r->packed[0], bias, r->out[0]);
+        return;
+    }
     dt_conv_kernel_run(&st->forward, r->replica,
                        st->has_bias ? (const void *[]){r->in[0], r->packed[0], bias, r->out[0]}
                                     : (const void *[]){r->in[0], r->packed[0], r->out[0]},
@@ -197,60 +226,6 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 // ---- backward -----------------------------------------------------------------------------------
-static void (*find_depthwise(const dt_kernel_instance *s,
-                             const conv_shape *c))(const dt_depthwise *d) {
-    const dt_window *w = &s->node->attrs.conv2d.win;
-    const dt_simd_depthwise *simd = dt_simd_get()->depthwise;
-    const int64_t groups = s->node->attrs.conv2d.groups;
-    const int type = dt_row_type(c->x->dtype);
-    if (groups <= 4 || groups != c->x->shape.d[1] || groups != c->w->shape.d[0] || type < 0 ||
-        c->y->dtype != c->x->dtype || w->dilation[0] != 1 || w->dilation[1] != 1 ||
-        w->kernel[0] > DT_DEPTHWISE_MOST)
-        return NULL;
-    return w->kernel[1] == 5   ? simd->weights5[type]
-           : w->kernel[1] == 7 ? simd->weights7[type]
-                               : NULL;
-}
-
-typedef struct depthwise_call {
-    const dt_kernel_instance *s;
-    const dt_run *r;
-    const void *dy;
-} depthwise_call;
-
-// The gradients of weights and bias of one channel block.
-static void run_depthwise(const void *ctx, int64_t block, int64_t end) {
-    const depthwise_call *call = ctx;
-    const dt_run *r = call->r;
-    const conv_state *st = call->s->state;
-    const dt_value_info *info = dt_instance_in(call->s, 0);
-    const int64_t *x = info->shape.d,
-                  *y = dt_instance_in(call->s, dt_pos_grad(call->s, 0))->shape.d;
-    const int type = dt_row_type(info->dtype), width = dt_simd_get()->width;
-    const int64_t blocks = (x[1] + width - 1) / width, pixels = y[2] * y[3];
-    float dw[DT_DEPTHWISE_MOST * DT_DEPTHWISE_MOST * DT_SIMD_MAX_WIDTH] = {0};
-    float db[DT_SIMD_MAX_WIDTH] = {0}, mean[DT_SIMD_MAX_WIDTH];
-    dt_depthwise d = {x[2], x[3], y[2], y[3], &call->s->node->attrs.conv2d.win, .dw = dw};
-    for (int64_t n = 0; n < x[0]; n++) {
-        d.x = dt_row_at(type, r->in[0], (n * blocks + block) * x[2] * x[3] * width);
-        d.dy = dt_row_at(type, call->dy, (n * blocks + block) * pixels * width);
-        st->depthwise(&d);
-        if (!st->has_bias) continue;
-        dt_simd_get()->pool->mean[type](mean, d.dy, pixels, width);
-        for (int l = 0; l < width; l++) db[l] += mean[l] * (float)pixels;
-    }
-    const int n = d.win->kernel[0] * d.win->kernel[1];
-    for (int64_t l = 0; l < width && block * width + l < x[1]; l++) {
-        const int64_t c = block * width + l;
-        float *to = (float *)r->out[1] + c * n;
-        for (int k = 0; k < n; k++)
-            to[k] = (r->accumulate >> 1 & 1 ? to[k] : 0) + dw[k * width + l];
-        if (!st->has_bias) continue;
-        to = (float *)r->out[2] + c;
-        *to = (r->accumulate >> 2 & 1 ? *to : 0) + db[l];
-    }
-}
-
 static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const conv_shape *c,
                                   int dy) {
     static const dt_fold none = {.on = false};
@@ -262,11 +237,8 @@ static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const c
     int n_ops = 0;
     if (data) ops[n_ops++] = (conv_op){DT_DNNL_BACKWARD_DATA, false, &st->data};
     if (weights) ops[n_ops++] = (conv_op){DT_DNNL_BACKWARD_WEIGHTS, st->has_bias, &st->weights};
-    dt_layout lx = dt_custom_blocked(), ly = lx;
-    if (weights) st->depthwise = find_depthwise(s, c);
-    if (st->depthwise && data) DT_TRY(create_ops(s, ops, 1, c, &lx, &ly));
-    if (lx.kind != DT_BLOCKED || ly.kind != DT_BLOCKED) st->depthwise = NULL;
-    if (!st->depthwise) DT_TRY(create_ops(s, ops, n_ops, c, &lx, &ly));
+    dt_layout lx, ly;
+    DT_TRY(create_others(s, st, ops, n_ops, c, &lx, &ly));
     s->in_layout[dy] = ly;
     if (data) {
         s->out_layout[0] = lx;
@@ -320,10 +292,9 @@ static void run_weights(const dt_kernel_instance *s, const dt_run *r, const void
         dt_winograd_run_weights(st->weights.winograd, r->in[0], dy, r->out[1], add_w, scratch);
         return;
     }
-    if (st->depthwise) {
-        const int64_t width = dt_simd_get()->width;
-        dt_custom_items(s->threads, (st->n_out + width - 1) / width, run_depthwise,
-                        &(depthwise_call){s, r, dy});
+    if (is_own(st, DT_DNNL_BACKWARD_WEIGHTS)) {
+        dt_depthwise_run_weights(&st->depthwise, r->in[0], dy, r->out[1],
+                                 st->has_bias ? r->out[2] : NULL, r->accumulate);
         return;
     }
     memset(scratch, 0, st->clear_bytes);
@@ -343,7 +314,10 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     const void *dy = r->in[dt_pos_grad(s, 0)];
     if (s->node->out[1] != DT_NONE) run_weights(s, r, dy);
-    if (s->node->out[0] != DT_NONE)
+    if (s->node->out[0] == DT_NONE) return;
+    if (is_own(st, DT_DNNL_BACKWARD_DATA))
+        dt_depthwise_run(&st->depthwise, DT_DNNL_BACKWARD_DATA, dy, r->packed[0], NULL, r->out[0]);
+    else
         dt_conv_kernel_run(&st->data, r->replica, (const void *[]){r->out[0], r->packed[0], dy},
                            r->scratch);
 }

@@ -8,6 +8,7 @@
 // nothing.
 #include "backend/cpu/dnnl_weights.h"
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/simd_rows.h"
 #include "base/arena.h"
 #include "base/hash.h"
@@ -114,10 +115,13 @@ dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *
         p->pairs = true;
         r->n_bytes = dt_dnnl_md_bytes(md);
     } else {
-        const dt_dnnl_tensor dst = dt_dnnl_like(md);
+        const dt_shape shape = dt_shape4(dense->d[0], dense->d[1], dense->d[2], dense->d[3]);
+        const dt_dnnl_tensor dst =
+            md ? dt_dnnl_like(md) : dt_dnnl_laid_out(DT_F32, &shape, dt_blocked(dt_cpu_block()));
         const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
         DT_TRY(dt_dnnl_op_create_reorder(&p->reorder, &env, dense, &dst, false));
         p->scratch = alloc64(dt_dnnl_op_scratch_bytes(p->reorder));
+        md = dt_dnnl_op_md(p->reorder, 1);
         r->n_bytes = dt_dnnl_md_bytes(md);
     }
     if (fold->on) {

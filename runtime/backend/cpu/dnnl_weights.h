@@ -20,7 +20,7 @@ static inline float dt_fold_gain(const float *scale, const float *var, int64_t i
 typedef struct dt_weight_pack dt_weight_pack; // the context of a pack request
 
 // `dense` describes the f32 master (outermost dimension(s) = output channels), `md` the wanted
-// format; winograd, if not NULL, says it instead, and outlives the request.
+// format, NULL: BLOCKED. winograd, if not NULL, says it instead, and outlives the request.
 dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *s,
                                 dt_pack_request *r, dt_value weight, const dt_dnnl_tensor *dense,
                                 dt_dnnl_md md, const dt_winograd_conv *winograd,

@@ -100,17 +100,25 @@ typedef struct dt_simd_pool {
     void (*fill[DT_ROW_TYPES])(void *y, const float *v, int64_t n_pixels); // y[p] = v
 } dt_simd_pool;
 
-// ---- the weight gradient of a depthwise convolution, dilation 1: one channel block of one image (BLOCKED)
+// ---- depthwise convolution (depthwise.h): one channel block of one image, f32 or bf16 -------------------
 enum { DT_DEPTHWISE_MOST = 7 }; // of a kernel's sides
-typedef struct dt_depthwise {
-    int64_t in_h, in_w, out_h, out_w;
-    const dt_window *win;
-    const void *x, *dy;
-    float *dw; // (kernel, kernel, width), added to
-} dt_depthwise;
-typedef struct dt_simd_depthwise { // by the kernel's columns
-    void (*weights5[DT_ROW_TYPES])(const dt_depthwise *d);
-    void (*weights7[DT_ROW_TYPES])(const dt_depthwise *d);
+// Places are rows and columns of the source, a vector each. Output (i, j) is made of `taps` rows of them from
+// first[0] + i stride on, and columns from first[1] + j stride on; what lies outside the source is zero.
+typedef struct dt_depthwise_pass {
+    int64_t src[2], n[2], first[2]; // of the source; of outputs
+    int64_t stride, taps;           // rows
+    int64_t y_step[2];              // vectors between outputs
+    int64_t w_step[2];              // and between weights
+    const void *x;
+    void *y;            // in weights: dy
+    float *w;           // of the first tap of both; in weights: sums
+    const float *start; // a vector, of which y is the sum with all products
+    bool relu;
+} dt_depthwise_pass;
+typedef void (*dt_depthwise_fn)(const dt_depthwise_pass *p);
+typedef struct dt_simd_depthwise { // by columns of taps and their stride; NULL: there is none
+    dt_depthwise_fn conv[DT_DEPTHWISE_MOST + 1][3][DT_ROW_TYPES];
+    dt_depthwise_fn weights[DT_DEPTHWISE_MOST + 1][3][DT_ROW_TYPES]; // w += x dy
 } dt_simd_depthwise;
 
 // ---- the optimizer over flat buffers, by dt_optimizer_id: elements [at, at + n) of one segment ------
