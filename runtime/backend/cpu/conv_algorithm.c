@@ -86,9 +86,8 @@ static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
 static void print(const dt_dnnl_conv *c, const char *what, char *text) {
     const int64_t *x = c->src.d, *w = c->weights.d;
     snprintf(text, DT_CHOICE_TEXT,
-             "conv2d %s%s %lldx%lldx%lldx%lld to %lld, %lldx%lld stride %lld,%lld dilation "
-             "%lld,%lld pad "
-             "%lld,%lld,%lld,%lld",
+             "conv2d %s%s %lldx%lldx%lldx%lld to %lld, %lldx%lld stride %lld,%lld "
+             "dilation %lld,%lld pad %lld,%lld,%lld,%lld",
              c->src.type == DT_BF16 ? "bf16 " : "", what, (long long)x[0], (long long)x[1],
              (long long)x[2], (long long)x[3], (long long)c->dst.d[1], (long long)w[2],
              (long long)w[3], (long long)c->stride[0], (long long)c->stride[1],
