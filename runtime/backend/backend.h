@@ -246,6 +246,8 @@ typedef struct dt_backend {
                                   int n_lanes, int *faster);
     char *(*choice_table)(
         struct dt_backend *b); // for people, with rates; heap; NULL: there is none
+    // Plans that are made from now on have n threads a replica; none is in use. NULL: a device divides its own work.
+    void (*set_threads)(struct dt_backend *b, int n);
 
     // ops; NULL when the backend has none
     const dt_kernel *(*kernel)(const struct dt_backend *b, dt_op op, bool backward);

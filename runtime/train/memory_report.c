@@ -122,6 +122,6 @@ dt_status dt_memory_check(const dt_session *s) {
         s->backend->device ? "the GPU" : "the memory of this host or container",
         (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
         (double)free_bytes / 1048576.0, s->backend->device ? "free" : "this rank's",
-        s->backend->device ? "" : ", device.replicas (gradients, activations)",
+        s->replicas->n_replicas == 1 ? "" : ", device.replicas (gradients, activations)",
         s->elastic ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
 }

@@ -213,6 +213,8 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     DT_TRY(dt_replica_plan_create(&s->replicas, s->elastic, s->comm->rank, s->comm->world_size,
                                   s->resolved.replicas, s->n_micro));
     s->resolved.replicas = s->replicas->n_replicas;
+    s->replicas_open = !stored && !s->elastic && s->backend->set_threads &&
+                       dt_config_is_auto(s->config, "device.replicas");
     dt_resolve_write(s->config, &s->resolved);
     return s->data ? DT_OK : open_data(s, skip_log);
 }
@@ -473,11 +475,41 @@ dt_status dt_session_plan_bytes(dt_session *s, const dt_field_info *fields, int 
     return st;
 }
 
+// Fewer replicas of more threads, in place of plans that were made or will be.
+static dt_status set_replicas(dt_session *s, int n) {
+    s->resolved.replicas = n;
+    s->resolved.replica_threads = s->resolved.threads / n;
+    s->backend->set_threads(s->backend, s->resolved.replica_threads);
+    omp_set_num_threads(s->resolved.replica_threads);
+    dt_replica_plan_destroy(s->replicas);
+    s->replicas = NULL;
+    dt_resolve_write(s->config, &s->resolved);
+    return dt_replica_plan_create(&s->replicas, s->elastic, s->comm->rank, s->comm->world_size, n,
+                                  s->n_micro);
+}
+
+// device.replicas: auto is a replica a thread, as it is the fastest, but no more than have room.
+static dt_status leave_room(dt_session *s, const dt_field_info *fields, int n_fields,
+                            bool training) {
+    const int most = s->replicas->n_replicas;
+    while (s->replicas_open && s->replicas->n_replicas > 1 && !dt_memory_fits(s)) {
+        drop_plans(s);
+        DT_TRY(set_replicas(s, s->replicas->n_replicas / 2));
+        DT_TRY(make_plans(s, fields, n_fields, training));
+    }
+    if (s->replicas->n_replicas < most && dt_memory_fits(s))
+        dt_info("device.replicas: auto: %d of %d threads: %d would take more memory than there is",
+                s->replicas->n_replicas, s->resolved.replica_threads, most);
+    s->replicas_open = false;
+    return DT_OK;
+}
+
 // The fastest engines may want much memory: a network that does not fit because of that is planned again with
 // smaller ones.
 static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                              bool training) {
     DT_TRY(make_plans(s, fields, n_fields, training));
+    DT_TRY(leave_room(s, fields, n_fields, training));
     const bool large = s->backend->device && s->backend->device->shrink && !dt_memory_fits(s);
     const int n = large ? s->backend->device->shrink(s->backend) : 0;
     if (n) {
@@ -500,6 +532,10 @@ static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, 
         if (st == DT_OK) text = s->backend->choices(s->backend); // keeps them on disk too
     }
     st = dt_agree_result(s->comm, st, &text, &s->told);
+    int replicas = s->resolved.replicas;
+    if (st == DT_OK) st = s->comm->broadcast_bytes(s->comm, &replicas, sizeof replicas, 0);
+    if (st == DT_OK && replicas != s->resolved.replicas) st = set_replicas(s, replicas);
+    s->replicas_open = false;
     if (st == DT_OK && s->comm->rank > 0) {
         if (text) s->backend->take_choices(s->backend, text);
         st = build_plans(s, fields, n_fields, training);

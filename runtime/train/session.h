@@ -43,6 +43,7 @@ typedef struct dt_session {
     const dt_field_info *described; // of data that is not there: set in front of open
     int n_described;
     dt_replica_plan *replicas;
+    bool replicas_open; // may still become fewer, for want of memory
     dt_targets targets; // of training, once graphs are made
     dt_param_groups groups;
     dt_scales scales;

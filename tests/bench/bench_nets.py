@@ -11,6 +11,7 @@ slows both. Share: of what the library's kernels alone reach (bench_library). St
 beginning, on a second start, with choices on disk; PyTorch: to its first step. RSS: peak of dtrain's process; of
 PyTorch's smallest. A line for each network also tells two ranks of one thread.
 
+With ONEDNN_MAX_CPU_ISA=AVX2 (and ATEN_CPU_CAPABILITY=avx2, for PyTorch) in the environment: fp32 without AVX-512.
 PYTHON has torch; without one in the running Python a virtual environment is made (.cache/bench-venv).
 """
 import argparse
@@ -254,6 +255,8 @@ def look_at_machine(o):
     """Cores and bf16 into o; the machine in words."""
     cpu = open("/proc/cpuinfo").read()
     flags, model = (re.search(rf"^{key}\s*: (.*)$", cpu, re.M).group(1) for key in ("flags", "model name"))
+    if os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX2":
+        flags = "avx2"
     o.cores, o.bf16 = len(os.sched_getaffinity(0)), "avx512_bf16" in flags and not SHORT
     isa = [name for name, flag in (("AMX", "amx_bf16"), ("AVX-512 with bf16", "avx512_bf16"), ("AVX-512", "avx512f"), ("AVX2", "avx2")) if flag in flags]
     return f"{model}, {o.cores} cores, {', '.join(isa[:2])}; load {os.getloadavg()[0]:.1f}"

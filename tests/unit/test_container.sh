@@ -47,6 +47,24 @@ for version in v2 v1; do
     echo "$version: seen"
 done
 
+# ---- as many replicas as have room
+mib() { "$DTRAIN" check "$config" device.threads=2 "$@" 2>/dev/null | awk '/ MiB$/ {sum += $(NF - 1)} END {print int(sum + 1)}'; }
+two=$(mib) one=$(mib device.replicas=1)
+[ "$one" -lt "$two" ] || fail "two replicas take $two MiB, one $one"
+bytes=$(((one + two) / 2 << 20))
+inside v2 "200000 100000" $bytes "$DTRAIN" "$config" device.threads=2 train.max_steps=2 run.name=room >"$work/out" 2>"$work/log" ||
+    fail "two replicas have no room, one would: exit $?"
+grep -q 'device.replicas: auto: 1 of 2 threads: 2 would' "$work/log" || fail "nothing said"
+grep -A9 '^device:' "$work"/runs/room/config.yaml | grep -q 'replicas: 1$' || fail "not kept"
+exits 2 'does not fit' inside v2 "200000 100000" $bytes "$DTRAIN" "$config" device.threads=2 device.replicas=2
+"$DTRAIN" "$config" device.threads=2 train.max_steps=4 run.name=room run.resume=force >/dev/null 2>"$work/log" || fail "exit $?"
+if have_mpi; then
+    inside v2 "200000 100000" $((2 * bytes)) mpirun --oversubscribe --bind-to none -np 2 "$DTRAIN" "$config" device.threads=2 \
+        train.max_steps=2 run.name=ranks >"$work/out" 2>"$work/log" || fail "ranks: exit $?"
+    grep -q 'device.replicas: auto: 1 of 2 threads: 2 would' "$work/log" || fail "ranks: nothing said"
+fi
+echo "replicas: as many as have room"
+
 # ---- real ones
 cpu=/sys/fs/cgroup/cpu/dt$$ memory=/sys/fs/cgroup/memory/dt$$
 remove_groups() {

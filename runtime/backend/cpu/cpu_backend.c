@@ -22,7 +22,8 @@ static const double BUDGET_S = 1.4;
 typedef struct cpu_self {
     char text[128];
     dt_cpu_choices *choices;
-    bool winograd;
+    char *cache_folder; // or NULL
+    bool winograd, timed;
 } cpu_self;
 
 // ---- the machine --------------------------------------------------------------------------------
@@ -168,18 +169,24 @@ static char *name_machine(int threads) {
     return all;
 }
 
-static dt_cpu_choices *make_choices(const dt_backend_opts *opts, int threads) {
-    char *name = name_machine(threads);
+static void set_threads(dt_backend *b, int n) {
+    cpu_self *self = b->self;
+    char *name = name_machine(n);
     const dt_cpu_choices_opts o = {
-        .machine = name, .folder = opts->cache_folder, .budget_s = opts->timed ? BUDGET_S : 0};
-    dt_cpu_choices *c = dt_cpu_choices_create(&o);
+        .machine = name, .folder = self->cache_folder, .budget_s = self->timed ? BUDGET_S : 0};
+    dt_cpu_choices_destroy(self->choices);
+    self->choices = dt_cpu_choices_create(&o);
     free(name);
-    return c;
+    b->threads = n;
+    snprintf(self->text, sizeof self->text, "cpu %s, oneDNN %s, %d thread%s", dt_dnnl_isa_name(),
+             dt_dnnl_version(), n, n == 1 ? "" : "s");
 }
 
 static void destroy(dt_backend *b) {
-    dt_cpu_choices_destroy(dt_cpu_choices_of(b));
-    free(b->self);
+    cpu_self *self = b->self;
+    dt_cpu_choices_destroy(self->choices);
+    free(self->cache_folder);
+    free(self);
     free(b);
 }
 
@@ -188,7 +195,6 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
     cpu_self *self = dt_xcalloc(1, sizeof *self);
     *b = (dt_backend){.name = "cpu",
                       .self = self,
-                      .threads = opts->threads < 1 ? 1 : opts->threads,
                       .conv_adds = true,
                       .supports_dtype = supports_dtype,
                       .computes_dtype = computes_dtype,
@@ -202,6 +208,7 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
                       .choices = choices,
                       .take_choices = take_choices,
                       .choice_table = choice_table,
+                      .set_threads = set_threads,
                       .choose_precision = dt_cpu_choose_precision,
                       .kernel = kernel,
                       .reorder = dt_cpu_reorder,
@@ -213,9 +220,9 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
                       .flat_sum_squares = dt_cpu_flat_sum_squares,
                       .destroy = destroy};
     self->winograd = opts->winograd;
-    self->choices = make_choices(opts, b->threads);
-    snprintf(self->text, sizeof self->text, "cpu %s, oneDNN %s, %d thread%s", dt_dnnl_isa_name(),
-             dt_dnnl_version(), b->threads, b->threads == 1 ? "" : "s");
+    self->timed = opts->timed;
+    self->cache_folder = opts->cache_folder ? dt_xstrdup(opts->cache_folder) : NULL;
+    set_threads(b, opts->threads < 1 ? 1 : opts->threads);
     *out = b;
     return DT_OK;
 }
