@@ -39,5 +39,9 @@ void dt_crash_install(int rank) {
     sigemptyset(&a.sa_mask);
     if (rank >= 0) snprintf(who, sizeof who, "[%d]", rank);
     gethostname(host, sizeof host - 1);
-    for (int k = 0; k < N_CRASHES; k++) sigaction(CRASHES[k].sig, &a, &before[k]);
+    for (int k = 0; k < N_CRASHES; k++) {
+        struct sigaction now;
+        sigaction(CRASHES[k].sig, &a, &now);
+        if (now.sa_handler != on_crash) before[k] = now; // else a second run of this process
+    }
 }

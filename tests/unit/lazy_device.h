@@ -265,8 +265,13 @@ static inline void lazy_pack_on(const void *ctx, const float *const *dense, void
 }
 
 static inline dt_status lazy_prepare(dt_kernel_instance *s) {
-    lazy_self *l = lazy(s->backend);
-    DT_TRY(lazy_cpu_kernel(s)->prepare(s));
+    dt_backend *b = s->backend;
+    lazy_self *l = lazy(b);
+    const dt_kernel *k = lazy_cpu_kernel(s);
+    s->backend = l->cpu; // of which its kernels ask more than the table has
+    const dt_status st = k->prepare(s);
+    s->backend = b;
+    DT_TRY(st);
     for (int i = 0; i < s->n_packs; i++) {
         lazy_pack *p = dt_xcalloc(1, sizeof *p);
         *p = (lazy_pack){s->backend, s->packs[i].pack, s->packs[i].ctx};
