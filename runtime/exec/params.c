@@ -112,6 +112,7 @@ static void add_flat(dt_params *p, float **flat, int64_t n) {
 }
 
 void dt_params_add_average(dt_params *p) {
+    p->n_average = p->n_master;
     add_flat(p, &p->average, p->n_master);
     add_flat(p, &p->buffer_average, p->n_buffer);
 }

@@ -64,6 +64,7 @@ typedef struct dt_params {
         n_teacher_buffers; // a teacher's, behind the n_entries and n_buffers of ours
     dt_stat_entry *stats;
     int n_stats;
+    int64_t n_average; // of average: n_master or 0
     int64_t n_master;  // elements of master (padded)
     int64_t n_trained; // those that are trained: elements of the moments
     int64_t n_grad;    // elements of a gradient buffer (trained + stats, padded)

@@ -47,7 +47,8 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
     rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4};
-    if (p->average) rows[n++] = (memory_row){"averaged weights", weights + (size_t)p->n_buffer * 4};
+    if (p->n_average)
+        rows[n++] = (memory_row){"averaged weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"gradients", (size_t)p->n_grads * (size_t)p->n_grad * 4};
     if (dt_session_bf16_gradients(s)) rows[n++] = (memory_row){"gradients in bf16", trained / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
@@ -76,8 +77,7 @@ size_t dt_memory_bytes(const dt_session *s) {
     return sum;
 }
 
-// What this rank may use: the device's free memory, or its share of the host's, or of the container's limit. Of a host
-// all of it counts, since what others hold now may be free when it is needed.
+// Of a host all of it counts, since what others hold now may be free when it is needed.
 static void find_room(const dt_session *s, size_t *free_bytes, size_t *total_bytes) {
     dt_memory m;
     if (s->backend->device) {
@@ -89,17 +89,20 @@ static void find_room(const dt_session *s, size_t *free_bytes, size_t *total_byt
     *free_bytes = *total_bytes / (size_t)s->comm->local_size;
 }
 
-bool dt_memory_fits(const dt_session *s) {
+size_t dt_memory_free_bytes(const dt_session *s) {
     size_t free_bytes = 0, total_bytes = 0;
     find_room(s, &free_bytes, &total_bytes);
-    return dt_memory_bytes(s) <= free_bytes;
+    return free_bytes;
+}
+
+bool dt_memory_fits(const dt_session *s) {
+    return dt_memory_bytes(s) <= dt_memory_free_bytes(s);
 }
 
 bool dt_memory_may_fit(const dt_session *s, dt_graph *g) {
-    size_t free_bytes = 0, total_bytes = 0;
-    find_room(s, &free_bytes, &total_bytes);
+    const size_t replicas = s->replicas_open ? 1 : (size_t)s->replicas->n_replicas;
     const dt_status st = dt_pass_recompute(g, &(dt_recompute_opts){.limit = SIZE_MAX});
-    return st == DT_OK && g->recompute.bytes_before * (size_t)s->replicas->n_replicas <= free_bytes;
+    return st == DT_OK && g->recompute.bytes_before * replicas <= dt_memory_free_bytes(s);
 }
 
 dt_status dt_memory_check(const dt_session *s) {

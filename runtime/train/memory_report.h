@@ -8,6 +8,8 @@
 
 // After graphs, parameters and plans are made.
 void dt_memory_print(const dt_session *s, FILE *out);
+// What this rank may use: the device's free memory, or its share of the host's, or of the container's limit.
+size_t dt_memory_free_bytes(const dt_session *s);
 // Whether the check will pass.
 bool dt_memory_fits(const dt_session *s);
 // Of a graph without a plan, by its values (passes/recompute.c).

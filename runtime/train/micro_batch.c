@@ -42,8 +42,9 @@ static dt_status search(dt_session *s, const int *sizes, int n, int *chosen, siz
     size_t n_bytes = 0;
     int low = 0, high = n; // the first that does not fit is in [low, high]
     DT_TRY(dt_targets_read(&s->targets, s->config, fields, n_fields, true));
-    while (low < high) {
-        const int middle = (low + high) / 2;
+    while (low <
+           high) { // the largest first: a rank's only micro-batch may take less than a smaller one
+        const int middle = high == n ? n - 1 : (low + high) / 2;
         dt_session_set_micro_batch(s, sizes[middle]);
         DT_TRY(dt_session_plan_bytes(s, fields, n_fields, &n_bytes));
         if (n_bytes <= budget)
@@ -60,12 +61,18 @@ static dt_status search(dt_session *s, const int *sizes, int n, int *chosen, siz
 }
 
 static dt_status choose(dt_session *s, int *chosen) {
-    int *sizes;
     size_t least = 0;
-    const int n = list_sizes(s, &sizes);
-    const dt_status st = n ? search(s, sizes, n, chosen, &least) : DT_OK;
-    free(sizes);
-    if (st != DT_OK || *chosen) return st;
+    int n = 0;
+    for (bool more = true; more && !*chosen;) {
+        int *sizes;
+        n = list_sizes(s, &sizes);
+        const dt_status st = n ? search(s, sizes, n, chosen, &least) : DT_OK;
+        free(sizes);
+        DT_TRY(st);
+        more = s->replicas_open && s->resolved.replicas > 1;
+        if (!*chosen && more) dt_session_set_replicas(s, s->resolved.replicas / 2);
+    }
+    if (*chosen) return DT_OK;
     return dt_config_fail(s->config, "train.micro_batch",
                           n ? "train.micro_batch: auto: not even the smallest fits: it takes %.1f "
                               "MiB of the %.1f of train.memory"
@@ -78,10 +85,15 @@ dt_status dt_micro_batch_choose(dt_session *s, const dt_resolved *stored) {
     int chosen = stored ? stored->micro_batch : 0;
     if (!chosen) {
         const dt_status st = s->comm->rank == 0 ? choose(s, &chosen) : DT_OK;
-        char *text = st == DT_OK && s->comm->rank == 0 ? dt_xprintf("%d", chosen) : NULL;
+        char *text = st == DT_OK && s->comm->rank == 0
+                         ? dt_xprintf("%d %d", chosen, s->resolved.replicas)
+                         : NULL;
+        char *rest;
         DT_TRY(dt_agree_result(s->comm, st, &text, &s->told));
-        chosen = (int)strtol(text, NULL, 10);
+        chosen = (int)strtol(text, &rest, 10);
+        const int replicas = (int)strtol(rest, NULL, 10);
         free(text);
+        if (replicas != s->resolved.replicas) dt_session_set_replicas(s, replicas);
     }
     dt_session_set_micro_batch(s, chosen);
     return DT_OK;

@@ -177,6 +177,13 @@ static dt_status open_data(dt_session *s, const char *skip_log) {
     return DT_OK;
 }
 
+// Whether micro-batches are divided as in the checkpoint, whose bits depend on it.
+static bool keeps_replicas(const dt_session *s, const dt_train_state *stored) {
+    return stored && stored->world_size == s->comm->world_size &&
+           stored->resolved.replicas == s->resolved.replicas &&
+           stored->resolved.replica_threads == s->resolved.replica_threads;
+}
+
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     s->comm->set_deadline(s->comm, dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
@@ -206,6 +213,8 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
         answers = &s->origin->resolved; // as the run evaluates itself
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
+    s->replicas_open = s->backend->set_threads && dt_config_is_auto(s->config, "device.replicas") &&
+                       (s->elastic || !keeps_replicas(s, stored));
     if (dt_config_is_auto(s->config, "train.micro_batch")) {
         DT_TRY(open_data(s, skip_log));
         DT_TRY(dt_micro_batch_choose(s, answers));
@@ -213,8 +222,6 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     DT_TRY(dt_replica_plan_create(&s->replicas, s->elastic, s->comm->rank, s->comm->world_size,
                                   s->resolved.replicas, s->n_micro));
     s->resolved.replicas = s->replicas->n_replicas;
-    s->replicas_open = !stored && !s->elastic && s->backend->set_threads &&
-                       dt_config_is_auto(s->config, "device.replicas");
     dt_resolve_write(s->config, &s->resolved);
     return s->data ? DT_OK : open_data(s, skip_log);
 }
@@ -352,17 +359,21 @@ static dt_status take_memory(dt_session *s) {
 // For the code that a library generates, and for what else it allocates.
 enum { LIBRARY_MIB = 64 };
 
+// What is taken beside the memory that the report lists; saves: with a copy of what a checkpoint keeps.
+static uint64_t outside_bytes(const dt_session *s, bool saves) {
+    const dt_params *p = s->params;
+    const uint64_t n_threads =
+        (uint64_t)(s->replicas->n_replicas * s->resolved.replica_threads) + 2; // disk, data
+    const int64_t copied = p->n_master + p->n_average + p->n_slot[0] + p->n_slot[1];
+    return ((uint64_t)LIBRARY_MIB << 20) + n_threads * dt_memory_stack_bytes() +
+           (saves ? 4 * (uint64_t)copied : 0);
+}
+
 dt_status dt_session_check_room(const dt_session *s) {
     if (s->backend->device) return DT_OK;
-    uint64_t n_threads =
-        (uint64_t)(s->replicas->n_replicas * s->resolved.replica_threads) + 2; // disk, data
-    uint64_t copy = 0;
     const bool saves =
         s->stepper && s->comm->rank == 0 && dt_config_bool(s->config, "checkpoint.async");
-    for (int i = 0; i < s->n_tensors; i++)
-        copy += 4 * (uint64_t)dt_shape_elements(&s->tensors[i].shape);
-    return dt_memory_room(((uint64_t)LIBRARY_MIB << 20) + n_threads * dt_memory_stack_bytes() +
-                              (saves ? copy : 0),
+    return dt_memory_room(outside_bytes(s, saves),
                           saves ? "kernels, the stacks of threads and a checkpoint's copy"
                                 : "kernels and the stacks of threads");
 }
@@ -475,12 +486,16 @@ dt_status dt_session_plan_bytes(dt_session *s, const dt_field_info *fields, int 
     return st;
 }
 
-// Fewer replicas of more threads, in place of plans that were made or will be.
-static dt_status set_replicas(dt_session *s, int n) {
+void dt_session_set_replicas(dt_session *s, int n) {
     s->resolved.replicas = n;
+    if (s->elastic) return; // its bits depend on replica_threads
     s->resolved.replica_threads = s->resolved.threads / n;
     s->backend->set_threads(s->backend, s->resolved.replica_threads);
     omp_set_num_threads(s->resolved.replica_threads);
+}
+
+static dt_status replan_replicas(dt_session *s, int n) {
+    dt_session_set_replicas(s, n);
     dt_replica_plan_destroy(s->replicas);
     s->replicas = NULL;
     dt_resolve_write(s->config, &s->resolved);
@@ -492,9 +507,11 @@ static dt_status set_replicas(dt_session *s, int n) {
 static dt_status leave_room(dt_session *s, const dt_field_info *fields, int n_fields,
                             bool training) {
     const int most = s->replicas->n_replicas;
-    while (s->replicas_open && s->replicas->n_replicas > 1 && !dt_memory_fits(s)) {
+    const bool saves = training && dt_config_bool(s->config, "checkpoint.async");
+    while (s->replicas_open && s->replicas->n_replicas > 1 &&
+           dt_memory_bytes(s) + outside_bytes(s, saves) > s->least_room) {
         drop_plans(s);
-        DT_TRY(set_replicas(s, s->replicas->n_replicas / 2));
+        DT_TRY(replan_replicas(s, s->replicas->n_replicas / 2));
         DT_TRY(make_plans(s, fields, n_fields, training));
     }
     if (s->replicas->n_replicas < most && dt_memory_fits(s))
@@ -502,6 +519,18 @@ static dt_status leave_room(dt_session *s, const dt_field_info *fields, int n_fi
                 s->replicas->n_replicas, s->resolved.replica_threads, most);
     s->replicas_open = false;
     return DT_OK;
+}
+
+// The least that a rank may use.
+static dt_status find_least_room(dt_session *s) {
+    size_t *all = dt_xcalloc((size_t)s->comm->world_size, sizeof *all);
+    const size_t mine = dt_memory_free_bytes(s);
+    const dt_status st = s->comm->all_gather_bytes(s->comm, &mine, sizeof mine, all);
+    s->least_room = mine;
+    for (int r = 0; r < s->comm->world_size && st == DT_OK; r++)
+        if (all[r] < s->least_room) s->least_room = all[r];
+    free(all);
+    return st;
 }
 
 // The fastest engines may want much memory: a network that does not fit because of that is planned again with
@@ -526,15 +555,15 @@ static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_f
 static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, int n_fields,
                                     bool training) {
     char *text = NULL;
-    dt_status st = DT_OK;
-    if (s->comm->rank == 0) {
+    dt_status st = find_least_room(s);
+    if (st == DT_OK && s->comm->rank == 0) {
         st = build_plans(s, fields, n_fields, training);
         if (st == DT_OK) text = s->backend->choices(s->backend); // keeps them on disk too
     }
     st = dt_agree_result(s->comm, st, &text, &s->told);
     int replicas = s->resolved.replicas;
     if (st == DT_OK) st = s->comm->broadcast_bytes(s->comm, &replicas, sizeof replicas, 0);
-    if (st == DT_OK && replicas != s->resolved.replicas) st = set_replicas(s, replicas);
+    if (st == DT_OK && replicas != s->resolved.replicas) st = replan_replicas(s, replicas);
     s->replicas_open = false;
     if (st == DT_OK && s->comm->rank > 0) {
         if (text) s->backend->take_choices(s->backend, text);
@@ -619,8 +648,10 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
         DT_TRY(choose_precision(s, fields, n_fields, training));
     if (chooses(s) && s->comm->world_size > 1)
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
-    else
+    else {
+        s->least_room = dt_memory_free_bytes(s);
         DT_TRY(build_plans(s, fields, n_fields, training));
+    }
     if (training) DT_TRY(make_stepper(s));
     return DT_OK;
 }

@@ -44,6 +44,7 @@ typedef struct dt_session {
     int n_described;
     dt_replica_plan *replicas;
     bool replicas_open; // may still become fewer, for want of memory
+    size_t least_room;  // of a rank: bytes
     dt_targets targets; // of training, once graphs are made
     dt_param_groups groups;
     dt_scales scales;
@@ -71,6 +72,8 @@ typedef struct dt_session {
 dt_status dt_session_init(dt_session *s, const dt_trainer_args *a);
 // n_micro and eval_batch follow.
 void dt_session_set_micro_batch(dt_session *s, int n);
+// Fewer replicas of more threads (elastic: of as many), before plans are made.
+void dt_session_set_replicas(dt_session *s, int n);
 // What training takes of a rank's memory with this micro_batch: plans are made and dropped, nothing is taken.
 dt_status dt_session_plan_bytes(dt_session *s, const dt_field_info *fields, int n_fields,
                                 size_t *n_bytes);

@@ -189,7 +189,7 @@ class Dtrain:
         seconds = [r["seconds"]["step"] for r in rows[warm:]]
         chosen = re.search(r"auto: (fp32|bf16), ([0-9.]+)", text)
         return {"rate": NETS[name][2] / statistics.median(seconds), "rss": max(r["rss"] for r in rows) / 1048576,
-                "start": (first or time.time()) - begin - rows[0]["seconds"]["step"], "chosen": chosen.group(1) if chosen else precision}
+                "start": (first or time.time()) - begin - rows[0]["seconds"]["step"], "chosen": chosen.group(1) if chosen else precision.replace("auto", "fp32")}
 
     @staticmethod
     def rows(path):

@@ -63,6 +63,22 @@ if have_mpi; then
         train.max_steps=2 run.name=ranks >"$work/out" 2>"$work/log" || fail "ranks: exit $?"
     grep -q 'device.replicas: auto: 1 of 2 threads: 2 would' "$work/log" || fail "ranks: nothing said"
 fi
+two=$(mib run.reproducible=elastic) one=$(mib run.reproducible=elastic device.replicas=1)
+inside v2 "200000 100000" $(((one + two) / 2 << 20)) "$DTRAIN" check "$config" device.threads=2 run.reproducible=elastic >"$work/out" 2>"$work/log" ||
+    fail "elastic: exit $?"
+grep -q '1 replica of 1 thread' "$work/out" || fail "elastic: $(grep step: "$work/out")"
+# both open: the largest micro-batch of as many replicas as have room
+least() { mib train.micro_batch=1 "$@"; }
+two=$(least) one=$(least device.replicas=1)
+[ "$one" -lt "$two" ] || fail "micro-batches of 1: two replicas take $two MiB, one $one"
+"$DTRAIN" check "$config" device.threads=2 train.micro_batch=auto train.memory=$(((one + two) / 2))MiB >"$work/out" 2>"$work/log" ||
+    fail "micro-batch and replicas: exit $?"
+grep -q '1 replica of 2 threads' "$work/out" || fail "micro-batch and replicas: $(grep step: "$work/out")"
+# what train.ema takes counts
+plain=$(mib) ema=$(mib train.ema=0.9)
+[ "$plain" -lt "$ema" ] || fail "train.ema takes $ema MiB, without it $plain"
+exits 2 'averaged weights' inside v2 "200000 100000" $(((ema - 2) << 20)) "$DTRAIN" check "$config" device.threads=2 \
+    device.replicas=2 train.ema=0.9
 echo "replicas: as many as have room"
 
 # ---- real ones

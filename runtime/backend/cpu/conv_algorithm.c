@@ -70,6 +70,16 @@ static double flop_of(const dt_dnnl_conv *c) {
     return 2.0 * (double)(y[0] * y[1] * y[2] * y[3]) * (double)(w[1] * w[2] * w[3]);
 }
 
+// Of an image of gigabytes the first rows.
+static void cut_rows(dt_dnnl_conv *t, double each, int threads) {
+    const double most = 16 * TIMED_FLOP * threads;
+    if (each <= most) return;
+    const int64_t rows = (int64_t)((double)t->dst.d[2] * most / each) + 1;
+    t->dst.d[2] = rows;
+    t->src.d[2] = (rows - 1) * t->stride[0] + t->dilation[0] * (t->weights.d[2] - 1) + 1 -
+                  t->pad_begin[0] - t->pad_end[0];
+}
+
 // The convolution that is timed: of fewer images, and without what the library does to the output on its way.
 static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
     dt_dnnl_conv t = *c;
@@ -80,6 +90,7 @@ static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
     const int64_t pixels = TIMED_PIXELS / (c->dst.d[2] * c->dst.d[3]) + 1;
     const int64_t n = work > pixels ? work : pixels;
     if (n < t.src.d[0]) t.src.d[0] = t.dst.d[0] = n;
+    cut_rows(&t, each, threads);
     return t;
 }
 

@@ -174,8 +174,10 @@ static void set_threads(dt_backend *b, int n) {
     char *name = name_machine(n);
     const dt_cpu_choices_opts o = {
         .machine = name, .folder = self->cache_folder, .budget_s = self->timed ? BUDGET_S : 0};
-    dt_cpu_choices_destroy(self->choices);
-    self->choices = dt_cpu_choices_create(&o);
+    if (self->choices)
+        dt_cpu_choices_move(self->choices, &o);
+    else
+        self->choices = dt_cpu_choices_create(&o);
     free(name);
     b->threads = n;
     snprintf(self->text, sizeof self->text, "cpu %s, oneDNN %s, %d thread%s", dt_dnnl_isa_name(),

@@ -52,25 +52,30 @@ static void take_filed(dt_cpu_choices *c, const char *text) {
         entry *e = entry_of(c, line.desc);
         if (e->filed >= 0 || e->used) continue; // of this run
         if (sscanf(line.rest, "%lf %lf %lf", &e->rate[0], &e->rate[1], &e->rate[2]) < 3) continue;
-        e->choice = e->filed = line.choice;
+        e->filed = line.choice;
+        if (!e->given) e->choice = e->filed;
     }
 }
 
-dt_cpu_choices *dt_cpu_choices_create(const dt_cpu_choices_opts *opts) {
+static void open_file(dt_cpu_choices *c, const dt_cpu_choices_opts *opts) {
     static const char what[] = "kernels 3";
-    dt_cpu_choices *c = dt_xcalloc(1, sizeof *c);
-    c->budget_s = opts->budget_s;
     c->machine = dt_xstrdup(opts->machine);
     c->file = (dt_choice_file){.what = what,
                                .machine = c->machine,
                                .then = "kernels are chosen anew",
                                .most_bytes = MAX_FILE_BYTES};
-    if (!opts->folder || opts->budget_s <= 0) return c;
+    if (!opts->folder || opts->budget_s <= 0) return;
     c->file.path = dt_choice_file_path(opts->folder, what, c->machine);
     char *lines = dt_choice_file_read(&c->file);
     c->torn = !lines && dt_io_exists(c->file.path);
     take_filed(c, lines);
     free(lines);
+}
+
+dt_cpu_choices *dt_cpu_choices_create(const dt_cpu_choices_opts *opts) {
+    dt_cpu_choices *c = dt_xcalloc(1, sizeof *c);
+    c->budget_s = opts->budget_s;
+    open_file(c, opts);
     return c;
 }
 
@@ -120,16 +125,33 @@ static void save(dt_cpu_choices *c) {
     c->dirty = false; // so that a failure is reported once
 }
 
-void dt_cpu_choices_destroy(dt_cpu_choices *c) {
-    if (!c) return;
+// Saves, and forgets what no one gave.
+static void close_file(dt_cpu_choices *c, bool all) {
     save(c);
-    while (c->entries) {
-        entry *e = c->entries;
-        c->entries = e->next;
-        free(e);
+    for (entry **at = &c->entries; *at;) {
+        entry *e = *at;
+        if (e->given && !all) {
+            e->filed = -1;
+            e->used = false;
+            memset(e->rate, 0, sizeof e->rate);
+            at = &e->next;
+        } else {
+            *at = e->next;
+            free(e);
+        }
     }
     free(c->file.path);
     free(c->machine);
+}
+
+void dt_cpu_choices_move(dt_cpu_choices *c, const dt_cpu_choices_opts *opts) {
+    close_file(c, false);
+    open_file(c, opts);
+}
+
+void dt_cpu_choices_destroy(dt_cpu_choices *c) {
+    if (!c) return;
+    close_file(c, true);
     free(c);
 }
 

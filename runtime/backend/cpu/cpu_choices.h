@@ -25,6 +25,8 @@ typedef struct dt_cpu_choices_opts {
 } dt_cpu_choices_opts;
 
 dt_cpu_choices *dt_cpu_choices_create(const dt_cpu_choices_opts *opts);
+// From now on those of another machine or number of threads. What was given stays, and what was spent of the budget.
+void dt_cpu_choices_move(dt_cpu_choices *c, const dt_cpu_choices_opts *opts);
 // Saves the file if something changed. NULL is allowed.
 void dt_cpu_choices_destroy(dt_cpu_choices *c);
 

@@ -110,7 +110,8 @@ dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_
     dt_hash_hex(hash_groups(list, n, n_lanes), hex);
     snprintf(text, sizeof text, "precision of %s %s", fp32->name, hex);
     *faster = dt_cpu_choices_find(choices, text);
-    if (*faster < 0 && !dt_cpu_choices_timed(choices)) *faster = 1; // as the hardware says
+    if (*faster > 1 || (*faster < 0 && !dt_cpu_choices_timed(choices)))
+        *faster = 1; // as the hardware says
     if (*faster < 0) {
         st = time_groups(b, g, list, n, n_lanes, total, seconds, &flop);
         for (int k = 0; k < 2; k++) seconds[k] *= total / (flop + 1);
