@@ -42,8 +42,8 @@ static dt_status search(dt_session *s, const int *sizes, int n, int *chosen, siz
     size_t n_bytes = 0;
     int low = 0, high = n; // the first that does not fit is in [low, high]
     DT_TRY(dt_targets_read(&s->targets, s->config, fields, n_fields, true));
-    while (low <
-           high) { // the largest first: a rank's only micro-batch may take less than a smaller one
+    // the largest first: a rank's only micro-batch may take less than a smaller one
+    while (low < high) {
         const int middle = high == n ? n - 1 : (low + high) / 2;
         dt_session_set_micro_batch(s, sizes[middle]);
         DT_TRY(dt_session_plan_bytes(s, fields, n_fields, &n_bytes));
