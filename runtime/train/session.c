@@ -555,8 +555,8 @@ static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_f
 static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, int n_fields,
                                     bool training) {
     char *text = NULL;
-    dt_status st = find_least_room(s);
-    if (st == DT_OK && s->comm->rank == 0) {
+    dt_status st = DT_OK;
+    if (s->comm->rank == 0) {
         st = build_plans(s, fields, n_fields, training);
         if (st == DT_OK) text = s->backend->choices(s->backend); // keeps them on disk too
     }
@@ -646,12 +646,11 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
     DT_TRY(st);
     if (s->resolved.precision == DT_PRECISION_auto && s->backend->choose_precision)
         DT_TRY(choose_precision(s, fields, n_fields, training));
+    if (s->replicas_open) DT_TRY(find_least_room(s));
     if (chooses(s) && s->comm->world_size > 1)
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
-    else {
-        s->least_room = dt_memory_free_bytes(s);
+    else
         DT_TRY(build_plans(s, fields, n_fields, training));
-    }
     if (training) DT_TRY(make_stepper(s));
     return DT_OK;
 }

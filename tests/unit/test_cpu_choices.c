@@ -40,6 +40,26 @@ static void add(const char *machine, const char *folder, const char *text, doubl
     dt_cpu_choices_destroy(c);
 }
 
+// A rank whose replicas get more threads: the file is another, what was given stays.
+static void test_other_threads(void **state) {
+    char *folder = dt_xprintf("%s/moved", dir);
+    const dt_cpu_choices_opts two = {.machine = "Xeon, 2 threads", .folder = folder, .budget_s = 1};
+    add("Xeon, 2 threads", folder, "conv a", 200, 100);
+    add("Xeon, 2 threads", folder, "conv c", 100, 200);
+    dt_cpu_choices *c = open_choices("Xeon", folder);
+    dt_cpu_choices_take(c, "1\tconv a\n");
+    dt_cpu_choices_add(c, "conv b", (const double[]){100, 200}, 2, 0.25);
+    dt_cpu_choices_move(c, &two);
+    assert_int_equal(dt_cpu_choices_find(c, "conv a"), 1);
+    assert_int_equal(dt_cpu_choices_find(c, "conv b"), -1);
+    assert_int_equal(dt_cpu_choices_find(c, "conv c"), 1);
+    assert_true(dt_cpu_choices_left_s(c) < 0.8);
+    dt_cpu_choices_destroy(c);
+    assert_int_equal(find("Xeon", folder, "conv b"), 1);
+    assert_int_equal(find("Xeon, 2 threads", folder, "conv a"), 0);
+    free(folder);
+}
+
 static void test_the_faster_one_is_kept(void **state) {
     char *folder = dt_xprintf("%s/kept", dir), *good = NULL, *path;
     size_t n = 0;
@@ -187,6 +207,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_faster_one_is_kept),
         cmocka_unit_test(test_what_is_given_is_obeyed),
+        cmocka_unit_test(test_other_threads),
         cmocka_unit_test(test_what_there_was_no_time_for_is_not_kept),
         cmocka_unit_test(test_runs_at_the_same_time_keep_what_both_timed),
         cmocka_unit_test(test_convolution_obeys),
