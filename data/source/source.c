@@ -169,7 +169,10 @@ dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, siz
     }
     if (st == DT_OK) st = append_all(&o);
     if (st == DT_OK && s->catalog->n_records == 0)
-        st = dt_fail(DT_E_DATA, "%s: holds no records", n_items ? items[0].path : "data.path");
+        st = dt_fail(DT_E_DATA, "%s: holds no records",
+                     o.n_jobs  ? o.jobs[0].path
+                     : n_items ? items[0].path
+                               : "data.path");
     if (st == DT_OK) st = dt_catalog_finish(s->catalog);
     keep_descriptors(&o);
     if (st == DT_OK) tell(&o);
