@@ -115,11 +115,6 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
                            bool numbers) {
     const dt_catalog *cat = d->reader->catalog;
     char names[512] = "";
-    if (dt_catalog_db_has_added(cat, name))
-        return dt_config_fail(c, key,
-                              "%s: the data set has no column '%s', though its catalog "
-                              "does: " DT_ADDED_COLUMN,
-                              key, name);
     for (uint32_t i = 0; numbers && i < cat->n_reals; i++)
         list_name(names, sizeof names, dt_catalog_str(cat, cat->reals[i].name));
     for (uint32_t i = 0; i < cat->n_columns; i++)

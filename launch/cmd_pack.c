@@ -198,7 +198,6 @@ static dt_status run(const launch_words *w) {
                       .where = w->options[WHERE],
                       .join_strict = w->options[JOIN_STRICT] != NULL,
                       .key_by_shard = w->options[KEY_BY_SHARD] != NULL,
-                      .version = DTRAIN_VERSION,
                       .progress = true,
                       .overwrite = w->options[OVERWRITE] != NULL};
     DT_TRY(read_options(w, &o));

@@ -99,8 +99,7 @@ static dt_status run_sqlite(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "data export", 1, 1000000, "SET…"));
     DT_TRY(check_free(w, out));
     DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words));
-    const dt_lineage l = {.made_by = "export", .version = DTRAIN_VERSION, .parent = w->words[0]};
-    dt_status st = dt_catalog_db_write(out, reader->catalog, w->n_words == 1 ? &l : NULL, NULL);
+    dt_status st = dt_catalog_db_write(out, reader->catalog);
     if (st == DT_OK) dt_info("%s: %" PRIu32 " records", out, reader->catalog->n_records);
     dt_reader_close(reader);
     return st;

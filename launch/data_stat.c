@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/catalog/catalog_db.h"
 #include "data/source/source.h"
 
 #include <inttypes.h>
@@ -106,38 +105,6 @@ static void print_statistics(const dt_reader *s) {
     print_numbers(c);
 }
 
-static void print_step(const dt_lineage *s) {
-    printf("%s", s->made_by ? s->made_by : "made");
-    if (s->command) {
-        printf(": ");
-        dt_text_print(stdout, s->command);
-    }
-    if (s->version) {
-        printf(" (dtrain ");
-        dt_text_print(stdout, s->version);
-        printf(")");
-    }
-    if (s->parent) {
-        printf(", from ");
-        dt_text_print(stdout, s->parent);
-    }
-    printf("\n");
-}
-
-// Where it comes from, if a database beside it says so. One that is damaged does not hide the rest.
-static void print_lineage(const dt_catalog *c) {
-    char *path = c->n_shards ? dt_catalog_db_find(c->shards[0].path) : NULL;
-    dt_lineage *steps = NULL;
-    int n = 0;
-    if (path && dt_catalog_db_lineage(path, &steps, &n) != DT_OK) {
-        dt_warn("%s", dt_error_message());
-        dt_error_clear();
-    }
-    for (int i = 0; i < n; i++) print_step(&steps[i]);
-    dt_lineage_free(steps, n);
-    free(path);
-}
-
 static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "data stat", 1, 1000000, "SET"));
     dt_reader *s = NULL;
@@ -147,7 +114,6 @@ static dt_status run(const launch_words *w) {
         st = print_counts(s->catalog, w->options[COUNTS]);
     } else {
         print_statistics(s);
-        print_lineage(s->catalog);
     }
     dt_reader_close(s);
     return st;
@@ -157,8 +123,7 @@ const launch_command launch_data_stat = {
     .options = options,
     .text =
         "How many records, members of which kind, and the columns with their values, each with\n"
-        "its number of records, or range. If a catalog lies beside the set, also how it was "
-        "made.\n\n"
+        "its number of records, or range.\n\n"
         "  dtrain data stat datasets/biometric.lmdb\n"
         "  dtrain data stat datasets/acoustic.lmdb --counts digit\n",
     .run = run};

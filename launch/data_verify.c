@@ -2,7 +2,6 @@
 
 #include "launch.h"
 
-#include "data/catalog/catalog_db.h"
 #include "data/verify.h"
 
 #include "base/json.h"
@@ -114,7 +113,6 @@ static dt_status run(const launch_words *w) {
     dt_status st = dt_reader_verify(s, &o, &r);
     if (st == DT_OK) {
         st = report(w, s, &r);
-        if (st == DT_OK && !broken) st = dt_catalog_db_check(s->catalog);
         dt_verify_result_fini(&r);
     }
     if (broken) st = dt_fail(DT_E_DATA, "%s", broken);
@@ -130,10 +128,9 @@ const launch_command launch_data_verify = {
             "sets made elsewhere, which have none, images, sounds and JSON are decoded whole. Bad "
             "members are\n"
             "listed as file, record, member, offset, reason, separated by tabs; exit 3 if there is "
-            "one. Then\n"
-            "the catalog is compared with the index. MDS shards are also compared as a whole with "
-            "the hash in\n"
-            "their index.json, where it is one of xxhash's.\n\n"
+            "one. MDS\n"
+            "shards are also compared as a whole with the hash in their index.json, where it is "
+            "one of xxhash's.\n\n"
             "  dtrain data verify datasets/biometric.lmdb\n"
             "  dtrain data verify 'photos-{000000..000003}.tar' --decode > bad.tsv\n",
     .run = run};

@@ -3,7 +3,6 @@
 // Values of metadata columns are made once for each distinct value, so a record costs a lookup for each name
 // and a walk over the expression: a million records take 0.1 s.
 #include "select.h"
-#include "catalog_db.h"
 
 #include "base/arena.h"
 #include "base/text.h"
@@ -51,10 +50,6 @@ static int find(const dt_catalog *c, const char *name, char *why, size_t cap) {
         if (d < least) least = d, near = other;
     }
     size_t at = (size_t)snprintf(why, cap, "the set has no column '%s'", name);
-    if (dt_catalog_db_has_added(c, name)) {
-        snprintf(why + at, cap - at, ", though its catalog does: " DT_ADDED_COLUMN);
-        return -1;
-    }
     if (near && at < cap) snprintf(why + at, cap - at, "; did you mean '%s'?", near);
     for (int i = 0; i < n && !near && at < cap; i++)
         at += (size_t)snprintf(why + at, cap - at, "%s%s", i ? ", " : "; it has ",

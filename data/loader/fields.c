@@ -87,10 +87,6 @@ static const char *source_name(resolver *r, size_t i, size_t *n) {
 
 static dt_status no_source(resolver *r, const char *what, const char *name) {
     char has[512];
-    if (dt_catalog_db_has_added(r->c, name))
-        return dt_config_fail(
-            r->k.c, dt_key_of(&r->k, ""),
-            "the data set has no column '%s', though its catalog does: " DT_ADDED_COLUMN, name);
     return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                           "the data set has no %s '%s': %s; name one with `source:` (%s)", what,
                           name, what_it_has(r->c, has, sizeof has), r->c->shards[0].path);

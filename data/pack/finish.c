@@ -1,15 +1,12 @@
 // finish.c: what is done once, by one process, when all shards are whole.
 //
-// Loads the rows of all shards into one catalog, finds duplicates, and writes the indexes and the database.
+// Loads the rows of all shards into one catalog, finds duplicates, and writes the indexes.
 #include "finish.h"
-#include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
 #include "duplicates.h"
 #include "shard_rows.h"
 
 #include "base/arena.h"
-#include "base/hash.h"
-#include "base/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -83,117 +80,6 @@ static dt_status write_indexes(const finish *f) {
     return st;
 }
 
-// ---- where it comes from ------------------------------------------------------------------------------
-// The options that change what is written, as members of a JSON object and as words of a command line.
-typedef struct option_text {
-    dt_json json;
-    dt_buffer command;
-} option_text;
-
-static void put_word(option_text *t, const char *before, const char *text, const char *after) {
-    char *word = dt_xprintf("%s%s%s", before, text, after);
-    dt_buffer_append(&t->command, word, strlen(word));
-    free(word);
-}
-
-// value NULL: not given.
-static void put_option(option_text *t, const char *name, const char *value) {
-    if (!value) return;
-    dt_json_string(&t->json, name, value);
-    put_word(t, " --", name, " '");
-    put_word(t, "", value, "'");
-}
-
-static void put_number(option_text *t, const char *name, double value) {
-    char text[DT_REAL_CHARS];
-    if (value != 0) put_option(t, name, dt_real_text(text, value));
-}
-
-static void put_count(option_text *t, const char *name, uint64_t value) {
-    char text[DT_INT_CHARS];
-    if (value != 0) put_option(t, name, dt_int_text(text, (int64_t)value));
-}
-
-static void put_flag(option_text *t, const char *name, bool value) {
-    if (!value) return;
-    dt_json_bool(&t->json, name, true);
-    put_word(t, " --", name, "");
-}
-
-// Begins the JSON object; the command is complete and ends in a NUL.
-static void put_options(option_text *t, const dt_pack_opts *o) {
-    *t = (option_text){0};
-    dt_json_init(&t->json);
-    dt_json_begin_object(&t->json, NULL);
-    put_word(t, "dtrain pack ", o->source, "");
-    put_option(t, "pattern", o->pattern);
-    put_option(t, "group", o->group);
-    put_option(t, "rows", o->rows);
-    put_option(t, "join", o->join);
-    put_option(t, "join-on", o->join_on);
-    put_flag(t, "key-by-shard", o->key_by_shard);
-    put_number(t, "resize", o->resize);
-    put_option(t, "encode", o->encode);
-    put_number(t, "segment", o->segment_s);
-    put_number(t, "hop", o->hop_s);
-    put_option(t, "tail", o->drop_tail ? "drop" : NULL);
-    put_number(t, "rate", o->rate);
-    put_flag(t, "mono", o->mono);
-    put_flag(t, "quality", o->quality);
-    put_option(t, "where", o->where);
-    put_option(t, "on-error", o->skip_bad ? "skip" : NULL);
-    put_option(t, "duplicates", o->duplicates == DT_DUPLICATES_DROP ? "drop" : NULL);
-    put_count(t, "shard-size", o->shard_bytes);
-    put_count(t, "shard-records", o->shard_records);
-    dt_buffer_append(&t->command, "", 1);
-}
-
-static void free_options(option_text *t) {
-    dt_json_fini(&t->json);
-    dt_buffer_fini(&t->command);
-}
-
-char *dt_finish_command(const dt_pack_opts *o) {
-    option_text t;
-    put_options(&t, o);
-    char *command = dt_xstrdup((char *)t.command.data);
-    free_options(&t);
-    return command;
-}
-
-uint64_t dt_finish_hash_command(const dt_pack_opts *o) {
-    option_text t;
-    put_options(&t, o);
-    uint64_t hash = dt_hash64(t.command.data, t.command.n_bytes);
-    free_options(&t);
-    return hash;
-}
-
-static dt_status write_database(const finish *f) {
-    const dt_pack_opts *o = f->o;
-    char *path = dt_xprintf("%s%s", f->w->set, strrchr(f->w->plan->catalog, '/'));
-    option_text t;
-    put_options(&t, o);
-    dt_json_string(&t.json, "transform", dt_transform_describe(f->c->transform));
-    dt_json_string(&t.json, "format", f->w->plan->format->name);
-    dt_json_end_object(&t.json);
-    dt_lineage l = {.made_by = "pack",
-                    .command = (char *)t.command.data,
-                    .options = t.json.data,
-                    .version = o->version,
-                    .parent = o->source,
-                    .parent_hash =
-                        f->c->raw->catalog ? dt_catalog_hash(f->c->raw->catalog) : f->c->raw->hash};
-    const char **sources = dt_xcalloc(f->rows.catalog->n_records + 1, sizeof *sources); // by record
-    for (uint32_t r = 0; r < f->rows.catalog->n_records; r++)
-        sources[r] = f->c->raw->items[f->rows.item[r]].name;
-    dt_status st = dt_catalog_db_write(path, f->rows.catalog, &l, sources);
-    free_options(&t);
-    free(sources);
-    free(path);
-    return st;
-}
-
 // ---- the whole ----------------------------------------------------------------------------------------
 static dt_status run(finish *f) {
     DT_TRY(load_rows(f));
@@ -201,8 +87,7 @@ static dt_status run(finish *f) {
     DT_TRY(name_duplicates(f));
     DT_TRY(dt_catalog_finish(f->rows.catalog));
     if (f->o->quality) count_plain(f);
-    DT_TRY(write_indexes(f));
-    return write_database(f);
+    return write_indexes(f);
 }
 
 dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,

@@ -1,4 +1,4 @@
-// finish.h: from whole shards to a dataset: indexes and catalog.
+// finish.h: from whole shards to a dataset: indexes.
 #ifndef DT_DATA_FINISH_H
 #define DT_DATA_FINISH_H
 
@@ -16,13 +16,9 @@ typedef struct dt_finish_counts {
     uint32_t first_plain; // its item
 } dt_finish_counts;
 
-// Writes the index of each shard and the database of the dataset into w->set. DT_E_DATA: duplicates that are not
+// Writes the index of each shard into w->set. DT_E_DATA: duplicates that are not
 // allowed, or no record at all.
 dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,
                             dt_finish_counts *out);
-
-// The command in the lineage, source and options without OUT, threads and ranks (heap), and its hash.
-char *dt_finish_command(const dt_pack_opts *o);
-uint64_t dt_finish_hash_command(const dt_pack_opts *o);
 
 #endif

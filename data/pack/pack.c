@@ -19,7 +19,6 @@
 #include "pack_source.h"
 #include "shard_rows.h"
 
-#include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
 
 #include "base/arena.h"
@@ -174,27 +173,15 @@ static char *find_fault(const packing *p, const char *name) {
 
 // Why is_made is false, in the words of a message. Heap.
 static char *find_difference(const packing *p) {
-    dt_lineage *steps = NULL;
-    int n = 0;
-    char *why = NULL, *command = dt_finish_command(p->o);
+    char *why = NULL;
     for (size_t i = 0; i < p->plan.n_shards && !why; i++) why = find_fault(p, p->plan.name[i]);
-    if (!why && dt_catalog_db_lineage(p->plan.catalog, &steps, &n) != DT_OK) dt_error_clear();
-    const char *was = n > 0 ? steps[n - 1].command : NULL;
-    if (!why && !was)
-        why = dt_xstrdup("its catalog, which would say how it was made, cannot be read");
-    if (!why && strcmp(was, command) != 0)
-        why = dt_xprintf("was made by another command, `%s`", was);
-    const uint64_t parent = p->raw.catalog ? dt_catalog_hash(p->raw.catalog) : p->raw.hash;
-    if (!why && steps[n - 1].parent_hash == parent)
-        why = dt_xstrdup("was made with other shards, or by another version of dtrain");
-    if (!why)
-        why = dt_xprintf("the files of %s, or what is joined to them, changed since", p->o->source);
-    dt_lineage_free(steps, n);
-    free(command);
-    return why;
+    if (why) return why;
+    return dt_xprintf("was packed by another command or version of dtrain, or the files of %s, or "
+                      "what is joined to them, changed since",
+                      p->o->source);
 }
 
-// *any: some data of OUT is there. *same: all of it is, and was made in just this way. A catalog or an index whose
+// *any: some data of OUT is there. *same: all of it is, and was made in just this way. An index whose
 // data is gone is worth nothing, and is replaced.
 static dt_status inspect(const packing *p, bool *any, bool *same) {
     char **names;
@@ -214,9 +201,30 @@ static bool is_done(const packing *p, bool any, bool same) {
     return p->published_by_the_same && p->reader && dt_pack_source_is_out(p->reader, &p->plan);
 }
 
+// Of the source and the options that change what is written: without OUT, threads and ranks, and whatever the source
+// holds.
+static uint64_t hash_command(const dt_pack_opts *o) {
+    const char *words[] = {o->source, o->pattern, o->group,  o->rows,
+                           o->join,   o->join_on, o->encode, o->where};
+    const double numbers[] = {
+        o->key_by_shard, o->resize, o->segment_s, o->hop_s,    o->drop_tail,
+        o->rate,         o->mono,   o->quality,   o->skip_bad, o->duplicates == DT_DUPLICATES_DROP};
+    const uint64_t limits[] = {o->shard_bytes, o->shard_records};
+    dt_buffer text = {0};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        dt_buffer_append(&text, words[i] ? "+" : "-", 1);
+        if (words[i]) dt_buffer_append(&text, words[i], strlen(words[i]) + 1);
+    }
+    dt_buffer_append(&text, numbers, sizeof numbers);
+    dt_buffer_append(&text, limits, sizeof limits);
+    const uint64_t hash = dt_hash64(text.data, text.n_bytes);
+    dt_buffer_fini(&text);
+    return hash;
+}
+
 static char *made_from(const packing *p) {
     return dt_xprintf("%016llx\n%016llx\n", (unsigned long long)p->fingerprint,
-                      (unsigned long long)dt_finish_hash_command(p->o));
+                      (unsigned long long)hash_command(p->o));
 }
 
 // Whether the unfinished work is of the same command, whatever the source was then. *fingerprint: of that.
@@ -249,30 +257,6 @@ static dt_status finish_earlier(packing *p) {
     return DT_OK;
 }
 
-// a.tar and a-%03d.tar have the same catalog. It belongs to the dataset whose data is there, even under --overwrite.
-static dt_status check_catalog(const packing *p, bool any) {
-    const char *path = p->plan.catalog;
-    char **names;
-    size_t n;
-    if (p->plan.format->one_file || !dt_io_exists(path)) return DT_OK;
-    if (dt_catalog_db_list_data(path, &names, &n) != DT_OK) {
-        if (!any && !p->o->overwrite)
-            return dt_fail(DT_E_USAGE, "%s: cannot be read: remove it or pack with --overwrite",
-                           path);
-        dt_error_clear();
-        return DT_OK;
-    }
-    dt_status st = DT_OK;
-    for (size_t i = 0; i < n && st == DT_OK; i++)
-        if (!dt_plan_belongs(&p->plan, names[i]))
-            st = dt_fail(DT_E_USAGE,
-                         "%s is the catalog of another dataset, to which %s belongs: choose "
-                         "another OUT, or remove that dataset first",
-                         path, names[i]);
-    dt_io_free_list(names, n);
-    return st;
-}
-
 // Whether there is work to do. DT_E_USAGE: what is there must stay.
 static dt_status decide(const packing *p, bool *go) {
     bool any, same;
@@ -284,7 +268,7 @@ static dt_status decide(const packing *p, bool *go) {
     }
     if (p->plan.format->one_file && dt_io_exists(p->plan.out) && !dt_io_is_dir(p->plan.out))
         return dt_fail(DT_E_USAGE, "%s: is no folder, so no LMDB: not overwritten", p->plan.out);
-    if (!any || p->o->overwrite) return check_catalog(p, any);
+    if (!any || p->o->overwrite) return DT_OK;
     char *why = find_difference(p);
     dt_status st = dt_fail(DT_E_USAGE, "%s exists, and %s: remove it, or pack with --overwrite",
                            p->plan.out, why);

@@ -39,7 +39,6 @@ typedef struct dt_pack_opts {
     int rate;                // recordings: samples/s
     int n_threads;           // of this rank; 0: one a core
     bool progress, overwrite;
-    const char *version; // of dtrain, for the lineage
     // Several processes may work on one dataset, on a file system that all see; world_size 0: one does. All call
     // agree, and all get the worst status and the largest *value.
     int rank, world_size;

@@ -8,7 +8,6 @@
 // A chunk is what one thread composes at a time: 1 MiB of members or 4096 records. A member of 32 MiB or more that is
 // stored as it is gets a chunk of its own.
 #include "pack_plan.h"
-#include "data/catalog/catalog_db.h"
 #include "data/source/source.h"
 
 #include "base/arena.h"
@@ -86,16 +85,6 @@ static dt_status name_files(dt_plan *p, const number_place *number) {
     return DT_OK;
 }
 
-// The catalog is named after what is before the number.
-static void name_catalog(dt_plan *p) {
-    char *set = p->pattern ? dt_xstrdup(p->pattern)
-                           : dt_xprintf("%.*s{0}.tar", (int)stem_of(p->out), p->out);
-    char *db = dt_catalog_db_path(set);
-    p->catalog = dt_xprintf("%s/%s", p->folder, dt_path_base(db));
-    free(db);
-    free(set);
-}
-
 dt_status dt_plan_name(dt_plan *p, const char *path) {
     *p = (dt_plan){.out = dt_xstrdup(path)};
     for (size_t n = strlen(p->out); n > 1 && p->out[n - 1] == '/'; n--) p->out[n - 1] = '\0';
@@ -119,7 +108,6 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
                        "name-{000000..000003}.tar, name-%%06d.tar or name-{}.tar",
                        p->out);
     DT_TRY(name_files(p, &number));
-    name_catalog(p);
     return DT_OK;
 }
 
@@ -153,8 +141,9 @@ bool dt_plan_is_companion(const dt_plan *p, const char *name) {
         free(data);
         return yes;
     }
-    if (p->format->one_file && strcmp(name, "lock.mdb") == 0) return true; // made by a reader
-    return p->catalog && strcmp(name, dt_path_base(p->catalog)) == 0;
+    // what a reader makes; what earlier versions packed along
+    return p->format->one_file &&
+           (strcmp(name, "lock.mdb") == 0 || strcmp(name, "catalog.sqlite") == 0);
 }
 
 dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n) {
@@ -303,6 +292,5 @@ void dt_plan_fini(dt_plan *p) {
     free(p->out);
     free(p->pattern);
     free(p->partial);
-    free(p->catalog);
     *p = (dt_plan){0};
 }

@@ -24,13 +24,12 @@ typedef struct dt_plan {
     char *out;     // without a '/' at its end
     char *pattern; // what data.path says of it: "photos-{000000..000039}.tar"
     char *partial; // folder of unfinished work
-    char *catalog; // path of the dataset's database
 } dt_plan;
 
 // keeps_bytes: large members need not be in memory. DT_E_USAGE: OUT, or contradicting options.
 dt_status dt_plan_make(dt_plan *out, const dt_raw *raw, const dt_pack_opts *o, bool keeps_bytes);
 void dt_plan_fini(dt_plan *p);
-// Sets what follows from OUT alone and is needed before the source is read: format, out, folder, partial, catalog,
+// Sets what follows from OUT alone and is needed before the source is read: format, out, folder, partial,
 // and names if the number of shards is known. dt_plan_make sets the rest.
 dt_status dt_plan_name(dt_plan *out, const char *path);
 // Lists the files in the folder that belong to a dataset of this name, whichever pack made them. Heap.
@@ -39,7 +38,7 @@ dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n);
 bool dt_plan_belongs(const dt_plan *p, const char *name);
 // The same, whatever the number of shards: {0..5} for {0..2}.
 bool dt_plan_resembles(const dt_plan *p, const char *name);
-// Whether an existing file is an index, the catalog or a lock: worthless without the data.
+// Whether an existing file is an index or a lock: worthless without the data.
 bool dt_plan_is_companion(const dt_plan *p, const char *name);
 
 #endif

@@ -48,8 +48,8 @@ typedef struct dt_transform_scratch dt_transform_scratch;
 dt_status dt_transform_create(dt_transform **out, const dt_pack_opts *o);
 void dt_transform_destroy(dt_transform *t);
 
-// All options that change what is written, as one canonical line ("store as is"): part of a dataset's fingerprint
-// and lineage. Borrowed.
+// All options that change what is written, as one canonical line ("store as is"): part of a dataset's fingerprint.
+// Borrowed.
 const char *dt_transform_describe(const dt_transform *t);
 // Each item becomes one record, with suffix "" and its members unchanged, and no column is in_json. Large members
 // then need not be in memory as a whole.

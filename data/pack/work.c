@@ -5,7 +5,7 @@
 //   1. all files are written, synced, and named in `publish`, itself synced;
 //   2. files of the old dataset are moved to old/, so that from here on files are missing (which readers say)
 //      rather than a mixture of two datasets, which would look whole;
-//   3. new files are moved to their places, indexes and catalog before the data they describe;
+//   3. new files are moved to their places, indexes before the data they describe;
 //   4. the folder is synced, and OUT.partial with the old dataset removed.
 //
 // A kill anywhere in 2 and 3 leaves `publish`, and the next pack of whatever kind goes through the same
@@ -152,7 +152,7 @@ static bool lies_in(const char *dir, const char *name) {
     return yes;
 }
 
-// Indexes and catalog first: they are in place before the data.
+// Indexes first: they are in place before the data.
 static dt_status write_list(const dt_work *w) {
     char *path = dt_work_path(w, "publish"), **names;
     size_t n;

@@ -123,7 +123,7 @@ bool dt_raw_is_file(const char *path);
 // Whether a folder holds any raw files.
 dt_status dt_raw_holds_files(const char *folder, bool *yes);
 
-// Where the item is, for messages and lineage: "folder/a/b.jpg", "set.tar: a/b.jpg". Heap.
+// Where the item is, for messages and `source` of --where: "folder/a/b.jpg", "set.tar: a/b.jpg". Heap.
 char *dt_raw_path(const dt_raw *r, const dt_raw_item *item);
 // Reads n_bytes of an item of a folder, list or tar from `at` on into dst, which must have room for one byte more.
 // When the whole file is read, a file that has become longer or shorter is DT_E_DATA. Any thread.

@@ -213,7 +213,7 @@ static void write_sets(const char *root) {
     }
     for (int s = SET_LMDB; s <= SET_TAR; s++) {
         char *out = dt_xprintf("%s/%s", root, SET_PATH[s]);
-        dt_pack_opts o = {.source = raw, .out = out, .version = "bench"};
+        dt_pack_opts o = {.source = raw, .out = out};
         CHECK(dt_data_pack(&o));
         free(out);
     }

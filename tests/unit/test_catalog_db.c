@@ -1,5 +1,4 @@
-// The catalog as an SQLite database: where it lies, what is in it, the same bytes each time, nothing half-made
-// under its name, and what is said of one that is damaged.
+// The catalog as an SQLite database: what is in it, the same bytes each time, nothing half-made under its name.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,16 +41,9 @@ static dt_catalog *make(int n) {
     return c;
 }
 
-static const dt_lineage LINEAGE = {.made_by = "pack",
-                                   .command = "dtrain pack raw 'x-{0..1}.tar'",
-                                   .options = "{\"a\":1}",
-                                   .version = "0.1.0",
-                                   .parent = "raw",
-                                   .parent_hash = 255};
-
-static void write_db(const char *path, int n, const dt_lineage *l) {
+static void write_db(const char *path, int n) {
     dt_catalog *c = make(n);
-    if (dt_catalog_db_write(path, c, l, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    if (dt_catalog_db_write(path, c) != DT_OK) fail_msg("%s", dt_error_message());
     dt_catalog_destroy(c);
 }
 
@@ -77,7 +69,7 @@ static const char *ask(const char *path, const char *sql) {
 
 static void rows_are_as_set(void **state) {
     const char *p = fixture_path("x.catalog.sqlite");
-    write_db(p, 100, &LINEAGE);
+    write_db(p, 100);
     assert_string_equal(ask(p, "PRAGMA integrity_check"), "ok");
     assert_string_equal(ask(p, "SELECT count(*), min(id), max(id) FROM records"), "100|0|99");
     assert_string_equal(ask(p, "SELECT key, shard, row, bytes FROM records WHERE id = 60"),
@@ -85,17 +77,13 @@ static void rows_are_as_set(void **state) {
     assert_string_equal(ask(p, "SELECT key = 'new' || char(10) || 'line \"quote\" ''it''''s'' ' || "
                                "char(1) || ' ' || char(233) FROM records WHERE id = 3"),
                         "1");
-    assert_string_equal(ask(p, "SELECT hash IS NULL FROM records WHERE id = 2"), "1");
-    assert_string_equal(ask(p, "SELECT count(*) FROM records WHERE hash IS NULL"), "1");
+    assert_string_equal(ask(p, "SELECT record, ext FROM members WHERE hash IS NULL"), "2|jpg");
     assert_string_equal(ask(p, "SELECT path, bytes, stamp, first_record, n_records FROM shards "
                                "WHERE id = 1"),
                         "x-1.tar|1000|fedcba9876543211|50|50");
     assert_string_equal(ask(p, "SELECT ext, offset, bytes, printf('%016x', hash) FROM members "
                                "WHERE record = 9"),
                         "jpg|9|10|fffffffffffffff6");
-    assert_string_equal(ask(p, "SELECT group_concat(name || '=' || value) FROM (SELECT * FROM "
-                               "facts WHERE name <> 'hash')"),
-                        "n_records=100,n_shards=2");
 }
 
 // Names that SQL takes for one another, values of each type.
@@ -116,26 +104,11 @@ static void columns_have_names_and_types(void **state) {
                         "x-1.tar|10|640");
 }
 
-static void lineage_is_a_chain(void **state) {
-    const char *first = fixture_path("x.catalog.sqlite"),
-               *second = fixture_path("y.catalog.sqlite");
-    assert_string_equal(ask(first, "SELECT * FROM lineage"),
-                        "1|pack|dtrain pack raw 'x-{0..1}.tar'|{\"a\":1}|0.1.0|raw|"
-                        "00000000000000ff");
-    dt_lineage l = {.made_by = "pack", .version = "0.2.0", .parent = fixture_path("x-{0..1}.tar")};
-    write_db(second, 4, &l);
-    assert_string_equal(ask(second, "SELECT count(*) FROM lineage"), "2");
-    assert_string_equal(ask(second, "SELECT command FROM lineage WHERE step = 1"),
-                        "dtrain pack raw 'x-{0..1}.tar'");
-    assert_string_equal(ask(second, "SELECT version, parent_hash FROM lineage WHERE step = 2"),
-                        "0.2.0|NULL");
-}
-
 static void the_same_bytes_each_time(void **state) {
     const char *a = fixture_path("a.catalog.sqlite"), *b = fixture_path("b.catalog.sqlite");
     size_t n, n_b;
-    write_db(a, 5000, &LINEAGE);
-    write_db(b, 5000, &LINEAGE);
+    write_db(a, 5000);
+    write_db(b, 5000);
     void *x = fixture_read(a, &n), *y = fixture_read(b, &n_b);
     assert_int_equal(n, n_b);
     assert_memory_equal(x, y, n);
@@ -146,48 +119,9 @@ static void few_records(void **state) {
     for (int n = 0; n < 3; n++) {
         const char *p = fixture_path("few.catalog.sqlite");
         char want[2] = {(char)('0' + n), 0};
-        write_db(p, n, NULL);
+        write_db(p, n);
         assert_string_equal(ask(p, "PRAGMA integrity_check"), "ok");
         assert_string_equal(ask(p, "SELECT count(*) FROM catalog"), want);
-    }
-}
-
-static void it_lies_beside_the_data(void **state) {
-    static const char *const WANT[][2] = {
-        {"a/x.lmdb", "a/x.lmdb/catalog.sqlite"},
-        {"x.lmdb/", "x.lmdb/catalog.sqlite"},
-        {"d/photos-{000000..000003}.tar", "d/photos.catalog.sqlite"},
-        {"photos.tar", "photos.catalog.sqlite"},
-        {"train2.tar.gz", "train2.catalog.sqlite"},
-        {"d/{000..031}.tar", "d/catalog.sqlite"},
-        {"{000..031}.tar", "catalog.sqlite"},
-        {"a-{0..3}-of-4.tar", "a.catalog.sqlite"},
-    };
-    for (size_t i = 0; i < sizeof WANT / sizeof *WANT; i++) {
-        char *path = dt_catalog_db_path(WANT[i][0]);
-        assert_string_equal(path, WANT[i][1]);
-        free(path);
-    }
-    static const char *const FIND[][2] = {
-        {"find/x.lmdb/data.mdb", "find/x.lmdb/catalog.sqlite"},
-        {"find/photos-000002.tar", "find/photos.catalog.sqlite"},
-        {"find/a-2-of-4.tar", "find/a.catalog.sqlite"},
-        {"find/one2.tar", "find/one2.catalog.sqlite"},
-        {"find/t/007.tar", "find/t/catalog.sqlite"},
-        {"find/other.tar", NULL},
-        {"find/t2/other.tar", NULL},
-        {"find/x.lmdb/photo.jpg", NULL},
-    };
-    for (size_t i = 0; i < sizeof FIND / sizeof *FIND; i++)
-        if (FIND[i][1]) fixture_write(fixture_path(FIND[i][1]), "", 0);
-    fixture_write(fixture_path("find/one.catalog.sqlite"), "", 0);
-    for (size_t i = 0; i < sizeof FIND / sizeof *FIND; i++) {
-        char *path = dt_catalog_db_find(fixture_path(FIND[i][0]));
-        if (FIND[i][1])
-            assert_string_equal(path, fixture_path(FIND[i][1]));
-        else
-            assert_null(path);
-        free(path);
     }
 }
 
@@ -199,7 +133,7 @@ static void a_full_disk_leaves_nothing(void **state) {
         char *spec = dt_xprintf("io:%d:%s", n, n % 2 ? "enospc" : "eio");
         dt_failpoint_set(spec);
         free(spec);
-        dt_status st = dt_catalog_db_write(path, c, &LINEAGE, NULL);
+        dt_status st = dt_catalog_db_write(path, c);
         dt_failpoint_set(NULL);
         if (st == DT_OK && n > 3) break;
         assert_int_equal(st, DT_E_STORAGE);
@@ -218,7 +152,7 @@ static void a_full_disk_leaves_nothing(void **state) {
         assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
         now = (struct rlimit){most, was.rlim_max};
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
-        dt_status st = dt_catalog_db_write(path, c, &LINEAGE, NULL);
+        dt_status st = dt_catalog_db_write(path, c);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
         assert_int_equal(st, DT_E_STORAGE);
         assert_non_null(strstr(dt_error_message(), "full.catalog.sqlite.partial: cannot write: "));
@@ -228,95 +162,13 @@ static void a_full_disk_leaves_nothing(void **state) {
     dt_catalog_destroy(c);
 }
 
-static dt_status read_lineage(const char *path) {
-    dt_lineage *steps;
-    int n;
-    dt_status st = dt_catalog_db_lineage(path, &steps, &n);
-    dt_lineage_free(steps, n);
-    return st;
-}
-
-static void what_is_no_catalog_is_told(void **state) {
-    const char *path = fixture_path("bad.catalog.sqlite");
-    size_t n;
-    write_db(path, 1000, NULL);
-    uint8_t *good = fixture_read(path, &n);
-    assert_int_equal(read_lineage(path), DT_OK);
-    fixture_write(path, good, 50);
-    assert_int_equal(read_lineage(path), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "bad.catalog.sqlite"));
-    fixture_write(path, "", 0);
-    assert_int_equal(read_lineage(path), DT_E_DATA);
-    fixture_write(path,
-                  "hello, world, this is no database, is it? It goes on for more than 100 "
-                  "bytes, so that there is a header to look at, and a bit more",
-                  130);
-    assert_int_equal(read_lineage(path), DT_E_DATA);
-    good[60 + 3] = 9; // user_version
-    fixture_write(path, good, n);
-    assert_int_equal(read_lineage(path), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "version"));
-    free(good);
-}
-
-// Damage anywhere is told, or in what the index does not know; never a crash.
-static void damage_is_survived(void **state) {
-    const char *raw = fixture_path("raw"), *set = fixture_path("hurt.lmdb");
-    const char *file = fixture_path("hurt.lmdb/catalog.sqlite");
-    size_t n, n_bad = 0;
-    dt_reader *s;
-    fixture_biometric(raw, 4, 10);
-    fixture_pack(raw, set);
-    assert_int_equal(dt_reader_open(&s, &set, 1), DT_OK);
-    assert_int_equal(dt_catalog_db_check(s->catalog), DT_OK);
-    uint8_t *good = fixture_read(file, &n), *bad = malloc(n);
-    for (size_t i = 0; i < 300; i++) {
-        memcpy(bad, good, n);
-        for (size_t k = 0; k < 8; k++) bad[(i * 7919 + k * 104729) % n] ^= (uint8_t)(1 + i + k);
-        fixture_write(file, bad, i % 4 == 3 ? n * i / 300 : n);
-        dt_status st = dt_catalog_db_check(s->catalog);
-        if (st == DT_OK) st = read_lineage(file);
-        if (st == DT_OK) continue;
-        n_bad++;
-        assert_int_equal(st, DT_E_DATA);
-        assert_non_null(strstr(dt_error_message(), "hurt.lmdb/catalog.sqlite"));
-    }
-    assert_true(n_bad > 140);
-    fixture_write(file, good, n);
-    assert_int_equal(dt_catalog_db_check(s->catalog), DT_OK);
-    dt_reader_close(s);
-    free(good), free(bad);
-}
-
-// Nothing is wrong with a catalog for which no descriptor is left, or which this user may not read.
-static void what_cannot_be_opened_is_not_damaged(void **state) {
-    const char *path = fixture_path("whole.catalog.sqlite");
-    write_db(path, 10, NULL);
-    fixture_few_files(0);
-    assert_int_equal(read_lineage(path), DT_E_STORAGE);
-    fixture_many_files();
-    assert_non_null(strstr(dt_error_message(), "whole.catalog.sqlite: cannot open: "));
-    if (!fixture_has_user()) skip();
-    assert_int_equal(chmod(path, 0), 0);
-    fixture_begin_user();
-    assert_int_equal(read_lineage(path), DT_E_DATA);
-    fixture_end_user();
-    assert_non_null(strstr(dt_error_message(), "whole.catalog.sqlite: cannot open: "));
-    assert_non_null(strstr(dt_error_message(), "leave to read"));
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_as_set),
         cmocka_unit_test(columns_have_names_and_types),
-        cmocka_unit_test(lineage_is_a_chain),
         cmocka_unit_test(the_same_bytes_each_time),
         cmocka_unit_test(few_records),
-        cmocka_unit_test(it_lies_beside_the_data),
         cmocka_unit_test(a_full_disk_leaves_nothing),
-        cmocka_unit_test(what_is_no_catalog_is_told),
-        cmocka_unit_test(damage_is_survived),
-        cmocka_unit_test(what_cannot_be_opened_is_not_damaged),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

@@ -180,10 +180,10 @@ static void killed_anywhere(void **state) {
 static void a_full_disk_is_said_and_leaves_no_half_set(void **state) {
     static const char *const OUTS[] = {"full.lmdb", "full-{00..01}.tar"};
     static const char *const FILES[][2] = {
-        {"full.lmdb/data.mdb", "full.lmdb/catalog.sqlite"},
+        {"full.lmdb/data.mdb", "full.lmdb/data.mdb.index"},
         {"full-01.tar", "full-00.tar.index"},
     };
-    static const char *const GOOD[][2] = {{"a.lmdb/data.mdb", "a.lmdb/catalog.sqlite"},
+    static const char *const GOOD[][2] = {{"a.lmdb/data.mdb", "a.lmdb/data.mdb.index"},
                                           {"whole-01.tar", "whole-00.tar.index"}};
     static const char *const ACTIONS[] = {"enospc", "eio", "short"};
     fixture_pack(raw, fixture_path("whole-{00..01}.tar"));
@@ -404,7 +404,7 @@ static void one_number_a_pattern(void **state) {
     }
 }
 
-// What a folder is called is no part of the pattern: catalog and unfinished work are named by the file.
+// What a folder is called is no part of the pattern.
 static void a_folder_with_a_number_in_its_name(void **state) {
     static const char *const FOLDERS[] = {"100%", "a%06d", "b{0..1}"};
     for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS; i++) {
@@ -412,7 +412,7 @@ static void a_folder_with_a_number_in_its_name(void **state) {
         o.out = dt_arena_printf(&fixture_arena, "%s/p-%%06d.tar", fixture_path(FOLDERS[i]));
         if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
         assert_true(dt_io_exists(
-            dt_arena_printf(&fixture_arena, "%s/p.catalog.sqlite", fixture_path(FOLDERS[i]))));
+            dt_arena_printf(&fixture_arena, "%s/p-000000.tar.index", fixture_path(FOLDERS[i]))));
     }
 }
 

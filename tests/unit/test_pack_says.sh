@@ -48,7 +48,7 @@ expect 0 "there is no class; --pattern or --join gives columns" "$dtrain" pack f
 
 # -- which of the reasons
 "$dtrain" pack flat 'k-{0..1}.tar' 2>/dev/null
-expect 2 "k-{0..1}.tar exists, and was made by another command, \`dtrain pack flat\`: remove it" \
+expect 2 "k-{0..1}.tar exists, and was packed by another command or version of dtrain, or" \
     "$dtrain" pack flat 'k-{0..1}.tar' --pattern '{n}.pgm'
 picture flat/c.pgm abcf
 expect 2 "the files of flat, or what is joined to them, changed since" "$dtrain" pack flat 'k-{0..1}.tar'
