@@ -14,7 +14,7 @@ static double number(const dt_layer *l, const char *key, double unset, double le
     return isnan(v) ? least : v;
 }
 static int whole(const dt_layer *l, const char *key, double unset, double least) {
-    const double v = number(l, key, unset, least);
+    const double v = number(l, key, unset, least); // at most 1e9
     if (v != floor(v))
         dt_layer_fail(l, l->where, "%s of %s: expected a whole number", key, l->type);
     return l->g->status == DT_OK ? (int)v : 1;
@@ -70,8 +70,8 @@ static dt_window window_of(const dt_layer *l, const int kernel[2], const int str
     pair(l, "kernel", kernel, 1, w.kernel);
     pair(l, "stride", stride[0] ? stride : w.kernel, 1, w.stride);
     if (keeps) pair(l, "dilation", (int[]){1, 1}, 1, w.dilation);
-    const int half[2] = {keeps ? w.dilation[0] * (w.kernel[0] - 1) / 2 : 0,
-                         keeps ? w.dilation[1] * (w.kernel[1] - 1) / 2 : 0};
+    const int half[2] = {keeps ? (int)((int64_t)w.dilation[0] * (w.kernel[0] - 1) / 2) : 0,
+                         keeps ? (int)((int64_t)w.dilation[1] * (w.kernel[1] - 1) / 2) : 0};
     pair(l, "pad", half, 0, w.pad_begin);
     memcpy(w.pad_end, w.pad_begin, sizeof w.pad_end);
     return w;
@@ -159,7 +159,8 @@ static dt_value layer_slice(const dt_layer *l) {
     const int axis = needed(l, "axis"), begin = whole(l, "begin", 0, 0);
     const dt_shape s = shape_of(l);
     if (axis >= s.n) return dt_layer_fail(l, l->where, "axis of slice: there are %d", s.n);
-    return dt_slice(l->g, l->x, axis, begin, whole(l, "end", (double)s.d[axis], 1));
+    const int64_t end = dt_layer_key(l, "end") ? needed(l, "end") : s.d[axis];
+    return dt_slice(l->g, l->x, axis, begin, end);
 }
 static dt_value layer_reshape(const dt_layer *l) {
     dt_shape s = dt_shape1(l->a->batch);

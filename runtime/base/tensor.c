@@ -30,6 +30,16 @@ int64_t dt_shape_elements(const dt_shape *s) {
     return n;
 }
 
+bool dt_shape_is_sound(const dt_shape *s) {
+    int64_t n = 1;
+    for (int i = 0; i < s->n; i++) {
+        const int64_t d = s->d[i];
+        if (d < 0 || d > DT_MAX_SIZE || (d > 0 && n > DT_MAX_ELEMENTS / d)) return false;
+        n *= d;
+    }
+    return true;
+}
+
 bool dt_shape_equal(const dt_shape *a, const dt_shape *b) {
     if (a->n != b->n) return false;
     for (int i = 0; i < a->n; i++) {

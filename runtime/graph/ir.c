@@ -20,6 +20,7 @@ typedef struct name_entry {
     const char *name; // NULL: free slot
     dt_value value;
     dt_node_id node;
+    int n_like; // numbers behind the name that are taken: 1 to this
 } name_entry;
 
 typedef struct dt_name_table {
@@ -47,7 +48,7 @@ static name_entry *intern(dt_graph *g, const char *name) {
     if (g->names->n * 2 >= g->names->cap) grow_names(g);
     name_entry *e = find_slot(g->names, name);
     if (!e->name) {
-        *e = (name_entry){name, DT_NONE, DT_NONE};
+        *e = (name_entry){name, DT_NONE, DT_NONE, 0};
         g->names->n++;
     }
     return e;
@@ -55,12 +56,13 @@ static name_entry *intern(dt_graph *g, const char *name) {
 
 const char *dt_graph_unique_name(dt_graph *g, const char *name) {
     if (!name) name = "node";
-    if (!find_slot(g->names, name)->name) return dt_arena_strdup(&g->arena, name);
+    name_entry *known = find_slot(g->names, name);
+    if (!known->name) return dt_arena_strdup(&g->arena, name);
     char text[512];
-    for (int i = 1;; i++) {
-        snprintf(text, sizeof text, "%s.%d", name, i);
-        if (!find_slot(g->names, text)->name) return dt_arena_strdup(&g->arena, text);
-    }
+    while (snprintf(text, sizeof text, "%s.%d", name, known->n_like + 1),
+           find_slot(g->names, text)->name)
+        known->n_like++;
+    return dt_arena_strdup(&g->arena, text);
 }
 
 dt_value dt_graph_find(const dt_graph *g, const char *name) {
@@ -139,6 +141,11 @@ static void *reserve(dt_graph *g, void *items, int n, int *cap, size_t size) {
 dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
                             const dt_shape *shape) {
     if (g->status != DT_OK) return DT_NONE;
+    if (!dt_shape_is_sound(shape)) {
+        char text[160];
+        return dt_graph_fail(g, "%s: the shape %s is larger than any memory", name,
+                             dt_shape_print(shape, text, sizeof text));
+    }
     bool made_up = kind == DT_V_TEMP;
     if (g->twin && (kind == DT_V_BUFFER || kind == DT_V_CONST))
         name = dt_arena_printf(&g->arena, "%s%s", g->twin, name);

@@ -22,6 +22,22 @@ static bool has_nulls(const Onnx__GraphProto *g) {
     return g->n_output == 0 || !g->output[0]->name;
 }
 
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void list_inputs(dt_onnx_file *f) {
+    const Onnx__GraphProto *g = f->graph;
+    const char **taken = dt_xcalloc(g->n_initializer + 1, sizeof *taken);
+    for (size_t i = 0; i < g->n_initializer; i++) taken[i] = g->initializer[i]->name;
+    qsort(taken, g->n_initializer, sizeof *taken, by_text);
+    f->inputs = dt_xcalloc(g->n_input + 1, sizeof(const Onnx__ValueInfoProto *));
+    for (size_t i = 0; i < g->n_input; i++)
+        if (!bsearch(&g->input[i]->name, taken, g->n_initializer, sizeof *taken, by_text))
+            f->inputs[f->n_inputs++] = g->input[i];
+    free(taken);
+}
+
 dt_status dt_onnx_open(dt_onnx_file **out, const char *path) {
     char *data = NULL;
     size_t n_bytes = 0;
@@ -52,6 +68,7 @@ dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *d
         dt_onnx_close(f);
         return dt_fail(DT_E_CKPT, "%s has operator set %lld; 13 to 23 are read", path, opset);
     }
+    list_inputs(f);
     *out = f;
     return DT_OK;
 }
@@ -59,28 +76,17 @@ dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *d
 void dt_onnx_close(dt_onnx_file *f) {
     if (!f) return;
     onnx__model_proto__free_unpacked(f->model, NULL);
+    free(f->inputs);
     free(f->path);
     free(f);
 }
 
-static bool is_initializer(const Onnx__GraphProto *g, const char *name) {
-    for (size_t i = 0; i < g->n_initializer; i++)
-        if (strcmp(g->initializer[i]->name, name) == 0) return true;
-    return false;
-}
-
 const char *dt_onnx_input_name(const dt_onnx_file *f, int i) {
-    for (size_t k = 0; k < f->graph->n_input; k++) {
-        if (is_initializer(f->graph, f->graph->input[k]->name)) continue;
-        if (i-- == 0) return f->graph->input[k]->name;
-    }
-    return NULL;
+    return f->inputs[i]->name;
 }
 
 int dt_onnx_n_inputs(const dt_onnx_file *f) {
-    int n = 0;
-    while (dt_onnx_input_name(f, n)) n++;
-    return n;
+    return f->n_inputs;
 }
 
 int64_t dt_onnx_n_outputs(const dt_onnx_file *f) {
@@ -241,13 +247,11 @@ static bool bind_inputs(onnx_reader *r, const dt_value *inputs) {
         if (inputs[i] == DT_NONE) return false;
         s->kind = ONNX_VALUE;
         s->v = inputs[i];
-        const Onnx__TensorShapeProto *want = NULL;
-        for (size_t k = 0; k < r->f->graph->n_input; k++) {
-            const Onnx__ValueInfoProto *info = r->f->graph->input[k];
-            if (strcmp(info->name, name) == 0 && info->type &&
-                info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
-                want = info->type->tensor_type->shape;
-        }
+        const Onnx__TypeProto *type = r->f->inputs[i]->type;
+        const Onnx__TensorShapeProto *want =
+            type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
+                ? type->tensor_type->shape
+                : NULL;
         const dt_shape *have = &dt_info_of(r->g, s->v)->shape;
         bool fits = !want || (int)want->n_dim == have->n;
         for (int d = 1; want && fits && d < have->n; d++)

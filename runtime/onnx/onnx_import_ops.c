@@ -495,7 +495,7 @@ static void read_Expand(onnx_reader *r) {
         to.d[i] = d[i] == 1 || d[i] == -1 ? s.d[i] : d[i];
         fits = to.d[i] == s.d[i] || (i == 0 && s.d[0] == 1 && to.d[0] > 0);
     }
-    if (!fits) {
+    if (!fits || !dt_shape_is_sound(&to)) {
         onnx_fail(r, "only the first dimension can be repeated");
         return;
     }

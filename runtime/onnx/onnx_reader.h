@@ -14,6 +14,8 @@ struct dt_onnx_file {
     Onnx__ModelProto *model;
     const Onnx__GraphProto *graph;
     int64_t opset;
+    const Onnx__ValueInfoProto **inputs; // those of the graph that are no initialisers
+    int n_inputs;
 };
 
 // A small tensor that is known: shapes and numbers.

@@ -43,6 +43,42 @@ static dt_node *node(dt_graph *g, const char *name) {
     return &g->nodes[id];
 }
 
+// Sizes whose products are no number of 64 bits, or fall on 0 in it, never become a value.
+static void shapes_are_checked(void **state) {
+    static const int64_t far = (int64_t)1 << 32;
+    const dt_shape wrong[] = {dt_shape2(far, far),
+                              dt_shape4(far, far, far, far),
+                              dt_shape1(-1),
+                              dt_shape2(INT64_MAX, 2),
+                              dt_shape1(DT_MAX_SIZE + 1),
+                              dt_shape3(1 << 16, 1 << 15, 1 << 16),
+                              dt_shape3(1 << 23, 1 << 23, 1 << 18)};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        dt_graph *g = dt_graph_create("t", true);
+        assert_int_equal(input(g, "x", wrong[i]), DT_NONE);
+        if (!strstr(g->error, "x: the shape (")) fail_msg("%s", g->error);
+        dt_graph_destroy(g);
+    }
+    dt_graph *g = dt_graph_create("t", true);
+    dt_value x = input(g, "x", dt_shape2(1 << 16, DT_MAX_SIZE / 2));
+    x = dt_concat(g, (dt_value[]){x, x}, 2, 1);
+    expect_shape(g, x, "(65536,1073741824)");
+    assert_int_equal(dt_concat(g, (dt_value[]){x, x}, 2, 1), DT_NONE);
+    dt_graph_destroy(g);
+}
+
+// Generated names are numbered in the order of the calls, also where others took a number by hand.
+static void names_are_numbered(void **state) {
+    dt_graph *g = dt_graph_create("t", true);
+    dt_value x = input(g, "relu.2", dt_shape2(2, 3));
+    static const char *const names[] = {"relu", "relu.1", "relu.3", "relu.4"};
+    for (size_t i = 0; i < 4; i++) {
+        x = dt_relu(g, x);
+        assert_string_equal(g->values[x].name, names[i]);
+    }
+    dt_graph_destroy(g);
+}
+
 static void shapes_of_images(void **state) {
     dt_graph *g = dt_graph_create("t", true);
     float mean[3] = {0}, std[3] = {1, 1, 1};
@@ -565,6 +601,8 @@ static void costs_add_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_are_checked),
+        cmocka_unit_test(names_are_numbered),
         cmocka_unit_test(shapes_of_images),
         cmocka_unit_test(shapes_of_tokens),
         cmocka_unit_test(costs_add_up),

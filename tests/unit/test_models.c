@@ -517,7 +517,16 @@ static void layers_name_the_line(void **state) {
         {"layers: [u], define: {u: [relu, u]}", "a block may not contain itself"},
         {"layers: []", "expected a list of layers"},
         {"layers: [{repeat: 0, layers: [relu]}]", "repeat: expected a whole number in 1..1000"},
-        {"layers: [{global_pool: }, {linear: 4}, {reshape: [3]}]", "reshape"}};
+        {"layers: [{global_pool: }, {linear: 4}, {reshape: [3]}]", "reshape"},
+        {"layers: [{repeat: 60, layers: [{concat: input}]}, global_pool]",
+         "is larger than any memory"},
+        {"layers: [{conv: {out: 4, pad: 1000000000}}, global_pool]",
+         "0: the shape (2,4,2000000062,2000000062) is larger than any memory"},
+        {"layers: [{conv: {out: 1000000000, kernel: 1000000000, pad: 1000000000}}, global_pool]",
+         "is larger than any memory"},
+        {"layers: [{avg_pool: {kernel: 1000000000, pad: 1000000000}}, global_pool]",
+         "padding must be at most half of the window"},
+        {"layers: [{max_pool: {kernel: 16}}, global_pool]", "at most 255 places"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect_error(wrong[i].layers, photo, 2, wrong[i].error);
 }

@@ -62,8 +62,8 @@ dt_value dt_conv2d(dt_graph *g, const char *name, dt_value x, const dt_conv2d_op
     if (!name) name = dt_graph_unique_name(g, "conv2d");
     const int *kernel = a.conv2d.win.kernel;
     int64_t per_group = s.d[1] / a.conv2d.groups, area = (int64_t)kernel[0] * kernel[1];
-    dt_init he = {DT_INIT_NORMAL, (float)sqrt(2.0 / (double)(o->out * area))};
-    dt_init uniform = {DT_INIT_UNIFORM, (float)(1.0 / sqrt((double)(per_group * area)))};
+    dt_init he = {DT_INIT_NORMAL, (float)sqrt(2.0 / ((double)o->out * (double)area))};
+    dt_init uniform = {DT_INIT_UNIFORM, (float)(1.0 / sqrt((double)per_group * (double)area))};
     dt_value in[3] = {x, DT_NONE, DT_NONE};
     in[1] = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name),
                      dt_shape4(o->out, per_group, kernel[0], kernel[1]), he, true);

@@ -8,7 +8,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     dt_shape y;
     DT_TRY(dt_op_infer_pool(g, id, &y));
     const dt_window w = g->nodes[id].attrs.pool.win;
-    if (w.kernel[0] * w.kernel[1] > 255)
+    if ((int64_t)w.kernel[0] * w.kernel[1] > 255) // argmax is u8
         return dt_op_fail(g, id, "a window holds at most 255 places");
     dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &y);
     dt_op_add_out(g, id, 1, "argmax", DT_U8, &y);

@@ -101,12 +101,9 @@ dt_status dt_op_infer_pool(dt_graph *g, dt_node_id id, dt_shape *y) {
     if (y->n != 4) return dt_op_fail(g, id, "wants (N,C,H,W)");
     if (w.dilation[0] > 1 || w.dilation[1] > 1)
         return dt_op_fail(g, id, "pooling with dilation is not supported");
-    if (g->nodes[id].op == DT_OP_max_pool && (int64_t)w.kernel[0] * w.kernel[1] > 256)
-        return dt_op_fail(g, id, "a window of %dx%d has more than 256 places", w.kernel[0],
-                          w.kernel[1]); // argmax is u8
     for (int d = 0; d < 2; d++) {
         if (w.kernel[d] < 1 || w.pad_begin[d] < 0 || w.pad_end[d] < 0 ||
-            w.pad_begin[d] * 2 > w.kernel[d] || w.pad_end[d] * 2 > w.kernel[d]) {
+            w.pad_begin[d] > w.kernel[d] / 2 || w.pad_end[d] > w.kernel[d] / 2) {
             return dt_op_fail(g, id, "padding must be at most half of the window");
         }
         y->d[2 + d] = dt_op_window_out(&w, d, y->d[2 + d]);
