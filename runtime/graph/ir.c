@@ -143,7 +143,7 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
     if (g->status != DT_OK) return DT_NONE;
     if (!dt_shape_is_sound(shape)) {
         char text[160];
-        return dt_graph_fail(g, "%s: the shape %s is larger than any memory", name,
+        return dt_graph_fail(g, "%s: the shape %s is too large", name,
                              dt_shape_print(shape, text, sizeof text));
     }
     bool made_up = kind == DT_V_TEMP;

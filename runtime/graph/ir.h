@@ -129,6 +129,7 @@ typedef struct dt_graph {
     dt_value loss, loss_weight; // STAT scalars, DT_NONE before a loss is added
     dt_value *grads;            // GRAD values in the order in which backward finishes them
     int n_grads, cap_grads;
+    const char *note;  // a line of its builder for who trains it, or NULL
     const char *scope; // of dt_graph_scope
     struct {
         size_t bytes_before,

@@ -53,7 +53,7 @@ static void fold_constant(onnx_reader *r) {
         const int64_t count = onnx_count(r, a->t);
         if (count < 0 || !out) return;
         if (count > ONNX_MAX_FOLDED) { // a weight that has only its node's name
-            out->kind = ONNX_WEIGHT, out->t = a->t, out->v = DT_NONE;
+            out->kind = ONNX_WEIGHT, out->t = a->t;
             return;
         }
         give(r, onnx_read_const(r, a->t));

@@ -159,6 +159,11 @@ static size_t count_names(const Onnx__GraphProto *g) {
     return n;
 }
 
+void onnx_alias(onnx_slot *to, onnx_slot *from) {
+    to->kind = from->kind, to->c = from->c, to->t = from->t, to->v = from->v;
+    to->same = from->same ? from->same : from->kind == ONNX_WEIGHT ? from : NULL;
+}
+
 static void list_names(onnx_reader *r) {
     const Onnx__GraphProto *g = r->f->graph;
     for (size_t i = 0; i < g->n_initializer; i++) {
@@ -175,6 +180,9 @@ static void list_names(onnx_reader *r) {
                 onnx_fail(r, "%.80s is made twice", n->output[k]);
             s->producer = n;
         }
+        if (strcmp(n->op_type, "Identity") == 0 && n->n_input == 1 && n->n_output == 1 &&
+            onnx_find(r, n->input[0])->kind == ONNX_WEIGHT)
+            onnx_alias(onnx_find(r, n->output[0]), onnx_find(r, n->input[0]));
         for (size_t k = 0; k < n->n_input; k++)
             if (*n->input[k]) onnx_find(r, n->input[k])->n_uses++;
     }
@@ -218,6 +226,7 @@ static bool is_foreign(const Onnx__NodeProto *n) {
 
 static void build_node(onnx_reader *r, size_t k) {
     const onnx_group *group = &r->groups[k];
+    r->group = group->kind == ONNX_ALONE ? NULL : group;
     const onnx_op_fn fn = is_foreign(r->node) ? NULL : onnx_op_of(r->node->op_type);
     for (size_t i = 0; i < r->node->n_attribute; i++)
         if (r->node->attribute[i]->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH) {
@@ -303,6 +312,7 @@ static dt_value build(onnx_reader *r, const dt_value *inputs, bool drop_head, dt
     }
     r->node = NULL;
     if (r->g->status != DT_OK) return DT_NONE;
+    onnx_note_shared(r);
     *features = before && before->kind == ONNX_VALUE ? before->v : DT_NONE;
     const onnx_slot *out = onnx_find(r, g->output[0]->name);
     if (drop_head && *features != DT_NONE) return DT_NONE;

@@ -217,9 +217,7 @@ static void read_Softmax(onnx_reader *r) {
 }
 static void read_Identity(onnx_reader *r) {
     onnx_slot *from = onnx_in(r, 0), *to = onnx_out(r, 0);
-    if (!from || !to) return;
-    to->kind = from->kind, to->c = from->c, to->t = from->t;
-    to->v = from->kind == ONNX_VALUE ? from->v : DT_NONE;
+    if (from && to) onnx_alias(to, from);
 }
 static void read_Dropout(onnx_reader *r) { // as it is in evaluation; model.dropout is another
     read_Identity(r);

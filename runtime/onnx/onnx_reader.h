@@ -26,15 +26,28 @@ typedef struct onnx_const {
     double *v;
 } onnx_const;
 
+// A parameter that was made of an initialiser, for the nodes of one layer.
+typedef struct onnx_use {
+    const void *layer;           // onnx_tensor.c
+    const Onnx__NodeProto *last; // that read it
+    dt_value v;
+    bool swapped; // the parameter is the transpose
+    int n_reads;
+    struct onnx_use *next;
+} onnx_use;
+
 typedef enum onnx_kind { ONNX_ABSENT, ONNX_VALUE, ONNX_CONST, ONNX_WEIGHT } onnx_kind;
 // Whatever has a name in the file.
 typedef struct onnx_slot {
     const char *name;
     onnx_kind kind;
-    dt_value v;                 // VALUE; WEIGHT: once it is a parameter, else DT_NONE
-    bool swapped;               // the parameter is the transpose
+    dt_value v;                 // VALUE
     onnx_const *c;              // CONST
     const Onnx__TensorProto *t; // WEIGHT
+    struct onnx_slot *same;     // WEIGHT: the initialiser that this is another name of, or NULL
+    onnx_use *uses;             // WEIGHT, of an initialiser: its parameters
+    int n_named;                // parameters that have this name, the others with a number
+    enum { ONNX_UNASKED, ONNX_FLAT, ONNX_VARIED } values; // FLAT: all are one number
     const Onnx__NodeProto *producer;
     int n_uses;
 } onnx_slot;
@@ -53,6 +66,7 @@ typedef struct onnx_reader {
     onnx_slot *slots; // a hash table
     size_t cap;
     const Onnx__NodeProto *node; // the one that is built
+    const onnx_group *group;     // which it ends, or NULL
     bool *needed;                // by node
     onnx_group *groups;          // by node
 } onnx_reader;
@@ -61,6 +75,7 @@ typedef struct onnx_reader {
 // Fails the graph with the file and the node in front; false.
 bool onnx_fail(onnx_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 onnx_slot *onnx_find(onnx_reader *r, const char *name);
+void onnx_alias(onnx_slot *to, onnx_slot *from); // another name of the same
 // Input i of the node; NULL where it is left out. Output i likewise.
 onnx_slot *onnx_in(onnx_reader *r, int i);
 onnx_slot *onnx_out(onnx_reader *r, int i);
@@ -77,10 +92,14 @@ onnx_const *onnx_read_const(onnx_reader *r, const Onnx__TensorProto *t);
 onnx_const *onnx_new_const(onnx_reader *r, bool is_float, int n, const int64_t *d);
 // The slot as a known tensor; NULL: it is none, quietly.
 const onnx_const *onnx_as_const(onnx_reader *r, onnx_slot *s);
-// The slot as a value: a parameter is made of a weight. swapped: of a matrix, its transpose.
+// The slot as a value: a parameter is made of a weight; swapped: of a matrix, its transpose. Each input of a node is asked
+// once. Layers that share an initialiser share the parameter, unless all its values are one number: exporters merge
+// tensors that happen to be equal, as those of fresh norms are, and then each layer gets a parameter of its own.
 dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, bool swapped);
 // The same as a buffer (running statistics).
 dt_value onnx_as_buffer(onnx_reader *r, onnx_slot *s);
+// Says in the graph's note which initialisers of the file were divided, and which are tied.
+void onnx_note_shared(onnx_reader *r);
 
 // ---- onnx_fold.c -----------------------------------------------------------------------------------
 // Computes the node where its inputs are known. True: done (or failed); false: it is to be built.

@@ -5,6 +5,7 @@
 #include "base/io.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -205,7 +206,8 @@ const onnx_const *onnx_as_const(onnx_reader *r, onnx_slot *s) {
 }
 
 // ---- parameters ------------------------------------------------------------------------------------
-static dt_value make(onnx_reader *r, onnx_slot *s, dt_value_kind kind, bool swapped) {
+static dt_value make(onnx_reader *r, const onnx_slot *s, const char *name, dt_value_kind kind,
+                     bool swapped) {
     const Onnx__TensorProto *t = s->t;
     elements e;
     dt_shape shape = {.n = (int)t->n_dims};
@@ -220,8 +222,8 @@ static dt_value make(onnx_reader *r, onnx_slot *s, dt_value_kind kind, bool swap
     const int64_t rows = shape.d[0], cols = shape.d[1]; // of a matrix
     if (swapped) shape = dt_shape2(cols, rows);
     const dt_init init = {DT_INIT_DATA, 0};
-    dt_value v = kind == DT_V_PARAM ? dt_param(r->g, s->name, shape, init, t->n_dims > 1)
-                                    : dt_graph_add_value(r->g, kind, s->name, DT_F32, &shape);
+    dt_value v = kind == DT_V_PARAM ? dt_param(r->g, name, shape, init, t->n_dims > 1)
+                                    : dt_graph_add_value(r->g, kind, name, DT_F32, &shape);
     if (v == DT_NONE) return v;
     r->g->values[v].init = init;
     if (!r->g->training) return v;
@@ -240,20 +242,71 @@ static dt_value make(onnx_reader *r, onnx_slot *s, dt_value_kind kind, bool swap
     return v;
 }
 
+// Whether all values of an initialiser that several nodes read are one number.
+static bool is_flat(onnx_reader *r, onnx_slot *s) {
+    elements e;
+    if (s->values == ONNX_UNASKED && s->n_uses > 1 && open_elements(r, s->t, &e)) {
+        int64_t i = 1;
+        while (i < e.count && element(&e, i) == element(&e, 0)) i++;
+        s->values = i >= e.count ? ONNX_FLAT : ONNX_VARIED;
+        free(e.owned);
+    }
+    return s->values == ONNX_FLAT;
+}
+
+static onnx_slot *initialiser(onnx_slot *s) {
+    return s && s->kind == ONNX_WEIGHT ? (s->same ? s->same : s) : NULL;
+}
+
+// What tells layers apart: nodes that share a weight of different values are one layer, applied several times; else each
+// node is one.
+static const void *layer_of(onnx_reader *r) {
+    onnx_slot *of_group[] = {r->group ? r->group->weight : NULL, r->group ? r->group->bias : NULL};
+    for (int i = 0; i < (int)r->node->n_input + 2; i++) {
+        onnx_slot *s = initialiser(i < 2 ? of_group[i] : onnx_in(r, i - 2));
+        if (s && s->n_uses > 1 && is_float(s->t->data_type) && !is_flat(r, s)) return s;
+    }
+    return r->node;
+}
+
+static onnx_use *find_use(onnx_slot *s, const void *layer, const Onnx__NodeProto *node) {
+    for (onnx_use *u = s->uses; u; u = u->next)
+        if (u->layer == layer && u->last != node) return u;
+    return NULL;
+}
+
+static onnx_use *add_use(onnx_reader *r, onnx_slot *root, onnx_slot *known_as, const void *layer,
+                         dt_value_kind kind, bool swapped) {
+    onnx_use *u = dt_arena_alloc(&r->g->arena, sizeof *u);
+    const char *name = known_as->name;
+    if (known_as->n_named++ > 0)
+        name = dt_arena_printf(&r->g->arena, "%s@%d", name, known_as->n_named);
+    *u = (onnx_use){.layer = layer, .swapped = swapped, .next = root->uses};
+    u->v = make(r, root, name, kind, swapped);
+    return root->uses = u;
+}
+
+static dt_value weight_value(onnx_reader *r, onnx_slot *s, bool swapped) {
+    onnx_slot *root = initialiser(s);
+    const bool flat = root->n_uses > 1 && is_flat(r, root);
+    const void *layer = flat ? layer_of(r) : NULL;
+    onnx_use *u = flat ? find_use(root, layer, r->node) : root->uses;
+    if (r->g->status != DT_OK) return DT_NONE;
+    if (!u)
+        u = add_use(r, root, flat ? s : root, layer, DT_V_PARAM, swapped);
+    else if (u->swapped != swapped)
+        onnx_fail(r, "weight %.80s is used as it is and transposed", s->name);
+    u->last = r->node;
+    u->n_reads++;
+    return u->v;
+}
+
 dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, bool swapped) {
     if (!s) {
         onnx_fail(r, "lacks an input");
         return DT_NONE;
     }
-    if (s->kind == ONNX_WEIGHT) {
-        if (s->v == DT_NONE) {
-            s->swapped = swapped;
-            s->v = make(r, s, DT_V_PARAM, swapped);
-        } else if (s->swapped != swapped) {
-            onnx_fail(r, "weight %.80s is used as it is and transposed", s->name);
-        }
-        return s->v;
-    }
+    if (s->kind == ONNX_WEIGHT) return weight_value(r, s, swapped);
     if (s->kind == ONNX_CONST && s->c->is_float && s->c->n <= DT_MAX_DIMS && !swapped) {
         dt_shape shape = {.n = s->c->n};
         float *x = dt_arena_alloc(&r->g->arena, ((size_t)s->c->count + 1) * sizeof *x);
@@ -269,9 +322,38 @@ dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, bool swapped) {
 }
 
 dt_value onnx_as_buffer(onnx_reader *r, onnx_slot *s) {
-    if (!s || s->kind != ONNX_WEIGHT || s->v != DT_NONE) {
+    onnx_slot *root = initialiser(s);
+    if (!root || (root->uses && !is_flat(r, root))) {
         onnx_fail(r, "running statistics must be initialisers of their own");
         return DT_NONE;
     }
-    return s->v = make(r, s, DT_V_BUFFER, false);
+    return add_use(r, root, s, NULL, DT_V_BUFFER, false)->v;
+}
+
+// ", name (n)" for the first few.
+static void list_name(char *text, size_t cap, int *n_listed, const char *name, int n) {
+    const size_t at = strlen(text);
+    if (++*n_listed <= 8)
+        snprintf(text + at, cap - at, "%s%.60s (%d)", *n_listed > 1 ? ", " : "", name, n);
+    else if (*n_listed == 9)
+        snprintf(text + at, cap - at, ", …");
+}
+
+void onnx_note_shared(onnx_reader *r) {
+    char divided[640] = "", tied[640] = "";
+    int n_divided = 0, n_tied = 0;
+    for (size_t i = 0; i < r->f->graph->n_initializer; i++) {
+        const onnx_slot *s = onnx_find(r, r->f->graph->initializer[i]->name);
+        int n = 0;
+        for (const onnx_use *u = s->uses; u; u = u->next) n++;
+        if (n > 1) list_name(divided, sizeof divided, &n_divided, s->name, n);
+        if (n == 1 && s->uses->n_reads > 1)
+            list_name(tied, sizeof tied, &n_tied, s->name, s->uses->n_reads);
+    }
+    if (n_divided + n_tied == 0) return;
+    r->g->note = dt_arena_printf(
+        &r->g->arena, "%s: %s%s%s%s%s", r->f->path,
+        n_divided ? "tensors of one value are shared by layers, each of which gets its own: " : "",
+        divided, n_divided && n_tied ? "; " : "", n_tied ? "tied, as many layers read them: " : "",
+        tied);
 }

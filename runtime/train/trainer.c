@@ -295,6 +295,7 @@ static void describe_run(const trainer *t) {
             DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision),
             s->backend->describe(s->backend));
     dt_info("data: %s", s->data->describe(s->data));
+    if (s->graph->note) dt_info("%s", s->graph->note);
     if (t->resumed)
         dt_info("resuming at step %lld of %lld", (long long)t->state.step,
                 (long long)t->state.total_steps);

@@ -231,6 +231,7 @@ static void print_report(const dt_session *s, FILE *out) {
     dt_plan_report_get(s->plan, &train);
     fprintf(out, "model %s: %lld parameters in %d tensors, %d buffers\n", s->graph->name,
             (long long)n, p->n_entries, p->n_buffers);
+    if (s->graph->note) fprintf(out, "%s\n", s->graph->note);
     dt_phases_print(&s->groups, p, out);
     fprintf(out, "step: %d samples = %d micro-batches of %d; %d replica%s of %d thread%s, %s, %s\n",
             s->global_batch, s->n_micro, s->micro_batch, s->replicas->n_replicas,

@@ -3,10 +3,12 @@
 
 Writes onnx/<name>.onnx (small networks) and onnx_import.safetensors beside this script: <side>/x (N,H,W,C),
 <name>/logits by onnxruntime and, of a loss of cross-entropy with labels n % K, <name>/grad/<tensor>: norm and eight
-elements of PyTorch's gradient, for tensors whose name the export kept. test_golden_onnx_import.c compares.
+elements of PyTorch's gradient, for tensors whose name the export kept, and <name>/count: parameters.
+test_golden_onnx_import.c compares.
 
 Run by hand (needs torch, torchvision, onnx, onnxscript, onnxruntime, numpy, safetensors):
     make_onnx.py                  the committed files
+    make_onnx.py NAME …           those of them, the others stay
     make_onnx.py --full DIR       resnet18, mobilenet_v3, vit_b_16 and convnext_tiny in full size into DIR; then
     GOLDEN_ONNX=DIR build/test_golden_onnx_import
 """
@@ -21,7 +23,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 import torchvision.models as models
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from torchvision.models.convnext import CNBlockConfig
 from torchvision.models.mobilenetv3 import InvertedResidualConfig
 
@@ -54,12 +56,49 @@ def vit():
                                     num_classes=5)
 
 
+class Shared(nn.Module):
+    """A fresh network, whose norms and zero biases exporters merge, and a layer that really is applied twice."""
+
+    def __init__(self, d=16):
+        super().__init__()
+        self.conv = nn.Conv2d(3, d, 8, 8)
+        self.norm1, self.tied = nn.LayerNorm(d), nn.Linear(d, d)  # in the order of forward (names_in)
+        self.norm2, self.fc1, self.fc2 = nn.LayerNorm(d), nn.Linear(d, d), nn.Linear(d, d)
+        self.norm3, self.head = nn.LayerNorm(d), nn.Linear(d, 5)
+
+    def forward(self, x):
+        x = self.norm1(self.conv(x).flatten(2).transpose(1, 2))
+        x = self.norm2(x + self.tied(F.relu(self.tied(x))))
+        return self.head(self.norm3(x + self.fc2(F.relu(self.fc1(x)))).mean(1))
+
+
+def shared():
+    net = Shared()
+    for m in (net.fc1, net.fc2, net.tied):
+        nn.init.zeros_(m.bias)
+    return net
+
+
+def names_in(path, net):
+    """By name of PyTorch: the parameter that model.onnx makes of it. Equal ones are in the order of the nodes."""
+    made, n = {}, {}
+    weights = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    for name, p in net.named_parameters():
+        x = p.detach().numpy()
+        root = next(k for k, v in weights.items() if v.shape in (x.shape, x.shape[::-1]) and
+                    (np.array_equal(v, x) or (x.ndim == 2 and np.array_equal(v.T, x))))
+        n[root] = n.get(root, 0) + 1
+        made[name] = f"{root}@{n[root]}" if n[root] > 1 else root
+    return made
+
+
 # name: network, side, samples, how it was exported: (new exporter, operator set)
 SMALL = {"resnet_13": (resnet, 32, 3, (False, 13)), "resnet_21": (resnet, 32, 3, (True, 21)),
          "mobilenet_13": (mobilenet, 32, 3, (False, 13)), "mobilenet_18": (mobilenet, 32, 3, (True, 18)),
          "convnext_13": (convnext, 32, 3, (False, 13)), "convnext_18": (convnext, 32, 3, (True, 18)),
          "vit_14": (vit, 32, 3, (False, 14)), "vit_18": (vit, 32, 3, (True, 18)),
-         "vit_20": (vit, 32, 3, (True, 20))}
+         "vit_20": (vit, 32, 3, (True, 20)), "shared_17": (shared, 32, 3, (False, 17)),
+         "shared_18": (shared, 32, 3, (True, 18))}
 FULL = {f"{n}_{how[1]}{'d' if how[0] else ''}": (f, 224, 2, how)
         for n, f in (("resnet18", models.resnet18), ("mobilenet_v3", models.mobilenet_v3_large),
                      ("vit_b_16", models.vit_b_16), ("convnext_tiny", models.convnext_tiny))
@@ -109,14 +148,20 @@ def probes(t):
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--full", metavar="DIR")
+    a.add_argument("names", nargs="*")
     o = a.parse_args()
     folder, out = o.full or os.path.join(HERE, "onnx"), {}
+    if o.names:
+        out = load_file(os.path.join(HERE, "onnx_import.safetensors"))
     os.makedirs(folder, exist_ok=True)
     for name, (build, side, n, how) in (FULL if o.full else SMALL).items():
+        if o.names and name not in o.names:
+            continue
         torch.manual_seed(3)
         net = build().eval()
-        with torch.no_grad():
-            randomise(net)
+        if build != shared:
+            with torch.no_grad():
+                randomise(net)
         x = torch.randn(n, 3, side, side, generator=torch.Generator().manual_seed(7))
         path = os.path.join(folder, name + ".onnx")
         export(net, x, path, *how)
@@ -130,6 +175,10 @@ def main():
         # The new exporter keeps more names; batch norms go into convolutions, whose weights are then others.
         if how[0] and not any(isinstance(m, nn.BatchNorm2d) for m in net.modules()):
             out.update({f"{name}/grad/{k}": probes(p.grad) for k, p in net.named_parameters() if p.grad is not None})
+        if build == shared:
+            known = names_in(path, net) if how[0] else {k: k for k, _ in net.named_parameters()}
+            out.update({f"{name}/grad/{known[k]}": probes(p.grad) for k, p in net.named_parameters()})
+            out[f"{name}/count"] = np.array([sum(p.numel() for p in net.parameters())], np.float32)
         print(name, os.path.getsize(path), np.abs(logits).max(), flush=True)
     path = os.path.join(folder if o.full else HERE, "onnx_import.safetensors")
     save_file(out, path, metadata={"torch": torch.__version__, "onnxruntime": onnxruntime.__version__})

@@ -72,6 +72,10 @@ static void run_file(const dt_safetensors *file, const char *name) {
     assert_int_equal(dt_exec_output(net.exec, "logits", logits, n * classes), n * classes);
     golden_compare(name, logits, golden_find(file, name, "logits", NULL), n * classes, 1e-4);
     const int n_gradients = compare_gradients(file, name, net.params, n);
+    const float *count = golden_find(file, name, "count", NULL);
+    int64_t have = 0;
+    for (int i = 0; i < net.params->n_entries; i++) have += net.params->entries[i].count;
+    if (count) assert_int_equal(have, (int64_t)*count);
     print_message("%s: %d tensors, %d gradients compared\n", name, net.params->n_entries,
                   n_gradients);
     free(logits);
