@@ -65,7 +65,8 @@ dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run
 dt_status launch_open_for_set(const dt_comm *comm, const dt_config *c, dt_backend *b, int workers,
                               const char *skip_log, const char *classes, dt_field_use use,
                               dt_dataset **out);
-// train.micro_batch, 1 where it is auto: for tools that show batches without a network.
+// train.micro_batch, 1 where it is auto: for tools that show batches without a network, and for the most ranks that may
+// share a step.
 int launch_micro_batch(const dt_config *c);
 // Callbacks that let the trainer reach models/ and data/.
 dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm);

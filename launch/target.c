@@ -51,8 +51,7 @@ dt_status launch_target_config(dt_config **out, const char *target, const launch
 }
 
 dt_status launch_check_ranks(const dt_config *c, int n_ranks) {
-    const int64_t n_micro =
-        dt_config_int(c, "train.global_batch") / dt_config_int(c, "train.micro_batch");
+    const int64_t n_micro = dt_config_int(c, "train.global_batch") / launch_micro_batch(c);
     if (n_ranks <= n_micro) return DT_OK;
     return dt_config_fail(c, "train.micro_batch",
                           "%d ranks cannot share the %lld micro-batches of a step "
