@@ -1,6 +1,6 @@
 // host_list.c: see host_list.h.
 
-#define _GNU_SOURCE // strchrnul
+#define _GNU_SOURCE // strchrnul, memfd_create
 
 #include "host_list.h"
 
@@ -12,10 +12,14 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
+#include <math.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { ANSWER_S = 20 }; // a host that takes longer is lost
@@ -51,6 +55,15 @@ static bool is_this_machine(const char *name) {
     return is;
 }
 
+// As DNS, /etc/hosts and ~/.ssh/config have them. The name is a word of ssh's and mpirun's command lines.
+static bool is_host_name(const char *name) {
+    size_t n = 0;
+    while (isalnum((unsigned char)name[n]) || name[n] == '_' ||
+           (n > 0 && (name[n] == '.' || name[n] == '-')))
+        n++;
+    return n > 0 && n < 256 && !name[n];
+}
+
 // "a:8", "a slots=8", "a".
 static dt_status add(launch_hosts *h, const char *text, size_t n, const char *where) {
     char *entry = dt_xprintf("%.*s", (int)n, text), *slots = NULL, *end = NULL;
@@ -61,10 +74,18 @@ static dt_status add(launch_hosts *h, const char *text, size_t n, const char *wh
         if (strncmp(slots, "slots=", 6) == 0) slots += 6;
     }
     const long n_slots = slots ? strtol(slots, &end, 10) : 1;
-    if (n_name == 0 || *entry == '-' || n_slots < 1 || n_slots > 100000 ||
-        (slots && (end == slots || end[strspn(end, " \t\r")]))) {
+    if (n_slots < 1 || n_slots > 100000 || (slots && (end == slots || end[strspn(end, " \t\r")]))) {
         dt_status st = dt_fail(DT_E_USAGE, "%s: '%.*s' is no host with its ranks, as in node1:8",
                                where, (int)n, text);
+        free(entry);
+        return st;
+    }
+    if (!is_host_name(entry)) {
+        dt_status st =
+            dt_fail(DT_E_USAGE,
+                    "%s: '%s' is no name of a host: letters, digits, '.', '-' and '_' (a "
+                    "user or a port: --ssh 'ssh -l user -p 2222')",
+                    where, entry);
         free(entry);
         return st;
     }
@@ -114,7 +135,7 @@ dt_status launch_hosts_parse(launch_hosts *h, const char *list, const char *file
 void launch_hosts_free(launch_hosts *h) {
     for (int i = 0; i < h->n; i++) {
         free(h->hosts[i].name);
-        free(h->hosts[i].answer);
+        launch_process_fini(&h->hosts[i].asked);
     }
     free(h->hosts);
 }
@@ -125,18 +146,33 @@ int launch_hosts_ranks(const launch_hosts *h) {
     return n;
 }
 
-// ---- asking ----------------------------------------------------------------------------------------
+// ---- words for a host ------------------------------------------------------------------------------
 
-char *launch_host_command(const launch_hosts *h, const launch_host *host, const char *command) {
-    char *word = launch_quote(command);
-    char *inner = dt_xprintf("sh -c %s", word), *outer = launch_quote(inner);
-    char *line =
-        host->local ? dt_xprintf("%s", inner) : dt_xprintf("%s %s %s", h->agent, host->name, outer);
-    free(outer);
-    free(inner);
-    free(word);
-    return line;
+// argv here, "agent… HOST 'argv'" elsewhere. in: as launch_process_start.
+static int start_there(const launch_hosts *h, const launch_host *host, launch_process *p,
+                       const char *const *argv, int in, double limit_s) {
+    if (host->local) return launch_process_start(p, argv, in, true, limit_s);
+    char *agent = dt_xstrdup(h->agent), *rest = agent, *line = launch_quote_remote(argv);
+    const char **words = dt_xcalloc(strlen(agent) / 2 + 4, sizeof *words);
+    size_t n = 0;
+    for (char *word; (word = strtok_r(rest, " ", &rest));) words[n++] = word;
+    words[n++] = host->name;
+    words[n++] = line;
+    const int e = launch_process_start(p, words, in, true, limit_s);
+    free(words);
+    free(line);
+    free(agent);
+    return e;
 }
+
+int launch_host_run(const launch_hosts *h, const launch_host *host, launch_process *p,
+                    const char *const *argv, double limit_s) {
+    const int e = start_there(h, host, p, argv, -1, limit_s);
+    if (e == 0) launch_processes_wait(&p, 1, INFINITY);
+    return e;
+}
+
+// ---- asking ----------------------------------------------------------------------------------------
 
 // The files of data.path, each ended by a NUL; a folder, whose size says nothing, as "folder/.".
 static void list_files(FILE *out, const char *pattern) {
@@ -152,46 +188,63 @@ static void list_files(FILE *out, const char *pattern) {
     dt_names_fini(&files);
 }
 
-static FILE *list_data(const dt_config *c) {
-    FILE *list = tmpfile();
+// A file without a name, at its begin for each that opens /proc/self/fd/N. -1: there is none.
+static int list_data(const dt_config *c) {
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *list = open_memstream(&text, &n_bytes);
     const dt_cnode *path = dt_config_node(c, "data.path");
     const bool several = dt_cnode_kind(path) == DT_C_LIST;
-    for (size_t i = 0; list && i < (several ? dt_cnode_size(path) : 1); i++) {
+    for (size_t i = 0; i < (several ? dt_cnode_size(path) : 1); i++) {
         const dt_cnode *item = several ? dt_cnode_item(path, i) : path;
         if (dt_cnode_kind(item) == DT_C_MAP) item = dt_cnode_get(item, "path");
         list_files(list, dt_cnode_str(item));
     }
-    if (list) fflush(list);
-    return list;
+    fclose(list);
+    int fd = memfd_create("files", MFD_CLOEXEC);
+    if (fd >= 0 && dt_io_write(fd, "files", text, n_bytes) != DT_OK) {
+        close(fd);
+        fd = -1;
+    }
+    free(text);
+    return fd;
 }
 
 // Its errors take the same way as its answers: ssh would let one overtake the other.
-static char *question(const launch_hosts *h, const char *config_path) {
-    char cwd[4096] = ".";
+static const char QUESTION[] = "exec 2>&1; echo begin; cd \"$1\" && \"$2\" --version && "
+                               "cksum <\"$3\" && xargs -0 -r stat -Lc '%s %n'; echo end";
+
+static void ask(const launch_hosts *h, launch_host *host, int list, const char *config_path) {
+    char cwd[4096] = ".", path[32];
     if (!getcwd(cwd, sizeof cwd)) snprintf(cwd, sizeof cwd, ".");
-    char *dir = launch_quote(cwd), *program = launch_quote(h->program);
-    char *config = launch_quote(config_path);
-    char *text = dt_xprintf("exec 2>&1; echo begin; cd %s && %s --version && cksum <%s && "
-                            "xargs -0 -r stat -Lc \"%%s %%n\"; echo end",
-                            dir, program, config);
-    free(config);
-    free(program);
-    free(dir);
-    return text;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", list);
+    const char *const argv[] = {"sh", "-c", QUESTION, "sh", cwd, h->program, config_path, NULL};
+    const int in = open(path, O_RDONLY | O_CLOEXEC); // each reads from the begin
+    launch_process_fini(&host->asked);
+    const int e = start_there(h, host, &host->asked, argv, in, ANSWER_S);
+    if (in >= 0) close(in);
+    host->lost = true;
+    if (e == 0) return;
+    free(host->asked.out.text);
+    host->asked.out.text =
+        dt_xprintf("%.*s: %s", (int)strcspn(h->agent, " "), h->agent, strerror(e));
 }
 
-static void read_answer(launch_host *host) {
-    size_t n = 0;
-    free(host->answer);
-    host->answer = NULL;
-    FILE *all = open_memstream(&host->answer, &n);
-    for (int byte; host->asked && (byte = fgetc(host->asked)) != EOF;) fputc(byte, all);
-    fclose(all);
-    if (host->asked) pclose(host->asked);
-    host->asked = NULL;
-    const char *begin = strstr(host->answer, "begin\n"); // ahead of it: what ssh and the shell say
-    host->lost = !begin || n < 4 || strcmp(host->answer + n - 4, "end\n") != 0;
-    if (!host->lost) memmove(host->answer, begin + 6, strlen(begin + 6) + 1);
+// What is between "begin" and "end"; NULL: it is not whole. Ahead of it is what ssh and the shell say.
+static const char *find_answer(const launch_host *host) {
+    const char *text = host->asked.out.text, *begin = text ? strstr(text, "begin\n") : NULL;
+    const size_t n = begin ? strlen(begin) : 0;
+    return n > 9 && strcmp(begin + n - 4, "end\n") == 0 ? begin + 6 : NULL;
+}
+
+const char *launch_host_reason(const launch_host *host, int *n) {
+    const char *text = host->asked.out.text ? host->asked.out.text : "", *line = text;
+    size_t length = strlen(text);
+    while (length > 0 && (text[length - 1] == '\n' || text[length - 1] == '\r')) length--;
+    for (size_t i = 0; i < length; i++)
+        if (text[i] == '\n') line = text + i + 1;
+    *n = (int)(text + length - line);
+    return line;
 }
 
 // The line at `text` and the one behind it.
@@ -202,7 +255,7 @@ static const char *next_line(const char *text, int *n) {
 
 // The first line in which the host's answer is not that of `first`.
 static dt_status compare(const launch_host *host, const launch_host *first, const char *program) {
-    const char *a = host->answer, *b = first->answer;
+    const char *a = find_answer(host), *b = find_answer(first);
     int n, n_first;
     const char *version = "dtrain " DTRAIN_VERSION "\n";
     next_line(a, &n);
@@ -229,29 +282,34 @@ static dt_status compare(const launch_host *host, const launch_host *first, cons
     return DT_OK;
 }
 
-dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path) {
-    FILE *list = list_data(c);
-    if (!list) return dt_fail(DT_E_STORAGE, "no temporary file can be made");
-    char *text = question(h, config_path);
-    for (int i = 0; i < h->n; i++) {
-        char *command = launch_host_command(h, &h->hosts[i], text);
-        char *line = dt_xprintf("timeout -k 1 %d %s </proc/%d/fd/%d 2>&1", ANSWER_S, command,
-                                (int)getpid(), fileno(list));
-        h->hosts[i].asked = popen(line, "re");
-        free(line);
-        free(command);
+dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path,
+                           bool only_lost) {
+    const int list = list_data(c);
+    if (list < 0)
+        return dt_fail(DT_E_STORAGE, "no memory for the names of the data: %s", strerror(errno));
+    for (int i = 0; i < h->n; i++)
+        if (!only_lost || h->hosts[i].lost) ask(h, &h->hosts[i], list, config_path);
+    close(list);
+    return DT_OK;
+}
+
+bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged) {
+    launch_process **all = dt_xcalloc((size_t)h->n, sizeof(launch_process *));
+    for (int i = 0; i < h->n; i++) all[i] = &h->hosts[i].asked;
+    const bool ended = launch_processes_wait(all, h->n, seconds);
+    free(all);
+    const launch_host *first = NULL; // one that runs the job, where there are such
+    *judged = DT_OK;
+    for (int i = 0; i < h->n && !first; i++)
+        if (!h->hosts[i].lost && find_answer(&h->hosts[i])) first = &h->hosts[i];
+    for (int i = 0; i < h->n && *judged == DT_OK; i++) {
+        launch_host *host = &h->hosts[i];
+        if (!host->lost || host->asked.pid || !find_answer(host)) continue;
+        if (!first) first = host;
+        *judged = compare(host, first, h->program);
+        host->lost = *judged != DT_OK;
     }
-    free(text);
-    for (int i = 0; i < h->n; i++) read_answer(&h->hosts[i]);
-    fclose(list);
-    const launch_host *first = NULL;
-    dt_status st = DT_OK;
-    for (int i = 0; i < h->n && st == DT_OK; i++) {
-        if (h->hosts[i].lost) continue;
-        if (!first) first = &h->hosts[i];
-        st = compare(&h->hosts[i], first, h->program);
-    }
-    return st;
+    return ended;
 }
 
 // ---- interfaces ------------------------------------------------------------------------------------

@@ -2,28 +2,27 @@
 //
 // A host is asked with one command, over ssh or what stands for it, all at once: the folder, dtrain's version, a checksum
 // of the config and the sizes of the data set's files. The first host's answers are what the others are compared with.
+// The only shell on the way is the one that sshd starts there; what it reads is quoted in one place.
 #ifndef DT_LAUNCH_HOST_LIST_H
 #define DT_LAUNCH_HOST_LIST_H
+
+#include "process.h"
 
 #include "base/status.h"
 #include "config/config.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-
 typedef struct launch_host {
     char *name;
-    int slots;  // ranks there
-    bool local; // this machine
-    bool lost;  // did not answer when it was asked last
-    char *answer;
-    FILE *asked;
+    int slots;            // ranks there
+    bool local;           // this machine
+    bool lost;            // did not answer when it was asked last, or not yet
+    launch_process asked; // the question; its answer stays until the next one
 } launch_host;
 
 typedef struct launch_hosts {
     launch_host *hosts;
     int n;
-    const char *agent;   // "ssh -o …", ahead of HOST COMMAND
+    const char *agent;   // "ssh -o …", ahead of HOST COMMAND: words between blanks
     const char *program; // dtrain's path there
 } launch_hosts;
 
@@ -32,11 +31,18 @@ dt_status launch_hosts_parse(launch_hosts *h, const char *list, const char *file
 void launch_hosts_free(launch_hosts *h);
 int launch_hosts_ranks(const launch_hosts *h); // of those that are not lost
 
-// Asks every host and sets `lost`. DT_E_USAGE for a host that answers, but cannot run the job, or runs another one. The
-// last line of a lost host's answer tells why.
-dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path);
-// A line for sh that runs `command` on the host. Heap.
-char *launch_host_command(const launch_hosts *h, const launch_host *host, const char *command);
+// Asks every host, or those that are lost, which may take 20 s.
+dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path,
+                           bool only_lost);
+// Waits for answers, so long or until all are there (true), and sets `lost`: what has not answered yet is. DT_E_USAGE in
+// *judged for a host that answers, but cannot run the job, or runs another one; it is lost, too.
+bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged);
+// Why a host is lost, as far as it is known: the last line that came. Not ended; *n bytes.
+const char *launch_host_reason(const launch_host *host, int *n);
+// Runs argv on the host, at most so long: here, or by the agent, in the home folder there. What it writes is p->out.text.
+// 0, or an errno.
+int launch_host_run(const launch_hosts *h, const launch_host *host, launch_process *p,
+                    const char *const *argv, double limit_s);
 // Subnets ("10.0.0.0/24,…") by which this machine reaches all others. NULL: some are behind a router, or there are
 // none. Heap.
 char *launch_hosts_subnets(const launch_hosts *h);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,23 +133,40 @@ static bool collect(launch_jobs *j, int *slot, int *code) {
     return false;
 }
 
-void launch_jobs_wait(launch_jobs *j, int *slot, int *code) {
+// Takes one signal of those awaited, at most so long, and passes it on.
+static void take_signal(launch_jobs *j, double seconds) {
+    seconds = fmin(seconds, 1e6);
+    const struct timespec t = {.tv_sec = (time_t)seconds,
+                               .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
+    const int signal = sigtimedwait(&j->awaited, NULL, &t);
+    if (signal > 0 && signal != SIGCHLD) pass_on(j, signal);
+}
+
+bool launch_jobs_wait_for(launch_jobs *j, double seconds, int *slot, int *code) {
+    const double end_s = dt_clock_s() + seconds;
     int n_running = 0;
     for (int i = 0; i < j->n_slots; i++) n_running += j->pids[i] != 0;
     *slot = -1;
     while (n_running > 0 && !collect(j, slot, code)) {
-        int signal = sigwaitinfo(&j->awaited, NULL);
-        if (signal > 0 && signal != SIGCHLD) pass_on(j, signal);
+        const double left_s = end_s - dt_clock_s();
+        if (left_s <= 0) return false;
+        take_signal(j, left_s);
     }
+    return true;
+}
+
+void launch_jobs_wait(launch_jobs *j, int *slot, int *code) {
+    launch_jobs_wait_for(j, INFINITY, slot, code);
+}
+
+void launch_jobs_save(const launch_jobs *j) {
+    for (int i = 0; i < j->n_slots; i++)
+        if (j->pids[i]) kill(j->pids[i], SIGUSR1);
 }
 
 bool launch_jobs_pause(launch_jobs *j, double seconds) {
     const double end_s = dt_clock_s() + seconds;
-    for (double left = seconds; left > 0 && !j->asked; left = end_s - dt_clock_s()) {
-        const struct timespec t = {.tv_sec = (time_t)left,
-                                   .tv_nsec = (long)(1e9 * (left - (double)(time_t)left))};
-        const int signal = sigtimedwait(&j->awaited, NULL, &t);
-        if (signal > 0 && signal != SIGCHLD) pass_on(j, signal);
-    }
+    for (double left_s = seconds; left_s > 0 && !j->asked; left_s = end_s - dt_clock_s())
+        take_signal(j, left_s);
     return !j->asked;
 }

@@ -36,6 +36,10 @@ const char *launch_program(void);
 dt_status launch_jobs_start(launch_jobs *j, const char *const *argv, int out, int err, int *slot);
 // Waits until a job ends. *slot: which one, -1 if none runs; *code: its exit code, 128 + number for a signal.
 void launch_jobs_wait(launch_jobs *j, int *slot, int *code);
+// The same, at most so long: false if none ended.
+bool launch_jobs_wait_for(launch_jobs *j, double seconds, int *slot, int *code);
+// Asks all jobs to save and end, as a signal would, but not this program.
+void launch_jobs_save(const launch_jobs *j);
 // Waits so long; false: a signal asked for the end. No job runs.
 bool launch_jobs_pause(launch_jobs *j, double seconds);
 // What Open MPI reads of the environment, for programs that are started from now on. Its second from TERM to KILL stays

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ static const char ssh[] = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAl
                           "-o ServerAliveCountMax=3";
 
 enum { POLL_S = 5 };
+enum { PATIENCE_S = 3 }; // a host that has not answered by then is done without, where that can be
 
 typedef struct job_on_hosts {
     launch_hosts list;
@@ -42,6 +44,8 @@ typedef struct job_on_hosts {
     const launch_words *w;
     const dt_config *config;
     int wait_s;
+    int n_ranks;            // of the last start
+    bool told;              // that a host that is back cannot run the job
     char *np, *where, *dir; // words of the command
 } job_on_hosts;
 
@@ -74,7 +78,8 @@ static void set_words(job_on_hosts *j) {
     free(j->np);
     free(j->where);
     free(j->dir);
-    j->np = dt_xprintf("%d", launch_hosts_ranks(&j->list));
+    j->n_ranks = launch_hosts_ranks(&j->list);
+    j->np = dt_xprintf("%d", j->n_ranks);
     j->dir = dt_xprintf("%s", cwd);
     j->where = dt_xprintf("%s", "");
     j->first = NULL;
@@ -123,47 +128,32 @@ static const launch_host *find_lost(const launch_hosts *l) {
     return NULL;
 }
 
-// Why: the last line of what came, such as "ssh: connect to host b port 22: No route to host".
 static dt_status fail_lost(const launch_host *h, dt_status code) {
-    char *text = h->answer;
-    size_t n = strlen(text);
-    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r')) text[--n] = 0;
-    const char *line = strrchr(text, '\n');
-    return dt_fail(code, "host %s does not answer: %s", h->name,
-                   n == 0 ? "nothing came in 20 s"
-                   : line ? line + 1
-                          : text);
+    int n;
+    const char *line = launch_host_reason(h, &n);
+    return dt_fail(code, "host %s does not answer: %.*s", h->name, n > 0 ? n : 22,
+                   n > 0 ? line : "nothing came in 20 s");
 }
 
-// A line for sh that runs the command in the job's folder of that host.
-static char *run_there(const job_on_hosts *j, const launch_host *host, const char *command) {
-    char *dir = launch_quote(j->dir), *in_dir = dt_xprintf("cd %s && %s", dir, command);
-    char *line = launch_host_command(&j->list, host, in_dir);
-    char *limited = dt_xprintf("timeout -k 1 20 %s </dev/null", line);
-    free(line);
-    free(in_dir);
-    free(dir);
-    return limited;
-}
-
-static char *reach(void *ctx, const char *command) {
+static int reach(void *ctx, launch_process *p, const char *const *argv) {
     const job_on_hosts *j = ctx;
-    return run_there(j, j->first, command);
+    return launch_host_run(&j->list, j->first, p, argv, LAUNCH_REACH_S);
 }
 
 // Whether the host that would be rank 0's sees a checkpoint of the run, which may have lain on the disk of another one.
 static bool sees_run(const job_on_hosts *j, const launch_host *host) {
-    char *dir = launch_quote(dt_config_str(j->config, "run.dir"));
-    char *name = launch_quote(dt_config_str(j->config, "run.name"));
-    char *command = dt_xprintf("ls -d %s/%s/checkpoints/step-*", dir, name);
-    char *line = run_there(j, host, command);
-    char *quiet = dt_xprintf("%s >/dev/null 2>&1", line);
-    const bool sees = system(quiet) == 0;
-    free(quiet);
-    free(line);
-    free(command);
-    free(name);
-    free(dir);
+    static const char script[] = "cd \"$1\" && cd \"$2/$3/checkpoints\" && ls -d step-*";
+    const char *const argv[] = {"sh",
+                                "-c",
+                                script,
+                                "sh",
+                                j->dir,
+                                dt_config_str(j->config, "run.dir"),
+                                dt_config_str(j->config, "run.name"),
+                                NULL};
+    launch_process p;
+    const bool sees = launch_host_run(&j->list, host, &p, argv, LAUNCH_REACH_S) == 0 && p.code == 0;
+    launch_process_fini(&p);
     return sees;
 }
 
@@ -179,11 +169,19 @@ static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
     const double begin_s = dt_clock_s();
     bool told = false;
     for (;;) {
-        DT_TRY(launch_hosts_ask(&j->list, j->config, j->w->words[0]));
+        dt_status judged;
+        DT_TRY(launch_hosts_ask(&j->list, j->config, j->w->words[0], false));
+        bool all = launch_hosts_wait(&j->list, PATIENCE_S, &judged), goes_on = can_go_on(j);
+        if (!all && !goes_on) {
+            launch_hosts_wait(&j->list, INFINITY, &judged);
+            goes_on = can_go_on(j);
+        }
+        DT_TRY(judged);
         const launch_host *lost = find_lost(&j->list);
         if (!lost) return DT_OK;
-        if (can_go_on(j)) {
-            dt_warn("host %s does not answer: the job goes on with the %d ranks of the others",
+        if (goes_on) {
+            dt_warn("host %s does not answer: the job goes on with the %d ranks of the others, and "
+                    "takes it back at the first checkpoint after its return",
                     lost->name, launch_hosts_ranks(&j->list));
             return DT_OK;
         }
@@ -202,6 +200,19 @@ static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
     }
 }
 
+// What was lost is asked all the time while the job runs without it.
+static bool watch(void *ctx) {
+    job_on_hosts *j = ctx;
+    dt_status judged = DT_OK;
+    if (find_lost(&j->list) && launch_hosts_wait(&j->list, 0, &judged) && find_lost(&j->list)) {
+        if (judged != DT_OK && !j->told) dt_warn("%s: it is not taken back", dt_error_message());
+        j->told |= judged != DT_OK;
+        if (launch_hosts_ask(&j->list, j->config, j->w->words[0], true) != DT_OK) dt_error_clear();
+    }
+    if (judged != DT_OK) dt_error_clear();
+    return launch_hosts_ranks(&j->list) > j->n_ranks;
+}
+
 static dt_status command(void *ctx, launch_jobs *jobs, bool again, const char ***argv) {
     job_on_hosts *j = ctx;
     if (again) DT_TRY(wait_for_hosts(j, jobs));
@@ -218,11 +229,18 @@ static dt_status start(job_on_hosts *j, int restarts) {
         free(argv);
         return DT_OK;
     }
-    DT_TRY(launch_hosts_ask(&j->list, j->config, j->w->words[0]));
+    dt_status judged;
+    DT_TRY(launch_hosts_ask(&j->list, j->config, j->w->words[0], false));
+    launch_hosts_wait(&j->list, INFINITY, &judged);
+    DT_TRY(judged);
     const launch_host *lost = find_lost(&j->list);
     if (lost) return fail_lost(lost, DT_E_USAGE);
-    return launch_supervise(&(launch_supervised){
-        .config = j->config, .restarts = restarts, .command = command, .reach = reach, .ctx = j});
+    return launch_supervise(&(launch_supervised){.config = j->config,
+                                                 .restarts = restarts,
+                                                 .command = command,
+                                                 .reach = reach,
+                                                 .watch = watch,
+                                                 .ctx = j});
 }
 
 static dt_status run(const launch_words *w) {

@@ -24,6 +24,7 @@
 #define LAST_WORDS_S  2.0 // how long what a job wrote is waited for after its end
 #define FIRST_PAUSE_S 1.0 // between an end and the next start; doubled each time
 #define MAX_PAUSE_S   60.0
+#define WATCH_S       5.0 // between looks at what has come back
 #define FLUSH_S       2.0 // metrics.jsonl lags behind by at most about this
 
 enum { MPIRUN_LOST_HOST = 205 }; // its own code where it loses its daemon on a host
@@ -75,29 +76,6 @@ static void end_relay(pid_t pid) {
         usleep(5000);
 }
 
-// ---- one start -------------------------------------------------------------------------------------
-
-static dt_status run_once(launch_jobs *jobs, const char *const *argv, int *code) {
-    struct stat a, b;
-    int out, err, slot;
-    pid_t relays[2] = {begin_relay(1, &out), 0};
-    const bool same =
-        is_pipe(1, &a) && is_pipe(2, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-    err = out;
-    if (!same) relays[1] = begin_relay(2, &err);
-    dt_status st = launch_jobs_start(jobs, argv, out, err, &slot);
-    if (out != 1) close(out);
-    if (err != 2 && err != out) close(err);
-    if (st == DT_OK) launch_jobs_wait(jobs, &slot, code);
-    end_relay(relays[0]);
-    end_relay(relays[1]);
-    // the signal came before mpirun, or a rank, could take it: nothing had begun
-    if (st == DT_OK && jobs->asked && (*code == 128 + SIGUSR1 || *code == 128 + SIGTERM))
-        *code = DT_E_PREEMPTED;
-    if (*code == MPIRUN_LOST_HOST) *code = DT_E_PEER;
-    return st;
-}
-
 // ---- how far it got --------------------------------------------------------------------------------
 
 typedef struct progress {
@@ -123,42 +101,46 @@ static void count_checkpoint(progress *p, const char *line) {
     if (sscanf(line, "step-%lld", &step) == 1 && step > p->saved_step) p->saved_step = step;
 }
 
-// A line for sh that runs `command` in the run's folder, where rank 0 ran. Heap.
-static char *in_run(const launch_supervised *s, const char *command) {
-    char *run = dt_xprintf("%s/%s", dt_config_str(s->config, "run.dir"),
+// Runs SCRIPT in the run's folder, where rank 0 ran. true: it ended with 0; *out (heap): what it wrote.
+static bool run_in_run(const launch_supervised *s, const char *script, char **out) {
+    const char *run_dir = dt_config_str(s->config, "run.dir");
+    char cwd[4096] = "";
+    if (*run_dir != '/' && !getcwd(cwd, sizeof cwd - 1)) return false;
+    char *run = dt_xprintf("%s%s%s/%s", cwd, *cwd ? "/" : "", run_dir,
                            dt_config_str(s->config, "run.name"));
-    char *dir = launch_quote(run), *whole = dt_xprintf("cd %s && %s", dir, command);
-    char *reach = s->reach ? s->reach(s->ctx, whole) : dt_xprintf("%s", whole);
-    char *quiet = dt_xprintf("{ %s; } 2>/dev/null", reach);
-    free(reach);
+    char *whole = dt_xprintf("cd \"$1\" && %s", script);
+    const char *const argv[] = {"sh", "-c", whole, "sh", run, NULL};
+    launch_process p;
+    const int e = s->reach ? s->reach(s->ctx, &p, argv)
+                           : launch_process_run(&p, argv, -1, true, LAUNCH_REACH_S);
+    *out = dt_xstrdup(p.out.text);
+    const bool good = e == 0 && p.code == 0;
+    launch_process_fini(&p);
     free(whole);
-    free(dir);
     free(run);
-    return quiet;
+    return good;
 }
 
 // Open MPI 5's mpirun ends with 0 where it loses a host.
 static bool is_finished(const launch_supervised *s) {
-    char *line = in_run(s, "test -e result.json");
-    const bool finished = system(line) == 0;
-    free(line);
+    char *nothing = NULL;
+    const bool finished = run_in_run(s, "test -e result.json", &nothing);
+    free(nothing);
     return finished;
 }
 
 // From the names of the checkpoints and the end of metrics.jsonl, which has every step.
-static progress read_progress(const launch_supervised *s) {
-    char *command = in_run(s, "{ ls checkpoints; tail -c 4000000 metrics.jsonl; }"), *line = NULL;
-    size_t cap = 0;
+static progress read_progress(const launch_supervised *s, bool steps) {
+    char *text = NULL;
     progress p = {.step = -1, .saved_step = -1};
-    FILE *f = popen(command, "re");
-    while (f && getline(&line, &cap, f) > 0) {
+    run_in_run(s, steps ? "{ ls checkpoints; tail -c 4000000 metrics.jsonl; }" : "ls checkpoints",
+               &text);
+    for (char *line, *rest = text; rest && (line = strsep(&rest, "\n"));) {
         count_checkpoint(&p, line);
         count_line(&p, line);
     }
-    if (f) pclose(f);
     if (p.step < p.saved_step) p.step = p.saved_step;
-    free(line);
-    free(command);
+    free(text);
     return p;
 }
 
@@ -166,6 +148,53 @@ static progress read_progress(const launch_supervised *s) {
 static bool same_step(const progress *a, const progress *b) {
     const double apart_s = fabs((double)(a->step - b->step)) * fmax(a->step_s, b->step_s);
     return a->saved_step == b->saved_step && apart_s <= FLUSH_S;
+}
+
+// ---- one start -------------------------------------------------------------------------------------
+
+// Waits for the end. true: it was asked for it, to go on with more hosts. That is done when there is a new checkpoint, so
+// that a host that comes and goes costs at most one start for each.
+static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, int *code) {
+    // what run.stop_at ends with 75 is not to be started again
+    const bool watched = s->watch && s->restarts > 0 && !dt_config_has(s->config, "run.stop_at");
+    bool waits = false, asked = false;
+    int64_t saved_step = 0;
+    int slot;
+    while (!launch_jobs_wait_for(jobs, watched ? WATCH_S : INFINITY, &slot, code)) {
+        if (asked || jobs->asked) continue;
+        const bool waited = waits;
+        waits = s->watch(s->ctx);
+        if (!waits) continue;
+        const progress p = read_progress(s, false);
+        if (waited && p.saved_step > saved_step) {
+            asked = true;
+            launch_jobs_save(jobs);
+        }
+        if (!waited) saved_step = p.saved_step;
+    }
+    return asked;
+}
+
+static dt_status run_once(const launch_supervised *s, launch_jobs *jobs, const char *const *argv,
+                          int *code, bool *more) {
+    struct stat a, b;
+    int out, err, slot;
+    pid_t relays[2] = {begin_relay(1, &out), 0};
+    const bool same =
+        is_pipe(1, &a) && is_pipe(2, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    err = out;
+    if (!same) relays[1] = begin_relay(2, &err);
+    dt_status st = launch_jobs_start(jobs, argv, out, err, &slot);
+    if (out != 1) close(out);
+    if (err != 2 && err != out) close(err);
+    *more = st == DT_OK && wait_for_end(s, jobs, code);
+    end_relay(relays[0]);
+    end_relay(relays[1]);
+    // the signal came before mpirun, or a rank, could take it: nothing had begun
+    if (st == DT_OK && (jobs->asked || *more) && (*code == 128 + SIGUSR1 || *code == 128 + SIGTERM))
+        *code = DT_E_PREEMPTED;
+    if (*code == MPIRUN_LOST_HOST) *code = DT_E_PEER;
+    return st;
 }
 
 // ---- again -----------------------------------------------------------------------------------------
@@ -225,23 +254,25 @@ static dt_status give_up(const progress *p, int code, const char *why) {
 
 static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {
     progress before = {0};
-    int last_code = 0;
+    int last_code = 0, n = 0;
     double pause_s = FIRST_PAUSE_S;
-    for (int n = 0;; n++) {
+    for (bool again = false;; again = true) {
         const char **argv = NULL;
         int code = 0;
-        DT_TRY(s->command(s->ctx, jobs, n > 0, &argv));
-        dt_status st = run_once(jobs, argv, &code);
+        bool more = false;
+        DT_TRY(s->command(s->ctx, jobs, again, &argv));
+        dt_status st = run_once(s, jobs, argv, &code, &more);
         free(argv);
         DT_TRY(st);
         if (code == DT_OK && s->reach && !is_finished(s)) code = DT_E_PEER;
+        if (more && code == DT_E_PREEMPTED && !jobs->asked) continue; // nothing was lost
         if (!may_start_again(s, jobs, code)) return (dt_status)code;
-        const progress now = read_progress(s);
+        const progress now = read_progress(s, true);
         if (n > 0 && code == last_code && same_step(&now, &before))
             return give_up(&now, code, "as before: not started again");
         if (n == s->restarts) return give_up(&now, code, "and --restarts is used up");
         if (now.saved_step > before.saved_step) pause_s = FIRST_PAUSE_S;
-        say_again(&now, code, n + 1, s->restarts, pause_s);
+        say_again(&now, code, ++n, s->restarts, pause_s);
         if (!launch_jobs_pause(jobs, pause_s)) return DT_E_PREEMPTED;
         pause_s = fmin(2 * pause_s, MAX_PAUSE_S);
         before = now;

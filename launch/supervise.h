@@ -11,8 +11,11 @@
 #define DT_LAUNCH_SUPERVISE_H
 
 #include "job.h"
+#include "process.h"
 
 #include "config/config.h"
+
+enum { LAUNCH_REACH_S = 20 }; // for what is asked of a host
 
 typedef struct launch_supervised {
     const dt_config *config;
@@ -20,8 +23,10 @@ typedef struct launch_supervised {
     // The command (heap array, freed here) of the first start, or of another one: then it may wait, with
     // launch_jobs_pause, for what was lost.
     dt_status (*command)(void *ctx, launch_jobs *jobs, bool again, const char ***argv);
-    // A line for sh that runs `command` where rank 0 ran, on whose disk the run may lie (heap). NULL: this machine.
-    char *(*reach)(void *ctx, const char *command);
+    // Runs argv to its end where rank 0 ran, on whose disk the run may lie. 0, or an errno. NULL: this machine.
+    int (*reach)(void *ctx, launch_process *p, const char *const *argv);
+    // Looked at every few seconds while the job runs: whether it is to save and start again, with more hosts. NULL: never.
+    bool (*watch)(void *ctx);
     void *ctx;
 } launch_supervised;
 

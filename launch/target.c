@@ -77,15 +77,15 @@ int launch_count_gpus(const dt_config *c) {
 
 // ---- words of a shell ------------------------------------------------------------------------------
 
-char *launch_quote(const char *text) {
-    bool plain = *text != 0;
-    size_t n = 3;
-    for (const char *p = text; *p; p++) {
-        plain = plain && (isalnum((unsigned char)*p) || strchr("_-./=:,+@%", *p));
-        n += *p == '\'' ? 4 : 1;
-    }
-    char *out = dt_xcalloc(n, 1), *at = out;
-    if (plain) return strcpy(out, text);
+static bool is_plain(const char *text) {
+    size_t n = 0;
+    while (isalnum((unsigned char)text[n]) || (text[n] && strchr("_-./=:,+@%", text[n]))) n++;
+    return n > 0 && !text[n];
+}
+
+// 'a b' -> 'a b', it's -> 'it'\''s'; a line break stays one.
+static char *quote_single(const char *text) {
+    char *out = dt_xcalloc(4 * strlen(text) + 3, 1), *at = out;
     *at++ = '\'';
     for (; *text; text++) {
         if (*text == '\'') at = stpcpy(at, "'\\'");
@@ -95,26 +95,55 @@ char *launch_quote(const char *text) {
     return out;
 }
 
-static char *quote_n(const char *const *words, size_t n) {
-    char *line = dt_xprintf("%s", "");
-    for (size_t i = 0; i < n; i++) {
-        char *word = launch_quote(words[i]);
-        char *longer = dt_xprintf("%s%s%s", line, i ? " " : "", word);
-        free(word);
-        free(line);
-        line = longer;
+// With control characters: $'a\012b', as bash, ksh and zsh read it.
+static char *quote_controls(const char *text) {
+    char *out = dt_xcalloc(4 * strlen(text) + 4, 1), *at = stpcpy(out, "$'");
+    for (; *text; text++) {
+        if (iscntrl((unsigned char)*text))
+            at += sprintf(at, "\\%03o", (unsigned)(unsigned char)*text);
+        else if (*text == '\'' || *text == '\\')
+            *at++ = '\\', *at++ = *text;
+        else
+            *at++ = *text;
     }
+    *at = '\'';
+    return out;
+}
+
+char *launch_quote(const char *text) {
+    if (is_plain(text)) return dt_xstrdup(text);
+    for (const char *p = text; *p; p++)
+        if (iscntrl((unsigned char)*p)) return quote_controls(text);
+    return quote_single(text);
+}
+
+static char *quote_n(const char *const *words, size_t n, char *(*quote)(const char *text)) {
+    char *line = NULL;
+    size_t n_line = 0;
+    FILE *out = open_memstream(&line, &n_line);
+    for (size_t i = 0; i < n; i++) {
+        char *word = quote(words[i]);
+        fprintf(out, "%s%s", i ? " " : "", word);
+        free(word);
+    }
+    fclose(out);
     return line;
 }
 
 char *launch_quote_words(const char *const *words) {
     size_t n = 0;
     while (words[n]) n++;
-    return quote_n(words, n);
+    return quote_n(words, n, launch_quote);
+}
+
+char *launch_quote_remote(const char *const *argv) {
+    size_t n = 0;
+    while (argv[n]) n++;
+    return quote_n(argv, n, quote_single);
 }
 
 char *launch_quote_config(const launch_words *w) {
-    return quote_n(w->words, (size_t)w->n_words);
+    return quote_n(w->words, (size_t)w->n_words, launch_quote);
 }
 
 const char **launch_train_words(const launch_words *w) {

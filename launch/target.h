@@ -38,8 +38,10 @@ dt_status launch_find_template(char **out, const char *name);
 // Runs a command (argv ends with NULL) with `input` on its stdin. *output: its stdout; heap, also on errors. A command that is missing or fails is DT_E_USAGE, with its messages as one line.
 dt_status launch_feed(const char *const *argv, const char *input, char **output);
 
-// `text` as one word for a shell: in single quotes where it needs them. Heap.
+// `text` as one word for bash, on one line: in quotes where it needs them. Heap.
 char *launch_quote(const char *text);
+// argv as a line for the shell that sshd starts on a host, which need not be bash. Heap.
+char *launch_quote_remote(const char *const *argv);
 // All of `words` (NULL ends) as a shell's line. Heap.
 char *launch_quote_words(const char *const *words);
 // The words of `w`: config and overrides. Heap.

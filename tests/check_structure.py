@@ -8,7 +8,8 @@
 2. Source file names are unique in the repository, but for run.sh, which starts the tests of its folder.
 3. A registry (*.def) has no second list: no other file spells out a run of its entries, and a file
    that defines its X macro also includes it.
-4. No file names a path of somebody's machine, and only launch/ calls exit().
+4. No file names a path of somebody's machine, and only launch/ calls exit(). No source calls popen() or system(), which
+   hand names to a shell (launch/process.h does without).
 5. No script under pipefail pipes into grep -q: it ends at the first match, and what writes on is killed or not, as soon
    as it is scheduled.
 Prints one line a violation; exit 1 if there is any.
@@ -134,6 +135,10 @@ def check_text(path, text):
         for n, line in enumerate(without_comments(text).splitlines(), 1):
             if re.search(r"(?<![\w.])exit\s*\(", line):
                 yield f"{path}: only launch/ calls exit(): {line.strip()[:80]}"
+    if path.endswith((".c", ".h", ".cu")) and module_of(path):
+        for line in without_comments(text).splitlines():
+            if re.search(r"(?<![\w.>])(popen|system)\s*\(", line):
+                yield f"{path}: a command line for a shell: {line.strip()[:80]}"
 
 
 def check_script(path, text):

@@ -93,7 +93,26 @@ wrong "give --hosts a:8,b:8 or --hostfile FILE" launch hosts $c
 wrong "'b:' is no host with its ranks" launch hosts --hosts a,b: $c
 wrong "none: cannot open: No such file" launch hosts --hostfile none $c
 wrong "host no.such.host.invalid does not answer" launch hosts --hosts no.such.host.invalid:1 $c
-wrong "host anywhere does not answer: not today" launch hosts --ssh 'echo not today; false' --hosts anywhere $c
+wrong "host anywhere does not answer: not today" launch hosts --ssh 'echo not today' --hosts anywhere $c
+wrong "host anywhere does not answer: no-such-ssh: No such file" launch hosts --ssh 'no-such-ssh -v' --hosts anywhere $c
+# a name is a word of ssh's and mpirun's, and nothing else
+for name in 'x;touch${IFS}here' '`touch`' '$(touch)' 'x|touch' "x'y" 'x&' '-oProxyCommand=touch' '.x' 'x y' 'x>y' '[x' '@x'; do
+    echo "$name" >"$work/list"
+    wrong "list:1: '" launch hosts --hostfile "$work/list" $c
+    wrong "--hosts: '" launch hosts --hosts "$name:1" $c
+done
+# what a host is asked comes there as it is: folder, program and config of any name
+odd="$work/an 'odd' \"one\" \$HOME \`touch x\` \$(touch x)
+-x"
+mkdir "$odd"
+cp "$SOURCE/configs/fusion.yaml" "$odd/a b.yaml"
+printf '#!/bin/sh\n[ "$1" = far ] && [ $# = 2 ] && cd / && exec sh -c "$2"\n' >"$work/agent"
+printf '#!/bin/sh\necho dtrain 0.0.1 "$(pwd)"\n' >"$odd/program"
+chmod +x "$work/agent" "$odd/program"
+rc=0
+(cd "$odd" && "$DTRAIN" launch hosts --ssh "$work/agent" --hosts far:1 --program "$odd/program" "a b.yaml") 2>"$work/log" || rc=$?
+[ $rc = 2 ] && grep -qF 'host far has dtrain 0.0.1 ' "$work/log" || fail "exit $rc of a host that is asked in an odd folder"
+[ ! -e "$odd/x" ] && [ ! -e "$work/here/x" ] || fail "a shell has read a name"
 wrong "'ibm' is none of aws, gcp, azure" launch cloud "${buckets[@]}" --cloud ibm $c
 wrong "--runs is missing" launch cloud --data s3://a $c
 wrong "'A100:x' is not as in A100:8" launch cloud "${buckets[@]}" --gpus A100:x $c
