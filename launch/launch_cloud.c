@@ -35,7 +35,12 @@ typedef struct cloud {
     dt_config *config;
     int n_nodes, n_ranks_node;
     char *name;
+    char *yaml_name, *yaml[TEMPLATE]; // values of YAML: the name, options
 } cloud;
+
+static bool is_ascii_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 // ---- what is asked for -----------------------------------------------------------------------------
 
@@ -94,33 +99,60 @@ static dt_status data_word(const cloud *k, char **out) {
 
 // ---- the task --------------------------------------------------------------------------------------
 
-// Names of SkyPilot: letters, digits and '-'.
+// Names of SkyPilot: letters, digits and single '-', a letter first.
 static char *task_name(const dt_config *c) {
-    char *name = dt_xprintf("%s", dt_config_str(c, "run.name"));
-    for (char *p = name; *p; p++)
-        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-", *p))
-            *p = '-';
-    return name;
+    const char *name = dt_config_str(c, "run.name");
+    char *task = dt_xcalloc(strlen(name) + sizeof "run-", 1), *at = task;
+    if (!is_ascii_letter(*name)) at = stpcpy(at, "run-");
+    for (; *name; name++)
+        if (is_ascii_letter(*name) || (*name >= '0' && *name <= '9'))
+            *at++ = *name;
+        else if (at[-1] != '-')
+            *at++ = '-';
+    while (at[-1] == '-') *--at = 0;
+    return task;
+}
+
+// Strings of YAML; numbers, and what an image may be, have an alphabet.
+static dt_status quote_options(cloud *k) {
+    static const int strings[] = {CLOUD, GPUS, DATA, RUNS};
+    const char *const *given = k->w->options;
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++)
+        if (given[strings[i]])
+            DT_TRY(launch_yaml(&k->yaml[strings[i]], options[strings[i]].name, given[strings[i]]));
+    for (int i = CPUS; i <= MEMORY; i++) {
+        const size_t n = given[i] ? strspn(given[i], "0123456789.") : 1;
+        if (n == 0 || (given[i] && given[i][n] && strcmp(given[i] + n, "+") != 0))
+            return dt_fail(DT_E_USAGE, "%s: '%s' is not as in %s", options[i].name, given[i],
+                           i == CPUS ? "16+" : "64+");
+    }
+    const char *image = given[IMAGE];
+    for (const char *p = image; p && *p; p++)
+        if (!is_ascii_letter(*p) && !strchr("0123456789._/:@-", *p))
+            return dt_fail(DT_E_USAGE, "--image: '%s' is no name of an image", image);
+    return DT_OK;
 }
 
 static dt_status fill_task(char **out, cloud *k) {
     const launch_words *w = k->w;
     char *data = NULL, nodes[16], ranks[16];
+    DT_TRY(quote_options(k));
+    DT_TRY(launch_yaml(&k->yaml_name, "run.name", k->name)); // "no" is one, too
     DT_TRY(data_word(k, &data));
     char *words = launch_quote_config(w), *quoted = launch_quote(data);
     char *all = dt_xprintf("%s %s run.dir=/dtrain/runs", words, quoted);
     snprintf(nodes, sizeof nodes, "%d", k->n_nodes);
     snprintf(ranks, sizeof ranks, "%d", k->n_ranks_node);
-    const launch_value values[] = {{"NAME", k->name},
+    const launch_value values[] = {{"NAME", k->yaml_name},
                                    {"NODES", nodes},
-                                   {"CLOUD", w->options[CLOUD]},
-                                   {"GPUS", w->options[GPUS]},
+                                   {"CLOUD", k->yaml[CLOUD]},
+                                   {"GPUS", k->yaml[GPUS]},
                                    {"CPUS", w->options[CPUS]},
                                    {"MEMORY", w->options[MEMORY]},
                                    {"IMAGE", w->options[IMAGE]},
                                    {"SPOT", w->options[SPOT] ? "true" : NULL},
-                                   {"DATA", w->options[DATA]},
-                                   {"RUNS", w->options[RUNS]},
+                                   {"DATA", k->yaml[DATA]},
+                                   {"RUNS", k->yaml[RUNS]},
                                    {"RANKS", ranks},
                                    {"WORDS", all},
                                    {NULL}};
@@ -167,6 +199,8 @@ static dt_status run(const launch_words *w) {
         st = submit(&k, task);
     free(task);
     free(k.name);
+    free(k.yaml_name);
+    for (int i = 0; i < TEMPLATE; i++) free(k.yaml[i]);
     dt_config_destroy(k.config);
     return st;
 }

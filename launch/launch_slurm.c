@@ -7,6 +7,7 @@
 #include "target.h"
 
 #include "base/arena.h"
+#include "base/io.h"
 #include "base/log.h"
 
 #include <ctype.h>
@@ -24,7 +25,10 @@ enum {
     ACCOUNT,
     QOS,
     SBATCH,
+    SETUP,
     CONTAINER,
+    IMAGE,
+    MOUNTS,
     STAGE,
     SWEEP,
     JOBS,
@@ -43,7 +47,10 @@ static const launch_option options[] = {
     [ACCOUNT] = {"--account", "NAME", "who is charged"},
     [QOS] = {"--qos", "NAME", "quality of service"},
     [SBATCH] = {"--sbatch", "OPTIONS", "more of sbatch, as in '--constraint=a100 --exclusive'"},
+    [SETUP] = {"--setup", "FILE", "lines of bash ahead of the job, such as module load openmpi"},
     [CONTAINER] = {"--container", "IMAGE", "run in this image with Apptainer"},
+    [IMAGE] = {"--container-image", "IMAGE", "run in this image with pyxis, as srun's option"},
+    [MOUNTS] = {"--container-mounts", "A:B,…", "folders for pyxis, beside this one and --stage"},
     [STAGE] = {"--stage", "DIR", "copy the data to this folder of each node, and check them"},
     [SWEEP] = {"--sweep", NULL, "a job array for key=a,b,c and 0..4, as dtrain sweep"},
     [JOBS] = {"--jobs", "N", "with --sweep: runs at a time (all)"},
@@ -54,10 +61,16 @@ static const launch_option options[] = {
 // What goes into the template; all heap, freed together.
 enum {
     V_JOB,
+    V_PARTITION,
+    V_ACCOUNT,
+    V_QOS,
+    V_CPUS,
+    V_GPUS,
+    V_MEM,
+    V_TIME,
     V_NODES,
     V_TASKS,
     V_ARRAY,
-    V_SBATCH,
     V_OUTPUT,
     V_REQUEUE,
     V_DTRAIN,
@@ -65,6 +78,9 @@ enum {
     V_STAGE,
     V_FILES,
     V_SET,
+    V_SETUP,
+    V_IMAGE,
+    V_MOUNTS,
     N_VALUES
 };
 typedef struct slurm_job {
@@ -128,12 +144,44 @@ static dt_status read_run(slurm_job *j, const launch_words *w) {
 
 // The pattern for bash, which expands braces and * as dtrain does: all else is taken literally.
 static char *quote_pattern(const char *pattern) {
-    char *out = dt_xcalloc(2 * strlen(pattern) + 1, 1), *at = out;
+    char *out = dt_xcalloc(7 * strlen(pattern) + 1, 1), *at = out;
     for (; *pattern; pattern++) {
+        if (iscntrl((unsigned char)*pattern)) {
+            at += sprintf(at, "$'\\%03o'", (unsigned)(unsigned char)*pattern);
+            continue;
+        }
         if (!isalnum((unsigned char)*pattern) && !strchr("{},.*?[]_-/=+:@%", *pattern))
             *at++ = '\\';
         *at++ = *pattern;
     }
+    return out;
+}
+
+// $TMPDIR and ${TMPDIR} are the node's to expand; all else is taken literally.
+static char *quote_folder(const char *folder) {
+    static const char name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    char *out = NULL, *part = dt_xcalloc(strlen(folder) + 1, 1);
+    size_t n_out = 0;
+    FILE *f = open_memstream(&out, &n_out);
+    for (size_t n_part = 0;;) {
+        const bool brace = folder[0] == '$' && folder[1] == '{';
+        const size_t n = *folder == '$' ? strspn(folder + 1 + brace, name) : 0;
+        const bool variable = n > 0 && (!brace || folder[2 + n] == '}');
+        if (n_part > 0 && (!*folder || variable)) {
+            char *quoted = launch_quote(part);
+            fputs(quoted, f);
+            free(quoted);
+            n_part = 0;
+        }
+        if (!*folder) break;
+        if (variable)
+            fprintf(f, "\"${%.*s}\"", (int)n, folder + 1 + brace);
+        else
+            part[n_part++] = *folder, part[n_part] = 0;
+        folder += variable ? 1 + n + 2 * brace : 1;
+    }
+    fclose(f);
+    free(part);
     return out;
 }
 
@@ -150,8 +198,7 @@ static dt_status read_stage(slurm_job *j, const launch_words *w) {
     char *path = dt_xprintf("%s", dt_cnode_str(set));
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
     const char *slash = strrchr(path, '/');
-    j->values[V_STAGE] =
-        dt_xprintf("\"%s\"", w->options[STAGE]); // "$TMPDIR" is the node's to expand
+    j->values[V_STAGE] = quote_folder(w->options[STAGE]);
     j->values[V_FILES] = quote_pattern(path);
     j->values[V_SET] = launch_quote(slash ? slash + 1 : path);
     free(path);
@@ -179,45 +226,84 @@ static dt_status read_options(slurm_job *j, const launch_words *w) {
     return launch_check_ranks(j->config, n_nodes * j->n_ranks_node);
 }
 
-static void find_program(slurm_job *j, const launch_words *w) {
-    if (w->options[CONTAINER]) {
-        char *image = launch_quote(w->options[CONTAINER]);
-        j->values[V_DTRAIN] =
-            dt_xprintf("apptainer exec%s %s dtrain", w->options[GPUS] ? " --nv" : "", image);
-        free(image);
-        return;
-    }
-    j->values[V_DTRAIN] = launch_quote(launch_program());
+static dt_status find_program(slurm_job *j, const launch_words *w) {
+    const char *image = w->options[IMAGE], *sif = w->options[CONTAINER];
+    if (image && sif)
+        return dt_fail(DT_E_USAGE,
+                       "--container is for Apptainer, --container-image for pyxis: give "
+                       "one of them");
+    if (w->options[MOUNTS] && !image)
+        return dt_fail(DT_E_USAGE, "--container-mounts is for --container-image");
+    char *quoted = launch_quote(sif ? sif : launch_program());
+    j->values[V_DTRAIN] =
+        sif ? dt_xprintf("apptainer exec%s %s dtrain", w->options[GPUS] ? " --nv" : "", quoted)
+            : dt_xstrdup(image ? "dtrain" : quoted);
+    free(quoted);
+    j->values[V_IMAGE] = image ? launch_quote(image) : dt_xstrdup("");
+    char *mounts = w->options[MOUNTS] ? launch_quote(w->options[MOUNTS]) : NULL;
+    j->values[V_MOUNTS] = mounts ? dt_xprintf(",%s", mounts) : dt_xstrdup("");
+    free(mounts);
+    if (!w->options[SETUP]) return DT_OK;
+    size_t n;
+    return dt_io_read_file(&j->values[V_SETUP], &n, w->options[SETUP], 1 << 20, DT_E_USAGE);
 }
 
-static void fill_values(slurm_job *j, const launch_words *w) {
-    const char *name = dt_config_str(j->config, "run.name");
-    j->values[V_JOB] = w->options[SWEEP] ? dt_xprintf("%s", strrchr(j->sweep.dir, '/') + 1)
-                                         : dt_xprintf("%s", name);
+// `text` as a line "#SBATCH --option=TEXT" has it: sbatch takes quotes and backslashes out, and # begins a comment. `what`
+// names it in the error.
+static dt_status directive(char **out, const char *what, const char *text) {
+    bool plain = text && *text;
+    if (!text) return DT_OK;
+    for (const char *p = text; *p; p++) {
+        if (iscntrl((unsigned char)*p))
+            return dt_fail(
+                DT_E_USAGE,
+                "%s: a line break, tab or other control character cannot be in an option "
+                "of sbatch",
+                what);
+        plain = plain && (isalnum((unsigned char)*p) || strchr("_-./=:,+@%", *p));
+    }
+    char *at = *out = dt_xcalloc(2 * strlen(text) + 3, 1);
+    if (!plain) *at++ = '"';
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\') *at++ = '\\';
+        *at++ = *text;
+    }
+    if (!plain) *at = '"';
+    return DT_OK;
+}
+
+static const char *job_name(const slurm_job *j) {
+    return j->sweep.dir ? strrchr(j->sweep.dir, '/') + 1 : dt_config_str(j->config, "run.name");
+}
+
+static dt_status fill_values(slurm_job *j, const launch_words *w) {
+    static const int given[][2] = {
+        {V_PARTITION, PARTITION}, {V_ACCOUNT, ACCOUNT}, {V_QOS, QOS},  {V_CPUS, CPUS},
+        {V_GPUS, GPUS},           {V_MEM, MEM},         {V_TIME, TIME}};
+    DT_TRY(directive(&j->values[V_JOB], "run.name", job_name(j)));
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        DT_TRY(
+            directive(&j->values[given[i][0]], options[given[i][1]].name, w->options[given[i][1]]));
     j->values[V_OUTPUT] = dt_xprintf("%s", w->options[SWEEP] ? "%x-%A_%a.out" : "%x-%j.out");
     // a run that stops itself with 75 would be queued again for ever
     const bool stops = dt_config_has(j->config, "run.stop_at");
     j->values[V_REQUEUE] = dt_xprintf("%s", stops ? "no-requeue" : "requeue");
-    if (!w->options[SBATCH]) return;
-    char *all = dt_xprintf("%s", w->options[SBATCH]), *rest = all, *word;
-    while ((word = strtok_r(rest, " ", &rest)))
-        add_line(&j->values[V_SBATCH], dt_xprintf("%s", word));
-    free(all);
+    return DT_OK;
 }
 
 static dt_status fill_script(char **out, slurm_job *j, const launch_words *w) {
     const launch_value values[] = {{"JOB", j->values[V_JOB]},
-                                   {"PARTITION", w->options[PARTITION]},
-                                   {"ACCOUNT", w->options[ACCOUNT]},
-                                   {"QOS", w->options[QOS]},
+                                   {"PARTITION", j->values[V_PARTITION]},
+                                   {"ACCOUNT", j->values[V_ACCOUNT]},
+                                   {"QOS", j->values[V_QOS]},
                                    {"NODES", j->values[V_NODES]},
                                    {"TASKS", j->values[V_TASKS]},
-                                   {"CPUS", w->options[CPUS]},
-                                   {"GPUS", w->options[GPUS]},
-                                   {"MEM", w->options[MEM]},
-                                   {"TIME", w->options[TIME]},
+                                   {"CPUS", j->values[V_CPUS]},
+                                   {"GPUS", j->values[V_GPUS]},
+                                   {"MEM", j->values[V_MEM]},
+                                   {"TIME", j->values[V_TIME]},
                                    {"ARRAY", j->values[V_ARRAY]},
-                                   {"SBATCH", j->values[V_SBATCH]},
+                                   {"SBATCH", w->options[SBATCH]},
                                    {"OUTPUT", j->values[V_OUTPUT]},
                                    {"REQUEUE", j->values[V_REQUEUE]},
                                    {"DTRAIN", j->values[V_DTRAIN]},
@@ -225,6 +311,9 @@ static dt_status fill_script(char **out, slurm_job *j, const launch_words *w) {
                                    {"STAGE", j->values[V_STAGE] ? j->values[V_STAGE] : ""},
                                    {"FILES", j->values[V_FILES] ? j->values[V_FILES] : ""},
                                    {"SET", j->values[V_SET] ? j->values[V_SET] : ""},
+                                   {"SETUP", j->values[V_SETUP]},
+                                   {"IMAGE", j->values[V_IMAGE]},
+                                   {"MOUNTS", j->values[V_MOUNTS]},
                                    {NULL}};
     return launch_fill_template(out, "launch/slurm/train.sbatch", w->options[TEMPLATE], values);
 }
@@ -234,9 +323,15 @@ static dt_status fill_script(char **out, slurm_job *j, const launch_words *w) {
 // The job that prints the table when the array has ended; *id: of the array.
 static dt_status submit_table(const slurm_job *j, const launch_words *w, const char *id) {
     char *words = launch_quote_config(w);
-    char *script = dt_xprintf("#!/bin/bash\n%s sweep %s --table\n", j->values[V_DTRAIN], words);
+    const char *setup = j->values[V_SETUP] ? j->values[V_SETUP] : "", *image = j->values[V_IMAGE];
+    char *in_image = dt_xprintf("srun --ntasks=1 --container-image=%s --container-workdir=\"$PWD\" "
+                                "--container-mounts=\"$PWD:$PWD\"%s ",
+                                image, j->values[V_MOUNTS]);
+    char *script = dt_xprintf("#!/bin/bash\n%s\n%s%s sweep %s --table\n", setup,
+                              *image ? in_image : "", j->values[V_DTRAIN], words);
+    free(in_image);
     char *after = dt_xprintf("--dependency=afterany:%s", id);
-    char *name = dt_xprintf("--job-name=%s-table", j->values[V_JOB]);
+    char *name = dt_xprintf("--job-name=%s-table", job_name(j));
     const char *argv[10] = {"sbatch", "--parsable", after, name, "--output=%x-%j.out"};
     int n = 5;
     char *given[3] = {NULL};
@@ -250,7 +345,7 @@ static dt_status submit_table(const slurm_job *j, const launch_words *w, const c
     dt_status st = launch_feed(argv, script, &output);
     if (st == DT_OK) {
         output[strcspn(output, ";\n")] = 0;
-        dt_info("job %s prints the table into %s-table-%s.out", output, j->values[V_JOB], output);
+        dt_info("job %s prints the table into %s-table-%s.out", output, job_name(j), output);
     } else {
         st = dt_fail_context(st, "the array is job %s, but its table is not queued", id);
     }
@@ -270,10 +365,10 @@ static dt_status submit(const slurm_job *j, const launch_words *w, const char *s
     if (st == DT_OK) {
         id[strcspn(id, ";\n")] = 0; // "12;cluster"
         if (w->options[SWEEP])
-            dt_info("job %s: %d runs, messages in %s-%s_*.out", id, j->sweep.n_runs,
-                    j->values[V_JOB], id);
+            dt_info("job %s: %d runs, messages in %s-%s_*.out", id, j->sweep.n_runs, job_name(j),
+                    id);
         else
-            dt_info("job %s: messages in %s-%s.out", id, j->values[V_JOB], id);
+            dt_info("job %s: messages in %s-%s.out", id, job_name(j), id);
         dt_info("watch: squeue -j %s; save and queue again: scancel --signal=USR1 %s; end: "
                 "scancel %s",
                 id, id, id);
@@ -289,11 +384,9 @@ static dt_status run(const launch_words *w) {
     char *script = NULL;
     dt_status st = read_options(&j, w);
     if (st == DT_OK) st = read_stage(&j, w);
-    if (st == DT_OK) {
-        find_program(&j, w);
-        fill_values(&j, w);
-        st = fill_script(&script, &j, w);
-    }
+    if (st == DT_OK) st = find_program(&j, w);
+    if (st == DT_OK) st = fill_values(&j, w);
+    if (st == DT_OK) st = fill_script(&script, &j, w);
     if (st == DT_OK && w->options[PRINT])
         fputs(script, stdout);
     else if (st == DT_OK)

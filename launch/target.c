@@ -10,9 +10,11 @@
 #include "base/module.h"
 
 #include <ctype.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 // ---- the config ------------------------------------------------------------------------------------
 
@@ -95,11 +97,23 @@ static char *quote_single(const char *text) {
     return out;
 }
 
-// With control characters: $'a\012b', as bash, ksh and zsh read it.
+// Whether YAML and terminals take all of it as characters of a line: UTF-8 without control characters, those behind ASCII
+// and the two line ends of Unicode included.
+static bool is_readable(const char *text) {
+    json_t *utf8 = json_string(text);
+    bool good = utf8 != NULL && !strstr(text, "\xe2\x80\xa8") && !strstr(text, "\xe2\x80\xa9") &&
+                !strstr(text, "\xef\xbb\xbf");
+    json_decref(utf8);
+    for (const unsigned char *p = (const unsigned char *)text; *p && good; p++)
+        good = !iscntrl(*p) && !(p[0] == 0xc2 && p[1] < 0xa0);
+    return good;
+}
+
+// What is not readable: $'a\012b', as bash, ksh and zsh read it.
 static char *quote_controls(const char *text) {
     char *out = dt_xcalloc(4 * strlen(text) + 4, 1), *at = stpcpy(out, "$'");
     for (; *text; text++) {
-        if (iscntrl((unsigned char)*text))
+        if (iscntrl((unsigned char)*text) || (unsigned char)*text >= 0x80)
             at += sprintf(at, "\\%03o", (unsigned)(unsigned char)*text);
         else if (*text == '\'' || *text == '\\')
             *at++ = '\\', *at++ = *text;
@@ -112,9 +126,27 @@ static char *quote_controls(const char *text) {
 
 char *launch_quote(const char *text) {
     if (is_plain(text)) return dt_xstrdup(text);
-    for (const char *p = text; *p; p++)
-        if (iscntrl((unsigned char)*p)) return quote_controls(text);
-    return quote_single(text);
+    return is_readable(text) ? quote_single(text) : quote_controls(text);
+}
+
+// true, No, 12, 0x1F, 2024-01-01 and .inf are no strings for YAML, and much else is a sign in one.
+static bool is_plain_yaml(const char *text) {
+    static const char *const words[] = {"y",   "n",    "yes",   "no",  "on",
+                                        "off", "true", "false", "null"};
+    size_t n = isalpha((unsigned char)*text) || *text == '/';
+    while (n && (isalnum((unsigned char)text[n]) || (text[n] && strchr("_-./+:@", text[n])))) n++;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(text, words[i]) == 0) return false;
+    return n > 0 && !text[n] && text[n - 1] != ':';
+}
+
+dt_status launch_yaml(char **out, const char *what, const char *text) {
+    json_t *string = json_string(text); // a string of JSON is one of YAML
+    *out = is_plain_yaml(text) ? dt_xstrdup(text)
+           : string            ? json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII)
+                               : NULL;
+    json_decref(string);
+    return *out ? DT_OK : dt_fail(DT_E_USAGE, "%s is no UTF-8, which YAML wants", what);
 }
 
 static char *quote_n(const char *const *words, size_t n, char *(*quote)(const char *text)) {

@@ -1,9 +1,10 @@
 // target.h: what the targets of `dtrain launch` share: the config, checked before anything starts, and templates.
 //
 // A template is a plain file of the repository (launch/slurm, launch/cloud, k8s), to be copied and edited by hand, too.
-// @NAME@ stands for a value. A line with a value that is not given (NULL) is left out. Where a value has several lines,
-// each gets what is in front of the placeholder in the first. @@ is not special; a placeholder without a value in the
-// list is an error that names file and line.
+// @NAME@ stands for a value, which is put there as it is: whoever gives it has quoted it for the place, on one line
+// (launch_quote for bash, launch_yaml for YAML). A line with a value that is not given (NULL) is left out. A line break in a
+// value begins another line like the first: each gets what is in front of the placeholder. @@ is not special; a
+// placeholder without a value in the list is an error that names file and line.
 #ifndef DT_LAUNCH_TARGET_H
 #define DT_LAUNCH_TARGET_H
 
@@ -40,6 +41,8 @@ dt_status launch_feed(const char *const *argv, const char *input, char **output)
 
 // `text` as one word for bash, on one line: in quotes where it needs them. Heap.
 char *launch_quote(const char *text);
+// `text` as a string in a value of YAML, on one line: in quotes where it needs them. Heap. `what` names it in the error.
+dt_status launch_yaml(char **out, const char *what, const char *text);
 // argv as a line for the shell that sshd starts on a host, which need not be bash. Heap.
 char *launch_quote_remote(const char *const *argv);
 // All of `words` (NULL ends) as a shell's line. Heap.

@@ -12,9 +12,44 @@ write=${1:-}
 printed() {
     "$DTRAIN" launch "$@" --print 2>"$work/log" | sed "s|$DTRAIN|dtrain|g; s|$PWD|FOLDER|g; s|OMPI_ALLOW_RUN_AS_ROOT[A-Z_]*=1 ||g" || fail "launch $*"
 }
-golden() { # name, words
-    local name=$1
+# -- hostile values, for every golden case: what is started gets each word as it was given
+odd=("run.name=\"-x it's \\\"q\\\" \$HOME \`touch pwned\` \$(touch pwned) \\\\ #c ! * {a,b} % - : é @NODES@\""
+    $'run.dir=-d "e\nf\tg" \'h\' $HOME `touch pwned` $(touch pwned);touch pwned&\u2028\u0085x')
+mkdir "$work/stubs"
+for program in mpirun srun dtrain; do # all say what they were started with
+    printf '#!/bin/bash\n[ "$1" != --mpi=list ] || { echo pmix; exit; }\nprintf "%%s\\0" "$@" >>%q\n' "$work/argv" >"$work/stubs/$program"
+done
+printf '#!/bin/sh\n' | tee "$work/stubs/squeue" >"$work/stubs/scontrol"
+chmod +x "$work"/stubs/*
+starts() { # FILE: what is run on its behalf; "the script of a task"
+    case $1 in
+        *.yaml) "$PYTHON" -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))["run"])' "$1" ;;
+        *) sed "s|^$DTRAIN |dtrain |" "$1" ;; # of one rank
+    esac
+}
+survives() { # FILE, words that must arrive
+    local file=$1 word
     shift
+    rm -rf "$work/argv" "$work/odd"
+    mkdir "$work/odd"
+    starts "$file" >"$work/script" || fail "no parser takes $file"
+    bash -n "$work/script" || fail "no script: $file"
+    (cd "$work/odd" && PATH="$work/stubs:$PATH" SLURM_JOB_ID=1 SLURM_JOB_NAME=x SLURM_NNODES=1 SKYPILOT_NODE_RANK=0 SKYPILOT_NODE_IPS=1.2.3.4 \
+        bash "$work/script") >"$work/log" 2>&1 || fail "exit $? of $file"
+    readarray -d '' -t got <"$work/argv"
+    for word in "$@"; do
+        found=
+        for one in "${got[@]}"; do [ "$one" != "$word" ] || found=1; done
+        [ "$found" ] || fail "$file: this does not arrive: $word"
+    done
+    [ -z "$(find "$work/odd" -name pwned)" ] || fail "$file: a shell has read a value"
+}
+golden() { # name, words
+    local name=$1 words=("${odd[@]}")
+    shift
+    [ "$name" != slurm-mnist.sbatch ] || words=("${odd[1]/run.dir/data.path}") # a sweep names its runs itself
+    "$DTRAIN" launch "$@" "${words[@]}" --print >"$work/odd-$name" 2>"$work/log" || fail "launch $*"
+    survives "$work/odd-$name" "${words[@]}"
     printed "$@" >"$work/$name"
     if [ "$write" ]; then cp "$work/$name" "tests/golden/launch/$name"; fi
     diff "tests/golden/launch/$name" "$work/$name" || fail "launch $* prints something else (test_launch.sh --write)"
@@ -35,6 +70,31 @@ golden cloud-acoustic.yaml cloud "${buckets[@]}" configs/acoustic.yaml "run.name
 golden slurm-fusion.sbatch slurm --nodes 2 --gpus-per-node 4 --time 4:00:00 --account bio configs/fusion.yaml run.name=long
 golden slurm-mnist.sbatch slurm --sweep --jobs 2 configs/mnist.yaml run.seed=0..2
 [ "$(ls tests/golden/launch | wc -l)" = 12 ] || fail "golden files that no case writes: $(ls tests/golden/launch)"
+
+# -- values of options: YAML gives them back as they were, a batch script has them in its directives or as words
+"$DTRAIN" launch cloud --cloud 'aws/us east: #1' --gpus 'A "100" #x:8' --data $'s3://a b/\'c\': "d" #e\n- f' --runs 'no' --print \
+    configs/fusion.yaml run.name=off >"$work/odd.yaml" 2>"$work/log" || fail "launch cloud of odd options"
+"$PYTHON" - "$work/odd.yaml" <<'PYTHON' || fail "odd options of launch cloud"
+import sys, yaml
+task = yaml.safe_load(open(sys.argv[1]))
+assert task["name"] == "off" and task["resources"]["infra"] == "aws/us east: #1", task
+assert task["resources"]["accelerators"] == 'A "100" #x:8', task
+assert task["file_mounts"]["/dtrain/data"]["source"] == "s3://a b/'c': \"d\" #e\n- f", task
+assert task["file_mounts"]["/dtrain/runs"]["source"] == "no", task
+PYTHON
+printf 'module() { echo "module $*"; }\nmodule load mpi/@NODES@ $HOME `true`\n' >"$work/modules"
+slurm=("$DTRAIN" launch slurm configs/fusion.yaml --print)
+"${slurm[@]}" 'run.name="x y \"z\" \\ # $HOME"' --partition "a b" --time "1-0 \"" --sbatch '--comment="one two" --exclusive' \
+    --setup "$work/modules" --stage "/disk/\$USER/\${USER}x/\$(touch pwned) \`touch pwned\`'" --container-image 'nvcr.io#a/b c:1' --container-mounts '/d e:/d' \
+    >"$work/odd.sbatch" 2>"$work/log" || fail "launch slurm of odd options"
+for line in '#SBATCH --job-name="x y \"z\" \\ # $HOME"' '#SBATCH --partition="a b"' '#SBATCH --time="1-0 \""'; do
+    grep -qxF -- "$line" "$work/odd.sbatch" || fail "no line $line: $(grep SBATCH "$work/odd.sbatch")"
+done
+[ "$(grep '^#SBATCH' "$work/odd.sbatch" | tail -n 1)" = '#SBATCH --comment="one two" --exclusive' ] || fail "--sbatch is not last"
+USER=me survives "$work/odd.sbatch" "run.name=\"x y \\\"z\\\" \\\\ # \$HOME\"" "data.path=/disk/me/mex/\$(touch pwned) \`touch pwned\`'/biometric.lmdb" \
+    "--container-image=nvcr.io#a/b c:1" --container-workdir="$work/odd" \
+    "--container-mounts=$work/odd:$work/odd,/disk/me/mex/\$(touch pwned) \`touch pwned\`':/disk/me/mex/\$(touch pwned) \`touch pwned\`',/d e:/d"
+grep -qx "module load mpi/@NODES@ $HOME" "$work/log" || fail "the lines of --setup are not run: $(cat "$work/log")"
 
 # -- SkyPilot's own parser
 sky=${SKY_PYTHON:-${PYTHON:-python3}}
@@ -116,6 +176,14 @@ rc=0
 wrong "'ibm' is none of aws, gcp, azure" launch cloud "${buckets[@]}" --cloud ibm $c
 wrong "--runs is missing" launch cloud --data s3://a $c
 wrong "'A100:x' is not as in A100:8" launch cloud "${buckets[@]}" --gpus A100:x $c
+wrong "'a b' is no name of an image" launch cloud "${buckets[@]}" --image 'a b' $c
+wrong "--cpus: '8 cores' is not as in 16+" launch cloud "${buckets[@]}" --cpus '8 cores' $c
+wrong "--data is no UTF-8" launch cloud --data $'\xff' --runs s3://a $c
+wrong "run.name: a line break" launch slurm $c 'run.name="a\nb"'
+wrong "--qos: a line break" launch slurm --qos $'a\nb' $c
+wrong "give one of them" launch slurm --container a.sif --container-image a $c
+wrong "--container-mounts is for --container-image" launch slurm --container-mounts a:b $c
+wrong "none: cannot open" launch slurm --setup none $c
 wrong "must lie below this folder" launch cloud "${buckets[@]}" "$SOURCE/configs/fusion.yaml"
 printf 'a\nb @NOTHING@\n' >"$work/own"
 wrong "own:2: nothing fills @NOTHING@" launch cloud "${buckets[@]}" --template "$work/own" $c
