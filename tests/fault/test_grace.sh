@@ -65,6 +65,15 @@ for run in fresh resumed; do
     train "${job[@]}" run.name=$run
     same $run calm
 done
+# the config is not read yet
+mkfifo "$work/slow"
+exec 7<>"$work/slow"
+"$DTRAIN" - <"$work/slow" >/dev/null 2>"$work/log" &
+pid=$!
+wait_until takes_signals $pid
+kill -USR1 $pid
+end 75 "SIGUSR1 while the config is read"
+exec 7>&-
 echo "a start that hangs ends with 75"
 
 if have_mpi; then
