@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "data/data.h"
+#include "train/signals.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -67,6 +68,8 @@ static dt_status run(const launch_words *w) {
     const dt_check_prints prints = {.graph = w->options[GRAPH] != NULL,
                                     .kernels = w->options[KERNELS] != NULL,
                                     .dot = w->options[DOT]};
+    dt_signals_starting();
+    dt_signals_install();
     dt_status st = launch_check_config(c, &prints, stdout, &cost.length);
     if (st == DT_OK && w->options[COST]) st = launch_print_cost(&cost, c, stdout);
     dt_config_destroy(c);

@@ -61,27 +61,20 @@ static dt_status format_of(const char *out, bool json, launch_row_format *f) {
     return DT_OK;
 }
 
-// Through a temporary: a file of that name is whole.
 static dt_status write_file(const dt_catalog *c, const char *where, launch_rows *rows,
                             const char *path) {
-    char *partial = dt_xprintf("%s.partial", path);
-    file_sink sink = {.path = partial, .fd = -1};
-    dt_status st = dt_io_create(&sink.fd, partial, false);
+    dt_io_file file;
+    dt_status st = dt_io_begin(&file, path);
     if (st == DT_OK) {
+        file_sink sink = {.path = path, .fd = file.fd};
         FILE *out = fopencookie(&sink, "w", (cookie_io_functions_t){.write = sink_write});
         if (out) setvbuf(out, NULL, _IOFBF, 1 << 20);
         st = out ? launch_write_rows(c, where, rows, out) : dt_fail(DT_E_INTERNAL, "out of memory");
         if (out) fclose(out);
         if (sink.status != DT_OK) st = dt_fail(sink.status, "%s", sink.why);
         free(sink.why);
-        if (st == DT_OK) st = dt_io_fsync(sink.fd, partial);
-        dt_status closed = dt_io_close(sink.fd, partial);
-        if (st == DT_OK) st = closed;
-        if (st == DT_OK) st = dt_io_rename(partial, path);
-        if (st != DT_OK) unlink(partial);
     }
-    free(partial);
-    return st;
+    return dt_io_end(&file, st);
 }
 
 static dt_status check_free(const launch_words *w, const char *out) {

@@ -192,11 +192,26 @@ static void prepare_memory(void) {
     if (getrlimit(RLIMIT_AS, &r) == 0 && r.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
 }
 
+// A signal that ends the program, as by default, leaves no half-written file. Where threads compute and where something
+// is to be saved, signals are taken otherwise (train/signals.h).
+static void end_by_signal(int sig) {
+    dt_io_remove_unfinished();
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+
+static void prepare_signals(void) {
+    static const int ENDS[] = {SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGUSR1};
+    for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) // what is ignored (nohup) stays so
+        if (signal(ENDS[i], end_by_signal) == SIG_IGN) signal(ENDS[i], SIG_IGN);
+    signal(SIGXFSZ,
+           SIG_IGN); // writing beyond `ulimit -f` then fails with an error, which is reported
+}
+
 int main(int argc, char **argv) {
     prepare_memory();
     keep_standard_streams();
-    signal(SIGXFSZ,
-           SIG_IGN); // writing beyond `ulimit -f` then fails with an error, which is reported
+    prepare_signals();
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));
     if (st == DT_OK) st = run(argc, argv);
     if (st != DT_OK && *dt_error_message()) let_rank_0_speak();

@@ -13,6 +13,7 @@
 #include "data/data.h"
 #include "graph/targets.h"
 #include "models/models.h"
+#include "train/signals.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -177,6 +178,8 @@ dt_status launch_with_comm(dt_config *c,
     dt_watch_start(&(dt_watch_limits){.io_s = dt_config_seconds(c, "run.io_timeout"),
                                       .start_s = is_auto ? DT_START_TIMEOUT_S : timeout_s,
                                       .lost_s = is_auto ? DT_LOST_TIMEOUT_S : timeout_s});
+    dt_signals_starting();
+    dt_signals_install(); // a signal that comes while the ranks connect is kept for the first step
     if (is_first_of_host()) launch_remove_leftovers();
     DT_TRY(dt_comm_create(&comm));
     dt_log_set_rank(comm->rank, comm->world_size);

@@ -241,9 +241,8 @@ static void fill(filler *f) {
 }
 
 // ---- writing -------------------------------------------------------------------------------------
-static dt_status write_partial(const char *path, const dt_catalog *c) {
-    int fd;
-    DT_TRY(dt_io_create(&fd, path, false)); // an empty file is an empty database
+// `file`: an empty one, which is an empty database.
+static dt_status write_rows(const dt_io_file *file, const dt_catalog *c) {
     filler f = {.c = c, .n_columns = dt_catalog_n_names(c) - DT_N_FIXED_COLUMNS};
     f.readers = dt_xcalloc((size_t)f.n_columns + 1, sizeof *f.readers);
     f.names = dt_xcalloc((size_t)f.n_columns + 1, sizeof *f.names);
@@ -251,13 +250,11 @@ static dt_status write_partial(const char *path, const dt_catalog *c) {
         dt_column_reader_init(&f.readers[i], c, i + DT_N_FIXED_COLUMNS);
         f.names[i] = sql_name(&f, i, dt_catalog_name(c, i + DT_N_FIXED_COLUMNS));
     }
-    f.rc = sqlite3_open_v2(path, &f.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "unix-none");
+    f.rc = sqlite3_open_v2(file->temporary, &f.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
+                           "unix-none");
     if (f.rc == SQLITE_OK) fill(&f);
-    dt_status st = f.rc == SQLITE_OK ? DT_OK : fail_of(f.db, path, "write", DT_E_STORAGE);
+    dt_status st = f.rc == SQLITE_OK ? DT_OK : fail_of(f.db, file->path, "write", DT_E_STORAGE);
     sqlite3_close(f.db);
-    if (st == DT_OK) st = dt_io_fsync(fd, path);
-    dt_status closed = dt_io_close(fd, path);
-    if (st == DT_OK) st = closed;
     for (int i = 0; i < f.n_columns; i++) {
         dt_column_reader_fini(&f.readers[i]);
         free(f.names[i]);
@@ -267,26 +264,10 @@ static dt_status write_partial(const char *path, const dt_catalog *c) {
     return st;
 }
 
-static dt_status sync_folder(const char *path) {
-    char *dir = dt_xstrdup(path), *slash = strrchr(dir, '/');
-    if (slash) slash[slash == dir] = '\0';
-    dt_status st = dt_io_fsync_dir(slash ? dir : ".");
-    free(dir);
-    return st;
-}
-
 dt_status dt_catalog_db_write(const char *path, const dt_catalog *c) {
     assert(c->finished);
-    char *partial = dt_xprintf("%s.partial", path);
-    dt_status st = write_partial(partial, c);
-    if (st == DT_OK) st = dt_io_rename(partial, path);
-    if (st == DT_OK) {
-        st = sync_folder(path);
-    } else if (dt_io_exists(partial)) {
-        const dt_error_kept first = dt_error_keep();
-        dt_io_unlink(partial);
-        dt_error_restore(&first);
-    }
-    free(partial);
-    return st;
+    dt_io_file file;
+    dt_status st = dt_io_begin(&file, path);
+    if (st == DT_OK) st = write_rows(&file, c);
+    return dt_io_end(&file, st);
 }

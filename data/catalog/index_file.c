@@ -164,16 +164,9 @@ dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_
 
 dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
     dt_buffer index = {0};
-    int fd;
     if (c->shards[shard].stamp != stamp) c->shards[shard].stamp = stamp; // else others may read it
     dt_status st = dt_index_make(c, shard, stamp, &index);
-    if (st == DT_OK) st = dt_io_create(&fd, path, false);
-    if (st == DT_OK) {
-        st = dt_io_write(fd, path, index.data, index.n_bytes);
-        if (st == DT_OK) st = dt_io_fsync(fd, path);
-        dt_status closed = dt_io_close(fd, path);
-        if (st == DT_OK) st = closed;
-    }
+    if (st == DT_OK) st = dt_io_write_file(path, index.data, index.n_bytes);
     dt_buffer_fini(&index);
     return st;
 }

@@ -12,7 +12,7 @@
 // The rows of shard `shard` in the format of the file; `out` is replaced.
 dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_buffer *out);
 // Writes the rows of shard `shard` to `path`; `stamp` is the data file's dt_blob_stamp, which the catalog keeps.
-// The file is synced; the caller renames it. The cost grows with the shard's records and not with the
+// The cost grows with the shard's records and not with the
 // catalog's. DT_E_STORAGE.
 dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path);
 // Appends the index of `data_path` as a shard. *found = false (and DT_OK) when there is no file;

@@ -6,8 +6,8 @@
 // page cache, index beside it, pread.
 //
 // Many processes share the folder. Who unpacks a shard locks one byte of <cache>/unpacked/lock (the byte stands
-// for the shard; byte locks work over NFS). The others wait for the lock and then find the whole file: it is
-// written as .partial, synced and renamed. Readers hold a shared flock on the file. If the folder would
+// for the shard; byte locks work over NFS). The others wait for the lock and then find the whole file
+// (dt_io_begin). Readers hold a shared flock on the file. If the folder would
 // outgrow its limit, files that nobody holds are removed, the longest unused first. The time of last use is
 // the file's mtime.
 //
@@ -160,7 +160,7 @@ static bool has_suffix(const char *s, const char *tail) {
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
-// A shard, whole or .partial, and not its index or the lock.
+// A shard, or what a kill left of one that was written, and not its index or the lock.
 static bool is_unpacked(const char *path) {
     return !has_suffix(path, ".index") && !has_suffix(path, "/lock");
 }
@@ -198,8 +198,8 @@ static dt_status make_room(const dt_unpack_cache *c, const char *dir, uint64_t n
 // ---- one file --------------------------------------------------------------------------------------
 typedef struct writer {
     const dt_unpack_cache *c;
-    const char *dir, *path;
-    int fd;
+    const char *dir;
+    const dt_io_file *file;
     uint64_t n_bytes, room;
 } writer;
 
@@ -212,36 +212,19 @@ static dt_status write_piece(void *arg, const void *data, size_t n_bytes) {
         w->room = w->n_bytes + step;
     }
     w->n_bytes += n_bytes;
-    return dt_io_write(w->fd, w->path, data, n_bytes);
-}
-
-// The lock tells other processes' make_room that this is no leftover. They may have removed it before we had the lock.
-static dt_status create_locked(const char *partial, int *fd) {
-    struct stat s;
-    for (;;) {
-        DT_TRY(dt_io_create(fd, partial, false));
-        if (flock(*fd, LOCK_EX) != 0 || fstat(*fd, &s) != 0 || s.st_nlink > 0) return DT_OK;
-        close(*fd);
-        *fd = -1;
-    }
+    return dt_io_write(w->file->fd, w->file->path, data, n_bytes);
 }
 
 static dt_status write_unpacked(dt_unpack_cache *c, const dt_blob *in, const char *dir,
-                                const char *file) {
-    char *partial = dt_xprintf("%s.partial", file);
-    writer w = {.c = c, .dir = dir, .path = partial, .fd = -1};
-    dt_status st = DT_OK;
-    DT_TRY_GOTO(st, create_locked(partial, &w.fd), out);
-    DT_TRY_GOTO(st, dt_unpack(in, c->max_bytes, write_piece, &w), out);
-    DT_TRY_GOTO(st, dt_io_fsync(w.fd, partial), out);
-    DT_TRY_GOTO(st, dt_io_rename(partial, file), out);
+                                const char *path) {
+    dt_io_file file;
+    DT_TRY(dt_io_remove_leftovers(dir, NULL));
+    DT_TRY(dt_io_begin(&file, path)); // locked: another process's make_room leaves it
+    writer w = {.c = c, .dir = dir, .file = &file};
+    DT_TRY(dt_io_end(&file, dt_unpack(in, c->max_bytes, write_piece, &w)));
     c->n_files++;
     c->n_bytes += w.n_bytes;
-out:
-    if (w.fd >= 0) close(w.fd); // synced; the first error is kept
-    if (st != DT_OK) unlink(partial);
-    free(partial);
-    return st;
+    return DT_OK;
 }
 
 // Opens an unpacked file if it is there, else *fd < 0.

@@ -13,9 +13,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
@@ -328,32 +330,120 @@ char *dt_io_parent(const char *path) {
     return n ? dt_xprintf("%.*s", (int)n, path) : dt_xstrdup(".");
 }
 
-dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes) {
-    char temp[PATH_MAX];
-    int fd = -1;
-    if (snprintf(temp, sizeof temp, "%s.tmp.%d", path, (int)getpid()) >= (int)sizeof temp)
-        return storage_error(path, "create", ENAMETOOLONG);
-    DT_TRY(dt_io_create(&fd, temp, false));
-    dt_status st = dt_io_write(fd, path, data, n_bytes);
-    if (st == DT_OK) st = dt_io_fsync(fd, path);
-    if (st != DT_OK)
-        close(fd); // the first error is kept
-    else
-        st = dt_io_close(fd, path);
-    if (st == DT_OK) st = dt_io_rename(temp, path);
-    if (st != DT_OK) {
-        unlink(temp);
-        return st;
+// -- a file being written ----------------------------------------------------------------------
+// Temporaries of this process, for dt_io_remove_unfinished. One for which there is no place outlives a signal.
+enum { MAX_UNFINISHED = 64, NEXT_NUMBER = 1 << 22 /* no process has that one: PID_MAX_LIMIT */ };
+static _Atomic(char *) unfinished[MAX_UNFINISHED];
+
+void dt_io_remove_unfinished(void) {
+    for (int i = 0; i < MAX_UNFINISHED; i++) {
+        const char *path = atomic_exchange(&unfinished[i], NULL);
+        if (path) unlink(path);
     }
-    char *dir = dt_io_parent(path);
-    st = dt_io_fsync_dir(dir);
+}
+
+static int list_unfinished(char *path) {
+    for (int i = 0; i < MAX_UNFINISHED; i++) {
+        char *none = NULL;
+        if (atomic_compare_exchange_strong(&unfinished[i], &none, path)) return i;
+    }
+    return -1;
+}
+
+static void unlist(const dt_io_file *f) {
+    char *mine = f->temporary;
+    if (f->place < 0 || atomic_compare_exchange_strong(&unfinished[f->place], &mine, NULL)) return;
+    for (;;) pause(); // a signal took it, and is ending the process
+}
+
+// Errno or 0. A leftover of the same number, or another thread's temporary, is passed by. The lock tells
+// remove_leftover that this is none; it may have come before the lock.
+static int create_temporary(dt_io_file *f) {
+    for (unsigned number = (unsigned)getpid();; number += NEXT_NUMBER) {
+        struct stat s;
+        f->temporary = dt_xprintf("%s.tmp.%u", f->path, number);
+        do f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        while (f->fd < 0 && errno == EINTR);
+        int err = f->fd < 0 ? errno : 0;
+        if (f->fd >= 0 && flock(f->fd, LOCK_EX) == 0 && fstat(f->fd, &s) == 0 && s.st_nlink == 0) {
+            close(f->fd);
+            err = EEXIST;
+        }
+        if (err == 0) return 0;
+        free(f->temporary);
+        f->temporary = NULL;
+        if (err != EEXIST) return err;
+    }
+}
+
+dt_status dt_io_begin(dt_io_file *f, const char *path) {
+    struct stat s;
+    *f = (dt_io_file){.fd = -1, .place = -1};
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
+        return dt_fail(DT_E_STORAGE, "%s: cannot create: there is a %s of this name", path,
+                       S_ISDIR(s.st_mode) ? "folder" : "pipe or device");
+    int err = enter(path, "create");
+    f->path = dt_xstrdup(path);
+    if (err == 0) err = create_temporary(f);
+    if (err == 0) f->place = list_unfinished(f->temporary);
+    if (err) free(f->path);
+    if (err) f->path = NULL;
+    return leave(path, "create", err);
+}
+
+dt_status dt_io_end(dt_io_file *f, dt_status st) {
+    if (!f->path) return st;
+    if (st == DT_OK) st = dt_io_fsync(f->fd, f->path);
+    if (st == DT_OK) st = dt_io_rename(f->temporary, f->path);
+    if (st != DT_OK) unlink(f->temporary);
+    unlist(f);
+    if (st == DT_OK) // the lock goes with it
+        st = dt_io_close(f->fd, f->path);
+    else
+        close(f->fd); // the first error is kept
+    char *dir = dt_io_parent(f->path);
+    if (st == DT_OK) st = dt_io_fsync_dir(dir);
     free(dir);
+    free(f->path);
+    free(f->temporary);
+    *f = (dt_io_file){.fd = -1, .place = -1};
     return st;
 }
 
-bool dt_io_is_temporary(const char *name) {
-    const char *tmp = strstr(name, ".tmp.");
-    return tmp && tmp[5] && strspn(tmp + 5, "0123456789") == strlen(tmp + 5);
+dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes) {
+    dt_io_file f;
+    dt_status st = dt_io_begin(&f, path);
+    if (st == DT_OK) st = dt_io_write(f.fd, path, data, n_bytes);
+    return dt_io_end(&f, st);
+}
+
+static bool is_temporary(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dot && dot - name >= 4 && strncmp(dot - 4, ".tmp", 4) == 0 && dot[1] &&
+           strspn(dot + 1, "0123456789") == strlen(dot + 1);
+}
+
+static dt_status remove_leftover(const char *path) {
+    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const bool lives = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    dt_status st = lives ? DT_OK : dt_io_remove_tree(path);
+    if (fd >= 0) close(fd);
+    return st;
+}
+
+dt_status dt_io_remove_leftovers(const char *dir, const char *prefix) {
+    char **names;
+    size_t n;
+    dt_status st = dt_io_list_dir(&names, &n, dir, DT_E_STORAGE);
+    for (size_t i = 0; st == DT_OK && i < n; i++) {
+        const bool begins = prefix && strncmp(names[i], prefix, strlen(prefix)) == 0;
+        if (!begins && !is_temporary(names[i])) continue;
+        char *path = dt_xprintf("%s/%s", dir, names[i]);
+        st = remove_leftover(path);
+        free(path);
+    }
+    dt_io_free_list(names, n);
+    return st;
 }
 
 // -- reading ---------------------------------------------------------------------------------

@@ -47,12 +47,29 @@ dt_status dt_io_truncate(const char *path, off_t n_bytes);
 // Reserves disk space for bytes [at, at + n_bytes); the file grows if needed. Later writes there, also
 // through a map, cannot run out of space. An error where the file system cannot promise that.
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes);
-// Writes a whole file through a temporary beside it: write, fsync, rename, fsync of the directory.
+// A file being written, at once or a piece at a time. Until dt_io_end it lies beside `path` under a name that no other
+// process takes, PATH.tmp.NUMBER, and locked (flock): whoever reads `path` sees the old file or all of the new one, and
+// of two that write it at once the file is one's or the other's. An error removes it, and so does dt_io_remove_unfinished.
+typedef struct dt_io_file {
+    char *path, *temporary; // heap; NULL: not begun
+    int fd;                 // to write to
+    int place;              // io.c's
+} dt_io_file;
+// Created, exclusively. Only a regular file, or a link to one, may have the name `path`: it is replaced at the end.
+dt_status dt_io_begin(dt_io_file *f, const char *path);
+// st DT_OK: fsync, rename, fsync of the directory. Else it is removed. Returns st, or the first error of these; with the
+// message of st. Of one that was not begun, or whose beginning failed: returns st.
+dt_status dt_io_end(dt_io_file *f, dt_status st);
+// The same for bytes in memory.
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes);
 // The same, but a file that has this content already is not written again: on a full disk it stays.
 dt_status dt_io_update_file(const char *path, const void *data, size_t n_bytes);
-// Whether `name` is that of such a temporary, which a kill leaves behind.
-bool dt_io_is_temporary(const char *name);
+// For a signal that ends the process: removes what was begun and not ended. May be called from a signal's handler. A
+// thread that is in dt_io_end then waits there for the end of the process.
+void dt_io_remove_unfinished(void);
+// Removes what kills left in a directory: such temporaries that nobody holds, folders named like them, and what begins
+// with `prefix` (or NULL).
+dt_status dt_io_remove_leftovers(const char *dir, const char *prefix);
 // Whether the last of the above that failed on this thread lacked space.
 bool dt_io_out_of_space(void);
 // The directory that holds `path`, heap; "." for a plain name.

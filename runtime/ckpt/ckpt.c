@@ -2,7 +2,7 @@
 //
 // The lock is an open-file-description lock on RUN/lock. It ends with the process, however that dies, so
 // there is no stale lock to clean up, and it works over NFS. The text in the file only names the holder. Under
-// the lock every ".tmp-step-…" and "….tmp.PID" is a leftover of a dead writer and is removed.
+// the lock every ".tmp-step-…", and every "….tmp.PID" that nobody holds, is a leftover of a dead writer and is removed.
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/failpoint.h"
@@ -69,27 +69,13 @@ dt_status dt_ckpt_check_lock(const dt_ckpt *c) {
         c->lock_path);
 }
 
-static dt_status remove_leftovers(const char *dir) {
-    char **names;
-    size_t n;
-    dt_status st = dt_io_list_dir(&names, &n, dir, DT_E_STORAGE);
-    for (size_t i = 0; st == DT_OK && i < n; i++) {
-        if (strncmp(names[i], ".tmp-step-", 10) != 0 && !dt_io_is_temporary(names[i])) continue;
-        char *path = dt_xprintf("%s/%s", dir, names[i]);
-        st = dt_io_remove_tree(path);
-        free(path);
-    }
-    dt_io_free_list(names, n);
-    return st;
-}
-
 static dt_status open_for_saving(dt_ckpt *c) {
     char *run = dt_io_parent(c->dir), *above = dt_io_parent(run);
     dt_status st = dt_ckpt_not_a_link(c->dir, DT_E_STORAGE);
     if (st == DT_OK) st = dt_io_mkdir_all(c->dir);
     if (st == DT_OK) st = lock_run(c, run);
-    if (st == DT_OK) st = remove_leftovers(c->dir);
-    if (st == DT_OK) st = remove_leftovers(run);
+    if (st == DT_OK) st = dt_io_remove_leftovers(c->dir, ".tmp-step-");
+    if (st == DT_OK) st = dt_io_remove_leftovers(run, NULL);
     if (st == DT_OK) dt_ckpt_best(c);
     // the directories themselves must survive a power cut before anything in them is acknowledged;
     // the one above the run may not be ours to open

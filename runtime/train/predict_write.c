@@ -19,8 +19,7 @@ typedef enum format { CSV, JSONL, NPY, UNKNOWN } format;
 struct dt_predict_writer {
     dt_predict_format f;
     format format;
-    int fd;
-    char *temporary; // NULL: stdout
+    dt_io_file file; // not begun: stdout
     FILE *rows;      // in memory: text
     char *text;
     size_t n_text;
@@ -61,7 +60,9 @@ dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool em
 
 static dt_status flush(dt_predict_writer *w) {
     fflush(w->rows);
-    dt_status st = dt_io_write(w->fd, w->temporary ? w->temporary : "stdout", w->text, w->n_text);
+    const bool is_file = w->file.path != NULL;
+    dt_status st = dt_io_write(is_file ? w->file.fd : STDOUT_FILENO,
+                               is_file ? w->file.path : "stdout", w->text, w->n_text);
     rewind(w->rows);
     return st;
 }
@@ -316,7 +317,6 @@ dt_status dt_predict_writer_put(dt_predict_writer *w, const dt_predict_row *row)
 static void destroy(dt_predict_writer *w) {
     if (w->rows) fclose(w->rows);
     free(w->text);
-    free(w->temporary);
     free(w->order);
     dt_json_fini(&w->json);
     free(w);
@@ -328,16 +328,13 @@ dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_forma
     uint32_t of[DT_MAX_WIDTH];
     w->f = *f;
     w->format = format_of(f->path);
-    w->fd = STDOUT_FILENO;
     w->order = dt_xcalloc((size_t)f->top + 1, sizeof *w->order);
     dt_json_init(&w->json);
-    if (f->path) {
-        w->temporary = dt_xprintf("%s.part", f->path);
-        st = dt_io_create(&w->fd, w->temporary, false);
-    }
+    if (f->path) st = dt_io_begin(&w->file, f->path);
     if (st == DT_OK && !(w->rows = open_memstream(&w->text, &w->n_text)))
         st = dt_fail(DT_E_INTERNAL, "out of memory");
     if (st != DT_OK) {
+        dt_io_end(&w->file, st);
         destroy(w);
         return st;
     }
@@ -350,13 +347,7 @@ dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_forma
 dt_status dt_predict_writer_close(dt_predict_writer *w, dt_status st) {
     if (!w) return st;
     if (st == DT_OK) st = flush(w);
-    if (w->temporary && st != DT_OK) {
-        close(w->fd);
-        unlink(w->temporary);
-    } else if (w->temporary) {
-        st = dt_io_close(w->fd, w->temporary);
-        if (st == DT_OK) st = dt_io_rename(w->temporary, w->f.path);
-    }
+    st = dt_io_end(&w->file, st);
     destroy(w);
     return st;
 }

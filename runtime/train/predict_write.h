@@ -17,7 +17,7 @@
 // A sample of two records (data.view.pairs) has key2 and path2, too. One that could not be read has the reason as
 // "error", and nothing else.
 //
-// A file gets its name when it is complete: until then it is FILE.part.
+// A file gets its name when it is complete (dt_io_begin).
 #ifndef DT_TRAIN_PREDICT_WRITE_H
 #define DT_TRAIN_PREDICT_WRITE_H
 

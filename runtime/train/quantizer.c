@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "train/batch_inputs.h"
 #include "train/session.h"
+#include "train/signals.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -281,7 +282,7 @@ static dt_status save_weights(quantizer *q, const char *out, const char *from, i
 static dt_status write_run(quantizer *q, int64_t step) {
     const dt_config *c = q->s.config;
     char *run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
-    char *out = dt_xprintf("%s.%d", q->r->out, (int)getpid()), *from = NULL;
+    char *out = dt_xprintf("%s.tmp.%d", q->r->out, (int)getpid()), *from = NULL;
     int64_t there;
     dt_json j;
     dt_json_init(&j);
@@ -290,6 +291,7 @@ static dt_status write_run(quantizer *q, int64_t step) {
     if (st == DT_OK && there != step)
         st = dt_fail(DT_E_CKPT, "%s: another checkpoint became the %s meanwhile: try again", run,
                      q->s.weights);
+    if (st == DT_OK) st = dt_io_remove_tree(out); // left by a kill
     if (st == DT_OK) st = dt_io_mkdir_all(out);
     if (st == DT_OK) st = write_text(out, "config.yaml", q->r->config);
     if (st == DT_OK) st = write_text(out, "int8.json", j.data);
@@ -354,6 +356,7 @@ static dt_status quantize(quantizer *q) {
         return st;
     }
     st = time_both(q, fp32, int8, rate);
+    dt_signals_started(); // from here on it is a moment: a signal is not answered
     if (st == DT_OK) st = write_run(q, step);
     if (st == DT_OK) print_report(q, r, rate, error, q->s.a.results);
     for (int i = 0; i < 2; i++) dt_eval_result_fini(&r[i]);

@@ -10,6 +10,7 @@
 #include "train/signals.h"
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -58,7 +59,10 @@ static void on_signal(int sig) {
         atomic_store(&pending, sig);
     }
     if (sig != SIGINT) return;
-    if (interrupted) _exit(128 + SIGINT);
+    if (interrupted) {
+        dt_io_remove_unfinished();
+        _exit(128 + SIGINT);
+    }
     interrupted = true;
     struct timespec rest = {.tv_nsec = (long)(DT_SIGNALS_APART_S * 1e9)};
     while (nanosleep(&rest, &rest) != 0) continue;
@@ -71,8 +75,8 @@ static void on_signal(int sig) {
 static void end_start(void) {
     int was = STARTING;
     if (!atomic_compare_exchange_strong(&phase, &was, ENDING)) return;
-    dt_warn("stopped before the first step by %s; nothing is lost: the same command goes on",
-            dt_signals_name());
+    dt_warn("stopped by %s with nothing to save: run the same command again", dt_signals_name());
+    dt_io_remove_unfinished();
     _exit(DT_E_PREEMPTED);
 }
 

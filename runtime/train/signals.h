@@ -7,7 +7,8 @@
 // run.grace: whoever computes asks dt_signals_grace_is_over now and then, drops what it does, and the run saves. Before
 // the first step nothing has to be saved, and much of what is done there cannot be asked (reading an index, connecting,
 // timing engines): between dt_signals_starting and dt_signals_started the process ends itself with 75 at the end of
-// the grace.
+// the grace. Evaluation, prediction and the like save nothing and end so at any time: what they write gets its name
+// when it is whole (dt_io_begin), and what is not whole is removed.
 //
 // The first dt_signals_install blocks them in the calling thread and starts the one thread that
 // takes them, until the process ends: call it before the first thread that computes is made.

@@ -307,16 +307,16 @@ static void test_failpoint_each_call(void **state) {
     assert_int_equal(dt_failpoint_set("io:0:count"), DT_OK);
     assert_int_equal(dt_io_write_file(file, "old", 3), DT_OK);
     uint64_t calls = dt_failpoint_count();
-    assert_int_equal(calls, 6); // create, write, fsync, close, rename, fsync of the directory
+    assert_int_equal(calls, 6); // create, write, fsync, rename, close, fsync of the directory
     const char *actions[] = {"eio", "enospc", "short"};
     for (size_t a = 0; a < 3; a++)
         for (uint64_t n = 1; n <= calls; n++) {
             char spec[64];
             snprintf(spec, sizeof spec, "io:%d:%s", (int)n, actions[a]);
             assert_int_equal(dt_failpoint_set(spec), DT_OK);
-            assert_int_equal(
-                dt_io_write_file(file, n == calls ? "old" : "new!", n == calls ? 3 : 4),
-                DT_E_STORAGE);
+            const bool renamed = n > 4;
+            assert_int_equal(dt_io_write_file(file, renamed ? "old" : "new!", renamed ? 3 : 4),
+                             DT_E_STORAGE);
             assert_non_null(strstr(dt_error_message(), a == 0 ? strerror(EIO) : strerror(ENOSPC)));
             check_file(file, "old");
             assert_int_equal(dt_failpoint_set(""), DT_OK);
@@ -326,6 +326,63 @@ static void test_failpoint_each_call(void **state) {
             for (size_t i = 0; i < n_names; i++) assert_null(strstr(names[i], ".tmp"));
             dt_io_free_list(names, n_names);
         }
+}
+
+static int n_names(void) {
+    char **names;
+    size_t n;
+    assert_int_equal(dt_io_list_dir(&names, &n, dir, DT_E_DATA), DT_OK);
+    dt_io_free_list(names, n);
+    return (int)n;
+}
+
+// Of two that write a file at once, here with the same number, each has all of its own.
+static void test_io_file_twice(void **state) {
+    const char *file = in_dir("twice");
+    dt_io_file a, b;
+    assert_int_equal(dt_io_begin(&a, file), DT_OK);
+    assert_int_equal(dt_io_begin(&b, file), DT_OK);
+    assert_int_equal(dt_io_write(a.fd, file, "all of", 6), DT_OK);
+    assert_int_equal(dt_io_write(b.fd, file, "b", 1), DT_OK);
+    assert_int_equal(dt_io_write(a.fd, file, " a", 2), DT_OK);
+    assert_false(dt_io_exists(file));
+    assert_int_equal(dt_io_end(&b, DT_OK), DT_OK);
+    check_file(file, "b");
+    assert_int_equal(dt_io_end(&a, DT_OK), DT_OK);
+    check_file(file, "all of a");
+    assert_int_equal(dt_io_begin(&a, file), DT_OK);
+    assert_int_equal(dt_io_end(&a, DT_E_DATA), DT_E_DATA); // given up
+    check_file(file, "all of a");
+    assert_int_equal(n_names(), 1);
+    const char *folder = in_dir("a folder"), *pipe = in_dir("a pipe");
+    assert_int_equal(dt_io_mkdir(folder), DT_OK);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(dt_io_begin(&a, folder), DT_E_STORAGE);
+    assert_int_equal(dt_io_end(&a, DT_E_STORAGE), DT_E_STORAGE);
+    assert_int_equal(dt_io_write_file(pipe, "x", 1), DT_E_STORAGE); // nor renamed over
+    assert_int_equal(n_names(), 3);
+}
+
+// A signal takes what is unfinished; a kill leaves it, until somebody looks who may remove it.
+static void test_io_file_ended_by_a_signal(void **state) {
+    const char *file = in_dir("cut");
+    dt_io_file f;
+    int status;
+    for (int killed = 0; killed < 2; killed++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            dt_io_begin(&f, file);
+            if (!killed) dt_io_remove_unfinished();
+            raise(SIGKILL);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(n_names(), killed);
+    }
+    assert_int_equal(dt_io_begin(&f, file), DT_OK);
+    assert_int_equal(dt_io_remove_leftovers(dir, NULL), DT_OK);
+    assert_int_equal(n_names(), 1); // ours
+    assert_int_equal(dt_io_end(&f, DT_OK), DT_OK);
+    check_file(file, "");
 }
 
 static void test_failpoint_short_write(void **state) {
@@ -623,6 +680,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_io_rename, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_io_remove_tree, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_failpoint_each_call, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_io_file_twice, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_io_file_ended_by_a_signal, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_failpoint_short_write, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_failpoint_scopes, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_failpoint_kill, make_dir, remove_dir),

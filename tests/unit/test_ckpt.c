@@ -250,6 +250,10 @@ static void test_leftovers_go_at_open(void **state) {
         snprintf(beside[i], sizeof beside[i], "%s/../%s", dir, names[i]);
         assert_int_equal(dt_io_write_file(beside[i], "x", 1), DT_OK);
     }
+    char predictions[160];
+    dt_io_file lives; // `predict -o` into the run's folder
+    snprintf(predictions, sizeof predictions, "%s/../p.csv", dir);
+    assert_int_equal(dt_io_begin(&lives, predictions), DT_OK);
     dt_ckpt *c;
     dt_ckpt_opts o = {.dir = dir, .keep = 1};
     assert_int_equal(dt_ckpt_open(&c, &o, true), DT_OK); // a reader touches nothing
@@ -257,6 +261,8 @@ static void test_leftovers_go_at_open(void **state) {
     dt_ckpt_close(c);
     dt_ckpt_close(open_run(1, true));
     assert_false(dt_io_exists(path));
+    assert_int_equal(dt_io_end(&lives, DT_OK), DT_OK);
+    assert_true(dt_io_exists(predictions));
     for (int i = 0; i < 3; i++) assert_int_equal(dt_io_exists(beside[i]), i == 2);
 }
 
