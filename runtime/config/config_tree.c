@@ -41,7 +41,7 @@ bool config_is_null(const dt_cnode *n) {
 }
 
 bool config_is_auto(const dt_cnode *n) {
-    return n && n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0;
+    return n && n->kind == DT_C_SCALAR && strcmp(n->text, "auto") == 0; // also in quotes
 }
 
 const char *config_shown(dt_arena *a, const char *text) {

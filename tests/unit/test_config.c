@@ -64,6 +64,35 @@ static void expect_override_error(const char *override, const char *want) {
     expect_error(full, override, want);
 }
 
+// Each key that takes auto, in quotes, too, as a sweep's script or JSON writes it.
+static void test_auto_in_quotes(void **state) {
+    static const char *const forms[] = {"%s=auto", "%s=\"auto\"", "%s='auto'"};
+    const char *fields = "data.fields.iris.";
+    size_t n, n_seen = 0;
+    const dt_config_key *keys = dt_config_keys(&n);
+    for (size_t k = 0; k < n; k++) {
+        char path[128], override[160];
+        const char *star = strstr(keys[k].path, "data.fields.*.");
+        if (strncmp(keys[k].range, "auto", 4) != 0 || (strchr(keys[k].path, '*') && !star))
+            continue;
+        snprintf(path, sizeof path, "%s%s", star ? fields : keys[k].path,
+                 star ? keys[k].path + strlen("data.fields.*.") : "");
+        dt_status first = DT_OK;
+        for (int f = 0; f < 3; f++) {
+            snprintf(override, sizeof override, forms[f], path);
+            const char *word = override;
+            dt_config *c = NULL;
+            dt_status st = dt_config_parse(&c, "f.yaml", full, sizeof full - 1, &word, 1);
+            if (f == 0) first = st; // some belong to other words than the file has
+            if (st != first) fail_msg("%s: %s", override, dt_error_message());
+            if (st == DT_OK && !dt_config_is_auto(c, path)) fail_msg("%s is not auto", override);
+            n_seen += st == DT_OK;
+            dt_config_destroy(c);
+        }
+    }
+    assert_true(n_seen >= 3 * 12);
+}
+
 static void test_values(void **state) {
     dt_config *c = parse(full, NULL);
     assert_string_equal(dt_config_str(c, "run.name"), "fusion");
@@ -499,7 +528,7 @@ int main(void) {
         cmocka_unit_test(test_not_yaml),     cmocka_unit_test(test_garbage_is_fast),
         cmocka_unit_test(test_depth),        cmocka_unit_test(test_dump_round_trip),
         cmocka_unit_test(test_same_numbers), cmocka_unit_test(test_difference),
-        cmocka_unit_test(test_load_file),
+        cmocka_unit_test(test_load_file),    cmocka_unit_test(test_auto_in_quotes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
