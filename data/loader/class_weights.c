@@ -1,8 +1,10 @@
-// class_weights.c: train.class_weights: a training sample's weight in the loss is that of its class; of a mixed sample,
-// of its shares of the classes. The loss divides by the sum of the weights, as torch.nn.CrossEntropyLoss does.
+// class_weights.c: train.class_weights: a training sample's weight in the loss is that of its class, and the loss divides
+// by the sum of the weights. A loss that weighs each class in its sum (graph/losses.h) gets the weights with the field:
+// there a mixed sample has the weight 1, as in torch.nn.CrossEntropyLoss. Elsewhere it has that of its shares.
 #include "data_parts.h"
 
 #include "base/arena.h"
+#include "graph/targets.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,16 +62,20 @@ dt_status dt_class_weights_read(dt_data *d, const dt_config *c) {
     if (!list || d->splits.n[DT_SPLIT_TRAIN] == 0) return DT_OK;
     if (field < 0)
         return dt_config_fail(c, KEY, "%s is for a single target, which is a class", KEY);
+    dt_targets targets;
+    DT_TRY(dt_targets_read(&targets, c, d->fields.info, d->fields.n, true));
     const int n = d->fields.info[field].n_classes;
     d->weighted_field = field;
     d->class_weights = dt_xcalloc((size_t)n, sizeof *d->class_weights);
     const bool balanced =
         dt_cnode_size(list) == 1 && strcmp(dt_cnode_str(dt_cnode_item(list, 0)), "balanced") == 0;
+    if (dt_losses[targets.items[0].loss].by_class)
+        d->fields.info[field].class_weights = d->class_weights;
     return balanced ? balance(d, c, field, n) : take_list(d, c, list, n);
 }
 
 void dt_class_weights_apply(const dt_data *d, bool mixed, const dt_batch *b) {
-    if (!d->class_weights) return;
+    if (!d->class_weights || (mixed && d->fields.info[d->weighted_field].class_weights)) return;
     const int n = d->fields.info[d->weighted_field].n_classes;
     const void *field = b->field[d->weighted_field];
     for (int j = 0; j < b->n; j++) {

@@ -70,9 +70,9 @@ typedef struct dt_data {
 // ---- train.class_weights (class_weights.c) ---------------------------------------------------------
 // The class of sample i of a split.
 int32_t dt_data_class(const dt_data *d, const dt_field *f, dt_split split, uint32_t i);
-// Sets d->class_weights. DT_E_USAGE with the key's place.
+// Sets d->class_weights, and those of the field where the loss takes them by class. DT_E_USAGE with the key's place.
 dt_status dt_class_weights_read(dt_data *d, const dt_config *c);
-// A training batch's weights by its classes, or shares of them (mixed).
+// A training batch's weights by its classes, or shares of them (mixed), unless the loss does it.
 void dt_class_weights_apply(const dt_data *d, bool mixed, const dt_batch *b);
 
 // A count that one thread adds to and any thread reads.

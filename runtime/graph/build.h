@@ -87,7 +87,8 @@ dt_value dt_loss(dt_graph *g, dt_loss_id id, dt_value x, dt_value target, dt_val
                  float smoothing, float param); // x and target: ops/loss.c
 // One of several losses, which are added: its value and gradient times share. name: of the node.
 dt_value dt_loss_share(dt_graph *g, const char *name, dt_loss_id id, dt_value x, dt_value target,
-                       dt_value weight, float smoothing, float param, float share);
+                       dt_value weight, dt_value class_weights /*(K) or DT_NONE*/, float smoothing,
+                       float param, float share);
 
 // x (…,D) over its length along the last dimension
 dt_value dt_l2_normalize(dt_graph *g, dt_value x);

@@ -2,16 +2,22 @@
 // kernels of the CPU and of CUDA share. All are the op `loss` (ops/loss.c).
 //
 // A loss over elements gives the value of a prediction x and its target t; a sample's loss is the mean over its
-// elements. A loss over classes (softmax) gives a function of the sample's cross-entropy x, which the kernel has
-// computed from logits, target and label smoothing; t is 0. Both give the slope, the value's derivative by x.
+// elements. A loss over classes (softmax) gives a function of the sample's cross-entropy x (dt_loss_cross_entropy); t is
+// 0. Both give the slope, the value's derivative by x. A rotation is of all elements together (rotation.h).
 // p is the loss's parameter. Samples of weight 0 never get here.
+//
+// Training and evaluation take a sample's loss from the same functions: dt_loss_value of a cross-entropy, or
+// dt_loss_of_elements.
 #ifndef DT_GRAPH_LOSSES_H
 #define DT_GRAPH_LOSSES_H
 
 #include "config/words.h"
+#include "graph/rotation.h"
 
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { // what a target field holds
     DT_TARGET_CLASS = 1,
@@ -24,6 +30,7 @@ typedef struct dt_loss_row {
     const char *id;
     unsigned takes;     // DT_TARGET_…
     bool softmax;       // over classes; else over elements
+    bool by_class;      // class weights are factors in the sum over classes; else of the sample
     bool angular;       // of cosines between embedding and the classes' weights
     bool rotation;      // of 3 or 6 numbers together (rotation.h); p: radians of a unit of angles
     bool gives_numbers; // what the network predicts is in the target's unit
@@ -38,16 +45,34 @@ extern const dt_loss_row dt_losses[DT_N_LOSSES]; // ops/loss.c
 #define DT_LOSS_REAL double
 #endif
 #ifdef __CUDACC__
-#define DT_LOSS_FN static __device__ __forceinline__ DT_LOSS_REAL
+#define DT_LOSS_INLINE static __device__ __forceinline__
 #else
-#define DT_LOSS_FN static inline __attribute__((unused)) DT_LOSS_REAL
+#define DT_LOSS_INLINE static inline __attribute__((unused))
 #endif
+#define DT_LOSS_FN   DT_LOSS_INLINE DT_LOSS_REAL
 #define DT_LOSS_ARGS DT_LOSS_REAL x, DT_LOSS_REAL t, DT_LOSS_REAL p
+
+// The cross-entropy of logits x (K) with the distribution w_k ((1-s) q_k + s/K) of the classes, which need not sum to 1:
+// q the target, s the label smoothing, w the class weights (1 where there are none). So has it
+// torch.nn.CrossEntropyLoss. Of a class y the weight of the sample holds w_y already: w is then relative to w_y.
+typedef struct dt_loss_parts {
+    double lse;   // log sum exp(x)
+    double q, qx; // sums of w q and w q x: 1 and x_y of a class without weights
+    double u, ux; // means of w and w x; ux counts only where s is not 0
+} dt_loss_parts;
+
+DT_LOSS_INLINE double dt_loss_cross_entropy(dt_loss_parts m, double s) {
+    return (1 - s) * (m.lse * m.q - m.qx) + s * (m.lse * m.u - m.ux);
+}
+// The sum of the distribution: by x_k the slope is this times softmax_k, less the distribution's k.
+DT_LOSS_INLINE double dt_loss_mass(dt_loss_parts m, double s) {
+    return (1 - s) * m.q + s * m.u;
+}
 
 // ---- cross_entropy: as it is -----------------------------------------------------------------------
 #define DT_LOSS_ROW_cross_entropy                                                                  \
     .takes = DT_TARGET_CLASS | DT_TARGET_SHARES | DT_TARGET_VECTOR, .softmax = true,               \
-    .best = DT_METRIC_accuracy
+    .by_class = true, .best = DT_METRIC_accuracy
 DT_LOSS_FN dt_cross_entropy_value(DT_LOSS_ARGS) {
     return x;
 }
@@ -117,11 +142,11 @@ DT_LOSS_FN dt_smooth_l1_slope(DT_LOSS_ARGS) {
 // ---- geodesic: the angle between two rotations (rotation.h) -----------------------------------------
 #define DT_LOSS_ROW_geodesic                                                                       \
     .takes = DT_TARGET_VECTOR, .rotation = true, .gives_numbers = true, .best = DT_METRIC_geodesic
-DT_LOSS_FN dt_geodesic_value(DT_LOSS_ARGS) { // of all elements together, not of one
-    return 0;
+DT_LOSS_FN dt_geodesic_value(DT_LOSS_ARGS) { // one element has none: dt_loss_of_elements
+    return NAN;
 }
 DT_LOSS_FN dt_geodesic_slope(DT_LOSS_ARGS) {
-    return 0;
+    return NAN;
 }
 
 // ---- any of them -----------------------------------------------------------------------------------
@@ -145,5 +170,17 @@ DT_LOSS_FN dt_loss_slope(int id, DT_LOSS_ARGS) {
     }
     return 0;
 }
+
+#ifndef __CUDACC__ // a GPU's threads share the elements
+// A sample's loss of n elements, not over classes.
+DT_LOSS_INLINE double dt_loss_of_elements(dt_loss_id id, const float *x, const float *t, int64_t n,
+                                          double p) {
+    double sum = 0;
+    if (dt_losses[id].rotation) return dt_rotation_loss(x, t, (int)n, p, NULL);
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)dt_loss_value(id, (DT_LOSS_REAL)x[i], (DT_LOSS_REAL)t[i], (DT_LOSS_REAL)p);
+    return sum / (double)n;
+}
+#endif
 
 #endif

@@ -61,9 +61,9 @@ DT_ROTATION_FN double dt_rotation_between(const dt_rotation *p, const dt_rotatio
         for (int k = 0; k < 3; k++) r[i][k] = dt_dot3(p->m[i], t->m[k]);
     const double x = r[2][1] - r[1][2], y = r[0][2] - r[2][0], z = r[1][0] - r[0][1];
     const double sine = sqrt(x * x + y * y + z * z) / 2;
-    const double slope = -1 / (2 * (sine > 1e-6 ? sine : 1e-6));
+    const double by = -1 / (2 * (sine > 1e-6 ? sine : 1e-6));
     for (int i = 0; i < 3; i++)
-        for (int k = 0; k < 3; k++) grad[i][k] = slope * t->m[i][k];
+        for (int k = 0; k < 3; k++) grad[i][k] = by * t->m[i][k];
     return atan2(sine, (r[0][0] + r[1][1] + r[2][2] - 1) / 2);
 }
 

@@ -49,20 +49,22 @@ struct dt_evaluator {
 
 // ---- the loss of a sample --------------------------------------------------------------------------
 
-// Cross-entropy of logits x with a class (q NULL) or shares q of the classes, smoothed as in training.
+// Cross-entropy of logits x with a class (q NULL) or shares q of the classes, smoothed as in training; classes have no
+// weights here.
 static double cross_entropy(const eval_target *e, const float *x, int32_t label, const float *q) {
     const int64_t n = e->n_out;
-    const double s = (double)e->t->smoothing;
-    double max = -INFINITY, z = 0, mass = 0, hit = 0, all = 0;
+    double max = -INFINITY, z = 0;
+    dt_loss_parts m = {.u = 1};
     for (int64_t k = 0; k < n; k++) max = (double)x[k] > max ? (double)x[k] : max;
     for (int64_t k = 0; k < n; k++) {
         const double share = q ? (double)q[k] : k == label;
         z += exp((double)x[k] - max);
-        mass += share;
-        if (share != 0) hit += share * (double)x[k];
-        if (s != 0) all += (double)x[k];
+        m.q += share;
+        m.qx += share * (double)x[k];
+        m.ux += (double)x[k] / (double)n;
     }
-    return (max + log(z)) * ((1 - s) * mass + s) - (1 - s) * hit - s / (double)n * all;
+    m.lse = max + log(z);
+    return dt_loss_cross_entropy(m, (double)e->t->smoothing);
 }
 
 static double loss_of(const eval_target *e, const float *x, const void *target) {
@@ -74,10 +76,7 @@ static double loss_of(const eval_target *e, const float *x, const void *target) 
                                         classes ? NULL : (const float *)target);
         return dt_loss_value(id, ce, 0, p);
     }
-    double sum = 0;
-    for (int64_t k = 0; k < e->n_out; k++)
-        sum += dt_loss_value(id, (double)x[k], (double)((const float *)target)[k], p);
-    return sum / (double)e->n_out;
+    return dt_loss_of_elements(id, x, target, e->n_out, p);
 }
 
 // ---- the table -------------------------------------------------------------------------------------

@@ -129,6 +129,24 @@ case("smooth_l1", lambda x, target, weight: (F.smooth_l1_loss(x, target, reducti
 
 case("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), dict(x=rand(3, 40, scale=2)))
 
+
+# class weights: `of_class`, the weight of the sample holds that of its class
+def ce_weighted(smoothing):
+    def fn(x, target, weight, of_class):
+        return (F.cross_entropy(x, target, weight=of_class, reduction="none", label_smoothing=smoothing) * weight).sum()
+    return fn
+
+
+def ce_class(x, target, weight, of_class):
+    return ce_weighted(0.1)(x, target, weight / of_class[target], of_class)
+
+
+of_class = torch.tensor([1.0, 0.25, 3.0, 2.5, 1.0, 0.5, 4.0])
+case("cross_entropy_weights", ce_class, dict(x=rand(4, 7, scale=3), target=hard, weight=weights * of_class[hard], of_class=of_class),
+     loss=True, frozen=("weight", "of_class"))
+case("cross_entropy_weights_soft", ce_weighted(0.2), dict(x=rand(4, 7, scale=3), target=soft, weight=weights, of_class=of_class),
+     loss=True, frozen=("weight", "target", "of_class"))
+
 path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops.safetensors")
 save_file({k: np.ascontiguousarray(v) for k, v in sorted(out.items())}, path, metadata={"torch": torch.__version__})
 print(f"{path}: {len(out)} tensors, {os.path.getsize(path) / 1024:.0f} KiB")

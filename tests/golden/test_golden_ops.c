@@ -138,6 +138,16 @@ static dt_value ce_soft(const golden_case *c) {
     return dt_loss(c->g, DT_LOSS_cross_entropy, in(c, "x"), constant(c, "target", DT_F32),
                    constant(c, "weight", DT_F32), 0, 0);
 }
+static dt_value ce_weights(const golden_case *c) {
+    return dt_loss_share(c->g, "loss", DT_LOSS_cross_entropy, in(c, "x"),
+                         constant(c, "target", DT_I32), constant(c, "weight", DT_F32),
+                         constant(c, "of_class", DT_F32), 0.1f, 0, 1);
+}
+static dt_value ce_weights_soft(const golden_case *c) {
+    return dt_loss_share(c->g, "loss", DT_LOSS_cross_entropy, in(c, "x"),
+                         constant(c, "target", DT_F32), constant(c, "weight", DT_F32),
+                         constant(c, "of_class", DT_F32), 0.2f, 0, 1);
+}
 static dt_value bce(const golden_case *c) {
     return dt_loss(c->g, DT_LOSS_bce, in(c, "x"), constant(c, "target", DT_F32),
                    constant(c, "weight", DT_F32), 0, 0);
@@ -198,6 +208,8 @@ static const golden_row rows[] = {
     {"cross_entropy", ce_hard, true},
     {"cross_entropy_smooth", ce_smooth, true},
     {"cross_entropy_soft", ce_soft, true},
+    {"cross_entropy_weights", ce_weights, true},
+    {"cross_entropy_weights_soft", ce_weights_soft, true},
     {"bce", bce, true},
     {"mse", mse, true},
     {"smooth_l1", smooth_l1, true},

@@ -1,4 +1,4 @@
-// rows_losses.h: the losses, with classes and with soft targets, weights and smoothing.
+// rows_losses.h: the losses, with classes and with soft targets, weights of samples and classes, and smoothing.
 #ifndef DT_TESTS_OPS_ROWS_LOSSES_H
 #define DT_TESTS_OPS_ROWS_LOSSES_H
 
@@ -38,6 +38,7 @@ static double angle_of(const double *x, const double *t, int64_t n, double unit)
 static void ref_loss(const custom_case *c, double *const *in, double *const *out) {
     int64_t n = c->in_shape[0].d[0], k = count(&c->in_shape[0]) / n;
     bool hard = c->in_type[1] == DT_I32;
+    const double *weights = c->in_shape[3].n < 0 ? NULL : in[3];
     double s = (double)c->attrs.loss.smoothing, param = (double)c->attrs.loss.param;
     out[0][0] = out[1][0] = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -49,7 +50,9 @@ static void ref_loss(const custom_case *c, double *const *in, double *const *out
             switch (c->attrs.loss.id) {
             case DT_LOSS_cross_entropy:
             case DT_LOSS_focal:
-                loss -= ((1 - s) * t + s / (double)k) * (x[j] - log(z));
+                loss -= ((1 - s) * t + s / (double)k) * (x[j] - log(z)) *
+                        (weights ? weights[j] : 1) /
+                        (weights && hard ? weights[(int64_t)in[1][i]] : 1);
                 break;
             case DT_LOSS_bce:
                 loss += (log1p(exp(x[j])) - t * x[j]) / (double)k;
@@ -75,20 +78,23 @@ static bool fill_loss(const custom_case *c, int i, double *x) {
     }
     for (int64_t n = 0; i == 2 && n < c->in_shape[2].d[0]; n++)
         x[n] = n % 3 == 1 ? 0 : 0.5 + (double)n;
-    return i == 2;
+    for (int64_t n = 0; i == 3 && n < c->in_shape[3].d[0]; n++) x[n] = 0.25 + (double)(n % 4);
+    return i >= 2;
 }
-static void run_loss(dt_loss_id id, dt_shape x, bool hard, float smoothing, float param) {
+static void run_loss_weighing(dt_loss_id id, dt_shape x, bool hard, float smoothing, float param,
+                              bool weights) {
     custom_case c = {.name = dt_losses[id].id,
                      .op = DT_OP_loss,
-                     .n_in = 3,
+                     .n_in = 4,
                      .n_out = 2,
-                     .in_shape = {x, hard ? S1(x.d[0]) : x, S1(x.d[0])},
+                     .in_shape = {x, hard ? S1(x.d[0]) : x, S1(x.d[0]),
+                                  weights ? S1(x.d[1]) : (dt_shape){.n = -1}},
                      .out_shape = {S0(), S0()},
                      .in_type = {DT_F32, hard ? DT_I32 : DT_F32},
                      .stat_out = 3,
                      .compare_out = 3,
                      .grad_in = 1,
-                     .save_in = 7,
+                     .save_in = 15,
                      .is_loss = true,
                      .f32_only = true,
                      .low = -4,
@@ -98,6 +104,15 @@ static void run_loss(dt_loss_id id, dt_shape x, bool hard, float smoothing, floa
     c.attrs.loss.id = id, c.attrs.loss.smoothing = smoothing, c.attrs.loss.param = param;
     c.attrs.loss.share = 0.75f; // of several losses
     custom_case_run(&c);
+}
+static void run_loss(dt_loss_id id, dt_shape x, bool hard, float smoothing, float param) {
+    run_loss_weighing(id, x, hard, smoothing, param, false);
+}
+static void test_class_weights(void **state) {
+    run_loss_weighing(DT_LOSS_cross_entropy, S2(5, 7), true, 0.1f, 0, true);
+    run_loss_weighing(DT_LOSS_cross_entropy, S2(4, 1000), true, 0.3f, 0, true);
+    run_loss_weighing(DT_LOSS_cross_entropy, S2(4, 19), false, 0, 0, true);
+    run_loss_weighing(DT_LOSS_cross_entropy, S2(5, 48), false, 0.2f, 0, true);
 }
 static void test_losses(void **state) {
     run_loss(DT_LOSS_cross_entropy, S2(5, 45), true, 0, 0);
@@ -236,7 +251,8 @@ static void test_triplet(void **state) {
 }
 
 #define ROWS_LOSSES                                                                                \
-    cmocka_unit_test(test_losses), cmocka_unit_test(test_l2_normalize),                            \
-        cmocka_unit_test(test_arc_margin), cmocka_unit_test(test_triplet)
+    cmocka_unit_test(test_losses), cmocka_unit_test(test_class_weights),                           \
+        cmocka_unit_test(test_l2_normalize), cmocka_unit_test(test_arc_margin),                    \
+        cmocka_unit_test(test_triplet)
 
 #endif

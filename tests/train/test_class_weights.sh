@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# train.class_weights: the loss is torch's mean, sum of weight times cross-entropy by sum of weights, of given weights and
-# of balanced ones, and of mixed samples; the same on every number of ranks.
+# train.class_weights: the loss is that of torch.nn.CrossEntropyLoss, of given weights and of balanced ones, with label
+# smoothing and of mixed samples; the same on every number of ranks.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 python3 - "$work/set.tar" <<'PY'
 import random, sys
@@ -26,6 +26,8 @@ YAML
 train
 train run.name=given 'train.class_weights=[1, 2.5, 4]'
 train run.name=balanced train.class_weights=balanced
+train run.name=smooth 'train.class_weights=[1, 2.5, 4]' train.targets.cls.label_smoothing=0.2
+train run.name=focal 'train.class_weights=[1, 2.5, 4]' train.targets.cls='{loss: focal, label_smoothing: 0.2, focal_gamma: 0}'
 "$DTRAIN" predict "$work/runs/given" "$work/set.tar" --logits --which latest -o "$work/logits.jsonl" 2>"$work/log" || fail predict
 python3 - "$work" <<'PY' || fail "other losses"
 import json, math, sys
@@ -40,6 +42,12 @@ each = [entropy(r["cls"]["logits"], k) for r, k in zip(rows, truth)]
 for run, w in ("plain", [1, 1, 1]), ("given", [1, 2.5, 4]), ("balanced", [48 / 3 / n for n in (30, 12, 6)]):
     want = sum(w[k] * e for k, e in zip(truth, each)) / sum(w[k] for k in truth)
     assert abs(loss(run) - want) < 1e-5 * want, (run, loss(run), want)
+# the smoothed part is weighed by class, too; of a focal loss by the sample
+w, s = [1, 2.5, 4], 0.2
+parts = [(w[k], entropy(x, k), [entropy(x, j) for j in range(3)]) for k, x in zip(truth, (r["cls"]["logits"] for r in rows))]
+for run, even in ("smooth", lambda v, e: sum(a * b for a, b in zip(w, e))), ("focal", lambda v, e: v * sum(e)):
+    want = sum((1 - s) * v * own + s / 3 * even(v, e) for v, own, e in parts) / sum(w[k] for k in truth)
+    assert abs(loss(run) - want) < 1e-5 * want, (run, loss(run), want)
 PY
 
 # -- mixed samples: their weight is that of their shares
@@ -51,6 +59,14 @@ train run.name=unweighted "${mix[@]}"
 train run.name=ones "${mix[@]}" 'train.class_weights=[1, 1, 1]'
 [ "$(hash "$work/runs/ones")" = "$(hash "$work/runs/unweighted")" ] || fail "weights of 1 are not without effect"
 [ "$(hash "$work/runs/mixed")" != "$(hash "$work/runs/unweighted")" ] || fail "mixed samples have no weights"
+# torch divides the loss of shares of classes by their number, so weights of 2 double it
+train run.name=twos "${mix[@]}" 'train.class_weights=[2, 2, 2]' train.max_steps=1 train.targets.cls.label_smoothing=0.1
+train run.name=halves "${mix[@]}" train.max_steps=1 train.targets.cls.label_smoothing=0.1
+python3 - "$work"/runs/{twos,halves}/metrics.jsonl <<'PY' || fail "shares: not twice the loss"
+import json, sys
+two, one = (next(r["loss"] for r in map(json.loads, open(f)) if "loss" in r) for f in sys.argv[1:])
+assert abs(two - 2 * one) < 1e-5 * two, (two, one)
+PY
 if have_mpi; then
     train_on 2 run.name=two "${mix[@]}" 'train.class_weights=[1, 2.5, 4]'
     [ "$(hash "$work/runs/mixed")" = "$(hash "$work/runs/two")" ] || fail "two ranks have other weights"

@@ -1,15 +1,15 @@
 // loss_cpu.c: the losses of graph/losses.h, in f32.
 //
-//   forward   in  x (N,…), target, weight (N)       out STAT share * sum weight[n] loss_n, STAT sum weight[n]
-//   backward  in  x, target, weight, …              out dx, the gradient of the first times loss_scale
+//   forward   in  x (N,…), target, weight (N), class weights (K) or none
+//                                                   out STAT share * sum weight[n] loss_n, STAT sum weight[n]
+//   backward  in  the same, …                        out dx, the gradient of the first times loss_scale
 //
 // Samples of weight 0 are padding: neither x nor target is read, and the gradient is 0. A class outside 0..K-1
 // with a weight makes the loss NaN, and the step reports it. Losses over classes take classes, i32 (N), or
-// distributions, f32 (N,K), which need not sum to 1. Label smoothing s makes the distribution (1-s) q + s/K, as
-// in PyTorch. Other losses average over a sample's elements.
+// distributions, f32 (N,K), which need not sum to 1; smoothing and class weights as losses.h says. Other losses average
+// over a sample's elements.
 #include "backend/cpu/custom_kernel.h"
 #include "graph/losses.h"
-#include "graph/rotation.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,6 +18,7 @@ typedef struct loss_state {
     dt_loss_id id;
     bool rotation;
     bool softmax, soft; // soft: over classes, with distributions
+    bool weighs_classes;
     int64_t n, k;
     float smoothing, param, share;
     const dt_simd_flat *simd;
@@ -36,6 +37,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     st->n = x->shape.d[0];
     st->k = st->n ? dt_shape_elements(&x->shape) / st->n : 0;
     st->soft = target->dtype == DT_F32;
+    st->weighs_classes = s->node->n_in > 3 && dt_instance_in(s, 3);
     bool classes = st->softmax && target->dtype == DT_I32;
     int64_t want = classes ? st->n : st->n * st->k;
     if ((!st->soft && !classes) || dt_shape_elements(&target->shape) != want)
@@ -50,7 +52,7 @@ static dt_status prepare(dt_kernel_instance *s) {
 
 typedef struct loss_call {
     const loss_state *st;
-    const float *x, *target, *weight;
+    const float *x, *target, *weight, *class_weights; // class_weights: or NULL
     const int32_t *classes;
     float *dx;
     double *losses;
@@ -61,35 +63,60 @@ typedef struct loss_call {
 // What cross-entropy and its gradient need to know of a row of logits.
 typedef struct row_sums {
     float max;
-    double z, mass; // sum of exp(x - max), sum of the target
+    double z;            // sum of exp(x - max)
+    double mass;         // of the distribution
+    double class_weight; // that the sample's weight holds, by which class weights are divided
     double cross_entropy;
 } row_sums;
 
+static void sum_target(const loss_call *c, int64_t n, row_sums *r, dt_loss_parts *m) {
+    const loss_state *st = c->st;
+    const float *x = c->x + n * st->k, *q = c->target + n * st->k, *w = c->class_weights;
+    if (!st->soft) {
+        const int32_t y = c->classes[n];
+        const bool known = y >= 0 && y < st->k;
+        if (w && known) r->class_weight = (double)w[y];
+        m->qx = known ? (double)x[y] : NAN;
+    } else if (w) {
+        m->q = 0;
+        for (int64_t k = 0; k < st->k; k++) {
+            m->q += (double)w[k] * (double)q[k];
+            m->qx += (double)w[k] * (double)q[k] * (double)x[k];
+        }
+    } else {
+        m->q = st->simd->row_sum(q, st->k);
+        m->qx = st->simd->row_dot(q, x, st->k);
+    }
+}
+
 static row_sums sum_row(const loss_call *c, int64_t n) {
     const loss_state *st = c->st;
-    const float *x = c->x + n * st->k, *q = c->target + n * st->k;
-    double s = st->smoothing, share = s / (double)st->k;
-    row_sums r = {.max = st->simd->row_max(x, st->k), .mass = 1};
-    r.z = st->simd->row_sum_exp(x, r.max, st->k);
-    double sum_x = s != 0 ? st->simd->row_sum(x, st->k) : 0, hit;
-    if (st->soft) {
-        r.mass = (1 - s) * st->simd->row_sum(q, st->k) + s;
-        hit = st->simd->row_dot(q, x, st->k);
-    } else {
-        int32_t y = c->classes[n];
-        hit = y < 0 || y >= st->k ? NAN : (double)x[y];
-    }
-    r.cross_entropy = (r.max + log(r.z)) * r.mass - (1 - s) * hit - share * sum_x;
+    const dt_simd_flat *simd = st->simd;
+    const float *x = c->x + n * st->k, *w = c->class_weights;
+    const double s = st->smoothing;
+    row_sums r = {.max = simd->row_max(x, st->k), .class_weight = 1};
+    dt_loss_parts m = {.q = 1, .u = 1};
+    r.z = simd->row_sum_exp(x, r.max, st->k);
+    m.lse = r.max + log(r.z);
+    sum_target(c, n, &r, &m);
+    const double by = (double)st->k * r.class_weight;
+    if (w) m.u = simd->row_sum(w, st->k) / by;
+    if (s != 0) m.ux = (w ? simd->row_dot(w, x, st->k) : simd->row_sum(x, st->k)) / by;
+    r.mass = dt_loss_mass(m, s);
+    r.cross_entropy = dt_loss_cross_entropy(m, s);
     return r;
 }
 
 static void classes_bwd_of(const loss_call *c, int64_t n, float g) {
     const loss_state *st = c->st;
-    const float *x = c->x + n * st->k, *q = c->target + n * st->k;
+    const float *x = c->x + n * st->k, *q = c->target + n * st->k, *w = c->class_weights;
     float *dx = c->dx + n * st->k, s = st->smoothing;
     const row_sums r = sum_row(c, n);
     g *= (float)dt_loss_slope(st->id, r.cross_entropy, 0, st->param);
-    st->simd->row_softmax(dx, x, r.max, (float)(g * r.mass / r.z), -g * s / (float)st->k, st->k);
+    const float even = g * s / (float)st->k;
+    st->simd->row_softmax(dx, x, r.max, (float)(g * r.mass / r.z), w ? 0 : -even, st->k);
+    const float share = even / (float)r.class_weight;
+    for (int64_t k = 0; w && k < st->k; k++) dx[k] -= share * w[k];
     if (!st->soft) {
         int32_t y = c->classes[n];
         if (y < 0 || y >= st->k)
@@ -98,19 +125,14 @@ static void classes_bwd_of(const loss_call *c, int64_t n, float g) {
             dx[y] -= g * (1 - s);
         return;
     }
-    for (int64_t k = 0; k < st->k; k++) dx[k] -= g * (1 - s) * q[k];
+    for (int64_t k = 0; k < st->k; k++) dx[k] -= g * (1 - s) * (w ? w[k] * q[k] : q[k]);
 }
 
 static double loss_of(const loss_call *c, int64_t n) {
     const loss_state *st = c->st;
     if (st->softmax) return dt_loss_value(st->id, sum_row(c, n).cross_entropy, 0, st->param);
-    if (st->rotation)
-        return dt_rotation_loss(c->x + n * st->k, c->target + n * st->k, (int)st->k,
-                                (double)st->param, NULL);
-    double sum = 0;
-    for (int64_t i = n * st->k; i < (n + 1) * st->k; i++)
-        sum += dt_loss_value(st->id, c->x[i], c->target[i], st->param);
-    return sum / (double)st->k;
+    return dt_loss_of_elements(st->id, c->x + n * st->k, c->target + n * st->k, st->k,
+                               (double)st->param);
 }
 
 static void rotation_bwd_of(const loss_call *c, int64_t n, float g) {
@@ -157,10 +179,20 @@ static void store(const dt_run *r, int out, double value) {
     if (to) *to = r->accumulate >> out & 1 ? *to + (float)value : (float)value;
 }
 
+static loss_call call_of(const loss_state *st, const dt_run *r) {
+    return (loss_call){.st = st,
+                       .x = r->in[0],
+                       .target = r->in[1],
+                       .weight = r->in[2],
+                       .class_weights = st->weighs_classes ? r->in[3] : NULL,
+                       .classes = r->in[1],
+                       .loss_scale = 1};
+}
+
 static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const loss_state *st = s->state;
-    loss_call c = {st,   r->in[0],   r->in[1], r->in[2], (const int32_t *)r->in[1],
-                   NULL, r->scratch, 1.0f};
+    loss_call c = call_of(st, r);
+    c.losses = r->scratch;
     dt_custom_items(threads_for(s, st), st->n, forward_sample, &c);
     double loss = 0, weight = 0;
     for (int64_t n = 0; n < st->n; n++) loss += c.losses[n], weight += c.weight[n];
@@ -170,14 +202,9 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const loss_state *st = s->state;
-    loss_call c = {st,
-                   r->in[0],
-                   r->in[1],
-                   r->in[2],
-                   (const int32_t *)r->in[1],
-                   r->out[0],
-                   NULL,
-                   r->step->loss_scale * st->share};
+    loss_call c = call_of(st, r);
+    c.dx = r->out[0];
+    c.loss_scale = r->step->loss_scale * st->share;
     dt_custom_items(threads_for(s, st), st->n, backward_sample, &c);
 }
 

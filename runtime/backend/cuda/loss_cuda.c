@@ -1,13 +1,15 @@
 // loss_cuda.c: host side of the losses of graph/losses.h, in f32 and DENSE (kernels/loss_kernels.h). The contract is
 // that of cpu/loss_cpu.c.
 //
-//   forward   in  x (N,...), target, weight (N)     out STAT share * sum weight[n] loss_n, STAT sum weight[n]
-//   backward  in  x, target, weight, ...            out dx, the gradient of the first times loss_scale
+//   forward   in  x (N,...), target, weight (N), class weights (K) or none
+//                                                   out STAT share * sum weight[n] loss_n, STAT sum weight[n]
+//   backward  in  the same, ...                      out dx, the gradient of the first times loss_scale
 #include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/loss_kernels.h"
 
 typedef struct loss_state {
     int id, kind;
+    bool weighs_classes;
     dt_rows r;
     float smoothing, param, share;
 } loss_state;
@@ -27,6 +29,7 @@ static dt_status prepare(dt_kernel_instance *s) {
         return dt_cuda_fail(s, "the target %s has the wrong type or shape", target->name);
     st->kind = classes ? DT_LOSS_CLASSES : softmax ? DT_LOSS_SHARES : DT_LOSS_ELEMENTS;
     if (dt_losses[st->id].rotation) st->kind = DT_LOSS_ROTATION;
+    st->weighs_classes = s->node->n_in > 3 && dt_instance_in(s, 3);
     st->r = dt_rows_make(rows, n);
     st->smoothing = s->node->attrs.loss.smoothing;
     st->param = s->node->attrs.loss.param;
@@ -42,6 +45,7 @@ static dt_loss_args args_of(const dt_kernel_instance *s, const dt_run *r) {
                           .target = r->in[1],
                           .classes = r->in[1],
                           .weight = r->in[2],
+                          .class_weights = st->weighs_classes ? r->in[3] : NULL,
                           .step = r->step,
                           .id = st->id,
                           .kind = st->kind,

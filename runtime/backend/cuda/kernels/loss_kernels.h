@@ -6,7 +6,7 @@
 //   loss_bwd     dx times weight and loss scale, which is read from the step block on the device
 //
 // Samples of weight 0 are not read. A class outside 0..K-1 gives NaN.
-// Moves: forward 4nK, + 4nK with distributions; backward 8nK (+ 4nK).
+// Moves: forward 4nK, + 4nK with distributions; backward 8nK (+ 4nK). Class weights stay in the cache.
 #ifndef DT_LOSS_KERNELS_H
 #define DT_LOSS_KERNELS_H
 
@@ -14,7 +14,6 @@
 
 #define DT_LOSS_REAL float
 #include "graph/losses.h"
-#include "graph/rotation.h"
 
 enum { // kinds of target; the first two are for losses over classes
     DT_LOSS_CLASSES,
@@ -25,7 +24,7 @@ enum { // kinds of target; the first two are for losses over classes
 
 typedef struct dt_loss_args {
     dt_rows r;
-    const float *x, *target, *weight;
+    const float *x, *target, *weight, *class_weights; // class_weights: or NULL
     const int32_t *classes;
     float *dx;
     double *losses;
@@ -35,16 +34,28 @@ typedef struct dt_loss_args {
     float smoothing, param, share;
 } dt_loss_args;
 
-// What a group sums over a row: maximum and sum of exponentials, sums of x, of the target and of target * x. The mean
-// losses use sum_x only.
+// What a group sums over a row: maximum and sum of exponentials, sums of x, of the target, of target * x and of 1, each
+// times the class weights. The mean losses use sum_x only.
 typedef struct dt_loss_sums {
-    float max, z, x, q, qx;
+    float max, z, x, q, qx, u;
 } dt_loss_sums;
 
+// Those of eight classes, of which there may be fewer: 0 beyond.
+DT_FN void dt_loss_weights(const dt_loss_args *a, int V, int64_t i, float w[8]) {
+    for (int k = 0; k < 8; k++) w[k] = 1.0f;
+    if (a->class_weights) dt_get8_row(a->class_weights, DT_F32, V, i, a->r.n - i, w);
+}
+// By what the sample's weight has been multiplied already.
+DT_FN float dt_loss_class_weight(const dt_loss_args *a, int64_t row) {
+    if (!a->class_weights || a->kind != DT_LOSS_CLASSES) return 1.0f;
+    const int32_t y = a->classes[row];
+    return y < 0 || y >= a->r.n ? 1.0f : a->class_weights[y];
+}
+
 DT_FN void dt_loss_take(const dt_loss_args *a, const dt_rows_share *s, dt_loss_sums *m, int V) {
-    float x[8], q[8];
+    float x[8], q[8], w[8];
     m->max = -INFINITY;
-    m->z = m->x = m->q = m->qx = 0.0f;
+    m->z = m->x = m->q = m->qx = m->u = 0.0f;
     if (s->row < 0 || a->weight[s->row] == 0.0f) return;
     if (a->dx && a->kind >= DT_LOSS_ELEMENTS) return; // its gradient needs no sums
     if (a->kind == DT_LOSS_ROTATION) {
@@ -64,27 +75,34 @@ DT_FN void dt_loss_take(const dt_loss_args *a, const dt_rows_share *s, dt_loss_s
             continue;
         }
         dt_take_exp(&m->max, &m->z, x, left);
-        for (int k = 0; k < 8; k++) m->x += x[k];
-        for (int k = 0; k < 8 && a->kind == DT_LOSS_SHARES; k++) m->q += q[k], m->qx += q[k] * x[k];
+        dt_loss_weights(a, V, i, w);
+        for (int k = 0; k < 8; k++) m->x += w[k] * x[k];
+        for (int k = 0; k < 8 && a->class_weights; k++) m->u += w[k];
+        for (int k = 0; k < 8 && a->kind == DT_LOSS_SHARES; k++)
+            m->q += w[k] * q[k], m->qx += w[k] * q[k] * x[k];
     }
 }
 DT_FN void dt_loss_join(dt_loss_sums *m, const dt_loss_sums *o) {
     dt_join_exp(&m->max, &m->z, o->max, o->z);
-    m->x += o->x, m->q += o->q, m->qx += o->qx;
+    m->x += o->x, m->q += o->q, m->qx += o->qx, m->u += o->u;
 }
-DT_FN double dt_loss_cross_entropy(const dt_loss_args *a, int64_t row, const dt_loss_sums *m) {
-    const double s = (double)a->smoothing, k = (double)a->r.n;
-    const double lse = (double)m->max + log((double)m->z);
-    if (a->kind == DT_LOSS_SHARES)
-        return lse * ((1 - s) * (double)m->q + s) - (1 - s) * (double)m->qx - s / k * (double)m->x;
+DT_FN dt_loss_parts dt_loss_parts_of(const dt_loss_args *a, int64_t row, const dt_loss_sums *m) {
+    const double by = (double)a->r.n * (double)dt_loss_class_weight(a, row);
+    dt_loss_parts p;
+    p.lse = (double)m->max + log((double)m->z);
+    p.q = (double)m->q, p.qx = (double)m->qx;
+    p.u = a->class_weights ? (double)m->u / by : 1, p.ux = (double)m->x / by;
+    if (a->kind == DT_LOSS_SHARES) return p;
     const int32_t y = a->classes[row];
-    if (y < 0 || y >= a->r.n) return (double)NAN;
-    return lse - (1 - s) * (double)a->x[row * a->r.n + y] - s / k * (double)m->x;
+    p.q = 1;
+    p.qx = y < 0 || y >= a->r.n ? (double)NAN : (double)a->x[row * a->r.n + y];
+    return p;
 }
 DT_FN double dt_loss_of(const dt_loss_args *a, int64_t row, const dt_loss_sums *m) {
     if (a->kind == DT_LOSS_ELEMENTS) return (double)m->x / (double)a->r.n;
     if (a->kind == DT_LOSS_ROTATION) return (double)m->x;
-    return dt_loss_value(a->id, (float)dt_loss_cross_entropy(a, row, m), 0, a->param);
+    const double entropy = dt_loss_cross_entropy(dt_loss_parts_of(a, row, m), (double)a->smoothing);
+    return dt_loss_value(a->id, (float)entropy, 0, a->param);
 }
 
 #define DT_LOSS_SUM_ROWS(sums)                                                                     \
@@ -127,7 +145,7 @@ DT_KERNEL_BOUND(loss_finish, dt_loss_args, 1024, 1) {
 
 DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt_loss_sums *m,
                          int V) {
-    float x[8], q[8];
+    float x[8], q[8], weights[8];
     if (s->row < 0) return;
     const float w = a->weight[s->row];
     float g = w * a->step->loss_scale * a->share;
@@ -139,10 +157,15 @@ DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt
         for (int k = 0; k < (int)a->r.n; k++) a->dx[at + k] = (float)((double)g * dx[k]);
         return;
     }
-    if (w != 0.0f && a->kind < DT_LOSS_ELEMENTS)
-        g *= dt_loss_slope(a->id, (float)dt_loss_cross_entropy(a, s->row, m), 0, a->param);
     const float k_inv = 1.0f / (float)a->r.n, smooth = a->smoothing;
-    const float mass = a->kind == DT_LOSS_CLASSES ? 1.0f : (1.0f - smooth) * m->q + smooth;
+    float mass = 0.0f, share = 0.0f;
+    if (w != 0.0f && a->kind < DT_LOSS_ELEMENTS) {
+        const dt_loss_parts p = dt_loss_parts_of(a, s->row, m);
+        const double entropy = dt_loss_cross_entropy(p, (double)smooth);
+        g *= dt_loss_slope(a->id, (float)entropy, 0, a->param);
+        mass = (float)dt_loss_mass(p, (double)smooth);
+        share = smooth * k_inv / dt_loss_class_weight(a, s->row);
+    }
     const int32_t y = a->kind == DT_LOSS_CLASSES && w != 0.0f ? a->classes[s->row] : 0;
     for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
         const int64_t at = s->row * a->r.n + i, left = a->r.n - i;
@@ -153,13 +176,15 @@ DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt
         }
         dt_get8_row(a->x, DT_F32, V, at, left, x);
         if (a->kind != DT_LOSS_CLASSES) dt_get8_row(a->target, DT_F32, V, at, left, q);
+        dt_loss_weights(a, V, i, weights);
         for (int k = 0; k < 8; k++) {
             if (a->kind == DT_LOSS_ELEMENTS) {
                 x[k] = g * dt_loss_slope(a->id, x[k], q[k], a->param) * k_inv;
                 continue;
             }
-            if (a->kind == DT_LOSS_CLASSES) q[k] = i + k == y ? 1.0f : 0.0f;
-            x[k] = expf(x[k] - m->max) * (mass / m->z) - smooth * k_inv - (1.0f - smooth) * q[k];
+            q[k] = a->kind == DT_LOSS_CLASSES ? (i + k == y ? 1.0f : 0.0f) : q[k] * weights[k];
+            x[k] =
+                expf(x[k] - m->max) * (mass / m->z) - share * weights[k] - (1.0f - smooth) * q[k];
             x[k] *= g;
         }
         if (i == 0 && (y < 0 || y >= a->r.n)) x[0] = NAN;
