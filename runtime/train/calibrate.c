@@ -28,12 +28,17 @@ typedef struct calibration {
     dt_infer *infer;
     fitted each[DT_MAX_TARGETS];
     int n;
-    int64_t n_samples;
+    int64_t n_samples, n_not_finite;
 } calibration;
 
 static dt_status take(void *ctx, const dt_infer_sample *s) {
     calibration *c = ctx;
     if (s->why) return DT_OK;
+    for (int k = 0; k < c->n; k++)
+        if (!dt_infer_all_finite(s->output[c->each[k].output], c->each[k].n_out)) {
+            c->n_not_finite++;
+            return DT_OK;
+        }
     const int64_t i = c->n_samples++;
     for (int k = 0; k < c->n; k++) {
         fitted *f = &c->each[k];
@@ -144,7 +149,11 @@ static void describe(fitted *f, int64_t n, dt_json *file, dt_json *line) {
 }
 
 static dt_status report(calibration *c, int64_t step) {
+    if (c->n_samples == 0 && c->n_not_finite > 0)
+        return dt_fail(DT_E_NUMERIC, "no prediction of the split is finite");
     if (c->n_samples == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
+    if (c->n_not_finite > 0)
+        dt_warn("%lld predictions are not finite, and left out", (long long)c->n_not_finite);
     dt_json file, line;
     dt_json_init(&file);
     dt_json_init(&line);

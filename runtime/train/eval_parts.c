@@ -47,8 +47,10 @@ static void free_rows(const dt_eval_table *t) {
 }
 
 void dt_eval_report(const dt_eval_table *t, const bool wanted[DT_N_METRICS], dt_eval_result *out) {
+    const int before = out->n_values;
     for (int i = 0; i < DT_N_METRICS; i++)
         if (wanted[i]) dt_metrics_table[i]->report(t, out);
+    for (int i = before; i < out->n_values && t->n == 0; i++) out->values[i].value = NAN;
 }
 
 // ---- by a column -----------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ void dt_eval_column_add(dt_eval_column *c,
                         const char *value);   // of the next sample; NULL: it has none
 void dt_eval_column_clear(dt_eval_column *c); // keeps the name
 
-// All metrics wanted, in the order of metrics.def.
+// All metrics wanted, in the order of metrics.def. Of no sample they are NaN.
 void dt_eval_report(const dt_eval_table *t, const bool wanted[DT_N_METRICS], dt_eval_result *out);
 // Their values for the samples of each value of the column: "camera": {"left": {"samples": 9, "accuracy": 1}, …}, a
 // member of out->extra.

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 #include "graph/losses.h"
 #include "train/agree.h"
 #include "train/eval_parts.h"
@@ -39,6 +40,8 @@ struct dt_evaluator {
     const dt_dataset *data;
     dt_split split;
     int64_t n, cap;
+    int64_t n_not_finite,
+        first_not_finite; // predictions that are not in the table; index in the split
     float *embeddings;
     uint32_t *records;
     int width;
@@ -115,11 +118,22 @@ static void take_target(eval_target *e, int64_t i, const float *x, const void *t
         take_numbers(e, e->targets + i * e->n_out, target);
 }
 
+// A prediction that is not finite would be in some metrics and not in others: it is in none.
+static bool is_finite(const dt_evaluator *e, int64_t i) {
+    bool finite =
+        !e->n_embedding || dt_infer_all_finite(e->embeddings + i * e->n_embedding, e->n_embedding);
+    for (int k = 0; k < e->targets->n; k++) {
+        const eval_target *t = &e->each[k];
+        finite &= isfinite(t->losses[i]) && dt_infer_all_finite(t->logits + i * t->n_out, t->n_out);
+    }
+    return finite;
+}
+
 static dt_status take(void *ctx, const dt_infer_sample *s) {
     dt_evaluator *e = ctx;
     if (s->why) return DT_OK;
     make_room(e);
-    const int64_t i = e->n++;
+    const int64_t i = e->n;
     for (int k = 0; k < e->targets->n; k++) {
         eval_target *t = &e->each[k];
         take_target(t, i, s->output[t->output], s->field[t->t->index]);
@@ -127,6 +141,11 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
     if (e->n_embedding)
         memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding],
                sizeof(float) * (size_t)e->n_embedding);
+    if (!is_finite(e, i)) {
+        if (e->n_not_finite++ == 0) e->first_not_finite = s->index;
+        return DT_OK;
+    }
+    e->n++;
     uint32_t of[DT_MAX_WIDTH] = {0};
     if (e->data->records) e->width = e->data->records(e->data, e->split, s->index, of);
     memcpy(e->records + i * e->width, of, sizeof *of * (size_t)e->width);
@@ -152,7 +171,7 @@ static void drop_table(dt_evaluator *e) {
     free(e->records);
     e->embeddings = NULL;
     e->records = NULL;
-    e->n = e->cap = 0;
+    e->n = e->cap = e->n_not_finite = 0;
 }
 
 // ---- values ----------------------------------------------------------------------------------------
@@ -212,8 +231,23 @@ static void report_named(const dt_evaluator *e, int k, dt_eval_result *out) {
     dt_eval_result_fini(&own);
 }
 
+static void report_not_finite(const dt_evaluator *e, dt_eval_result *out) {
+    const dt_dataset *d = e->data;
+    uint32_t of[DT_MAX_WIDTH] = {0};
+    const char *path, *key = NULL;
+    if (d->records && d->key && d->records(d, e->split, e->first_not_finite, of) > 0)
+        key = d->key(d, of[0], &path);
+    dt_warn("%lld of %lld predictions are not finite and count in no metric; the first is of "
+            "sample %lld%s%s",
+            (long long)e->n_not_finite, (long long)(e->n + e->n_not_finite),
+            (long long)e->first_not_finite, key ? ", " : "", key ? key : "");
+    dt_json_int(&out->extra, "n_not_finite", e->n_not_finite);
+}
+
 static dt_status report(dt_evaluator *e, dt_eval_result *out) {
-    if (e->n == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
+    if (e->n + e->n_not_finite == 0)
+        return dt_fail(DT_E_DATA, "no record of the split could be read");
+    if (e->n_not_finite > 0) report_not_finite(e, out);
     if (!e->targets->named) {
         report_target(e, 0, out);
         return DT_OK;
@@ -225,7 +259,7 @@ static dt_status report(dt_evaluator *e, dt_eval_result *out) {
 
 // A line a value: hex digits, which lose nothing, and the name.
 static char *values_text(const dt_evaluator *e, const dt_eval_result *r) {
-    char *text = dt_xprintf("%lld\n", (long long)e->n);
+    char *text = dt_xprintf("%lld %lld\n", (long long)e->n, (long long)e->n_not_finite);
     for (int i = 0; i < r->n_values; i++) {
         char *longer = dt_xprintf("%s%a %s\n", text, r->values[i].value, r->values[i].name);
         free(text);
@@ -236,7 +270,8 @@ static char *values_text(const dt_evaluator *e, const dt_eval_result *r) {
 
 static void read_values(dt_eval_result *r, char *text) {
     char *rest = NULL, *line = strtok_r(text, "\n", &rest);
-    r->n_samples = strtoll(line, NULL, 10);
+    r->n_samples = strtoll(line, &line, 10);
+    r->n_not_finite = strtoll(line, NULL, 10);
     while ((line = strtok_r(NULL, "\n", &rest))) {
         char *name = NULL;
         const double value = strtod(line, &name);
@@ -250,6 +285,7 @@ static dt_status share_values(dt_evaluator *e, dt_status st, dt_eval_result *out
     bool told = false;
     char *text = c->rank == 0 && st == DT_OK ? values_text(e, out) : NULL;
     out->n_samples = e->n;
+    out->n_not_finite = e->n_not_finite;
     st = dt_agree_result(c, st, &text, &told);
     if (st == DT_OK && c->rank > 0) read_values(out, text);
     free(text);

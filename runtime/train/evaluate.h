@@ -14,6 +14,8 @@ typedef struct dt_evaluator dt_evaluator;
 // Of o its outputs and wants_field are not set: they follow from the targets, whose logits the graph gives, and from the
 // metrics, which may want its "embedding". targets, metrics: borrowed.
 //
+// A prediction that is not finite is left out of all of it and counted (n_not_finite), with a warning.
+//
 // Where train.targets names the targets, values are "<field>.accuracy" and so on, and "loss" is the weighted sum.
 dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *o, const dt_targets *targets,
                               const dt_metric_choice *metrics);

@@ -8,7 +8,7 @@
 //
 // Whoever evaluates, predicts or calibrates differs only in what it asks for and in what it does with a sample.
 //
-// defines: dt_infer_create, dt_infer_destroy, dt_infer_output_size, dt_infer_run
+// defines: dt_infer_all_finite, dt_infer_create, dt_infer_destroy, dt_infer_output_size, dt_infer_run
 #ifndef DT_TRAIN_INFER_H
 #define DT_TRAIN_INFER_H
 
@@ -16,6 +16,8 @@
 #include "batch/batch_source.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
+
+#include <math.h>
 
 enum { DT_INFER_OUTPUTS = 12 };
 
@@ -53,6 +55,13 @@ typedef struct dt_infer_sample {
     const float *output[DT_INFER_OUTPUTS];
     const void *field[DT_MAX_FIELDS]; // as in a batch; NULL: not asked for
 } dt_infer_sample;
+
+// Whoever takes samples leaves out those whose prediction is not finite, and says so.
+static inline bool dt_infer_all_finite(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
 
 dt_status dt_infer_create(dt_infer **out, const dt_infer_opts *opts);
 void dt_infer_destroy(dt_infer *f);

@@ -42,8 +42,7 @@ int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank) {
     int64_t above = 0, best = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
         if (y[k] > y[best]) best = k;
-        bool below = y[k] < y[label] || (y[k] == y[label] && k > label);
-        above += k != label && !below;
+        above += y[k] > y[label] || (y[k] == y[label] && k < label);
     }
     if (rank) *rank = above;
     return best;

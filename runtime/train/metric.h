@@ -19,7 +19,8 @@ typedef struct dt_eval_result {
     dt_metric_value *values; // names live as long as the result
     int n_values, cap_values;
     int64_t n_samples;
-    dt_json extra; // an object: what is no single number ("confusion": [[…]])
+    int64_t n_not_finite; // more samples, of which no metric is
+    dt_json extra;        // an object: what is no single number ("confusion": [[…]])
     dt_arena arena;
 } dt_eval_result;
 
@@ -53,7 +54,8 @@ void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_
 // What a network predicts that a metric can be computed of. LABELS: several at once, each of them true or not (bce).
 enum { DT_OF_LOSS = 1, DT_OF_CLASSES = 2, DT_OF_NUMBERS = 4, DT_OF_PAIRS = 8, DT_OF_LABELS = 16 };
 
-// What an evaluation has collected, in the order of the split. Records that could not be read are not in it.
+// What an evaluation has collected, in the order of the split. Records that could not be read are not in it, nor those
+// whose prediction is not finite: all logits, embeddings and losses here are.
 typedef struct dt_eval_table {
     int64_t n, n_out;      // samples; logits a sample: classes, numbers or labels
     const float *logits;   // (n, n_out) or NULL; of numbers: predicted, in the field's unit
@@ -73,12 +75,12 @@ typedef struct dt_eval_table {
 } dt_eval_table;
 
 // The class of the largest logit of sample i. *rank, unless NULL: how many logits are not below the true class's,
-// without itself; ties count from lower indices and NaN counts as above, so a network that gives NaN is never right.
+// without itself; ties count from lower indices.
 int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank);
 
 // The name of class or label k, or its number; lives as long as out.
 const char *dt_eval_class_name(const dt_eval_table *t, int64_t k, dt_eval_result *out);
-// Probabilities (n, n_out), heap: softmax over classes, of labels the sigmoid of each. NaN becomes -1, below all.
+// Probabilities (n, n_out), heap: softmax over classes, of labels the sigmoid of each.
 double *dt_eval_probabilities(const dt_eval_table *t);
 static inline bool dt_eval_is_true(const dt_eval_table *t, int64_t i, int64_t k) {
     return t->labels ? t->labels[i] == k : t->targets[i * t->n_out + k] >= 0.5f;

@@ -28,8 +28,6 @@ double *dt_eval_probabilities(const dt_eval_table *t) {
     for (int64_t i = 0; i < size && !t->labels; i++) p[i] = 1 / (1 + exp(-(double)t->logits[i]));
     for (int64_t i = 0; i < t->n && t->labels; i++)
         softmax(t->logits + i * t->n_out, t->n_out, p + i * t->n_out);
-    for (int64_t i = 0; i < size; i++)
-        if (isnan(p[i])) p[i] = -1;
     return p;
 }
 

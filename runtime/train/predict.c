@@ -22,7 +22,7 @@ typedef struct predicted {
     dt_predicts kind;
     char **names;  // of classes, labels or numbers
     double *value; // of the row in progress
-    float *logits; // the same, numbers in their unit
+    float *logits; // as the network gives them
     int32_t *map;  // the first member's number of each
     double temperature;
 } predicted;
@@ -39,6 +39,7 @@ typedef struct predictor {
     dt_predict_mean *mean;     // of several passes
     dt_predict_writer *writer; // rank 0
     int64_t n_bad;
+    char why[256]; // of the row in progress
 } predictor;
 
 static dt_predicts kind_of(const dt_target *t) {
@@ -91,8 +92,7 @@ static void take_target(predicted *e, const float *x) {
     for (int64_t k = 0; e->kind == DT_PREDICTS_LABELS && k < n; k++)
         e->value[k] = 1 / (1 + exp(-(double)x[k] / e->temperature));
     for (int64_t k = 0; e->kind == DT_PREDICTS_NUMBERS && k < n; k++)
-        e->logits[k] =
-            (float)(e->value[k] = (double)(x[k] * dt_field_std(f, k) + dt_field_mean(f, k)));
+        e->value[k] = (double)(x[k] * dt_field_std(f, k) + dt_field_mean(f, k));
 }
 
 static dt_status put(predictor *p, const dt_predict_row *row) {
@@ -115,20 +115,40 @@ static dt_status check_key(const predictor *p, int64_t i) {
                           (long long)i);
 }
 
+// Why there is no prediction, or NULL.
+static const char *judge(predictor *p, const dt_infer_sample *s) {
+    const char *what = NULL;
+    if (s->why) return s->why;
+    for (int i = 0; i < p->n && !what; i++) {
+        const predicted *e = &p->each[i];
+        if (!dt_infer_all_finite(e->logits, dt_target_n_out(e->t))) what = e->t->field->name;
+        for (int64_t k = 0; k < dt_target_n_out(e->t) && !what; k++)
+            if (!isfinite((float)e->value[k])) what = e->t->field->name; // in its unit
+    }
+    if (!what && p->embedding >= 0 &&
+        !dt_infer_all_finite(s->output[p->embedding], dt_infer_output_size(p->infer, p->embedding)))
+        what = "embedding";
+    if (!what) return NULL;
+    snprintf(p->why, sizeof p->why, "%s: the network's output is not finite", what);
+    return p->why;
+}
+
 static dt_status take(void *ctx, const dt_infer_sample *s) {
     predictor *p = ctx;
-    dt_predict_row row = {.index = s->index, .why = s->why};
+    dt_predict_row row = {.index = s->index};
     if (p->mean) DT_TRY(check_key(p, s->index));
-    if (p->mean && s->why) dt_predict_mean_fail(p->mean, s->index, s->why);
-    for (int i = 0; i < p->n && !s->why; i++) {
+    for (int i = 0; i < p->n && !s->why; i++)
+        take_target(&p->each[i], s->output[p->each[i].output]);
+    row.why = judge(p, s);
+    if (p->mean && row.why) dt_predict_mean_fail(p->mean, s->index, row.why);
+    for (int i = 0; i < p->n && !row.why; i++) {
         predicted *e = &p->each[i];
-        take_target(e, s->output[e->output]);
         row.value[i] = e->value;
         row.logits[i] = e->logits;
         if (p->mean) dt_predict_mean_add(p->mean, s->index, i, e->value, e->map);
     }
     if (p->mean) return DT_OK;
-    if (p->embedding >= 0 && !s->why) row.embedding = s->output[p->embedding];
+    if (p->embedding >= 0 && !row.why) row.embedding = s->output[p->embedding];
     return put(p, &row);
 }
 
@@ -309,8 +329,8 @@ dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_pre
     dt_status st = predict(&p, members, n);
     st = dt_predict_writer_close(p.writer, st);
     if (st == DT_OK && p.n_bad > 0)
-        dt_warn("%lld sample%s could not be read: the rows say why", (long long)p.n_bad,
-                p.n_bad == 1 ? "" : "s");
+        dt_warn("%lld sample%s could not be read or predicted: the rows say why",
+                (long long)p.n_bad, p.n_bad == 1 ? "" : "s");
     *agreed = st == DT_OK || p.s.told;
     dt_predict_mean_destroy(p.mean);
     close_member(&p);

@@ -23,7 +23,7 @@ void dt_predict_mean_destroy(dt_predict_mean *m);
 // value: of a target of a pass, element k is the column's element map[k].
 void dt_predict_mean_add(dt_predict_mean *m, int64_t sample, int column, const double *value,
                          const int32_t *map);
-// A pass could not read it: the sample has no mean.
+// A pass has no prediction of it: the sample has no mean.
 void dt_predict_mean_fail(dt_predict_mean *m, int64_t sample, const char *why);
 // Valid until the next one.
 dt_predict_row dt_predict_mean_row(dt_predict_mean *m, int64_t sample);

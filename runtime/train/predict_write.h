@@ -9,13 +9,13 @@
 //   CSV    key,path,<field>,<field>.probability,<field>.2,<field>.2.probability,…,error
 //          <field>.<label> or <field>.<element> where a field has several
 //   JSON   {"key": …, "path": …, "<field>": {"class": …, "probability": …, "top": [[class, probability], …]}}
-//   NPY    (samples, classes or numbers), float32: no keys; a sample that could not be read is NaN
+//   NPY    (samples, classes or numbers), float32: no keys; a sample without a prediction is NaN
 //
 // Several passes give more (predict_mean.h): <field>.variance of the first class, <field>.entropy and
 // <field>.mutual_information, or a variance for each label and number.
 //
-// A sample of two records (data.view.pairs) has key2 and path2, too. One that could not be read has the reason as
-// "error", and nothing else.
+// A sample of two records (data.view.pairs) has key2 and path2, too. One that could not be read, or whose outputs are not
+// finite, has the reason as "error", and nothing else.
 //
 // A file gets its name when it is complete (dt_io_begin).
 #ifndef DT_TRAIN_PREDICT_WRITE_H
@@ -43,9 +43,9 @@ typedef struct dt_predict_column {
 
 typedef struct dt_predict_row {
     int64_t index;                       // in the set
-    const char *why;                     // it could not be read; NULL: it was
+    const char *why;                     // it has no prediction; NULL: it has
     const double *value[DT_MAX_TARGETS]; // (n): probabilities, or numbers
-    const float *logits[DT_MAX_TARGETS]; // (n), where asked for
+    const float *logits[DT_MAX_TARGETS]; // (n) outputs of the network, where asked for
     const float *embedding;              // where asked for
     // of several passes (predict_mean.h):
     const double *variance[DT_MAX_TARGETS]; // (n)

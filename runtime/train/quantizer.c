@@ -116,11 +116,15 @@ static dt_status observe(quantizer *q, const network *n) {
 
 static dt_status take_outputs(void *ctx, const dt_infer_sample *s) {
     quantizer *q = ctx;
-    float *to = q->outputs + q->at++ * q->width;
-    for (int k = 0; k < q->n_outputs && !s->why; k++)
+    float *row = q->outputs + q->at++ * q->width, *to = row;
+    if (s->why) return DT_OK;
+    for (int k = 0; k < q->n_outputs && q->n_networks == 1; to += q->size[k++])
+        memcpy(to, s->output[k], (size_t)q->size[k] * sizeof *to);
+    if (!dt_infer_all_finite(row, q->width)) return DT_OK; // nothing to compare with
+    to = row;
+    for (int k = 0; k < q->n_outputs; k++)
         for (int64_t i = 0; i < q->size[k]; i++, to++) {
             const double x = (double)s->output[k][i];
-            if (q->n_networks == 1) *to = s->output[k][i];
             q->noise += (x - (double)*to) * (x - (double)*to);
             q->signal += (double)*to * (double)*to;
         }

@@ -94,7 +94,7 @@ static void note_evaluation(trainer *t, double value, bool *is_best) {
         s->best_step = s->step;
         s->best_value = value;
     }
-    if (isnan(value) && s->n_history == 0 && trainer_is_root(t))
+    if (isnan(value) && s->n_history == 0 && !t->last.n_not_finite && trainer_is_root(t))
         dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
                 t->s.metrics.best_name);
     dt_state_add_eval(s, s->step, value);
@@ -130,7 +130,8 @@ static dt_status run_validation(trainer *t) {
 dt_status trainer_evaluate(trainer *t, bool *is_best) {
     dt_eval_result *r = &t->last;
     DT_TRY(run_validation(t));
-    const double value = dt_eval_result_get(r, t->s.metrics.best_name);
+    // of fewer samples than other checkpoints' it says nothing
+    const double value = r->n_not_finite ? NAN : dt_eval_result_get(r, t->s.metrics.best_name);
     if (t->metrics)
         dt_metrics_eval(t->metrics, "val", t->state.step, r->values, r->n_values,
                         dt_eval_result_members(r));
