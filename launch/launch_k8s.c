@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "config/listen.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -75,12 +76,19 @@ static dt_status name_job(k8s_job *j) {
                           name);
 }
 
-static char *list_args(const launch_words *w) {
+static bool is_scraped(const k8s_job *j) {
+    return dt_config_lists(j->config, "metrics.sinks", DT_SINK_prometheus);
+}
+
+// A pod's own address is asked by Prometheus: the port is the config's, the address is not.
+static char *list_args(const k8s_job *j, const launch_words *w) {
     json_t *args = json_array();
     static const char *const first[] = {"dtrain", "train", "/etc/dtrain/config.yaml"};
     for (int i = 0; i < 3; i++) json_array_append_new(args, json_string(first[i]));
     for (int i = 1; i < w->n_words; i++) json_array_append_new(args, json_string(w->words[i]));
     json_array_append_new(args, json_string("run.dir=/runs")); // the volume; the last word counts
+    if (is_scraped(j))
+        json_array_append_new(args, json_sprintf("metrics.listen=\"[::]:%s\"", j->values[V_PORT]));
     char *text = json_dumps(args, 0);
     json_decref(args);
     return text;
@@ -145,8 +153,10 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
     j->values[V_SLOTS] = dt_xprintf("%d", n_slots);
     // a run that stops itself with 75 would start again
     j->values[V_RESTARTS] = dt_xprintf("%d", dt_config_has(j->config, "run.stop_at") ? 0 : 20);
-    j->values[V_ARGS] = list_args(w);
-    j->values[V_PORT] = dt_xprintf("%d", (int)dt_config_int(j->config, "metrics.port"));
+    dt_listen listen;
+    DT_TRY(dt_listen_read(&listen, j->config));
+    j->values[V_PORT] = dt_xprintf("%d", dt_listen_port(&listen));
+    j->values[V_ARGS] = list_args(j, w);
     return DT_OK;
 }
 
@@ -220,7 +230,6 @@ static dt_status fill_folder(const k8s_job *j, const launch_words *w) {
     dt_status st = write_file(j, "config.yaml", text);
     free(text);
     DT_TRY(st);
-    const bool scraped = dt_config_lists(j->config, "metrics.sinks", DT_SINK_prometheus);
     const launch_value values[] = {{"NAMESPACE", w->options[NAMESPACE]},
                                    {"OVERLAY", j->values[V_OVERLAY]},
                                    {"JOB", j->values[V_JOB]},
@@ -230,7 +239,7 @@ static dt_status fill_folder(const k8s_job *j, const launch_words *w) {
                                    {"WORKERS", j->values[V_WORKERS]},
                                    {"IMAGE", w->options[IMAGE]},
                                    {"ARGS", j->values[V_ARGS]},
-                                   {"SCRAPE", scraped ? "true" : "false"},
+                                   {"SCRAPE", is_scraped(j) ? "true" : "false"},
                                    {"PORT", j->values[V_PORT]},
                                    {"CPUS", j->values[V_CPUS]},
                                    {"MEMORY", j->values[V_MEMORY]},

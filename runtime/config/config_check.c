@@ -3,6 +3,7 @@
 // Three walks. First, every key must be known and have a value of its type; shorthands are expanded (`size: 64`
 // becomes [64, 64], `normalize: imagenet` its numbers, one path a list). Second, every absent key gets its default, or
 // an error if it is required. Third come the few rules between keys. After that the getters cannot fail.
+#include "config/listen.h"
 #include "config_internal.h"
 
 #include <inttypes.h>
@@ -466,6 +467,8 @@ dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_schedule(c));
     DT_TRY(check_clipping(c));
     DT_TRY(check_company(c));
+    dt_listen listen;
+    DT_TRY(dt_listen_read(&listen, c));
     const dt_cnode *fields = config_find(c, "data.fields");
     for (size_t i = 0; fields && i < fields->n; i++)
         DT_TRY(check_field(c, fields->keys[i], fields->items[i]));

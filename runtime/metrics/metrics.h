@@ -8,6 +8,7 @@
 #define DT_METRICS_METRICS_H
 
 #include "base/status.h"
+#include "config/listen.h"
 #include "config/words.h"
 
 #include <stdbool.h>
@@ -19,7 +20,7 @@ typedef struct dt_metrics_opts {
     const char *run_dir, *run_name; // must outlive the metrics
     unsigned sinks;                 // bit DT_SINK_<id> of each that is wanted
     int every_steps;                // plain lines in a pipe, tfevents
-    int port;                       // of the prometheus sink
+    dt_listen listen;               // of the prometheus sink
     int64_t total_steps;            // for bar and ETA
     int64_t steps_per_epoch;        // for the epoch bar
     int n_epochs;

@@ -1,14 +1,13 @@
 // sink_prometheus.c: an endpoint from which Prometheus scrapes the newest numbers, in its text format (version 0.0.4).
 //
-// A step stores numbers into atomics; a thread formats them when somebody asks, so a step takes no lock. Clients are
-// served one after the other, and one that is slow for a second is dropped. It answers GET /metrics, to anybody who
-// reaches the port, and nothing else. Where the port is taken the run goes on without it.
+// A step stores numbers into atomics; a thread formats them when somebody asks, so a step takes no lock. One poll waits for
+// all clients, so a slow one holds nobody up; where there are too many the oldest is dropped. It answers GET /metrics, to
+// anybody who reaches the address (metrics.listen), and nothing else. Where that is taken the run goes on without it.
 // Steps and samples are gauges: after a restart they fall back to the checkpoint. The seconds are this process's.
 #define _GNU_SOURCE // accept4, pipe2
 #include "metrics_internal.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 
@@ -23,10 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
-enum { REQUEST_BYTES = 4096, CLIENT_S = 1 };
+enum { REQUEST_BYTES = 4096, MAX_CLIENTS = 32 };
 
 typedef enum number {
     STEP,
@@ -76,6 +74,13 @@ typedef struct result {
     double value;
 } result;
 
+typedef struct client {
+    int fd;
+    char request[REQUEST_BYTES + 1];
+    char *reply;  // heap; NULL: the request is not whole yet
+    size_t at, n; // bytes so far, of the request or the reply; of the reply
+} client;
+
 typedef struct prometheus {
     char *run; // run="name"
     _Atomic double numbers[N_NUMBERS];
@@ -83,7 +88,9 @@ typedef struct prometheus {
     result *results;
     size_t n_results;
     pthread_t thread;
-    int listener, stop[2]; // listener < 0: there is no thread
+    int listener, stop[2];       // listener < 0: there is no thread
+    client clients[MAX_CLIENTS]; // the oldest first
+    int n_clients;
 } prometheus;
 
 // ---- text ------------------------------------------------------------------------------------------
@@ -126,76 +133,87 @@ static void put_all(prometheus *s, FILE *f) {
 
 // ---- the server ------------------------------------------------------------------------------------
 
-static void answer(prometheus *s, int fd, const char *request) {
-    char *text = NULL, head[256];
+static void drop(prometheus *s, int i) {
+    close(s->clients[i].fd);
+    free(s->clients[i].reply);
+    memmove(s->clients + i, s->clients + i + 1, (size_t)(--s->n_clients - i) * sizeof *s->clients);
+}
+
+static void accept_one(prometheus *s) {
+    const int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const bool full = fd < 0 ? errno == EMFILE || errno == ENFILE : s->n_clients == MAX_CLIENTS;
+    if (full && s->n_clients > 0)
+        drop(s, 0);
+    else if (full)
+        usleep(100 * 1000); // until a descriptor is free
+    if (fd >= 0) s->clients[s->n_clients++] = (client){.fd = fd};
+}
+
+static void make_reply(prometheus *s, client *c) {
+    char *text = NULL;
     size_t n = 0;
-    const bool found = strncmp(request, "GET /metrics", 12) == 0 && strchr(" ?", request[12]);
+    const bool found = strncmp(c->request, "GET /metrics", 12) == 0 && strchr(" ?", c->request[12]);
     FILE *f = open_memstream(&text, &n);
     if (found)
         put_all(s, f);
     else
         fputs("dtrain's metrics are at /metrics\n", f);
     fclose(f);
-    const int n_head = snprintf(head, sizeof head,
-                                "HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; "
-                                "charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
-                                found ? "200 OK" : "404 Not Found", n);
-    if (send(fd, head, (size_t)n_head, MSG_NOSIGNAL | MSG_MORE) == n_head)
-        for (size_t at = 0; at < n;) {
-            const ssize_t m = send(fd, text + at, n - at, MSG_NOSIGNAL);
-            if (m <= 0) break;
-            at += (size_t)m;
-        }
+    c->reply =
+        dt_xprintf("HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+                   "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+                   found ? "200 OK" : "404 Not Found", n, text);
+    c->n = strlen(c->reply);
+    c->at = 0;
     free(text);
 }
 
-// Reads the request to its empty line.
-static void serve(prometheus *s, int fd) {
-    const struct timeval limit = {.tv_sec = CLIENT_S};
-    char request[REQUEST_BYTES + 1] = "";
-    size_t n = 0;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    for (const double begin_s = dt_clock_s(); n < REQUEST_BYTES;) {
-        const ssize_t m = recv(fd, request + n, REQUEST_BYTES - n, 0);
-        if (m <= 0 || dt_clock_s() - begin_s > CLIENT_S) return;
-        n += (size_t)m;
-        request[n] = 0;
-        if (!strstr(request, "\r\n\r\n")) continue;
-        answer(s, fd, request);
-        return;
+// What the socket takes or gives now; false: the client is done with. A request ends at its empty line.
+static bool serve(prometheus *s, client *c) {
+    ssize_t m;
+    if (!c->reply) {
+        m = recv(c->fd, c->request + c->at, REQUEST_BYTES - c->at, 0);
+        if (m > 0) c->at += (size_t)m;
+        if (m > 0 && strstr(c->request, "\r\n\r\n"))
+            make_reply(s, c);
+        else
+            return m > 0 ? c->at < REQUEST_BYTES : m < 0 && errno == EAGAIN;
     }
+    m = send(c->fd, c->reply + c->at, c->n - c->at, MSG_NOSIGNAL);
+    if (m > 0) c->at += (size_t)m;
+    return m > 0 ? c->at < c->n : m < 0 && errno == EAGAIN;
 }
 
 static void *serve_all(void *state) {
     prometheus *s = state;
-    struct pollfd wait[2] = {{.fd = s->listener, .events = POLLIN},
-                             {.fd = s->stop[0], .events = POLLIN}};
+    struct pollfd wait[2 + MAX_CLIENTS] = {{.fd = s->listener, .events = POLLIN},
+                                           {.fd = s->stop[0], .events = POLLIN}};
     dt_thread_name("metrics");
-    while (poll(wait, 2, -1) >= 0 || errno == EINTR) {
+    for (;;) {
+        const int n = s->n_clients;
+        for (int i = 0; i < n; i++)
+            wait[2 + i] = (struct pollfd){.fd = s->clients[i].fd,
+                                          .events = s->clients[i].reply ? POLLOUT : POLLIN};
+        if (poll(wait, (nfds_t)(2 + n), -1) < 0) continue; // a signal
         if (wait[1].revents) break;
-        const int fd = wait[0].revents ? accept4(s->listener, NULL, NULL, SOCK_CLOEXEC) : -1;
-        if (fd < 0 && errno == EMFILE) usleep(100 * 1000); // until a descriptor is free
-        if (fd < 0) continue;
-        serve(s, fd);
-        close(fd);
+        for (int i = n - 1; i >= 0; i--) // from behind: dropping one moves those after it
+            if (wait[2 + i].revents && !serve(s, &s->clients[i])) drop(s, i);
+        if (wait[0].revents) accept_one(s);
     }
+    while (s->n_clients) drop(s, s->n_clients - 1);
     return NULL;
 }
 
-// On all interfaces, IPv6 and IPv4, where there is IPv6. < 0: errno says why.
-static int listen_on(int port) {
-    const struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    const struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    const int yes = 1, no = 0;
-    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const bool is6 = fd >= 0;
-    if (!is6) fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+// < 0: errno says why.
+static int listen_on(const dt_listen *l) {
+    const int yes = 1, no = 0, is6 = l->any.sa_family == AF_INET6;
+    dt_listen any4 = {
+        .v4 = {.sin_family = AF_INET, .sin_port = htons((in_port_t)dt_listen_port(l))}};
+    int fd = socket(l->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && is6 && IN6_IS_ADDR_UNSPECIFIED(&l->v6.sin6_addr)) return listen_on(&any4);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (is6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    if (bind(fd, is6 ? (const void *)&any6 : (const void *)&any4,
-             is6 ? sizeof any6 : sizeof any4) == 0 &&
-        listen(fd, 16) == 0)
+    if (fd >= 0 && bind(fd, &l->any, is6 ? sizeof l->v6 : sizeof l->v4) == 0 && listen(fd, 64) == 0)
         return fd;
     const int why = errno;
     if (fd >= 0) close(fd);
@@ -211,14 +229,15 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     s->numbers[STEPS] = (double)o->total_steps;
     pthread_mutex_init(&s->lock, NULL);
     *state = s;
-    s->listener = listen_on(o->port);
+    s->listener = listen_on(&o->listen);
     int why = s->listener < 0 || pipe2(s->stop, O_CLOEXEC) != 0 ? errno : 0;
     if (!why) why = pthread_create(&s->thread, NULL, serve_all, s);
     if (why && s->listener >= 0) close(s->listener);
     if (why) {
         s->listener = -1;
-        dt_warn("metrics.port %d: %s: Prometheus sees nothing of this run, training goes on",
-                o->port, strerror(why));
+        dt_warn(
+            "metrics.listen, port %d: %s: Prometheus sees nothing of this run, training goes on",
+            dt_listen_port(&o->listen), strerror(why));
     }
     return DT_OK;
 }

@@ -255,13 +255,13 @@ static dt_status open_reports(trainer *t) {
     dt_metrics_opts o = {.run_dir = t->run_dir,
                          .run_name = dt_config_str(c, "run.name"),
                          .every_steps = every > 0 ? (int)every : 1,
-                         .port = (int)dt_config_int(c, "metrics.port"),
                          .total_steps = t->state.total_steps,
                          .steps_per_epoch = t->state.steps_per_epoch,
                          .n_epochs = t->n_epochs,
                          .truncate_to = t->resumed ? t->state.metrics_offset : -1};
     for (int i = 0; i < DT_N_SINKS; i++)
         o.sinks |= (unsigned)dt_config_lists(c, "metrics.sinks", i) << i;
+    DT_TRY(dt_listen_read(&o.listen, c));
     DT_TRY(dt_metrics_open(&t->metrics, &o));
     // flushes the run's directory too, which has metrics.jsonl now
     path = dt_xprintf("%s/config.yaml", t->run_dir);

@@ -24,7 +24,7 @@ for overlay in cpu gpu kind; do
     kubectl kustomize "$SOURCE/k8s/overlays/$overlay" >"$work/overlay-$overlay.yaml" 2>"$work/log" || fail "k8s/overlays/$overlay"
 done
 (cd "$work" && manifests --workers 2 --image test --queue main "$config" "${small[@]}" run.name=Bio_1 \
-    "metrics.sinks=[jsonl, prometheus]" metrics.port=9500) >"$work/job-cpu.yaml"
+    "metrics.sinks=[jsonl, prometheus]" metrics.listen=127.0.0.1:9500) >"$work/job-cpu.yaml"
 (cd "$work" && manifests --workers 1 --gpus 4 --image test "$config" run.name=g) >"$work/job-gpu.yaml"
 crd=$SOURCE/../shared/reference/mpijob-crd.yaml
 python=${PYTHON:-python3}
@@ -36,7 +36,7 @@ grep -q 'name: bio-1$' "$work/job-cpu.yaml" || fail "the job's name"
 grep -q 'kueue.x-k8s.io/queue-name: main' "$work/job-cpu.yaml" || fail "no queue"
 grep -q 'nvidia.com/gpu: 4' "$work/job-gpu.yaml" || fail "no GPUs"
 grep -q 'prometheus.io/scrape: "true"' "$work/job-cpu.yaml" && grep -q 'prometheus.io/port: "9500"' "$work/job-cpu.yaml" &&
-    grep -q 'containerPort: 9500' "$work/job-cpu.yaml" && grep -q 'name: bio-1-metrics$' "$work/job-cpu.yaml" &&
+    grep -q 'containerPort: 9500' "$work/job-cpu.yaml" && grep -qF -- '- metrics.listen="[::]:9500"' "$work/job-cpu.yaml" && grep -q 'name: bio-1-metrics$' "$work/job-cpu.yaml" &&
     grep -q 'training.kubeflow.org/job-name: bio-1$' "$work/job-cpu.yaml" || fail "Prometheus does not find the job"
 grep -q 'prometheus.io/scrape: "false"' "$work/job-gpu.yaml" || fail "Prometheus would look where nobody answers"
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "config/config.h"
+#include "config/listen.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +59,20 @@ static void expect_error(const char *text, const char *override, const char *wan
     if (!strstr(dt_error_message(), want))
         fail_msg("wanted '%s', got '%s'", want, dt_error_message());
     assert_null(strchr(dt_error_message(), '\n'));
+}
+
+static void test_listen(void **state) {
+    dt_listen l;
+    dt_config *c = parse(full, NULL);
+    assert_int_equal(dt_listen_read(&l, c), DT_OK);
+    assert_int_equal(ntohl(l.v4.sin_addr.s_addr), INADDR_LOOPBACK); // nobody else unless asked for
+    assert_int_equal(dt_listen_port(&l), 9464);
+    dt_config_destroy(c);
+    c = parse(full, "metrics.listen=\"[::]:9500\"");
+    assert_int_equal(dt_listen_read(&l, c), DT_OK);
+    assert_true(l.any.sa_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&l.v6.sin6_addr));
+    assert_int_equal(dt_listen_port(&l), 9500);
+    dt_config_destroy(c);
 }
 
 static void expect_override_error(const char *override, const char *want) {
@@ -288,6 +303,14 @@ static void test_wrong_values(void **state) {
     expect_override_error("train.global_batch=8589934592", "1..1000000000");
     expect_override_error("run.name=a/b", "expected a name for a directory");
     expect_override_error("run.name=..", "expected a name for a directory");
+    static const char *const no_listen[] = {
+        "9464",        "127.0.0.1",       "localhost:9464", "[::1:9464",  "::1:9464",
+        "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:+9",   "\"[]:9464\""};
+    for (size_t i = 0; i < sizeof no_listen / sizeof *no_listen; i++) {
+        char override[64];
+        snprintf(override, sizeof override, "metrics.listen=%s", no_listen[i]);
+        expect_override_error(override, i == 3 ? "metrics.listen" : "expected ADDRESS:PORT");
+    }
 }
 
 // A key that only some words of the key beside it read (optimizers.def, schedules.def, field_kinds.def,
@@ -521,6 +544,7 @@ static void test_load_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_listen),       cmocka_unit_test(test_auto_in_quotes),
         cmocka_unit_test(test_values),       cmocka_unit_test(test_shorthands),
         cmocka_unit_test(test_defaults),     cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_wrong_keys),   cmocka_unit_test(test_bytes),
@@ -528,7 +552,7 @@ int main(void) {
         cmocka_unit_test(test_not_yaml),     cmocka_unit_test(test_garbage_is_fast),
         cmocka_unit_test(test_depth),        cmocka_unit_test(test_dump_round_trip),
         cmocka_unit_test(test_same_numbers), cmocka_unit_test(test_difference),
-        cmocka_unit_test(test_load_file),    cmocka_unit_test(test_auto_in_quotes),
+        cmocka_unit_test(test_load_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -376,23 +376,36 @@ static int free_port(void) {
     return ntohs(a.sin_port);
 }
 
-// What the endpoint answers; NULL: nobody listens. heap
-static char *ask(int port, const char *request) {
-    const struct sockaddr_in a = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)port),
-                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    char *text = calloc(1, 65536);
-    size_t at = 0;
+static dt_listen loopback(int port) {
+    return (dt_listen){.v4 = {.sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)port),
+                              .sin_addr = {htonl(INADDR_LOOPBACK)}}};
+}
+
+static int connect_to(int port) { // < 0: nobody listens
+    const dt_listen a = loopback(port);
+    const struct timeval limit = {.tv_sec = 20}; // a server that never answers
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(fd, (const void *)&a, sizeof a) != 0) {
-        close(fd);
-        free(text);
-        return NULL;
-    }
-    for (const char *p = request; *p; p++) assert_int_equal(send(fd, p, 1, 0), 1); // in pieces
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (connect(fd, &a.any, sizeof a.v4) == 0) return fd;
+    close(fd);
+    return -1;
+}
+
+// Sends (the rest of) a request: what is answered. heap
+static char *finish(int fd, const char *request) {
+    size_t at = 0;
+    char *text = calloc(1, 65536);
+    for (const char *p = request; *p; p++) assert_int_equal(send(fd, p, 1, MSG_NOSIGNAL), 1); // in pieces
     for (ssize_t m; (m = recv(fd, text + at, 65535 - at, 0)) > 0;) at += (size_t)m;
     close(fd);
     return text;
+}
+
+// What the endpoint answers; NULL: nobody listens. heap
+static char *ask(int port, const char *request) {
+    const int fd = connect_to(port);
+    return fd < 0 ? NULL : finish(fd, request);
 }
 
 static const char get[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -400,7 +413,7 @@ static const char get[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 static void test_prometheus(void **state) {
     const dt_metric_value v[] = {{"accuracy", 0.75}, {"recall.a \"b\"\\", NAN}};
     const int port = free_port();
-    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .port = port});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
     run_steps(m, 1, 3);
     dt_metrics_eval(m, "val", 2, v, 1, NULL);
     dt_metrics_eval(m, "val", 3, v, 2, NULL);
@@ -426,7 +439,8 @@ static void test_prometheus(void **state) {
 
     // a port that is taken is a warning
     stderr_to_file();
-    dt_metrics *other = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .port = port});
+    dt_metrics *other =
+        open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
     stderr_back();
     run_steps(other, 1, 1);
     dt_metrics_close(other);
@@ -435,6 +449,29 @@ static void test_prometheus(void **state) {
     free(said);
     dt_metrics_close(m);
     assert_null(ask(port, get));
+}
+
+// Clients that connect and send nothing more, a request that never ends or never read keep nobody out.
+static void test_prometheus_slow_clients(void **state) {
+    enum { N = 60 };
+    int fds[N];
+    const int port = free_port();
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
+    for (int i = 0; i < N; i++) {
+        const char *begin = i % 3 == 0 ? "" : i % 3 == 1 ? "GET /met" : get;
+        fds[i] = connect_to(port);
+        assert_true(fds[i] >= 0);
+        assert_int_equal(send(fds[i], begin, strlen(begin), 0), strlen(begin));
+    }
+    char *text = ask(port, get);
+    assert_true(text && strncmp(text, "HTTP/1.1 200 OK", 15) == 0);
+    free(text);
+    text = finish(fds[N - 2], get + 8); // "GET /met" came long ago; it was not forgotten meanwhile
+    assert_true(strncmp(text, "HTTP/1.1 200 OK", 15) == 0);
+    free(text);
+    fds[N - 2] = fds[N - 1];
+    for (int i = 0; i < N - 1; i++) close(fds[i]);
+    dt_metrics_close(m);
 }
 
 // -- terminal ----------------------------------------------------------------------------------------
@@ -649,6 +686,7 @@ int main(int argc, char **argv) {
         RUN(test_unwritable_directory),
         RUN(test_tfevents),
         RUN(test_prometheus),
+        RUN(test_prometheus_slow_clients),
         RUN(test_skipped_on_the_terminal),
         RUN(test_skipped_first_and_last),
         RUN(test_plain_lines),
