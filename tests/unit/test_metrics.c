@@ -396,7 +396,8 @@ static int connect_to(int port) { // < 0: nobody listens
 static char *finish(int fd, const char *request) {
     size_t at = 0;
     char *text = calloc(1, 65536);
-    for (const char *p = request; *p; p++) assert_int_equal(send(fd, p, 1, MSG_NOSIGNAL), 1); // in pieces
+    for (const char *p = request; *p; p++)
+        assert_int_equal(send(fd, p, 1, MSG_NOSIGNAL), 1); // in pieces
     for (ssize_t m; (m = recv(fd, text + at, 65535 - at, 0)) > 0;) at += (size_t)m;
     close(fd);
     return text;
