@@ -15,33 +15,51 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static inline int run_each_isa(int (*run_all)(void)) {
-    const char *isas[] = {"SSE41", "AVX2", "AVX512_CORE", "ALL"};
+typedef struct isa_of_test {
+    const char *name;
+    int level; // dt_cpu_isa; -1: the machine's own
+    bool there, int8;
+} isa_of_test;
+
+// int8: also what only the products of 8 bits know
+static inline int run_isas(int (*run_all)(void), bool int8) {
+    const bool avx2 = __builtin_cpu_supports("avx2");
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512bw");
+    const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+    // "ALL" where it has something that those before it have not
+    const bool more = int8 ? vnni : avx512 && __builtin_cpu_supports("avx512bf16");
+    const isa_of_test isas[] = {{"SSE41", DT_CPU_GENERIC, true, false},
+                                {"AVX2", DT_CPU_AVX2, avx2, false},
+                                {"AVX512_CORE", DT_CPU_AVX512, avx512, false},
+                                {"AVX512_CORE_VNNI", DT_CPU_AVX512, vnni, true},
+                                {"ALL", -1, more, false}};
     const char *only = getenv("ONEDNN_MAX_CPU_ISA");
     int failed = 0, ran = 0;
     cmocka_set_test_filter(getenv("TEST"));
-    for (int i = 0; i < 4; i++) {
-        if (i == 1 && !__builtin_cpu_supports("avx2")) break;
-        if (i == 2 && !__builtin_cpu_supports("avx512bw")) break;
-        if (i == 3 && !__builtin_cpu_supports("avx512bf16"))
-            break; // nothing that the others have not
-        if (only && strcmp(only, isas[i]) != 0) continue;
+    for (int i = 0; i < 5; i++) {
+        if (!isas[i].there || (isas[i].int8 && !int8)) continue;
+        if (only && strcmp(only, isas[i].name) != 0) continue;
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
-            setenv("ONEDNN_MAX_CPU_ISA", isas[i], 1);
+            setenv("ONEDNN_MAX_CPU_ISA", isas[i].name, 1);
             int rc = run_all();
-            if (i < 3 && (int)dt_cpu_isa_get() != i) rc = 1; // the variable did not steer the ISA
+            // the variable must steer the ISA
+            if (isas[i].level >= 0 && (int)dt_cpu_isa_get() != isas[i].level) rc = 1;
             exit(rc != 0);
         }
         int status = 1;
         waitpid(child, &status, 0);
-        printf("%s: %s\n", isas[i], status == 0 ? "ok" : "FAILED");
+        printf("%s: %s\n", isas[i].name, status == 0 ? "ok" : "FAILED");
         failed += status != 0, ran++;
     }
     if (!ran)
         printf("ONEDNN_MAX_CPU_ISA=%s: not one that is tested, or this CPU has it not\n", only);
     return failed != 0 || !ran;
+}
+
+static inline int run_each_isa(int (*run_all)(void)) {
+    return run_isas(run_all, false);
 }
 
 // Rows of one program run so on the CPU, and once where they are built for a device (tests/cuda).

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "each_isa.h"
+
 #include "backend/cpu/dnnl_shim.h"
 #include "base/arena.h"
 #include "exec/exec.h"
@@ -18,10 +20,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { N = 2, C = 20, K = 24, H = 9, W = 7, POOL_H = 5, POOL_W = 4, WIDE = 32, CLASSES = 5 };
+enum { IMAGES = 5, MOST_CHANNELS = 72, MOST_SIZE = 8, OUT = 24 };
+enum { MOST = IMAGES * MOST_CHANNELS * MOST_SIZE * MOST_SIZE };
 
 static float uniform(uint32_t *state) { // -1..1
     *state = *state * 1664525u + 1013904223u;
@@ -35,7 +37,7 @@ typedef struct rig {
     dt_params *params;
     dt_plan *plan;
     dt_exec *exec;
-    float x[N * C * H * W];
+    float x[MOST];
 } rig;
 
 static void ok(dt_status st) {
@@ -77,18 +79,23 @@ static void fill_params(dt_params *p) {
     }
 }
 
-static void rig_init(rig *r, bool whole, const dt_int8 *q) {
+// r->g is given
+static void rig_make(rig *r, int threads, const dt_int8 *q) {
     uint32_t seed = 3;
-    r->g = build(whole);
-    ok(dt_backend_create_cpu(&r->backend, &(dt_backend_opts){.threads = 2}));
+    ok(dt_backend_create_cpu(&r->backend, &(dt_backend_opts){.threads = threads}));
     if (q) ok(dt_pass_int8(r->g, q));
     ok(dt_params_create(&r->params, r->g, r->backend, 0, 1));
-    ok(dt_plan_create(&r->plan, r->g, r->params, &(dt_plan_opts){.threads = 2}));
+    ok(dt_plan_create(&r->plan, r->g, r->params, &(dt_plan_opts){.threads = threads}));
     ok(dt_exec_create(&r->exec, r->plan, 0));
     fill_params(r->params);
     dt_params_repack(r->params);
-    for (int i = 0; i < N * C * H * W; i++) r->x[i] = uniform(&seed);
+    for (int i = 0; i < MOST; i++) r->x[i] = uniform(&seed);
     dt_exec_bind(r->exec, "x", r->x);
+}
+
+static void rig_init(rig *r, bool whole, const dt_int8 *q) {
+    r->g = build(whole);
+    rig_make(r, 2, q);
 }
 
 static void rig_run(rig *r, float *y, int64_t n) {
@@ -330,33 +337,88 @@ static void test_wrong_scales(void **state) {
     rig_fini(&plain);
 }
 
+// ---- threads ---------------------------------------------------------------------------------------
+typedef struct shape_of_layer {
+    int channels, kernel, stride, groups, size;
+} shape_of_layer;
+
+static dt_graph *build_shape(const shape_of_layer *s) {
+    dt_graph *g = dt_graph_create("int8", false);
+    const bool depthwise = s->groups > 1;
+    dt_value x = dt_input(g, "x", DT_F32, dt_shape4(IMAGES, s->channels, s->size, s->size));
+    x = dt_conv2d(g, "b", x,
+                  &(dt_conv2d_opts){.out = depthwise ? s->channels : OUT,
+                                    .kernel = s->kernel,
+                                    .stride = s->stride,
+                                    .pad = s->kernel / 2,
+                                    .groups = s->groups,
+                                    .bias = true});
+    dt_output(g, "y", x);
+    return g;
+}
+
+// Sets y to the first run's output; returns how many runs gave another. In f32 for 0 threads.
+static int run_shape(const shape_of_layer *s, int threads, float *y, int64_t n) {
+    static float again[MOST], scales[MOST_CHANNELS];
+    static dt_int8_value stored = {.name = "x", .scale = 1.0f / 127};
+    for (int i = 0; i < MOST_CHANNELS; i++) scales[i] = 0.2f / 127;
+    stored.negative = s->size % 2;
+    dt_int8_layer b = {.name = "b", .n = s->groups > 1 ? s->channels : OUT, .weight = scales};
+    const dt_int8 q = {.values = &stored, .n_values = 1, .layers = &b, .n_layers = 1};
+    rig r = {.g = build_shape(s)};
+    rig_make(&r, threads ? threads : 1, threads ? &q : NULL);
+    for (int i = 0; i < MOST && !stored.negative; i++) r.x[i] = fabsf(r.x[i]);
+    rig_run(&r, y, n);
+    int other = 0;
+    // left alone, oneDNN copies what such a convolution reads for each thread
+    const bool copies = s->kernel == 1 && s->groups == 1 && s->size % s->stride == 0;
+    const int runs = copies && s->stride > 1 ? 200 : 4;
+    for (int i = 1; threads && i < runs; i++) {
+        rig_run(&r, again, n);
+        other += memcmp(y, again, (size_t)n * sizeof *y) != 0;
+    }
+    rig_fini(&r);
+    return other;
+}
+
+static void one_shape(const shape_of_layer *s) {
+    static float fp32[MOST], one[MOST], many[MOST];
+    static double want[MOST];
+    const int side = (s->size - 1) / s->stride + 1;
+    const int64_t n = (int64_t)IMAGES * (s->groups > 1 ? s->groups : OUT) * side * side;
+    run_shape(s, 0, fp32, n);
+    for (int64_t i = 0; i < n; i++) want[i] = (double)fp32[i];
+    for (int threads = 1; threads <= 4; threads++) {
+        float *y = threads == 1 ? one : many;
+        const int other = run_shape(s, threads, y, n);
+        const double far = distance(y, want, (int)n);
+        if (other || far > 0.03 || (threads > 1 && memcmp(one, many, (size_t)n * sizeof *one) != 0))
+            fail_msg("%d channels, %d groups, kernel %d, stride %d, size %d, %d threads: not as on "
+                     "one thread, %d runs not as the first, %.2g from fp32",
+                     s->channels, s->groups, s->kernel, s->stride, s->size, threads, other, far);
+    }
+}
+
+// Each shape gives equal bits on 1 to 4 threads, each time: none writes where another one reads.
+static void test_threads(void **state) {
+    static const int channels[] = {4, 8, 12, 16, 24, 28, 40, 56, 64, 72};
+    for (int i = 0; i < 240; i++) {
+        const int wide = channels[i % 10], depthwise = i / 60 % 2;
+        one_shape(&(shape_of_layer){.channels = wide,
+                                    .kernel = i / 10 % 2 ? 3 : 1,
+                                    .stride = 1 + i / 20 % 3,
+                                    .groups = depthwise ? wide : 1,
+                                    .size = MOST_SIZE - i / 120});
+    }
+}
+
 static int run_all(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_convolution),
-                                       cmocka_unit_test(test_network),
-                                       cmocka_unit_test(test_wrong_scales)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_convolution), cmocka_unit_test(test_network),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_wrong_scales)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
-// Each level of int8 instructions that the machine has; the library fixes it at its first use.
 int main(void) {
-    const char *isas[] = {"SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI", "ALL"};
-    int failed = 0;
-    for (int i = 0; i < 5; i++) {
-        if (i == 1 && !__builtin_cpu_supports("avx2")) break;
-        if (i == 2 && !__builtin_cpu_supports("avx512bw")) break;
-        if (i == 3 && !__builtin_cpu_supports("avx512vnni")) break;
-        fflush(NULL);
-        const pid_t child = fork();
-        if (child == 0) {
-            setenv("ONEDNN_MAX_CPU_ISA", isas[i], 1);
-            const int rc = run_all();
-            fflush(NULL);
-            _exit(rc != 0);
-        }
-        int status = 1;
-        waitpid(child, &status, 0);
-        printf("%s: %s\n", isas[i], status == 0 ? "ok" : "FAILED");
-        failed += status != 0;
-    }
-    return failed != 0;
+    return run_isas(run_all, true);
 }
