@@ -8,6 +8,7 @@
 // another process (fake_nccl.c) leaves its track unchanged and is tried again later.
 #include "fake_kernels.h"
 #include "fake_machine.h"
+#include "fake_nccl.h"
 
 #include "backend/cuda/cuda_desc.h"
 #include "base/arena.h"
@@ -638,7 +639,8 @@ dt_cuda_api *fake_cuda_create(const fake_cuda_opts *opts) {
     m->order = -1;
     if (opts) m->o = *opts;
     if (!m->o.n_devices) m->o.n_devices = 1;
-    if (!m->o.total_bytes) m->o.total_bytes = 1u << 30;
+    const char *bytes = getenv("FAKE_CUDA_BYTES");
+    if (!m->o.total_bytes) m->o.total_bytes = bytes ? strtoul(bytes, NULL, 10) : 1u << 30;
     return &m->api;
 }
 
@@ -681,16 +683,22 @@ int fake_cuda_destroy(dt_cuda_api *a) {
     return n;
 }
 
-static void (*backend_destroy)(dt_backend *b);
 static void destroy_with_machine(dt_backend *b) {
     dt_cuda_api *api = dt_cuda_self(b)->api;
-    backend_destroy(b);
+    of(api)->backend_destroy(b);
+    fake_nccl_destroy(of(api)->nccl);
     if (fake_cuda_destroy(api)) fake_breach("the backend left things behind");
 }
 
 dt_status fake_cuda_backend(dt_backend **out, const dt_backend_opts *opts) {
-    DT_TRY(dt_cuda_backend_create(out, fake_cuda_create(NULL), NULL, 0, opts));
-    backend_destroy = (*out)->destroy;
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    of(api)->nccl = fake_nccl_create(api, false);
+    DT_TRY(dt_cuda_backend_create(out, api, of(api)->nccl, 0, opts));
+    of(api)->backend_destroy = (*out)->destroy;
     (*out)->destroy = destroy_with_machine;
     return DT_OK;
+}
+
+dt_nccl_api *fake_cuda_nccl(dt_backend *b) {
+    return of(dt_cuda_self(b)->api)->nccl;
 }

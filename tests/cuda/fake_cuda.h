@@ -23,6 +23,7 @@
 //   FAKE_CUDA_NO_NORMED    none for convolutions that apply the batch norm in front
 //   FAKE_CUDA_NO_MASKED    none for those that begin its backward pass
 //   FAKE_CUDA_NO_EPILOGUE  cuBLASLt has no epilogues but bias and ReLU
+//   FAKE_CUDA_BYTES        memory of a device (1 GiB)
 //   FAKE_CUDA_VERSIONS     the libraries' versions; FAKE_CUDA_DRIVER: the driver's
 //   FAKE_CUDA_COMPILED     how many further engines cuDNN has that it compiles when asked for
 //   FAKE_CUDA_WORKSPACE    bytes of workspace that the first engine of each list needs
@@ -30,10 +31,11 @@
 #define DT_TESTS_CUDA_FAKE_CUDA_H
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/nccl_api.h"
 
 typedef struct fake_cuda_opts {
     int n_devices;      // 0: one
-    size_t total_bytes; // of each; 0: 1 GiB
+    size_t total_bytes; // of each; 0: FAKE_CUDA_BYTES
 } fake_cuda_opts;
 
 // By the imitation's clock a convolution's sums, or the batch norm that it applies, cost nothing up to so many
@@ -57,8 +59,11 @@ dt_cuda_api *fake_cuda_create(const fake_cuda_opts *opts);
 // Returns how many things were not given back (each is printed); a test asserts 0.
 int fake_cuda_destroy(dt_cuda_api *a);
 
-// A backend with its own imitation. Destroying the backend destroys it too, and aborts on a leak.
+// A backend with its own imitation, of NCCL (fake_nccl.h) too. Destroying the backend destroys them too, and aborts on a
+// leak.
 dt_status fake_cuda_backend(dt_backend **out, const dt_backend_opts *opts);
+dt_nccl_api *
+fake_cuda_nccl(dt_backend *b); // the table of such a backend, in which a test may replace functions
 
 // ---- what was asked of it, in order ----------------------------------------------------------------
 typedef struct fake_cuda_call {

@@ -103,6 +103,8 @@ typedef struct machine {
     char fail_call[32];
     int fail_after, fail_error;
     bool broken;
+    dt_nccl_api *nccl; // of fake_cuda_backend, and the destroy that it replaced
+    void (*backend_destroy)(dt_backend *b);
 } machine;
 
 static inline machine *of(dt_cuda_api *a) {

@@ -105,13 +105,14 @@ static bool all_are_there(const nccl *n) {
     return true;
 }
 
-// In an order other than that of ranks, but the same on all ranks.
+// In an order other than that of ranks, the same on all ranks, and another one where it is captured: NCCL promises the
+// same bits for neither.
 static void take_sum(nccl *n, how asked, void *data, dt_dtype type, size_t n_bytes) {
     char path[256];
     void *x = malloc(n_bytes + 1);
     const int64_t count = (int64_t)(n_bytes / dt_dtype_size(type));
     for (int i = 0; i < n->world_size; i++) {
-        name_collective(n, n->n_done, (i + 1) % n->world_size, path);
+        name_collective(n, n->n_done, (i + (asked.capture ? 1 : 2)) % n->world_size, path);
         read_file(path, asked, x, n_bytes);
         for (int64_t k = 0; k < count; k++)
             dt_put(data, type, k,
@@ -322,7 +323,12 @@ static int leave(const dt_nccl_api *a, void *comm) {
     return DT_NCCL_OK;
 }
 
-const dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda, bool old) {
+static int abort_comm(const dt_nccl_api *a, void *comm) {
+    fake_cuda_note(of(a)->cuda, "abort", 0);
+    return leave(a, comm);
+}
+
+dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda, bool old) {
     nccl *n = dt_xcalloc(1, sizeof *n);
     n->api = (dt_nccl_api){.self = n,
                            .error_text = error_text,
@@ -335,7 +341,7 @@ const dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda, bool old) {
                            .recv = recv,
                            .finalize = finalize,
                            .destroy = leave,
-                           .abort = leave};
+                           .abort = abort_comm};
     if (!old) {
         n->api.mem_alloc = mem_alloc;
         n->api.mem_free = mem_free;

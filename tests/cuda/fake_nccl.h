@@ -15,7 +15,7 @@
 #include "backend/cuda/nccl_api.h"
 
 // old: a library without its own memory and without registration.
-const dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda, bool old);
+dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda, bool old);
 void fake_nccl_destroy(const dt_nccl_api *a);
 
 #endif

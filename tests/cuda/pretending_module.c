@@ -1,6 +1,6 @@
 // pretending_module.c: a dtrain_cuda.so with the imitation in it, so that the program itself, with its configs,
 // launcher, checkpoints and exit codes, runs on it, one process per rank. FAKE_CUDA_DEVICES is the number of devices
-// (8), FAKE_CUDA_BYTES the memory of each (1 GiB), FAKE_CUDA_CORE the core near them, FAKE_NCCL_MISSING a rank without
+// (8), FAKE_CUDA_CORE the core near them, FAKE_NCCL_MISSING a rank without
 // NCCL. test_ranks_cuda.sh puts it beside a copy of the program, together with an empty driver.
 #define _GNU_SOURCE // CPU sets
 #include "backend/cuda/device.h"
@@ -22,9 +22,7 @@ static void destroy(dt_backend *b) {
 
 static dt_status create(dt_backend **out, const dt_backend_opts *opts) {
     const char *devices = getenv("FAKE_CUDA_DEVICES");
-    const char *bytes = getenv("FAKE_CUDA_BYTES");
-    const fake_cuda_opts o = {.n_devices = devices ? atoi(devices) : 8,
-                              .total_bytes = bytes ? strtoul(bytes, NULL, 10) : 0};
+    const fake_cuda_opts o = {.n_devices = devices ? atoi(devices) : 8};
     const char *core = getenv("FAKE_CUDA_CORE");
     int index = 0;
     if (core) { // as near a device

@@ -24,7 +24,7 @@
 #define RATE    0.002
 static dt_status bench_graph(dt_graph **out, const dt_model_args *a, dt_dtype low);
 #define BENCH_GRAPH bench_graph
-#include "unit/device_bench.h"
+#include "device_bench.h"
 
 static char folder[] = "/tmp/dtrain-normed-XXXXXX";
 
@@ -65,10 +65,6 @@ static dt_status create_device(bench *b, const setting *s) {
                      : fake_cuda_backend(&b->b, &opts));
     if (answers != BY_THE_CLOCK) answer_for(b);
     return DT_OK;
-}
-
-static void join_ranks(bench *b, const setting *s) {
-    fail();
 }
 
 static dt_value conv_bn(dt_graph *g, const char *name, dt_value x, int out, int kernel,

@@ -18,7 +18,7 @@
 #define MICRO   4
 #define N_MICRO 2
 #define RATE    0.001
-#include "unit/device_bench.h"
+#include "device_bench.h"
 
 static char folder[] = "/tmp/dtrain-train-XXXXXX";
 
@@ -29,10 +29,6 @@ static dt_status create_device(bench *b, const setting *s) {
     return fake_cuda_backend(
         &b->b, &(dt_backend_opts){
                    .threads = 1, .deterministic = true, .timed = true, .cache_folder = kept});
-}
-
-static void join_ranks(bench *b, const setting *s) {
-    fail();
 }
 
 enum { SHORT = 4 };
@@ -125,12 +121,6 @@ static void test_changed_pixels(void **state) {
     drop(&without);
 }
 
-static void copy_flat(bench *to, float *dst, const bench *from, const float *src, int64_t n) {
-    float *x = read_flat(from, src, sizeof(float) * (size_t)n);
-    to->b->copy_to_device(to->b, dst, x, sizeof(float) * (size_t)n);
-    free(x);
-}
-
 // Stopped after two steps and taken up on another machine: as if nothing had been.
 static void test_resume(void **state) {
     setting s = {.low = DT_F16, .scaled = true, .n_steps = 4};
@@ -140,12 +130,7 @@ static void test_resume(void **state) {
     make_bench(&a, &s);
     make_bench(&b, &s);
     run_steps(&a, 0, 2, r);
-    dt_params *p = a.params, *q = b.params;
-    copy_flat(&b, q->master, &a, p->master, p->n_trained);
-    copy_flat(&b, q->slots[0], &a, p->slots[0], p->n_trained);
-    copy_flat(&b, q->slots[1], &a, p->slots[1], p->n_trained);
-    copy_flat(&b, q->buffer, &a, p->buffer, p->n_buffer);
-    dt_params_repack(q);
+    take_up(&b, &a);
     assert_int_equal(dt_stepper_set_scaler(b.stepper, &r[1].scaler), DT_OK);
     run_steps(&b, 2, 4, r + 2);
     keep(&o, &b, r, 4);

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "lazy_device.h"
+#include "backend/backend.h"
 #include "memory_data.h"
 
 #include "base/hash.h"

@@ -1,6 +1,6 @@
-// The trainer on a device (the CPU's kernels dressed up as one, lazy_device.h): evaluation, checkpoints,
-// stopping and resuming although a step's numbers come one step late. The weights in the last checkpoint
-// are those of the CPU's run, byte for byte.
+// test_trainer_cuda.c: the trainer on an imitated device: evaluation, checkpoints, stopping and resuming although a
+// step's numbers come one step late. Losses are the CPU's but for rounding; the weights in the last checkpoint are those
+// of a run that did not stop, byte for byte.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "lazy_device.h"
-#include "memory_data.h"
+#include "fake_cuda.h"
+#include "unit/memory_data.h"
 
 #include "base/failpoint.h"
 #include "base/io.h"
@@ -22,15 +22,38 @@
 #include <unistd.h>
 
 static const char yaml[] = "run: {name: device, seed: 3}\n" MEMORY_YAML
-                           "train: {global_batch: 8, micro_batch: 2, epochs: 3, precision: fp32}\n"
+                           "train: {global_batch: 8, micro_batch: 4, epochs: 3, precision: fp32}\n"
                            "eval: {every: 1 epoch}\n"
                            "checkpoint: {every: 2 steps, keep: 9}\n"
                            "metrics: {sinks: [jsonl]}\n";
 
+static int64_t spoiled_step = -1; // whose update overflows
+static dt_device real;
+static void copy_in(dt_backend *b, void *dst, const void *src, size_t n_bytes, void *stream) {
+    dt_device_step *step = (dt_device_step *)src;
+    if (n_bytes == DT_HOST_STEP_BYTES && step->step == spoiled_step) step->lr = INFINITY;
+    real.copy_in(b, dst, src, n_bytes, stream);
+}
+
+static int n_taken;
+static dt_status (*take)(dt_backend *b, void **p, size_t n_bytes, const char *what);
+static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
+    n_taken++;
+    return take(b, p, n_bytes, what);
+}
+
 // Stands before the library's own function of that name (tests/CMakeLists.txt).
 static bool on_device;
 dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_backend_opts *opts) {
-    return on_device ? lazy_backend_create(out, NULL) : dt_backend_create_cpu(out, opts);
+    if (!on_device) return dt_backend_create_cpu(out, opts);
+    dt_backend_opts untimed = *opts;
+    untimed.timed = false;
+    DT_TRY(fake_cuda_backend(out, &untimed));
+    real = dt_cuda_self(*out)->device;
+    dt_cuda_self(*out)->device.copy_in = copy_in;
+    take = (*out)->alloc;
+    (*out)->alloc = alloc;
+    return DT_OK;
 }
 
 // ---- runs ------------------------------------------------------------------------------------------
@@ -41,10 +64,9 @@ static dt_status run_more(bool device, const char *name, const char *extra, cons
     char where[128], named[64];
     snprintf(where, sizeof where, "run.dir=%s", dir);
     snprintf(named, sizeof named, "run.name=%s", name);
-    // the pretending device times no kernels, so the CPU must not either
-    const char *overrides[] = {where, named, "device.winograd=off", extra, more};
+    const char *overrides[] = {where, named, extra, more};
     on_device = device;
-    return train_in_memory(yaml, overrides, 3 + (extra != NULL) + (more != NULL));
+    return train_in_memory(yaml, overrides, 2 + (extra != NULL) + (more != NULL));
 }
 
 static dt_status run(bool device, const char *name, const char *extra) {
@@ -105,15 +127,22 @@ static void assert_no_moments(const char *name, int step, const char *tensor) {
 }
 
 // 25 samples in batches of 8: 3 steps an epoch, 9 in all; saved at 2, 4, 6, 8 and at evaluations.
-static void test_run_of_the_cpu(void **state) {
+static void test_losses_of_the_cpu(void **state) {
     bad_step = -1;
     assert_int_equal(run(false, "cpu", NULL), DT_OK);
     assert_int_equal(most_held, 1);
-    assert_int_equal(run(true, "device", NULL), DT_OK);
+    assert_int_equal(run(true, "whole", NULL), DT_OK);
     assert_int_equal(most_held, 2); // one is computed while the next arrives
-    for (int step = 2; step <= 8; step += 2) assert_same_run("cpu", "device", step);
-    assert_same_run("cpu", "device", 9);
-    assert_same_file("cpu", "device", "result.json");
+    size_t n;
+    char *cpu = read_file("cpu", "metrics.jsonl", &n),
+         *whole = read_file("whole", "metrics.jsonl", &n);
+    const char *x = cpu, *y = whole;
+    int n_losses = 0;
+    for (; (x = strstr(x, "\"loss\":")) && (y = strstr(y, "\"loss\":")); x++, y++, n_losses++)
+        assert_float_equal(atof(x + 7), atof(y + 7), 1e-4);
+    assert_int_equal(n_losses, 9 + 5); // steps, evaluations
+    free(cpu);
+    free(whole);
 }
 
 static void test_stop_and_resume(void **state) {
@@ -121,12 +150,12 @@ static void test_stop_and_resume(void **state) {
     assert_int_equal(run(true, "stopped", "run.stop_at=4"), DT_E_PREEMPTED);
     assert_int_equal(run(true, "stopped", "run.stop_at=5"), DT_E_PREEMPTED);
     assert_int_equal(run(true, "stopped", NULL), DT_OK);
-    assert_same_run("cpu", "stopped", 9);
-    assert_same_file("cpu", "stopped", "result.json");
+    assert_same_run("whole", "stopped", 9);
+    assert_same_file("whole", "stopped", "result.json");
 }
 
 // Phases begin at steps 3 (an epoch) and 5; one tensor stays as it is. A run that stops in front of, at and behind
-// a boundary ends with the same bytes as one that does not, on the device and on the CPU.
+// a boundary ends with the same bytes as one that does not.
 static const char groups[] = "train.groups=[{match: 'left.(0|1)[.].*', freeze: true}, {match: "
                              "'left.*', freeze_until: 1 epoch}"
                              ", {match: 'right.*', freeze_until: 5 steps, lr: 0.5, decay: 0}]";
@@ -135,14 +164,11 @@ static void test_groups(void **state) {
     static const char *const stops[] = {"run.stop_at=2", "run.stop_at=3", "run.stop_at=4",
                                         "run.stop_at=5", NULL};
     bad_step = -1;
-    assert_int_equal(run_more(false, "frozen_cpu", groups, NULL), DT_OK);
     assert_int_equal(run_more(true, "frozen", groups, NULL), DT_OK);
     for (int i = 0; i < 5; i++)
-        assert_int_equal(run_more(i % 2, "frozen_stopped", groups, stops[i]),
+        assert_int_equal(run_more(true, "frozen_stopped", groups, stops[i]),
                          stops[i] ? DT_E_PREEMPTED : DT_OK);
-    for (int step = 2; step <= 8; step += 2) assert_same_run("frozen_cpu", "frozen", step);
-    assert_same_run("frozen_cpu", "frozen", 9);
-    assert_same_run("frozen_cpu", "frozen_stopped", 9);
+    assert_same_run("frozen", "frozen_stopped", 9);
     assert_kept("frozen", "left.0.weight", 2, 9, true);
     assert_kept("frozen", "left.1.running_mean", 2, 9, true);
     assert_kept("frozen", "left.4.weight", 2, 4, false);
@@ -162,16 +188,16 @@ static void test_bad_step_is_named(void **state) {
     assert_int_equal(run(true, "bad", NULL), DT_E_NUMERIC);
     assert_non_null(strstr(dt_error_message(), "step 7:"));
     assert_non_null(strstr(dt_error_message(), "'loss'"));
-    assert_same_run("cpu", "bad", 6);
+    assert_same_run("whole", "bad", 6);
     bad_step = -1;
     assert_int_equal(run(true, "bad", NULL), DT_OK);
-    assert_same_run("cpu", "bad", 9);
+    assert_same_run("whole", "bad", 9);
 }
 
 // Metrics that cannot be written and whatever else fails behind it do not take the place of the first error.
 static void test_first_error_stays(void **state) {
     char failpoint[64];
-    bad_step = 7;
+    bad_step = 1;
     dt_log_set_level((dt_log_level)-1);
     assert_int_equal(dt_failpoint_set("io:0:count"), DT_OK);
     assert_int_equal(run(true, "first", NULL), DT_E_NUMERIC);
@@ -193,42 +219,44 @@ static void test_first_error_stays(void **state) {
 // An update that is not finite is never saved: not at a step that saves (6 steps are done), where the run waits for it,
 // and not when the step behind it finds out.
 static void test_spoiled_step_is_not_saved(void **state) {
-    for (lazy_spoiled_step = 4; lazy_spoiled_step < 7; lazy_spoiled_step++) {
+    for (spoiled_step = 4; spoiled_step < 7; spoiled_step++) {
         char step[64], name[16], path[160];
-        snprintf(step, sizeof step, "step %d: its gradients were finite", (int)lazy_spoiled_step);
-        snprintf(name, sizeof name, "spoiled%d", (int)lazy_spoiled_step);
+        snprintf(step, sizeof step, "step %d: its gradients were finite", (int)spoiled_step);
+        snprintf(name, sizeof name, "spoiled%d", (int)spoiled_step);
         assert_int_equal(run(true, name, NULL), DT_E_NUMERIC);
         assert_non_null(strstr(dt_error_message(), step));
         assert_non_null(strstr(dt_error_message(), ".weight' holds NaN"));
-        assert_same_run("cpu", name, lazy_spoiled_step < 6 ? 4 : 6);
+        assert_same_run("whole", name, spoiled_step < 6 ? 4 : 6);
         snprintf(path, sizeof path, "%s/%s/checkpoints/step-%08d", dir, name,
-                 lazy_spoiled_step < 6 ? 6 : 8);
+                 spoiled_step < 6 ? 6 : 8);
         assert_false(dt_io_exists(path));
     }
-    lazy_spoiled_step = -1;
+    spoiled_step = -1;
     assert_int_equal(run(true, "spoiled5", NULL), DT_OK);
-    assert_same_run("cpu", "spoiled5", 9);
+    assert_same_run("whole", "spoiled5", 9);
 }
 
 static void test_too_large(void **state) {
     double need = 0;
-    lazy_free_bytes = 1000;
+    char bytes[32];
+    setenv("FAKE_CUDA_BYTES", "1000", 1);
     assert_int_equal(run(true, "large", NULL), DT_E_USAGE);
     const char *sum = strstr(dt_error_message(), "together ");
     assert_true(sum && sscanf(sum, "together %lf", &need) == 1 && need > 1);
     assert_non_null(strstr(dt_error_message(), "train.optimizer.name=sgd"));
-    lazy_free_bytes = (size_t)((need + 0.3) * 1048576); // parameters fit, and no more
-    lazy_n_taken = 0;
+    snprintf(bytes, sizeof bytes, "%.0f", (need + 0.3) * 1048576); // parameters fit, and no more
+    setenv("FAKE_CUDA_BYTES", bytes, 1);
+    n_taken = 0;
     assert_int_equal(run(true, "large", NULL), DT_E_USAGE);
-    assert_int_equal(lazy_n_taken, 0);
-    lazy_free_bytes = (size_t)1 << 40;
+    assert_int_equal(n_taken, 0);
+    unsetenv("FAKE_CUDA_BYTES");
     static const char *const words[] = {"packed weights", "activations", "batches", "reserve",
                                         "train.micro_batch"};
     for (int i = 0; i < 5; i++) assert_non_null(strstr(dt_error_message(), words[i]));
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_run_of_the_cpu),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses_of_the_cpu),
                                        cmocka_unit_test(test_stop_and_resume),
                                        cmocka_unit_test(test_groups),
                                        cmocka_unit_test(test_bad_step_is_named),

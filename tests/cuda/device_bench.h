@@ -1,5 +1,5 @@
-// device_bench.h: the fusion network at a small size, a source of known images and a stepper, on the CPU or on
-// a device that the including test makes; trains some steps and keeps losses, norms and weights.
+// device_bench.h: a network at a small size (fusion, or BENCH_GRAPH), a source of known images and a stepper, on the CPU
+// or on a device that the including test makes. Trains some steps and keeps losses, norms and weights.
 #ifndef DT_TESTS_DEVICE_BENCH_H
 #define DT_TESTS_DEVICE_BENCH_H
 
@@ -171,8 +171,7 @@ typedef struct setting {
     float scale;        // of the loss, to begin with; 0: the usual
     int n_steps;        // 0: STEPS
     const char *groups; // train.groups=…, or NULL
-    void *g;            // several ranks: what join_ranks knows them by
-    int rank, world_size;
+    dt_comm *ranks;     // this rank's host comm among several; NULL: one rank
 } setting;
 
 typedef struct bench {
@@ -182,18 +181,16 @@ typedef struct bench {
     int n_phases;
     dt_graph *graph; // of the last phase
     dt_backend *b;
-    dt_comm *self, *comm, *device_comm;
+    dt_comm *self, *comm, *device_comm; // comm: self, or the setting's
     dt_replica_plan *replicas;
     dt_params *params;
     dt_plan *plan;
     dt_stepper *stepper;
     known_source *source;
-    void *nccl; // of join_ranks
 } bench;
 
-// The device under test; the comms of a setting with `g`. Given by the file that includes this one.
+// The device under test, given by the file that includes this one.
 static dt_status create_device(bench *b, const setting *s);
-static void join_ranks(bench *b, const setting *s);
 
 static __thread int micro_left; // micro-batches until a step is given up
 
@@ -238,8 +235,10 @@ static void make_bench(bench *b, const setting *s) {
     dt_backend_opts o = {.threads = 1, .deterministic = true};
     assert_int_equal(s->cpu ? dt_backend_create_cpu(&b->b, &o) : create_device(b, s), DT_OK);
     assert_int_equal(dt_comm_create_self(&b->self), DT_OK);
-    b->comm = b->self;
-    if (s->g) join_ranks(b, s);
+    b->comm = s->ranks ? s->ranks : b->self;
+    if (s->ranks)
+        assert_int_equal(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, !s->uncaptured, 600),
+                         DT_OK);
     int n_micro = s->one_micro ? 1 : N_MICRO;
     assert_int_equal(dt_replica_plan_create(&b->replicas, s->elastic, b->comm->rank,
                                             b->comm->world_size, 1, n_micro),
@@ -289,9 +288,7 @@ static void drop_bench(bench *b) {
         const dt_status alive = dt_comm_nccl_watch(b->device_comm, 0);
         assert_int_equal(b->device_comm->finalize(b->device_comm), alive);
         dt_comm_destroy_nccl(b->device_comm);
-        free(b->comm);
     }
-    free(b->nccl);
     dt_params_destroy(b->params);
     for (int i = 0; i < b->n_phases; i++) dt_plan_destroy(b->phases[i].plan);
     dt_replica_plan_destroy(b->replicas);
@@ -328,6 +325,26 @@ static float *read_flat(const bench *b, const float *flat, size_t n_bytes) {
     float *x = malloc(n_bytes);
     b->b->copy_to_host(b->b, x, flat, n_bytes);
     return x;
+}
+
+// The other's weights, moments and statistics.
+static inline void take_up(bench *to, const bench *from) {
+    dt_params *p = to->params, *q = from->params;
+    struct {
+        float *to;
+        const float *from;
+        int64_t n;
+    } flats[] = {{p->master, q->master, p->n_trained},
+                 {p->slots[0], q->slots[0], p->n_trained},
+                 {p->slots[1], q->slots[1], p->n_trained},
+                 {p->buffer, q->buffer, p->n_buffer}};
+    for (int i = 0; i < 4; i++) {
+        const size_t n_bytes = sizeof(float) * (size_t)flats[i].n;
+        float *x = read_flat(from, flats[i].from, n_bytes);
+        to->b->copy_to_device(to->b, flats[i].to, x, n_bytes);
+        free(x);
+    }
+    dt_params_repack(p);
 }
 
 static void keep(outcome *o, const bench *b, const dt_step_result *r, int n) {

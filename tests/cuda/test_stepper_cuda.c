@@ -1,0 +1,552 @@
+// test_stepper_cuda.c: the stepper of devices on the imitation, where test_train_cuda.c and test_ranks_cuda.sh do not
+// look: held input, numbers one step late, a refused capture, steps that are given up, the loss scale, and ranks (threads
+// of this process, each with its own imitated device): resuming, bf16 gradients, one rank that gives a step up, and peers
+// that are lost, missing or hanging.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "fake_cuda.h"
+#include "graph/autodiff.h"
+#include "graph/passes/passes.h"
+#include "models/model_util.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static dt_status bench_graph(dt_graph **out, const dt_model_args *a, dt_dtype low);
+#define BENCH_GRAPH bench_graph
+#include "device_bench.h"
+
+// Small, as what is tested is around the network.
+static dt_status bench_graph(dt_graph **out, const dt_model_args *args, dt_dtype low) {
+    dt_graph *g = *out = dt_graph_create("small", true);
+    dt_value x = dt_model_image(g, args, &args->fields[1]);
+    x = dt_conv2d(g, "conv", x, &(dt_conv2d_opts){.out = 8, .kernel = 3, .stride = 2, .pad = 1});
+    x = dt_global_pool(g, dt_relu(g, dt_batch_norm(g, "bn", x)));
+    dt_targets targets;
+    dt_model_args with = *args;
+    with.targets = &targets;
+    DT_TRY(dt_targets_read(&targets, args->config, args->fields, args->n_fields, true));
+    dt_model_heads(g, &with, "fc", x, NULL);
+    DT_TRY(dt_graph_check(g));
+    DT_TRY(dt_pass_fuse(g));
+    DT_TRY(dt_graph_differentiate(g));
+    return dt_pass_dead_code(g);
+}
+
+static dt_status create_device(bench *b, const setting *s) {
+    return fake_cuda_backend(&b->b, &(dt_backend_opts){.threads = 1, .deterministic = true});
+}
+
+static dt_cuda_api *api_of(const bench *b) {
+    return dt_cuda_self(b->b)->api;
+}
+
+static void assert_same_weights(const bench *a, const bench *b) {
+    const dt_params *p = a->params, *q = b->params;
+    const size_t n = sizeof(float) * (size_t)p->n_trained,
+                 n_buffer = sizeof(float) * (size_t)p->n_buffer;
+    const struct {
+        const float *x, *y;
+        size_t n_bytes;
+    } flats[] = {
+        {p->master, q->master, n}, {p->slots[1], q->slots[1], n}, {p->buffer, q->buffer, n_buffer}};
+    for (int i = 0; i < 3; i++) {
+        float *x = read_flat(a, flats[i].x, flats[i].n_bytes);
+        float *y = read_flat(b, flats[i].y, flats[i].n_bytes);
+        assert_memory_equal(x, y, flats[i].n_bytes);
+        free(x);
+        free(y);
+    }
+}
+
+// ---- one rank --------------------------------------------------------------------------------------
+
+// Two micro-batches are read, the first of all; all steps see them, and the loss falls.
+static void test_held_input(void **state) {
+    bench b;
+    dt_step_result r[20];
+    make_bench(&b, &(setting){.hold_input = true});
+    run_steps(&b, 0, 20, r);
+    assert_int_equal(b.source->n_gets, 2);
+    assert_true(r[19].loss < r[0].loss);
+    drop_bench(&b);
+}
+
+// A bad step is replayed from what is held, not from what the source would give now.
+static void test_bad_step_of_held_input(void **state) {
+    bench b;
+    dt_step_result r;
+    int micro = -1;
+    char name[64];
+    make_bench(&b, &(setting){.hold_input = true});
+    b.source->bad_step = 0;
+    b.source->bad_micro = 1;
+    for (int step = 0; step < 2; step++)
+        assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
+    assert_true(r.step == 0 && !r.finite);
+    b.source->bad_step = -1;
+    assert_int_equal(dt_stepper_find_bad(b.stepper, 0, &micro, name, sizeof name), DT_OK);
+    assert_int_equal(micro, 1);
+    assert_string_equal(name, "loss");
+    assert_int_equal(b.source->n_gets, 2);
+    drop_bench(&b);
+}
+
+static void test_numbers_are_late(void **state) {
+    bench b;
+    dt_step_result r;
+    make_bench(&b, &(setting){0});
+    assert_int_equal(dt_stepper_run(b.stepper, 0, RATE, false, &r), DT_OK);
+    assert_int_equal(r.step, -1);
+    assert_int_equal(dt_stepper_run(b.stepper, 1, RATE, true, &r), DT_OK);
+    // the rest is the host's own work
+    assert_true(r.idle_s > 0 && r.data_s + r.idle_s <= r.total_s);
+    assert_true(r.step == 0 && !r.stop);
+    assert_int_equal(dt_stepper_run(b.stepper, 2, RATE, false, &r), DT_OK);
+    assert_true(r.step == 1 && r.stop);
+    assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+    assert_true(r.step == 2 && !r.stop && r.finite);
+    assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+    assert_int_equal(r.step, -1);
+    drop_bench(&b);
+}
+
+static void test_refused_capture(void **state) {
+    setting s = {.clip = 0.5f};
+    outcome captured = train(&s), o;
+    bench b;
+    dt_step_result r[STEPS];
+    make_bench(&b, &s);
+    fake_cuda_fail(api_of(&b), "capture_end", 0, FAKE_NOT_CAPTURABLE);
+    run_steps(&b, 0, STEPS, r);
+    assert_int_equal(fake_cuda_count(api_of(&b), "graph_launch"), 0);
+    keep(&o, &b, r, STEPS);
+    assert_same(&captured, &o);
+    drop_bench(&b);
+    drop(&captured);
+    drop(&o);
+}
+
+// Given up with 0, 1 or 3 of 4 micro-batches done: it and the step behind it change nothing.
+static void test_dropped_step(void **state) {
+    for (int k = 0; k < 6; k++) {
+        bench b, good;
+        dt_step_result r, kept[3];
+        setting s = {.elastic = k % 2};
+        make_bench(&b, &s);
+        make_bench(&good, &s);
+        run_steps(&good, 0, 3, kept);
+        run_steps(&b, 0, 3, kept);
+        micro_left = k / 2 * 3 / 2;
+        assert_int_equal(dt_stepper_run(b.stepper, 3, RATE, true, &r), DT_OK);
+        micro_left = 1 << 30;
+        assert_int_equal(dt_stepper_run(b.stepper, 4, RATE, false, &r), DT_OK);
+        assert_true(r.step == 3 && r.dropped && r.stop);
+        assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+        assert_same_weights(&b, &good);
+        drop_bench(&b);
+        drop_bench(&good);
+    }
+}
+
+static void test_scaling(void **state) {
+    bench b;
+    dt_step_result r[8];
+    setting s = {.clip = 0.5f};
+    outcome plain = train(&s), scaled;
+    s.scaled = true;
+    scaled = train(&s); // a power of two changes no bit while nothing overflows
+    assert_same(&plain, &scaled);
+    make_bench(&b, &s);
+    dt_scaler at = {.scale = 1024, .clean_steps = 1998, .n_skipped = 3};
+    assert_int_equal(dt_stepper_set_scaler(b.stepper, &at), DT_OK);
+    b.source->bad_step = 14;
+    run_steps(&b, 10, 18, r);
+    assert_true(r[0].scaler.scale == 1024 && r[0].scaler.clean_steps == 1999);
+    assert_true(r[1].scaler.scale == 2048 && r[1].scaler.clean_steps == 0);
+    assert_true(r[4].skipped && !r[4].finite && r[4].scaler.scale == 1024);
+    assert_int_equal(r[4].scaler.n_skipped, 4);
+    assert_true(r[5].finite && r[7].finite && r[7].scaler.clean_steps == 3);
+    drop_bench(&b);
+    drop(&plain);
+    drop(&scaled);
+}
+
+// ---- ranks -----------------------------------------------------------------------------------------
+
+enum { MAX_RANKS = 3 };
+
+// The host's comm between the threads: only what connecting and capturing need.
+static pthread_barrier_t meeting;
+static char card[256];
+static int64_t votes[MAX_RANKS];
+
+static dt_status boot_broadcast(dt_comm *c, void *data, size_t n_bytes, int root) {
+    assert_true(n_bytes <= sizeof card && root == 0);
+    if (c->rank == 0) memcpy(card, data, n_bytes);
+    pthread_barrier_wait(&meeting);
+    memcpy(data, card, n_bytes);
+    pthread_barrier_wait(&meeting);
+    return DT_OK;
+}
+
+static dt_status boot_max(dt_comm *c, int64_t *data, int64_t n) {
+    votes[c->rank] = *data;
+    pthread_barrier_wait(&meeting);
+    for (int r = 0; r < c->world_size; r++) *data = votes[r] > *data ? votes[r] : *data;
+    pthread_barrier_wait(&meeting);
+    return DT_OK;
+}
+
+typedef struct rank_job {
+    setting s;
+    dt_comm boot;
+    outcome o;
+} rank_job;
+
+static void run_ranks(rank_job *jobs, int n, const setting *s, void *(*main)(void *)) {
+    pthread_t threads[MAX_RANKS];
+    pthread_barrier_init(&meeting, NULL, (unsigned)n);
+    for (int r = 0; r < n; r++) {
+        jobs[r] = (rank_job){.s = *s,
+                             .boot = {.rank = r,
+                                      .world_size = n,
+                                      .broadcast_bytes = boot_broadcast,
+                                      .all_reduce_max_i64 = boot_max}};
+        jobs[r].s.ranks = &jobs[r].boot;
+        assert_int_equal(pthread_create(&threads[r], NULL, main, &jobs[r]), 0);
+    }
+    for (int r = 0; r < n; r++) pthread_join(threads[r], NULL);
+    for (int r = 1; r < n; r++) assert_same(&jobs[0].o, &jobs[r].o);
+    pthread_barrier_destroy(&meeting);
+}
+
+static void drop_ranks(rank_job *jobs, int n) {
+    for (int r = 0; r < n; r++) drop(&jobs[r].o);
+}
+
+static void *train_main(void *arg) {
+    rank_job *j = arg;
+    j->o = train(&j->s);
+    return NULL;
+}
+
+// Three steps, and the rest on a new stepper.
+static void *resume_main(void *arg) {
+    rank_job *j = arg;
+    bench a, b;
+    dt_step_result r[STEPS];
+    make_bench(&a, &j->s);
+    run_steps(&a, 0, 3, r);
+    make_bench(&b, &j->s);
+    take_up(&b, &a);
+    run_steps(&b, 3, STEPS, r + 3);
+    keep(&j->o, &b, r, STEPS);
+    drop_bench(&a);
+    drop_bench(&b);
+    return NULL;
+}
+
+// NCCL adds in another order when it is captured: a resumed run has the bits of one that went on only if each step of
+// both is captured. Three ranks: with shares of 1 and 2 of the 4 micro-batches.
+static void test_resume_of_ranks(void **state) {
+    rank_job whole[3], parts[3];
+    setting s = {.clip = 0.5f};
+    run_ranks(whole, 3, &s, train_main);
+    run_ranks(parts, 3, &s, resume_main);
+    assert_same(&whole[0].o, &parts[0].o);
+    drop_ranks(whole, 3);
+    drop_ranks(parts, 3);
+}
+
+// Gradients as bf16 on their way: near the first steps of fp32; counts and sums of losses stay exact.
+static void test_bf16_gradients(void **state) {
+    rank_job plain[2], low[2];
+    setting s = {.clip = 0.5f};
+    run_ranks(plain, 2, &s, train_main);
+    s.bf16_gradients = true;
+    run_ranks(low, 2, &s, train_main);
+    const outcome *a = &plain[0].o, *b = &low[0].o;
+    assert_memory_not_equal(a->master, b->master, a->n_master);
+    assert_true(a->loss[0] == b->loss[0]);
+    for (int i = 0; i < 3; i++) {
+        assert_float_equal(a->loss[i], b->loss[i], 0.01 * a->loss[i]);
+        assert_float_equal(a->norm[i], b->norm[i], 0.01 * a->norm[i]);
+    }
+    drop_ranks(plain, 2);
+    drop_ranks(low, 2);
+}
+
+// Rank 1 gives step 3 up, summing as the others do: nobody commits it, nor what is behind it.
+static void *drop_main(void *arg) {
+    rank_job *j = arg;
+    bench b;
+    dt_step_result r, before[3];
+    make_bench(&b, &j->s);
+    run_steps(&b, 0, 3, before);
+    for (int step = 3; step < 6; step++) {
+        if (step == 3 && j->boot.rank == 1) micro_left = 0;
+        assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
+        micro_left = 1 << 30;
+        if (step > 3) assert_true(r.step == step - 1 && (r.step > 3 || r.dropped));
+    }
+    assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+    keep(&j->o, &b, before, 3);
+    drop_bench(&b);
+    return NULL;
+}
+
+static void test_drop_of_one_rank(void **state) {
+    rank_job good[MAX_RANKS], jobs[MAX_RANKS];
+    for (int n = 2; n <= 3; n++) {
+        run_ranks(good, n, &(setting){.n_steps = 3}, train_main);
+        run_ranks(jobs, n, &(setting){0}, drop_main);
+        assert_memory_equal(good[0].o.master, jobs[0].o.master, jobs[0].o.n_master);
+        drop_ranks(good, n);
+        drop_ranks(jobs, n);
+    }
+}
+
+// One rank cannot capture the pieces with sums: none does, and the bits are those of nothing captured.
+static void *refuse_main(void *arg) {
+    rank_job *j = arg;
+    bench b;
+    dt_step_result r[STEPS];
+    make_bench(&b, &j->s);
+    if (j->boot.rank == 2) fake_cuda_fail(api_of(&b), "capture_end", 0, FAKE_NOT_CAPTURABLE);
+    run_steps(&b, 0, STEPS, r);
+    keep(&j->o, &b, r, STEPS);
+    drop_bench(&b);
+    return NULL;
+}
+
+static void test_refusal_of_one_rank(void **state) {
+    rank_job plain[3], jobs[3];
+    run_ranks(plain, 3, &(setting){.uncaptured = true}, train_main);
+    run_ranks(jobs, 3, &(setting){0}, refuse_main);
+    assert_same(&plain[0].o, &jobs[0].o);
+    drop_ranks(plain, 3);
+    drop_ranks(jobs, 3);
+}
+
+// ---- peers that are gone ---------------------------------------------------------------------------
+
+static __thread bool lost, captured,
+    failed; // this rank's peer; its last sum; whether that was told
+
+static int failing_state(const dt_nccl_api *a, void *comm, int *state) {
+    failed |= lost && captured;
+    *state = lost && captured ? 6 : DT_NCCL_OK;
+    return DT_NCCL_OK;
+}
+
+static __thread struct {
+    dt_nccl_api nccl;
+    dt_cuda_api *cuda;
+} real;
+
+static int watched_sum(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
+                       void *stream) {
+    captured = fake_cuda_capture(real.cuda, stream) != 0;
+    return real.nccl.all_reduce(a, comm, data, n, type, stream);
+}
+
+// A peer is lost between steps that are captured, or while the first is. The graphs go, then the communicator, once, as
+// fake_nccl.c demands; what comes later is refused, and all of it can be given back.
+static void *lose_main(void *arg) {
+    rank_job *j = arg;
+    bench b;
+    dt_step_result r[STEPS];
+    const bool while_captured = j->s.n_steps == 0;
+    make_bench(&b, &j->s);
+    dt_nccl_api *nccl = fake_cuda_nccl(b.b);
+    real.nccl = *nccl;
+    real.cuda = api_of(&b);
+    nccl->all_reduce = watched_sum;
+    nccl->async_error = failing_state;
+    run_steps(&b, 0, j->s.n_steps, r);
+    lost = while_captured;
+    if (!while_captured) b.device_comm->set_deadline(b.device_comm, 0.5);
+    const dt_status st = while_captured ? dt_stepper_run(b.stepper, 0, RATE, false, r)
+                                        : dt_comm_nccl_watch(b.device_comm, 1);
+    assert_int_equal(st, DT_E_PEER);
+    assert_non_null(strstr(dt_error_message(),
+                           while_captured ? "that the test asked for" : "another rank is gone"));
+    assert_true(failed == while_captured);
+    assert_int_equal(fake_cuda_count(real.cuda, "abort"), 1);
+    lost = failed = false;
+    assert_int_equal(dt_comm_nccl_watch(b.device_comm, 0), DT_E_PEER);
+    assert_int_equal(dt_stepper_run(b.stepper, STEPS, RATE, false, r), DT_E_PEER);
+    keep(&j->o, &b, r, 0);
+    drop_bench(&b);
+    return NULL;
+}
+
+static void test_lost_peer(void **state) {
+    rank_job jobs[2];
+    for (int n_steps = 0; n_steps <= 4; n_steps += 4) {
+        run_ranks(jobs, 2, &(setting){.n_steps = n_steps}, lose_main);
+        drop_ranks(jobs, 2);
+    }
+}
+
+// The device waits for a peer that is gone, until the communicator is aborted: a wait without a deadline would hang.
+static __thread dt_device device;
+static bool is_gone(dt_backend *b) {
+    return fake_cuda_count(dt_cuda_self(b)->api, "abort") == 0;
+}
+static bool done_when_aborted(dt_backend *b, void *stream) {
+    return !is_gone(b) && device.stream_done(b, stream);
+}
+static dt_status ends_when_aborted(dt_backend *b, void *stream) {
+    if (is_gone(b)) abort();
+    return device.synchronize(b, stream);
+}
+static void hang(dt_backend *b) {
+    device = dt_cuda_self(b)->device;
+    dt_cuda_self(b)->device.stream_done = done_when_aborted;
+    dt_cuda_self(b)->device.synchronize = ends_when_aborted;
+}
+
+// A run that ends, behind a failure of its own or not, when a peer is gone: every wait has the deadline. The source is
+// taken away first (k = 1) or the stepper goes with it; numbers may be under way.
+static void test_end_beside_a_lost_peer(void **state) {
+    for (int k = 0; k < 2; k++) {
+        bench b;
+        dt_comm *alone;
+        dt_step_result r[STEPS];
+        assert_int_equal(dt_comm_create_self(&alone), DT_OK);
+        make_bench(&b, &(setting){.ranks = alone});
+        run_steps(&b, 0, 3, r);
+        b.device_comm->set_deadline(b.device_comm, 0.1);
+        hang(b.b);
+        if (k) {
+            assert_int_equal(dt_stepper_set_source(b.stepper, NULL), DT_E_PEER);
+            assert_non_null(strstr(dt_error_message(), "another rank is gone"));
+        } else {
+            dt_stepper_destroy(b.stepper);
+            b.stepper = NULL;
+        }
+        assert_int_equal(fake_cuda_count(api_of(&b), "abort"), 1);
+        drop_bench(&b);
+        dt_comm_destroy(alone);
+    }
+}
+
+// ---- communicators ---------------------------------------------------------------------------------
+
+static dt_status keep_card(dt_comm *c, void *data, size_t n_bytes, int root) {
+    return DT_OK;
+}
+
+static void open_rank(dt_backend **b, dt_nccl_api **nccl) {
+    assert_int_equal(fake_cuda_backend(b, &(dt_backend_opts){.threads = 1}), DT_OK);
+    *nccl = fake_cuda_nccl(*b);
+    real.nccl = **nccl;
+}
+
+// The peer never comes (hangs = 0), or comes and then does not take part: an error after the deadline, and no hang.
+static void test_missing_peer(void **state) {
+    for (int hangs = 0; hangs < 2; hangs++) {
+        dt_backend *b;
+        dt_nccl_api *nccl;
+        dt_comm *c = NULL, boot = {.world_size = 2, .broadcast_bytes = keep_card};
+        open_rank(&b, &nccl);
+        hang(b);
+        if (hangs) nccl->async_error = failing_state; // which says that it is connected
+        assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 0.2), DT_E_PEER);
+        assert_non_null(strstr(dt_error_message(), hangs ? "the test of NCCL did not finish within"
+                                                         : "init did not finish within"));
+        b->destroy(b);
+    }
+}
+
+static int answers[3],
+    n_busy; // of finalize, destroy, abort; how often async_error is busy after finalize
+
+static int finalize(const dt_nccl_api *a, void *comm) {
+    if (answers[0] == DT_NCCL_BUSY) n_busy = 3;
+    return answers[0];
+}
+static int busy_state(const dt_nccl_api *a, void *comm, int *state) {
+    *state = n_busy ? DT_NCCL_BUSY : DT_NCCL_OK;
+    n_busy -= n_busy > 0;
+    return DT_NCCL_OK;
+}
+static int destroy(const dt_nccl_api *a, void *comm) {
+    assert_int_equal(n_busy, 0);
+    real.nccl.destroy(a, comm);
+    return answers[1];
+}
+static int abort_comm(const dt_nccl_api *a, void *comm) {
+    real.nccl.abort(a, comm);
+    return answers[2];
+}
+
+// What NCCL answers at a communicator's end: finalize is asked about until it is through, a failure of it aborts. A
+// failure of destroy is the caller's, one of an abort, which nobody waits for, is a line.
+static void end_comm(int of_finalize, int of_destroy, int of_abort, dt_status expected) {
+    dt_backend *b;
+    dt_nccl_api *nccl;
+    dt_comm *c = NULL, *boot;
+    assert_int_equal(dt_comm_create_self(&boot), DT_OK);
+    open_rank(&b, &nccl);
+    memcpy(answers, (int[]){of_finalize, of_destroy, of_abort}, sizeof answers);
+    nccl->finalize = finalize;
+    nccl->async_error = busy_state;
+    nccl->destroy = destroy;
+    nccl->abort = abort_comm;
+    assert_int_equal(dt_comm_create_nccl(&c, b, boot, false, 30), DT_OK);
+    assert_int_equal(c->finalize(c), expected);
+    assert_int_equal(n_busy, 0);
+    assert_int_equal(fake_cuda_count(dt_cuda_self(b)->api, "abort"), of_finalize == 6);
+    dt_comm_destroy_nccl(c);
+    dt_comm_destroy(boot);
+    b->destroy(b);
+}
+
+static char folder[] = "/tmp/dtrain-stepper-XXXXXX";
+
+static void test_answers_at_the_end(void **state) {
+    char log[64], text[400] = "";
+    snprintf(log, sizeof log, "%s/log", folder);
+    assert_int_equal(dt_log_open(log), DT_OK);
+    dt_log_set_level(DT_LOG_WARN);
+    end_comm(DT_NCCL_OK, DT_NCCL_OK, DT_NCCL_OK, DT_OK);
+    end_comm(DT_NCCL_BUSY, DT_NCCL_OK, DT_NCCL_OK, DT_OK);
+    end_comm(DT_NCCL_BUSY, 6, DT_NCCL_OK, DT_E_PEER);
+    assert_non_null(strstr(dt_error_message(), "NCCL destroy failed: an error"));
+    end_comm(6, DT_NCCL_OK, 6, DT_E_PEER);
+    assert_non_null(strstr(dt_error_message(), "NCCL finalize failed: an error"));
+    dt_log_close();
+    dt_log_set_level(DT_LOG_ERROR);
+    FILE *said = fopen(log, "r");
+    assert_true(said && fgets(text, sizeof text, said));
+    assert_non_null(strstr(text, "NCCL abort failed: an error"));
+    assert_null(fgets(text, sizeof text, said));
+    fclose(said);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_held_input),       cmocka_unit_test(test_bad_step_of_held_input),
+        cmocka_unit_test(test_numbers_are_late), cmocka_unit_test(test_refused_capture),
+        cmocka_unit_test(test_dropped_step),     cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_resume_of_ranks),  cmocka_unit_test(test_bf16_gradients),
+        cmocka_unit_test(test_drop_of_one_rank), cmocka_unit_test(test_refusal_of_one_rank),
+        cmocka_unit_test(test_lost_peer),        cmocka_unit_test(test_end_beside_a_lost_peer),
+        cmocka_unit_test(test_missing_peer),     cmocka_unit_test(test_answers_at_the_end)};
+    if (!mkdtemp(folder) || setenv("FAKE_NCCL_DIR", folder, 1)) return 1;
+    dt_log_set_level(DT_LOG_ERROR);
+    const int n = cmocka_run_group_tests(tests, NULL, NULL);
+    dt_io_remove_tree(folder);
+    return n;
+}
