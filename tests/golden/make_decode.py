@@ -1,9 +1,9 @@
-"""Writes tests/golden/decode_golden.h: small PNG, BMP, PPM and WebP files with the CRC-32 of the pixels that
+"""Writes tests/golden/decode.safetensors: small PNG, BMP, PPM and WebP files with the CRC-32 of the pixels that
 Pillow reads from them (as RGB and as grey), and CRCs of what Pillow's bilinear resize makes of a picture.
 
 Files that Pillow does not write (interlaced, 16 bits, run-length coded) are made here byte by byte. Values of
 16 bits are what the format means, rounded (v * 255 / 65535), where Pillow cuts or clips.
-Run by hand in an environment with Pillow and numpy:  python tests/golden/make_decode.py
+Run by hand in an environment with Pillow, numpy and safetensors:  python tests/golden/make_decode.py
 """
 import io
 import os
@@ -13,6 +13,7 @@ import zlib
 import numpy as np
 import PIL
 from PIL import Image
+from safetensors.numpy import save_file
 
 W, H = 17, 11
 rng = np.random.default_rng(1)
@@ -306,26 +307,12 @@ for mode in ("RGB", "L"):
         made = made.resize(out, Image.BILINEAR, box=(0, box[1], out[0], box[3])).tobytes()
         sizes.append((mode, w, h, out, box, zlib.crc32(made)))
 
-lines = [f"// Made by make_decode.py with Pillow {PIL.__version__}.", "// clang-format off"]
-for i, (_, data, _, _) in enumerate(cases):
-    lines.append(f"static const uint8_t DECODE_{i}[] = {{")
-    lines += ["    " + "".join(f"{v}," for v in data[k:k + 32]) for k in range(0, len(data), 32)]
-    lines.append("};")
-lines += ["static const struct {", "    const char *name;", "    const uint8_t *file;", "    size_t n;",
-          "    int w, h;", "    uint32_t crc_rgb, crc_grey;", "} DECODE_CASES[] = {"]
-for i, (name, data, size, crc) in enumerate(cases):
-    lines.append(f'    {{"{name}", DECODE_{i}, {len(data)}, {size[0]}, {size[1]}, {crc[0]}u, {crc[1]}u}},')
-lines += ["};", "static const struct {", "    int channels, in_w, in_h, w, h;", "    double box[4];",
-          "    uint32_t crc;", "} LARGE_RESIZE_CASES[] = {"]
-for mode, w, h, out, box, crc in sizes:
-    lines.append(f"    {{{3 if mode == 'RGB' else 1}, {w}, {h}, {out[0]}, {out[1]}, "
-                 f"{{{', '.join(map(str, box))}}}, {crc}u}},")
-lines.append("};")
-lines.append("static const uint8_t WEBP_ANIMATION[] = {")
-data = animation.getvalue()
-lines += ["    " + "".join(f"{v}," for v in data[k:k + 32]) for k in range(0, len(data), 32)]
-lines.append("};")
-path = os.path.join(os.path.dirname(__file__), "decode_golden.h")
-with open(path, "w") as f:
-    f.write("\n".join(lines) + "\n")
-print(len(cases), "files,", os.path.getsize(path), "bytes")
+out = {"animation": animation.getvalue()}
+out.update((f"file/{name}", data) for name, data, _, _ in cases)
+out = {name: np.frombuffer(data, np.uint8) for name, data in out.items()}
+out.update((f"pixels/{name}", np.array([*size, *crc], np.int64)) for name, _, size, crc in cases)
+out["resize"] = np.array([(3 if mode == "RGB" else 1, w, h, *to, *box, crc) for mode, w, h, to, box, crc in sizes],
+                         np.float64)
+save_file(out, os.path.join(os.path.dirname(__file__), "decode.safetensors"),
+          metadata={"made": f"by make_decode.py with Pillow {PIL.__version__}"})
+print(len(cases), "files")

@@ -11,16 +11,46 @@
 #include "data/decode/decode.h"
 #include "data/file/blob.h"
 #include "data/file/tar.h"
-#include "golden/decode_golden.h"
+#include "golden/golden.h"
 #include "golden/resize_golden.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <jpeglib.h>
 
 static dt_decoder *decoder;
+
+// What make_decode.py wrote.
+typedef struct golden_file {
+    const char *name;
+    const uint8_t *data;
+    size_t n;
+    const int64_t *pixels; // width, height, CRC-32 as RGB, as grey
+} golden_file;
+
+static dt_safetensors *golden;
+static golden_file files[100];
+static int n_files;
+
+static const void *golden_data(const char *name, size_t *n_bytes) {
+    const int i = dt_safetensors_find(golden, name);
+    if (i < 0) fail_msg("no '%s' among the golden values", name);
+    return dt_safetensors_data(golden, i, n_bytes);
+}
+
+static void list_files(void) {
+    size_t n;
+    char pixels[128];
+    for (int i = 0; i < dt_safetensors_count(golden); i++) {
+        const char *name = dt_safetensors_name(golden, i);
+        if (strncmp(name, "file/", 5) != 0) continue;
+        assert_true(n_files < 100);
+        golden_file *f = &files[n_files++];
+        f->name = name + 5;
+        f->data = dt_safetensors_data(golden, i, &f->n);
+        snprintf(pixels, sizeof pixels, "pixels/%s", f->name);
+        f->pixels = golden_data(pixels, &n);
+    }
+    assert_true(n_files > 0);
+}
 
 static dt_status decode(const uint8_t *data, size_t n, int channels, dt_image *out) {
     // an exact copy, so that AddressSanitizer sees a read past the end
@@ -311,10 +341,13 @@ static void is_mirrored(const uint8_t *a, const uint8_t *b, int w, int h, int c)
 // Sizes at which the fast loops take one, two and many groups of taps, and their edges.
 static void large_resizes_agree_with_pillow(void **state) {
     dt_resizer *r = dt_resizer_create();
-    for (size_t i = 0; i < sizeof LARGE_RESIZE_CASES / sizeof *LARGE_RESIZE_CASES; i++) {
-        int c = LARGE_RESIZE_CASES[i].channels, w = LARGE_RESIZE_CASES[i].in_w,
-            h = LARGE_RESIZE_CASES[i].in_h;
-        size_t n = (size_t)(LARGE_RESIZE_CASES[i].w * LARGE_RESIZE_CASES[i].h * c);
+    size_t n_bytes;
+    const double *row = golden_data("resize", &n_bytes), *end = row + n_bytes / sizeof *row;
+    assert_true(row < end);
+    for (; row < end; row += 10) { // channels, sizes before and after, box, CRC-32
+        const int c = (int)row[0], w = (int)row[1], h = (int)row[2];
+        const int out_w = (int)row[3], out_h = (int)row[4];
+        const size_t n = (size_t)(out_w * out_h * c);
         // exact sizes, so that AddressSanitizer sees a step over the edge
         uint8_t *src = malloc((size_t)(w * h * c)), *dst = malloc(n);
         for (int y = 0; y < h; y++)
@@ -323,15 +356,12 @@ static void large_resizes_agree_with_pillow(void **state) {
                     src[(y * w + x) * c + k] =
                         (uint8_t)(x * 37 + y * 61 + k * 91 + x * y * 13 + (x / 7 + y / 5) % 2 * 90);
         dt_image image = {src, w, h, c};
-        assert_int_equal(dt_resize(r, &image, LARGE_RESIZE_CASES[i].box, dst,
-                                   LARGE_RESIZE_CASES[i].h, LARGE_RESIZE_CASES[i].w),
-                         DT_OK);
-        if (crc32_of(dst, n) != LARGE_RESIZE_CASES[i].crc) fail_msg("case %zu", i);
+        assert_int_equal(dt_resize(r, &image, row + 5, dst, out_h, out_w), DT_OK);
+        if (crc32_of(dst, n) != (uint32_t)row[9])
+            fail_msg("%d x %d x %d to %d x %d", w, h, c, out_w, out_h);
         uint8_t *mirrored = malloc(n);
-        assert_int_equal(dt_resize_mirrored(r, &image, LARGE_RESIZE_CASES[i].box, mirrored,
-                                            LARGE_RESIZE_CASES[i].h, LARGE_RESIZE_CASES[i].w),
-                         DT_OK);
-        is_mirrored(mirrored, dst, LARGE_RESIZE_CASES[i].w, LARGE_RESIZE_CASES[i].h, c);
+        assert_int_equal(dt_resize_mirrored(r, &image, row + 5, mirrored, out_h, out_w), DT_OK);
+        is_mirrored(mirrored, dst, out_w, out_h, c);
         free(mirrored);
         free(src);
         free(dst);
@@ -341,16 +371,16 @@ static void large_resizes_agree_with_pillow(void **state) {
 
 // ---- files that other programs wrote or read -----------------------------------------------------------
 static void files_decode_as_pillow_reads_them(void **state) {
-    for (size_t i = 0; i < sizeof DECODE_CASES / sizeof *DECODE_CASES; i++)
+    for (const golden_file *f = files; f < files + n_files; f++)
         for (int c = 1; c <= 3; c += 2) {
             dt_image image;
-            if (decode(DECODE_CASES[i].file, DECODE_CASES[i].n, c, &image) != DT_OK)
-                fail_msg("%s: %s", DECODE_CASES[i].name, dt_error_message());
-            assert_int_equal(image.width, DECODE_CASES[i].w);
-            assert_int_equal(image.height, DECODE_CASES[i].h);
+            if (decode(f->data, f->n, c, &image) != DT_OK)
+                fail_msg("%s: %s", f->name, dt_error_message());
+            assert_int_equal(image.width, f->pixels[0]);
+            assert_int_equal(image.height, f->pixels[1]);
             uint32_t crc = crc32_of(image.data, (size_t)(image.width * image.height * c));
-            if (crc != (c == 3 ? DECODE_CASES[i].crc_rgb : DECODE_CASES[i].crc_grey))
-                fail_msg("%s: other pixels, %d channels", DECODE_CASES[i].name, c);
+            if (crc != (uint32_t)f->pixels[c == 3 ? 2 : 3])
+                fail_msg("%s: other pixels, %d channels", f->name, c);
         }
 }
 
@@ -403,25 +433,25 @@ static void real_sets_decode_as_pillow_reads_them(void **state) {
 // Anything may happen to a file; what must not: a crash, or pixels from a file that ends too early.
 static void files_cut_or_damaged_never_crash(void **state) {
     uint32_t x = 3;
-    for (size_t i = 0; i < sizeof DECODE_CASES / sizeof *DECODE_CASES; i++) {
-        size_t n = DECODE_CASES[i].n;
+    for (const golden_file *f = files; f < files + n_files; f++) {
+        size_t n = f->n;
         dt_image image;
         uint8_t *bad = malloc(n);
         for (size_t cut = 0; cut < n; cut++) {
-            dt_status st = decode(DECODE_CASES[i].file, cut, 3, &image);
+            dt_status st = decode(f->data, cut, 3, &image);
             assert_true(st == DT_OK || st == DT_E_DATA);
             // the end mark and what a text or row's padding leaves over may be missing
-            if (cut + 14 < n && st == DT_OK) fail_msg("%s cut at %zu", DECODE_CASES[i].name, cut);
+            if (cut + 14 < n && st == DT_OK) fail_msg("%s cut at %zu", f->name, cut);
         }
         for (int k = 0; k < 300; k++) {
-            memcpy(bad, DECODE_CASES[i].file, n);
+            memcpy(bad, f->data, n);
             for (int j = 0; j < 2; j++) {
                 x = x * 1664525u + 1013904223u;
                 bad[(x >> 8) % n] = (uint8_t)(x >> 24);
             }
             dt_status st = decode(bad, n, 3, &image);
             if (st != DT_OK && st != DT_E_DATA)
-                fail_msg("%s damaged: %d, %s", DECODE_CASES[i].name, (int)st, dt_error_message());
+                fail_msg("%s damaged: %d, %s", f->name, (int)st, dt_error_message());
         }
         free(bad);
     }
@@ -429,24 +459,26 @@ static void files_cut_or_damaged_never_crash(void **state) {
 
 static void an_animation_is_refused(void **state) {
     dt_image image;
-    assert_int_equal(decode(WEBP_ANIMATION, sizeof WEBP_ANIMATION, 3, &image), DT_E_DATA);
+    size_t n;
+    const uint8_t *data = golden_data("animation", &n);
+    assert_int_equal(decode(data, n, 3, &image), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "animation"));
 }
 
 // Behind a PNG's checksum nothing changes unseen.
 static void a_changed_png_is_an_error(void **state) {
-    for (size_t i = 0; i < sizeof DECODE_CASES / sizeof *DECODE_CASES; i++) {
-        if (strncmp(DECODE_CASES[i].name, "png", 3) != 0) continue;
+    for (const golden_file *f = files; f < files + n_files; f++) {
+        if (strncmp(f->name, "png", 3) != 0) continue;
         dt_image image;
-        uint8_t *bad = malloc(DECODE_CASES[i].n);
-        for (size_t at = 16; at + 20 < DECODE_CASES[i].n; at += 3) {
-            memcpy(bad, DECODE_CASES[i].file, DECODE_CASES[i].n);
+        uint8_t *bad = malloc(f->n);
+        for (size_t at = 16; at + 20 < f->n; at += 3) {
+            memcpy(bad, f->data, f->n);
             bad[at] ^= 0x10;
-            dt_status st = decode(bad, DECODE_CASES[i].n, 3, &image);
+            dt_status st = decode(bad, f->n, 3, &image);
             // an ancillary chunk may be wrong, the pixels are not
             if (st == DT_OK)
                 assert_int_equal(crc32_of(image.data, (size_t)(image.width * image.height * 3)),
-                                 DECODE_CASES[i].crc_rgb);
+                                 (uint32_t)f->pixels[2]);
         }
         free(bad);
     }
@@ -454,11 +486,14 @@ static void a_changed_png_is_an_error(void **state) {
 
 static int set_up(void **state) {
     decoder = dt_decoder_create();
+    golden = golden_open("decode.safetensors");
+    list_files();
     return 0;
 }
 
 static int tear_down(void **state) {
     dt_decoder_destroy(decoder);
+    dt_safetensors_close(golden);
     return 0;
 }
 
