@@ -3,7 +3,9 @@
 #   test_docs.sh           compares
 #   test_docs.sh --write   puts what is generated into docs/reference/
 # Wants DTRAIN (the binary) and SOURCE (the repository).
+# Thousands of words are looked up: a process for each would take most of the time.
 set -euo pipefail
+shopt -s extglob
 dtrain=$(realpath "$DTRAIN")
 cd "$SOURCE"
 failed=0
@@ -78,15 +80,20 @@ quoted() {
 
 # -- every path of the repository that a page names is there: below the root or below runtime/;
 #    a bare file name anywhere; <name> and * stand for anything
+declare -A named # names of files
+while read -r name; do named[$name]=1; done < <(find runtime data models launch tests -type f -printf '%f\n')
+is_named() { # glob
+    if [[ $1 == *\** ]]; then [ -n "$(find runtime data models launch tests -name "$1" -print -quit)" ]; else [ "${named[$1]:-}" ]; fi
+}
 tops='runtime|data|models|launch|configs|docs|tests|\.ci|base|config|batch|graph|backend|exec|comm|ckpt|metrics|train'
 for page in "${pages[@]}"; do
     while read -r word; do
-        glob=$(sed 's/<[a-z]*>/*/g' <<<"$word")
+        glob=${word//<*([a-z])>/*}
         if [[ $word =~ ^($tops)/[A-Za-z0-9_./*\<\>-]*$ ]]; then
             compgen -G "$glob" >/dev/null || compgen -G "runtime/$glob" >/dev/null ||
                 fail "$page names $word, which is not there"
         elif [[ $word =~ ^[A-Za-z0-9_*\<\>]+\.(c|h|def|py|sh|inc)$ ]]; then
-            [ -n "$(find runtime data models launch tests -name "$glob" -print -quit)" ] ||
+            is_named "$glob" ||
                 fail "$page names $word, and no file is called so"
         fi
     done < <(quoted "$page")
@@ -94,12 +101,16 @@ done
 
 # -- links between pages, and to their headings: in lower case, without punctuation, with - for a space
 headings() { awk '/^ *```/ {fenced = !fenced; next} !fenced' "$1" | sed -n 's/^##* //p' | tr 'A-Z ' 'a-z-' | sed 's/[^a-z0-9_-]//g'; }
+declare -A known # the headings of a file
 for page in "${pages[@]}"; do
+    case $page in */*) folder=${page%/*} ;; *) folder=. ;; esac
     while IFS='#' read -r target heading; do
-        file=$(dirname "$page")/$target
+        file=$folder/$target
         [ -n "$target" ] || file=$page
         [ -e "$file" ] || fail "$page links to $target, which is not there"
-        [ -z "$heading" ] || headings "$file" | grep -xF -- "$heading" >/dev/null || fail "$page links to $target#$heading, and no heading is called so"
+        [ "$heading" ] || continue
+        [ "${known[$file]:-}" ] || known[$file]=$'\n'$(headings "$file")$'\n'
+        [[ ${known[$file]} == *$'\n'"$heading"$'\n'* ]] || fail "$page links to $target#$heading, and no heading is called so"
     done < <(grep -o ']([^) ]*)' "$page" | sed 's/^](//; s/)$//' | grep -v '^https\?://' || true)
 done
 
@@ -113,13 +124,13 @@ while read -r verb; do
     written=("${pages[@]/docs\/reference\/cli.md/README.md}")
     grep -qE "dtrain\`? $verb\b" "${written[@]}" || fail "no page but the list of verbs speaks of dtrain $verb"
 done < <(verbs)
-keys=$("$dtrain" keys | grep '^[a-z]')
+keys=$'\n'$("$dtrain" keys | grep '^[a-z]')$'\n'
 for page in "${pages[@]}"; do
     while read -r word; do
         key=${word%%[=: ]*}
         [[ $key =~ ^(run|device|data|model|train|eval|checkpoint|metrics|comm)(\.[a-z_*]+)+$ ]] || continue
         [[ $key =~ \.(c|h|mdb|jsonl|safetensors|augment\..*)$ ]] && continue
-        grep -qxF -- "$key" <<<"$keys" || [[ $'\n'$keys == *$'\n'"$key".* ]] ||
+        [[ $keys == *$'\n'"$key"[$'\n'.]* ]] ||
             fail "$page names the key $key, which dtrain keys does not know"
     done < <(quoted "$page")
 done
