@@ -1,12 +1,13 @@
-"""Writes tests/golden/metrics_golden.h: what scikit-learn (scipy for rotations, numpy for the calibration error) makes of
-random logits and truths.
+"""Writes tests/golden/metrics.safetensors: what scikit-learn (scipy for rotations, numpy for the calibration error) makes
+of random logits and truths.
 
-Run by hand in an environment with scikit-learn:  python tests/golden/make_metrics.py
+Run by hand in an environment with scikit-learn and safetensors:  python tests/golden/make_metrics.py
 """
 import os
 
 import numpy as np
 import sklearn
+from safetensors.numpy import save_file
 from scipy.spatial.transform import Rotation
 from sklearn import metrics as sk
 
@@ -140,24 +141,15 @@ def cases():
         yield (truth + 0.2 * scale * rng.randn(25, k)).astype(np.float32), None, truth, numbers
 
 
-def array(kind, name, values):
-    return f"static const {kind} {name}[] = {{{', '.join(repr(v) for v in values.ravel().tolist())}}};"
-
-
-out = [f"// Made by make_metrics.py with scikit-learn {sklearn.__version__}.",
-       "typedef struct golden_value {", "    const char *name;", "    double value;", "} golden_value;"]
-rows = []
+out = {"top_k": np.array([TOP_K], np.float64), "threshold": np.array([THRESHOLD], np.float64)}
 for i, (logits, label, target, values) in enumerate(cases()):
-    out.append(array("float", f"LOGITS_{i}", logits))
-    out.append(array("int", f"LABELS_{i}", label) if target is None else array("float", f"TARGETS_{i}", target))
+    out[f"{i}/logits"] = logits
+    if target is None:
+        out[f"{i}/labels"] = label.astype(np.int32)
+    else:
+        out[f"{i}/targets"] = target
     data = logits.astype(np.float64)
     truth = label if values is classes else target.astype(int) if values is labels else target.astype(np.float64)
-    made = [f'{{"{name}", {float(v)!r}}}, '.replace("nan", "NAN") for name, v in values(data, truth)]
-    out.append(f"static const golden_value VALUES_{i}[] = {{{''.join(made)}{{NULL, 0}}}};")
-    of = f"LABELS_{i}, NULL" if target is None else f"NULL, TARGETS_{i}"
-    rows.append(f"    {{{logits.shape[1]}, {len(logits)}, LOGITS_{i}, {of}, VALUES_{i}}},")
-out += [f"enum {{ TOP_K = {TOP_K} }};", f"#define THRESHOLD {THRESHOLD}",
-        "static const struct {", "    int n_out, n;", "    const float *logits;", "    const int *labels;",
-        "    const float *targets;", "    const golden_value *values;", "} CASES[] = {"] + rows + ["};"]
-with open(os.path.join(os.path.dirname(__file__), "metrics_golden.h"), "w") as f:
-    f.write("\n".join(out) + "\n")
+    out.update((f"{i}/values/{name}", np.array([v], np.float64)) for name, v in values(data, truth))
+save_file(out, os.path.join(os.path.dirname(__file__), "metrics.safetensors"),
+          metadata={"made": f"by make_metrics.py with scikit-learn {sklearn.__version__}"})
