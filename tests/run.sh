@@ -32,8 +32,8 @@ run_suite() { # build directory, ctest arguments
 }
 
 what=${1:-default}
-asan_targets="dtrain dtrain_mpi tests_unit tests_fuzz tests_fault tests_sim"
-asan_tests=(-L '^(unit|fuzz|fault|sim)$')
+asan_targets="dtrain dtrain_mpi tests_unit tests_fuzz tests_fault tests_sim test_stepper_cuda"
+asan_tests=(-R '^(unit|fuzz|fault|sim)/|cuda/test_stepper_cuda')
 architectures=80 # of GPUs: machine code for the oldest, and PTX, which the newer ones take
 if [ "$what" = all ]; then
     export FULL=1

@@ -1,5 +1,5 @@
 // test_fake_cuda.c: the imitation enforces its own rules (otherwise tests on it would prove little), and what custom
-// kernels compute with: element types, Philox, reorders.
+// kernels compute with: element types, reorders.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "backend/cuda/kernels/kernel_math.h"
-#include "base/rng.h"
 #include "fake_cuda.h"
 #include "ops/custom_types.h"
 
@@ -160,19 +159,6 @@ static void test_capture_errors(void **state) {
     b->destroy(b);
 }
 
-static void test_out_of_memory(void **state) {
-    dt_backend *b = open_backend();
-    size_t free_bytes, total_bytes;
-    void *p;
-    assert_int_equal(b->alloc(b, &p, (size_t)2 << 30, "activations"), DT_E_INTERNAL);
-    assert_non_null(strstr(dt_error_message(), "activations"));
-    assert_int_equal(b->alloc(b, &p, 1000, "weights"), DT_OK);
-    b->device->memory(b, &free_bytes, &total_bytes);
-    assert_int_equal(total_bytes - free_bytes, 1000);
-    b->free(b, p, 1000);
-    b->destroy(b);
-}
-
 static void test_types(void **state) {
     for (uint32_t h = 0; h < 65536; h++) {
         const double x = test_f16_to_f64((uint16_t)h);
@@ -193,15 +179,6 @@ static void test_types(void **state) {
     }
     assert_true(isnan(dt_bf16_to_f32(dt_f32_to_bf16(NAN))) &&
                 isnan(dt_f16_to_f32(dt_f32_to_f16(NAN))));
-}
-
-static void test_philox(void **state) {
-    const dt_rng r = {0x123456789abcdef0u, 7, 9, 11};
-    for (uint32_t quad = 0; quad < 100; quad++) {
-        float u[4];
-        dt_uniform4(r.seed, r.slot, r.step, r.purpose, quad, u);
-        for (uint32_t k = 0; k < 4; k++) assert_true(u[k] == dt_rng_uniform(&r, 4 * quad + k));
-    }
 }
 
 static int64_t place(dt_layout l, const dt_shape *s, int64_t i) {
@@ -243,8 +220,7 @@ static void test_reorder(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strict),         cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_capture_errors), cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_philox),
+        cmocka_unit_test(test_capture_errors), cmocka_unit_test(test_types),
         cmocka_unit_test(test_reorder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

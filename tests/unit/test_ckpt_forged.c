@@ -97,9 +97,9 @@ static void write_part(const char *name, const char *data, size_t n) {
 
 // ---- tests -----------------------------------------------------------------------------------------
 
-// The state with another value is refused by its name, and the run goes on from the checkpoint before it.
-static void expect_member(const char *member, const char *value) {
-    char key[64], text[1 << 16], *log, path[128];
+// Gives the state as it was.
+static char *forge_member(const char *member, const char *value) {
+    char key[64], text[1 << 16];
     size_t n;
     char *was = read_part("state.json", &n);
     snprintf(key, sizeof key, "\"%s\":", member);
@@ -108,6 +108,23 @@ static void expect_member(const char *member, const char *value) {
     at += strlen(key);
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - was), was, value, at + strcspn(at, ",}"));
     write_part("state.json", text, strlen(text));
+    return was;
+}
+
+// The state with another value is refused by its name.
+static void expect_refused(const char *member, const char *value) {
+    char key[64], *was = forge_member(member, value);
+    snprintf(key, sizeof key, "member '%s'", member);
+    if (dt_state_check(newest, 4) != DT_E_CKPT || !strstr(dt_error_message(), key))
+        fail_msg("%s %s: %s", member, value, dt_error_message());
+    write_part("state.json", was, strlen(was));
+    free(was);
+}
+
+// A run goes on from the checkpoint before it, and says so.
+static void expect_member(const char *member, const char *value) {
+    char key[64], *log, path[128], *was = forge_member(member, value);
+    size_t n;
     snprintf(path, sizeof path, "%s/forged/log", dir);
     unlink(path);
     dt_log_set_level(DT_LOG_WARN);
@@ -129,16 +146,17 @@ static void test_state_out_of_range(void **state) {
     static const char *const counts[] = {"threads", "replicas", "replica_threads", "workers"};
     static const char *const values[] = {"0", "-1", "1000000000"};
     for (int i = 0; i < 4; i++)
-        for (int k = 0; k < 3; k++) expect_member(counts[i], values[k]);
+        for (int k = 0; k < 3; k++) expect_refused(counts[i], values[k]);
+    expect_refused("step", "-5");
+    expect_refused("step", "3"); // the directory's is 4
+    expect_refused("best_step", "99");
+    expect_refused("steps_per_epoch", "0");
+    expect_refused("total_steps", "-1");
+    expect_refused("metrics_offset", "-2");
+    expect_refused("history", "[{\"step\":5"); // up to the first comma
+    expect_refused("config", "\"nothing: 1\",\"rest\":\"");
+    expect_refused("world_size", "0");
     expect_member("step", "-5");
-    expect_member("step", "3"); // the directory's is 4
-    expect_member("best_step", "99");
-    expect_member("steps_per_epoch", "0");
-    expect_member("total_steps", "-1");
-    expect_member("metrics_offset", "-2");
-    expect_member("history", "[{\"step\":5"); // up to the first comma
-    expect_member("config", "\"nothing: 1\",\"rest\":\"");
-    expect_member("world_size", "0");
     assert_int_equal(run(NULL), DT_OK); // put back whole
 }
 
