@@ -18,8 +18,9 @@ static void print_cpu(void) {
         printf("backend  cpu: %s\n", dt_error_message());
         return;
     }
-    printf("backend  %s; bf16 %s\n", b->describe(b),
-           b->supports_dtype(b, DT_BF16) ? "native" : "not native");
+    const char *bf16 = b->computes_dtype(b, DT_BF16) ? "bf16 slow" : "no bf16";
+    if (b->supports_dtype(b, DT_BF16)) bf16 = "bf16 native";
+    printf("backend  %s; %s\n", b->describe(b), bf16);
     b->destroy(b);
 }
 

@@ -18,6 +18,7 @@
 #                          on a machine of any speed. Their ids are ${stopped[@]}; kill -CONT lets them go on
 #   is_pending SIGNAL PID  true when it was sent to PID and not answered yet
 #   children PID           its child processes in one line; fails when it is gone
+#   has_bf16 [slow]        true where dtrain computes in bf16 with the ISA it uses here: natively; with `slow`, at all
 #   hash RUN               of the last checkpoint's weights
 #   sanitized              true for a program built with AddressSanitizer or ThreadSanitizer
 #   fail WORD …            shows the end of the log, says so and ends the test
@@ -45,6 +46,7 @@ export PYTHONPATH=$SOURCE/tests${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECO
 # ranks and tests share cores here: a thread that waits must not hold one
 export OMP_WAIT_POLICY=passive
 
+has_bf16() { [[ "$("$DTRAIN" info)" =~ \;\ bf16\ (native${1:+|$1}) ]]; }
 have_mpi() { command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; }
 need_mpi() { have_mpi || { echo "skipped: no mpirun, or built without MPI"; exit 77; }; }
 # Open MPI's own lock orders, and what it keeps until a rank ends, are not ours to judge (LeakSanitizer looks at a

@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 short=()
 [ -z "${SHORT:-}" ] || STEPS=2 NPS="1 2" short=(train.global_batch=8) # see bench_short.h
 precisions=(fp32)
-[ -n "${SHORT:-}" ] || ! grep -q avx512_bf16 /proc/cpuinfo || precisions+=(bf16)
+[ -n "${SHORT:-}" ] || [[ "$("$build/dtrain" info)" != *"bf16 native"* ]] || precisions+=(bf16)
 for precision in "${precisions[@]}"; do
     for np in ${NPS:-1 2 3 4 8}; do
         begin=$(date +%s)

@@ -14,15 +14,13 @@ PYTHON has torch, torchvision, onnx, onnxscript and onnxruntime; without one in 
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
 
-from bench_short import SHORT, most, runs_peers
+from bench_short import ROOT, SHORT, machine, most, runs_peers
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # name: config, keys, batch, PyTorch's
 NETS = {
     "resnet50_batch1": ("resnet50", [], 1, "resnet50"),
@@ -139,13 +137,11 @@ def main():
     unknown = [n for n in o.only.split(",") if n not in NETS]
     if unknown:
         a.error(f"no network {unknown[0]}; there are: {', '.join(NETS)}")
-    cpu = open("/proc/cpuinfo").read()
-    flags, model = (re.search(rf"^{key}\s*: (.*)$", cpu, re.M).group(1) for key in ("flags", "model name"))
-    o.bf16, o.rounds = "avx512_bf16" in flags and not SHORT, most(o.rounds, 1)
+    cpu, bf16 = machine(o.build)
+    o.bf16, o.rounds = bf16 and not SHORT, most(o.rounds, 1)
     if not o.python and runs_peers("torch", "torchvision", "onnx", "onnxscript", "onnxruntime"):
         o.python = sys.executable
-    isa = [name for name, flag in (("AMX", "amx_int8"), ("VNNI", "avx512_vnni"), ("AVX-512", "avx512f"), ("AVX2", "avx2")) if flag in flags]
-    print(f"{model}, {o.threads} threads, {', '.join(isa[:2])}; load {os.getloadavg()[0]:.1f}; fastest of {o.rounds} rounds, samples/s\n")
+    print(f"{cpu}, {o.threads} threads; load {os.getloadavg()[0]:.1f}; fastest of {o.rounds} rounds, samples/s\n")
     print(f"| network | dtrain {'fp32 / bf16 / int8' if o.bf16 else 'fp32 / int8'} | peers | fp32: × the best fp32 peer | int8: × fp32 | int8: × the best low-precision peer |")
     print("|---|---|---|---|---|---|")
     for name in o.only.split(","):

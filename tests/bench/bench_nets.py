@@ -24,9 +24,8 @@ import subprocess
 import sys
 import time
 
-from bench_short import SHORT, most, runs_peers
+from bench_short import ROOT, SHORT, machine, most, runs_peers
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 WARM = 3
 VIT = ["train.optimizer.lr=0.001", "data.mix={p: 0}"]
@@ -253,13 +252,9 @@ def python_with_torch(venv):
 
 def look_at_machine(o):
     """Cores and bf16 into o; the machine in words."""
-    cpu = open("/proc/cpuinfo").read()
-    flags, model = (re.search(rf"^{key}\s*: (.*)$", cpu, re.M).group(1) for key in ("flags", "model name"))
-    if os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX2":
-        flags = "avx2"
-    o.cores, o.bf16 = len(os.sched_getaffinity(0)), "avx512_bf16" in flags and not SHORT
-    isa = [name for name, flag in (("AMX", "amx_bf16"), ("AVX-512 with bf16", "avx512_bf16"), ("AVX-512", "avx512f"), ("AVX2", "avx2")) if flag in flags]
-    return f"{model}, {o.cores} cores, {', '.join(isa[:2])}; load {os.getloadavg()[0]:.1f}"
+    cpu, bf16 = machine(o.build)
+    o.cores, o.bf16 = len(os.sched_getaffinity(0)), bf16 and not SHORT
+    return f"{cpu}, {o.cores} cores; load {os.getloadavg()[0]:.1f}"
 
 
 def main():
@@ -281,12 +276,12 @@ def main():
     unknown = [n for n in o.only.split(",") if n not in NETS]
     if unknown:
         a.error(f"no network {unknown[0]}; there are: {', '.join(NETS)}")
-    machine = look_at_machine(o)
+    where = look_at_machine(o)
     o.steps, o.rounds = most(o.steps, 1), most(o.rounds, 1)
     if not o.python and runs_peers("torch"):
         o.python = python_with_torch(os.path.join(ROOT, ".cache", "bench-venv"))
     os.makedirs(os.path.join(ROOT, ".cache", "bench-nets"), exist_ok=True)
-    print(f"{machine}; {o.rounds} rounds of {o.steps} steps, samples/s\n")
+    print(f"{where}; {o.rounds} rounds of {o.steps} steps, samples/s\n")
     print(f"| network | dtrain fp32{' / bf16' if o.bf16 else ''} / auto | PyTorch | auto: × its best | goal | share of the library | peak memory, of PyTorch's | start, PyTorch's | a rank a core |")
     print("|---|---|---|---|---|---|---|---|---|")
     d = Dtrain(o)

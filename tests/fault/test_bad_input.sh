@@ -46,7 +46,7 @@ expect 2 "train.schedule.min_lr is 1, above train.optimizer.lr" "$DTRAIN" "$conf
 expect 2 "train.schedule.decay is 0; expected an amount above 0" "$DTRAIN" "$config" train.schedule.name=wsd train.schedule.decay=0%
 expect 2 "elastic comm.gradient_dtype must be fp32" "$DTRAIN" "$config" comm.gradient_dtype=bf16 run.reproducible=elastic
 expect 2 "device.hold_input|leave the key out" "$DTRAIN" "$config" device.hold_input=true
-grep -q avx512 /proc/cpuinfo || expect 2 "bf16 needs a CPU with AVX-512" "$DTRAIN" "$config" train.precision=bf16
+has_bf16 slow || expect 2 "bf16 needs a CPU with AVX-512" "$DTRAIN" "$config" train.precision=bf16
 expect 2 "dtrain --help" "$DTRAIN" no-such-verb
 expect 2 "did you mean 'train'?" "$DTRAIN" trian "$config"
 expect 2 "key=value" "$DTRAIN" "$config" --epochs 3

@@ -51,7 +51,7 @@ train run.name=off train.max_steps=4 # auto: as the run began
 exits 2 'error: .*device.winograd' "$DTRAIN" "$config" run.name=again train.max_steps=8 device.winograd=off
 
 # the faster precision, with its reason, kept for the next start and by the checkpoint
-if grep -q avx512_bf16 /proc/cpuinfo && [ -z "${ONEDNN_MAX_CPU_ISA:-}" ]; then
+if has_bf16; then
     for name in first second; do
         train run.name=$name train.max_steps=2 train.precision=auto
         grep -qE 'train.precision: auto: (fp32|bf16), [0-9.]+ times as fast as (bf16|fp32)' "$work/log" || fail "no reason for the precision"

@@ -17,7 +17,7 @@ check() { # precision label run: its hash must equal the reference
 }
 
 precisions=(fp32)
-grep -q avx512_bf16 /proc/cpuinfo && precisions+=(bf16)
+has_bf16 && precisions+=(bf16)
 for precision in "${precisions[@]}"; do
     reference=
     steps=${STEPS:-${FULL:+200}}

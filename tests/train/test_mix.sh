@@ -7,7 +7,7 @@ small_data "$work" 6 6
 config=$(small_config "$work")
 mixed=("data.mix={mixup: 0.4, cutmix: 1.0}" metrics.every="1 steps" model.dropout=0 train.max_steps=60)
 precisions=(fp32)
-grep -q avx512_bf16 /proc/cpuinfo && precisions+=(bf16)
+has_bf16 && precisions+=(bf16)
 
 some() { # the first five steps
     exits 75 '' "$DTRAIN" "$config" "$@" run.stop_at=5
