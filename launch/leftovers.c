@@ -66,16 +66,24 @@ static bool is_mapped(const char *path) {
     return found;
 }
 
+// Open MPI's own variables, of 4 and of 5, may name another folder than /dev/shm.
+static const char *segments_dir(void) {
+    const char *dir = getenv("OMPI_MCA_btl_vader_backing_directory");
+    if (!dir) dir = getenv("OMPI_MCA_btl_sm_backing_directory");
+    return dir && *dir ? dir : "/dev/shm";
+}
+
 static int remove_segments(void) {
+    const char *dir = segments_dir();
     char **names = NULL;
     size_t n = 0;
     int n_removed = 0;
-    if (dt_io_list_dir(&names, &n, "/dev/shm", DT_E_STORAGE) != DT_OK) return 0;
+    if (dt_io_list_dir(&names, &n, dir, DT_E_STORAGE) != DT_OK) return 0;
     for (size_t i = 0; i < n; i++) {
         if (!behind_host(names[i], "vader_segment.", '.') &&
             !behind_host(names[i], "sm_segment.", '.'))
             continue;
-        char *path = dt_xprintf("/dev/shm/%s", names[i]);
+        char *path = dt_xprintf("%s/%s", dir, names[i]);
         if (is_mine(path, true) && !is_mapped(path)) n_removed += unlink(path) == 0;
         free(path);
     }

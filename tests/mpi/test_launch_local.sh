@@ -59,7 +59,10 @@ sh -c 'exit' & gone=$!
 wait $gone
 leave $gone
 leave $$
-segment=/dev/shm/vader_segment.$host.$(id -u).dead$gone.0
+# in a folder of its own: any start of dtrain on this machine cleans /dev/shm
+mkdir "$work/shm"
+export OMPI_MCA_btl_vader_backing_directory=$work/shm OMPI_MCA_btl_sm_backing_directory=$work/shm
+segment=$work/shm/vader_segment.$host.$(id -u).dead$gone.0
 truncate -s 4096 "$segment" "$segment.mapped"
 touch -d '1 minute ago' "$segment" "$segment.mapped"
 python3 -c '
