@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "data/augment/augment.h"
+#include "models/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,16 @@ static void print_augmentations(bool markdown) {
     for (int i = 0; dt_augment_describe(i, markdown, text, sizeof text); i++) printf("%s\n", text);
 }
 
+// What model.layers may list.
+static void print_layers(bool markdown) {
+    const char *type, *keys, *help;
+    if (markdown) printf("\n| layer | keys, defaults | does |\n|---|---|---|\n");
+    for (size_t i = 0; dt_model_describe_layer(i, &type, &keys, &help); i++)
+        printf(markdown ? "| `%s` | %s%s%s | %s |\n" : "  %-14s %s%s%s%s\n", type,
+               *keys && markdown ? "`" : "", keys,
+               *keys ? (markdown ? "`" : "\n                 ") : "", help);
+}
+
 static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "keys", 0, 1, "at most one prefix"));
     const char *prefix = w->n_words ? w->words[0] : "";
@@ -75,6 +86,7 @@ static dt_status run(const launch_words *w) {
         shown++;
     }
     if (strcmp(prefix, "data.augment") == 0) print_augmentations(markdown);
+    if (strcmp(prefix, "model.layers") == 0) print_layers(markdown);
     return shown ? DT_OK
                  : dt_fail(DT_E_USAGE, "no key begins with '%s'; dtrain keys lists all", prefix);
 }
@@ -85,5 +97,6 @@ const launch_command launch_keys = {.options = options,
                                             "a run cannot be resumed with another value of one.\n\n"
                                             "  dtrain keys train.schedule\n"
                                             "  dtrain keys model.encoders    the same as model's\n"
-                                            "  dtrain keys data.augment      with the operations\n",
+                                            "  dtrain keys data.augment      with the operations\n"
+                                            "  dtrain keys model.layers      with the layers\n",
                                     .run = run};

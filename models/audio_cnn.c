@@ -19,9 +19,9 @@ static dt_value pool(const dt_trunk *t, dt_value x) {
     const dt_shape s = dt_info_of(t->g, x)->shape;
     const dt_window across = {.kernel = {1, (int)s.d[3]}, .stride = {1, 1}, .dilation = {1, 1}};
     const dt_window along = {.kernel = {(int)s.d[2], 1}, .stride = {1, 1}, .dilation = {1, 1}};
-    x = dt_avg_pool_window(t->g, x, &across);
+    x = dt_avg_pool_window(t->g, x, &across, false);
     largest = dt_max_pool_window(t->g, x, &along);
-    x = dt_add(t->g, largest, dt_avg_pool_window(t->g, x, &along));
+    x = dt_add(t->g, largest, dt_avg_pool_window(t->g, x, &along, false));
     return dt_reshape(t->g, x, dt_shape2(s.d[0], s.d[1]));
 }
 

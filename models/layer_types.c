@@ -1,33 +1,47 @@
 // layer_types.c: the layers of model.layers (layers.h): each reads its keys and calls the graph API.
 #include "layers.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // ---- keys ------------------------------------------------------------------------------------------
-static double number(const dt_layer *l, const char *key, double unset, double least) {
+// A key's default of layer_types.def into buf: "kernel=3" gives "3"; NULL: it must be given.
+static const char *fallback(const dt_layer *l, const char *key, char buf[16]) {
+    const size_t n = strlen(key);
+    for (const char *p = l->keys; *p; p += strcspn(p, " "), p += *p == ' ') {
+        if (strncmp(p, key, n) != 0 || p[n] != '=') continue;
+        snprintf(buf, 16, "%.*s", (int)strcspn(p + n + 1, " "), p + n + 1);
+        return buf;
+    }
+    return NULL;
+}
+static double number(const dt_layer *l, const char *key, double least) {
+    char buf[16];
     const dt_cnode *n = dt_layer_key(l, key);
-    double v = unset;
-    if (!n && isnan(unset)) dt_layer_fail(l, l->where, "%s wants %s", l->type, key);
+    const char *unset = fallback(l, key, buf);
+    double v = !n && unset ? strtod(unset, NULL) : least;
+    if (!n && !unset) dt_layer_fail(l, l->where, "%s wants %s", l->type, key);
     if (n && (!dt_cnode_real(n, &v) || !(v >= least) || v > 1e9))
         dt_layer_fail(l, n, "%s of %s: expected a number of at least %g", key, l->type, least);
-    return isnan(v) ? least : v;
+    return v;
 }
-static int whole(const dt_layer *l, const char *key, double unset, double least) {
-    const double v = number(l, key, unset, least); // at most 1e9
+static int whole(const dt_layer *l, const char *key, double least) {
+    const double v = number(l, key, least); // at most 1e9
     if (v != floor(v))
         dt_layer_fail(l, l->where, "%s of %s: expected a whole number", key, l->type);
     return l->g->status == DT_OK ? (int)v : 1;
 }
-static int needed(const dt_layer *l, const char *key) {
-    return whole(l, key, NAN, 1);
-}
-static bool yes(const dt_layer *l, const char *key, bool unset) {
+static bool yes(const dt_layer *l, const char *key) {
+    char buf[16];
     const dt_cnode *n = dt_layer_key(l, key);
     const char *text = n && dt_cnode_kind(n) == DT_C_SCALAR ? dt_cnode_str(n) : "";
-    if (n && strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
+    if (!n) text = fallback(l, key, buf);
+    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
         dt_layer_fail(l, n, "%s of %s: expected true or false", key, l->type);
-    return n ? strcmp(text, "true") == 0 : unset;
+    return strcmp(text, "true") == 0;
 }
 // Numbers of a list; a number is a list of one. Returns how many.
 static int numbers(const dt_layer *l, const char *key, int64_t *out, int cap) {
@@ -47,16 +61,19 @@ static int numbers(const dt_layer *l, const char *key, int64_t *out, int cap) {
     }
     return (int)count;
 }
-// [height, width], or one number for both
-static void pair(const dt_layer *l, const char *key, const int unset[2], int64_t least,
-                 int out[2]) {
+// [height, width], or one number for both; false: not given, and the default is none of numbers
+static bool pair(const dt_layer *l, const char *key, int64_t least, int out[2]) {
+    char buf[16], *end = buf;
     int64_t v[2] = {0};
+    const char *unset = fallback(l, key, buf);
     const int n = numbers(l, key, v, 2);
+    if (n == 0 && unset) v[0] = strtol(unset, &end, 10);
     for (int i = 0; i < 2; i++) {
-        out[i] = n == 0 ? unset[i] : (int)v[n == 2 ? i : 0];
+        out[i] = (int)v[n == 2 ? i : 0];
         if (n > 0 && out[i] < least)
             dt_layer_fail(l, l->where, "%s of %s: expected at least %d", key, l->type, (int)least);
     }
+    return n > 0 || end != buf;
 }
 
 static dt_shape shape_of(const dt_layer *l) {
@@ -64,48 +81,57 @@ static dt_shape shape_of(const dt_layer *l) {
 }
 
 // ---- convolution, pooling, norms -------------------------------------------------------------------
-static dt_window window_of(const dt_layer *l, const int kernel[2], const int stride[2],
-                           bool keeps) {
+static bool says_same(const dt_layer *l) {
+    const dt_cnode *n = dt_layer_key(l, "pad");
+    return n && dt_cnode_kind(n) == DT_C_SCALAR && strcmp(dt_cnode_str(n), "same") == 0;
+}
+static dt_window window_of(const dt_layer *l, bool of_conv) {
     dt_window w = {.dilation = {1, 1}};
-    pair(l, "kernel", kernel, 1, w.kernel);
-    pair(l, "stride", stride[0] ? stride : w.kernel, 1, w.stride);
-    if (keeps) pair(l, "dilation", (int[]){1, 1}, 1, w.dilation);
-    const int half[2] = {keeps ? (int)((int64_t)w.dilation[0] * (w.kernel[0] - 1) / 2) : 0,
-                         keeps ? (int)((int64_t)w.dilation[1] * (w.kernel[1] - 1) / 2) : 0};
-    pair(l, "pad", half, 0, w.pad_begin);
+    pair(l, "kernel", 1, w.kernel);
+    if (!pair(l, "stride", 1, w.stride)) memcpy(w.stride, w.kernel, sizeof w.stride);
+    if (of_conv) pair(l, "dilation", 1, w.dilation);
+    if (of_conv && says_same(l)) {
+        for (int d = 0; d < 2; d++) { // what is odd goes behind, as in PyTorch
+            const int64_t all = (int64_t)w.dilation[d] * (w.kernel[d] - 1);
+            if (all > INT_MAX) dt_layer_fail(l, l->where, "the window is too large");
+            w.pad_begin[d] = (int)(all / 2), w.pad_end[d] = (int)(all - all / 2);
+        }
+        return w;
+    }
+    pair(l, "pad", 0, w.pad_begin);
     memcpy(w.pad_end, w.pad_begin, sizeof w.pad_end);
     return w;
 }
 
 static dt_value layer_conv(const dt_layer *l) {
-    const dt_window w = window_of(l, (int[]){3, 3}, (int[]){1, 1}, true);
-    const dt_conv2d_opts o = {.out = needed(l, "out"),
-                              .groups = whole(l, "groups", 1, 1),
-                              .bias = yes(l, "bias", true),
+    const dt_window w = window_of(l, true);
+    const dt_conv2d_opts o = {.out = whole(l, "out", 1),
+                              .groups = whole(l, "groups", 1),
+                              .bias = yes(l, "bias"),
                               .window = &w};
     return dt_conv2d(l->g, l->name, l->x, &o);
 }
 static dt_value layer_max_pool(const dt_layer *l) {
-    const dt_window w = window_of(l, (int[]){2, 2}, (int[]){0, 0}, false);
+    const dt_window w = window_of(l, false);
     return dt_max_pool_window(l->g, l->x, &w);
 }
 static dt_value layer_avg_pool(const dt_layer *l) {
-    const dt_window w = window_of(l, (int[]){2, 2}, (int[]){0, 0}, false);
-    return dt_avg_pool_window(l->g, l->x, &w);
+    const dt_window w = window_of(l, false);
+    return dt_avg_pool_window(l->g, l->x, &w, yes(l, "count_include_pad"));
 }
 static dt_value layer_global_pool(const dt_layer *l) {
     return dt_global_pool(l->g, l->x);
 }
 static dt_value layer_linear(const dt_layer *l) {
-    return dt_linear(l->g, l->name, l->x, needed(l, "out"), yes(l, "bias", true));
+    return dt_linear(l->g, l->name, l->x, whole(l, "out", 1), yes(l, "bias"));
 }
 static dt_value layer_batch_norm(const dt_layer *l) {
-    return dt_batch_norm_eps(l->g, l->name, l->x, (float)number(l, "eps", 1e-5, 0),
-                             (float)number(l, "momentum", 0.1, 0));
+    return dt_batch_norm_eps(l->g, l->name, l->x, (float)number(l, "eps", 0),
+                             (float)number(l, "momentum", 0));
 }
 static dt_value layer_layer_norm(const dt_layer *l) {
     static const int inside[4] = {0, 2, 3, 1}, outside[4] = {0, 3, 1, 2};
-    const float eps = (float)number(l, "eps", 1e-5, 0);
+    const float eps = (float)number(l, "eps", 0);
     if (shape_of(l).n != 4) return dt_layer_norm(l->g, l->name, l->x, eps);
     dt_value x = dt_layer_norm(l->g, l->name, dt_transpose(l->g, l->x, inside), eps);
     return dt_transpose(l->g, x, outside);
@@ -116,7 +142,7 @@ static dt_value layer_relu(const dt_layer *l) {
     return dt_relu(l->g, l->x);
 }
 static dt_value layer_gelu(const dt_layer *l) {
-    return yes(l, "tanh", false) ? dt_gelu_tanh(l->g, l->x) : dt_gelu(l->g, l->x);
+    return yes(l, "tanh") ? dt_gelu_tanh(l->g, l->x) : dt_gelu(l->g, l->x);
 }
 #define ACTIVATION(id, kind)                                                                       \
     static dt_value layer_##id(const dt_layer *l) {                                                \
@@ -131,12 +157,12 @@ static dt_value layer_softmax(const dt_layer *l) {
     return dt_softmax(l->g, l->x);
 }
 static dt_value layer_dropout(const dt_layer *l) {
-    const double p = number(l, "p", NAN, 0);
+    const double p = number(l, "p", 0);
     if (p >= 1) dt_layer_fail(l, l->where, "p of dropout: expected a number below 1");
     return dt_dropout(l->g, l->name, l->x, (float)p);
 }
 static dt_value layer_scale(const dt_layer *l) {
-    return dt_scale(l->g, l->x, (float)number(l, "by", NAN, -1e9));
+    return dt_scale(l->g, l->x, (float)number(l, "by", -1e9));
 }
 static dt_value layer_add(const dt_layer *l) {
     dt_value x = l->x;
@@ -153,13 +179,13 @@ static dt_value layer_mul(const dt_layer *l) {
 static dt_value layer_concat(const dt_layer *l) {
     dt_value x[DT_MAX_FIELDS + 1] = {l->x};
     memcpy(x + 1, l->with, sizeof l->with);
-    return dt_concat(l->g, x, l->n_with + 1, whole(l, "axis", 1, 1));
+    return dt_concat(l->g, x, l->n_with + 1, whole(l, "axis", 1));
 }
 static dt_value layer_slice(const dt_layer *l) {
-    const int axis = needed(l, "axis"), begin = whole(l, "begin", 0, 0);
+    const int axis = whole(l, "axis", 1), begin = whole(l, "begin", 0);
     const dt_shape s = shape_of(l);
     if (axis >= s.n) return dt_layer_fail(l, l->where, "axis of slice: there are %d", s.n);
-    const int64_t end = dt_layer_key(l, "end") ? needed(l, "end") : s.d[axis];
+    const int64_t end = dt_layer_key(l, "end") ? whole(l, "end", 1) : s.d[axis];
     return dt_slice(l->g, l->x, axis, begin, end);
 }
 static dt_value layer_reshape(const dt_layer *l) {
@@ -203,7 +229,7 @@ static dt_value layer_positions(const dt_layer *l) {
 // ---- blocks ----------------------------------------------------------------------------------------
 static dt_value layer_attention(const dt_layer *l) {
     const dt_shape s = shape_of(l);
-    const int heads = needed(l, "heads");
+    const int heads = whole(l, "heads", 1);
     if (s.n != 3 || s.d[2] % heads)
         return dt_layer_fail(l, l->where, "attention wants (N,T,D), D a multiple of heads");
     const char *qkv = dt_arena_printf(&l->g->arena, "%s.qkv", l->name);
@@ -214,7 +240,7 @@ static dt_value layer_attention(const dt_layer *l) {
 }
 static dt_value layer_squeeze_excite(const dt_layer *l) {
     if (shape_of(l).n != 4) return dt_layer_fail(l, l->where, "squeeze_excite wants (N,C,H,W)");
-    return dt_block_squeeze_excite(l->g, l->name, l->x, needed(l, "squeeze"), DT_RELU,
+    return dt_block_squeeze_excite(l->g, l->name, l->x, whole(l, "squeeze", 1), DT_RELU,
                                    DT_ACTIVATION_SIGMOID);
 }
 
@@ -222,14 +248,16 @@ static dt_value layer_squeeze_excite(const dt_layer *l) {
 static const struct {
     const char *type, *keys;
     dt_layer_fn fn;
+    const char *help;
 } types[] = {
-#define LAYER(id, keys, help) {#id, keys, layer_##id},
+#define LAYER(id, keys, help) {#id, keys, layer_##id, help},
 #include "layer_types.def"
 #undef LAYER
 };
+enum { N_TYPES = sizeof types / sizeof *types };
 
 dt_layer_fn dt_layer_find(const char *type, const char **keys) {
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    for (size_t i = 0; i < N_TYPES; i++) {
         if (strcmp(types[i].type, type) != 0) continue;
         *keys = types[i].keys;
         return types[i].fn;
@@ -239,7 +267,13 @@ dt_layer_fn dt_layer_find(const char *type, const char **keys) {
 
 const char *dt_layer_names(dt_arena *arena) {
     const char *text = "";
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    for (size_t i = 0; i < N_TYPES; i++)
         text = dt_arena_printf(arena, "%s%s%s", text, i ? ", " : "", types[i].type);
     return text;
+}
+
+bool dt_model_describe_layer(size_t i, const char **type, const char **keys, const char **help) {
+    if (i >= N_TYPES) return false;
+    *type = types[i].type, *keys = types[i].keys, *help = types[i].help;
+    return true;
 }

@@ -58,11 +58,11 @@ static const dt_cnode *replaced(dt_graph *g, const dt_cnode *n, const dt_layer_w
     return at;
 }
 
-// Whether `word` is the first of the blank-separated list, or any.
+// Whether `word` is the first key of a line of layer_types.def, or any.
 static bool lists(const char *list, const char *word, bool first) {
     const size_t n = strlen(word);
     for (const char *p = list; *p; p += strcspn(p, " "), p += *p == ' ') {
-        if (strcspn(p, " ") == n && memcmp(p, word, n) == 0) return true;
+        if (strcspn(p, " =") == n && memcmp(p, word, n) == 0) return true;
         if (first) return false;
     }
     return false;

@@ -23,7 +23,7 @@ typedef struct dt_layer_words {
 typedef struct dt_layer {
     dt_graph *g;
     const dt_model_args *a;
-    const char *type, *keys; // keys: of layer_types.def
+    const char *type, *keys; // keys: of layer_types.def, with their defaults
     const char *name;        // of its tensors
     const dt_cnode *where;   // for messages
     const dt_cnode *value;   // its keys, or the first one's value; NULL: none

@@ -42,7 +42,7 @@ static dt_value shortcut(const resnet *m, const char *module, dt_value x, int ou
                              .stride = {2, 2},
                              .dilation = {1, 1},
                              .pad_end = {(int)(d[2] % 2), (int)(d[3] % 2)}};
-        x = dt_avg_pool_window(g, x, &w);
+        x = dt_avg_pool_window(g, x, &w, false);
     }
     const dt_conv2d_opts conv = {.out = out, .kernel = 1, .stride = m->avg_down ? 1 : stride};
     const int first = m->avg_down ? 1 : 0;

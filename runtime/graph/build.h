@@ -59,9 +59,9 @@ dt_value dt_gelu_tanh(dt_graph *g, dt_value x);                    // the tanh f
 dt_value dt_activate(dt_graph *g, dt_activation kind, dt_value x); // ops/activation.c
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
-// With any window; avg: padding does not count.
+// With any window. count_include_pad: padding counts as zeros, as it does in dt_avg_pool and by default in PyTorch.
 dt_value dt_max_pool_window(dt_graph *g, dt_value x, const dt_window *w);
-dt_value dt_avg_pool_window(dt_graph *g, dt_value x, const dt_window *w);
+dt_value dt_avg_pool_window(dt_graph *g, dt_value x, const dt_window *w, bool count_include_pad);
 dt_value dt_global_pool(dt_graph *g, dt_value x);                        // (N,C,H,W) -> (N,C), mean
 dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p); // identity in evaluation
 // Stochastic depth (Huang et al. 2016): all of a sample's x is zero with probability p; identity outside training.

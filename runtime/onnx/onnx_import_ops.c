@@ -100,13 +100,9 @@ static void read_pool(onnx_reader *r, bool max) {
         const int64_t over = room < 0 ? 0 : room % w.stride[d];
         if (over > 0) w.pad_end[d] += (int)(w.stride[d] - over);
     }
-    if (max) {
-        onnx_give(r, 0, dt_max_pool_window(r->g, x, &w));
-        return;
-    }
-    const dt_attrs a = {
-        .pool = {.win = w, .count_include_pad = onnx_int(r, "count_include_pad", 0) != 0}};
-    onnx_give(r, 0, dt_graph_apply(r->g, DT_OP_avg_pool, NULL, &x, 1, &a));
+    onnx_give(r, 0,
+              max ? dt_max_pool_window(r->g, x, &w)
+                  : dt_avg_pool_window(r->g, x, &w, onnx_int(r, "count_include_pad", 0) != 0));
 }
 static void read_MaxPool(onnx_reader *r) {
     read_pool(r, true);

@@ -56,6 +56,7 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
     dt_json_reset(j);
     dt_json_begin_object(j, NULL);
     dt_json_int(j, "format", 1);
+    dt_json_int(j, "networks", DT_NETWORKS);
     dt_json_int(j, "step", s->step);
     dt_json_int(j, "total_steps", s->total_steps);
     dt_json_int(j, "steps_per_epoch", s->steps_per_epoch);
@@ -199,6 +200,8 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
         return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one",
                        where, (long long)format);
     }
+    if (json_object_get(root, "networks"))
+        s->networks = (int)read_within(&r, "networks", 0, INT32_MAX);
     s->step = read_within(&r, "step", 0, INT64_MAX / 2);
     s->total_steps = read_within(&r, "total_steps", 0, INT64_MAX / 2);
     s->steps_per_epoch = read_within(&r, "steps_per_epoch", 1, INT64_MAX / 2);
@@ -227,13 +230,20 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
                    r.bad);
 }
 
-// The counts must be what its own config asks for.
-static dt_status check_resolved(const dt_train_state *s, const char *where) {
+// The counts must be what its own config asks for, and the config must mean the network that it did.
+static dt_status check_config(const dt_train_state *s, const char *where) {
     dt_config *c = NULL;
     if (dt_config_parse(&c, "config", s->config, strlen(s->config), NULL, 0) != DT_OK)
         return dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
     const char *bad = dt_resolve_find_bad(&s->resolved, c);
+    const bool other_layers = s->networks < DT_NETWORKS && dt_config_has(c, "model.layers");
     dt_config_destroy(c);
+    if (other_layers)
+        return dt_fail(DT_E_CKPT,
+                       "%s: model.layers meant another network when this run began: conv padded "
+                       "by default, avg_pool left padding out. Train it anew, with `pad: same` and "
+                       "`count_include_pad: false` where that matters; model.init takes weights",
+                       where);
     return bad ? dt_fail(DT_E_CKPT, "%s: member '%s' does not fit the others and the config", where,
                          bad)
                : DT_OK;
@@ -248,7 +258,7 @@ dt_status dt_state_read(dt_train_state *s, const char *folder, int64_t step, cha
     if (st == DT_OK && s->step != step)
         st = dt_fail(DT_E_CKPT, "%s: member 'step' is %lld, its checkpoint is of step %lld", path,
                      (long long)s->step, (long long)step);
-    if (st == DT_OK) st = check_resolved(s, path);
+    if (st == DT_OK) st = check_config(s, path);
     if (st != DT_OK) dt_state_fini(s);
     free(path);
     return st;

@@ -25,7 +25,11 @@ typedef struct dt_eval_point {
     double value; // of eval.best; NaN allowed
 } dt_eval_point;
 
+// What the words of a config's network mean: 0, before they had a number; 1, the defaults of model.layers are PyTorch's.
+enum { DT_NETWORKS = 1 };
+
 typedef struct dt_train_state {
+    int networks; // DT_NETWORKS when it was written
     int64_t step; // optimizer steps done; also the data cursor and the t of AdamW
     int64_t total_steps, steps_per_epoch;
     uint64_t seed;

@@ -28,6 +28,7 @@ help_texts() {
     done
 }
 operations() { "$dtrain" keys data.augment --markdown | sed -n '/^| operation/,$p'; }
+layers() { "$dtrain" keys model.layers --markdown | sed -n '/^| layer/,$p'; }
 generated() { # page, first line, whether it goes on to the page's end, command
     local page=$1 first=$2 to_end=$3 now
     shift 3
@@ -52,6 +53,7 @@ words() { # of a key, as a table
 write=$([ "${1:-}" != --write ] || echo yes)
 generated docs/reference/keys.md '| key | type' 1 "$dtrain" keys --markdown
 generated docs/reference/augmentation.md '| operation | parameters' 0 operations
+generated docs/reference/models.md '| layer | keys' 0 layers
 for key in train.optimizer.name train.schedule.name train.loss; do
     generated docs/reference/training.md "| \`$key\` |" 0 words $key
 done

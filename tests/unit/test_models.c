@@ -472,11 +472,12 @@ static void resizes_as_torch(void **state) {
 // The small network of cnn.c, written as layers with a block, and what is wrong with others.
 static void layers_make_networks(void **state) {
     dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
-    dt_graph *g = make(
-        "define: {unit: [{conv: {out: $out, bias: false}}, batch_norm, relu, {max_pool: 2}]},\n"
-        " layers: [{unit: {out: 32}}, {unit: {out: 64}}, {unit: {out: 128}},\n"
-        "  {unit: {out: 256}, name: map}, global_pool, {linear: 384}, relu, {linear: 256}]",
-        photo, 2, true, DT_BF16);
+    dt_graph *g =
+        make("define: {unit: [{conv: {out: $out, bias: false, pad: same}}, batch_norm, relu, "
+             "{max_pool: 2}]},\n"
+             " layers: [{unit: {out: 32}}, {unit: {out: 64}}, {unit: {out: 128}},\n"
+             "  {unit: {out: 256}, name: map}, global_pool, {linear: 384}, relu, {linear: 256}]",
+             photo, 2, true, DT_BF16);
     dt_graph *same = make_photo("name: cnn", 64, 10, true, DT_BF16);
     assert_int_equal(dt_graph_count_params(g), dt_graph_count_params(same));
     assert_int_not_equal(dt_graph_find(g, "map.0.weight"), DT_NONE);
@@ -484,7 +485,7 @@ static void layers_make_networks(void **state) {
     dt_graph_destroy(g);
     dt_graph_destroy(same);
     g = make(
-        "name: layers, layers: [{conv: {out: 16, kernel: 8, stride: 8, pad: 0}}, tokens, "
+        "name: layers, layers: [{conv: {out: 16, kernel: 8, stride: 8}}, tokens, "
         "{positions: },\n"
         " {repeat: 3, name: encoder, layers: [layer_norm, {attention: 4, name: attn}, {add: "
         "input},\n"
@@ -502,8 +503,8 @@ static void layers_name_the_line(void **state) {
     static const struct {
         const char *layers, *error;
     } wrong[] = {
-        {"layers: [{conv: 8},\n {conv: {out: 8, kernel: 99, pad: 0}}]",
-         "test.yaml:4:2: conv2d 1 on 0 f32(2,8,64,64)"},
+        {"layers: [{conv: 8},\n {conv: {out: 8, kernel: 99}}]",
+         "test.yaml:4:2: conv2d 1 on 0 f32(2,8,62,62)"},
         {"layers: [{conv: 8},\n relu, global_pool, {linear: 8}, {add: a}]",
          "test.yaml:4:40: no layer before this one and no field is named a"},
         {"layers: [convolution]",
@@ -511,15 +512,14 @@ static void layers_name_the_line(void **state) {
         {"layers: [{conv: {size: 3}}]", "test.yaml:3:32: conv has no key size; it has out kernel"},
         {"layers: [{conv: {kernel: 3}}]", "test.yaml:3:18: conv wants out"},
         {"layers: [{conv: 8, relu: }]", "conv and relu in one item"},
-        {"layers: [{conv: 8}]", "the last layer gives (2,8,64,64), the head wants (N,D)"},
+        {"layers: [{conv: 8}]", "the last layer gives (2,8,62,62), the head wants (N,D)"},
         {"layers: [{conv: x}]", "test.yaml:3:25: out of conv: expected a number of at least 1"},
         {"layers: [{u: {n: 1}}], define: {u: [{conv: $out}]}", "the block was not given $out"},
         {"layers: [u], define: {u: [relu, u]}", "a block may not contain itself"},
         {"layers: []", "expected a list of layers"},
         {"layers: [{repeat: 0, layers: [relu]}]", "repeat: expected a whole number in 1..1000"},
         {"layers: [{global_pool: }, {linear: 4}, {reshape: [3]}]", "reshape"},
-        {"layers: [{repeat: 60, layers: [{concat: input}]}, global_pool]",
-         "is too large"},
+        {"layers: [{repeat: 60, layers: [{concat: input}]}, global_pool]", "is too large"},
         {"layers: [{conv: {out: 4, pad: 1000000000}}, global_pool]",
          "0: the shape (2,4,2000000062,2000000062) is too large"},
         {"layers: [{conv: {out: 1000000000, kernel: 1000000000, pad: 1000000000}}, global_pool]",

@@ -7,11 +7,13 @@
 #include <cmocka.h>
 
 #include "base/arena.h"
+#include "base/io.h"
 #include "train/state.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void fill(dt_train_state *s) {
     dt_state_init(s);
@@ -122,9 +124,40 @@ static void test_damage(void **state) {
     dt_state_fini(&a);
 }
 
+// A network of layers that were not PyTorch's by default is never taken for today's.
+static void test_older_layers(void **state) {
+    char folder[] = "/tmp/dt_state_XXXXXX", *text;
+    dt_train_state a, b;
+    dt_json j;
+    dt_json_init(&j);
+    fill(&a);
+    free(a.config);
+    a.config =
+        dt_xstrdup("run: {name: a}\ndata: {path: x, fields: {y: {kind: class, classes: 2}}}\n"
+                   "model: {name: layers, layers: [{conv: 8}, global_pool]}\n"
+                   "train: {global_batch: 192, micro_batch: 16}\n");
+    assert_non_null(mkdtemp(folder));
+    char *path = dt_xprintf("%s/state.json", folder);
+    for (int older = 0; older < 2; older++) {
+        dt_state_build(&a, &j);
+        if (older) memcpy(strstr(j.data, "\"networks\""), "\"netwOrks\"", 10);
+        assert_int_equal(dt_io_write_file(path, j.data, strlen(j.data)), DT_OK);
+        const dt_status st = dt_state_read(&b, folder, a.step, &text);
+        if (st != (older ? DT_E_CKPT : DT_OK)) fail_msg("%d: %s", st, dt_error_message());
+        if (older) assert_non_null(strstr(dt_error_message(), "meant another network"));
+        dt_state_fini(&b);
+        free(text);
+    }
+    free(path);
+    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
+    dt_json_fini(&j);
+    dt_state_fini(&a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
                                        cmocka_unit_test(test_environment),
-                                       cmocka_unit_test(test_damage)};
+                                       cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_older_layers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

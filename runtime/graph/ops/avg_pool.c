@@ -1,4 +1,4 @@
-// avg_pool: mean of each window; padding counts as zeros that are part of the mean, as PyTorch's.
+// avg_pool: mean of each window; with attrs.pool.count_include_pad padding counts as zeros that are part of the mean.
 //   in  0 x (N,C,H,W)
 //   out 0 y (N,C,H',W')
 // Backward reads only the gradient; gives dx.
@@ -17,12 +17,11 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(avg_pool, infer, grad);
 
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad) {
-    dt_attrs a = {
-        .pool = {.win = dt_op_window_square(kernel, stride, pad), .count_include_pad = 1}};
-    return dt_graph_apply(g, DT_OP_avg_pool, NULL, &x, 1, &a);
+    const dt_window w = dt_op_window_square(kernel, stride, pad);
+    return dt_avg_pool_window(g, x, &w, true);
 }
 
-dt_value dt_avg_pool_window(dt_graph *g, dt_value x, const dt_window *w) {
-    const dt_attrs a = {.pool = {.win = *w}};
+dt_value dt_avg_pool_window(dt_graph *g, dt_value x, const dt_window *w, bool count_include_pad) {
+    const dt_attrs a = {.pool = {.win = *w, .count_include_pad = count_include_pad}};
     return dt_graph_apply(g, DT_OP_avg_pool, NULL, &x, 1, &a);
 }
