@@ -93,16 +93,20 @@ static void read_pool(onnx_reader *r, bool max) {
     if (shape_of(r, x).n != 4) onnx_fail(r, "only pooling of images, (N,C,H,W), is read");
     if (!read_window(r, kernel, integers(r, -1, "kernel_shape", kernel), &w) || x == DT_NONE)
         return;
-    // ceil_mode: the last window may hang over the end
+    bool include = onnx_int(r, "count_include_pad", 0) != 0, over_end = false;
+    include = include && w.pad_begin[0] + w.pad_begin[1] + w.pad_end[0] + w.pad_end[1] > 0;
+    // ceil_mode: the last window may hang over the end, which never counts
     for (int d = 0; d < 2 && onnx_int(r, "ceil_mode", 0); d++) {
         const int64_t span = w.dilation[d] * (w.kernel[d] - 1) + 1;
         const int64_t room = shape_of(r, x).d[2 + d] + w.pad_begin[d] + w.pad_end[d] - span;
         const int64_t over = room < 0 ? 0 : room % w.stride[d];
         if (over > 0) w.pad_end[d] += (int)(w.stride[d] - over);
+        over_end |= over > 0;
     }
+    if (!max && include && over_end)
+        onnx_fail(r, "counts its padding, but not what ceil_mode adds: count_include_pad=False");
     onnx_give(r, 0,
-              max ? dt_max_pool_window(r->g, x, &w)
-                  : dt_avg_pool_window(r->g, x, &w, onnx_int(r, "count_include_pad", 0) != 0));
+              max ? dt_max_pool_window(r->g, x, &w) : dt_avg_pool_window(r->g, x, &w, include));
 }
 static void read_MaxPool(onnx_reader *r) {
     read_pool(r, true);

@@ -72,6 +72,11 @@ class Shared(nn.Module):
         return self.head(self.norm3(x + self.fc2(F.relu(self.fc1(x)))).mean(1))
 
 
+def pool():
+    return nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.AvgPool2d(2, ceil_mode=True), nn.AvgPool2d(3, 2, 1),
+                         nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False), nn.Flatten(), nn.Linear(36, 5))
+
+
 def shared():
     net = Shared()
     for m in (net.fc1, net.fc2, net.tied):
@@ -98,7 +103,7 @@ SMALL = {"resnet_13": (resnet, 32, 3, (False, 13)), "resnet_21": (resnet, 32, 3,
          "convnext_13": (convnext, 32, 3, (False, 13)), "convnext_18": (convnext, 32, 3, (True, 18)),
          "vit_14": (vit, 32, 3, (False, 14)), "vit_18": (vit, 32, 3, (True, 18)),
          "vit_20": (vit, 32, 3, (True, 20)), "shared_17": (shared, 32, 3, (False, 17)),
-         "shared_18": (shared, 32, 3, (True, 18))}
+         "shared_18": (shared, 32, 3, (True, 18)), "pool_19": (pool, 32, 3, (False, 19))}
 FULL = {f"{n}_{how[1]}{'d' if how[0] else ''}": (f, 224, 2, how)
         for n, f in (("resnet18", models.resnet18), ("mobilenet_v3", models.mobilenet_v3_large),
                      ("vit_b_16", models.vit_b_16), ("convnext_tiny", models.convnext_tiny))

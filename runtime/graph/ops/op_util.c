@@ -103,7 +103,7 @@ dt_status dt_op_infer_pool(dt_graph *g, dt_node_id id, dt_shape *y) {
         return dt_op_fail(g, id, "pooling with dilation is not supported");
     for (int d = 0; d < 2; d++) {
         if (w.kernel[d] < 1 || w.pad_begin[d] < 0 || w.pad_end[d] < 0 ||
-            w.pad_begin[d] > w.kernel[d] / 2 || w.pad_end[d] > w.kernel[d] / 2) {
+            w.pad_begin[d] > w.kernel[d] / 2 || w.pad_end[d] >= w.kernel[d]) { // ceil_mode's end
             return dt_op_fail(g, id, "padding must be at most half of the window");
         }
         y->d[2 + d] = dt_op_window_out(&w, d, y->d[2 + d]);
