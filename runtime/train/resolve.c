@@ -30,6 +30,12 @@ static bool overlaps(const rank_cores *a, const rank_cores *b) {
 }
 
 // The usable cores, divided by the number of ranks that share them.
+// Ranks that mpirun starts in a job of Slurm have Slurm's variables, too, but not its namespace.
+static bool is_by_srun(void) {
+    const char *space = getenv("PMIX_NAMESPACE");
+    return space && strncmp(space, "slurm.", 6) == 0;
+}
+
 static dt_status share_of_cores(dt_comm *comm, int *out) {
     rank_cores mine = {0};
     char host[256] = "";
@@ -47,9 +53,10 @@ static dt_status share_of_cores(dt_comm *comm, int *out) {
     *out = cores / sharing > 0 ? cores / sharing : 1;
     if (comm->rank == 0 && comm->world_size > 0 && strcmp(comm->name, "self") != 0 &&
         CPU_COUNT(&mine.mask) == 1 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
-        dt_warn("this rank is bound to one core of %ld: use mpirun --bind-to none "
-                "(or --map-by slot:PE=N) to give it more",
-                sysconf(_SC_NPROCESSORS_ONLN));
+        dt_warn("this rank is bound to one core of %ld: %s gives it more",
+                sysconf(_SC_NPROCESSORS_ONLN),
+                is_by_srun() ? "srun --cpus-per-task=N"
+                             : "mpirun --bind-to none (or --map-by slot:PE=N)");
     return DT_OK;
 }
 

@@ -69,6 +69,46 @@ wait_for_job "$id" COMPLETED
 [ "$(grep -c 'stopped after step' "usr1-$id.out")" = 1 ] || fail "USR1: usr1-$id.out has lost what was said before"
 same_bits usr1 "$want4" "USR1, saved, requeued"
 
+# ---- told before it could take a signal: not lost, but queued again. The batch script is still at its --setup lines; then
+# srun is about to start the ranks.
+printf 'until [ -e go ] || [ -n "$asked" ]; do sleep 0.1; done\n' >wait.sh
+id=$(launch --setup wait.sh "$config" "${small[@]}" run.name=early)
+wait_for_job "$id" RUNNING
+sleep 1
+scancel --signal=USR1 --batch "$id"
+wait_for_line "early-$id.out" "ended with 75, queued again"
+touch go
+printf '#!/bin/sh\n[ "$1" != --mpi=list ] && [ ! -e raised ] && touch raised && kill -USR1 $PPID $$\nexec %s "$@"\n' "$(command -v srun)" >"$work/bin/srun"
+chmod +x "$work/bin/srun"
+id2=$(PATH=$work/bin:$PATH launch "$config" "${small[@]}" run.name=early2)
+wait_for_line "early2-$id2.out" "ended with 138, queued again"
+rm "$work/bin/srun" wait.sh
+for n in $id $id2; do wait_for_job "$n" COMPLETED; done
+echo "USR1 in the first moments: queued again"
+
+# ---- a time limit that is shorter than the start: twice, and not for ever. Here each start is told at its begin, and its
+# limit is three minutes away
+printf 'asked=1\n' >short.sh
+id=$(launch --setup short.sh --time 3 "$config" "${small[@]}" run.name=short)
+wait_for_job "$id" FAILED
+[ "$(grep -c 'queued again' "short-$id.out")" = 1 ] && grep -q 'twice the time limit came before a checkpoint' "short-$id.out" ||
+    fail "a limit shorter than the start: $(cat "short-$id.out")"
+"$DTRAIN" "$config" "${small[@]}" run.name=short >/dev/null 2>"$work/log" || fail "the run that never began: exit $?"
+rm short.sh
+echo "a limit shorter than the start: ends at the second time"
+
+# ---- names and options as they are: sbatch takes the quotes out again, and the user's option is the last
+id=$(launch --sbatch "--comment='two \"words\" # \$HOME' --output=%j.mine" "$config" "${small[@]}" train.max_steps=2 'run.name="x y \"z\" \\ # %% $HOME"')
+wait_for_job "$id" COMPLETED
+scontrol show job "$id" | grep -qF 'JobName=x y "z" \ # %% $HOME' || fail "another name: $(scontrol show job "$id" | grep JobName)"
+scontrol show job "$id" | grep -qF 'Comment=two "words" # $HOME' || fail "another comment: $(scontrol show job "$id" | grep Comment)"
+[ -s "$id.mine" ] && [ -d 'runs/x y "z" \ # %% $HOME' ] || fail "other files: $(ls . runs)"
+echo "odd names and options arrive"
+
+# ---- a rank that is bound to one core: the hint is srun's
+srun --mpi=pmix --ntasks=2 taskset -c 0 "$DTRAIN" "$config" "${small[@]}" train.max_steps=1 run.name=bound device.threads=auto >"$work/log" 2>&1 || fail "exit $?"
+[ "$(nproc)" = 1 ] || grep -q 'bound to one core of .* srun --cpus-per-task=N gives it more' "$work/log" || fail "no hint of srun"
+
 if [ "${FULL:-}" = 1 ]; then
 # ---- the time limit: Slurm looks at it every 30 s, and two minutes are what the batch script asks for
 id=$(DTRAIN_FAILPOINT=step:13:stop launch --nodes 4 --time 2 "$config" "${small[@]}" run.name=limit)
