@@ -204,13 +204,18 @@ static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
 static bool watch(void *ctx) {
     job_on_hosts *j = ctx;
     dt_status judged = DT_OK;
+    const int before = launch_hosts_ranks(&j->list);
     if (find_lost(&j->list) && launch_hosts_wait(&j->list, 0, &judged) && find_lost(&j->list)) {
         if (judged != DT_OK && !j->told) dt_warn("%s: it is not taken back", dt_error_message());
         j->told |= judged != DT_OK;
         if (launch_hosts_ask(&j->list, j->config, j->w->words[0], true) != DT_OK) dt_error_clear();
     }
     if (judged != DT_OK) dt_error_clear();
-    return launch_hosts_ranks(&j->list) > j->n_ranks;
+    const int now = launch_hosts_ranks(&j->list);
+    if (now > before)
+        dt_info("a lost host answers again: from its next checkpoint the job goes on with %d ranks",
+                now);
+    return now > j->n_ranks;
 }
 
 static dt_status command(void *ctx, launch_jobs *jobs, bool again, const char ***argv) {
@@ -274,7 +279,8 @@ const launch_command launch_on_hosts = {
         "and exits with their code; signals are passed on as by launch local. First every host is\n"
         "asked: whether it answers, has this version of dtrain, the same config and data of the\n"
         "same size. The host that does not is named, and nothing starts. With --restarts a lost\n"
-        "host is waited for; with run.reproducible: elastic the job goes on without it.\n\n"
+        "host is waited for; with run.reproducible: elastic the job goes on without it, and takes\n"
+        "it back at the first checkpoint after its return.\n\n"
         "  dtrain launch hosts --hosts node1:8,node2:8 configs/fusion.yaml\n"
         "  dtrain launch hosts --hostfile hosts.txt --restarts 5 configs/fusion.yaml\n",
     .run = run};

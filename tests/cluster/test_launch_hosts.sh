@@ -133,6 +133,27 @@ ends_within 1
 grep -q "steps (.* s) since the checkpoint of step 3 are lost; start 1 of 3" "$work/log" || fail "what was lost is not said"
 [ "$(hash "$work/runs/fewer")" = "$(hash "$work/runs/calm")" ] || fail "other weights with fewer ranks"
 
+# -- it comes back: the job saves at a checkpoint and goes on with all ranks; nothing is lost, no start is counted
+boot_host 3
+DTRAIN_FAILPOINT='' launch "${all[@]}" --restarts 1 run.name=back run.reproducible=elastic train.max_steps=1000000 train.epochs=1000000
+wait_until bash -c "ls $work/runs/back/checkpoints/step-* >/dev/null 2>&1"
+crash_host 3
+begin=$SECONDS
+wait_until grep -q "the job goes on with the 2 ranks of the others" "$work/log"
+echo "a lost host is done without after $((SECONDS - begin)) s"
+wait_until grep -q "runs/back: 2 ranks" "$work/log"
+boot_host 3
+begin=$SECONDS
+of_three() { [ "$(grep -c "runs/back: 3 ranks" "$work/log")" = 2 ]; }
+wait_until of_three
+echo "it is back after $((SECONDS - begin)) s"
+last=$(sed -n 's/.*stopped after step \([0-9]*\).*/\1/p' "$work/log")
+[ "$(grep -c "are lost; start" "$work/log")" = 1 ] && grep -q "step $last\b.*resum\|resum.*step $last\b" "$work/log" || fail "something was lost for a host that came back"
+on 1 kill -TERM "$(processes_on 1 | awk '/dtrain launch hosts/ {print $1; exit}')"
+ends_within 60
+[ $rc = 75 ] || fail "exit $rc"
+crash_host 3
+
 # -- otherwise it is waited for
 [ "${FULL:-}" ] || { echo passed; exit 0; }
 boot_host 3
