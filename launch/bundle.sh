@@ -20,14 +20,35 @@ for test in "$@"; do
 done
 # its path to CUDA's libraries becomes that of other machines
 [ ! -e "$build/dtrain_cuda.so" ] || cmake --install "$build" --component cuda_module --prefix "$stage" >/dev/null
+# packages/NAME: dpkg's record of each package that a library is of, and one of dtrain: a list of parts that scanners read
+mkdir "$stage/packages"
+record() { # dpkg knows a file by one of its names, /lib being /usr/lib
+    local owner name
+    command -v dpkg-query >/dev/null || return 0
+    for name in "$1" "/usr$1" "${1#/usr}" "$(readlink -f "$1")"; do
+        owner=$(dpkg-query -S "$name" 2>/dev/null) || continue
+        owner=${owner%%: *}
+        dpkg-query -s "$owner" >"$stage/packages/${owner%%:*}"
+        return 0
+    done
+    echo "bundle: no package has $1: it is not in packages/" >&2
+}
 ldd "${programs[@]}" | awk '/=> \// {print $1, $3}' | sort -u | while read -r soname path; do
     case $soname in
     libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | ld-linux* | libresolv.so.*) ;;
     libstdc++.so.* | libgcc_s.so.*) ;; # every system has them, and CUDA's libraries need the system's
     libcuda* | libcud* | libcublas* | libnccl* | libnvrtc* | libmpi* | libopen-*) ;;
-    *) install -m 644 "$path" "$stage/lib/$soname" ;;
+    *) install -m 644 "$path" "$stage/lib/$soname" && record "$path" ;;
     esac
 done
+cat >"$stage/packages/dtrain" <<RECORD
+Package: dtrain
+Status: install ok installed
+Architecture: amd64
+Maintainer: dtrain
+Version: $("$build/dtrain" --version | cut -d' ' -f2)
+Description: trains vision, audio and multi-modal networks from one YAML file
+RECORD
 strip -g "${programs[@]}" "$stage"/*.so "$stage"/lib/*
 cp -r "$source/configs" "$source/LICENSE" "$source/README.md" "$stage/"
 for folder in launch/slurm launch/cloud launch/docker k8s; do # templates of dtrain launch

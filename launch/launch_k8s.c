@@ -17,9 +17,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { NAMESPACE, IMAGE, WORKERS, SLOTS, GPUS, CPUS, MEMORY, QUEUE, OVERLAY, PRINT, TEMPLATE };
+enum {
+    NAMESPACE,
+    IMAGE,
+    WORKERS,
+    SLOTS,
+    GPUS,
+    CPUS,
+    MEMORY,
+    ENV,
+    QUEUE,
+    OVERLAY,
+    WITH,
+    PRINT,
+    TEMPLATE
+};
 extern const launch_command launch_on_k8s;
 static const launch_option options[] = {
     [NAMESPACE] = {"--namespace", "NAME", "where the job runs; must be given"},
@@ -28,11 +43,17 @@ static const launch_option options[] = {
     [WORKERS] = {"--workers", "N", "pods in which ranks run (1)"},
     [SLOTS] = {"--slots", "N", "ranks in each (one for each GPU, else 1)"},
     [GPUS] = {"--gpus", "N", "GPUs of each (none)"},
-    [CPUS] = {"--cpus", "N", "cores of each (device.threads for each rank, 1 where it is auto)"},
+    [CPUS] = {"--cpus", "N",
+              "cores of each (device.threads for each rank, 1 where it is auto; with --gpus or "
+              "--overlay the overlay's)"},
     [MEMORY] = {"--memory", "SIZE",
-                "memory of each, as in 16Gi (what dtrain check finds, and half a GiB a rank)"},
+                "memory of each, as in 16Gi (what dtrain check finds, and half a GiB a rank; with "
+                "--gpus or --overlay the overlay's)"},
+    [ENV] = {"--env", "NAME=VALUE …", "a variable of all ranks; may be given several times"},
     [QUEUE] = {"--queue", "NAME", "local queue of Kueue"},
     [OVERLAY] = {"--overlay", "NAME|DIR", "of k8s/overlays, or your own (cpu; gpu with --gpus)"},
+    [WITH] = {"--with", "NAME|DIR …",
+              "a component of k8s/components, or your own; may be given several times"},
     [PRINT] = {"--print", NULL, "print the manifests and submit nothing"},
     [TEMPLATE] = {"--template", "FILE", "your own copy of k8s/job/kustomization.yaml"},
     {NULL}};
@@ -42,16 +63,22 @@ enum {
     V_OVERLAY,
     V_SLOTS,
     V_RESTARTS,
+    V_LAUNCHERS,
     V_WORKERS,
     V_ARGS,
     V_PORT,
     V_CPUS,
     V_MEMORY,
+    V_NAMESPACE,
+    V_IMAGE,
+    V_QUEUE,
+    V_GPUS,
     N_VALUES
 };
 typedef struct k8s_job {
     dt_config *config;
-    char dir[PATH_MAX]; // with kustomization.yaml and config.yaml; "": none yet
+    char dir
+        [PATH_MAX]; // job/: the filled template and config.yaml; all/: components above it. "": none yet
     char *values[N_VALUES];
 } k8s_job;
 
@@ -76,56 +103,95 @@ static dt_status name_job(k8s_job *j) {
                           name);
 }
 
+// JSON, which is YAML; NULL stays NULL. Heap.
+static char *quote_yaml(const char *text) {
+    json_t *string = text ? json_string(text) : NULL;
+    char *out = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+    json_decref(string);
+    return out;
+}
+
 static bool is_scraped(const k8s_job *j) {
     return dt_config_lists(j->config, "metrics.sinks", DT_SINK_prometheus);
 }
 
-// A pod's own address is asked by Prometheus: the port is the config's, the address is not.
-static char *list_args(const k8s_job *j, const launch_words *w) {
-    json_t *args = json_array();
-    static const char *const first[] = {"dtrain", "train", "/etc/dtrain/config.yaml"};
-    for (int i = 0; i < 3; i++) json_array_append_new(args, json_string(first[i]));
-    for (int i = 1; i < w->n_words; i++) json_array_append_new(args, json_string(w->words[i]));
-    json_array_append_new(args, json_string("run.dir=/runs")); // the volume; the last word counts
-    if (is_scraped(j))
-        json_array_append_new(args, json_sprintf("metrics.listen=\"[::]:%s\"", j->values[V_PORT]));
-    char *text = json_dumps(args, 0);
-    json_decref(args);
-    return text;
+// Kubernetes puts a variable in place of $(NAME), and $( in place of $$(.
+static void add_arg(json_t *args, const char *word) {
+    char *escaped = dt_xcalloc(2 * strlen(word) + 1, 1), *at = escaped;
+    for (; *word; word++) {
+        if (word[0] == '$' && word[1] == '(') *at++ = '$';
+        *at++ = *word;
+    }
+    json_array_append_new(args, json_string(escaped));
+    free(escaped);
 }
 
-// What dtrain check says of one rank, and what program, libraries and batches take besides.
-static dt_status estimate_memory(double *mib, const launch_words *w) {
+// For mpirun: sshd gives ranks nothing of a container's environment.
+static dt_status add_env(json_t *args, const char *lines) {
+    for (const char *line = lines; line && *line;) {
+        const size_t n = strcspn(line, "\n"), n_name = strcspn(line, "=\n");
+        bool good = n_name > 0 && n_name < n && !isdigit((unsigned char)*line);
+        for (size_t i = 0; i < n_name; i++)
+            good = good && (isalnum((unsigned char)line[i]) || line[i] == '_');
+        if (!good)
+            return dt_fail(DT_E_USAGE, "--env %.*s: expected NAME=VALUE, in one line", (int)n,
+                           line);
+        char *word = dt_xprintf("%.*s", (int)n, line);
+        add_arg(args, "-x");
+        add_arg(args, word);
+        free(word);
+        line += n + (line[n] == '\n');
+    }
+    return DT_OK;
+}
+
+// A pod's own address is asked by Prometheus: the port is the config's, the address is not.
+static dt_status list_args(k8s_job *j, const launch_words *w) {
+    static const char *const first[] = {"dtrain", "train", "/etc/dtrain/config.yaml"};
+    json_t *args = json_array();
+    const dt_status st = add_env(args, w->options[ENV]);
+    for (int i = 0; i < 3; i++) add_arg(args, first[i]);
+    for (int i = 1; i < w->n_words; i++) add_arg(args, w->words[i]);
+    add_arg(args, "run.dir=/runs"); // the volume; the last word counts
+    char *listen = dt_xprintf("metrics.listen=\"[::]:%s\"", j->values[V_PORT]);
+    if (is_scraped(j)) add_arg(args, listen);
+    free(listen);
+    j->values[V_ARGS] = json_dumps(args, 0);
+    json_decref(args);
+    return st;
+}
+
+// Of a rank on n_threads: what dtrain check finds, and what program, libraries and batches take besides.
+static dt_status estimate_memory(double *mib, const launch_words *w, int n_threads) {
     dt_config *c = NULL;
-    char *report = NULL;
+    char *report = NULL, threads[16];
     size_t n = 0;
     DT_TRY(launch_load_config(&c, "launch k8s", w));
     dt_config_resolve(c, "device.kind", "cpu");
+    snprintf(threads, sizeof threads, "%d", n_threads);
+    if (dt_config_is_auto(c, "device.threads")) dt_config_resolve(c, "device.threads", threads);
     FILE *out = open_memstream(&report, &n);
     dt_run_length length;
     dt_status st = launch_check_config(c, &(dt_check_prints){0}, out, &length);
     fclose(out);
-    dt_config_destroy(c);
-    *mib = 512;
-    for (const char *p = report; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : "") {
-        char kind[64];
-        double v;
-        if (sscanf(p, "  %60[a-z0-9 ]%lf MiB", kind, &v) == 2) *mib += v;
-    }
     free(report);
+    dt_config_destroy(c);
+    *mib = 512 + (double)length.rank_bytes / 1048576.0;
     return st;
 }
 
+// An overlay that was chosen says how large its workers are.
 static dt_status read_resources(k8s_job *j, const launch_words *w, int n_slots) {
-    double mib = 0;
-    if (!w->options[MEMORY]) DT_TRY(estimate_memory(&mib, w));
-    j->values[V_MEMORY] = w->options[MEMORY] ? dt_xprintf("%s", w->options[MEMORY])
-                                             : dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64);
+    const bool own = w->options[GPUS] || w->options[OVERLAY];
     const bool is_auto = dt_config_is_auto(j->config, "device.threads");
-    const int n_threads = is_auto ? 1 : (int)dt_config_int(j->config, "device.threads");
-    int n_cpus;
-    DT_TRY(launch_option_int(w, &launch_on_k8s, CPUS, n_threads * n_slots, &n_cpus));
-    j->values[V_CPUS] = dt_xprintf("\"%d\"", n_cpus);
+    int n_cpus = n_slots * (is_auto ? 1 : (int)dt_config_int(j->config, "device.threads"));
+    double mib = 0;
+    DT_TRY(launch_option_int(w, &launch_on_k8s, CPUS, n_cpus, &n_cpus));
+    if (!own || w->options[CPUS]) j->values[V_CPUS] = dt_xprintf("\"%d\"", n_cpus);
+    j->values[V_MEMORY] = quote_yaml(w->options[MEMORY]);
+    if (own || w->options[MEMORY]) return DT_OK;
+    DT_TRY(estimate_memory(&mib, w, n_cpus > n_slots ? n_cpus / n_slots : 1));
+    j->values[V_MEMORY] = dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64);
     return DT_OK;
 }
 
@@ -152,32 +218,35 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
     j->values[V_WORKERS] = dt_xprintf("%d", n_workers);
     j->values[V_SLOTS] = dt_xprintf("%d", n_slots);
     // a run that stops itself with 75 would start again
-    j->values[V_RESTARTS] = dt_xprintf("%d", dt_config_has(j->config, "run.stop_at") ? 0 : 20);
+    const bool once = dt_config_has(j->config, "run.stop_at");
+    j->values[V_RESTARTS] = dt_xprintf("%d", once ? 0 : 20);
+    j->values[V_LAUNCHERS] = dt_xprintf("%d", once ? 0 : 3);
+    j->values[V_NAMESPACE] = quote_yaml(w->options[NAMESPACE]);
+    j->values[V_IMAGE] = quote_yaml(w->options[IMAGE]);
+    j->values[V_QUEUE] = quote_yaml(w->options[QUEUE]);
+    j->values[V_GPUS] = n_gpus ? dt_xprintf("%d", n_gpus) : NULL;
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, j->config));
     j->values[V_PORT] = dt_xprintf("%d", dt_listen_port(&listen));
-    j->values[V_ARGS] = list_args(j, w);
-    return DT_OK;
+    return list_args(j, w);
 }
 
 // ---- the folder ------------------------------------------------------------------------------------
 
-// From the job's folder up to / and down again.
-static dt_status find_overlay(k8s_job *j, const launch_words *w) {
-    const char *given = w->options[OVERLAY] ? w->options[OVERLAY]
-                        : w->options[GPUS]  ? "gpu"
-                                            : "cpu";
+// The path of a kustomization from the job's folder: up to / and down again. given: a name in k8s/`kind`, or a path.
+static dt_status find_folder(char **out, const k8s_job *j, const char *option, const char *kind,
+                             const char *given) {
     char *path = NULL, full[PATH_MAX];
     if (strchr(given, '/'))
         path = dt_xprintf("%s", given);
     else {
-        char *name = dt_xprintf("k8s/overlays/%s", given);
+        char *name = dt_xprintf("k8s/%s/%s", kind, given);
         dt_status st = launch_find_template(&path, name);
         free(name);
         DT_TRY(st);
     }
     const bool there = realpath(path, full) != NULL;
-    dt_status st = there ? DT_OK : dt_fail(DT_E_USAGE, "--overlay %s: %s", path, strerror(errno));
+    dt_status st = there ? DT_OK : dt_fail(DT_E_USAGE, "%s %s: %s", option, path, strerror(errno));
     free(path);
     DT_TRY(st);
     char *up = dt_xprintf("%s", "");
@@ -187,9 +256,20 @@ static dt_status find_overlay(k8s_job *j, const launch_words *w) {
         free(up);
         up = longer;
     }
-    j->values[V_OVERLAY] = dt_xprintf("%s%s", up, full + 1);
+    *out = dt_xprintf("../%s%s", up, full + 1); // kustomizations are a folder deeper
     free(up);
     return DT_OK;
+}
+
+static dt_status find_overlay(k8s_job *j, const launch_words *w) {
+    const char *given = w->options[OVERLAY] ? w->options[OVERLAY]
+                        : w->options[GPUS]  ? "gpu"
+                                            : "cpu";
+    char *path = NULL;
+    const dt_status st = find_folder(&path, j, "--overlay", "overlays", given);
+    j->values[V_OVERLAY] = quote_yaml(path);
+    free(path);
+    return st;
 }
 
 static dt_status make_folder(k8s_job *j) {
@@ -199,56 +279,72 @@ static dt_status make_folder(k8s_job *j) {
     if (!realpath(tmp, real) || strlen(real) > sizeof j->dir - 16)
         return dt_fail(DT_E_STORAGE, "%s: %s", tmp, strerror(errno));
     snprintf(j->dir, sizeof j->dir, "%.*s/dtrain-XXXXXX", (int)(sizeof j->dir - 16), real);
-    if (mkdtemp(j->dir)) return DT_OK;
-    j->dir[0] = 0;
-    return dt_fail(DT_E_STORAGE, "%s: %s", real, strerror(errno));
+    char inner[PATH_MAX + 8];
+    bool made = mkdtemp(j->dir) != NULL;
+    for (int i = 0; made && i < 2; i++) {
+        snprintf(inner, sizeof inner, "%s/%s", j->dir, i ? "all" : "job");
+        made = mkdir(inner, 0700) == 0;
+    }
+    return made ? DT_OK : dt_fail(DT_E_STORAGE, "%s: %s", j->dir, strerror(errno));
 }
 
 static dt_status write_file(const k8s_job *j, const char *name, const char *text) {
     char path[PATH_MAX + 32];
     snprintf(path, sizeof path, "%s/%s", j->dir, name);
-    FILE *f = fopen(path, "w");
-    bool good = f && fputs(text, f) >= 0;
-    if (f) good = fclose(f) == 0 && good;
-    return good ? DT_OK : dt_fail(DT_E_STORAGE, "%s: %s", path, strerror(errno));
+    return dt_io_write_file(path, text, strlen(text));
 }
 
-static void remove_folder(const k8s_job *j) {
-    char path[PATH_MAX + 32];
-    if (!*j->dir) return;
-    snprintf(path, sizeof path, "%s/kustomization.yaml", j->dir);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/config.yaml", j->dir);
-    unlink(path);
-    rmdir(j->dir);
+// Components come last: they see what the job's options made of the overlay.
+static dt_status write_components(const k8s_job *j, const char *lines) {
+    json_t *all = json_array();
+    dt_status st = DT_OK;
+    while (lines && *lines && st == DT_OK) {
+        const size_t n = strcspn(lines, "\n");
+        char *given = dt_xprintf("%.*s", (int)n, lines), *path = NULL;
+        st = find_folder(&path, j, "--with", "components", given);
+        if (st == DT_OK) json_array_append_new(all, json_string(path));
+        free(path);
+        free(given);
+        lines += n + (lines[n] == '\n');
+    }
+    char *list = json_dumps(all, 0);
+    char *text = dt_xprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+                            "resources: [../job]\ncomponents: %s\n",
+                            list);
+    if (st == DT_OK) st = write_file(j, "all/kustomization.yaml", text);
+    free(text);
+    free(list);
+    json_decref(all);
+    return st;
 }
 
 static dt_status fill_folder(const k8s_job *j, const launch_words *w) {
     char *text = NULL;
     size_t n = 0;
     DT_TRY(dt_io_read_file(&text, &n, w->words[0], 1 << 20, DT_E_USAGE));
-    dt_status st = write_file(j, "config.yaml", text);
+    dt_status st = write_file(j, "job/config.yaml", text);
     free(text);
     DT_TRY(st);
-    const launch_value values[] = {{"NAMESPACE", w->options[NAMESPACE]},
+    const launch_value values[] = {{"NAMESPACE", j->values[V_NAMESPACE]},
                                    {"OVERLAY", j->values[V_OVERLAY]},
                                    {"JOB", j->values[V_JOB]},
-                                   {"QUEUE", w->options[QUEUE]},
+                                   {"QUEUE", j->values[V_QUEUE]},
                                    {"SLOTS", j->values[V_SLOTS]},
                                    {"RESTARTS", j->values[V_RESTARTS]},
+                                   {"LAUNCHERS", j->values[V_LAUNCHERS]},
                                    {"WORKERS", j->values[V_WORKERS]},
-                                   {"IMAGE", w->options[IMAGE]},
+                                   {"IMAGE", j->values[V_IMAGE]},
                                    {"ARGS", j->values[V_ARGS]},
                                    {"SCRAPE", is_scraped(j) ? "true" : "false"},
                                    {"PORT", j->values[V_PORT]},
                                    {"CPUS", j->values[V_CPUS]},
                                    {"MEMORY", j->values[V_MEMORY]},
-                                   {"GPUS", w->options[GPUS]},
+                                   {"GPUS", j->values[V_GPUS]},
                                    {NULL}};
     DT_TRY(launch_fill_template(&text, "k8s/job/kustomization.yaml", w->options[TEMPLATE], values));
-    st = write_file(j, "kustomization.yaml", text);
+    st = write_file(j, "job/kustomization.yaml", text);
     free(text);
-    return st;
+    return st == DT_OK ? write_components(j, w->options[WITH]) : st;
 }
 
 // ---- submitting ------------------------------------------------------------------------------------
@@ -280,9 +376,11 @@ static dt_status run(const launch_words *w) {
     if (st == DT_OK) st = make_folder(&j);
     if (st == DT_OK) st = find_overlay(&j, w);
     if (st == DT_OK) st = fill_folder(&j, w);
-    const char *const kustomize[] = {"kubectl", "kustomize", j.dir, NULL};
+    char all[PATH_MAX + 8];
+    snprintf(all, sizeof all, "%s/all", j.dir);
+    const char *const kustomize[] = {"kubectl", "kustomize", all, NULL};
     if (st == DT_OK) st = launch_feed(kustomize, "", &manifests);
-    remove_folder(&j);
+    if (*j.dir) (void)dt_io_remove_tree(j.dir);
     if (st == DT_OK && w->options[PRINT])
         fputs(manifests, stdout);
     else if (st == DT_OK)
@@ -299,9 +397,11 @@ const launch_command launch_on_k8s = {
         "Makes the manifests of an MPIJob (kubeflow.org/v2beta1) with kubectl, and applies "
         "them. The\n"
         "config becomes a ConfigMap; its relative paths are below the volume claim dtrain-data,\n"
-        "and runs go to the claim dtrain-runs. A launcher that ends otherwise than with 0 starts\n"
-        "again and resumes; with run.stop_at it does not. k8s/README.md has the whole way.\n\n"
+        "and runs go to the claim dtrain-runs. Ranks that were lost, or saved because a pod went,\n"
+        "start again and resume; with run.stop_at they do not. k8s/README.md has the whole way.\n\n"
         "  dtrain launch k8s --namespace ml --image registry.example.com/dtrain:0.1.0 "
         "--workers 4 configs/fusion.yaml\n"
-        "  dtrain launch k8s --namespace ml --gpus 8 --workers 2 --print configs/fusion.yaml\n",
+        "  dtrain launch k8s --namespace ml --gpus 8 --workers 2 --with rdma --env NCCL_DEBUG=INFO "
+        "\\\n"
+        "    --print configs/fusion.yaml\n",
     .run = run};

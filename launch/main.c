@@ -47,11 +47,12 @@ static const char *nearest_verb(const launch_verb *table, const char *word) {
     return near;
 }
 
-static dt_status set_option(launch_words *w, int k, const char *name, char *value) {
-    if (w->options[k])
-        return dt_fail(DT_E_USAGE, "%s is given twice%s%s%s%s", name, *value ? ": " : "",
+static dt_status set_option(launch_words *w, int k, const launch_option *o, char *value) {
+    const bool many = o->value && strstr(o->value, "…");
+    if (w->options[k] && !many)
+        return dt_fail(DT_E_USAGE, "%s is given twice%s%s%s%s", o->name, *value ? ": " : "",
                        w->options[k], *value ? " and " : "", value);
-    w->options[k] = value;
+    w->options[k] = w->options[k] ? dt_xprintf("%s\n%s", w->options[k], value) : value;
     return DT_OK;
 }
 
@@ -61,13 +62,13 @@ static dt_status parse_option(const launch_verb *v, const char *name, launch_wor
     for (int k = 0; o && o[k].name; k++) {
         size_t n = strlen(o[k].name);
         if (strncmp(argv[*i], o[k].name, n) != 0) continue;
-        if (argv[*i][n] == '=' && o[k].value) return set_option(w, k, o[k].name, argv[*i] + n + 1);
+        if (argv[*i][n] == '=' && o[k].value) return set_option(w, k, &o[k], argv[*i] + n + 1);
         if (argv[*i][n] != 0) continue;
-        if (!o[k].value) return set_option(w, k, o[k].name, "");
+        if (!o[k].value) return set_option(w, k, &o[k], "");
         if (*i + 1 >= argc)
             return dt_fail(DT_E_USAGE, "%s needs a value (%s); see dtrain %s --help", o[k].name,
                            o[k].value, name);
-        return set_option(w, k, o[k].name, argv[++*i]);
+        return set_option(w, k, &o[k], argv[++*i]);
     }
     const char *keys = strstr(v->words, "key=value")
                            ? "; keys of the config are given as key=value (dtrain keys lists them)"

@@ -44,9 +44,10 @@ typedef struct dt_eval_request {
 // Metrics of a checkpoint, as a line of JSON.
 dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r, bool *agreed);
 
-// How much a whole run computes; zeros where there is no data set.
+// How much a whole run computes, zeros where there is no data set; and what a rank takes.
 typedef struct dt_run_length {
     int64_t n_trained, n_evaluated; // samples
+    size_t rank_bytes;              // memory, of all kinds that are reported
 } dt_run_length;
 
 // What dt_trainer_check adds to parameters and memory.

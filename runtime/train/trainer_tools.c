@@ -351,6 +351,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
         dt_plan_print(s.plan, out);
     }
     if (st == DT_OK && prints->dot) st = write_dot(s.graph, prints->dot);
+    length->rank_bytes = st == DT_OK ? dt_memory_bytes(&s) : 0;
     if (st == DT_OK) print_report(&s, out);
     if (st == DT_OK && prints->kernels) st = print_kernels(&s, out);
     dt_session_close(&s);

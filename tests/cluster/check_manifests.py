@@ -1,5 +1,7 @@
-"""check_manifests.py CRD FILE…: manifests against MPIJob's schema (CRD: its file; "": not checked), where a field that the
-schema does not know is an error, and pod templates and other objects against Kubernetes' own (PyPI: kubernetes-validate)."""
+"""check_manifests.py CRDS FILE…: manifests against the schemas of custom resources (CRDS: a folder of *-crd.yaml, which may
+be missing), where a field that the schema does not know is an error, and pod templates and other objects against
+Kubernetes' own (PyPI: kubernetes-validate)."""
+import glob
 import sys
 
 import yaml
@@ -38,27 +40,48 @@ def check_kubernetes(thing, file):
         yield f"{file}: {thing['kind']}: {str(e)[:300]}"
 
 
+def pod_specs(thing, at=""):
+    """Every pod template in it."""
+    if isinstance(thing, dict) and isinstance(thing.get("spec"), dict) and "containers" in thing["spec"]:
+        yield at, thing["spec"]
+    elif isinstance(thing, (dict, list)):
+        for k, v in thing.items() if isinstance(thing, dict) else enumerate(thing):
+            yield from pod_specs(v, f"{at}/{k}")
+
+
+def read_schemas(folder):
+    schemas = {}
+    for path in glob.glob(folder + "/*-crd.yaml") if jsonschema else []:
+        with open(path) as f:
+            for crd in (c for c in yaml.safe_load_all(f) if c):
+                for v in crd["spec"]["versions"]:
+                    name = f"{crd['spec']['group']}/{v['name']}", crd["spec"]["names"]["kind"]
+                    schemas[name] = strict(v["schema"]["openAPIV3Schema"])
+    return schemas
+
+
 def main():
-    crd, files = sys.argv[1], sys.argv[2:]
-    schema, errors, n = None, [], 0
-    if crd and jsonschema:
-        with open(crd) as f:
-            versions = yaml.safe_load(f)["spec"]["versions"]
-        schema = strict(next(v for v in versions if v["name"] == "v2beta1")["schema"]["openAPIV3Schema"])
-    print("MPIJob:", "checked against " + crd if schema else "not checked: " + ("no CRD here" if jsonschema else "no jsonschema"))
-    print("pods:", "checked" if kubernetes_validate else "not checked: no kubernetes-validate")
+    folder, files = sys.argv[1], sys.argv[2:]
+    schemas, errors, n, unknown = read_schemas(folder), [], 0, set()
     for file in files:
         with open(file) as f:
             things = [t for t in yaml.safe_load_all(f) if t]
         for t in things:
             n += 1
-            if t["kind"] != "MPIJob":
+            name = t["apiVersion"], t["kind"]
+            custom = "kubeflow.org" in name[0]
+            if name in schemas:
+                errors += check_crd(schemas[name], t, file)
+            elif custom:
+                unknown.add(t["kind"])
+            if not custom:
                 errors += check_kubernetes(t, file) if kubernetes_validate else []
                 continue
-            errors += check_crd(schema, t, file) if schema else []
-            for role, replica in t["spec"]["mpiReplicaSpecs"].items():
-                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": role.lower()}, "spec": replica["template"]["spec"]}
-                errors += check_kubernetes(pod, file) if kubernetes_validate else []
+            for at, spec in pod_specs(t["spec"]):
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+                errors += check_kubernetes(pod, file + at) if kubernetes_validate else []
+    print("not checked, no schema here:", ", ".join(sorted(unknown)) or "none")
+    print("pods:", "checked" if kubernetes_validate else "not checked: no kubernetes-validate")
     print("\n".join(errors))
     print(f"{n} objects of {len(files)} files, {len(errors)} errors")
     return 1 if errors else 0

@@ -1,10 +1,11 @@
 """Plays Kubernetes and the MPI operator for one MPIJob: mpijob.py MANIFESTS LAYER BASE WORK
 
 A pod is a set of namespaces on a copy-on-write view of LAYER over BASE, with the manifest's user, capabilities, read-only root,
-volumes and command, and what the operator adds: the ssh secret, /etc/mpi/hostfile, Open MPI's environment. Containers
-that fail start again as restartPolicy and backoffLimit say. Claims are the folders WORK/claims/NAME. An empty file
+volumes and command, and what the operator adds: the ssh secret, /etc/mpi/hostfile, Open MPI's environment. A launcher
+that fails is replaced as the Job's backoffLimit says. Claims are the folders WORK/claims/NAME. An empty file
 WORK/kill-POD kills a pod as a lost node does; WORK/delete-POD runs its preStop hook and then sends TERM, as a drain does;
-both are replaced by a new pod. Ends with the launcher's code. To be run as root under
+both are replaced by a new pod. WORK/evict-POD ends a worker as an eviction does: its pod stays, failed, and no other takes
+its place until WORK/delete-POD. Ends with the launcher's code. To be run as root under
 `unshare --net --mount --pid --fork --kill-child`, so that nothing of it can stay.
 """
 import json
@@ -71,10 +72,10 @@ class Pod:
                            timeout=self.spec["terminationGracePeriodSeconds"])
 
     def end(self, graceful):
-        init = self.init()
-        if graceful:
+        init = self.init() if self.process.poll() is None else 0
+        if graceful and init:
             self.hook()
-            deadline = time.time() + 10
+            deadline = time.time() + self.spec["terminationGracePeriodSeconds"]
             if self.init():
                 os.kill(init, 15)
             while self.process.poll() is None and time.time() < deadline:
@@ -100,12 +101,14 @@ class Cluster:
         self.name = self.job["metadata"]["name"]
         self.space = self.job["metadata"].get("namespace", "default")
         self.config = {t["metadata"]["name"]: t["data"] for t in things if t["kind"] == "ConfigMap"}
-        self.claims = [t["metadata"]["name"] for t in things if t["kind"] == "PersistentVolumeClaim"]
+        assert not [t for t in things if t["kind"] == "PersistentVolumeClaim"], "a job must not touch the claims"
         replicas = self.job["spec"]["mpiReplicaSpecs"]
         self.workers = [Pod(self, f"{self.name}-worker-{i}", "worker", replicas["Worker"]["template"], i + 2)
                         for i in range(replicas["Worker"]["replicas"])]
         self.launcher = Pod(self, f"{self.name}-launcher", "launcher", replicas["Launcher"]["template"], 1)
-        self.restarts = replicas["Launcher"]["restartPolicy"] == "OnFailure"
+        self.claims = [v["persistentVolumeClaim"]["claimName"] for v in self.launcher.spec["volumes"]
+                       if "persistentVolumeClaim" in v]
+        self.evicted = set()
 
     def make_files(self):
         """Objects as folders: config maps, claims, and those that the operator makes."""
@@ -160,9 +163,13 @@ class Cluster:
     def tend_workers(self):
         for w in self.workers:
             lost = self.asked("kill", w)
+            if self.asked("evict", w):
+                w.end(graceful=False)
+                self.evicted.add(w)
             if lost or self.asked("delete", w):
                 w.end(graceful=not lost)
-            if w.process.poll() is not None:
+                self.evicted.discard(w)
+            if w.process.poll() is not None and w not in self.evicted:
                 log(f"{w.name} starts again")
                 w.start()
 
@@ -191,11 +198,10 @@ class Cluster:
                 time.sleep(0.1)
             code = self.launcher.process.returncode
             log(f"the launcher ended with {code}")
-            failures += not deleted  # a pod that is deleted is no failure of the Job
-            if (code == 0 and not deleted) or not self.restarts or \
-                    failures > self.job["spec"]["runPolicy"]["backoffLimit"]:
+            failures += 1  # podReplacementPolicy: Failed: a deleted pod counts, too, when it has failed
+            if (code == 0 and not deleted) or failures > self.job["spec"]["runPolicy"]["backoffLimit"]:
                 break
-            for _ in range(10):  # the kubelet's back-off, shorter
+            for _ in range(10):  # the Job's back-off, shorter
                 self.tend_workers()
                 time.sleep(0.1)
         for w in self.workers:

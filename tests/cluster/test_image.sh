@@ -32,6 +32,11 @@ for compiler in cc gcc g++ clang ld as nvcc; do
 done
 [ "$(b inspect --format '{{.OCIv1.Config.User}}' "$image")" = 1000:1000 ] || fail "the image's user"
 b inspect "$image" | grep -q '"org.opencontainers.image.revision": "test"' || fail "no labels"
+b inspect "$image" | grep -q '"org.opencontainers.image.base.name": "localhost/base"' || fail "no label of the base"
+chroot "$root" apt-get check >"$work/log" 2>&1 || fail "apt does not work in the image"
+# scanners read dpkg's list, and these records of what came without dpkg
+diff -r "$root/opt/dtrain/packages" "$root/var/lib/dpkg/status.d" >"$work/log" || fail "no records of the libraries"
+[ "$(grep -l '^Version: ' "$root"/var/lib/dpkg/status.d/* | wc -l)" -ge 15 ] && [ -e "$root/var/lib/dpkg/status.d/dtrain" ] || fail "no records"
 
 inside() { b run --user 1000:1000 --volume "$work/data:/data" "$image" -- "$@"; }
 mkdir -p "$work/data"

@@ -10,13 +10,20 @@ cd "$work"
 "$DTRAIN" launch slurm --print --nodes 2 --stage /scratch "$config" >one.sh 2>"$work/log" || fail "launch slurm --print"
 "$DTRAIN" launch slurm --print --sweep "$config" run.seed=1,2 >many.sh 2>"$work/log" || fail "launch slurm --print --sweep"
 shellcheck one.sh many.sh >"$work/log" || fail "shellcheck of launch/slurm/train.sbatch"
-shellcheck "$SOURCE"/launch/docker/setup.sh "$SOURCE"/launch/docker/dtrain-stop >"$work/log" || fail "shellcheck of launch/docker"
+shellcheck "$SOURCE"/launch/docker/setup.sh "$SOURCE"/launch/docker/dtrain-{stop,launch} >"$work/log" || fail "shellcheck of launch/docker"
+
+# images: packages are fetched ahead of the source; another CPU is refused in one line, in the image and without one
+awk '/^COPY launch.packages.sh/ {p = NR} /^COPY \. / {s = NR} END {exit !(p && s > p)}' "$SOURCE/launch/docker/Dockerfile" ||
+    fail "a change of the source fetches the packages again"
+! cmake -S "$SOURCE" -B arm -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 >/dev/null 2>"$work/log" &&
+    grep -q 'is for x86-64, this machine is aarch64' "$work/log" || fail "not refused on aarch64"
 
 cat >yamllint.yaml <<'YAML'
 extends: default
 rules: {document-start: disable, line-length: {max: 120}, braces: {max-spaces-inside: 0}, comments: {min-spaces-from-content: 1}}
 YAML
-yamllint --strict -c yamllint.yaml "$SOURCE"/k8s/base "$SOURCE"/k8s/overlays >"$work/log" || fail "yamllint of k8s"
+find "$SOURCE/k8s" -name '*.yaml' ! -path '*/job/*' -exec yamllint --strict -c yamllint.yaml {} + >"$work/log" || fail "yamllint of k8s"
+sed -i 's/line-length: {max: 120}/line-length: disable/' yamllint.yaml # a value must stand in its line
 sed 's/@[A-Z]*@/x/g' "$SOURCE/k8s/job/kustomization.yaml" | yamllint --strict -c yamllint.yaml - >"$work/log" || fail "yamllint of k8s/job"
 for task in "$SOURCE"/tests/golden/launch/cloud-*.yaml; do
     yamllint -d '{extends: relaxed, rules: {line-length: disable}}' "$task" >"$work/log" || fail "yamllint of $task"

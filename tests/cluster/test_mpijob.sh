@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The manifests of k8s/ and of dtrain launch k8s: against the schemas of MPIJob and of Kubernetes; then played for real:
 # launcher and workers as containers with sshd, user 1000 and a read-only root, hostfile and keys as the operator makes
-# them. A killed worker and deleted pods: the launcher starts again, and the run ends with the undisturbed bits.
+# them. A killed, a drained and an evicted worker and a drained launcher: the ranks start again, and the run ends with the
+# undisturbed bits.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 PATH+=:/usr/sbin
@@ -20,21 +21,55 @@ manifests() { # options of launch k8s …
 }
 
 # ---- manifests
+for folder in namespace namespace-kind trainer; do
+    kubectl kustomize "$SOURCE/k8s/$folder" >"$work/$folder.yaml" 2>"$work/log" || fail "k8s/$folder"
+done
 for overlay in cpu gpu kind; do
     kubectl kustomize "$SOURCE/k8s/overlays/$overlay" >"$work/overlay-$overlay.yaml" 2>"$work/log" || fail "k8s/overlays/$overlay"
 done
 (cd "$work" && manifests --workers 2 --image test --queue main "$config" "${small[@]}" run.name=Bio_1 \
-    "metrics.sinks=[jsonl, prometheus]" metrics.listen=127.0.0.1:9500) >"$work/job-cpu.yaml"
+    --slots 2 --env 'MINE=a b;"c" $(HOME)' --env NCCL_DEBUG=WARN "metrics.sinks=[jsonl, prometheus]" metrics.listen=127.0.0.1:9500) >"$work/job-cpu.yaml"
 (cd "$work" && manifests --workers 1 --gpus 4 --image test "$config" run.name=g) >"$work/job-gpu.yaml"
-crd=$SOURCE/../shared/reference/mpijob-crd.yaml
+(cd "$work" && manifests --gpus 4 --cpus 12 --memory 20Gi --image test "$config" run.name=given) >"$work/job-given.yaml"
+with=()
+for component in "$SOURCE"/k8s/components/*/; do with+=(--with "$(basename "$component")"); done
+(cd "$work" && manifests --gpus 8 "${with[@]}" --image 'a: "b' "$config" run.name=on) >"$work/job-with.yaml"
 python=${PYTHON:-python3}
-[ -e "$crd" ] || crd=''
-"$python" "$SOURCE/tests/cluster/check_manifests.py" "$crd" "$work"/overlay-*.yaml "$work"/job-*.yaml >"$work/log" 2>&1 ||
-    fail "manifests against their schemas"
+"$python" "$SOURCE/tests/cluster/check_manifests.py" "$SOURCE/../shared/reference" "$work"/{namespace,overlay,trainer,job}*.yaml \
+    >"$work/log" 2>&1 || fail "manifests against their schemas"
 cat "$work/log"
 grep -q 'name: bio-1$' "$work/job-cpu.yaml" || fail "the job's name"
 grep -q 'kueue.x-k8s.io/queue-name: main' "$work/job-cpu.yaml" || fail "no queue"
-grep -q 'nvidia.com/gpu: 4' "$work/job-gpu.yaml" || fail "no GPUs"
+python3 - "$work" <<'PY' || fail "the workers' resources, or what is passed to the ranks"
+import sys, yaml
+def job(name):
+    things = list(yaml.safe_load_all(open(f"{sys.argv[1]}/job-{name}.yaml")))
+    assert not [t["kind"] for t in things if t["kind"] in ("PersistentVolumeClaim", "NetworkPolicy")], "the namespace's own"
+    return next(t for t in things if t["kind"] == "MPIJob")["spec"]
+def pod(name, role="Worker"):
+    return job(name)["mpiReplicaSpecs"][role]["template"]["spec"]
+def resources(name):
+    r = pod(name)["containers"][0]["resources"]
+    assert {k: v for k, v in r["limits"].items() if k in r["requests"]} == r["requests"], r
+    return str(r["requests"]["cpu"]), r["requests"]["memory"], r["limits"].get("nvidia.com/gpu")
+assert resources("gpu") == ("32", "64Gi", 4), resources("gpu")  # the overlay's
+assert resources("given") == ("12", "20Gi", 4), resources("given")
+assert pod("with")["containers"][0]["resources"]["limits"]["rdma/rdma_shared_device_a"] == 1
+assert pod("with")["priorityClassName"] and pod("with")["tolerations"] and pod("with")["imagePullSecrets"]
+assert pod("with")["containers"][0]["image"] == 'a: "b'
+for role in ("Launcher", "Worker"):
+    assert all(v["emptyDir"]["sizeLimit"] for v in pod("cpu", role)["volumes"] if "emptyDir" in v)
+args = pod("cpu", "Launcher")["containers"][0]["args"]
+assert args[:5] == ["-x", 'MINE=a b;"c" $$(HOME)', "-x", "NCCL_DEBUG=WARN", "dtrain"], args
+names = [e["name"] for e in pod("cpu", "Launcher")["containers"][0]["env"]]
+assert not {"OMPI_MCA_btl", "OMPI_MCA_pml"} & set(names), "a transport is forced"
+PY
+# memory is what dtrain check finds, and half a GiB a rank
+(cd "$work" && "$DTRAIN" check "$config" device.kind=cpu device.threads=1 2>"$work/log") | awk '
+    /^memory of a rank/ {on = 1; next} !/^  / {on = 0} on {sum += $(NF - 1)}
+    END {m = 2 * (sum + 512) / 64; m = 64 * (m == int(m) ? m : int(m) + 1); print m "Mi"}' >"$work/want"
+[ "$(cat "$work/want")" != 1024Mi ] || fail "dtrain check finds nothing"
+grep -q "memory: $(cat "$work/want")" "$work/job-cpu.yaml" || fail "memory is not $(cat "$work/want")"
 grep -q 'prometheus.io/scrape: "true"' "$work/job-cpu.yaml" && grep -q 'prometheus.io/port: "9500"' "$work/job-cpu.yaml" &&
     grep -q 'containerPort: 9500' "$work/job-cpu.yaml" && grep -qF -- '- metrics.listen="[::]:9500"' "$work/job-cpu.yaml" && grep -q 'name: bio-1-metrics$' "$work/job-cpu.yaml" &&
     grep -q 'training.kubeflow.org/job-name: bio-1$' "$work/job-cpu.yaml" || fail "Prometheus does not find the job"
@@ -50,6 +85,8 @@ cd "$work"
 refused 'namespace is missing' "$config"
 refused 'at most 8 ranks' --namespace ml --workers 9 "$config"
 refused 'cannot be the name of a job' --namespace ml "$config" run.name=9x
+refused 'expected NAME=VALUE' --namespace ml --env 'A B=c' "$config"
+refused 'k8s/components/none' --namespace ml --with none "$config"
 refused 'nothing was submitted' --namespace ml "$config" # there is no cluster
 ls -d "$work"/dtrain-* 2>/dev/null && fail "a folder is left"
 
@@ -60,17 +97,19 @@ mkdir -p "$layer"/{usr/local/bin,opt/mpiuser,etc/ssh/ssh_config.d}
 cp -L "$DTRAIN" "$BUILD/dtrain_mpi.so" "$layer/opt/"
 for library in $(ldd "$DTRAIN" "$BUILD/dtrain_mpi.so" | sed -n "s#.*=> \($BUILD[^ ]*\).*#\1#p"); do cp -L "$library" "$layer/opt/"; done
 ln -s /opt/dtrain "$layer/usr/local/bin/dtrain"
-cp "$SOURCE/launch/docker/dtrain-stop" "$layer/usr/local/bin/"
+cp "$SOURCE"/launch/docker/dtrain-{stop,launch} "$layer/usr/local/bin/"
 cp "$SOURCE/launch/docker/sshd_config" "$layer/opt/mpiuser/.sshd_config"
 (grep -v '^mpiuser:\|^[^:]*:[^:]*:1000:' /etc/passwd; echo 'mpiuser:x:1000:1000::/opt/mpiuser:/bin/bash') >"$layer/etc/passwd"
 sed -n '/CONF$/,/^CONF/p' "$SOURCE/launch/docker/setup.sh" | sed '1d;$d' >"$layer/etc/ssh/ssh_config.d/dtrain.conf"
 grep -q 2222 "$layer/etc/ssh/ssh_config.d/dtrain.conf" || fail "no configuration of ssh in launch/docker/setup.sh"
 
-play() { # name: starts the job; its claims are in $work/NAME/claims
+play() { # name, word for the pods …: starts the job; its claims are in $work/NAME/claims
     local name=$1
     mkdir -p "$work/$name/claims/dtrain-data"
     cp -r "$work/small.lmdb" "$work/$name/claims/dtrain-data/"
     manifests --workers 2 --image test "$config" "${small[@]}" >"$work/$name/manifests.yaml"
+    shift
+    [ $# = 0 ] || sed -i "s/^\( *\)- run.dir=.runs/&\n\1- $*/" "$work/$name/manifests.yaml"
     unshare --net --mount --pid --fork --kill-child --mount-proc python3 "$SOURCE/tests/cluster/mpijob.py" "$work/$name/manifests.yaml" \
         "$layer" / "$work/$name" >"$work/$name/log" 2>&1 &
     pid=$!
@@ -80,9 +119,9 @@ finish() { # name
     wait $pid || rc=$?
     [ $rc = 0 ] || { tail -n 40 "$work/$1/log" >&2; fail "$1: exit $rc"; }
 }
-launches() { grep -c 'the launcher starts' "$work/$1/log"; }
-checkpointed() { # name, launches: its last start is behind the first checkpoint
-    [ "$(launches "$1")" = "$2" ] && sed -n '/the launcher starts/h;/the launcher starts/!H;${x;p}' "$work/$1/log" | grep -Eq 'step ([3-9]|[12][0-9])[0-9]/300'
+starts() { grep -c 'the launcher starts\|again in' "$work/$1/log"; }
+checkpointed() { # name, starts: the last one is behind the first checkpoint
+    [ "$(starts "$1")" = "$2" ] && sed -n '/the launcher starts\|again in/h;/the launcher starts\|again in/!H;${x;p}' "$work/$1/log" | grep -Eq 'step ([3-9]|[12][0-9])[0-9]/300'
 }
 weights() { hash "$work/$1/claims/dtrain-runs/small"; }
 
@@ -98,10 +137,21 @@ touch "$work/disturbed/kill-small-worker-1"
 wait_until checkpointed disturbed 2
 touch "$work/disturbed/delete-small-launcher"
 wait_until checkpointed disturbed 3
+touch "$work/disturbed/evict-small-worker-1"
+wait_until grep -q 'waiting for small-worker-1' "$work/disturbed/log"
+touch "$work/disturbed/delete-small-worker-1" # what the line says
+wait_until checkpointed disturbed 4
 touch "$work/disturbed/delete-small-worker-0"
 finish disturbed
-[ "$(launches disturbed)" -ge 4 ] || fail "the launcher started $(launches disturbed) times, not 4"
+[ "$(starts disturbed)" -ge 5 ] || fail "the ranks started $(starts disturbed) times, not 5"
 [ "$(grep -c 'by SIGUSR1; saved' "$work/disturbed/log")" -ge 2 ] || { cat "$work/disturbed/log" >&2; fail "a deleted pod did not save"; }
 grep -q 'resuming at step' "$work/disturbed/log" || fail "nothing was resumed"
-[ "$(weights disturbed)" = "$want" ] || fail "other weights after a killed worker and deleted pods"
-echo "a worker killed, launcher and worker deleted: resumed to the same bits"
+[ "$(weights disturbed)" = "$want" ] || fail "other weights after lost and deleted pods"
+echo "a worker killed, one evicted, launcher and worker deleted: resumed to the same bits"
+
+# a config that pods refuse: the launcher that is made anew does not start the ranks again
+play refused train.no_such_key=1
+rc=0
+wait $pid || rc=$?
+[ $rc = 2 ] || fail "a wrong key: exit $rc"
+[ "$(grep -c 'no_such_key' "$work/refused/log")" = 1 ] || fail "the ranks started again after exit 2"

@@ -4,7 +4,7 @@ set -euo pipefail
 command -v strip >/dev/null || { echo "skipped: strip is not there"; exit 77; }
 if ldd "$DTRAIN" | grep "libasan\|libtsan" >/dev/null; then echo "skipped: a build with sanitizers is not bundled"; exit 77; fi
 tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
-"$SOURCE/launch/bundle.sh" "$BUILD" test | tee "$tmp/said"
+"$SOURCE/launch/bundle.sh" "$BUILD" test 2>&1 | tee "$tmp/said"
 # Ubuntu 24.04 has glibc 2.39 and GLIBCXX_3.4.33; a bundle made on a newer system is for newer systems
 no_newer() { [ "$(printf '%s\n' "$1" "$2" | sort -V | tail -1)" = "$2" ] || { echo "a bundle that needs $1 does not run where there is $2"; exit 1; }; }
 read -r glibc cxx < <(sed -n 's/^bundle: needs glibc \([0-9.]*\) .*GLIBCXX_\([0-9.]*\)$/\1 \2/p' "$tmp/said")
@@ -21,6 +21,11 @@ wrong=$(env -i /usr/bin/ldd ./dtrain | awk '/=> \// {print $1, $3}' | while read
     [ ! -e "lib/$name" ] || [ "$(realpath "$path")" = "$(realpath "lib/$name")" ] || echo "$name is $path"
 done)
 [ -z "$wrong" ] || { echo "$wrong"; exit 1; }
+# records of the packages that libraries are of, where dpkg knows them
+if command -v dpkg-query >/dev/null; then
+    [ "$(grep -l '^Version: .' packages/* | wc -l)" -ge 15 ] && [ -s packages/dtrain ] || { echo "no list of packages"; exit 1; }
+    ! grep "no package has" "$tmp/said" || exit 1
+fi
 none() { if grep "$@"; then echo "a bundle has none of these"; exit 1; fi; } # `!` would not end the script
 env -i /usr/bin/ldd ./dtrain | none "not found"
 find . -name '*.so*' ! -name dtrain_cuda.so | none "lib\(cud\|cublas\|nccl\|nv\)\|cuda"
