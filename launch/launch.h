@@ -16,9 +16,9 @@ enum { LAUNCH_MAX_OPTIONS = 40 };
 
 typedef struct launch_option {
     const char *name; // "--json"
-    const char *
-        value; // what follows it ("latest|best|STEP"), or NULL for a flag. It may be given several times if this
-        // ends with "…": the value is then all of them, a line each
+    // what follows it ("latest|best|STEP"), NULL for a flag. With "…" it may be given several
+    // times: the value has a line for each
+    const char *value;
     const char *help;
 } launch_option;
 
