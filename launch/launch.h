@@ -16,7 +16,7 @@ enum { LAUNCH_MAX_OPTIONS = 40 };
 
 typedef struct launch_option {
     const char *name; // "--json"
-    // what follows it ("latest|best|STEP"), NULL for a flag. With "…" it may be given several
+    // what follows it ("latest|best|STEP"), NULL for a flag. Where it ends with " …" it may be given several
     // times: the value has a line for each
     const char *value;
     const char *help;

@@ -104,60 +104,67 @@ static dt_status name_job(k8s_job *j) {
 }
 
 // JSON, which is YAML; NULL stays NULL. Heap.
-static char *quote_yaml(const char *text) {
+static dt_status quote_yaml(char **out, const char *what, const char *text) {
     json_t *string = text ? json_string(text) : NULL;
-    char *out = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+    *out = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
     json_decref(string);
-    return out;
+    return *out || !text ? DT_OK : dt_fail(DT_E_USAGE, "%s is no UTF-8, which YAML wants", what);
 }
 
 static bool is_scraped(const k8s_job *j) {
     return dt_config_lists(j->config, "metrics.sinks", DT_SINK_prometheus);
 }
 
-// Kubernetes puts a variable in place of $(NAME), and $( in place of $$(.
-static void add_arg(json_t *args, const char *word) {
-    char *escaped = dt_xcalloc(2 * strlen(word) + 1, 1), *at = escaped;
-    for (; *word; word++) {
-        if (word[0] == '$' && word[1] == '(') *at++ = '$';
-        *at++ = *word;
-    }
-    json_array_append_new(args, json_string(escaped));
-    free(escaped);
+static dt_status append(json_t *list, const char *text) {
+    if (json_array_append_new(list, json_string(text)) == 0) return DT_OK;
+    return dt_fail(DT_E_USAGE, "'%s' is no UTF-8, which YAML wants", text);
 }
 
-// For mpirun: sshd gives ranks nothing of a container's environment.
-static dt_status add_env(json_t *args, const char *lines) {
-    for (const char *line = lines; line && *line;) {
-        const size_t n = strcspn(line, "\n"), n_name = strcspn(line, "=\n");
-        bool good = n_name > 0 && n_name < n && !isdigit((unsigned char)*line);
-        for (size_t i = 0; i < n_name; i++)
-            good = good && (isalnum((unsigned char)line[i]) || line[i] == '_');
-        if (!good)
-            return dt_fail(DT_E_USAGE, "--env %.*s: expected NAME=VALUE, in one line", (int)n,
-                           line);
-        char *word = dt_xprintf("%.*s", (int)n, line);
-        add_arg(args, "-x");
-        add_arg(args, word);
-        free(word);
-        line += n + (line[n] == '\n');
+// Kubernetes puts a variable in place of $(NAME), and $( in place of $$(.
+static dt_status add_arg(json_t *args, const char *word) {
+    char *escaped = dt_xcalloc(2 * strlen(word) + 1, 1), *at = escaped;
+    for (const char *p = word; *p; p++) {
+        if (p[0] == '$' && p[1] == '(') *at++ = '$';
+        *at++ = *p;
     }
-    return DT_OK;
+    const dt_status st = append(args, escaped);
+    free(escaped);
+    return st;
+}
+
+// A line of --env, for mpirun: sshd gives ranks nothing of a container's environment.
+static dt_status add_env(json_t *args, const char *line, size_t n) {
+    const size_t n_name = strcspn(line, "=\n");
+    bool good = n_name > 0 && n_name < n && !isdigit((unsigned char)*line);
+    for (size_t i = 0; i < n_name; i++)
+        good = good && (isalnum((unsigned char)line[i]) || line[i] == '_');
+    if (!good)
+        return dt_fail(DT_E_USAGE, "--env %.*s: expected NAME=VALUE, in one line", (int)n, line);
+    char *word = dt_xprintf("%.*s", (int)n, line);
+    dt_status st = add_arg(args, "-x");
+    if (st == DT_OK) st = add_arg(args, word);
+    free(word);
+    return st;
 }
 
 // A pod's own address is asked by Prometheus: the port is the config's, the address is not.
 static dt_status list_args(k8s_job *j, const launch_words *w) {
-    static const char *const first[] = {"dtrain", "train", "/etc/dtrain/config.yaml"};
-    json_t *args = json_array();
-    const dt_status st = add_env(args, w->options[ENV]);
-    for (int i = 0; i < 3; i++) add_arg(args, first[i]);
-    for (int i = 1; i < w->n_words; i++) add_arg(args, w->words[i]);
-    add_arg(args, "run.dir=/runs"); // the volume; the last word counts
     char *listen = dt_xprintf("metrics.listen=\"[::]:%s\"", j->values[V_PORT]);
-    if (is_scraped(j)) add_arg(args, listen);
-    free(listen);
+    const char *const first[] = {"dtrain", "train", "/etc/dtrain/config.yaml"};
+    const char *const last[] = {"run.dir=/runs", listen}; // the volume; the last word counts
+    json_t *args = json_array();
+    dt_status st = DT_OK;
+    for (const char *line = w->options[ENV]; line && st == DT_OK;) {
+        const size_t n = strcspn(line, "\n");
+        st = add_env(args, line, n);
+        line = line[n] ? line + n + 1 : NULL;
+    }
+    for (int i = 0; i < 3 && st == DT_OK; i++) st = add_arg(args, first[i]);
+    for (int i = 1; i < w->n_words && st == DT_OK; i++) st = add_arg(args, w->words[i]);
+    for (int i = 0; i < 1 + is_scraped(j) && st == DT_OK; i++) st = add_arg(args, last[i]);
     j->values[V_ARGS] = json_dumps(args, 0);
     json_decref(args);
+    free(listen);
     return st;
 }
 
@@ -188,7 +195,7 @@ static dt_status read_resources(k8s_job *j, const launch_words *w, int n_slots) 
     double mib = 0;
     DT_TRY(launch_option_int(w, &launch_on_k8s, CPUS, n_cpus, &n_cpus));
     if (!own || w->options[CPUS]) j->values[V_CPUS] = dt_xprintf("\"%d\"", n_cpus);
-    j->values[V_MEMORY] = quote_yaml(w->options[MEMORY]);
+    DT_TRY(quote_yaml(&j->values[V_MEMORY], "--memory", w->options[MEMORY]));
     if (own || w->options[MEMORY]) return DT_OK;
     DT_TRY(estimate_memory(&mib, w, n_cpus > n_slots ? n_cpus / n_slots : 1));
     j->values[V_MEMORY] = dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64);
@@ -221,9 +228,9 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
     const bool once = dt_config_has(j->config, "run.stop_at");
     j->values[V_RESTARTS] = dt_xprintf("%d", once ? 0 : 20);
     j->values[V_LAUNCHERS] = dt_xprintf("%d", once ? 0 : 3);
-    j->values[V_NAMESPACE] = quote_yaml(w->options[NAMESPACE]);
-    j->values[V_IMAGE] = quote_yaml(w->options[IMAGE]);
-    j->values[V_QUEUE] = quote_yaml(w->options[QUEUE]);
+    DT_TRY(quote_yaml(&j->values[V_NAMESPACE], options[NAMESPACE].name, w->options[NAMESPACE]));
+    DT_TRY(quote_yaml(&j->values[V_IMAGE], options[IMAGE].name, w->options[IMAGE]));
+    DT_TRY(quote_yaml(&j->values[V_QUEUE], options[QUEUE].name, w->options[QUEUE]));
     j->values[V_GPUS] = n_gpus ? dt_xprintf("%d", n_gpus) : NULL;
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, j->config));
@@ -266,8 +273,8 @@ static dt_status find_overlay(k8s_job *j, const launch_words *w) {
                         : w->options[GPUS]  ? "gpu"
                                             : "cpu";
     char *path = NULL;
-    const dt_status st = find_folder(&path, j, "--overlay", "overlays", given);
-    j->values[V_OVERLAY] = quote_yaml(path);
+    dt_status st = find_folder(&path, j, "--overlay", "overlays", given);
+    if (st == DT_OK) st = quote_yaml(&j->values[V_OVERLAY], "--overlay", path);
     free(path);
     return st;
 }
@@ -302,7 +309,7 @@ static dt_status write_components(const k8s_job *j, const char *lines) {
         const size_t n = strcspn(lines, "\n");
         char *given = dt_xprintf("%.*s", (int)n, lines), *path = NULL;
         st = find_folder(&path, j, "--with", "components", given);
-        if (st == DT_OK) json_array_append_new(all, json_string(path));
+        if (st == DT_OK) st = append(all, path);
         free(path);
         free(given);
         lines += n + (lines[n] == '\n');

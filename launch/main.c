@@ -48,7 +48,9 @@ static const char *nearest_verb(const launch_verb *table, const char *word) {
 }
 
 static dt_status set_option(launch_words *w, int k, const launch_option *o, char *value) {
-    const bool many = o->value && strstr(o->value, "…");
+    static const char ellipsis[] = " …";
+    const size_t n = o->value ? strlen(o->value) : 0, n_end = sizeof ellipsis - 1;
+    const bool many = n >= n_end && strcmp(o->value + n - n_end, ellipsis) == 0;
     if (w->options[k] && !many)
         return dt_fail(DT_E_USAGE, "%s is given twice%s%s%s%s", o->name, *value ? ": " : "",
                        w->options[k], *value ? " and " : "", value);

@@ -62,6 +62,10 @@ for role in ("Launcher", "Worker"):
 args = pod("cpu", "Launcher")["containers"][0]["args"]
 assert args[:5] == ["-x", 'MINE=a b;"c" $$(HOME)', "-x", "NCCL_DEBUG=WARN", "dtrain"], args
 names = [e["name"] for e in pod("cpu", "Launcher")["containers"][0]["env"]]
+policy = next(t for t in yaml.safe_load_all(open(f"{sys.argv[1]}/namespace.yaml")) if t["kind"] == "NetworkPolicy")["spec"]
+dns = next(r for r in policy["egress"] if "ports" in r)
+assert {(p["port"], p["protocol"]) for p in dns["ports"]} == {(n, p) for n in (53, 5353) for p in ("TCP", "UDP")}
+assert {"169.254.20.10/32", "169.254.169.254/32"} <= {t["ipBlock"]["cidr"] for t in dns["to"] if "ipBlock" in t}
 assert not {"OMPI_MCA_btl", "OMPI_MCA_pml"} & set(names), "a transport is forced"
 PY
 # memory is what dtrain check finds, and half a GiB a rank
@@ -85,6 +89,8 @@ cd "$work"
 refused 'namespace is missing' "$config"
 refused 'at most 8 ranks' --namespace ml --workers 9 "$config"
 refused 'cannot be the name of a job' --namespace ml "$config" run.name=9x
+refused 'no UTF-8' --namespace ml --image $'a\377' "$config"
+refused 'no UTF-8' --namespace ml --env $'A=\377' "$config"
 refused 'expected NAME=VALUE' --namespace ml --env 'A B=c' "$config"
 refused 'k8s/components/none' --namespace ml --with none "$config"
 refused 'nothing was submitted' --namespace ml "$config" # there is no cluster
