@@ -177,7 +177,7 @@ static void print_class(const show *s, const dt_batch *b, int field, int j) {
     for (int k = 0; k < f->n_classes; k++) {
         double share = soft ? shares[k] : ((const int32_t *)b->field[field])[j] == k;
         if (share <= 0) continue;
-        const char *name = f->class_names ? f->class_names[k] : NULL;
+        const char *name = dt_field_name_of(f, k);
         printf("%s", first ? "" : " + ");
         if (share < 1) printf("%.2f ", share);
         if (name)

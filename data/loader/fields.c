@@ -448,6 +448,17 @@ static dt_status check_numbers(resolver *r, int real) {
     return DT_OK;
 }
 
+// Those of a list of columns; a single number has the field's.
+static void name_elements(resolver *r, size_t n) {
+    const dt_cnode *given = dt_config_node(r->k.c, dt_key_of(&r->k, "source"));
+    const bool list = given && dt_cnode_kind(given) == DT_C_LIST && dt_cnode_size(given) == n;
+    if (n > 1 && !list) return;
+    r->f->element_names = dt_xcalloc(n, sizeof *r->f->element_names);
+    for (size_t k = 0; k < n; k++)
+        r->f->element_names[k] = list ? dt_cnode_str(dt_cnode_item(given, k)) : r->f->name;
+    r->info->element_names = r->f->element_names;
+}
+
 static dt_status resolve_number(resolver *r) {
     int64_t n = 1;
     bool from_columns = r->f->n_numbers > 0, vector = r->f->kind == DT_FIELD_vector;
@@ -459,6 +470,7 @@ static dt_status resolve_number(resolver *r) {
                               r->f->n_numbers);
     r->info->dtype = DT_F32;
     r->info->sample_shape = vector ? dt_shape1(n) : dt_shape0();
+    name_elements(r, (size_t)n);
     DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE));
     for (int i = 0; r->f->numbers && i < r->f->n_numbers; i++)
         if (r->f->numbers[i].column >= 0)
@@ -518,6 +530,7 @@ void dt_fields_fini(dt_fields *f) {
         free(f->f[i].is_ext);
         free(f->f[i].label);
         free(f->f[i].class_names);
+        free(f->f[i].element_names);
         for (int k = 0; f->f[i].numbers && k < f->f[i].n_numbers; k++)
             free(f->f[i].numbers[k].by_value);
         free(f->f[i].numbers);

@@ -30,8 +30,9 @@ typedef struct dt_field {
     bool *is_ext;              // member: by extension of the catalog
     dt_number_source *numbers; // real and vector from columns: one an element; NULL: a member
     int n_numbers;
-    float *mirror; // numbers: factors of a flipped image's (field_mirror.h); or NULL
-    int mirror_of; // the field of that image
+    const char **element_names; // numbers, by element; NULL: they have none
+    float *mirror;              // numbers: factors of a flipped image's (field_mirror.h); or NULL
+    int mirror_of;              // the field of that image
     size_t sample_bytes;
     dt_augment *augment;   // image; or NULL
     dt_array_spec array;   // image

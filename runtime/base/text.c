@@ -1,6 +1,8 @@
 // text.c: nearest words, text for terminals.
 #include "text.h"
 
+#include "arena.h"
+
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -71,6 +73,22 @@ void dt_text_print(FILE *out, const char *text) {
         text += show_letter(shown, text);
         fputs(shown, out);
     }
+}
+
+void dt_text_print_cell(FILE *out, const char *text) {
+    if (!strpbrk(text, ",\"")) {
+        dt_text_print(out, text);
+        return;
+    }
+    putc('"', out);
+    for (const char *p = text; *p; p += *p == '"') { // from quote to quote
+        char *part = dt_xprintf("%.*s", (int)strcspn(p, "\""), p);
+        dt_text_print(out, part);
+        p += strlen(part);
+        free(part);
+        if (*p == '"') fputs("\"\"", out);
+    }
+    putc('"', out);
 }
 
 // mpirun reads its ranks' stderr through a pipe and writes it to its own. It is our parent where rank 0 usually is.

@@ -20,8 +20,9 @@ typedef struct dt_field_info {
     // Numbers, by element (those after the 64th share its): the batch holds (x - mean) / std, and
     // metrics are scaled back.
     float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
-    int n_classes;                  // class fields, else 0
-    const char *const *class_names; // by class, NULL where it has none; or NULL
+    int n_classes;                    // class fields, else 0
+    const char *const *class_names;   // by class, NULL where it has none; or NULL
+    const char *const *element_names; // numbers and labels, by element: their columns; or NULL
     int n_strangers; // values that are no class of the run: n_classes and up (DT_USE_IDENTITY)
     // Training batches only:
     const float
@@ -33,6 +34,11 @@ typedef struct dt_field_info {
 
 static inline float dt_field_mean(const dt_field_info *f, int64_t element) {
     return f->mean[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
+}
+// The name of class or element k; NULL: it has only its number.
+static inline const char *dt_field_name_of(const dt_field_info *f, int64_t k) {
+    const char *const *names = f->n_classes > 0 ? f->class_names : f->element_names;
+    return names ? names[k] : NULL;
 }
 static inline float dt_field_std(const dt_field_info *f, int64_t element) {
     return f->std[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];

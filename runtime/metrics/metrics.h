@@ -46,7 +46,7 @@ typedef struct dt_metric_value {
 
 dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts);
 void dt_metrics_step(dt_metrics *m, const dt_step_record *r); // no allocation in steady state
-// extra_json: NULL or raw JSON members to add ("\"confusion\":[[…]]").
+// extra_json: NULL or raw JSON members to add ("\"confusion\":{…}").
 void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values,
                      int n_values, const char *extra_json);
 // A rank that holds the others up: `times` as long as the median, most of it in `phase`. To metrics.jsonl:

@@ -103,12 +103,16 @@ void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
                        const dt_eval_column *c, dt_eval_result *out) {
     int64_t *rows = dt_xcalloc((size_t)t->n + 1, sizeof *rows);
     int32_t *order = dt_xcalloc((size_t)c->n_values + 1, sizeof *order);
+    dt_eval_table whole = *t;
+    dt_eval_occurs *occurs = dt_eval_find_occurs(t);
+    whole.occurs = occurs;
     for (int32_t v = 0; v < c->n_values; v++) order[v] = v;
     qsort_r(order, (size_t)c->n_values, sizeof *order, by_value, c->values);
     dt_json_begin_object(&out->extra, c->name);
     for (int32_t v = 0; v < c->n_values; v++)
-        report_value(t, wanted, c, order[v], rows, &out->extra);
+        report_value(&whole, wanted, c, order[v], rows, &out->extra);
     dt_json_end_object(&out->extra);
+    free(occurs);
     free(order);
     free(rows);
 }
@@ -147,10 +151,13 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
             wanted[i] && !dt_metrics_table[i]->no_best && !(dt_metrics_table[i]->of & DT_OF_PAIRS);
     dt_eval_result *drawn = dt_xcalloc((size_t)n, sizeof *drawn), all;
     double *values = dt_xcalloc((size_t)n, sizeof *values);
+    dt_eval_table whole = *t;
+    dt_eval_occurs *occurs = dt_eval_find_occurs(t);
+    whole.occurs = occurs;
 #pragma omp parallel for schedule(static)
     for (int b = 0; b < n; b++) {
         dt_eval_result_init(&drawn[b]);
-        draw(t, numbers, b, &drawn[b]);
+        draw(&whole, numbers, b, &drawn[b]);
     }
     dt_eval_result_init(&all);
     dt_eval_report(t, numbers, &all);
@@ -170,6 +177,7 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
     dt_json_end_object(&out->extra);
     for (int b = 0; b < n; b++) dt_eval_result_fini(&drawn[b]);
     dt_eval_result_fini(&all);
+    free(occurs);
     free(values);
     free(drawn);
 }

@@ -186,6 +186,7 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     int at;
     out->top_k = (int)dt_config_int(c, "eval.top_k");
     out->threshold = dt_config_real(c, "eval.threshold");
+    for (int k = 0; k < targets->n; k++) out->positive[k] = 1;
     out->by = dt_config_node(c, "eval.by");
     out->n_bootstrap = (int)dt_config_int(c, "eval.bootstrap");
     out->radians = dt_config_enum(c, "eval.angles") == DT_ANGLES_radians;
@@ -200,6 +201,37 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     snprintf(out->best_name, sizeof out->best_name, "%s%s%s",
              targets->named ? targets->items[at].field->name : "", targets->named ? "." : "",
              names[out->best]);
+    return DT_OK;
+}
+
+// Class k by name.
+static bool is_class(const dt_target *t, int k, const char *name) {
+    const char *own = dt_field_name_of(t->field, k);
+    char number[16];
+    snprintf(number, sizeof number, "%d", k);
+    return strcmp(own ? own : number, name) == 0;
+}
+
+dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c,
+                                    const dt_targets *targets) {
+    static const char KEY[] = "eval.positive";
+    const dt_cnode *list = dt_config_node(c, KEY);
+    int chosen[DT_MAX_TARGETS] = {0}; // how often
+    for (size_t i = 0; list && i < dt_cnode_size(list); i++) {
+        const char *name = dt_cnode_str(dt_cnode_item(list, i));
+        bool found = false;
+        for (int t = 0; t < targets->n; t++) {
+            const dt_target *target = &targets->items[t];
+            for (int k = 0; target->field->n_classes == 2 && k < 2; k++)
+                if (is_class(target, k, name)) out->positive[t] = k, chosen[t]++, found = true;
+            if (chosen[t] > 1)
+                return dt_config_fail(c, KEY, "%s names both classes of %s: take one", KEY,
+                                      target->field->name);
+        }
+        if (!found)
+            return dt_config_fail(c, KEY, "%s: no target of two classes has a class '%s'", KEY,
+                                  name);
+    }
     return DT_OK;
 }
 

@@ -20,7 +20,7 @@ typedef struct dt_eval_result {
     int n_values, cap_values;
     int64_t n_samples;
     int64_t n_not_finite; // more samples, of which no metric is
-    dt_json extra;        // an object: what is no single number ("confusion": [[…]])
+    dt_json extra;        // an object: what is no single number ("confusion": {…})
     dt_arena arena;
 } dt_eval_result;
 
@@ -54,6 +54,11 @@ void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_
 // What a network predicts that a metric can be computed of. LABELS: several at once, each of them true or not (bce).
 enum { DT_OF_LOSS = 1, DT_OF_CLASSES = 2, DT_OF_NUMBERS = 4, DT_OF_PAIRS = 8, DT_OF_LABELS = 16 };
 
+// Of a class or label: whether there are samples of which it is true, and of which it is not.
+typedef struct dt_eval_occurs {
+    bool is, is_not;
+} dt_eval_occurs;
+
 // What an evaluation has collected, in the order of the split. Records that could not be read are not in it, nor those
 // whose prediction is not finite: all logits, embeddings and losses here are.
 typedef struct dt_eval_table {
@@ -66,11 +71,15 @@ typedef struct dt_eval_table {
     int64_t n_embedding;
     const uint32_t *records; // (n, width) the records that each sample is made of, or NULL
     int width;
-    const double *losses;           // (n)
-    const char *const *class_names; // (n_out), or NULL: they are numbers
-    int top_k;                      // eval.top_k
-    double threshold;               // eval.threshold
-    bool radians;                   // angles are not in degrees: eval.angles
+    const double *losses;       // (n)
+    const dt_field_info *field; // names of classes, labels or numbers; or NULL: they have none
+    int positive;               // of two classes the one that is looked for: eval.positive
+    int top_k;                  // eval.top_k
+    double threshold;           // eval.threshold
+    bool radians;               // angles are not in degrees: eval.angles
+    // (n_out) of the whole evaluation, where this is a part of it; NULL: it is the whole. What a mean is over must not
+    // differ between parts.
+    const struct dt_eval_occurs *occurs;
     dt_verification *pairs; // what eer and auc share: n_samples < 0 until one of them has compared
 } dt_eval_table;
 
@@ -78,10 +87,11 @@ typedef struct dt_eval_table {
 // without itself; ties count from lower indices.
 int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank);
 
-// The name of class or label k, or its number; lives as long as out.
-const char *dt_eval_class_name(const dt_eval_table *t, int64_t k, dt_eval_result *out);
+// The name of class, label or number k, or k; lives as long as out.
+const char *dt_eval_name(const dt_eval_table *t, int64_t k, dt_eval_result *out);
 // Probabilities (n, n_out), heap: softmax over classes, of labels the sigmoid of each.
 double *dt_eval_probabilities(const dt_eval_table *t);
+dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t); // (n_out), heap
 static inline bool dt_eval_is_true(const dt_eval_table *t, int64_t i, int64_t k) {
     return t->labels ? t->labels[i] == k : t->targets[i * t->n_out + k] >= 0.5f;
 }
@@ -105,7 +115,8 @@ typedef struct dt_metric_choice {
     bool wanted[DT_MAX_TARGETS][DT_N_METRICS];
     dt_metric_id best;
     char best_name[160]; // of its value: "accuracy", or "pose.accuracy"
-    int top_k;           // these three as in dt_eval_table
+    int positive[DT_MAX_TARGETS];
+    int top_k; // these three as in dt_eval_table
     double threshold;
     bool radians;
     const dt_cnode *by; // eval.by, or NULL
@@ -119,5 +130,8 @@ typedef struct dt_metric_choice {
 // compares classes says nothing. Uneven: accuracy hardly sees the rare ones, so macro_f1 is eval.best: auto.
 dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g,
                            const dt_targets *targets, const dt_classes classes[DT_MAX_TARGETS]);
+// The classes of eval.positive, by name, once the data have said the names. DT_E_USAGE: no target of two classes has it.
+dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c,
+                                    const dt_targets *targets);
 
 #endif

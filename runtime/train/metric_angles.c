@@ -19,16 +19,16 @@ static double angle_between(double a, double b, double turn) {
 
 static void report_angles(const dt_eval_table *t, dt_eval_result *out) {
     double all = 0;
-    if (t->n_out > 1) dt_json_begin_array(&out->extra, "angle_mae_by_number");
+    if (t->n_out > 1) dt_json_begin_object(&out->extra, "angle_mae_by_number");
     for (int64_t k = 0; k < t->n_out; k++) {
         double sum = 0;
         for (int64_t i = 0; i < t->n; i++)
             sum += angle_between((double)t->logits[i * t->n_out + k],
                                  (double)t->targets[i * t->n_out + k], turn(t));
         all += sum;
-        if (t->n_out > 1) dt_json_real(&out->extra, NULL, sum / (double)t->n);
+        if (t->n_out > 1) dt_json_real(&out->extra, dt_eval_name(t, k, out), sum / (double)t->n);
     }
-    if (t->n_out > 1) dt_json_end_array(&out->extra);
+    if (t->n_out > 1) dt_json_end_object(&out->extra);
     dt_eval_result_add(out, "angle_mae", all / (double)(t->n * t->n_out));
 }
 

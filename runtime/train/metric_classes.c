@@ -9,8 +9,8 @@
 
 // ---- shared by the metrics -------------------------------------------------------------------------
 
-const char *dt_eval_class_name(const dt_eval_table *t, int64_t k, dt_eval_result *out) {
-    const char *name = t->class_names ? t->class_names[k] : NULL;
+const char *dt_eval_name(const dt_eval_table *t, int64_t k, dt_eval_result *out) {
+    const char *name = t->field ? dt_field_name_of(t->field, k) : NULL;
     return name ? name : dt_arena_printf(&out->arena, "%" PRId64, k);
 }
 
@@ -110,7 +110,7 @@ static void add_by_class(const dt_eval_table *t, dt_eval_result *out, const char
     class_count *c = count(t);
     for (int64_t k = 0; k < t->n_out; k++) {
         if (c[k].truths == 0) continue;
-        const char *class = dt_eval_class_name(t, k, out);
+        const char *class = dt_eval_name(t, k, out);
         dt_eval_result_add(out, dt_arena_printf(&out->arena, "%s.%s", metric, class), share(&c[k]));
     }
     dt_eval_result_add(out, metric, mean_of(t, c, over, share));
@@ -177,8 +177,8 @@ static void report_all(const dt_eval_table *t, dt_eval_result *out) {
     dt_json_begin_object(j, "classes");
     for (int64_t k = 0; k < t->n_out; k++) {
         support += c[k].truths;
-        write_row(j, dt_eval_class_name(t, k, out), precision_of(&c[k]), recall_of(&c[k]),
-                  f1_of(&c[k]), c[k].truths);
+        write_row(j, dt_eval_name(t, k, out), precision_of(&c[k]), recall_of(&c[k]), f1_of(&c[k]),
+                  c[k].truths);
     }
     dt_json_end_object(j);
     write_row(j, "macro", mean_of(t, c, OVER_SEEN, precision_of),

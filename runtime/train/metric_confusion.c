@@ -1,4 +1,5 @@
-// metric_confusion.c: how often each class is taken for which: matrix[class][predicted].
+// metric_confusion.c: how often each class is taken for which: {"ant": {"ant": 9, "bee": 1}, …}, by true class and predicted
+// one, without those that are 0, so that many classes are no large matrix.
 #include "train/metric.h"
 
 #include <stdlib.h>
@@ -7,14 +8,15 @@ static void report(const dt_eval_table *t, dt_eval_result *out) {
     int64_t *count = dt_xcalloc((size_t)(t->n_out * t->n_out), sizeof *count);
     for (int64_t i = 0; i < t->n; i++)
         count[t->labels[i] * t->n_out + dt_eval_predicted(t, i, NULL)]++;
-    dt_json_begin_array(&out->extra, "confusion");
+    dt_json_begin_object(&out->extra, "confusion");
     for (int64_t i = 0; i < t->n_out; i++) {
-        dt_json_begin_array(&out->extra, NULL);
+        dt_json_begin_object(&out->extra, dt_eval_name(t, i, out));
         for (int64_t k = 0; k < t->n_out; k++)
-            dt_json_int(&out->extra, NULL, count[i * t->n_out + k]);
-        dt_json_end_array(&out->extra);
+            if (count[i * t->n_out + k] > 0)
+                dt_json_int(&out->extra, dt_eval_name(t, k, out), count[i * t->n_out + k]);
+        dt_json_end_object(&out->extra);
     }
-    dt_json_end_array(&out->extra);
+    dt_json_end_object(&out->extra);
     free(count);
 }
 

@@ -10,14 +10,14 @@ static double error(const dt_eval_table *t, int64_t i, int64_t k) {
 
 static void report_absolute(const dt_eval_table *t, dt_eval_result *out) {
     double all = 0;
-    if (t->n_out > 1) dt_json_begin_array(&out->extra, "mae_by_number");
+    if (t->n_out > 1) dt_json_begin_object(&out->extra, "mae_by_number");
     for (int64_t k = 0; k < t->n_out; k++) {
         double sum = 0;
         for (int64_t i = 0; i < t->n; i++) sum += fabs(error(t, i, k));
         all += sum;
-        if (t->n_out > 1) dt_json_real(&out->extra, NULL, sum / (double)t->n);
+        if (t->n_out > 1) dt_json_real(&out->extra, dt_eval_name(t, k, out), sum / (double)t->n);
     }
-    if (t->n_out > 1) dt_json_end_array(&out->extra);
+    if (t->n_out > 1) dt_json_end_object(&out->extra);
     dt_eval_result_add(out, "mae", all / (double)(t->n * t->n_out));
 }
 

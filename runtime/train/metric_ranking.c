@@ -1,7 +1,8 @@
 // metric_ranking.c: how well scores order samples, whatever the threshold: the areas under the ROC curve and under the
 // precision-recall curve, of each class against the rest by its probability (scikit-learn's roc_auc_score with
 // multi_class="ovr", and average_precision_score). Over several labels the mean of the latter is the mean average
-// precision. Classes of which all samples or none are true have no curve and do not count.
+// precision. Classes of which all samples or none are true have no curve: they are NaN and do not count in the mean. A part
+// of the samples has a mean of the same classes as the whole, or none.
 #include "train/metric.h"
 
 #include <math.h>
@@ -38,26 +39,36 @@ static void find_areas(scored *s, int64_t n, double *roc, double *pr) {
     *pr = n_true > 0 ? precision / (double)n_true : NAN;
 }
 
-// Of two classes the second is the one that is looked for.
+dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t) {
+    dt_eval_occurs *out = dt_xcalloc((size_t)t->n_out + 1, sizeof *out);
+    for (int64_t i = 0; i < t->n && (t->labels || t->targets); i++)
+        for (int64_t k = 0; k < t->n_out; k++)
+            *(dt_eval_is_true(t, i, k) ? &out[k].is : &out[k].is_not) = true;
+    return out;
+}
+
+// Of two classes only one is looked for.
 static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *name, bool of_roc) {
     double *p = dt_eval_probabilities(t), sum = 0;
     scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
     const bool binary = t->labels && t->n_out == 2;
+    dt_eval_occurs *own = dt_eval_find_occurs(t);
+    const dt_eval_occurs *whole = t->occurs ? t->occurs : own;
     int64_t n = 0;
-    for (int64_t k = binary; k < t->n_out; k++) {
+    for (int64_t k = 0; k < t->n_out; k++) {
+        if (binary && k != t->positive) continue;
         double roc, pr;
         for (int64_t i = 0; i < t->n; i++)
             s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
         find_areas(s, t->n, &roc, &pr);
         const double area = of_roc ? roc : pr;
-        if (isnan(area)) continue;
-        sum += area;
-        n++;
-        if (binary || t->n_out == 1) continue;
-        const char *class = dt_eval_class_name(t, k, out);
+        if (whole[k].is && (!of_roc || whole[k].is_not)) sum += area, n++;
+        if (t->n_out == 1) continue;
+        const char *class = dt_eval_name(t, k, out);
         dt_eval_result_add(out, dt_arena_printf(&out->arena, "%s.%s", name, class), area);
     }
     dt_eval_result_add(out, name, n ? sum / (double)n : NAN);
+    free(own);
     free(s);
     free(p);
 }

@@ -49,16 +49,9 @@ static dt_predicts kind_of(const dt_target *t) {
                                  : DT_PREDICTS_LABELS;
 }
 
-// A class's own name; of an element the column that it comes from; else its number.
-static char *name_of(const dt_session *s, const dt_target *t, int64_t k) {
-    const dt_field_info *f = t->field;
-    char key[256];
-    snprintf(key, sizeof key, "data.fields.%s.source", f->name);
-    const dt_cnode *source = f->n_classes ? NULL : dt_config_node(s->config, key);
-    if (f->n_classes && f->class_names && f->class_names[k]) return dt_xstrdup(f->class_names[k]);
-    if (source && dt_cnode_kind(source) == DT_C_LIST && k < (int64_t)dt_cnode_size(source))
-        return dt_xstrdup(dt_cnode_str(dt_cnode_item(source, (size_t)k)));
-    return dt_xprintf("%lld", (long long)k);
+static char *name_of(const dt_target *t, int64_t k) {
+    const char *name = dt_field_name_of(t->field, k);
+    return name ? dt_xstrdup(name) : dt_xprintf("%lld", (long long)k);
 }
 
 static void describe(predictor *p, int i) {
@@ -70,7 +63,7 @@ static void describe(predictor *p, int i) {
     e->value = dt_xcalloc((size_t)n, sizeof *e->value);
     e->logits = dt_xcalloc((size_t)n, sizeof *e->logits);
     e->map = dt_xcalloc((size_t)n, sizeof *e->map);
-    for (int64_t k = 0; k < n; k++) e->names[k] = name_of(&p->s, e->t, k);
+    for (int64_t k = 0; k < n; k++) e->names[k] = name_of(e->t, k);
     p->columns[i] = (dt_predict_column){.field = e->t->field->name,
                                         .kind = e->kind,
                                         .n = n,

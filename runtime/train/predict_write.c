@@ -67,23 +67,6 @@ static dt_status flush(dt_predict_writer *w) {
     return st;
 }
 
-// Names may hold anything, and people look at these files in terminals. As `data export` has them.
-static void put_cell(FILE *out, const char *text) {
-    if (!strpbrk(text, ",\"")) {
-        dt_text_print(out, text);
-        return;
-    }
-    putc('"', out);
-    for (const char *p = text; *p; p += *p == '"') { // from quote to quote
-        char *part = dt_xprintf("%.*s", (int)strcspn(p, "\""), p);
-        dt_text_print(out, part);
-        p += strlen(part);
-        free(part);
-        if (*p == '"') fputs("\"\"", out);
-    }
-    putc('"', out);
-}
-
 static void put_number(FILE *out, double v) {
     fprintf(out, isfinite(v) ? ",%.9g" : ",", v);
 }
@@ -93,7 +76,7 @@ static void put_title(FILE *out, const dt_predict_column *c, const char *infix, 
     char *text = c->name ? dt_xprintf("%s%s.%s", c->field, infix, c->name[k])
                          : dt_xprintf("%s%s", c->field, infix);
     putc(',', out);
-    put_cell(out, text);
+    dt_text_print_cell(out, text);
     free(text);
 }
 
@@ -108,7 +91,7 @@ static void put_spread_titles(FILE *out, const dt_predict_column *c) {
     for (int k = 0; k < 3 && c->kind == DT_PREDICTS_CLASSES; k++) {
         char *text = dt_xprintf("%s.%s", c->field, OF_CLASSES[k]);
         putc(',', out);
-        put_cell(out, text);
+        dt_text_print_cell(out, text);
         free(text);
     }
 }
@@ -122,10 +105,10 @@ static void put_titles(dt_predict_writer *w, int n_records) {
             char *rank = k ? dt_xprintf(".%d", k + 1) : dt_xstrdup("");
             char *text = dt_xprintf("%s%s", c->field, rank);
             putc(',', out);
-            put_cell(out, text);
+            dt_text_print_cell(out, text);
             putc(',', out);
             char *probability = dt_xprintf("%s.probability", text);
-            put_cell(out, probability);
+            dt_text_print_cell(out, probability);
             free(probability);
             free(text);
             free(rank);
@@ -162,9 +145,9 @@ static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
     for (int i = 0; i < n; i++) {
         const char *path, *key = w->f.data->key(w->f.data, of[i], &path);
         if (i) putc(',', out);
-        put_cell(out, key);
+        dt_text_print_cell(out, key);
         putc(',', out);
-        put_cell(out, path);
+        dt_text_print_cell(out, path);
     }
     for (int i = 0; i < w->f.n_columns; i++) {
         const dt_predict_column *c = &w->f.columns[i];
@@ -173,7 +156,7 @@ static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
         if (classes && p) sort_classes(w, c, p);
         for (int k = 0; classes && k < n_listed(w, c); k++) {
             putc(',', out);
-            if (p) put_cell(out, c->name[w->order[k]]);
+            if (p) dt_text_print_cell(out, c->name[w->order[k]]);
             put_number(out, p ? p[w->order[k]] : NAN);
         }
         for (int64_t k = 0; !classes && k < c->n; k++) put_number(out, p ? p[k] : NAN);
@@ -189,7 +172,7 @@ static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
     for (int64_t k = 0; k < w->f.n_embedding; k++)
         put_number(out, r->why ? NAN : (double)r->embedding[k]);
     putc(',', out);
-    put_cell(out, r->why ? r->why : "");
+    dt_text_print_cell(out, r->why ? r->why : "");
     putc('\n', out);
 }
 

@@ -417,6 +417,7 @@ static dt_status choose_metrics(dt_session *s) {
         if (s->targets.items[i].field->n_classes > 0)
             classes[i] = s->data->classes(s->data, s->targets.items[i].index);
     DT_TRY(dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, classes));
+    if (s->data) DT_TRY(dt_metric_choose_positive(&s->metrics, s->config, &s->targets));
     s->resolved.best = 1 + (int)s->metrics.best;
     dt_resolve_write(s->config, &s->resolved);
     return DT_OK;

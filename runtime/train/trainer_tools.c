@@ -93,8 +93,9 @@ static void flatten(json_t *v, const char *path, FILE *out) {
     const char *key;
     json_t *item;
     size_t i;
-    if (json_is_number(v)) fprintf(out, "%s,%.17g\n", path, json_number_value(v));
-    if (json_is_null(v)) fprintf(out, "%s,\n", path);
+    if (json_is_number(v) || json_is_null(v)) dt_text_print_cell(out, path);
+    if (json_is_number(v)) fprintf(out, ",%.17g\n", json_number_value(v));
+    if (json_is_null(v)) fputs(",\n", out);
     json_object_foreach(v, key, item) {
         char *inner = dt_xprintf("%s%s%s", path, *path ? "." : "", key);
         flatten(item, inner, out);

@@ -50,7 +50,7 @@ def of_report(report, out):
             yield f"report/{report}{name}/{member.replace('-score', '')}", row[member]
 
 
-def classes(logits, label):
+def classes(logits, label, positive=1):
     p, n_classes = softmax(logits), logits.shape[1]
     predicted = logits.argmax(axis=1)
     kw = dict(zero_division=0)
@@ -66,9 +66,12 @@ def classes(logits, label):
         yield "top_k", sk.top_k_accuracy_score(label, logits, k=TOP_K, labels=range(n_classes)) \
             if n_classes > TOP_K else 1.0
     truth = np.eye(n_classes)[label]
-    columns = slice(1, 2) if n_classes == 2 else slice(None)
-    yield from areas("roc_auc", p[:, columns], truth[:, columns], sk.roc_auc_score)
-    yield from areas("pr_auc", p[:, columns], truth[:, columns], sk.average_precision_score)
+    columns = slice(positive, positive + 1) if n_classes == 2 else slice(None)
+    for name, area in (("roc_auc", sk.roc_auc_score), ("pr_auc", sk.average_precision_score)):
+        values = list(areas(name, p[:, columns], truth[:, columns], area))
+        yield from values
+        if n_classes == 2:
+            yield f"{name}.{positive}", values[-1][1]
     yield "ece", calibration_error(p.max(axis=1), predicted == label)
     yield "brier", sk.brier_score_loss(label, p[:, 1], labels=[0, 1]) if n_classes == 2 else \
         sk.brier_score_loss(label, p, labels=range(n_classes))
@@ -78,6 +81,10 @@ def classes(logits, label):
     seen = np.unique(np.concatenate([label, predicted]))
     macro = sk.classification_report(label, predicted, labels=seen, output_dict=True, **kw)["macro avg"]
     yield from of_report("", {"macro": macro})
+
+
+def looks_for_first(logits, label):
+    return classes(logits, label, 0)
 
 
 def labels(logits, truth):
@@ -120,14 +127,14 @@ def numbers(predicted, truth):
 def cases():
     # classes, samples, classes that are labels, how far right logits stand out
     for i, (k, n, n_labels, gain) in enumerate(
-            [(2, 40, 2, 1.5), (5, 60, 5, 1.0), (7, 30, 4, 1.5), (12, 20, 12, 0.2), (3, 1, 3, 5.0), (4, 16, 1, -9.0)]):
+            [(2, 40, 2, 1.5), (5, 60, 5, 1.0), (7, 30, 4, 1.5), (12, 20, 12, 0.2), (3, 1, 3, 5.0), (4, 16, 1, -9.0), (2, 50, 2, 0.5)]):
         rng = np.random.RandomState(i)
         label = rng.randint(n_labels, size=n)
         logits = rng.randn(n, k)
         if i == 1:
             logits = np.round(logits)  # equal scores
         logits[np.arange(n), label] += gain
-        yield logits.astype(np.float32), label, None, classes
+        yield logits.astype(np.float32), label, None, classes if i < 6 else looks_for_first
     for i, (k, n) in enumerate([(1, 30), (4, 50), (3, 12)]):
         rng = np.random.RandomState(100 + i)
         truth = (rng.rand(n, k) < 0.4).astype(np.float32)
@@ -149,7 +156,8 @@ for i, (logits, label, target, values) in enumerate(cases()):
     else:
         out[f"{i}/targets"] = target
     data = logits.astype(np.float64)
-    truth = label if values is classes else target.astype(int) if values is labels else target.astype(np.float64)
+    truth = label if target is None else target.astype(int) if values is labels else target.astype(np.float64)
+    out[f"{i}/positive"] = np.array([values is not looks_for_first], np.int32)
     out.update((f"{i}/values/{name}", np.array([v], np.float64)) for name, v in values(data, truth))
 save_file(out, os.path.join(os.path.dirname(__file__), "metrics.safetensors"),
           metadata={"made": f"by make_metrics.py with scikit-learn {sklearn.__version__}"})

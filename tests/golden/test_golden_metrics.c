@@ -52,12 +52,14 @@ static double value_of(int i, const char *name, const char *const *class_names) 
     char prefix[16];
     snprintf(prefix, sizeof prefix, "%d", i);
     const dt_shape shape = golden_shape(golden, prefix, "logits");
+    const dt_field_info field = {.n_classes = (int)shape.d[1], .class_names = class_names};
     const dt_eval_table t = {.n = (int)shape.d[0],
                              .n_out = (int)shape.d[1],
                              .logits = golden_find(golden, prefix, "logits", NULL),
                              .labels = (const int *)golden_find(golden, prefix, "labels", NULL),
                              .targets = golden_find(golden, prefix, "targets", NULL),
-                             .class_names = class_names,
+                             .field = &field,
+                             .positive = *(const int *)golden_find(golden, prefix, "positive", NULL),
                              .top_k = (int)setting("top_k"),
                              .threshold = (float)setting("threshold")};
     dt_eval_result r;

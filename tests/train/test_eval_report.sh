@@ -22,7 +22,7 @@ python3 - "$work/report" "$work/report.csv" <<'PY' || fail "the figures do not f
 import csv, json, sys
 r = json.load(open(sys.argv[1]))
 n = r["samples"]
-assert n == sum(map(sum, r["confusion"])) and n > 40, n
+assert n == sum(sum(row.values()) for row in r["confusion"].values()) and n > 40, n
 for column in ("finger", "n"):
     parts = r["by"][column]
     assert len(parts) > 1 and list(parts) == sorted(parts) and sum(p["samples"] for p in parts.values()) == n, parts

@@ -33,8 +33,8 @@ for split in train val test; do
     python3 - "$work/once" "$("$DTRAIN" check "$config" 2>/dev/null | grep -o "$split [0-9]*" | cut -d' ' -f2)" <<'PY' ||
 import json, sys
 r, n = json.load(open(sys.argv[1])), int(sys.argv[2])
-assert r["samples"] == n == sum(map(sum, r["confusion"])), (r["samples"], n, r["confusion"])
-hits = sum(row[i] for i, row in enumerate(r["confusion"]))
+assert r["samples"] == n == sum(sum(row.values()) for row in r["confusion"].values()), (r["samples"], n, r["confusion"])
+hits = sum(row.get(name, 0) for name, row in r["confusion"].items())
 assert abs(r["accuracy"] - hits / n) < 1e-12
 assert r["pairs"]["samples"] == n and r["pairs"]["impostor"] > 0, r["pairs"]
 PY

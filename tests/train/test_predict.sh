@@ -133,6 +133,7 @@ sed 's/label: {kind: class}/angle: {kind: real, normalize: {mean: [100], std: [8
 config=$work/angle.yaml
 train run.name=angle train.epochs=20
 predict angle.csv angle "$work/bare.tar"
+predict nothing angle "$work/bare.tar" --logits -o "$work/angle.jsonl"
 sed 's/label: {kind: class}/flags: {kind: vector, source: [odd, third]}\n    label: {kind: class}/
      s/lr: 3.0e-3}/&, targets: {label: {loss: cross_entropy}, flags: {loss: bce}}/; s/metrics: \[accuracy\]/metrics: [loss]/' "$work/small.yaml" >"$work/two.yaml"
 config=$work/two.yaml
@@ -146,6 +147,8 @@ rows = list(csv.DictReader(open(f"{work}/angle.csv")))
 assert list(rows[0]) == ["key", "path", "angle", "error"], rows[0]
 for i, r in enumerate(rows):
     assert abs(float(r["angle"]) - [30, 90, 150, 220][i % 4]) < 40, r
+for r, l in zip(rows, map(json.loads, open(f"{work}/angle.jsonl"))): # logits are the network's outputs, before the unit
+    assert abs(l["angle"]["value"] - float(r["angle"])) < 1e-4 and abs(l["angle"]["logits"][0] * 80 + 100 - l["angle"]["value"]) < 1e-3, l
 rows = list(csv.DictReader(open(f"{work}/two.csv")))
 assert list(rows[0]) == ["key", "path", "flags.odd", "flags.third", "flags.logit.odd", "flags.logit.third", "label",
     "label.probability", "label.2", "label.2.probability", *[f"label.logit.{n}" for n in ("ant", "bee, wild", "cat", "dog")],

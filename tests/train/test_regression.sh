@@ -40,7 +40,7 @@ python3 - "$work/runs/numbers/metrics.jsonl" "$work/out" "$steps" <<'PY' || fail
 import json, math, sys
 evals = [r for r in map(json.loads, open(sys.argv[1])) if r["kind"] == "eval"]
 for r in evals:
-    mean = sum(r["mae_by_number"]) / 2
+    mean = sum(r["mae_by_number"].values()) / 2
     assert abs(mean - r["mae"]) < 1e-9 * mean, r
     assert r["mae"] <= r["rmse"] and "accuracy" not in r, r
     # the loss is of normalised numbers: an average error of one std would be about 0.5

@@ -62,7 +62,7 @@ for r in evals:
     parts = r["quadrant.loss"] + 0.5 * r["red.loss"] + 2 * r["where.loss"]
     assert abs(parts - r["loss"]) < 1e-9 * parts, r
     assert "quadrant.accuracy" in r and "where.mae" in r and "accuracy" not in r and "red.mae" not in r, r
-    assert abs(sum(r["where"]["mae_by_number"]) / 2 - r["where.mae"]) < 1e-9, r
+    assert abs(sum(r["where"]["mae_by_number"].values()) / 2 - r["where.mae"]) < 1e-9, r
 result = json.loads(open(sys.argv[2]).readlines()[-1])
 print({k: v for k, v in result.items() if "." in k})
 assert int(sys.argv[3]) < 600 or (result["quadrant.accuracy"] > 0.8 and result["red.loss"] < 0.2 and result["where.mae"] < 1.5), result
