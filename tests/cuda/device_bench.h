@@ -3,13 +3,11 @@
 #ifndef DT_TESTS_DEVICE_BENCH_H
 #define DT_TESTS_DEVICE_BENCH_H
 
-#include "base/arena.h"
-#include "base/rng.h"
 #include "comm/comm_nccl.h"
 #include "data/augment/pixels.h"
-#include "models/models.h"
 #include "train/phases.h"
 #include "train/step.h"
+#include "unit/memory_data.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,144 +19,73 @@
 #define N_MICRO 4
 #define RATE    0.003
 #endif
-enum { H = 16, W = 16, CLASSES = 5, SLOTS = 2, PIXEL_STEPS = 4 };
+enum { PIXEL_STEPS = 4 };
 
 // Random changes to the right image: none, left to the network, or done by the source.
 typedef enum pixel_changes { UNCHANGED, CHANGED_BY_NETWORK, CHANGED_BY_SOURCE } pixel_changes;
 
+static const char yaml[] =
+    "run: {name: device}\n" MEMORY_YAML "train: {global_batch: 8, micro_batch: 2}\n";
+
 // ---- a source of known images ----------------------------------------------------------------------
 
-static const char yaml[] =
-    "run: {name: device}\n"
-    "data: {path: none, fields: {left: {kind: image, channels: 1, size: [16, 16]},\n"
-    "  right: {kind: image, channels: 3, size: [16, 16]}, who: {kind: class, classes: 5}}}\n"
-    "model: {name: fusion}\n"
-    "train: {global_batch: 8, micro_batch: 2}\n";
-
-typedef struct known_source {
-    dt_batch_source base;
-    dt_field_info fields[3];
-    dt_backend *b;
-    dt_batch batch[SLOTS];
-    bool held[SLOTS];
-    int n_gets;
-    int64_t bad_step; // of this step micro-batch bad_micro has an infinite weight
-    int bad_micro;
-    pixel_changes changes;
-    dt_buffer scratch;
-} known_source;
-
 // A flip or a turn by half a pixel, contrast, bytes at random, and in every other sample less than that.
-static void change_sample(known_source *s, uint8_t *pixels, dt_pixel_step *steps, int64_t step,
-                          int at) {
+static void change_sample(bool now, uint8_t *pixels, dt_pixel_step *steps, int64_t step, int at) {
     dt_pixel_step list[PIXEL_STEPS] = {{.kind = at % 2 ? DT_PIXEL_MOVE : DT_PIXEL_WARP},
                                        {.kind = DT_PIXEL_CONTRAST},
                                        {.kind = step % 2 ? DT_PIXEL_PATCH : DT_PIXEL_END}};
     dt_image image = {.data = pixels, .width = W, .height = H, .channels = 3};
     dt_map flip = dt_map_flip(true, false, W, H), shift = dt_map_shift(0.5, 0.25);
+    dt_buffer scratch = {0};
     list[0] = dt_map_step(at % 2 ? &flip : &shift, (dt_border){-1, false}, at % 2);
     list[1].as.factor = 0.5f + 0.01f * (float)(at + step);
     list[2].as.patch.w = 5, list[2].as.patch.h = 7, list[2].as.patch.x = at;
     list[2].as.patch.with = DT_PATCH_RANDOM;
     list[2].as.patch.r = (dt_rng){.seed = 3, .slot = (uint32_t)at, .step = (uint32_t)step};
-    for (int k = 0; s->changes == CHANGED_BY_SOURCE && k < PIXEL_STEPS; k++)
-        assert_int_equal(dt_pixels_play(&image, &list[k], &s->scratch), DT_OK);
+    for (int k = 0; now && k < PIXEL_STEPS; k++)
+        assert_int_equal(dt_pixels_play(&image, &list[k], &scratch), DT_OK);
+    dt_buffer_fini(&scratch);
     memcpy(steps, list, sizeof list);
 }
 
-static void fill_batch(known_source *s, dt_batch *b, int64_t step, int micro) {
-    b->step = step;
-    b->micro = micro;
+// Other images and classes in each step, of which nothing can be learned.
+static void fill_batch(memory_source *s, dt_batch *b) {
     for (int f = 0; f < 2; f++) {
-        dt_rng r = {.seed = 5,
-                    .step = (uint32_t)step,
-                    .slot = (uint32_t)micro,
-                    .purpose = 1u + (uint32_t)f};
-        int64_t n = MICRO * H * W * (f ? 3 : 1);
-        for (int64_t i = 0; i < n; i++)
+        const dt_rng r = {.seed = 5,
+                          .step = (uint32_t)b->step,
+                          .slot = (uint32_t)b->micro,
+                          .purpose = 1u + (uint32_t)f};
+        for (size_t i = 0; i < MICRO * sample_bytes[f]; i++)
             ((uint8_t *)b->field[f])[i] = (uint8_t)(dt_rng_uniform(&r, (uint32_t)i) * 255);
     }
-    for (int i = 0; i < MICRO && s->changes; i++)
-        change_sample(s, (uint8_t *)b->field[1] + i * H * W * 3, b->steps[1] + i * PIXEL_STEPS,
-                      step, micro * MICRO + i);
-    for (int i = 0; i < MICRO; i++) { // a share, and in every other step a rectangle
-        const int at = (int)step % 2 ? 0 : 2 + i + micro % 2;
-        b->mix[1][i] = (dt_mix_row){40000 + 997 * (i + micro), 1, at, at / 2, at};
-        ((int32_t *)b->field[2])[i] = (int32_t)((step * 7 + micro * 3 + i) % CLASSES);
-        b->weight[i] = step == s->bad_step && micro == s->bad_micro ? INFINITY : 1.0f;
+    for (int i = 0; i < MICRO; i++) {
+        ((int32_t *)b->field[2])[i] = (int32_t)((b->step * 7 + b->micro * 3 + i) % CLASSES);
+        if (s->changes)
+            change_sample(s->changes == CHANGED_BY_SOURCE, (uint8_t *)b->field[1] + i * H * W * 3,
+                          b->steps[1] + i * PIXEL_STEPS, b->step, b->micro * MICRO + i);
     }
 }
 
-static dt_status get(dt_batch_source *b, int64_t step, int micro, const dt_batch **out,
-                     double *wait_s) {
-    known_source *s = b->self;
-    int i = 0;
-    s->n_gets++;
-    while (i < SLOTS && s->held[i]) i++;
-    assert_true(i < SLOTS); // a stepper that holds all slots would wait for ever
-    s->held[i] = true;
-    fill_batch(s, &s->batch[i], step, micro);
-    *out = &s->batch[i];
-    return DT_OK;
-}
-
-static void release(dt_batch_source *b, const dt_batch *batch) {
-    known_source *s = b->self;
-    int i = (int)(batch - s->batch);
-    assert_true(s->held[i]);
-    s->held[i] = false;
-    for (int f = 0; f < 2; f++) memset(batch->field[f], 0xee, MICRO * H * W); // whoever still reads
-    memset(batch->mix[1], 0x7f, MICRO * sizeof(dt_mix_row));
-    memset(batch->steps[1], 0, MICRO * PIXEL_STEPS * sizeof(dt_pixel_step));
-}
-
-static dt_status seek(dt_batch_source *b, int64_t step) {
-    return DT_OK;
-}
-
-static known_source *make_source(dt_backend *b, pixel_changes changes) {
-    known_source *s = dt_xcalloc(1, sizeof *s);
-    s->changes = changes;
-    s->b = b;
-    s->bad_step = -1;
-    s->bad_micro = 2;
-    s->fields[0] = (dt_field_info){
-        .name = "left", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, 1), .is_image = true};
-    s->fields[1] = (dt_field_info){.name = "right",
-                                   .dtype = DT_U8,
-                                   .sample_shape = dt_shape3(H, W, 3),
-                                   .is_image = true,
-                                   .mixed = true};
-    s->fields[2] = (dt_field_info){.name = "who", .dtype = DT_I32, .n_classes = CLASSES};
-    s->base = (dt_batch_source){.self = s,
-                                .n_fields = 3,
-                                .fields = s->fields,
-                                .get = get,
-                                .release = release,
-                                .seek = seek};
-    for (int i = 0; i < SLOTS; i++) {
-        size_t sizes[3] = {MICRO * H * W, MICRO * H * W * 3, MICRO * sizeof(int32_t)};
-        for (int f = 0; f < 3; f++) b->alloc_host(b, &s->batch[i].field[f], sizes[f], "batch");
-        b->alloc_host(b, (void **)&s->batch[i].weight, MICRO * sizeof(float), "batch");
-        b->alloc_host(b, (void **)&s->batch[i].mix[1], MICRO * sizeof(dt_mix_row), "batch");
+static memory_source *make_source(dt_backend *b, pixel_changes changes) {
+    const dt_source_request r = {.split = DT_SPLIT_TRAIN,
+                                 .global_batch = MICRO * N_MICRO,
+                                 .micro_batch = MICRO,
+                                 .augment = true};
+    dt_batch_source *base = NULL;
+    assert_int_equal(open_split(&(dt_dataset){.self = b}, &r, &base), DT_OK);
+    memory_source *s = base->self;
+    s->fill = fill_batch;
+    s->changes = (int)changes;
+    for (int i = 0; i < SLOTS; i++)
         b->alloc_host(b, (void **)&s->batch[i].steps[1],
                       MICRO * PIXEL_STEPS * sizeof(dt_pixel_step), "batch");
-        s->batch[i].n = s->batch[i].n_valid = MICRO;
-    }
     return s;
 }
 
-static void drop_source(known_source *s) {
-    size_t sizes[3] = {MICRO * H * W, MICRO * H * W * 3, MICRO * sizeof(int32_t)};
-    for (int i = 0; i < SLOTS; i++) {
-        assert_false(s->held[i]);
-        for (int f = 0; f < 3; f++) s->b->free_host(s->b, s->batch[i].field[f], sizes[f]);
-        s->b->free_host(s->b, s->batch[i].weight, MICRO * sizeof(float));
-        s->b->free_host(s->b, s->batch[i].mix[1], MICRO * sizeof(dt_mix_row));
+static void drop_source(memory_source *s) {
+    for (int i = 0; i < SLOTS; i++)
         s->b->free_host(s->b, s->batch[i].steps[1], MICRO * PIXEL_STEPS * sizeof(dt_pixel_step));
-    }
-    dt_buffer_fini(&s->scratch);
-    free(s);
+    s->base.close(&s->base);
 }
 
 // ---- a stepper -------------------------------------------------------------------------------------
@@ -186,7 +113,7 @@ typedef struct bench {
     dt_params *params;
     dt_plan *plan;
     dt_stepper *stepper;
-    known_source *source;
+    memory_source *source;
 } bench;
 
 // The device under test, given by the file that includes this one.
@@ -199,27 +126,16 @@ static bool give_up(void) {
 }
 
 static void make_graph(bench *b, const setting *s) {
-    dt_field_info fields[3] = {
-        {.name = "left", .sample_shape = dt_shape3(H, W, 1), .dtype = DT_U8, .is_image = true},
-        {.name = "right",
-         .sample_shape = dt_shape3(H, W, 3),
-         .dtype = DT_U8,
-         .is_image = true,
-         .mixed = true,
-         .n_steps = s->changes == CHANGED_BY_NETWORK ? PIXEL_STEPS : 0},
-        {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
-    for (int f = 0; f < 2; f++)
-        for (int i = 0; i < 64; i++) {
-            fields[f].mean[i] = 0.5f;
-            fields[f].std[i] = 0.25f;
-        }
+    dt_field_info known[3];
+    memcpy(known, known_fields(), sizeof known);
+    known[1].n_steps = s->changes == CHANGED_BY_NETWORK ? PIXEL_STEPS : 0;
     assert_int_equal(
         dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, &s->groups, s->groups != NULL),
         DT_OK);
     assert_int_equal(dt_param_groups_read(&b->groups, b->config), DT_OK);
     b->n_phases = dt_phases_list(b->phases, &b->groups, &(dt_scales){.n = 0}, 100, 10);
     for (int i = 0; i < b->n_phases; i++) {
-        dt_model_args a = {b->config, fields, 3, MICRO, true, &b->groups, b->phases[i].begin};
+        dt_model_args a = {b->config, known, 3, MICRO, true, &b->groups, b->phases[i].begin};
 #ifdef BENCH_GRAPH // a network of the including test's own
         assert_int_equal(BENCH_GRAPH(&b->phases[i].graph, &a, s->low), DT_OK);
 #else

@@ -87,12 +87,12 @@ static void test_bad_step_of_held_input(void **state) {
     int micro = -1;
     char name[64];
     make_bench(&b, &(setting){.hold_input = true});
-    b.source->bad_step = 0;
-    b.source->bad_micro = 1;
+    bad_step = 0;
+    bad_micro = 1;
     for (int step = 0; step < 2; step++)
         assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
     assert_true(r.step == 0 && !r.finite);
-    b.source->bad_step = -1;
+    bad_step = bad_micro = -1;
     assert_int_equal(dt_stepper_find_bad(b.stepper, 0, &micro, name, sizeof name), DT_OK);
     assert_int_equal(micro, 1);
     assert_string_equal(name, "loss");
@@ -168,8 +168,9 @@ static void test_scaling(void **state) {
     make_bench(&b, &s);
     dt_scaler at = {.scale = 1024, .clean_steps = 1998, .n_skipped = 3};
     assert_int_equal(dt_stepper_set_scaler(b.stepper, &at), DT_OK);
-    b.source->bad_step = 14;
+    bad_step = 14;
     run_steps(&b, 10, 18, r);
+    bad_step = -1;
     assert_true(r[0].scaler.scale == 1024 && r[0].scaler.clean_steps == 1999);
     assert_true(r[1].scaler.scale == 2048 && r[1].scaler.clean_steps == 0);
     assert_true(r[4].skipped && !r[4].finite && r[4].scaler.scale == 1024);

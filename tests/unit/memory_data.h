@@ -1,5 +1,6 @@
-// memory_data.h: a data set of known images in memory and a network for it, for tests that run the whole trainer:
-// two images and a class (MEMORY_YAML). 25 samples to train on, 7 to validate, 5 to test.
+// memory_data.h: a data set of known images in memory and a network for it, for tests that run the whole trainer, or a
+// stepper (tests/cuda/device_bench.h): two images and a class (MEMORY_YAML). 25 samples to train on, 7 to validate, 5 to
+// test.
 #ifndef DT_TESTS_MEMORY_DATA_H
 #define DT_TESTS_MEMORY_DATA_H
 
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { H = 16, W = 16, CLASSES = 5, MAX_BATCH = 8, SLOTS = 4 };
+enum { H = 16, W = 16, CLASSES = 5, MAX_BATCH = 8, SLOTS = 2 };
 
 // The part of the config that says so; on one thread.
 #define MEMORY_YAML                                                                                \
@@ -32,17 +33,22 @@ static dt_field_info fields[3] = {
      .is_image = true,
      .mixed = true},
     {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
-static int64_t bad_step = -1; // of the training split; -1: none
+// Of this step of the training split the weights of one micro-batch, or of all (-1), are infinite.
+static int64_t bad_step = -1, bad_micro = -1; // no step: -1
 
 static int most_held; // batches of the validation at once
 
-typedef struct memory_source {
+typedef struct memory_source memory_source;
+struct memory_source {
     dt_batch_source base;
     dt_source_request r;
     dt_backend *b;
     dt_batch batch[SLOTS];
     bool held[SLOTS];
-} memory_source;
+    int n_gets;
+    void (*fill)(memory_source *s, dt_batch *b); // NULL, or puts other images into a batch
+    int changes;                                 // its own
+};
 
 static const size_t sample_bytes[3] = {H * W, H *W * 3, sizeof(int32_t)};
 
@@ -55,17 +61,22 @@ static void fill_sample(memory_source *s, dt_batch *b, int i, int64_t sample) {
             x[k] = (uint8_t)(dt_rng_uniform(&r, (uint32_t)k) * 100 + (double)(who * 30));
     }
     ((int32_t *)b->field[2])[i] = (int32_t)who;
-    if (b->mix[1]) b->mix[1][i] = (dt_mix_row){60000, 0, (int)who % 3, 0, H / 2};
+    if (b->mix[1]) { // a share, and in every other step a rectangle
+        const int at = b->step % 2 ? 0 : 2 + i + b->micro % 2;
+        b->mix[1][i] = (dt_mix_row){40000 + 997 * (i + b->micro), 1, at, at / 2, at};
+    }
     b->weight[i] = sample < n_samples[s->r.split] ? 1.0f : 0.0f;
-    if (s->r.split == DT_SPLIT_TRAIN) b->weight[i] = b->step == bad_step ? INFINITY : 1.0f;
+    const bool bad = b->step == bad_step && (bad_micro < 0 || b->micro == bad_micro);
+    if (s->r.split == DT_SPLIT_TRAIN) b->weight[i] = bad ? INFINITY : 1.0f;
 }
 
 static dt_status get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out,
                      double *wait_s) {
     memory_source *s = base->self;
     int k = 0;
+    s->n_gets++;
     while (k < SLOTS && s->held[k]) k++;
-    assert_true(k < SLOTS);
+    assert_true(k < SLOTS); // who holds all slots would wait for ever
     s->held[k] = true;
     int n_held = 0;
     for (int i = 0; i < SLOTS; i++) n_held += s->held[i];
@@ -75,6 +86,7 @@ static dt_status get(dt_batch_source *base, int64_t step, int micro, const dt_ba
     b->micro = micro;
     int64_t first = step * s->r.global_batch + (int64_t)micro * s->r.micro_batch;
     for (int i = 0; i < s->r.micro_batch; i++) fill_sample(s, b, i, first + i);
+    if (s->fill) s->fill(s, b);
     *out = b;
     *wait_s = 0;
     return DT_OK;
@@ -83,7 +95,8 @@ static dt_status get(dt_batch_source *base, int64_t step, int micro, const dt_ba
 static void release(dt_batch_source *base, const dt_batch *b) {
     memory_source *s = base->self;
     s->held[b - s->batch] = false;
-    memset(b->field[0], 0xee, (size_t)s->r.micro_batch * sample_bytes[0]);
+    for (int f = 0; f < 2; f++) // whoever still reads
+        memset(b->field[f], 0xee, (size_t)s->r.micro_batch * sample_bytes[f]);
     if (b->mix[1]) memset(b->mix[1], 0x7f, (size_t)s->r.micro_batch * sizeof(dt_mix_row));
 }
 
@@ -147,15 +160,19 @@ static void close_data(dt_dataset *d) {
     free(d);
 }
 
-static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                           const char *skip_log, const char *classes, dt_dataset **out) {
-    dt_dataset *d = dt_xcalloc(1, sizeof *d);
+static dt_field_info *known_fields(void) {
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < DT_MAX_NORMALIZE; k++)
             fields[i].mean[k] = 0.5f, fields[i].std[k] = 0.25f;
+    return fields;
+}
+
+static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
+                           const char *skip_log, const char *classes, dt_dataset **out) {
+    dt_dataset *d = dt_xcalloc(1, sizeof *d);
     *d = (dt_dataset){.self = b,
                       .n_fields = 3,
-                      .fields = fields,
+                      .fields = known_fields(),
                       .fingerprint = 7,
                       .n_samples = count_samples,
                       .open = open_split,
@@ -166,7 +183,8 @@ static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int wor
 }
 
 // What one process's training gives, on the backend that dt_backend_create makes.
-static dt_status train_in_memory(const char *yaml, const char *const *overrides, int n_overrides) {
+static inline dt_status train_in_memory(const char *yaml, const char *const *overrides,
+                                        int n_overrides) {
     dt_config *c = NULL;
     dt_comm *comm = NULL;
     assert_int_equal(dt_config_parse(&c, "test", yaml, strlen(yaml), overrides, n_overrides),
