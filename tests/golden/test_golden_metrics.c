@@ -59,7 +59,8 @@ static double value_of(int i, const char *name, const char *const *class_names) 
                              .labels = (const int *)golden_find(golden, prefix, "labels", NULL),
                              .targets = golden_find(golden, prefix, "targets", NULL),
                              .field = &field,
-                             .positive = *(const int *)golden_find(golden, prefix, "positive", NULL),
+                             .positive =
+                                 *(const int *)golden_find(golden, prefix, "positive", NULL),
                              .top_k = (int)setting("top_k"),
                              .threshold = (float)setting("threshold")};
     dt_eval_result r;

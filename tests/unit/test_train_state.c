@@ -155,9 +155,8 @@ static void test_older_layers(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
-                                       cmocka_unit_test(test_environment),
-                                       cmocka_unit_test(test_damage),
-                                       cmocka_unit_test(test_older_layers)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_damage), cmocka_unit_test(test_older_layers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
