@@ -204,7 +204,7 @@ void launch_print_command(const char *const *argv) {
 // ---- templates -------------------------------------------------------------------------------------
 
 dt_status launch_find_template(char **out, const char *name) {
-    static const char *const places[] = {"", "/../share/dtrain", "/.."};
+    static const char *const places[] = {"", "/../share/dtrain"};
     char dir[PATH_MAX];
     DT_TRY(dt_module_exe_dir(dir, sizeof dir));
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {

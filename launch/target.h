@@ -33,7 +33,7 @@ void launch_print_command(const char *const *argv);
 // Fills the template `name` ("launch/slurm/train.sbatch"), or the user's own file where `own` is given. Heap.
 dt_status launch_fill_template(char **out, const char *name, const char *own,
                                const launch_value *values);
-// Where the template is: below the program's share/dtrain, beside the program, or in the source. Heap.
+// Where the template is: beside the program, where a build has links, or below its share/dtrain. Heap.
 dt_status launch_find_template(char **out, const char *name);
 
 // Runs a command (argv ends with NULL) with `input` on its stdin. *output: its stdout; heap, also on errors. A command that is missing or fails is DT_E_USAGE, with its messages as one line.

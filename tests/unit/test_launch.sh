@@ -115,12 +115,16 @@ else
     echo "SkyPilot's parser is not asked: no skypilot in $sky"
 fi
 
-# -- templates: the user's own; what is installed
+# -- templates: the user's own; of a build outside the checkout; what is installed
 printf 'name: @NAME@\n  gpus @GPUS@\nif @CPUS@\nrun: @WORDS@\n' >"$work/own"
 [ "$("$DTRAIN" launch cloud "${buckets[@]}" --cpus 8 --template "$work/own" --print configs/fusion.yaml 2>/dev/null)" = \
     "name: fusion
 if 8
 run: configs/fusion.yaml data.path=/dtrain/data/biometric.lmdb run.dir=/dtrain/runs" ] || fail "the user's own template"
+mkdir "$work/outside"
+cp -P -r "$DTRAIN" "$BUILD/launch" "$BUILD/k8s" "$work/outside"
+"$work/outside/dtrain" launch cloud "${buckets[@]}" --print configs/fusion.yaml >"$work/out" 2>"$work/log" ||
+    fail "a program that was built outside the checkout finds no template"
 if [ -e "$BUILD/help/dtrain.1" ] && command -v cmake >/dev/null; then
     cmake --install "$BUILD" --prefix "$work/usr" >/dev/null
     (cd "$work" && cp "$SOURCE/configs/fusion.yaml" . &&
