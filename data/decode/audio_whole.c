@@ -43,8 +43,8 @@ static dt_status find_samples(const char *what, dt_span s, const char *samples, 
 }
 
 static dt_status check_chunks(const char *what, dt_span s, const char *samples) {
-    uint64_t n;
-    size_t at;
+    uint64_t n = 0;
+    size_t at = 0;
     DT_TRY(find_samples(what, s, samples, true, &n, &at));
     return check_size(what, n, at, s.n_bytes);
 }

@@ -185,7 +185,7 @@ static dt_status pop_mark(machine *m, node ***items, size_t *n) {
 }
 
 static dt_status add_items(machine *m, node_kind kind, bool marked) {
-    node **items, *one[2];
+    node **items = NULL, *one[2];
     size_t n = kind == DICT ? 2 : 1;
     if (marked) {
         DT_TRY(pop_mark(m, &items, &n));
@@ -202,7 +202,7 @@ static dt_status add_items(machine *m, node_kind kind, bool marked) {
 }
 
 static dt_status push_tuple(machine *m, int n) { // -1: down to the mark
-    node **items, *tuple = make(m, TUPLE);
+    node **items = NULL, *tuple = make(m, TUPLE);
     size_t count = (size_t)n;
     if (n < 0) {
         DT_TRY(pop_mark(m, &items, &count));

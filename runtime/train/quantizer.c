@@ -343,7 +343,7 @@ static dt_status find_layers(quantizer *q, network **fp32) {
 }
 
 static dt_status quantize(quantizer *q) {
-    network *fp32, *int8;
+    network *fp32 = NULL, *int8 = NULL;
     dt_eval_result r[2];
     int64_t step;
     double rate[2], error;

@@ -72,11 +72,10 @@ static void write_manifest(const dt_ckpt_manifest *m) {
     dt_json_fini(&j);
 }
 
-static char *read_part(const char *name, size_t *n) {
-    char path[256], *data;
+static void read_part(char **data, const char *name, size_t *n) {
+    char path[256];
     snprintf(path, sizeof path, "%s/%s", newest, name);
-    assert_int_equal(dt_io_read_file(&data, n, path, 0, DT_E_CKPT), DT_OK);
-    return data;
+    assert_int_equal(dt_io_read_file(data, n, path, 0, DT_E_CKPT), DT_OK);
 }
 
 // Replaces a file of the newest checkpoint and makes all hashes right.
@@ -101,7 +100,8 @@ static void write_part(const char *name, const char *data, size_t n) {
 static char *forge_member(const char *member, const char *value) {
     char key[64], text[1 << 16];
     size_t n;
-    char *was = read_part("state.json", &n);
+    char *was;
+    read_part(&was, "state.json", &n);
     snprintf(key, sizeof key, "\"%s\":", member);
     const char *at = strstr(was, key);
     assert_non_null(at);
@@ -135,7 +135,8 @@ static void expect_member(const char *member, const char *value) {
     snprintf(key, sizeof key, "member '%s'", member);
     if (!strstr(log, "step 4 is skipped") || !strstr(log, key))
         fail_msg("%s %s: %s", member, value, log);
-    char *again = read_part("state.json", &n); // saved anew, whole
+    char *again;
+    read_part(&again, "state.json", &n); // saved anew, whole
     assert_int_equal(strcspn(strstr(again, member), ",}"), strcspn(strstr(was, member), ",}"));
     free(again);
     free(log);
@@ -230,7 +231,8 @@ static void test_not_finite(void **state) {
     static const float values[] = {NAN, INFINITY, -INFINITY};
     dt_ckpt_manifest m;
     size_t n;
-    char *data = read_part("model.safetensors", &n);
+    char *data;
+    read_part(&data, "model.safetensors", &n);
     assert_int_equal(dt_ckpt_manifest_read(&m, newest), DT_OK);
     const dt_ckpt_file *f = dt_ckpt_manifest_find(&m, "model.safetensors");
     const dt_ckpt_range *r = &f->ranges[f->n_ranges / 2];
@@ -251,7 +253,8 @@ static void test_forged_ranges(void **state) {
     const float bad = NAN;
     dt_ckpt_manifest m;
     size_t n;
-    char *data = read_part("model.safetensors", &n);
+    char *data;
+    read_part(&data, "model.safetensors", &n);
     memcpy(data + n - sizeof bad, &bad, sizeof bad);
     write_part("model.safetensors", data, n);
     assert_int_equal(dt_ckpt_manifest_read(&m, newest), DT_OK);
