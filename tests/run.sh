@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs every test: what reads foreign bytes or fails on purpose (unit, fuzz, fault) with AddressSanitizer and
-# UBSan, the threads' tests with ThreadSanitizer, then the whole suite on the release build, whose ctest summary ends the
-# output. Numbers are checked once, in release.
+# UBSan, the threads' tests with ThreadSanitizer, then on the release build what computes, as on a CPU that has AVX2 and no
+# more, and the whole suite, whose ctest summary ends the output. Numbers are checked in release.
 # tests/run.sh quick: the release build only. tests/run.sh all (nightly): every suite with AddressSanitizer too, all kills,
 # steps, devices and GPU architectures.
 set -euo pipefail
@@ -69,5 +69,8 @@ TARGETS=benches launch/build.sh build | tee -a .cache/build.log
 if grep -q 'warning' .cache/build.log; then
     echo "run.sh: the release build warns" >&2
     exit 1
+fi
+if [ "$what" != quick ] && [[ "$(build/dtrain info)" = *"cpu avx512"* ]]; then
+    ONEDNN_MAX_CPU_ISA=AVX2 run_suite build -L '^(train|ops|golden|bench)$'
 fi
 run_suite build

@@ -147,7 +147,7 @@ def main():
             p.error(f"no {unknown[0]}; there are: {', '.join(known)}")
     o.dtrain = os.path.join(ROOT, o.build, "dtrain")
     o.torch = all(importlib.util.find_spec(m) for m in ("torch", "torchvision", "PIL"))
-    machine = bench_nets.look_at_machine(types.SimpleNamespace())
+    machine = bench_nets.look_at_machine(types.SimpleNamespace(build=o.build))
     work, rows = tempfile.mkdtemp(), []
     out = o.out or (os.path.join(work, "out") if SHORT else os.path.join(ROOT, "runs", "bench-suite"))
     os.makedirs(out, exist_ok=True)

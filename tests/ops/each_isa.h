@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,12 +32,11 @@ static inline int run_isas(int (*run_all)(void), bool int8) {
                                 {"AVX512_CORE", DT_CPU_AVX512, avx512, false},
                                 {"AVX512_CORE_VNNI", DT_CPU_AVX512, vnni, true},
                                 {"ALL", -1, more, false}};
-    const char *only = getenv("ONEDNN_MAX_CPU_ISA");
-    int failed = 0, ran = 0;
+    int failed = 0;
     cmocka_set_test_filter(getenv("TEST"));
+    if (getenv("ONEDNN_MAX_CPU_ISA")) return run_all();
     for (int i = 0; i < 5; i++) {
         if (!isas[i].there || (isas[i].int8 && !int8)) continue;
-        if (only && strcmp(only, isas[i].name) != 0) continue;
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
@@ -51,11 +49,9 @@ static inline int run_isas(int (*run_all)(void), bool int8) {
         int status = 1;
         waitpid(child, &status, 0);
         printf("%s: %s\n", isas[i].name, status == 0 ? "ok" : "FAILED");
-        failed += status != 0, ran++;
+        failed += status != 0;
     }
-    if (!ran)
-        printf("ONEDNN_MAX_CPU_ISA=%s: not one that is tested, or this CPU has it not\n", only);
-    return failed != 0 || !ran;
+    return failed != 0;
 }
 
 static inline int run_each_isa(int (*run_all)(void)) {
