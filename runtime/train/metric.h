@@ -14,6 +14,8 @@
 #include "graph/targets.h"
 #include "metrics/metrics.h"
 
+#include <stdio.h>
+
 // The values of an evaluation.
 typedef struct dt_eval_result {
     dt_metric_value *values; // names live as long as the result
@@ -31,6 +33,8 @@ double dt_eval_result_get(const dt_eval_result *r, const char *name); // NaN whe
 // One line of JSON, behind what j has.
 void dt_eval_result_write(const dt_eval_result *r, const char *split, const char *weights,
                           int64_t step, dt_json *j);
+// Prints such lines, if need be without their confusion matrices, which nobody reads in a terminal.
+void dt_eval_result_print(const char *lines, bool confusion, FILE *out);
 const char *dt_eval_result_members(const dt_eval_result *r); // of extra, as JSON: "a":[…],"b":…
 
 // How well embeddings tell people apart who were never seen in training (metric_verification.c).

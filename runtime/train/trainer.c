@@ -611,6 +611,11 @@ static dt_status evaluate_at_end(trainer *t) {
     return trainer_settle_save(t, true);
 }
 
+static void print_results(const trainer *t, const char *lines) {
+    dt_eval_result_print(lines, dt_config_bool(t->s.config, "metrics.print_confusion"),
+                         t->s.a.results);
+}
+
 static dt_status finish(trainer *t) {
     dt_status st = evaluate_at_end(t);
     if (st == DT_E_PREEMPTED) {
@@ -631,8 +636,7 @@ static dt_status finish(trainer *t) {
     char verdict[768] = "";
     if (t->n_steps > 1) data_verdict(t, verdict, sizeof verdict);
     dt_metrics_summary(t->metrics, *verdict ? verdict : NULL);
-    fputs(t->results.data, t->s.a.results);
-    fflush(t->s.a.results);
+    print_results(t, t->results.data);
     return DT_OK;
 }
 
@@ -654,8 +658,7 @@ static bool is_finished(trainer *t) {
             finished = 1;
             dt_info("%s is finished: %lld steps. Another run: run.name=…", t->run_dir,
                     (long long)t->state.step);
-            fputs(text, t->s.a.results);
-            fflush(t->s.a.results);
+            print_results(t, text);
         }
         free(text);
         free(path);

@@ -6,8 +6,24 @@
 
 small_data "$work"
 config=$(small_config "$work")
-train train.max_steps=4 data.balance=finger
 metrics='eval.metrics=[accuracy, loss, macro_f1, recall, confusion, eer, auc]'
+job=(train.max_steps=4 data.balance=finger "$metrics")
+
+# the end of a run prints its results without matrices, which are in result.json, also when it is asked again
+printed() { # [whole]
+    python3 - "$work/out" "$work/runs/small/result.json" $* <<'PY' || fail "the end of a run printed $(cat "$work/out")"
+import json, sys
+printed, kept = ([json.loads(line) for line in open(name)] for name in sys.argv[1:3])
+assert sum(map(sum, kept[-1]["confusion"])) == kept[-1]["samples"], kept
+assert printed == (kept if sys.argv[3:] else [{k: v for k, v in line.items() if k != "confusion"} for line in kept])
+PY
+}
+train "${job[@]}"
+printed
+train "${job[@]}"
+printed
+train "${job[@]}" metrics.print_confusion=true
+printed whole
 
 eval_run() { # split, name of the output, words
     local split=$1 out=$2
