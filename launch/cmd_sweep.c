@@ -9,10 +9,11 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "ckpt/ckpt.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,6 +31,41 @@ static const launch_option options[] = {
 
 // ---- the runs --------------------------------------------------------------------------------------
 
+static off_t byte_of(const sweep_run *r) {
+    return (off_t)(dt_hash64(r->name, strlen(r->name)) >> 2);
+}
+
+// Makes the run this sweep's, until end_run. False: another sweep of this folder has it, or it is trained otherwise.
+static bool take(const sweep *s, const sweep_run *r) {
+    const bool mine = dt_io_lock_byte(s->lock_fd, byte_of(r), F_WRLCK, false);
+    if (!mine && (errno == EAGAIN || errno == EACCES))
+        return false; // else: no locks on this file system
+    char *dir = dt_xprintf("%s/%s", s->dir, r->name);
+    const bool held = dt_ckpt_is_held(dir);
+    free(dir);
+    if (held) dt_io_lock_byte(s->lock_fd, byte_of(r), F_UNLCK, false);
+    return !held;
+}
+
+// The next run that nobody trains; -1: there is none. *n_left: how many have not been started.
+static int take_next(const sweep *s, int *n_left) {
+    int found = -1;
+    *n_left = 0;
+    for (int r = 0; r < s->n_runs; r++) {
+        if (s->runs[r].phase != SWEEP_WAITS) continue;
+        ++*n_left;
+        if (found < 0 && take(s, &s->runs[r])) found = r;
+    }
+    return found;
+}
+
+static void say_waiting(const sweep *s, int n_left, bool *told) {
+    if (!*told)
+        dt_info("%s: waiting for %d run%s that other processes train", s->dir, n_left,
+                n_left == 1 ? "" : "s");
+    *told = true;
+}
+
 // With one job at a time its messages and live line are shown; several write to a file each.
 static dt_status start_run(sweep *s, launch_jobs *jobs, int run, int n_ranks) {
     sweep_run *r = &s->runs[run];
@@ -39,6 +75,7 @@ static dt_status start_run(sweep *s, launch_jobs *jobs, int run, int n_ranks) {
     dt_info("run %d of %d: %s%s%s", run + 1, s->n_runs, r->name, output ? ", messages in " : "",
             output ? output : "");
     r->begin_s = dt_clock_s();
+    r->phase = SWEEP_RUNS;
     const int file =
         open(output ? output : "/dev/null", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     const char **argv = launch_rank_words(n_ranks, (const char *const *)words);
@@ -54,7 +91,8 @@ static dt_status start_run(sweep *s, launch_jobs *jobs, int run, int n_ranks) {
 
 static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
     sweep_run *r = &s->runs[run];
-    r->ended = true;
+    r->phase = SWEEP_ENDED;
+    dt_io_lock_byte(s->lock_fd, byte_of(r), F_UNLCK, false);
     r->code = code != 0 && jobs->asked ? DT_E_PREEMPTED : code;
     sweep_read_result(s, run);
     char seconds[32];
@@ -67,20 +105,28 @@ static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
 }
 
 static dt_status run_all(sweep *s, int n_jobs, int n_ranks) {
+    enum { LOOK_AGAIN_S = 1 };
     launch_jobs jobs;
     launch_jobs_init(&jobs, n_jobs);
     dt_status st = DT_OK;
-    int next = 0, n_running = 0;
-    while (st == DT_OK && (n_running > 0 || (next < s->n_runs && !jobs.asked))) {
-        if (n_running < n_jobs && next < s->n_runs && !jobs.asked) {
-            st = start_run(s, &jobs, next++, n_ranks);
-            n_running++;
-            continue;
-        }
+    bool told = false;
+    int n_left = s->n_runs, n_running = 0;
+    while (st == DT_OK && (n_running > 0 || (n_left > 0 && !jobs.asked))) {
+        const bool starts = n_running < n_jobs && n_left > 0 && !jobs.asked;
+        const int run = starts ? take_next(s, &n_left) : -1;
         int slot, code = 0;
-        launch_jobs_wait(&jobs, &slot, &code);
-        end_run(s, &jobs, jobs.run[slot], code);
-        n_running--;
+        if (run >= 0) {
+            st = start_run(s, &jobs, run, n_ranks);
+            n_running++;
+            n_left--;
+        } else if (n_running > 0) {
+            launch_jobs_wait(&jobs, &slot, &code);
+            end_run(s, &jobs, jobs.run[slot], code);
+            n_running--;
+        } else if (n_left > 0) {
+            say_waiting(s, n_left, &told);
+            launch_jobs_pause(&jobs, LOOK_AGAIN_S);
+        }
     }
     bool asked = jobs.asked;
     launch_jobs_fini(&jobs);
@@ -99,9 +145,10 @@ static dt_status run_all(sweep *s, int n_jobs, int n_ranks) {
 static dt_status show_table(sweep *s) {
     int n_missing = 0;
     for (int r = 0; r < s->n_runs; r++) {
+        sweep_run *run = &s->runs[r];
         sweep_read_result(s, r);
-        s->runs[r].ended = s->runs[r].result != NULL;
-        n_missing += !s->runs[r].ended;
+        if (run->lines[SWEEP_VAL] || run->lines[SWEEP_TEST]) run->phase = SWEEP_ENDED;
+        n_missing += run->phase != SWEEP_ENDED;
     }
     DT_TRY(sweep_write_table(s, stdout));
     if (n_missing == 0) return DT_OK;
@@ -116,15 +163,19 @@ static dt_status sweep_config(sweep *s, const launch_words *w) {
     DT_TRY(sweep_read(s, w));
     DT_TRY(dt_io_mkdir_all(s->dir));
     if (w->options[TABLE]) return show_table(s);
-    return run_all(s, n_jobs, n_ranks);
+    char *lock = dt_xprintf("%s/sweep.lock", s->dir);
+    dt_status st = dt_io_open_update(&s->lock_fd, lock);
+    free(lock);
+    return st == DT_OK ? run_all(s, n_jobs, n_ranks) : st;
 }
 
 static dt_status run(const launch_words *w) {
     if (launch_is_rank())
         return dt_fail(DT_E_USAGE, "a sweep starts its ranks itself: dtrain sweep … --np N, "
                                    "without mpirun");
-    sweep s = {0};
+    sweep s = {.lock_fd = -1};
     dt_status st = sweep_config(&s, w);
+    if (s.lock_fd >= 0) close(s.lock_fd);
     sweep_fini(&s);
     return st;
 }
@@ -136,9 +187,9 @@ const launch_command launch_sweep = {
         "for 0,1,2,3,4; a comma within brackets or quotes does not separate. Runs that are\n"
         "finished are not repeated: after a kill the same command goes on. A run that fails does\n"
         "not end the rest.\n\n"
-        "stdout gets a table: metrics of the best checkpoint, mean ± standard deviation over "
-        "folds\n"
-        "and seeds, the best configuration first. sweep.csv has the same, runs.csv each run.\n\n"
+        "stdout gets a table: of the best checkpoint the validation's eval.best, then the test's\n"
+        "metrics, mean ± standard deviation over folds and seeds. The order is the validation's.\n"
+        "sweep.csv has the same, runs.csv each run.\n\n"
         "  dtrain sweep configs/fusion.yaml data.split.folds=5 data.split.fold=0..4\n"
         "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n",
     .run = run};

@@ -3,9 +3,12 @@
 #include "sweep_table.h"
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "base/io.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,21 +42,35 @@ static void add_value(sweep_variable *v, char *value) {
 }
 
 // 0..4 stands for 0,1,2,3,4.
-static bool is_range(const char *value, long *first, long *last) {
-    int n = 0;
-    return sscanf(value, "%ld..%ld%n", first, last, &n) == 2 && value[n] == 0;
+static bool is_range(const char *value, int64_t *first, int64_t *last) {
+    char *end;
+    errno = 0;
+    *first = strtoll(value, &end, 10);
+    if (end == value || strncmp(end, "..", 2) != 0) return false;
+    const char *second = end + 2;
+    *last = strtoll(second, &end, 10);
+    return end > second && *end == 0 && errno == 0;
+}
+
+static dt_status add_range(sweep_variable *v, int64_t first, int64_t last) {
+    const uint64_t n_more = (uint64_t)last - (uint64_t)first; // the difference may be no int64_t
+    if (first > last || n_more >= MAX_RANGE)
+        return dt_fail(DT_E_USAGE,
+                       "%s=%" PRId64 "..%" PRId64 ": expected a range such as 0..4, of at most %d "
+                       "values",
+                       v->key, first, last, MAX_RANGE);
+    for (uint64_t i = 0; i <= n_more; i++) add_value(v, dt_xprintf("%" PRId64, first + (int64_t)i));
+    return DT_OK;
 }
 
 static dt_status split_values(sweep_variable *v, const char *text) {
     for (const char *end;; text = end + 1) {
         end = value_end(text);
         char *value = dt_xprintf("%.*s", (int)(end - text), text);
-        long first, last;
+        int64_t first, last;
         if (is_range(value, &first, &last)) {
             free(value);
-            if (first > last || last - first >= MAX_RANGE)
-                return dt_fail(DT_E_USAGE, "%s=%s: expected a range such as 0..4", v->key, text);
-            for (long i = first; i <= last; i++) add_value(v, dt_xprintf("%ld", i));
+            DT_TRY(add_range(v, first, last));
         } else {
             add_value(v, value);
             if (*value == 0 && (v->n > 1 || *end))
@@ -97,18 +114,40 @@ static dt_status read_words(sweep *s, const launch_words *w) {
 
 // ---- the runs --------------------------------------------------------------------------------------
 
-// "fold=0,lr=1e-3": what the run's directory is called. A slash or a leading dot would be no name.
+static bool is_plain(char c) {
+    return isalnum((unsigned char)c) || (c && strchr(".+-_", c));
+}
+
+// Both are the heap's.
+static char *join(char *text, char *more) {
+    char *all = dt_xprintf("%s%s", text, more);
+    free(more);
+    free(text);
+    return all;
+}
+
+// "fold=0,lr=1e-3": what the run's directory is called. Where a value has other letters, or all are too long, the
+// values' hash tells it from others: "mean=_0.5_0.5_-1f0c9b3a27de". The hash is a function of the run alone, so that a
+// sweep of more values finds its runs.
 static char *run_name(const sweep *s, int run) {
-    char *name = dt_xprintf("%s", "");
+    enum { MOST_BYTES = 100, HASH_DIGITS = 12 };
+    bool odd = false;
+    char *name = dt_xstrdup(""), *values = dt_xstrdup(""), hex[17];
     for (int i = 0; i < s->n_variables; i++) {
         if (s->variables[i].n < 2) continue;
-        char *longer = dt_xprintf("%s%s%s=%s", name, *name ? "," : "", s->variables[i].name,
-                                  sweep_value(s, run, i));
-        free(name);
-        name = longer;
+        const char *value = sweep_value(s, run, i), *comma = *name ? "," : "";
+        name = join(name, dt_xprintf("%s%s=%s", comma, s->variables[i].name, value));
+        for (const char *p = value; *p; p++) odd = odd || !is_plain(*p);
+        values = join(values, dt_xprintf("%s=%s\n", s->variables[i].key, value));
+    }
+    if (odd || strlen(name) > MOST_BYTES) {
+        dt_hash_hex(dt_hash64(values, strlen(values)), hex);
+        name[strnlen(name, MOST_BYTES - HASH_DIGITS - 1)] = 0;
+        name = join(name, dt_xprintf("-%.*s", HASH_DIGITS, hex));
     }
     for (char *p = name; *p; p++)
-        if (!isalnum((unsigned char)*p) && !strchr("=,.+-_", *p)) *p = '_';
+        if (!is_plain(*p) && !strchr("=,", *p)) *p = '_';
+    free(values);
     return name;
 }
 
@@ -120,8 +159,8 @@ char **sweep_run_words(const sweep *s, int run) {
     words[n++] = dt_xprintf("%s", s->config);
     for (int i = 0; i < s->n_variables; i++)
         words[n++] = dt_xprintf("%s=%s", s->variables[i].key, sweep_value(s, run, i));
-    words[n++] = dt_xprintf("run.dir='%s'", s->dir);
-    words[n] = dt_xprintf("run.name='%s'", s->runs[run].name);
+    words[n++] = launch_override("run.dir", s->dir);
+    words[n] = launch_override("run.name", s->runs[run].name);
     return words;
 }
 
@@ -130,15 +169,27 @@ void sweep_free_words(char **words) {
     free(words);
 }
 
-// A mistake in any combination is found before the first run starts. Takes what the table needs to know.
-static dt_status check_runs(sweep *s) {
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static dt_status name_runs(sweep *s) {
     s->runs = dt_xcalloc((size_t)s->n_runs, sizeof *s->runs);
+    char **names = dt_xcalloc((size_t)s->n_runs, sizeof *names);
+    for (int r = 0; r < s->n_runs; r++) names[r] = s->runs[r].name = run_name(s, r);
+    qsort(names, (size_t)s->n_runs, sizeof *names, by_name);
+    dt_status st = DT_OK;
+    for (int r = 1; r < s->n_runs && st == DT_OK; r++)
+        if (strcmp(names[r], names[r - 1]) == 0)
+            st = dt_fail(DT_E_USAGE, "two runs would be called %s: a value is given twice",
+                         names[r]);
+    free(names);
+    return st;
+}
+
+// A mistake in any combination is found before the first run starts.
+static dt_status check_runs(sweep *s) {
     for (int r = 0; r < s->n_runs; r++) {
-        s->runs[r].name = run_name(s, r);
-        for (int k = 0; k < r; k++)
-            if (strcmp(s->runs[r].name, s->runs[k].name) == 0)
-                return dt_fail(DT_E_USAGE, "two runs would be called %s: a value is given twice",
-                               s->runs[r].name);
         char **words = sweep_run_words(s, r);
         size_t n = 0;
         while (words[2 + n]) n++;
@@ -181,6 +232,7 @@ dt_status sweep_read(sweep *s, const launch_words *w) {
         return dt_fail(DT_E_USAGE, "nothing varies: give a key several values, as in "
                                    "train.optimizer.lr=1e-3,3e-4 or run.seed=0..4");
     DT_TRY(find_directory(s));
+    DT_TRY(name_runs(s));
     return check_runs(s);
 }
 
@@ -192,7 +244,9 @@ void sweep_fini(sweep *s) {
     }
     for (int r = 0; s->runs && r < s->n_runs; r++) {
         free(s->runs[r].name);
-        json_decref(s->runs[r].result);
+        json_decref(s->runs[r].lines[SWEEP_VAL]);
+        json_decref(s->runs[r].lines[SWEEP_TEST]);
+        free(s->runs[r].best);
     }
     free(s->variables);
     free(s->runs);

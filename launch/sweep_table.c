@@ -4,9 +4,11 @@
 
 #include "base/arena.h"
 #include "base/io.h"
-#include "config/config.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "train/metric.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,31 +20,42 @@ const char *sweep_value(const sweep *s, int run, int i) {
 
 // ---- results ---------------------------------------------------------------------------------------
 
-// Lines of result.json: test before validation, the best checkpoint before the last.
-static int worth(const json_t *line) {
-    const char *split = json_string_value(json_object_get(line, "split"));
+static bool is_best(const json_t *line) {
     const char *weights = json_string_value(json_object_get(line, "weights"));
-    if (!split || !weights) return 0;
-    return (strcmp(split, "test") == 0  ? 4
-            : strcmp(split, "val") == 0 ? 2
-                                        : 0) +
-           (strstr(weights, "best") != NULL);
+    return weights && strstr(weights, "best");
+}
+
+// Of each part the line of the best checkpoint; of the last where none is the best.
+static void take_line(sweep_run *r, json_t *line) {
+    static const char *const parts[] = {[SWEEP_VAL] = "val", [SWEEP_TEST] = "test"};
+    const char *split = json_string_value(json_object_get(line, "split"));
+    const char *best = json_string_value(json_object_get(line, "best"));
+    if (best && !r->best) r->best = dt_xstrdup(best);
+    for (int p = 0; split && p < 2; p++) {
+        if (strcmp(split, parts[p]) != 0 || (r->lines[p] && !is_best(line))) continue;
+        json_decref(r->lines[p]);
+        r->lines[p] = json_incref(line);
+    }
+}
+
+static int64_t step_of(const json_t *line) {
+    return json_integer_value(json_object_get(line, "step"));
 }
 
 void sweep_read_result(sweep *s, int run) {
-    char *path = dt_xprintf("%s/%s/result.json", s->dir, s->runs[run].name), *text = NULL;
+    sweep_run *r = &s->runs[run];
+    char *path = dt_xprintf("%s/%s/result.json", s->dir, r->name), *text = NULL;
     size_t n = 0;
-    json_t **best = &s->runs[run].result;
     dt_status st = dt_io_exists(path) ? dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) : DT_E_CKPT;
     for (char *p = text, *end; st == DT_OK && *p; p = end) {
         end = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
         json_t *line = json_loadb(p, (size_t)(end - p), 0, NULL);
-        if (line && worth(line) > (*best ? worth(*best) : 0)) {
-            json_t *worse = *best;
-            *best = line;
-            line = worse;
-        }
+        if (line) take_line(r, line);
         json_decref(line);
+    }
+    if (r->lines[0] && r->lines[1] && step_of(r->lines[0]) != step_of(r->lines[1])) {
+        json_decref(r->lines[SWEEP_TEST]); // of other weights: the best could not be tested
+        r->lines[SWEEP_TEST] = NULL;
     }
     if (st != DT_OK) dt_error_clear();
     free(text);
@@ -57,6 +70,10 @@ static bool is_repeat(const sweep_variable *v) {
            strcmp(v->key, "data.split.seed") == 0;
 }
 
+static bool has_result(const sweep_run *r) {
+    return r->lines[SWEEP_VAL] || r->lines[SWEEP_TEST];
+}
+
 static bool same_configuration(const sweep *s, int a, int b) {
     for (int i = 0; i < s->n_variables; i++)
         if (!is_repeat(&s->variables[i]) && strcmp(sweep_value(s, a, i), sweep_value(s, b, i)) != 0)
@@ -64,81 +81,73 @@ static bool same_configuration(const sweep *s, int a, int b) {
     return true;
 }
 
+// A number of the results.
+typedef struct column {
+    sweep_part part;
+    const char *name; // as in the results
+    char *title;      // "val.accuracy"
+} column;
+
 typedef struct table {
     const sweep *s;
-    const char **metrics; // columns, as in the results
-    int n_metrics;
-    const char *by; // the metric that orders the rows
-    bool lower;     // is better
-    int *rows;      // the first run of each configuration
+    column *columns; // the first orders the rows, if `ordered`
+    int n_columns;
+    bool ordered, lower; // lower is better
+    int *rows;           // the first run of each configuration
     int n_rows;
-    double *mean, *std; // (n_rows, n_metrics)
+    double *mean, *std; // (n_rows, n_columns)
     int *n_results;     // (n_rows)
 } table;
 
-static int find_metric(const table *t, const char *name) {
-    for (int i = 0; i < t->n_metrics; i++)
-        if (strcmp(t->metrics[i], name) == 0) return i;
-    return -1;
+static bool has_part(const sweep *s, sweep_part part) {
+    bool has = false;
+    for (int r = 0; r < s->n_runs; r++) has = has || s->runs[r].lines[part];
+    return has;
 }
 
+static const json_t *number(const sweep *s, int run, const column *c) {
+    const json_t *v = json_object_get(s->runs[run].lines[c->part], c->name);
+    return json_is_number(v) ? v : NULL;
+}
+
+static void add_column(table *t, sweep_part part, const char *name) {
+    for (int i = 0; i < t->n_columns; i++)
+        if (t->columns[i].part == part && strcmp(t->columns[i].name, name) == 0) return;
+    if (strcmp(name, "step") == 0 || strcmp(name, "samples") == 0) return;
+    t->columns = dt_xrealloc(t->columns, sizeof *t->columns * (size_t)(t->n_columns + 1));
+    t->columns[t->n_columns++] =
+        (column){part, name, dt_xprintf("%s.%s", part == SWEEP_VAL ? "val" : "test", name)};
+}
+
+// What chose the best checkpoints comes first and orders. Of the validation there is no more beside a test.
 static void find_columns(table *t) {
-    for (int r = 0; r < t->s->n_runs; r++) {
+    const sweep *s = t->s;
+    const sweep_part by = has_part(s, SWEEP_VAL) ? SWEEP_VAL : SWEEP_TEST;
+    const sweep_part rest = has_part(s, SWEEP_TEST) ? SWEEP_TEST : SWEEP_VAL;
+    for (int r = 0; r < s->n_runs && t->n_columns == 0; r++)
+        if (s->runs[r].best && s->runs[r].lines[by]) add_column(t, by, s->runs[r].best);
+    t->ordered = t->n_columns > 0;
+    const char *dot = t->ordered ? strrchr(t->columns[0].name, '.') : NULL;
+    for (int i = 0; t->ordered && i < DT_N_METRICS; i++)
+        if (strcmp(dt_metric_name((dt_metric_id)i), dot ? dot + 1 : t->columns[0].name) == 0)
+            t->lower = dt_metrics_table[i]->lower_is_better;
+    for (int r = 0; r < s->n_runs; r++) {
         const char *name;
         json_t *value;
-        json_object_foreach(t->s->runs[r].result, name, value) {
-            if (!json_is_number(value) || find_metric(t, name) >= 0) continue;
-            if (strcmp(name, "step") == 0 || strcmp(name, "samples") == 0) continue;
-            t->metrics = dt_xrealloc(t->metrics, sizeof *t->metrics * (size_t)(t->n_metrics + 1));
-            t->metrics[t->n_metrics++] = name;
-        }
+        json_object_foreach(s->runs[r].lines[rest], name, value) if (json_is_number(value))
+            add_column(t, rest, name);
     }
-}
-
-// What `eval.best: auto` takes: the first of these that the runs have.
-static const char *automatic(const table *t) {
-    static const char *const names[] = {"accuracy", "eer", "mae"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (find_metric(t, names[i]) >= 0) return names[i];
-    return t->n_metrics ? t->metrics[0] : NULL;
-}
-
-// eval.best of a run.
-static void find_order(table *t) {
-    t->by = automatic(t);
-    for (int r = 0; r < t->s->n_runs; r++) {
-        if (!t->s->runs[r].result) continue;
-        char *path = dt_xprintf("%s/%s/config.yaml", t->s->dir, t->s->runs[r].name);
-        dt_config *c = NULL;
-        dt_status st = dt_config_load(&c, path, NULL, 0);
-        free(path);
-        if (st == DT_OK && dt_config_has(c, "eval.best")) {
-            const bool named = dt_config_has(c, "eval.target");
-            char *name = dt_xprintf("%s%s%s", named ? dt_config_str(c, "eval.target") : "",
-                                    named ? "." : "", dt_config_str(c, "eval.best"));
-            int at = find_metric(t, name);
-            free(name);
-            if (at >= 0) t->by = t->metrics[at];
-        }
-        dt_config_destroy(c);
-        dt_error_clear();
-        break;
-    }
-    const char *dot = t->by ? strrchr(t->by, '.') : NULL;
-    for (int i = 0; t->by && i < DT_N_METRICS; i++)
-        if (strcmp(dt_metric_name((dt_metric_id)i), dot ? dot + 1 : t->by) == 0)
-            t->lower = dt_metrics_table[i]->lower_is_better;
 }
 
 // Mean and sample standard deviation over the runs of a configuration that have the number.
-static void measure(const table *t, int row, int metric) {
+static void measure(const table *t, int row, int at) {
     const sweep *s = t->s;
     double sum = 0, square = 0;
     int n = 0;
     for (int pass = 0; pass < 2; pass++) {
         for (int r = 0; r < s->n_runs; r++) {
-            const json_t *v = json_object_get(s->runs[r].result, t->metrics[metric]);
-            if (!json_is_number(v) || !same_configuration(s, t->rows[row], r)) continue;
+            const json_t *v = number(s, r, &t->columns[at]);
+            if (!v || !same_configuration(s, t->rows[row], r)) continue;
             double x = json_number_value(v);
             if (pass == 0)
                 sum += x, n++;
@@ -146,8 +155,8 @@ static void measure(const table *t, int row, int metric) {
                 square += (x - sum / n) * (x - sum / n);
         }
     }
-    t->mean[row * t->n_metrics + metric] = n ? sum / n : NAN;
-    t->std[row * t->n_metrics + metric] = n > 1 ? sqrt(square / (n - 1)) : NAN;
+    t->mean[row * t->n_columns + at] = n ? sum / n : NAN;
+    t->std[row * t->n_columns + at] = n > 1 ? sqrt(square / (n - 1)) : NAN;
 }
 
 static void find_rows(table *t) {
@@ -158,24 +167,23 @@ static void find_rows(table *t) {
         int row = 0;
         while (row < t->n_rows && !same_configuration(s, t->rows[row], r)) row++;
         if (row == t->n_rows) t->rows[t->n_rows++] = r;
-        t->n_results[row] += s->runs[r].result != NULL;
+        t->n_results[row] += has_result(&s->runs[r]);
     }
-    size_t cells = (size_t)t->n_rows * (size_t)t->n_metrics + 1;
+    size_t cells = (size_t)t->n_rows * (size_t)t->n_columns + 1;
     t->mean = dt_xcalloc(cells, sizeof *t->mean);
     t->std = dt_xcalloc(cells, sizeof *t->std);
     for (int i = 0; i < t->n_rows; i++)
-        for (int m = 0; m < t->n_metrics; m++) measure(t, i, m);
+        for (int m = 0; m < t->n_columns; m++) measure(t, i, m);
 }
 
 // Rows best first; those without a number last, others as they come.
 static int *order_rows(const table *t) {
     int *order = dt_xcalloc((size_t)t->n_rows + 1, sizeof *order);
-    int by = t->by ? find_metric(t, t->by) : -1;
     for (int i = 0; i < t->n_rows; i++) {
         int at = i;
-        for (; by >= 0 && at > 0; at--) {
-            double mine = t->mean[i * t->n_metrics + by];
-            double above = t->mean[order[at - 1] * t->n_metrics + by];
+        for (; t->ordered && at > 0; at--) {
+            double mine = t->mean[i * t->n_columns];
+            double above = t->mean[order[at - 1] * t->n_columns];
             bool better =
                 !isnan(mine) && (isnan(above) || (t->lower ? mine < above : mine > above));
             if (!better) break;
@@ -209,8 +217,8 @@ static void print_configurations(const table *t, const int *order, FILE *out) {
         if (s->variables[i].n > 1 && !is_repeat(&s->variables[i]))
             fprintf(out, "%s,", s->variables[i].key);
     fprintf(out, "runs");
-    for (int m = 0; m < t->n_metrics; m++)
-        fprintf(out, ",%s_mean,%s_std", t->metrics[m], t->metrics[m]);
+    for (int m = 0; m < t->n_columns; m++)
+        fprintf(out, ",%s_mean,%s_std", t->columns[m].title, t->columns[m].title);
     fprintf(out, "\n");
     for (int k = 0; k < t->n_rows; k++) {
         int row = order[k];
@@ -220,11 +228,11 @@ static void print_configurations(const table *t, const int *order, FILE *out) {
             fputc(',', out);
         }
         fprintf(out, "%d", t->n_results[row]);
-        for (int m = 0; m < t->n_metrics; m++) {
+        for (int m = 0; m < t->n_columns; m++) {
             fputc(',', out);
-            print_number(out, t->mean[row * t->n_metrics + m]);
+            print_number(out, t->mean[row * t->n_columns + m]);
             fputc(',', out);
-            print_number(out, t->std[row * t->n_metrics + m]);
+            print_number(out, t->std[row * t->n_columns + m]);
         }
         fputc('\n', out);
     }
@@ -235,50 +243,61 @@ static void print_runs(const table *t, FILE *out) {
     fprintf(out, "run");
     for (int i = 0; i < s->n_variables; i++)
         if (s->variables[i].n > 1) fprintf(out, ",%s", s->variables[i].key);
-    fprintf(out, ",code,split,step");
-    for (int m = 0; m < t->n_metrics; m++) fprintf(out, ",%s", t->metrics[m]);
+    fprintf(out, ",code,step");
+    for (int m = 0; m < t->n_columns; m++) fprintf(out, ",%s", t->columns[m].title);
     fprintf(out, "\n");
     for (int r = 0; r < s->n_runs; r++) {
-        const json_t *result = s->runs[r].result;
-        if (!s->runs[r].ended) continue;
-        print_csv(out, s->runs[r].name);
+        const sweep_run *run = &s->runs[r];
+        if (run->phase != SWEEP_ENDED) continue;
+        print_csv(out, run->name);
         for (int i = 0; i < s->n_variables; i++) {
             if (s->variables[i].n < 2) continue;
             fputc(',', out);
             print_csv(out, sweep_value(s, r, i));
         }
-        const char *split = json_string_value(json_object_get(result, "split"));
-        fprintf(out, ",%d,%s,", s->runs[r].code, split ? split : "");
-        if (result)
-            fprintf(out, "%lld", (long long)json_integer_value(json_object_get(result, "step")));
-        for (int m = 0; m < t->n_metrics; m++) {
-            const json_t *v = json_object_get(result, t->metrics[m]);
+        const json_t *line = run->lines[SWEEP_VAL] ? run->lines[SWEEP_VAL] : run->lines[SWEEP_TEST];
+        fprintf(out, ",%d,", run->code);
+        if (line) fprintf(out, "%" PRId64, step_of(line));
+        for (int m = 0; m < t->n_columns; m++) {
+            const json_t *v = number(s, r, &t->columns[m]);
             fputc(',', out);
-            if (json_is_number(v)) print_number(out, json_number_value(v));
+            if (v) print_number(out, json_number_value(v));
         }
         fputc('\n', out);
     }
 }
 
-// "lr=1e-3  0.9431 ± 0.0021 (5 of 5)": the metric that orders, then the rest.
+// "lr=1e-3  val.accuracy 0.9431 ± 0.0021  test.accuracy 0.94  (5 of 5 runs)"
 static void print_text(const table *t, const int *order, FILE *out) {
     const sweep *s = t->s;
-    int by = t->by ? find_metric(t, t->by) : -1;
     for (int k = 0; k < t->n_rows; k++) {
         int row = order[k], n_runs = 0;
         for (int r = 0; r < s->n_runs; r++) n_runs += same_configuration(s, t->rows[row], r);
-        for (int i = 0; i < s->n_variables; i++)
-            if (s->variables[i].n > 1 && !is_repeat(&s->variables[i]))
-                fprintf(out, "%s=%s  ", s->variables[i].name, sweep_value(s, t->rows[row], i));
-        for (int m = 0; m < t->n_metrics; m++) {
-            int metric = m == 0 ? by : m <= by ? m - 1 : m;
-            double std = t->std[row * t->n_metrics + metric];
-            fprintf(out, "%s %.4g", t->metrics[metric], t->mean[row * t->n_metrics + metric]);
+        for (int i = 0; i < s->n_variables; i++) {
+            if (s->variables[i].n < 2 || is_repeat(&s->variables[i])) continue;
+            fprintf(out, "%s=", s->variables[i].name);
+            dt_text_print(out, sweep_value(s, t->rows[row], i));
+            fprintf(out, "  ");
+        }
+        for (int m = 0; m < t->n_columns; m++) {
+            const double mean = t->mean[row * t->n_columns + m],
+                         std = t->std[row * t->n_columns + m];
+            fprintf(out, "%s ", t->columns[m].title);
+            if (isnan(mean)) fputc('-', out);
+            if (!isnan(mean)) fprintf(out, "%.4g", mean);
             if (!isnan(std)) fprintf(out, " ± %.2g", std);
             fprintf(out, "  ");
         }
         fprintf(out, "(%d of %d runs)\n", t->n_results[row], n_runs);
     }
+}
+
+// A test that chose something says nothing any more of what is to come.
+static void warn_of_order(const table *t) {
+    if (t->ordered && t->columns[0].part == SWEEP_TEST)
+        dt_warn("no run has a validation part: the order is by %s, which is not fit for choosing; "
+                "give data.split.val",
+                t->columns[0].title);
 }
 
 static dt_status write_file(const table *t, const int *order, const char *name) {
@@ -299,14 +318,15 @@ static dt_status write_file(const table *t, const int *order, const char *name) 
 dt_status sweep_write_table(const sweep *s, FILE *out) {
     table t = {.s = s};
     find_columns(&t);
-    find_order(&t);
     find_rows(&t);
+    warn_of_order(&t);
     int *order = order_rows(&t);
     dt_status st = write_file(&t, order, "sweep.csv");
     if (st == DT_OK) st = write_file(&t, NULL, "runs.csv");
     print_text(&t, order, out);
     free(order);
-    free(t.metrics);
+    for (int i = 0; i < t.n_columns; i++) free(t.columns[i].title);
+    free(t.columns);
     free(t.rows);
     free(t.mean);
     free(t.std);

@@ -16,12 +16,15 @@ typedef struct sweep_variable {
     int n;
 } sweep_variable;
 
+typedef enum sweep_part { SWEEP_VAL, SWEEP_TEST } sweep_part;
+
 typedef struct sweep_run {
     char *name; // of its directory
-    bool ended;
-    int code;       // exit code
-    double begin_s; // clock
-    json_t *result; // numbers of its best checkpoint; NULL: none
+    enum { SWEEP_WAITS, SWEEP_RUNS, SWEEP_ENDED } phase;
+    int code;         // exit code
+    double begin_s;   // clock
+    json_t *lines[2]; // of its best checkpoint, by sweep_part; NULL: none
+    char *best; // the name of the number that the best checkpoint was chosen by; NULL: no result
 } sweep_run;
 
 typedef struct sweep {
@@ -31,6 +34,7 @@ typedef struct sweep {
     int n_variables;
     sweep_run *runs;
     int n_runs;
+    int lock_fd; // DIR/sweep.lock: a byte for each run that some sweep trains; -1: not open
 } sweep;
 
 // "CONFIG key=a,b,c …" -> the runs; each is checked, so that a mistake in any is found before the first begins. Fini also
@@ -42,9 +46,10 @@ char **sweep_run_words(const sweep *s, int run);
 void sweep_free_words(char **words);
 // The value of variable i in a run; the last variable changes fastest.
 const char *sweep_value(const sweep *s, int run, int i);
-// From the run's result.json: the line that counts. Without one the run has no result.
+// From the run's result.json: the lines that count. Without one the run has no result.
 void sweep_read_result(sweep *s, int run);
-// Writes DIR/sweep.csv (a row for each configuration), DIR/runs.csv (for each run), and the first as text to out.
+// Writes DIR/sweep.csv (a row for each configuration), DIR/runs.csv (for each run), and the first as text to out. The
+// order is that of the validation; without one it is the test's, with a warning.
 dt_status sweep_write_table(const sweep *s, FILE *out);
 
 #endif

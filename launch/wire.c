@@ -41,6 +41,15 @@ dt_status launch_option_int(const launch_words *w, const launch_command *c, int 
     return DT_OK;
 }
 
+char *launch_override(const char *key, const char *text) {
+    dt_json j; // a string of JSON is one of YAML
+    dt_json_init(&j);
+    dt_json_string(&j, NULL, text);
+    char *word = dt_xprintf("%s=%s", key, j.data);
+    dt_json_fini(&j);
+    return word;
+}
+
 // A run's directory instead of a config file: loads the resolved config of the run, and takes the run's name and
 // place from the directory, which may have been moved.
 static dt_status load_run_config(dt_config **out, const launch_words *w) {
@@ -49,9 +58,9 @@ static dt_status load_run_config(dt_config **out, const launch_words *w) {
     char *run = dt_xprintf("%.*s", (int)n, w->words[0]);
     char *slash = strrchr(run, '/');
     char *path = dt_xprintf("%s/config.yaml", run);
-    char *name = dt_xprintf("run.name=%s", slash ? slash + 1 : run);
+    char *name = launch_override("run.name", slash ? slash + 1 : run);
     if (slash) *slash = '\0';
-    char *dir = dt_xprintf("run.dir=%s", slash ? (*run ? run : "/") : ".");
+    char *dir = launch_override("run.dir", slash ? (*run ? run : "/") : ".");
     const char **overrides = dt_xcalloc(n_overrides + 2, sizeof *overrides);
     overrides[0] = dir;
     overrides[1] = name;
@@ -93,16 +102,12 @@ dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run
     enum { N = sizeof whole / sizeof *whole };
     const char **words = dt_xcalloc((size_t)n + N + 2, sizeof *words);
     launch_words all = {.words = words, .n_words = n + N + 2};
-    dt_json j;
-    dt_json_init(&j);
-    dt_json_string(&j, NULL, set); // quoted, so that it is one value
-    char *path = dt_xprintf("data.path=%s", j.data);
+    char *path = launch_override("data.path", set);
     words[0] = run;
     words[1] = path;
     memcpy(words + 2, whole, sizeof whole);
     for (int i = 0; i < n; i++) words[2 + N + i] = more[i];
     dt_status st = launch_load_config(out, verb, &all);
-    dt_json_fini(&j);
     free(path);
     free(words);
     return st;

@@ -57,6 +57,16 @@ static dt_status lock_run(dt_ckpt *c, const char *run) {
     return st == DT_OK ? write_holder(c->lock_fd, path) : st;
 }
 
+bool dt_ckpt_is_held(const char *run) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char *path = dt_xprintf("%s/lock", run);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const bool held = fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+    if (fd >= 0) close(fd);
+    free(path);
+    return held;
+}
+
 dt_status dt_ckpt_check_lock(const dt_ckpt *c) {
     struct stat mine, there;
     if (fstat(c->lock_fd, &mine) == 0 && stat(c->lock_path, &there) == 0 &&

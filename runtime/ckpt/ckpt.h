@@ -52,6 +52,8 @@ typedef struct dt_ckpt_opts {
 // DT_E_STORAGE naming the holder if the lock is taken.
 dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only);
 void dt_ckpt_close(dt_ckpt *c); // waits for a running save
+// Whether a process holds the lock of the run in this directory.
+bool dt_ckpt_is_held(const char *run);
 // DT_E_STORAGE if RUN/lock is no longer the file that was locked: the folder was removed or replaced, and another
 // process may work there. Then no save is begun either.
 dt_status dt_ckpt_check_lock(const dt_ckpt *c);

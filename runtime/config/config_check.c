@@ -388,8 +388,8 @@ static dt_status check_run_name(dt_config *c) {
     const char *name = dt_config_str(c, "run.name");
     if (*name && *name != '.' && !strchr(name, '/') && strlen(name) <= 200) return DT_OK;
     return dt_config_fail(c, "run.name",
-                          "run.name is '%s'; expected a name for a directory, without / and not "
-                          "beginning with a dot",
+                          "run.name is '%s'; expected a name for a directory, without /, of at "
+                          "most 200 bytes and not beginning with a dot",
                           config_shown(&c->arena, name));
 }
 

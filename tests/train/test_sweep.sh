@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # dtrain sweep: folds, seeds and settings as runs of their own; a run that fails; a stop and the same command again;
-# the table against sums made here.
+# the table against sums made here, and what orders it; names of odd values; two sweeps in one folder.
 . "$SOURCE/tests/small_run.sh"
 small_data "$work" 6 4
 config=$(small_config "$work")
@@ -20,12 +20,12 @@ sweep run.name=s train.max_steps=3 run.seed=1,2 train.optimizer.lr=1e-3,1e30 >"$
 [ $code = 6 ] || fail "a failing run: exit $code, not 6"
 [ "$(wc -l <"$work/runs/s/sweep.csv")" = 3 ] || fail "sweep.csv: $(cat "$work/runs/s/sweep.csv")"
 [ "$(wc -l <"$work/runs/s/runs.csv")" = 5 ] || fail "runs.csv: $(cat "$work/runs/s/runs.csv")"
-grep -q '^"seed=1,lr=1e-3",1,1e-3,0,test,3,' "$work/runs/s/runs.csv" || fail "no good run: $(cat "$work/runs/s/runs.csv")"
-grep -q '^"seed=1,lr=1e30",1,1e30,6,,,' "$work/runs/s/runs.csv" || fail "no failed run: $(cat "$work/runs/s/runs.csv")"
+grep -q '^"seed=1,lr=1e-3",1,1e-3,0,3,' "$work/runs/s/runs.csv" || fail "no good run: $(cat "$work/runs/s/runs.csv")"
+grep -q '^"seed=1,lr=1e30",1,1e30,6,,,,,$' "$work/runs/s/runs.csv" || fail "no failed run: $(cat "$work/runs/s/runs.csv")"
 head -1 "$work/table" | grep -q '^lr=1e-3 .*(2 of 2 runs)$' || fail "the better one is not first: $(cat "$work/table")"
-awk -F, 'NR == FNR { if (FNR == 1) for (i = 1; i <= NF; i++) if ($i == "loss") column = i + 1
+awk -F, 'NR == FNR { if (FNR == 1) for (i = 1; i <= NF; i++) if ($i == "test.loss") column = i + 1
                      else; else if ($0 ~ /lr=1e-3/) { sum += $column; n++; x[n] = $column }; next }
-         FNR == 1 { for (i = 1; i <= NF; i++) if ($i == "loss_mean") at = i }
+         FNR == 1 { for (i = 1; i <= NF; i++) if ($i == "test.loss_mean") at = i }
          FNR == 2 { mean = sum / n; std = sqrt((x[1] - mean) ^ 2 + (x[2] - mean) ^ 2)
                     if (n != 2 || ($at - mean) ^ 2 > 1e-12 || ($(at + 1) - std) ^ 2 > 1e-12) exit 1 }' \
     "$work/runs/s/runs.csv" "$work/runs/s/sweep.csv" || fail "mean or standard deviation: $(cat "$work"/runs/s/*.csv)"
@@ -47,6 +47,80 @@ hash_before=$(hash "$work/runs/t/seed=1")
 sweep run.name=t train.max_steps=4 run.seed=1..3 >"$work/again"
 cmp "$work/table" "$work/again" || fail "again: $(cat "$work/again")"
 [ "$hash_before" = "$(hash "$work/runs/t/seed=1")" ] || fail "a finished run was trained again"
+
+# -- what orders: the validation of the best checkpoint, by what chose it; the test is shown, and orders only where
+# there is nothing else, with a warning
+results() { # SWEEP VALUE LINE …: what a run of it measured
+    mkdir -p "$work/runs/$1/lr=$2"
+    printf '%s\n' '{"split":"train","weights":"last","step":9,"loss":1,"best":"'"$best"'"}' "${@:3}" >"$work/runs/$1/lr=$2/result.json"
+}
+ordered() { # SWEEP TEXT …: the lines of its table begin so
+    local name=$1 line
+    shift
+    (cd "$work" && "$DTRAIN" sweep "$config" run.name="$name" train.optimizer.lr=1e-1,1e-2,1e-3 --table >"$work/table" 2>"$work/log") ||
+        fail "$name: --table ends with $?"
+    while read -r line; do
+        [[ $line == "$1"* ]] || fail "$name: '$line', not '$1'"
+        shift
+    done <"$work/table"
+    [ $# = 0 ] || fail "$name: no line $1"
+}
+best=accuracy
+results val 1e-1 '{"split":"val","weights":"best","step":3,"accuracy":0.5}' '{"split":"val","weights":"last","step":9,"accuracy":0.9,"loss":1}' \
+    '{"split":"test","weights":"last","step":9,"accuracy":0.9}' '{"split":"test","weights":"best","step":3,"accuracy":0.8}'
+results val 1e-2 '{"split":"val","weights":"best and last","step":9,"accuracy":0.7,"loss":1}' '{"split":"test","weights":"best and last","step":9,"accuracy":0.1}'
+results val 1e-3 '{"split":"val","weights":"best and last","step":9,"accuracy":0.6,"loss":1}' '{"split":"test","weights":"best and last","step":9,"accuracy":0.95}'
+ordered val 'lr=1e-2  val.accuracy 0.7  test.accuracy 0.1 ' 'lr=1e-3  val.accuracy 0.6  test.accuracy 0.95 ' 'lr=1e-1  val.accuracy 0.5  test.accuracy 0.8 '
+! grep -q warning "$work/log" || fail "a warning: $(cat "$work/log")"
+best=pose.mae # of one of several targets; lower is better
+for v in 1e-1:0.3 1e-2:0.2 1e-3:0.4; do
+    results mae ${v%:*} '{"split":"val","weights":"best and last","step":9,"loss":'"${v#*:}"',"pose.mae":'"${v#*:}"',"class.accuracy":0.5}'
+done
+ordered mae 'lr=1e-2  val.pose.mae 0.2  val.loss 0.2  val.class.accuracy 0.5 ' 'lr=1e-1  val.pose.mae 0.3 ' 'lr=1e-3  val.pose.mae 0.4 '
+best=macro_f1
+for v in 1e-1:0.3 1e-2:0.2 1e-3:0.4; do
+    results test ${v%:*} '{"split":"test","weights":"last","step":9,"accuracy":0.5,"macro_f1":'"${v#*:}"'}'
+done
+ordered test 'lr=1e-3  test.macro_f1 0.4  test.accuracy 0.5 ' 'lr=1e-1 ' 'lr=1e-2 '
+grep -q "no run has a validation part: the order is by test.macro_f1, which is not fit for choosing" "$work/log" || fail "no warning: $(cat "$work/log")"
+
+# -- values that are no names, or long ones; a folder with an apostrophe; the last integers
+long=$(printf 'bytes > %d and ' {1..60})
+sweep run.dir="$work/it's" run.name=odd train.max_steps=1 "data.where=bytes > 1,bytes  >1,${long}bytes > 1" >"$work/table"
+[ "$(grep -c '(1 of 1 runs)$' "$work/table")" = 3 ] && grep -qF "where=${long}bytes > 1 " "$work/table" || fail "odd names: $(cat "$work/table")"
+names=("$work/it's/odd/where=bytes___1-"????????????)
+[ ${#names[@]} = 2 ] || fail "odd names: ${names[*]}"
+"$DTRAIN" eval "${names[0]}" >/dev/null 2>>"$work/log" || fail "eval of a run in a folder with an apostrophe"
+for name in "$work/it's/odd/"*/; do [ "$(basename "$name" | wc -c)" -le 101 ] || fail "a long name: $name"; done
+code=0
+(cd "$work" && timeout 60 "$DTRAIN" sweep "$config" run.seed=9223372036854775806..9223372036854775807 --table >"$work/table" 2>"$work/out") || code=$?
+[ $code = 4 ] && grep -q "2 of 2 runs have no result" "$work/out" || fail "the last integers: exit $code: $(cat "$work/out")"
+for bad in run.seed=-9223372036854775808..9223372036854775807 run.seed=0..9223372036854775808 run.seed=0..10000; do
+    code=0
+    (cd "$work" && timeout 60 "$DTRAIN" sweep "$config" $bad >/dev/null 2>>"$work/log") || code=$?
+    [ $code = 2 ] || fail "$bad: exit $code"
+done
+
+# -- two sweeps in one folder: the second does the other runs, waits for the one that is trained, and ends with 0; also
+# where no sweep, but somebody else trains it
+for first in sweep train; do
+    words=("$config" run.dir="$work/runs" run.name=two-$first train.max_steps=4 run.seed=1..3)
+    begun=("${words[@]}")
+    [ $first = sweep ] || begun=("$config" run.dir="$work/runs/two-train" run.name="seed=1" train.max_steps=4 run.seed=1)
+    DTRAIN_FAILPOINT=step:2:stop "$DTRAIN" $first "${begun[@]}" >"$work/first" 2>>"$work/log" &
+    pid=$! job=$!
+    wait_until have_stopped $([ $first = sweep ] && echo 1 || echo 0)
+    "$DTRAIN" sweep "${words[@]}" >"$work/table" 2>"$work/out" &
+    pid=$!
+    wait_until grep -q "two-$first: waiting for 1 run that other processes train" "$work/out"
+    [ -e "$work/runs/two-$first/seed=2/result.json" ] && [ -e "$work/runs/two-$first/seed=3/result.json" ] || fail "the other runs wait, too"
+    kill -CONT "${stopped[0]}"
+    code=0
+    wait $pid || code=$?
+    [ $code = 0 ] && grep -q '(3 of 3 runs)$' "$work/table" || fail "the second sweep: exit $code: $(cat "$work/out")"
+    wait $job || fail "the first: exit $?"
+    [ $first = train ] || cmp "$work/first" "$work/table" || fail "the tables differ"
+done
 
 # -- folds on two ranks
 if have_mpi && ! sanitized; then
