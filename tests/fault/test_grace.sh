@@ -58,7 +58,7 @@ for run in fresh resumed; do
     wait_until takes_signals $pid
     kill -TERM $pid
     end 75 "SIGTERM while $run starts"
-    grep -q 'before the first step by SIGTERM' "$work/log" || fail "$run: no word about the start"
+    grep -q 'stopped by SIGTERM with nothing to save' "$work/log" || fail "$run: no word about the start"
 done
 [ "$(hash "$work/runs/resumed")" = "$before" ] || fail "the checkpoint is another one now"
 for run in fresh resumed; do
