@@ -48,6 +48,17 @@ ends_with 143 TERM "$DTRAIN" export "$run" "$work/out.d/net.onnx"
 ends_with 138 USR1 "$DTRAIN" data export "$work/small.lmdb" "$out" --overwrite
 ends_with 143 TERM "$DTRAIN" data export "$work/small.lmdb" --sqlite "$out" --overwrite
 
+if have_mpi; then # a signal reaches all ranks; mpirun's code is a rank's
+    code=0
+    DTRAIN_FAILPOINT=io:2:hang "${ranks[@]}" 2 "$DTRAIN" predict "$run" "$work/small.lmdb" -o "$out" >/dev/null 2>>"$work/log" &
+    pid=$!
+    wait_until begun
+    kill -USR1 $pid
+    wait $pid || code=$?
+    [ $code = 75 ] || fail "two ranks: exit $code"
+    nothing_but p.csv
+fi
+
 # -- a kill leaves it beside the file; the next one is not held up by it
 DTRAIN_FAILPOINT=io:2:kill "$DTRAIN" predict "$run" "$work/small.lmdb" -o "$out" 2>>"$work/log" || true
 begun || fail "nothing is left of a kill"
