@@ -31,19 +31,6 @@ int64_t dt_trunk_dim(const dt_trunk *t, dt_value x, int d) {
 }
 
 // ---- blocks ----------------------------------------------------------------------------------------
-dt_value dt_block_activate(dt_graph *g, dt_nonlinearity kind, dt_value x) {
-    switch (kind) {
-    case DT_RELU:
-        return dt_relu(g, x);
-    case DT_SILU:
-        return dt_activate(g, DT_ACTIVATION_SILU, x);
-    case DT_HARDSWISH:
-        return dt_activate(g, DT_ACTIVATION_HARDSWISH, x);
-    default:
-        return x;
-    }
-}
-
 dt_value dt_block_conv_norm(dt_graph *g, const char *module, dt_value x, const dt_conv_norm *c) {
     const dt_conv2d_opts conv = {.out = c->out,
                                  .kernel = c->kernel,
@@ -52,18 +39,18 @@ dt_value dt_block_conv_norm(dt_graph *g, const char *module, dt_value x, const d
                                  .groups = c->groups};
     x = dt_conv2d(g, dt_arena_printf(&g->arena, "%s.0", module), x, &conv);
     x = dt_batch_norm_eps(g, dt_arena_printf(&g->arena, "%s.1", module), x, c->eps, c->momentum);
-    return dt_block_activate(g, c->act, x);
+    return dt_activate(g, c->act, x);
 }
 
 dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, int64_t squeeze,
-                                 dt_nonlinearity act, dt_activation gate) {
+                                 dt_activation act, dt_activation gate) {
     if (x == DT_NONE) return DT_NONE;
     const dt_shape s = dt_info_of(g, x)->shape;
     const dt_conv2d_opts down = {.out = (int)squeeze, .kernel = 1, .bias = true},
                          up = {.out = (int)s.d[1], .kernel = 1, .bias = true};
     dt_value y = dt_reshape(g, dt_global_pool(g, x), dt_shape4(s.d[0], s.d[1], 1, 1));
     y = dt_conv2d(g, dt_arena_printf(&g->arena, "%s.fc1", module), y, &down);
-    y = dt_block_activate(g, act, y);
+    y = dt_activate(g, act, y);
     y = dt_conv2d(g, dt_arena_printf(&g->arena, "%s.fc2", module), y, &up);
     return dt_mul(g, x, dt_activate(g, gate, y));
 }
@@ -86,8 +73,11 @@ dt_value dt_block_inverted(const dt_trunk *t, const char *module, dt_value x,
     y = dt_block_conv_norm(g, MODULE, y, &c);
     if (b->squeeze > 0)
         y = dt_block_squeeze_excite(g, MODULE, y, b->squeeze, b->squeeze_act, b->gate);
-    c = (dt_conv_norm){
-        .out = (int)b->out, .kernel = 1, .act = DT_LINEAR, .eps = b->eps, .momentum = b->momentum};
+    c = (dt_conv_norm){.out = (int)b->out,
+                       .kernel = 1,
+                       .act = DT_ACTIVATION_none,
+                       .eps = b->eps,
+                       .momentum = b->momentum};
     y = dt_block_conv_norm(g, MODULE, y, &c);
 #undef MODULE
     if (b->stride != 1 || in != b->out) return y;

@@ -37,9 +37,9 @@ static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double wid
                                .stride = i == 0 ? s->stride : 1,
                                .at = before + i,
                                .n_blocks = n_blocks,
-                               .act = DT_SILU,
-                               .squeeze_act = DT_SILU,
-                               .gate = DT_ACTIVATION_SIGMOID,
+                               .act = DT_ACTIVATION_silu,
+                               .squeeze_act = DT_ACTIVATION_silu,
+                               .gate = DT_ACTIVATION_sigmoid,
                                .eps = EPS,
                                .momentum = MOMENTUM};
         x = dt_block_inverted(t, dt_arena_printf(&g->arena, "features.%d.%d", index + 1, i), x, &b);
@@ -54,10 +54,12 @@ dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x) {
     const double depth = size == DT_SIZE_b2 ? 1.2 : size == DT_SIZE_b1 ? 1.1 : 1.0;
     if (size != DT_SIZE_auto && size < DT_SIZE_b0)
         dt_graph_fail(g, "efficientnet has the sizes b0, b1 and b2");
-    dt_conv_norm c = {(int)dt_multiple_of_8(32 * width), 3, 2, 1, DT_SILU, EPS, MOMENTUM};
+    dt_conv_norm c = {
+        (int)dt_multiple_of_8(32 * width), 3, 2, 1, DT_ACTIVATION_silu, EPS, MOMENTUM};
     x = dt_block_conv_norm(g, "features.0", x, &c);
     for (int i = 0; i < N_STAGES; i++) x = build_stage(t, i, x, width, depth);
-    c = (dt_conv_norm){4 * (int)dt_multiple_of_8(320 * width), 1, 1, 1, DT_SILU, EPS, MOMENTUM};
+    c = (dt_conv_norm){
+        4 * (int)dt_multiple_of_8(320 * width), 1, 1, 1, DT_ACTIVATION_silu, EPS, MOMENTUM};
     x = dt_block_conv_norm(g, "features.8", x, &c);
     return (dt_features){x, dt_global_pool(g, x)};
 }

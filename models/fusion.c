@@ -123,7 +123,7 @@ static dt_value attend(dt_graph *g, const dt_model_args *a, const encoded *e, in
 
 static dt_value gate(dt_graph *g, const encoded *e, dt_value all) {
     const char *name = dt_arena_printf(&g->arena, "gate.%s", e->name);
-    dt_value z = dt_activate(g, DT_ACTIVATION_SIGMOID, dt_linear(g, name, all, EMBEDDING, true));
+    dt_value z = dt_activate(g, DT_ACTIVATION_sigmoid, dt_linear(g, name, all, EMBEDDING, true));
     return dt_mul(g, e->embedding, z);
 }
 

@@ -138,21 +138,12 @@ static dt_value layer_layer_norm(const dt_layer *l) {
 }
 
 // ---- elementwise -----------------------------------------------------------------------------------
-static dt_value layer_relu(const dt_layer *l) {
-    return dt_relu(l->g, l->x);
-}
-static dt_value layer_gelu(const dt_layer *l) {
-    return yes(l, "tanh") ? dt_gelu_tanh(l->g, l->x) : dt_gelu(l->g, l->x);
-}
-#define ACTIVATION(id, kind)                                                                       \
+#define ACTIVATION(id, op, at_zero, help)                                                          \
     static dt_value layer_##id(const dt_layer *l) {                                                \
-        return dt_activate(l->g, kind, l->x);                                                      \
+        return dt_activate(l->g, DT_ACTIVATION_##id, l->x);                                        \
     }
-ACTIVATION(relu6, DT_ACTIVATION_RELU6)
-ACTIVATION(silu, DT_ACTIVATION_SILU)
-ACTIVATION(hardswish, DT_ACTIVATION_HARDSWISH)
-ACTIVATION(sigmoid, DT_ACTIVATION_SIGMOID)
-ACTIVATION(hardsigmoid, DT_ACTIVATION_HARDSIGMOID)
+#include "graph/activations.def"
+#undef ACTIVATION
 static dt_value layer_softmax(const dt_layer *l) {
     return dt_softmax(l->g, l->x);
 }
@@ -240,8 +231,8 @@ static dt_value layer_attention(const dt_layer *l) {
 }
 static dt_value layer_squeeze_excite(const dt_layer *l) {
     if (shape_of(l).n != 4) return dt_layer_fail(l, l->where, "squeeze_excite wants (N,C,H,W)");
-    return dt_block_squeeze_excite(l->g, l->name, l->x, whole(l, "squeeze", 1), DT_RELU,
-                                   DT_ACTIVATION_SIGMOID);
+    return dt_block_squeeze_excite(l->g, l->name, l->x, whole(l, "squeeze", 1), DT_ACTIVATION_relu,
+                                   DT_ACTIVATION_sigmoid);
 }
 
 // ---- the table -------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
     const int n = (int)(is_small ? sizeof small / sizeof *small : sizeof large / sizeof *large);
     if (size != DT_SIZE_auto && size != DT_SIZE_s && size != DT_SIZE_l)
         dt_graph_fail(g, "mobilenet_v3 has the sizes s and l");
-    const dt_conv_norm stem = {16, 3, 2, 1, DT_HARDSWISH, EPS, MOMENTUM};
+    const dt_conv_norm stem = {16, 3, 2, 1, DT_ACTIVATION_hardswish, EPS, MOMENTUM};
     x = dt_block_conv_norm(g, "features.0", x, &stem);
     for (int i = 0; i < n; i++) {
         const row *r = &rows[i];
@@ -44,14 +44,15 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
                                .stride = r->stride,
                                .at = i,
                                .n_blocks = n + 1, // timm counts the last 1x1 convolution
-                               .act = r->hardswish ? DT_HARDSWISH : DT_RELU,
-                               .squeeze_act = DT_RELU,
-                               .gate = DT_ACTIVATION_HARDSIGMOID,
+                               .act = r->hardswish ? DT_ACTIVATION_hardswish : DT_ACTIVATION_relu,
+                               .squeeze_act = DT_ACTIVATION_relu,
+                               .gate = DT_ACTIVATION_hardsigmoid,
                                .eps = EPS,
                                .momentum = MOMENTUM};
         x = dt_block_inverted(t, dt_arena_printf(&g->arena, "features.%d", i + 1), x, &b);
     }
-    const dt_conv_norm last = {6 * rows[n - 1].out, 1, 1, 1, DT_HARDSWISH, EPS, MOMENTUM};
+    const dt_conv_norm last = {6 * rows[n - 1].out,     1,   1,       1,
+                               DT_ACTIVATION_hardswish, EPS, MOMENTUM};
     x = dt_block_conv_norm(g, dt_arena_printf(&g->arena, "features.%d", n + 1), x, &last);
     return (dt_features){x, dt_global_pool(g, x)};
 }
@@ -59,6 +60,6 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
 void dt_model_build_mobilenet_v3(dt_graph *g, const dt_model_args *a) {
     const int hidden = dt_config_enum(a->config, "model.size") == DT_SIZE_s ? 1024 : 1280;
     dt_value x = dt_model_trunk(g, a, dt_trunk_mobilenet_v3).pooled;
-    x = dt_block_activate(g, DT_HARDSWISH, dt_linear(g, "classifier.0", x, hidden, true));
+    x = dt_activate(g, DT_ACTIVATION_hardswish, dt_linear(g, "classifier.0", x, hidden, true));
     dt_model_classify(g, a, "classifier.3", x, NULL);
 }

@@ -72,7 +72,8 @@ static dt_value block(const resnet *m, const char *module, dt_value x, int width
             (dt_init){DT_INIT_ZERO, 0});
     if (m->se)
         y = dt_block_squeeze_excite(g, dt_arena_printf(&g->arena, "%sse", module), y,
-                                    dt_multiple_of_8(out / 16.0), DT_RELU, DT_ACTIVATION_SIGMOID);
+                                    dt_multiple_of_8(out / 16.0), DT_ACTIVATION_relu,
+                                    DT_ACTIVATION_sigmoid);
     y = dt_model_drop_path(g, m->t->a, dt_arena_printf(&g->arena, "%sdrop_path", module), y, m->at,
                            m->n_blocks);
     return dt_relu(g, dt_add(g, y, shortcut(m, module, x, out, stride)));

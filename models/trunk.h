@@ -51,26 +51,24 @@ int64_t dt_trunk_dim(const dt_trunk *t, dt_value x, int d);
 const char *dt_trunk_name(const dt_trunk *t, const char *module, const char *name);
 
 // ---- blocks that several trunks have ---------------------------------------------------------------
-typedef enum dt_nonlinearity { DT_LINEAR, DT_RELU, DT_SILU, DT_HARDSWISH } dt_nonlinearity;
-dt_value dt_block_activate(dt_graph *g, dt_nonlinearity kind, dt_value x);
 // Convolution "<module>.0" without bias, batch norm "<module>.1", activation: torchvision's Conv2dNormActivation.
 typedef struct dt_conv_norm {
     int out, kernel, stride, groups; // 0 stride, groups: 1
-    dt_nonlinearity act;
+    dt_activation act;
     float eps, momentum; // of the batch norm
 } dt_conv_norm;
 dt_value dt_block_conv_norm(dt_graph *g, const char *module, dt_value x, const dt_conv_norm *c);
 // Squeeze-and-excitation (Hu et al., 2018): x times a factor of each channel of each image, from fc1 (squeeze
 // channels), an activation, fc2 and a gate.
 dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, int64_t squeeze,
-                                 dt_nonlinearity act, dt_activation gate);
+                                 dt_activation act, dt_activation gate);
 // Inverted residual (Sandler et al., 2018): 1x1 to `expanded` channels, depthwise, squeeze-and-excitation where squeeze
 // > 0, 1x1 to `out`; added to x where shapes allow. Modules "<module>.block.<i>". It is block `at` of n_blocks: as in
 // timm and torchvision the branch is dropped with probability model.drop_path times at / n_blocks.
 typedef struct dt_inverted {
     int64_t expanded, out, squeeze;
     int kernel, stride, at, n_blocks;
-    dt_nonlinearity act, squeeze_act;
+    dt_activation act, squeeze_act;
     dt_activation gate;
     float eps, momentum;
 } dt_inverted;

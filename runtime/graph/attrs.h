@@ -5,8 +5,14 @@
 #include "base/tensor.h"
 #include "config/words.h"
 
-// GELU is the exact form.
-typedef enum dt_act { DT_ACT_NONE, DT_ACT_RELU, DT_ACT_GELU, DT_ACT_GELU_TANH } dt_act;
+typedef enum dt_activation {
+    DT_ACTIVATION_none,
+#define ACTIVATION(id, op, at_zero, help) DT_ACTIVATION_##id,
+#include "graph/activations.def"
+#undef ACTIVATION
+    DT_N_ACTIVATIONS
+} dt_activation;
+const char *dt_activation_name(dt_activation kind); // "gelu_tanh"; "" for none (ops/activation.c)
 
 // How the factors of `mul` repeat: a (or, of channels, its pixels in rows) is images x rows x cols, and b has one row of
 // cols for all images, or one for each.
@@ -36,16 +42,6 @@ static inline bool dt_times_of(const dt_shape *a, const dt_shape *b, dt_times *t
     return true;
 }
 
-// What the op `activation` computes: ops/activation.c.
-typedef enum dt_activation {
-    DT_ACTIVATION_SIGMOID,
-    DT_ACTIVATION_HARDSIGMOID,
-    DT_ACTIVATION_SILU,
-    DT_ACTIVATION_HARDSWISH,
-    DT_ACTIVATION_RELU6,
-    DT_N_ACTIVATIONS
-} dt_activation;
-
 // Of a convolution or linear layer that computes in int8 (passes/int8.c). Real values are scale times stored ones.
 typedef struct dt_int8_scales {
     const float *weight;  // of each output channel; the weight is stored in -127..127
@@ -73,15 +69,15 @@ typedef union dt_attrs {
     struct {
         dt_window win; // win.kernel follows the weight's shape
         int groups;
-        dt_act act;  // fused after the bias (inference only)
-        int fold_bn; // parameter ids below are folded into weight and bias when packed
+        dt_activation act; // fused after the bias (inference only)
+        int fold_bn;       // parameter ids below are folded into weight and bias when packed
         int bn_scale, bn_shift, bn_mean, bn_var; // param ids (mean, var: buffers)
         float bn_eps;
         const dt_int8_scales *int8; // of conv2d_int8
     } conv2d;
     struct {
-        dt_act act; // fused after the bias
-        int dgelu;  // backward: output 0 times the slope of GELU (tanh form) at the last input
+        dt_activation act; // fused after the bias
+        int dgelu; // backward: output 0 times the slope of GELU (tanh form) at the last input
         const dt_int8_scales *int8; // of linear_int8
     } linear;
     struct {
@@ -96,11 +92,8 @@ typedef union dt_attrs {
         dt_window win;
     } batch_norm;
     struct {
-        int tanh; // the tanh form
-    } gelu;
-    struct {
         dt_activation kind;
-    } activation;
+    } activation; // also relu and gelu
     struct {
         float eps;
     } layer_norm;

@@ -56,7 +56,7 @@ dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value 
 dt_value dt_relu(dt_graph *g, dt_value x);
 dt_value dt_gelu(dt_graph *g, dt_value x);                         // exact (erf)
 dt_value dt_gelu_tanh(dt_graph *g, dt_value x);                    // the tanh form
-dt_value dt_activate(dt_graph *g, dt_activation kind, dt_value x); // ops/activation.c
+dt_value dt_activate(dt_graph *g, dt_activation kind, dt_value x); // none: x
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 // With any window. count_include_pad: padding counts as zeros, as it does in dt_avg_pool and by default in PyTorch.

@@ -34,10 +34,8 @@ static void put_window(text *t, const dt_window *w) {
     }
 }
 
-static void put_act(text *t, dt_act act) {
-    if (act == DT_ACT_RELU) put(t, " relu");
-    if (act == DT_ACT_GELU) put(t, " gelu");
-    if (act == DT_ACT_GELU_TANH) put(t, " gelu tanh");
+static void put_act(text *t, dt_activation act) {
+    if (act != DT_ACTIVATION_none) put(t, " %s", dt_activation_name(act));
 }
 
 static void put_conv2d(text *t, const dt_attrs *a) {
@@ -76,7 +74,8 @@ static void put_attrs(text *t, const dt_node *n) {
         if (a->linear.dgelu) put(t, " dgelu");
         break;
     case DT_OP_gelu:
-        if (a->gelu.tanh) put(t, " tanh");
+    case DT_OP_activation:
+        put_act(t, a->activation.kind);
         break;
     case DT_OP_matmul:
         put(t, "%s%s", a->matmul.trans_a ? " aT" : "", a->matmul.trans_b ? " bT" : "");

@@ -177,17 +177,17 @@ static void read_Relu(onnx_reader *r) {
     onnx_give(r, 0, dt_relu(r->g, value(r, 0)));
 }
 static void read_Sigmoid(onnx_reader *r) {
-    onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_SIGMOID, value(r, 0)));
+    onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_sigmoid, value(r, 0)));
 }
 static void read_HardSwish(onnx_reader *r) {
-    onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_HARDSWISH, value(r, 0)));
+    onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_hardswish, value(r, 0)));
 }
 static void read_HardSigmoid(onnx_reader *r) {
     if (fabsf(onnx_float(r, "alpha", 0.2f) - 1.0f / 6) > 1e-5f ||
         onnx_float(r, "beta", 0.5f) != 0.5f)
         onnx_fail(r, "only alpha 1/6 and beta 1/2, as PyTorch's, are read");
     else
-        onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_HARDSIGMOID, value(r, 0)));
+        onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_hardsigmoid, value(r, 0)));
 }
 static void read_Gelu(onnx_reader *r) {
     const Onnx__AttributeProto *a = onnx_attribute(r->node, "approximate");
@@ -203,7 +203,7 @@ static void read_Clip(onnx_reader *r) {
     if (from_0 && !onnx_in(r, 2))
         onnx_give(r, 0, dt_relu(r->g, x));
     else if (from_0 && high && high->count == 1 && high->v[0] == 6)
-        onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_RELU6, x));
+        onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_relu6, x));
     else
         onnx_fail(r, "only bounds 0 and 6, or 0 alone, are read");
 }

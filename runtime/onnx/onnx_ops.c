@@ -27,70 +27,67 @@ static const char *out_of(const dt_onnx_writer *w, const dt_node *n, int i) {
 }
 
 // ---- activations -----------------------------------------------------------------------------------
-// x/2 (1 + inner): of erf(x / sqrt 2), or of tanh(sqrt(2/pi) (x + 0.044715 x^3))
-static void emit_gelu(dt_onnx_writer *w, const char *x, bool tanh_form, const char *out) {
-    const char *inner;
-    if (tanh_form) {
-        const char *cube = DT_ONNX_NODE(w, "Mul", NULL, x, x);
-        cube = DT_ONNX_NODE(w, "Mul", NULL, cube, x);
-        cube = DT_ONNX_NODE(w, "Mul", NULL, cube, dt_onnx_scalar(w, 0.044715f));
-        inner = DT_ONNX_NODE(w, "Add", NULL, x, cube);
-        inner = DT_ONNX_NODE(w, "Mul", NULL, inner, dt_onnx_scalar(w, 0.7978845608f));
-        inner = DT_ONNX_NODE(w, "Tanh", NULL, inner);
-    } else {
-        inner = DT_ONNX_NODE(w, "Div", NULL, x, dt_onnx_scalar(w, 1.4142135624f));
-        inner = DT_ONNX_NODE(w, "Erf", NULL, inner);
-    }
+static void onnx_relu(dt_onnx_writer *w, const char *x, const char *out) {
+    DT_ONNX_NODE(w, "Relu", out, x);
+}
+// x/2 (1 + inner)
+static void finish_gelu(dt_onnx_writer *w, const char *x, const char *inner, const char *out) {
     inner = DT_ONNX_NODE(w, "Add", NULL, inner, dt_onnx_scalar(w, 1));
     inner = DT_ONNX_NODE(w, "Mul", NULL, x, inner);
     DT_ONNX_NODE(w, "Mul", out, inner, dt_onnx_scalar(w, 0.5f));
 }
+// inner: erf(x / sqrt 2)
+static void onnx_gelu(dt_onnx_writer *w, const char *x, const char *out) {
+    const char *inner = DT_ONNX_NODE(w, "Div", NULL, x, dt_onnx_scalar(w, 1.4142135624f));
+    finish_gelu(w, x, DT_ONNX_NODE(w, "Erf", NULL, inner), out);
+}
+// inner: tanh(sqrt(2/pi) (x + 0.044715 x^3))
+static void onnx_gelu_tanh(dt_onnx_writer *w, const char *x, const char *out) {
+    const char *cube = DT_ONNX_NODE(w, "Mul", NULL, x, x);
+    cube = DT_ONNX_NODE(w, "Mul", NULL, cube, x);
+    cube = DT_ONNX_NODE(w, "Mul", NULL, cube, dt_onnx_scalar(w, 0.044715f));
+    const char *inner = DT_ONNX_NODE(w, "Add", NULL, x, cube);
+    inner = DT_ONNX_NODE(w, "Mul", NULL, inner, dt_onnx_scalar(w, 0.7978845608f));
+    finish_gelu(w, x, DT_ONNX_NODE(w, "Tanh", NULL, inner), out);
+}
+static void onnx_sigmoid(dt_onnx_writer *w, const char *x, const char *out) {
+    DT_ONNX_NODE(w, "Sigmoid", out, x);
+}
+static void onnx_hardsigmoid(dt_onnx_writer *w, const char *x, const char *out) {
+    DT_ONNX_NODE(w, "HardSigmoid", out, x);
+    dt_onnx_float(w, "alpha", 1.0f / 6);
+}
+static void onnx_silu(dt_onnx_writer *w, const char *x, const char *out) {
+    DT_ONNX_NODE(w, "Mul", out, x, DT_ONNX_NODE(w, "Sigmoid", NULL, x));
+}
+static void onnx_hardswish(dt_onnx_writer *w, const char *x, const char *out) {
+    DT_ONNX_NODE(w, "HardSwish", out, x);
+}
+static void onnx_relu6(dt_onnx_writer *w, const char *x, const char *out) {
+    const char *low = dt_onnx_scalar(w, 0);
+    DT_ONNX_NODE(w, "Clip", out, x, low, dt_onnx_scalar(w, 6));
+}
+
+static void emit_act(dt_onnx_writer *w, const char *x, dt_activation kind, const char *out) {
+    static void (*const forms[DT_N_ACTIVATIONS])(dt_onnx_writer *, const char *, const char *) = {
+#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = onnx_##id,
+#include "graph/activations.def"
+#undef ACTIVATION
+    };
+    if (kind != DT_ACTIVATION_none) forms[kind](w, x, out);
+}
 
 // What comes before a fused activation gets a name of its own.
-static const char *before(const char *out, dt_act act) {
-    return act == DT_ACT_NONE ? out : NULL;
+static const char *before(const char *out, dt_activation act) {
+    return act == DT_ACTIVATION_none ? out : NULL;
 }
-
-static void emit_act(dt_onnx_writer *w, const char *x, dt_act act, const char *out) {
-    if (act == DT_ACT_RELU) DT_ONNX_NODE(w, "Relu", out, x);
-    if (act == DT_ACT_GELU || act == DT_ACT_GELU_TANH)
-        emit_gelu(w, x, act == DT_ACT_GELU_TANH, out);
-}
-
-static dt_status emit_relu(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
-    emit_act(w, in[0], DT_ACT_RELU, out_of(w, n, 0));
-    return DT_OK;
-}
-
-static dt_status emit_gelu_node(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
-    emit_gelu(w, in[0], n->attrs.gelu.tanh, out_of(w, n, 0));
-    return DT_OK;
-}
-#define emit_gelu emit_gelu_node // by its name in onnx_ops.def
 
 static dt_status emit_activation(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
-    static const float bounds[] = {0, 6};
-    const char *out = out_of(w, n, 0);
-    switch (n->attrs.activation.kind) {
-    case DT_ACTIVATION_SIGMOID:
-        DT_ONNX_NODE(w, "Sigmoid", out, in[0]);
-        break;
-    case DT_ACTIVATION_SILU:
-        DT_ONNX_NODE(w, "Mul", out, in[0], DT_ONNX_NODE(w, "Sigmoid", NULL, in[0]));
-        break;
-    case DT_ACTIVATION_HARDSIGMOID:
-        DT_ONNX_NODE(w, "HardSigmoid", out, in[0]);
-        dt_onnx_float(w, "alpha", 1.0f / 6);
-        break;
-    case DT_ACTIVATION_HARDSWISH:
-        DT_ONNX_NODE(w, "HardSwish", out, in[0]);
-        break;
-    default:
-        DT_ONNX_NODE(w, "Clip", out, in[0], dt_onnx_scalar(w, bounds[0]),
-                     dt_onnx_scalar(w, bounds[1]));
-    }
+    emit_act(w, in[0], n->attrs.activation.kind, out_of(w, n, 0));
     return DT_OK;
 }
+#define emit_relu emit_activation // by the names in onnx_ops.def
+#define emit_gelu emit_activation
 
 static dt_status emit_mul(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     DT_ONNX_NODE(w, "Mul", out_of(w, n, 0), in[0], in[1]);
@@ -148,7 +145,7 @@ static dt_status fold(dt_onnx_writer *w, const dt_node *n, const char **weight, 
 }
 
 static dt_status emit_conv2d(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
-    const dt_act act = n->attrs.conv2d.act;
+    const dt_activation act = n->attrs.conv2d.act;
     const bool adds = n->n_in > 3; // a residual
     const char *weight, *bias, *sum = before(out_of(w, n, 0), act);
     if (n->attrs.conv2d.fold_bn)
@@ -220,7 +217,7 @@ static const char *swap_last(dt_onnx_writer *w, const char *x, int n_dims) {
 }
 
 static dt_status emit_linear(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
-    const dt_act act = n->attrs.linear.act;
+    const dt_activation act = n->attrs.linear.act;
     const char *out = out_of(w, n, 0), *bias = n->n_in > 2 ? in[2] : NULL, *y;
     if (shape_of(w, n->in[0])->n == 2) {
         y = DT_ONNX_NODE(w, "Gemm", before(out, act), in[0], in[1], bias);

@@ -13,9 +13,9 @@ static float *widen(const void *p, int type, int64_t n) {
     return x;
 }
 
-static float activate(dt_act act, float x) {
-    if (act == DT_ACT_RELU) return x < 0 ? 0 : x;
-    if (act == DT_ACT_GELU) return 0.5f * x * erfcf(-x * 0.70710678f);
+static float activate(dt_activation act, float x) {
+    if (act == DT_ACTIVATION_relu) return x < 0 ? 0 : x;
+    if (act == DT_ACTIVATION_gelu) return 0.5f * x * erfcf(-x * 0.70710678f);
     return x;
 }
 
@@ -104,7 +104,7 @@ static void norm(const dt_dnn_desc *d, float *x, int64_t n, void *const *gain_sh
     for (int64_t i = 0; i < n; i++) {
         const float gain = dt_get(gain_shift[0], d->type, i % d->c);
         const float shift = dt_get(gain_shift[1], d->type, i % d->c);
-        dt_put(&cell, d->type, 0, activate(DT_ACT_RELU, x[i] * gain + shift));
+        dt_put(&cell, d->type, 0, activate(DT_ACTIVATION_relu, x[i] * gain + shift));
         x[i] = dt_get(&cell, d->type, 0);
     }
 }

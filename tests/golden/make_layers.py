@@ -107,9 +107,8 @@ class ChannelNorm(nn.LayerNorm):
 
 case("layer_norm_channels", "layer_norm", ChannelNorm(C))
 for name, m in (("relu", nn.ReLU()), ("relu6", nn.ReLU6()), ("gelu", nn.GELU()), ("silu", nn.SiLU()),
-                ("hardswish", nn.Hardswish()), ("sigmoid", nn.Sigmoid()), ("hardsigmoid", nn.Hardsigmoid())):
+                ("gelu_tanh", nn.GELU("tanh")), ("hardswish", nn.Hardswish()), ("sigmoid", nn.Sigmoid()), ("hardsigmoid", nn.Hardsigmoid())):
     case(name, name, m)
-case("gelu_tanh", "{gelu: {tanh: true}}", nn.GELU("tanh"))
 case("softmax", "tokens, softmax", tokens, nn.Softmax(-1))
 case("max_pool", "max_pool", nn.MaxPool2d(2))
 case("max_pool_keys", "{max_pool: {kernel: 3, stride: [2, 1], pad: 1}}", nn.MaxPool2d(3, (2, 1), 1))

@@ -31,6 +31,12 @@ static const network_case cases[] = {
     {"scales", "name: lens_multiscale, depth: 10, width: 8, scales: [24, 32]"},
     {"gated", "name: fusion, fusion: gated", true},
     {"numbers", "name: resnet, depth: 10, width: 8", false, true},
+// each activation behind a convolution, and behind a linear layer, into which some are fused
+#define ACTIVATION(id, op, at_zero, help)                                                          \
+    {"act_" #id, "name: layers, layers: [{conv: {out: 4, stride: 4}}, " #id                        \
+                 ", flatten, {linear: 16}, " #id ", {linear: 8}]"},
+#include "graph/activations.def"
+#undef ACTIVATION
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -244,5 +250,6 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(what_has_no_form_is_named)};
     if (argc < 3) return cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < N_CASES; i++) write_case(argv[2], &cases[i]);
+    printf("%d\n", N_CASES);
     return 0;
 }

@@ -7,18 +7,39 @@
 #include "base/hash.h"
 #include "base/rng.h"
 
-static void ref_relu(const custom_case *c, double *const *in, double *const *out) {
-    for (int64_t i = 0; i < count(&c->in_shape[0]); i++) out[0][i] = in[0][i] > 0 ? in[0][i] : 0;
+// ---- references of activations.def ------------------------------------------------------------------
+static double ref_relu(double x) {
+    return x > 0 ? x : 0;
 }
-static void ref_gelu(const custom_case *c, double *const *in, double *const *out) {
+static double ref_gelu(double x) {
+    return 0.5 * x * erfc(-x / sqrt(2));
+}
+static double ref_gelu_tanh(double x) {
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+static double ref_sigmoid(double x) {
+    return 1 / (1 + exp(-x));
+}
+static double ref_hardsigmoid(double x) {
+    return fmin(fmax(x / 6 + 0.5, 0), 1);
+}
+static double ref_silu(double x) {
+    return x * ref_sigmoid(x);
+}
+static double ref_hardswish(double x) {
+    return x * ref_hardsigmoid(x);
+}
+static double ref_relu6(double x) {
+    return fmin(fmax(x, 0), 6);
+}
+static void ref_activation(const custom_case *c, double *const *in, double *const *out) {
+    static double (*const of[DT_N_ACTIVATIONS])(double x) = {
+#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = ref_##id,
+#include "graph/activations.def"
+#undef ACTIVATION
+    };
     for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
-        out[0][i] = 0.5 * in[0][i] * erfc(-in[0][i] / sqrt(2));
-}
-static void ref_gelu_tanh(const custom_case *c, double *const *in, double *const *out) {
-    for (int64_t i = 0; i < count(&c->in_shape[0]); i++) {
-        const double x = in[0][i];
-        out[0][i] = 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    }
+        out[0][i] = of[c->attrs.activation.kind](in[0][i]);
 }
 static void ref_scale(const custom_case *c, double *const *in, double *const *out) {
     for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
@@ -49,55 +70,26 @@ static void run_unary(custom_case c) {
     }
 }
 
-static void test_relu(void **state) {
-    run_unary((custom_case){
-        .name = "relu", .op = DT_OP_relu, .grad_in = 1, .save_out = 1, .reference = ref_relu});
-}
-static void test_gelu(void **state) {
-    run_unary((custom_case){.name = "gelu",
-                            .op = DT_OP_gelu,
-                            .grad_in = 1,
-                            .save_in = 1,
-                            .low = -9,
-                            .high = 9,
-                            .reference = ref_gelu});
-    run_unary((custom_case){.name = "gelu tanh",
-                            .op = DT_OP_gelu,
-                            .attrs = {.gelu = {1}},
-                            .grad_in = 1,
-                            .save_in = 1,
-                            .low = -9,
-                            .high = 9,
-                            .reference = ref_gelu_tanh});
-}
-// The functions of `activation`, away from their kinks: multiples of 1/4 plus 1/8.
+// Away from their kinks: multiples of 1/4 plus 1/8.
 static bool fill_between(const custom_case *c, int i, double *x) {
     uint64_t seed = 7;
     for (int64_t e = 0; e < count(&c->in_shape[i]); e++)
         x[e] = -8.875 + 0.25 * (double)(case_next(&seed) % 72);
     return true;
 }
-static double ref_hardsigmoid(double x) {
-    return fmin(fmax(x / 6 + 0.5, 0), 1);
-}
-static void ref_activation(const custom_case *c, double *const *in, double *const *out) {
-    for (int64_t i = 0; i < count(&c->in_shape[0]); i++) {
-        const double x = in[0][i], s = 1 / (1 + exp(-x));
-        const double of[DT_N_ACTIVATIONS] = {[DT_ACTIVATION_SIGMOID] = s,
-                                             [DT_ACTIVATION_HARDSIGMOID] = ref_hardsigmoid(x),
-                                             [DT_ACTIVATION_SILU] = x * s,
-                                             [DT_ACTIVATION_HARDSWISH] = x * ref_hardsigmoid(x),
-                                             [DT_ACTIVATION_RELU6] = fmin(fmax(x, 0), 6)};
-        out[0][i] = of[c->attrs.activation.kind];
-    }
-}
 static void test_activation(void **state) {
-    for (int k = 0; k < DT_N_ACTIVATIONS; k++)
-        run_unary((custom_case){.name = "activation",
-                                .op = DT_OP_activation,
+    static const dt_op ops[DT_N_ACTIVATIONS] = {
+#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = DT_OP_##op,
+#include "graph/activations.def"
+#undef ACTIVATION
+    };
+    for (int k = DT_ACTIVATION_none + 1; k < DT_N_ACTIVATIONS; k++)
+        run_unary((custom_case){.name = dt_activation_name((dt_activation)k),
+                                .op = ops[k],
                                 .attrs = {.activation = {(dt_activation)k}},
                                 .grad_in = 1,
-                                .save_in = 1,
+                                .save_in = ops[k] != DT_OP_relu,
+                                .save_out = ops[k] == DT_OP_relu,
                                 .fill = fill_between,
                                 .reference = ref_activation});
 }
@@ -210,9 +202,8 @@ static void test_add(void **state) {
 }
 
 #define ROWS_ELEMENTWISE                                                                           \
-    cmocka_unit_test(test_relu), cmocka_unit_test(test_gelu), cmocka_unit_test(test_scale),        \
-        cmocka_unit_test(test_drop_path), cmocka_unit_test(test_dropout),                          \
-        cmocka_unit_test(test_cast), cmocka_unit_test(test_add),                                   \
+    cmocka_unit_test(test_scale), cmocka_unit_test(test_drop_path),                                \
+        cmocka_unit_test(test_dropout), cmocka_unit_test(test_cast), cmocka_unit_test(test_add),   \
         cmocka_unit_test(test_activation), cmocka_unit_test(test_mul)
 
 #endif

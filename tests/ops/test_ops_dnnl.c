@@ -19,7 +19,7 @@ typedef struct conv_arg {
     int n, c, h, w, out, groups;
     dt_window win;
     bool bias, fold;
-    dt_act act;
+    dt_activation act;
     bool residual, winograd;
 } conv_arg;
 
@@ -100,7 +100,7 @@ static void ref_conv(const op_data *d) {
                         d->data[a->conv2d.bn_shift][k];
                 }
                 if (op_in(d, 3)) v += op_in(d, 3)[i];
-                op_out(d, 0)[i] = a->conv2d.act == DT_ACT_RELU ? fmax(v, 0) : v;
+                op_out(d, 0)[i] = a->conv2d.act == DT_ACTIVATION_relu ? fmax(v, 0) : v;
             }
         }
     }
@@ -122,7 +122,7 @@ static void check_conv(const char *name, conv_arg a) {
                         .training = !a.fold && !a.residual,
                         .winograd = a.winograd,
                         .tol_bf16 = a.winograd ? 1e-2 : 0, // of weight gradients too
-                        .forward_only = a.fold || a.residual || a.act != DT_ACT_NONE};
+                        .forward_only = a.fold || a.residual || a.act != DT_ACTIVATION_none};
     op_row_check(&row);
 }
 
@@ -138,14 +138,14 @@ static void test_conv(void **state) {
 
 #ifndef DT_ROWS_CUDA
 static void test_conv_residual(void **state) {
-    conv_arg a = {2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACT_RELU, true};
+    conv_arg a = {2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACTIVATION_relu, true};
     check_conv("residual, folded, ReLU", a);
     a.fold = a.bias = false;
-    a.act = DT_ACT_NONE;
+    a.act = DT_ACTIVATION_none;
     check_conv("residual", a);
     check_conv("residual, 1x1",
                (conv_arg){2, 40, 6, 5, 24, 1, WIN(1, 1, 1, 0, 0), .residual = true});
-    a = (conv_arg){3, 32, 4, 4, 16, 1, WIN(1, 1, 1, 0, 0), true, true, DT_ACT_NONE, true};
+    a = (conv_arg){3, 32, 4, 4, 16, 1, WIN(1, 1, 1, 0, 0), true, true, DT_ACTIVATION_none, true};
     check_conv("residual, 1x1, folded", a);
     a.bias = false;
     check_conv("residual, 1x1, folded, no bias", a);
@@ -157,7 +157,7 @@ static void test_conv_residual(void **state) {
                    1,
                    WIN(3, 1, 1, 1, 1),
                    true,
-                   .act = DT_ACT_RELU,
+                   .act = DT_ACTIVATION_relu,
                    .residual = true,
                    .winograd = true};
     check_conv("residual, Winograd", a);
@@ -207,17 +207,18 @@ static void test_conv_depthwise(void **state) {
 
 #ifndef DT_ROWS_CUDA
 static void test_conv_depthwise_fused(void **state) {
-    conv_arg a = {2, 20, 9, 16, 20, 20, WIN(3, 1, 1, 1, 1), true, false, DT_ACT_RELU};
+    conv_arg a = {2, 20, 9, 16, 20, 20, WIN(3, 1, 1, 1, 1), true, false, DT_ACTIVATION_relu};
     check_conv("depthwise, relu", a);
     a.fold = true;
     check_conv("depthwise, bn folded, relu", a);
     a.bias = false;
-    a.act = DT_ACT_NONE;
+    a.act = DT_ACTIVATION_none;
     check_conv("depthwise, bn folded", a);
     a.residual = true;
     check_conv("depthwise, bn folded, residual", a);
-    check_conv("depthwise 5, stride 2, bn folded",
-               (conv_arg){2, 20, 9, 16, 20, 20, WIN(5, 2, 1, 2, 2), true, true, DT_ACT_RELU});
+    check_conv(
+        "depthwise 5, stride 2, bn folded",
+        (conv_arg){2, 20, 9, 16, 20, 20, WIN(5, 2, 1, 2, 2), true, true, DT_ACTIVATION_relu});
 }
 
 // All three directions on so many threads, to `out`: y, dx, dw, db.
@@ -263,20 +264,20 @@ static void test_conv_winograd(void **state) {
                (conv_arg){2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true, .winograd = true});
     check_conv("Winograd, no padding",
                (conv_arg){1, 16, 14, 9, 16, 1, WIN(3, 1, 1, 0, 0), .winograd = true});
-    check_conv("Winograd, relu",
-               (conv_arg){1, 24, 9, 5, 20, 1, WIN(3, 1, 1, 1, 1), true, false, DT_ACT_RELU, true});
-    check_conv("Winograd, bn folded",
-               (conv_arg){1, 20, 6, 7, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACT_NONE, true});
+    check_conv("Winograd, relu", (conv_arg){1, 24, 9, 5, 20, 1, WIN(3, 1, 1, 1, 1), true, false,
+                                            DT_ACTIVATION_relu, true});
+    check_conv("Winograd, bn folded", (conv_arg){1, 20, 6, 7, 24, 1, WIN(3, 1, 1, 1, 1), true, true,
+                                                 DT_ACTIVATION_none, true});
 }
 #endif
 
 static void test_conv_fused(void **state) {
     check_conv("relu",
-               (conv_arg){2, 16, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), true, false, DT_ACT_RELU});
+               (conv_arg){2, 16, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), true, false, DT_ACTIVATION_relu});
     check_conv("bn folded",
-               (conv_arg){2, 3, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), false, true, DT_ACT_RELU});
+               (conv_arg){2, 3, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), false, true, DT_ACTIVATION_relu});
     check_conv("bn folded into a bias",
-               (conv_arg){1, 20, 6, 7, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACT_NONE});
+               (conv_arg){1, 20, 6, 7, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACTIVATION_none});
 }
 
 // ---- linear ----------------------------------------------------------------------------------------
@@ -284,7 +285,7 @@ typedef struct linear_arg {
     dt_shape x;
     int64_t out;
     bool bias;
-    dt_act act;
+    dt_activation act;
 } linear_arg;
 
 static dt_value build_linear(dt_graph *g, dt_dtype t, const void *arg) {
@@ -297,15 +298,15 @@ static dt_value build_linear(dt_graph *g, dt_dtype t, const void *arg) {
 static void ref_linear(const op_data *d) {
     const dt_shape *w = op_in_shape(d, 1);
     const int64_t rows = dt_shape_elements(op_in_shape(d, 0)) / w->d[1];
-    const dt_act act = d->node->attrs.linear.act;
+    const dt_activation act = d->node->attrs.linear.act;
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t o = 0; o < w->d[0]; o++) {
             double v = op_in(d, 2) ? op_in(d, 2)[o] : 0;
             for (int64_t k = 0; k < w->d[1]; k++)
                 v += op_in(d, 0)[i * w->d[1] + k] * op_in(d, 1)[o * w->d[1] + k];
-            if (act == DT_ACT_RELU) v = fmax(v, 0);
-            if (act == DT_ACT_GELU) v = 0.5 * v * erfc(-v / sqrt(2));
-            if (act == DT_ACT_GELU_TANH)
+            if (act == DT_ACTIVATION_relu) v = fmax(v, 0);
+            if (act == DT_ACTIVATION_gelu) v = 0.5 * v * erfc(-v / sqrt(2));
+            if (act == DT_ACTIVATION_gelu_tanh)
                 v = 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
             op_out(d, 0)[i * w->d[0] + o] = v;
         }
@@ -318,7 +319,7 @@ static void check_linear(const char *name, linear_arg a) {
                         .build = build_linear,
                         .reference = ref_linear,
                         .training = true,
-                        .forward_only = a.act > DT_ACT_RELU};
+                        .forward_only = a.act > DT_ACTIVATION_relu};
     op_row_check(&row);
 }
 
@@ -327,10 +328,11 @@ static void test_linear(void **state) {
     check_linear("odd, no bias", (linear_arg){dt_shape2(3, 37), 45, false});
     check_linear("one row", (linear_arg){dt_shape2(1, 64), 10, true});
     check_linear("(2,7,48)", (linear_arg){dt_shape3(2, 7, 48), 96, true});
-    check_linear("relu", (linear_arg){dt_shape2(5, 33), 50, true, DT_ACT_RELU});
-    check_linear("gelu", (linear_arg){dt_shape2(5, 32), 48, true, DT_ACT_GELU});
-    check_linear("gelu tanh", (linear_arg){dt_shape2(5, 32), 48, true, DT_ACT_GELU_TANH});
-    check_linear("gelu tanh, no bias", (linear_arg){dt_shape2(5, 32), 48, false, DT_ACT_GELU_TANH});
+    check_linear("relu", (linear_arg){dt_shape2(5, 33), 50, true, DT_ACTIVATION_relu});
+    check_linear("gelu", (linear_arg){dt_shape2(5, 32), 48, true, DT_ACTIVATION_gelu});
+    check_linear("gelu tanh", (linear_arg){dt_shape2(5, 32), 48, true, DT_ACTIVATION_gelu_tanh});
+    check_linear("gelu tanh, no bias",
+                 (linear_arg){dt_shape2(5, 32), 48, false, DT_ACTIVATION_gelu_tanh});
 }
 
 // ---- matmul ----------------------------------------------------------------------------------------

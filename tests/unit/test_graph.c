@@ -355,7 +355,7 @@ static void fuse_merges_chains(void **state) {
         assert_int_equal(bn2->n_in, 6);
         assert_int_equal(bn2->in[5], pooled);
         assert_int_equal(bn2->out[0], sum);
-        assert_int_equal(node(g, "fc1")->attrs.linear.act, DT_ACT_RELU);
+        assert_int_equal(node(g, "fc1")->attrs.linear.act, DT_ACTIVATION_relu);
         assert_int_equal(count_op(g, DT_OP_relu, false), 0);
         assert_int_equal(count_op(g, DT_OP_add, false), 0);
         assert_int_equal(count_op(g, DT_OP_max_pool, false), 1); // behind the residual
@@ -424,7 +424,8 @@ static void fuse_keeps_the_form_of_gelu(void **state) {
         dt_value z = dt_linear(g, "l", input(g, "x", dt_shape2(2, 3)), 3, true);
         dt_output(g, "y", tanh ? dt_gelu_tanh(g, z) : dt_gelu(g, z));
         assert_int_equal(dt_pass_fuse(g), DT_OK);
-        assert_int_equal(node(g, "l")->attrs.linear.act, tanh ? DT_ACT_GELU_TANH : DT_ACT_GELU);
+        assert_int_equal(node(g, "l")->attrs.linear.act,
+                         tanh ? DT_ACTIVATION_gelu_tanh : DT_ACTIVATION_gelu);
         assert_int_equal(count_op(g, DT_OP_gelu, false), 0);
         dt_graph_destroy(g);
     }
@@ -436,15 +437,15 @@ static void fold_takes_batch_norms_in(void **state) {
         assert_int_equal(dt_pass_fold_bn(g), DT_OK);
         dt_node *c1 = node(g, "conv1"), *c2 = node(g, "conv2");
         assert_true(c1->attrs.conv2d.fold_bn && c2->attrs.conv2d.fold_bn);
-        assert_int_equal(c1->attrs.conv2d.act, DT_ACT_RELU);
-        assert_int_equal(c2->attrs.conv2d.act, DT_ACT_NONE); // an add comes first
+        assert_int_equal(c1->attrs.conv2d.act, DT_ACTIVATION_relu);
+        assert_int_equal(c2->attrs.conv2d.act, DT_ACTIVATION_none); // an add comes first
         assert_int_equal(c2->attrs.conv2d.bn_scale, dt_graph_find(g, "bn2.weight"));
         assert_int_equal(c2->attrs.conv2d.bn_mean, dt_graph_find(g, "bn2.running_mean"));
         assert_int_equal(count_op(g, DT_OP_batch_norm, false), 0);
         assert_int_equal(node(g, "max_pool")->in[0], c1->out[0]);
     }
     assert_int_equal(dt_pass_fuse(g), DT_OK);
-    assert_int_equal(node(g, "fc1")->attrs.linear.act, DT_ACT_RELU);
+    assert_int_equal(node(g, "fc1")->attrs.linear.act, DT_ACTIVATION_relu);
     dt_graph_destroy(g);
 }
 

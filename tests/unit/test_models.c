@@ -205,7 +205,7 @@ static void inference_folds(void **state) {
     assert_int_equal(count_op(g, DT_OP_dropout, false), 0);
     dt_node_id conv = dt_graph_find_node(g, "iris.0");
     assert_true(g->nodes[conv].attrs.conv2d.fold_bn);
-    assert_int_equal(g->nodes[conv].attrs.conv2d.act, DT_ACT_RELU);
+    assert_int_equal(g->nodes[conv].attrs.conv2d.act, DT_ACTIVATION_relu);
     assert_int_equal(g->nodes[conv].attrs.conv2d.bn_var, dt_graph_find(g, "iris.1.running_var"));
     assert_true(g->loss != DT_NONE && g->n_grads == 0);
     dt_graph_destroy(g);
@@ -255,8 +255,10 @@ static void gelu_goes_into_products(void **state) {
         assert_int_equal(count_op(g, DT_OP_gelu, false), n_apart);
         assert_int_equal(count_op(g, DT_OP_gelu, true), n_apart);
         const int first = dt_graph_find_node(g, "encoder.layers.encoder_layer_1.mlp.0");
-        const dt_act act = g->nodes[first].attrs.linear.act;
-        assert_int_equal(act, tanh ? DT_ACT_GELU_TANH : training ? DT_ACT_NONE : DT_ACT_GELU);
+        const dt_activation act = g->nodes[first].attrs.linear.act;
+        assert_int_equal(act, tanh       ? DT_ACTIVATION_gelu_tanh
+                              : training ? DT_ACTIVATION_none
+                                         : DT_ACTIVATION_gelu);
         int n_dgelu = 0;
         for (int i = 0; i < g->n_nodes; i++) {
             const dt_node *n = &g->nodes[i];

@@ -1,7 +1,7 @@
 // activation_cpu.c: ReLU, GELU (exact, or the tanh form) and the op activation in any layout, in place.
 //
-// ReLU's gradient reads the output, the others' the input. NaN passes through all. Sigmoids do not keep the zeros of
-// padding channels, so where there are such the layout is DENSE.
+// ReLU's gradient reads the output, the others' the input. NaN passes through all. What is not 0 at 0 does not keep the
+// zeros of padding channels, so where there are such the layout is DENSE.
 #include "backend/cpu/custom_kernel.h"
 
 typedef struct activation_state {
@@ -10,19 +10,15 @@ typedef struct activation_state {
     dt_map map;
 } activation_state;
 
+static const float at_zero[DT_N_ACTIVATIONS] = {
+#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = at_zero,
+#include "graph/activations.def"
+#undef ACTIVATION
+};
+
 static void choose(dt_map *m, const dt_node *node) {
     const dt_simd_elementwise *simd = dt_simd_get()->elementwise;
-    const int t = m->type;
-    const bool relu = node->op == DT_OP_relu, tanh = !relu && node->attrs.gelu.tanh;
-    if (node->backward)
-        m->binary = relu ? simd->relu_bwd[t] : tanh ? simd->gelu_tanh_bwd[t] : simd->gelu_bwd[t];
-    else
-        m->unary = relu ? simd->relu[t] : tanh ? simd->gelu_tanh[t] : simd->gelu[t];
-}
-
-static void choose_kind(dt_map *m, const dt_node *node) {
-    const dt_simd_elementwise *simd = dt_simd_get()->elementwise;
-    const int kind = (int)node->attrs.activation.kind;
+    const dt_activation kind = node->attrs.activation.kind;
     if (node->backward)
         m->binary = simd->activation_bwd[kind][m->type];
     else
@@ -30,10 +26,8 @@ static void choose_kind(dt_map *m, const dt_node *node) {
 }
 
 static dt_layout layout_of(const dt_node *node, dt_layout l, const dt_shape *x) {
-    if (node->op != DT_OP_activation || node->backward || l.kind != DT_BLOCKED) return l;
-    const dt_activation kind = node->attrs.activation.kind;
-    const bool zero = kind != DT_ACTIVATION_SIGMOID && kind != DT_ACTIVATION_HARDSIGMOID;
-    return zero || x->d[1] % l.block == 0 ? l : dt_dense();
+    if (node->backward || l.kind != DT_BLOCKED) return l;
+    return at_zero[node->attrs.activation.kind] == 0 || x->d[1] % l.block == 0 ? l : dt_dense();
 }
 
 static dt_status prepare(dt_kernel_instance *s) {
@@ -48,10 +42,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     st->x_at = x_at;
     st->d_at = d_at;
     st->n = dt_layout_elements(layout, &x->shape);
-    if (node->op == DT_OP_activation)
-        choose_kind(&st->map, node);
-    else
-        choose(&st->map, node);
+    choose(&st->map, node);
     s->in_layout[x_at] = s->in_layout[d_at] = s->out_layout[0] = layout;
     s->inplace_in = d_at;
     return DT_OK;

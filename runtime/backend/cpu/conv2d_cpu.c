@@ -258,7 +258,7 @@ static dt_status build_backward(dt_kernel_instance *s, conv_state *st) {
     const conv_shape c = {.x = n->in[0] != DT_NONE ? dt_instance_in(s, 0) : dt_instance_out(s, 0),
                           .w = n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1),
                           .y = dt_instance_in(s, dy)};
-    if (n->attrs.conv2d.act != DT_ACT_NONE || n->attrs.conv2d.fold_bn) {
+    if (n->attrs.conv2d.act != DT_ACTIVATION_none || n->attrs.conv2d.fold_bn) {
         return dt_instance_fail(
             s, "a fused activation or batch norm has no gradient; fuse for inference only");
     }

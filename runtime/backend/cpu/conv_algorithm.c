@@ -84,7 +84,7 @@ static void cut_rows(dt_dnnl_conv *t, double each, int threads) {
 static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
     dt_dnnl_conv t = *c;
     t.bias = (dt_dnnl_tensor){.format = DT_DNNL_ABSENT};
-    t.after = (dt_dnnl_after){.act = DT_ACT_NONE};
+    t.after = (dt_dnnl_after){.act = DT_ACTIVATION_none};
     const double each = flop_of(c) / (double)c->dst.d[0];
     const int64_t work = (int64_t)(TIMED_FLOP * threads / each) + 1;
     const int64_t pixels = TIMED_PIXELS / (c->dst.d[2] * c->dst.d[3]) + 1;

@@ -152,9 +152,10 @@ unsigned dt_depthwise_init(dt_depthwise_conv *d, const dt_dnnl_conv *conv, int t
                              .channels = x->d[1],
                              .type = dt_row_type(x->type),
                              .threads = threads,
-                             .relu = conv->after.act == DT_ACT_RELU};
+                             .relu = conv->after.act == DT_ACTIVATION_relu};
     if (w->n != 5 || w->d[0] != d->channels || y->d[1] != d->channels || d->channels <= 4 ||
-        d->type < 0 || y->type != x->type || conv->after.act > DT_ACT_RELU || conv->after.add != 0)
+        d->type < 0 || y->type != x->type || conv->after.act > DT_ACTIVATION_relu ||
+        conv->after.add != 0)
         return 0;
     for (int i = 0; i < 2; i++) {
         d->in[i] = x->d[2 + i];

@@ -216,17 +216,25 @@ static dnnl_status_t append_sum(dnnl_post_ops_t po, const dt_dnnl_after *a) {
 #endif
 }
 
-static dnnl_status_t append_act(dnnl_post_ops_t po, dt_act act) {
+static dnnl_status_t append_act(dnnl_post_ops_t po, dt_activation act) {
     switch (act) {
-    case DT_ACT_RELU:
-        return append_eltwise(po, dnnl_eltwise_relu, 0);
-    case DT_ACT_GELU:
-        return append_eltwise(po, dnnl_eltwise_gelu_erf, 0);
-    case DT_ACT_GELU_TANH:
-        return append_eltwise(po, dnnl_eltwise_gelu_tanh, 0);
-    default:
+    case DT_ACTIVATION_none:
         return dnnl_success;
+    case DT_ACTIVATION_relu:
+        return append_eltwise(po, dnnl_eltwise_relu, 0);
+    case DT_ACTIVATION_gelu:
+        return append_eltwise(po, dnnl_eltwise_gelu_erf, 0);
+    case DT_ACTIVATION_gelu_tanh:
+        return append_eltwise(po, dnnl_eltwise_gelu_tanh, 0);
+    case DT_ACTIVATION_sigmoid: // passes fuse none of these
+    case DT_ACTIVATION_hardsigmoid:
+    case DT_ACTIVATION_silu:
+    case DT_ACTIVATION_hardswish:
+    case DT_ACTIVATION_relu6:
+    case DT_N_ACTIVATIONS:
+        break;
     }
+    return dnnl_unimplemented;
 }
 
 static dnnl_status_t set_scales(dnnl_primitive_attr_t attr, const attr_opts *o) {

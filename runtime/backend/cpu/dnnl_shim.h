@@ -65,7 +65,7 @@ typedef struct dt_dnnl_after {
     int64_t n_scales;
     float add; // adds this times what dst holds, which is of type add_type
     dt_dtype add_type;
-    dt_act act;
+    dt_activation act;
     float times; // 0: 1
 } dt_dnnl_after;
 // Whether `scales` also scale the bias (oneDNN 2): then it is given divided by them.

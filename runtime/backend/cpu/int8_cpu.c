@@ -142,8 +142,8 @@ static int8_state *start(dt_kernel_instance *s, const dt_int8_scales *scales, bo
 
 // out: a factor for each channel, which oneDNN copies. GELU needs real values, so y's scale comes behind it.
 static void describe_after(const dt_kernel_instance *s, int8_state *st, const dt_int8_scales *k,
-                           dt_act act, float *factors, dt_dnnl_after *out) {
-    const bool late = act > DT_ACT_RELU;
+                           dt_activation act, float *factors, dt_dnnl_after *out) {
+    const bool late = act > DT_ACTIVATION_relu;
     const float real = late ? 1 : 1 / k->y;
     for (int64_t o = 0; o < st->n_out; o++) {
         factors[o] = k->x * st->weight[o] * real;

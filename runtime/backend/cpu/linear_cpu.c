@@ -70,10 +70,11 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     const void *with[] = {r->in[0], r->packed[0], st->has_bias ? r->in[2] : dst, dst};
     dt_dnnl_op_run(st->forward, r->replica, with, r->scratch); // without bias the third is the last
     if (s->node->n_out > 1) {
-        const dt_map gelu = {.type = st->type,
-                             .unary = dt_simd_get()->elementwise->gelu_tanh[st->type],
-                             .y = r->out[0],
-                             .x = dst};
+        const dt_map gelu = {
+            .type = st->type,
+            .unary = dt_simd_get()->elementwise->activation[DT_ACTIVATION_gelu_tanh][st->type],
+            .y = r->out[0],
+            .x = dst};
         dt_custom_map(s->threads, st->rows * st->n_out, &gelu);
     }
 }
@@ -110,12 +111,12 @@ static dt_status build_backward(dt_kernel_instance *s, linear_state *st) {
     const dt_node *n = s->node;
     const int y = n->n_fwd_in, dy = n->n_fwd_in + n->n_fwd_out;
     const dt_dtype type = dt_instance_in(s, dy)->dtype;
-    if (n->attrs.linear.act > DT_ACT_RELU || (n->attrs.linear.act && n->in[y] == DT_NONE)) {
+    if (n->attrs.linear.act > DT_ACTIVATION_relu || (n->attrs.linear.act && n->in[y] == DT_NONE)) {
         return dt_instance_fail(
             s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
                "its output; fuse GELU for inference only");
     }
-    st->masked = n->attrs.linear.act == DT_ACT_RELU;
+    st->masked = n->attrs.linear.act == DT_ACTIVATION_relu;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
     if (n->out[0] != DT_NONE) DT_TRY(build_data(s, st, &env, type));
     if (n->out[1] != DT_NONE) DT_TRY(build_weights(s, st, &env, type));
@@ -159,11 +160,12 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     char *scratch = r->scratch;
     const void *dy = r->in[y + s->node->n_fwd_out];
     if (st->masked) {
-        const dt_map mask = {.type = st->type,
-                             .binary = dt_simd_get()->elementwise->relu_bwd[st->type],
-                             .y = scratch + st->at_dy,
-                             .x = r->in[y],
-                             .d = dy};
+        const dt_map mask = {
+            .type = st->type,
+            .binary = dt_simd_get()->elementwise->activation_bwd[DT_ACTIVATION_relu][st->type],
+            .y = scratch + st->at_dy,
+            .x = r->in[y],
+            .d = dy};
         dt_custom_map(s->threads, st->rows * st->n_out, &mask);
         dy = scratch + st->at_dy;
     }
@@ -181,11 +183,13 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
         dt_dnnl_op_run(st->data, r->replica, (const void *[]){dy, r->packed[0], r->out[0]},
                        scratch);
         if (s->node->attrs.linear.dgelu) {
-            const dt_map gelu = {.type = st->type,
-                                 .binary = dt_simd_get()->elementwise->gelu_tanh_bwd[st->type],
-                                 .y = r->out[0],
-                                 .x = r->in[s->node->n_in - 1],
-                                 .d = r->out[0]};
+            const dt_map gelu = {
+                .type = st->type,
+                .binary =
+                    dt_simd_get()->elementwise->activation_bwd[DT_ACTIVATION_gelu_tanh][st->type],
+                .y = r->out[0],
+                .x = r->in[s->node->n_in - 1],
+                .d = r->out[0]};
             dt_custom_map(s->threads, st->rows * st->n_in, &gelu);
         }
     }

@@ -20,12 +20,7 @@ enum { DT_SIMD_MAX_WIDTH = 16 };
 typedef struct dt_simd_elementwise {
     void (*to_bf16)(void *y, const void *x, int64_t n);
     void (*to_f32)(void *y, const void *x, int64_t n);
-    void (*relu[DT_ROW_TYPES])(void *y, const void *x, int64_t n);
-    void (*relu_bwd[DT_ROW_TYPES])(void *dx, const void *y, const void *dy, int64_t n);
-    void (*gelu[DT_ROW_TYPES])(void *y, const void *x, int64_t n);
-    void (*gelu_bwd[DT_ROW_TYPES])(void *dx, const void *x, const void *dy, int64_t n);
-    void (*gelu_tanh[DT_ROW_TYPES])(void *y, const void *x, int64_t n);
-    void (*gelu_tanh_bwd[DT_ROW_TYPES])(void *dx, const void *x, const void *dy, int64_t n);
+    // by dt_activation; ReLU's backward reads y for x
     void (*activation[DT_N_ACTIVATIONS][DT_ROW_TYPES])(void *y, const void *x, int64_t n);
     void (*activation_bwd[DT_N_ACTIVATIONS][DT_ROW_TYPES])(void *dx, const void *x, const void *dy,
                                                            int64_t n);

@@ -162,7 +162,7 @@ INLINE vf relu6_slope(vf x) {
     return between(x, 0.0f, 6.0f, vset1(1.0f));
 }
 
-#define ACTIVATION(name)                                                                           \
+#define MAPS_activation(name)                                                                      \
     INLINE void name(void *y, const void *x, int64_t n, int bf16) {                                \
         MAP(y, n, out = name##_of(LD(x)));                                                         \
     }                                                                                              \
@@ -171,11 +171,11 @@ INLINE vf relu6_slope(vf x) {
         MAP(dx, n, out = name##_slope(LD(x)) * LD(dy));                                            \
     }                                                                                              \
     BOTH(name##_bwd, (void *dx, const void *x, const void *dy, int64_t n), dx, x, dy, n)
-ACTIVATION(sigmoid)
-ACTIVATION(hardsigmoid)
-ACTIVATION(silu)
-ACTIVATION(hardswish)
-ACTIVATION(relu6)
+#define MAPS_relu(name) // above
+#define MAPS_gelu(name)
+#define ACTIVATION(id, op, at_zero, help) MAPS_##op(id)
+#include "graph/activations.def"
+#undef ACTIVATION
 
 // ---- products ---------------------------------------------------------------------------------------
 INLINE void mul(void *y, const void *a, const void *b, int64_t n, int bf16) {
@@ -375,20 +375,11 @@ BOTH(u8_rgb, (void *y, int64_t plane, const uint8_t *x, const float *a, const fl
 const dt_simd_elementwise DT_SIMD(dt_simd_elementwise) = {
     .to_bf16 = to_bf16,
     .to_f32 = to_f32,
-    .relu = PAIR(relu),
-    .relu_bwd = PAIR(relu_bwd),
-    .gelu = PAIR(gelu),
-    .gelu_bwd = PAIR(gelu_bwd),
-    .gelu_tanh = PAIR(gelu_tanh),
-    .gelu_tanh_bwd = PAIR(gelu_tanh_bwd),
-#define KIND(id, name)                                                                             \
-    .activation[DT_ACTIVATION_##id] = PAIR(name),                                                  \
-    .activation_bwd[DT_ACTIVATION_##id] = PAIR(name##_bwd)
-    KIND(SIGMOID, sigmoid),
-    KIND(HARDSIGMOID, hardsigmoid),
-    KIND(SILU, silu),
-    KIND(HARDSWISH, hardswish),
-    KIND(RELU6, relu6),
+#define ACTIVATION(id, op, at_zero, help)                                                          \
+    .activation[DT_ACTIVATION_##id] = PAIR(id),                                                    \
+    .activation_bwd[DT_ACTIVATION_##id] = PAIR(id##_bwd),
+#include "graph/activations.def"
+#undef ACTIVATION
     .mul = PAIR(mul),
     .mul_rows = PAIR(mul_rows),
     .mul_rows_sum = PAIR(mul_rows_sum),

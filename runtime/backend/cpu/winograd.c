@@ -57,7 +57,8 @@ bool dt_winograd_fits(dt_dnnl_direction dir, const dt_dnnl_conv *c) {
     return dt_simd_get()->winograd->tile_rows && w->n == 4 && w->d[2] == 3 && w->d[3] == 3 &&
            dt_row_type(c->src.type) >= 0 && c->dst.type == c->src.type && is_blocked(&c->src) &&
            is_blocked(&c->dst) && c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 &&
-           c->dilation[1] == 1 && (c->after.act == DT_ACT_NONE || c->after.act == DT_ACT_RELU);
+           c->dilation[1] == 1 &&
+           (c->after.act == DT_ACTIVATION_none || c->after.act == DT_ACTIVATION_relu);
 }
 
 // ---- shapes ----------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ dt_winograd_conv *dt_winograd_create(dt_winograd_way way, dt_dnnl_direction dir,
     w->threads = threads;
     w->dir = dir;
     w->adds = dir == DT_DNNL_FORWARD && c->after.add != 0;
-    w->relu = dir == DT_DNNL_FORWARD && c->after.act == DT_ACT_RELU;
+    w->relu = dir == DT_DNNL_FORWARD && c->after.act == DT_ACTIVATION_relu;
     w->n_in = in->d[1];
     w->n_out = out->d[1];
     w->in = image_of(in, data ? c->pad_begin[0] - 2 : -c->pad_begin[0],

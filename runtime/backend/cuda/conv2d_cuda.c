@@ -176,7 +176,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     s->in_layout[0] = s->out_layout[0] = s->in_layout[dt_cuda_pos_grad(s, 0)] = nhwc;
     const bool normed = n->in[0] != DT_NONE && given.kind == DT_NHWC_TO_NORM;
     if (normed) s->in_layout[0] = given;
-    if (n->attrs.conv2d.act != DT_ACT_NONE || n->attrs.conv2d.fold_bn)
+    if (n->attrs.conv2d.act != DT_ACTIVATION_none || n->attrs.conv2d.fold_bn)
         return dt_cuda_fail(
             s, "a fused activation or batch norm has no gradient; fuse for inference only");
     DT_TRY(check_types(s, dt_instance_in(s, 0), dy));

@@ -52,7 +52,7 @@ typedef struct dt_dnn_desc {
     int64_t n, c, h, w, k, out_h, out_w; // convolution
     dt_window win;
     int groups;
-    dt_act act;
+    dt_activation act;
     bool bias;
     // Forward without bias and act: also writes the sums of y and of its squares for each channel, f32 (k) each.
     bool sums;

@@ -15,10 +15,6 @@
 static const char *const kind_names[] = {"conv_fwd", "conv_dgrad", "conv_wgrad", "sdpa_fwd",
                                          "sdpa_bwd"};
 
-static const char *act_name(dt_act a) {
-    return a == DT_ACT_RELU ? " relu" : a == DT_ACT_GELU ? " gelu" : "";
-}
-
 const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf) {
     const dt_window *w = &d->win;
     const char *end[2] = {d->deterministic ? " deterministic" : "", d->tf32 ? " tf32" : ""};
@@ -37,14 +33,14 @@ const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf) {
     }
     snprintf(buf, DT_DESC_TEXT,
              "%s %s n%lld c%lld %lldx%lld k%lld %lldx%lld window %dx%d stride %d,%d dilation %d,%d "
-             "pad %d,%d,%d,%d groups %d%s%s%s%s%s%s%s",
+             "pad %d,%d,%d,%d groups %d%s%s%s%s%s%s%s%s",
              kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n, (long long)d->c,
              (long long)d->h, (long long)d->w, (long long)d->k, (long long)d->out_h,
              (long long)d->out_w, w->kernel[0], w->kernel[1], w->stride[0], w->stride[1],
              w->dilation[0], w->dilation[1], w->pad_begin[0], w->pad_begin[1], w->pad_end[0],
-             w->pad_end[1], d->groups, d->bias ? " bias" : "", act_name(d->act),
-             d->sums ? " sums" : "", d->normed ? " normed" : "", d->masked ? " masked" : "", end[0],
-             end[1]);
+             w->pad_end[1], d->groups, d->bias ? " bias" : "", d->act ? " " : "",
+             dt_activation_name(d->act), d->sums ? " sums" : "", d->normed ? " normed" : "",
+             d->masked ? " masked" : "", end[0], end[1]);
     return buf;
 }
 
@@ -91,7 +87,7 @@ static bool is_output(const dt_graph *g, dt_value v) {
 // Returns whether all readers of y want its sums: training batch norms, in fp16, since cuDNN has no other engines that
 // make them. The sums of squares follow k sums directly, and cuDNN is told that all tensors are 16-byte aligned.
 static bool wants_sums(const dt_graph *g, const dt_node *n, const dt_dnn_desc *d) {
-    if (d->type != DT_F16 || d->bias || d->act != DT_ACT_NONE || d->k % 4) return false;
+    if (d->type != DT_F16 || d->bias || d->act != DT_ACTIVATION_none || d->k % 4) return false;
     int n_forward = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];

@@ -314,7 +314,7 @@ static void build_conv(dt_dnn_graph *g) {
     const dt_dnn_desc *d = &g->desc;
     const cudnnDataType_t t = data_type(d->type), f32 = CUDNN_DATA_FLOAT;
     const int64_t rows = d->win.kernel[0], cols = d->win.kernel[1];
-    const bool fused = d->kind == DT_DNN_CONV_FWD && (d->bias || d->act != DT_ACT_NONE);
+    const bool fused = d->kind == DT_DNN_CONV_FWD && (d->bias || d->act != DT_ACTIVATION_none);
     // positions of x, w, y in the caller's pointers
     static const int at[3][3] = {{1, 2, 3}, {3, 2, 1}, {1, 3, 2}};
     const int *id = at[d->kind];
@@ -337,15 +337,16 @@ static void build_conv(dt_dnn_graph *g) {
         return;
     }
     if (d->bias) {
-        const bool last = d->act == DT_ACT_NONE;
+        const bool last = d->act == DT_ACTIVATION_none;
         descriptor bias = image(g, t, 4, 1, d->k, 1, 1);
         descriptor z = image(g, last ? t : f32, last ? id[2] : 0, d->n, d->k, d->out_h, d->out_w);
         pointwise(g, CUDNN_POINTWISE_ADD, y, bias, z);
         y = z;
     }
-    if (d->act != DT_ACT_NONE)
-        pointwise(g, d->act == DT_ACT_RELU ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_GELU_FWD, y,
-                  NULL, image(g, t, id[2], d->n, d->k, d->out_h, d->out_w));
+    if (d->act != DT_ACTIVATION_none)
+        pointwise(
+            g, d->act == DT_ACTIVATION_relu ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_GELU_FWD,
+            y, NULL, image(g, t, id[2], d->n, d->k, d->out_h, d->out_w));
 }
 
 // (n, heads, rows, d) with strides s for n, head and row; or its transpose, (n, heads, d, rows).

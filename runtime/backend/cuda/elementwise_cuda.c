@@ -52,29 +52,20 @@ static dt_status prepare_scale(dt_kernel_instance *s) {
     static void run_##name(const dt_kernel_instance *s, const dt_run *r) {                         \
         dt_map_run(s, r, DT_K_##name);                                                             \
     }
-RUN(relu_fwd)
-RUN(relu_bwd)
-static void run_gelu_fwd(const dt_kernel_instance *s, const dt_run *r) {
-    dt_map_run(s, r, s->node->attrs.gelu.tanh ? DT_K_gelu_tanh_fwd : DT_K_gelu_fwd);
-}
-static void run_gelu_bwd(const dt_kernel_instance *s, const dt_run *r) {
-    dt_map_run(s, r, s->node->attrs.gelu.tanh ? DT_K_gelu_tanh_bwd : DT_K_gelu_bwd);
-}
 RUN(scale_fwd)
 static void run_activation(const dt_kernel_instance *s, const dt_run *r) {
     static const dt_cuda_kernel kernels[DT_N_ACTIVATIONS][2] = {
-        [DT_ACTIVATION_SIGMOID] = {DT_K_sigmoid_fwd, DT_K_sigmoid_bwd},
-        [DT_ACTIVATION_HARDSIGMOID] = {DT_K_hardsigmoid_fwd, DT_K_hardsigmoid_bwd},
-        [DT_ACTIVATION_SILU] = {DT_K_silu_fwd, DT_K_silu_bwd},
-        [DT_ACTIVATION_HARDSWISH] = {DT_K_hardswish_fwd, DT_K_hardswish_bwd},
-        [DT_ACTIVATION_RELU6] = {DT_K_relu6_fwd, DT_K_relu6_bwd}};
+#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = {DT_K_##id##_fwd, DT_K_##id##_bwd},
+#include "graph/activations.def"
+#undef ACTIVATION
+    };
     dt_map_run(s, r, kernels[s->node->attrs.activation.kind][s->node->backward]);
 }
 
-const dt_kernel dt_cuda_relu = {prepare_forward, run_relu_fwd, dt_cuda_destroy};
-const dt_kernel dt_cuda_relu_bwd = {prepare_relu_bwd, run_relu_bwd, dt_cuda_destroy};
-const dt_kernel dt_cuda_gelu = {prepare_forward, run_gelu_fwd, dt_cuda_destroy};
-const dt_kernel dt_cuda_gelu_bwd = {prepare_gelu_bwd, run_gelu_bwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_relu = {prepare_forward, run_activation, dt_cuda_destroy};
+const dt_kernel dt_cuda_relu_bwd = {prepare_relu_bwd, run_activation, dt_cuda_destroy};
+const dt_kernel dt_cuda_gelu = {prepare_forward, run_activation, dt_cuda_destroy};
+const dt_kernel dt_cuda_gelu_bwd = {prepare_gelu_bwd, run_activation, dt_cuda_destroy};
 const dt_kernel dt_cuda_activation = {prepare_forward, run_activation, dt_cuda_destroy};
 const dt_kernel dt_cuda_activation_bwd = {prepare_gelu_bwd, run_activation, dt_cuda_destroy};
 const dt_kernel dt_cuda_scale = {prepare_scale, run_scale_fwd, dt_cuda_destroy};

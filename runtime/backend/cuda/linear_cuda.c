@@ -66,19 +66,19 @@ static dt_status plan(dt_kernel_instance *s, const dt_gemm_desc *d, const dt_cud
 
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status plan_forward(dt_kernel_instance *s, linear_state *st, const dt_value_info *x) {
-    const dt_act act = s->node->attrs.linear.act;
+    const dt_activation act = s->node->attrs.linear.act;
     dt_gemm_desc d = matmul(s, x->dtype, st->rows, st->n_out, st->n_in);
     d.trans_b = true;
     d.ldb = st->n_in;
-    st->gelu = act == DT_ACT_GELU;
-    if (act == DT_ACT_GELU_TANH && st->has_bias) {
+    st->gelu = act == DT_ACTIVATION_gelu;
+    if (act == DT_ACTIVATION_gelu_tanh && st->has_bias) {
         d.epilogue = s->node->n_out > 1 ? DT_GEMM_BIAS_GELU_AUX : DT_GEMM_BIAS_GELU;
         DT_TRY(try_plan(s, &d, &st->forward));
         if (st->forward) return DT_OK;
     }
-    st->gelu_tanh = act == DT_ACT_GELU_TANH;
+    st->gelu_tanh = act == DT_ACTIVATION_gelu_tanh;
     // cuBLASLt has no epilogue of ReLU alone here: it gets a packed bias of zeros
-    d.epilogue = act == DT_ACT_RELU          ? DT_GEMM_BIAS_RELU
+    d.epilogue = act == DT_ACTIVATION_relu   ? DT_GEMM_BIAS_RELU
                  : st->has_bias && !st->gelu ? DT_GEMM_BIAS
                                              : DT_GEMM_NONE;
     return plan(s, &d, &st->forward);
@@ -87,7 +87,7 @@ static dt_status plan_forward(dt_kernel_instance *s, linear_state *st, const dt_
 static dt_status prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     linear_state *st = start(s, x, dt_instance_in(s, 1));
-    const bool relu = s->node->attrs.linear.act == DT_ACT_RELU;
+    const bool relu = s->node->attrs.linear.act == DT_ACTIVATION_relu;
     DT_TRY(dt_cuda_type(s, &st->type, x, y));
     st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
     DT_TRY(plan_forward(s, st, x));
@@ -166,11 +166,11 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     const dt_value_info *dy = dt_instance_in(s, dt_cuda_pos_grad(s, 0));
     linear_state *st = start(s, n->in[0] != DT_NONE ? dt_instance_in(s, 0) : dt_instance_out(s, 0),
                              n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1));
-    if (n->attrs.linear.act > DT_ACT_RELU || (n->attrs.linear.act && n->in[y] == DT_NONE))
+    if (n->attrs.linear.act > DT_ACTIVATION_relu || (n->attrs.linear.act && n->in[y] == DT_NONE))
         return dt_cuda_fail(s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
                                "its output; fuse GELU for inference only");
     DT_TRY(dt_cuda_type(s, &st->type, dy, dt_instance_in(s, 0)));
-    st->masked = n->attrs.linear.act == DT_ACT_RELU;
+    st->masked = n->attrs.linear.act == DT_ACTIVATION_relu;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
     DT_TRY(plan_backward(s, st, dy->dtype));
     if (st->data && !dt_cuda_pack_is_copy(dt_instance_in(s, 1), dy->dtype))

@@ -1,9 +1,5 @@
-// activation: elementwise functions of one input, by attrs.activation.kind, in PyTorch's forms.
-//   sigmoid       1 / (1 + exp(-x))
-//   hardsigmoid   min(max(x / 6 + 1/2, 0), 1)
-//   silu          x sigmoid(x)
-//   hardswish     x hardsigmoid(x)
-//   relu6         min(max(x, 0), 6)
+// activation: elementwise functions of one input, by attrs.activation.kind, in PyTorch's forms: those of activations.def
+// that have no op of their own.
 //   in  0 x
 //   out 0 y
 // Backward reads x; gives dx.
@@ -15,7 +11,21 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 
 DT_OP_DEFINE(activation, dt_op_same, grad);
 
+static const struct {
+    const char *name;
+    dt_op op;
+} kinds[DT_N_ACTIVATIONS] = {
+    [DT_ACTIVATION_none] = {"", DT_OP_COUNT},
+#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = {#id, DT_OP_##op},
+#include "graph/activations.def"
+#undef ACTIVATION
+};
+
+const char *dt_activation_name(dt_activation kind) {
+    return kinds[kind].name;
+}
+
 dt_value dt_activate(dt_graph *g, dt_activation kind, dt_value x) {
     const dt_attrs a = {.activation = {kind}};
-    return dt_graph_apply(g, DT_OP_activation, NULL, &x, 1, &a);
+    return kind == DT_ACTIVATION_none ? x : dt_graph_apply(g, kinds[kind].op, NULL, &x, 1, &a);
 }

@@ -1,5 +1,5 @@
-// gelu: x/2 (1 + erf(x/sqrt 2)) (Hendrycks & Gimpel, 2016), or with attrs.gelu.tanh the same authors'
-// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), which is PyTorch's approximate='tanh'.
+// gelu: x/2 (1 + erf(x/sqrt 2)) (Hendrycks & Gimpel, 2016), or where attrs.activation.kind says gelu_tanh the same
+// authors' x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), which is PyTorch's approximate='tanh'.
 //   in  0 x
 //   out 0 y
 // Backward reads x; gives dx.
@@ -12,10 +12,9 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(gelu, dt_op_same, grad);
 
 dt_value dt_gelu(dt_graph *g, dt_value x) {
-    return dt_graph_apply(g, DT_OP_gelu, NULL, &x, 1, NULL);
+    return dt_activate(g, DT_ACTIVATION_gelu, x);
 }
 
 dt_value dt_gelu_tanh(dt_graph *g, dt_value x) {
-    const dt_attrs a = {.gelu = {1}};
-    return dt_graph_apply(g, DT_OP_gelu, NULL, &x, 1, &a);
+    return dt_activate(g, DT_ACTIVATION_gelu_tanh, x);
 }

@@ -21,7 +21,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
 }
 
 static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
-    bool relu = ctx->g->nodes[id].attrs.linear.act == DT_ACT_RELU;
+    bool relu = ctx->g->nodes[id].attrs.linear.act == DT_ACTIVATION_relu;
     return dt_grad_default(ctx, id, 3, relu ? 1 : 0, 0);
 }
 
@@ -29,7 +29,7 @@ DT_OP_DEFINE(linear, infer, grad);
 
 dt_value dt_linear_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias) {
     dt_value in[3] = {x, weight, bias};
-    dt_attrs a = {.linear = {DT_ACT_NONE}};
+    dt_attrs a = {.linear = {DT_ACTIVATION_none}};
     return dt_graph_apply(g, DT_OP_linear, name, in, bias == DT_NONE ? 2 : 3, &a);
 }
 

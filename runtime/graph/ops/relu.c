@@ -11,5 +11,5 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(relu, dt_op_same, grad);
 
 dt_value dt_relu(dt_graph *g, dt_value x) {
-    return dt_graph_apply(g, DT_OP_relu, NULL, &x, 1, NULL);
+    return dt_activate(g, DT_ACTIVATION_relu, x);
 }

@@ -18,7 +18,7 @@ static void take_output(dt_graph *g, dt_node *conv, dt_node *next) {
 }
 
 static void fold(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
-    if (conv->attrs.conv2d.act != DT_ACT_NONE) return;
+    if (conv->attrs.conv2d.act != DT_ACTIVATION_none) return;
     dt_node *bn = dt_graph_reader(g, readers, conv->out[0], DT_OP_batch_norm);
     bool relu_in_bn = false;
     if (bn && !conv->attrs.conv2d.fold_bn && bn->in[0] == conv->out[0] && bn->n_in == 5 &&
@@ -34,7 +34,7 @@ static void fold(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
     }
     dt_node *relu = relu_in_bn ? NULL : dt_graph_reader(g, readers, conv->out[0], DT_OP_relu);
     if (relu) take_output(g, conv, relu);
-    if (relu || relu_in_bn) conv->attrs.conv2d.act = DT_ACT_RELU;
+    if (relu || relu_in_bn) conv->attrs.conv2d.act = DT_ACTIVATION_relu;
 }
 
 dt_status dt_pass_fold_bn(dt_graph *g) {

@@ -81,29 +81,27 @@ static void fuse_batch_norm(dt_graph *g, const dt_node_id *readers, dt_node *bn)
 }
 
 static void fuse_linear(dt_graph *g, const dt_node_id *readers, dt_node *linear) {
-    if (linear->attrs.linear.act != DT_ACT_NONE) return;
-    dt_act act = DT_ACT_RELU;
+    if (linear->attrs.linear.act != DT_ACTIVATION_none) return;
     dt_node *next = dt_graph_reader(g, readers, linear->out[0], DT_OP_relu);
     if (!next && !g->training) {
         next = dt_graph_reader(g, readers, linear->out[0], DT_OP_gelu);
-        act = next && next->attrs.gelu.tanh ? DT_ACT_GELU_TANH : DT_ACT_GELU;
     }
     if (!next) return;
     dt_node merged = *linear;
-    merged.attrs.linear.act = act;
+    merged.attrs.linear.act = next->attrs.activation.kind;
     merged.out = next->out;
     move_head(g, linear, next, merged);
 }
 
 static void fuse_residual(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
     dt_value residual = DT_NONE;
-    if (conv->n_in > 3 || conv->attrs.conv2d.act != DT_ACT_NONE) return;
+    if (conv->n_in > 3 || conv->attrs.conv2d.act != DT_ACTIVATION_none) return;
     dt_node *add = residual_add(g, readers, conv->out[0], &residual);
     if (!add || g->values[residual].kind != DT_V_TEMP) return;
     dt_node *relu = dt_graph_reader(g, readers, add->out[0], DT_OP_relu);
     dt_node *last = relu ? relu : add;
     dt_node merged = *conv;
-    merged.attrs.conv2d.act = relu ? DT_ACT_RELU : DT_ACT_NONE;
+    merged.attrs.conv2d.act = relu ? DT_ACTIVATION_relu : DT_ACTIVATION_none;
     merged.in = dt_arena_alloc(&g->arena, 4 * sizeof *merged.in);
     for (int i = 0; i < 3; i++) merged.in[i] = i < conv->n_in ? conv->in[i] : DT_NONE;
     merged.in[3] = residual;

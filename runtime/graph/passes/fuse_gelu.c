@@ -11,7 +11,8 @@
 #include <stdlib.h>
 
 static bool is_gelu(const dt_node *n, bool backward) {
-    return !n->dead && n->op == DT_OP_gelu && n->backward == backward && n->attrs.gelu.tanh;
+    return !n->dead && n->op == DT_OP_gelu && n->backward == backward &&
+           n->attrs.activation.kind == DT_ACTIVATION_gelu_tanh;
 }
 
 // The live linear node in this direction whose output 0 is v, else NULL.
@@ -25,9 +26,9 @@ static dt_node *linear_of(dt_graph *g, dt_value v, bool backward) {
 static void fuse_forward(dt_graph *g, dt_node *gelu) {
     const dt_value z = gelu->in[0], y = gelu->out[0];
     dt_node *linear = linear_of(g, z, false);
-    if (!linear || linear->n_out != 1 || linear->attrs.linear.act != DT_ACT_NONE) return;
+    if (!linear || linear->n_out != 1 || linear->attrs.linear.act != DT_ACTIVATION_none) return;
     if (g->values[z].dtype != g->values[y].dtype) return;
-    linear->attrs.linear.act = DT_ACT_GELU_TANH;
+    linear->attrs.linear.act = DT_ACTIVATION_gelu_tanh;
     linear->n_out = 2;
     linear->out = dt_arena_alloc(&g->arena, 2 * sizeof *linear->out);
     dt_graph_set_out(g, linear, 0, y);

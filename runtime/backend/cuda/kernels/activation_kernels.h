@@ -43,28 +43,19 @@ DT_FN float dt_relu6_slope(float x) {
     return x > 0.0f && x < 6.0f ? 1.0f : 0.0f;
 }
 
-#define DT_ACTIVATION_MAP(name)                                                                    \
+#define DT_MAPS_activation(name)                                                                   \
     DT_FN float dt_##name##_map(const dt_map_args *a, float x, float d) {                          \
         return dt_##name(x);                                                                       \
     }                                                                                              \
     DT_FN float dt_##name##_slope_map(const dt_map_args *a, float x, float d) {                    \
         return d * dt_##name##_slope(x);                                                           \
-    }
-DT_ACTIVATION_MAP(sigmoid)
-DT_ACTIVATION_MAP(hardsigmoid)
-DT_ACTIVATION_MAP(silu)
-DT_ACTIVATION_MAP(hardswish)
-DT_ACTIVATION_MAP(relu6)
-
-DT_MAP_KERNEL(sigmoid_fwd, dt_sigmoid_map, 0)
-DT_MAP_KERNEL(sigmoid_bwd, dt_sigmoid_slope_map, 1)
-DT_MAP_KERNEL(hardsigmoid_fwd, dt_hardsigmoid_map, 0)
-DT_MAP_KERNEL(hardsigmoid_bwd, dt_hardsigmoid_slope_map, 1)
-DT_MAP_KERNEL(silu_fwd, dt_silu_map, 0)
-DT_MAP_KERNEL(silu_bwd, dt_silu_slope_map, 1)
-DT_MAP_KERNEL(hardswish_fwd, dt_hardswish_map, 0)
-DT_MAP_KERNEL(hardswish_bwd, dt_hardswish_slope_map, 1)
-DT_MAP_KERNEL(relu6_fwd, dt_relu6_map, 0)
-DT_MAP_KERNEL(relu6_bwd, dt_relu6_slope_map, 1)
+    }                                                                                              \
+    DT_MAP_KERNEL(name##_fwd, dt_##name##_map, 0)                                                  \
+    DT_MAP_KERNEL(name##_bwd, dt_##name##_slope_map, 1)
+#define DT_MAPS_relu(name) // relu_kernels.h, gelu_kernels.h
+#define DT_MAPS_gelu(name)
+#define ACTIVATION(id, op, at_zero, help) DT_MAPS_##op(id)
+#include "graph/activations.def"
+#undef ACTIVATION
 
 #endif

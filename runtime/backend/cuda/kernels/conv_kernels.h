@@ -12,7 +12,7 @@ typedef struct dt_conv_args {
     void *out;                    // y, dx or dw
     int64_t n, h, width, c, k, out_h, out_w;
     int rows, cols, stride[2], dilation[2], pad[2];
-    int groups, type, act; // act: 0 none, 1 ReLU, 2 GELU (dt_act)
+    int groups, type, act; // act: 0 none, 1 ReLU, 2 GELU (dt_activation)
 } dt_conv_args;
 
 // The input position that output o and tap combine on an axis; -1: outside.
