@@ -8,7 +8,6 @@
 #include "data/data.h"
 #include "train/signals.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +18,9 @@ static const launch_option options[] = {
     [DOT] = {"--dot", "FILE", "write the graph for Graphviz"},
     [KERNELS] = {"--kernels", NULL, "print how fast each kernel is, and what was chosen by timing"},
     [COST] = {"--cost", NULL, "hours of the whole run, and what rented machines would cost"},
-    [RATE] = {"--rate", "SAMPLES/S", "for --cost (what the run measured, in metrics.jsonl)"},
+    [RATE] = {"--rate", "R|DEVICE=R,…",
+              "for --cost: samples/s, or a run that measured them, of each device, as in "
+              "A100:8=7000,cpu:32=runs/probe (what this run measured)"},
     [MACHINES] = {"--machines", "N", "for --cost: machines that give that rate together (1)"},
     [PRICES] = {"--prices", "FILE", "for --cost: your own copy of launch/cloud/prices.csv"},
     {NULL}};
@@ -49,14 +50,10 @@ dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE 
 }
 
 static dt_status read_cost(const launch_words *w, launch_cost *k) {
-    const char *rate = w->options[RATE];
-    char *end = NULL;
     for (int i = RATE; i <= PRICES; i++)
         if (w->options[i] && !w->options[COST])
             return dt_fail(DT_E_USAGE, "%s is for --cost", options[i].name);
-    *k = (launch_cost){.rate = rate ? strtod(rate, &end) : 0, .prices = w->options[PRICES]};
-    if (rate && (end == rate || *end || !(k->rate > 0) || isinf(k->rate)))
-        return dt_fail(DT_E_USAGE, "--rate: '%s' is no number of samples a second", rate);
+    *k = (launch_cost){.rates = w->options[RATE], .prices = w->options[PRICES]};
     return launch_option_int(w, &launch_check, MACHINES, 1, &k->n_machines);
 }
 
@@ -87,5 +84,5 @@ const launch_command launch_check = {
         "  dtrain check configs/fusion.yaml --graph\n"
         "  dtrain check configs/vit.yaml --dot vit.dot && dot -Tsvg -O vit.dot\n"
         "  dtrain check configs/fusion.yaml --kernels\n"
-        "  dtrain check configs/fusion.yaml --cost --rate 850 --machines 2\n",
+        "  dtrain check configs/fusion.yaml --cost --rate A100:8=7000,cpu:32=60\n",
     .run = run};

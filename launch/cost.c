@@ -12,10 +12,29 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { LAST_STEPS = 1000, N_COLUMNS = 7 };
+enum { LAST_STEPS = 1000, N_COLUMNS = 7, N_STORE = 4, MAX_RATES = 64 };
 enum { MACHINE, REGION, VCPUS, GPUS, USD, SPOT, OWN_RATE };
+enum { STORE, STORE_REGION, MONTH, EGRESS };
 static const char header[] = "machine,region,vcpus,gpus,usd,spot_usd,samples_per_s";
+static const char store_header[] = "store,region,usd_per_gb_month,usd_per_gb_out";
+
+typedef struct device_rate {
+    char name[64];    // "A100", "cpu"
+    double samples_s; // of one GPU, or one vCPU
+} device_rate;
+typedef struct rates {
+    device_rate of[MAX_RATES];
+    int n;
+    double
+        any; // of n_machines together, of the config's kind of device; 0: there are rates of devices
+    bool on_gpus; // that kind
+} rates;
+typedef struct row {
+    char *cells[N_COLUMNS];
+    double hours, usd, spot_usd; // of the run; NAN: not known
+} row;
 
 // ---- the rate --------------------------------------------------------------------------------------
 
@@ -24,12 +43,10 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// The median of the last steps; 0: there are none.
-static double measured_rate(const dt_config *c, int *n_steps) {
+// The median of the last steps of a run; 0: there are none.
+static double measured_rate(const char *run, int *n_steps) {
     double last[LAST_STEPS];
-    char *path = dt_xprintf("%s/%s/metrics.jsonl", dt_config_str(c, "run.dir"),
-                            dt_config_str(c, "run.name"));
-    char *line = NULL;
+    char *path = dt_xprintf("%s/metrics.jsonl", run), *line = NULL;
     size_t cap = 0;
     int n = 0;
     FILE *f = fopen(path, "re");
@@ -47,6 +64,76 @@ static double measured_rate(const dt_config *c, int *n_steps) {
     return *n_steps ? last[*n_steps / 2] : 0;
 }
 
+// "850", or a run.
+static dt_status read_rate(const char *text, double *out) {
+    char *end = NULL;
+    int n_steps = 0;
+    *out = strtod(text, &end);
+    if (end != text && !*end && *out > 0 && !isinf(*out)) return DT_OK;
+    *out = measured_rate(text, &n_steps);
+    if (*out > 0) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "--rate: '%s' is no number of samples a second, and no run with steps", text);
+}
+
+// "A100:8" -> "A100", 8.
+static bool read_device(const char *text, char *name, size_t cap, double *count) {
+    const size_t n = strcspn(text, ":");
+    char *end = NULL;
+    *count = text[n] ? strtod(text + n + 1, &end) : 1;
+    snprintf(name, cap, "%.*s", (int)n, text);
+    return n > 0 && n<cap && * count> 0 && !(end && *end);
+}
+
+// "A100:8=7000".
+static dt_status read_device_rate(char *text, rates *r) {
+    char *equals = strchr(text, '=');
+    double count, samples_s;
+    if (r->n == MAX_RATES) return dt_fail(DT_E_USAGE, "--rate: at most %d devices", MAX_RATES);
+    device_rate *d = &r->of[r->n];
+    if (equals) *equals = 0;
+    if (!equals || !read_device(text, d->name, sizeof d->name, &count))
+        return dt_fail(DT_E_USAGE, "--rate: '%s' is not as in A100:8=7000 or cpu:32=60", text);
+    DT_TRY(read_rate(equals + 1, &samples_s));
+    d->samples_s = samples_s / count;
+    r->n++;
+    return DT_OK;
+}
+
+static dt_status read_rates(const launch_cost *k, const dt_config *c, rates *r, int *n_steps) {
+    r->on_gpus = dt_config_enum(c, "device.kind") == DT_DEVICE_cuda;
+    if (!k->rates) {
+        char *run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+        r->any = measured_rate(run, n_steps);
+        dt_status st = r->any > 0 ? DT_OK
+                                  : dt_fail(DT_E_USAGE,
+                                            "--cost: %s has no step yet: train a few "
+                                            "(train.max_steps=50), or give --rate SAMPLES/S",
+                                            run);
+        free(run);
+        return st;
+    }
+    if (!strchr(k->rates, '=')) return read_rate(k->rates, &r->any);
+    char *all = dt_xstrdup(k->rates), *rest = all;
+    dt_status st = DT_OK;
+    for (char *one; st == DT_OK && (one = strsep(&rest, ","));) st = read_device_rate(one, r);
+    free(all);
+    return st;
+}
+
+// Of all machines of the row together; 0: not known.
+static double rate_of(const row *m, const rates *r, double own, int n_machines) {
+    char name[64] = "cpu";
+    double count = atof(m->cells[VCPUS]);
+    const bool gpus = *m->cells[GPUS];
+    if (own > 0) return own * n_machines;
+    if (r->any > 0) return gpus == r->on_gpus ? r->any : 0;
+    if (gpus && !read_device(m->cells[GPUS], name, sizeof name, &count)) return 0;
+    for (int i = 0; i < r->n; i++)
+        if (strcmp(r->of[i].name, name) == 0) return r->of[i].samples_s * count * n_machines;
+    return 0;
+}
+
 // ---- prices ----------------------------------------------------------------------------------------
 
 // A number from 0, or NAN for an empty cell.
@@ -60,6 +147,17 @@ static dt_status read_number(const char *cell, const char *path, int line, doubl
     return DT_OK;
 }
 
+static dt_status split(char *text, char **cells, int n_cells, const char *columns, const char *path,
+                       int line) {
+    char *rest = text;
+    int n = 0;
+    for (char *cell; (cell = strsep(&rest, ",")); n++)
+        if (n < n_cells) cells[n] = cell;
+    if (n == n_cells) return DT_OK;
+    return dt_fail(DT_E_USAGE, "%s:%d: %d columns, not the %d of '%s'", path, line, n, n_cells,
+                   columns);
+}
+
 static void print_money(double usd, FILE *out) {
     if (isnan(usd))
         fprintf(out, " %12s", "-");
@@ -67,78 +165,137 @@ static void print_money(double usd, FILE *out) {
         fprintf(out, " %11.2f$", usd);
 }
 
-// One row: what the run costs on such machines.
-static dt_status print_row(char *text, const launch_cost *k, double work, const char *path,
-                           int line, FILE *out) {
-    char *cells[N_COLUMNS], *rest = text;
-    double usd, spot, rate;
-    int n = 0;
-    for (char *cell; (cell = strsep(&rest, ",")); n++)
-        if (n < N_COLUMNS) cells[n] = cell;
-    if (n != N_COLUMNS)
-        return dt_fail(DT_E_USAGE, "%s:%d: %d columns, not the %d of '%s'", path, line, n,
-                       N_COLUMNS, header);
-    DT_TRY(read_number(cells[USD], path, line, &usd));
-    DT_TRY(read_number(cells[SPOT], path, line, &spot));
-    DT_TRY(read_number(cells[OWN_RATE], path, line, &rate));
-    const double hours = work / (rate > 0 ? rate * k->n_machines : k->rate) / 3600;
-    fprintf(out, "%-20s %-14s %6s %-12s %9.2f h", cells[MACHINE], cells[REGION], cells[VCPUS],
-            *cells[GPUS] ? cells[GPUS] : "-", hours);
-    print_money(hours * k->n_machines * usd, out);
-    print_money(hours * k->n_machines * spot, out);
+// What the run costs on such machines.
+static dt_status read_row(row *m, char *text, const launch_cost *k, const rates *r,
+                          const char *path, int line) {
+    double usd, spot, own;
+    const double work = (double)k->length.n_trained + (double)k->length.n_evaluated / 3;
+    DT_TRY(split(text, m->cells, N_COLUMNS, header, path, line));
+    DT_TRY(read_number(m->cells[USD], path, line, &usd));
+    DT_TRY(read_number(m->cells[SPOT], path, line, &spot));
+    DT_TRY(read_number(m->cells[OWN_RATE], path, line, &own));
+    const double rate = rate_of(m, r, own, k->n_machines);
+    m->hours = rate > 0 ? work / rate / 3600 : NAN;
+    m->usd = m->hours * k->n_machines * usd;
+    m->spot_usd = m->hours * k->n_machines * spot;
+    return DT_OK;
+}
+
+// The cheapest first; what is not known comes last.
+static int by_cost(const void *a, const void *b) {
+    const double x = ((const row *)a)->usd, y = ((const row *)b)->usd;
+    return isnan(x) || isnan(y) ? (isnan(x) != 0) - (isnan(y) != 0) : (x > y) - (x < y);
+}
+
+static void print_rows(row *rows, size_t n, FILE *out) {
+    qsort(rows, n, sizeof *rows, by_cost);
+    fprintf(out, "%-22s %-14s %6s %-12s %11s %12s %12s\n", "machine", "region", "vcpus", "gpus",
+            "time", "on demand", "spot");
+    for (size_t i = 0; i < n; i++) {
+        const row *m = &rows[i];
+        fprintf(out, "%-22s %-14s %6s %-12s", m->cells[MACHINE], m->cells[REGION], m->cells[VCPUS],
+                *m->cells[GPUS] ? m->cells[GPUS] : "-");
+        if (isnan(m->hours))
+            fprintf(out, " %11s", "-");
+        else
+            fprintf(out, " %9.2f h", m->hours);
+        print_money(m->usd, out);
+        print_money(m->spot_usd, out);
+        fputc('\n', out);
+    }
+    if (n > 0 && isnan(rows[n - 1].hours))
+        fprintf(out, "-: no rate is known for that device: --rate DEVICE=SAMPLES/S,…\n");
+}
+
+static double data_bytes(const dt_config *c) {
+    dt_names files = {0};
+    struct stat s;
+    double n = 0;
+    launch_list_data(c, &files);
+    for (size_t i = 0; i < files.n; i++)
+        if (stat(files.name[i], &s) == 0 && S_ISREG(s.st_mode)) n += (double)s.st_size;
+    dt_names_fini(&files);
+    return n;
+}
+
+static dt_status print_store(char *text, double gb, const char *path, int line, FILE *out) {
+    char *cells[N_STORE];
+    double month, egress;
+    DT_TRY(split(text, cells, N_STORE, store_header, path, line));
+    DT_TRY(read_number(cells[MONTH], path, line, &month));
+    DT_TRY(read_number(cells[EGRESS], path, line, &egress));
+    fprintf(out, "%-22s %-14s", cells[STORE], cells[STORE_REGION]);
+    print_money(gb * month, out);
+    print_money(gb * egress, out);
     fputc('\n', out);
     return DT_OK;
 }
 
-static dt_status print_table(char *text, const launch_cost *k, double work, const char *path,
-                             FILE *out) {
-    bool begun = false;
+// Machines, and behind them stores, where the table has them.
+static dt_status print_table(char *text, const launch_cost *k, const dt_config *c, const rates *r,
+                             const char *path, FILE *out) {
+    row *rows = dt_xcalloc(strlen(text) / N_COLUMNS + 1, sizeof *rows);
+    size_t n = 0;
+    enum { NOTHING, MACHINES, STORES } part = NOTHING;
     int number = 0;
-    for (char *line; (line = strsep(&text, "\n"));) {
+    const double gb = data_bytes(c) / 1e9;
+    dt_status st = DT_OK;
+    for (char *line; st == DT_OK && (line = strsep(&text, "\n"));) {
         number++;
         line[strcspn(line, "\r")] = 0;
         if (*line == '#' || !*line) {
             if (strncmp(line, "# Source:", 9) == 0) fprintf(out, "prices: %s\n", line + 10);
-        } else if (begun) {
-            DT_TRY(print_row(line, k, work, path, number, out));
-        } else if (strcmp(line, header) == 0) {
-            begun = true;
-            fprintf(out, "%-20s %-14s %6s %-12s %11s %12s %12s\n", "machine", "region", "vcpus",
-                    "gpus", "time", "on demand", "spot");
+        } else if (part == NOTHING && strcmp(line, header) == 0) {
+            part = MACHINES;
+        } else if (part == NOTHING) {
+            st = dt_fail(DT_E_USAGE, "%s:%d: the first line must be '%s'", path, number, header);
+        } else if (part == MACHINES && strcmp(line, store_header) == 0) {
+            part = STORES;
+            print_rows(rows, n, out);
+            fprintf(out, "%-22s %-14s %12s %12s   of %.3g GB of data\n", "store", "region",
+                    "a month", "out, once", gb);
+        } else if (part == MACHINES) {
+            st = read_row(&rows[n++], line, k, r, path, number);
         } else {
-            return dt_fail(DT_E_USAGE, "%s:%d: the first line must be '%s'", path, number, header);
+            st = print_store(line, gb, path, number, out);
         }
     }
-    return begun ? DT_OK : dt_fail(DT_E_USAGE, "%s has no line '%s'", path, header);
+    if (st == DT_OK && part == MACHINES) print_rows(rows, n, out);
+    free(rows);
+    if (st != DT_OK || part != NOTHING) return st;
+    return dt_fail(DT_E_USAGE, "%s has no line '%s'", path, header);
 }
 
-dt_status launch_print_cost(const launch_cost *given, const dt_config *c, FILE *out) {
-    launch_cost k = *given;
+static void print_length(const launch_cost *k, const rates *r, int n_steps, FILE *out) {
+    const double work = (double)k->length.n_trained + (double)k->length.n_evaluated / 3;
+    fprintf(out, "cost: %lld samples to train on, %lld to evaluate", (long long)k->length.n_trained,
+            (long long)k->length.n_evaluated);
+    if (r->any > 0) {
+        fprintf(out, "; at %.6g samples/s", r->any);
+        if (n_steps) fprintf(out, " (measured: median of %d steps)", n_steps);
+        fprintf(out, ": %.2f hours on %d machine%s", work / r->any / 3600, k->n_machines,
+                k->n_machines == 1 ? "" : "s");
+    }
+    fputc('\n', out);
+}
+
+dt_status launch_print_cost(const launch_cost *k, const dt_config *c, FILE *out) {
+    rates r = {0};
     int n_steps = 0;
-    if (k.length.n_trained == 0)
+    if (k->length.n_trained == 0)
         return dt_fail(DT_E_USAGE,
                        "--cost: without the data set the number of samples is not known");
-    if (k.rate == 0) k.rate = measured_rate(c, &n_steps);
-    if (k.rate == 0)
-        return dt_fail(DT_E_USAGE,
-                       "--cost: %s/%s has no step yet: train a few (train.max_steps=50), or give "
-                       "--rate SAMPLES/S",
-                       dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
-    const double work = (double)k.length.n_trained + (double)k.length.n_evaluated / 3;
-    fprintf(out, "cost: %lld samples to train on, %lld to evaluate; at %.6g samples/s",
-            (long long)k.length.n_trained, (long long)k.length.n_evaluated, k.rate);
-    if (n_steps) fprintf(out, " (measured: median of %d steps)", n_steps);
-    fprintf(out, ": %.2f hours on %d machine%s\n", work / k.rate / 3600, k.n_machines,
-            k.n_machines == 1 ? "" : "s");
+    DT_TRY(read_rates(k, c, &r, &n_steps));
+    print_length(k, &r, n_steps, out);
     char *path = NULL, *text = NULL;
     size_t n_bytes;
     dt_status st = DT_OK;
-    if (k.prices)
-        path = dt_xstrdup(k.prices);
+    if (k->prices)
+        path = dt_xstrdup(k->prices);
     else
         st = launch_find_template(&path, "launch/cloud/prices.csv");
     if (st == DT_OK) st = dt_io_read_file(&text, &n_bytes, path, 1 << 20, DT_E_USAGE);
-    if (st == DT_OK) st = print_table(text, &k, work, path, out);
+    if (st == DT_OK) st = print_table(text, k, c, &r, path, out);
     free(text);
     free(path);
     return st;

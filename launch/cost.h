@@ -1,16 +1,19 @@
 // cost.h: hours and money of a run, for dtrain check --cost.
 //
-// Hours are samples over a rate: what the caller gives, or what the run's metrics.jsonl has (the median of its last steps).
-// A sample that is evaluated counts a third: it has no backward pass. Prices are a table that people replace
-// (launch/cloud/prices.csv says its columns, date and source). A row with a rate of its own has its own hours.
+// Hours are samples over a rate. Rates are those of devices: --rate A100:8=7000,cpu:32=60 or, instead of a number, a run that
+// measured it (the median of its last steps, in metrics.jsonl). They scale with the number of GPUs of that name, or of
+// vCPUs. One number, or what the config's own run measured, is the rate of machines with the kind of device that the
+// config trains on, whatever their size; the others get none. A sample that is evaluated counts a third: it has no
+// backward pass. Prices are a table that people replace (launch/cloud/prices.csv says its columns, date and source);
+// the cheapest comes first. A row with a rate of its own has its own hours.
 #ifndef DT_LAUNCH_COST_H
 #define DT_LAUNCH_COST_H
 
 #include "launch.h"
 
 typedef struct launch_cost {
-    double rate;    // samples a second of all machines together; 0: what the run measured
-    int n_machines; // that give this rate
+    const char *rates; // --rate; NULL: what the run measured
+    int n_machines;    // a number, or the run's own rate, is that of so many together
     const char *prices;
     dt_run_length length;
 } launch_cost;

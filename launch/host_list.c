@@ -8,7 +8,6 @@
 
 #include "base/arena.h"
 #include "base/io.h"
-#include "data/source/source.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -174,32 +173,17 @@ int launch_host_run(const launch_hosts *h, const launch_host *host, launch_proce
 
 // ---- asking ----------------------------------------------------------------------------------------
 
-// The files of data.path, each ended by a NUL; a folder, whose size says nothing, as "folder/.".
-static void list_files(FILE *out, const char *pattern) {
-    dt_names files = {0};
-    if (dt_expand_files(pattern, &files) != DT_OK) dt_error_clear();
-    for (size_t i = 0; i < files.n; i++) {
-        const char *name = files.name[i];
-        char *lmdb = dt_xprintf("%s/data.mdb", name);
-        const char *shown = dt_io_exists(lmdb) ? lmdb : name;
-        fprintf(out, "%s%s%c", shown, dt_io_is_dir(shown) ? "/." : "", 0);
-        free(lmdb);
-    }
-    dt_names_fini(&files);
-}
-
 // A file without a name, at its begin for each that opens /proc/self/fd/N. -1: there is none.
 static int list_data(const dt_config *c) {
     char *text = NULL;
     size_t n_bytes = 0;
     FILE *list = open_memstream(&text, &n_bytes);
-    const dt_cnode *path = dt_config_node(c, "data.path");
-    const bool several = dt_cnode_kind(path) == DT_C_LIST;
-    for (size_t i = 0; i < (several ? dt_cnode_size(path) : 1); i++) {
-        const dt_cnode *item = several ? dt_cnode_item(path, i) : path;
-        if (dt_cnode_kind(item) == DT_C_MAP) item = dt_cnode_get(item, "path");
-        list_files(list, dt_cnode_str(item));
-    }
+    dt_names files = {0};
+    launch_list_data(c, &files);
+    // each ended by a NUL; a folder, whose size says nothing, as "folder/."
+    for (size_t i = 0; i < files.n; i++)
+        fprintf(list, "%s%s%c", files.name[i], dt_io_is_dir(files.name[i]) ? "/." : "", 0);
+    dt_names_fini(&files);
     fclose(list);
     int fd = memfd_create("files", MFD_CLOEXEC);
     if (fd >= 0 && dt_io_write(fd, "files", text, n_bytes) != DT_OK) {

@@ -61,6 +61,27 @@ dt_status launch_check_ranks(const dt_config *c, int n_ranks) {
                           n_ranks, (long long)n_micro, (long long)n_micro);
 }
 
+static void list_files(const char *pattern, dt_names *out) {
+    dt_names files = {0};
+    if (dt_expand_files(pattern, &files) != DT_OK) dt_error_clear();
+    for (size_t i = 0; i < files.n; i++) {
+        char *lmdb = dt_xprintf("%s/data.mdb", files.name[i]);
+        dt_names_add(out, dt_io_exists(lmdb) ? lmdb : files.name[i]);
+        free(lmdb);
+    }
+    dt_names_fini(&files);
+}
+
+void launch_list_data(const dt_config *c, dt_names *out) {
+    const dt_cnode *path = dt_config_node(c, "data.path");
+    const bool several = dt_cnode_kind(path) == DT_C_LIST;
+    for (size_t i = 0; i < (several ? dt_cnode_size(path) : 1); i++) {
+        const dt_cnode *item = several ? dt_cnode_item(path, i) : path;
+        if (dt_cnode_kind(item) == DT_C_MAP) item = dt_cnode_get(item, "path");
+        list_files(dt_cnode_str(item), out);
+    }
+}
+
 // Those that CUDA_VISIBLE_DEVICES names, else the driver's.
 int launch_count_gpus(const dt_config *c) {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");

@@ -11,6 +11,7 @@
 #include "launch.h"
 
 #include "config/config.h"
+#include "data/source/source.h"
 
 typedef struct launch_value {
     const char *name; // NULL ends a list
@@ -23,6 +24,8 @@ dt_status launch_target_config(dt_config **out, const char *target, const launch
                                bool elsewhere);
 // DT_E_USAGE if a step has fewer micro-batches than there are ranks.
 dt_status launch_check_ranks(const dt_config *c, int n_ranks);
+// The files of data.path that are there, sets that are folders of LMDB as their data.mdb; the caller frees them.
+void launch_list_data(const dt_config *c, dt_names *out);
 // GPUs of this machine that the config would use; 0: it trains on CPUs, or there is none.
 int launch_count_gpus(const dt_config *c);
 // The words behind `dtrain`: train CONFIG key=value …, ended by NULL. Heap; the words are borrowed.

@@ -195,10 +195,12 @@ PMIX_RANK=0 wrong "starts the ranks itself: without mpirun" launch local $c
 
 # -- check --cost: 5 steps of 16 samples in the run, 3 evaluations of 6 and a test of 6; a table of one's own
 wrong "--rate is for --cost" check $c --rate 4
-wrong "'x' is no number of samples a second" check $c --cost --rate x
 wrong "without the data set the number of samples is not known" check $c --cost --rate 4
 small_data "$work"
 config=$(small_config "$work")
+wrong "'x' is no number of samples a second, and no run with steps" check "$config" --cost --rate x
+wrong "'A100' is not as in A100:8=7000" check "$config" --cost --rate cpu=1,A100
+wrong "'A100:x' is not as in A100:8=7000" check "$config" --cost --rate A100:x=1
 cost=("$DTRAIN" check "$config" --cost train.epochs=3 train.max_steps=9 "eval.every=3 steps")
 ! "${cost[@]}" >/dev/null 2>"$work/log" || fail "a cost without a rate"
 grep -q "has no step yet" "$work/log" || fail "no word about the rate"
@@ -214,6 +216,20 @@ for rate in 2 400 8; do echo "{\"kind\": \"step\", \"samples_per_s\": $rate}"; d
 "${cost[@]}" >"$work/out" 2>"$work/log" || fail "exit $?"
 grep -q "at 8 samples/s (measured: median of 3 steps)" "$work/out" || fail "$(tail -9 "$work/out")"
 grep -q "^aws p4d.24xlarge .*A100:8" "$work/out" || fail "not the table of launch/cloud"
+! grep -E '^aws p4d.* h ' "$work/out" || fail "the rate of a CPU for a machine with GPUs"
+# rates by device, given or measured, scaled, and the cheapest first: 8 a second on 2 vCPUs, 40 on 4 GPUs; stores
+printf 'machine,region,vcpus,gpus,usd,spot_usd,samples_per_s\nbig,x,8,,7200,,\nb8,x,96,B:8,3600,360,\nc1,x,9,C:1,1,,\nsmall,x,2,,36,,\nstore,region,usd_per_gb_month,usd_per_gb_out\nhere,x,1000,2000\n' >"$work/own.csv"
+"${cost[@]}" --prices "$work/own.csv" --rate "cpu:2=$work/runs/small,B:4=40" >"$work/out" 2>"$work/log" || fail "exit $?"
+# 152 samples: 4.75 s on 8 vCPUs, 19 s on 2, 1.9 s on 8 GPUs; C is not known
+[ "$(sed -n '/^machine/,/^-/p' "$work/out" | tr -s ' ')" = "machine region vcpus gpus time on demand spot
+small x 2 - 0.01 h 0.19\$ -
+b8 x 96 B:8 0.00 h 1.90\$ 0.19\$
+big x 8 - 0.00 h 9.50\$ -
+c1 x 9 C:1 - - -
+-: no rate is known for that device: --rate DEVICE=SAMPLES/S,…" ] || fail "$(cat "$work/out")"
+bytes=$(stat -c %s "$work/small.lmdb/data.mdb")
+grep -qE "^here +x +$(awk "BEGIN {printf \"%.2f\", $bytes / 1e6}")\\$ +$(awk "BEGIN {printf \"%.2f\", $bytes / 5e5}")\\$" "$work/out" || fail "no store: $(cat "$work/out")"
+printf '# Source: me\nmachine,region,vcpus,gpus,usd,spot_usd,samples_per_s\nslow,here,2,,3600,,\nfast,there,8,L4:1,7200,36,80\n' >"$work/own.csv"
 for bad in 's/7200/x/' 's/,80$/,80,1/' 's/^machine/Machine/'; do
     sed "$bad" "$work/own.csv" >"$work/bad.csv"
     ! "${cost[@]}" --prices "$work/bad.csv" >/dev/null 2>"$work/log" || fail "a bad table: $bad"
