@@ -35,6 +35,7 @@ launch() { # folder, word …
 prepare() { # name, code …
     mkdir "$work/$1"
     printf '%s\n' "${@:2}" >"$work/$1/codes"
+    : >"$work/$1/log"
 }
 judge() { # name, starts, exit code, text
     local name=$1 starts=$2 want=$3 text=$4 rc=0
