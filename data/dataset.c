@@ -91,6 +91,10 @@ static dt_status apply_where(dt_data *d, const dt_config *c) {
     if (!dt_config_has(c, "data.where")) return DT_OK;
     bool *keep = dt_xcalloc(catalog->n_records + 1, sizeof *keep);
     dt_status st = dt_data_select(d, c, "data.where", keep, &n);
+    if (st == DT_E_USAGE) {
+        const dt_error_kept why = dt_error_keep();
+        st = dt_fail(st, "%s (data.where=null takes all records)", why.message);
+    }
     for (uint32_t r = 0; r < d->n_stored && d->listed && st == DT_OK; r++)
         if (keep[r]) d->listed[n_kept++] = d->listed[r];
     if (st == DT_OK) dt_catalog_keep(catalog, keep);

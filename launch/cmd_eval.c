@@ -43,20 +43,16 @@ static dt_status body_of_set(const dt_trainer_args *a, bool *agreed, void *ctx) 
 }
 
 static dt_status read_split(const launch_words *w, dt_split *out) {
-    const char *name = w->options[SPLIT] ? w->options[SPLIT] : "test";
-    int i = dt_word_index("train|val|test", name);
-    if (i < 0) return dt_fail(DT_E_USAGE, "--split: '%s' is none of train, val, test", name);
     if (w->options[SET] && w->options[SPLIT])
         return dt_fail(DT_E_USAGE, "--split divides the run's own data, and all of --set is "
                                    "evaluated: take one of both");
-    *out = (dt_split)i;
-    return DT_OK;
+    return launch_option_split(w, SPLIT, out);
 }
 
 static dt_status load(dt_config **out, const launch_words *w) {
     if (!w->options[SET] || w->n_words < 1) return launch_load_config(out, "eval", w);
-    return launch_load_for_set(out, "eval", w->words[0], w->options[SET], w->words + 1,
-                               w->n_words - 1);
+    return launch_load_for_set(out, "eval", w->words[0], w->options[SET], LAUNCH_ALL_RECORDS,
+                               w->words + 1, w->n_words - 1);
 }
 
 static dt_status run(const launch_words *w) {

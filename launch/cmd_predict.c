@@ -10,10 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT, WHICH, TOP, LOGITS, EMBEDDINGS, RAW, WEIGHTS, MC, TTA };
+enum { OUT, WHICH, SPLIT, TOP, LOGITS, EMBEDDINGS, RAW, WEIGHTS, MC, TTA };
 static const launch_option options[] = {
     [OUT] = {"-o", "FILE", "FILE.csv, FILE.jsonl or FILE.npy (CSV on stdout)"},
     [WHICH] = LAUNCH_WHICH,
+    [SPLIT] = {"--split", "train|val|test",
+               "this part of the run's own data, as the run divides them; SET may be left out"},
     [TOP] = {"--top", "N", "classes of a row, the most probable first (5)"},
     [LOGITS] = {"--logits", NULL, "the network's outputs, too"},
     [EMBEDDINGS] = {"--embeddings", NULL, "what the network's last layer gets, too"},
@@ -37,6 +39,7 @@ typedef struct job {
     dt_predict_request r;
     dt_config *configs[MOST];
     int n;
+    bool of_part; // --split
 } job;
 
 static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
@@ -45,18 +48,20 @@ static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
     for (int i = 0; i < j->n; i++) {
         members[i] = *a;
         members[i].config = j->configs[i];
-        members[i].open_data = open_data;
+        if (!j->of_part) members[i].open_data = open_data;
     }
     dt_status st = dt_trainer_predict(members, j->n, &j->r, agreed);
     free(members);
     return st;
 }
 
-static dt_status load(dt_config **out, const char *run, const char *set, const char **more, int n) {
+static dt_status load(job *j, const char *run, const char *set, const char **more, int n) {
     const char **words = dt_xcalloc((size_t)n + 1, sizeof *words);
     words[0] = "data.on_error=skip";
     for (int i = 0; i < n; i++) words[1 + i] = more[i];
-    dt_status st = launch_load_for_set(out, "predict", run, set, words, n + 1);
+    dt_status st =
+        launch_load_for_set(&j->configs[j->n], "predict", run, set,
+                            j->of_part ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN, words, n + 1);
     free(words);
     return st;
 }
@@ -74,7 +79,7 @@ static dt_status load_changed(job *j, const dt_config *plain, const char *run, c
     }
     const int n_own = n;
     for (int i = 0; i < n_given; i++) more[n++] = w->words[n_paths + i];
-    dt_status st = n_own ? load(&j->configs[j->n], run, set, more, n)
+    dt_status st = n_own ? load(j, run, set, more, n)
                          : dt_fail(DT_E_USAGE, "--tta changes images, and %s has none", run);
     if (st == DT_OK) j->n++;
     for (int i = 0; i < n_own; i++) free((char *)(uintptr_t)more[i]);
@@ -103,7 +108,7 @@ static dt_status load_variants(job *j, const char *run, const char *set, const l
                 {"scale", "[{affine: {degrees: 0, scale: [1.15, 1.15]}}]"}};
     char *words = dt_xstrdup(w->options[TTA] ? w->options[TTA] : ""), *rest = NULL;
     const int n_more = w->n_words - n_paths;
-    dt_status st = load(&j->configs[j->n], run, set, w->words + n_paths, n_more);
+    dt_status st = load(j, run, set, w->words + n_paths, n_more);
     const dt_config *plain = j->configs[j->n];
     if (st == DT_OK) j->n++;
     for (char *word = strtok_r(words, ",", &rest); word && st == DT_OK;
@@ -119,10 +124,23 @@ static dt_status load_variants(job *j, const char *run, const char *set, const l
     return st;
 }
 
+static bool is_run(const char *path) {
+    char *config = dt_xprintf("%s/config.yaml", path);
+    const bool found = dt_io_exists(config);
+    free(config);
+    return found;
+}
+
+// The set is the last path; with --split it may be missing.
 static dt_status load_all(job *j, const launch_words *w, int n_paths) {
-    for (int i = 0; i + 1 < n_paths; i++) {
+    const bool own = j->of_part && n_paths > 0 && is_run(w->words[n_paths - 1]);
+    const int n_runs = own ? n_paths : n_paths - 1;
+    if (n_runs < 1)
+        return dt_fail(DT_E_USAGE, "dtrain predict wants a run, or several, and a data set (or "
+                                   "--split of the run's own); see dtrain predict --help");
+    for (int i = 0; i < n_runs; i++) {
         if (j->n == MOST) return dt_fail(DT_E_USAGE, "more than %d runs and variants", MOST);
-        DT_TRY(load_variants(j, w->words[i], w->words[n_paths - 1], w, n_paths));
+        DT_TRY(load_variants(j, w->words[i], own ? NULL : w->words[n_runs], w, n_paths));
     }
     const bool several = j->n > 1 || j->r.mc > 1;
     if (several && (j->r.logits || j->r.embeddings))
@@ -142,6 +160,8 @@ static dt_status read_options(job *j, const launch_words *w) {
                                 .by_uncertainty = weights && strcmp(weights, "uncertainty") == 0};
     if (weights && !j->r.by_uncertainty && strcmp(weights, "equal") != 0)
         return dt_fail(DT_E_USAGE, "--weights: '%s' is none of equal, uncertainty", weights);
+    j->of_part = w->options[SPLIT] != NULL;
+    DT_TRY(launch_option_split(w, SPLIT, &j->r.split)); // another set is all in its test part
     DT_TRY(launch_option_int(w, &launch_predict, TOP, 5, &j->r.top));
     DT_TRY(launch_option_int(w, &launch_predict, MC, 0, &j->r.mc));
     return dt_predict_check(j->r.out, 1, j->r.logits, j->r.embeddings);
@@ -152,9 +172,6 @@ static dt_status run(const launch_words *w) {
     int n = 0;
     dt_status st = read_options(j, w);
     while (n < w->n_words && (!strchr(w->words[n], '=') || dt_io_exists(w->words[n]))) n++;
-    if (st == DT_OK && n < 2)
-        st = dt_fail(DT_E_USAGE, "dtrain predict wants a run, or several, and a data set; see "
-                                 "dtrain predict --help");
     if (st == DT_OK) st = load_all(j, w, n);
     if (st == DT_OK) st = launch_with_comm(j->configs[0], body, j);
     for (int i = 0; i < j->n; i++) dt_config_destroy(j->configs[i]);
@@ -170,6 +187,7 @@ const launch_command launch_predict = {
         "of their probabilities.\n\n"
         "  dtrain predict runs/photos new_photos -o new.csv\n"
         "  dtrain predict runs/photos photo.jpg\n"
+        "  dtrain predict runs/photos --split test -o test.csv\n"
         "  dtrain predict runs/a runs/b runs/c test.lmdb --weights uncertainty\n"
         "  mpirun -np 2 dtrain predict runs/fusion test.lmdb -o logits.npy --logits\n",
     .run = run};

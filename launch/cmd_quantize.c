@@ -93,7 +93,7 @@ static dt_status run(const launch_words *w) {
     const char **more = dt_xcalloc((size_t)n + 1, sizeof *more);
     for (int i = 1; i < n; i++) more[i - 1] = w->words[1 + i];
     more[n - 1] = "train.precision=fp32"; // the last word counts
-    dt_status st = launch_load_for_set(&c, "quantize", dir, set, more, n);
+    dt_status st = launch_load_for_set(&c, "quantize", dir, set, LAUNCH_ALL_RECORDS, more, n);
     if (st == DT_OK) st = new_config(dir, &text);
     r.config = text;
     if (st == DT_OK) st = launch_with_comm(c, body, &r);

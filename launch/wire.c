@@ -50,6 +50,14 @@ char *launch_override(const char *key, const char *text) {
     return word;
 }
 
+dt_status launch_option_split(const launch_words *w, int option, dt_split *out) {
+    const char *name = w->options[option] ? w->options[option] : "test";
+    const int i = dt_word_index("train|val|test", name);
+    if (i < 0) return dt_fail(DT_E_USAGE, "--split: '%s' is none of train, val, test", name);
+    *out = (dt_split)i;
+    return DT_OK;
+}
+
 // A run's directory instead of a config file: loads the resolved config of the run, and takes the run's name and
 // place from the directory, which may have been moved.
 static dt_status load_run_config(dt_config **out, const launch_words *w) {
@@ -94,19 +102,21 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
 }
 
 dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run, const char *set,
-                              const char *const *more, int n) {
-    static const char *const whole[] = {
-        "data.where=null",       "data.balance=null", "data.weight=null",
+                              launch_which_records which, const char *const *more, int n) {
+    static const char *const own[] = {
+        "data.augment=null",     "data.balance=null", "data.weight=null",
         "data.m_per_class=null", "data.split=null",   "data.split.test=1",
-        "data.mix=null",         "data.augment=null", "eval.by=null"};
-    enum { N = sizeof whole / sizeof *whole };
-    const char **words = dt_xcalloc((size_t)n + N + 2, sizeof *words);
-    launch_words all = {.words = words, .n_words = n + N + 2};
-    char *path = launch_override("data.path", set);
-    words[0] = run;
-    words[1] = path;
-    memcpy(words + 2, whole, sizeof whole);
-    for (int i = 0; i < n; i++) words[2 + N + i] = more[i];
+        "data.mix=null",         "eval.by=null",      "data.where=null"};
+    static const int taken[] = {[LAUNCH_PART_OF_RUN] = 1,
+                                [LAUNCH_WHERE_OF_RUN] = sizeof own / sizeof *own - 1,
+                                [LAUNCH_ALL_RECORDS] = sizeof own / sizeof *own};
+    const char **words = dt_xcalloc((size_t)(n + taken[LAUNCH_ALL_RECORDS]) + 2, sizeof *words);
+    launch_words all = {.words = words};
+    char *path = set ? launch_override("data.path", set) : NULL;
+    words[all.n_words++] = run;
+    if (set) words[all.n_words++] = path;
+    for (int i = 0; i < taken[which]; i++) words[all.n_words++] = own[i];
+    for (int i = 0; i < n; i++) words[all.n_words++] = more[i];
     dt_status st = launch_load_config(out, verb, &all);
     free(path);
     free(words);

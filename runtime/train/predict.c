@@ -99,8 +99,8 @@ static dt_status check_key(const predictor *p, int64_t i) {
     const dt_dataset *a = p->s.data, *b = p->first->s.data;
     const char *path;
     if (a == b || !a->key || !a->records) return DT_OK;
-    const int n = a->records(a, DT_SPLIT_TEST, i, ours);
-    bool same = n == b->records(b, DT_SPLIT_TEST, i, theirs);
+    const int n = a->records(a, p->r->split, i, ours);
+    bool same = n == b->records(b, p->r->split, i, theirs);
     for (int k = 0; same && k < n; k++)
         same = strcmp(a->key(a, ours[k], &path), b->key(b, theirs[k], &path)) == 0;
     return same ? DT_OK
@@ -222,12 +222,12 @@ static dt_status check_member(predictor *p) {
                        "the same",
                        run_name(p->first), p->first->n, run_name(p), p->n);
     for (int i = 0; i < n; i++) DT_TRY(match_names(p, i));
-    const int64_t here = s->data->n_samples(s->data, DT_SPLIT_TEST);
+    const int64_t here = s->data->n_samples(s->data, p->r->split);
     const dt_dataset *first = p->first->s.data;
-    if (here != first->n_samples(first, DT_SPLIT_TEST))
+    if (here != first->n_samples(first, p->r->split))
         return dt_fail(DT_E_DATA, "run %s reads %lld samples of the set, and run %s %lld",
                        run_name(p), (long long)here, run_name(p->first),
-                       (long long)first->n_samples(first, DT_SPLIT_TEST));
+                       (long long)first->n_samples(first, p->r->split));
     return DT_OK;
 }
 
@@ -236,7 +236,7 @@ static dt_status open_member(predictor *p, const dt_trainer_args *a) {
     DT_TRY(dt_session_init(&p->s, a));
     p->s.drops = p->r->mc > 0;
     p->s.raw = p->r->raw;
-    DT_TRY(dt_session_open_run(&p->s, p->r->which, DT_SPLIT_TEST, &step));
+    DT_TRY(dt_session_open_run(&p->s, p->r->which, p->r->split, &step));
     dt_status st = check_member(p);
     p->s.told |= st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
@@ -267,6 +267,7 @@ static dt_status open_output(predictor *p, int n_passes) {
     dt_session *s = &p->s;
     const dt_predict_format f = {
         .path = p->r->out,
+        .split = p->r->split,
         .columns = p->columns,
         .n_columns = p->n,
         .top = p->r->top,
@@ -274,7 +275,7 @@ static dt_status open_output(predictor *p, int n_passes) {
         .spread = n_passes > 1,
         .n_embedding = p->embedding >= 0 ? dt_infer_output_size(p->infer, p->embedding) : 0,
         .data = s->data,
-        .n_samples = s->data->n_samples(s->data, DT_SPLIT_TEST)};
+        .n_samples = s->data->n_samples(s->data, p->r->split)};
     dt_status st = s->comm->rank == 0 ? dt_predict_writer_open(&p->writer, &f) : DT_OK;
     char *nothing = NULL;
     DT_TRY(dt_agree_result(s->comm, st, &nothing, &s->told));
@@ -285,7 +286,7 @@ static dt_status open_output(predictor *p, int n_passes) {
 
 static dt_status run_passes(predictor *p) {
     const int n = p->r->mc > 0 ? p->r->mc : 1;
-    for (int i = 0; i < n; i++) DT_TRY(dt_infer_run(p->infer, p->s.data, DT_SPLIT_TEST, take, p));
+    for (int i = 0; i < n; i++) DT_TRY(dt_infer_run(p->infer, p->s.data, p->r->split, take, p));
     return DT_OK;
 }
 
@@ -303,11 +304,13 @@ static dt_status run_others(predictor *first, const dt_trainer_args *members, in
 
 static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
     DT_TRY(open_member(p, members));
+    if (p->s.comm->rank == 0 &&
+        dt_config_has(p->s.config, "data.where")) // rows are fewer than records
+        dt_info("data: %s", p->s.data->describe(p->s.data));
     DT_TRY(open_output(p, p->r->mc > 0 ? n * p->r->mc : n));
     DT_TRY(run_passes(p));
     DT_TRY(run_others(p, members, n));
-    const int64_t n_rows =
-        p->writer && p->mean ? p->s.data->n_samples(p->s.data, DT_SPLIT_TEST) : 0;
+    const int64_t n_rows = p->writer && p->mean ? p->s.data->n_samples(p->s.data, p->r->split) : 0;
     for (int64_t i = 0; i < n_rows; i++) {
         const dt_predict_row row = dt_predict_mean_row(p->mean, i);
         DT_TRY(put(p, &row));

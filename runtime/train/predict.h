@@ -18,6 +18,7 @@
 typedef struct dt_predict_request {
     const char *which; // checkpoint (dt_ckpt_find)
     const char *out;   // .csv, .jsonl, .npy; NULL: CSV on the args' results
+    dt_split split;    // of the members' data
     int top;           // classes of a row
     bool logits, embeddings;
     bool raw;            // with train.ema: the trained weights, not their average
@@ -26,7 +27,7 @@ typedef struct dt_predict_request {
 } dt_predict_request;
 
 // members: of the runs, each as often as its images are changed (data.augment). Their data are the set, all of it in
-// the test split, opened without what is predicted. Their classes are matched by name, and have the first's order.
+// the test split, opened without what is predicted; or the run's own, divided as the run does it. Their classes are matched by name, and have the first's order.
 // Collective.
 dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r,
                              bool *agreed);

@@ -135,7 +135,7 @@ static void sort_classes(dt_predict_writer *w, const dt_predict_column *c, const
 
 static int records_of(const dt_predict_writer *w, int64_t index, uint32_t of[DT_MAX_WIDTH]) {
     const dt_dataset *d = w->f.data;
-    return d->records && d->key ? d->records(d, DT_SPLIT_TEST, index, of) : 0;
+    return d->records && d->key ? d->records(d, w->f.split, index, of) : 0;
 }
 
 static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {

@@ -62,6 +62,7 @@ typedef struct dt_predict_format {
     bool logits, spread;    // spread: of several passes
     int64_t n_embedding;    // 0: none
     const dt_dataset *data; // keys; may be NULL until the first row
+    dt_split split;
     int64_t n_samples;
 } dt_predict_format;
 

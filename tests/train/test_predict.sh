@@ -159,9 +159,41 @@ for r, l in zip(rows, lines):
     assert l["flags"]["third"] == float(r["flags.third"]) and l["label"]["class"] == r["label"], (l, r)
 PY
 
+# ---- parts of the run's own data, and the run's data.where -----------------------------------------
+config=$work/small.yaml
+train run.name=part data.path="$work/hard.tar" data.where="key >= '0030'" train.max_steps=30 data.augment=null
+for split in train val test; do
+    predict $split.csv part --split $split
+    "$DTRAIN" eval "$work/runs/part" --split $split >"$work/$split.json" 2>"$work/log" || fail "eval"
+done
+predict moved.csv part "$work/hard.tar" --split val
+cmp "$work/val.csv" "$work/moved.csv" || fail "--split of a set that is named"
+predict where.csv part "$work/hard.tar"
+grep -q "120 records of 150 (data.where)" "$work/log" || fail "records are left out without a word"
+predict all.csv part "$work/hard.tar" data.where=null
+predict some.csv part "$work/hard.tar" data.where="key < '0007'"
+predict folder.csv part "$work/new" data.where=null
+"$DTRAIN" predict "$work/runs/part" "$work/runs/part" --split test >"$work/twice.csv" 2>"$work/log" || fail "two runs, their own data"
+python3 - "$work" <<'PY' || fail "parts"
+import csv, json, sys
+work = sys.argv[1]
+def read(name):
+    return list(csv.DictReader(open(f"{work}/{name}.csv")))
+part = {r["key"]: r["part"] for r in csv.DictReader(open(f"{work}/runs/part/split.csv"))}
+for split in ("train", "val", "test"):
+    rows = read(split)
+    assert sorted(r["key"] for r in rows) == sorted(k for k, p in part.items() if p == split) and min(part) == "0030"
+    right = sum(r["label"] == ["ant", "bee, wild", "cat", "dog"][int(r["key"]) % 4] for r in rows)
+    assert abs(right / len(rows) - json.load(open(f"{work}/{split}.json"))["accuracy"]) < 1e-9, split
+assert [len(read(n)) for n in ("where", "all", "some", "folder")] == [120, 150, 7, 12]
+assert [r["key"] for r in read("twice")] == [r["key"] for r in read("test")]
+PY
+
 refused() {
     exits 2 "$1" "$DTRAIN" predict "${@:2}"
 }
+refused "none of train, val, test" "$work/runs/part" --split all
+refused "data.where=null takes all records" "$work/runs/part" "$work/set.tar" data.where="camera = 'left'"
 refused "wants a run, or several, and a data set" "$work/runs/names"
 refused "to_parquet" "$work/runs/names" "$work/new" -o "$work/a.parquet"
 refused "the extension says the format" "$work/runs/names" "$work/new" -o "$work/a.txt"
