@@ -21,7 +21,8 @@ bash -x "$work/tutorial.sh" >"$work/out" 2>"$work/log" || {
     exit 1
 }
 # docs/reference/metrics.md names every member of metrics.jsonl
-for member in $(grep -oh '"[a-z_0-9]*":' runs/photos/metrics.jsonl | tr -d '":' | sort -u); do
+for member in $(python3 -c 'import json, sys
+for r in map(json.loads, open(sys.argv[1])): print(*r, *r.get("seconds", ()))' runs/photos/metrics.jsonl | tr " " "\n" | sort -u); do
     grep -q "\`$member\`" "$SOURCE/docs/reference/metrics.md" || {
         echo "FAILED: docs/reference/metrics.md does not name $member of metrics.jsonl"
         exit 1
