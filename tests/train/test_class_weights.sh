@@ -59,13 +59,15 @@ train run.name=unweighted "${mix[@]}"
 train run.name=ones "${mix[@]}" 'train.class_weights=[1, 1, 1]'
 [ "$(hash "$work/runs/ones")" = "$(hash "$work/runs/unweighted")" ] || fail "weights of 1 are not without effect"
 [ "$(hash "$work/runs/mixed")" != "$(hash "$work/runs/unweighted")" ] || fail "mixed samples have no weights"
-# torch divides the loss of shares of classes by their number, so weights of 2 double it
-train run.name=twos "${mix[@]}" 'train.class_weights=[2, 2, 2]' train.max_steps=1 train.targets.cls.label_smoothing=0.1
-train run.name=halves "${mix[@]}" train.max_steps=1 train.targets.cls.label_smoothing=0.1
-python3 - "$work"/runs/{twos,halves}/metrics.jsonl <<'PY' || fail "shares: not twice the loss"
+# shares that are not mixed are classes; torch divides their loss by their number, not by their weights
+one=("${mix[@]}" 'train.class_weights=[1, 2.5, 4]' train.max_steps=1 train.targets.cls.label_smoothing=0.1)
+train run.name=shares "${one[@]}" data.mix.p=0
+train run.name=classes "${one[@]}" data.mix=null
+python3 - "$work"/runs/{shares,classes}/metrics.jsonl <<'PY' || fail "shares have another loss"
 import json, sys
-two, one = (next(r["loss"] for r in map(json.loads, open(f)) if "loss" in r) for f in sys.argv[1:])
-assert abs(two - 2 * one) < 1e-5 * two, (two, one)
+shares, classes = (next(r["loss"] for r in map(json.loads, open(f)) if "loss" in r) for f in sys.argv[1:])
+want = classes * (30 * 1 + 12 * 2.5 + 6 * 4) / 48
+assert abs(shares - want) < 1e-5 * want, (shares, classes, want)
 PY
 if have_mpi; then
     train_on 2 run.name=two "${mix[@]}" 'train.class_weights=[1, 2.5, 4]'
