@@ -362,6 +362,8 @@ static int create_temporary(dt_io_file *f) {
     for (unsigned number = (unsigned)getpid();; number += NEXT_NUMBER) {
         struct stat s;
         f->temporary = dt_xprintf("%s.tmp.%u", f->path, number);
+        f->place =
+            list_unfinished(f->temporary); // before it is there: a signal may come just behind
         do f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         while (f->fd < 0 && errno == EINTR);
         int err = f->fd < 0 ? errno : 0;
@@ -370,6 +372,7 @@ static int create_temporary(dt_io_file *f) {
             err = EEXIST;
         }
         if (err == 0) return 0;
+        unlist(f);
         free(f->temporary);
         f->temporary = NULL;
         if (err != EEXIST) return err;
@@ -385,7 +388,6 @@ dt_status dt_io_begin(dt_io_file *f, const char *path) {
     int err = enter(path, "create");
     f->path = dt_xstrdup(path);
     if (err == 0) err = create_temporary(f);
-    if (err == 0) f->place = list_unfinished(f->temporary);
     if (err) free(f->path);
     if (err) f->path = NULL;
     return leave(path, "create", err);

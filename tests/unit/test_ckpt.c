@@ -275,8 +275,12 @@ static void test_lock(void **state) {
     snprintf(pid, sizeof pid, "(%d@", (int)getpid());
     assert_non_null(strstr(dt_error_message(), pid));
     assert_int_equal(dt_ckpt_open(&second, &o, true), DT_OK);
+    char run_dir[160];
+    snprintf(run_dir, sizeof run_dir, "%s/..", dir);
+    assert_true(dt_ckpt_is_held(run_dir));
     dt_ckpt_close(second);
     dt_ckpt_close(c);
+    assert_false(dt_ckpt_is_held(run_dir));
     dt_ckpt_close(open_run(1, true));
 }
 
