@@ -7,7 +7,7 @@ export "ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0" # of Open MPI in ranks
 
 small_data "$work"
 config=$(small_config "$work")
-job=("$DTRAIN" launch local -n 2 "$config" train.max_steps=14 checkpoint.every="4 steps")
+job=("$DTRAIN" launch local -n 2 "$config" train.max_steps=14 checkpoint.every="4 steps" checkpoint.async=false)
 ranks_have_stopped() { read -r mpirun <<<"$(children $pid)" && pid=$mpirun have_stopped 2; }
 
 "${job[@]}" run.name=calm >/dev/null 2>"$work/log" || fail "exit $?"

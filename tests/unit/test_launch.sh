@@ -21,9 +21,11 @@ for program in mpirun srun dtrain; do # all say what they were started with
 done
 printf '#!/bin/sh\n' | tee "$work/stubs/squeue" >"$work/stubs/scontrol"
 chmod +x "$work"/stubs/*
-starts() { # FILE: what is run on its behalf; "the script of a task"
+python=${PYTHON:-python3}
+"$python" -c 'import yaml' 2>/dev/null || { echo "skipped: no python3-yaml"; exit 77; }
+starts() { # FILE: what is run on its behalf
     case $1 in
-        *.yaml) "$PYTHON" -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))["run"])' "$1" ;;
+        *.yaml) "$python" -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))["run"])' "$1" ;;
         *) sed "s|^$DTRAIN |dtrain |" "$1" ;; # of one rank
     esac
 }
@@ -74,7 +76,7 @@ golden slurm-mnist.sbatch slurm --sweep --jobs 2 configs/mnist.yaml run.seed=0..
 # -- values of options: YAML gives them back as they were, a batch script has them in its directives or as words
 "$DTRAIN" launch cloud --cloud 'aws/us east: #1' --gpus 'A "100" #x:8' --data $'s3://a b/\'c\': "d" #e\n- f' --runs 'no' --print \
     configs/fusion.yaml run.name=off >"$work/odd.yaml" 2>"$work/log" || fail "launch cloud of odd options"
-"$PYTHON" - "$work/odd.yaml" <<'PYTHON' || fail "odd options of launch cloud"
+"$python" - "$work/odd.yaml" <<'PYTHON' || fail "odd options of launch cloud"
 import sys, yaml
 task = yaml.safe_load(open(sys.argv[1]))
 assert task["name"] == "off" and task["resources"]["infra"] == "aws/us east: #1", task
