@@ -34,10 +34,17 @@ void dt_batch_inputs_bind(const dt_batch_inputs *in, dt_exec *e, const dt_batch 
 // A sum of f32 shares that were written with three digits is this far from 1.
 static const double SUM_TOLERANCE = 2e-3;
 
-static dt_status check_sample(const dt_target *t, const float *x, int64_t n, int64_t sample) {
-    const bool sums = dt_losses[t->loss].softmax;
+dt_status dt_target_check(const dt_target *t, const float *x, int64_t sample) {
+    const int64_t n = dt_target_n_out(t);
+    const bool sums = dt_losses[t->loss].softmax, any = dt_losses[t->loss].gives_numbers;
     double sum = 0;
-    for (int64_t k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n && any; k++)
+        if (!isfinite(x[k]))
+            return dt_fail(DT_E_DATA,
+                           "field %s of sample %lld has %g, and a number to predict is finite: "
+                           "correct it, or leave the record out with data.where",
+                           t->field->name, (long long)sample, (double)x[k]);
+    for (int64_t k = 0; k < n && !any; k++) {
         sum += (double)x[k];
         if (x[k] >= 0 && x[k] <= 1) continue;
         return dt_fail(DT_E_DATA,
@@ -58,11 +65,10 @@ dt_status dt_batch_check_targets(const dt_batch *b, const dt_targets *targets) {
         const dt_target *t = &targets->items[i];
         const bool numbers = t->kind == DT_TARGET_VECTOR || t->kind == DT_TARGET_NUMBER;
         const int64_t n = dt_target_n_out(t);
-        if (!numbers || dt_losses[t->loss].gives_numbers) continue;
-        for (int k = 0; k < b->n; k++)
+        for (int k = 0; k < b->n && numbers; k++)
             if (b->weight[k] != 0)
-                DT_TRY(check_sample(t, (const float *)b->field[t->index] + k * n, n,
-                                    b->sample ? b->sample[k] : k));
+                DT_TRY(dt_target_check(t, (const float *)b->field[t->index] + k * n,
+                                       b->sample ? b->sample[k] : k));
     }
     return DT_OK;
 }

@@ -12,7 +12,7 @@
 //
 // Nothing is copied or owned: a bound exec reads the batch until the next is bound.
 //
-// defines: dt_batch_inputs_find, dt_batch_inputs_bind, dt_batch_input_data, dt_batch_check_targets
+// defines: dt_batch_inputs_find, dt_batch_inputs_bind, dt_batch_input_data, dt_target_check, dt_batch_check_targets
 #ifndef DT_TRAIN_BATCH_INPUTS_H
 #define DT_TRAIN_BATCH_INPUTS_H
 
@@ -32,8 +32,10 @@ void dt_batch_inputs_find(dt_batch_inputs *in, const dt_exec *e, const dt_field_
 const void *dt_batch_input_data(const dt_batch *b, int i);
 // The exec reads the batch where it lies.
 void dt_batch_inputs_bind(const dt_batch_inputs *in, dt_exec *e, const dt_batch *b);
-// Whether the numbers under a cross-entropy are shares of classes, in 0..1 and 1 together, and those under bce in 0..1.
-// DT_E_DATA naming field and sample. targets may be NULL.
+// Whether the numbers of a target that is no class are finite, under a cross-entropy shares of classes, in 0..1 and 1
+// together, and under bce in 0..1. DT_E_DATA naming field and sample.
+dt_status dt_target_check(const dt_target *t, const float *x, int64_t sample);
+// Of all samples that count. targets may be NULL.
 dt_status dt_batch_check_targets(const dt_batch *b, const dt_targets *targets);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "graph/losses.h"
 #include "train/agree.h"
+#include "train/batch_inputs.h"
 #include "train/eval_parts.h"
 
 #include <math.h>
@@ -136,7 +137,9 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
     const int64_t i = e->n;
     for (int k = 0; k < e->targets->n; k++) {
         eval_target *t = &e->each[k];
-        take_target(t, i, s->output[t->output], s->field[t->t->index]);
+        const void *target = s->field[t->t->index];
+        if (!t->of_classes) DT_TRY(dt_target_check(t->t, target, s->index));
+        take_target(t, i, s->output[t->output], target);
     }
     if (e->n_embedding)
         memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding],

@@ -170,6 +170,8 @@ static void test_shares(void **state) {
     assert_int_equal(check_shares(shares, 3, good, 1), DT_OK);
     assert_int_equal(check_shares(labels, 3, more, 1), DT_OK);
     assert_int_equal(check_shares("  targets: {mood: {loss: mse}}", 3, negative, 1), DT_OK);
+    assert_int_equal(check_shares("  targets: {mood: {loss: mse}}", 3, nan, 1), DT_E_DATA);
+    assert_message("field mood of sample 17 has nan, and a number to predict is finite");
     assert_int_equal(check_shares(shares, 3, more, 0), DT_OK); // a skipped record
     assert_int_equal(check_shares(shares, 3, more, 1), DT_E_DATA);
     assert_message("field mood of sample 17 adds up to 2, and cross_entropy wants shares");
