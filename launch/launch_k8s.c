@@ -103,14 +103,6 @@ static dt_status name_job(k8s_job *j) {
                           name);
 }
 
-// JSON, which is YAML; NULL stays NULL. Heap.
-static dt_status quote_yaml(char **out, const char *what, const char *text) {
-    json_t *string = text ? json_string(text) : NULL;
-    *out = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
-    json_decref(string);
-    return *out || !text ? DT_OK : dt_fail(DT_E_USAGE, "%s is no UTF-8, which YAML wants", what);
-}
-
 static bool is_scraped(const k8s_job *j) {
     return dt_config_lists(j->config, "metrics.sinks", DT_SINK_prometheus);
 }
@@ -195,7 +187,7 @@ static dt_status read_resources(k8s_job *j, const launch_words *w, int n_slots) 
     double mib = 0;
     DT_TRY(launch_option_int(w, &launch_on_k8s, CPUS, n_cpus, &n_cpus));
     if (!own || w->options[CPUS]) j->values[V_CPUS] = dt_xprintf("\"%d\"", n_cpus);
-    DT_TRY(quote_yaml(&j->values[V_MEMORY], "--memory", w->options[MEMORY]));
+    DT_TRY(launch_yaml(&j->values[V_MEMORY], "--memory", w->options[MEMORY]));
     if (own || w->options[MEMORY]) return DT_OK;
     DT_TRY(estimate_memory(&mib, w, n_cpus > n_slots ? n_cpus / n_slots : 1));
     j->values[V_MEMORY] = dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64);
@@ -228,9 +220,9 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
     const bool once = dt_config_has(j->config, "run.stop_at");
     j->values[V_RESTARTS] = dt_xprintf("%d", once ? 0 : 20);
     j->values[V_LAUNCHERS] = dt_xprintf("%d", once ? 0 : 3);
-    DT_TRY(quote_yaml(&j->values[V_NAMESPACE], options[NAMESPACE].name, w->options[NAMESPACE]));
-    DT_TRY(quote_yaml(&j->values[V_IMAGE], options[IMAGE].name, w->options[IMAGE]));
-    DT_TRY(quote_yaml(&j->values[V_QUEUE], options[QUEUE].name, w->options[QUEUE]));
+    DT_TRY(launch_yaml(&j->values[V_NAMESPACE], options[NAMESPACE].name, w->options[NAMESPACE]));
+    DT_TRY(launch_yaml(&j->values[V_IMAGE], options[IMAGE].name, w->options[IMAGE]));
+    DT_TRY(launch_yaml(&j->values[V_QUEUE], options[QUEUE].name, w->options[QUEUE]));
     j->values[V_GPUS] = n_gpus ? dt_xprintf("%d", n_gpus) : NULL;
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, j->config));
@@ -274,7 +266,7 @@ static dt_status find_overlay(k8s_job *j, const launch_words *w) {
                                             : "cpu";
     char *path = NULL;
     dt_status st = find_folder(&path, j, "--overlay", "overlays", given);
-    if (st == DT_OK) st = quote_yaml(&j->values[V_OVERLAY], "--overlay", path);
+    if (st == DT_OK) st = launch_yaml(&j->values[V_OVERLAY], "--overlay", path);
     free(path);
     return st;
 }

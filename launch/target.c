@@ -162,6 +162,8 @@ static bool is_plain_yaml(const char *text) {
 }
 
 dt_status launch_yaml(char **out, const char *what, const char *text) {
+    *out = NULL;
+    if (!text) return DT_OK;
     json_t *string = json_string(text); // a string of JSON is one of YAML
     *out = is_plain_yaml(text) ? dt_xstrdup(text)
            : string            ? json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII)

@@ -17,6 +17,7 @@
 #include "each_isa.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { SAMPLES = 200 };
 static const dt_dtype types[] = {DT_F32, DT_BF16};
