@@ -29,7 +29,7 @@ static bool is_best(const json_t *line) {
 static void take_line(sweep_run *r, json_t *line) {
     static const char *const parts[] = {[SWEEP_VAL] = "val", [SWEEP_TEST] = "test"};
     const char *split = json_string_value(json_object_get(line, "split"));
-    const char *best = json_string_value(json_object_get(line, "best"));
+    const char *best = json_string_value(json_object_get(line, "chosen_by"));
     if (best && !r->best) r->best = dt_xstrdup(best);
     for (int p = 0; split && p < 2; p++) {
         if (strcmp(split, parts[p]) != 0 || (r->lines[p] && !is_best(line))) continue;

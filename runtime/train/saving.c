@@ -153,7 +153,7 @@ dt_status trainer_report(trainer *t) {
     dt_json_int(j, "step", s->step);
     dt_json_int(j, "samples", s->step * t->s.global_batch);
     dt_json_real(j, "loss", s->loss);
-    dt_json_string(j, "best", t->s.metrics.best_name);
+    dt_json_string(j, "chosen_by", t->s.metrics.best_name);
     dt_json_end_object(j);
     dt_json_newline(j);
     if (!evaluates) return DT_OK;

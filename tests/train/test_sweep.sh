@@ -52,7 +52,7 @@ cmp "$work/table" "$work/again" || fail "again: $(cat "$work/again")"
 # there is nothing else, with a warning
 results() { # SWEEP VALUE LINE …: what a run of it measured
     mkdir -p "$work/runs/$1/lr=$2"
-    printf '%s\n' '{"split":"train","weights":"last","step":9,"loss":1,"best":"'"$best"'"}' "${@:3}" >"$work/runs/$1/lr=$2/result.json"
+    printf '%s\n' '{"split":"train","weights":"last","step":9,"loss":1,"chosen_by":"'"$best"'"}' "${@:3}" >"$work/runs/$1/lr=$2/result.json"
 }
 ordered() { # SWEEP TEXT …: the lines of its table begin so
     local name=$1 line
