@@ -4,7 +4,7 @@
 // Opening reads the catalog and no data: a few milliseconds for thousands of records.
 #include "dataset.h"
 #include "data.h"
-#include "data/catalog/catalog_db.h"
+#include "data/catalog/catalog.h"
 #include "data/catalog/select.h"
 
 #include "base/arena.h"

@@ -21,7 +21,9 @@ static const launch_option options[] = {
     [RATE] = {"--rate", "R|DEVICE=R,…",
               "for --cost: samples/s, or a run that measured them, of each device, as in "
               "A100:8=7000,cpu:32=runs/probe (what this run measured)"},
-    [MACHINES] = {"--machines", "N", "for --cost: machines that give that rate together (1)"},
+    [MACHINES] = {"--machines", "N",
+                  "for --cost: machines that train together; a rate without a device is that of "
+                  "all of them (1)"},
     [PRICES] = {"--prices", "FILE", "for --cost: your own copy of launch/cloud/prices.csv"},
     {NULL}};
 

@@ -147,7 +147,7 @@ static dt_status show_table(sweep *s) {
     for (int r = 0; r < s->n_runs; r++) {
         sweep_run *run = &s->runs[r];
         sweep_read_result(s, r);
-        if (run->lines[SWEEP_VAL] || run->lines[SWEEP_TEST]) run->phase = SWEEP_ENDED;
+        if (sweep_has_result(run)) run->phase = SWEEP_ENDED;
         n_missing += run->phase != SWEEP_ENDED;
     }
     DT_TRY(sweep_write_table(s, stdout));

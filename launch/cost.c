@@ -27,8 +27,8 @@ typedef struct device_rate {
 typedef struct rates {
     device_rate of[MAX_RATES];
     int n;
-    double
-        any; // of n_machines together, of the config's kind of device; 0: there are rates of devices
+    // of n_machines together, of the config's kind of device; 0: there are rates of devices
+    double any;
     bool on_gpus; // that kind
 } rates;
 typedef struct row {
@@ -82,7 +82,7 @@ static bool read_device(const char *text, char *name, size_t cap, double *count)
     char *end = NULL;
     *count = text[n] ? strtod(text + n + 1, &end) : 1;
     snprintf(name, cap, "%.*s", (int)n, text);
-    return n > 0 && n<cap && * count> 0 && !(end && *end);
+    return n > 0 && cap > n && *count > 0 && !(end && *end);
 }
 
 // "A100:8=7000".
@@ -113,7 +113,8 @@ static dt_status read_rates(const launch_cost *k, const dt_config *c, rates *r, 
         free(run);
         return st;
     }
-    if (!strchr(k->rates, '=')) return read_rate(k->rates, &r->any);
+    // a sweep calls its runs seed=1,lr=1e-3
+    if (!strchr(k->rates, '=') || dt_io_is_dir(k->rates)) return read_rate(k->rates, &r->any);
     char *all = dt_xstrdup(k->rates), *rest = all;
     dt_status st = DT_OK;
     for (char *one; st == DT_OK && (one = strsep(&rest, ","));) st = read_device_rate(one, r);
@@ -165,17 +166,21 @@ static void print_money(double usd, FILE *out) {
         fprintf(out, " %11.2f$", usd);
 }
 
+// In samples that are trained on: evaluation has no backward pass.
+static double work_of(const dt_run_length *l) {
+    return (double)l->n_trained + (double)l->n_evaluated / 3;
+}
+
 // What the run costs on such machines.
 static dt_status read_row(row *m, char *text, const launch_cost *k, const rates *r,
                           const char *path, int line) {
     double usd, spot, own;
-    const double work = (double)k->length.n_trained + (double)k->length.n_evaluated / 3;
     DT_TRY(split(text, m->cells, N_COLUMNS, header, path, line));
     DT_TRY(read_number(m->cells[USD], path, line, &usd));
     DT_TRY(read_number(m->cells[SPOT], path, line, &spot));
     DT_TRY(read_number(m->cells[OWN_RATE], path, line, &own));
     const double rate = rate_of(m, r, own, k->n_machines);
-    m->hours = rate > 0 ? work / rate / 3600 : NAN;
+    m->hours = rate > 0 ? work_of(&k->length) / rate / 3600 : NAN;
     m->usd = m->hours * k->n_machines * usd;
     m->spot_usd = m->hours * k->n_machines * spot;
     return DT_OK;
@@ -188,6 +193,7 @@ static int by_cost(const void *a, const void *b) {
 }
 
 static void print_rows(row *rows, size_t n, FILE *out) {
+    bool unknown = false;
     qsort(rows, n, sizeof *rows, by_cost);
     fprintf(out, "%-22s %-14s %6s %-12s %11s %12s %12s\n", "machine", "region", "vcpus", "gpus",
             "time", "on demand", "spot");
@@ -195,6 +201,7 @@ static void print_rows(row *rows, size_t n, FILE *out) {
         const row *m = &rows[i];
         fprintf(out, "%-22s %-14s %6s %-12s", m->cells[MACHINE], m->cells[REGION], m->cells[VCPUS],
                 *m->cells[GPUS] ? m->cells[GPUS] : "-");
+        unknown = unknown || isnan(m->hours);
         if (isnan(m->hours))
             fprintf(out, " %11s", "-");
         else
@@ -203,8 +210,7 @@ static void print_rows(row *rows, size_t n, FILE *out) {
         print_money(m->spot_usd, out);
         fputc('\n', out);
     }
-    if (n > 0 && isnan(rows[n - 1].hours))
-        fprintf(out, "-: no rate is known for that device: --rate DEVICE=SAMPLES/S,…\n");
+    if (unknown) fprintf(out, "-: no rate is known for that device: --rate DEVICE=SAMPLES/S,…\n");
 }
 
 static double data_bytes(const dt_config *c) {
@@ -267,14 +273,13 @@ static dt_status print_table(char *text, const launch_cost *k, const dt_config *
 }
 
 static void print_length(const launch_cost *k, const rates *r, int n_steps, FILE *out) {
-    const double work = (double)k->length.n_trained + (double)k->length.n_evaluated / 3;
     fprintf(out, "cost: %lld samples to train on, %lld to evaluate", (long long)k->length.n_trained,
             (long long)k->length.n_evaluated);
     if (r->any > 0) {
         fprintf(out, "; at %.6g samples/s", r->any);
         if (n_steps) fprintf(out, " (measured: median of %d steps)", n_steps);
-        fprintf(out, ": %.2f hours on %d machine%s", work / r->any / 3600, k->n_machines,
-                k->n_machines == 1 ? "" : "s");
+        fprintf(out, ": %.2f hours on %d machine%s", work_of(&k->length) / r->any / 3600,
+                k->n_machines, k->n_machines == 1 ? "" : "s");
     }
     fputc('\n', out);
 }

@@ -2,7 +2,7 @@
 //
 // Hours are samples over a rate. Rates are those of devices: --rate A100:8=7000,cpu:32=60 or, instead of a number, a run that
 // measured it (the median of its last steps, in metrics.jsonl). They scale with the number of GPUs of that name, or of
-// vCPUs. One number, or what the config's own run measured, is the rate of machines with the kind of device that the
+// vCPUs; such a run's path has no comma. One number, or what the config's own run measured, is the rate of machines with the kind of device that the
 // config trains on, whatever their size; the others get none. A sample that is evaluated counts a third: it has no
 // backward pass. Prices are a table that people replace (launch/cloud/prices.csv says its columns, date and source);
 // the cheapest comes first. A row with a rate of its own has its own hours.

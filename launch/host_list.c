@@ -21,8 +21,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ANSWER_S = 20 }; // a host that takes longer is lost
-
 // ---- the list --------------------------------------------------------------------------------------
 
 static bool has_address(const struct ifaddrs *all, const struct addrinfo *a) {
@@ -173,7 +171,7 @@ int launch_host_run(const launch_hosts *h, const launch_host *host, launch_proce
 
 // ---- asking ----------------------------------------------------------------------------------------
 
-// A file without a name, at its begin for each that opens /proc/self/fd/N. -1: there is none.
+// A file without a name; whoever opens /proc/self/fd/N reads it from its start. -1: errno says why.
 static int list_data(const dt_config *c) {
     char *text = NULL;
     size_t n_bytes = 0;
@@ -203,9 +201,9 @@ static void ask(const launch_hosts *h, launch_host *host, int list, const char *
     if (!getcwd(cwd, sizeof cwd)) snprintf(cwd, sizeof cwd, ".");
     snprintf(path, sizeof path, "/proc/self/fd/%d", list);
     const char *const argv[] = {"sh", "-c", QUESTION, "sh", cwd, h->program, config_path, NULL};
-    const int in = open(path, O_RDONLY | O_CLOEXEC); // each reads from the begin
+    const int in = open(path, O_RDONLY | O_CLOEXEC); // each reads from the start
     launch_process_fini(&host->asked);
-    const int e = start_there(h, host, &host->asked, argv, in, ANSWER_S);
+    const int e = start_there(h, host, &host->asked, argv, in, LAUNCH_REACH_S);
     if (in >= 0) close(in);
     host->lost = true;
     if (e == 0) return;

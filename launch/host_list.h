@@ -31,7 +31,7 @@ dt_status launch_hosts_parse(launch_hosts *h, const char *list, const char *file
 void launch_hosts_free(launch_hosts *h);
 int launch_hosts_ranks(const launch_hosts *h); // of those that are not lost
 
-// Asks every host, or those that are lost, which may take 20 s.
+// Begins to ask every host, or only those that are lost. Answers may take LAUNCH_REACH_S: launch_hosts_wait.
 dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path,
                            bool only_lost);
 // Waits for answers, so long or until all are there (true), and sets `lost`: what has not answered yet is. DT_E_USAGE in

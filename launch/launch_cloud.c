@@ -137,7 +137,7 @@ static dt_status fill_task(char **out, cloud *k) {
     const launch_words *w = k->w;
     char *data = NULL, nodes[16], ranks[16];
     DT_TRY(quote_options(k));
-    DT_TRY(launch_yaml(&k->yaml_name, "run.name", k->name)); // "no" is one, too
+    DT_TRY(launch_yaml(&k->yaml_name, "run.name", k->name)); // a run called "no" stays a string
     DT_TRY(data_word(k, &data));
     char *words = launch_quote_config(w), *quoted = launch_quote(data);
     char *all = dt_xprintf("%s %s run.dir=/dtrain/runs", words, quoted);

@@ -131,8 +131,10 @@ static const launch_host *find_lost(const launch_hosts *l) {
 static dt_status fail_lost(const launch_host *h, dt_status code) {
     int n;
     const char *line = launch_host_reason(h, &n);
-    return dt_fail(code, "host %s does not answer: %.*s", h->name, n > 0 ? n : 22,
-                   n > 0 ? line : "nothing came in 20 s");
+    if (n == 0)
+        return dt_fail(code, "host %s does not answer: nothing came in %d s", h->name,
+                       LAUNCH_REACH_S);
+    return dt_fail(code, "host %s does not answer: %.*s", h->name, n, line);
 }
 
 static int reach(void *ctx, launch_process *p, const char *const *argv) {

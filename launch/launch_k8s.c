@@ -77,8 +77,8 @@ enum {
 };
 typedef struct k8s_job {
     dt_config *config;
-    char dir
-        [PATH_MAX]; // job/: the filled template and config.yaml; all/: components above it. "": none yet
+    // job/: the filled template and config.yaml; all/: components above it. "": none yet
+    char dir[PATH_MAX];
     char *values[N_VALUES];
 } k8s_job;
 

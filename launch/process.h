@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+enum { LAUNCH_REACH_S = 20 }; // for an answer of a host; one that takes longer is lost
+
 typedef struct launch_stream {
     int fd; // of a pipe; -1: at its end
     char *text;

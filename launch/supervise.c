@@ -129,7 +129,7 @@ static bool is_finished(const launch_supervised *s) {
     return finished;
 }
 
-// From the names of the checkpoints and the end of metrics.jsonl, which has every step.
+// From the names of the checkpoints and, with `steps`, the end of metrics.jsonl, which has every step.
 static progress read_progress(const launch_supervised *s, bool steps) {
     char *text = NULL;
     progress p = {.step = -1, .saved_step = -1};
@@ -152,8 +152,8 @@ static bool same_step(const progress *a, const progress *b) {
 
 // ---- one start -------------------------------------------------------------------------------------
 
-// Waits for the end. true: it was asked for it, to go on with more hosts. That is done when there is a new checkpoint, so
-// that a host that comes and goes costs at most one start for each.
+// Waits for the end of the job. true: it was asked to save and end, to go on with more hosts. It is asked only when a new
+// checkpoint has come since the host did, so that a host that comes and goes costs at most one start a checkpoint.
 static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, int *code) {
     // what run.stop_at ends with 75 is not to be started again
     const bool watched = s->watch && s->restarts > 0 && !dt_config_has(s->config, "run.stop_at");

@@ -15,8 +15,6 @@
 
 #include "config/config.h"
 
-enum { LAUNCH_REACH_S = 20 }; // for what is asked of a host
-
 typedef struct launch_supervised {
     const dt_config *config;
     int restarts;

@@ -127,7 +127,7 @@ static char *join(char *text, char *more) {
 }
 
 // "fold=0,lr=1e-3": what the run's directory is called. Where a value has other letters, or all are too long, the
-// values' hash tells it from others: "mean=_0.5_0.5_-1f0c9b3a27de". The hash is a function of the run alone, so that a
+// values' hash tells it from others: "mean=_0.5,0.5_-1f0c9b3a27de". The hash is a function of the run alone, so that a
 // sweep of more values finds its runs.
 static char *run_name(const sweep *s, int run) {
     enum { MOST_BYTES = 100, HASH_DIGITS = 12 };

@@ -70,7 +70,7 @@ static bool is_repeat(const sweep_variable *v) {
            strcmp(v->key, "data.split.seed") == 0;
 }
 
-static bool has_result(const sweep_run *r) {
+bool sweep_has_result(const sweep_run *r) {
     return r->lines[SWEEP_VAL] || r->lines[SWEEP_TEST];
 }
 
@@ -167,7 +167,7 @@ static void find_rows(table *t) {
         int row = 0;
         while (row < t->n_rows && !same_configuration(s, t->rows[row], r)) row++;
         if (row == t->n_rows) t->rows[t->n_rows++] = r;
-        t->n_results[row] += has_result(&s->runs[r]);
+        t->n_results[row] += sweep_has_result(&s->runs[r]);
     }
     size_t cells = (size_t)t->n_rows * (size_t)t->n_columns + 1;
     t->mean = dt_xcalloc(cells, sizeof *t->mean);

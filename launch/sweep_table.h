@@ -48,6 +48,7 @@ void sweep_free_words(char **words);
 const char *sweep_value(const sweep *s, int run, int i);
 // From the run's result.json: the lines that count. Without one the run has no result.
 void sweep_read_result(sweep *s, int run);
+bool sweep_has_result(const sweep_run *r); // sweep_read_result found one
 // Writes DIR/sweep.csv (a row for each configuration), DIR/runs.csv (for each run), and the first as text to out. The
 // order is that of the validation; without one it is the test's, with a warning.
 dt_status sweep_write_table(const sweep *s, FILE *out);

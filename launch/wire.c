@@ -103,6 +103,7 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
 
 dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run, const char *set,
                               launch_which_records which, const char *const *more, int n) {
+    // in this order: PART_OF_RUN takes the first, WHERE_OF_RUN all but the last, ALL_RECORDS all
     static const char *const own[] = {
         "data.augment=null",     "data.balance=null", "data.weight=null",
         "data.m_per_class=null", "data.split=null",   "data.split.test=1",
@@ -194,7 +195,7 @@ dt_status launch_with_comm(dt_config *c,
                                       .start_s = is_auto ? DT_START_TIMEOUT_S : timeout_s,
                                       .lost_s = is_auto ? DT_LOST_TIMEOUT_S : timeout_s});
     dt_signals_starting();
-    dt_signals_install(); // a signal that comes while the ranks connect is kept for the first step
+    dt_signals_install(); // where the verb has not done so already; without a grace a signal ends the process with 75
     if (is_first_of_host()) launch_remove_leftovers();
     DT_TRY(dt_comm_create(&comm));
     dt_log_set_rank(comm->rank, comm->world_size);

@@ -166,7 +166,8 @@ dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_in
     return dt_reshape(g, dt_input(g, f->name, DT_F32, batch_shape(a, f)), rows);
 }
 
-// Of a sample's class alone the weight of the sample says it all.
+// The weights of the classes, where the loss takes them one by one. A plain class without smoothing needs none: the
+// sample's weight holds that of its class.
 static dt_value class_weights(dt_graph *g, const dt_target *t) {
     const float *w = t->field->class_weights;
     if (!g->training || !w || (t->kind == DT_TARGET_CLASS && t->smoothing == 0)) return DT_NONE;

@@ -12,7 +12,6 @@
 #include "base/text.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>

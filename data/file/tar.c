@@ -17,6 +17,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MAX_PAX_BYTES = 64 << 10 };
 
@@ -28,6 +29,16 @@ typedef struct header {
 _Static_assert(sizeof(header) == DT_TAR_BLOCK, "a tar header is one block");
 
 typedef dt_tar_says overrides;
+
+size_t dt_tar_stem(const char *path) {
+    static const char *const ENDS[] = {".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"};
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) {
+        const size_t k = strlen(ENDS[i]);
+        if (n > k && strcasecmp(path + n - k, ENDS[i]) == 0) return n - k;
+    }
+    return 0;
+}
 
 void dt_tar_begin(dt_tar *t, const dt_blob *blob) {
     *t = (dt_tar){.blob = blob};

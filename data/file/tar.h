@@ -32,6 +32,8 @@ typedef struct dt_tar {
 
 // Whether the first bytes of a file are a tar header.
 bool dt_tar_starts(const uint8_t *head, size_t n_bytes);
+// Bytes of a path in front of ".tar", ".tar.gz", ".tgz", ".tar.zst" or ".tzst"; 0: it ends in none of them.
+size_t dt_tar_stem(const char *path);
 void dt_tar_begin(dt_tar *t, const dt_blob *blob);
 // The next entry, or *more = false at the end. Reads USTAR, PAX (x and g: path, size), GNU (L, base-256
 // numbers) and old headers. DT_E_DATA with the offset when a header is wrong, data is cut, or a file is

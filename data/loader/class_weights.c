@@ -1,6 +1,7 @@
 // class_weights.c: train.class_weights: a training sample's weight in the loss is that of its class, and the loss divides
 // by the sum of the weights. A loss that weighs each class in its sum (graph/losses.h) gets the weights with the field:
-// there a mixed sample has the weight 1, as in torch.nn.CrossEntropyLoss. Elsewhere it has that of its shares.
+// there a mixed sample has the weight 1, as in torch.nn.CrossEntropyLoss; elsewhere it has the mean of its classes'
+// weights by its shares.
 #include "data_parts.h"
 
 #include "base/arena.h"

@@ -13,7 +13,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "data/augment/mix.h"
-#include "data/catalog/catalog_db.h"
+#include "data/catalog/catalog.h"
 #include "data/file/kinds.h"
 #include "field_keys.h"
 #include "field_mirror.h"
@@ -448,7 +448,8 @@ static dt_status check_numbers(resolver *r, int real) {
     return DT_OK;
 }
 
-// Those of a list of columns; a single number has the field's.
+// The names of a number's elements: the columns of its list, or the field's own name for a single number. A vector that is
+// stored as one member has none.
 static void name_elements(resolver *r, size_t n) {
     const dt_cnode *given = dt_config_node(r->k.c, dt_key_of(&r->k, "source"));
     const bool list = given && dt_cnode_kind(given) == DT_C_LIST && dt_cnode_size(given) == n;

@@ -5,7 +5,8 @@
 // shard in front: all keys, not only repeated ones, so that a key does not depend on other records. If two shards
 // share a name, all keys get the folder too. A number behind the key would not tell where a record comes from, and
 // would change with the order of the shards.
-#include "data/catalog/catalog_db.h"
+#include "data/catalog/catalog.h"
+#include "data/file/tar.h"
 #include "raw.h"
 
 #include <stdlib.h>
@@ -25,21 +26,10 @@ static size_t name_before(const char *path, size_t *end) {
     return begin;
 }
 
-// Bytes of a path before ".tar", ".tar.gz" and the like; 0 if it is not a shard.
-static size_t shard_stem(const char *path) {
-    static const char *const ENDS[] = {".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"};
-    size_t n = strlen(path);
-    for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) {
-        size_t k = strlen(ENDS[i]);
-        if (n > k && strcasecmp(path + n - k, ENDS[i]) == 0) return n - k;
-    }
-    return 0;
-}
-
 // The last `depth` names of a path, without .tar and the like; for an LMDB those of its folder.
 static const char *end_of_path(dt_arena *arena, const char *path, int depth) {
     static const char LMDB[] = "/data.mdb";
-    size_t n = shard_stem(path), k = strlen(LMDB);
+    size_t n = dt_tar_stem(path), k = strlen(LMDB);
     if (n == 0) n = strlen(path);
     if (n > k && strcmp(path + n - k, LMDB) == 0) n -= k;
     size_t begin = name_before(path, &n), end = begin;

@@ -13,6 +13,7 @@
 
 #include "data/file/kept_names.h"
 #include "data/file/kinds.h"
+#include "data/file/tar.h"
 #include "data/raw/raw.h"
 
 #include "base/arena.h"
@@ -34,10 +35,7 @@ static bool ends_with(const char *s, const char *tail) {
 }
 
 static bool is_shard_name(const char *name) {
-    static const char *const TAILS[] = {".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"};
-    for (size_t i = 0; i < sizeof TAILS / sizeof *TAILS; i++)
-        if (ends_with(name, TAILS[i])) return name[0] != '.';
-    return false;
+    return name[0] != '.' && dt_tar_stem(name);
 }
 
 // "datasets/photos-{000..127}.tar" -> "photos", "lsun/church_train_lmdb/" -> "church_train_lmdb".

@@ -57,8 +57,8 @@ typedef struct dt_io_file {
 } dt_io_file;
 // Created, exclusively. Only a regular file, or a link to one, may have the name `path`: it is replaced at the end.
 dt_status dt_io_begin(dt_io_file *f, const char *path);
-// st DT_OK: fsync, rename, fsync of the directory. Else it is removed. Returns st, or the first error of these; with the
-// message of st. Of one that was not begun, or whose beginning failed: returns st.
+// st DT_OK: fsync, rename, fsync of the directory. Else the file is removed. Returns st, or the first error of these; st's
+// message stays. A file that was not begun, or could not be: returns st.
 dt_status dt_io_end(dt_io_file *f, dt_status st);
 // The same for bytes in memory.
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes);

@@ -53,8 +53,8 @@ extern const dt_loss_row dt_losses[DT_N_LOSSES]; // ops/loss.c
 #define DT_LOSS_ARGS DT_LOSS_REAL x, DT_LOSS_REAL t, DT_LOSS_REAL p
 
 // The cross-entropy of logits x (K) with the distribution w_k ((1-s) q_k + s/K) of the classes, which need not sum to 1:
-// q the target, s the label smoothing, w the class weights (1 where there are none). So has it
-// torch.nn.CrossEntropyLoss. Of a class y the weight of the sample holds w_y already: w is then relative to w_y.
+// q the target, s the label smoothing, w the class weights (1 where there are none), as in
+// torch.nn.CrossEntropyLoss. For a plain class y the sample's weight holds w_y already, so there w is divided by w_y.
 typedef struct dt_loss_parts {
     double lse;   // log sum exp(x)
     double q, qx; // sums of w q and w q x: 1 and x_y of a class without weights

@@ -21,6 +21,7 @@ typedef struct dt_metrics_opts {
     unsigned sinks;                 // bit DT_SINK_<id> of each that is wanted
     int every_steps;                // plain lines in a pipe, tfevents
     dt_listen listen;               // of the prometheus sink
+    const char *listen_text;        // as it was given, for messages
     int64_t total_steps;            // for bar and ETA
     int64_t steps_per_epoch;        // for the epoch bar
     int n_epochs;

@@ -235,9 +235,8 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     if (why && s->listener >= 0) close(s->listener);
     if (why) {
         s->listener = -1;
-        dt_warn(
-            "metrics.listen, port %d: %s: Prometheus sees nothing of this run, training goes on",
-            dt_listen_port(&o->listen), strerror(why));
+        dt_warn("metrics.listen %s: %s: Prometheus sees nothing of this run, training goes on",
+                o->listen_text, strerror(why));
     }
     return DT_OK;
 }

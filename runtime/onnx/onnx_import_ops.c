@@ -104,7 +104,10 @@ static void read_pool(onnx_reader *r, bool max) {
         over_end |= over > 0;
     }
     if (!max && include && over_end)
-        onnx_fail(r, "counts its padding, but not what ceil_mode adds: count_include_pad=False");
+        onnx_fail(
+            r,
+            "count_include_pad with a ceil_mode whose last window hangs over the end is not read: "
+            "export it with count_include_pad=False");
     onnx_give(r, 0,
               max ? dt_max_pool_window(r->g, x, &w) : dt_avg_pool_window(r->g, x, &w, include));
 }

@@ -353,7 +353,7 @@ void onnx_note_shared(onnx_reader *r) {
     if (n_divided + n_tied == 0) return;
     r->g->note = dt_arena_printf(
         &r->g->arena, "%s: %s%s%s%s%s", r->f->path,
-        n_divided ? "tensors of one value are shared by layers, each of which gets its own: " : "",
-        divided, n_divided && n_tied ? "; " : "", n_tied ? "tied, as many layers read them: " : "",
+        n_divided ? "layers that share a tensor whose values are all equal get one each: " : "",
+        divided, n_divided && n_tied ? "; " : "", n_tied ? "tied weights, read so often: " : "",
         tied);
 }

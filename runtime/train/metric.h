@@ -119,8 +119,9 @@ typedef struct dt_metric_choice {
     bool wanted[DT_MAX_TARGETS][DT_N_METRICS];
     dt_metric_id best;
     char best_name[160]; // of its value: "accuracy", or "pose.accuracy"
+    // by target, and the two behind it: as in dt_eval_table
     int positive[DT_MAX_TARGETS];
-    int top_k; // these three as in dt_eval_table
+    int top_k;
     double threshold;
     bool radians;
     const dt_cnode *by; // eval.by, or NULL

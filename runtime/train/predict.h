@@ -26,8 +26,9 @@ typedef struct dt_predict_request {
     bool by_uncertainty; // weights of the mean
 } dt_predict_request;
 
-// members: of the runs, each as often as its images are changed (data.augment). Their data are the set, all of it in
-// the test split, opened without what is predicted; or the run's own, divided as the run does it. Their classes are matched by name, and have the first's order.
+// members: of the runs, each as often as its images are changed (data.augment). Their data are either the set, all of it
+// in the test split, opened without what is predicted, or the run's own, divided as the run does it. Their classes are
+// matched by name, and have the first's order.
 // Collective.
 dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r,
                              bool *agreed);

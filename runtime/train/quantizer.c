@@ -360,7 +360,7 @@ static dt_status quantize(quantizer *q) {
         return st;
     }
     st = time_both(q, fp32, int8, rate);
-    dt_signals_started(); // from here on it is a moment: a signal is not answered
+    dt_signals_started(); // what is left takes a moment: signals no longer end it
     if (st == DT_OK) st = write_run(q, step);
     if (st == DT_OK) print_report(q, r, rate, error, q->s.a.results);
     for (int i = 0; i < 2; i++) dt_eval_result_fini(&r[i]);

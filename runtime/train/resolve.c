@@ -29,13 +29,13 @@ static bool overlaps(const rank_cores *a, const rank_cores *b) {
     return a->host == b->host && CPU_COUNT(&both) > 0;
 }
 
-// The usable cores, divided by the number of ranks that share them.
 // Ranks that mpirun starts in a job of Slurm have Slurm's variables, too, but not its namespace.
 static bool is_by_srun(void) {
     const char *space = getenv("PMIX_NAMESPACE");
     return space && strncmp(space, "slurm.", 6) == 0;
 }
 
+// The usable cores, divided by the number of ranks that share them.
 static dt_status share_of_cores(dt_comm *comm, int *out) {
     rank_cores mine = {0};
     char host[256] = "";

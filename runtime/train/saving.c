@@ -130,7 +130,7 @@ static dt_status run_validation(trainer *t) {
 dt_status trainer_evaluate(trainer *t, bool *is_best) {
     dt_eval_result *r = &t->last;
     DT_TRY(run_validation(t));
-    // of fewer samples than other checkpoints' it says nothing
+    // over fewer samples than other checkpoints' it cannot be compared with theirs
     const double value = r->n_not_finite ? NAN : dt_eval_result_get(r, t->s.metrics.best_name);
     if (t->metrics)
         dt_metrics_eval(t->metrics, "val", t->state.step, r->values, r->n_values,

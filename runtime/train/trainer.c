@@ -254,6 +254,7 @@ static dt_status open_reports(trainer *t) {
                                     t->state.steps_per_epoch);
     dt_metrics_opts o = {.run_dir = t->run_dir,
                          .run_name = dt_config_str(c, "run.name"),
+                         .listen_text = dt_config_str(c, "metrics.listen"),
                          .every_steps = every > 0 ? (int)every : 1,
                          .total_steps = t->state.total_steps,
                          .steps_per_epoch = t->state.steps_per_epoch,

@@ -14,7 +14,7 @@ printed() { # [whole]
     python3 - "$work/out" "$work/runs/small/result.json" $* <<'PY' || fail "the end of a run printed $(cat "$work/out")"
 import json, sys
 printed, kept = ([json.loads(line) for line in open(name)] for name in sys.argv[1:3])
-assert sum(map(sum, kept[-1]["confusion"])) == kept[-1]["samples"], kept
+assert sum(sum(row.values()) for row in kept[-1]["confusion"].values()) == kept[-1]["samples"], kept
 assert printed == (kept if sys.argv[3:] else [{k: v for k, v in line.items() if k != "confusion"} for line in kept])
 PY
 }

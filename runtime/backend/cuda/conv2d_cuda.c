@@ -60,6 +60,9 @@ static void norm_of(const dt_kernel_instance *s, const void *x, int first, int n
 }
 
 // ---- running one direction -------------------------------------------------------------------------
+_Static_assert(DT_ACTIVATION_relu == 1 && DT_ACTIVATION_gelu == 2,
+               "conv_kernels.h has these numbers");
+
 static void run_custom(dt_cuda *c, const dt_dnn_desc *d, const void *x, const void *w,
                        const void *y, const void *bias, void *out, void *stream) {
     const dt_conv_args a = {.x = x,

@@ -22,6 +22,7 @@
 #include "backend/cuda/cuda_dnn.h"
 #include "base/hash.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -343,6 +344,7 @@ static void build_conv(dt_dnn_graph *g) {
         pointwise(g, CUDNN_POINTWISE_ADD, y, bias, z);
         y = z;
     }
+    assert(d->act <= DT_ACTIVATION_gelu);
     if (d->act != DT_ACTIVATION_none)
         pointwise(
             g, d->act == DT_ACTIVATION_relu ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_GELU_FWD,
