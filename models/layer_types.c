@@ -25,7 +25,7 @@ static double number(const dt_layer *l, const char *key, double least) {
     double v = !n && unset ? strtod(unset, NULL) : least;
     if (!n && !unset) dt_layer_fail(l, l->where, "%s wants %s", l->type, key);
     if (n && (!dt_cnode_real(n, &v) || !(v >= least) || v > 1e9))
-        dt_layer_fail(l, n, "%s of %s: expected a number of at least %g", key, l->type, least);
+        dt_layer_fail(l, n, "%s of %s: expected a number in %g..1e9", key, l->type, least);
     return v;
 }
 static int whole(const dt_layer *l, const char *key, double least) {
@@ -53,8 +53,8 @@ static int numbers(const dt_layer *l, const char *key, int64_t *out, int cap) {
     for (size_t i = 0; i < count; i++) {
         const dt_cnode *item = list ? dt_cnode_item(n, i) : n;
         if (i >= (size_t)cap || !dt_cnode_real(item, &v) || v != floor(v) || fabs(v) > 1e9) {
-            dt_layer_fail(l, item, "%s of %s: expected at most %d whole numbers", key, l->type,
-                          cap);
+            dt_layer_fail(l, item, "%s of %s: expected at most %d whole numbers, none above 1e9",
+                          key, l->type, cap);
             return 0;
         }
         out[i] = (int64_t)v;

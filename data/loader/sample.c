@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -243,6 +244,11 @@ static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span byte
         plain = plain && f->mean[i] == 0 && f->std[i] == 1;
     for (int64_t i = 0; i < n && !plain; i++)
         dst[i] = (dst[i] - dt_field_mean(f, i)) / dt_field_std(f, i);
+    // a ReLU on the CPU makes 0 of NaN, so that the network's output would not tell
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(dst[i]))
+            return dt_fail(DT_E_DATA, "number %lld is %g, and numbers are finite", (long long)i + 1,
+                           (double)dst[i]);
     return DT_OK;
 }
 

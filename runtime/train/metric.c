@@ -225,8 +225,11 @@ dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c,
             for (int k = 0; target->field->n_classes == 2 && k < 2; k++)
                 if (is_class(target, k, name)) out->positive[t] = k, chosen[t]++, found = true;
             if (chosen[t] > 1)
-                return dt_config_fail(c, KEY, "%s names both classes of %s: take one", KEY,
-                                      target->field->name);
+                return dt_config_fail(
+                    c, KEY,
+                    "%s names classes of %s twice: take one (targets with the same names "
+                    "have the same class)",
+                    KEY, target->field->name);
         }
         if (!found)
             return dt_config_fail(c, KEY, "%s: no target of two classes has a class '%s'", KEY,

@@ -84,5 +84,5 @@ assert not digits, digits
 PY
 refused() { exits 2 "$1" "$DTRAIN" eval "$work/runs/$2" --which latest "${@:3}"; }
 refused "eval.positive: no target of two classes has a class 'mad'" two eval.positive=mad
-refused "names both classes of state" two 'eval.positive=["ill, badly", other]'
+refused "names classes of state twice" two 'eval.positive=["ill, badly", other]'
 refused "no target of two classes has a class 'odd'" labels eval.positive=odd

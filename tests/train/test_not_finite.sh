@@ -6,19 +6,21 @@ python3 - "$work" <<'PY'
 import json, random, sys
 from small_set import write_tar
 random.seed(7)
-def make(name, bad):
+def make(name, bad, value=3e38):
     samples = []
     for i in range(60):
         k = i % 3
         x = [random.gauss(2 * k if j == k else 0, 1) for j in range(4)]
         if i in bad:
-            x = [3e38] * 4
+            x = [value] * 4
         samples.append({"x": " ".join(f"{v:.6g}" for v in x), "json": json.dumps(
             {"label": ["ant", "bee", "cat"][k], "n": 10.0 * k, "odd": i % 2, "third": int(k == 0), "side": "LR"[i % 2]})})
     write_tar(f"{sys.argv[1]}/{name}.tar", samples)
 make("set", ())
 make("bad", (4, 17, 31, 50))
 make("worse", range(60))
+make("nan", (4, 17), float("nan"))
+make("inf", (4, 17), float("-inf"))
 PY
 new_config classes <<YAML
     x: {kind: vector, size: [4]}
@@ -90,6 +92,14 @@ v = struct.unpack("<180f", open(sys.argv[1], "rb").read()[-720:])
 assert [i for i in range(60) if all(map(math.isnan, v[3 * i:3 * i + 3]))] == [4, 17, 31, 50]
 assert sum(map(math.isnan, v)) == 12
 PY
+
+# ---- inputs that are not finite: the record is damaged, whatever the network would make of it (a ReLU 0 of NaN) ---------
+for value in nan inf; do
+    predict '2 samples could not be read or predicted' "$work/runs/classes" "$work/$value.tar" -o "$work/rows.csv"
+    [ "$(grep -c "member x .*number 1 is -*$value" "$work/rows.csv")" = 2 ] || fail "an input of $value: $(grep "is -*$value" "$work/rows.csv")"
+    exits 3 "number 1 is -*$value" "$DTRAIN" eval "$work/runs/classes" --set "$work/$value.tar"
+    exits 3 "0004.*number 1 is -*$value" "$DTRAIN" "$config" run.name=$value data.path="$work/$value.tar"
+done
 
 # ---- a training's evaluation ------------------------------------------------------------------------
 exits 0 'predictions are not finite' "$DTRAIN" "$config" run.name=broken data.path="$work/bad.tar" \

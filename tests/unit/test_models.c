@@ -515,7 +515,7 @@ static void layers_name_the_line(void **state) {
         {"layers: [{conv: {kernel: 3}}]", "test.yaml:3:18: conv wants out"},
         {"layers: [{conv: 8, relu: }]", "conv and relu in one item"},
         {"layers: [{conv: 8}]", "the last layer gives (2,8,62,62), the head wants (N,D)"},
-        {"layers: [{conv: x}]", "test.yaml:3:25: out of conv: expected a number of at least 1"},
+        {"layers: [{conv: x}]", "test.yaml:3:25: out of conv: expected a number in 1..1e9"},
         {"layers: [{u: {n: 1}}], define: {u: [{conv: $out}]}", "the block was not given $out"},
         {"layers: [u], define: {u: [relu, u]}", "a block may not contain itself"},
         {"layers: []", "expected a list of layers"},
