@@ -84,5 +84,6 @@ if command -v "$python" >/dev/null; then
     expect 0 "packed 60 records" "$dtrain" pack many 'l-{0..9}.tar'
     stop TERM l.lmdb 13 l.lmdb.partial
     grep -qF "an LMDB is made as a whole, so the same command begins it again" out.txt || fail "TERM: $(cat out.txt)"
+    stop USR1 u.lmdb 13 u.lmdb.partial # what Slurm sends ahead of a limit
 fi
 echo OK
