@@ -83,15 +83,15 @@ dt_status dt_data_select(const dt_data *d, const dt_config *c, const char *key, 
     return st;
 }
 
-// data.where: the records that it leaves out do not exist for all that follows.
-static dt_status apply_where(dt_data *d, const dt_config *c) {
+// data.where: the records that it leaves out do not exist for all that follows. A run's own need not fit another set.
+static dt_status apply_where(dt_data *d, const dt_config *c, bool of_other_set) {
     dt_catalog *catalog = d->reader->catalog;
     uint32_t n = 0, n_kept = 0;
     d->n_stored = catalog->n_records;
     if (!dt_config_has(c, "data.where")) return DT_OK;
     bool *keep = dt_xcalloc(catalog->n_records + 1, sizeof *keep);
     dt_status st = dt_data_select(d, c, "data.where", keep, &n);
-    if (st == DT_E_USAGE) {
+    if (st == DT_E_USAGE && of_other_set) {
         const dt_error_kept why = dt_error_keep();
         st = dt_fail(st, "%s (data.where=null takes all records)", why.message);
     }
@@ -469,7 +469,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
     read_options(d, c, rank_workers);
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, dt_split_read_file(d, c), out);
-    DT_TRY_GOTO(st, apply_where(d, c), out);
+    DT_TRY_GOTO(st, apply_where(d, c, uses != NULL), out);
     DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, names, uses), out);
     leave_steps(d, c);
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);

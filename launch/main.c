@@ -207,8 +207,7 @@ static void prepare_signals(void) {
     static const int ENDS[] = {SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGUSR1};
     for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) // what is ignored (nohup) stays so
         if (signal(ENDS[i], end_by_signal) == SIG_IGN) signal(ENDS[i], SIG_IGN);
-    signal(SIGXFSZ,
-           SIG_IGN); // writing beyond `ulimit -f` then fails with an error, which is reported
+    signal(SIGXFSZ, SIG_IGN); // writing beyond `ulimit -f` then fails, which is reported
 }
 
 int main(int argc, char **argv) {

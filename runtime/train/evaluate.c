@@ -41,8 +41,8 @@ struct dt_evaluator {
     const dt_dataset *data;
     dt_split split;
     int64_t n, cap;
-    int64_t n_not_finite,
-        first_not_finite; // predictions that are not in the table; index in the split
+    int64_t n_not_finite;     // predictions that are not in the table
+    int64_t first_not_finite; // its index in the split
     float *embeddings;
     uint32_t *records;
     int width;

@@ -304,8 +304,8 @@ static dt_status run_others(predictor *first, const dt_trainer_args *members, in
 
 static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
     DT_TRY(open_member(p, members));
-    if (p->s.comm->rank == 0 &&
-        dt_config_has(p->s.config, "data.where")) // rows are fewer than records
+    // rows are fewer than records
+    if (p->s.comm->rank == 0 && dt_config_has(p->s.config, "data.where"))
         dt_info("data: %s", p->s.data->describe(p->s.data));
     DT_TRY(open_output(p, p->r->mc > 0 ? n * p->r->mc : n));
     DT_TRY(run_passes(p));
