@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/thread.h"
+#include "config/field_kinds.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -33,13 +34,12 @@ static dt_reader_item read_item(const dt_cnode *n) {
 }
 
 static dt_status open_set(dt_data *d, const dt_config *c) {
-    const dt_cnode *path = dt_config_node(c, "data.path");
+    const dt_cnode *path = c->data.path;
     if (!path) return dt_config_fail(c, "data", "data.path is missing");
-    dt_reader_options o = {
-        .cache_dir = dt_config_has(c, "data.cache_dir") ? dt_config_str(c, "data.cache_dir") : NULL,
-        .cache_bytes = (uint64_t)(dt_config_real(c, "data.cache_gib") * 1073741824.0),
-        .write_index = dt_config_bool(c, "data.write_index"),
-        .lenient = d->skip};
+    dt_reader_options o = {.cache_dir = c->data.cache_dir ? c->data.cache_dir : NULL,
+                           .cache_bytes = (uint64_t)(c->data.cache_gib * 1073741824.0),
+                           .write_index = c->data.write_index,
+                           .lenient = d->skip};
     bool list = dt_cnode_kind(path) == DT_C_LIST;
     size_t n = list ? dt_cnode_size(path) : 1;
     dt_reader_item *items = dt_xcalloc(n + 1, sizeof *items);
@@ -59,7 +59,7 @@ static bool is_there(const char *path) {
 }
 
 bool dt_data_exists(const dt_config *c) {
-    const dt_cnode *path = dt_config_node(c, "data.path");
+    const dt_cnode *path = c->data.path;
     bool list = path && dt_cnode_kind(path) == DT_C_LIST, any = false;
     size_t n = list ? dt_cnode_size(path) : path != NULL;
     for (size_t i = 0; i < n && !any; i++) {
@@ -69,17 +69,17 @@ bool dt_data_exists(const dt_config *c) {
     return any;
 }
 
-dt_status dt_data_select(const dt_data *d, const dt_config *c, const char *key, bool *keep,
-                         uint32_t *n) {
+dt_status dt_data_select(const dt_data *d, const dt_config *c, const char *key, const char *where,
+                         bool *keep, uint32_t *n) {
     const dt_catalog *catalog = d->reader->catalog;
-    dt_status st = dt_catalog_select(catalog, dt_config_str(c, key), keep, n);
+    dt_status st = dt_catalog_select(catalog, where, keep, n);
     if (st == DT_E_USAGE) {
         const dt_error_kept why = dt_error_keep();
         return dt_config_fail(c, key, "%s: %s", key, why.message);
     }
     if (st == DT_OK && *n == 0)
         return dt_config_fail(c, key, "%s: none of the %u records fits %s", key, catalog->n_records,
-                              dt_config_str(c, key));
+                              where);
     return st;
 }
 
@@ -88,9 +88,9 @@ static dt_status apply_where(dt_data *d, const dt_config *c, bool of_other_set) 
     dt_catalog *catalog = d->reader->catalog;
     uint32_t n = 0, n_kept = 0;
     d->n_stored = catalog->n_records;
-    if (!dt_config_has(c, "data.where")) return DT_OK;
+    if (!c->data.where) return DT_OK;
     bool *keep = dt_xcalloc(catalog->n_records + 1, sizeof *keep);
-    dt_status st = dt_data_select(d, c, "data.where", keep, &n);
+    dt_status st = dt_data_select(d, c, "data.where", c->data.where, keep, &n);
     if (st == DT_E_USAGE && of_other_set) {
         const dt_error_kept why = dt_error_keep();
         st = dt_fail(st, "%s (data.where=null takes all records)", why.message);
@@ -124,17 +124,13 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
     for (uint32_t i = 0; i < cat->n_columns; i++)
         list_name(names, sizeof names, dt_catalog_str(cat, cat->columns[i].name));
     return dt_config_fail(c, key, "%s: the data set has no %scolumn '%s'; it has: %s", key,
-                          numbers ? "" : "metadata ", name, names[0] ? names : "none");
+                          numbers ? "" : "metadata ", name ? name : "", names[0] ? names : "none");
 }
 
 dt_status dt_data_find_column(const dt_data *d, const dt_config *c, const char *key,
                               const char *name, int *out) {
-    *out = column_of(d, name);
+    *out = name ? column_of(d, name) : -1;
     return *out >= 0 ? DT_OK : no_column(d, c, key, name, false);
-}
-
-static dt_status find_column(const dt_data *d, const dt_config *c, const char *key, int *out) {
-    return dt_data_find_column(d, c, key, dt_config_has(c, key) ? dt_config_str(c, key) : "", out);
 }
 
 // ---- view ----------------------------------------------------------------------------------------
@@ -150,7 +146,7 @@ static bool *records_with(const dt_data *d, int part) {
 }
 
 static dt_status make_pairs(dt_data *d, const dt_config *c) {
-    const dt_cnode *names = dt_config_node(c, "data.view.pairs.fields");
+    const dt_cnode *names = c->data.view.pairs.fields;
     if (!names || dt_cnode_kind(names) != DT_C_LIST || dt_cnode_size(names) != 2)
         return dt_config_fail(c, "data.view.pairs.fields",
                               "data.view.pairs: expected {fields: [a, b], within: column}");
@@ -162,7 +158,7 @@ static dt_status make_pairs(dt_data *d, const dt_config *c) {
             return dt_fail(DT_E_USAGE, "%s: data.view.pairs: '%s' is not one of data.fields",
                            dt_cnode_where(name), dt_cnode_str(name));
     }
-    DT_TRY(find_column(d, c, "data.view.pairs.within", &column));
+    DT_TRY(dt_data_find_column(d, c, "data.view.pairs.within", c->data.view.pairs.within, &column));
     d->fields.f[field[1]].part = 1;
     bool *a = records_with(d, 0), *b = records_with(d, 1);
     dt_status st = dt_view_make_pairs(&d->view, d->reader->catalog, a, b, column);
@@ -172,7 +168,7 @@ static dt_status make_pairs(dt_data *d, const dt_config *c) {
 }
 
 static dt_status make_view(dt_data *d, const dt_config *c) {
-    bool pairs = dt_config_node(c, "data.view.pairs") != NULL;
+    const bool pairs = c->data.view.pairs.fields || c->data.view.pairs.within;
     if (pairs) {
         DT_TRY(make_pairs(d, c));
     } else {
@@ -191,18 +187,16 @@ static dt_status make_view(dt_data *d, const dt_config *c) {
 static dt_status make_runs(dt_data *d, const dt_config *c) {
     static const char key[] = "data.m_per_class";
     int column;
-    const int64_t m = dt_config_int(c, key);
-    if (dt_config_has(c, "data.weight") || d->reader->is_weighted ||
-        dt_config_enum(c, "data.shuffle") != DT_SHUFFLE_global)
+    const int64_t m = c->data.m_per_class.value;
+    if (c->data.weight || d->reader->is_weighted || c->data.shuffle != DT_SHUFFLE_global)
         return dt_config_fail(c, key,
                               "%s gives every class equally many samples in random order: leave "
                               "out data.weight, weights in data.path, and data.shuffle",
                               key);
-    if (dt_config_is_auto(c, "train.micro_batch") || dt_config_int(c, "train.micro_batch") % m != 0)
+    if (c->train.micro_batch.is_auto || dt_answer(c->train.micro_batch) % m != 0)
         return dt_config_fail(c, key, "%s wants a train.micro_batch that is a multiple of %lld%s",
-                              key, (long long)m,
-                              dt_config_is_auto(c, "train.micro_batch") ? ", not auto" : "");
-    DT_TRY(find_column(d, c, "data.balance", &column));
+                              key, (long long)m, c->train.micro_batch.is_auto ? ", not auto" : "");
+    DT_TRY(dt_data_find_column(d, c, "data.balance", c->data.balance, &column));
     const dt_status st = dt_sampler_values_make(&d->values, d->reader->catalog, &d->view,
                                                 d->splits.sample[DT_SPLIT_TRAIN],
                                                 d->splits.n[DT_SPLIT_TRAIN], column, (uint32_t)m);
@@ -213,12 +207,12 @@ static dt_status make_runs(dt_data *d, const dt_config *c) {
 static dt_status make_order(dt_data *d, const dt_config *c) {
     const dt_catalog *catalog = d->reader->catalog;
     dt_weight_spec s = {.balance = -1, .column = -1, .real = -1};
-    bool balance = dt_config_has(c, "data.balance"), weight = dt_config_has(c, "data.weight");
-    if (balance) DT_TRY(find_column(d, c, "data.balance", &s.balance));
-    if (weight) s.real = dt_catalog_find_real(catalog, dt_config_str(c, "data.weight"));
-    if (weight && s.real < 0) s.column = column_of(d, dt_config_str(c, "data.weight"));
+    bool balance = c->data.balance, weight = c->data.weight;
+    if (balance) DT_TRY(dt_data_find_column(d, c, "data.balance", c->data.balance, &s.balance));
+    if (weight) s.real = dt_catalog_find_real(catalog, c->data.weight);
+    if (weight && s.real < 0) s.column = column_of(d, c->data.weight);
     if (weight && s.real < 0 && s.column < 0)
-        return no_column(d, c, "data.weight", dt_config_str(c, "data.weight"), true);
+        return no_column(d, c, "data.weight", c->data.weight, true);
     const uint32_t *samples = d->splits.sample[DT_SPLIT_TRAIN];
     uint32_t n = d->splits.n[DT_SPLIT_TRAIN], *set_of = NULL;
     if (d->reader->is_weighted) {
@@ -240,7 +234,7 @@ static dt_status make_order(dt_data *d, const dt_config *c) {
     d->sampler.seed = d->seed;
     d->sampler.n = n;
     d->sampler.cumulative = d->weights;
-    return n && dt_config_has(c, "data.m_per_class") ? make_runs(d, c) : DT_OK;
+    return n && c->data.m_per_class.has ? make_runs(d, c) : DT_OK;
 }
 
 uint32_t dt_data_sample_at(const dt_dataset *base, uint64_t epoch, uint64_t i) {
@@ -286,21 +280,18 @@ static uint64_t fingerprint(const dt_data *d) {
 }
 
 static void read_options(dt_data *d, const dt_config *c, int rank_workers) {
-    d->sampler.shuffle = dt_config_enum(c, "data.shuffle");
-    d->seed = (uint64_t)dt_config_int(c, "run.seed");
-    d->skip = dt_config_enum(c, "data.on_error") != DT_ON_ERROR_fail;
-    d->skips.quarantine = dt_config_enum(c, "data.on_error") == DT_ON_ERROR_quarantine;
-    d->verify = dt_config_bool(c, "data.verify");
-    d->n_workers =
-        dt_config_is_auto(c, "data.workers") ? rank_workers : (int)dt_config_int(c, "data.workers");
+    d->sampler.shuffle = c->data.shuffle;
+    d->seed = (uint64_t)c->run.seed;
+    d->skip = c->data.on_error != DT_ON_ERROR_fail;
+    d->skips.quarantine = c->data.on_error == DT_ON_ERROR_quarantine;
+    d->verify = c->data.verify;
+    d->n_workers = c->data.workers.is_auto ? rank_workers : (int)dt_answer(c->data.workers);
     if (d->n_workers < 1) d->n_workers = 1;
-    d->n_readers =
-        dt_config_is_auto(c, "data.readers") ? -1 : (int)dt_config_int(c, "data.readers");
-    d->n_prefetch =
-        dt_config_is_auto(c, "data.prefetch") ? 0 : (int)dt_config_int(c, "data.prefetch");
-    d->facts.fix_workers = !dt_config_is_auto(c, "data.workers");
-    d->facts.fix_readers = !dt_config_is_auto(c, "data.readers");
-    d->facts.fix_slots = !dt_config_is_auto(c, "data.prefetch");
+    d->n_readers = c->data.readers.is_auto ? -1 : (int)dt_answer(c->data.readers);
+    d->n_prefetch = c->data.prefetch.is_auto ? 0 : (int)dt_answer(c->data.prefetch);
+    d->facts.fix_workers = !c->data.workers.is_auto;
+    d->facts.fix_readers = !c->data.readers.is_auto;
+    d->facts.fix_slots = !c->data.prefetch.is_auto;
 }
 
 static int64_t n_samples(const dt_dataset *base, dt_split split) {
@@ -335,7 +326,7 @@ static const char *value(const dt_dataset *base, const char *column, dt_split sp
 }
 
 static dt_status check_by(const dt_data *d, const dt_config *c) {
-    const dt_cnode *by = dt_config_node(c, "eval.by");
+    const dt_cnode *by = c->eval.by;
     int column;
     for (size_t i = 0; by && i < dt_cnode_size(by); i++)
         DT_TRY(dt_data_find_column(d, c, "eval.by", dt_cnode_str(dt_cnode_item(by, i)), &column));
@@ -444,7 +435,7 @@ enum { MOST_DEVICE_BYTES = 1 << 20 };
 
 static void leave_steps(dt_data *d, const dt_config *c) {
     if (!d->backend || !d->backend->device) return;
-    if (dt_config_enum(c, "data.augment_on") == DT_AUGMENT_ON_host) return;
+    if (c->data.augment_on == DT_AUGMENT_ON_host) return;
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
         if (f->augment && !f->array.f32 && f->sample_bytes <= MOST_DEVICE_BYTES)

@@ -113,9 +113,9 @@ dt_status dt_split_read_file(dt_data *d, const dt_config *c) {
     static const char KEY[] = "data.split.file";
     dt_catalog *catalog = d->reader->catalog;
     dt_table t;
-    if (!dt_config_has(c, KEY)) return DT_OK;
+    if (!c->data.split.file) return DT_OK;
     listing l = {.c = catalog, .t = &t};
-    dt_status st = dt_table_read(&t, dt_config_str(c, KEY));
+    dt_status st = dt_table_read(&t, c->data.split.file);
     if (st == DT_OK) {
         l.by_key = dt_xcalloc((size_t)catalog->n_records + 1, sizeof *l.by_key);
         d->listed = dt_xcalloc((size_t)catalog->n_records + 1, 1);
@@ -133,16 +133,15 @@ dt_status dt_split_read_file(dt_data *d, const dt_config *c) {
 
 // ---- keys --------------------------------------------------------------------------------------------
 // A share, or an expression whose records get the part.
-static dt_status read_part(const dt_data *d, const dt_config *c, const char *key, uint8_t part,
-                           double *share, uint8_t *given) {
+static dt_status read_part(const dt_data *d, const dt_config *c, const char *key,
+                           const dt_cnode *node, uint8_t part, double *share, uint8_t *given) {
     const dt_catalog *cat = d->reader->catalog;
-    const dt_cnode *node = dt_config_node(c, key);
     if (!node || dt_cnode_real(node, share)) return DT_OK;
     if (d->listed)
         return dt_config_fail(c, key, "%s: data.split.file gives the parts: take one of both", key);
     bool *keep = dt_xcalloc((size_t)cat->n_records + 1, sizeof *keep);
     uint32_t n, n_twice = 0, twice = 0;
-    dt_status st = dt_data_select(d, c, key, keep, &n);
+    dt_status st = dt_data_select(d, c, key, dt_cnode_str(node), keep, &n);
     for (uint32_t r = 0; r < cat->n_records && st == DT_OK; r++) {
         if (!keep[r]) continue;
         if (given[r] != TRAIN && n_twice++ == 0) twice = r;
@@ -156,7 +155,7 @@ static dt_status read_part(const dt_data *d, const dt_config *c, const char *key
 
 static dt_status read_unit(const dt_data *d, const dt_config *c, dt_split_spec *s) {
     static const char KEY[] = "data.split.unit";
-    const dt_cnode *list = dt_config_node(c, KEY);
+    const dt_cnode *list = c->data.split.unit;
     size_t n = list ? dt_cnode_size(list) : 0;
     if (n == 0) return DT_OK;
     if (n > DT_SPLIT_MAX_COLUMNS)
@@ -176,12 +175,12 @@ static bool lists(const dt_data *d, uint8_t part) {
 // Folds take the place of a share of the test, so that `data.split.folds=5` makes folds of any config.
 static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec *s) {
     double share;
-    if (dt_config_has(c, "data.split.folds")) s->folds = (int)dt_config_int(c, "data.split.folds");
-    if (dt_config_has(c, "data.split.fold")) s->fold = (int)dt_config_int(c, "data.split.fold");
+    if (c->data.split.folds.has) s->folds = (int)c->data.split.folds.value;
+    if (c->data.split.fold.has) s->fold = (int)c->data.split.fold.value;
     if (s->fold > 0 && s->fold >= s->folds)
         return dt_config_fail(c, "data.split.fold", "data.split.fold: %d of %d folds, from 0 on",
                               s->fold, s->folds);
-    const dt_cnode *test = dt_config_node(c, "data.split.test");
+    const dt_cnode *test = c->data.split.test;
     if (s->folds > 0 && (d->listed || (test && !dt_cnode_real(test, &share))))
         return dt_config_fail(c, "data.split.folds",
                               "data.split.folds: a fold is the test part, and so is what "
@@ -193,8 +192,8 @@ static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec 
 static dt_status read_split(const dt_data *d, const dt_config *c, dt_split_spec *s,
                             uint8_t *given) {
     if (d->listed) memcpy(given, d->listed, d->reader->catalog->n_records);
-    DT_TRY(read_part(d, c, "data.split.val", VAL, &s->val, given));
-    DT_TRY(read_part(d, c, "data.split.test", TEST, &s->test, given));
+    DT_TRY(read_part(d, c, "data.split.val", c->data.split.val, VAL, &s->val, given));
+    DT_TRY(read_part(d, c, "data.split.test", c->data.split.test, TEST, &s->test, given));
     for (int k = VAL; k <= TEST; k++)
         if ((k == VAL ? s->val : s->test) > 0 && lists(d, (uint8_t)k))
             return dt_config_fail(c, "data.split.file",
@@ -204,13 +203,11 @@ static dt_status read_split(const dt_data *d, const dt_config *c, dt_split_spec 
     if (s->val + s->test > 1 + 1e-9)
         return dt_config_fail(c, "data.split", "data.split: val + test are more than 1");
     DT_TRY(read_unit(d, c, s));
-    if (dt_config_has(c, "data.split.seed"))
-        s->seed = (uint64_t)dt_config_int(c, "data.split.seed");
+    if (c->data.split.seed.has) s->seed = (uint64_t)c->data.split.seed.value;
     s->given = given;
-    return dt_config_has(c, "data.split.stratify")
-               ? dt_data_find_column(d, c, "data.split.stratify",
-                                     dt_config_str(c, "data.split.stratify"), &s->stratify)
-               : DT_OK;
+    return c->data.split.stratify ? dt_data_find_column(d, c, "data.split.stratify",
+                                                        c->data.split.stratify, &s->stratify)
+                                  : DT_OK;
 }
 
 // ---- an official split that is not used --------------------------------------------------------------
@@ -276,7 +273,7 @@ static void tell_official(const dt_data *d) {
 
 // ---- the whole ---------------------------------------------------------------------------------------
 static bool is_wanted(const dt_config *c, const dt_split_spec *s, int part) {
-    const dt_cnode *n = dt_config_node(c, part == VAL ? "data.split.val" : "data.split.test");
+    const dt_cnode *n = part == VAL ? c->data.split.val : c->data.split.test;
     double share = 0;
     if (part == TEST && s->folds > 0) return true;
     return n && (!dt_cnode_real(n, &share) || share > 0);

@@ -30,7 +30,7 @@ static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
 // People of another set need not be those that the run knows where it is judged by how well it tells people apart.
 static dt_status open_set(void *ctx, const dt_config *c, dt_backend *b, int workers,
                           const char *skip_log, const char *classes, dt_dataset **out) {
-    const int best = dt_config_enum(c, "eval.best") - 1; // behind `auto`
+    const int best = c->eval.best - 1; // behind `auto`
     const bool pairs = best >= 0 && (dt_metrics_table[best]->of & DT_OF_PAIRS);
     return launch_open_for_set(ctx, c, b, workers, skip_log, classes,
                                pairs ? DT_USE_IDENTITY : DT_USE_VALUE, out);

@@ -51,7 +51,7 @@ static const float *tensor(void *ctx, const char *name, const dt_shape *shape) {
 
 static dt_status open_weights(export *e, const char *which) {
     const dt_config *c = e->config;
-    char *run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    char *run = dt_xprintf("%s/%s", c->run.dir, c->run.name);
     char *path = NULL, *file = NULL;
     int64_t step;
     dt_status st = dt_ckpt_find_in_run(run, which, &step, &path);

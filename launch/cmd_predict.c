@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "config/field_kinds.h"
 #include "train/predict.h"
 #include "train/predict_write.h"
 
@@ -68,15 +69,12 @@ static dt_status load(job *j, const char *run, const char *set, const char **mor
 
 static dt_status load_changed(job *j, const dt_config *plain, const char *run, const char *set,
                               const launch_words *w, int n_paths, const char *list) {
-    const dt_cnode *fields = dt_config_node(plain, "data.fields");
     const int n_given = w->n_words - n_paths;
     const char **more = dt_xcalloc((size_t)n_given + DT_MAX_FIELDS + 1, sizeof *more);
     int n = 0;
-    for (size_t i = 0; i < dt_cnode_size(fields) && n < DT_MAX_FIELDS; i++) {
-        const char *kind = dt_cnode_str(dt_cnode_get(dt_cnode_item(fields, i), "kind"));
-        if (strcmp(kind, "image") == 0)
-            more[n++] = dt_xprintf("data.augment.%s=%s", dt_cnode_key(fields, i), list);
-    }
+    for (int i = 0; i < plain->data.n_fields && n < DT_MAX_FIELDS; i++)
+        if (plain->data.fields[i].kind == DT_FIELD_image)
+            more[n++] = dt_xprintf("data.augment.%s=%s", plain->data.fields[i].id, list);
     const int n_own = n;
     for (int i = 0; i < n_given; i++) more[n++] = w->words[n_paths + i];
     dt_status st = n_own ? load(j, run, set, more, n)
@@ -89,13 +87,12 @@ static dt_status load_changed(job *j, const dt_config *plain, const char *run, c
 
 // A mean over an image and its mirror image says nothing of numbers that change sign between them.
 static dt_status check_flip(const dt_config *c) {
-    const dt_cnode *fields = dt_config_node(c, "data.fields");
-    for (size_t i = 0; i < dt_cnode_size(fields); i++)
-        if (dt_cnode_get(dt_cnode_item(fields, i), "mirror"))
+    for (int i = 0; i < c->data.n_fields; i++)
+        if (c->data.fields[i].mirror)
             return dt_fail(DT_E_USAGE,
                            "--tta flip: field %s changes sign with the image "
                            "(data.fields.%s.mirror): take scale alone",
-                           dt_cnode_key(fields, i), dt_cnode_key(fields, i));
+                           c->data.fields[i].id, c->data.fields[i].id);
     return DT_OK;
 }
 

@@ -13,7 +13,7 @@ static dt_status run(const launch_words *w) {
     dt_signals_starting();
     dt_signals_install(); // ahead of all else; one that comes while the ranks connect is kept for the first step
     DT_TRY(launch_load_config(&c, "train", w));
-    dt_signals_set_grace(dt_config_seconds(c, "run.grace"));
+    dt_signals_set_grace(c->run.grace);
     dt_status st = launch_with_comm(c, body, NULL);
     dt_config_destroy(c);
     return st;

@@ -101,9 +101,9 @@ static dt_status read_device_rate(char *text, rates *r) {
 }
 
 static dt_status read_rates(const launch_cost *k, const dt_config *c, rates *r, int *n_steps) {
-    r->on_gpus = dt_config_enum(c, "device.kind") == DT_DEVICE_cuda;
+    r->on_gpus = c->device.kind == DT_DEVICE_cuda;
     if (!k->rates) {
-        char *run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+        char *run = dt_xprintf("%s/%s", c->run.dir, c->run.name);
         r->any = measured_rate(run, n_steps);
         dt_status st = r->any > 0 ? DT_OK
                                   : dt_fail(DT_E_USAGE,

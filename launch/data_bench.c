@@ -213,7 +213,7 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_option_int(w, &launch_data_bench, SECONDS, 5, &b.seconds));
     DT_TRY(launch_option_int(w, &launch_data_bench, CONSUME, 0, &b.consume));
     DT_TRY(launch_load_config(&c, "data bench", w));
-    b.global_batch = (int)dt_config_int(c, "train.global_batch");
+    b.global_batch = (int)c->train.global_batch;
     b.micro_batch = launch_micro_batch(c);
     b.n_micro = b.global_batch / b.micro_batch;
     dt_status st = dt_data_open(&b.data, c, NULL, dt_usable_cores(), NULL);

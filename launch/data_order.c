@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "comm/tree.h"
+#include "config/field_kinds.h"
 #include "data/data.h"
 #include "data/dataset.h"
 #include "data/source/source.h"
@@ -147,9 +148,9 @@ static dt_status find_shown(shown *s, const dt_data *d, const dt_config *c) {
     for (int i = 0; i < d->fields.n; i++)
         if (d->fields.f[i].kind == DT_FIELD_class)
             show(s, d->fields.f[i].column, d->fields.f[i].part, d->fields.f[i].name);
-    if (!dt_config_has(c, STRATIFY)) return DT_OK;
-    DT_TRY(dt_data_find_column(d, c, STRATIFY, dt_config_str(c, STRATIFY), &column));
-    show(s, column, 0, dt_config_str(c, STRATIFY));
+    if (!c->data.split.stratify) return DT_OK;
+    DT_TRY(dt_data_find_column(d, c, STRATIFY, c->data.split.stratify, &column));
+    show(s, column, 0, c->data.split.stratify);
     return DT_OK;
 }
 
@@ -213,7 +214,7 @@ static dt_status list_split(const dt_dataset *base, const dt_config *c, const ch
 static dt_status walk_config(order *o, const launch_words *w) {
     dt_config *c = NULL;
     DT_TRY(launch_load_config(&c, "data order", w));
-    o->batch = (int)dt_config_int(c, "train.global_batch");
+    o->batch = (int)c->train.global_batch;
     o->micro = launch_micro_batch(c);
     dt_status st = dt_data_open(&o->data, c, NULL, 1, NULL);
     if (st == DT_OK && o->batch % o->micro != 0)

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/text.h"
+#include "config/field_kinds.h"
 #include "data/data.h"
 #include "data/decode/encode.h"
 #include "data/loader/data_parts.h"
@@ -216,8 +217,7 @@ static void print_row(const show *s, const dt_batch *b, int j, int place) {
 // ---- the verb ------------------------------------------------------------------------------------------
 static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split split) {
     const int micro = launch_micro_batch(c);
-    const int n_micro =
-        split == DT_SPLIT_TRAIN ? (int)dt_config_int(c, "train.global_batch") / micro : 1;
+    const int n_micro = split == DT_SPLIT_TRAIN ? (int)c->train.global_batch / micro : 1;
     int *micros = dt_xcalloc((size_t)n_micro, sizeof *micros);
     for (int i = 0; i < n_micro; i++) micros[i] = i;
     dt_source_request r = {.split = split,

@@ -88,7 +88,7 @@ static dt_status read_options(cloud *k) {
 
 // A set of the bucket, where the machines have it. Of several sets only a template can say where they are.
 static dt_status data_word(const cloud *k, char **out) {
-    const dt_cnode *path = dt_config_node(k->config, "data.path");
+    const dt_cnode *path = k->config->data.path;
     if (dt_cnode_kind(path) == DT_C_LIST && dt_cnode_size(path) == 1) path = dt_cnode_item(path, 0);
     if (dt_cnode_kind(path) != DT_C_SCALAR)
         return dt_config_fail(k->config, "data.path",
@@ -101,7 +101,7 @@ static dt_status data_word(const cloud *k, char **out) {
 
 // Names of SkyPilot: letters, digits and single '-', a letter first.
 static char *task_name(const dt_config *c) {
-    const char *name = dt_config_str(c, "run.name");
+    const char *name = c->run.name;
     char *task = dt_xcalloc(strlen(name) + sizeof "run-", 1), *at = task;
     if (!is_ascii_letter(*name)) at = stpcpy(at, "run-");
     for (; *name; name++)

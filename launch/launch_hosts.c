@@ -145,14 +145,8 @@ static int reach(void *ctx, launch_process *p, const char *const *argv) {
 // Whether the host that would be rank 0's sees a checkpoint of the run, which may have lain on the disk of another one.
 static bool sees_run(const job_on_hosts *j, const launch_host *host) {
     static const char script[] = "cd \"$1\" && cd \"$2/$3/checkpoints\" && ls -d step-*";
-    const char *const argv[] = {"sh",
-                                "-c",
-                                script,
-                                "sh",
-                                j->dir,
-                                dt_config_str(j->config, "run.dir"),
-                                dt_config_str(j->config, "run.name"),
-                                NULL};
+    const char *const argv[] = {
+        "sh", "-c", script, "sh", j->dir, j->config->run.dir, j->config->run.name, NULL};
     launch_process p;
     const bool sees = launch_host_run(&j->list, host, &p, argv, LAUNCH_REACH_S) == 0 && p.code == 0;
     launch_process_fini(&p);
@@ -163,7 +157,7 @@ static bool can_go_on(const job_on_hosts *j) {
     const launch_host *first = NULL;
     for (int i = j->list.n - 1; i >= 0; i--)
         if (!j->list.hosts[i].lost) first = &j->list.hosts[i];
-    return first && dt_config_enum(j->config, "run.reproducible") == DT_REPRODUCIBLE_elastic &&
+    return first && j->config->run.reproducible == DT_REPRODUCIBLE_elastic &&
            (first == j->first || sees_run(j, first));
 }
 
@@ -194,7 +188,7 @@ static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
         if (!told)
             dt_warn("host %s does not answer: it is waited for, up to %d s%s", lost->name,
                     j->wait_s,
-                    dt_config_enum(j->config, "run.reproducible") == DT_REPRODUCIBLE_elastic
+                    j->config->run.reproducible == DT_REPRODUCIBLE_elastic
                         ? " (the others do not see the run's folder)"
                         : " (run.reproducible: elastic would go on without it)");
         told = true;

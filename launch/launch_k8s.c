@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "config/listen.h"
+#include "config/sinks.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -86,7 +87,7 @@ typedef struct k8s_job {
 
 // "Fusion_2" -> "fusion-2": what Kubernetes takes as the name of pods, with "-worker-12" behind it.
 static dt_status name_job(k8s_job *j) {
-    const char *name = dt_config_str(j->config, "run.name");
+    const char *name = j->config->run.name;
     char *job = dt_xprintf("%s", name);
     bool good = *job && strlen(job) <= 50;
     for (char *p = job; *p; p++) {
@@ -104,7 +105,7 @@ static dt_status name_job(k8s_job *j) {
 }
 
 static bool is_scraped(const k8s_job *j) {
-    return dt_config_lists(j->config, "metrics.sinks", DT_SINK_prometheus);
+    return dt_words_have(&j->config->metrics.sinks, DT_SINK_prometheus);
 }
 
 static dt_status append(json_t *list, const char *text) {
@@ -163,12 +164,11 @@ static dt_status list_args(k8s_job *j, const launch_words *w) {
 // Of a rank on n_threads: what dtrain check finds, and what program, libraries and batches take besides.
 static dt_status estimate_memory(double *mib, const launch_words *w, int n_threads) {
     dt_config *c = NULL;
-    char *report = NULL, threads[16];
+    char *report = NULL;
     size_t n = 0;
     DT_TRY(launch_load_config(&c, "launch k8s", w));
-    dt_config_resolve(c, "device.kind", "cpu");
-    snprintf(threads, sizeof threads, "%d", n_threads);
-    if (dt_config_is_auto(c, "device.threads")) dt_config_resolve(c, "device.threads", threads);
+    dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
+    if (c->device.threads.is_auto) dt_config_set_int(c, DT_KEY(device.threads), n_threads);
     FILE *out = open_memstream(&report, &n);
     dt_run_length length;
     dt_status st = launch_check_config(c, &(dt_check_prints){0}, out, &length);
@@ -182,8 +182,8 @@ static dt_status estimate_memory(double *mib, const launch_words *w, int n_threa
 // An overlay that was chosen says how large its workers are.
 static dt_status read_resources(k8s_job *j, const launch_words *w, int n_slots) {
     const bool own = w->options[GPUS] || w->options[OVERLAY];
-    const bool is_auto = dt_config_is_auto(j->config, "device.threads");
-    int n_cpus = n_slots * (is_auto ? 1 : (int)dt_config_int(j->config, "device.threads"));
+    const bool is_auto = j->config->device.threads.is_auto;
+    int n_cpus = n_slots * (is_auto ? 1 : (int)dt_answer(j->config->device.threads));
     double mib = 0;
     DT_TRY(launch_option_int(w, &launch_on_k8s, CPUS, n_cpus, &n_cpus));
     if (!own || w->options[CPUS]) j->values[V_CPUS] = dt_xprintf("\"%d\"", n_cpus);
@@ -217,7 +217,7 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
     j->values[V_WORKERS] = dt_xprintf("%d", n_workers);
     j->values[V_SLOTS] = dt_xprintf("%d", n_slots);
     // a run that stops itself with 75 would start again
-    const bool once = dt_config_has(j->config, "run.stop_at");
+    const bool once = j->config->run.stop_at.has;
     j->values[V_RESTARTS] = dt_xprintf("%d", once ? 0 : 20);
     j->values[V_LAUNCHERS] = dt_xprintf("%d", once ? 0 : 3);
     DT_TRY(launch_yaml(&j->values[V_NAMESPACE], options[NAMESPACE].name, w->options[NAMESPACE]));

@@ -130,8 +130,7 @@ static dt_status read_sweep(slurm_job *j, const launch_words *w) {
 
 static dt_status read_run(slurm_job *j, const launch_words *w) {
     DT_TRY(launch_target_config(&j->config, "launch slurm", w, true));
-    char *dir = dt_xprintf("%s/%s", dt_config_str(j->config, "run.dir"),
-                           dt_config_str(j->config, "run.name"));
+    char *dir = dt_xprintf("%s/%s", j->config->run.dir, j->config->run.name);
     const char **words = dt_xcalloc((size_t)w->n_words + 1, sizeof *words);
     for (int i = 0; i < w->n_words; i++) words[i] = w->words[i];
     j->values[V_RUNS] = run_line(0, dir, words);
@@ -187,7 +186,7 @@ static char *quote_folder(const char *folder) {
 
 static dt_status read_stage(slurm_job *j, const launch_words *w) {
     if (!w->options[STAGE]) return DT_OK;
-    const dt_cnode *set = dt_config_node(j->config, "data.path");
+    const dt_cnode *set = j->config->data.path;
     if (set && dt_cnode_kind(set) == DT_C_LIST && dt_cnode_size(set) == 1)
         set = dt_cnode_item(set, 0);
     if (set && dt_cnode_kind(set) == DT_C_MAP) set = dt_cnode_get(set, "path");
@@ -273,7 +272,7 @@ static dt_status directive(char **out, const char *what, const char *text) {
 }
 
 static const char *job_name(const slurm_job *j) {
-    return j->sweep.dir ? strrchr(j->sweep.dir, '/') + 1 : dt_config_str(j->config, "run.name");
+    return j->sweep.dir ? strrchr(j->sweep.dir, '/') + 1 : j->config->run.name;
 }
 
 static dt_status fill_values(slurm_job *j, const launch_words *w) {
@@ -286,7 +285,7 @@ static dt_status fill_values(slurm_job *j, const launch_words *w) {
             directive(&j->values[given[i][0]], options[given[i][1]].name, w->options[given[i][1]]));
     j->values[V_OUTPUT] = dt_xprintf("%s", w->options[SWEEP] ? "%x-%A_%a.out" : "%x-%j.out");
     // a run that stops itself with 75 would be queued again for ever
-    const bool stops = dt_config_has(j->config, "run.stop_at");
+    const bool stops = j->config->run.stop_at.has;
     j->values[V_REQUEUE] = dt_xprintf("%s", stops ? "no-requeue" : "requeue");
     return DT_OK;
 }

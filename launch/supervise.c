@@ -103,11 +103,10 @@ static void count_checkpoint(progress *p, const char *line) {
 
 // Runs SCRIPT in the run's folder, where rank 0 ran. true: it ended with 0; *out (heap): what it wrote.
 static bool run_in_run(const launch_supervised *s, const char *script, char **out) {
-    const char *run_dir = dt_config_str(s->config, "run.dir");
+    const char *run_dir = s->config->run.dir;
     char cwd[4096] = "";
     if (*run_dir != '/' && !getcwd(cwd, sizeof cwd - 1)) return false;
-    char *run = dt_xprintf("%s%s%s/%s", cwd, *cwd ? "/" : "", run_dir,
-                           dt_config_str(s->config, "run.name"));
+    char *run = dt_xprintf("%s%s%s/%s", cwd, *cwd ? "/" : "", run_dir, s->config->run.name);
     char *whole = dt_xprintf("cd \"$1\" && %s", script);
     const char *const argv[] = {"sh", "-c", whole, "sh", run, NULL};
     launch_process p;
@@ -156,7 +155,7 @@ static bool same_step(const progress *a, const progress *b) {
 // checkpoint has come since the host did, so that a host that comes and goes costs at most one start a checkpoint.
 static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, int *code) {
     // what run.stop_at ends with 75 is not to be started again
-    const bool watched = s->watch && s->restarts > 0 && !dt_config_has(s->config, "run.stop_at");
+    const bool watched = s->watch && s->restarts > 0 && !s->config->run.stop_at.has;
     bool waits = false, asked = false;
     int64_t saved_step = 0;
     int slot;
@@ -210,7 +209,7 @@ static bool may_start_again(const launch_supervised *s, const launch_jobs *jobs,
     case DT_E_NUMERIC:
         return false;
     case DT_E_PREEMPTED:
-        return !dt_config_has(s->config, "run.stop_at");
+        return !s->config->run.stop_at.has;
     default:
         return true;
     }

@@ -213,7 +213,7 @@ static dt_status find_directory(sweep *s) {
     for (size_t i = 0; i < n; i++) free((char *)fixed[i]);
     free(fixed);
     DT_TRY(st);
-    s->dir = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    s->dir = dt_xprintf("%s/%s", c->run.dir, c->run.name);
     dt_config_destroy(c);
     char *own = dt_xprintf("%s/config.yaml", s->dir);
     if (dt_io_exists(own))

@@ -32,9 +32,9 @@ static dt_status check(const char *target, const launch_words *w, bool elsewhere
         return dt_fail(DT_E_USAGE, "dtrain %s reads its config more than once: give a file",
                        target);
     DT_TRY(launch_load_config(&c, target, w));
-    if (elsewhere && dt_config_enum(c, "device.kind") == DT_DEVICE_cuda &&
+    if (elsewhere && c->device.kind == DT_DEVICE_cuda &&
         !(has_cuda_module() && dt_io_exists("/dev/nvidiactl")))
-        dt_config_resolve(c, "device.kind", "cpu");
+        dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
     char *report = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&report, &n);
@@ -53,7 +53,7 @@ dt_status launch_target_config(dt_config **out, const char *target, const launch
 }
 
 dt_status launch_check_ranks(const dt_config *c, int n_ranks) {
-    const int64_t n_micro = dt_config_int(c, "train.global_batch") / launch_micro_batch(c);
+    const int64_t n_micro = c->train.global_batch / launch_micro_batch(c);
     if (n_ranks <= n_micro) return DT_OK;
     return dt_config_fail(c, "train.micro_batch",
                           "%d ranks cannot share the %lld micro-batches of a step "
@@ -73,7 +73,7 @@ static void list_files(const char *pattern, dt_names *out) {
 }
 
 void launch_list_data(const dt_config *c, dt_names *out) {
-    const dt_cnode *path = dt_config_node(c, "data.path");
+    const dt_cnode *path = c->data.path;
     const bool several = dt_cnode_kind(path) == DT_C_LIST;
     for (size_t i = 0; i < (several ? dt_cnode_size(path) : 1); i++) {
         const dt_cnode *item = several ? dt_cnode_item(path, i) : path;
@@ -87,7 +87,7 @@ int launch_count_gpus(const dt_config *c) {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     char path[32];
     int n = 0;
-    const int kind = dt_config_enum(c, "device.kind");
+    const int kind = c->device.kind;
     if (kind == DT_DEVICE_cpu || (kind == DT_DEVICE_auto && !has_cuda_module())) return 0;
     if (visible && *visible) {
         for (n = 1; *visible; visible++) n += *visible == ',';

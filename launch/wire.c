@@ -83,8 +83,7 @@ static dt_status load_run_config(dt_config **out, const launch_words *w) {
 }
 
 int launch_micro_batch(const dt_config *c) {
-    return dt_config_is_auto(c, "train.micro_batch") ? 1
-                                                     : (int)dt_config_int(c, "train.micro_batch");
+    return c->train.micro_batch.is_auto ? 1 : (int)dt_answer(c->train.micro_batch);
 }
 
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w) {
@@ -189,9 +188,9 @@ dt_status launch_with_comm(dt_config *c,
                            dt_status (*body)(const dt_trainer_args *a, bool *agreed, void *ctx),
                            void *ctx) {
     dt_comm *comm = NULL;
-    const bool is_auto = dt_config_is_auto(c, "comm.timeout");
-    const double timeout_s = is_auto ? 0 : dt_config_seconds(c, "comm.timeout");
-    dt_watch_start(&(dt_watch_limits){.io_s = dt_config_seconds(c, "run.io_timeout"),
+    const bool is_auto = c->comm.timeout.is_auto;
+    const double timeout_s = is_auto ? 0 : dt_answer(c->comm.timeout);
+    dt_watch_start(&(dt_watch_limits){.io_s = c->run.io_timeout,
                                       .start_s = is_auto ? DT_START_TIMEOUT_S : timeout_s,
                                       .lost_s = is_auto ? DT_LOST_TIMEOUT_S : timeout_s});
     dt_signals_starting();

@@ -9,8 +9,8 @@ dt_features dt_trunk_ast_tiny(const dt_trunk *t, dt_value x) {
                               .heads = 3,
                               .blocks = 12,
                               .patch = 16,
-                              .stride = (int)dt_trunk_int(t, "patch_stride", 10),
-                              .mean = dt_trunk_enum(t, "pool") == DT_POOL_mean};
+                              .stride = (int)dt_answer_or(t->keys->patch_stride, 10),
+                              .mean = t->keys->pool == DT_POOL_mean};
     return dt_vit_features(t, x, &form);
 }
 

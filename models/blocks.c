@@ -4,7 +4,7 @@
 #include <math.h>
 
 dt_features dt_model_trunk(dt_graph *g, const dt_model_args *a, dt_trunk_fn trunk) {
-    const dt_trunk t = {g, a, "model"};
+    const dt_trunk t = {g, a, "model", &a->config->model.backbone};
     if (!dt_model_has_fields(g, a, 1)) return (dt_features){DT_NONE, DT_NONE};
     return trunk(&t, dt_model_image(g, a, dt_model_image_field(a, 0)));
 }
@@ -12,18 +12,6 @@ dt_features dt_model_trunk(dt_graph *g, const dt_model_args *a, dt_trunk_fn trun
 // ---- keys, names -----------------------------------------------------------------------------------
 const char *dt_trunk_name(const dt_trunk *t, const char *module, const char *name) {
     return dt_arena_printf(&t->g->arena, "%s.%s", module, name);
-}
-
-int dt_trunk_enum(const dt_trunk *t, const char *key) {
-    return dt_config_enum(t->a->config, dt_trunk_name(t, t->at, key));
-}
-bool dt_trunk_bool(const dt_trunk *t, const char *key) {
-    return dt_config_bool(t->a->config, dt_trunk_name(t, t->at, key));
-}
-int64_t dt_trunk_int(const dt_trunk *t, const char *key, int64_t unset) {
-    const char *path = dt_trunk_name(t, t->at, key);
-    if (!dt_config_has(t->a->config, path) || dt_config_is_auto(t->a->config, path)) return unset;
-    return dt_config_int(t->a->config, path);
 }
 
 int64_t dt_trunk_dim(const dt_trunk *t, dt_value x, int d) {

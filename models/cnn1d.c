@@ -10,7 +10,7 @@ enum { N_BLOCKS = 4, LONG = 2000 };
 
 dt_features dt_trunk_cnn1d(const dt_trunk *t, dt_value x) {
     dt_graph *g = t->g;
-    const int width = (int)dt_trunk_int(t, "width", 64);
+    const int width = (int)t->keys->width;
     if (x != DT_NONE && dt_info_of(g, x)->shape.n == 2) // rows of numbers
         x = dt_reshape(g, x, dt_shape4(t->a->batch, 1, 1, -1));
     if (dt_trunk_dim(t, x, 2) != 1) {
@@ -35,7 +35,7 @@ dt_features dt_trunk_cnn1d(const dt_trunk *t, dt_value x) {
 }
 
 void dt_model_build_cnn1d(dt_graph *g, const dt_model_args *a) {
-    const dt_trunk t = {g, a, "model"};
+    const dt_trunk t = {g, a, "model", &a->config->model.backbone};
     dt_value x = DT_NONE;
     int n = 0;
     for (int i = 0; i < a->n_fields; i++) {

@@ -49,7 +49,7 @@ static dt_value block(const dt_trunk *t, const char *module, dt_value x, int dim
 
 dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {
     dt_graph *g = t->g;
-    const int size = dt_trunk_enum(t, "size");
+    const int size = t->keys->size;
     const int width = size == DT_SIZE_b ? 128 : 96, deep = size == DT_SIZE_s || size == DT_SIZE_b;
     const int blocks[4] = {3, 3, deep ? 27 : 9, 3};
     const int n = blocks[0] + blocks[1] + blocks[2] + blocks[3];

@@ -13,12 +13,8 @@
 
 #include <string.h>
 
-#define DEFAULT_TEMPERATURE 4.0f
-#define DEFAULT_ALPHA       0.9f
-
-static float real_or(const dt_config *c, const char *key, float otherwise) {
-    return dt_config_has(c, key) ? (float)dt_config_real(c, key) : otherwise;
-}
+#define DEFAULT_TEMPERATURE 4.0
+#define DEFAULT_ALPHA       0.9
 
 static bool always(const void *ctx, const char *name) {
     return true;
@@ -26,10 +22,11 @@ static bool always(const void *ctx, const char *name) {
 
 // The fields that the teacher's config has, too.
 static int common_fields(const dt_model_args *a, dt_field_info *out) {
-    const dt_cnode *theirs = dt_config_node(a->teacher->config, "data.fields");
+    const dt_config *c = a->teacher->config;
     int n = 0;
     for (int i = 0; i < a->n_fields; i++)
-        if (dt_cnode_get(theirs, a->fields[i].name)) out[n++] = a->fields[i];
+        for (int k = 0; k < c->data.n_fields; k++)
+            if (strcmp(c->data.fields[k].id, a->fields[i].name) == 0) out[n++] = a->fields[i];
     return n;
 }
 
@@ -56,9 +53,9 @@ static dt_status check_targets(const dt_targets *own, const dt_targets *theirs,
 
 // What the teacher's run read must be fed here in the same form.
 static dt_status check_fields(const dt_model_args *a, const dt_targets *theirs) {
-    const dt_cnode *fields = dt_config_node(a->teacher->config, "data.fields");
-    for (size_t i = 0; i < dt_cnode_size(fields); i++) {
-        const char *name = dt_cnode_key(fields, i), *was, *is;
+    const dt_config *c = a->teacher->config;
+    for (int i = 0; i < c->data.n_fields; i++) {
+        const char *name = c->data.fields[i].id, *was, *is;
         if (find_target(theirs, name)) continue;
         const char *key =
             dt_config_field_difference(a->teacher->config, a->config, name, &was, &is);
@@ -86,7 +83,7 @@ void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own) {
     dt_status st = dt_targets_read(&theirs, args.config, fields, args.n_fields, false);
     if (st != DT_OK)
         st = dt_fail_context(st, "%s: train.teacher",
-                             dt_cnode_where(dt_config_node(a->config, "train.teacher")));
+                             dt_config_where(a->config, DT_KEY(train.teacher)));
     if (st == DT_OK) st = check_targets(own, &theirs, a->config);
     if (st == DT_OK) st = check_fields(a, &theirs);
     if (st != DT_OK) {
@@ -103,7 +100,7 @@ void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own) {
     g->teacher = false;
     g->training = was.training;
     g->drops = was.drops;
-    const float rest = 1 - real_or(a->config, "train.teacher_alpha", DEFAULT_ALPHA);
+    const float rest = 1 - (float)dt_value_or(a->config->train.teacher_alpha, DEFAULT_ALPHA);
     for (int i = 0; i < own->n; i++) own->items[i].weight *= rest;
 }
 
@@ -118,8 +115,8 @@ static dt_value find_output(const dt_graph *g, const char *prefix, const char *n
 }
 
 void dt_distil_end(dt_graph *g, const dt_model_args *a, const dt_targets *own) {
-    const float t = real_or(a->config, "train.teacher_temperature", DEFAULT_TEMPERATURE);
-    const float alpha = real_or(a->config, "train.teacher_alpha", DEFAULT_ALPHA);
+    const float t = (float)dt_value_or(a->config->train.teacher_temperature, DEFAULT_TEMPERATURE);
+    const float alpha = (float)dt_value_or(a->config->train.teacher_alpha, DEFAULT_ALPHA);
     char text[256];
     for (int i = 0; i < own->n && g->status == DT_OK; i++) {
         const dt_target *target = &own->items[i];

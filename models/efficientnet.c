@@ -49,7 +49,7 @@ static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double wid
 
 dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x) {
     dt_graph *g = t->g;
-    const int size = dt_trunk_enum(t, "size");
+    const int size = t->keys->size;
     const double width = size == DT_SIZE_b2 ? 1.1 : 1.0;
     const double depth = size == DT_SIZE_b2 ? 1.2 : size == DT_SIZE_b1 ? 1.1 : 1.0;
     if (size != DT_SIZE_auto && size < DT_SIZE_b0)

@@ -11,6 +11,7 @@
 //   head:  0 linear 256, 1 ReLU (neither under train.loss: arcface), 2 dropout, 3 linear K   -> logits
 //
 // Outputs: "logits" (N,K), "embedding" (N, 256 a field); evaluation normalises the embedding itself.
+#include "config/models.h"
 #include "trunk.h"
 
 #include <math.h>
@@ -50,17 +51,24 @@ static dt_trunk_fn trunk_of(int model) {
     }
 }
 
+static const char *const names[] = {
+#define WORD(id, ...) #id,
+#include "config/models.def"
+#undef WORD
+};
+
 static encoded encode(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
-    const dt_trunk t = {g, a, dt_arena_printf(&g->arena, "model.encoders.%s", f->name)};
-    const bool chosen = dt_config_has(a->config, dt_trunk_name(&t, t.at, "name"));
-    const int model = chosen        ? dt_trunk_enum(&t, "name")
-                      : f->is_image ? DT_MODEL_cnn
-                                    : DT_MODEL_mlp;
+    const dt_config *c = a->config;
+    int i = 0; // behind the last one are the defaults
+    while (i < c->model.n_encoders && strcmp(c->model.encoders[i].id, f->name) != 0) i++;
+    const dt_config_encoder *own = &c->model.encoders[i];
+    const dt_trunk t = {g, a, dt_arena_printf(&g->arena, "model.encoders.%s", f->name),
+                        &own->backbone};
+    const dt_word model = own->id ? own->name : f->is_image ? DT_MODEL_cnn : DT_MODEL_mlp;
     const dt_trunk_fn trunk = trunk_of(model);
     encoded e = {f->name, DT_NONE, DT_NONE};
     if (!trunk || (model != DT_MODEL_cnn1d && f->is_image != (model != DT_MODEL_mlp))) {
-        dt_graph_fail(g, "%s.name is %s, which encodes no %s", t.at,
-                      dt_config_str(a->config, dt_trunk_name(&t, t.at, "name")),
+        dt_graph_fail(g, "%s.name is %s, which encodes no %s", t.at, names[model],
                       f->is_image ? "images or sounds" : "numbers");
         return e;
     }
@@ -139,7 +147,7 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
                       n == 1 ? "is" : "are", n);
         return;
     }
-    const int how = dt_config_enum(a->config, "model.fusion");
+    const int how = a->config->model.fusion;
     for (int i = 0; i < n; i++)
         parts[i] = how == DT_FUSION_cross_attention ? attend(g, a, e, n, i) : e[i].embedding;
     dt_value joint = dt_concat(g, parts, n, 1);
@@ -151,6 +159,6 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
     dt_value h = joint; // angles are those of the embedding itself
     if (!dt_losses[a->targets->items[0].loss].angular)
         h = dt_relu(g, dt_linear(g, "head.0", joint, EMBEDDING, true));
-    h = dt_dropout(g, "head.2", h, (float)dt_config_real(a->config, "model.dropout"));
+    h = dt_dropout(g, "head.2", h, (float)a->config->model.dropout);
     dt_model_heads(g, a, "head.3", h, NULL);
 }

@@ -275,9 +275,9 @@ static dt_value field_input(dt_graph *g, const dt_model_args *a, const dt_field_
 }
 
 void dt_model_build_layers(dt_graph *g, const dt_model_args *a) {
-    const dt_cnode *list = dt_config_node(a->config, "model.layers");
+    const dt_cnode *list = a->config->model.layers;
     walk *w = dt_arena_alloc(&g->arena, sizeof *w);
-    w->g = g, w->a = a, w->define = dt_config_node(a->config, "model.define");
+    w->g = g, w->a = a, w->define = a->config->model.define;
     for (int i = 0; i < a->n_fields; i++) {
         const dt_field_info *f = &a->fields[i];
         if (f->is_image || dt_model_is_numbers(a, f))

@@ -33,8 +33,7 @@ static dt_value resize(const dt_trunk *t, dt_value x, int side) {
 static void run_scale(const dt_trunk *t, dt_value x, int side, scaled *out) {
     dt_graph *g = t->g;
     out->pooled = dt_trunk_resnet(t, resize(t, x, side)).pooled;
-    dt_value y =
-        dt_dropout(g, "dropout", out->pooled, (float)dt_config_real(t->a->config, "model.dropout"));
+    dt_value y = dt_dropout(g, "dropout", out->pooled, (float)t->a->config->model.dropout);
     for (int i = 0; i < t->a->targets->n; i++) {
         const dt_target *target = &t->a->targets->items[i];
         const char *head =
@@ -47,7 +46,7 @@ static void run_scale(const dt_trunk *t, dt_value x, int side, scaled *out) {
 static void add_losses(const dt_trunk *t, const scaled *s, const scaled *teacher, int n,
                        dt_value weight) {
     dt_graph *g = t->g;
-    const float follow = (float)dt_config_real(t->a->config, "model.consistency");
+    const float follow = (float)t->a->config->model.consistency;
     for (int k = 0; k < t->a->targets->n; k++) {
         const dt_target *target = &t->a->targets->items[k];
         dt_model_add_loss(g, t->a, target, s->logits[k], weight, 1.0f / (float)n);
@@ -82,7 +81,7 @@ static void end(const dt_trunk *t, const scaled *s, int n, dt_value weight) {
 }
 
 void dt_model_build_lens_multiscale(dt_graph *g, const dt_model_args *a) {
-    const dt_trunk t = {g, a, "model"};
+    const dt_trunk t = {g, a, "model", &a->config->model.backbone};
     dt_scales scales;
     scaled s[DT_MAX_SCALES], unused;
     int n = 0, n_joined = 0;

@@ -2,14 +2,14 @@
 #include "trunk.h"
 
 dt_features dt_trunk_mlp(const dt_trunk *t, dt_value x) {
-    const int64_t hidden = dt_trunk_int(t, "hidden", 256);
+    const int64_t hidden = t->keys->hidden;
     x = dt_relu(t->g, dt_linear(t->g, "fc1", x, hidden, true));
     x = dt_relu(t->g, dt_linear(t->g, "fc2", x, hidden, true));
     return (dt_features){DT_NONE, x};
 }
 
 void dt_model_build_mlp(dt_graph *g, const dt_model_args *a) {
-    const dt_trunk t = {g, a, "model"};
+    const dt_trunk t = {g, a, "model", &a->config->model.backbone};
     dt_value parts[DT_MAX_FIELDS];
     int n = 0;
     for (int i = 0; i < a->n_fields; i++)

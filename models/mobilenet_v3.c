@@ -27,7 +27,7 @@ static const row small[] = {
 
 dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
     dt_graph *g = t->g;
-    const int size = dt_trunk_enum(t, "size");
+    const int size = t->keys->size;
     const bool is_small = size == DT_SIZE_s;
     const row *rows = is_small ? small : large;
     const int n = (int)(is_small ? sizeof small / sizeof *small : sizeof large / sizeof *large);
@@ -58,7 +58,7 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
 }
 
 void dt_model_build_mobilenet_v3(dt_graph *g, const dt_model_args *a) {
-    const int hidden = dt_config_enum(a->config, "model.size") == DT_SIZE_s ? 1024 : 1280;
+    const int hidden = a->config->model.backbone.size == DT_SIZE_s ? 1024 : 1280;
     dt_value x = dt_model_trunk(g, a, dt_trunk_mobilenet_v3).pooled;
     x = dt_activate(g, DT_ACTIVATION_hardswish, dt_linear(g, "classifier.0", x, hidden, true));
     dt_model_classify(g, a, "classifier.3", x, NULL);

@@ -31,7 +31,7 @@ static dt_status run_passes(dt_graph *g, dt_dtype low) {
 
 // train.recompute
 static dt_status recompute(dt_graph *g, const dt_config *c) {
-    const dt_cnode *list = dt_config_node(c, "train.recompute");
+    const dt_cnode *list = c->train.recompute;
     const int n = (int)dt_cnode_size(list);
     const char *first = dt_cnode_str(dt_cnode_item(list, 0));
     double bytes;
@@ -56,9 +56,8 @@ static bool is_frozen(const void *ctx, const char *name) {
 
 // train.triplet_weight: of the embedding at length 1 and the classes of the first target that has any.
 static void add_triplet(dt_graph *g, const dt_model_args *a) {
-    static const char weight[] = "train.triplet_weight", margin[] = "train.triplet_margin";
     const dt_config *c = a->config;
-    const float share = dt_config_has(c, weight) ? (float)dt_config_real(c, weight) : 0;
+    const float share = (float)dt_value_or(c->train.triplet_weight, 0);
     dt_value x = DT_NONE;
     int i = 0;
     if (share == 0) return;
@@ -66,21 +65,20 @@ static void add_triplet(dt_graph *g, const dt_model_args *a) {
     for (int k = 0; k < g->n_outputs; k++)
         if (strcmp(g->outputs[k].name, "embedding") == 0) x = g->outputs[k].value;
     if (i == a->targets->n || x == DT_NONE) {
-        dt_graph_fail(g,
-                      "%s: train.triplet_weight wants an embedding and a class that is not mixed; "
-                      "there is no %s",
-                      dt_cnode_where(dt_config_node(c, weight)),
-                      x == DT_NONE ? "embedding" : "such class");
+        dt_config_fail(c, "train.triplet_weight",
+                       "train.triplet_weight wants an embedding and a class that is not mixed; "
+                       "there is no %s",
+                       x == DT_NONE ? "embedding" : "such class");
+        dt_graph_fail(g, "%s", dt_error_message());
         return;
     }
     dt_triplet(g, dt_l2_normalize(g, x), dt_graph_find(g, a->targets->items[i].field->name),
-               dt_graph_find(g, "weight"),
-               dt_config_has(c, margin) ? (float)dt_config_real(c, margin) : 0.2f,
-               dt_config_bool(c, "train.triplet_semihard"), share);
+               dt_graph_find(g, "weight"), (float)dt_value_or(c->train.triplet_margin, 0.2),
+               c->train.triplet_semihard, share);
 }
 
 void dt_model_build(dt_graph *g, const dt_model_args *a) {
-    builders[dt_config_enum(a->config, "model.name")](g, a);
+    builders[a->config->model.name](g, a);
 }
 
 dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
@@ -89,9 +87,9 @@ dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
     DT_TRY(dt_targets_read(&targets, a->config, a->fields, a->n_fields, a->training));
     dt_model_args args = *a;
     args.targets = &targets;
-    dt_graph *g = dt_graph_create(dt_config_str(a->config, "model.name"), a->training);
+    dt_graph *g = dt_graph_create(dt_config_text(a->config, DT_KEY(model.name)), a->training);
     g->drops = a->training || a->drops;
-    g->sync_bn = dt_config_bool(a->config, "model.sync_bn");
+    g->sync_bn = a->config->model.sync_bn;
     if (a->training) dt_graph_freeze(g, is_frozen, a);
     const dt_targets whole = targets;
     if (a->teacher) dt_distil_begin(g, &args, &targets);
@@ -151,7 +149,7 @@ dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info
 
 dt_value dt_model_drop_path(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
                             int i, int n) {
-    const float most = (float)dt_config_real(a->config, "model.drop_path");
+    const float most = (float)a->config->model.drop_path;
     return dt_drop_path(g, name, x, n > 1 ? most * (float)i / (float)(n - 1) : most);
 }
 
@@ -198,8 +196,7 @@ void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
     const dt_target *t = &a->targets->items[0];
     if (dt_losses[t->loss].angular)
         dt_graph_fail(g, "%s: train.loss: %s wants a head that we make, and this network has one",
-                      dt_cnode_where(dt_config_node(a->config, "train.loss")),
-                      dt_losses[t->loss].id);
+                      dt_cnode_where(a->config->train.loss), dt_losses[t->loss].id);
     dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
     dt_model_add_loss(g, a, t, logits, dt_input(g, "weight", DT_F32, dt_shape1(a->batch)), 1);
 }
@@ -233,6 +230,6 @@ void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_va
 void dt_model_classify(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
                        const dt_init *init) {
     dt_output(g, "embedding", x);
-    x = dt_dropout(g, "dropout", x, (float)dt_config_real(a->config, "model.dropout"));
+    x = dt_dropout(g, "dropout", x, (float)a->config->model.dropout);
     dt_model_heads(g, a, name, x, init);
 }

@@ -47,7 +47,7 @@ static void build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *f) {
     }
     if (features == DT_NONE) {
         dt_graph_fail(g, "%s: its output fits no target, and its last layer is not linear",
-                      dt_config_str(a->config, "model.onnx"));
+                      a->config->model.onnx);
         return;
     }
     dt_model_classify(g, a, "head", features, NULL);
@@ -55,7 +55,7 @@ static void build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *f) {
 
 void dt_model_build_onnx(dt_graph *g, const dt_model_args *a) {
     dt_onnx_file *f = NULL;
-    if (dt_onnx_open(&f, dt_config_str(a->config, "model.onnx")) != DT_OK) {
+    if (dt_onnx_open(&f, a->config->model.onnx) != DT_OK) {
         dt_graph_fail(g, "%s", dt_error_message());
         return;
     }

@@ -103,20 +103,20 @@ static dt_value stem(const resnet *m, dt_value x, int kind, int width) {
 
 dt_features dt_trunk_resnet(const dt_trunk *t, dt_value x) {
     dt_graph *g = t->g;
-    const struct spec *s = &specs[dt_trunk_enum(t, "depth")];
-    const int width = (int)dt_trunk_int(t, "width", 64);
+    const struct spec *s = &specs[t->keys->depth];
+    const int width = (int)t->keys->width;
     resnet m = {.g = g,
                 .t = t,
                 .bottleneck = s->bottleneck,
-                .avg_down = dt_trunk_bool(t, "avg_down"),
-                .se = dt_trunk_bool(t, "se"),
-                .zero_init = dt_trunk_bool(t, "zero_init"),
-                .groups = (int)dt_trunk_int(t, "groups", 1),
-                .width_per_group = (int)dt_trunk_int(t, "width_per_group", 64)};
+                .avg_down = t->keys->avg_down,
+                .se = t->keys->se,
+                .zero_init = t->keys->zero_init,
+                .groups = (int)t->keys->groups,
+                .width_per_group = (int)t->keys->width_per_group};
     if (!m.bottleneck && (m.groups > 1 || m.width_per_group != 64))
         dt_graph_fail(g, "groups and width_per_group are for bottlenecks, depth 50 or more");
     for (int stage = 0; stage < 4; stage++) m.n_blocks += s->blocks[stage];
-    x = stem(&m, x, dt_trunk_enum(t, "stem"), width);
+    x = stem(&m, x, t->keys->stem, width);
     for (int stage = 0; stage < 4; stage++) {
         for (int b = 0; b < s->blocks[stage]; b++) {
             const char *module = dt_arena_printf(&g->arena, "layer%d.%d.", stage + 1, b);

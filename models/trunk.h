@@ -1,5 +1,5 @@
 // trunk.h: trunks, the parts of networks between a field and a head. A trunk is a model of its own with a head
-// (dt_model_build_<id>), or one encoder of several (fusion.c): its keys are read below `at`, and whoever builds it sets
+// (dt_model_build_<id>), or one encoder of several (fusion.c): its keys are those at `at`, and whoever builds it sets
 // the scope of its names (dt_graph_scope).
 #ifndef DT_MODELS_TRUNK_H
 #define DT_MODELS_TRUNK_H
@@ -10,6 +10,7 @@ typedef struct dt_trunk {
     dt_graph *g;
     const dt_model_args *a;
     const char *at; // "model", "model.encoders.iris"
+    const dt_config_backbone *keys;
 } dt_trunk;
 
 // What a trunk makes of its input.
@@ -41,10 +42,6 @@ dt_features dt_vit_features(const dt_trunk *t, dt_value x, const dt_vit_form *fo
 // The trunk of a model on the only image field, with model's keys. pooled is DT_NONE where there is none.
 dt_features dt_model_trunk(dt_graph *g, const dt_model_args *a, dt_trunk_fn trunk);
 
-// A key of the trunk; int: `unset` where it is auto or, an encoder's name being left out, absent.
-int dt_trunk_enum(const dt_trunk *t, const char *key);
-bool dt_trunk_bool(const dt_trunk *t, const char *key);
-int64_t dt_trunk_int(const dt_trunk *t, const char *key, int64_t unset);
 // Size of dimension d of x, 1 where building has failed.
 int64_t dt_trunk_dim(const dt_trunk *t, dt_value x, int d);
 // "<module>.<name>", in the graph's arena

@@ -143,19 +143,19 @@ dt_features dt_trunk_vit(const dt_trunk *t, dt_value x) {
                                         [DT_SIZE_s] = {384, 6, 12},
                                         [DT_SIZE_b] = {768, 12, 12},
                                         [DT_SIZE_l] = {1024, 16, 24}};
-    const int size = dt_trunk_enum(t, "size");
+    const int size = t->keys->size;
     if (size > DT_SIZE_l) {
         dt_graph_fail(t->g, "vit has the sizes ti, s, b and l");
         return (dt_features){DT_NONE, DT_NONE};
     }
-    const int patch = (int)dt_trunk_int(t, "patch", 16);
-    const dt_vit_form form = {.dim = dt_trunk_int(t, "dim", sizes[size].dim),
-                              .heads = dt_trunk_int(t, "heads", sizes[size].heads),
-                              .blocks = (int)dt_trunk_int(t, "blocks", sizes[size].blocks),
+    const int patch = (int)t->keys->patch;
+    const dt_vit_form form = {.dim = dt_answer_or(t->keys->dim, sizes[size].dim),
+                              .heads = dt_answer_or(t->keys->heads, sizes[size].heads),
+                              .blocks = (int)dt_answer_or(t->keys->blocks, sizes[size].blocks),
                               .patch = patch,
-                              .stride = (int)dt_trunk_int(t, "patch_stride", patch),
-                              .tanh = dt_trunk_enum(t, "gelu") == DT_GELU_tanh,
-                              .mean = dt_trunk_enum(t, "pool") == DT_POOL_mean};
+                              .stride = (int)dt_answer_or(t->keys->patch_stride, patch),
+                              .tanh = t->keys->gelu == DT_GELU_tanh,
+                              .mean = t->keys->pool == DT_POOL_mean};
     return dt_vit_features(t, x, &form);
 }
 

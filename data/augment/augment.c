@@ -22,6 +22,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "config/field_kinds.h"
 
 #include <assert.h>
 #include <math.h>
@@ -243,23 +244,16 @@ static dt_status parse_op(dt_augment_op *o, const dt_augment_kind *kinds, const 
     return DT_OK;
 }
 
-static bool is_augmented_kind(const dt_config *c, const char *field) {
-    char key[320];
-    snprintf(key, sizeof key, "data.fields.%s.kind", field);
-    const int kind = dt_config_enum(c, key);
-    return kind == DT_FIELD_image || kind == DT_FIELD_audio;
-}
-
 dt_status dt_augment_check_fields(const dt_config *c) {
-    const dt_cnode *all = dt_config_node(c, "data.augment");
-    const dt_cnode *fields = dt_config_node(c, "data.fields");
+    const dt_cnode *all = c->data.augment;
     for (size_t i = 0; all && dt_cnode_kind(all) == DT_C_MAP && i < dt_cnode_size(all); i++) {
         const char *name = dt_cnode_key(all, i), *near = NULL;
         bool found = false;
         int least = DT_TEXT_FAR;
-        for (size_t k = 0; fields && k < dt_cnode_size(fields); k++) {
-            const char *field = dt_cnode_key(fields, k);
-            if (!is_augmented_kind(c, field)) continue;
+        for (int k = 0; k < c->data.n_fields; k++) {
+            const char *field = c->data.fields[k].id;
+            const dt_field_kind kind = c->data.fields[k].kind;
+            if (kind != DT_FIELD_image && kind != DT_FIELD_audio) continue;
             int d = dt_text_closeness(field, strlen(field), name);
             found = found || strcmp(field, name) == 0;
             if (d < least) least = d, near = field;

@@ -7,13 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-dt_status dt_fit_read(dt_fit *out, const dt_config *c, const char *name, int w, int h) {
+dt_status dt_fit_read(dt_fit *out, const dt_config *c, const dt_config_field *f, int w, int h) {
     char key[320];
-    snprintf(key, sizeof key, "data.fields.%s.fit", name);
-    *out = (dt_fit){.kind = dt_config_enum(c, key)};
-    snprintf(key, sizeof key, "data.fields.%s.short_side", name);
-    if (!dt_config_has(c, key)) return DT_OK;
-    out->short_side = (int)dt_config_int(c, key);
+    snprintf(key, sizeof key, "data.fields.%s.short_side", f->id);
+    *out = (dt_fit){.kind = f->fit, .short_side = (int)dt_value_or(f->short_side, 0)};
+    if (!f->short_side.has) return DT_OK;
     if (out->kind != DT_FIT_crop) return dt_config_fail(c, key, "short_side goes with fit: crop");
     int least = w > h ? w : h;
     if (out->short_side >= least) return DT_OK;

@@ -13,7 +13,7 @@ typedef struct dt_fit {
 } dt_fit;
 
 // data.fields.<name>.fit and short_side, for an image of w x h. DT_E_USAGE with the place.
-dt_status dt_fit_read(dt_fit *out, const dt_config *c, const char *name, int w, int h);
+dt_status dt_fit_read(dt_fit *out, const dt_config *c, const dt_config_field *f, int w, int h);
 
 // Crop: the part {left, top, right, bottom} of a width x height picture that is resized to w x h. Gives the
 // pixels of torchvision's Resize(short_side) and CenterCrop((h, w)). The whole picture otherwise.

@@ -37,16 +37,12 @@ struct dt_mix {
 };
 
 // ---- config ------------------------------------------------------------------------------------------
-static double parameter(const dt_config *c, const char *key) {
-    return dt_config_has(c, key) ? dt_config_real(c, key) : 0;
-}
-
 bool dt_mix_wanted(const dt_config *c) {
-    return parameter(c, "data.mix.mixup") > 0 || parameter(c, "data.mix.cutmix") > 0;
+    return dt_value_or(c->data.mix.mixup, 0) > 0 || dt_value_or(c->data.mix.cutmix, 0) > 0;
 }
 
 bool dt_mix_takes(const dt_config *c, const char *field) {
-    const dt_cnode *names = dt_config_node(c, "data.mix.fields");
+    const dt_cnode *names = c->data.mix.fields;
     bool takes = !names;
     for (size_t k = 0; names && k < dt_cnode_size(names); k++)
         takes = takes || strcmp(dt_cnode_str(dt_cnode_item(names, k)), field) == 0;
@@ -54,7 +50,7 @@ bool dt_mix_takes(const dt_config *c, const char *field) {
 }
 
 static dt_status check_fields(const dt_mix *m, const dt_config *c) {
-    const dt_cnode *names = dt_config_node(c, "data.mix.fields");
+    const dt_cnode *names = c->data.mix.fields;
     bool any = false;
     for (size_t k = 0; names && k < dt_cnode_size(names); k++) {
         const char *name = dt_cnode_str(dt_cnode_item(names, k));
@@ -73,17 +69,17 @@ dt_status dt_mix_create(dt_mix **out, const dt_config *c, const dt_field_info *f
                         int n_fields) {
     *out = NULL;
     if (!dt_mix_wanted(c)) return DT_OK;
-    if (!dt_config_is_auto(c, "train.micro_batch") && dt_config_int(c, "train.micro_batch") < 2)
+    if (!c->train.micro_batch.is_auto && dt_answer(c->train.micro_batch) < 2)
         return dt_config_fail(
             c, "train.micro_batch",
             "data.mix mixes samples of a micro-batch: train.micro_batch must be at "
             "least 2");
     dt_mix *m = dt_xcalloc(1, sizeof *m);
-    m->mixup = parameter(c, "data.mix.mixup");
-    m->cutmix = parameter(c, "data.mix.cutmix");
-    m->p = dt_config_real(c, "data.mix.p");
-    m->cutmix_share = m->mixup <= 0 ? 1 : m->cutmix <= 0 ? 0 : dt_config_real(c, "data.mix.switch");
-    m->seed = (uint64_t)dt_config_int(c, "run.seed");
+    m->mixup = dt_value_or(c->data.mix.mixup, 0);
+    m->cutmix = dt_value_or(c->data.mix.cutmix, 0);
+    m->p = c->data.mix.p;
+    m->cutmix_share = m->mixup <= 0 ? 1 : m->cutmix <= 0 ? 0 : c->data.mix.cutmix_share;
+    m->seed = (uint64_t)c->run.seed;
     m->purpose = dt_hash32("data.mix");
     m->n_fields = n_fields;
     m->fields = fields;

@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "config/field_kinds.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,20 +30,18 @@ static bool has_fixed_pixels(const dt_field *f, const dt_field_info *info) {
 
 dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
     dt_data_cache *k = &d->cache;
-    bool decoded = dt_config_enum(c, "data.cache_form") == DT_CACHE_FORM_decoded;
-    k->kind = dt_config_enum(c, "data.cache");
+    bool decoded = c->data.cache_form == DT_CACHE_FORM_decoded;
+    k->kind = c->data.cache;
     k->n_processes = 1;
     if (k->kind == DT_CACHE_none) return DT_OK;
     if (decoded && k->kind == DT_CACHE_disk)
         return dt_config_fail(c, "data.cache_form",
                               "decoded pixels are kept in memory: data.cache is ram or shared");
-    if (!dt_config_is_auto(c, "data.cache_size"))
-        k->cap_bytes = (uint64_t)dt_config_bytes(c, "data.cache_size");
-    k->dir = dt_cache_folder(
-        dt_config_has(c, "data.cache_dir") ? dt_config_str(c, "data.cache_dir") : NULL, "records");
+    if (!c->data.cache_size.is_auto) k->cap_bytes = (uint64_t)dt_answer(c->data.cache_size);
+    k->dir = dt_cache_folder(c->data.cache_dir ? c->data.cache_dir : NULL, "records");
     if (k->kind == DT_CACHE_disk && !k->dir)
         return dt_config_fail(c, "data.cache", "there is no place for it: set data.cache_dir");
-    k->run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    k->run = dt_xprintf("%s/%s", c->run.dir, c->run.name);
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
         k->slot[i] = is_member(f) ? k->n_slots++ : -1;

@@ -19,13 +19,16 @@ int32_t dt_data_class(const dt_data *d, const dt_field *f, dt_split split, uint3
 
 // The class field that is the only target, or -1.
 static int find_field(const dt_data *d, const dt_config *c) {
-    const dt_cnode *targets = dt_config_node(c, "train.targets");
+    const int n_targets = c->train.n_targets;
     int found = -1, n = 0;
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field_info *f = &d->fields.info[i];
-        if (f->n_classes > 0 && (!targets || dt_cnode_get(targets, f->name))) found = i, n++;
+        bool is_target = n_targets == 0;
+        for (int k = 0; k < n_targets; k++)
+            is_target |= strcmp(c->train.targets[k].id, f->name) == 0;
+        if (f->n_classes > 0 && is_target) found = i, n++;
     }
-    return n == 1 && (!targets || dt_cnode_size(targets) == 1) ? found : -1;
+    return n == 1 && n_targets <= 1 ? found : -1;
 }
 
 static dt_status balance(dt_data *d, const dt_config *c, int field, int n) {
@@ -58,7 +61,7 @@ static dt_status take_list(dt_data *d, const dt_config *c, const dt_cnode *list,
 }
 
 dt_status dt_class_weights_read(dt_data *d, const dt_config *c) {
-    const dt_cnode *list = dt_config_node(c, KEY);
+    const dt_cnode *list = c->train.class_weights;
     const int field = find_field(d, c);
     if (!list || d->splits.n[DT_SPLIT_TRAIN] == 0) return DT_OK;
     if (field < 0)

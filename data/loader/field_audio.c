@@ -13,49 +13,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int int_or(dt_field_keys *r, const char *leaf, int automatic) {
-    return dt_config_is_auto(r->c, dt_key_of(r, leaf)) ? automatic
-                                                       : (int)dt_config_int(r->c, r->key);
-}
-
-static void read_features(dt_field_keys *r, dt_feature_opts *o) {
-    o->kind = dt_key_word(r, "features");
+static void read_features(const dt_config_field *f, dt_feature_opts *o) {
+    o->kind = f->features;
     int n_fft = 2;
     while (n_fft < o->rate / 40.0) n_fft *= 2;
-    o->n_fft = int_or(r, "n_fft", n_fft);
-    o->window = int_or(r, "window", o->n_fft);
-    o->hop = int_or(r, "hop", o->n_fft >= 4 ? o->n_fft / 4 : 1);
-    o->center = dt_config_bool(r->c, dt_key_of(r, "center"));
-    o->reflect = dt_key_word(r, "edges") == DT_EDGES_reflect;
-    o->power = (int)dt_config_int(r->c, dt_key_of(r, "power"));
-    o->n_mels = (int)dt_config_int(r->c, dt_key_of(r, "n_mels"));
-    o->f_min = dt_config_real(r->c, dt_key_of(r, "f_min"));
-    o->f_max =
-        dt_config_has(r->c, dt_key_of(r, "f_max")) ? dt_config_real(r->c, r->key) : o->rate / 2.0;
-    o->htk = dt_key_word(r, "mel_scale") == DT_MEL_SCALE_htk;
-    o->slaney_norm = dt_config_has(r->c, dt_key_of(r, "mel_norm")) &&
-                     dt_key_word(r, "mel_norm") == DT_MEL_NORM_slaney;
-    o->decibel = dt_key_word(r, "log") == DT_LOG_db;
-    o->floor = dt_config_has(r->c, dt_key_of(r, "floor")) ? dt_config_real(r->c, r->key)
-               : o->decibel                               ? 1e-10
-                                                          : 1e-6;
-    o->top_db = dt_config_real(r->c, dt_key_of(r, "top_db"));
-    o->n_mfcc = (int)dt_config_int(r->c, dt_key_of(r, "n_mfcc"));
+    o->n_fft = (int)dt_answer_or(f->n_fft, n_fft);
+    o->window = (int)dt_answer_or(f->window, o->n_fft);
+    o->hop = (int)dt_answer_or(f->hop, o->n_fft >= 4 ? o->n_fft / 4 : 1);
+    o->center = f->center;
+    o->reflect = f->edges == DT_EDGES_reflect;
+    o->power = (int)f->power;
+    o->n_mels = (int)f->n_mels;
+    o->f_min = f->f_min;
+    o->f_max = dt_value_or(f->f_max, o->rate / 2.0);
+    o->htk = f->mel_scale == DT_MEL_SCALE_htk;
+    o->slaney_norm = f->mel_norm == DT_MEL_NORM_slaney;
+    o->decibel = f->log == DT_LOG_db;
+    o->floor = dt_value_or(f->floor, o->decibel ? 1e-10 : 1e-6);
+    o->top_db = f->top_db;
+    o->n_mfcc = (int)f->n_mfcc;
 }
 
 static dt_status read_all(dt_field_keys *r, dt_audio_field *f) {
-    if (!dt_config_has(r->c, dt_key_of(r, "rate")))
+    if (!r->f->rate.has)
         return dt_config_fail(r->c, dt_key_of(r, ""), "an audio field needs rate: (Hz)");
-    f->clip.rate = (int)dt_config_int(r->c, r->key);
-    if (!dt_config_has(r->c, dt_key_of(r, "seconds")))
+    if (!r->f->seconds.has)
         return dt_config_fail(r->c, dt_key_of(r, ""),
                               "an audio field needs seconds: (of a sample)");
-    f->clip.n_samples = llround(dt_config_real(r->c, r->key) * f->clip.rate);
-    f->clip.channels = int_or(r, "channels", 1);
-    f->clip.pad = dt_key_word(r, "pad");
+    f->clip.rate = (int)r->f->rate.value;
+    f->clip.n_samples = llround(r->f->seconds.value * f->clip.rate);
+    f->clip.channels = (int)dt_answer_or(r->f->channels, 1);
+    f->clip.pad = r->f->pad;
     dt_feature_opts o = {
         .rate = f->clip.rate, .channels = f->clip.channels, .n_samples = f->clip.n_samples};
-    read_features(r, &o);
+    read_features(r->f, &o);
     if (dt_features_create(&f->features, &o) != DT_OK)
         return dt_config_fail(r->c, dt_key_of(r, ""), "%s", dt_error_message());
     int n_empty = dt_features_empty_bands(f->features);
@@ -63,17 +54,18 @@ static dt_status read_all(dt_field_keys *r, dt_audio_field *f) {
         dt_warn(
             "data.fields.%s: %d of %d mel bands are so narrow that no frequency of a transform of "
             "%d lies in them; they stay empty: take fewer n_mels or a larger n_fft",
-            r->name, n_empty, o.n_mels, o.n_fft);
+            r->f->id, n_empty, o.n_mels, o.n_fft);
     const dt_cnode *list = dt_key_augment(r);
-    return list ? dt_audio_augment_parse(&f->augment, list, r->name, o.kind != DT_FEATURE_waveform)
+    return list ? dt_audio_augment_parse(&f->augment, list, r->f->id, o.kind != DT_FEATURE_waveform)
                 : DT_OK;
 }
 
-dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c, const char *name) {
-    dt_field_keys r = {c, name, ""};
+dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c,
+                                const dt_config_field *keys) {
+    dt_field_keys r = {c, keys, ""};
     dt_audio_field *f = dt_xcalloc(1, sizeof *f);
     char purpose[256];
-    snprintf(purpose, sizeof purpose, "augment.%s.clip", name);
+    snprintf(purpose, sizeof purpose, "augment.%s.clip", keys->id);
     f->crop_purpose = dt_hash32(purpose);
     dt_status st = read_all(&r, f);
     if (st != DT_OK) {

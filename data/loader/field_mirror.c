@@ -2,6 +2,7 @@
 #include "field_mirror.h"
 
 #include "base/arena.h"
+#include "config/field_kinds.h"
 
 #include <stdio.h>
 
@@ -18,8 +19,8 @@ dt_status dt_field_mirrors_read(dt_fields *f, const dt_config *c) {
     for (int i = 0; i < f->n; i++) {
         dt_field *field = &f->f[i];
         snprintf(key, sizeof key, "data.fields.%s.mirror", field->name);
-        if (!dt_config_has(c, key)) continue;
-        const dt_cnode *list = dt_config_node(c, key);
+        const dt_cnode *list = c->data.fields[i].mirror;
+        if (!list) continue;
         const int64_t n = dt_shape_elements(&f->info[i].sample_shape);
         if ((int64_t)dt_cnode_size(list) != n)
             return dt_config_fail(c, key, "mirror has %zu factors, field %s has %lld numbers",

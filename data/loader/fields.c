@@ -78,7 +78,7 @@ static const char *what_it_has(const dt_catalog *c, char *buf, size_t cap) {
 
 // The name of item i of `source`, a word or a list; the field's own name when there is none.
 static const char *source_name(resolver *r, size_t i, size_t *n) {
-    const dt_cnode *given = dt_config_node(r->k.c, dt_key_of(&r->k, "source"));
+    const dt_cnode *given = r->k.f->source;
     bool list = given && dt_cnode_kind(given) == DT_C_LIST;
     *n = list ? dt_cnode_size(given) : 1;
     if (!given) return r->f->name;
@@ -116,14 +116,14 @@ static dt_status find_numbers(resolver *r, size_t n) {
 
 static dt_status find_source(resolver *r) {
     size_t n;
-    bool given = dt_config_has(r->k.c, dt_key_of(&r->k, "source"));
+    const bool given = r->k.f->source != NULL;
     const char *name = source_name(r, 0, &n);
     r->f->column = -1;
     if (n == 0 || (n > 1 && r->f->kind != DT_FIELD_vector))
         return dt_config_fail(r->k.c, dt_key_of(&r->k, "source"),
                               "a list of columns makes a vector field; here expected one name");
     if (!r->c) { // numbers without a size are of columns
-        r->f->n_numbers = n > 1 || !dt_config_has(r->k.c, dt_key_of(&r->k, "size")) ? (int)n : 0;
+        r->f->n_numbers = n > 1 || !r->k.f->size ? (int)n : 0;
         return DT_OK;
     }
     if (r->f->kind == DT_FIELD_class) return find_class(r, name, given);
@@ -154,7 +154,7 @@ static dt_status read_reals(resolver *r, const dt_cnode *list, const char *what,
 
 static dt_status read_normalize(resolver *r, int channels) {
     for (int i = 0; i < DT_MAX_NORMALIZE; i++) r->info->std[i] = 1;
-    const dt_cnode *n = dt_config_node(r->k.c, dt_key_of(&r->k, "normalize"));
+    const dt_cnode *n = r->k.f->normalize;
     if (!n) return DT_OK;
     if (dt_cnode_kind(n) != DT_C_MAP)
         return dt_config_fail(r->k.c, dt_key_of(&r->k, "normalize"),
@@ -170,7 +170,7 @@ static dt_status read_normalize(resolver *r, int channels) {
 }
 
 static dt_status read_size(resolver *r, int n, int64_t *out) {
-    const dt_cnode *s = dt_config_node(r->k.c, dt_key_of(&r->k, "size"));
+    const dt_cnode *s = r->k.f->size;
     size_t have = s && dt_cnode_kind(s) == DT_C_LIST ? dt_cnode_size(s) : 0;
     bool ok = have == (size_t)n || have == 1; // one number: square
     for (int i = 0; i < n && ok; i++) {
@@ -180,7 +180,7 @@ static dt_status read_size(resolver *r, int n, int64_t *out) {
         out[i] = ok ? (int64_t)v : 0;
     }
     if (ok) return DT_OK;
-    return dt_config_fail(r->k.c, s ? r->k.key : dt_key_of(&r->k, ""),
+    return dt_config_fail(r->k.c, dt_key_of(&r->k, s ? "size" : ""),
                           n == 2 ? "an image field needs size: [height, width]"
                                  : "a vector field needs size: [length]");
 }
@@ -195,32 +195,35 @@ static bool is_of_arrays(const resolver *r) {
 }
 
 static dt_status read_bands(dt_field_keys *k, dt_array_spec *s, int channels) {
-    const dt_cnode *list = dt_config_node(k->c, dt_key_of(k, "bands"));
+    const dt_cnode *list = k->f->bands;
     size_t n = list ? dt_cnode_size(list) : 0;
     if (!list) return DT_OK;
     for (size_t i = 0; i < n && i < DT_MAX_CHANNELS; i++) {
         double v;
         if (!dt_cnode_real(dt_cnode_item(list, i), &v) || v < 0 || v > 1e6 || v != floor(v))
-            return dt_config_fail(k->c, k->key, "expected whole numbers, counted from 0");
+            return dt_config_fail(k->c, dt_key_of(k, "bands"),
+                                  "expected whole numbers, counted from 0");
         s->bands[i] = (int)v;
     }
     if (n != (size_t)channels)
-        return dt_config_fail(k->c, k->key, "%zu bands, but channels: %d", n, channels);
+        return dt_config_fail(k->c, dt_key_of(k, "bands"), "%zu bands, but channels: %d", n,
+                              channels);
     s->n_bands = (int)n;
     return DT_OK;
 }
 
 static dt_status read_hdus(dt_field_keys *k, dt_array_spec *s) {
-    const dt_cnode *list = dt_config_node(k->c, dt_key_of(k, "hdu"));
+    const dt_cnode *list = k->f->hdu;
     size_t n = list ? dt_cnode_size(list) : 0;
     if (n > DT_MAX_HDUS)
-        return dt_config_fail(k->c, k->key, "expected at most %d names or numbers", DT_MAX_HDUS);
+        return dt_config_fail(k->c, dt_key_of(k, "hdu"), "expected at most %d names or numbers",
+                              DT_MAX_HDUS);
     for (size_t i = 0; i < n; i++) s->hdus[s->n_hdus++] = dt_cnode_str(dt_cnode_item(list, i));
     return DT_OK;
 }
 
 static dt_status read_range(dt_field_keys *k, dt_array_spec *s) {
-    const dt_cnode *n = dt_config_node(k->c, dt_key_of(k, "range"));
+    const dt_cnode *n = k->f->range;
     if (!n) return DT_OK;
     size_t n_items = dt_cnode_size(n); // a word alone is a list of one
     int i = n_items == 1
@@ -231,21 +234,23 @@ static dt_status read_range(dt_field_keys *k, dt_array_spec *s) {
     bool ok = n_items == 2 && dt_cnode_real(dt_cnode_item(n, 0), &s->low) &&
               dt_cnode_real(dt_cnode_item(n, 1), &s->high) && s->low < s->high;
     return ok ? DT_OK
-              : dt_config_fail(k->c, k->key, "expected zscale, minmax or [low, high], low first");
+              : dt_config_fail(k->c, dt_key_of(k, "range"),
+                               "expected zscale, minmax or [low, high], low first");
 }
 
 // What becomes of arrays (FITS, NPY). How many bands a file has is checked when it is decoded.
 static dt_status read_array_spec(dt_field_keys *k, dt_array_spec *out, int channels) {
-    *out = (dt_array_spec){.f32 = dt_key_word(k, "dtype") == DT_PIXEL_f32,
-                           .chw = dt_key_word(k, "layout") == DT_LAYOUT_chw,
-                           .stretch = dt_key_word(k, "stretch")};
-    out->softening = dt_config_real(k->c, dt_key_of(k, "softening"));
+    *out = (dt_array_spec){.f32 = k->f->dtype == DT_PIXEL_f32,
+                           .chw = k->f->layout == DT_LAYOUT_chw,
+                           .stretch = k->f->stretch,
+                           .softening = k->f->softening};
     if (!out->f32 && channels != 1 && channels != 3)
         return dt_config_fail(k->c, dt_key_of(k, "channels"),
                               "images of bytes have 1 (grey) or 3 channels; arrays of another "
                               "number want dtype: f32");
-    if (out->stretch == DT_STRETCH_none && dt_config_has(k->c, dt_key_of(k, "range")))
-        return dt_config_fail(k->c, k->key, "a range is for stretch: linear or asinh");
+    if (out->stretch == DT_STRETCH_none && k->f->range)
+        return dt_config_fail(k->c, dt_key_of(k, "range"),
+                              "a range is for stretch: linear or asinh");
     DT_TRY(read_hdus(k, out));
     DT_TRY(read_range(k, out));
     return read_bands(k, out, channels);
@@ -254,15 +259,13 @@ static dt_status read_array_spec(dt_field_keys *k, dt_array_spec *out, int chann
 static dt_status resolve_image(resolver *r) {
     int64_t size[2];
     DT_TRY(read_size(r, 2, size));
-    int64_t channels = dt_config_is_auto(r->k.c, dt_key_of(&r->k, "channels"))
-                           ? 3
-                           : dt_config_int(r->k.c, r->k.key);
+    const int64_t channels = dt_answer_or(r->k.f->channels, 3);
     DT_TRY(read_array_spec(&r->k, &r->f->array, (int)channels));
     r->info->is_image = true;
     r->info->dtype = r->f->array.f32 ? DT_F32 : DT_U8;
     r->info->sample_shape = dt_shape3(size[0], size[1], channels);
     DT_TRY(read_normalize(r, (int)channels));
-    DT_TRY(dt_fit_read(&r->f->fit, r->k.c, r->f->name, (int)size[1], (int)size[0]));
+    DT_TRY(dt_fit_read(&r->f->fit, r->k.c, r->k.f, (int)size[1], (int)size[0]));
     char key[320];
     snprintf(key, sizeof key, "data.augment.%s", r->f->name);
     const dt_cnode *list = dt_key_augment(&r->k);
@@ -277,7 +280,7 @@ static dt_status resolve_image(resolver *r) {
 }
 
 static dt_status resolve_audio(resolver *r) {
-    DT_TRY(dt_audio_field_create(&r->f->audio, r->k.c, r->f->name));
+    DT_TRY(dt_audio_field_create(&r->f->audio, r->k.c, r->k.f));
     dt_audio_field_describe(r->f->audio, r->info);
     return read_normalize(r, (int)r->info->sample_shape.d[2]);
 }
@@ -383,16 +386,17 @@ static dt_status resolve_class(resolver *r) {
                                                        ? (int64_t)json_array_size(known)
                                                        : json_integer_value(known);
     if (known) n = n_known;
-    if (dt_config_has(r->k.c, dt_key_of(&r->k, "classes")))
-        n = dt_config_int(r->k.c, r->k.key);
+    if (r->k.f->classes.has)
+        n = r->k.f->classes.value;
     else if (!col && !known)
         return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                               "without the data set, field '%s' needs classes: N", r->f->name);
     if (known && n != n_known)
-        return dt_config_fail(r->k.c, r->k.key, "this run has %lld classes, and `classes` is %lld",
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, "classes"),
+                              "this run has %lld classes, and `classes` is %lld",
                               (long long)n_known, (long long)n);
     if (!known && col && col->n_values > n)
-        return dt_config_fail(r->k.c, r->k.key,
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, "classes"),
                               "the data set has %u classes (column %s), and `classes` is %lld",
                               col->n_values, dt_catalog_str(r->c, col->name), (long long)n);
     r->info->dtype = DT_I32;
@@ -451,7 +455,7 @@ static dt_status check_numbers(resolver *r, int real) {
 // The names of a number's elements: the columns of its list, or the field's own name for a single number. A vector that is
 // stored as one member has none.
 static void name_elements(resolver *r, size_t n) {
-    const dt_cnode *given = dt_config_node(r->k.c, dt_key_of(&r->k, "source"));
+    const dt_cnode *given = r->k.f->source;
     const bool list = given && dt_cnode_kind(given) == DT_C_LIST && dt_cnode_size(given) == n;
     if (n > 1 && !list) return;
     r->f->element_names = dt_xcalloc(n, sizeof *r->f->element_names);
@@ -463,7 +467,7 @@ static void name_elements(resolver *r, size_t n) {
 static dt_status resolve_number(resolver *r) {
     int64_t n = 1;
     bool from_columns = r->f->n_numbers > 0, vector = r->f->kind == DT_FIELD_vector;
-    bool sized = dt_config_has(r->k.c, dt_key_of(&r->k, "size"));
+    const bool sized = r->k.f->size != NULL;
     if (from_columns) n = r->f->n_numbers;
     if (vector && (!from_columns || sized)) DT_TRY(read_size(r, 1, &n));
     if (from_columns && n != r->f->n_numbers)
@@ -482,7 +486,7 @@ static dt_status resolve_number(resolver *r) {
 }
 
 static dt_status resolve_field(resolver *r) {
-    r->f->kind = dt_config_enum(r->k.c, dt_key_of(&r->k, "kind"));
+    r->f->kind = r->k.f->kind;
     DT_TRY(find_source(r));
     if (r->f->kind == DT_FIELD_image)
         DT_TRY(resolve_image(r));
@@ -502,21 +506,20 @@ static dt_status resolve_field(resolver *r) {
 dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c,
                             const char *classes, const dt_field_use *uses) {
     *out = (dt_fields){.classes = classes ? json_loads(classes, 0, NULL) : NULL};
-    const dt_cnode *fields = dt_config_node(config, "data.fields");
-    size_t n = fields ? dt_cnode_size(fields) : 0;
+    const int n = config->data.n_fields;
     if (n == 0 || n > DT_MAX_FIELDS)
         return dt_config_fail(config, n ? "data.fields" : "data",
                               "data.fields: expected 1 to %d fields", DT_MAX_FIELDS);
     dt_status st = dt_augment_check_fields(config);
-    for (size_t i = 0; i < n && st == DT_OK; i++) {
-        const char *name = dt_cnode_key(fields, i);
-        resolver r = {.k = {config, name, ""},
+    for (int i = 0; i < n && st == DT_OK; i++) {
+        const dt_config_field *keys = &config->data.fields[i];
+        resolver r = {.k = {config, keys, ""},
                       .c = uses && uses[i] == DT_USE_NOTHING ? NULL : c,
-                      .known = json_object_get(out->classes, name),
+                      .known = json_object_get(out->classes, keys->id),
                       .f = &out->f[i],
                       .info = &out->info[i]};
         out->n++;
-        r.f->name = r.k.name;
+        r.f->name = keys->id;
         r.f->absent = uses && uses[i] == DT_USE_NOTHING;
         r.f->tells_apart = uses && uses[i] == DT_USE_IDENTITY;
         st = resolve_field(&r);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "config/field_kinds.h"
 
 #include <math.h>
 #include <stdlib.h>

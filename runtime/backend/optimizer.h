@@ -22,7 +22,7 @@ typedef struct dt_optimizer {
 } dt_optimizer;
 
 // By dt_optimizer_id.
-extern const dt_optimizer dt_optimizers[DT_N_OPTIMIZERS];
+extern const dt_optimizer dt_optimizers[];
 
 // Adjacent parameters that are updated alike. Offset and length in elements.
 typedef struct dt_segment {
@@ -50,7 +50,7 @@ typedef struct dt_factored {
 } dt_factored;
 
 typedef struct dt_optimizer_args {
-    dt_optimizer_id kind;
+    dt_word kind;               // dt_optimizer_id
     const dt_segment *segments; // ascending, disjoint
     int n_segments;
     float *master, *slots[DT_MAX_SLOTS]; // flat buffers

@@ -1,8 +1,4 @@
-// config.c: loading (file, then overrides, then the check), and the typed getters.
-//
-// Getters parse the scalar's text each time: they are for set-up, never for a step. A key that the
-// table does not have is a programming error and ends the program with its name, also in a release
-// build: a mistyped key must not read as zero.
+// config.c: nodes, and loading: file, then overrides, then the check, then the values into their fields.
 #include "config/config.h"
 #include "base/io.h"
 #include "config_internal.h"
@@ -102,6 +98,18 @@ dt_status config_put(dt_config *c, const char *path, dt_cnode *item) {
     }
 }
 
+void config_remove(dt_config *c, const char *path) {
+    const char *dot = strrchr(path, '.'); // every key of the table lies in a section
+    dt_cnode *map = config_find(c, dt_arena_printf(&c->arena, "%.*s", (int)(dot - path), path));
+    for (size_t i = 0; map && i < map->n; i++) {
+        if (strcmp(map->keys[i], dot + 1) != 0) continue;
+        memmove(&map->keys[i], &map->keys[i + 1], (map->n - i - 1) * sizeof *map->keys);
+        memmove(&map->items[i], &map->items[i + 1], (map->n - i - 1) * sizeof *map->items);
+        map->n--;
+        return;
+    }
+}
+
 // -- loading ---------------------------------------------------------------------------------
 // An override that is a map is merged into the map at its path, as deep as the table goes. Any other value replaces.
 static dt_status merge(dt_config *c, const char *path, dt_cnode *item) {
@@ -144,7 +152,7 @@ static dt_status apply_override(dt_config *c, const char *text) {
 
 static dt_status build(dt_config *c, const char *text, size_t n_bytes, const char *const *overrides,
                        size_t n_overrides) {
-    DT_TRY(config_read_yaml(&c->root, &c->arena, c->name, NULL, text, n_bytes));
+    DT_TRY(config_read_yaml(&c->root, &c->arena, c->file, NULL, text, n_bytes));
     if (config_is_null(c->root)) // an empty file: overrides may still say everything
         c->root = config_new_node(&c->arena, DT_C_MAP, c->root->where);
     if (c->root->kind != DT_C_MAP)
@@ -158,7 +166,7 @@ dt_status dt_config_parse(dt_config **out, const char *name, const char *text, s
                           const char *const *overrides, size_t n_overrides) {
     dt_config *c = dt_xcalloc(1, sizeof *c);
     dt_arena_init(&c->arena);
-    c->name = dt_arena_strdup(&c->arena, name);
+    c->file = dt_arena_strdup(&c->arena, name);
     *out = NULL;
     dt_status st = build(c, text, n_bytes, overrides, n_overrides);
     if (st == DT_OK)
@@ -181,126 +189,34 @@ dt_status dt_config_load(dt_config **out, const char *path, const char *const *o
     return st;
 }
 
+static const char *copy_text(dt_arena *a, const char *text) {
+    return text ? dt_arena_strdup(a, text) : NULL;
+}
+
+dt_cnode *config_copy_node(dt_arena *a, const dt_cnode *n) {
+    dt_cnode *copy = config_new_node(a, n->kind, copy_text(a, n->where));
+    copy->key_where = copy_text(a, n->key_where);
+    copy->text = copy_text(a, n->text);
+    copy->quoted = n->quoted;
+    for (size_t i = 0; i < n->n; i++)
+        config_add_item(a, copy, n->kind == DT_C_MAP ? copy_text(a, n->keys[i]) : NULL,
+                        config_copy_node(a, n->items[i]));
+    return copy;
+}
+
+dt_config *dt_config_copy(const dt_config *c) {
+    dt_config *copy = dt_xcalloc(1, sizeof *copy);
+    dt_arena_init(&copy->arena);
+    copy->file = dt_arena_strdup(&copy->arena, c->file);
+    copy->root = config_copy_node(&copy->arena, c->root);
+    config_fill(copy);
+    return copy;
+}
+
 void dt_config_destroy(dt_config *c) {
     if (!c) return;
     dt_arena_fini(&c->arena);
     free(c);
-}
-
-// -- getters ---------------------------------------------------------------------------------
-static void programming_error(const char *key, const char *what) {
-    fprintf(stderr, "dtrain: config key '%s': %s\n", key, what);
-    abort();
-}
-
-static const dt_cnode *lookup(const dt_config *c, const char *key) {
-    if (config_match_path(key, NULL) == MATCH_NONE) programming_error(key, "not in config.def");
-    return config_find(c, key);
-}
-
-static const char *scalar(const dt_config *c, const char *key) {
-    const dt_cnode *n = lookup(c, key);
-    const char *text = n ? dt_cnode_str(n) : NULL;
-    if (!text) programming_error(key, "asked for, but absent (dt_config_has) or not one value");
-    return text;
-}
-
-bool dt_config_has(const dt_config *c, const char *key) {
-    return lookup(c, key) != NULL;
-}
-const dt_cnode *dt_config_node(const dt_config *c, const char *key) {
-    return lookup(c, key);
-}
-const char *dt_config_str(const dt_config *c, const char *key) {
-    return scalar(c, key);
-}
-
-bool dt_config_is_auto(const dt_config *c, const char *key) {
-    return config_is_auto(lookup(c, key));
-}
-
-// The word's place in the range of the key's row. Loading has checked the value, so it is there.
-static int word_index(const char *key, const char *word) {
-    const dt_config_key *row;
-    if (config_match_path(key, &row) != MATCH_LEAF) programming_error(key, "not in config.def");
-    int i = dt_word_index(row->range, word);
-    if (i < 0) programming_error(key, "is no list of words");
-    return i;
-}
-
-int dt_config_enum(const dt_config *c, const char *key) {
-    return word_index(key, scalar(c, key));
-}
-
-const dt_config_key *dt_config_owned(const dt_config *c, const char *key, int i) {
-    const dt_config_key *row;
-    const int word = dt_config_enum(c, key);
-    config_match_path(key, &row);
-    const char *name = dt_config_words(row)[word].keys;
-    for (; name && *name; name += strcspn(name, " "), name += *name == ' ') {
-        if (i-- > 0) continue;
-        const int parent = (int)(strrchr(key, '.') - key);
-        char *path = dt_xprintf("%.*s.%.*s", parent, key, (int)strcspn(name, " "), name);
-        if (config_match_path(path, &row) != MATCH_LEAF)
-            programming_error(path, "not in config.def");
-        free(path);
-        return row;
-    }
-    return NULL;
-}
-
-bool dt_config_lists(const dt_config *c, const char *key, int word) {
-    const dt_cnode *list = lookup(c, key);
-    for (size_t i = 0; list && i < list->n; i++)
-        if (word_index(key, list->items[i]->text) == word) return true;
-    return false;
-}
-
-int64_t dt_config_int(const dt_config *c, const char *key) {
-    int64_t v = 0;
-    if (!config_parse_int(scalar(c, key), &v)) programming_error(key, "not a whole number");
-    return v;
-}
-
-double dt_config_real(const dt_config *c, const char *key) {
-    double v = 0;
-    bool yes = false;
-    if (config_parse_bool(scalar(c, key), &yes)) return yes;
-    if (!config_parse_real(scalar(c, key), &v)) programming_error(key, "not a number");
-    return v;
-}
-
-bool dt_config_bool(const dt_config *c, const char *key) {
-    bool v = false;
-    if (!config_parse_bool(scalar(c, key), &v)) programming_error(key, "not true or false");
-    return v;
-}
-
-double dt_config_seconds(const dt_config *c, const char *key) {
-    double v = 0;
-    if (!config_parse_time(scalar(c, key), &v)) programming_error(key, "not a time");
-    return v;
-}
-
-int64_t dt_config_bytes(const dt_config *c, const char *key) {
-    double v = 0;
-    if (!dt_config_parse_bytes(scalar(c, key), &v)) programming_error(key, "not a size");
-    return (int64_t)v;
-}
-
-dt_amount dt_config_amount(const dt_config *c, const char *key) {
-    dt_amount v = {0};
-    if (!config_parse_amount(scalar(c, key), &v)) programming_error(key, "not an amount");
-    return v;
-}
-
-void dt_config_resolve(dt_config *c, const char *key, const char *text) {
-    const dt_config_key *row;
-    dt_cnode *n;
-    if (config_match_path(key, &row) != MATCH_LEAF) programming_error(key, "not in config.def");
-    if (config_read_yaml(&n, &c->arena, "resolved", "resolved", text, strlen(text)) != DT_OK ||
-        config_check_value(c, row, key, n) != DT_OK || config_put(c, key, n) != DT_OK)
-        programming_error(key, dt_error_message());
 }
 
 dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, ...) {
@@ -310,5 +226,5 @@ dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, .
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return dt_fail(DT_E_USAGE, "%s: %s", n ? n->where : c->name, text);
+    return dt_fail(DT_E_USAGE, "%s: %s", n ? n->where : c->file, text);
 }

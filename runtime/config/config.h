@@ -1,20 +1,21 @@
-// config.h: one YAML file and key=value overrides in, one validated, typed, immutable tree out.
+// config.h: one YAML file and key=value overrides in, one validated struct out.
 //
 // How it works: the text is at most 1 MiB and 64 levels deep. It becomes a tree whose nodes remember file:line:column;
-// overrides are merged in, and the tree is checked against config.def, the one table of keys. A segment `*` in the
-// table stands for a name that the user chooses (a field). Defaults are filled in, so a getter never fails: asking for
-// a key that the table does not have is a programming error and ends the program.
+// overrides are merged in, the tree is checked against config.def, the one table of keys, and defaults are filled in.
+// Then every value goes, parsed once, into the field of its key: c->train.optimizer.lr is train.optimizer.lr. The tree
+// stays for what is written again (dt_config_dump) and for the places that messages name.
 //
-// Invariants: after dt_config_load every key of the table has a value of its type, or is absent (dt_config_has) because
-// it is optional without a default, or belongs to another word. `auto` is a value like any other where the table
-// allows it. Whoever resolves it writes the answer with dt_config_resolve; the run directory and the checkpoint keep
-// the resolved tree.
+// Invariants: after dt_config_load every field holds a value of its type and range. A key that is optional without a
+// default is NULL, 0, or `has` false; one that belongs to another word (train.optimizer.momentum for adamw) holds its
+// default. An array such as data.fields has one item more, of the defaults: what a name has that is not in the file.
+// `auto` of a number is no number: dt_answer ends the program until somebody has answered it with dt_config_set_….
 //
 // Errors: DT_E_USAGE, one line "file:line:column: what; expected …; did you mean …".
-// Threads: read-only after load; resolve before sharing.
+// Threads: read-only after load; set before sharing.
 #ifndef DT_CONFIG_CONFIG_H
 #define DT_CONFIG_CONFIG_H
 
+#include "base/arena.h"
 #include "base/status.h"
 #include "config/words.h"
 
@@ -22,50 +23,155 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct dt_config dt_config;
 typedef struct dt_cnode dt_cnode; // a node of the tree; borrowed, lives as long as its config
 
+// ---- values ------------------------------------------------------------------------------------------
+// "10 steps", "1 epoch", "5%" and the like: a number and a unit. DT_UNIT_NONE: the key is absent.
+typedef enum dt_unit { DT_UNIT_NONE, DT_UNIT_STEPS, DT_UNIT_EPOCHS, DT_UNIT_PERCENT } dt_unit;
+typedef struct dt_amount {
+    double value;
+    dt_unit unit;
+} dt_amount;
+typedef struct dt_opt_int {
+    bool has;
+    int64_t value;
+} dt_opt_int;
+typedef struct dt_opt_real {
+    bool has;
+    double value;
+} dt_opt_real;
+// Read with dt_answer or dt_answer_or only. An absent key is auto, too.
+typedef struct dt_auto_int {
+    bool is_auto;
+    int64_t answer;
+} dt_auto_int;
+typedef struct dt_auto_real {
+    bool is_auto;
+    double answer;
+} dt_auto_real;
+typedef struct dt_words { // in the order of the file
+    const dt_word *items;
+    int n;
+} dt_words;
+
+// The value of an opt, or `otherwise`.
+#define dt_value_or(opt, otherwise) ((opt).has ? (opt).value : (otherwise))
+// The number of an auto. One that nobody has answered is a programming error and ends the program.
+#define dt_answer(a)                                                                               \
+    _Generic((a), dt_auto_int : dt_answer_int, dt_auto_real : dt_answer_real)((a), #a)
+#define dt_answer_or(a, otherwise) ((a).is_auto ? (otherwise) : (a).answer)
+int64_t dt_answer_int(dt_auto_int a, const char *name);
+double dt_answer_real(dt_auto_real a, const char *name);
+bool dt_words_have(const dt_words *w, dt_word word);
+
+// ---- the struct --------------------------------------------------------------------------------------
+// The C type of each type of config.def. TIME is in seconds, BYTES in bytes; const dt_cnode * is NULL when absent.
+#define DT_TYPE_INT        int64_t
+#define DT_TYPE_REAL       double
+#define DT_TYPE_BOOL       bool
+#define DT_TYPE_STR        const char *
+#define DT_TYPE_TIME       double
+#define DT_TYPE_BYTES      int64_t
+#define DT_TYPE_AMOUNT     dt_amount
+#define DT_TYPE_WORDS      dt_words
+#define DT_TYPE_SIZE_HW    const dt_cnode *
+#define DT_TYPE_NORM       const dt_cnode *
+#define DT_TYPE_STRS       const dt_cnode *
+#define DT_TYPE_SETS       const dt_cnode *
+#define DT_TYPE_PART       const dt_cnode *
+#define DT_TYPE_LIST       const dt_cnode *
+#define DT_TYPE_MAP        const dt_cnode *
+#define DT_TYPE_ENUM(type) type
+#define DT_TYPE_OPT(type)  DT_TYPE_OPT_##type
+#define DT_TYPE_OPT_INT    dt_opt_int
+#define DT_TYPE_OPT_REAL   dt_opt_real
+#define DT_TYPE_AUTO(type) DT_TYPE_AUTO_##type
+#define DT_TYPE_AUTO_INT   dt_auto_int
+#define DT_TYPE_AUTO_BYTES dt_auto_int
+#define DT_TYPE_AUTO_TIME  dt_auto_real
+
+#define AT(name, type, ...) DT_TYPE_##type name;
+typedef struct dt_config_backbone {
+#include "config/backbone_keys.def"
+} dt_config_backbone;
+#undef AT
+
+#define SECTION(name) struct {
+#define END(name)                                                                                  \
+    }                                                                                              \
+    name;
+#define EACH(one, section, many)                                                                   \
+    struct dt_config_##one {                                                                       \
+        const char *id;
+#define END_EACH(many)                                                                             \
+    }                                                                                              \
+    *many;                                                                                         \
+    int n_##many;
+#define MEMBER(...)                           __VA_ARGS__
+#define KEY(section, name, type, ...)         DT_TYPE_##type name;
+#define KEY_AS(section, key, name, type, ...) DT_TYPE_##type name;
+#define OF(one, many, name, type, ...)        DT_TYPE_##type name;
+#define KEY_IN(...)
+#define OF_IN(...)
+typedef struct dt_config {
+#include "config/config.def"
+    // For runtime/config alone: the tree.
+    dt_arena arena;
+    const char *file;
+    dt_cnode *root; // a map
+} dt_config;
+#undef SECTION
+#undef END
+#undef EACH
+#undef END_EACH
+#undef MEMBER
+#undef KEY
+#undef KEY_AS
+#undef OF
+#undef KEY_IN
+#undef OF_IN
+typedef struct dt_config_field dt_config_field;
+typedef struct dt_config_encoder dt_config_encoder;
+typedef struct dt_config_target dt_config_target;
+
+// A key, for those who name one instead of reading it: DT_KEY(train.micro_batch).
+typedef size_t dt_key;
+#define DT_KEY(path) offsetof(dt_config, path)
+
+// ---- loading -----------------------------------------------------------------------------------------
 // Reads `path` ("-" = stdin) and applies overrides "key=value" (value parsed as YAML flow text).
 dt_status dt_config_load(dt_config **out, const char *path, const char *const *overrides,
                          size_t n_overrides);
 // The same from memory; `name` stands for the file in messages. For tests, fuzzing, checkpoints.
 dt_status dt_config_parse(dt_config **out, const char *name, const char *text, size_t n_bytes,
                           const char *const *overrides, size_t n_overrides);
+// A config of its own with the same values, as it would be read from dt_config_dump's text.
+dt_config *dt_config_copy(const dt_config *c);
 void dt_config_destroy(dt_config *c);
 
-// ---- values, by full dotted path -----------------------------------------------------------------
-bool dt_config_has(const dt_config *c, const char *key);
-bool dt_config_is_auto(const dt_config *c, const char *key);
-const char *dt_config_str(const dt_config *c, const char *key); // text of a scalar
-// An ENUM's value as its enum of words.h: the place of the word in the key's range, from 0.
-int dt_config_enum(const dt_config *c, const char *key);
-// A LIST of words: whether `word` (a constant as above) is in it.
-bool dt_config_lists(const dt_config *c, const char *key, int word);
-int64_t dt_config_int(const dt_config *c, const char *key);
-double dt_config_real(const dt_config *c, const char *key); // true and false as 1 and 0
-bool dt_config_bool(const dt_config *c, const char *key);
-double dt_config_seconds(const dt_config *c,
-                         const char *key); // "10s", "500ms", "2m", "1h", plain = s
+// ---- answers, and what the program itself sets ---------------------------------------------------------
+// A value that does not fit the key is a programming error and ends the program. Words are constants of their enum.
+void dt_config_set_int(dt_config *c, dt_key key, int64_t value);
+void dt_config_set_word(dt_config *c, dt_key key, dt_word word);
+void dt_config_set_text(dt_config *c, dt_key key, const char *text); // also auto, where it may be
+// The value that `from` has, or none.
+void dt_config_set_same(dt_config *c, dt_key key, const dt_config *from);
+void dt_config_unset(dt_config *c, dt_key key);
+bool dt_config_is_auto(const dt_config *c, dt_key key);
+// The key's one value as text: an ENUM's word, a number as it is written; NULL: absent, or no single value.
+const char *dt_config_text(const dt_config *c, dt_key key);
+// "file:line:column" of the key or the nearest one above it that is there.
+const char *dt_config_where(const dt_config *c, dt_key key);
+// The number of a REAL, INT, BOOL or TIME whose name a table gives, as "train.focal_gamma"; false: it is absent.
+bool dt_config_number(const dt_config *c, const char *path, double *out);
+dt_amount dt_config_amount(const dt_config *c, const char *path); // likewise
 
-int64_t dt_config_bytes(const dt_config *c, const char *key); // "500MiB", "20GB", plain = bytes
-
-// "10 steps", "1 epoch", "5%" and the like: a number and a unit.
-typedef enum dt_unit { DT_UNIT_NONE, DT_UNIT_STEPS, DT_UNIT_EPOCHS, DT_UNIT_PERCENT } dt_unit;
-typedef struct dt_amount {
-    double value;
-    dt_unit unit;
-} dt_amount;
-dt_amount dt_config_amount(const dt_config *c, const char *key);
 // An amount as steps: percent of total_steps, epochs of steps_per_epoch; 0 only if the amount is,
 // as 1% of a short run must not mean never.
 int64_t dt_amount_steps(dt_amount a, int64_t total_steps, int64_t steps_per_epoch);
 
-// Writes a resolved value over `auto` (or a default). `text` is YAML flow text.
-void dt_config_resolve(dt_config *c, const char *key, const char *text);
-
 // ---- walking lists and maps (fields, augment, view) ----------------------------------------------
 typedef enum dt_ckind { DT_C_SCALAR, DT_C_LIST, DT_C_MAP } dt_ckind;
-const dt_cnode *dt_config_node(const dt_config *c, const char *key); // NULL when absent
 dt_ckind dt_cnode_kind(const dt_cnode *n);
 size_t dt_cnode_size(const dt_cnode *n);                          // items of a list or map
 const dt_cnode *dt_cnode_item(const dt_cnode *n, size_t i);       // list item or map value
@@ -110,14 +216,19 @@ typedef enum dt_config_type {
     DT_T_SETS,
     DT_T_PART,
     DT_T_LIST,
+    DT_T_WORDS,
     DT_T_MAP
 } dt_config_type;
 typedef struct dt_config_key {
-    const char *path, *type;
-    dt_config_type kind; // `type` as an enum
+    const char *path; // a segment `*` stands for a name that the user chooses
+    dt_config_type kind;
     const char *default_text, *range, *help;
     bool numeric; // changes numbers
+    // For runtime/config alone: the field's place in its struct, its C type, and whose struct it is.
+    size_t offset;
+    int form, each;
 } dt_config_key;
+const char *dt_config_type_name(dt_config_type kind);
 const dt_config_key *dt_config_keys(size_t *n);
 // What each word of the key means, ended by {NULL}; NULL: the key has no such list.
 typedef struct dt_config_word {
@@ -127,7 +238,7 @@ typedef struct dt_config_word {
 } dt_config_word;
 const dt_config_word *dt_config_words(const dt_config_key *k);
 // Key i of those that only some words of the ENUM `key` read and that the chosen one does; NULL: there are no more.
-const dt_config_key *dt_config_owned(const dt_config *c, const char *key, int i);
+const dt_config_key *dt_config_owned(const dt_config *c, dt_key key, int i);
 // The words that read the key, as "adamw, lamb"; "" if it belongs to all. Heap, caller frees.
 char *dt_config_owners(const dt_config_key *k);
 

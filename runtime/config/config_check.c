@@ -3,6 +3,7 @@
 // Three walks. First, every key must be known and have a value of its type; shorthands are expanded (`size: 64`
 // becomes [64, 64], `normalize: imagenet` its numbers, one path a list). Second, every absent key gets its default, or
 // an error if it is required. Third come the few rules between keys. After that the getters cannot fail.
+#include "config/field_kinds.h"
 #include "config/listen.h"
 #include "config_internal.h"
 
@@ -29,13 +30,13 @@ static const char *const TYPE_WORDS[] = {
     [DT_T_SETS] = "a path, or a list of paths and {path: …, weight: …, name: …}",
     [DT_T_PART] = "a share in 0..1, or an expression such as \"part = 'test'\"",
     [DT_T_LIST] = "a list",
+    [DT_T_WORDS] = "a list of ",
     [DT_T_MAP] = "a map"};
 
 static const char *expectation(dt_config *c, const dt_config_key *row) {
     const char *range = row->range, *text = TYPE_WORDS[row->kind];
     double lo, hi;
-    if (row->kind == DT_T_ENUM || (row->kind == DT_T_LIST && *range)) {
-        if (row->kind == DT_T_LIST) text = "a list of ";
+    if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS) {
         for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|')
             text = dt_arena_printf(&c->arena, "%s%s%.*s", text, p > range ? ", " : "",
                                    (int)strcspn(p, "|"), p);
@@ -61,7 +62,7 @@ static dt_status fail_value(dt_config *c, const dt_config_key *row, const char *
     const char *near = NULL;
     if (!got) {
         got = dt_arena_printf(a, n->quoted ? "the text '%s'" : "'%s'", config_shown(a, n->text));
-        if (row->kind == DT_T_ENUM || row->kind == DT_T_LIST)
+        if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS)
             near = config_nearest_word(a, row->range, n->text);
     }
     return dt_fail(DT_E_USAGE, "%s: %s is %s; expected %s%s%s%s", n->where, config_shown(a, path),
@@ -171,12 +172,12 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
     return DT_OK;
 }
 
-// A list. Where the table lists words, each item must be one of them, and one word is a list of one.
+// A list of words; one word is a list of one.
 static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path,
                              dt_cnode *n) {
-    if (*row->range && n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
+    if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
-    for (size_t i = 0; *row->range && i < n->n; i++) {
+    for (size_t i = 0; i < n->n; i++) {
         const dt_cnode *item = n->items[i];
         if (item->kind != DT_C_SCALAR || dt_word_index(row->range, item->text) < 0)
             return fail_value(c, row, path, item);
@@ -206,7 +207,7 @@ static dt_status check_normalize(dt_config *c, const dt_config_key *row, const c
     if (n->kind == DT_C_SCALAR && strcmp(n->text, "imagenet") == 0) {
         dt_cnode *full;
         DT_TRY(
-            config_read_yaml(&full, &c->arena, c->name, n->where, imagenet, sizeof imagenet - 1));
+            config_read_yaml(&full, &c->arena, c->file, n->where, imagenet, sizeof imagenet - 1));
         full->key_where = n->key_where;
         *n = *full;
     }
@@ -233,8 +234,10 @@ dt_status config_check_value(dt_config *c, const dt_config_key *row, const char 
         return check_texts(c, row, path, n);
     case DT_T_NORM:
         return check_normalize(c, row, path, n);
-    case DT_T_LIST:
+    case DT_T_WORDS:
         return check_words(c, row, path, n);
+    case DT_T_LIST:
+        return n->kind == DT_C_LIST ? DT_OK : fail_value(c, row, path, n);
     case DT_T_MAP:
         return n->kind == DT_C_MAP ? DT_OK : fail_value(c, row, path, n);
     default:
@@ -320,7 +323,7 @@ static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *p
     if (config_is_required(row)) {
         const dt_cnode *parent = config_find_nearest(c, path);
         const char *where =
-            parent ? parent->key_where : dt_arena_printf(&c->arena, "%s:1:1", c->name);
+            parent ? parent->key_where : dt_arena_printf(&c->arena, "%s:1:1", c->file);
         return dt_fail(DT_E_USAGE, "%s: required key '%s' is missing; expected %s (%s)", where,
                        path, expectation(c, row), row->help);
     }
@@ -365,15 +368,15 @@ static dt_status fill_row(dt_config *c, const dt_config_key *row) {
 
 // -- rules between keys ----------------------------------------------------------------------
 static dt_status check_batches(dt_config *c) {
-    int64_t global = dt_config_int(c, "train.global_batch");
-    if (dt_config_is_auto(c, "train.micro_batch")) {
-        if (dt_config_enum(c, "run.reproducible") != DT_REPRODUCIBLE_elastic) return DT_OK;
+    const int64_t global = c->train.global_batch;
+    if (c->train.micro_batch.is_auto) {
+        if (c->run.reproducible != DT_REPRODUCIBLE_elastic) return DT_OK;
         return dt_config_fail(c, "train.micro_batch",
                               "train.micro_batch: auto depends on the machine and the number of "
                               "ranks, and run.reproducible=elastic promises bits that do not: give "
                               "a number (dtrain check says what auto would be under resume)");
     }
-    int64_t micro = dt_config_int(c, "train.micro_batch");
+    const int64_t micro = dt_answer(c->train.micro_batch);
     if (global % micro == 0) return DT_OK;
     int64_t down = global < micro ? global : micro;
     while (global % down) down--;
@@ -385,7 +388,7 @@ static dt_status check_batches(dt_config *c) {
 }
 
 static dt_status check_run_name(dt_config *c) {
-    const char *name = dt_config_str(c, "run.name");
+    const char *name = c->run.name;
     if (*name && *name != '.' && !strchr(name, '/') && strlen(name) <= 200) return DT_OK;
     return dt_config_fail(c, "run.name",
                           "run.name is '%s'; expected a name for a directory, without /, of at "
@@ -395,14 +398,19 @@ static dt_status check_run_name(dt_config *c) {
 
 // Each is a way to clip; together they would hide each other.
 static dt_status check_clipping(dt_config *c) {
-    static const char *const KEYS[] = {"train.clip_norm", "train.clip_value", "train.clip_agc"};
+    const struct {
+        const char *key;
+        double limit;
+    } ways[] = {{"train.clip_norm", dt_value_or(c->train.clip_norm, 0)},
+                {"train.clip_value", dt_value_or(c->train.clip_value, 0)},
+                {"train.clip_agc", dt_value_or(c->train.clip_agc, 0)}};
     const char *first = NULL;
     for (int i = 0; i < 3; i++) {
-        if (!dt_config_has(c, KEYS[i]) || dt_config_real(c, KEYS[i]) == 0) continue;
+        if (ways[i].limit == 0) continue;
         if (first)
-            return dt_config_fail(c, KEYS[i], "%s: %s is given, too; take one of them", KEYS[i],
-                                  first);
-        first = KEYS[i];
+            return dt_config_fail(c, ways[i].key, "%s: %s is given, too; take one of them",
+                                  ways[i].key, first);
+        first = ways[i].key;
     }
     return DT_OK;
 }
@@ -414,7 +422,7 @@ static dt_status check_company(dt_config *c) {
                                            {"train.triplet_margin", "train.triplet_weight"},
                                            {"data.m_per_class", "data.balance"}};
     for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++)
-        if (dt_config_has(c, PAIRS[i][0]) && !dt_config_has(c, PAIRS[i][1]))
+        if (config_find(c, PAIRS[i][0]) && !config_find(c, PAIRS[i][1]))
             return dt_config_fail(c, PAIRS[i][0], "%s says nothing without %s: give that, too",
                                   PAIRS[i][0], PAIRS[i][1]);
     return DT_OK;
@@ -422,38 +430,40 @@ static dt_status check_company(dt_config *c) {
 
 // A rate that falls must fall, and at some time.
 static dt_status check_schedule(dt_config *c) {
-    static const char *const LENGTHS[] = {"train.schedule.every", "train.schedule.decay",
-                                          "train.schedule.rise"};
-    const double lr = dt_config_real(c, "train.optimizer.lr");
+    const struct {
+        const char *key;
+        dt_amount length;
+    } lengths[] = {{"train.schedule.every", c->train.schedule.every},
+                   {"train.schedule.decay", c->train.schedule.decay},
+                   {"train.schedule.rise", c->train.schedule.rise}};
+    const double lr = c->train.optimizer.lr, min_lr = c->train.schedule.min_lr;
     for (int i = 0; i < 3; i++)
-        if (dt_config_has(c, LENGTHS[i]) && !(dt_config_amount(c, LENGTHS[i]).value > 0))
-            return dt_config_fail(c, LENGTHS[i],
+        if (lengths[i].length.unit != DT_UNIT_NONE && !(lengths[i].length.value > 0))
+            return dt_config_fail(c, lengths[i].key,
                                   "%s is 0; expected an amount above 0, or another "
                                   "train.schedule.name (constant never falls)",
-                                  LENGTHS[i]);
-    if (dt_config_has(c, "train.schedule.min_lr") &&
-        dt_config_real(c, "train.schedule.min_lr") > lr)
+                                  lengths[i].key);
+    if (min_lr > lr)
         return dt_config_fail(c, "train.schedule.min_lr",
                               "train.schedule.min_lr is %g, above train.optimizer.lr, which is %g",
-                              dt_config_real(c, "train.schedule.min_lr"), lr);
+                              min_lr, lr);
     return DT_OK;
 }
 
 // Images: one number as size means a square; normalize has one number for each channel, or one for all.
-static dt_status check_field(dt_config *c, const char *name, dt_cnode *field) {
-    dt_cnode *size = (dt_cnode *)dt_cnode_get(field, "size");
-    const dt_cnode *norm = dt_cnode_get(field, "normalize");
-    int64_t channels = 3; // auto
-    config_parse_int(dt_cnode_get(field, "channels")->text, &channels);
-    const char *kind = dt_arena_printf(&c->arena, "data.fields.%s.kind", name);
-    if (dt_config_enum(c, kind) != DT_FIELD_image) return DT_OK;
+static dt_status check_field(dt_config *c, const dt_config_field *f) {
+    dt_cnode *size = (dt_cnode *)f->size;
+    const dt_cnode *norm = f->normalize;
+    const int64_t channels = dt_answer_or(f->channels, 3);
+    if (f->kind != DT_FIELD_image) return DT_OK;
     if (size && size->n == 1) config_add_item(&c->arena, size, NULL, size->items[0]);
     for (size_t i = 0; norm && i < norm->n; i++)
         if (norm->items[i]->n != 1 && norm->items[i]->n != (size_t)channels)
             return dt_fail(DT_E_USAGE,
                            "%s: data.fields.%s.normalize.%s has %zu numbers; expected %" PRId64
                            " (channels) or 1",
-                           norm->items[i]->where, name, norm->keys[i], norm->items[i]->n, channels);
+                           norm->items[i]->where, f->id, norm->keys[i], norm->items[i]->n,
+                           channels);
     return DT_OK;
 }
 
@@ -462,6 +472,7 @@ dt_status config_check_tree(dt_config *c) {
     size_t n_rows;
     const dt_config_key *rows = dt_config_keys(&n_rows);
     for (size_t i = 0; i < n_rows; i++) DT_TRY(fill_row(c, &rows[i]));
+    config_fill(c);
     DT_TRY(check_run_name(c));
     DT_TRY(check_batches(c));
     DT_TRY(check_schedule(c));
@@ -469,8 +480,6 @@ dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_company(c));
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, c));
-    const dt_cnode *fields = config_find(c, "data.fields");
-    for (size_t i = 0; fields && i < fields->n; i++)
-        DT_TRY(check_field(c, fields->keys[i], fields->items[i]));
+    for (int i = 0; i < c->data.n_fields; i++) DT_TRY(check_field(c, &c->data.fields[i]));
     return DT_OK;
 }

@@ -200,7 +200,7 @@ const char *dt_config_field_difference(const dt_config *a, const dt_config *b, c
         const char *key = rows[i].path + sizeof below - 1;
         if (strcmp(key, "source") == 0) continue;
         found = dt_xprintf("data.fields.%s.%s", field, key);
-        if (!dt_config_is_auto(a, found) && differs(a, b, rows[i].kind, found)) break;
+        if (!config_is_auto(config_find(a, found)) && differs(a, b, rows[i].kind, found)) break;
         free(found);
         found = NULL;
     }

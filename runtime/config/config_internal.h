@@ -2,7 +2,6 @@
 #ifndef DT_CONFIG_INTERNAL_H
 #define DT_CONFIG_INTERNAL_H
 
-#include "base/arena.h"
 #include "config/config.h"
 
 #include <stdio.h>
@@ -26,18 +25,13 @@ struct dt_cnode {
     size_t n, cap;
 };
 
-struct dt_config {
-    dt_arena arena;
-    const char *name; // of the file
-    dt_cnode *root;   // a map
-};
-
 // -- tree (config_tree.c) --------------------------------------------------------------------
 dt_cnode *config_new_node(dt_arena *a, dt_ckind kind, const char *where);
 void config_add_item(dt_arena *a, dt_cnode *parent, const char *key, dt_cnode *item);
 // YAML text -> tree. Nodes say name:line:column, or `place` if it is not NULL.
 dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place,
                            const char *text, size_t n_bytes);
+dt_cnode *config_copy_node(dt_arena *a, const dt_cnode *n);
 bool config_is_null(const dt_cnode *n);
 bool config_is_auto(const dt_cnode *n); // NULL: false
 // The user's text for a message: shortened, control characters shown as ?. Lives in the arena.
@@ -66,6 +60,30 @@ const char *config_suggest_key(dt_arena *a, const char *path);
 const char *config_nearest_word(dt_arena *a, const char *words, const char *text);
 bool config_range_bounds(const char *range, double *lo, double *hi); // false: none given
 
+// The C type of a key's field.
+typedef enum config_form {
+    FORM_INT,
+    FORM_OPT_INT,
+    FORM_AUTO_INT,
+    FORM_REAL,
+    FORM_OPT_REAL,
+    FORM_AUTO_REAL,
+    FORM_BOOL,
+    FORM_TEXT,
+    FORM_NODE,
+    FORM_AMOUNT,
+    FORM_WORDS,
+    FORM_WORD // an enum, or dt_word
+} config_form;
+// Whose struct it lies in: dt_config itself, or one of an array's.
+typedef enum config_each { EACH_NONE, EACH_field, EACH_encoder, EACH_target } config_each;
+const dt_config_key *config_row_of(dt_key key); // by its place in dt_config
+
+// -- values (config_values.c) ------------------------------------------------------------------
+// The tree's values into the fields of `c`; the tree is checked.
+void config_fill(dt_config *c);
+void config_programming_error(const char *key, const char *what) __attribute__((noreturn));
+
 // -- scalars (config_scalar.c) ---------------------------------------------------------------
 bool config_parse_int(const char *text, int64_t *out);
 bool config_parse_real(const char *text, double *out);
@@ -90,5 +108,6 @@ dt_cnode *config_find(const dt_config *c, const char *path);
 const dt_cnode *config_find_nearest(const dt_config *c, const char *path);
 // Puts `item` at `path`, making maps on the way; DT_E_USAGE when a scalar or list is in the way.
 dt_status config_put(dt_config *c, const char *path, dt_cnode *item);
+void config_remove(dt_config *c, const char *path);
 
 #endif

@@ -69,20 +69,67 @@ static const dt_config_word model_words[] = {
 
 static const char absent[] =
     "none"; // no default; its address tells it from a default that reads `none`
-#define N        true
-#define NONE     absent
-#define REQUIRED "required"
+#define N               true
+#define NONE            absent
+#define REQUIRED        "required"
+#define DT_T_ENUM(type) DT_T_ENUM
+#define DT_T_OPT(type)  DT_T_##type
+#define DT_T_AUTO(type) DT_T_##type
+#define FORM(field)                                                                                \
+    _Generic((field), int64_t : FORM_INT, dt_opt_int : FORM_OPT_INT, dt_auto_int : FORM_AUTO_INT,  \
+             double : FORM_REAL, dt_opt_real : FORM_OPT_REAL, dt_auto_real : FORM_AUTO_REAL,       \
+             bool : FORM_BOOL, const char * : FORM_TEXT, const dt_cnode * : FORM_NODE,             \
+             dt_amount : FORM_AMOUNT, dt_words : FORM_WORDS, default : FORM_WORD)
+#define ROW(path, owner, field, each, type, def, range, flags, help)                               \
+    {                                                                                              \
+        path,                                                                                      \
+        DT_T_##type,                                                                               \
+        def,                                                                                       \
+        range,                                                                                     \
+        help,                                                                                      \
+        flags,                                                                                     \
+        offsetof(owner, field),                                                                    \
+        FORM(((owner *)0)->field),                                                                 \
+        each},
+#define SECTION(name)
+#define END(name)
+#define EACH(one, section, many)
+#define END_EACH(many)
+#define MEMBER(...)
+#define KEY(section, name, ...)                                                                    \
+    ROW(#section "." #name, dt_config, section.name, EACH_NONE, __VA_ARGS__)
+#define KEY_AS(section, key, name, ...)                                                            \
+    ROW(#section "." #key, dt_config, section.name, EACH_NONE, __VA_ARGS__)
+#define KEY_IN(section, part, name, ...)                                                           \
+    ROW(#section "." #name, dt_config, section.part.name, EACH_NONE, __VA_ARGS__)
+#define OF(one, many, name, ...)                                                                   \
+    ROW(#many ".*." #name, dt_config_##one, name, EACH_##one, __VA_ARGS__)
+#define OF_IN(one, many, part, name, ...)                                                          \
+    ROW(#many ".*." #name, dt_config_##one, part.name, EACH_##one, __VA_ARGS__)
 static const dt_config_key keys[] = {
-#define KEY(path, type, def, range, flags, help)                                                   \
-    {path, #type, DT_T_##type, def, range, help, flags},
 #include "config.def"
-#undef KEY
 };
+#undef KEY
+#undef KEY_AS
+#undef KEY_IN
+#undef OF
+#undef OF_IN
 #undef N
 #undef NONE
 #undef REQUIRED
 
 enum { N_ROWS = sizeof keys / sizeof *keys };
+
+const char *dt_config_type_name(dt_config_type kind) {
+    static const char *const names[] = {
+        [DT_T_INT] = "INT",     [DT_T_REAL] = "REAL",     [DT_T_BOOL] = "BOOL",
+        [DT_T_STR] = "STR",     [DT_T_ENUM] = "ENUM",     [DT_T_TIME] = "TIME",
+        [DT_T_BYTES] = "BYTES", [DT_T_AMOUNT] = "AMOUNT", [DT_T_SIZE_HW] = "SIZE_HW",
+        [DT_T_NORM] = "NORM",   [DT_T_STRS] = "STRS",     [DT_T_SETS] = "SETS",
+        [DT_T_PART] = "PART",   [DT_T_LIST] = "LIST",     [DT_T_WORDS] = "LIST",
+        [DT_T_MAP] = "MAP"};
+    return names[kind];
+}
 
 const dt_config_word *dt_config_words(const dt_config_key *k) {
     static const struct {
@@ -99,6 +146,12 @@ const dt_config_word *dt_config_words(const dt_config_key *k) {
 const dt_config_key *dt_config_keys(size_t *n) {
     *n = N_ROWS;
     return keys;
+}
+
+const dt_config_key *config_row_of(dt_key key) {
+    for (size_t i = 0; i < N_ROWS; i++)
+        if (keys[i].each == EACH_NONE && keys[i].offset == key) return &keys[i];
+    config_programming_error("?", "no key lies there");
 }
 
 bool config_has_default(const dt_config_key *k) {
@@ -139,7 +192,7 @@ config_match config_match_path(const char *path, const dt_config_key **row) {
         else if (*left == '\0')
             m = MATCH_INNER;
         else if (*rest == '\0' && (keys[i].kind == DT_T_MAP || keys[i].kind == DT_T_LIST ||
-                                   keys[i].kind == DT_T_NORM))
+                                   keys[i].kind == DT_T_WORDS || keys[i].kind == DT_T_NORM))
             m = MATCH_BELOW;
         if (m == MATCH_NONE || (best != MATCH_NONE && m == MATCH_INNER)) continue;
         best = m;

@@ -15,7 +15,7 @@ static bool read_port(const char *text, in_port_t *out) {
 }
 
 dt_status dt_listen_read(dt_listen *out, const dt_config *c) {
-    const char *text = dt_config_str(c, "metrics.listen"), *colon = strrchr(text, ':');
+    const char *text = c->metrics.listen, *colon = strrchr(text, ':');
     char host[INET6_ADDRSTRLEN + 2] = "";
     const size_t n = colon ? (size_t)(colon - text) : sizeof host;
     *out = (dt_listen){0};

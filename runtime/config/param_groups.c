@@ -74,7 +74,7 @@ static dt_status read_group(dt_param_group *g, const dt_cnode *n) {
 }
 
 dt_status dt_param_groups_read(dt_param_groups *g, const dt_config *c) {
-    const dt_cnode *list = dt_config_node(c, "train.groups");
+    const dt_cnode *list = c->train.groups;
     int n_thaws = 0;
     *g = (dt_param_groups){0};
     if (!list) return DT_OK;

@@ -36,7 +36,7 @@ static dt_status read_scale(dt_scale_item *s, const dt_cnode *n) {
 }
 
 dt_status dt_scales_read(dt_scales *s, const dt_config *c) {
-    const dt_cnode *list = dt_config_node(c, "model.scales");
+    const dt_cnode *list = c->model.scales;
     bool begins = false;
     s->n = 0;
     if (!list) return DT_OK;

@@ -1,10 +1,10 @@
 // words.h: the words that config keys take. Each list is written once: the ranges of config.def, the C enums,
 // `dtrain keys` and the messages about a wrong word all come from it.
 //
-// A list that grows is a .def file of lines WORD(id, help) or WORD(id, help, keys). Whoever implements the words includes
-// the same file for its table, with `#define WORD(id, ...)`. `keys` are keys beside the word's own key that not all
-// words read; given for another word they are an error. The words are in the order of the enum's constants, and
-// dt_config_enum gives the constant of a key's value.
+// A list that grows is a .def file of lines WORD(id, help) or WORD(id, help, keys), with its enum in the header of the same
+// name (optimizers.def, optimizers.h), so that a new word rebuilds only those who know the list. `keys` are keys beside
+// the word's own key that not all words read; given for another word they are an error. The words are in the order of the
+// enum's constants.
 #ifndef DT_CONFIG_WORDS_H
 #define DT_CONFIG_WORDS_H
 
@@ -48,6 +48,9 @@
 #define DT_DEPTH_WORDS(W)                                                                          \
     W(DEPTH, 10) W(DEPTH, 18) W(DEPTH, 34) W(DEPTH, 50) W(DEPTH, 101) W(DEPTH, 152)
 
+// A word of a list that grows: the place in its list, which is a constant of the list's enum.
+typedef int dt_word;
+
 #define DT_WORD_CONSTANT(prefix, word) DT_##prefix##_##word,
 #define DT_WORD_TEXT(prefix, word)     "|" #word
 #define DT_WORD_QUOTED(prefix, word)   #word,
@@ -86,49 +89,5 @@ typedef enum dt_stem_word { DT_STEM_WORDS(DT_WORD_CONSTANT) } dt_stem_word;
 typedef enum dt_pool_word { DT_POOL_WORDS(DT_WORD_CONSTANT) } dt_pool_word;
 typedef enum dt_size_word { DT_SIZE_WORDS(DT_WORD_CONSTANT) } dt_size_word;
 typedef enum dt_depth_word { DT_DEPTH_WORDS(DT_WORD_CONSTANT) } dt_depth_word;
-
-// Lists that grow.
-#define WORD(id, ...) DT_OPTIMIZER_##id,
-typedef enum dt_optimizer_id {
-#include "config/optimizers.def"
-    DT_N_OPTIMIZERS
-} dt_optimizer_id;
-#undef WORD
-#define WORD(id, ...) DT_SCHEDULE_##id,
-typedef enum dt_schedule_id {
-#include "config/schedules.def"
-    DT_N_SCHEDULES
-} dt_schedule_id;
-#undef WORD
-#define WORD(id, ...) DT_LOSS_##id,
-typedef enum dt_loss_id {
-#include "config/losses.def"
-    DT_N_LOSSES
-} dt_loss_id;
-#undef WORD
-#define WORD(id, ...) DT_METRIC_##id,
-typedef enum dt_metric_id {
-#include "config/metrics.def"
-    DT_N_METRICS
-} dt_metric_id;
-#undef WORD
-#define WORD(id, ...) DT_SINK_##id,
-typedef enum dt_sink_id {
-#include "config/sinks.def"
-    DT_N_SINKS
-} dt_sink_id;
-#undef WORD
-#define WORD(id, ...) DT_FIELD_##id,
-typedef enum dt_field_kind {
-#include "config/field_kinds.def"
-    DT_N_FIELD_KINDS
-} dt_field_kind;
-#undef WORD
-#define WORD(id, ...) DT_MODEL_##id,
-typedef enum dt_model_id {
-#include "config/models.def"
-    DT_N_MODELS
-} dt_model_id;
-#undef WORD
 
 #endif

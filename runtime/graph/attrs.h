@@ -126,7 +126,7 @@ typedef union dt_attrs {
         int heads; // of a packed input; 0: q, k and v are apart
     } sdpa;
     struct {
-        dt_loss_id id;
+        dt_word id;      // dt_loss_id
         float smoothing; // of labels, where it is over classes
         float param;     // losses.h
         float share;     // factor of this loss in the sum of all

@@ -82,11 +82,11 @@ dt_value dt_sdpa(dt_graph *g, dt_value q, dt_value k, dt_value v, float scale);
 dt_value dt_sdpa_packed(dt_graph *g, const char *name, dt_value qkv, int heads, float scale);
 
 // Losses: sum over samples of weight[n] * loss_n, and the sum of weights; sets graph->loss.
-// The gradient is that of the sum; it is divided by the global weight once, at commit.
-dt_value dt_loss(dt_graph *g, dt_loss_id id, dt_value x, dt_value target, dt_value weight /*(N)*/,
+// The gradient is that of the sum; it is divided by the global weight once, at commit. id: dt_loss_id.
+dt_value dt_loss(dt_graph *g, dt_word id, dt_value x, dt_value target, dt_value weight /*(N)*/,
                  float smoothing, float param); // x and target: ops/loss.c
 // One of several losses, which are added: its value and gradient times share. name: of the node.
-dt_value dt_loss_share(dt_graph *g, const char *name, dt_loss_id id, dt_value x, dt_value target,
+dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt_value target,
                        dt_value weight, dt_value class_weights /*(K) or DT_NONE*/, float smoothing,
                        float param, float share);
 

@@ -11,6 +11,7 @@
 #ifndef DT_GRAPH_LOSSES_H
 #define DT_GRAPH_LOSSES_H
 
+#include "config/losses.h"
 #include "config/words.h"
 #include "graph/rotation.h"
 
@@ -34,12 +35,12 @@ typedef struct dt_loss_row {
     bool angular;       // of cosines between embedding and the classes' weights
     bool rotation;      // of 3 or 6 numbers together (rotation.h); p: radians of a unit of angles
     bool gives_numbers; // what the network predicts is in the target's unit
-    dt_metric_id best;  // eval.best where it is not given
+    dt_word best;       // eval.best where it is not given
     float param;        // p, where no key sets it
     const char *param_key; // the key beside the loss's that sets p, or NULL
 } dt_loss_row;
 
-extern const dt_loss_row dt_losses[DT_N_LOSSES]; // ops/loss.c
+extern const dt_loss_row dt_losses[]; // ops/loss.c
 
 #ifndef DT_LOSS_REAL // what the kernel computes in
 #define DT_LOSS_REAL double

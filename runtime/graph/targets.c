@@ -46,32 +46,32 @@ static dt_status check_rotation(const dt_config *c, const char *key, dt_target *
                                   "%s geodesic: field %s has normalize, and a rotation's "
                                   "numbers count as they are: leave it out",
                                   key, t->field->name);
-    const bool degrees = dt_config_enum(c, "eval.angles") == DT_ANGLES_degrees;
+    const bool degrees = c->eval.angles == DT_ANGLES_degrees;
     t->param = degrees ? 0.017453292519943295f : 1.0f;
     return DT_OK;
 }
 
-// The loss whose keys are at `prefix`, "train" or "train.targets.<name>".
-static dt_status add_target(dt_targets *out, const dt_config *c, const char *prefix,
+// own: its keys in train.targets; NULL: the single target's, in train.
+static dt_status add_target(dt_targets *out, const dt_config *c, const dt_config_target *own,
                             const dt_field_info *fields, int index, bool training) {
-    char key[256];
+    char prefix[256], key[512];
+    double param;
     dt_target *t = &out->items[out->n++];
+    snprintf(prefix, sizeof prefix, "train%s%s", own ? ".targets." : "", own ? own->id : "");
     snprintf(key, sizeof key, "%s.loss", prefix);
     *t = (dt_target){.field = &fields[index],
                      .index = index,
                      .kind = kind_of(&fields[index], training),
-                     .loss = (dt_loss_id)dt_config_enum(c, key),
-                     .weight = 1};
+                     .loss = own ? own->loss : c->train.loss,
+                     .weight = own ? (float)own->weight : 1};
     DT_TRY(check_loss(c, key, t));
     const dt_loss_row *loss = &dt_losses[t->loss];
     t->param = loss->param;
     if (loss->rotation) DT_TRY(check_rotation(c, key, t));
-    snprintf(key, sizeof key, "%s.label_smoothing", prefix);
-    if (dt_config_has(c, key)) t->smoothing = (float)dt_config_real(c, key);
+    t->smoothing = (float)(own ? own->label_smoothing : c->train.label_smoothing);
     snprintf(key, sizeof key, "%s.%s", prefix, loss->param_key ? loss->param_key : "");
-    if (loss->param_key) t->param = (float)dt_config_real(c, key);
-    snprintf(key, sizeof key, "%s.arcface_scale", prefix);
-    if (loss->angular) t->scale = (float)dt_config_real(c, key);
+    if (loss->param_key && dt_config_number(c, key, &param)) t->param = (float)param;
+    if (loss->angular) t->scale = (float)(own ? own->arcface_scale : c->train.arcface_scale);
     return DT_OK;
 }
 
@@ -96,11 +96,10 @@ static int list_candidates(const dt_field_info *fields, int n_fields, char *text
 
 // Keys of a single target say nothing here; their defaults are in every resolved config.
 static dt_status check_single(const dt_config *c) {
-    const bool smooth = dt_config_has(c, "train.label_smoothing") &&
-                        dt_config_real(c, "train.label_smoothing") != 0;
-    const char *key = dt_config_enum(c, "train.loss") != DT_LOSS_cross_entropy ? "train.loss"
-                      : smooth ? "train.label_smoothing"
-                               : NULL;
+    const bool smooth = c->train.label_smoothing != 0;
+    const char *key = c->train.loss != DT_LOSS_cross_entropy ? "train.loss"
+                      : smooth                               ? "train.label_smoothing"
+                                                             : NULL;
     if (!key) return DT_OK;
     return dt_config_fail(c, key,
                           "%s is for a single target: with train.targets each has its own, so "
@@ -110,31 +109,28 @@ static dt_status check_single(const dt_config *c) {
 
 static dt_status read_named(dt_targets *out, const dt_config *c, const dt_field_info *fields,
                             int n_fields, bool training) {
-    const dt_cnode *map = dt_config_node(c, "train.targets");
+    const dt_config_target *targets = c->train.targets;
     char list[512], key[256];
     list_candidates(fields, n_fields, list, sizeof list);
     out->named = true;
     DT_TRY(check_single(c));
-    for (size_t i = 0; i < dt_cnode_size(map); i++) {
+    for (int i = 0; i < c->train.n_targets; i++) {
         int at = 0;
-        while (at < n_fields && strcmp(fields[at].name, dt_cnode_key(map, i)) != 0) at++;
-        snprintf(key, sizeof key, "train.targets.%s", dt_cnode_key(map, i));
+        while (at < n_fields && strcmp(fields[at].name, targets[i].id) != 0) at++;
+        snprintf(key, sizeof key, "train.targets.%s", targets[i].id);
         if (at == n_fields || !can_be_target(&fields[at]))
             return dt_config_fail(c, key,
                                   "%s: data.fields has no such class, number or vector; those "
                                   "that can be targets: %s",
                                   key, *list ? list : "none");
     }
-    if (dt_cnode_size(map) > DT_MAX_TARGETS)
-        return dt_config_fail(c, "train.targets", "%zu targets, at most %d can be predicted",
-                              dt_cnode_size(map), DT_MAX_TARGETS);
-    for (int i = 0; i < n_fields; i++) { // in this order: the config's own must not change bits
-        if (!dt_cnode_get(map, fields[i].name)) continue;
-        snprintf(key, sizeof key, "train.targets.%s", fields[i].name);
-        DT_TRY(add_target(out, c, key, fields, i, training));
-        snprintf(key, sizeof key, "train.targets.%s.weight", fields[i].name);
-        out->items[out->n - 1].weight = (float)dt_config_real(c, key);
-    }
+    if (c->train.n_targets > DT_MAX_TARGETS)
+        return dt_config_fail(c, "train.targets", "%d targets, at most %d can be predicted",
+                              c->train.n_targets, DT_MAX_TARGETS);
+    for (int i = 0; i < n_fields; i++) // in this order: the config's own must not change bits
+        for (int k = 0; k < c->train.n_targets; k++)
+            if (strcmp(targets[k].id, fields[i].name) == 0)
+                DT_TRY(add_target(out, c, &targets[k], fields, i, training));
     return DT_OK;
 }
 
@@ -143,10 +139,10 @@ dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_in
     char list[512], key[256];
     int first = 0;
     *out = (dt_targets){0};
-    if (dt_config_has(c, "train.targets")) return read_named(out, c, fields, n_fields, training);
+    if (c->train.n_targets > 0) return read_named(out, c, fields, n_fields, training);
     const int n = list_candidates(fields, n_fields, list, sizeof list);
     while (first < n_fields && !can_be_target(&fields[first])) first++;
-    if (n == 1) return add_target(out, c, "train", fields, first, training);
+    if (n == 1) return add_target(out, c, NULL, fields, first, training);
     if (n == 0)
         return dt_config_fail(c, "data.fields",
                               "there is nothing to predict: data.fields has no class, number or "
@@ -157,7 +153,7 @@ dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_in
     if (likely == n_fields) likely = first;
     snprintf(key, sizeof key, "data.fields.%s", fields[second].name);
     return dt_config_fail(
-        c, dt_config_has(c, key) ? key : "data.fields",
+        c, key,
         "%d fields could be the target: %s. Keep one of them (data.balance, "
         "data.split and data.where name columns, which need no field), or name "
         "those to predict, each with its loss: train.targets: {%s: {loss: %s}, …}",

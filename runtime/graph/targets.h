@@ -13,9 +13,9 @@ enum { DT_MAX_TARGETS = 8 };
 
 typedef struct dt_target {
     const dt_field_info *field;
-    int index;     // of the field
-    unsigned kind; // DT_TARGET_…: what the graph gets of it
-    dt_loss_id loss;
+    int index;       // of the field
+    unsigned kind;   // DT_TARGET_…: what the graph gets of it
+    dt_word loss;    // dt_loss_id
     float weight;    // of its loss in the sum
     float smoothing; // of labels
     float param;     // of the loss

@@ -123,8 +123,7 @@ static double ece(fitted *f, int64_t n, double temperature) {
 // ---- files -----------------------------------------------------------------------------------------
 
 static char *file_of(const dt_config *c) {
-    return dt_xprintf("%s/%s/calibration.json", dt_config_str(c, "run.dir"),
-                      dt_config_str(c, "run.name"));
+    return dt_xprintf("%s/%s/calibration.json", c->run.dir, c->run.name);
 }
 
 static void describe(fitted *f, int64_t n, dt_json *file, dt_json *line) {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 char *dt_int8_path(const dt_config *c) {
-    return dt_xprintf("%s/%s/int8.json", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    return dt_xprintf("%s/%s/int8.json", c->run.dir, c->run.name);
 }
 
 void dt_int8_build(const dt_int8 *q, const double *errors, int64_t step, dt_json *j) {

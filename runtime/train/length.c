@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 bool dt_length_is_enough(const dt_config *c, const dt_train_state *s, bool lower_is_better) {
-    if (!dt_config_has(c, "train.early_stop.patience")) return false;
-    const double delta = dt_config_real(c, "train.early_stop.min_delta");
+    if (!c->train.early_stop.patience.has) return false;
+    const double delta = c->train.early_stop.min_delta;
     int best = -1;
     for (int i = 0; i < s->n_history; i++) {
         const double value = s->history[i].value;
@@ -20,13 +20,12 @@ bool dt_length_is_enough(const dt_config *c, const dt_train_state *s, bool lower
     }
     const int since = s->n_history - 1 - best;
     return s->n_history > 0 && s->history[s->n_history - 1].step == s->step &&
-           since >= dt_config_int(c, "train.early_stop.patience");
+           since >= c->train.early_stop.patience.value;
 }
 
 static int64_t steps_of(const dt_config *c, int64_t steps_per_epoch) {
-    const int64_t n = steps_per_epoch * dt_config_int(c, "train.epochs");
-    const int64_t most =
-        dt_config_has(c, "train.max_steps") ? dt_config_int(c, "train.max_steps") : n;
+    const int64_t n = steps_per_epoch * c->train.epochs;
+    const int64_t most = c->train.max_steps.has ? c->train.max_steps.value : n;
     return most < n ? most : n;
 }
 
@@ -60,17 +59,17 @@ static bool same_phases(const dt_config *c, const dt_train_state *s, int64_t tot
 }
 
 bool dt_length_may_grow(dt_config *old, dt_config *given, const dt_train_state *s) {
-    static const char *const keys[] = {"train.epochs", "train.max_steps"};
+    const dt_key keys[] = {DT_KEY(train.epochs), DT_KEY(train.max_steps)};
     const char *was, *is;
     const int64_t total = steps_of(given, s->steps_per_epoch);
     if (total <= s->total_steps || !same_rates(old, given, s, total) ||
         !same_phases(given, s, total))
         return false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (dt_config_has(given, keys[i]))
-            dt_config_resolve(old, keys[i], dt_config_str(given, keys[i]));
-        else if (dt_config_has(old, keys[i]))
-            dt_config_resolve(given, keys[i], dt_config_str(old, keys[i]));
+        if (dt_config_text(given, keys[i]))
+            dt_config_set_same(old, keys[i], given);
+        else
+            dt_config_set_same(given, keys[i], old);
     }
     return !dt_config_first_numeric_difference(old, given, &was, &is);
 }

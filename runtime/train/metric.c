@@ -120,9 +120,9 @@ static bool is_default(int id, const given *g) {
 // A metric that is listed is computed for every target that it fits.
 static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const dt_graph *graph,
                                const given *g, int n) {
-    const bool listed = dt_config_has(c, "eval.metrics");
+    const bool listed = c->eval.metrics.n > 0;
     for (int i = 0; i < DT_N_METRICS; i++) {
-        const bool asked = listed && dt_config_lists(c, "eval.metrics", i);
+        const bool asked = listed && dt_words_have(&c->eval.metrics, i);
         for (int k = 0; k < n; k++)
             out->wanted[k][i] = listed ? asked && fits(i, &g[k]) : is_default(i, &g[k]);
         if (asked && !fits_any(i, g, n)) return fail_unfit(c, graph, "eval.metrics", i, g, n);
@@ -133,14 +133,14 @@ static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const 
 // The target whose eval.best counts: -1 = all, which only their loss is of.
 static dt_status choose_target(int *at, const dt_config *c, const dt_graph *graph,
                                const dt_targets *targets, const given *g) {
-    const bool automatic = dt_config_is_auto(c, "eval.best");
-    const int id = automatic ? -1 : dt_config_enum(c, "eval.best") - 1; // behind `auto`
+    const bool automatic = dt_config_is_auto(c, DT_KEY(eval.best));
+    const int id = automatic ? -1 : c->eval.best - 1; // behind `auto`
     int n_fit = 0;
     *at = targets->named ? -1 : 0;
-    if (!targets->named && dt_config_has(c, "eval.target"))
+    if (!targets->named && c->eval.target)
         return dt_config_fail(c, "eval.target", "eval.target chooses between train.targets");
-    if (dt_config_has(c, "eval.target")) {
-        const char *name = dt_config_str(c, "eval.target");
+    if (c->eval.target) {
+        const char *name = c->eval.target;
         for (int k = 0; k < targets->n; k++)
             if (strcmp(targets->items[k].field->name, name) == 0) *at = k;
         return *at >= 0 ? DT_OK
@@ -161,12 +161,12 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_graph *grap
 static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt_graph *graph,
                              const given *g) {
     static const char KEY[] = "eval.best";
-    const bool automatic = dt_config_is_auto(c, KEY);
+    const bool automatic = c->eval.best == 0;
     out->best = dt_losses[g->target->loss].best;
     if (g->classes == DT_CLASSES_UNSEEN) out->best = DT_METRIC_eer;
     if (g->classes == DT_CLASSES_UNEVEN && out->best == DT_METRIC_accuracy)
         out->best = DT_METRIC_macro_f1;
-    if (!automatic) out->best = (dt_metric_id)(dt_config_enum(c, KEY) - 1); // behind `auto`
+    if (!automatic) out->best = c->eval.best - 1; // behind `auto`
     if (!fits(out->best, g) && automatic) out->best = DT_METRIC_loss;
     if (!fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g, 1);
     if (g->classes == DT_CLASSES_UNSEEN && dt_metrics_table[out->best]->of == DT_OF_CLASSES)
@@ -184,12 +184,12 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
                            const dt_targets *targets, const dt_classes classes[DT_MAX_TARGETS]) {
     given g[DT_MAX_TARGETS];
     int at;
-    out->top_k = (int)dt_config_int(c, "eval.top_k");
-    out->threshold = dt_config_real(c, "eval.threshold");
+    out->top_k = (int)c->eval.top_k;
+    out->threshold = c->eval.threshold;
     for (int k = 0; k < targets->n; k++) out->positive[k] = 1;
-    out->by = dt_config_node(c, "eval.by");
-    out->n_bootstrap = (int)dt_config_int(c, "eval.bootstrap");
-    out->radians = dt_config_enum(c, "eval.angles") == DT_ANGLES_radians;
+    out->by = c->eval.by;
+    out->n_bootstrap = (int)c->eval.bootstrap;
+    out->radians = c->eval.angles == DT_ANGLES_radians;
     for (int k = 0; k < targets->n; k++) g[k] = given_by(&targets->items[k], graph, classes[k]);
     DT_TRY(choose_wanted(out, c, graph, g, targets->n));
     DT_TRY(choose_target(&at, c, graph, targets, g));
@@ -215,7 +215,7 @@ static bool is_class(const dt_target *t, int k, const char *name) {
 dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c,
                                     const dt_targets *targets) {
     static const char KEY[] = "eval.positive";
-    const dt_cnode *list = dt_config_node(c, KEY);
+    const dt_cnode *list = c->eval.positive;
     int chosen[DT_MAX_TARGETS] = {0}; // how often
     for (size_t i = 0; list && i < dt_cnode_size(list); i++) {
         const char *name = dt_cnode_str(dt_cnode_item(list, i));

@@ -11,8 +11,7 @@
 
 static size_t budget_of(const dt_session *s) {
     size_t free_bytes = 0, total_bytes = 0;
-    if (!dt_config_is_auto(s->config, "train.memory"))
-        return (size_t)dt_config_bytes(s->config, "train.memory");
+    if (!s->config->train.memory.is_auto) return (size_t)dt_answer(s->config->train.memory);
     if (s->backend->device) {
         s->backend->device->memory(s->backend, &free_bytes, &total_bytes);
         return free_bytes / 5 * 4;
@@ -28,8 +27,9 @@ static int list_sizes(const dt_session *s, int **out) {
     int n = 0;
     *out = dt_xcalloc((size_t)most + 1, sizeof **out);
     // model.sync_bn: as many on each rank
-    const int ranks = dt_config_bool(s->config, "model.sync_bn") ? s->comm->world_size : 1;
-    for (int d = dt_config_has(s->config, "data.mix") ? 2 : 1; d <= most; d++)
+    const int ranks = s->config->model.sync_bn ? s->comm->world_size : 1;
+    for (int d = s->config->data.mix.mixup.has || s->config->data.mix.cutmix.has ? 2 : 1; d <= most;
+         d++)
         if (s->global_batch % d == 0 && s->global_batch / d % ranks == 0) (*out)[n++] = d;
     return n;
 }

@@ -155,8 +155,8 @@ static dt_status make_infer(predictor *p) {
     dt_session *s = &p->s;
     dt_infer_opts o;
     DT_TRY(dt_session_infer_opts(s, "predict", &o));
-    o.augment = dt_config_node(s->config, "data.augment") != NULL;
-    o.seed = (uint64_t)dt_config_int(s->config, "run.seed");
+    o.augment = s->config->data.augment != NULL;
+    o.seed = (uint64_t)s->config->run.seed;
     for (int i = 0; i < p->n; i++) {
         predicted *e = &p->each[i];
         e->output = o.n_outputs;
@@ -168,7 +168,7 @@ static dt_status make_infer(predictor *p) {
 }
 
 static const char *run_name(const predictor *p) {
-    return dt_config_str(p->s.config, "run.name");
+    return p->s.config->run.name;
 }
 
 // Finds the first member's classes in this one by name.
@@ -305,7 +305,7 @@ static dt_status run_others(predictor *first, const dt_trainer_args *members, in
 static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
     DT_TRY(open_member(p, members));
     // rows are fewer than records
-    if (p->s.comm->rank == 0 && dt_config_has(p->s.config, "data.where"))
+    if (p->s.comm->rank == 0 && p->s.config->data.where)
         dt_info("data: %s", p->s.data->describe(p->s.data));
     DT_TRY(open_output(p, p->r->mc > 0 ? n * p->r->mc : n));
     DT_TRY(run_passes(p));

@@ -285,7 +285,7 @@ static dt_status save_weights(quantizer *q, const char *out, const char *from, i
 // Beside the new run, which gets its name when it is whole.
 static dt_status write_run(quantizer *q, int64_t step) {
     const dt_config *c = q->s.config;
-    char *run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    char *run = dt_xprintf("%s/%s", c->run.dir, c->run.name);
     char *out = dt_xprintf("%s.tmp.%d", q->r->out, (int)getpid()), *from = NULL;
     int64_t there;
     dt_json j;
@@ -319,9 +319,9 @@ static dt_status check_request(const quantizer *q) {
     const dt_config *c = q->s.config;
     if (q->s.comm->world_size > 1)
         return dt_fail(DT_E_USAGE, "dtrain quantize is one process: without mpirun");
-    if (dt_config_bool(c, "model.int8"))
+    if (c->model.int8)
         return dt_fail(DT_E_USAGE, "run %s is quantised already: take the run that it was made of",
-                       dt_config_str(c, "run.name"));
+                       c->run.name);
     return DT_OK;
 }
 

@@ -61,7 +61,7 @@ static dt_status share_of_cores(dt_comm *comm, int *out) {
 }
 
 static bool is_elastic(const dt_config *c) {
-    return dt_config_enum(c, "run.reproducible") == DT_REPRODUCIBLE_elastic;
+    return c->run.reproducible == DT_REPRODUCIBLE_elastic;
 }
 
 static int at_least_one(int n) {
@@ -70,10 +70,10 @@ static int at_least_one(int n) {
 
 static void divide(dt_resolved *r, const dt_config *c, int n_micro, int world_size,
                    const dt_resolved *stored) {
-    bool replicas_given = !dt_config_is_auto(c, "device.replicas");
-    bool threads_given = !dt_config_is_auto(c, "device.threads");
+    bool replicas_given = !c->device.replicas.is_auto;
+    bool threads_given = !c->device.threads.is_auto;
     int most = at_least_one(n_micro / world_size);
-    if (replicas_given) r->replicas = (int)dt_config_int(c, "device.replicas");
+    if (replicas_given) r->replicas = (int)dt_answer(c->device.replicas);
     if (is_elastic(c)) {
         r->replica_threads = stored ? stored->replica_threads
                              : replicas_given && threads_given
@@ -83,23 +83,21 @@ static void divide(dt_resolved *r, const dt_config *c, int n_micro, int world_si
         if (r->replicas > most) r->replicas = most;
         return;
     }
-    if (!replicas_given) r->replicas = dt_config_bool(c, "model.sync_bn") ? 1 : r->threads;
+    if (!replicas_given) r->replicas = c->model.sync_bn ? 1 : r->threads;
     if (r->replicas > most) r->replicas = most;
     r->replica_threads = at_least_one(r->threads / r->replicas);
 }
 
 const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c) {
-    const bool replicas_given = !dt_config_is_auto(c, "device.replicas");
-    if (!dt_config_is_auto(c, "device.threads") && r->threads != dt_config_int(c, "device.threads"))
-        return "threads";
-    if (r->replicas > (replicas_given ? dt_config_int(c, "device.replicas") : r->threads))
+    const bool replicas_given = !c->device.replicas.is_auto;
+    if (!c->device.threads.is_auto && r->threads != dt_answer(c->device.threads)) return "threads";
+    if (r->replicas > (replicas_given ? dt_answer(c->device.replicas) : r->threads))
         return "replicas";
     // an elastic run keeps replica_threads on a machine of fewer threads
     const bool kept = is_elastic(c) && (replicas_given || r->replicas == 1);
-    const int64_t global = dt_config_int(c, "train.global_batch");
+    const int64_t global = c->train.global_batch;
     if (r->micro_batch < 1 || global % r->micro_batch ||
-        (!dt_config_is_auto(c, "train.micro_batch") &&
-         r->micro_batch != dt_config_int(c, "train.micro_batch")))
+        (!c->train.micro_batch.is_auto && r->micro_batch != dt_answer(c->train.micro_batch)))
         return "micro_batch";
     return !kept && r->replica_threads > at_least_one(r->threads / r->replicas) ? "replica_threads"
                                                                                 : NULL;
@@ -108,8 +106,8 @@ const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c) {
 // Whether the stored answers are those to this config, which run.resume=force may have changed.
 static bool answers_of(const dt_resolved *stored, const dt_config *c, int most) {
     if (dt_resolve_find_bad(stored, c)) return false;
-    if (dt_config_is_auto(c, "device.replicas")) return true;
-    const int64_t given = dt_config_int(c, "device.replicas");
+    if (c->device.replicas.is_auto) return true;
+    const int64_t given = dt_answer(c->device.replicas);
     return stored->replicas == (given < most ? given : most);
 }
 
@@ -118,21 +116,21 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
     dt_resolved r = {0};
     int share = 1;
     DT_TRY(share_of_cores(comm, &share));
-    r.device = stored ? stored->device : (dt_device_kind)dt_config_enum(c, "device.kind");
+    r.device = stored ? stored->device : c->device.kind;
     const bool same = stored && !is_elastic(c) && stored_world_size == comm->world_size;
-    r.threads = !dt_config_is_auto(c, "device.threads") ? (int)dt_config_int(c, "device.threads")
-                : same                                  ? stored->threads
-                                                        : share;
+    r.threads = !c->device.threads.is_auto ? (int)dt_answer(c->device.threads)
+                : same                     ? stored->threads
+                                           : share;
     if (same && answers_of(stored, c, at_least_one(n_micro / comm->world_size))) {
         r.replicas = stored->replicas;
         r.replica_threads = stored->replica_threads;
     } else {
         divide(&r, c, n_micro, comm->world_size, stored);
     }
-    if (dt_config_is_auto(c, "data.workers"))
+    if (c->data.workers.is_auto)
         r.workers = r.threads < 8 ? r.threads : 8;
     else
-        r.workers = (int)dt_config_int(c, "data.workers");
+        r.workers = (int)dt_answer(c->data.workers);
     DT_TRY(comm->broadcast_bytes(comm, &r, sizeof r, 0));
     r.micro_batch = out->micro_batch;
     *out = r;
@@ -140,19 +138,19 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
 }
 
 dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
-    if (dt_config_bool(c, "device.hold_input") && !b->device)
+    if (c->device.hold_input && !b->device)
         return dt_config_fail(
             c, "device.hold_input",
             "device.hold_input keeps a GPU's input buffers; the CPU reads a batch "
             "where the loader left it: leave the key out, or train on a GPU");
-    if (dt_config_enum(c, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_bf16 && is_elastic(c))
+    if (c->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16 && is_elastic(c))
         return dt_config_fail(c, "comm.gradient_dtype",
                               "sums in bf16 depend on how many ranks add them: with "
                               "run.reproducible=elastic comm.gradient_dtype must be fp32");
-    if (dt_config_has(c, "eval.recalibrate_bn") && b->device)
+    if (c->eval.recalibrate_bn.has && b->device)
         return dt_config_fail(c, "eval.recalibrate_bn",
                               "eval.recalibrate_bn runs on the CPU only: leave it out");
-    const dt_optimizer *o = &dt_optimizers[dt_config_enum(c, "train.optimizer.name")];
+    const dt_optimizer *o = &dt_optimizers[c->train.optimizer.name];
     if (o->factored && !b->flat_factor)
         return dt_config_fail(c, "train.optimizer.name",
                               "train.optimizer.name: %s runs on the CPU only; adamw and lion run "
@@ -163,7 +161,7 @@ dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
 
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,
                                const dt_backend *b, const dt_resolved *stored) {
-    dt_precision p = dt_config_enum(c, "train.precision");
+    dt_precision p = c->train.precision;
     if (p == DT_PRECISION_auto)
         p = stored ? stored->precision
             : b->supports_dtype(b, DT_BF16)
@@ -190,42 +188,48 @@ dt_dtype dt_resolved_dtype(const dt_resolved *r) {
                                                                              : DT_F32;
 }
 
-// The answer to key i as text; NULL behind the last one.
-static const char *answer(const dt_resolved *r, int i, const char **key, char text[32]) {
-    const struct {
-        const char *key, *word;
-        int number;
-    } rows[] = {{"device.kind", DT_WORD_OF(DT_DEVICE_WORDS, r->device), 0},
-                {"device.threads", NULL, r->threads},
-                {"device.replicas", NULL, r->replicas},
-                {"data.workers", NULL, r->workers},
-                {"train.micro_batch", NULL, r->micro_batch},
-                {"train.precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision), 0},
-                {"eval.best", dt_metric_name((dt_metric_id)(r->best > 0 ? r->best - 1 : 0)), 0}};
-    if (i >= (int)(sizeof rows / sizeof *rows) - (r->best == 0)) return NULL;
-    *key = rows[i].key;
-    if (rows[i].word) return rows[i].word;
-    snprintf(text, 32, "%d", rows[i].number);
-    return text;
+// The answers, and their keys. best is the last: it may not be there yet.
+typedef struct answer {
+    dt_key key;
+    bool word; // number is a word's constant
+    int number;
+} answer;
+static int list_answers(const dt_resolved *r, answer out[7]) {
+    const answer all[7] = {{DT_KEY(device.kind), true, (int)r->device},
+                           {DT_KEY(device.threads), false, r->threads},
+                           {DT_KEY(device.replicas), false, r->replicas},
+                           {DT_KEY(data.workers), false, r->workers},
+                           {DT_KEY(train.micro_batch), false, r->micro_batch},
+                           {DT_KEY(train.precision), true, (int)r->precision},
+                           {DT_KEY(eval.best), true, r->best}}; // its words begin with auto
+    memcpy(out, all, sizeof all);
+    return r->best == 0 ? 6 : 7;
+}
+
+static void set_answer(dt_config *c, const answer *a) {
+    if (a->word)
+        dt_config_set_word(c, a->key, a->number);
+    else
+        dt_config_set_int(c, a->key, a->number);
 }
 
 void dt_resolve_write(dt_config *c, const dt_resolved *r) {
-    char text[32];
-    const char *key = NULL, *value = NULL;
-    for (int i = 0; (value = answer(r, i, &key, text)); i++) dt_config_resolve(c, key, value);
+    answer all[7];
+    const int n = list_answers(r, all);
+    for (int i = 0; i < n; i++) set_answer(c, &all[i]);
 }
 
 void dt_resolve_align(dt_config *old, dt_config *given, const dt_resolved *r) {
     if (is_elastic(given)) {
-        static const char *const free_keys[] = {"device.threads", "device.replicas"};
+        const dt_key free_keys[] = {DT_KEY(device.threads), DT_KEY(device.replicas)};
         for (int i = 0; i < 2; i++) {
-            dt_config_resolve(old, free_keys[i], "auto");
-            dt_config_resolve(given, free_keys[i], "auto");
+            dt_config_set_text(old, free_keys[i], "auto");
+            dt_config_set_text(given, free_keys[i], "auto");
         }
     }
-    char text[32];
-    const char *key = NULL, *value = NULL;
-    for (int i = 0; (value = answer(r, i, &key, text)); i++)
-        if (dt_config_is_auto(old, key) && !dt_config_is_auto(given, key))
-            dt_config_resolve(old, key, value);
+    answer all[7];
+    const int n = list_answers(r, all);
+    for (int i = 0; i < n; i++)
+        if (dt_config_is_auto(old, all[i].key) && !dt_config_is_auto(given, all[i].key))
+            set_answer(old, &all[i]);
 }

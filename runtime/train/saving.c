@@ -108,9 +108,9 @@ static dt_status evaluate(trainer *t, dt_split split, int64_t step, const char *
     dt_session_swap_average(s);
     dt_status st = DT_OK;
     // those of a checkpoint (the best, tested in the end) have been recalibrated, by the graph that trained then
-    if (step == t->state.step && dt_config_has(s->config, "eval.recalibrate_bn"))
-        st = dt_stepper_recalibrate(s->stepper, dt_config_int(s->config, "eval.recalibrate_bn"),
-                                    t->state.step);
+    if (step == t->state.step && s->config->eval.recalibrate_bn.has)
+        st =
+            dt_stepper_recalibrate(s->stepper, s->config->eval.recalibrate_bn.value, t->state.step);
     if (st == DT_OK) st = dt_evaluator_run(s->evaluator, s->data, split, split == DT_SPLIT_TEST, r);
     dt_session_swap_average(s);
     if (t->metrics) dt_metrics_phase(t->metrics, NULL);

@@ -16,19 +16,20 @@ bool dt_amount_due(int64_t every, int64_t done) {
 
 void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
                       int64_t steps_per_epoch, bool lower_is_better) {
-    *s = (dt_schedule){.kind = (dt_schedule_id)dt_config_enum(c, "train.schedule.name"),
-                       .lr = dt_config_real(c, "train.optimizer.lr"),
-                       .warmup_steps = dt_amount_steps(dt_config_amount(c, "train.schedule.warmup"),
-                                                       total_steps, steps_per_epoch),
+    *s = (dt_schedule){.kind = c->train.schedule.name,
+                       .lr = c->train.optimizer.lr,
+                       .warmup_steps =
+                           dt_amount_steps(c->train.schedule.warmup, total_steps, steps_per_epoch),
                        .total_steps = total_steps,
                        .lower_is_better = lower_is_better};
     const dt_config_key *k;
-    for (int i = 0; (k = dt_config_owned(c, "train.schedule.name", i)); i++) {
+    for (int i = 0; (k = dt_config_owned(c, DT_KEY(train.schedule.name), i)); i++) {
         assert(i < DT_MAX_SCHEDULE_KEYS);
-        const bool amount = k->kind == DT_T_AMOUNT;
-        s->own[i] = amount ? (double)dt_amount_steps(dt_config_amount(c, k->path), total_steps,
-                                                     steps_per_epoch)
-                           : dt_config_real(c, k->path);
+        if (k->kind == DT_T_AMOUNT)
+            s->own[i] =
+                (double)dt_amount_steps(dt_config_amount(c, k->path), total_steps, steps_per_epoch);
+        else
+            dt_config_number(c, k->path, &s->own[i]);
     }
 }
 

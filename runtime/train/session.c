@@ -29,23 +29,23 @@ void dt_session_set_micro_batch(dt_session *s, int n) {
     const dt_config *c = s->config;
     s->resolved.micro_batch = s->micro_batch = n;
     s->n_micro = s->global_batch / n;
-    s->eval_batch = dt_config_is_auto(c, "eval.batch") ? n : (int)dt_config_int(c, "eval.batch");
+    s->eval_batch = c->eval.batch.is_auto ? n : (int)dt_answer(c->eval.batch);
 }
 
 dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
     *s = (dt_session){.a = *a, .config = a->config, .comm = a->comm};
     const dt_config *c = a->config;
-    s->global_batch = (int)dt_config_int(c, "train.global_batch");
+    s->global_batch = (int)c->train.global_batch;
     const bool open =
-        dt_config_is_auto(c, "train.micro_batch"); // until session_open: replicas as many as may be
-    dt_session_set_micro_batch(s, open ? 1 : (int)dt_config_int(c, "train.micro_batch"));
+        c->train.micro_batch.is_auto; // until session_open: replicas as many as may be
+    dt_session_set_micro_batch(s, open ? 1 : (int)dt_answer(c->train.micro_batch));
     if (s->global_batch % s->micro_batch != 0)
         return dt_config_fail(c, "train.global_batch",
                               "%d is not a multiple of train.micro_batch (%d): for example use "
                               "train.global_batch=%d",
                               s->global_batch, s->micro_batch,
                               (s->global_batch / s->micro_batch + 1) * s->micro_batch);
-    s->elastic = dt_config_enum(c, "run.reproducible") == DT_REPRODUCIBLE_elastic;
+    s->elastic = c->run.reproducible == DT_REPRODUCIBLE_elastic;
     s->given = dt_config_dump(c);
     s->total_steps = s->steps_per_epoch = 1;
     DT_TRY(dt_scales_read(&s->scales, c));
@@ -55,7 +55,7 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
 // What begins or ends at a step of the run must find it there.
 static dt_status check_within(const dt_session *s) {
     static const char bn[] = "eval.recalibrate_bn";
-    if (dt_config_has(s->config, bn) && dt_config_int(s->config, bn) > s->total_steps)
+    if (dt_value_or(s->config->eval.recalibrate_bn, 0) > s->total_steps)
         return dt_config_fail(s->config, bn,
                               "%s takes the run's first steps, of which there are %lld", bn,
                               (long long)s->total_steps);
@@ -80,22 +80,21 @@ dt_status dt_session_measure(dt_session *s) {
                        "the training split has %lld samples, fewer than train.global_batch (%d): "
                        "lower it",
                        (long long)n, s->global_batch);
-    s->total_steps = s->steps_per_epoch * dt_config_int(c, "train.epochs");
-    if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < s->total_steps)
-        s->total_steps = dt_config_int(c, "train.max_steps");
+    s->total_steps = s->steps_per_epoch * c->train.epochs;
+    if (c->train.max_steps.has && c->train.max_steps.value < s->total_steps)
+        s->total_steps = c->train.max_steps.value;
     DT_TRY(check_within(s));
-    if (s->data->n_samples(s->data, DT_SPLIT_VAL) == 0 &&
-        dt_config_has(c, "train.early_stop.patience"))
+    if (s->data->n_samples(s->data, DT_SPLIT_VAL) == 0 && c->train.early_stop.patience.has)
         return dt_config_fail(c, "train.early_stop.patience",
                               "train.early_stop follows evaluations, and there is no validation "
                               "part: set data.split.val");
     if (s->data->n_samples(s->data, DT_SPLIT_VAL) > 0 ||
-        !dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
+        !dt_schedules[c->train.schedule.name]->follows_evaluations)
         return DT_OK;
     return dt_config_fail(c, "train.schedule.name",
                           "%s follows evaluations, and there is no validation part: set "
                           "data.split.val",
-                          dt_config_str(c, "train.schedule.name"));
+                          dt_config_text(c, DT_KEY(train.schedule.name)));
 }
 
 // ---- parts -----------------------------------------------------------------------------------------
@@ -103,8 +102,7 @@ dt_status dt_session_measure(dt_session *s) {
 // A device divides its own work, and needs a comm for its memory.
 static dt_status open_device(dt_session *s) {
     if (!s->backend->device) return DT_OK;
-    if (!dt_config_is_auto(s->config, "device.replicas") &&
-        dt_config_int(s->config, "device.replicas") > 1)
+    if (!s->config->device.replicas.is_auto && dt_answer(s->config->device.replicas) > 1)
         return dt_config_fail(s->config, "device.replicas",
                               "a GPU computes one micro-batch at a time: "
                               "use auto or 1");
@@ -112,13 +110,13 @@ static dt_status open_device(dt_session *s) {
     if (s->comm->world_size == 1) return DT_OK;
     DT_TRY(dt_agree_devices(s->comm, s->backend, &s->told));
     return dt_comm_create_nccl(&s->device_comm, s->backend, s->comm,
-                               !s->elastic && dt_config_bool(s->config, "device.capture"),
+                               !s->elastic && s->config->device.capture,
                                dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
 }
 
 // Where chosen engines are kept for the next run: beside data.cache_dir's default. Heap; NULL: nowhere.
 static char *engine_folder(const dt_config *c) {
-    if (dt_config_has(c, "data.cache_dir")) return dt_xstrdup(dt_config_str(c, "data.cache_dir"));
+    if (c->data.cache_dir) return dt_xstrdup(c->data.cache_dir);
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (xdg && *xdg) return dt_xprintf("%s/dtrain", xdg);
     return home && *home ? dt_xprintf("%s/.cache/dtrain", home) : NULL;
@@ -142,10 +140,10 @@ static void take_stored_engines(dt_session *s, const dt_train_state *stored) {
 // auto takes the value that the run began with.
 static bool allows_winograd(const dt_config *c, const dt_train_state *stored) {
     dt_config *old = NULL;
-    bool off = dt_config_enum(c, "device.winograd") == DT_WINOGRAD_off;
+    bool off = c->device.winograd == DT_WINOGRAD_off;
     if (!stored || off) return !off;
     if (dt_config_parse(&old, "config", stored->config, strlen(stored->config), NULL, 0) == DT_OK)
-        off = dt_config_enum(old, "device.winograd") == DT_WINOGRAD_off;
+        off = old->device.winograd == DT_WINOGRAD_off;
     dt_config_destroy(old);
     return !off;
 }
@@ -160,7 +158,7 @@ static dt_status resolve_threads(dt_session *s, const dt_train_state *stored) {
 // Every rank computes other samples, and commits by itself.
 static dt_status compare_ranks(dt_session *s) {
     (void)dt_failpoint("choices");
-    if (dt_config_enum(s->config, "run.reproducible") == DT_REPRODUCIBLE_off) return DT_OK;
+    if (s->config->run.reproducible == DT_REPRODUCIBLE_off) return DT_OK;
     char *environment = dt_session_environment(s);
     char *text = dt_xprintf("%s, dtrain %s", environment, s->a.version);
     dt_status st = dt_agree_environment(s->comm, text, s->elastic, &s->told);
@@ -195,11 +193,10 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
                             .local_rank = s->comm->local_rank,
                             .local_size = s->comm->local_size,
                             .world_size = s->comm->world_size,
-                            .deterministic = dt_config_enum(s->config, "run.reproducible") !=
-                                             DT_REPRODUCIBLE_off,
+                            .deterministic = s->config->run.reproducible != DT_REPRODUCIBLE_off,
                             .winograd = allows_winograd(s->config, stored ? stored : s->origin),
-                            .tf32 = dt_config_bool(s->config, "device.tf32"),
-                            .timed = dt_config_bool(s->config, "device.time_engines"),
+                            .tf32 = s->config->device.tf32,
+                            .timed = s->config->device.time_engines,
                             .cache_folder = cache};
     dt_status created = dt_agree_backend(&s->backend, s->comm, s->resolved.device, &opts, &s->told);
     free(cache);
@@ -213,9 +210,9 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
         answers = &s->origin->resolved; // as the run evaluates itself
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
-    s->replicas_open = s->backend->set_threads && dt_config_is_auto(s->config, "device.replicas") &&
+    s->replicas_open = s->backend->set_threads && s->config->device.replicas.is_auto &&
                        (s->elastic || !keeps_replicas(s, stored));
-    if (dt_config_is_auto(s->config, "train.micro_batch")) {
+    if (s->config->train.micro_batch.is_auto) {
         DT_TRY(open_data(s, skip_log));
         DT_TRY(dt_micro_batch_choose(s, answers));
     }
@@ -227,11 +224,11 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
 }
 
 static const dt_optimizer *optimizer_of(const dt_config *c) {
-    return &dt_optimizers[dt_config_enum(c, "train.optimizer.name")];
+    return &dt_optimizers[c->train.optimizer.name];
 }
 
 double dt_session_timeout_s(const dt_config *c, double otherwise) {
-    return dt_config_is_auto(c, "comm.timeout") ? otherwise : dt_config_seconds(c, "comm.timeout");
+    return c->comm.timeout.is_auto ? otherwise : dt_answer(c->comm.timeout);
 }
 
 void dt_session_set_deadline(dt_session *s, double seconds) {
@@ -282,20 +279,21 @@ dt_status dt_session_eval_graph(dt_session *s, const dt_field_info *fields, int 
 }
 
 static bool averages(const dt_config *c) {
-    return dt_config_has(c, "train.ema") && dt_config_real(c, "train.ema") > 0;
+    return c->train.ema.has && c->train.ema.value > 0;
 }
 
 static dt_optimizer_args read_optimizer(const dt_config *c) {
-    dt_optimizer_args o = {.kind = (dt_optimizer_id)dt_config_enum(c, "train.optimizer.name")};
+    dt_optimizer_args o = {.kind = c->train.optimizer.name};
     const dt_config_key *k;
-    for (int i = 0; (k = dt_config_owned(c, "train.optimizer.name", i)); i++) {
+    for (int i = 0; (k = dt_config_owned(c, DT_KEY(train.optimizer.name), i)); i++) {
+        double v = 0;
         assert(i < DT_MAX_HYPER);
-        o.hyper[i] = (float)dt_config_real(c, k->path);
+        dt_config_number(c, k->path, &v);
+        o.hyper[i] = (float)v;
     }
-    if (dt_config_has(c, "train.clip_value"))
-        o.clip_value = (float)dt_config_real(c, "train.clip_value");
-    if (dt_config_has(c, "train.clip_agc")) o.clip_agc = (float)dt_config_real(c, "train.clip_agc");
-    if (averages(c)) o.average_rate = (float)(1 - dt_config_real(c, "train.ema"));
+    if (c->train.clip_value.has) o.clip_value = (float)c->train.clip_value.value;
+    if (c->train.clip_agc.has) o.clip_agc = (float)c->train.clip_agc.value;
+    if (averages(c)) o.average_rate = (float)(1 - c->train.ema.value);
     return o;
 }
 
@@ -305,24 +303,22 @@ static int team_threads(const dt_session *s) {
 }
 
 bool dt_session_bf16_gradients(const dt_session *s) {
-    return s->comm->world_size > 1 &&
-           dt_config_enum(s->config, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_bf16;
+    return s->comm->world_size > 1 && s->config->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16;
 }
 
 static dt_status make_stepper(dt_session *s) {
     const dt_config *c = s->config;
     const dt_phase *phase = dt_phases_at(s->phases, s->n_phases, s->first_step);
-    const bool sync = dt_config_bool(c, "model.sync_bn");
-    const int64_t bucket = !dt_config_is_auto(c, "comm.bucket")
-                               ? dt_config_int(c, "comm.bucket") << 10
-                           : s->backend->device ? 25 << 20
-                                                : 1 << 20;
+    const bool sync = c->model.sync_bn;
+    const int64_t bucket = !c->comm.bucket.is_auto ? dt_answer(c->comm.bucket) << 10
+                           : s->backend->device    ? 25 << 20
+                                                   : 1 << 20;
     dt_stepper_opts o = {.comm = s->comm,
                          .device_comm = s->device_comm,
                          .loss_scaling = s->resolved.precision == DT_PRECISION_fp16,
                          .bf16_gradients = dt_session_bf16_gradients(s),
-                         .uncaptured = !dt_config_bool(c, "device.capture"),
-                         .hold_input = dt_config_bool(c, "device.hold_input"),
+                         .uncaptured = !c->device.capture,
+                         .hold_input = c->device.hold_input,
                          .graph = phase->graph,
                          .plan = phase->plan,
                          .first_step = s->first_step,
@@ -332,11 +328,9 @@ static dt_status make_stepper(dt_session *s) {
                          .replica_threads = s->resolved.replica_threads,
                          .team_threads = team_threads(s),
                          .micro_batch = s->micro_batch,
-                         .seed = (uint64_t)dt_config_int(c, "run.seed"),
-                         .clip_norm = dt_config_has(c, "train.clip_norm")
-                                          ? (float)dt_config_real(c, "train.clip_norm")
-                                          : 0,
-                         .weight_decay = (float)dt_config_real(c, "train.optimizer.weight_decay"),
+                         .seed = (uint64_t)c->run.seed,
+                         .clip_norm = c->train.clip_norm.has ? (float)c->train.clip_norm.value : 0,
+                         .weight_decay = (float)c->train.optimizer.weight_decay,
                          .optimizer = read_optimizer(c),
                          .bucket_bytes = bucket,
                          .sync_bn = sync,
@@ -371,8 +365,7 @@ static uint64_t outside_bytes(const dt_session *s, bool saves) {
 
 dt_status dt_session_check_room(const dt_session *s) {
     if (s->backend->device) return DT_OK;
-    const bool saves =
-        s->stepper && s->comm->rank == 0 && dt_config_bool(s->config, "checkpoint.async");
+    const bool saves = s->stepper && s->comm->rank == 0 && s->config->checkpoint.async;
     return dt_memory_room(outside_bytes(s, saves),
                           saves ? "kernels, the stacks of threads and a checkpoint's copy"
                                 : "kernels and the stacks of threads");
@@ -508,7 +501,7 @@ static dt_status replan_replicas(dt_session *s, int n) {
 static dt_status leave_room(dt_session *s, const dt_field_info *fields, int n_fields,
                             bool training) {
     const int most = s->replicas->n_replicas;
-    const bool saves = training && dt_config_bool(s->config, "checkpoint.async");
+    const bool saves = training && s->config->checkpoint.async;
     while (s->replicas_open && s->replicas->n_replicas > 1 &&
            dt_memory_bytes(s) + outside_bytes(s, saves) > s->least_room) {
         drop_plans(s);
@@ -609,7 +602,7 @@ static dt_status choose_precision(dt_session *s, const dt_field_info *fields, in
 // The batch norms of a micro-batch wait for those of the other ranks.
 static dt_status check_sync_bn(const dt_session *s) {
     static const char key[] = "model.sync_bn";
-    if (!dt_config_bool(s->config, key)) return DT_OK;
+    if (!s->config->model.sync_bn) return DT_OK;
     if (s->elastic)
         return dt_config_fail(
             s->config, key,
@@ -635,7 +628,7 @@ static dt_status check_sync_bn(const dt_session *s) {
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields,
                            bool training) {
     if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
-    if (training && dt_config_bool(s->config, "model.int8"))
+    if (training && s->config->model.int8)
         return dt_config_fail(
             s->config, "model.int8",
             "model.int8 is set by dtrain quantize, of a run that was trained without");

@@ -46,8 +46,7 @@ static void add_weights(dt_session *s, float *master, float *buffer, const char 
 
 void dt_session_list_tensors(dt_session *s) {
     const dt_params *p = s->params;
-    const char *const *names =
-        dt_optimizers[dt_config_enum(s->config, "train.optimizer.name")].slots;
+    const char *const *names = dt_optimizers[s->config->train.optimizer.name].slots;
     s->tensors = dt_xcalloc((size_t)((2 + p->n_slots) * p->n_entries + 2 * p->n_buffers) + 1,
                             sizeof *s->tensors);
     if (p->average) add_weights(s, p->average, p->buffer_average, "model");
@@ -158,8 +157,8 @@ static void patch_grid(const dt_session *s, int grid[2]) {
 static dt_status import_weights(dt_session *s) {
     const dt_config *c = s->config;
     const char *heads[DT_MAX_TARGETS];
-    const bool by_itself = dt_config_is_auto(c, "model.init_keep");
-    const dt_cnode *keep = dt_config_node(c, "model.init_keep");
+    const bool by_itself = dt_config_is_auto(c, DT_KEY(model.init_keep));
+    const dt_cnode *keep = c->model.init_keep;
     const bool list = dt_cnode_kind(keep) == DT_C_LIST;
     char *theirs = NULL; // classes; a head that is taken as it is gives those
     dt_ckpt_import_opts o = {.heads = heads,
@@ -171,27 +170,25 @@ static dt_status import_weights(dt_session *s) {
     for (int i = 0; i < o.n_keep; i++)
         names[i] = dt_cnode_str(list ? dt_cnode_item(keep, (size_t)i) : keep);
     o.keep = names;
-    if (dt_config_has(c, "model.init_prefix")) o.prefix = dt_config_str(c, "model.init_prefix");
+    if (c->model.init_prefix) o.prefix = c->model.init_prefix;
     patch_grid(s, o.grid);
     int n_taken;
-    dt_status st = dt_ckpt_import(dt_config_str(c, "model.init"), &o, s->tensors,
-                                  s->n_model_tensors, &n_taken);
+    dt_status st = dt_ckpt_import(c->model.init, &o, s->tensors, s->n_model_tensors, &n_taken);
     free(names);
-    if (theirs && s->classes)
-        dt_class_names_compare(theirs, s->classes, dt_config_str(c, "model.init"));
+    if (theirs && s->classes) dt_class_names_compare(theirs, s->classes, c->model.init);
     free(theirs);
     if (st == DT_OK) return st;
-    return dt_fail_context(st, "%s: model.init", dt_cnode_where(dt_config_node(c, "model.init")));
+    return dt_fail_context(st, "%s: model.init", dt_config_where(c, DT_KEY(model.init)));
 }
 
 dt_status dt_session_init_weights(dt_session *s) {
-    dt_params_init(s->params, (uint64_t)dt_config_int(s->config, "run.seed"));
+    dt_params_init(s->params, (uint64_t)s->config->run.seed);
     if (s->params->average) {
         dt_session_pull(s);
         copy_average(s, false);
         copy_flats(s, true, true);
     }
-    if (!dt_config_has(s->config, "model.init")) {
+    if (!s->config->model.init) {
         if (s->params->n_trained_entries < s->params->n_entries && s->comm->rank == 0)
             dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                     s->params->n_entries - s->params->n_trained_entries);

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "config/metrics.h"
 #include "train/metric.h"
 #include "train/resolve.h"
 
@@ -236,7 +237,7 @@ static dt_status check_config(const dt_train_state *s, const char *where) {
     if (dt_config_parse(&c, "config", s->config, strlen(s->config), NULL, 0) != DT_OK)
         return dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
     const char *bad = dt_resolve_find_bad(&s->resolved, c);
-    const bool other_layers = s->networks < DT_NETWORKS && dt_config_has(c, "model.layers");
+    const bool other_layers = s->networks < DT_NETWORKS && c->model.layers;
     dt_config_destroy(c);
     if (other_layers)
         return dt_fail(DT_E_CKPT,

@@ -28,14 +28,14 @@ dt_status dt_teacher_open(dt_teacher *t, const dt_config *config, dt_comm *comm,
     char *text = NULL;
     int64_t step;
     dt_status st = DT_OK;
-    if (!dt_config_has(config, "train.teacher")) return DT_OK;
+    if (!config->train.teacher) return DT_OK;
     dt_state_init(&state);
     if (comm->rank == 0) {
-        st = find_checkpoint(dt_config_str(config, "train.teacher"), &step, &t->folder);
+        st = find_checkpoint(config->train.teacher, &step, &t->folder);
         if (st == DT_OK) st = dt_state_read(&state, t->folder, step, &text);
         if (st != DT_OK)
             st = dt_fail_context(st, "%s: train.teacher",
-                                 dt_cnode_where(dt_config_node(config, "train.teacher")));
+                                 dt_config_where(config, DT_KEY(train.teacher)));
     }
     st = dt_agree_result(comm, st, &text, told);
     if (st == DT_OK && comm->rank > 0) st = dt_state_parse(&state, "state.json", text);

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/watch.h"
+#include "config/sinks.h"
 #include "train/agree.h"
 #include "train/length.h"
 #include "train/replica_check.h"
@@ -40,15 +41,15 @@ static void set_timeout(trainer *t) {
 
 static dt_status open_run_dir(trainer *t) {
     const dt_config *c = t->s.config;
-    t->run_dir = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    t->run_dir = dt_xprintf("%s/%s", c->run.dir, c->run.name);
     t->checkpoint_dir = dt_xprintf("%s/checkpoints", t->run_dir);
-    if (dt_config_lists(c, "metrics.sinks", DT_SINK_jsonl))
+    if (dt_words_have(&c->metrics.sinks, DT_SINK_jsonl))
         t->metrics_path = dt_xprintf("%s/metrics.jsonl", t->run_dir);
     if (!trainer_is_root(t)) return DT_OK;
     DT_TRY(dt_io_mkdir_all(t->run_dir));
     dt_ckpt_opts o = {.dir = t->checkpoint_dir,
-                      .keep = (int)dt_config_int(c, "checkpoint.keep"),
-                      .async = dt_config_bool(c, "checkpoint.async"),
+                      .keep = (int)c->checkpoint.keep,
+                      .async = c->checkpoint.async,
                       .beside = t->metrics_path,
                       .usable = dt_state_check};
     return dt_ckpt_open(&t->ckpt, &o, false);
@@ -72,7 +73,7 @@ static dt_status compare_config(trainer *t) {
                 "longer run would have "
                 "had",
                 key, was, is);
-    } else if (key && dt_config_enum(t->s.config, "run.resume") == DT_RESUME_force) {
+    } else if (key && t->s.config->run.resume == DT_RESUME_force) {
         t->forced = true;
         dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key, was, is);
     } else if (key) {
@@ -97,7 +98,7 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
     *state_json = NULL;
     DT_TRY(dt_ckpt_find(t->ckpt, "latest", &step, &t->resume_path));
     if (step < 0) return DT_OK;
-    if (dt_config_enum(t->s.config, "run.resume") == DT_RESUME_never)
+    if (t->s.config->run.resume == DT_RESUME_never)
         return dt_fail(DT_E_USAGE,
                        "%s has a checkpoint of step %lld and run.resume is never: take another "
                        "run.name, or run.resume=auto",
@@ -150,7 +151,7 @@ static dt_status compare_environment(trainer *t) {
 static dt_status check_resumed(trainer *t) {
     DT_TRY(compare_environment(t));
     if (t->state.data_fingerprint != t->s.data->fingerprint) {
-        if (dt_config_enum(t->s.config, "run.resume") != DT_RESUME_force)
+        if (t->s.config->run.resume != DT_RESUME_force)
             return dt_fail(DT_E_USAGE,
                            "the data set is not the one this run began with (records, view or "
                            "split changed): restore it, start another run (run.name=…), or go on "
@@ -171,15 +172,15 @@ static void go_without_validation(trainer *t) {
 static dt_status plan_length(trainer *t) {
     const dt_config *c = t->s.config;
     DT_TRY(dt_session_measure(&t->s));
-    t->n_epochs = (int)dt_config_int(c, "train.epochs");
+    t->n_epochs = (int)c->train.epochs;
     const int64_t total = t->state.total_steps = t->s.total_steps;
     const int64_t spe = t->state.steps_per_epoch = t->s.steps_per_epoch;
     t->s.first_step = t->state.step;
-    t->eval_every = dt_amount_steps(dt_config_amount(c, "eval.every"), total, spe);
-    t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
-    if (dt_config_has(c, "run.verify_every"))
-        t->verify_every = dt_amount_steps(dt_config_amount(c, "run.verify_every"), total, spe);
-    t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
+    t->eval_every = dt_amount_steps(c->eval.every, total, spe);
+    t->save_every = dt_amount_steps(c->checkpoint.every, total, spe);
+    if (c->run.verify_every.unit != DT_UNIT_NONE)
+        t->verify_every = dt_amount_steps(c->run.verify_every, total, spe);
+    t->stop_at = c->run.stop_at.has ? c->run.stop_at.value : -1;
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) go_without_validation(t);
     return DT_OK;
 }
@@ -188,7 +189,7 @@ static dt_status load_teacher(trainer *t) {
     uint64_t hash;
     DT_TRY(dt_session_load_teacher(&t->s, &hash));
     if (t->resumed && hash != t->state.teacher) {
-        if (dt_config_enum(t->s.config, "run.resume") != DT_RESUME_force)
+        if (t->s.config->run.resume != DT_RESUME_force)
             return dt_config_fail(t->s.config, "train.teacher",
                                   "train.teacher has other weights than when this run began: name "
                                   "its step (runs/a@120), start another run (run.name=…), or go on "
@@ -214,7 +215,7 @@ static dt_status load_weights(trainer *t) {
 static void fill_state(trainer *t) {
     dt_session *s = &t->s;
     dt_train_state *st = &t->state;
-    st->seed = (uint64_t)dt_config_int(s->config, "run.seed");
+    st->seed = (uint64_t)s->config->run.seed;
     st->world_size = s->comm->world_size;
     st->spread = s->comm->spread;
     free(st->config);
@@ -250,18 +251,18 @@ static dt_status open_reports(trainer *t) {
     dt_status st = t->s.data->write_split ? t->s.data->write_split(t->s.data, path) : DT_OK;
     free(path);
     DT_TRY(forgive_no_space(st));
-    int64_t every = dt_amount_steps(dt_config_amount(c, "metrics.every"), t->state.total_steps,
-                                    t->state.steps_per_epoch);
+    int64_t every =
+        dt_amount_steps(c->metrics.every, t->state.total_steps, t->state.steps_per_epoch);
     dt_metrics_opts o = {.run_dir = t->run_dir,
-                         .run_name = dt_config_str(c, "run.name"),
-                         .listen_text = dt_config_str(c, "metrics.listen"),
+                         .run_name = c->run.name,
+                         .listen_text = c->metrics.listen,
                          .every_steps = every > 0 ? (int)every : 1,
                          .total_steps = t->state.total_steps,
                          .steps_per_epoch = t->state.steps_per_epoch,
                          .n_epochs = t->n_epochs,
                          .truncate_to = t->resumed ? t->state.metrics_offset : -1};
     for (int i = 0; i < DT_N_SINKS; i++)
-        o.sinks |= (unsigned)dt_config_lists(c, "metrics.sinks", i) << i;
+        o.sinks |= (unsigned)dt_words_have(&c->metrics.sinks, i) << i;
     DT_TRY(dt_listen_read(&o.listen, c));
     DT_TRY(dt_metrics_open(&t->metrics, &o));
     // flushes the run's directory too, which has metrics.jsonl now
@@ -613,8 +614,7 @@ static dt_status evaluate_at_end(trainer *t) {
 }
 
 static void print_results(const trainer *t, const char *lines) {
-    dt_eval_result_print(lines, dt_config_bool(t->s.config, "metrics.print_confusion"),
-                         t->s.a.results);
+    dt_eval_result_print(lines, t->s.config->metrics.print_confusion, t->s.a.results);
 }
 
 static dt_status finish(trainer *t) {
@@ -722,7 +722,7 @@ dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
     *agreed = false;
     dt_signals_install();
     dt_crash_install(a->comm->world_size > 1 ? a->comm->rank : -1);
-    dt_signals_set_grace(dt_config_seconds(a->config, "run.grace"));
+    dt_signals_set_grace(a->config->run.grace);
     dt_state_init(&t.state);
     dt_json_init(&t.json);
     dt_json_init(&t.results);

@@ -28,8 +28,7 @@ static const char *split_name(dt_split split) {
 
 static dt_status find_checkpoint(const dt_config *c, const char *which, int64_t *step,
                                  char **path) {
-    char *dir =
-        dt_xprintf("%s/%s/checkpoints", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    char *dir = dt_xprintf("%s/%s/checkpoints", c->run.dir, c->run.name);
     dt_ckpt_opts o = {.dir = dir, .usable = dt_state_check};
     dt_ckpt *k = NULL;
     dt_status st = dt_ckpt_open(&k, &o, true);
@@ -66,10 +65,10 @@ static dt_status open_checkpoint(dt_session *s, const char *which, char **path,
     st = dt_agree_result(s->comm, st, &text, &s->told);
     if (st == DT_OK && s->comm->rank > 0) st = dt_state_parse(state, "state.json", text);
     if (st == DT_OK) s->classes = dt_xstrdup(state->classes);
-    if (st == DT_OK && dt_config_is_auto(s->config, "train.micro_batch")) {
+    if (st == DT_OK && s->config->train.micro_batch.is_auto) {
         char number[16];
         snprintf(number, sizeof number, "%d", state->resolved.micro_batch);
-        dt_config_resolve(s->config, "train.micro_batch", number);
+        dt_config_set_text(s->config, DT_KEY(train.micro_batch), number);
         dt_session_set_micro_batch(s, state->resolved.micro_batch);
     }
     free(text);
@@ -158,7 +157,7 @@ dt_status dt_session_open_run(dt_session *s, const char *which, dt_split split, 
     if (s->n_micro < s->comm->world_size) s->n_micro = s->comm->world_size; // there are no steps
     dt_status st = open_checkpoint(s, which, &path, &state);
     s->origin = &state;
-    if (st == DT_OK && dt_config_bool(s->config, "model.int8")) st = read_int8(s, state.step);
+    if (st == DT_OK && s->config->model.int8) st = read_int8(s, state.step);
     if (st == DT_OK) st = dt_session_open(s, NULL, NULL);
     if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
         st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
@@ -304,8 +303,8 @@ static dt_status take_batch(const dt_session *s) {
 }
 
 static dt_run_length measure_length(const dt_session *s) {
-    const int64_t every = dt_amount_steps(dt_config_amount(s->config, "eval.every"), s->total_steps,
-                                          s->steps_per_epoch);
+    const int64_t every =
+        dt_amount_steps(s->config->eval.every, s->total_steps, s->steps_per_epoch);
     const int64_t n_val = s->data->n_samples(s->data, DT_SPLIT_VAL);
     return (dt_run_length){.n_trained = s->total_steps * s->global_batch,
                            .n_evaluated = (every > 0 ? s->total_steps / every : 0) * n_val +

@@ -119,7 +119,7 @@ static dt_status make_augment(dt_augment **out) {
         "model: {name: resnet}\ntrain: {global_batch: 8, micro_batch: 8}\n";
     dt_config *c;
     DT_TRY(dt_config_parse(&c, "bench", text, strlen(text), NULL, 0));
-    return dt_augment_parse(out, dt_cnode_get(dt_config_node(c, "data.augment"), "a"), "a");
+    return dt_augment_parse(out, dt_cnode_get(c->data.augment, "a"), "a");
 }
 
 static int compare(const void *a, const void *b) {

@@ -95,12 +95,12 @@ int main(int argc, char **argv) {
         return 2;
     }
     dt_field_info fields[16];
-    const bool by_itself = dt_config_is_auto(c, "device.threads");
-    const int threads = by_itself ? dt_usable_cores() : (int)dt_config_int(c, "device.threads");
+    const bool by_itself = c->device.threads.is_auto;
+    const int threads = by_itself ? dt_usable_cores() : (int)dt_answer(c->device.threads);
     bench b = {.args = {.config = c,
                         .fields = fields,
                         .n_fields = bench_config_fields(c, fields),
-                        .batch = (int)dt_config_int(c, "eval.batch")}};
+                        .batch = (int)dt_answer(c->eval.batch)}};
     dt_backend *backend = NULL;
     const dt_backend_opts opts = {
         .threads = threads, .winograd = bench_config_winograd(c), .timed = true};

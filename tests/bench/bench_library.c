@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
     dt_model_args a = {.config = c,
                        .fields = fields,
                        .n_fields = bench_config_fields(c, fields),
-                       .batch = (int)dt_config_int(c, "train.micro_batch"),
+                       .batch = (int)dt_answer(c->train.micro_batch),
                        .training = true};
     const dt_dtype type = bench_config_precision(c);
     winograd = bench_config_winograd(c);
@@ -144,8 +144,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "bench_library: %s\n", dt_error_message());
         return 2;
     }
-    int threads =
-        dt_config_is_auto(c, "device.threads") ? 1 : (int)dt_config_int(c, "device.threads");
+    int threads = c->device.threads.is_auto ? 1 : (int)dt_answer(c->device.threads);
     int at_once = dt_usable_cores() / threads;
     at_once = at_once < 1 ? 1 : at_once > MAX_REPLICAS ? MAX_REPLICAS : at_once;
     dt_dnnl_env env = {.threads = threads, .n_replicas = at_once};

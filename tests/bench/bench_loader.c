@@ -76,8 +76,8 @@ static dt_status bench(const char *path, const char *const *overrides, size_t n)
     fprintf(stderr, "%s\n", d->describe(d));
     dt_source_request r = {.split = DT_SPLIT_TRAIN,
                            .augment = true,
-                           .global_batch = (int)dt_config_int(c, "train.global_batch"),
-                           .micro_batch = (int)dt_config_int(c, "train.micro_batch"),
+                           .global_batch = (int)c->train.global_batch,
+                           .micro_batch = (int)dt_answer(c->train.micro_batch),
                            .end_step = -1};
     static int micros[MAX_N_MICRO];
     r.n_micro = r.global_batch / r.micro_batch;

@@ -108,11 +108,10 @@ static dt_status bench(int argc, char **argv) {
     dt_model_args a = {.config = c,
                        .fields = fields,
                        .n_fields = bench_config_fields(c, fields),
-                       .batch = (int)dt_config_int(c, "train.micro_batch"),
+                       .batch = (int)dt_answer(c->train.micro_batch),
                        .training = true};
     const dt_dtype type = bench_config_precision(c);
-    int threads =
-        dt_config_is_auto(c, "device.threads") ? 1 : (int)dt_config_int(c, "device.threads");
+    int threads = c->device.threads.is_auto ? 1 : (int)dt_answer(c->device.threads);
     int n_replicas = dt_usable_cores() / threads;
     if (n_replicas < 1) n_replicas = 1;
     if (n_replicas > MAX_REPLICAS) n_replicas = MAX_REPLICAS;

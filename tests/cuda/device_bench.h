@@ -4,6 +4,7 @@
 #define DT_TESTS_DEVICE_BENCH_H
 
 #include "comm/comm_nccl.h"
+#include "config/optimizers.h"
 #include "data/augment/pixels.h"
 #include "train/phases.h"
 #include "train/step.h"

@@ -11,6 +11,7 @@
 #include "backend/cuda/kernels/kernel_math.h"
 #include "backend/optimizers/sgd.h"
 #include "base/rng.h"
+#include "config/optimizers.h"
 #include "fake_cuda.h"
 
 #include <math.h>

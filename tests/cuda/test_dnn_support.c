@@ -167,10 +167,7 @@ static void add_config(const char *path, const char *const *overrides, int n_ove
     if (dt_config_load(&c, path, overrides, (size_t)n_overrides) != DT_OK ||
         dt_data_describe_fields(c, NULL, fields, &n) != DT_OK)
         fail_msg("%s: %s", path, dt_error_message());
-    if (!batch)
-        batch =
-            (int)dt_config_int(c, dt_config_is_auto(c, "train.micro_batch") ? "train.global_batch"
-                                                                            : "train.micro_batch");
+    if (!batch) batch = (int)dt_answer_or(c->train.micro_batch, c->train.global_batch);
     for (int k = 0; k < 6; k++) {
         dt_graph *g = NULL;
         const dt_model_args a = {

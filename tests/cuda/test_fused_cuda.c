@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "config/losses.h"
 #include "exec/exec.h"
 #include "fake_cuda.h"
 #include "graph/autodiff.h"

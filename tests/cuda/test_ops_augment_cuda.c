@@ -30,7 +30,7 @@ static dt_augment *parse(const char *list) {
     dt_config *c;
     dt_augment *a;
     if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
-        dt_augment_parse(&a, dt_cnode_get(dt_config_node(c, "data.augment"), "a"), "a") != DT_OK)
+        dt_augment_parse(&a, dt_cnode_get(c->data.augment, "a"), "a") != DT_OK)
         fail_msg("%s: %s", list, dt_error_message());
     dt_config_destroy(c);
     free(text);

@@ -44,7 +44,7 @@ static dt_config *parse_list(const char *list, const dt_cnode **out) {
     char *text = dt_xprintf("augment: {a: [%s]}", list);
     dt_config *c = parse(text);
     free(text);
-    *out = dt_cnode_get(dt_config_node(c, "data.augment"), "a");
+    *out = dt_cnode_get(c->data.augment, "a");
     return c;
 }
 

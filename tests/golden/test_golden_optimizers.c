@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "../unit/whole_optimizer.h"
+#include "config/optimizers.h"
 #include "train/schedule.h"
 
 #include "optimizers_golden.h"

@@ -14,6 +14,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/simd_rows.h"
 #include "backend/optimizers/sgd.h"
+#include "config/optimizers.h"
 
 #include <math.h>
 #include <string.h>

@@ -27,7 +27,7 @@ static inline dt_status parse(const char *list, dt_augment **out) {
     dt_status st = dt_config_parse(&config, "t.yaml", text, strlen(text), NULL, 0);
     free(text);
     if (st != DT_OK) return st;
-    return dt_augment_parse(out, dt_cnode_get(dt_config_node(config, "data.augment"), "a"), "a");
+    return dt_augment_parse(out, dt_cnode_get(config->data.augment, "a"), "a");
 }
 
 static inline dt_augment *parse_good(const char *list) {

@@ -198,8 +198,7 @@ static dt_status parse(const char *list, bool masks, dt_augment **out) {
     dt_status st = dt_config_parse(&c, "test.yaml", text, strlen(text), NULL, 0);
     free(text);
     DT_TRY(st);
-    st = dt_audio_augment_parse(out, dt_cnode_get(dt_config_node(c, "data.augment"), "a"), "a",
-                                masks);
+    st = dt_audio_augment_parse(out, dt_cnode_get(c->data.augment, "a"), "a", masks);
     dt_config_destroy(c);
     return st;
 }

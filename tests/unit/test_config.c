@@ -10,7 +10,10 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "config/config.h"
+#include "config/config_internal.h"
+#include "config/field_kinds.h"
 #include "config/listen.h"
+#include "config/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +103,8 @@ static void test_auto_in_quotes(void **state) {
             dt_status st = dt_config_parse(&c, "f.yaml", full, sizeof full - 1, &word, 1);
             if (f == 0) first = st; // some belong to other words than the file has
             if (st != first) fail_msg("%s: %s", override, dt_error_message());
-            if (st == DT_OK && !dt_config_is_auto(c, path)) fail_msg("%s is not auto", override);
+            if (st == DT_OK && !config_is_auto(config_find(c, path)))
+                fail_msg("%s is not auto", override);
             n_seen += st == DT_OK;
             dt_config_destroy(c);
         }
@@ -110,29 +114,29 @@ static void test_auto_in_quotes(void **state) {
 
 static void test_values(void **state) {
     dt_config *c = parse(full, NULL);
-    assert_string_equal(dt_config_str(c, "run.name"), "fusion");
-    assert_int_equal(dt_config_int(c, "run.seed"), 18446744073);
-    assert_true(dt_config_seconds(c, "run.grace") == 0.5);
-    assert_int_equal(dt_config_int(c, "device.threads"), 2);
-    assert_false(dt_config_is_auto(c, "device.threads"));
-    assert_true(dt_config_real(c, "train.optimizer.lr") == 1e-3);
-    assert_false(dt_config_bool(c, "checkpoint.async"));
-    dt_amount a = dt_config_amount(c, "train.schedule.warmup");
+    assert_string_equal(c->run.name, "fusion");
+    assert_int_equal(c->run.seed, 18446744073);
+    assert_true(c->run.grace == 0.5);
+    assert_int_equal(dt_answer(c->device.threads), 2);
+    assert_false(c->device.threads.is_auto);
+    assert_true(c->train.optimizer.lr == 1e-3);
+    assert_false(c->checkpoint.async);
+    dt_amount a = c->train.schedule.warmup;
     assert_true(a.value == 5 && a.unit == DT_UNIT_PERCENT);
-    a = dt_config_amount(c, "train.schedule.every");
+    a = c->train.schedule.every;
     assert_true(a.value == 12 && a.unit == DT_UNIT_STEPS);
-    a = dt_config_amount(c, "eval.every");
+    a = c->eval.every;
     assert_true(a.value == 2 && a.unit == DT_UNIT_EPOCHS);
 
-    const dt_cnode *paths = dt_config_node(c, "data.path");
+    const dt_cnode *paths = c->data.path;
     assert_int_equal(dt_cnode_kind(paths), DT_C_LIST);
     assert_int_equal(dt_cnode_size(paths), 6);
     assert_string_equal(dt_cnode_str(dt_cnode_item(paths, 1)), "b-{000000..000003}.tar");
-    const dt_cnode *fields = dt_config_node(c, "data.fields");
+    const dt_cnode *fields = config_find(c, "data.fields");
     assert_int_equal(dt_cnode_size(fields), 3);
     assert_string_equal(dt_cnode_key(fields, 0), "iris"); // the file's order
-    assert_string_equal(dt_cnode_where(dt_config_node(c, "data.fields.iris.size")), "f.yaml:7:46");
-    const dt_cnode *augment = dt_config_node(c, "data.augment.finger");
+    assert_string_equal(dt_cnode_where(config_find(c, "data.fields.iris.size")), "f.yaml:7:46");
+    const dt_cnode *augment = config_find(c, "data.augment.finger");
     double shift;
     assert_true(dt_cnode_real(dt_cnode_get(dt_cnode_item(augment, 1), "shift"), &shift));
     assert_true(shift == 0.05);
@@ -141,22 +145,75 @@ static void test_values(void **state) {
     dt_config_destroy(c);
 }
 
+// Every number that may be auto, or be left out, has a C type that says so; no two keys share a place.
+static void test_types_of_fields(void **state) {
+    size_t n;
+    const dt_config_key *keys = dt_config_keys(&n);
+    for (size_t i = 0; i < n; i++) {
+        const dt_config_key *k = &keys[i];
+        const config_form f = (config_form)k->form;
+        const bool number = k->kind == DT_T_INT || k->kind == DT_T_REAL || k->kind == DT_T_BYTES ||
+                            k->kind == DT_T_TIME;
+        const bool opt = f == FORM_OPT_INT || f == FORM_OPT_REAL;
+        const bool is_auto = f == FORM_AUTO_INT || f == FORM_AUTO_REAL;
+        const bool listed = dt_word_index(k->range, "auto") >= 0;
+        const bool left_out = !config_has_default(k) && !config_is_required(k);
+        if (number && (is_auto != listed || opt != left_out)) fail_msg("%s", k->path);
+        if (!number && (is_auto || opt)) fail_msg("%s", k->path);
+        for (size_t j = 0; j < i; j++)
+            if (keys[j].each == k->each && keys[j].offset == k->offset)
+                fail_msg("%s lies where %s does", k->path, keys[j].path);
+    }
+}
+
+// What the program sets is in the field, in the dump, and survives a copy.
+static void test_set(void **state) {
+    dt_config *c = parse(full, NULL), *other = parse(full, "train.epochs=77");
+    dt_config_set_int(c, DT_KEY(train.micro_batch), 4);
+    dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
+    dt_config_set_text(c, DT_KEY(data.where), "auto"); // text, even if it looks like another value
+    dt_config_set_same(c, DT_KEY(train.epochs), other);
+    dt_config_unset(c, DT_KEY(data.split.val));
+    dt_config_destroy(other);
+    dt_config *copy = dt_config_copy(c);
+    char *text = dt_config_dump(c), *again = dt_config_dump(copy);
+    assert_string_equal(text, again);
+    dt_config_destroy(c);
+    assert_int_equal(dt_config_parse(&c, "dump", text, strlen(text), NULL, 0), DT_OK);
+    const dt_config *const both[] = {c, copy};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dt_answer(both[i]->train.micro_batch), 4);
+        assert_int_equal(both[i]->device.kind, DT_DEVICE_cpu);
+        assert_string_equal(both[i]->data.where, "auto");
+        assert_int_equal(both[i]->train.epochs, 77);
+        assert_null(both[i]->data.split.val);
+        assert_string_equal(both[i]->data.fields[0].id, "iris");
+        assert_int_equal(both[i]->data.fields[0].kind, DT_FIELD_image);
+        assert_null(both[i]->data.fields[both[i]->data.n_fields].id); // the defaults
+        assert_int_equal(both[i]->data.fields[both[i]->data.n_fields].n_mels, 64);
+    }
+    free(text);
+    free(again);
+    dt_config_destroy(c);
+    dt_config_destroy(copy);
+}
+
 static void test_shorthands(void **state) {
     dt_config *c = parse(full, NULL);
-    const dt_cnode *size = dt_config_node(c, "data.fields.finger.size");
+    const dt_cnode *size = config_find(c, "data.fields.finger.size");
     assert_int_equal(dt_cnode_size(size), 2); // a square
     assert_string_equal(dt_cnode_str(dt_cnode_item(size, 1)), "64");
-    const dt_cnode *std = dt_config_node(c, "data.fields.finger.normalize.std");
+    const dt_cnode *std = config_find(c, "data.fields.finger.normalize.std");
     assert_int_equal(dt_cnode_kind(std), DT_C_LIST);
     double v;
     assert_true(dt_cnode_real(dt_cnode_item(std, 0), &v) && v == 0.25);
-    const dt_cnode *mean = dt_config_node(c, "data.fields.iris.normalize.mean");
+    const dt_cnode *mean = config_find(c, "data.fields.iris.normalize.mean");
     assert_int_equal(dt_cnode_size(mean), 3);
     assert_true(dt_cnode_real(dt_cnode_item(mean, 2), &v) && v == 0.406);
     dt_config_destroy(c);
     c = parse(minimal, NULL);
-    assert_string_equal(dt_config_str(c, "data.path"), "d.lmdb");
-    assert_int_equal(dt_cnode_size(dt_config_node(c, "data.path")), 1);
+    assert_string_equal(dt_cnode_str(c->data.path), "d.lmdb");
+    assert_int_equal(dt_cnode_size(c->data.path), 1);
     dt_config_destroy(c);
 }
 
@@ -173,14 +230,14 @@ static void test_defaults(void **state) {
         bool want = strcmp(keys[i].default_text, "none") != 0 ||
                     strcmp(keys[i].path, "data.cache") == 0 ||
                     strcmp(keys[i].path, "train.recompute") == 0;
-        if (dt_config_has(c, keys[i].path) != want) fail_msg("%s", keys[i].path);
+        if ((config_find(c, keys[i].path) != NULL) != want) fail_msg("%s", keys[i].path);
         assert_true(strlen(keys[i].help) > 5);
     }
-    assert_int_equal(dt_config_int(c, "run.seed"), 42);
-    assert_true(dt_config_is_auto(c, "device.threads"));
-    assert_null(dt_config_node(c, "data.split"));
-    dt_config_resolve(c, "device.threads", "3");
-    assert_int_equal(dt_config_int(c, "device.threads"), 3);
+    assert_int_equal(c->run.seed, 42);
+    assert_true(c->device.threads.is_auto);
+    assert_null(config_find(c, "data.split"));
+    dt_config_set_int(c, DT_KEY(device.threads), 3);
+    assert_int_equal(dt_answer(c->device.threads), 3);
     assert_int_equal(dt_config_fail(c, "data.split.val", "no %s", "x"), DT_E_USAGE);
     assert_string_equal(dt_error_message(), "f.yaml:2:7: no x"); // the nearest that is there
     dt_config_destroy(c);
@@ -196,15 +253,15 @@ static void test_overrides(void **state) {
                                      "train.clip_norm=null"};
     dt_config *c = NULL;
     assert_int_equal(dt_config_parse(&c, "f", full, sizeof full - 1, overrides, 7), DT_OK);
-    assert_true(dt_config_real(c, "train.optimizer.lr") == 0.5);
-    assert_true(dt_config_real(c, "train.optimizer.weight_decay") == 0.01);
-    assert_int_equal(dt_config_int(c, "train.epochs"), 8);
-    assert_string_equal(dt_config_str(c, "data.fields.extra.kind"), "real");
-    assert_string_equal(dt_config_str(c, "data.fields.iris.kind"), "image");
-    assert_int_equal(dt_cnode_size(dt_config_node(c, "data.augment.iris")), 0);
-    assert_string_equal(dt_config_str(c, "data.path"), "x-{0..3}.tar");
-    assert_false(dt_config_has(c, "train.clip_norm"));
-    assert_string_equal(dt_cnode_where(dt_config_node(c, "train.epochs")), "command line");
+    assert_true(c->train.optimizer.lr == 0.5);
+    assert_true(c->train.optimizer.weight_decay == 0.01);
+    assert_int_equal(c->train.epochs, 8);
+    assert_string_equal(dt_cnode_str(config_find(c, "data.fields.extra.kind")), "real");
+    assert_string_equal(dt_cnode_str(config_find(c, "data.fields.iris.kind")), "image");
+    assert_int_equal(dt_cnode_size(config_find(c, "data.augment.iris")), 0);
+    assert_string_equal(dt_cnode_str(c->data.path), "x-{0..3}.tar");
+    assert_false(c->train.clip_norm.has);
+    assert_string_equal(dt_config_where(c, DT_KEY(train.epochs)), "command line");
     dt_config_destroy(c);
     // an empty file is a config when the overrides say everything
     const char *const all[] = {"run.name=r", "data.path=d", "model.name=vit",
@@ -249,7 +306,7 @@ static void test_bytes(void **state) {
         char override[64];
         snprintf(override, sizeof override, "data.cache_size=%s", good[i].text);
         dt_config *c = parse(minimal, override);
-        assert_int_equal(dt_config_bytes(c, "data.cache_size"), good[i].bytes);
+        assert_int_equal(dt_answer(c->data.cache_size), good[i].bytes);
         dt_config_destroy(c);
     }
     expect_override_error("data.cache_size=20XB", "a size such as 500MiB");
@@ -342,17 +399,18 @@ static void test_keys_of_words(void **state) {
     expect_override_error("model={name: resnet, fusion: , depth: 19}",
                           "expected one of 10, 18, 34, 50");
     dt_config *c = parse(full, "train.optimizer={name: sgd}");
-    assert_false(dt_config_has(c, "train.optimizer.beta1"));
-    assert_true(dt_config_real(c, "train.optimizer.momentum") == 0.9);
+    assert_null(config_find(c, "train.optimizer.beta1"));
+    assert_true(c->train.optimizer.beta1 == 0.9); // of another word: its default
+    assert_true(c->train.optimizer.momentum == 0.9);
     char *text = dt_config_dump(c);
     assert_null(strstr(text, "beta1"));
     assert_non_null(strstr(text, "nesterov: false"));
     free(text);
     dt_config_destroy(c);
     c = parse(full, "model={name: resnet, fusion: , depth: 50}");
-    assert_int_equal(dt_config_enum(c, "model.name"), DT_MODEL_resnet);
-    assert_int_equal(dt_config_enum(c, "model.depth"), DT_DEPTH_50);
-    assert_false(dt_config_has(c, "model.fusion"));
+    assert_int_equal(c->model.name, DT_MODEL_resnet);
+    assert_int_equal(c->model.backbone.depth, DT_DEPTH_50);
+    assert_null(config_find(c, "model.fusion"));
     dt_config_destroy(c);
 }
 
@@ -456,7 +514,7 @@ static void test_dump_round_trip(void **state) {
         assert_string_equal(first, second);
         const char *was, *is;
         assert_null(dt_config_first_numeric_difference(a, b, &was, &is));
-        const dt_cnode *x = dt_config_node(a, "data.path"), *y = dt_config_node(b, "data.path");
+        const dt_cnode *x = a->data.path, *y = b->data.path;
         assert_int_equal(dt_cnode_size(x), dt_cnode_size(y));
         for (size_t k = 0; k < dt_cnode_size(x); k++)
             assert_string_equal(dt_cnode_str(dt_cnode_item(x, k)),
@@ -537,7 +595,7 @@ static void test_load_file(void **state) {
     dt_config *c = NULL;
     const char *override = "run.name=q";
     assert_int_equal(dt_config_load(&c, path, &override, 1), DT_OK);
-    assert_string_equal(dt_config_str(c, "run.name"), "q");
+    assert_string_equal(c->run.name, "q");
     dt_config_destroy(c);
     assert_int_equal(dt_io_unlink(path), DT_OK);
 }
@@ -545,7 +603,8 @@ static void test_load_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_listen),       cmocka_unit_test(test_auto_in_quotes),
-        cmocka_unit_test(test_values),       cmocka_unit_test(test_shorthands),
+        cmocka_unit_test(test_values),       cmocka_unit_test(test_types_of_fields),
+        cmocka_unit_test(test_set),          cmocka_unit_test(test_shorthands),
         cmocka_unit_test(test_defaults),     cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_wrong_keys),   cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_wrong_values), cmocka_unit_test(test_keys_of_words),

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "config/losses.h"
 #include "graph/autodiff.h"
 #include "graph/build.h"
 #include "graph/passes/passes.h"

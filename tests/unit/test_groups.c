@@ -13,6 +13,8 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "config/losses.h"
+#include "config/optimizers.h"
 #include "graph/autodiff.h"
 #include "train/phases.h"
 #include "train/step.h"

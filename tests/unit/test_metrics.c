@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "config/sinks.h"
 #include "metrics/metrics.h"
 
 #include <fcntl.h>

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "config/schedules.h"
 #include "train/schedule.h"
 
 #include <math.h>

@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "config/metrics.h"
 #include "train/state.h"
 
 #include <math.h>

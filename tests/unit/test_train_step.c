@@ -10,6 +10,8 @@
 
 #include "base/arena.h"
 #include "base/rng.h"
+#include "config/losses.h"
+#include "config/optimizers.h"
 #include "graph/autodiff.h"
 #include "graph/build.h"
 #include "graph/passes/passes.h"

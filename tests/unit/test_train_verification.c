@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "config/metrics.h"
 #include "train/metric.h"
 
 #include <math.h>

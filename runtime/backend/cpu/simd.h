@@ -210,7 +210,7 @@ const dt_simd *dt_simd_get(void);
     extern const dt_simd_flat dt_simd_flat_##isa;                                                  \
     extern const dt_simd_winograd dt_simd_winograd_##isa;                                          \
     extern const dt_simd_int8 dt_simd_int8_##isa;                                                  \
-    extern const dt_simd_optimizer dt_simd_optimizer_##isa[DT_N_OPTIMIZERS];
+    extern const dt_simd_optimizer dt_simd_optimizer_##isa[];
 DT_SIMD_DECLARE(generic)
 DT_SIMD_DECLARE(avx2)
 DT_SIMD_DECLARE(avx512)

@@ -5,6 +5,7 @@
 //   out 0 STAT sum of weight[n] * loss_n * attrs.loss.share   1 STAT sum of weight
 // Backward reads all inputs (no gradient comes in); gives the gradient of input 0.
 // Several losses add into one STAT; the first of them gives the sum of weights.
+#include "config/metrics.h"
 #include "graph/losses.h"
 #include "op_util.h"
 
@@ -37,7 +38,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 
 DT_OP_DEFINE(loss, infer, grad);
 
-dt_value dt_loss_share(dt_graph *g, const char *name, dt_loss_id id, dt_value x, dt_value target,
+dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt_value target,
                        dt_value weight, dt_value class_weights, float smoothing, float param,
                        float share) {
     dt_attrs a = {.loss = {.id = id, .smoothing = smoothing, .param = param, .share = share}};
@@ -45,7 +46,7 @@ dt_value dt_loss_share(dt_graph *g, const char *name, dt_loss_id id, dt_value x,
                           class_weights == DT_NONE ? 3 : 4, &a);
 }
 
-dt_value dt_loss(dt_graph *g, dt_loss_id id, dt_value x, dt_value target, dt_value weight,
+dt_value dt_loss(dt_graph *g, dt_word id, dt_value x, dt_value target, dt_value weight,
                  float smoothing, float param) {
     return dt_loss_share(g, dt_losses[id].id, id, x, target, weight, DT_NONE, smoothing, param, 1);
 }

@@ -19,6 +19,7 @@
 
 #include "backend/cuda/kernels/kernel_math.h"
 #include "backend/optimizer.h"
+#include "config/optimizers.h"
 #include "optimizers_all.h"
 
 enum { DT_COMMIT_THREADS = 256, DT_COMMIT_PIECE = 8192 };

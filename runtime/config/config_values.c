@@ -1,0 +1,257 @@
+// config_values.c: the tree's values into the fields of dt_config, and what the program itself sets.
+//
+// Each row of the table knows its field's place and C type. A key that is set goes into the tree first and is checked there
+// like the user's, so that the dump, the fields and the messages always say the same.
+#include "config_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void config_programming_error(const char *key, const char *what) {
+    fprintf(stderr, "dtrain: config key '%s': %s\n", key, what);
+    abort();
+}
+
+// -- filling ---------------------------------------------------------------------------------
+static int64_t int_of(const dt_config_key *row, const char *text) {
+    int64_t v = 0;
+    double bytes = 0;
+    if (row->kind == DT_T_BYTES ? dt_config_parse_bytes(text, &bytes) : config_parse_int(text, &v))
+        return row->kind == DT_T_BYTES ? (int64_t)bytes : v;
+    config_programming_error(row->path, "not a whole number");
+}
+
+static double real_of(const dt_config_key *row, const char *text) {
+    double v = 0;
+    if (row->kind == DT_T_TIME ? config_parse_time(text, &v) : config_parse_real(text, &v))
+        return v;
+    config_programming_error(row->path, "not a number");
+}
+
+static dt_word word_of(const dt_config_key *row, const char *text) {
+    const int i = dt_word_index(row->range, text);
+    if (i < 0) config_programming_error(row->path, "not one of its words");
+    return i;
+}
+
+static dt_words words_of(dt_config *c, const dt_config_key *row, const dt_cnode *n) {
+    dt_word *items = dt_arena_alloc(&c->arena, (n->n + 1) * sizeof *items);
+    for (size_t i = 0; i < n->n; i++) items[i] = word_of(row, n->items[i]->text);
+    return (dt_words){items, (int)n->n};
+}
+
+// n: the key's node, or NULL where it is absent. A key that belongs to another word is absent and has a default: its field
+// holds that.
+static void fill_field(dt_config *c, const dt_config_key *row, void *field, const dt_cnode *n) {
+    const char *text = n                        ? dt_cnode_str(n)
+                       : config_has_default(row) ? row->default_text
+                                                 : NULL;
+    const bool is_auto = !text || strcmp(text, "auto") == 0;
+    bool truth = false;
+    switch ((config_form)row->form) {
+    case FORM_INT:
+        *(int64_t *)field = text ? int_of(row, text) : 0;
+        break;
+    case FORM_OPT_INT:
+        *(dt_opt_int *)field = text ? (dt_opt_int){true, int_of(row, text)} : (dt_opt_int){0};
+        break;
+    case FORM_AUTO_INT:
+        *(dt_auto_int *)field =
+            is_auto ? (dt_auto_int){true, 0} : (dt_auto_int){false, int_of(row, text)};
+        break;
+    case FORM_REAL:
+        *(double *)field = text ? real_of(row, text) : 0;
+        break;
+    case FORM_OPT_REAL:
+        *(dt_opt_real *)field = text ? (dt_opt_real){true, real_of(row, text)} : (dt_opt_real){0};
+        break;
+    case FORM_AUTO_REAL:
+        *(dt_auto_real *)field =
+            is_auto ? (dt_auto_real){true, 0} : (dt_auto_real){false, real_of(row, text)};
+        break;
+    case FORM_BOOL:
+        *(bool *)field = text && config_parse_bool(text, &truth) && truth;
+        break;
+    case FORM_TEXT:
+        *(const char **)field = text;
+        break;
+    case FORM_NODE:
+        *(const dt_cnode **)field = n;
+        break;
+    case FORM_AMOUNT:
+        *(dt_amount *)field = (dt_amount){0};
+        if (text && !config_parse_amount(text, field))
+            config_programming_error(row->path, "not an amount");
+        break;
+    case FORM_WORDS:
+        *(dt_words *)field = n ? words_of(c, row, n) : (dt_words){0};
+        break;
+    case FORM_WORD:
+        *(dt_word *)field = text ? word_of(row, text) : 0;
+        break;
+    }
+}
+
+// An array of structs in dt_config, one for each name at `path`, and one more that holds the defaults. Every such struct
+// begins with its id.
+typedef struct array {
+    const char *path;
+    size_t items, n_items, size; // places of pointer and count in dt_config; bytes of a struct
+} array;
+#define SECTION(name)
+#define END(name)
+#define END_EACH(many)
+#define MEMBER(...)
+#define KEY(...)
+#define KEY_AS(...)
+#define KEY_IN(...)
+#define OF(...)
+#define OF_IN(...)
+#define EACH(one, section, many)                                                                   \
+    [EACH_##one] = {#section "." #many, offsetof(dt_config, section.many),                         \
+                    offsetof(dt_config, section.n_##many), sizeof(dt_config_##one)},
+static const array arrays[] = {
+#include "config.def"
+};
+
+static void fill_array(dt_config *c, const array *a, int each) {
+    const dt_cnode *map = config_find(c, a->path);
+    const size_t n = map ? map->n : 0;
+    char *items = dt_arena_alloc(&c->arena, (n + 1) * a->size);
+    size_t n_rows;
+    const dt_config_key *rows = dt_config_keys(&n_rows);
+    for (size_t i = 0; i <= n; i++) {
+        char *item = items + i * a->size;
+        *(const char **)item = i < n ? map->keys[i] : NULL;
+        for (size_t k = 0; k < n_rows; k++)
+            if (rows[k].each == each)
+                fill_field(
+                    c, &rows[k], item + rows[k].offset,
+                    i < n ? dt_cnode_get(map->items[i], strrchr(rows[k].path, '.') + 1) : NULL);
+    }
+    *(char **)((char *)c + a->items) = items;
+    *(int *)((char *)c + a->n_items) = (int)n;
+}
+
+void config_fill(dt_config *c) {
+    size_t n_rows;
+    const dt_config_key *rows = dt_config_keys(&n_rows);
+    for (size_t k = 0; k < n_rows; k++)
+        if (rows[k].each == EACH_NONE)
+            fill_field(c, &rows[k], (char *)c + rows[k].offset, config_find(c, rows[k].path));
+    for (int each = EACH_NONE + 1; each < (int)(sizeof arrays / sizeof *arrays); each++)
+        fill_array(c, &arrays[each], each);
+}
+
+// -- reading ---------------------------------------------------------------------------------
+int64_t dt_answer_int(dt_auto_int a, const char *name) {
+    if (a.is_auto) config_programming_error(name, "is auto, and nobody has answered it");
+    return a.answer;
+}
+
+double dt_answer_real(dt_auto_real a, const char *name) {
+    if (a.is_auto) config_programming_error(name, "is auto, and nobody has answered it");
+    return a.answer;
+}
+
+bool dt_words_have(const dt_words *w, dt_word word) {
+    for (int i = 0; i < w->n; i++)
+        if (w->items[i] == word) return true;
+    return false;
+}
+
+bool dt_config_is_auto(const dt_config *c, dt_key key) {
+    return config_is_auto(config_find(c, config_row_of(key)->path));
+}
+
+const char *dt_config_text(const dt_config *c, dt_key key) {
+    const dt_cnode *n = config_find(c, config_row_of(key)->path);
+    return n ? dt_cnode_str(n) : NULL;
+}
+
+const char *dt_config_where(const dt_config *c, dt_key key) {
+    const dt_cnode *n = config_find_nearest(c, config_row_of(key)->path);
+    return n ? n->where : c->file;
+}
+
+static const char *text_at(const dt_config *c, const char *path, const dt_config_key **row) {
+    if (config_match_path(path, row) != MATCH_LEAF)
+        config_programming_error(path, "not in config.def");
+    const dt_cnode *n = config_find(c, path);
+    return n ? dt_cnode_str(n) : NULL;
+}
+
+bool dt_config_number(const dt_config *c, const char *path, double *out) {
+    const dt_config_key *row;
+    const char *text = text_at(c, path, &row);
+    bool truth = false;
+    if (text && config_parse_bool(text, &truth))
+        *out = truth;
+    else if (text)
+        *out = real_of(row, text);
+    return text != NULL;
+}
+
+dt_amount dt_config_amount(const dt_config *c, const char *path) {
+    const dt_config_key *row;
+    const char *text = text_at(c, path, &row);
+    dt_amount v = {0};
+    if (text && !config_parse_amount(text, &v)) config_programming_error(path, "not an amount");
+    return v;
+}
+
+const dt_config_key *dt_config_owned(const dt_config *c, dt_key key, int i) {
+    const dt_config_key *row = config_row_of(key), *owned;
+    const char *name = dt_config_words(row)[word_of(row, dt_config_text(c, key))].keys;
+    for (; name && *name; name += strcspn(name, " "), name += *name == ' ') {
+        if (i-- > 0) continue;
+        const int parent = (int)(strrchr(row->path, '.') - row->path);
+        char *path = dt_xprintf("%.*s.%.*s", parent, row->path, (int)strcspn(name, " "), name);
+        if (config_match_path(path, &owned) != MATCH_LEAF)
+            config_programming_error(path, "not in config.def");
+        free(path);
+        return owned;
+    }
+    return NULL;
+}
+
+// -- setting ---------------------------------------------------------------------------------
+static void put(dt_config *c, const dt_config_key *row, dt_cnode *n) {
+    if (config_check_value(c, row, row->path, n) != DT_OK || config_put(c, row->path, n) != DT_OK)
+        config_programming_error(row->path, dt_error_message());
+    fill_field(c, row, (char *)c + row->offset, n);
+}
+
+void dt_config_set_text(dt_config *c, dt_key key, const char *text) {
+    dt_cnode *n = config_new_node(&c->arena, DT_C_SCALAR, "set by dtrain");
+    n->text = dt_arena_strdup(&c->arena, text);
+    n->quoted = config_row_of(key)->form == FORM_TEXT; // a name such as 7 or auto stays a name
+    put(c, config_row_of(key), n);
+}
+
+void dt_config_set_int(dt_config *c, dt_key key, int64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    dt_config_set_text(c, key, text);
+}
+
+void dt_config_set_word(dt_config *c, dt_key key, dt_word word) {
+    const char *p = config_row_of(key)->range;
+    for (; word > 0 && *p; word--) p += strcspn(p, "|"), p += *p == '|';
+    dt_config_set_text(c, key, dt_arena_printf(&c->arena, "%.*s", (int)strcspn(p, "|"), p));
+}
+
+void dt_config_set_same(dt_config *c, dt_key key, const dt_config *from) {
+    const dt_cnode *n = config_find(from, config_row_of(key)->path);
+    if (n)
+        put(c, config_row_of(key), config_copy_node(&c->arena, n));
+    else
+        dt_config_unset(c, key);
+}
+
+void dt_config_unset(dt_config *c, dt_key key) {
+    const dt_config_key *row = config_row_of(key);
+    if (config_find(c, row->path)) config_remove(c, row->path);
+    fill_field(c, row, (char *)c + row->offset, NULL);
+}
