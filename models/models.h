@@ -9,8 +9,8 @@
 #define DT_MODELS_MODELS_H
 
 #include "base/status.h"
-#include "batch/field_info.h"
 #include "graph/build.h"
+#include "graph/model_args.h"
 
 // Builds, fuses (or folds), differentiates and applies precision: what a plan takes.
 // DT_E_USAGE naming the model and what it lacks (fields, classes).

@@ -1,11 +1,10 @@
-// field_info.h: what a field of the data is, and what a model is built for. data/ describes the fields, the trainer
-// passes them on, models/ makes graph inputs of them: nobody copies them into a struct of their own.
+// field_info.h: what a field of the data is. data/ describes the fields, the trainer passes them on, models/ makes graph
+// inputs of them: nobody copies them into a struct of their own.
 #ifndef DT_BATCH_FIELD_INFO_H
 #define DT_BATCH_FIELD_INFO_H
 
 #include "base/tensor.h"
 #include "config/config.h"
-#include "config/param_groups.h"
 
 #include <stdbool.h>
 
@@ -50,20 +49,5 @@ typedef enum dt_field_use {
     DT_USE_NOTHING,  // not looked for in the set: zeros (what is to be predicted)
     DT_USE_IDENTITY, // a class: values that the run does not know are numbered, too
 } dt_field_use;
-
-typedef struct dt_model_args {
-    const dt_config *config;
-    const dt_field_info *fields;
-    int n_fields;
-    int batch; // N: samples of a micro-batch
-    bool training;
-    const dt_param_groups *groups; // may be NULL
-    int64_t step; // parameters that are frozen then get no gradient, scales that join later no part
-    const struct dt_targets *targets;     // of builders: graph/targets.h
-    bool drops;                           // dropout is active without training, too
-    int64_t total_steps, steps_per_epoch; // of the run
-    const struct dt_model_args
-        *teacher; // training: config, step and length of the run that teaches this one, or NULL
-} dt_model_args;
 
 #endif

@@ -15,6 +15,7 @@
 #include "comm/comm.h"
 #include "config/config.h"
 #include "exec/exec.h"
+#include "graph/model_args.h"
 
 #include <stdio.h>
 
