@@ -201,7 +201,7 @@ static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *sl
     dt_counter_set(&w->since_ns, 0);
     dt_counter_add(&w->n_reads, 1);
     dt_counter_add(&w->busy_ns, (uint64_t)(s * 1e9));
-    *slow = dt_ahead_is_slow(s, g->n_bytes, waits);
+    *slow = dt_read_is_slow(s, g->n_bytes, waits);
     return st;
 }
 

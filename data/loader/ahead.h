@@ -8,8 +8,6 @@
 
 #include "data_parts.h"
 
-#include "base/thread.h"
-
 typedef struct dt_ahead dt_ahead;
 
 typedef struct dt_ahead_opts {
@@ -38,14 +36,6 @@ const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, dt_counter *wait_ns);
 void dt_ahead_release(dt_ahead *a, int64_t place);
 // Reports a worker's own reads since its last report, and how many blocked. May turn reading ahead on.
 void dt_ahead_note(dt_ahead *a, uint32_t n_reads, uint32_t n_slow);
-// Whether a read of n_bytes that took so long waited for a device or a server: it took longer than a copy, and
-// not only because other threads had the core. *waits: dt_thread_waits() before the read; set to the present one.
-static inline bool dt_ahead_is_slow(double seconds, size_t n_bytes, uint64_t *waits) {
-    if (seconds < 40e-6 + 1e-9 * (double)n_bytes) return false;
-    uint64_t before = *waits;
-    *waits = dt_thread_waits();
-    return *waits != before;
-}
 
 // ---- the loader ------------------------------------------------------------------------------------
 // Drops what is held and goes on at `place`. No worker may hold a place.

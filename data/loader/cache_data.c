@@ -167,3 +167,19 @@ void dt_data_cache_close(dt_data *d) {
     free(d->cache.run);
     d->cache = (dt_data_cache){0};
 }
+
+// ---- what is kept ----------------------------------------------------------------------------------
+bool dt_keeps_pixels(const dt_data *d, int field) {
+    return d->cache.cache && d->cache.slot[field] >= 0 && d->cache.pixels[field];
+}
+
+void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels) {
+    if (dt_keeps_pixels(d, field))
+        dt_cache_store(d->cache.cache, dt_data_cache_entry(d, field, record), pixels,
+                       dt_data_pixel_bytes(d, field));
+}
+
+bool dt_is_cached(const dt_data *d, int field, uint32_t record) {
+    return d->cache.cache && d->cache.slot[field] >= 0 &&
+           dt_cache_has(d->cache.cache, dt_data_cache_entry(d, field, record));
+}

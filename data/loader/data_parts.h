@@ -1,5 +1,9 @@
 // data_parts.h: the parts of an open dataset, for dataset.c, which opens it, and the files of loader/, which
 // work on it. Read-only once open: loaders of several splits share it.
+//
+// The sections stand in the order of the calls, and no file calls one of a later section:
+//   fields, cache -> cache_data -> ahead, fetch -> sample, stage_times -> skips, class_weights -> loader_stats, loader,
+//   loader_open
 #ifndef DT_DATA_PARTS_H
 #define DT_DATA_PARTS_H
 
@@ -14,6 +18,7 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "batch/batch_source.h"
 #include "config/config.h"
 
@@ -67,14 +72,7 @@ typedef struct dt_data {
     dt_pipeline_facts facts; // what the config fixes
 } dt_data;
 
-// ---- train.class_weights (class_weights.c) ---------------------------------------------------------
-// The class of sample i of a split.
-int32_t dt_data_class(const dt_data *d, const dt_field *f, dt_split split, uint32_t i);
-// Sets d->class_weights, and those of the field where the loss takes them by class. DT_E_USAGE with the key's place.
-dt_status dt_class_weights_read(dt_data *d, const dt_config *c);
-// A training batch's weights by its classes, or shares of them (mixed), unless the loss does it.
-void dt_class_weights_apply(const dt_data *d, bool mixed, const dt_batch *b);
-
+// ---- what is counted --------------------------------------------------------------------------------
 // A count that one thread adds to and any thread reads.
 typedef _Atomic uint64_t dt_counter;
 static inline uint64_t dt_counter_get(const dt_counter *c) {
@@ -92,13 +90,49 @@ typedef struct dt_depth {
     _Atomic int n;
     dt_counter ns, changed_ns;
 } dt_depth;
-void dt_depth_add(dt_depth *d, int change); // loader_stats.c
-double dt_depth_s(const dt_depth *d);
 static inline uint64_t dt_now_ns(void) {
     return (uint64_t)(dt_clock_s() * 1e9);
 }
+static inline void dt_depth_add(dt_depth *d, int change) {
+    uint64_t now = dt_now_ns();
+    dt_counter_add(&d->ns, (uint64_t)d->n * (now - dt_counter_get(&d->changed_ns)));
+    dt_counter_set(&d->changed_ns, now);
+    d->n += change;
+}
+static inline double dt_depth_s(const dt_depth *d) {
+    uint64_t now = dt_now_ns(), changed = dt_counter_get(&d->changed_ns);
+    return 1e-9 * (double)dt_counter_get(&d->ns) +
+           (now > changed ? d->n * (1e-9 * (double)(now - changed)) : 0);
+}
 
-// ---- one sample (sample.c) -----------------------------------------------------------------------
+// ---- what the cache keeps (cache_data.c) -----------------------------------------------------------
+dt_status dt_data_cache_configure(dt_data *d, const dt_config *c); // DT_E_USAGE
+void dt_data_cache_open(dt_data *d);
+// The bytes that a cache of decoded pixels would take, if nothing were left to decode then. 0: something would be,
+// or there is such a cache.
+uint64_t dt_data_decoded_bytes(const dt_data *d);
+void dt_data_cache_close(dt_data *d);
+size_t dt_data_pixel_bytes(const dt_data *d, int field);
+static inline uint32_t dt_data_cache_entry(const dt_data *d, int field, uint32_t record) {
+    return record * (uint32_t)d->cache.n_slots + (uint32_t)d->cache.slot[field];
+}
+// Stores pixels in the cache, if it keeps this field's.
+void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels);
+bool dt_keeps_pixels(const dt_data *d, int field);
+// Whether the cache has the field's value.
+bool dt_is_cached(const dt_data *d, int field, uint32_t record);
+
+// ---- a member's bytes (fetch.c) ------------------------------------------------------------------
+// Whether a read of n_bytes that took so long waited for a device or a server: it took longer than a copy, and
+// not only because other threads had the core. *waits: dt_thread_waits() before the read; set to the present one.
+static inline bool dt_read_is_slow(double seconds, size_t n_bytes, uint64_t *waits) {
+    if (seconds < 40e-6 + 1e-9 * (double)n_bytes) return false;
+    uint64_t before = *waits;
+    *waits = dt_thread_waits();
+    return *waits != before;
+}
+
+// A worker's memory and counters.
 typedef struct dt_sample_scratch {
     dt_decoder *decoder;
     dt_resizer *resizer;
@@ -115,6 +149,25 @@ typedef struct dt_sample_scratch {
     dt_counter since_ns;     // of the read in progress, or 0
     _Atomic uint32_t record; // being made
 } dt_sample_scratch;
+
+typedef enum dt_fetched {
+    DT_FETCHED_MEMBER, // all bytes of the member
+    DT_FETCHED_SPLIT,  // the same, but the last n_payload are at `dst`
+    DT_FETCHED_PIXELS  // decoded in an earlier epoch (data.cache_form: decoded)
+} dt_fetched;
+typedef struct dt_fetch {
+    int field;
+    uint32_t record, member;
+    void *dst; // where the last n_payload bytes of the member may be read to; n_payload 0: nowhere
+    size_t n_payload;
+    dt_fetched kind;
+    dt_span bytes;
+} dt_fetch;
+// Gets the member's bytes from the cache, from the readers, or by a read into w->bytes, and checks them. They are
+// valid until the next fetch and while the readers' place is held. If SPLIT, w->bytes has room for all of them.
+dt_status dt_fetch_member(const dt_data *d, dt_sample_scratch *w, dt_fetch *f);
+
+// ---- one sample (sample.c) -----------------------------------------------------------------------
 void dt_sample_scratch_init(dt_sample_scratch *w);
 void dt_sample_scratch_fini(dt_sample_scratch *w);
 
@@ -144,39 +197,13 @@ void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *rea
 // Whether a record of the sample is in quarantine, and which.
 bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record);
 
-// ---- a member's bytes (fetch.c) ------------------------------------------------------------------
-typedef enum dt_fetched {
-    DT_FETCHED_MEMBER, // all bytes of the member
-    DT_FETCHED_SPLIT,  // the same, but the last n_payload are at `dst`
-    DT_FETCHED_PIXELS  // decoded in an earlier epoch (data.cache_form: decoded)
-} dt_fetched;
-typedef struct dt_fetch {
-    int field;
-    uint32_t record, member;
-    void *dst; // where the last n_payload bytes of the member may be read to; n_payload 0: nowhere
-    size_t n_payload;
-    dt_fetched kind;
-    dt_span bytes;
-} dt_fetch;
-// Gets the member's bytes from the cache, from the readers, or by a read into w->bytes, and checks them. They are
-// valid until the next fetch and while the readers' place is held. If SPLIT, w->bytes has room for all of them.
-dt_status dt_fetch_member(const dt_data *d, dt_sample_scratch *w, dt_fetch *f);
-// Stores pixels in the cache, if it keeps this field's.
-void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels);
-bool dt_keeps_pixels(const dt_data *d, int field);
-// Whether the cache has the field's value.
-bool dt_is_cached(const dt_data *d, int field, uint32_t record);
-
-dt_status dt_data_cache_configure(dt_data *d, const dt_config *c); // DT_E_USAGE
-void dt_data_cache_open(dt_data *d);
-// The bytes that a cache of decoded pixels would take, if nothing were left to decode then. 0: something would be,
-// or there is such a cache.
-uint64_t dt_data_decoded_bytes(const dt_data *d);
-void dt_data_cache_close(dt_data *d);
-size_t dt_data_pixel_bytes(const dt_data *d, int field);
-static inline uint32_t dt_data_cache_entry(const dt_data *d, int field, uint32_t record) {
-    return record * (uint32_t)d->cache.n_slots + (uint32_t)d->cache.slot[field];
-}
+// ---- train.class_weights (class_weights.c) ---------------------------------------------------------
+// The class of sample i of a split.
+int32_t dt_data_class(const dt_data *d, const dt_field *f, dt_split split, uint32_t i);
+// Sets d->class_weights, and those of the field where the loss takes them by class. DT_E_USAGE with the key's place.
+dt_status dt_class_weights_read(dt_data *d, const dt_config *c);
+// A training batch's weights by its classes, or shares of them (mixed), unless the loss does it.
+void dt_class_weights_apply(const dt_data *d, bool mixed, const dt_batch *b);
 
 // ---- threads and ring (loader.c) -------------------------------------------------------------------
 dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_request *r);

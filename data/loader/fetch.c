@@ -6,7 +6,7 @@
 //
 // An uncompressed value behind a short head (a PPM, a vector) may be read right to its place in the batch, if
 // the caller names one. That saves a copy, which is a fifth of the work for such members.
-#include "ahead.h"
+#include "data_parts.h"
 
 #include "base/clock.h"
 
@@ -27,16 +27,12 @@ static dt_status read_now(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, d
         st = dt_reader_read(d->reader, f->record, f->member, d->verify, &w->bytes, &f->bytes);
     }
     dt_counter_set(&w->since_ns, 0);
-    w->n_slow += dt_ahead_is_slow(dt_clock_s() - begin, (size_t)m->size, &w->n_waits);
+    w->n_slow += dt_read_is_slow(dt_clock_s() - begin, (size_t)m->size, &w->n_waits);
     return st;
 }
 
 static bool keeps_bytes(const dt_data *d, int field) {
     return d->cache.cache && d->cache.slot[field] >= 0 && !d->cache.pixels[field];
-}
-
-bool dt_keeps_pixels(const dt_data *d, int field) {
-    return d->cache.cache && d->cache.slot[field] >= 0 && d->cache.pixels[field];
 }
 
 static bool find_pixels(const dt_data *d, dt_sample_scratch *w, dt_fetch *f) {
@@ -90,15 +86,4 @@ dt_status dt_fetch_member(const dt_data *d, dt_sample_scratch *w, dt_fetch *f) {
     dt_counter_add(&w->n_read, 1);
     dt_counter_add(&w->n_bytes, f->bytes.n_bytes);
     return DT_OK;
-}
-
-void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels) {
-    if (dt_keeps_pixels(d, field))
-        dt_cache_store(d->cache.cache, dt_data_cache_entry(d, field, record), pixels,
-                       dt_data_pixel_bytes(d, field));
-}
-
-bool dt_is_cached(const dt_data *d, int field, uint32_t record) {
-    return d->cache.cache && d->cache.slot[field] >= 0 &&
-           dt_cache_has(d->cache.cache, dt_data_cache_entry(d, field, record));
 }

@@ -1,5 +1,5 @@
-// loader_internal.h: what loader.c (threads and ring), loader_open.c (set-up) and loader_stats.c
-// (counters, tuning, reports) share. Not for others.
+// loader_internal.h: what loader_open.c (set-up, tuning), loader.c (threads and ring) and loader_stats.c (counters,
+// reports) share; each calls only those behind it. Not for others.
 #ifndef DT_DATA_LOADER_INTERNAL_H
 #define DT_DATA_LOADER_INTERNAL_H
 
@@ -78,13 +78,6 @@ dt_status loader_seek(dt_batch_source *base, int64_t step);
 // ---- loader_stats.c ------------------------------------------------------------------------------
 void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]);
 void loader_stats(dt_batch_source *base, dt_source_stats *out);
-void loader_tune(dt_batch_source *base, const dt_source_tuning *t);
-void loader_set_workers(loader *l, int n);
-// Starts threads up to n_workers; returns how many run. Under the lock.
-int loader_start_workers(loader *l);
-// Allocates slots until n have memory. Not under the lock: nobody looks at a slot before n_slots counts it.
-// (loader_open.c)
-dt_status loader_make_slots(loader *l, int n);
 // What the pipeline is doing, for a message: "reading FILE (record R) for 31 s".
 void loader_describe(const loader *l, char *text, size_t cap);
 

@@ -1,4 +1,4 @@
-// loader_open.c: a loader from a request: order, ring, threads.
+// loader_open.c: a loader from a request: order, ring, threads; and how many of them it has while it runs.
 //
 // The ring's slots are allocated one by one, so that tune() can add some later. Their memory comes from the
 // backend, which may pin it (without a backend: plain memory). A trainer that is fed evenly needs
@@ -89,7 +89,8 @@ static void free_slot(loader *l, slot *s) {
         free(s->memory);
 }
 
-dt_status loader_make_slots(loader *l, int n) {
+// Allocates slots until n have memory. Not under the lock: nobody looks at a slot before n_slots counts it.
+static dt_status make_slots(loader *l, int n) {
     for (; l->n_made < n; l->n_made++) DT_TRY(make_slot(l, &l->slots[l->n_made]));
     return DT_OK;
 }
@@ -102,7 +103,7 @@ static dt_status make_ring(loader *l) {
     l->max_slots = l->d->n_prefetch > 0 || more < n ? n : (int)more;
     l->slots = dt_xcalloc((size_t)l->max_slots, sizeof *l->slots);
     l->n_slots = n;
-    return loader_make_slots(l, n);
+    return make_slots(l, n);
 }
 
 static bool sample_at(const void *ctx, int64_t at, uint32_t *sample) {
@@ -130,9 +131,14 @@ static dt_status make_ahead(loader *l) {
     return dt_ahead_create(&l->ahead, &o);
 }
 
+static void set_workers(loader *l, int n) {
+    l->n_workers = n;
+    l->unit = n > 0 ? (l->r.micro_batch + n - 1) / n : 1;
+}
+
 static dt_status make_workers(loader *l) {
     int cores = dt_usable_cores();
-    loader_set_workers(l, l->base.n_samples > 0 ? l->d->n_workers : 0);
+    set_workers(l, l->base.n_samples > 0 ? l->d->n_workers : 0);
     l->max_workers = l->n_workers == 0 || l->n_workers > cores ? l->n_workers : cores;
     size_t n_bytes = (size_t)(l->max_workers + 1) * sizeof *l->workers;
     l->workers = aligned_alloc(_Alignof(worker), n_bytes);
@@ -141,9 +147,25 @@ static dt_status make_workers(loader *l) {
     return DT_OK;
 }
 
+// Starts threads up to n_workers; returns how many run. Under the lock.
+static int start_workers(loader *l) {
+    while (l->n_started < l->n_workers) {
+        worker *w = &l->workers[l->n_started];
+        w->loader = l;
+        w->index = l->n_started;
+        dt_sample_scratch_init(&w->scratch);
+        if (pthread_create(&w->thread, NULL, loader_work, w) != 0) {
+            dt_sample_scratch_fini(&w->scratch);
+            break;
+        }
+        l->n_started++; // others look at its scratch from now on
+    }
+    return l->n_started;
+}
+
 static dt_status start(loader *l) {
     pthread_mutex_lock(&l->lock);
-    int n = loader_start_workers(l);
+    int n = start_workers(l);
     pthread_mutex_unlock(&l->lock);
     if (n >= l->n_workers) return DT_OK;
     return dt_fail(DT_E_INTERNAL, "cannot start loader thread %d of %d: lower data.workers", n + 1,
@@ -182,6 +204,28 @@ static void take_request(loader *l, const dt_source_request *r) {
         l->position[r->micros[i]] = i;
     }
     l->r.micros = l->micros;
+}
+
+static int within(int v, int low, int high) {
+    return v < low ? low : v > high ? high : v;
+}
+
+static void tune(dt_batch_source *base, const dt_source_tuning *t) {
+    loader *l = base->self;
+    int n_slots = t->slots > 0 ? within(t->slots, 2, l->max_slots) : l->n_slots;
+    if (make_slots(l, n_slots) != DT_OK) { // as many as there is memory for
+        dt_error_clear();
+        n_slots = l->n_made;
+    }
+    pthread_mutex_lock(&l->lock);
+    l->n_slots = n_slots;
+    if (t->workers > 0 && l->max_workers > 0) {
+        set_workers(l, within(t->workers, 1, l->max_workers));
+        set_workers(l, within(l->n_workers, 1, start_workers(l)));
+    }
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    if (t->readers > 0) dt_ahead_set_readers(l->ahead, t->readers);
 }
 
 static void report_cache(loader *l) {
@@ -242,7 +286,7 @@ dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_requ
                                 .release = loader_release,
                                 .seek = loader_seek,
                                 .stats = loader_stats,
-                                .tune = loader_tune,
+                                .tune = tune,
                                 .close = close_loader};
     dt_status st = set_order(l);
     if (st == DT_OK) st = make_ring(l);

@@ -1,4 +1,4 @@
-// loader_stats.c: what a loader counts, and how it is changed while it runs.
+// loader_stats.c: what a loader counts.
 //
 // Every counter has one writer (a worker, a reader, or whoever holds the loader's lock) and is read without a
 // lock, so reading them costs the pipeline nothing. The numbers are not all of one instant: use the difference
@@ -9,18 +9,6 @@
 
 static double seconds(uint64_t ns) {
     return (double)ns * 1e-9;
-}
-
-void dt_depth_add(dt_depth *d, int change) {
-    uint64_t now = dt_now_ns();
-    dt_counter_add(&d->ns, (uint64_t)d->n * (now - dt_counter_get(&d->changed_ns)));
-    dt_counter_set(&d->changed_ns, now);
-    d->n += change;
-}
-
-double dt_depth_s(const dt_depth *d) {
-    uint64_t now = dt_now_ns(), changed = dt_counter_get(&d->changed_ns);
-    return seconds(dt_counter_get(&d->ns)) + (now > changed ? d->n * seconds(now - changed) : 0);
 }
 
 void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
@@ -81,49 +69,6 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
     out->encoded = (dt_queue_stats){"encoded", a.n_ready, a.capacity, a.depth_s};
     out->batches = (dt_queue_stats){"batches", l->ready_batches.n, out->ring_slots,
                                     dt_depth_s(&l->ready_batches)};
-}
-
-// ---- while it runs ---------------------------------------------------------------------------------
-int loader_start_workers(loader *l) {
-    while (l->n_started < l->n_workers) {
-        worker *w = &l->workers[l->n_started];
-        w->loader = l;
-        w->index = l->n_started;
-        dt_sample_scratch_init(&w->scratch);
-        if (pthread_create(&w->thread, NULL, loader_work, w) != 0) {
-            dt_sample_scratch_fini(&w->scratch);
-            break;
-        }
-        l->n_started++; // others look at its scratch from now on
-    }
-    return l->n_started;
-}
-
-static int within(int v, int low, int high) {
-    return v < low ? low : v > high ? high : v;
-}
-
-void loader_set_workers(loader *l, int n) {
-    l->n_workers = n;
-    l->unit = n > 0 ? (l->r.micro_batch + n - 1) / n : 1;
-}
-
-void loader_tune(dt_batch_source *base, const dt_source_tuning *t) {
-    loader *l = base->self;
-    int n_slots = t->slots > 0 ? within(t->slots, 2, l->max_slots) : l->n_slots;
-    if (loader_make_slots(l, n_slots) != DT_OK) { // as many as there is memory for
-        dt_error_clear();
-        n_slots = l->n_made;
-    }
-    pthread_mutex_lock(&l->lock);
-    l->n_slots = n_slots;
-    if (t->workers > 0 && l->max_workers > 0) {
-        loader_set_workers(l, within(t->workers, 1, l->max_workers));
-        loader_set_workers(l, within(l->n_workers, 1, loader_start_workers(l)));
-    }
-    pthread_cond_broadcast(&l->work);
-    pthread_mutex_unlock(&l->lock);
-    if (t->readers > 0) dt_ahead_set_readers(l->ahead, t->readers);
 }
 
 // ---- reports ---------------------------------------------------------------------------------------
