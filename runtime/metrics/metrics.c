@@ -58,7 +58,7 @@ dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
     for (int i = 0; st == DT_OK && i < DT_N_SINKS; i++)
         if (opts->sinks >> i & 1) st = sinks[i]->open(&m->state[i], opts);
     if (st != DT_OK) {
-        dt_metrics_close(m);
+        dt_metrics_close(m, NULL);
         m = NULL;
     }
     *out = m;
@@ -196,10 +196,12 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
     log_verdict(t, data_verdict);
 }
 
-void dt_metrics_close(dt_metrics *m) {
+void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
     if (!m) return;
-    for (int i = 0; i < DT_N_SINKS; i++)
+    for (int i = 0; i < DT_N_SINKS; i++) {
+        if (m->state[i] && sinks[i]->end && end) sinks[i]->end(m->state[i], end);
         if (m->state[i]) sinks[i]->close(m->state[i]);
+    }
     if (m->statm_fd >= 0) close(m->statm_fd);
     free(m);
 }

@@ -1,8 +1,9 @@
 // metrics.h: one record a step (or evaluation) to all sinks of config/sinks.def.
+// A sink also hears how the run ended, unless it was killed.
 //
 // metrics.jsonl has one object a line: {"kind":"step","step":…,"epoch":…,"samples":…,"loss":…,"lr":…,
 // "grad_norm":…,"samples_per_s":…,"seconds":{"step","data","compute","comm","other"},"rss":…} or
-// {"kind":"eval","split":…,"step":…,…metrics}. Resume truncates it to the offset in the checkpoint.
+// {"kind":"eval","split":…,"step":…,…metrics}, and at last {"kind":"end","step":…,"status":…,"message":…}. Resume truncates it to the offset in the checkpoint.
 // Writing never hurts training: a full disk drops lines and counts them. Rank 0 only.
 #ifndef DT_METRICS_METRICS_H
 #define DT_METRICS_METRICS_H
@@ -45,6 +46,12 @@ typedef struct dt_metric_value {
     double value;
 } dt_metric_value;
 
+typedef struct dt_run_end {
+    int64_t step;        // steps committed
+    dt_status status;    // the exit code of the process
+    const char *message; // of a failure
+} dt_run_end;
+
 dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts);
 void dt_metrics_step(dt_metrics *m, const dt_step_record *r); // no allocation in steady state
 // extra_json: NULL or raw JSON members to add ("\"confusion\":{…}").
@@ -60,6 +67,7 @@ int64_t dt_metrics_flush(dt_metrics *m); // to the files; metrics.jsonl's size i
 // The final summary: what ran, rates, shares of data / compute / comm, what limited the run and what
 // would help. data_verdict: what to say if that is data (from the loader's counters), or NULL. To stderr.
 void dt_metrics_summary(dt_metrics *m, const char *data_verdict);
-void dt_metrics_close(dt_metrics *m);
+// end: NULL where no run ends.
+void dt_metrics_close(dt_metrics *m, const dt_run_end *end);
 
 #endif

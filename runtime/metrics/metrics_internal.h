@@ -41,7 +41,8 @@ typedef struct dt_metrics_sink {
     void (*phase)(void *state, const char *what);
     // To the file; its size if a resumed run must cut it there (opts.truncate_to), else 0.
     int64_t (*flush)(void *state);
-    uint64_t (*dropped)(void *state); // records lost to a failing disk
+    uint64_t (*dropped)(void *state);              // records lost to a failing disk
+    void (*end)(void *state, const dt_run_end *r); // the last that it hears before close
     void (*close)(void *state);
 } dt_metrics_sink;
 

@@ -1,4 +1,4 @@
-// sink_jsonl.c: metrics.jsonl, one object a line, every step and every evaluation.
+// sink_jsonl.c: metrics.jsonl, one object a line, every step, every evaluation, and the end.
 //
 // Members that must repeat when a run is repeated come first (kind, step, epoch, samples, loss, lr, grad_norm);
 // times and memory follow: comparing two runs is comparing prefixes of lines. Numbers are the shortest text
@@ -130,6 +130,14 @@ static void slow_rank(void *state, const dt_slow_rank_record *r) {
     put_line(s);
 }
 
+static void end(void *state, const dt_run_end *r) {
+    jsonl *s = state;
+    dt_json *j = begin_line(s, "end", r->step);
+    dt_json_int(j, "status", r->status);
+    if (r->status != DT_OK) dt_json_string(j, "message", r->message);
+    put_line(s);
+}
+
 static int64_t flush(void *state) {
     jsonl *s = state;
     dt_metrics_file_flush(&s->file);
@@ -152,6 +160,7 @@ const dt_metrics_sink dt_sink_jsonl = {
     .step = step,
     .eval = eval,
     .slow_rank = slow_rank,
+    .end = end,
     .flush = flush,
     .dropped = dropped,
     .close = close_jsonl,

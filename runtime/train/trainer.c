@@ -695,14 +695,14 @@ static dt_status train(trainer *t) {
 }
 
 // What fails here is logged, and leaves the message of a run that has failed alone.
-static void close_trainer(trainer *t) {
+static void close_trainer(trainer *t, dt_status st) {
     const dt_error_kept first = dt_error_keep();
     t->s.agreed = *t->agreed;
     // a device may still be reading from the source
     if (t->s.stepper && dt_stepper_set_source(t->s.stepper, NULL) != DT_OK)
         dt_warn("at the end of the run: %s", dt_error_message());
     if (t->source) t->source->close(t->source);
-    if (t->metrics) dt_metrics_close(t->metrics);
+    if (t->metrics) dt_metrics_close(t->metrics, &(dt_run_end){t->state.step, st, first.message});
     if (t->ckpt) dt_ckpt_close(t->ckpt);
     dt_session_close(&t->s);
     dt_state_fini(&t->state);
@@ -738,6 +738,6 @@ dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
         *agreed = true; // a function of the config and the world size
     else
         st = train(&t);
-    close_trainer(&t);
+    close_trainer(&t, st);
     return st;
 }

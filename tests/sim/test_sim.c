@@ -93,13 +93,17 @@ static text read_run(const char *file) {
     return t;
 }
 
-// metrics.jsonl without what differs from run to run: times and memory.
+// metrics.jsonl without what differs from run to run: times, memory, and the end, which a run that is killed lacks.
 static void cut_times(text *t) {
     char *to = t->data;
     for (char *line = t->data, *end; *line; line = end) {
         end = strchrnul(line, '\n');
         char *times = strstr(line, ",\"samples_per_s\"");
         size_t n = (size_t)((times && times < end ? times : end) - line);
+        if (strncmp(line, "{\"kind\":\"end\"", 13) == 0) {
+            end += *end == '\n';
+            continue;
+        }
         memmove(to, line, n);
         to += n;
         if (*end) *to++ = *end++;

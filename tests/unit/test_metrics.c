@@ -175,7 +175,7 @@ static void test_jsonl(void **state) {
                         "\"lr\":0.001,\"grad_norm\":1.1,\"samples_per_s\"",
                         95);
     free(text);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
 }
 
 // In fp16 a line says with which scale the run goes on, and one of a skipped step that it was.
@@ -199,7 +199,7 @@ static void test_skipped_steps(void **state) {
     assert_non_null(strstr(second, "\"loss\":null,"));
     assert_non_null(strstr(second, "\"skipped\":true,\"loss_scale\":32768,\"samples_per_s\":0,"));
     free(text);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
 }
 
 static void test_resume_truncates(void **state) {
@@ -208,13 +208,17 @@ static void test_resume_truncates(void **state) {
     int64_t at = dt_metrics_flush(m);
     char *before = read_text("metrics.jsonl");
     run_steps(m, 11, 15);
-    dt_metrics_close(m);
-    assert_int_equal(count_lines("metrics.jsonl"), 15);
+    dt_metrics_close(m, &(dt_run_end){15, DT_E_PREEMPTED, "stopped by \"TERM\""});
+    assert_int_equal(count_lines("metrics.jsonl"), 16);
+    char *ended = read_text("metrics.jsonl");
+    assert_non_null(strstr(ended, "}\n{\"kind\":\"end\",\"step\":15,\"status\":75,"
+                                  "\"message\":\"stopped by \\\"TERM\\\"\"}\n"));
+    free(ended);
 
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     assert_int_equal(dt_metrics_flush(m), at);
     run_steps(m, 11, 12);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     assert_int_equal(count_lines("metrics.jsonl"), 12);
     char *after = read_text("metrics.jsonl");
     assert_memory_equal(after, before, at);
@@ -227,7 +231,7 @@ static void test_resume_truncates(void **state) {
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     stderr_back();
     run_steps(m, 11, 11);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     assert_int_equal(count_lines("metrics.jsonl"), 10);
     after = read_text("metrics.jsonl");
     assert_null(strstr(after, "\"step\":10,")); // the torn line
@@ -235,7 +239,7 @@ static void test_resume_truncates(void **state) {
     free(after);
 
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     assert_int_equal(count_lines("metrics.jsonl"), 0);
 }
 
@@ -247,7 +251,7 @@ static void test_resume_zeros(void **state) {
     int64_t before = dt_metrics_flush(m);
     run_steps(m, 4, 9);
     int64_t at = dt_metrics_flush(m);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     int fd = open(in_run("metrics.jsonl"), O_WRONLY);
     assert_int_equal(pwrite(fd, zeros, sizeof zeros, before + 30), sizeof zeros);
     close(fd);
@@ -255,7 +259,7 @@ static void test_resume_zeros(void **state) {
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     stderr_back();
     assert_int_equal(dt_metrics_flush(m), before);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
 }
 
 // A torn line that is longer than what is read of the file at a time.
@@ -268,13 +272,13 @@ static void test_resume_long_line(void **state) {
     extra[sizeof extra - 2] = '"';
     dt_metrics_eval(m, "val", 3, NULL, 0, extra);
     int64_t at = dt_metrics_flush(m);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     assert_int_equal(truncate(in_run("metrics.jsonl"), at - 1), 0);
     stderr_to_file();
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     stderr_back();
     assert_int_equal(dt_metrics_flush(m), before);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
 }
 
 // A write that fails drops records, leaves whole lines only, and the next flush works.
@@ -293,7 +297,7 @@ static void test_full_disk(void **state) {
     assert_true(dt_metrics_flush(m) > size);
     dt_metrics_summary(m, NULL);
     stderr_back();
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     assert_int_equal(count_lines("metrics.jsonl"), 3);
     char *text = read_text("stderr");
     assert_non_null(strstr(text, "metrics are lost, training goes on"));
@@ -341,7 +345,7 @@ static void test_tfevents(void **state) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 26); // 10, 20 and the epoch's end
     dt_metrics_eval(m, "val", 26, v, 1, NULL);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     char *name = events_file(0), *data;
     size_t n, at = 0;
     int n_events = 0;
@@ -445,11 +449,11 @@ static void test_prometheus(void **state) {
         open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
     stderr_back();
     run_steps(other, 1, 1);
-    dt_metrics_close(other);
+    dt_metrics_close(other, NULL);
     char *said = read_text("stderr");
     assert_non_null(strstr(said, "Address already in use: Prometheus sees nothing of this run"));
     free(said);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     assert_null(ask(port, get));
 }
 
@@ -473,7 +477,7 @@ static void test_prometheus_slow_clients(void **state) {
     free(text);
     fds[N - 2] = fds[N - 1];
     for (int i = 0; i < N - 1; i++) close(fds[i]);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
 }
 
 // -- terminal ----------------------------------------------------------------------------------------
@@ -488,7 +492,7 @@ static void test_skipped_on_the_terminal(void **state) {
     r.skipped = true;
     dt_metrics_step(m, &r);
     dt_metrics_summary(m, NULL);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     stderr_back();
     char *text = read_text("stderr");
     assert_non_null(strstr(text, "step 2/100  epoch 0.08  loss 1.0000"));
@@ -506,7 +510,7 @@ static void test_skipped_first_and_last(void **state) {
         if (r.skipped) r.loss = NAN;
         dt_metrics_step(m, &r);
     }
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     stderr_back();
     char *text = read_text("stderr");
     assert_non_null(strstr(text, "step 10/100  epoch 0.40  loss -  lr"));
@@ -524,7 +528,7 @@ static void test_plain_lines(void **state) {
     dt_metrics_eval(m, "val", 25, v, 1, NULL);
     dt_metrics_phase(m, "saving");
     dt_metrics_summary(m, NULL);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     stderr_back();
     char *text = read_text("stderr");
     assert_non_null(strstr(text, "step 10/100  epoch 0.40  loss 0.1000  lr 1.00e-03  64.0 samples/s"
@@ -551,7 +555,7 @@ static char *verdict(double data_s, double comm_s) {
         dt_metrics_step(m, &r);
     }
     dt_metrics_summary(m, NULL);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     stderr_back();
     char *text = read_text("stderr");
     unlink(in_run("stderr"));
@@ -601,7 +605,7 @@ static void test_live_line(void **state) {
     dt_info("a line of the log");
     dt_metrics_phase(m, "evaluating");
     run_steps(m, 25, 25);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     stderr_back();
     read_screen(master, screen, sizeof screen);
     close(master);
@@ -655,7 +659,7 @@ static void test_a_step_allocates_nothing(void **state) {
     clock_ms += 1100;     // and of the clock, and a look at the memory
     run_steps(m, 401, 410);
     counting = false;
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     stderr_back();
     assert_int_equal(n_allocations, 0);
 }
@@ -669,10 +673,10 @@ static int write_example(const char *dir) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 50);
     dt_metrics_eval(m, "val", 50, v, 2, NULL);
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = 0});
     run_steps(m, 31, 60); // resumed from step 30: 40 and 50 happen again
-    dt_metrics_close(m);
+    dt_metrics_close(m, NULL);
     return 0;
 }
 
