@@ -33,8 +33,7 @@
 #ifndef DT_BACKEND_BACKEND_H
 #define DT_BACKEND_BACKEND_H
 
-#include "backend/optimizer.h"
-#include "backend/step_block.h"
+#include "backend/commit.h"
 #include "config/words.h"
 #include "graph/ir.h"
 
@@ -71,14 +70,6 @@ const char *dt_layout_name(dt_layout l);
 // ---- packed parameters -----------------------------------------------------------------------------
 // A packed parameter is a copy of one or several parameters in the form that a kernel wants (blocked, bf16,
 // batch norm folded in). Requests with equal `key` share one copy, across nodes and plans.
-
-// A copy that is one parameter in another type, and perhaps transposed from (n_out, n_in, n_taps) to
-// (n_out, n_taps, n_in). A GPU's optimizer writes it in the pass that updates the parameter. pack() serves
-// everything else that changes parameters.
-typedef struct dt_pack_form {
-    int type;              // dt_dtype
-    uint32_t n_in, n_taps; // n_taps 0: the copy is something else
-} dt_pack_form;
 
 typedef struct dt_pack_request {
     uint64_t key; // hash of parameter names + library descriptor + backend version of the packing
@@ -144,38 +135,6 @@ typedef struct dt_kernel {
 // from step to step is read from device memory (dt_device_step), so that one captured graph serves all steps.
 // The device's own stream is for work outside steps (loading, packing, evaluation); copy_to_device and
 // copy_to_host wait for it.
-//
-// The commit ends a step on the device: norm over fixed chunks, finite flag, clipping, optimizer, running
-// statistics, loss scale. Offsets are in elements of the flat gradient buffer.
-typedef struct dt_commit_rule {
-    int64_t buffer, stat, count; // buffer = (1 - momentum) buffer + momentum * stat / n_micro
-    float momentum;
-} dt_commit_rule;
-typedef struct dt_commit_copy {
-    int64_t offset, count; // of the parameter in its flat buffer
-    void *packed;
-    dt_pack_form form;
-} dt_commit_copy;
-typedef struct dt_commit_args {
-    dt_optimizer_args
-        optimizer; // segments, flat buffers, constants; lr, t, grad_scale come from the device
-    int64_t n_trained;
-    int64_t loss_at, weight_at, stop_at, drop_at;
-    const dt_commit_rule *rules;
-    int n_rules;
-    float *buffer;                // flat buffer of running statistics
-    float *buffer_average;        // their average; NULL: none
-    int n_micro;                  // M
-    const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
-    int n_copies;
-    float clip_norm;
-    // fp16: the loss scale doubles after growth_interval finite steps (up to 2^24). A step that is not finite
-    // is skipped and halves it. 0: no scaling; a step that is not finite halts (step_block.h).
-    int growth_interval;
-    dt_device_step *step;     // device memory
-    dt_step_numbers *numbers; // pinned host memory: DT_NUMBERS_RING of them
-} dt_commit_args;
-
 typedef struct dt_device {
     int index;                      // among the devices that this process sees
     const char *bus;                // PCI address ("0000:1b:00.0"); empty: unknown
@@ -210,7 +169,9 @@ typedef struct dt_device {
     // were given. Returns how many plans change; the caller makes all plans again.
     int (*shrink)(struct dt_backend *b);
     dt_status (*commit_create)(struct dt_backend *b, const dt_commit_args *a, void **commit);
-    void (*commit_run)(struct dt_backend *b, void *commit, const float *grad, void *stream);
+    // Queues one phase of a commit (commit.h); those are called in their order.
+    void (*commit_phase)(struct dt_backend *b, void *commit, dt_commit_phase phase,
+                         const float *grad, void *stream);
     void (*commit_destroy)(struct dt_backend *b, void *commit);
 } dt_device;
 

@@ -1,5 +1,6 @@
-// commit.c: the end of a step on the CPU. From here on every rank does the same work on the same bits, so there is
-// nothing to agree on.
+// commit.c: runs the phases of a commit (backend/commit.h), and what each of them is on the CPU: loops over flat
+// buffers, divided over the team by chunks. Every rank does the same work on the same bits here, so that no rank has to
+// ask another.
 //
 // Norms are sums over fixed chunks in chunk order, in double: who computed a chunk never matters. The gradient is
 // that of a sum over samples; the optimizer applies 1/weight and clipping as one factor while it reads it.
@@ -8,12 +9,14 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
 static dt_status find_rules(struct dt_stepper *s) {
     const dt_graph *g = s->o.graph;
-    s->rules = dt_xcalloc((size_t)g->n_updates + 1, sizeof *s->rules);
+    dt_commit_rule *rules = dt_xcalloc((size_t)g->n_updates + 1, sizeof *rules);
+    s->commit.rules = rules;
     for (int i = 0; i < g->n_updates; i++) {
         const dt_buffer_update *u = &g->updates[i];
         int buffer = dt_params_find(s->o.params, g->values[u->buffer].name, true);
@@ -21,23 +24,19 @@ static dt_status find_rules(struct dt_stepper *s) {
         if (buffer < 0 || stat < 0)
             return dt_fail(DT_E_INTERNAL, "graph '%s': no place for the running statistic '%s'",
                            g->name, g->values[u->buffer].name);
-        s->rules[s->n_rules++] = (dt_commit_rule){.buffer = s->o.params->buffers[buffer].offset,
-                                                  .stat = s->o.params->stats[stat].offset,
-                                                  .count = s->o.params->buffers[buffer].count,
-                                                  .momentum = u->momentum};
+        rules[s->commit.n_rules++] = (dt_commit_rule){.buffer = s->o.params->buffers[buffer].offset,
+                                                      .stat = s->o.params->stats[stat].offset,
+                                                      .count = s->o.params->buffers[buffer].count,
+                                                      .momentum = u->momentum};
     }
     return DT_OK;
 }
 
-dt_status commit_init(struct dt_stepper *s) {
+static void fill_optimizer(struct dt_stepper *s) {
     const dt_params *p = s->o.params;
-    s->n_chunks = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
-    s->partial = dt_xcalloc((size_t)s->n_chunks + 1, sizeof *s->partial);
-    dt_optimizer_args *o = &s->optimizer;
-    *o = s->o.optimizer;
+    dt_optimizer_args *o = &s->commit.optimizer;
     const bool norms = dt_optimizers[o->kind].norms;
-    o->segments = s->segments =
-        dt_params_segments(p, s->o.first_step, s->o.weight_decay, norms, &o->n_segments);
+    o->segments = dt_params_segments(p, s->o.first_step, s->o.weight_decay, norms, &o->n_segments);
     if (norms) {
         o->norms = dt_xcalloc((size_t)dt_optimizer_n_norms(o) + 1, 2 * sizeof *o->norms);
         o->ratios = dt_xcalloc((size_t)o->n_segments + 1, sizeof *o->ratios);
@@ -52,24 +51,61 @@ dt_status commit_init(struct dt_stepper *s) {
     }
     o->grad = p->grads[0];
     if (o->clip_agc > 0) o->tensors = dt_params_clip_tensors(p, &o->n_tensors);
+}
+
+dt_status commit_init(struct dt_stepper *s) {
+    const dt_params *p = s->o.params;
+    const dt_graph *g = s->o.graph;
+    const dt_stat_entry *loss = &p->stats[dt_params_find_stat(p, g->values[g->loss].name)];
+    const dt_stat_entry *weight = &p->stats[dt_params_find_stat(p, g->values[g->loss_weight].name)];
+    s->commit = (dt_commit_args){
+        .optimizer = s->o.optimizer,
+        .n_trained = p->n_trained,
+        .loss_at = loss->offset,
+        .weight_at = weight->offset,
+        // entries are padded to 16: the elements behind the weight are a gap
+        .stop_at = weight->offset + weight->count,
+        .drop_at = weight->offset + weight->count + 1,
+        .buffer = p->buffer,
+        .buffer_average = p->buffer_average,
+        .n_micro = s->o.replicas->n_micro,
+        .clip_norm = s->o.clip_norm,
+        .growth_interval = s->o.loss_scaling ? GROWTH_INTERVAL : 0,
+    };
+    assert(s->commit.drop_at < p->n_grad);
+    s->n_chunks = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
+    s->partial = dt_xcalloc((size_t)s->n_chunks + 1, sizeof *s->partial);
+    fill_optimizer(s);
     return find_rules(s);
 }
 
 void commit_fini(struct dt_stepper *s) {
-    free(s->partial);
-    free(s->segments);
-    free((void *)(uintptr_t)s->optimizer.tensors);
-    free((void *)(uintptr_t)s->optimizer.factored);
-    free(s->optimizer.column_sums);
-    free(s->optimizer.norms);
-    free(s->optimizer.ratios);
-    free(s->rules);
+    const dt_optimizer_args *o = &s->commit.optimizer;
+    const void *const tables[] = {s->partial, o->segments,    o->tensors, o->factored,
+                                  o->norms,   o->column_sums, o->ratios,  s->commit.rules};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) free((void *)(uintptr_t)tables[i]);
     s->partial = NULL;
-    s->segments = NULL;
-    s->rules = NULL;
-    s->n_rules = 0;
-    s->optimizer = (dt_optimizer_args){0};
+    s->commit = (dt_commit_args){0};
 }
+
+void commit_run(struct dt_stepper *s) {
+    for (int p = 0; p < DT_N_COMMIT_PHASES; p++)
+        if (!s->engine->phase(s, (dt_commit_phase)p)) return;
+}
+
+dt_step_result commit_result(struct dt_stepper *s, const dt_step_numbers *n) {
+    if (s->o.loss_scaling) s->scaler = (dt_scaler){n->next_scale, n->clean_steps, n->n_skipped};
+    return (dt_step_result){.loss = n->loss / n->weight,
+                            .grad_norm = n->grad_norm,
+                            .finite = n->finite && !n->spoiled,
+                            .spoiled = n->spoiled,
+                            .skipped = !n->finite && !n->halted,
+                            .dropped = n->drop > 0 && !n->spoiled,
+                            .stop = n->stop > 0,
+                            .scaler = s->o.loss_scaling ? s->scaler : (dt_scaler){0}};
+}
+
+// ---- phases on the CPU -----------------------------------------------------------------------------
 
 // Calls work(s, begin, end) on the team, each thread with its share of n elements: whole chunks, in order.
 typedef void work_fn(struct dt_stepper *s, int64_t begin, int64_t end);
@@ -109,7 +145,7 @@ static void sum_squares(struct dt_stepper *s, int64_t begin, int64_t end) {
 
 static void clip_rows(void *arg, int worker) {
     struct dt_stepper *s = arg;
-    const dt_optimizer_args *o = &s->optimizer;
+    const dt_optimizer_args *o = &s->commit.optimizer;
     const dt_clip_tensor *last = &o->tensors[o->n_tensors - 1];
     const int64_t n = last->first + last->n, n_workers = dt_team_size(s->team);
     s->backend->flat_clip(s->backend, o, n * worker / n_workers, n * (worker + 1) / n_workers);
@@ -118,7 +154,7 @@ static void clip_rows(void *arg, int worker) {
 // Whole tensors, divided among the threads by their elements.
 static void factor_part(void *arg, int worker) {
     struct dt_stepper *s = arg;
-    const dt_optimizer_args *o = &s->optimizer;
+    const dt_optimizer_args *o = &s->commit.optimizer;
     const int64_t n = s->o.params->n_trained, n_workers = dt_team_size(s->team);
     for (int i = 0; i < o->n_factored; i++) {
         const dt_factored *t = &o->factored[i];
@@ -129,11 +165,11 @@ static void factor_part(void *arg, int worker) {
 }
 
 static void measure(struct dt_stepper *s, int64_t begin, int64_t end) {
-    s->backend->flat_norms(s->backend, &s->optimizer, begin, end);
+    s->backend->flat_norms(s->backend, &s->commit.optimizer, begin, end);
 }
 
 static void optimize(struct dt_stepper *s, int64_t begin, int64_t end) {
-    if (!s->backend->flat_optimize(s->backend, &s->optimizer, begin, end))
+    if (!s->backend->flat_optimize(s->backend, &s->commit.optimizer, begin, end))
         atomic_store_explicit(&s->spoiled, true, memory_order_relaxed);
 }
 
@@ -144,8 +180,8 @@ static void repack_part(void *arg, int worker) {
 
 static void move_running_statistics(struct dt_stepper *s) {
     float inverse = 1.0f / (float)s->o.replicas->n_micro;
-    for (int i = 0; i < s->n_rules; i++) {
-        const dt_commit_rule *r = &s->rules[i];
+    for (int i = 0; i < s->commit.n_rules; i++) {
+        const dt_commit_rule *r = &s->commit.rules[i];
         float *buffer = s->o.params->buffer + r->buffer;
         const float *stat = s->o.params->grads[0] + r->stat;
         for (int64_t k = 0; k < r->count; k++)
@@ -154,31 +190,30 @@ static void move_running_statistics(struct dt_stepper *s) {
             if (!isfinite(buffer[k])) s->spoiled = true;
         float *average = s->o.params->buffer_average + r->buffer;
         for (int64_t k = 0; s->o.params->average && k < r->count; k++)
-            average[k] += (buffer[k] - average[k]) * s->optimizer.average_rate;
+            average[k] += (buffer[k] - average[k]) * s->commit.optimizer.average_rate;
     }
 }
 
 bool commit_add_statistics(const struct dt_stepper *s, double *sums) {
     const float *flat = s->o.params->grads[0];
-    for (int i = 0; i < s->n_rules; i++) {
-        const dt_commit_rule *r = &s->rules[i];
+    for (int i = 0; i < s->commit.n_rules; i++) {
+        const dt_commit_rule *r = &s->commit.rules[i];
         for (int64_t k = 0; k < r->count; k++)
             sums[r->buffer + k] += (double)flat[r->stat + k] / (double)s->o.replicas->n_micro;
     }
-    return flat[s->drop_at] == 0.0f;
+    return flat[s->commit.drop_at] == 0.0f;
 }
 
 void commit_set_statistics(struct dt_stepper *s, const double *sums, double n_steps) {
-    for (int i = 0; i < s->n_rules; i++) {
-        const dt_commit_rule *r = &s->rules[i];
+    for (int i = 0; i < s->commit.n_rules; i++) {
+        const dt_commit_rule *r = &s->commit.rules[i];
         for (int64_t k = r->buffer; k < r->buffer + r->count; k++)
             s->o.params->buffer[k] = (float)(sums[k] / n_steps);
     }
 }
 
 // ---- fp16, imitated --------------------------------------------------------------------------------
-// The gradient is rounded to what fp16 holds, and everything that follows from an overflow is as on a GPU
-// (cuda/kernels/commit_kernels.h): the step is skipped and the scale halved; after GROWTH_INTERVAL finite steps it doubles.
+// The gradient is rounded to what fp16 holds; what follows from an overflow is dt_commit_decide's, as on a GPU.
 
 float commit_loss_scale(const struct dt_stepper *s) {
     return s->o.loss_scaling ? s->scaler.scale : 1.0f;
@@ -198,57 +233,56 @@ static void round_gradient(struct dt_stepper *s, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) grad[i] = round_to_fp16(grad[i]);
 }
 
-static void back_off(struct dt_stepper *s, dt_step_result *out) {
-    if (!s->o.loss_scaling || s->scaler.scale <= 1.0f) return;
-    s->scaler.scale *= 0.5f;
-    s->scaler.clean_steps = 0;
-    s->scaler.n_skipped++;
-    out->skipped = true;
-}
-
-static void grow(struct dt_stepper *s) {
-    if (!s->o.loss_scaling || ++s->scaler.clean_steps < GROWTH_INTERVAL) return;
-    s->scaler.clean_steps = 0;
-    if (s->scaler.scale < (float)MOST_SCALE) s->scaler.scale *= 2.0f;
-}
-
-void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
+static bool decide(struct dt_stepper *s) {
+    const dt_commit_args *a = &s->commit;
     const float *flat = s->o.params->grads[0];
-    out->stop = flat[s->stop_at] != 0.0f;
-    out->dropped = flat[s->drop_at] != 0.0f;
-    if (out->dropped) return;
-    if (s->o.loss_scaling) divide(s, s->o.params->n_trained, round_gradient);
-    divide(s, s->o.params->n_trained, sum_squares);
-    double sum = 0.0;
-    for (int64_t c = 0; c < s->n_chunks; c++) sum += s->partial[c];
-    const double weight = (double)flat[s->weight_at], scale = (double)commit_loss_scale(s);
-    out->loss = (double)flat[s->loss_at] / weight;
-    out->grad_norm = sqrt(sum) / (weight * scale);
-    out->finite = isfinite(out->loss) && isfinite(out->grad_norm);
-    if (!out->finite) back_off(s, out);
-    out->scaler = s->scaler;
-    if (!out->finite) return;
-    double clip = 1.0;
-    if (s->o.clip_norm > 0.0f && out->grad_norm > (double)s->o.clip_norm)
-        clip = (double)s->o.clip_norm / (out->grad_norm + 1e-6);
-    s->optimizer.grad_scale = (float)(clip / (weight * scale));
-    s->optimizer.lr = (float)lr;
-    s->optimizer.t = s->step + 1;
-    s->optimizer.n_skipped = s->scaler.n_skipped;
-    if (s->optimizer.n_tensors) dt_team_run(s->team, clip_rows, s);
-    if (s->optimizer.n_factored) dt_team_run(s->team, factor_part, s);
-    if (s->optimizer.norms) {
-        divide(s, s->o.params->n_trained, measure);
-        dt_optimizer_find_ratios(&s->optimizer);
+    dt_device_step now = {.block = {.loss_scale = commit_loss_scale(s)},
+                          .clean_steps = s->scaler.clean_steps,
+                          .n_skipped = s->scaler.n_skipped};
+    dt_commit_sums sums = {.loss = flat[a->loss_at],
+                           .weight = flat[a->weight_at],
+                           .stop = flat[a->stop_at],
+                           .drop = flat[a->drop_at],
+                           .clip_norm = a->clip_norm,
+                           .growth_interval = a->growth_interval};
+    double factor;
+    for (int64_t c = 0; c < s->n_chunks; c++) sums.squares += s->partial[c];
+    const bool commit = dt_commit_decide(&sums, &now, &s->numbers, &factor);
+    s->commit.optimizer.grad_scale = (float)factor;
+    s->commit.optimizer.t = s->step + 1;
+    s->commit.optimizer.n_skipped = s->scaler.n_skipped;
+    return commit;
+}
+
+bool commit_phase_host(struct dt_stepper *s, dt_commit_phase phase) {
+    const dt_optimizer_args *o = &s->commit.optimizer;
+    const int64_t n = s->commit.n_trained;
+    switch (phase) {
+    case DT_COMMIT_NORM:
+        if (s->o.loss_scaling) divide(s, n, round_gradient);
+        divide(s, n, sum_squares);
+        return true;
+    case DT_COMMIT_DECIDE:
+        return decide(s);
+    case DT_COMMIT_CLIP:
+        if (o->n_tensors) dt_team_run(s->team, clip_rows, s);
+        return true;
+    case DT_COMMIT_MEASURE:
+        if (o->n_factored) dt_team_run(s->team, factor_part, s);
+        if (!o->norms) return true;
+        divide(s, n, measure);
+        dt_optimizer_find_ratios(o);
+        return true;
+    case DT_COMMIT_OPTIMIZE:
+        divide(s, n, optimize);
+        return true;
+    case DT_COMMIT_STATISTICS:
+        move_running_statistics(s);
+        s->numbers.spoiled = s->spoiled;
+        return !s->spoiled;
+    case DT_COMMIT_PACK:
+        dt_team_run(s->team, repack_part, s);
+        return true;
     }
-    divide(s, s->o.params->n_trained, optimize);
-    move_running_statistics(s);
-    if (s->spoiled) {
-        out->spoiled = true;
-        out->finite = false;
-        return;
-    }
-    grow(s);
-    out->scaler = s->scaler;
-    dt_team_run(s->team, repack_part, s);
+    return false;
 }

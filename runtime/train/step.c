@@ -10,7 +10,6 @@
 #include "base/arena.h"
 #include "comm/comm_nccl.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -155,24 +154,11 @@ static dt_status create_buckets(struct dt_stepper *s) {
     return st;
 }
 
-static dt_status find_stats(struct dt_stepper *s) {
-    const dt_graph *g = s->o.graph;
-    const dt_params *p = s->o.params;
-    if (g->loss == DT_NONE || g->loss_weight == DT_NONE)
-        return dt_fail(DT_E_USAGE, "model '%s' has no loss to train on", g->name);
-    const dt_stat_entry *loss = &p->stats[dt_params_find_stat(p, g->values[g->loss].name)];
-    const dt_stat_entry *weight = &p->stats[dt_params_find_stat(p, g->values[g->loss_weight].name)];
-    s->loss_at = loss->offset;
-    s->weight_at = weight->offset;
-    s->stop_at = weight->offset + weight->count; // entries are padded to 16: this one is a gap
-    s->drop_at = s->stop_at + 1;
-    assert(s->drop_at < p->n_grad);
-    return DT_OK;
-}
-
 // What depends on graph and plan.
 static dt_status build(struct dt_stepper *s) {
-    DT_TRY(find_stats(s));
+    const dt_graph *g = s->o.graph;
+    if (g->loss == DT_NONE || g->loss_weight == DT_NONE)
+        return dt_fail(DT_E_USAGE, "model '%s' has no loss to train on", g->name);
     dt_params_begin(s->o.params, s->o.first_step);
     for (int i = 0; i < s->o.replicas->n_replicas; i++) {
         s->replicas[i] = (step_replica){.owner = s, .index = i};

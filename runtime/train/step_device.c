@@ -182,9 +182,15 @@ static dt_status queue_piece(struct device_step *v, const piece *p) {
     if (!p->commit) return DT_OK;
     double exposed_s = 0;
     if (reduces) DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
-    v->d->commit_run(v->b, v->commit, s->o.params->grads[0], v->main);
-    dt_params_repack_queue(s->o.params, v->main);
+    commit_run(s);
     return DT_OK;
+}
+
+static bool queue_phase(struct dt_stepper *s, dt_commit_phase phase) {
+    const struct device_step *v = s->device;
+    v->d->commit_phase(v->b, v->commit, phase, s->o.params->grads[0], v->main);
+    if (phase == DT_COMMIT_PACK) dt_params_repack_queue(s->o.params, v->main);
+    return true;
 }
 
 static recording *find_recording(struct device_step *v, const piece *p) {
@@ -312,7 +318,7 @@ static host_words *next_words(struct device_step *v) {
 static void queue_marks(struct device_step *v, host_words *w, int flat, float stop, float drop) {
     w->marks[0] = stop;
     w->marks[1] = drop;
-    float *at = v->s->o.params->grads[flat] + v->s->stop_at;
+    float *at = v->s->o.params->grads[flat] + v->s->commit.stop_at;
     v->d->copy_in(v->b, at, w->marks, sizeof w->marks, v->main);
 }
 
@@ -421,16 +427,8 @@ static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
     DT_TRY(wait_until(v, v->main, &n->step, step));
     v->n_unread--;
     v->last_scale = n->loss_scale;
-    *out = (dt_step_result){.step = step - n->spoiled, // the commit in front of this step's
-                            .loss = n->loss / n->weight,
-                            .grad_norm = n->grad_norm,
-                            .finite = n->finite && !n->spoiled,
-                            .spoiled = n->spoiled,
-                            .skipped = !n->finite && !n->halted,
-                            .dropped = n->drop > 0 && !n->spoiled,
-                            .stop = n->stop > 0};
-    if (v->s->o.loss_scaling)
-        out->scaler = v->s->scaler = (dt_scaler){n->next_scale, n->clean_steps, n->n_skipped};
+    *out = commit_result(v->s, n);
+    out->step = step - n->spoiled; // spoiled: by the commit in front of this step's
     return DT_OK;
 }
 
@@ -535,23 +533,11 @@ static dt_status create_commit(struct device_step *v) {
     const struct dt_stepper *s = v->s;
     int n_copies;
     dt_commit_copy *copies = dt_params_take_copies(s->o.params, &n_copies);
-    const dt_commit_args a = {.optimizer = s->optimizer,
-                              .n_trained = s->o.params->n_trained,
-                              .loss_at = s->loss_at,
-                              .weight_at = s->weight_at,
-                              .stop_at = s->stop_at,
-                              .drop_at = s->drop_at,
-                              .rules = s->rules,
-                              .n_rules = s->n_rules,
-                              .buffer = s->o.params->buffer,
-                              .buffer_average = s->o.params->buffer_average,
-                              .n_micro = s->o.replicas->n_micro,
-                              .copies = copies,
-                              .n_copies = n_copies,
-                              .clip_norm = s->o.clip_norm,
-                              .growth_interval = s->o.loss_scaling ? GROWTH_INTERVAL : 0,
-                              .step = v->step,
-                              .numbers = v->numbers};
+    dt_commit_args a = s->commit;
+    a.copies = copies;
+    a.n_copies = n_copies;
+    a.step = v->step;
+    a.numbers = v->numbers;
     const dt_status status = v->d->commit_create(v->b, &a, &v->commit);
     free(copies);
     return status;
@@ -623,6 +609,7 @@ const step_engine step_device = {.create = create,
                                  .set_source = set_source,
                                  .set_scaler = set_scaler,
                                  .run = run,
+                                 .phase = queue_phase,
                                  .drain = drain,
                                  .rest = rest,
                                  .replay = replay};

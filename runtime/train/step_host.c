@@ -35,8 +35,8 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
     }
     dt_batch_inputs_bind(&l->inputs, l->exec, b);
     if (!accumulate) { // before the exec: the tail's bucket may leave during the same micro-batch
-        flat[s->stop_at] = step_stop_mark(s, micro);
-        flat[s->drop_at] = 0.0f;
+        flat[s->commit.stop_at] = step_stop_mark(s, micro);
+        flat[s->commit.drop_at] = 0.0f;
     }
     const dt_run_ranks ranks = {all_reduce, l};
     l->node_status = DT_OK;
@@ -66,8 +66,8 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
 // Instead of a micro-batch: the flat buffer says that its content is void, and is reduced all the same.
 static bool give_up(struct dt_stepper *s, float *flat) {
     if (!s->o.give_up || !s->o.give_up()) return false;
-    flat[s->stop_at] = 1.0f;
-    flat[s->drop_at] = 1.0f;
+    flat[s->commit.stop_at] = 1.0f;
+    flat[s->commit.drop_at] = 1.0f;
     return true;
 }
 
@@ -119,40 +119,40 @@ static dt_status first_replica_error(struct dt_stepper *s) {
 
 // ---- a step ----------------------------------------------------------------------------------------
 
-static dt_status reduce(struct dt_stepper *s, double *comm_s) {
-    double begin = dt_clock_s();
-    dt_status st = DT_OK;
-    if (s->o.replicas->elastic) {
-        st = step_run_transfers(s, s->o.comm, commit_add_flats);
-        *comm_s = dt_clock_s() - begin;
-    } else if (s->buckets) {
-        st = dt_buckets_finish(s->buckets, comm_s);
-    }
+// Micro-batches and their sum over the ranks. *computed_s: when the replicas had finished.
+static dt_status sum_gradients(struct dt_stepper *s, double *computed_s, double *comm_s) {
+    *comm_s = 0;
+    if (s->buckets) dt_buckets_begin(s->buckets, s->replica_grads);
+    dt_team_run(s->team, run_replica, s);
+    *computed_s = dt_clock_s();
+    DT_TRY(first_replica_error(s));
+    if (s->buckets) return dt_buckets_finish(s->buckets, comm_s);
+    if (!s->o.replicas->elastic) return DT_OK;
+    const dt_status st = step_run_transfers(s, s->o.comm, commit_add_flats);
+    *comm_s = dt_clock_s() - *computed_s;
     return st;
 }
 
 static dt_status compute(struct dt_stepper *s) {
-    double comm_s;
-    if (s->buckets) dt_buckets_begin(s->buckets, s->replica_grads);
-    dt_team_run(s->team, run_replica, s);
-    DT_TRY(first_replica_error(s));
-    return reduce(s, &comm_s);
+    double computed_s, comm_s;
+    return sum_gradients(s, &computed_s, &comm_s);
 }
 
 static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
+    const double begin = dt_clock_s();
+    double computed_s, comm_s, data_s = 0;
     *out = (dt_step_result){.step = s->step};
-    double begin = dt_clock_s();
-    if (s->buckets) dt_buckets_begin(s->buckets, s->replica_grads);
-    dt_team_run(s->team, run_replica, s);
-    double computed = dt_clock_s();
-    DT_TRY(first_replica_error(s));
-    DT_TRY(reduce(s, &out->comm_s));
-    commit_run(s, lr, out);
-    double end = dt_clock_s();
+    DT_TRY(sum_gradients(s, &computed_s, &comm_s));
+    s->commit.optimizer.lr = (float)lr;
+    commit_run(s);
     for (int i = 0; i < s->o.replicas->n_replicas; i++)
-        if (s->replicas[i].wait_s > out->data_s) out->data_s = s->replicas[i].wait_s;
-    out->compute_s = computed - begin - out->data_s;
-    out->total_s = end - begin;
+        if (s->replicas[i].wait_s > data_s) data_s = s->replicas[i].wait_s;
+    *out = commit_result(s, &s->numbers);
+    out->step = s->step;
+    out->data_s = data_s;
+    out->compute_s = computed_s - begin - data_s;
+    out->comm_s = comm_s;
+    out->total_s = dt_clock_s() - begin;
     return DT_OK;
 }
 
@@ -184,4 +184,5 @@ const step_engine step_host = {.create = create,
                                .set_scaler = set_scaler,
                                .run = run,
                                .compute = compute,
+                               .phase = commit_phase_host,
                                .replay = replay};

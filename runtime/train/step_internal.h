@@ -28,21 +28,18 @@ struct dt_stepper {
     dt_buckets *buckets; // NULL: elastic, or one replica on one rank
     uint16_t *low;       // device memory through which gradients travel as bf16; NULL: they do not
     step_replica *replicas;
-    float **replica_grads;                        // resume, off: by replica
-    int64_t loss_at, weight_at, stop_at, drop_at; // elements of the flat buffer
-    double *partial;                              // sum of squares by chunk
+    float **replica_grads; // resume, off: by replica
+    dt_commit_args commit;
+    double *partial; // sums of squares of the gradient, by chunk
     int64_t n_chunks;
-    dt_segment *segments;
-    dt_commit_rule *rules;
-    int n_rules;
-    dt_scaler scaler; // after the newest step that is known
+    dt_step_numbers numbers; // of the newest commit on the CPU
+    dt_scaler scaler;        // after the newest step that is known
     const struct step_engine *engine;
     struct device_step *device; // of step_device
     // the step in flight
     int64_t step;
     bool want_stop;
     _Atomic bool spoiled; // the commit wrote something that is not finite
-    dt_optimizer_args optimizer;
     float *add_to;
     const float *add_from;
 };
@@ -59,13 +56,15 @@ typedef struct step_engine {
     dt_status (*drain)(struct dt_stepper *s, dt_step_result *out); // may be NULL
     // In front of a replay: nothing is under way any more; may be NULL
     dt_status (*rest)(struct dt_stepper *s);
-    // Micro-batch `micro-batch` of s->step again, with checks; the i-th of this rank's, in their order
+    // One phase of the commit (backend/commit.h). false: the phases that follow are left out
+    bool (*phase)(struct dt_stepper *s, dt_commit_phase phase);
+    // Micro-batch `micro` of s->step again, with checks; the i-th of this rank's, in their order
     dt_status (*replay)(struct dt_stepper *s, int64_t i, int micro, const char **bad);
 } step_engine;
 extern const step_engine step_host, step_device;
 
-// Loss scaling (fp16): where it begins, and after how many finite steps it doubles, to 2^24 at most.
-enum { FIRST_SCALE = 1 << 16, GROWTH_INTERVAL = 2000, MOST_SCALE = 1 << 24 };
+// Loss scaling (fp16): where it begins, and after how many finite steps it doubles.
+enum { FIRST_SCALE = 1 << 16, GROWTH_INTERVAL = 2000 };
 
 // step.c
 size_t dt_step_low_bytes(const struct dt_stepper *s); // of `low`
@@ -80,8 +79,11 @@ dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add)
 // commit.c
 dt_status commit_init(struct dt_stepper *s);
 void commit_fini(struct dt_stepper *s);
-float commit_loss_scale(const struct dt_stepper *s); // 1 without loss scaling
-void commit_run(struct dt_stepper *s, double lr, dt_step_result *out);
+float commit_loss_scale(const struct dt_stepper *s);                 // 1 without loss scaling
+void commit_run(struct dt_stepper *s);                               // all phases, in their order
+bool commit_phase_host(struct dt_stepper *s, dt_commit_phase phase); // step_engine.phase of the CPU
+// What the numbers of a commit say to the caller of the stepper; takes over the loss scale.
+dt_step_result commit_result(struct dt_stepper *s, const dt_step_numbers *n);
 // Adds the means over a step's micro-batches to sums (n_buffer); false: a rank gave the step up.
 bool commit_add_statistics(const struct dt_stepper *s, double *sums);
 void commit_set_statistics(struct dt_stepper *s, const double *sums, double n_steps);

@@ -153,7 +153,8 @@ static const dt_step_numbers *run_step(rig *r, int64_t step, float lr) {
     host.lr = lr;
     g->copy_to_device(g, r->step, &host, DT_HOST_STEP_BYTES);
     g->copy_to_device(g, r->grad, r->host_grad, (size_t)GRAD * 4);
-    g->device->commit_run(g, r->commit, r->grad, r->stream);
+    for (int p = 0; p < DT_N_COMMIT_PHASES; p++)
+        g->device->commit_phase(g, r->commit, (dt_commit_phase)p, r->grad, r->stream);
     assert_int_equal(g->device->synchronize(g, r->stream), DT_OK);
     const dt_step_numbers *n = &r->numbers[step % DT_NUMBERS_RING];
     assert_int_equal(n->step, step);

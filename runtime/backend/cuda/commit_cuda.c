@@ -1,5 +1,5 @@
-// commit_cuda.c: the end of a step as device work (see dt_commit_args and commit_kernels.h), and the sum of two flat
-// buffers. All memory is allocated when the commit is created. Running it queues four launches, or six with norms.
+// commit_cuda.c: the end of a step as device work (see commit.h and commit_kernels.h), and the sum of two flat
+// buffers. All memory is allocated when the commit is created. A phase queues one launch, or none; two with norms.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/commit_kernels.h"
 #include "base/arena.h"
@@ -182,28 +182,46 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     return DT_OK;
 }
 
-void dt_cuda_commit_run(dt_backend *b, void *commit_, const float *grad, void *stream) {
+static void launch(dt_cuda *cuda, dt_cuda_kernel k, int64_t blocks, const void *args,
+                   void *stream) {
+    const dt_cuda_grid g = {.blocks = blocks, .threads = DT_COMMIT_THREADS};
+    if (blocks) dt_cuda_launch(cuda, k, g, args, stream);
+}
+
+void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, const float *grad,
+                          void *stream) {
     dt_cuda *cuda = dt_cuda_self(b);
     commit *c = commit_;
     const dt_flat_squares_args squares = {.x = grad, .n = c->n, .partial = c->partial};
-    dt_cuda_grid g = {.blocks = c->n_chunks, .threads = DT_COMMIT_THREADS};
-    if (c->n_chunks) dt_cuda_launch(cuda, DT_K_flat_squares, g, &squares, stream);
     c->decide.flat = c->buffers.flat = c->optimize.grad = grad;
-    g.blocks = 1;
-    dt_cuda_launch(cuda, DT_K_commit_decide, g, &c->decide, stream);
     c->clip.grad = (float *)(uintptr_t)grad;
-    g.blocks = c->n_rows;
-    if (g.blocks) dt_cuda_launch(cuda, DT_K_commit_clip, g, &c->clip, stream);
-    if (c->n_norms) {
-        g.blocks = c->n_norms;
-        dt_cuda_launch(cuda, DT_K_commit_norms, g, &c->optimize, stream);
-        g.blocks = (c->optimize.n_segments + DT_COMMIT_THREADS - 1) / DT_COMMIT_THREADS;
-        dt_cuda_launch(cuda, DT_K_commit_ratios, g, &c->optimize, stream);
+    switch (phase) {
+    case DT_COMMIT_NORM:
+        launch(cuda, DT_K_flat_squares, c->n_chunks, &squares, stream);
+        break;
+    case DT_COMMIT_DECIDE:
+        launch(cuda, DT_K_commit_decide, 1, &c->decide, stream);
+        break;
+    case DT_COMMIT_CLIP:
+        launch(cuda, DT_K_commit_clip, c->n_rows, &c->clip, stream);
+        break;
+    case DT_COMMIT_MEASURE:
+        if (!c->n_norms) break;
+        launch(cuda, DT_K_commit_norms, c->n_norms, &c->optimize, stream);
+        launch(cuda, DT_K_commit_ratios,
+               (c->optimize.n_segments + DT_COMMIT_THREADS - 1) / DT_COMMIT_THREADS, &c->optimize,
+               stream);
+        break;
+    case DT_COMMIT_OPTIMIZE:
+        launch(cuda, DT_K_commit_optimize, (c->n + DT_COMMIT_PIECE - 1) / DT_COMMIT_PIECE,
+               &c->optimize, stream);
+        break;
+    case DT_COMMIT_STATISTICS:
+        launch(cuda, DT_K_commit_buffers, c->n_rules, &c->buffers, stream);
+        break;
+    case DT_COMMIT_PACK: // optimize wrote what has a plain form; the owner of the others packs them
+        break;
     }
-    g.blocks = (c->n + DT_COMMIT_PIECE - 1) / DT_COMMIT_PIECE;
-    if (g.blocks) dt_cuda_launch(cuda, DT_K_commit_optimize, g, &c->optimize, stream);
-    g.blocks = c->n_rules;
-    if (g.blocks) dt_cuda_launch(cuda, DT_K_commit_buffers, g, &c->buffers, stream);
 }
 
 void dt_cuda_commit_destroy(dt_backend *b, void *commit_) {

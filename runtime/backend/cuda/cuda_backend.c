@@ -288,7 +288,7 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .shrink = shrink,
                                        .add = dt_cuda_flat_add,
                                        .commit_create = dt_cuda_commit_create,
-                                       .commit_run = dt_cuda_commit_run,
+                                       .commit_phase = dt_cuda_commit_phase,
                                        .commit_destroy = dt_cuda_commit_destroy};
 
 // No kernel has run yet, and the device's name is not known here.

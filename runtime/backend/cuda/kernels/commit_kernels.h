@@ -17,8 +17,8 @@
 #ifndef DT_COMMIT_KERNELS_H
 #define DT_COMMIT_KERNELS_H
 
+#include "backend/commit.h"
 #include "backend/cuda/kernels/kernel_math.h"
-#include "backend/optimizer.h"
 #include "config/optimizers.h"
 #include "optimizers_all.h"
 
@@ -94,27 +94,6 @@ typedef struct dt_commit_decide_args {
     dt_commit_verdict *verdict;
 } dt_commit_decide_args;
 
-DT_FN int dt_commit_finite(double x) {
-    return x - x == 0;
-}
-
-// Adjusts the loss scale after a step that was not finite, or halts if that cannot help.
-DT_FN void dt_commit_back_off(const dt_commit_decide_args *a, dt_device_step *s) {
-    if (a->growth_interval <= 0 || s->block.loss_scale <= 1.0f) {
-        s->halted = 1;
-        return;
-    }
-    s->block.loss_scale *= 0.5f;
-    s->clean_steps = 0;
-    s->n_skipped++;
-}
-
-DT_FN void dt_commit_grow(const dt_commit_decide_args *a, dt_device_step *s) {
-    if (a->growth_interval <= 0 || ++s->clean_steps < a->growth_interval) return;
-    s->clean_steps = 0;
-    if (s->block.loss_scale < 16777216.0f) s->block.loss_scale *= 2.0f;
-}
-
 DT_FN dt_update dt_commit_begin(const dt_commit_decide_args *a, int64_t t, double grad_scale) {
     dt_update u;
     for (int i = 0; i < DT_MAX_HYPER; i++) u.hyper[i] = a->hyper[i];
@@ -136,43 +115,23 @@ DT_FN dt_update dt_commit_begin(const dt_commit_decide_args *a, int64_t t, doubl
     return u;
 }
 
-DT_FN void dt_commit_decide(const dt_commit_decide_args *a, double squares) {
+DT_FN void dt_commit_write_verdict(const dt_commit_decide_args *a, double squares) {
     dt_device_step *s = a->step;
     dt_step_numbers *out = a->numbers + s->step % DT_NUMBERS_RING;
-    dt_commit_verdict v;
-    const float scale = s->block.loss_scale;
+    const dt_commit_sums sums = {.squares = squares,
+                                 .loss = a->flat[a->loss_at],
+                                 .weight = a->flat[a->weight_at],
+                                 .stop = a->flat[a->stop_at],
+                                 .drop = a->flat[a->drop_at],
+                                 .clip_norm = a->clip_norm,
+                                 .growth_interval = a->growth_interval};
     const int64_t t = s->step + 1 - s->n_skipped;
-    if (s->spoiled) s->halted = 1;
-    const double weight = (double)a->flat[a->weight_at], loss = (double)a->flat[a->loss_at];
-    const double norm = sqrt(squares) / (weight * (double)scale);
-    double clip = 1.0;
-    out->loss = loss;
-    out->weight = weight;
-    out->grad_norm = norm;
-    out->loss_scale = scale;
-    out->finite = dt_commit_finite(loss / weight) && dt_commit_finite(norm);
-    out->stop = (int)a->flat[a->stop_at];
-    out->drop = (int)a->flat[a->drop_at];
-    v.commit = !s->halted && !out->drop && out->finite;
-    if (a->clip_norm > 0.0f && norm > (double)a->clip_norm)
-        clip = (double)a->clip_norm / (norm + 1e-6);
+    dt_commit_verdict v;
+    double factor;
+    v.commit = dt_commit_decide(&sums, s, out, &factor);
     for (int i = 0; i < a->n_starts; i++) // what starts later has its own count, with skipped steps
-        v.update[i] = dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t,
-                                      clip / (weight * (double)scale));
+        v.update[i] = dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t, factor);
     *a->verdict = v;
-    if (!s->halted) {
-        if (out->drop)
-            s->halted = 1;
-        else if (!out->finite)
-            dt_commit_back_off(a, s);
-        else
-            dt_commit_grow(a, s);
-    }
-    out->next_scale = s->block.loss_scale;
-    out->clean_steps = s->clean_steps;
-    out->halted = s->halted;
-    out->spoiled = s->spoiled;
-    out->n_skipped = s->n_skipped;
     DT_FENCE_SYSTEM();
     *(volatile int64_t *)&out->step = s->step;
 }
@@ -196,7 +155,7 @@ DT_KERNEL(commit_decide, dt_commit_decide_args) {
         }
     }
     DT_THREADS(t) {
-        if (t == 0) dt_commit_decide(a, sum[0]);
+        if (t == 0) dt_commit_write_verdict(a, sum[0]);
     }
 }
 
