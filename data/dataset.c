@@ -12,6 +12,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "config/field_kinds.h"
 
@@ -109,20 +110,15 @@ static int column_of(const dt_data *d, const char *name) {
     return column < 0 && field >= 0 ? d->fields.f[field].column : column;
 }
 
-static void list_name(char *names, size_t cap, const char *name) {
-    size_t n = strlen(names);
-    snprintf(names + n, cap - n, "%s%s", n ? ", " : "", name);
-}
-
 // `numbers`: number columns would do as well.
 static dt_status no_column(const dt_data *d, const dt_config *c, const char *key, const char *name,
                            bool numbers) {
     const dt_catalog *cat = d->reader->catalog;
     char names[512] = "";
     for (uint32_t i = 0; numbers && i < cat->n_reals; i++)
-        list_name(names, sizeof names, dt_catalog_str(cat, cat->reals[i].name));
+        dt_text_list(names, sizeof names, dt_catalog_str(cat, cat->reals[i].name));
     for (uint32_t i = 0; i < cat->n_columns; i++)
-        list_name(names, sizeof names, dt_catalog_str(cat, cat->columns[i].name));
+        dt_text_list(names, sizeof names, dt_catalog_str(cat, cat->columns[i].name));
     return dt_config_fail(c, key, "%s: the data set has no %scolumn '%s'; it has: %s", key,
                           numbers ? "" : "metadata ", name ? name : "", names[0] ? names : "none");
 }

@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -46,14 +47,13 @@ static ssize_t sink_write(void *cookie, const char *data, size_t n) {
 }
 
 static dt_status format_of(const char *out, bool json, launch_row_format *f) {
-    const char *dot = strrchr(out, '.');
     if (strcmp(out, "-") == 0)
         *f = json ? LAUNCH_ROWS_LINES : LAUNCH_ROWS_CSV;
-    else if (dot && strcmp(dot, ".csv") == 0)
+    else if (dt_text_ends(out, ".csv"))
         *f = LAUNCH_ROWS_CSV;
-    else if (dot && strcmp(dot, ".json") == 0)
+    else if (dt_text_ends(out, ".json"))
         *f = LAUNCH_ROWS_ARRAY;
-    else if (dot && strcmp(dot, ".jsonl") == 0)
+    else if (dt_text_ends(out, ".jsonl"))
         *f = LAUNCH_ROWS_LINES;
     else
         return dt_fail(DT_E_USAGE, "%s: expected a name that ends in .csv, .json or .jsonl, or -",

@@ -243,11 +243,6 @@ static dt_status walk_set(order *o, const launch_words *w) {
     return st;
 }
 
-static bool is_config(const char *word) {
-    const char *dot = strrchr(word, '.');
-    return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
-}
-
 static dt_status run(const launch_words *w) {
     const launch_command *self = &launch_data_order;
     order o = {.only_hash = w->options[HASH] != NULL};
@@ -258,7 +253,7 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_option_int(w, self, STEPS, 1000000000, &o.steps));
     DT_TRY(launch_option_int(w, self, BATCH, 32, &o.batch));
     DT_TRY(launch_option_int(w, self, MICRO, 1, &o.micro));
-    if (w->options[SPLIT] || is_config(w->words[0])) return walk_config(&o, w);
+    if (w->options[SPLIT] || dt_text_ends(w->words[0], ".yaml|.yml")) return walk_config(&o, w);
     return walk_set(&o, w);
 }
 

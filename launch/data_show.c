@@ -288,9 +288,8 @@ static dt_status run(const launch_words *w) {
         else
             words[config.n_words++] = w->words[i];
     }
-    const char *dot = out ? strrchr(out, '.') : NULL;
     dt_config *c = NULL;
-    dt_status st = dot && strcmp(dot, ".png") == 0
+    dt_status st = out && dt_text_ends(out, ".png")
                        ? launch_load_config(&c, "data show", &config)
                        : dt_fail(DT_E_USAGE, "dtrain data show wants CONFIG.yaml OUT.png");
     free(words);

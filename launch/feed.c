@@ -22,9 +22,7 @@ static char *one_line(const char *output, const char *program) {
     while (*output) {
         if (strncmp(output, before, n_before) == 0) output += n_before;
         const size_t n = strcspn(output, "\n");
-        char *longer = dt_xprintf("%s%s%.*s", line, *line && n ? "; " : "", (int)n, output);
-        free(line);
-        line = longer;
+        dt_xappend(&line, "%s%.*s", *line && n ? "; " : "", (int)n, output);
         output += n + (output[n] != 0);
     }
     free(before);

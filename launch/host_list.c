@@ -334,9 +334,7 @@ char *launch_hosts_subnets(const launch_hosts *h) {
         if (h->hosts[i].local) continue;
         reached = find_route(all, h->hosts[i].name, net, sizeof net);
         if (!reached || (list && strstr(list, net))) continue;
-        char *longer = dt_xprintf("%s%s%s", list ? list : "", list ? "," : "", net);
-        free(list);
-        list = longer;
+        dt_xappend(&list, "%s%s", list ? "," : "", net);
     }
     freeifaddrs(all);
     if (!reached) {

@@ -97,10 +97,7 @@ static dt_status run_inner(const launch_verb *outer, int argc, char **argv) {
         snprintf(name, sizeof name, "%s %s", outer->name, v->name);
         return run_verb(v, name, argc - 1, argv + 1);
     }
-    for (v = outer->command->verbs; v->name; v++) {
-        size_t n = strlen(all);
-        snprintf(all + n, sizeof all - n, "%s%s", n ? ", " : "", v->name);
-    }
+    for (v = outer->command->verbs; v->name; v++) dt_text_list(all, sizeof all, v->name);
     const char *near = argc > 0 ? nearest_verb(outer->command->verbs, argv[0]) : NULL;
     if (near)
         return dt_fail(DT_E_USAGE, "dtrain %s has no '%s'; did you mean '%s'?", outer->name,

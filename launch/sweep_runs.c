@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -118,14 +119,6 @@ static bool is_plain(char c) {
     return isalnum((unsigned char)c) || (c && strchr(".+-_", c));
 }
 
-// Both are the heap's.
-static char *join(char *text, char *more) {
-    char *all = dt_xprintf("%s%s", text, more);
-    free(more);
-    free(text);
-    return all;
-}
-
 // "fold=0,lr=1e-3": what the run's directory is called. Where a value has other letters, or all are too long, the
 // values' hash tells it from others: "mean=_0.5,0.5_-1f0c9b3a27de". The hash is a function of the run alone, so that a
 // sweep of more values finds its runs.
@@ -136,14 +129,14 @@ static char *run_name(const sweep *s, int run) {
     for (int i = 0; i < s->n_variables; i++) {
         if (s->variables[i].n < 2) continue;
         const char *value = sweep_value(s, run, i), *comma = *name ? "," : "";
-        name = join(name, dt_xprintf("%s%s=%s", comma, s->variables[i].name, value));
+        dt_xappend(&name, "%s%s=%s", comma, s->variables[i].name, value);
         for (const char *p = value; *p; p++) odd = odd || !is_plain(*p);
-        values = join(values, dt_xprintf("%s=%s\n", s->variables[i].key, value));
+        dt_xappend(&values, "%s=%s\n", s->variables[i].key, value);
     }
     if (odd || strlen(name) > MOST_BYTES) {
         dt_hash_hex(dt_hash64(values, strlen(values)), hex);
         name[strnlen(name, MOST_BYTES - HASH_DIGITS - 1)] = 0;
-        name = join(name, dt_xprintf("-%.*s", HASH_DIGITS, hex));
+        dt_xappend(&name, "-%.*s", HASH_DIGITS, hex);
     }
     for (char *p = name; *p; p++)
         if (!is_plain(*p) && !strchr("=,", *p)) *p = '_';
@@ -169,15 +162,11 @@ void sweep_free_words(char **words) {
     free(words);
 }
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static dt_status name_runs(sweep *s) {
     s->runs = dt_xcalloc((size_t)s->n_runs, sizeof *s->runs);
     char **names = dt_xcalloc((size_t)s->n_runs, sizeof *names);
     for (int r = 0; r < s->n_runs; r++) names[r] = s->runs[r].name = run_name(s, r);
-    qsort(names, (size_t)s->n_runs, sizeof *names, by_name);
+    qsort(names, (size_t)s->n_runs, sizeof *names, dt_text_compare);
     dt_status st = DT_OK;
     for (int r = 1; r < s->n_runs && st == DT_OK; r++)
         if (strcmp(names[r], names[r - 1]) == 0)

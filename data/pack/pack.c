@@ -26,6 +26,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/thread.h"
 
 #include <signal.h>
@@ -381,17 +382,13 @@ static void end_farewell(void) {
 }
 
 // ---- the whole ------------------------------------------------------------------------------------------
-static void list_word(char *words, size_t cap, const char *word) {
-    size_t n = strlen(words);
-    snprintf(words + n, cap - n, "%s%s", n ? ", " : "", word);
-}
-
 // Where columns come from, if nobody said it.
 static void say_names(const packing *p) {
     const dt_raw *r = &p->raw;
     char columns[256] = "";
     if (r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS || p->o->pattern) return;
-    for (int i = 0; i < r->n_columns; i++) list_word(columns, sizeof columns, r->columns[i].name);
+    for (int i = 0; i < r->n_columns; i++)
+        dt_text_list(columns, sizeof columns, r->columns[i].name);
     if (r->by_known_pattern)
         dt_info("the names fit a known pattern: columns %s", columns);
     else if (r->n_classes)
@@ -405,12 +402,11 @@ static void say_names(const packing *p) {
 static void say_done(const packing *p, const dt_finish_counts *n) {
     double s = dt_clock_s() - p->begin_s;
     char ignored[160] = "", unread[64] = "", why[64] = "";
-    if (p->o->where) list_word(why, sizeof why, "--where");
-    if (p->o->drop_tail) list_word(why, sizeof why, "--tail drop");
-    if (p->o->skip_bad) list_word(why, sizeof why, "--on-error skip");
-    for (size_t i = 0, at = 0; i < DT_RAW_UNREAD && p->raw.unread[i] && at < sizeof unread; i++)
-        at += (size_t)snprintf(unread + at, sizeof unread - at, "%s%s", i ? ", " : "",
-                               p->raw.unread[i]);
+    if (p->o->where) dt_text_list(why, sizeof why, "--where");
+    if (p->o->drop_tail) dt_text_list(why, sizeof why, "--tail drop");
+    if (p->o->skip_bad) dt_text_list(why, sizeof why, "--on-error skip");
+    for (size_t i = 0; i < DT_RAW_UNREAD && p->raw.unread[i]; i++)
+        dt_text_list(unread, sizeof unread, p->raw.unread[i]);
     if (p->raw.n_unread)
         snprintf(
             ignored, sizeof ignored,

@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/failpoint.h"
 #include "base/io.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <lmdb.h>
@@ -34,8 +35,7 @@ struct dt_pack_writer {
 };
 
 static bool lmdb_accepts(const char *out) {
-    size_t n = strlen(out);
-    return n > 5 && strcmp(out + n - 5, ".lmdb") == 0;
+    return strlen(out) > strlen(".lmdb") && dt_text_ends(out, ".lmdb");
 }
 
 static uint64_t lmdb_estimate(uint64_t member_bytes, bool has_cls) {

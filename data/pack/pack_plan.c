@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -134,9 +135,8 @@ bool dt_plan_resembles(const dt_plan *p, const char *name) {
 }
 
 bool dt_plan_is_companion(const dt_plan *p, const char *name) {
-    size_t n = strlen(name);
-    if (n > 6 && strcmp(name + n - 6, ".index") == 0) {
-        char *data = dt_xprintf("%.*s", (int)(n - 6), name);
+    if (dt_text_ends(name, ".index")) {
+        char *data = dt_xprintf("%.*s", (int)(strlen(name) - strlen(".index")), name);
         bool yes = dt_plan_belongs(p, data);
         free(data);
         return yes;

@@ -13,17 +13,12 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/text.h"
+#include "config/words.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
-
-static bool ends_with(const char *s, const char *tail) { // ignores slashes at the end
-    size_t n = strlen(s), k = strlen(tail);
-    while (n > 1 && s[n - 1] == '/') n--;
-    return n >= k && strncasecmp(s + n - k, tail, k) == 0;
-}
 
 // An index that scanning has left proves nothing; one that pack has written does.
 static bool has_own_index(const char *path) {
@@ -37,10 +32,7 @@ static bool has_own_index(const char *path) {
 }
 
 static bool is_set_member(const char *ext) {
-    static const char *const EXTS[] = {"cls", "cls2", "json", "index", "__key__"};
-    for (size_t i = 0; i < sizeof EXTS / sizeof *EXTS; i++)
-        if (strcmp(ext, EXTS[i]) == 0) return true;
-    return false;
+    return dt_word_index("cls|cls2|json|index|__key__", ext) >= 0;
 }
 
 // Looks at the first entries only.
@@ -127,12 +119,11 @@ static dt_status json_is_set(const char *path, bool *out) {
 }
 
 static dt_status path_is_set(const char *path, bool *out) {
-    static const char *const ENDS[] = {".lmdb", ".mdb", ".tgz", ".tar.gz", ".tar.zst"};
-    *out = !dt_io_exists(path) && (strstr(path, "::") || strpbrk(path, "{*?["));
-    for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) *out = *out || ends_with(path, ENDS[i]);
+    *out = dt_text_ends(path, ".lmdb|.lmdb/|.mdb|.tgz|.tar.gz|.tar.zst") ||
+           (!dt_io_exists(path) && (strstr(path, "::") || strpbrk(path, "{*?[")));
     if (*out || !dt_io_exists(path) || dt_io_is_dir(path)) return DT_OK;
-    if (ends_with(path, ".json")) return json_is_set(path, out);
-    if (!ends_with(path, ".tar")) return DT_OK;
+    if (dt_text_ends(path, ".json")) return json_is_set(path, out);
+    if (!dt_text_ends(path, ".tar")) return DT_OK;
     *out = has_own_index(path);
     return *out ? DT_OK : tar_is_set(path, out);
 }

@@ -11,10 +11,10 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 enum { BUFFER = 4 << 20 };
@@ -28,8 +28,7 @@ struct dt_pack_writer {
 };
 
 static bool wds_accepts(const char *out) {
-    size_t n = strlen(out);
-    return n > 4 && strcasecmp(out + n - 4, ".tar") == 0;
+    return strlen(out) > strlen(".tar") && dt_text_ends(out, ".tar");
 }
 
 // Each member is a header and whole blocks; the json member nearly always fits one block.

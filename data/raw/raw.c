@@ -15,13 +15,13 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
@@ -190,11 +190,7 @@ static uint64_t hash_list(const dt_raw *r) {
 
 // ---- the whole ----------------------------------------------------------------------------------------
 bool dt_raw_is_list(const char *path) {
-    static const char *const EXTS[] = {"csv", "tsv", "txt", "lst", "json", "jsonl"};
-    const char *dot = strrchr(path, '.');
-    for (size_t i = 0; dot && i < sizeof EXTS / sizeof *EXTS; i++)
-        if (strcasecmp(dot + 1, EXTS[i]) == 0) return true;
-    return false;
+    return dt_text_ends(path, ".csv|.tsv|.txt|.lst|.json|.jsonl");
 }
 
 bool dt_raw_is_file(const char *path) {
@@ -208,8 +204,7 @@ static dt_status check_tar(const char *path) {
     enum { HEAD_BYTES = 512 };
     uint8_t head[HEAD_BYTES];
     dt_blob b;
-    const char *dot = strrchr(path, '.');
-    if (dot && strcasecmp(dot, ".tar") == 0) return DT_OK;
+    if (dt_text_ends(path, ".tar")) return DT_OK;
     DT_TRY(dt_blob_open(&b, path));
     size_t n = b.n_bytes < sizeof head ? (size_t)b.n_bytes : sizeof head;
     dt_status st = dt_blob_read(&b, 0, head, n);

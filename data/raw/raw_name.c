@@ -12,6 +12,7 @@
 #include "raw.h"
 
 #include "base/io.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -157,10 +158,6 @@ static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const c
 }
 
 // ---- by folder ----------------------------------------------------------------------------------------
-static int compare_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 // The folder right above the file: how many bytes from *begin on; 0: none.
 static size_t class_of(const char *name, const char **begin) {
     const char *slash = strrchr(name, '/');
@@ -199,14 +196,14 @@ static dt_status name_by_folder(dt_raw_found *f) {
     }
     const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
     for (size_t i = 0; i < r->n; i++) labels[i] = r->values[column->cell[r->items[i].row]];
-    qsort(labels, r->n, sizeof *labels, compare_text);
+    qsort(labels, r->n, sizeof *labels, dt_text_compare);
     size_t n_classes = 0;
     for (size_t i = 0; i < r->n; i++)
         if (i == 0 || strcmp(labels[i], labels[n_classes - 1]) != 0)
             labels[n_classes++] = labels[i];
     for (size_t i = 0; i < r->n; i++) {
         const char **label = &r->values[column->cell[r->items[i].row]];
-        const char **at = bsearch(label, labels, n_classes, sizeof *labels, compare_text);
+        const char **at = bsearch(label, labels, n_classes, sizeof *labels, dt_text_compare);
         r->items[i].label = (int)(at - labels);
     }
     r->n_classes = (int)n_classes;

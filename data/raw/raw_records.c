@@ -9,6 +9,8 @@
 #include "data/file/tar.h"
 #include "raw.h"
 
+#include "base/text.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -40,10 +42,6 @@ static const char *end_of_path(dt_arena *arena, const char *path, int depth) {
                        : name;
 }
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 // "photos-000003"; if folders have shards of the same name, "val/000003". name[]: by shard.
 static dt_status name_shards(dt_arena *arena, const dt_catalog *c, const char **name) {
     const char **sorted = dt_xcalloc(c->n_shards + 1, sizeof *sorted), *twin = NULL;
@@ -53,7 +51,7 @@ static dt_status name_shards(dt_arena *arena, const dt_catalog *c, const char **
             sorted[i] = name[i] = end_of_path(arena, c->shards[i].path, depth);
             if (*name[i] == '\0' || *name[i] == '.') twin = name[i]; // no name to begin a key with
         }
-        qsort(sorted, c->n_shards, sizeof *sorted, compare_names);
+        qsort(sorted, c->n_shards, sizeof *sorted, dt_text_compare);
         for (uint32_t i = 1; i < c->n_shards; i++)
             if (strcmp(sorted[i - 1], sorted[i]) == 0) twin = sorted[i];
     }

@@ -8,12 +8,12 @@
 #include "table.h"
 
 #include "base/io.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 enum { NPY_HEAD = 128 };
@@ -54,9 +54,7 @@ static char *make_names(const char *text, size_t n_line) {
             free(names);
             return dt_xstrdup("");
         }
-        char *more = dt_xprintf("%s%s%d", names, n ? "," : "", n);
-        free(names);
-        names = more;
+        dt_xappend(&names, "%s%d", n ? "," : "", n);
         n++;
     }
     free(line);
@@ -69,9 +67,7 @@ dt_status dt_raw_read_numbers(dt_table *t, const char *path) {
     char *text = NULL;
     size_t n = 0;
     bool is_there;
-    const char *dot = strrchr(path, '.');
-    if (dot && (strcasecmp(dot, ".json") == 0 || strcasecmp(dot, ".jsonl") == 0))
-        return dt_table_read(t, path);
+    if (dt_text_ends(path, ".json|.jsonl")) return dt_table_read(t, path);
     DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
     if (!is_there) return dt_fail(DT_E_USAGE, "%s: no such table", path);
     DT_TRY(dt_io_read_file(&text, &n, path, MAX_BYTES, DT_E_DATA));

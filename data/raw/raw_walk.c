@@ -15,6 +15,7 @@
 #include "table.h"
 
 #include "base/io.h"
+#include "base/text.h"
 #include "base/thread.h"
 
 #include <dirent.h>
@@ -29,11 +30,6 @@
 
 enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_AT_ONCE = 64, MAX_DEPTH = 64 };
 
-static bool is_text_ext(const char *ext) {
-    return strcasecmp(ext, "txt") == 0 || strcasecmp(ext, "csv") == 0 ||
-           strcasecmp(ext, "tsv") == 0 || strcasecmp(ext, "dat") == 0;
-}
-
 // Only characters of numbers (with "nan" and "inf") and separators.
 static bool looks_numeric(const uint8_t *p, size_t n) {
     bool digit = false;
@@ -46,7 +42,8 @@ static bool looks_numeric(const uint8_t *p, size_t n) {
 
 // The extension that a file should have by its first bytes; NULL: it is not data.
 static const char *sniff(const char *ext, const uint8_t *head, size_t n) {
-    if (ext && is_text_ext(ext)) return looks_numeric(head, n) ? ext : NULL;
+    if (ext && dt_text_ends(ext - 1, ".txt|.csv|.tsv|.dat"))
+        return looks_numeric(head, n) ? ext : NULL;
     const dt_kind *k = dt_kind_of_bytes(head, n);
     return k && k->uses ? k->name : NULL;
 }
@@ -301,18 +298,13 @@ static int path_column(const dt_table *t) {
     return 0;
 }
 
-static bool has_ext(const char *path, const char *a, const char *b) {
-    const char *dot = strrchr(path, '.');
-    return dot && (strcasecmp(dot + 1, a) == 0 || strcasecmp(dot + 1, b) == 0);
-}
-
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     dt_raw *r = f->raw;
     char *dir = dt_arena_strdup(&r->arena, path), *slash = strrchr(dir, '/');
     if (slash) slash[slash == dir] = '\0';
     r->kind = DT_RAW_LIST;
     DT_TRY(open_root(r, slash ? dir : ".", O_DIRECTORY));
-    DT_TRY(has_ext(path, "txt", "lst") ? dt_table_read_lines(t, path) : dt_table_read(t, path));
+    DT_TRY(dt_text_ends(path, ".txt|.lst") ? dt_table_read_lines(t, path) : dt_table_read(t, path));
     f->list = t;
     f->list_column = path_column(t);
     for (size_t i = 0; i < t->n_rows; i++) {

@@ -13,12 +13,12 @@
 #include "data/file/bytes.h"
 
 #include "base/io.h"
+#include "base/text.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { MAX_COLUMNS = 4096, MAX_FLAT = 16 };
 static const size_t MAX_BYTES = (size_t)4 << 30;
@@ -373,18 +373,15 @@ dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, s
 dt_status dt_table_read(dt_table *t, const char *path) {
     char *data = NULL;
     size_t n = 0;
-    const char *dot = strrchr(path, '.');
     bool is_there;
     DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
     if (!is_there) return dt_fail(DT_E_USAGE, "%s: no such table", path);
     DT_TRY(dt_io_read_file(&data, &n, path, MAX_BYTES, DT_E_DATA));
     dt_status st;
-    if (dot && strcasecmp(dot, ".json") == 0)
-        st = dt_table_parse_json(t, path, data, n, false);
-    else if (dot && strcasecmp(dot, ".jsonl") == 0)
-        st = dt_table_parse_json(t, path, data, n, true);
+    if (dt_text_ends(path, ".json|.jsonl"))
+        st = dt_table_parse_json(t, path, data, n, dt_text_ends(path, ".jsonl"));
     else
-        st = dt_table_parse_csv(t, path, data, n, dot && strcasecmp(dot, ".tsv") == 0 ? '\t' : 0);
+        st = dt_table_parse_csv(t, path, data, n, dt_text_ends(path, ".tsv") ? '\t' : 0);
     free(data);
     return st;
 }

@@ -19,20 +19,15 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 enum { MAX_FOLDERS_BESIDE = 256 }; // that are listed
-
-static bool ends_with(const char *s, const char *tail) {
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcasecmp(s + n - k, tail) == 0;
-}
 
 static bool is_shard_name(const char *name) {
     return name[0] != '.' && dt_tar_stem(name);
@@ -109,7 +104,7 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
         bool is_lmdb = false;
         if (is_shard_name(names[i]))
             dt_names_add(shards, full);
-        else if ((!strrchr(names[i], '.') || ends_with(names[i], ".lmdb")) &&
+        else if ((!strrchr(names[i], '.') || dt_text_ends(names[i], ".lmdb")) &&
                  !dt_name_is_lost_found(names[i]))
             st = find_lmdb(full, &is_lmdb);
         if (st == DT_OK && is_lmdb) dt_names_add(lmdbs, full);
@@ -172,7 +167,7 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
     DT_TRY(add_index_json(l, item, name, path, &is_list));
     if (is_list) return DT_OK;
     // not a folder of images
-    if (ends_with(path, ".lmdb")) return dt_fail(DT_E_DATA, "%s: has no data.mdb in it", path);
+    if (dt_text_ends(path, ".lmdb")) return dt_fail(DT_E_DATA, "%s: has no data.mdb in it", path);
     dt_names shards = {0}, lmdbs = {0};
     dt_status st = look_into(path, &shards, &lmdbs);
     for (size_t i = 0; i < shards.n && st == DT_OK; i++)
@@ -194,7 +189,7 @@ static dt_status collect_path(dt_found_list *l, const char *path, const char *na
                        "%s: no such data set; make it with `dtrain pack` (`dtrain synth` invents "
                        "something to pack), or correct data.path",
                        path);
-    if (!dt_io_is_dir(path) && ends_with(path, ".json")) {
+    if (!dt_io_is_dir(path) && dt_text_ends(path, ".json")) {
         bool is_list;
         DT_TRY(add_listed(l, item, name, path, &is_list));
         return is_list ? DT_OK

@@ -21,12 +21,12 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { MAX_TEXT_BYTES = 4096, MAX_KEY = 511 };
 
@@ -51,10 +51,7 @@ static const char *key_of(const entries *l, const entry *e) {
 
 static bool lmdb_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
     static const uint8_t magic[4] = {0xde, 0xc0, 0xef, 0xbe};
-    size_t n = strlen(path);
-    return (n_bytes >= 24 && memcmp(head + 16, magic, 4) == 0) ||
-           (n >= 5 && strcasecmp(path + n - 5, ".lmdb") == 0) ||
-           (n >= 4 && strcasecmp(path + n - 4, ".mdb") == 0);
+    return (n_bytes >= 24 && memcmp(head + 16, magic, 4) == 0) || dt_text_ends(path, ".lmdb|.mdb");
 }
 
 static dt_status gather(void *arg, const char *key, size_t n_key, uint64_t offset, uint64_t size) {

@@ -15,13 +15,13 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "base/text.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { MAX_COLUMNS = 256, MAX_CONFIG_BYTES = 1 << 20, MAX_TEXT = 1024, MAX_NAME = 200 };
 
@@ -40,8 +40,7 @@ typedef struct shard {
 } shard;
 
 static bool mds_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
-    size_t n = strlen(path);
-    return n >= 4 && strcasecmp(path + n - 4, ".mds") == 0;
+    return dt_text_ends(path, ".mds");
 }
 
 static dt_status damaged(const shard *d, const char *what) {

@@ -10,14 +10,13 @@
 #include "source.h"
 
 #include "base/log.h"
+#include "base/text.h"
 
 #include <string.h>
-#include <strings.h>
 
 static bool tar_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
-    size_t n = strlen(path);
     // an empty or damaged file of that name is meant to be a tar: its reader says what is wrong
-    return dt_tar_starts(head, n_bytes) || (n >= 4 && strcasecmp(path + n - 4, ".tar") == 0);
+    return dt_tar_starts(head, n_bytes) || dt_text_ends(path, ".tar");
 }
 
 static dt_status scan_entries(dt_scan *s, uint32_t shard, dt_tar *tar) {

@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <glob.h>
@@ -100,10 +101,6 @@ static dt_status expand(const char *text, int nesting, dt_names *out) {
 }
 
 // ---- files that are there ------------------------------------------------------------------------
-static int compare_names(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static _Thread_local dt_status unlisted; // of the folders of a pattern
 
 static int note_unlisted(const char *folder, int err) {
@@ -122,7 +119,7 @@ static dt_status expand_glob(const char *pattern, dt_names *out, bool *matched) 
     glob_t g;
     unlisted = DT_OK;
     *matched = glob(pattern, GLOB_NOSORT, note_unlisted, &g) == 0;
-    if (*matched) qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, compare_names);
+    if (*matched) qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, dt_text_compare);
     for (size_t i = 0; *matched && i < g.gl_pathc; i++) dt_names_add(out, g.gl_pathv[i]);
     globfree(&g);
     return unlisted;

@@ -23,6 +23,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -155,14 +156,9 @@ dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, v
 }
 
 // ---- room in the folder ----------------------------------------------------------------------------
-static bool has_suffix(const char *s, const char *tail) {
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
-}
-
 // A shard, or what a kill left of one that was written, and not its index or the lock.
 static bool is_unpacked(const char *path) {
-    return !has_suffix(path, ".index") && !has_suffix(path, "/lock");
+    return !dt_text_ends(path, ".index|/lock");
 }
 
 // Removes a file that nobody reads or writes. false: in use, or gone already.
@@ -277,7 +273,7 @@ static char *plain_name(const char *path) {
                                            {".zstd", ""}, {".tzst", ".tar"}, {NULL, NULL}};
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     for (int i = 0; TAILS[i][0]; i++)
-        if (has_suffix(base, TAILS[i][0]))
+        if (dt_text_ends(base, TAILS[i][0]))
             return dt_xprintf("%.*s%s", (int)(strlen(base) - strlen(TAILS[i][0])), base,
                               TAILS[i][1]);
     return dt_xstrdup(base);

@@ -69,6 +69,16 @@ char *dt_xprintf(const char *fmt, ...) {
     return s;
 }
 
+void dt_xappend(char **text, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    char *more = print(fmt, ap), *before = *text;
+    va_end(ap);
+    *text = dt_xprintf("%s%s", before ? before : "", more);
+    free(before);
+    free(more);
+}
+
 void dt_arena_init(dt_arena *a) {
     *a = (dt_arena){0};
 }

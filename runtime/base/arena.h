@@ -27,6 +27,8 @@ void *dt_xrealloc(void *p, size_t n_bytes);
 void *dt_xgrow(void *list, size_t n, size_t size);
 char *dt_xstrdup(const char *s);
 char *dt_xprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+// Replaces *text, a heap string or NULL, by itself and what is printed behind it.
+void dt_xappend(char **text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 // The next multiple of `to`.
 static inline size_t dt_align_up(size_t n, size_t to) {

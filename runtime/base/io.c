@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "base/io.h"
 #include "base/arena.h"
+#include "base/text.h"
 #include "base/watch.h"
 #include "failpoint.h"
 
@@ -626,10 +627,6 @@ bool dt_io_is_link(const char *path) {
     return lstat(path, &s) == 0 && S_ISLNK(s.st_mode);
 }
 
-static int by_bytes(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status code_on_error) {
     *names = NULL;
     *n = 0;
@@ -650,7 +647,7 @@ dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status c
         *n = 0;
         return dt_io_read_error(path, "list", err, code_on_error);
     }
-    if (*n) qsort(*names, *n, sizeof **names, by_bytes);
+    if (*n) qsort(*names, *n, sizeof **names, dt_text_compare);
     return DT_OK;
 }
 

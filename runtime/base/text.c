@@ -7,8 +7,28 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+bool dt_text_ends(const char *text, const char *tails) {
+    const size_t n = strlen(text);
+    for (const char *p = tails; *p; p += *p == '|') {
+        const size_t k = strcspn(p, "|");
+        if (n >= k && strncasecmp(text + n - k, p, k) == 0) return true;
+        p += k;
+    }
+    return false;
+}
+
+void dt_text_list(char *list, size_t cap, const char *word) {
+    const size_t n = strlen(list);
+    snprintf(list + n, cap - n, "%s%s", n ? ", " : "", word);
+}
+
+int dt_text_compare(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 // Optimal string alignment.
 static int edit_distance(const char *a, size_t n, const char *b, size_t m) {

@@ -7,6 +7,13 @@
 #include <stddef.h>
 #include <stdio.h>
 
+// Whether `text` ends in one of `tails` (".tar|.tar.gz"), in letters of either case.
+bool dt_text_ends(const char *text, const char *tails);
+// Adds a word to "a, b" in `list`, as far as it fits.
+void dt_text_list(char *list, size_t cap, const char *word);
+// For qsort and bsearch: of arrays of strings, by bytes.
+int dt_text_compare(const void *a, const void *b);
+
 // Edit distance from `text` to `word` (n bytes): insertions, deletions, substitutions and swaps of neighbours.
 // 1 if text is a prefix of word; DT_TEXT_FAR if text can hardly be meant. Texts of up to three letters must
 // share the first letter (gpu is not cpu).
