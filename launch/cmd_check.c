@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-extern const launch_command launch_check;
 enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES };
 static const launch_option options[] = {
     [GRAPH] = {"--graph", NULL, "print costs of layers, graph and plan"},
@@ -56,7 +55,7 @@ static dt_status read_cost(const launch_words *w, launch_cost *k) {
         if (w->options[i] && !w->options[COST])
             return dt_fail(DT_E_USAGE, "%s is for --cost", options[i].name);
     *k = (launch_cost){.rates = w->options[RATE], .prices = w->options[PRICES]};
-    return launch_option_int(w, &launch_check, MACHINES, 1, &k->n_machines);
+    return launch_option_int(w, MACHINES, 1, &k->n_machines);
 }
 
 static dt_status run(const launch_words *w) {

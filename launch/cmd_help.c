@@ -205,24 +205,16 @@ static const launch_option options[] = {
     [MAN] = {"--man", NULL, "the man page"},
     {NULL}};
 
-static dt_status print_completion(const char *shell) {
-    switch (dt_word_index("bash|zsh|fish", shell)) {
-    case 0:
-        complete_bash();
-        return DT_OK;
-    case 1:
-        complete_zsh();
-        return DT_OK;
-    case 2:
-        complete_fish();
-        return DT_OK;
-    default:
-        return dt_fail(DT_E_USAGE, "--completion: '%s' is none of bash, zsh, fish", shell);
-    }
+static dt_status print_completion(const launch_words *w) {
+    static void (*const complete[])(void) = {complete_bash, complete_zsh, complete_fish};
+    int shell;
+    DT_TRY(launch_option_word(w, COMPLETION, 0, &shell));
+    complete[shell]();
+    return DT_OK;
 }
 
 static dt_status run(const launch_words *w) {
-    if (w->options[COMPLETION]) return print_completion(w->options[COMPLETION]);
+    if (w->options[COMPLETION]) return print_completion(w);
     const launch_verb *table = launch_verbs, *v = NULL;
     char name[64] = "";
     if (w->options[MAN])

@@ -51,8 +51,7 @@ static const launch_option options[] = {
                      "a file without row, or a row without file, is an error"},
     [KEY_BY_SHARD] = {"--key-by-shard", NULL,
                       "a set whose shards repeat keys: their names in front, photos-000003/000017"},
-    [DUPLICATES] = {"--duplicates", "HOW",
-                    "records of equal content: report, drop or fail (report)"},
+    [DUPLICATES] = {"--duplicates", "report|drop|fail", "records of equal content (report)"},
     [WHERE] = {"--where", "EXPR",
                "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
     [ON_ERROR] = {"--on-error", "fail|skip",
@@ -71,8 +70,6 @@ static const launch_option options[] = {
     [THREADS] = {"--threads", "N", "threads that read and transform (one a core)"},
     [OVERWRITE] = {"--overwrite", NULL, "replace OUT, once the new set is whole"},
     {NULL}};
-
-extern const launch_command launch_pack;
 
 // "64MB", "1GiB", "1000000".
 static dt_status option_bytes(const launch_words *w, int option, uint64_t *out) {
@@ -94,18 +91,6 @@ static dt_status option_bytes(const launch_words *w, int option, uint64_t *out) 
     return dt_fail(DT_E_USAGE, "%s: '%s' is no size like 64MB or 1GiB", options[option].name, text);
 }
 
-static dt_status option_duplicates(const launch_words *w, dt_pack_duplicates *out) {
-    static const char *const NAMES[] = {"report", "drop", "fail"};
-    const char *text = w->options[DUPLICATES];
-    for (int i = 0; text && i < 3; i++)
-        if (strcmp(text, NAMES[i]) == 0) {
-            *out = (dt_pack_duplicates)i;
-            return DT_OK;
-        }
-    return text ? dt_fail(DT_E_USAGE, "--duplicates: '%s' is not report, drop or fail", text)
-                : DT_OK;
-}
-
 static dt_status option_seconds(const launch_words *w, int option, double *out) {
     const char *text = w->options[option];
     char *end = NULL;
@@ -119,31 +104,29 @@ static dt_status option_seconds(const launch_words *w, int option, double *out) 
 }
 
 static dt_status read_transform(const launch_words *w, dt_pack_opts *o) {
-    const char *tail = w->options[TAIL];
+    int tail;
     o->quality = w->options[QUALITY] != NULL;
     o->mono = w->options[MONO] != NULL;
     o->encode = w->options[ENCODE];
-    o->drop_tail = tail && strcmp(tail, "drop") == 0;
-    if (tail && !o->drop_tail && strcmp(tail, "pad") != 0)
-        return dt_fail(DT_E_USAGE, "--tail: '%s' is not pad or drop", tail);
-    DT_TRY(launch_option_int(w, &launch_pack, RESIZE, 0, &o->resize));
-    DT_TRY(launch_option_int(w, &launch_pack, RATE, 0, &o->rate));
+    DT_TRY(launch_option_word(w, TAIL, 0, &tail));
+    o->drop_tail = tail == 1;
+    DT_TRY(launch_option_int(w, RESIZE, 0, &o->resize));
+    DT_TRY(launch_option_int(w, RATE, 0, &o->rate));
     DT_TRY(option_seconds(w, SEGMENT, &o->segment_s));
     return option_seconds(w, HOP, &o->hop_s);
 }
 
 static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
-    int records = 0;
-    DT_TRY(launch_option_int(w, &launch_pack, THREADS, 0, &o->n_threads));
-    DT_TRY(launch_option_int(w, &launch_pack, SHARD_RECORDS, 0, &records));
+    int records, duplicates, on_error;
+    DT_TRY(launch_option_int(w, THREADS, 0, &o->n_threads));
+    DT_TRY(launch_option_int(w, SHARD_RECORDS, 0, &records));
     o->shard_records = (uint64_t)records;
     DT_TRY(option_bytes(w, SHARD_SIZE, &o->shard_bytes));
-    DT_TRY(option_duplicates(w, &o->duplicates));
+    DT_TRY(launch_option_word(w, DUPLICATES, DT_DUPLICATES_REPORT, &duplicates));
+    o->duplicates = (dt_pack_duplicates)duplicates;
     DT_TRY(read_transform(w, o));
-    const char *on_error = w->options[ON_ERROR];
-    o->skip_bad = on_error && strcmp(on_error, "skip") == 0;
-    if (on_error && !o->skip_bad && strcmp(on_error, "fail") != 0)
-        return dt_fail(DT_E_USAGE, "--on-error: '%s' is not fail or skip", on_error);
+    DT_TRY(launch_option_word(w, ON_ERROR, 0, &on_error));
+    o->skip_bad = on_error == 1;
     if (!o->join && (o->join_on || o->join_strict))
         return dt_fail(DT_E_USAGE, "--join-on and --join-strict say something of --join FILE");
     return DT_OK;

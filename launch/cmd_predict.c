@@ -27,8 +27,6 @@ static const launch_option options[] = {
     [TTA] = {"--tta", "flip,scale", "mean over changed images, too: mirrored, 1.15 times as large"},
     {NULL}};
 
-extern const launch_command launch_predict;
-
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
                            const char *skip_log, const char *classes, dt_dataset **out) {
     return launch_open_for_set(ctx, c, b, workers, skip_log, classes, DT_USE_NOTHING, out);
@@ -159,8 +157,8 @@ static dt_status read_options(job *j, const launch_words *w) {
         return dt_fail(DT_E_USAGE, "--weights: '%s' is none of equal, uncertainty", weights);
     j->of_part = w->options[SPLIT] != NULL;
     DT_TRY(launch_option_split(w, SPLIT, &j->r.split)); // another set is all in its test part
-    DT_TRY(launch_option_int(w, &launch_predict, TOP, 5, &j->r.top));
-    DT_TRY(launch_option_int(w, &launch_predict, MC, 0, &j->r.mc));
+    DT_TRY(launch_option_int(w, TOP, 5, &j->r.top));
+    DT_TRY(launch_option_int(w, MC, 0, &j->r.mc));
     return dt_predict_check(j->r.out, 1, j->r.logits, j->r.embeddings);
 }
 

@@ -21,7 +21,6 @@
 #include <string.h>
 #include <unistd.h>
 
-extern const launch_command launch_sweep;
 enum { JOBS, RANKS, TABLE };
 static const launch_option options[] = {
     [JOBS] = {"--jobs", "N", "runs at a time (1); each gets its share of the cores"},
@@ -157,8 +156,8 @@ static dt_status show_table(sweep *s) {
 
 static dt_status sweep_config(sweep *s, const launch_words *w) {
     int n_jobs, n_ranks;
-    DT_TRY(launch_option_int(w, &launch_sweep, JOBS, 1, &n_jobs));
-    DT_TRY(launch_option_int(w, &launch_sweep, RANKS, 1, &n_ranks));
+    DT_TRY(launch_option_int(w, JOBS, 1, &n_jobs));
+    DT_TRY(launch_option_int(w, RANKS, 1, &n_ranks));
     if (n_jobs > LAUNCH_MAX_JOBS) return dt_fail(DT_E_USAGE, "--jobs: at most %d", LAUNCH_MAX_JOBS);
     DT_TRY(sweep_read(s, w));
     DT_TRY(dt_io_mkdir_all(s->dir));

@@ -18,8 +18,6 @@ static const launch_option options[] = {
     [KINDS] = {"--kinds", NULL, "list what can be made"},
     {NULL}};
 
-extern const launch_command launch_synth;
-
 // --subjects is another word for --n where it is true of what is made.
 static dt_status check_subjects(const launch_words *w) {
     dt_synth_kind_info k;
@@ -44,10 +42,10 @@ static dt_status run(const launch_words *w) {
     int seed = 1;
     dt_synth_opts o = {.kind = w->words[0], .out = w->words[1], .progress = dt_text_on_terminal()};
     DT_TRY(check_subjects(w));
-    DT_TRY(launch_option_int(w, &launch_synth, N, 0, &o.n));
-    DT_TRY(launch_option_int(w, &launch_synth, SUBJECTS, o.n, &o.n));
-    DT_TRY(launch_option_int(w, &launch_synth, IMPRESSIONS, 0, &o.impressions));
-    DT_TRY(launch_option_int(w, &launch_synth, SEED, 1, &seed));
+    DT_TRY(launch_option_int(w, N, 0, &o.n));
+    DT_TRY(launch_option_int(w, SUBJECTS, o.n, &o.n));
+    DT_TRY(launch_option_int(w, IMPRESSIONS, 0, &o.impressions));
+    DT_TRY(launch_option_int(w, SEED, 1, &seed));
     o.seed = (uint64_t)seed;
     return dt_data_synth(&o);
 }

@@ -18,7 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-extern const launch_command launch_comm_bench;
 enum { HOST_BYTES = 64, LEAST = 3, MOST = 50, PAIR_TURNS = 4, PAIR_ELEMENTS = 1 << 20, SHOWN = 16 };
 enum { SIZE };
 static const launch_option options[] = {
@@ -221,7 +220,7 @@ static dt_status run(const launch_words *w) {
     dt_comm *c = NULL;
     int mib = 64;
     DT_TRY(launch_expect_words(w, "comm bench", 0, 0, "no words"));
-    DT_TRY(launch_option_int(w, &launch_comm_bench, SIZE, 64, &mib));
+    DT_TRY(launch_option_int(w, SIZE, 64, &mib));
     if (mib > 1024) return dt_fail(DT_E_USAGE, "--size: at most 1024 MiB");
     dt_watch_start(&(dt_watch_limits){DT_START_TIMEOUT_S, DT_START_TIMEOUT_S, DT_LOST_TIMEOUT_S});
     DT_TRY(dt_comm_create(&c));

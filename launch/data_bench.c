@@ -30,8 +30,6 @@ static const launch_option options[] = {
     [JSON] = {"--json", NULL, "the result as one JSON object"},
     {NULL}};
 
-extern const launch_command launch_data_bench;
-
 enum { MAX_POINTS = 64 };
 typedef struct bench {
     dt_dataset *data;
@@ -210,8 +208,8 @@ static void print_json(const bench *b) {
 static dt_status run(const launch_words *w) {
     dt_config *c = NULL;
     bench b = {.tune = w->options[TUNE] != NULL};
-    DT_TRY(launch_option_int(w, &launch_data_bench, SECONDS, 5, &b.seconds));
-    DT_TRY(launch_option_int(w, &launch_data_bench, CONSUME, 0, &b.consume));
+    DT_TRY(launch_option_int(w, SECONDS, 5, &b.seconds));
+    DT_TRY(launch_option_int(w, CONSUME, 0, &b.consume));
     DT_TRY(launch_load_config(&c, "data bench", w));
     b.global_batch = (int)c->train.global_batch;
     b.micro_batch = launch_micro_batch(c);

@@ -27,8 +27,6 @@ static const launch_option options[] = {
     [OVERWRITE] = {"--overwrite", NULL, "replace OUT"},
     {NULL}};
 
-extern const launch_command launch_data_export;
-
 // A FILE whose writes go through base/io.h.
 typedef struct file_sink {
     const char *path;
@@ -107,7 +105,7 @@ static dt_status run(const launch_words *w) {
     const char *out = w->words[w->n_words - 1];
     bool pipe = strcmp(out, "-") == 0;
     DT_TRY(format_of(out, w->options[JSON] != NULL, &rows.format));
-    DT_TRY(launch_option_int(w, &launch_data_export, LIMIT, 0, &limit));
+    DT_TRY(launch_option_int(w, LIMIT, 0, &limit));
     rows.limit = (uint64_t)limit;
     if (!pipe) DT_TRY(check_free(w, out));
     DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words - 1));

@@ -14,8 +14,6 @@ enum { LIMIT };
 static const launch_option options[] = {[LIMIT] = {"--limit", "N", "how many records (all)"},
                                         {NULL}};
 
-extern const launch_command launch_data_ls;
-
 static void print_cell(const char *column, const char *value) {
     putchar('\t');
     dt_text_print(stdout, column);
@@ -47,7 +45,7 @@ static void print_record(const dt_catalog *c, uint32_t r) {
 static dt_status run(const launch_words *w) {
     int limit = 0;
     DT_TRY(launch_expect_words(w, "data ls", 1, 1000000, "SET"));
-    DT_TRY(launch_option_int(w, &launch_data_ls, LIMIT, 1000000000, &limit));
+    DT_TRY(launch_option_int(w, LIMIT, 1000000000, &limit));
     dt_reader *s = NULL;
     DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
     for (uint32_t r = 0; r < s->catalog->n_records && r < (uint32_t)limit; r++)

@@ -35,8 +35,6 @@ static const launch_option options[] = {
     [HASH] = {"--hash", NULL, "one line: XXH3 of the order instead of the order"},
     {NULL}};
 
-extern const launch_command launch_data_order;
-
 typedef struct order {
     int world, epoch, from, steps, batch, micro;
     bool only_hash;
@@ -176,16 +174,12 @@ static void print_counts(const shown *s, int k, const dt_data *d, dt_split part)
     free(n);
 }
 
-static dt_status list_split(const dt_dataset *base, const dt_config *c, const char *name) {
+static dt_status list_split(const dt_dataset *base, const dt_config *c, int part) {
     const dt_data *d = base->self;
     const dt_catalog *cat = d->reader->catalog;
     shown s = {0};
-    int part = DT_SPLIT_TRAIN;
-    while (part <= DT_SPLIT_TEST && strcmp(dt_split_name(part), name) != 0) part++;
-    if (part > DT_SPLIT_TEST)
-        return dt_fail(DT_E_USAGE, "--split: '%s' is not train, val or test", name);
     DT_TRY(find_shown(&s, d, c));
-    printf("# %s: %u of %u samples\n", name, d->splits.n[part], d->view.n);
+    printf("# %s: %u of %u samples\n", dt_split_name(part), d->splits.n[part], d->view.n);
     for (int k = 0; k < s.n; k++) print_counts(&s, k, d, (dt_split)part);
     printf("sample\trecord%s", d->view.width > 1 ? "\trecord2" : "");
     for (int k = 0; k < s.n; k++) printf("\t%s", s.name[k]);
@@ -220,8 +214,10 @@ static dt_status walk_config(order *o, const launch_words *w) {
     if (st == DT_OK && o->batch % o->micro != 0)
         st = dt_config_fail(c, "train.global_batch",
                             "%d is not a multiple of train.micro_batch (%d)", o->batch, o->micro);
+    int part = 0;
+    if (st == DT_OK) st = launch_option_word(w, SPLIT, DT_SPLIT_TRAIN, &part);
     if (st == DT_OK && w->options[SPLIT]) {
-        st = list_split(o->data, c, w->options[SPLIT]);
+        st = list_split(o->data, c, part);
     } else if (st == DT_OK) {
         o->n = (uint64_t)o->data->n_samples(o->data, DT_SPLIT_TRAIN);
         st = walk(o);
@@ -244,15 +240,14 @@ static dt_status walk_set(order *o, const launch_words *w) {
 }
 
 static dt_status run(const launch_words *w) {
-    const launch_command *self = &launch_data_order;
     order o = {.only_hash = w->options[HASH] != NULL};
     DT_TRY(launch_expect_words(w, "data order", 1, 1000000, "CONFIG.yaml or SET"));
-    DT_TRY(launch_option_int(w, self, WORLD, 1, &o.world));
-    DT_TRY(launch_option_int(w, self, EPOCH, 1, &o.epoch));
-    DT_TRY(launch_option_int(w, self, FROM, 1, &o.from));
-    DT_TRY(launch_option_int(w, self, STEPS, 1000000000, &o.steps));
-    DT_TRY(launch_option_int(w, self, BATCH, 32, &o.batch));
-    DT_TRY(launch_option_int(w, self, MICRO, 1, &o.micro));
+    DT_TRY(launch_option_int(w, WORLD, 1, &o.world));
+    DT_TRY(launch_option_int(w, EPOCH, 1, &o.epoch));
+    DT_TRY(launch_option_int(w, FROM, 1, &o.from));
+    DT_TRY(launch_option_int(w, STEPS, 1000000000, &o.steps));
+    DT_TRY(launch_option_int(w, BATCH, 32, &o.batch));
+    DT_TRY(launch_option_int(w, MICRO, 1, &o.micro));
     if (w->options[SPLIT] || dt_text_ends(w->words[0], ".yaml|.yml")) return walk_config(&o, w);
     return walk_set(&o, w);
 }

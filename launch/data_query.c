@@ -19,8 +19,6 @@ static const launch_option options[] = {
     [LIMIT] = {"--limit", "N", "at most so many records"},
     {NULL}};
 
-extern const launch_command launch_data_query;
-
 static dt_status count(const dt_catalog *c, const char *expression) {
     bool *keep = dt_xcalloc((size_t)c->n_records + 1, sizeof *keep);
     uint32_t n;
@@ -34,7 +32,7 @@ static dt_status run(const launch_words *w) {
     dt_reader *reader;
     int limit = 0;
     DT_TRY(launch_expect_words(w, "data query", 2, 1000000, "SET… EXPR"));
-    DT_TRY(launch_option_int(w, &launch_data_query, LIMIT, 0, &limit));
+    DT_TRY(launch_option_int(w, LIMIT, 0, &limit));
     const char *expression = w->words[w->n_words - 1];
     launch_rows rows = {.format = w->options[JSON]      ? LAUNCH_ROWS_LINES
                                   : w->options[COLUMNS] ? LAUNCH_ROWS_VALUES

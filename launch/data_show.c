@@ -26,8 +26,6 @@ static const launch_option options[] = {
     [SPLIT] = {"--split", "train|val|test", "val and test as evaluation takes them (train)"},
     {NULL}};
 
-extern const launch_command launch_data_show;
-
 enum {
     LEAST_SIDE = 96,
     MOST_SIDE = 384,
@@ -260,18 +258,17 @@ static dt_status save(const show *s, const char *out) {
 static dt_status show_config(const dt_config *c, const launch_words *w, const char *out) {
     show s = {0};
     dt_dataset *data = NULL;
-    int split = DT_SPLIT_TRAIN;
-    const char *name = w->options[SPLIT] ? w->options[SPLIT] : "train";
-    while (split <= DT_SPLIT_TEST && strcmp(dt_split_name(split), name) != 0) split++;
-    if (split > DT_SPLIT_TEST)
-        return dt_fail(DT_E_USAGE, "--split: '%s' is not train, val or test", name);
-    DT_TRY(launch_option_int(w, &launch_data_show, N, 16, &s.n));
+    int split;
+    DT_TRY(launch_option_word(w, SPLIT, DT_SPLIT_TRAIN, &split));
+    DT_TRY(launch_option_int(w, N, 16, &s.n));
     DT_TRY(dt_data_open(&data, c, NULL, 1, NULL));
     s.d = data->self;
     s.training = split == DT_SPLIT_TRAIN;
     if (s.n > MOST_SAMPLES) s.n = MOST_SAMPLES;
     if (s.n > (int)s.d->splits.n[split]) s.n = (int)s.d->splits.n[split];
-    dt_status st = s.n > 0 ? lay_out(&s) : dt_fail(DT_E_USAGE, "the %s part has no samples", name);
+    dt_status st = s.n > 0
+                       ? lay_out(&s)
+                       : dt_fail(DT_E_USAGE, "the %s part has no samples", dt_split_name(split));
     if (st == DT_OK) st = draw(&s, data, c, (dt_split)split);
     if (st == DT_OK) st = save(&s, out);
     free(s.pixels);

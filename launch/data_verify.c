@@ -22,8 +22,6 @@ static const launch_option options[] = {
     [JSON] = {"--json", NULL, "bad records as JSON objects, a line each"},
     {NULL}};
 
-extern const launch_command launch_data_verify;
-
 // What is listed: a member, or (record NULL) a shard as a whole.
 typedef struct bad_line {
     const char *file, *record, *member;
@@ -107,7 +105,7 @@ static dt_status run(const launch_words *w) {
     dt_verify_result r;
     dt_reader *s;
     DT_TRY(launch_expect_words(w, "data verify", 1, 1000000, "SET…"));
-    DT_TRY(launch_option_int(w, &launch_data_verify, THREADS, dt_usable_cores(), &o.n_threads));
+    DT_TRY(launch_option_int(w, THREADS, dt_usable_cores(), &o.n_threads));
     char *broken = NULL;
     DT_TRY(open_what_can_be(&s, w, &broken));
     dt_status st = dt_reader_verify(s, &o, &r);

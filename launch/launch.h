@@ -30,6 +30,7 @@ typedef struct launch_option {
 typedef struct launch_words {
     const char **words; // all but the verb and the options
     int n_words;
+    const launch_option *table;              // the verb's options
     const char *options[LAUNCH_MAX_OPTIONS]; // by index in the table; NULL: not given, flags: ""
 } launch_words;
 
@@ -91,7 +92,8 @@ void launch_report(dt_status st);
 dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most,
                               const char *expected);
 // A positive integer option, or `fallback` when it is not given.
-dt_status launch_option_int(const launch_words *w, const launch_command *c, int option,
-                            int fallback, int *out);
+dt_status launch_option_int(const launch_words *w, int option, int fallback, int *out);
+// Which word of the option's value ("pad|drop") was given, from 0, or `fallback`.
+dt_status launch_option_word(const launch_words *w, int option, int fallback, int *out);
 
 #endif

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-extern const launch_command launch_on_cloud;
 enum { CLOUD, NODES, RANKS, GPUS, CPUS, MEMORY, SPOT, DATA, RUNS, IMAGE, PRINT, TEMPLATE };
 static const launch_option options[] = {
     [CLOUD] = {"--cloud", "aws|gcp|azure", "and a region, as in aws/us-east-1 (the cheapest)"},
@@ -35,7 +34,7 @@ typedef struct cloud {
     dt_config *config;
     int n_nodes, n_ranks_node;
     char *name;
-    char *yaml_name, *yaml[TEMPLATE]; // values of YAML: the name, options
+    launch_values values;
 } cloud;
 
 static bool is_ascii_letter(char c) {
@@ -68,9 +67,8 @@ static dt_status read_options(cloud *k) {
     int n_gpus = 0;
     DT_TRY(check_cloud(w->options[CLOUD]));
     DT_TRY(count_gpus(w->options[GPUS], &n_gpus));
-    DT_TRY(launch_option_int(w, &launch_on_cloud, NODES, 1, &k->n_nodes));
-    DT_TRY(
-        launch_option_int(w, &launch_on_cloud, RANKS, n_gpus > 0 ? n_gpus : 1, &k->n_ranks_node));
+    DT_TRY(launch_option_int(w, NODES, 1, &k->n_nodes));
+    DT_TRY(launch_option_int(w, RANKS, n_gpus > 0 ? n_gpus : 1, &k->n_ranks_node));
     if (n_gpus > 0 && k->n_ranks_node > n_gpus)
         return dt_fail(DT_E_USAGE, "-n %d: a machine has %d GPU%s (--gpus), and a rank wants one",
                        k->n_ranks_node, n_gpus, n_gpus == 1 ? "" : "s");
@@ -114,12 +112,17 @@ static char *task_name(const dt_config *c) {
 }
 
 // Strings of YAML; numbers, and what an image may be, have an alphabet.
-static dt_status quote_options(cloud *k) {
-    static const int strings[] = {CLOUD, GPUS, DATA, RUNS};
+static dt_status put_options(cloud *k) {
+    launch_values *v = &k->values;
     const char *const *given = k->w->options;
-    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++)
-        if (given[strings[i]])
-            DT_TRY(launch_yaml(&k->yaml[strings[i]], options[strings[i]].name, given[strings[i]]));
+    DT_TRY(launch_put_yaml(v, "CLOUD", "--cloud", given[CLOUD]));
+    DT_TRY(launch_put_yaml(v, "GPUS", "--gpus", given[GPUS]));
+    DT_TRY(launch_put_yaml(v, "DATA", "--data", given[DATA]));
+    DT_TRY(launch_put_yaml(v, "RUNS", "--runs", given[RUNS]));
+    launch_put_copy(v, "CPUS", given[CPUS]);
+    launch_put_copy(v, "MEMORY", given[MEMORY]);
+    launch_put_copy(v, "IMAGE", given[IMAGE]);
+    launch_put_copy(v, "SPOT", given[SPOT] ? "true" : NULL);
     for (int i = CPUS; i <= MEMORY; i++) {
         const size_t n = given[i] ? strspn(given[i], "0123456789.") : 1;
         if (n == 0 || (given[i] && given[i][n] && strcmp(given[i] + n, "+") != 0))
@@ -134,34 +137,19 @@ static dt_status quote_options(cloud *k) {
 }
 
 static dt_status fill_task(char **out, cloud *k) {
-    const launch_words *w = k->w;
-    char *data = NULL, nodes[16], ranks[16];
-    DT_TRY(quote_options(k));
-    DT_TRY(launch_yaml(&k->yaml_name, "run.name", k->name)); // a run called "no" stays a string
+    char *data = NULL;
+    DT_TRY(put_options(k));
+    DT_TRY(launch_put_yaml(&k->values, "NAME", "run.name",
+                           k->name)); // a run called "no" stays a string
     DT_TRY(data_word(k, &data));
-    char *words = launch_quote_config(w), *quoted = launch_quote(data);
-    char *all = dt_xprintf("%s %s run.dir=/dtrain/runs", words, quoted);
-    snprintf(nodes, sizeof nodes, "%d", k->n_nodes);
-    snprintf(ranks, sizeof ranks, "%d", k->n_ranks_node);
-    const launch_value values[] = {{"NAME", k->yaml_name},
-                                   {"NODES", nodes},
-                                   {"CLOUD", k->yaml[CLOUD]},
-                                   {"GPUS", k->yaml[GPUS]},
-                                   {"CPUS", w->options[CPUS]},
-                                   {"MEMORY", w->options[MEMORY]},
-                                   {"IMAGE", w->options[IMAGE]},
-                                   {"SPOT", w->options[SPOT] ? "true" : NULL},
-                                   {"DATA", k->yaml[DATA]},
-                                   {"RUNS", k->yaml[RUNS]},
-                                   {"RANKS", ranks},
-                                   {"WORDS", all},
-                                   {NULL}};
-    dt_status st = launch_fill_template(out, "launch/cloud/sky.yaml", w->options[TEMPLATE], values);
-    free(all);
+    char *words = launch_quote_config(k->w), *quoted = launch_quote(data);
+    launch_put(&k->values, "WORDS", dt_xprintf("%s %s run.dir=/dtrain/runs", words, quoted));
+    launch_put(&k->values, "NODES", dt_xprintf("%d", k->n_nodes));
+    launch_put(&k->values, "RANKS", dt_xprintf("%d", k->n_ranks_node));
     free(quoted);
     free(words);
     free(data);
-    return st;
+    return launch_fill_template(out, "launch/cloud/sky.yaml", k->w->options[TEMPLATE], &k->values);
 }
 
 // SkyPilot asks before it costs money, so it gets the terminal.
@@ -199,8 +187,7 @@ static dt_status run(const launch_words *w) {
         st = submit(&k, task);
     free(task);
     free(k.name);
-    free(k.yaml_name);
-    for (int i = 0; i < TEMPLATE; i++) free(k.yaml[i]);
+    launch_values_fini(&k.values);
     dt_config_destroy(k.config);
     return st;
 }

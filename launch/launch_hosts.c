@@ -18,7 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-extern const launch_command launch_on_hosts;
 enum { HOSTS, HOSTFILE, RESTARTS, WAIT, NET, AGENT, PROGRAM, PRINT };
 static const launch_option options[] = {
     [HOSTS] = {"--hosts", "a:8,b:8", "hosts and the ranks of each (1)"},
@@ -87,10 +86,7 @@ static void set_words(job_on_hosts *j) {
         const launch_host *host = &j->list.hosts[i];
         if (host->lost) continue;
         if (!j->first) j->first = host;
-        char *longer =
-            dt_xprintf("%s%s%s:%d", j->where, *j->where ? "," : "", host->name, host->slots);
-        free(j->where);
-        j->where = longer;
+        dt_xappend(&j->where, "%s%s:%d", *j->where ? "," : "", host->name, host->slots);
     }
 }
 
@@ -248,8 +244,8 @@ static dt_status run(const launch_words *w) {
     job_on_hosts j = {.w = w};
     dt_config *c = NULL;
     int restarts;
-    DT_TRY(launch_option_int(w, &launch_on_hosts, RESTARTS, 0, &restarts));
-    DT_TRY(launch_option_int(w, &launch_on_hosts, WAIT, 600, &j.wait_s));
+    DT_TRY(launch_option_int(w, RESTARTS, 0, &restarts));
+    DT_TRY(launch_option_int(w, WAIT, 600, &j.wait_s));
     j.list.agent = w->options[AGENT] ? w->options[AGENT] : ssh;
     j.list.program = w->options[PROGRAM] ? w->options[PROGRAM] : launch_program();
     DT_TRY(launch_load_config(&c, "launch hosts", w));

@@ -36,7 +36,6 @@ enum {
     PRINT,
     TEMPLATE
 };
-extern const launch_command launch_on_k8s;
 static const launch_option options[] = {
     [NAMESPACE] = {"--namespace", "NAME", "where the job runs; must be given"},
     [IMAGE] = {"--image", "NAME",
@@ -59,28 +58,11 @@ static const launch_option options[] = {
     [TEMPLATE] = {"--template", "FILE", "your own copy of k8s/job/kustomization.yaml"},
     {NULL}};
 
-enum {
-    V_JOB,
-    V_OVERLAY,
-    V_SLOTS,
-    V_RESTARTS,
-    V_LAUNCHERS,
-    V_WORKERS,
-    V_ARGS,
-    V_PORT,
-    V_CPUS,
-    V_MEMORY,
-    V_NAMESPACE,
-    V_IMAGE,
-    V_QUEUE,
-    V_GPUS,
-    N_VALUES
-};
 typedef struct k8s_job {
     dt_config *config;
     // job/: the filled template and config.yaml; all/: components above it. "": none yet
     char dir[PATH_MAX];
-    char *values[N_VALUES];
+    launch_values values;
 } k8s_job;
 
 // ---- values ----------------------------------------------------------------------------------------
@@ -96,7 +78,7 @@ static dt_status name_job(k8s_job *j) {
     }
     const size_t n = strlen(job);
     good = good && islower((unsigned char)job[0]) && job[n - 1] != '-';
-    j->values[V_JOB] = job;
+    launch_put(&j->values, "JOB", job);
     if (good) return DT_OK;
     return dt_config_fail(j->config, "run.name",
                           "'%s' cannot be the name of a job in Kubernetes: a letter first, then "
@@ -142,7 +124,7 @@ static dt_status add_env(json_t *args, const char *line, size_t n) {
 
 // A pod's own address is asked by Prometheus: the port is the config's, the address is not.
 static dt_status list_args(k8s_job *j, const launch_words *w) {
-    char *listen = dt_xprintf("metrics.listen=\"[::]:%s\"", j->values[V_PORT]);
+    char *listen = dt_xprintf("metrics.listen=\"[::]:%s\"", launch_value(&j->values, "PORT"));
     const char *const first[] = {"dtrain", "train", "/etc/dtrain/config.yaml"};
     const char *const last[] = {"run.dir=/runs", listen}; // the volume; the last word counts
     json_t *args = json_array();
@@ -155,7 +137,7 @@ static dt_status list_args(k8s_job *j, const launch_words *w) {
     for (int i = 0; i < 3 && st == DT_OK; i++) st = add_arg(args, first[i]);
     for (int i = 1; i < w->n_words && st == DT_OK; i++) st = add_arg(args, w->words[i]);
     for (int i = 0; i < 1 + is_scraped(j) && st == DT_OK; i++) st = add_arg(args, last[i]);
-    j->values[V_ARGS] = json_dumps(args, 0);
+    launch_put(&j->values, "ARGS", json_dumps(args, 0));
     json_decref(args);
     free(listen);
     return st;
@@ -185,12 +167,12 @@ static dt_status read_resources(k8s_job *j, const launch_words *w, int n_slots) 
     const bool is_auto = j->config->device.threads.is_auto;
     int n_cpus = n_slots * (is_auto ? 1 : (int)dt_answer(j->config->device.threads));
     double mib = 0;
-    DT_TRY(launch_option_int(w, &launch_on_k8s, CPUS, n_cpus, &n_cpus));
-    if (!own || w->options[CPUS]) j->values[V_CPUS] = dt_xprintf("\"%d\"", n_cpus);
-    DT_TRY(launch_yaml(&j->values[V_MEMORY], "--memory", w->options[MEMORY]));
-    if (own || w->options[MEMORY]) return DT_OK;
+    DT_TRY(launch_option_int(w, CPUS, n_cpus, &n_cpus));
+    launch_put(&j->values, "CPUS", !own || w->options[CPUS] ? dt_xprintf("\"%d\"", n_cpus) : NULL);
+    if (own || w->options[MEMORY])
+        return launch_put_yaml(&j->values, "MEMORY", "--memory", w->options[MEMORY]);
     DT_TRY(estimate_memory(&mib, w, n_cpus > n_slots ? n_cpus / n_slots : 1));
-    j->values[V_MEMORY] = dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64);
+    launch_put(&j->values, "MEMORY", dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64));
     return DT_OK;
 }
 
@@ -202,9 +184,9 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
     if (w->n_words > 0 && dt_io_is_dir(w->words[0]))
         return dt_fail(DT_E_USAGE, "%s is a folder: give a config file, such as its config.yaml",
                        w->words[0]);
-    DT_TRY(launch_option_int(w, &launch_on_k8s, WORKERS, 1, &n_workers));
-    if (w->options[GPUS]) DT_TRY(launch_option_int(w, &launch_on_k8s, GPUS, 1, &n_gpus));
-    DT_TRY(launch_option_int(w, &launch_on_k8s, SLOTS, n_gpus ? n_gpus : 1, &n_slots));
+    DT_TRY(launch_option_int(w, WORKERS, 1, &n_workers));
+    if (w->options[GPUS]) DT_TRY(launch_option_int(w, GPUS, 1, &n_gpus));
+    DT_TRY(launch_option_int(w, SLOTS, n_gpus ? n_gpus : 1, &n_slots));
     if (n_gpus && n_slots > n_gpus)
         return dt_fail(DT_E_USAGE,
                        "--slots %d: a rank needs a GPU of its own, and a worker has %d "
@@ -214,19 +196,21 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
     DT_TRY(launch_check_ranks(j->config, n_workers * n_slots));
     DT_TRY(name_job(j));
     DT_TRY(read_resources(j, w, n_slots));
-    j->values[V_WORKERS] = dt_xprintf("%d", n_workers);
-    j->values[V_SLOTS] = dt_xprintf("%d", n_slots);
+    launch_values *v = &j->values;
+    launch_put(v, "WORKERS", dt_xprintf("%d", n_workers));
+    launch_put(v, "SLOTS", dt_xprintf("%d", n_slots));
     // a run that stops itself with 75 would start again
     const bool once = j->config->run.stop_at.has;
-    j->values[V_RESTARTS] = dt_xprintf("%d", once ? 0 : 20);
-    j->values[V_LAUNCHERS] = dt_xprintf("%d", once ? 0 : 3);
-    DT_TRY(launch_yaml(&j->values[V_NAMESPACE], options[NAMESPACE].name, w->options[NAMESPACE]));
-    DT_TRY(launch_yaml(&j->values[V_IMAGE], options[IMAGE].name, w->options[IMAGE]));
-    DT_TRY(launch_yaml(&j->values[V_QUEUE], options[QUEUE].name, w->options[QUEUE]));
-    j->values[V_GPUS] = n_gpus ? dt_xprintf("%d", n_gpus) : NULL;
+    launch_put_copy(v, "RESTARTS", once ? "0" : "20");
+    launch_put_copy(v, "LAUNCHERS", once ? "0" : "3");
+    DT_TRY(launch_put_yaml(v, "NAMESPACE", options[NAMESPACE].name, w->options[NAMESPACE]));
+    DT_TRY(launch_put_yaml(v, "IMAGE", options[IMAGE].name, w->options[IMAGE]));
+    DT_TRY(launch_put_yaml(v, "QUEUE", options[QUEUE].name, w->options[QUEUE]));
+    launch_put(v, "GPUS", n_gpus ? dt_xprintf("%d", n_gpus) : NULL);
+    launch_put_copy(v, "SCRAPE", is_scraped(j) ? "true" : "false");
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, j->config));
-    j->values[V_PORT] = dt_xprintf("%d", dt_listen_port(&listen));
+    launch_put(v, "PORT", dt_xprintf("%d", dt_listen_port(&listen)));
     return list_args(j, w);
 }
 
@@ -249,12 +233,8 @@ static dt_status find_folder(char **out, const k8s_job *j, const char *option, c
     free(path);
     DT_TRY(st);
     char *up = dt_xprintf("%s", "");
-    for (const char *p = j->dir; *p; p++) {
-        if (*p != '/') continue;
-        char *longer = dt_xprintf("%s../", up);
-        free(up);
-        up = longer;
-    }
+    for (const char *p = j->dir; *p; p++)
+        if (*p == '/') dt_xappend(&up, "../");
     *out = dt_xprintf("../%s%s", up, full + 1); // kustomizations are a folder deeper
     free(up);
     return DT_OK;
@@ -266,7 +246,7 @@ static dt_status find_overlay(k8s_job *j, const launch_words *w) {
                                             : "cpu";
     char *path = NULL;
     dt_status st = find_folder(&path, j, "--overlay", "overlays", given);
-    if (st == DT_OK) st = launch_yaml(&j->values[V_OVERLAY], "--overlay", path);
+    if (st == DT_OK) st = launch_put_yaml(&j->values, "OVERLAY", "--overlay", path);
     free(path);
     return st;
 }
@@ -324,23 +304,8 @@ static dt_status fill_folder(const k8s_job *j, const launch_words *w) {
     dt_status st = write_file(j, "job/config.yaml", text);
     free(text);
     DT_TRY(st);
-    const launch_value values[] = {{"NAMESPACE", j->values[V_NAMESPACE]},
-                                   {"OVERLAY", j->values[V_OVERLAY]},
-                                   {"JOB", j->values[V_JOB]},
-                                   {"QUEUE", j->values[V_QUEUE]},
-                                   {"SLOTS", j->values[V_SLOTS]},
-                                   {"RESTARTS", j->values[V_RESTARTS]},
-                                   {"LAUNCHERS", j->values[V_LAUNCHERS]},
-                                   {"WORKERS", j->values[V_WORKERS]},
-                                   {"IMAGE", j->values[V_IMAGE]},
-                                   {"ARGS", j->values[V_ARGS]},
-                                   {"SCRAPE", is_scraped(j) ? "true" : "false"},
-                                   {"PORT", j->values[V_PORT]},
-                                   {"CPUS", j->values[V_CPUS]},
-                                   {"MEMORY", j->values[V_MEMORY]},
-                                   {"GPUS", j->values[V_GPUS]},
-                                   {NULL}};
-    DT_TRY(launch_fill_template(&text, "k8s/job/kustomization.yaml", w->options[TEMPLATE], values));
+    DT_TRY(launch_fill_template(&text, "k8s/job/kustomization.yaml", w->options[TEMPLATE],
+                                &j->values));
     st = write_file(j, "job/kustomization.yaml", text);
     free(text);
     return st == DT_OK ? write_components(j, w->options[WITH]) : st;
@@ -358,7 +323,7 @@ static dt_status submit(const k8s_job *j, const launch_words *w, const char *man
     DT_TRY(st);
     st = launch_feed(apply, manifests, &output);
     if (st == DT_OK) {
-        const char *job = j->values[V_JOB];
+        const char *job = launch_value(&j->values, "JOB");
         fputs(output, stdout);
         dt_info("watch: kubectl -n %s logs -f -l training.kubeflow.org/job-name=%s,"
                 "training.kubeflow.org/job-role=launcher; end: kubectl -n %s delete mpijob %s",
@@ -385,7 +350,7 @@ static dt_status run(const launch_words *w) {
     else if (st == DT_OK)
         st = submit(&j, w, manifests);
     free(manifests);
-    for (int i = 0; i < N_VALUES; i++) free(j.values[i]);
+    launch_values_fini(&j.values);
     dt_config_destroy(j.config);
     return st;
 }

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const launch_command launch_on_local;
 enum { RANKS, RESTARTS, PRINT };
 static const launch_option options[] = {
     [RANKS] = {"-n", "N", "ranks (one a GPU; 1 without GPUs)"},
@@ -46,10 +45,10 @@ static dt_status start(const launch_words *w, const dt_config *c, int n_ranks, i
 static dt_status run(const launch_words *w) {
     int n_ranks, restarts;
     dt_config *c = NULL;
-    DT_TRY(launch_option_int(w, &launch_on_local, RESTARTS, 0, &restarts));
+    DT_TRY(launch_option_int(w, RESTARTS, 0, &restarts));
     DT_TRY(launch_load_config(&c, "launch local", w));
     const int n_gpus = launch_count_gpus(c);
-    dt_status st = launch_option_int(w, &launch_on_local, RANKS, n_gpus > 0 ? n_gpus : 1, &n_ranks);
+    dt_status st = launch_option_int(w, RANKS, n_gpus > 0 ? n_gpus : 1, &n_ranks);
     if (st == DT_OK) st = launch_check_ranks(c, n_ranks);
     if (st == DT_OK && n_gpus > 0 && n_ranks > n_gpus)
         st = dt_fail(DT_E_USAGE, "-n %d: this machine has %d GPU%s, and a rank wants one", n_ranks,

@@ -35,7 +35,6 @@ enum {
     PRINT,
     TEMPLATE
 };
-extern const launch_command launch_on_slurm;
 static const launch_option options[] = {
     [NODES] = {"--nodes", "N", "nodes of a run (1)"},
     [TASKS] = {"--ntasks-per-node", "N", "ranks on each node (one for each GPU, else 1)"},
@@ -58,54 +57,21 @@ static const launch_option options[] = {
     [TEMPLATE] = {"--template", "FILE", "your own copy of launch/slurm/train.sbatch"},
     {NULL}};
 
-// What goes into the template; all heap, freed together.
-enum {
-    V_JOB,
-    V_PARTITION,
-    V_ACCOUNT,
-    V_QOS,
-    V_CPUS,
-    V_GPUS,
-    V_MEM,
-    V_TIME,
-    V_NODES,
-    V_TASKS,
-    V_ARRAY,
-    V_OUTPUT,
-    V_REQUEUE,
-    V_DTRAIN,
-    V_RUNS,
-    V_STAGE,
-    V_FILES,
-    V_SET,
-    V_SETUP,
-    V_IMAGE,
-    V_MOUNTS,
-    N_VALUES
-};
 typedef struct slurm_job {
     dt_config *config; // of the run, or of the first of a sweep
     sweep sweep;
     int n_ranks_node;
-    char *values[N_VALUES];
+    launch_values values; // of the template
 } slurm_job;
 
 // ---- the runs --------------------------------------------------------------------------------------
 
 // "3) run=… words=(…) ;;", a line of the script's case. words: CONFIG key=value …
-static char *run_line(int task, const char *dir, const char *const *words) {
+static void add_run(char **text, int task, const char *dir, const char *const *words) {
     char *quoted = launch_quote_words(words), *quoted_dir = launch_quote(dir);
-    char *line = dt_xprintf("%d) run=%s words=(%s) ;;", task, quoted_dir, quoted);
+    dt_xappend(text, "%s%d) run=%s words=(%s) ;;", *text ? "\n" : "", task, quoted_dir, quoted);
     free(quoted);
     free(quoted_dir);
-    return line;
-}
-
-static void add_line(char **text, char *line) {
-    char *longer = *text ? dt_xprintf("%s\n%s", *text, line) : dt_xprintf("%s", line);
-    free(*text);
-    free(line);
-    *text = longer;
 }
 
 static dt_status read_sweep(slurm_job *j, const launch_words *w) {
@@ -117,23 +83,28 @@ static dt_status read_sweep(slurm_job *j, const launch_words *w) {
     dt_status st = launch_target_config(&j->config, "launch slurm", &one, true);
     sweep_free_words(first);
     DT_TRY(st);
+    char *runs = NULL;
     for (int r = 0; r < s->n_runs; r++) {
         char **words = sweep_run_words(s, r), *dir = dt_xprintf("%s/%s", s->dir, s->runs[r].name);
-        add_line(&j->values[V_RUNS], run_line(r, dir, (const char *const *)words + 1));
+        add_run(&runs, r, dir, (const char *const *)words + 1);
         free(dir);
         sweep_free_words(words);
     }
-    j->values[V_ARRAY] = dt_xprintf("0-%d%s%s", s->n_runs - 1, w->options[JOBS] ? "%" : "",
-                                    w->options[JOBS] ? w->options[JOBS] : "");
+    launch_put(&j->values, "RUNS", runs);
+    launch_put(&j->values, "ARRAY",
+               dt_xprintf("0-%d%s%s", s->n_runs - 1, w->options[JOBS] ? "%" : "",
+                          w->options[JOBS] ? w->options[JOBS] : ""));
     return DT_OK;
 }
 
 static dt_status read_run(slurm_job *j, const launch_words *w) {
     DT_TRY(launch_target_config(&j->config, "launch slurm", w, true));
     char *dir = dt_xprintf("%s/%s", j->config->run.dir, j->config->run.name);
-    const char **words = dt_xcalloc((size_t)w->n_words + 1, sizeof *words);
-    for (int i = 0; i < w->n_words; i++) words[i] = w->words[i];
-    j->values[V_RUNS] = run_line(0, dir, words);
+    const char **words = launch_train_words(w);
+    char *runs = NULL;
+    add_run(&runs, 0, dir, words + 1);
+    launch_put(&j->values, "RUNS", runs);
+    launch_put(&j->values, "ARRAY", NULL);
     free(words);
     free(dir);
     return DT_OK;
@@ -185,7 +156,12 @@ static char *quote_folder(const char *folder) {
 }
 
 static dt_status read_stage(slurm_job *j, const launch_words *w) {
-    if (!w->options[STAGE]) return DT_OK;
+    if (!w->options[STAGE]) {
+        launch_put_copy(&j->values, "STAGE", "");
+        launch_put_copy(&j->values, "FILES", "");
+        launch_put_copy(&j->values, "SET", "");
+        return DT_OK;
+    }
     const dt_cnode *set = j->config->data.path;
     if (set && dt_cnode_kind(set) == DT_C_LIST && dt_cnode_size(set) == 1)
         set = dt_cnode_item(set, 0);
@@ -196,10 +172,9 @@ static dt_status read_stage(slurm_job *j, const launch_words *w) {
                               "of launch/slurm/train.sbatch");
     char *path = dt_xprintf("%s", dt_cnode_str(set));
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
-    const char *slash = strrchr(path, '/');
-    j->values[V_STAGE] = quote_folder(w->options[STAGE]);
-    j->values[V_FILES] = quote_pattern(path);
-    j->values[V_SET] = launch_quote(slash ? slash + 1 : path);
+    launch_put(&j->values, "STAGE", quote_folder(w->options[STAGE]));
+    launch_put(&j->values, "FILES", quote_pattern(path));
+    launch_put(&j->values, "SET", launch_quote(dt_path_base(path)));
     free(path);
     return DT_OK;
 }
@@ -208,19 +183,19 @@ static dt_status read_stage(slurm_job *j, const launch_words *w) {
 
 static dt_status read_options(slurm_job *j, const launch_words *w) {
     int n_nodes, n_gpus = 0, n_cpus, n_jobs;
-    DT_TRY(launch_option_int(w, &launch_on_slurm, NODES, 1, &n_nodes));
-    DT_TRY(launch_option_int(w, &launch_on_slurm, CPUS, 1, &n_cpus));
-    DT_TRY(launch_option_int(w, &launch_on_slurm, JOBS, 1, &n_jobs));
-    if (w->options[GPUS]) DT_TRY(launch_option_int(w, &launch_on_slurm, GPUS, 1, &n_gpus));
-    DT_TRY(launch_option_int(w, &launch_on_slurm, TASKS, n_gpus ? n_gpus : 1, &j->n_ranks_node));
+    DT_TRY(launch_option_int(w, NODES, 1, &n_nodes));
+    DT_TRY(launch_option_int(w, CPUS, 1, &n_cpus));
+    DT_TRY(launch_option_int(w, JOBS, 1, &n_jobs));
+    if (w->options[GPUS]) DT_TRY(launch_option_int(w, GPUS, 1, &n_gpus));
+    DT_TRY(launch_option_int(w, TASKS, n_gpus ? n_gpus : 1, &j->n_ranks_node));
     if (n_gpus && j->n_ranks_node > n_gpus)
         return dt_fail(DT_E_USAGE,
                        "--ntasks-per-node %d: a rank needs a GPU of its own, and a "
                        "node has %d (--gpus-per-node)",
                        j->n_ranks_node, n_gpus);
     if (w->options[JOBS] && !w->options[SWEEP]) return dt_fail(DT_E_USAGE, "--jobs is for --sweep");
-    j->values[V_NODES] = dt_xprintf("%d", n_nodes);
-    j->values[V_TASKS] = dt_xprintf("%d", j->n_ranks_node);
+    launch_put(&j->values, "NODES", dt_xprintf("%d", n_nodes));
+    launch_put(&j->values, "TASKS", dt_xprintf("%d", j->n_ranks_node));
     DT_TRY(w->options[SWEEP] ? read_sweep(j, w) : read_run(j, w));
     return launch_check_ranks(j->config, n_nodes * j->n_ranks_node);
 }
@@ -234,23 +209,29 @@ static dt_status find_program(slurm_job *j, const launch_words *w) {
     if (w->options[MOUNTS] && !image)
         return dt_fail(DT_E_USAGE, "--container-mounts is for --container-image");
     char *quoted = launch_quote(sif ? sif : launch_program());
-    j->values[V_DTRAIN] =
+    launch_put(
+        &j->values, "DTRAIN",
         sif ? dt_xprintf("apptainer exec%s %s dtrain", w->options[GPUS] ? " --nv" : "", quoted)
-            : dt_xstrdup(image ? "dtrain" : quoted);
+            : dt_xstrdup(image ? "dtrain" : quoted));
     free(quoted);
-    j->values[V_IMAGE] = image ? launch_quote(image) : dt_xstrdup("");
-    char *mounts = w->options[MOUNTS] ? launch_quote(w->options[MOUNTS]) : NULL;
-    j->values[V_MOUNTS] = mounts ? dt_xprintf(",%s", mounts) : dt_xstrdup("");
+    launch_put(&j->values, "IMAGE", image ? launch_quote(image) : dt_xstrdup(""));
+    char *mounts = w->options[MOUNTS] ? launch_quote(w->options[MOUNTS]) : NULL, *setup = NULL;
+    launch_put(&j->values, "MOUNTS", mounts ? dt_xprintf(",%s", mounts) : dt_xstrdup(""));
     free(mounts);
-    if (!w->options[SETUP]) return DT_OK;
     size_t n;
-    return dt_io_read_file(&j->values[V_SETUP], &n, w->options[SETUP], 1 << 20, DT_E_USAGE);
+    if (w->options[SETUP])
+        DT_TRY(dt_io_read_file(&setup, &n, w->options[SETUP], 1 << 20, DT_E_USAGE));
+    launch_put(&j->values, "SETUP", setup);
+    return DT_OK;
 }
 
-// `text` as a line "#SBATCH --option=TEXT" has it: sbatch takes quotes and backslashes out, and # begins a comment. `what`
-// names it in the error.
-static dt_status directive(char **out, const char *what, const char *text) {
+// Puts `text` as a line "#SBATCH --option=TEXT" has it: sbatch takes quotes and backslashes out, and # begins a
+// comment. `what` names it in the error.
+static dt_status put_directive(launch_values *values, const char *name, const char *what,
+                               const char *text) {
     bool plain = text && *text;
+    char *out = text ? dt_xcalloc(2 * strlen(text) + 3, 1) : NULL, *at = out;
+    launch_put(values, name, out);
     if (!text) return DT_OK;
     for (const char *p = text; *p; p++) {
         if (iscntrl((unsigned char)*p))
@@ -261,7 +242,6 @@ static dt_status directive(char **out, const char *what, const char *text) {
                 what);
         plain = plain && (isalnum((unsigned char)*p) || strchr("_-./=:,+@%", *p));
     }
-    char *at = *out = dt_xcalloc(2 * strlen(text) + 3, 1);
     if (!plain) *at++ = '"';
     for (; *text; text++) {
         if (*text == '"' || *text == '\\') *at++ = '\\';
@@ -276,45 +256,18 @@ static const char *job_name(const slurm_job *j) {
 }
 
 static dt_status fill_values(slurm_job *j, const launch_words *w) {
-    static const int given[][2] = {
-        {V_PARTITION, PARTITION}, {V_ACCOUNT, ACCOUNT}, {V_QOS, QOS},  {V_CPUS, CPUS},
-        {V_GPUS, GPUS},           {V_MEM, MEM},         {V_TIME, TIME}};
-    DT_TRY(directive(&j->values[V_JOB], "run.name", job_name(j)));
-    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
-        DT_TRY(
-            directive(&j->values[given[i][0]], options[given[i][1]].name, w->options[given[i][1]]));
-    j->values[V_OUTPUT] = dt_xprintf("%s", w->options[SWEEP] ? "%x-%A_%a.out" : "%x-%j.out");
+    static const char *const given[] = {
+        [CPUS] = "CPUS", [GPUS] = "GPUS",           [MEM] = "MEM",        [TIME] = "TIME",
+        [QOS] = "QOS",   [PARTITION] = "PARTITION", [ACCOUNT] = "ACCOUNT"};
+    DT_TRY(put_directive(&j->values, "JOB", "run.name", job_name(j)));
+    for (int i = CPUS; i <= QOS; i++)
+        DT_TRY(put_directive(&j->values, given[i], options[i].name, w->options[i]));
+    launch_put_copy(&j->values, "SBATCH", w->options[SBATCH]);
+    launch_put_copy(&j->values, "OUTPUT", w->options[SWEEP] ? "%x-%A_%a.out" : "%x-%j.out");
     // a run that stops itself with 75 would be queued again for ever
     const bool stops = j->config->run.stop_at.has;
-    j->values[V_REQUEUE] = dt_xprintf("%s", stops ? "no-requeue" : "requeue");
+    launch_put_copy(&j->values, "REQUEUE", stops ? "no-requeue" : "requeue");
     return DT_OK;
-}
-
-static dt_status fill_script(char **out, slurm_job *j, const launch_words *w) {
-    const launch_value values[] = {{"JOB", j->values[V_JOB]},
-                                   {"PARTITION", j->values[V_PARTITION]},
-                                   {"ACCOUNT", j->values[V_ACCOUNT]},
-                                   {"QOS", j->values[V_QOS]},
-                                   {"NODES", j->values[V_NODES]},
-                                   {"TASKS", j->values[V_TASKS]},
-                                   {"CPUS", j->values[V_CPUS]},
-                                   {"GPUS", j->values[V_GPUS]},
-                                   {"MEM", j->values[V_MEM]},
-                                   {"TIME", j->values[V_TIME]},
-                                   {"ARRAY", j->values[V_ARRAY]},
-                                   {"SBATCH", w->options[SBATCH]},
-                                   {"OUTPUT", j->values[V_OUTPUT]},
-                                   {"REQUEUE", j->values[V_REQUEUE]},
-                                   {"DTRAIN", j->values[V_DTRAIN]},
-                                   {"RUNS", j->values[V_RUNS]},
-                                   {"STAGE", j->values[V_STAGE] ? j->values[V_STAGE] : ""},
-                                   {"FILES", j->values[V_FILES] ? j->values[V_FILES] : ""},
-                                   {"SET", j->values[V_SET] ? j->values[V_SET] : ""},
-                                   {"SETUP", j->values[V_SETUP]},
-                                   {"IMAGE", j->values[V_IMAGE]},
-                                   {"MOUNTS", j->values[V_MOUNTS]},
-                                   {NULL}};
-    return launch_fill_template(out, "launch/slurm/train.sbatch", w->options[TEMPLATE], values);
 }
 
 // ---- submitting ------------------------------------------------------------------------------------
@@ -322,12 +275,13 @@ static dt_status fill_script(char **out, slurm_job *j, const launch_words *w) {
 // The job that prints the table when the array has ended; *id: of the array.
 static dt_status submit_table(const slurm_job *j, const launch_words *w, const char *id) {
     char *words = launch_quote_config(w);
-    const char *setup = j->values[V_SETUP] ? j->values[V_SETUP] : "", *image = j->values[V_IMAGE];
+    const char *setup = launch_value(&j->values, "SETUP"),
+               *image = launch_value(&j->values, "IMAGE");
     char *in_image = dt_xprintf("srun --ntasks=1 --container-image=%s --container-workdir=\"$PWD\" "
                                 "--container-mounts=\"$PWD:$PWD\"%s ",
-                                image, j->values[V_MOUNTS]);
-    char *script = dt_xprintf("#!/bin/bash\n%s\n%s%s sweep %s --table\n", setup,
-                              *image ? in_image : "", j->values[V_DTRAIN], words);
+                                image, launch_value(&j->values, "MOUNTS"));
+    char *script = dt_xprintf("#!/bin/bash\n%s\n%s%s sweep %s --table\n", setup ? setup : "",
+                              *image ? in_image : "", launch_value(&j->values, "DTRAIN"), words);
     free(in_image);
     char *after = dt_xprintf("--dependency=afterany:%s", id);
     char *name = dt_xprintf("--job-name=%s-table", job_name(j));
@@ -385,13 +339,15 @@ static dt_status run(const launch_words *w) {
     if (st == DT_OK) st = read_stage(&j, w);
     if (st == DT_OK) st = find_program(&j, w);
     if (st == DT_OK) st = fill_values(&j, w);
-    if (st == DT_OK) st = fill_script(&script, &j, w);
+    if (st == DT_OK)
+        st = launch_fill_template(&script, "launch/slurm/train.sbatch", w->options[TEMPLATE],
+                                  &j.values);
     if (st == DT_OK && w->options[PRINT])
         fputs(script, stdout);
     else if (st == DT_OK)
         st = submit(&j, w, script);
     free(script);
-    for (int i = 0; i < N_VALUES; i++) free(j.values[i]);
+    launch_values_fini(&j.values);
     if (w->options[SWEEP]) sweep_fini(&j.sweep);
     dt_config_destroy(j.config);
     return st;

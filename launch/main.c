@@ -108,7 +108,8 @@ static dt_status run_inner(const launch_verb *outer, int argc, char **argv) {
 
 static dt_status run_verb(const launch_verb *v, const char *name, int argc, char **argv) {
     if (v->command->verbs) return run_inner(v, argc, argv);
-    launch_words w = {.words = calloc((size_t)argc + 1, sizeof(char *))};
+    launch_words w = {.words = calloc((size_t)argc + 1, sizeof(char *)),
+                      .table = v->command->options};
     dt_status st = DT_OK;
     for (int i = 0; i < argc && st == DT_OK; i++) {
         if (is_help(argv[i])) {

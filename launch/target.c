@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/module.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <jansson.h>
 #include <limits.h>
@@ -251,10 +252,39 @@ static size_t name_length(const char *at) {
     return n > 0 && at[1 + n] == '@' ? n : 0;
 }
 
-static const launch_value *find_value(const launch_value *values, const char *name, size_t n) {
-    for (const launch_value *v = values; v->name; v++)
-        if (strlen(v->name) == n && strncmp(v->name, name, n) == 0) return v;
-    return NULL;
+void launch_put(launch_values *values, const char *name, char *text) {
+    assert(values->n < LAUNCH_MAX_VALUES);
+    values->v[values->n].name = name;
+    values->v[values->n++].text = text;
+}
+
+void launch_put_copy(launch_values *values, const char *name, const char *text) {
+    launch_put(values, name, text ? dt_xstrdup(text) : NULL);
+}
+
+dt_status launch_put_yaml(launch_values *values, const char *name, const char *what,
+                          const char *text) {
+    char *quoted;
+    DT_TRY(launch_yaml(&quoted, what, text));
+    launch_put(values, name, quoted);
+    return DT_OK;
+}
+
+// Its place, or -1.
+static int find_value(const launch_values *values, const char *name, size_t n) {
+    for (int i = 0; i < values->n; i++)
+        if (strlen(values->v[i].name) == n && strncmp(values->v[i].name, name, n) == 0) return i;
+    return -1;
+}
+
+const char *launch_value(const launch_values *values, const char *name) {
+    const int i = find_value(values, name, strlen(name));
+    assert(i >= 0);
+    return values->v[i].text;
+}
+
+void launch_values_fini(launch_values *values) {
+    for (int i = 0; i < values->n; i++) free(values->v[i].text);
 }
 
 static void put_value(FILE *out, const char *text, const char *line, size_t n_before) {
@@ -266,7 +296,7 @@ static void put_value(FILE *out, const char *text, const char *line, size_t n_be
 }
 
 // One line of n bytes, without its end. *drop: it has a value that is not given.
-static dt_status fill_line(FILE *out, const char *line, size_t n, const launch_value *values,
+static dt_status fill_line(FILE *out, const char *line, size_t n, const launch_values *values,
                            bool *drop, const char *file, int number) {
     *drop = false;
     for (size_t i = 0; i < n; i++) {
@@ -275,20 +305,20 @@ static dt_status fill_line(FILE *out, const char *line, size_t n, const launch_v
             fputc(line[i], out);
             continue;
         }
-        const launch_value *v = find_value(values, line + i + 1, m);
-        if (!v)
+        const int v = find_value(values, line + i + 1, m);
+        if (v < 0)
             return dt_fail(DT_E_USAGE, "%s:%d: nothing fills @%.*s@", file, number, (int)m,
                            line + i + 1);
-        if (!v->text)
+        if (!values->v[v].text)
             *drop = true;
         else
-            put_value(out, v->text, line, i);
+            put_value(out, values->v[v].text, line, i);
         i += m + 1;
     }
     return DT_OK;
 }
 
-static dt_status fill(char **out, const char *text, const launch_value *values, const char *file) {
+static dt_status fill(char **out, const char *text, const launch_values *values, const char *file) {
     size_t n_out = 0;
     dt_status st = DT_OK;
     FILE *f = open_memstream(out, &n_out);
@@ -314,7 +344,7 @@ static dt_status fill(char **out, const char *text, const launch_value *values, 
 }
 
 dt_status launch_fill_template(char **out, const char *name, const char *own,
-                               const launch_value *values) {
+                               const launch_values *values) {
     char *path = NULL, *text = NULL;
     size_t n_bytes;
     *out = NULL;

@@ -13,10 +13,24 @@
 #include "config/config.h"
 #include "data/source/source.h"
 
-typedef struct launch_value {
-    const char *name; // NULL ends a list
-    const char *text; // NULL: lines with it are left out
-} launch_value;
+enum { LAUNCH_MAX_VALUES = 32 };
+typedef struct launch_values {
+    struct {
+        const char *name;
+        char *text; // heap; NULL: lines with it are left out
+    } v[LAUNCH_MAX_VALUES];
+    int n;
+} launch_values;
+// `text` (heap, or NULL) is freed with the values.
+void launch_put(launch_values *values, const char *name, char *text);
+// A copy of `text`, or of NULL.
+void launch_put_copy(launch_values *values, const char *name, const char *text);
+// launch_yaml of `text`, or NULL.
+dt_status launch_put_yaml(launch_values *values, const char *name, const char *what,
+                          const char *text);
+// The text of a value that was put.
+const char *launch_value(const launch_values *values, const char *name);
+void launch_values_fini(launch_values *values);
 
 // Loads the config of `w` and checks it. elsewhere: the job runs on other machines, so a GPU that this one lacks is no
 // error: memory and plan are then those of a CPU. *out is as given, its autos unanswered.
@@ -35,7 +49,7 @@ void launch_print_command(const char *const *argv);
 
 // Fills the template `name` ("launch/slurm/train.sbatch"), or the user's own file where `own` is given. Heap.
 dt_status launch_fill_template(char **out, const char *name, const char *own,
-                               const launch_value *values);
+                               const launch_values *values);
 // Where the template is: beside the program, where a build has links, or below its share/dtrain. Heap.
 dt_status launch_find_template(char **out, const char *name);
 

@@ -26,8 +26,7 @@ dt_status launch_expect_words(const launch_words *w, const char *verb, int least
     return dt_fail(DT_E_USAGE, "dtrain %s wants %s; see dtrain %s --help", verb, expected, verb);
 }
 
-dt_status launch_option_int(const launch_words *w, const launch_command *c, int option,
-                            int fallback, int *out) {
+dt_status launch_option_int(const launch_words *w, int option, int fallback, int *out) {
     *out = fallback;
     const char *text = w->options[option];
     if (!text) return DT_OK;
@@ -35,10 +34,18 @@ dt_status launch_option_int(const launch_words *w, const launch_command *c, int 
     errno = 0;
     long v = strtol(text, &end, 10);
     if (*text == 0 || *end || errno || v < 1 || v > 1000000000)
-        return dt_fail(DT_E_USAGE, "%s: '%s' is no whole number from 1", c->options[option].name,
+        return dt_fail(DT_E_USAGE, "%s: '%s' is no whole number from 1", w->table[option].name,
                        text);
     *out = (int)v;
     return DT_OK;
+}
+
+dt_status launch_option_word(const launch_words *w, int option, int fallback, int *out) {
+    const launch_option *o = &w->table[option];
+    const char *word = w->options[option];
+    *out = word ? dt_word_index(o->value, word) : fallback;
+    if (*out >= 0) return DT_OK;
+    return dt_fail(DT_E_USAGE, "%s: '%s' is none of %s", o->name, word, o->value);
 }
 
 char *launch_override(const char *key, const char *text) {
@@ -51,9 +58,8 @@ char *launch_override(const char *key, const char *text) {
 }
 
 dt_status launch_option_split(const launch_words *w, int option, dt_split *out) {
-    const char *name = w->options[option] ? w->options[option] : "test";
-    const int i = dt_word_index("train|val|test", name);
-    if (i < 0) return dt_fail(DT_E_USAGE, "--split: '%s' is none of train, val, test", name);
+    int i;
+    DT_TRY(launch_option_word(w, option, DT_SPLIT_TEST, &i));
     *out = (dt_split)i;
     return DT_OK;
 }

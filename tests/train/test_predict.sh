@@ -192,7 +192,7 @@ PY
 refused() {
     exits 2 "$1" "$DTRAIN" predict "${@:2}"
 }
-refused "none of train, val, test" "$work/runs/part" --split all
+refused "none of train|val|test" "$work/runs/part" --split all
 refused "data.where=null takes all records" "$work/runs/part" "$work/set.tar" data.where="camera = 'left'"
 refused "wants a run, or several, and a data set" "$work/runs/names"
 refused "to_parquet" "$work/runs/names" "$work/new" -o "$work/a.parquet"

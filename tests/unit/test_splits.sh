@@ -37,7 +37,7 @@ grep -qxF "# test: 15 of 75 samples" list.txt || fail "--split: $(head -5 list.t
 for class in a b c; do grep -qxF $'# label\t'$class$'\t5' list.txt || fail "counts: $(head list.txt)"; done
 [ "$(grep -c "^[0-9]" list.txt)" = 15 ] || fail "--split lists $(grep -c "^[0-9]" list.txt)"
 [ "$(order --split test data.split.test="set = 'test' and key like 'b/%'" | sort -u | cut -c1)" = $'b\nb\nb\nb\nb' ] || fail "b only"
-expect 2 "'dev' is not train, val or test" "$dtrain" data order c.yaml --split dev
+expect 2 "'dev' is none of train|val|test" "$dtrain" data order c.yaml --split dev
 
 # -- strata
 "$dtrain" data order c.yaml --split val data.split.stratify=label 2>/dev/null | grep '^# label' | cut -f3 | sort -u >n.txt
