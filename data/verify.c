@@ -9,18 +9,14 @@
 #include "verify_shards.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
-#include "base/text.h"
+#include "base/progress.h"
 #include "base/thread.h"
 
-#include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { RUN = 16, AUDIO_BLOCK = 16384 };
 
@@ -31,10 +27,8 @@ typedef struct checker {
     const dt_shard_hash *hashes; // by shard
     _Atomic uint64_t next;       // record
     _Atomic uint32_t next_shard;
-    _Atomic uint64_t n_done; // bytes
-    uint64_t n_total;
-    double begin_s, shown_s;
-    bool terminal;
+    _Atomic uint64_t n_done;  // bytes
+    dt_progress progress;     // thread 0's
     _Atomic dt_status failed; // what ends it all
     char *why;                // of that, heap
     pthread_mutex_t lock;     // result, and the writing of the last two
@@ -146,21 +140,12 @@ static void check_member(checker *c, worker *w, uint32_t record, uint32_t member
 }
 
 // ---- all of them -----------------------------------------------------------------------------------
-static void show(checker *c, bool last) {
-    double now = dt_clock_s();
-    if (!c->o->progress || (!last && now - c->shown_s < (c->terminal ? 0.1 : 10))) return;
-    if (last && !c->terminal) return;
-    c->shown_s = now;
-    uint64_t done = c->n_done, n = c->next, all = c->reader->catalog->n_records;
-    double s = now - c->begin_s > 1e-6 ? now - c->begin_s : 1e-6;
-    double left = done ? s / (double)done * (double)(c->n_total - done) : 0;
-    char line[128];
-    snprintf(line, sizeof line, "verify %" PRIu64 "/%" PRIu64 " records  %.0f MB/s  ETA %.0f s",
-             n < all ? n : all, all, (double)done / s / 1e6, left);
-    fprintf(stderr, "%s%.*s%s", c->terminal ? "\r" : "",
-            c->terminal ? dt_text_columns() - 1 : (int)sizeof line, line,
-            c->terminal ? "\033[K" : "\n");
-    if (last) fprintf(stderr, "\r\033[K");
+static void show(checker *c, int index) {
+    if (index != 0) return;
+    const uint64_t n = c->next;
+    c->progress.n_items = n < c->progress.total_items ? n : c->progress.total_items;
+    c->progress.n_bytes = c->n_done;
+    dt_progress_tick(&c->progress);
 }
 
 static void check_run(checker *c, worker *w, uint32_t first) {
@@ -188,7 +173,7 @@ static void check_shards(checker *c, worker *w, int index) {
         if (st != DT_OK && is_of_data(c, st)) add_bad_shard(c, s);
         w->counts.n_shards++;
         c->n_done += cat->shards[s].n_bytes;
-        if (index == 0) show(c, false);
+        show(c, index);
     }
 }
 
@@ -201,7 +186,7 @@ static void work(void *arg, int index) {
         uint64_t first = atomic_fetch_add(&c->next, RUN);
         if (first >= c->reader->catalog->n_records || is_ended(c)) break;
         check_run(c, &w, (uint32_t)first);
-        if (index == 0) show(c, false);
+        show(c, index);
     }
     check_shards(c, &w, index);
     pthread_mutex_lock(&c->lock);
@@ -230,19 +215,25 @@ static int compare_bad_shards(const void *pa, const void *pb) {
 
 dt_status dt_reader_verify(dt_reader *s, const dt_verify_opts *o, dt_verify_result *out) {
     *out = (dt_verify_result){0};
-    checker c = {.reader = s, .o = o, .result = out, .terminal = dt_text_on_terminal()};
+    checker c = {.reader = s, .o = o, .result = out};
     dt_team *team = NULL;
-    for (uint32_t m = 0; m < s->catalog->n_members; m++) c.n_total += s->catalog->members[m].size;
-    c.begin_s = c.shown_s = dt_clock_s();
+    c.progress = (dt_progress){.on = o->progress,
+                               .what = "verify",
+                               .items = "records",
+                               .total_items = s->catalog->n_records};
+    for (uint32_t m = 0; m < s->catalog->n_members; m++)
+        c.progress.total_bytes += s->catalog->members[m].size;
+    dt_progress_begin(&c.progress);
     DT_TRY(dt_team_create(&team, o->n_threads, "dt-verify"));
     dt_shard_hash *hashes = dt_shard_hashes_find(s->catalog);
     c.hashes = hashes;
     for (uint32_t i = 0; i < s->catalog->n_shards; i++)
-        if (hashes[i].hex) c.n_total += s->catalog->shards[i].n_bytes;
+        if (hashes[i].hex) c.progress.total_bytes += s->catalog->shards[i].n_bytes;
     pthread_mutex_init(&c.lock, NULL);
     dt_team_run(team, work, &c);
     dt_team_destroy(team);
-    show(&c, true);
+    show(&c, 0);
+    dt_progress_end(&c.progress);
     pthread_mutex_destroy(&c.lock);
     dt_shard_hashes_free(hashes, s->catalog->n_shards);
     if (out->n_bad_shards > 1)

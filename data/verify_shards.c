@@ -6,7 +6,7 @@
 #include "data/source/shard_list.h"
 
 #include "base/arena.h"
-#include "base/hash_named.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 

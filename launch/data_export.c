@@ -1,6 +1,4 @@
 // data_export.c: dtrain data export SET… OUT: the catalog as CSV, JSON or an SQLite database.
-#define _GNU_SOURCE // fopencookie
-
 #include "launch.h"
 
 #include "data/catalog/catalog_db.h"
@@ -12,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,23 +25,6 @@ static const launch_option options[] = {
     [SQLITE] = {"--sqlite", "OUT", "all of it as an SQLite database; the other words are SETs"},
     [OVERWRITE] = {"--overwrite", NULL, "replace OUT"},
     {NULL}};
-
-// A FILE whose writes go through base/io.h.
-typedef struct file_sink {
-    const char *path;
-    int fd;
-    dt_status status;
-    char *why; // its message: the writer of the rows has only errno
-} file_sink;
-
-static ssize_t sink_write(void *cookie, const char *data, size_t n) {
-    file_sink *s = cookie;
-    if (s->status == DT_OK) {
-        s->status = dt_io_write(s->fd, s->path, data, n);
-        if (s->status != DT_OK) s->why = dt_xstrdup(dt_error_message());
-    }
-    return s->status == DT_OK ? (ssize_t)n : 0;
-}
 
 static dt_status format_of(const char *out, bool json, launch_row_format *f) {
     if (strcmp(out, "-") == 0)
@@ -64,13 +46,11 @@ static dt_status write_file(const dt_catalog *c, const char *where, launch_rows 
     dt_io_file file;
     dt_status st = dt_io_begin(&file, path);
     if (st == DT_OK) {
-        file_sink sink = {.path = path, .fd = file.fd};
-        FILE *out = fopencookie(&sink, "w", (cookie_io_functions_t){.write = sink_write});
-        if (out) setvbuf(out, NULL, _IOFBF, 1 << 20);
+        FILE *out = fdopen(dup(file.fd), "w"); // the descriptor is synced and closed by dt_io_end
         st = out ? launch_write_rows(c, where, rows, out) : dt_fail(DT_E_INTERNAL, "out of memory");
-        if (out) fclose(out);
-        if (sink.status != DT_OK) st = dt_fail(sink.status, "%s", sink.why);
-        free(sink.why);
+        if (out && fclose(out) != 0 && st == DT_OK)
+            st = dt_fail(DT_E_STORAGE, "cannot write: %s", strerror(errno));
+        if (st == DT_E_STORAGE) dt_fail_context(st, "%s", path);
     }
     return dt_io_end(&file, st);
 }

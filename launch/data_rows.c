@@ -67,29 +67,14 @@ static void put_cell(FILE *out, const dt_cell *c) {
     if (c->kind != DT_CELL_NULL) dt_text_print(out, dt_cell_string(c, text));
 }
 
-static void put_csv_text(FILE *out, const char *text) {
-    size_t n = strlen(text);
-    bool quote = n == 0 || strpbrk(text, ",\"\r\n") || text[0] == ' ' || text[n - 1] == ' ';
-    if (!quote) {
-        dt_text_print(out, text);
-        return;
-    }
-    char *doubled = dt_xcalloc(2 * n + 1, 1), *to = doubled;
-    for (const char *p = text; *p; p++) {
-        if (*p == '"') *to++ = '"';
-        *to++ = *p;
-    }
-    fputc('"', out);
-    dt_text_print(out, doubled);
-    fputc('"', out);
-    free(doubled);
-}
-
+// An empty text is in quotes: without them there is no value.
 static void put_csv(FILE *out, const dt_cell *c) {
-    if (c->kind == DT_CELL_TEXT)
-        put_csv_text(out, c->text);
-    else
+    if (c->kind != DT_CELL_TEXT)
         put_cell(out, c);
+    else if (*c->text)
+        dt_text_print_cell(out, c->text);
+    else
+        fputs("\"\"", out);
 }
 
 static void put_json(writer *w) {
@@ -148,7 +133,7 @@ static void put_header(writer *w) {
     if (w->rows->format != LAUNCH_ROWS_CSV) return;
     for (int i = 0; i < w->n; i++) {
         if (i) fputc(',', w->out);
-        put_csv_text(w->out, w->name[i]);
+        dt_text_print_cell(w->out, w->name[i]);
     }
     fputc('\n', w->out);
 }

@@ -71,27 +71,22 @@ static dt_status add(launch_hosts *h, const char *text, size_t n, const char *wh
         if (strncmp(slots, "slots=", 6) == 0) slots += 6;
     }
     const long n_slots = slots ? strtol(slots, &end, 10) : 1;
-    if (n_slots < 1 || n_slots > 100000 || (slots && (end == slots || end[strspn(end, " \t\r")]))) {
-        dt_status st = dt_fail(DT_E_USAGE, "%s: '%.*s' is no host with its ranks, as in node1:8",
-                               where, (int)n, text);
+    dt_status st = DT_OK;
+    if (n_slots < 1 || n_slots > 100000 || (slots && (end == slots || end[strspn(end, " \t\r")])))
+        st = dt_fail(DT_E_USAGE, "%s: '%.*s' is no host with its ranks, as in node1:8", where,
+                     (int)n, text);
+    else if (!is_host_name(entry))
+        st = dt_fail(DT_E_USAGE,
+                     "%s: '%s' is no name of a host: letters, digits, '.', '-' and '_' (a user or "
+                     "a port: --ssh 'ssh -l user -p 2222')",
+                     where, entry);
+    for (int i = 0; i < h->n && st == DT_OK; i++)
+        if (strcmp(h->hosts[i].name, entry) == 0)
+            st = dt_fail(DT_E_USAGE, "%s: %s is given twice", where, entry);
+    if (st != DT_OK) {
         free(entry);
         return st;
     }
-    if (!is_host_name(entry)) {
-        dt_status st =
-            dt_fail(DT_E_USAGE,
-                    "%s: '%s' is no name of a host: letters, digits, '.', '-' and '_' (a "
-                    "user or a port: --ssh 'ssh -l user -p 2222')",
-                    where, entry);
-        free(entry);
-        return st;
-    }
-    for (int i = 0; i < h->n; i++)
-        if (strcmp(h->hosts[i].name, entry) == 0) {
-            dt_status st = dt_fail(DT_E_USAGE, "%s: %s is given twice", where, entry);
-            free(entry);
-            return st;
-        }
     h->hosts = dt_xrealloc(h->hosts, sizeof *h->hosts * (size_t)(h->n + 1));
     h->hosts[h->n++] =
         (launch_host){.name = entry, .slots = (int)n_slots, .local = is_this_machine(entry)};

@@ -172,11 +172,8 @@ static dt_status run(const launch_words *w) {
     cloud k = {.w = w};
     char *task = NULL;
     DT_TRY(read_options(&k));
-    DT_TRY(launch_load_config(&k.config, "launch cloud", w));
-    dt_status st = launch_check_ranks(k.config, k.n_nodes * k.n_ranks_node);
-    dt_config_destroy(k.config);
-    k.config = NULL;
-    if (st == DT_OK) st = launch_target_config(&k.config, "launch cloud", w, true);
+    dt_status st =
+        launch_target_config(&k.config, "launch cloud", w, k.n_nodes * k.n_ranks_node, true);
     if (st == DT_OK) {
         k.name = task_name(k.config);
         st = fill_task(&task, &k);

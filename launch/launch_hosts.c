@@ -248,12 +248,9 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_option_int(w, WAIT, 600, &j.wait_s));
     j.list.agent = w->options[AGENT] ? w->options[AGENT] : ssh;
     j.list.program = w->options[PROGRAM] ? w->options[PROGRAM] : launch_program();
-    DT_TRY(launch_load_config(&c, "launch hosts", w));
     dt_status st = launch_hosts_parse(&j.list, w->options[HOSTS], w->options[HOSTFILE]);
-    if (st == DT_OK) st = launch_check_ranks(c, launch_hosts_ranks(&j.list));
-    dt_config_destroy(c);
-    c = NULL;
-    if (st == DT_OK) st = launch_target_config(&c, "launch hosts", w, true);
+    if (st == DT_OK)
+        st = launch_target_config(&c, "launch hosts", w, launch_hosts_ranks(&j.list), true);
     j.config = c;
     if (st == DT_OK) st = start(&j, restarts);
     launch_hosts_free(&j.list);

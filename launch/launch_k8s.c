@@ -192,8 +192,7 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
                        "--slots %d: a rank needs a GPU of its own, and a worker has %d "
                        "(--gpus)",
                        n_slots, n_gpus);
-    DT_TRY(launch_target_config(&j->config, "launch k8s", w, true));
-    DT_TRY(launch_check_ranks(j->config, n_workers * n_slots));
+    DT_TRY(launch_target_config(&j->config, "launch k8s", w, n_workers * n_slots, true));
     DT_TRY(name_job(j));
     DT_TRY(read_resources(j, w, n_slots));
     launch_values *v = &j->values;

@@ -49,13 +49,12 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_load_config(&c, "launch local", w));
     const int n_gpus = launch_count_gpus(c);
     dt_status st = launch_option_int(w, RANKS, n_gpus > 0 ? n_gpus : 1, &n_ranks);
-    if (st == DT_OK) st = launch_check_ranks(c, n_ranks);
     if (st == DT_OK && n_gpus > 0 && n_ranks > n_gpus)
         st = dt_fail(DT_E_USAGE, "-n %d: this machine has %d GPU%s, and a rank wants one", n_ranks,
                      n_gpus, n_gpus == 1 ? "" : "s");
     dt_config_destroy(c);
     DT_TRY(st);
-    DT_TRY(launch_target_config(&c, "launch local", w, false));
+    DT_TRY(launch_target_config(&c, "launch local", w, n_ranks, false));
     st = start(w, c, n_ranks, restarts);
     dt_config_destroy(c);
     return st;

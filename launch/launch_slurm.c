@@ -74,13 +74,13 @@ static void add_run(char **text, int task, const char *dir, const char *const *w
     free(quoted_dir);
 }
 
-static dt_status read_sweep(slurm_job *j, const launch_words *w) {
+static dt_status read_sweep(slurm_job *j, const launch_words *w, int n_ranks) {
     sweep *s = &j->sweep;
     DT_TRY(sweep_read(s, w));
     char **first = sweep_run_words(s, 0);
     launch_words one = {.words = (const char **)first + 1};
     while (one.words[one.n_words]) one.n_words++;
-    dt_status st = launch_target_config(&j->config, "launch slurm", &one, true);
+    dt_status st = launch_target_config(&j->config, "launch slurm", &one, n_ranks, true);
     sweep_free_words(first);
     DT_TRY(st);
     char *runs = NULL;
@@ -97,8 +97,8 @@ static dt_status read_sweep(slurm_job *j, const launch_words *w) {
     return DT_OK;
 }
 
-static dt_status read_run(slurm_job *j, const launch_words *w) {
-    DT_TRY(launch_target_config(&j->config, "launch slurm", w, true));
+static dt_status read_run(slurm_job *j, const launch_words *w, int n_ranks) {
+    DT_TRY(launch_target_config(&j->config, "launch slurm", w, n_ranks, true));
     char *dir = dt_xprintf("%s/%s", j->config->run.dir, j->config->run.name);
     const char **words = launch_train_words(w);
     char *runs = NULL;
@@ -196,8 +196,7 @@ static dt_status read_options(slurm_job *j, const launch_words *w) {
     if (w->options[JOBS] && !w->options[SWEEP]) return dt_fail(DT_E_USAGE, "--jobs is for --sweep");
     launch_put(&j->values, "NODES", dt_xprintf("%d", n_nodes));
     launch_put(&j->values, "TASKS", dt_xprintf("%d", j->n_ranks_node));
-    DT_TRY(w->options[SWEEP] ? read_sweep(j, w) : read_run(j, w));
-    return launch_check_ranks(j->config, n_nodes * j->n_ranks_node);
+    return (w->options[SWEEP] ? read_sweep : read_run)(j, w, n_nodes * j->n_ranks_node);
 }
 
 static dt_status find_program(slurm_job *j, const launch_words *w) {

@@ -20,22 +20,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define VERB(id, words, summary) extern const launch_command launch_##id;
-#include "cmds.def"
-#undef VERB
-
-const launch_verb launch_verbs[] = {
-#define VERB(id, words, summary) {#id, words, summary, &launch_##id},
-#include "cmds.def"
-#undef VERB
-    {NULL}};
-
-const launch_verb *launch_find_verb(const launch_verb *table, const char *name) {
-    for (const launch_verb *v = table; v->name; v++)
-        if (strcmp(v->name, name) == 0) return v;
-    return NULL;
-}
-
 // NULL: no verb is close to it.
 static const char *nearest_verb(const launch_verb *table, const char *word) {
     const char *near = NULL;

@@ -196,16 +196,6 @@ static int *order_rows(const table *t) {
 
 // ---- writing ---------------------------------------------------------------------------------------
 
-static void print_csv(FILE *out, const char *text) {
-    if (!strpbrk(text, ",\"\n")) {
-        fputs(text, out);
-        return;
-    }
-    fputc('"', out);
-    for (; *text; text++) fprintf(out, *text == '"' ? "\"\"" : "%c", *text);
-    fputc('"', out);
-}
-
 static void print_number(FILE *out, double x) {
     char text[DT_REAL_CHARS];
     if (isfinite(x)) fputs(dt_real_text(text, x), out);
@@ -224,7 +214,7 @@ static void print_configurations(const table *t, const int *order, FILE *out) {
         int row = order[k];
         for (int i = 0; i < s->n_variables; i++) {
             if (s->variables[i].n < 2 || is_repeat(&s->variables[i])) continue;
-            print_csv(out, sweep_value(s, t->rows[row], i));
+            dt_text_print_cell(out, sweep_value(s, t->rows[row], i));
             fputc(',', out);
         }
         fprintf(out, "%d", t->n_results[row]);
@@ -249,11 +239,11 @@ static void print_runs(const table *t, FILE *out) {
     for (int r = 0; r < s->n_runs; r++) {
         const sweep_run *run = &s->runs[r];
         if (run->phase != SWEEP_ENDED) continue;
-        print_csv(out, run->name);
+        dt_text_print_cell(out, run->name);
         for (int i = 0; i < s->n_variables; i++) {
             if (s->variables[i].n < 2) continue;
             fputc(',', out);
-            print_csv(out, sweep_value(s, r, i));
+            dt_text_print_cell(out, sweep_value(s, r, i));
         }
         const json_t *line = run->lines[SWEEP_VAL] ? run->lines[SWEEP_VAL] : run->lines[SWEEP_TEST];
         fprintf(out, ",%d,", run->code);

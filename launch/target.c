@@ -24,8 +24,17 @@ static bool has_cuda_module(void) {
     return dt_module_find("dtrain_cuda.so", path, sizeof path) == DT_OK && *path;
 }
 
+static dt_status check_ranks(const dt_config *c, int n_ranks) {
+    const int64_t n_micro = c->train.global_batch / launch_micro_batch(c);
+    if (n_ranks <= n_micro) return DT_OK;
+    return dt_config_fail(c, "train.micro_batch",
+                          "%d ranks cannot share the %lld micro-batches of a step "
+                          "(train.global_batch / train.micro_batch): at most %lld ranks",
+                          n_ranks, (long long)n_micro, (long long)n_micro);
+}
+
 // Its report tells of this machine, so only its errors and warnings are shown.
-static dt_status check(const char *target, const launch_words *w, bool elsewhere) {
+static dt_status check(const char *target, const launch_words *w, int n_ranks, bool elsewhere) {
     dt_config *c = NULL;
     if (launch_is_rank())
         return dt_fail(DT_E_USAGE, "dtrain %s starts the ranks itself: without mpirun", target);
@@ -33,6 +42,11 @@ static dt_status check(const char *target, const launch_words *w, bool elsewhere
         return dt_fail(DT_E_USAGE, "dtrain %s reads its config more than once: give a file",
                        target);
     DT_TRY(launch_load_config(&c, target, w));
+    dt_status st = check_ranks(c, n_ranks);
+    if (st != DT_OK) {
+        dt_config_destroy(c);
+        return st;
+    }
     if (elsewhere && c->device.kind == DT_DEVICE_cuda &&
         !(has_cuda_module() && dt_io_exists("/dev/nvidiactl")))
         dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
@@ -40,7 +54,7 @@ static dt_status check(const char *target, const launch_words *w, bool elsewhere
     size_t n = 0;
     FILE *out = open_memstream(&report, &n);
     dt_run_length length;
-    dt_status st = launch_check_config(c, &(dt_check_prints){0}, out, &length);
+    st = launch_check_config(c, &(dt_check_prints){0}, out, &length);
     fclose(out);
     free(report);
     dt_config_destroy(c);
@@ -48,18 +62,9 @@ static dt_status check(const char *target, const launch_words *w, bool elsewhere
 }
 
 dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w,
-                               bool elsewhere) {
-    DT_TRY(check(target, w, elsewhere));
+                               int n_ranks, bool elsewhere) {
+    DT_TRY(check(target, w, n_ranks, elsewhere));
     return launch_load_config(out, target, w);
-}
-
-dt_status launch_check_ranks(const dt_config *c, int n_ranks) {
-    const int64_t n_micro = c->train.global_batch / launch_micro_batch(c);
-    if (n_ranks <= n_micro) return DT_OK;
-    return dt_config_fail(c, "train.micro_batch",
-                          "%d ranks cannot share the %lld micro-batches of a step "
-                          "(train.global_batch / train.micro_batch): at most %lld ranks",
-                          n_ranks, (long long)n_micro, (long long)n_micro);
 }
 
 static void list_files(const char *pattern, dt_names *out) {

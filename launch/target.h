@@ -33,11 +33,10 @@ const char *launch_value(const launch_values *values, const char *name);
 void launch_values_fini(launch_values *values);
 
 // Loads the config of `w` and checks it. elsewhere: the job runs on other machines, so a GPU that this one lacks is no
-// error: memory and plan are then those of a CPU. *out is as given, its autos unanswered.
+// error: memory and plan are then those of a CPU. DT_E_USAGE also if a step has fewer micro-batches than n_ranks.
+// *out is as given, its autos unanswered.
 dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w,
-                               bool elsewhere);
-// DT_E_USAGE if a step has fewer micro-batches than there are ranks.
-dt_status launch_check_ranks(const dt_config *c, int n_ranks);
+                               int n_ranks, bool elsewhere);
 // The files of data.path that are there, sets that are folders of LMDB as their data.mdb; the caller frees them.
 void launch_list_data(const dt_config *c, dt_names *out);
 // GPUs of this machine that the config would use; 0: it trains on CPUs, or there is none.

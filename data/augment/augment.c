@@ -23,6 +23,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "config/field_kinds.h"
+#include "config/words.h"
 
 #include <assert.h>
 #include <math.h>
@@ -118,15 +119,10 @@ static dt_status fail_param(const dt_augment_kind *k, const dt_augment_param *p,
 }
 
 static bool read_word(const dt_augment_param *p, const dt_cnode *v, dt_value2 *out) {
-    const char *text = dt_cnode_str(v), *w = p->words;
-    for (int i = 0;; i++) {
-        size_t n = strcspn(w, "|");
-        if (strlen(text) == n && strncmp(text, w, n) == 0) {
-            out->from = out->to = p->high > 0 ? -1 - i : i;
-            return true;
-        }
-        if (w[n] == '\0') break;
-        w += n + 1;
+    const int i = dt_word_index(p->words, dt_cnode_str(v));
+    if (i >= 0) {
+        out->from = out->to = p->high > 0 ? -1 - i : i;
+        return true;
     }
     return p->high > 0 && dt_cnode_real(v, &out->from) && out->from == floor(out->from) &&
            out->from >= p->low && (out->to = out->from) <= p->high;
@@ -170,10 +166,9 @@ static dt_status read_p(const dt_augment_kind *k, const dt_cnode *v, double *out
 }
 
 static dt_status fail_name(const dt_augment_kind *k, const dt_cnode *v, const char *name) {
-    char text[TEXT];
-    size_t at = 0;
-    for (int p = 0; p < n_params(k); p++) at = add(text, add(text, at, k->params[p].name), ", ");
-    add(text, at, "p");
+    char text[TEXT] = "";
+    for (int p = 0; p < n_params(k); p++) dt_text_list(text, sizeof text, k->params[p].name);
+    dt_text_list(text, sizeof text, "p");
     return dt_fail(DT_E_USAGE, "%s: unknown parameter '%s' of %s; it has %s", dt_cnode_where(v),
                    name, k->name, text);
 }
@@ -208,11 +203,8 @@ static dt_status find_kind(const dt_augment_kind *kinds, const char *name, const
     if (near)
         return dt_fail(DT_E_USAGE, "%s: unknown augmentation '%s'; did you mean '%s'?",
                        dt_cnode_where(item), name, near->name);
-    char text[1024];
-    size_t at = 0;
-    for (k = kinds; k->name && at < sizeof text; k++)
-        at +=
-            (size_t)snprintf(text + at, sizeof text - at, "%s%s", k == kinds ? "" : ", ", k->name);
+    char text[1024] = "";
+    for (k = kinds; k->name; k++) dt_text_list(text, sizeof text, k->name);
     return dt_fail(DT_E_USAGE, "%s: unknown augmentation '%s'; expected %s", dt_cnode_where(item),
                    name, text);
 }

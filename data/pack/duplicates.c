@@ -1,10 +1,10 @@
 // duplicates.c: content counts as equal if size and XXH3-64 are equal. For two different records of one size the
 // chance of that is 2^-64: among a million records, one dataset in forty million has such a pair.
-#include "duplicates.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/thread.h"
+#include "pack_steps.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 // finish.c: what is done once, by one process, when all shards are whole.
 //
 // Loads the rows of all shards into one catalog, finds duplicates, and writes the indexes.
-#include "finish.h"
 #include "data/catalog/index_file.h"
-#include "duplicates.h"
+#include "pack_steps.h"
 #include "shard_rows.h"
 
 #include "base/arena.h"

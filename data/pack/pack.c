@@ -13,10 +13,7 @@
 // Until it is published a dataset lives in OUT.partial (work.h). An output that exists is left alone: if it was made of just these files in
 // just this way, the work is done already and that is success; otherwise it is an error, unless overwriting was
 // asked for, and then the old dataset stays until the new one is whole.
-#include "duplicates.h"
-#include "finish.h"
-#include "pack_build.h"
-#include "pack_source.h"
+#include "pack_steps.h"
 #include "shard_rows.h"
 
 #include "data/catalog/index_file.h"
@@ -138,25 +135,8 @@ static void say_list(const packing *p) {
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
-// Whether all shards of OUT are there, have this fingerprint and, as far as stamps tell, are unchanged.
-static bool is_made(const packing *p, uint64_t fingerprint) {
-    bool same = p->plan.n_shards > 0;
-    dt_catalog *c = dt_catalog_create();
-    for (size_t i = 0; i < p->plan.n_shards && same; i++) {
-        char *path = dt_xprintf("%s/%s", p->plan.folder, p->plan.name[i]);
-        bool found = false, stale = false;
-        bool ok = dt_io_exists(path) && dt_index_load(c, path, &found, &stale) == DT_OK;
-        const dt_shard *s = ok && found && !stale ? &c->shards[c->n_shards - 1] : NULL;
-        same = s && !s->changed && s->source_hash == fingerprint;
-        free(path);
-    }
-    dt_catalog_destroy(c);
-    dt_error_clear();
-    return same;
-}
-
-// What keeps a shard from being that of this fingerprint; NULL: it is. Heap.
-static char *find_fault(const packing *p, const char *name) {
+// What keeps a shard from being that of this fingerprint, as far as stamps tell; NULL: it is. Heap.
+static char *find_fault(const packing *p, const char *name, uint64_t fingerprint) {
     dt_catalog *c = dt_catalog_create();
     char *path = dt_xprintf("%s/%s", p->plan.folder, name), *why = NULL;
     bool found = false, stale = false;
@@ -166,20 +146,28 @@ static char *find_fault(const packing *p, const char *name) {
         why = dt_xprintf("%s has no index that `dtrain pack` wrote", name);
     else if (stale || c->shards[c->n_shards - 1].changed)
         why = dt_xprintf("%s was changed since it was packed", name);
+    else if (c->shards[c->n_shards - 1].source_hash != fingerprint)
+        why = dt_xprintf("was packed by another command or version of dtrain, or the files of %s, "
+                         "or what is joined to them, changed since",
+                         p->o->source);
     dt_error_clear();
     free(path);
     dt_catalog_destroy(c);
     return why;
 }
 
-// Why is_made is false, in the words of a message. Heap.
-static char *find_difference(const packing *p) {
-    char *why = NULL;
-    for (size_t i = 0; i < p->plan.n_shards && !why; i++) why = find_fault(p, p->plan.name[i]);
-    if (why) return why;
-    return dt_xprintf("was packed by another command or version of dtrain, or the files of %s, or "
-                      "what is joined to them, changed since",
-                      p->o->source);
+// What keeps OUT from being that of this fingerprint; NULL: it is. Heap.
+static char *find_difference(const packing *p, uint64_t fingerprint) {
+    char *why = p->plan.n_shards > 0 ? NULL : dt_xstrdup("has no shards");
+    for (size_t i = 0; i < p->plan.n_shards && !why; i++)
+        why = find_fault(p, p->plan.name[i], fingerprint);
+    return why;
+}
+
+static bool is_made(const packing *p, uint64_t fingerprint) {
+    char *why = find_difference(p, fingerprint);
+    free(why);
+    return !why;
 }
 
 // *any: some data of OUT is there. *same: all of it is, and was made in just this way. An index whose
@@ -270,7 +258,7 @@ static dt_status decide(const packing *p, bool *go) {
     if (p->plan.format->one_file && dt_io_exists(p->plan.out) && !dt_io_is_dir(p->plan.out))
         return dt_fail(DT_E_USAGE, "%s: is no folder, so no LMDB: not overwritten", p->plan.out);
     if (!any || p->o->overwrite) return DT_OK;
-    char *why = find_difference(p);
+    char *why = find_difference(p, p->fingerprint);
     dt_status st = dt_fail(DT_E_USAGE, "%s exists, and %s: remove it, or pack with --overwrite",
                            p->plan.out, why);
     free(why);

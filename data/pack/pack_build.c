@@ -5,7 +5,7 @@
 //
 // So the bytes depend on the plan alone. Finished chunks wait in a ring of a fixed size, which bounds the memory;
 // slot i % n_slots is of chunk i, so the chunk that the writer waits for always has one.
-#include "pack_build.h"
+#include "pack_steps.h"
 #include "shard_rows.h"
 
 #include "base/arena.h"

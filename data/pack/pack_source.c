@@ -4,12 +4,12 @@
 // A tar may be a dataset or a collection of raw files. It is a dataset if pack has written it, if consecutive entries
 // share a key (a.jpg, a.json), or if it has members that only datasets have (cls, json); otherwise each entry is a
 // raw file. A JSON file is a dataset if it lists shards (wids, MDS). Patterns of shards, LMDBs and the like always are.
-#include "pack_source.h"
 #include "data/catalog/index_file.h"
 #include "data/file/blob.h"
 #include "data/file/tar.h"
 #include "data/source/collection.h"
 #include "data/source/shard_list.h"
+#include "pack_steps.h"
 
 #include "base/arena.h"
 #include "base/io.h"

@@ -9,6 +9,7 @@
 #include "transform_parts.h"
 
 #include "base/arena.h"
+#include "config/words.h"
 
 #include <assert.h>
 #include <math.h>
@@ -96,20 +97,12 @@ bool dt_transform_divides(const dt_transform *t) {
     return t->o->segment_s > 0;
 }
 
-static bool is_listed(const char *const *names, size_t n, const char *name) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(names[i], name) == 0) return true;
-    return false;
-}
-
 bool dt_transform_has_column(const dt_transform *t, const char *name) {
-    static const char *const SHAPE[] = {"width",   "height", "channels",
-                                        "samples", "rate",   "seconds"};
-    static const char *const QUALITY[] = {"brightness", "contrast", "sharpness", "entropy",
-                                          "clipping",   "snr",      "level",     "peak",
-                                          "silence",    "quality"};
-    return is_listed(SHAPE, sizeof SHAPE / sizeof *SHAPE, name) ||
-           (t->o->quality && is_listed(QUALITY, sizeof QUALITY / sizeof *QUALITY, name)) ||
+    static const char shape[] = "width|height|channels|samples|rate|seconds",
+                      quality[] = "brightness|contrast|sharpness|entropy|clipping|snr|level|peak|"
+                                  "silence|quality";
+    return dt_word_index(shape, name) >= 0 ||
+           (t->o->quality && dt_word_index(quality, name) >= 0) ||
            (dt_transform_divides(t) && strcmp(name, "begin_s") == 0);
 }
 

@@ -6,6 +6,7 @@
 #include "data/catalog/select.h"
 
 #include "base/arena.h"
+#include "config/words.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 enum { MAX_NAMES = 512 };
 
 // Where a name's value comes from; what a transform found out goes before metadata of that name.
-typedef enum fixed { NOT_FIXED, KEY, BYTES, SOURCE } fixed;
+typedef enum fixed { KEY, BYTES, SOURCE, NOT_FIXED = -1 } fixed;
 typedef struct name_use {
     const char *name;
     fixed fixed;
@@ -69,12 +70,8 @@ static bool find_in_list(name_use *u, const dt_raw *raw) {
 }
 
 static bool find_fixed(name_use *u) {
-    static const char *const NAMES[] = {"", "key", "bytes", "source"};
-    for (int i = KEY; i <= SOURCE; i++)
-        if (strcmp(NAMES[i], u->name) == 0) {
-            u->fixed = (fixed)i;
-            u->is_text = i != BYTES;
-        }
+    u->fixed = (fixed)dt_word_index("key|bytes|source", u->name);
+    u->is_text = u->fixed == KEY || u->fixed == SOURCE;
     return u->fixed != NOT_FIXED;
 }
 
@@ -83,7 +80,11 @@ static dt_status resolve(dt_where *w, const dt_transform *t) {
     if (w->n > MAX_NAMES) return dt_fail(DT_E_USAGE, "--where: more than %d names", MAX_NAMES);
     for (int i = 0; i < w->n; i++) {
         name_use *u = &w->use[i];
-        *u = (name_use){.name = dt_expr_name(w->e, i), .column = -1, .text = -1, .real = -1};
+        *u = (name_use){.name = dt_expr_name(w->e, i),
+                        .fixed = NOT_FIXED,
+                        .column = -1,
+                        .text = -1,
+                        .real = -1};
         u->of_transform = dt_transform_has_column(t, u->name);
         bool in_list = find_in_list(u, w->raw);
         if (!u->of_transform && !in_list && !find_fixed(u))

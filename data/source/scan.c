@@ -4,6 +4,8 @@
 // One warning tells for the whole dataset.
 #include "source.h"
 
+#include "config/words.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -32,12 +34,8 @@ static dt_status json_member(dt_scan *s, uint64_t offset, uint64_t size) {
 
 // What follows the last dot decides: "seg.cls" is a class as "cls" is.
 static bool is_class(const char *ext) {
-    static const char *const NAMES[] = {"cls", "cls2", "index", "inx", "id"};
     const char *dot = strrchr(ext, '.');
-    if (dot) ext = dot + 1;
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
-        if (strcmp(ext, NAMES[i]) == 0) return true;
-    return false;
+    return dt_word_index("cls|cls2|index|inx|id", dot ? dot + 1 : ext) >= 0;
 }
 
 dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t size) {

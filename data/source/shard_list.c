@@ -9,7 +9,7 @@
 #include "shard_list.h"
 
 #include "base/arena.h"
-#include "base/hash_named.h"
+#include "base/hash.h"
 #include "base/io.h"
 
 #include <jansson.h>

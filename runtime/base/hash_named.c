@@ -1,6 +1,5 @@
 // hash_named.c: libxxhash's streams by name. Cryptographic hashes are left out: they would need another
 // library, and nobody expects these files to be forged.
-#include "base/hash_named.h"
 #include "base/arena.h"
 #include "base/hash.h"
 
