@@ -35,14 +35,14 @@ static dt_listed *find_listed(const dt_listing *l, const char *path, size_t *at)
     return NULL;
 }
 
-static void take_hash(dt_shard_hash *out, dt_listed *from, const char *list, bool *told) {
+static void take_hash(dt_shard_hash *out, dt_listed *from, const char *list, bool *warned) {
     if (from->hash) {
         *out = (dt_shard_hash){from->hash_name, from->hash};
         from->hash_name = from->hash = NULL;
-    } else if (from->hash_name && !*told) {
+    } else if (from->hash_name && !*warned) {
         dt_info("%s: has hashes of kind %s, which are not compared (those of xxhash are)", list,
                 from->hash_name);
-        *told = true;
+        *warned = true;
     }
 }
 
@@ -50,7 +50,7 @@ dt_shard_hash *dt_shard_hashes_find(const dt_catalog *c) {
     dt_shard_hash *out = dt_xcalloc(c->n_shards + 1, sizeof *out);
     dt_listing l = {0};
     char *list = NULL;
-    bool told = false;
+    bool warned = false;
     size_t at = 0;
     for (uint32_t s = 0; s < c->n_shards; s++) {
         const char *path = c->shards[s].path, *slash = strrchr(path, '/');
@@ -61,12 +61,12 @@ dt_shard_hash *dt_shard_hashes_find(const dt_catalog *c) {
             dt_shard_list_fini(&l);
             free(list);
             list = here;
-            told = false;
+            warned = false;
             at = 0;
             read_list(&l, list);
         }
         dt_listed *found = find_listed(&l, path, &at);
-        if (found) take_hash(&out[s], found, list, &told);
+        if (found) take_hash(&out[s], found, list, &warned);
     }
     dt_shard_list_fini(&l);
     free(list);

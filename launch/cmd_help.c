@@ -106,18 +106,11 @@ static void complete_zsh(void) {
     printf("fi\ncompadd -- ${${=list}:#*=}\ncompadd -S '' -- ${(M)${=list}:#*=}\n_files\n");
 }
 
-// In single quotes of fish: what help texts hold.
-static void print_quoted(const char *text) {
-    putchar('\'');
-    for (; *text; text++) printf(*text == '\'' || *text == '\\' ? "\\%c" : "%c", *text);
-    putchar('\'');
-}
-
 static void fish_line(const char *condition, const char *verb, const char *flag, const char *word,
                       const char *help) {
-    printf("complete -c dtrain -n '%s%s' %s %s -d ", condition, verb, flag, word);
-    print_quoted(help);
-    putchar('\n');
+    printf("complete -c dtrain -n '%s%s' %s %s -d '", condition, verb, flag, word);
+    for (; *help; help++) printf(*help == '\'' || *help == '\\' ? "\\%c" : "%c", *help);
+    printf("'\n");
 }
 
 // "--top" or "-o".
@@ -205,16 +198,14 @@ static const launch_option options[] = {
     [MAN] = {"--man", NULL, "the man page"},
     {NULL}};
 
-static dt_status print_completion(const launch_words *w) {
+static dt_status run(const launch_words *w) {
     static void (*const complete[])(void) = {complete_bash, complete_zsh, complete_fish};
     int shell;
     DT_TRY(launch_option_word(w, COMPLETION, 0, &shell));
-    complete[shell]();
-    return DT_OK;
-}
-
-static dt_status run(const launch_words *w) {
-    if (w->options[COMPLETION]) return print_completion(w);
+    if (w->options[COMPLETION]) {
+        complete[shell]();
+        return DT_OK;
+    }
     const launch_verb *table = launch_verbs, *v = NULL;
     char name[64] = "";
     if (w->options[MAN])

@@ -63,6 +63,7 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_info = {
     .options = options,
-    .text = "Version, usable cores, backends, GPUs and their "
-            "libraries, modules, models.\n\n  dtrain info\n  dtrain info --onnx\n",
+    .text = "Version, usable cores, backends, GPUs and their libraries, modules, models.\n\n"
+            "  dtrain info\n"
+            "  dtrain info --onnx\n",
     .run = run};

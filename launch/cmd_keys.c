@@ -91,12 +91,12 @@ static dt_status run(const launch_words *w) {
                  : dt_fail(DT_E_USAGE, "no key begins with '%s'; dtrain keys lists all", prefix);
 }
 
-const launch_command launch_keys = {.options = options,
-                                    .text = "Every key of a config: type, default, range, what it "
-                                            "does. `numeric` keys change results;\n"
-                                            "a run cannot be resumed with another value of one.\n\n"
-                                            "  dtrain keys train.schedule\n"
-                                            "  dtrain keys model.encoders    the same as model's\n"
-                                            "  dtrain keys data.augment      with the operations\n"
-                                            "  dtrain keys model.layers      with the layers\n",
-                                    .run = run};
+const launch_command launch_keys = {
+    .options = options,
+    .text = "Every key of a config: type, default, range, what it does. `numeric` keys change\n"
+            "results; a run cannot be resumed with another value of one.\n\n"
+            "  dtrain keys train.schedule\n"
+            "  dtrain keys model.encoders    the same as model's\n"
+            "  dtrain keys data.augment      with the operations\n"
+            "  dtrain keys model.layers      with the layers\n",
+    .run = run};

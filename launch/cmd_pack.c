@@ -190,12 +190,10 @@ static dt_status run(const launch_words *w) {
 const launch_command launch_pack = {
     .options = options,
     .text =
-        "Files into a set that is read fast and checked by hash: one LMDB (OUT ends in .lmdb), or\n"
-        "WebDataset shards (OUT is a .tar, or a pattern of them). SRC is a folder, a list of files "
-        "(CSV\n"
-        "whose other columns become metadata, or a path a line), a tar, or an existing set, which "
-        "is\n"
-        "converted or cut into other shards.\n\n"
+        "Files into a set that is read fast and checked by hash: one LMDB (OUT ends in .lmdb),\n"
+        "or WebDataset shards (OUT is a .tar, or a pattern of them). SRC is a folder, a list of\n"
+        "files (CSV whose other columns become metadata, or a path a line), a tar, or an\n"
+        "existing set, which is converted or cut into other shards.\n\n"
         "People: subject, hand, finger and eye from the file names\n"
         "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
         "Lenses: FITS, label from the folder, Einstein radius from a table, 500 MB a shard\n"
@@ -215,8 +213,7 @@ const launch_command launch_pack = {
         "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb\n"
         "The same, where every shard counts its records from 0\n"
         "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb --key-by-shard\n\n"
-        "The bytes do not depend on threads or ranks; ranks share the shards, and rank 0 writes "
-        "an\n"
-        "LMDB. A pack that was killed keeps the shards that are whole when the same command runs\n"
-        "again; until all are, the set lies in OUT.partial.\n",
+        "The bytes do not depend on threads or ranks; ranks share the shards, and rank 0 writes\n"
+        "an LMDB. A pack that was killed keeps the shards that are whole when the same command\n"
+        "runs again; until all are, the set lies in OUT.partial.\n",
     .run = run};

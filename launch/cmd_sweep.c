@@ -58,13 +58,6 @@ static int take_next(const sweep *s, int *n_left) {
     return found;
 }
 
-static void say_waiting(const sweep *s, int n_left, bool *told) {
-    if (!*told)
-        dt_info("%s: waiting for %d run%s that other processes train", s->dir, n_left,
-                n_left == 1 ? "" : "s");
-    *told = true;
-}
-
 // With one job at a time its messages and live line are shown; several write to a file each.
 static dt_status start_run(sweep *s, launch_jobs *jobs, int run, int n_ranks) {
     sweep_run *r = &s->runs[run];
@@ -108,7 +101,7 @@ static dt_status run_all(sweep *s, int n_jobs, int n_ranks) {
     launch_jobs jobs;
     launch_jobs_init(&jobs, n_jobs);
     dt_status st = DT_OK;
-    bool told = false;
+    bool said = false;
     int n_left = s->n_runs, n_running = 0;
     while (st == DT_OK && (n_running > 0 || (n_left > 0 && !jobs.asked))) {
         const bool starts = n_running < n_jobs && n_left > 0 && !jobs.asked;
@@ -123,7 +116,10 @@ static dt_status run_all(sweep *s, int n_jobs, int n_ranks) {
             end_run(s, &jobs, jobs.run[slot], code);
             n_running--;
         } else if (n_left > 0) {
-            say_waiting(s, n_left, &told);
+            if (!said)
+                dt_info("%s: waiting for %d run%s that other processes train", s->dir, n_left,
+                        n_left == 1 ? "" : "s");
+            said = true;
             launch_jobs_pause(&jobs, LOOK_AGAIN_S);
         }
     }
@@ -182,13 +178,13 @@ static dt_status run(const launch_words *w) {
 const launch_command launch_sweep = {
     .options = options,
     .text =
-        "Trains every combination of the lists, each in run.dir/run.name/COMBINATION. 0..4 stands\n"
-        "for 0,1,2,3,4; a comma within brackets or quotes does not separate. Runs that are\n"
-        "finished are not repeated: after a kill the same command goes on. A run that fails does\n"
-        "not end the rest.\n\n"
-        "stdout gets a table: of the best checkpoint the validation's eval.best, then the test's\n"
-        "metrics, mean ± standard deviation over folds and seeds. The order is the validation's.\n"
-        "sweep.csv has the same, runs.csv each run.\n\n"
+        "Trains every combination of the lists, each in run.dir/run.name/COMBINATION. 0..4\n"
+        "stands for 0,1,2,3,4; a comma within brackets or quotes does not separate. Runs that\n"
+        "are finished are not repeated: after a kill the same command goes on. A run that fails\n"
+        "does not end the rest.\n\n"
+        "stdout gets a table: of the best checkpoint the validation's eval.best, then the\n"
+        "test's metrics, mean ± standard deviation over folds and seeds. The order is the\n"
+        "validation's. sweep.csv has the same, runs.csv each run.\n\n"
         "  dtrain sweep configs/fusion.yaml data.split.folds=5 data.split.fold=0..4\n"
         "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n",
     .run = run};

@@ -237,13 +237,10 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_comm_bench = {
     .options = options,
-    .text =
-        "The all-reduce of gradients by size, MPI's own beside it in the same run, and every "
-        "pair of\n"
-        "hosts with the slowest link named. busbw can be compared with a link's rate: what each "
-        "rank\n"
-        "must send, a second. No training beside it: processes that compute share the "
-        "cores.\n\n"
-        "  mpirun -np 8 dtrain comm bench\n"
-        "  mpirun -np 2 -host a,b dtrain comm bench --size 256\n",
+    .text = "The all-reduce of gradients by size, MPI's own beside it in the same run, and every\n"
+            "pair of hosts with the slowest link named. busbw can be compared with a link's rate:\n"
+            "what each rank must send, a second. No training beside it: processes that compute\n"
+            "share the cores.\n\n"
+            "  mpirun -np 8 dtrain comm bench\n"
+            "  mpirun -np 2 -host a,b dtrain comm bench --size 256\n",
     .run = run};

@@ -173,13 +173,9 @@ static void print_text(const bench *b) {
                b->tuner.n_changes, b->after.n_workers, b->after.n_readers, b->after.ring_slots);
 }
 
-static const char *limit_name(dt_limit l) {
-    static const char *const NAMES[] = {"none",    "training", "read",   "files",
-                                        "workers", "decode",   "augment"};
-    return NAMES[l];
-}
-
 static void print_json(const bench *b) {
+    static const char *const limits[] = {"none",    "training", "read",   "files",
+                                         "workers", "decode",   "augment"};
     const dt_bottleneck *v = &b->verdict;
     dt_json j;
     dt_json_init(&j);
@@ -195,7 +191,7 @@ static void print_json(const bench *b) {
     dt_json_int(&j, "readers", b->after.reading_ahead ? b->after.n_readers : 0);
     dt_json_int(&j, "slots", b->after.ring_slots);
     dt_json_string(&j, "bound", v->bound);
-    dt_json_string(&j, "limit", limit_name(v->limit));
+    dt_json_string(&j, "limit", limits[v->limit]);
     dt_json_string(&j, "what", v->what);
     dt_json_string(&j, "advice", v->advice);
     dt_json_string(&j, "change", v->change);
@@ -231,14 +227,12 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_data_bench = {
     .options = options,
-    .text =
-        "Runs the input pipeline of a config without training: what one thread can do in each "
-        "stage,\n"
-        "how full the queues are, whether storage or cores are the limit, and the one change that\n"
-        "would help most, with the rate it should give.\n\n"
-        "  dtrain data bench configs/photos.yaml\n"
-        "  dtrain data bench configs/photos.yaml data.workers=1\n"
-        "  dtrain data bench configs/photos.yaml --consume 500     as if training took 500 "
-        "samples/s\n"
-        "  dtrain data bench configs/photos.yaml --tune --seconds 20\n",
+    .text = "Runs the input pipeline of a config without training: what one thread can do in each\n"
+            "stage, how full the queues are, whether storage or cores are the limit, and the one\n"
+            "change that would help most, with the rate it should give.\n\n"
+            "  dtrain data bench configs/photos.yaml\n"
+            "  dtrain data bench configs/photos.yaml data.workers=1\n"
+            "  dtrain data bench configs/photos.yaml --consume 500     as if training took 500 "
+            "samples/s\n"
+            "  dtrain data bench configs/photos.yaml --tune --seconds 20\n",
     .run = run};

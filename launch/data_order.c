@@ -255,12 +255,11 @@ static dt_status run(const launch_words *w) {
 const launch_command launch_data_order = {
     .options = options,
     .text =
-        "Which samples a training step takes, and which rank takes which: step, rank, micro-batch\n"
-        "(micro-batch), place, sample, records. The order is a function of seed, epoch and place, "
-        "so\n"
-        "all columns but the rank are the same for every --world, and --hash prints one value.\n"
-        "--split lists a part of the split: sample, records, classes; a run keeps all parts in\n"
-        "split.csv of its directory.\n\n"
+        "Which samples a training step takes, and which rank takes which: step, rank,\n"
+        "micro-batch (micro-batch), place, sample, records. The order is a function of seed,\n"
+        "epoch and place, so all columns but the rank are the same for every --world, and\n"
+        "--hash prints one value. --split lists a part of the split: sample, records, classes;\n"
+        "a run keeps all parts in split.csv of its directory.\n\n"
         "  dtrain data order configs/fusion.yaml --world 7 --steps 1\n"
         "  dtrain data order configs/fusion.yaml data.shuffle=block --world 8 --hash\n"
         "  dtrain data order configs/fusion.yaml --split test\n"

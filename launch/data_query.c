@@ -50,9 +50,8 @@ static dt_status run(const launch_words *w) {
 const launch_command launch_data_query = {
     .options = options,
     .text =
-        "The records for which EXPR is true; the data is not read. The same expressions are "
-        "data.where of\n"
-        "a config; docs/reference/catalog.md has the language.\n\n"
+        "The records for which EXPR is true; the data is not read. The same expressions are\n"
+        "data.where of a config; docs/reference/catalog.md has the language.\n\n"
         "  dtrain data query datasets/biometric.lmdb \"finger = 'index' and subject <= 10\"\n"
         "  dtrain data query 'photos-{000000..000003}.tar' 'sharpness < 0.1' --columns "
         "key,sharpness\n"

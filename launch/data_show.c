@@ -297,10 +297,9 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_data_show = {
     .options = options,
-    .text = "The first samples of training as the network gets them, in one picture: augmented, "
-            "resized\n"
-            "and mixed; sounds as spectrograms. And a line a sample: row and column, records, "
-            "class.\n\n"
+    .text = "The first samples of training as the network gets them, in one picture: augmented,\n"
+            "resized and mixed; sounds as spectrograms. And a line a sample: row and column,\n"
+            "records, class.\n\n"
             "  dtrain data show configs/photos.yaml batch.png\n"
             "  dtrain data show configs/acoustic.yaml val.png --split val --n 25\n",
     .run = run};

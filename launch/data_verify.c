@@ -121,14 +121,12 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_data_verify = {
     .options = options,
-    .text = "Reads every record, and compares its bytes with the hash that was stored when it was "
-            "packed; of\n"
-            "sets made elsewhere, which have none, images, sounds and JSON are decoded whole. Bad "
-            "members are\n"
-            "listed as file, record, member, offset, reason, separated by tabs; exit 3 if there is "
-            "one. MDS\n"
-            "shards are also compared as a whole with the hash in their index.json, where it is "
-            "one of xxhash's.\n\n"
-            "  dtrain data verify datasets/biometric.lmdb\n"
-            "  dtrain data verify 'photos-{000000..000003}.tar' --decode > bad.tsv\n",
+    .text =
+        "Reads every record, and compares its bytes with the hash that was stored when it was\n"
+        "packed; of sets made elsewhere, which have none, images, sounds and JSON are decoded\n"
+        "whole. Bad members are listed as file, record, member, offset, reason, separated by\n"
+        "tabs; exit 3 if there is one. MDS shards are also compared as a whole with the hash in\n"
+        "their index.json, where it is one of xxhash's.\n\n"
+        "  dtrain data verify datasets/biometric.lmdb\n"
+        "  dtrain data verify 'photos-{000000..000003}.tar' --decode > bad.tsv\n",
     .run = run};

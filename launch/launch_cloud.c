@@ -193,9 +193,9 @@ const launch_command launch_on_cloud = {
     .options = options,
     .text =
         "Writes a task of SkyPilot and submits it with `sky jobs launch`, which asks before it\n"
-        "costs money, starts machines, and starts others where spot machines are taken away. The\n"
-        "data set is copied from a bucket, runs and checkpoints are kept on one. dtrain check\n"
-        "--cost says what it would cost.\n\n"
+        "costs money, starts machines, and starts others where spot machines are taken away.\n"
+        "The data set is copied from a bucket, runs and checkpoints are kept on one. dtrain\n"
+        "check --cost says what it would cost.\n\n"
         "  dtrain launch cloud --cloud aws --gpus A100:8 --spot --data s3://my/data \\\n"
         "      --runs s3://my/runs configs/fusion.yaml\n",
     .run = run};

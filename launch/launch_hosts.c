@@ -44,7 +44,7 @@ typedef struct job_on_hosts {
     const dt_config *config;
     int wait_s;
     int n_ranks;            // of the last start
-    bool told;              // that a host that is back cannot run the job
+    bool warned;            // that a host that is back cannot run the job
     char *np, *where, *dir; // words of the command
 } job_on_hosts;
 
@@ -159,7 +159,7 @@ static bool can_go_on(const job_on_hosts *j) {
 
 static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
     const double begin_s = dt_clock_s();
-    bool told = false;
+    bool warned = false;
     for (;;) {
         dt_status judged;
         DT_TRY(launch_hosts_ask(&j->list, j->config, j->w->words[0], false));
@@ -181,13 +181,13 @@ static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
             (void)fail_lost(lost, DT_E_PEER);
             return dt_fail_context(DT_E_PEER, "waited %d s (--wait)", j->wait_s);
         }
-        if (!told)
+        if (!warned)
             dt_warn("host %s does not answer: it is waited for, up to %d s%s", lost->name,
                     j->wait_s,
                     j->config->run.reproducible == DT_REPRODUCIBLE_elastic
                         ? " (the others do not see the run's folder)"
                         : " (run.reproducible: elastic would go on without it)");
-        told = true;
+        warned = true;
         if (!launch_jobs_pause(jobs, POLL_S)) return DT_E_PREEMPTED;
     }
 }
@@ -198,8 +198,8 @@ static bool watch(void *ctx) {
     dt_status judged = DT_OK;
     const int before = launch_hosts_ranks(&j->list);
     if (find_lost(&j->list) && launch_hosts_wait(&j->list, 0, &judged) && find_lost(&j->list)) {
-        if (judged != DT_OK && !j->told) dt_warn("%s: it is not taken back", dt_error_message());
-        j->told |= judged != DT_OK;
+        if (judged != DT_OK && !j->warned) dt_warn("%s: it is not taken back", dt_error_message());
+        j->warned |= judged != DT_OK;
         if (launch_hosts_ask(&j->list, j->config, j->w->words[0], true) != DT_OK) dt_error_clear();
     }
     if (judged != DT_OK) dt_error_clear();
@@ -265,11 +265,11 @@ const launch_command launch_on_hosts = {
     .options = options,
     .text =
         "Starts ranks on hosts that ssh reaches without a password, in the folder that this is,\n"
-        "and exits with their code; signals are passed on as by launch local. First every host is\n"
-        "asked: whether it answers, has this version of dtrain, the same config and data of the\n"
-        "same size. The host that does not is named, and nothing starts. With --restarts a lost\n"
-        "host is waited for; with run.reproducible: elastic the job goes on without it, and takes\n"
-        "it back at the first checkpoint after its return.\n\n"
+        "and exits with their code; signals are passed on as by launch local. First every host\n"
+        "is asked: whether it answers, has this version of dtrain, the same config and data of\n"
+        "the same size. The host that does not is named, and nothing starts. With --restarts a\n"
+        "lost host is waited for; with run.reproducible: elastic the job goes on without it,\n"
+        "and takes it back at the first checkpoint after its return.\n\n"
         "  dtrain launch hosts --hosts node1:8,node2:8 configs/fusion.yaml\n"
         "  dtrain launch hosts --hostfile hosts.txt --restarts 5 configs/fusion.yaml\n",
     .run = run};

@@ -356,15 +356,14 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_on_k8s = {
     .options = options,
-    .text =
-        "Makes the manifests of an MPIJob (kubeflow.org/v2beta1) with kubectl, and applies "
-        "them. The\n"
-        "config becomes a ConfigMap; its relative paths are below the volume claim dtrain-data,\n"
-        "and runs go to the claim dtrain-runs. Ranks that were lost, or saved because a pod went,\n"
-        "start again and resume; with run.stop_at they do not. k8s/README.md has the whole way.\n\n"
-        "  dtrain launch k8s --namespace ml --image registry.example.com/dtrain:0.1.0 "
-        "--workers 4 configs/fusion.yaml\n"
-        "  dtrain launch k8s --namespace ml --gpus 8 --workers 2 --with rdma --env NCCL_DEBUG=INFO "
-        "\\\n"
-        "    --print configs/fusion.yaml\n",
+    .text = "Makes the manifests of an MPIJob (kubeflow.org/v2beta1) with kubectl, and applies\n"
+            "them. The config becomes a ConfigMap; its relative paths are below the volume claim\n"
+            "dtrain-data, and runs go to the claim dtrain-runs. Ranks that were lost, or saved\n"
+            "because a pod went, start again and resume; with run.stop_at they do not.\n"
+            "k8s/README.md has the whole way.\n\n"
+            "  dtrain launch k8s --namespace ml --image registry.example.com/dtrain:0.1.0 "
+            "--workers 4 configs/fusion.yaml\n"
+            "  dtrain launch k8s --namespace ml --gpus 8 --workers 2 --with rdma --env "
+            "NCCL_DEBUG=INFO \\\n"
+            "    --print configs/fusion.yaml\n",
     .run = run};

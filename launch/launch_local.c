@@ -63,10 +63,11 @@ static dt_status run(const launch_words *w) {
 const launch_command launch_on_local = {
     .options = options,
     .text =
-        "Starts ranks on this machine, with the settings that Open MPI wants for that, and exits\n"
-        "with their code. Ctrl-C and TERM save a checkpoint and exit with 75; a second Ctrl-C,\n"
-        "two seconds later, does not wait for that. With --restarts a lost rank, a hang or a\n"
-        "crash begins again at the newest checkpoint; what fails twice at the same step ends.\n\n"
+        "Starts ranks on this machine, with the settings that Open MPI wants for that, and\n"
+        "exits with their code. Ctrl-C and TERM save a checkpoint and exit with 75; a second\n"
+        "Ctrl-C, two seconds later, does not wait for that. With --restarts a lost rank, a hang\n"
+        "or a crash begins again at the newest checkpoint; what fails twice at the same step\n"
+        "ends.\n\n"
         "  dtrain launch local -n 8 configs/fusion.yaml\n"
         "  dtrain launch local -n 8 --restarts 3 configs/fusion.yaml run.name=long\n",
     .run = run};

@@ -356,10 +356,9 @@ const launch_command launch_on_slurm = {
     .options = options,
     .text =
         "Submits a batch job of nodes x ranks, and prints its id. Two minutes before the time\n"
-        "limit the ranks save, and the job is queued again; so it is after a lost node. A job "
-        "with\n"
-        "run.stop_at is not. Words after the config override keys. sbatch gets the options that\n"
-        "have its names; --sbatch takes any other.\n\n"
+        "limit the ranks save, and the job is queued again; so it is after a lost node. A job\n"
+        "with run.stop_at is not. Words after the config override keys. sbatch gets the options\n"
+        "that have its names; --sbatch takes any other.\n\n"
         "  dtrain launch slurm --nodes 4 --gpus-per-node 8 --time 4:00:00 configs/fusion.yaml\n"
         "  dtrain launch slurm --nodes 2 --ntasks-per-node 2 --cpus-per-task 16 "
         "configs/fusion.yaml\n"

@@ -282,14 +282,6 @@ static void print_text(const table *t, const int *order, FILE *out) {
     }
 }
 
-// A test that chose something says nothing any more of what is to come.
-static void warn_of_order(const table *t) {
-    if (t->ordered && t->columns[0].part == SWEEP_TEST)
-        dt_warn("no run has a validation part: the order is by %s, which is not fit for choosing; "
-                "give data.split.val",
-                t->columns[0].title);
-}
-
 static dt_status write_file(const table *t, const int *order, const char *name) {
     char *path = dt_xprintf("%s/%s", t->s->dir, name), *text = NULL;
     size_t n = 0;
@@ -309,7 +301,11 @@ dt_status sweep_write_table(const sweep *s, FILE *out) {
     table t = {.s = s};
     find_columns(&t);
     find_rows(&t);
-    warn_of_order(&t);
+    // a test that chose something says nothing any more of what is to come
+    if (t.ordered && t.columns[0].part == SWEEP_TEST)
+        dt_warn("no run has a validation part: the order is by %s, which is not fit for choosing; "
+                "give data.split.val",
+                t.columns[0].title);
     int *order = order_rows(&t);
     dt_status st = write_file(&t, order, "sweep.csv");
     if (st == DT_OK) st = write_file(&t, NULL, "runs.csv");

@@ -46,9 +46,8 @@ const launch_verb *launch_find_verb(const launch_verb *table, const char *name) 
 
 const launch_command launch_data = {
     .verbs = data_verbs,
-    .text =
-        "SET is what data.path takes: an LMDB directory, shards, a folder; several make one set.\n"
-        "Every verb has --help.\n"};
+    .text = "SET is what data.path takes: an LMDB directory, shards, a folder; several make one\n"
+            "set. Every verb has --help.\n"};
 
 const launch_command launch_launch = {
     .verbs = targets,

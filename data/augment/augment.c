@@ -39,15 +39,6 @@ static size_t add(char *buf, size_t at, const char *text) {
     return at < TEXT ? at + (size_t)snprintf(buf + at, TEXT - at, "%s", text) : at;
 }
 
-// "a|b" -> "a, b"
-static size_t add_words(char *buf, size_t at, const char *words) {
-    for (const char *p = words; *p; p++) {
-        char one[3] = {*p == '|' ? ',' : *p, *p == '|' ? ' ' : '\0', '\0'};
-        at = add(buf, at, one);
-    }
-    return at;
-}
-
 // What a parameter may be, in words or (short) as in the table of the docs; buf[TEXT].
 static const char *expectation(const dt_augment_param *p, bool brief, char *buf) {
     static const char *const WHAT[][2] = {
@@ -61,7 +52,8 @@ static const char *expectation(const dt_augment_param *p, bool brief, char *buf)
         [DT_AUGMENT_WORD] = {"", ""}};
     size_t at = add(buf, 0, WHAT[p->type][brief]);
     if (p->type == DT_AUGMENT_WORD) {
-        at = add_words(buf, at, p->words);
+        for (const char *w = p->words; *w; w++)
+            at = add(buf, at, *w == '|' ? ", " : (char[]){*w, '\0'});
         if (p->high > 0) at = add(buf, at, " or ");
     }
     if (p->high > 0 && at < TEXT) snprintf(buf + at, TEXT - at, "%g..%g", p->low, p->high);
@@ -165,27 +157,23 @@ static dt_status read_p(const dt_augment_kind *k, const dt_cnode *v, double *out
     return dt_fail(DT_E_USAGE, "%s: %s: p: expected a number in 0..1", dt_cnode_where(v), k->name);
 }
 
-static dt_status fail_name(const dt_augment_kind *k, const dt_cnode *v, const char *name) {
-    char text[TEXT] = "";
-    for (int p = 0; p < n_params(k); p++) dt_text_list(text, sizeof text, k->params[p].name);
-    dt_text_list(text, sizeof text, "p");
-    return dt_fail(DT_E_USAGE, "%s: unknown parameter '%s' of %s; it has %s", dt_cnode_where(v),
-                   name, k->name, text);
-}
-
 static dt_status read_named(dt_augment_op *o, const dt_cnode *map) {
     int n = n_params(o->kind);
     for (size_t i = 0; i < dt_cnode_size(map); i++) {
         const dt_cnode *v = dt_cnode_item(map, i);
         const char *name = dt_cnode_key(map, i);
+        char all[TEXT] = "";
         int p = 0;
-        while (p < n && strcmp(o->kind->params[p].name, name) != 0) p++;
+        for (; p < n && strcmp(o->kind->params[p].name, name) != 0; p++)
+            dt_text_list(all, sizeof all, o->kind->params[p].name);
+        dt_text_list(all, sizeof all, "p");
         if (p < n)
             DT_TRY(read_param(o->kind, &o->kind->params[p], v, &o->v[p]));
         else if (strcmp(name, "p") == 0)
             DT_TRY(read_p(o->kind, v, &o->p));
         else
-            return fail_name(o->kind, v, name);
+            return dt_fail(DT_E_USAGE, "%s: unknown parameter '%s' of %s; it has %s",
+                           dt_cnode_where(v), name, o->kind->name, all);
     }
     return DT_OK;
 }

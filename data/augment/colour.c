@@ -20,10 +20,6 @@ static size_t n_pixels(const dt_image *image) {
     return (size_t)image->width * (size_t)image->height;
 }
 
-static size_t n_bytes(const dt_image *image) {
-    return n_pixels(image) * (size_t)image->channels;
-}
-
 // ---- the mean ------------------------------------------------------------------------------------------
 VECTORIZED static void luma_of(const uint8_t *restrict rgb, uint8_t *restrict luma, size_t n) {
     for (size_t i = 0; i < n; i++) luma[i] = dt_luma(rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]);
@@ -142,7 +138,8 @@ bool dt_pixels_values(dt_image *image, const dt_pixel_step *s) {
     switch (s->kind) {
 #define BYTE(id, reads_mean, e)                                                                    \
     case DT_PIXEL_##id:                                                                            \
-        loop_##id(image->data, n_bytes(image), s, (reads_mean) ? mean_luma(image) : 0);            \
+        loop_##id(image->data, n_pixels(image) * (size_t)image->channels, s,                       \
+                  (reads_mean) ? mean_luma(image) : 0);                                            \
         return true;
 #define LUMA(id, e)                                                                                \
     case DT_PIXEL_##id:                                                                            \

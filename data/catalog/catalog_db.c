@@ -53,12 +53,10 @@ static void run_text(filler *f, char *sql) {
 // A statement with n parameters for all columns of a table.
 static sqlite3_stmt *prepare_insert(filler *f, const char *table, int n) {
     sqlite3_stmt *s = NULL;
-    char *marks = dt_xcalloc((size_t)n + 1, 2);
-    for (int i = 0; i < n; i++) strcpy(marks + 2 * i, i + 1 < n ? "?," : "?");
-    char *sql = dt_xprintf("INSERT INTO %s VALUES(%s)", table, marks);
+    char *sql = dt_xprintf("INSERT INTO %s VALUES(", table);
+    for (int i = 0; i < n; i++) dt_xappend(&sql, i + 1 < n ? "?," : "?)");
     if (f->rc == SQLITE_OK) f->rc = sqlite3_prepare_v2(f->db, sql, -1, &s, NULL);
     free(sql);
-    free(marks);
     return s;
 }
 
@@ -81,20 +79,6 @@ static void bind_text(sqlite3_stmt *s, int i, const char *text) {
         sqlite3_bind_blob(s, i, text, (int)strlen(text), SQLITE_STATIC);
     else
         sqlite3_bind_text(s, i, text, (int)(p - text), SQLITE_STATIC);
-}
-
-static void bind_hex(sqlite3_stmt *s, int i, uint64_t v) {
-    char text[17];
-    dt_hash_hex(v, text);
-    sqlite3_bind_text(s, i, text, -1, SQLITE_TRANSIENT);
-}
-
-// Columns of numbers are NUMERIC: SQLite stores whole numbers as integers.
-static void bind_value(sqlite3_stmt *s, int i, const dt_cell *v) {
-    if (v->kind == DT_CELL_NUMBER)
-        sqlite3_bind_double(s, i, (double)v->number);
-    else
-        bind_text(s, i, v->text);
 }
 
 static const char TABLES[] =
@@ -157,11 +141,12 @@ static void fill_shards(filler *f) {
     for (uint32_t r = 0; r < c->n_records; r++) n[c->records[r].shard]++;
     sqlite3_stmt *s = prepare_insert(f, "shards", 6);
     for (uint32_t i = 0; i < c->n_shards && f->rc == SQLITE_OK; first += n[i++]) {
-        const char *slash = strrchr(c->shards[i].path, '/');
+        char stamp[17];
+        dt_hash_hex(c->shards[i].stamp, stamp);
         sqlite3_bind_int64(s, 1, i);
-        bind_text(s, 2, slash ? slash + 1 : c->shards[i].path);
+        bind_text(s, 2, dt_path_base(c->shards[i].path));
         sqlite3_bind_int64(s, 3, (sqlite3_int64)c->shards[i].n_bytes);
-        bind_hex(s, 4, c->shards[i].stamp);
+        bind_text(s, 4, stamp);
         sqlite3_bind_int64(s, 5, first);
         sqlite3_bind_int64(s, 6, n[i]);
         insert(f, s);
@@ -195,7 +180,10 @@ static void fill_metadata(filler *f) {
         sqlite3_bind_int64(s, 1, r);
         for (int i = 0; i < f->n_columns; i++) {
             dt_cell v = dt_column_reader_get(&f->readers[i], r);
-            bind_value(s, i + 2, &v);
+            if (v.kind == DT_CELL_NUMBER) // into a NUMERIC column: whole numbers become integers
+                sqlite3_bind_double(s, i + 2, (double)v.number);
+            else
+                bind_text(s, i + 2, v.text);
         }
         insert(f, s);
     }

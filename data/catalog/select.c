@@ -5,6 +5,7 @@
 #include "select.h"
 
 #include "base/arena.h"
+#include "base/io.h"
 #include "base/text.h"
 
 #include <stdio.h>
@@ -81,10 +82,8 @@ void dt_column_reader_init(dt_column_reader *r, const dt_catalog *c, int column)
     *r = (dt_column_reader){.c = c, .column = column, .is_number = column == DT_COLUMN_BYTES};
     if (column == DT_COLUMN_SHARD) {
         r->values = dt_xcalloc((size_t)c->n_shards + 1, sizeof *r->values);
-        for (uint32_t s = 0; s < c->n_shards; s++) {
-            const char *path = c->shards[s].path, *slash = strrchr(path, '/');
-            r->values[s] = dt_cell_text(slash ? slash + 1 : path);
-        }
+        for (uint32_t s = 0; s < c->n_shards; s++)
+            r->values[s] = dt_cell_text(dt_path_base(c->shards[s].path));
     } else if (text >= (int)c->n_columns) {
         r->is_number = true;
     } else if (text >= 0) {

@@ -155,10 +155,6 @@ static dt_status check_bands(const dt_array_spec *spec, const dt_planes *p, int 
                    p->format, (long long)n, n == 1 ? "" : "s", channels);
 }
 
-static void put_floats(const float *v, size_t n, float *out, int channels) {
-    for (size_t i = 0; i < n; i++) out[i * (size_t)channels] = v[i];
-}
-
 static void put_bytes(const float *v, size_t n, float factor, uint8_t *out, int channels) {
     for (size_t i = 0; i < n; i++) {
         float x = v[i] * factor + 0.5f;
@@ -178,7 +174,7 @@ static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_image *o
         DT_TRY(p->read(p->ctx, spec->n_bands ? spec->bands[c] : c, plane));
         DT_TRY(stretch_plane(spec, plane, n, &sink->work[1]));
         if (spec->f32)
-            put_floats(plane, n, out->real + c, channels);
+            for (size_t i = 0; i < n; i++) out->real[i * (size_t)channels + (size_t)c] = plane[i];
         else
             put_bytes(plane, n, spec->stretch == DT_STRETCH_none ? 1 : 255, out->data + c,
                       channels);

@@ -39,11 +39,6 @@ void dt_decoder_destroy(dt_decoder *d) {
     free(d);
 }
 
-static void *state_of(dt_decoder *d, dt_kind_id kind) {
-    if (!d->state[kind] && DRIVERS[kind]->create) d->state[kind] = DRIVERS[kind]->create();
-    return d->state[kind];
-}
-
 dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out) {
     const dt_image_want *w = s->want;
     if (width <= 0 || height <= 0)
@@ -98,7 +93,10 @@ dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want
         return dt_fail(DT_E_DATA, "a %s file: pictures have 1 or 3 channels, the field wants %d",
                        kind->name, want->channels);
     dt_image_sink sink = {want, &d->pixels, d->work};
-    return DRIVERS[kind->id]->decode(state_of(d, kind->id), bytes, &sink, out);
+    const dt_image_driver *driver = DRIVERS[kind->id];
+    void **state = &d->state[kind->id];
+    if (!*state && driver->create) *state = driver->create();
+    return driver->decode(*state, bytes, &sink, out);
 }
 
 bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {

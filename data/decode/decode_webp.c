@@ -24,15 +24,10 @@ static dt_status fail(VP8StatusCode code) {
     return dt_fail(DT_E_DATA, "WebP: %s", what);
 }
 
-// The size that the RIFF header states, with the header itself.
-static uint64_t stated_size(dt_span s) {
-    return 8 + (uint64_t)dt_le32(s.data + 4);
-}
-
 static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     WebPDecoderConfig c;
     if (!WebPInitDecoderConfig(&c)) return dt_fail(DT_E_INTERNAL, "another libwebp than built for");
-    if (bytes.n_bytes < 12 || stated_size(bytes) > bytes.n_bytes)
+    if (bytes.n_bytes < 12 || 8 + (uint64_t)dt_le32(bytes.data + 4) > bytes.n_bytes)
         return fail(VP8_STATUS_NOT_ENOUGH_DATA);
     VP8StatusCode code = WebPGetFeatures(bytes.data, bytes.n_bytes, &c.input);
     if (code != VP8_STATUS_OK) return fail(code);

@@ -58,10 +58,6 @@ static int compare_units(const void *pa, const void *pb) {
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static bool same_stratum(const unit *a, const unit *b) {
-    return a->signature == b->signature && a->value == b->value;
-}
-
 // Which extensions a record has, whatever their order.
 static uint64_t record_signature(const dt_catalog *c, uint32_t r) {
     uint64_t sum = 0;
@@ -158,11 +154,6 @@ static groups make_groups(const dt_catalog *c, const dt_split_spec *s) {
     return g;
 }
 
-static void free_groups(groups *g) {
-    free(g->of);
-    free(g->hash);
-}
-
 static dt_status divided(const dt_catalog *c, const dt_split_spec *s, uint32_t a, uint32_t b) {
     char what[256] = "";
     for (int k = 0; k < s->n_unit_columns; k++) {
@@ -249,7 +240,7 @@ static void divide_stratum(const dt_split_spec *s, const unit *u, uint32_t n, ta
 
 static uint32_t end_of_stratum(const unit *u, uint32_t n, uint32_t i) {
     uint32_t end = i + 1;
-    while (end < n && same_stratum(&u[i], &u[end])) end++;
+    while (end < n && u[i].signature == u[end].signature && u[i].value == u[end].value) end++;
     return end;
 }
 
@@ -344,7 +335,8 @@ dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v,
         divide(s, u, set_aside(u, n, part), part);
         list_samples(out, v, s, &g, part);
     }
-    free_groups(&g);
+    free(g.of);
+    free(g.hash);
     free(part);
     free(u);
     return st;

@@ -83,20 +83,14 @@ void dt_composer_destroy(dt_composer *w) {
 }
 
 // ---- metadata -----------------------------------------------------------------------------------------
-static void put_columns(dt_composer *w, const dt_transform_record *r) {
-    for (int i = 0; i < r->n_columns; i++) {
-        const dt_transform_column *x = &r->column[i];
-        if (x->in_json) dt_json_real(&w->json, x->name, x->number);
-    }
-}
-
 static void make_json(dt_composer *w, const dt_transform_record *r) {
     dt_json_reset(&w->json);
     dt_json_begin_object(&w->json, NULL);
     dt_raw_put_json(w->c->raw, w->item, &w->json);
     if (w->c->raw->kind == DT_RAW_SET && w->json_of_set.n_bytes == 0)
         dt_raw_put_set_json(w->c->raw, w->item, &w->json);
-    put_columns(w, r);
+    for (int i = 0; i < r->n_columns; i++)
+        if (r->column[i].in_json) dt_json_real(&w->json, r->column[i].name, r->column[i].number);
     dt_json_end_object(&w->json);
 }
 

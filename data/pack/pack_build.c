@@ -175,14 +175,6 @@ static dt_status write_shard(builder *w, size_t shard) {
 }
 
 // ---- the whole ----------------------------------------------------------------------------------------
-static void list_chunks(builder *w) {
-    const dt_plan *p = w->b->compose->plan;
-    w->chunks = dt_xcalloc(p->n_chunks + 1, sizeof *w->chunks);
-    for (size_t i = 0; i < w->b->n_shards; i++)
-        for (size_t s = w->b->shards[i], c = p->chunk_at[s]; c < p->chunk_at[s + 1]; c++)
-            w->chunks[w->n_chunks++] = c;
-}
-
 static void work(void *arg, int worker) {
     builder *w = arg;
     dt_status st = DT_OK;
@@ -203,7 +195,11 @@ dt_status dt_build_run(const dt_build *b) {
     pthread_cond_init(&w.has_slot, NULL);
     pthread_cond_init(&w.has_chunk, NULL);
     w.slots = dt_xcalloc(w.n_slots, sizeof *w.slots);
-    list_chunks(&w);
+    const dt_plan *p = b->compose->plan;
+    w.chunks = dt_xcalloc(p->n_chunks + 1, sizeof *w.chunks);
+    for (size_t i = 0; i < b->n_shards; i++)
+        for (size_t s = b->shards[i], c = p->chunk_at[s]; c < p->chunk_at[s + 1]; c++)
+            w.chunks[w.n_chunks++] = c;
     dt_team_run(team, work, &w);
     dt_team_destroy(team);
     for (size_t i = 0; i < w.n_slots; i++) dt_chunk_fini(&w.slots[i].chunk);

@@ -48,19 +48,10 @@ static number_place find_number(const char *out) {
     return p;
 }
 
-static char *fill_number(const char *out, const number_place *p, size_t i) {
-    return dt_xprintf("%.*s%0*zu%s", (int)p->at, out, p->digits, i, out + p->at + p->length);
-}
-
-// The length of what is before the number. A folder may have such characters in its name.
-static size_t stem_of(const char *out) {
-    const char *base = dt_path_base(out);
-    return (size_t)(base - out) + strcspn(base, "{%");
-}
-
 // "dir/photos-%06d.tar" -> "dir/photos.tar.partial"
 static char *partial_of(const char *out) {
-    size_t n = stem_of(out);
+    const char *base = dt_path_base(out); // a folder may have such characters in its name
+    size_t n = (size_t)(base - out) + strcspn(base, "{%");
     if (!out[n]) return dt_xprintf("%s.partial", out);
     while (n > 0 && strchr("-_.", out[n - 1])) n--;
     bool bare = n == 0 || out[n - 1] == '/';
@@ -170,13 +161,6 @@ static uint64_t estimate(const dt_plan *p, const dt_raw *raw, size_t i) {
     return p->format->estimate(item->size, item->label >= 0);
 }
 
-// Returns the first item of each shard, and the end.
-static size_t *equal_shards(size_t n, size_t count) {
-    size_t *first = dt_xcalloc(count + 1, sizeof *first);
-    for (size_t s = 0; s <= count; s++) first[s] = n / count * s + n % count * s / count;
-    return first;
-}
-
 static size_t *limited_shards(const dt_plan *p, const dt_raw *raw, uint64_t max_bytes,
                               uint64_t max_records, size_t *count) {
     size_t *first = NULL, cap = 0;
@@ -216,7 +200,9 @@ static dt_status check_limits(const dt_plan *p, const dt_raw *raw, const dt_pack
 static void name_numbered(dt_plan *p, const number_place *number) {
     const char *base = dt_path_base(p->out);
     p->name = dt_xcalloc(p->n_shards, sizeof *p->name);
-    for (size_t i = 0; i < p->n_shards; i++) p->name[i] = fill_number(base, number, i);
+    for (size_t i = 0; i < p->n_shards; i++)
+        p->name[i] = dt_xprintf("%.*s%0*zu%s", (int)number->at, base, number->digits, i,
+                                base + number->at + number->length);
     char range[64];
     snprintf(range, sizeof range, "{%0*d..%0*zu}", number->digits, 0, number->digits,
              p->n_shards - 1);
@@ -224,11 +210,14 @@ static void name_numbered(dt_plan *p, const number_place *number) {
     p->pattern = dt_xprintf("%.*s%s%s", (int)at, p->out, range, base + number->at + number->length);
 }
 
+// *first: the first item of each shard, and the end.
 static dt_status make_shards(dt_plan *p, const dt_raw *raw, const dt_pack_opts *o, size_t **first) {
     number_place number = find_number(dt_path_base(p->out));
     if (p->n_shards > 0) {
         DT_TRY(check_limits(p, raw, o, number.is_range && !p->format->one_file));
-        *first = equal_shards(raw->n, p->n_shards);
+        const size_t n = raw->n, count = p->n_shards;
+        *first = dt_xcalloc(count + 1, sizeof **first);
+        for (size_t s = 0; s <= count; s++) (*first)[s] = n / count * s + n % count * s / count;
         return DT_OK;
     }
     uint64_t bytes = o->shard_bytes     ? o->shard_bytes

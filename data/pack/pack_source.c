@@ -31,10 +31,6 @@ static bool has_own_index(const char *path) {
     return own;
 }
 
-static bool is_set_member(const char *ext) {
-    return dt_word_index("cls|cls2|json|index|__key__", ext) >= 0;
-}
-
 // Looks at the first entries only.
 static dt_status tar_is_set(const char *path, bool *out) {
     enum { LOOK = 64 };
@@ -51,7 +47,8 @@ static dt_status tar_is_set(const char *path, bool *out) {
         st = dt_tar_next(&tar, e, &more);
         if (st != DT_OK || !more || !e->is_regular) continue;
         if (!dt_split_key(e->path, &n_key, ext, sizeof ext)) continue;
-        *out = is_set_member(ext) || (strlen(last) == n_key && memcmp(last, e->path, n_key) == 0);
+        *out = dt_word_index("cls|cls2|json|index|__key__", ext) >= 0 ||
+               (strlen(last) == n_key && memcmp(last, e->path, n_key) == 0);
         memcpy(last, e->path, n_key);
         last[n_key] = '\0';
     }

@@ -32,13 +32,9 @@ dt_status dt_pattern_check(const char *p) {
     return DT_OK;
 }
 
-static bool same_letter(char a, char b) {
-    return tolower((unsigned char)a) == tolower((unsigned char)b);
-}
-
 static int match(const char *p, const char *s, dt_capture *out, int n) {
     while (*p && *p != '{') {
-        if (!same_letter(*p, *s)) return -1;
+        if (tolower((unsigned char)*p) != tolower((unsigned char)*s)) return -1;
         p++, s++;
     }
     if (!*p) return *s ? -1 : n;

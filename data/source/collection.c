@@ -114,11 +114,6 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
     return st;
 }
 
-static bool is_own_folder(const char *path) {
-    struct stat s;
-    return lstat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
-
 // Looks at the files of the folder first, then at the folders in it, at *n_left folders at most.
 static char *find_data(const char *folder, int *n_left) {
     char **names, *first = NULL;
@@ -133,7 +128,7 @@ static char *find_data(const char *folder, int *n_left) {
     for (size_t i = 0; i < n && !first; i++) {
         if (names[i][0] == '.' || is_shard_name(names[i])) continue;
         char *inner = dt_xprintf("%s/%s", folder, names[i]);
-        if (is_own_folder(inner)) first = find_data(inner, n_left);
+        if (!dt_io_is_link(inner) && dt_io_is_dir(inner)) first = find_data(inner, n_left);
         free(inner);
     }
     dt_io_free_list(names, n);

@@ -7,7 +7,7 @@
 //                                          image is a member inside the message, raw pixels are the
 //                                          message itself (member .datum, which the decoder knows)
 //   anything else                          LSUN, BasicSR: the key is the record, the value one file,
-//                                          its extension told by its first bytes
+//                                          its extension found by its first bytes
 // Most keys decide the layout: a single odd one (a file name with a line break in it) must not change what the
 // others mean. Keys that are binary numbers become hexadecimal text, where the key is the whole name of the
 // record. LMDBs of pickles (folder2lmdb) are refused: reading a pickle runs the code in it.
@@ -209,24 +209,16 @@ static dt_status add_numbered(entries *l) {
 }
 
 // ---- which -----------------------------------------------------------------------------------------
-static dt_status refuse_pickles(const entries *l) {
-    if (!find(l, "__keys__") && !find(l, "__len__")) return DT_OK;
-    return dt_fail(DT_E_DATA,
-                   "%s: made by folder2lmdb: its values are pickles, which are not read; run "
-                   "`dtrain pack` on the folder that it was made from",
-                   l->s->blob->path);
-}
-
 // Whether the keys end in extensions, as ours do. Names with a dot in them (BasicSR) do not: there the values
 // are of known kinds, and what follows the dots is not.
 static bool has_extensions(const entries *l) {
     char ext[64];
     size_t n_key, n_named = 0, n_stems = 0, n_seen = l->n < 64 ? l->n : 64;
     for (size_t i = 0; i < n_seen; i++) {
-        const char *told = NULL;
+        const char *found = NULL;
         if (!split_key(l, &l->e[i], &n_key, ext, sizeof ext)) continue;
         n_named++;
-        if (sniff(l, l->e[i].offset, l->e[i].size, &told) == DT_OK && told)
+        if (sniff(l, l->e[i].offset, l->e[i].size, &found) == DT_OK && found)
             n_stems += !dt_kind_of_name(ext);
     }
     return n_named > n_stems && 2 * n_named > n_seen;
@@ -234,7 +226,11 @@ static bool has_extensions(const entries *l) {
 
 static dt_status add_all(entries *l) {
     if (l->n == 0) return DT_OK;
-    DT_TRY(refuse_pickles(l));
+    if (find(l, "__keys__") || find(l, "__len__"))
+        return dt_fail(DT_E_DATA,
+                       "%s: made by folder2lmdb: its values are pickles, which are not read; run "
+                       "`dtrain pack` on the folder that it was made from",
+                       l->s->blob->path);
     if (find(l, "num-samples")) return add_numbered(l);
     if (is_datum(l, &l->e[0]) && is_datum(l, &l->e[l->n - 1])) return add_datums(l);
     return has_extensions(l) ? add_named(l) : add_opaque(l);

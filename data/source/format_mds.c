@@ -14,6 +14,7 @@
 #include "source.h"
 
 #include "base/arena.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -180,8 +181,8 @@ static dt_status add_bytes(shard *d, const column *c, uint64_t at, uint32_t n) {
     uint8_t head[32] = {0};
     uint32_t k = n < sizeof head ? n : (uint32_t)sizeof head;
     DT_TRY(dt_peek_read(&d->peek, at, head, k));
-    const char *told = dt_image_extension(head, k);
-    return add_member(d, c, told ? told : "", at, n);
+    const char *ext = dt_image_extension(head, k);
+    return add_member(d, c, ext ? ext : "", at, n);
 }
 
 static dt_status add_json(shard *d, const column *c, uint64_t at, uint32_t n) {
@@ -258,23 +259,17 @@ static dt_status add_samples(shard *d) {
     return st;
 }
 
-// Columns of pickles are skipped unread; one warning says so.
-static void tell_pickles(const shard *d) {
-    for (uint32_t i = 0; i < d->n_columns; i++)
-        if (strcmp(d->columns[i].encoding, "pkl") == 0)
-            dt_warn("%s: column %s holds pickles and is left out", d->s->blob->path,
-                    d->columns[i].name);
-}
-
 static dt_status mds_scan(dt_scan *s) {
-    const char *slash = strrchr(s->blob->path, '/'), *base = slash ? slash + 1 : s->blob->path;
-    const char *dot = strstr(base, ".mds");
+    const char *base = dt_path_base(s->blob->path), *dot = strstr(base, ".mds");
     shard d = {.s = s};
     dt_peek_init(&d.peek, s->blob);
     d.stem = dt_xprintf("%.*s", dot ? (int)(dot - base) : (int)strlen(base), base);
     dt_catalog_add_shard(s->c, s->blob->path, s->blob->n_bytes);
     dt_status st = read_head(&d);
-    if (st == DT_OK) tell_pickles(&d);
+    for (uint32_t i = 0; st == DT_OK && i < d.n_columns; i++)
+        if (strcmp(d.columns[i].encoding, "pkl") == 0) // skipped unread
+            dt_warn("%s: column %s holds pickles and is left out", s->blob->path,
+                    d.columns[i].name);
     if (st == DT_OK) st = add_samples(&d);
     free(d.columns);
     free(d.stem);

@@ -32,16 +32,12 @@ static dt_status json_member(dt_scan *s, uint64_t offset, uint64_t size) {
     return dt_scan_json(s, text, (size_t)size);
 }
 
-// What follows the last dot decides: "seg.cls" is a class as "cls" is.
-static bool is_class(const char *ext) {
-    const char *dot = strrchr(ext, '.');
-    return dt_word_index("cls|cls2|index|inx|id", dot ? dot + 1 : ext) >= 0;
-}
-
 dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t size) {
     char text[MAX_CLS_BYTES + 1];
+    const char *dot = strrchr(ext, '.'); // "seg.cls" is a class as "cls" is
+    const bool is_class = dt_word_index("cls|cls2|index|inx|id", dot ? dot + 1 : ext) >= 0;
     if (strcmp(ext, "json") == 0) return json_member(s, offset, size);
-    if (!is_class(ext) || size > MAX_CLS_BYTES) return DT_OK;
+    if (!is_class || size > MAX_CLS_BYTES) return DT_OK;
     DT_TRY(read_member(s, offset, text, size));
     text[size] = '\0';
     char *end = text + strlen(text);

@@ -81,10 +81,6 @@ static const char *basename_of(json_t *shard, const char *which) {
     return json_string_value(json_object_get(json_object_get(shard, which), "basename"));
 }
 
-static bool is_read(const char *compression) {
-    return strncmp(compression, "zstd", 4) == 0 || strncmp(compression, "gz", 2) == 0;
-}
-
 static void keep_hash(dt_listed *s, json_t *hashes) {
     const char *name;
     json_t *v;
@@ -109,7 +105,8 @@ static dt_status add_mds(dt_listing *l, const char *path, json_t *shard, size_t 
     char *file = beside(path, NULL, raw);
     if (zip && !dt_io_exists(file)) {
         free(file);
-        if (compression && !is_read(compression))
+        if (compression && strncmp(compression, "zstd", 4) != 0 &&
+            strncmp(compression, "gz", 2) != 0)
             return dt_fail(DT_E_DATA,
                            "%s: %s is compressed with %s; zstd and gz are read: write the set with "
                            "one of those, or unpack it",

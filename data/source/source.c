@@ -68,15 +68,6 @@ static dt_status append_file(opening *o, size_t i) {
     return DT_OK;
 }
 
-// Warns if the list of shards is older than its shards.
-static void compare_count(const dt_found *f, uint32_t n) {
-    if (f->n_records >= 0 && f->n_records != n)
-        dt_warn_alike(
-            "%s: has %u records, and the list of shards says %lld: it is not the one that was "
-            "listed",
-            f->path, n, (long long)f->n_records);
-}
-
 static bool is_mixed(const opening *o) {
     for (size_t i = 1; i < o->found.n; i++)
         if (strcmp(o->found.f[i].name, o->found.f[0].name) != 0) return true;
@@ -85,7 +76,7 @@ static bool is_mixed(const opening *o) {
 
 static dt_status append_all(opening *o) {
     dt_catalog *c = o->s->catalog;
-    bool mixed = is_mixed(o), told = false;
+    bool mixed = is_mixed(o), warned = false;
     for (size_t i = 0, job = 0; i < o->found.n; i++) {
         const dt_found *f = &o->found.f[i];
         uint32_t first = c->n_records, shard = c->n_shards;
@@ -95,15 +86,19 @@ static dt_status append_all(opening *o) {
             DT_TRY(append_file(o, job++));
         if (f->is_raw)
             o->s->kind = o->s->kind && strcmp(o->s->kind, "folder") != 0 ? "mixed" : "folder";
-        compare_count(f, c->n_records - first);
+        const uint32_t n = c->n_records - first;
+        if (f->n_records >= 0 && f->n_records != n) // the list is older than its shards
+            dt_warn_alike("%s: has %u records, and the list of shards says %lld: it is not the one "
+                          "that was listed",
+                          f->path, n, (long long)f->n_records);
         for (; shard < c->n_shards; shard++) c->shards[shard].set = f->item;
         int column = dt_catalog_find_column(c, "set");
         bool theirs = mixed && column >= 0 && c->n_records > first &&
                       dt_catalog_has(c, column, first, c->n_records);
-        if (theirs && !told)
+        if (theirs && !warned)
             dt_warn_alike("%s: its records have a column `set` of their own, which is kept",
                           f->path);
-        told = told || theirs;
+        warned = warned || theirs;
         if (mixed && !theirs) DT_TRY(dt_catalog_set_from(c, first, "set", f->name));
     }
     return DT_OK;

@@ -271,7 +271,7 @@ static dt_status identity(const dt_blob *b, uint64_t *key) {
 static char *plain_name(const char *path) {
     static const char *const TAILS[][2] = {{".gz", ""},   {".tgz", ".tar"},  {".zst", ""},
                                            {".zstd", ""}, {".tzst", ".tar"}, {NULL, NULL}};
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = dt_path_base(path);
     for (int i = 0; TAILS[i][0]; i++)
         if (dt_text_ends(base, TAILS[i][0]))
             return dt_xprintf("%.*s%s", (int)(strlen(base) - strlen(TAILS[i][0])), base,

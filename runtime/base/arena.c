@@ -91,19 +91,15 @@ void dt_arena_fini(dt_arena *a) {
     *a = (dt_arena){0};
 }
 
-static dt_arena_block *new_block(size_t cap) {
-    if (cap > SIZE_MAX - sizeof(dt_arena_block)) out_of_memory(cap);
-    dt_arena_block *b = dt_xcalloc(1, sizeof *b + cap);
-    b->cap = cap;
-    return b;
-}
-
 void *dt_arena_alloc(dt_arena *a, size_t n_bytes) {
     if (n_bytes > SIZE_MAX / 2) out_of_memory(n_bytes);
     size_t n = dt_align_up(n_bytes, ALIGN);
     dt_arena_block *b = a->head;
     if (!b || b->cap - b->used < n) {
-        b = new_block(n > BLOCK_BYTES / 4 ? n : BLOCK_BYTES);
+        const size_t cap =
+            n > BLOCK_BYTES / 4 ? n : BLOCK_BYTES; // at most half of what there can be
+        b = dt_xcalloc(1, sizeof *b + cap);
+        b->cap = cap;
         if (a->head && b->cap == n) { // its own block, behind the newest
             b->next = a->head->next;
             a->head->next = b;
