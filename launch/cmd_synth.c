@@ -20,22 +20,22 @@ static const launch_option options[] = {
 
 // --subjects is another word for --n where it is true of what is made.
 static dt_status check_subjects(const launch_words *w) {
-    dt_synth_kind_info k;
+    const dt_synth_kind *k;
     if (!w->options[SUBJECTS]) return DT_OK;
     if (w->options[N])
         return dt_fail(DT_E_USAGE, "synth: --subjects is the same as --n; give one of them");
-    for (int i = 0; dt_data_synth_kind(i, &k); i++)
-        if (strcmp(k.name, w->words[0]) == 0 && !k.of_people)
+    for (int i = 0; (k = dt_data_synth_kind(i)); i++)
+        if (strcmp(k->name, w->words[0]) == 0 && !k->of_people)
             return dt_fail(DT_E_USAGE, "synth %s: no subjects in this kind: --n says how many %s",
-                           k.name, k.unit);
+                           k->name, k->unit);
     return DT_OK;
 }
 
 static dt_status run(const launch_words *w) {
     if (w->options[KINDS]) {
-        dt_synth_kind_info k;
-        for (int i = 0; dt_data_synth_kind(i, &k); i++)
-            printf("%-10s %6d %-8s %s\n", k.name, k.default_n, k.unit, k.help);
+        const dt_synth_kind *k;
+        for (int i = 0; (k = dt_data_synth_kind(i)); i++)
+            printf("%-10s %6u %-8s %s\n", k->name, k->default_n, k->unit, k->help);
         return DT_OK;
     }
     DT_TRY(launch_expect_words(w, "synth", 2, 2, "KIND OUT (dtrain synth --kinds lists kinds)"));

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/text.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,16 +42,15 @@ static dt_status format_of(const char *out, bool json, launch_row_format *f) {
 
 static dt_status write_file(const dt_catalog *c, const char *where, launch_rows *rows,
                             const char *path) {
-    dt_io_file file;
-    dt_status st = dt_io_begin(&file, path);
-    if (st == DT_OK) {
-        FILE *out = fdopen(dup(file.fd), "w"); // the descriptor is synced and closed by dt_io_end
-        st = out ? launch_write_rows(c, where, rows, out) : dt_fail(DT_E_INTERNAL, "out of memory");
-        if (out && fclose(out) != 0 && st == DT_OK)
-            st = dt_fail(DT_E_STORAGE, "cannot write: %s", strerror(errno));
-        if (st == DT_E_STORAGE) dt_fail_context(st, "%s", path);
-    }
-    return dt_io_end(&file, st);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n); // of the size of the catalog, which is in memory as well
+    if (!out) return dt_fail(DT_E_INTERNAL, "out of memory");
+    dt_status st = launch_write_rows(c, where, rows, out);
+    fclose(out);
+    if (st == DT_OK) st = dt_io_write_file(path, text, n);
+    free(text);
+    return st;
 }
 
 static dt_status check_free(const launch_words *w, const char *out) {
@@ -99,9 +97,9 @@ static dt_status run(const launch_words *w) {
 const launch_command launch_data_export = {
     .options = options,
     .text =
-        "Keys, files and all columns of a set's catalog, for a spreadsheet or another program. In "
-        "CSV\n"
-        "control characters are written as \\n, \\x1b and the like, and a backslash is doubled.\n\n"
+        "Keys, files and all columns of a set's catalog, for a spreadsheet or another program.\n"
+        "In CSV control characters are written as \\n, \\x1b and the like, and a backslash is\n"
+        "doubled.\n\n"
         "  dtrain data export datasets/biometric.lmdb biometric.csv\n"
         "  dtrain data export photos.lmdb - --where 'sharpness < 0.1' --columns key,shard\n"
         "  dtrain data export photos.lmdb --sqlite photos.sqlite\n",

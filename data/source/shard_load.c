@@ -157,12 +157,12 @@ typedef struct loading {
     const dt_reader_options *options;
     _Atomic size_t next;
     _Atomic bool failed;
-    double told_s; // for the first thread, which reports progress
+    double shown_s; // for the first thread, which reports progress
 } loading;
 
-static void tell_progress(loading *l, size_t i) {
-    if (dt_clock_s() - l->told_s < PROGRESS_S) return;
-    l->told_s = dt_clock_s();
+static void show_progress(loading *l, size_t i) {
+    if (dt_clock_s() - l->shown_s < PROGRESS_S) return;
+    l->shown_s = dt_clock_s();
     dt_info("opening data: %zu of %zu files; at %s", i, l->n, l->jobs[i].path);
 }
 
@@ -172,7 +172,7 @@ static void work(void *arg, int index) {
     while (!l->failed) {
         size_t i = l->next++;
         if (i >= l->n) return;
-        if (index == 0) tell_progress(l, i);
+        if (index == 0) show_progress(l, i);
         dt_shard_job *j = &l->jobs[i];
         j->status = load_file(j, l->cache, l->options);
         if (j->status == DT_OK) continue;
@@ -183,7 +183,7 @@ static void work(void *arg, int index) {
 
 dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
                          const dt_reader_options *o) {
-    loading l = {.jobs = jobs, .n = n, .cache = cache, .options = o, .told_s = dt_clock_s()};
+    loading l = {.jobs = jobs, .n = n, .cache = cache, .options = o, .shown_s = dt_clock_s()};
     // waiting for a disk needs no core, so there are more threads than cores
     int wanted = 2 * dt_usable_cores();
     wanted = wanted < MIN_THREADS ? MIN_THREADS : wanted > MAX_THREADS ? MAX_THREADS : wanted;

@@ -104,8 +104,7 @@ static dt_status expand(const char *text, int nesting, dt_names *out) {
 static _Thread_local dt_status unlisted; // of the folders of a pattern
 
 static int note_unlisted(const char *folder, int err) {
-    const char *slash = strrchr(folder, '/');
-    if (dt_name_is_lost_found(slash ? slash + 1 : folder)) return 0;
+    if (dt_name_is_lost_found(dt_path_base(folder))) return 0;
     unlisted = dt_io_read_error(folder, "list", err, DT_E_DATA);
     return -1;
 }
@@ -179,8 +178,7 @@ dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n) {
 
 // ---- members -------------------------------------------------------------------------------------
 bool dt_split_key(const char *path, size_t *n_key, char *ext, size_t cap_ext) {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-    const char *dot = strchr(base, '.');
+    const char *base = dt_path_base(path), *dot = strchr(base, '.');
     if (!dot || dot == base || !dot[1] || strlen(dot + 1) >= cap_ext || dt_name_is_private(path))
         return false;
     *n_key = (size_t)(dot - path);

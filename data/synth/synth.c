@@ -4,8 +4,11 @@
 // change nothing.
 #include "synth.h"
 
+#include "data/file/bytes.h"
+
+#include "base/arena.h"
 #include "base/io.h"
-#include "base/log.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "synth_kinds.h"
@@ -15,37 +18,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static const synth_kind *const KINDS[] = {&synth_biometric, &synth_lens, &synth_acoustic,
-                                          &synth_pose, &synth_photos};
+static const dt_synth_kind *const KINDS[] = {&synth_biometric, &synth_lens, &synth_acoustic,
+                                             &synth_pose, &synth_photos};
 enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
 
-bool dt_data_synth_kind(int i, dt_synth_kind_info *out) {
-    if (i < 0 || i >= N_KINDS) return false;
-    *out = (dt_synth_kind_info){KINDS[i]->name, KINDS[i]->help, KINDS[i]->unit,
-                                (int)KINDS[i]->default_n, KINDS[i]->of_people};
-    return true;
+const dt_synth_kind *dt_data_synth_kind(int i) {
+    return i >= 0 && i < N_KINDS ? KINDS[i] : NULL;
 }
 
 // -- work --------------------------------------------------------------------------------------
 typedef struct team_job {
     synth_job job;
-    const synth_kind *kind;
-    bool progress, terminal;
+    const dt_synth_kind *kind;
+    dt_progress progress; // thread 0's
     _Atomic uint32_t next, done;
     _Atomic int status;  // of the first failure
     dt_error_kept first; // written by the thread that set it
 } team_job;
-
-static void report(const team_job *t, uint32_t done, bool last) {
-    if (!t->progress) return;
-    if (t->terminal)
-        fprintf(stderr, "\rdtrain: synth: %3u %%%s", (uint32_t)((uint64_t)done * 100 / t->job.n),
-                last ? "\n" : "");
-    else if (last)
-        dt_info("synth: %u %s done", t->job.n, t->kind->unit);
-}
 
 static void work(void *arg, int worker) {
     team_job *t = arg;
@@ -56,8 +46,10 @@ static void work(void *arg, int worker) {
         int none = DT_OK;
         if (st != DT_OK && atomic_compare_exchange_strong(&t->status, &none, (int)st))
             t->first = dt_error_keep();
-        uint32_t done = atomic_fetch_add(&t->done, 1) + 1;
-        if (worker == 0 && st == DT_OK) report(t, done, false);
+        atomic_fetch_add(&t->done, 1);
+        if (worker > 0) continue;
+        t->progress.n_items = t->done;
+        dt_progress_tick(&t->progress);
     }
 }
 
@@ -87,22 +79,37 @@ static dt_status claim_directory(const team_job *t, const char *note_path) {
     return dt_io_write_file(note_path, note, strlen(note));
 }
 
-static dt_status find_kind(const char *name, const synth_kind **out) {
+static dt_status write_table(const team_job *t) {
+    const dt_synth_kind *k = t->kind;
+    if (!k->table) return DT_OK;
+    char *path = dt_xprintf("%s/%s", t->job.out, k->table), line[256];
+    dt_buffer text = {0};
+    dt_buffer_append(&text, k->header, strlen(k->header));
+    for (uint32_t i = 0; i < t->job.n; i++) {
+        k->row(&t->job, i, line, sizeof line);
+        dt_buffer_append(&text, line, strlen(line));
+    }
+    dt_status st = synth_write_file(path, text.data, text.n_bytes);
+    dt_buffer_fini(&text);
+    free(path);
+    return st;
+}
+
+static dt_status find_kind(const char *name, const dt_synth_kind **out) {
     char list[256] = "";
     for (int i = 0; i < N_KINDS; i++) {
         if (strcmp(KINDS[i]->name, name) == 0) {
             *out = KINDS[i];
             return DT_OK;
         }
-        size_t at = strlen(list);
-        snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", KINDS[i]->name);
+        dt_text_list(list, sizeof list, KINDS[i]->name);
     }
     return dt_fail(DT_E_USAGE, "no synthetic data of kind '%s'; expected one of %s", name, list);
 }
 
 dt_status dt_data_synth(const dt_synth_opts *o) {
     char note_path[PATH_MAX];
-    team_job t = {.progress = o->progress};
+    team_job t = {.progress = {.on = o->progress, .what = "synth"}};
     DT_TRY(find_kind(o->kind, &t.kind));
     if (o->n < 0 || o->n > 10000000 || o->impressions < 0 || o->impressions > 10000)
         return dt_fail(DT_E_USAGE, "%d %s with %d impressions; expected 1..10000000 and 1..10000",
@@ -116,16 +123,19 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     t.job = (synth_job){.out = o->out, .seed = o->seed};
     t.job.n = o->n ? (uint32_t)o->n : t.kind->default_n;
     t.job.n_impressions = o->impressions ? (uint32_t)o->impressions : 10;
-    t.terminal = dt_text_on_terminal();
+    t.progress.items = t.kind->unit;
+    t.progress.total_items = t.job.n;
     snprintf(note_path, sizeof note_path, "%s/.synth", o->out);
     DT_TRY(claim_directory(&t, note_path));
-    if (t.kind->begin) DT_TRY(t.kind->begin(&t.job));
+    DT_TRY(write_table(&t));
     dt_team *team;
     DT_TRY(dt_team_create(&team, dt_usable_cores(), "synth"));
+    dt_progress_begin(&t.progress);
     dt_team_run(team, work, &t);
     dt_team_destroy(team);
     if (t.status != DT_OK) dt_error_restore(&t.first);
     if (t.status != DT_OK) return (dt_status)t.status;
-    report(&t, t.job.n, true);
+    t.progress.n_items = t.job.n;
+    dt_progress_end(&t.progress);
     return DT_OK;
 }

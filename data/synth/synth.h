@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 // dtrain synth KIND OUT. DT_E_USAGE / DT_E_STORAGE.
@@ -17,12 +18,17 @@ typedef struct dt_synth_opts {
 } dt_synth_opts;
 dt_status dt_data_synth(const dt_synth_opts *o);
 
-// What can be made: i = 0, 1, … until false.
-typedef struct dt_synth_kind_info {
+// A kind of data. Any thread makes an item; what it writes depends on the job (synth_kinds.h) and the item only.
+struct synth_job;
+typedef struct dt_synth_kind {
     const char *name, *help, *unit;
-    int default_n;
-    bool of_people; // subjects, of each of whom there are impressions
-} dt_synth_kind_info;
-bool dt_data_synth_kind(int i, dt_synth_kind_info *out);
+    uint32_t default_n;
+    bool of_people; // items are subjects, of each of whom there are n_impressions
+    dt_status (*make)(const struct synth_job *j, uint32_t item);
+    const char *table, *header; // a CSV in OUT, whose first line is the header; NULL: none
+    void (*row)(const struct synth_job *j, uint32_t item, char *text, size_t cap); // its line
+} dt_synth_kind;
+// What can be made: i = 0, 1, … until NULL.
+const dt_synth_kind *dt_data_synth_kind(int i);
 
 #endif

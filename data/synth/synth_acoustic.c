@@ -96,8 +96,9 @@ static dt_status make(const synth_job *j, uint32_t i) {
     return st;
 }
 
-const synth_kind synth_acoustic = {.name = "acoustic",
-                                   .help = "pipes with and without a leak, 1 s WAV at 8 to 48 kHz",
-                                   .unit = "sounds",
-                                   .default_n = 39563,
-                                   .make = make};
+const dt_synth_kind synth_acoustic = {.name = "acoustic",
+                                      .help =
+                                          "pipes with and without a leak, 1 s WAV at 8 to 48 kHz",
+                                      .unit = "sounds",
+                                      .default_n = 39563,
+                                      .make = make};

@@ -4,7 +4,6 @@
 // nearly the same fingers, b and the next three's c nearly the same irises. So fingers alone cannot tell a
 // from b, irises alone cannot tell b from c', and only both together name everyone.
 #include "base/arena.h"
-#include "base/io.h"
 #include "synth_kinds.h"
 
 #include <limits.h>
@@ -48,7 +47,7 @@ static synth_identity identity(uint64_t seed, uint32_t subject, uint32_t n_subje
     return who;
 }
 
-// 11 of 45 are female, spread evenly, for any number.
+// 11 of 45 are female, evenly distributed, for any number.
 static char gender(uint32_t subject) {
     return (subject + 1) * 11 / 45 > subject * 11 / 45 ? 'F' : 'M';
 }
@@ -56,34 +55,31 @@ static char gender(uint32_t subject) {
 // -- files -------------------------------------------------------------------------------------
 static dt_status write_fingers(const synth_job *j, uint32_t subject) {
     static const char *const names[] = {"thumb", "index", "middle", "ring", "little"};
-    char dir[PATH_MAX], path[PATH_MAX + 128], suffix[16] = "";
+    char path[PATH_MAX], suffix[16] = "";
     uint8_t pixels[FINGER_W * FINGER_H];
     synth_identity who = identity(j->seed, subject, j->n, false);
-    snprintf(dir, sizeof dir, "%s/fingerprint/%u", j->out, subject + 1);
-    DT_TRY(dt_io_mkdir_all(dir));
     for (uint32_t k = 0; k < j->n_impressions; k++) {
         synth_render_finger(pixels, &who, j->seed, subject, k);
         if (j->n_impressions != 10) snprintf(suffix, sizeof suffix, "_%u", k + 1);
-        snprintf(path, sizeof path, "%s/%u__%c_%s_%s_finger%s.BMP", dir, subject + 1,
-                 gender(subject), k / 5 % 2 ? "Right" : "Left", names[k % 5], suffix);
+        snprintf(path, sizeof path, "%s/fingerprint/%u/%u__%c_%s_%s_finger%s.BMP", j->out,
+                 subject + 1, subject + 1, gender(subject), k / 5 % 2 ? "Right" : "Left",
+                 names[k % 5], suffix);
         DT_TRY(synth_write_bmp(path, pixels, FINGER_W, FINGER_H, 1));
     }
     return DT_OK;
 }
 
 static dt_status write_irises(const synth_job *j, uint32_t subject) {
-    char dir[PATH_MAX], path[PATH_MAX + 128];
+    char path[PATH_MAX];
     synth_identity who = identity(j->seed, subject, j->n, true);
-    snprintf(dir, sizeof dir, "%s/iris/%u", j->out, subject + 1);
-    DT_TRY(dt_io_mkdir_all(dir));
     uint8_t *pixels = dt_xcalloc(3, IRIS_W * IRIS_H);
     dt_status st = DT_OK;
     for (int side = 0; side < 2 && st == DT_OK; side++) {
         synth_eye *eye = synth_eye_create(&who, j->seed, subject, side);
         for (uint32_t k = (uint32_t)side; k < j->n_impressions && st == DT_OK; k += 2) {
             synth_render_iris(pixels, eye, j->seed, subject, k);
-            snprintf(path, sizeof path, "%s/%u_%c_%c_%u.bmp", dir, subject + 1, gender(subject),
-                     side ? 'R' : 'L', k / 2 + 1);
+            snprintf(path, sizeof path, "%s/iris/%u/%u_%c_%c_%u.bmp", j->out, subject + 1,
+                     subject + 1, gender(subject), side ? 'R' : 'L', k / 2 + 1);
             st = synth_write_bmp(path, pixels, IRIS_W, IRIS_H, 3);
         }
         synth_eye_destroy(eye);
@@ -97,7 +93,7 @@ static dt_status make(const synth_job *j, uint32_t subject) {
     return write_irises(j, subject);
 }
 
-const synth_kind synth_biometric = {
+const dt_synth_kind synth_biometric = {
     .name = "biometric",
     .help =
         "fingerprints (96 x 103, 32-bit BMP) and irises (320 x 240, 24-bit BMP), 10 each a person",

@@ -12,18 +12,14 @@
 
 dt_status synth_write_file(const char *path, const void *data, size_t n_bytes) {
     int fd = -1;
+    char *folder = dt_path_folder(path);
+    dt_status made = dt_io_mkdir_all(folder);
+    free(folder);
+    DT_TRY(made);
     DT_TRY(dt_io_create(&fd, path, false));
     dt_status st = dt_io_write(fd, path, data, n_bytes);
     dt_status closed = dt_io_close(fd, path);
     return st == DT_OK ? closed : st;
-}
-
-dt_status synth_write_table(const char *folder, const char *name, dt_buffer *text) {
-    char *path = dt_xprintf("%s/%s", folder, name);
-    dt_status st = synth_write_file(path, text->data, text->n_bytes);
-    free(path);
-    dt_buffer_fini(text);
-    return st;
 }
 
 dt_status synth_write_jpeg(const char *path, uint8_t *rgb, int w, int h, int quality) {
@@ -112,12 +108,9 @@ void synth_noise_fini(synth_noise *n) {
     n->at = NULL;
 }
 
-static float smooth(float t) {
-    return t * t * (3 - 2 * t);
-}
-
 float synth_noise_get(const synth_noise *n, float x, float y) {
-    float fx = floorf(x), fy = floorf(y), u = smooth(x - fx), v = smooth(y - fy);
+    float fx = floorf(x), fy = floorf(y), u = synth_step(0, 1, x - fx),
+          v = synth_step(0, 1, y - fy);
     int x0 = (int)fx % n->w, y0 = (int)fy;
     if (x0 < 0) x0 += n->w;
     if (y0 < 0) y0 = 0, v = 0;

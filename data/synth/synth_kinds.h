@@ -2,13 +2,9 @@
 #ifndef DT_DATA_SYNTH_KINDS_H
 #define DT_DATA_SYNTH_KINDS_H
 
-#include "base/rng.h"
-#include "base/status.h"
-#include "data/file/bytes.h"
+#include "synth.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/rng.h"
 
 // One run of dtrain synth.
 typedef struct synth_job {
@@ -17,16 +13,7 @@ typedef struct synth_job {
     uint32_t n, n_impressions;
 } synth_job;
 
-// A kind of data. Any thread makes an item; what it writes depends on the job and the item only.
-typedef struct synth_kind {
-    const char *name, *help, *unit;
-    uint32_t default_n;
-    bool of_people;                         // items are subjects, with n_impressions each
-    dt_status (*begin)(const synth_job *j); // folders and tables; NULL: nothing
-    dt_status (*make)(const synth_job *j, uint32_t item);
-} synth_kind;
-
-extern const synth_kind synth_biometric, synth_lens, synth_acoustic, synth_pose, synth_photos;
+extern const dt_synth_kind synth_biometric, synth_lens, synth_acoustic, synth_pose, synth_photos;
 
 enum { FINGER_W = 96, FINGER_H = 103, IRIS_W = 320, IRIS_H = 240, SYNTH_TRAITS = 5 };
 
@@ -83,9 +70,8 @@ void synth_render_iris(uint8_t *out, const synth_eye *e, uint64_t seed, uint32_t
                        uint32_t impression);
 
 // ---- files -----------------------------------------------------------------------------------------
+// Makes the folder that it lies in, too.
 dt_status synth_write_file(const char *path, const void *data, size_t n_bytes);
-// The table beside a folder of files; frees the text.
-dt_status synth_write_table(const char *folder, const char *name, dt_buffer *text);
 // (H,W,RGB), 4:2:0, quality 1..100.
 dt_status synth_write_jpeg(const char *path, uint8_t *rgb, int w, int h, int quality);
 // A BMP file: BITMAPINFOHEADER (version 3), uncompressed, bottom row first. channels 1 -> 32 bits a

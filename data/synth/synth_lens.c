@@ -8,7 +8,6 @@
 // images/lens/000017.fits, images/other/000018.fits: (band, y, x) float32, 64 x 64, bands g, r, i, z;
 // lens.csv: name, lens (0, 1), einstein_radius in pixels.
 #include "base/arena.h"
-#include "base/io.h"
 #include "synth_kinds.h"
 
 #include <limits.h>
@@ -194,28 +193,18 @@ static dt_status make(const synth_job *j, uint32_t i) {
     return st;
 }
 
-static dt_status begin(const synth_job *j) {
-    char text[PATH_MAX];
-    dt_buffer table = {0};
-    snprintf(text, sizeof text, "%s/images/lens", j->out);
-    DT_TRY(dt_io_mkdir_all(text));
-    snprintf(text, sizeof text, "%s/images/other", j->out);
-    DT_TRY(dt_io_mkdir_all(text));
-    static const char HEADER[] = "name,lens,einstein_radius\n";
-    dt_buffer_append(&table, HEADER, sizeof HEADER - 1);
-    for (uint32_t i = 0; i < j->n; i++) {
-        scene s = scene_of(j, i);
-        snprintf(text, sizeof text, "%s/%06u.fits,%d,%.3f\n", s.lens ? "lens" : "other", i, s.lens,
-                 (double)s.einstein);
-        dt_buffer_append(&table, text, strlen(text));
-    }
-    return synth_write_table(j->out, "lens.csv", &table);
+static void row(const synth_job *j, uint32_t i, char *text, size_t cap) {
+    const scene s = scene_of(j, i);
+    snprintf(text, cap, "%s/%06u.fits,%d,%.3f\n", s.lens ? "lens" : "other", i, s.lens,
+             (double)s.einstein);
 }
 
-const synth_kind synth_lens = {
+const dt_synth_kind synth_lens = {
     .name = "lens",
     .help = "gravitational lenses and other galaxies, FITS of 4 bands 64 x 64, and lens.csv",
     .unit = "galaxies",
     .default_n = 20000,
-    .begin = begin,
+    .table = "lens.csv",
+    .header = "name,lens,einstein_radius\n",
+    .row = row,
     .make = make};

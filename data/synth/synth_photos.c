@@ -5,7 +5,6 @@
 // place. The noise keeps JPEG files as large as photographs are (about 100 KB at 500 x 375).
 // <class>/000017.jpg.
 #include "base/arena.h"
-#include "base/io.h"
 #include "synth_kinds.h"
 
 #include <limits.h>
@@ -141,19 +140,9 @@ static dt_status make(const synth_job *j, uint32_t i) {
     return st;
 }
 
-static dt_status begin(const synth_job *j) {
-    char path[PATH_MAX];
-    for (int k = 0; k < N_CLASSES; k++) {
-        snprintf(path, sizeof path, "%s/%s", j->out, CLASSES[k]);
-        DT_TRY(dt_io_mkdir_all(path));
-    }
-    return DT_OK;
-}
-
-const synth_kind synth_photos = {.name = "photos",
-                                 .help =
-                                     "textured scenes of ten classes, JPEG of 500 x 375 and others",
-                                 .unit = "photos",
-                                 .default_n = 10000,
-                                 .begin = begin,
-                                 .make = make};
+const dt_synth_kind synth_photos = {
+    .name = "photos",
+    .help = "textured scenes of ten classes, JPEG of 500 x 375 and others",
+    .unit = "photos",
+    .default_n = 10000,
+    .make = make};

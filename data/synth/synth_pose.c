@@ -7,7 +7,6 @@
 // degrees: x to the right, y up, z to the viewer; yaw turns about y to the viewer's right, pitch about x
 // upwards, roll in the picture clockwise; applied roll, pitch, yaw from the head outwards.
 #include "base/arena.h"
-#include "base/io.h"
 #include "synth_kinds.h"
 
 #include <limits.h>
@@ -128,17 +127,17 @@ static void paint(const head *h, vec p, float out[3]) {
 
 static bool head_pixel(const head *h, float px, float py, float out[3]) {
     // line of sight: (x, y, t); in head coordinates scaled to the unit sphere
-    vec origin = turned(h->turn, (vec){(px - h->cx) / h->scale, (h->cy - py) / h->scale, 0});
+    vec eye = turned(h->turn, (vec){(px - h->cx) / h->scale, (h->cy - py) / h->scale, 0});
     vec way = turned(h->turn, (vec){0, 0, 1});
-    origin = (vec){origin.x / h->radius.x, origin.y / h->radius.y, origin.z / h->radius.z};
+    eye = (vec){eye.x / h->radius.x, eye.y / h->radius.y, eye.z / h->radius.z};
     way = (vec){way.x / h->radius.x, way.y / h->radius.y, way.z / h->radius.z};
     float a = way.x * way.x + way.y * way.y + way.z * way.z;
-    float b = origin.x * way.x + origin.y * way.y + origin.z * way.z;
-    float c = origin.x * origin.x + origin.y * origin.y + origin.z * origin.z - 1;
+    float b = eye.x * way.x + eye.y * way.y + eye.z * way.z;
+    float c = eye.x * eye.x + eye.y * eye.y + eye.z * eye.z - 1;
     float root = b * b - a * c;
     if (root < 0) return false;
     float t = (-b + sqrtf(root)) / a; // nearest to the viewer
-    vec p = {origin.x + way.x * t, origin.y + way.y * t, origin.z + way.z * t};
+    vec p = {eye.x + way.x * t, eye.y + way.y * t, eye.z + way.z * t};
     vec light = turned(h->turn, h->light);
     vec n = {p.x / h->radius.x, p.y / h->radius.y, p.z / h->radius.z};
     float length = sqrtf(n.x * n.x + n.y * n.y + n.z * n.z);
@@ -180,26 +179,18 @@ static dt_status make(const synth_job *j, uint32_t i) {
     return st;
 }
 
-static dt_status begin(const synth_job *j) {
-    char path[PATH_MAX], line[96];
-    dt_buffer table = {0};
-    snprintf(path, sizeof path, "%s/images", j->out);
-    DT_TRY(dt_io_mkdir_all(path));
-    static const char HEADER[] = "name,yaw,pitch,roll\n";
-    dt_buffer_append(&table, HEADER, sizeof HEADER - 1);
-    for (uint32_t i = 0; i < j->n; i++) {
-        pose p = pose_of(j, i);
-        snprintf(line, sizeof line, "%06u.jpg,%.3f,%.3f,%.3f\n", i, (double)p.yaw, (double)p.pitch,
-                 (double)p.roll);
-        dt_buffer_append(&table, line, strlen(line));
-    }
-    return synth_write_table(j->out, "pose.csv", &table);
+static void row(const synth_job *j, uint32_t i, char *text, size_t cap) {
+    const pose p = pose_of(j, i);
+    snprintf(text, cap, "%06u.jpg,%.3f,%.3f,%.3f\n", i, (double)p.yaw, (double)p.pitch,
+             (double)p.roll);
 }
 
-const synth_kind synth_pose = {.name = "pose",
-                               .help =
-                                   "heads, 160 x 160 JPEG, with yaw, pitch and roll in pose.csv",
-                               .unit = "heads",
-                               .default_n = 104052,
-                               .begin = begin,
-                               .make = make};
+const dt_synth_kind synth_pose = {.name = "pose",
+                                  .help =
+                                      "heads, 160 x 160 JPEG, with yaw, pitch and roll in pose.csv",
+                                  .unit = "heads",
+                                  .default_n = 104052,
+                                  .table = "pose.csv",
+                                  .header = "name,yaw,pitch,roll\n",
+                                  .row = row,
+                                  .make = make};

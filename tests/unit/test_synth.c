@@ -193,9 +193,7 @@ static void test_refusals(void **state) {
     assert_int_equal(synth("full", 2, 4, 1), DT_E_STORAGE);
     assert_non_null(strstr(dt_error_message(), "No space left"));
     assert_int_equal(dt_failpoint_set(""), DT_OK);
-    dt_synth_kind_info k;
-    assert_true(dt_data_synth_kind(0, &k));
-    assert_string_equal(k.name, "biometric");
+    assert_string_equal(dt_data_synth_kind(0)->name, "biometric");
 }
 
 static dt_status synth_kind_of(const char *kind, const char *name, int n, uint64_t seed) {
