@@ -6,6 +6,7 @@
 #include "comm/comm_nccl.h"
 #include "config/optimizers.h"
 #include "data/augment/pixels.h"
+#include "testing.h"
 #include "train/phases.h"
 #include "train/step.h"
 #include "unit/memory_data.h"

@@ -8,6 +8,7 @@
 #include "backend/cuda/cuda_plans.h"
 #include "base/arena.h"
 #include "base/io.h"
+#include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,8 +89,6 @@ static inline int remove_folder(void **state) {
     free(*state);
     return st == DT_OK ? 0 : -1;
 }
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
 // The one file whose name begins so; NULL if there is none.
 static inline char *file_in(const char *folder, const char *begin) {
     char **names = NULL, *path = NULL;

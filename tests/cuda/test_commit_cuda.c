@@ -1,18 +1,12 @@
 // test_commit_cuda.c: the end of a step as device work, compared with the CPU backend's flat-buffer arithmetic over
 // several steps: optimizer, clipping, packed copies, running statistics; then loss scaling, skipped and halted steps.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "../unit/whole_optimizer.h"
 #include "backend/cuda/kernels/kernel_math.h"
 #include "backend/optimizers/sgd.h"
 #include "base/rng.h"
 #include "config/optimizers.h"
 #include "fake_cuda.h"
+#include "testing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -250,7 +244,7 @@ static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
     tear_down(&r);
 }
 
-static void test_optimizers(void **state) {
+TEST(test_optimizers) {
     const dt_optimizer_args adamw = {.kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}};
     check_optimizer(adamw, 0, 1);
     check_optimizer(adamw, 0.5f, 1024);
@@ -292,7 +286,7 @@ static void gradients(rig *r, float first, float drop) {
     r->host_grad[LOSS + 3] = drop;
 }
 
-static void test_loss_scale(void **state) {
+TEST(test_loss_scale) {
     rig r;
     const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd};
     set_up(&r, sgd, 0, 2, 4);
@@ -324,7 +318,7 @@ static void test_loss_scale(void **state) {
     tear_down(&r);
 }
 
-static void test_halt(void **state) {
+TEST(test_halt) {
     rig r;
     const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd};
     set_up(&r, sgd, 0, 0, 1);
@@ -342,7 +336,7 @@ static void test_halt(void **state) {
 }
 
 // Weights, a moment and statistics that a commit leaves not finite: the next one says so and changes nothing.
-static void test_spoiled(void **state) {
+TEST(test_spoiled) {
     const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd};
     const dt_optimizer_args adamw = {.kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}};
     for (int k = 0; k < 4; k++) {
@@ -370,7 +364,7 @@ static void test_spoiled(void **state) {
     }
 }
 
-static void test_add(void **state) {
+TEST(test_add) {
     rig r;
     set_up(&r, (dt_optimizer_args){.kind = DT_OPTIMIZER_sgd}, 0, 0, 1);
     r.gpu->device->add(r.gpu, r.a.optimizer.slots[0], r.a.optimizer.master, N - 3, r.stream);
@@ -380,11 +374,4 @@ static void test_add(void **state) {
     tear_down(&r);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_spoiled),
-        cmocka_unit_test(test_loss_scale), cmocka_unit_test(test_halt),
-        cmocka_unit_test(test_add),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

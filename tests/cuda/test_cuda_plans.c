@@ -1,13 +1,7 @@
 // test_cuda_plans.c: choosing engines on the imitation, whose second engine is the fastest by its own clock: sharing,
 // timing, choices as text, the parts of a batch norm that convolutions do.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "plan_rig.h"
+#include "testing.h"
 
 #include "backend/cuda/cuda_desc.h"
 
@@ -15,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void test_the_fastest_stays_and_is_shared(void **state) {
+TEST(test_the_fastest_stays_and_is_shared) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *a = NULL, *b = NULL, *c = NULL;
     assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &a), DT_OK);
@@ -38,7 +32,7 @@ static void test_the_fastest_stays_and_is_shared(void **state) {
     end(&r);
 }
 
-static void test_nothing_is_timed_where_that_is_wanted(void **state) {
+TEST_WITH(test_nothing_is_timed_where_that_is_wanted, make_folder, remove_folder) {
     dt_cuda_api *api = fake_cuda_create(NULL);
     dt_cuda_plans *p = NULL;
     const char *folder = *state;
@@ -63,7 +57,7 @@ static void test_nothing_is_timed_where_that_is_wanted(void **state) {
 }
 
 // In any order, whatever was given, and timed once.
-static void test_a_product_that_adds_has_the_engine_of_the_other(void **state) {
+TEST(test_a_product_that_adds_has_the_engine_of_the_other) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL, *adds = NULL;
     dt_gemm_desc d = matmul;
@@ -88,7 +82,7 @@ static void test_a_product_that_adds_has_the_engine_of_the_other(void **state) {
     end(&r);
 }
 
-static void test_given_choices_are_obeyed(void **state) {
+TEST(test_given_choices_are_obeyed) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
     choice_of_conv(r.p);
@@ -118,7 +112,7 @@ static void test_given_choices_are_obeyed(void **state) {
     end(&r);
 }
 
-static void test_no_memory_for_timing_is_no_error(void **state) {
+TEST(test_no_memory_for_timing_is_no_error) {
     rig r = begin("m", NULL);
     fake_cuda_fail(r.api, "alloc", 0, FAKE_OUT_OF_MEMORY);
     assert_int_equal(choice_of_conv(r.p), 0);
@@ -128,7 +122,7 @@ static void test_no_memory_for_timing_is_no_error(void **state) {
     end(&r);
 }
 
-static void test_what_cudnn_does_not_do(void **state) {
+TEST(test_what_cudnn_does_not_do) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = (void *)1;
     dt_dnn_desc d = attention;
@@ -146,7 +140,7 @@ static void test_what_cudnn_does_not_do(void **state) {
 }
 
 // Only a refusal means that there is no engine. Any other error must not make training silently slow.
-static void test_a_library_that_is_broken_ends_the_start(void **state) {
+TEST(test_a_library_that_is_broken_ends_the_start) {
     static const char *const calls[] = {"dnn_choices", "gemm_choices"};
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
@@ -186,7 +180,7 @@ static void test_a_library_that_is_broken_ends_the_start(void **state) {
 }
 
 // An engine that breaks the device while it is timed is named, not skipped in silence.
-static void test_an_engine_that_breaks_the_device(void **state) {
+TEST(test_an_engine_that_breaks_the_device) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
     fake_cuda_fail(r.api, "dnn_run", 10, FAKE_ILLEGAL_ADDRESS); // the second engine's first run
@@ -198,7 +192,7 @@ static void test_an_engine_that_breaks_the_device(void **state) {
 }
 
 // Engines that compile are tried only if there are fewer than three others.
-static void test_few_engines_are_compiled(void **state) {
+TEST(test_few_engines_are_compiled) {
     rig r = begin("m", NULL);
     setenv("FAKE_CUDA_COMPILED", "5", 1);
     choice_of_conv(r.p);
@@ -213,7 +207,7 @@ static void test_few_engines_are_compiled(void **state) {
 }
 
 // When a start has spent its time for timing, favourites serve, and the next start times those.
-static void test_timing_has_a_budget(void **state) {
+TEST_WITH(test_timing_has_a_budget, make_folder, remove_folder) {
     const char *folder = *state;
     dt_cuda_api *api = fake_cuda_create(NULL);
     const dt_cuda_plans_opts o = {.machine = "m", .folder = folder, .budget_s = 1e-9};
@@ -234,7 +228,7 @@ static void test_timing_has_a_budget(void **state) {
 
 // Sums are used if the clock says that they cost less than a pass of their own. A no is kept like any other choice,
 // and only descriptions with sums may have one.
-static void test_sums_are_taken_where_they_pay(void **state) {
+TEST(test_sums_are_taken_where_they_pay) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
     dt_dnn_desc d = conv;
@@ -267,7 +261,7 @@ static void test_sums_are_taken_where_they_pay(void **state) {
 
 // A convolution that applies the batch norm in front is decided by the clock, together with its weight gradient. Both
 // answers are kept, and a start without timing writes a no into its checkpoint.
-static void test_norms_are_left_where_that_pays(void **state) {
+TEST(test_norms_are_left_where_that_pays) {
     dt_cuda_api *api = fake_cuda_create(NULL);
     dt_cuda_plans *p = open_plans(api, "m", NULL);
     bool take = false;
@@ -332,7 +326,7 @@ static void test_norms_are_left_where_that_pays(void **state) {
 }
 
 // A dgrad that begins the batch norm's backward pass is decided alone, by the clock. A no is kept and obeyed.
-static void test_masks_are_left_where_that_pays(void **state) {
+TEST(test_masks_are_left_where_that_pays) {
     rig r = begin("m", NULL);
     bool take = false;
     dt_dnn_desc d = conv;
@@ -369,7 +363,7 @@ static void test_masks_are_left_where_that_pays(void **state) {
 }
 
 // An engine that costs a pass pays if it saves memory passes, which a batch norm of few pixels does not make.
-static void test_few_pixels_save_no_pass(void **state) {
+TEST(test_few_pixels_save_no_pass) {
     rig r = begin("m", NULL);
     dt_dnn_desc d = {.kind = DT_DNN_CONV_DGRAD,
                      .type = DT_F16,
@@ -391,7 +385,7 @@ static void test_few_pixels_save_no_pass(void **state) {
 }
 
 // One half of a pair may need too much workspace: neither is used, on rank 0 and on ranks that obey it.
-static void test_half_a_pair_beyond_the_bound(void **state) {
+TEST(test_half_a_pair_beyond_the_bound) {
     rig r = begin("m", NULL);
     bool taken = false;
     dt_dnn_desc first = conv, second;
@@ -418,23 +412,4 @@ static void test_half_a_pair_beyond_the_bound(void **state) {
     end(&r);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_half_a_pair_beyond_the_bound),
-        cmocka_unit_test(test_the_fastest_stays_and_is_shared),
-        WITH_FOLDER(test_nothing_is_timed_where_that_is_wanted),
-        cmocka_unit_test(test_a_product_that_adds_has_the_engine_of_the_other),
-        cmocka_unit_test(test_given_choices_are_obeyed),
-        cmocka_unit_test(test_no_memory_for_timing_is_no_error),
-        cmocka_unit_test(test_what_cudnn_does_not_do),
-        cmocka_unit_test(test_a_library_that_is_broken_ends_the_start),
-        cmocka_unit_test(test_an_engine_that_breaks_the_device),
-        cmocka_unit_test(test_few_engines_are_compiled),
-        WITH_FOLDER(test_timing_has_a_budget),
-        cmocka_unit_test(test_sums_are_taken_where_they_pay),
-        cmocka_unit_test(test_norms_are_left_where_that_pays),
-        cmocka_unit_test(test_masks_are_left_where_that_pays),
-        cmocka_unit_test(test_few_pixels_save_no_pass),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

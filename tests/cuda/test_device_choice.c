@@ -1,13 +1,7 @@
 // test_device_choice.c: which device a rank uses, what it binds itself to, and what messages say of devices.
 #define _GNU_SOURCE // sched_setaffinity
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "fake_cuda.h"
+#include "testing.h"
 
 #include "backend/cuda/device.h"
 
@@ -23,7 +17,7 @@ static int chosen(int n, int rank, int size, const char *visible) {
     return index;
 }
 
-static void test_chosen(void **state) {
+TEST(test_chosen) {
     assert_int_equal(chosen(1, 0, 1, NULL), 0);
     assert_int_equal(chosen(8, 0, 0, NULL), 0);
     for (int rank = 0; rank < 8; rank++) assert_int_equal(chosen(8, rank, 8, NULL), rank);
@@ -32,7 +26,7 @@ static void test_chosen(void **state) {
     assert_int_equal(chosen(1, 3, 4, "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"), 0);
 }
 
-static void test_refused(void **state) {
+TEST(test_refused) {
     int index;
     assert_int_equal(dt_cuda_choose_device(&index, 0, 0, 1, ""), DT_E_USAGE);
     assert_non_null(strstr(dt_error_message(), "CUDA_VISIBLE_DEVICES"));
@@ -52,7 +46,7 @@ static void write_line(const char *folder, const char *name, const char *line) {
     fclose(f);
 }
 
-static void test_near(void **state) {
+TEST(test_near) {
     char text[256], line[32], want[32], sys[] = "/tmp/dtrain_near.XXXXXX";
     cpu_set_t before, after;
     int last = 0;
@@ -98,7 +92,7 @@ static void list(dt_cuda_api *api) {
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
-static void test_listed(void **state) {
+TEST(test_listed) {
     list(fake_cuda_create(&(fake_cuda_opts){.n_devices = 6}));
     int n_lines = 0;
     for (const char *c = listed; (c = strchr(c, '\n')); c++) n_lines++;
@@ -123,7 +117,7 @@ static void test_listed(void **state) {
     assert_non_null(strstr(listed, "cuda 0 and 1: NVLink\n"));
 }
 
-static void test_a_device_that_is_taken(void **state) {
+TEST(test_a_device_that_is_taken) {
     dt_backend *b = NULL;
     static const int errors[] = {DT_CUDA_DEVICE_BUSY, DT_CUDA_DEVICE_IN_USE, 999};
     for (int i = 0; i < 3; i++) {
@@ -139,7 +133,7 @@ static void test_a_device_that_is_taken(void **state) {
     }
 }
 
-static void test_driver_version(void **state) {
+TEST(test_driver_version) {
     char v[32];
     assert_true(dt_cuda_driver_version("/usr/lib/libcuda.so.570.86.15", v, sizeof v));
     assert_string_equal(v, "570.86.15");
@@ -181,7 +175,7 @@ static void assert_says(const char *message, const char *text) {
     if (!strstr(message, text)) fail_msg("no \"%s\" in: %s", text, message);
 }
 
-static void test_kernels_that_do_not_load(void **state) {
+TEST(test_kernels_that_do_not_load) {
     assert_string_equal(load_with(0, 1, 0, 0), "");
     const char *m = load_with(0, 1, DT_CUDA_NO_CODE, DT_CUDA_NO_CODE);
     assert_string_equal(m, "device.kind: cuda: NVIDIA X is sm_121, for which this module "
@@ -199,15 +193,4 @@ static void test_kernels_that_do_not_load(void **state) {
     assert_says(load_with(3, 9, DT_CUDA_OUT_OF_MEMORY, 1), "another program has the device's");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chosen),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_near),
-        cmocka_unit_test(test_listed),
-        cmocka_unit_test(test_a_device_that_is_taken),
-        cmocka_unit_test(test_driver_version),
-        cmocka_unit_test(test_kernels_that_do_not_load),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

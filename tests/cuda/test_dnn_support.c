@@ -20,12 +20,7 @@
 // has its own process, because cuDNN keeps what it makes, gigabytes per device, until the process ends.
 //
 // Without libcudnn at build time this program only says so (77).
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 #include <stdio.h>
 
@@ -366,7 +361,7 @@ static void check_apart(const gpu *g) {
     if (status) fail_msg("%s: what its process says is above", g->name);
 }
 
-static void test_every_graph_has_an_engine(void **state) {
+TEST(test_every_graph_has_an_engine) {
     const char *only = getenv("DNN_SUPPORT_GPU"); // part of a name
     add_all();
     assert_true(n_wants > 100);
@@ -384,7 +379,7 @@ static void test_every_graph_has_an_engine(void **state) {
     free(untried);
 }
 
-static void test_what_does_not_exist_is_refused(void **state) {
+TEST(test_what_does_not_exist_is_refused) {
     dt_cudnn *c = open_gpu(&gpus[1]);
     int n = -1;
     // five channels in two groups: no such convolution
@@ -484,7 +479,7 @@ static void check_text(const dt_dnn_desc *d, const dt_dnn_desc *other, const cha
     dt_cudnn_close(a100);
 }
 
-static void test_a_plan_survives_as_text(void **state) {
+TEST(test_a_plan_survives_as_text) {
     dt_dnn_desc conv = {.kind = DT_DNN_CONV_FWD,
                         .type = DT_BF16,
                         .n = 8,
@@ -537,11 +532,6 @@ static void with_stub(char **argv) {
 
 int main(int argc, char **argv) {
     with_stub(argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_plan_survives_as_text),
-        cmocka_unit_test(test_what_does_not_exist_is_refused),
-        cmocka_unit_test(test_every_graph_has_an_engine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }
 #endif

@@ -1,14 +1,8 @@
 // test_engines_cuda.c: the trainer on the imitation, whose fastest engine changes between starts. A resumed run keeps
 // the engines of its checkpoint, without timing and without the cache. With another version of the libraries or of the
 // driver it chooses anew and says so in one line.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "fake_cuda.h"
+#include "testing.h"
 #include "unit/memory_data.h"
 
 #include "base/io.h"
@@ -90,7 +84,7 @@ static int n_choices(const char *engines, char which) {
     return n;
 }
 
-static void test_resuming_keeps_the_engines(void **state) {
+TEST(test_resuming_keeps_the_engines) {
     start_report first = go_on(1, "1", "cuDNN 9.19");
     assert_true(first.timed);
     assert_true(n_choices(first.engines, '1') > 10);
@@ -118,14 +112,13 @@ static void test_resuming_keeps_the_engines(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resuming_keeps_the_engines)};
     snprintf(dir, sizeof dir, "/tmp/dtrain-engines-XXXXXX");
     if (!mkdtemp(dir)) return 1;
     char *cache = path_of("cache");
     setenv("XDG_CACHE_HOME", cache, 1);
     free(cache);
     dt_log_set_level(DT_LOG_WARN);
-    const int n = cmocka_run_group_tests(tests, NULL, NULL);
+    const int n = run_all_tests(NULL, NULL);
     dt_io_remove_tree(dir);
     return n;
 }

@@ -1,15 +1,9 @@
 // test_fake_cuda.c: the imitation enforces its own rules (otherwise tests on it would prove little), and what custom
 // kernels compute with: element types, reorders.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "backend/cuda/kernels/kernel_math.h"
 #include "fake_cuda.h"
 #include "ops/custom_types.h"
+#include "testing.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -85,7 +79,7 @@ static void capture_what_never_ran(void) {
     api->gemm_run(api, plan, x, x, x, NULL, NULL, NULL, b->device->stream);
 }
 
-static void test_strict(void **state) {
+TEST(test_strict) {
     assert_true(dies(touch_device_memory) != 0);
     assert_true(dies(copy_from_the_stack) != 0);
     assert_true(dies(pass_host_memory) != 0);
@@ -131,14 +125,14 @@ static float two_streams(bool wait, bool captured) {
     return result;
 }
 
-static void test_streams(void **state) {
+TEST(test_streams) {
     assert_true(two_streams(true, false) == 4 + 3);
     assert_true(two_streams(false, false) == 4 + 1); // stale: the wait is missing
     assert_true(two_streams(true, true) == 4 + 3 + 5);
     two_streams(false, true);
 }
 
-static void test_capture_errors(void **state) {
+TEST(test_capture_errors) {
     dt_backend *b = open_backend();
     const dt_device *d = b->device;
     void *s, *graph, *p;
@@ -159,7 +153,7 @@ static void test_capture_errors(void **state) {
     b->destroy(b);
 }
 
-static void test_types(void **state) {
+TEST(test_types) {
     for (uint32_t h = 0; h < 65536; h++) {
         const double x = test_f16_to_f64((uint16_t)h);
         const float f = dt_f16_to_f32((uint16_t)h);
@@ -204,7 +198,7 @@ static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft
     free(in), free(out);
 }
 
-static void test_reorder(void **state) {
+TEST(test_reorder) {
     dt_backend *b = open_backend();
     const dt_layout layouts[] = {dt_dense(), {DT_NHWC, 0}};
     const dt_shape shapes[] = {dt_shape4(2, 20, 5, 7), dt_shape4(1, 32, 40, 41),
@@ -217,11 +211,4 @@ static void test_reorder(void **state) {
     b->destroy(b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strict),         cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_capture_errors), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_reorder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

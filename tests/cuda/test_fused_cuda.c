@@ -3,13 +3,6 @@
 // neighbouring matmuls (passes/fuse_gelu.c), with cuBLASLt's epilogues and without; additions inside layer norms
 // (passes/fuse_norm_add.c), which keep the bits on both; and the sums that an fp16 convolution makes for its batch
 // norm, if cuDNN can get aligned memory for them. The imitation's log shows what ran.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/rng.h"
 #include "config/losses.h"
 #include "exec/exec.h"
@@ -17,6 +10,7 @@
 #include "graph/autodiff.h"
 #include "graph/build.h"
 #include "graph/passes/passes.h"
+#include "testing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -166,7 +160,7 @@ static bool cpu_computes_bf16(void) {
     return computes;
 }
 
-static void test_cpu(void **state) {
+TEST(test_cpu) {
     for (int bf16 = 0; bf16 <= cpu_computes_bf16(); bf16++) {
         setting s = {.low = bf16 ? DT_BF16 : DT_F32};
         outcome apart = run(&s);
@@ -182,7 +176,7 @@ static void test_cpu(void **state) {
     }
 }
 
-static void test_device(void **state) {
+TEST(test_device) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         const double tolerance = bf16 ? 2e-2 : 1e-5;
         setting s = {.low = DT_F32};
@@ -211,7 +205,7 @@ static void test_device(void **state) {
 
 // One addition of the stream and two of its gradient lie beside a norm, in each of two micro-batches. The GELUs
 // between them are in the products all the same.
-static void test_norms(void **state) {
+TEST(test_norms) {
     static const dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
     static const int widths[] = {24, 21,
                                  200}; // whole pieces of eight or not; more than one a thread
@@ -233,7 +227,7 @@ static void test_norms(void **state) {
 
 // The sums of squares lie behind the sums: with 10 channels not at a multiple of 16 bytes, as cuDNN was told they
 // are, so that such a batch norm makes its own.
-static void test_sums_of_channels(void **state) {
+TEST(test_sums_of_channels) {
     for (int channels = 10; channels <= 12; channels += 2) {
         setting s = {.low = DT_F32, .channels = channels};
         outcome cpu = run(&s);
@@ -247,9 +241,4 @@ static void test_sums_of_channels(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_device),
-                                       cmocka_unit_test(test_norms),
-                                       cmocka_unit_test(test_sums_of_channels)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

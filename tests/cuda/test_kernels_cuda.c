@@ -1,13 +1,7 @@
 // test_kernels_cuda.c: custom kernels called directly on the host, with grids that the backend would not choose.
 // Covers what the op tests' rows do not reach: NaN must pass through, loops must iterate, numbers must be the CPU's.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "fake_kernels.h"
+#include "testing.h"
 
 #include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/all_kernels.h"
@@ -32,7 +26,7 @@ static void *aligned(size_t n) {
 }
 
 // Every quotient of every divisor that a shape may have, at the ends and around multiples.
-static void test_quotients(void **state) {
+TEST(test_quotients) {
     for (int64_t d = 1; d < 100000; d += d < 3000 ? 1 : 997) {
         const dt_quot q = dt_quot_of(d);
         const int64_t most = INT32_MAX, last = most / d * d;
@@ -45,7 +39,7 @@ static void test_quotients(void **state) {
 }
 
 // A grid that is too small for the tensor goes round, and the rest behind the last eight is there.
-static void test_map_loop(void **state) {
+TEST(test_map_loop) {
     enum { N = 5003 };
     for (int type = DT_F32; type <= DT_F16; type++) {
         void *x = aligned(N * 4), *y = aligned(N * 4);
@@ -57,7 +51,7 @@ static void test_map_loop(void **state) {
     }
 }
 
-static void test_nan_elementwise(void **state) {
+TEST(test_nan_elementwise) {
     for (int at = 0; at < 21; at++) {
         float *x = aligned(21 * 4), *y = aligned(21 * 4);
         for (int i = 0; i < 21; i++) x[i] = i == at ? NAN : -1.0f;
@@ -71,7 +65,7 @@ static void test_nan_elementwise(void **state) {
 }
 
 // A NaN anywhere in a row reaches all of it; a row that is partly -inf does not become NaN.
-static void test_nan_softmax(void **state) {
+TEST(test_nan_softmax) {
     enum { N = 75 };
     float *x = aligned(N * 4), *y = aligned(N * 4);
     const dt_softmax_args a = {.r = dt_rows_make(1, N), .x = x, .out = y, .type = DT_F32};
@@ -86,7 +80,7 @@ static void test_nan_softmax(void **state) {
     free(x), free(y);
 }
 
-static void test_nan_pool(void **state) {
+TEST(test_nan_pool) {
     enum { C = 8 };
     float *x = aligned(4 * C * 4), *y = aligned(C * 4);
     dt_pool_args a = {.c = dt_cols_make(1, C, 1, 1),
@@ -112,7 +106,7 @@ static void test_nan_pool(void **state) {
 }
 
 // Neither ReLU nor a pool's loser hides NaN statistics.
-static void test_nan_batch_norm(void **state) {
+TEST(test_nan_batch_norm) {
     enum { C = 8, PIXELS = 4 };
     float *x = aligned(PIXELS * C * 4), *y = aligned(PIXELS * C * 4), *consts = aligned(5 * C * 4);
     uint8_t *argmax = aligned(C);
@@ -140,7 +134,7 @@ static void test_nan_batch_norm(void **state) {
 }
 
 // A class outside 0..K-1 makes the loss and its gradient NaN; with weight 0 nothing of the sample is read.
-static void test_loss_edges(void **state) {
+TEST(test_loss_edges) {
     enum { N = 4, K = 10 };
     float *x = aligned(N * K * 4), *dx = aligned(N * K * 4), loss = 0, sum = 0;
     const float weight[N] = {1, 0, 2, 0};
@@ -173,7 +167,7 @@ static void test_loss_edges(void **state) {
 }
 
 // The mask in NHWC order and in pieces of eight is the CPU's, element by element.
-static void test_dropout_bits(void **state) {
+TEST(test_dropout_bits) {
     enum { N = 3, C = 12, P = 35, ALL = N * C * P };
     float *x = aligned(ALL * 4), *y = aligned(ALL * 4);
     const dt_step_block step = {.seed = 0xfeedfacecafebeefu, .slot = 9, .step = 77};
@@ -207,7 +201,7 @@ static void test_dropout_bits(void **state) {
 
 // Values near 1000 and one pixel far away, which comes first and is the pivot of all: mean and variance are right
 // to 1e-5 of the deviation.
-static void test_outlier_first(void **state) {
+TEST(test_outlier_first) {
     enum { C = 16, ROWS = 4096 };
     float *x = aligned(ROWS * C * 4);
     double mean = 0, var = 0;
@@ -242,7 +236,7 @@ static void test_outlier_first(void **state) {
 // Statistics from the sums that a convolution has made in f32, tiles of 128 pixels and then these one by one, against
 // two passes in double, for means of 0 to 10 deviations: gain and mean are right to a quarter of what fp16 rounds
 // (2^-11). A constant channel's variance is zero, not below.
-static void test_sums_of_a_convolution(void **state) {
+TEST(test_sums_of_a_convolution) {
     enum { C = 24, ROWS = 20000 };
     uint16_t *x = aligned(ROWS * C * 2);
     float *sums = aligned(2 * C * 4), saved[2][C], scale[C], zero[C] = {0};
@@ -309,7 +303,7 @@ static float at_the_edge(int kind, int i) {
                             1e-40f * (float)(i % 5)};
     return values[kind];
 }
-static void test_ends_of_rows(void **state) {
+TEST(test_ends_of_rows) {
     for (int n = 1; n <= 3 * 8 + 1; n++)
         for (int kind = 0; kind < 5; kind++) {
             float x[32], dy[32], scale[32], out[32], partial[64];
@@ -357,7 +351,7 @@ static void test_ends_of_rows(void **state) {
 
 // Gain and shift for a convolution that applies them as it reads, against the batch norm in double: channels with
 // means of 0 to 10 deviations, and one that stands still at 1000, whose shift fp16 could not hold.
-static void test_norm_that_is_left(void **state) {
+TEST(test_norm_that_is_left) {
     enum { C = 264 };
     static uint16_t gain[C], shift[C], x[C];
     static float sums[2 * C], scale[C], beta[C], saved[2][C], behind[4][C];
@@ -438,7 +432,7 @@ static void last_pass_alone(const dt_bn_once_args *whole, const float *y, float 
     }
     free(g), free(sums[0]), free(sums[1]);
 }
-static void test_one_batch_norm_kernel(void **state) {
+TEST(test_one_batch_norm_kernel) {
     enum { ROWS = 1203, C = 16, N = ROWS * C };
     const dt_cols three = dt_cols_make(ROWS, C, 512, 4), flow = dt_cols_flow(ROWS, C, 16);
     const dt_cols one = {.rows = ROWS,
@@ -591,28 +585,10 @@ static void check_masked_gradient(int cols) {
     for (int i = n; i < n + 32; i++) assert_true(dx[i] == 0xffff);
     free(x), free(g), free(dx);
 }
-static void test_masked_gradient(void **state) {
+TEST(test_masked_gradient) {
     check_masked_gradient(1);
     check_masked_gradient(12);
     check_masked_gradient(300);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quotients),
-        cmocka_unit_test(test_map_loop),
-        cmocka_unit_test(test_nan_elementwise),
-        cmocka_unit_test(test_nan_softmax),
-        cmocka_unit_test(test_ends_of_rows),
-        cmocka_unit_test(test_nan_pool),
-        cmocka_unit_test(test_nan_batch_norm),
-        cmocka_unit_test(test_loss_edges),
-        cmocka_unit_test(test_dropout_bits),
-        cmocka_unit_test(test_outlier_first),
-        cmocka_unit_test(test_sums_of_a_convolution),
-        cmocka_unit_test(test_norm_that_is_left),
-        cmocka_unit_test(test_one_batch_norm_kernel),
-        cmocka_unit_test(test_masked_gradient),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,17 +1,11 @@
 // test_memory_cuda.c: how often a start allocates device memory: a fixed number of times, whatever the depth of the
 // network, and only after it is known that everything fits. test_train_cuda.c's test_quiet_steps checks that a step
 // allocates nothing.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "comm/comm_nccl.h"
 #include "fake_cuda.h"
 #include "fake_nccl.h"
 #include "models/models.h"
+#include "testing.h"
 #include "train/device_inputs.h"
 #include "train/memory_report.h"
 
@@ -119,7 +113,7 @@ static void end_run(run_parts *r) {
     dt_config_destroy(s->config);
 }
 
-static void test_start(void **state) {
+TEST(test_start) {
     for (int i = 0; i < 3; i++) {
         run_parts r;
         assert_int_equal(plan_run(&r, networks[i], i == 0, 0), DT_OK);
@@ -136,7 +130,7 @@ static void test_start(void **state) {
 
 // What the check says is needed is what is needed: with that much all of it can be taken, and where half of the packed
 // weights is missing nothing is.
-static void test_check_before_anything_is_taken(void **state) {
+TEST(test_check_before_anything_is_taken) {
     static const char *const kinds[] = {"weights ", "packed weights ", "moments ",   "gradients ",
                                         "batches ", "activations ",    "evaluation "};
     for (int i = 0; i < 3; i++) {
@@ -165,7 +159,7 @@ static void test_check_before_anything_is_taken(void **state) {
 }
 
 // The line that a user sees says which lifetime did not fit.
-static void test_out_of_memory(void **state) {
+TEST(test_out_of_memory) {
     dt_backend *b = NULL;
     dt_flat_buffer flat = {0};
     void *p[2];
@@ -181,7 +175,7 @@ static void test_out_of_memory(void **state) {
 }
 
 // Memory is not short where the device is broken: who lowers the batch then is sent the wrong way.
-static void test_a_broken_device_is_not_short_of_memory(void **state) {
+TEST(test_a_broken_device_is_not_short_of_memory) {
     dt_cuda_api *api = fake_cuda_create(NULL);
     dt_backend *b = NULL;
     void *p = NULL;
@@ -240,17 +234,10 @@ static void share(bool old, int world_size) {
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
-static void test_shared_memory(void **state) {
+TEST(test_shared_memory) {
     share(false, 2);
     share(true, 2);
     share(false, 1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_start), cmocka_unit_test(test_check_before_anything_is_taken),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_a_broken_device_is_not_short_of_memory),
-        cmocka_unit_test(test_shared_memory)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

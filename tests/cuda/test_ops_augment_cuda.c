@@ -1,17 +1,11 @@
 // test_ops_augment_cuda.c: random image augmentation on the imitation. Any list of steps on any size gives the
 // loader's bytes, queued and from a captured graph, with threads in either order. Work that a loader leaves to the
 // device is what it would have done itself.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "config/config.h"
 #include "data/augment/augment.h"
 #include "device_run.h"
 #include "graph/build.h"
+#include "testing.h"
 #include "unit/data_fixture.h"
 #include "unit/random_list.h"
 
@@ -108,7 +102,7 @@ static void check_list(const char *list, uint32_t round, int w, int h, int c) {
 }
 
 // Each operation by itself, on images of more than a block's turn, and all sorts of lists.
-static void test_lists(void **state) {
+TEST(test_lists) {
     static const char *const LISTS[] = {
         "[{flip: both}, {crop: 4}]",
         "[{rotate: 30}]",
@@ -128,7 +122,7 @@ static void test_lists(void **state) {
             check_list(LISTS[i], round, round == 1 ? 301 : 96, 64, round == 2 ? 1 : 3);
 }
 
-static void test_random_lists(void **state) {
+TEST(test_random_lists) {
     static const int SIZES[] = {1, 2, 3, 4, 5, 7, 16, 31, 64};
     for (uint32_t round = 0; round < 300; round++) {
         dt_rng r = {.seed = 98, .slot = round, .purpose = 1};
@@ -187,7 +181,7 @@ static int compare_field(const dt_batch *b, const dt_batch *whole, const dt_fiel
 
 // One field is left to the device from the middle of its list on, the other as a whole; with mixing beside it. Under
 // data.augment_on: host, without a device and in evaluation nothing is.
-static void test_loader(void **state) {
+TEST(test_loader) {
 #define LISTS                                                                                      \
     "  augment: {fingerprint: [{rotate: 20}, {blur: {kernel: 91, p: 0.5}}, {rotate: 10}], "        \
     "iris: [{flip: horizontal}, {color_jitter: {brightness: 0.4, hue: 0.1}}]}\n"                   \
@@ -235,9 +229,4 @@ static int close_machine(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists),
-                                       cmocka_unit_test(test_random_lists),
-                                       cmocka_unit_test(test_loader)};
-    return cmocka_run_group_tests(tests, open_machine, close_machine);
-}
+TEST_MAIN(open_machine, close_machine)

@@ -3,13 +3,6 @@
 // readers, a residual, a pool, no ReLU). The curve is, up to rounding, that of the CPU and that of the same network
 // without this. The bits repeat, captured or not. What nobody reads is not written, so activations take less memory.
 // With DTRAIN_TEST_DEVICE=real the curves are the GPU's.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "backend/cuda/cuda_desc.h"
 #include "base/io.h"
 #include "exec/plan_internal.h"
@@ -17,6 +10,7 @@
 #include "graph/autodiff.h"
 #include "graph/passes/passes.h"
 #include "models/model_util.h"
+#include "testing.h"
 
 #define STEPS   6
 #define MICRO   4
@@ -150,7 +144,7 @@ static shape shape_of(const setting *s) {
     return out;
 }
 
-static void test_which_are_left(void **state) {
+TEST(test_which_are_left) {
     if (is_real()) skip(); // it looks into the pretending machine's log
     setting s = {.low = DT_F16, .scaled = true, .one_micro = true, .uncaptured = true};
     answers = BY_THE_CLOCK;
@@ -182,7 +176,7 @@ static void test_which_are_left(void **state) {
 }
 
 // Without an engine nothing is left, whatever the choices say.
-static void test_without_engines(void **state) {
+TEST(test_without_engines) {
     if (is_real()) skip();
     const setting s = {.low = DT_F16, .scaled = true, .one_micro = true, .uncaptured = true};
     answers = LEAVE;
@@ -199,7 +193,7 @@ static void test_without_engines(void **state) {
     assert_int_equal(unsetenv("FAKE_CUDA_NO_NORMED"), 0);
 }
 
-static void test_curves(void **state) {
+TEST(test_curves) {
     setting s = {.low = DT_F16, .scaled = true, .scale = 256, .clip = 0.5f};
     answers = LEAVE;
     outcome fused = train(&s);
@@ -257,7 +251,7 @@ static double worst_element(const dt_params *p, const char *name, const float *a
 // Element by element: what dgrad makes of the batch norm's gradients, and of what lies in front of it, against batch
 // norms that do their own backward, and against the CPU in fp32, to which nearly all the way is the forward pass's:
 // its fp16 moves values across ReLUs. The first that the gradient meets, f, is near the CPU's.
-static void test_gradients(void **state) {
+TEST(test_gradients) {
     const setting low = {.low = DT_F16, .scaled = true, .scale = 256, .one_micro = true};
     const setting high = {.low = DT_F32, .one_micro = true, .cpu = true};
     float *masked, *apart, *cpu;
@@ -283,11 +277,8 @@ static void test_gradients(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_which_are_left), cmocka_unit_test(test_without_engines),
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_curves)};
     if (!mkdtemp(folder)) return 1;
-    const int n = cmocka_run_group_tests(tests, NULL, NULL);
+    const int n = run_all_tests(NULL, NULL);
     dt_io_remove_tree(folder);
     return n;
 }

@@ -1,13 +1,7 @@
 // test_plan_files.c: what is kept of plans between starts, on the imitation: the files of choices and of finished
 // plans, what can be wrong with them, and choices under a bound on workspace.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "plan_rig.h"
+#include "testing.h"
 
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/plan_store.h"
@@ -26,7 +20,7 @@ static bool timed(const char *machine, const char *folder) {
     return ran;
 }
 
-static void test_choices_are_kept_in_a_file(void **state) {
+TEST_WITH(test_choices_are_kept_in_a_file, make_folder, remove_folder) {
     const char *base = *state;
     char *folder = dt_xprintf("%s/not/yet/there", base), *good = NULL;
     size_t n = 0;
@@ -74,7 +68,7 @@ static char start(const char *machine, const char *folder, const char *text) {
     return did;
 }
 
-static void test_finished_plans_are_kept_in_a_file(void **state) {
+TEST_WITH(test_finished_plans_are_kept_in_a_file, make_folder, remove_folder) {
     const char *folder = *state;
     char desc[DT_DESC_TEXT];
     char *good = NULL;
@@ -104,7 +98,7 @@ static void test_finished_plans_are_kept_in_a_file(void **state) {
 }
 
 // A checkpoint has what this run used, not what the machine's file has for other networks.
-static void test_other_networks_choices_stay_in_the_file(void **state) {
+TEST_WITH(test_other_networks_choices_stay_in_the_file, make_folder, remove_folder) {
     const char *folder = *state;
     assert_int_equal(start("H200", folder, NULL), 't');
     rig r = begin("H200", folder);
@@ -118,7 +112,7 @@ static void test_other_networks_choices_stay_in_the_file(void **state) {
 }
 
 // A sound file whose plans the library does not take (another graph): one is made, and replaces it.
-static void test_a_plan_that_is_refused_is_made_anew(void **state) {
+TEST_WITH(test_a_plan_that_is_refused_is_made_anew, make_folder, remove_folder) {
     const char *folder = *state;
     char desc[DT_DESC_TEXT];
     assert_int_equal(start("H200", folder, NULL), 't');
@@ -142,7 +136,7 @@ static void test_a_plan_that_is_refused_is_made_anew(void **state) {
 }
 
 // Rank 0 chooses and keeps; another rank, opened before that, has its choices and finds its plans.
-static void test_other_ranks_find_the_plans(void **state) {
+TEST_WITH(test_other_ranks_find_the_plans, make_folder, remove_folder) {
     const char *folder = *state;
     dt_cuda_api *a = fake_cuda_create(NULL), *b = fake_cuda_create(NULL);
     dt_cuda_plans *first = open_plans(a, "m", folder), *second = open_plans(b, "m", folder);
@@ -160,13 +154,13 @@ static void test_other_ranks_find_the_plans(void **state) {
     assert_int_equal(fake_cuda_destroy(b), 0);
 }
 
-static void test_a_folder_that_cannot_be_written_is_no_error(void **state) {
+TEST(test_a_folder_that_cannot_be_written_is_no_error) {
     assert_true(timed("m", "/dev/null/engines"));
 }
 
 // A bound on workspace: engines that want more are chosen again, a wish is no more granted by them, and what must be
 // done is done by the one that wants the least. What was given stays; the file keeps the choices of before.
-static void test_workspace_has_a_bound(void **state) {
+TEST_WITH(test_workspace_has_a_bound, make_folder, remove_folder) {
     const char *folder = *state;
     assert_int_equal(setenv("FAKE_CUDA_FASTEST", "0", 1), 0);
     assert_int_equal(setenv("FAKE_CUDA_WORKSPACE", "5000", 1), 0);
@@ -233,7 +227,7 @@ static void test_workspace_has_a_bound(void **state) {
 
 // What a start under a bound chose the next one finds in the file of that bound: nothing is run or made again; without
 // the bound, and under another, it does not count.
-static void test_choices_under_a_bound_are_kept(void **state) {
+TEST_WITH(test_choices_under_a_bound_are_kept, make_folder, remove_folder) {
     const char *folder = *state;
     dt_dnn_desc d = conv;
     d.kind = DT_DNN_CONV_DGRAD;
@@ -266,7 +260,7 @@ static void test_choices_under_a_bound_are_kept(void **state) {
 }
 
 // A checkpoint's choices may be those of a bound: they are obeyed, and the file keeps what it had, news beside it.
-static void test_what_was_given_is_not_filed(void **state) {
+TEST_WITH(test_what_was_given_is_not_filed, make_folder, remove_folder) {
     const char *folder = *state;
     char desc[DT_DESC_TEXT], *given = dt_xprintf("2\t%s\n", dt_dnn_desc_print(&conv, desc));
     rig r = begin("m", folder);
@@ -287,7 +281,7 @@ static void test_what_was_given_is_not_filed(void **state) {
 
 // A choice that was given may want more than a bound: the bound's file does not have it, though the one without a
 // bound has.
-static void test_what_was_given_is_in_no_file_of_a_bound(void **state) {
+TEST_WITH(test_what_was_given_is_in_no_file_of_a_bound, make_folder, remove_folder) {
     const char *folder = *state;
     char desc[DT_DESC_TEXT], *given = dt_xprintf("2\t%s\n", dt_dnn_desc_print(&conv, desc));
     const dt_cuda_plan *plan = NULL;
@@ -312,7 +306,7 @@ static void test_what_was_given_is_in_no_file_of_a_bound(void **state) {
 
 // Ranks that obey rank 0's choices know of no bound, and find its plans all the same; the next start finds those of
 // before the bound too.
-static void test_other_ranks_find_the_plans_of_a_bound(void **state) {
+TEST_WITH(test_other_ranks_find_the_plans_of_a_bound, make_folder, remove_folder) {
     const char *folder = *state;
     assert_int_equal(setenv("FAKE_CUDA_FASTEST", "0", 1), 0);
     assert_int_equal(setenv("FAKE_CUDA_WORKSPACE", "5000", 1), 0);
@@ -338,19 +332,4 @@ static void test_other_ranks_find_the_plans_of_a_bound(void **state) {
     unsetenv("FAKE_CUDA_FASTEST"), unsetenv("FAKE_CUDA_WORKSPACE");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        WITH_FOLDER(test_choices_are_kept_in_a_file),
-        WITH_FOLDER(test_finished_plans_are_kept_in_a_file),
-        WITH_FOLDER(test_other_networks_choices_stay_in_the_file),
-        WITH_FOLDER(test_a_plan_that_is_refused_is_made_anew),
-        WITH_FOLDER(test_other_ranks_find_the_plans),
-        WITH_FOLDER(test_workspace_has_a_bound),
-        WITH_FOLDER(test_choices_under_a_bound_are_kept),
-        WITH_FOLDER(test_what_was_given_is_not_filed),
-        WITH_FOLDER(test_what_was_given_is_in_no_file_of_a_bound),
-        WITH_FOLDER(test_other_ranks_find_the_plans_of_a_bound),
-        cmocka_unit_test(test_a_folder_that_cannot_be_written_is_no_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -2,19 +2,13 @@
 // look: held input, numbers one step late, a refused capture, steps that are given up, the loss scale, and ranks (threads
 // of this process, each with its own imitated device): resuming, bf16 gradients, one rank that gives a step up, and peers
 // that are lost, missing or hanging.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/io.h"
 #include "base/log.h"
 #include "fake_cuda.h"
 #include "graph/autodiff.h"
 #include "graph/passes/passes.h"
 #include "models/model_util.h"
+#include "testing.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -70,7 +64,7 @@ static void assert_same_weights(const bench *a, const bench *b) {
 // ---- one rank --------------------------------------------------------------------------------------
 
 // Two micro-batches are read, the first of all; all steps see them, and the loss falls.
-static void test_held_input(void **state) {
+TEST(test_held_input) {
     bench b;
     dt_step_result r[20];
     make_bench(&b, &(setting){.hold_input = true});
@@ -81,7 +75,7 @@ static void test_held_input(void **state) {
 }
 
 // A bad step is replayed from what is held, not from what the source would give now.
-static void test_bad_step_of_held_input(void **state) {
+TEST(test_bad_step_of_held_input) {
     bench b;
     dt_step_result r;
     int micro = -1;
@@ -100,7 +94,7 @@ static void test_bad_step_of_held_input(void **state) {
     drop_bench(&b);
 }
 
-static void test_numbers_are_late(void **state) {
+TEST(test_numbers_are_late) {
     bench b;
     dt_step_result r;
     make_bench(&b, &(setting){0});
@@ -119,7 +113,7 @@ static void test_numbers_are_late(void **state) {
     drop_bench(&b);
 }
 
-static void test_refused_capture(void **state) {
+TEST(test_refused_capture) {
     setting s = {.clip = 0.5f};
     outcome captured = train(&s), o;
     bench b;
@@ -136,7 +130,7 @@ static void test_refused_capture(void **state) {
 }
 
 // Given up with 0, 1 or 3 of 4 micro-batches done: it and the step behind it change nothing.
-static void test_dropped_step(void **state) {
+TEST(test_dropped_step) {
     for (int k = 0; k < 6; k++) {
         bench b, good;
         dt_step_result r, kept[3];
@@ -157,7 +151,7 @@ static void test_dropped_step(void **state) {
     }
 }
 
-static void test_scaling(void **state) {
+TEST(test_scaling) {
     bench b;
     dt_step_result r[8];
     setting s = {.clip = 0.5f};
@@ -258,7 +252,7 @@ static void *resume_main(void *arg) {
 
 // NCCL adds in another order when it is captured: a resumed run has the bits of one that went on only if each step of
 // both is captured. Three ranks: with shares of 1 and 2 of the 4 micro-batches.
-static void test_resume_of_ranks(void **state) {
+TEST(test_resume_of_ranks) {
     rank_job whole[3], parts[3];
     setting s = {.clip = 0.5f};
     run_ranks(whole, 3, &s, train_main);
@@ -269,7 +263,7 @@ static void test_resume_of_ranks(void **state) {
 }
 
 // Gradients as bf16 on their way: near the first steps of fp32; counts and sums of losses stay exact.
-static void test_bf16_gradients(void **state) {
+TEST(test_bf16_gradients) {
     rank_job plain[2], low[2];
     setting s = {.clip = 0.5f};
     run_ranks(plain, 2, &s, train_main);
@@ -305,7 +299,7 @@ static void *drop_main(void *arg) {
     return NULL;
 }
 
-static void test_drop_of_one_rank(void **state) {
+TEST(test_drop_of_one_rank) {
     rank_job good[MAX_RANKS], jobs[MAX_RANKS];
     for (int n = 2; n <= 3; n++) {
         run_ranks(good, n, &(setting){.n_steps = 3}, train_main);
@@ -329,7 +323,7 @@ static void *refuse_main(void *arg) {
     return NULL;
 }
 
-static void test_refusal_of_one_rank(void **state) {
+TEST(test_refusal_of_one_rank) {
     rank_job plain[3], jobs[3];
     run_ranks(plain, 3, &(setting){.uncaptured = true}, train_main);
     run_ranks(jobs, 3, &(setting){0}, refuse_main);
@@ -391,7 +385,7 @@ static void *lose_main(void *arg) {
     return NULL;
 }
 
-static void test_lost_peer(void **state) {
+TEST(test_lost_peer) {
     rank_job jobs[2];
     for (int n_steps = 0; n_steps <= 4; n_steps += 4) {
         run_ranks(jobs, 2, &(setting){.n_steps = n_steps}, lose_main);
@@ -419,7 +413,7 @@ static void hang(dt_backend *b) {
 
 // A run that ends, behind a failure of its own or not, when a peer is gone: every wait has the deadline. The source is
 // taken away first (k = 1) or the stepper goes with it; numbers may be under way.
-static void test_end_beside_a_lost_peer(void **state) {
+TEST(test_end_beside_a_lost_peer) {
     for (int k = 0; k < 2; k++) {
         bench b;
         dt_comm *alone;
@@ -455,7 +449,7 @@ static void open_rank(dt_backend **b, dt_nccl_api **nccl) {
 }
 
 // The peer never comes (hangs = 0), or comes and then does not take part: an error after the deadline, and no hang.
-static void test_missing_peer(void **state) {
+TEST(test_missing_peer) {
     for (int hangs = 0; hangs < 2; hangs++) {
         dt_backend *b;
         dt_nccl_api *nccl;
@@ -516,7 +510,7 @@ static void end_comm(int of_finalize, int of_destroy, int of_abort, dt_status ex
 
 static char folder[] = "/tmp/dtrain-stepper-XXXXXX";
 
-static void test_answers_at_the_end(void **state) {
+TEST(test_answers_at_the_end) {
     char log[64], text[400] = "";
     snprintf(log, sizeof log, "%s/log", folder);
     assert_int_equal(dt_log_open(log), DT_OK);
@@ -537,17 +531,9 @@ static void test_answers_at_the_end(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_held_input),       cmocka_unit_test(test_bad_step_of_held_input),
-        cmocka_unit_test(test_numbers_are_late), cmocka_unit_test(test_refused_capture),
-        cmocka_unit_test(test_dropped_step),     cmocka_unit_test(test_scaling),
-        cmocka_unit_test(test_resume_of_ranks),  cmocka_unit_test(test_bf16_gradients),
-        cmocka_unit_test(test_drop_of_one_rank), cmocka_unit_test(test_refusal_of_one_rank),
-        cmocka_unit_test(test_lost_peer),        cmocka_unit_test(test_end_beside_a_lost_peer),
-        cmocka_unit_test(test_missing_peer),     cmocka_unit_test(test_answers_at_the_end)};
     if (!mkdtemp(folder) || setenv("FAKE_NCCL_DIR", folder, 1)) return 1;
     dt_log_set_level(DT_LOG_ERROR);
-    const int n = cmocka_run_group_tests(tests, NULL, NULL);
+    const int n = run_all_tests(NULL, NULL);
     dt_io_remove_tree(folder);
     return n;
 }

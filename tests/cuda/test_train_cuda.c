@@ -3,16 +3,10 @@
 // tree, and whether the network or the loader changes the pixels. A step allocates nothing, waits for nothing and
 // copies only the bytes of a batch (one of its two images is mixed on the device), a step block and two marks. The
 // optimizer writes the packed copies.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/io.h"
 #include "exec/plan_internal.h"
 #include "fake_cuda.h"
+#include "testing.h"
 
 #define STEPS   20
 #define MICRO   4
@@ -39,7 +33,7 @@ static void compare_curves(const outcome *a, const outcome *b, int n, double tol
             fail_msg("step %d: %.9g, %.9g", i, a->loss[i], b->loss[i]);
 }
 
-static void test_curve_of_the_cpu(void **state) {
+TEST(test_curve_of_the_cpu) {
     setting s = {.cpu = true, .clip = 0.5f};
     outcome cpu = train(&s);
     s.cpu = false;
@@ -50,7 +44,7 @@ static void test_curve_of_the_cpu(void **state) {
 }
 
 // Captured, not captured, along the tree: f32, bf16, and f16 with a scaled loss.
-static void test_bits_and_precision(void **state) {
+TEST(test_bits_and_precision) {
     setting s = {.clip = 0.5f, .n_steps = SHORT};
     outcome full = train(&s);
     s.uncaptured = true;
@@ -77,7 +71,7 @@ static void test_bits_and_precision(void **state) {
 
 // Parts are frozen for good and for some steps: the CPU's curve in fp32, the same bits captured or not, and in fp16
 // with its loss scale kept over the change of plans.
-static void test_groups(void **state) {
+TEST(test_groups) {
     setting s = {.clip = 0.5f,
                  .n_steps = 8,
                  .groups = "train.groups=[{match: 'left.[0-5][.].*', freeze: true}, {match: "
@@ -103,7 +97,7 @@ static void test_groups(void **state) {
 }
 
 // Random changes to pixels by the network: as if the images had come so, captured or not.
-static void test_changed_pixels(void **state) {
+TEST(test_changed_pixels) {
     setting s = {.n_steps = SHORT, .one_micro = true, .changes = CHANGED_BY_SOURCE};
     outcome source = train(&s);
     s.changes = CHANGED_BY_NETWORK;
@@ -122,7 +116,7 @@ static void test_changed_pixels(void **state) {
 }
 
 // Stopped after two steps and taken up on another machine: as if nothing had been.
-static void test_resume(void **state) {
+TEST(test_resume) {
     setting s = {.low = DT_F16, .scaled = true, .n_steps = 4};
     outcome whole = train(&s), o = {0};
     bench a, b;
@@ -142,7 +136,7 @@ static void test_resume(void **state) {
 }
 
 // From the third step on: one graph a micro-batch; no allocation, no wait, no launch outside a graph.
-static void test_quiet_steps(void **state) {
+TEST(test_quiet_steps) {
     bench b;
     dt_step_result r;
     make_bench(&b, &(setting){0});
@@ -190,7 +184,7 @@ static char *read_copies(const bench *b, size_t *n) {
 }
 
 // The optimizer writes the packed copies: the step has no pack kernels, and packing once more changes nothing.
-static void test_copies_of_the_optimizer(void **state) {
+TEST(test_copies_of_the_optimizer) {
     bench b;
     dt_step_result r[3];
     make_bench(&b, &(setting){.low = DT_BF16});
@@ -240,7 +234,7 @@ static launches count_launches(const setting *s, const char *kernel) {
 
 // Under fp16 the convolutions make their batch norms' sums: none of these makes its own, and cuDNN runs as often. Not
 // under bf16; not where cuDNN has no engine, and there the curve is the same but for rounding.
-static void test_sums_by_convolutions(void **state) {
+TEST(test_sums_by_convolutions) {
     setting s = {.low = DT_BF16, .one_micro = true, .uncaptured = true, .n_steps = 2};
     const launches bf16 = count_launches(&s, "bn_small"), all = count_launches(&s, "bn_");
     s.low = DT_F16;
@@ -263,16 +257,8 @@ static void test_sums_by_convolutions(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_curve_of_the_cpu),
-                                       cmocka_unit_test(test_bits_and_precision),
-                                       cmocka_unit_test(test_groups),
-                                       cmocka_unit_test(test_changed_pixels),
-                                       cmocka_unit_test(test_sums_by_convolutions),
-                                       cmocka_unit_test(test_resume),
-                                       cmocka_unit_test(test_quiet_steps),
-                                       cmocka_unit_test(test_copies_of_the_optimizer)};
     if (!mkdtemp(folder)) return 1;
-    const int n = cmocka_run_group_tests(tests, NULL, NULL);
+    const int n = run_all_tests(NULL, NULL);
     dt_io_remove_tree(folder);
     return n;
 }

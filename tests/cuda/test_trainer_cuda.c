@@ -1,14 +1,8 @@
 // test_trainer_cuda.c: the trainer on an imitated device: evaluation, checkpoints, stopping and resuming although a
 // step's numbers come one step late. Losses are the CPU's but for rounding; the weights in the last checkpoint are those
 // of a run that did not stop, byte for byte.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "fake_cuda.h"
+#include "testing.h"
 #include "unit/memory_data.h"
 
 #include "base/failpoint.h"
@@ -127,7 +121,7 @@ static void assert_no_moments(const char *name, int step, const char *tensor) {
 }
 
 // 25 samples in batches of 8: 3 steps an epoch, 9 in all; saved at 2, 4, 6, 8 and at evaluations.
-static void test_losses_of_the_cpu(void **state) {
+TEST(test_losses_of_the_cpu) {
     bad_step = -1;
     assert_int_equal(run(false, "cpu", NULL), DT_OK);
     assert_int_equal(most_held, 1);
@@ -145,7 +139,7 @@ static void test_losses_of_the_cpu(void **state) {
     free(whole);
 }
 
-static void test_stop_and_resume(void **state) {
+TEST(test_stop_and_resume) {
     bad_step = -1;
     assert_int_equal(run(true, "stopped", "run.stop_at=4"), DT_E_PREEMPTED);
     assert_int_equal(run(true, "stopped", "run.stop_at=5"), DT_E_PREEMPTED);
@@ -160,7 +154,7 @@ static const char groups[] = "train.groups=[{match: 'left.(0|1)[.].*', freeze: t
                              "'left.*', freeze_until: 1 epoch}"
                              ", {match: 'right.*', freeze_until: 5 steps, lr: 0.5, decay: 0}]";
 
-static void test_groups(void **state) {
+TEST(test_groups) {
     static const char *const stops[] = {"run.stop_at=2", "run.stop_at=3", "run.stop_at=4",
                                         "run.stop_at=5", NULL};
     bad_step = -1;
@@ -183,7 +177,7 @@ static void test_groups(void **state) {
     assert_non_null(strstr(dt_error_message(), "train.groups was"));
 }
 
-static void test_bad_step_is_named(void **state) {
+TEST(test_bad_step_is_named) {
     bad_step = 7;
     assert_int_equal(run(true, "bad", NULL), DT_E_NUMERIC);
     assert_non_null(strstr(dt_error_message(), "step 7:"));
@@ -195,7 +189,7 @@ static void test_bad_step_is_named(void **state) {
 }
 
 // Metrics that cannot be written and whatever else fails behind it do not take the place of the first error.
-static void test_first_error_stays(void **state) {
+TEST(test_first_error_stays) {
     char failpoint[64];
     bad_step = 1;
     dt_log_set_level((dt_log_level)-1);
@@ -218,7 +212,7 @@ static void test_first_error_stays(void **state) {
 
 // An update that is not finite is never saved: not at a step that saves (6 steps are done), where the run waits for it,
 // and not when the step behind it finds out.
-static void test_spoiled_step_is_not_saved(void **state) {
+TEST(test_spoiled_step_is_not_saved) {
     for (spoiled_step = 4; spoiled_step < 7; spoiled_step++) {
         char step[64], name[16], path[160];
         snprintf(step, sizeof step, "step %d: its gradients were finite", (int)spoiled_step);
@@ -236,7 +230,7 @@ static void test_spoiled_step_is_not_saved(void **state) {
     assert_same_run("whole", "spoiled5", 9);
 }
 
-static void test_too_large(void **state) {
+TEST(test_too_large) {
     double need = 0;
     char bytes[32];
     setenv("FAKE_CUDA_BYTES", "1000", 1);
@@ -256,17 +250,10 @@ static void test_too_large(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses_of_the_cpu),
-                                       cmocka_unit_test(test_stop_and_resume),
-                                       cmocka_unit_test(test_groups),
-                                       cmocka_unit_test(test_bad_step_is_named),
-                                       cmocka_unit_test(test_first_error_stays),
-                                       cmocka_unit_test(test_spoiled_step_is_not_saved),
-                                       cmocka_unit_test(test_too_large)};
     snprintf(dir, sizeof dir, "/tmp/dtrain-device-XXXXXX");
     if (!mkdtemp(dir)) return 1;
     dt_log_set_level(DT_LOG_ERROR);
-    int n = cmocka_run_group_tests(tests, NULL, NULL);
+    int n = run_all_tests(NULL, NULL);
     dt_io_remove_tree(dir);
     return n;
 }

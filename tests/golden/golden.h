@@ -12,15 +12,11 @@
 #include "graph/passes/passes.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "testing.h"
 
 #define golden_ok(expr)                                                                            \
     do {                                                                                           \

@@ -99,7 +99,7 @@ static dt_status decode(dt_span s, const dt_array_spec *spec, int channels, dt_i
     return st;
 }
 
-static void arrays_give_the_values_of_the_others(void **state) {
+TEST(arrays_give_the_values_of_the_others) {
     for (int k = 0; k < N_CASES; k++) {
         dt_shape shape = golden_shape(golden, "want", CASES[k].name);
         int64_t n = 0;
@@ -119,7 +119,7 @@ static void arrays_give_the_values_of_the_others(void **state) {
 }
 
 // Every cut and many damages of every file: an answer, never a crash.
-static void cut_and_damaged_arrays_never_crash(void **state) {
+TEST(cut_and_damaged_arrays_never_crash) {
     uint32_t x = 5;
     for (int k = 0; k < N_CASES; k++) {
         dt_span s = file_of(CASES[k].file ? CASES[k].file : CASES[k].name);
@@ -144,7 +144,7 @@ static void cut_and_damaged_arrays_never_crash(void **state) {
     }
 }
 
-static void what_is_wrong_is_named(void **state) {
+TEST(what_is_wrong_is_named) {
     dt_image image;
     dt_array_spec spec = {.f32 = true}, bands = {.f32 = true, .n_bands = 1, .bands = {7}};
     assert_int_equal(decode(file_of("npy_hwc"), &spec, 1, &image), DT_E_DATA);
@@ -170,7 +170,7 @@ static void what_is_wrong_is_named(void **state) {
                      DT_E_DATA);
 }
 
-static void floats_are_resized_as_pillow_does(void **state) {
+TEST(floats_are_resized_as_pillow_does) {
     static const struct {
         const char *name;
         double box[4];
@@ -193,7 +193,7 @@ static void floats_are_resized_as_pillow_does(void **state) {
     }
 }
 
-static void vectors_come_from_npy_text_and_raw_floats(void **state) {
+TEST(vectors_come_from_npy_text_and_raw_floats) {
     dt_buffer scratch = {0};
     float out[60], raw[3] = {1.5f, -2, 1e30f};
     const float *want = golden_find(golden, "want", "npy_hwc_fortran", NULL);
@@ -221,7 +221,7 @@ static void vectors_come_from_npy_text_and_raw_floats(void **state) {
 }
 
 // Real cubes, where the data is there.
-static void cubes_of_the_dark_energy_survey(void **state) {
+TEST(cubes_of_the_dark_energy_survey) {
     static const struct {
         const char *name;
         uint32_t crc;
@@ -278,14 +278,4 @@ static int tear_down(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_give_the_values_of_the_others),
-        cmocka_unit_test(cut_and_damaged_arrays_never_crash),
-        cmocka_unit_test(what_is_wrong_is_named),
-        cmocka_unit_test(floats_are_resized_as_pillow_does),
-        cmocka_unit_test(vectors_come_from_npy_text_and_raw_floats),
-        cmocka_unit_test(cubes_of_the_dark_energy_survey),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

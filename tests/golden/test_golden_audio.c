@@ -105,7 +105,7 @@ static void compare(const golden_case *c, const float *got, const float *want, i
     printf("%-20s at most %.3f of what is allowed\n", c->name, worst);
 }
 
-static void test_features(void **state) {
+TEST(test_features) {
     int64_t n_x, n_want, rows, columns;
     const float *x = tensor("x", &n_x);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
@@ -132,7 +132,7 @@ static void test_features(void **state) {
 }
 
 // Whole, and in pieces that begin anywhere: the same bits.
-static void test_rates(void **state) {
+TEST(test_rates) {
     static const int RATES[][2] = {{8000, 16000},  {16000, 8000}, {44100, 16000},
                                    {22050, 16000}, {8000, 11025}, {48000, 8000}};
     int64_t n_x, n_want;
@@ -167,12 +167,8 @@ static void test_rates(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_features),
-        cmocka_unit_test(test_rates),
-    };
     values = golden_open("audio.safetensors");
-    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    int rc = run_all_tests(NULL, NULL);
     dt_safetensors_close(values);
     return rc;
 }

@@ -78,7 +78,7 @@ static void check_list(const char *list, uint32_t sample, const char *name, bool
     dt_config_destroy(c);
 }
 
-static void images_are_torchvisions(void **state) {
+TEST(images_are_torchvisions) {
     static const struct {
         const char *list, *golden; // %s: the fill
         const char *fills[2];
@@ -112,7 +112,7 @@ static bool is_within(double low, double high, int i, int n) {
     return at - reach >= low && at + reach <= high;
 }
 
-static void a_resized_crop_is_torchvisions(void **state) {
+TEST(a_resized_crop_is_torchvisions) {
     static uint8_t src[30 * 22 * C], got[N_BYTES];
     const dt_cnode *node;
     dt_config *c = parse_list("random_resized_crop", &node);
@@ -220,13 +220,13 @@ static void check_mix(const char *kind) {
     dt_config_destroy(c);
 }
 
-static void mixing_is_torchvisions(void **state) {
+TEST(mixing_is_torchvisions) {
     check_mix("cutmix");
     check_mix("mixup");
 }
 
 // ---- sounds --------------------------------------------------------------------------------------------
-static void sounds_are_torchaudios(void **state) {
+TEST(sounds_are_torchaudios) {
     enum { N_SOUND = 900, BANDS = 9, FRAMES = 12 };
     static const struct {
         const char *list, *golden;
@@ -261,14 +261,8 @@ static void sounds_are_torchaudios(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(images_are_torchvisions),
-        cmocka_unit_test(a_resized_crop_is_torchvisions),
-        cmocka_unit_test(mixing_is_torchvisions),
-        cmocka_unit_test(sounds_are_torchaudios),
-    };
     goldens = golden_open("augment.safetensors");
-    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    int rc = run_all_tests(NULL, NULL);
     dt_safetensors_close(goldens);
     dt_buffer_fini(&scratch);
     return rc;

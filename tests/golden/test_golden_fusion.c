@@ -98,15 +98,15 @@ static void run_fusion(int threads) {
                 (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
 }
 
-static void test_f32_one_thread(void **state) {
+TEST(test_f32_one_thread) {
     run_fusion(1);
 }
 
-static void test_f32_two_threads(void **state) {
+TEST(test_f32_two_threads) {
     run_fusion(2);
 }
 
-static void test_mlp(void **state) {
+TEST(test_mlp) {
     input in[2] = {
         {{.name = "x", .dtype = DT_F32, .sample_shape = dt_shape1(6)}, make_numbers(N * 6, 4)},
         {{.name = "y", .dtype = DT_F32}, make_numbers(N, 5)}};
@@ -114,9 +114,4 @@ static void test_mlp(void **state) {
                 (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f32_one_thread),
-                                       cmocka_unit_test(test_f32_two_threads),
-                                       cmocka_unit_test(test_mlp)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -105,7 +105,7 @@ static void run_case(const dt_safetensors *file, const char *name) {
     free(yaml);
 }
 
-static void layers_are_pytorchs(void **state) {
+TEST(layers_are_pytorchs) {
     dt_safetensors *file = golden_open("layers.safetensors");
     int n = 0;
     for (int i = 0; i < dt_safetensors_count(file); i++) {
@@ -127,7 +127,7 @@ static bool has_word(const char *text, const char *word, const char *ends) {
     return false;
 }
 
-static void every_key_has_a_case(void **state) {
+TEST(every_key_has_a_case) {
     dt_safetensors *file = golden_open("layers.safetensors");
     const char *type, *keys, *help;
     for (size_t k = 0; dt_model_describe_layer(k, &type, &keys, &help); k++) {
@@ -155,8 +155,4 @@ static void every_key_has_a_case(void **state) {
     dt_safetensors_close(file);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(layers_are_pytorchs),
-                                       cmocka_unit_test(every_key_has_a_case)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -72,7 +72,7 @@ static double value_of(int i, const char *name, const char *const *class_names) 
     return v;
 }
 
-static void test_values(void **state) {
+TEST(test_values) {
     int n_values = 0;
     for (int k = 0; k < dt_safetensors_count(golden); k++) {
         size_t n;
@@ -88,7 +88,7 @@ static void test_values(void **state) {
     assert_true(n_values > 0);
 }
 
-static void test_class_names(void **state) {
+TEST(test_class_names) {
     static const char *const names[] = {"cat", NULL}; // the second has none
     assert_true(value_of(0, "recall.cat", names) == value_of(0, "recall.0", NULL));
     assert_true(value_of(0, "recall.1", names) == value_of(0, "recall.1", NULL));
@@ -106,8 +106,4 @@ static int tear_down(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),
-                                       cmocka_unit_test(test_class_names)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -195,7 +195,7 @@ static void check_order(const Onnx__GraphProto *g) {
         }
 }
 
-static void every_network_is_written(void **state) {
+TEST(every_network_is_written) {
     char path[] = "/tmp/dtrain-onnx-XXXXXX";
     close(mkstemp(path));
     for (int i = 0; i < N_CASES; i++)
@@ -222,7 +222,7 @@ static void every_network_is_written(void **state) {
     unlink(path);
 }
 
-static void what_has_no_form_is_named(void **state) {
+TEST(what_has_no_form_is_named) {
     static const dt_onnx_output logits = {"logits"}, other = {"scores"};
     dt_onnx_opts o = {.outputs = &logits, .n_outputs = 1, .version = "0", .tensor = tensor};
     dt_graph *g = dt_graph_create("net", false);
@@ -246,9 +246,7 @@ static void what_has_no_form_is_named(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_network_is_written),
-                                       cmocka_unit_test(what_has_no_form_is_named)};
-    if (argc < 3) return cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc < 3) return run_all_tests(NULL, NULL);
     for (int i = 0; i < N_CASES; i++) write_case(argv[2], &cases[i]);
     printf("%d\n", N_CASES);
     return 0;

@@ -103,7 +103,7 @@ static void run_folder(dt_safetensors *file) {
     dt_safetensors_close(file);
 }
 
-static void networks_are_onnxruntimes(void **state) {
+TEST(networks_are_onnxruntimes) {
     run_folder(golden_open("onnx_import.safetensors"));
 }
 
@@ -220,7 +220,7 @@ static void many_initialisers(Onnx__ModelProto *m) {
     other_size(m);
 }
 
-static void errors_name_the_node(void **state) {
+TEST(errors_name_the_node) {
     refused(other_op, "(NonMaxSuppression): this op is not read; `dtrain info --onnx` lists");
     refused(a_loop, "(Conv): holds a graph of its own: loops and branches are not read");
     refused(a_cycle, "which no node before it makes (a cycle?)");
@@ -237,13 +237,11 @@ static void errors_name_the_node(void **state) {
 
 int main(void) {
     const struct CMUnitTest by_hand[] = {cmocka_unit_test(full_size)};
-    const struct CMUnitTest tests[] = {cmocka_unit_test(networks_are_onnxruntimes),
-                                       cmocka_unit_test(errors_name_the_node)};
     const char *source = getenv("SOURCE");
     if (getenv("GOLDEN_ONNX")) {
         snprintf(folder, sizeof folder, "%s", getenv("GOLDEN_ONNX"));
         return cmocka_run_group_tests(by_hand, NULL, NULL);
     }
     snprintf(folder, sizeof folder, "%s/tests/golden/onnx", source ? source : ".");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -1,13 +1,7 @@
 // Optimizers and schedules against torch and timm: make_optimizers.py says how the numbers were made.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "../unit/whole_optimizer.h"
 #include "config/optimizers.h"
+#include "testing.h"
 #include "train/schedule.h"
 
 #include "optimizers_golden.h"
@@ -63,7 +57,7 @@ static void check_optimizer(dt_backend *cpu, const golden_case *c) {
     }
 }
 
-static void test_optimizers(void **state) {
+TEST(test_optimizers) {
     dt_backend *cpu;
     bool seen[DT_N_OPTIMIZERS] = {false};
     assert_int_equal(dt_backend_create_cpu(&cpu, &(dt_backend_opts){.threads = 1}), DT_OK);
@@ -78,7 +72,7 @@ static void test_optimizers(void **state) {
     cpu->destroy(cpu);
 }
 
-static void test_clipping(void **state) {
+TEST(test_clipping) {
     dt_backend *cpu;
     assert_int_equal(dt_backend_create_cpu(&cpu, &(dt_backend_opts){.threads = 1}), DT_OK);
     const float hyper[DT_MAX_HYPER] = {0.9f};
@@ -88,7 +82,7 @@ static void test_clipping(void **state) {
     cpu->destroy(cpu);
 }
 
-static void test_schedules(void **state) {
+TEST(test_schedules) {
     for (size_t k = 0; k < sizeof SCHEDULES / sizeof *SCHEDULES; k++) {
         dt_schedule s = {.kind = SCHEDULES[k].kind, .lr = 0.5, .total_steps = 30};
         memcpy(s.own, SCHEDULES[k].own, sizeof s.own);
@@ -105,9 +99,4 @@ static void test_schedules(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers),
-                                       cmocka_unit_test(test_clipping),
-                                       cmocka_unit_test(test_schedules)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

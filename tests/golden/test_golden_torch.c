@@ -53,7 +53,7 @@ static void check_kinds(const char *file) {
     dt_safetensors_close(want);
 }
 
-static void every_type_and_view_is_read(void **state) {
+TEST(every_type_and_view_is_read) {
     check_kinds("kinds.pth");
     check_kinds("protocol4.pth");
 }
@@ -66,7 +66,7 @@ static void refused(const char *name, const char *what) {
     if (!strstr(dt_error_message(), what)) fail_msg("%s: %s", name, dt_error_message());
 }
 
-static void programs_are_refused_by_name(void **state) {
+TEST(programs_are_refused_by_name) {
     refused("module.pth", "global torch.nn.modules.linear.Linear is refused");
     refused("namespace.pth", "global argparse.Namespace is refused");
     refused("namespace4.pth", "global argparse.Namespace is refused");
@@ -75,7 +75,7 @@ static void programs_are_refused_by_name(void **state) {
 }
 
 // A byte of a storage changes, or the file ends early.
-static void damage_is_seen(void **state) {
+TEST(damage_is_seen) {
     char path[4096], *data, damaged[] = "/tmp/dtrain-torch-XXXXXX";
     size_t n;
     golden_ok(dt_io_read_file(&data, &n, file_path(path, sizeof path, "kinds.pth"), 0, DT_E_CKPT));
@@ -99,7 +99,7 @@ static void damage_is_seen(void **state) {
     unlink(damaged);
 }
 
-static void positions_are_resized_as_torch_does(void **state) {
+TEST(positions_are_resized_as_torch_does) {
     static const int sizes[][2] = {{8, 8}, {3, 3}, {2, 9}, {1, 1}};
     dt_safetensors *want = golden_open("torch_files/expected.safetensors");
     const float *from = golden_find(want, "resized", "from", NULL);
@@ -123,7 +123,7 @@ static int tensors_of(dt_params *p, dt_ckpt_tensor *tensors) {
     return n;
 }
 
-static void timms_vit_gives_timms_logits(void **state) {
+TEST(timms_vit_gives_timms_logits) {
     const char *yaml =
         "{run: {name: golden}, data: {path: /nowhere, fields: {class: {kind: class, classes: 5},\n"
         "image: {kind: image, channels: 3, size: [64, 32]}}},\n"
@@ -157,11 +157,4 @@ static void timms_vit_gives_timms_logits(void **state) {
     golden_network_destroy(&n);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_type_and_view_is_read),
-                                       cmocka_unit_test(programs_are_refused_by_name),
-                                       cmocka_unit_test(damage_is_seen),
-                                       cmocka_unit_test(positions_are_resized_as_torch_does),
-                                       cmocka_unit_test(timms_vit_gives_timms_logits)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -212,7 +212,7 @@ static void run_case(const dt_safetensors *file, const network_case *c, int thre
     golden_network_destroy(&n);
 }
 
-static void networks_are_torchvisions(void **state) {
+TEST(networks_are_torchvisions) {
     dt_safetensors *file = golden_open("torchvision.safetensors");
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) run_case(file, &small[i], 2);
     for (size_t i = 0; i < sizeof once / sizeof *once; i++) run_case(file, &once[i], 2);
@@ -258,7 +258,7 @@ static dt_status import(golden_network *n, const char *keep, int *n_taken) {
                           tensors, tensors_of(n->params, tensors), n_taken);
 }
 
-static void a_state_dict_loads(void **state) {
+TEST(a_state_dict_loads) {
     golden_network n;
     int n_taken = 0;
     narrow_create(&n, NARROW_CLASSES);
@@ -282,7 +282,7 @@ static void a_state_dict_loads(void **state) {
     golden_network_destroy(&n);
 }
 
-static void other_classes_want_a_word(void **state) {
+TEST(other_classes_want_a_word) {
     golden_network n;
     int n_taken = 0;
     narrow_create(&n, 5);
@@ -303,7 +303,7 @@ static void other_classes_want_a_word(void **state) {
     golden_network_destroy(&n);
 }
 
-static void another_depth_is_told(void **state) {
+TEST(another_depth_is_told) {
     char yaml[1024];
     dt_field_info fields[2] = {golden_image_field("image", NARROW_SIDE, NARROW_SIDE, 3),
                                {.name = "class", .dtype = DT_I32, .n_classes = NARROW_CLASSES}};
@@ -320,8 +320,5 @@ static void another_depth_is_told(void **state) {
 int main(void) {
     const struct CMUnitTest by_hand[] = {cmocka_unit_test(full_size)};
     if (getenv("GOLDEN_TORCHVISION")) return cmocka_run_group_tests(by_hand, NULL, NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(networks_are_torchvisions), cmocka_unit_test(a_state_dict_loads),
-        cmocka_unit_test(other_classes_want_a_word), cmocka_unit_test(another_depth_is_told)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "custom_types.h"
 #include "known_slopes.h"
+#include "testing.h"
 #ifdef DT_ROWS_CUDA
 #include "cuda/device_run.h"
 #endif

@@ -5,6 +5,7 @@
 #define DT_TESTS_OPS_EACH_ISA_H
 
 #include "backend/cpu/simd.h"
+#include "testing.h"
 #ifdef DT_ROWS_CUDA
 #include "cuda/device_run.h"
 #endif
@@ -21,7 +22,7 @@ typedef struct isa_of_test {
 } isa_of_test;
 
 // int8: also what only the products of 8 bits know
-static inline int run_isas(int (*run_all)(void), bool int8) {
+static inline int run_isas(bool int8) {
     const bool avx2 = __builtin_cpu_supports("avx2");
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512bw");
     const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
@@ -34,14 +35,14 @@ static inline int run_isas(int (*run_all)(void), bool int8) {
                                 {"ALL", -1, more, false}};
     int failed = 0;
     cmocka_set_test_filter(getenv("TEST"));
-    if (getenv("ONEDNN_MAX_CPU_ISA")) return run_all();
+    if (getenv("ONEDNN_MAX_CPU_ISA")) return run_all_tests(NULL, NULL);
     for (int i = 0; i < 5; i++) {
         if (!isas[i].there || (isas[i].int8 && !int8)) continue;
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
             setenv("ONEDNN_MAX_CPU_ISA", isas[i].name, 1);
-            int rc = run_all();
+            int rc = run_all_tests(NULL, NULL);
             // the variable must steer the ISA
             if (isas[i].level >= 0 && (int)dt_cpu_isa_get() != isas[i].level) rc = 1;
             exit(rc != 0);
@@ -54,18 +55,14 @@ static inline int run_isas(int (*run_all)(void), bool int8) {
     return failed != 0;
 }
 
-static inline int run_each_isa(int (*run_all)(void)) {
-    return run_isas(run_all, false);
-}
-
 // Rows of one program run so on the CPU, and once where they are built for a device (tests/cuda).
-static inline int run_rows(int (*run_all)(void)) {
+static inline int run_rows(void) {
 #ifdef DT_ROWS_CUDA
-    const int rc = run_all();
+    const int rc = run_all_tests(NULL, NULL);
     device_close();
     return rc;
 #else
-    return run_each_isa(run_all);
+    return run_isas(false);
 #endif
 }
 

@@ -101,7 +101,7 @@ static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bn_mode mode
     custom_case_run(&c);
 }
 
-static void test_bn(void **state) {
+TEST(test_bn) {
     for (int i = 0; i < 24; i++) {
         bool relu = i & 1, pool = i & 2, residual = i & 4;
         bn_mode mode = (bn_mode)(i >> 3);
@@ -137,7 +137,7 @@ static custom_case bn_in_training(custom_case c) {
 }
 
 // Several pieces an image, an odd last row after them, and both ways of sharing work (bits compared).
-static void test_bn_big(void **state) {
+TEST(test_bn_big) {
     custom_case c = bn_in_training((custom_case){
         .name = "bn big",
         .in_shape = {S4(2, 16, 129, 66), S1(16), S1(16), S1(16), S1(16)},
@@ -159,7 +159,7 @@ static bool fill_far(const custom_case *c, int i, double *x) {
 }
 
 // A mean 4096 times the deviation: plain f32 sums of squares would lose all digits of the variance.
-static void test_bn_far_mean(void **state) {
+TEST(test_bn_far_mean) {
     custom_case c = bn_in_training(
         (custom_case){.name = "bn far",
                       .f32_only = true,
@@ -168,8 +168,5 @@ static void test_bn_far_mean(void **state) {
                       .fill = fill_far});
     custom_case_run(&c);
 }
-
-#define ROWS_BATCH_NORM                                                                            \
-    cmocka_unit_test(test_bn), cmocka_unit_test(test_bn_big), cmocka_unit_test(test_bn_far_mean)
 
 #endif

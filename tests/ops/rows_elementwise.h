@@ -77,7 +77,7 @@ static bool fill_between(const custom_case *c, int i, double *x) {
         x[e] = -8.875 + 0.25 * (double)(case_next(&seed) % 72);
     return true;
 }
-static void test_activation(void **state) {
+TEST(test_activation) {
     static const dt_op ops[DT_N_ACTIVATIONS] = {
 #define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = DT_OP_##op,
 #include "graph/activations.def"
@@ -103,7 +103,7 @@ static void ref_mul(const custom_case *c, double *const *in, double *const *out)
         out[0][i] = in[0][i] * in[1][t.same ? i : image * t.cols + column];
     }
 }
-static void test_mul(void **state) {
+TEST(test_mul) {
     custom_case c = {.name = "mul",
                      .op = DT_OP_mul,
                      .n_in = 2,
@@ -128,11 +128,11 @@ static void test_mul(void **state) {
     c.in_shape[0] = c.out_shape[0] = image, c.in_shape[1] = S3(20, 1, 1);
     custom_case_run(&c);
 }
-static void test_scale(void **state) {
+TEST(test_scale) {
     run_unary((custom_case){
         .name = "scale", .op = DT_OP_scale, .attrs = {.scale = {0.37f}}, .reference = ref_scale});
 }
-static void test_drop_path(void **state) {
+TEST(test_drop_path) {
     run_unary((custom_case){.name = "drop.3",
                             .op = DT_OP_dropout,
                             .attrs = {.dropout = {0.4f, 1}},
@@ -146,7 +146,7 @@ static void test_drop_path(void **state) {
                                              .reference = ref_dropout});
     custom_case_run(&c);
 }
-static void test_dropout(void **state) {
+TEST(test_dropout) {
     run_unary((custom_case){.name = "drop.1",
                             .op = DT_OP_dropout,
                             .attrs = {.dropout = {0.3f}},
@@ -161,7 +161,7 @@ static void test_dropout(void **state) {
                                              .reference = ref_dropout});
     custom_case_run(&c);
 }
-static void test_cast(void **state) {
+TEST(test_cast) {
     custom_case c = {.name = "cast",
                      .op = DT_OP_cast,
                      .n_in = 1,
@@ -179,7 +179,7 @@ static void test_cast(void **state) {
     c.in_type[0] = DT_U8, c.low = 0, c.high = 255;
     custom_case_run(&c);
 }
-static void test_add(void **state) {
+TEST(test_add) {
     custom_case c = {.name = "add",
                      .op = DT_OP_add,
                      .n_in = 2,
@@ -200,10 +200,5 @@ static void test_add(void **state) {
     c.in_shape[0] = c.out_shape[0] = S3(33, 50, 16), c.in_shape[1] = S1(16); // many rows
     custom_case_run(&c);
 }
-
-#define ROWS_ELEMENTWISE                                                                           \
-    cmocka_unit_test(test_scale), cmocka_unit_test(test_drop_path),                                \
-        cmocka_unit_test(test_dropout), cmocka_unit_test(test_cast), cmocka_unit_test(test_add),   \
-        cmocka_unit_test(test_activation), cmocka_unit_test(test_mul)
 
 #endif

@@ -68,7 +68,7 @@ static bool fill_mix(const custom_case *c, int i, double *x) {
     return i == 1;
 }
 
-static void test_normalize(void **state) {
+TEST(test_normalize) {
     const int channels[] = {1, 3, 4};
     for (int i = 0; i < 3; i++) {
         int64_t ch = channels[i];
@@ -125,7 +125,7 @@ static void expect_mixed_bits(const custom_case *c) {
         d = e = (case_data){0};
     }
 }
-static void test_normalize_mixed(void **state) {
+TEST(test_normalize_mixed) {
     // whole and odd pieces of eight elements; more than a part, a buffer and a block
     const dt_shape shapes[] = {S4(7, 9, 16, 3), S4(7, 37, 29, 3),   S4(7, 13, 11, 1),
                                S4(1, 8, 8, 4),  S4(2, 140, 131, 3), S4(7, 12, 10, 5)};
@@ -156,7 +156,5 @@ static void test_normalize_mixed(void **state) {
         expect_mixed_bits(&c);
     }
 }
-
-#define ROWS_IMAGE cmocka_unit_test(test_normalize), cmocka_unit_test(test_normalize_mixed)
 
 #endif

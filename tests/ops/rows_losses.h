@@ -109,13 +109,13 @@ static void run_loss_weighing(dt_loss_id id, dt_shape x, bool hard, float smooth
 static void run_loss(dt_loss_id id, dt_shape x, bool hard, float smoothing, float param) {
     run_loss_weighing(id, x, hard, smoothing, param, false);
 }
-static void test_class_weights(void **state) {
+TEST(test_class_weights) {
     run_loss_weighing(DT_LOSS_cross_entropy, S2(5, 7), true, 0.1f, 0, true);
     run_loss_weighing(DT_LOSS_cross_entropy, S2(4, 1000), true, 0.3f, 0, true);
     run_loss_weighing(DT_LOSS_cross_entropy, S2(4, 19), false, 0, 0, true);
     run_loss_weighing(DT_LOSS_cross_entropy, S2(5, 48), false, 0.2f, 0, true);
 }
-static void test_losses(void **state) {
+TEST(test_losses) {
     run_loss(DT_LOSS_cross_entropy, S2(5, 45), true, 0, 0);
     run_loss(DT_LOSS_cross_entropy, S2(5, 7), true, 0.1f, 0);
     run_loss(DT_LOSS_cross_entropy, S2(4, 19), false, 0.2f, 0);
@@ -143,7 +143,7 @@ static void ref_l2(const custom_case *c, double *const *in, double *const *out) 
         for (int64_t k = i; k < i + n; k++) out[0][k] = in[0][k] / sqrt(sum);
     }
 }
-static void test_l2_normalize(void **state) {
+TEST(test_l2_normalize) {
     const dt_shape shapes[] = {S2(5, 45), S2(3, 7), S3(2, 3, 64), S2(2, 2000), S1(9)};
     for (int k = 0; k < 10; k++) {
         custom_case c = one_to_one((custom_case){.name = "l2_normalize",
@@ -176,7 +176,7 @@ static bool fill_arc(const custom_case *c, int i, double *x) {
         x[n] = (double)c->attrs.arc_margin.scale * cos(0.3 + 0.37 * (double)(n % 7));
     return true;
 }
-static void test_arc_margin(void **state) {
+TEST(test_arc_margin) {
     for (int k = 0; k < 3; k++) {
         custom_case c = {.name = "arc_margin",
                          .op = DT_OP_arc_margin,
@@ -226,7 +226,7 @@ static bool fill_triplet(const custom_case *c, int i, double *x) {
         x[n] = n == 2 ? 0 : 1 + 0.5 * (n % 3);
     return i > 0;
 }
-static void test_triplet(void **state) {
+TEST(test_triplet) {
     const dt_shape shapes[] = {S2(12, 5), S2(13, 33), S2(3, 4), S2(40, 200)};
     for (int k = 0; k < 8; k++) {
         const dt_shape *shape = &shapes[k / 2];
@@ -250,10 +250,5 @@ static void test_triplet(void **state) {
         custom_case_run(&c);
     }
 }
-
-#define ROWS_LOSSES                                                                                \
-    cmocka_unit_test(test_losses), cmocka_unit_test(test_class_weights),                           \
-        cmocka_unit_test(test_l2_normalize), cmocka_unit_test(test_arc_margin),                    \
-        cmocka_unit_test(test_triplet)
 
 #endif

@@ -70,7 +70,7 @@ static void run_pool(dt_op op, int64_t channels, dt_window w, bool include_pad) 
     run_pool_of(op, S4(2, channels, 9, 11), w, include_pad);
 }
 
-static void test_pool(void **state) {
+TEST(test_pool) {
     const dt_window windows[] = {WINDOW(2, 2, 2, 2, 0, 0, 0, 0), WINDOW(3, 3, 2, 2, 1, 1, 1, 1),
                                  WINDOW(3, 2, 1, 1, 1, 0, 0, 1), WINDOW(9, 11, 1, 1, 0, 0, 0, 0),
                                  WINDOW(5, 3, 3, 2, 2, 1, 1, 0)};
@@ -86,7 +86,7 @@ static void test_pool(void **state) {
     run_pool_of(DT_OP_avg_pool, S4(2, 20, 99, 1), along, false);
 }
 
-static void test_global_pool(void **state) {
+TEST(test_global_pool) {
     custom_case c = one_to_one((custom_case){.name = "global_pool",
                                              .op = DT_OP_global_pool,
                                              .in_shape = {S4(3, 20, 5, 7)},
@@ -97,7 +97,5 @@ static void test_global_pool(void **state) {
     c.in_shape[0] = S4(2, 32, 12, 13), c.out_shape[0] = S2(2, 32);
     custom_case_run(&c);
 }
-
-#define ROWS_POOL cmocka_unit_test(test_pool), cmocka_unit_test(test_global_pool)
 
 #endif

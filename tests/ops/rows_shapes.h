@@ -37,7 +37,7 @@ static void ref_concat(const custom_case *c, double *const *in, double *const *o
         }
 }
 
-static void test_transpose(void **state) {
+TEST(test_transpose) {
     const struct {
         dt_shape x;
         int perm[4];
@@ -67,7 +67,7 @@ static void test_transpose(void **state) {
         custom_case_run(&c);
     }
 }
-static void test_reshape(void **state) {
+TEST(test_reshape) {
     custom_case c = one_to_one((custom_case){.name = "reshape",
                                              .op = DT_OP_reshape,
                                              .in_shape = {S4(2, 20, 5, 7)},
@@ -81,7 +81,7 @@ static void test_reshape(void **state) {
     c.in_shape[0] = S4(5, 7, 1, 1), c.out_shape[0] = S2(5, 7);
     custom_case_run(&c);
 }
-static void test_concat_slice(void **state) {
+TEST(test_concat_slice) {
     custom_case c = {.name = "concat",
                      .op = DT_OP_concat,
                      .n_in = 3,
@@ -122,9 +122,5 @@ static void test_concat_slice(void **state) {
         custom_case_run(&s);
     }
 }
-
-#define ROWS_SHAPES                                                                                \
-    cmocka_unit_test(test_transpose), cmocka_unit_test(test_reshape),                              \
-        cmocka_unit_test(test_concat_slice)
 
 #endif

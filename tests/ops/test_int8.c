@@ -1,14 +1,8 @@
 // test_int8.c: inference in int8 (passes/int8.c, int8_cpu.c) against the same in integers, computed here: one convolution
 // exactly, and a network of folded batch norms, a residual, a max-pool, GELU and linear layers, whose chains stay in 8
 // bits, within the rounding of single values. Once for each ISA.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "each_isa.h"
+#include "testing.h"
 
 #include "backend/cpu/dnnl_shim.h"
 #include "base/arena.h"
@@ -218,7 +212,7 @@ static void store(const double *x, int n, int value, int *out) {
         out[i] = rounded((float)x[i], 1 / values[value].scale, values[value].negative);
 }
 
-static void test_one_convolution(void **state) {
+TEST(test_one_convolution) {
     enum { SIZE = N * K * H * W };
     static float y[SIZE];
     static int x[N * C * H * W];
@@ -286,7 +280,7 @@ static double distance(const float *a, const double *b, int n) {
     return sqrt(noise / signal);
 }
 
-static void test_network(void **state) {
+TEST(test_network) {
     float fp32[N * CLASSES], y[N * CLASSES];
     double want[N * CLASSES];
     rig plain = {0}, r = {0}, mixed = {0};
@@ -316,7 +310,7 @@ static void test_network(void **state) {
     rig_fini(&r);
 }
 
-static void test_wrong_scales(void **state) {
+TEST(test_wrong_scales) {
     rig plain = {0};
     dt_int8 q;
     rig_init(&plain, true, NULL);
@@ -400,7 +394,7 @@ static void one_shape(const shape_of_layer *s) {
 }
 
 // Each shape gives equal bits on 1 to 4 threads, each time: none writes where another one reads.
-static void test_threads(void **state) {
+TEST(test_threads) {
     static const int channels[] = {4, 8, 12, 16, 24, 28, 40, 56, 64, 72};
     for (int i = 0; i < 240; i++) {
         const int wide = channels[i % 10], depthwise = i / 60 % 2;
@@ -412,13 +406,6 @@ static void test_threads(void **state) {
     }
 }
 
-static int run_all(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_convolution), cmocka_unit_test(test_network),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_wrong_scales)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void) {
-    return run_isas(run_all, true);
+    return run_isas(true);
 }

@@ -1,14 +1,8 @@
 // test_ops_cpu.c: what the CPU's vector code does outside of any op's row: flat buffer arithmetic and values at
 // the edges (rounding to bf16, NaN), once an ISA that the machine has.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "custom_types.h"
 #include "each_isa.h"
+#include "testing.h"
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_backend.h"
@@ -31,7 +25,7 @@ static void init_flat(float *p, float *m, float *v, float *g) {
 
 // What an update writes is judged, wherever it lies: a weight, a moment, the last element of a vector or of a rest; not
 // what is frozen.
-static void test_update_not_finite(void **state) {
+TEST(test_update_not_finite) {
     static const float HUGE[] = {
         3e38f, 1e25f}; // the step overflows a weight; its square the second moment
     const dt_segment segments[] = {
@@ -63,7 +57,7 @@ static void test_update_not_finite(void **state) {
 }
 
 // t = 3 of torch.optim.AdamW and SGD, written out in double; segment 2 is frozen, 0 does not decay.
-static void test_optimizers(void **state) {
+TEST(test_optimizers) {
     const dt_segment segments[] = {
         {0, 40, 1, 0, false}, {48, 37, 0.5f, 0.1f, false}, {85, 46, 1, 0.1f, true}};
     for (int kind = 0; kind < 4; kind++) {
@@ -161,7 +155,7 @@ static void lamb_steps(float *x[4], int n_steps, int n_shares) {
         }
 }
 
-static void test_lamb(void **state) {
+TEST(test_lamb) {
     float *x[4], *y[4];
     double *want[3];
     for (int k = 0; k < 4; k++) {
@@ -188,7 +182,7 @@ static void test_lamb(void **state) {
     for (int k = 0; k < 3; k++) free(want[k]);
 }
 
-static void test_sums(void **state) {
+TEST(test_sums) {
     enum { N = DT_CHUNK + 1000 };
     float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
     double want[2] = {0, 0}, got[2];
@@ -216,7 +210,7 @@ static float from_bits(uint32_t u) {
 }
 
 // Exactly nearest even, denormals and infinities included; NaN stays NaN; back is exact.
-static void test_bf16_rounding(void **state) {
+TEST(test_bf16_rounding) {
     enum { N = 4096 + 5 };
     static float x[N], back[N];
     static uint16_t h[N];
@@ -240,7 +234,7 @@ static void test_bf16_rounding(void **state) {
 }
 
 // e^x is 0 from -87.33 on, infinite from 88.73 on.
-static void test_exp_ends(void **state) {
+TEST(test_exp_ends) {
     static const float x[] = {-INFINITY, -3e38f, -88, 88.7f, 88.73f, 3e38f, INFINITY};
     for (int i = 0; i < 7; i++) {
         const float e = dt_simd_get()->flat->row_sum_exp(&x[i], 0, 1);
@@ -249,7 +243,7 @@ static void test_exp_ends(void **state) {
 }
 
 // A NaN must reach the loss, or a diverged run goes on unseen.
-static void test_nan(void **state) {
+TEST(test_nan) {
     const dt_simd *simd = dt_simd_get();
     for (int at = 0; at < 21; at++) {
         float x[21] = {0}, y[21];
@@ -284,7 +278,7 @@ static void test_nan(void **state) {
 
 // bf16 batch norm rounds without looking for NaN: those that reach it, even with all mantissa bits set,
 // must not wrap round to zero. Neither a pool's loser nor ReLU may hide the statistics' NaN.
-static void test_nan_batch_norm(void **state) {
+TEST(test_nan_batch_norm) {
     const dt_simd *simd = dt_simd_get();
     const uint32_t all_ones = 0xffffffffu;
     float constant[DT_SIMD_MAX_WIDTH] = {0}, zero[DT_SIMD_MAX_WIDTH] = {0};
@@ -434,7 +428,7 @@ static void check_norm(int type, int kind, int n) {
     expect_near(y, type, want, n, "its gradient", kind, rstd); // of terms that cancel
 }
 
-static void test_ends_of_rows(void **state) {
+TEST(test_ends_of_rows) {
     for (int type = 0; type < DT_ROW_TYPES; type++)
         for (int n = 1; n <= 3 * dt_simd_get()->width + 1; n++)
             for (int kind = 0; kind < EXTREMES; kind++) {
@@ -443,17 +437,6 @@ static void test_ends_of_rows(void **state) {
             }
 }
 
-static int run_all(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers),    cmocka_unit_test(test_update_not_finite),
-        cmocka_unit_test(test_lamb),          cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_bf16_rounding), cmocka_unit_test(test_exp_ends),
-        cmocka_unit_test(test_nan),           cmocka_unit_test(test_nan_batch_norm),
-        cmocka_unit_test(test_ends_of_rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void) {
-    return run_each_isa(run_all);
+    return run_isas(false);
 }

@@ -1,15 +1,9 @@
 // test_ops_dnnl.c: rows for the ops that oneDNN computes or that lean on it: convolution, linear, matmul,
 // attention, softmax, layer norm; and all reorders. Once an ISA that the machine has, in child
 // processes, because the ISA is fixed at its first use.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "each_isa.h"
 #include "op_test.inc"
+#include "testing.h"
 
 #include "backend/cpu/depthwise.h"
 #include "graph/passes/passes.h"
@@ -126,7 +120,7 @@ static void check_conv(const char *name, conv_arg a) {
     op_row_check(&row);
 }
 
-static void test_conv(void **state) {
+TEST(test_conv) {
     check_conv("3x3, C=1", (conv_arg){2, 1, 9, 11, 32, 1, WIN(3, 1, 1, 1, 1)});
     check_conv("3x3, C=3, bias", (conv_arg){2, 3, 10, 8, 16, 1, WIN(3, 1, 1, 1, 1), true});
     check_conv("7x7 stride 2, C=3", (conv_arg){1, 3, 21, 20, 32, 1, WIN(7, 2, 1, 3, 3)});
@@ -137,7 +131,7 @@ static void test_conv(void **state) {
 }
 
 #ifndef DT_ROWS_CUDA
-static void test_conv_residual(void **state) {
+TEST(test_conv_residual) {
     conv_arg a = {2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACTIVATION_relu, true};
     check_conv("residual, folded, ReLU", a);
     a.fold = a.bias = false;
@@ -164,7 +158,7 @@ static void test_conv_residual(void **state) {
 }
 #endif
 
-static void test_conv_odd(void **state) {
+TEST(test_conv_odd) {
     check_conv("C=20 to 24, bias", (conv_arg){2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true});
     check_conv("C=5 to 3", (conv_arg){1, 5, 6, 5, 3, 1, WIN(3, 1, 1, 1, 1), true});
     check_conv("dilation 2", (conv_arg){1, 16, 9, 9, 16, 1, WIN(3, 1, 2, 2, 2)});
@@ -174,13 +168,13 @@ static void test_conv_odd(void **state) {
     check_conv("floor leaves a rest", (conv_arg){1, 16, 8, 10, 32, 1, WIN(3, 3, 1, 0, 0)});
 }
 
-static void test_conv_groups(void **state) {
+TEST(test_conv_groups) {
     check_conv("groups of 16", (conv_arg){1, 32, 6, 6, 64, 2, WIN(3, 1, 1, 1, 1), true});
     check_conv("groups of 6", (conv_arg){2, 12, 5, 6, 18, 2, WIN(3, 1, 1, 1, 1), true});
 }
 
 // Each kernel of depthwise.h at sizes with edges only, with whole tiles of seven between them, and with a rest.
-static void test_conv_depthwise(void **state) {
+TEST(test_conv_depthwise) {
     const int kernels[] = {3, 5, 7}, sizes[][2] = {{2, 3}, {9, 16}, {6, 25}};
     for (int k = 0; k < 3; k++)
         for (int stride = 1; stride <= 2; stride++)
@@ -206,7 +200,7 @@ static void test_conv_depthwise(void **state) {
 }
 
 #ifndef DT_ROWS_CUDA
-static void test_conv_depthwise_fused(void **state) {
+TEST(test_conv_depthwise_fused) {
     conv_arg a = {2, 20, 9, 16, 20, 20, WIN(3, 1, 1, 1, 1), true, false, DT_ACTIVATION_relu};
     check_conv("depthwise, relu", a);
     a.fold = true;
@@ -233,7 +227,7 @@ static void run_depthwise(const dt_dnnl_conv *conv, int threads, float *out, int
     free(x);
 }
 
-static void test_conv_depthwise_threads(void **state) {
+TEST(test_conv_depthwise_threads) {
     const dt_shape x = dt_shape4(2, 96, 9, 16), y = dt_shape4(2, 96, 5, 8);
     const dt_dnnl_conv conv = {.src = dt_dnnl_laid_out(DT_F32, &x, dt_blocked(dt_cpu_block())),
                                .dst = dt_dnnl_laid_out(DT_F32, &y, dt_blocked(dt_cpu_block())),
@@ -257,7 +251,7 @@ static void test_conv_depthwise_threads(void **state) {
 
 // Whatever is faster.
 #ifndef DT_ROWS_CUDA
-static void test_conv_winograd(void **state) {
+TEST(test_conv_winograd) {
     check_conv("Winograd, 32 to 48",
                (conv_arg){2, 32, 9, 11, 48, 1, WIN(3, 1, 1, 1, 1), .winograd = true});
     check_conv("Winograd, C=20 to 24, bias",
@@ -271,7 +265,7 @@ static void test_conv_winograd(void **state) {
 }
 #endif
 
-static void test_conv_fused(void **state) {
+TEST(test_conv_fused) {
     check_conv("relu",
                (conv_arg){2, 16, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), true, false, DT_ACTIVATION_relu});
     check_conv("bn folded",
@@ -323,7 +317,7 @@ static void check_linear(const char *name, linear_arg a) {
     op_row_check(&row);
 }
 
-static void test_linear(void **state) {
+TEST(test_linear) {
     check_linear("4x256 to 384", (linear_arg){dt_shape2(4, 256), 384, true});
     check_linear("odd, no bias", (linear_arg){dt_shape2(3, 37), 45, false});
     check_linear("one row", (linear_arg){dt_shape2(1, 64), 10, true});
@@ -374,7 +368,7 @@ static void check_matmul(const char *name, matmul_arg a) {
     op_row_check(&row);
 }
 
-static void test_matmul(void **state) {
+TEST(test_matmul) {
     check_matmul("plain", (matmul_arg){dt_shape2(5, 19), dt_shape2(19, 23), false, false, 1});
     check_matmul("b transposed",
                  (matmul_arg){dt_shape3(3, 8, 16), dt_shape3(3, 24, 16), false, true, 0.5f});
@@ -445,7 +439,7 @@ static void ref_sdpa(const op_data *d) {
     }
 }
 
-static void test_sdpa(void **state) {
+TEST(test_sdpa) {
     const sdpa_arg args[] = {{dt_shape4(2, 3, 7, 16), dt_shape4(2, 3, 7, 16)},
                              {dt_shape4(1, 2, 5, 8), dt_shape4(1, 2, 37, 8)},
                              {dt_shape4(1, 1, 1, 64), dt_shape4(1, 1, 3, 64)},
@@ -509,7 +503,7 @@ static void ref_layer_norm(const op_data *d) {
     }
 }
 
-static void test_rows(void **state) {
+TEST(test_rows) {
     const dt_shape shapes[] = {dt_shape2(3, 5),  dt_shape3(2, 3, 64), dt_shape2(7, 197),
                                dt_shape2(1, 16), dt_shape2(2, 5000),  dt_shape2(8500, 16)};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -563,7 +557,7 @@ static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft
     free(want);
 }
 
-static void test_reorder(void **state) {
+TEST(test_reorder) {
     dt_backend *b;
     assert_int_equal(dt_backend_create(&b, DT_DEVICE_auto, &(dt_backend_opts){.threads = 2}),
                      DT_OK);
@@ -581,7 +575,7 @@ static void test_reorder(void **state) {
     b->destroy(b);
 }
 
-static void test_backend(void **state) {
+TEST(test_backend) {
     dt_backend *b;
     const dt_backend_opts opts = {.threads = 1};
     assert_int_equal(dt_backend_create(&b, DT_DEVICE_cpu, &opts), DT_OK);
@@ -601,29 +595,6 @@ static void test_backend(void **state) {
 
 #endif
 
-static int run_all(void) {
-    const struct CMUnitTest tests[] = {
-#ifndef DT_ROWS_CUDA
-        cmocka_unit_test(test_backend),
-        cmocka_unit_test(test_reorder),
-        cmocka_unit_test(test_conv_residual),
-        cmocka_unit_test(test_conv_winograd),
-        cmocka_unit_test(test_conv_depthwise_fused),
-        cmocka_unit_test(test_conv_depthwise_threads),
-#endif
-        cmocka_unit_test(test_conv),
-        cmocka_unit_test(test_conv_odd),
-        cmocka_unit_test(test_conv_groups),
-        cmocka_unit_test(test_conv_depthwise),
-        cmocka_unit_test(test_conv_fused),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_sdpa),
-        cmocka_unit_test(test_rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void) {
-    return run_rows(run_all);
+    return run_rows();
 }

@@ -318,18 +318,21 @@ static int check_real(int type) {
     return failed;
 }
 
-static int check(void) {
+TEST(errors_are_small) {
     tensors t;
     fill(&t, odd[0], DT_F32);
     const dt_dnnl_conv conv = conv_of(&t, DT_DNNL_FORWARD);
     empty(&t);
-    if (!dt_winograd_fits(DT_DNNL_FORWARD, &conv)) return dt_cpu_isa_get() != DT_CPU_GENERIC;
+    if (!dt_winograd_fits(DT_DNNL_FORWARD, &conv)) {
+        assert_int_equal(dt_cpu_isa_get(), DT_CPU_GENERIC);
+        return;
+    }
     int failed = 0;
     for (int type = 0; type < 1 + (dt_cpu_isa_get() == DT_CPU_AVX512); type++)
         failed += check_odd(type) + check_real(type);
-    return failed != 0;
+    assert_int_equal(failed, 0);
 }
 
 int main(void) {
-    return run_each_isa(check);
+    return run_isas(false);
 }

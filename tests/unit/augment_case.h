@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "config/config.h"
 #include "data/augment/augment.h"
+#include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>

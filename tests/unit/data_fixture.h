@@ -9,6 +9,7 @@
 #include "data/data.h"
 #include "data/pack/pack.h"
 #include "data/source/source.h"
+#include "testing.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "models/models.h"
+#include "testing.h"
 #include "train/trainer.h"
 
 #include <math.h>

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "exec/exec.h"
 #include "models/models.h"
+#include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
