@@ -7,17 +7,12 @@
 // Files: truncated, changed in one byte, or missing, a checkpoint is passed over with a reason that
 // names the file, and the older one loads.
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 // cmocka wants the four above
-#include <cmocka.h>
-
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "ckpt/ckpt.h"
+#include "testing.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -180,7 +175,7 @@ static void expect_content(const char *path, int64_t step) {
 }
 
 // Later, from the snapshot, or at once where there is none.
-static void test_failed_save_again(void **state) {
+TEST_WITH(test_failed_save_again, make_run, remove_run) {
     dt_ckpt *c;
     int64_t step;
     char *path;
@@ -200,7 +195,7 @@ static void test_failed_save_again(void **state) {
 
 // Nothing is renamed before it is flushed, nothing acknowledged before the rename is; and an old checkpoint loses no file
 // before its other name is on disk, so a power cut leaves no half of it under the name of a checkpoint.
-static void test_order_of_flushes(void **state) {
+TEST_WITH(test_order_of_flushes, make_run, remove_run) {
     dt_ckpt *c;
     n_removed = n_removed_early = 0;
     for (int async = 0; async < 2; async++) {
@@ -222,7 +217,7 @@ static void test_order_of_flushes(void **state) {
 }
 
 // After a failed fsync of the parent the same process writes that step anew.
-static void test_parent_flush_fails(void **state) {
+TEST_WITH(test_parent_flush_fails, make_run, remove_run) {
     char failpoint[64];
     dt_ckpt *c;
     bool tried = false;
@@ -299,7 +294,7 @@ static void damage(dt_ckpt *c, const char *file) {
     free(data);
 }
 
-static void test_damaged_files(void **state) {
+TEST_WITH(test_damaged_files, make_run, remove_run) {
     dt_ckpt *c;
     int64_t step;
     char *path;
@@ -315,7 +310,7 @@ static void test_damaged_files(void **state) {
     dt_ckpt_close(c);
 }
 
-static void test_none_loads(void **state) {
+TEST_WITH(test_none_loads, make_run, remove_run) {
     char path[160];
     dt_ckpt *c;
     int64_t step;
@@ -330,12 +325,4 @@ static void test_none_loads(void **state) {
     dt_ckpt_close(c);
 }
 
-#define RUN(test) cmocka_unit_test_setup_teardown(test, make_run, remove_run)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RUN(test_failed_save_again), RUN(test_order_of_flushes), RUN(test_parent_flush_fails),
-        RUN(test_damaged_files),     RUN(test_none_loads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,12 +1,6 @@
 // configs/acoustic.yaml on sounds that this program makes: three classes of hums in noise, at three sample
 // rates and of different lengths, in a tar of WAVs. Must learn to tell them apart.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "testing.h"
 #include "unit/data_fixture.h"
 
 #include <math.h>
@@ -52,7 +46,7 @@ static double last_value(const char *key) {
     return v;
 }
 
-static void learns_hums(void **state) {
+TEST(learns_hums) {
     static const char *const LABELS[] = {"high", "low", "middle"};
     static const int PITCH[] = {2, 0, 1};
     static uint8_t wav[44 + 2 * MAX_SAMPLES];
@@ -83,7 +77,4 @@ static void learns_hums(void **state) {
     free(pack), free(train), free(whole);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(learns_hums)};
-    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
-}
+TEST_MAIN(fixture_set_up, fixture_tear_down)

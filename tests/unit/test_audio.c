@@ -1,16 +1,10 @@
 // Sounds: WAV in every coding and what is wrong with it; formats of libsndfile; places and padding of
 // clips; transforms of all kinds of lengths against their definition; logarithms; options that do not
 // fit. Agreement with librosa and torchaudio is tests/golden/test_golden_audio.c.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/io.h"
 #include "data/decode/audio.h"
 #include "data/decode/fft.h"
+#include "testing.h"
 
 #include <math.h>
 #include <sndfile.h>
@@ -94,7 +88,7 @@ static void run_ok(const uint8_t *bytes, size_t n, const dt_audio_clip *c, uint6
     if (st != DT_OK) fail_msg("%s", dt_error_message());
 }
 
-static void test_wav(void **state) {
+TEST(test_wav) {
     uint8_t bytes[4096];
     float out[3 * 100];
     for (int i = 0; i < N_WAVS; i++) {
@@ -126,7 +120,7 @@ static void test_wav(void **state) {
 }
 
 // Cut anywhere: an error with a reason, whatever was cut; a length from a pipe is no cut.
-static void test_cut_wav(void **state) {
+TEST(test_cut_wav) {
     uint8_t bytes[4096];
     float out[3 * 100];
     for (int i = 0; i < N_WAVS; i++) {
@@ -142,7 +136,7 @@ static void test_cut_wav(void **state) {
     }
 }
 
-static void test_damaged_wav(void **state) {
+TEST(test_damaged_wav) {
     uint8_t bytes[4096], *data;
     float out[100];
     dt_audio_clip c = {8000, 1, 100, DT_PAD_zero};
@@ -211,7 +205,7 @@ static uint8_t *corpus(const char *name, size_t *n) {
 }
 
 // What soundfile wrote from the same samples reads as the same samples.
-static void test_formats(void **state) {
+TEST(test_formats) {
     static const struct {
         const char *a, *b;
         double within;
@@ -241,7 +235,7 @@ static void test_formats(void **state) {
     }
 }
 
-static void test_cut_formats(void **state) {
+TEST(test_cut_formats) {
     static const char *const NAMES[] = {"mono16.flac", "stereo24.flac", "mono16.aiff"};
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
         size_t n;
@@ -288,7 +282,7 @@ static void read_from(const sounded *m, int64_t begin, int64_t n, float *out) {
 }
 
 // What begins late, or cannot be sought, is read as what begins at 0.
-static void test_late_begin(void **state) {
+TEST(test_late_begin) {
     static const struct {
         int format, rate;
     } KINDS[] = {{SF_FORMAT_WAV | SF_FORMAT_GSM610, 8000},
@@ -313,7 +307,7 @@ static void test_late_begin(void **state) {
 }
 
 // Containers state what they hold: no cut is taken for the whole.
-static void test_cut_containers(void **state) {
+TEST(test_cut_containers) {
     static const int FORMATS[] = {
         SF_FORMAT_AIFF | SF_FORMAT_PCM_16, SF_FORMAT_CAF | SF_FORMAT_PCM_16,
         SF_FORMAT_AU | SF_FORMAT_PCM_16,   SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
@@ -331,7 +325,7 @@ static void test_cut_containers(void **state) {
 }
 
 // What a writer to a pipe, who cannot go back, leaves in an AIFF; and one who counts the header in.
-static void test_aiff_sizes(void **state) {
+TEST(test_aiff_sizes) {
     dt_audio_clip c = {8000, 1, 100, DT_PAD_zero};
     static const uint8_t PIPE[2][4] = {{0x7f, 0, 0, 0x50}, {0x7f, 0, 0, 8}};
     float out[100];
@@ -347,7 +341,7 @@ static void test_aiff_sizes(void **state) {
 }
 
 // Any bit of an Ogg file is under a checksum; any page is numbered; the last one is marked.
-static void test_damaged_ogg(void **state) {
+TEST(test_damaged_ogg) {
     dt_audio_clip c = {8000, 1, 100, DT_PAD_zero};
     float out[100];
     sounded m = {0};
@@ -375,7 +369,7 @@ static void test_damaged_ogg(void **state) {
 }
 
 // ---- places and padding --------------------------------------------------------------------------------
-static void test_places(void **state) {
+TEST(test_places) {
     uint8_t bytes[4096];
     float whole[100], out[64];
     size_t n = make_wav(bytes, &WAVS[1], 100);
@@ -392,7 +386,7 @@ static void test_places(void **state) {
 }
 
 // A clip of another rate is the same whether the whole or a part is decoded.
-static void test_resampled_places(void **state) {
+TEST(test_resampled_places) {
     uint8_t bytes[4096];
     float whole[276], out[64];
     size_t n = make_wav(bytes, &WAVS[1], 100);
@@ -404,7 +398,7 @@ static void test_resampled_places(void **state) {
     }
 }
 
-static void test_padding(void **state) {
+TEST(test_padding) {
     uint8_t bytes[4096];
     float x[5], out[24];
     size_t n = make_wav(bytes, &WAVS[1], 5);
@@ -429,7 +423,7 @@ static void test_padding(void **state) {
 }
 
 // ---- transforms ----------------------------------------------------------------------------------------
-static void test_fft(void **state) {
+TEST(test_fft) {
     static const int SIZES[] = {2,  3,  4,  5,   6,   7,   8,   9,   12,  15,  16,  25,  27,
                                 30, 34, 64, 127, 128, 200, 254, 256, 400, 441, 512, 551, 1102};
     for (size_t k = 0; k < sizeof SIZES / sizeof *SIZES; k++) {
@@ -466,7 +460,7 @@ static void test_fft(void **state) {
 }
 
 // A frame's numbers do not depend on the others of its block, nor on how many there are.
-static void test_frames_alone(void **state) {
+TEST(test_frames_alone) {
     dt_feature_opts o = {DT_FEATURE_logmel, .rate = 8000,  .channels = 1, .n_samples = 1000,
                          .n_fft = 200,      .window = 200, .hop = 50,     .power = 2,
                          .n_mels = 20,      .f_max = 4000, .floor = 1e-6};
@@ -494,7 +488,7 @@ static void test_frames_alone(void **state) {
 }
 
 // Two channels are two sounds, interleaved.
-static void test_channels(void **state) {
+TEST(test_channels) {
     static const dt_feature_kind KINDS[] = {DT_FEATURE_waveform, DT_FEATURE_mel, DT_FEATURE_mfcc};
     for (int k = 0; k < 3; k++) {
         dt_feature_opts o = {KINDS[k],        .rate = 8000,   .channels = 2, .n_samples = 400,
@@ -530,7 +524,7 @@ static void test_channels(void **state) {
 }
 
 // ln of all sizes of numbers, through a spectrogram of one bin: |x0 + x1|.
-static void test_logarithm(void **state) {
+TEST(test_logarithm) {
     dt_feature_opts o = {DT_FEATURE_logspectrogram,
                          .rate = 8000,
                          .channels = 1,
@@ -564,7 +558,7 @@ static void test_logarithm(void **state) {
     dt_feature_scratch_fini(&w);
 }
 
-static void test_options(void **state) {
+TEST(test_options) {
     const dt_feature_opts good = {
         DT_FEATURE_mfcc, .rate = 8000,  .channels = 1, .n_samples = 1000, .n_fft = 200,
         .window = 200,   .hop = 50,     .power = 2,    .center = true,    .reflect = true,
@@ -594,27 +588,8 @@ static void test_options(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wav),
-        cmocka_unit_test(test_cut_wav),
-        cmocka_unit_test(test_damaged_wav),
-        cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_cut_formats),
-        cmocka_unit_test(test_late_begin),
-        cmocka_unit_test(test_cut_containers),
-        cmocka_unit_test(test_aiff_sizes),
-        cmocka_unit_test(test_damaged_ogg),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_resampled_places),
-        cmocka_unit_test(test_padding),
-        cmocka_unit_test(test_fft),
-        cmocka_unit_test(test_frames_alone),
-        cmocka_unit_test(test_channels),
-        cmocka_unit_test(test_logarithm),
-        cmocka_unit_test(test_options),
-    };
     clipper = dt_clipper_create();
-    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    int rc = run_all_tests(NULL, NULL);
     dt_clipper_destroy(clipper);
     return rc;
 }

@@ -1,16 +1,10 @@
 // Fields of kind audio: what is in a batch and what it may depend on; augmentation of sounds; wrong keys.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "base/rng.h"
 #include "data/augment/augment_audio.h"
 #include "data/decode/audio.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <math.h>
 
@@ -91,7 +85,7 @@ static float *take(dt_dataset *d, dt_split split, int steps, size_t n, int64_t *
     return out;
 }
 
-static void test_shapes(void **state) {
+TEST(test_shapes) {
     static const struct {
         const char *field;
         int64_t shape[3];
@@ -118,7 +112,7 @@ static void test_shapes(void **state) {
 }
 
 // Evaluation takes the middle, resampled and padded, and nothing random.
-static void test_evaluation(void **state) {
+TEST(test_evaluation) {
     dt_dataset *d = open_ok(write_clips("eval"), "rate: 8000, seconds: 0.05, " MEL,
                             "  augment: {sound: [{gain: 6}, {freq_mask: 4}]}\n", 2);
     dt_feature_opts o = {DT_FEATURE_logmel, .rate = 8000,    .channels = 1,  .n_samples = N,
@@ -151,7 +145,7 @@ static void test_evaluation(void **state) {
 }
 
 // Training: the same bits for any number of workers; another part and other draws each epoch.
-static void test_training(void **state) {
+TEST(test_training) {
     static const char *const MORE[] = {"", "  augment: {sound: [{noise: [10, 40]}, {gain: [-3, "
                                            "3]}, {time_shift: 0.2}, {freq_mask: 3}, "
                                            "{time_mask: 4}]}\n"};
@@ -225,7 +219,7 @@ static double power(const float *x, const float *y, int n) {
     return sum / n;
 }
 
-static void test_noise(void **state) {
+TEST(test_noise) {
     static float x[2 * LONG], y[2 * LONG], z[2 * LONG];
     static const double SNR[] = {0, 20, 40};
     tone(x);
@@ -260,7 +254,7 @@ static void test_noise(void **state) {
         assert_true(fabs((double)y[i] - (double)x[i] - ((double)sums[i] - 510) * scale) < 1e-5);
 }
 
-static void test_gain_and_shift(void **state) {
+TEST(test_gain_and_shift) {
     static float x[2 * LONG], y[2 * LONG];
     tone(x);
     tone(y);
@@ -291,7 +285,7 @@ static void test_gain_and_shift(void **state) {
 }
 
 // Masks cover 0..width whole bands or frames with the mean, at any place.
-static void test_masks(void **state) {
+TEST(test_masks) {
     enum { H = 12, W = 30, C = 2 };
     float x[H * W * C];
     for (int kind = 0; kind < 2; kind++) {
@@ -326,7 +320,7 @@ static void test_masks(void **state) {
 }
 
 // ---- what is wrong -------------------------------------------------------------------------------------
-static void test_wrong_keys(void **state) {
+TEST(test_wrong_keys) {
     static const char *const BAD[][3] = {
         {"seconds: 0.05", "", "needs rate"},
         {"rate: 8000", "", "needs seconds"},
@@ -365,7 +359,7 @@ static void test_wrong_keys(void **state) {
                            "data.fields.a.n_mels is a key of audio, but data.fields.a.kind is"));
 }
 
-static void test_cut_member(void **state) {
+TEST(test_cut_member) {
     const char *path = write_clips("cut");
     char *one = dt_xprintf("%s/long/4.wav", path);
     assert_int_equal(truncate(one, 300), 0);
@@ -393,12 +387,4 @@ static void test_cut_member(void **state) {
     free(one);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_training),       cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_gain_and_shift), cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_wrong_keys),     cmocka_unit_test(test_cut_member),
-    };
-    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
-}
+TEST_MAIN(fixture_set_up, fixture_tear_down)

@@ -1,12 +1,5 @@
 // Augmentation: pixels and policies against Pillow and torchvision (golden/augment.safetensors), and what a config
 // may say of it.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "augment_case.h"
 #include "base/arena.h"
 #include "base/hash.h"
@@ -18,6 +11,7 @@
 #include "data/augment/fit.h"
 #include "data/augment/pixels.h"
 #include "golden/golden.h"
+#include "testing.h"
 
 static dt_safetensors *goldens;
 // ---- pixels ------------------------------------------------------------------------------------------
@@ -195,7 +189,7 @@ static void check_golden(const char *name) {
             CALLS[i].within_one, CALLS[i].worst);
 }
 
-static void pixels_agree_with_torchvision(void **state) {
+TEST(pixels_agree_with_torchvision) {
     int n_checked = 0;
     for (int i = 0; i < dt_safetensors_count(goldens); i++) {
         const char *name = dt_safetensors_name(goldens, i);
@@ -210,7 +204,7 @@ static void pixels_agree_with_torchvision(void **state) {
     assert_true(n_checked > 50);
 }
 
-static void fits_are_where_they_should_be(void **state) {
+TEST(fits_are_where_they_should_be) {
     double box[4];
     dt_fit fit = {DT_FIT_crop, 0};
     dt_fit_box(&fit, 10, 10, 300, 200, box); // the largest centred part
@@ -231,7 +225,7 @@ static void fits_are_where_they_should_be(void **state) {
     assert_true(box[0] == 0 && box[1] == 0 && box[2] == 7 && box[3] == 5);
 }
 
-static void a_rectangle_takes_its_mean(void **state) {
+TEST(a_rectangle_takes_its_mean) {
     uint8_t p[5 * 4 * 3], mean[3];
     dt_image image = {p, 5, 4, 3};
     for (int i = 0; i < 60; i++) p[i] = (uint8_t)(i % 3 * 50 + i / 3 % 2); // half of them 1 more
@@ -255,7 +249,7 @@ static void check_policy(const dt_augment *a, uint32_t sample, const char *name)
     compare(name, got, want, sizeof got, 1, 1, 0);
 }
 
-static void rand_augment_is_torchvisions(void **state) {
+TEST(rand_augment_is_torchvisions) {
     dt_augment *a =
         parse_good("[{rand_augment: {n: 1, magnitude: 9, fill: 0, interpolation: nearest}}]");
     bool seen[14][2] = {{false}};
@@ -274,7 +268,7 @@ static void rand_augment_is_torchvisions(void **state) {
     dt_augment_destroy(a);
 }
 
-static void trivial_augment_is_torchvisions(void **state) {
+TEST(trivial_augment_is_torchvisions) {
     dt_augment *a = parse_good("[{trivial_augment: {fill: 0, interpolation: nearest}}]");
     int n_seen = 0;
     for (uint32_t s = 0; s < 20000; s++) {
@@ -291,7 +285,7 @@ static void trivial_augment_is_torchvisions(void **state) {
 }
 
 // Samples where both operations of a pair happen with a positive sign, by the golden's chances.
-static void auto_augment_is_torchvisions(void **state) {
+TEST(auto_augment_is_torchvisions) {
     static const char *const POLICIES[] = {"imagenet", "cifar10", "svhn"};
     for (int k = 0; k < 3; k++) {
         char list[128], name[64];
@@ -325,7 +319,7 @@ static void auto_augment_is_torchvisions(void **state) {
 }
 
 // ---- config --------------------------------------------------------------------------------------------
-static void wrong_augmentations_are_named(void **state) {
+TEST(wrong_augmentations_are_named) {
     dt_augment *a;
     static const char *const BAD[][2] = {
         {"[{fliip: horizontal}]", "unknown augmentation 'fliip'; did you mean 'flip'"},
@@ -366,15 +360,4 @@ static int tear_down(void **state) {
     return augment_tear_down(state);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pixels_agree_with_torchvision),
-        cmocka_unit_test(fits_are_where_they_should_be),
-        cmocka_unit_test(a_rectangle_takes_its_mean),
-        cmocka_unit_test(rand_augment_is_torchvisions),
-        cmocka_unit_test(trivial_augment_is_torchvisions),
-        cmocka_unit_test(auto_augment_is_torchvisions),
-        cmocka_unit_test(wrong_augmentations_are_named),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -1,15 +1,9 @@
 // Augmentation's draws: what they may and may not depend on, their distributions, and lists of operations on any size.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "augment_case.h"
 #include "data/augment/augment_ops.h"
 #include "data/augment/pixels.h"
 #include "random_list.h"
+#include "testing.h"
 
 static const char *const ALL =
     "[{rotate: 10}, {shift: 0.1}, {flip: both}, {zoom: 0.2}, {crop: 2}, {brightness: 0.3}, "
@@ -17,7 +11,7 @@ static const char *const ALL =
     "{brightness: 0.4, contrast: 0.4, saturation: 0.4, hue: 0.1}}, grayscale, {sharpness: 0.5}, "
     "{blur: 5}, {erase: {p: 1, fill: random}}, cutout, rand_augment]";
 
-static void augmentation_is_a_function_of_its_key(void **state) {
+TEST(augmentation_is_a_function_of_its_key) {
     uint8_t a[20 * 16 * 3], b[sizeof a], c[sizeof a];
     apply(ALL, 5, 2, a, 20, 16, 3);
     apply(ALL, 5, 2, b, 20, 16, 3);
@@ -29,7 +23,7 @@ static void augmentation_is_a_function_of_its_key(void **state) {
 }
 
 // Bytes of one sample under each operation, hashed: what a seed means must not change by accident.
-static void draws_do_not_change(void **state) {
+TEST(draws_do_not_change) {
     uint8_t a[20 * 16 * 3];
     apply("[{rotate: 10}, {shift: 0.1}, {flip: both}, {zoom: 0.2}, {crop: 2}, {noise: 0.05}]", 5, 2,
           a, 20, 16, 3);
@@ -43,7 +37,7 @@ static void draws_do_not_change(void **state) {
                  (unsigned long long)policies);
 }
 
-static void a_flip_moves_bytes_only(void **state) {
+TEST(a_flip_moves_bytes_only) {
     uint8_t a[6 * 4], plain[6 * 4];
     int n_flipped = 0, n_often = 0;
     for (int i = 0; i < 24; i++) plain[i] = (uint8_t)(i * 7);
@@ -59,7 +53,7 @@ static void a_flip_moves_bytes_only(void **state) {
     assert_true(n_often > 165 && n_often < 195);
 }
 
-static void a_flip_of_colour_moves_pixels(void **state) {
+TEST(a_flip_of_colour_moves_pixels) {
     enum { N_W = 7, N_H = 3 };
     uint8_t a[N_W * N_H * 3];
     int n_flipped = 0;
@@ -75,7 +69,7 @@ static void a_flip_of_colour_moves_pixels(void **state) {
     assert_true(n_flipped > 8 && n_flipped < 32);
 }
 
-static void no_turn_is_no_change(void **state) {
+TEST(no_turn_is_no_change) {
     uint8_t a[9 * 7 * 3];
     apply(
         "[{rotate: 0}, {shift: 0}, {zoom: 0}, {noise: 0}, {affine: 0}, {perspective: {distortion: "
@@ -86,7 +80,7 @@ static void no_turn_is_no_change(void **state) {
     for (int i = 0; i < (int)sizeof a; i++) assert_int_equal(a[i], (uint8_t)(i * 7));
 }
 
-static void the_noise_is_normal(void **state) {
+TEST(the_noise_is_normal) {
     for (int i = 0; i < 256; i++) {
         double p = (i + 0.5) / 256; // the quantile is between these
         assert_true(erf((dt_half_normal[i] - 0.501) / 64 / sqrt(2)) <= p);
@@ -94,7 +88,7 @@ static void the_noise_is_normal(void **state) {
     }
 }
 
-static void noise_has_the_deviation_asked_for(void **state) {
+TEST(noise_has_the_deviation_asked_for) {
     static uint8_t p[100 * 100];
     memset(p, 128, sizeof p);
     dt_augment *a = parse_good("[{noise: 0.05}]");
@@ -109,7 +103,7 @@ static void noise_has_the_deviation_asked_for(void **state) {
 }
 
 // The plain formula with clamping everywhere, which the fast paths must equal.
-static void a_shift_is_bilinear(void **state) {
+TEST(a_shift_is_bilinear) {
     enum { N_W = 23, N_H = 17, N_C = 3 };
     uint8_t got[N_W * N_H * N_C], src[sizeof got];
     for (int i = 0; i < (int)sizeof src; i++) src[i] = (uint8_t)(i * 7);
@@ -134,7 +128,7 @@ static void a_shift_is_bilinear(void **state) {
 }
 
 // Edges repeated or filled, flipped or not, whole pixels: against the place each byte must come from.
-static void a_crop_copies_bytes(void **state) {
+TEST(a_crop_copies_bytes) {
     enum { N_W = 7, N_H = 5, PAD = 9 };
     uint8_t got[N_W * N_H * 3];
     for (uint32_t s = 0; s < 300; s++) {
@@ -159,7 +153,7 @@ static void a_crop_copies_bytes(void **state) {
     }
 }
 
-static void a_resized_crop_stays_inside(void **state) {
+TEST(a_resized_crop_stays_inside) {
     dt_augment *a = parse_good("[random_resized_crop, {flip: horizontal}]");
     double area = 0;
     for (uint32_t s = 0; s < 500; s++) {
@@ -175,7 +169,7 @@ static void a_resized_crop_stays_inside(void **state) {
 }
 
 // p of every operation: it happens that often, and not happening changes nothing.
-static void p_is_how_often(void **state) {
+TEST(p_is_how_often) {
     uint8_t a[8 * 8 * 3], plain[sizeof a];
     for (int i = 0; i < (int)sizeof a; i++) plain[i] = (uint8_t)(i * 7);
     static const char *const LISTS[] = {
@@ -193,7 +187,7 @@ static void p_is_how_often(void **state) {
 }
 
 // One grey pixel tells the factor: brightness is even in its range.
-static void ranges_are_even(void **state) {
+TEST(ranges_are_even) {
     dt_augment *a = parse_good("[{brightness: [0.5, 1.5]}]");
     int tenth[10] = {0};
     for (uint32_t s = 0; s < 5000; s++) {
@@ -210,7 +204,7 @@ static void ranges_are_even(void **state) {
 }
 
 // All 24 orders of the jitter's four, seen through the results they leave on one pixel.
-static void jitter_orders_are_even(void **state) {
+TEST(jitter_orders_are_even) {
     int count[24] = {0};
     for (uint32_t s = 0; s < 4800; s++) {
         dt_rng r = rng_at(0, s, 0);
@@ -235,7 +229,7 @@ static void jitter_orders_are_even(void **state) {
     dt_augment_destroy(a);
 }
 
-static void erasing_takes_its_share(void **state) {
+TEST(erasing_takes_its_share) {
     dt_augment *a = parse_good("[{erase: {p: 1, fill: 7}}]");
     double sum = 0;
     for (uint32_t s = 0; s < 1000; s++) {
@@ -281,7 +275,7 @@ static void mirror(dt_image *m) {
 
 // Twice the same; also if the flip that comes first is there already, as a resize leaves it, and if the end of the
 // list is a device's.
-static void any_list_on_any_size(void **state) {
+TEST(any_list_on_any_size) {
     int n_mirrored = 0, n_played = 0;
     uint64_t all = 0;
     static const int SIZES[] = {1, 2, 3, 4, 5, 7, 16, 31, 64};
@@ -327,23 +321,4 @@ static void any_list_on_any_size(void **state) {
     if (getenv("SHOW")) printf("all of them: %016llx\n", (unsigned long long)all);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(augmentation_is_a_function_of_its_key),
-        cmocka_unit_test(draws_do_not_change),
-        cmocka_unit_test(a_flip_moves_bytes_only),
-        cmocka_unit_test(a_flip_of_colour_moves_pixels),
-        cmocka_unit_test(no_turn_is_no_change),
-        cmocka_unit_test(the_noise_is_normal),
-        cmocka_unit_test(noise_has_the_deviation_asked_for),
-        cmocka_unit_test(a_shift_is_bilinear),
-        cmocka_unit_test(a_crop_copies_bytes),
-        cmocka_unit_test(a_resized_crop_stays_inside),
-        cmocka_unit_test(p_is_how_often),
-        cmocka_unit_test(ranges_are_even),
-        cmocka_unit_test(jitter_orders_are_even),
-        cmocka_unit_test(erasing_takes_its_share),
-        cmocka_unit_test(any_list_on_any_size),
-    };
-    return cmocka_run_group_tests(tests, NULL, augment_tear_down);
-}
+TEST_MAIN(NULL, augment_tear_down)

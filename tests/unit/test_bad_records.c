@@ -1,15 +1,9 @@
 // Records that cannot be used: named, skipped without moving others, remembered, told.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "data/source/source.h"
 #include "loader_case.h"
+#include "testing.h"
 
 // Flips a byte of the member of `key` in a copy of the set.
 static const char *damaged_copy(const char *name, const char *key, bool zero_all) {
@@ -38,7 +32,7 @@ static const char *damaged_copy(const char *name, const char *key, bool zero_all
     return out;
 }
 
-static void a_bad_record_is_named(void **state) {
+TEST(a_bad_record_is_named) {
     const char *bad = damaged_copy("bad.lmdb", "iris/3/3_M_L_3", false);
     dt_dataset *d = fixture_open(bad, "", 2);
     dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
@@ -68,7 +62,7 @@ static void a_bad_record_is_named(void **state) {
 }
 
 // A replica that met the error takes no more batches; the others fill the ring and must not wait for it.
-static void an_error_ends_every_replica(void **state) {
+TEST(an_error_ends_every_replica) {
     const char *bad = damaged_copy("replicas.lmdb", "iris/3/3_M_L_3", false);
     dt_dataset *d = fixture_open(bad, "", 2);
     dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
@@ -95,7 +89,7 @@ static void an_error_ends_every_replica(void **state) {
     d->close(d);
 }
 
-static void skipping_changes_no_other_place(void **state) {
+TEST(skipping_changes_no_other_place) {
     const char *bad = damaged_copy("skip.lmdb", "iris/3/3_M_L_3", true);
     const char *log = fixture_path("skipped.jsonl");
     static int64_t order[2][40 * GLOBAL];
@@ -141,7 +135,7 @@ static void skipping_changes_no_other_place(void **state) {
 }
 
 // Of a part in its order each sample is there once; the one that cannot be read says why, and is zeros.
-static void in_order_a_bad_record_says_why(void **state) {
+TEST(in_order_a_bad_record_says_why) {
     const char *bad = damaged_copy("why.lmdb", "iris/3/3_M_L_3", true);
     dt_config *c = fixture_config(bad, "  on_error: skip\n  balance: subject\n");
     dt_dataset *d;
@@ -220,7 +214,7 @@ static int n_lines(const char *path, const char *words) {
     return lines;
 }
 
-static void quarantine_is_remembered(void **state) {
+TEST(quarantine_is_remembered) {
     const char *bad = damaged_copy("q.lmdb", "iris/3/3_M_L_3", true);
     const char *log = fixture_path("run/skipped.rank0");
     static int64_t order[4][Q_STEPS * GLOBAL];
@@ -246,7 +240,7 @@ static void quarantine_is_remembered(void **state) {
 }
 
 // A record that lacks a field, or has no partner, is not left out without a word.
-static void records_without_a_sample_are_told(void **state) {
+TEST(records_without_a_sample_are_told) {
     const char *log = fixture_path("told.log"), *list = fixture_path("told/skipped.rank0");
     const char *raw = fixture_path("told_raw");
     uint8_t bmp[4096];
@@ -282,14 +276,4 @@ static void records_without_a_sample_are_told(void **state) {
     assert_int_equal(n_lines(list, "\"reason\":\"nothing for field 'iris'\""), 8);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bad_record_is_named),
-        cmocka_unit_test(an_error_ends_every_replica),
-        cmocka_unit_test(skipping_changes_no_other_place),
-        cmocka_unit_test(in_order_a_bad_record_says_why),
-        cmocka_unit_test(quarantine_is_remembered),
-        cmocka_unit_test(records_without_a_sample_are_told),
-    };
-    return cmocka_run_group_tests(tests, loader_set_up, fixture_tear_down);
-}
+TEST_MAIN(loader_set_up, fixture_tear_down)

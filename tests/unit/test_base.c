@@ -1,12 +1,5 @@
 // test_base.c: the lowest layer: known answers of the generators and hashes, every failpoint action
 // on every kind of call, the team under several threads, the JSON writer's corners.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -20,6 +13,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "testing.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -66,7 +60,7 @@ static dt_status forwards(void) {
     return DT_OK;
 }
 
-static void test_status(void **state) {
+TEST(test_status) {
     dt_error_clear();
     assert_string_equal(dt_error_message(), "");
     assert_int_equal(forwards(), DT_E_DATA);
@@ -88,7 +82,7 @@ static void test_status(void **state) {
 }
 
 // -- arena ---------------------------------------------------------------------------------------
-static void test_arena(void **state) {
+TEST(test_arena) {
     dt_arena a;
     dt_arena_init(&a);
     unsigned char *pieces[500];
@@ -118,7 +112,7 @@ static void check_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, ui
 }
 
 // Known answers of the Random123 distribution (kat_vectors, philox4x32 10).
-static void test_philox(void **state) {
+TEST(test_philox) {
     check_philox(0, 0, 0, 0, 0, (const uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
     check_philox(~0ull, ~0u, ~0u, ~0u, ~0u,
                  (const uint32_t[]){0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
@@ -126,7 +120,7 @@ static void test_philox(void **state) {
                  (const uint32_t[]){0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-static void test_rng(void **state) {
+TEST(test_rng) {
     dt_rng r = {.seed = 42, .slot = 3, .step = 9, .purpose = dt_hash32("dropout")};
     uint32_t out[4], ctr[4] = {5, 3, 9, r.purpose};
     dt_philox4x32(42, ctr, out);
@@ -164,7 +158,7 @@ static void test_rng(void **state) {
 }
 
 // Whatever the CPU: the library's values, at once and in pieces.
-static void test_hash_is_the_librarys(void **state) {
+TEST(test_hash_is_the_librarys) {
     static uint8_t data[70000];
     for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)(i * 131 ^ i >> 8);
     dt_hash_stream *h = dt_hash_stream_create();
@@ -180,7 +174,7 @@ static void test_hash_is_the_librarys(void **state) {
     dt_hash_stream_destroy(h);
 }
 
-static void test_hash(void **state) {
+TEST(test_hash) {
     assert_int_equal(dt_hash32(""), 0x02CC5D05); // xxHash's specification
     assert_true(dt_hash64("", 0) == 0x2D06800538D394C2ull);
     assert_int_equal(dt_crc32c(0, "123456789", 9), 0xE3069283u); // RFC 3720's check value
@@ -197,7 +191,7 @@ static void test_hash(void **state) {
     assert_string_equal(hex, "0123456789abcdef");
 }
 
-static void test_clock(void **state) {
+TEST(test_clock) {
     double a = dt_clock_s(), b = dt_clock_s();
     assert_true(b >= a);
     assert_true(dt_clock_wall_s() > 1.6e9);
@@ -205,7 +199,7 @@ static void test_clock(void **state) {
 }
 
 // Time in which nobody looked is not waited, and a clock that goes back takes nothing away.
-static void test_waited(void **state) {
+TEST(test_waited) {
     dt_waited w = {0};
     assert_true(dt_clock_waited_s(&w, 1000) == 0);
     for (int i = 1; i <= 8; i++) assert_true(dt_clock_waited_s(&w, 1000 + i * 0.125) == i * 0.125);
@@ -224,7 +218,7 @@ static void check_file(const char *path, const char *want) {
     free(data);
 }
 
-static void test_io_files(void **state) {
+TEST_WITH(test_io_files, make_dir, remove_dir) {
     const char *path = in_dir("a/b/c");
     assert_int_equal(dt_io_mkdir_all(path), DT_OK);
     assert_int_equal(dt_io_mkdir_all(path), DT_OK); // again is fine
@@ -255,7 +249,7 @@ static void test_io_files(void **state) {
     assert_int_equal(dt_io_mkdir(file), DT_E_STORAGE); // a file is in the way
 }
 
-static void test_io_pread(void **state) {
+TEST_WITH(test_io_pread, make_dir, remove_dir) {
     const char *file = in_dir("p");
     int fd;
     char got[8] = "";
@@ -277,7 +271,7 @@ static void test_io_pread(void **state) {
     fclose(f);
 }
 
-static void test_io_rename(void **state) {
+TEST_WITH(test_io_rename, make_dir, remove_dir) {
     const char *a = in_dir("ra"), *b = in_dir("rb");
     assert_int_equal(dt_io_write_file(a, "A", 1), DT_OK);
     assert_int_equal(dt_io_write_file(b, "B", 1), DT_OK);
@@ -289,7 +283,7 @@ static void test_io_rename(void **state) {
     assert_false(dt_io_exists(a));
 }
 
-static void test_io_remove_tree(void **state) {
+TEST_WITH(test_io_remove_tree, make_dir, remove_dir) {
     assert_int_equal(dt_io_mkdir_all(in_dir("t/u/v")), DT_OK);
     assert_int_equal(dt_io_write_file(in_dir("t/u/f"), "x", 1), DT_OK);
     assert_int_equal(dt_io_write_file(in_dir("kept"), "x", 1), DT_OK);
@@ -301,7 +295,7 @@ static void test_io_remove_tree(void **state) {
 }
 
 // Each failpoint of a write_file leaves the old content and no temporary, whichever call fails.
-static void test_failpoint_each_call(void **state) {
+TEST_WITH(test_failpoint_each_call, make_dir, remove_dir) {
     const char *file = in_dir("f");
     assert_int_equal(dt_io_write_file(file, "old", 3), DT_OK);
     assert_int_equal(dt_failpoint_set("io:0:count"), DT_OK);
@@ -337,7 +331,7 @@ static int n_names(void) {
 }
 
 // Of two that write a file at once, here with the same number, each has all of its own.
-static void test_io_file_twice(void **state) {
+TEST_WITH(test_io_file_twice, make_dir, remove_dir) {
     const char *file = in_dir("twice");
     dt_io_file a, b;
     assert_int_equal(dt_io_begin(&a, file), DT_OK);
@@ -364,7 +358,7 @@ static void test_io_file_twice(void **state) {
 }
 
 // A signal takes what is unfinished; a kill leaves it, until somebody looks who may remove it.
-static void test_io_file_ended_by_a_signal(void **state) {
+TEST_WITH(test_io_file_ended_by_a_signal, make_dir, remove_dir) {
     const char *file = in_dir("cut");
     dt_io_file f;
     int status;
@@ -385,7 +379,7 @@ static void test_io_file_ended_by_a_signal(void **state) {
     check_file(file, "");
 }
 
-static void test_failpoint_short_write(void **state) {
+TEST_WITH(test_failpoint_short_write, make_dir, remove_dir) {
     const char *file = in_dir("short");
     int fd;
     assert_int_equal(dt_io_create(&fd, file, false), DT_OK);
@@ -395,7 +389,7 @@ static void test_failpoint_short_write(void **state) {
     check_file(file, "1234");
 }
 
-static void test_failpoint_scopes(void **state) {
+TEST_WITH(test_failpoint_scopes, make_dir, remove_dir) {
     const char *file = in_dir("scope");
     int fd;
     assert_int_equal(dt_failpoint_set("ckpt:2:eio,blink:3:eio"), DT_OK);
@@ -422,7 +416,7 @@ static void test_failpoint_scopes(void **state) {
     dt_failpoint_set(NULL);
 }
 
-static void test_failpoint_kill(void **state) {
+TEST_WITH(test_failpoint_kill, make_dir, remove_dir) {
     const char *file = in_dir("killed");
     pid_t pid = fork();
     if (pid == 0) {
@@ -439,7 +433,7 @@ static void test_failpoint_kill(void **state) {
 }
 
 // It stops before the call, and makes it when it is let go on.
-static void test_failpoint_stop(void **state) {
+TEST_WITH(test_failpoint_stop, make_dir, remove_dir) {
     const char *file = in_dir("stopped");
     int status;
     pid_t pid = fork();
@@ -460,7 +454,7 @@ static void test_failpoint_stop(void **state) {
 }
 
 // -- log -----------------------------------------------------------------------------------------
-static void test_clean_fits(void **state) {
+TEST(test_clean_fits) {
     static const char *const want[] = {"", "a", "a", "aé", "aé", "aé", "aé", "aé\\x1b", "aé\\x1bz"};
     for (size_t cap = 1; cap <= 9; cap++) {
         char out[16];
@@ -469,7 +463,7 @@ static void test_clean_fits(void **state) {
     }
 }
 
-static void test_log(void **state) {
+TEST_WITH(test_log, make_dir, remove_dir) {
     const char *file = in_dir("log");
     assert_int_equal(dt_log_open(file), DT_OK);
     dt_log_set_level(DT_LOG_WARN);
@@ -505,7 +499,7 @@ static void count_worker(void *arg, int worker) {
     ((int *)arg)[worker * 16]++;
 }
 
-static void test_team(void **state) {
+TEST(test_team) {
     for (int n = 1; n <= 4; n++) {
         int counts[64] = {0};
         dt_team *t;
@@ -521,7 +515,7 @@ static void test_team(void **state) {
 }
 
 // The fast way and printf's must agree.
-static void shortest_texts(void **state) {
+TEST(shortest_texts) {
     static const double SOME[] = {0,
                                   -0.0,
                                   1,
@@ -568,7 +562,7 @@ static void shortest_texts(void **state) {
 }
 
 // -- json ----------------------------------------------------------------------------------------
-static void test_json(void **state) {
+TEST(test_json) {
     dt_json j;
     dt_json_init(&j);
     dt_json_begin_object(&j, NULL);
@@ -615,7 +609,7 @@ static void test_json(void **state) {
 }
 
 // Keys of three bytes between others, from few values, so that many are alike; and of sixteen.
-static void a_radix_sort_is_in_order_and_stable(void **state) {
+TEST(a_radix_sort_is_in_order_and_stable) {
     enum { MOST = 3000 };
     typedef struct thing {
         uint32_t key, number;
@@ -649,7 +643,7 @@ static void a_radix_sort_is_in_order_and_stable(void **state) {
 }
 
 // Of address space: whether there is so much depends on nothing but the limit.
-static void test_room(void **state) {
+TEST(test_room) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); // they have terabytes of it
 #endif
@@ -664,34 +658,4 @@ static void test_room(void **state) {
     assert_non_null(strstr(dt_error_message(), "of 65536 MiB leaves no 65536 MiB for kernels"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_status),
-        cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_room),
-        cmocka_unit_test(test_philox),
-        cmocka_unit_test(test_rng),
-        cmocka_unit_test(test_hash),
-        cmocka_unit_test(test_hash_is_the_librarys),
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_waited),
-        cmocka_unit_test_setup_teardown(test_io_files, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_io_pread, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_io_rename, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_io_remove_tree, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_failpoint_each_call, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_io_file_twice, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_io_file_ended_by_a_signal, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_failpoint_short_write, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_failpoint_scopes, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_failpoint_kill, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_failpoint_stop, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_log, make_dir, remove_dir),
-        cmocka_unit_test(test_clean_fits),
-        cmocka_unit_test(test_team),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(shortest_texts),
-        cmocka_unit_test(a_radix_sort_is_in_order_and_stable),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

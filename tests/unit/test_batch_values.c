@@ -1,16 +1,10 @@
 // What a batch holds of a picture or a vector: element types, parts that fit, and records that lie in their file as
 // in the batch.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/file/tar.h"
 #include "loader_case.h"
+#include "testing.h"
 
-static void an_f32_image_holds_the_same_values(void **state) {
+TEST(an_f32_image_holds_the_same_values) {
     const dt_batch *b[2];
     dt_batch_source *s[2];
     dt_dataset *d[2];
@@ -70,7 +64,7 @@ static void check_fit(const char *field, bool is_real, int w, int first, const i
     dt_config_destroy(c);
 }
 
-static void a_picture_of_another_shape_is_made_to_fit(void **state) {
+TEST(a_picture_of_another_shape_is_made_to_fit) {
     check_fit("size: [8, 8], fit: crop", false, 8, 4, NULL);
     check_fit("size: [8, 10], fit: crop, short_side: 10", false, 0, 0, NULL); // resized: opens
     check_fit("size: [8, 8], fit: crop, short_side: 8", false, 8, 4, NULL);
@@ -139,7 +133,7 @@ static const char *make_raw_tar(void) {
     return path;
 }
 
-static void raw_records_are_read_to_their_place(void **state) {
+TEST(raw_records_are_read_to_their_place) {
     const char *tar = make_raw_tar();
     static const char *const HOW[] = {"readers: 0", "readers: 2", "cache: ram",
                                       "augment: {image: [{flip: horizontal}]}"};
@@ -189,11 +183,4 @@ static void raw_records_are_read_to_their_place(void **state) {
     assert_true(n_mirrored > 4 && n_mirrored < 20);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_f32_image_holds_the_same_values),
-        cmocka_unit_test(a_picture_of_another_shape_is_made_to_fit),
-        cmocka_unit_test(raw_records_are_read_to_their_place),
-    };
-    return cmocka_run_group_tests(tests, loader_set_up, fixture_tear_down);
-}
+TEST_MAIN(loader_set_up, fixture_tear_down)

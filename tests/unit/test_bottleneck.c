@@ -1,12 +1,6 @@
 // The verdict about counters that are made up, and the tuner on a pipeline that is a formula.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/clock.h"
+#include "testing.h"
 #include "train/bottleneck.h"
 
 #include <math.h>
@@ -79,7 +73,7 @@ static const model PHOTOS = {.read_us = 20,
                              .slots = 8,
                              .cores = 4};
 
-static void training_is_the_limit(void **state) {
+TEST(training_is_the_limit) {
     model m = PHOTOS;
     m.consumer = 300;
     dt_bottleneck b = judge(m, &FACTS);
@@ -88,7 +82,7 @@ static void training_is_the_limit(void **state) {
     assert_string_equal(b.change, "");
 }
 
-static void costly_stages_are_named(void **state) {
+TEST(costly_stages_are_named) {
     model m = PHOTOS;
     assert_int_equal(judge(m, &FACTS).limit, DT_LIMIT_DECODE);
     m.augment_us = 2000;
@@ -105,7 +99,7 @@ static void costly_stages_are_named(void **state) {
     assert_non_null(strstr(b.change, "dtrain pack"));
 }
 
-static void pixels_are_kept_where_they_fit(void **state) {
+TEST(pixels_are_kept_where_they_fit) {
     dt_pipeline_facts f = FACTS;
     f.decoded_bytes = 400 << 20;
     f.decoded_sample_bytes = 100000;
@@ -128,7 +122,7 @@ static void pixels_are_kept_where_they_fit(void **state) {
     assert_null(strstr(judge(PHOTOS, &f).change, "decoded"));
 }
 
-static void threads_are_asked_for_while_cores_are_free(void **state) {
+TEST(threads_are_asked_for_while_cores_are_free) {
     model m = PHOTOS;
     m.workers = 1;
     dt_bottleneck b = judge(m, &FACTS);
@@ -137,7 +131,7 @@ static void threads_are_asked_for_while_cores_are_free(void **state) {
     assert_true(fabs(b.predicted / b.rate - 4) < 0.01);
 }
 
-static void slow_storage_is_named(void **state) {
+TEST(slow_storage_is_named) {
     model m = PHOTOS;
     m.ahead = true;
     m.wait_us = 10000; // 8 readers: 800 samples/s of 4000
@@ -156,7 +150,7 @@ static void slow_storage_is_named(void **state) {
     assert_true(b.limit != DT_LIMIT_READ || !*b.change);
 }
 
-static void no_batches_is_no_verdict(void **state) {
+TEST(no_batches_is_no_verdict) {
     dt_source_stats none = {.at_s = 1};
     dt_bottleneck b;
     dt_bottleneck_find(&b, &none, &none, &FACTS);
@@ -202,7 +196,7 @@ static double grid_best(model m) {
     return best;
 }
 
-static void the_tuner_finds_the_best(void **state) {
+TEST(the_tuner_finds_the_best) {
     static const struct {
         double read, wait, decode, augment;
         int workers, readers, slots, cores;
@@ -230,7 +224,7 @@ static void the_tuner_finds_the_best(void **state) {
 }
 
 // Other load that lasts for a window or two now and then does not make a useless setting look good.
-static void passing_load_is_no_gain(void **state) {
+TEST(passing_load_is_no_gain) {
     for (uint32_t seed = 1; seed <= 20; seed++) {
         model m = PHOTOS;
         m.readers = 64, m.ahead = true, m.wait_us = 1000; // the best there is already
@@ -252,7 +246,7 @@ static void passing_load_is_no_gain(void **state) {
     }
 }
 
-static void what_the_config_fixes_stays(void **state) {
+TEST(what_the_config_fixes_stays) {
     model m = PHOTOS;
     m.workers = 1;
     m.slots = 2;
@@ -263,7 +257,7 @@ static void what_the_config_fixes_stays(void **state) {
     assert_int_equal(m.slots, 2);
 }
 
-static void nothing_is_changed_while_nobody_waits(void **state) {
+TEST(nothing_is_changed_while_nobody_waits) {
     model m = PHOTOS;
     m.workers = 2;
     m.consumer = 300;
@@ -271,18 +265,4 @@ static void nothing_is_changed_while_nobody_waits(void **state) {
     assert_int_equal(m.workers, 2);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_is_the_limit),
-        cmocka_unit_test(costly_stages_are_named),
-        cmocka_unit_test(pixels_are_kept_where_they_fit),
-        cmocka_unit_test(threads_are_asked_for_while_cores_are_free),
-        cmocka_unit_test(slow_storage_is_named),
-        cmocka_unit_test(no_batches_is_no_verdict),
-        cmocka_unit_test(the_tuner_finds_the_best),
-        cmocka_unit_test(passing_load_is_no_gain),
-        cmocka_unit_test(what_the_config_fixes_stays),
-        cmocka_unit_test(nothing_is_changed_while_nobody_waits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -4,18 +4,14 @@
 // never, or before its gradients are there shows in the numbers.
 #include "comm/bucket.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <pthread.h>
 
-#include <cmocka.h>
+#include "testing.h"
 
 enum {
     MAX_STARTS = 64,
@@ -93,7 +89,7 @@ static dt_buckets *create(dt_comm *c, int n_replicas, int64_t n_elements, bool h
 }
 
 // Five gradients each; the last has the tail.
-static void test_cuts_and_order(void **state) {
+TEST(test_cuts_and_order) {
     static const int64_t begins[] = {0, 500, 1000, 1500};
     fake f = {0};
     dt_comm c = fake_comm(&f);
@@ -122,7 +118,7 @@ static void test_cuts_and_order(void **state) {
 }
 
 // Gradients travel as bf16 through their place in `low`, the tail alone as f32.
-static void test_low(void **state) {
+TEST(test_low) {
     static const int64_t begins[] = {0, 500, 1000, 1500, N - TAIL, N};
     fake f = {0};
     dt_comm c = fake_comm(&f);
@@ -153,7 +149,7 @@ static void test_low(void **state) {
 }
 
 // Without a tail the last bucket need not wait for finish, and steps repeat.
-static void test_no_tail_and_repeat(void **state) {
+TEST(test_no_tail_and_repeat) {
     fake f = {0};
     dt_comm c = fake_comm(&f);
     float flat[N], *flats[] = {flat};
@@ -173,7 +169,7 @@ static void test_no_tail_and_repeat(void **state) {
 }
 
 // Gradients that nobody reports (nothing flows into them) are reduced all the same.
-static void test_silent_gradients(void **state) {
+TEST(test_silent_gradients) {
     fake f = {0};
     dt_comm c = fake_comm(&f);
     float flat[N], *flats[] = {flat};
@@ -228,7 +224,7 @@ static void run_replicas(dt_comm *c, bool helper, float times) {
     dt_buckets_destroy(b);
 }
 
-static void test_replicas(void **state) {
+TEST(test_replicas) {
     for (int helper = 0; helper < 2; helper++) {
         fake f = {0};
         dt_comm c = fake_comm(&f);
@@ -240,7 +236,7 @@ static void test_replicas(void **state) {
     }
 }
 
-static void test_error_names_bucket(void **state) {
+TEST(test_error_names_bucket) {
     for (int helper = 0; helper < 2; helper++) {
         fake f = {.fail_wait = DT_E_PEER};
         dt_comm c = fake_comm(&f);
@@ -256,7 +252,7 @@ static void test_error_names_bucket(void **state) {
 }
 
 // 64 gradients of 64 KiB in buckets of 1.5 MiB: the first has 1 MiB.
-static void test_first_is_small(void **state) {
+TEST(test_first_is_small) {
     enum { COUNT = 64, EACH = 16384 };
     static float flat[COUNT * EACH];
     int64_t grad_end[COUNT];
@@ -280,7 +276,7 @@ static void test_first_is_small(void **state) {
 }
 
 // Between two polls, while a node takes long, the helper moves what has started; finish reports what it met.
-static void test_helper_moves(void **state) {
+TEST(test_helper_moves) {
     for (int fails = 0; fails < 2; fails++) {
         fake f = {0};
         dt_comm c = fake_comm(&f);
@@ -304,7 +300,7 @@ static void test_helper_moves(void **state) {
 }
 
 // A helper in the middle of a step must not keep destroy waiting.
-static void test_destroy_in_step(void **state) {
+TEST(test_destroy_in_step) {
     fake f = {0};
     dt_comm c = fake_comm(&f);
     float flat[N] = {0}, *flats[] = {flat};
@@ -315,17 +311,4 @@ static void test_destroy_in_step(void **state) {
     dt_buckets_destroy(b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cuts_and_order),
-        cmocka_unit_test(test_no_tail_and_repeat),
-        cmocka_unit_test(test_low),
-        cmocka_unit_test(test_silent_gradients),
-        cmocka_unit_test(test_replicas),
-        cmocka_unit_test(test_error_names_bucket),
-        cmocka_unit_test(test_helper_moves),
-        cmocka_unit_test(test_destroy_in_step),
-        cmocka_unit_test(test_first_is_small),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,12 +1,5 @@
 // Caches: what was stored comes back, whole or not at all, within the limit, whoever shares it and
 // whoever dies; batches are the same with each of them.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
@@ -14,6 +7,7 @@
 #include "data/data.h"
 #include "data/loader/data_parts.h"
 #include "loader_case.h"
+#include "testing.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -84,7 +78,7 @@ static void store(dt_cache *c, uint32_t e) {
 
 static const dt_cache_kind KINDS[] = {DT_CACHE_ram, DT_CACHE_shared, DT_CACHE_disk};
 
-static void what_is_stored_comes_back(void **state) {
+TEST(what_is_stored_comes_back) {
     uint8_t buf[MAX_ENTRY + 1];
     for (int k = 0; k < 3; k++) {
         dt_cache_opts o = opts(KINDS[k], 0);
@@ -105,7 +99,7 @@ static void what_is_stored_comes_back(void **state) {
     }
 }
 
-static void the_limit_holds(void **state) {
+TEST(the_limit_holds) {
     uint8_t buf[MAX_ENTRY + 1];
     const uint64_t cap = 400 << 10;
     for (int k = 0; k < 3; k++) {
@@ -153,7 +147,7 @@ static void *fill_and_look(void *arg) {
     return w;
 }
 
-static void threads_share_it(void **state) {
+TEST(threads_share_it) {
     for (int k = 0; k < 6; k++) {
         // a small one has small chunks, and entries that are handed out by themselves
         dt_cache_opts o = opts(KINDS[k / 2], k % 2 ? 1 << 20 : 0);
@@ -214,7 +208,7 @@ static void be_one_of_four(dt_cache_opts o, int index) {
     _exit(0);
 }
 
-static void processes_share_it(void **state) {
+TEST(processes_share_it) {
     int before = n_segments();
     for (int k = 1; k < 3; k++) {
         dt_cache_opts o = opts(KINDS[k], 0);
@@ -236,7 +230,7 @@ static void processes_share_it(void **state) {
 
 // A filler that is killed in the middle keeps nobody waiting, and its half-written entry from nobody's
 // sight; once all have come, nothing is left to clean up however they end.
-static void a_killed_filler_blocks_nobody(void **state) {
+TEST(a_killed_filler_blocks_nobody) {
     int before = n_segments();
     dt_cache_opts o = opts(DT_CACHE_shared, 0);
     o.key += 4;
@@ -266,7 +260,7 @@ static void a_killed_filler_blocks_nobody(void **state) {
     dt_cache_close(c);
 }
 
-static void what_the_dead_left_is_removed(void **state) {
+TEST(what_the_dead_left_is_removed) {
     dt_cache_opts o = opts(DT_CACHE_shared, 0);
     o.key += 5;
     o.n_processes = 9; // more than will come
@@ -300,7 +294,7 @@ static char *segment_path(uint64_t key) {
 }
 
 // A maker that died before it had finished: an empty file, and one without its head.
-static void an_unfinished_segment_is_made_again(void **state) {
+TEST(an_unfinished_segment_is_made_again) {
     dt_cache_opts o = opts(DT_CACHE_shared, 0);
     o.key += 20;
     o.n_processes = 3;
@@ -328,7 +322,7 @@ static void an_unfinished_segment_is_made_again(void **state) {
     free(path);
 }
 
-static void a_full_file_system_is_no_crash(void **state) {
+TEST(a_full_file_system_is_no_crash) {
     uint8_t buf[MAX_ENTRY + 1];
     for (int k = 1; k < 3; k++) {
         dt_cache_opts o = opts(KINDS[k], 0);
@@ -360,7 +354,7 @@ static char *only_file(size_t *n_bytes) {
     return path;
 }
 
-static void a_disk_keeps_it_for_later_runs(void **state) {
+TEST(a_disk_keeps_it_for_later_runs) {
     uint8_t buf[MAX_ENTRY + 1];
     assert_int_equal(dt_io_remove_tree(fixture_path("cache")), DT_OK);
     dt_cache_opts o = opts(DT_CACHE_disk, 0);
@@ -410,7 +404,7 @@ static void a_disk_keeps_it_for_later_runs(void **state) {
     free(path);
 }
 
-static void other_sets_make_room(void **state) {
+TEST(other_sets_make_room) {
     assert_int_equal(dt_io_remove_tree(fixture_path("cache")), DT_OK);
     dt_cache_opts o = opts(DT_CACHE_disk, 7 << 19);
     dt_cache *c[3];
@@ -449,7 +443,7 @@ static void run_steps(const char *path, const char *extra, uint64_t out[STEPS],
 
 #define AUGMENT "  augment: {fingerprint: [{rotate: 10}], iris: [random_resized_crop]}\n"
 
-static void batches_do_not_depend_on_the_cache(void **state) {
+TEST(batches_do_not_depend_on_the_cache) {
     static const char *const CACHES[] = {
         "  cache: ram\n",
         "  cache: ram\n  cache_form: decoded\n",
@@ -483,7 +477,7 @@ static void batches_do_not_depend_on_the_cache(void **state) {
 }
 
 // What does not match its hash never comes into a cache.
-static void a_bad_record_is_not_kept(void **state) {
+TEST(a_bad_record_is_not_kept) {
     const char *bad = fixture_path("bad.lmdb");
     char *from = dt_xprintf("%s/data.mdb", packed), *to = dt_xprintf("%s/data.mdb", bad);
     char *from_index = dt_xprintf("%s.index", from), *to_index = dt_xprintf("%s.index", to);
@@ -514,7 +508,7 @@ static void a_bad_record_is_not_kept(void **state) {
     free(data), free(index), free(from), free(to), free(from_index), free(to_index);
 }
 
-static void wrong_wishes_are_named(void **state) {
+TEST(wrong_wishes_are_named) {
     dt_config *c = fixture_config(packed, "  cache: disk\n  cache_form: decoded\n");
     dt_dataset *d;
     assert_int_equal(dt_data_open(&d, c, NULL, 1, NULL), DT_E_USAGE);
@@ -523,7 +517,7 @@ static void wrong_wishes_are_named(void **state) {
     dt_config_destroy(c);
 }
 
-static void what_pixels_would_take_is_known(void **state) {
+TEST(what_pixels_would_take_is_known) {
     static const struct {
         const char *extra;
         bool can;
@@ -546,30 +540,11 @@ static void what_pixels_would_take_is_known(void **state) {
     }
 }
 
-static void memory_is_known(void **state) {
+TEST(memory_is_known) {
     dt_memory m;
     dt_memory_read(&m);
     assert_true(m.total_bytes > 64 << 20);
     assert_true(m.available_bytes > 0 && m.available_bytes <= m.total_bytes);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_stored_comes_back),
-        cmocka_unit_test(the_limit_holds),
-        cmocka_unit_test(threads_share_it),
-        cmocka_unit_test(processes_share_it),
-        cmocka_unit_test(a_killed_filler_blocks_nobody),
-        cmocka_unit_test(what_the_dead_left_is_removed),
-        cmocka_unit_test(an_unfinished_segment_is_made_again),
-        cmocka_unit_test(a_full_file_system_is_no_crash),
-        cmocka_unit_test(a_disk_keeps_it_for_later_runs),
-        cmocka_unit_test(other_sets_make_room),
-        cmocka_unit_test(batches_do_not_depend_on_the_cache),
-        cmocka_unit_test(a_bad_record_is_not_kept),
-        cmocka_unit_test(wrong_wishes_are_named),
-        cmocka_unit_test(what_pixels_would_take_is_known),
-        cmocka_unit_test(memory_is_known),
-    };
-    return cmocka_run_group_tests(tests, loader_set_up, fixture_tear_down);
-}
+TEST_MAIN(loader_set_up, fixture_tear_down)

@@ -1,15 +1,9 @@
 // The catalog: text and number columns, what its hash covers, the index file there and back.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/catalog/index_file.h"
 #include "data/file/blob.h"
 #include "data/loader/fields.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <math.h>
 
@@ -46,7 +40,7 @@ static uint64_t write_data(const char *path) {
     return stamp;
 }
 
-static void number_columns_hold_what_was_set(void **state) {
+TEST(number_columns_hold_what_was_set) {
     dt_catalog *c = small("x");
     dt_catalog_finish(c);
     int yaw = dt_catalog_find_real(c, "yaw"), late = dt_catalog_find_real(c, "late");
@@ -59,7 +53,7 @@ static void number_columns_hold_what_was_set(void **state) {
     dt_catalog_destroy(c);
 }
 
-static void the_hash_covers_numbers(void **state) {
+TEST(the_hash_covers_numbers) {
     uint64_t hash[5];
     for (int k = 0; k < 5; k++) {
         dt_catalog *c = small("x");
@@ -76,7 +70,7 @@ static void the_hash_covers_numbers(void **state) {
 }
 
 // -0 and 0, and every NaN, are the same number.
-static void equal_numbers_hash_equal(void **state) {
+TEST(equal_numbers_hash_equal) {
     uint64_t hash[2];
     for (int k = 0; k < 2; k++) {
         dt_catalog *c = small("x");
@@ -88,7 +82,7 @@ static void equal_numbers_hash_equal(void **state) {
     assert_int_equal(hash[0], hash[1]);
 }
 
-static void a_name_that_is_both_becomes_text(void **state) {
+TEST(a_name_that_is_both_becomes_text) {
     dt_catalog *c = dt_catalog_create();
     dt_catalog_add_shard(c, "x", 1);
     static const char *const JSON[] = {"{\"w\": 1}", "{\"w\": 0.1}", "{\"w\": 2.5e3}", "{}"};
@@ -108,7 +102,7 @@ static void a_name_that_is_both_becomes_text(void **state) {
     dt_catalog_destroy(c);
 }
 
-static void the_index_gives_the_catalog_back(void **state) {
+TEST(the_index_gives_the_catalog_back) {
     const char *data = fixture_path("x.tar"), *index = fixture_path("x.tar.index");
     uint64_t stamp = write_data(data);
     dt_catalog *c = small(data), *back = dt_catalog_create();
@@ -133,7 +127,7 @@ static void the_index_gives_the_catalog_back(void **state) {
 }
 
 // Shards that know different columns are one catalog.
-static void shards_join(void **state) {
+TEST(shards_join) {
     dt_catalog *all = dt_catalog_create();
     bool found, stale;
     for (int k = 0; k < 3; k++) {
@@ -172,7 +166,7 @@ static void shards_join(void **state) {
 }
 
 // What the index of a shard has is what its own records have, whatever others do: their values alone, in order.
-static void a_shard_has_its_own_rows(void **state) {
+TEST(a_shard_has_its_own_rows) {
     enum { N = 900, SHARDS = 4 };
     static const uint32_t FIRST[SHARDS + 1] = {0, 300, 300, 301, N}; // the second has none
     dt_catalog *c = dt_catalog_create(), *all = dt_catalog_create();
@@ -215,7 +209,7 @@ static void a_shard_has_its_own_rows(void **state) {
     dt_catalog_destroy(c);
 }
 
-static void an_index_of_other_bytes_is_stale(void **state) {
+TEST(an_index_of_other_bytes_is_stale) {
     const char *data = fixture_path("old.tar"), *index = fixture_path("old.tar.index");
     for (int packed = 0; packed < 2; packed++) {
         uint64_t stamp = write_data(data);
@@ -243,7 +237,7 @@ static void an_index_of_other_bytes_is_stale(void **state) {
     }
 }
 
-static void no_records_and_one(void **state) {
+TEST(no_records_and_one) {
     for (int n = 0; n < 2; n++) {
         const char *data = fixture_path("tiny.tar"), *index = fixture_path("tiny.tar.index");
         uint64_t stamp = write_data(data);
@@ -286,7 +280,7 @@ static dt_status build_limited(dt_catalog *c, const char *data, uint64_t stamp, 
 }
 
 // Numbers of 32 bits never wrap: whatever does not fit is told once, and what is there can be given back.
-static void what_does_not_fit_is_told(void **state) {
+TEST(what_does_not_fit_is_told) {
     const char *data = fixture_path("full.tar");
     uint32_t most = 0, n_refused = 0;
     dt_status st;
@@ -317,7 +311,7 @@ static void what_does_not_fit_is_told(void **state) {
     }
 }
 
-static void a_real_field_reads_numbers(void **state) {
+TEST(a_real_field_reads_numbers) {
     const char *data = fixture_path("pose.tar");
     dt_catalog *c = small(data);
     dt_config *cfg;
@@ -349,19 +343,4 @@ static void a_real_field_reads_numbers(void **state) {
     dt_config_destroy(cfg);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(number_columns_hold_what_was_set),
-        cmocka_unit_test(the_hash_covers_numbers),
-        cmocka_unit_test(equal_numbers_hash_equal),
-        cmocka_unit_test(a_name_that_is_both_becomes_text),
-        cmocka_unit_test(the_index_gives_the_catalog_back),
-        cmocka_unit_test(shards_join),
-        cmocka_unit_test(a_shard_has_its_own_rows),
-        cmocka_unit_test(an_index_of_other_bytes_is_stale),
-        cmocka_unit_test(no_records_and_one),
-        cmocka_unit_test(what_does_not_fit_is_told),
-        cmocka_unit_test(a_real_field_reads_numbers),
-    };
-    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
-}
+TEST_MAIN(fixture_set_up, fixture_tear_down)

@@ -1,15 +1,9 @@
 // The catalog as an SQLite database: what is in it, the same bytes each time, nothing half-made under its name.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/failpoint.h"
 #include "data/catalog/catalog_db.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <sqlite3.h>
 #include <sys/resource.h>
@@ -67,7 +61,7 @@ static const char *ask(const char *path, const char *sql) {
     return out;
 }
 
-static void rows_are_as_set(void **state) {
+TEST(rows_are_as_set) {
     const char *p = fixture_path("x.catalog.sqlite");
     write_db(p, 100);
     assert_string_equal(ask(p, "PRAGMA integrity_check"), "ok");
@@ -87,7 +81,7 @@ static void rows_are_as_set(void **state) {
 }
 
 // Names that SQL takes for one another, values of each type.
-static void columns_have_names_and_types(void **state) {
+TEST(columns_have_names_and_types) {
     const char *p = fixture_path("x.catalog.sqlite");
     assert_string_equal(ask(p, "SELECT group_concat(column_name || ' ' || kind) FROM columns WHERE "
                                "name IN ('subject', 'Subject', 'quality', 'width')"),
@@ -104,7 +98,7 @@ static void columns_have_names_and_types(void **state) {
                         "x-1.tar|10|640");
 }
 
-static void the_same_bytes_each_time(void **state) {
+TEST(the_same_bytes_each_time) {
     const char *a = fixture_path("a.catalog.sqlite"), *b = fixture_path("b.catalog.sqlite");
     size_t n, n_b;
     write_db(a, 5000);
@@ -115,7 +109,7 @@ static void the_same_bytes_each_time(void **state) {
     free(x), free(y);
 }
 
-static void few_records(void **state) {
+TEST(few_records) {
     for (int n = 0; n < 3; n++) {
         const char *p = fixture_path("few.catalog.sqlite");
         char want[2] = {(char)('0' + n), 0};
@@ -136,7 +130,7 @@ static int n_called(const char *dir, const char *begin) {
 }
 
 // Each of our calls that write fails in turn, then SQLite's own: an error with the file's name, nothing there.
-static void a_full_disk_leaves_nothing(void **state) {
+TEST(a_full_disk_leaves_nothing) {
     const char *path = fixture_path("full.catalog.sqlite");
     dt_catalog *c = make(3000);
     for (int n = 1;; n++) {
@@ -171,13 +165,4 @@ static void a_full_disk_leaves_nothing(void **state) {
     dt_catalog_destroy(c);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_as_set),
-        cmocka_unit_test(columns_have_names_and_types),
-        cmocka_unit_test(the_same_bytes_each_time),
-        cmocka_unit_test(few_records),
-        cmocka_unit_test(a_full_disk_leaves_nothing),
-    };
-    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
-}
+TEST_MAIN(fixture_set_up, fixture_tear_down)

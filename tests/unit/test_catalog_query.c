@@ -1,15 +1,9 @@
 // Expressions: what they mean, what is wrong with a wrong one; lists of datasets and subsets of shards;
 // data.where and pack --where.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/catalog/select.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <inttypes.h>
 #include <sqlite3.h>
@@ -62,7 +56,7 @@ static const char *chosen(const dt_catalog *c, const char *expression) {
     return out;
 }
 
-static void what_expressions_mean(void **state) {
+TEST(what_expressions_mean) {
     static const char *const CASES[][2] = {
         {"label = 'cat'", "026"},
         {"label == 'cat'", "026"},
@@ -195,7 +189,7 @@ static void what_expressions_mean(void **state) {
 }
 
 // A column that has the name of one that every record has.
-static void own_columns_hide_the_fixed_ones(void **state) {
+TEST(own_columns_hide_the_fixed_ones) {
     dt_catalog *c = dt_catalog_create();
     dt_catalog_add_shard(c, "x.bin", 100);
     for (int i = 0; i < 3; i++) {
@@ -211,7 +205,7 @@ static void own_columns_hide_the_fixed_ones(void **state) {
     dt_catalog_destroy(c);
 }
 
-static void lengths_are_capped(void **state) {
+TEST(lengths_are_capped) {
     dt_expr *e;
     char *text = dt_xcalloc(1, DT_EXPR_MAX_BYTES + 10);
     memset(text, ' ', DT_EXPR_MAX_BYTES + 1);
@@ -224,7 +218,7 @@ static void lengths_are_capped(void **state) {
 }
 
 // As long as the text allows, each way: a chain is a list and no recursion, and a list is searched.
-static void long_ones_are_answered(void **state) {
+TEST(long_ones_are_answered) {
     enum { N = 8000 };
     dt_catalog *c = ten();
     char *text = dt_xcalloc(1, DT_EXPR_MAX_BYTES + 100), *to = text;
@@ -273,7 +267,7 @@ static int64_t bits_of(sqlite3 *db, const char *condition) {
 }
 
 // SQLite reads the same text as SQL; to us the column is text, as such numbers are in catalogs.
-static void whole_numbers_compare_exactly(void **state) {
+TEST(whole_numbers_compare_exactly) {
     enum { N = 48, ROUNDS = 1000 };
     static const char *const FORMS[] = {"v = %s",
                                         "v != %s",
@@ -317,7 +311,7 @@ static void whole_numbers_compare_exactly(void **state) {
 }
 
 // Identifiers and times in nanoseconds have more digits than a double holds.
-static void columns_of_long_whole_numbers_compare(void **state) {
+TEST(columns_of_long_whole_numbers_compare) {
     static const char *const X[] = {"9999999999999999", "5", "123456789012345679"},
                              *const Y[] = {"10000000000000000", "10000000000000001",
                                            "123456789012345678"};
@@ -368,7 +362,7 @@ static uint32_t ask(const char *const *paths, size_t n_paths, const char *expres
     return n;
 }
 
-static void sets_lists_and_subsets(void **state) {
+TEST(sets_lists_and_subsets) {
     const char *one = fixture_path("s-01.tar"), *folder = fixture_path("raw");
     assert_int_equal(ask(&lmdb, 1, "hand = 'Left'"), 20);
     assert_int_equal(ask(&shards, 1, "hand = 'Left'"), 20);
@@ -385,7 +379,7 @@ static void sets_lists_and_subsets(void **state) {
     assert_int_equal(ask(&shards, 1, "n is null"), 40);
 }
 
-static void whole_numbers_while_packing(void **state) {
+TEST(whole_numbers_while_packing) {
     static const char LIST[] = "path,id\na.bmp,9007199254740992\nb.bmp,9007199254740993\n"
                                "c.bmp,9007199254740994\n";
     uint8_t bmp[4096];
@@ -405,7 +399,7 @@ static void whole_numbers_while_packing(void **state) {
 }
 
 // Columns that only one of the sets has are null in the other.
-static void sets_of_other_columns(void **state) {
+TEST(sets_of_other_columns) {
     uint8_t bmp[4096];
     for (int i = 0; i < 6; i++) {
         char *path = dt_xprintf("%s/photos/c%d/p%d.bmp", fixture_dir, i % 2, i);
@@ -438,7 +432,7 @@ static dt_status open_where(const char *where, dt_dataset **d, dt_config **cfg) 
     return dt_data_open(d, *cfg, NULL, 1, NULL);
 }
 
-static void where_leaves_records_out(void **state) {
+TEST(where_leaves_records_out) {
     dt_dataset *d;
     dt_config *cfg;
     if (open_where("hand = 'Left' and subject in (2, 4)", &d, &cfg) != DT_OK)
@@ -455,7 +449,7 @@ static void where_leaves_records_out(void **state) {
     dt_config_destroy(cfg);
 }
 
-static void where_that_is_wrong(void **state) {
+TEST(where_that_is_wrong) {
     static const char *const CASES[][2] = {
         {"subject = 99", "t.yaml:4:10: data.where: none of the 80 records fits subject = 99"},
         {"subject >",
@@ -473,7 +467,7 @@ static void where_that_is_wrong(void **state) {
 }
 
 // Keeping all changes nothing; keeping some is as if the others had never been there.
-static void keeping_is_as_if_never_added(void **state) {
+TEST(keeping_is_as_if_never_added) {
     dt_catalog *c = ten(), *few = dt_catalog_create();
     bool keep[10];
     uint64_t before = dt_catalog_hash(c);
@@ -521,20 +515,4 @@ static int set_up(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_expressions_mean),
-        cmocka_unit_test(own_columns_hide_the_fixed_ones),
-        cmocka_unit_test(lengths_are_capped),
-        cmocka_unit_test(long_ones_are_answered),
-        cmocka_unit_test(whole_numbers_compare_exactly),
-        cmocka_unit_test(whole_numbers_while_packing),
-        cmocka_unit_test(sets_lists_and_subsets),
-        cmocka_unit_test(sets_of_other_columns),
-        cmocka_unit_test(columns_of_long_whole_numbers_compare),
-        cmocka_unit_test(where_leaves_records_out),
-        cmocka_unit_test(where_that_is_wrong),
-        cmocka_unit_test(keeping_is_as_if_never_added),
-    };
-    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
-}
+TEST_MAIN(set_up, fixture_tear_down)

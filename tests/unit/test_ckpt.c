@@ -1,17 +1,12 @@
 // test_ckpt.c: what is saved loads; latest, best and numbered find theirs; old ones go in the right
 // order; the lock holds; checkpoints of other models change nothing. Faults: tests/fault.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 // cmocka wants the four above
-#include <cmocka.h>
-
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_internal.h"
+#include "testing.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -131,15 +126,15 @@ static void save_and_load(bool async) {
     dt_ckpt_close(c);
 }
 
-static void test_save_and_load_async(void **state) {
+TEST_WITH(test_save_and_load_async, make_run, remove_run) {
     save_and_load(true);
 }
 
-static void test_save_and_load_sync(void **state) {
+TEST_WITH(test_save_and_load_sync, make_run, remove_run) {
     save_and_load(false);
 }
 
-static void test_find_refuses(void **state) {
+TEST_WITH(test_find_refuses, make_run, remove_run) {
     dt_ckpt *c = open_run(3, true);
     int64_t step;
     char *path;
@@ -157,7 +152,7 @@ static void test_find_refuses(void **state) {
     dt_ckpt_close(c);
 }
 
-static void test_prune_keeps_newest_and_best(void **state) {
+TEST_WITH(test_prune_keeps_newest_and_best, make_run, remove_run) {
     dt_ckpt *c = open_run(2, true);
     save(c, 10, false);
     save(c, 20, true);
@@ -174,7 +169,7 @@ static void test_prune_keeps_newest_and_best(void **state) {
 }
 
 // The flag in the manifest and best.json: either is enough, the newer wins.
-static void test_best_survives_without_its_file(void **state) {
+TEST_WITH(test_best_survives_without_its_file, make_run, remove_run) {
     char path[128];
     dt_ckpt *c = open_run(1, true);
     snprintf(path, sizeof path, "%s/best.json", dir);
@@ -190,7 +185,7 @@ static void test_best_survives_without_its_file(void **state) {
     dt_ckpt_close(c);
 }
 
-static void test_a_damaged_one_is_no_reserve(void **state) {
+TEST_WITH(test_a_damaged_one_is_no_reserve, make_run, remove_run) {
     char path[160];
     dt_ckpt *c = open_run(2, true);
     save(c, 10, false);
@@ -205,7 +200,7 @@ static void test_a_damaged_one_is_no_reserve(void **state) {
 }
 
 // A newer one that does not load, from a run that fell back: it must not push out the good ones.
-static void test_older_steps_after_a_fall_back(void **state) {
+TEST_WITH(test_older_steps_after_a_fall_back, make_run, remove_run) {
     char path[160];
     dt_ckpt *c = open_run(1, true);
     save(c, 100, false);
@@ -224,7 +219,7 @@ static void test_older_steps_after_a_fall_back(void **state) {
     dt_ckpt_close(c);
 }
 
-static void test_same_step_again_keeps_it(void **state) {
+TEST_WITH(test_same_step_again_keeps_it, make_run, remove_run) {
     dt_ckpt *c = open_run(3, true);
     dt_ckpt_tensor t[3];
     save(c, 10, false);
@@ -236,7 +231,7 @@ static void test_same_step_again_keeps_it(void **state) {
     dt_ckpt_close(c);
 }
 
-static void test_leftovers_go_at_open(void **state) {
+TEST_WITH(test_leftovers_go_at_open, make_run, remove_run) {
     char path[160];
     dt_ckpt_close(open_run(1, true));
     snprintf(path, sizeof path, "%s/.tmp-step-00000007", dir);
@@ -266,7 +261,7 @@ static void test_leftovers_go_at_open(void **state) {
     for (int i = 0; i < 3; i++) assert_int_equal(dt_io_exists(beside[i]), i == 2);
 }
 
-static void test_lock(void **state) {
+TEST_WITH(test_lock, make_run, remove_run) {
     char pid[32];
     dt_ckpt *c = open_run(1, true), *second;
     dt_ckpt_opts o = {.dir = dir, .keep = 1};
@@ -285,7 +280,7 @@ static void test_lock(void **state) {
 }
 
 // The folder was removed and made anew: what is in it now belongs to another.
-static void test_lock_of_another(void **state) {
+TEST_WITH(test_lock_of_another, make_run, remove_run) {
     char path[160];
     snprintf(path, sizeof path, "%s/../lock", dir);
     for (int replaced = 0; replaced < 2; replaced++) {
@@ -305,7 +300,7 @@ static void test_lock_of_another(void **state) {
 }
 
 // Where space was missing, what goes anyway goes before the next save; but never the last intact one.
-static void test_prune_before_a_save(void **state) {
+TEST_WITH(test_prune_before_a_save, make_run, remove_run) {
     for (int full = 0; full < 2; full++) {
         dt_ckpt *c = open_run(3, true);
         dt_ckpt_tensor t[3];
@@ -328,7 +323,7 @@ static void test_prune_before_a_save(void **state) {
     }
 }
 
-static void test_other_model_changes_nothing(void **state) {
+TEST_WITH(test_other_model_changes_nothing, make_run, remove_run) {
     dt_ckpt *c = open_run(1, true);
     dt_ckpt_tensor t[3];
     int64_t step;
@@ -356,7 +351,7 @@ static void test_other_model_changes_nothing(void **state) {
     dt_ckpt_close(c);
 }
 
-static void test_other_tensors_next_time(void **state) {
+TEST_WITH(test_other_tensors_next_time, make_run, remove_run) {
     dt_ckpt *c = open_run(3, true);
     dt_ckpt_tensor t[3];
     char *path;
@@ -378,7 +373,7 @@ static void test_other_tensors_next_time(void **state) {
     dt_ckpt_close(c);
 }
 
-static void test_equal_training_gives_equal_bytes(void **state) {
+TEST_WITH(test_equal_training_gives_equal_bytes, make_run, remove_run) {
     char path[160], *a, *b;
     size_t n_a, n_b;
     dt_ckpt *c = open_run(3, true);
@@ -421,7 +416,7 @@ static dt_status show_10(FILE *out, void *arg) {
     return dt_ckpt_show(a, arg != NULL, out);
 }
 
-static void test_list_show_diff(void **state) {
+TEST_WITH(test_list_show_diff, make_run, remove_run) {
     char path[160];
     dt_ckpt *c = open_run(3, true);
     dt_ckpt_info *infos;
@@ -461,7 +456,7 @@ static void test_list_show_diff(void **state) {
 
 // A process that saves 150 steps and keeps one, and readers beside it: what they look at goes away while they do,
 // which is never damage.
-static void test_reading_beside_saves(void **state) {
+TEST_WITH(test_reading_beside_saves, make_run, remove_run) {
     int status = 0;
     fflush(NULL);
     pid_t pid = fork();
@@ -497,7 +492,7 @@ static void test_reading_beside_saves(void **state) {
 }
 
 // A tensor that is not finite: the save is not acknowledged and says which, and what is there stays the newest.
-static void test_not_finite_is_not_acknowledged(void **state) {
+TEST_WITH(test_not_finite_is_not_acknowledged, make_run, remove_run) {
     for (int async = 0; async < 2; async++) {
         dt_ckpt *c = open_run(3, async);
         dt_ckpt_tensor t[3];
@@ -517,7 +512,7 @@ static void test_not_finite_is_not_acknowledged(void **state) {
 }
 
 // A manifest whose hash is right but which names files elsewhere.
-static void test_manifest_names_are_plain(void **state) {
+TEST_WITH(test_manifest_names_are_plain, make_run, remove_run) {
     static const char *const names[] = {"../model", "/etc/passwd", "a/b", "..", ".", "", ".hidden"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         dt_ckpt_manifest m = {.step = 1}, again;
@@ -532,7 +527,7 @@ static void test_manifest_names_are_plain(void **state) {
     }
 }
 
-static void test_step_names(void **state) {
+TEST_WITH(test_step_names, make_run, remove_run) {
     int64_t step;
     assert_true(dt_ckpt_step_of_name("step-00000123", &step) && step == 123);
     assert_true(dt_ckpt_step_of_name("step-123456789", &step) && step == 123456789);
@@ -543,30 +538,4 @@ static void test_step_names(void **state) {
     assert_false(dt_ckpt_step_of_name("step-99999999999999999999", &step));
 }
 
-#define RUN(test) cmocka_unit_test_setup_teardown(test, make_run, remove_run)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        RUN(test_save_and_load_async),
-        RUN(test_save_and_load_sync),
-        RUN(test_find_refuses),
-        RUN(test_prune_keeps_newest_and_best),
-        RUN(test_best_survives_without_its_file),
-        RUN(test_a_damaged_one_is_no_reserve),
-        RUN(test_older_steps_after_a_fall_back),
-        RUN(test_same_step_again_keeps_it),
-        RUN(test_leftovers_go_at_open),
-        RUN(test_lock),
-        RUN(test_lock_of_another),
-        RUN(test_prune_before_a_save),
-        RUN(test_other_model_changes_nothing),
-        RUN(test_other_tensors_next_time),
-        RUN(test_equal_training_gives_equal_bytes),
-        RUN(test_list_show_diff),
-        RUN(test_manifest_names_are_plain),
-        RUN(test_reading_beside_saves),
-        RUN(test_not_finite_is_not_acknowledged),
-        RUN(test_step_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,14 +1,8 @@
 // Checkpoints that were changed by someone who also made all hashes right: what is out of range, missing, a link or
 // not finite is refused with its name, or passed over for an older checkpoint; nothing aborts, hangs or loads.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "backend/backend.h"
 #include "memory_data.h"
+#include "testing.h"
 
 #include "base/hash.h"
 #include "base/io.h"
@@ -143,7 +137,7 @@ static void expect_member(const char *member, const char *value) {
     free(was);
 }
 
-static void test_state_out_of_range(void **state) {
+TEST_WITH(test_state_out_of_range, make_run, remove_run) {
     static const char *const counts[] = {"threads", "replicas", "replica_threads", "workers"};
     static const char *const values[] = {"0", "-1", "1000000000"};
     for (int i = 0; i < 4; i++)
@@ -162,7 +156,7 @@ static void test_state_out_of_range(void **state) {
 }
 
 // Each number alone could be, but not beside the others and the config.
-static void test_counts_that_do_not_fit(void **state) {
+TEST_WITH(test_counts_that_do_not_fit, make_run, remove_run) {
     expect_member("replica_threads", "1024");
     expect_member("replicas", "256");
     assert_int_equal(dt_io_remove_tree(dir), DT_OK);
@@ -175,7 +169,7 @@ static void test_counts_that_do_not_fit(void **state) {
 }
 
 // What run.resume=force changes is what the run then does and stores.
-static void test_forced_threads(void **state) {
+TEST_WITH(test_forced_threads, make_run, remove_run) {
     dt_train_state s;
     char *text;
     more = "device.threads=3";
@@ -198,7 +192,7 @@ static void test_forced_threads(void **state) {
 
 // An incomplete or absurd list of files is no checkpoint: the one before it serves. Only the optimizer's may be missing,
 // as a quantised run is never resumed.
-static void test_manifest_of_other_files(void **state) {
+TEST_WITH(test_manifest_of_other_files, make_run, remove_run) {
     dt_ckpt_manifest m, few, many = {.step = 4};
     assert_int_equal(dt_ckpt_manifest_read(&m, newest), DT_OK);
     for (int without = 0; without < m.n_files; without++) {
@@ -227,7 +221,7 @@ static void test_manifest_of_other_files(void **state) {
 }
 
 // A weight in the middle, whatever it is not: the tensor is named, the older checkpoint serves.
-static void test_not_finite(void **state) {
+TEST_WITH(test_not_finite, make_run, remove_run) {
     static const float values[] = {NAN, INFINITY, -INFINITY};
     dt_ckpt_manifest m;
     size_t n;
@@ -249,7 +243,7 @@ static void test_not_finite(void **state) {
 }
 
 // The file's own header says where its floats begin; ranges that share bytes are no manifest's.
-static void test_forged_ranges(void **state) {
+TEST_WITH(test_forged_ranges, make_run, remove_run) {
     const float bad = NAN;
     dt_ckpt_manifest m;
     size_t n;
@@ -273,7 +267,7 @@ static void test_forged_ranges(void **state) {
     dt_ckpt_manifest_fini(&m);
 }
 
-static void test_links(void **state) {
+TEST_WITH(test_links, make_run, remove_run) {
     static const char *const files[] = {"manifest.json", "model.safetensors", "state.json"};
     for (int i = 0; i < 3; i++) {
         char file[256], other[300];
@@ -289,7 +283,7 @@ static void test_links(void **state) {
 }
 
 // What a run writes goes through no link, and waits for no reader of a pipe.
-static void test_links_in_run(void **state) {
+TEST_WITH(test_links_in_run, make_run, remove_run) {
     static const char *const files[] = {"lock", "metrics.jsonl", "log"};
     for (int i = 0; i < 6; i++) {
         char file[256], other[128];
@@ -319,7 +313,7 @@ static dt_status open_data_late(void *ctx, const dt_config *c, dt_backend *b, in
     return open_data(ctx, c, b, workers, skip_log, classes, out);
 }
 
-static void test_gone_before_it_is_loaded(void **state) {
+TEST_WITH(test_gone_before_it_is_loaded, make_run, remove_run) {
     char where[128], text[256] = "";
     snprintf(where, sizeof where, "run.dir=%s", dir);
     const char *overrides[] = {where};
@@ -345,15 +339,7 @@ static void test_gone_before_it_is_loaded(void **state) {
     dt_config_destroy(c);
 }
 
-#define RUN(test) cmocka_unit_test_setup_teardown(test, make_run, remove_run)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        RUN(test_state_out_of_range), RUN(test_counts_that_do_not_fit),
-        RUN(test_forced_threads),     RUN(test_manifest_of_other_files),
-        RUN(test_not_finite),         RUN(test_links),
-        RUN(test_links_in_run),       RUN(test_gone_before_it_is_loaded),
-        RUN(test_forged_ranges)};
     dt_log_set_level((dt_log_level)-1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -1,12 +1,6 @@
 // test_ckpt_import.c: weights from safetensors files of other programs: types, what is missing, what is extra.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "ckpt/ckpt.h"
+#include "testing.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -53,7 +47,7 @@ static dt_status import(dt_ckpt_tensor *t, int n, const char *keep, int *n_taken
                           n_taken);
 }
 
-static void floats_of_all_kinds(void **state) {
+TEST(floats_of_all_kinds) {
     float a[2] = {0}, weight[6] = {0}, bias[2] = {0};
     dt_ckpt_tensor t[3] = {{"a", "model", dt_shape1(2), a},
                            {"b.weight", "model", dt_shape1(6), weight},
@@ -66,7 +60,7 @@ static void floats_of_all_kinds(void **state) {
     assert_true(a[0] == 1.5f && a[1] == -3.0f && bias[0] == 1.0f && bias[1] == -3.0f);
 }
 
-static void what_does_not_fit_is_named(void **state) {
+TEST(what_does_not_fit_is_named) {
     float a[4] = {5, 5, 5, 5}, c[2] = {6, 6};
     dt_ckpt_tensor wide[2] = {{"a", "model", dt_shape1(4), a}, {"eight", "model", dt_shape1(1), c}};
     int n = 0;
@@ -123,7 +117,7 @@ static dt_status import_names(const char *const *file, int n_file, const char *c
     return st;
 }
 
-static void prefixes_are_found(void **state) {
+TEST(prefixes_are_found) {
     static const char *const model[] = {"a.weight", "b.weight", "head.weight"};
     static const char *const nested[] = {"state_dict.module.a.weight", "state_dict.module.b.weight",
                                          "optimizer.a.weight", "state_dict.module.head.weight"};
@@ -144,7 +138,7 @@ static void prefixes_are_found(void **state) {
     assert_non_null(strstr(dt_error_message(), "head.weight"));
 }
 
-static void timms_names_are_known(void **state) {
+TEST(timms_names_are_known) {
     static const char *const model[] = {
         "class_token", "encoder.layers.encoder_layer_11.self_attention.in_proj_weight",
         "encoder.layers.encoder_layer_11.mlp.3.bias", "heads.head.weight"};
@@ -161,7 +155,7 @@ static void timms_names_are_known(void **state) {
 }
 
 // A deeper network has all tensors of a shallower one.
-static void a_deeper_network_is_no_match(void **state) {
+TEST(a_deeper_network_is_no_match) {
     static const char *const model[] = {"conv1.weight", "layer1.0.conv1.weight"};
     static const char *const deeper[] = {"conv1.weight", "layer1.0.conv1.weight",
                                          "layer1.1.conv1.weight"};
@@ -170,10 +164,4 @@ static void a_deeper_network_is_no_match(void **state) {
     assert_non_null(strstr(dt_error_message(), "model.depth 4, the config says 3"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(floats_of_all_kinds), cmocka_unit_test(what_does_not_fit_is_named),
-        cmocka_unit_test(prefixes_are_found), cmocka_unit_test(timms_names_are_known),
-        cmocka_unit_test(a_deeper_network_is_no_match)};
-    return cmocka_run_group_tests(tests, write_file, remove_file);
-}
+TEST_MAIN(write_file, remove_file)

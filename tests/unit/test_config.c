@@ -1,12 +1,5 @@
 // test_config.c: the table's types and defaults, every kind of mistake with its place and advice, the
 // dump's round trip, the numeric difference, and garbage that must be answered within the second.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/io.h"
 #include "config/config.h"
@@ -14,6 +7,7 @@
 #include "config/field_kinds.h"
 #include "config/listen.h"
 #include "config/models.h"
+#include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +58,7 @@ static void expect_error(const char *text, const char *override, const char *wan
     assert_null(strchr(dt_error_message(), '\n'));
 }
 
-static void test_listen(void **state) {
+TEST(test_listen) {
     dt_listen l;
     dt_config *c = parse(full, NULL);
     assert_int_equal(dt_listen_read(&l, c), DT_OK);
@@ -83,7 +77,7 @@ static void expect_override_error(const char *override, const char *want) {
 }
 
 // Each key that takes auto, in quotes, too, as a sweep's script or JSON writes it.
-static void test_auto_in_quotes(void **state) {
+TEST(test_auto_in_quotes) {
     static const char *const forms[] = {"%s=auto", "%s=\"auto\"", "%s='auto'"};
     const char *fields = "data.fields.iris.";
     size_t n, n_seen = 0;
@@ -112,7 +106,7 @@ static void test_auto_in_quotes(void **state) {
     assert_true(n_seen >= 3 * 12);
 }
 
-static void test_values(void **state) {
+TEST(test_values) {
     dt_config *c = parse(full, NULL);
     assert_string_equal(c->run.name, "fusion");
     assert_int_equal(c->run.seed, 18446744073);
@@ -146,7 +140,7 @@ static void test_values(void **state) {
 }
 
 // Every number that may be auto, or be left out, has a C type that says so; no two keys share a place.
-static void test_types_of_fields(void **state) {
+TEST(test_types_of_fields) {
     size_t n;
     const dt_config_key *keys = dt_config_keys(&n);
     for (size_t i = 0; i < n; i++) {
@@ -167,7 +161,7 @@ static void test_types_of_fields(void **state) {
 }
 
 // What the program sets is in the field, in the dump, and survives a copy.
-static void test_set(void **state) {
+TEST(test_set) {
     dt_config *c = parse(full, NULL), *other = parse(full, "train.epochs=77");
     dt_config_set_int(c, DT_KEY(train.micro_batch), 4);
     dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
@@ -198,7 +192,7 @@ static void test_set(void **state) {
     dt_config_destroy(copy);
 }
 
-static void test_shorthands(void **state) {
+TEST(test_shorthands) {
     dt_config *c = parse(full, NULL);
     const dt_cnode *size = config_find(c, "data.fields.finger.size");
     assert_int_equal(dt_cnode_size(size), 2); // a square
@@ -217,7 +211,7 @@ static void test_shorthands(void **state) {
     dt_config_destroy(c);
 }
 
-static void test_defaults(void **state) {
+TEST(test_defaults) {
     dt_config *c = parse(minimal, NULL);
     size_t n;
     const dt_config_key *keys = dt_config_keys(&n);
@@ -243,7 +237,7 @@ static void test_defaults(void **state) {
     dt_config_destroy(c);
 }
 
-static void test_overrides(void **state) {
+TEST(test_overrides) {
     const char *const overrides[] = {"train.optimizer={lr: 0.5, name: sgd}",
                                      "train.epochs=7",
                                      "train.epochs=8",
@@ -270,7 +264,7 @@ static void test_overrides(void **state) {
     dt_config_destroy(c);
 }
 
-static void test_wrong_keys(void **state) {
+TEST(test_wrong_keys) {
     expect_error("run: {nam: x}\n", NULL,
                  "f.yaml:1:7: unknown key 'run.nam'; did you mean 'run.name'?");
     expect_error("trian:\n  epochs: 3\n", NULL,
@@ -295,7 +289,7 @@ static void test_wrong_keys(void **state) {
     expect_override_error("data.fields.iris.normalize={mena: [1]}", "expected mean or std");
 }
 
-static void test_bytes(void **state) {
+TEST(test_bytes) {
     static const struct {
         const char *text;
         int64_t bytes;
@@ -316,7 +310,7 @@ static void test_bytes(void **state) {
     expect_override_error("data.cache=shard", "shared");
 }
 
-static void test_wrong_values(void **state) {
+TEST(test_wrong_values) {
     expect_error("run: {name: x, seed: many}\n", NULL,
                  "f.yaml:1:22: run.seed is 'many'; expected a whole number of at least 0");
     expect_override_error("train.epochs=0", "expected a whole number in 1..1000000");
@@ -372,7 +366,7 @@ static void test_wrong_values(void **state) {
 
 // A key that only some words of the key beside it read (optimizers.def, schedules.def, field_kinds.def,
 // models.def).
-static void test_keys_of_words(void **state) {
+TEST(test_keys_of_words) {
     expect_override_error("train.optimizer.nesterov=true",
                           "command line: train.optimizer.nesterov is a key of sgd, lars, but "
                           "train.optimizer.name is adamw");
@@ -414,7 +408,7 @@ static void test_keys_of_words(void **state) {
     dt_config_destroy(c);
 }
 
-static void test_not_yaml(void **state) {
+TEST(test_not_yaml) {
     expect_error("run: [1\n", NULL, "f.yaml:2:1: not YAML");
     expect_error("a:\n\tb: 1\n", NULL, "f.yaml:2:1: not YAML");
     expect_error("run: \xff\n", NULL, "f.yaml:1:6: not YAML");
@@ -439,7 +433,7 @@ static void test_not_yaml(void **state) {
 }
 
 // A mebibyte of each of these is answered in far less than a second (measured: under 0.1 s).
-static void test_garbage_is_fast(void **state) {
+TEST(test_garbage_is_fast) {
     static const struct {
         const char *head, *unit;
     } cases[] = {{"", "["},
@@ -488,7 +482,7 @@ static void test_garbage_is_fast(void **state) {
 }
 
 // 64 levels are fine, 65 are not; in blocks as in brackets.
-static void test_depth(void **state) {
+TEST(test_depth) {
     for (int levels = 60; levels < 70; levels++) {
         char text[8192], *p;
         p = text + sprintf(text, "run: {name: r}\nmodel: {name: vit}\n"
@@ -504,7 +498,7 @@ static void test_depth(void **state) {
     }
 }
 
-static void test_dump_round_trip(void **state) {
+TEST(test_dump_round_trip) {
     const char *texts[] = {minimal, full};
     for (int i = 0; i < 2; i++) {
         dt_config *a = parse(texts[i], NULL);
@@ -539,7 +533,7 @@ static bool is_other(const char *override) {
     return other;
 }
 
-static void test_same_numbers(void **state) {
+TEST(test_same_numbers) {
     const char *same[] = {"train.optimizer.lr=0.001",
                           "train.optimizer.lr=1e-3",
                           "train.schedule.every=12 steps",
@@ -566,7 +560,7 @@ static void test_same_numbers(void **state) {
         if (!is_other(other[i])) fail_msg("%s does not differ", other[i]);
 }
 
-static void test_difference(void **state) {
+TEST(test_difference) {
     dt_config *a = parse(full, NULL), *b = parse(full, "train.optimizer.lr=2e-3");
     const char *x, *y;
     assert_string_equal(dt_config_first_numeric_difference(a, b, &x, &y), "train.optimizer.lr");
@@ -586,7 +580,7 @@ static void test_difference(void **state) {
     dt_config_destroy(b);
 }
 
-static void test_load_file(void **state) {
+TEST(test_load_file) {
     char path[] = "/tmp/test_config.XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -600,18 +594,4 @@ static void test_load_file(void **state) {
     assert_int_equal(dt_io_unlink(path), DT_OK);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_listen),       cmocka_unit_test(test_auto_in_quotes),
-        cmocka_unit_test(test_values),       cmocka_unit_test(test_types_of_fields),
-        cmocka_unit_test(test_set),          cmocka_unit_test(test_shorthands),
-        cmocka_unit_test(test_defaults),     cmocka_unit_test(test_overrides),
-        cmocka_unit_test(test_wrong_keys),   cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_wrong_values), cmocka_unit_test(test_keys_of_words),
-        cmocka_unit_test(test_not_yaml),     cmocka_unit_test(test_garbage_is_fast),
-        cmocka_unit_test(test_depth),        cmocka_unit_test(test_dump_round_trip),
-        cmocka_unit_test(test_same_numbers), cmocka_unit_test(test_difference),
-        cmocka_unit_test(test_load_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

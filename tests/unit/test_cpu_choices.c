@@ -1,12 +1,5 @@
 // test_cpu_choices.c: what the CPU chooses by timing: the file that keeps it, what is given and obeyed, and that a
 // convolution computes by the algorithm that was chosen.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_choices.h"
 #include "backend/time_nodes.h"
@@ -15,6 +8,7 @@
 #include "base/log.h"
 #include "exec/exec.h"
 #include "graph/build.h"
+#include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +35,7 @@ static void add(const char *machine, const char *folder, const char *text, doubl
 }
 
 // A rank whose replicas get more threads: the file is another, what was given stays.
-static void test_other_threads(void **state) {
+TEST(test_other_threads) {
     char *folder = dt_xprintf("%s/moved", dir);
     const dt_cpu_choices_opts two = {.machine = "Xeon, 2 threads", .folder = folder, .budget_s = 1};
     add("Xeon, 2 threads", folder, "conv a", 200, 100);
@@ -60,7 +54,7 @@ static void test_other_threads(void **state) {
     free(folder);
 }
 
-static void test_the_faster_one_is_kept(void **state) {
+TEST(test_the_faster_one_is_kept) {
     char *folder = dt_xprintf("%s/kept", dir), *good = NULL, *path;
     size_t n = 0;
     add("Xeon", folder, "conv a", 100, 200);
@@ -94,7 +88,7 @@ static void test_the_faster_one_is_kept(void **state) {
     free(folder);
 }
 
-static void test_what_is_given_is_obeyed(void **state) {
+TEST(test_what_is_given_is_obeyed) {
     char *folder = dt_xprintf("%s/given", dir);
     add("Xeon", folder, "conv a", 100, 200);
     dt_cpu_choices *c = open_choices("Xeon", folder);
@@ -111,7 +105,7 @@ static void test_what_is_given_is_obeyed(void **state) {
     free(folder);
 }
 
-static void test_what_there_was_no_time_for_is_not_kept(void **state) {
+TEST(test_what_there_was_no_time_for_is_not_kept) {
     char *folder = dt_xprintf("%s/budget", dir);
     dt_cpu_choices *c = open_choices("Xeon", folder);
     assert_true(dt_cpu_choices_left_s(c) > 0.9);
@@ -126,7 +120,7 @@ static void test_what_there_was_no_time_for_is_not_kept(void **state) {
     free(folder);
 }
 
-static void test_runs_at_the_same_time_keep_what_both_timed(void **state) {
+TEST(test_runs_at_the_same_time_keep_what_both_timed) {
     char *folder = dt_xprintf("%s/both", dir);
     dt_cpu_choices *c = open_choices("Xeon", folder);
     dt_cpu_choices_add(c, "conv a", (const double[]){100, 200}, 2, 0.1);
@@ -174,7 +168,7 @@ static char *convolve(const char *choices, bool winograd, float *y) {
     return text;
 }
 
-static void test_convolution_obeys(void **state) {
+TEST(test_convolution_obeys) {
     static float direct[N], given0[N], given1[N], timed[N];
     char *none = convolve(NULL, false, direct), *text = convolve(NULL, true, timed);
     assert_string_equal(none, ""); // device.winograd: off
@@ -204,17 +198,9 @@ static void test_convolution_obeys(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_faster_one_is_kept),
-        cmocka_unit_test(test_what_is_given_is_obeyed),
-        cmocka_unit_test(test_other_threads),
-        cmocka_unit_test(test_what_there_was_no_time_for_is_not_kept),
-        cmocka_unit_test(test_runs_at_the_same_time_keep_what_both_timed),
-        cmocka_unit_test(test_convolution_obeys),
-    };
     if (!mkdtemp(dir)) return 1;
     dt_log_set_level(DT_LOG_ERROR);
-    const int n = cmocka_run_group_tests(tests, NULL, NULL);
+    const int n = run_all_tests(NULL, NULL);
     dt_io_remove_tree(dir);
     return n;
 }

@@ -1,11 +1,4 @@
 // Decoders against pictures made here and by others, cut and damaged at every byte; resize against Pillow.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/arena.h"
 #include "base/io.h"
 #include "data/decode/decode.h"
@@ -13,6 +6,7 @@
 #include "data/file/tar.h"
 #include "golden/golden.h"
 #include "golden/resize_golden.h"
+#include "testing.h"
 
 #include <jpeglib.h>
 
@@ -121,7 +115,7 @@ static const bmp_kind KINDS[] = {
 };
 enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
 
-static void bmp_of_all_kinds(void **state) {
+TEST(bmp_of_all_kinds) {
     uint8_t file[8192], rgb[3];
     dt_image image;
     for (int k = 0; k < N_KINDS; k++) {
@@ -140,7 +134,7 @@ static void bmp_of_all_kinds(void **state) {
     }
 }
 
-static void bmp_colours_are_in_order(void **state) {
+TEST(bmp_colours_are_in_order) {
     uint8_t file[256];
     dt_image image;
     size_t n = make_bmp(file, &KINDS[4]);
@@ -153,7 +147,7 @@ static void bmp_colours_are_in_order(void **state) {
     assert_int_equal(image.data[0], (uint8_t)(0.299 * 30 + 0.587 * 20 + 0.114 * 10 + 0.5));
 }
 
-static void bmp_cut_anywhere_is_an_error(void **state) {
+TEST(bmp_cut_anywhere_is_an_error) {
     uint8_t file[8192];
     dt_image image;
     for (int k = 0; k < N_KINDS; k++) {
@@ -164,7 +158,7 @@ static void bmp_cut_anywhere_is_an_error(void **state) {
     }
 }
 
-static void bmp_damage_never_crashes(void **state) {
+TEST(bmp_damage_never_crashes) {
     uint8_t file[8192], bad[8192];
     dt_image image;
     uint32_t x = 1;
@@ -180,7 +174,7 @@ static void bmp_damage_never_crashes(void **state) {
     }
 }
 
-static void a_bomb_is_refused(void **state) {
+TEST(a_bomb_is_refused) {
     uint8_t file[256];
     dt_image image;
     size_t n = make_bmp(file, &KINDS[0]);
@@ -216,7 +210,7 @@ static uint8_t *make_jpeg(int w, int h, int components, bool progressive, size_t
     return out;
 }
 
-static void jpeg_decodes(void **state) {
+TEST(jpeg_decodes) {
     for (int k = 0; k < 4; k++) {
         size_t n;
         dt_image image;
@@ -231,7 +225,7 @@ static void jpeg_decodes(void **state) {
     }
 }
 
-static void jpeg_cut_is_an_error(void **state) {
+TEST(jpeg_cut_is_an_error) {
     size_t n;
     dt_image image;
     uint8_t *file = make_jpeg(64, 48, 3, false, &n);
@@ -242,7 +236,7 @@ static void jpeg_cut_is_an_error(void **state) {
     free(file);
 }
 
-static void jpeg_damage_never_crashes(void **state) {
+TEST(jpeg_damage_never_crashes) {
     size_t n;
     dt_image image;
     uint8_t *file = make_jpeg(32, 32, 3, true, &n), *bad = malloc(n);
@@ -258,7 +252,7 @@ static void jpeg_damage_never_crashes(void **state) {
     free(file);
 }
 
-static void not_an_image_says_so(void **state) {
+TEST(not_an_image_says_so) {
     dt_image image;
     assert_int_equal(decode((const uint8_t *)"hello, world", 12, 3, &image), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "not an image"));
@@ -269,7 +263,7 @@ static void not_an_image_says_so(void **state) {
     assert_non_null(strstr(dt_error_message(), "jpg"));
 }
 
-static void the_right_size_goes_straight_to_the_slot(void **state) {
+TEST(the_right_size_goes_straight_to_the_slot) {
     uint8_t file[256], slot[W * H * 3];
     dt_image image;
     size_t n = make_bmp(file, &KINDS[4]);
@@ -282,7 +276,7 @@ static void the_right_size_goes_straight_to_the_slot(void **state) {
 
 // ---- resize ----------------------------------------------------------------------------------------
 // Weights of a grey image serve for a colour one of its size, and a mirror image of the same size is one.
-static void a_resizer_keeps_its_weights(void **state) {
+TEST(a_resizer_keeps_its_weights) {
     dt_resizer *kept = dt_resizer_create(), *fresh = dt_resizer_create();
     uint8_t src[40 * 30 * 3], dst[20 * 17 * 3], expected[20 * 17 * 3];
     for (size_t i = 0; i < sizeof src; i++) src[i] = (uint8_t)(i * i >> 3);
@@ -300,7 +294,7 @@ static void a_resizer_keeps_its_weights(void **state) {
     dt_resizer_destroy(fresh);
 }
 
-static void resize_agrees_with_pillow(void **state) {
+TEST(resize_agrees_with_pillow) {
     dt_resizer *r = dt_resizer_create();
     for (size_t i = 0; i < sizeof RESIZE_CASES / sizeof *RESIZE_CASES; i++) {
         int c = RESIZE_CASES[i].channels, w = RESIZE_CASES[i].w, h = RESIZE_CASES[i].h;
@@ -339,7 +333,7 @@ static void is_mirrored(const uint8_t *a, const uint8_t *b, int w, int h, int c)
 }
 
 // Sizes at which the fast loops take one, two and many groups of taps, and their edges.
-static void large_resizes_agree_with_pillow(void **state) {
+TEST(large_resizes_agree_with_pillow) {
     dt_resizer *r = dt_resizer_create();
     size_t n_bytes;
     const double *row = golden_data("resize", &n_bytes), *end = row + n_bytes / sizeof *row;
@@ -370,7 +364,7 @@ static void large_resizes_agree_with_pillow(void **state) {
 }
 
 // ---- files that other programs wrote or read -----------------------------------------------------------
-static void files_decode_as_pillow_reads_them(void **state) {
+TEST(files_decode_as_pillow_reads_them) {
     for (const golden_file *f = files; f < files + n_files; f++)
         for (int c = 1; c <= 3; c += 2) {
             dt_image image;
@@ -386,7 +380,7 @@ static void files_decode_as_pillow_reads_them(void **state) {
 
 // All pictures of a real set, one after another, where the data is there: the CRC of the pixels that
 // Pillow 13 gives (its JPEG library is the same).
-static void real_sets_decode_as_pillow_reads_them(void **state) {
+TEST(real_sets_decode_as_pillow_reads_them) {
     static const struct {
         const char *tar;
         int n, channels;
@@ -431,7 +425,7 @@ static void real_sets_decode_as_pillow_reads_them(void **state) {
 }
 
 // Anything may happen to a file; what must not: a crash, or pixels from a file that ends too early.
-static void files_cut_or_damaged_never_crash(void **state) {
+TEST(files_cut_or_damaged_never_crash) {
     uint32_t x = 3;
     for (const golden_file *f = files; f < files + n_files; f++) {
         size_t n = f->n;
@@ -457,7 +451,7 @@ static void files_cut_or_damaged_never_crash(void **state) {
     }
 }
 
-static void an_animation_is_refused(void **state) {
+TEST(an_animation_is_refused) {
     dt_image image;
     size_t n;
     const uint8_t *data = golden_data("animation", &n);
@@ -466,7 +460,7 @@ static void an_animation_is_refused(void **state) {
 }
 
 // Behind a PNG's checksum nothing changes unseen.
-static void a_changed_png_is_an_error(void **state) {
+TEST(a_changed_png_is_an_error) {
     for (const golden_file *f = files; f < files + n_files; f++) {
         if (strncmp(f->name, "png", 3) != 0) continue;
         dt_image image;
@@ -497,26 +491,4 @@ static int tear_down(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bmp_of_all_kinds),
-        cmocka_unit_test(bmp_colours_are_in_order),
-        cmocka_unit_test(bmp_cut_anywhere_is_an_error),
-        cmocka_unit_test(bmp_damage_never_crashes),
-        cmocka_unit_test(a_bomb_is_refused),
-        cmocka_unit_test(jpeg_decodes),
-        cmocka_unit_test(jpeg_cut_is_an_error),
-        cmocka_unit_test(jpeg_damage_never_crashes),
-        cmocka_unit_test(not_an_image_says_so),
-        cmocka_unit_test(the_right_size_goes_straight_to_the_slot),
-        cmocka_unit_test(resize_agrees_with_pillow),
-        cmocka_unit_test(a_resizer_keeps_its_weights),
-        cmocka_unit_test(large_resizes_agree_with_pillow),
-        cmocka_unit_test(files_decode_as_pillow_reads_them),
-        cmocka_unit_test(real_sets_decode_as_pillow_reads_them),
-        cmocka_unit_test(files_cut_or_damaged_never_crash),
-        cmocka_unit_test(an_animation_is_refused),
-        cmocka_unit_test(a_changed_png_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -1,15 +1,9 @@
 // The part of a JPEG that a crop needs must give the bytes that the whole image gives, whatever the
 // sampling, the scan and the box; a reduced transform must come close; a cut file must be an error whatever
 // the box.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "data/decode/decode.h"
+#include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,7 +127,7 @@ static uint8_t *whole(const uint8_t *file, size_t n, const given_box *b, int cha
     return out;
 }
 
-static void a_part_has_the_bytes_of_the_whole(void **state) {
+TEST(a_part_has_the_bytes_of_the_whole) {
     int n_smaller = 0;
     for (int k = 0; k < N_SHAPES; k++)
         for (int i = 0; i < 120; i++) {
@@ -159,7 +153,7 @@ static void a_part_has_the_bytes_of_the_whole(void **state) {
     assert_true(n_smaller > N_SHAPES * 60); // parts were decoded at all
 }
 
-static void a_reduced_transform_comes_close(void **state) {
+TEST(a_reduced_transform_comes_close) {
     for (int k = 0; k < N_SHAPES; k++) {
         size_t n;
         int w = 700, h = 600, side = 64;
@@ -184,7 +178,7 @@ static void a_reduced_transform_comes_close(void **state) {
     }
 }
 
-static void a_cut_file_is_an_error_whatever_the_box(void **state) {
+TEST(a_cut_file_is_an_error_whatever_the_box) {
     for (int k = 0; k < N_SHAPES; k++) {
         size_t n;
         uint8_t *file = make_jpeg(&SHAPES[k], 128, 128, &n);
@@ -204,7 +198,7 @@ static void a_cut_file_is_an_error_whatever_the_box(void **state) {
 }
 
 // What is wrong below the box is not looked at; what is in it or above is.
-static void damage_is_found_where_it_matters(void **state) {
+TEST(damage_is_found_where_it_matters) {
     size_t n;
     uint8_t *file = make_jpeg(&SHAPES[4], 256, 256, &n);
     memset(file + n - 40, 0xff, 30);
@@ -229,12 +223,4 @@ static int tear_down(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_part_has_the_bytes_of_the_whole),
-        cmocka_unit_test(a_reduced_transform_comes_close),
-        cmocka_unit_test(a_cut_file_is_an_error_whatever_the_box),
-        cmocka_unit_test(damage_is_found_where_it_matters),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

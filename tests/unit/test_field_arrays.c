@@ -1,13 +1,7 @@
 // Fields of arrays: from NPY files in a folder to batches: bands, layout, stretch, augmentation of floats; and
 // the configs that cannot be.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data_fixture.h"
+#include "testing.h"
 
 #include "data/augment/pixels.h"
 
@@ -76,7 +70,7 @@ static void first_batch(const char *field, const char *augment, size_t bytes, vo
     dt_config_destroy(c);
 }
 
-static void bands_become_channels(void **state) {
+TEST(bands_become_channels) {
     float v[4][SIDE][SIDE][2];
     int label[4];
     first_batch(", dtype: f32, layout: chw, bands: [2, 0], channels: 2", "", sizeof v, v, label);
@@ -91,7 +85,7 @@ static void bands_become_channels(void **state) {
     }
 }
 
-static void a_flip_of_floats_moves_pixels(void **state) {
+TEST(a_flip_of_floats_moves_pixels) {
     float v[4][SIDE][SIDE][4];
     int label[4], n_flipped = 0;
     first_batch(", dtype: f32, layout: chw, channels: 4",
@@ -108,7 +102,7 @@ static void a_flip_of_floats_moves_pixels(void **state) {
     assert_true(n_flipped > 0 && n_flipped < 4);
 }
 
-static void a_stretch_fills_bytes(void **state) {
+TEST(a_stretch_fills_bytes) {
     uint8_t v[4][SIDE][SIDE];
     int label[4];
     first_batch(", layout: chw, bands: [3], channels: 1, stretch: linear, range: minmax", "",
@@ -131,7 +125,7 @@ static void expect_refused(const char *field, const char *augment, const char *s
     dt_config_destroy(c);
 }
 
-static void wrong_configs_are_named(void **state) {
+TEST(wrong_configs_are_named) {
     expect_refused(", channels: 4", "", "dtype: f32");
     expect_refused(", channels: 3, bands: [0, 1]", "", "2 bands, but channels: 3");
     expect_refused(", channels: 1, bands: [-1]", "", "counted from 0");
@@ -147,7 +141,7 @@ static float at(const dt_image *s, int x, int y, int c) {
     return s->real[(y * s->width + x) * s->channels + c];
 }
 
-static void floats_are_warped_bilinearly(void **state) {
+TEST(floats_are_warped_bilinearly) {
     enum { N_W = 9, N_H = 7, N_C = 5 };
     float src[N_W * N_H * N_C], dst[N_W * N_H * N_C];
     for (int i = 0; i < N_W * N_H * N_C; i++) src[i] = (float)((i * 7919) % 1000) - 300;
@@ -222,7 +216,7 @@ static dt_status read_units(const char *hdu, uint8_t out[4][SIDE][SIDE][2], int 
     return st;
 }
 
-static void units_are_taken_by_name_or_number(void **state) {
+TEST(units_are_taken_by_name_or_number) {
     static const char *const PRIMARY[] = {"SIMPLE  =                    T",
                                           "BITPIX  =                    8",
                                           "NAXIS   =                    0", "END     ", NULL};
@@ -262,14 +256,4 @@ static int set_up(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bands_become_channels),
-        cmocka_unit_test(a_flip_of_floats_moves_pixels),
-        cmocka_unit_test(a_stretch_fills_bytes),
-        cmocka_unit_test(wrong_configs_are_named),
-        cmocka_unit_test(floats_are_warped_bilinearly),
-        cmocka_unit_test(units_are_taken_by_name_or_number),
-    };
-    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
-}
+TEST_MAIN(set_up, fixture_tear_down)

@@ -1,14 +1,8 @@
 // Sets that other programs write (foreign_sets.py), member by member. PYTHON names an interpreter; what
 // it has no module for is left out, and without one all is skipped.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 static const char *name; // of the set, for messages
 
@@ -93,7 +87,7 @@ static void check_set(char *text) {
     dt_reader_close(s);
 }
 
-static void sets_of_other_programs(void **state) {
+TEST(sets_of_other_programs) {
     const char *python = getenv("PYTHON"), *source = getenv("SOURCE");
     char *command =
         dt_xprintf("'%s' '%s/tests/unit/foreign_sets.py' '%s' 2>'%s/log'",
@@ -122,7 +116,4 @@ static void sets_of_other_programs(void **state) {
     assert_true(n >= 3);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sets_of_other_programs)};
-    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
-}
+TEST_MAIN(fixture_set_up, fixture_tear_down)

@@ -1,15 +1,14 @@
 // test_graph.c: shapes of each op, errors, gradients, passes, on small graphs.
+#include "config/losses.h"
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-
-#include "config/losses.h"
 #include "graph/autodiff.h"
 #include "graph/build.h"
 #include "graph/passes/passes.h"
+#include "testing.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +44,7 @@ static dt_node *node(dt_graph *g, const char *name) {
 }
 
 // Sizes whose products are no number of 64 bits, or fall on 0 in it, never become a value.
-static void shapes_are_checked(void **state) {
+TEST(shapes_are_checked) {
     static const int64_t far = (int64_t)1 << 32;
     const dt_shape wrong[] = {dt_shape2(far, far),
                               dt_shape4(far, far, far, far),
@@ -69,7 +68,7 @@ static void shapes_are_checked(void **state) {
 }
 
 // Generated names are numbered in the order of the calls, also where others took a number by hand.
-static void names_are_numbered(void **state) {
+TEST(names_are_numbered) {
     dt_graph *g = dt_graph_create("t", true);
     dt_value x = input(g, "relu.2", dt_shape2(2, 3));
     static const char *const names[] = {"relu", "relu.1", "relu.3", "relu.4"};
@@ -80,7 +79,7 @@ static void names_are_numbered(void **state) {
     dt_graph_destroy(g);
 }
 
-static void shapes_of_images(void **state) {
+TEST(shapes_of_images) {
     dt_graph *g = dt_graph_create("t", true);
     float mean[3] = {0}, std[3] = {1, 1, 1};
     dt_value u8 = dt_input(g, "u8", DT_U8, dt_shape4(2, 103, 96, 3));
@@ -112,7 +111,7 @@ static void shapes_of_images(void **state) {
     dt_graph_destroy(g);
 }
 
-static void shapes_of_tokens(void **state) {
+TEST(shapes_of_tokens) {
     dt_graph *g = dt_graph_create("t", true);
     dt_value x = input(g, "x", dt_shape3(2, 5, 8)), q = input(g, "q", dt_shape4(2, 4, 5, 16)),
              k = input(g, "k", dt_shape4(2, 4, 7, 16)), row = input(g, "row", dt_shape2(5, 8));
@@ -176,7 +175,7 @@ static void wrong_later_calls_do_nothing(dt_graph *g, dt_value image, dt_value m
     assert_int_equal(dt_relu(g, matrix), DT_NONE);
 }
 
-static void errors_are_one_line_with_name_and_shapes(void **state) {
+TEST(errors_are_one_line_with_name_and_shapes) {
     static const struct {
         wrong_fn build;
         const char *parts[3];
@@ -218,7 +217,7 @@ static void differentiate(dt_graph *g) {
 }
 
 // A parameter in front of every op that has a gradient: each gets one, of its shape.
-static void every_op_has_a_gradient(void **state) {
+TEST(every_op_has_a_gradient) {
     dt_graph *g = dt_graph_create("t", true);
     dt_value x = PARAM(g, "image", dt_shape4(2, 4, 8, 8));
     x = dt_conv2d(g, "conv", x, &(dt_conv2d_opts){.out = 4, .kernel = 3, .pad = 1, .bias = true});
@@ -259,7 +258,7 @@ static void every_op_has_a_gradient(void **state) {
     dt_graph_destroy(g);
 }
 
-static void grads_are_in_finish_order(void **state) {
+TEST(grads_are_in_finish_order) {
     dt_graph *g = dt_graph_create("t", true);
     dt_value x = input(g, "x", dt_shape2(4, 6)), shared = PARAM(g, "shared", dt_shape2(6, 6));
     x = dt_linear_with(g, "first", x, shared, DT_NONE);
@@ -281,7 +280,7 @@ static void grads_are_in_finish_order(void **state) {
     dt_graph_destroy(g);
 }
 
-static void uses_are_summed_and_positions_bound(void **state) {
+TEST(uses_are_summed_and_positions_bound) {
     dt_graph *g = dt_graph_create("t", true);
     dt_value x = dt_linear(g, "l", input(g, "x", dt_shape2(4, 6)), 6, true);
     dt_value a = dt_relu(g, x), b = dt_gelu(g, x);
@@ -305,7 +304,7 @@ static void uses_are_summed_and_positions_bound(void **state) {
     dt_graph_destroy(g);
 }
 
-static void differentiation_refuses(void **state) {
+TEST(differentiation_refuses) {
     dt_graph *g = dt_graph_create("t", true);
     dt_linear(g, "l", input(g, "x", dt_shape2(4, 6)), 6, true);
     assert_int_equal(dt_graph_differentiate(g), DT_E_USAGE);
@@ -341,7 +340,7 @@ static dt_graph *small_net(bool training, bool keep_middle) {
     return g;
 }
 
-static void fuse_merges_chains(void **state) {
+TEST(fuse_merges_chains) {
     dt_graph *g = small_net(true, false);
     dt_value pooled = node(g, "max_pool")->out[0], argmax = node(g, "max_pool")->out[1];
     dt_value sum = node(g, "relu.1")->out[0];
@@ -377,7 +376,7 @@ static void fuse_merges_chains(void **state) {
 }
 
 // Bits for the ReLU behind a residual alone, and then its gradient does not read y.
-static void relu_bits_replace_y(void **state) {
+TEST(relu_bits_replace_y) {
     dt_graph *g = small_net(true, false);
     assert_int_equal(dt_pass_fuse(g), DT_OK);
     differentiate(g);
@@ -398,7 +397,7 @@ static void relu_bits_replace_y(void **state) {
     dt_graph_destroy(g);
 }
 
-static void fuse_leaves_what_others_read(void **state) {
+TEST(fuse_leaves_what_others_read) {
     dt_graph *g = small_net(true, true);
     assert_int_equal(dt_pass_fuse(g), DT_OK);
     assert_true(node(g, "bn1")->attrs.batch_norm.relu);
@@ -419,7 +418,7 @@ static void fuse_leaves_what_others_read(void **state) {
     dt_graph_destroy(g);
 }
 
-static void fuse_keeps_the_form_of_gelu(void **state) {
+TEST(fuse_keeps_the_form_of_gelu) {
     for (int tanh = 0; tanh < 2; tanh++) {
         dt_graph *g = dt_graph_create("t", false);
         dt_value z = dt_linear(g, "l", input(g, "x", dt_shape2(2, 3)), 3, true);
@@ -432,7 +431,7 @@ static void fuse_keeps_the_form_of_gelu(void **state) {
     }
 }
 
-static void fold_takes_batch_norms_in(void **state) {
+TEST(fold_takes_batch_norms_in) {
     dt_graph *g = small_net(false, false);
     for (int twice = 0; twice < 2; twice++) {
         assert_int_equal(dt_pass_fold_bn(g), DT_OK);
@@ -473,7 +472,7 @@ static void check_low(const dt_graph *g, dt_dtype low) {
 }
 
 // Values of an instrument reach the network as f32 and are lowered once they are normalised.
-static void amp_keeps_f32_images_until_normalised(void **state) {
+TEST(amp_keeps_f32_images_until_normalised) {
     float mean[1] = {1e4f}, std[1] = {3};
     dt_graph *g = dt_graph_create("t", false);
     dt_value x = dt_input(g, "x", DT_F32, dt_shape4(2, 8, 8, 1));
@@ -485,7 +484,7 @@ static void amp_keeps_f32_images_until_normalised(void **state) {
     dt_graph_destroy(g);
 }
 
-static void amp_lowers_activations(void **state) {
+TEST(amp_lowers_activations) {
     dt_graph *g = small_net(true, false);
     assert_int_equal(dt_pass_fuse(g), DT_OK);
     differentiate(g);
@@ -506,7 +505,7 @@ static void amp_lowers_activations(void **state) {
     dt_graph_destroy(g);
 }
 
-static void dead_code_goes(void **state) {
+TEST(dead_code_goes) {
     dt_graph *g = small_net(true, false);
     dt_relu(g, dt_graph_find(g, "fc2"));
     dt_global_pool(g, dt_scale(g, dt_graph_find(g, "conv1"), 2.0f));
@@ -534,7 +533,7 @@ static bool has_name(const dt_graph *g, const char *name) {
     return false;
 }
 
-static void passes_lose_no_name(void **state) {
+TEST(passes_lose_no_name) {
     dt_graph *before = small_net(true, false), *g = small_net(true, false);
     assert_int_equal(dt_pass_fuse(g), DT_OK);
     differentiate(g);
@@ -553,7 +552,7 @@ static void passes_lose_no_name(void **state) {
     dt_graph_destroy(g);
 }
 
-static void print_has_a_line_a_node(void **state) {
+TEST(print_has_a_line_a_node) {
     dt_graph *g = small_net(true, false);
     assert_int_equal(dt_pass_fuse(g), DT_OK);
     differentiate(g);
@@ -576,7 +575,7 @@ static void print_has_a_line_a_node(void **state) {
     dt_graph_destroy(g);
 }
 
-static void costs_add_up(void **state) {
+TEST(costs_add_up) {
     dt_graph *g = small_net(true, false);
     char *text = NULL, *last, want[64];
     size_t n_bytes = 0;
@@ -601,28 +600,4 @@ static void costs_add_up(void **state) {
     dt_graph_destroy(g);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_are_checked),
-        cmocka_unit_test(names_are_numbered),
-        cmocka_unit_test(shapes_of_images),
-        cmocka_unit_test(shapes_of_tokens),
-        cmocka_unit_test(costs_add_up),
-        cmocka_unit_test(errors_are_one_line_with_name_and_shapes),
-        cmocka_unit_test(every_op_has_a_gradient),
-        cmocka_unit_test(grads_are_in_finish_order),
-        cmocka_unit_test(uses_are_summed_and_positions_bound),
-        cmocka_unit_test(differentiation_refuses),
-        cmocka_unit_test(fuse_merges_chains),
-        cmocka_unit_test(relu_bits_replace_y),
-        cmocka_unit_test(fuse_leaves_what_others_read),
-        cmocka_unit_test(fuse_keeps_the_form_of_gelu),
-        cmocka_unit_test(fold_takes_batch_norms_in),
-        cmocka_unit_test(amp_lowers_activations),
-        cmocka_unit_test(amp_keeps_f32_images_until_normalised),
-        cmocka_unit_test(dead_code_goes),
-        cmocka_unit_test(passes_lose_no_name),
-        cmocka_unit_test(print_has_a_line_a_node),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,14 +1,8 @@
 // train.groups: what is read and refused; gradients of what is trained are those of the whole network, whatever is
 // frozen; frozen tensors and batch norms stay as they are; a tensor that thaws is updated as in a run that begins
 // there (formulas in double).
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "small_network.h"
+#include "testing.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -32,7 +26,7 @@ static const char *groups_line(const char *groups) {
 
 // ---- what is refused -------------------------------------------------------------------------------
 
-static void test_wrong_groups(void **state) {
+TEST(test_wrong_groups) {
     static const struct {
         const char *groups, *message;
     } cases[] = {
@@ -57,7 +51,7 @@ static void test_wrong_groups(void **state) {
     }
 }
 
-static void test_groups_without_tensors(void **state) {
+TEST(test_groups_without_tensors) {
     static const char *const names[] = {
         "conv1.weight",          "bn1.weight", "bn1.bias", "layer1.0.conv1.weight",
         "layer1.1.conv1.weight", "fc.weight"};
@@ -84,7 +78,7 @@ static void test_groups_without_tensors(void **state) {
     }
 }
 
-static void test_first_match_counts(void **state) {
+TEST(test_first_match_counts) {
     dt_config *c = parse_small(
         "name: resnet", "  groups: [{match: 'layer1.0.*', lr: 0.5}, {match: '.*bn.*', freeze: "
                         "true}, {match: 'layer.*|conv1.*', freeze_until: 50%}]");
@@ -143,7 +137,7 @@ static char *random_groups(const dt_params *p, uint32_t seed) {
     return whole;
 }
 
-static void test_gradients_of_any_subset(void **state) {
+TEST(test_gradients_of_any_subset) {
     static const char *const models[] = {
         "name: resnet, depth: 10, width: 8", "name: resnet, depth: 50, width: 4",
         "name: vit, patch: 8, dim: 32, heads: 2, blocks: 2",
@@ -165,7 +159,7 @@ static void test_gradients_of_any_subset(void **state) {
 }
 
 // In bf16 too, a batch norm is trained whose input nobody differentiates, with and without an addition behind it.
-static void test_gradients_behind_frozen_bf16(void **state) {
+TEST(test_gradients_behind_frozen_bf16) {
     static const char *const models[] = {"name: resnet, depth: 10, width: 8",
                                          "name: resnet, depth: 50, width: 4"};
     static const char *const groups[] = {"[{match: 'conv1.*', freeze: true}]",
@@ -196,7 +190,7 @@ static int count_backward(const network *n, const char *prefix) {
 }
 
 // A frozen trunk costs no gradient work, has no moments and no batch statistics.
-static void test_frozen_trunk(void **state) {
+TEST(test_frozen_trunk) {
     network all, head;
     run_network(&all, "name: resnet, depth: 10, width: 8", NULL);
     run_network(&head, "name: resnet, depth: 10, width: 8",
@@ -217,7 +211,7 @@ static void test_frozen_trunk(void **state) {
 
 // A gradient passes through batch norms that are frozen: its value along a direction is the slope of the loss, which
 // the same network gives.
-static void test_gradient_through_frozen_norms(void **state) {
+TEST(test_gradient_through_frozen_norms) {
     network n;
     run_network(&n, "name: resnet, depth: 10, width: 8",
                 "[{match: '.*(bn[12]|downsample.1).*', freeze: true}]");
@@ -390,23 +384,11 @@ static void check_thaw(dt_optimizer_id kind, int resume_at) {
     dt_graph_destroy(late);
 }
 
-static void test_thaw(void **state) {
+TEST(test_thaw) {
     for (int resume_at = 0; resume_at < STEPS; resume_at++) {
         check_thaw(DT_OPTIMIZER_adamw, resume_at);
         check_thaw(DT_OPTIMIZER_sgd, resume_at);
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_groups),
-        cmocka_unit_test(test_groups_without_tensors),
-        cmocka_unit_test(test_first_match_counts),
-        cmocka_unit_test(test_gradients_of_any_subset),
-        cmocka_unit_test(test_gradients_behind_frozen_bf16),
-        cmocka_unit_test(test_frozen_trunk),
-        cmocka_unit_test(test_gradient_through_frozen_norms),
-        cmocka_unit_test(test_thaw),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

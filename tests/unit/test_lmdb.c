@@ -1,15 +1,9 @@
 // The tree walker against the library, and against files that are cut or damaged.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "data/source/lmdb_tree.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <lmdb.h>
 
@@ -94,7 +88,7 @@ static seen by_library(const char *dir) {
     return s;
 }
 
-static void the_walk_agrees_with_the_library(void **state) {
+TEST(the_walk_agrees_with_the_library) {
     const char *dir = fixture_path("db");
     seen want = by_library(dir), got;
     if (walk(file_bytes, file_n, &got) != DT_OK) fail_msg("%s", dt_error_message());
@@ -103,7 +97,7 @@ static void the_walk_agrees_with_the_library(void **state) {
     assert_int_equal(got.hash, want.hash);
 }
 
-static void a_cut_file_is_an_error(void **state) {
+TEST(a_cut_file_is_an_error) {
     seen s;
     for (size_t cut = 0; cut < file_n; cut += 1 + cut / 3) {
         uint8_t *copy = malloc(cut ? cut : 1);
@@ -115,7 +109,7 @@ static void a_cut_file_is_an_error(void **state) {
     assert_non_null(strstr(dt_error_message(), "cut"));
 }
 
-static void damage_never_crashes(void **state) {
+TEST(damage_never_crashes) {
     seen s;
     uint8_t *bad = malloc(file_n);
     uint32_t x = 99;
@@ -138,7 +132,7 @@ static void damage_never_crashes(void **state) {
     free(bad);
 }
 
-static void a_cycle_ends(void **state) {
+TEST(a_cycle_ends) {
     uint8_t *bad = malloc(file_n);
     memcpy(bad, file_bytes, file_n);
     // every branch page's children become the root, which is a branch itself
@@ -159,7 +153,7 @@ static void a_cycle_ends(void **state) {
 }
 
 // Ten branch pages of 60 children that are all the next page: 60^10 visits if they were not counted.
-static void a_page_is_visited_once(void **state) {
+TEST(a_page_is_visited_once) {
     enum { PAGE = 4096, LEVELS = 10, CHILDREN = 60 };
     uint8_t *f = calloc(LEVELS + 3, PAGE);
     uint32_t magic = 0xBEEFC0DE, version = 1, page = PAGE;
@@ -182,14 +176,14 @@ static void a_page_is_visited_once(void **state) {
     free(f);
 }
 
-static void not_lmdb_says_so(void **state) {
+TEST(not_lmdb_says_so) {
     seen s;
     uint8_t zeros[8192] = {0};
     assert_int_equal(walk(zeros, sizeof zeros, &s), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "not an LMDB"));
 }
 
-static void a_foreign_set_is_scanned(void **state) {
+TEST(a_foreign_set_is_scanned) {
     const char *dir = fixture_path("db");
     dt_reader *s;
     if (dt_reader_open(&s, &dir, 1) != DT_OK) fail_msg("%s", dt_error_message());
@@ -211,15 +205,4 @@ static int tear_down(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_walk_agrees_with_the_library),
-        cmocka_unit_test(a_cut_file_is_an_error),
-        cmocka_unit_test(damage_never_crashes),
-        cmocka_unit_test(a_cycle_ends),
-        cmocka_unit_test(a_page_is_visited_once),
-        cmocka_unit_test(not_lmdb_says_so),
-        cmocka_unit_test(a_foreign_set_is_scanned),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

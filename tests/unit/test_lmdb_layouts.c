@@ -1,16 +1,10 @@
 // LMDBs that others write, made here with the library: Caffe, LSUN, OCR, BasicSR, named databases,
 // binary keys, pickles.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/decode/decode.h"
 #include "data/file/datum.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <lmdb.h>
 
@@ -108,7 +102,7 @@ static void begin_datum(int c, int h, int w) {
     int_field(1, c), int_field(2, h), int_field(3, w);
 }
 
-static void caffe_raw(void **state) {
+TEST(caffe_raw) {
     const char *dir = fixture_path("caffe_raw_lmdb");
     static uint8_t pixels[3 * 40 * 50];
     for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i * 7);
@@ -131,7 +125,7 @@ static void caffe_raw(void **state) {
     dt_reader_close(s);
 }
 
-static void caffe_encoded(void **state) {
+TEST(caffe_encoded) {
     const char *dir = fixture_path("caffe_jpeg_lmdb");
     static const uint8_t jpeg[300] = {0xff, 0xd8, 0xff, 0xe0, 1, 2, 3};
     db_begin(dir, NULL);
@@ -162,7 +156,7 @@ static dt_status read_message(dt_datum *d) {
     return st;
 }
 
-static void datum_messages(void **state) {
+TEST(datum_messages) {
     dt_datum d;
     uint8_t floats[24] = {0};
     begin_datum(1, 2, 3);
@@ -186,7 +180,7 @@ static void datum_messages(void **state) {
 }
 
 // Planes of blue, green, red and of grey, as bytes and as floats of both kinds, to RGB and to grey.
-static void raw_pixels_decode(void **state) {
+TEST(raw_pixels_decode) {
     enum { H = 3, W = 5 };
     dt_decoder *decoder = dt_decoder_create();
     for (int kind = 0; kind < 3; kind++)
@@ -231,7 +225,7 @@ static void raw_pixels_decode(void **state) {
 // ---- others ----------------------------------------------------------------------------------------
 static const uint8_t png[40] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n', 5};
 
-static void lsun_is_one_set_a_folder(void **state) {
+TEST(lsun_is_one_set_a_folder) {
     static const char *const CLASSES[] = {"church_train_lmdb", "bedroom_train_lmdb"};
     for (int c = 0; c < 2; c++) {
         db_begin(dt_arena_printf(&fixture_arena, "%s/lsun/%s", fixture_dir, CLASSES[c]), NULL);
@@ -253,7 +247,7 @@ static void lsun_is_one_set_a_folder(void **state) {
     dt_reader_close(s);
 }
 
-static void ocr_has_texts(void **state) {
+TEST(ocr_has_texts) {
     const char *dir = fixture_path("ocr");
     char key[32], text[32];
     db_begin(dir, NULL);
@@ -283,7 +277,7 @@ static void ocr_has_texts(void **state) {
     dt_reader_close(s);
 }
 
-static void basicsr_stems_may_have_dots(void **state) {
+TEST(basicsr_stems_may_have_dots) {
     const char *dir = fixture_path("DIV2K_sub.lmdb");
     db_begin(dir, NULL);
     put("0001_s001", png, 20), put("0002.v2_s001", png, 21), put("a/0003", png, 22);
@@ -297,7 +291,7 @@ static void basicsr_stems_may_have_dots(void **state) {
     dt_reader_close(s);
 }
 
-static void names_with_extensions_stay(void **state) {
+TEST(names_with_extensions_stay) {
     const char *dir = fixture_path("named");
     db_begin(dir, NULL);
     put("a.left.png", png, 20), put("a.json", "{\"q\": 4}", 8), put("b.left.png", png, 21);
@@ -309,7 +303,7 @@ static void names_with_extensions_stay(void **state) {
     dt_reader_close(s);
 }
 
-static void binary_keys_become_text(void **state) {
+TEST(binary_keys_become_text) {
     const char *dir = fixture_path("binary");
     db_begin(dir, NULL);
     for (int i = 0; i < 3; i++) {
@@ -333,7 +327,7 @@ static void binary_keys_become_text(void **state) {
 }
 
 // One file name with a line break in it does not change what the other keys mean.
-static void one_odd_key_changes_nothing_else(void **state) {
+TEST(one_odd_key_changes_nothing_else) {
     const char *dir = fixture_path("odd_named"), *whole = fixture_path("odd_whole"),
                *pickled = fixture_path("odd_f2l"), *ocr = fixture_path("odd_ocr");
     db_begin(dir, NULL);
@@ -371,7 +365,7 @@ static void one_odd_key_changes_nothing_else(void **state) {
     dt_reader_close(s);
 }
 
-static void named_databases(void **state) {
+TEST(named_databases) {
     const char *one = fixture_path("sub1"), *two = fixture_path("sub2"),
                *mix = fixture_path("sub3");
     db_begin(one, "images");
@@ -389,7 +383,7 @@ static void named_databases(void **state) {
     expect_fail(mix, "beside other entries");
 }
 
-static void several_values_a_key_are_refused(void **state) {
+TEST(several_values_a_key_are_refused) {
     const char *dir = fixture_path("dup");
     db_begin(dir, "d");
     mdb_txn_abort(txn);
@@ -400,7 +394,7 @@ static void several_values_a_key_are_refused(void **state) {
     expect_fail(dir, "dupsort");
 }
 
-static void pickles_are_refused(void **state) {
+TEST(pickles_are_refused) {
     const char *dir = fixture_path("f2l");
     db_begin(dir, NULL);
     put("0", "\x80\x04pickle", 8), put("__keys__", "x", 1), put("__len__", "x", 1);
@@ -408,21 +402,4 @@ static void pickles_are_refused(void **state) {
     expect_fail(dir, "dtrain pack");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(caffe_raw),
-        cmocka_unit_test(caffe_encoded),
-        cmocka_unit_test(datum_messages),
-        cmocka_unit_test(raw_pixels_decode),
-        cmocka_unit_test(lsun_is_one_set_a_folder),
-        cmocka_unit_test(ocr_has_texts),
-        cmocka_unit_test(basicsr_stems_may_have_dots),
-        cmocka_unit_test(names_with_extensions_stay),
-        cmocka_unit_test(binary_keys_become_text),
-        cmocka_unit_test(one_odd_key_changes_nothing_else),
-        cmocka_unit_test(named_databases),
-        cmocka_unit_test(several_values_a_key_are_refused),
-        cmocka_unit_test(pickles_are_refused),
-    };
-    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
-}
+TEST_MAIN(fixture_set_up, fixture_tear_down)

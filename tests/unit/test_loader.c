@@ -1,17 +1,11 @@
 // Batches: which samples are in them is a function of the config alone, not of workers, ranks or history.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "data/file/tar.h"
 #include "data/loader/stage_times.h"
 #include "data/source/source.h"
 #include "loader_case.h"
+#include "testing.h"
 
 #include <pthread.h>
 
@@ -37,7 +31,7 @@ static void hashes(dt_dataset *d, const int *micros, int n, int64_t from, int64_
     "  augment: {fingerprint: [{rotate: 10}, {shift: 0.05}], iris: [{flip: horizontal}, {noise: "  \
     "0.02}]}\n"
 
-static void batches_do_not_depend_on_workers_or_ranks(void **state) {
+TEST(batches_do_not_depend_on_workers_or_ranks) {
     enum { STEPS = 90 }; // more than two epochs
     static uint64_t one[STEPS][N_MICRO], many[STEPS][N_MICRO], ranks[STEPS][N_MICRO];
     dt_dataset *d = fixture_open(packed, AUGMENT, 1);
@@ -61,7 +55,7 @@ static void batches_do_not_depend_on_workers_or_ranks(void **state) {
 }
 
 // Labels become shares; evaluation keeps them.
-static void mixed_batches_do_not_depend_on_workers_or_ranks(void **state) {
+TEST(mixed_batches_do_not_depend_on_workers_or_ranks) {
     enum { STEPS = 40 };
     static uint64_t one[STEPS][N_MICRO], many[STEPS][N_MICRO], ranks[STEPS][N_MICRO];
     static const char *const MIX = AUGMENT "  mix: {mixup: 0.4, cutmix: 1.0}\n";
@@ -114,7 +108,7 @@ static void mixed_batches_do_not_depend_on_workers_or_ranks(void **state) {
     d->close(d);
 }
 
-static void an_epoch_has_each_sample_at_most_once(void **state) {
+TEST(an_epoch_has_each_sample_at_most_once) {
     dt_dataset *d = fixture_open(packed, "", 2);
     dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
     assert_int_equal(s->steps_per_epoch, 7 * 7 * 6 / GLOBAL);
@@ -136,7 +130,7 @@ static void an_epoch_has_each_sample_at_most_once(void **state) {
 }
 
 // The same sample looks different in the next epoch, and the same whenever that epoch is run.
-static void augmentation_changes_with_the_epoch(void **state) {
+TEST(augmentation_changes_with_the_epoch) {
     enum { BYTES = 12 * 10 };
     static uint8_t seen[2][600][BYTES];
     static bool has[2][600];
@@ -165,7 +159,7 @@ static void augmentation_changes_with_the_epoch(void **state) {
     d->close(d);
 }
 
-static void seek_goes_anywhere(void **state) {
+TEST(seek_goes_anywhere) {
     static uint64_t want[20][N_MICRO], got[20][N_MICRO];
     dt_dataset *d = fixture_open(packed, AUGMENT, 2);
     hashes(d, ALL, N_MICRO, 0, 20, want);
@@ -211,7 +205,7 @@ static void *run_replica(void *arg) {
     return l;
 }
 
-static void several_replicas_at_once(void **state) {
+TEST(several_replicas_at_once) {
     static uint64_t want[30][N_MICRO];
     dt_dataset *d = fixture_open(packed, AUGMENT "  prefetch: 5\n", 2);
     hashes(d, ALL, N_MICRO, 0, 30, want);
@@ -239,7 +233,7 @@ static void several_replicas_at_once(void **state) {
     d->close(d);
 }
 
-static void evaluation_pads_with_weight_zero(void **state) {
+TEST(evaluation_pads_with_weight_zero) {
     dt_dataset *d = fixture_open(packed, AUGMENT, 2);
     static const dt_split SPLITS[] = {DT_SPLIT_VAL, DT_SPLIT_TEST};
     for (int k = 0; k < 2; k++) {
@@ -268,7 +262,7 @@ static void evaluation_pads_with_weight_zero(void **state) {
 }
 
 // Each includes those before, so no stage's own time is below 0, however busy the machine.
-static void times_of_stages_add_up(void **state) {
+TEST(times_of_stages_add_up) {
     dt_config *c;
     dt_dataset *d;
     char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: "
@@ -288,7 +282,7 @@ static void times_of_stages_add_up(void **state) {
     dt_config_destroy(c);
 }
 
-static void wrong_configs_are_named(void **state) {
+TEST(wrong_configs_are_named) {
     dt_config *c = NULL;
     char *text = dt_xprintf(
         "run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, "
@@ -304,17 +298,4 @@ static void wrong_configs_are_named(void **state) {
     free(text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_do_not_depend_on_workers_or_ranks),
-        cmocka_unit_test(mixed_batches_do_not_depend_on_workers_or_ranks),
-        cmocka_unit_test(an_epoch_has_each_sample_at_most_once),
-        cmocka_unit_test(augmentation_changes_with_the_epoch),
-        cmocka_unit_test(seek_goes_anywhere),
-        cmocka_unit_test(several_replicas_at_once),
-        cmocka_unit_test(evaluation_pads_with_weight_zero),
-        cmocka_unit_test(times_of_stages_add_up),
-        cmocka_unit_test(wrong_configs_are_named),
-    };
-    return cmocka_run_group_tests(tests, loader_set_up, fixture_tear_down);
-}
+TEST_MAIN(loader_set_up, fixture_tear_down)

@@ -1,15 +1,9 @@
 // MDS sets that MosaicML's own writer made (tests/golden/make_mds.py), and shards that are damaged.
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/source/source.h"
 #include "data/verify.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -101,7 +95,7 @@ static void check_sample(dt_reader *s, uint32_t i) {
     expect_member(s, i, "note.txt", text, n);
 }
 
-static void what_mosaicml_writes(void **state) {
+TEST(what_mosaicml_writes) {
     uint64_t hash = 0;
     static const char *const SETS[] = {"mds_plain", "mds_zstd", "mds_plain/index.json",
                                        "mds_plain/shard.0000{0,1}.mds"};
@@ -119,7 +113,7 @@ static void what_mosaicml_writes(void **state) {
     }
 }
 
-static void what_is_not_read_is_said(void **state) {
+TEST(what_is_not_read_is_said) {
     dt_reader *s;
     assert_int_equal(open_set(&s, golden("mds_br")), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "zstd and gz are read"));
@@ -132,7 +126,7 @@ static void what_is_not_read_is_said(void **state) {
 }
 
 // Every kind by itself; a flipped byte of a text, which nothing else would find.
-static void hashes_of_shards_are_compared(void **state) {
+TEST(hashes_of_shards_are_compared) {
     static const char *const KINDS[] = {"xxh32", "xxh64", "xxh3_64", "xxh128", "xxh3_128", "none"};
     static const char *const SETS[][2] = {{"mds_hashed", "shard.00000.mds"},
                                           {"mds_hashed_zstd", "shard.00000.mds.zstd"}};
@@ -175,7 +169,7 @@ static void hashes_of_shards_are_compared(void **state) {
 }
 
 // No descriptor is left: that says nothing of records and shards, and lists none of them as bad.
-static void no_descriptor_is_no_bad_record(void **state) {
+TEST(no_descriptor_is_no_bad_record) {
     dt_reader *s = open_ok(golden("mds_hashed{,_zstd}/index.json"));
     uint32_t n_records = s->catalog->n_records;
     for (int k = 0; k < 2; k++) { // at the records, and at the shards
@@ -197,7 +191,7 @@ static void no_descriptor_is_no_bad_record(void **state) {
     dt_reader_close(s);
 }
 
-static void cuts_and_damage(void **state) {
+TEST(cuts_and_damage) {
     size_t n;
     uint8_t *good = fixture_read(golden("mds_plain/shard.00001.mds"), &n);
     uint32_t x = 5, n_bad = 0;
@@ -224,13 +218,4 @@ static void cuts_and_damage(void **state) {
     free(good);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_mosaicml_writes),
-        cmocka_unit_test(what_is_not_read_is_said),
-        cmocka_unit_test(hashes_of_shards_are_compared),
-        cmocka_unit_test(no_descriptor_is_no_bad_record),
-        cmocka_unit_test(cuts_and_damage),
-    };
-    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
-}
+TEST_MAIN(fixture_set_up, fixture_tear_down)

@@ -1,17 +1,11 @@
 // Shapes from headers, of files that other tools wrote (tests/fuzz/corpus_media: Pillow, libsndfile,
 // astropy), and what the transform makes of them.
 #define _GNU_SOURCE // memmem
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/arena.h"
 #include "base/io.h"
 #include "data/pack/media_info.h"
 #include "data/pack/transform.h"
+#include "testing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -45,7 +39,7 @@ static bool same(double a, double b) {
     return a == b || (isnan(a) && isnan(b));
 }
 
-static void headers_tell_the_shape(void **state) {
+TEST(headers_tell_the_shape) {
     for (int i = 0; i < N_WANT; i++) {
         size_t n;
         char *data = read_sample(WANT[i].file, &n);
@@ -62,7 +56,7 @@ static void headers_tell_the_shape(void **state) {
 }
 
 // The beginning is enough, and a recording that is cut has the samples that are there.
-static void a_beginning_is_enough(void **state) {
+TEST(a_beginning_is_enough) {
     size_t n;
     char *data = read_sample("stereo.wav", &n);
     dt_media_info m;
@@ -74,7 +68,7 @@ static void a_beginning_is_enough(void **state) {
 }
 
 // A table has rows and columns, but is no picture; nor is what has four axes.
-static void axes_of_a_table_are_no_shape(void **state) {
+TEST(axes_of_a_table_are_no_shape) {
     static const struct {
         const char *file, *from, *to;
     } TURN[] = {{"extension.fits", "'IMAGE   '", "'BINTABLE'"},
@@ -97,7 +91,7 @@ static dt_status see(void *arg, const dt_transform_record *r) {
     return DT_OK;
 }
 
-static void storing_keeps_the_bytes(void **state) {
+TEST(storing_keeps_the_bytes) {
     size_t n;
     char *data = read_sample("rgb.jpg", &n);
     dt_pack_opts o = {.source = "x", .out = "y"};
@@ -122,12 +116,4 @@ static void storing_keeps_the_bytes(void **state) {
     free(data);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(headers_tell_the_shape),
-        cmocka_unit_test(a_beginning_is_enough),
-        cmocka_unit_test(axes_of_a_table_are_no_shape),
-        cmocka_unit_test(storing_keeps_the_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

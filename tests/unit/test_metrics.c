@@ -1,19 +1,14 @@
 // test_metrics.c: every sink's bytes: lines of JSON, event records with their checksums, plain lines and
 // the live line (on a pseudo-terminal); resuming, a full disk, no allocation in a step.
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 // cmocka wants the four above
-#include <cmocka.h>
-
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "config/sinks.h"
 #include "metrics/metrics.h"
+#include "testing.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -135,7 +130,7 @@ static void run_steps(dt_metrics *m, int64_t from, int64_t to) {
 }
 
 // -- jsonl -----------------------------------------------------------------------------------------
-static void test_jsonl(void **state) {
+TEST_WITH(test_jsonl, make_run, remove_run) {
     dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", NAN}};
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 1);
@@ -179,7 +174,7 @@ static void test_jsonl(void **state) {
 }
 
 // In fp16 a line says with which scale the run goes on, and one of a skipped step that it was.
-static void test_skipped_steps(void **state) {
+TEST_WITH(test_skipped_steps, make_run, remove_run) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     dt_step_record r = record(1);
     r.loss_scale = 65536;
@@ -202,7 +197,7 @@ static void test_skipped_steps(void **state) {
     dt_metrics_close(m, NULL);
 }
 
-static void test_resume_truncates(void **state) {
+TEST_WITH(test_resume_truncates, make_run, remove_run) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 10);
     int64_t at = dt_metrics_flush(m);
@@ -244,7 +239,7 @@ static void test_resume_truncates(void **state) {
 }
 
 // A block of zeros, as a power cut leaves it, between lines that are whole.
-static void test_resume_zeros(void **state) {
+TEST_WITH(test_resume_zeros, make_run, remove_run) {
     static const char zeros[100];
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 3);
@@ -263,7 +258,7 @@ static void test_resume_zeros(void **state) {
 }
 
 // A torn line that is longer than what is read of the file at a time.
-static void test_resume_long_line(void **state) {
+TEST_WITH(test_resume_long_line, make_run, remove_run) {
     char extra[20000] = "\"x\":\"";
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 3);
@@ -282,7 +277,7 @@ static void test_resume_long_line(void **state) {
 }
 
 // A write that fails drops records, leaves whole lines only, and the next flush works.
-static void test_full_disk(void **state) {
+TEST_WITH(test_full_disk, make_run, remove_run) {
     dt_metrics *m =
         open_metrics((dt_metrics_opts){.sinks = JSONL | TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 2);
@@ -305,7 +300,7 @@ static void test_full_disk(void **state) {
     free(text);
 }
 
-static void test_unwritable_directory(void **state) {
+TEST_WITH(test_unwritable_directory, make_run, remove_run) {
     dt_metrics *m;
     dt_metrics_opts o = {.run_dir = "/proc/none", .sinks = JSONL, .truncate_to = -1};
     assert_int_equal(dt_metrics_open(&m, &o), DT_E_STORAGE);
@@ -340,7 +335,7 @@ static bool holds(const unsigned char *data, size_t n, const char *text) {
     return memmem(data, n, text, strlen(text)) != NULL;
 }
 
-static void test_tfevents(void **state) {
+TEST_WITH(test_tfevents, make_run, remove_run) {
     dt_metric_value v[] = {{"accuracy", 0.75}};
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 26); // 10, 20 and the epoch's end
@@ -416,7 +411,7 @@ static char *ask(int port, const char *request) {
 
 static const char get[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
-static void test_prometheus(void **state) {
+TEST_WITH(test_prometheus, make_run, remove_run) {
     const dt_metric_value v[] = {{"accuracy", 0.75}, {"recall.a \"b\"\\", NAN}};
     const int port = free_port();
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
@@ -458,7 +453,7 @@ static void test_prometheus(void **state) {
 }
 
 // Clients that connect and send nothing more, a request that never ends or never read keep nobody out.
-static void test_prometheus_slow_clients(void **state) {
+TEST_WITH(test_prometheus_slow_clients, make_run, remove_run) {
     enum { N = 60 };
     int fds[N];
     const int port = free_port();
@@ -481,7 +476,7 @@ static void test_prometheus_slow_clients(void **state) {
 }
 
 // -- terminal ----------------------------------------------------------------------------------------
-static void test_skipped_on_the_terminal(void **state) {
+TEST_WITH(test_skipped_on_the_terminal, make_run, remove_run) {
     stderr_to_file();
     dt_metrics *m =
         open_metrics((dt_metrics_opts){.sinks = TERMINAL, .every_steps = 1, .truncate_to = -1});
@@ -501,7 +496,7 @@ static void test_skipped_on_the_terminal(void **state) {
 }
 
 // Until a step counts there is no loss, and an epoch whose last step is skipped ends all the same.
-static void test_skipped_first_and_last(void **state) {
+TEST_WITH(test_skipped_first_and_last, make_run, remove_run) {
     stderr_to_file();
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
     for (int step = 1; step <= 25; step++) {
@@ -520,7 +515,7 @@ static void test_skipped_first_and_last(void **state) {
     free(text);
 }
 
-static void test_plain_lines(void **state) {
+TEST_WITH(test_plain_lines, make_run, remove_run) {
     dt_metric_value v[] = {{"accuracy", 0.9125}};
     stderr_to_file();
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
@@ -562,7 +557,7 @@ static char *verdict(double data_s, double comm_s) {
     return text;
 }
 
-static void test_verdict(void **state) {
+TEST_WITH(test_verdict, make_run, remove_run) {
     char *text = verdict(0.06, 0.01);
     assert_non_null(strstr(text, "limited by data"));
     free(text);
@@ -587,7 +582,7 @@ static void read_screen(int master, char *out, size_t cap) {
     out[n] = '\0';
 }
 
-static void test_live_line(void **state) {
+TEST_WITH(test_live_line, make_run, remove_run) {
     static char screen[65536];
     struct winsize window = {.ws_row = 24, .ws_col = 120};
     int master = posix_openpt(O_RDWR | O_NOCTTY);
@@ -649,7 +644,7 @@ void *realloc(void *p, size_t n) {
 }
 #endif
 
-static void test_a_step_allocates_nothing(void **state) {
+TEST_WITH(test_a_step_allocates_nothing, make_run, remove_run) {
     stderr_to_file();
     dt_metrics *m = open_metrics((dt_metrics_opts){
         .sinks = TERMINAL | JSONL | TENSORBOARD, .every_steps = 1, .truncate_to = -1});
@@ -663,8 +658,6 @@ static void test_a_step_allocates_nothing(void **state) {
     stderr_back();
     assert_int_equal(n_allocations, 0);
 }
-
-#define RUN(test) cmocka_unit_test_setup_teardown(test, make_run, remove_run)
 
 // `test_metrics write DIR`: a run and its resumption, for TensorBoard's own reader to read.
 static int write_example(const char *dir) {
@@ -682,23 +675,5 @@ static int write_example(const char *dir) {
 
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "write") == 0) return write_example(argv[2]);
-    const struct CMUnitTest tests[] = {
-        RUN(test_jsonl),
-        RUN(test_skipped_steps),
-        RUN(test_resume_truncates),
-        RUN(test_resume_zeros),
-        RUN(test_resume_long_line),
-        RUN(test_full_disk),
-        RUN(test_unwritable_directory),
-        RUN(test_tfevents),
-        RUN(test_prometheus),
-        RUN(test_prometheus_slow_clients),
-        RUN(test_skipped_on_the_terminal),
-        RUN(test_skipped_first_and_last),
-        RUN(test_plain_lines),
-        RUN(test_verdict),
-        RUN(test_live_line),
-        RUN(test_a_step_allocates_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

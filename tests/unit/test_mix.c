@@ -1,16 +1,10 @@
 // Mixup and CutMix: shares are those of the distribution, pixels and labels say the same, and nothing
 // depends on which part of the batch is made where.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/arena.h"
 #include "base/hash.h"
 #include "config/config.h"
 #include "data/augment/mix.h"
+#include "testing.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -129,7 +123,7 @@ static double custom_share(const batch *b, int j, int n) {
     return own;
 }
 
-static void mixup_blends_all_fields_alike(void **state) {
+TEST(mixup_blends_all_fields_alike) {
     dt_mix *m = create_good("mixup: 1.0");
     batch b, was;
     for (int64_t step = 0; step < 50; step++) {
@@ -157,7 +151,7 @@ static void mixup_blends_all_fields_alike(void **state) {
 }
 
 // Every pixel is its own or the neighbour's, those in a rectangle, and the label counts them.
-static void cutmix_pastes_a_rectangle(void **state) {
+TEST(cutmix_pastes_a_rectangle) {
     dt_mix *m = create_good("cutmix: 1.0, fields: photo");
     batch b, was;
     int n_cut = 0;
@@ -189,7 +183,7 @@ static void cutmix_pastes_a_rectangle(void **state) {
 }
 
 // Beta(a, a): mean 1/2, variance 1 / (4 (2 a + 1)).
-static void shares_have_the_moments_of_beta(void **state) {
+TEST(shares_have_the_moments_of_beta) {
     static const double A[] = {0.01, 0.2, 1, 5};
     for (size_t i = 0; i < sizeof A / sizeof *A; i++) {
         char text[32];
@@ -216,7 +210,7 @@ static void shares_have_the_moments_of_beta(void **state) {
 }
 
 // The same bits with any C library, compiler and ISA: shares of 65536, hashed, as they were when this was written.
-static void shares_have_fixed_bits(void **state) {
+TEST(shares_have_fixed_bits) {
     static const double A[] = {0.01, 0.2, 1, 5};
     uint64_t h[2] = {0};
     for (size_t i = 0; i < sizeof A / sizeof *A; i++) {
@@ -237,7 +231,7 @@ static void shares_have_fixed_bits(void **state) {
     if (h[0] != 0xd1e8c50703d890a0u) fail_msg("%016llx", (unsigned long long)h[0]);
 }
 
-static void p_and_switch_are_how_often(void **state) {
+TEST(p_and_switch_are_how_often) {
     dt_mix *m = create_good("mixup: 5.0, cutmix: 1.0, p: 0.6, switch: 0.25");
     int n_none = 0, n_blend = 0, n = 0;
     for (int64_t step = 0; step < 500; step++) {
@@ -259,7 +253,7 @@ static void p_and_switch_are_how_often(void **state) {
 }
 
 // A sample's part in the global batch decides, not the micro-batch's place in memory or time.
-static void it_depends_on_step_and_slot_alone(void **state) {
+TEST(it_depends_on_step_and_slot_alone) {
     dt_mix *m = create_good("mixup: 0.4, cutmix: 1.0");
     batch a, b;
     fill(&a, 0);
@@ -281,7 +275,7 @@ static void it_depends_on_step_and_slot_alone(void **state) {
     dt_mix_destroy(m);
 }
 
-static void wrong_mixes_are_named(void **state) {
+TEST(wrong_mixes_are_named) {
     static const struct {
         const char *mix;
         int micro_batch;
@@ -318,15 +312,4 @@ static int tear_down(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixup_blends_all_fields_alike),
-        cmocka_unit_test(cutmix_pastes_a_rectangle),
-        cmocka_unit_test(shares_have_the_moments_of_beta),
-        cmocka_unit_test(shares_have_fixed_bits),
-        cmocka_unit_test(p_and_switch_are_how_often),
-        cmocka_unit_test(it_depends_on_step_and_slot_alone),
-        cmocka_unit_test(wrong_mixes_are_named),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -1,12 +1,6 @@
 // test_models.c: the networks that ship: parameter counts of torchvision's, names, outputs, passes.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "models/trunk.h"
+#include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,7 +125,7 @@ static void check_params(dt_graph *g, int64_t expected) {
     dt_graph_destroy(g);
 }
 
-static void parameter_counts_are_torchvisions(void **state) {
+TEST(parameter_counts_are_torchvisions) {
     check_params(make_photo("name: resnet, depth: 18", 224, 1000, true, DT_F32), 11689512);
     check_params(make_photo("name: resnet, depth: 34", 224, 1000, true, DT_F32), 21797672);
     check_params(make_photo("name: resnet, depth: 50", 224, 1000, true, DT_F32), 25557032);
@@ -162,7 +156,7 @@ static void parameter_counts_are_torchvisions(void **state) {
     check_params(make_photo("name: vit", 224, 1000, true, DT_BF16), 86567656);
 }
 
-static void fusion_counts(void **state) {
+TEST(fusion_counts) {
     // encoders 585,568 and 586,144, head 142,893
     check_params(make_fusion("concat", true, DT_F32), 585568 + 586144 + 142893);
     check_params(make_fusion("concat", false, DT_F32), 585568 + 586144 + 142893);
@@ -172,7 +166,7 @@ static void fusion_counts(void **state) {
                  585568 + 586144 + 142893 + 2 * attention);
 }
 
-static void fusion_is_fused(void **state) {
+TEST(fusion_is_fused) {
     dt_graph *g = make_fusion("concat", true, DT_F32);
     assert_int_equal(count_op(g, DT_OP_max_pool, false), 0);
     assert_int_equal(count_op(g, DT_OP_relu, false), 0);
@@ -198,7 +192,7 @@ static void fusion_is_fused(void **state) {
     dt_graph_destroy(g);
 }
 
-static void inference_folds(void **state) {
+TEST(inference_folds) {
     dt_graph *g = make_fusion("cross_attention", false, DT_BF16);
     assert_int_equal(count_op(g, DT_OP_batch_norm, false), 0);
     assert_int_equal(count_op(g, DT_OP_relu, false), 0);
@@ -214,7 +208,7 @@ static void inference_folds(void **state) {
     dt_graph_destroy(g);
 }
 
-static void resnet_fuses_residuals(void **state) {
+TEST(resnet_fuses_residuals) {
     dt_graph *g = make_photo("name: resnet, depth: 18", 64, 10, true, DT_F32);
     int n_residual = 0;
     for (int i = 0; i < g->n_nodes; i++) {
@@ -229,7 +223,7 @@ static void resnet_fuses_residuals(void **state) {
 }
 
 // Nothing is cut, transposed or joined between the projections of an attention.
-static void attention_is_packed(void **state) {
+TEST(attention_is_packed) {
     dt_graph *g = make_photo("name: vit, blocks: 3", 32, 10, true, DT_F32);
     assert_int_equal(count_op(g, DT_OP_sdpa, false), 3);
     assert_int_equal(count_op(g, DT_OP_sdpa, true), 3);
@@ -246,7 +240,7 @@ static void attention_is_packed(void **state) {
 }
 
 // The tanh form of GELU goes into the linear layers on both sides of it, exact GELU stays; for evaluation both go in.
-static void gelu_goes_into_products(void **state) {
+TEST(gelu_goes_into_products) {
     for (int k = 0; k < 8; k++) {
         const bool tanh = k & 1, training = k & 2;
         dt_graph *g = make_photo(tanh ? "name: vit, blocks: 3, gelu: tanh" : "name: vit, blocks: 3",
@@ -271,7 +265,7 @@ static void gelu_goes_into_products(void **state) {
 }
 
 // All of the stream's additions are a layer norm's, and all of its gradient's. Left are the position's and the class token's.
-static void additions_go_into_norms(void **state) {
+TEST(additions_go_into_norms) {
     for (int k = 0; k < 4; k++) {
         const bool training = k & 1;
         dt_graph *g =
@@ -290,7 +284,7 @@ static void additions_go_into_norms(void **state) {
     }
 }
 
-static void low_precision_reaches_the_ends(void **state) {
+TEST(low_precision_reaches_the_ends) {
     dt_graph *g = make_fusion("cross_attention", true, DT_BF16);
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
@@ -320,7 +314,7 @@ static void check_drop_path(const char *model, const char *node, double p) {
 }
 
 // Of drop_path 0.2, as timm.create_model(…, drop_path_rate=0.2) has them in blocks[i][k].drop_path.drop_prob.
-static void stochastic_depth_grows_as_timms(void **state) {
+TEST(stochastic_depth_grows_as_timms) {
     check_drop_path("name: efficientnet, drop_path: 0.2", "features.2.1.drop_path", 0.025);
     check_drop_path("name: efficientnet, drop_path: 0.2", "features.6.3.drop_path", 0.175);
     check_drop_path("name: efficientnet, drop_path: 0.2", "features.7.0.drop_path", 0);
@@ -351,7 +345,7 @@ static void expect_error(const char *model, const dt_field_info *f, int n, const
     dt_config_destroy(c);
 }
 
-static void errors_name_what_lacks(void **state) {
+TEST(errors_name_what_lacks) {
     dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
     expect_error("name: fusion", photo, 2, "two or more fields");
     expect_error("name: resnet, groups: 32", photo, 2, "depth 50 or more");
@@ -371,7 +365,7 @@ static void check_graph_of(const char *model, const dt_field_info *f, int n) {
     dt_graph_destroy(g);
 }
 
-static void sounds_and_signals(void **state) {
+TEST(sounds_and_signals) {
     dt_field_info f[3] = {image_field("sound", 64, 128, 1), class_field("label", 10)};
     check_params(make("name: audio_cnn", f, 2, true, DT_F32),
                  5219279 - 513 * (527 - 10)); // PANNs: 527 classes
@@ -395,7 +389,7 @@ static void sounds_and_signals(void **state) {
 }
 
 // Weights are shared, statistics are not; evaluation has one loss and mean logits.
-static void scales_share_weights(void **state) {
+TEST(scales_share_weights) {
     dt_field_info f[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
     dt_graph *one = make("name: resnet, depth: 10, width: 8", f, 2, true, DT_F32);
     dt_graph *g = make("name: lens_multiscale, depth: 10, width: 8, scales: [16, 64, 32]", f, 2,
@@ -421,7 +415,7 @@ static void scales_share_weights(void **state) {
 
 // Each scale's backward stands in front of the next scale's forward. A scale that joins later is not trained before;
 // evaluation has its tensors, and does not compute it.
-static void scales_one_after_another(void **state) {
+TEST(scales_one_after_another) {
     dt_field_info f[2] = {image_field("image", 40, 60, 3), class_field("label", 10)};
     const char *model = "name: lens_multiscale, depth: 10, width: 8, scales: [24, 40, {side: 33, "
                         "from: 5 steps}]";
@@ -453,7 +447,7 @@ static void scales_one_after_another(void **state) {
 }
 
 // By the weights of torch.nn.functional.interpolate(mode="bilinear", antialias=True): 5 rows to 3, 3 columns to 5.
-static void resizes_as_torch(void **state) {
+TEST(resizes_as_torch) {
     static const float rows[15] = {4.0f / 7, 0, 0,        3.0f / 7, 2.0f / 9, 0, 0,       5.0f / 9,
                                    0,        0, 2.0f / 9, 3.0f / 7, 0,        0, 4.0f / 7};
     static const float columns[15] = {1, 0.6f, 0, 0, 0, 0, 0.4f, 1, 0.4f, 0, 0, 0, 0, 0.6f, 1};
@@ -472,7 +466,7 @@ static void resizes_as_torch(void **state) {
 }
 
 // The small network of cnn.c, written as layers with a block, and what is wrong with others.
-static void layers_make_networks(void **state) {
+TEST(layers_make_networks) {
     dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
     dt_graph *g =
         make("define: {unit: [{conv: {out: $out, bias: false, pad: same}}, batch_norm, relu, "
@@ -500,7 +494,7 @@ static void layers_make_networks(void **state) {
     dt_graph_destroy(g);
 }
 
-static void layers_name_the_line(void **state) {
+TEST(layers_name_the_line) {
     dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
     static const struct {
         const char *layers, *error;
@@ -533,25 +527,4 @@ static void layers_name_the_line(void **state) {
         expect_error(wrong[i].layers, photo, 2, wrong[i].error);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameter_counts_are_torchvisions),
-        cmocka_unit_test(fusion_counts),
-        cmocka_unit_test(fusion_is_fused),
-        cmocka_unit_test(inference_folds),
-        cmocka_unit_test(resnet_fuses_residuals),
-        cmocka_unit_test(attention_is_packed),
-        cmocka_unit_test(gelu_goes_into_products),
-        cmocka_unit_test(additions_go_into_norms),
-        cmocka_unit_test(low_precision_reaches_the_ends),
-        cmocka_unit_test(stochastic_depth_grows_as_timms),
-        cmocka_unit_test(errors_name_what_lacks),
-        cmocka_unit_test(sounds_and_signals),
-        cmocka_unit_test(scales_share_weights),
-        cmocka_unit_test(scales_one_after_another),
-        cmocka_unit_test(resizes_as_torch),
-        cmocka_unit_test(layers_make_networks),
-        cmocka_unit_test(layers_name_the_line),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

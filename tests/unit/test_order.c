@@ -1,18 +1,12 @@
 // The order as a job sees it: for random sizes, shuffles, weights, numbers of ranks and workers and
 // points of resuming, what batches hold is the pure function of (seed, epoch, place) and nothing else.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/rng.h"
 #include "comm/tree.h"
 #include "data/order/sampler.h"
 #include "data/order/weights.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <math.h>
 
@@ -36,7 +30,7 @@ static void random_weights(uint64_t *sums, double *share, uint64_t n) {
 }
 
 // Strata cut a sample's piece of the line at two ends at most.
-static void weighted_draws_are_shares_give_or_take_two(void **state) {
+TEST(weighted_draws_are_shares_give_or_take_two) {
     enum { MOST = 3000 };
     static uint64_t sums[MOST];
     static double share[MOST], drawn[MOST];
@@ -64,7 +58,7 @@ static void weighted_draws_are_shares_give_or_take_two(void **state) {
 }
 
 // Of two samples that share one place an epoch, either comes half of the time.
-static void rare_samples_take_turns(void **state) {
+TEST(rare_samples_take_turns) {
     enum { N = 64, EPOCHS = 400 };
     uint64_t sums[N], total = 0;
     int count[N] = {0};
@@ -125,7 +119,7 @@ static void check_rank(dt_dataset *d, int rank, int world, int micro, int n_micr
     s->close(s);
 }
 
-static void batches_are_the_function_for_any_job(void **state) {
+TEST(batches_are_the_function_for_any_job) {
     int rounds = getenv("STEPS") ? 6 : 40; // fewer under a sanitizer
     for (int round = 0; round < rounds; round++) {
         int micro = 1 + below(5), n_micro = 1 + below(8), world = 1 + below(n_micro);
@@ -144,7 +138,7 @@ static void batches_are_the_function_for_any_job(void **state) {
 }
 
 // ---- columns -----------------------------------------------------------------------------------------
-static void classes_get_equal_shares(void **state) {
+TEST(classes_get_equal_shares) {
     dt_dataset *d = fixture_open(packed, "  balance: gender\n", 1); // one subject in six is F
     int64_t n = d->n_samples(d, DT_SPLIT_TRAIN);
     int n_f = 0, n_all = 0;
@@ -159,7 +153,7 @@ static void classes_get_equal_shares(void **state) {
     d->close(d);
 }
 
-static void bad_weights_are_named(void **state) {
+TEST(bad_weights_are_named) {
     static const struct {
         const char *extra, *says;
     } CASES[] = {{"  weight: hand\n", "no usable value in column hand"},
@@ -181,13 +175,4 @@ static int set_up(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weighted_draws_are_shares_give_or_take_two),
-        cmocka_unit_test(rare_samples_take_turns),
-        cmocka_unit_test(batches_are_the_function_for_any_job),
-        cmocka_unit_test(classes_get_equal_shares),
-        cmocka_unit_test(bad_weights_are_named),
-    };
-    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
-}
+TEST_MAIN(set_up, fixture_tear_down)

@@ -1,11 +1,6 @@
 // Packing: the same bytes each time, the same records in each format, nothing half-made with a final name.
 // What is there already: test_pack_again.c.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 #include <unistd.h>
 
@@ -31,7 +26,7 @@ static uint64_t fingerprint(const char *path) {
     return f;
 }
 
-static void the_same_bytes_each_time(void **state) {
+TEST(the_same_bytes_each_time) {
     fixture_pack(raw, fixture_path("a.lmdb"));
     fixture_pack(raw, fixture_path("b.lmdb"));
     fixture_assert_same(fixture_path("a.lmdb/data.mdb"), fixture_path("b.lmdb/data.mdb"));
@@ -43,14 +38,14 @@ static void the_same_bytes_each_time(void **state) {
     fixture_assert_same(fixture_path("a-02.tar.index"), fixture_path("b-02.tar.index"));
 }
 
-static void all_formats_hold_the_same_records(void **state) {
+TEST(all_formats_hold_the_same_records) {
     fixture_pack(raw, fixture_path("one.tar"));
     uint64_t want = fingerprint(fixture_path("a.lmdb"));
     assert_int_equal(fingerprint(fixture_path("one.tar")), want);
     assert_int_equal(fingerprint(fixture_path("a-{00..02}.tar")), want);
 }
 
-static void metadata_is_in_the_catalog_and_in_the_records(void **state) {
+TEST(metadata_is_in_the_catalog_and_in_the_records) {
     const char *path = fixture_path("a.lmdb");
     dt_reader *s;
     assert_int_equal(dt_reader_open(&s, &path, 1), DT_OK);
@@ -79,7 +74,7 @@ static void metadata_is_in_the_catalog_and_in_the_records(void **state) {
 }
 
 // Without its index a set is scanned, and gives the same records without hashes.
-static void the_index_may_be_lost(void **state) {
+TEST(the_index_may_be_lost) {
     static const char *const PATHS[] = {"lost.lmdb", "lost.tar"};
     static const char *const INDEXES[] = {"lost.lmdb/data.mdb.index", "lost.tar.index"};
     for (int i = 0; i < 2; i++) {
@@ -97,7 +92,7 @@ static void the_index_may_be_lost(void **state) {
     }
 }
 
-static void a_damaged_index_or_cut_data_is_an_error(void **state) {
+TEST(a_damaged_index_or_cut_data_is_an_error) {
     const char *path = fixture_path("a-01.tar"), *index = fixture_path("a-01.tar.index");
     size_t n, n_data;
     uint8_t *good = fixture_read(index, &n), *data = fixture_read(path, &n_data), *bad = malloc(n);
@@ -122,7 +117,7 @@ static void a_damaged_index_or_cut_data_is_an_error(void **state) {
 }
 
 // `tar -r` writes over the zeros at the end; a small member leaves the size as it was.
-static void what_tar_appends_is_noticed(void **state) {
+TEST(what_tar_appends_is_noticed) {
     size_t n_data;
     uint8_t *data = fixture_read(fixture_path("a-01.tar"), &n_data);
     while (n_data > 0 && data[n_data - 1] == 0) n_data--;
@@ -144,7 +139,7 @@ static void what_tar_appends_is_noticed(void **state) {
     free(data);
 }
 
-static void a_missing_shard_is_named(void **state) {
+TEST(a_missing_shard_is_named) {
     const char *pattern = fixture_path("a-{00..03}.tar");
     dt_reader *s;
     assert_int_equal(dt_reader_open(&s, &pattern, 1), DT_E_DATA);
@@ -152,7 +147,7 @@ static void a_missing_shard_is_named(void **state) {
 }
 
 // Dies at its n-th write call, for every n: what has a final name is whole, and a second run succeeds.
-static void killed_anywhere(void **state) {
+TEST(killed_anywhere) {
     static const char *const OUTS[] = {"kill.lmdb", "kill-{00..01}.tar"};
     for (int k = 0; k < 2; k++) {
         const char *out = fixture_path(OUTS[k]);
@@ -177,7 +172,7 @@ static void killed_anywhere(void **state) {
 
 // Each write call fails once: what has its name is the old set or the new one, never half of one; packing
 // again goes on, and ends with the bytes of a pack that nothing has disturbed.
-static void a_full_disk_is_said_and_leaves_no_half_set(void **state) {
+TEST(a_full_disk_is_said_and_leaves_no_half_set) {
     static const char *const OUTS[] = {"full.lmdb", "full-{00..01}.tar"};
     static const char *const FILES[][2] = {
         {"full.lmdb/data.mdb", "full.lmdb/data.mdb.index"},
@@ -219,7 +214,7 @@ static void a_full_disk_is_said_and_leaves_no_half_set(void **state) {
         }
 }
 
-static void classes_come_from_folders(void **state) {
+TEST(classes_come_from_folders) {
     uint8_t bmp[4096];
     const char *root = fixture_path("photos");
     static const char *const CLASSES[] = {"glass", "cardboard", "paper"};
@@ -258,7 +253,7 @@ static void classes_come_from_folders(void **state) {
 }
 
 // "a-b" sorts before "a" once an extension follows; a dot in a stem would end its key.
-static void awkward_names_keep_one_order(void **state) {
+TEST(awkward_names_keep_one_order) {
     static const char *const NAMES[] = {"a", "a-b", "a b", "a0", "a.b", "a_"};
     static const char *const OUTS[] = {"awkward.lmdb", "awkward.tar"};
     uint8_t bmp[4096];
@@ -282,7 +277,7 @@ static void awkward_names_keep_one_order(void **state) {
 }
 
 // An output in the folder that is packed is not what is packed, and other sets in it are not taken for it.
-static void a_set_beside_its_files(void **state) {
+TEST(a_set_beside_its_files) {
     const char *folder = fixture_path("beside");
     static const char *const OUTS[] = {"beside/a.tar", "beside/a-{0..1}.tar", "beside/a.lmdb"};
     fixture_write(fixture_path("beside/c/1.pgm"), "P5 1 1 255 a", 12);
@@ -309,7 +304,7 @@ static void a_set_beside_its_files(void **state) {
 }
 
 // New files below a folder with an old set of it: packed under another name they are no part that is not looked at.
-static void a_set_above_its_files(void **state) {
+TEST(a_set_above_its_files) {
     const char *folder = fixture_path("above"), *set = fixture_path("above/a.tar");
     fixture_write(fixture_path("above/b/c/d/1.pgm"), "P5 1 1 255 a", 12);
     fixture_pack(folder, set);
@@ -324,7 +319,7 @@ static void a_set_above_its_files(void **state) {
 }
 
 // The same of a folder that is a set.
-static void a_set_beside_its_shards(void **state) {
+TEST(a_set_beside_its_shards) {
     const char *folder = fixture_path("shards"), *shards = fixture_path("shards/s-{0..2}.tar");
     static const char *const OUTS[] = {"shards/a.tar", "shards/a-{0..1}.tar", "shards/a.lmdb"};
     fixture_biometric(fixture_path("shards-raw"), 2, 3);
@@ -355,7 +350,7 @@ static void a_set_beside_its_shards(void **state) {
 }
 
 // What a folder has that is no sample is told where one might expect it to be one.
-static void what_is_left_out_is_told(void **state) {
+TEST(what_is_left_out_is_told) {
     const char *log = fixture_path("left.log");
     uint8_t bmp[4096];
     size_t n = fixture_bmp(bmp, 8, 8, 24, 1);
@@ -394,7 +389,7 @@ static void what_is_left_out_is_told(void **state) {
     free(text);
 }
 
-static void one_number_a_pattern(void **state) {
+TEST(one_number_a_pattern) {
     static const char *const OUTS[] = {"x-%d-%d.tar", "x-{}-{}.tar", "x-{0..3}-%06d.tar",
                                        "x-%06d-{0..3}.tar"};
     for (size_t i = 0; i < sizeof OUTS / sizeof *OUTS; i++) {
@@ -405,7 +400,7 @@ static void one_number_a_pattern(void **state) {
 }
 
 // What a folder is called is no part of the pattern.
-static void a_folder_with_a_number_in_its_name(void **state) {
+TEST(a_folder_with_a_number_in_its_name) {
     static const char *const FOLDERS[] = {"100%", "a%06d", "b{0..1}"};
     for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS; i++) {
         dt_pack_opts o = {.source = raw, .shard_records = 9, .n_threads = 1};
@@ -416,7 +411,7 @@ static void a_folder_with_a_number_in_its_name(void **state) {
     }
 }
 
-static void patterns(void **state) {
+TEST(patterns) {
     dt_capture cap[DT_MAX_CAPTURES];
     assert_int_equal(dt_pattern_match("{a}__{b}_{c}.BMP", "x/y/7__M_Left_index.bmp", cap), 3);
     assert_string_equal(cap[0].value, "7");
@@ -441,26 +436,4 @@ static int set_up(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_bytes_each_time),
-        cmocka_unit_test(all_formats_hold_the_same_records),
-        cmocka_unit_test(metadata_is_in_the_catalog_and_in_the_records),
-        cmocka_unit_test(the_index_may_be_lost),
-        cmocka_unit_test(a_damaged_index_or_cut_data_is_an_error),
-        cmocka_unit_test(what_tar_appends_is_noticed),
-        cmocka_unit_test(a_missing_shard_is_named),
-        cmocka_unit_test(killed_anywhere),
-        cmocka_unit_test(a_full_disk_is_said_and_leaves_no_half_set),
-        cmocka_unit_test(classes_come_from_folders),
-        cmocka_unit_test(awkward_names_keep_one_order),
-        cmocka_unit_test(a_set_beside_its_files),
-        cmocka_unit_test(a_set_above_its_files),
-        cmocka_unit_test(a_set_beside_its_shards),
-        cmocka_unit_test(what_is_left_out_is_told),
-        cmocka_unit_test(one_number_a_pattern),
-        cmocka_unit_test(a_folder_with_a_number_in_its_name),
-        cmocka_unit_test(patterns),
-    };
-    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
-}
+TEST_MAIN(set_up, fixture_tear_down)

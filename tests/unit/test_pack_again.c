@@ -1,17 +1,11 @@
 // Packing where something is already: what exists is left alone or replaced as a whole, a set may be renewed in its own
 // place, and who is killed meanwhile loses nothing.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data_fixture.h"
+#include "testing.h"
 
 static const char *raw, *small; // of 80 records and of 12
 
-static void what_exists_is_left_alone(void **state) {
+TEST(what_exists_is_left_alone) {
     const char *out = fixture_path("keep.lmdb");
     fixture_pack(raw, out);
     fixture_pack(raw, out); // the same: done already
@@ -32,7 +26,7 @@ static void what_exists_is_left_alone(void **state) {
 }
 
 // The work of a run with --overwrite that was killed, and a call without it.
-static void what_is_refused_removes_no_work(void **state) {
+TEST(what_is_refused_removes_no_work) {
     static const char *const OUTS[] = {"work.lmdb", "work-{00..01}.tar"};
     static const char *const WORK[] = {"work.lmdb.partial/made-from", "work.tar.partial/made-from"};
     for (int k = 0; k < 2; k++) {
@@ -48,7 +42,7 @@ static void what_is_refused_removes_no_work(void **state) {
 }
 
 // Who is told that a set was changed since it was packed, and to pack again, is not told that nothing is to do.
-static void what_was_changed_is_not_packed_already(void **state) {
+TEST(what_was_changed_is_not_packed_already) {
     static const char *const OUTS[] = {"hurt.tar", "hurt.lmdb"};
     static const char *const FILES[] = {"hurt.tar", "hurt.lmdb/data.mdb"};
     for (int k = 0; k < 2; k++) {
@@ -75,7 +69,7 @@ static void what_was_changed_is_not_packed_already(void **state) {
 }
 
 // The data was removed by hand: indexes without it keep nobody from packing again.
-static void an_index_alone_is_replaced(void **state) {
+TEST(an_index_alone_is_replaced) {
     static const char *const OUTS[] = {"gone.lmdb", "gone-{00..01}.tar"};
     static const char *const DATA[] = {"gone.lmdb/data.mdb", "gone-00.tar", "gone-01.tar"};
     for (int k = 0; k < 2; k++) fixture_pack(raw, fixture_path(OUTS[k]));
@@ -107,7 +101,7 @@ static int renew(const char *source, const char *out, bool by_shard, int kill_at
 }
 
 // Its source is what it replaces: of a half that was put in place nothing is lost, whoever reads what there is.
-static void a_set_renewed_in_place_is_killed_anywhere(void **state) {
+TEST(a_set_renewed_in_place_is_killed_anywhere) {
     static const char *const SOURCES[2][3] = {{"renew/r-*.tar", "renew", "renew/r-{0..1}.tar"},
                                               {"renew.lmdb", "renew.lmdb/", "renew.lmdb"}};
     static const char *const OUTS[] = {"renew/r-{0..1}.tar", "renew.lmdb"};
@@ -133,7 +127,7 @@ static void a_set_renewed_in_place_is_killed_anywhere(void **state) {
 }
 
 // A kill while what was replaced is being removed comes when all is done: the same command does not do it again.
-static void a_set_renewed_in_place_is_renewed_once(void **state) {
+TEST(a_set_renewed_in_place_is_renewed_once) {
     static const char *const OUTS[] = {"once/s.lmdb", "once/s-{0..1}.tar"};
     static const char *const FILES[] = {"once/s.lmdb/data.mdb", "once/s-0.tar"};
     const int n_after = 2; // the folder of the work, without anything in it
@@ -176,7 +170,7 @@ static const char *pack_half(const char *name, const char *index, const char *da
 }
 
 // The folder of unfinished work may be of another dataset, whose pack was killed while it put its files in place.
-static void a_set_that_comes_to_its_place_is_left_alone(void **state) {
+TEST(a_set_that_comes_to_its_place_is_left_alone) {
     const char *folder = pack_half("half-{00..01}.tar", "half-00.tar.index", "half-00.tar");
     for (int overwrite = 0; overwrite < 2; overwrite++) {
         dt_pack_opts o = {
@@ -191,7 +185,7 @@ static void a_set_that_comes_to_its_place_is_left_alone(void **state) {
 }
 
 // A set of any tool that is cut into fewer shards in its own place: those that stay would repeat its records.
-static void a_set_is_replaced_as_a_whole(void **state) {
+TEST(a_set_is_replaced_as_a_whole) {
     const char *folder = fixture_path("fewer"), *few = fixture_path("fewer/w-{0..1}.tar");
     fixture_pack(small, fixture_path("fewer/w-{0..2}.tar"));
     const char *const SOURCES[] = {folder, fixture_path("fewer/w-*.tar")};
@@ -215,16 +209,4 @@ static int set_up(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_exists_is_left_alone),
-        cmocka_unit_test(what_is_refused_removes_no_work),
-        cmocka_unit_test(what_was_changed_is_not_packed_already),
-        cmocka_unit_test(an_index_alone_is_replaced),
-        cmocka_unit_test(a_set_renewed_in_place_is_killed_anywhere),
-        cmocka_unit_test(a_set_renewed_in_place_is_renewed_once),
-        cmocka_unit_test(a_set_that_comes_to_its_place_is_left_alone),
-        cmocka_unit_test(a_set_is_replaced_as_a_whole),
-    };
-    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
-}
+TEST_MAIN(set_up, fixture_tear_down)

@@ -1,18 +1,12 @@
 // The bytes of a packed set: the same for any number of threads, after a kill at any moment, by any way
 // there; read by liblmdb; very large, very many, oddly named and repeated records; shards by size.
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "data/raw/raw.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <fcntl.h>
 #include <lmdb.h>
@@ -71,7 +65,7 @@ static void must(dt_status st) {
 
 static uint64_t good[2]; // tar, lmdb
 
-static void any_number_of_threads(void **state) {
+TEST(any_number_of_threads) {
     static const int THREADS[] = {1, 2, 3, 8};
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < 4; i++) {
@@ -88,7 +82,7 @@ static void any_number_of_threads(void **state) {
 }
 
 // Killed again and again, at calls that a fixed seed chooses: in the end the bytes are those of an undisturbed pack.
-static void killed_and_killed_again(void **state) {
+TEST(killed_and_killed_again) {
     static const char *const OUTS[] = {"killed/k-{0..1}.tar", "killed/k.lmdb"};
     static const char *const WORK[] = {"killed/k.tar.partial", "killed/k.lmdb.partial"};
     unsigned seed = 12345;
@@ -113,7 +107,7 @@ static int64_t written_at(const char *path) {
 }
 
 // After a kill, shards that are whole are kept and the others are made again; also those whose rows are damaged.
-static void whole_shards_are_kept(void **state) {
+TEST(whole_shards_are_kept) {
     dt_pack_opts o = options(fixture_path("keep/k-{0..4}.tar"), 2);
     const char *work = fixture_path("keep/k.tar.partial");
     char *data[5], *rows[5];
@@ -149,7 +143,7 @@ static void whole_shards_are_kept(void **state) {
     }
 }
 
-static void two_packs_at_once(void **state) {
+TEST(two_packs_at_once) {
     const char *out = fixture_path("lock.lmdb");
     assert_int_equal(dt_io_mkdir(fixture_path("lock.lmdb.partial")), DT_OK);
     int fd = open(fixture_path("lock.lmdb.partial/lock"), O_RDWR | O_CREAT, 0644);
@@ -167,7 +161,7 @@ static void two_packs_at_once(void **state) {
 }
 
 // liblmdb walks the tree, finds each key, and may write to it.
-static void the_library_reads_it(void **state) {
+TEST(the_library_reads_it) {
     MDB_env *env;
     MDB_txn *txn;
     MDB_dbi dbi;
@@ -233,7 +227,7 @@ static uint64_t catalog_hash(const char *path) {
 }
 
 // From shards to an LMDB, to other shards, back: the same records with the same metadata.
-static void conversions_keep_everything(void **state) {
+TEST(conversions_keep_everything) {
     const char *a = fixture_path("t1-{0..1}.tar"), *b = fixture_path("conv.lmdb"),
                *c = fixture_path("conv-%03d.tar");
     dt_pack_opts o = {.source = a, .out = b};
@@ -263,7 +257,7 @@ static void expect_keys(const char *path, size_t n, const char *const *want) {
 }
 
 // Sets whose shards count from 000000, each: refused, or told apart by the shard's name.
-static void keys_that_shards_repeat(void **state) {
+TEST(keys_that_shards_repeat) {
     static const char *const BY_NAME[] = {"s-0/x/000000", "s-0/x/000001", "s-1/x/000000",
                                           "s-1/x/000001"};
     static const char *const BY_FOLDER[] = {"a/s/x/000000", "a/s/x/000001", "b/s/x/000000",
@@ -331,7 +325,7 @@ static void keys_that_shards_repeat(void **state) {
     assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
 }
 
-static void shards_by_size_and_count(void **state) {
+TEST(shards_by_size_and_count) {
     dt_pack_opts o = options(fixture_path("size-{}.tar"), 2);
     o.shard_bytes = 2000000;
     must(dt_data_pack(&o));
@@ -361,7 +355,7 @@ static void shards_by_size_and_count(void **state) {
 }
 
 // Fewer shards than before: those that are left over belong to the old set and go with it.
-static void overwriting_leaves_no_shard_of_the_old_set(void **state) {
+TEST(overwriting_leaves_no_shard_of_the_old_set) {
     dt_pack_opts o = options(fixture_path("over-%02d.tar"), 2);
     o.shard_records = 500;
     must(dt_data_pack(&o));
@@ -377,7 +371,7 @@ static void overwriting_leaves_no_shard_of_the_old_set(void **state) {
 }
 
 // 40 MB go from file to file, never through memory as a whole; its neighbours are not harmed.
-static void a_very_large_record(void **state) {
+TEST(a_very_large_record) {
     static const char *const OUTS[] = {"large.tar", "large.lmdb"};
     const char *root = fixture_path("large");
     enum { N = 40 << 20 };
@@ -410,7 +404,7 @@ static void a_very_large_record(void **state) {
     free(bytes);
 }
 
-static void odd_names(void **state) {
+TEST(odd_names) {
     static const char *const NAMES[] = {"line\nbreak", "quote\"s, and commas", "tab\there",
                                         "\xc3\xbc", "not utf-8 \xff\xfe"};
     char *longest = dt_xprintf("%0240d", 7);
@@ -435,7 +429,7 @@ static void odd_names(void **state) {
     dt_reader_close(s);
 }
 
-static void none_and_one(void **state) {
+TEST(none_and_one) {
     assert_int_equal(dt_io_mkdir_all(fixture_path("none/x")), DT_OK);
     dt_pack_opts o = {.source = fixture_path("none"), .out = fixture_path("none.tar")};
     assert_int_equal(dt_data_pack(&o), DT_E_DATA);
@@ -453,7 +447,7 @@ static void none_and_one(void **state) {
     assert_int_equal(catalog_hash(fixture_path("none.tar")), catalog_hash(o.out));
 }
 
-static void equal_contents(void **state) {
+TEST(equal_contents) {
     static const char *const NAMES[] = {"a", "b", "c", "d", "e"};
     static const char *const TEXTS[] = {"same", "else", "same", "more text", "same"};
     for (int i = 0; i < 5; i++) {
@@ -509,7 +503,7 @@ static uint32_t kept(const char *source, const char *out, const char *where, dt_
 }
 
 // Which records repeat others is not worth a set that is whole but for that.
-static void equal_contents_without_a_free_column(void **state) {
+TEST(equal_contents_without_a_free_column) {
     char table[2048] = "stem";
     for (int i = 0; i < 64; i++) sprintf(table + strlen(table), ",c%d", i);
     strcat(table, "\na");
@@ -530,7 +524,7 @@ static void equal_contents_without_a_free_column(void **state) {
     dt_reader_close(s);
 }
 
-static void records_that_are_dropped_by_expression(void **state) {
+TEST(records_that_are_dropped_by_expression) {
     fixture_biometric(fixture_path("people"), 4, 10);
     const char *p = fixture_path("people");
     assert_int_equal(kept(p, "w.lmdb", "subject = 2", DT_OK), 20);
@@ -548,7 +542,7 @@ static void records_that_are_dropped_by_expression(void **state) {
         kept(fixture_path("w.lmdb"), "w3.tar", "gender = 'F' and hand = 'Left'", DT_OK), 5);
 }
 
-static void records_of_several_kinds_of_metadata(void **state) {
+TEST(records_of_several_kinds_of_metadata) {
     fixture_biometric(fixture_path("meta"), 2, 2);
     static const char TABLE[] = "stem,score,box,site\n1_M_L_1,0.25,7,north\n2_M_L_2,1,8,south\n";
     fixture_write(fixture_path("meta.csv"), TABLE, strlen(TABLE));
@@ -581,7 +575,7 @@ static int set_up(void **state) {
 
 // Files are read whole to aligned places and to others, and no byte behind the one that shows growth is touched.
 // A read that is broken may as well never end, so a signal ends the test.
-static void a_file_that_changes_meanwhile_is_told(void **state) {
+TEST(a_file_that_changes_meanwhile_is_told) {
     alarm(20);
     enum { MOST = 131073, ROOM = MOST + 256 };
     static const size_t SIZES[] = {1, 4095, 65535, 65536, 65537, 131072, MOST};
@@ -611,25 +605,4 @@ static void a_file_that_changes_meanwhile_is_told(void **state) {
     free(room);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_that_changes_meanwhile_is_told),
-        cmocka_unit_test(any_number_of_threads),
-        cmocka_unit_test(killed_and_killed_again),
-        cmocka_unit_test(whole_shards_are_kept),
-        cmocka_unit_test(two_packs_at_once),
-        cmocka_unit_test(conversions_keep_everything),
-        cmocka_unit_test(the_library_reads_it),
-        cmocka_unit_test(keys_that_shards_repeat),
-        cmocka_unit_test(shards_by_size_and_count),
-        cmocka_unit_test(overwriting_leaves_no_shard_of_the_old_set),
-        cmocka_unit_test(a_very_large_record),
-        cmocka_unit_test(odd_names),
-        cmocka_unit_test(none_and_one),
-        cmocka_unit_test(equal_contents),
-        cmocka_unit_test(equal_contents_without_a_free_column),
-        cmocka_unit_test(records_that_are_dropped_by_expression),
-        cmocka_unit_test(records_of_several_kinds_of_metadata),
-    };
-    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
-}
+TEST_MAIN(set_up, fixture_tear_down)

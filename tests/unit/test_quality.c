@@ -1,14 +1,8 @@
 // Figures of quality: known values of simple pictures and sounds, and that they order what is sharp,
 // blurred, noisy, flat, clipped and silent as eyes and ears do.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/rng.h"
 #include "data/pack/quality.h"
+#include "testing.h"
 
 #include <math.h>
 #include <string.h>
@@ -28,7 +22,7 @@ static void near(double got, double want, double tolerance) {
     if (fabs(got - want) > tolerance) fail_msg("got %.6f, expected %.6f", got, want);
 }
 
-static void flat_and_halves(void **state) {
+TEST(flat_and_halves) {
     memset(pixels, 100, sizeof pixels);
     dt_image_quality q = of_image(1);
     near(q.brightness, 100 / 255.0, 1e-12);
@@ -70,7 +64,7 @@ static void blur(void) {
         }
 }
 
-static void pictures_are_ordered(void **state) {
+TEST(pictures_are_ordered) {
     texture(0);
     dt_image_quality sharp = of_image(1);
     blur();
@@ -85,7 +79,7 @@ static void pictures_are_ordered(void **state) {
     near(noisy.contrast * 255 / pow(10, noisy.snr / 20), 25, 5);
 }
 
-static void grey_as_colour_is_the_same(void **state) {
+TEST(grey_as_colour_is_the_same) {
     texture(5);
     dt_image_quality grey = of_image(1);
     for (int i = SIDE * SIDE - 1; i >= 0; i--) memset(pixels + 3 * i, pixels[i], 3);
@@ -93,7 +87,7 @@ static void grey_as_colour_is_the_same(void **state) {
     assert_memory_equal(&grey, &colour, sizeof grey);
 }
 
-static void small_pictures_have_figures(void **state) {
+TEST(small_pictures_have_figures) {
     dt_image m = {.data = pixels, .width = 1, .height = 2, .channels = 1};
     dt_image_quality q;
     assert_int_equal(dt_quality_of_image(&q, &m, &scratch), DT_OK);
@@ -109,7 +103,7 @@ static dt_audio_quality of_sound(int channels, int64_t n) {
     return q;
 }
 
-static void sounds(void **state) {
+TEST(sounds) {
     for (int i = 0; i < 2 * RATE; i++) sound[i] = 0.5f * sinf(6.2831853f * 200 * (float)i / RATE);
     dt_audio_quality steady = of_sound(2, RATE);
     near(steady.level, 20 * log10(0.5 / sqrt(2)), 0.01);
@@ -130,14 +124,7 @@ static void sounds(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flat_and_halves),
-        cmocka_unit_test(pictures_are_ordered),
-        cmocka_unit_test(grey_as_colour_is_the_same),
-        cmocka_unit_test(small_pictures_have_figures),
-        cmocka_unit_test(sounds),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = run_all_tests(NULL, NULL);
     dt_buffer_fini(&scratch);
     return failed;
 }

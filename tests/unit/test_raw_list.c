@@ -1,15 +1,9 @@
 // Listing a folder by threads: what is a file and what is none, one order whoever finds what first.
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/raw/raw.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,7 +44,7 @@ static void must_list(dt_raw *r, const char *root) {
     if (dt_raw_list(r, root, NULL, NULL) != DT_OK) fail_msg("%s", dt_error_message());
 }
 
-static void every_file_once_in_order(void **state) {
+TEST(every_file_once_in_order) {
     const char *root = fixture_path("tree");
     size_t n = make_tree(root);
     uint64_t hash = 0;
@@ -76,7 +70,7 @@ static void every_file_once_in_order(void **state) {
     }
 }
 
-static void what_is_no_file_is_left_out(void **state) {
+TEST(what_is_no_file_is_left_out) {
     const char *root = fixture_path("kinds");
     dt_raw r;
     put(root, "a/one.npy", 5);
@@ -106,7 +100,7 @@ static void what_is_no_file_is_left_out(void **state) {
 }
 
 // Whichever file was found first: in one class folder, and one beside a folder in it, which is no class folder then.
-static void one_class_folder(void **state) {
+TEST(one_class_folder) {
     const char *root = fixture_path("class");
     dt_raw r;
     put(root, "all/cats/one.npy", 5);
@@ -133,7 +127,7 @@ static void one_class_folder(void **state) {
 }
 
 // A set of them would be read without these records.
-static void names_that_tools_keep_are_refused(void **state) {
+TEST(names_that_tools_keep_are_refused) {
     static const char *const ALL[] = {"__x__/one.npy", "__meta__.npy"};
     static const char *const GOOD[] = {"__x/one.npy", "a/__meta__.npy", "b/c.__x__.npy"};
     dt_raw r;
@@ -150,7 +144,7 @@ static void names_that_tools_keep_are_refused(void **state) {
     dt_raw_fini(&r);
 }
 
-static void folders_have_a_depth(void **state) {
+TEST(folders_have_a_depth) {
     const char *root = fixture_path("deep");
     dt_buffer name = {0};
     dt_raw r;
@@ -170,7 +164,7 @@ static void folders_have_a_depth(void **state) {
 
 // A file that is neither list nor tar is told by what it is, to who packs it and to who opens it as a set.
 // A file that can be a record is a list of itself.
-static void one_file(void **state) {
+TEST(one_file) {
     static const struct {
         const char *name, *head, *error;
     } FILES[] = {{"one.jpg", "\xff\xd8\xff\xe0", NULL},
@@ -198,7 +192,7 @@ static void one_file(void **state) {
 }
 
 // A lack of descriptors is no fault of the folder or of a file in it.
-static void no_descriptor_is_no_bad_folder(void **state) {
+TEST(no_descriptor_is_no_bad_folder) {
     const char *root = fixture_path("few");
     char byte[8];
     dt_raw r;
@@ -232,7 +226,7 @@ static void expect_closed(const char *root, const char *path) {
 }
 
 // What may not be read may be data: it is not left out without a word.
-static void what_may_not_be_read_is_told(void **state) {
+TEST(what_may_not_be_read_is_told) {
     const char *root = fixture_path("closed");
     dt_raw r;
     if (!fixture_has_user()) skip();
@@ -252,16 +246,4 @@ static void what_may_not_be_read_is_told(void **state) {
     dt_raw_fini(&r);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_file_once_in_order),
-        cmocka_unit_test(what_is_no_file_is_left_out),
-        cmocka_unit_test(one_class_folder),
-        cmocka_unit_test(names_that_tools_keep_are_refused),
-        cmocka_unit_test(folders_have_a_depth),
-        cmocka_unit_test(one_file),
-        cmocka_unit_test(no_descriptor_is_no_bad_folder),
-        cmocka_unit_test(what_may_not_be_read_is_told),
-    };
-    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
-}
+TEST_MAIN(fixture_set_up, fixture_tear_down)

@@ -1,15 +1,9 @@
 // Reading ahead and tuning: batches stay the same whoever reads the bytes and however often threads and
 // slots are changed; the byte ring wraps; readers begin and stop by what reads cost.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "data/loader/ahead.h"
 #include "loader_case.h"
+#include "testing.h"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -27,7 +21,7 @@ static void all_steps(const char *extra, int64_t from, uint64_t out[STEPS]) {
 
 #define AUGMENT "  augment: {iris: [{flip: horizontal}, {noise: 0.02}]}\n"
 
-static void batches_do_not_depend_on_readers(void **state) {
+TEST(batches_do_not_depend_on_readers) {
     static const char *const SHUFFLES[] = {"global", "block", "none"};
     for (int k = 0; k < 3; k++) {
         uint64_t want[STEPS], got[STEPS];
@@ -42,7 +36,7 @@ static void batches_do_not_depend_on_readers(void **state) {
     }
 }
 
-static void readers_read_what_workers_use(void **state) {
+TEST(readers_read_what_workers_use) {
     dt_dataset *d = fixture_open(packed, "  readers: 2\n", 2);
     dt_batch_source *s = open_train(d, 0, -1);
     dt_source_stats t;
@@ -62,7 +56,7 @@ static void readers_read_what_workers_use(void **state) {
     d->close(d);
 }
 
-static void seeks_among_readers(void **state) {
+TEST(seeks_among_readers) {
     static const int64_t TO[] = {5, 0, 61, 3, 3, 79, 20, 21, 2};
     uint64_t want[STEPS];
     all_steps(AUGMENT, 0, want);
@@ -97,7 +91,7 @@ static void *keep_tuning(void *arg) {
     return t;
 }
 
-static void batches_do_not_depend_on_tuning(void **state) {
+TEST(batches_do_not_depend_on_tuning) {
     uint64_t want[STEPS];
     all_steps(AUGMENT, 0, want);
     for (int k = 0; k < 2; k++) {
@@ -120,7 +114,7 @@ static void batches_do_not_depend_on_tuning(void **state) {
     }
 }
 
-static void slots_and_workers_change(void **state) {
+TEST(slots_and_workers_change) {
     dt_dataset *d = fixture_open(packed, "", 1);
     dt_batch_source *s = open_train(d, 0, -1);
     dt_source_stats before, after;
@@ -167,7 +161,7 @@ static void count_free(dt_backend *b, void *p, size_t n_bytes) {
 }
 
 // The ring's memory is the backend's, all of it is given back, and the ring grows as far as there is memory.
-static void a_backend_gives_the_memory(void **state) {
+TEST(a_backend_gives_the_memory) {
     dt_backend b = {.alloc_host = count_alloc, .free_host = count_free};
     dt_config *c = fixture_config(packed, "");
     dt_dataset *d;
@@ -229,7 +223,7 @@ static void check_place(const dt_data *d, int64_t place, const dt_span *given, s
 }
 
 // Workers that go on in order, hold several places and give them back in another order.
-static void the_ring_wraps(void **state) {
+TEST(the_ring_wraps) {
     dt_dataset *set = fixture_open(packed, "  shuffle: none\n", 1);
     const dt_data *d = set->self;
     // 4 KiB: a few samples; 1700: no fingerprint (534 bytes) is read ahead, every iris (438) is
@@ -300,7 +294,7 @@ static void end_irises(irises *r) {
 }
 
 // Records that lie one behind the other in a tar, taken in stored order, share a read.
-static void neighbours_share_a_read(void **state) {
+TEST(neighbours_share_a_read) {
     irises r;
     begin_irises(&r, "set-000000.tar", 0, (dt_ahead_opts){.sample_at = walk_at, .n_readers = 1});
     const dt_data *d = r.w.d;
@@ -319,7 +313,7 @@ static void neighbours_share_a_read(void **state) {
     end_irises(&r);
 }
 
-static void reading_ahead_begins_and_ends(void **state) {
+TEST(reading_ahead_begins_and_ends) {
     dt_dataset *set = fixture_open(packed, "", 1);
     walk w = {set->self, INT64_MAX};
     dt_ahead_opts o = {.d = set->self,
@@ -358,7 +352,7 @@ static void reading_ahead_begins_and_ends(void **state) {
 
 // What was read ahead belongs to the sample that was meant, never to the one that replaces it: with hashes
 // that would be refused, without them another record's pixels would come under this one's label.
-static void a_replacement_has_bytes_of_its_own(void **state) {
+TEST(a_replacement_has_bytes_of_its_own) {
     enum { EVERY = 7 };
     const char *raw = fixture_path("raw/iris"), *tar = fixture_path("holes.tar");
     fixture_pack(raw, tar);
@@ -423,7 +417,7 @@ static size_t heap_bytes(void) {
 
 // Twenty epochs with readers and a cache: nothing is added after the first two, but the scratch of threads that got no
 // core by then. What is allocated counts, as the kernel takes pages away and gives them back when it likes.
-static void memory_is_flat_over_epochs(void **state) {
+TEST(memory_is_flat_over_epochs) {
     enum { SCRATCH = 64 << 10 };
     if (!MEMORY_IS_OURS) skip();
     dt_dataset *d = fixture_open(packed, AUGMENT "  readers: 3\n  cache: ram\n", 3);
@@ -438,7 +432,7 @@ static void memory_is_flat_over_epochs(void **state) {
 }
 
 // The very next sample, wherever training stopped in an epoch, and nothing before it is made again.
-static void resuming_makes_nothing_twice(void **state) {
+TEST(resuming_makes_nothing_twice) {
     uint64_t want[STEPS];
     all_steps(AUGMENT, 0, want);
     for (int64_t from = 1; from < STEPS; from += 13) {
@@ -453,20 +447,4 @@ static void resuming_makes_nothing_twice(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_do_not_depend_on_readers),
-        cmocka_unit_test(readers_read_what_workers_use),
-        cmocka_unit_test(seeks_among_readers),
-        cmocka_unit_test(batches_do_not_depend_on_tuning),
-        cmocka_unit_test(slots_and_workers_change),
-        cmocka_unit_test(a_backend_gives_the_memory),
-        cmocka_unit_test(the_ring_wraps),
-        cmocka_unit_test(neighbours_share_a_read),
-        cmocka_unit_test(reading_ahead_begins_and_ends),
-        cmocka_unit_test(a_replacement_has_bytes_of_its_own),
-        cmocka_unit_test(memory_is_flat_over_epochs),
-        cmocka_unit_test(resuming_makes_nothing_twice),
-    };
-    return cmocka_run_group_tests(tests, loader_set_up, fixture_tear_down);
-}
+TEST_MAIN(loader_set_up, fixture_tear_down)

@@ -1,15 +1,10 @@
 // test_safetensors.c: files that we write read back and are a function of their tensors; files that
 // Python wrote read; every kind of malformed header is refused with its reason.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 // cmocka wants the four above
-#include <cmocka.h>
-
 #include "base/io.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_internal.h"
+#include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +48,7 @@ static void make_tensors(dt_ckpt_tensor t[4]) {
     t[3] = (dt_ckpt_tensor){"empty", "model", dt_shape2(0, 5), scalar};
 }
 
-static void test_round_trip(void **state) {
+TEST(test_round_trip) {
     static const char *const names[] = {"alpha", "empty", "layer.bias", "layer.weight"};
     static const char *const metadata[] = {"format", "pt", NULL};
     dt_ckpt_tensor t[4];
@@ -77,7 +72,7 @@ static void test_round_trip(void **state) {
     dt_safetensors_close(s);
 }
 
-static void test_bytes_depend_on_tensors_alone(void **state) {
+TEST(test_bytes_depend_on_tensors_alone) {
     static const char *const metadata[] = {"format", "pt", NULL};
     dt_ckpt_tensor t[4], reversed[4];
     char *a, *b;
@@ -98,7 +93,7 @@ static void test_bytes_depend_on_tensors_alone(void **state) {
     free(b);
 }
 
-static void test_large_tensor(void **state) {
+TEST(test_large_tensor) {
     enum { N = 1 << 20 }; // larger than the writer's stage
     float *x = malloc(N * sizeof *x);
     dt_ckpt_tensor t[3] = {{"b", "model", dt_shape1(N), x},
@@ -114,7 +109,7 @@ static void test_large_tensor(void **state) {
     free(x);
 }
 
-static void test_duplicate_names_are_refused(void **state) {
+TEST(test_duplicate_names_are_refused) {
     dt_ckpt_tensor t[2] = {{"a", "model", dt_shape1(2), bias}, {"a", "model", dt_shape1(2), bias}};
     assert_int_equal(write_tensors(in_dir("twice"), t, 2, NULL), DT_E_INTERNAL);
 }
@@ -134,7 +129,7 @@ static dt_status parse(const char *header, size_t n_data) {
 
 #define F32_AT(b, e) "{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[" #b "," #e "]}"
 
-static void test_good_headers(void **state) {
+TEST(test_good_headers) {
     assert_int_equal(parse("{}", 0), DT_OK);
     assert_int_equal(parse("{\"a\":" F32_AT(0, 8) "}   ", 8), DT_OK);
     assert_int_equal(parse("{\"b\":" F32_AT(8, 16) ",\"a\":" F32_AT(0, 8) "}", 16), DT_OK);
@@ -143,7 +138,7 @@ static void test_good_headers(void **state) {
     assert_int_equal(parse("{\"__metadata__\":{\"format\":\"pt\"}}", 0), DT_OK);
 }
 
-static void test_bad_headers(void **state) {
+TEST(test_bad_headers) {
     static const struct {
         const char *header;
         size_t n_data;
@@ -189,7 +184,7 @@ static void test_bad_headers(void **state) {
     }
 }
 
-static void test_bad_lengths(void **state) {
+TEST(test_bad_lengths) {
     static const unsigned char huge[16] = {1, 225, 245, 5, 0, 0, 0, 0, '{', '}'}; // 100,000,001
     static const unsigned char past[16] = {9, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
     static const unsigned char all[16] = {255, 255, 255, 255, 255, 255, 255, 255};
@@ -207,7 +202,7 @@ static void test_bad_lengths(void **state) {
 }
 
 // A file of Python's safetensors.
-static void test_python_file(void **state) {
+TEST(test_python_file) {
     const char *source = getenv("SOURCE");
     char path[4096];
     dt_safetensors *s;
@@ -229,11 +224,5 @@ static int write_example(const char *path) {
 
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "write") == 0) return write_example(argv[2]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_bytes_depend_on_tensors_alone),
-        cmocka_unit_test(test_large_tensor), cmocka_unit_test(test_duplicate_names_are_refused),
-        cmocka_unit_test(test_good_headers), cmocka_unit_test(test_bad_headers),
-        cmocka_unit_test(test_bad_lengths),  cmocka_unit_test(test_python_file),
-    };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return run_all_tests(make_dir, remove_dir);
 }

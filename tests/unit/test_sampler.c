@@ -1,12 +1,6 @@
 // The order of samples is a bijection, a pure function, and frozen: changing it breaks every resume.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/order/sampler.h"
+#include "testing.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +8,7 @@
 static const uint64_t SIZES[] = {1, 2, 3, 5, 16, 17, 255, 256, 257, 1000, 4096, 4097, 9000, 12289};
 enum { N_SIZES = sizeof SIZES / sizeof *SIZES };
 
-static void every_epoch_is_a_bijection(void **state) {
+TEST(every_epoch_is_a_bijection) {
     for (int k = 0; k < N_SIZES; k++)
         for (int shuffle = DT_SHUFFLE_none; shuffle <= DT_SHUFFLE_global; shuffle++)
             for (uint64_t epoch = 0; epoch < 3; epoch++) {
@@ -29,13 +23,13 @@ static void every_epoch_is_a_bijection(void **state) {
             }
 }
 
-static void the_inverse_inverts(void **state) {
+TEST(the_inverse_inverts) {
     for (int k = 0; k < N_SIZES; k++)
         for (uint64_t i = 0; i < SIZES[k]; i += 1 + SIZES[k] / 100)
             assert_int_equal(dt_perm_invert(9, 3, SIZES[k], dt_perm_apply(9, 3, SIZES[k], i)), i);
 }
 
-static void epochs_and_seeds_differ(void **state) {
+TEST(epochs_and_seeds_differ) {
     dt_sampler a = {DT_SHUFFLE_global, 1, 1000, NULL}, b = {DT_SHUFFLE_global, 2, 1000, NULL};
     int same_epoch = 0, same_seed = 0, fixed = 0;
     for (uint64_t i = 0; i < 1000; i++) {
@@ -47,7 +41,7 @@ static void epochs_and_seeds_differ(void **state) {
 }
 
 // Correlation of place and index, and of neighbours, over many epochs: |r| ~ 1/sqrt(n).
-static void places_are_uncorrelated(void **state) {
+TEST(places_are_uncorrelated) {
     dt_sampler s = {DT_SHUFFLE_global, 5, 2205, NULL};
     double mid = (2205 - 1) / 2.0, sum = 0, next = 0, norm = 0;
     for (uint64_t epoch = 0; epoch < 20; epoch++)
@@ -62,7 +56,7 @@ static void places_are_uncorrelated(void **state) {
     assert_true(next / norm < 0.03 && next / norm > -0.03);
 }
 
-static void blocks_keep_reads_near(void **state) {
+TEST(blocks_keep_reads_near) {
     enum { N = 100000 };
     dt_sampler s = {DT_SHUFFLE_block, 5, N, NULL};
     uint8_t touched[N / DT_SHUFFLE_BLOCK_SAMPLES + 1];
@@ -98,14 +92,14 @@ static double runs_in_a_batch(dt_shuffle shuffle) {
     return (double)n_runs / (double)n_batches;
 }
 
-static void blocks_mix(void **state) {
+TEST(blocks_mix) {
     double global = runs_in_a_batch(DT_SHUFFLE_global), block = runs_in_a_batch(DT_SHUFFLE_block);
     print_message("a batch of 256 of 100,000: %.0f runs of 32 when global, %.0f in blocks\n",
                   global, block);
     assert_true(global > 240 && block > 105 && block < 118);
 }
 
-static void the_order_is_frozen(void **state) {
+TEST(the_order_is_frozen) {
     dt_sampler global = {DT_SHUFFLE_global, 42, 2205, NULL},
                block = {DT_SHUFFLE_block, 42, 2205, NULL};
     static const uint64_t GLOBAL[] = {213, 1264, 690, 792, 1241, 1872},
@@ -118,7 +112,7 @@ static void the_order_is_frozen(void **state) {
 
 // 7 values of 3 to 21 samples, in runs of 4: as many runs of each, one or less apart; a run has no sample twice unless
 // the value has too few; epochs differ.
-static void runs_are_of_one_value(void **state) {
+TEST(runs_are_of_one_value) {
     enum { N_VALUES = 7, LENGTH = 4 };
     uint32_t begin[N_VALUES + 1] = {0}, items[84], value_of[84], n = 0;
     for (uint32_t k = 0; k < N_VALUES; k++) {
@@ -150,16 +144,4 @@ static void runs_are_of_one_value(void **state) {
     assert_true(moved > 5 * 84 / 2);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_are_of_one_value),
-        cmocka_unit_test(every_epoch_is_a_bijection),
-        cmocka_unit_test(the_inverse_inverts),
-        cmocka_unit_test(epochs_and_seeds_differ),
-        cmocka_unit_test(places_are_uncorrelated),
-        cmocka_unit_test(blocks_keep_reads_near),
-        cmocka_unit_test(blocks_mix),
-        cmocka_unit_test(the_order_is_frozen),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,24 +1,23 @@
 // Learning rates at the points where their definitions say what they must be.
+#include "config/schedules.h"
+#include "testing.h"
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-
-#include "config/schedules.h"
 #include "train/schedule.h"
 
 #include <math.h>
 
-static void test_constant_with_warmup(void **state) {
+TEST(test_constant_with_warmup) {
     dt_schedule s = {.kind = DT_SCHEDULE_constant, .lr = 0.5, .warmup_steps = 4};
     assert_float_equal(dt_schedule_lr(&s, 0, NULL, 0), 0.125, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 3, NULL, 0), 0.5, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 1000, NULL, 0), 0.5, 1e-12);
 }
 
-static void test_cosine(void **state) {
+TEST(test_cosine) {
     dt_schedule s = {.kind = DT_SCHEDULE_cosine,
                      .lr = 1.0,
                      .own = {0.2},
@@ -32,7 +31,7 @@ static void test_cosine(void **state) {
         assert_true(dt_schedule_lr(&s, i, NULL, 0) < dt_schedule_lr(&s, i - 1, NULL, 0));
 }
 
-static void test_wsd(void **state) {
+TEST(test_wsd) {
     dt_schedule s = {.kind = DT_SCHEDULE_wsd,
                      .lr = 1.0,
                      .own = {20, 0.2},
@@ -51,14 +50,14 @@ static void test_wsd(void **state) {
     assert_float_equal(dt_schedule_lr(&s, 60, NULL, 0), 0.2 + 0.8 * 50 / 300, 1e-12);
 }
 
-static void test_step(void **state) {
+TEST(test_step) {
     dt_schedule s = {.kind = DT_SCHEDULE_step, .lr = 1.0, .own = {30, 0.1}};
     assert_float_equal(dt_schedule_lr(&s, 29, NULL, 0), 1.0, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 30, NULL, 0), 0.1, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 90, NULL, 0), 0.001, 1e-12);
 }
 
-static void test_plateau(void **state) {
+TEST(test_plateau) {
     dt_schedule s = {
         .kind = DT_SCHEDULE_plateau, .lr = 1.0, .own = {0.1, 2, 0.05}, .lower_is_better = true};
     const double values[] = {3.0, 2.0, 2.0, 2.5, 1.9, NAN, 2.0, 2.0, 2.0};
@@ -73,7 +72,7 @@ static void test_plateau(void **state) {
     assert_float_equal(dt_schedule_lr(&s, 0, history, 3), 0.1, 1e-12); // falling is stale now
 }
 
-static void test_amounts(void **state) {
+TEST(test_amounts) {
     assert_int_equal(dt_amount_steps((dt_amount){5, DT_UNIT_PERCENT}, 200, 50), 10);
     assert_int_equal(dt_amount_steps((dt_amount){1.5, DT_UNIT_EPOCHS}, 200, 50), 75);
     assert_int_equal(dt_amount_steps((dt_amount){7, DT_UNIT_STEPS}, 200, 50), 7);
@@ -86,7 +85,7 @@ static void test_amounts(void **state) {
     assert_false(dt_amount_due(5, 11));
 }
 
-static void test_from_config(void **state) {
+TEST(test_from_config) {
     static const char text[] =
         "run: {name: x}\ndata: {path: y}\nmodel: {name: fusion}\n"
         "train: {global_batch: 8, micro_batch: 4, optimizer: {lr: 0.25},\n"
@@ -103,13 +102,4 @@ static void test_from_config(void **state) {
     dt_config_destroy(c);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_constant_with_warmup),
-                                       cmocka_unit_test(test_cosine),
-                                       cmocka_unit_test(test_wsd),
-                                       cmocka_unit_test(test_step),
-                                       cmocka_unit_test(test_plateau),
-                                       cmocka_unit_test(test_amounts),
-                                       cmocka_unit_test(test_from_config)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

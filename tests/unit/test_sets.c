@@ -1,17 +1,11 @@
 // Opening sets: which files a path stands for, indexes that are made, stale ones, compressed shards,
 // mixed sets.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "data/file/tar.h"
 #include "data/source/source.h"
 #include "data/source/unpack.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -57,7 +51,7 @@ static const char *write_tar(const char *name, const char *prefix, int n) {
 }
 
 // A lack of descriptors says nothing of a file.
-static void no_descriptor_is_no_bad_file(void **state) {
+TEST(no_descriptor_is_no_bad_file) {
     const char *path = write_tar("few.tar", "few", 1);
     dt_blob b;
     char *data = NULL;
@@ -77,7 +71,7 @@ static void no_descriptor_is_no_bad_file(void **state) {
 static dt_reader *open_one(const char *path, const dt_reader_options *o);
 
 // What every rank finds alike is said by one.
-static void one_rank_tells_of_files_beside(void **state) {
+TEST(one_rank_tells_of_files_beside) {
     write_tar("alike/a.tar", "a", 1);
     fixture_write(fixture_path("alike/b.pgm"), "P5 1 1 255 a", 12);
     for (int rank = 0; rank < 2; rank++) {
@@ -102,7 +96,7 @@ static dt_reader *open_one(const char *path, const dt_reader_options *o) {
 }
 
 // What may not be read is not what is not there: it is named, by every way to it.
-static void a_closed_set_is_said_to_be_closed(void **state) {
+TEST(a_closed_set_is_said_to_be_closed) {
     static const struct {
         const char *path, *shut;
     } ALL[] = {{"shut/a.lmdb", "shut/a.lmdb"}, {"shut/a.lmdb", "shut/a.lmdb/data.mdb"},
@@ -142,7 +136,7 @@ static void a_closed_set_is_said_to_be_closed(void **state) {
 }
 
 // Of `cat a.tar b.tar` only a.tar is read, which is said each time; zeros and rubbish behind a tar are nothing.
-static void two_tars_in_one_file(void **state) {
+TEST(two_tars_in_one_file) {
     static const size_t PADDING[] = {0, 10240, 3};
     const char *path = fixture_path("two.tar"), *log = fixture_path("two.log");
     for (int k = 0; k < 4; k++) {
@@ -212,7 +206,7 @@ static bool exists(const char *path, const char *tail) {
 }
 
 // ---- indexes ---------------------------------------------------------------------------------------
-static void a_scan_leaves_an_index(void **state) {
+TEST(a_scan_leaves_an_index) {
     const char *path = write_tar("i/a.tar", "x", 5);
     dt_reader *s = open_one(path, NULL);
     uint64_t hash = dt_catalog_hash(s->catalog);
@@ -227,7 +221,7 @@ static void a_scan_leaves_an_index(void **state) {
     dt_reader_close(s);
 }
 
-static void an_index_is_not_written_where_it_may_not(void **state) {
+TEST(an_index_is_not_written_where_it_may_not) {
     const char *path = write_tar("ro/a.tar", "x", 2), *dir = fixture_path("ro");
     assert_int_equal(chmod(dir, 0555), 0);
     dt_reader_close(open_one(path, NULL));
@@ -238,7 +232,7 @@ static void an_index_is_not_written_where_it_may_not(void **state) {
     assert_false(exists(path, ".index"));
 }
 
-static void a_stale_index_is_made_again(void **state) {
+TEST(a_stale_index_is_made_again) {
     const char *path = write_tar("s/a.tar", "x", 5);
     dt_reader_close(open_one(path, NULL));
     write_tar("s/a.tar", "other", 3); // shorter, too
@@ -251,7 +245,7 @@ static void a_stale_index_is_made_again(void **state) {
     dt_reader_close(s);
 }
 
-static void many_shards_keep_their_order(void **state) {
+TEST(many_shards_keep_their_order) {
     for (int i = 0; i < 70; i++) {
         char name[32], prefix[32];
         snprintf(name, sizeof name, "m/s-%03d.tar", i);
@@ -277,7 +271,7 @@ static void many_shards_keep_their_order(void **state) {
 }
 
 // ---- names -----------------------------------------------------------------------------------------
-static void wildcards_and_folders(void **state) {
+TEST(wildcards_and_folders) {
     write_tar("w/b.tar", "b", 1), write_tar("w/a.tar", "a", 1), write_tar("w/B.tar", "B", 1);
     static const char *const PATTERNS[] = {"w/*.tar", "w", "w/", "w/{B,a,b}.tar", "w/[A-z].tar"};
     for (size_t i = 0; i < sizeof PATTERNS / sizeof *PATTERNS; i++) {
@@ -296,7 +290,7 @@ static void wildcards_and_folders(void **state) {
     expect_fail(fixture_path("w/none.tar"), DT_E_DATA, "no such data set");
 }
 
-static void a_file_twice_is_an_error(void **state) {
+TEST(a_file_twice_is_an_error) {
     const char *path = write_tar("d/a.tar", "x", 2), *link = fixture_path("d/link.tar");
     const char *twice = dt_arena_printf(&fixture_arena, "%s::%s", path, path);
     const char *linked = dt_arena_printf(&fixture_arena, "%s::%s", path, link);
@@ -305,7 +299,7 @@ static void a_file_twice_is_an_error(void **state) {
     expect_fail(linked, DT_E_USAGE, "the same file");
 }
 
-static void mixed_sets_have_a_column(void **state) {
+TEST(mixed_sets_have_a_column) {
     const char *a = write_tar("x/cats-00.tar", "c", 2), *b = write_tar("x/dogs-00.tar", "d", 3);
     dt_reader *s = NULL;
     dt_reader_item items[] = {{a, NULL, 2}, {b, "hounds", 0.5}};
@@ -321,7 +315,7 @@ static void mixed_sets_have_a_column(void **state) {
     dt_reader_close(s);
 }
 
-static void a_config_mixes_sets(void **state) {
+TEST(a_config_mixes_sets) {
     const char *a = write_tar("y/a.tar", "a", 20), *b = write_tar("y/b.tar", "b", 20);
     char *text = dt_xprintf("run: {name: t}\n"
                             "data:\n"
@@ -346,7 +340,7 @@ static void a_config_mixes_sets(void **state) {
 }
 
 // "seg.cls" is a class member beside "cls".
-static void class_members_may_have_more_dots(void **state) {
+TEST(class_members_may_have_more_dots) {
     static const uint8_t end[1024];
     const char *path = fixture_path("dots.tar");
     tar_bytes.n_bytes = 0;
@@ -362,7 +356,7 @@ static void class_members_may_have_more_dots(void **state) {
 }
 
 // A list of shards is a set for `dtrain pack` too, and no list of files.
-static void lists_of_shards_can_be_packed(void **state) {
+TEST(lists_of_shards_can_be_packed) {
     write_tar("wids/a.tar", "a", 5), write_tar("wids/b.tar", "b", 3);
     const char *list = fixture_path("wids/wids.json");
     const char *text =
@@ -391,7 +385,7 @@ static dt_status open_list(dt_reader **s, const char *text) {
     return dt_reader_open(s, &path, 1);
 }
 
-static void wids_lists(void **state) {
+TEST(wids_lists) {
     dt_reader *s = NULL;
     write_tar("lists/x/a.v2.tar", "x", 3), write_tar("lists/y/a.v2.tar", "y", 3);
     const char *good =
@@ -420,7 +414,7 @@ static void wids_lists(void **state) {
 }
 
 // ---- damage ----------------------------------------------------------------------------------------
-static void a_cut_shard_is_used_up_to_there_when_lenient(void **state) {
+TEST(a_cut_shard_is_used_up_to_there_when_lenient) {
     const char *path = write_tar("c/a.tar", "x", 10);
     fixture_write(path, tar_bytes.data, tar_bytes.n_bytes / 2 + 700);
     expect_fail(path, DT_E_DATA, "cut");
@@ -431,7 +425,7 @@ static void a_cut_shard_is_used_up_to_there_when_lenient(void **state) {
     assert_false(exists(path, ".index"));
 }
 
-static void bad_metadata_costs_its_columns_only(void **state) {
+TEST(bad_metadata_costs_its_columns_only) {
     static const uint8_t end[1024];
     const char *path = fixture_path("j/a.tar");
     tar_bytes.n_bytes = 0;
@@ -487,7 +481,7 @@ static dt_status unpack_bytes(const dt_buffer *in, size_t n, uint64_t max, dt_bu
     return st;
 }
 
-static void streams_unpack_and_cuts_are_told(void **state) {
+TEST(streams_unpack_and_cuts_are_told) {
     dt_buffer packed = {0}, out = {0};
     size_t n = 5000000;
     uint8_t *data = malloc(n);
@@ -553,7 +547,7 @@ static int n_temporaries(const char *dir) {
     return (int)count;
 }
 
-static void compressed_shards_are_read(void **state) {
+TEST(compressed_shards_are_read) {
     dt_buffer packed = {0};
     const char *cache = fixture_path("cache"), *unpacked = fixture_path("cache/unpacked");
     static const char *const NAMES[] = {"z/a.tar.gz", "z/b.tgz", "z/c.tar.zst", "z/d.tar", "z/e"};
@@ -592,7 +586,7 @@ static void compressed_shards_are_read(void **state) {
     dt_buffer_fini(&packed);
 }
 
-static void the_cache_is_bounded(void **state) {
+TEST(the_cache_is_bounded) {
     dt_buffer packed = {0};
     const char *cache = fixture_path("small"), *unpacked = fixture_path("small/unpacked");
     dt_reader_options o = {.cache_dir = cache, .write_index = true};
@@ -629,7 +623,7 @@ static void the_cache_is_bounded(void **state) {
     dt_buffer_fini(&packed);
 }
 
-static void processes_share_the_work(void **state) {
+TEST(processes_share_the_work) {
     dt_buffer packed = {0};
     const char *cache = fixture_path("shared"), *path = fixture_path("p/a.tgz");
     dt_reader_options o = {.cache_dir = cache, .cache_bytes = 1 << 30};
@@ -658,7 +652,7 @@ static void processes_share_the_work(void **state) {
 }
 
 // What a killed process left half unpacked goes; what one that lives is writing stays.
-static void leftovers_of_unpacking_go(void **state) {
+TEST(leftovers_of_unpacking_go) {
     dt_buffer packed = {0};
     dt_unpack_cache c = {.dir = fixture_path("left"), .max_bytes = 1 << 30};
     const char *path = fixture_path("l/a.tgz");
@@ -693,30 +687,4 @@ static int end(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_descriptor_is_no_bad_file),
-        cmocka_unit_test(two_tars_in_one_file),
-        cmocka_unit_test(a_closed_set_is_said_to_be_closed),
-        cmocka_unit_test(one_rank_tells_of_files_beside),
-        cmocka_unit_test(class_members_may_have_more_dots),
-        cmocka_unit_test(lists_of_shards_can_be_packed),
-        cmocka_unit_test(wids_lists),
-        cmocka_unit_test(a_scan_leaves_an_index),
-        cmocka_unit_test(an_index_is_not_written_where_it_may_not),
-        cmocka_unit_test(a_stale_index_is_made_again),
-        cmocka_unit_test(many_shards_keep_their_order),
-        cmocka_unit_test(wildcards_and_folders),
-        cmocka_unit_test(a_file_twice_is_an_error),
-        cmocka_unit_test(mixed_sets_have_a_column),
-        cmocka_unit_test(a_config_mixes_sets),
-        cmocka_unit_test(a_cut_shard_is_used_up_to_there_when_lenient),
-        cmocka_unit_test(bad_metadata_costs_its_columns_only),
-        cmocka_unit_test(streams_unpack_and_cuts_are_told),
-        cmocka_unit_test(compressed_shards_are_read),
-        cmocka_unit_test(the_cache_is_bounded),
-        cmocka_unit_test(processes_share_the_work),
-        cmocka_unit_test(leftovers_of_unpacking_go),
-    };
-    return cmocka_run_group_tests(tests, fixture_set_up, end);
-}
+TEST_MAIN(fixture_set_up, end)

@@ -1,17 +1,11 @@
 // test_synth.c: the synthetic sets: counts, names, BMP headers, the same bytes for the same
 // seed whatever the number of threads, and pictures that are pictures.
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "data/synth/synth.h"
+#include "testing.h"
 
 #include <math.h>
 #include <sched.h>
@@ -94,7 +88,7 @@ static void check_bmp(const char *name, uint32_t w, uint32_t h, uint32_t bits) {
     free(p);
 }
 
-static void test_names_and_headers(void **state) {
+TEST_WITH(test_names_and_headers, make_dir, remove_dir) {
     assert_int_equal(synth("a", 5, 0, 42), DT_OK);
     static const char *const fingers[] = {"thumb", "index", "middle", "ring", "little"};
     for (int k = 0; k < 10; k++) {
@@ -110,7 +104,7 @@ static void test_names_and_headers(void **state) {
 
 // The fourth byte of a 32-bit pixel is 255 and the other three are one grey; the first stored row is the
 // bottom one: the finger's tip leaves the corners white.
-static void test_pixels(void **state) {
+TEST_WITH(test_pixels, make_dir, remove_dir) {
     assert_int_equal(synth("a", 1, 0, 42), DT_OK);
     size_t n;
     uint8_t *p = read_bytes(&n, "a/fingerprint/1/1__M_Left_thumb_finger.BMP");
@@ -122,7 +116,7 @@ static void test_pixels(void **state) {
     free(p);
 }
 
-static void test_same_seed_same_bytes(void **state) {
+TEST_WITH(test_same_seed_same_bytes, make_dir, remove_dir) {
     cpu_set_t all, one;
     assert_int_equal(synth("a", 3, 10, 42), DT_OK);
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
@@ -153,7 +147,7 @@ static void test_same_seed_same_bytes(void **state) {
     assert_true(file_hash("a/iris/1/1_M_L_1.bmp") != file_hash("a/iris/1/1_M_L_2.bmp"));
 }
 
-static void test_genders(void **state) {
+TEST_WITH(test_genders, make_dir, remove_dir) {
     char path[160], **names;
     size_t n, female = 0, male = 0;
     assert_int_equal(synth("g", 45, 1, 1), DT_OK);
@@ -169,7 +163,7 @@ static void test_genders(void **state) {
     assert_int_equal(male, 34);
 }
 
-static void test_other_counts(void **state) {
+TEST_WITH(test_other_counts, make_dir, remove_dir) {
     assert_int_equal(synth("a", 2, 12, 7), DT_OK);
     folder_hash("a/fingerprint/2", 12);
     folder_hash("a/iris/2", 12);
@@ -178,7 +172,7 @@ static void test_other_counts(void **state) {
     check_bmp("a/iris/1/1_M_R_6.bmp", 320, 240, 24);
 }
 
-static void test_refusals(void **state) {
+TEST_WITH(test_refusals, make_dir, remove_dir) {
     assert_int_equal(synth("a", 1, 1, 1), DT_OK);
     assert_int_equal(synth("a", 1, 1, 1), DT_OK); // the same again
     assert_int_equal(synth("a", 1, 1, 2), DT_E_USAGE);
@@ -224,7 +218,7 @@ static uint64_t tree_hash(const char *folder, int *n) {
 }
 
 // Same seed same bytes on one core and on all, another seed others; so many files.
-static void test_other_kinds(void **state) {
+TEST_WITH(test_other_kinds, make_dir, remove_dir) {
     static const struct {
         const char *kind;
         int n_beside; // the note, and a table
@@ -253,7 +247,7 @@ static void test_other_kinds(void **state) {
     }
 }
 
-static void test_tables(void **state) {
+TEST_WITH(test_tables, make_dir, remove_dir) {
     assert_int_equal(synth_kind_of("pose", "p", 7, 1), DT_OK);
     assert_int_equal(synth_kind_of("lens", "l", 7, 1), DT_OK);
     size_t n;
@@ -285,16 +279,4 @@ static void test_tables(void **state) {
     free(text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_names_and_headers, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_pixels, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_same_seed_same_bytes, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_genders, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_other_counts, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_other_kinds, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_tables, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_refusals, make_dir, remove_dir),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,15 +1,9 @@
 // Tables: CSV by RFC 4180 with the line of every mistake, JSON with nested values, and joining them to
 // files.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/raw/raw.h"
 #include "data/raw/table.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 static dt_status parse(dt_table *t, const char *text) {
     return dt_table_parse_csv(t, "t.csv", text, strlen(text), 0);
@@ -21,7 +15,7 @@ static const char *cell(const dt_table *t, size_t row, const char *column) {
     return t->cell[row * t->n_columns + (size_t)c];
 }
 
-static void quotes_line_ends_and_separators(void **state) {
+TEST(quotes_line_ends_and_separators) {
     dt_table t;
     assert_int_equal(parse(&t, "\xef\xbb\xbf"
                                "a,\"b \"\"x\"\"\"\r\n1,\"two\r\nlines, and \"\"more\"\"\"\r\n"
@@ -47,7 +41,7 @@ static void quotes_line_ends_and_separators(void **state) {
     dt_table_fini(&t);
 }
 
-static void mistakes_have_lines(void **state) {
+TEST(mistakes_have_lines) {
     static const char *const WRONG[][2] = {
         {"a,b\n1,2\n3\n", "t.csv:3: 1 fields"},
         {"a,b\n1,2,3\n", "t.csv:2: 3 fields"},
@@ -66,7 +60,7 @@ static void mistakes_have_lines(void **state) {
     assert_int_equal(dt_table_parse_csv(&t, "t.csv", "a,b\n1,\0\n", 8, 0), DT_E_DATA);
 }
 
-static void json_keeps_and_flattens_what_is_nested(void **state) {
+TEST(json_keeps_and_flattens_what_is_nested) {
     static const char TEXT[] =
         "[{\"name\":\"a\",\"box\":[1,2.5],\"angles\":{\"yaw\":1.5,\"deep\":{\"x\":1}},\"ok\":true},"
         "{\"name\":\"b\",\"box\":[3,4],\"angles\":{\"yaw\":-2},\"tags\":[\"x\",1],\"none\":null}]";
@@ -92,7 +86,7 @@ static void json_keeps_and_flattens_what_is_nested(void **state) {
     assert_int_equal(dt_table_parse_json(&t, "t.json", "[]", 2, false), DT_E_DATA);
 }
 
-static void several_tables_in_one_json_are_told(void **state) {
+TEST(several_tables_in_one_json_are_told) {
     static const char COCO[] = "{\"info\":{},\"images\":[{\"id\":1,\"file_name\":\"a.jpg\"}],"
                                "\"annotations\":[]}";
     static const char OTHER[] = "{\"rows\":[{\"file\":\"a.jpg\"}]}";
@@ -135,7 +129,7 @@ static void expect_json(const dt_raw *r, int i, const char *want) {
     dt_json_fini(&j);
 }
 
-static void rows_find_their_files(void **state) {
+TEST(rows_find_their_files) {
     static const struct {
         const char *text, *on, *used;
     } WAYS[] = {
@@ -162,7 +156,7 @@ static void rows_find_their_files(void **state) {
     }
 }
 
-static void a_join_by_a_column_of_the_names(void **state) {
+TEST(a_join_by_a_column_of_the_names) {
     const char *files = make_files();
     write_text("people.csv", "age,who\n31,p\n40,q\n22,nobody\n");
     dt_raw_opts o = {
@@ -182,7 +176,7 @@ static void a_join_by_a_column_of_the_names(void **state) {
 }
 
 // What is written as digits is text, as it may be a name.
-static void names_of_digits_stay_as_they_are(void **state) {
+TEST(names_of_digits_stay_as_they_are) {
     const char *files = make_files();
     write_text("join.csv", "file,person,plate,mass,hex\n"
                            "a.npy,007,12345678901234567890,1e3,0x10\n"
@@ -196,7 +190,7 @@ static void names_of_digits_stay_as_they_are(void **state) {
     dt_raw_fini(&r);
 }
 
-static void joins_that_are_wrong(void **state) {
+TEST(joins_that_are_wrong) {
     const char *files = make_files();
     dt_raw_opts o = {.join = fixture_path("join.csv")};
     dt_raw r;
@@ -216,7 +210,7 @@ static void joins_that_are_wrong(void **state) {
 }
 
 // ---- lists ----------------------------------------------------------------------------------------------
-static void a_list_names_files_and_says_what_they_are(void **state) {
+TEST(a_list_names_files_and_says_what_they_are) {
     make_files();
     write_text("files/list.csv", "label,path,x\ncat,p/a.npy,0.5\ndog,./q/c.npy,1\n");
     dt_raw r;
@@ -238,7 +232,7 @@ static void a_list_names_files_and_says_what_they_are(void **state) {
     assert_non_null(strstr(dt_error_message(), "p/missing.npy"));
 }
 
-static void what_is_data_is_told_by_name_or_bytes(void **state) {
+TEST(what_is_data_is_told_by_name_or_bytes) {
     uint8_t bmp[4096];
     size_t n = fixture_bmp(bmp, 4, 4, 24, 1);
     fixture_write(fixture_path("mixed/scan001"), bmp, n);
@@ -260,18 +254,4 @@ static void what_is_data_is_told_by_name_or_bytes(void **state) {
     dt_raw_fini(&r);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quotes_line_ends_and_separators),
-        cmocka_unit_test(mistakes_have_lines),
-        cmocka_unit_test(json_keeps_and_flattens_what_is_nested),
-        cmocka_unit_test(several_tables_in_one_json_are_told),
-        cmocka_unit_test(rows_find_their_files),
-        cmocka_unit_test(a_join_by_a_column_of_the_names),
-        cmocka_unit_test(names_of_digits_stay_as_they_are),
-        cmocka_unit_test(joins_that_are_wrong),
-        cmocka_unit_test(a_list_names_files_and_says_what_they_are),
-        cmocka_unit_test(what_is_data_is_told_by_name_or_bytes),
-    };
-    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
-}
+TEST_MAIN(fixture_set_up, fixture_tear_down)

@@ -1,14 +1,8 @@
 // Dialects of tar, keys and extensions, shards that are scanned; cut and damaged files.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/file/tar.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 static uint8_t tar_bytes[1 << 16];
 static size_t tar_n;
@@ -83,7 +77,7 @@ static void expect(const char *want) {
     assert_string_equal(got, want);
 }
 
-static void plain_and_old_headers(void **state) {
+TEST(plain_and_old_headers) {
     tar_n = 0;
     put_file("./a.txt", "one");
     put_header("dir/", '5', 0), seal_header();
@@ -95,7 +89,7 @@ static void plain_and_old_headers(void **state) {
     expect("a.txt=one;old=two;contiguous=hi;");
 }
 
-static void ustar_prefix(void **state) {
+TEST(ustar_prefix) {
     tar_n = 0;
     put_header("b.txt", '0', 1);
     memcpy(tar_bytes + tar_n + 345, "some/where", 10);
@@ -105,7 +99,7 @@ static void ustar_prefix(void **state) {
     expect("some/where/b.txt=x;");
 }
 
-static void pax_overrides_one_file(void **state) {
+TEST(pax_overrides_one_file) {
     tar_n = 0;
     put_extension('x', "18 path=long/name\n20 mtime=1.23456789\n");
     put_file("short", "a");
@@ -114,7 +108,7 @@ static void pax_overrides_one_file(void **state) {
     expect("long/name=a;next=b;");
 }
 
-static void pax_size_and_global(void **state) {
+TEST(pax_size_and_global) {
     tar_n = 0;
     put_extension('g', "17 comment=hello\n");
     put_extension('x', "9 size=4\n");
@@ -129,7 +123,7 @@ static void pax_size_and_global(void **state) {
     expect("glob=1;");
 }
 
-static void gnu_long_name_and_base256(void **state) {
+TEST(gnu_long_name_and_base256) {
     tar_n = 0;
     char name[200];
     memset(name, 'n', sizeof name - 1);
@@ -148,7 +142,7 @@ static void gnu_long_name_and_base256(void **state) {
     expect(want);
 }
 
-static void a_global_record_holds_for_all(void **state) {
+TEST(a_global_record_holds_for_all) {
     tar_n = 0;
     put_extension('g', "9 size=2\n");
     put_header("a", '0', 0), seal_header(), put_data("xy", 2);
@@ -159,7 +153,7 @@ static void a_global_record_holds_for_all(void **state) {
     expect("a=xy;b=zw;c=q;");
 }
 
-static void links_folders_and_empty_members(void **state) {
+TEST(links_folders_and_empty_members) {
     tar_n = 0;
     put_file("empty.txt", "");
     put_header("hard.txt", '1', 5), seal_header(); // its size is of the file it links to
@@ -170,7 +164,7 @@ static void links_folders_and_empty_members(void **state) {
     expect("empty.txt=;last.txt=x;");
 }
 
-static void sparse_and_volumes_are_refused(void **state) {
+TEST(sparse_and_volumes_are_refused) {
     char got[4096];
     tar_n = 0;
     put_header("s", 'S', 0), seal_header(), put_end();
@@ -187,7 +181,7 @@ static void sparse_and_volumes_are_refused(void **state) {
     assert_non_null(strstr(dt_error_message(), "volume"));
 }
 
-static void bad_archives_are_errors(void **state) {
+TEST(bad_archives_are_errors) {
     static const char *const PAX[] = {"5 path\n",   "99 path=a\n", "x path=a\n", "11 path=a\n",
                                       "9 size=x\n", "0 a=b\n",     "3=\n"};
     char got[4096];
@@ -208,7 +202,7 @@ static void bad_archives_are_errors(void **state) {
     assert_non_null(strstr(dt_error_message(), "checksum"));
 }
 
-static void cut_anywhere_is_an_error_or_a_shorter_list(void **state) {
+TEST(cut_anywhere_is_an_error_or_a_shorter_list) {
     char got[4096];
     tar_n = 0;
     put_file("a.txt", "one");
@@ -231,7 +225,7 @@ static void cut_anywhere_is_an_error_or_a_shorter_list(void **state) {
     }
 }
 
-static void damage_never_crashes(void **state) {
+TEST(damage_never_crashes) {
     char got[4096];
     uint32_t x = 3;
     for (int i = 0; i < 3000; i++) {
@@ -258,7 +252,7 @@ static void damage_never_crashes(void **state) {
     }
 }
 
-static void what_we_write_we_read(void **state) {
+TEST(what_we_write_we_read) {
     static const size_t LENGTHS[] = {1, 50, 99, 100, 101, 150, 255, 256, 257, 300, 1000};
     for (size_t i = 0; i < sizeof LENGTHS / sizeof *LENGTHS; i++)
         for (int slash = 0; slash < 2; slash++) {
@@ -286,7 +280,7 @@ static void what_we_write_we_read(void **state) {
         }
 }
 
-static void keys_and_extensions(void **state) {
+TEST(keys_and_extensions) {
     static const struct {
         const char *path, *key, *ext;
     } CASES[] = {{"a/b.c/d.seg.JPG", "a/b.c/d", "seg.jpg"},
@@ -309,7 +303,7 @@ static void keys_and_extensions(void **state) {
     }
 }
 
-static void a_foreign_shard_is_scanned(void **state) {
+TEST(a_foreign_shard_is_scanned) {
     fixture_begin();
     tar_n = 0;
     put_file("s/1.jpg", "img1");
@@ -358,7 +352,7 @@ static void a_foreign_shard_is_scanned(void **state) {
     fixture_end();
 }
 
-static void shard_patterns(void **state) {
+TEST(shard_patterns) {
     char **list_;
     size_t n;
     assert_int_equal(dt_expand_shards("a-{008..010}.tar::b.tar", &list_, &n), DT_OK);
@@ -380,7 +374,7 @@ static void shard_patterns(void **state) {
 }
 
 // Cut between two members a tar is still a tar: only the end mark tells.
-static void the_end_mark_is_noticed(void **state) {
+TEST(the_end_mark_is_noticed) {
     uint8_t data[2 * DT_TAR_BLOCK + 1024] = {0}, header[DT_TAR_MAX_HEADER];
     size_t n = 0;
     assert_int_equal(dt_tar_write_header(header, &n, "a.bin", 3), DT_OK);
@@ -400,24 +394,4 @@ static void the_end_mark_is_noticed(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_end_mark_is_noticed),
-        cmocka_unit_test(plain_and_old_headers),
-        cmocka_unit_test(ustar_prefix),
-        cmocka_unit_test(pax_overrides_one_file),
-        cmocka_unit_test(pax_size_and_global),
-        cmocka_unit_test(gnu_long_name_and_base256),
-        cmocka_unit_test(a_global_record_holds_for_all),
-        cmocka_unit_test(links_folders_and_empty_members),
-        cmocka_unit_test(sparse_and_volumes_are_refused),
-        cmocka_unit_test(bad_archives_are_errors),
-        cmocka_unit_test(cut_anywhere_is_an_error_or_a_shorter_list),
-        cmocka_unit_test(damage_never_crashes),
-        cmocka_unit_test(what_we_write_we_read),
-        cmocka_unit_test(keys_and_extensions),
-        cmocka_unit_test(a_foreign_shard_is_scanned),
-        cmocka_unit_test(shard_patterns),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,12 +1,6 @@
 // train.targets: a head and a loss for each, weighted and summed; which fields can be targets, and what is refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "small_network.h"
+#include "testing.h"
 
 #include "train/batch_inputs.h"
 
@@ -25,7 +19,7 @@ static const float *grad_of(const network *n, const char *name, int64_t *count) 
 
 // The trunk's gradient is the weighted sum of those of the same network with one target each, a head's its own times
 // the weight; so is the loss.
-static void test_weighted_sum(void **state) {
+TEST(test_weighted_sum) {
     static const float weights[3] = {1, 0.5f, 3};
     static const char *const lines[3] = {"  targets: {label: {loss: focal, focal_gamma: 1}}",
                                          "  targets: {glasses: {loss: bce}}",
@@ -61,7 +55,7 @@ static void test_weighted_sum(void **state) {
     drop_network(&all);
 }
 
-static void test_heads(void **state) {
+TEST(test_heads) {
     network n;
     run_targets(&n, "name: vit, patch: 8, dim: 32, heads: 2, blocks: 1",
                 "  targets: {label: {}, mood: {loss: bce}}", 3, DT_F32);
@@ -87,7 +81,7 @@ static const dt_attrs *attrs_of(const network *n, dt_op op) {
     return NULL;
 }
 
-static void test_keys(void **state) {
+TEST(test_keys) {
     network n;
     run_targets(&n, model, "  label_smoothing: 0.25\n  loss: focal\n  focal_gamma: 3", 1, DT_F32);
     assert_float_equal(attrs_of(&n, DT_OP_loss)->loss.smoothing, 0.25, 0);
@@ -111,7 +105,7 @@ static void test_keys(void **state) {
 
 // ---- what is refused -------------------------------------------------------------------------------
 
-static void test_refused(void **state) {
+TEST(test_refused) {
     static const struct {
         const char *train;
         int n_targets;
@@ -161,7 +155,7 @@ static dt_status check_shares(const char *train, int n_targets, const float *x, 
     return st;
 }
 
-static void test_shares(void **state) {
+TEST(test_shares) {
     const char *shares = "  targets: {mood: {loss: cross_entropy}}",
                *labels = "  targets: {mood: {loss: bce}}";
     const float good[] = {0.333f, 0.333f, 0.333f}, more[] = {1, 1, 0},
@@ -183,11 +177,4 @@ static void test_shares(void **state) {
     assert_message("field glasses of sample 17 has 1.5, and bce wants numbers of 0..1");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weighted_sum), cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_keys),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_shares),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,13 +1,7 @@
 // The replica plan: every micro-batch once, transfers that cannot deadlock, and one sum whose order of additions
 // is the same for any number of ranks and replicas. Flat buffers hold the text of the expression that made them.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/arena.h"
+#include "testing.h"
 #include "train/replica_plan.h"
 
 #include <stdio.h>
@@ -108,7 +102,7 @@ static char *sum_of(int n_ranks, int n_replicas, int n_micro) {
     return sum;
 }
 
-static void test_one_order(void **state) {
+TEST(test_one_order) {
     static const int micros[] = {1, 2, 3, 5, 8, 12, 13, 16};
     for (size_t k = 0; k < sizeof micros / sizeof *micros; k++) {
         int m = micros[k];
@@ -123,13 +117,13 @@ static void test_one_order(void **state) {
     }
 }
 
-static void test_tree_shape(void **state) {
+TEST(test_tree_shape) {
     char *sum = sum_of(3, 1, 5);
     assert_string_equal(sum, "(((0+1)+(2+3))+4)");
     free(sum);
 }
 
-static void test_replicas_fit(void **state) {
+TEST(test_replicas_fit) {
     dt_replica_plan *p = NULL;
     assert_int_equal(dt_replica_plan_create(&p, false, 2, 3, 100, 8), DT_OK);
     assert_int_equal(p->n_replicas, 2); // 8 / 3
@@ -145,9 +139,4 @@ static void test_replicas_fit(void **state) {
     assert_non_null(strstr(dt_error_message(), "at most 8 ranks"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_order),
-                                       cmocka_unit_test(test_tree_shape),
-                                       cmocka_unit_test(test_replicas_fit)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

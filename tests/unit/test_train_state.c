@@ -1,14 +1,8 @@
 // state.json: what is written is read back; damage is named.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/arena.h"
 #include "base/io.h"
 #include "config/metrics.h"
+#include "testing.h"
 #include "train/state.h"
 
 #include <math.h>
@@ -44,7 +38,7 @@ static void fill(dt_train_state *s) {
 }
 
 // Which device of its kind a rank has, and how many threads, are not what bits depend on; all else is.
-static void test_environment(void **state) {
+TEST(test_environment) {
     dt_train_state s;
     dt_state_init(&s);
     assert_false(dt_state_same_environment(&s, "cuda: H200"));
@@ -68,7 +62,7 @@ static void test_environment(void **state) {
     dt_state_fini(&s);
 }
 
-static void test_round_trip(void **state) {
+TEST(test_round_trip) {
     dt_train_state a, b;
     dt_json j;
     dt_json_init(&j);
@@ -107,7 +101,7 @@ static void expect_refused(const char *text, const char *word) {
     assert_non_null(strstr(dt_error_message(), word));
 }
 
-static void test_damage(void **state) {
+TEST(test_damage) {
     expect_refused("", "JSON");
     expect_refused("{\"format\":1,", "JSON");
     expect_refused("[]", "format");
@@ -126,7 +120,7 @@ static void test_damage(void **state) {
 }
 
 // A network of layers that were not PyTorch's by default is never taken for today's.
-static void test_older_layers(void **state) {
+TEST(test_older_layers) {
     char folder[] = "/tmp/dt_state_XXXXXX", *text;
     dt_train_state a, b;
     dt_json j;
@@ -155,9 +149,4 @@ static void test_older_layers(void **state) {
     dt_state_fini(&a);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_damage), cmocka_unit_test(test_older_layers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,13 +1,6 @@
 // One step on a small network with a source made here: any number of replicas gives the same bits under
 // elastic; what comes out equals a gradient step written down by hand; a bad step commits nothing and
 // names its tensor.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/arena.h"
 #include "base/rng.h"
 #include "config/losses.h"
@@ -15,6 +8,7 @@
 #include "graph/autodiff.h"
 #include "graph/build.h"
 #include "graph/passes/passes.h"
+#include "testing.h"
 #include "train/step.h"
 
 #include <math.h>
@@ -205,14 +199,14 @@ static void check_against_reference(bool elastic, int n_replicas, float clip) {
     drop_bench(&b);
 }
 
-static void test_step_by_hand(void **state) {
+TEST(test_step_by_hand) {
     check_against_reference(false, 1, 0);
     check_against_reference(false, 2, 0);
     check_against_reference(true, 1, 0);
     check_against_reference(true, 3, 0.05f);
 }
 
-static void test_elastic_bits(void **state) {
+TEST(test_elastic_bits) {
     float reference_bits[64];
     for (int n_replicas = 0; n_replicas <= 6; n_replicas++) { // 0: one that packs weights at use
         bench b = {0};
@@ -229,7 +223,7 @@ static void test_elastic_bits(void **state) {
     }
 }
 
-static void test_stop_is_seen_once(void **state) {
+TEST(test_stop_is_seen_once) {
     for (int elastic = 0; elastic < 2; elastic++) {
         bench b = {0};
         make_bench(&b, elastic, 2, 0);
@@ -242,7 +236,7 @@ static void test_stop_is_seen_once(void **state) {
     }
 }
 
-static void test_bad_step(void **state) {
+TEST(test_bad_step) {
     bench b = {0};
     make_bench(&b, false, 2, 1.0f);
     b.source->x[4][1] = INFINITY;
@@ -263,7 +257,7 @@ static void test_bad_step(void **state) {
 }
 
 // Gradients are finite, the update is not: it has been written, and the result says never to save it.
-static void test_spoiled_step(void **state) {
+TEST(test_spoiled_step) {
     bench b = {0};
     make_bench(&b, false, 2, 0);
     b.source->y[0][0] = 1e4f;
@@ -276,7 +270,7 @@ static void test_spoiled_step(void **state) {
     drop_bench(&b);
 }
 
-static void test_dropped_step(void **state) {
+TEST(test_dropped_step) {
     for (int k = 0; k < 8; k++) {
         bench b = {0}, whole = {0};
         make_bench(&whole, k % 2, 2, 0);
@@ -297,10 +291,4 @@ static void test_dropped_step(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_step_by_hand),      cmocka_unit_test(test_elastic_bits),
-        cmocka_unit_test(test_stop_is_seen_once), cmocka_unit_test(test_bad_step),
-        cmocka_unit_test(test_spoiled_step),      cmocka_unit_test(test_dropped_step)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

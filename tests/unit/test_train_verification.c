@@ -1,18 +1,17 @@
 // EER and AUC on scores small enough to count by hand.
+#include "config/metrics.h"
+#include "testing.h"
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-
-#include "config/metrics.h"
 #include "train/metric.h"
 
 #include <math.h>
 #include <string.h>
 
-static void test_separated(void **state) {
+TEST(test_separated) {
     float genuine[] = {0.9f, 0.8f}, impostor[] = {0.1f, 0.3f, 0.2f};
     dt_verification v;
     dt_verify_scores(genuine, 2, impostor, 3, &v);
@@ -20,7 +19,7 @@ static void test_separated(void **state) {
     assert_float_equal(v.eer, 0.0, 1e-12);
 }
 
-static void test_reversed_and_equal(void **state) {
+TEST(test_reversed_and_equal) {
     float low[] = {0.1f, 0.2f}, high[] = {0.8f, 0.9f}, same[] = {0.5f, 0.5f, 0.5f},
           too[] = {0.5f, 0.5f};
     dt_verification v;
@@ -32,7 +31,7 @@ static void test_reversed_and_equal(void **state) {
     assert_float_equal(v.eer, 0.5, 1e-12);
 }
 
-static void test_mixed(void **state) {
+TEST(test_mixed) {
     // pairs won: 4 of 4 by .9, 4 by .7, 3 by .5, 1 by .3  ->  12 of 16
     float genuine[] = {0.3f, 0.9f, 0.5f, 0.7f}, impostor[] = {0.6f, 0.2f, 0.4f, 0.35f};
     dt_verification v;
@@ -43,7 +42,7 @@ static void test_mixed(void **state) {
     assert_true(isnan(v.auc) && isnan(v.eer));
 }
 
-static void test_embeddings(void **state) {
+TEST(test_embeddings) {
     // two people; length does not matter, direction does
     const float x[] = {1, 0, 10, 1, 0, 2, 0.1f, 3};
     const int32_t labels[] = {7, 7, 9, 9};
@@ -58,7 +57,7 @@ static void test_embeddings(void **state) {
 }
 
 // Samples of two records: 0 and 1 share the first one, 0 and 2 the second; 0 and 3 share nothing.
-static void test_shared_records(void **state) {
+TEST(test_shared_records) {
     const float x[] = {1, 0, 1, 0, 1, 0, 0, 1, 1, 0.1f, 1, 0.2f};
     const int32_t labels[] = {7, 7, 7, 7, 9, 9};
     const uint32_t records[] = {10, 20, 10, 21, 11, 20, 11, 21, 12, 22, 12, 22};
@@ -75,7 +74,7 @@ static void test_shared_records(void **state) {
 
 // 5000 samples stored class by class: the first 4096 would all be of the first. Those of the second are compared,
 // too, and which is the same every time.
-static void test_subset(void **state) {
+TEST(test_subset) {
     enum { N = 5000 };
     static float x[2 * N];
     static int32_t labels[N];
@@ -111,10 +110,4 @@ static void test_subset(void **state) {
     assert_true(auc[0] == auc[1]);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_separated),      cmocka_unit_test(test_reversed_and_equal),
-        cmocka_unit_test(test_mixed),          cmocka_unit_test(test_embeddings),
-        cmocka_unit_test(test_shared_records), cmocka_unit_test(test_subset)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,17 +1,11 @@
 // What packing may do to files: pictures resized and encoded anew, recordings cut and resampled, figures
 // of quality; the same bytes with one thread and with four; bad options and files are named.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/decode/audio.h"
 #include "data/decode/decode.h"
 #include "data/decode/encode.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "testing.h"
 
 #include <math.h>
 
@@ -54,7 +48,7 @@ static double number(const dt_reader *s, uint32_t record, const char *column) {
 // ---- pictures ----------------------------------------------------------------------------------------
 enum { W = 60, H = 45 };
 
-static void pictures_are_resized_and_encoded(void **state) {
+TEST(pictures_are_resized_and_encoded) {
     static const struct {
         const char *encode, *ext;
         int resize, w, h;
@@ -94,7 +88,7 @@ static void pictures_are_resized_and_encoded(void **state) {
     dt_resizer_destroy(resizer);
 }
 
-static void quality_becomes_columns(void **state) {
+TEST(quality_becomes_columns) {
     dt_reader *s =
         pack(fixture_path("p"),
              &(dt_pack_opts){.quality = true, .where = "brightness > 0 and quality <= 1"});
@@ -134,7 +128,7 @@ static int64_t read_wave(dt_reader *s, uint32_t record, float *out, int channels
     return info.n_samples;
 }
 
-static void recordings_are_cut(void **state) {
+TEST(recordings_are_cut) {
     static float got[2 * N];
     int rate;
     write_wave(fixture_path("w/x/1.wav"), 2, RATE);
@@ -166,7 +160,7 @@ static void recordings_are_cut(void **state) {
     dt_reader_close(s);
 }
 
-static void recordings_are_resampled_and_mixed(void **state) {
+TEST(recordings_are_resampled_and_mixed) {
     static float got[4 * N];
     int rate;
     dt_reader *s = pack(fixture_path("w"), &(dt_pack_opts){.mono = true});
@@ -181,7 +175,7 @@ static void recordings_are_resampled_and_mixed(void **state) {
 }
 
 // ---- all ---------------------------------------------------------------------------------------------
-static void threads_do_not_matter(void **state) {
+TEST(threads_do_not_matter) {
     char name[64];
     for (int i = 0; i < 30; i++) {
         snprintf(name, sizeof name, "m/x/%02d.wav", i);
@@ -206,7 +200,7 @@ static void threads_do_not_matter(void **state) {
     free(bytes[1]);
 }
 
-static void bad_options_and_files_are_named(void **state) {
+TEST(bad_options_and_files_are_named) {
     static const struct {
         dt_pack_opts o;
         const char *says;
@@ -229,7 +223,7 @@ static void bad_options_and_files_are_named(void **state) {
 }
 
 // A file whose name or bytes say picture or sound is not passed on as it is because it cannot be decoded.
-static void nothing_is_passed_on_unread(void **state) {
+TEST(nothing_is_passed_on_unread) {
     static const struct {
         const char *name, *bytes, *says;
         dt_pack_opts o;
@@ -250,15 +244,4 @@ static void nothing_is_passed_on_unread(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pictures_are_resized_and_encoded),
-        cmocka_unit_test(quality_becomes_columns),
-        cmocka_unit_test(recordings_are_cut),
-        cmocka_unit_test(recordings_are_resampled_and_mixed),
-        cmocka_unit_test(threads_do_not_matter),
-        cmocka_unit_test(bad_options_and_files_are_named),
-        cmocka_unit_test(nothing_is_passed_on_unread),
-    };
-    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
-}
+TEST_MAIN(fixture_set_up, fixture_tear_down)

@@ -4,15 +4,11 @@
 #include "base/rng.h"
 #include "comm/tree.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "testing.h"
 
 enum { MAX_N_MICRO = 40, MAX_REPLICAS = 12, MAX_FLATS = 16 };
 
@@ -140,13 +136,13 @@ static void one_case(int n_replicas, int n_micro) {
     }
 }
 
-static void test_all_worlds_same_bits(void **state) {
+TEST(test_all_worlds_same_bits) {
     for (int m = 1; m <= MAX_N_MICRO; m++)
         for (int w = 1; w <= m && w <= MAX_REPLICAS; w++) one_case(w, m);
 }
 
 // No replica waits for another while it still has leaves to compute.
-static void test_computes_before_communicating(void **state) {
+TEST(test_computes_before_communicating) {
     for (int w = 1; w <= 5; w++) {
         for (int i = 0; i < w; i++) {
             dt_tree_action *a;
@@ -162,18 +158,11 @@ static void test_computes_before_communicating(void **state) {
     }
 }
 
-static void test_too_many_replicas(void **state) {
+TEST(test_too_many_replicas) {
     dt_tree_action *a;
     int n, flats;
     assert_int_equal(dt_tree_plan(&a, &n, &flats, 0, 5, 4), DT_E_USAGE);
     assert_non_null(strstr(dt_error_message(), "4 micro-batches"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_worlds_same_bits),
-        cmocka_unit_test(test_computes_before_communicating),
-        cmocka_unit_test(test_too_many_replicas),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,12 +1,6 @@
 // Views and splits: counts of the biometric set, shares of strata, and that file order does not matter.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "data/order/split.h"
+#include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +53,7 @@ static dt_split_spec by_record(const dt_catalog *c) {
                            .seed = 42};
 }
 
-static void values_are_sorted_as_numbers(void **state) {
+TEST(values_are_sorted_as_numbers) {
     dt_catalog *c = biometric(true);
     const dt_column *col = &c->columns[dt_catalog_find_column(c, "subject")];
     assert_int_equal(col->n_values, N_SUBJECTS);
@@ -68,7 +62,7 @@ static void values_are_sorted_as_numbers(void **state) {
     dt_catalog_destroy(c);
 }
 
-static void pairs_within_a_subject(void **state) {
+TEST(pairs_within_a_subject) {
     dt_catalog *c = biometric(false);
     dt_view v = pairs(c);
     int column = dt_catalog_find_column(c, "subject");
@@ -83,7 +77,7 @@ static void pairs_within_a_subject(void **state) {
     dt_catalog_destroy(c);
 }
 
-static void no_record_is_in_two_parts(void **state) {
+TEST(no_record_is_in_two_parts) {
     dt_catalog *c = biometric(false);
     dt_view v = pairs(c);
     dt_splits s;
@@ -120,7 +114,7 @@ static uint64_t set_hash(const dt_catalog *c, const dt_view *v, const dt_splits 
     return sum;
 }
 
-static void file_order_does_not_matter(void **state) {
+TEST(file_order_does_not_matter) {
     static const dt_split_unit UNITS[] = {DT_BY_sample, DT_BY_record, DT_BY_column};
     for (int u = 0; u < 3; u++) {
         uint64_t hash[2][3];
@@ -146,7 +140,7 @@ static void file_order_does_not_matter(void **state) {
     }
 }
 
-static void subjects_are_disjoint_and_stratified(void **state) {
+TEST(subjects_are_disjoint_and_stratified) {
     dt_catalog *c = biometric(false);
     dt_view v = pairs(c);
     dt_splits s;
@@ -180,7 +174,7 @@ static void subjects_are_disjoint_and_stratified(void **state) {
     dt_catalog_destroy(c);
 }
 
-static void folds_cover_each_sample_once(void **state) {
+TEST(folds_cover_each_sample_once) {
     dt_catalog *c = biometric(false);
     dt_view v;
     bool *keep = malloc(c->n_records);
@@ -205,7 +199,7 @@ static void folds_cover_each_sample_once(void **state) {
     dt_catalog_destroy(c);
 }
 
-static void small_strata_keep_their_share(void **state) {
+TEST(small_strata_keep_their_share) {
     dt_catalog *c = dt_catalog_create();
     dt_catalog_add_shard(c, "x", 1);
     for (int i = 0; i < 300; i++) { // 100 strata of three
@@ -262,7 +256,7 @@ static void divide_subjects(int per_stratum, uint64_t seed, dt_splits *s, uint32
 }
 
 // Equal shares come due at the same unit: one part must not take it from the other for ever.
-static void strata_of_one_or_two_units(void **state) {
+TEST(strata_of_one_or_two_units) {
     bool moves = false;
     uint32_t before = 0, at;
     for (int per_stratum = 1; per_stratum <= 2; per_stratum++)
@@ -279,7 +273,7 @@ static void strata_of_one_or_two_units(void **state) {
         }
 }
 
-static void copies_of_a_record_stay_together(void **state) {
+TEST(copies_of_a_record_stay_together) {
     enum { N = 34 };
     dt_catalog *c = dt_catalog_create();
     dt_catalog_add_shard(c, "x", 1);
@@ -314,17 +308,4 @@ static void copies_of_a_record_stay_together(void **state) {
     dt_catalog_destroy(c);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_sorted_as_numbers),
-        cmocka_unit_test(pairs_within_a_subject),
-        cmocka_unit_test(no_record_is_in_two_parts),
-        cmocka_unit_test(file_order_does_not_matter),
-        cmocka_unit_test(subjects_are_disjoint_and_stratified),
-        cmocka_unit_test(folds_cover_each_sample_once),
-        cmocka_unit_test(small_strata_keep_their_share),
-        cmocka_unit_test(strata_of_one_or_two_units),
-        cmocka_unit_test(copies_of_a_record_stay_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
