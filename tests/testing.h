@@ -9,8 +9,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
+
+#include "base/status.h"
 
 // By __COUNTER__, as constructors run in no order of the source; what else counts with it leaves gaps.
 __attribute__((unused)) static struct CMUnitTest all_tests[128];
@@ -31,6 +34,18 @@ static inline int run_all_tests(CMFixtureFunction set_up, CMFixtureFunction tear
         if (all_tests[i].name) tests[n++] = all_tests[i];
     return _cmocka_run_group_tests("tests", tests, n, set_up, tear_down);
 }
+
+// A call that must succeed, else the test fails with its message; and one that must fail, with these words in the message.
+#define must(...)                                                                                  \
+    do {                                                                                           \
+        if ((__VA_ARGS__) != DT_OK) fail_msg("%s: %s", #__VA_ARGS__, dt_error_message());          \
+    } while (0)
+#define must_fail(status, words, ...)                                                              \
+    do {                                                                                           \
+        const dt_status got_ = (__VA_ARGS__);                                                      \
+        if (got_ != (status) || !strstr(dt_error_message(), words))                                \
+            fail_msg("%s: %d, %s", #__VA_ARGS__, (int)got_, dt_error_message());                   \
+    } while (0)
 
 #define TEST_MAIN(set_up, tear_down)                                                               \
     int main(void) {                                                                               \

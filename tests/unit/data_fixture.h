@@ -33,7 +33,7 @@ static inline void fixture_begin(void) {
 }
 
 static inline void fixture_end(void) {
-    assert_int_equal(dt_io_remove_tree(fixture_dir), DT_OK);
+    must(dt_io_remove_tree(fixture_dir));
     while (fixture_n_opened > 0) dt_config_destroy(fixture_opened[--fixture_n_opened]);
     dt_arena_fini(&fixture_arena);
 }
@@ -57,7 +57,7 @@ static inline const char *fixture_path(const char *name) {
 static inline void fixture_write(const char *path, const void *data, size_t n) {
     char *dir = dt_xstrdup(path);
     *strrchr(dir, '/') = '\0';
-    assert_int_equal(dt_io_mkdir_all(dir), DT_OK);
+    must(dt_io_mkdir_all(dir));
     free(dir);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -67,7 +67,7 @@ static inline void fixture_write(const char *path, const void *data, size_t n) {
 
 static inline void *fixture_read(const char *path, size_t *n) {
     char *data;
-    assert_int_equal(dt_io_read_file(&data, n, path, 0, DT_E_DATA), DT_OK);
+    must(dt_io_read_file(&data, n, path, 0, DT_E_DATA));
     return data;
 }
 
@@ -162,9 +162,7 @@ static inline void fixture_biometric(const char *root, int subjects, int impress
 
 static inline void fixture_pack(const char *source, const char *out) {
     dt_pack_opts o = {.source = source, .out = out};
-    dt_status st = dt_data_pack(&o);
-    if (st != DT_OK) fprintf(stderr, "%s\n", dt_error_message());
-    assert_int_equal(st, DT_OK);
+    must(dt_data_pack(&o));
 }
 
 // Packs in a process of its own, which is killed at its n-th call that changes files; 0: is not. Its exit code, or -1.
@@ -183,8 +181,8 @@ static inline int fixture_pack_killed(const dt_pack_opts *o, int n) {
 
 // Packs, and counts such calls.
 static inline int fixture_pack_counted(const dt_pack_opts *o) {
-    assert_int_equal(dt_failpoint_set("io:1000000:kill"), DT_OK);
-    assert_int_equal(dt_data_pack(o), DT_OK);
+    must(dt_failpoint_set("io:1000000:kill"));
+    must(dt_data_pack(o));
     int n = (int)dt_failpoint_count();
     dt_failpoint_set(NULL);
     return n;
@@ -192,7 +190,7 @@ static inline int fixture_pack_counted(const dt_pack_opts *o) {
 
 static inline uint32_t fixture_count(const char *set) {
     dt_reader *s;
-    if (dt_reader_open(&s, &set, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_reader_open(&s, &set, 1));
     uint32_t n = s->catalog->n_records;
     dt_reader_close(s);
     return n;
@@ -231,9 +229,7 @@ static inline dt_config *fixture_config(const char *path, const char *extra) {
                    "train: {global_batch: 8, micro_batch: 2}\n",
                    path, extra);
     dt_config *c = NULL;
-    dt_status st = dt_config_parse(&c, "test.yaml", text, strlen(text), NULL, 0);
-    if (st != DT_OK) fprintf(stderr, "%s\n", dt_error_message());
-    assert_int_equal(st, DT_OK);
+    must(dt_config_parse(&c, "test.yaml", text, strlen(text), NULL, 0));
     free(text);
     return c;
 }
@@ -241,9 +237,7 @@ static inline dt_config *fixture_config(const char *path, const char *extra) {
 static inline dt_dataset *fixture_open(const char *path, const char *extra, int workers) {
     dt_config *c = fixture_config(path, extra);
     dt_dataset *d = NULL;
-    dt_status st = dt_data_open(&d, c, NULL, workers, NULL);
-    if (st != DT_OK) fprintf(stderr, "%s\n", dt_error_message());
-    assert_int_equal(st, DT_OK);
+    must(dt_data_open(&d, c, NULL, workers, NULL));
     assert_true(fixture_n_opened < 64);
     fixture_opened[fixture_n_opened++] = c;
     return d;

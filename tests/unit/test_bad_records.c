@@ -16,7 +16,7 @@ static const char *damaged_copy(const char *name, const char *key, bool zero_all
     void *rows = fixture_read(index, &n_index);
     const char *paths[] = {packed};
     dt_reader *s;
-    assert_int_equal(dt_reader_open(&s, paths, 1), DT_OK);
+    must(dt_reader_open(&s, paths, 1));
     for (uint32_t r = 0; r < s->catalog->n_records; r++)
         if (strcmp(dt_catalog_str(s->catalog, s->catalog->records[r].key), key) == 0)
             where = s->catalog->members[s->catalog->records[r].first_member].offset;
@@ -54,8 +54,7 @@ TEST(a_bad_record_is_named) {
             }
         s->close(s);
     }
-    assert_int_equal(st, DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "bad.lmdb/data.mdb"));
+    must_fail(DT_E_DATA, "bad.lmdb/data.mdb", st);
     assert_non_null(strstr(dt_error_message(), "iris/3/3_M_L_3"));
     assert_non_null(strstr(dt_error_message(), "XXH3"));
     d->close(d);
@@ -78,8 +77,7 @@ TEST(an_error_ends_every_replica) {
                 s->release(s, b);
                 continue;
             }
-            assert_int_equal(st, DT_E_DATA);
-            assert_non_null(strstr(dt_error_message(), "iris/3/3_M_L_3"));
+            must_fail(DT_E_DATA, "iris/3/3_M_L_3", st);
             ended[micro] = true;
             n_ended++;
         }
@@ -96,12 +94,12 @@ TEST(skipping_changes_no_other_place) {
     for (int k = 0; k < 2; k++) {
         dt_config *c = fixture_config(k ? bad : packed, "  on_error: skip\n");
         dt_dataset *d;
-        assert_int_equal(dt_data_open(&d, c, NULL, 3, log), DT_OK);
+        must(dt_data_open(&d, c, NULL, 3, log));
         dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
         for (int64_t step = 0; step < 40; step++)
             for (int micro = 0; micro < N_MICRO; micro++) {
                 const dt_batch *b;
-                if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+                must(s->get(s, step, micro, &b, NULL));
                 for (int j = 0; j < b->n; j++) {
                     order[k][step * GLOBAL + micro * MICRO + j] = b->sample[j];
                     assert_true(b->weight[j] == 1);
@@ -139,7 +137,7 @@ TEST(in_order_a_bad_record_says_why) {
     const char *bad = damaged_copy("why.lmdb", "iris/3/3_M_L_3", true);
     dt_config *c = fixture_config(bad, "  on_error: skip\n  balance: subject\n");
     dt_dataset *d;
-    assert_int_equal(dt_data_open(&d, c, NULL, 3, NULL), DT_OK);
+    must(dt_data_open(&d, c, NULL, 3, NULL));
     const int64_t n = d->n_samples(d, DT_SPLIT_TRAIN), n_steps = (n + GLOBAL - 1) / GLOBAL;
     dt_source_request r = {.split = DT_SPLIT_TRAIN,
                            .in_order = true,
@@ -152,11 +150,10 @@ TEST(in_order_a_bad_record_says_why) {
     int64_t n_bad = 0, n_once = 0;
     for (int k = 0; k < 2; k++) { // the second time the slots are used again
         dt_batch_source *s = NULL;
-        assert_int_equal(d->open(d, &r, &s), DT_OK);
+        must(d->open(d, &r, &s));
         for (int64_t i = 0; i < n_steps * N_MICRO; i++) {
             const dt_batch *b;
-            if (s->get(s, i / N_MICRO, (int)(i % N_MICRO), &b, NULL) != DT_OK)
-                fail_msg("%s", dt_error_message());
+            must(s->get(s, i / N_MICRO, (int)(i % N_MICRO), &b, NULL));
             for (int j = 0; j < b->n && i * MICRO + j < n; j++) {
                 n_once += seen[b->sample[j]]++ == k;
                 assert_int_equal(b->why[j] != NULL, b->weight[j] == 0);
@@ -187,12 +184,12 @@ enum { Q_STEPS = 40 };
 static uint64_t order_of(const char *path, const char *log, int64_t *out) {
     dt_config *c = fixture_config(path, "  on_error: quarantine\n");
     dt_dataset *d;
-    if (dt_data_open(&d, c, NULL, 3, log) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_data_open(&d, c, NULL, 3, log));
     dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
     for (int64_t step = 0; step < Q_STEPS; step++)
         for (int micro = 0; micro < N_MICRO; micro++) {
             const dt_batch *b;
-            if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+            must(s->get(s, step, micro, &b, NULL));
             for (int j = 0; j < b->n; j++) out[step * GLOBAL + micro * MICRO + j] = b->sample[j];
             s->release(s, b);
         }
@@ -218,7 +215,7 @@ TEST(quarantine_is_remembered) {
     const char *bad = damaged_copy("q.lmdb", "iris/3/3_M_L_3", true);
     const char *log = fixture_path("run/skipped.rank0");
     static int64_t order[4][Q_STEPS * GLOBAL];
-    assert_int_equal(dt_io_mkdir_all(fixture_path("run")), DT_OK);
+    must(dt_io_mkdir_all(fixture_path("run")));
     assert_int_equal(order_of(packed, fixture_path("none/skipped.rank0"), order[0]), 0);
     assert_true(order_of(bad, log, order[1]) > 0);
     assert_int_equal(n_lines(log, "\"offset\":"), 1);
@@ -248,8 +245,8 @@ TEST(records_without_a_sample_are_told) {
     fixture_biometric(raw, 4, 2);
     fixture_write(fixture_path("told_raw/iris/99/99_M_L_1.bmp"), bmp, n);
     fixture_pack(raw, fixture_path("told.lmdb"));
-    assert_int_equal(dt_io_mkdir_all(fixture_path("told")), DT_OK);
-    assert_int_equal(dt_log_open(log), DT_OK);
+    must(dt_io_mkdir_all(fixture_path("told")));
+    must(dt_log_open(log));
     for (int k = 0; k < 3; k++) { // records, again (the list is there), pairs
         char *text = dt_xprintf(
             "run: {name: t}\ndata:\n  path: \"%s\"\n  on_error: quarantine\n  fields:\n    iris: "
@@ -260,8 +257,8 @@ TEST(records_without_a_sample_are_told) {
         if (k < 2) *strstr(text, "    fingerprint:") = '#';
         dt_config *c;
         dt_dataset *d;
-        assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
-        if (dt_data_open(&d, c, NULL, 1, list) != DT_OK) fail_msg("%s", dt_error_message());
+        must(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0));
+        must(dt_data_open(&d, c, NULL, 1, list));
         d->close(d);
         dt_config_destroy(c);
         free(text);

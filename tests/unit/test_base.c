@@ -212,7 +212,7 @@ TEST(test_waited) {
 static void check_file(const char *path, const char *want) {
     char *data;
     size_t n;
-    assert_int_equal(dt_io_read_file(&data, &n, path, 0, DT_E_DATA), DT_OK);
+    must(dt_io_read_file(&data, &n, path, 0, DT_E_DATA));
     assert_int_equal(n, strlen(want));
     assert_string_equal(data, want);
     free(data);
@@ -220,27 +220,27 @@ static void check_file(const char *path, const char *want) {
 
 TEST_WITH(test_io_files, make_dir, remove_dir) {
     const char *path = in_dir("a/b/c");
-    assert_int_equal(dt_io_mkdir_all(path), DT_OK);
-    assert_int_equal(dt_io_mkdir_all(path), DT_OK); // again is fine
+    must(dt_io_mkdir_all(path));
+    must(dt_io_mkdir_all(path)); // again is fine
     assert_true(dt_io_is_dir(path));
     const char *file = in_dir("a/b/c/file");
-    assert_int_equal(dt_io_write_file(file, "hello", 5), DT_OK);
-    assert_int_equal(dt_io_write_file(file, "other", 5), DT_OK);
+    must(dt_io_write_file(file, "hello", 5));
+    must(dt_io_write_file(file, "other", 5));
     check_file(file, "other");
     int fd;
     assert_int_equal(dt_io_create(&fd, file, true), DT_E_STORAGE); // exclusive
     assert_non_null(strstr(dt_error_message(), file));
-    assert_int_equal(dt_io_open_append(&fd, file), DT_OK);
-    assert_int_equal(dt_io_write(fd, file, " end", 4), DT_OK);
-    assert_int_equal(dt_io_fsync(fd, file), DT_OK);
-    assert_int_equal(dt_io_close(fd, file), DT_OK);
+    must(dt_io_open_append(&fd, file));
+    must(dt_io_write(fd, file, " end", 4));
+    must(dt_io_fsync(fd, file));
+    must(dt_io_close(fd, file));
     check_file(file, "other end");
-    assert_int_equal(dt_io_truncate(file, 3), DT_OK);
+    must(dt_io_truncate(file, 3));
     check_file(file, "oth");
 
     char **names, *data;
     size_t n;
-    assert_int_equal(dt_io_list_dir(&names, &n, path, DT_E_DATA), DT_OK);
+    must(dt_io_list_dir(&names, &n, path, DT_E_DATA));
     assert_int_equal(n, 1); // no temporary is left
     assert_string_equal(names[0], "file");
     dt_io_free_list(names, n);
@@ -253,53 +253,52 @@ TEST_WITH(test_io_pread, make_dir, remove_dir) {
     const char *file = in_dir("p");
     int fd;
     char got[8] = "";
-    assert_int_equal(dt_io_create(&fd, file, true), DT_OK);
-    assert_int_equal(dt_io_pwrite(fd, file, "0123", 4, 2), DT_OK);
-    assert_int_equal(dt_io_close(fd, file), DT_OK);
+    must(dt_io_create(&fd, file, true));
+    must(dt_io_pwrite(fd, file, "0123", 4, 2));
+    must(dt_io_close(fd, file));
     FILE *f = fopen(file, "r");
-    assert_int_equal(dt_io_pread(fileno(f), file, got, 4, 2, DT_E_DATA), DT_OK);
+    must(dt_io_pread(fileno(f), file, got, 4, 2, DT_E_DATA));
     assert_string_equal(got, "0123");
-    assert_int_equal(dt_io_pread(fileno(f), file, got, 4, 4, DT_E_DATA), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "only 2 there"));
+    must_fail(DT_E_DATA, "only 2 there", dt_io_pread(fileno(f), file, got, 4, 4, DT_E_DATA));
     char head[4] = "";
     memset(got, 0, sizeof got);
-    assert_int_equal(dt_io_pread_parts(fileno(f), file, head, 1, got, 3, 2, DT_E_DATA), DT_OK);
+    must(dt_io_pread_parts(fileno(f), file, head, 1, got, 3, 2, DT_E_DATA));
     assert_string_equal(head, "0");
     assert_string_equal(got, "123");
-    assert_int_equal(dt_io_pread_parts(fileno(f), file, head, 1, got, 3, 3, DT_E_DATA), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "3 bytes wanted at byte 4, only 2 there"));
+    must_fail(DT_E_DATA, "3 bytes wanted at byte 4, only 2 there",
+              dt_io_pread_parts(fileno(f), file, head, 1, got, 3, 3, DT_E_DATA));
     fclose(f);
 }
 
 TEST_WITH(test_io_rename, make_dir, remove_dir) {
     const char *a = in_dir("ra"), *b = in_dir("rb");
-    assert_int_equal(dt_io_write_file(a, "A", 1), DT_OK);
-    assert_int_equal(dt_io_write_file(b, "B", 1), DT_OK);
+    must(dt_io_write_file(a, "A", 1));
+    must(dt_io_write_file(b, "B", 1));
     assert_int_equal(dt_io_rename_noreplace(a, b), DT_E_STORAGE);
     check_file(b, "B");
-    assert_int_equal(dt_io_unlink(b), DT_OK);
-    assert_int_equal(dt_io_rename_noreplace(a, b), DT_OK);
+    must(dt_io_unlink(b));
+    must(dt_io_rename_noreplace(a, b));
     check_file(b, "A");
     assert_false(dt_io_exists(a));
 }
 
 TEST_WITH(test_io_remove_tree, make_dir, remove_dir) {
-    assert_int_equal(dt_io_mkdir_all(in_dir("t/u/v")), DT_OK);
-    assert_int_equal(dt_io_write_file(in_dir("t/u/f"), "x", 1), DT_OK);
-    assert_int_equal(dt_io_write_file(in_dir("kept"), "x", 1), DT_OK);
+    must(dt_io_mkdir_all(in_dir("t/u/v")));
+    must(dt_io_write_file(in_dir("t/u/f"), "x", 1));
+    must(dt_io_write_file(in_dir("kept"), "x", 1));
     assert_int_equal(symlink(dir, in_dir("t/link")), 0); // points at our parent
-    assert_int_equal(dt_io_remove_tree(in_dir("t")), DT_OK);
+    must(dt_io_remove_tree(in_dir("t")));
     assert_false(dt_io_exists(in_dir("t")));
     check_file(in_dir("kept"), "x");
-    assert_int_equal(dt_io_remove_tree(in_dir("t")), DT_OK); // missing is fine
+    must(dt_io_remove_tree(in_dir("t"))); // missing is fine
 }
 
 // Each failpoint of a write_file leaves the old content and no temporary, whichever call fails.
 TEST_WITH(test_failpoint_each_call, make_dir, remove_dir) {
     const char *file = in_dir("f");
-    assert_int_equal(dt_io_write_file(file, "old", 3), DT_OK);
-    assert_int_equal(dt_failpoint_set("io:0:count"), DT_OK);
-    assert_int_equal(dt_io_write_file(file, "old", 3), DT_OK);
+    must(dt_io_write_file(file, "old", 3));
+    must(dt_failpoint_set("io:0:count"));
+    must(dt_io_write_file(file, "old", 3));
     uint64_t calls = dt_failpoint_count();
     assert_int_equal(calls, 6); // create, write, fsync, rename, close, fsync of the directory
     const char *actions[] = {"eio", "enospc", "short"};
@@ -307,16 +306,15 @@ TEST_WITH(test_failpoint_each_call, make_dir, remove_dir) {
         for (uint64_t n = 1; n <= calls; n++) {
             char spec[64];
             snprintf(spec, sizeof spec, "io:%d:%s", (int)n, actions[a]);
-            assert_int_equal(dt_failpoint_set(spec), DT_OK);
+            must(dt_failpoint_set(spec));
             const bool renamed = n > 4;
-            assert_int_equal(dt_io_write_file(file, renamed ? "old" : "new!", renamed ? 3 : 4),
-                             DT_E_STORAGE);
-            assert_non_null(strstr(dt_error_message(), a == 0 ? strerror(EIO) : strerror(ENOSPC)));
+            must_fail(DT_E_STORAGE, a == 0 ? strerror(EIO) : strerror(ENOSPC),
+                      dt_io_write_file(file, renamed ? "old" : "new!", renamed ? 3 : 4));
             check_file(file, "old");
-            assert_int_equal(dt_failpoint_set(""), DT_OK);
+            must(dt_failpoint_set(""));
             char **names;
             size_t n_names;
-            assert_int_equal(dt_io_list_dir(&names, &n_names, dir, DT_E_DATA), DT_OK);
+            must(dt_io_list_dir(&names, &n_names, dir, DT_E_DATA));
             for (size_t i = 0; i < n_names; i++) assert_null(strstr(names[i], ".tmp"));
             dt_io_free_list(names, n_names);
         }
@@ -325,7 +323,7 @@ TEST_WITH(test_failpoint_each_call, make_dir, remove_dir) {
 static int n_names(void) {
     char **names;
     size_t n;
-    assert_int_equal(dt_io_list_dir(&names, &n, dir, DT_E_DATA), DT_OK);
+    must(dt_io_list_dir(&names, &n, dir, DT_E_DATA));
     dt_io_free_list(names, n);
     return (int)n;
 }
@@ -334,22 +332,22 @@ static int n_names(void) {
 TEST_WITH(test_io_file_twice, make_dir, remove_dir) {
     const char *file = in_dir("twice");
     dt_io_file a, b;
-    assert_int_equal(dt_io_begin(&a, file), DT_OK);
-    assert_int_equal(dt_io_begin(&b, file), DT_OK);
-    assert_int_equal(dt_io_write(a.fd, file, "all of", 6), DT_OK);
-    assert_int_equal(dt_io_write(b.fd, file, "b", 1), DT_OK);
-    assert_int_equal(dt_io_write(a.fd, file, " a", 2), DT_OK);
+    must(dt_io_begin(&a, file));
+    must(dt_io_begin(&b, file));
+    must(dt_io_write(a.fd, file, "all of", 6));
+    must(dt_io_write(b.fd, file, "b", 1));
+    must(dt_io_write(a.fd, file, " a", 2));
     assert_false(dt_io_exists(file));
-    assert_int_equal(dt_io_end(&b, DT_OK), DT_OK);
+    must(dt_io_end(&b, DT_OK));
     check_file(file, "b");
-    assert_int_equal(dt_io_end(&a, DT_OK), DT_OK);
+    must(dt_io_end(&a, DT_OK));
     check_file(file, "all of a");
-    assert_int_equal(dt_io_begin(&a, file), DT_OK);
+    must(dt_io_begin(&a, file));
     assert_int_equal(dt_io_end(&a, DT_E_DATA), DT_E_DATA); // given up
     check_file(file, "all of a");
     assert_int_equal(n_names(), 1);
     const char *folder = in_dir("a folder"), *pipe = in_dir("a pipe");
-    assert_int_equal(dt_io_mkdir(folder), DT_OK);
+    must(dt_io_mkdir(folder));
     assert_int_equal(mkfifo(pipe, 0600), 0);
     assert_int_equal(dt_io_begin(&a, folder), DT_E_STORAGE);
     assert_int_equal(dt_io_end(&a, DT_E_STORAGE), DT_E_STORAGE);
@@ -372,38 +370,38 @@ TEST_WITH(test_io_file_ended_by_a_signal, make_dir, remove_dir) {
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_int_equal(n_names(), killed);
     }
-    assert_int_equal(dt_io_begin(&f, file), DT_OK);
-    assert_int_equal(dt_io_remove_leftovers(dir, NULL), DT_OK);
+    must(dt_io_begin(&f, file));
+    must(dt_io_remove_leftovers(dir, NULL));
     assert_int_equal(n_names(), 1); // ours
-    assert_int_equal(dt_io_end(&f, DT_OK), DT_OK);
+    must(dt_io_end(&f, DT_OK));
     check_file(file, "");
 }
 
 TEST_WITH(test_failpoint_short_write, make_dir, remove_dir) {
     const char *file = in_dir("short");
     int fd;
-    assert_int_equal(dt_io_create(&fd, file, false), DT_OK);
-    assert_int_equal(dt_failpoint_set("io:1:short"), DT_OK);
+    must(dt_io_create(&fd, file, false));
+    must(dt_failpoint_set("io:1:short"));
     assert_int_equal(dt_io_write(fd, file, "12345678", 8), DT_E_STORAGE);
-    assert_int_equal(dt_io_close(fd, file), DT_OK);
+    must(dt_io_close(fd, file));
     check_file(file, "1234");
 }
 
 TEST_WITH(test_failpoint_scopes, make_dir, remove_dir) {
     const char *file = in_dir("scope");
     int fd;
-    assert_int_equal(dt_failpoint_set("ckpt:2:eio,blink:3:eio"), DT_OK);
-    assert_int_equal(dt_io_create(&fd, file, false), DT_OK);
-    assert_int_equal(dt_io_write(fd, file, "a", 1), DT_OK);
+    must(dt_failpoint_set("ckpt:2:eio,blink:3:eio"));
+    must(dt_io_create(&fd, file, false));
+    must(dt_io_write(fd, file, "a", 1));
     dt_io_scope_push("ckpt");
     dt_io_scope_push("inner");
-    assert_int_equal(dt_io_write(fd, file, "b", 1), DT_OK);
+    must(dt_io_write(fd, file, "b", 1));
     assert_int_equal(dt_io_write(fd, file, "c", 1), DT_E_STORAGE);
-    assert_int_equal(dt_io_write(fd, file, "d", 1), DT_OK); // only the n-th
+    must(dt_io_write(fd, file, "d", 1)); // only the n-th
     dt_io_scope_pop();
     dt_io_scope_pop();
     assert_int_equal(dt_failpoint_count(), 3);
-    assert_int_equal(dt_io_close(fd, file), DT_OK);
+    must(dt_io_close(fd, file));
     assert_int_equal(dt_failpoint_count(), 3);
     assert_false(dt_failpoint("blink"));
     assert_false(dt_failpoint("blink"));
@@ -465,7 +463,7 @@ TEST(test_clean_fits) {
 
 TEST_WITH(test_log, make_dir, remove_dir) {
     const char *file = in_dir("log");
-    assert_int_equal(dt_log_open(file), DT_OK);
+    must(dt_log_open(file));
     dt_log_set_level(DT_LOG_WARN);
     dt_info("hidden");
     dt_log_set_level(DT_LOG_INFO);
@@ -478,7 +476,7 @@ TEST_WITH(test_log, make_dir, remove_dir) {
     dt_info("after close");
     char *data;
     size_t n;
-    assert_int_equal(dt_io_read_file(&data, &n, file, 0, DT_E_DATA), DT_OK);
+    must(dt_io_read_file(&data, &n, file, 0, DT_E_DATA));
     assert_null(strstr(data, "hidden"));
     assert_non_null(
         strstr(data, "Z W name \\x1b[2J\\n\\r\\x9b\\xff \\a? back\\slash é\n")); // one line
@@ -503,7 +501,7 @@ TEST(test_team) {
     for (int n = 1; n <= 4; n++) {
         int counts[64] = {0};
         dt_team *t;
-        assert_int_equal(dt_team_create(&t, n, "test"), DT_OK);
+        must(dt_team_create(&t, n, "test"));
         assert_int_equal(dt_team_size(t), n);
         for (int i = 0; i < 1000; i++) {
             dt_team_run(t, count_worker, counts);
@@ -647,15 +645,14 @@ TEST(test_room) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); // they have terabytes of it
 #endif
-    assert_int_equal(dt_memory_room(UINT64_C(1) << 40, "all"), DT_OK); // no limit
+    must(dt_memory_room(UINT64_C(1) << 40, "all")); // no limit
     struct rlimit old, few;
     assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
     few = (struct rlimit){(rlim_t)64 << 30, old.rlim_max};
     if (setrlimit(RLIMIT_AS, &few) != 0) skip();
     dt_status st = dt_memory_room(UINT64_C(64) << 30, "kernels");
     assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
-    assert_int_equal(st, DT_E_INTERNAL);
-    assert_non_null(strstr(dt_error_message(), "of 65536 MiB leaves no 65536 MiB for kernels"));
+    must_fail(DT_E_INTERNAL, "of 65536 MiB leaves no 65536 MiB for kernels", st);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -13,12 +13,12 @@ static void add(dt_catalog *c, uint32_t shard, const char *key, int i) {
     char text[16];
     uint64_t hash = 1000 + (uint64_t)i;
     snprintf(text, sizeof text, "%d", i % 3);
-    assert_int_equal(dt_catalog_add_record(c, shard, key), DT_OK);
-    assert_int_equal(dt_catalog_add_member(c, "jpg", (uint64_t)i, 1, i % 2 ? &hash : NULL), DT_OK);
-    if (i != 1) assert_int_equal(dt_catalog_set(c, "class", text), DT_OK);
-    assert_int_equal(dt_catalog_set(c, WEIRD, i ? WEIRD : ""), DT_OK);
-    if (i != 2) assert_int_equal(dt_catalog_set_real(c, "yaw", i * 0.1), DT_OK);
-    if (i == 2) assert_int_equal(dt_catalog_set_real(c, "late", -1e300), DT_OK);
+    must(dt_catalog_add_record(c, shard, key));
+    must(dt_catalog_add_member(c, "jpg", (uint64_t)i, 1, i % 2 ? &hash : NULL));
+    if (i != 1) must(dt_catalog_set(c, "class", text));
+    must(dt_catalog_set(c, WEIRD, i ? WEIRD : ""));
+    if (i != 2) must(dt_catalog_set_real(c, "yaw", i * 0.1));
+    if (i == 2) must(dt_catalog_set_real(c, "late", -1e300));
 }
 
 static dt_catalog *small(const char *data_path) {
@@ -34,8 +34,8 @@ static uint64_t write_data(const char *path) {
     dt_blob b;
     uint64_t stamp;
     fixture_write(path, bytes, sizeof bytes);
-    assert_int_equal(dt_blob_open(&b, path), DT_OK);
-    assert_int_equal(dt_blob_stamp(&b, &stamp), DT_OK);
+    must(dt_blob_open(&b, path));
+    must(dt_blob_stamp(&b, &stamp));
     dt_blob_close(&b);
     return stamp;
 }
@@ -88,8 +88,8 @@ TEST(a_name_that_is_both_becomes_text) {
     static const char *const JSON[] = {"{\"w\": 1}", "{\"w\": 0.1}", "{\"w\": 2.5e3}", "{}"};
     for (int i = 0; i < 4; i++) {
         char key[2] = {(char)('a' + i), 0};
-        assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
-        assert_int_equal(dt_catalog_set_json(c, JSON[i], strlen(JSON[i])), DT_OK);
+        must(dt_catalog_add_record(c, 0, key));
+        must(dt_catalog_set_json(c, JSON[i], strlen(JSON[i])));
     }
     dt_catalog_finish(c);
     assert_int_equal(c->n_reals, 0);
@@ -109,8 +109,8 @@ TEST(the_index_gives_the_catalog_back) {
     bool found, stale;
     c->shards[0].source_hash = 77;
     dt_catalog_finish(c);
-    assert_int_equal(dt_index_save(c, 0, stamp, index), DT_OK);
-    assert_int_equal(dt_index_load(back, data, &found, &stale), DT_OK);
+    must(dt_index_save(c, 0, stamp, index));
+    must(dt_index_load(back, data, &found, &stale));
     assert_true(found && !stale);
     dt_catalog_finish(back);
     assert_int_equal(dt_catalog_hash(back), dt_catalog_hash(c));
@@ -140,16 +140,16 @@ TEST(shards_join) {
         for (int i = 0; i < 2; i++) {
             char key[16];
             snprintf(key, sizeof key, "r%d", k * 2 + i);
-            assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
-            if (k != 1) assert_int_equal(dt_catalog_set_real(c, "q", k + i * 0.25), DT_OK);
-            if (k == 1) assert_int_equal(dt_catalog_set(c, "only", i ? "x" : "y"), DT_OK);
+            must(dt_catalog_add_record(c, 0, key));
+            if (k != 1) must(dt_catalog_set_real(c, "q", k + i * 0.25));
+            if (k == 1) must(dt_catalog_set(c, "only", i ? "x" : "y"));
         }
         dt_catalog_finish(c);
         char *index = dt_xprintf("%s.index", data);
-        assert_int_equal(dt_index_save(c, 0, stamp, index), DT_OK);
+        must(dt_index_save(c, 0, stamp, index));
         free(index);
         dt_catalog_destroy(c);
-        assert_int_equal(dt_index_load(all, data, &found, &stale), DT_OK);
+        must(dt_index_load(all, data, &found, &stale));
     }
     dt_catalog_finish(all);
     assert_int_equal(all->n_records, 6);
@@ -178,11 +178,11 @@ TEST(a_shard_has_its_own_rows) {
         dt_catalog_add_shard(c, fixture_path(text), 100);
         for (; i < FIRST[s + 1]; i++) {
             snprintf(text, sizeof text, "r%u", i);
-            assert_int_equal(dt_catalog_add_record(c, s, text), DT_OK);
+            must(dt_catalog_add_record(c, s, text));
             snprintf(text, sizeof text, "%u", i * 7919 % 400);
-            assert_int_equal(dt_catalog_set(c, "many", text), DT_OK);
-            if (i % 5) assert_int_equal(dt_catalog_set(c, "few", i % 2 ? "x" : "y"), DT_OK);
-            if (s == 2) assert_int_equal(dt_catalog_set(c, "here", "only"), DT_OK);
+            must(dt_catalog_set(c, "many", text));
+            if (i % 5) must(dt_catalog_set(c, "few", i % 2 ? "x" : "y"));
+            if (s == 2) must(dt_catalog_set(c, "here", "only"));
         }
     }
     dt_catalog_finish(c);
@@ -190,9 +190,9 @@ TEST(a_shard_has_its_own_rows) {
         dt_catalog *one = dt_catalog_create();
         bool found, stale;
         char *index = dt_xprintf("%s.index", c->shards[s].path);
-        assert_int_equal(dt_index_save(c, s, stamp, index), DT_OK);
-        assert_int_equal(dt_index_load(one, c->shards[s].path, &found, &stale), DT_OK);
-        assert_int_equal(dt_index_load(all, c->shards[s].path, &found, &stale), DT_OK);
+        must(dt_index_save(c, s, stamp, index));
+        must(dt_index_load(one, c->shards[s].path, &found, &stale));
+        must(dt_index_load(all, c->shards[s].path, &found, &stale));
         dt_catalog_finish(one);
         uint32_t n = FIRST[s + 1] - FIRST[s];
         int many = dt_catalog_find_column(one, "many"), here = dt_catalog_find_column(one, "here");
@@ -218,16 +218,16 @@ TEST(an_index_of_other_bytes_is_stale) {
         bool found, stale;
         c->shards[0].source_hash = packed ? 5 : 0;
         dt_catalog_finish(c);
-        assert_int_equal(dt_index_save(c, 0, stamp, index), DT_OK);
+        must(dt_index_save(c, 0, stamp, index));
         uint8_t bytes[101] = {9};
         // a scanned file is scanned again; of a packed one, hashes say what has changed
         fixture_write(data, bytes, 100);
-        assert_int_equal(dt_index_load(back, data, &found, &stale), DT_OK);
+        must(dt_index_load(back, data, &found, &stale));
         assert_true(found && stale == !packed);
         assert_int_equal(back->n_records, packed ? n : 0);
         // longer: another file
         fixture_write(data, bytes, 101);
-        assert_int_equal(dt_index_load(back, data, &found, &stale), DT_OK);
+        must(dt_index_load(back, data, &found, &stale));
         assert_true(found && stale);
         // shorter: a packed one never was
         fixture_write(data, bytes, 50);
@@ -245,12 +245,12 @@ TEST(no_records_and_one) {
         bool found, stale;
         dt_catalog_add_shard(c, data, 100);
         if (n) {
-            assert_int_equal(dt_catalog_add_record(c, 0, ""), DT_OK);
-            assert_int_equal(dt_catalog_set_real(c, "", 1), DT_OK);
+            must(dt_catalog_add_record(c, 0, ""));
+            must(dt_catalog_set_real(c, "", 1));
         }
         dt_catalog_finish(c);
-        assert_int_equal(dt_index_save(c, 0, stamp, index), DT_OK);
-        assert_int_equal(dt_index_load(back, data, &found, &stale), DT_OK);
+        must(dt_index_save(c, 0, stamp, index));
+        must(dt_index_load(back, data, &found, &stale));
         dt_catalog_finish(back);
         assert_int_equal(back->n_records, n);
         assert_int_equal(dt_catalog_hash(back), dt_catalog_hash(c));
@@ -289,15 +289,14 @@ TEST(what_does_not_fit_is_told) {
         dt_catalog *c = dt_catalog_create();
         st = build_limited(c, data, stamp, most++);
         if (st != DT_OK) {
-            assert_int_equal(st, DT_E_DATA);
-            assert_non_null(strstr(dt_error_message(), "full.tar: "));
+            must_fail(DT_E_DATA, "full.tar: ", st);
             assert_non_null(strstr(dt_error_message(), "holds"));
             n_refused++;
         }
         assert_true(c->strings.n_bytes < most && c->n_members < most && c->n_records < most);
         dt_catalog_destroy(c);
     } while (st != DT_OK && most < 1000);
-    assert_int_equal(st, DT_OK);
+    must(st);
     assert_true(n_refused > 160);                                  // members alone are so many
     for (uint32_t limit = 1; st != DT_OK || limit == 1; limit++) { // and by who reads it
         dt_catalog *all = dt_catalog_create();
@@ -320,8 +319,8 @@ TEST(a_real_field_reads_numbers) {
         "run: {name: t}\ndata:\n  path: x\n  fields:\n    yaw: {kind: real}\n"
         "model: {name: fusion}\ntrain: {global_batch: 4, micro_batch: 4}\n";
     dt_catalog_finish(c);
-    assert_int_equal(dt_config_parse(&cfg, "t.yaml", TEXT, strlen(TEXT), NULL, 0), DT_OK);
-    if (dt_fields_resolve(&f, cfg, c, NULL, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_config_parse(&cfg, "t.yaml", TEXT, strlen(TEXT), NULL, 0));
+    must(dt_fields_resolve(&f, cfg, c, NULL, NULL));
     for (uint32_t r = 0; r < 4; r++) assert_int_equal(dt_field_present(&f.f[0], c, r), r != 2);
     dt_fields_fini(&f);
     dt_catalog_destroy(c);
@@ -330,9 +329,9 @@ TEST(a_real_field_reads_numbers) {
         c = small(data);
         bool text = i % 2 == 0;
         if (text)
-            assert_int_equal(dt_catalog_set(c, "yaw", BAD[i / 2]), DT_OK);
+            must(dt_catalog_set(c, "yaw", BAD[i / 2]));
         else
-            assert_int_equal(dt_catalog_set_real(c, "yaw", strtod(BAD[i / 2], NULL)), DT_OK);
+            must(dt_catalog_set_real(c, "yaw", strtod(BAD[i / 2], NULL)));
         dt_catalog_finish(c);
         bool missing = !text && i / 2 == 0;
         assert_int_equal(dt_fields_resolve(&f, cfg, c, NULL, NULL), missing ? DT_OK : DT_E_USAGE);

@@ -19,7 +19,7 @@ static dt_catalog *make(int n) {
             char key[32], text[32];
             uint64_t hash = UINT64_MAX - (uint64_t)i;
             snprintf(key, sizeof key, "r%05d", i);
-            assert_int_equal(dt_catalog_add_record(c, (uint32_t)s, i == 3 ? WEIRD : key), DT_OK);
+            must(dt_catalog_add_record(c, (uint32_t)s, i == 3 ? WEIRD : key));
             dt_catalog_add_member(c, "jpg", (uint64_t)i, 10, i == 2 ? NULL : &hash);
             dt_catalog_add_member(c, "json", (uint64_t)i, 5, &hash);
             snprintf(text, sizeof text, "%d", i % 7);
@@ -37,7 +37,7 @@ static dt_catalog *make(int n) {
 
 static void write_db(const char *path, int n) {
     dt_catalog *c = make(n);
-    if (dt_catalog_db_write(path, c) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_catalog_db_write(path, c));
     dt_catalog_destroy(c);
 }
 
@@ -123,7 +123,7 @@ TEST(few_records) {
 static int n_called(const char *dir, const char *begin) {
     char **names;
     size_t n, count = 0;
-    assert_int_equal(dt_io_list_dir(&names, &n, dir, DT_E_STORAGE), DT_OK);
+    must(dt_io_list_dir(&names, &n, dir, DT_E_STORAGE));
     for (size_t i = 0; i < n; i++) count += strncmp(names[i], begin, strlen(begin)) == 0;
     dt_io_free_list(names, n);
     return (int)count;
@@ -140,16 +140,15 @@ TEST(a_full_disk_leaves_nothing) {
         dt_status st = dt_catalog_db_write(path, c);
         dt_failpoint_set(NULL);
         if (st == DT_OK && n > 3) break;
-        assert_int_equal(st, DT_E_STORAGE);
-        assert_non_null(strstr(dt_error_message(), fixture_dir));
+        must_fail(DT_E_STORAGE, fixture_dir, st);
         assert_int_equal(n_called(fixture_dir, "full.catalog.sqlite"), dt_io_exists(path));
         if (dt_io_exists(path)) { // the folder's fsync failed: it is whole
             assert_string_equal(ask(path, "PRAGMA integrity_check"), "ok");
-            assert_int_equal(dt_io_unlink(path), DT_OK);
+            must(dt_io_unlink(path));
         }
     }
     assert_string_equal(ask(path, "PRAGMA integrity_check"), "ok");
-    assert_int_equal(dt_io_unlink(path), DT_OK);
+    must(dt_io_unlink(path));
     signal(SIGXFSZ, SIG_IGN);
     for (rlim_t most = 0; most < 400000; most += 50000) {
         struct rlimit was, now;
@@ -158,8 +157,7 @@ TEST(a_full_disk_leaves_nothing) {
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
         dt_status st = dt_catalog_db_write(path, c);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
-        assert_int_equal(st, DT_E_STORAGE);
-        assert_non_null(strstr(dt_error_message(), "full.catalog.sqlite: cannot write: "));
+        must_fail(DT_E_STORAGE, "full.catalog.sqlite: cannot write: ", st);
         assert_int_equal(n_called(fixture_dir, "full.catalog.sqlite"), 0);
     }
     dt_catalog_destroy(c);

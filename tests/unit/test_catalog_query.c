@@ -212,8 +212,7 @@ TEST(lengths_are_capped) {
     assert_int_equal(dt_expr_parse(&e, text), DT_E_USAGE);
     memset(text, '(', DT_EXPR_MAX_BYTES);
     text[DT_EXPR_MAX_BYTES] = '\0';
-    assert_int_equal(dt_expr_parse(&e, text), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "nested too deeply"));
+    must_fail(DT_E_USAGE, "nested too deeply", dt_expr_parse(&e, text));
     free(text);
 }
 
@@ -302,7 +301,7 @@ TEST(whole_numbers_compare_exactly) {
         int64_t bits = 0;
         write_number(number, sizeof number, &seed);
         snprintf(text, sizeof text, FORMS[k % (int)(sizeof FORMS / sizeof *FORMS)], number);
-        assert_int_equal(dt_catalog_select(c, text, keep, &n), DT_OK);
+        must(dt_catalog_select(c, text, keep, &n));
         for (int i = 0; i < N; i++) bits |= (int64_t)keep[i] << i;
         if (bits != bits_of(db, text)) fail_msg("%s: not as in SQLite", text);
     }
@@ -328,7 +327,7 @@ TEST(columns_of_long_whole_numbers_compare) {
         dt_catalog_set(c, "y", Y[i]);
     }
     dt_catalog_finish(c);
-    assert_int_equal(dt_catalog_select(c, "x < y", keep, &n), DT_OK);
+    must(dt_catalog_select(c, "x < y", keep, &n));
     assert_true(keep[0] && keep[1] && !keep[2]);
     dt_catalog_destroy(c);
 }
@@ -336,7 +335,7 @@ TEST(columns_of_long_whole_numbers_compare) {
 // ---- sets ------------------------------------------------------------------------------------------
 static dt_reader *open_set(const char *const *paths, size_t n) {
     dt_reader *s;
-    if (dt_reader_open(&s, paths, n) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_reader_open(&s, paths, n));
     return s;
 }
 
@@ -352,7 +351,7 @@ static uint32_t ask(const char *const *paths, size_t n_paths, const char *expres
     uint32_t n;
     dt_reader *s = open_set(paths, n_paths);
     bool *keep = dt_xcalloc(s->catalog->n_records, 1);
-    assert_int_equal(dt_catalog_select(s->catalog, expression, keep, &n), DT_OK);
+    must(dt_catalog_select(s->catalog, expression, keep, &n));
     // each chosen record is of hand Left, each other is not
     int hand = dt_catalog_find_column(s->catalog, "hand");
     for (uint32_t r = 0; r < s->catalog->n_records && strcmp(expression, "hand = 'Left'") == 0; r++)
@@ -391,7 +390,7 @@ TEST(whole_numbers_while_packing) {
     const char *list = fixture_path("ids/list.csv"), *out = fixture_path("ids.tar");
     fixture_write(list, LIST, strlen(LIST));
     dt_pack_opts o = {.source = list, .out = out, .where = "id > 9007199254740992"};
-    if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_data_pack(&o));
     assert_int_equal(ask(&out, 1, "id > 0"), 2);
     assert_int_equal(ask(&out, 1, "id = 9007199254740993"), 1);
     assert_int_equal(ask(&out, 1, "id in (9007199254740993, 1)"), 1);
@@ -427,7 +426,7 @@ static dt_status open_where(const char *where, dt_dataset **d, dt_config **cfg) 
                             "    image: {kind: image, size: [4, 4]}\n    subject: {kind: class}\n"
                             "model: {name: fusion}\ntrain: {global_batch: 4, micro_batch: 4}\n",
                             shards, where);
-    assert_int_equal(dt_config_parse(cfg, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+    must(dt_config_parse(cfg, "t.yaml", text, strlen(text), NULL, 0));
     free(text);
     return dt_data_open(d, *cfg, NULL, 1, NULL);
 }
@@ -435,15 +434,14 @@ static dt_status open_where(const char *where, dt_dataset **d, dt_config **cfg) 
 TEST(where_leaves_records_out) {
     dt_dataset *d;
     dt_config *cfg;
-    if (open_where("hand = 'Left' and subject in (2, 4)", &d, &cfg) != DT_OK)
-        fail_msg("%s", dt_error_message());
+    must(open_where("hand = 'Left' and subject in (2, 4)", &d, &cfg));
     assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 10);
     assert_int_equal(d->fields[1].n_classes, 2); // of what is left
     assert_non_null(strstr(d->describe(d), ": 10 records of 80 (data.where), 10 samples"));
     uint64_t fingerprint = d->fingerprint;
     d->close(d);
     dt_config_destroy(cfg);
-    if (open_where("subject in (2, 4)", &d, &cfg) != DT_OK) fail_msg("%s", dt_error_message());
+    must(open_where("subject in (2, 4)", &d, &cfg));
     assert_int_not_equal(d->fingerprint, fingerprint);
     d->close(d);
     dt_config_destroy(cfg);

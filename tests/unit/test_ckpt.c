@@ -49,7 +49,7 @@ static void make_tensors(dt_ckpt_tensor t[3]) {
 static dt_ckpt *open_run(int keep, bool async) {
     dt_ckpt *c;
     dt_ckpt_opts o = {.dir = dir, .keep = keep, .async = async};
-    assert_int_equal(dt_ckpt_open(&c, &o, false), DT_OK);
+    must(dt_ckpt_open(&c, &o, false));
     return c;
 }
 
@@ -60,9 +60,9 @@ static void save(dt_ckpt *c, int64_t step, bool best) {
     make_tensors(t);
     fill(step);
     snprintf(json, sizeof json, "{\"cursor\":%d}", (int)step);
-    assert_int_equal(dt_ckpt_save_begin(c, step, t, 3, json, best), DT_OK);
+    must(dt_ckpt_save_begin(c, step, t, 3, json, best));
     fill(-1); // the snapshot must not see what training does next
-    if (dt_ckpt_save_wait(c, &seconds) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_ckpt_save_wait(c, &seconds));
     assert_true(seconds > 0);
 }
 
@@ -71,13 +71,13 @@ static void expect_loads(dt_ckpt *c, const char *which, int64_t step) {
     float w[6], b[2], m[6];
     char *path, *json, want[64];
     int64_t found;
-    if (dt_ckpt_find(c, which, &found, &path) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_ckpt_find(c, which, &found, &path));
     assert_int_equal(found, step);
     make_tensors(t);
     t[0].data = w;
     t[1].data = b;
     t[2].data = m;
-    if (dt_ckpt_load(path, t, 3, &json) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_ckpt_load(path, t, 3, &json));
     fill(step);
     assert_memory_equal(w, weight, sizeof w);
     assert_memory_equal(b, bias, sizeof b);
@@ -93,7 +93,7 @@ static void expect_steps(const char *want) {
     char have[256] = "";
     int64_t *steps;
     int n;
-    assert_int_equal(dt_ckpt_steps(dir, &steps, &n), DT_OK);
+    must(dt_ckpt_steps(dir, &steps, &n));
     for (int i = 0; i < n; i++)
         snprintf(have + strlen(have), sizeof have - strlen(have), "%s%d", i ? " " : "",
                  (int)steps[i]);
@@ -105,10 +105,10 @@ static void save_and_load(bool async) {
     dt_ckpt *c = open_run(3, async);
     int64_t step = 5;
     char *path = run;
-    assert_int_equal(dt_ckpt_find(c, "latest", &step, &path), DT_OK);
+    must(dt_ckpt_find(c, "latest", &step, &path));
     assert_int_equal(step, -1);
     assert_null(path);
-    assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_OK);
+    must(dt_ckpt_save_wait(c, NULL));
     if (async) {
         save(c, 10, false);
         save(c, 20, true);
@@ -116,7 +116,7 @@ static void save_and_load(bool async) {
         dt_ckpt_tensor t[3];
         make_tensors(t);
         fill(10);
-        assert_int_equal(dt_ckpt_save_begin(c, 10, t, 3, "{\"cursor\":10}", false), DT_OK);
+        must(dt_ckpt_save_begin(c, 10, t, 3, "{\"cursor\":10}", false));
         fill(-1);
         save(c, 20, true);
     }
@@ -139,8 +139,7 @@ TEST_WITH(test_find_refuses, make_run, remove_run) {
     int64_t step;
     char *path;
     save(c, 10, false);
-    assert_int_equal(dt_ckpt_find(c, "11", &step, &path), DT_E_CKPT);
-    assert_non_null(strstr(dt_error_message(), "latest and steps 10"));
+    must_fail(DT_E_CKPT, "latest and steps 10", dt_ckpt_find(c, "11", &step, &path));
     assert_int_equal(dt_ckpt_find(c, "best", &step, &path), DT_E_CKPT);
     assert_int_equal(dt_ckpt_find(c, "newest", &step, &path), DT_E_USAGE);
     // the default: the best, or the latest where none is
@@ -225,8 +224,8 @@ TEST_WITH(test_same_step_again_keeps_it, make_run, remove_run) {
     save(c, 10, false);
     make_tensors(t);
     fill(99);
-    assert_int_equal(dt_ckpt_save_begin(c, 10, t, 3, "{}", false), DT_OK);
-    assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_OK);
+    must(dt_ckpt_save_begin(c, 10, t, 3, "{}", false));
+    must(dt_ckpt_save_wait(c, NULL));
     expect_loads(c, "latest", 10); // the first one's content
     dt_ckpt_close(c);
 }
@@ -235,28 +234,28 @@ TEST_WITH(test_leftovers_go_at_open, make_run, remove_run) {
     char path[160];
     dt_ckpt_close(open_run(1, true));
     snprintf(path, sizeof path, "%s/.tmp-step-00000007", dir);
-    assert_int_equal(dt_io_mkdir(path), DT_OK);
+    must(dt_io_mkdir(path));
     strcat(path, "/model.safetensors");
-    assert_int_equal(dt_io_write_file(path, "x", 1), DT_OK);
+    must(dt_io_write_file(path, "x", 1));
     // of files that are written as a whole; and what only looks like them
     static const char *const names[] = {"config.yaml.tmp.123", "result.json.tmp.4", "notes.tmp.1a"};
     char beside[3][160];
     for (int i = 0; i < 3; i++) {
         snprintf(beside[i], sizeof beside[i], "%s/../%s", dir, names[i]);
-        assert_int_equal(dt_io_write_file(beside[i], "x", 1), DT_OK);
+        must(dt_io_write_file(beside[i], "x", 1));
     }
     char predictions[160];
     dt_io_file lives; // `predict -o` into the run's folder
     snprintf(predictions, sizeof predictions, "%s/../p.csv", dir);
-    assert_int_equal(dt_io_begin(&lives, predictions), DT_OK);
+    must(dt_io_begin(&lives, predictions));
     dt_ckpt *c;
     dt_ckpt_opts o = {.dir = dir, .keep = 1};
-    assert_int_equal(dt_ckpt_open(&c, &o, true), DT_OK); // a reader touches nothing
+    must(dt_ckpt_open(&c, &o, true)); // a reader touches nothing
     assert_true(dt_io_exists(path));
     dt_ckpt_close(c);
     dt_ckpt_close(open_run(1, true));
     assert_false(dt_io_exists(path));
-    assert_int_equal(dt_io_end(&lives, DT_OK), DT_OK);
+    must(dt_io_end(&lives, DT_OK));
     assert_true(dt_io_exists(predictions));
     for (int i = 0; i < 3; i++) assert_int_equal(dt_io_exists(beside[i]), i == 2);
 }
@@ -269,7 +268,7 @@ TEST_WITH(test_lock, make_run, remove_run) {
     assert_null(second);
     snprintf(pid, sizeof pid, "(%d@", (int)getpid());
     assert_non_null(strstr(dt_error_message(), pid));
-    assert_int_equal(dt_ckpt_open(&second, &o, true), DT_OK);
+    must(dt_ckpt_open(&second, &o, true));
     char run_dir[160];
     snprintf(run_dir, sizeof run_dir, "%s/..", dir);
     assert_true(dt_ckpt_is_held(run_dir));
@@ -287,13 +286,12 @@ TEST_WITH(test_lock_of_another, make_run, remove_run) {
         dt_ckpt *c = open_run(1, true);
         dt_ckpt_tensor t[3];
         make_tensors(t);
-        assert_int_equal(dt_ckpt_check_lock(c), DT_OK);
+        must(dt_ckpt_check_lock(c));
         assert_int_equal(unlink(path), 0);
-        if (replaced) assert_int_equal(dt_io_write_file(path, "1@other", 7), DT_OK);
+        if (replaced) must(dt_io_write_file(path, "1@other", 7));
         assert_int_equal(dt_ckpt_check_lock(c), DT_E_STORAGE);
-        assert_int_equal(dt_ckpt_save_begin(c, 10, t, 3, "{}", false), DT_OK);
-        assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_E_STORAGE);
-        assert_non_null(strstr(dt_error_message(), "not the file that this run locked"));
+        must(dt_ckpt_save_begin(c, 10, t, 3, "{}", false));
+        must_fail(DT_E_STORAGE, "not the file that this run locked", dt_ckpt_save_wait(c, NULL));
         expect_steps("");
         dt_ckpt_close(c);
     }
@@ -308,18 +306,18 @@ TEST_WITH(test_prune_before_a_save, make_run, remove_run) {
         for (int64_t step = 10; step <= 30; step += 10) save(c, step, step == 10);
         dt_ckpt_close(c);
         c = open_run(1, true); // a lower checkpoint.keep
-        assert_int_equal(dt_failpoint_set(full ? "ckpt:4:enospc" : "ckpt:4:eio"), DT_OK);
-        assert_int_equal(dt_ckpt_save_begin(c, 40, t, 3, "{}", false), DT_OK);
+        must(dt_failpoint_set(full ? "ckpt:4:enospc" : "ckpt:4:eio"));
+        must(dt_ckpt_save_begin(c, 40, t, 3, "{}", false));
         assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_E_STORAGE);
         expect_steps("10 20 30");
-        assert_int_equal(dt_failpoint_set("ckpt:15:eio"), DT_OK); // while it is written
+        must(dt_failpoint_set("ckpt:15:eio")); // while it is written
         assert_int_equal(dt_ckpt_save_again(c), DT_E_STORAGE);
         expect_steps(full ? "10 30" : "10 20 30");
-        assert_int_equal(dt_failpoint_set(NULL), DT_OK);
-        assert_int_equal(dt_ckpt_save_again(c), DT_OK);
+        must(dt_failpoint_set(NULL));
+        must(dt_ckpt_save_again(c));
         expect_steps("10 40");
         dt_ckpt_close(c);
-        assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+        must(dt_io_remove_tree(dir));
     }
 }
 
@@ -329,23 +327,20 @@ TEST_WITH(test_other_model_changes_nothing, make_run, remove_run) {
     int64_t step;
     char *path;
     save(c, 10, false);
-    assert_int_equal(dt_ckpt_find(c, "latest", &step, &path), DT_OK);
+    must(dt_ckpt_find(c, "latest", &step, &path));
     make_tensors(t);
     fill(77);
     t[2].shape = dt_shape2(3, 2);
-    assert_int_equal(dt_ckpt_load(path, t, 3, NULL), DT_E_CKPT);
-    assert_non_null(strstr(dt_error_message(), "'moment1.layer.weight' is (2,3)"));
+    must_fail(DT_E_CKPT, "'moment1.layer.weight' is (2,3)", dt_ckpt_load(path, t, 3, NULL));
     make_tensors(t);
     t[1].name = "layer.beta";
-    assert_int_equal(dt_ckpt_load(path, t, 3, NULL), DT_E_CKPT);
-    assert_non_null(strstr(dt_error_message(), "no tensor 'layer.beta'"));
+    must_fail(DT_E_CKPT, "no tensor 'layer.beta'", dt_ckpt_load(path, t, 3, NULL));
     make_tensors(t);
     t[2].file = "ema";
-    assert_int_equal(dt_ckpt_load(path, t, 3, NULL), DT_E_CKPT);
-    assert_non_null(strstr(dt_error_message(), "no ema.safetensors"));
+    must_fail(DT_E_CKPT, "no ema.safetensors", dt_ckpt_load(path, t, 3, NULL));
     assert_true(weight[0] == 770 && bias[0] == 77);
     make_tensors(t);
-    assert_int_equal(dt_ckpt_load(path, t, 1, NULL), DT_OK); // a part is fine
+    must(dt_ckpt_load(path, t, 1, NULL)); // a part is fine
     assert_true(weight[0] == 100 && bias[0] == 77);
     free(path);
     dt_ckpt_close(c);
@@ -362,10 +357,10 @@ TEST_WITH(test_other_tensors_next_time, make_run, remove_run) {
     t[1] = t[2];
     t[2] = bias_later;
     fill(20);
-    assert_int_equal(dt_ckpt_save_begin(c, 20, t, 2, NULL, false), DT_OK);
-    assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_OK);
-    assert_int_equal(dt_ckpt_find(c, "20", &step, &path), DT_OK);
-    assert_int_equal(dt_ckpt_load(path, t, 2, NULL), DT_OK);
+    must(dt_ckpt_save_begin(c, 20, t, 2, NULL, false));
+    must(dt_ckpt_save_wait(c, NULL));
+    must(dt_ckpt_find(c, "20", &step, &path));
+    must(dt_ckpt_load(path, t, 2, NULL));
     assert_int_equal(dt_ckpt_load(path, t, 3, NULL), DT_E_CKPT);
     free(path);
     save(c, 30, false);
@@ -380,13 +375,13 @@ TEST_WITH(test_equal_training_gives_equal_bytes, make_run, remove_run) {
     save(c, 10, false);
     dt_ckpt_close(c);
     snprintf(path, sizeof path, "%s/step-00000010/model.safetensors", dir);
-    assert_int_equal(dt_io_read_file(&a, &n_a, path, 0, DT_E_CKPT), DT_OK);
-    assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+    must(dt_io_read_file(&a, &n_a, path, 0, DT_E_CKPT));
+    must(dt_io_remove_tree(dir));
     c = open_run(1, false);
     save(c, 5, true);
     save(c, 10, true);
     dt_ckpt_close(c);
-    assert_int_equal(dt_io_read_file(&b, &n_b, path, 0, DT_E_CKPT), DT_OK);
+    must(dt_io_read_file(&b, &n_b, path, 0, DT_E_CKPT));
     assert_int_equal(n_a, n_b);
     assert_memory_equal(a, b, n_a);
     free(a);
@@ -397,7 +392,7 @@ static char *capture(dt_status (*fn)(FILE *out, void *arg), void *arg) {
     char *text = NULL;
     size_t n;
     FILE *out = open_memstream(&text, &n);
-    assert_int_equal(fn(out, arg), DT_OK);
+    must(fn(out, arg));
     fclose(out);
     return text;
 }
@@ -441,13 +436,13 @@ TEST_WITH(test_list_show_diff, make_run, remove_run) {
     free(text);
 
     snprintf(path, sizeof path, "%s/step-00000020/state.json", dir);
-    assert_int_equal(dt_io_write_file(path, "{\"cursor\":21}", 13), DT_OK);
-    assert_int_equal(dt_ckpt_list(dir, false, &infos, &n), DT_OK);
+    must(dt_io_write_file(path, "{\"cursor\":21}", 13));
+    must(dt_ckpt_list(dir, false, &infos, &n));
     assert_int_equal(n, 2);
     assert_true(infos[0].step == 10 && infos[0].best && infos[0].valid && infos[0].n_bytes > 0);
     assert_true(infos[1].valid); // sizes alone do not tell
     free(infos);
-    assert_int_equal(dt_ckpt_list(dir, true, &infos, &n), DT_OK);
+    must(dt_ckpt_list(dir, true, &infos, &n));
     assert_false(infos[1].valid);
     assert_non_null(strstr(infos[1].why, "state.json: damaged"));
     free(infos);
@@ -468,22 +463,22 @@ TEST_WITH(test_reading_beside_saves, make_run, remove_run) {
     }
     dt_ckpt *c;
     dt_ckpt_opts o = {.dir = dir, .keep = 1};
-    assert_int_equal(dt_ckpt_open(&c, &o, true), DT_OK);
+    must(dt_ckpt_open(&c, &o, true));
     bool best = false;
     for (int n_reads = 0; waitpid(pid, &status, WNOHANG) == 0; n_reads++) {
         dt_ckpt_info *infos;
         int64_t step;
         char *path;
         int n;
-        assert_int_equal(dt_ckpt_list(dir, true, &infos, &n), DT_OK);
+        must(dt_ckpt_list(dir, true, &infos, &n));
         for (int i = 0; i < n; i++)
             if (!infos[i].valid) fail_msg("BAD: %s", infos[i].why);
         free(infos);
-        if (dt_ckpt_find(c, "latest", &step, &path) != DT_OK) fail_msg("%s", dt_error_message());
+        must(dt_ckpt_find(c, "latest", &step, &path));
         best = best || step > 7;
         free(path);
         if (!best) continue;
-        if (dt_ckpt_find(c, "best", &step, &path) != DT_OK) fail_msg("%s", dt_error_message());
+        must(dt_ckpt_find(c, "best", &step, &path));
         free(path);
     }
     dt_ckpt_close(c);
@@ -500,14 +495,13 @@ TEST_WITH(test_not_finite_is_not_acknowledged, make_run, remove_run) {
         make_tensors(t);
         fill(20);
         moment[4] = NAN;
-        assert_int_equal(dt_ckpt_save_begin(c, 20, t, 3, NULL, true), DT_OK);
-        assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_E_STORAGE);
-        assert_non_null(strstr(dt_error_message(), "'moment1.layer.weight' holds NaN"));
+        must(dt_ckpt_save_begin(c, 20, t, 3, NULL, true));
+        must_fail(DT_E_STORAGE, "'moment1.layer.weight' holds NaN", dt_ckpt_save_wait(c, NULL));
         expect_loads(c, "latest", 10);
         save(c, 20, false);
         expect_loads(c, "latest", 20);
         dt_ckpt_close(c);
-        assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+        must(dt_io_remove_tree(dir));
     }
 }
 
@@ -520,8 +514,8 @@ TEST_WITH(test_manifest_names_are_plain, make_run, remove_run) {
         dt_ckpt_manifest_add(&m, names[i]);
         dt_json_init(&j);
         dt_ckpt_manifest_print(&m, &j);
-        assert_int_equal(dt_ckpt_manifest_parse(&again, j.data, j.n_bytes, "manifest"), DT_E_CKPT);
-        assert_non_null(strstr(dt_error_message(), "plain name"));
+        must_fail(DT_E_CKPT, "plain name",
+                  dt_ckpt_manifest_parse(&again, j.data, j.n_bytes, "manifest"));
         dt_json_fini(&j);
         dt_ckpt_manifest_fini(&m);
     }

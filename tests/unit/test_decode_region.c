@@ -112,7 +112,7 @@ static uint8_t *crop(const uint8_t *file, size_t n, const given_box *b, int chan
     uint8_t *out = malloc((size_t)w * (size_t)h * (size_t)channels);
     if (dt_decode_image_part(decoder, (dt_span){file, n}, &want, image) != DT_OK)
         fail_msg("%s", dt_error_message());
-    assert_int_equal(dt_resize(resizer, image, image->box, out, h, w), DT_OK);
+    must(dt_resize(resizer, image, image->box, out, h, w));
     return out;
 }
 
@@ -123,7 +123,7 @@ static uint8_t *whole(const uint8_t *file, size_t n, const given_box *b, int cha
     uint8_t *out = malloc((size_t)w * (size_t)h * (size_t)channels);
     if (dt_decode_image(decoder, (dt_span){file, n}, channels, 0, 0, NULL, &image) != DT_OK)
         fail_msg("%s", dt_error_message());
-    assert_int_equal(dt_resize(resizer, &image, box, out, h, w), DT_OK);
+    must(dt_resize(resizer, &image, box, out, h, w));
     return out;
 }
 

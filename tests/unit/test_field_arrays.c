@@ -38,8 +38,7 @@ static dt_config *config_of(const char *field, const char *augment) {
                             "model: {name: resnet}\ntrain: {global_batch: 4, micro_batch: 4}\n",
                             fixture_path("arrays"), field, augment);
     dt_config *c = NULL;
-    if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK)
-        fail_msg("%s", dt_error_message());
+    must(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0));
     free(text);
     return c;
 }
@@ -52,7 +51,7 @@ static void first_batch(const char *field, const char *augment, size_t bytes, vo
     dt_batch_source *s;
     const dt_batch *b;
     static const int micro;
-    if (dt_data_open(&d, c, NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_data_open(&d, c, NULL, 1, NULL));
     dt_source_request r = {.split = DT_SPLIT_TRAIN,
                            .augment = true,
                            .global_batch = 4,
@@ -60,8 +59,8 @@ static void first_batch(const char *field, const char *augment, size_t bytes, vo
                            .micros = &micro,
                            .n_micro = 1,
                            .end_step = 1};
-    assert_int_equal(d->open(d, &r, &s), DT_OK);
-    if (s->get(s, 0, 0, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    must(d->open(d, &r, &s));
+    must(s->get(s, 0, 0, &b, NULL));
     memcpy(images, b->field[0], bytes);
     for (int i = 0; i < 4; i++) files[i] = ((const int32_t *)b->field[1])[i];
     s->release(s, b);
@@ -200,12 +199,12 @@ static dt_status read_units(const char *hdu, uint8_t out[4][SIDE][SIDE][2], int 
     dt_batch_source *s;
     const dt_batch *b;
     static const int micro;
-    assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+    must(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0));
     free(text);
-    assert_int_equal(dt_data_open(&d, c, NULL, 1, NULL), DT_OK);
+    must(dt_data_open(&d, c, NULL, 1, NULL));
     dt_source_request r = {
         .global_batch = 4, .micro_batch = 4, .micros = &micro, .n_micro = 1, .end_step = 1};
-    assert_int_equal(d->open(d, &r, &s), DT_OK);
+    must(d->open(d, &r, &s));
     dt_status st = s->get(s, 0, 0, &b, NULL);
     for (int i = 0; i < 4 * SIDE * SIDE * channels && st == DT_OK; i++)
         (&out[0][0][0][0])[i] = (uint8_t)((const float *)b->field[0])[i];
@@ -232,22 +231,19 @@ TEST(units_are_taken_by_name_or_number) {
         fixture_write(path, file, n);
         free(path);
     }
-    assert_int_equal(read_units("", v, 1), DT_OK); // the first image
+    must(read_units("", v, 1)); // the first image
     assert_int_equal(v[0][0][0][0], 11);
-    assert_int_equal(read_units(", hdu: err", v, 1), DT_OK);
+    must(read_units(", hdu: err", v, 1));
     assert_int_equal(v[0][0][0][0], 22);
-    assert_int_equal(read_units(", hdu: 2", v, 1), DT_OK);
+    must(read_units(", hdu: 2", v, 1));
     assert_int_equal(v[0][0][0][0], 22);
-    assert_int_equal(read_units(", hdu: [ERR, 1]", v, 2), DT_OK);
+    must(read_units(", hdu: [ERR, 1]", v, 2));
     assert_int_equal(v[3][5][5][0], 22);
     assert_int_equal(v[3][5][5][1], 11);
-    assert_int_equal(read_units(", hdu: DQ", v, 1), DT_E_DATA);
-    assert_non_null(
-        strstr(dt_error_message(), "no unit (HDU) 'DQ'; there are 0, 1 SCI, 2 ERR, 3 WIDE"));
-    assert_int_equal(read_units(", hdu: 0", v, 1), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "unit (HDU) '0' is no image"));
-    assert_int_equal(read_units(", hdu: [SCI, WIDE]", v, 2), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "differ in size: 6 x 6 and 6 x 7"));
+    must_fail(DT_E_DATA, "no unit (HDU) 'DQ'; there are 0, 1 SCI, 2 ERR, 3 WIDE",
+              read_units(", hdu: DQ", v, 1));
+    must_fail(DT_E_DATA, "unit (HDU) '0' is no image", read_units(", hdu: 0", v, 1));
+    must_fail(DT_E_DATA, "differ in size: 6 x 6 and 6 x 7", read_units(", hdu: [SCI, WIDE]", v, 2));
 }
 
 static int set_up(void **state) {

@@ -64,8 +64,7 @@ static void check_set(char *text) {
             dt_reader_item item = {.path = word[1]};
             st = dt_reader_open_items(&s, &item, 1, &o);
         } else if (strcmp(word[0], "error") == 0) {
-            assert_int_equal(st, DT_E_DATA);
-            assert_non_null(strstr(dt_error_message(), word[1]));
+            must_fail(DT_E_DATA, word[1], st);
             failed = true;
         } else if (st != DT_OK) {
             fail_msg("%s: %s", name, dt_error_message());

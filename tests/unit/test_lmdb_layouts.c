@@ -13,7 +13,7 @@ static MDB_txn *txn;
 static MDB_dbi dbi;
 
 static void db_begin(const char *dir, const char *name) {
-    assert_int_equal(dt_io_mkdir_all(dir), DT_OK);
+    must(dt_io_mkdir_all(dir));
     assert_int_equal(mdb_env_create(&env), 0);
     mdb_env_set_mapsize(env, 64 << 20);
     mdb_env_set_maxdbs(env, 8);
@@ -38,7 +38,7 @@ static void db_end(void) {
 
 static dt_reader *open_set(const char *path) {
     dt_reader *s = NULL;
-    if (dt_reader_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_reader_open(&s, &path, 1));
     return s;
 }
 
@@ -65,8 +65,7 @@ static void expect_member(dt_reader *s, uint32_t r, const char *ext, const void 
     assert_string_equal(
         dt_catalog_str(s->catalog, s->catalog->exts[s->catalog->members[rec->first_member].ext]),
         ext);
-    if (dt_reader_read(s, r, rec->first_member, true, &scratch, &b) != DT_OK)
-        fail_msg("%s", dt_error_message());
+    must(dt_reader_read(s, r, rec->first_member, true, &scratch, &b));
     assert_int_equal(b.n_bytes, n);
     assert_memory_equal(b.data, data, n);
     dt_buffer_fini(&scratch);
@@ -161,12 +160,12 @@ TEST(datum_messages) {
     uint8_t floats[24] = {0};
     begin_datum(1, 2, 3);
     for (int i = 0; i < 6; i++) byte(6 << 3 | 5), byte(0), byte(0), byte(0x80), byte(0x3f);
-    assert_int_equal(read_message(&d), DT_OK);
+    must(read_message(&d));
     assert_int_equal(d.n_floats, 6);
     assert_false(d.packed || d.has_label);
     begin_datum(1, 2, 3);
     bytes_field(6, floats, sizeof floats);
-    assert_int_equal(read_message(&d), DT_OK);
+    must(read_message(&d));
     assert_true(d.packed && d.n_floats == 6);
     size_t whole = n_message;
     for (n_message = 1; n_message < whole; n_message++)
@@ -201,8 +200,7 @@ TEST(raw_pixels_decode) {
                 }
                 dt_image image;
                 dt_span m = {message, n_message};
-                if (dt_decode_image(decoder, m, channels, H, W, out, &image) != DT_OK)
-                    fail_msg("%s", dt_error_message());
+                must(dt_decode_image(decoder, m, channels, H, W, out, &image));
                 assert_int_equal(image.width, W);
                 assert_int_equal(image.height, H);
                 for (int i = 0; i < H * W; i++) {

@@ -21,7 +21,7 @@ static dt_status open_set(dt_reader **out, const char *path) {
 
 static dt_reader *open_ok(const char *path) {
     dt_reader *s = NULL;
-    if (open_set(&s, path) != DT_OK) fail_msg("%s", dt_error_message());
+    must(open_set(&s, path));
     return s;
 }
 
@@ -45,8 +45,7 @@ static void expect_member(dt_reader *s, uint32_t r, const char *ext, const void 
     if (e < 0) fail_msg("no member %s", ext);
     for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
         if (s->catalog->members[m].ext != (uint32_t)e) continue;
-        if (dt_reader_read(s, r, m, true, &scratch, &b) != DT_OK)
-            fail_msg("%s", dt_error_message());
+        must(dt_reader_read(s, r, m, true, &scratch, &b));
         assert_int_equal(b.n_bytes, n);
         assert_memory_equal(b.data, data, n);
         dt_buffer_fini(&scratch);
@@ -115,14 +114,12 @@ TEST(what_mosaicml_writes) {
 
 TEST(what_is_not_read_is_said) {
     dt_reader *s;
-    assert_int_equal(open_set(&s, golden("mds_br")), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "zstd and gz are read"));
+    must_fail(DT_E_DATA, "zstd and gz are read", open_set(&s, golden("mds_br")));
     const char *list = fixture_path("gone/index.json");
     const char *text = "{\"version\": 2, \"shards\": [{\"format\": \"mds\", \"samples\": 3, "
                        "\"raw_data\": {\"basename\": \"a.mds\"}, \"zip_data\": null}]}";
     fixture_write(list, text, strlen(text));
-    assert_int_equal(open_set(&s, fixture_path("gone")), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "a.mds, which is not there"));
+    must_fail(DT_E_DATA, "a.mds, which is not there", open_set(&s, fixture_path("gone")));
 }
 
 // Every kind by itself; a flipped byte of a text, which nothing else would find.
@@ -155,8 +152,7 @@ TEST(hashes_of_shards_are_compared) {
             fixture_write(path, bytes, n);
             dt_reader *s = open_ok(fixture_path(folder));
             dt_verify_result r;
-            assert_int_equal(dt_reader_verify(s, &(dt_verify_opts){.n_threads = 1 + k % 3}, &r),
-                             DT_OK);
+            must(dt_reader_verify(s, &(dt_verify_opts){.n_threads = 1 + k % 3}, &r));
             assert_int_equal(r.n_shards, strcmp(kind, "none") != 0);
             assert_int_equal(r.n_bad_shards, bad && r.n_shards);
             if (r.n_bad_shards) assert_non_null(strstr(r.bad_shards[0].reason, kind));
@@ -182,8 +178,7 @@ TEST(no_descriptor_is_no_bad_record) {
         fixture_few_files(1); // one for the list of hashes, and then the first shard
         dt_status st = dt_reader_verify(s, &(dt_verify_opts){.n_threads = 2}, &r);
         fixture_many_files();
-        assert_int_equal(st, DT_E_STORAGE);
-        assert_non_null(strstr(dt_error_message(), "shard.00000.mds"));
+        must_fail(DT_E_STORAGE, "shard.00000.mds", st);
         assert_non_null(strstr(dt_error_message(), "raise the limit on open files"));
         assert_true(r.n_bad == 0 && r.n_bad_shards == 0);
     }

@@ -30,7 +30,7 @@ enum { N_WANT = sizeof WANT / sizeof *WANT };
 static char *read_sample(const char *file, size_t *n) {
     const char *source = getenv("SOURCE");
     char *path = dt_xprintf("%s/tests/fuzz/corpus_media/%s", source ? source : ".", file), *data;
-    if (dt_io_read_file(&data, n, path, 0, DT_E_DATA) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_io_read_file(&data, n, path, 0, DT_E_DATA));
     free(path);
     return data;
 }
@@ -96,14 +96,14 @@ TEST(storing_keeps_the_bytes) {
     char *data = read_sample("rgb.jpg", &n);
     dt_pack_opts o = {.source = "x", .out = "y"};
     dt_transform *t;
-    assert_int_equal(dt_transform_create(&t, &o), DT_OK);
+    must(dt_transform_create(&t, &o));
     assert_true(dt_transform_keeps_bytes(t) && !dt_transform_divides(t));
     assert_string_equal(dt_transform_describe(t), "store as is");
     dt_transform_scratch *s = dt_transform_scratch_create();
     dt_transform_record item = {.n_members = 1};
     item.member[0] = (dt_transform_member){"jpg", {(uint8_t *)data, n}, n};
     const dt_transform_record *r = NULL;
-    assert_int_equal(dt_transform_apply(t, s, &item, see, &r), DT_OK);
+    must(dt_transform_apply(t, s, &item, see, &r));
     assert_non_null(r);
     assert_string_equal(r->suffix, "");
     assert_int_equal(r->n_members, 1);

@@ -102,11 +102,11 @@ static void check_rank(dt_dataset *d, int rank, int world, int micro, int n_micr
                            .start_step = start,
                            .end_step = end};
     dt_batch_source *s = NULL;
-    assert_int_equal(d->open(d, &r, &s), DT_OK);
+    must(d->open(d, &r, &s));
     for (int64_t step = start; step < end; step++)
         for (int i = 0; i < last - first; i++) {
             const dt_batch *b;
-            assert_int_equal(s->get(s, step, micros[i], &b, NULL), DT_OK);
+            must(s->get(s, step, micros[i], &b, NULL));
             for (int j = 0; j < micro; j++) {
                 int place = micros[i] * micro + j;
                 uint64_t epoch = (uint64_t)(step / s->steps_per_epoch);

@@ -21,7 +21,7 @@ static void put_member(const char *name, const void *data, size_t n) {
     uint8_t header[DT_TAR_MAX_HEADER];
     static const uint8_t zeros[512];
     size_t n_header;
-    assert_int_equal(dt_tar_write_header(header, &n_header, name, n), DT_OK);
+    must(dt_tar_write_header(header, &n_header, name, n));
     dt_buffer_append(&tar_bytes, header, n_header);
     dt_buffer_append(&tar_bytes, data, n);
     dt_buffer_append(&tar_bytes, zeros, (size_t)(dt_tar_padded(n) - n));
@@ -78,7 +78,7 @@ TEST(one_rank_tells_of_files_beside) {
         const char *log = fixture_path(rank ? "alike1.log" : "alike0.log");
         size_t n;
         dt_log_set_rank(rank, 2);
-        assert_int_equal(dt_log_open(log), DT_OK);
+        must(dt_log_open(log));
         dt_reader_close(open_one(fixture_path("alike"), NULL));
         dt_log_close();
         dt_log_set_rank(0, 1);
@@ -91,7 +91,7 @@ TEST(one_rank_tells_of_files_beside) {
 static dt_reader *open_one(const char *path, const dt_reader_options *o) {
     dt_reader *s = NULL;
     dt_reader_item item = {.path = path};
-    if (dt_reader_open_items(&s, &item, 1, o) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_reader_open_items(&s, &item, 1, o));
     return s;
 }
 
@@ -131,7 +131,7 @@ TEST(a_closed_set_is_said_to_be_closed) {
     fixture_begin_user();
     dt_status st = dt_reader_open(&s, &disk, 1);
     fixture_end_user();
-    assert_int_equal(st, DT_OK);
+    must(st);
     dt_reader_close(s);
 }
 
@@ -153,7 +153,7 @@ TEST(two_tars_in_one_file) {
         dt_buffer_fini(&all);
         for (int run = 0; run < 2; run++) {
             size_t n;
-            assert_int_equal(dt_log_open(log), DT_OK);
+            must(dt_log_open(log));
             dt_reader *s = open_one(path, NULL);
             dt_log_close();
             assert_int_equal(s->catalog->n_records, 2);
@@ -163,7 +163,7 @@ TEST(two_tars_in_one_file) {
             assert_int_equal(strstr(text, words) != NULL, is_told);
             free(words);
             free(text);
-            assert_int_equal(dt_io_unlink(log), DT_OK);
+            must(dt_io_unlink(log));
         }
         dt_io_remove_tree(fixture_path("two.tar.index"));
     }
@@ -188,8 +188,7 @@ static void check_texts(dt_reader *s) {
         const dt_record *rec = &s->catalog->records[r];
         for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
             if ((int)s->catalog->members[m].ext != ext) continue;
-            if (dt_reader_read(s, r, m, true, &scratch, &b) != DT_OK)
-                fail_msg("%s", dt_error_message());
+            must(dt_reader_read(s, r, m, true, &scratch, &b));
             assert_int_equal(b.n_bytes, strlen(key_of(s, r)));
             assert_memory_equal(b.data, key_of(s, r), b.n_bytes);
             assert_false(dt_place_is_slow(s->catalog->members[m].offset, b.data));
@@ -303,7 +302,7 @@ TEST(mixed_sets_have_a_column) {
     const char *a = write_tar("x/cats-00.tar", "c", 2), *b = write_tar("x/dogs-00.tar", "d", 3);
     dt_reader *s = NULL;
     dt_reader_item items[] = {{a, NULL, 2}, {b, "hounds", 0.5}};
-    if (dt_reader_open_items(&s, items, 2, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_reader_open_items(&s, items, 2, NULL));
     int set = dt_catalog_find_column(s->catalog, "set");
     assert_true(set >= 0);
     assert_string_equal(dt_catalog_value(s->catalog, set, 1), "cats-00");
@@ -372,8 +371,7 @@ TEST(lists_of_shards_can_be_packed) {
                *rows = "[{\"path\": \"n.txt\"}]";
     fixture_write(list, gone, strlen(gone));
     dt_pack_opts o = {.source = list, .out = fixture_path("gone.lmdb")};
-    assert_int_equal(dt_data_pack(&o), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "gone.tar"));
+    must_fail(DT_E_DATA, "gone.tar", dt_data_pack(&o));
     fixture_write(fixture_path("wids/n.txt"), "1 2", 3);
     fixture_write(list, rows, strlen(rows));
     fixture_pack(list, fixture_path("rows.lmdb"));
@@ -391,26 +389,23 @@ TEST(wids_lists) {
     const char *good =
         "{\"wids_version\": 1, \"shardlist\": [{\"url\": \"x/a.v2.tar\", \"nsamples\": "
         "3}, {\"url\": \"file:y/a.v2.tar\", \"nsamples\": 3}]}";
-    if (open_list(&s, good) != DT_OK) fail_msg("%s", dt_error_message());
+    must(open_list(&s, good));
     assert_int_equal(s->catalog->n_records, 6);
     assert_int_equal(dt_catalog_find_column(s->catalog, "set"), -1);
     dt_reader_close(s);
     const char *sets = "{\"wids_version\": 1, \"datasets\": [{\"name\": \"one\", \"base\": \"x\", "
                        "\"shardlist\": [{\"url\": \"a.v2.tar\", \"nsamples\": 3}]}, {\"name\": "
                        "\"two\", \"shardlist\": [{\"url\": \"y/a.v2.tar\", \"nsamples\": 4}]}]}";
-    if (open_list(&s, sets) != DT_OK) fail_msg("%s", dt_error_message());
+    must(open_list(&s, sets));
     int set = dt_catalog_find_column(s->catalog, "set");
     assert_string_equal(dt_catalog_value(s->catalog, set, 0), "one");
     assert_string_equal(dt_catalog_value(s->catalog, set, 5), "two");
     dt_reader_close(s);
-    assert_int_equal(open_list(&s, "{\"shardlist\": [{\"url\": \"http://a/b.tar\"}]}"), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "not a local file"));
-    assert_int_equal(open_list(&s, "{\"shardlist\": [{\"url\": \"z.tar\"}]}"), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "not there"));
-    assert_int_equal(open_list(&s, "{\"a\": 1}"), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "lists no shards"));
-    assert_int_equal(open_list(&s, "[1,"), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "not JSON"));
+    must_fail(DT_E_DATA, "not a local file",
+              open_list(&s, "{\"shardlist\": [{\"url\": \"http://a/b.tar\"}]}"));
+    must_fail(DT_E_DATA, "not there", open_list(&s, "{\"shardlist\": [{\"url\": \"z.tar\"}]}"));
+    must_fail(DT_E_DATA, "lists no shards", open_list(&s, "{\"a\": 1}"));
+    must_fail(DT_E_DATA, "not JSON", open_list(&s, "[1,"));
 }
 
 // ---- damage ----------------------------------------------------------------------------------------
@@ -493,8 +488,7 @@ TEST(streams_unpack_and_cuts_are_told) {
     for (int kind = 0; kind < 2; kind++) {
         void (*pack)(dt_buffer *, const void *, size_t, bool) = kind ? zstd_to : gzip_to;
         pack(&packed, data, n, true);
-        if (unpack_bytes(&packed, packed.n_bytes, n, &out) != DT_OK)
-            fail_msg("%s", dt_error_message());
+        must(unpack_bytes(&packed, packed.n_bytes, n, &out));
         assert_int_equal(out.n_bytes, n);
         assert_memory_equal(out.data, data, n);
         // a limit is a limit
@@ -503,8 +497,7 @@ TEST(streams_unpack_and_cuts_are_told) {
         pack(&packed, data, n / 3, true);
         pack(&packed, data + n / 3, n - n / 3, false);
         if (kind == 0) dt_buffer_append(&packed, "\0\0\0\0", 4); // padding of gzip
-        if (unpack_bytes(&packed, packed.n_bytes, n, &out) != DT_OK)
-            fail_msg("%s", dt_error_message());
+        must(unpack_bytes(&packed, packed.n_bytes, n, &out));
         assert_int_equal(out.n_bytes, n);
         assert_memory_equal(out.data, data, n);
         for (size_t cut = 5; cut < packed.n_bytes; cut += packed.n_bytes / 17) {
@@ -529,7 +522,7 @@ TEST(streams_unpack_and_cuts_are_told) {
 static int n_files(const char *dir, const char *tail) {
     char **names;
     size_t n, count = 0;
-    assert_int_equal(dt_io_list_dir(&names, &n, dir, DT_E_DATA), DT_OK);
+    must(dt_io_list_dir(&names, &n, dir, DT_E_DATA));
     for (size_t i = 0; i < n; i++) {
         size_t k = strlen(names[i]), t = strlen(tail);
         count += k >= t && strcmp(names[i] + k - t, tail) == 0;
@@ -541,7 +534,7 @@ static int n_files(const char *dir, const char *tail) {
 static int n_temporaries(const char *dir) {
     char **names;
     size_t n, count = 0;
-    assert_int_equal(dt_io_list_dir(&names, &n, dir, DT_E_DATA), DT_OK);
+    must(dt_io_list_dir(&names, &n, dir, DT_E_DATA));
     for (size_t i = 0; i < n; i++) count += strstr(names[i], ".tmp.") != NULL;
     dt_io_free_list(names, n);
     return (int)count;
@@ -580,8 +573,7 @@ TEST(compressed_shards_are_read) {
     packed.data[packed.n_bytes / 2] ^= 0x55;
     fixture_write(fixture_path("z/bad.tgz"), packed.data, packed.n_bytes);
     dt_reader_item item = {fixture_path("z/bad.tgz"), NULL, 0};
-    assert_int_equal(dt_reader_open_items(&s, &item, 1, &o), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "bad.tgz"));
+    must_fail(DT_E_DATA, "bad.tgz", dt_reader_open_items(&s, &item, 1, &o));
     assert_int_equal(n_temporaries(unpacked), 0);
     dt_buffer_fini(&packed);
 }
@@ -618,8 +610,7 @@ TEST(the_cache_is_bounded) {
     // more at once than there is room for
     dt_reader *s;
     dt_reader_item item = {fixture_path("b/{0..5}.tgz"), NULL, 0};
-    assert_int_equal(dt_reader_open_items(&s, &item, 1, &o), DT_E_STORAGE);
-    assert_non_null(strstr(dt_error_message(), "data.cache_gib"));
+    must_fail(DT_E_STORAGE, "data.cache_gib", dt_reader_open_items(&s, &item, 1, &o));
     dt_buffer_fini(&packed);
 }
 
@@ -661,7 +652,7 @@ TEST(leftovers_of_unpacking_go) {
     make_tar("l", 10);
     gzip_to(&packed, tar_bytes.data, tar_bytes.n_bytes, true);
     fixture_write(path, packed.data, packed.n_bytes);
-    assert_int_equal(dt_unpack_open(&c, path, &file, &fd), DT_OK);
+    must(dt_unpack_open(&c, path, &file, &fd));
     close(fd);
     assert_int_equal(unlink(file), 0);
     left = dt_xprintf("%s.tmp.%d", file, (int)getpid()); // our own number, too
@@ -671,7 +662,7 @@ TEST(leftovers_of_unpacking_go) {
     int held = open(lives, O_RDWR | O_CLOEXEC);
     assert_int_equal(flock(held, LOCK_EX), 0);
     free(file);
-    assert_int_equal(dt_unpack_open(&c, path, &file, &fd), DT_OK);
+    must(dt_unpack_open(&c, path, &file, &fd));
     close(fd);
     assert_int_equal(access(file, R_OK), 0);
     assert_int_not_equal(access(left, F_OK), 0);

@@ -35,7 +35,7 @@ static dt_status synth(const char *name, int subjects, int impressions, uint64_t
 __attribute__((noinline)) static uint8_t *read_bytes(size_t *n, const char *name) {
     char path[512], *data;
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (dt_io_read_file(&data, n, path, 0, DT_E_DATA) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_io_read_file(&data, n, path, 0, DT_E_DATA));
     return (uint8_t *)data;
 }
 
@@ -52,7 +52,7 @@ static uint64_t folder_hash(const char *folder, size_t want_names) {
     char path[256], **names;
     size_t n;
     snprintf(path, sizeof path, "%s/%s", dir, folder);
-    assert_int_equal(dt_io_list_dir(&names, &n, path, DT_E_DATA), DT_OK);
+    must(dt_io_list_dir(&names, &n, path, DT_E_DATA));
     assert_int_equal(n, want_names);
     uint64_t h = 0;
     for (size_t i = 0; i < n; i++) {
@@ -89,7 +89,7 @@ static void check_bmp(const char *name, uint32_t w, uint32_t h, uint32_t bits) {
 }
 
 TEST_WITH(test_names_and_headers, make_dir, remove_dir) {
-    assert_int_equal(synth("a", 5, 0, 42), DT_OK);
+    must(synth("a", 5, 0, 42));
     static const char *const fingers[] = {"thumb", "index", "middle", "ring", "little"};
     for (int k = 0; k < 10; k++) {
         char name[128];
@@ -105,7 +105,7 @@ TEST_WITH(test_names_and_headers, make_dir, remove_dir) {
 // The fourth byte of a 32-bit pixel is 255 and the other three are one grey; the first stored row is the
 // bottom one: the finger's tip leaves the corners white.
 TEST_WITH(test_pixels, make_dir, remove_dir) {
-    assert_int_equal(synth("a", 1, 0, 42), DT_OK);
+    must(synth("a", 1, 0, 42));
     size_t n;
     uint8_t *p = read_bytes(&n, "a/fingerprint/1/1__M_Left_thumb_finger.BMP");
     for (size_t i = 54; i < n; i += 4) {
@@ -118,7 +118,7 @@ TEST_WITH(test_pixels, make_dir, remove_dir) {
 
 TEST_WITH(test_same_seed_same_bytes, make_dir, remove_dir) {
     cpu_set_t all, one;
-    assert_int_equal(synth("a", 3, 10, 42), DT_OK);
+    must(synth("a", 3, 10, 42));
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     CPU_ZERO(&one);
     for (int i = 0; i < CPU_SETSIZE; i++)
@@ -127,9 +127,9 @@ TEST_WITH(test_same_seed_same_bytes, make_dir, remove_dir) {
             break;
         }
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0); // one thread
-    assert_int_equal(synth("b", 3, 10, 42), DT_OK);
+    must(synth("b", 3, 10, 42));
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
-    assert_int_equal(synth("c", 3, 10, 43), DT_OK);
+    must(synth("c", 3, 10, 43));
     for (int s = 1; s <= 3; s++) {
         char a[64], b[64], c[64];
         for (int k = 0; k < 2; k++) {
@@ -150,10 +150,10 @@ TEST_WITH(test_same_seed_same_bytes, make_dir, remove_dir) {
 TEST_WITH(test_genders, make_dir, remove_dir) {
     char path[160], **names;
     size_t n, female = 0, male = 0;
-    assert_int_equal(synth("g", 45, 1, 1), DT_OK);
+    must(synth("g", 45, 1, 1));
     for (int s = 1; s <= 45; s++) {
         snprintf(path, sizeof path, "%s/g/fingerprint/%d", dir, s);
-        assert_int_equal(dt_io_list_dir(&names, &n, path, DT_E_DATA), DT_OK);
+        must(dt_io_list_dir(&names, &n, path, DT_E_DATA));
         assert_int_equal(n, 1);
         female += strstr(names[0], "__F_") != NULL;
         male += strstr(names[0], "__M_") != NULL;
@@ -164,7 +164,7 @@ TEST_WITH(test_genders, make_dir, remove_dir) {
 }
 
 TEST_WITH(test_other_counts, make_dir, remove_dir) {
-    assert_int_equal(synth("a", 2, 12, 7), DT_OK);
+    must(synth("a", 2, 12, 7));
     folder_hash("a/fingerprint/2", 12);
     folder_hash("a/iris/2", 12);
     check_bmp("a/fingerprint/1/1__M_Left_thumb_finger_1.BMP", 96, 103, 32);
@@ -173,20 +173,17 @@ TEST_WITH(test_other_counts, make_dir, remove_dir) {
 }
 
 TEST_WITH(test_refusals, make_dir, remove_dir) {
-    assert_int_equal(synth("a", 1, 1, 1), DT_OK);
-    assert_int_equal(synth("a", 1, 1, 1), DT_OK); // the same again
-    assert_int_equal(synth("a", 1, 1, 2), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "not empty"));
+    must(synth("a", 1, 1, 1));
+    must(synth("a", 1, 1, 1)); // the same again
+    must_fail(DT_E_USAGE, "not empty", synth("a", 1, 1, 2));
     dt_synth_opts o = {"zebras", dir, 0, 0, 1, false};
-    assert_int_equal(dt_data_synth(&o), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "zebras"));
+    must_fail(DT_E_USAGE, "zebras", dt_data_synth(&o));
     o = (dt_synth_opts){"biometric", "/proc/none", 1, 1, 1, false};
     assert_int_equal(dt_data_synth(&o), DT_E_STORAGE);
     // a worker's failure comes back with its message
-    assert_int_equal(dt_failpoint_set("io:12:enospc"), DT_OK);
-    assert_int_equal(synth("full", 2, 4, 1), DT_E_STORAGE);
-    assert_non_null(strstr(dt_error_message(), "No space left"));
-    assert_int_equal(dt_failpoint_set(""), DT_OK);
+    must(dt_failpoint_set("io:12:enospc"));
+    must_fail(DT_E_STORAGE, "No space left", synth("full", 2, 4, 1));
+    must(dt_failpoint_set(""));
     assert_string_equal(dt_data_synth_kind(0)->name, "biometric");
 }
 
@@ -203,7 +200,7 @@ static uint64_t tree_hash(const char *folder, int *n) {
     size_t n_names;
     uint64_t h = dt_hash64(folder + strcspn(folder, "/"), strlen(folder + strcspn(folder, "/")));
     snprintf(path, sizeof path, "%s/%s", dir, folder);
-    assert_int_equal(dt_io_list_dir(&names, &n_names, path, DT_E_DATA), DT_OK);
+    must(dt_io_list_dir(&names, &n_names, path, DT_E_DATA));
     for (size_t i = 0; i < n_names; i++) {
         char below[256], full[400];
         snprintf(below, sizeof below, "%s/%s", folder, names[i]);
@@ -232,14 +229,14 @@ TEST_WITH(test_other_kinds, make_dir, remove_dir) {
         snprintf(a, sizeof a, "%s-a/x", kind);
         snprintf(b, sizeof b, "%s-b/x", kind);
         snprintf(c, sizeof c, "%s-c/x", kind);
-        assert_int_equal(synth_kind_of(kind, a, 5, 3), DT_OK);
+        must(synth_kind_of(kind, a, 5, 3));
         while (!CPU_ISSET(core, &all)) core++;
         CPU_ZERO(&one);
         CPU_SET(core, &one);
         assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-        assert_int_equal(synth_kind_of(kind, b, 5, 3), DT_OK);
+        must(synth_kind_of(kind, b, 5, 3));
         assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
-        assert_int_equal(synth_kind_of(kind, c, 5, 4), DT_OK);
+        must(synth_kind_of(kind, c, 5, 4));
         uint64_t h = tree_hash(a, &n);
         assert_true(h == tree_hash(b, &n_one));
         assert_true(h != tree_hash(c, &n_other));
@@ -248,8 +245,8 @@ TEST_WITH(test_other_kinds, make_dir, remove_dir) {
 }
 
 TEST_WITH(test_tables, make_dir, remove_dir) {
-    assert_int_equal(synth_kind_of("pose", "p", 7, 1), DT_OK);
-    assert_int_equal(synth_kind_of("lens", "l", 7, 1), DT_OK);
+    must(synth_kind_of("pose", "p", 7, 1));
+    must(synth_kind_of("lens", "l", 7, 1));
     size_t n;
     char *text = (char *)read_bytes(&n, "p/pose.csv");
     int rows = 0, last = -1;

@@ -18,9 +18,9 @@ static dt_reader *pack(const char *source, const dt_pack_opts *what) {
     free(name);
     o.source = source;
     o.out = path;
-    if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_data_pack(&o));
     dt_reader *s = NULL;
-    if (dt_reader_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_reader_open(&s, &path, 1));
     return s;
 }
 
@@ -31,8 +31,7 @@ static dt_span member(dt_reader *s, uint32_t record, const char *ext, dt_buffer 
     for (uint32_t m = r->first_member; m < r->first_member + r->n_members; m++) {
         dt_span bytes;
         if (strcmp(dt_catalog_str(c, c->exts[c->members[m].ext]), ext) != 0) continue;
-        if (dt_reader_read(s, record, m, true, scratch, &bytes) != DT_OK)
-            fail_msg("%s", dt_error_message());
+        must(dt_reader_read(s, record, m, true, scratch, &bytes));
         return bytes;
     }
     fail_msg("record %u has no member %s", record, ext);
@@ -71,10 +70,10 @@ TEST(pictures_are_resized_and_encoded) {
                             &(dt_pack_opts){.resize = CASES[i].resize, .encode = CASES[i].encode});
         assert_int_equal(s->catalog->n_records, 2);
         assert_true(number(s, 0, "width") == CASES[i].w && number(s, 1, "height") == CASES[i].h);
-        assert_int_equal(dt_decode_image(d, (dt_span){file, n}, 3, 0, 0, NULL, &want), DT_OK);
-        assert_int_equal(dt_resize(resizer, &want, NULL, small, CASES[i].h, CASES[i].w), DT_OK);
+        must(dt_decode_image(d, (dt_span){file, n}, 3, 0, 0, NULL, &want));
+        must(dt_resize(resizer, &want, NULL, small, CASES[i].h, CASES[i].w));
         dt_span bytes = member(s, 1, CASES[i].ext, &scratch);
-        assert_int_equal(dt_decode_image(d, bytes, 3, 0, 0, NULL, &got), DT_OK);
+        must(dt_decode_image(d, bytes, 3, 0, 0, NULL, &got));
         assert_int_equal(got.width, CASES[i].w);
         assert_int_equal(got.height, CASES[i].h);
         double error = 0;
@@ -109,7 +108,7 @@ static void write_wave(const char *path, int channels, int rate) {
     for (int c = 0; c < channels; c++)
         for (int i = 0; i < N; i++)
             wave[c * N + i] = (float)((i * 7 + c * 1000) % 20000 - 10000) / 32768;
-    assert_int_equal(dt_encode_wav(&file, wave, channels, N, N, rate), DT_OK);
+    must(dt_encode_wav(&file, wave, channels, N, N, rate));
     fixture_write(path, file.data, file.n_bytes);
     dt_buffer_fini(&file);
 }
@@ -118,10 +117,9 @@ static int64_t read_wave(dt_reader *s, uint32_t record, float *out, int channels
     dt_buffer scratch = {0};
     dt_audio_file *f = dt_audio_file_create();
     dt_audio_info info;
-    assert_int_equal(dt_audio_file_open(f, member(s, record, "wav", &scratch), &info), DT_OK);
+    must(dt_audio_file_open(f, member(s, record, "wav", &scratch), &info));
     assert_int_equal(info.channels, channels);
-    assert_int_equal(
-        dt_audio_file_read(f, 0, info.n_samples, channels, out, (size_t)info.n_samples), DT_OK);
+    must(dt_audio_file_read(f, 0, info.n_samples, channels, out, (size_t)info.n_samples));
     *rate = info.rate;
     dt_audio_file_destroy(f);
     dt_buffer_fini(&scratch);
@@ -191,7 +189,7 @@ TEST(threads_do_not_matter) {
                           .segment_s = 0.3,
                           .mono = true,
                           .quality = true};
-        if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
+        must(dt_data_pack(&o));
         bytes[k] = fixture_read(out, &n[k]);
     }
     assert_int_equal(n[0], n[1]);
@@ -212,14 +210,12 @@ TEST(bad_options_and_files_are_named) {
         dt_pack_opts o = CASES[i].o;
         o.source = fixture_path("w");
         o.out = fixture_path("bad.lmdb");
-        assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
-        assert_non_null(strstr(dt_error_message(), CASES[i].says));
+        must_fail(DT_E_USAGE, CASES[i].says, dt_data_pack(&o));
     }
     fixture_write(fixture_path("broken/x/1.bmp"), "BM and nothing", 14);
     dt_pack_opts o = {
         .source = fixture_path("broken"), .out = fixture_path("broken.lmdb"), .resize = 10};
-    assert_int_equal(dt_data_pack(&o), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "1.bmp"));
+    must_fail(DT_E_DATA, "1.bmp", dt_data_pack(&o));
 }
 
 // A file whose name or bytes say picture or sound is not passed on as it is because it cannot be decoded.

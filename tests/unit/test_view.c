@@ -12,11 +12,10 @@ static void add(dt_catalog *c, int subject, int i, bool iris) {
     char key[64], number[16];
     snprintf(key, sizeof key, "%s/%d/%d", iris ? "iris" : "fingerprint", subject, i);
     snprintf(number, sizeof number, "%d", subject);
-    assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
-    assert_int_equal(dt_catalog_add_member(c, iris ? "iris.bmp" : "fingerprint.bmp", 0, 1, NULL),
-                     DT_OK);
-    assert_int_equal(dt_catalog_set(c, "subject", number), DT_OK);
-    assert_int_equal(dt_catalog_set(c, "gender", subject <= 34 ? "M" : "F"), DT_OK);
+    must(dt_catalog_add_record(c, 0, key));
+    must(dt_catalog_add_member(c, iris ? "iris.bmp" : "fingerprint.bmp", 0, 1, NULL));
+    must(dt_catalog_set(c, "subject", number));
+    must(dt_catalog_set(c, "gender", subject <= 34 ? "M" : "F"));
 }
 
 static dt_catalog *biometric(bool reversed) {
@@ -39,7 +38,7 @@ static dt_view pairs(const dt_catalog *c) {
         b[r] = !a[r];
     }
     int column = dt_catalog_find_column(c, "subject");
-    assert_int_equal(dt_view_make_pairs(&v, c, a, b, column), DT_OK);
+    must(dt_view_make_pairs(&v, c, a, b, column));
     free(a);
     free(b);
     return v;
@@ -82,7 +81,7 @@ TEST(no_record_is_in_two_parts) {
     dt_view v = pairs(c);
     dt_splits s;
     dt_split_spec spec = by_record(c);
-    assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+    must(dt_splits_make(&s, c, &v, &spec));
     assert_int_equal(s.n[TRAIN], 7 * 7 * 45);
     assert_int_equal(s.n[VAL], 45);
     assert_int_equal(s.n[TEST], 2 * 2 * 45);
@@ -127,7 +126,7 @@ TEST(file_order_does_not_matter) {
             spec.unit_columns[0] = dt_catalog_find_column(c, "subject");
             spec.n_unit_columns = 1;
             if (u == 2) spec.stratify = dt_catalog_find_column(c, "gender");
-            assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+            must(dt_splits_make(&s, c, &v, &spec));
             for (int p = 0; p < 3; p++) {
                 assert_true(s.n[p] > 0);
                 hash[reversed][p] = set_hash(c, &v, &s, p);
@@ -151,7 +150,7 @@ TEST(subjects_are_disjoint_and_stratified) {
     spec.unit_columns[0] = subject;
     spec.n_unit_columns = 1;
     spec.stratify = gender;
-    assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+    must(dt_splits_make(&s, c, &v, &spec));
     assert_int_equal(s.n_mixed, 0);
     int part_of[N_SUBJECTS] = {0}, n_women[3] = {0}, n_all[3] = {0};
     for (int p = 0; p < 3; p++)
@@ -179,14 +178,14 @@ TEST(folds_cover_each_sample_once) {
     dt_view v;
     bool *keep = malloc(c->n_records);
     memset(keep, 1, c->n_records);
-    assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
+    must(dt_view_make_records(&v, c, keep));
     uint8_t *tested = calloc(v.n, 1);
     for (int fold = 0; fold < 5; fold++) {
         dt_splits s;
         dt_split_spec spec = by_record(c);
         spec.folds = 5;
         spec.fold = fold;
-        assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+        must(dt_splits_make(&s, c, &v, &spec));
         assert_int_equal(s.n[TEST], 180);
         assert_int_equal(s.n[VAL], 72);
         assert_int_equal(s.n[TRAIN] + s.n[VAL] + s.n[TEST], v.n);
@@ -206,17 +205,17 @@ TEST(small_strata_keep_their_share) {
         char key[16], value[16];
         snprintf(key, sizeof key, "k%d", i);
         snprintf(value, sizeof value, "v%d", i / 3);
-        assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
-        assert_int_equal(dt_catalog_set(c, "group", value), DT_OK);
+        must(dt_catalog_add_record(c, 0, key));
+        must(dt_catalog_set(c, "group", value));
     }
     dt_catalog_finish(c);
     bool keep[300];
     memset(keep, 1, sizeof keep);
     dt_view v;
     dt_splits s;
-    assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
+    must(dt_view_make_records(&v, c, keep));
     dt_split_spec spec = {.unit = DT_BY_record, .stratify = 0, .val = 0.1, .test = 0.1, .seed = 1};
-    assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+    must(dt_splits_make(&s, c, &v, &spec));
     assert_int_equal(s.n[TEST], 30);
     assert_int_equal(s.n[VAL], 30);
     dt_splits_fini(&s);
@@ -231,17 +230,17 @@ static void divide_subjects(int per_stratum, uint64_t seed, dt_splits *s, uint32
     for (int i = 0; i < 40; i++) {
         char key[16], value[16];
         snprintf(key, sizeof key, "k%02d", i);
-        assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
+        must(dt_catalog_add_record(c, 0, key));
         snprintf(value, sizeof value, "s%02d", i / 2);
-        assert_int_equal(dt_catalog_set(c, "subject", value), DT_OK);
+        must(dt_catalog_set(c, "subject", value));
         snprintf(value, sizeof value, "g%02d", i / 2 / per_stratum);
-        assert_int_equal(dt_catalog_set(c, "group", value), DT_OK);
+        must(dt_catalog_set(c, "group", value));
     }
     dt_catalog_finish(c);
     bool keep[40];
     memset(keep, 1, sizeof keep);
     dt_view v;
-    assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
+    must(dt_view_make_records(&v, c, keep));
     dt_split_spec spec = {.unit = DT_BY_column,
                           .unit_columns = {0},
                           .n_unit_columns = 1,
@@ -249,7 +248,7 @@ static void divide_subjects(int per_stratum, uint64_t seed, dt_splits *s, uint32
                           .val = 0.2,
                           .test = 0.2,
                           .seed = seed};
-    assert_int_equal(dt_splits_make(s, c, &v, &spec), DT_OK);
+    must(dt_splits_make(s, c, &v, &spec));
     *first_tested = s->n[TEST] ? s->sample[TEST][0] : 0;
     dt_view_fini(&v);
     dt_catalog_destroy(c);
@@ -280,13 +279,13 @@ TEST(copies_of_a_record_stay_together) {
     for (int i = 0; i < 2 * N; i++) { // as if one shard were given twice
         char key[16];
         snprintf(key, sizeof key, "k%02d", i % N);
-        assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
+        must(dt_catalog_add_record(c, 0, key));
     }
     dt_catalog_finish(c);
     bool keep[2 * N];
     memset(keep, 1, sizeof keep);
     dt_view v;
-    assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
+    must(dt_view_make_records(&v, c, keep));
     for (int folds = 0; folds <= 4; folds += 2) {
         dt_splits s;
         dt_split_spec spec = {.unit = DT_BY_record,
@@ -295,7 +294,7 @@ TEST(copies_of_a_record_stay_together) {
                               .test = 0.1,
                               .folds = folds,
                               .seed = 3};
-        assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+        must(dt_splits_make(&s, c, &v, &spec));
         int part_of[2 * N];
         for (int p = 0; p < 3; p++) {
             assert_true(s.n[p] >= 4 && s.n[p] < 2 * N - 4);
