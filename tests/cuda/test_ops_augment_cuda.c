@@ -143,7 +143,6 @@ static dt_dataset *open_set(const char *packed, const char *extra, dt_backend *b
     dt_dataset *d;
     dt_config *c = fixture_config(packed, extra);
     if (dt_data_open(&d, c, b, 2, NULL) != DT_OK) fail_msg("%s", dt_error_message());
-    fixture_opened[fixture_n_opened++] = c;
     return d;
 }
 

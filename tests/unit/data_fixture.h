@@ -21,8 +21,9 @@
 #include <unistd.h>
 
 static char fixture_dir[256];
-static dt_arena fixture_arena;        // paths
-static dt_config *fixture_opened[64]; // of fixture_open: field names are borrowed from them
+static dt_arena fixture_arena; // paths
+static dt_config
+    *fixture_opened[64]; // of what fixture_parse made: data sets borrow names from them
 static int fixture_n_opened;
 
 static inline void fixture_begin(void) {
@@ -212,35 +213,46 @@ static inline const char *fixture_packed(int subjects, int impressions) {
     return fixture_path("set.lmdb");
 }
 
+// A config whose lines under data: are `data`; lives until fixture_end. Batches of 8, in micro-batches of 2.
+__attribute__((format(printf, 1, 2))) static inline dt_config *fixture_parse(const char *data,
+                                                                             ...) {
+    char lines[4096], text[4400];
+    va_list args;
+    va_start(args, data);
+    assert_in_range(vsnprintf(lines, sizeof lines, data, args), 1, sizeof lines - 1);
+    va_end(args);
+    snprintf(text, sizeof text,
+             "run: {name: t, seed: 7}\ndata:\n%smodel: {name: fusion}\n"
+             "train: {global_batch: 8, micro_batch: 2}\n",
+             lines);
+    dt_config *c = NULL;
+    must(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0));
+    assert_true(fixture_n_opened < 64);
+    return fixture_opened[fixture_n_opened++] = c;
+}
+
 // A config for such a set; `extra`: more lines under data:, or "".
 static inline dt_config *fixture_config(const char *path, const char *extra) {
-    char *text =
-        dt_xprintf("run: {name: t, seed: 7}\n"
-                   "data:\n"
-                   "  path: \"%s\"\n"
-                   "  view: {pairs: {fields: [fingerprint, iris], within: subject}}\n"
-                   "  fields:\n"
-                   "    fingerprint: {kind: image, channels: 1, size: [12, 10]}\n"
-                   "    iris: {kind: image, channels: 3, size: [8, 16], normalize: imagenet}\n"
-                   "    subject: {kind: class}\n"
-                   "  split: {unit: record, stratify: subject, val: 0.1, test: 0.2, seed: 7}\n"
-                   "%s"
-                   "model: {name: fusion}\n"
-                   "train: {global_batch: 8, micro_batch: 2}\n",
-                   path, extra);
-    dt_config *c = NULL;
-    must(dt_config_parse(&c, "test.yaml", text, strlen(text), NULL, 0));
-    free(text);
-    return c;
+    return fixture_parse(
+        "  path: \"%s\"\n"
+        "  view: {pairs: {fields: [fingerprint, iris], within: subject}}\n"
+        "  fields:\n"
+        "    fingerprint: {kind: image, channels: 1, size: [12, 10]}\n"
+        "    iris: {kind: image, channels: 3, size: [8, 16], normalize: imagenet}\n"
+        "    subject: {kind: class}\n"
+        "  split: {unit: record, stratify: subject, val: 0.1, test: 0.2, seed: 7}\n"
+        "%s",
+        path, extra);
+}
+
+static inline dt_dataset *fixture_open_config(dt_config *c, int workers) {
+    dt_dataset *d = NULL;
+    must(dt_data_open(&d, c, NULL, workers, NULL));
+    return d;
 }
 
 static inline dt_dataset *fixture_open(const char *path, const char *extra, int workers) {
-    dt_config *c = fixture_config(path, extra);
-    dt_dataset *d = NULL;
-    must(dt_data_open(&d, c, NULL, workers, NULL));
-    assert_true(fixture_n_opened < 64);
-    fixture_opened[fixture_n_opened++] = c;
-    return d;
+    return fixture_open_config(fixture_config(path, extra), workers);
 }
 
 #endif

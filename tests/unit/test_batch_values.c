@@ -8,17 +8,12 @@ TEST(an_f32_image_holds_the_same_values) {
     const dt_batch *b[2];
     dt_batch_source *s[2];
     dt_dataset *d[2];
-    dt_config *c[2];
     for (int k = 0; k < 2; k++) {
-        char *text =
-            dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: image, "
-                       "size: [8, 16], "
-                       "dtype: %s}\n    subject: {kind: class}\n  augment: {iris: [{rotate: 10}]}\n"
-                       "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
-                       packed, k ? "f32" : "u8");
-        assert_int_equal(dt_config_parse(&c[k], "t.yaml", text, strlen(text), NULL, 0), DT_OK);
-        free(text);
-        if (dt_data_open(&d[k], c[k], NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+        dt_config *c = fixture_parse(
+            "  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, 16], dtype: "
+            "%s}\n    subject: {kind: class}\n  augment: {iris: [{rotate: 10}]}\n",
+            packed, k ? "f32" : "u8");
+        d[k] = fixture_open_config(c, 1);
         s[k] = open_source(d[k], DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
         assert_int_equal(s[k]->get(s[k], 0, 0, &b[k], NULL), DT_OK);
     }
@@ -30,22 +25,16 @@ TEST(an_f32_image_holds_the_same_values) {
         s[k]->release(s[k], b[k]);
         s[k]->close(s[k]);
         d[k]->close(d[k]);
-        dt_config_destroy(c[k]);
     }
 }
 
 // Irises are 16 x 8 with pixel (x, y) = (key, x, y): what lies where tells the part.
 static void check_fit(const char *field, bool is_real, int w, int first, const int bar[3]) {
-    dt_config *c;
-    dt_dataset *d;
     const dt_batch *b;
-    char *text = dt_xprintf(
-        "run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: image, %s}\n    "
-        "subject: {kind: class}\nmodel: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
-        packed, field);
-    assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
-    free(text);
-    if (dt_data_open(&d, c, NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_config *c = fixture_parse("  path: \"%s\"\n  fields:\n    iris: {kind: image, %s}\n    "
+                                 "subject: {kind: class}\n",
+                                 packed, field);
+    dt_dataset *d = fixture_open_config(c, 1);
     static const int R0[] = {0};
     dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, R0, 1, 0);
     assert_int_equal(s->get(s, 0, 0, &b, NULL), DT_OK);
@@ -61,7 +50,6 @@ static void check_fit(const char *field, bool is_real, int w, int first, const i
     s->release(s, b);
     s->close(s);
     d->close(d);
-    dt_config_destroy(c);
 }
 
 TEST(a_picture_of_another_shape_is_made_to_fit) {
@@ -140,18 +128,11 @@ TEST(raw_records_are_read_to_their_place) {
     static uint8_t pictures[4][RAW_N][RAW_BYTES];
     static float vectors[4][RAW_N][VEC_N];
     for (int k = 0; k < 4; k++) {
-        dt_config *c;
-        dt_dataset *d;
-        char *text = dt_xprintf(
-            "run: {name: t}\ndata:\n  path: \"%s\"\n  shuffle: none\n  write_index: false\n  "
-            "fields:\n"
-            "    image: {kind: image, size: [7, 9]}\n    vec: {kind: vector, size: 50}\n  %s\n"
-            "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
+        dt_config *c = fixture_parse(
+            "  path: \"%s\"\n  shuffle: none\n  write_index: false\n  fields:\n"
+            "    image: {kind: image, size: [7, 9]}\n    vec: {kind: vector, size: 50}\n  %s\n",
             tar, HOW[k]);
-        if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
-            dt_data_open(&d, c, NULL, 2, NULL) != DT_OK)
-            fail_msg("%s", dt_error_message());
-        free(text);
+        dt_dataset *d = fixture_open_config(c, 2);
         dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
         for (int64_t step = 0; step < RAW_N / GLOBAL; step++)
             for (int micro = 0; micro < N_MICRO; micro++) {
@@ -166,7 +147,6 @@ TEST(raw_records_are_read_to_their_place) {
             }
         s->close(s);
         d->close(d);
-        dt_config_destroy(c);
     }
     assert_memory_equal(pictures[0], pictures[1], sizeof pictures[0]);
     assert_memory_equal(pictures[0], pictures[2], sizeof pictures[0]);

@@ -421,30 +421,25 @@ TEST(sets_of_other_columns) {
 }
 
 // ---- data.where ------------------------------------------------------------------------------------
-static dt_status open_where(const char *where, dt_dataset **d, dt_config **cfg) {
-    char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  where: \"%s\"\n  fields:\n"
-                            "    image: {kind: image, size: [4, 4]}\n    subject: {kind: class}\n"
-                            "model: {name: fusion}\ntrain: {global_batch: 4, micro_batch: 4}\n",
-                            shards, where);
-    must(dt_config_parse(cfg, "t.yaml", text, strlen(text), NULL, 0));
-    free(text);
-    return dt_data_open(d, *cfg, NULL, 1, NULL);
+static dt_status open_where(const char *where, dt_dataset **d) {
+    dt_config *c =
+        fixture_parse("  path: \"%s\"\n  where: \"%s\"\n  fields:\n    image: {kind: image, "
+                      "size: [4, 4]}\n    subject: {kind: class}\n",
+                      shards, where);
+    return dt_data_open(d, c, NULL, 1, NULL);
 }
 
 TEST(where_leaves_records_out) {
     dt_dataset *d;
-    dt_config *cfg;
-    must(open_where("hand = 'Left' and subject in (2, 4)", &d, &cfg));
+    must(open_where("hand = 'Left' and subject in (2, 4)", &d));
     assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 10);
     assert_int_equal(d->fields[1].n_classes, 2); // of what is left
     assert_non_null(strstr(d->describe(d), ": 10 records of 80 (data.where), 10 samples"));
     uint64_t fingerprint = d->fingerprint;
     d->close(d);
-    dt_config_destroy(cfg);
-    must(open_where("subject in (2, 4)", &d, &cfg));
+    must(open_where("subject in (2, 4)", &d));
     assert_int_not_equal(d->fingerprint, fingerprint);
     d->close(d);
-    dt_config_destroy(cfg);
 }
 
 TEST(where_that_is_wrong) {
@@ -457,10 +452,8 @@ TEST(where_that_is_wrong) {
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         dt_dataset *d;
-        dt_config *cfg;
-        assert_int_equal(open_where(CASES[i][0], &d, &cfg), DT_E_USAGE);
+        assert_int_equal(open_where(CASES[i][0], &d), DT_E_USAGE);
         assert_string_equal(dt_error_message(), CASES[i][1]);
-        dt_config_destroy(cfg);
     }
 }
 

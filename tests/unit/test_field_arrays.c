@@ -32,15 +32,9 @@ static void write_arrays(const char *root) {
 }
 
 static dt_config *config_of(const char *field, const char *augment) {
-    char *text = dt_xprintf("run: {name: t, seed: 7}\ndata:\n  path: \"%s\"\n  fields:\n"
-                            "    image: {kind: image, size: [6, 6]%s}\n"
-                            "    label: {kind: class}\n  workers: 1\n%s"
-                            "model: {name: resnet}\ntrain: {global_batch: 4, micro_batch: 4}\n",
-                            fixture_path("arrays"), field, augment);
-    dt_config *c = NULL;
-    must(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0));
-    free(text);
-    return c;
+    return fixture_parse("  path: \"%s\"\n  fields:\n    image: {kind: image, size: [6, 6]%s}\n"
+                         "    label: {kind: class}\n  workers: 1\n%s",
+                         fixture_path("arrays"), field, augment);
 }
 
 // The first training batch: n images, and which file each is.
@@ -66,7 +60,6 @@ static void first_batch(const char *field, const char *augment, size_t bytes, vo
     s->release(s, b);
     s->close(s);
     d->close(d);
-    dt_config_destroy(c);
 }
 
 TEST(bands_become_channels) {
@@ -121,7 +114,6 @@ static void expect_refused(const char *field, const char *augment, const char *s
     assert_int_equal(dt_data_open(&d, c, NULL, 1, NULL), DT_E_USAGE);
     if (!strstr(dt_error_message(), says)) fail_msg("%s", dt_error_message());
     assert_non_null(strstr(dt_error_message(), "t.yaml:"));
-    dt_config_destroy(c);
 }
 
 TEST(wrong_configs_are_named) {
@@ -189,19 +181,14 @@ static size_t put_unit(uint8_t *to, const char *name, const char *axis, uint8_t 
 }
 
 static dt_status read_units(const char *hdu, uint8_t out[4][SIDE][SIDE][2], int channels) {
-    char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n"
-                            "    image: {kind: image, size: [6, 6], channels: %d, dtype: f32%s}\n"
-                            "    label: {kind: class}\n"
-                            "model: {name: resnet}\ntrain: {global_batch: 4, micro_batch: 4}\n",
-                            fixture_path("units"), channels, hdu);
-    dt_config *c = NULL;
-    dt_dataset *d;
+    dt_config *c =
+        fixture_parse("  path: \"%s\"\n  fields:\n    image: {kind: image, size: [6, 6], "
+                      "channels: %d, dtype: f32%s}\n    label: {kind: class}\n",
+                      fixture_path("units"), channels, hdu);
+    dt_dataset *d = fixture_open_config(c, 1);
     dt_batch_source *s;
     const dt_batch *b;
     static const int micro;
-    must(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0));
-    free(text);
-    must(dt_data_open(&d, c, NULL, 1, NULL));
     dt_source_request r = {
         .global_batch = 4, .micro_batch = 4, .micros = &micro, .n_micro = 1, .end_step = 1};
     must(d->open(d, &r, &s));
@@ -211,7 +198,6 @@ static dt_status read_units(const char *hdu, uint8_t out[4][SIDE][SIDE][2], int 
     if (st == DT_OK) s->release(s, b);
     s->close(s);
     d->close(d);
-    dt_config_destroy(c);
     return st;
 }
 

@@ -263,15 +263,10 @@ TEST(evaluation_pads_with_weight_zero) {
 
 // Each includes those before, so no stage's own time is below 0, however busy the machine.
 TEST(times_of_stages_add_up) {
-    dt_config *c;
-    dt_dataset *d;
-    char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: "
-                            "image, size: 8}\n    subject: {kind: class}\nmodel: {name: fusion}\n"
-                            "train: {global_batch: 8, micro_batch: 2}\n",
-                            packed);
-    assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
-    free(text);
-    if (dt_data_open(&d, c, NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_config *c = fixture_parse("  path: \"%s\"\n  fields:\n    iris: {kind: image, size: 8}\n    "
+                                 "subject: {kind: class}\n",
+                                 packed);
+    dt_dataset *d = fixture_open_config(c, 1);
     for (int i = 0; i < 20;
          i++) { // nothing is augmented: one of the passes is the faster by chance
         dt_stage_times t;
@@ -279,23 +274,16 @@ TEST(times_of_stages_add_up) {
         assert_true(t.read_s > 0 && t.read_s <= t.decode_s && t.decode_s <= t.augment_s);
     }
     d->close(d);
-    dt_config_destroy(c);
 }
 
 TEST(wrong_configs_are_named) {
-    dt_config *c = NULL;
-    char *text = dt_xprintf(
-        "run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, "
-        "16]}\n    who: {kind: class}\nmodel: {name: fusion}\ntrain: {global_batch: 8, "
-        "micro_batch: 2}\n",
-        packed);
-    assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+    dt_config *c =
+        fixture_parse("  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, 16]}\n"
+                      "    who: {kind: class}\n",
+                      packed);
     dt_dataset *d;
-    assert_int_equal(dt_data_open(&d, c, NULL, 1, NULL), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "t.yaml:"));
+    must_fail(DT_E_USAGE, "t.yaml:", dt_data_open(&d, c, NULL, 1, NULL));
     assert_non_null(strstr(dt_error_message(), "subject")); // says what there is
-    dt_config_destroy(c);
-    free(text);
 }
 
 TEST_MAIN(loader_set_up, fixture_tear_down)

@@ -165,7 +165,6 @@ TEST(bad_weights_are_named) {
         dt_dataset *d = NULL;
         assert_int_equal(dt_data_open(&d, c, NULL, 1, NULL), DT_E_USAGE); // so that check fails
         assert_non_null(strstr(dt_error_message(), CASES[i].says));
-        dt_config_destroy(c);
     }
 }
 

@@ -233,19 +233,13 @@ TEST(classes_come_from_folders) {
     assert_int_equal(c->records[0].n_members, 3);
     assert_true(fixture_find_ext(c, "cls") >= 0 && fixture_find_ext(c, "bmp") >= 0);
     dt_reader_close(s);
-    dt_config *cfg;
-    dt_dataset *d;
-    char *text = dt_xprintf(
-        "run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    image: {kind: image, size: [4, 4]}\n"
-        "    label: {kind: class, classes: 3}\nmodel: {name: fusion}\n"
-        "train: {global_batch: 4, micro_batch: 4}\n",
-        out);
-    must(dt_config_parse(&cfg, "t.yaml", text, strlen(text), NULL, 0));
-    must(dt_data_open(&d, cfg, NULL, 2, NULL));
+    dt_config *cfg =
+        fixture_parse("  path: \"%s\"\n  fields:\n    image: {kind: image, size: [4, 4]}\n"
+                      "    label: {kind: class, classes: 3}\n",
+                      out);
+    dt_dataset *d = fixture_open_config(cfg, 2);
     assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 12);
     d->close(d);
-    dt_config_destroy(cfg);
-    free(text);
 }
 
 // "a-b" sorts before "a" once an extension follows; a dot in a stem would end its key.

@@ -180,7 +180,6 @@ TEST(a_backend_gives_the_memory) {
     train->close(train);
     assert_int_equal(n_host_blocks, 0);
     d->close(d);
-    dt_config_destroy(c);
 }
 
 // ---- the ring itself -------------------------------------------------------------------------------
@@ -261,7 +260,6 @@ TEST(the_ring_wraps) {
 
 // Readers over a set of irises of its own: a tar, in stored order.
 typedef struct irises {
-    dt_config *config;
     dt_dataset *set;
     walk w;
     dt_ahead *a;
@@ -271,15 +269,11 @@ typedef struct irises {
 static void begin_irises(irises *r, const char *name, int64_t end, dt_ahead_opts o) {
     const char *tar = fixture_path(name);
     fixture_pack(fixture_path("raw/iris"), tar);
-    char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: "
-                            "image, size: [8, 16]}\n  shuffle: none\nmodel: {name: fusion}\n"
-                            "train: {global_batch: 8, micro_batch: 2}\n",
-                            tar);
-    *r = (irises){0};
-    if (dt_config_parse(&r->config, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
-        dt_data_open(&r->set, r->config, NULL, 1, NULL) != DT_OK)
-        fail_msg("%s", dt_error_message());
-    free(text);
+    dt_config *c =
+        fixture_parse("  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, 16]}\n  "
+                      "shuffle: none\n",
+                      tar);
+    *r = (irises){.set = fixture_open_config(c, 1)};
     const dt_data *d = r->set->self;
     r->w = (walk){d, end ? end : d->view.n};
     o.d = d, o.ctx = &r->w;
@@ -290,7 +284,6 @@ static void begin_irises(irises *r, const char *name, int64_t end, dt_ahead_opts
 static void end_irises(irises *r) {
     dt_ahead_destroy(r->a);
     r->set->close(r->set);
-    dt_config_destroy(r->config);
 }
 
 // Records that lie one behind the other in a tar, taken in stored order, share a read.
@@ -377,18 +370,11 @@ TEST(a_replacement_has_bytes_of_its_own) {
         }
         uint64_t hash[2][STEPS] = {{0}};
         for (int readers = 0; readers < 2; readers++) {
-            char *text = dt_xprintf(
-                "run: {name: t}\ndata:\n  path: \"%s\"\n  write_index: false\n  on_error: skip\n  "
-                "readers: "
-                "%d\n  fields:\n    iris: {kind: image, size: [8, 16]}\nmodel: {name: fusion}\n"
-                "train: {global_batch: 8, micro_batch: 2}\n",
+            dt_config *c = fixture_parse(
+                "  path: \"%s\"\n  write_index: false\n  on_error: skip\n  readers: %d\n"
+                "  fields:\n    iris: {kind: image, size: [8, 16]}\n",
                 copy, readers * 4);
-            dt_config *c = NULL;
-            dt_dataset *d;
-            if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
-                dt_data_open(&d, c, NULL, 2, NULL) != DT_OK)
-                fail_msg("%s", dt_error_message());
-            free(text);
+            dt_dataset *d = fixture_open_config(c, 2);
             dt_batch_source *s = open_train(d, 0, STEPS);
             dt_source_stats t;
             for (int64_t step = 0; step < STEPS; step++)
@@ -397,7 +383,6 @@ TEST(a_replacement_has_bytes_of_its_own) {
             assert_true(t.n_skipped > 20);
             s->close(s);
             d->close(d);
-            dt_config_destroy(c);
         }
         assert_memory_equal(hash[0], hash[1], sizeof hash[0]);
     }

@@ -316,26 +316,16 @@ TEST(mixed_sets_have_a_column) {
 
 TEST(a_config_mixes_sets) {
     const char *a = write_tar("y/a.tar", "a", 20), *b = write_tar("y/b.tar", "b", 20);
-    char *text = dt_xprintf("run: {name: t}\n"
-                            "data:\n"
-                            "  path: [{path: %s, weight: 3}, %s]\n"
-                            "  fields: {cls: {kind: class}, set: {kind: class}}\n"
-                            "model: {name: fusion}\n"
-                            "train: {global_batch: 8, micro_batch: 2}\n",
-                            a, b);
-    dt_config *c = NULL;
-    dt_dataset *d = NULL;
-    if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
-        dt_data_open(&d, c, NULL, 1, NULL) != DT_OK)
-        fail_msg("%s", dt_error_message());
+    dt_config *c = fixture_parse("  path: [{path: %s, weight: 3}, %s]\n"
+                                 "  fields: {cls: {kind: class}, set: {kind: class}}\n",
+                                 a, b);
+    dt_dataset *d = fixture_open_config(c, 1);
     assert_int_equal(d->fields[1].n_classes, 2);
     assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 40);
     int n_of_a = 0; // 3 of 4 samples of an epoch come from the first
     for (uint64_t i = 0; i < 40; i++) n_of_a += dt_data_sample_at(d, 0, i) < 20;
     assert_in_range(n_of_a, 28, 32);
     d->close(d);
-    dt_config_destroy(c);
-    free(text);
 }
 
 // "seg.cls" is a class member beside "cls".
