@@ -21,6 +21,8 @@
 #   has_bf16 [slow]        true where dtrain computes in bf16 with the ISA it uses here: natively; with `slow`, at all
 #   hash RUN               of the last checkpoint's weights
 #   sanitized              true for a program built with AddressSanitizer or ThreadSanitizer
+#   $python                an interpreter, which PYTHON names
+#   py FUNCTION WORD …     calls a function of the test's Python file, test_x.py beside test_x.sh, or of small_set.py
 #   fail WORD …            shows the end of the log, says so and ends the test
 set -euo pipefail
 : "${SOURCE:?}" "${BUILD:?}" "${DTRAIN:?}"
@@ -28,6 +30,7 @@ set -euo pipefail
 export OMPI_MCA_odls_base_sigkill_timeout=1
 . "$SOURCE/launch/mpi_env.sh"
 work=$(mktemp -d)
+python=${PYTHON:-python3} this_test=$(realpath "$0")
 # what one test chooses by timing is no other test's
 # mpirun removes its folder of sessions when it ends, also where another is just about to use it: each test has its own
 export TMPDIR=$work XDG_CACHE_HOME=$work/cache
@@ -42,10 +45,10 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 143' TERM
 trap 'exit 130' INT
-export PYTHONPATH=$SOURCE/tests${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
 # ranks and tests share cores here: a thread that waits must not hold one
 export OMP_WAIT_POLICY=passive
 
+py() { "$python" "$SOURCE/tests/call.py" "$this_test" "$@"; }
 has_bf16() { [[ "$("$DTRAIN" info)" =~ \;\ bf16\ (native${1:+|$1}) ]]; }
 have_mpi() { command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; }
 need_mpi() { have_mpi || { echo "skipped: no mpirun, or built without MPI"; exit 77; }; }

@@ -1,5 +1,5 @@
-"""What script tests make and read in Python (small_run.sh puts it in the path)."""
-import io, json, struct, tarfile
+"""What the Python files of script tests (call.py) make and read in common."""
+import csv, io, json, struct, tarfile
 from array import array
 
 
@@ -18,6 +18,24 @@ def write_tar(path, samples):
                 info = tarfile.TarInfo(f"{i:04d}.{ext}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
+
+
+def records(path, kind=None):
+    """The lines of metrics.jsonl or result.json, those of a kind."""
+    with open(path) as f:
+        return [r for r in map(json.loads, f) if kind is None or r["kind"] == kind]
+
+
+def table(path):
+    """The rows of a CSV file."""
+    with open(path, newline="") as f:
+        return list(csv.DictReader(f))
+
+
+def value(path, expression):
+    """Prints the value of an expression of a JSON file: r is its last line, rows are all."""
+    rows = records(path)
+    print(eval(expression, {"r": rows[-1], "rows": rows}))
 
 
 def read_safetensors(path):

@@ -5,26 +5,10 @@
 . "${SOURCE:?}/tests/small_run.sh" || exit
 page=$SOURCE/docs/benchmarks.md
 [ -e "$BUILD/bench_loader" ] || { echo "skipped: ninja benches was not run"; exit 77; }
-python=${PYTHON:-python3}
 "$python" -c 'import numpy' 2>/dev/null || { echo "skipped: no numpy"; exit 77; }
 
 # The commands, one a line: what begins with build/bench_… or tests/bench/…, up to a comment behind two spaces or a '#'.
-"$python" - "$page" >"$work/commands" <<'PY'
-import re, sys
-text = open(sys.argv[1]).read()
-blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.M | re.S)
-spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
-lines = [line for block in blocks for line in block.splitlines()] + spans
-command = re.compile(r"((?:[A-Z_]+=\S+ )*(?:python3 )?(?:build/bench_\w+|build/dtrain data bench|tests/bench/bench_\w+\.(?:py|sh))(?: \S+)*)")
-seen = {}
-for line in lines:
-    line = re.split(r"  |\s#", line.strip())[0]
-    m = command.fullmatch(line)
-    if m:
-        # other numbers are the same short run
-        seen.setdefault(re.sub(r"^[A-Z_]+=\S+ |python3 |--[a-z]+ \d+|\d+", "", m.group(1)).rstrip(), m.group(1))
-print("\n".join(seen.values()))
-PY
+py commands "$page" >"$work/commands"
 [ -s "$work/commands" ] || fail "no command found in $page"
 
 # They run where a checkout would be: scripts, configs and the program are this one's, data and caches its own.

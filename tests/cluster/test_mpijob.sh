@@ -9,7 +9,7 @@ PATH+=:/usr/sbin
 for program in kubectl sshd ssh-keygen ip unshare setpriv; do
     command -v $program >/dev/null || { echo "skipped: no $program"; exit 77; }
 done
-python3 -c 'import yaml' 2>/dev/null || { echo "skipped: no python3-yaml"; exit 77; }
+"$python" -c 'import yaml' 2>/dev/null || { echo "skipped: no python3-yaml"; exit 77; }
 
 small_data "$work"
 config=$(small_config "$work")
@@ -34,40 +34,12 @@ done
 with=()
 for component in "$SOURCE"/k8s/components/*/; do with+=(--with "$(basename "$component")"); done
 (cd "$work" && manifests --gpus 8 "${with[@]}" --image 'a: "b' "$config" run.name=on) >"$work/job-with.yaml"
-python=${PYTHON:-python3}
 "$python" "$SOURCE/tests/cluster/check_manifests.py" "$SOURCE/../shared/reference" "$work"/{namespace,overlay,trainer,job}*.yaml \
     >"$work/log" 2>&1 || fail "manifests against their schemas"
 cat "$work/log"
 grep -q 'name: bio-1$' "$work/job-cpu.yaml" || fail "the job's name"
 grep -q 'kueue.x-k8s.io/queue-name: main' "$work/job-cpu.yaml" || fail "no queue"
-python3 - "$work" <<'PY' || fail "the workers' resources, or what is passed to the ranks"
-import sys, yaml
-def job(name):
-    things = list(yaml.safe_load_all(open(f"{sys.argv[1]}/job-{name}.yaml")))
-    assert not [t["kind"] for t in things if t["kind"] in ("PersistentVolumeClaim", "NetworkPolicy")], "the namespace's own"
-    return next(t for t in things if t["kind"] == "MPIJob")["spec"]
-def pod(name, role="Worker"):
-    return job(name)["mpiReplicaSpecs"][role]["template"]["spec"]
-def resources(name):
-    r = pod(name)["containers"][0]["resources"]
-    assert {k: v for k, v in r["limits"].items() if k in r["requests"]} == r["requests"], r
-    return str(r["requests"]["cpu"]), r["requests"]["memory"], r["limits"].get("nvidia.com/gpu")
-assert resources("gpu") == ("32", "64Gi", 4), resources("gpu")  # the overlay's
-assert resources("given") == ("12", "20Gi", 4), resources("given")
-assert pod("with")["containers"][0]["resources"]["limits"]["rdma/rdma_shared_device_a"] == 1
-assert pod("with")["priorityClassName"] and pod("with")["tolerations"] and pod("with")["imagePullSecrets"]
-assert pod("with")["containers"][0]["image"] == 'a: "b'
-for role in ("Launcher", "Worker"):
-    assert all(v["emptyDir"]["sizeLimit"] for v in pod("cpu", role)["volumes"] if "emptyDir" in v)
-args = pod("cpu", "Launcher")["containers"][0]["args"]
-assert args[:5] == ["-x", 'MINE=a b;"c" $$(HOME)', "-x", "NCCL_DEBUG=WARN", "dtrain"], args
-names = [e["name"] for e in pod("cpu", "Launcher")["containers"][0]["env"]]
-policy = next(t for t in yaml.safe_load_all(open(f"{sys.argv[1]}/namespace.yaml")) if t["kind"] == "NetworkPolicy")["spec"]
-dns = next(r for r in policy["egress"] if "ports" in r)
-assert {(p["port"], p["protocol"]) for p in dns["ports"]} == {(n, p) for n in (53, 5353) for p in ("TCP", "UDP")}
-assert {"169.254.20.10/32", "169.254.169.254/32"} <= {t["ipBlock"]["cidr"] for t in dns["to"] if "ipBlock" in t}
-assert not {"OMPI_MCA_btl", "OMPI_MCA_pml"} & set(names), "a transport is forced"
-PY
+py check_job "$work" || fail "the workers' resources, or what is passed to the ranks"
 # memory is what dtrain check finds, and half a GiB a rank
 (cd "$work" && "$DTRAIN" check "$config" device.kind=cpu device.threads=1 2>"$work/log") | awk '
     /^memory of a rank/ {on = 1; next} !/^  / {on = 0} on {sum += $(NF - 1)}

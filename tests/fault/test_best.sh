@@ -14,21 +14,7 @@ run() { # name, words …
 is_honest() { # name: the best has an evaluation, is intact, is what the results say, and no better one was saved
     [ $rc = 0 ] || fail "$1: exit $rc"
     "$DTRAIN" eval "$work/runs/$1" --which best --split test >"$work/evaluated" 2>"$work/log" || fail "$1: eval: exit $?"
-    python3 - "$work/runs/$1" "$work/evaluated" <<'PY' || fail "$1: the best is not what is on disk"
-import glob, json, sys
-run = sys.argv[1]
-loss = {}
-for line in open(run + "/metrics.jsonl"):
-    row = json.loads(line)
-    if row["kind"] == "eval" and row["split"] == "val":
-        loss[row["step"]] = row["loss"]
-saved = {json.load(open(m))["step"] for m in glob.glob(run + "/checkpoints/step-*/manifest.json")
-         if json.load(open(m))["best"]}
-told = [r for r in map(json.loads, open(run + "/result.json")) if r["split"] == "test" and r["weights"].startswith("best")]
-(told,), best = told, json.load(open(sys.argv[2]))
-assert told["step"] == best["step"] and told["loss"] == best["loss"], (told, best)
-assert best["step"] in saved, (best, saved)
-PY
+    py check_best "$work/runs/$1" "$work/evaluated" || fail "$1: the best is not what is on disk"
 }
 # damaged between two starts
 run whole run.stop_at=10

@@ -7,8 +7,7 @@ small_data "$work"
 config=$(small_config "$work")
 file() { find "$work/cache" -name 'kernels-*.txt' 2>/dev/null; }
 engines() { # RUN: what its newest checkpoint has
-    python3 -c 'import glob, json, sys
-print(json.load(open(sorted(glob.glob(sys.argv[1] + "/checkpoints/step-*"))[-1] + "/state.json"))["engines"], end="")' "$work/runs/$1"
+    py value "$(ls -d "$work/runs/$1"/checkpoints/step-* | tail -1)/state.json" 'r["engines"]'
 }
 timed() { grep -q "cpu: .* timed in" "$work/log"; }
 

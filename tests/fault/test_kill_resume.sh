@@ -38,24 +38,4 @@ for ((n = 0; n < kills; n++)); do
     [ $rc = 137 ] || fail "exit $rc, not 137, at $point:$visit"
 done 2>"$work/killed" # bash says of each that it was killed
 train "${common[@]}" run.name=killed
-python3 - "$work/runs/calm" "$work/runs/killed" <<'PY'
-import glob, json, os, sys
-
-def newest(run, name):
-    return open(os.path.join(sorted(glob.glob(run + "/checkpoints/step-*"))[-1], name), "rb").read()
-
-def steps(run):
-    rows = [json.loads(line) for line in open(run + "/metrics.jsonl")]
-    keep = ("step", "epoch", "samples", "loss", "lr", "grad_norm")
-    return [tuple(r[k] for k in keep) for r in rows if r.get("kind") == "step"]
-
-calm, killed = sys.argv[1:]
-for name in ("model.safetensors", "optimizer.safetensors"):
-    assert newest(calm, name) == newest(killed, name), f"{name} differs"
-a, b = steps(calm), steps(killed)
-assert len(a) == len(b), f"{len(a)} steps in metrics.jsonl of the calm run, {len(b)} of the killed one"
-for x, y in zip(a, b):
-    assert x == y, f"step metrics differ: {x} {y}"
-assert not glob.glob(killed + "/checkpoints/.tmp*"), "a temporary was left"
-print(f"{len(a)} steps: weights, moments and metrics are equal")
-PY
+py compare "$work/runs/calm" "$work/runs/killed"

@@ -9,12 +9,4 @@ config=$(small_config "$work")
 train train.global_batch=4 train.epochs=1000 train.max_steps=700 metrics.every="1 steps" \
     eval.every="20 steps" checkpoint.every="20 steps" run.name=flat data.workers=2 data.readers=0 data.prefetch=8
 
-python3 - "$work/runs/flat/metrics.jsonl" <<'PY'
-import json, sys
-rss = {r["step"]: r["rss"] for r in map(json.loads, open(sys.argv[1])) if r["kind"] == "step"}
-assert len(rss) == 700, f"{len(rss)} steps in metrics.jsonl"
-later = [v for s, v in rss.items() if s >= 200]
-low, high = min(later), max(later)
-print(f"step 200: {rss[200] / 2**20:.1f} MiB, then {low / 2**20:.1f} to {high / 2**20:.1f}")
-assert high <= 1.02 * rss[200] and low >= 0.98 * rss[200], "resident memory is not flat"
-PY
+py check_flat "$work/runs/flat/metrics.jsonl"

@@ -20,12 +20,6 @@ cuts=${cuts:-8}
 RANDOM=${SEED:-7}
 train "${common[@]}"
 
-cut_power() { # without writing the journal back
-    python3 -c '
-import fcntl, os, struct, sys
-EXT4_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587D, 2
-fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), EXT4_IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))' "$disk"
-}
 again() { # another test's namespace may hold the mount for a moment
     for ((try = 0; try < 100; try++)); do "$@" && return || sleep 0.2; done
     fail "not in 20 seconds: $*"
@@ -38,7 +32,7 @@ for ((n = 0; n < cuts; n++)); do
     pid=$!
     wait_until have_stopped 0
     sure=$(steps | tail -2 | head -n -1) # the newest but one was acknowledged before the next was begun
-    cut_power
+    py cut_power "$disk" # without writing the journal back
     kill -KILL $pid
     wait $pid 2>/dev/null || true
     again umount "$disk"

@@ -36,42 +36,11 @@ train run.name=none data.split.val=0 train.max_steps=2
 "$DTRAIN" eval "$work/runs/none" >"$work/default" 2>"$work/log" || fail "eval without a best: exit $?"
 grep -q '"weights":"latest"' "$work/default" || fail "eval without a best: $(cat "$work/default")"
 "$DTRAIN" predict "$work/runs/none" "$work/small.lmdb" >"$work/default" 2>"$work/log" || fail "predict without a best: exit $?"
-python3 - "$run/metrics.jsonl" "$work/evals" <<'PY'
-import json, sys
-rows = [r for r in map(json.loads, open(sys.argv[1])) if r["kind"] == "eval"]
-printed = {(r["split"], r["step"]): r for r in rows}
-assert {("val", 10), ("val", 20), ("val", 30), ("test", 30)} <= printed.keys(), printed.keys()
-best = max((r for r in rows if r["split"] == "val"), key=lambda r: r["accuracy"])  # the first of equals
-n = 0
-for r in map(json.loads, open(sys.argv[2])):
-    if r["weights"] == "best":
-        accuracy = printed["val", r["step"]]["accuracy"]
-        assert accuracy == best["accuracy"], f"best is of step {r['step']}: {accuracy} < {best['accuracy']}"
-    elif r["weights"] == "latest":
-        assert r["step"] == 30, r
-    else:
-        assert r["step"] == int(r["weights"]), r
-    p = printed.get((r["split"], r["step"]))
-    if p:
-        n += 1
-        for key in ("loss", "accuracy", "top5"):
-            assert r[key] == p[key], f"{key} of {r} is {p[key]} in metrics.jsonl"
-print(f"{n} evaluations agree with training")
-assert n >= 6
-PY
+py compare "$run/metrics.jsonl" "$work/evals"
 
 # a flipped bit: verify names file and tensor; the run still loads, from the checkpoint before
 "$DTRAIN" ckpt verify "$run" >/dev/null 2>"$work/log" || fail "ckpt verify: exit $? for good checkpoints"
-python3 - "$run/checkpoints/step-00000030/model.safetensors" <<'PY'
-import sys
-with open(sys.argv[1], "r+b") as f:
-    f.seek(0, 2)
-    at = f.tell() // 2
-    f.seek(at)
-    byte = f.read(1)[0]
-    f.seek(at)
-    f.write(bytes([byte ^ 1]))
-PY
+py flip_bit "$run/checkpoints/step-00000030/model.safetensors"
 exits 4 '' "$DTRAIN" ckpt verify "$run"
 grep -q "step-00000030.*BAD.*model.safetensors" "$work/out" || fail "ckpt verify does not name the file"
 grep -q "step-00000020.*good" "$work/out" || fail "ckpt verify rejects a good checkpoint"

@@ -65,10 +65,7 @@ export OMPI_MCA_btl_vader_backing_directory=$work/shm OMPI_MCA_btl_sm_backing_di
 segment=$work/shm/vader_segment.$host.$(id -u).dead$gone.0
 truncate -s 4096 "$segment" "$segment.mapped"
 touch -d '1 minute ago' "$segment" "$segment.mapped"
-python3 -c '
-import mmap, sys, time
-f = open(sys.argv[1], "r+b"); m = mmap.mmap(f.fileno(), 0); open(sys.argv[2], "w"); time.sleep(600)' \
-    "$segment.mapped" "$work/mapped" ess_base_jobid $((8 << 16)) &
+"$python" "$SOURCE/tests/call.py" "$this_test" hold "$segment.mapped" "$work/mapped" ess_base_jobid $((8 << 16)) &
 pid=$!
 wait_until [ -e "$work/mapped" ]
 "${job[@]}" run.name=cleans train.max_steps=1 >/dev/null 2>"$work/log" || fail "exit $?"

@@ -3,13 +3,7 @@
 # eval.recalibrate_bn: running statistics are torch's update_bn over the training batches, on any number of ranks, and
 # training does not see it.
 . "${SOURCE:?}/tests/small_run.sh" || exit
-python3 - "$work/set.tar" <<'PY'
-import random, sys
-from small_set import bmp, write_tar
-random.seed(7)
-write_tar(sys.argv[1], [{"bmp": bmp(16, 16, [random.randrange(50 * k, 50 * k + 100) for _ in range(16 * 16 * 3)]), "cls": str(k)}
-                        for k in [0, 1, 2, 3] * 16])
-PY
+py make "$work/set.tar"
 new_config whole <<YAML
     image: {kind: image, source: bmp, channels: 3, size: [16, 16]}
     cls: {kind: class}
@@ -24,19 +18,7 @@ train:
 YAML
 sed -i 's/every: 1000000 steps/every: 1 steps, keep: 20/' "$config"
 compare() { # RUN RUN STEP TOLERANCE WHAT: largest difference of tensors, relative to each one's size
-    python3 - "$work/runs" "$@" <<'PY'
-import sys
-from small_set import read_safetensors
-runs, a, b, step, tolerance, what = sys.argv[1:]
-x, y = (read_safetensors(f"{runs}/{run}/checkpoints/step-{int(step):08d}/model.safetensors")[0] for run in (a, b))
-worst = 0
-for k in x:
-    if what in k:
-        size = max(map(abs, x[k])) + 1e-3
-        worst = max(worst, max(abs(p - q) for p, q in zip(x[k], y[k])) / size)
-print(f"{a} {b} {what or 'all'}: {worst:.2g}")
-sys.exit(not worst <= float(tolerance))
-PY
+    py compare "$work/runs" "$@"
 }
 
 # -- sync_bn: alone it is the usual batch norm; two ranks of 8 are one of 16
@@ -64,28 +46,12 @@ keys=(run.reproducible=elastic 'data.split={val: 0.25}' eval.every="2 steps" tra
       train.schedule.name=constant)
 train run.name=plain "${keys[@]}"
 train run.name=fresh "${keys[@]}" eval.recalibrate_bn=1
-python3 - "$work/runs" <<'PY' || fail "training saw the recalibration"
-import hashlib, sys
-of = lambda run: hashlib.sha256(open(f"{sys.argv[1]}/{run}/checkpoints/step-00000004/raw.safetensors", "rb").read()).digest()
-assert of("plain") == of("fresh")
-PY
+py check_training "$work/runs" || fail "training saw the recalibration"
 ! compare plain fresh 4 1e-3 running || fail "nothing was recalibrated"
 # the statistics of the averaged weights on the first step's batch: those that a step with them moves to by 0.1
 train run.name=probe "${keys[@]}" train.ema=0 model.init="$work/runs/fresh@4" train.optimizer.lr=1e-30 train.max_steps=1 \
     eval.every='1000 steps'
-python3 - "$work/runs" <<'PY' || fail "not the means over the training batches"
-import sys
-from small_set import read_safetensors
-fresh, probe = (read_safetensors(f"{sys.argv[1]}/{run}/checkpoints/step-0000000{step}/model.safetensors")[0]
-                for run, step in (("fresh", 4), ("probe", 1)))
-n = 0
-for k in fresh:
-    if "running" not in k: continue
-    for was, now in zip(fresh[k], probe[k]): # 0.9 was + 0.1 batch, and the batch is what was set
-        assert abs(now - was) <= 2e-5 * (1 + abs(was)), (k, was, now)
-        n += 1
-assert n > 100
-PY
+py check_means "$work/runs" || fail "not the means over the training batches"
 if have_mpi; then
     train_on 2 run.name=fresh2 "${keys[@]}" eval.recalibrate_bn=1
     [ "$(hash "$work/runs/fresh2")" = "$(hash "$work/runs/fresh")" ] || fail "two ranks have other statistics"

@@ -4,26 +4,7 @@
 # second class field are told.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 
-python3 - "$work" <<'PY'
-import json, random, sys
-from small_set import bmp, write_tar
-random.seed(3)
-def make(name, classes, n=96, second=False):
-    samples = []
-    for i in range(n):
-        word, shade = classes[i % len(classes)]
-        pixels = [max(0, min(255, shade + random.randrange(-20, 21))) for _ in range(12 * 12 * 3)]
-        columns = {"label": word, "hand": "LR"[i % 2]} if second else {"label": word}
-        samples.append({"bmp": bmp(12, 12, pixels), "json": json.dumps(columns)})
-    write_tar(f"{sys.argv[1]}/{name}.tar", samples)
-names = [("ant", 30), ("bee", 90), ("cat", 150), ("dog", 220)]
-make("set", names, 128, second=True)
-make("some", [names[3], names[1]])           # sorted: bee 0, dog 1; in the run: 1 and 3
-make("other", [names[0], ("elk", 120)])
-make("numbers", [("0", 30), ("1", 90), ("2", 150), ("3", 220)])
-make("digits", [("0", 30), ("1", 90), ("2", 150), ("3", 220)], 128)
-make("few", [("3", 220), ("1", 90)])
-PY
+py make "$work"
 new_config names <<YAML
     image: {kind: image, source: bmp, size: [12, 12], normalize: {mean: [0.5, 0.5, 0.5], std: [0.25, 0.25, 0.25]}}
     label: {kind: class}
@@ -34,8 +15,7 @@ eval: {every: 12 epochs, metrics: [accuracy, recall, confusion]}
 YAML
 train
 
-value() { python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"r": r}))' "$work/out" "$1"; }
-is() { [ "$(value "$1")" = "$2" ] || fail "$1 is $(value "$1"), not $2: $(cat "$work/out")"; }
+is() { [ "$(py value "$work/out" "$1")" = "$2" ] || fail "$1 is $(py value "$work/out" "$1"), not $2: $(cat "$work/out")"; }
 eval_on() { # run, set, words
     local run=$1 set=$2 rc=0
     shift 2
@@ -63,11 +43,7 @@ is 'r["accuracy"] > 0.95' True
 
 # predictions are names of the run, whichever numbers the set would give them; labels of the set are not looked at
 "$DTRAIN" predict "$work/runs/names" "$work/some.tar" --top 1 >"$work/out" 2>"$work/log" || fail "predict: exit $?"
-python3 - "$work/out" <<'PY' || fail "predict: $(head -5 "$work/out")"
-import csv, sys
-rows = list(csv.DictReader(open(sys.argv[1])))
-assert len(rows) == 96 and sum(r["label"] == ("dog", "bee")[i % 2] for i, r in enumerate(rows)) > 90
-PY
+py check_predictions "$work/out" || fail "predict: $(head -5 "$work/out")"
 "$DTRAIN" predict "$work/runs/names" "$work/other.tar" --top 1 >"$work/out" 2>"$work/log" || fail "predict of unknown classes: exit $?"
 
 # numbers stay what they are, also where some are missing; names are not taken for them
@@ -80,13 +56,7 @@ want=2 eval_on digits some
 told "column label has class 'bee', which this run does not know: its 4 classes are the numbers 0, 1, 2, 3"
 
 # where they are kept
-python3 - "$work"/runs/names/checkpoints/step-* <<'PY' || fail "not in the checkpoint"
-import json, sys
-from small_set import read_safetensors
-metadata = read_safetensors(sys.argv[-1] + "/model.safetensors")[2]
-assert json.loads(metadata["classes"]) == {"label": ["ant", "bee", "cat", "dog"]}, metadata
-assert json.load(open(sys.argv[-1] + "/state.json"))["classes"] == {"label": ["ant", "bee", "cat", "dog"]}
-PY
+py check_checkpoint "$work"/runs/names/checkpoints/step-* || fail "not in the checkpoint"
 
 # a head that is taken over names other classes
 weights=$(ls -d "$work"/runs/names/checkpoints/step-* | tail -1)/model.safetensors

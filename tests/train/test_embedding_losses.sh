@@ -24,14 +24,7 @@ YAML
 triplet=(train.triplet_weight=1 train.triplet_margin=0.3 'train.targets={subject: {loss: cross_entropy, weight: 0}}')
 arcface=(train.loss=arcface train.arcface_margin=0.3 train.arcface_scale=16)
 
-eer() { # of the test part with the last weights
-    python3 -c '
-import json, sys
-print(next(v for k, v in json.loads(open(sys.argv[1]).readlines()[-1]).items() if k.endswith("eer")))' "$work/out"
-}
-better() { # A B: A is below half of B
-    python3 -c "import sys; sys.exit(not $1 < 0.5 * $2)"
-}
+eer() { py value "$work/out" 'next(v for k, v in r.items() if k.endswith("eer"))'; } # of the test part with the last weights
 train run.name=untrained "${arcface[@]}" train.optimizer.lr=1e-30 train.max_steps=2
 before=$(eer)
 for loss in triplet arcface; do
@@ -39,7 +32,7 @@ for loss in triplet arcface; do
     train run.name=$loss "${words[@]}"
     after=$(eer)
     echo "$loss: EER $before -> $after"
-    sanitized || better "$after" "$before" || fail "$loss does not lower the EER: $before -> $after"
+    sanitized || awk "BEGIN {exit !($after < 0.5 * $before)}" || fail "$loss does not lower the EER: $before -> $after"
 done
 if have_mpi; then
     train_on 2 run.name=two "${triplet[@]}"
@@ -47,12 +40,8 @@ if have_mpi; then
 fi
 
 # -- micro-batches hold four samples of each subject that they have
-"$DTRAIN" data order "$config" --steps 2 2>/dev/null | python3 -c '
-import sys
-subjects = [line.split("\t")[5].split("/")[1] for line in list(sys.stdin)[1:]]
-assert len(subjects) == 64 and len(set(subjects)) > 4
-for i in range(0, 64, 4):
-    assert len(set(subjects[i:i + 4])) == 1, subjects[i:i + 4]' || fail "other samples than four of each subject"
+"$DTRAIN" data order "$config" --steps 2 2>/dev/null >"$work/order"
+py check_order "$work/order" || fail "other samples than four of each subject"
 refused 'wants a train.micro_batch that is a multiple of 5' data.m_per_class=5
 refused 'data.m_per_class says nothing without data.balance' data.balance=null
 refused 'a class that is not mixed' "${triplet[@]}" data.mix.mixup=0.2

@@ -11,12 +11,7 @@ job=(train.max_steps=4 data.balance=finger "$metrics")
 
 # the end of a run prints its results without matrices, which are in result.json, also when it is asked again
 printed() { # [whole]
-    python3 - "$work/out" "$work/runs/small/result.json" $* <<'PY' || fail "the end of a run printed $(cat "$work/out")"
-import json, sys
-printed, kept = ([json.loads(line) for line in open(name)] for name in sys.argv[1:3])
-assert sum(sum(row.values()) for row in kept[-1]["confusion"].values()) == kept[-1]["samples"], kept
-assert printed == (kept if sys.argv[3:] else [{k: v for k, v in line.items() if k != "confusion"} for line in kept])
-PY
+    py check_printed "$work/out" "$work/runs/small/result.json" $* || fail "the end of a run printed $(cat "$work/out")"
 }
 train "${job[@]}"
 printed
@@ -33,27 +28,11 @@ eval_run() { # split, name of the output, words
 # A pair that changes places with another moves the AUC by 1 / (genuine * impostor), and the EER by at most 1 / genuine.
 # Scores of a young network lie close together: a hundred may. A loss in fp32 keeps its first five digits.
 nearly() {
-    python3 - "$work/once" "$work/other" <<'PY'
-import json, sys
-a, b = (json.load(open(name)) for name in sys.argv[1:])
-genuine, impostor = a["pairs"]["genuine"], a["pairs"]["impostor"]
-within = {"loss": 1e-5 * a["loss"]}
-if genuine:
-    within |= {"auc": 100 / (genuine * impostor), "eer": 1 / genuine}
-assert a.keys() == b.keys() and all(a[k] == b[k] for k in a if k not in within), (a, b)
-assert all(abs(a[k] - b[k]) <= within[k] for k in within), (a, b)
-PY
+    py nearly "$work/once" "$work/other"
 }
 for split in train val test; do
     eval_run $split once
-    python3 - "$work/once" "$("$DTRAIN" check "$config" 2>/dev/null | grep -o "$split [0-9]*" | cut -d' ' -f2)" <<'PY' ||
-import json, sys
-r, n = json.load(open(sys.argv[1])), int(sys.argv[2])
-assert r["samples"] == n == sum(sum(row.values()) for row in r["confusion"].values()), (r["samples"], n, r["confusion"])
-hits = sum(row.get(name, 0) for name, row in r["confusion"].items())
-assert abs(r["accuracy"] - hits / n) < 1e-12
-assert r["pairs"]["samples"] == n and r["pairs"]["impostor"] > 0, r["pairs"]
-PY
+    py check_samples "$work/once" "$("$DTRAIN" check "$config" 2>/dev/null | grep -o "$split [0-9]*" | cut -d' ' -f2)" ||
         fail "$split: not each sample once"
     for words in eval.batch=1 eval.batch=7; do
         eval_run $split other $words

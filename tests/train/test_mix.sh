@@ -19,27 +19,4 @@ for p in "${precisions[@]}"; do
     some train.max_steps=60 metrics.every="1 steps" model.dropout=0 run.name="$p-plain" train.precision="$p"
 done
 
-python3 - "$work/runs" "${precisions[@]}" <<'PY'
-import json, sys
-
-def losses(run):
-    return [r["loss"] for r in map(json.loads, open(f"{sys.argv[1]}/{run}/metrics.jsonl")) if r["kind"] == "step"]
-
-def far(a, b):
-    return max(abs(x - y) / x for x, y in zip(a, b))
-
-runs = {}
-for p in sys.argv[2:]:
-    mixed, replicas, plain = losses(p), losses(p + "-replicas"), losses(p + "-plain")
-    assert abs(plain[0] - mixed[0]) > 1e-4 * plain[0], f"{p}: mixed batches have the loss of plain ones"
-    tolerance = 1e-4 if p == "fp32" else 0.02
-    assert far(mixed, replicas) < tolerance, f"{p}: one replica {mixed[:5]}, two {replicas}"
-    end = sum(mixed[-10:]) / 10
-    assert end < 0.9 * mixed[0], f"{p}: the loss did not fall: {mixed[0]} -> {end}"
-    print(f"{p}: {mixed[0]:.4f} -> {end:.4f}")
-    runs[p] = mixed
-if "bf16" in runs:
-    assert far(runs["fp32"][:3], runs["bf16"]) < 0.02, "the first losses of fp32 and bf16 differ"
-else:
-    print("bf16: not on this processor")
-PY
+py check "$work/runs" "${precisions[@]}"

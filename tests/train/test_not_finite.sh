@@ -2,26 +2,7 @@
 # A prediction that is not finite is none: predict gives its reason and no class, in every format and of several passes;
 # eval counts it apart, says so once, and leaves it out of all metrics alike; a checkpoint that gives one is not the best.
 . "${SOURCE:?}/tests/small_run.sh" || exit
-python3 - "$work" <<'PY'
-import json, random, sys
-from small_set import write_tar
-random.seed(7)
-def make(name, bad, value=3e38):
-    samples = []
-    for i in range(60):
-        k = i % 3
-        x = [random.gauss(2 * k if j == k else 0, 1) for j in range(4)]
-        if i in bad:
-            x = [value] * 4
-        samples.append({"x": " ".join(f"{v:.6g}" for v in x), "json": json.dumps(
-            {"label": ["ant", "bee", "cat"][k], "n": 10.0 * k, "odd": i % 2, "third": int(k == 0), "side": "LR"[i % 2]})})
-    write_tar(f"{sys.argv[1]}/{name}.tar", samples)
-make("set", ())
-make("bad", (4, 17, 31, 50))
-make("worse", range(60))
-make("nan", (4, 17), float("nan"))
-make("inf", (4, 17), float("-inf"))
-PY
+py make "$work"
 new_config classes <<YAML
     x: {kind: vector, size: [4]}
     label: {kind: class}
@@ -43,17 +24,7 @@ for run in classes numbers labels; do
     # the same figures as without these records
     exits 0 '' "$DTRAIN" eval "$work/runs/$run" --set "$work/bad.tar" eval.by=side eval.bootstrap=20 \
         'data.where=key not in ('"'0004', '0017', '0031', '0050')"
-    python3 - "$work/$run.bad" "$work/out" "$work/$run.csv" <<'PY' || fail "$run: metrics mix"
-import csv, json, sys
-bad, good = (json.load(open(f)) for f in sys.argv[1:3])
-assert bad.pop("n_not_finite") == 4 and "n_not_finite" not in good
-assert bad == good and bad["samples"] == 56, (bad, good)
-assert dict(csv.reader(open(sys.argv[3])))["n_not_finite"] == "4"
-if "label" in bad:
-    rows = bad["label"]["confusion"]
-    assert sum(sum(row.values()) for row in rows.values()) == 56
-    assert abs(sum(row.get(name, 0) for name, row in rows.items()) / 56 - bad["label.accuracy"]) < 1e-9
-PY
+    py check_metrics "$work/$run.bad" "$work/out" "$work/$run.csv" || fail "$run: metrics mix"
 done
 if have_mpi; then
     exits 0 '' "${ranks[@]}" 2 "$DTRAIN" eval "$work/runs/labels" --set "$work/bad.tar" eval.by=side eval.bootstrap=20
@@ -61,7 +32,7 @@ if have_mpi; then
 fi
 # none is finite: no figures, and no success that looks like one
 exits 0 '60 of 60 predictions are not finite' "$DTRAIN" eval "$work/runs/classes" --set "$work/worse.tar"
-python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["samples"] == 0 and r["label.accuracy"] is r["loss"] is r["label.macro_f1"] is None, r' "$work/out" ||
+[ "$(py value "$work/out" '[r[k] for k in ("samples", "label.accuracy", "loss", "label.macro_f1")]')" = "[0, None, None, None]" ] ||
     fail "figures of nothing"
 
 # ---- predict ----------------------------------------------------------------------------------------
@@ -73,25 +44,10 @@ for words in "classes --top 2 --logits --embeddings" "numbers --logits" "labels"
         if [ -d "$work/runs/$word" ]; then runs+=("$work/runs/$word"); else more+=("$word"); fi
     done
     for ext in csv jsonl; do predict "$said" "${runs[@]}" "$work/bad.tar" "${more[@]}" -o "$work/rows.$ext"; done
-    python3 - "$work" <<'PY' || fail "rows: $words"
-import csv, json, sys
-work, bad = sys.argv[1], (4, 17, 31, 50)
-for i, (row, line) in enumerate(zip(csv.DictReader(open(f"{work}/rows.csv")), map(json.loads, open(f"{work}/rows.jsonl")))):
-    own = {k: v for k, v in row.items() if k not in ("key", "path", "error")}
-    if i in bad:
-        assert "the network's output is not finite" in row["error"] and row["error"] == line["error"], (row, line)
-        assert set(own.values()) == {""} and set(line) == {"key", "path", "error"}, (row, line)
-    else:
-        assert row["error"] == "" and "" not in own.values() and "error" not in line, (row, line)
-PY
+    py check_rows "$work" || fail "rows: $words"
 done
 predict "$said" "$work/runs/classes" "$work/bad.tar" -o "$work/rows.npy"
-python3 - "$work/rows.npy" <<'PY' || fail "NPY"
-import math, struct, sys
-v = struct.unpack("<180f", open(sys.argv[1], "rb").read()[-720:])
-assert [i for i in range(60) if all(map(math.isnan, v[3 * i:3 * i + 3]))] == [4, 17, 31, 50]
-assert sum(map(math.isnan, v)) == 12
-PY
+py check_npy "$work/rows.npy" || fail "NPY"
 
 # ---- inputs that are not finite: the record is damaged, whatever the network would make of it (a ReLU 0 of NaN) ---------
 for value in nan inf; do
@@ -104,11 +60,7 @@ done
 # ---- a training's evaluation ------------------------------------------------------------------------
 exits 0 'predictions are not finite' "$DTRAIN" "$config" run.name=broken data.path="$work/bad.tar" \
     "data.split.val=key in ('0004', '0005', '0006')" data.split.test=0 "data.where=key not in ('0017', '0031', '0050')"
-python3 - "$work/runs/broken/metrics.jsonl" <<'PY' || fail "the evaluation of a training"
-import json, sys
-r = [e for e in map(json.loads, open(sys.argv[1])) if e["kind"] == "eval"][-1]
-assert r["n_not_finite"] == 1 and r["loss"] is not None, r
-PY
+py check_training "$work/runs/broken/metrics.jsonl" || fail "the evaluation of a training"
 ! cat "$work"/runs/broken/checkpoints/*/manifest.json | grep -q '"best": *true' ||
     fail "a checkpoint with predictions that are not finite is the best"
 cat "$work"/runs/classes/checkpoints/*/manifest.json | grep -q '"best": *true' || fail "none is the best"

@@ -16,33 +16,7 @@ for how in mse minmax percentile; do
     grep -q '^samples/s .* times' "$work/report" || fail "no speed"
     grep -q '^accuracy' "$work/report" || fail "no accuracy"
 done
-"${PYTHON:-python3}" - "$runs" <<'PY' || fail "the scales are not those of the weights"
-import json, sys
-from small_set import read_safetensors
-runs = sys.argv[1]
-tensors, shapes, _ = read_safetensors(f"{runs}/mse/checkpoints/step-00000060/model.safetensors")
-int8 = {how: json.load(open(f"{runs}/{how}/int8.json")) for how in ("mse", "minmax", "percentile")}
-layers = int8["mse"]["layers"]
-checked = 0
-for name, layer in layers.items():
-    shape, w = shapes[name + ".weight"], tensors[name + ".weight"]
-    each = len(w) // shape[0]
-    assert len(layer["weight"]) == shape[0], name
-    if len(shape) > 2:
-        continue  # a batch norm is folded in
-    for o, scale in enumerate(layer["weight"]):
-        most = max(abs(x) for x in w[o * each:(o + 1) * each])
-        assert abs(scale - most / 127) < 1e-6 * most, (name, o)
-    assert len(set(layer["weight"])) > 1, name
-    checked += 1
-assert checked > 2
-# nothing is cut off by minmax, something by the others
-scale = lambda how: [v["scale"] for v in int8[how]["values"].values()]
-assert all(a <= b * 1.000001 for a, b in zip(scale("mse"), scale("minmax")))
-assert all(a <= b * 1.000001 for a, b in zip(scale("percentile"), scale("minmax")))
-assert scale("mse") != scale("minmax") != scale("percentile")
-assert any(v["negative"] for v in int8["mse"]["values"].values())
-PY
+py check_scales "$runs" || fail "the scales are not those of the weights"
 
 # -- eval and predict, as of any run; and with the ISA of an older CPU
 eval_of() { "$DTRAIN" eval "$runs/$1" --set "$work/small.lmdb" "${@:2}" 2>"$work/log" || fail "eval $1"; }
@@ -50,15 +24,7 @@ eval_of a >"$work/fp32"
 eval_of mse >"$work/int8"
 ONEDNN_MAX_CPU_ISA=AVX2 eval_of mse >"$work/avx2"
 eval_of mse model.int8=false >"$work/off"
-"${PYTHON:-python3}" - "$work" <<'PY' || fail "int8 is too far from fp32"
-import json, sys
-fp32, int8, avx2, off = (json.load(open(f"{sys.argv[1]}/{n}")) for n in ("fp32", "int8", "avx2", "off"))
-assert fp32["accuracy"] > 0.9, fp32
-for q in (int8, avx2):
-    assert abs(q["accuracy"] - fp32["accuracy"]) <= 0.02, (fp32, q)
-    assert 0 < abs(q["loss"] - fp32["loss"]) < 0.02, (fp32, q)
-assert off["loss"] == fp32["loss"], "model.int8=false is not the fp32 network"
-PY
+py check_results "$work" || fail "int8 is too far from fp32"
 "$DTRAIN" predict "$runs/mse" "$work/small.lmdb" -o "$work/int8.csv" 2>"$work/log" || fail "predict"
 "$DTRAIN" predict "$runs/a" "$work/small.lmdb" -o "$work/fp32.csv" 2>"$work/log" || fail "predict"
 [ "$(wc -l <"$work/int8.csv")" = "$(wc -l <"$work/fp32.csv")" ] || fail "other rows"

@@ -1,10 +1,7 @@
 #!/usr/bin/env bash
 # docs/tutorial.md does what it says: its ```sh blocks run one after the other in an empty folder, as they stand.
-set -euo pipefail
-: "${SOURCE:?}" "${DTRAIN:?}"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export OMP_WAIT_POLICY=passive PATH=$work/bin:$PATH
+. "${SOURCE:?}/tests/small_run.sh" || exit
+export PATH=$work/bin:$PATH
 mkdir "$work/bin" "$work/folder"
 ln -s "$(realpath "$DTRAIN")" "$work/bin/dtrain"
 
@@ -12,21 +9,13 @@ ln -s "$(realpath "$DTRAIN")" "$work/bin/dtrain"
     echo 'set -euo pipefail'
     awk '/^```sh$/ {inside = 1; next} /^```/ {inside = 0} inside' "$SOURCE/docs/tutorial.md"
 } >"$work/tutorial.sh"
-[ "$(grep -c '^dtrain ' "$work/tutorial.sh")" -ge 10 ] || { echo "FAILED: the tutorial's blocks were not found"; exit 1; }
+[ "$(grep -c '^dtrain ' "$work/tutorial.sh")" -ge 10 ] || fail "the tutorial's blocks were not found"
 
 cd "$work/folder"
-bash -x "$work/tutorial.sh" >"$work/out" 2>"$work/log" || {
-    tail -40 "$work/log"
-    echo "FAILED: a command of docs/tutorial.md, the last one above"
-    exit 1
-}
+bash -x "$work/tutorial.sh" >"$work/out" 2>"$work/log" || fail "a command of docs/tutorial.md, the last one above"
 # docs/reference/metrics.md names every member of metrics.jsonl
-for member in $(python3 -c 'import json, sys
-for r in map(json.loads, open(sys.argv[1])): print(*r, *r.get("seconds", ()))' runs/photos/metrics.jsonl | tr " " "\n" | sort -u); do
-    grep -q "\`$member\`" "$SOURCE/docs/reference/metrics.md" || {
-        echo "FAILED: docs/reference/metrics.md does not name $member of metrics.jsonl"
-        exit 1
-    }
+for member in $(py value runs/photos/metrics.jsonl '" ".join({k for r in rows for k in (*r, *r.get("seconds", ()))})'); do
+    grep -q "\`$member\`" "$SOURCE/docs/reference/metrics.md" || fail "docs/reference/metrics.md does not name $member"
 done
-grep -q '"split":"test"' "$work/out" || { echo "FAILED: no test metrics"; exit 1; }
+grep -q '"split":"test"' "$work/out" || fail "no test metrics"
 echo "docs/tutorial.md: $(grep -c '^dtrain ' "$work/tutorial.sh") commands ran"

@@ -21,7 +21,6 @@ for program in mpirun srun dtrain; do # all say what they were started with
 done
 printf '#!/bin/sh\n' | tee "$work/stubs/squeue" >"$work/stubs/scontrol"
 chmod +x "$work"/stubs/*
-python=${PYTHON:-python3}
 "$python" -c 'import yaml' 2>/dev/null || { echo "skipped: no python3-yaml"; exit 77; }
 starts() { # FILE: what is run on its behalf
     case $1 in
@@ -76,14 +75,7 @@ golden slurm-mnist.sbatch slurm --sweep --jobs 2 configs/mnist.yaml run.seed=0..
 # -- values of options: YAML gives them back as they were, a batch script has them in its directives or as words
 "$DTRAIN" launch cloud --cloud 'aws/us east: #1' --gpus 'A "100" #x:8' --data $'s3://a b/\'c\': "d" #e\n- f' --runs 'no' --print \
     configs/fusion.yaml run.name=off >"$work/odd.yaml" 2>"$work/log" || fail "launch cloud of odd options"
-"$python" - "$work/odd.yaml" <<'PYTHON' || fail "odd options of launch cloud"
-import sys, yaml
-task = yaml.safe_load(open(sys.argv[1]))
-assert task["name"] == "off" and task["resources"]["infra"] == "aws/us east: #1", task
-assert task["resources"]["accelerators"] == 'A "100" #x:8', task
-assert task["file_mounts"]["/dtrain/data"]["source"] == "s3://a b/'c': \"d\" #e\n- f", task
-assert task["file_mounts"]["/dtrain/runs"]["source"] == "no", task
-PYTHON
+py check_odd "$work/odd.yaml" || fail "odd options of launch cloud"
 printf 'module() { echo "module $*"; }\nmodule load mpi/@NODES@ $HOME `true`\n' >"$work/modules"
 slurm=("$DTRAIN" launch slurm configs/fusion.yaml --print)
 "${slurm[@]}" 'run.name="x y \"z\" \\ # $HOME"' --partition "a b" --time "1-0 \"" --sbatch '--comment="one two" --exclusive' \
@@ -101,18 +93,7 @@ grep -qx "module load mpi/@NODES@ $HOME" "$work/log" || fail "the lines of --set
 # -- SkyPilot's own parser
 sky=${SKY_PYTHON:-${PYTHON:-python3}}
 if "$sky" -c 'import sky' 2>/dev/null; then
-    "$sky" - tests/golden/launch/cloud-*.yaml <<'PYTHON' || fail "SkyPilot does not take a task"
-import sys
-import sky
-for path in sys.argv[1:]:
-    task = sky.Task.from_yaml(path)
-    assert "dtrain launch hosts" in task.run, path
-    one, = task.resources
-    print(path, task.num_nodes, one)
-by = {p.split("cloud-")[1]: next(iter(sky.Task.from_yaml(p).resources)) for p in sys.argv[1:]}
-assert by["fusion.yaml"].use_spot and not by["pose.yaml"].use_spot
-assert by["fusion.yaml"].accelerators == {"A100": 8}
-PYTHON
+    py check_sky tests/golden/launch/cloud-*.yaml || fail "SkyPilot does not take a task"
 else
     echo "SkyPilot's parser is not asked: no skypilot in $sky"
 fi

@@ -86,15 +86,7 @@ device: {kind: cpu, threads: 1}
 END
 expect 0 "0000000" "$dtrain" data order v.yaml data.split=
 # and learned from
-"$python" - <<'END'
-import random
-random.seed(1)
-with open("X.txt", "w") as x, open("y.txt", "w") as y:
-    for i in range(200):
-        v = [random.gauss(0, 1) for _ in range(4)]
-        x.write(" ".join(f"{a:.6f}" for a in v) + "\n")
-        y.write(f"{int(v[0] * v[1] > 0)}\n") # no linear function of the numbers
-END
+py make
 "$dtrain" pack X.txt xor.lmdb --rows - --join y.txt 2>/dev/null
 expect 0 "" "$dtrain" v.yaml run.name=xor data.path=xor.lmdb data.fields.x.size=4 data.fields.x.normalize= data.split.val=0.2 \
     train.global_batch=32 train.micro_batch=32 train.epochs=60 "eval.metrics=[accuracy]"

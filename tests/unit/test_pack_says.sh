@@ -67,9 +67,7 @@ expect 2 "k-0.tar has no index that" "$dtrain" pack flat 'k-{0..1}.tar'
 mkdir many && for i in $(seq 60); do picture many/$i.pgm "$((i + 1000))"; done
 stop() { # stop SIGNAL OUT CALL PARTIAL: packs until the call that hangs, and stops it there
     local code=0 pid
-    DTRAIN_FAILPOINT=io:$3:hang "$python" -c 'import os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.execv(sys.argv[1], sys.argv[1:])' "$dtrain" pack many "$2" --threads 1 >out.txt 2>&1 &
+    DTRAIN_FAILPOINT=io:$3:hang env --default-signal=INT "$dtrain" pack many "$2" --threads 1 >out.txt 2>&1 &
     pid=$!
     until [ -n "$(ls "$4/set" 2>/dev/null)" ]; do kill -0 $pid || fail "ended by itself: $(cat out.txt)"; sleep 0.05; done
     kill -"$1" $pid
@@ -77,13 +75,11 @@ os.execv(sys.argv[1], sys.argv[1:])' "$dtrain" pack many "$2" --threads 1 >out.t
     [ $code = 75 ] || fail "stopped by $1: exit $code: $(cat out.txt)"
     [ -d "$4" ] || fail "$4 does not stay"
 }
-if command -v "$python" >/dev/null; then
-    stop INT 'l-{0..9}.tar' 60 l.tar.partial
-    grep -qxF "dtrain: stopped: l.tar.partial stays; the same command goes on with the shards that are whole; or remove it" out.txt ||
-        fail "INT: $(cat out.txt)"
-    expect 0 "packed 60 records" "$dtrain" pack many 'l-{0..9}.tar'
-    stop TERM l.lmdb 13 l.lmdb.partial
-    grep -qF "an LMDB is made as a whole, so the same command begins it again" out.txt || fail "TERM: $(cat out.txt)"
-    stop USR1 u.lmdb 13 u.lmdb.partial # what Slurm sends ahead of a limit
-fi
+stop INT 'l-{0..9}.tar' 60 l.tar.partial
+grep -qxF "dtrain: stopped: l.tar.partial stays; the same command goes on with the shards that are whole; or remove it" out.txt ||
+    fail "INT: $(cat out.txt)"
+expect 0 "packed 60 records" "$dtrain" pack many 'l-{0..9}.tar'
+stop TERM l.lmdb 13 l.lmdb.partial
+grep -qF "an LMDB is made as a whole, so the same command begins it again" out.txt || fail "TERM: $(cat out.txt)"
+stop USR1 u.lmdb 13 u.lmdb.partial # what Slurm sends ahead of a limit
 echo OK

@@ -1,0 +1,35 @@
+"""Functions of test_losses.sh: what it trains on, and checks of what it wrote."""
+import json, random, re
+from small_set import records, write_tar
+
+
+def make(path):
+    random.seed(7)
+    write_tar(path, [{
+        "x": " ".join(f"{random.gauss(k, 1):.4f}" for _ in range(4)), "cls": str(k),
+        "three": " ".join(str(random.randrange(-40, 40)) for _ in range(3)),
+        "six": " ".join(f"{random.gauss(0, 1):.3f}" for _ in range(6)),
+        "flags": " ".join(str(random.randrange(2)) for _ in range(3))} for k in [0] * 30 + [1] * 12 + [2] * 6])
+
+
+def cases(losses, out):
+    cls, flags, six = "{kind: class}", "{kind: vector, size: 3}", "{kind: vector, size: 6}"
+    three = "{kind: vector, size: 3, normalize: {mean: [2], std: [25]}}"
+    CASES = {
+        "cross_entropy": [("cls", cls, ""), ("cls", cls, "label_smoothing=0.2")],
+        "focal": [("cls", cls, "focal_gamma=1.5"), ("cls", cls, "focal_gamma=2 label_smoothing=0.1")],
+        "arcface": [("cls", cls, "arcface_margin=0 arcface_scale=4")],  # evaluation has no margin
+        "bce": [("flags", flags, "")],
+        "mse": [("three", three, "")],
+        "smooth_l1": [("three", three, "")],
+        "geodesic": [("three", "{kind: vector, size: 3}", ""), ("six", six, "")],
+    }
+    for name in re.findall(r"^WORD\((\w+)", open(losses).read(), re.M):
+        for i, (field, of, words) in enumerate(CASES[name]):
+            print(f"{name}{i}|{name}|{field}|{of}|{words}", file=open(out, "a"))
+
+
+def compare(metrics, evaluation):
+    trained = next(r["loss"] for r in records(metrics, "step"))
+    evaluated = json.load(open(evaluation))["loss"]
+    assert trained > 1e-3 and abs(trained - evaluated) < 2e-6 * trained, (trained, evaluated)

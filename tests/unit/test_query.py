@@ -1,0 +1,45 @@
+"""Functions of test_query.sh: what it trains on, and checks of what it wrote."""
+import csv, io, json, sqlite3, tarfile
+
+
+def make_weird():
+    with tarfile.open("weird.tar", "w") as t:
+        for i, (key, meta) in enumerate([("a\nb", {"say": 'he said "x, y"', "q": 0.5}), ("tab\there", {"say": "two\nlines"}),
+                                         ("escape\x1b[31m", {"say": "back\\slash", "q": 2.25}), ("plain", {}),
+                                         ("bytes\udcff", {"say": ""})]):
+            for ext, data in [("txt", b"x%d" % i), ("json", json.dumps(meta).encode())]:
+                info = tarfile.TarInfo(f"{key}.{ext}")
+                info.size = len(data)
+                t.addfile(info, io.BytesIO(data))
+
+
+def check_weird():
+    rows = list(csv.DictReader(open("weird.csv", newline="", errors="surrogateescape")))
+    assert [r["key"] for r in rows] == ["a\\nb", "tab\\there", "escape\\x1b[31m", "plain", "bytes\\xff"], rows
+    assert [r["say"] for r in rows] == ['he said "x, y"', "two\\nlines", "back\\\\slash", "", ""], rows
+    assert [r["q"] for r in rows] == ["0.5", "", "2.25", "", ""], rows
+    rows = json.load(open("weird.json"))
+    assert [r["key"] for r in rows] == ["a\nb", "tab\there", "escape\x1b[31m", "plain", "bytes\ufffd"], rows
+    assert [r["say"] for r in rows] == ['he said "x, y"', "two\nlines", "back\\slash", None, ""], rows
+    assert [r["q"] for r in rows] == [0.5, None, 2.25, None, None], rows
+
+
+def check_sqlite():
+    db = sqlite3.connect("file:export.sqlite?mode=ro", uri=True)
+    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    weird = sqlite3.connect("file:weird.sqlite?mode=ro", uri=True)
+    assert weird.execute("SELECT say, q FROM catalog WHERE key = 'a' || char(10) || 'b'").fetchone() == ('he said "x, y"', 0.5)
+    keys = [k for k, in db.execute("SELECT key FROM catalog WHERE subject = 2 ORDER BY id")]
+    assert keys == open("keys.txt").read().split(), keys
+    # every member lies where the catalog says
+    n = 0
+    for path, ext, offset, size, key in db.execute(
+            "SELECT s.path, m.ext, m.offset, m.bytes, r.key FROM members m JOIN records r ON r.id = m.record "
+            "JOIN shards s ON s.id = r.shard"):
+        data = open(path, "rb").read()
+        header = data[offset - 512:offset]
+        assert header[:100].rstrip(b"\0").decode() == f"{key}.{ext}", (key, ext, header[:100])
+        assert int(header[124:135], 8) == size
+        n += 1
+    assert n >= 48, n
