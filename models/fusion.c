@@ -15,6 +15,7 @@
 #include "trunk.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { EMBEDDING = 256, N_HEADS = 4 };
 

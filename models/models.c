@@ -196,7 +196,7 @@ void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
     const dt_target *t = &a->targets->items[0];
     if (dt_losses[t->loss].angular)
         dt_graph_fail(g, "%s: train.loss: %s wants a head that we make, and this network has one",
-                      dt_cnode_where(a->config->train.loss), dt_losses[t->loss].id);
+                      dt_config_where(a->config, DT_KEY(train.loss)), dt_losses[t->loss].id);
     dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
     dt_model_add_loss(g, a, t, logits, dt_input(g, "weight", DT_F32, dt_shape1(a->batch)), 1);
 }

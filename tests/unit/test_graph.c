@@ -1,10 +1,5 @@
 // test_graph.c: shapes of each op, errors, gradients, passes, on small graphs.
 #include "config/losses.h"
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "graph/autodiff.h"
 #include "graph/build.h"
 #include "graph/passes/passes.h"

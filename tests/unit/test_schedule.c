@@ -1,11 +1,6 @@
 // Learning rates at the points where their definitions say what they must be.
 #include "config/schedules.h"
 #include "testing.h"
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "train/schedule.h"
 
 #include <math.h>

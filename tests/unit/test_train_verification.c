@@ -1,11 +1,6 @@
 // EER and AUC on scores small enough to count by hand.
 #include "config/metrics.h"
 #include "testing.h"
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "train/metric.h"
 
 #include <math.h>
