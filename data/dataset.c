@@ -14,7 +14,7 @@
 #include "base/machine.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "config/field_kinds.h"
+#include "config/field_words.h"
 
 #include <math.h>
 #include <stdio.h>

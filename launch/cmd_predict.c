@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
-#include "config/field_kinds.h"
+#include "config/field_words.h"
 #include "train/predict.h"
 #include "train/predict_write.h"
 

@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "comm/tree.h"
-#include "config/field_kinds.h"
+#include "config/field_words.h"
 #include "data/data.h"
 #include "data/dataset.h"
 #include "data/source/source.h"

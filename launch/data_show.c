@@ -9,7 +9,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/text.h"
-#include "config/field_kinds.h"
+#include "config/field_words.h"
 #include "data/data.h"
 #include "data/decode/encode.h"
 #include "data/loader/data_parts.h"

@@ -8,7 +8,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "config/listen.h"
-#include "config/sinks.h"
+#include "config/sink_words.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -11,7 +11,7 @@
 //   head:  0 linear 256, 1 ReLU (neither under train.loss: arcface), 2 dropout, 3 linear K   -> logits
 //
 // Outputs: "logits" (N,K), "embedding" (N, 256 a field); evaluation normalises the embedding itself.
-#include "config/models.h"
+#include "config/model_words.h"
 #include "trunk.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "batch/mix_plan.h"
 #include "batch/pixel_steps.h"
 #include "graph/autodiff.h"
-#include "graph/losses.h"
+#include "graph/loss_row.h"
 #include "graph/passes/passes.h"
 #include "model_util.h"
 

@@ -22,7 +22,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "config/field_kinds.h"
+#include "config/field_words.h"
 #include "config/words.h"
 
 #include <assert.h>

@@ -12,7 +12,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "config/field_kinds.h"
+#include "config/field_words.h"
 
 #include <stdlib.h>
 #include <string.h>

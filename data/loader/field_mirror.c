@@ -2,7 +2,7 @@
 #include "field_mirror.h"
 
 #include "base/arena.h"
-#include "config/field_kinds.h"
+#include "config/field_words.h"
 
 #include <stdio.h>
 

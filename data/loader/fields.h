@@ -11,7 +11,7 @@
 
 #include "batch/batch_source.h"
 #include "config/config.h"
-#include "config/field_kinds.h"
+#include "config/field_words.h"
 
 // A column that a number comes from: a number column, or a metadata column whose values are numbers.
 typedef struct dt_number_source {

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "config/field_kinds.h"
+#include "config/field_words.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // optimizer.c: see optimizer.h. CMake generates optimizers_all.h, which includes the headers of optimizers.def.
 #include "backend/optimizer.h"
-#include "config/optimizers.h"
+#include "config/optimizer_words.h"
 
 #include "optimizers_all.h"
 

@@ -1,4 +1,4 @@
-// losses.h: every loss of config/losses.def: its row for whoever builds a graph, and the arithmetic, which the
+// losses.h: every loss of config/losses.def: the arithmetic, which the
 // kernels of the CPU and of CUDA share. All are the op `loss` (ops/loss.c).
 //
 // A loss over elements gives the value of a prediction x and its target t; a sample's loss is the mean over its
@@ -11,36 +11,13 @@
 #ifndef DT_GRAPH_LOSSES_H
 #define DT_GRAPH_LOSSES_H
 
-#include "config/losses.h"
-#include "config/words.h"
+#include "config/loss_words.h"
+#include "graph/loss_row.h"
 #include "graph/rotation.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum { // what a target field holds
-    DT_TARGET_CLASS = 1,
-    DT_TARGET_SHARES = 2, // of the classes, where samples are mixed
-    DT_TARGET_VECTOR = 4,
-    DT_TARGET_NUMBER = 8
-};
-
-typedef struct dt_loss_row {
-    const char *id;
-    unsigned takes;     // DT_TARGET_…
-    bool softmax;       // over classes; else over elements
-    bool by_class;      // class weights are factors in the sum over classes; else of the sample
-    bool angular;       // of cosines between embedding and the classes' weights
-    bool rotation;      // of 3 or 6 numbers together (rotation.h); p: radians of a unit of angles
-    bool gives_numbers; // what the network predicts is in the target's unit
-    dt_word best;       // eval.best where it is not given
-    float param;        // p, where no key sets it
-    const char *param_key; // the key beside the loss's that sets p, or NULL
-} dt_loss_row;
-
-extern const dt_loss_row dt_losses[]; // ops/loss.c
 
 #ifndef DT_LOSS_REAL // what the kernel computes in
 #define DT_LOSS_REAL double

@@ -1,5 +1,6 @@
 // targets.c: see targets.h.
 #include "graph/targets.h"
+#include "config/loss_words.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #define DT_GRAPH_TARGETS_H
 
 #include "batch/field_info.h"
-#include "graph/losses.h"
+#include "graph/loss_row.h"
 
 enum { DT_MAX_TARGETS = 8 };
 

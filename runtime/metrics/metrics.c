@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "config/sinks.h"
+#include "config/sink_words.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

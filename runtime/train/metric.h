@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "batch/batch_source.h"
 #include "config/config.h"
-#include "config/metrics.h"
+#include "config/metric_words.h"
 #include "graph/ir.h"
 #include "graph/targets.h"
 #include "metrics/metrics.h"

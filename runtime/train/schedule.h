@@ -7,7 +7,7 @@
 #define DT_TRAIN_SCHEDULE_H
 
 #include "config/config.h"
-#include "config/schedules.h"
+#include "config/schedule_words.h"
 #include "train/state.h"
 
 enum { DT_MAX_SCHEDULE_KEYS = 4 };

@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
-#include "config/metrics.h"
+#include "config/metric_words.h"
 #include "train/metric.h"
 #include "train/resolve.h"
 

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/watch.h"
-#include "config/sinks.h"
+#include "config/sink_words.h"
 #include "train/agree.h"
 #include "train/length.h"
 #include "train/replica_check.h"

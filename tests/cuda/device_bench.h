@@ -4,7 +4,7 @@
 #define DT_TESTS_DEVICE_BENCH_H
 
 #include "comm/comm_nccl.h"
-#include "config/optimizers.h"
+#include "config/optimizer_words.h"
 #include "data/augment/pixels.h"
 #include "testing.h"
 #include "train/phases.h"

@@ -4,7 +4,7 @@
 // (passes/fuse_norm_add.c), which keep the bits on both; and the sums that an fp16 convolution makes for its batch
 // norm, if cuDNN can get aligned memory for them. The imitation's log shows what ran.
 #include "base/rng.h"
-#include "config/losses.h"
+#include "config/loss_words.h"
 #include "exec/exec.h"
 #include "fake_cuda.h"
 #include "graph/autodiff.h"

@@ -1,5 +1,5 @@
-#include "config/optimizers.h"
-#include "config/schedules.h"
+#include "config/optimizer_words.h"
+#include "config/schedule_words.h"
 // Made by make_optimizers.py with torch 2.15.0+cu132 and timm 1.0.31.
 static const float MATRIX[] = {
     -0.076644294f, 0.35988152f,  -0.782016814f,  0.0715277344f,  0.664839387f,  -0.286780298f,

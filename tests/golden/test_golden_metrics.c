@@ -1,5 +1,5 @@
 // test_golden_metrics.c: metrics against scikit-learn's.
-#include "config/metrics.h"
+#include "config/metric_words.h"
 #include "golden.h"
 
 #include "train/metric.h"

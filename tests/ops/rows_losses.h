@@ -2,7 +2,7 @@
 #ifndef DT_TESTS_OPS_ROWS_LOSSES_H
 #define DT_TESTS_OPS_ROWS_LOSSES_H
 
-#include "config/losses.h"
+#include "config/loss_words.h"
 #include "custom_rows.h"
 
 #include "graph/losses.h"

@@ -8,7 +8,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/simd_rows.h"
 #include "backend/optimizers/sgd.h"
-#include "config/optimizers.h"
+#include "config/optimizer_words.h"
 
 #include <math.h>
 #include <string.h>

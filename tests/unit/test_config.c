@@ -4,9 +4,9 @@
 #include "base/io.h"
 #include "config/config.h"
 #include "config/config_internal.h"
-#include "config/field_kinds.h"
+#include "config/field_words.h"
 #include "config/listen.h"
-#include "config/models.h"
+#include "config/model_words.h"
 #include "testing.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "config/sinks.h"
+#include "config/sink_words.h"
 #include "metrics/metrics.h"
 #include "testing.h"
 

@@ -1,5 +1,5 @@
 // Learning rates at the points where their definitions say what they must be.
-#include "config/schedules.h"
+#include "config/schedule_words.h"
 #include "testing.h"
 #include "train/schedule.h"
 

@@ -1,7 +1,7 @@
 // state.json: what is written is read back; damage is named.
 #include "base/arena.h"
 #include "base/io.h"
-#include "config/metrics.h"
+#include "config/metric_words.h"
 #include "testing.h"
 #include "train/state.h"
 

@@ -3,8 +3,8 @@
 // names its tensor.
 #include "base/arena.h"
 #include "base/rng.h"
-#include "config/losses.h"
-#include "config/optimizers.h"
+#include "config/loss_words.h"
+#include "config/optimizer_words.h"
 #include "graph/autodiff.h"
 #include "graph/build.h"
 #include "graph/passes/passes.h"

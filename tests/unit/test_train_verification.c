@@ -1,5 +1,5 @@
 // EER and AUC on scores small enough to count by hand.
-#include "config/metrics.h"
+#include "config/metric_words.h"
 #include "testing.h"
 #include "train/metric.h"
 

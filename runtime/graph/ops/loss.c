@@ -5,7 +5,7 @@
 //   out 0 STAT sum of weight[n] * loss_n * attrs.loss.share   1 STAT sum of weight
 // Backward reads all inputs (no gradient comes in); gives the gradient of input 0.
 // Several losses add into one STAT; the first of them gives the sum of weights.
-#include "config/metrics.h"
+#include "config/metric_words.h"
 #include "graph/losses.h"
 #include "op_util.h"
 

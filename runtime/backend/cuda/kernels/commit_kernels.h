@@ -19,7 +19,7 @@
 
 #include "backend/commit.h"
 #include "backend/cuda/kernels/kernel_math.h"
-#include "config/optimizers.h"
+#include "config/optimizer_words.h"
 #include "optimizers_all.h"
 
 enum { DT_COMMIT_THREADS = 256, DT_COMMIT_PIECE = 8192 };

@@ -1,6 +1,6 @@
-// optimizers.h: the words of train.optimizer.name, as constants.
-#ifndef DT_CONFIG_OPTIMIZERS_H
-#define DT_CONFIG_OPTIMIZERS_H
+// optimizer_words.h: the words of train.optimizer.name, as constants.
+#ifndef DT_CONFIG_OPTIMIZER_WORDS_H
+#define DT_CONFIG_OPTIMIZER_WORDS_H
 
 #define WORD(id, ...) DT_OPTIMIZER_##id,
 typedef enum dt_optimizer_id {

@@ -1,6 +1,6 @@
-// sinks.h: the words of metrics.sinks, as constants.
-#ifndef DT_CONFIG_SINKS_H
-#define DT_CONFIG_SINKS_H
+// sink_words.h: the words of metrics.sinks, as constants.
+#ifndef DT_CONFIG_SINK_WORDS_H
+#define DT_CONFIG_SINK_WORDS_H
 
 #define WORD(id, ...) DT_SINK_##id,
 typedef enum dt_sink_id {

@@ -1,6 +1,6 @@
-// schedules.h: the words of train.schedule.name, as constants.
-#ifndef DT_CONFIG_SCHEDULES_H
-#define DT_CONFIG_SCHEDULES_H
+// schedule_words.h: the words of train.schedule.name, as constants.
+#ifndef DT_CONFIG_SCHEDULE_WORDS_H
+#define DT_CONFIG_SCHEDULE_WORDS_H
 
 #define WORD(id, ...) DT_SCHEDULE_##id,
 typedef enum dt_schedule_id {

@@ -1,6 +1,6 @@
-// field_kinds.h: the words of data.fields.*.kind, as constants.
-#ifndef DT_CONFIG_FIELD_KINDS_H
-#define DT_CONFIG_FIELD_KINDS_H
+// field_words.h: the words of data.fields.*.kind, as constants.
+#ifndef DT_CONFIG_FIELD_WORDS_H
+#define DT_CONFIG_FIELD_WORDS_H
 
 #define WORD(id, ...) DT_FIELD_##id,
 typedef enum dt_field_kind {

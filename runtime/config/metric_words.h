@@ -1,6 +1,6 @@
-// metrics.h: the words of eval.metrics, as constants.
-#ifndef DT_CONFIG_METRICS_H
-#define DT_CONFIG_METRICS_H
+// metric_words.h: the words of eval.metrics, as constants.
+#ifndef DT_CONFIG_METRIC_WORDS_H
+#define DT_CONFIG_METRIC_WORDS_H
 
 #define WORD(id, ...) DT_METRIC_##id,
 typedef enum dt_metric_id {

@@ -1,6 +1,6 @@
-// models.h: the words of model.name, as constants.
-#ifndef DT_CONFIG_MODELS_H
-#define DT_CONFIG_MODELS_H
+// model_words.h: the words of model.name, as constants.
+#ifndef DT_CONFIG_MODEL_WORDS_H
+#define DT_CONFIG_MODEL_WORDS_H
 
 #define WORD(id, ...) DT_MODEL_##id,
 typedef enum dt_model_id {
