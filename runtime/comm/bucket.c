@@ -36,7 +36,7 @@ typedef struct bucket {
     int64_t begin, end; // elements of the flat buffer
     int n_reports;      // gradients * replicas
     atomic_int missing; // reports still to come in this step
-    bool low;           // sent as bf16
+    bool rounded;       // sent as bf16
     dt_request request;
 } bucket;
 
@@ -50,7 +50,7 @@ struct dt_buckets {
     int n_buckets;
     int *bucket_of; // by gradient index
     bool has_tail;
-    uint16_t *low; // by element; NULL: none
+    uint16_t *bf16; // by element; NULL: nothing is sent as bf16
     float **flats;
     int n_started;
     bool reducing; // some request may be in flight
@@ -95,8 +95,8 @@ static void cut_flat(dt_buckets *b, const dt_buckets_opts *o, const int64_t *end
         begin = ends[o->n_grads - 1];
     }
     b->has_tail = begin < o->n_elements;
-    for (int k = 0; k < b->n_buckets; k++) b->buckets[k].low = o->low != NULL;
-    if (b->n_buckets == 0 || (o->low && b->has_tail)) close_bucket(b, begin, o->n_elements);
+    for (int k = 0; k < b->n_buckets; k++) b->buckets[k].rounded = o->bf16 != NULL;
+    if (b->n_buckets == 0 || (o->bf16 && b->has_tail)) close_bucket(b, begin, o->n_elements);
     b->buckets[b->n_buckets - 1].end = o->n_elements;
 }
 
@@ -118,7 +118,7 @@ dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts 
     b->n_replicas = o->n_replicas;
     b->add = o->add;
     b->add_ctx = o->add_ctx;
-    b->low = o->low;
+    b->bf16 = o->bf16;
     b->buckets = dt_xcalloc((size_t)o->n_grads + 1, sizeof *b->buckets);
     b->bucket_of = dt_xcalloc((size_t)o->n_grads + 1, sizeof *b->bucket_of);
     b->flats = dt_xcalloc((size_t)o->n_replicas, sizeof *b->flats);
@@ -201,10 +201,11 @@ static dt_status start_bucket(dt_buckets *b, int k) {
         else
             add_range(sum, b->flats[l], u->begin, u->end);
     }
-    const int64_t n = u->end - u->begin;
-    dt_status st = u->low ? b->comm->all_reduce_bf16_start(b->comm, sum + u->begin,
-                                                           b->low + u->begin, n, &u->request)
-                          : b->comm->all_reduce_start(b->comm, sum + u->begin, n, &u->request);
+    const dt_reduction x = {.steps = DT_ALL_REDUCE,
+                            .data = sum + u->begin,
+                            .n = u->end - u->begin,
+                            .bf16 = u->rounded ? b->bf16 + u->begin : NULL};
+    const dt_status st = b->comm->reduce_start(b->comm, &x, &u->request);
     if (st != DT_OK) return dt_fail_context(st, "gradient bucket %d of %d", k + 1, b->n_buckets);
     b->n_started++;
     b->reducing |= u->request.id >= 0;

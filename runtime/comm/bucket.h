@@ -19,7 +19,7 @@ typedef struct dt_buckets_opts {
     int64_t bucket_bytes; // the first has 1 MiB at most; sizes do not change any bits
     // NULL: everything is sent as f32. Else gradients are sent as bf16 through this buffer, which has an
     // element for each up to the last gradient's end; what lies behind stays f32. The comm must support it.
-    uint16_t *low;
+    uint16_t *bf16;
     int n_replicas;
     bool helper; // bytes travel between hosts: a thread looks after them, too
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);

@@ -24,8 +24,42 @@ typedef struct dt_request {
     int id; // internal; < 0 when finished
 } dt_request;
 
+// An all-reduce is two steps, each of which may be started alone: a reduce-scatter leaves the sum of each element with
+// one rank (dt_comm.own_part) and the other elements undefined; an all-gather sends every rank's parts to all.
+typedef enum dt_reduce_steps {
+    DT_REDUCE_SCATTER = 1,
+    DT_ALL_GATHER = 2,
+    DT_ALL_REDUCE = DT_REDUCE_SCATTER | DT_ALL_GATHER
+} dt_reduce_steps;
+typedef struct dt_reduction {
+    dt_reduce_steps steps;
+    float *data; // in place; must stay until it is waited for
+    int64_t n;
+    // Room for n elements, through which data are sent as bf16; NULL: they are sent as they are. Over MPI each rank
+    // rounds its data, their sums are taken in f32, and rounded, on each host and then over hosts.
+    uint16_t *bf16;
+} dt_reduction;
+
+// What a comm over a device's memory does besides (comm_nccl.h). Streams are the device's.
+typedef struct dt_comm_device {
+    bool captures; // collectives may be captured; the same on all ranks
+    // Collectives are queued on `main`, those that are started on `side`. release(ctx) is called once, before an abort,
+    // in whichever call finds the failure (also a captured one). It must end a running capture and destroy all graphs
+    // with collectives of this communicator, for which the abort would wait for ever. Graphs that were launched end with
+    // the abort. release NULL: there are none.
+    void (*attach)(dt_comm *c, void *main, void *side, void (*release)(void *ctx), void *ctx);
+    // Memory that is exchanged without copies, until finalize or take_back; a few buffers at most. An optimisation: does
+    // nothing where the library does not support it. Take memory back before freeing it.
+    dt_status (*lend)(dt_comm *c, void *data, size_t n_bytes);
+    void (*take_back)(dt_comm *c, void *data);
+    // To call while the host waits for the device: DT_E_PEER on asynchronous errors, or if waited_s
+    // (dt_clock_waited_s) exceeds the deadline.
+    dt_status (*watch)(dt_comm *c, double waited_s);
+} dt_comm_device;
+
 struct dt_comm {
-    const char *name; // "self", "mpi"
+    const char *name;             // "self", "mpi", "nccl"
+    const dt_comm_device *device; // NULL: the host's memory
     void *self;
     int rank, world_size;
     int local_rank, local_size; // on this host
@@ -40,12 +74,11 @@ struct dt_comm {
     dt_status (*all_reduce_max_i64)(dt_comm *c, int64_t *data, int64_t n);
     // The library's own, to be measured beside ours: its bits depend on more than ours. NULL: there is none.
     dt_status (*library_all_reduce_f32)(dt_comm *c, float *data, int64_t n);
-    // Starts an in-place sum all-reduce. progress() advances all that have started; wait() finishes one.
-    dt_status (*all_reduce_start)(dt_comm *c, float *data, int64_t n, dt_request *r);
-    // The same, but data are sent as bf16; `low` holds n of them. Over MPI each rank rounds its data, their sums are
-    // taken in f32, and rounded, on each host and then over hosts.
-    dt_status (*all_reduce_bf16_start)(dt_comm *c, float *data, uint16_t *low, int64_t n,
-                                       dt_request *r);
+    // Starts a sum. progress() advances all that have started; wait() finishes one.
+    dt_status (*reduce_start)(dt_comm *c, const dt_reduction *x, dt_request *r);
+    // The k-th range of elements whose sum a reduce-scatter of n leaves with this rank; false: there are fewer. The ranges
+    // of all ranks are disjoint and cover everything; a range may be empty. NULL: steps cannot be started alone.
+    bool (*own_part)(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end);
     dt_status (*progress)(dt_comm *c); // never blocks
     dt_status (*wait)(dt_comm *c, dt_request *r);
     // Point to point, blocking; for the reduction tree.

@@ -82,9 +82,8 @@ dt_status mpi_wait(dt_comm *c, dt_request *r);
 dt_status mpi_all_reduce_f32(dt_comm *c, float *data, int64_t n);
 dt_status mpi_all_reduce_f64(dt_comm *c, double *data, int64_t n);
 dt_status mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n);
-dt_status mpi_all_reduce_start(dt_comm *c, float *data, int64_t n, dt_request *r);
-dt_status mpi_all_reduce_bf16_start(dt_comm *c, float *data, uint16_t *low, int64_t n,
-                                    dt_request *r);
+dt_status mpi_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r);
+bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end);
 void mpi_reductions_free(mpi_comm *m);
 
 // comm_mpi_sum.c: what is added and how. A sum is begun, added to and ended in an accumulator: that of bf16 is f32,

@@ -2,17 +2,17 @@
 //
 // A buffer is reduced in segments that fit the cache. Every exchange is direct: rank s sends to rank r exactly what r
 // needs from s. On one host a segment takes two phases: each rank receives its slice from all others and adds the W
-// contributions (gather), then sends the sum to all (spread). On several hosts it takes four, so that each element
-// crosses a host's boundary as seldom as it can:
+// contributions (reduce-scatter), then sends the sum to all (all-gather). On several hosts each of the two steps takes
+// two phases, so that each element crosses a host's boundary as seldom as it can:
 //
-//   0 gather inside   rank (h, c), the c-th of host h, adds slice c of the ranks of its host
-//   1 gather across   it adds chunk h of slice c of the hosts' sums, from the c-th rank of each host
-//   2 spread across   it sends the sum to the c-th rank of each host
-//   3 spread inside   it sends slice c to the ranks of its host
+//   0 reduce inside   rank (h, c), the c-th of host h, adds slice c of the ranks of its host
+//   1 reduce across   it adds chunk h of slice c of the hosts' sums, from the c-th rank of each host
+//   2 gather across   it sends the sum to the c-th rank of each host
+//   3 gather inside   it sends slice c to the ranks of its host
 //
 // So a host sends 2 (H - 1) / H of the buffer, whatever the number of its ranks, and all its ranks share the work. The
 // smallest host says how many slices there are; ranks beyond that only give and take. Where all hosts have one rank,
-// phases 0 and 3 are left out. A small buffer has one phase, in which every rank sends everything to all.
+// phases 0 and 3 are left out. The all-reduce of a small buffer has one phase, in which every rank sends everything to all.
 //
 // Every element is the sum of the hosts' sums, in the order of their first ranks, each of them ((x0 + x1) + x2) + ... in
 // rank order: whatever the size of the buffer or the bucket. bf16 is rounded when it leaves a host, too.
@@ -42,7 +42,7 @@ enum {
     LANES = 16
 };
 
-enum { GATHER_INSIDE, GATHER_ACROSS, SPREAD_ACROSS, SPREAD_INSIDE, PHASES };
+enum { REDUCE_INSIDE, REDUCE_ACROSS, GATHER_ACROSS, GATHER_INSIDE, PHASES };
 
 // Elements [begin, end).
 typedef struct part {
@@ -53,6 +53,7 @@ struct mpi_reduction {
     bool taken; // until it is waited for
     mpi_element kind;
     bool small;
+    int first_phase, end_phase;
     int n_segments, n_entered, n_done; // entered: a lane
     uint64_t number;                   // of its first segment
     char *data;
@@ -65,8 +66,8 @@ struct mpi_lane {
     part segment;
     uint64_t number;
     int phase;
-    char *scratch[GATHER_ACROSS + 1]; // contributions of the others, in the order of their group
-    size_t scratch_bytes[GATHER_ACROSS + 1];
+    char *scratch[REDUCE_ACROSS + 1]; // contributions of the others, in the order of their group
+    size_t scratch_bytes[REDUCE_ACROSS + 1];
     mpi_messages msgs;
 };
 
@@ -94,7 +95,7 @@ static char *element_at(const mpi_reduction *r, int64_t i) {
 
 static const mpi_group *group_of(const mpi_comm *m, const mpi_lane *l) {
     if (l->of->small) return &m->all;
-    return l->phase == GATHER_INSIDE || l->phase == SPREAD_INSIDE ? &m->inner : &m->across;
+    return l->phase == REDUCE_INSIDE || l->phase == GATHER_INSIDE ? &m->inner : &m->across;
 }
 
 // Whether the i-th of the phase's group adds a part of the segment, and which.
@@ -134,16 +135,16 @@ static dt_status post(const mpi_comm *m, mpi_lane *l, post_fn *fn, char *data, i
     return DT_OK;
 }
 
-// To gather, the owner of a part receives it from all; to spread, all receive it from the owner.
+// In a reduce-scatter the owner of a part receives it from all, in an all-gather all receive it from the owner.
 static dt_status post_recvs(const mpi_comm *m, mpi_lane *l) {
     const mpi_group *g = group_of(m, l);
-    const bool gathers = l->phase <= GATHER_ACROSS;
+    const bool reduces = l->phase <= REDUCE_ACROSS;
     part p;
     for (int k = 0; k < g->n - 1; k++) {
         const int i = mpi_peer_from(g, k);
-        if (!has_part(m, l, gathers ? g->self : i, &p)) continue;
+        if (!has_part(m, l, reduces ? g->self : i, &p)) continue;
         const int64_t n = p.end - p.begin;
-        char *to = gathers ? contribution(m, l, i, n) : element_at(l->of, p.begin);
+        char *to = reduces ? contribution(m, l, i, n) : element_at(l->of, p.begin);
         DT_TRY(post(m, l, mpi_post_recv, to, n, g->ranks[i]));
     }
     return DT_OK;
@@ -151,11 +152,11 @@ static dt_status post_recvs(const mpi_comm *m, mpi_lane *l) {
 
 static dt_status post_sends(const mpi_comm *m, mpi_lane *l) {
     const mpi_group *g = group_of(m, l);
-    const bool gathers = l->phase <= GATHER_ACROSS;
+    const bool reduces = l->phase <= REDUCE_ACROSS;
     part p;
     for (int k = 0; k < g->n - 1; k++) {
         const int i = mpi_peer_to(g, k);
-        if (!has_part(m, l, gathers ? i : g->self, &p)) continue;
+        if (!has_part(m, l, reduces ? i : g->self, &p)) continue;
         DT_TRY(post(m, l, send_data, element_at(l->of, p.begin), p.end - p.begin, g->ranks[i]));
     }
     return DT_OK;
@@ -220,12 +221,12 @@ static void leave_lane(mpi_lane *l) {
 
 // The next phase from l->phase on.
 static dt_status begin_phase(mpi_comm *m, mpi_lane *l) {
-    while (l->phase < PHASES && !works(m, l)) l->phase++;
-    if (l->phase == PHASES) {
+    while (l->phase < l->of->end_phase && !works(m, l)) l->phase++;
+    if (l->phase == l->of->end_phase) {
         leave_lane(l);
         return DT_OK;
     }
-    if (l->phase <= GATHER_ACROSS) take_scratch(m, l);
+    if (l->phase <= REDUCE_ACROSS) take_scratch(m, l);
     DT_TRY(post_recvs(m, l));
     return post_sends(m, l);
 }
@@ -235,7 +236,7 @@ static dt_status enter_lane(mpi_comm *m, mpi_lane *l, mpi_reduction *r) {
     l->of = r;
     l->segment = (part){begin, r->small || r->n - begin < SEGMENT ? r->n : begin + SEGMENT};
     l->number = r->number + (uint64_t)r->n_entered++;
-    l->phase = 0;
+    l->phase = r->first_phase;
     return begin_phase(m, l);
 }
 
@@ -261,7 +262,7 @@ static dt_status advance_lane(mpi_comm *m, mpi_lane *l) {
     if (!done) return DT_OK;
     if (l->of->small)
         add_small(m, l);
-    else if (l->phase <= GATHER_ACROSS)
+    else if (l->phase <= REDUCE_ACROSS)
         add_part(m, l);
     l->phase++;
     DT_TRY(begin_phase(m, l));
@@ -285,20 +286,24 @@ static int find_free(mpi_comm *m) {
     return m->n_reductions++;
 }
 
-static dt_status start(mpi_comm *m, mpi_element kind, void *data, float *wide, int64_t n,
-                       dt_request *request) {
+static dt_status start(mpi_comm *m, mpi_element kind, dt_reduce_steps steps, void *data, int64_t n,
+                       float *wide, dt_request *request) {
     request->id = -1;
     if (m->world_size == 1 || n == 0) return DT_OK;
-    const bool small = (size_t)n * mpi_element_bytes(kind) * (size_t)m->world_size <= SMALL_BYTES;
+    const bool small = steps == DT_ALL_REDUCE &&
+                       (size_t)n * mpi_element_bytes(kind) * (size_t)m->world_size <= SMALL_BYTES;
     const int id = find_free(m), n_segments = small ? 1 : (int)((n + SEGMENT - 1) / SEGMENT);
-    *m->reductions[id] = (mpi_reduction){.taken = true,
-                                         .kind = kind,
-                                         .small = small,
-                                         .n_segments = n_segments,
-                                         .number = m->number,
-                                         .data = data,
-                                         .n = n,
-                                         .wide = wide};
+    *m->reductions[id] =
+        (mpi_reduction){.taken = true,
+                        .kind = kind,
+                        .small = small,
+                        .first_phase = steps & DT_REDUCE_SCATTER ? REDUCE_INSIDE : GATHER_ACROSS,
+                        .end_phase = steps & DT_ALL_GATHER ? PHASES : GATHER_ACROSS,
+                        .n_segments = n_segments,
+                        .number = m->number,
+                        .data = data,
+                        .n = n,
+                        .wide = wide};
     m->number += (uint64_t)n_segments;
     request->id = id;
     return fill_lanes(m);
@@ -330,7 +335,7 @@ dt_status mpi_wait(dt_comm *c, dt_request *request) {
 
 static dt_status reduce_blocking(dt_comm *c, mpi_element kind, void *data, int64_t n) {
     dt_request r;
-    DT_TRY(start(c->self, kind, data, NULL, n, &r));
+    DT_TRY(start(c->self, kind, DT_ALL_REDUCE, data, n, NULL, &r));
     return mpi_wait(c, &r);
 }
 
@@ -344,14 +349,23 @@ dt_status mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
     return reduce_blocking(c, MPI_ELEMENT_MAX_I64, data, n);
 }
 
-dt_status mpi_all_reduce_start(dt_comm *c, float *data, int64_t n, dt_request *r) {
-    return start(c->self, MPI_ELEMENT_F32, data, NULL, n, r);
+dt_status mpi_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
+    if (!x->bf16) return start(c->self, MPI_ELEMENT_F32, x->steps, x->data, x->n, NULL, r);
+    if (c->world_size > 1) mpi_sum_narrow(x->bf16, x->data, x->n);
+    return start(c->self, MPI_ELEMENT_BF16, x->steps, x->bf16, x->n, x->data, r);
 }
 
-dt_status mpi_all_reduce_bf16_start(dt_comm *c, float *data, uint16_t *low, int64_t n,
-                                    dt_request *r) {
-    if (c->world_size > 1) mpi_sum_narrow(low, data, n);
-    return start(c->self, MPI_ELEMENT_BF16, low, data, n, r);
+// A segment each: chunk h of slice c, as phase 1 leaves it with rank (h, c).
+bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end) {
+    const mpi_comm *m = c->self;
+    const int64_t from = (int64_t)k * SEGMENT;
+    if (from >= n || m->inner.self >= m->n_columns) return false;
+    const part segment = {from, n - from < SEGMENT ? n : from + SEGMENT};
+    const part own =
+        part_of(part_of(segment, m->n_columns, m->inner.self), m->n_hosts, m->across.self);
+    *begin = own.begin;
+    *end = own.end;
+    return true;
 }
 
 void mpi_reductions_create(mpi_comm *m) {
@@ -360,7 +374,7 @@ void mpi_reductions_create(mpi_comm *m) {
 
 void mpi_reductions_free(mpi_comm *m) {
     for (int k = 0; k < LANES; k++) {
-        for (int i = 0; i <= GATHER_ACROSS; i++) free(m->lanes[k].scratch[i]);
+        for (int i = 0; i <= REDUCE_ACROSS; i++) free(m->lanes[k].scratch[i]);
         mpi_messages_free(&m->lanes[k].msgs);
     }
     for (int i = 0; i < m->n_reductions; i++) free(m->reductions[i]);

@@ -37,11 +37,11 @@ typedef struct nccl_self {
     struct {
         void *data, *handle; // NULL: free
     } registered[MAX_REGISTERED];
-    void (*release)(void *ctx); // see dt_comm_nccl_set_release
+    void (*release)(void *ctx); // see dt_comm_device.attach
     void *release_ctx;
-    bool forked;   // the main stream does not yet wait for work on the side stream
-    bool captures; // agreed
+    bool forked; // the main stream does not yet wait for work on the side stream
     double deadline_s;
+    dt_comm_device device;
 } nccl_self;
 
 // ---- errors ----------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ static dt_status watch(dt_comm *c, const char *what, double waited_s) {
     return late ? fail_deadline(c, what, waited_s) : DT_OK;
 }
 
-dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s) {
+static dt_status watch_step(dt_comm *c, double waited_s) {
     return watch(c, "a step", waited_s);
 }
 
@@ -130,33 +130,28 @@ static dt_status drain(dt_comm *c, const char *what) {
 // ---- the table -------------------------------------------------------------------------------------
 
 static dt_status nccl_progress(dt_comm *c) {
-    return dt_comm_nccl_watch(c, 0);
+    return watch_step(c, 0);
 }
 
-static dt_status nccl_all_reduce_start(dt_comm *c, float *data, int64_t count, dt_request *r) {
+static dt_status nccl_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
     nccl_self *n = c->self;
+    dt_backend *b = n->b;
+    const dt_shape shape = dt_shape1(x->n);
+    void *data = x->bf16 ? (void *)x->bf16 : x->data;
     r->id = -1;
+    if (x->steps != DT_ALL_REDUCE)
+        return dt_fail(DT_E_INTERNAL, "rank %d: NCCL sums for all ranks or for none", c->rank);
     DT_TRY(check_alive(c));
-    n->b->device->stream_wait(n->b, n->side, n->main);
+    b->device->stream_wait(b, n->side, n->main);
     n->forked = true;
     r->id = 0;
-    return settle(c, "all-reduce",
-                  n->api->all_reduce(n->api, n->comm, data, count, DT_F32, n->side));
-}
-
-static dt_status nccl_all_reduce_bf16_start(dt_comm *c, float *data, uint16_t *low, int64_t count,
-                                            dt_request *r) {
-    nccl_self *n = c->self;
-    const dt_shape shape = dt_shape1(count);
-    r->id = -1;
-    DT_TRY(check_alive(c));
-    n->b->device->stream_wait(n->b, n->side, n->main);
-    n->forked = true;
-    r->id = 0;
-    n->b->reorder(n->b, 1, &shape, data, DT_F32, dt_dense(), low, DT_BF16, dt_dense(), n->side);
-    DT_TRY(
-        settle(c, "all-reduce", n->api->all_reduce(n->api, n->comm, low, count, DT_BF16, n->side)));
-    n->b->reorder(n->b, 1, &shape, low, DT_BF16, dt_dense(), data, DT_F32, dt_dense(), n->side);
+    if (x->bf16)
+        b->reorder(b, 1, &shape, x->data, DT_F32, dt_dense(), data, DT_BF16, dt_dense(), n->side);
+    DT_TRY(settle(
+        c, "all-reduce",
+        n->api->all_reduce(n->api, n->comm, data, x->n, x->bf16 ? DT_BF16 : DT_F32, n->side)));
+    if (x->bf16)
+        b->reorder(b, 1, &shape, data, DT_BF16, dt_dense(), x->data, DT_F32, dt_dense(), n->side);
     return DT_OK;
 }
 
@@ -201,11 +196,48 @@ static void nccl_abort(dt_comm *c, int exit_code) {
     give_up(c->self);
 }
 
+static void attach(dt_comm *c, void *main, void *side, void (*release)(void *ctx), void *ctx) {
+    nccl_self *n = c->self;
+    n->main = main;
+    n->side = side;
+    n->release = release;
+    n->release_ctx = ctx;
+}
+
+static dt_status lend(dt_comm *c, void *data, size_t n_bytes) {
+    nccl_self *n = c->self;
+    DT_TRY(check_alive(c));
+    int i = 0;
+    while (i < MAX_REGISTERED && n->registered[i].data && n->registered[i].data != data) i++;
+    if (i == MAX_REGISTERED || n->registered[i].data || !n->api->comm_register ||
+        !n->api->comm_deregister)
+        return DT_OK;
+    void *handle = NULL;
+    int result = n->api->comm_register(n->api, n->comm, data, n_bytes, &handle);
+    if (result == DT_NCCL_BUSY) DT_TRY(settle(c, "registration of memory", result));
+    if (result != DT_NCCL_BUSY && result != DT_NCCL_OK) return DT_OK;
+    n->registered[i].data = data;
+    n->registered[i].handle = handle;
+    return DT_OK;
+}
+
+static void take_back(dt_comm *c, void *data) {
+    nccl_self *n = c->self;
+    for (int i = 0; n->comm && i < MAX_REGISTERED; i++) {
+        if (n->registered[i].data != data) continue;
+        const int error = n->api->comm_deregister(n->api, n->comm, n->registered[i].handle);
+        if (error != DT_NCCL_OK)
+            dt_warn("NCCL keeps memory that is given back: %s",
+                    n->api->error_text(n->api, n->comm, error));
+        n->registered[i].data = NULL;
+    }
+}
+
 static dt_status nccl_finalize(dt_comm *c) {
     nccl_self *n = c->self;
     DT_TRY(check_alive(c));
     for (int i = 0; i < MAX_REGISTERED; i++)
-        if (n->registered[i].data) dt_comm_nccl_forget(c, n->registered[i].data);
+        if (n->registered[i].data) take_back(c, n->registered[i].data);
     DT_TRY(settle(c, "finalize", n->api->finalize(n->api, n->comm)));
     int error = n->api->destroy(n->api, n->comm);
     n->comm = NULL;
@@ -308,23 +340,23 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
                         "sum in a graph");
 }
 
-// Sets n->captures: whether all ranks can capture.
+// Sets n->device.captures: whether all ranks can capture.
 static dt_status test_capture(dt_comm *c, dt_comm *boot, float *device, float *host) {
     nccl_self *n = c->self;
     char why[400] = "";
     test_graph t = {.n = n};
-    dt_comm_nccl_set_release(c, drop_test_graph, &t);
+    attach(c, n->main, n->side, drop_test_graph, &t);
     dt_status st = capture_sum(c, device, &t, why, sizeof why);
     int64_t failed = t.graph == NULL;
     if (st == DT_OK) st = boot->all_reduce_max_i64(boot, &failed, 1);
-    n->captures = st == DT_OK && !failed;
-    if (n->captures) st = play_sum(c, t.graph, device, host);
+    n->device.captures = st == DT_OK && !failed;
+    if (n->device.captures) st = play_sum(c, t.graph, device, host);
     if (*why)
         dt_warn("sums over ranks are not captured as a graph, here and on all ranks, which costs "
                 "host time: %s",
                 why);
     drop_test_graph(&t);
-    dt_comm_nccl_set_release(c, NULL, NULL);
+    attach(c, n->main, n->side, NULL, NULL);
     return st;
 }
 
@@ -345,51 +377,6 @@ static dt_status self_test(dt_comm *c, dt_comm *boot, bool captured) {
 
 // ---- life ------------------------------------------------------------------------------------------
 
-void dt_comm_nccl_set_streams(dt_comm *c, void *main, void *side) {
-    nccl_self *n = c->self;
-    n->main = main;
-    n->side = side;
-}
-
-void dt_comm_nccl_set_release(dt_comm *c, void (*release)(void *ctx), void *ctx) {
-    nccl_self *n = c->self;
-    n->release = release;
-    n->release_ctx = ctx;
-}
-
-dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes) {
-    nccl_self *n = c->self;
-    DT_TRY(check_alive(c));
-    int i = 0;
-    while (i < MAX_REGISTERED && n->registered[i].data && n->registered[i].data != data) i++;
-    if (i == MAX_REGISTERED || n->registered[i].data || !n->api->comm_register ||
-        !n->api->comm_deregister)
-        return DT_OK;
-    void *handle = NULL;
-    int result = n->api->comm_register(n->api, n->comm, data, n_bytes, &handle);
-    if (result == DT_NCCL_BUSY) DT_TRY(settle(c, "registration of memory", result));
-    if (result != DT_NCCL_BUSY && result != DT_NCCL_OK) return DT_OK;
-    n->registered[i].data = data;
-    n->registered[i].handle = handle;
-    return DT_OK;
-}
-
-void dt_comm_nccl_forget(dt_comm *c, void *data) {
-    nccl_self *n = c->self;
-    for (int i = 0; n->comm && i < MAX_REGISTERED; i++) {
-        if (n->registered[i].data != data) continue;
-        const int error = n->api->comm_deregister(n->api, n->comm, n->registered[i].handle);
-        if (error != DT_NCCL_OK)
-            dt_warn("NCCL keeps memory that is given back: %s",
-                    n->api->error_text(n->api, n->comm, error));
-        n->registered[i].data = NULL;
-    }
-}
-
-bool dt_comm_nccl_captures(const dt_comm *c) {
-    return ((const nccl_self *)c->self)->captures;
-}
-
 static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {
     nccl_self *n = c->self;
     // with the id goes rank 0's error, so that the others do not wait for it in vain
@@ -408,7 +395,7 @@ static dt_status connect_and_test(dt_comm *c, dt_comm *boot, bool captured) {
     nccl_self *n = c->self;
     DT_TRY(connect_ranks(c, boot));
     DT_TRY(self_test(c, boot, captured));
-    if (!captured || n->captures) return DT_OK;
+    if (!captured || n->device.captures) return DT_OK;
     give_up(n); // some rank's communicator has an error
     DT_TRY(connect_ranks(c, boot));
     return self_test(c, boot, false);
@@ -425,8 +412,13 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
             boot->world_size);
     dt_comm *c = dt_xcalloc(1, sizeof *c);
     nccl_self *n = dt_xcalloc(1, sizeof *n);
-    *n = (nccl_self){.api = b->device->nccl, .b = b, .deadline_s = deadline_s};
+    *n = (nccl_self){
+        .api = b->device->nccl,
+        .b = b,
+        .deadline_s = deadline_s,
+        .device = {.attach = attach, .lend = lend, .take_back = take_back, .watch = watch_step}};
     *c = (dt_comm){.name = "nccl",
+                   .device = &n->device,
                    .self = n,
                    .rank = boot->rank,
                    .world_size = boot->world_size,
@@ -434,8 +426,7 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                    .local_size = boot->local_size,
                    .broadcast_bytes = nccl_broadcast_bytes,
                    .all_reduce_f32 = nccl_all_reduce_f32,
-                   .all_reduce_start = nccl_all_reduce_start,
-                   .all_reduce_bf16_start = nccl_all_reduce_bf16_start,
+                   .reduce_start = nccl_reduce_start,
                    .progress = nccl_progress,
                    .wait = nccl_wait,
                    .send_f32 = nccl_send_f32,

@@ -1,7 +1,7 @@
 // comm_nccl.h: a comm over GPU memory, one rank a GPU. The table of comm.h, but data are in device memory and
 // calls queue work on a stream instead of waiting for it:
-//   all_reduce_start   on the side stream, after everything now queued on the main stream
-//   all_reduce_bf16_start   there too, between two conversions
+//   reduce_start       on the side stream, after everything now queued on the main stream; bf16 between two conversions;
+//                      both steps together only
 //   wait               the main stream waits for the side stream; the host waits for nothing
 //   all_reduce_f32, broadcast_bytes, send_f32, recv_f32   on the main stream
 //   progress           checks for asynchronous errors; never blocks
@@ -21,25 +21,11 @@
 
 // Collective. boot: the host's comm, which sends rank 0's id. Ends with a self-test of sums that are
 // predictable exactly. It also opens the connections, which must not happen during a stream capture.
-// captured: one sum is captured and replayed; captures are used only if that works on all ranks.
+// captured: one sum is captured and replayed; captures are used only if that works on all ranks. All ranks must capture
+// a collective at the same place of the same work, and launch those graphs together.
 // DT_E_USAGE if the backend has no device->nccl. Borrows b and boot.
 dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured,
                               double deadline_s);
-// Whether collectives may be captured; the same on all ranks. All ranks must capture a collective at the same
-// place of the same work, and launch those graphs together.
-bool dt_comm_nccl_captures(const dt_comm *c);
 void dt_comm_destroy_nccl(dt_comm *c); // without finalize: aborts
-void dt_comm_nccl_set_streams(dt_comm *c, void *main, void *side);
-// release(ctx) is called once, before an abort, in whichever call finds the failure (also a captured one). It
-// must end a running capture and destroy all graphs with collectives of this communicator: NCCL's abort would
-// wait for them for ever. Graphs that were launched end with the abort. NULL: there are none.
-void dt_comm_nccl_set_release(dt_comm *c, void (*release)(void *ctx), void *ctx);
-// Registers a buffer with NCCL for zero-copy use, until finalize or forget; a few at most. An optimisation:
-// does nothing where the library does not support it. Forget memory before freeing it.
-dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes);
-void dt_comm_nccl_forget(dt_comm *c, void *data);
-// To call while the host waits for the device: DT_E_PEER on asynchronous errors, or if waited_s
-// (dt_clock_waited_s) exceeds the deadline.
-dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s);
 
 #endif

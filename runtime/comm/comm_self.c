@@ -30,9 +30,15 @@ static dt_status self_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
     return DT_OK;
 }
 
-static dt_status self_all_reduce_start(dt_comm *c, float *data, int64_t n, dt_request *r) {
+static dt_status self_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
     r->id = -1;
     return DT_OK;
+}
+
+static bool self_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end) {
+    *begin = 0;
+    *end = n;
+    return k == 0;
 }
 
 static dt_status self_progress(dt_comm *c) {
@@ -69,7 +75,8 @@ dt_status dt_comm_create_self(dt_comm **out) {
                    .all_reduce_f32 = self_all_reduce_f32,
                    .all_reduce_f64 = self_all_reduce_f64,
                    .all_reduce_max_i64 = self_all_reduce_max_i64,
-                   .all_reduce_start = self_all_reduce_start,
+                   .reduce_start = self_reduce_start,
+                   .own_part = self_own_part,
                    .progress = self_progress,
                    .wait = self_wait,
                    .send_f32 = self_send_f32,

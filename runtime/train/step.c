@@ -8,7 +8,6 @@
 #include "train/step_internal.h"
 
 #include "base/arena.h"
-#include "comm/comm_nccl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,22 +101,22 @@ static void add_flat_range(void *ctx, float *dst, const float *src, int64_t begi
     b->flat_add(b, dst, src, begin, end);
 }
 
-size_t dt_step_low_bytes(const struct dt_stepper *s) {
-    return (size_t)s->o.params->n_trained * sizeof *s->low;
+size_t step_bf16_bytes(const struct dt_stepper *s) {
+    return (size_t)s->o.params->n_trained * sizeof *s->bf16;
 }
 
-static dt_status take_low(struct dt_stepper *s) {
+static dt_status take_bf16(struct dt_stepper *s) {
     dt_backend *b = s->backend;
     const bool shared = b->device && b->device->alloc_shared;
-    return (shared ? b->device->alloc_shared : b->alloc)(b, (void **)&s->low, dt_step_low_bytes(s),
+    return (shared ? b->device->alloc_shared : b->alloc)(b, (void **)&s->bf16, step_bf16_bytes(s),
                                                          "gradients in bf16");
 }
 
-static void drop_low(struct dt_stepper *s) {
-    if (!s->low) return;
-    if (s->o.device_comm) dt_comm_nccl_forget(s->o.device_comm, s->low);
-    s->backend->free(s->backend, s->low, dt_step_low_bytes(s));
-    s->low = NULL;
+static void drop_bf16(struct dt_stepper *s) {
+    if (!s->bf16) return;
+    if (s->o.device_comm) s->o.device_comm->device->take_back(s->o.device_comm, s->bf16);
+    s->backend->free(s->backend, s->bf16, step_bf16_bytes(s));
+    s->bf16 = NULL;
 }
 
 static dt_status create_buckets(struct dt_stepper *s) {
@@ -132,7 +131,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
         grad_end[i] = e->offset + (e->count + 15) / 16 * 16; // as params.h lays them out
     }
     if (s->o.bf16_gradients) {
-        const dt_status st = take_low(s);
+        const dt_status st = take_bf16(s);
         if (st != DT_OK) {
             free(grad_end);
             return st;
@@ -142,7 +141,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
                          .n_grads = g->n_grads,
                          .n_elements = s->o.params->n_grad,
                          .bucket_bytes = s->o.bucket_bytes,
-                         .low = s->low,
+                         .bf16 = s->bf16,
                          .n_replicas = s->o.replicas->n_replicas,
                          .helper =
                              !s->backend->device && s->o.comm->world_size > s->o.comm->local_size,
@@ -173,7 +172,7 @@ static void drop(struct dt_stepper *s) {
     if (s->engine->destroy) s->engine->destroy(s);
     dt_buckets_destroy(s->buckets);
     s->buckets = NULL;
-    drop_low(s);
+    drop_bf16(s);
     for (int i = 0; i < s->o.replicas->n_replicas; i++) {
         dt_exec_destroy(s->replicas[i].exec);
         s->replicas[i].exec = NULL;

@@ -36,7 +36,6 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "comm/comm_nccl.h"
 #include "train/device_inputs.h"
 
 #include <assert.h>
@@ -118,9 +117,8 @@ static dt_status poll_until(struct device_step *v, void *stream, const int64_t *
                            (long long)value);
         }
         if (i < SPINS) continue;
-        if (v->s->o.device_comm)
-            DT_TRY(
-                dt_comm_nccl_watch(v->s->o.device_comm, dt_clock_waited_s(&waited, dt_clock_s())));
+        dt_comm *c = v->s->o.device_comm;
+        if (c) DT_TRY(c->device->watch(c, dt_clock_waited_s(&waited, dt_clock_s())));
         const struct timespec nap = {.tv_nsec = NAP_NS};
         nanosleep(&nap, NULL);
     }
@@ -550,14 +548,13 @@ static dt_status create_parts(struct device_step *v) {
     DT_TRY(b->alloc(b, (void **)&v->step, sizeof *v->step, "step block"));
     DT_TRY(b->alloc_host(b, (void **)&v->words, sizeof *v->words * WORDS_RING, "step blocks"));
     DT_TRY(b->alloc_host(b, (void **)&v->numbers, sizeof *v->numbers * DT_NUMBERS_RING, "numbers"));
-    if (v->s->o.device_comm) {
+    dt_comm *c = v->s->o.device_comm;
+    if (c) {
         DT_TRY(v->d->stream_create(b, &v->side));
-        dt_comm_nccl_set_streams(v->s->o.device_comm, v->main, v->side);
-        dt_comm_nccl_set_release(v->s->o.device_comm, release_graphs, v);
+        c->device->attach(c, v->main, v->side, release_graphs, v);
         const dt_flat_buffer *flat = &v->s->o.params->flat;
-        DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, flat->memory, flat->n_bytes));
-        if (v->s->low)
-            DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, v->s->low, dt_step_low_bytes(v->s)));
+        DT_TRY(c->device->lend(c, flat->memory, flat->n_bytes));
+        if (v->s->bf16) DT_TRY(c->device->lend(c, v->s->bf16, step_bf16_bytes(v->s)));
     }
     DT_TRY(set_scaler(v->s, &(dt_scaler){0}));
     return create_commit(v);
@@ -573,7 +570,7 @@ static dt_status create(struct dt_stepper *s) {
     v->b = s->backend;
     v->d = s->backend->device;
     v->captures = !s->o.uncaptured;
-    v->captures_sums = v->captures && s->o.device_comm && dt_comm_nccl_captures(s->o.device_comm);
+    v->captures_sums = v->captures && s->o.device_comm && s->o.device_comm->device->captures;
     v->sums_apart =
         v->captures_sums && s->buckets && s->o.replicas->n_micro % s->o.replicas->world_size != 0;
     if (s->o.hold_input)
@@ -591,7 +588,8 @@ static void destroy(struct dt_stepper *s) {
     dt_error_restore(&why);
     forget_recordings(v); // before the communicators that they use
     s->device = NULL;
-    if (s->o.device_comm) dt_comm_nccl_set_release(s->o.device_comm, NULL, NULL);
+    dt_comm *c = s->o.device_comm;
+    if (c) c->device->attach(c, NULL, NULL, NULL, NULL);
     free(v->recordings);
     if (v->commit) v->d->commit_destroy(b, v->commit);
     dt_device_inputs_fini(v->inputs, 2);

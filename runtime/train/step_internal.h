@@ -26,7 +26,7 @@ struct dt_stepper {
     dt_batch_source *source;
     dt_team *team;
     dt_buckets *buckets; // NULL: elastic, or one replica on one rank
-    uint16_t *low;       // device memory through which gradients travel as bf16; NULL: they do not
+    uint16_t *bf16;      // device memory through which gradients travel as bf16; NULL: they do not
     step_replica *replicas;
     float **replica_grads; // resume, off: by replica
     dt_commit_args commit;
@@ -67,7 +67,7 @@ extern const step_engine step_host, step_device;
 enum { FIRST_SCALE = 1 << 16, GROWTH_INTERVAL = 2000 };
 
 // step.c
-size_t dt_step_low_bytes(const struct dt_stepper *s); // of `low`
+size_t step_bf16_bytes(const struct dt_stepper *s); // of dt_stepper.bf16
 // dt_exec_args.on_grad and .poll, with a step_replica as ctx
 void step_on_grad(void *ctx, int grad_index);
 void step_poll_buckets(void *ctx);

@@ -203,7 +203,7 @@ static void drop_bench(bench *b) {
     drop_source(b->source);
     dt_stepper_destroy(b->stepper);
     if (b->device_comm) {
-        const dt_status alive = dt_comm_nccl_watch(b->device_comm, 0);
+        const dt_status alive = b->device_comm->device->watch(b->device_comm, 0);
         assert_int_equal(b->device_comm->finalize(b->device_comm), alive);
         dt_comm_destroy_nccl(b->device_comm);
     }

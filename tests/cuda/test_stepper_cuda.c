@@ -371,14 +371,14 @@ static void *lose_main(void *arg) {
     lost = while_captured;
     if (!while_captured) b.device_comm->set_deadline(b.device_comm, 0.5);
     const dt_status st = while_captured ? dt_stepper_run(b.stepper, 0, RATE, false, r)
-                                        : dt_comm_nccl_watch(b.device_comm, 1);
+                                        : b.device_comm->device->watch(b.device_comm, 1);
     assert_int_equal(st, DT_E_PEER);
     assert_non_null(strstr(dt_error_message(),
                            while_captured ? "that the test asked for" : "another rank is gone"));
     assert_true(failed == while_captured);
     assert_int_equal(fake_cuda_count(real.cuda, "abort"), 1);
     lost = failed = false;
-    assert_int_equal(dt_comm_nccl_watch(b.device_comm, 0), DT_E_PEER);
+    assert_int_equal(b.device_comm->device->watch(b.device_comm, 0), DT_E_PEER);
     assert_int_equal(dt_stepper_run(b.stepper, STEPS, RATE, false, r), DT_E_PEER);
     keep(&j->o, &b, r, 0);
     drop_bench(&b);

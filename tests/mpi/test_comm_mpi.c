@@ -173,7 +173,9 @@ static void test_several_in_flight(void) {
     for (int round = 0; round < 3; round++) {
         for (int k = 0; k < N; k++) {
             x[k] = filled(n[k], 50 + k);
-            CHECK(comm->all_reduce_start(comm, x[k], n[k], &req[k]) == DT_OK, "start %d", k);
+            CHECK(comm->reduce_start(comm, &(dt_reduction){DT_ALL_REDUCE, x[k], n[k], NULL},
+                                     &req[k]) == DT_OK,
+                  "start %d", k);
         }
         CHECK(comm->progress(comm) == DT_OK, "progress");
         if (comm->rank % 2) CHECK(comm->wait(comm, &req[4]) == DT_OK, "wait");
@@ -206,7 +208,8 @@ static void test_bf16(void) {
         dt_request r;
         float *x = filled(n, (int)s);
         uint16_t *low = malloc((size_t)n * sizeof *low);
-        CHECK(comm->all_reduce_bf16_start(comm, x, low, n, &r) == DT_OK, "start");
+        CHECK(comm->reduce_start(comm, &(dt_reduction){DT_ALL_REDUCE, x, n, low}, &r) == DT_OK,
+              "start");
         CHECK(comm->wait(comm, &r) == DT_OK, "wait");
         for (int64_t i = 0; i < n; i++) {
             const float sum = expected_sum(i, (int)s, rounded_to_bf16);
@@ -215,6 +218,40 @@ static void test_bf16(void) {
         }
         free(x);
         free(low);
+    }
+}
+
+// A reduce-scatter leaves the all-reduce's bits in the ranks' own parts, which cover everything once; after an all-gather
+// everybody has them.
+static void test_steps(void) {
+    static const int64_t sizes[] = {1, 1000, 600007};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        const int64_t n = sizes[s];
+        float *x = filled(n, (int)s), *whole = filled(n, (int)s);
+        double *owners = calloc((size_t)n, sizeof *owners);
+        int64_t begin, end;
+        dt_request r;
+        CHECK(comm->reduce_start(comm, &(dt_reduction){DT_REDUCE_SCATTER, x, n, NULL}, &r) ==
+                      DT_OK &&
+                  comm->wait(comm, &r) == DT_OK,
+              "reduce-scatter");
+        CHECK(comm->all_reduce_f32(comm, whole, n) == DT_OK, "all-reduce");
+        for (int k = 0; comm->own_part(comm, n, k, &begin, &end); k++)
+            for (int64_t i = begin; i < end; i++) {
+                CHECK(memcmp(&x[i], &whole[i], 4) == 0, "own element %lld", (long long)i);
+                owners[i]++;
+            }
+        for (int64_t i = 0; i < n; i++) x[i] = owners[i] > 0 ? x[i] : -1;
+        CHECK(comm->reduce_start(comm, &(dt_reduction){DT_ALL_GATHER, x, n, NULL}, &r) == DT_OK &&
+                  comm->wait(comm, &r) == DT_OK,
+              "all-gather");
+        CHECK(memcmp(x, whole, (size_t)n * 4) == 0, "all-gather of %lld", (long long)n);
+        CHECK(comm->all_reduce_f64(comm, owners, n) == DT_OK, "all-reduce");
+        for (int64_t i = 0; i < n; i++)
+            CHECK(owners[i] == 1, "element %lld has %g owners", (long long)i, owners[i]);
+        free(x);
+        free(whole);
+        free(owners);
     }
 }
 
@@ -344,6 +381,7 @@ static int run_all(void) {
     test_all_gather();
     test_several_in_flight();
     test_bf16();
+    test_steps();
     test_tree_over_ranks();
     for (int replicas = 1; replicas <= MAX_REPLICAS; replicas += 2) {
         test_buckets(replicas, false);
@@ -378,7 +416,7 @@ static int run_lost(int victim, int sig) {
     comm->set_deadline(comm, 3);
     if (comm->rank == victim) raise(sig);
     dt_request r;
-    dt_status st = comm->all_reduce_start(comm, x, N, &r);
+    dt_status st = comm->reduce_start(comm, &(dt_reduction){DT_ALL_REDUCE, x, N, NULL}, &r);
     if (st == DT_OK) st = comm->wait(comm, &r);
     if (st == DT_OK) return 1; // nobody noticed
     fprintf(stderr, "rank %d: %s\n", comm->rank, dt_error_message());

@@ -138,9 +138,9 @@ REDUCE(f32, float, data[i] + x[i])
 REDUCE(f64, double, data[i] + x[i])
 REDUCE(i64, int64_t, data[i] > x[i] ? data[i] : x[i])
 
-static dt_status reduce_now(dt_comm *c, float *data, int64_t n, dt_request *r) {
+static dt_status reduce_now(dt_comm *c, const dt_reduction *x, dt_request *r) {
     r->id = -1;
-    return all_reduce_f32(c, data, n);
+    return all_reduce_f32(c, x->data, x->n);
 }
 static dt_status progress(dt_comm *c) {
     return DT_OK;
@@ -228,7 +228,7 @@ struct dt_comm *sim_comm_create(int rank, int world_size) {
                    .all_reduce_f32 = all_reduce_f32,
                    .all_reduce_f64 = all_reduce_f64,
                    .all_reduce_max_i64 = all_reduce_i64,
-                   .all_reduce_start = reduce_now,
+                   .reduce_start = reduce_now,
                    .progress = progress,
                    .wait = wait_request,
                    .send_f32 = send_f32,

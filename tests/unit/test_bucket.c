@@ -25,26 +25,21 @@ enum {
 typedef struct fake {
     float *data[MAX_STARTS];
     int64_t n[MAX_STARTS];
-    uint16_t *low[MAX_STARTS];
+    uint16_t *bf16[MAX_STARTS];
     int n_starts, n_waits;
     atomic_int n_progress;
     dt_status fail_wait;
     _Atomic dt_status fail_progress;
 } fake;
 
-static dt_status fake_start(dt_comm *c, float *data, int64_t n, dt_request *r) {
+static dt_status fake_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
     fake *f = c->self;
-    assert_true(f->n_starts < MAX_STARTS);
-    f->data[f->n_starts] = data;
-    f->n[f->n_starts] = n;
+    assert_true(f->n_starts < MAX_STARTS && x->steps == DT_ALL_REDUCE);
+    f->data[f->n_starts] = x->data;
+    f->n[f->n_starts] = x->n;
+    f->bf16[f->n_starts] = x->bf16;
     r->id = f->n_starts++;
     return DT_OK;
-}
-
-static dt_status fake_start_low(dt_comm *c, float *data, uint16_t *low, int64_t n, dt_request *r) {
-    fake *f = c->self;
-    f->low[f->n_starts] = low;
-    return fake_start(c, data, n, r);
 }
 
 static dt_status fake_progress(dt_comm *c) {
@@ -67,8 +62,7 @@ static dt_comm fake_comm(fake *f) {
     return (dt_comm){.name = "fake",
                      .self = f,
                      .world_size = 2,
-                     .all_reduce_start = fake_start,
-                     .all_reduce_bf16_start = fake_start_low,
+                     .reduce_start = fake_start,
                      .progress = fake_progress,
                      .wait = fake_wait};
 }
@@ -129,7 +123,7 @@ TEST(test_low) {
                                .n_grads = N_GRADS,
                                .n_elements = N,
                                .bucket_bytes = 450 * sizeof(float),
-                               .low = low,
+                               .bf16 = low,
                                .n_replicas = 1};
     dt_buckets *b = NULL;
     assert_int_equal(dt_buckets_create(&b, &c, &o), DT_OK);
@@ -143,7 +137,7 @@ TEST(test_low) {
     for (int k = 0; k < 5; k++) {
         assert_ptr_equal(f.data[k], flat + begins[k]);
         assert_int_equal(f.n[k], begins[k + 1] - begins[k]);
-        assert_ptr_equal(f.low[k], k < 4 ? low + begins[k] : NULL);
+        assert_ptr_equal(f.bf16[k], k < 4 ? low + begins[k] : NULL);
     }
     dt_buckets_destroy(b);
 }
