@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "folder.h"
 #include "testing.h"
 
 #include <errno.h>
@@ -29,26 +30,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
-
-static char dir[64];
-
-static int make_dir(void **state) {
-    snprintf(dir, sizeof dir, "/tmp/test_base.XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state) {
-    dt_failpoint_set(NULL);
-    return dt_io_remove_tree(dir) == DT_OK ? 0 : -1;
-}
-
-static const char *in_dir(const char *name) {
-    static char path[4][256];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
 
 // -- status --------------------------------------------------------------------------------------
 static dt_status fails(void) {
@@ -218,12 +199,12 @@ static void check_file(const char *path, const char *want) {
     free(data);
 }
 
-TEST_WITH(test_io_files, make_dir, remove_dir) {
-    const char *path = in_dir("a/b/c");
+TEST_WITH(test_io_files, folder_make, folder_remove) {
+    const char *path = in_folder("a/b/c");
     must(dt_io_mkdir_all(path));
     must(dt_io_mkdir_all(path)); // again is fine
     assert_true(dt_io_is_dir(path));
-    const char *file = in_dir("a/b/c/file");
+    const char *file = in_folder("a/b/c/file");
     must(dt_io_write_file(file, "hello", 5));
     must(dt_io_write_file(file, "other", 5));
     check_file(file, "other");
@@ -245,12 +226,12 @@ TEST_WITH(test_io_files, make_dir, remove_dir) {
     assert_string_equal(names[0], "file");
     dt_io_free_list(names, n);
     assert_int_equal(dt_io_read_file(&data, &n, file, 2, DT_E_CKPT), DT_E_CKPT);
-    assert_int_equal(dt_io_read_file(&data, &n, in_dir("none"), 0, DT_E_DATA), DT_E_DATA);
+    assert_int_equal(dt_io_read_file(&data, &n, in_folder("none"), 0, DT_E_DATA), DT_E_DATA);
     assert_int_equal(dt_io_mkdir(file), DT_E_STORAGE); // a file is in the way
 }
 
-TEST_WITH(test_io_pread, make_dir, remove_dir) {
-    const char *file = in_dir("p");
+TEST_WITH(test_io_pread, folder_make, folder_remove) {
+    const char *file = in_folder("p");
     int fd;
     char got[8] = "";
     must(dt_io_create(&fd, file, true));
@@ -270,8 +251,8 @@ TEST_WITH(test_io_pread, make_dir, remove_dir) {
     fclose(f);
 }
 
-TEST_WITH(test_io_rename, make_dir, remove_dir) {
-    const char *a = in_dir("ra"), *b = in_dir("rb");
+TEST_WITH(test_io_rename, folder_make, folder_remove) {
+    const char *a = in_folder("ra"), *b = in_folder("rb");
     must(dt_io_write_file(a, "A", 1));
     must(dt_io_write_file(b, "B", 1));
     assert_int_equal(dt_io_rename_noreplace(a, b), DT_E_STORAGE);
@@ -282,20 +263,20 @@ TEST_WITH(test_io_rename, make_dir, remove_dir) {
     assert_false(dt_io_exists(a));
 }
 
-TEST_WITH(test_io_remove_tree, make_dir, remove_dir) {
-    must(dt_io_mkdir_all(in_dir("t/u/v")));
-    must(dt_io_write_file(in_dir("t/u/f"), "x", 1));
-    must(dt_io_write_file(in_dir("kept"), "x", 1));
-    assert_int_equal(symlink(dir, in_dir("t/link")), 0); // points at our parent
-    must(dt_io_remove_tree(in_dir("t")));
-    assert_false(dt_io_exists(in_dir("t")));
-    check_file(in_dir("kept"), "x");
-    must(dt_io_remove_tree(in_dir("t"))); // missing is fine
+TEST_WITH(test_io_remove_tree, folder_make, folder_remove) {
+    must(dt_io_mkdir_all(in_folder("t/u/v")));
+    must(dt_io_write_file(in_folder("t/u/f"), "x", 1));
+    must(dt_io_write_file(in_folder("kept"), "x", 1));
+    assert_int_equal(symlink(folder, in_folder("t/link")), 0); // points at our parent
+    must(dt_io_remove_tree(in_folder("t")));
+    assert_false(dt_io_exists(in_folder("t")));
+    check_file(in_folder("kept"), "x");
+    must(dt_io_remove_tree(in_folder("t"))); // missing is fine
 }
 
 // Each failpoint of a write_file leaves the old content and no temporary, whichever call fails.
-TEST_WITH(test_failpoint_each_call, make_dir, remove_dir) {
-    const char *file = in_dir("f");
+TEST_WITH(test_failpoint_each_call, folder_make, folder_remove) {
+    const char *file = in_folder("f");
     must(dt_io_write_file(file, "old", 3));
     must(dt_failpoint_set("io:0:count"));
     must(dt_io_write_file(file, "old", 3));
@@ -314,7 +295,7 @@ TEST_WITH(test_failpoint_each_call, make_dir, remove_dir) {
             must(dt_failpoint_set(""));
             char **names;
             size_t n_names;
-            must(dt_io_list_dir(&names, &n_names, dir, DT_E_DATA));
+            must(dt_io_list_dir(&names, &n_names, folder, DT_E_DATA));
             for (size_t i = 0; i < n_names; i++) assert_null(strstr(names[i], ".tmp"));
             dt_io_free_list(names, n_names);
         }
@@ -323,14 +304,14 @@ TEST_WITH(test_failpoint_each_call, make_dir, remove_dir) {
 static int n_names(void) {
     char **names;
     size_t n;
-    must(dt_io_list_dir(&names, &n, dir, DT_E_DATA));
+    must(dt_io_list_dir(&names, &n, folder, DT_E_DATA));
     dt_io_free_list(names, n);
     return (int)n;
 }
 
 // Of two that write a file at once, here with the same number, each has all of its own.
-TEST_WITH(test_io_file_twice, make_dir, remove_dir) {
-    const char *file = in_dir("twice");
+TEST_WITH(test_io_file_twice, folder_make, folder_remove) {
+    const char *file = in_folder("twice");
     dt_io_file a, b;
     must(dt_io_begin(&a, file));
     must(dt_io_begin(&b, file));
@@ -346,18 +327,18 @@ TEST_WITH(test_io_file_twice, make_dir, remove_dir) {
     assert_int_equal(dt_io_end(&a, DT_E_DATA), DT_E_DATA); // given up
     check_file(file, "all of a");
     assert_int_equal(n_names(), 1);
-    const char *folder = in_dir("a folder"), *pipe = in_dir("a pipe");
-    must(dt_io_mkdir(folder));
+    const char *inner = in_folder("a folder"), *pipe = in_folder("a pipe");
+    must(dt_io_mkdir(inner));
     assert_int_equal(mkfifo(pipe, 0600), 0);
-    assert_int_equal(dt_io_begin(&a, folder), DT_E_STORAGE);
+    assert_int_equal(dt_io_begin(&a, inner), DT_E_STORAGE);
     assert_int_equal(dt_io_end(&a, DT_E_STORAGE), DT_E_STORAGE);
     assert_int_equal(dt_io_write_file(pipe, "x", 1), DT_E_STORAGE); // nor renamed over
     assert_int_equal(n_names(), 3);
 }
 
 // A signal takes what is unfinished; a kill leaves it, until somebody looks who may remove it.
-TEST_WITH(test_io_file_ended_by_a_signal, make_dir, remove_dir) {
-    const char *file = in_dir("cut");
+TEST_WITH(test_io_file_ended_by_a_signal, folder_make, folder_remove) {
+    const char *file = in_folder("cut");
     dt_io_file f;
     int status;
     for (int killed = 0; killed < 2; killed++) {
@@ -371,14 +352,14 @@ TEST_WITH(test_io_file_ended_by_a_signal, make_dir, remove_dir) {
         assert_int_equal(n_names(), killed);
     }
     must(dt_io_begin(&f, file));
-    must(dt_io_remove_leftovers(dir, NULL));
+    must(dt_io_remove_leftovers(folder, NULL));
     assert_int_equal(n_names(), 1); // ours
     must(dt_io_end(&f, DT_OK));
     check_file(file, "");
 }
 
-TEST_WITH(test_failpoint_short_write, make_dir, remove_dir) {
-    const char *file = in_dir("short");
+TEST_WITH(test_failpoint_short_write, folder_make, folder_remove) {
+    const char *file = in_folder("short");
     int fd;
     must(dt_io_create(&fd, file, false));
     must(dt_failpoint_set("io:1:short"));
@@ -387,8 +368,8 @@ TEST_WITH(test_failpoint_short_write, make_dir, remove_dir) {
     check_file(file, "1234");
 }
 
-TEST_WITH(test_failpoint_scopes, make_dir, remove_dir) {
-    const char *file = in_dir("scope");
+TEST_WITH(test_failpoint_scopes, folder_make, folder_remove) {
+    const char *file = in_folder("scope");
     int fd;
     must(dt_failpoint_set("ckpt:2:eio,blink:3:eio"));
     must(dt_io_create(&fd, file, false));
@@ -414,8 +395,8 @@ TEST_WITH(test_failpoint_scopes, make_dir, remove_dir) {
     dt_failpoint_set(NULL);
 }
 
-TEST_WITH(test_failpoint_kill, make_dir, remove_dir) {
-    const char *file = in_dir("killed");
+TEST_WITH(test_failpoint_kill, folder_make, folder_remove) {
+    const char *file = in_folder("killed");
     pid_t pid = fork();
     if (pid == 0) {
         int fd;
@@ -431,8 +412,8 @@ TEST_WITH(test_failpoint_kill, make_dir, remove_dir) {
 }
 
 // It stops before the call, and makes it when it is let go on.
-TEST_WITH(test_failpoint_stop, make_dir, remove_dir) {
-    const char *file = in_dir("stopped");
+TEST_WITH(test_failpoint_stop, folder_make, folder_remove) {
+    const char *file = in_folder("stopped");
     int status;
     pid_t pid = fork();
     if (pid == 0) {
@@ -461,8 +442,8 @@ TEST(test_clean_fits) {
     }
 }
 
-TEST_WITH(test_log, make_dir, remove_dir) {
-    const char *file = in_dir("log");
+TEST_WITH(test_log, folder_make, folder_remove) {
+    const char *file = in_folder("log");
     must(dt_log_open(file));
     dt_log_set_level(DT_LOG_WARN);
     dt_info("hidden");

@@ -1,11 +1,11 @@
 // test_ckpt.c: what is saved loads; latest, best and numbered find theirs; old ones go in the right
 // order; the lock holds; checkpoints of other models change nothing. Faults: tests/fault.
-// cmocka wants the four above
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_internal.h"
+#include "folder.h"
 #include "testing.h"
 
 #include <fcntl.h>
@@ -16,18 +16,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char run[64], dir[80];
+static char *dir;
 
 static int make_run(void **state) {
-    strcpy(run, "/tmp/dtrain-ckpt-XXXXXX");
-    if (!mkdtemp(run)) return -1;
-    snprintf(dir, sizeof dir, "%s/checkpoints", run);
+    folder_make(state);
+    dir = in_folder("checkpoints");
     dt_log_set_level(DT_LOG_ERROR);
     return 0;
-}
-
-static int remove_run(void **state) {
-    return dt_io_remove_tree(run) == DT_OK ? 0 : -1;
 }
 
 static float weight[6], bias[2], moment[6];
@@ -104,7 +99,7 @@ static void expect_steps(const char *want) {
 static void save_and_load(bool async) {
     dt_ckpt *c = open_run(3, async);
     int64_t step = 5;
-    char *path = run;
+    char *path = dir;
     must(dt_ckpt_find(c, "latest", &step, &path));
     assert_int_equal(step, -1);
     assert_null(path);
@@ -126,15 +121,15 @@ static void save_and_load(bool async) {
     dt_ckpt_close(c);
 }
 
-TEST_WITH(test_save_and_load_async, make_run, remove_run) {
+TEST_WITH(test_save_and_load_async, make_run, folder_remove) {
     save_and_load(true);
 }
 
-TEST_WITH(test_save_and_load_sync, make_run, remove_run) {
+TEST_WITH(test_save_and_load_sync, make_run, folder_remove) {
     save_and_load(false);
 }
 
-TEST_WITH(test_find_refuses, make_run, remove_run) {
+TEST_WITH(test_find_refuses, make_run, folder_remove) {
     dt_ckpt *c = open_run(3, true);
     int64_t step;
     char *path;
@@ -151,7 +146,7 @@ TEST_WITH(test_find_refuses, make_run, remove_run) {
     dt_ckpt_close(c);
 }
 
-TEST_WITH(test_prune_keeps_newest_and_best, make_run, remove_run) {
+TEST_WITH(test_prune_keeps_newest_and_best, make_run, folder_remove) {
     dt_ckpt *c = open_run(2, true);
     save(c, 10, false);
     save(c, 20, true);
@@ -168,10 +163,9 @@ TEST_WITH(test_prune_keeps_newest_and_best, make_run, remove_run) {
 }
 
 // The flag in the manifest and best.json: either is enough, the newer wins.
-TEST_WITH(test_best_survives_without_its_file, make_run, remove_run) {
-    char path[128];
+TEST_WITH(test_best_survives_without_its_file, make_run, folder_remove) {
     dt_ckpt *c = open_run(1, true);
-    snprintf(path, sizeof path, "%s/best.json", dir);
+    const char *path = in_folder("checkpoints/best.json");
     save(c, 10, true);
     assert_int_equal(unlink(path), 0);
     save(c, 20, false);
@@ -184,12 +178,11 @@ TEST_WITH(test_best_survives_without_its_file, make_run, remove_run) {
     dt_ckpt_close(c);
 }
 
-TEST_WITH(test_a_damaged_one_is_no_reserve, make_run, remove_run) {
-    char path[160];
+TEST_WITH(test_a_damaged_one_is_no_reserve, make_run, folder_remove) {
     dt_ckpt *c = open_run(2, true);
     save(c, 10, false);
     save(c, 20, false);
-    snprintf(path, sizeof path, "%s/step-00000020/optimizer.safetensors", dir);
+    const char *path = in_folder("checkpoints/step-00000020/optimizer.safetensors");
     assert_int_equal(truncate(path, 10), 0);
     save(c, 30, false);
     expect_steps("10 20 30"); // 10 is the one to fall back to
@@ -199,11 +192,10 @@ TEST_WITH(test_a_damaged_one_is_no_reserve, make_run, remove_run) {
 }
 
 // A newer one that does not load, from a run that fell back: it must not push out the good ones.
-TEST_WITH(test_older_steps_after_a_fall_back, make_run, remove_run) {
-    char path[160];
+TEST_WITH(test_older_steps_after_a_fall_back, make_run, folder_remove) {
     dt_ckpt *c = open_run(1, true);
     save(c, 100, false);
-    snprintf(path, sizeof path, "%s/step-00000100/model.safetensors", dir);
+    const char *path = in_folder("checkpoints/step-00000100/model.safetensors");
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "\xff", 1, 200), 1);
     close(fd);
@@ -218,7 +210,7 @@ TEST_WITH(test_older_steps_after_a_fall_back, make_run, remove_run) {
     dt_ckpt_close(c);
 }
 
-TEST_WITH(test_same_step_again_keeps_it, make_run, remove_run) {
+TEST_WITH(test_same_step_again_keeps_it, make_run, folder_remove) {
     dt_ckpt *c = open_run(3, true);
     dt_ckpt_tensor t[3];
     save(c, 10, false);
@@ -230,23 +222,16 @@ TEST_WITH(test_same_step_again_keeps_it, make_run, remove_run) {
     dt_ckpt_close(c);
 }
 
-TEST_WITH(test_leftovers_go_at_open, make_run, remove_run) {
-    char path[160];
+TEST_WITH(test_leftovers_go_at_open, make_run, folder_remove) {
     dt_ckpt_close(open_run(1, true));
-    snprintf(path, sizeof path, "%s/.tmp-step-00000007", dir);
-    must(dt_io_mkdir(path));
-    strcat(path, "/model.safetensors");
+    must(dt_io_mkdir(in_folder("checkpoints/.tmp-step-00000007")));
+    const char *path = in_folder("checkpoints/.tmp-step-00000007/model.safetensors");
     must(dt_io_write_file(path, "x", 1));
     // of files that are written as a whole; and what only looks like them
     static const char *const names[] = {"config.yaml.tmp.123", "result.json.tmp.4", "notes.tmp.1a"};
-    char beside[3][160];
-    for (int i = 0; i < 3; i++) {
-        snprintf(beside[i], sizeof beside[i], "%s/../%s", dir, names[i]);
-        must(dt_io_write_file(beside[i], "x", 1));
-    }
-    char predictions[160];
+    for (int i = 0; i < 3; i++) must(dt_io_write_file(in_folder("%s", names[i]), "x", 1));
     dt_io_file lives; // `predict -o` into the run's folder
-    snprintf(predictions, sizeof predictions, "%s/../p.csv", dir);
+    const char *predictions = in_folder("p.csv");
     must(dt_io_begin(&lives, predictions));
     dt_ckpt *c;
     dt_ckpt_opts o = {.dir = dir, .keep = 1};
@@ -257,10 +242,10 @@ TEST_WITH(test_leftovers_go_at_open, make_run, remove_run) {
     assert_false(dt_io_exists(path));
     must(dt_io_end(&lives, DT_OK));
     assert_true(dt_io_exists(predictions));
-    for (int i = 0; i < 3; i++) assert_int_equal(dt_io_exists(beside[i]), i == 2);
+    for (int i = 0; i < 3; i++) assert_int_equal(dt_io_exists(in_folder("%s", names[i])), i == 2);
 }
 
-TEST_WITH(test_lock, make_run, remove_run) {
+TEST_WITH(test_lock, make_run, folder_remove) {
     char pid[32];
     dt_ckpt *c = open_run(1, true), *second;
     dt_ckpt_opts o = {.dir = dir, .keep = 1};
@@ -269,19 +254,16 @@ TEST_WITH(test_lock, make_run, remove_run) {
     snprintf(pid, sizeof pid, "(%d@", (int)getpid());
     assert_non_null(strstr(dt_error_message(), pid));
     must(dt_ckpt_open(&second, &o, true));
-    char run_dir[160];
-    snprintf(run_dir, sizeof run_dir, "%s/..", dir);
-    assert_true(dt_ckpt_is_held(run_dir));
+    assert_true(dt_ckpt_is_held(folder));
     dt_ckpt_close(second);
     dt_ckpt_close(c);
-    assert_false(dt_ckpt_is_held(run_dir));
+    assert_false(dt_ckpt_is_held(folder));
     dt_ckpt_close(open_run(1, true));
 }
 
 // The folder was removed and made anew: what is in it now belongs to another.
-TEST_WITH(test_lock_of_another, make_run, remove_run) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/../lock", dir);
+TEST_WITH(test_lock_of_another, make_run, folder_remove) {
+    const char *path = in_folder("lock");
     for (int replaced = 0; replaced < 2; replaced++) {
         dt_ckpt *c = open_run(1, true);
         dt_ckpt_tensor t[3];
@@ -298,7 +280,7 @@ TEST_WITH(test_lock_of_another, make_run, remove_run) {
 }
 
 // Where space was missing, what goes anyway goes before the next save; but never the last intact one.
-TEST_WITH(test_prune_before_a_save, make_run, remove_run) {
+TEST_WITH(test_prune_before_a_save, make_run, folder_remove) {
     for (int full = 0; full < 2; full++) {
         dt_ckpt *c = open_run(3, true);
         dt_ckpt_tensor t[3];
@@ -321,7 +303,7 @@ TEST_WITH(test_prune_before_a_save, make_run, remove_run) {
     }
 }
 
-TEST_WITH(test_other_model_changes_nothing, make_run, remove_run) {
+TEST_WITH(test_other_model_changes_nothing, make_run, folder_remove) {
     dt_ckpt *c = open_run(1, true);
     dt_ckpt_tensor t[3];
     int64_t step;
@@ -346,7 +328,7 @@ TEST_WITH(test_other_model_changes_nothing, make_run, remove_run) {
     dt_ckpt_close(c);
 }
 
-TEST_WITH(test_other_tensors_next_time, make_run, remove_run) {
+TEST_WITH(test_other_tensors_next_time, make_run, folder_remove) {
     dt_ckpt *c = open_run(3, true);
     dt_ckpt_tensor t[3];
     char *path;
@@ -368,13 +350,13 @@ TEST_WITH(test_other_tensors_next_time, make_run, remove_run) {
     dt_ckpt_close(c);
 }
 
-TEST_WITH(test_equal_training_gives_equal_bytes, make_run, remove_run) {
-    char path[160], *a, *b;
+TEST_WITH(test_equal_training_gives_equal_bytes, make_run, folder_remove) {
+    char *a, *b;
     size_t n_a, n_b;
     dt_ckpt *c = open_run(3, true);
     save(c, 10, false);
     dt_ckpt_close(c);
-    snprintf(path, sizeof path, "%s/step-00000010/model.safetensors", dir);
+    const char *path = in_folder("checkpoints/step-00000010/model.safetensors");
     must(dt_io_read_file(&a, &n_a, path, 0, DT_E_CKPT));
     must(dt_io_remove_tree(dir));
     c = open_run(1, false);
@@ -399,20 +381,16 @@ static char *capture(dt_status (*fn)(FILE *out, void *arg), void *arg) {
 
 static bool differ;
 static dt_status diff_10_20(FILE *out, void *arg) {
-    char a[160], b[160];
-    snprintf(a, sizeof a, "%s/step-00000010", dir);
-    snprintf(b, sizeof b, "%s/step-000000%s", dir, (const char *)arg);
+    const char *a = in_folder("checkpoints/step-00000010");
+    const char *b = in_folder("checkpoints/step-000000%s", (const char *)arg);
     return dt_ckpt_diff(a, b, out, &differ);
 }
 
 static dt_status show_10(FILE *out, void *arg) {
-    char a[160];
-    snprintf(a, sizeof a, "%s/step-00000010", dir);
-    return dt_ckpt_show(a, arg != NULL, out);
+    return dt_ckpt_show(in_folder("checkpoints/step-00000010"), arg != NULL, out);
 }
 
-TEST_WITH(test_list_show_diff, make_run, remove_run) {
-    char path[160];
+TEST_WITH(test_list_show_diff, make_run, folder_remove) {
     dt_ckpt *c = open_run(3, true);
     dt_ckpt_info *infos;
     int n;
@@ -435,7 +413,7 @@ TEST_WITH(test_list_show_diff, make_run, remove_run) {
     assert_non_null(strstr(text, "optimizer.safetensors"));
     free(text);
 
-    snprintf(path, sizeof path, "%s/step-00000020/state.json", dir);
+    const char *path = in_folder("checkpoints/step-00000020/state.json");
     must(dt_io_write_file(path, "{\"cursor\":21}", 13));
     must(dt_ckpt_list(dir, false, &infos, &n));
     assert_int_equal(n, 2);
@@ -451,7 +429,7 @@ TEST_WITH(test_list_show_diff, make_run, remove_run) {
 
 // A process that saves 150 steps and keeps one, and readers beside it: what they look at goes away while they do,
 // which is never damage.
-TEST_WITH(test_reading_beside_saves, make_run, remove_run) {
+TEST_WITH(test_reading_beside_saves, make_run, folder_remove) {
     int status = 0;
     fflush(NULL);
     pid_t pid = fork();
@@ -487,7 +465,7 @@ TEST_WITH(test_reading_beside_saves, make_run, remove_run) {
 }
 
 // A tensor that is not finite: the save is not acknowledged and says which, and what is there stays the newest.
-TEST_WITH(test_not_finite_is_not_acknowledged, make_run, remove_run) {
+TEST_WITH(test_not_finite_is_not_acknowledged, make_run, folder_remove) {
     for (int async = 0; async < 2; async++) {
         dt_ckpt *c = open_run(3, async);
         dt_ckpt_tensor t[3];
@@ -506,7 +484,7 @@ TEST_WITH(test_not_finite_is_not_acknowledged, make_run, remove_run) {
 }
 
 // A manifest whose hash is right but which names files elsewhere.
-TEST_WITH(test_manifest_names_are_plain, make_run, remove_run) {
+TEST_WITH(test_manifest_names_are_plain, make_run, folder_remove) {
     static const char *const names[] = {"../model", "/etc/passwd", "a/b", "..", ".", "", ".hidden"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         dt_ckpt_manifest m = {.step = 1}, again;
@@ -521,7 +499,7 @@ TEST_WITH(test_manifest_names_are_plain, make_run, remove_run) {
     }
 }
 
-TEST_WITH(test_step_names, make_run, remove_run) {
+TEST_WITH(test_step_names, make_run, folder_remove) {
     int64_t step;
     assert_true(dt_ckpt_step_of_name("step-00000123", &step) && step == 123);
     assert_true(dt_ckpt_step_of_name("step-123456789", &step) && step == 123456789);

@@ -4,6 +4,7 @@
 #include "base/io.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_internal.h"
+#include "folder.h"
 #include "testing.h"
 
 #include <stdio.h>
@@ -18,25 +19,6 @@ static dt_status write_tensors(const char *path, const dt_ckpt_tensor *t, int n,
     if (st == DT_OK) st = dt_safetensors_layout_write(&l, path, NULL);
     dt_safetensors_layout_fini(&l);
     return st;
-}
-
-static char dir[64];
-
-static int make_dir(void **state) {
-    strcpy(dir, "/tmp/dtrain-safetensors-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state) {
-    return dt_io_remove_tree(dir) == DT_OK ? 0 : -1;
-}
-
-static char *in_dir(const char *name) {
-    static char path[4][128];
-    static int k;
-    char *p = path[k++ % 4];
-    snprintf(p, 128, "%s/%s", dir, name);
-    return p;
 }
 
 static float weight[6] = {1, 2, 3, 4, 5, -6.5f}, bias[2] = {0.25f, 1e-30f}, scalar[1] = {7};
@@ -56,8 +38,8 @@ TEST(test_round_trip) {
     dt_shape shape;
     size_t n_bytes;
     make_tensors(t);
-    must(write_tensors(in_dir("a"), t, 4, metadata));
-    must(dt_safetensors_open(&s, in_dir("a")));
+    must(write_tensors(in_folder("a"), t, 4, metadata));
+    must(dt_safetensors_open(&s, in_folder("a")));
     assert_int_equal(dt_safetensors_count(s), 4);
     for (int i = 0; i < 4; i++) assert_string_equal(dt_safetensors_name(s, i), names[i]);
     int k = dt_safetensors_find(s, "layer.weight");
@@ -79,10 +61,10 @@ TEST(test_bytes_depend_on_tensors_alone) {
     size_t n_a, n_b;
     make_tensors(t);
     for (int i = 0; i < 4; i++) reversed[i] = t[3 - i];
-    must(write_tensors(in_dir("a"), t, 4, metadata));
-    must(write_tensors(in_dir("b"), reversed, 4, metadata));
-    must(dt_io_read_file(&a, &n_a, in_dir("a"), 0, DT_E_CKPT));
-    must(dt_io_read_file(&b, &n_b, in_dir("b"), 0, DT_E_CKPT));
+    must(write_tensors(in_folder("a"), t, 4, metadata));
+    must(write_tensors(in_folder("b"), reversed, 4, metadata));
+    must(dt_io_read_file(&a, &n_a, in_folder("a"), 0, DT_E_CKPT));
+    must(dt_io_read_file(&b, &n_b, in_folder("b"), 0, DT_E_CKPT));
     assert_int_equal(n_a, n_b);
     assert_memory_equal(a, b, n_a);
     uint64_t head = (unsigned char)a[0] | (uint64_t)(unsigned char)a[1] << 8;
@@ -101,8 +83,8 @@ TEST(test_large_tensor) {
                            {"c", "model", dt_shape1(6), weight}};
     dt_safetensors *s;
     for (int i = 0; i < N; i++) x[i] = (float)i;
-    must(write_tensors(in_dir("large"), t, 3, NULL));
-    must(dt_safetensors_open(&s, in_dir("large")));
+    must(write_tensors(in_folder("large"), t, 3, NULL));
+    must(dt_safetensors_open(&s, in_folder("large")));
     assert_memory_equal(dt_safetensors_data(s, 1, NULL), x, N * sizeof *x);
     assert_memory_equal(dt_safetensors_data(s, 2, NULL), weight, sizeof weight);
     dt_safetensors_close(s);
@@ -111,7 +93,7 @@ TEST(test_large_tensor) {
 
 TEST(test_duplicate_names_are_refused) {
     dt_ckpt_tensor t[2] = {{"a", "model", dt_shape1(2), bias}, {"a", "model", dt_shape1(2), bias}};
-    assert_int_equal(write_tensors(in_dir("twice"), t, 2, NULL), DT_E_INTERNAL);
+    assert_int_equal(write_tensors(in_folder("twice"), t, 2, NULL), DT_E_INTERNAL);
 }
 
 // A header with `n_data` bytes behind it, in memory.
@@ -194,8 +176,8 @@ TEST(test_bad_lengths) {
     assert_int_equal(dt_safetensors_open_memory(&s, all, 16, "m"), DT_E_CKPT);
     for (size_t n = 0; n < 8; n++)
         assert_int_equal(dt_safetensors_open_memory(&s, past, n, "m"), DT_E_CKPT);
-    assert_int_equal(dt_safetensors_open(&s, in_dir("missing")), DT_E_CKPT);
-    must_fail(DT_E_CKPT, "not a regular file", dt_safetensors_open(&s, dir));
+    assert_int_equal(dt_safetensors_open(&s, in_folder("missing")), DT_E_CKPT);
+    must_fail(DT_E_CKPT, "not a regular file", dt_safetensors_open(&s, folder));
 }
 
 // A file of Python's safetensors.
@@ -221,5 +203,5 @@ static int write_example(const char *path) {
 
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "write") == 0) return write_example(argv[2]);
-    return run_all_tests(make_dir, remove_dir);
+    return run_all_tests(folder_make, folder_remove);
 }

@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "data/synth/synth.h"
+#include "folder.h"
 #include "testing.h"
 
 #include <math.h>
@@ -13,29 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char dir[64];
-
-static int make_dir(void **state) {
-    snprintf(dir, sizeof dir, "/tmp/test_synth.XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state) {
-    return dt_io_remove_tree(dir) == DT_OK ? 0 : -1;
-}
-
 static dt_status synth(const char *name, int subjects, int impressions, uint64_t seed) {
-    char out[128];
-    snprintf(out, sizeof out, "%s/%s", dir, name);
-    dt_synth_opts o = {"biometric", out, subjects, impressions, seed, false};
+    dt_synth_opts o = {"biometric", in_folder("%s", name), subjects, impressions, seed, false};
     return dt_data_synth(&o);
 }
 
 // Inlined at -O3, gcc 12 takes what it returns for a pointer to `data` itself (-Wdangling-pointer).
 __attribute__((noinline)) static uint8_t *read_bytes(size_t *n, const char *name) {
-    char path[512], *data;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    must(dt_io_read_file(&data, n, path, 0, DT_E_DATA));
+    char *data;
+    must(dt_io_read_file(&data, n, in_folder("%s", name), 0, DT_E_DATA));
     return (uint8_t *)data;
 }
 
@@ -48,15 +35,14 @@ static uint64_t file_hash(const char *name) {
 }
 
 // Names in a folder, and the XXH3 over all their bytes in order.
-static uint64_t folder_hash(const char *folder, size_t want_names) {
+static uint64_t folder_hash(const char *name, size_t want_names) {
     char path[256], **names;
     size_t n;
-    snprintf(path, sizeof path, "%s/%s", dir, folder);
-    must(dt_io_list_dir(&names, &n, path, DT_E_DATA));
+    must(dt_io_list_dir(&names, &n, in_folder("%s", name), DT_E_DATA));
     assert_int_equal(n, want_names);
     uint64_t h = 0;
     for (size_t i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        snprintf(path, sizeof path, "%s/%s", name, names[i]);
         uint64_t pair[2] = {h, file_hash(path)};
         h = dt_hash64(pair, sizeof pair);
     }
@@ -88,7 +74,7 @@ static void check_bmp(const char *name, uint32_t w, uint32_t h, uint32_t bits) {
     free(p);
 }
 
-TEST_WITH(test_names_and_headers, make_dir, remove_dir) {
+TEST_WITH(test_names_and_headers, folder_make, folder_remove) {
     must(synth("a", 5, 0, 42));
     static const char *const fingers[] = {"thumb", "index", "middle", "ring", "little"};
     for (int k = 0; k < 10; k++) {
@@ -104,7 +90,7 @@ TEST_WITH(test_names_and_headers, make_dir, remove_dir) {
 
 // The fourth byte of a 32-bit pixel is 255 and the other three are one grey; the first stored row is the
 // bottom one: the finger's tip leaves the corners white.
-TEST_WITH(test_pixels, make_dir, remove_dir) {
+TEST_WITH(test_pixels, folder_make, folder_remove) {
     must(synth("a", 1, 0, 42));
     size_t n;
     uint8_t *p = read_bytes(&n, "a/fingerprint/1/1__M_Left_thumb_finger.BMP");
@@ -116,7 +102,7 @@ TEST_WITH(test_pixels, make_dir, remove_dir) {
     free(p);
 }
 
-TEST_WITH(test_same_seed_same_bytes, make_dir, remove_dir) {
+TEST_WITH(test_same_seed_same_bytes, folder_make, folder_remove) {
     cpu_set_t all, one;
     must(synth("a", 3, 10, 42));
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
@@ -147,13 +133,12 @@ TEST_WITH(test_same_seed_same_bytes, make_dir, remove_dir) {
     assert_true(file_hash("a/iris/1/1_M_L_1.bmp") != file_hash("a/iris/1/1_M_L_2.bmp"));
 }
 
-TEST_WITH(test_genders, make_dir, remove_dir) {
-    char path[160], **names;
+TEST_WITH(test_genders, folder_make, folder_remove) {
+    char **names;
     size_t n, female = 0, male = 0;
     must(synth("g", 45, 1, 1));
     for (int s = 1; s <= 45; s++) {
-        snprintf(path, sizeof path, "%s/g/fingerprint/%d", dir, s);
-        must(dt_io_list_dir(&names, &n, path, DT_E_DATA));
+        must(dt_io_list_dir(&names, &n, in_folder("g/fingerprint/%d", s), DT_E_DATA));
         assert_int_equal(n, 1);
         female += strstr(names[0], "__F_") != NULL;
         male += strstr(names[0], "__M_") != NULL;
@@ -163,7 +148,7 @@ TEST_WITH(test_genders, make_dir, remove_dir) {
     assert_int_equal(male, 34);
 }
 
-TEST_WITH(test_other_counts, make_dir, remove_dir) {
+TEST_WITH(test_other_counts, folder_make, folder_remove) {
     must(synth("a", 2, 12, 7));
     folder_hash("a/fingerprint/2", 12);
     folder_hash("a/iris/2", 12);
@@ -172,11 +157,11 @@ TEST_WITH(test_other_counts, make_dir, remove_dir) {
     check_bmp("a/iris/1/1_M_R_6.bmp", 320, 240, 24);
 }
 
-TEST_WITH(test_refusals, make_dir, remove_dir) {
+TEST_WITH(test_refusals, folder_make, folder_remove) {
     must(synth("a", 1, 1, 1));
     must(synth("a", 1, 1, 1)); // the same again
     must_fail(DT_E_USAGE, "not empty", synth("a", 1, 1, 2));
-    dt_synth_opts o = {"zebras", dir, 0, 0, 1, false};
+    dt_synth_opts o = {"zebras", folder, 0, 0, 1, false};
     must_fail(DT_E_USAGE, "zebras", dt_data_synth(&o));
     o = (dt_synth_opts){"biometric", "/proc/none", 1, 1, 1, false};
     assert_int_equal(dt_data_synth(&o), DT_E_STORAGE);
@@ -188,24 +173,20 @@ TEST_WITH(test_refusals, make_dir, remove_dir) {
 }
 
 static dt_status synth_kind_of(const char *kind, const char *name, int n, uint64_t seed) {
-    char out[128];
-    snprintf(out, sizeof out, "%s/%s", dir, name);
-    dt_synth_opts o = {kind, out, n, 0, seed, false};
+    dt_synth_opts o = {kind, in_folder("%s", name), n, 0, seed, false};
     return dt_data_synth(&o);
 }
 
 // XXH3 over names and bytes of everything below a folder, in order; *n counts files.
-static uint64_t tree_hash(const char *folder, int *n) {
-    char path[256], **names;
+static uint64_t tree_hash(const char *name, int *n) {
+    char **names;
     size_t n_names;
-    uint64_t h = dt_hash64(folder + strcspn(folder, "/"), strlen(folder + strcspn(folder, "/")));
-    snprintf(path, sizeof path, "%s/%s", dir, folder);
-    must(dt_io_list_dir(&names, &n_names, path, DT_E_DATA));
+    uint64_t h = dt_hash64(name + strcspn(name, "/"), strlen(name + strcspn(name, "/")));
+    must(dt_io_list_dir(&names, &n_names, in_folder("%s", name), DT_E_DATA));
     for (size_t i = 0; i < n_names; i++) {
-        char below[256], full[400];
-        snprintf(below, sizeof below, "%s/%s", folder, names[i]);
-        snprintf(full, sizeof full, "%s/%s", dir, below);
-        bool is_dir = dt_io_is_dir(full);
+        char below[256];
+        snprintf(below, sizeof below, "%s/%s", name, names[i]);
+        bool is_dir = dt_io_is_dir(in_folder("%s", below));
         uint64_t pair[2] = {h, is_dir ? tree_hash(below, n) : file_hash(below)};
         h = dt_hash64(pair, sizeof pair);
         *n += !is_dir;
@@ -215,7 +196,7 @@ static uint64_t tree_hash(const char *folder, int *n) {
 }
 
 // Same seed same bytes on one core and on all, another seed others; so many files.
-TEST_WITH(test_other_kinds, make_dir, remove_dir) {
+TEST_WITH(test_other_kinds, folder_make, folder_remove) {
     static const struct {
         const char *kind;
         int n_beside; // the note, and a table
@@ -244,7 +225,7 @@ TEST_WITH(test_other_kinds, make_dir, remove_dir) {
     }
 }
 
-TEST_WITH(test_tables, make_dir, remove_dir) {
+TEST_WITH(test_tables, folder_make, folder_remove) {
     must(synth_kind_of("pose", "p", 7, 1));
     must(synth_kind_of("lens", "l", 7, 1));
     size_t n;

@@ -1,0 +1,42 @@
+// folder.h: an empty folder for the tests of a program or for each of them (folder_make and folder_remove are cmocka's
+// fixtures), and paths in it.
+#ifndef DT_TESTS_FOLDER_H
+#define DT_TESTS_FOLDER_H
+
+#include "base/arena.h"
+#include "base/failpoint.h"
+#include "base/io.h"
+#include "testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static char folder[256];
+static dt_arena folder_paths;
+
+static inline int folder_make(void **state) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/dtrain-test-XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    dt_arena_init(&folder_paths);
+    return 0;
+}
+
+static inline int folder_remove(void **state) {
+    dt_failpoint_set(NULL);
+    must(dt_io_remove_tree(folder));
+    dt_arena_fini(&folder_paths);
+    return 0;
+}
+
+// A path in the folder; lives until folder_remove.
+__attribute__((format(printf, 1, 2))) static inline char *in_folder(const char *format, ...) {
+    char name[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    return dt_arena_printf(&folder_paths, "%s/%s", folder, name);
+}
+
+#endif
