@@ -11,32 +11,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static char folder[256];
-static dt_arena folder_paths;
+static char folder_path[256];
+static dt_arena folder_arena;
 
 static inline int folder_make(void **state) {
     const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/dtrain-test-XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(folder));
-    dt_arena_init(&folder_paths);
+    snprintf(folder_path, sizeof folder_path, "%s/dtrain-test-XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(folder_path));
+    dt_arena_init(&folder_arena);
     return 0;
 }
 
 static inline int folder_remove(void **state) {
     dt_failpoint_set(NULL);
-    must(dt_io_remove_tree(folder));
-    dt_arena_fini(&folder_paths);
+    must(dt_io_remove_tree(folder_path));
+    dt_arena_fini(&folder_arena);
     return 0;
 }
 
 // A path in the folder; lives until folder_remove.
-__attribute__((format(printf, 1, 2))) static inline char *in_folder(const char *format, ...) {
+__attribute__((format(printf, 1, 2))) static inline const char *in_folder(const char *format, ...) {
     char name[512];
     va_list args;
     va_start(args, format);
     vsnprintf(name, sizeof name, format, args);
     va_end(args);
-    return dt_arena_printf(&folder_paths, "%s/%s", folder, name);
+    return dt_arena_printf(&folder_arena, "%s/%s", folder_path, name);
 }
 
 #endif

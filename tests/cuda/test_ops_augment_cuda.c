@@ -185,7 +185,7 @@ TEST(test_loader) {
     "  augment: {fingerprint: [{rotate: 20}, {blur: {kernel: 91, p: 0.5}}, {rotate: 10}], "        \
     "iris: [{flip: horizontal}, {color_jitter: {brightness: 0.4, hue: 0.1}}]}\n"                   \
     "  mix: {mixup: 0.4}\n"
-    fixture_begin();
+    folder_make(state);
     const char *set = fixture_packed(4, 10);
     dt_dataset *d[3] = {open_set(set, LISTS, machine),
                         open_set(set, LISTS "  augment_on: host\n", machine),
@@ -215,7 +215,7 @@ TEST(test_loader) {
     s[0]->release(s[0], b);
     s[0]->close(s[0]);
     for (int i = 0; i < 3; i++) d[i]->close(d[i]);
-    fixture_end();
+    fixture_tear_down(state);
 }
 
 static int open_machine(void **state) {

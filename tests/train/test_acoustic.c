@@ -30,14 +30,14 @@ static size_t make_sound(uint8_t *wav, int label, uint32_t *random) {
 
 static void run(const char *what, const char *options) {
     char *command = dt_xprintf("%s %s >'%s/out' 2>'%s/log' || { tail -20 '%s/log' >&2; exit 1; }",
-                               getenv("DTRAIN"), options, fixture_dir, fixture_dir, fixture_dir);
+                               getenv("DTRAIN"), options, folder_path, folder_path, folder_path);
     if (system(command) != 0) fail_msg("%s: %s", what, command);
     free(command);
 }
 
 // The number after "key": in the output's last line.
 static double last_value(const char *key) {
-    char *path = dt_xprintf("%s/out", fixture_dir), *name = dt_xprintf("\"%s\":", key);
+    char *path = dt_xprintf("%s/out", folder_path), *name = dt_xprintf("\"%s\":", key);
     size_t n;
     char *text = fixture_read(path, &n), *at = NULL;
     for (char *p = text; (p = strstr(p, name)); p++) at = p;
@@ -54,11 +54,10 @@ TEST(learns_hums) {
     for (int label = 0; label < 3; label++)
         for (int i = 0; i < PER_CLASS; i++) {
             size_t n = make_sound(wav, PITCH[label], &random);
-            char *path = dt_xprintf("%s/raw/%s/%d.wav", fixture_dir, LABELS[label], i);
+            const char *path = in_folder("raw/%s/%d.wav", LABELS[label], i);
             fixture_write(path, wav, n);
-            free(path);
         }
-    char *pack = dt_xprintf("pack %s/raw '%s/hums.tar'", fixture_dir, fixture_dir);
+    char *pack = dt_xprintf("pack %s/raw '%s/hums.tar'", folder_path, folder_path);
     run("pack", pack);
     char *train = dt_xprintf(
         "%s/configs/acoustic.yaml run.dir=%s/runs data.path=%s/hums.tar "
@@ -68,7 +67,7 @@ TEST(learns_hums) {
         "data.fields.sound.n_mels=40 "
         "data.fields.sound.seconds=0.4 "
         "model.width=8 train.precision=fp32 device.threads=1 eval.metrics='[accuracy, loss]'",
-        getenv("SOURCE"), fixture_dir, fixture_dir);
+        getenv("SOURCE"), folder_path, folder_path);
     char *whole = dt_xprintf("%s run.name=whole train.epochs=14", train);
     run("train", whole);
     double accuracy = last_value("accuracy"), loss = last_value("loss");
@@ -77,4 +76,4 @@ TEST(learns_hums) {
     free(pack), free(train), free(whole);
 }
 
-TEST_MAIN(fixture_set_up, fixture_tear_down)
+TEST_MAIN(folder_make, fixture_tear_down)

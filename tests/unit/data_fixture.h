@@ -2,57 +2,30 @@
 #ifndef DATA_FIXTURE_H
 #define DATA_FIXTURE_H
 
-#include "base/arena.h"
-#include "base/failpoint.h"
-#include "base/io.h"
 #include "config/config.h"
 #include "data/data.h"
 #include "data/pack/pack.h"
 #include "data/source/source.h"
-#include "testing.h"
+#include "folder.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char fixture_dir[256];
-static dt_arena fixture_arena; // paths
-static dt_config
-    *fixture_opened[64]; // of what fixture_parse made: data sets borrow names from them
+// Of what fixture_parse made: data sets borrow names from them.
+static dt_config *fixture_opened[64];
 static int fixture_n_opened;
 
-static inline void fixture_begin(void) {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(fixture_dir, sizeof fixture_dir, "%s/dtrain-data-XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(fixture_dir));
-    dt_arena_init(&fixture_arena);
-}
-
-static inline void fixture_end(void) {
-    must(dt_io_remove_tree(fixture_dir));
-    while (fixture_n_opened > 0) dt_config_destroy(fixture_opened[--fixture_n_opened]);
-    dt_arena_fini(&fixture_arena);
-}
-
-// The same as cmocka wants them.
-static inline int fixture_set_up(void **state) {
-    fixture_begin();
-    return 0;
-}
-
 static inline int fixture_tear_down(void **state) {
-    fixture_end();
-    return 0;
+    while (fixture_n_opened > 0) dt_config_destroy(fixture_opened[--fixture_n_opened]);
+    return folder_remove(state);
 }
 
-// A path in the folder; lives until fixture_end.
 static inline const char *fixture_path(const char *name) {
-    return dt_arena_printf(&fixture_arena, "%s/%s", fixture_dir, name);
+    return in_folder("%s", name);
 }
 
 static inline void fixture_write(const char *path, const void *data, size_t n) {
@@ -104,10 +77,10 @@ static inline void fixture_end_user(void) {
 
 // Not where root is the only user of a namespace, or has the tests' folder in one of its own.
 static inline bool fixture_has_user(void) {
-    assert_int_equal(chmod(fixture_dir, 0755), 0);
+    assert_int_equal(chmod(folder_path, 0755), 0);
     if (getuid() != 0) return true;
     if (seteuid(65534) != 0) return false;
-    bool may_enter = faccessat(AT_FDCWD, fixture_dir, X_OK, AT_EACCESS) == 0;
+    bool may_enter = faccessat(AT_FDCWD, folder_path, X_OK, AT_EACCESS) == 0;
     fixture_end_user();
     return may_enter;
 }
@@ -213,7 +186,7 @@ static inline const char *fixture_packed(int subjects, int impressions) {
     return fixture_path("set.lmdb");
 }
 
-// A config whose lines under data: are `data`; lives until fixture_end. Batches of 8, in micro-batches of 2.
+// A config whose lines under data: are `data`; lives until fixture_tear_down. Batches of 8, in micro-batches of 2.
 __attribute__((format(printf, 1, 2))) static inline dt_config *fixture_parse(const char *data,
                                                                              ...) {
     char lines[4096], text[4400];

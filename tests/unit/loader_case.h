@@ -61,7 +61,7 @@ static inline uint64_t take_step(dt_dataset *d, dt_batch_source *s, int64_t step
 }
 
 static inline int loader_set_up(void **state) {
-    fixture_begin();
+    folder_make(state);
     packed = fixture_packed(6, 10);
     return 0;
 }

@@ -24,9 +24,8 @@ static const char *write_clips(const char *name) {
     static uint8_t wav[8100];
     for (int i = 0; i < N_CLIPS; i++) {
         size_t n = clip(wav, i);
-        char *path = dt_xprintf("%s/%s/%s/%d.wav", fixture_dir, name, i % 2 ? "short" : "long", i);
+        const char *path = in_folder("%s/%s/%d.wav", name, i % 2 ? "short" : "long", i);
         fixture_write(path, wav, n);
-        free(path);
     }
     return fixture_path(name);
 }
@@ -387,4 +386,4 @@ TEST(test_cut_member) {
     free(one);
 }
 
-TEST_MAIN(fixture_set_up, fixture_tear_down)
+TEST_MAIN(folder_make, fixture_tear_down)

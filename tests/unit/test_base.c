@@ -267,7 +267,7 @@ TEST_WITH(test_io_remove_tree, folder_make, folder_remove) {
     must(dt_io_mkdir_all(in_folder("t/u/v")));
     must(dt_io_write_file(in_folder("t/u/f"), "x", 1));
     must(dt_io_write_file(in_folder("kept"), "x", 1));
-    assert_int_equal(symlink(folder, in_folder("t/link")), 0); // points at our parent
+    assert_int_equal(symlink(folder_path, in_folder("t/link")), 0); // points at our parent
     must(dt_io_remove_tree(in_folder("t")));
     assert_false(dt_io_exists(in_folder("t")));
     check_file(in_folder("kept"), "x");
@@ -295,7 +295,7 @@ TEST_WITH(test_failpoint_each_call, folder_make, folder_remove) {
             must(dt_failpoint_set(""));
             char **names;
             size_t n_names;
-            must(dt_io_list_dir(&names, &n_names, folder, DT_E_DATA));
+            must(dt_io_list_dir(&names, &n_names, folder_path, DT_E_DATA));
             for (size_t i = 0; i < n_names; i++) assert_null(strstr(names[i], ".tmp"));
             dt_io_free_list(names, n_names);
         }
@@ -304,7 +304,7 @@ TEST_WITH(test_failpoint_each_call, folder_make, folder_remove) {
 static int n_names(void) {
     char **names;
     size_t n;
-    must(dt_io_list_dir(&names, &n, folder, DT_E_DATA));
+    must(dt_io_list_dir(&names, &n, folder_path, DT_E_DATA));
     dt_io_free_list(names, n);
     return (int)n;
 }
@@ -352,7 +352,7 @@ TEST_WITH(test_io_file_ended_by_a_signal, folder_make, folder_remove) {
         assert_int_equal(n_names(), killed);
     }
     must(dt_io_begin(&f, file));
-    must(dt_io_remove_leftovers(folder, NULL));
+    must(dt_io_remove_leftovers(folder_path, NULL));
     assert_int_equal(n_names(), 1); // ours
     must(dt_io_end(&f, DT_OK));
     check_file(file, "");

@@ -342,4 +342,4 @@ TEST(a_real_field_reads_numbers) {
     dt_config_destroy(cfg);
 }
 
-TEST_MAIN(fixture_set_up, fixture_tear_down)
+TEST_MAIN(folder_make, fixture_tear_down)

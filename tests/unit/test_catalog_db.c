@@ -140,8 +140,8 @@ TEST(a_full_disk_leaves_nothing) {
         dt_status st = dt_catalog_db_write(path, c);
         dt_failpoint_set(NULL);
         if (st == DT_OK && n > 3) break;
-        must_fail(DT_E_STORAGE, fixture_dir, st);
-        assert_int_equal(n_called(fixture_dir, "full.catalog.sqlite"), dt_io_exists(path));
+        must_fail(DT_E_STORAGE, folder_path, st);
+        assert_int_equal(n_called(folder_path, "full.catalog.sqlite"), dt_io_exists(path));
         if (dt_io_exists(path)) { // the folder's fsync failed: it is whole
             assert_string_equal(ask(path, "PRAGMA integrity_check"), "ok");
             must(dt_io_unlink(path));
@@ -158,9 +158,9 @@ TEST(a_full_disk_leaves_nothing) {
         dt_status st = dt_catalog_db_write(path, c);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
         must_fail(DT_E_STORAGE, "full.catalog.sqlite: cannot write: ", st);
-        assert_int_equal(n_called(fixture_dir, "full.catalog.sqlite"), 0);
+        assert_int_equal(n_called(folder_path, "full.catalog.sqlite"), 0);
     }
     dt_catalog_destroy(c);
 }
 
-TEST_MAIN(fixture_set_up, fixture_tear_down)
+TEST_MAIN(folder_make, fixture_tear_down)

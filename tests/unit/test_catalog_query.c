@@ -383,9 +383,8 @@ TEST(whole_numbers_while_packing) {
                                "c.bmp,9007199254740994\n";
     uint8_t bmp[4096];
     for (int i = 0; i < 3; i++) {
-        char *path = dt_xprintf("%s/ids/%c.bmp", fixture_dir, 'a' + i);
+        const char *path = in_folder("ids/%c.bmp", 'a' + i);
         fixture_write(path, bmp, fixture_bmp(bmp, 4, 4, 24, i));
-        free(path);
     }
     const char *list = fixture_path("ids/list.csv"), *out = fixture_path("ids.tar");
     fixture_write(list, LIST, strlen(LIST));
@@ -401,9 +400,8 @@ TEST(whole_numbers_while_packing) {
 TEST(sets_of_other_columns) {
     uint8_t bmp[4096];
     for (int i = 0; i < 6; i++) {
-        char *path = dt_xprintf("%s/photos/c%d/p%d.bmp", fixture_dir, i % 2, i);
+        const char *path = in_folder("photos/c%d/p%d.bmp", i % 2, i);
         fixture_write(path, bmp, fixture_bmp(bmp, 4, 4, 24, i));
-        free(path);
     }
     const char *photos = packed(fixture_path("photos"), "photos.tar");
     const char *both[] = {photos, lmdb};
@@ -498,7 +496,7 @@ TEST(keeping_is_as_if_never_added) {
 }
 
 static int set_up(void **state) {
-    fixture_begin();
+    folder_make(state);
     raw = fixture_path("raw");
     fixture_biometric(raw, 4, 10);
     lmdb = packed(raw, "s.lmdb");

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char *dir;
+static const char *dir;
 
 static int make_run(void **state) {
     folder_make(state);
@@ -99,7 +99,7 @@ static void expect_steps(const char *want) {
 static void save_and_load(bool async) {
     dt_ckpt *c = open_run(3, async);
     int64_t step = 5;
-    char *path = dir;
+    char word[] = "not written", *path = word;
     must(dt_ckpt_find(c, "latest", &step, &path));
     assert_int_equal(step, -1);
     assert_null(path);
@@ -254,10 +254,10 @@ TEST_WITH(test_lock, make_run, folder_remove) {
     snprintf(pid, sizeof pid, "(%d@", (int)getpid());
     assert_non_null(strstr(dt_error_message(), pid));
     must(dt_ckpt_open(&second, &o, true));
-    assert_true(dt_ckpt_is_held(folder));
+    assert_true(dt_ckpt_is_held(folder_path));
     dt_ckpt_close(second);
     dt_ckpt_close(c);
-    assert_false(dt_ckpt_is_held(folder));
+    assert_false(dt_ckpt_is_held(folder_path));
     dt_ckpt_close(open_run(1, true));
 }
 

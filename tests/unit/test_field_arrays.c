@@ -233,7 +233,7 @@ TEST(units_are_taken_by_name_or_number) {
 }
 
 static int set_up(void **state) {
-    fixture_begin();
+    folder_make(state);
     write_arrays(fixture_path("arrays"));
     return 0;
 }

@@ -90,19 +90,18 @@ TEST(sets_of_other_programs) {
     const char *python = getenv("PYTHON"), *source = getenv("SOURCE");
     char *command =
         dt_xprintf("'%s' '%s/tests/unit/foreign_sets.py' '%s' 2>'%s/log'",
-                   python ? python : "python3", source ? source : ".", fixture_dir, fixture_dir);
+                   python ? python : "python3", source ? source : ".", folder_path, folder_path);
     FILE *p = popen(command, "r");
     char line[200];
     int n = 0;
     while (p && fgets(line, sizeof line, p)) {
         line[strcspn(line, "\n")] = '\0';
         name = line;
-        char *path = dt_xprintf("%s/%s.expect", fixture_dir, line);
+        const char *path = in_folder("%s.expect", line);
         size_t size;
         char *text = fixture_read(path, &size);
         check_set(text);
         free(text);
-        free(path);
         n++;
     }
     int status = p ? pclose(p) : -1;
@@ -115,4 +114,4 @@ TEST(sets_of_other_programs) {
     assert_true(n >= 3);
 }
 
-TEST_MAIN(fixture_set_up, fixture_tear_down)
+TEST_MAIN(folder_make, fixture_tear_down)

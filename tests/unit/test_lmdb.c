@@ -190,7 +190,7 @@ TEST(a_foreign_set_is_scanned) {
 }
 
 static int set_up(void **state) {
-    fixture_begin();
+    folder_make(state);
     write_db(fixture_path("db"));
     file_bytes = fixture_read(fixture_path("db/data.mdb"), &file_n);
     return 0;
@@ -198,8 +198,7 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     free(file_bytes);
-    fixture_end();
-    return 0;
+    return fixture_tear_down(state);
 }
 
 TEST_MAIN(set_up, tear_down)

@@ -226,7 +226,7 @@ static const uint8_t png[40] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n', 5};
 TEST(lsun_is_one_set_a_folder) {
     static const char *const CLASSES[] = {"church_train_lmdb", "bedroom_train_lmdb"};
     for (int c = 0; c < 2; c++) {
-        db_begin(dt_arena_printf(&fixture_arena, "%s/lsun/%s", fixture_dir, CLASSES[c]), NULL);
+        db_begin(dt_arena_printf(&folder_arena, "%s/lsun/%s", folder_path, CLASSES[c]), NULL);
         for (int i = 0; i < 3; i++) {
             char key[64];
             snprintf(key, sizeof key, "%040x", i * 12345 + c);
@@ -400,4 +400,4 @@ TEST(pickles_are_refused) {
     expect_fail(dir, "dtrain pack");
 }
 
-TEST_MAIN(fixture_set_up, fixture_tear_down)
+TEST_MAIN(folder_make, fixture_tear_down)

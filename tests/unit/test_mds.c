@@ -10,7 +10,7 @@
 
 static const char *golden(const char *name) {
     const char *source = getenv("SOURCE");
-    return dt_arena_printf(&fixture_arena, "%s/tests/golden/%s", source ? source : ".", name);
+    return dt_arena_printf(&folder_arena, "%s/tests/golden/%s", source ? source : ".", name);
 }
 
 static dt_status open_set(dt_reader **out, const char *path) {
@@ -128,17 +128,16 @@ TEST(hashes_of_shards_are_compared) {
     static const char *const SETS[][2] = {{"mds_hashed", "shard.00000.mds"},
                                           {"mds_hashed_zstd", "shard.00000.mds.zstd"}};
     for (int k = 0; k < 2 * 6; k++) {
-        const char *kind = KINDS[k / 2], *folder = dt_arena_printf(&fixture_arena, "h%d", k);
+        const char *kind = KINDS[k / 2], *folder = dt_arena_printf(&folder_arena, "h%d", k);
         const char *set = SETS[k % 2][0], *shard = SETS[k % 2][1];
         size_t n, n_list;
         char *list =
-            fixture_read(golden(dt_arena_printf(&fixture_arena, "%s/index.json", set)), &n_list);
-        char *bytes =
-            fixture_read(golden(dt_arena_printf(&fixture_arena, "%s/%s", set, shard)), &n);
+            fixture_read(golden(dt_arena_printf(&folder_arena, "%s/index.json", set)), &n_list);
+        char *bytes = fixture_read(golden(dt_arena_printf(&folder_arena, "%s/%s", set, shard)), &n);
         for (char *p = list; (p = memmem(p, n_list - (size_t)(p - list), "\"xxh", 4)); p++)
             if (strncmp(p + 1, kind, strlen(kind)) != 0 || p[1 + strlen(kind)] != '"') p[1] = 'y';
-        const char *path = fixture_path(dt_arena_printf(&fixture_arena, "%s/%s", folder, shard));
-        fixture_write(fixture_path(dt_arena_printf(&fixture_arena, "%s/index.json", folder)), list,
+        const char *path = fixture_path(dt_arena_printf(&folder_arena, "%s/%s", folder, shard));
+        fixture_write(fixture_path(dt_arena_printf(&folder_arena, "%s/index.json", folder)), list,
                       n_list);
         for (int bad = 0; bad < 2; bad++) {
             if (bad && k % 2) { // other bytes that unpack as well: of the plain set
@@ -148,7 +147,7 @@ TEST(hashes_of_shards_are_compared) {
                 *(char *)memmem(bytes, n, "long long", 9) = 'L';
             }
             if (bad && k % 2)
-                path = fixture_path(dt_arena_printf(&fixture_arena, "%s/shard.00000.mds", folder));
+                path = fixture_path(dt_arena_printf(&folder_arena, "%s/shard.00000.mds", folder));
             fixture_write(path, bytes, n);
             dt_reader *s = open_ok(fixture_path(folder));
             dt_verify_result r;
@@ -213,4 +212,4 @@ TEST(cuts_and_damage) {
     free(good);
 }
 
-TEST_MAIN(fixture_set_up, fixture_tear_down)
+TEST_MAIN(folder_make, fixture_tear_down)

@@ -169,7 +169,7 @@ TEST(bad_weights_are_named) {
 }
 
 static int set_up(void **state) {
-    fixture_begin();
+    folder_make(state);
     packed = fixture_packed(SUBJECTS, IMPRESSIONS);
     return 0;
 }

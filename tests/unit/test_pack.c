@@ -249,9 +249,8 @@ TEST(awkward_names_keep_one_order) {
     uint8_t bmp[4096];
     size_t n = fixture_bmp(bmp, 4, 4, 24, 1);
     for (size_t i = 0; i < 6; i++) {
-        char *path = dt_xprintf("%s/awkward/c%d/%s.bmp", fixture_dir, i < 3, NAMES[i]);
+        const char *path = in_folder("awkward/c%d/%s.bmp", i < 3, NAMES[i]);
         fixture_write(path, bmp, n);
-        free(path);
     }
     uint64_t hash[2];
     for (int k = 0; k < 2; k++) {
@@ -390,10 +389,10 @@ TEST(a_folder_with_a_number_in_its_name) {
     static const char *const FOLDERS[] = {"100%", "a%06d", "b{0..1}"};
     for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS; i++) {
         dt_pack_opts o = {.source = raw, .shard_records = 9, .n_threads = 1};
-        o.out = dt_arena_printf(&fixture_arena, "%s/p-%%06d.tar", fixture_path(FOLDERS[i]));
+        o.out = dt_arena_printf(&folder_arena, "%s/p-%%06d.tar", fixture_path(FOLDERS[i]));
         must(dt_data_pack(&o));
         assert_true(dt_io_exists(
-            dt_arena_printf(&fixture_arena, "%s/p-000000.tar.index", fixture_path(FOLDERS[i]))));
+            dt_arena_printf(&folder_arena, "%s/p-000000.tar.index", fixture_path(FOLDERS[i]))));
     }
 }
 
@@ -416,7 +415,7 @@ TEST(patterns) {
 }
 
 static int set_up(void **state) {
-    fixture_begin();
+    folder_make(state);
     raw = fixture_path("raw");
     fixture_biometric(raw, 4, 10);
     return 0;

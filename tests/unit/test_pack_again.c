@@ -149,17 +149,17 @@ TEST(a_set_renewed_in_place_is_renewed_once) {
     }
 }
 
-static const char *in_folder(const char *folder, const char *name) {
-    return dt_arena_printf(&fixture_arena, "%s/%s", folder, name);
+static const char *path_in(const char *folder, const char *name) {
+    return dt_arena_printf(&folder_arena, "%s/%s", folder, name);
 }
 
 // Kills packs of `name`, each in a folder of its own, until one leaves `index` in its place and `data` not.
 static const char *pack_half(const char *name, const char *index, const char *data) {
-    dt_pack_opts whole = {.source = raw, .out = in_folder(fixture_path("whole"), name)};
+    dt_pack_opts whole = {.source = raw, .out = path_in(fixture_path("whole"), name)};
     for (int n = fixture_pack_counted(&whole); n > 0; n--) { // places are taken at the end
-        const char *folder = dt_arena_printf(&fixture_arena, "%s/%s.%d", fixture_dir, data, n);
-        fixture_pack_killed(&(dt_pack_opts){.source = raw, .out = in_folder(folder, name)}, n);
-        if (dt_io_exists(in_folder(folder, index)) && !dt_io_exists(in_folder(folder, data)))
+        const char *folder = in_folder("%s.%d", data, n);
+        fixture_pack_killed(&(dt_pack_opts){.source = raw, .out = path_in(folder, name)}, n);
+        if (dt_io_exists(path_in(folder, index)) && !dt_io_exists(path_in(folder, data)))
             return folder;
     }
     fail();
@@ -171,11 +171,11 @@ TEST(a_set_that_comes_to_its_place_is_left_alone) {
     const char *folder = pack_half("half-{00..01}.tar", "half-00.tar.index", "half-00.tar");
     for (int overwrite = 0; overwrite < 2; overwrite++) {
         dt_pack_opts o = {
-            .source = raw, .out = in_folder(folder, "half.tar"), .overwrite = overwrite};
+            .source = raw, .out = path_in(folder, "half.tar"), .overwrite = overwrite};
         must_fail(DT_E_USAGE, "holds a set of another name", dt_data_pack(&o));
         assert_false(dt_io_exists(o.out));
     }
-    dt_pack_opts o = {.source = raw, .out = in_folder(folder, "half-{00..01}.tar")};
+    dt_pack_opts o = {.source = raw, .out = path_in(folder, "half-{00..01}.tar")};
     must(dt_data_pack(&o)); // goes on
     assert_int_equal(fixture_count(o.out), 80);
 }
@@ -197,7 +197,7 @@ TEST(a_set_is_replaced_as_a_whole) {
 }
 
 static int set_up(void **state) {
-    fixture_begin();
+    folder_make(state);
     raw = fixture_path("raw");
     small = fixture_path("raw2");
     fixture_biometric(raw, 4, 10);

@@ -132,10 +132,10 @@ TEST(whole_shards_are_kept) {
     o.out = fixture_path("kept/k-{0..4}.tar");
     must(dt_data_pack(&o));
     for (int i = 0; i < 5; i++) {
-        char *a = dt_xprintf("%s/keep/k-%d.tar", fixture_dir, i);
-        char *b = dt_xprintf("%s/kept/k-%d.tar", fixture_dir, i);
+        const char *a = in_folder("keep/k-%d.tar", i);
+        const char *b = in_folder("kept/k-%d.tar", i);
         fixture_assert_same(a, b);
-        free(a), free(b), free(data[i]), free(rows[i]);
+        free(data[i]), free(rows[i]);
     }
 }
 
@@ -401,13 +401,11 @@ TEST(odd_names) {
                                         "\xc3\xbc", "not utf-8 \xff\xfe"};
     char *longest = dt_xprintf("%0240d", 7);
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        char *path = dt_xprintf("%s/odd/k\n1/%s.npy", fixture_dir, NAMES[i]);
+        const char *path = in_folder("odd/k\n1/%s.npy", NAMES[i]);
         fixture_write(path, NAMES[i], strlen(NAMES[i]));
-        free(path);
     }
-    char *path = dt_xprintf("%s/odd/k\n1/%s.npy", fixture_dir, longest);
+    const char *path = in_folder("odd/k\n1/%s.npy", longest);
     fixture_write(path, "long", 4);
-    free(path);
     free(longest);
     fixture_pack(fixture_path("odd"), fixture_path("odd.tar"));
     fixture_pack(fixture_path("odd"), fixture_path("odd.lmdb"));
@@ -441,9 +439,8 @@ TEST(equal_contents) {
     static const char *const NAMES[] = {"a", "b", "c", "d", "e"};
     static const char *const TEXTS[] = {"same", "else", "same", "more text", "same"};
     for (int i = 0; i < 5; i++) {
-        char *path = dt_xprintf("%s/twins/x/%s.npy", fixture_dir, NAMES[i]);
+        const char *path = in_folder("twins/x/%s.npy", NAMES[i]);
         fixture_write(path, TEXTS[i], strlen(TEXTS[i]));
-        free(path);
     }
     const char *out = fixture_path("twins.lmdb");
     dt_pack_opts o = {.source = fixture_path("twins"), .out = out};
@@ -555,7 +552,7 @@ TEST(records_of_several_kinds_of_metadata) {
 }
 
 static int set_up(void **state) {
-    fixture_begin();
+    folder_make(state);
     raw = fixture_path("raw");
     make_raw(raw);
     return 0;

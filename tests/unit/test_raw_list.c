@@ -79,7 +79,7 @@ TEST(what_is_no_file_is_left_out) {
     put(root, "a/zz.npy", 0);
     put(root, "a/none.npy", 0);
     put(root, "a/notes.xyz", 5);
-    put(fixture_dir, "outside.npy", 7);
+    put(folder_path, "outside.npy", 7);
     put_link(root, "a/link.npy", fixture_path("outside.npy"));
     put_link(root, "b", "a"); // to a folder: not followed
     must_list(&r, root);
@@ -241,4 +241,4 @@ TEST(what_may_not_be_read_is_told) {
     dt_raw_fini(&r);
 }
 
-TEST_MAIN(fixture_set_up, fixture_tear_down)
+TEST_MAIN(folder_make, fixture_tear_down)

@@ -177,7 +177,7 @@ TEST(test_bad_lengths) {
     for (size_t n = 0; n < 8; n++)
         assert_int_equal(dt_safetensors_open_memory(&s, past, n, "m"), DT_E_CKPT);
     assert_int_equal(dt_safetensors_open(&s, in_folder("missing")), DT_E_CKPT);
-    must_fail(DT_E_CKPT, "not a regular file", dt_safetensors_open(&s, folder));
+    must_fail(DT_E_CKPT, "not a regular file", dt_safetensors_open(&s, folder_path));
 }
 
 // A file of Python's safetensors.

@@ -291,8 +291,8 @@ TEST(wildcards_and_folders) {
 
 TEST(a_file_twice_is_an_error) {
     const char *path = write_tar("d/a.tar", "x", 2), *link = fixture_path("d/link.tar");
-    const char *twice = dt_arena_printf(&fixture_arena, "%s::%s", path, path);
-    const char *linked = dt_arena_printf(&fixture_arena, "%s::%s", path, link);
+    const char *twice = dt_arena_printf(&folder_arena, "%s::%s", path, path);
+    const char *linked = dt_arena_printf(&folder_arena, "%s::%s", path, link);
     assert_int_equal(symlink(path, link), 0);
     expect_fail(twice, DT_E_USAGE, "listed twice");
     expect_fail(linked, DT_E_USAGE, "the same file");
@@ -664,8 +664,7 @@ TEST(leftovers_of_unpacking_go) {
 
 static int end(void **state) {
     dt_buffer_fini(&tar_bytes);
-    fixture_end();
-    return 0;
+    return fixture_tear_down(state);
 }
 
-TEST_MAIN(fixture_set_up, end)
+TEST_MAIN(folder_make, end)

@@ -161,7 +161,7 @@ TEST_WITH(test_refusals, folder_make, folder_remove) {
     must(synth("a", 1, 1, 1));
     must(synth("a", 1, 1, 1)); // the same again
     must_fail(DT_E_USAGE, "not empty", synth("a", 1, 1, 2));
-    dt_synth_opts o = {"zebras", folder, 0, 0, 1, false};
+    dt_synth_opts o = {"zebras", folder_path, 0, 0, 1, false};
     must_fail(DT_E_USAGE, "zebras", dt_data_synth(&o));
     o = (dt_synth_opts){"biometric", "/proc/none", 1, 1, 1, false};
     assert_int_equal(dt_data_synth(&o), DT_E_STORAGE);

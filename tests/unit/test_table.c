@@ -247,4 +247,4 @@ TEST(what_is_data_is_told_by_name_or_bytes) {
     dt_raw_fini(&r);
 }
 
-TEST_MAIN(fixture_set_up, fixture_tear_down)
+TEST_MAIN(folder_make, fixture_tear_down)

@@ -300,7 +300,7 @@ TEST(keys_and_extensions) {
 }
 
 TEST(a_foreign_shard_is_scanned) {
-    fixture_begin();
+    folder_make(state);
     tar_n = 0;
     put_file("s/1.jpg", "img1");
     put_file("s/1.cls", " 3\n");
@@ -343,7 +343,7 @@ TEST(a_foreign_shard_is_scanned) {
     put_file("1.jpg", "a"), put_file("1.JPG", "b"), put_end();
     fixture_write(path, tar_bytes, tar_n);
     must_fail(DT_E_DATA, "two members", dt_reader_open(&s, &path, 1));
-    fixture_end();
+    fixture_tear_down(state);
 }
 
 TEST(shard_patterns) {

@@ -240,4 +240,4 @@ TEST(nothing_is_passed_on_unread) {
     }
 }
 
-TEST_MAIN(fixture_set_up, fixture_tear_down)
+TEST_MAIN(folder_make, fixture_tear_down)
