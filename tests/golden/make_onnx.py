@@ -101,8 +101,8 @@ def names_in(path, net):
 SMALL = {"resnet_13": (resnet, 32, 3, (False, 13)), "resnet_21": (resnet, 32, 3, (True, 21)),
          "mobilenet_13": (mobilenet, 32, 3, (False, 13)), "mobilenet_18": (mobilenet, 32, 3, (True, 18)),
          "convnext_13": (convnext, 32, 3, (False, 13)), "convnext_18": (convnext, 32, 3, (True, 18)),
-         "vit_14": (vit, 32, 3, (False, 14)), "vit_18": (vit, 32, 3, (True, 18)),
-         "vit_20": (vit, 32, 3, (True, 20)), "shared_17": (shared, 32, 3, (False, 17)),
+         "vit_14": (vit, 32, 3, (False, 14)), "vit_20": (vit, 32, 3, (True, 20)),
+         "shared_17": (shared, 32, 3, (False, 17)),
          "shared_18": (shared, 32, 3, (True, 18)), "pool_19": (pool, 32, 3, (False, 19))}
 FULL = {f"{n}_{how[1]}{'d' if how[0] else ''}": (f, 224, 2, how)
         for n, f in (("resnet18", models.resnet18), ("mobilenet_v3", models.mobilenet_v3_large),
