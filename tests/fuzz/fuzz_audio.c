@@ -6,8 +6,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static const dt_audio_clip CLIPS[] = {
         {8000, 1, 700, DT_PAD_reflect}, {16000, 2, 300, DT_PAD_wrap}, {11025, 1, 64, DT_PAD_zero}};

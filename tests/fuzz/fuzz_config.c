@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 static void check(bool ok, const char *what) {
     if (ok) return;
     fprintf(stderr, "fuzz_config: %s: %s\n", what, dt_error_message());

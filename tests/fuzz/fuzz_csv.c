@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 static void look(dt_table *t, dt_status st) {
     size_t n = 0;
     if (st != DT_OK) {

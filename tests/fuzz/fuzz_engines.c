@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 static char *taken(const char *text, int *n) {
     const dt_cuda_plans_opts o = {.machine = "any"};
     dt_cuda_plans *p = NULL;

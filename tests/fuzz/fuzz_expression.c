@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 enum { N_CELLS = 9 };
 
 static dt_cell cell_of(int i) {

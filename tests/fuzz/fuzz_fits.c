@@ -2,8 +2,6 @@
 // limits or DT_E_DATA.
 #include "fuzz_image.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     const dt_array_spec spec = {.f32 = true, .stretch = DT_STRETCH_linear};
     dt_image_want want = {.channels = 0, .array = &spec};

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 static void check(const dt_catalog *c, uint64_t n_data) {
     static volatile size_t sum;
     for (uint32_t i = 0; i < c->n_members; i++)

@@ -3,8 +3,6 @@
 #include "base/hash.h"
 #include "fuzz_image.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 static void choose(const void *ctx, int width, int height, double box[4]) {
     const uint32_t *r = ctx;
     uint32_t w = 1 + r[0] % (uint32_t)width, h = 1 + r[1] % (uint32_t)height;

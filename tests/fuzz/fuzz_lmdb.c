@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 static dt_status visit(void *arg, const char *key, size_t n_key, uint64_t offset, uint64_t size) {
     size_t n_bytes = *(const size_t *)arg;
     if (offset > n_bytes || size > n_bytes - offset || key[n_key] != '\0') abort();

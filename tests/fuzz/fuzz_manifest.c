@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static void check(const dt_ckpt_manifest *m) {
     if (m->n_files > 16 || !dt_ckpt_manifest_find(m, "model.safetensors")) abort();
     for (int i = 0; i < m->n_files; i++) {

@@ -6,8 +6,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     dt_blob b;
     dt_listing list = {0};

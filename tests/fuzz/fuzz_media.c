@@ -4,8 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     dt_media_info m;
     uint64_t sizes[] = {n_bytes, 0, UINT64_MAX, (uint64_t)n_bytes * 3};

@@ -2,8 +2,6 @@
 // stretched floats, and as a vector.
 #include "fuzz_image.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static dt_buffer scratch;
     static float numbers[4096];

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static dt_buffer scratch;
     for (int64_t n = 1; n <= 8; n++) {

@@ -7,8 +7,6 @@
 
 enum { MAX_INPUTS = 4 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     dt_onnx_file *f;
     if (dt_onnx_open_bytes(&f, "fuzz", data, size) != DT_OK) return 0;

@@ -1,8 +1,6 @@
 // fuzz_png.c: any bytes as a PNG.
 #include "fuzz_image.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 // Checksums are made right first, so that damage gets past them.
 static uint32_t crc32_of(const uint8_t *p, size_t n) {
     uint32_t crc = ~0u;

@@ -11,8 +11,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 enum { HEAD = 128 };
 
 static void look(const char *path, const char *rows, const char *join) {

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 static void seal(uint8_t *h) {
     unsigned sum = 0;
     char text[8];

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
 enum { LIMIT = 1 << 20 };
 
 static dt_status sink(void *arg, const void *data, size_t n_bytes) {
