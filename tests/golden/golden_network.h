@@ -128,6 +128,48 @@ static inline float golden_network_step(golden_network *n, int step, int batch,
     return p->grads[0][p->stats[dt_params_find_stat(p, "loss")].offset] / (float)batch;
 }
 
+// Forward, and backward in training, of `batch` samples of class i % n_classes; labels: the field's name. Logits are
+// compared with "<name>/logits".
+static inline void golden_network_check(golden_network *n, const dt_safetensors *file,
+                                        const char *name, const char *labels, double tol) {
+    const dt_shape shape = golden_shape(file, name, "logits");
+    const int64_t n_logits = dt_shape_elements(&shape);
+    int32_t y[16];
+    float weight[16], *logits = malloc((size_t)n_logits * sizeof *logits);
+    for (int i = 0; i < shape.d[0]; i++) y[i] = i % (int)shape.d[1], weight[i] = 1;
+    assert_true(dt_exec_bind(n->exec, labels, y) && dt_exec_bind(n->exec, "weight", weight));
+    dt_exec_run(n->exec, &(dt_exec_args){.step = {.loss_scale = 1}, .grad = n->params->grads[0]});
+    assert_int_equal(dt_exec_output(n->exec, "logits", logits, n_logits), n_logits);
+    golden_compare(name, logits, golden_find(file, name, "logits", NULL), n_logits, tol);
+    free(logits);
+}
+
+enum { GOLDEN_PROBES = 8 };
+
+// A tensor by its norm and some elements.
+static inline void golden_compare_probes(const char *what, const float *x, int64_t n, double factor,
+                                         const float *want, double tol) {
+    float got[1 + GOLDEN_PROBES];
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += pow((double)x[i] * factor, 2);
+    got[0] = (float)sqrt(sum);
+    for (int i = 0; i < GOLDEN_PROBES; i++)
+        got[1 + i] = (float)((double)x[n / GOLDEN_PROBES * i] * factor);
+    golden_compare(what, got, want, 1 + GOLDEN_PROBES, tol);
+}
+
+// All tensors of a network, as files of weights are read into them.
+static inline int golden_tensors(dt_params *p, dt_ckpt_tensor *tensors) {
+    int n = 0;
+    for (int i = 0; i < p->n_entries; i++)
+        tensors[n++] = (dt_ckpt_tensor){p->entries[i].name, "model", p->entries[i].shape,
+                                        p->master + p->entries[i].offset};
+    for (int i = 0; i < p->n_buffers; i++)
+        tensors[n++] = (dt_ckpt_tensor){p->buffers[i].name, "model", p->buffers[i].shape,
+                                        p->buffer + p->buffers[i].offset};
+    return n;
+}
+
 static inline void golden_network_destroy(golden_network *n) {
     dt_exec_destroy(n->exec);
     dt_params_destroy(n->params);
