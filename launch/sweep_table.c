@@ -114,7 +114,7 @@ static void add_column(table *t, sweep_part part, const char *name) {
     for (int i = 0; i < t->n_columns; i++)
         if (t->columns[i].part == part && strcmp(t->columns[i].name, name) == 0) return;
     if (strcmp(name, "step") == 0 || strcmp(name, "samples") == 0) return;
-    t->columns = dt_xrealloc(t->columns, sizeof *t->columns * (size_t)(t->n_columns + 1));
+    t->columns = dt_xgrow(t->columns, (size_t)t->n_columns, sizeof *t->columns);
     t->columns[t->n_columns++] =
         (column){part, name, dt_xprintf("%s.%s", part == SWEEP_VAL ? "val" : "test", name)};
 }

@@ -89,7 +89,7 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
             "name-{000000..000003}.tar, or name-%%06d.tar with --shard-size)",
             p->out);
     p->partial = partial_of(p->out);
-    p->folder = p->format->one_file ? dt_xstrdup(p->out) : dt_path_folder(p->out);
+    p->folder = p->format->one_file ? dt_xstrdup(p->out) : dt_io_parent(p->out);
     const char *base = dt_path_base(p->out);
     number_place number = find_number(base);
     bool more = number.digits > 0 && (strcspn(base, "{%") < number.at ||
@@ -163,19 +163,20 @@ static uint64_t estimate(const dt_plan *p, const dt_raw *raw, size_t i) {
 
 static size_t *limited_shards(const dt_plan *p, const dt_raw *raw, uint64_t max_bytes,
                               uint64_t max_records, size_t *count) {
-    size_t *first = NULL, cap = 0;
+    size_t *first = NULL;
     uint64_t bytes = 0, records = 0;
     *count = 0;
     for (size_t i = 0; i < raw->n; i++) {
         uint64_t size = estimate(p, raw, i);
         if (i == 0 || records == max_records || bytes + size > max_bytes) {
-            if (*count + 2 > cap) first = dt_xrealloc(first, (cap = 2 * cap + 64) * sizeof *first);
+            first = dt_xgrow(first, *count, sizeof *first);
             first[(*count)++] = i;
             bytes = records = 0;
         }
         bytes += size;
         records++;
     }
+    first = dt_xgrow(first, *count, sizeof *first);
     first[*count] = raw->n;
     return first;
 }
@@ -231,16 +232,12 @@ static dt_status make_shards(dt_plan *p, const dt_raw *raw, const dt_pack_opts *
 }
 
 // ---- chunks -------------------------------------------------------------------------------------------
-static void add_chunk(dt_plan *p, size_t *cap, const dt_plan_chunk *c) {
-    if (p->n_chunks == *cap) {
-        *cap = 2 * *cap + 64;
-        p->chunks = dt_xrealloc(p->chunks, *cap * sizeof *p->chunks);
-    }
+static void add_chunk(dt_plan *p, const dt_plan_chunk *c) {
+    p->chunks = dt_xgrow(p->chunks, p->n_chunks, sizeof *p->chunks);
     p->chunks[p->n_chunks++] = *c;
 }
 
 static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool keeps_bytes) {
-    size_t cap = 0;
     p->chunk_at = dt_xcalloc(p->n_shards + 1, sizeof *p->chunk_at);
     for (size_t s = 0; s < p->n_shards; s++) {
         p->chunk_at[s] = p->n_chunks;
@@ -252,14 +249,14 @@ static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool
             bool full = c.n > 0 &&
                         (large || c.is_large || c.size + size > CHUNK_BYTES || c.n == CHUNK_ITEMS);
             if (full) {
-                add_chunk(p, &cap, &c);
+                add_chunk(p, &c);
                 c = (dt_plan_chunk){.first = i};
             }
             c.n++;
             c.size += size;
             c.is_large = large;
         }
-        if (c.n > 0) add_chunk(p, &cap, &c);
+        if (c.n > 0) add_chunk(p, &c);
     }
     p->chunk_at[p->n_shards] = p->n_chunks;
 }

@@ -69,7 +69,7 @@ static dt_status take_lock(dt_work *w, const char *path) {
 
 dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
     dt_work_attach(w, plan);
-    char *path = dt_work_path(w, "lock"), *parent = dt_path_folder(plan->partial);
+    char *path = dt_work_path(w, "lock"), *parent = dt_io_parent(plan->partial);
     dt_status st = dt_io_mkdir_all(parent);
     for (int i = 0; i < 100 && st == DT_OK; i++) {
         if (w->lock_fd >= 0) close(w->lock_fd);
@@ -213,7 +213,7 @@ static dt_status place_new(const dt_work *w, const char *list, size_t n_list) {
 
 // For an LMDB.
 static dt_status make_folder(const char *path) {
-    char *parent = dt_path_folder(path);
+    char *parent = dt_io_parent(path);
     dt_status st = dt_io_mkdir(path);
     if (st == DT_OK) st = dt_io_fsync_dir(parent);
     free(parent);

@@ -27,10 +27,7 @@
 void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
                 int64_t mtime_ns) {
     dt_raw *r = f->raw;
-    if (r->n == f->cap) {
-        f->cap = f->cap ? f->cap * 2 : 256;
-        r->items = dt_xrealloc(r->items, f->cap * sizeof *r->items);
-    }
+    r->items = dt_xgrow(r->items, r->n, sizeof *r->items);
     r->items[r->n] = (dt_raw_item){.name = name,
                                    .label = -1,
                                    .offset = offset,

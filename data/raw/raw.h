@@ -89,7 +89,7 @@ typedef struct dt_raw {
     size_t row_length;
     // values of TEXT and JSON columns
     const char **values;
-    uint32_t n_values, cap_values;
+    uint32_t n_values;
     uint32_t *value_table, cap_table;
     size_t n_rows;
 } dt_raw;
@@ -146,7 +146,6 @@ dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c
 typedef struct dt_raw_found {
     dt_raw *raw;
     bool keep_empty;
-    size_t cap;
     size_t n_strip;              // bytes of names: the folders that all files share
     const struct dt_table *list; // of a list file: its table, and the column with paths
     int list_column;

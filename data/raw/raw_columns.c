@@ -33,10 +33,7 @@ uint32_t dt_raw_value(dt_raw *r, const char *text) {
     if (r->n_values * 2 >= r->cap_table) grow_table(r);
     uint32_t *slot = value_slot(r, text);
     if (*slot) return *slot - 1;
-    if (r->n_values == r->cap_values) {
-        r->cap_values = r->cap_values ? 2 * r->cap_values : 64;
-        r->values = dt_xrealloc(r->values, r->cap_values * sizeof *r->values);
-    }
+    r->values = dt_xgrow(r->values, r->n_values, sizeof *r->values);
     r->values[r->n_values] = dt_arena_strdup(&r->arena, text);
     *slot = ++r->n_values;
     return *slot - 1;

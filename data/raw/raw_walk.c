@@ -251,7 +251,7 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
 // Root and name of a list with one line.
 dt_status dt_raw_find_file(dt_raw_found *f, const char *path) {
     dt_raw *r = f->raw;
-    char *folder = dt_path_folder(path);
+    char *folder = dt_io_parent(path);
     r->kind = DT_RAW_LIST;
     dt_status st = open_root(r, folder, O_DIRECTORY);
     free(folder);

@@ -12,7 +12,7 @@
 
 dt_status synth_write_file(const char *path, const void *data, size_t n_bytes) {
     int fd = -1;
-    char *folder = dt_path_folder(path);
+    char *folder = dt_io_parent(path);
     dt_status made = dt_io_mkdir_all(folder);
     free(folder);
     DT_TRY(made);

@@ -632,11 +632,10 @@ dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status c
     *n = 0;
     DIR *dir = opendir(path);
     if (!dir) return dt_io_read_error(path, "list", errno, code_on_error);
-    size_t cap = 0;
     struct dirent *e;
     while ((errno = 0, e = readdir(dir))) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        if (*n == cap) *names = dt_xrealloc(*names, (cap = cap ? 2 * cap : 64) * sizeof **names);
+        *names = dt_xgrow(*names, *n, sizeof **names);
         (*names)[(*n)++] = dt_xstrdup(e->d_name);
     }
     int err = errno;
@@ -659,10 +658,4 @@ void dt_io_free_list(char **names, size_t n) {
 const char *dt_path_base(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
-}
-
-char *dt_path_folder(const char *path) {
-    const char *slash = strrchr(path, '/');
-    if (!slash) return dt_xstrdup(".");
-    return slash == path ? dt_xstrdup("/") : dt_xprintf("%.*s", (int)(slash - path), path);
 }

@@ -97,9 +97,8 @@ bool dt_io_exists(const char *path); // false also when that cannot be determine
 bool dt_io_is_dir(const char *path);
 bool dt_io_is_link(const char *path);
 
-// What is behind the last '/'; borrowed. What is before it, "." if there is none; heap.
+// What is behind the last '/'; borrowed.
 const char *dt_path_base(const char *path);
-char *dt_path_folder(const char *path);
 // Locks a byte of an open file (F_RDLCK, F_WRLCK; F_UNLCK releases it) against other descriptors, also over NFS. The
 // kernel drops the lock with the descriptor (OFD locks). False: not locked; without `wait`, also where another has it.
 bool dt_io_lock_byte(int fd, off_t byte, short type, bool wait);
