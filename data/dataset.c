@@ -10,13 +10,11 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
-#include "base/log.h"
 #include "base/machine.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "config/field_words.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

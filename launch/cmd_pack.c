@@ -2,16 +2,13 @@
 
 #include "launch.h"
 
-#include "base/arena.h"
 #include "base/log.h"
 #include "base/watch.h"
 #include "comm/comm.h"
 #include "data/pack/pack.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
 #include "data/source/source.h"
 #include "data_rows.h"
 
-#include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"

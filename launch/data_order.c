@@ -19,7 +19,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { SPLIT, WORLD, EPOCH, FROM, STEPS, BATCH, MICRO, HASH };
 static const launch_option options[] = {

@@ -14,7 +14,6 @@
 #include "data/decode/encode.h"
 #include "data/loader/data_parts.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

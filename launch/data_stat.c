@@ -4,7 +4,6 @@
 
 #include "base/arena.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "data/source/source.h"
 

@@ -3,11 +3,7 @@
 #include "supervise.h"
 #include "target.h"
 
-#include "base/arena.h"
-
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { RANKS, RESTARTS, PRINT };
 static const launch_option options[] = {

@@ -6,7 +6,6 @@
 #include "base/arena.h"
 #include "base/failpoint.h"
 #include "base/io.h"
-#include "base/log.h"
 #include "base/text.h"
 
 #include <errno.h>

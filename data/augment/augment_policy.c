@@ -10,7 +10,6 @@
 #include "augment_ops.h"
 
 #include <math.h>
-#include <string.h>
 
 typedef enum member {
     IDENTITY,

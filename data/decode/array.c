@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 // A stretch's two halves are independent: which values become 0 and 1 (given, least and greatest, or zscale's
 // limits), and the curve between them (a line, or asinh, which is a line near 0 and a logarithm far from it).

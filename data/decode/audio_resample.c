@@ -15,7 +15,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { ZERO_CROSSINGS = 6, MAX_TABLE = 2 << 20 };
 static const double ROLLOFF = 0.99;

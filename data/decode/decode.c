@@ -10,7 +10,6 @@
 #include "data/file/kinds.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const dt_image_driver *const DRIVERS[DT_N_KINDS] = {
 #define KIND(...)

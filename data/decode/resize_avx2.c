@@ -17,7 +17,6 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <immintrin.h>
-#include <string.h>
 
 #define AVX2 __attribute__((target("avx2")))
 

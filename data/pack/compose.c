@@ -9,7 +9,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-#include <assert.h>
 #include <jansson.h>
 #include <stdalign.h>
 #include <stdlib.h>

@@ -2,13 +2,11 @@
 // chance of that is 2^-64: among a million records, one dataset in forty million has such a pair.
 
 #include "base/arena.h"
-#include "base/hash.h"
 #include "base/thread.h"
 #include "pack_steps.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { RUN = 16 };
 

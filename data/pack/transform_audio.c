@@ -8,13 +8,11 @@
 
 #include "quality.h"
 
-#include "base/arena.h"
 #include "data/decode/audio.h"
 #include "data/decode/encode.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SUFFIX_BYTES = 24, MOST_SEGMENTS = 100000 };

@@ -10,10 +10,6 @@
 #include "media_info.h"
 #include "quality.h"
 
-#include "base/arena.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_QUALITY = 95 };

@@ -4,9 +4,6 @@
 
 #include "base/status.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-
 enum { DT_MAX_CAPTURES = 16, DT_MAX_CAPTURE_BYTES = 128 };
 
 typedef struct dt_capture {

@@ -21,7 +21,6 @@
 #include "base/log.h"
 #include "base/text.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -20,7 +20,6 @@
 #include "source.h"
 
 #include "base/arena.h"
-#include "base/log.h"
 #include "base/text.h"
 
 #include <ctype.h>

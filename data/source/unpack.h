@@ -5,8 +5,6 @@
 
 #include "data/file/blob.h"
 
-#include <stdbool.h>
-
 typedef enum dt_packing { DT_PACKING_NONE, DT_PACKING_GZIP, DT_PACKING_ZSTD } dt_packing;
 // Told by the first bytes, never by the name.
 dt_packing dt_packing_of(const uint8_t *head, size_t n_bytes);

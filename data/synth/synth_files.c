@@ -6,7 +6,6 @@
 #include "synth_kinds.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

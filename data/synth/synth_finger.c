@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { N_ANGLES = 32, RADIUS = 6, SIDE = 2 * RADIUS + 1, GROWTH_STEPS = 6 };
 static const float CANVAS_PERIOD = 7.0f;

@@ -12,9 +12,7 @@
 #include "synth_kinds.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { N_RADII = 96, N_ANGLES = 768 };
 static const float PI = 3.14159265358979f;

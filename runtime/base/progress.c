@@ -5,7 +5,6 @@
 #include "base/text.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 enum { BAR = 30 };
 

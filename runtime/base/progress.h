@@ -4,7 +4,6 @@
 #define DT_BASE_PROGRESS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 // Of this process: of several ranks, rank 0 shows its own share, which is about as far as the others'.

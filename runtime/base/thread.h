@@ -5,8 +5,6 @@
 
 #include "status.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 // A team of n worker threads. dt_team_run(fn, arg) calls fn(arg, i) for i in 0..n-1, with i = 0 on the
