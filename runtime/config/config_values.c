@@ -44,9 +44,7 @@ static dt_words words_of(dt_config *c, const dt_config_key *row, const dt_cnode 
 // n: the key's node, or NULL where it is absent. A key that belongs to another word is absent and has a default: its field
 // holds that.
 static void fill_field(dt_config *c, const dt_config_key *row, void *field, const dt_cnode *n) {
-    const char *text = n                        ? dt_cnode_str(n)
-                       : config_has_default(row) ? row->default_text
-                                                 : NULL;
+    const char *text = n ? dt_cnode_str(n) : config_has_default(row) ? row->default_text : NULL;
     const bool is_auto = !text || strcmp(text, "auto") == 0;
     bool truth = false;
     switch ((config_form)row->form) {
@@ -126,9 +124,9 @@ static void fill_array(dt_config *c, const array *a, int each) {
         *(const char **)item = i < n ? map->keys[i] : NULL;
         for (size_t k = 0; k < n_rows; k++)
             if (rows[k].each == each)
-                fill_field(
-                    c, &rows[k], item + rows[k].offset,
-                    i < n ? dt_cnode_get(map->items[i], strrchr(rows[k].path, '.') + 1) : NULL);
+                fill_field(c, &rows[k], item + rows[k].offset,
+                           i < n ? dt_cnode_get(map->items[i], strrchr(rows[k].path, '.') + 1)
+                                 : NULL);
     }
     *(char **)((char *)c + a->items) = items;
     *(int *)((char *)c + a->n_items) = (int)n;
