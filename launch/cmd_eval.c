@@ -51,8 +51,8 @@ static dt_status read_split(const launch_words *w, dt_split *out) {
 
 static dt_status load(dt_config **out, const launch_words *w) {
     if (!w->options[SET] || w->n_words < 1) return launch_load_config(out, "eval", w);
-    return launch_load_for_set(out, "eval", w->words[0], w->options[SET], LAUNCH_ALL_RECORDS,
-                               w->words + 1, w->n_words - 1);
+    return launch_load_for_set(out, w->words[0], w->options[SET], LAUNCH_ALL_RECORDS, w->words + 1,
+                               w->n_words - 1);
 }
 
 static dt_status run(const launch_words *w) {

@@ -54,33 +54,17 @@ static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
     return st;
 }
 
-static dt_status load(job *j, const char *run, const char *set, const char **more, int n) {
-    const char **words = dt_xcalloc((size_t)n + 1, sizeof *words);
-    words[0] = "data.on_error=skip";
-    for (int i = 0; i < n; i++) words[1 + i] = more[i];
-    dt_status st =
-        launch_load_for_set(&j->configs[j->n], "predict", run, set,
-                            j->of_part ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN, words, n + 1);
-    free(words);
-    return st;
-}
-
-static dt_status load_changed(job *j, const dt_config *plain, const char *run, const char *set,
-                              const launch_words *w, int n_paths, const char *list) {
-    const int n_given = w->n_words - n_paths;
-    const char **more = dt_xcalloc((size_t)n_given + DT_MAX_FIELDS + 1, sizeof *more);
-    int n = 0;
-    for (int i = 0; i < plain->data.n_fields && n < DT_MAX_FIELDS; i++)
-        if (plain->data.fields[i].kind == DT_FIELD_image)
-            more[n++] = dt_xprintf("data.augment.%s=%s", plain->data.fields[i].id, list);
-    const int n_own = n;
-    for (int i = 0; i < n_given; i++) more[n++] = w->words[n_paths + i];
-    dt_status st = n_own ? load(j, run, set, more, n)
-                         : dt_fail(DT_E_USAGE, "--tta changes images, and %s has none", run);
-    if (st == DT_OK) j->n++;
-    for (int i = 0; i < n_own; i++) free((char *)(uintptr_t)more[i]);
-    free(more);
-    return st;
+// A copy of `plain` in which all images are changed as `list` says.
+static dt_status add_changed(job *j, const dt_config *plain, const char *run, const char *list) {
+    dt_config *c = dt_config_copy(plain);
+    int n_images = 0;
+    j->configs[j->n++] = c;
+    for (int i = 0; i < plain->data.n_fields; i++) {
+        if (plain->data.fields[i].kind != DT_FIELD_image) continue;
+        dt_config_set_entry(c, DT_KEY(data.augment), plain->data.fields[i].id, list);
+        n_images++;
+    }
+    return n_images ? DT_OK : dt_fail(DT_E_USAGE, "--tta changes images, and %s has none", run);
 }
 
 // A mean over an image and its mirror image says nothing of numbers that change sign between them.
@@ -102,9 +86,10 @@ static dt_status load_variants(job *j, const char *run, const char *set, const l
     } ways[] = {{"flip", "[{flip: {axis: horizontal, p: 1}}]"},
                 {"scale", "[{affine: {degrees: 0, scale: [1.15, 1.15]}}]"}};
     char *words = dt_xstrdup(w->options[TTA] ? w->options[TTA] : ""), *rest = NULL;
-    const int n_more = w->n_words - n_paths;
-    dt_status st = load(j, run, set, w->words + n_paths, n_more);
-    const dt_config *plain = j->configs[j->n];
+    dt_config **plain = &j->configs[j->n];
+    dt_status st =
+        launch_load_for_set(plain, run, set, j->of_part ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN,
+                            w->words + n_paths, w->n_words - n_paths);
     if (st == DT_OK) j->n++;
     for (char *word = strtok_r(words, ",", &rest); word && st == DT_OK;
          word = strtok_r(NULL, ",", &rest)) {
@@ -112,8 +97,8 @@ static dt_status load_variants(job *j, const char *run, const char *set, const l
         while (i < 2 && strcmp(ways[i].name, word) != 0) i++;
         if (i == 2) st = dt_fail(DT_E_USAGE, "--tta: '%s' is none of flip, scale", word);
         if (j->n == MOST) st = dt_fail(DT_E_USAGE, "more than %d runs and variants", MOST);
-        if (st == DT_OK && i == 0) st = check_flip(plain);
-        if (st == DT_OK) st = load_changed(j, plain, run, set, w, n_paths, ways[i].list);
+        if (st == DT_OK && i == 0) st = check_flip(*plain);
+        if (st == DT_OK) st = add_changed(j, *plain, run, ways[i].list);
     }
     free(words);
     return st;

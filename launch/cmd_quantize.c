@@ -68,10 +68,12 @@ static dt_status read_options(const launch_words *w, dt_quantize_request *r) {
 
 // The run's own config, and that it is in int8; the overrides of the command line are for the set only.
 static dt_status new_config(const char *run, char **text) {
-    const char *words[] = {run, "model.int8=true", "train.precision=fp32", "device.kind=cpu"};
-    const launch_words w = {.words = words, .n_words = 4};
+    const launch_words w = {.words = &run, .n_words = 1};
     dt_config *c = NULL;
     DT_TRY(launch_load_config(&c, "quantize", &w));
+    dt_config_set_text(c, DT_KEY(model.int8), "true");
+    dt_config_set_word(c, DT_KEY(train.precision), DT_PRECISION_fp32);
+    dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
     *text = dt_config_dump(c);
     dt_config_destroy(c);
     return DT_OK;
@@ -89,17 +91,13 @@ static dt_status run(const launch_words *w) {
     if (!dt_io_is_dir(dir))
         return dt_fail(DT_E_USAGE, "%s: no run's directory%s", dir,
                        dt_io_exists(dir) ? "" : ": it does not exist");
-    const int n = w->n_words - 1;
-    const char **more = dt_xcalloc((size_t)n + 1, sizeof *more);
-    for (int i = 1; i < n; i++) more[i - 1] = w->words[1 + i];
-    more[n - 1] = "train.precision=fp32"; // the last word counts
-    dt_status st = launch_load_for_set(&c, "quantize", dir, set, LAUNCH_ALL_RECORDS, more, n);
-    if (st == DT_OK) st = new_config(dir, &text);
+    DT_TRY(launch_load_for_set(&c, dir, set, LAUNCH_ALL_RECORDS, w->words + 2, w->n_words - 2));
+    dt_config_set_word(c, DT_KEY(train.precision), DT_PRECISION_fp32);
+    dt_status st = new_config(dir, &text);
     r.config = text;
     if (st == DT_OK) st = launch_with_comm(c, body, &r);
     dt_config_destroy(c);
     free(text);
-    free(more);
     return st;
 }
 

@@ -63,14 +63,14 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
 dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out,
                               dt_run_length *length);
 // The config of a run to look at data after training, without data.augment: another set, or NULL for the run's own.
-// Then come the n words of `more`.
+// The n words, overrides of the user, have the last say.
 typedef enum launch_which_records {
     LAUNCH_PART_OF_RUN,  // as the run chooses and divides them
     LAUNCH_WHERE_OF_RUN, // all samples are in the test part; the run's data.where chooses
     LAUNCH_ALL_RECORDS,  // all: keys that choose from the run's own data mean nothing there
 } launch_which_records;
-dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run, const char *set,
-                              launch_which_records which, const char *const *more, int n);
+dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
+                              launch_which_records which, const char *const *words, int n);
 // "train", "val" or "test", which is the default.
 dt_status launch_option_split(const launch_words *w, int option, dt_split *out);
 // dt_trainer_args.open_data of such a config, with one use of all targets.

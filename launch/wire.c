@@ -66,23 +66,18 @@ dt_status launch_option_split(const launch_words *w, int option, dt_split *out) 
 
 // A run's directory instead of a config file: loads the resolved config of the run, and takes the run's name and
 // place from the directory, which may have been moved.
-static dt_status load_run_config(dt_config **out, const launch_words *w) {
-    size_t n = strlen(w->words[0]), n_overrides = (size_t)w->n_words - 1;
-    while (n > 1 && w->words[0][n - 1] == '/') n--;
-    char *run = dt_xprintf("%.*s", (int)n, w->words[0]);
+static dt_status load_run_config(dt_config **out, const char *dir) {
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/') n--;
+    char *run = dt_xprintf("%.*s", (int)n, dir);
     char *slash = strrchr(run, '/');
     char *path = dt_xprintf("%s/config.yaml", run);
-    char *name = launch_override("run.name", slash ? slash + 1 : run);
-    if (slash) *slash = '\0';
-    char *dir = launch_override("run.dir", slash ? (*run ? run : "/") : ".");
-    const char **overrides = dt_xcalloc(n_overrides + 2, sizeof *overrides);
-    overrides[0] = dir;
-    overrides[1] = name;
-    for (size_t i = 0; i < n_overrides; i++) overrides[2 + i] = w->words[1 + i];
-    dt_status st = dt_config_load(out, path, overrides, n_overrides + 2);
-    free(overrides);
-    free(dir);
-    free(name);
+    dt_status st = dt_config_load(out, path, NULL, 0);
+    if (st == DT_OK) {
+        dt_config_set_text(*out, DT_KEY(run.name), slash ? slash + 1 : run);
+        if (slash) *slash = '\0';
+        dt_config_set_text(*out, DT_KEY(run.dir), slash ? (*run ? run : "/") : ".");
+    }
     free(path);
     free(run);
     return st;
@@ -90,6 +85,15 @@ static dt_status load_run_config(dt_config **out, const launch_words *w) {
 
 int launch_micro_batch(const dt_config *c) {
     return c->train.micro_batch.is_auto ? 1 : (int)dt_answer(c->train.micro_batch);
+}
+
+// Frees the config after an error.
+static dt_status override(dt_config **c, const char *const *words, int n) {
+    const dt_status st = dt_config_override(*c, words, (size_t)n);
+    if (st == DT_OK) return DT_OK;
+    dt_config_destroy(*c);
+    *c = NULL;
+    return st;
 }
 
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w) {
@@ -103,30 +107,29 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
                            w->words[i]);
     if (!dt_io_is_dir(w->words[0]))
         return dt_config_load(out, w->words[0], w->words + 1, (size_t)w->n_words - 1);
-    return load_run_config(out, w);
+    DT_TRY(load_run_config(out, w->words[0]));
+    return override(out, w->words + 1, w->n_words - 1);
 }
 
-dt_status launch_load_for_set(dt_config **out, const char *verb, const char *run, const char *set,
-                              launch_which_records which, const char *const *more, int n) {
-    // in this order: PART_OF_RUN takes the first, WHERE_OF_RUN all but the last, ALL_RECORDS all
-    static const char *const own[] = {
-        "data.augment=null",     "data.balance=null", "data.weight=null",
-        "data.m_per_class=null", "data.split=null",   "data.split.test=1",
-        "data.mix=null",         "eval.by=null",      "data.where=null"};
-    static const int taken[] = {[LAUNCH_PART_OF_RUN] = 1,
-                                [LAUNCH_WHERE_OF_RUN] = sizeof own / sizeof *own - 1,
-                                [LAUNCH_ALL_RECORDS] = sizeof own / sizeof *own};
-    const char **words = dt_xcalloc((size_t)(n + taken[LAUNCH_ALL_RECORDS]) + 2, sizeof *words);
-    launch_words all = {.words = words};
-    char *path = set ? launch_override("data.path", set) : NULL;
-    words[all.n_words++] = run;
-    if (set) words[all.n_words++] = path;
-    for (int i = 0; i < taken[which]; i++) words[all.n_words++] = own[i];
-    for (int i = 0; i < n; i++) words[all.n_words++] = more[i];
-    dt_status st = launch_load_config(out, verb, &all);
-    free(path);
-    free(words);
-    return st;
+dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
+                              launch_which_records which, const char *const *words, int n) {
+    const bool is_run = dt_io_is_dir(run);
+    DT_TRY(is_run ? load_run_config(out, run) : dt_config_load(out, run, words, (size_t)n));
+    dt_config *c = *out;
+    if (set) dt_config_set_text(c, DT_KEY(data.path), set);
+    dt_config_unset(c, DT_KEY(data.augment));
+    if (which != LAUNCH_ALL_RECORDS) // a prediction goes past damaged records
+        dt_config_set_word(c, DT_KEY(data.on_error), DT_ON_ERROR_skip);
+    if (which != LAUNCH_PART_OF_RUN) {
+        const dt_key of_training[] = {DT_KEY(data.balance), DT_KEY(data.weight),
+                                      DT_KEY(data.m_per_class), DT_KEY(eval.by)};
+        for (int i = 0; i < 4; i++) dt_config_unset(c, of_training[i]);
+        dt_config_unset_section(c, "data.split");
+        dt_config_unset_section(c, "data.mix");
+        dt_config_set_text(c, DT_KEY(data.split.test), "1");
+    }
+    if (which == LAUNCH_ALL_RECORDS) dt_config_unset(c, DT_KEY(data.where));
+    return override(out, words, n);
 }
 
 // ---- callbacks -------------------------------------------------------------------------------------

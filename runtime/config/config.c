@@ -150,6 +150,11 @@ static dt_status apply_override(dt_config *c, const char *text) {
     return merge(c, path, item);
 }
 
+dt_status dt_config_override(dt_config *c, const char *const *overrides, size_t n_overrides) {
+    for (size_t i = 0; i < n_overrides; i++) DT_TRY(apply_override(c, overrides[i]));
+    return config_check_tree(c);
+}
+
 static dt_status build(dt_config *c, const char *text, size_t n_bytes, const char *const *overrides,
                        size_t n_overrides) {
     DT_TRY(config_read_yaml(&c->root, &c->arena, c->file, NULL, text, n_bytes));
@@ -158,8 +163,7 @@ static dt_status build(dt_config *c, const char *text, size_t n_bytes, const cha
     if (c->root->kind != DT_C_MAP)
         return dt_fail(DT_E_USAGE, "%s: not a config; expected a map with %s", c->root->where,
                        "run, data, model and train");
-    for (size_t i = 0; i < n_overrides; i++) DT_TRY(apply_override(c, overrides[i]));
-    return config_check_tree(c);
+    return dt_config_override(c, overrides, n_overrides);
 }
 
 dt_status dt_config_parse(dt_config **out, const char *name, const char *text, size_t n_bytes,

@@ -145,6 +145,8 @@ dt_status dt_config_load(dt_config **out, const char *path, const char *const *o
 // The same from memory; `name` stands for the file in messages. For tests, fuzzing, checkpoints.
 dt_status dt_config_parse(dt_config **out, const char *name, const char *text, size_t n_bytes,
                           const char *const *overrides, size_t n_overrides);
+// More overrides on a loaded config. After an error the config is good for nothing.
+dt_status dt_config_override(dt_config *c, const char *const *overrides, size_t n_overrides);
 // A config of its own with the same values, as it would be read from dt_config_dump's text.
 dt_config *dt_config_copy(const dt_config *c);
 void dt_config_destroy(dt_config *c);
@@ -154,9 +156,13 @@ void dt_config_destroy(dt_config *c);
 void dt_config_set_int(dt_config *c, dt_key key, int64_t value);
 void dt_config_set_word(dt_config *c, dt_key key, dt_word word);
 void dt_config_set_text(dt_config *c, dt_key key, const char *text); // also auto, where it may be
+// One entry of a MAP: DT_KEY(data.augment), "iris", a constant of YAML.
+void dt_config_set_entry(dt_config *c, dt_key key, const char *name, const char *yaml);
 // The value that `from` has, or none.
 void dt_config_set_same(dt_config *c, dt_key key, const dt_config *from);
 void dt_config_unset(dt_config *c, dt_key key);
+void dt_config_unset_section(dt_config *c,
+                             const char *section); // every key below it, as "data.split"
 bool dt_config_is_auto(const dt_config *c, dt_key key);
 // The key's one value as text: an ENUM's word, a number as it is written; NULL: absent, or no single value.
 const char *dt_config_text(const dt_config *c, dt_key key);

@@ -224,8 +224,18 @@ static void put(dt_config *c, const dt_config_key *row, dt_cnode *n) {
 void dt_config_set_text(dt_config *c, dt_key key, const char *text) {
     dt_cnode *n = config_new_node(&c->arena, DT_C_SCALAR, "set by dtrain");
     n->text = dt_arena_strdup(&c->arena, text);
-    n->quoted = config_row_of(key)->form == FORM_TEXT; // a name such as 7 or auto stays a name
+    const dt_config_type kind = config_row_of(key)->kind; // a name such as 7 or null stays a name
+    n->quoted = kind == DT_T_STR || kind == DT_T_STRS || kind == DT_T_SETS;
     put(c, config_row_of(key), n);
+}
+
+void dt_config_set_entry(dt_config *c, dt_key key, const char *name, const char *yaml) {
+    const dt_config_key *row = config_row_of(key);
+    dt_cnode *n;
+    if (config_read_yaml(&n, &c->arena, "dtrain", "set by dtrain", yaml, strlen(yaml)) != DT_OK ||
+        config_put(c, dt_arena_printf(&c->arena, "%s.%s", row->path, name), n) != DT_OK)
+        config_programming_error(row->path, dt_error_message());
+    put(c, row, config_find(c, row->path));
 }
 
 void dt_config_set_int(dt_config *c, dt_key key, int64_t value) {
@@ -252,4 +262,13 @@ void dt_config_unset(dt_config *c, dt_key key) {
     const dt_config_key *row = config_row_of(key);
     if (config_find(c, row->path)) config_remove(c, row->path);
     fill_field(c, row, (char *)c + row->offset, NULL);
+}
+
+void dt_config_unset_section(dt_config *c, const char *section) {
+    const size_t n = strlen(section);
+    size_t n_rows;
+    const dt_config_key *rows = dt_config_keys(&n_rows);
+    for (size_t k = 0; k < n_rows; k++)
+        if (strncmp(rows[k].path, section, n) == 0 && rows[k].path[n] == '.')
+            dt_config_unset(c, rows[k].offset);
 }
