@@ -54,7 +54,7 @@ static const dt_gemm_desc matmul = {.m = 3,
 static inline dt_cuda_plans *open_plans(dt_cuda_api *api, const char *machine, const char *folder) {
     dt_cuda_plans *p = NULL;
     const dt_cuda_plans_opts o = {.machine = machine, .folder = folder};
-    assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
+    must(dt_cuda_plans_create(&p, api, &o));
     return p;
 }
 
@@ -93,7 +93,7 @@ static inline int remove_folder(void **state) {
 static inline char *file_in(const char *folder, const char *begin) {
     char **names = NULL, *path = NULL;
     size_t n = 0;
-    assert_int_equal(dt_io_list_dir(&names, &n, folder, DT_E_STORAGE), DT_OK);
+    must(dt_io_list_dir(&names, &n, folder, DT_E_STORAGE));
     for (size_t i = 0; i < n; i++) {
         if (strncmp(names[i], begin, strlen(begin)) != 0) continue;
         assert_null(path);
@@ -105,7 +105,7 @@ static inline char *file_in(const char *folder, const char *begin) {
 
 static inline int choice_of_conv(dt_cuda_plans *p) {
     const dt_cuda_plan *plan = NULL;
-    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_OK);
+    must(dt_cuda_plan_dnn(p, &conv, &plan));
     assert_non_null(plan);
     return plan->choice;
 }

@@ -50,7 +50,7 @@ typedef struct rig {
 
 static float *device_floats(dt_backend *b, const float *from, int64_t n) {
     float *p;
-    assert_int_equal(b->alloc(b, (void **)&p, (size_t)n * 4, "test"), DT_OK);
+    must(b->alloc(b, (void **)&p, (size_t)n * 4, "test"));
     if (from) b->copy_to_device(b, p, from, (size_t)n * 4);
     return p;
 }
@@ -62,8 +62,8 @@ static void fill(float *x, int64_t n, uint32_t slot) {
 
 static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float scale) {
     memset(r, 0, sizeof *r);
-    assert_int_equal(dt_backend_create_cpu(&r->cpu, &(dt_backend_opts){.threads = 1}), DT_OK);
-    assert_int_equal(fake_cuda_backend(&r->gpu, &(dt_backend_opts){.threads = 1}), DT_OK);
+    must(dt_backend_create_cpu(&r->cpu, &(dt_backend_opts){.threads = 1}));
+    must(fake_cuda_backend(&r->gpu, &(dt_backend_opts){.threads = 1}));
     for (int i = 0; i < 3; i++) r->flat[i] = calloc(N, 4);
     fill(r->flat[0], N, 1);
     r->buffer = calloc(BUFFERS, 4);
@@ -94,18 +94,17 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
     r->a.buffer_average = device_floats(r->gpu, r->average + N, BUFFERS);
     r->grad = device_floats(r->gpu, NULL, GRAD);
     const dt_device_step first = {.block = {.seed = 1, .loss_scale = scale}};
-    assert_int_equal(r->gpu->alloc(r->gpu, (void **)&r->step, sizeof first, "step"), DT_OK);
+    must(r->gpu->alloc(r->gpu, (void **)&r->step, sizeof first, "step"));
     r->gpu->copy_to_device(r->gpu, r->step, &first, sizeof first);
-    assert_int_equal(r->gpu->alloc_host(r->gpu, (void **)&r->numbers,
-                                        DT_NUMBERS_RING * sizeof *r->numbers, "numbers"),
-                     DT_OK);
+    must(r->gpu->alloc_host(r->gpu, (void **)&r->numbers, DT_NUMBERS_RING * sizeof *r->numbers,
+                            "numbers"));
     char *poison = malloc(LONGEST_COPY * 4);
     memset(poison, 0xab, LONGEST_COPY * 4);
     memcpy(r->copies, copies, sizeof copies);
     for (int i = 0; i < COPIES; i++) {
         const size_t n_bytes =
             (size_t)copies[i].count * dt_dtype_size((dt_dtype)copies[i].form.type);
-        assert_int_equal(r->gpu->alloc(r->gpu, &r->copies[i].packed, n_bytes, "copy"), DT_OK);
+        must(r->gpu->alloc(r->gpu, &r->copies[i].packed, n_bytes, "copy"));
         r->gpu->copy_to_device(r->gpu, r->copies[i].packed, poison, n_bytes);
     }
     free(poison);
@@ -113,8 +112,8 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
     r->a.n_copies = COPIES;
     r->a.step = r->step;
     r->a.numbers = r->numbers;
-    assert_int_equal(r->gpu->device->commit_create(r->gpu, &r->a, &r->commit), DT_OK);
-    assert_int_equal(r->gpu->device->stream_create(r->gpu, &r->stream), DT_OK);
+    must(r->gpu->device->commit_create(r->gpu, &r->a, &r->commit));
+    must(r->gpu->device->stream_create(r->gpu, &r->stream));
 }
 
 static void tear_down(rig *r) {
@@ -149,7 +148,7 @@ static const dt_step_numbers *run_step(rig *r, int64_t step, float lr) {
     g->copy_to_device(g, r->grad, r->host_grad, (size_t)GRAD * 4);
     for (int p = 0; p < DT_N_COMMIT_PHASES; p++)
         g->device->commit_phase(g, r->commit, (dt_commit_phase)p, r->grad, r->stream);
-    assert_int_equal(g->device->synchronize(g, r->stream), DT_OK);
+    must(g->device->synchronize(g, r->stream));
     const dt_step_numbers *n = &r->numbers[step % DT_NUMBERS_RING];
     assert_int_equal(n->step, step);
     return n;
@@ -368,7 +367,7 @@ TEST(test_add) {
     rig r;
     set_up(&r, (dt_optimizer_args){.kind = DT_OPTIMIZER_sgd}, 0, 0, 1);
     r.gpu->device->add(r.gpu, r.a.optimizer.slots[0], r.a.optimizer.master, N - 3, r.stream);
-    assert_int_equal(r.gpu->device->synchronize(r.gpu, r.stream), DT_OK);
+    must(r.gpu->device->synchronize(r.gpu, r.stream));
     memset(r.flat[0] + N - 3, 0, 12);
     compare(r.gpu, r.a.optimizer.slots[0], r.flat[0], N, 0);
     tear_down(&r);

@@ -13,7 +13,7 @@
 
 static int chosen(int n, int rank, int size, const char *visible) {
     int index = -1;
-    assert_int_equal(dt_cuda_choose_device(&index, n, rank, size, visible), DT_OK);
+    must(dt_cuda_choose_device(&index, n, rank, size, visible));
     return index;
 }
 
@@ -28,10 +28,9 @@ TEST(test_chosen) {
 
 TEST(test_refused) {
     int index;
-    assert_int_equal(dt_cuda_choose_device(&index, 0, 0, 1, ""), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "CUDA_VISIBLE_DEVICES"));
-    assert_int_equal(dt_cuda_choose_device(&index, 4, 0, 8, NULL), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "8 ranks on this host, but 4 GPUs"));
+    must_fail(DT_E_USAGE, "CUDA_VISIBLE_DEVICES", dt_cuda_choose_device(&index, 0, 0, 1, ""));
+    must_fail(DT_E_USAGE, "8 ranks on this host, but 4 GPUs",
+              dt_cuda_choose_device(&index, 4, 0, 8, NULL));
     assert_non_null(strstr(dt_error_message(), "mpirun -np 4"));
     assert_int_equal(dt_cuda_choose_device(&index, 1, 1, 2, NULL), DT_E_USAGE);
     assert_int_equal(dt_cuda_choose_device(&index, 2, 1, 4, "0,1"), DT_E_USAGE);

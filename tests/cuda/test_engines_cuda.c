@@ -61,15 +61,15 @@ static start_report go_on(int step, const char *fastest, const char *versions) {
     char *path = path_of(file), *text = NULL;
     dt_train_state state;
     dt_state_init(&state);
-    assert_int_equal(dt_io_read_file(&text, &n, path, 0, DT_E_CKPT), DT_OK);
-    assert_int_equal(dt_state_parse(&state, path, text), DT_OK);
+    must(dt_io_read_file(&text, &n, path, 0, DT_E_CKPT));
+    must(dt_state_parse(&state, path, text));
     assert_non_null(state.engines);
     r.engines = dt_xstrdup(state.engines);
     dt_state_fini(&state);
     free(text);
     free(path);
     path = path_of("engines/log");
-    assert_int_equal(dt_io_read_file(&text, &n, path, 0, DT_E_DATA), DT_OK);
+    must(dt_io_read_file(&text, &n, path, 0, DT_E_DATA));
     r.n_lines = count_text(text, "this run began on 'cuda: pretending machine");
     assert_int_equal(r.n_lines,
                      count_text(text, ": bits will differ, and engines are chosen anew"));
@@ -90,7 +90,7 @@ TEST(test_resuming_keeps_the_engines) {
     assert_true(n_choices(first.engines, '1') > 10);
     assert_int_equal(n_choices(first.engines, '1'), count_text(first.engines, "\n"));
     char *cache = path_of("cache");
-    assert_int_equal(dt_io_remove_tree(cache), DT_OK);
+    must(dt_io_remove_tree(cache));
     start_report second = go_on(2, "2", "cuDNN 9.19");
     assert_false(second.timed);
     assert_string_equal(first.engines, second.engines);

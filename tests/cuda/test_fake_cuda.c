@@ -12,7 +12,7 @@
 
 static dt_backend *open_backend(void) {
     dt_backend *b;
-    assert_int_equal(fake_cuda_backend(&b, &(dt_backend_opts){.threads = 1}), DT_OK);
+    must(fake_cuda_backend(&b, &(dt_backend_opts){.threads = 1}));
     return b;
 }
 
@@ -95,14 +95,14 @@ static float two_streams(bool wait, bool captured) {
     float *x[3], host[64], result;
     void *first, *second, *graph = NULL;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(b->alloc(b, (void **)&x[i], sizeof host, "test"), DT_OK);
+        must(b->alloc(b, (void **)&x[i], sizeof host, "test"));
         for (int k = 0; k < 64; k++) host[k] = (float)(1 << i);
         b->copy_to_device(b, x[i], host, sizeof host);
     }
-    assert_int_equal(d->stream_create(b, &first), DT_OK);
-    assert_int_equal(d->stream_create(b, &second), DT_OK);
+    must(d->stream_create(b, &first));
+    must(d->stream_create(b, &second));
     if (captured) {
-        assert_int_equal(d->capture_begin(b, second), DT_OK);
+        must(d->capture_begin(b, second));
         d->stream_wait(b, first, second);
     }
     d->add(b, x[0], x[1], 64, first);
@@ -114,7 +114,7 @@ static float two_streams(bool wait, bool captured) {
         if (!wait) assert_non_null(strstr(dt_error_message(), "unjoined"));
     }
     for (int i = 0; graph && i < 2; i++) d->graph_launch(b, graph, second);
-    assert_int_equal(d->synchronize(b, second), DT_OK);
+    must(d->synchronize(b, second));
     b->copy_to_host(b, host, x[2], sizeof host);
     result = host[63];
     d->graph_destroy(b, graph);
@@ -136,18 +136,17 @@ TEST(test_capture_errors) {
     dt_backend *b = open_backend();
     const dt_device *d = b->device;
     void *s, *graph, *p;
-    assert_int_equal(d->stream_create(b, &s), DT_OK);
-    assert_int_equal(d->capture_begin(b, s), DT_OK);
+    must(d->stream_create(b, &s));
+    must(d->capture_begin(b, s));
     assert_int_equal(b->alloc(b, &p, 64, "a buffer"), DT_E_INTERNAL);
     assert_int_equal(d->capture_end(b, s, &graph), DT_E_INTERNAL);
     assert_null(graph);
-    assert_int_equal(d->capture_begin(b, s), DT_OK); // forgotten: it works the next time
-    assert_int_equal(d->capture_end(b, s, &graph), DT_OK);
+    must(d->capture_begin(b, s)); // forgotten: it works the next time
+    must(d->capture_end(b, s, &graph));
     d->graph_destroy(b, graph);
     dt_cuda_api *api = dt_cuda_self(b)->api;
     fake_cuda_fail(api, "stream_synchronize", 0, 999);
-    assert_int_equal(d->synchronize(b, s), DT_E_INTERNAL);
-    assert_non_null(strstr(dt_error_message(), "waiting for the device"));
+    must_fail(DT_E_INTERNAL, "waiting for the device", d->synchronize(b, s));
     assert_int_equal(d->synchronize(b, s), DT_E_INTERNAL); // sticky
     d->stream_destroy(b, s);
     b->destroy(b);
@@ -186,8 +185,8 @@ static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft
     const size_t in_bytes = dt_layout_bytes(from, ft, &s), out_bytes = dt_layout_bytes(to, tt, &s);
     char *in = calloc(1, in_bytes), *out = calloc(1, out_bytes), *src, *dst;
     for (int64_t i = 0; i < n; i++) dt_put(in, ft, place(from, &s, i), (float)(i % 255 - 127));
-    assert_int_equal(b->alloc(b, (void **)&src, in_bytes, "test"), DT_OK);
-    assert_int_equal(b->alloc(b, (void **)&dst, out_bytes, "test"), DT_OK);
+    must(b->alloc(b, (void **)&src, in_bytes, "test"));
+    must(b->alloc(b, (void **)&dst, out_bytes, "test"));
     b->copy_to_device(b, src, in, in_bytes);
     b->reorder(b, 1, &s, src, ft, from, dst, tt, to, b->device->stream);
     b->copy_to_host(b, out, dst, out_bytes);

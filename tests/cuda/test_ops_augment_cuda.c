@@ -53,7 +53,7 @@ static void play(const uint8_t *x, const dt_pixel_step *steps, int n_steps, int 
                             .in_layout = in_layout,
                             .out_layout = out_layout};
     const dt_kernel *k = machine->kernel(machine, DT_OP_image_augment, false);
-    if (k->prepare(&s) != DT_OK) fail_msg("%s", dt_error_message());
+    must(k->prepare(&s));
     dt_step_block block = {0};
     void *spare = with_canary(s.scratch_bytes);
     dt_run r = {
@@ -82,9 +82,8 @@ static void check_list(const char *list, uint32_t round, int w, int h, int c) {
     for (uint32_t i = 0; i < N; i++) {
         dt_augment_key key = {5, 7 * round + i, 1};
         dt_image here = {want + i * n, w, h, c}, there = {x + i * n, w, h, c};
-        assert_int_equal(dt_augment_apply(a, &key, &here, &scratch), DT_OK);
-        assert_int_equal(dt_augment_split(a, &key, &there, &scratch, steps + (int)i * n_steps),
-                         DT_OK);
+        must(dt_augment_apply(a, &key, &here, &scratch));
+        must(dt_augment_split(a, &key, &there, &scratch, steps + (int)i * n_steps));
         for (int k = 0; k < n_steps; k++) n_seen[steps[(int)i * n_steps + k].kind]++;
     }
     if (n_steps > 0) {
@@ -142,7 +141,7 @@ enum { MICRO = 4, BATCHES = 40 };
 static dt_dataset *open_set(const char *packed, const char *extra, dt_backend *b) {
     dt_dataset *d;
     dt_config *c = fixture_config(packed, extra);
-    if (dt_data_open(&d, c, b, 2, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_data_open(&d, c, b, 2, NULL));
     return d;
 }
 
@@ -156,7 +155,7 @@ static dt_batch_source *open_source(dt_dataset *d, dt_split split) {
                            .n_micro = 1,
                            .end_step = -1};
     dt_batch_source *s;
-    if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
+    must(d->open(d, &r, &s));
     return s;
 }
 
@@ -171,7 +170,7 @@ static int compare_field(const dt_batch *b, const dt_batch *whole, const dt_fiel
         for (int k = 0; k < f->n_steps; k++) {
             const dt_pixel_step *s = &b->steps[i][j * f->n_steps + k];
             n_played += s->kind != DT_PIXEL_END;
-            assert_int_equal(dt_pixels_play(&image, s, &scratch), DT_OK);
+            must(dt_pixels_play(&image, s, &scratch));
         }
         assert_memory_equal(image.data, (const uint8_t *)whole->field[i] + (size_t)j * n, n);
     }
@@ -197,7 +196,7 @@ TEST(test_loader) {
     assert_int_equal(d[0]->fields[1].n_steps, 5);
     for (int64_t step = 0; step < BATCHES; step++) {
         const dt_batch *b[3];
-        for (int i = 0; i < 3; i++) assert_int_equal(s[i]->get(s[i], step, 0, &b[i], NULL), DT_OK);
+        for (int i = 0; i < 3; i++) must(s[i]->get(s[i], step, 0, &b[i], NULL));
         for (int f = 0; f < 2; f++) {
             assert_true(b[0]->steps[f] && !b[1]->steps[f] && !b[2]->steps[f]);
             n_played[f] += compare_field(b[0], b[1], &d[0]->fields[f], f);
@@ -210,7 +209,7 @@ TEST(test_loader) {
     for (int i = 0; i < 3; i++) s[i]->close(s[i]);
     s[0] = open_source(d[0], DT_SPLIT_VAL);
     const dt_batch *b;
-    assert_int_equal(s[0]->get(s[0], 0, 0, &b, NULL), DT_OK);
+    must(s[0]->get(s[0], 0, 0, &b, NULL));
     assert_true(!b->steps[0] && !b->steps[1]);
     s[0]->release(s[0], b);
     s[0]->close(s[0]);

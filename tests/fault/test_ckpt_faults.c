@@ -165,7 +165,7 @@ static void expect_content(const char *path, int64_t step) {
     make_tensors(t);
     t[0].data = w;
     t[1].data = m;
-    if (dt_ckpt_load(path, t, 2, &json) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_ckpt_load(path, t, 2, &json));
     fill(step);
     assert_memory_equal(w, weight, sizeof w);
     assert_memory_equal(m, moment, sizeof m);
@@ -181,11 +181,11 @@ TEST_WITH(test_failed_save_again, make_run, remove_run) {
     char *path;
     dt_log_set_level((dt_log_level)-1);
     for (int async = 0; async < 2; async++) {
-        assert_int_equal(open_run(&c, async), DT_OK);
-        assert_int_equal(dt_failpoint_set("ckpt:4:eio"), DT_OK);
+        must(open_run(&c, async));
+        must(dt_failpoint_set("ckpt:4:eio"));
         assert_int_equal(save(c, 10 + async), async ? DT_E_STORAGE : DT_OK);
-        if (async) assert_int_equal(dt_ckpt_save_again(c), DT_OK);
-        assert_int_equal(dt_ckpt_find(c, "latest", &step, &path), DT_OK);
+        if (async) must(dt_ckpt_save_again(c));
+        must(dt_ckpt_find(c, "latest", &step, &path));
         assert_int_equal(step, 10 + async);
         expect_content(path, step);
         free(path);
@@ -199,12 +199,12 @@ TEST_WITH(test_order_of_flushes, make_run, remove_run) {
     dt_ckpt *c;
     n_removed = n_removed_early = 0;
     for (int async = 0; async < 2; async++) {
-        assert_int_equal(open_run(&c, async), DT_OK);
+        must(open_run(&c, async));
         for (int64_t step = 10; step <= 30; step += 10) {
             put_file(beside, "{}\n{}\n{}\n{}", (size_t)(step / 10 * 3));
             watching = true;
             n_seen = n_renames = n_unflushed = n_parent_flushes = 0;
-            assert_int_equal(save(c, step + 100 * async), DT_OK);
+            must(save(c, step + 100 * async));
             watching = false;
             assert_int_equal(n_renames, 1);
             assert_int_equal(n_unflushed, 0);
@@ -222,11 +222,11 @@ TEST_WITH(test_parent_flush_fails, make_run, remove_run) {
     dt_ckpt *c;
     bool tried = false;
     for (int n = 1; n < 60 && !tried; n++) {
-        assert_int_equal(open_run(&c, true), DT_OK);
+        must(open_run(&c, true));
         snprintf(failpoint, sizeof failpoint, "ckpt:%d:eio", n);
-        assert_int_equal(dt_failpoint_set(failpoint), DT_OK);
+        must(dt_failpoint_set(failpoint));
         dt_status st = save(c, 20);
-        assert_int_equal(dt_failpoint_set(NULL), DT_OK);
+        must(dt_failpoint_set(NULL));
         char path[128];
         snprintf(path, sizeof path, "%s/step-00000020", dir);
         if (st != DT_OK && dt_io_exists(path)) {
@@ -234,13 +234,13 @@ TEST_WITH(test_parent_flush_fails, make_run, remove_run) {
             put_file(beside, "{}\n", 3);
             watching = true;
             n_seen = n_renames = n_unflushed = n_parent_flushes = 0;
-            assert_int_equal(save(c, 20), DT_OK);
+            must(save(c, 20));
             watching = false;
             assert_int_equal(n_renames, 1);
             assert_int_equal(n_unflushed, 0);
         }
         dt_ckpt_close(c);
-        assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+        must(dt_io_remove_tree(dir));
     }
     assert_true(tried);
 }
@@ -258,7 +258,7 @@ static void expect_fall_back(dt_ckpt *c, const char *file, const char *what) {
         fail_msg("%s %s: %s", file, what, dt_error_message());
     if (step != 10) fail_msg("%s %s: not noticed", file, what);
     free(path);
-    assert_int_equal(dt_ckpt_list(dir, true, &infos, &n), DT_OK);
+    must(dt_ckpt_list(dir, true, &infos, &n));
     assert_int_equal(n, 2);
     assert_true(infos[0].valid);
     assert_false(infos[1].valid);
@@ -270,7 +270,7 @@ static void damage(dt_ckpt *c, const char *file) {
     char path[160], what[64], *data;
     size_t n;
     snprintf(path, sizeof path, "%s/step-00000020/%s", dir, file);
-    assert_int_equal(dt_io_read_file(&data, &n, path, 0, DT_E_CKPT), DT_OK);
+    must(dt_io_read_file(&data, &n, path, 0, DT_E_CKPT));
     const size_t cuts[] = {0, 1, n / 2, n - 1};
     for (int i = 0; i < 4; i++) {
         snprintf(what, sizeof what, "cut to %zu", cuts[i]);
@@ -299,12 +299,12 @@ TEST_WITH(test_damaged_files, make_run, remove_run) {
     int64_t step;
     char *path;
     dt_ckpt_opts o = {.dir = dir, .keep = 2, .async = true};
-    assert_int_equal(dt_ckpt_open(&c, &o, false), DT_OK);
-    assert_int_equal(save(c, 10), DT_OK);
-    assert_int_equal(save(c, 20), DT_OK);
+    must(dt_ckpt_open(&c, &o, false));
+    must(save(c, 10));
+    must(save(c, 20));
     dt_log_set_level((dt_log_level)-1); // a hundred reasons, all checked
     for (int i = 0; i < 4; i++) damage(c, files[i]);
-    assert_int_equal(dt_ckpt_find(c, "latest", &step, &path), DT_OK); // put back whole
+    must(dt_ckpt_find(c, "latest", &step, &path)); // put back whole
     assert_int_equal(step, 20);
     free(path);
     dt_ckpt_close(c);
@@ -315,12 +315,11 @@ TEST_WITH(test_none_loads, make_run, remove_run) {
     dt_ckpt *c;
     int64_t step;
     char *found;
-    assert_int_equal(open_run(&c, true), DT_OK);
-    assert_int_equal(save(c, 10), DT_OK);
+    must(open_run(&c, true));
+    must(save(c, 10));
     snprintf(path, sizeof path, "%s/step-00000010/model.safetensors", dir);
     assert_int_equal(truncate(path, 100), 0);
-    assert_int_equal(dt_ckpt_find(c, "latest", &step, &found), DT_E_CKPT);
-    assert_non_null(strstr(dt_error_message(), "truncated"));
+    must_fail(DT_E_CKPT, "truncated", dt_ckpt_find(c, "latest", &step, &found));
     assert_non_null(strstr(dt_error_message(), "run.name"));
     dt_ckpt_close(c);
 }

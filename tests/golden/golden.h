@@ -18,17 +18,12 @@
 
 #include "testing.h"
 
-#define golden_ok(expr)                                                                            \
-    do {                                                                                           \
-        if ((expr) != DT_OK) fail_msg("%s: %s", #expr, dt_error_message());                        \
-    } while (0)
-
 static inline dt_safetensors *golden_open(const char *file) {
     char path[4096];
     const char *source = getenv("SOURCE");
     snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", file);
     dt_safetensors *s = NULL;
-    golden_ok(dt_safetensors_open(&s, path));
+    must(dt_safetensors_open(&s, path));
     return s;
 }
 

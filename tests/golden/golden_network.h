@@ -78,20 +78,20 @@ static inline void golden_network_create(golden_network *n, const char *yaml,
                                          const dt_field_info *fields, int n_fields, int batch,
                                          bool training, dt_dtype type, int threads) {
     *n = (golden_network){.threads = threads};
-    golden_ok(dt_config_parse(&n->config, "golden", yaml, strlen(yaml), NULL, 0));
+    must(dt_config_parse(&n->config, "golden", yaml, strlen(yaml), NULL, 0));
     dt_model_args args = {.config = n->config,
                           .fields = fields,
                           .n_fields = n_fields,
                           .batch = batch,
                           .training = training};
-    golden_ok(dt_model_graph(&n->graph, &args, type));
-    golden_ok(dt_backend_create(&n->backend, DT_DEVICE_cpu,
-                                &(dt_backend_opts){.threads = threads, .deterministic = true}));
-    golden_ok(dt_params_create(&n->params, n->graph, n->backend, training ? 2 : 0, 1));
+    must(dt_model_graph(&n->graph, &args, type));
+    must(dt_backend_create(&n->backend, DT_DEVICE_cpu,
+                           &(dt_backend_opts){.threads = threads, .deterministic = true}));
+    must(dt_params_create(&n->params, n->graph, n->backend, training ? 2 : 0, 1));
     dt_params_init(n->params, 1);
-    golden_ok(dt_plan_create(&n->plan, n->graph, n->params,
-                             &(dt_plan_opts){.threads = threads, .n_replicas = 1}));
-    golden_ok(dt_exec_create(&n->exec, n->plan, 0));
+    must(dt_plan_create(&n->plan, n->graph, n->params,
+                        &(dt_plan_opts){.threads = threads, .n_replicas = 1}));
+    must(dt_exec_create(&n->exec, n->plan, 0));
 }
 
 // One step of one micro-batch: forward, backward, optimizer, running statistics. The gradient, summed

@@ -191,16 +191,16 @@ TEST(vectors_come_from_npy_text_and_raw_floats) {
     float out[60], raw[3] = {1.5f, -2, 1e30f};
     const float *want = golden_find(golden, "want", "npy_hwc_fortran", NULL);
     for (int k = 0; k < 2; k++) { // the same array
-        golden_ok(dt_decode_numbers(file_of(k ? "npy_hwc" : "npy_hwc_fortran"), 60, out, &scratch));
+        must(dt_decode_numbers(file_of(k ? "npy_hwc" : "npy_hwc_fortran"), 60, out, &scratch));
         for (int i = 0; i < 60; i++) assert_true(!isfinite(out[i]) || out[i] == want[i]);
     }
     assert_int_equal(dt_decode_numbers(file_of("npy_hwc"), 59, out, &scratch), DT_E_DATA);
-    golden_ok(dt_decode_numbers((dt_span){(uint8_t *)raw, sizeof raw}, 3, out, &scratch));
+    must(dt_decode_numbers((dt_span){(uint8_t *)raw, sizeof raw}, 3, out, &scratch));
     assert_true(out[0] == 1.5f && out[1] == -2 && out[2] == 1e30f);
     static const char *const TEXTS[] = {"1.5,-2,1e30", " [1.5; -2]\n1e30\r\n", "1.5 -2.0\t+1E30,"};
     for (int i = 0; i < 3; i++) {
         dt_span s = {(const uint8_t *)TEXTS[i], strlen(TEXTS[i])};
-        golden_ok(dt_decode_numbers(s, 3, out, &scratch));
+        must(dt_decode_numbers(s, 3, out, &scratch));
         assert_true(out[0] == 1.5f && out[1] == -2 && out[2] == 1e30f);
         assert_int_equal(dt_decode_numbers(s, 2, out, &scratch), DT_E_DATA);
         assert_int_equal(dt_decode_numbers(s, 4, out, &scratch), DT_E_DATA);
@@ -231,7 +231,7 @@ TEST(cubes_of_the_dark_energy_survey) {
     dt_tar tar;
     bool more = true;
     int n_seen = 0;
-    golden_ok(dt_blob_open(&blob, path));
+    must(dt_blob_open(&blob, path));
     dt_tar_begin(&tar, &blob);
     while (dt_tar_next(&tar, &e, &more) == DT_OK && more)
         for (int k = 0; k < 4; k++) {
@@ -240,8 +240,8 @@ TEST(cubes_of_the_dark_energy_survey) {
             dt_array_spec spec = {.f32 = true, .n_bands = 2, .bands = {45, 0}};
             uint8_t *bytes = malloc(e.size);
             dt_image image;
-            golden_ok(dt_blob_read(&blob, e.offset, bytes, e.size));
-            golden_ok(decode((dt_span){bytes, e.size}, &spec, 2, &image));
+            must(dt_blob_read(&blob, e.offset, bytes, e.size));
+            must(decode((dt_span){bytes, e.size}, &spec, 2, &image));
             assert_int_equal(image.width * 1000 + image.height, 91091);
             const uint8_t *p = (const uint8_t *)image.real;
             uint32_t crc = ~0u;

@@ -35,7 +35,7 @@ static dt_config *parse(const char *data) {
                             "data: {path: x, fields: {a: {kind: image, size: [12, 16]}}, %s}\n"
                             "model: {name: fusion}\ntrain: {global_batch: 6, micro_batch: 3}\n",
                             data);
-    golden_ok(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0));
+    must(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0));
     free(text);
     return c;
 }
@@ -67,12 +67,12 @@ static void check_list(const char *list, uint32_t sample, const char *name, bool
     dt_config *c = parse_list(list, &node);
     dt_augment *a;
     size_t n;
-    golden_ok(dt_augment_parse(&a, node, "a"));
+    must(dt_augment_parse(&a, node, "a"));
     memcpy(pixels, dt_safetensors_data(goldens, dt_safetensors_find(goldens, "small"), &n),
            sizeof pixels);
     dt_image image = {pixels, W, H, C};
     dt_augment_key key = {11, sample, 0};
-    golden_ok(dt_augment_apply(a, &key, &image, &scratch));
+    must(dt_augment_apply(a, &key, &image, &scratch));
     compare(name, pixels, golden_at(name, N_BYTES), near);
     dt_augment_destroy(a);
     dt_config_destroy(c);
@@ -120,7 +120,7 @@ TEST(a_resized_crop_is_torchvisions) {
     dt_resizer *r = dt_resizer_create();
     size_t n;
     int n_compared = 0, n_equal = 0;
-    golden_ok(dt_augment_parse(&a, node, "a"));
+    must(dt_augment_parse(&a, node, "a"));
     memcpy(src, dt_safetensors_data(goldens, dt_safetensors_find(goldens, "src3"), &n), sizeof src);
     for (uint32_t s = 0; s < 4; s++) {
         char name[64];
@@ -128,7 +128,7 @@ TEST(a_resized_crop_is_torchvisions) {
         dt_image image = {src, 30, 22, C};
         dt_augment_key key = {11, s, 0};
         assert_true(dt_augment_box(a, &key, 30, 22, box));
-        golden_ok(dt_resize(r, &image, box, got, H, W));
+        must(dt_resize(r, &image, box, got, H, W));
         snprintf(name, sizeof name, "resized_box %u", s);
         compare(name, got, golden_at(name, N_BYTES), false);
         snprintf(name, sizeof name, "resized_crop %u", s);
@@ -158,16 +158,16 @@ static void mix_pixels(const uint8_t *x, const dt_mix_row *plan, float *y) {
     dt_value rows =
         dt_constant(g, "plan", DT_I32, dt_shape2(N_MIXED, DT_MIX_COLUMNS), (const int32_t *)plan);
     dt_output(g, "y", dt_image_normalize(g, in, rows, mean, std));
-    golden_ok(dt_graph_check(g));
-    golden_ok(dt_pass_amp(g, DT_F32));
+    must(dt_graph_check(g));
+    must(dt_pass_amp(g, DT_F32));
     dt_backend *b;
     dt_params *p;
     dt_plan *steps;
     dt_exec *e;
-    golden_ok(dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = 1}));
-    golden_ok(dt_params_create(&p, g, b, 0, 1));
-    golden_ok(dt_plan_create(&steps, g, p, &(dt_plan_opts){.threads = 1, .n_replicas = 1}));
-    golden_ok(dt_exec_create(&e, steps, 0));
+    must(dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = 1}));
+    must(dt_params_create(&p, g, b, 0, 1));
+    must(dt_plan_create(&steps, g, p, &(dt_plan_opts){.threads = 1, .n_replicas = 1}));
+    must(dt_exec_create(&e, steps, 0));
     dt_exec_run(e, &(dt_exec_args){.step = {.seed = 1}});
     assert_int_equal(dt_exec_output(e, "y", y, N_MIXED * N_BYTES), N_MIXED * N_BYTES);
     dt_exec_destroy(e);
@@ -187,7 +187,7 @@ static void check_mix(const char *kind) {
         {.name = "label", .dtype = DT_I32, .sample_shape = dt_shape0(), .n_classes = N_CLASSES}};
     fields[0].mixed = fields[1].soft = true;
     dt_mix *m;
-    golden_ok(dt_mix_create(&m, c, fields, 2));
+    must(dt_mix_create(&m, c, fields, 2));
     const int32_t label[N_MIXED] = {0, 2, 1};
     float shares[N_MIXED][N_CLASSES];
     dt_mix_row rows[N_MIXED];
@@ -247,12 +247,12 @@ TEST(sounds_are_torchaudios) {
             dt_augment_key key = {11, s, 0};
             int n = ROWS[i].features ? BANDS * FRAMES : N_SOUND;
             size_t n_bytes = (size_t)n * sizeof *x;
-            golden_ok(dt_audio_augment_parse(&a, node, "a", true));
+            must(dt_audio_augment_parse(&a, node, "a", true));
             memcpy(x, golden_at(ROWS[i].features ? "features" : "sound", n_bytes), n_bytes);
             if (ROWS[i].features)
                 dt_audio_augment_features(a, &key, x, BANDS, FRAMES, 1);
             else
-                golden_ok(dt_audio_augment_samples(a, &key, x, N_SOUND, 1, N_SOUND, &scratch));
+                must(dt_audio_augment_samples(a, &key, x, N_SOUND, 1, N_SOUND, &scratch));
             snprintf(name, sizeof name, "%s %u", ROWS[i].golden, s);
             golden_compare(name, x, golden_at(name, n_bytes), n, 1e-6);
             dt_augment_destroy(a);

@@ -58,9 +58,9 @@ static void compare_attributes(const dt_safetensors *file, const char *name,
                                const dt_field_info *fields, const char *yaml) {
     dt_config *c;
     dt_graph *g;
-    golden_ok(dt_config_parse(&c, "golden", yaml, strlen(yaml), NULL, 0));
+    must(dt_config_parse(&c, "golden", yaml, strlen(yaml), NULL, 0));
     dt_model_args a = {.config = c, .fields = fields, .n_fields = 2, .batch = 2, .training = true};
-    golden_ok(dt_model_graph(&g, &a, DT_F32));
+    must(dt_model_graph(&g, &a, DT_F32));
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
         if (n->dead || n->backward) continue;

@@ -75,7 +75,7 @@ static int by_name(const void *a, const void *b) {
 static void run_folder(dt_safetensors *file) {
     char **names = NULL;
     size_t n = 0, n_run = 0;
-    golden_ok(dt_io_list_dir(&names, &n, folder, DT_E_DATA));
+    must(dt_io_list_dir(&names, &n, folder, DT_E_DATA));
     qsort(names, n, sizeof *names, by_name);
     for (size_t i = 0; i < n; i++) {
         char *end = strstr(names[i], ".onnx");
@@ -97,7 +97,7 @@ static void full_size(void **state) {
     char path[5000];
     dt_safetensors *file = NULL;
     snprintf(path, sizeof path, "%s/onnx_import.safetensors", folder);
-    golden_ok(dt_safetensors_open(&file, path));
+    must(dt_safetensors_open(&file, path));
     run_folder(file);
 }
 
@@ -107,7 +107,7 @@ static void refused(void (*change)(Onnx__ModelProto *m), const char *text) {
     char yaml[8192], from[5000], keep[4096], to[] = "/tmp/dt_onnx_XXXXXX", *data;
     size_t n_bytes;
     snprintf(from, sizeof from, "%s/resnet_13.onnx", folder);
-    golden_ok(dt_io_read_file(&data, &n_bytes, from, 0, DT_E_DATA));
+    must(dt_io_read_file(&data, &n_bytes, from, 0, DT_E_DATA));
     Onnx__ModelProto *m = onnx__model_proto__unpack(NULL, n_bytes, (const uint8_t *)data);
     assert_non_null(m);
     free(data);
@@ -117,7 +117,7 @@ static void refused(void (*change)(Onnx__ModelProto *m), const char *text) {
     data = malloc(n_bytes + 1);
     onnx__model_proto__pack(m, (uint8_t *)data);
     snprintf(from, sizeof from, "%s/bad.onnx", to);
-    golden_ok(dt_io_write_file(from, data, n_bytes));
+    must(dt_io_write_file(from, data, n_bytes));
     free(data);
     onnx__model_proto__free_unpacked(m, NULL);
     memcpy(keep, folder, sizeof keep);
@@ -127,13 +127,13 @@ static void refused(void (*change)(Onnx__ModelProto *m), const char *text) {
     dt_field_info fields[2] = {float_image(32), {.name = "y", .dtype = DT_I32, .n_classes = 5}};
     dt_config *c;
     dt_graph *g = NULL;
-    golden_ok(dt_config_parse(&c, "golden", yaml, strlen(yaml), NULL, 0));
+    must(dt_config_parse(&c, "golden", yaml, strlen(yaml), NULL, 0));
     dt_model_args a = {.config = c, .fields = fields, .n_fields = 2, .batch = 2, .training = true};
     assert_int_equal(dt_model_graph(&g, &a, DT_F32), DT_E_USAGE);
     if (!strstr(dt_error_message(), text)) fail_msg("expected '%s': %s", text, dt_error_message());
     assert_null(strchr(dt_error_message(), '\n'));
     dt_config_destroy(c);
-    golden_ok(dt_io_remove_tree(to));
+    must(dt_io_remove_tree(to));
 }
 
 static void set(char **text, const char *to) {

@@ -249,17 +249,17 @@ static void check_row(const golden_row *row, bool fuse, dt_dtype type, int threa
         dt_value weight = dt_constant(g, "unit_weight", DT_F32, dt_shape1(t.d[0]), ones);
         dt_loss(g, DT_LOSS_mse, y, constant(&c, "t", DT_F32), weight, 0, 0);
     }
-    golden_ok(dt_graph_check(g));
-    if (fuse) golden_ok(dt_pass_fuse(g));
-    golden_ok(dt_graph_differentiate(g));
-    golden_ok(dt_pass_amp(g, type));
-    golden_ok(dt_pass_dead_code(g));
+    must(dt_graph_check(g));
+    if (fuse) must(dt_pass_fuse(g));
+    must(dt_graph_differentiate(g));
+    must(dt_pass_amp(g, type));
+    must(dt_pass_dead_code(g));
 
     dt_backend *b = NULL;
-    golden_ok(dt_backend_create(&b, DT_DEVICE_cpu,
-                                &(dt_backend_opts){.threads = threads, .deterministic = true}));
+    must(dt_backend_create(&b, DT_DEVICE_cpu,
+                           &(dt_backend_opts){.threads = threads, .deterministic = true}));
     dt_params *p = NULL;
-    golden_ok(dt_params_create(&p, g, b, 0, 1));
+    must(dt_params_create(&p, g, b, 0, 1));
     for (int i = 0; i < p->n_entries; i++) {
         int64_t n = 0;
         const float *x = golden_of(row->name, p->entries[i].name, "", &n);
@@ -268,10 +268,10 @@ static void check_row(const golden_row *row, bool fuse, dt_dtype type, int threa
         memcpy(p->master + p->entries[i].offset, x, (size_t)n * sizeof(float));
     }
     dt_plan *plan = NULL;
-    golden_ok(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_replicas = 1}));
+    must(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_replicas = 1}));
     dt_params_repack(p);
     dt_exec *e = NULL;
-    golden_ok(dt_exec_create(&e, plan, 0));
+    must(dt_exec_create(&e, plan, 0));
     // twice, adding: the flat buffer then holds twice the gradient, which shows that both ways are right
     dt_exec_args args = {.step = {.seed = 1, .loss_scale = 1}, .grad = p->grads[0]};
     dt_exec_run(e, &args);
@@ -317,7 +317,7 @@ static void test_row(void **state) {
 int main(void) {
     file = golden_open("ops.safetensors");
     dt_backend *b = NULL;
-    golden_ok(dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = 1}));
+    must(dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = 1}));
     bf16 = b->supports_dtype(b, DT_BF16);
     printf("%s\n", b->describe(b));
     b->destroy(b);

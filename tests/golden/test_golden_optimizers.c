@@ -91,7 +91,7 @@ static void check_optimizer(dt_backend *cpu, const golden_case *c) {
 TEST(test_optimizers) {
     dt_backend *cpu;
     bool seen[DT_N_OPTIMIZERS] = {false};
-    assert_int_equal(dt_backend_create_cpu(&cpu, &(dt_backend_opts){.threads = 1}), DT_OK);
+    must(dt_backend_create_cpu(&cpu, &(dt_backend_opts){.threads = 1}));
     for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
         check_optimizer(cpu, &CASES[k]);
         seen[CASES[k].kind] = true;

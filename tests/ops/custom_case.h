@@ -487,7 +487,7 @@ enum { CUSTOM_CASE_TYPES = 2, CUSTOM_CASE_LAYOUTS = 3 }; // DENSE, BLOCKED, NHWC
 static const dt_kernel *custom_case_kernel(const custom_case *c, bool backward) {
     const dt_kernel *fwd = NULL, *bwd = NULL;
 #ifdef DT_ROWS_CUDA
-    if (device_backend(&case_backend) != DT_OK) fail_msg("%s", dt_error_message());
+    must(device_backend(&case_backend));
     fwd = case_backend->kernel(case_backend, c->op, false);
     bwd = case_backend->kernel(case_backend, c->op, true);
     if (!fwd || (c->grad_in && !bwd)) fail_msg("%s has no kernel on CUDA", c->name);

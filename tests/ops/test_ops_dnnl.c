@@ -559,8 +559,7 @@ static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft
 
 TEST(test_reorder) {
     dt_backend *b;
-    assert_int_equal(dt_backend_create(&b, DT_DEVICE_auto, &(dt_backend_opts){.threads = 2}),
-                     DT_OK);
+    must(dt_backend_create(&b, DT_DEVICE_auto, &(dt_backend_opts){.threads = 2}));
     const dt_layout layouts[] = {dt_dense(), {DT_NHWC, 0}, dt_blocked(dt_cpu_block())};
     const dt_dtype types[] = {DT_F32, DT_BF16};
     const dt_shape shapes[] = {dt_shape4(2, 20, 5, 7), dt_shape4(1, 32, 40, 41),
@@ -578,13 +577,13 @@ TEST(test_reorder) {
 TEST(test_backend) {
     dt_backend *b;
     const dt_backend_opts opts = {.threads = 1};
-    assert_int_equal(dt_backend_create(&b, DT_DEVICE_cpu, &opts), DT_OK);
+    must(dt_backend_create(&b, DT_DEVICE_cpu, &opts));
     assert_string_equal(b->name, "cpu");
     assert_true(b->supports_dtype(b, DT_F32) && !b->supports_dtype(b, DT_F16));
     const size_t sizes[] = {0, 1, 4096, 1 << 20, 5 << 20};
     for (int i = 0; i < 5; i++) {
         char *p;
-        assert_int_equal(b->alloc(b, (void **)&p, sizes[i], "test"), DT_OK);
+        must(b->alloc(b, (void **)&p, sizes[i], "test"));
         assert_int_equal((uintptr_t)p % 64, 0);
         for (size_t k = 0; k < sizes[i]; k += 997) assert_int_equal(p[k], 0);
         memset(p, 1, sizes[i]);

@@ -4,12 +4,6 @@
 // square) on shapes of real networks, beside those of the library's direct convolution: the tables that
 // docs/explanation/kernels.md quotes. They must stay below ten times the direct one's in fp32; in bf16 below what rounding
 // a result makes, or twice that where products are in bf16.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/cpu_backend.h"

@@ -43,7 +43,7 @@ static inline void apply(const char *list, uint32_t sample, uint32_t epoch, uint
     for (int i = 0; i < w * h * c; i++) pixels[i] = (uint8_t)(i * 7);
     dt_image image = {pixels, w, h, c};
     dt_augment_key key = {11, sample, epoch};
-    assert_int_equal(dt_augment_apply(a, &key, &image, &scratch), DT_OK);
+    must(dt_augment_apply(a, &key, &image, &scratch));
     dt_augment_destroy(a);
 }
 

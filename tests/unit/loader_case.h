@@ -21,7 +21,7 @@ static inline dt_batch_source *open_steps(dt_dataset *d, dt_split split, const i
                            .start_step = start,
                            .end_step = end};
     dt_batch_source *s = NULL;
-    if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
+    must(d->open(d, &r, &s));
     return s;
 }
 
@@ -53,7 +53,7 @@ static inline uint64_t take_step(dt_dataset *d, dt_batch_source *s, int64_t step
     uint64_t h = (uint64_t)step;
     for (int micro = 0; micro < N_MICRO; micro++) {
         const dt_batch *b;
-        if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+        must(s->get(s, step, micro, &b, NULL));
         h = h * 31 + batch_hash(d, b);
         s->release(s, b);
     }

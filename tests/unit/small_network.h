@@ -25,8 +25,7 @@ static inline dt_config *parse_small(const char *model, const char *train_lines)
                             "train:\n  global_batch: 4\n  micro_batch: 4\n%s\n",
                             model, train_lines);
     dt_config *c = NULL;
-    if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK)
-        fail_msg("%s", dt_error_message());
+    must(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0));
     free(text);
     return c;
 }
@@ -78,20 +77,19 @@ static inline void run_targets(network *n, const char *model, const char *train_
                                int n_targets, dt_dtype type) {
     for (int i = 0; i < 3; i++) small_fields[0].mean[i] = 0.5f, small_fields[0].std[i] = 0.25f;
     *n = (network){.config = parse_small(model, train_lines)};
-    assert_int_equal(dt_param_groups_read(&n->groups, n->config), DT_OK);
+    must(dt_param_groups_read(&n->groups, n->config));
     const dt_model_args a = {n->config, small_fields, 1 + n_targets, N, true, &n->groups, 0, NULL};
-    if (dt_model_graph(&n->graph, &a, type) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_model_graph(&n->graph, &a, type));
     const dt_backend_opts o = {.threads = 1, .deterministic = true};
-    assert_int_equal(dt_backend_create_cpu(&n->backend, &o), DT_OK);
-    assert_int_equal(dt_params_create(&n->params, n->graph, n->backend, 1, 1), DT_OK);
+    must(dt_backend_create_cpu(&n->backend, &o));
+    must(dt_params_create(&n->params, n->graph, n->backend, 1, 1));
     dt_params_init(n->params, 5);
     dt_rng r = {.seed = 7};
     for (int64_t i = 0; i < n->params->n_buffer; i++)
         n->params->buffer[i] += 0.3f * dt_rng_uniform(&r, (uint32_t)i);
     const dt_plan_opts po = {.threads = 1, .n_replicas = 1};
-    if (dt_plan_create(&n->plan, n->graph, n->params, &po) != DT_OK)
-        fail_msg("%s", dt_error_message());
-    assert_int_equal(dt_exec_create(&n->exec, n->plan, 0), DT_OK);
+    must(dt_plan_create(&n->plan, n->graph, n->params, &po));
+    must(dt_exec_create(&n->exec, n->plan, 0));
     bind_small(n);
     pass_small(n);
 }

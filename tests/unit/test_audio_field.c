@@ -56,7 +56,7 @@ static dt_status open_set(dt_dataset **d, const char *path, const char *field, c
 
 static dt_dataset *open_ok(const char *path, const char *field, const char *more, int workers) {
     dt_dataset *d = NULL;
-    if (open_set(&d, path, field, more, workers) != DT_OK) fail_msg("%s", dt_error_message());
+    must(open_set(&d, path, field, more, workers));
     return d;
 }
 
@@ -72,10 +72,10 @@ static float *take(dt_dataset *d, dt_split split, int steps, size_t n, int64_t *
                            .end_step = -1};
     dt_batch_source *s = NULL;
     float *out = malloc((size_t)(steps * GLOBAL) * n * sizeof *out);
-    assert_int_equal(d->open(d, &r, &s), DT_OK);
+    must(d->open(d, &r, &s));
     for (int64_t step = 0; step < steps; step++) {
         const dt_batch *b;
-        if (s->get(s, step, 0, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+        must(s->get(s, step, 0, &b, NULL));
         memcpy(out + (size_t)(step * GLOBAL) * n, b->field[0], GLOBAL * n * sizeof *out);
         memcpy(sample + step * GLOBAL, b->sample, GLOBAL * sizeof *sample);
         s->release(s, b);
@@ -122,16 +122,15 @@ TEST(test_evaluation) {
     dt_clipper *clipper = dt_clipper_create();
     dt_feature_scratch w = {.rows = NULL};
     dt_features *f;
-    assert_int_equal(dt_features_create(&f, &o), DT_OK);
+    must(dt_features_create(&f, &o));
     int64_t sample[GLOBAL], n_found = 0;
     float *got = take(d, DT_SPLIT_VAL, 1, ROWS * COLUMNS, sample), out[ROWS * COLUMNS], *x;
     for (int i = 0; i < N_CLIPS; i++) {
         static uint8_t wav[8100];
         size_t n = clip(wav, i), stride;
-        assert_int_equal(dt_features_begin(f, &w, &x, &stride), DT_OK);
-        assert_int_equal(
-            dt_clipper_run(clipper, (dt_span){wav, n}, &want, DT_CLIP_CENTRE, x, stride), DT_OK);
-        assert_int_equal(dt_features_run(f, &w, out), DT_OK);
+        must(dt_features_begin(f, &w, &x, &stride));
+        must(dt_clipper_run(clipper, (dt_span){wav, n}, &want, DT_CLIP_CENTRE, x, stride));
+        must(dt_features_run(f, &w, out));
         for (int j = 0; j < GLOBAL; j++)
             n_found += memcmp(out, got + j * ROWS * COLUMNS, sizeof out) == 0;
     }
@@ -201,9 +200,9 @@ enum { LONG = 4000 };
 static void apply(const char *list, uint32_t sample, uint32_t epoch, float *x) {
     dt_augment *a;
     dt_buffer scratch = {NULL};
-    if (parse(list, true, &a) != DT_OK) fail_msg("%s", dt_error_message());
+    must(parse(list, true, &a));
     dt_augment_key key = {11, sample, epoch};
-    assert_int_equal(dt_audio_augment_samples(a, &key, x, LONG, 2, LONG, &scratch), DT_OK);
+    must(dt_audio_augment_samples(a, &key, x, LONG, 2, LONG, &scratch));
     dt_augment_destroy(a);
     dt_buffer_fini(&scratch);
 }
@@ -290,7 +289,7 @@ TEST(test_masks) {
     for (int kind = 0; kind < 2; kind++) {
         dt_augment *a;
         int limit = kind ? 9 : 5, n = kind ? W : H, most = 0, first = n, last = 0;
-        assert_int_equal(parse(kind ? "[{time_mask: 9}]" : "[{freq_mask: 5}]", true, &a), DT_OK);
+        must(parse(kind ? "[{time_mask: 9}]" : "[{freq_mask: 5}]", true, &a));
         for (uint32_t s = 0; s < 400; s++) {
             double mean = 0;
             for (int i = 0; i < H * W * C; i++) mean += x[i] = (float)(1000 + i);
@@ -352,8 +351,8 @@ TEST(test_wrong_keys) {
                                "model: {name: resnet}\n"
                                "train: {global_batch: 4, micro_batch: 4}\n";
     dt_config *c;
-    assert_int_equal(dt_config_parse(&c, "test.yaml", TEXT, strlen(TEXT), NULL, 0), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "test.yaml:2"));
+    must_fail(DT_E_USAGE, "test.yaml:2",
+              dt_config_parse(&c, "test.yaml", TEXT, strlen(TEXT), NULL, 0));
     assert_non_null(strstr(dt_error_message(),
                            "data.fields.a.n_mels is a key of audio, but data.fields.a.kind is"));
 }
@@ -372,14 +371,13 @@ TEST(test_cut_member) {
                            .end_step = -1};
     dt_batch_source *s;
     dt_status st = DT_OK;
-    assert_int_equal(d->open(d, &r, &s), DT_OK);
+    must(d->open(d, &r, &s));
     for (int64_t step = 0; step < 12 && st == DT_OK; step++) {
         const dt_batch *b;
         st = s->get(s, step, 0, &b, NULL);
         if (st == DT_OK) s->release(s, b);
     }
-    assert_int_equal(st, DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "long/4"));
+    must_fail(DT_E_DATA, "long/4", st);
     assert_non_null(strstr(dt_error_message(), "WAV: cut"));
     s->close(s);
     d->close(d);

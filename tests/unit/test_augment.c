@@ -47,7 +47,7 @@ FACTOR(brightness, BRIGHTNESS)
 FACTOR(contrast, CONTRAST)
 FACTOR(saturation, SATURATION)
 static void do_sharpness(const call *k) {
-    assert_int_equal(dt_pixels_sharpness(k->image, (float)k->p[0], &scratch), DT_OK);
+    must(dt_pixels_sharpness(k->image, (float)k->p[0], &scratch));
 }
 LEVEL(hue, HUE, dt_hue_turn(k->p[0]))
 LEVEL(grayscale, GREY, 0)
@@ -59,7 +59,7 @@ LEVEL(autocontrast, AUTOCONTRAST, 0)
 static void do_blur(const call *k) {
     uint32_t weight[DT_MAX_BLUR + 1];
     int half = dt_blur_weights((int)k->p[0], k->p[1], weight);
-    assert_int_equal(dt_pixels_blur(k->image, half, weight, &scratch), DT_OK);
+    must(dt_pixels_blur(k->image, half, weight, &scratch));
 }
 static void do_rotate(const call *k) {
     dt_map m = dt_map_rotate(k->p[0], 1, k->image->width, k->image->height);
@@ -129,7 +129,7 @@ static void check_fit(const char *name, double short_side, int h, int w) {
     dt_image wanted = golden_image(name, want, sizeof want);
     assert_true(wanted.width == w && wanted.height == h);
     dt_fit_box(&fit, w, h, image.width, image.height, box);
-    assert_int_equal(dt_resize(r, &image, box, got, h, w), DT_OK);
+    must(dt_resize(r, &image, box, got, h, w));
     compare(name, got, want, (size_t)(w * h * image.channels), 1, 1, 0);
     dt_resizer_destroy(r);
 }
@@ -245,7 +245,7 @@ static void check_policy(const dt_augment *a, uint32_t sample, const char *name)
     dt_image image = golden_image("small", got, sizeof got);
     golden_image(name, want, sizeof want);
     dt_augment_key key = {11, sample, 0};
-    assert_int_equal(dt_augment_apply(a, &key, &image, &scratch), DT_OK);
+    must(dt_augment_apply(a, &key, &image, &scratch));
     compare(name, got, want, sizeof got, 1, 1, 0);
 }
 

@@ -94,7 +94,7 @@ TEST(noise_has_the_deviation_asked_for) {
     dt_augment *a = parse_good("[{noise: 0.05}]");
     dt_image image = {p, 100, 100, 1};
     dt_augment_key key = {11, 0, 0};
-    assert_int_equal(dt_augment_apply(a, &key, &image, &scratch), DT_OK);
+    must(dt_augment_apply(a, &key, &image, &scratch));
     double sum = 0, squares = 0;
     for (int i = 0; i < 10000; i++) sum += p[i] - 128, squares += (p[i] - 128) * (p[i] - 128);
     assert_true(sum / 1e4 > -0.5 && sum / 1e4 < 0.5);
@@ -194,7 +194,7 @@ TEST(ranges_are_even) {
         uint8_t p[1] = {100};
         dt_image image = {p, 1, 1, 1};
         dt_augment_key key = {3, s, 7};
-        assert_int_equal(dt_augment_apply(a, &key, &image, &scratch), DT_OK);
+        must(dt_augment_apply(a, &key, &image, &scratch));
         assert_in_range(p[0], 50, 150);
         int bin = (p[0] - 50) / 10;
         tenth[bin > 9 ? 9 : bin]++;
@@ -218,7 +218,7 @@ TEST(jitter_orders_are_even) {
         uint8_t p[2] = {20, 200}; // mean 110
         dt_image image = {p, 2, 1, 1};
         dt_augment_key key = {3, s, 7};
-        assert_int_equal(dt_augment_apply(a, &key, &image, &scratch), DT_OK);
+        must(dt_augment_apply(a, &key, &image, &scratch));
         bool brightness_first = p[0] == 94 && p[1] == 201; // 40, 255, mean 148
         bool contrast_first = p[0] == 130 && p[1] == 255;  // 65, 155
         assert_true(brightness_first || contrast_first);
@@ -238,7 +238,7 @@ TEST(erasing_takes_its_share) {
         memset(p, 200, sizeof p);
         dt_image image = {p, 40, 30, 1};
         dt_augment_key key = {3, s, 7};
-        assert_int_equal(dt_augment_apply(a, &key, &image, &scratch), DT_OK);
+        must(dt_augment_apply(a, &key, &image, &scratch));
         for (int i = 0; i < 1200; i++) n += p[i] == 7;
         assert_in_range(n, 16, 430);
         sum += n / 1200.0 / 1000;
@@ -252,9 +252,9 @@ TEST(erasing_takes_its_share) {
 static int play_split(const dt_augment *a, const dt_augment_key *k, dt_image *image) {
     int n = dt_augment_device_steps(a), n_played = 0;
     dt_pixel_step *steps = malloc((size_t)(n + 1) * sizeof *steps);
-    assert_int_equal(dt_augment_split(a, k, image, &scratch, steps), DT_OK);
+    must(dt_augment_split(a, k, image, &scratch, steps));
     for (; n_played < n && steps[n_played].kind != DT_PIXEL_END; n_played++)
-        assert_int_equal(dt_pixels_play(image, &steps[n_played], &scratch), DT_OK);
+        must(dt_pixels_play(image, &steps[n_played], &scratch));
     free(steps);
     return n_played;
 }
@@ -303,8 +303,8 @@ TEST(any_list_on_any_size) {
             image2.mirrored = true;
             n_mirrored++;
         }
-        assert_int_equal(dt_augment_apply(a, &key, &image, &own), DT_OK);
-        assert_int_equal(dt_augment_apply(a, &key, &image2, &scratch), DT_OK);
+        must(dt_augment_apply(a, &key, &image, &own));
+        must(dt_augment_apply(a, &key, &image2, &scratch));
         if (memcmp(p, again, n) != 0)
             fail_msg("%s on %dx%dx%d is not the same twice", list, w, h, c);
         n_played += play_split(a, &key, &image3);

@@ -15,7 +15,7 @@ TEST(an_f32_image_holds_the_same_values) {
             packed, k ? "f32" : "u8");
         d[k] = fixture_open_config(c, 1);
         s[k] = open_source(d[k], DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
-        assert_int_equal(s[k]->get(s[k], 0, 0, &b[k], NULL), DT_OK);
+        must(s[k]->get(s[k], 0, 0, &b[k], NULL));
     }
     assert_int_equal(d[1]->fields[0].dtype, DT_F32);
     const uint8_t *bytes = b[0]->field[0];
@@ -37,7 +37,7 @@ static void check_fit(const char *field, bool is_real, int w, int first, const i
     dt_dataset *d = fixture_open_config(c, 1);
     static const int R0[] = {0};
     dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, R0, 1, 0);
-    assert_int_equal(s->get(s, 0, 0, &b, NULL), DT_OK);
+    must(s->get(s, 0, 0, &b, NULL));
     for (int i = 0; i < MICRO * 8 * w * 3; i++) {
         int x = i / 3 % w + first, y = i / 3 / w % 8, k = i % 3;
         float got =
@@ -69,7 +69,7 @@ enum { RAW_W = 9, RAW_H = 7, RAW_BYTES = RAW_W * RAW_H * 3, RAW_N = 24, VEC_N = 
 static void tar_member(FILE *f, const char *name, const void *data, size_t n) {
     uint8_t head[DT_TAR_MAX_HEADER], zeros[512] = {0};
     size_t n_head;
-    assert_int_equal(dt_tar_write_header(head, &n_head, name, n), DT_OK);
+    must(dt_tar_write_header(head, &n_head, name, n));
     assert_int_equal(fwrite(head, 1, n_head, f), n_head);
     assert_int_equal(fwrite(data, 1, n, f), n);
     fwrite(zeros, 1, (512 - n % 512) % 512, f);
@@ -137,7 +137,7 @@ TEST(raw_records_are_read_to_their_place) {
         for (int64_t step = 0; step < RAW_N / GLOBAL; step++)
             for (int micro = 0; micro < N_MICRO; micro++) {
                 const dt_batch *b;
-                if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+                must(s->get(s, step, micro, &b, NULL));
                 for (int j = 0; j < MICRO; j++) {
                     memcpy(pictures[k][b->sample[j]], (uint8_t *)b->field[0] + j * RAW_BYTES,
                            RAW_BYTES);

@@ -59,7 +59,7 @@ static dt_cache_opts opts(dt_cache_kind kind, uint64_t cap) {
 
 static dt_cache *open_cache(const dt_cache_opts *o) {
     dt_cache *c;
-    if (dt_cache_open(&c, o) != DT_OK) fail_msg("%s", dt_error_message());
+    must(dt_cache_open(&c, o));
     return c;
 }
 
@@ -181,7 +181,7 @@ static int n_segments(void) {
     size_t n;
     int found = 0;
     snprintf(prefix, sizeof prefix, "dtrain-%u-%011x", (unsigned)geteuid(), (unsigned)getpid());
-    assert_int_equal(dt_io_list_dir(&names, &n, "/dev/shm", DT_E_STORAGE), DT_OK);
+    must(dt_io_list_dir(&names, &n, "/dev/shm", DT_E_STORAGE));
     for (size_t i = 0; i < n; i++) found += strncmp(names[i], prefix, strlen(prefix)) == 0;
     dt_io_free_list(names, n);
     return found;
@@ -328,9 +328,9 @@ TEST(a_full_file_system_is_no_crash) {
         dt_cache_opts o = opts(KINDS[k], 0);
         o.key += 10;
         dt_cache *c = open_cache(&o);
-        assert_int_equal(dt_failpoint_set(k == 1 ? "io:1:enospc" : "io:40:enospc"), DT_OK);
+        must(dt_failpoint_set(k == 1 ? "io:1:enospc" : "io:40:enospc"));
         for (uint32_t e = 0; e < N; e++) store(c, e);
-        assert_int_equal(dt_failpoint_set(NULL), DT_OK);
+        must(dt_failpoint_set(NULL));
         dt_cache_stats u;
         dt_cache_get_stats(c, &u);
         assert_true(u.full);
@@ -344,7 +344,7 @@ TEST(a_full_file_system_is_no_crash) {
 static char *only_file(size_t *n_bytes) {
     char **names, *path = NULL;
     size_t n;
-    assert_int_equal(dt_io_list_dir(&names, &n, fixture_path("cache"), DT_E_STORAGE), DT_OK);
+    must(dt_io_list_dir(&names, &n, fixture_path("cache"), DT_E_STORAGE));
     assert_int_equal(n, 1);
     path = dt_xprintf("%s/%s", fixture_path("cache"), names[0]);
     dt_io_free_list(names, n);
@@ -356,7 +356,7 @@ static char *only_file(size_t *n_bytes) {
 
 TEST(a_disk_keeps_it_for_later_runs) {
     uint8_t buf[MAX_ENTRY + 1];
-    assert_int_equal(dt_io_remove_tree(fixture_path("cache")), DT_OK);
+    must(dt_io_remove_tree(fixture_path("cache")));
     dt_cache_opts o = opts(DT_CACHE_disk, 0);
     dt_cache *c = open_cache(&o);
     for (uint32_t e = 0; e < N; e++) store(c, e);
@@ -405,7 +405,7 @@ TEST(a_disk_keeps_it_for_later_runs) {
 }
 
 TEST(other_sets_make_room) {
-    assert_int_equal(dt_io_remove_tree(fixture_path("cache")), DT_OK);
+    must(dt_io_remove_tree(fixture_path("cache")));
     dt_cache_opts o = opts(DT_CACHE_disk, 7 << 19);
     dt_cache *c[3];
     for (int i = 0; i < 2; i++) {
@@ -419,7 +419,7 @@ TEST(other_sets_make_room) {
     c[2] = open_cache(&o);
     char **names;
     size_t n;
-    assert_int_equal(dt_io_list_dir(&names, &n, fixture_path("cache"), DT_E_STORAGE), DT_OK);
+    must(dt_io_list_dir(&names, &n, fixture_path("cache"), DT_E_STORAGE));
     assert_int_equal(n, 2);
     dt_io_free_list(names, n);
     uint8_t buf[MAX_ENTRY + 1];
@@ -456,7 +456,7 @@ TEST(batches_do_not_depend_on_the_cache) {
     };
     uint64_t want[STEPS], got[STEPS];
     dt_source_stats t;
-    assert_int_equal(dt_io_remove_tree(fixture_path("disk")), DT_OK);
+    must(dt_io_remove_tree(fixture_path("disk")));
     run_steps(packed, AUGMENT, want, &t);
     assert_int_equal(t.cache.kind, DT_CACHE_none);
     for (size_t k = 0; k < sizeof CACHES / sizeof *CACHES; k++) {
@@ -511,8 +511,7 @@ TEST(a_bad_record_is_not_kept) {
 TEST(wrong_wishes_are_named) {
     dt_config *c = fixture_config(packed, "  cache: disk\n  cache_form: decoded\n");
     dt_dataset *d;
-    assert_int_equal(dt_data_open(&d, c, NULL, 1, NULL), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "t.yaml:"));
+    must_fail(DT_E_USAGE, "t.yaml:", dt_data_open(&d, c, NULL, 1, NULL));
     assert_non_null(strstr(dt_error_message(), "ram or shared"));
 }
 

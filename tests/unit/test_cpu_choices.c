@@ -69,15 +69,15 @@ TEST(test_the_faster_one_is_kept) {
     // a file of another machine in this one's place, and damage of any kind: chosen anew
     path = dt_choice_file_path(folder, "kernels 3", "Xeon");
     char *other = dt_choice_file_path(folder, "kernels 3", "EPYC");
-    assert_int_equal(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE), DT_OK);
-    assert_int_equal(dt_io_write_file(other, good, n), DT_OK);
+    must(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE));
+    must(dt_io_write_file(other, good, n));
     assert_int_equal(find("EPYC", folder, "conv a"), -1);
     for (size_t i = 0; i < n; i += 1 + n / 25) {
         good[i] ^= 1;
-        assert_int_equal(dt_io_write_file(path, good, n), DT_OK);
+        must(dt_io_write_file(path, good, n));
         good[i] ^= 1;
         assert_int_equal(find("Xeon", folder, "conv a"), -1);
-        assert_int_equal(dt_io_write_file(path, good, i), DT_OK);
+        must(dt_io_write_file(path, good, i));
         assert_int_equal(find("Xeon", folder, "conv a"), -1);
     }
     add("Xeon", folder, "conv a", 100, 200);
@@ -141,18 +141,18 @@ static char *convolve(const char *choices, bool winograd, float *y) {
     dt_plan *plan = NULL;
     dt_exec *e = NULL;
     const dt_backend_opts opts = {.threads = 1, .timed = true, .winograd = winograd};
-    assert_int_equal(dt_backend_create_cpu(&b, &opts), DT_OK);
+    must(dt_backend_create_cpu(&b, &opts));
     if (choices) b->take_choices(b, choices);
     dt_graph *g = dt_graph_create("test", false);
     const dt_value x = dt_input(g, "x", DT_F32, dt_shape4(1, C, SIDE, SIDE));
     dt_graph_add_output(
         g, "y",
         dt_conv2d(g, "conv", x, &(dt_conv2d_opts){.out = C, .kernel = 3, .stride = 1, .pad = 1}));
-    assert_int_equal(dt_params_create(&p, g, b, 0, 0), DT_OK);
-    assert_int_equal(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = 1}), DT_OK);
+    must(dt_params_create(&p, g, b, 0, 0));
+    must(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = 1}));
     dt_params_init(p, 1);
     dt_params_repack(p);
-    assert_int_equal(dt_exec_create(&e, plan, 0), DT_OK);
+    must(dt_exec_create(&e, plan, 0));
     float *data = dt_xcalloc(N, sizeof *data);
     for (int i = 0; i < N; i++) data[i] = (float)(i * 37 % 101) * 0.01f - 0.3f;
     dt_exec_bind(e, "x", data);

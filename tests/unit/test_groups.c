@@ -70,7 +70,7 @@ TEST(test_groups_without_tensors) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         dt_config *c = parse_small("name: resnet", groups_line(cases[i].groups));
         dt_param_groups g;
-        assert_int_equal(dt_param_groups_read(&g, c), DT_OK);
+        must(dt_param_groups_read(&g, c));
         assert_int_equal(dt_param_groups_check(&g, names, 6), DT_E_USAGE);
         assert_message(cases[i].message);
         dt_param_groups_fini(&g);
@@ -85,7 +85,7 @@ TEST(test_first_match_counts) {
     dt_param_groups g;
     dt_phase phases[DT_MAX_PHASES];
     const dt_scales scales = {.n = 0};
-    assert_int_equal(dt_param_groups_read(&g, c), DT_OK);
+    must(dt_param_groups_read(&g, c));
     assert_int_equal(dt_phases_list(phases, &g, &scales, 100, 10), 2);
     assert_int_equal(phases[1].begin, 50);
     assert_float_equal(dt_param_groups_of(&g, "layer1.0.bn1.bias")->lr, 0.5, 0);
@@ -284,7 +284,7 @@ static dt_graph *two_terms(int64_t step) {
     dt_value a = dt_param(g, "a", dt_shape2(OUT, IN), (dt_init){DT_INIT_UNIFORM, 0.5f}, true);
     dt_value b = dt_param(g, "b", dt_shape1(OUT), (dt_init){DT_INIT_UNIFORM, 0.5f}, true);
     dt_loss(g, DT_LOSS_mse, dt_linear_with(g, "fc", x, a, b), y, w, 0, 0);
-    assert_int_equal(dt_graph_differentiate(g), DT_OK);
+    must(dt_graph_differentiate(g));
     return g;
 }
 
@@ -330,16 +330,15 @@ static void check_thaw(dt_optimizer_id kind, int resume_at) {
     rig known;
     fill_rig(&known);
     assert_int_equal(early->n_grads, 1);
-    assert_int_equal(dt_backend_create_cpu(&backend, &(dt_backend_opts){.threads = 1}), DT_OK);
-    assert_int_equal(dt_comm_create_self(&comm), DT_OK);
-    assert_int_equal(dt_replica_plan_create(&replicas, false, 0, 1, 1, 1), DT_OK);
-    assert_int_equal(
-        dt_params_create(&p, late, backend, dt_optimizers[kind].n_slots, replicas->n_flats), DT_OK);
+    must(dt_backend_create_cpu(&backend, &(dt_backend_opts){.threads = 1}));
+    must(dt_comm_create_self(&comm));
+    must(dt_replica_plan_create(&replicas, false, 0, 1, 1, 1));
+    must(dt_params_create(&p, late, backend, dt_optimizers[kind].n_slots, replicas->n_flats));
     dt_param_entry *b = &p->entries[dt_params_find(p, "b", false)];
     b->thaw = THAW, b->lr_scale = 0.5f, b->decay_scale = 0.3f;
     const dt_plan_opts po = {.threads = 1, .n_replicas = 1};
-    assert_int_equal(dt_plan_create(&plans[0], early, p, &po), DT_OK);
-    assert_int_equal(dt_plan_create(&plans[1], late, p, &po), DT_OK);
+    must(dt_plan_create(&plans[0], early, p, &po));
+    must(dt_plan_create(&plans[1], late, p, &po));
     dt_stepper_opts o = {.comm = comm,
                          .params = p,
                          .replicas = replicas,
@@ -361,14 +360,14 @@ static void check_thaw(dt_optimizer_id kind, int resume_at) {
             o.graph = thawed ? late : early;
             o.plan = plans[thawed];
             o.first_step = t;
-            assert_int_equal(dt_stepper_create(&s, &o), DT_OK);
+            must(dt_stepper_create(&s, &o));
             dt_params_repack(p);
-            assert_int_equal(dt_stepper_set_source(s, &known.base), DT_OK);
+            must(dt_stepper_set_source(s, &known.base));
         } else if (t == THAW) {
-            assert_int_equal(dt_stepper_set_plan(s, late, plans[1], t), DT_OK);
+            must(dt_stepper_set_plan(s, late, plans[1], t));
         }
         dt_step_result r;
-        assert_int_equal(dt_stepper_run(s, t, 0.01, false, &r), DT_OK);
+        must(dt_stepper_run(s, t, 0.01, false, &r));
         formula_step(&f, &known, kind, t);
         for (int k = 0; k < OUT * IN + OUT; k++)
             assert_float_equal(k < OUT * IN ? a[k] : p->master[b->offset + k - OUT * IN], f.p[k],

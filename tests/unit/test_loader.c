@@ -17,7 +17,7 @@ static void hashes(dt_dataset *d, const int *micros, int n, int64_t from, int64_
         for (int i = 0; i < n; i++) {
             const dt_batch *b;
             double wait;
-            if (s->get(s, step, micros[i], &b, &wait) != DT_OK) fail_msg("%s", dt_error_message());
+            must(s->get(s, step, micros[i], &b, &wait));
             assert_int_equal(b->step, step);
             assert_int_equal(b->micro, micros[i]);
             assert_int_equal(b->n_valid, MICRO);
@@ -80,7 +80,7 @@ TEST(mixed_batches_do_not_depend_on_workers_or_ranks) {
     assert_true(s->fields[0].mixed && s->fields[1].mixed && !s->fields[2].mixed);
     int n_mixed = 0;
     for (int64_t step = 0; step < 10; step++) {
-        assert_int_equal(s->get(s, step, 0, &b, NULL), DT_OK);
+        must(s->get(s, step, 0, &b, NULL));
         assert_true(b->mix[0] && b->mix[1] && !b->mix[2]);
         for (int i = 0; i < MICRO; i++) {
             const dt_mix_row *m = &b->mix[1][i]; // 8 x 16 pixels
@@ -99,7 +99,7 @@ TEST(mixed_batches_do_not_depend_on_workers_or_ranks) {
     assert_true(n_soft > 10 && n_mixed > 10);
     s->close(s);
     s = open_source(d, DT_SPLIT_VAL, R0, 1, 0);
-    assert_int_equal(s->get(s, 0, 0, &b, NULL), DT_OK);
+    must(s->get(s, 0, 0, &b, NULL));
     for (int i = 0; i < MICRO; i++)
         assert_in_range(((const int32_t *)b->field[2])[i], 0, n_classes - 1);
     assert_true(!b->mix[0] && !b->mix[1]);
@@ -116,7 +116,7 @@ TEST(an_epoch_has_each_sample_at_most_once) {
     for (int64_t step = 0; step < s->steps_per_epoch; step++)
         for (int micro = 0; micro < N_MICRO; micro++) {
             const dt_batch *b;
-            assert_int_equal(s->get(s, step, micro, &b, NULL), DT_OK);
+            must(s->get(s, step, micro, &b, NULL));
             for (int j = 0; j < b->n; j++) assert_int_equal(seen[b->sample[j]]++, 0);
             // pixels say which record: key = subject * 10 + impression
             for (int j = 0; j < b->n; j++) {
@@ -140,7 +140,7 @@ TEST(augmentation_changes_with_the_epoch) {
         for (int micro = 0; micro < N_MICRO; micro++) {
             const dt_batch *b;
             int epoch = (int)(step / s->steps_per_epoch);
-            assert_int_equal(s->get(s, step, micro, &b, NULL), DT_OK);
+            must(s->get(s, step, micro, &b, NULL));
             for (int j = 0; j < b->n; j++) {
                 memcpy(seen[epoch][b->sample[j]], (const uint8_t *)b->field[0] + j * BYTES, BYTES);
                 has[epoch][b->sample[j]] = true;
@@ -166,11 +166,11 @@ TEST(seek_goes_anywhere) {
     dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
     static const int64_t TO[] = {5, 0, 17, 3, 3, 19};
     const dt_batch *held, *b;
-    assert_int_equal(s->get(s, 0, 0, &held, NULL), DT_OK); // stays valid over seeks
+    must(s->get(s, 0, 0, &held, NULL)); // stays valid over seeks
     for (size_t i = 0; i < sizeof TO / sizeof *TO; i++) {
-        assert_int_equal(s->seek(s, TO[i]), DT_OK);
+        must(s->seek(s, TO[i]));
         for (int micro = 0; micro < N_MICRO; micro++) {
-            assert_int_equal(s->get(s, TO[i], micro, &b, NULL), DT_OK);
+            must(s->get(s, TO[i], micro, &b, NULL));
             got[TO[i]][micro] = batch_hash(d, b);
             assert_int_equal(got[TO[i]][micro], want[TO[i]][micro]);
             s->release(s, b);
@@ -179,8 +179,7 @@ TEST(seek_goes_anywhere) {
     assert_int_equal(batch_hash(d, held), want[0][0]);
     s->release(s, held);
     // what was given out already must be sought, not waited for
-    assert_int_equal(s->get(s, 2, 0, &b, NULL), DT_E_INTERNAL);
-    assert_non_null(strstr(dt_error_message(), "seek"));
+    must_fail(DT_E_INTERNAL, "seek", s->get(s, 2, 0, &b, NULL));
     s->close(s);
     d->close(d);
 }
@@ -245,7 +244,7 @@ TEST(evaluation_pads_with_weight_zero) {
         for (int64_t step = 0; step < s->steps_per_epoch; step++)
             for (int micro = 0; micro < N_MICRO; micro++) {
                 const dt_batch *b;
-                if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+                must(s->get(s, step, micro, &b, NULL));
                 for (int j = 0; j < b->n; j++) {
                     bool valid = seen < n;
                     assert_true(b->weight[j] == (valid ? 1.0f : 0.0f));
@@ -270,7 +269,7 @@ TEST(times_of_stages_add_up) {
     for (int i = 0; i < 20;
          i++) { // nothing is augmented: one of the passes is the faster by chance
         dt_stage_times t;
-        assert_int_equal(dt_data_time_stages(d, 0.001, &t), DT_OK);
+        must(dt_data_time_stages(d, 0.001, &t));
         assert_true(t.read_s > 0 && t.read_s <= t.decode_s && t.decode_s <= t.augment_s);
     }
     d->close(d);

@@ -83,7 +83,7 @@ static void stderr_to_file(void) {
 __attribute__((noinline)) static char *read_text(const char *name) {
     char *text;
     size_t n;
-    assert_int_equal(dt_io_read_file(&text, &n, in_run(name), 0, DT_E_STORAGE), DT_OK);
+    must(dt_io_read_file(&text, &n, in_run(name), 0, DT_E_STORAGE));
     return text;
 }
 
@@ -103,7 +103,7 @@ static dt_metrics *open_metrics(dt_metrics_opts o) {
     o.total_steps = 100;
     o.steps_per_epoch = 25;
     o.n_epochs = 4;
-    assert_int_equal(dt_metrics_open(&m, &o), DT_OK);
+    must(dt_metrics_open(&m, &o));
     return m;
 }
 
@@ -284,9 +284,9 @@ TEST_WITH(test_full_disk, make_run, remove_run) {
     dt_metrics_flush(m);
     run_steps(m, 3, 5);
     stderr_to_file();
-    assert_int_equal(dt_failpoint_set("io:1:short"), DT_OK);
+    must(dt_failpoint_set("io:1:short"));
     int64_t size = dt_metrics_flush(m);
-    assert_int_equal(dt_failpoint_set(NULL), DT_OK);
+    must(dt_failpoint_set(NULL));
     assert_int_equal(count_lines("metrics.jsonl"), 2);
     run_steps(m, 6, 6);
     assert_true(dt_metrics_flush(m) > size);
@@ -322,7 +322,7 @@ static uint32_t masked(const void *data, size_t n) {
 static char *events_file(int which) {
     char **names, *found = NULL;
     size_t n;
-    assert_int_equal(dt_io_list_dir(&names, &n, run, DT_E_STORAGE), DT_OK);
+    must(dt_io_list_dir(&names, &n, run, DT_E_STORAGE));
     for (size_t i = 0; i < n; i++)
         if (strncmp(names[i], "events.out.tfevents.", 20) == 0 && which-- == 0)
             found = strdup(names[i]);
@@ -344,7 +344,7 @@ TEST_WITH(test_tfevents, make_run, remove_run) {
     char *name = events_file(0), *data;
     size_t n, at = 0;
     int n_events = 0;
-    assert_int_equal(dt_io_read_file(&data, &n, in_run(name), 0, DT_E_STORAGE), DT_OK);
+    must(dt_io_read_file(&data, &n, in_run(name), 0, DT_E_STORAGE));
     const unsigned char *p = (const unsigned char *)data;
     while (at < n) {
         size_t size = (size_t)fixed(p + at, 8);

@@ -290,7 +290,7 @@ TEST(wrong_mixes_are_named) {
         assert_int_equal(create(BAD[i].mix, BAD[i].micro_batch, &m), DT_E_USAGE);
         if (!strstr(dt_error_message(), BAD[i].message)) fail_msg("%s", dt_error_message());
     }
-    assert_int_equal(create("p: 0.5", 1, &m), DT_OK);
+    must(create("p: 0.5", 1, &m));
     assert_null(m);
 }
 

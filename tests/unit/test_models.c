@@ -20,7 +20,7 @@ static dt_config *make_config(const char *model) {
     dt_config *c = NULL;
     dt_status st =
         dt_config_parse(&c, "test.yaml", text, strlen(text), &override, override != NULL);
-    if (st != DT_OK) fail_msg("%s", dt_error_message());
+    must(st);
     return c;
 }
 
@@ -44,7 +44,7 @@ static dt_graph *make(const char *model, const dt_field_info *fields, int n_fiel
     dt_graph *g = NULL;
     dt_status st = dt_model_graph(&g, &a, low);
     dt_config_destroy(c);
-    if (st != DT_OK) fail_msg("%s", dt_error_message());
+    must(st);
     return g;
 }
 
@@ -426,7 +426,7 @@ TEST(scales_one_after_another) {
                 .config = c, .fields = f, .n_fields = 2, .batch = 2, .training = training};
             dt_graph *g = NULL;
             a.step = step;
-            if (dt_model_graph(&g, &a, DT_F32) != DT_OK) fail_msg("%s", dt_error_message());
+            must(dt_model_graph(&g, &a, DT_F32));
             check_graph(g);
             assert_int_equal(dt_graph_find(g, "s33.bn1.running_mean") != DT_NONE,
                              !training || step == 5);
@@ -454,7 +454,7 @@ TEST(resizes_as_torch) {
     dt_graph *g = dt_graph_create("resize", false);
     const dt_shape shape = {4, {2, 7, 5, 3}}, want = {4, {2, 7, 3, 5}};
     dt_value y = dt_block_resize(g, dt_input(g, "x", DT_F32, shape), 3, 5);
-    assert_int_equal(dt_graph_check(g), DT_OK);
+    must(dt_graph_check(g));
     assert_true(dt_shape_equal(&g->values[y].shape, &want));
     const float *r = g->values[dt_graph_find(g, "resize.rows")].data;
     const float *c = g->values[dt_graph_find(g, "resize.columns")].data;

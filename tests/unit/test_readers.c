@@ -64,7 +64,7 @@ TEST(seeks_among_readers) {
     dt_batch_source *s = open_train(d, 0, -1);
     for (int round = 0; round < 20; round++)
         for (size_t i = 0; i < sizeof TO / sizeof *TO; i++) {
-            assert_int_equal(s->seek(s, TO[i]), DT_OK);
+            must(s->seek(s, TO[i]));
             assert_true(take_step(d, s, TO[i]) == want[TO[i]]);
             if (TO[i] + 1 < STEPS) assert_true(take_step(d, s, TO[i] + 1) == want[TO[i] + 1]);
         }
@@ -102,7 +102,7 @@ TEST(batches_do_not_depend_on_tuning) {
         void *ok;
         pthread_create(&thread, NULL, keep_tuning, &t);
         for (int round = 0; round < 6; round++) {
-            if (round) assert_int_equal(s->seek(s, 0), DT_OK);
+            if (round) must(s->seek(s, 0));
             for (int64_t step = 0; step < STEPS; step++)
                 assert_true(take_step(d, s, step) == want[step]);
         }
@@ -168,7 +168,7 @@ TEST(a_backend_gives_the_memory) {
     dt_source_stats t;
     n_host_blocks = 0;
     max_host_blocks = 1000;
-    assert_int_equal(dt_data_open(&d, c, &b, 2, NULL), DT_OK);
+    must(dt_data_open(&d, c, &b, 2, NULL));
     dt_batch_source *train = open_train(d, 0, -1);
     train->stats(train, &t);
     assert_int_equal(n_host_blocks, t.ring_slots);
@@ -213,8 +213,7 @@ static void check_place(const dt_data *d, int64_t place, const dt_span *given, s
         assert_int_equal(given[i].data != NULL, small);
         if (!small) continue;
         dt_span want;
-        assert_int_equal(dt_reader_read(d->reader, record, (uint32_t)member, true, &scratch, &want),
-                         DT_OK);
+        must(dt_reader_read(d->reader, record, (uint32_t)member, true, &scratch, &want));
         assert_int_equal(want.n_bytes, given[i].n_bytes);
         assert_memory_equal(want.data, given[i].data, want.n_bytes);
     }
@@ -239,7 +238,7 @@ TEST(the_ring_wraps) {
         dt_ahead *a;
         dt_ahead_stats t;
         int64_t n_given = 0;
-        assert_int_equal(dt_ahead_create(&a, &o), DT_OK);
+        must(dt_ahead_create(&a, &o));
         for (int64_t at = 0; at < 900; at += 3) {
             dt_counter wait = 0;
             if (at % 60 == 0) wait_for_readers(a);
@@ -278,7 +277,7 @@ static void begin_irises(irises *r, const char *name, int64_t end, dt_ahead_opts
     r->w = (walk){d, end ? end : d->view.n};
     o.d = d, o.ctx = &r->w;
     o.max_readers = o.n_readers, o.always = true, o.cap_bytes = 1 << 20;
-    assert_int_equal(dt_ahead_create(&r->a, &o), DT_OK);
+    must(dt_ahead_create(&r->a, &o));
 }
 
 static void end_irises(irises *r) {
@@ -317,7 +316,7 @@ TEST(reading_ahead_begins_and_ends) {
                        .cap_bytes = 1 << 20};
     dt_ahead *a;
     dt_ahead_stats t;
-    assert_int_equal(dt_ahead_create(&a, &o), DT_OK);
+    must(dt_ahead_create(&a, &o));
     for (int i = 0; i < 20; i++) dt_ahead_note(a, 32, 3); // preempted now and then
     dt_ahead_get_stats(a, &t);
     assert_false(t.on);
@@ -352,7 +351,7 @@ TEST(a_replacement_has_bytes_of_its_own) {
     const char *paths[] = {tar};
     dt_reader *reader;
     size_t n;
-    assert_int_equal(dt_reader_open(&reader, paths, 1), DT_OK);
+    must(dt_reader_open(&reader, paths, 1));
     uint8_t *data = fixture_read(tar, &n);
     for (uint32_t r = 3; r < reader->catalog->n_records; r += EVERY)
         memset(data + reader->catalog->members[reader->catalog->records[r].first_member].offset, 0,

@@ -86,7 +86,7 @@ TEST(test_from_config) {
         "train: {global_batch: 8, micro_batch: 4, optimizer: {lr: 0.25},\n"
         "        schedule: {name: step, every: 2 epochs, gamma: 0.5, warmup: 10%}}\n";
     dt_config *c = NULL;
-    assert_int_equal(dt_config_parse(&c, "t.yaml", text, sizeof text - 1, NULL, 0), DT_OK);
+    must(dt_config_parse(&c, "t.yaml", text, sizeof text - 1, NULL, 0));
     dt_schedule s;
     dt_schedule_init(&s, c, 100, 20, false);
     assert_int_equal(s.kind, DT_SCHEDULE_step);

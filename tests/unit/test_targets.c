@@ -147,7 +147,7 @@ static dt_status check_shares(const char *train, int n_targets, const float *x, 
     dt_config *c = parse_small(model, train);
     dt_targets t;
     int64_t sample = 17;
-    assert_int_equal(dt_targets_read(&t, c, small_fields, 1 + n_targets, true), DT_OK);
+    must(dt_targets_read(&t, c, small_fields, 1 + n_targets, true));
     dt_batch b = {.n = 1, .n_valid = 1, .weight = &weight, .sample = &sample};
     b.field[t.items[0].index] = (void *)x;
     const dt_status st = dt_batch_check_targets(&b, &t);
@@ -161,12 +161,12 @@ TEST(test_shares) {
     const float good[] = {0.333f, 0.333f, 0.333f}, more[] = {1, 1, 0},
                 negative[] = {1.5f, -0.5f, 0};
     const float nan[] = {NAN, 0, 1};
-    assert_int_equal(check_shares(shares, 3, good, 1), DT_OK);
-    assert_int_equal(check_shares(labels, 3, more, 1), DT_OK);
-    assert_int_equal(check_shares("  targets: {mood: {loss: mse}}", 3, negative, 1), DT_OK);
+    must(check_shares(shares, 3, good, 1));
+    must(check_shares(labels, 3, more, 1));
+    must(check_shares("  targets: {mood: {loss: mse}}", 3, negative, 1));
     assert_int_equal(check_shares("  targets: {mood: {loss: mse}}", 3, nan, 1), DT_E_DATA);
     assert_message("field mood of sample 17 has nan, and a number to predict is finite");
-    assert_int_equal(check_shares(shares, 3, more, 0), DT_OK); // a skipped record
+    must(check_shares(shares, 3, more, 0)); // a skipped record
     assert_int_equal(check_shares(shares, 3, more, 1), DT_E_DATA);
     assert_message("field mood of sample 17 adds up to 2, and cross_entropy wants shares");
     assert_int_equal(check_shares(shares, 3, negative, 1), DT_E_DATA);

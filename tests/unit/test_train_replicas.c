@@ -79,8 +79,7 @@ static char *sum_of(int n_ranks, int n_replicas, int n_micro) {
     ranks w = {.n = n_ranks};
     int *seen = calloc((size_t)n_micro, sizeof *seen), n_rank_micros = 0;
     for (int r = 0; r < n_ranks; r++) {
-        assert_int_equal(dt_replica_plan_create(&w.plan[r], true, r, n_ranks, n_replicas, n_micro),
-                         DT_OK);
+        must(dt_replica_plan_create(&w.plan[r], true, r, n_ranks, n_replicas, n_micro));
         w.flat[r] = calloc((size_t)w.plan[r]->n_flats, sizeof(char *));
         n_rank_micros += w.plan[r]->n_rank_micros;
         run_local(&w, r, seen);
@@ -125,7 +124,7 @@ TEST(test_tree_shape) {
 
 TEST(test_replicas_fit) {
     dt_replica_plan *p = NULL;
-    assert_int_equal(dt_replica_plan_create(&p, false, 2, 3, 100, 8), DT_OK);
+    must(dt_replica_plan_create(&p, false, 2, 3, 100, 8));
     assert_int_equal(p->n_replicas, 2); // 8 / 3
     assert_int_equal(p->n_flats, 2);
     assert_int_equal(p->replicas[0].micro_begin, 5);
@@ -135,8 +134,7 @@ TEST(test_replicas_fit) {
     assert_int_equal(p->micros[1], 6);
     assert_int_equal(p->micros[2], 7);
     dt_replica_plan_destroy(p);
-    assert_int_equal(dt_replica_plan_create(&p, true, 0, 9, 1, 8), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "at most 8 ranks"));
+    must_fail(DT_E_USAGE, "at most 8 ranks", dt_replica_plan_create(&p, true, 0, 9, 1, 8));
 }
 
 TEST_MAIN(NULL, NULL)

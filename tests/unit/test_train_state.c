@@ -68,7 +68,7 @@ TEST(test_round_trip) {
     dt_json_init(&j);
     fill(&a);
     dt_state_build(&a, &j);
-    assert_int_equal(dt_state_parse(&b, "state.json", j.data), DT_OK);
+    must(dt_state_parse(&b, "state.json", j.data));
     assert_int_equal(b.step, 123);
     assert_int_equal(b.total_steps, 1000);
     assert_int_equal(b.steps_per_epoch, 70);
@@ -96,8 +96,7 @@ TEST(test_round_trip) {
 
 static void expect_refused(const char *text, const char *word) {
     dt_train_state s;
-    assert_int_equal(dt_state_parse(&s, "state.json", text), DT_E_CKPT);
-    assert_non_null(strstr(dt_error_message(), "state.json"));
+    must_fail(DT_E_CKPT, "state.json", dt_state_parse(&s, "state.json", text));
     assert_non_null(strstr(dt_error_message(), word));
 }
 
@@ -136,7 +135,7 @@ TEST(test_older_layers) {
     for (int older = 0; older < 2; older++) {
         dt_state_build(&a, &j);
         if (older) memcpy(strstr(j.data, "\"networks\""), "\"netwOrks\"", 10);
-        assert_int_equal(dt_io_write_file(path, j.data, strlen(j.data)), DT_OK);
+        must(dt_io_write_file(path, j.data, strlen(j.data)));
         const dt_status st = dt_state_read(&b, folder, a.step, &text);
         if (st != (older ? DT_E_CKPT : DT_OK)) fail_msg("%d: %s", st, dt_error_message());
         if (older) assert_non_null(strstr(dt_error_message(), "meant another network"));
@@ -144,7 +143,7 @@ TEST(test_older_layers) {
         free(text);
     }
     free(path);
-    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
+    must(dt_io_remove_tree(folder));
     dt_json_fini(&j);
     dt_state_fini(&a);
 }

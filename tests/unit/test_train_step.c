@@ -88,8 +88,8 @@ static dt_graph *make_graph(void) {
     dt_value y = dt_input(g, "y", DT_F32, dt_shape2(MICRO, OUTPUTS));
     dt_value w = dt_input(g, "weight", DT_F32, dt_shape1(MICRO));
     dt_loss(g, DT_LOSS_mse, dt_linear(g, "fc", x, OUTPUTS, true), y, w, 0, 0);
-    assert_int_equal(dt_graph_check(g), DT_OK);
-    assert_int_equal(dt_graph_differentiate(g), DT_OK);
+    must(dt_graph_check(g));
+    must(dt_graph_differentiate(g));
     return g;
 }
 
@@ -102,14 +102,12 @@ static bool give_up(void) {
 static void make_bench_with(bench *b, bool elastic, int n_replicas, float clip, bool packs_at_use) {
     dt_backend_opts backend = {.threads = 1, .deterministic = true};
     b->graph = make_graph();
-    assert_int_equal(dt_backend_create_cpu(&b->backend, &backend), DT_OK);
-    assert_int_equal(dt_comm_create_self(&b->comm), DT_OK);
-    assert_int_equal(dt_replica_plan_create(&b->replicas, elastic, 0, 1, n_replicas, N_MICRO),
-                     DT_OK);
-    assert_int_equal(dt_params_create(&b->params, b->graph, b->backend, 1, b->replicas->n_flats),
-                     DT_OK);
+    must(dt_backend_create_cpu(&b->backend, &backend));
+    must(dt_comm_create_self(&b->comm));
+    must(dt_replica_plan_create(&b->replicas, elastic, 0, 1, n_replicas, N_MICRO));
+    must(dt_params_create(&b->params, b->graph, b->backend, 1, b->replicas->n_flats));
     dt_plan_opts plan = {.threads = 1, .n_replicas = n_replicas, .packs_at_use = packs_at_use};
-    assert_int_equal(dt_plan_create(&b->plan, b->graph, b->params, &plan), DT_OK);
+    must(dt_plan_create(&b->plan, b->graph, b->params, &plan));
     dt_stepper_opts o = {.comm = b->comm,
                          .graph = b->graph,
                          .plan = b->plan,
@@ -123,7 +121,7 @@ static void make_bench_with(bench *b, bool elastic, int n_replicas, float clip, 
                          .bucket_bytes = 1 << 20,
                          .give_up = give_up};
     micro_left = 1000000;
-    assert_int_equal(dt_stepper_create(&b->stepper, &o), DT_OK);
+    must(dt_stepper_create(&b->stepper, &o));
     dt_params_init(b->params, 3);
     dt_params_repack(b->params);
     b->source = make_source();
@@ -185,7 +183,7 @@ static void check_against_reference(bool elastic, int n_replicas, float clip) {
     }
     double norm = sqrt(sum) / (N_MICRO * MICRO);
     dt_step_result r;
-    assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, false, &r), DT_OK);
+    must(dt_stepper_run(b.stepper, 0, 0.1, false, &r));
     assert_true(r.finite);
     assert_false(r.stop);
     assert_float_equal(r.loss, loss, 1e-5 * loss);
@@ -213,8 +211,7 @@ TEST(test_elastic_bits) {
         make_bench_with(&b, true, n_replicas ? n_replicas : 1, 1.0f, n_replicas == 0);
         assert_true((dt_params_packed_bytes(b.params) == 0) == (n_replicas == 0));
         dt_step_result r;
-        for (int step = 0; step < 5; step++)
-            assert_int_equal(dt_stepper_run(b.stepper, step, 0.05, false, &r), DT_OK);
+        for (int step = 0; step < 5; step++) must(dt_stepper_run(b.stepper, step, 0.05, false, &r));
         size_t n_bytes = sizeof(float) * (size_t)b.params->n_trained;
         assert_true(n_bytes <= sizeof reference_bits);
         if (n_replicas == 0) memcpy(reference_bits, b.params->master, n_bytes);
@@ -228,9 +225,9 @@ TEST(test_stop_is_seen_once) {
         bench b = {0};
         make_bench(&b, elastic, 2, 0);
         dt_step_result r;
-        assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, true, &r), DT_OK);
+        must(dt_stepper_run(b.stepper, 0, 0.1, true, &r));
         assert_true(r.stop);
-        assert_int_equal(dt_stepper_run(b.stepper, 1, 0.1, false, &r), DT_OK);
+        must(dt_stepper_run(b.stepper, 1, 0.1, false, &r));
         assert_false(r.stop);
         drop_bench(&b);
     }
@@ -244,12 +241,12 @@ TEST(test_bad_step) {
     float before[64];
     memcpy(before, b.params->master, n_bytes);
     dt_step_result r;
-    assert_int_equal(dt_stepper_run(b.stepper, 7, 0.1, false, &r), DT_OK);
+    must(dt_stepper_run(b.stepper, 7, 0.1, false, &r));
     assert_false(r.finite);
     assert_memory_equal(b.params->master, before, n_bytes);
     int micro = -1;
     char name[64];
-    assert_int_equal(dt_stepper_find_bad(b.stepper, 7, &micro, name, sizeof name), DT_OK);
+    must(dt_stepper_find_bad(b.stepper, 7, &micro, name, sizeof name));
     assert_int_equal(micro, 4);
     assert_string_equal(name, "fc");
     assert_int_equal(b.source->sought, 1);
@@ -262,9 +259,9 @@ TEST(test_spoiled_step) {
     make_bench(&b, false, 2, 0);
     b.source->y[0][0] = 1e4f;
     dt_step_result r;
-    assert_int_equal(dt_stepper_run(b.stepper, 0, 1e-4, false, &r), DT_OK);
+    must(dt_stepper_run(b.stepper, 0, 1e-4, false, &r));
     assert_true(r.finite && !r.spoiled);
-    assert_int_equal(dt_stepper_run(b.stepper, 1, 3e38, false, &r), DT_OK);
+    must(dt_stepper_run(b.stepper, 1, 3e38, false, &r));
     assert_true(isfinite(r.loss) && isfinite(r.grad_norm));
     assert_true(r.spoiled && !r.finite && r.step == 1);
     drop_bench(&b);
@@ -278,13 +275,13 @@ TEST(test_dropped_step) {
         size_t n_bytes = sizeof(float) * (size_t)b.params->n_trained;
         dt_step_result r;
         micro_left = k / 2 * (N_MICRO - 1) / 3; // 0, 1, 3, 5 of the 6 micro-batches
-        assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, false, &r), DT_OK);
+        must(dt_stepper_run(b.stepper, 0, 0.1, false, &r));
         assert_true(r.dropped && r.stop);
         assert_memory_equal(b.params->master, whole.params->master, n_bytes);
         micro_left = 1000000; // done again, it is as if nothing had been
-        assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, false, &r), DT_OK);
+        must(dt_stepper_run(b.stepper, 0, 0.1, false, &r));
         assert_false(r.dropped || r.stop);
-        assert_int_equal(dt_stepper_run(whole.stepper, 0, 0.1, false, &r), DT_OK);
+        must(dt_stepper_run(whole.stepper, 0, 0.1, false, &r));
         assert_memory_equal(b.params->master, whole.params->master, n_bytes);
         drop_bench(&b);
         drop_bench(&whole);

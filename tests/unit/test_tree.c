@@ -121,8 +121,7 @@ static void one_case(int n_replicas, int n_micro) {
     memset(replicas, 0, sizeof replicas);
     for (int i = 0; i < n_replicas; i++) {
         replica *l = &replicas[i];
-        assert_int_equal(
-            dt_tree_plan(&l->actions, &l->n_actions, &l->n_flats, i, n_replicas, n_micro), DT_OK);
+        must(dt_tree_plan(&l->actions, &l->n_actions, &l->n_flats, i, n_replicas, n_micro));
         l->next_micro = dt_micro_begin(i, n_replicas, n_micro);
         check_flats(l, i, n_replicas, n_micro);
     }
@@ -147,7 +146,7 @@ TEST(test_computes_before_communicating) {
         for (int i = 0; i < w; i++) {
             dt_tree_action *a;
             int n, flats;
-            assert_int_equal(dt_tree_plan(&a, &n, &flats, i, w, 13), DT_OK);
+            must(dt_tree_plan(&a, &n, &flats, i, w, 13));
             bool talked = false;
             for (int k = 0; k < n; k++) {
                 talked |= a[k].kind == DT_TREE_SEND || a[k].kind == DT_TREE_RECV;
@@ -161,8 +160,7 @@ TEST(test_computes_before_communicating) {
 TEST(test_too_many_replicas) {
     dt_tree_action *a;
     int n, flats;
-    assert_int_equal(dt_tree_plan(&a, &n, &flats, 0, 5, 4), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "4 micro-batches"));
+    must_fail(DT_E_USAGE, "4 micro-batches", dt_tree_plan(&a, &n, &flats, 0, 5, 4));
 }
 
 TEST_MAIN(NULL, NULL)
