@@ -2,6 +2,7 @@
 // the engines of its checkpoint, without timing and without the cache. With another version of the libraries or of the
 // driver it chooses anew and says so in one line.
 #include "fake_cuda.h"
+#include "folder.h"
 #include "testing.h"
 #include "unit/memory_data.h"
 
@@ -24,12 +25,6 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
     return dt_cuda_backend_create(out, api, NULL, 0, opts);
 }
 
-static char dir[64];
-
-static char *path_of(const char *name) {
-    return dt_xprintf("%s/%s", dir, name);
-}
-
 typedef struct start_report {
     bool timed;
     char *engines; // in the checkpoint
@@ -44,8 +39,8 @@ static int count_text(const char *text, const char *what) {
 
 // Goes on with the run up to `step`, with `fastest` the fastest engine.
 static start_report go_on(int step, const char *fastest, const char *versions) {
-    char where[128], until[64], file[96];
-    snprintf(where, sizeof where, "run.dir=%s", dir);
+    char where[300], until[64];
+    snprintf(where, sizeof where, "run.dir=%s", folder_path);
     snprintf(until, sizeof until, "run.stop_at=%d", step);
     const char *overrides[] = {where, until};
     setenv("FAKE_CUDA_FASTEST", fastest, 1);
@@ -57,8 +52,8 @@ static start_report go_on(int step, const char *fastest, const char *versions) {
     size_t n = 0;
     assert_int_equal(fake_cuda_destroy(api), 0);
 
-    snprintf(file, sizeof file, "engines/checkpoints/step-%08d/state.json", step);
-    char *path = path_of(file), *text = NULL;
+    const char *path = in_folder("engines/checkpoints/step-%08d/state.json", step);
+    char *text = NULL;
     dt_train_state state;
     dt_state_init(&state);
     must(dt_io_read_file(&text, &n, path, 0, DT_E_CKPT));
@@ -67,14 +62,11 @@ static start_report go_on(int step, const char *fastest, const char *versions) {
     r.engines = dt_xstrdup(state.engines);
     dt_state_fini(&state);
     free(text);
-    free(path);
-    path = path_of("engines/log");
-    must(dt_io_read_file(&text, &n, path, 0, DT_E_DATA));
+    must(dt_io_read_file(&text, &n, in_folder("engines/log"), 0, DT_E_DATA));
     r.n_lines = count_text(text, "this run began on 'cuda: pretending machine");
     assert_int_equal(r.n_lines,
                      count_text(text, ": bits will differ, and engines are chosen anew"));
     free(text);
-    free(path);
     return r;
 }
 
@@ -89,8 +81,7 @@ TEST(test_resuming_keeps_the_engines) {
     assert_true(first.timed);
     assert_true(n_choices(first.engines, '1') > 10);
     assert_int_equal(n_choices(first.engines, '1'), count_text(first.engines, "\n"));
-    char *cache = path_of("cache");
-    must(dt_io_remove_tree(cache));
+    must(dt_io_remove_tree(in_folder("cache")));
     start_report second = go_on(2, "2", "cuDNN 9.19");
     assert_false(second.timed);
     assert_string_equal(first.engines, second.engines);
@@ -108,17 +99,12 @@ TEST(test_resuming_keeps_the_engines) {
     free(first.engines);
     free(second.engines);
     free(third.engines);
-    free(cache);
 }
 
-int main(void) {
-    snprintf(dir, sizeof dir, "/tmp/dtrain-engines-XXXXXX");
-    if (!mkdtemp(dir)) return 1;
-    char *cache = path_of("cache");
-    setenv("XDG_CACHE_HOME", cache, 1);
-    free(cache);
+static int set_up(void **state) {
     dt_log_set_level(DT_LOG_WARN);
-    const int n = run_all_tests(NULL, NULL);
-    dt_io_remove_tree(dir);
-    return n;
+    folder_make(state);
+    return setenv("XDG_CACHE_HOME", in_folder("cache"), 1);
 }
+
+TEST_MAIN(set_up, folder_remove)

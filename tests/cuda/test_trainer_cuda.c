@@ -2,6 +2,7 @@
 // step's numbers come one step late. Losses are the CPU's but for rounding; the weights in the last checkpoint are those
 // of a run that did not stop, byte for byte.
 #include "fake_cuda.h"
+#include "folder.h"
 #include "testing.h"
 #include "unit/memory_data.h"
 
@@ -52,11 +53,9 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
 
 // ---- runs ------------------------------------------------------------------------------------------
 
-static char dir[64];
-
 static dt_status run_more(bool device, const char *name, const char *extra, const char *more) {
-    char where[128], named[64];
-    snprintf(where, sizeof where, "run.dir=%s", dir);
+    char where[300], named[64];
+    snprintf(where, sizeof where, "run.dir=%s", folder_path);
     snprintf(named, sizeof named, "run.name=%s", name);
     const char *overrides[] = {where, named, extra, more};
     on_device = device;
@@ -68,9 +67,8 @@ static dt_status run(bool device, const char *name, const char *extra) {
 }
 
 static char *read_file(const char *name, const char *file, size_t *n) {
-    char path[256], *text = NULL;
-    snprintf(path, sizeof path, "%s/%s/%s", dir, name, file);
-    must(dt_io_read_file(&text, n, path, 0, DT_E_CKPT));
+    char *text = NULL;
+    must(dt_io_read_file(&text, n, in_folder("%s/%s", name, file), 0, DT_E_CKPT));
     return text;
 }
 
@@ -92,11 +90,9 @@ static void assert_same_run(const char *a, const char *b, int step) {
 }
 
 static dt_safetensors *open_step(const char *name, int step, const char *file) {
-    char path[256];
     dt_safetensors *s = NULL;
-    snprintf(path, sizeof path, "%s/%s/checkpoints/step-%08d/%s.safetensors", dir, name, step,
-             file);
-    must(dt_safetensors_open(&s, path));
+    must(dt_safetensors_open(
+        &s, in_folder("%s/checkpoints/step-%08d/%s.safetensors", name, step, file)));
     return s;
 }
 
@@ -195,9 +191,7 @@ TEST(test_first_error_stays) {
     assert_int_equal(run(true, "first", NULL), DT_E_NUMERIC);
     const int n = (int)dt_failpoint_count();
     for (int behind = 0; behind < 4; behind++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/first", dir);
-        must(dt_io_remove_tree(path));
+        must(dt_io_remove_tree(in_folder("first")));
         snprintf(failpoint, sizeof failpoint, "io:%d:enospc", n - behind);
         must(dt_failpoint_set(failpoint));
         must_fail(DT_E_NUMERIC, "'loss'", run(true, "first", NULL));
@@ -211,15 +205,14 @@ TEST(test_first_error_stays) {
 // and not when the step behind it finds out.
 TEST(test_spoiled_step_is_not_saved) {
     for (spoiled_step = 4; spoiled_step < 7; spoiled_step++) {
-        char step[64], name[16], path[160];
+        char step[64], name[16];
         snprintf(step, sizeof step, "step %d: its gradients were finite", (int)spoiled_step);
         snprintf(name, sizeof name, "spoiled%d", (int)spoiled_step);
         must_fail(DT_E_NUMERIC, step, run(true, name, NULL));
         assert_non_null(strstr(dt_error_message(), ".weight' holds NaN"));
         assert_same_run("whole", name, spoiled_step < 6 ? 4 : 6);
-        snprintf(path, sizeof path, "%s/%s/checkpoints/step-%08d", dir, name,
-                 spoiled_step < 6 ? 6 : 8);
-        assert_false(dt_io_exists(path));
+        const int next = spoiled_step < 6 ? 6 : 8;
+        assert_false(dt_io_exists(in_folder("%s/checkpoints/step-%08d", name, next)));
     }
     spoiled_step = -1;
     must(run(true, "spoiled5", NULL));
@@ -245,11 +238,9 @@ TEST(test_too_large) {
     for (int i = 0; i < 5; i++) assert_non_null(strstr(dt_error_message(), words[i]));
 }
 
-int main(void) {
-    snprintf(dir, sizeof dir, "/tmp/dtrain-device-XXXXXX");
-    if (!mkdtemp(dir)) return 1;
+static int set_up(void **state) {
     dt_log_set_level(DT_LOG_ERROR);
-    int n = run_all_tests(NULL, NULL);
-    dt_io_remove_tree(dir);
-    return n;
+    return folder_make(state);
 }
+
+TEST_MAIN(set_up, folder_remove)

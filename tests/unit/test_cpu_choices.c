@@ -7,14 +7,13 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "exec/exec.h"
+#include "folder.h"
 #include "graph/build.h"
 #include "testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static char dir[] = "/tmp/dtrain-choices-XXXXXX";
 
 static dt_cpu_choices *open_choices(const char *machine, const char *folder) {
     const dt_cpu_choices_opts o = {.machine = machine, .folder = folder, .budget_s = 1};
@@ -36,7 +35,7 @@ static void add(const char *machine, const char *folder, const char *text, doubl
 
 // A rank whose replicas get more threads: the file is another, what was given stays.
 TEST(test_other_threads) {
-    char *folder = dt_xprintf("%s/moved", dir);
+    const char *folder = in_folder("moved");
     const dt_cpu_choices_opts two = {.machine = "Xeon, 2 threads", .folder = folder, .budget_s = 1};
     add("Xeon, 2 threads", folder, "conv a", 200, 100);
     add("Xeon, 2 threads", folder, "conv c", 100, 200);
@@ -51,11 +50,11 @@ TEST(test_other_threads) {
     dt_cpu_choices_destroy(c);
     assert_int_equal(find("Xeon", folder, "conv b"), 1);
     assert_int_equal(find("Xeon, 2 threads", folder, "conv a"), 0);
-    free(folder);
 }
 
 TEST(test_the_faster_one_is_kept) {
-    char *folder = dt_xprintf("%s/kept", dir), *good = NULL, *path;
+    const char *folder = in_folder("kept");
+    char *good = NULL, *path;
     size_t n = 0;
     add("Xeon", folder, "conv a", 100, 200);
     add("Xeon", folder, "conv b", 200, 100);
@@ -85,11 +84,10 @@ TEST(test_the_faster_one_is_kept) {
     free(other);
     free(path);
     free(good);
-    free(folder);
 }
 
 TEST(test_what_is_given_is_obeyed) {
-    char *folder = dt_xprintf("%s/given", dir);
+    const char *folder = in_folder("given");
     add("Xeon", folder, "conv a", 100, 200);
     dt_cpu_choices *c = open_choices("Xeon", folder);
     dt_cpu_choices_take(c, "0\tconv a\n1\tconv b\nnonsense\n7\tconv c\n1\tconv unused\n");
@@ -102,11 +100,10 @@ TEST(test_what_is_given_is_obeyed) {
     dt_cpu_choices_destroy(c);
     assert_int_equal(find("Xeon", folder, "conv a"), 1); // the file keeps what was timed
     assert_int_equal(find("Xeon", folder, "conv b"), -1);
-    free(folder);
 }
 
 TEST(test_what_there_was_no_time_for_is_not_kept) {
-    char *folder = dt_xprintf("%s/budget", dir);
+    const char *folder = in_folder("budget");
     dt_cpu_choices *c = open_choices("Xeon", folder);
     assert_true(dt_cpu_choices_left_s(c) > 0.9);
     assert_int_equal(dt_cpu_choices_add(c, "conv a", (const double[]){100, 200}, 2, 1.5), 1);
@@ -117,18 +114,16 @@ TEST(test_what_there_was_no_time_for_is_not_kept) {
     free(text);
     dt_cpu_choices_destroy(c);
     assert_int_equal(find("Xeon", folder, "conv b"), -1);
-    free(folder);
 }
 
 TEST(test_runs_at_the_same_time_keep_what_both_timed) {
-    char *folder = dt_xprintf("%s/both", dir);
+    const char *folder = in_folder("both");
     dt_cpu_choices *c = open_choices("Xeon", folder);
     dt_cpu_choices_add(c, "conv a", (const double[]){100, 200}, 2, 0.1);
     add("Xeon", folder, "conv b", 100, 200);
     dt_cpu_choices_destroy(c);
     assert_int_equal(find("Xeon", folder, "conv a"), 1);
     assert_int_equal(find("Xeon", folder, "conv b"), 1);
-    free(folder);
 }
 
 // ---- a convolution ---------------------------------------------------------------------------------
@@ -197,10 +192,9 @@ TEST(test_convolution_obeys) {
     free(text);
 }
 
-int main(void) {
-    if (!mkdtemp(dir)) return 1;
+static int set_up(void **state) {
     dt_log_set_level(DT_LOG_ERROR);
-    const int n = run_all_tests(NULL, NULL);
-    dt_io_remove_tree(dir);
-    return n;
+    return folder_make(state);
 }
+
+TEST_MAIN(set_up, folder_remove)

@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "config/metric_words.h"
+#include "folder.h"
 #include "testing.h"
 #include "train/state.h"
 
@@ -119,8 +120,8 @@ TEST(test_damage) {
 }
 
 // A network of layers that were not PyTorch's by default is never taken for today's.
-TEST(test_older_layers) {
-    char folder[] = "/tmp/dt_state_XXXXXX", *text;
+TEST_WITH(test_older_layers, folder_make, folder_remove) {
+    char *text;
     dt_train_state a, b;
     dt_json j;
     dt_json_init(&j);
@@ -130,20 +131,16 @@ TEST(test_older_layers) {
         dt_xstrdup("run: {name: a}\ndata: {path: x, fields: {y: {kind: class, classes: 2}}}\n"
                    "model: {name: layers, layers: [{conv: 8}, global_pool]}\n"
                    "train: {global_batch: 192, micro_batch: 16}\n");
-    assert_non_null(mkdtemp(folder));
-    char *path = dt_xprintf("%s/state.json", folder);
     for (int older = 0; older < 2; older++) {
         dt_state_build(&a, &j);
         if (older) memcpy(strstr(j.data, "\"networks\""), "\"netwOrks\"", 10);
-        must(dt_io_write_file(path, j.data, strlen(j.data)));
-        const dt_status st = dt_state_read(&b, folder, a.step, &text);
+        must(dt_io_write_file(in_folder("state.json"), j.data, strlen(j.data)));
+        const dt_status st = dt_state_read(&b, folder_path, a.step, &text);
         if (st != (older ? DT_E_CKPT : DT_OK)) fail_msg("%d: %s", st, dt_error_message());
         if (older) assert_non_null(strstr(dt_error_message(), "meant another network"));
         dt_state_fini(&b);
         free(text);
     }
-    free(path);
-    must(dt_io_remove_tree(folder));
     dt_json_fini(&j);
     dt_state_fini(&a);
 }
