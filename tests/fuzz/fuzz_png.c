@@ -1,22 +1,15 @@
 // fuzz_png.c: any bytes as a PNG.
 #include "fuzz_image.h"
 
-// Checksums are made right first, so that damage gets past them.
-static uint32_t crc32_of(const uint8_t *p, size_t n) {
-    uint32_t crc = ~0u;
-    for (size_t i = 0; i < n; i++) {
-        crc ^= p[i];
-        for (int k = 0; k < 8; k++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
-    }
-    return ~crc;
-}
+#include <zlib.h>
 
+// Checksums are made right first, so that damage gets past them.
 static void seal(uint8_t *p, size_t n) {
     for (size_t at = 8; n - at >= 12 && at < n;) {
         size_t length =
             (size_t)p[at] << 24 | (size_t)p[at + 1] << 16 | (size_t)p[at + 2] << 8 | p[at + 3];
         if (length > n - at - 12) return;
-        uint32_t crc = crc32_of(p + at + 4, length + 4);
+        const uLong crc = crc32_z(0, p + at + 4, length + 4);
         for (int i = 0; i < 4; i++) p[at + 8 + length + (size_t)i] = (uint8_t)(crc >> (24 - 8 * i));
         at += 12 + length;
     }
