@@ -162,9 +162,30 @@ static inline int fixture_pack_counted(const dt_pack_opts *o) {
     return n;
 }
 
+static inline dt_reader *fixture_set(const char *path) {
+    dt_reader *s = NULL;
+    must(dt_reader_open(&s, &path, 1));
+    return s;
+}
+
+// A set that is refused, with these words.
+static inline void fixture_no_set(const char *path, dt_status code, const char *words) {
+    dt_reader *s = NULL;
+    must_fail(code, words, dt_reader_open(&s, &path, 1));
+}
+
+static inline const char *fixture_key(const dt_catalog *c, uint32_t record) {
+    return dt_catalog_str(c, c->records[record].key);
+}
+
+// NULL: no such column, or no value.
+static inline const char *fixture_value(const dt_catalog *c, const char *column, uint32_t record) {
+    const int k = dt_catalog_find_column(c, column);
+    return k < 0 ? NULL : dt_catalog_value(c, k, record);
+}
+
 static inline uint32_t fixture_count(const char *set) {
-    dt_reader *s;
-    must(dt_reader_open(&s, &set, 1));
+    dt_reader *s = fixture_set(set);
     uint32_t n = s->catalog->n_records;
     dt_reader_close(s);
     return n;

@@ -18,7 +18,7 @@ static const char *damaged_copy(const char *name, const char *key, bool zero_all
     dt_reader *s;
     must(dt_reader_open(&s, paths, 1));
     for (uint32_t r = 0; r < s->catalog->n_records; r++)
-        if (strcmp(dt_catalog_str(s->catalog, s->catalog->records[r].key), key) == 0)
+        if (strcmp(fixture_key(s->catalog, r), key) == 0)
             where = s->catalog->members[s->catalog->records[r].first_member].offset;
     assert_true(where > 0);
     dt_reader_close(s);

@@ -42,7 +42,7 @@ static void check_column(const dt_reader *s, uint32_t r, const char *column, con
 static uint32_t find_record(const dt_reader *s, uint32_t *at, const char *key) {
     const dt_catalog *c = s->catalog;
     for (uint32_t r = *at; r < c->n_records; r++)
-        if (strcmp(dt_catalog_str(c, c->records[r].key), key) == 0) return *at = r;
+        if (strcmp(fixture_key(c, r), key) == 0) return *at = r;
     fail_msg("%s: no record %s after record %u", name, key, *at);
     return 0;
 }

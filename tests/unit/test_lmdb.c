@@ -182,8 +182,7 @@ TEST(not_lmdb_says_so) {
 
 TEST(a_foreign_set_is_scanned) {
     const char *dir = fixture_path("db");
-    dt_reader *s;
-    must(dt_reader_open(&s, &dir, 1));
+    dt_reader *s = fixture_set(dir);
     assert_true(s->catalog->n_records > 2500);
     assert_int_equal(fixture_find_ext(s->catalog, "jpg"), 0);
     dt_reader_close(s);

@@ -36,27 +36,6 @@ static void db_end(void) {
     mdb_env_close(env);
 }
 
-static dt_reader *open_set(const char *path) {
-    dt_reader *s = NULL;
-    must(dt_reader_open(&s, &path, 1));
-    return s;
-}
-
-static void expect_fail(const char *path, const char *words) {
-    dt_reader *s = NULL;
-    assert_int_equal(dt_reader_open(&s, &path, 1), DT_E_DATA);
-    if (!strstr(dt_error_message(), words)) fail_msg("no '%s' in: %s", words, dt_error_message());
-}
-
-static const char *key_of(const dt_reader *s, uint32_t r) {
-    return dt_catalog_str(s->catalog, s->catalog->records[r].key);
-}
-
-static const char *value_of(const dt_reader *s, const char *column, uint32_t r) {
-    int c = dt_catalog_find_column(s->catalog, column);
-    return c < 0 ? NULL : dt_catalog_value(s->catalog, c, r);
-}
-
 static void expect_member(dt_reader *s, uint32_t r, const char *ext, const void *data, size_t n) {
     const dt_record *rec = &s->catalog->records[r];
     dt_buffer scratch = {0};
@@ -115,11 +94,11 @@ TEST(caffe_raw) {
         put(key, message, n_message);
     }
     db_end();
-    dt_reader *s = open_set(dir);
+    dt_reader *s = fixture_set(dir);
     assert_int_equal(s->catalog->n_records, 4);
-    assert_string_equal(key_of(s, 2), "00000002_dir/img2.jpg");
-    assert_string_equal(value_of(s, "label", 0), "-1");
-    assert_string_equal(value_of(s, "label", 3), "14");
+    assert_string_equal(fixture_key(s->catalog, 2), "00000002_dir/img2.jpg");
+    assert_string_equal(fixture_value(s->catalog, "label", 0), "-1");
+    assert_string_equal(fixture_value(s->catalog, "label", 3), "14");
     expect_member(s, 3, "datum", message, n_message);
     dt_reader_close(s);
 }
@@ -138,9 +117,9 @@ TEST(caffe_encoded) {
         put(key, message, n_message);
     }
     db_end();
-    dt_reader *s = open_set(dir);
+    dt_reader *s = fixture_set(dir);
     assert_int_equal(s->catalog->n_records, 3);
-    assert_string_equal(value_of(s, "label", 2), "2");
+    assert_string_equal(fixture_value(s->catalog, "label", 2), "2");
     expect_member(s, 1, "jpg", jpeg, sizeof jpeg); // the image itself, without its message
     dt_reader_close(s);
 }
@@ -234,14 +213,14 @@ TEST(lsun_is_one_set_a_folder) {
         }
         db_end();
     }
-    dt_reader *s = open_set(fixture_path("lsun"));
+    dt_reader *s = fixture_set(fixture_path("lsun"));
     assert_int_equal(s->catalog->n_records, 6);
-    assert_string_equal(value_of(s, "set", 0), "bedroom_train_lmdb");
-    assert_string_equal(value_of(s, "set", 5), "church_train_lmdb");
+    assert_string_equal(fixture_value(s->catalog, "set", 0), "bedroom_train_lmdb");
+    assert_string_equal(fixture_value(s->catalog, "set", 5), "church_train_lmdb");
     expect_member(s, 4, "png", png, sizeof png);
     dt_reader_close(s);
-    s = open_set(fixture_path("lsun/*_train_lmdb"));
-    assert_string_equal(value_of(s, "set", 5), "church_train_lmdb");
+    s = fixture_set(fixture_path("lsun/*_train_lmdb"));
+    assert_string_equal(fixture_value(s->catalog, "set", 5), "church_train_lmdb");
     dt_reader_close(s);
 }
 
@@ -258,20 +237,20 @@ TEST(ocr_has_texts) {
         if (i != 7) put(key, text, strlen(text));
     }
     db_end();
-    dt_reader *s = open_set(dir);
+    dt_reader *s = fixture_set(dir);
     assert_int_equal(s->catalog->n_records, 12);
-    assert_string_equal(key_of(s, 11), "image-000000012");
-    assert_string_equal(value_of(s, "label", 11), "W\xc3\xb6rd 12");
-    assert_null(value_of(s, "label", 6));
+    assert_string_equal(fixture_key(s->catalog, 11), "image-000000012");
+    assert_string_equal(fixture_value(s->catalog, "label", 11), "W\xc3\xb6rd 12");
+    assert_null(fixture_value(s->catalog, "label", 6));
     expect_member(s, 11, "png", png, sizeof png - 12);
     dt_reader_close(s);
     // packed, the texts are in the data, for who reads it without our index
     const char *tar = fixture_path("ocr.tar");
     fixture_pack(dir, tar);
     assert_int_equal(unlink(fixture_path("ocr.tar.index")), 0);
-    s = open_set(tar);
-    assert_string_equal(value_of(s, "label", 11), "W\xc3\xb6rd 12");
-    assert_null(value_of(s, "label", 6));
+    s = fixture_set(tar);
+    assert_string_equal(fixture_value(s->catalog, "label", 11), "W\xc3\xb6rd 12");
+    assert_null(fixture_value(s->catalog, "label", 6));
     dt_reader_close(s);
 }
 
@@ -282,9 +261,9 @@ TEST(basicsr_stems_may_have_dots) {
     db_end();
     const char *meta = "0001_s001.png (480,480,3) 1\n";
     fixture_write(fixture_path("DIV2K_sub.lmdb/meta_info.txt"), meta, strlen(meta));
-    dt_reader *s = open_set(dir);
+    dt_reader *s = fixture_set(dir);
     assert_int_equal(s->catalog->n_records, 3);
-    assert_string_equal(key_of(s, 1), "0002.v2_s001");
+    assert_string_equal(fixture_key(s->catalog, 1), "0002.v2_s001");
     expect_member(s, 1, "png", png, 21);
     dt_reader_close(s);
 }
@@ -294,9 +273,9 @@ TEST(names_with_extensions_stay) {
     db_begin(dir, NULL);
     put("a.left.png", png, 20), put("a.json", "{\"q\": 4}", 8), put("b.left.png", png, 21);
     db_end();
-    dt_reader *s = open_set(dir);
+    dt_reader *s = fixture_set(dir);
     assert_int_equal(s->catalog->n_records, 2);
-    assert_string_equal(value_of(s, "q", 0), "4");
+    assert_string_equal(fixture_value(s->catalog, "q", 0), "4");
     expect_member(s, 1, "left.png", png, 21);
     dt_reader_close(s);
 }
@@ -309,9 +288,9 @@ TEST(binary_keys_become_text) {
         put_bytes(key, 4, png, 20 + (size_t)i);
     }
     db_end();
-    dt_reader *s = open_set(dir);
+    dt_reader *s = fixture_set(dir);
     assert_int_equal(s->catalog->n_records, 3);
-    assert_string_equal(key_of(s, 2), "000001c8");
+    assert_string_equal(fixture_key(s->catalog, 2), "000001c8");
     expect_member(s, 2, "png", png, 22);
     dt_reader_close(s);
     dir = fixture_path("digests"); // no NUL among them
@@ -319,8 +298,8 @@ TEST(binary_keys_become_text) {
     put_bytes("\x01\xfe", 2, png, 20), put_bytes("ab", 2, png, 21),
         put_bytes("\xff\x02", 2, png, 22);
     db_end();
-    s = open_set(dir);
-    assert_string_equal(key_of(s, 1), "6162");
+    s = fixture_set(dir);
+    assert_string_equal(fixture_key(s->catalog, 1), "6162");
     dt_reader_close(s);
 }
 
@@ -332,34 +311,34 @@ TEST(one_odd_key_changes_nothing_else) {
     put("a\nb.png", png, 20), put("a\nb.json", "{\"q\": 4}", 8);
     put("c.png", png, 21), put("c.json", "{\"q\": 5}", 8), put("d\te.png", png, 22);
     db_end();
-    dt_reader *s = open_set(dir);
+    dt_reader *s = fixture_set(dir);
     assert_int_equal(s->catalog->n_records, 3);
-    assert_string_equal(key_of(s, 0), "a\nb");
-    assert_string_equal(value_of(s, "q", 0), "4");
-    assert_string_equal(key_of(s, 1), "c");
-    assert_string_equal(value_of(s, "q", 1), "5");
+    assert_string_equal(fixture_key(s->catalog, 0), "a\nb");
+    assert_string_equal(fixture_value(s->catalog, "q", 0), "4");
+    assert_string_equal(fixture_key(s->catalog, 1), "c");
+    assert_string_equal(fixture_value(s->catalog, "q", 1), "5");
     expect_member(s, 2, "png", png, 22);
     dt_reader_close(s);
     db_begin(whole, NULL);
     put("a\nb", png, 20), put("c", png, 21), put("d", png, 22);
     db_end();
-    s = open_set(whole);
+    s = fixture_set(whole);
     assert_int_equal(s->catalog->n_records, 3);
-    assert_string_equal(key_of(s, 0), "a\nb");
-    assert_string_equal(key_of(s, 2), "d");
+    assert_string_equal(fixture_key(s->catalog, 0), "a\nb");
+    assert_string_equal(fixture_key(s->catalog, 2), "d");
     expect_member(s, 2, "png", png, 22);
     dt_reader_close(s);
     db_begin(pickled, NULL);
     put("0", "\x80\x04pickle", 8), put("__keys__", "x", 1), put("a\tb", "x", 1);
     db_end();
-    expect_fail(pickled, "dtrain pack");
+    fixture_no_set(pickled, DT_E_DATA, "dtrain pack");
     db_begin(ocr, NULL);
     put("num-samples", "1", 1), put("image-000000001", png, 20), put("label-000000001", "w", 1);
     put("note\n", "x", 1);
     db_end();
-    s = open_set(ocr);
+    s = fixture_set(ocr);
     assert_int_equal(s->catalog->n_records, 1);
-    assert_string_equal(value_of(s, "label", 0), "w");
+    assert_string_equal(fixture_value(s->catalog, "label", 0), "w");
     dt_reader_close(s);
 }
 
@@ -369,16 +348,16 @@ TEST(named_databases) {
     db_begin(one, "images");
     put("x", png, 20), put("y", png, 30);
     db_end();
-    dt_reader *s = open_set(one);
+    dt_reader *s = fixture_set(one);
     assert_int_equal(s->catalog->n_records, 2);
     expect_member(s, 1, "png", png, 30);
     dt_reader_close(s);
     db_begin(two, "images"), put("x", png, 20), db_end();
     db_begin(two, "masks"), put("x", png, 20), db_end();
-    expect_fail(two, "images, masks");
+    fixture_no_set(two, DT_E_DATA, "images, masks");
     db_begin(mix, "images"), put("x", png, 20), db_end();
     db_begin(mix, NULL), put("zz", png, 20), db_end();
-    expect_fail(mix, "beside other entries");
+    fixture_no_set(mix, DT_E_DATA, "beside other entries");
 }
 
 TEST(several_values_a_key_are_refused) {
@@ -389,7 +368,7 @@ TEST(several_values_a_key_are_refused) {
     assert_int_equal(mdb_dbi_open(txn, NULL, MDB_DUPSORT, &dbi), 0);
     put("a", "1", 1), put("a", "2", 1);
     db_end();
-    expect_fail(dir, "dupsort");
+    fixture_no_set(dir, DT_E_DATA, "dupsort");
 }
 
 TEST(pickles_are_refused) {
@@ -397,7 +376,7 @@ TEST(pickles_are_refused) {
     db_begin(dir, NULL);
     put("0", "\x80\x04pickle", 8), put("__keys__", "x", 1), put("__len__", "x", 1);
     db_end();
-    expect_fail(dir, "dtrain pack");
+    fixture_no_set(dir, DT_E_DATA, "dtrain pack");
 }
 
 TEST_MAIN(folder_make, fixture_tear_down)

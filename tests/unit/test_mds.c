@@ -103,7 +103,7 @@ TEST(what_mosaicml_writes) {
         assert_string_equal(s->kind, "mds");
         assert_int_equal(s->catalog->n_records, 20);
         assert_int_equal(s->catalog->n_shards, 2);
-        const char *key = dt_catalog_str(s->catalog, s->catalog->records[3].key);
+        const char *key = fixture_key(s->catalog, 3);
         assert_string_equal(key, "shard.00000/000003");
         for (uint32_t i = 0; i < 20; i++) check_sample(s, i);
         if (k > 0) assert_true(hash == dt_catalog_hash(s->catalog));

@@ -47,20 +47,15 @@ TEST(all_formats_hold_the_same_records) {
 
 TEST(metadata_is_in_the_catalog_and_in_the_records) {
     const char *path = fixture_path("a.lmdb");
-    dt_reader *s;
-    must(dt_reader_open(&s, &path, 1));
+    dt_reader *s = fixture_set(path);
     const dt_catalog *c = s->catalog;
     assert_int_equal(c->n_records, 80);
     uint32_t r = 0;
-    while (strcmp(dt_catalog_str(c, c->records[r].key), "fingerprint/2/2__M_Right_ring_finger") !=
-           0)
-        r++;
+    while (strcmp(fixture_key(c, r), "fingerprint/2/2__M_Right_ring_finger") != 0) r++;
     static const char *const WANT[][2] = {
         {"subject", "2"}, {"gender", "M"}, {"hand", "Right"}, {"finger", "ring"}};
-    for (int i = 0; i < 4; i++)
-        assert_string_equal(dt_catalog_value(c, dt_catalog_find_column(c, WANT[i][0]), r),
-                            WANT[i][1]);
-    assert_null(dt_catalog_value(c, dt_catalog_find_column(c, "n"), r));
+    for (int i = 0; i < 4; i++) assert_string_equal(fixture_value(c, WANT[i][0], r), WANT[i][1]);
+    assert_null(fixture_value(c, "n", r));
     dt_buffer scratch = {0};
     dt_span bytes;
     assert_int_equal(c->records[r].n_members, 2);
@@ -80,8 +75,7 @@ TEST(the_index_may_be_lost) {
         const char *path = fixture_path(PATHS[i]);
         fixture_pack(raw, path);
         must(dt_io_unlink(fixture_path(INDEXES[i])));
-        dt_reader *s;
-        must(dt_reader_open(&s, &path, 1));
+        dt_reader *s = fixture_set(path);
         assert_int_equal(s->catalog->n_records, 80);
         assert_false(s->catalog->members[0].has_hash);
         assert_int_equal(
@@ -108,7 +102,7 @@ TEST(a_damaged_index_or_cut_data_is_an_error) {
     fixture_write(path, data, n_data - 512);
     must_fail(DT_E_DATA, "cut", dt_reader_open(&s, &path, 1));
     fixture_write(path, data, n_data);
-    must(dt_reader_open(&s, &path, 1));
+    s = fixture_set(path);
     dt_reader_close(s);
     free(bad), free(good), free(data);
 }
@@ -224,12 +218,11 @@ TEST(classes_come_from_folders) {
     fixture_write(fixture_path("photos/LICENSE"), "x", 1);
     const char *out = fixture_path("photos-{0..1}.tar");
     fixture_pack(root, out);
-    dt_reader *s;
-    must(dt_reader_open(&s, &out, 1));
+    dt_reader *s = fixture_set(out);
     const dt_catalog *c = s->catalog;
     assert_int_equal(c->n_records, 12);
-    assert_string_equal(dt_catalog_str(c, c->records[0].key), "cardboard/cardboard0");
-    assert_string_equal(dt_catalog_value(c, dt_catalog_find_column(c, "label"), 4), "glass");
+    assert_string_equal(fixture_key(c, 0), "cardboard/cardboard0");
+    assert_string_equal(fixture_value(c, "label", 4), "glass");
     assert_int_equal(c->records[0].n_members, 3);
     assert_true(fixture_find_ext(c, "cls") >= 0 && fixture_find_ext(c, "bmp") >= 0);
     dt_reader_close(s);
@@ -255,9 +248,8 @@ TEST(awkward_names_keep_one_order) {
     uint64_t hash[2];
     for (int k = 0; k < 2; k++) {
         const char *out = fixture_path(OUTS[k]);
-        dt_reader *s;
         fixture_pack(fixture_path("awkward"), out);
-        must(dt_reader_open(&s, &out, 1));
+        dt_reader *s = fixture_set(out);
         assert_int_equal(s->catalog->n_records, 6);
         hash[k] = dt_catalog_hash(s->catalog);
         dt_reader_close(s);

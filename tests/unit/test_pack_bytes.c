@@ -164,8 +164,7 @@ TEST(the_library_reads_it) {
     MDB_val k, v;
     MDB_stat stat;
     const char *path = fixture_path("t1.lmdb");
-    dt_reader *s;
-    must(dt_reader_open(&s, &path, 1));
+    dt_reader *s = fixture_set(path);
     assert_int_equal(mdb_env_create(&env), 0);
     mdb_env_set_mapsize(env, 1 << 30);
     assert_int_equal(mdb_env_open(env, path, MDB_NOTLS, 0644), 0);
@@ -214,8 +213,7 @@ TEST(the_library_reads_it) {
 }
 
 static uint64_t catalog_hash(const char *path) {
-    dt_reader *s;
-    must(dt_reader_open(&s, &path, 1));
+    dt_reader *s = fixture_set(path);
     uint64_t h = dt_catalog_hash(s->catalog);
     dt_reader_close(s);
     return h;
@@ -243,11 +241,9 @@ TEST(conversions_keep_everything) {
 }
 
 static void expect_keys(const char *path, size_t n, const char *const *want) {
-    dt_reader *s;
-    must(dt_reader_open(&s, &path, 1));
+    dt_reader *s = fixture_set(path);
     assert_int_equal(s->catalog->n_records, n);
-    for (uint32_t i = 0; i < n; i++)
-        assert_string_equal(dt_catalog_str(s->catalog, s->catalog->records[i].key), want[i]);
+    for (uint32_t i = 0; i < n; i++) assert_string_equal(fixture_key(s->catalog, i), want[i]);
     dt_reader_close(s);
 }
 
@@ -329,8 +325,7 @@ TEST(shards_by_size_and_count) {
         free(name);
         if (stat(path, &s) != 0) break;
         assert_true(s.st_size <= 2000000 + 10240); // tar rounds up
-        dt_reader *reader;
-        must(dt_reader_open(&reader, &path, 1));
+        dt_reader *reader = fixture_set(path);
         n += reader->catalog->n_records;
         dt_reader_close(reader);
     }
@@ -375,10 +370,9 @@ TEST(a_very_large_record) {
     for (int k = 0; k < 2; k++) {
         const char *out = fixture_path(OUTS[k]);
         fixture_pack(root, out);
-        dt_reader *s;
         dt_buffer b = {0};
         dt_span span;
-        must(dt_reader_open(&s, &out, 1));
+        dt_reader *s = fixture_set(out);
         assert_int_equal(s->catalog->n_records, 3);
         for (uint32_t r = 0; r < 3; r++)
             for (uint32_t m = 0; m < s->catalog->records[r].n_members; m++)
@@ -413,8 +407,7 @@ TEST(odd_names) {
     // the same without index: what the headers say
     must(dt_io_unlink(fixture_path("odd.tar.index")));
     const char *out = fixture_path("odd.tar");
-    dt_reader *s;
-    must(dt_reader_open(&s, &out, 1));
+    dt_reader *s = fixture_set(out);
     assert_int_equal(s->catalog->n_records, 6);
     dt_reader_close(s);
 }
@@ -445,8 +438,7 @@ TEST(equal_contents) {
     const char *out = fixture_path("twins.lmdb");
     dt_pack_opts o = {.source = fixture_path("twins"), .out = out};
     must(dt_data_pack(&o));
-    dt_reader *s;
-    must(dt_reader_open(&s, &out, 1));
+    dt_reader *s = fixture_set(out);
     int column = dt_catalog_find_column(s->catalog, "duplicate_of");
     assert_true(column >= 0);
     static const char *const WANT[] = {NULL, NULL, "x/a", NULL, "x/a"};
@@ -462,7 +454,7 @@ TEST(equal_contents) {
     assert_false(dt_io_exists(fixture_path("twins2.lmdb.partial")));
     o.duplicates = DT_DUPLICATES_DROP;
     must(dt_data_pack(&o));
-    must(dt_reader_open(&s, &o.out, 1));
+    s = fixture_set(o.out);
     assert_int_equal(s->catalog->n_records, 3);
     assert_int_equal(dt_catalog_find_column(s->catalog, "duplicate_of"), -1);
     dt_reader_close(s);
@@ -470,7 +462,7 @@ TEST(equal_contents) {
     o.source = out;
     o.out = fixture_path("twins3.tar");
     must(dt_data_pack(&o));
-    must(dt_reader_open(&s, &o.out, 1));
+    s = fixture_set(o.out);
     assert_int_equal(s->catalog->n_records, 3);
     dt_reader_close(s);
 }
@@ -481,8 +473,7 @@ static uint32_t kept(const char *source, const char *out, const char *where, dt_
     dt_status st = dt_data_pack(&o);
     if (st != want) fail_msg("%s: %s", where, dt_error_message());
     if (st != DT_OK) return 0;
-    dt_reader *s;
-    must(dt_reader_open(&s, &o.out, 1));
+    dt_reader *s = fixture_set(o.out);
     uint32_t n = s->catalog->n_records;
     dt_reader_close(s);
     return n;
@@ -502,8 +493,7 @@ TEST(equal_contents_without_a_free_column) {
     dt_pack_opts o = {
         .source = fixture_path("crowd"), .out = out, .join = fixture_path("crowd.csv")};
     must(dt_data_pack(&o));
-    dt_reader *s;
-    must(dt_reader_open(&s, &out, 1));
+    dt_reader *s = fixture_set(out);
     assert_int_equal(s->catalog->n_records, 2);
     assert_int_equal(s->catalog->n_columns, 64);
     assert_int_equal(dt_catalog_find_column(s->catalog, "duplicate_of"), -1);
@@ -536,14 +526,13 @@ TEST(records_of_several_kinds_of_metadata) {
     dt_pack_opts o = {.source = fixture_path("meta"), .out = out, .join = fixture_path("meta.csv")};
     must(dt_data_pack(&o));
     for (int without = 0; without < 2; without++) { // the json members say the same as the index
-        dt_reader *s;
         if (without) must(dt_io_unlink(fixture_path("meta.lmdb/data.mdb.index")));
-        must(dt_reader_open(&s, &out, 1));
+        dt_reader *s = fixture_set(out);
         const dt_catalog *c = s->catalog;
         int site = dt_catalog_find_column(c, "site"), score = dt_catalog_find_real(c, "score");
         assert_true(site >= 0 && score >= 0 && dt_catalog_find_column(c, "box") >= 0);
         uint32_t r = 0;
-        while (strcmp(dt_catalog_str(c, c->records[r].key), "iris/2/2_M_L_2") != 0) r++;
+        while (strcmp(fixture_key(c, r), "iris/2/2_M_L_2") != 0) r++;
         assert_string_equal(dt_catalog_value(c, site, r), "south");
         assert_true(dt_catalog_real(c, score, r) == 1);
         assert_true(dt_catalog_real(c, score, 0) != dt_catalog_real(c, score, 0));

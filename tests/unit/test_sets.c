@@ -68,8 +68,6 @@ TEST(no_descriptor_is_no_bad_file) {
     assert_int_equal(dt_blob_open(&b, fixture_path("none.tar")), DT_E_DATA);
 }
 
-static dt_reader *open_one(const char *path, const dt_reader_options *o);
-
 // What every rank finds alike is said by one.
 TEST(one_rank_tells_of_files_beside) {
     write_tar("alike/a.tar", "a", 1);
@@ -79,7 +77,7 @@ TEST(one_rank_tells_of_files_beside) {
         size_t n;
         dt_log_set_rank(rank, 2);
         must(dt_log_open(log));
-        dt_reader_close(open_one(fixture_path("alike"), NULL));
+        dt_reader_close(fixture_set(fixture_path("alike")));
         dt_log_close();
         dt_log_set_rank(0, 1);
         char *text = fixture_read(log, &n);
@@ -154,7 +152,7 @@ TEST(two_tars_in_one_file) {
         for (int run = 0; run < 2; run++) {
             size_t n;
             must(dt_log_open(log));
-            dt_reader *s = open_one(path, NULL);
+            dt_reader *s = fixture_set(path);
             dt_log_close();
             assert_int_equal(s->catalog->n_records, 2);
             dt_reader_close(s);
@@ -169,16 +167,6 @@ TEST(two_tars_in_one_file) {
     }
 }
 
-static void expect_fail(const char *path, dt_status code, const char *words) {
-    dt_reader *s = NULL;
-    assert_int_equal(dt_reader_open(&s, &path, 1), code);
-    if (!strstr(dt_error_message(), words)) fail_msg("no '%s' in: %s", words, dt_error_message());
-}
-
-static const char *key_of(const dt_reader *s, uint32_t r) {
-    return dt_catalog_str(s->catalog, s->catalog->records[r].key);
-}
-
 // Every record's .txt holds its key.
 static void check_texts(dt_reader *s) {
     dt_buffer scratch = {0};
@@ -189,8 +177,8 @@ static void check_texts(dt_reader *s) {
         for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
             if ((int)s->catalog->members[m].ext != ext) continue;
             must(dt_reader_read(s, r, m, true, &scratch, &b));
-            assert_int_equal(b.n_bytes, strlen(key_of(s, r)));
-            assert_memory_equal(b.data, key_of(s, r), b.n_bytes);
+            assert_int_equal(b.n_bytes, strlen(fixture_key(s->catalog, r)));
+            assert_memory_equal(b.data, fixture_key(s->catalog, r), b.n_bytes);
             assert_false(dt_place_is_slow(s->catalog->members[m].offset, b.data));
         }
     }
@@ -207,13 +195,13 @@ static bool exists(const char *path, const char *tail) {
 // ---- indexes ---------------------------------------------------------------------------------------
 TEST(a_scan_leaves_an_index) {
     const char *path = write_tar("i/a.tar", "x", 5);
-    dt_reader *s = open_one(path, NULL);
+    dt_reader *s = fixture_set(path);
     uint64_t hash = dt_catalog_hash(s->catalog);
     check_texts(s);
     dt_reader_close(s);
     assert_true(exists(path, ".index"));
     // a broken member does not show, as the tar is not scanned
-    s = open_one(path, NULL);
+    s = fixture_set(path);
     assert_true(dt_catalog_hash(s->catalog) == hash);
     assert_int_equal(s->catalog->n_columns, 1);
     check_texts(s);
@@ -223,7 +211,7 @@ TEST(a_scan_leaves_an_index) {
 TEST(an_index_is_not_written_where_it_may_not) {
     const char *path = write_tar("ro/a.tar", "x", 2), *dir = fixture_path("ro");
     assert_int_equal(chmod(dir, 0555), 0);
-    dt_reader_close(open_one(path, NULL));
+    dt_reader_close(fixture_set(path));
     assert_false(exists(path, ".index"));
     assert_int_equal(chmod(dir, 0755), 0);
     dt_reader_options o = {.write_index = false};
@@ -233,13 +221,13 @@ TEST(an_index_is_not_written_where_it_may_not) {
 
 TEST(a_stale_index_is_made_again) {
     const char *path = write_tar("s/a.tar", "x", 5);
-    dt_reader_close(open_one(path, NULL));
+    dt_reader_close(fixture_set(path));
     write_tar("s/a.tar", "other", 3); // shorter, too
-    dt_reader *s = open_one(path, NULL);
+    dt_reader *s = fixture_set(path);
     assert_int_equal(s->catalog->n_records, 3);
     check_texts(s);
     dt_reader_close(s);
-    s = open_one(path, NULL);
+    s = fixture_set(path);
     assert_int_equal(s->catalog->n_records, 3);
     dt_reader_close(s);
 }
@@ -253,9 +241,9 @@ TEST(many_shards_keep_their_order) {
     }
     uint64_t hash = 0;
     for (int round = 0; round < 2; round++) {
-        dt_reader *s = open_one(fixture_path("m/s-{000..069}.tar"), NULL);
+        dt_reader *s = fixture_set(fixture_path("m/s-{000..069}.tar"));
         for (uint32_t r = 1; r < s->catalog->n_records; r++)
-            assert_true(strcmp(key_of(s, r - 1), key_of(s, r)) < 0);
+            assert_true(strcmp(fixture_key(s->catalog, r - 1), fixture_key(s->catalog, r)) < 0);
         assert_int_equal(s->catalog->n_shards, 70);
         if (round) assert_true(hash == dt_catalog_hash(s->catalog));
         hash = dt_catalog_hash(s->catalog);
@@ -266,7 +254,7 @@ TEST(many_shards_keep_their_order) {
     const char *bad = fixture_path("m/s-033.tar");
     unlink(fixture_path("m/s-033.tar.index"));
     fixture_write(bad, "no tar at all", 13);
-    expect_fail(fixture_path("m/s-*.tar"), DT_E_DATA, "s-033.tar");
+    fixture_no_set(fixture_path("m/s-*.tar"), DT_E_DATA, "s-033.tar");
 }
 
 // ---- names -----------------------------------------------------------------------------------------
@@ -274,19 +262,19 @@ TEST(wildcards_and_folders) {
     write_tar("w/b.tar", "b", 1), write_tar("w/a.tar", "a", 1), write_tar("w/B.tar", "B", 1);
     static const char *const PATTERNS[] = {"w/*.tar", "w", "w/", "w/{B,a,b}.tar", "w/[A-z].tar"};
     for (size_t i = 0; i < sizeof PATTERNS / sizeof *PATTERNS; i++) {
-        dt_reader *s = open_one(fixture_path(PATTERNS[i]), NULL);
+        dt_reader *s = fixture_set(fixture_path(PATTERNS[i]));
         assert_int_equal(s->catalog->n_records, 3);
-        assert_string_equal(key_of(s, 0), "B0"); // in the order of bytes
-        assert_string_equal(key_of(s, 1), "a0");
+        assert_string_equal(fixture_key(s->catalog, 0), "B0"); // in the order of bytes
+        assert_string_equal(fixture_key(s->catalog, 1), "a0");
         assert_int_equal(s->catalog->n_columns, 1);
         dt_reader_close(s);
     }
     write_tar("w/odd{1}*.tar", "o", 2);
-    dt_reader *s = open_one(fixture_path("w/odd{1}*.tar"), NULL);
+    dt_reader *s = fixture_set(fixture_path("w/odd{1}*.tar"));
     assert_int_equal(s->catalog->n_records, 2);
     dt_reader_close(s);
-    expect_fail(fixture_path("w/z*.tar"), DT_E_DATA, "no file matches");
-    expect_fail(fixture_path("w/none.tar"), DT_E_DATA, "no such data set");
+    fixture_no_set(fixture_path("w/z*.tar"), DT_E_DATA, "no file matches");
+    fixture_no_set(fixture_path("w/none.tar"), DT_E_DATA, "no such data set");
 }
 
 TEST(a_file_twice_is_an_error) {
@@ -294,8 +282,8 @@ TEST(a_file_twice_is_an_error) {
     const char *twice = dt_arena_printf(&folder_arena, "%s::%s", path, path);
     const char *linked = dt_arena_printf(&folder_arena, "%s::%s", path, link);
     assert_int_equal(symlink(path, link), 0);
-    expect_fail(twice, DT_E_USAGE, "listed twice");
-    expect_fail(linked, DT_E_USAGE, "the same file");
+    fixture_no_set(twice, DT_E_USAGE, "listed twice");
+    fixture_no_set(linked, DT_E_USAGE, "the same file");
 }
 
 TEST(mixed_sets_have_a_column) {
@@ -336,7 +324,7 @@ TEST(class_members_may_have_more_dots) {
     put_member("a.seg.cls", "4", 1), put_member("a.cls", "1", 1), put_member("b.seg.cls", "5\n", 2);
     dt_buffer_append(&tar_bytes, end, sizeof end);
     fixture_write(path, tar_bytes.data, tar_bytes.n_bytes);
-    dt_reader *s = open_one(path, NULL);
+    dt_reader *s = fixture_set(path);
     int seg = dt_catalog_find_column(s->catalog, "seg.cls");
     assert_true(seg >= 0 && dt_catalog_find_column(s->catalog, "cls") >= 0);
     assert_string_equal(dt_catalog_value(s->catalog, seg, 0), "4");
@@ -353,9 +341,9 @@ TEST(lists_of_shards_can_be_packed) {
         "{\"url\": \"b.tar\", \"nsamples\": 3}]}";
     fixture_write(list, text, strlen(text));
     fixture_pack(list, fixture_path("wids.lmdb"));
-    dt_reader *s = open_one(fixture_path("wids.lmdb"), NULL);
+    dt_reader *s = fixture_set(fixture_path("wids.lmdb"));
     assert_int_equal(s->catalog->n_records, 8);
-    assert_string_equal(key_of(s, 7), "b2");
+    assert_string_equal(fixture_key(s->catalog, 7), "b2");
     dt_reader_close(s);
     const char *gone = "{\"shardlist\": [{\"url\": \"gone.tar\"}]}",
                *rows = "[{\"path\": \"n.txt\"}]";
@@ -402,7 +390,7 @@ TEST(wids_lists) {
 TEST(a_cut_shard_is_used_up_to_there_when_lenient) {
     const char *path = write_tar("c/a.tar", "x", 10);
     fixture_write(path, tar_bytes.data, tar_bytes.n_bytes / 2 + 700);
-    expect_fail(path, DT_E_DATA, "cut");
+    fixture_no_set(path, DT_E_DATA, "cut");
     dt_reader_options o = {.write_index = true, .lenient = true};
     dt_reader *s = open_one(path, &o);
     assert_in_range(s->catalog->n_records, 4, 6);
@@ -418,7 +406,7 @@ TEST(bad_metadata_costs_its_columns_only) {
     put_member("c.json", "", 0);
     dt_buffer_append(&tar_bytes, end, sizeof end);
     fixture_write(path, tar_bytes.data, tar_bytes.n_bytes);
-    dt_reader *s = open_one(path, NULL);
+    dt_reader *s = fixture_set(path);
     int q = dt_catalog_find_column(s->catalog, "q");
     assert_int_equal(s->catalog->n_records, 3);
     assert_string_equal(dt_catalog_value(s->catalog, q, 0), "1");
