@@ -14,7 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { PIECE_BYTES = 1 << 20 };
+enum { BLOCK_BYTES = 1 << 20 };
 
 static void read_list(dt_listing *l, const char *path) {
     bool is_list;
@@ -85,14 +85,14 @@ dt_status dt_shard_hash_check(dt_reader *s, uint32_t shard, const dt_shard_hash 
                               dt_buffer *scratch) {
     uint64_t n_bytes = s->catalog->shards[shard].n_bytes;
     char hex[DT_NAMED_HASH_HEX];
-    uint8_t *piece = dt_buffer_reserve(scratch, PIECE_BYTES);
-    if (!piece) return dt_fail(DT_E_INTERNAL, "out of memory");
+    uint8_t *block = dt_buffer_reserve(scratch, BLOCK_BYTES);
+    if (!block) return dt_fail(DT_E_INTERNAL, "out of memory");
     dt_named_hash *h = dt_named_hash_create(want->name);
     dt_status st = DT_OK;
-    for (uint64_t at = 0; at < n_bytes && st == DT_OK; at += PIECE_BYTES) {
-        size_t n = n_bytes - at < PIECE_BYTES ? (size_t)(n_bytes - at) : (size_t)PIECE_BYTES;
-        st = dt_reader_read_range(s, shard, at, piece, n);
-        if (st == DT_OK) dt_named_hash_update(h, piece, n);
+    for (uint64_t at = 0; at < n_bytes && st == DT_OK; at += BLOCK_BYTES) {
+        size_t n = n_bytes - at < BLOCK_BYTES ? (size_t)(n_bytes - at) : (size_t)BLOCK_BYTES;
+        st = dt_reader_read_range(s, shard, at, block, n);
+        if (st == DT_OK) dt_named_hash_update(h, block, n);
     }
     dt_named_hash_hex(h, hex);
     dt_named_hash_destroy(h);

@@ -19,7 +19,7 @@ mpi() {
     local np=$1 rc=0 pid apart=(setsid setpriv --pdeathsig USR1) asked='' traps
     shift
     # What the keyboard sends goes to all processes of the foreground: mpirun is to be none of them, and is
-    # told when this shell is gone. An interactive shell takes care of the first itself, and there setsid
+    # informed when this shell is gone. An interactive shell takes care of the first itself, and there setsid
     # would not wait.
     case $- in *m*) apart=() ;; esac
     # Binding a rank to one core would leave it one thread; dtrain divides the cores itself.

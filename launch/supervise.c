@@ -143,7 +143,7 @@ static progress read_progress(const launch_supervised *s, bool steps) {
     return p;
 }
 
-// As far as can be told: metrics.jsonl may lag behind.
+// About: metrics.jsonl may lag behind the run by FLUSH_S.
 static bool same_step(const progress *a, const progress *b) {
     const double apart_s = fabs((double)(a->step - b->step)) * fmax(a->step_s, b->step_s);
     return a->saved_step == b->saved_step && apart_s <= FLUSH_S;
@@ -219,7 +219,7 @@ static void describe(char *out, size_t cap, int code) {
     if (code == DT_E_PEER)
         snprintf(out, cap, "a rank was lost (code %d)", code);
     else if (code == DT_E_PREEMPTED)
-        snprintf(out, cap, "a rank was told to stop (code %d)", code);
+        snprintf(out, cap, "a rank was asked to stop (code %d)", code);
     else if (code > 128 && code < 128 + NSIG)
         snprintf(out, cap, "a rank ended by signal %d, %s (code %d)", code - 128,
                  strsignal(code - 128), code);

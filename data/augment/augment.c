@@ -79,10 +79,10 @@ static size_t add_default(char *buf, size_t at, const dt_augment_param *p) {
     }
     if (at >= TEXT) return at;
     double middle = p->type == DT_AUGMENT_EITHER ? 0 : 1;
-    bool spread = p->type == DT_AUGMENT_EITHER || p->type == DT_AUGMENT_FACTOR;
+    bool around = p->type == DT_AUGMENT_EITHER || p->type == DT_AUGMENT_FACTOR;
     if (p->type == DT_AUGMENT_RANGE)
         return at + (size_t)snprintf(buf + at, TEXT - at, "[%.3g, %.3g]", p->from, p->to);
-    return at + (size_t)snprintf(buf + at, TEXT - at, "%g", spread ? p->to - middle : p->from);
+    return at + (size_t)snprintf(buf + at, TEXT - at, "%g", around ? p->to - middle : p->from);
 }
 
 const char *dt_augment_describe(int i, bool markdown, char *buf, size_t cap) {
@@ -121,15 +121,15 @@ static bool read_word(const dt_augment_param *p, const dt_cnode *v, dt_value2 *o
 }
 
 static bool read_pair(const dt_augment_param *p, const dt_cnode *v, dt_value2 *out) {
-    bool spread = p->type == DT_AUGMENT_EITHER || p->type == DT_AUGMENT_FACTOR;
+    bool around = p->type == DT_AUGMENT_EITHER || p->type == DT_AUGMENT_FACTOR;
     if (dt_cnode_kind(v) == DT_C_LIST)
-        return (spread || p->type == DT_AUGMENT_RANGE) && dt_cnode_size(v) == 2 &&
+        return (around || p->type == DT_AUGMENT_RANGE) && dt_cnode_size(v) == 2 &&
                dt_cnode_real(dt_cnode_item(v, 0), &out->from) &&
                dt_cnode_real(dt_cnode_item(v, 1), &out->to) && out->from <= out->to;
     double a;
     if (dt_cnode_kind(v) != DT_C_SCALAR || !dt_cnode_real(v, &a)) return false;
     out->from = out->to = a;
-    if (!spread) return true;
+    if (!around) return true;
     double middle = p->type == DT_AUGMENT_FACTOR ? 1 : 0;
     out->from = middle - a;
     out->to = middle + a;

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 512 };
+enum { BLOCK = 512 };
 
 static size_t n_pixels(const dt_image *image) {
     return (size_t)image->width * (size_t)image->height;
@@ -27,7 +27,7 @@ VECTORIZED static void luma_of(const uint8_t *restrict rgb, uint8_t *restrict lu
 
 VECTORIZED static uint64_t sum_of(const uint8_t *p, size_t n) {
     uint64_t sum = 0;
-    while (n > 0) { // 32 bits hold the sum of a piece
+    while (n > 0) { // 32 bits hold the sum of a block
         size_t m = n < 65536 ? n : 65536;
         uint32_t part = 0;
         for (size_t i = 0; i < m; i++) part += p[i];
@@ -41,10 +41,10 @@ VECTORIZED static uint64_t sum_of(const uint8_t *p, size_t n) {
 static int mean_luma(const dt_image *image) {
     uint64_t sum = 0;
     size_t n = n_pixels(image);
-    uint8_t luma[PIECE];
+    uint8_t luma[BLOCK];
     if (image->channels == 1) sum = sum_of(image->data, n);
-    for (size_t at = 0; image->channels == 3 && at < n; at += PIECE) {
-        size_t m = n - at < PIECE ? n - at : PIECE;
+    for (size_t at = 0; image->channels == 3 && at < n; at += BLOCK) {
+        size_t m = n - at < BLOCK ? n - at : BLOCK;
         luma_of(image->data + 3 * at, luma, m);
         sum += sum_of(luma, m);
     }
@@ -90,10 +90,10 @@ typedef void luma_loop(uint8_t *restrict rgb, const uint8_t *restrict y, size_t 
                        const dt_pixel_step *restrict s);
 
 static void play_luma(dt_image *image, const dt_pixel_step *s, luma_loop *loop) {
-    uint8_t luma[PIECE];
+    uint8_t luma[BLOCK];
     size_t n = n_pixels(image);
-    for (size_t at = 0; image->channels == 3 && at < n; at += PIECE) {
-        size_t k = n - at < PIECE ? n - at : PIECE;
+    for (size_t at = 0; image->channels == 3 && at < n; at += BLOCK) {
+        size_t k = n - at < BLOCK ? n - at : BLOCK;
         luma_of(image->data + 3 * at, luma, k);
         loop(image->data + 3 * at, luma, k, s);
     }

@@ -164,11 +164,11 @@ static inline bool is_inside(const dt_image *s, int64_t fx, int64_t fy) {
 }
 
 // Bilinear where all four neighbours are inside; (256 - w) a + w b as 256 a + w (b - a).
-static inline void inside_pixel(const uint8_t *top, const uint8_t *low, int wx, int wy, int c,
+static inline void inside_pixel(const uint8_t *top, const uint8_t *bottom, int wx, int wy, int c,
                                 uint8_t *out) {
     for (int i = 0; i < c; i++) {
         int a = (top[i] << 8) + wx * (top[c + i] - top[i]);
-        int b = (low[i] << 8) + wx * (low[c + i] - low[i]);
+        int b = (bottom[i] << 8) + wx * (bottom[c + i] - bottom[i]);
         out[i] = (uint8_t)(((a << 8) + wy * (b - a) + (1 << 15)) >> 16);
     }
 }
@@ -181,10 +181,10 @@ static inline __m128i blend_pair(const uint8_t *p, int w) {
     return _mm_madd_epi16(pairs, _mm_set1_epi32((256 - w) | w << 16)); // at most 255 * 256
 }
 
-static inline uint32_t rgb_pixel(const uint8_t *top, const uint8_t *low, int wx, int wy) {
+static inline uint32_t rgb_pixel(const uint8_t *top, const uint8_t *bottom, int wx, int wy) {
     const __m128i half = _mm_set1_epi32(1 << 15); // makes the sums signed words, and goes out again
     __m128i a = _mm_sub_epi32(blend_pair(top, wx), half);
-    __m128i b = _mm_sub_epi32(blend_pair(low, wx), half);
+    __m128i b = _mm_sub_epi32(blend_pair(bottom, wx), half);
     __m128i pairs = _mm_unpacklo_epi16(_mm_packs_epi32(a, a), _mm_packs_epi32(b, b));
     __m128i v = _mm_madd_epi16(pairs, _mm_set1_epi32((256 - wy) | wy << 16));
     v = _mm_srli_epi32(_mm_add_epi32(v, _mm_set1_epi32((1 << 23) + (1 << 15))), 16);
@@ -197,25 +197,25 @@ static inline void sample_inside(const dt_image *s, int64_t fx, int64_t fy, int6
                                  int n, int c, uint8_t *restrict out) {
     ptrdiff_t stride = (ptrdiff_t)s->width * c;
     for (int x = 0; x < n; x++, fx += dx, fy += dy, out += c) {
-        const uint8_t *top = s->data + (fy >> 16) * stride + (fx >> 16) * c, *low = top + stride;
+        const uint8_t *top = s->data + (fy >> 16) * stride + (fx >> 16) * c, *bottom = top + stride;
         int wx = (int)(fx >> 8 & 255), wy = (int)(fy >> 8 & 255);
 #ifdef __SSE2__
-        if (c == 3 && low + 8 <= s->data + stride * s->height) {
-            uint32_t v = rgb_pixel(top, low, wx, wy);
+        if (c == 3 && bottom + 8 <= s->data + stride * s->height) {
+            uint32_t v = rgb_pixel(top, bottom, wx, wy);
             memcpy(out, &v, x + 1 < n ? 4 : 3); // the fourth byte is the next pixel's
             continue;
         }
 #endif
-        inside_pixel(top, low, wx, wy, c, out);
+        inside_pixel(top, bottom, wx, wy, c, out);
     }
 }
 
 // n bytes at one fraction: a shift without rotation, which is most of what is asked for.
-VECTORIZED static void blend_rows(const uint8_t *restrict top, const uint8_t *restrict low,
+VECTORIZED static void blend_rows(const uint8_t *restrict top, const uint8_t *restrict bottom,
                                   uint8_t *restrict dst, int n, int c, int wx, int wy) {
     for (int i = 0; i < n; i++) {
         uint16_t a = (uint16_t)(top[i] * (256 - wx) + top[c + i] * wx);
-        uint16_t b = (uint16_t)(low[i] * (256 - wx) + low[c + i] * wx);
+        uint16_t b = (uint16_t)(bottom[i] * (256 - wx) + bottom[c + i] * wx);
         dst[i] = (uint8_t)(((uint32_t)a * (uint32_t)(256 - wy) + (uint32_t)b * (uint32_t)wy +
                             (1u << 15)) >>
                            16);
@@ -244,7 +244,7 @@ static void warp_row(const dt_image *src, const dt_pixel_source *any, const int6
         sample_inside(src, ix, iy, m[0], m[3], end - begin, 3, to);
 }
 
-enum { PIECE = DT_PERSPECTIVE_PIECE };
+enum { BLOCK = DT_PERSPECTIVE_PIECE };
 
 // 65536 p / q, rounded down, of n positions: far away what is behind the viewer. Loops of one thing each,
 // which is what vectorises.
@@ -266,7 +266,7 @@ VECTORIZED static void keep_near(int n, double *restrict v) {
 
 // Source places of n pixels of a row, 16.16.
 static void perspective_places(const double m[9], int x, int y, int n, int32_t *fx, int32_t *fy) {
-    double p[PIECE], q[PIECE], v[PIECE];
+    double p[BLOCK], q[BLOCK], v[BLOCK];
     ramp(dt_line_begin(m + 6, x, y), m[6], n, q);
     keep_near(n, q);
     ramp(dt_line_begin(m, x, y), m[0], n, p);
@@ -277,11 +277,11 @@ static void perspective_places(const double m[9], int x, int y, int n, int32_t *
 
 static void perspective_row(const dt_image *src, const dt_pixel_source *any, const double m[9],
                             int y, uint8_t *dst) {
-    int32_t fx[PIECE], fy[PIECE];
+    int32_t fx[BLOCK], fy[BLOCK];
     int w = src->width, c = src->channels;
     for (int x = 0; x < w; x++) {
-        int i = x % PIECE;
-        if (i == 0) perspective_places(m, x, y, w - x < PIECE ? w - x : PIECE, fx, fy);
+        int i = x % BLOCK;
+        if (i == 0) perspective_places(m, x, y, w - x < BLOCK ? w - x : BLOCK, fx, fy);
         if (any->nearest || !is_inside(src, fx[i], fy[i]))
             dt_sample_pixel(any, fx[i], fy[i], dst + x * c);
         else if (c == 3)

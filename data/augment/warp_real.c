@@ -22,10 +22,10 @@ static void pixel(const dt_image *s, double x, double y, dt_border border, float
     float wx = border.nearest ? 0 : (float)(x - fx), wy = border.nearest ? 0 : (float)(y - fy);
     int64_t x0 = clamp_int(fx, s->width - 1), x1 = clamp_int(fx + 1, s->width - 1);
     int64_t y0 = clamp_int(fy, s->height - 1), y1 = clamp_int(fy + 1, s->height - 1);
-    const float *top = s->real + y0 * s->width * c, *low = s->real + y1 * s->width * c;
+    const float *top = s->real + y0 * s->width * c, *bottom = s->real + y1 * s->width * c;
     for (int i = 0; i < c; i++) {
-        float a = top[x0 * c + i], b = low[x0 * c + i];
-        if (wx > 0) a += (top[x1 * c + i] - a) * wx, b += (low[x1 * c + i] - b) * wx;
+        float a = top[x0 * c + i], b = bottom[x0 * c + i];
+        if (wx > 0) a += (top[x1 * c + i] - a) * wx, b += (bottom[x1 * c + i] - b) * wx;
         out[i] = wy > 0 ? a + (b - a) * wy : a;
     }
 }

@@ -1,6 +1,6 @@
 // numbers.c: a member's bytes as a vector of numbers.
 //
-// Three forms, told apart by the bytes: an NPY array; text, if every byte may be part of a number or a
+// Three forms; the bytes say which: an NPY array; text, if every byte may be part of a number or a
 // separator; else raw little-endian floats, exactly n of them. 4 n bytes that look like text are text: raw
 // floats would have to look like digits in every byte to be mistaken for it.
 #include "array.h"

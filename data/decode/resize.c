@@ -163,11 +163,11 @@ VECTORIZED static void row_across(const dt_resize_axis *a, int left, const uint8
 VECTORIZED static void row_down(const uint8_t *restrict rows, size_t stride,
                                 const int32_t *restrict weight, int n_taps, uint8_t *restrict dst,
                                 size_t n) {
-    enum { PIECE = 64 };
-    for (size_t x = 0; x < n; x += PIECE) {
-        int32_t sum[PIECE];
-        size_t m = n - x < PIECE ? n - x : PIECE;
-        for (size_t i = 0; i < PIECE; i++) sum[i] = 1 << (DT_RESIZE_BITS - 1);
+    enum { BLOCK = 64 };
+    for (size_t x = 0; x < n; x += BLOCK) {
+        int32_t sum[BLOCK];
+        size_t m = n - x < BLOCK ? n - x : BLOCK;
+        for (size_t i = 0; i < BLOCK; i++) sum[i] = 1 << (DT_RESIZE_BITS - 1);
         for (int k = 0; k < n_taps; k++) {
             const uint8_t *row = rows + (size_t)k * stride + x;
             for (size_t i = 0; i < m; i++) sum[i] += weight[k] * row[i];

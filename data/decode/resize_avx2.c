@@ -6,7 +6,7 @@
 // the rounding looks at. H + (L >> 16) is below 2^14, so both parts meet as 16-bit words (what H carries
 // beyond them cancels), and one vpmulhrsw by 2^9 rounds twice as many as 32-bit shifts would.
 //
-// Across: four taps of one RGB pixel are 12 bytes. Shuffles spread them to (r0 r1 g0 g1 b0 b1 . .) and (r2 r3
+// Across: four taps of one RGB pixel are 12 bytes. Shuffles widen them to (r0 r1 g0 g1 b0 b1 . .) and (r2 r3
 // ...), beside weights packed in the same order; each 128-bit lane makes one output pixel, pixels i and i + 4
 // of eight together. All pixels use as many pairs of taps as the widest, so that no branch depends on a pixel.
 // Two rows go at once, as loading weights costs as much as using them. Down: bytes of two rows are interleaved,

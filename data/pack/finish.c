@@ -57,7 +57,7 @@ static dt_status name_duplicates(const finish *f) {
     return DT_OK;
 }
 
-// Quality is measured of 8-bit pictures and of sounds only; the user is told of other records.
+// Quality is measured of 8-bit pictures and of sounds only; a warning counts the other records.
 static void count_plain(const finish *f) {
     const dt_catalog *c = f->rows.catalog;
     int k = dt_catalog_find_real(c, "clipping"); // measured of both

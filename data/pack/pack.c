@@ -342,7 +342,7 @@ static dt_status drop_duplicates(packing *p) {
 }
 
 // ---- stopped by hand ------------------------------------------------------------------------------------
-// A pack may be killed at any time, so a signal need not be waited for: it is told what stays.
+// A pack may be killed at any time, so a signal ends it at once; a line says what stays.
 static char farewell[1024];
 static const int STOPS[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 enum { N_STOPS = sizeof STOPS / sizeof *STOPS };

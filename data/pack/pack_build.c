@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { N_SPARE = 8, PIECE = 1 << 20 };
+enum { N_SPARE = 8, BLOCK = 1 << 20 };
 
 typedef struct slot {
     dt_chunk chunk;
@@ -111,23 +111,23 @@ static void give_back(builder *w) {
     pthread_mutex_unlock(&w->lock);
 }
 
-// The very large member goes from its file to ours in pieces, and is hashed on the way.
+// The very large member goes from its file to ours in blocks, which are hashed on the way.
 static dt_status copy_large(const builder *w, dt_pack_writer *out, dt_chunk_record *r,
                             dt_chunk_member *m) {
     const dt_raw *raw = w->b->compose->raw;
-    uint8_t *piece = aligned_alloc(64, PIECE + 64);
+    uint8_t *block = aligned_alloc(64, BLOCK + 64);
     dt_hash_stream *h = dt_hash_stream_create();
-    dt_status st = piece ? DT_OK : dt_fail(DT_E_INTERNAL, "out of memory");
+    dt_status st = block ? DT_OK : dt_fail(DT_E_INTERNAL, "out of memory");
     for (uint64_t done = 0; done < m->size && st == DT_OK;) {
-        size_t n = m->size - done < PIECE ? (size_t)(m->size - done) : PIECE;
-        st = dt_raw_read(raw, &raw->items[r->item], done, piece, n);
-        if (st == DT_OK) dt_hash_stream_update(h, piece, n);
-        if (st == DT_OK) st = w->b->compose->plan->format->put(out, piece, n);
+        size_t n = m->size - done < BLOCK ? (size_t)(m->size - done) : BLOCK;
+        st = dt_raw_read(raw, &raw->items[r->item], done, block, n);
+        if (st == DT_OK) dt_hash_stream_update(h, block, n);
+        if (st == DT_OK) st = w->b->compose->plan->format->put(out, block, n);
         done += n;
     }
     m->hash = r->source_hash = dt_hash_stream_digest(h);
     dt_hash_stream_destroy(h);
-    free(piece);
+    free(block);
     return st;
 }
 

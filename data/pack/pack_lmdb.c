@@ -117,7 +117,7 @@ static dt_status lmdb_begin(dt_pack_writer *w, const char *name, uint64_t size, 
     int rc = mdb_put(w->txn, w->dbi, &key, &value, MDB_APPEND | MDB_RESERVE);
     if (rc == MDB_KEYEXIST)
         return dt_fail(DT_E_DATA,
-                       "%s: its name and the one before it interleave once pieces are numbered, "
+                       "%s: its name and the one before it interleave once segments are numbered, "
                        "which an LMDB does not allow: rename one, or pack to .tar",
                        name);
     w->place = value.mv_data;

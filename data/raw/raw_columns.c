@@ -3,7 +3,7 @@
 //
 // The values of a table's column decide its kind. Numbers of which at least one has a point or an exponent make a
 // NUMBER column. Everything else is TEXT, whole numbers too, as they may be classes or persons (007). The
-// json member of a record follows the same rule, so the kinds can be told again without the index.
+// json member of a record follows the same rule, so the kinds can be found again without the index.
 #include "data/catalog/select.h"
 #include "raw.h"
 #include "table.h"

@@ -1,7 +1,7 @@
 // raw_name.c: derives keys and metadata from file names, in one of three ways.
 //
 // By pattern: "{subject}__{gender}_…" gives metadata columns. Members are called by extension, as readers of WebDataset
-// expect, unless fields must be told apart: {member} captures the field's name, and so does the first folder where
+// expect, unless a record has several fields: {member} captures the field's name, and so does the first folder where
 // each alternative of the pattern is of one folder: fingerprint/7/7__M_Left_index_finger.BMP becomes record
 // "fingerprint/7/7__M_Left_index_finger" with member "fingerprint.bmp". Without a pattern, those of known datasets are
 // tried.

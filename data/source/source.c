@@ -297,11 +297,11 @@ dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool ve
 // ---- to two places -----------------------------------------------------------------------------------
 // Reads blocks that are still in L2 when they are hashed. The head comes with the first one: a call of its own
 // costs as much as 5 KiB.
-static dt_status read_pieces(dt_reader *s, uint32_t shard, uint64_t offset, dt_hash_stream *hash,
+static dt_status read_blocks(dt_reader *s, uint32_t shard, uint64_t offset, dt_hash_stream *hash,
                              void *head, size_t n_head, uint8_t *dst, size_t n_bytes) {
-    enum { PIECE_BYTES = 256 << 10 };
-    for (size_t at = 0; at < n_bytes; at += PIECE_BYTES, n_head = 0) {
-        size_t n = n_bytes - at < PIECE_BYTES ? n_bytes - at : PIECE_BYTES;
+    enum { BLOCK_BYTES = 256 << 10 };
+    for (size_t at = 0; at < n_bytes; at += BLOCK_BYTES, n_head = 0) {
+        size_t n = n_bytes - at < BLOCK_BYTES ? n_bytes - at : BLOCK_BYTES;
         DT_TRY(read_parts(s, shard, offset, head, n_head, dst + at, n));
         if (hash) dt_hash_stream_update(hash, head, n_head);
         if (hash) dt_hash_stream_update(hash, dst + at, n);
@@ -315,7 +315,7 @@ dt_status dt_reader_read_apart(dt_reader *s, uint32_t record, uint32_t member, b
     const dt_member *m = &s->catalog->members[member];
     dt_hash_stream *hash = verify && m->has_hash ? scratch : NULL;
     if (hash) dt_hash_stream_reset(hash);
-    dt_status st = read_pieces(s, s->catalog->records[record].shard, m->offset, hash, head,
+    dt_status st = read_blocks(s, s->catalog->records[record].shard, m->offset, hash, head,
                                (size_t)m->size - n_bytes, dst, n_bytes);
     if (st != DT_OK) return dt_set_context(s, record, member, st);
     return hash ? check_hash(s, record, member, dt_hash_stream_digest(hash)) : DT_OK;

@@ -199,7 +199,7 @@ typedef struct writer {
     uint64_t n_bytes, room;
 } writer;
 
-static dt_status write_piece(void *arg, const void *data, size_t n_bytes) {
+static dt_status write_block(void *arg, const void *data, size_t n_bytes) {
     writer *w = arg;
     if (w->n_bytes + n_bytes > w->room) {
         uint64_t step = ROOM_STEP < w->c->max_bytes / 8 ? ROOM_STEP : w->c->max_bytes / 8;
@@ -217,7 +217,7 @@ static dt_status write_unpacked(dt_unpack_cache *c, const dt_blob *in, const cha
     DT_TRY(dt_io_remove_leftovers(dir, NULL));
     DT_TRY(dt_io_begin(&file, path)); // locked: another process's make_room leaves it
     writer w = {.c = c, .dir = dir, .file = &file};
-    DT_TRY(dt_io_end(&file, dt_unpack(in, c->max_bytes, write_piece, &w)));
+    DT_TRY(dt_io_end(&file, dt_unpack(in, c->max_bytes, write_block, &w)));
     c->n_files++;
     c->n_bytes += w.n_bytes;
     return DT_OK;

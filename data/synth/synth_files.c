@@ -116,6 +116,6 @@ float synth_noise_get(const synth_noise *n, float x, float y) {
     if (y0 >= n->h - 1) y0 = n->h - 1, v = 0;
     int x1 = x0 + 1 == n->w ? 0 : x0 + 1, y1 = y0 + 1 < n->h ? y0 + 1 : y0;
     const float *p = n->at + (size_t)y0 * (size_t)n->w, *q = n->at + (size_t)y1 * (size_t)n->w;
-    float top = p[x0] + (p[x1] - p[x0]) * u, low = q[x0] + (q[x1] - q[x0]) * u;
-    return top + (low - top) * v;
+    float top = p[x0] + (p[x1] - p[x0]) * u, bottom = q[x0] + (q[x1] - q[x0]) * u;
+    return top + (bottom - top) * v;
 }

@@ -156,8 +156,8 @@ void dt_io_begin_sync(int fd, off_t at, size_t n_bytes) {
 // at < 0: at the file's position.
 static int write_all(int fd, const char *p, size_t n, off_t at) {
     while (n > 0) {
-        size_t piece = n < ((size_t)1 << 30) ? n : (size_t)1 << 30;
-        ssize_t w = at < 0 ? write(fd, p, piece) : pwrite(fd, p, piece, at);
+        size_t block = n < ((size_t)1 << 30) ? n : (size_t)1 << 30;
+        ssize_t w = at < 0 ? write(fd, p, block) : pwrite(fd, p, block, at);
         if (w < 0 && errno == EINTR) continue;
         if (w <= 0) return w < 0 ? errno : ENOSPC;
         p += w;

@@ -46,7 +46,7 @@ dt_status dt_io_truncate(const char *path, off_t n_bytes);
 // Reserves disk space for bytes [at, at + n_bytes); the file grows if needed. Later writes there, also
 // through a map, cannot run out of space. An error where the file system cannot promise that.
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes);
-// A file being written, at once or a piece at a time. Until dt_io_end it lies beside `path` under a name that no other
+// A file being written, by one call or several. Until dt_io_end it lies beside `path` under a name that no other
 // process takes, PATH.tmp.NUMBER, and locked (flock): whoever reads `path` sees the old file or all of the new one, and
 // of two that write it at once the file is one's or the other's. An error removes it, and so does dt_io_remove_unfinished.
 typedef struct dt_io_file {

@@ -114,19 +114,19 @@ uint64_t dt_memory_stack_bytes(void) {
 }
 
 double dt_memory_time_copy(void) {
-    enum { PIECE = 64 << 10, PIECES = 512 };
-    uint8_t *from = malloc((size_t)PIECES * PIECE), *to = malloc(PIECE);
+    enum { BLOCK = 64 << 10, BLOCKS = 512 };
+    uint8_t *from = malloc((size_t)BLOCKS * BLOCK), *to = malloc(BLOCK);
     double begin = 0, end = 0;
     if (from && to) {
-        memset(from, 1, (size_t)PIECES * PIECE);
+        memset(from, 1, (size_t)BLOCKS * BLOCK);
         begin = dt_clock_s();
-        for (size_t i = 0; i < PIECES; i++) {
-            memcpy(to, from + i * PIECE, PIECE);
+        for (size_t i = 0; i < BLOCKS; i++) {
+            memcpy(to, from + i * BLOCK, BLOCK);
             from[i] = to[i]; // keeps the compiler from removing the copies
         }
         end = dt_clock_s();
     }
     free(from);
     free(to);
-    return (end - begin) / ((double)PIECES * PIECE);
+    return (end - begin) / ((double)BLOCKS * BLOCK);
 }

@@ -1,7 +1,7 @@
 // status.h: how every function of dtrain reports failure.
 //
 // A function that can fail returns dt_status, whose value is also the program's exit code. dt_fail()
-// writes the message once, at its origin. Callers forward the status with DT_TRY and may add their place
+// writes the message once, where it happens. Callers forward the status with DT_TRY and may add their place
 // with dt_fail_context(). The message lives in thread-local storage until the next dt_fail() on that
 // thread. A worker thread that fails passes on a copy of dt_error_message(), and the receiver calls
 // dt_fail() with it.

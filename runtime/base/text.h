@@ -1,4 +1,4 @@
-// text.h: the nearest word to a misspelt one; text of unknown origin (keys, file names, metadata) made safe
+// text.h: the nearest word to a misspelt one; text of others (keys, file names, metadata) made safe
 // for a terminal.
 #ifndef DT_BASE_TEXT_H
 #define DT_BASE_TEXT_H
