@@ -307,7 +307,7 @@ static const char *key(const dt_dataset *base, uint32_t record, const char **pat
     return dt_catalog_str(c, c->records[record].key);
 }
 
-// Of a pair: of the first record that has one.
+// The value of the first record of the sample that has one.
 static const char *value(const dt_dataset *base, const char *column, dt_split split, int64_t i) {
     const dt_data *d = base->self;
     const int at = column_of(d, column);

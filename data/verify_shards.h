@@ -8,7 +8,8 @@ typedef struct dt_shard_hash {
     char *name, *hex; // heap; NULL: none is stored, or none that is known
 } dt_shard_hash;
 
-// By shard, heap: as many as the catalog has. A warning names lists that cannot be read, and hashes of other kinds.
+// The hashes by shard, heap: as many as the catalog has shards. A warning names lists that cannot be read, and hashes
+// of other kinds.
 dt_shard_hash *dt_shard_hashes_find(const dt_catalog *c);
 void dt_shard_hashes_free(dt_shard_hash *h, uint32_t n);
 

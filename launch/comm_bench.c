@@ -1,9 +1,10 @@
 // comm_bench.c: dtrain comm bench: the all-reduce by size, beside MPI's own in the same run, and each pair of hosts.
 //
-// algbw is bytes of the buffer / time; busbw multiplies it by 2 (n - 1) / n, what each rank must send: it can be compared
-// with a link's rate whatever the number of ranks. A pair of hosts is measured by its lowest ranks, which send a message
-// to and fro. All pairs take H - 1 rounds (H: hosts, even), in each of which every host is in one pair: the round robin
-// of tournaments, where i meets j in round (i + j) mod (H - 1) and the last host meets the one that would meet itself.
+// algbw is bytes of the buffer / time; busbw multiplies it by 2 (n - 1) / n, what each rank must send: it can be
+// compared with a link's rate whatever the number of ranks. A pair of hosts is measured by its lowest ranks, which
+// send a message to and fro. All pairs take H - 1 rounds (H: hosts, even), in each of which every host is in one
+// pair: the round robin of tournaments, where i meets j in round (i + j) mod (H - 1) and the last host meets the one
+// that would meet itself.
 #define _GNU_SOURCE // gethostname
 #include "launch.h"
 

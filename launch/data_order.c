@@ -1,7 +1,7 @@
 // data_order.c: dtrain data order CONFIG|SET: which sample lies where in a step, as training takes it; or which samples
 // a part of the split has.
 //
-// It walks rank by rank as a job of --world ranks would, puts what each takes into its place of the step,
+// The verb walks rank by rank as a job of --world ranks would, puts what each takes into its place of the step,
 // and prints places: so that no rank takes another's place, and that the order is the same for any
 // number of ranks, is seen and not assumed.
 

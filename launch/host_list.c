@@ -52,7 +52,8 @@ static bool is_this_machine(const char *name) {
     return is;
 }
 
-// As DNS, /etc/hosts and ~/.ssh/config have them. The name is a word of ssh's and mpirun's command lines.
+// Whether the name is as DNS, /etc/hosts and ~/.ssh/config have them. The name is a word of ssh's and mpirun's
+// command lines.
 static bool is_host_name(const char *name) {
     size_t n = 0;
     while (isalnum((unsigned char)name[n]) || name[n] == '_' ||
@@ -187,7 +188,7 @@ static int list_data(const dt_config *c) {
     return fd;
 }
 
-// Its errors take the same way as its answers: ssh would let one overtake the other.
+// Errors of the question take the same way as its answers: ssh would let one overtake the other.
 static const char QUESTION[] = "exec 2>&1; echo begin; cd \"$1\" && \"$2\" --version && "
                                "cksum <\"$3\" && xargs -0 -r stat -Lc '%s %n'; echo end";
 

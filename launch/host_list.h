@@ -1,8 +1,8 @@
 // host_list.h: the hosts of `dtrain launch hosts`, and what is asked of each before a job starts there.
 //
-// A host is asked with one command, over ssh or what stands for it, all at once: the folder, dtrain's version, a checksum
-// of the config and the sizes of the data set's files. The first host's answers are what the others are compared with.
-// The only shell on the way is the one that sshd starts there; what it reads is quoted in one place.
+// A host is asked with one command, over ssh or what stands for it, all at once: the folder, dtrain's version, a
+// checksum of the config and the sizes of the data set's files. The first host's answers are what the others are
+// compared with. The only shell on the way is the one that sshd starts there; what it reads is quoted in one place.
 #ifndef DT_LAUNCH_HOST_LIST_H
 #define DT_LAUNCH_HOST_LIST_H
 
@@ -34,13 +34,13 @@ int launch_hosts_ranks(const launch_hosts *h); // of those that are not lost
 // Begins to ask every host, or only those that are lost. Answers may take LAUNCH_REACH_S: launch_hosts_wait.
 dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path,
                            bool only_lost);
-// Waits for answers, so long or until all are there (true), and sets `lost`: what has not answered yet is. DT_E_USAGE in
-// *judged for a host that answers, but cannot run the job, or runs another one; it is lost, too.
+// Waits for answers, so long or until all are there (true), and sets `lost`: what has not answered yet is. DT_E_USAGE
+// in *judged for a host that answers, but cannot run the job, or runs another one; it is lost, too.
 bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged);
 // Why a host is lost, as far as it is known: the last line that came. Not ended; *n bytes.
 const char *launch_host_reason(const launch_host *host, int *n);
-// Runs argv on the host, at most so long: here, or by the agent, in the home folder there. What it writes is p->out.text.
-// 0, or an errno.
+// Runs argv on the host, at most so long: here, or by the agent, in the home folder there. What it writes is
+// p->out.text. 0, or an errno.
 int launch_host_run(const launch_hosts *h, const launch_host *host, launch_process *p,
                     const char *const *argv, double limit_s);
 // Subnets ("10.0.0.0/24,…") by which this machine reaches all others. NULL: some are behind a router, or there are

@@ -1,7 +1,7 @@
 // job.h: dtrain as child processes of this one, each on one rank or under mpirun.
 //
-// A job is out of the terminal's foreground, so Ctrl-C reaches this program alone. It passes SIGINT, SIGTERM, SIGHUP and
-// SIGUSR1 on as SIGUSR1, which mpirun hands to the ranks: they save and exit 75. A second SIGINT, two seconds or
+// A job is out of the terminal's foreground, so Ctrl-C reaches this program alone. It passes SIGINT, SIGTERM, SIGHUP
+// and SIGUSR1 on as SIGUSR1, which mpirun hands to the ranks: they save and exit 75. A second SIGINT, two seconds or
 // more after the first, ends the jobs without saving. If this program dies, its jobs get SIGUSR1 as well.
 #ifndef DT_LAUNCH_JOB_H
 #define DT_LAUNCH_JOB_H
@@ -36,7 +36,7 @@ const char *launch_program(void);
 dt_status launch_jobs_start(launch_jobs *j, const char *const *argv, int out, int err, int *slot);
 // Waits until a job ends. *slot: which one, -1 if none runs; *code: its exit code, 128 + number for a signal.
 void launch_jobs_wait(launch_jobs *j, int *slot, int *code);
-// The same, at most so long: false if none ended.
+// launch_jobs_wait, at most so long: false if none ended.
 bool launch_jobs_wait_for(launch_jobs *j, double seconds, int *slot, int *code);
 // Asks all jobs to save and end, as a signal would, but not this program.
 void launch_jobs_save(const launch_jobs *j);

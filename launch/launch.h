@@ -2,8 +2,8 @@
 //
 // cmds.def lists the verbs; each has launch/cmd_<id>.c that defines `const launch_command
 // launch_<id>`: its options (from which both the parser and --help come), an example, and run().
-// A verb may have verbs of its own: data_cmds.def lists those of dtrain data, launch_targets.def those of dtrain launch.
-// run() returns a status with a message; only main.c prints it and exits.
+// A verb may have verbs of its own: data_cmds.def lists those of dtrain data, launch_targets.def those of dtrain
+// launch. run() returns a status with a message; only main.c prints it and exits.
 #ifndef DT_LAUNCH_LAUNCH_H
 #define DT_LAUNCH_LAUNCH_H
 
@@ -22,7 +22,7 @@ typedef struct launch_option {
     const char *help;
 } launch_option;
 
-// Of the verbs that take a checkpoint of a run.
+// The option of verbs that take a checkpoint of a run.
 #define LAUNCH_WHICH                                                                               \
     { "--which", "best|latest|STEP", "which checkpoint (best, or latest where none is the best)" }
 
@@ -59,7 +59,7 @@ void launch_print_help(const launch_verb *v, const char *name);
 char *launch_override(const char *key, const char *text);
 // "CONFIG.yaml [key=value …]" in w->words -> a loaded config. A directory means DIR/config.yaml.
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);
-// As dtrain check: data, graph, plan and memory, reported to `out`. c: its autos are replaced by the answers.
+// What dtrain check does: data, graph, plan and memory, reported to `out`. c: its autos are replaced by the answers.
 dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out,
                               dt_run_length *length);
 // The config of a run to look at data after training, without data.augment: another set, or NULL for the run's own.

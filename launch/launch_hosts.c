@@ -1,8 +1,8 @@
 // launch_hosts.c: dtrain launch hosts: ranks on hosts that ssh reaches.
 //
-// Every host is asked before each start (host_list.h). A host that has gone is done without where the bits do not depend
-// on the number of ranks (run.reproducible: elastic) and the first of the others sees the run's checkpoints; else it is
-// waited for.
+// Every host is asked before each start (host_list.h). A host that has gone is done without where the bits do not
+// depend on the number of ranks (run.reproducible: elastic) and the first of the others sees the run's checkpoints;
+// else it is waited for.
 
 #include "host_list.h"
 #include "supervise.h"

@@ -142,7 +142,7 @@ static dt_status list_args(k8s_job *j, const launch_words *w) {
     return st;
 }
 
-// Of a rank on n_threads: what dtrain check finds, and what program, libraries and batches take besides.
+// The memory of a rank on n_threads: what dtrain check finds, and what program, libraries and batches take besides.
 static dt_status estimate_memory(double *mib, const launch_words *w, int n_threads) {
     dt_config *c = NULL;
     char *report = NULL;

@@ -1,5 +1,6 @@
-// leftovers.c: launch_remove_leftovers (supervise.h). Open MPI removes its files when a job ends, but not when the job is
-// killed: 4 MB of shared memory for each rank, and a folder of sessions with the id of its mpirun or its daemon.
+// leftovers.c: launch_remove_leftovers (supervise.h). Open MPI removes its files when a job ends, but not when the
+// job is killed: 4 MB of shared memory for each rank, and a folder of sessions with the id of its mpirun or its
+// daemon.
 //
 // Only what is this user's and has this host's name is touched: another container may share /dev/shm and not our
 // processes.

@@ -1,7 +1,7 @@
 // process.h: other programs, run for their answer. Their words go to them as they are: no shell is in between.
 //
-// What a program writes is kept in memory, so it never waits for us. One with a limit is ended by it, and so is all that it
-// started (it has a process group of its own); one without stays in ours, where it may ask at the terminal.
+// What a program writes is kept in memory, so it never waits for us. One with a limit is ended by it, and so is all
+// that it started (it has a process group of its own); one without stays in ours, where it may ask at the terminal.
 #ifndef DT_LAUNCH_PROCESS_H
 #define DT_LAUNCH_PROCESS_H
 
@@ -24,8 +24,9 @@ typedef struct launch_process {
     launch_stream out, err; // `text` is a string once it has ended, never NULL
 } launch_process;
 
-// Starts argv (ended by NULL, looked for in PATH) with the bytes of the descriptor `in` (-1: none) on its stdin. merged: what
-// it writes to stderr is in `out` too, and `err` stays empty. limit_s: INFINITY for none. 0, or an errno.
+// Starts argv (ended by NULL, looked for in PATH) with the bytes of the descriptor `in` (-1: none) on its stdin.
+// merged: what it writes to stderr is in `out` too, and `err` stays empty. limit_s: INFINITY for none. 0, or an
+// errno.
 int launch_process_start(launch_process *p, const char *const *argv, int in, bool merged,
                          double limit_s);
 // Reads what the n programs write, so long or until all have ended (true). Those that never started have ended.

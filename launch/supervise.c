@@ -151,8 +151,9 @@ static bool same_step(const progress *a, const progress *b) {
 
 // ---- one start -------------------------------------------------------------------------------------
 
-// Waits for the end of the job. true: it was asked to save and end, to go on with more hosts. It is asked only when a new
-// checkpoint has come since the host did, so that a host that comes and goes costs at most one start a checkpoint.
+// Waits for the end of the job. true: it was asked to save and end, to go on with more hosts. It is asked only when a
+// new checkpoint has come since the host did, so that a host that comes and goes costs at most one start a
+// checkpoint.
 static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, int *code) {
     // what run.stop_at ends with 75 is not to be started again
     const bool watched = s->watch && s->restarts > 0 && !s->config->run.stop_at.has;

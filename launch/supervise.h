@@ -5,8 +5,9 @@
 // Signals are passed on as job.h says, so the exit code is the ranks': 75 after a signal.
 //
 // Started again, at most `restarts` times, is what ended with a code that may be another one next time: a lost peer, a
-// signal, an internal error, mpirun's own codes. Not what a signal or run.stop_at asked for, nor errors of config, data,
-// checkpoints, storage or numbers. Two such ends in a row at the same step with the same code are a bug, not bad luck.
+// signal, an internal error, mpirun's own codes. Not what a signal or run.stop_at asked for, nor errors of config,
+// data, checkpoints, storage or numbers. Two such ends in a row at the same step with the same code are a bug, not
+// bad luck.
 #ifndef DT_LAUNCH_SUPERVISE_H
 #define DT_LAUNCH_SUPERVISE_H
 
@@ -23,7 +24,8 @@ typedef struct launch_supervised {
     dt_status (*command)(void *ctx, launch_jobs *jobs, bool again, const char ***argv);
     // Runs argv to its end where rank 0 ran, on whose disk the run may lie. 0, or an errno. NULL: this machine.
     int (*reach)(void *ctx, launch_process *p, const char *const *argv);
-    // Looked at every few seconds while the job runs: whether it is to save and start again, with more hosts. NULL: never.
+    // Looked at every few seconds while the job runs: whether it is to save and start again, with more hosts. NULL:
+    // never.
     bool (*watch)(void *ctx);
     void *ctx;
 } launch_supervised;

@@ -25,7 +25,7 @@ static bool is_best(const json_t *line) {
     return weights && strstr(weights, "best");
 }
 
-// Of each part the line of the best checkpoint; of the last where none is the best.
+// Keeps of each part the line of the best checkpoint, or of the last where none is the best.
 static void take_line(sweep_run *r, json_t *line) {
     static const char *const parts[] = {[SWEEP_VAL] = "val", [SWEEP_TEST] = "test"};
     const char *split = json_string_value(json_object_get(line, "split"));

@@ -37,8 +37,8 @@ typedef struct sweep {
     int lock_fd; // DIR/sweep.lock: a byte for each run that some sweep trains; -1: not open
 } sweep;
 
-// "CONFIG key=a,b,c …" -> the runs; each is checked, so that a mistake in any is found before the first begins. Fini also
-// what failed.
+// "CONFIG key=a,b,c …" -> the runs; each is checked, so that a mistake in any is found before the first begins. Fini
+// also what failed.
 dt_status sweep_read(sweep *s, const launch_words *w);
 void sweep_fini(sweep *s);
 // The words behind `dtrain` that make the run: train CONFIG key=value … run.dir=… run.name=… Heap, ended by NULL.

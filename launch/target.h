@@ -2,9 +2,9 @@
 //
 // A template is a plain file of the repository (launch/slurm, launch/cloud, k8s), to be copied and edited by hand, too.
 // @NAME@ stands for a value, which is put there as it is: whoever gives it has quoted it for the place, on one line
-// (launch_quote for bash, launch_yaml for YAML). A line with a value that is not given (NULL) is left out. A line break in a
-// value begins another line like the first: each gets what is in front of the placeholder. @@ is not special; a
-// placeholder without a value in the list is an error that names file and line.
+// (launch_quote for bash, launch_yaml for YAML). A line with a value that is not given (NULL) is left out. A line
+// break in a value begins another line like the first: each gets what is in front of the placeholder. @@ is not
+// special; a placeholder without a value in the list is an error that names file and line.
 #ifndef DT_LAUNCH_TARGET_H
 #define DT_LAUNCH_TARGET_H
 
@@ -52,12 +52,14 @@ dt_status launch_fill_template(char **out, const char *name, const char *own,
 // Where the template is: beside the program, where a build has links, or below its share/dtrain. Heap.
 dt_status launch_find_template(char **out, const char *name);
 
-// Runs a command (argv ends with NULL) with `input` on its stdin. *output: its stdout; heap, also on errors. A command that is missing or fails is DT_E_USAGE, with its messages as one line.
+// Runs a command (argv ends with NULL) with `input` on its stdin. *output: its stdout; heap, also on errors. A
+// command that is missing or fails is DT_E_USAGE, with its messages as one line.
 dt_status launch_feed(const char *const *argv, const char *input, char **output);
 
 // `text` as one word for bash, on one line: in quotes where it needs them. Heap.
 char *launch_quote(const char *text);
-// `text` as a string in a value of YAML, on one line: in quotes where it needs them. Heap. `what` names it in the error.
+// `text` as a string in a value of YAML, on one line: in quotes where it needs them. Heap. `what` names it in the
+// error.
 dt_status launch_yaml(char **out, const char *what, const char *text);
 // argv as a line for the shell that sshd starts on a host, which need not be bash. Heap.
 char *launch_quote_remote(const char *const *argv);

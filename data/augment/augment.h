@@ -41,7 +41,7 @@ bool dt_augment_flips(const dt_augment *a, const dt_augment_key *k);
 dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch);
 
-// The same for bytes only, but leaves the tail of the list to a device: `steps` receives
+// dt_augment_apply for bytes only, but leaves the tail of the list to a device: `steps` receives
 // dt_augment_device_steps steps for it (batch/pixel_steps.h), unused ones DT_PIXEL_END. Host and device
 // together give the same bytes. 0: nothing can be left.
 int dt_augment_device_steps(const dt_augment *a);

@@ -1,9 +1,9 @@
 // augment_table.c: the table of operations: names, parameters, defaults, and what each draws and does.
 //
-// The parser, the errors, the table of docs/reference/augmentation.md and `dtrain keys data.augment` come from dt_augment_kinds.
-// run() draws an operation's parameters from the Philox stream of its place (element numbers are part of what a
-// seed means: they never change) and makes steps of them (batch/pixel_steps.h). Geometry goes to the canvas,
-// which resamples once for all operations that follow one another.
+// The parser, the errors, the table of docs/reference/augmentation.md and `dtrain keys data.augment` come from
+// dt_augment_kinds. run() draws an operation's parameters from the Philox stream of its place (element numbers are
+// part of what a seed means: they never change) and makes steps of them (batch/pixel_steps.h). Geometry goes to the
+// canvas, which resamples once for all operations that follow one another.
 //
 // A new operation on values is a line of dt_augment_kinds and one of batch/pixel_steps.def, from which host and
 // device play it.

@@ -12,8 +12,8 @@
 // gamma variables", 2000). These are compared by their logarithms so that a small `a` cannot underflow. The
 // share is rounded to 1/65536, so that integer pixels and f32 labels use exactly the same one.
 //
-// Its bits are the same on every machine: only operations that IEEE 754 rounds correctly (+ - * / sqrt) are used,
-// for logarithm, exponential and cosine too, and nothing contracts them (CMakeLists.txt).
+// The bits of a draw are the same on every machine: only operations that IEEE 754 rounds correctly (+ - * / sqrt) are
+// used, for logarithm, exponential and cosine too, and nothing contracts them (CMakeLists.txt).
 //
 // Draws of a sample: 0 whether, 1 which of the two, 2 and 3 the rectangle's centre, 64.. the share.
 #include "mix.h"
@@ -96,7 +96,7 @@ void dt_mix_destroy(dt_mix *m) {
 }
 
 // ---- draws -------------------------------------------------------------------------------------------
-// In (0, 1].
+// A random number in (0, 1].
 static double above_zero(const dt_rng *r, uint32_t element) {
     return ((double)dt_rng_u32(r, element) + 1) / 4294967296.0;
 }

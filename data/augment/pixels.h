@@ -41,7 +41,7 @@ dt_pixel_step dt_map_step(const dt_map *m, dt_border border, bool whole);
 // exact value; nearest is Pillow's transform.
 void dt_pixels_warp_step(const dt_image *src, const dt_pixel_step *s, uint8_t *dst);
 
-// The same for floats (src->real) of any number of channels, exact where the place is a whole pixel; a
+// Warps floats (src->real) of any number of channels, exact where the place is a whole pixel; a
 // border's fill is a value of the image.
 void dt_pixels_warp_real(const dt_image *src, const dt_map *m, dt_border border, float *dst);
 

@@ -98,9 +98,9 @@ dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset,
                                 const uint64_t *hash);
 // Sets a metadata cell of the record added last. DT_E_DATA beyond DT_MAX_COLUMNS.
 dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value);
-// The same for a record that was added before.
+// Sets a metadata cell of a record that was added before.
 dt_status dt_catalog_set_at(dt_catalog *c, uint32_t record, const char *column, const char *value);
-// As dt_catalog_set, in a number column; NaN takes the value away.
+// Sets a number of the record added last; NaN takes the value away.
 dt_status dt_catalog_set_real(dt_catalog *c, const char *column, double value);
 // Top-level strings, integers and booleans of a JSON object become metadata cells; numbers with a point
 // or an exponent become numbers. Other values are ignored.
@@ -109,7 +109,7 @@ dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes);
 dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column, const char *value);
 dt_status dt_catalog_finish(dt_catalog *c);
 
-// By columns instead of record by record, for the reader of indexes. `path`: the file that they come from, for
+// Building by columns instead of record by record, for the reader of indexes. `path`: the file that they come from, for
 // the message of DT_E_DATA when there are too many. Before finish, a cell is the number of its interned text.
 dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n_records,
                                uint64_t n_members, uint64_t n_string_bytes);

@@ -20,7 +20,7 @@
 
 enum { KIND = 0x44546361, VERSION = 2 }; // application_id, user_version
 
-// With the cause of SQLite's last failure: "path: cannot <verb>: …".
+// Fails with the cause of SQLite's last failure: "path: cannot <verb>: …".
 static dt_status fail_of(sqlite3 *db, const char *path, const char *verb, dt_status code) {
     int rc = sqlite3_errcode(db), err = sqlite3_system_errno(db);
     bool of_system = rc == SQLITE_IOERR || rc == SQLITE_FULL || rc == SQLITE_CANTOPEN;

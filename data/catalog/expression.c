@@ -504,7 +504,7 @@ static int order_of(const operand *oa, const operand *ob, const dt_cell *values)
     return a->number < b->number ? LESS : a->number > b->number ? GREATER : EQUAL;
 }
 
-// As comparing with = one by one would have it.
+// `in`, as comparing with = one by one would have it.
 static truth is_in(const node *n, const dt_cell *v) {
     if (v->kind == DT_CELL_NULL) return UNKNOWN;
     bool is_number = !isnan(v->number), found = false;

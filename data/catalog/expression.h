@@ -15,8 +15,8 @@
 // name      := letters, digits, _ and . not beginning with a digit, or "anything" ("" for a quote)
 // text      := 'anything' ('' for a quote);  words like `and` in any case
 //
-// It means what SQL means by it; docs/reference/catalog.md says what that is for missing values, numbers and text.
-// true and false are the texts 'true' and 'false', as in JSON metadata.
+// An expression means what SQL means by it; docs/reference/catalog.md says what that is for missing values, numbers
+// and text. true and false are the texts 'true' and 'false', as in JSON metadata.
 #ifndef DT_DATA_EXPRESSION_H
 #define DT_DATA_EXPRESSION_H
 

@@ -19,7 +19,7 @@ dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const cha
 // *stale = true (nothing appended) when the data file is not the one described. DT_E_DATA when the
 // index itself is damaged, or the data file is shorter than described.
 dt_status dt_index_load(dt_catalog *c, const char *data_path, bool *found, bool *stale);
-// The same from memory. n_data, stamp: of the data file.
+// Appends an index that is in memory. n_data, stamp: of the data file.
 dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index_path,
                          const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
                          bool *stale);

@@ -39,7 +39,7 @@ static int common_divisor(int a, int b) {
     return a;
 }
 
-// Of input k (from -width) for output phase i.
+// The weight of input k (from -width) for output phase i.
 static double weight(const dt_resampler *r, int i, int k) {
     double base = (r->from < r->to ? r->from : r->to) * ROLLOFF;
     double t = base * ((double)k / r->from - (double)i / r->to);

@@ -51,7 +51,7 @@ typedef struct dt_image_want {
 // bytes tell the kind, never a name. DT_E_DATA says what is wrong with the bytes.
 dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want *want,
                                dt_image *out);
-// The same without a box: the whole image.
+// Decodes the whole image.
 dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w,
                           uint8_t *dst, dt_image *out);
 // Whether `bytes` can be decoded, whatever the field: pictures and FITS as a whole, NPY by header and size (it
@@ -89,7 +89,7 @@ dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, 
 // Sets where the pixels go, out->data or (f32) out->real: out->width x out->height, which may be less than the
 // full size by now.
 dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32);
-// Both, for a whole image of bytes.
+// dt_image_begin and dt_image_reserve, for a whole image of bytes.
 dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
 
 // One pixel of a row of `channels` 1 or 3.
@@ -113,10 +113,10 @@ void dt_resizer_destroy(dt_resizer *r);
 // to (dst_h, dst_w, channels). DT_E_INTERNAL: out of memory.
 dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
                     int dst_h, int dst_w);
-// The same, left and right exchanged, at no cost.
+// dt_resize with left and right exchanged, at no cost.
 dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
                              int dst_h, int dst_w);
-// The same as dt_resize for floats (src->real, a whole image) of any number of channels: the bits of Pillow's mode F.
+// dt_resize for floats (src->real, a whole image) of any number of channels: the bits of Pillow's mode F.
 dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4], float *dst,
                          int dst_h, int dst_w);
 // The positions [begin, end) of an axis of `size` that a resize of [low, high) to n_out reads.

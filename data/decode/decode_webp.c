@@ -14,7 +14,7 @@
 
 #include <webp/decode.h>
 
-// Of a damaged alpha plane libwebp 1.5 says that memory is out, so that must be an error of the file.
+// libwebp 1.5 says of a damaged alpha plane that memory is out, so that must be an error of the file.
 static dt_status fail(VP8StatusCode code) {
     const char *what = code == VP8_STATUS_UNSUPPORTED_FEATURE ? "uses a feature that libwebp lacks"
                        : code == VP8_STATUS_NOT_ENOUGH_DATA || code == VP8_STATUS_SUSPENDED

@@ -279,7 +279,7 @@ dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double bo
 }
 
 // ---- floats ------------------------------------------------------------------------------------------
-// The same filter and order for any number of channels; weights and sums in double, each pass rounded to float:
+// Floats: the same filter and order for any number of channels; weights and sums in double, each pass rounded to float:
 // Pillow's mode F, to the bit. Scientific arrays mostly come in the wanted size, so this is plain code.
 // out[j] = sum over taps of w[k] * in[(first + k) * step + j], j < n
 static void weigh(const float *in, size_t step, const double *w, int n_taps, float *out, size_t n) {

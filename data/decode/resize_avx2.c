@@ -44,7 +44,7 @@ AVX2 static void store_pair(int16_t *to, int first, int second) {
     _mm_storeu_si128((__m128i *)to, _mm_shuffle_epi32(v, _MM_SHUFFLE(1, 0, 0, 0)));
 }
 
-// By two output pixels and pair of taps: 16 high words, then 16 low ones, as two_pixels takes them.
+// Weights by two output pixels and pair of taps: 16 high words, then 16 low ones, as two_pixels takes them.
 AVX2 static bool pack(dt_resize_axis *a) {
     int n_pairs = pairs_of(a), n = (a->n_out + EIGHT - 1) / EIGHT * EIGHT;
     size_t n_words = (size_t)n / 2 * (size_t)n_pairs * WORDS;
@@ -75,7 +75,7 @@ AVX2 INLINED void add_pair(sums *s, __m256i pixels, __m256i high, __m256i low) {
     s->low = _mm256_add_epi32(s->low, _mm256_madd_epi16(pixels, low));
 }
 
-// In a register: the compiler would load it again for every use.
+// Keeps v in a register: the compiler would load it again for every use.
 AVX2 INLINED __m256i load_weights(const __m256i *w) {
     __m256i v = _mm256_loadu_si256(w);
     __asm__("" : "+x"(v));

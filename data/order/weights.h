@@ -20,8 +20,8 @@ typedef struct dt_weight_spec {
 dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v,
                           const uint32_t *samples, uint32_t n, const dt_weight_spec *spec);
 
-// The samples by the value of a column, on the heap (values and its arrays; free with dt_sampler_values_free). DT_E_DATA
-// names a record without a value.
+// The samples by the value of a column, on the heap (values and its arrays; free with dt_sampler_values_free).
+// DT_E_DATA names a record without a value.
 dt_status dt_sampler_values_make(dt_sampler_values **out, const dt_catalog *c, const dt_view *v,
                                  const uint32_t *samples, uint32_t n, int column, uint32_t length);
 void dt_sampler_values_free(dt_sampler_values *v);

@@ -10,9 +10,9 @@
 // written in the order of the plan; so threads, ranks, kills and resumes leave no trace. There is no time and no
 // name of a machine in any file.
 //
-// Until it is published a dataset lives in OUT.partial (work.h). An output that exists is left alone: if it was made of just these files in
-// just this way, the work is done already and that is success; otherwise it is an error, unless overwriting was
-// asked for, and then the old dataset stays until the new one is whole.
+// Until it is published a dataset lives in OUT.partial (work.h). An output that exists is left alone: if it was made
+// of just these files in just this way, the work is done already and that is success; otherwise it is an error,
+// unless overwriting was asked for, and then the old dataset stays until the new one is whole.
 #include "pack_steps.h"
 #include "shard_rows.h"
 
@@ -190,8 +190,8 @@ static bool is_done(const packing *p, bool any, bool same) {
     return p->published_by_the_same && p->reader && dt_pack_source_is_out(p->reader, &p->plan);
 }
 
-// Of the source and the options that change what is written: without OUT, threads and ranks, and whatever the source
-// holds.
+// The hash of the source and the options that change what is written: without OUT, threads and ranks, and whatever
+// the source holds.
 static uint64_t hash_command(const dt_pack_opts *o) {
     const char *words[] = {o->source, o->pattern, o->group,  o->rows,
                            o->join,   o->join_on, o->encode, o->where};
@@ -370,7 +370,7 @@ static void end_farewell(void) {
 }
 
 // ---- the whole ------------------------------------------------------------------------------------------
-// Where columns come from, if nobody said it.
+// Says where columns come from, if the user has not said it.
 static void say_names(const packing *p) {
     const dt_raw *r = &p->raw;
     char columns[256] = "";

@@ -3,7 +3,7 @@
 // A dt_transform is made once from the options of `dtrain pack` and never changes. Any number of threads apply it,
 // each with its own scratch, to one source item at a time. An item becomes no record, one, or several (a recording
 // cut into segments). Records have members, and columns that were measured on the way (sizes, lengths, quality).
-// They depend on the item's bytes and the options only.
+// Records depend on the item's bytes and the options only.
 //
 // `dtrain pack` adds metadata from names and tables and the `json` and `cls` members, and drops records by
 // --where afterwards.
@@ -31,7 +31,7 @@ typedef struct dt_transform_column {
     bool in_json;
 } dt_transform_column;
 
-// Its pointers are borrowed for the call of emit.
+// Pointers of a record are borrowed for the call of emit.
 typedef struct dt_transform_record {
     const char
         *suffix; // behind the key: "", or "-00000", "-00001", … if the transform divides items
@@ -63,8 +63,8 @@ bool dt_transform_has_column(const dt_transform *t, const char *name);
 dt_transform_scratch *dt_transform_scratch_create(void);
 void dt_transform_scratch_destroy(dt_transform_scratch *s);
 
-// r: the item's members without the json member; changed. Calls emit for each record, in order, until one fails. DT_E_DATA if the item cannot be read; the caller adds its
-// name.
+// r: the item's members without the json member; changed. Calls emit for each record, in order, until one fails.
+// DT_E_DATA if the item cannot be read; the caller adds its name.
 typedef dt_status (*dt_transform_emit)(void *arg, const dt_transform_record *r);
 dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
                              dt_transform_emit emit, void *arg);

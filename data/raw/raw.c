@@ -196,7 +196,7 @@ bool dt_raw_is_file(const char *path) {
     return k && k->uses;
 }
 
-// By its first bytes, unless it is called .tar: a damaged tar must be reported as such.
+// Judges a file by its first bytes, unless it is called .tar: a damaged tar must be reported as such.
 static dt_status check_tar(const char *path) {
     enum { HEAD_BYTES = 512 };
     uint8_t head[HEAD_BYTES];

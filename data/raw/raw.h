@@ -117,7 +117,7 @@ void dt_raw_fini(dt_raw *r);
 // as `dtrain pack` would name it. Handy for a first look. A packed dataset is faster to read, and its records are
 // checked by hash. As dt_raw_list.
 dt_status dt_raw_load(dt_catalog *c, const char *path);
-// By its name: a list of files; a picture, a sound or an array.
+// Whether the name is that of a list of files; of a picture, a sound or an array.
 bool dt_raw_is_list(const char *path);
 bool dt_raw_is_file(const char *path);
 // Whether a folder holds any raw files.

@@ -39,7 +39,8 @@ static const char *key_of(dt_arena *a, const char *name) {
     return out;
 }
 
-// In lower case. From the first bytes if the name has none. There are few different ones, so they are shared.
+// The extension in lower case, from the first bytes if the name has none. There are few different ones, so they are
+// shared.
 static const char *ext_of(dt_raw *r, const dt_raw_item *item, const char *field, size_t n_field) {
     const char *dot = dot_of(item->name), *ext = item->ext ? item->ext : dot ? dot + 1 : "bin";
     char *text = dt_xprintf("%.*s%s%s", (int)n_field, field, n_field ? "." : "", ext);

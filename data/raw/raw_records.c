@@ -1,6 +1,6 @@
 // raw_records.c: lists the records of an existing dataset.
 //
-// They keep their keys. The shards of a WebDataset often all count from 000000. That is fine for a reader that takes
+// Records keep their keys. The shards of a WebDataset often all count from 000000. That is fine for a reader that takes
 // one shard after the other, but a dataset needs distinct keys. With --key-by-shard each key gets the name of its
 // shard in front: all keys, not only repeated ones, so that a key does not depend on other records. If two shards
 // share a name, all keys get the folder too. A number behind the key would not tell where a record comes from, and

@@ -1,5 +1,5 @@
-// raw_rows.c: a table of numbers whose rows are the records (dtrain pack --rows): each becomes a vector, an NPY array of
-// float32, and the columns that the user names its metadata.
+// raw_rows.c: a table of numbers whose rows are the records (dtrain pack --rows): each becomes a vector, an NPY array
+// of float32, and the columns that the user names its metadata.
 //
 // Such tables often come without names (UCR, UCI HAR: X_train.txt and y_train.txt), separated by commas, tabs or
 // blanks. A first line of nothing but numbers is a row, and columns are then called 0, 1, …

@@ -161,7 +161,7 @@ static dt_status stat_all(dt_raw *r) {
     return j.error ? dt_raw_cannot(r, &r->items[j.failed], "look at", j.error) : DT_OK;
 }
 
-// As sniff, of an item. *found NULL: it is not data. A file that cannot be opened is an error.
+// sniff of an item. *found NULL: it is not data. A file that cannot be opened is an error.
 static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char *ext,
                             const char **found) {
     uint8_t head[SNIFF_BYTES];

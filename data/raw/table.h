@@ -23,7 +23,7 @@ typedef struct dt_table {
     uint32_t *line;    // of each row: CSV line, or place in the JSON, from 1
 } dt_table;
 
-// By extension: .json (an array of objects, or an object of objects whose keys become column "name"),
+// Reads a table by its extension: .json (an array of objects, or an object of objects whose keys become column "name"),
 // .jsonl (an object a line), .tsv, else CSV. DT_E_DATA with path and line; DT_E_USAGE: cannot be opened.
 dt_status dt_table_read(dt_table *t, const char *path);
 // One path a line, without header or quotes: column "path".

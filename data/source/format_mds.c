@@ -125,7 +125,7 @@ static const struct type {
     {"int64", "i64", 65, 8, 'i'}, {"float64", "f64", 66, 8, 'f'}};
 enum { N_TYPES = sizeof TYPES / sizeof *TYPES };
 
-// By its name of n bytes, or (NULL) by its code.
+// The element type of a name of n bytes, or (NULL) of a code.
 static const struct type *type_of(const char *name, size_t n, uint8_t code) {
     for (const struct type *t = TYPES; t < TYPES + N_TYPES; t++)
         if (name ? strlen(t->name) == n && memcmp(t->name, name, n) == 0 : t->code == code)

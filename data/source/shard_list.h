@@ -8,7 +8,7 @@ typedef struct dt_listed {
     char *path;        // heap: relative ones are from the list's folder
     char *set;         // heap, or NULL: the name of the data set that it is of
     int64_t n_records; // -1: the list does not say
-    // Of its bytes, unpacked: what index.json says. Heap; NULL: nothing. hash NULL: only of kinds that
+    // The hash of the shard's bytes, unpacked: what index.json says. Heap; NULL: nothing. hash NULL: only of kinds that
     // base/hash.h does not know, of which hash_name is one.
     char *hash_name, *hash;
 } dt_listed;

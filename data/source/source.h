@@ -20,7 +20,7 @@ void dt_names_fini(dt_names *l);
 
 // "a-{00..02}.tar::b-{x,y}.tar" -> 5 heap strings. DT_E_USAGE for a brace that is no pattern.
 dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n);
-// The same with *, ? and [ ], which match existing files, sorted by their bytes. Appends. DT_E_DATA: an alternative
+// Expands *, ? and [ ] too, which match existing files, sorted by their bytes. Appends. DT_E_DATA: an alternative
 // or a path between "::" matches none; what the others match is appended all the same.
 dt_status dt_expand_files(const char *pattern, dt_names *out);
 
@@ -42,7 +42,7 @@ typedef struct dt_scan {
 
 typedef struct dt_file_format {
     const char *name;
-    // By the first bytes (up to 512) and, where those do not tell, the name (of the unpacked file).
+    // Known by the first bytes (up to 512) and, where those do not tell, the name (of the unpacked file).
     bool (*accepts)(const char *path, const uint8_t *head, size_t n_bytes);
     // Appends the file as one shard with its records. Any thread.
     dt_status (*scan)(dt_scan *s);
@@ -88,7 +88,7 @@ typedef struct dt_reader {
 // shard that is listed twice.
 dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, size_t n_items,
                                const dt_reader_options *options);
-// The same without weights and with default options.
+// dt_reader_open_items without weights and with default options.
 dt_status dt_reader_open(dt_reader **out, const char *const *paths, size_t n_paths);
 void dt_reader_close(dt_reader *s);
 

@@ -1,7 +1,7 @@
 // synth.c: dtrain synth: data sets made from a seed, byte for byte the same on every run.
 //
-// A kind is a table entry that says what is written for an item. A team of threads takes items from one counter; a file depends on (seed, item) only, so the number of threads and a restart
-// change nothing.
+// A kind is a table entry that says what is written for an item. A team of threads takes items from one counter; a
+// file depends on (seed, item) only, so the number of threads and a restart change nothing.
 #include "synth.h"
 
 #include "data/file/bytes.h"

@@ -48,7 +48,8 @@ dt_status dt_io_truncate(const char *path, off_t n_bytes);
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes);
 // A file being written, by one call or several. Until dt_io_end it lies beside `path` under a name that no other
 // process takes, PATH.tmp.NUMBER, and locked (flock): whoever reads `path` sees the old file or all of the new one, and
-// of two that write it at once the file is one's or the other's. An error removes it, and so does dt_io_remove_unfinished.
+// of two that write it at once the file is one's or the other's. An error removes it, and so does
+// dt_io_remove_unfinished.
 typedef struct dt_io_file {
     char *path, *temporary; // heap; NULL: not begun
     int fd;                 // to write to
@@ -56,12 +57,12 @@ typedef struct dt_io_file {
 } dt_io_file;
 // Created, exclusively. Only a regular file, or a link to one, may have the name `path`: it is replaced at the end.
 dt_status dt_io_begin(dt_io_file *f, const char *path);
-// st DT_OK: fsync, rename, fsync of the directory. Else the file is removed. Returns st, or the first error of these; st's
-// message stays. A file that was not begun, or could not be: returns st.
+// st DT_OK: fsync, rename, fsync of the directory. Else the file is removed. Returns st, or the first error of these;
+// st's message stays. A file that was not begun, or could not be: returns st.
 dt_status dt_io_end(dt_io_file *f, dt_status st);
-// The same for bytes in memory.
+// Writes a file of bytes that are in memory.
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes);
-// The same, but a file that has this content already is not written again: on a full disk it stays.
+// dt_io_write_file, but a file that has this content already is not written again: on a full disk it stays.
 dt_status dt_io_update_file(const char *path, const void *data, size_t n_bytes);
 // For a signal that ends the process: removes what was begun and not ended. May be called from a signal's handler. A
 // thread that is in dt_io_end then waits there for the end of the process.
@@ -82,7 +83,7 @@ dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_
 // Reads a whole file to the heap, NUL-terminated after n_bytes; the caller frees. max_bytes 0: no limit.
 dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
                           dt_status code_on_error);
-// The same for a file that dtrain wrote: a link, a pipe or a device in its place is an error.
+// dt_io_read_file for a file that dtrain wrote: a link, a pipe or a device in its place is an error.
 dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
                          dt_status code_on_error);
 dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at,

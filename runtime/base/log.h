@@ -20,7 +20,7 @@ void dt_log_set_level(dt_log_level level);
 // The rank that prefixes the lines. Ranks other than 0 drop INFO lines.
 void dt_log_set_rank(int rank, int world_size);
 int dt_log_rank(void);
-// Also appends to `path` (created). DT_E_STORAGE if it cannot be opened.
+// Lines also go to the end of `path` (created). DT_E_STORAGE if it cannot be opened.
 dt_status dt_log_open(const char *path);
 void dt_log_close(void);
 // Called before and after each log line, so that the terminal's live line stays below it.

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Of this process: of several ranks, rank 0 shows its own share, which is about as far as the others'.
+// What this process has done: of several ranks, rank 0 shows its own share, which is about as far as the others'.
 typedef struct dt_progress {
     bool on;
     const char *what, *items;          // "pack", "files"

@@ -32,9 +32,9 @@ size_t dt_dtype_size(dt_dtype t);
 const char *dt_dtype_name(dt_dtype t); // "f32", "bf16", …
 bool dt_dtype_is_float(dt_dtype t);    // f32, bf16, f16
 int64_t dt_shape_elements(const dt_shape *s);
-// Whether sizes are 0 to DT_MAX_SIZE and elements at most DT_MAX_ELEMENTS, more than any memory. All tensors of a graph are
-// so (dt_graph_add_value): sums and products of a few of their sizes, and bytes, need no check, and libraries that
-// count a size in 32 bits can.
+// Whether sizes are 0 to DT_MAX_SIZE and elements at most DT_MAX_ELEMENTS, more than any memory. All tensors of a
+// graph are so (dt_graph_add_value): sums and products of a few of their sizes, and bytes, need no check, and
+// libraries that count a size in 32 bits can.
 #define DT_MAX_SIZE     ((int64_t)1 << 30)
 #define DT_MAX_ELEMENTS ((int64_t)1 << 46)
 bool dt_shape_is_sound(const dt_shape *s);

@@ -28,7 +28,7 @@ size_t dt_text_utf8_length(const char *s);
 // whoever writes one need not care. print: for results; also doubles backslashes, so that the text can be read back.
 size_t dt_text_clean(char *out, size_t cap, const char *text);
 void dt_text_print(FILE *out, const char *text);
-// As print, as a cell of CSV: in quotes where it has a comma or quotes.
+// dt_text_print as a cell of CSV: in quotes where it has a comma or quotes.
 void dt_text_print_cell(FILE *out, const char *text);
 
 // Whether standard error reaches a terminal, its own or that of the mpirun that started us.

@@ -1,5 +1,5 @@
-// watch.c: see watch.h. A slot is written by its thread and read by the watching one. Its number is odd while something is
-// under way; a text is used only if the number is the same before and after it was copied.
+// watch.c: see watch.h. A slot is written by its thread and read by the watching one. Its number is odd while
+// something is under way; a text is used only if the number is the same before and after it was copied.
 #define _GNU_SOURCE
 #include "base/watch.h"
 

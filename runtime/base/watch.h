@@ -10,8 +10,8 @@
 //            nothing at all was done for the deadline (dt_watch_quiet_s). A file operation that is under way is
 //            progress: it has its own limit.
 //
-// The thread takes no lock that a hanging disk may hold. It ends the process by itself, because the thread that it would
-// tell is the one that hangs. Time in which the process was suspended does not count (dt_clock_waited_s).
+// The thread takes no lock that a hanging disk may hold. It ends the process by itself, because the thread that it
+// would tell is the one that hangs. Time in which the process was suspended does not count (dt_clock_waited_s).
 // Rejected: SIGALRM (interrupts no disk wait, and no thread that computes may take a signal: signals.c); a file that
 // each rank touches (the disk is what hangs); sockets beside MPI (a second way to find hosts and interfaces).
 #ifndef DT_BASE_WATCH_H
@@ -44,8 +44,8 @@ double dt_watch_quiet_s(void);
 void dt_watch_set_step(int64_t step);
 int64_t dt_watch_get_step(void);
 
-// How to reach the other ranks. beat: called by the thread, must not block; *ticks: this rank's count, becomes the sum of
-// all ranks'. abort: ends the job. NULL: none any more, and none is running when this returns.
+// How to reach the other ranks. beat: called by the thread, must not block; *ticks: this rank's count, becomes the
+// sum of all ranks'. abort: ends the job. NULL: none any more, and none is running when this returns.
 typedef struct dt_watch_peers {
     dt_status (*beat)(void *ctx, uint64_t *ticks);
     void (*abort)(void *ctx, int exit_code);
