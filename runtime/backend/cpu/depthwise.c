@@ -153,9 +153,10 @@ unsigned dt_depthwise_init(dt_depthwise_conv *d, const dt_dnnl_conv *conv, int t
                              .type = dt_row_type(x->type),
                              .threads = threads,
                              .relu = conv->after.act == DT_ACTIVATION_relu};
-    if (w->n != 5 || w->d[0] != d->channels || y->d[1] != d->channels || d->channels <= 4 ||
-        d->type < 0 || y->type != x->type || conv->after.act > DT_ACTIVATION_relu ||
-        conv->after.add != 0)
+    const dt_simd_depthwise *simd = dt_simd_get()->depthwise;
+    if (!simd || w->n != 5 || w->d[0] != d->channels || y->d[1] != d->channels ||
+        d->channels <= 4 || d->type < 0 || y->type != x->type ||
+        conv->after.act > DT_ACTIVATION_relu || conv->after.add != 0)
         return 0;
     for (int i = 0; i < 2; i++) {
         d->in[i] = x->d[2 + i];
@@ -167,10 +168,8 @@ unsigned dt_depthwise_init(dt_depthwise_conv *d, const dt_dnnl_conv *conv, int t
             d->kernel[i] < d->stride[i])
             return 0;
     }
-    const dt_simd_depthwise *simd = dt_simd_get()->depthwise;
     const bool wide = simd->weights[d->kernel[1]][1][d->type] != NULL;
-    const bool conv_too = dt_cpu_isa_get() != DT_CPU_GENERIC &&
-                          (wide || (d->kernel[1] == 3 && d->type == DT_ROW_F32));
+    const bool conv_too = wide || (d->kernel[1] == 3 && d->type == DT_ROW_F32);
     return (conv_too ? 1u << DT_DNNL_FORWARD | 1u << DT_DNNL_BACKWARD_DATA : 0) |
            (wide ? 1u << DT_DNNL_BACKWARD_WEIGHTS : 0);
 }

@@ -1,6 +1,6 @@
-// depthwise.h: depthwise convolutions of 3, 5 or 7 columns and stride 1 or 2, fp32 and bf16, where that is faster than
-// the library: weight gradients of 5 and 7 columns, for which oneDNN 2.6 has no vectors; with AVX2 and AVX-512 also
-// forward and data gradient, except bf16 of 3 columns, where widening and rounding take as long as the products.
+// depthwise.h: depthwise convolutions of 3, 5 or 7 columns and stride 1 or 2, fp32 and bf16, with AVX2 and AVX-512, where
+// that is faster than the library: forward and data gradient, except bf16 of 3 columns, where widening and rounding take
+// as long as the products; and weight gradients of 5 and 7 columns, for which oneDNN 2.6 has no vectors.
 //
 // Tensors are BLOCKED; a thread takes channel blocks of images (simd_depthwise.c). A data gradient of stride 1 is a
 // convolution with the weights turned. Of stride 2 it is one for each remainder of row and column, with every second

@@ -173,7 +173,7 @@ typedef struct dt_simd_winograd {
     void (*product_tiles)(const dt_winograd_product *p);
     // Rows are channels: a is (n_rows / vector, n = per_block tiles, vector).
     void (*product_channels)(const dt_winograd_product *p);
-    int tile_rows;               // that product_tiles takes at once; 0: the ISA has no Winograd
+    int tile_rows;               // that product_tiles takes at once
     int tile_cols, channel_cols; // the most n_cols of each
     int per_float;               // numbers that a float of a product holds
     const struct dt_simd_winograd
@@ -192,7 +192,7 @@ typedef struct dt_simd {
     const dt_simd_elementwise *elementwise;
     const dt_simd_bn *bn[DT_ROW_TYPES];
     const dt_simd_pool *pool;
-    const dt_simd_depthwise *depthwise;
+    const dt_simd_depthwise *depthwise; // NULL, as winograd: not without AVX2
     const dt_simd_flat *flat;
     const dt_simd_optimizer *optimizers;
     const dt_simd_winograd *winograd;

@@ -17,7 +17,6 @@
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_vec.h"
 
-#ifndef DT_ISA_generic
 enum { MOST_SIDE = 6 };
 enum { INPUT, OUTPUT, OUTPUT_GRAD, FILTER, FILTER_GRAD };
 
@@ -436,6 +435,3 @@ const dt_simd_winograd DT_SIMD(dt_simd_winograd) = {
     .bf16 = &in_bf16,
 #endif
 };
-#else
-const dt_simd_winograd DT_SIMD(dt_simd_winograd) = {.tile_rows = 0};
-#endif

@@ -54,7 +54,7 @@ static bool is_blocked(const dt_dnnl_tensor *t) {
 bool dt_winograd_fits(dt_dnnl_direction dir, const dt_dnnl_conv *c) {
     const dt_dnnl_tensor *w = &c->weights;
     if (dir == DT_DNNL_BACKWARD_WEIGHTS && c->bias.format != DT_DNNL_ABSENT) return false;
-    return dt_simd_get()->winograd->tile_rows && w->n == 4 && w->d[2] == 3 && w->d[3] == 3 &&
+    return dt_simd_get()->winograd && w->n == 4 && w->d[2] == 3 && w->d[3] == 3 &&
            dt_row_type(c->src.type) >= 0 && c->dst.type == c->src.type && is_blocked(&c->src) &&
            is_blocked(&c->dst) && c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 &&
            c->dilation[1] == 1 &&
