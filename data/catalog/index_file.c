@@ -402,7 +402,7 @@ dt_status dt_index_load(dt_catalog *c, const char *data_path, bool *found, bool 
     uint64_t stamp = 0;
     *found = dt_io_exists(path);
     *stale = false;
-    dt_blob blob = {.fd = -1};
+    dt_blob blob = {.store = NULL};
     dt_status st = DT_OK;
     if (!*found) goto out;
     DT_TRY_GOTO(st, dt_blob_open(&blob, data_path), out);

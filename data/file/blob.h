@@ -1,5 +1,7 @@
-// blob.h: a read-only file (or bytes in memory, for tests and fuzzing) that is read by range, each
-// range checked against the size.
+// blob.h: a named object whose bytes are read by range, each range checked against the size.
+//
+// A store says how: files here, bytes in memory for tests and fuzzing. Data files are read through blobs alone, so another
+// store is one file: it fills a dt_blob_store and dt_blob_open asks it for the names that it takes.
 #ifndef DT_DATA_BLOB_H
 #define DT_DATA_BLOB_H
 
@@ -8,19 +10,39 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct dt_blob_store;
+
 typedef struct dt_blob {
-    const char *path; // borrowed
-    int fd;           // -1: `mem`
-    const uint8_t *mem;
+    const struct dt_blob_store *store; // NULL: closed
+    const char *path;                  // borrowed
     uint64_t n_bytes;
+    uint64_t
+        version; // changes with the content, as the store knows it (files: the time of change in ns)
+    union {
+        int fd;
+        const uint8_t *bytes;
+    } u; // the store's own
 } dt_blob;
 
+// Ranges lie inside the object. Any thread, several at once.
+typedef struct dt_blob_store {
+    // n_head bytes at `at`, then the n_bytes behind them; n_head may be 0. DT_E_DATA.
+    dt_status (*read)(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
+                      size_t n_bytes);
+    void (*close)(dt_blob *b);
+} dt_blob_store;
+
 dt_status dt_blob_open(dt_blob *b, const char *path); // DT_E_DATA; as dt_io_open_error
+// Takes fd over; path names it in messages.
+dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd);
 void dt_blob_from_memory(dt_blob *b, const char *name, const void *data, size_t n_bytes);
-void dt_blob_close(dt_blob *b);
-// Exactly n_bytes at `at`, or DT_E_DATA that says what the file has.
+void dt_blob_close(dt_blob *b); // a closed one is left alone
+// Exactly n_bytes at `at`, or DT_E_DATA that says what the object has.
 dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes);
-// A cheap identity of a file: XXH3 of its size, its first 8 KiB and its last 12 KiB. By it an index knows that its
+// Exactly n_head bytes at `at` and the n_bytes behind them, to two places, by one call where the store can.
+dt_status dt_blob_read_parts(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
+                             size_t n_bytes);
+// A cheap identity of an object: XXH3 of its size, its first 8 KiB and its last 12 KiB. By it an index knows that its
 // file was replaced, or that a tar was appended to within its padding. Hashes of members find other changes.
 dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out);
 

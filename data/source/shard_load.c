@@ -47,7 +47,7 @@ static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b,
         *n_head = b->n_bytes < HEAD_BYTES ? (size_t)b->n_bytes : HEAD_BYTES;
         DT_TRY(dt_blob_read(b, 0, head, *n_head));
         if (round == 1 || dt_packing_of(head, *n_head) == DT_PACKING_NONE) return DT_OK;
-        DT_TRY(dt_unpack_open(cache, j->path, &j->file, &j->fd));
+        DT_TRY(dt_unpack_open(cache, j->path, &j->file, &j->unpacked));
         dt_blob_close(b);
         DT_TRY(dt_blob_open(b, j->file));
         b->path = j->path;
@@ -128,7 +128,7 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_rea
     uint8_t head[HEAD_BYTES];
     size_t n_head = 0;
     bool usable = false, may_replace = true;
-    dt_blob b = {.fd = -1};
+    dt_blob b = {.store = NULL};
     dt_status st = DT_OK;
     char *index_path = NULL;
     DT_TRY_GOTO(st, open_plain(j, cache, &b, head, &n_head), out);
@@ -198,7 +198,7 @@ dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
 }
 
 void dt_shard_job_fini(dt_shard_job *j) {
-    if (j->fd >= 0) close(j->fd);
+    dt_blob_close(&j->unpacked);
     dt_buffer_fini(&j->index);
     free(j->file);
 }

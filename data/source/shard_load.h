@@ -9,8 +9,8 @@
 typedef struct dt_shard_job {
     const char *path;
     // out
-    char *file; // where its bytes are, if not at path
-    int fd;     // of `file`, to be kept; or -1
+    char *file;       // where its bytes are, if not at path
+    dt_blob unpacked; // `file`, which must stay open; or closed
     const char *format;
     uint64_t n_bytes, stamp; // of what is read
     dt_buffer index;         // its rows as index_file.h has them

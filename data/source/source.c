@@ -45,7 +45,6 @@ static dt_status collect(opening *o, const dt_reader_item *items, size_t n_items
     o->jobs = dt_xcalloc(o->found.n + 1, sizeof *o->jobs);
     for (size_t i = 0; i < o->found.n; i++) {
         if (o->found.f[i].is_raw) continue;
-        o->jobs[o->n_jobs].fd = -1;
         o->jobs[o->n_jobs++].path = o->found.f[i].path;
     }
     return DT_OK;
@@ -130,14 +129,30 @@ static uint32_t allow_descriptors(void) {
     return r.rlim_cur / 2 < MAX_KEPT ? (uint32_t)(r.rlim_cur / 2) : MAX_KEPT;
 }
 
-static void keep_descriptors(opening *o) {
+static dt_blob *on_heap(const dt_blob *b) {
+    dt_blob *copy = dt_xcalloc(1, sizeof *copy);
+    *copy = *b;
+    return copy;
+}
+
+static void drop(dt_blob *b) {
+    if (b) dt_blob_close(b);
+    free(b);
+}
+
+// Unpacked copies stay open: that keeps other processes from removing them.
+static void keep_unpacked(opening *o) {
     dt_reader *s = o->s;
-    s->fds = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->fds);
-    for (uint32_t i = 0; i < s->catalog->n_shards; i++) s->fds[i] = -1;
+    s->blobs = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->blobs);
     for (size_t j = 0, i = 0; j < o->n_jobs && i < s->catalog->n_shards; i++) {
-        if (strcmp(o->jobs[j].path, s->catalog->shards[i].path) != 0) continue;
-        s->fds[i] = o->jobs[j].fd;
-        o->jobs[j++].fd = -1;
+        dt_shard_job *job = &o->jobs[j];
+        const dt_shard *shard = &s->catalog->shards[i];
+        if (strcmp(job->path, shard->path) != 0) continue;
+        j++;
+        if (!job->unpacked.store) continue;
+        s->blobs[i] = on_heap(&job->unpacked);
+        s->blobs[i]->path = shard->path;
+        job->unpacked.store = NULL;
     }
 }
 
@@ -168,7 +183,7 @@ dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, siz
                      : n_items ? items[0].path
                                : "data.path");
     if (st == DT_OK) st = dt_catalog_finish(s->catalog);
-    keep_descriptors(&o);
+    keep_unpacked(&o);
     if (st == DT_OK) tell(&o);
     for (size_t i = 0; i < o.n_jobs; i++) dt_shard_job_fini(&o.jobs[i]);
     free(o.jobs);
@@ -190,9 +205,8 @@ dt_status dt_reader_open(dt_reader **out, const char *const *paths, size_t n_pat
 
 void dt_reader_close(dt_reader *s) {
     if (!s) return;
-    for (uint32_t i = 0; s->fds && i < s->catalog->n_shards; i++)
-        if (s->fds[i] >= 0) close(s->fds[i]);
-    free((void *)s->fds);
+    for (uint32_t i = 0; s->blobs && i < s->catalog->n_shards; i++) drop(s->blobs[i]);
+    free((void *)s->blobs);
     free(s->weight);
     dt_catalog_destroy(s->catalog);
     free(s);
@@ -209,36 +223,27 @@ dt_status dt_set_context(const dt_reader *s, uint32_t record, uint32_t member, d
                            (unsigned long long)m->offset);
 }
 
-// Two threads may open the same shard at once: the loser closes its own.
-static dt_status shard_fd(dt_reader *s, uint32_t shard, int *fd, bool *keep) {
-    int have = s->fds[shard];
-    const dt_shard *sh = &s->catalog->shards[shard];
-    *keep = have >= 0 || shard < s->max_kept;
-    if (have >= 0) {
-        *fd = have;
-        return DT_OK;
-    }
-    *fd = open(sh->file ? sh->file : sh->path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0) return dt_io_read_error(NULL, "open", errno, DT_E_DATA);
-    int expected = -1;
-    if (*keep && !atomic_compare_exchange_strong(&s->fds[shard], &expected, *fd)) {
-        close(*fd);
-        *fd = expected;
-    }
-    return DT_OK;
-}
-
-// n_head bytes at `offset`, then the n_bytes behind them, by one call.
+// n_head bytes at `offset`, then the n_bytes behind them. Two threads may open the same shard at once: the second one
+// drops its own.
 static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void *head,
                             size_t n_head, void *dst, size_t n_bytes) {
-    int fd;
-    bool keep;
-    DT_TRY(shard_fd(s, shard, &fd, &keep));
-    const char *path = s->catalog->shards[shard].path;
-    dt_status st = n_head == 0 ? dt_io_pread(fd, path, dst, n_bytes, (off_t)offset, DT_E_DATA)
-                               : dt_io_pread_parts(fd, path, head, n_head, dst, n_bytes,
-                                                   (off_t)offset, DT_E_DATA);
-    if (!keep) close(fd);
+    const dt_shard *sh = &s->catalog->shards[shard];
+    dt_blob *kept = s->blobs[shard], own = {.store = NULL};
+    if (!kept) {
+        DT_TRY(dt_blob_open(&own, sh->file ? sh->file : sh->path));
+        own.path = sh->path;
+    }
+    if (!kept && shard < s->max_kept) {
+        dt_blob *first = NULL;
+        kept = on_heap(&own);
+        own.store = NULL;
+        if (!atomic_compare_exchange_strong(&s->blobs[shard], &first, kept)) {
+            drop(kept);
+            kept = first;
+        }
+    }
+    dt_status st = dt_blob_read_parts(kept ? kept : &own, offset, head, n_head, dst, n_bytes);
+    dt_blob_close(&own);
     return st;
 }
 

@@ -75,8 +75,8 @@ typedef struct dt_reader_options {
 
 typedef struct dt_reader {
     dt_catalog *catalog;
-    _Atomic int *fds;  // by shard: -1 until first read
-    uint32_t max_kept; // shards before this one stay open
+    _Atomic(dt_blob *) *blobs; // by shard: NULL until first read
+    uint32_t max_kept;         // shards before this one stay open
     const char *kind;
     uint32_t n_items;
     bool is_weighted; // some item has a weight; those without then have 1

@@ -254,15 +254,11 @@ static dt_status lock_byte(const char *dir, uint64_t key, const char *what, int 
 }
 
 static dt_status identity(const dt_blob *b, uint64_t *key) {
-    struct stat s;
     char real[PATH_MAX];
-    uint64_t n[4] = {0};
-    if (fstat(b->fd, &s) != 0) return dt_io_read_error(b->path, "look at", errno, DT_E_DATA);
+    uint64_t n[3] = {0, b->version};
     DT_TRY(dt_blob_stamp(b, &n[0]));
-    n[1] = (uint64_t)s.st_mtim.tv_sec;
-    n[2] = (uint64_t)s.st_mtim.tv_nsec;
     if (!realpath(b->path, real)) snprintf(real, sizeof real, "%s", b->path);
-    n[3] = dt_hash64(real, strlen(real));
+    n[2] = dt_hash64(real, strlen(real));
     *key = dt_hash64(n, sizeof n);
     return DT_OK;
 }
@@ -302,13 +298,14 @@ static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char
     return st;
 }
 
-dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, int *fd) {
+dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, dt_blob *out) {
     dt_blob in;
+    int fd = -1;
     uint64_t key = 0;
     char hex[17], *dir = dt_cache_folder(c->dir, "unpacked"), *name = plain_name(path);
     dt_status st = DT_OK;
     *file = NULL;
-    *fd = -1;
+    *out = (dt_blob){.store = NULL};
     DT_TRY_GOTO(st, dt_blob_open(&in, path), names);
     DT_TRY_GOTO(st, identity(&in, &key), out);
     if (!dir)
@@ -320,8 +317,9 @@ dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, int 
     if (st != DT_OK) goto out;
     dt_hash_hex(key, hex);
     *file = dt_xprintf("%s/%s-%s", dir, hex, name);
-    take(*file, fd);
-    if (*fd < 0) st = unpack_locked(c, &in, dir, *file, key, fd);
+    take(*file, &fd);
+    if (fd < 0) st = unpack_locked(c, &in, dir, *file, key, &fd);
+    if (st == DT_OK) st = dt_blob_from_fd(out, *file, fd);
 out:
     dt_blob_close(&in);
 names:

@@ -20,10 +20,10 @@ typedef struct dt_unpack_cache {
     _Atomic uint64_t n_files, n_bytes; // that this process unpacked
 } dt_unpack_cache;
 
-// Gives the unpacked copy of `path`: *file (heap) and *fd, which must stay open as long as the file is read, as
-// it keeps others from removing it. Makes the copy if it is not there, or waits for a process that makes it.
+// Gives the unpacked copy of `path`: *file (heap) and *out, which must stay open as long as the file is read, as
+// it keeps others from removing it; its path is borrowed from *file. Makes the copy if it is not there, or waits for a process that makes it.
 // Any thread. DT_E_DATA: damaged, or over the limit; DT_E_STORAGE: no folder to put it, disk full.
-dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, int *fd);
+dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, dt_blob *out);
 // <given>/<name> (heap); given NULL: in $XDG_CACHE_HOME/dtrain, else ~/.cache/dtrain, or NULL without a home folder.
 char *dt_cache_folder(const char *given, const char *name);
 

@@ -170,8 +170,9 @@ TEST(no_descriptor_is_no_bad_record) {
     for (int k = 0; k < 2; k++) { // at the records, and at the shards
         dt_verify_result r;
         for (uint32_t i = 0; i < s->catalog->n_shards; i++) {
-            if (s->fds[i] >= 0) close(s->fds[i]);
-            s->fds[i] = -1;
+            if (s->blobs[i]) dt_blob_close(s->blobs[i]);
+            free(s->blobs[i]);
+            s->blobs[i] = NULL;
         }
         if (k) s->catalog->n_records = 0;
         fixture_few_files(1); // one for the list of hashes, and then the first shard

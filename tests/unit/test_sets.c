@@ -605,8 +605,8 @@ TEST(processes_share_the_work) {
         if (child[i] != 0) continue;
         dt_unpack_cache c = {.dir = cache, .max_bytes = o.cache_bytes};
         char *file;
-        int fd;
-        if (dt_unpack_open(&c, path, &file, &fd) != DT_OK) _exit(100);
+        dt_blob copy;
+        if (dt_unpack_open(&c, path, &file, &copy) != DT_OK) _exit(100);
         _exit((int)c.n_files);
     }
     int made = 0;
@@ -626,12 +626,12 @@ TEST(leftovers_of_unpacking_go) {
     dt_unpack_cache c = {.dir = fixture_path("left"), .max_bytes = 1 << 30};
     const char *path = fixture_path("l/a.tgz");
     char *file, *left, *lives;
-    int fd;
+    dt_blob copy;
     make_tar("l", 10);
     gzip_to(&packed, tar_bytes.data, tar_bytes.n_bytes, true);
     fixture_write(path, packed.data, packed.n_bytes);
-    must(dt_unpack_open(&c, path, &file, &fd));
-    close(fd);
+    must(dt_unpack_open(&c, path, &file, &copy));
+    dt_blob_close(&copy);
     assert_int_equal(unlink(file), 0);
     left = dt_xprintf("%s.tmp.%d", file, (int)getpid()); // our own number, too
     lives = dt_xprintf("%s.tmp.4", file);
@@ -640,8 +640,8 @@ TEST(leftovers_of_unpacking_go) {
     int held = open(lives, O_RDWR | O_CLOEXEC);
     assert_int_equal(flock(held, LOCK_EX), 0);
     free(file);
-    must(dt_unpack_open(&c, path, &file, &fd));
-    close(fd);
+    must(dt_unpack_open(&c, path, &file, &copy));
+    dt_blob_close(&copy);
     assert_int_equal(access(file, R_OK), 0);
     assert_int_not_equal(access(left, F_OK), 0);
     assert_int_equal(access(lives, F_OK), 0);
