@@ -1,8 +1,11 @@
-// test_golden_onnx.c: what dtrain export writes. Every network in its evaluation form, with weights and statistics of a
-// formula, as an ONNX file: its nodes are looked at here; test_onnxruntime.sh has onnxruntime compute its outputs.
+// test_golden_onnx.c: what dtrain export writes. Every network is trained a step, from weights and statistics of a
+// formula, and its evaluation form becomes an ONNX file: its nodes are looked at here; test_onnxruntime.sh has
+// onnxruntime compute its outputs. The layers of model.layers, with each of their keys, are those of layers.safetensors,
+// where test_golden_layers.c misses new ones; every op of onnx_ops.def must be in some network.
 //
 // test_golden_onnx write DIR: NAME.onnx, NAME.<input> (f32, normalised), NAME.<output> for each network, and
 // NAME-pixels.onnx, which has the pixels as inputs, with NAME-pixels.<input> (u8).
+#include "config/optimizer_words.h"
 #include "golden_network.h"
 
 #include "base/io.h"
@@ -12,14 +15,16 @@
 
 #include <unistd.h>
 
-enum { BATCH = 3, SIDE = 32, CLASSES = 5, MAX_BYTES = 64 << 20 };
+enum { BATCH = 3, SIDE = 32, CLASSES = 5, MAX_BYTES = 64 << 20, MAX_CASES = 128 };
 
 typedef struct network_case {
     const char *name, *model;
     bool two_images, numbers;
+    const char *loss; // NULL: cross_entropy
+    dt_shape image;   // (H,W,C) of the first image; n = 0: SIDE x SIDE x 3
 } network_case;
 
-static const network_case cases[] = {
+static const network_case networks[] = {
     {"resnet18", "name: resnet, depth: 18, width: 8"},
     {"resnet50", "name: resnet, depth: 50, width: 4"},
     {"vit", "name: vit, patch: 8, dim: 24, heads: 3, blocks: 2"},
@@ -30,7 +35,8 @@ static const network_case cases[] = {
     {"efficientnet", "name: efficientnet"},
     {"scales", "name: lens_multiscale, depth: 10, width: 8, scales: [24, 32]"},
     {"gated", "name: fusion, fusion: gated", true},
-    {"numbers", "name: resnet, depth: 10, width: 8", false, true},
+    {"numbers", "name: resnet, depth: 10, width: 8", false, true, "mse"},
+    {"cosines", "name: resnet, depth: 10, width: 8", .loss = "arcface"},
 // each activation behind a convolution, and behind a linear layer, into which some are fused
 #define ACTIVATION(id, op, at_zero, help)                                                          \
     {"act_" #id, "name: layers, layers: [{conv: {out: 4, stride: 4}}, " #id                        \
@@ -38,13 +44,40 @@ static const network_case cases[] = {
 #include "graph/activations.def"
 #undef ACTIVATION
 };
-enum { N_CASES = sizeof cases / sizeof *cases };
+enum { N_NETWORKS = sizeof networks / sizeof *networks };
+
+static network_case cases[MAX_CASES];
+static int n_cases;
+
+// The networks, and the layers that make_layers.py wrote.
+static int list_cases(void **state) {
+    dt_safetensors *file = golden_open("layers.safetensors");
+    const int x = dt_safetensors_find(file, "x");
+    dt_shape shape;
+    dt_safetensors_shape(file, x, &shape);
+    memcpy(cases, networks, sizeof networks);
+    n_cases = N_NETWORKS;
+    for (int i = 0; i < dt_safetensors_count(file); i++) {
+        const char *key = dt_safetensors_name(file, i), *end = strstr(key, "/layers");
+        size_t n_bytes;
+        if (!end) continue;
+        assert_true(n_cases < MAX_CASES);
+        const char *layers = dt_safetensors_data(file, i, &n_bytes);
+        cases[n_cases++] =
+            (network_case){.name = dt_xprintf("layer_%.*s", (int)(end - key), key),
+                           .model = dt_xprintf("name: layers, layers: %.*s", (int)n_bytes, layers),
+                           .image = dt_shape3(shape.d[1], shape.d[2], shape.d[3])};
+    }
+    dt_safetensors_close(file);
+    return 0;
+}
 
 static const float mean[3] = {10, 20, 30}, deviation[3] = {2, 0.5f, 4}; // of the numbers
 
 static int list_fields(const network_case *c, dt_field_info *fields) {
     int n = 0;
     fields[n++] = golden_image_field("image", SIDE, SIDE, 3);
+    if (c->image.n) fields[0].sample_shape = c->image;
     if (c->two_images) fields[n++] = golden_image_field("other", SIDE, SIDE, 1);
     if (c->numbers) {
         fields[n] = (dt_field_info){.name = "pose", .dtype = DT_F32, .sample_shape = dt_shape1(3)};
@@ -65,26 +98,69 @@ static void fill_buffers(dt_params *p) {
         }
 }
 
-static void create(golden_network *n, const network_case *c, dt_field_info *fields) {
-    char yaml[1024];
-    snprintf(
-        yaml, sizeof yaml,
-        "{run: {name: golden}, data: {path: /nowhere, fields: {class: {kind: class, classes: 5},\n"
-        "image: {kind: image, channels: 3, size: [32, 32]}}}, model: {%s},\n"
-        "train: {global_batch: 3, micro_batch: 3, loss: %s}}\n",
-        c->model, c->numbers ? "mse" : "cross_entropy");
-    golden_network_create(n, yaml, fields, list_fields(c, fields), BATCH, false, DT_F32, 1);
-    golden_fill_weights(n->params);
-    fill_buffers(n->params);
-    dt_params_repack(n->params);
-}
-
 static const float *tensor(void *ctx, const char *name, const dt_shape *shape) {
     const dt_params *p = ctx;
     int i = dt_params_find(p, name, false);
     if (i >= 0) return p->master + p->entries[i].offset;
     i = dt_params_find(p, name, true);
     return i >= 0 ? p->buffer + p->buffers[i].offset : NULL;
+}
+
+// A case's network with one micro-batch bound; destroy_case frees it.
+typedef struct case_net {
+    golden_network net;
+    dt_field_info fields[4];
+    uint8_t *images[2];
+} case_net;
+
+static void build(golden_network *n, const network_case *c, const case_net *of, bool training) {
+    static int32_t label[BATCH];
+    static float weight[BATCH] = {1, 1, 1}, pose[BATCH * 3];
+    char yaml[1024];
+    snprintf(
+        yaml, sizeof yaml,
+        "{run: {name: golden}, data: {path: /nowhere, fields: {class: {kind: class, classes: 5},\n"
+        "image: {kind: image, channels: 3, size: [32, 32]}}}, model: {%s},\n"
+        "train: {global_batch: 3, micro_batch: 3, loss: %s}}\n",
+        c->model, c->loss ? c->loss : "cross_entropy");
+    golden_network_create(n, yaml, of->fields, 2 + c->two_images, BATCH, training, DT_F32, 1);
+    for (int i = 0; i <= c->two_images; i++)
+        assert_true(dt_exec_bind(n->exec, of->fields[i].name, of->images[i]));
+    assert_true(c->numbers ? dt_exec_bind(n->exec, "pose", pose)
+                           : dt_exec_bind(n->exec, "class", label));
+    assert_true(dt_exec_bind(n->exec, "weight", weight));
+}
+
+static void take(dt_params *p, const dt_params *trained) {
+    for (int i = 0; i < p->n_entries + p->n_buffers; i++) {
+        const bool buffer = i >= p->n_entries;
+        const dt_param_entry *e = buffer ? &p->buffers[i - p->n_entries] : &p->entries[i];
+        const float *x = tensor((void *)trained, e->name, &e->shape);
+        memcpy((buffer ? p->buffer : p->master) + e->offset, x, (size_t)e->count * sizeof *x);
+    }
+    dt_params_repack(p);
+}
+
+static void create_case(case_net *n, const network_case *c) {
+    golden_network training;
+    const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd, .lr = 1e-3f, .hyper = {0.9f}};
+    list_fields(c, n->fields);
+    for (int i = 0; i <= c->two_images; i++)
+        n->images[i] =
+            golden_u8(BATCH * dt_shape_elements(&n->fields[i].sample_shape), 1 + (uint64_t)i);
+    build(&training, c, n, true);
+    golden_fill_weights(training.params);
+    fill_buffers(training.params);
+    const float loss = golden_network_step(&training, 0, BATCH, sgd);
+    if (!isfinite(loss)) fail_msg("%s: the loss of a step is %g", c->name, (double)loss);
+    build(&n->net, c, n, false);
+    take(n->net.params, training.params);
+    golden_network_destroy(&training);
+}
+
+static void destroy_case(case_net *n, const network_case *c) {
+    for (int i = 0; i <= c->two_images; i++) free(n->images[i]);
+    golden_network_destroy(&n->net);
 }
 
 static dt_status export(const golden_network *n, const network_case *c, bool pixels,
@@ -113,11 +189,12 @@ static void save(const char *dir, const char *name, const char *end, const void 
 static void save_image(const char *dir, const char *name, const dt_field_info *f,
                        const uint8_t *x) {
     char pixels[64];
-    const int64_t c = f->sample_shape.d[2], n = BATCH * SIDE * SIDE * c;
+    const int64_t c = f->sample_shape.d[2], area = f->sample_shape.d[0] * f->sample_shape.d[1],
+                  n = BATCH * area * c;
     float *normal = malloc((size_t)n * sizeof *normal);
     for (int64_t i = 0; i < n; i++) { // (N,H,W,C) to (N,C,H,W)
-        int64_t sample = i / (SIDE * SIDE * c), at = i / c % (SIDE * SIDE), channel = i % c;
-        normal[(sample * c + channel) * SIDE * SIDE + at] = ((float)x[i] / 255 - 0.5f) / 0.25f;
+        int64_t sample = i / (area * c), at = i / c % area, channel = i % c;
+        normal[(sample * c + channel) * area + at] = ((float)x[i] / 255 - 0.5f) / 0.25f;
     }
     snprintf(pixels, sizeof pixels, "%s-pixels", name);
     save(dir, name, f->name, normal, (size_t)n * sizeof *normal);
@@ -136,30 +213,19 @@ static void save_output(const char *dir, const golden_network *n, const network_
 }
 
 static void write_case(const char *dir, const network_case *c) {
-    golden_network n;
-    dt_field_info fields[4];
+    case_net n;
     char path[4096];
-    uint8_t *images[2];
-    int32_t label[BATCH] = {0};
-    float weight[BATCH] = {0}, pose[BATCH * 3] = {0};
-    create(&n, c, fields);
-    for (int i = 0; i <= c->two_images; i++) {
-        images[i] = golden_u8(BATCH * SIDE * SIDE * fields[i].sample_shape.d[2], 1 + (uint64_t)i);
-        save_image(dir, c->name, &fields[i], images[i]);
-        assert_true(dt_exec_bind(n.exec, fields[i].name, images[i]));
-    }
-    assert_true(c->numbers ? dt_exec_bind(n.exec, "pose", pose)
-                           : dt_exec_bind(n.exec, "class", label));
-    assert_true(dt_exec_bind(n.exec, "weight", weight));
-    dt_exec_run(n.exec, &(dt_exec_args){.step = {.loss_scale = 1}, .grad = n.params->grads[0]});
-    save_output(dir, &n, c, "logits");
-    save_output(dir, &n, c, "embedding");
+    create_case(&n, c);
+    for (int i = 0; i <= c->two_images; i++) save_image(dir, c->name, &n.fields[i], n.images[i]);
+    dt_exec_run(n.net.exec,
+                &(dt_exec_args){.step = {.loss_scale = 1}, .grad = n.net.params->grads[0]});
+    save_output(dir, &n.net, c, "logits");
+    save_output(dir, &n.net, c, "embedding");
     snprintf(path, sizeof path, "%s/%s.onnx", dir, c->name);
-    must(export(&n, c, false, path));
+    must(export(&n.net, c, false, path));
     snprintf(path, sizeof path, "%s/%s-pixels.onnx", dir, c->name);
-    must(export(&n, c, true, path));
-    for (int i = 0; i <= c->two_images; i++) free(images[i]);
-    golden_network_destroy(&n);
+    must(export(&n.net, c, true, path));
+    destroy_case(&n, c);
 }
 
 // ---- by itself ---------------------------------------------------------------------------------------
@@ -195,31 +261,44 @@ static void check_order(const Onnx__GraphProto *g) {
         }
 }
 
-TEST(every_network_is_written) {
+// `pixels`: the file's inputs are.
+static void check_model(const network_case *c, bool pixels, const Onnx__ModelProto *m) {
+    check_order(m->graph);
+    // folded into what is in front of them
+    if (!c->image.n) assert_int_equal(count_nodes(m->graph, "BatchNormalization"), 0);
+    assert_int_equal(m->opset_import[0]->version, 17);
+    assert_int_equal(m->graph->n_input, 1 + c->two_images);
+    const Onnx__TypeProto__Tensor *t = m->graph->input[0]->type->tensor_type;
+    assert_string_equal(t->shape->dim[0]->dim_param, "N");
+    assert_int_equal(t->shape->dim[pixels ? 3 : 1]->dim_value, c->image.n ? c->image.d[2] : 3);
+    assert_int_equal(t->elem_type, pixels ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8
+                                          : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
+    assert_string_equal(m->graph->output[0]->name, "logits");
+    assert_string_equal(m->metadata_props[0]->value, "{\"class\":[\"a\"]}");
+}
+
+TEST(every_network_is_written_and_has_every_op) {
     char path[] = "/tmp/dtrain-onnx-XXXXXX";
+    bool has[DT_OP_COUNT] = {0};
     close(mkstemp(path));
-    for (int i = 0; i < N_CASES; i++)
+    for (int i = 0; i < n_cases; i++) {
+        case_net n;
+        create_case(&n, &cases[i]);
+        for (int k = 0; k < n.net.graph->n_nodes; k++)
+            has[n.net.graph->nodes[k].op] |= !n.net.graph->nodes[k].dead;
         for (int pixels = 0; pixels < 2; pixels++) {
-            golden_network n;
-            dt_field_info fields[4];
-            create(&n, &cases[i], fields);
-            must(export(&n, &cases[i], pixels, path));
+            must(export(&n.net, &cases[i], pixels, path));
             Onnx__ModelProto *m = read_model(path);
-            check_order(m->graph);
-            assert_int_equal(count_nodes(m->graph, "BatchNormalization"), 0);
-            assert_int_equal(m->opset_import[0]->version, 17);
-            assert_int_equal(m->graph->n_input, 1 + cases[i].two_images);
-            const Onnx__TypeProto__Tensor *t = m->graph->input[0]->type->tensor_type;
-            assert_string_equal(t->shape->dim[0]->dim_param, "N");
-            assert_int_equal(t->shape->dim[pixels ? 3 : 1]->dim_value, 3);
-            assert_int_equal(t->elem_type, pixels ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8
-                                                  : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
-            assert_string_equal(m->graph->output[0]->name, "logits");
-            assert_string_equal(m->metadata_props[0]->value, "{\"class\":[\"a\"]}");
+            check_model(&cases[i], pixels, m);
             onnx__model_proto__free_unpacked(m, NULL);
-            golden_network_destroy(&n);
         }
+        destroy_case(&n, &cases[i]);
+    }
     unlink(path);
+#define ONNX_OP(op)                                                                                \
+    if (!has[DT_OP_##op]) fail_msg("no network has op %s", #op);
+#include "onnx/onnx_ops.def"
+#undef ONNX_OP
 }
 
 TEST(what_has_no_form_is_named) {
@@ -245,8 +324,9 @@ TEST(what_has_no_form_is_named) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 3) return run_all_tests(NULL, NULL);
-    for (int i = 0; i < N_CASES; i++) write_case(argv[2], &cases[i]);
-    printf("%d\n", N_CASES);
+    if (argc < 3) return run_all_tests(list_cases, NULL);
+    list_cases(NULL);
+    for (int i = 0; i < n_cases; i++) write_case(argv[2], &cases[i]);
+    printf("%d\n", n_cases);
     return 0;
 }
