@@ -167,6 +167,7 @@ static size_t segment_length(const char *path) {
 }
 
 static bool same_segment(const char *pattern, const char *path) {
+    if (*pattern != *path && *pattern != '*') return false; // most rows of the table
     size_t n = segment_length(pattern), m = segment_length(path);
     return (n == 1 && *pattern == '*' && m > 0) || (n == m && memcmp(pattern, path, n) == 0);
 }
