@@ -2,8 +2,8 @@
 # Builds and runs every test: what reads foreign bytes or fails on purpose (unit, fuzz, fault) with AddressSanitizer and
 # UBSan, the threads' tests with ThreadSanitizer, then on the release build what computes, as on a CPU that has AVX2 and no
 # more, and the whole suite, whose ctest summary ends the output. Numbers are checked in release.
-# tests/run.sh quick: the release build only. tests/run.sh all (nightly): every suite with AddressSanitizer too, all kills,
-# steps, devices and GPU architectures.
+# tests/run.sh quick: unit, train, golden and lint on the release build, while you work. tests/run.sh all (nightly):
+# every suite with AddressSanitizer too, all kills, steps, devices and GPU architectures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +28,7 @@ run_suite() { # build directory, ctest arguments
     local dir=$1
     shift
     echo "== tests in $dir"
-    ctest --test-dir "$dir" -j3 --output-on-failure --no-tests=error "$@"
+    ctest --test-dir "$dir" -j$((3 * $(nproc))) --output-on-failure --no-tests=error "$@" # slots: tests/CMakeLists.txt
 }
 
 what=${1:-default}
@@ -51,9 +51,9 @@ if [ "$what" != quick ]; then
     TARGETS=$asan_targets launch/build.sh build-asan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=address -DDTRAIN_TESTS=ON
     # Without AMX: where it builds an AMX convolution, oneDNN 2.6 reads one word behind a table (harmless, but AddressSanitizer's heap
     # may end there).
-    ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 KILLS=6 STEPS=30 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 \
+    ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 KILLS=6 STEPS=30 SEEDS=50 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 \
         LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
-        run_suite build-asan ${asan_tests[@]+"${asan_tests[@]}"} -E 'mpi/test_elastic|cuda/test_(dnn_support|train_cuda)|unit/test_(structure|docs|format|gpu_run)' # cuDNN leaks; long; no program of ours in it
+        run_suite build-asan ${asan_tests[@]+"${asan_tests[@]}"} -LE lint -E 'mpi/test_elastic|cuda/test_(dnn_support|train_cuda)|unit/test_gpu_run' # cuDNN leaks; long; no program of ours in it
     # what has threads: the parts by themselves, then a whole run with replicas, loader and checkpoints
     threaded="base bucket ckpt loader metrics pack sets train_replicas train_step tree"
     TARGETS="dtrain dtrain_mpi $(printf 'test_%s ' $threaded)" launch/build.sh build-tsan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=thread -DDTRAIN_TESTS=ON
@@ -64,13 +64,21 @@ fi
 nvcc=${CUDACXX:-$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)}
 cuda=${DTRAIN_CUDA:-$([ -n "$nvcc" ] && echo ON || echo AUTO)}
 echo "release build: DTRAIN_CUDA=$cuda (${nvcc:-no nvcc})"
-launch/build.sh build -DDTRAIN_TESTS=ON -DDTRAIN_CUDA="$cuda" -DDTRAIN_CUDA_ARCHITECTURES="$architectures" | tee .cache/build.log
-TARGETS=benches launch/build.sh build | tee -a .cache/build.log
+targets=
+[ "$what" != quick ] || targets="dtrain help_files tests_unit tests_train tests_golden"
+TARGETS=$targets launch/build.sh build -DDTRAIN_TESTS=ON -DDTRAIN_CUDA="$cuda" -DDTRAIN_CUDA_ARCHITECTURES="$architectures" | tee .cache/build.log
+[ "$what" = quick ] || TARGETS=benches launch/build.sh build | tee -a .cache/build.log
 if grep -q 'warning' .cache/build.log; then
     echo "run.sh: the release build warns" >&2
     exit 1
 fi
-if [ "$what" != quick ] && [[ "$(build/dtrain info)" = *"cpu avx512"* ]]; then
-    ONEDNN_MAX_CPU_ISA=AVX2 run_suite build -L '^(train|ops|golden|bench)$'
+if [ "$what" = quick ]; then
+    run_suite build -L '^(unit|train|golden|lint)$'
+    exit
+fi
+# As on a CPU that has AVX2 and no more: what is compared with PyTorch, what asks for bf16 or int8, and what must learn. Ops
+# run as every ISA by themselves (tests/ops/each_isa.h).
+if [[ "$(build/dtrain info)" = *"cpu avx512"* ]]; then
+    ONEDNN_MAX_CPU_ISA=AVX2 run_suite build -R '^(golden|bench)/|train/test_(acoustic|how_to|mix|photos|pose|quantize|torchvision_configs|tutorial)$'
 fi
 run_suite build
