@@ -82,6 +82,27 @@ dt_status dt_data_select(const dt_data *d, const dt_config *c, const char *key, 
     return st;
 }
 
+// data.columns, in their order, so that one may be made of those before. A run's own need not fit another set; a field
+// that wants such a column says so.
+static dt_status add_columns(dt_data *d, const dt_config *c, bool of_other_set) {
+    const dt_cnode *all = c->data.columns;
+    for (size_t i = 0; all && i < dt_cnode_size(all); i++) {
+        const dt_cnode *item = dt_cnode_item(all, i);
+        const char *name = dt_cnode_key(all, i);
+        dt_status st =
+            dt_cnode_kind(item) == DT_C_SCALAR
+                ? dt_catalog_derive(d->reader->catalog, name, dt_cnode_str(item))
+                : dt_fail(DT_E_USAGE, "expected an expression such as \"substr(key, 1, 1)\"");
+        if (st == DT_E_USAGE && of_other_set) {
+            dt_error_clear();
+        } else if (st != DT_OK) {
+            const dt_error_kept why = dt_error_keep();
+            return dt_fail(st, "%s: data.columns.%s: %s", dt_cnode_where(item), name, why.message);
+        }
+    }
+    return DT_OK;
+}
+
 // data.where: the records that it leaves out do not exist for all that follows. A run's own need not fit another set.
 static dt_status apply_where(dt_data *d, const dt_config *c, bool of_other_set) {
     dt_catalog *catalog = d->reader->catalog;
@@ -453,6 +474,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
     pthread_mutex_init(&d->skips.lock, NULL);
     read_options(d, c, rank_workers);
     DT_TRY_GOTO(st, open_set(d, c), out);
+    DT_TRY_GOTO(st, add_columns(d, c, uses != NULL), out);
     DT_TRY_GOTO(st, dt_split_read_file(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c, uses != NULL), out);
     DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, names, uses), out);

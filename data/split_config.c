@@ -11,7 +11,9 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,21 +174,68 @@ static bool lists(const dt_data *d, uint8_t part) {
     return d->listed && memchr(d->listed, part, d->reader->catalog->n_records);
 }
 
-// Folds take the place of a share of the test, so that `data.split.folds=5` makes folds of any config.
-static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec *s) {
-    double share;
-    if (c->data.split.folds.has) s->folds = (int)c->data.split.folds.value;
-    if (c->data.split.fold.has) s->fold = (int)c->data.split.fold.value;
-    if (s->fold > 0 && s->fold >= s->folds)
-        return dt_config_fail(c, "data.split.fold", "data.split.fold: %d of %d folds, from 0 on",
-                              s->fold, s->folds);
-    const dt_cnode *test = c->data.split.test;
-    if (s->folds > 0 && (d->listed || (test && !dt_cnode_real(test, &share))))
-        return dt_config_fail(c, "data.split.folds",
-                              "data.split.folds: a fold is the test part, and so is what "
-                              "data.split.%s says: take one of both",
-                              d->listed ? "file" : "test");
+// The number of a fold of data.split.folds.
+static dt_status read_fold(const dt_config *c, dt_split_spec *s) {
+    const char *text = c->data.split.fold;
+    char *end;
+    if (!text) return DT_OK;
+    const long fold = strtol(text, &end, 10);
+    if (end == text || *end || fold < 0 || fold > INT_MAX || (fold > 0 && fold >= s->folds))
+        return dt_config_fail(c, "data.split.fold", "data.split.fold: %s of %d folds, from 0 on",
+                              text, s->folds);
+    s->fold = (int)fold;
     return DT_OK;
+}
+
+// data.split.folds_by: the records of one value are the test part.
+static dt_status read_official_fold(const dt_data *d, const dt_config *c, uint8_t *given) {
+    const dt_catalog *cat = d->reader->catalog;
+    int column;
+    char names[256] = "";
+    DT_TRY(dt_data_find_column(d, c, "data.split.folds_by", c->data.split.folds_by, &column));
+    const dt_column *col = &cat->columns[column];
+    uint32_t fold = 0;
+    while (c->data.split.fold && fold < col->n_values &&
+           strcmp(dt_catalog_str(cat, col->values[fold]), c->data.split.fold) != 0)
+        dt_text_list(names, sizeof names, dt_catalog_str(cat, col->values[fold++]));
+    if (fold == col->n_values)
+        return dt_config_fail(c, "data.split.fold",
+                              "data.split.fold: column %s has no %s; it has %s",
+                              c->data.split.folds_by, c->data.split.fold, names);
+    for (uint32_t r = 0; r < cat->n_records; r++) {
+        if (dt_catalog_cell(cat, column, r) != fold) continue;
+        if (given[r] == VAL)
+            return dt_config_fail(
+                c, "data.split.val",
+                "data.split.val: holds records of fold %s, which is the test part, "
+                "such as %s",
+                dt_catalog_str(cat, col->values[fold]), dt_catalog_str(cat, cat->records[r].key));
+        given[r] = TEST;
+    }
+    return DT_OK;
+}
+
+// Folds take the place of a share of the test, so that `data.split.folds=5` makes folds of any config.
+static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec *s,
+                            uint8_t *given) {
+    double share;
+    const bool official = c->data.split.folds_by != NULL;
+    const char *key = official ? "data.split.folds_by" : "data.split.folds";
+    if (c->data.split.folds.has) s->folds = (int)c->data.split.folds.value;
+    if (official && s->folds > 0)
+        return dt_config_fail(c, key, "%s: the data's own folds, or data.split.folds: one of both",
+                              key);
+    if (!official) DT_TRY(read_fold(c, s));
+    const dt_cnode *test = c->data.split.test;
+    if (s->folds > 0 || official) {
+        if (d->listed || (test && !dt_cnode_real(test, &share)))
+            return dt_config_fail(c, key,
+                                  "%s: a fold is the test part, and so is what data.split.%s says: "
+                                  "take one of both",
+                                  key, d->listed ? "file" : "test");
+        s->test = 0;
+    }
+    return official ? read_official_fold(d, c, given) : DT_OK;
 }
 
 static dt_status read_split(const dt_data *d, const dt_config *c, dt_split_spec *s,
@@ -199,7 +248,7 @@ static dt_status read_split(const dt_data *d, const dt_config *c, dt_split_spec 
             return dt_config_fail(c, "data.split.file",
                                   "data.split.file lists a %s part: leave out data.split.%s",
                                   dt_split_name(k), dt_split_name(k));
-    DT_TRY(read_folds(d, c, s));
+    DT_TRY(read_folds(d, c, s, given));
     if (s->val + s->test > 1 + 1e-9)
         return dt_config_fail(c, "data.split", "data.split: val + test are more than 1");
     DT_TRY(read_unit(d, c, s));
@@ -275,7 +324,7 @@ static void tell_official(const dt_data *d) {
 static bool is_wanted(const dt_config *c, const dt_split_spec *s, int part) {
     const dt_cnode *n = part == VAL ? c->data.split.val : c->data.split.test;
     double share = 0;
-    if (part == TEST && s->folds > 0) return true;
+    if (part == TEST && (s->folds > 0 || c->data.split.folds_by)) return true;
     return n && (!dt_cnode_real(n, &share) || share > 0);
 }
 

@@ -396,6 +396,54 @@ dt_status dt_catalog_finish(dt_catalog *c) {
     return DT_OK;
 }
 
+// ---- one more column -------------------------------------------------------------------------------
+static dt_status column_room(const dt_catalog *c, const char *name, uint32_t n) {
+    assert(c->finished && dt_catalog_find_column(c, name) < 0 && dt_catalog_find_real(c, name) < 0);
+    if (n == DT_MAX_COLUMNS)
+        return dt_fail(DT_E_DATA, "column %s: there are %d columns of its kind already", name,
+                       DT_MAX_COLUMNS);
+    return dt_catalog_need_room(c, name, 0, 0, strlen(name) + 1);
+}
+
+dt_status dt_catalog_add_numbers(dt_catalog *c, const char *name, double *values) {
+    dt_status st = column_room(c, name, c->n_reals);
+    if (st != DT_OK) {
+        free(values);
+        return st;
+    }
+    c->reals[c->n_reals++] =
+        (dt_real_column){.name = add_string(c, name), .value = values, .cap_cells = c->n_records};
+    return DT_OK;
+}
+
+dt_status dt_catalog_add_texts(dt_catalog *c, const char *name, const char *const *text) {
+    DT_TRY(column_room(c, name, c->n_columns));
+    sort_value *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v);
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        if (!text[r]) continue;
+        v[n] = (sort_value){.text = text[r], .id = r};
+        v[n].is_number = parse_number(text[r], &v[n].number);
+        n++;
+    }
+    qsort(v, n, sizeof *v, compare_values);
+    dt_column col = {.name = add_string(c, name), .cap_cells = c->n_records};
+    col.values = dt_xcalloc((size_t)n + 1, sizeof *col.values);
+    col.cell = dt_xcalloc((size_t)c->n_records + 1, sizeof *col.cell);
+    memset(col.cell, 0xff, (size_t)c->n_records * sizeof *col.cell);
+    dt_status st = DT_OK;
+    for (uint32_t i = 0; i < n && st == DT_OK; i++) {
+        if (i == 0 || strcmp(v[i - 1].text, v[i].text) != 0) {
+            st = dt_catalog_need_room(c, name, 0, 0, strlen(v[i].text) + 1);
+            if (st == DT_OK) col.values[col.n_values++] = add_string(c, v[i].text);
+        }
+        col.cell[v[i].id] = col.n_values - 1;
+    }
+    free(v);
+    c->columns[c->n_columns++] = col;
+    return st;
+}
+
 // ---- fewer records -------------------------------------------------------------------------------
 static uint32_t keep_records(dt_catalog *c, const bool *keep) {
     uint32_t n = 0, n_members = 0;

@@ -123,6 +123,11 @@ dt_status dt_catalog_ext(dt_catalog *c, const char *path, const char *ext, uint3
 dt_status dt_catalog_cells(dt_catalog *c, const char *path, const char *column, uint32_t **out);
 dt_status dt_catalog_numbers(dt_catalog *c, const char *path, const char *column, double **out);
 
+// After finish: one more column, of texts by record (NULL: no value; copied), or of numbers. `values` becomes the
+// catalog's. DT_E_DATA beyond DT_MAX_COLUMNS. The name must be new.
+dt_status dt_catalog_add_texts(dt_catalog *c, const char *name, const char *const *text);
+dt_status dt_catalog_add_numbers(dt_catalog *c, const char *name, double *values);
+
 // After finish: drops the records with !keep[r], and the values and columns that no record has then. The
 // others keep their order and get new numbers.
 void dt_catalog_keep(dt_catalog *c, const bool *keep);

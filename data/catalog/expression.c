@@ -1,74 +1,18 @@
-// expression.c: parses expressions and evaluates them on the values of one record.
+// expression.c: parses expressions. expression_eval.c evaluates them on the values of one record.
 //
-// The parser is recursive descent with one token of lookahead; nodes live in an arena. Evaluation walks the
-// tree with three truth values, as SQL does: yes, no, and unknown where a value is missing. The list of an
-// `in` is sorted when it is parsed, so that a long one costs a search and not a scan of the list.
-#include "expression.h"
+// The parser is recursive descent with one token of lookahead; nodes live in an arena. Values and conditions are one
+// grammar, since a parenthesis may begin either, and where a condition is wanted a value alone is an error. The list
+// of an `in` is sorted when it is parsed, so that a long one costs a search and not a scan of the list.
+#include "expression_tree.h"
 
 #include "base/arena.h"
-#include "base/json.h"
-#include "base/text.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <float.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-// 64 bits of mantissa hold each int64_t and each double, so that they compare exactly.
-_Static_assert(LDBL_MANT_DIG >= 64, "long double is too narrow for 64-bit integers");
-
-typedef enum token_kind { T_END, T_NAME, T_NUMBER, T_TEXT, T_WORD, T_SIGN } token_kind;
-
-typedef struct token {
-    token_kind kind;
-    size_t at, n;     // in the text
-    const char *text; // name or text, unquoted; keyword in lower case; sign
-    long double number;
-} token;
-
-typedef struct operand {
-    int name; // index of the name, or -1: a literal
-    dt_cell literal;
-} operand;
-
-typedef enum node_kind { N_OR, N_AND, N_NOT, N_COMPARE, N_IN, N_LIKE, N_BETWEEN, N_NULL } node_kind;
-
-enum { LESS = 1, EQUAL = 2, GREATER = 4 };
-
-typedef struct node {
-    node_kind kind;
-    bool negated;
-    int orders;                // N_COMPARE: LESS | EQUAL | GREATER that make it true
-    struct node *child, *next; // N_OR, N_AND, N_NOT: the first of a list of children
-    operand *v;                // tests: the first is what is tested
-    int n;
-    dt_cell *numbers, *texts; // N_IN: literals, sorted
-    int n_numbers, n_texts;
-} node;
-
-typedef struct name {
-    const char *text;
-    size_t at;
-} name;
-
-struct dt_expr {
-    dt_arena arena;
-    const char *text;
-    node *root;
-    name *names;
-    int n_names;
-    // parsing
-    token t;
-    size_t at;
-    int depth;
-    bool failed;
-    dt_status status;
-};
 
 // ---- errors --------------------------------------------------------------------------------------
 // The characters and not the bytes before `at`, from 1.
@@ -126,7 +70,7 @@ static bool is_keyword(const char *s, size_t n) {
 }
 
 // A quote is doubled to stand for itself.
-static void read_quoted(dt_expr *e, token *t, char quote) {
+static void read_quoted(dt_expr *e, dt_expr_token *t, char quote) {
     const char *s = e->text + t->at;
     size_t end = 1, n = 0;
     while (s[end] && (s[end] != quote || s[end + 1] == quote)) end += s[end] == quote ? 2 : 1;
@@ -137,25 +81,12 @@ static void read_quoted(dt_expr *e, token *t, char quote) {
     }
     t->text = out;
     t->kind = quote == '"' ? T_NAME : T_TEXT;
+    t->quoted = true;
     t->n = end + (s[end] != '\0');
     if (!s[end]) fail_at(e, t->at, t->n, "the closing quote is missing");
 }
 
-// Parses all n bytes of `s`; false if they are not a finite number.
-static bool parse_number(const char *s, size_t n, long double *out) {
-    char *end;
-    double real = strtod(s, &end);
-    if (n == 0 || end != s + n || !isfinite(real)) return false;
-    *out = real;
-    size_t sign = *s == '-' || *s == '+';
-    if (sign + strspn(s + sign, "0123456789") != n) return true;
-    errno = 0;
-    long long whole = strtoll(s, NULL, 10);
-    if (errno == 0) *out = whole;
-    return true;
-}
-
-static void read_number(dt_expr *e, token *t) {
+static void read_number(dt_expr *e, dt_expr_token *t) {
     const char *s = e->text + t->at, *p = s + (*s == '-' || *s == '+');
     p += strspn(p, "0123456789");
     if (*p == '.') p += 1 + strspn(p + 1, "0123456789");
@@ -165,13 +96,14 @@ static void read_number(dt_expr *e, token *t) {
     }
     t->kind = T_NUMBER;
     t->n = (size_t)(p - s);
-    if (!parse_number(s, t->n, &t->number) || is_name_part(*p))
+    if (!dt_expr_read_number(s, t->n, &t->number) || is_name_part(*p))
         fail_at(e, t->at, t->n + is_name_part(*p),
                 "not a number; names that begin with a digit want \"quotes\"");
 }
 
-static void read_sign(dt_expr *e, token *t) {
-    static const char *const SIGNS[] = {"==", "!=", "<>", "<=", ">=", "=", "<", ">", "(", ")", ","};
+static void read_sign(dt_expr *e, dt_expr_token *t) {
+    static const char *const SIGNS[] = {"==", "!=", "<>", "<=", ">=", "||", "=", "<", ">",
+                                        "(",  ")",  ",",  "+",  "-",  "*",  "/", "%"};
     const char *s = e->text + t->at;
     t->kind = T_SIGN;
     t->n = 1;
@@ -184,16 +116,23 @@ static void read_sign(dt_expr *e, token *t) {
     fail_at(e, t->at, 1, "not part of an expression; see docs/reference/catalog.md");
 }
 
+// Behind a value + and - are arithmetic.
+static bool ends_value(const dt_expr_token *t) {
+    return t->kind == T_NAME || t->kind == T_NUMBER || t->kind == T_TEXT ||
+           (t->kind == T_SIGN && *t->text == ')');
+}
+
 static void advance(dt_expr *e) {
     const char *s = e->text;
     while (isspace((unsigned char)s[e->at])) e->at++;
-    token *t = &e->t;
-    *t = (token){.kind = T_END, .at = e->at, .text = ""};
+    dt_expr_token *t = &e->t;
+    const bool signs = !ends_value(t);
+    *t = (dt_expr_token){.kind = T_END, .at = e->at, .text = ""};
     if (e->failed || !s[e->at]) return;
     char c = s[e->at], next = s[e->at + 1];
     if (c == '\'' || c == '"') {
         read_quoted(e, t, c);
-    } else if (isdigit((unsigned char)c) || ((c == '-' || c == '+' || c == '.') &&
+    } else if (isdigit((unsigned char)c) || ((c == '.' || (signs && (c == '-' || c == '+'))) &&
                                              (isdigit((unsigned char)next) || next == '.'))) {
         read_number(e, t);
     } else if (is_name_start(c)) {
@@ -222,59 +161,244 @@ static bool accept_word(dt_expr *e, const char *s) {
     return !e->failed;
 }
 
-// ---- values ----------------------------------------------------------------------------------------
-dt_cell dt_cell_text(const char *text) {
-    if (!text) return (dt_cell){.kind = DT_CELL_NULL};
-    dt_cell v = {DT_CELL_TEXT, text, NAN};
-    size_t n = strspn(text, "+-.0123456789eE"); // no hexadecimal, no "nan"
-    if (text[n] || !parse_number(text, n, &v.number)) v.number = NAN;
-    return v;
-}
-
-dt_cell dt_cell_decimal(const char *text) {
-    dt_cell v = dt_cell_text(text);
-    if (v.kind == DT_CELL_TEXT) v.kind = DT_CELL_NUMBER;
-    return v;
-}
-
-dt_cell dt_cell_real(double value) {
-    if (isnan(value)) return (dt_cell){.kind = DT_CELL_NULL};
-    return (dt_cell){DT_CELL_NUMBER, NULL, value};
-}
-
-const char *dt_cell_string(const dt_cell *v, char buffer[DT_REAL_CHARS]) {
-    if (v->text) return v->text;
-    bool whole = v->number >= -0x1p63L && v->number < 0x1p63L &&
-                 v->number == (long double)(int64_t)v->number;
-    return whole ? dt_int_text(buffer, (int64_t)v->number)
-                 : dt_real_text(buffer, (double)v->number);
-}
-
-static int name_index(dt_expr *e) {
-    for (int i = 0; i < e->n_names; i++)
-        if (strcmp(e->names[i].text, e->t.text) == 0) return i;
-    e->names = dt_xgrow(e->names, (size_t)e->n_names, sizeof *e->names);
-    e->names[e->n_names] = (name){e->t.text, e->t.at};
-    return e->n_names++;
-}
-
-static bool read_value(dt_expr *e, operand *v, bool may_be_name, const char *expected) {
-    *v = (operand){.name = -1};
-    if (e->failed) return false;
-    if (e->t.kind == T_NAME && may_be_name)
-        v->name = name_index(e);
-    else if (e->t.kind == T_NUMBER)
-        v->literal = (dt_cell){DT_CELL_NUMBER, NULL, e->t.number};
-    else if (e->t.kind == T_TEXT || is_word(e, "true") || is_word(e, "false"))
-        v->literal = dt_cell_text(e->t.text);
-    else if (is_word(e, "null"))
-        fail_here(e, "nothing equals null; write `is null` or `is not null`");
-    else if (e->t.kind == T_NAME)
-        fail_here(e, "expected a number or a text in 'single quotes'");
-    else
-        fail_here(e, expected);
+static bool accept_sign(dt_expr *e, const char *s) {
+    if (!is_sign(e, s)) return false;
     advance(e);
     return !e->failed;
+}
+
+// case, when, then, else and end are words only where nothing else can stand: columns may have their names.
+static bool is_soft_word(const dt_expr *e, const char *s) {
+    return e->t.kind == T_NAME && !e->t.quoted && strcasecmp(e->t.text, s) == 0;
+}
+
+static bool accept_soft_word(dt_expr *e, const char *s) {
+    if (!is_soft_word(e, s)) return false;
+    advance(e);
+    return !e->failed;
+}
+
+// The token behind this one.
+static dt_expr_token peek(dt_expr *e) {
+    const dt_expr_token now = e->t;
+    const size_t at = e->at;
+    if (!e->failed) advance(e);
+    const dt_expr_token next = e->t;
+    e->t = now;
+    e->at = at;
+    return next;
+}
+
+// ---- values ----------------------------------------------------------------------------------------
+static dt_node *parse_or(dt_expr *e), *parse_and(dt_expr *e), *parse_sum(dt_expr *e);
+
+static dt_node *new_node(dt_expr *e, dt_node_kind kind) {
+    dt_node *n = dt_arena_alloc(&e->arena, sizeof *n);
+    n->kind = kind;
+    return n;
+}
+
+// Appends an operand behind `last`, which may be NULL; returns it. NULL: parsing has failed.
+static dt_node *add_operand(dt_node *n, dt_node *last, dt_node *operand) {
+    if (!operand) return NULL;
+    *(last ? &last->next : &n->child) = operand;
+    n->has_name = n->has_name || operand->has_name;
+    return operand;
+}
+
+static dt_node *name_node(dt_expr *e) {
+    dt_node *n = new_node(e, DT_NODE_NAME);
+    n->has_name = true;
+    while (n->name < e->n_names && strcmp(e->names[n->name].text, e->t.text) != 0) n->name++;
+    if (n->name < e->n_names) return n;
+    e->names = dt_xgrow(e->names, (size_t)e->n_names, sizeof *e->names);
+    e->names[e->n_names].text = e->t.text;
+    e->names[e->n_names++].at = e->t.at;
+    return n;
+}
+
+static bool read_literal(dt_expr *e, dt_cell *v) {
+    if (e->failed) return false;
+    if (e->t.kind == T_NUMBER)
+        *v = (dt_cell){DT_CELL_NUMBER, NULL, e->t.number};
+    else if (e->t.kind == T_TEXT || is_word(e, "true") || is_word(e, "false"))
+        *v = dt_cell_text(e->t.text);
+    else if (e->t.kind == T_NAME)
+        fail_here(e, "expected a number or a text in 'single quotes'");
+    else if (is_word(e, "null"))
+        fail_here(e, "nothing equals null; write `is null` or `is not null`");
+    else
+        fail_here(e, e->expected);
+    advance(e);
+    return !e->failed;
+}
+
+// POSIX has no \d, and people write it.
+static dt_status compile_regex(dt_expr *e, dt_node *n, const char *pattern) {
+    char why[128], *text = dt_xstrdup("");
+    bool listed = false; // between [ and ]
+    for (const char *p = pattern; *p; p++) {
+        if (p[0] == '\\' && p[1] == 'd')
+            dt_xappend(&text, listed ? "0-9" : "[0-9]"), p++;
+        else if (p[0] == '\\' && p[1] && !listed)
+            dt_xappend(&text, "\\%c", *++p);
+        else
+            dt_xappend(&text, "%c", *p);
+        listed = listed ? *p != ']' : *p == '[';
+    }
+    n->regex = dt_xcalloc(1, sizeof *n->regex);
+    const int failed = regcomp(n->regex, text, REG_EXTENDED);
+    free(text);
+    if (failed) {
+        regerror(failed, n->regex, why, sizeof why);
+        free(n->regex);
+        fail_here(e,
+                  dt_arena_printf(&e->arena, "not a POSIX extended regular expression: %s", why));
+        return DT_E_USAGE;
+    }
+    e->regexes = dt_xgrow(e->regexes, e->n_regexes, sizeof *e->regexes);
+    e->regexes[e->n_regexes++] = n->regex;
+    return DT_OK;
+}
+
+static dt_node *no_function(dt_expr *e) {
+    const char *list = "", *name;
+    for (int i = 0, least, most; (name = dt_expr_function(i, &least, &most)); i++)
+        list = dt_arena_printf(&e->arena, "%s%s%s", list, i ? ", " : "", name);
+    return fail_here(e, dt_arena_printf(&e->arena, "no function; there are %s", list));
+}
+
+static dt_node *parse_call(dt_expr *e) {
+    dt_node *n = new_node(e, DT_NODE_CALL), *last = NULL;
+    const char *name;
+    int least, most, n_given = 0;
+    while ((name = dt_expr_function(n->function, &least, &most)) &&
+           strcasecmp(name, e->t.text) != 0)
+        n->function++;
+    if (!name) return no_function(e);
+    advance(e);
+    do {
+        advance(e);
+        e->expected = "expected a value";
+        if (strcmp(name, "regex") == 0 && n_given == 1) {
+            if (e->t.kind != T_TEXT) return fail_here(e, "expected a pattern in 'single quotes'");
+            if (compile_regex(e, n, e->t.text) != DT_OK) return NULL;
+        }
+        last = add_operand(n, last, parse_or(e));
+        if (!last) return NULL;
+        n_given++;
+    } while (is_sign(e, ",") && n_given < most);
+    if (n_given < least || !is_sign(e, ")"))
+        return fail_here(e, dt_arena_printf(&e->arena,
+                                            n_given < least ? "%s takes %d values"
+                                                            : "expected `)`: %s takes "
+                                                              "%d values at most",
+                                            name, n_given < least ? least : most));
+    advance(e);
+    return n;
+}
+
+static dt_node *need_condition(dt_expr *e, dt_node *n) {
+    if (!n || e->failed) return NULL;
+    if (dt_node_is_condition(n)) return n;
+    return fail_here(e, "expected a comparison: = != < <= > >= in, like, between, is null");
+}
+
+// case when CONDITION then VALUE … else VALUE end
+static dt_node *parse_case(dt_expr *e) {
+    dt_node *n = new_node(e, DT_NODE_CASE), *last = NULL;
+    advance(e);
+    while (accept_soft_word(e, "when")) {
+        last = add_operand(n, last, need_condition(e, parse_or(e)));
+        if (!last) return NULL;
+        if (!accept_soft_word(e, "then")) return fail_here(e, "expected `then` and a value");
+        e->expected = "expected a value";
+        last = add_operand(n, last, parse_sum(e));
+        if (!last) return NULL;
+    }
+    if (accept_soft_word(e, "else")) {
+        e->expected = "expected a value";
+        last = add_operand(n, last, parse_sum(e));
+    }
+    if (e->failed || !last) return NULL;
+    if (!is_soft_word(e, "end")) return fail_here(e, "expected `when`, `else` or `end`");
+    advance(e);
+    return n;
+}
+
+static dt_node *parse_primary(dt_expr *e) {
+    if (e->failed) return NULL;
+    if (accept_sign(e, "(")) {
+        dt_node *n = parse_or(e);
+        if (!n) return NULL;
+        if (!is_sign(e, ")"))
+            return fail_here(e, dt_node_is_condition(n) ? "expected `)`, `and` or `or`"
+                                                        : "expected `)`");
+        advance(e);
+        return e->failed ? NULL : n;
+    }
+    if (e->t.kind == T_NAME && !e->t.quoted) {
+        const dt_expr_token next = peek(e);
+        if (e->failed) return NULL;
+        if (next.kind == T_SIGN && *next.text == '(') return parse_call(e);
+        if (is_soft_word(e, "case") && next.kind == T_NAME && strcasecmp(next.text, "when") == 0)
+            return parse_case(e);
+    }
+    dt_node *n;
+    if (e->t.kind == T_NAME) {
+        n = name_node(e);
+        advance(e);
+    } else {
+        n = new_node(e, DT_NODE_LITERAL);
+        read_literal(e, &n->literal);
+    }
+    return e->failed ? NULL : n;
+}
+
+static dt_node *arithmetic(dt_expr *e, char sign, dt_node *a, dt_node *b) {
+    dt_node *n = new_node(e, DT_NODE_ARITHMETIC);
+    n->sign = sign;
+    return add_operand(n, add_operand(n, NULL, a), b) ? n : NULL;
+}
+
+static dt_node *parse_signed(dt_expr *e) {
+    bool minus = false;
+    while (is_sign(e, "-") || is_sign(e, "+")) {
+        minus ^= *e->t.text == '-';
+        advance(e);
+    }
+    dt_node *n = parse_primary(e);
+    if (!n || !minus) return n;
+    dt_node *zero = new_node(e, DT_NODE_LITERAL);
+    zero->literal = dt_cell_real(0);
+    return arithmetic(e, '-', zero, n);
+}
+
+// A chain of operators of one rank, from left to right.
+static dt_node *parse_operators(dt_expr *e, const char *const *signs,
+                                dt_node *(*parse)(dt_expr *)) {
+    enum { MOST_TERMS = 64 };
+    dt_node *n = parse(e);
+    for (int terms = 1; n;) {
+        int i = 0;
+        while (signs[i] && !is_sign(e, signs[i])) i++;
+        if (!signs[i]) break;
+        if (++terms > MOST_TERMS) return fail_here(e, "too many terms");
+        advance(e);
+        e->expected = "expected a value";
+        n = arithmetic(e, *signs[i], n, parse(e));
+    }
+    return n;
+}
+
+static dt_node *parse_product(dt_expr *e) {
+    static const char *const SIGNS[] = {"*", "/", "%", NULL};
+    return parse_operators(e, SIGNS, parse_signed);
+}
+
+static dt_node *parse_sum(dt_expr *e) {
+    static const char *const SIGNS[] = {"+", "-", "||", NULL};
+    return parse_operators(e, SIGNS, parse_product);
 }
 
 // ---- tests -------------------------------------------------------------------------------------------
@@ -282,140 +406,106 @@ static int accept_operator(dt_expr *e) {
     static const struct {
         const char *sign;
         int orders;
-    } OPS[] = {{"=", EQUAL}, {"==", EQUAL},        {"!=", LESS | GREATER}, {"<>", LESS | GREATER},
-               {"<", LESS},  {"<=", LESS | EQUAL}, {">", GREATER},         {">=", GREATER | EQUAL}};
+    } OPS[] = {{"=", DT_EQUAL},
+               {"==", DT_EQUAL},
+               {"!=", DT_LESS | DT_GREATER},
+               {"<>", DT_LESS | DT_GREATER},
+               {"<", DT_LESS},
+               {"<=", DT_LESS | DT_EQUAL},
+               {">", DT_GREATER},
+               {">=", DT_GREATER | DT_EQUAL}};
     for (size_t i = 0; i < sizeof OPS / sizeof *OPS; i++)
-        if (is_sign(e, OPS[i].sign)) {
-            advance(e);
-            return OPS[i].orders;
-        }
+        if (accept_sign(e, OPS[i].sign)) return OPS[i].orders;
     return 0;
 }
 
-static node *new_node(dt_expr *e, node_kind kind, const operand *first, int cap) {
-    node *n = dt_arena_alloc(&e->arena, sizeof *n);
-    n->kind = kind;
-    if (!first) return n;
-    n->v = dt_arena_alloc(&e->arena, (size_t)cap * sizeof *n->v);
-    n->v[n->n++] = *first;
-    return n;
-}
-
-static int compare_numbers(const void *pa, const void *pb) {
-    const dt_cell *a = pa, *b = pb;
-    return (a->number > b->number) - (a->number < b->number);
-}
-
-static int compare_texts(const void *pa, const void *pb) {
-    return strcmp(((const dt_cell *)pa)->text, ((const dt_cell *)pb)->text);
-}
-
-static void sort_list(dt_expr *e, node *n) {
-    n->numbers = dt_arena_alloc(&e->arena, (size_t)n->n * sizeof *n->numbers);
-    n->texts = dt_arena_alloc(&e->arena, (size_t)n->n * sizeof *n->texts);
-    for (int i = 1; i < n->n; i++) {
-        dt_cell v = n->v[i].literal;
-        if (v.kind == DT_CELL_TEXT)
-            n->texts[n->n_texts++] = v;
+static void sort_list(dt_expr *e, dt_node *n, const dt_cell *list, size_t n_list) {
+    n->numbers = dt_arena_alloc(&e->arena, n_list * sizeof *n->numbers);
+    n->texts = dt_arena_alloc(&e->arena, n_list * sizeof *n->texts);
+    for (size_t i = 0; i < n_list; i++)
+        if (list[i].kind == DT_CELL_TEXT)
+            n->texts[n->n_texts++] = list[i];
         else
-            n->numbers[n->n_numbers++] = v;
-    }
-    qsort(n->numbers, (size_t)n->n_numbers, sizeof *n->numbers, compare_numbers);
-    qsort(n->texts, (size_t)n->n_texts, sizeof *n->texts, compare_texts);
+            n->numbers[n->n_numbers++] = list[i];
+    qsort(n->numbers, (size_t)n->n_numbers, sizeof *n->numbers, dt_cell_compare_numbers);
+    qsort(n->texts, (size_t)n->n_texts, sizeof *n->texts, dt_cell_compare_texts);
 }
 
-static node *parse_in(dt_expr *e, const operand *first) {
-    int cap = 4;
-    node *n = new_node(e, N_IN, first, cap);
+static dt_node *parse_in(dt_expr *e, dt_node *n) {
+    dt_cell *list = NULL;
+    size_t n_list = 0;
+    n->kind = DT_NODE_IN;
     if (!is_sign(e, "(")) return fail_here(e, "expected `(` and a list of values");
     do {
         advance(e);
-        if (n->n == cap) {
-            operand *grown = dt_arena_alloc(&e->arena, (size_t)cap * 2 * sizeof *grown);
-            memcpy(grown, n->v, (size_t)cap * sizeof *grown);
-            n->v = grown;
-            cap *= 2;
-        }
-        if (!read_value(e, &n->v[n->n++], false, "expected a value")) return NULL;
-    } while (is_sign(e, ","));
-    if (!is_sign(e, ")")) return fail_here(e, "expected `,` or `)`");
+        list = dt_xgrow(list, n_list, sizeof *list);
+    } while (read_literal(e, &list[n_list]) && ++n_list && is_sign(e, ","));
+    if (!e->failed && !is_sign(e, ")")) fail_here(e, "expected `,` or `)`");
+    if (!e->failed) sort_list(e, n, list, n_list);
+    free(list);
     advance(e);
-    sort_list(e, n);
-    return n;
+    return e->failed ? NULL : n;
 }
 
-static node *parse_like(dt_expr *e, const operand *first) {
-    node *n = new_node(e, N_LIKE, first, 2);
+static dt_node *parse_like(dt_expr *e, dt_node *n) {
+    n->kind = DT_NODE_LIKE;
     if (e->t.kind != T_TEXT) return fail_here(e, "expected a pattern in 'single quotes'");
-    n->n = 2;
-    return read_value(e, &n->v[1], false, "") ? n : NULL;
+    return read_literal(e, &n->literal) ? n : NULL;
 }
 
-static node *parse_between(dt_expr *e, const operand *first) {
-    node *n = new_node(e, N_BETWEEN, first, 3);
-    n->n = 3;
-    if (!read_value(e, &n->v[1], false, "expected a value")) return NULL;
+static dt_node *parse_between(dt_expr *e, dt_node *n) {
+    n->kind = DT_NODE_BETWEEN;
+    dt_node *low = add_operand(n, n->child, parse_sum(e));
+    if (!low) return NULL;
     if (!accept_word(e, "and"))
         return fail_here(e, "expected `and` and the upper value of between");
-    return read_value(e, &n->v[2], false, "expected a value") ? n : NULL;
+    return add_operand(n, low, parse_sum(e)) ? n : NULL;
 }
 
-static node *parse_test_of(dt_expr *e, const operand *first) {
-    int orders = accept_operator(e);
-    if (orders) {
-        node *n = new_node(e, N_COMPARE, first, 2);
-        n->orders = orders;
-        n->n = 2;
-        if (!read_value(e, &n->v[1], true, "expected a value")) return NULL;
-        return n;
-    }
+// What follows a value, or NULL if that is no test.
+static dt_node *parse_test_of(dt_expr *e, dt_node *first, bool *is_test) {
+    dt_node *n = new_node(e, DT_NODE_COMPARE);
+    add_operand(n, NULL, first);
+    e->expected = "expected a value";
+    *is_test = true;
+    n->orders = accept_operator(e);
+    if (n->orders) return add_operand(n, first, parse_sum(e)) ? n : NULL;
     if (accept_word(e, "is")) {
-        node *n = new_node(e, N_NULL, first, 1);
+        n->kind = DT_NODE_NULL;
         n->negated = accept_word(e, "not");
         return accept_word(e, "null") ? n : fail_here(e, "expected `null`");
     }
-    bool negated = accept_word(e, "not");
-    node *n = accept_word(e, "in")     ? parse_in(e, first)
-              : accept_word(e, "like") ? parse_like(e, first)
-              : accept_word(e, "between")
-                  ? parse_between(e, first)
-                  : fail_here(e, "expected a comparison: = != < <= > >= in, "
-                                 "like, between, is null");
-    if (n) n->negated = negated;
-    return n;
+    n->negated = accept_word(e, "not");
+    if (accept_word(e, "in")) return parse_in(e, n);
+    if (accept_word(e, "like")) return parse_like(e, n);
+    if (accept_word(e, "between")) return parse_between(e, n);
+    *is_test = n->negated;
+    return n->negated ? need_condition(e, first) : NULL;
 }
 
-static node *parse_test(dt_expr *e) {
-    operand first;
-    size_t at = e->t.at;
-    if (!read_value(e, &first, true, "expected a column's name")) return NULL;
-    node *n = parse_test_of(e, &first);
-    if (e->failed || !n) return NULL;
-    bool names = false;
-    for (int i = 0; i < n->n; i++) names = names || n->v[i].name >= 0;
-    if (!names) {
-        fail_at(e, at, e->t.at - at,
-                "compares no column of the set (text is in 'single quotes', names are not)");
-        return NULL;
-    }
-    return n;
+static dt_node *parse_test(dt_expr *e) {
+    const size_t at = e->t.at;
+    bool is_test = false;
+    e->expected = "expected a column's name";
+    dt_node *first = parse_sum(e);
+    if (!first) return NULL;
+    dt_node *n = parse_test_of(e, first, &is_test);
+    if (e->failed) return NULL;
+    if (!is_test) return first;
+    if (n->has_name) return n;
+    fail_at(e, at, e->t.at - at,
+            "compares no column of the set (text is in 'single quotes', names are not)");
+    return NULL;
 }
 
 // ---- and, or, not --------------------------------------------------------------------------------------
-static node *parse_or(dt_expr *e), *parse_and(dt_expr *e);
-
-static node *parse_not(dt_expr *e) {
-    node *n = NULL;
+static dt_node *parse_not(dt_expr *e) {
+    dt_node *n = NULL;
     if (e->failed) return NULL;
     if (++e->depth > DT_EXPR_MAX_DEPTH) return fail_here(e, "nested too deeply");
     if (accept_word(e, "not")) {
-        n = new_node(e, N_NOT, NULL, 0);
-        n->child = parse_not(e);
-    } else if (is_sign(e, "(")) {
-        advance(e);
-        n = parse_or(e);
-        if (!is_sign(e, ")")) return fail_here(e, "expected `)`, `and` or `or`");
-        advance(e);
+        n = new_node(e, DT_NODE_NOT);
+        add_operand(n, NULL, need_condition(e, parse_not(e)));
     } else {
         n = parse_test(e);
     }
@@ -423,27 +513,31 @@ static node *parse_not(dt_expr *e) {
     return e->failed ? NULL : n;
 }
 
-static node *parse_chain(dt_expr *e, node_kind kind) {
-    node *(*parse)(dt_expr *) = kind == N_OR ? parse_and : parse_not;
-    node *first = parse(e), *last = first, *chain = NULL;
-    while (!e->failed && accept_word(e, kind == N_OR ? "or" : "and")) {
-        if (!chain) chain = new_node(e, kind, NULL, 0);
-        chain->child = first;
-        node *n = parse(e);
-        if (n) last = last->next = n;
+static dt_node *parse_chain(dt_expr *e, dt_node_kind kind) {
+    dt_node *(*parse)(dt_expr *) = kind == DT_NODE_OR ? parse_and : parse_not;
+    const char *word = kind == DT_NODE_OR ? "or" : "and";
+    dt_node *first = parse(e), *last = first, *chain = NULL;
+    while (!e->failed && is_word(e, word)) {
+        if (!need_condition(e, last)) return NULL;
+        advance(e);
+        if (!chain) {
+            chain = new_node(e, kind);
+            add_operand(chain, NULL, first);
+        }
+        last = add_operand(chain, last, need_condition(e, parse(e)));
     }
-    return chain ? chain : first;
+    return e->failed ? NULL : chain ? chain : first;
 }
 
-static node *parse_and(dt_expr *e) {
-    return parse_chain(e, N_AND);
+static dt_node *parse_and(dt_expr *e) {
+    return parse_chain(e, DT_NODE_AND);
 }
 
-static node *parse_or(dt_expr *e) {
-    return parse_chain(e, N_OR);
+static dt_node *parse_or(dt_expr *e) {
+    return parse_chain(e, DT_NODE_OR);
 }
 
-dt_status dt_expr_parse(dt_expr **out, const char *text) {
+static dt_status parse(dt_expr **out, const char *text, bool condition) {
     *out = NULL;
     if (strlen(text) > DT_EXPR_MAX_BYTES)
         return dt_fail(DT_E_USAGE, "expression: longer than %d bytes", DT_EXPR_MAX_BYTES);
@@ -452,7 +546,10 @@ dt_status dt_expr_parse(dt_expr **out, const char *text) {
     e->text = dt_arena_strdup(&e->arena, text);
     advance(e);
     e->root = parse_or(e);
-    if (!e->failed && e->t.kind != T_END) fail_here(e, "expected `and`, `or` or the end");
+    if (condition) e->root = need_condition(e, e->root);
+    if (!e->failed && e->t.kind != T_END)
+        fail_here(e, dt_node_is_condition(e->root) ? "expected `and`, `or` or the end"
+                                                   : "expected an operator or the end");
     dt_status st = e->failed ? e->status : DT_OK;
     if (st == DT_OK)
         *out = e;
@@ -461,8 +558,21 @@ dt_status dt_expr_parse(dt_expr **out, const char *text) {
     return st;
 }
 
+dt_status dt_expr_parse(dt_expr **out, const char *text) {
+    return parse(out, text, true);
+}
+
+dt_status dt_expr_parse_value(dt_expr **out, const char *text) {
+    return parse(out, text, false);
+}
+
 void dt_expr_destroy(dt_expr *e) {
     if (!e) return;
+    for (size_t i = 0; i < e->n_regexes; i++) {
+        regfree(e->regexes[i]);
+        free(e->regexes[i]);
+    }
+    free(e->regexes);
     free(e->names);
     dt_arena_fini(&e->arena);
     free(e);
@@ -474,116 +584,4 @@ int dt_expr_n_names(const dt_expr *e) {
 
 const char *dt_expr_name(const dt_expr *e, int i) {
     return e->names[i].text;
-}
-
-// ---- evaluation --------------------------------------------------------------------------------------
-typedef enum truth { NO, YES, UNKNOWN } truth;
-
-static truth truth_of(bool is_true) {
-    return is_true ? YES : NO;
-}
-
-static const dt_cell *value_of(const operand *o, const dt_cell *values) {
-    return o->name < 0 ? &o->literal : &values[o->name];
-}
-
-// LESS, EQUAL or GREATER; 0: unknown.
-static int order_of(const operand *oa, const operand *ob, const dt_cell *values) {
-    const dt_cell *a = value_of(oa, values), *b = value_of(ob, values);
-    char x[DT_REAL_CHARS], y[DT_REAL_CHARS];
-    if (a->kind == DT_CELL_NULL || b->kind == DT_CELL_NULL) return 0;
-    bool as_text = a->kind == DT_CELL_TEXT && b->kind == DT_CELL_TEXT;
-    if (!as_text && (isnan(a->number) || isnan(b->number))) { // a number and a text that is none
-        if ((isnan(a->number) ? oa : ob)->name >= 0) return 0;
-        as_text = true; // a literal, which was meant as text
-    }
-    if (as_text) {
-        int order = strcmp(dt_cell_string(a, x), dt_cell_string(b, y));
-        return order < 0 ? LESS : order > 0 ? GREATER : EQUAL;
-    }
-    return a->number < b->number ? LESS : a->number > b->number ? GREATER : EQUAL;
-}
-
-// `in`, as comparing with = one by one would have it.
-static truth is_in(const node *n, const dt_cell *v) {
-    if (v->kind == DT_CELL_NULL) return UNKNOWN;
-    bool is_number = !isnan(v->number), found = false;
-    if (is_number && bsearch(v, n->numbers, (size_t)n->n_numbers, sizeof *v, compare_numbers))
-        return YES;
-    if (v->kind == DT_CELL_TEXT) {
-        found = bsearch(v, n->texts, (size_t)n->n_texts, sizeof *v, compare_texts);
-        return found || is_number || n->n_numbers == 0 ? truth_of(found) : UNKNOWN;
-    }
-    for (int i = 0; i < n->n_texts; i++) found = found || n->texts[i].number == v->number;
-    return truth_of(found);
-}
-
-static size_t char_bytes(const char *s) {
-    size_t n = dt_text_utf8_length(s);
-    return n ? n : 1;
-}
-
-// Greedy: a mismatch behind a % lets that % take one character more, and an earlier % need not be tried again.
-static bool is_like(const char *s, const char *pattern) {
-    const char *behind = NULL,
-               *retry = NULL; // the pattern behind the last %, and the text it is tried on
-    for (;;) {
-        if (*pattern == '%') {
-            behind = ++pattern;
-            retry = s;
-            continue;
-        }
-        if (!*s && !*pattern) return true;
-        if (*s && *pattern == '_') {
-            s += char_bytes(s);
-            pattern++;
-            continue;
-        }
-        const char *p = pattern + (*pattern == '\\');
-        if (*s && *p && tolower((unsigned char)*s) == tolower((unsigned char)*p)) {
-            s++;
-            pattern = p + 1;
-            continue;
-        }
-        if (!behind || !*retry) return false;
-        s = retry += char_bytes(retry);
-        pattern = behind;
-    }
-}
-
-static truth test(const node *n, const dt_cell *values) {
-    char text[DT_REAL_CHARS];
-    const dt_cell *v = value_of(&n->v[0], values);
-    if (n->kind == N_NULL) return truth_of(v->kind == DT_CELL_NULL);
-    if (n->kind == N_IN) return is_in(n, v);
-    if (n->kind == N_LIKE)
-        return v->kind == DT_CELL_NULL
-                   ? UNKNOWN
-                   : truth_of(is_like(dt_cell_string(v, text), n->v[1].literal.text));
-    int order = order_of(&n->v[0], &n->v[1], values);
-    if (n->kind == N_COMPARE) return order ? truth_of(order & n->orders) : UNKNOWN;
-    int upper = order_of(&n->v[0], &n->v[2], values);
-    if (order == LESS || upper == GREATER) return NO;
-    return order && upper ? YES : UNKNOWN;
-}
-
-static truth evaluate(const node *n, const dt_cell *values) {
-    truth t;
-    if (n->kind == N_AND || n->kind == N_OR) {
-        truth decides = n->kind == N_OR ? YES : NO;
-        t = n->kind == N_OR ? NO : YES;
-        for (const node *c = n->child; c; c = c->next) {
-            truth one = evaluate(c, values);
-            if (one == decides) return decides;
-            if (one == UNKNOWN) t = UNKNOWN;
-        }
-        return t;
-    }
-    t = n->kind == N_NOT ? evaluate(n->child, values) : test(n, values);
-    if (t == UNKNOWN || !(n->negated || n->kind == N_NOT)) return t;
-    return t == YES ? NO : YES;
-}
-
-bool dt_expr_is_true(const dt_expr *e, const dt_cell *values) {
-    return evaluate(e->root, values) == YES;
 }

@@ -6,20 +6,31 @@
 //   key like 'fingerprint/%' and subject between 1 and 10
 //   "left eye" != 'closed'
 //
-// expr      := and {"or" and};  and := not {"and" not};  not := "not" not | test | "(" expr ")"
-// test      := value op value | value ["not"] "in" "(" literal {"," literal} ")"
-//            | value ["not"] "like" text | value ["not"] "between" literal "and" literal
+// and in which new columns are written (data.columns, `dtrain pack --column`):
+//
+//   finding like '%COVID%'
+//   substr(key, 1, 1)
+//   case when age < 18 then 'child' else 'adult' end
+//
+// expr      := and {"or" and};  and := not {"and" not};  not := "not" not | test
+// test      := value | value op value | value ["not"] "in" "(" literal {"," literal} ")"
+//            | value ["not"] "like" text | value ["not"] "between" value "and" value
 //            | value "is" ["not"] "null"
 // op        := = != < <= > >=   (== and <> are read as well)
-// value     := name | literal;  literal := number | text | "true" | "false"
+// value     := product {("+" | "-" | "||") product};  product := factor {("*" | "/" | "%") factor}
+// factor    := {"+" | "-"} (name | literal | "(" expr ")" | function "(" expr {"," expr} ")" | case)
+// case      := "case" "when" expr "then" value {"when" expr "then" value} ["else" value] "end"
+// literal   := number | text | "true" | "false"
 // name      := letters, digits, _ and . not beginning with a digit, or "anything" ("" for a quote)
 // text      := 'anything' ('' for a quote);  words like `and` in any case
 //
+// Where a condition is wanted, a value alone is an error; a condition as a value is the text true or false.
 // An expression means what SQL means by it; docs/reference/catalog.md says what that is for missing values, numbers
 // and text. true and false are the texts 'true' and 'false', as in JSON metadata.
 #ifndef DT_DATA_EXPRESSION_H
 #define DT_DATA_EXPRESSION_H
 
+#include "base/arena.h"
 #include "base/json.h"
 #include "base/status.h"
 
@@ -31,6 +42,8 @@ typedef struct dt_expr dt_expr;
 
 // DT_E_USAGE: "expression, character 14 ('and'): expected …".
 dt_status dt_expr_parse(dt_expr **out, const char *text);
+// The same for an expression that may be a value as well as a condition.
+dt_status dt_expr_parse_value(dt_expr **out, const char *text);
 void dt_expr_destroy(dt_expr *e);
 
 // The names it uses, each once.
@@ -53,10 +66,14 @@ typedef struct dt_cell {
 dt_cell dt_cell_text(const char *text);    // NULL: no value
 dt_cell dt_cell_decimal(const char *text); // a number that is stored as text; NULL: no value
 dt_cell dt_cell_real(double value);        // NaN: no value
+// Whether it is a number that a signed 64-bit integer holds.
+bool dt_cell_is_whole(const dt_cell *v);
 // The text of a value that is not null, in `buffer` if it has none.
 const char *dt_cell_string(const dt_cell *v, char buffer[DT_REAL_CHARS]);
 
 // Whether the expression is true of a record; values[i] is that of name i. Any thread.
 bool dt_expr_is_true(const dt_expr *e, const dt_cell *values);
+// Its value; texts that are made lie in `scratch`, others where values and literals have them.
+dt_cell dt_expr_value(const dt_expr *e, const dt_cell *values, dt_arena *scratch);
 
 #endif

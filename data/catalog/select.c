@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "base/text.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,32 +116,101 @@ dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record) {
 }
 
 // ---- records ---------------------------------------------------------------------------------------
-static dt_status find_names(const dt_catalog *c, const dt_expr *e, dt_column_reader *readers) {
+// An expression and where it finds its names.
+typedef struct asker {
+    dt_expr *e;
+    int n;
+    dt_column_reader *readers;
+    dt_cell *values;
+} asker;
+
+static dt_status open_asker(asker *a, const dt_catalog *c, dt_expr *e) {
     char why[400];
-    for (int i = 0; i < dt_expr_n_names(e); i++) {
+    *a = (asker){.e = e, .n = dt_expr_n_names(e)};
+    a->readers = dt_xcalloc((size_t)a->n + 1, sizeof *a->readers);
+    a->values = dt_xcalloc((size_t)a->n + 1, sizeof *a->values);
+    for (int i = 0; i < a->n; i++) {
         int column = find(c, dt_expr_name(e, i), why, sizeof why);
         if (column < 0) return dt_expr_fail_name(e, i, "%s", why);
-        dt_column_reader_init(&readers[i], c, column);
+        dt_column_reader_init(&a->readers[i], c, column);
     }
     return DT_OK;
 }
 
+static const dt_cell *values_of(const asker *a, uint32_t record) {
+    for (int i = 0; i < a->n; i++) a->values[i] = dt_column_reader_get(&a->readers[i], record);
+    return a->values;
+}
+
+static void close_asker(asker *a) {
+    for (int i = 0; i < a->n; i++) dt_column_reader_fini(&a->readers[i]);
+    free(a->readers);
+    free(a->values);
+    dt_expr_destroy(a->e);
+}
+
 dt_status dt_catalog_select(const dt_catalog *c, const char *expression, bool *keep, uint32_t *n) {
     dt_expr *e;
+    asker a;
     *n = 0;
     DT_TRY(dt_expr_parse(&e, expression));
-    int n_names = dt_expr_n_names(e);
-    dt_column_reader *readers = dt_xcalloc((size_t)n_names, sizeof *readers);
-    dt_cell *values = dt_xcalloc((size_t)n_names, sizeof *values);
-    dt_status st = find_names(c, e, readers);
+    dt_status st = open_asker(&a, c, e);
     for (uint32_t r = 0; r < c->n_records && st == DT_OK; r++) {
-        for (int i = 0; i < n_names; i++) values[i] = dt_column_reader_get(&readers[i], r);
-        keep[r] = dt_expr_is_true(e, values);
+        keep[r] = dt_expr_is_true(e, values_of(&a, r));
         *n += keep[r];
     }
-    for (int i = 0; i < n_names; i++) dt_column_reader_fini(&readers[i]);
-    free(readers);
-    free(values);
-    dt_expr_destroy(e);
+    close_asker(&a);
+    return st;
+}
+
+// ---- derived columns ---------------------------------------------------------------------------------
+bool dt_cells_are_reals(const dt_cell *v, size_t n) {
+    bool fraction = false;
+    for (size_t i = 0; i < n; i++) {
+        if (v[i].kind == DT_CELL_TEXT) return false;
+        fraction = fraction || (v[i].kind == DT_CELL_NUMBER && !dt_cell_is_whole(&v[i]));
+    }
+    return fraction;
+}
+
+const char *dt_cell_kept(const dt_cell *v, dt_arena *arena) {
+    char text[DT_REAL_CHARS];
+    if (v->kind == DT_CELL_NULL) return NULL;
+    return v->text ? v->text : dt_arena_strdup(arena, dt_cell_string(v, text));
+}
+
+static dt_status add_cells(dt_catalog *c, const char *name, const dt_cell *v, dt_arena *arena) {
+    const uint32_t n = c->n_records;
+    if (dt_cells_are_reals(v, n)) {
+        double *real = dt_xcalloc((size_t)n + 1, sizeof *real);
+        for (uint32_t r = 0; r < n; r++)
+            real[r] = v[r].kind == DT_CELL_NULL ? NAN : (double)v[r].number;
+        return dt_catalog_add_numbers(c, name, real);
+    }
+    const char **text = dt_xcalloc((size_t)n + 1, sizeof *text);
+    for (uint32_t r = 0; r < n; r++) text[r] = dt_cell_kept(&v[r], arena);
+    const dt_status st = dt_catalog_add_texts(c, name, text);
+    free(text);
+    return st;
+}
+
+dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *expression) {
+    dt_expr *e;
+    asker a;
+    dt_arena arena;
+    for (int i = 0; i < dt_catalog_n_names(c); i++)
+        if (strcmp(dt_catalog_name(c, i), name) == 0)
+            return dt_fail(DT_E_USAGE, "the set has a column '%s' already: choose another name",
+                           name);
+    DT_TRY(dt_expr_parse_value(&e, expression));
+    dt_arena_init(&arena);
+    dt_cell *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v);
+    dt_status st = open_asker(&a, c, e);
+    for (uint32_t r = 0; r < c->n_records && st == DT_OK; r++)
+        v[r] = dt_expr_value(e, values_of(&a, r), &arena);
+    if (st == DT_OK) st = add_cells(c, name, v, &arena);
+    close_asker(&a);
+    free(v);
+    dt_arena_fini(&arena);
     return st;
 }

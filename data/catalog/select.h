@@ -36,4 +36,13 @@ dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record);
 // cannot be parsed or names a column that is not there.
 dt_status dt_catalog_select(const dt_catalog *c, const char *expression, bool *keep, uint32_t *n);
 
+// Adds a column to a finished catalog: what an expression gives of each record. Numbers of which some are not whole make
+// a number column, all else a metadata column, as `dtrain pack --join` does of tables. DT_E_USAGE as
+// dt_catalog_select, or where there is a column of that name.
+dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *expression);
+// Of n values: whether they make a number column. Else the text of each, NULL for none; texts that are made lie in
+// `arena`.
+bool dt_cells_are_reals(const dt_cell *v, size_t n);
+const char *dt_cell_kept(const dt_cell *v, dt_arena *arena);
+
 #endif

@@ -165,8 +165,31 @@ TEST(what_expressions_mean) {
         {"q in (1, )", "expression, character 10 (')'): expected a value"},
         {"q in (1, label)",
          "expression, character 10 ('label'): expected a number or a text in 'single quotes'"},
-        {"q + 1 > 2",
-         "expression, character 3 ('+'): not part of an expression; see docs/reference/catalog.md"},
+        {"q + 1 > 1.45", "56789"},
+        {"(q + 1) * 2 > 3.5", "89"},
+        {"q +", "expression, character 4 (its end): expected a value"},
+        {"q ^ 2 > 1",
+         "expression, character 3 ('^'): not part of an expression; see docs/reference/catalog.md"},
+        {"substr(label, 1, 1) = 'c' and q-0.1 >= -0.1", "026"},
+        {"regex(key, '_(\\d+)/') in ('3', '5')", "35"},
+        {"(label like 'c%') = 'true'", "0246"},
+        {"case when q < 0.25 then 'low' else 'high' end = 'low'", "012"},
+        {"number(age) + 0 > 9 or length(age) > 2",
+         "expression, character 24 ('length'): no function; there are floor, lower, number, "
+         "regex, split, substr, upper"},
+        {"regex(key, '(') is null",
+         "expression, character 12 (''(''): not a POSIX extended regular expression: Unmatched ( "
+         "or \\("},
+        {"regex(key, label) is null",
+         "expression, character 12 ('label'): expected a pattern in 'single quotes'"},
+        {"substr(key) = 'a'", "expression, character 11 (')'): substr takes 2 values"},
+        {"lower(key, 1) = 'a'",
+         "expression, character 10 (','): expected `)`: lower takes 1 values at most"},
+        {"case when q > 1 then 1",
+         "expression, character 23 (its end): expected `when`, `else` or `end`"},
+        {"case when q then 1 end = 1",
+         "expression, character 13 ('then'): expected a comparison: = != < <= > >= in, like, "
+         "between, is null"},
         {"q > 1; drop table x",
          "expression, character 6 (';'): not part of an expression; see docs/reference/catalog.md"},
         {"q > 1e999",
@@ -186,6 +209,116 @@ TEST(what_expressions_mean) {
             fail_msg("%s\n  gives  %s\n  not    %s", CASES[i][0], got, CASES[i][1]);
     }
     dt_catalog_destroy(c);
+}
+
+// What a derived column holds, record by record, "-": no value.
+static const char *derived(const char *expression) {
+    static char out[600];
+    dt_catalog *c = ten();
+    size_t at = 0;
+    *out = '\0';
+    if (dt_catalog_derive(c, "new", expression) != DT_OK) {
+        snprintf(out, sizeof out, "%s", dt_error_message());
+    } else {
+        const int real = dt_catalog_find_real(c, "new"), text = dt_catalog_find_column(c, "new");
+        assert_true((real < 0) != (text < 0));
+        for (uint32_t r = 0; r < c->n_records; r++) {
+            const char *v = real < 0 ? dt_catalog_value(c, text, r) : NULL;
+            if (v || real < 0)
+                at += (size_t)sprintf(out + at, "%s%s", r ? " " : "", v ? v : "-");
+            else
+                at +=
+                    (size_t)sprintf(out + at, "%s%.4g", r ? " " : "", dt_catalog_real(c, real, r));
+        }
+    }
+    dt_catalog_destroy(c);
+    return out;
+}
+
+TEST(columns_are_derived) {
+    static const char *const CASES[][2] = {
+        {"label = 'cat'", "true false true - false false true false false false"},
+        {"number(substr(key, 3, 1))", "0 1 2 3 4 5 6 7 8 9"},
+        {"substr(key, -3)", "0/r 1/r 2/r 3/r 4/r 5/r 6/r 7/r 8/r 9/r"},
+        {"split(key, '_', 2)", "0/r 1/r 2/r 3/r 4/r 5/r 6/r 7/r 8/r 9/r"},
+        {"split(key, '/', -1)", "r r r r r r r r r r"},
+        {"split(key, '/', 3)", "- - - - - - - - - -"},
+        {"upper(label)", "CAT DOG CAT - CAT DOG CAT IT'S \xc3\xa9 DOG"},
+        {"regex(label, '^[a-z]{3}$')", "cat dog cat - - dog cat - - dog"},
+        {"regex(key, '([\\d]+)/(x)?')", "0 1 2 3 4 5 6 7 8 9"},
+        {"regex(key, '[0-9]/(x)?')", "- - - - - - - - - -"},
+        {"age * 2", "10 80 - 10 - 18 20 200 14 -6"},
+        {"age / 0", "- - - - - - - - - -"},
+        {"age % 4", "1 0 - 1 - 1 2 0 3 -3"},
+        {"7 / (subject + 2)", "3.5 2.333 1.75 3.5 2.333 1.75 3.5 2.333 1.75 3.5"},
+        {"-subject - -1", "1 0 -1 1 0 -1 1 0 -1 1"},
+        {"2 + 3 * subject", "2 5 8 2 5 8 2 5 8 2"},
+        {"q", "0 0.1 0.2 nan 0.4 0.5 0.6 0.7 0.8 0.9"},
+        {"floor(q * 4)", "0 0 0 - 1 2 2 2 3 3"},
+        {"subject || '-' || label",
+         "0-cat 1-dog 2-cat - 1-Cat 2-dog 0-cat 1-it's 2-\xc3\xa9 0-dog"},
+        {"case when q < 0.3 then 'low' when q > 0.7 then 'high' end",
+         "low low low - - - - - high high"},
+        {"case when subject = 0 then 1.5 else q end", "1.5 0.1 0.2 1.5 0.4 0.5 1.5 0.7 0.8 1.5"},
+        {"code", "00 01 02 03 04 05 06 07 08 09"},
+        {"q subject", "expression, character 3 ('subject'): expected an operator or the end"},
+        {"lable || 'x'",
+         "expression, character 1: the set has no column 'lable'; did you mean 'label'?"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const char *got = derived(CASES[i][0]);
+        if (strcmp(got, CASES[i][1]) != 0)
+            fail_msg("%s\n  gives  %s\n  not    %s", CASES[i][0], got, CASES[i][1]);
+    }
+    dt_catalog *c = ten();
+    must_fail(DT_E_USAGE, "the set has a column 'bytes' already",
+              dt_catalog_derive(c, "bytes", "q"));
+    // a derived column is one like others: sorted values, of which expressions know that they are numbers
+    must(dt_catalog_derive(c, "n", "10 - number(substr(key, 3, 1))"));
+    assert_string_equal(chosen(c, "n > 9"), "0");
+    assert_string_equal(dt_catalog_str(c, c->columns[dt_catalog_find_column(c, "n")].values[9]),
+                        "10");
+    must(dt_catalog_derive(c, "m", "n * 0.5"));
+    assert_string_equal(chosen(c, "m = 4.5"), "1");
+    dt_catalog_destroy(c);
+}
+
+// Where SQLite has the function, it gives the same.
+TEST(values_are_those_of_sqlite) {
+    static const char *const FORMS[] = {
+        "substr('a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z' || q, %d, %d)",
+        "substr('abcdef' || q, %d)",
+        "lower('\xc3\x89' || 'Ab' || q) || upper('x\xc3\xa9' || %d)",
+        "q + %d * (%d - 3)",
+        "q %% %d",
+        "case when q > %d then 'a' when q = %d then 'b' else 'c' end",
+        "q between %d and %d"};
+    sqlite3 *db;
+    sqlite3_stmt *s;
+    assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
+    for (int k = 0; k < 1000; k++) {
+        char text[256], sql[320];
+        dt_expr *e;
+        dt_arena scratch;
+        const int q = k % 5 - 2, a = k % 13 - 6, b = k / 13 % 9;
+        snprintf(text, sizeof text, FORMS[k % 7], a, b);
+        snprintf(sql, sizeof sql, "SELECT %s FROM (SELECT %d AS q)", text, q);
+        assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &s, NULL), SQLITE_OK);
+        assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+        must(dt_expr_parse_value(&e, text));
+        dt_arena_init(&scratch);
+        char buffer[DT_REAL_CHARS];
+        const dt_cell value = dt_cell_real(q), got = dt_expr_value(e, &value, &scratch);
+        const char *want = (const char *)sqlite3_column_text(s, 0);
+        const char *have = got.kind == DT_CELL_NULL ? NULL : dt_cell_string(&got, buffer);
+        if (k % 7 == 6 && want) want = *want == '1' ? "true" : "false";
+        if (want ? !have || strcmp(want, have) != 0 : have != NULL)
+            fail_msg("%s: %s, not %s", sql, have ? have : "null", want ? want : "null");
+        dt_arena_fini(&scratch);
+        dt_expr_destroy(e);
+        sqlite3_finalize(s);
+    }
+    sqlite3_close(db);
 }
 
 // A column that has the name of one that every record has.

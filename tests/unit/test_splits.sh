@@ -66,6 +66,58 @@ for fold in 0 1 2; do
 done | sort >folds.txt
 [ "$(uniq folds.txt | wc -l)" = 75 ] && [ "$(wc -l <folds.txt)" = 75 ] || fail "folds do not cover all once"
 
+# -- folds that came with the data: the value is the fold's name; one without a value always trains
+official=(data.split.val=0.1 data.split.folds_by=speaker)
+for fold in 0 1 2 3; do
+    "$dtrain" data order p.yaml --split test "${official[@]}" data.split.fold=$fold 2>/dev/null | grep '^[0-9]' | cut -f2 >fold.txt
+    [ "$(sed 's/.*_s//; s/[^0-9].*//' fold.txt | sort -u)" = $fold ] || fail "fold $fold: $(cat fold.txt)"
+    cat fold.txt
+done | sort >folds.txt
+[ "$(uniq folds.txt | wc -l)" = 75 ] && [ "$(wc -l <folds.txt)" = 75 ] || fail "official folds do not cover all once"
+"$dtrain" data order p.yaml --split test "${official[@]}" 2>/dev/null | grep -q '_s0' || fail "the first fold is the default"
+expect 2 "data.split.fold: column speaker has no 4; it has 0, 1, 2, 3" "$dtrain" check p.yaml "${official[@]}" data.split.fold=4
+expect 2 "one of both" "$dtrain" check p.yaml "${official[@]}" data.split.folds=3
+expect 2 "a fold is the test part" "$dtrain" check p.yaml "${official[@]}" data.split.test="part = 'test'"
+expect 2 "holds records of fold 1" "$dtrain" check p.yaml "${official[@]}" data.split.fold=1 data.split.val="speaker < 2"
+derive='data.columns.half="case when speaker > 1 then upper(label) || speaker end"'
+"$dtrain" data order p.yaml --split test data.split.folds_by=half data.split.fold=B3 "$derive" 2>/dev/null | grep '^[0-9]' |
+    cut -f2 >fold.txt
+[ "$(sed 's,.*\(test\|train\)/,,; s,/.*_s\([0-9]\).*,\1,' fold.txt | sort -u)" = b3 ] || fail "derived folds: $(cat fold.txt)"
+"$dtrain" data order p.yaml --split train data.split.folds_by=half data.split.fold=B3 "$derive" 2>/dev/null | grep -q '_s1' ||
+    fail "records without a fold do not train"
+
+# -- derived columns as target, stratum, unit, weight and in data.where
+cat >d.yaml <<'END'
+run: {name: d}
+device: {kind: cpu, threads: 1}
+data:
+  path: p.lmdb
+  columns:
+    is_a: "label = 'a'"
+    pair: "floor(number(speaker) / 2)"
+    share: "case when is_a = 'true' then 1.5 else 0.5 end"
+    name: "substr(key, 1, 2)"
+  where: "name = 'tr'"
+  weight: share
+  fields:
+    image: {kind: image, channels: 1, size: [32, 32]}
+    is_a: {kind: class}
+  split: {unit: pair, val: 0.5}
+model: {name: resnet, depth: 18, width: 4}
+train: {epochs: 1, max_steps: 1, global_batch: 4, micro_batch: 4, precision: fp32}
+END
+"$dtrain" data order d.yaml --split val data.split.stratify=is_a 2>/dev/null >list.txt || fail "derived columns: $(cat list.txt)"
+[ "$(grep '^[0-9]' list.txt | sed 's/.*_s\([0-9]\).*/\1/' | sort -u | tr -d '\n')" = 01 ] ||
+    [ "$(grep '^[0-9]' list.txt | sed 's/.*_s\([0-9]\).*/\1/' | sort -u | tr -d '\n')" = 23 ] || fail "a derived unit: $(cat list.txt)"
+grep -qxF $'# is_a\ttrue\t10' list.txt || fail "a derived target: $(head list.txt)"
+"$dtrain" d.yaml >/dev/null 2>err.txt || fail "a run with derived columns: $(cat err.txt)"
+"$dtrain" eval runs/d --split val >/dev/null 2>err.txt || fail "eval with derived columns: $(cat err.txt)"
+"$dtrain" predict runs/d p.lmdb -o d.csv 2>err.txt || fail "predict with derived columns: $(cat err.txt)"
+"$dtrain" predict runs/d raw -o d.csv 2>err.txt || fail "predict on a set without their columns: $(cat err.txt)"
+expect 2 'command line: data.columns.is_a: expression, character 1: the set has no column' "$dtrain" check d.yaml data.columns.is_a="lable = 'a'"
+expect 2 "data.columns.label: the set has a column 'label' already" "$dtrain" check d.yaml data.columns.label=1
+expect 2 "data.columns was" "$dtrain" d.yaml data.columns.is_a="label = 'b'"
+
 # -- held-out speakers by an expression; a unit that it divides is told
 held=("data.split.unit=speaker" "data.split.test=speaker in (1, 2)" data.split.val=0.5)
 for part in train val test; do order_of=$("$dtrain" data order p.yaml --split $part "${held[@]}" 2>/dev/null | grep '^[0-9]' |

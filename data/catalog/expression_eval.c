@@ -1,0 +1,378 @@
+// expression_eval.c: the values and conditions of a parsed expression on one record.
+//
+// Conditions have three truth values, as SQL does: yes, no, and unknown where a value is missing. A value that cannot be
+// had (a text that is no number in arithmetic, a piece that split does not find, a division by zero) is missing too.
+#include "expression_tree.h"
+
+#include "base/json.h"
+#include "base/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// 64 bits of mantissa hold each int64_t and each double, so that they compare exactly.
+_Static_assert(LDBL_MANT_DIG >= 64, "long double is too narrow for 64-bit integers");
+
+static const dt_cell NO_VALUE = {.kind = DT_CELL_NULL};
+
+// What an expression is evaluated on.
+typedef struct record {
+    const dt_cell *values;
+    dt_arena *scratch; // of texts that are made
+} record;
+
+typedef enum truth { NO, YES, UNKNOWN } truth;
+
+static truth condition_of(const dt_node *n, const record *r);
+static dt_cell value_of(const dt_node *n, const record *r);
+
+// ---- cells ---------------------------------------------------------------------------------------------
+bool dt_expr_read_number(const char *s, size_t n, long double *out) {
+    char *end;
+    double real = strtod(s, &end);
+    if (n == 0 || end != s + n || !isfinite(real)) return false;
+    *out = real;
+    size_t sign = *s == '-' || *s == '+';
+    if (sign + strspn(s + sign, "0123456789") != n) return true;
+    errno = 0;
+    long long whole = strtoll(s, NULL, 10);
+    if (errno == 0) *out = whole;
+    return true;
+}
+
+dt_cell dt_cell_text(const char *text) {
+    if (!text) return (dt_cell){.kind = DT_CELL_NULL};
+    dt_cell v = {DT_CELL_TEXT, text, NAN};
+    size_t n = strspn(text, "+-.0123456789eE"); // no hexadecimal, no "nan"
+    if (text[n] || !dt_expr_read_number(text, n, &v.number)) v.number = NAN;
+    return v;
+}
+
+dt_cell dt_cell_decimal(const char *text) {
+    dt_cell v = dt_cell_text(text);
+    if (v.kind == DT_CELL_TEXT) v.kind = DT_CELL_NUMBER;
+    return v;
+}
+
+dt_cell dt_cell_real(double value) {
+    if (isnan(value)) return (dt_cell){.kind = DT_CELL_NULL};
+    return (dt_cell){DT_CELL_NUMBER, NULL, value};
+}
+
+// Whether an int64_t holds it.
+static bool is_whole(long double x) {
+    return x >= -0x1p63L && x < 0x1p63L && x == (long double)(int64_t)x;
+}
+
+bool dt_cell_is_whole(const dt_cell *v) {
+    return v->kind == DT_CELL_NUMBER && is_whole(v->number);
+}
+
+const char *dt_cell_string(const dt_cell *v, char buffer[DT_REAL_CHARS]) {
+    if (v->text) return v->text;
+    return is_whole(v->number) ? dt_int_text(buffer, (int64_t)v->number)
+                               : dt_real_text(buffer, (double)v->number);
+}
+
+int dt_cell_compare_numbers(const void *pa, const void *pb) {
+    const dt_cell *a = pa, *b = pb;
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+int dt_cell_compare_texts(const void *pa, const void *pb) {
+    return strcmp(((const dt_cell *)pa)->text, ((const dt_cell *)pb)->text);
+}
+
+static size_t char_bytes(const char *s) {
+    size_t n = dt_text_utf8_length(s);
+    return n ? n : 1;
+}
+
+// The bytes of the first n characters of a text, or of all.
+static size_t bytes_of(const char *s, int64_t n) {
+    size_t at = 0;
+    for (; n > 0 && s[at]; n--) at += char_bytes(s + at);
+    return at;
+}
+
+// ---- functions -----------------------------------------------------------------------------------------
+static const char *text_of(const dt_cell *v, const record *r) {
+    char buffer[DT_REAL_CHARS];
+    return v->text ? v->text : dt_arena_strdup(r->scratch, dt_cell_string(v, buffer));
+}
+
+static dt_cell part(const record *r, const char *s, size_t n) {
+    return dt_cell_text(dt_arena_printf(r->scratch, "%.*s", (int)n, s));
+}
+
+// From character `from` on, counted from 1, or from the end if negative; so many, or all.
+static dt_cell call_substr(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
+    (void)n;
+    const char *s = text_of(&v[0], r);
+    int64_t length = 0;
+    for (const char *p = s; *p; p += char_bytes(p)) length++;
+    if (!(fabsl(v[1].number) < 1e15L) || (n_values > 2 && !(v[2].number < 1e15L))) return NO_VALUE;
+    int64_t from = (int64_t)v[1].number, count = n_values > 2 ? (int64_t)v[2].number : length;
+    if (from < 0) from += length + 1;
+    if (from < 1) {
+        count += n_values > 2 ? from - 1 : 0;
+        from = 1;
+    }
+    s += bytes_of(s, from - 1);
+    return part(r, s, bytes_of(s, count));
+}
+
+// Piece i between separators, counted from 1, or from the end if negative.
+static dt_cell call_split(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
+    (void)n;
+    (void)n_values;
+    const char *s = text_of(&v[0], r), *separator = text_of(&v[1], r);
+    const size_t width = strlen(separator);
+    int64_t n_pieces = 1;
+    if (width == 0 || !(fabsl(v[2].number) < 1e15L)) return NO_VALUE;
+    for (const char *p = s; (p = strstr(p, separator)); p += width) n_pieces++;
+    int64_t at = (int64_t)v[2].number;
+    if (at < 0) at += n_pieces + 1;
+    if (at < 1 || at > n_pieces) return NO_VALUE;
+    while (--at > 0) s = strstr(s, separator) + width;
+    const char *end = strstr(s, separator);
+    return part(r, s, end ? (size_t)(end - s) : strlen(s));
+}
+
+static dt_cell change_case(const dt_cell *v, const record *r, int (*change)(int)) {
+    char *s = dt_arena_strdup(r->scratch, text_of(v, r));
+    for (char *p = s; *p; p++)
+        if ((unsigned char)*p < 0x80) *p = (char)change((unsigned char)*p);
+    return dt_cell_text(s);
+}
+
+static dt_cell call_lower(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
+    (void)n;
+    (void)n_values;
+    return change_case(v, r, tolower);
+}
+
+static dt_cell call_upper(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
+    (void)n;
+    (void)n_values;
+    return change_case(v, r, toupper);
+}
+
+// What the first group matches, or the whole pattern if it has none.
+static dt_cell call_regex(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
+    (void)n_values;
+    regmatch_t m[2];
+    const char *s = text_of(&v[0], r);
+    if (regexec(n->regex, s, 2, m, 0) != 0) return NO_VALUE;
+    const regmatch_t *of = n->regex->re_nsub ? &m[1] : &m[0];
+    if (of->rm_so < 0) return NO_VALUE;
+    return part(r, s + of->rm_so, (size_t)(of->rm_eo - of->rm_so));
+}
+
+static dt_cell number_cell(long double x) {
+    return isfinite((double)x) ? (dt_cell){DT_CELL_NUMBER, NULL, x} : NO_VALUE;
+}
+
+static dt_cell call_number(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
+    (void)n;
+    (void)n_values;
+    (void)r;
+    return number_cell(v->number);
+}
+
+static dt_cell call_floor(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
+    (void)n;
+    (void)n_values;
+    (void)r;
+    return number_cell(floorl(v->number));
+}
+
+enum { MOST_VALUES = 3 };
+static const struct {
+    const char *name;
+    int least, most;
+    dt_cell (*call)(const dt_node *n, const dt_cell *v, int n_values, const record *r);
+} FUNCTIONS[] = {{"floor", 1, 1, call_floor},   {"lower", 1, 1, call_lower},
+                 {"number", 1, 1, call_number}, {"regex", 2, 2, call_regex},
+                 {"split", 3, 3, call_split},   {"substr", 2, 3, call_substr},
+                 {"upper", 1, 1, call_upper}};
+
+const char *dt_expr_function(int i, int *least, int *most) {
+    if (i >= (int)(sizeof FUNCTIONS / sizeof *FUNCTIONS)) return NULL;
+    *least = FUNCTIONS[i].least;
+    *most = FUNCTIONS[i].most;
+    return FUNCTIONS[i].name;
+}
+
+// Of a missing value nothing is known.
+static dt_cell call(const dt_node *n, const record *r) {
+    dt_cell v[MOST_VALUES];
+    int n_values = 0;
+    for (const dt_node *c = n->child; c; c = c->next) {
+        v[n_values] = value_of(c, r);
+        if (v[n_values++].kind == DT_CELL_NULL) return NO_VALUE;
+    }
+    return FUNCTIONS[n->function].call(n, v, n_values, r);
+}
+
+// Whole numbers stay whole as long as 64 bits hold them; all else is of doubles. Division is of doubles.
+static dt_cell compute(const dt_node *n, const record *r) {
+    const dt_cell a = value_of(n->child, r), b = value_of(n->child->next, r);
+    if (a.kind == DT_CELL_NULL || b.kind == DT_CELL_NULL) return NO_VALUE;
+    if (n->sign == '|')
+        return dt_cell_text(dt_arena_printf(r->scratch, "%s%s", text_of(&a, r), text_of(&b, r)));
+    const long double x = a.number, y = b.number;
+    if (isnan(x) || isnan(y)) return NO_VALUE;
+    const long double z = n->sign == '+'   ? x + y
+                          : n->sign == '-' ? x - y
+                          : n->sign == '*' ? x * y
+                          : n->sign == '/' ? x / y
+                                           : fmodl(x, y);
+    if (is_whole(x) && is_whole(y) && is_whole(z) && fabsl(z) < 0x1p62L) return number_cell(z);
+    return number_cell((double)z);
+}
+
+static dt_cell value_of(const dt_node *n, const record *r) {
+    switch (n->kind) {
+    case DT_NODE_LITERAL:
+        return n->literal;
+    case DT_NODE_NAME:
+        return r->values[n->name];
+    case DT_NODE_ARITHMETIC:
+        return compute(n, r);
+    case DT_NODE_CALL:
+        return call(n, r);
+    case DT_NODE_CASE:
+        for (const dt_node *c = n->child; c; c = c->next->next) {
+            if (!c->next) return value_of(c, r);
+            if (condition_of(c, r) == YES) return value_of(c->next, r);
+        }
+        return NO_VALUE;
+    case DT_NODE_OR:
+    case DT_NODE_AND:
+    case DT_NODE_NOT:
+    case DT_NODE_COMPARE:
+    case DT_NODE_IN:
+    case DT_NODE_LIKE:
+    case DT_NODE_BETWEEN:
+    case DT_NODE_NULL:
+        break;
+    }
+    const truth t = condition_of(n, r);
+    return t == UNKNOWN ? NO_VALUE : dt_cell_text(t == YES ? "true" : "false");
+}
+
+// ---- conditions ----------------------------------------------------------------------------------------
+// Greedy: a mismatch behind a % lets that % take one character more, and an earlier % need not be tried again.
+static bool is_like(const char *s, const char *pattern) {
+    const char *behind = NULL,
+               *retry = NULL; // the pattern behind the last %, and the text it is tried on
+    for (;;) {
+        if (*pattern == '%') {
+            behind = ++pattern;
+            retry = s;
+            continue;
+        }
+        if (!*s && !*pattern) return true;
+        if (*s && *pattern == '_') {
+            s += char_bytes(s);
+            pattern++;
+            continue;
+        }
+        const char *p = pattern + (*pattern == '\\');
+        if (*s && *p && tolower((unsigned char)*s) == tolower((unsigned char)*p)) {
+            s++;
+            pattern = p + 1;
+            continue;
+        }
+        if (!behind || !*retry) return false;
+        s = retry += char_bytes(retry);
+        pattern = behind;
+    }
+}
+
+static truth truth_of(bool is_true) {
+    return is_true ? YES : NO;
+}
+
+// DT_LESS, DT_EQUAL or DT_GREATER; 0: unknown.
+static int order_of(const dt_node *na, const dt_cell *a, const dt_node *nb, const record *r) {
+    const dt_cell of_b = value_of(nb, r), *b = &of_b;
+    char x[DT_REAL_CHARS], y[DT_REAL_CHARS];
+    if (a->kind == DT_CELL_NULL || b->kind == DT_CELL_NULL) return 0;
+    bool as_text = a->kind == DT_CELL_TEXT && b->kind == DT_CELL_TEXT;
+    if (!as_text && (isnan(a->number) || isnan(b->number))) { // a number and a text that is none
+        if ((isnan(a->number) ? na : nb)->kind != DT_NODE_LITERAL) return 0;
+        as_text = true; // a literal, which was meant as text
+    }
+    if (as_text) {
+        int order = strcmp(dt_cell_string(a, x), dt_cell_string(b, y));
+        return order < 0 ? DT_LESS : order > 0 ? DT_GREATER : DT_EQUAL;
+    }
+    return a->number < b->number ? DT_LESS : a->number > b->number ? DT_GREATER : DT_EQUAL;
+}
+
+// `in`, as comparing with = one by one would have it.
+static truth is_in(const dt_node *n, const dt_cell *v) {
+    if (v->kind == DT_CELL_NULL) return UNKNOWN;
+    bool is_number = !isnan(v->number), found = false;
+    if (is_number &&
+        bsearch(v, n->numbers, (size_t)n->n_numbers, sizeof *v, dt_cell_compare_numbers))
+        return YES;
+    if (v->kind == DT_CELL_TEXT) {
+        found = bsearch(v, n->texts, (size_t)n->n_texts, sizeof *v, dt_cell_compare_texts);
+        return found || is_number || n->n_numbers == 0 ? truth_of(found) : UNKNOWN;
+    }
+    for (int i = 0; i < n->n_texts; i++) found = found || n->texts[i].number == v->number;
+    return truth_of(found);
+}
+
+static truth test(const dt_node *n, const record *r) {
+    char text[DT_REAL_CHARS];
+    const dt_cell v = value_of(n->child, r);
+    if (n->kind == DT_NODE_NULL) return truth_of(v.kind == DT_CELL_NULL);
+    if (n->kind == DT_NODE_IN) return is_in(n, &v);
+    if (n->kind == DT_NODE_LIKE)
+        return v.kind == DT_CELL_NULL
+                   ? UNKNOWN
+                   : truth_of(is_like(dt_cell_string(&v, text), n->literal.text));
+    const dt_node *second = n->child->next;
+    int order = order_of(n->child, &v, second, r);
+    if (n->kind == DT_NODE_COMPARE) return order ? truth_of(order & n->orders) : UNKNOWN;
+    int upper = order_of(n->child, &v, second->next, r);
+    if (order == DT_LESS || upper == DT_GREATER) return NO;
+    return order && upper ? YES : UNKNOWN;
+}
+
+static truth condition_of(const dt_node *n, const record *r) {
+    truth t;
+    if (n->kind == DT_NODE_AND || n->kind == DT_NODE_OR) {
+        truth decides = n->kind == DT_NODE_OR ? YES : NO;
+        t = n->kind == DT_NODE_OR ? NO : YES;
+        for (const dt_node *c = n->child; c; c = c->next) {
+            truth one = condition_of(c, r);
+            if (one == decides) return decides;
+            if (one == UNKNOWN) t = UNKNOWN;
+        }
+        return t;
+    }
+    t = n->kind == DT_NODE_NOT ? condition_of(n->child, r) : test(n, r);
+    if (t == UNKNOWN || !(n->negated || n->kind == DT_NODE_NOT)) return t;
+    return t == YES ? NO : YES;
+}
+
+bool dt_expr_is_true(const dt_expr *e, const dt_cell *values) {
+    dt_arena scratch;
+    dt_arena_init(&scratch);
+    const bool yes = condition_of(e->root, &(record){values, &scratch}) == YES;
+    dt_arena_fini(&scratch);
+    return yes;
+}
+
+dt_cell dt_expr_value(const dt_expr *e, const dt_cell *values, dt_arena *scratch) {
+    return value_of(e->root, &(record){values, scratch});
+}
