@@ -19,6 +19,8 @@ enum {
     JOIN,
     JOIN_ON,
     JOIN_STRICT,
+    JOIN_DUPLICATES,
+    COLUMN,
     KEY_BY_SHARD,
     DUPLICATES,
     WHERE,
@@ -42,17 +44,22 @@ static const launch_option options[] = {
                "files that agree in these captures are the members of one record"},
     [ROWS] = {"--rows", "A,B|-",
               "SRC is a table: each row a vector of its numbers, these columns metadata (-: none)"},
-    [JOIN] = {"--join", "FILE", "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
+    [JOIN] = {"--join", "FILE …",
+              "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
     [JOIN_ON] = {"--join-on", "WHAT", "what finds a row: name, stem, key or a column (what fits)"},
     [JOIN_STRICT] = {"--join-strict", NULL,
                      "a file without row, or a row without file, is an error"},
+    [JOIN_DUPLICATES] = {"--join-duplicates", "error|first|last",
+                         "of two rows for a file: neither, or which one (error)"},
+    [COLUMN] = {"--column", "NAME=EXPR …",
+                "a column made of others: \"covid=finding like '%COVID%'\""},
     [KEY_BY_SHARD] = {"--key-by-shard", NULL,
                       "a set whose shards repeat keys: their names in front, photos-000003/000017"},
     [DUPLICATES] = {"--duplicates", "report|drop|fail", "records of equal content (report)"},
     [WHERE] = {"--where", "EXPR",
                "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
     [ON_ERROR] = {"--on-error", "fail|skip",
-                  "empty files and what cannot be transformed: an error, or left out (fail)"},
+                  "what is empty, unfit or cannot be transformed or joined: left out? (fail)"},
     [SHARD_SIZE] = {"--shard-size", "1GB", "most bytes a shard, for OUT like name-%06d.tar"},
     [SHARD_RECORDS] = {"--shard-records", "N", "most records a shard, for OUT like name-%06d.tar"},
     [QUALITY] = {"--quality", NULL,
@@ -114,7 +121,7 @@ static dt_status read_transform(const launch_words *w, dt_pack_opts *o) {
 }
 
 static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
-    int records, duplicates, on_error;
+    int records, duplicates, on_error, of_join;
     DT_TRY(launch_option_int(w, THREADS, 0, &o->n_threads));
     DT_TRY(launch_option_int(w, SHARD_RECORDS, 0, &records));
     o->shard_records = (uint64_t)records;
@@ -124,8 +131,11 @@ static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
     DT_TRY(read_transform(w, o));
     DT_TRY(launch_option_word(w, ON_ERROR, 0, &on_error));
     o->skip_bad = on_error == 1;
-    if (!o->join && (o->join_on || o->join_strict))
-        return dt_fail(DT_E_USAGE, "--join-on and --join-strict say something of --join FILE");
+    DT_TRY(launch_option_word(w, JOIN_DUPLICATES, DT_JOIN_ERROR, &of_join));
+    o->join_duplicates = (dt_join_duplicates)of_join;
+    if (!o->join && (o->join_on || o->join_strict || w->options[JOIN_DUPLICATES]))
+        return dt_fail(DT_E_USAGE, "--join-on, --join-strict and --join-duplicates say something "
+                                   "of --join FILE");
     return DT_OK;
 }
 
@@ -175,6 +185,7 @@ static dt_status run(const launch_words *w) {
                       .rows = w->options[ROWS],
                       .join = w->options[JOIN],
                       .join_on = w->options[JOIN_ON],
+                      .columns = w->options[COLUMN],
                       .where = w->options[WHERE],
                       .join_strict = w->options[JOIN_STRICT] != NULL,
                       .key_by_shard = w->options[KEY_BY_SHARD] != NULL,

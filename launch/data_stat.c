@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "data/catalog/select.h"
 #include "data/source/source.h"
 
 #include <inttypes.h>
@@ -26,6 +27,51 @@ static uint32_t *count_values(const dt_catalog *c, uint32_t column) {
     return n;
 }
 
+static int compare(const void *pa, const void *pb) {
+    const double a = *(const double *)pa, b = *(const double *)pb;
+    return (a > b) - (a < b);
+}
+
+// Between neighbours on a line, as numpy.quantile.
+static double quantile(const double *sorted, uint32_t n, double share) {
+    const double at = share * (n - 1);
+    const uint32_t i = (uint32_t)at;
+    return i + 1 < n ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[i];
+}
+
+// "1..45, mean 23, deviation 13, quartiles 12, 23, 34": of the numbers of a column; the deviation is divided by n.
+static void print_distribution(const dt_catalog *c, int column) {
+    dt_column_reader r;
+    char a[DT_REAL_CHARS], b[DT_REAL_CHARS];
+    double *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v), sum = 0, square = 0;
+    uint32_t n = 0;
+    dt_column_reader_init(&r, c, column);
+    for (uint32_t i = 0; i < c->n_records; i++) {
+        const dt_cell cell = dt_column_reader_get(&r, i);
+        if (cell.kind != DT_CELL_NULL) v[n++] = (double)cell.number;
+    }
+    dt_column_reader_fini(&r);
+    for (uint32_t i = 0; i < n; i++) sum += v[i];
+    for (uint32_t i = 0; i < n; i++) square += (v[i] - sum / n) * (v[i] - sum / n);
+    qsort(v, n, sizeof *v, compare);
+    if (n == 0)
+        printf("no values");
+    else
+        printf("%s..%s, mean %.6g, deviation %.6g, quartiles %.6g, %.6g, %.6g",
+               dt_real_text(a, v[0]), dt_real_text(b, v[n - 1]), sum / n, sqrt(square / n),
+               quantile(v, n, 0.25), quantile(v, n, 0.5), quantile(v, n, 0.75));
+    if (n > 0 && column >= DT_N_FIXED_COLUMNS + (int)c->n_columns) printf(", of %u records", n);
+    free(v);
+}
+
+static bool are_numbers(const dt_catalog *c, uint32_t column) {
+    dt_column_reader r;
+    dt_column_reader_init(&r, c, DT_N_FIXED_COLUMNS + (int)column);
+    const bool yes = r.is_number;
+    dt_column_reader_fini(&r);
+    return yes;
+}
+
 static void print_columns(const dt_catalog *c) {
     for (uint32_t k = 0; k < c->n_columns; k++) {
         const dt_column *col = &c->columns[k];
@@ -38,8 +84,13 @@ static void print_columns(const dt_catalog *c) {
             dt_text_print(stdout, dt_catalog_str(c, col->values[v]));
             printf(" (%u)", n[v]);
         }
-        printf("%s\n", col->n_values > 8 ? " …" : "");
+        printf("%s", col->n_values > 8 ? " …" : "");
         free(n);
+        if (col->n_values > 1 && are_numbers(c, k)) {
+            printf("; as numbers ");
+            print_distribution(c, DT_N_FIXED_COLUMNS + (int)k);
+        }
+        printf("\n");
     }
 }
 
@@ -64,24 +115,11 @@ static dt_status print_counts(const dt_catalog *c, const char *name) {
 
 static void print_numbers(const dt_catalog *c) {
     for (uint32_t k = 0; k < c->n_reals; k++) {
-        double low = INFINITY, high = -INFINITY, sum = 0;
-        char a[DT_REAL_CHARS], b[DT_REAL_CHARS];
-        uint32_t n = 0;
-        for (uint32_t r = 0; r < c->n_records; r++) {
-            double v = dt_catalog_real(c, (int)k, r);
-            if (isnan(v)) continue;
-            low = fmin(low, v);
-            high = fmax(high, v);
-            sum += v;
-            n++;
-        }
         printf("number ");
         dt_text_print(stdout, dt_catalog_str(c, c->reals[k].name));
-        if (n == 0)
-            printf(": no values\n");
-        else
-            printf(": %s..%s, mean %.6g, of %u records\n", dt_real_text(a, low),
-                   dt_real_text(b, high), sum / n, n);
+        printf(": ");
+        print_distribution(c, DT_N_FIXED_COLUMNS + (int)(c->n_columns + k));
+        printf("\n");
     }
 }
 
@@ -122,7 +160,7 @@ const launch_command launch_data_stat = {
     .options = options,
     .text =
         "How many records, members of which kind, and the columns with their values, each with\n"
-        "its number of records, or range.\n\n"
+        "its number of records; of numbers range, mean, deviation and quartiles.\n\n"
         "  dtrain data stat datasets/biometric.lmdb\n"
         "  dtrain data stat datasets/acoustic.lmdb --counts digit\n",
     .run = run};

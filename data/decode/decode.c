@@ -13,10 +13,12 @@
 
 static const dt_image_driver *const DRIVERS[DT_N_KINDS] = {
 #define KIND(...)
+#define UNREAD_KIND(...)
 #define IMAGE_KIND(name, ...) [DT_KIND_ID_##name] = &dt_image_##name,
 #include "data/file/kinds.def"
 #undef KIND
 #undef IMAGE_KIND
+#undef UNREAD_KIND
 };
 
 struct dt_decoder {

@@ -79,10 +79,12 @@ typedef struct dt_image_driver {
     bool (*is_raw)(dt_span bytes, size_t n_head, const dt_image_want *want);
 } dt_image_driver;
 #define KIND(...)
+#define UNREAD_KIND(...)
 #define IMAGE_KIND(name, ...) extern const dt_image_driver dt_image_##name;
 #include "data/file/kinds.def"
 #undef KIND
 #undef IMAGE_KIND
+#undef UNREAD_KIND
 
 // Once the size is known: checks the limits and sets all of `out`, box included, except where the pixels go.
 dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);

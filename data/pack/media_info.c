@@ -3,7 +3,7 @@
 //
 // JPEG: the first frame marker (ITU-T T.81, B.2.2). PNG: IHDR. BMP: info header of 12 or at least 40
 // bytes. PNM: three numbers with comments between. WebP: the first chunk (RFC 9649). WAV: the chunks before "data";
-// its length, or what the file has of it. FLAC: STREAMINFO. FITS: NAXIS1..3 of the first header with axes.
+// its length, or what the file has of it. FLAC: STREAMINFO. Ogg: the first packet and the last page. FITS: NAXIS1..3 of the first header with axes.
 #include "media_info.h"
 
 #include "base/endian.h"
@@ -115,6 +115,31 @@ static bool read_flac(dt_media_info *m, const uint8_t *p, size_t n) {
     return m->rate > 0;
 }
 
+// Opus counts at 48 kHz; libsndfile decodes to the rate that was coded, if it is one that Opus has.
+static double opus_rate(uint32_t coded) {
+    return coded == 8000 || coded == 12000 || coded == 16000 || coded == 24000 ? coded : 48000;
+}
+
+// Vorbis and Opus: the first packet, and where the last page ends, if it is there. RFC 3533, RFC 7845.
+static bool read_ogg(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size) {
+    if (n < 28 || n < 27 + (size_t)p[26] + 19) return false;
+    const uint8_t *packet = p + 27 + p[26];
+    const bool opus = memcmp(packet, "OpusHead", 8) == 0;
+    if (!opus && memcmp(packet, "\x01vorbis", 7) != 0) return false;
+    m->channels = opus ? packet[9] : packet[11];
+    m->rate = opus ? opus_rate(dt_le32(packet + 12)) : dt_le32(packet + 12);
+    const uint64_t skip = opus ? dt_le16(packet + 10) : 0;
+    for (size_t at = n == size ? n - 27 : 0; at > 0; at--) {
+        if (memcmp(p + at, "OggS", 4) != 0 || memcmp(p + at + 14, p + 14, 4) != 0) continue;
+        const uint64_t end = dt_le64(p + at + 6);
+        if (end == UINT64_MAX) continue; // a page in which no packet ends
+        if (end > skip && end < UINT64_C(1) << 50)
+            m->samples = floor((double)(end - skip) * (opus ? m->rate / 48000 : 1));
+        break;
+    }
+    return m->rate > 0 && m->channels > 0;
+}
+
 // A card of 80 bytes: "NAXIS1  =                  512 / comment".
 static double card_number(const uint8_t *card) {
     char text[71];
@@ -153,6 +178,7 @@ bool dt_media_info_read(dt_media_info *m, dt_span s, uint64_t size) {
     if (memcmp(p, "RIFF", 4) == 0 && memcmp(p + 8, "WAVE", 4) == 0) return read_wav(m, p, n, size);
     if (memcmp(p, "RIFF", 4) == 0 && memcmp(p + 8, "WEBP", 4) == 0) return read_webp(m, p, n);
     if (memcmp(p, "fLaC", 4) == 0) return read_flac(m, p, n);
+    if (memcmp(p, "OggS", 4) == 0) return read_ogg(m, p, n, size);
     if (memcmp(p, "SIMPLE  =", 9) == 0) return read_fits(m, p, n);
     return false;
 }

@@ -17,6 +17,7 @@
 #include "shard_rows.h"
 
 #include "data/catalog/index_file.h"
+#include "data/file/kinds.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -87,6 +88,9 @@ static dt_status prepare(packing *p) {
                      .join = o->join,
                      .join_on = o->join_on,
                      .join_strict = o->join_strict,
+                     .join_duplicates = o->join_duplicates,
+                     .columns = o->columns,
+                     .skip_bad = o->skip_bad,
                      .key_by_shard = o->key_by_shard,
                      .sorted = p->plan.format->one_file,
                      .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
@@ -112,6 +116,29 @@ static dt_status prepare(packing *p) {
                    o->source, p->raw.n_empty, p->raw.first_empty);
 }
 
+static void say_join(const packing *p, const dt_raw_join *j) {
+    char *of = dt_xstrdup(p->o->join);
+    for (char *at; (at = strchr(of, '\n'));) *at = ',';
+    dt_info("%s: %zu of %zu files have a row, by %s", of, j->n_with, p->raw.n, j->on);
+    if (j->odd.n)
+        dt_warn("%s: rows of another number of fields than the first line were left out: %s", of,
+                j->odd.text);
+    if (j->duplicates.n)
+        dt_warn("%s: %zu rows are a second one for a file, of which the %s was taken: %s", of,
+                j->duplicates.n, p->o->join_duplicates == DT_JOIN_LAST ? "last" : "first",
+                j->duplicates.text);
+    if (j->ambiguous.n)
+        dt_warn("%s: %zu rows fit several files and were left out: %s", of, j->ambiguous.n,
+                j->ambiguous.text);
+    if (j->without.n)
+        dt_warn("%s: %zu files have no row: %s (--join-strict makes this an error)", of,
+                j->without.n, j->without.text);
+    if (j->unused.n)
+        dt_warn("%s: %zu rows have no file: %s (--join-strict makes this an error)", of,
+                j->unused.n, j->unused.text);
+    free(of);
+}
+
 static void say_list(const packing *p) {
     const dt_raw_join *j = &p->raw.join;
     if (p->rank != 0) return;
@@ -124,14 +151,10 @@ static void say_list(const packing *p) {
     if (p->raw.n_incomplete)
         dt_warn("%s: %zu of %zu records have fewer than %u files, the first is %s", p->o->source,
                 p->raw.n_incomplete, p->raw.n, p->raw.n_parts, p->raw.first_incomplete);
-    if (!j->on) return;
-    dt_info("%s: %zu of %zu files have a row, by %s", p->o->join, j->n_with, p->raw.n, j->on);
-    if (j->n_without)
-        dt_warn("%s: %zu files have no row, the first is %s (--join-strict makes this an error)",
-                p->o->join, j->n_without, j->first_without);
-    if (j->n_unused)
-        dt_warn("%s: %zu rows have no file, the first is %s (--join-strict makes this an error)",
-                p->o->join, j->n_unused, j->first_unused);
+    if (p->raw.unfit.n)
+        dt_warn("%s: %zu files whose names do not fit the pattern were left out: %s", p->o->source,
+                p->raw.unfit.n, p->raw.unfit.text);
+    if (j->on) say_join(p, j);
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
@@ -193,11 +216,14 @@ static bool is_done(const packing *p, bool any, bool same) {
 // The hash of the source and the options that change what is written: without OUT, threads and ranks, and whatever
 // the source holds.
 static uint64_t hash_command(const dt_pack_opts *o) {
-    const char *words[] = {o->source, o->pattern, o->group,  o->rows,
-                           o->join,   o->join_on, o->encode, o->where};
-    const double numbers[] = {
-        o->key_by_shard, o->resize, o->segment_s, o->hop_s,    o->drop_tail,
-        o->rate,         o->mono,   o->quality,   o->skip_bad, o->duplicates == DT_DUPLICATES_DROP};
+    const char *words[] = {o->source,  o->pattern, o->group, o->rows,   o->join,
+                           o->join_on, o->encode,  o->where, o->columns};
+    const double numbers[] = {o->key_by_shard,   o->resize,
+                              o->segment_s,      o->hop_s,
+                              o->drop_tail,      o->rate,
+                              o->mono,           o->quality,
+                              o->skip_bad,       o->duplicates == DT_DUPLICATES_DROP,
+                              o->join_duplicates};
     const uint64_t limits[] = {o->shard_bytes, o->shard_records};
     dt_buffer text = {0};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -389,12 +415,13 @@ static void say_names(const packing *p) {
 
 static void say_done(const packing *p, const dt_finish_counts *n) {
     double s = dt_clock_s() - p->begin_s;
-    char ignored[160] = "", unread[64] = "", why[64] = "";
+    char ignored[600] = "", unread[400] = "", why[64] = "";
     if (p->o->where) dt_text_list(why, sizeof why, "--where");
     if (p->o->drop_tail) dt_text_list(why, sizeof why, "--tail drop");
     if (p->o->skip_bad) dt_text_list(why, sizeof why, "--on-error skip");
     for (size_t i = 0; i < DT_RAW_UNREAD && p->raw.unread[i]; i++)
-        dt_text_list(unread, sizeof unread, p->raw.unread[i]);
+        snprintf(unread + strlen(unread), sizeof unread - strlen(unread), "%s%s: %s",
+                 *unread ? "; " : "", p->raw.unread[i]->name, p->raw.unread[i]->tool);
     if (p->raw.n_unread)
         snprintf(
             ignored, sizeof ignored,

@@ -1,14 +1,10 @@
 // where.c: an expression (catalog/expression.h) on one record at a time, while packing.
-//
-// The same text means the same here as in `dtrain data query` on the finished dataset. For that a column's
-// kind must be known before its values are: numbers if all values in the list are plain decimals, else text.
 #include "where.h"
-#include "data/catalog/select.h"
+#include "data/raw/raw_expression.h"
 
 #include "base/arena.h"
 #include "config/words.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,9 +15,8 @@ typedef enum fixed { KEY, BYTES, SOURCE, NOT_FIXED = -1 } fixed;
 typedef struct name_use {
     const char *name;
     fixed fixed;
-    int column;     // of the list, or -1
-    int text, real; // of the source's catalog, or -1
-    bool of_transform, is_text;
+    dt_raw_name of;
+    bool of_transform;
 } name_use;
 
 struct dt_where {
@@ -39,38 +34,9 @@ struct dt_where_scratch {
 };
 
 // ---- names --------------------------------------------------------------------------------------------
-static bool all_decimal(const char *const *values, const uint32_t *cell, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (cell[i] != DT_NO_VALUE && !dt_text_is_decimal(values[cell[i]])) return false;
-    return true;
-}
-
-static bool set_column_is_text(const dt_catalog *c, int k) {
-    const dt_column *col = &c->columns[k];
-    for (uint32_t v = 0; v < col->n_values; v++)
-        if (!dt_text_is_decimal(dt_catalog_str(c, col->values[v]))) return true;
-    return false;
-}
-
-static bool find_in_list(name_use *u, const dt_raw *raw) {
-    for (int k = 0; k < raw->n_columns; k++) {
-        const dt_raw_column *c = &raw->columns[k];
-        if (c->kind == DT_RAW_JSON || strcmp(c->name, u->name) != 0) continue;
-        u->column = k;
-        u->is_text = u->is_text || (c->cell && !all_decimal(raw->values, c->cell, raw->n_rows));
-    }
-    if (raw->catalog) {
-        const dt_catalog *c = raw->catalog;
-        u->text = dt_catalog_find_column(c, u->name);
-        u->real = dt_catalog_find_real(c, u->name);
-        u->is_text = u->is_text || (u->text >= 0 && set_column_is_text(c, u->text));
-    }
-    return u->column >= 0 || u->text >= 0 || u->real >= 0;
-}
-
 static bool find_fixed(name_use *u) {
     u->fixed = (fixed)dt_word_index("key|bytes|source", u->name);
-    u->is_text = u->fixed == KEY || u->fixed == SOURCE;
+    u->of.is_text = u->fixed == KEY || u->fixed == SOURCE;
     return u->fixed != NOT_FIXED;
 }
 
@@ -79,13 +45,9 @@ static dt_status resolve(dt_where *w, const dt_transform *t) {
     if (w->n > MAX_NAMES) return dt_fail(DT_E_USAGE, "--where: more than %d names", MAX_NAMES);
     for (int i = 0; i < w->n; i++) {
         name_use *u = &w->use[i];
-        *u = (name_use){.name = dt_expr_name(w->e, i),
-                        .fixed = NOT_FIXED,
-                        .column = -1,
-                        .text = -1,
-                        .real = -1};
+        *u = (name_use){.name = dt_expr_name(w->e, i), .fixed = NOT_FIXED};
         u->of_transform = dt_transform_has_column(t, u->name);
-        bool in_list = find_in_list(u, w->raw);
+        bool in_list = dt_raw_find_name(&u->of, w->raw, u->name);
         if (!u->of_transform && !in_list && !find_fixed(u))
             return dt_expr_fail_name(
                 w->e, i,
@@ -130,29 +92,6 @@ void dt_where_scratch_destroy(dt_where_scratch *s) {
     free(s);
 }
 
-static dt_cell text_value(const name_use *u, const char *text) {
-    return u->is_text ? dt_cell_text(text) : dt_cell_decimal(text);
-}
-
-static dt_cell number_value(dt_where_scratch *s, int i, double v) {
-    if (!s->w->use[i].is_text || isnan(v)) return dt_cell_real(v);
-    return dt_cell_text(dt_real_text(s->text[i], v));
-}
-
-static dt_cell value_in_list(dt_where_scratch *s, int i, const dt_raw_item *item) {
-    const name_use *u = &s->w->use[i];
-    const dt_raw *raw = s->w->raw;
-    if (u->column >= 0) {
-        const dt_raw_column *c = &raw->columns[u->column];
-        if (c->number) return number_value(s, i, c->number[item->row]);
-        uint32_t cell = c->cell[item->row];
-        return text_value(u, cell == DT_NO_VALUE ? NULL : raw->values[cell]);
-    }
-    const char *text = u->text >= 0 ? dt_catalog_value(raw->catalog, u->text, item->record) : NULL;
-    if (text || u->real < 0) return text_value(u, text);
-    return number_value(s, i, dt_catalog_real(raw->catalog, u->real, item->record));
-}
-
 static dt_cell value_of(dt_where_scratch *s, int i, const dt_raw_item *item,
                         const dt_transform_record *r, uint64_t n_bytes) {
     const name_use *u = &s->w->use[i];
@@ -160,8 +99,9 @@ static dt_cell value_of(dt_where_scratch *s, int i, const dt_raw_item *item,
     if (u->fixed == SOURCE) return dt_cell_text(item->name);
     if (u->fixed == BYTES) return dt_cell_real((double)n_bytes);
     for (int k = 0; u->of_transform && k < r->n_columns; k++)
-        if (strcmp(r->column[k].name, u->name) == 0) return number_value(s, i, r->column[k].number);
-    return value_in_list(s, i, item);
+        if (strcmp(r->column[k].name, u->name) == 0)
+            return dt_raw_number(&u->of, r->column[k].number, s->text[i]);
+    return dt_raw_cell(&u->of, s->w->raw, item, s->text[i]);
 }
 
 bool dt_where_keeps(dt_where_scratch *s, const dt_raw_item *item, const dt_transform_record *r,

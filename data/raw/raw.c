@@ -11,6 +11,7 @@
 #include "data/file/kept_names.h"
 #include "data/file/kinds.h"
 #include "data/file/tar.h"
+#include "raw_expression.h"
 #include "table.h"
 
 #include "base/hash.h"
@@ -208,7 +209,11 @@ static dt_status check_tar(const char *path) {
     dt_blob_close(&b);
     DT_TRY(st);
     if (dt_tar_starts(head, n)) return DT_OK;
-    const dt_kind *k = dt_kind_of_bytes(head, n);
+    const dt_kind *k = dt_kind_of_bytes(head, n), *unread = dt_kind_unread(path);
+    if (k && k->tool) unread = k;
+    if (unread)
+        return dt_fail(DT_E_DATA, "%s: one file of kind %s, which is not read: %s", path,
+                       unread->name, unread->tool);
     return dt_fail(
         DT_E_DATA,
         "%s: %s%s (by its first bytes): what is packed is a folder, a list of files (.txt, "
@@ -240,13 +245,14 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
            : o->rows ? dt_raw_find_rows(f, source, o->rows, table)
                      : find_items(f, source, table));
     if (r->n == 0)
-        return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)", source,
-                       r->n_ignored, r->n_empty);
+        return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)%s%s%s%s", source,
+                       r->n_ignored, r->n_empty, r->unread[0] ? "; ." : "",
+                       r->unread[0] ? r->unread[0]->name : "", r->unread[0] ? " is not read: " : "",
+                       r->unread[0] ? r->unread[0]->tool : "");
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     r->n_rows = r->n;
     if (r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS)
-        DT_TRY(dt_raw_name_items(f, o->pattern, o->group,
-                                 !o->join && !(f->list && f->list->n_columns > 1)));
+        DT_TRY(dt_raw_name_items(f, o, !o->join && !(f->list && f->list->n_columns > 1)));
     if (o->group && (set || !o->pattern))
         return dt_fail(DT_E_USAGE, "--group says something of files and the captures of --pattern");
     if (o->group) DT_TRY(dt_raw_group(r, o->group));
@@ -255,7 +261,8 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
                 (void *)(uintptr_t)(o->tail ? o->tail : "."));
     DT_TRY(check_keys(r));
     if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
-    if (o->join) DT_TRY(dt_raw_join_table(r, o));
+    if (o->join) DT_TRY(dt_raw_join_tables(r, o));
+    DT_TRY(dt_raw_derive(r, o->columns));
     dt_raw_sort_columns(r);
     r->hash = hash_list(r);
     return DT_OK;

@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "base/text.h"
 
 #include <stdint.h>
 
@@ -50,11 +51,15 @@ typedef struct dt_raw_column {
 } dt_raw_column;
 
 typedef struct dt_raw_join {
-    size_t n_with, n_without;                 // items with and without a row
-    size_t n_unused;                          // rows without an item
-    const char *first_without, *first_unused; // one of each, for the message, or NULL
-    const char *on;                           // what was compared
+    size_t n_with;                          // items with a row
+    dt_examples without;                    // items without
+    dt_examples unused;                     // rows without an item
+    dt_examples odd, duplicates, ambiguous; // rows that were left out: see dt_raw_opts.skip_bad
+    const char *on;                         // what was compared, a word for each table
 } dt_raw_join;
+
+// Of two rows for one item: neither, or which one.
+typedef enum dt_join_duplicates { DT_JOIN_ERROR, DT_JOIN_FIRST, DT_JOIN_LAST } dt_join_duplicates;
 
 enum { DT_RAW_UNREAD = 4, DT_RAW_MOST_PARTS = 32 };
 typedef struct dt_raw {
@@ -69,14 +74,15 @@ typedef struct dt_raw {
     size_t n;
     size_t n_ignored; // files that hold no samples (licences, notes)
     size_t n_unread;  // of them, files of known kinds that dtrain cannot read (kinds.h)
-    const char *unread[DT_RAW_UNREAD]; // names of the kinds
-    size_t n_empty;                    // empty files
+    const struct dt_kind *unread[DT_RAW_UNREAD]; // the kinds
+    size_t n_empty;                              // empty files
     const char *first_empty;
     size_t n_dangling; // links that lead to no file, left out
     const char *first_dangling;
     size_t n_incomplete; // --group: records with fewer files than n_parts, which the fullest has
     uint32_t n_parts;
     const char *first_incomplete;
+    dt_examples unfit;     // files whose names do not fit the pattern, left out
     int n_classes;         // class by folder, else 0
     bool by_known_pattern; // names fit a pattern that nobody gave
     dt_raw_column columns[DT_MAX_COLUMNS];
@@ -99,9 +105,15 @@ typedef struct dt_raw_opts { // see dt_pack_opts
     const char *group; // captures, "id,eye": files that agree in them are one record
     const char
         *rows; // SRC is a table whose rows are records: columns "a,b" that are metadata, "-": none
-    const char *join, *join_on;
+    const char *join; // tables, a line each
+    const char *join_on;
     bool join_strict; // a file without row, or a row without file, is DT_E_DATA
-    bool sorted;      // records of a set by key too
+    dt_join_duplicates join_duplicates;
+    // Rows that cannot be joined and files whose names do not fit the pattern are left out and counted, else DT_E_DATA.
+    // Of two rows for one file the first is taken then, unless join_duplicates says which.
+    bool skip_bad;
+    const char *columns; // columns made of others, "NAME=EXPRESSION", a line each
+    bool sorted;         // records of a set by key too
     bool
         keep_empty; // empty files are records, which fail when they are read; else they are left out and counted
     bool as_listed;    // the files of a list in its order
@@ -163,7 +175,7 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
 dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_shard);
 
 // Sets keys, extensions and the columns that come from names. `by_class`: folders may be classes.
-dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, const char *group, bool by_class);
+dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class);
 // A table that may have no line of names (raw_rows.c), and bytes of the NPY file that a row of it is.
 dt_status dt_raw_read_numbers(struct dt_table *t, const char *path);
 void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
@@ -183,7 +195,7 @@ void dt_raw_sort_columns(dt_raw *r);
 // numbers that are not all whole becomes a NUMBER column; whole numbers and words become TEXT.
 dt_status dt_raw_add_table(dt_raw *r, const struct dt_table *t, const uint32_t *table_row,
                            int skip);
-// Joins the table of o->join, and counts.
-dt_status dt_raw_join_table(dt_raw *r, const dt_raw_opts *o);
+// Joins the tables of o->join, and counts.
+dt_status dt_raw_join_tables(dt_raw *r, const dt_raw_opts *o);
 
 #endif

@@ -1,8 +1,14 @@
-// raw_join.c: joins a table to the files: finds the row of each file.
+// raw_join.c: joins tables to the files: finds the row of each file.
 //
-// One column of the table identifies a row. It is compared with a file's name ("ok/a.wav" or "a.wav"), its stem
+// One column of a table identifies a row. It is compared with a file's name ("ok/a.wav" or "a.wav"), its stem
 // ("a"), its key ("ok/a"), or a metadata column that it already has. Unless the user says which, it is the
-// one of name, stem and key under which most files find a row. Two rows for one file are always an error.
+// one of name, stem and key under which most files find a row.
+//
+// Several tables are joined one by one, and may hold more files or more columns: of a column that two have, a file has
+// the value of the first that gives it one.
+//
+// What cannot be joined (rows of another length, a second row for a file, a row that fits several files) is collected
+// and told at once: published tables have many of one kind.
 #include "raw.h"
 #include "table.h"
 
@@ -40,7 +46,7 @@ static uint32_t *find_slot(const row_index *x, const char *key, size_t n) {
     return &x->slot[i];
 }
 
-static dt_status index_rows(row_index *x, const dt_table *t, int column) {
+static void index_rows(row_index *x, const dt_table *t, int column, dt_raw_join *j, bool last) {
     *x = (row_index){.t = t, .column = column, .cap = 64};
     while (x->cap < 2 * t->n_rows) x->cap *= 2;
     x->slot = dt_xcalloc(x->cap, sizeof *x->slot);
@@ -49,13 +55,10 @@ static dt_status index_rows(row_index *x, const dt_table *t, int column) {
         if (!key) continue; // counted as a row without a file
         uint32_t *slot = find_slot(x, key, strlen(key));
         if (*slot)
-            return dt_fail(DT_E_DATA,
-                           "%s:%u: a second row for '%s' (the first is in line %u); one "
-                           "row a file is wanted: JSON can hold several boxes in one",
-                           t->path, t->line[i], key, t->line[*slot - 1]);
-        *slot = i + 1;
+            dt_examples_add(&j->duplicates, "%s:%u and %u '%s'", dt_path_base(t->path),
+                            t->line[*slot - 1], t->line[i], key);
+        if (!*slot || last) *slot = i + 1;
     }
-    return DT_OK;
 }
 
 // The row of a file, or UINT32_MAX. A "name" in the table may be any tail of the path: images/ok/a.wav, ok/a.wav, or
@@ -104,49 +107,40 @@ static int table_column(const dt_table *t, const char *on) {
     return c < 0 ? 0 : c;
 }
 
-static dt_status match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *table_row) {
-    uint32_t *user = dt_xcalloc(x->t->n_rows + 1, sizeof *user); // item + 1
-    dt_status st = DT_OK;
-    for (uint32_t i = 0; i < r->n && st == DT_OK; i++) {
-        uint32_t row = find_row(x, r, &r->items[i], by);
-        table_row[r->items[i].row] = row;
-        r->join.n_with += row != UINT32_MAX;
-        if (row == UINT32_MAX && r->join.n_without++ == 0) r->join.first_without = r->items[i].name;
+// table_row[item.row]: the item's row. A row that fits several files by their names belongs to none of them.
+static void match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *table_row) {
+    enum { NONE = 0, SEVERAL = UINT32_MAX };
+    const dt_table *t = x->t;
+    uint32_t *user = dt_xcalloc(t->n_rows + 1, sizeof *user); // item + 1
+    bool *used = dt_xcalloc(t->n_rows + 1, sizeof *used);
+    memset(table_row, 0xff, r->n_rows * sizeof *table_row);
+    for (uint32_t i = 0; i < r->n; i++) {
+        const uint32_t row = find_row(x, r, &r->items[i], by);
         if (row == UINT32_MAX) continue;
-        if (by.way == BY_NAME && user[row]) // it must belong to one file
-            st =
-                dt_fail(DT_E_DATA,
-                        "%s:%u: '%s' fits %s and %s: write as much of the path as tells them apart",
-                        x->t->path, x->t->line[row], row_key(x, row), r->items[user[row] - 1].name,
-                        r->items[i].name);
-        user[row] = i + 1;
+        table_row[r->items[i].row] = row;
+        used[row] = true;
+        if (by.way == BY_NAME && user[row] != NONE && user[row] != SEVERAL) {
+            dt_examples_add(&r->join.ambiguous, "%s:%u: '%s' fits %s and %s", dt_path_base(t->path),
+                            t->line[row], row_key(x, row), r->items[user[row] - 1].name,
+                            r->items[i].name);
+            user[row] = SEVERAL;
+        } else if (user[row] == NONE) {
+            user[row] = i + 1;
+        }
     }
-    for (size_t i = 0; i < x->t->n_rows && st == DT_OK; i++) {
-        if (user[i]) continue;
-        const char *key = row_key(x, (uint32_t)i);
-        if (r->join.n_unused++ == 0)
-            r->join.first_unused =
-                dt_arena_printf(&r->arena, "line %u, '%s'", x->t->line[i], key ? key : "");
+    for (uint32_t i = 0; i < r->n; i++) {
+        uint32_t *row = &table_row[r->items[i].row];
+        if (*row != UINT32_MAX && user[*row] == SEVERAL) *row = UINT32_MAX;
+    }
+    for (uint32_t i = 0; i < t->n_rows; i++) {
+        const char *key = row_key(x, i);
+        const uint32_t of_key = key ? *find_slot(x, key, strlen(key)) : 0; // of duplicates the one
+        if (!used[i] && (of_key == 0 || !used[of_key - 1]))
+            dt_examples_add(&r->join.unused, "%s:%u '%s'", dt_path_base(t->path), t->line[i],
+                            key ? key : "");
     }
     free(user);
-    return st;
-}
-
-static dt_status check_matches(const dt_raw *r, const dt_raw_opts *o, const dt_table *t) {
-    const dt_raw_join *m = &r->join;
-    if (m->n_with == 0)
-        return dt_fail(DT_E_DATA,
-                       "%s: no file of %s has a row: column '%s' has %s, files are called %s; say "
-                       "what to compare with --join-on name|stem|key|COLUMN",
-                       t->path, r->source, t->column[table_column(t, o->join_on)],
-                       m->first_unused ? m->first_unused : "nothing", r->items[0].name);
-    if (o->join_strict && m->n_without)
-        return dt_fail(DT_E_DATA, "%s: %zu files have no row, the first is %s", t->path,
-                       m->n_without, m->first_without);
-    if (o->join_strict && m->n_unused)
-        return dt_fail(DT_E_DATA, "%s: %zu rows have no file, the first is %s", t->path,
-                       m->n_unused, m->first_unused);
-    return DT_OK;
+    free(used);
 }
 
 static dt_status find_way(const dt_raw *r, const char *on, const row_index *x, join_way *by) {
@@ -165,14 +159,14 @@ static dt_status find_way(const dt_raw *r, const char *on, const row_index *x, j
 }
 
 // Row i of a table of as many rows belongs to record i, which was row i: labels in a second file.
-static dt_status join_by_row(dt_raw *r, const dt_raw_opts *o) {
+static dt_status join_by_row(dt_raw *r, const char *path) {
     dt_table t;
-    DT_TRY(dt_raw_read_numbers(&t, o->join));
+    DT_TRY(dt_raw_read_numbers(&t, path));
     uint32_t *table_row = dt_xcalloc(r->n_rows + 1, sizeof *table_row);
     dt_status st = DT_OK;
     if (t.n_rows != r->n)
         st = dt_fail(DT_E_DATA, "%s: has %zu rows, and %s has %zu: row by row they must be as many",
-                     o->join, t.n_rows, r->source, r->n);
+                     path, t.n_rows, r->source, r->n);
     for (size_t i = 0; i < r->n; i++) table_row[r->items[i].row] = (uint32_t)r->items[i].offset;
     if (st == DT_OK) st = dt_raw_add_table(r, &t, table_row, -1);
     r->join.on = "row";
@@ -182,23 +176,147 @@ static dt_status join_by_row(dt_raw *r, const dt_raw_opts *o) {
     return st;
 }
 
-dt_status dt_raw_join_table(dt_raw *r, const dt_raw_opts *o) {
+// ---- several tables -------------------------------------------------------------------------------------
+typedef struct joined {
     dt_table t;
-    if (r->kind == DT_RAW_ROWS && !o->join_on) return join_by_row(r, o);
-    DT_TRY(dt_table_read(&t, o->join));
+    int key;             // the column that identifies its rows
+    uint32_t *table_row; // by item.row
+} joined;
+
+static dt_status read_joined(dt_raw *r, const dt_raw_opts *o, const char *path, joined *one) {
     row_index x = {0};
     join_way by;
-    uint32_t *table_row = dt_xcalloc(r->n_rows + 1, sizeof *table_row);
-    dt_status st = index_rows(&x, &t, table_column(&t, o->join_on));
-    if (st == DT_OK) st = find_way(r, o->join_on, &x, &by);
-    if (st == DT_OK) st = match_rows(r, &x, by, table_row);
-    if (st == DT_OK) st = check_matches(r, o, &t);
+    DT_TRY(dt_table_read_lenient(&one->t, path));
+    if (one->t.odd.n)
+        dt_examples_add(&r->join.odd, "%s: %zu (%s; the first line has %zu)", dt_path_base(path),
+                        one->t.odd.n, one->t.odd.text, one->t.n_columns);
+    one->key = table_column(&one->t, o->join_on);
+    one->table_row = dt_xcalloc(r->n_rows + 1, sizeof *one->table_row);
+    index_rows(&x, &one->t, one->key, &r->join, o->join_duplicates == DT_JOIN_LAST);
+    dt_status st = find_way(r, o->join_on, &x, &by);
     if (st == DT_OK) {
-        r->join.on = by.way < N_WAYS ? WAYS[by.way] : by.column->name;
-        st = dt_raw_add_table(r, &t, table_row, x.column);
+        const char *on = by.way < N_WAYS ? WAYS[by.way] : by.column->name;
+        match_rows(r, &x, by, one->table_row);
+        r->join.on = r->join.on ? dt_arena_printf(&r->arena, "%s, %s", r->join.on, on) : on;
+        bool any = false;
+        for (size_t i = 0; i < r->n && !any; i++)
+            any = one->table_row[r->items[i].row] != UINT32_MAX;
+        if (!any && r->join.ambiguous.n == 0)
+            st = dt_fail(DT_E_DATA,
+                         "%s: no file of %s has a row: column '%s' has %s, files are called %s; "
+                         "say what to compare with --join-on name|stem|key|COLUMN",
+                         path, r->source, one->t.column[one->key],
+                         r->join.unused.n ? r->join.unused.text : "nothing", r->items[0].name);
     }
-    free(table_row);
     free(x.slot);
-    dt_table_fini(&t);
+    return st;
+}
+
+// Adds a kind of problem to the list of them; `way_out` without one is only said where nothing is skipped.
+static void put_problem(char **list, const dt_examples *e, const char *what, const char *way_out) {
+    if (e->n == 0) return;
+    dt_xappend(list, "%s%zu %s: %s%s", *list ? "; " : "", e->n, what, e->text, way_out);
+}
+
+static dt_status check_rows(const dt_raw *r, const dt_raw_opts *o) {
+    const dt_raw_join *j = &r->join;
+    char *list = NULL;
+    if (!o->skip_bad) {
+        put_problem(&list, &j->odd,
+                    j->odd.n == 1 ? "table has rows of another number of fields"
+                                  : "tables have rows of another number of fields",
+                    "");
+        if (o->join_duplicates == DT_JOIN_ERROR)
+            put_problem(&list, &j->duplicates, "second rows for a file",
+                        " (--join-duplicates first or last takes one; JSON can hold several boxes "
+                        "in one row)");
+        put_problem(&list, &j->ambiguous, "rows fit several files",
+                    " (write as much of the path as tells them apart)");
+    }
+    const bool skippable = list != NULL;
+    if (o->join_strict) {
+        put_problem(&list, &j->without, "files have no row", "");
+        put_problem(&list, &j->unused, "rows have no file", "");
+    }
+    if (!list) return DT_OK;
+    dt_status st =
+        dt_fail(DT_E_DATA, "--join: %s%s", list,
+                skippable ? "; --on-error skip leaves out rows that cannot be joined" : "");
+    free(list);
+    return st;
+}
+
+// All tables as one of a row an item: so that a column has one kind, whichever tables it comes from.
+static dt_status add_joined(dt_raw *r, joined *all, size_t n) {
+    dt_table sum = {.path = n == 1 ? all[0].t.path : "--join", .n_rows = r->n_rows};
+    uint32_t *same = dt_xcalloc(r->n_rows + 1, sizeof *same);
+    size_t most = 0, *of = NULL; // a column's place in the sum
+    for (size_t k = 0; k < n; k++) most += all[k].t.n_columns;
+    sum.column = dt_xcalloc(most + 1, sizeof *sum.column);
+    sum.kind = dt_xcalloc(most + 1, sizeof *sum.kind);
+    of = dt_xcalloc(most + 1, sizeof *of);
+    size_t at = 0;
+    for (size_t k = 0; k < n; k++)
+        for (size_t c = 0; c < all[k].t.n_columns; c++, at++) {
+            int have = dt_table_find(&sum, all[k].t.column[c]);
+            of[at] = (int)c == all[k].key ? most : have >= 0 ? (size_t)have : sum.n_columns;
+            if (of[at] != sum.n_columns || (int)c == all[k].key) continue;
+            sum.column[sum.n_columns] = all[k].t.column[c];
+            sum.kind[sum.n_columns++] = all[k].t.kind[c];
+        }
+    sum.cell = dt_xcalloc(r->n_rows * sum.n_columns + 1, sizeof *sum.cell);
+    at = 0;
+    for (size_t k = 0; k < n; at += all[k++].t.n_columns)
+        for (size_t i = 0; i < r->n_rows; i++) {
+            const uint32_t row = all[k].table_row[i];
+            same[i] = (uint32_t)i;
+            for (size_t c = 0; row != UINT32_MAX && c < all[k].t.n_columns; c++) {
+                if (of[at + c] == most) continue;
+                const char **cell = &sum.cell[i * sum.n_columns + of[at + c]];
+                if (!*cell) *cell = all[k].t.cell[row * all[k].t.n_columns + c];
+            }
+        }
+    dt_status st = dt_raw_add_table(r, &sum, same, -1);
+    free(sum.column);
+    free(sum.kind);
+    free(sum.cell);
+    free(of);
+    free(same);
+    return st;
+}
+
+static void count_items(dt_raw *r, const joined *all, size_t n) {
+    for (size_t i = 0; i < r->n; i++) {
+        bool has = false;
+        for (size_t k = 0; k < n; k++) has = has || all[k].table_row[r->items[i].row] != UINT32_MAX;
+        r->join.n_with += has;
+        if (!has) dt_examples_add(&r->join.without, "%s", r->items[i].name);
+    }
+}
+
+dt_status dt_raw_join_tables(dt_raw *r, const dt_raw_opts *o) {
+    char *paths = dt_xstrdup(o->join), *save = NULL;
+    joined *all = NULL;
+    size_t n = 0;
+    dt_status st = DT_OK;
+    for (char *path = strtok_r(paths, "\n", &save); path && st == DT_OK;
+         path = strtok_r(NULL, "\n", &save)) {
+        if (r->kind == DT_RAW_ROWS && !o->join_on) {
+            st = join_by_row(r, path);
+            continue;
+        }
+        all = dt_xgrow(all, n, sizeof *all);
+        all[n] = (joined){0};
+        st = read_joined(r, o, path, &all[n++]);
+    }
+    if (st == DT_OK && n > 0) count_items(r, all, n);
+    if (st == DT_OK) st = check_rows(r, o);
+    if (st == DT_OK && n > 0) st = add_joined(r, all, n);
+    for (size_t k = 0; k < n; k++) {
+        free(all[k].table_row);
+        dt_table_fini(&all[k].t);
+    }
+    free(all);
+    free(paths);
     return st;
 }

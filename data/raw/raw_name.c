@@ -126,8 +126,29 @@ static const char *other_captures(dt_raw *r, const dt_capture *cap, int n, const
     return out;
 }
 
-static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const char *pattern,
-                                 const char *group) {
+// Leaves out files whose names do not fit, or names the first of them.
+static dt_status keep_fitting(dt_raw_found *f, const alternatives *a, const char *pattern,
+                              bool skip_bad) {
+    dt_capture cap[DT_MAX_CAPTURES];
+    dt_raw *r = f->raw;
+    size_t n = 0;
+    int which;
+    for (size_t i = 0; i < r->n; i++) {
+        if (match_any(a, r->items[i].name + f->n_strip, cap, &which) >= 0)
+            r->items[n++] = r->items[i];
+        else
+            dt_examples_add(&r->unfit, "%s", r->items[i].name);
+    }
+    if (r->unfit.n == 0) return DT_OK;
+    if (!skip_bad || n == 0)
+        return dt_fail(DT_E_USAGE, "%zu of %zu names do not fit the pattern '%s': %s%s", r->unfit.n,
+                       r->n, pattern, r->unfit.text,
+                       n ? "; --on-error skip leaves such files out" : "");
+    r->n = n;
+    return DT_OK;
+}
+
+static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const char *group) {
     dt_capture cap[DT_MAX_CAPTURES];
     dt_raw *r = f->raw;
     const bool by_folder = folders_are_fields(f, a) || (group && several_folders(f));
@@ -136,8 +157,6 @@ static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const c
         const char *name = item->name + f->n_strip, *field = name;
         size_t n_field = by_folder ? first_folder(name) : 0;
         int which, n = match_any(a, name, cap, &which);
-        if (n < 0)
-            return dt_fail(DT_E_USAGE, "%s: does not match the pattern '%s'", item->name, pattern);
         if (group && !by_folder) {
             field = other_captures(r, cap, n, group);
             n_field = strlen(field);
@@ -241,16 +260,17 @@ static void keep_class_folder(dt_raw_found *f) {
     while (f->n_strip > 0 && name[f->n_strip - 1] != '/') f->n_strip--;
 }
 
-dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, const char *group,
-                            bool by_class) {
+dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class) {
     dt_raw *r = f->raw;
+    const char *pattern = o->pattern;
     alternatives a;
     split_alternatives(&a, pattern ? pattern : KNOWN_PATTERNS);
     bool by_pattern = pattern || all_match(r, &a);
     r->by_known_pattern = by_pattern && !pattern;
     dt_status st = DT_OK;
     if (r->kind == DT_RAW_TAR || (by_class && !by_pattern)) f->n_strip = common_folders(r);
-    if (by_pattern) st = name_by_pattern(f, &a, pattern ? pattern : KNOWN_PATTERNS, group);
+    if (pattern) st = keep_fitting(f, &a, pattern, o->skip_bad);
+    if (by_pattern && st == DT_OK) st = name_by_pattern(f, &a, o->group);
     free(a.text);
     if (by_pattern) return st;
     if (by_class) keep_class_folder(f);

@@ -85,6 +85,7 @@ dt_status dt_raw_read_numbers(dt_table *t, const char *path) {
     char *all = dt_xrealloc(names, n_names + n + 1);
     memcpy(all + n_names, text, n);
     dt_status st = dt_table_parse_csv(t, path, all, n_names + n, separator);
+    if (st == DT_OK) st = dt_table_check(t);
     for (size_t i = 0; st == DT_OK && n_names > 0 && i < t->n_rows; i++) t->line[i]--;
     free(all);
     free(text);

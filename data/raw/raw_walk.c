@@ -41,10 +41,11 @@ static bool looks_numeric(const uint8_t *p, size_t n) {
 }
 
 // The extension that a file should have by its first bytes; NULL: it is not data.
-static const char *sniff(const char *ext, const uint8_t *head, size_t n) {
+static const char *sniff(const char *ext, const uint8_t *head, size_t n, const dt_kind **kind) {
+    *kind = NULL;
     if (ext && dt_text_ends(ext - 1, ".txt|.csv|.tsv|.dat"))
         return looks_numeric(head, n) ? ext : NULL;
-    const dt_kind *k = dt_kind_of_bytes(head, n);
+    const dt_kind *k = *kind = dt_kind_of_bytes(head, n);
     return k && k->uses ? k->name : NULL;
 }
 
@@ -161,9 +162,11 @@ static dt_status stat_all(dt_raw *r) {
     return j.error ? dt_raw_cannot(r, &r->items[j.failed], "look at", j.error) : DT_OK;
 }
 
-// sniff of an item. *found NULL: it is not data. A file that cannot be opened is an error.
+// sniff of an item. *found NULL: it is not data; *unread: of a kind that cannot be read. A file that cannot be opened is
+// an error.
 static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char *ext,
-                            const char **found) {
+                            const char **found, const dt_kind **unread) {
+    const dt_kind *kind = NULL;
     uint8_t head[SNIFF_BYTES];
     size_t n = item->size < SNIFF_BYTES ? (size_t)item->size : SNIFF_BYTES;
     int fd =
@@ -172,20 +175,20 @@ static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char
     ssize_t got = pread(fd, head, n, (off_t)item->offset);
     dt_status st = got < 0 ? dt_raw_cannot(r, item, "read", errno) : DT_OK;
     if (fd != r->root_fd) close(fd);
-    *found = st == DT_OK ? sniff(ext, head, (size_t)got) : NULL;
+    *found = st == DT_OK ? sniff(ext, head, (size_t)got, &kind) : NULL;
+    *unread = kind && kind->tool ? kind : dt_kind_unread(item->name);
     return st;
 }
 
 // Counts a file that is left out although one might expect it to be read.
-static void note_unread(dt_raw *r, const char *ext) {
-    const dt_kind *k = ext ? dt_kind_of_ext(ext) : NULL;
+static void note_unread(dt_raw *r, const dt_kind *k) {
     size_t i = 0, most = sizeof r->unread / sizeof *r->unread;
-    if (!k || k->uses) return;
+    if (!k) return;
     r->n_unread++;
-    while (i < most && r->unread[i] && strcmp(r->unread[i], k->name) < 0) i++;
-    if (i == most || r->unread[i] == k->name) return;
+    while (i < most && r->unread[i] && strcmp(r->unread[i]->name, k->name) < 0) i++;
+    if (i == most || r->unread[i] == k) return;
     memmove(&r->unread[i + 1], &r->unread[i], (most - i - 1) * sizeof *r->unread);
-    r->unread[i] = k->name;
+    r->unread[i] = k;
 }
 
 // Counts an empty file, which holds nothing to learn from; whether it is left out.
@@ -212,15 +215,16 @@ static dt_status keep_data(const dt_raw_found *f) {
                 r->first_dangling = item->name;
             continue;
         }
+        const dt_kind *unread = NULL;
         if (!keep && item->row != UINT32_MAX) {
             const char *found;
-            DT_TRY(sniff_item(r, item, ext, &found));
+            DT_TRY(sniff_item(r, item, ext, &found, &unread));
             keep = found != NULL;
             if (keep && (!ext || strcasecmp(found, ext) != 0)) item->ext = found;
         }
         if (!keep) {
             r->n_ignored++;
-            note_unread(r, ext);
+            note_unread(r, unread);
             continue;
         }
         r->items[n] = *item;
@@ -324,7 +328,11 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
         if (item->row == UINT32_MAX)
             return dt_fail(DT_E_DATA, "%s:%u: %s is no file", path, t->line[i], item->name);
         if (leaves_out_empty(f, item)) continue;
-        if (!dot) DT_TRY(sniff_item(r, item, NULL, &item->ext));
+        const dt_kind *unread = dt_kind_unread(item->name);
+        if (!dot) DT_TRY(sniff_item(r, item, NULL, &item->ext, &unread));
+        if (unread)
+            return dt_fail(DT_E_DATA, "%s:%u: %s is of kind %s, which is not read: %s", path,
+                           t->line[i], item->name, unread->name, unread->tool);
         if (!dot && !item->ext)
             return dt_fail(DT_E_DATA,
                            "%s:%u: %s has no extension, and does not begin like a file "

@@ -2,8 +2,9 @@
 //
 // What the RFC forbids is an error with its line, never a guess: text behind a closing quote, a quote that is never
 // closed, a row with more or fewer fields than the header. A slightly wrong table gives entirely wrong labels, and
-// no loss curve shows it. Two liberties are common in practice: lines end in LF, CRLF or CR, and the separator may
-// be ';' or a tab if the first line has no ','.
+// no loss curve shows it. Some liberties are common in practice: lines end in LF, CRLF or CR, the separator may
+// be ';' or a tab if the first line has no ',', a column may have no name (the index that pandas writes, a comma at the
+// end of the line), and a row may end in a comma too many.
 //
 // Arrays and objects in JSON stay JSON text (kind NESTED). If all rows of such a column are arrays of the same few
 // numbers, or objects of plain values, FLAT columns hold these one by one.
@@ -45,9 +46,7 @@ static void init(dt_table *t, const char *path) {
 }
 
 static dt_status add_column(dt_table *t, const char *name, dt_table_kind kind) {
-    if (!*name)
-        return dt_fail(DT_E_DATA, "%s: column %zu has no name in the first line", t->path,
-                       t->n_columns + 1);
+    if (!*name) name = dt_arena_printf(&t->arena, "column%zu", t->n_columns + 1);
     if (dt_table_find(t, name) >= 0)
         return dt_fail(DT_E_DATA, "%s: two columns are called '%s'", t->path, name);
     if (t->n_columns == MAX_COLUMNS)
@@ -129,24 +128,32 @@ static dt_status read_field(csv *c, bool *more) {
     return DT_OK;
 }
 
-static dt_status wrong_width(const csv *c, uint32_t line, size_t n) {
-    return dt_fail(DT_E_DATA, "%s:%u: %zu fields, where the first line has %zu names", c->t->path,
-                   line, n, c->t->n_columns);
-}
-
 static dt_status read_row(csv *c) {
     dt_table *t = c->t;
-    size_t n = 0;
+    size_t n = 0, n_values = 0; // fields up to the last that is not empty
     uint32_t line = c->line;
     const char **cell = add_row(t, line);
     bool more = true;
     while (more) {
         DT_TRY(read_field(c, &more));
-        if (n == t->n_columns) return wrong_width(c, line, n + 1);
-        if (c->field.n_bytes > 1) cell[n] = dt_arena_strdup(&t->arena, (const char *)c->field.data);
+        const bool is_empty = c->field.n_bytes == 1;
+        if (!is_empty && n < t->n_columns)
+            cell[n] = dt_arena_strdup(&t->arena, (const char *)c->field.data);
         n++;
+        if (!is_empty || n <= t->n_columns) n_values = n;
     }
-    return n < t->n_columns ? wrong_width(c, line, n) : DT_OK;
+    if (n_values == t->n_columns) return DT_OK;
+    t->n_rows--;
+    dt_examples_add(&t->odd, "line %u has %zu", line, n);
+    return DT_OK;
+}
+
+dt_status dt_table_check(dt_table *t) {
+    if (t->odd.n == 0) return DT_OK;
+    dt_fail(DT_E_DATA, "%s: %zu rows do not have %zu fields as the first line: %s", t->path,
+            t->odd.n, t->n_columns, t->odd.text);
+    dt_table_fini(t);
+    return DT_E_DATA;
 }
 
 static char find_separator(const char *data, size_t n) {
@@ -371,6 +378,11 @@ dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, s
 }
 
 dt_status dt_table_read(dt_table *t, const char *path) {
+    DT_TRY(dt_table_read_lenient(t, path));
+    return dt_table_check(t);
+}
+
+dt_status dt_table_read_lenient(dt_table *t, const char *path) {
     char *data = NULL;
     size_t n = 0;
     bool is_there;

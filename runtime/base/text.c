@@ -4,6 +4,7 @@
 #include "arena.h"
 
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,4 +155,18 @@ size_t dt_text_clean(char *out, size_t cap, const char *text) {
 int dt_text_columns(void) {
     struct winsize w;
     return ioctl(stderr_terminal(), TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+}
+
+void dt_examples_add(dt_examples *e, const char *fmt, ...) {
+    enum { MOST = 3 };
+    const size_t at = strlen(e->text);
+    va_list args;
+    if (e->n++ < MOST) {
+        const int n = snprintf(e->text + at, sizeof e->text - at, "%s", at ? ", " : "");
+        va_start(args, fmt);
+        vsnprintf(e->text + at + n, sizeof e->text - at - (size_t)n, fmt, args);
+        va_end(args);
+    } else if (e->n == MOST + 1 && at + sizeof ", …" <= sizeof e->text) {
+        strcpy(e->text + at, ", …");
+    }
 }

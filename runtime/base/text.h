@@ -11,6 +11,12 @@
 bool dt_text_ends(const char *text, const char *tails);
 // Adds a word to "a, b" in `list`, as far as it fits.
 void dt_text_list(char *list, size_t cap, const char *word);
+// How often something was found, and the first few of it for one message: "line 3 'a.png', line 9 'b.png', …".
+typedef struct dt_examples {
+    size_t n;
+    char text[300];
+} dt_examples;
+void dt_examples_add(dt_examples *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // For qsort and bsearch: of arrays of strings, by bytes.
 int dt_text_compare(const void *a, const void *b);
 

@@ -13,13 +13,30 @@ def make():
         for root in ("photos", "new", "new_photos", "mnist/train"):
             picture(f"{root}/class{c}/{'left' if i % 3 else 'right'}_{i}.ppm", 25 * c)
         picture(f"mnist/test/class{c}/left_{i}.ppm", 25 * c)
+    write_tables()
     for i in range(120):
         picture(f"heads/{('left', 'right', 'straight', 'up')[i % 4]}/{i % 24}_{i % 2}_{i}.ppm", 50 * (i % 4))
 
 
+def write_tables():
+    """Sixty pictures as X-rays, with a table as they are published and three that are right."""
+    rows = []
+    for i in range(60):
+        rows.append(f"{i}.ppm,{('Pneumonia/Viral/COVID-19', 'No Finding')[i % 2]},{'PA' if i % 3 else 'L'},{20 + i}.5")
+        os.makedirs("xrays", exist_ok=True)
+        os.link(f"photos/class{i % 10}/{'left' if i % 3 else 'right'}_{i}.ppm", f"xrays/{i}.ppm")
+    head = "filename,finding,view,age"
+    with open("metadata.csv", "w") as f: # a comma at the end, rows too long, a file twice
+        f.write("".join(line + "\n" for line in [head + ","] + [row + (",a,b" if i in (7, 29) else ",") for i, row in enumerate(rows)]))
+        f.write(rows[11] + ",\n")
+    for name, part in (("train", rows[:40]), ("test", rows[40:])):
+        open(name + ".csv", "w").write("\n".join([head] + part) + "\n")
+    open("sites.csv", "w").write("key,site\n" + "".join(f"{i},{i % 4}\n" for i in range(60)))
+
+
 def commands(pages, out):
     os.makedirs(out)
-    for page, least in (("split", 4), ("predict", 8), ("evaluate", 3), ("sweep", 2), ("several-targets", 1), ("fine-tune", 5),
+    for page, least in (("split", 4), ("predict", 8), ("evaluate", 3), ("sweep", 2), ("metadata-tables", 5), ("several-targets", 1), ("fine-tune", 5),
                         ("onnx", 3)):
         lines = []
         for kind, text in re.findall(r"^```(\w*)\n(.*?)^```", open(f"{pages}/{page}.md").read(), re.M | re.S):
@@ -31,7 +48,7 @@ def commands(pages, out):
                 words = [f"{section}.{key}={json.dumps(value)}" for section, keys in block.items() for key, value in keys.items()]
                 if page == "fine-tune": # a network that has the names, and weights that are here
                     words = [w.replace("resnet18-f37072fd.pth", "runs/resnet18") for w in words] + ["model.depth=18"]
-                if page == "several-targets":
+                if page in ("several-targets", "metadata-tables"):
                     words += ["data.fields.label=null"]
                 lines.append(f"dtrain check configs/{base}.yaml " + " ".join("'" + w.replace("'", "'\\''") + "'" for w in words))
         assert len(lines) >= least, (page, lines)

@@ -23,7 +23,8 @@ static const struct {
     {"stereo.wav", NONE, NONE, 2, 30, 16000}, {"mono.flac", NONE, NONE, 1, 31, 8000},
     {"rgb.webp", 7, 5, 3, NONE, NONE},        {"rgba.webp", 7, 5, 4, NONE, NONE},
     {"lossless.webp", 7, 5, 3, NONE, NONE},   {"cube.fits", 7, 5, 3, NONE, NONE},
-    {"extension.fits", 7, 5, 1, NONE, NONE},
+    {"extension.fits", 7, 5, 1, NONE, NONE},  {"vorbis.ogg", NONE, NONE, 2, 1001, 16000},
+    {"opus.ogg", NONE, NONE, 1, 2000, 48000}, {"low.ogg", NONE, NONE, 1, 2000, 16000},
 };
 enum { N_WANT = sizeof WANT / sizeof *WANT };
 

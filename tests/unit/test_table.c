@@ -6,7 +6,8 @@
 #include "testing.h"
 
 static dt_status parse(dt_table *t, const char *text) {
-    return dt_table_parse_csv(t, "t.csv", text, strlen(text), 0);
+    DT_TRY(dt_table_parse_csv(t, "t.csv", text, strlen(text), 0));
+    return dt_table_check(t);
 }
 
 static const char *cell(const dt_table *t, size_t row, const char *column) {
@@ -38,16 +39,23 @@ TEST(quotes_line_ends_and_separators) {
     must(parse(&t, "a,b\r1,2\r3,4"));
     assert_int_equal(t.n_rows, 2);
     dt_table_fini(&t);
+    must(parse(&t, ",b,\n0,x,\n1,y,,\n")); // pandas' index, a comma at the ends
+    assert_int_equal(t.n_rows, 2);
+    assert_string_equal(cell(&t, 1, "column1"), "1");
+    assert_null(cell(&t, 1, "column3"));
+    dt_table_fini(&t);
 }
 
 TEST(mistakes_have_lines) {
     static const char *const WRONG[][2] = {
-        {"a,b\n1,2\n3\n", "t.csv:3: 1 fields"},
-        {"a,b\n1,2,3\n", "t.csv:2: 3 fields"},
+        {"a,b\n1,2\n3\n", "t.csv: 1 rows do not have 2 fields as the first line: line 3 has 1"},
+        {"a,b\n1,2,3\n1\n1,2\n,,3\n5\n6\n",
+         "t.csv: 5 rows do not have 2 fields as the first line: line 2 has 3, line 3 has 1, line 5 "
+         "has 3, …"},
         {"a,b\n1,\"x\"y\n", "t.csv:2: text behind a closing quote"},
         {"a,b\n1,2\n3,\"x\ny", "t.csv:3: a quote that is never closed"},
         {"a,a\n1,2\n", "two columns are called 'a'"},
-        {"a,\n1,2\n", "column 2 has no name"},
+        {"column2,\n1,2\n", "two columns are called 'column2'"},
         {"", "empty"},
     };
     dt_table t;
@@ -146,8 +154,8 @@ TEST(rows_find_their_files) {
         if (dt_raw_list(&r, files, NULL, &o) != DT_OK) fail_msg("%zu: %s", i, dt_error_message());
         assert_string_equal(r.join.on, WAYS[i].used);
         assert_int_equal(r.join.n_with, 2);
-        assert_int_equal(r.join.n_without, 1);
-        assert_string_equal(r.join.first_without, "p/b.npy");
+        assert_int_equal(r.join.without.n, 1);
+        assert_string_equal(r.join.without.text, "p/b.npy");
         assert_true(number(&r, 0, "yaw") == 1.5 && number(&r, 2, "yaw") == -2);
         assert_true(number(&r, 1, "yaw") != number(&r, 1, "yaw"));
         expect_json(&r, 2, "{\"yaw\":-2.0}"); // a number with a point is one again
@@ -163,8 +171,8 @@ TEST(a_join_by_a_column_of_the_names) {
     dt_raw r;
     must(dt_raw_list(&r, files, NULL, &o));
     assert_int_equal(r.join.n_with, 3);
-    assert_int_equal(r.join.n_unused, 1);
-    assert_non_null(strstr(r.join.first_unused, "nobody"));
+    assert_int_equal(r.join.unused.n, 1);
+    assert_string_equal(r.join.unused.text, "people.csv:4 'nobody'");
     expect_json(&r, 2, "{\"age\":40,\"n\":\"c\",\"who\":\"q\"}");
     dt_raw_fini(&r);
     o.join_strict = true;
@@ -193,7 +201,8 @@ TEST(joins_that_are_wrong) {
     dt_raw_opts o = {.join = fixture_path("join.csv")};
     dt_raw r;
     write_text("join.csv", "file,v\na.npy,1\nb.npy,2\na.npy,3\n");
-    must_fail(DT_E_DATA, "join.csv:4: a second row for 'a.npy'", dt_raw_list(&r, files, NULL, &o));
+    must_fail(DT_E_DATA, "1 second rows for a file: join.csv:2 and 4 'a.npy' (--join-duplicates",
+              dt_raw_list(&r, files, NULL, &o));
     write_text("files/q/a.npy", "4444");
     write_text("join.csv", "file,v\na.npy,1\n");
     must_fail(DT_E_DATA, "'a.npy' fits p/a.npy and q/a.npy", dt_raw_list(&r, files, NULL, &o));
@@ -202,6 +211,122 @@ TEST(joins_that_are_wrong) {
     must_fail(DT_E_DATA, "no file of", dt_raw_list(&r, files, NULL, &o));
     o.join = fixture_path("missing.csv");
     assert_int_equal(dt_raw_list(&r, files, NULL, &o), DT_E_USAGE);
+}
+
+static const char *text_of(const dt_raw *r, size_t item, const char *column) {
+    for (int i = 0; i < r->n_columns; i++)
+        if (strcmp(r->columns[i].name, column) == 0) {
+            const uint32_t v = r->columns[i].cell[r->items[item].row];
+            return v == DT_NO_VALUE ? "-" : r->values[v];
+        }
+    return "no column";
+}
+
+// As published: a comma at the end of lines, rows that are longer, rows of one file twice, rows of other files.
+TEST(all_that_is_wrong_with_a_table_is_told_at_once) {
+    const char *files = make_files();
+    write_text("files/r/c.npy", "4");
+    write_text("join.csv", "file,finding,\n"
+                           "a.npy,x,\n"
+                           "b.npy,y,,7\n"
+                           "a.npy,z\n"
+                           "b.npy,w,\n"
+                           "b.npy,v,\n"
+                           "c.npy,u,\n"
+                           "gone.npy,t,\n");
+    dt_raw_opts o = {.join = fixture_path("join.csv")};
+    dt_raw r;
+    must_fail(
+        DT_E_DATA,
+        "--join: 1 table has rows of another number of fields: join.csv: 2 (line 3 has 4, line "
+        "4 has 2; the first line has 3); 1 second rows for a file: join.csv:5 and 6 'b.npy' "
+        "(--join-duplicates first or last takes one; JSON can hold several boxes in one row); "
+        "1 rows fit several files: join.csv:7: 'c.npy' fits q/c.npy and r/c.npy (write as "
+        "much of the path as tells them apart); --on-error skip leaves out rows that cannot "
+        "be joined",
+        dt_raw_list(&r, files, NULL, &o));
+    o.join_duplicates = DT_JOIN_LAST;
+    must_fail(DT_E_DATA, "rows fit several files", dt_raw_list(&r, files, NULL, &o));
+    assert_null(strstr(dt_error_message(), "second rows"));
+    o.skip_bad = true;
+    for (o.join_duplicates = DT_JOIN_ERROR; o.join_duplicates <= DT_JOIN_LAST;
+         o.join_duplicates++) {
+        must(dt_raw_list(&r, files, NULL, &o));
+        assert_string_equal(text_of(&r, 0, "finding"), "x");
+        assert_string_equal(text_of(&r, 1, "finding"),
+                            o.join_duplicates == DT_JOIN_LAST ? "v" : "w");
+        assert_string_equal(text_of(&r, 2, "finding"), "-");
+        assert_int_equal(r.join.n_with, 2);
+        assert_string_equal(r.join.without.text, "q/c.npy, r/c.npy");
+        assert_string_equal(r.join.unused.text, "join.csv:8 'gone.npy'");
+        assert_int_equal(r.join.odd.n, 1);
+        dt_raw_fini(&r);
+    }
+    unlink(fixture_path("files/r/c.npy"));
+}
+
+// Tables of more files and of more columns; numbers are numbers whichever table shows it.
+TEST(several_tables_are_joined) {
+    const char *files = make_files();
+    write_text("train.csv", "name,age,sex\na.npy,31,f\nc.npy,45,m\n");
+    write_text("test.csv", "id,age\nb,62.5\nc,99\n");
+    write_text("site.csv", "site,key\nx,p/a\ny,q/c\n");
+    char *all = dt_xprintf("%s\n%s\n%s", fixture_path("train.csv"), fixture_path("test.csv"),
+                           fixture_path("site.csv"));
+    dt_raw_opts o = {.join = all};
+    dt_raw r;
+    must(dt_raw_list(&r, files, NULL, &o));
+    assert_true(number(&r, 0, "age") == 31 && number(&r, 1, "age") == 62.5);
+    assert_true(number(&r, 2, "age") == 45); // of the first that has one
+    assert_string_equal(text_of(&r, 1, "sex"), "-");
+    assert_string_equal(text_of(&r, 2, "site"), "y");
+    assert_string_equal(r.join.on, "name, stem, key");
+    assert_int_equal(r.join.n_with, 3);
+    assert_int_equal(r.join.without.n, 0);
+    dt_raw_fini(&r);
+    free(all);
+}
+
+TEST(names_that_do_not_fit_the_pattern) {
+    const char *files = make_files();
+    dt_raw_opts o = {.pattern = "p/{n}.npy"};
+    dt_raw r;
+    must_fail(DT_E_USAGE,
+              "1 of 3 names do not fit the pattern 'p/{n}.npy': q/c.npy; --on-error skip leaves "
+              "such files out",
+              dt_raw_list(&r, files, NULL, &o));
+    o.skip_bad = true;
+    must(dt_raw_list(&r, files, NULL, &o));
+    assert_int_equal(r.n, 2);
+    assert_int_equal(r.unfit.n, 1);
+    assert_string_equal(text_of(&r, 1, "n"), "b");
+    dt_raw_fini(&r);
+    o.pattern = "z{n}.npy";
+    must_fail(DT_E_USAGE, "3 of 3 names do not fit", dt_raw_list(&r, files, NULL, &o));
+}
+
+TEST(columns_are_made_of_others) {
+    const char *files = make_files();
+    write_text("join.csv", "file,finding,age\na.npy,Pneumonia/COVID-19,30.5\nb.npy,,41\n");
+    dt_raw_opts o = {.join = fixture_path("join.csv"),
+                     .columns = "covid=finding like '%COVID%'\n"
+                                "half=age / 2\n"
+                                "folder=substr(source, 1, 1)\n"
+                                "both=folder || '-' || key"};
+    dt_raw r;
+    must(dt_raw_list(&r, files, NULL, &o));
+    expect_json(&r, 0,
+                "{\"age\":30.5,\"both\":\"p-p/a\",\"covid\":\"true\",\"finding\":\"Pneumonia/"
+                "COVID-19\",\"folder\":\"p\",\"half\":15.25}");
+    expect_json(&r, 1, "{\"age\":41.0,\"both\":\"p-p/b\",\"folder\":\"p\",\"half\":20.5}");
+    dt_raw_fini(&r);
+    o.columns = "age=1 + number('2')";
+    must_fail(DT_E_USAGE, "--column age: there is a column 'age' already",
+              dt_raw_list(&r, files, NULL, &o));
+    o.columns = "x=agee + 1";
+    must_fail(DT_E_USAGE, "no record has a column 'agee'", dt_raw_list(&r, files, NULL, &o));
+    o.columns = "x";
+    must_fail(DT_E_USAGE, "expected NAME=EXPRESSION", dt_raw_list(&r, files, NULL, &o));
 }
 
 // ---- lists ----------------------------------------------------------------------------------------------

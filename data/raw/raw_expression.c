@@ -1,0 +1,165 @@
+// raw_expression.c: the names of expressions in a list of raw items, and columns that are made of others (dtrain pack
+// --column).
+//
+// The same text means the same here as in `dtrain data query` on the finished dataset. For that a column's
+// kind must be known before its values are: numbers if all values in the list are plain decimals, else text.
+#include "raw_expression.h"
+#include "data/catalog/select.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- names --------------------------------------------------------------------------------------------
+static bool all_decimal(const char *const *values, const uint32_t *cell, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (cell[i] != DT_NO_VALUE && !dt_text_is_decimal(values[cell[i]])) return false;
+    return true;
+}
+
+static bool set_column_is_text(const dt_catalog *c, int k) {
+    const dt_column *col = &c->columns[k];
+    for (uint32_t v = 0; v < col->n_values; v++)
+        if (!dt_text_is_decimal(dt_catalog_str(c, col->values[v]))) return true;
+    return false;
+}
+
+bool dt_raw_find_name(dt_raw_name *u, const dt_raw *raw, const char *name) {
+    *u = (dt_raw_name){.column = -1, .text = -1, .real = -1};
+    for (int k = 0; k < raw->n_columns; k++) {
+        const dt_raw_column *c = &raw->columns[k];
+        if (c->kind == DT_RAW_JSON || strcmp(c->name, name) != 0) continue;
+        u->column = k;
+        u->is_text = u->is_text || (c->cell && !all_decimal(raw->values, c->cell, raw->n_rows));
+    }
+    if (raw->catalog) {
+        const dt_catalog *c = raw->catalog;
+        u->text = dt_catalog_find_column(c, name);
+        u->real = dt_catalog_find_real(c, name);
+        u->is_text = u->is_text || (u->text >= 0 && set_column_is_text(c, u->text));
+    }
+    return u->column >= 0 || u->text >= 0 || u->real >= 0;
+}
+
+// ---- values -------------------------------------------------------------------------------------------
+static dt_cell text_value(const dt_raw_name *u, const char *text) {
+    return u->is_text ? dt_cell_text(text) : dt_cell_decimal(text);
+}
+
+dt_cell dt_raw_number(const dt_raw_name *u, double v, char buffer[DT_REAL_CHARS]) {
+    if (!u->is_text || isnan(v)) return dt_cell_real(v);
+    return dt_cell_text(dt_real_text(buffer, v));
+}
+
+dt_cell dt_raw_cell(const dt_raw_name *u, const dt_raw *raw, const dt_raw_item *item,
+                    char buffer[DT_REAL_CHARS]) {
+    if (u->column >= 0) {
+        const dt_raw_column *c = &raw->columns[u->column];
+        if (c->number) return dt_raw_number(u, c->number[item->row], buffer);
+        uint32_t cell = c->cell[item->row];
+        return text_value(u, cell == DT_NO_VALUE ? NULL : raw->values[cell]);
+    }
+    const char *text = u->text >= 0 ? dt_catalog_value(raw->catalog, u->text, item->record) : NULL;
+    if (text || u->real < 0) return text_value(u, text);
+    return dt_raw_number(u, dt_catalog_real(raw->catalog, u->real, item->record), buffer);
+}
+
+// ---- derived columns ----------------------------------------------------------------------------------
+// What each of an expression's names is: a column, or key or source, which every item has.
+typedef struct derivation {
+    dt_raw *r;
+    dt_expr *e;
+    int n;
+    dt_raw_name *name;
+    enum { OF_COLUMN, OF_KEY, OF_SOURCE } * of;
+    dt_cell *value;
+    char (*text)[DT_REAL_CHARS];
+} derivation;
+
+static dt_status find_names(derivation *d) {
+    d->n = dt_expr_n_names(d->e);
+    d->name = dt_xcalloc((size_t)d->n + 1, sizeof *d->name);
+    d->of = dt_xcalloc((size_t)d->n + 1, sizeof *d->of);
+    d->value = dt_xcalloc((size_t)d->n + 1, sizeof *d->value);
+    d->text = dt_xcalloc((size_t)d->n + 1, sizeof *d->text);
+    for (int i = 0; i < d->n; i++) {
+        const char *name = dt_expr_name(d->e, i);
+        if (dt_raw_find_name(&d->name[i], d->r, name)) continue;
+        d->of[i] = strcmp(name, "key") == 0      ? OF_KEY
+                   : strcmp(name, "source") == 0 ? OF_SOURCE
+                                                 : OF_COLUMN;
+        if (d->of[i] == OF_COLUMN)
+            return dt_expr_fail_name(d->e, i,
+                                     "no record has a column '%s': it is neither in names, tables "
+                                     "or the set that is packed, nor key or source",
+                                     name);
+    }
+    return DT_OK;
+}
+
+static dt_cell value_of(derivation *d, const dt_raw_item *item, dt_arena *arena) {
+    for (int i = 0; i < d->n; i++)
+        d->value[i] = d->of[i] == OF_KEY      ? dt_cell_text(item->key)
+                      : d->of[i] == OF_SOURCE ? dt_cell_text(item->name)
+                                              : dt_raw_cell(&d->name[i], d->r, item, d->text[i]);
+    dt_cell v = dt_expr_value(d->e, d->value, arena);
+    v.text = v.kind == DT_CELL_TEXT ? dt_cell_kept(&v, arena) : v.text;
+    for (int i = 0; i < d->n; i++) // a buffer is used again
+        if (v.text && v.text == d->text[i]) v.text = dt_arena_strdup(arena, v.text);
+    return v;
+}
+
+static dt_status add_cells(dt_raw *r, const char *name, const dt_cell *v, dt_arena *arena) {
+    const bool reals = dt_cells_are_reals(v, r->n);
+    dt_raw_column *c;
+    DT_TRY(dt_raw_column_of(r, name, reals ? DT_RAW_NUMBER : DT_RAW_TEXT, true, &c));
+    for (size_t i = 0; i < r->n; i++) {
+        const uint32_t row = r->items[i].row;
+        if (v[i].kind == DT_CELL_NULL) continue;
+        if (reals)
+            c->number[row] = (double)v[i].number;
+        else
+            c->cell[row] = dt_raw_value(r, dt_cell_kept(&v[i], arena));
+    }
+    return DT_OK;
+}
+
+static dt_status derive(dt_raw *r, const char *name, const char *expression) {
+    derivation d = {.r = r};
+    dt_arena arena;
+    dt_raw_name known;
+    if (dt_raw_find_name(&known, r, name))
+        return dt_fail(DT_E_USAGE, "there is a column '%s' already: choose another name", name);
+    DT_TRY(dt_expr_parse_value(&d.e, expression));
+    dt_arena_init(&arena);
+    dt_cell *v = dt_xcalloc(r->n + 1, sizeof *v);
+    dt_status st = find_names(&d);
+    for (size_t i = 0; i < r->n && st == DT_OK; i++) v[i] = value_of(&d, &r->items[i], &arena);
+    if (st == DT_OK) st = add_cells(r, name, v, &arena);
+    dt_expr_destroy(d.e);
+    free(d.name);
+    free(d.of);
+    free(d.value);
+    free(d.text);
+    free(v);
+    dt_arena_fini(&arena);
+    return st;
+}
+
+dt_status dt_raw_derive(dt_raw *r, const char *columns) {
+    char *all = dt_xstrdup(columns ? columns : ""), *save = NULL;
+    dt_status st = DT_OK;
+    for (char *name = strtok_r(all, "\n", &save); name && st == DT_OK;
+         name = strtok_r(NULL, "\n", &save)) {
+        char *equals = strchr(name, '=');
+        if (!equals || equals == name) {
+            st = dt_fail(DT_E_USAGE, "--column %s: expected NAME=EXPRESSION", name);
+            break;
+        }
+        *equals = '\0';
+        st = derive(r, name, equals + 1);
+        if (st != DT_OK) st = dt_fail_context(st, "--column %s", name);
+    }
+    free(all);
+    return st;
+}
