@@ -149,7 +149,7 @@ static dt_status agree(void *ctx, dt_status mine, int64_t *value) {
     *value = all[1];
     if (all[0] == DT_OK) return DT_OK;
     bool speaks = c->world_size - c->rank == all[2];
-    if (speaks && c->rank > 0) launch_report(mine);
+    if (speaks && c->rank > 0) launch_print_error(mine);
     if (!speaks) dt_error_clear();
     return (dt_status)all[0];
 }
@@ -168,7 +168,7 @@ static dt_status pack_on_ranks(dt_pack_opts *o) {
     o->agree = agree;
     o->ctx = c;
     dt_status st = dt_data_pack(o);
-    if (c->rank == 0) launch_report(st); // before the last barrier: see wire.c
+    if (c->rank == 0) launch_print_error(st); // before the last barrier: see wire.c
     dt_status last = c->finalize(c);
     dt_comm_destroy(c);
     if (st == DT_OK) return last;

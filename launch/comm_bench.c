@@ -228,7 +228,7 @@ static dt_status run(const launch_words *w) {
     dt_log_set_rank(c->rank, c->world_size);
     dt_status st = run_bench(c, (int64_t)mib << 18);
     if (st != DT_OK && c->world_size > 1) {
-        launch_report(st);
+        launch_print_error(st);
         c->abort(c, st);
     }
     dt_status last = c->finalize(c);

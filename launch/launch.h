@@ -87,7 +87,7 @@ dt_status launch_with_comm(dt_config *c,
                            dt_status (*body)(const dt_trainer_args *a, bool *agreed, void *ctx),
                            void *ctx);
 // Prints the message of `st`, unless it was printed before, and clears it.
-void launch_report(dt_status st);
+void launch_print_error(dt_status st);
 // Fails unless there are least..most words; `expected` says which.
 dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most,
                               const char *expected);

@@ -198,9 +198,9 @@ int main(int argc, char **argv) {
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));
     if (st == DT_OK) st = run(argc, argv);
     if (st != DT_OK && *dt_error_message()) let_rank_0_speak();
-    launch_report(st);
+    launch_print_error(st);
     dt_status lost = flush_output();
-    launch_report(lost);
+    launch_print_error(lost);
     // a list of bad data is what was asked for, so losing it counts; other failures matter more than a lost line
     if (st == DT_OK || st == DT_E_DATA) st = lost != DT_OK ? lost : st;
     exit(st);

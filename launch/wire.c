@@ -169,7 +169,7 @@ dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm) {
 
 // ---- the comm's life -------------------------------------------------------------------------------
 
-void launch_report(dt_status st) {
+void launch_print_error(dt_status st) {
     if (st == DT_OK || !*dt_error_message()) return;
     if (st == DT_E_PREEMPTED)
         dt_warn("%s", dt_error_message()); // no failure: the job continues later
@@ -182,7 +182,7 @@ void launch_report(dt_status st) {
 // come here; those other than rank 0 wait half a second, in which the launcher ends them.
 static void abort_job(dt_comm *comm, dt_status st) {
     bool ending = comm->rank > 0 && usleep(500 * 1000) != 0;
-    if (!ending) launch_report(st);
+    if (!ending) launch_print_error(st);
     comm->abort(comm, st);
 }
 
@@ -212,7 +212,7 @@ dt_status launch_with_comm(dt_config *c,
     dt_status st = body(&args, &agreed, ctx);
     if (st != DT_OK && !agreed && comm->world_size > 1) abort_job(comm, st);
     // rank 0 prints it before the last barrier: the launcher ends the job when the first rank exits
-    if (st != DT_OK && comm->rank == 0) launch_report(st);
+    if (st != DT_OK && comm->rank == 0) launch_print_error(st);
     if (agreed || st == DT_OK) {
         dt_status last = comm->finalize(comm);
         if (st == DT_OK)

@@ -46,3 +46,43 @@ def read_safetensors(path):
     metadata = head.pop("__metadata__", {})
     return ({k: array("f", data[slice(*t["data_offsets"])]) for k, t in head.items()},
             {k: t["shape"] for k, t in head.items()}, metadata)
+
+
+def write_run(run, steps, name="photos", classes=("cat", "dog"), every=100, seed=1, lr=2e-3, end=True):
+    """A run directory as a training of so many steps leaves it, evaluated every so many steps, with classes."""
+    import math, os, random
+    draw = random.Random(seed)
+    steps, every, seed, lr = int(steps), int(every), int(seed), float(lr)
+    os.makedirs(run, exist_ok=True)
+    confusion = {t: {p: 8 if t == p else 1 for p in classes} for t in classes}
+    report = {"classes": {c: {"precision": 0.75, "recall": 0.5, "f1": 0.6, "support": 10 + i}
+                          for i, c in enumerate(classes)}}
+    start = {"kind": "start", "from_step": 0, "schema": 1, "version": "0.1.0", "world_size": 2, "time": 1.7e9,
+             "total_steps": steps, "steps_per_epoch": every, "chosen_by": "accuracy", "lower_is_better": False,
+             "samples": {"train": 32 * every, "val": 20, "test": 20}, "host": "node1", "machine": "cpu avx2",
+             "data": "lmdb photos.lmdb", "command": "dtrain photos.yaml"}
+    with open(f"{run}/metrics.jsonl", "w") as f:
+        f.write(json.dumps(start, separators=(",", ":")) + "\n")
+        for s in range(1, steps + 1):
+            loss = 2 * math.exp(-3 * s / steps) + 0.2 * draw.random()
+            f.write('{"kind":"step","step":%d,"epoch":%r,"samples":%d,"loss":%r,"lr":%r,"grad_norm":%r,"samples_per_s":%r,'
+                    '"seconds":{"step":%r,"data":%r,"compute":0.007,"comm":0.001,"other":0.0005},"rss":51568640}\n' %
+                    (s, s / every, 32 * s, loss, lr * (1 - s / steps), 1 + draw.random(), 3200 + draw.random(),
+                     0.01 + 0.001 * draw.random(), 0.0015))
+            if s % every == 0:
+                e = {"kind": "eval", "split": "val", "step": s, "accuracy": 1 - loss / 3, "loss": loss,
+                     "confusion": confusion, "report": report}
+                f.write(json.dumps(e, separators=(",", ":")) + "\n")
+        if end:
+            f.write('{"kind":"end","step":%d,"status":0}\n' % steps)
+    best = {"weights": "best and last", "step": steps, "samples": 20, "accuracy": 0.9 + 0.01 * seed, "loss": 0.3}
+    if end:
+        with open(f"{run}/result.json", "w") as f:
+            f.write(json.dumps({"split": "train", "weights": "last", "step": steps, "loss": 0.25, "chosen_by": "accuracy"}) + "\n")
+            f.write(json.dumps({"split": "val"} | best) + "\n" + json.dumps({"split": "test"} | best) + "\n")
+    with open(f"{run}/config.yaml", "w") as f:
+        f.write("run: {name: %s, seed: %d}\ndata:\n  path: photos.lmdb\n  fields:\n    image: {kind: image, size: 32}\n"
+                "    label: {kind: class}\nmodel: {name: resnet}\n"
+                "train: {epochs: 2, global_batch: 32, micro_batch: 8, optimizer: {lr: %r}}\n" % (json.dumps(name), seed, lr))
+    with open(f"{run}/log", "w") as f:
+        f.write("2026-11-25T22:25:26Z I calm\n2026-11-25T22:25:27Z W a checkpoint could not be written\n")

@@ -196,6 +196,11 @@ dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, .
 bool dt_config_parse_bytes(const char *text, double *bytes);
 // YAML text of the resolved tree, keys in table order; heap, caller frees.
 char *dt_config_dump(const dt_config *c);
+// Every value of the resolved tree, in that order: the key's path, the value as YAML, and the default's text (NULL: it
+// has none), which `is_default` says it equals. The texts live as long as the config.
+typedef void (*dt_config_visit)(void *ctx, const char *path, const char *value,
+                                const char *default_text, bool is_default);
+void dt_config_each(dt_config *c, dt_config_visit visit, void *ctx);
 // The first key that changes numbers (flag N in config.def) and differs between two configs, or NULL. `a` is what the
 // run has, `b` what is asked for; an `auto` in b takes a's answer and never differs. Key and values live as long as
 // the configs.

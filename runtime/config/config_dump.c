@@ -78,38 +78,36 @@ void config_write_flow(FILE *out, const dt_cnode *n) {
 }
 
 // -- the whole -------------------------------------------------------------------------------
-static void write_map(FILE *out, const char *prefix, const dt_cnode *map, int indent);
-
-static void write_entry(FILE *out, const char *path, const char *key, const dt_cnode *n,
-                        int indent) {
-    fprintf(out, "%*s", indent, "");
-    write_text(out, key, false);
-    if (config_match_path(path, NULL) == MATCH_INNER && n->n > 0) {
-        fputs(":\n", out);
-        write_map(out, path, n, indent + 2);
-        return;
-    }
-    fputs(": ", out);
-    config_write_flow(out, n);
-    fputc('\n', out);
-}
+// An entry of a map; inner: its value is a map of keys, whose entries follow.
+typedef void (*visit_entry)(void *ctx, const char *path, const char *key, const dt_cnode *n,
+                            int depth, bool inner);
 
 // Keys of the table in its order. Names that the user chose keep the order of the file.
-static void write_map(FILE *out, const char *prefix, const dt_cnode *map, int indent) {
+static void walk(const char *prefix, const dt_cnode *map, int depth, visit_entry visit, void *ctx) {
     dt_arena a;
     dt_arena_init(&a);
-    const char *words = config_words_at(&a, prefix);
-    for (size_t i = 0; i < map->n && !*words; i++)
-        write_entry(out, dt_arena_printf(&a, "%s.%s", prefix, map->keys[i]), map->keys[i],
-                    map->items[i], indent);
-    for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|') {
-        const char *key = dt_arena_printf(&a, "%.*s", (int)strcspn(p, "|"), p);
-        const dt_cnode *item = dt_cnode_get(map, key);
+    const char *words = config_words_at(&a, prefix), *at = words;
+    for (size_t i = 0; *words ? *at != '\0' : i < map->n; i++) {
+        const int n = (int)strcspn(at, "|");
+        const char *key = *words ? dt_arena_printf(&a, "%.*s", n, at) : map->keys[i];
+        const dt_cnode *item = *words ? dt_cnode_get(map, key) : map->items[i];
+        at += n + (at[n] == '|');
         if (!item) continue;
-        write_entry(out, dt_arena_printf(&a, "%s%s%s", prefix, *prefix ? "." : "", key), key, item,
-                    indent);
+        const char *path = dt_arena_printf(&a, "%s%s%s", prefix, *prefix ? "." : "", key);
+        const bool inner = config_match_path(path, NULL) == MATCH_INNER && item->n > 0;
+        visit(ctx, path, key, item, depth, inner);
+        if (inner) walk(path, item, depth + 1, visit, ctx);
     }
     dt_arena_fini(&a);
+}
+
+static void write_entry(void *out, const char *path, const char *key, const dt_cnode *n, int depth,
+                        bool inner) {
+    fprintf(out, "%*s", 2 * depth, "");
+    write_text(out, key, false);
+    fputs(inner ? ":" : ": ", out);
+    if (!inner) config_write_flow(out, n);
+    fputc('\n', out);
 }
 
 static FILE *open_text(char **text, size_t *n) {
@@ -122,7 +120,7 @@ char *dt_config_dump(const dt_config *c) {
     char *text = NULL;
     size_t n;
     FILE *out = open_text(&text, &n);
-    write_map(out, "", c->root, 0);
+    walk("", c->root, 0, write_entry, out);
     fclose(out);
     return text;
 }
@@ -151,10 +149,8 @@ static char *find_difference(const dt_config *a, const dt_config *b, const dt_co
     return found;
 }
 
-// The value as YAML, in the arena of its config.
-static const char *value_text(const dt_config *c, const char *path) {
-    const dt_cnode *n = config_find(c, path);
-    if (!n) return "(absent)";
+// The node as YAML, in the arena of its config.
+static const char *node_text(const dt_config *c, const dt_cnode *n) {
     char *text = NULL;
     size_t size;
     FILE *out = open_text(&text, &size);
@@ -163,6 +159,11 @@ static const char *value_text(const dt_config *c, const char *path) {
     const char *kept = dt_arena_strdup((dt_arena *)&c->arena, text);
     free(text);
     return kept;
+}
+
+static const char *value_text(const dt_config *c, const char *path) {
+    const dt_cnode *n = config_find(c, path);
+    return n ? node_text(c, n) : "(absent)";
 }
 
 // Hands over `found` (heap, or NULL) with the values there.
@@ -205,4 +206,31 @@ const char *dt_config_field_difference(const dt_config *a, const dt_config *b, c
         found = NULL;
     }
     return tell_difference(a, b, found, value_a, value_b);
+}
+
+// -- every value -----------------------------------------------------------------------------
+typedef struct each_value {
+    dt_config *c;
+    dt_config_visit visit;
+    void *ctx;
+} each_value;
+
+static void visit_value(void *ctx, const char *path, const char *key, const dt_cnode *n, int depth,
+                        bool inner) {
+    const each_value *e = ctx;
+    const dt_config_key *row = NULL;
+    dt_cnode *usual = NULL;
+    if (inner || config_match_path(path, &row) != MATCH_LEAF) return;
+    const char *text = config_has_default(row) ? row->default_text : NULL;
+    if (text && (config_read_yaml(&usual, &e->c->arena, "config.def", "default", text,
+                                  strlen(text)) != DT_OK ||
+                 config_check_value(e->c, row, path, usual) != DT_OK))
+        usual = NULL;
+    e->visit(e->ctx, path, node_text(e->c, n), text,
+             usual && config_same_value(row->kind, n, usual));
+}
+
+void dt_config_each(dt_config *c, dt_config_visit visit, void *ctx) {
+    each_value e = {c, visit, ctx};
+    walk("", c->root, 0, visit_value, &e);
 }

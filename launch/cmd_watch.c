@@ -1,0 +1,294 @@
+// cmd_watch.c: dtrain watch RUN…: runs live in a terminal, from any machine that sees their directories.
+//
+// Once a second it reads what the runs have written and draws the screen again, on the terminal's second screen, so
+// that what was there before comes back at the end. In a pipe it prints the same once, without colours. Names go
+// through dt_text_clean: a terminal gets no sequence of theirs.
+#include "launch.h"
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "report/run_log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+enum { REFRESH_MS = 1000, LABEL = 18, VALUE = 10, MOST_METRICS = 6, TEXT = 160 };
+
+typedef struct screen {
+    FILE *out;
+    bool live; // a terminal
+    int columns, rows;
+    int line; // lines so far
+} screen;
+
+// ---- drawing ---------------------------------------------------------------------------------------
+
+// Begins and ends a line; false: the window is full.
+static bool begin_line(screen *s) {
+    return !s->live || s->line < s->rows - 1;
+}
+static void end_line(screen *s) {
+    fputs(s->live ? "\033[0m\033[K\n" : "\n", s->out);
+    s->line++;
+}
+
+static void style(screen *s, const char *code) {
+    if (s->live) fprintf(s->out, "\033[%sm", code);
+}
+
+// At most `most` columns of text, filled up to them where asked for. What is written in East Asia, and emoji, takes two.
+static void put_text(screen *s, const char *text, int most, bool fill) {
+    char clean[1024];
+    int n = 0;
+    dt_text_clean(clean, sizeof clean, text ? text : "");
+    for (const char *at = clean; *at;) {
+        const size_t size = dt_text_utf8_length(at);
+        n += (unsigned char)*at >= 0xE3 ? 2 : 1;
+        if (n > most) break;
+        fwrite(at, 1, size ? size : 1, s->out);
+        at += size ? size : 1;
+    }
+    for (; fill && n < most; n++) fputc(' ', s->out);
+}
+
+// Means of the points in `columns` parts of the steps, as eight heights between the least and the greatest.
+static void put_sparkline(screen *s, const dt_series *series, int columns) {
+    static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    double *sums = dt_xcalloc((size_t)columns * 2, sizeof *sums), *n = sums + columns,
+           least = INFINITY, most = -INFINITY;
+    const int64_t first = series->n ? series->points[0].first : 0;
+    const int64_t span = series->n ? series->points[series->n - 1].last - first + 1 : 1;
+    for (int i = 0; i < series->n; i++) {
+        const dt_series_point *p = &series->points[i];
+        const int at = (int)((double)(p->last - first) / (double)span * columns);
+        sums[at] += dt_series_mean(p);
+        n[at]++;
+    }
+    for (int i = 0; i < columns; i++) {
+        if (n[i] == 0) continue;
+        sums[i] /= n[i];
+        least = fmin(least, sums[i]);
+        most = fmax(most, sums[i]);
+    }
+    for (int i = 0, level = -1; i < columns; i++) {
+        if (n[i] > 0) level = most > least ? (int)((sums[i] - least) / (most - least) * 7.999) : 3;
+        fputs(level < 0 ? " " : blocks[level], s->out);
+    }
+    free(sums);
+}
+
+static void put_duration(screen *s, double seconds) {
+    const int64_t t = seconds > 0 && seconds < 1e9 ? (int64_t)(seconds + 0.5) : 0;
+    if (t >= 86400)
+        fprintf(s->out, "%" PRId64 " d %" PRId64 " h", t / 86400, t / 3600 % 24);
+    else if (t >= 3600)
+        fprintf(s->out, "%" PRId64 " h %02" PRId64 " min", t / 3600, t / 60 % 60);
+    else
+        fprintf(s->out, "%" PRId64 ":%02" PRId64, t / 60, t % 60);
+}
+
+// The mean of the newest points, as far as they are of one twentieth of the steps.
+static double recent(const dt_series *s) {
+    double sum = 0, n = 0;
+    for (int i = s->n - 1; i >= 0 && (i >= s->n - 5 || i > s->n - s->n / 20); i--) {
+        sum += s->points[i].sum;
+        n += (double)s->points[i].n;
+    }
+    return n > 0 ? sum / n : NAN;
+}
+
+static void draw_series(screen *s, const char *prefix, const char *name, const char *style_code,
+                        double value, const dt_series *series) {
+    const int room = s->columns - LABEL - VALUE - 4;
+    char label[TEXT];
+    if (series->n == 0 || !begin_line(s)) return;
+    snprintf(label, sizeof label, "%s%s", prefix, name);
+    style(s, "2");
+    put_text(s, label, LABEL, true);
+    style(s, "0");
+    fprintf(s->out, " %*.4g  ", VALUE, value);
+    style(s, style_code);
+    if (room > 8) put_sparkline(s, series, room < 100 ? room : 100);
+    end_line(s);
+}
+
+static void draw_head(screen *s, const dt_run_log *r) {
+    static const char *const colours[] = {[DT_RUN_GOES_ON] = "34",
+                                          [DT_RUN_SILENT] = "33",
+                                          [DT_RUN_FINISHED] = "32",
+                                          [DT_RUN_STOPPED] = "33",
+                                          [DT_RUN_FAILED] = "31"};
+    char state[TEXT];
+    const dt_run_state is = dt_run_log_state(r, state, sizeof state);
+    const int room = s->columns / 2;
+    if (!begin_line(s)) return;
+    style(s, "1");
+    put_text(s, r->name, room, false);
+    style(s, "0");
+    fputs("  ", s->out);
+    style(s, colours[is]);
+    put_text(s, state, s->columns - room - 3, false);
+    end_line(s);
+}
+
+static void draw_progress(screen *s, const dt_run_log *r) {
+    const int64_t total = dt_run_log_total_steps(r);
+    const double step_s = recent(&r->numbers[DT_RUN_STEP_S]);
+    char text[TEXT];
+    const dt_run_state is = dt_run_log_state(r, text, sizeof text);
+    if (!begin_line(s)) return;
+    fprintf(s->out, "step %" PRId64, r->step);
+    if (total > 0)
+        fprintf(s->out, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
+    if (isfinite(r->epoch)) fprintf(s->out, ", epoch %.2f", r->epoch);
+    if (total > r->step && isfinite(step_s) && is == DT_RUN_GOES_ON) {
+        fputs(", ", s->out);
+        put_duration(s, (double)(total - r->step) * step_s);
+        fputs(" to go", s->out);
+    }
+    end_line(s);
+}
+
+static void draw_phases(screen *s, const dt_run_log *r) {
+    static const char *const names[] = {[DT_RUN_DATA_S] = "data",
+                                        [DT_RUN_COMPUTE_S] = "compute",
+                                        [DT_RUN_COMM_S] = "comm",
+                                        [DT_RUN_OTHER_S] = "other"};
+    static const char *const codes[] = {[DT_RUN_DATA_S] = "44",
+                                        [DT_RUN_COMPUTE_S] = "43",
+                                        [DT_RUN_COMM_S] = "42",
+                                        [DT_RUN_OTHER_S] = "45"};
+    const double all = recent(&r->numbers[DT_RUN_STEP_S]);
+    if (!(all > 0) || !begin_line(s)) return;
+    style(s, "2");
+    put_text(s, "time of a step", LABEL, true);
+    style(s, "0");
+    fprintf(s->out, " %*.4g ms ", VALUE - 2, 1e3 * all);
+    for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
+        fprintf(s->out, " %s %.0f %%", names[i], 100 * recent(&r->numbers[i]) / all);
+    if (s->live) fputs("  ", s->out);
+    for (int i = DT_RUN_DATA_S; s->live && s->columns > 100 && i <= DT_RUN_OTHER_S; i++) {
+        style(s, codes[i]);
+        fprintf(s->out, "%*s", (int)rint(30 * recent(&r->numbers[i]) / all), "");
+    }
+    end_line(s);
+}
+
+static void draw_ranks(screen *s, const dt_run_log *r) {
+    const json_t *slow = dt_run_log_event(r, "slow_rank");
+    if (!slow || !begin_line(s)) return;
+    style(s, "33");
+    fprintf(s->out, "rank %" JSON_INTEGER_FORMAT " on ",
+            json_integer_value(json_object_get(slow, "rank")));
+    put_text(s, json_string_value(json_object_get(slow, "host")), s->columns / 3, false);
+    fprintf(s->out, " is slow: %.1f times the median, most of it ",
+            json_number_value(json_object_get(slow, "times")));
+    put_text(s, json_string_value(json_object_get(slow, "phase")), 12, false);
+    end_line(s);
+}
+
+static void draw_run(screen *s, const dt_run_log *r) {
+    int n = 0;
+    draw_head(s, r);
+    draw_progress(s, r);
+    draw_series(s, "", "loss", "34", r->numbers[DT_RUN_LOSS].newest, &r->numbers[DT_RUN_LOSS]);
+    for (int i = 0; i < r->n_metrics && n < MOST_METRICS; i++) {
+        const dt_run_metric *m = &r->metrics[i];
+        if (strcmp(m->split, "val") != 0 || (strchr(m->name, '.') && r->n_metrics > 24)) continue;
+        draw_series(s, "val ", m->name, "33", m->series.newest, &m->series);
+        n++;
+    }
+    draw_series(s, "", "gradient norm", "32", r->numbers[DT_RUN_GRAD_NORM].newest,
+                &r->numbers[DT_RUN_GRAD_NORM]);
+    draw_series(s, "", "samples a second", "36", recent(&r->numbers[DT_RUN_RATE]),
+                &r->numbers[DT_RUN_RATE]);
+    draw_phases(s, r);
+    draw_ranks(s, r);
+}
+
+static void draw(screen *s, dt_run_log *const *runs, int n) {
+    struct winsize w;
+    s->columns = 100;
+    s->line = 0;
+    if (s->live && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0) {
+        s->columns = w.ws_col;
+        s->rows = w.ws_row;
+    }
+    if (s->live) fputs("\033[H", s->out);
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && begin_line(s)) end_line(s);
+        draw_run(s, runs[i]);
+    }
+    if (s->live) fputs("\033[J\033[2mq leaves\033[0m", s->out);
+    fflush(s->out);
+}
+
+// ---- the terminal ----------------------------------------------------------------------------------
+
+static volatile sig_atomic_t asked; // to end
+static void ask(int signal) {
+    asked = signal;
+}
+
+static void follow(screen *s, dt_run_log *const *runs, int n) {
+    struct termios before, raw;
+    struct sigaction act = {.sa_handler = ask};
+    const bool keys = tcgetattr(STDIN_FILENO, &before) == 0;
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGHUP, &act, NULL);
+    if (keys) {
+        raw = before;
+        raw.c_lflag &= (tcflag_t) ~(ICANON | ECHO);
+        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    fputs("\033[?1049h\033[?25l\033[2J", s->out);
+    for (bool leave = false; !leave && !asked;) {
+        struct pollfd wait = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};
+        char key;
+        for (int i = 0; i < n; i++) dt_run_log_read_on(runs[i]);
+        draw(s, runs, n);
+        if (poll(&wait, 1, REFRESH_MS) > 0) {
+            const ssize_t got = read(STDIN_FILENO, &key, 1);
+            leave = got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN) ||
+                    (got == 1 && (key == 'q' || key == 'Q'));
+        }
+    }
+    fputs("\033[?25h\033[?1049l", s->out);
+    fflush(s->out);
+    if (keys) tcsetattr(STDIN_FILENO, TCSANOW, &before);
+}
+
+static dt_status run(const launch_words *w) {
+    if (w->n_words < 1)
+        return dt_fail(DT_E_USAGE,
+                       "dtrain watch wants a run, or several: dtrain watch runs/photos");
+    screen s = {.out = stdout, .live = isatty(STDOUT_FILENO), .rows = 24};
+    dt_run_log **runs = dt_xcalloc((size_t)w->n_words, sizeof(dt_run_log *));
+    dt_status st = DT_OK;
+    int n = 0;
+    for (; n < w->n_words && st == DT_OK; n++) st = dt_run_log_open(&runs[n], w->words[n]);
+    if (st == DT_OK && s.live) follow(&s, runs, n);
+    if (st == DT_OK && !s.live) draw(&s, runs, n);
+    for (int i = 0; i < n; i++) dt_run_log_close(runs[i]);
+    free(runs);
+    return st;
+}
+
+const launch_command launch_watch = {
+    .text =
+        "Shows runs live: loss and metrics as sparklines, samples a second, where the time of a\n"
+        "step goes, how long it takes yet, and a rank that holds the others up. It reads the\n"
+        "runs' directories, so it works on any machine that sees them. q leaves. In a pipe it\n"
+        "prints the same once.\n\n"
+        "  dtrain watch runs/photos\n"
+        "  dtrain watch runs/sweep/* | cat\n",
+    .run = run};

@@ -1,0 +1,288 @@
+// compare.c: several runs on one page; see report.h.
+//
+// Runs whose configs differ in folds and seeds alone are one configuration: their results are a mean and a sample
+// standard deviation, and their curves have one colour.
+#include "report/report_internal.h"
+
+#include "base/arena.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_METRICS = 12, MOST_CHARTS = 8 };
+
+typedef struct setting {
+    char *path, **values; // by run; NULL: the run has no such key
+} setting;
+
+typedef struct comparison {
+    dt_run_log *const *runs;
+    int n;
+    setting *settings; // that differ, after find_settings
+    int n_settings;
+    int at;     // the run whose values are taken
+    int *group; // by run: its configuration
+    int n_groups;
+    const char *metrics[MOST_METRICS]; // columns
+    int n_metrics;
+} comparison;
+
+// Keys that say where a run lies, not what it is; and those that repeat a configuration.
+static bool is_name(const char *path) {
+    return strcmp(path, "run.name") == 0 || strcmp(path, "run.dir") == 0 ||
+           strcmp(path, "run.resume") == 0;
+}
+static bool is_repeat(const char *path) {
+    return strcmp(path, "data.split.fold") == 0 || strcmp(path, "run.seed") == 0 ||
+           strcmp(path, "data.split.seed") == 0;
+}
+
+static void take_setting(void *ctx, const char *path, const char *value, const char *usual,
+                         bool is_default) {
+    comparison *c = ctx;
+    int i = 0;
+    if (is_name(path)) return;
+    while (i < c->n_settings && strcmp(c->settings[i].path, path) != 0) i++;
+    if (i == c->n_settings) {
+        c->settings = dt_xgrow(c->settings, (size_t)c->n_settings++, sizeof *c->settings);
+        c->settings[i] = (setting){dt_xstrdup(path), dt_xcalloc((size_t)c->n, sizeof(char *))};
+    }
+    c->settings[i].values[c->at] = dt_xstrdup(value);
+}
+
+static bool same_text(const char *a, const char *b) {
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static void free_setting(comparison *c, setting *s) {
+    for (int r = 0; r < c->n; r++) free(s->values[r]);
+    free(s->values);
+    free(s->path);
+}
+
+// Runs without a readable config are configurations of their own.
+static void find_settings(comparison *c) {
+    int n = 0;
+    for (c->at = 0; c->at < c->n; c->at++) {
+        char *text;
+        dt_config *config = report_config(c->runs[c->at], &text);
+        if (config) dt_config_each(config, take_setting, c);
+        dt_config_destroy(config);
+        free(text);
+    }
+    for (int i = 0; i < c->n_settings; i++) {
+        setting *s = &c->settings[i];
+        bool differs = false;
+        for (int r = 1; r < c->n; r++) differs |= !same_text(s->values[r], s->values[0]);
+        if (differs)
+            c->settings[n++] = *s;
+        else
+            free_setting(c, s);
+    }
+    c->n_settings = n;
+}
+
+static bool same_configuration(const comparison *c, int a, int b) {
+    for (int i = 0; i < c->n_settings; i++)
+        if (!is_repeat(c->settings[i].path) &&
+            !same_text(c->settings[i].values[a], c->settings[i].values[b]))
+            return false;
+    return true;
+}
+
+static void find_groups(comparison *c) {
+    c->group = dt_xcalloc((size_t)c->n, sizeof *c->group);
+    for (int r = 0; r < c->n; r++) {
+        int same = 0;
+        while (same < r && !same_configuration(c, same, r)) same++;
+        c->group[r] = same < r ? c->group[same] : c->n_groups++;
+    }
+}
+
+// ---- results ---------------------------------------------------------------------------------------
+
+// "val accuracy": the best validation's where the column is `chosen`, else the test's, else the newest validation's.
+static double result_of(const dt_run_log *r, const char *name, bool chosen) {
+    int64_t step;
+    if (chosen) return report_best_value(r, name, &step);
+    const double v = report_real(report_best_result(r, "test"), name);
+    const dt_run_metric *m = dt_run_log_metric(r, "val", name);
+    return isfinite(v) || !m ? v : m->series.newest;
+}
+
+static void find_metrics(comparison *c) {
+    for (int r = 0; r < c->n; r++) {
+        const char *chosen = dt_run_log_chosen_by(c->runs[r]);
+        if (chosen && c->n_metrics == 0) c->metrics[c->n_metrics++] = chosen;
+    }
+    const int first =
+        c->n_metrics; // the chosen one has two columns: of the validation, of the test
+    for (int r = 0; r < c->n; r++)
+        for (int i = 0; i < c->runs[r]->n_metrics; i++) {
+            const dt_run_metric *m = &c->runs[r]->metrics[i];
+            int k = first;
+            while (k < c->n_metrics && strcmp(c->metrics[k], m->name) != 0) k++;
+            if (k < c->n_metrics || k == MOST_METRICS || report_is_detail(c->runs[r], m)) continue;
+            c->metrics[c->n_metrics++] = m->name;
+        }
+}
+
+static bool is_chosen(const comparison *c, int k) {
+    return k == 0 && dt_run_log_chosen_by(c->runs[0]) &&
+           same_text(c->metrics[0], dt_run_log_chosen_by(c->runs[0]));
+}
+
+static void write_heads(FILE *out, const comparison *c, const char *first) {
+    bool test = false;
+    for (int r = 0; r < c->n; r++) test |= report_best_result(c->runs[r], "test") != NULL;
+    report_begin_table(out, "", first);
+    for (int k = 0; k < c->n_metrics; k++)
+        dt_page_put(out, "<th>$t $t</th>",
+                    is_chosen(c, k) ? "best val"
+                    : test          ? "test"
+                                    : "val",
+                    c->metrics[k]);
+}
+
+static void write_runs(FILE *out, const comparison *c) {
+    write_heads(out, c, "Run");
+    fputs("<th>Training loss</th><th>Steps</th><th>Samples a second</th><th>State</th>", out);
+    report_begin_rows(out);
+    for (int r = 0; r < c->n; r++) {
+        const dt_run_log *run = c->runs[r];
+        dt_page_put(out, "<tr><td title=\"$t\"><span class=\"key k$i\">$t</span></td>", run->dir,
+                    c->group[r] % 8, run->name);
+        for (int k = 0; k < c->n_metrics; k++)
+            report_cell(out, result_of(run, c->metrics[k], is_chosen(c, k)));
+        report_cell(out, run->numbers[DT_RUN_LOSS].newest);
+        report_cell(out, (double)run->step);
+        report_cell(out, report_samples_per_s(run));
+        fputs("<td class=\"name\">", out);
+        report_state(out, run);
+        fputs("</td></tr>\n", out);
+    }
+    report_end_table(out);
+}
+
+static void write_mean(FILE *out, const comparison *c, int group, int k) {
+    double sum = 0, squares = 0;
+    int n = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int r = 0; r < c->n; r++) {
+            const double v =
+                c->group[r] == group ? result_of(c->runs[r], c->metrics[k], is_chosen(c, k)) : NAN;
+            if (!isfinite(v)) continue;
+            if (pass == 0)
+                sum += v, n++;
+            else
+                squares += (v - sum / n) * (v - sum / n);
+        }
+    if (n < 2)
+        report_cell(out, n ? sum : NAN);
+    else
+        dt_page_put(out, "<td data-v=\"$g\">$n ± $n</td>", sum / n, sum / n,
+                    sqrt(squares / (n - 1)));
+}
+
+static void write_groups(FILE *out, const comparison *c) {
+    if (c->n_groups == c->n) return;
+    fputs("<h2>Mean ± standard deviation over folds and seeds</h2>\n", out);
+    write_heads(out, c, "Configuration");
+    fputs("<th>Runs</th>", out);
+    report_begin_rows(out);
+    for (int g = 0; g < c->n_groups; g++) {
+        int first = 0, n = 0;
+        for (int r = c->n - 1; r >= 0; r--)
+            if (c->group[r] == g) first = r, n++;
+        dt_page_put(out, "<tr><td><span class=\"key k$i\">", g % 8);
+        for (int i = 0, said = 0; i < c->n_settings; i++) {
+            const setting *s = &c->settings[i];
+            if (is_repeat(s->path)) continue;
+            dt_page_put(out, "$t$t=$t", said++ ? ", " : "", strrchr(s->path, '.') + 1,
+                        s->values[first]);
+        }
+        fputs(c->n_groups == 1 ? "all</span></td>" : "</span></td>", out);
+        for (int k = 0; k < c->n_metrics; k++) write_mean(out, c, g, k);
+        dt_page_put(out, "<td>$i</td></tr>\n", n);
+    }
+    report_end_table(out);
+}
+
+// ---- curves and configs ----------------------------------------------------------------------------
+
+static void write_chart(FILE *out, const comparison *c, const char *title, const char *metric,
+                        dt_run_number number) {
+    dt_chart chart = {.title = title,
+                      .x = "step",
+                      .bare = true,
+                      .cut_peaks = number == DT_RUN_RATE,
+                      .from_zero = number == DT_RUN_RATE || number == DT_RUN_LR};
+    for (int r = 0; r < c->n; r++) {
+        const dt_run_metric *m = metric ? dt_run_log_metric(c->runs[r], "val", metric) : NULL;
+        const dt_series *s = metric ? (m ? &m->series : NULL) : &c->runs[r]->numbers[number];
+        dt_chart_add_series(&chart, c->runs[r]->name, s, c->group[r]);
+    }
+    for (int r = 0; r < chart.n; r++) // no bands, which would hide each other
+        for (int i = 0; i < chart.curves[r].n; i++)
+            chart.curves[r].points[i].low = chart.curves[r].points[i].high =
+                chart.curves[r].points[i].y;
+    dt_chart_write(out, &chart);
+}
+
+static void write_curves(FILE *out, const comparison *c) {
+    int n = 0;
+    fputs("<h2>Curves</h2>\n<div class=\"charts\">\n", out);
+    write_chart(out, c, "Training loss", NULL, DT_RUN_LOSS);
+    for (int k = is_chosen(c, 0); k < c->n_metrics && n < MOST_CHARTS; k++, n++) {
+        char *title = dt_xprintf("Validation %s", c->metrics[k]);
+        write_chart(out, c, title, c->metrics[k], 0);
+        free(title);
+    }
+    write_chart(out, c, "Learning rate", NULL, DT_RUN_LR);
+    write_chart(out, c, "Gradient norm", NULL, DT_RUN_GRAD_NORM);
+    write_chart(out, c, "Samples a second", NULL, DT_RUN_RATE);
+    fputs("</div>\n", out);
+}
+
+static void write_settings(FILE *out, const comparison *c) {
+    fputs("<h2>What differs in the configs</h2>\n", out);
+    if (c->n_settings == 0) fputs("<p class=\"soft\">Nothing but names.</p>\n", out);
+    if (c->n_settings == 0) return;
+    report_begin_table(out, "words", "Key");
+    for (int r = 0; r < c->n; r++) dt_page_put(out, "<th class=\"name\">$t</th>", c->runs[r]->name);
+    report_begin_rows(out);
+    for (int i = 0; i < c->n_settings; i++) {
+        dt_page_put(out, "<tr><td>$t</td>", c->settings[i].path);
+        for (int r = 0; r < c->n; r++) dt_page_put(out, "<td>$t</td>", c->settings[i].values[r]);
+        fputs("</tr>\n", out);
+    }
+    report_end_table(out);
+}
+
+dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path) {
+    comparison c = {.runs = runs, .n = n};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    find_settings(&c);
+    find_groups(&c);
+    find_metrics(&c);
+    char *title = dt_xprintf("%d runs", n);
+    dt_page_begin(out, title);
+    dt_page_put(out, "<h1>$t</h1>\n", title);
+    write_runs(out, &c);
+    write_groups(out, &c);
+    write_curves(out, &c);
+    write_settings(out, &c);
+    dt_page_end(out);
+    fclose(out);
+    const dt_status st = report_save(text, size, path);
+    for (int i = 0; i < c.n_settings; i++) free_setting(&c, &c.settings[i]);
+    free(c.settings);
+    free(c.group);
+    free(title);
+    return st;
+}

@@ -1,0 +1,26 @@
+// report.h: report.html of one run, and the comparison of several.
+//
+// Both are made from the files of run directories alone (run_log.h): they can be made of runs of yesterday, and while a
+// run writes. A page answers in the order in which people ask: did it work, how well, what went wrong, where did the
+// time go, how was it made. It is one file without anything from elsewhere, and its text is safe whatever names hold.
+//
+// Besides metrics.jsonl, result.json and config.yaml it reads `log` (its warnings) and evaluation-<split>.json, which
+// the run writes at its evaluations (train/evidence.h): curves, errors, and the worst samples with their pictures.
+#ifndef DT_REPORT_REPORT_H
+#define DT_REPORT_REPORT_H
+
+#include "report/run_log.h"
+
+#include <stdio.h>
+
+// Writes dir/report.html of the run. DT_E_STORAGE.
+dt_status dt_report_write(const dt_run_log *r);
+// Writes the comparison of n runs to `path`. DT_E_STORAGE.
+dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path);
+
+// What holds a run back and what would help, as one sentence. Shares of the time of its steps; data_verdict: what the
+// loader's counters say where it is data, or NULL.
+void dt_report_verdict(char *text, size_t cap, double data_share, double comm_share,
+                       const char *data_verdict);
+
+#endif

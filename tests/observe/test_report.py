@@ -1,0 +1,91 @@
+import html.parser, json, os, resource, subprocess, sys
+from small_set import write_run as write
+
+VOID = {"meta", "img", "line", "rect", "circle", "polyline", "polygon", "br"}
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser makes of a page: its text, its tags, and whether they close."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.text, self.links = [], [], "", []
+        self.feed(text)
+        self.close()
+        assert not self.open, f"not closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            assert not name.startswith("on"), (tag, name)
+            if name in ("src", "href"):
+                self.links.append(value)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
+        self.open.pop()
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    page = Page(text)
+    assert len(text) < 2e6, len(text)
+    assert page.tags.count("script") == 1 and all(link.startswith("data:image/png;base64,") for link in page.links)
+    assert "http" not in text.replace("http-equiv", ""), "it names an address"
+    return text, page
+
+
+def check_page(path, *texts):
+    text, page = read(path)
+    for wanted in texts:
+        assert wanted in text or wanted in page.text or wanted.lower() in page.text.lower(), f"no '{wanted}' in {path}"
+
+
+def check_absent(path, *texts):
+    for unwanted in texts:
+        assert unwanted not in read(path)[0], unwanted
+
+
+BAD = ['<script>alert(1)</script>', '"><img src=x onerror=alert(1)>', "\x1b[31mred\x1b]0;title\x07", "two\nlines\r", "&amp;'",
+       "日本" * 5000, "a" * 10240, "\u202egnirts", "-1", ""]
+
+
+def write_hostile(runs):
+    write(f"{runs}/hostile<script>alert(2)<", 120, BAD[0], BAD, 40)
+    write(f"{runs}/hostile\x1b[31m", 120, BAD[2], [f"{b[:200]}{i}" for b in BAD for i in range(30)], 40)
+    with open(f"{runs}/hostile\x1b[31m/log", "w") as f:
+        f.write("2026-11-25T22:25:27Z W <script>alert(3)</script>\x1b[2J\nW \nno time\n")
+    run = f"{runs}/hostile-file"
+    write(run, 120, "x", BAD, 40)
+    wrong = [{"key": b, "truth": b, "predicted": b, "probability": 0.9, "loss": 3, "image": i}
+             for b in BAD for i in ("AAAA", '"><script>alert(4)</script>')]
+    curves = [{"name": b, "roc": [[0, 0], [1, 1]], "pr": [[0, 1], ["x", None], 7]} for b in BAD * 4]
+    errors = [{"name": b, "from": -1, "to": 1, "counts": [1, 5, 2]} for b in BAD] + [{"name": "n", "counts": []}]
+    with open(f"{run}/evaluation-val.json", "w") as f:
+        json.dump({"step": 120, "targets": [{"field": BAD[0], "wrong": wrong, "curves": curves, "errors": errors}, 3]}, f)
+    with open(f"{run}/evaluation-test.json", "w") as f:
+        f.write("[[[[")
+
+
+def check_hostile(path):
+    text, page = read(path)
+    assert "\x1b" not in text and "\0" not in text
+    assert "<script>alert(" in page.text, path
+    assert max(len(line) for line in page.text.split("\n")) < 20000
+
+
+def check_cost(*command):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{used.ru_utime + used.ru_stime:.2f} s of CPU, {used.ru_maxrss / 1024:.0f} MiB", file=sys.stderr)
+    assert used.ru_maxrss < 100 * 1024, used.ru_maxrss
+    assert os.path.getsize("runs/long/report.html") < 2e6

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# dtrain report: the page of a run and the comparison of several have what the files say, whatever names hold, also of a
+# run that is being written, is damaged, or has 10^6 steps (FULL=1; else 10^5).
+. "${SOURCE:?}/tests/expect.sh" || exit
+command -v "$python" >/dev/null || { echo "skipped: no python3"; exit 77; }
+
+# -- one run, finished
+py write_run runs/photos 400
+expect 0 runs/photos/report.html "$dtrain" report runs/photos/
+py check_page runs/photos/report.html Finished '0.9100' 'validation accuracy, step 400' 'Limited by data' 'confusion' \
+    'a checkpoint could not be written' 'train.optimizer.lr' 'What differs' '2, the first on node1' 'By class' 'Gradient norm'
+
+# -- while it is written: no result, half a line, a kind of record from tomorrow, a line of zeros; then all of it again
+py write_run runs/now 250 now cat 50 1 0.002 ''
+printf '%s\n' '{"kind":"aurora","step":250,"x":[1]}' '{"kind":"slow_rank","step":200,"rank":3,"host":"n7","phase":"data","times":1.9}' \
+    '{"kind":"step","step":251,"loss":' 'zeros' '{"kind":"step","step":9' >>runs/now/metrics.jsonl
+truncate -s -1 runs/now/metrics.jsonl
+rm runs/now/config.yaml runs/now/log
+expect 0 report.html "$dtrain" report runs/now
+py check_page runs/now/report.html Training 'rank 3 on n7' '1.900 times' '2 lines of metrics.jsonl are damaged' '>250<'
+touch -d '10 minutes ago' runs/now/metrics.jsonl
+expect 0 report.html "$dtrain" report runs/now
+py check_page runs/now/report.html 'Nothing written for 10 min'
+echo '{"kind":"end","step":250,"status":6,"message":"loss is <b>NaN</b>"}' >runs/now/metrics.jsonl
+expect 0 report.html "$dtrain" report runs/now
+py check_page runs/now/report.html 'Failed: loss is &lt;b&gt;NaN'
+: >runs/now/metrics.jsonl
+expect 0 report.html "$dtrain" report runs/now
+py check_page runs/now/report.html Training
+
+# -- hostile names; many classes; an evaluation's file that is not what it should be
+py write_hostile runs
+for run in runs/hostile*; do expect 0 report.html "$dtrain" report "$run"; done
+for run in runs/hostile*; do py check_hostile "$run/report.html"; done
+expect 0 hostile.html "$dtrain" report runs/hostile* -o hostile.html
+py check_hostile hostile.html
+
+# -- several: configurations, mean and deviation, what differs
+for seed in 1 2 3; do for lr in 0.001 0.004; do py write_run "runs/s$seed-$lr" 100 "s$seed" cat 10 "$seed" "$lr"; done; done
+expect 0 compare.html "$dtrain" report runs/s[123]-*
+py check_page compare.html '6 runs' 'lr=0.001' 'lr=0.004' '0.9200 ± 0.0100' 'run.seed' 'best val accuracy' 'test loss'
+py check_absent compare.html 'run.name' 'data.path'
+
+# -- mistakes
+expect 2 'is no run with a metrics.jsonl' "$dtrain" report runs
+expect 2 'wants a run' "$dtrain" report
+expect 2 'of one is its report.html' "$dtrain" report runs/photos -o x.html
+
+# -- a long run
+n=100000
+[ -z "${FULL:-}" ] || n=1000000
+py write_run runs/long $n long cat 10000
+py check_cost "$dtrain" report runs/long

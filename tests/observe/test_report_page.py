@@ -1,0 +1,58 @@
+import base64, html, io, json, re
+from PIL import Image
+
+SCRIPT = """<script>
+const svg = document.querySelector('svg[data-axes]'), box = svg.getBoundingClientRect(), heads = document.querySelectorAll('table.sort th');
+const table = document.querySelectorAll('table.sort')[0], column = () => [...table.tBodies[0].rows].map(r => r.cells[1].textContent);
+const before = column(); table.tHead.rows[0].cells[1].click(); const falls = column(); table.tHead.rows[0].cells[1].click();
+svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 0.6 * box.width, clientY: box.top + 50}));
+parent.document.getElementById('probe').textContent = JSON.stringify({page: document.documentElement.scrollWidth, window: innerWidth,
+  charts: document.querySelectorAll('svg').length, tip: document.getElementById('tip').textContent, falls, rises: column(),
+  images: [...document.images].map(i => i.naturalWidth), requests: performance.getEntriesByType('resource').length});
+</script>"""
+
+
+def write_worst(run, step):
+    """What an evaluation writes of its worst samples: pictures, curves."""
+    def picture(i):
+        out = io.BytesIO()
+        Image.new("RGB", (64, 48), (20 * i, 120, 255 - 20 * i)).save(out, "png")
+        return base64.b64encode(out.getvalue()).decode()
+    wrong = [{"key": f"album/IMG_{i}.jpg", "truth": "dog", "predicted": "cat", "probability": 0.99 - 0.02 * i, "loss": 4.2 - i / 4,
+              "image": picture(i)} for i in range(12)]
+    roc = [[x / 20, (x / 20) ** 0.3] for x in range(21)]
+    with open(f"{run}/evaluation-val.json", "w") as f:
+        confusion = {"cat": {"cat": 8, "dog": 2}, "dog": {"cat": 3, "dog": 7}}
+        json.dump({"step": int(step), "targets": [{"wrong": wrong, "confusion": confusion, "curves": [
+            {"name": "dog", "roc": roc, "pr": [[x, 1 - y * y] for x, y in roc]}],
+            "errors": [{"name": "yaw", "from": -30, "to": 30, "counts": [1, 4, 20, 44, 18, 5, 2]}]}]}, f)
+
+
+def probe(page, width):
+    """Prints a page that shows another one at that width (windows have 500 at least), and what a script finds there."""
+    with open(page, encoding="utf-8") as f:
+        text = f.read().replace("</body>", SCRIPT + "</body>")
+    print('<!doctype html><body style="margin:0"><iframe style="border:0;display:block;height:2400px;width:%spx" srcdoc="%s">'
+          '</iframe><pre id="probe" hidden></pre>' % (width, html.escape(text)))
+
+
+def check_probe(path, page, width):
+    with open(path, encoding="utf-8") as f:
+        found = json.loads(html.unescape(re.search(r'<pre id="probe"[^>]*>(.*?)</pre>', f.read(), re.S).group(1)))
+    assert found["window"] == int(width) and found["page"] <= int(width), found
+    assert found["charts"] >= 5 and found["requests"] == 0, found
+    assert re.match(r"step \d+(\.\d+)?\n\S+", found["tip"]), found["tip"]
+    values = lambda texts: [float(t) if re.match(r"[\d.]+$", t) else t for t in texts]
+    assert values(found["falls"]) == sorted(values(found["falls"]), reverse=True), found
+    assert values(found["rises"]) == sorted(values(found["rises"])), found
+    assert found["images"] == ([64] * 12 if page == "report" else []), found
+
+
+def check_dark(light, dark, width):
+    means = []
+    for path in (light, dark):
+        image = Image.open(path).convert("L")
+        image = image.crop((0, 0, int(width), image.size[1]))
+        histogram = image.histogram()
+        means.append(sum(i * n for i, n in enumerate(histogram)) / sum(histogram))
+    assert means[0] > 200 and means[1] < 70, means

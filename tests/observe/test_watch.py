@@ -1,0 +1,76 @@
+import fcntl, os, pty, re, resource, select, struct, subprocess, sys, termios, time
+from small_set import write_run as write
+
+
+class Terminal:
+    """A command on a terminal of 80 x 24."""
+
+    def __init__(self, *command):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execvp(command[0], command)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.text = ""
+
+    def wait_for(self, pattern):
+        begin = time.time()
+        while not re.search(pattern, self.text):
+            assert time.time() - begin < 60, f"no {pattern} in {self.text[-3000:]!r}"
+            if select.select([self.fd], [], [], 1)[0]:
+                self.text += os.read(self.fd, 65536).decode(errors="replace")
+
+    def code(self):
+        while True:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            self.text += data.decode(errors="replace")
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def follow(dtrain, run):
+    line = ('{"kind":"step","step":%d,"epoch":4.5,"samples":14000,"loss":0.5,"lr":1e-4,"grad_norm":1,"samples_per_s":99,'
+            '"seconds":{"step":0.01,"data":0.001,"compute":0.007,"comm":0.001,"other":0.001},"rss":1}\n')
+    t = Terminal(dtrain, "watch", run)
+    t.wait_for("step 400 of 400")
+    with open(f"{run}/metrics.jsonl", "a") as f:
+        f.write(line % 401 + (line % 402)[:30])
+    t.wait_for("step 401 of 400")
+    with open(f"{run}/metrics.jsonl", "a") as f:
+        f.write((line % 402)[30:])
+    t.wait_for("step 402 of 400")
+    write(run, 50, end=False)  # resumed from an earlier checkpoint: the file was cut
+    t.wait_for("step 50 of 50")
+    with open(f"{run}/metrics.jsonl", "a") as f:
+        f.write('{"kind":"end","step":50,"status":75,"message":"stopped by SIGTERM"}\n')
+    t.wait_for("Stopped, the same command goes on")
+    os.write(t.fd, b"x")
+    t.wait_for("(?s)q leaves.*q leaves")
+    os.write(t.fd, b"q")
+    assert t.code() == 0
+    assert t.text.rstrip().endswith("\x1b[?25h\x1b[?1049l"), t.text[-100:]
+    frames = t.text.split("\x1b[H")[1:]
+    for frame in frames:
+        lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", frame).split("\r\n")
+        assert len(lines) <= 24 and max(map(len, lines)) <= 80, frame
+    t = Terminal(dtrain, "watch", run, run, run)  # more than fits
+    t.wait_for("q leaves")
+    os.kill(t.pid, 15)
+    assert t.code() == 0 and t.text.endswith("\x1b[?1049l")
+
+
+def write_hostile_run(run):
+    write(f"{run}", 50, "x", end=False)
+    with open(f"{run}/metrics.jsonl", "a") as f:
+        f.write('{"kind":"eval","split":"val","step":50,"\\u001b[31mred\\u0007":1,"%s":2,"two\\nlines\\r":3}\n' % ("日" * 10240))
+        f.write('{"kind":"slow_rank","step":50,"rank":1,"host":"\\u001b]0;title\\u0007","phase":"\\u001b[2J","times":2}\n')
+        f.write('{"kind":"end","step":50,"status":6,"message":"\\u001b[2J%s"}\n' % ("x" * 10240))
+
+
+def check_memory(*command):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert most < 100 * 1024, most

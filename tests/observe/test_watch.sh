@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# dtrain watch: the same once in a pipe; in a terminal it follows what a run writes, and q leaves; names give the terminal
+# no sequences; a long run takes little memory.
+. "${SOURCE:?}/tests/expect.sh" || exit
+command -v "$python" >/dev/null || { echo "skipped: no python3"; exit 77; }
+
+py write_run runs/photos 400 photos cat 100 1 0.001 ''
+echo '{"kind":"slow_rank","step":200,"rank":3,"host":"n7","phase":"data","times":1.9}' >>runs/photos/metrics.jsonl
+"$dtrain" watch runs/photos >plain.txt
+for text in 'photos  Training' 'step 400 of 400 (100 %), epoch 4.00' 'val accuracy' 'samples a second' 'data 14 % compute 66 %' \
+    'rank 3 on n7 is slow: 1.9 times' '█'; do
+    grep -qF -- "$text" plain.txt || fail "no '$text': $(cat plain.txt)"
+done
+! grep -q $'\x1b' plain.txt || fail "a pipe gets colours"
+py follow "$dtrain" runs/photos
+py write_hostile_run runs/hostile
+"$dtrain" watch runs/hostile runs/photos >plain.txt
+! grep -q $'[\x1b\x07\r]' plain.txt || fail "a sequence reaches the terminal"
+[ "$(wc -L <plain.txt)" -le 110 ] || fail "lines of $(wc -L <plain.txt) columns"
+expect 2 'is no run with a metrics.jsonl' "$dtrain" watch nowhere
+py write_run runs/long 100000 long cat 10000
+py check_memory "$dtrain" watch runs/long
