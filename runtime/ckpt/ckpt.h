@@ -61,6 +61,10 @@ dt_status dt_ckpt_check_lock(const dt_ckpt *c);
 // What model.safetensors says of the classes in its metadata (train/class_names.h). Before the first save.
 void dt_ckpt_set_classes(dt_ckpt *c, const char *json);
 
+// Called with the outcome of each save, by the thread that wrote; seconds: since its begin. It must not call back.
+// NULL: nobody is told any more, and nobody is being told when this returns.
+void dt_ckpt_on_saved(dt_ckpt *c, void (*fn)(void *ctx, int64_t step, double seconds, bool saved),
+                      void *ctx);
 // Takes the snapshot and starts writing. state_json: text of state.json. best: it becomes the best checkpoint.
 // dt_ckpt_save_wait, not this, reports an earlier save that failed in the background.
 dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,

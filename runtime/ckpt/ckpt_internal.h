@@ -141,6 +141,8 @@ struct dt_ckpt {
     dt_status status;
     char error[1024];
     double seconds;
+    void (*on_saved)(void *ctx, int64_t step, double seconds, bool saved);
+    void *saved_ctx;
 };
 
 void dt_ckpt_snapshot_free(dt_ckpt *c);

@@ -273,6 +273,7 @@ static void run_save(dt_ckpt *c) {
     c->unreported = st != DT_OK;
     if (st != DT_OK) strncpy(c->error, dt_error_message(), sizeof c->error - 1);
     c->seconds = dt_clock_s() - c->begin_s;
+    if (c->on_saved) c->on_saved(c->saved_ctx, c->step, c->seconds, st == DT_OK);
     c->busy = false;
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->mutex);
@@ -313,6 +314,14 @@ void dt_ckpt_writer_stop(dt_ckpt *c) {
     pthread_mutex_unlock(&c->mutex);
     pthread_join(c->thread, NULL); // after the save under way
     c->thread_runs = false;
+}
+
+void dt_ckpt_on_saved(dt_ckpt *c, void (*fn)(void *ctx, int64_t step, double seconds, bool saved),
+                      void *ctx) {
+    pthread_mutex_lock(&c->mutex);
+    c->on_saved = fn;
+    c->saved_ctx = ctx;
+    pthread_mutex_unlock(&c->mutex);
 }
 
 static void finish_previous(dt_ckpt *c) {

@@ -1,10 +1,12 @@
-// metrics.c: derives rates and shares from the step records and hands both to the sinks.
+// metrics.c: derives rates and shares from the step records, keeps the ledger, and hands all to the sinks.
 //
-// A step costs some microseconds of formatting and, once a second, one write into the page cache; buffers
-// are made at open.
+// A step copies one record into each sink's queue (metrics_queue.c); buffers are made at open.
 // Smoothed figures are exponential means with their start-up bias divided out: rates as
 // mean(samples) / mean(seconds), so that a slow step counts by its length. The first step makes
 // kernels and fills caches; with enough others it is left out of the summary's rates.
+//
+// The ledger accounts for all time since the process began: `accounted_s` moves on with each step, whose own seconds
+// are known, and with each change of what the run does.
 #define _GNU_SOURCE
 #include "metrics_internal.h"
 
@@ -15,6 +17,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -33,13 +36,19 @@ static const char *const names[] = {
 static const double keep_share = 0.98; // of the mean, a step: about 50 steps count
 static const double data_limit = 0.10, comm_limit = 0.15; // above: that is what limits the run
 
+#define GOODPUT_S 10.0 // at most so long apart are lines of it while steps run
+
 typedef struct phase_sums {
     double samples, step_s, data_s, compute_s, comm_s, other_s;
 } phase_sums;
 
 struct dt_metrics {
     dt_metrics_opts o;
-    void *state[DT_N_SINKS];         // NULL: not wanted
+    void *state[DT_N_SINKS];             // NULL: not wanted
+    dt_metrics_queue *queue[DT_N_SINKS]; // of those that have one
+    dt_goodput goodput;
+    dt_activity activity;
+    double accounted_s, goodput_s;   // until when; when the sinks heard of it
     phase_sums smooth, first, total; // total: without the first step, which is apart
     double smooth_weight;            // 1 - keep_share^n
     int statm_fd;                    // kept open: dt_rss_bytes() opens a stream, which allocates
@@ -48,22 +57,116 @@ struct dt_metrics {
     int64_t n_steps, n_skipped, n_samples, last_step;
 };
 
+// ---- to the sinks ----------------------------------------------------------------------------------
+
+static void publish(dt_metrics *m, dt_record *r) {
+    r->wall_s = dt_clock_wall_s();
+    for (int i = 0; i < DT_N_SINKS; i++) {
+        if (m->queue[i])
+            dt_metrics_queue_put(m->queue[i], r);
+        else if (m->state[i])
+            sinks[i]->take(m->state[i], r);
+    }
+}
+
+static void publish_goodput(dt_metrics *m, dt_record_kind kind) {
+    dt_record r = {.kind = kind, .step = m->last_step, .of.goodput = m->goodput};
+    m->goodput_s = dt_clock_s();
+    publish(m, &r);
+}
+
+static dt_status open_sinks(dt_metrics *m) {
+    for (int i = 0; i < DT_N_SINKS; i++) {
+        if (!(m->o.sinks >> i & 1)) continue;
+        DT_TRY(sinks[i]->open(&m->state[i], &m->o));
+        if (sinks[i]->queued) m->queue[i] = dt_metrics_queue_create(sinks[i], m->state[i]);
+    }
+    return DT_OK;
+}
+
 dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
     dt_metrics *m = dt_xcalloc(1, sizeof *m);
-    dt_status st = DT_OK;
+    const double age_s = dt_clock_process_s();
     m->o = *opts;
-    m->opened_s = dt_clock_s();
+    m->opened_s = m->accounted_s = dt_clock_s();
     m->rss_s = -1;
+    m->last_step = opts->first_step;
     m->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    for (int i = 0; st == DT_OK && i < DT_N_SINKS; i++)
-        if (opts->sinks >> i & 1) st = sinks[i]->open(&m->state[i], opts);
+    char *path = dt_xprintf("%s/metrics.jsonl", opts->run_dir);
+    dt_goodput_resume(&m->goodput, opts->sinks >> DT_SINK_jsonl & 1 ? path : "", opts->truncate_to,
+                      dt_clock_wall_s() - age_s);
+    free(path);
+    m->goodput.seconds[DT_GOODPUT_startup] += age_s;
+    const dt_status st = open_sinks(m);
     if (st != DT_OK) {
         dt_metrics_close(m, NULL);
         m = NULL;
+    } else {
+        publish_goodput(m, DT_RECORD_start);
     }
     *out = m;
     return st;
 }
+
+// ---- the ledger ------------------------------------------------------------------------------------
+
+// Where time goes that no step accounts for.
+static dt_goodput_part part_of(dt_activity a) {
+    switch (a) {
+    case DT_ACTIVITY_starting:
+        return DT_GOODPUT_startup;
+    case DT_ACTIVITY_evaluating:
+    case DT_ACTIVITY_testing:
+        return DT_GOODPUT_evaluation;
+    case DT_ACTIVITY_saving:
+    case DT_ACTIVITY_waiting:
+        return DT_GOODPUT_checkpoint;
+    case DT_ACTIVITY_training:
+    case DT_ACTIVITY_ending:
+        break;
+    }
+    return DT_GOODPUT_other;
+}
+
+static double unaccounted_s(dt_metrics *m) {
+    const double now = dt_clock_s(), s = now - m->accounted_s;
+    m->accounted_s = now;
+    return s > 0 ? s : 0;
+}
+
+static void account_step(dt_metrics *m, const dt_step_record *r) {
+    double *s = m->goodput.seconds;
+    const double rest = unaccounted_s(m) - r->step_s;
+    if (r->skipped) {
+        s[DT_GOODPUT_lost] += r->step_s;
+    } else {
+        s[DT_GOODPUT_data] += r->data_s;
+        s[DT_GOODPUT_comm] += r->comm_s;
+        s[DT_GOODPUT_steps] += fmax(r->step_s - r->data_s - r->comm_s, 0);
+    }
+    if (rest > 0) s[part_of(m->activity)] += rest;
+}
+
+static void change_activity(dt_metrics *m, dt_activity what) {
+    m->goodput.seconds[part_of(m->activity)] += unaccounted_s(m);
+    m->activity = what;
+    dt_record r = {.kind = DT_RECORD_activity, .step = m->last_step, .of.activity = what};
+    publish(m, &r);
+}
+
+dt_activity dt_metrics_activity(dt_metrics *m, dt_activity what) {
+    const dt_activity before = m->activity;
+    if (what != before) change_activity(m, what);
+    return before;
+}
+
+void dt_metrics_checkpoint(dt_metrics *m, int64_t step, double seconds, bool saved) {
+    dt_record r = {
+        .kind = DT_RECORD_checkpoint, .step = step, .of.checkpoint = {step, seconds, saved}};
+    publish(m, &r);
+}
+
+// ---- steps -----------------------------------------------------------------------------------------
 
 static void add_sums(phase_sums *s, const dt_step_record *r, double keep, double take) {
     s->samples = keep * s->samples + take * (r->skipped ? 0 : (double)r->global_batch);
@@ -107,7 +210,7 @@ static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s)
 }
 
 void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
-    dt_step_stats s;
+    dt_record record = {.kind = DT_RECORD_step, .step = r->step, .of.step.r = *r};
     // the first step is slower than any other: the means start with the second
     if (m->n_steps == 1) {
         m->smooth = (phase_sums){0};
@@ -119,37 +222,40 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
     m->n_skipped += r->skipped;
     m->n_samples += r->skipped ? 0 : r->global_batch;
     m->last_step = r->step;
+    account_step(m, r);
+    dt_metrics_activity(m, DT_ACTIVITY_training);
     add_sums(&m->smooth, r, keep_share, 1 - keep_share);
     m->smooth_weight = keep_share * m->smooth_weight + (1 - keep_share);
     add_sums(&m->total, r, 1, 1);
-    make_stats(m, r, &s);
-    for (int i = 0; i < DT_N_SINKS; i++)
-        if (m->state[i] && sinks[i]->step) sinks[i]->step(m->state[i], r, &s);
+    make_stats(m, r, &record.of.step.s);
+    publish(m, &record);
+    if (m->accounted_s - m->goodput_s >= GOODPUT_S) publish_goodput(m, DT_RECORD_goodput);
 }
 
 void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values,
                      int n_values, const char *extra_json) {
-    dt_eval_record r = {split, step, values, n_values, extra_json};
-    for (int i = 0; i < DT_N_SINKS; i++)
-        if (m->state[i] && sinks[i]->eval) sinks[i]->eval(m->state[i], &r);
+    dt_record r = {.kind = DT_RECORD_eval,
+                   .step = step,
+                   .of.eval = {split, step, values, n_values, extra_json}};
+    publish(m, &r);
 }
 
 void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host,
                           const char *phase, double times) {
-    dt_slow_rank_record r = {step, rank, host, phase, times};
-    for (int i = 0; i < DT_N_SINKS; i++)
-        if (m->state[i] && sinks[i]->slow_rank) sinks[i]->slow_rank(m->state[i], &r);
-}
-
-void dt_metrics_phase(dt_metrics *m, const char *what) {
-    for (int i = 0; i < DT_N_SINKS; i++)
-        if (m->state[i] && sinks[i]->phase) sinks[i]->phase(m->state[i], what);
+    dt_record r = {.kind = DT_RECORD_slow_rank,
+                   .step = step,
+                   .of.slow_rank = {step, rank, host, phase, times}};
+    publish(m, &r);
 }
 
 int64_t dt_metrics_flush(dt_metrics *m) {
     int64_t n_bytes = 0;
+    if (m->n_steps > 0) publish_goodput(m, DT_RECORD_goodput);
     for (int i = 0; i < DT_N_SINKS; i++)
-        if (m->state[i] && sinks[i]->flush) n_bytes += sinks[i]->flush(m->state[i]);
+        if (m->queue[i])
+            n_bytes += dt_metrics_queue_flush(m->queue[i]);
+        else if (m->state[i] && sinks[i]->flush)
+            n_bytes += sinks[i]->flush(m->state[i]);
     return n_bytes;
 }
 
@@ -175,13 +281,33 @@ static void log_lost(const dt_metrics *m) {
         uint64_t n = m->state[i] && sinks[i]->dropped ? sinks[i]->dropped(m->state[i]) : 0;
         if (n)
             dt_warn("%" PRIu64 " records of the %s sink were lost to a failing disk", n, names[i]);
+        n = m->queue[i] ? dt_metrics_queue_dropped(m->queue[i]) : 0;
+        if (n)
+            dt_warn("%" PRIu64 " records of the %s sink were dropped: it could not keep up", n,
+                    names[i]);
     }
+}
+
+static void log_goodput(const dt_metrics *m) {
+    const dt_goodput *g = &m->goodput;
+    const dt_goodput_part worst = dt_goodput_worst(g);
+    double total = 0;
+    for (int i = 0; i < DT_N_GOODPUT; i++) total += g->seconds[i];
+    dt_info("goodput %.1f%%: of %.1f s since the run first started, %.1f s were steps that count; "
+            "attempt %" PRId64 ", %" PRId64 " steps were done twice",
+            100 * dt_goodput_ratio(g), total, g->seconds[DT_GOODPUT_steps], g->attempts,
+            g->lost_steps);
+    if (total > 0 && g->seconds[worst] >= 0.01 * total)
+        dt_info("what would raise it most: %.1f%% went into %s (%s); less of it by %s",
+                100 * g->seconds[worst] / total, dt_goodput_names[worst], dt_goodput_what[worst],
+                dt_goodput_advice[worst]);
 }
 
 void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
     const phase_sums *t = &m->total;
     if (m->n_steps == 0) return;
-    dt_metrics_phase(m, NULL);
+    change_activity(m, DT_ACTIVITY_ending);
+    dt_metrics_flush(m); // all that is lost is known
     dt_info("%s: %" PRId64 " steps to step %" PRId64 ", %" PRId64
             " samples in %.1f s, %.1f samples/s in steps, %.1f without the first, peak memory "
             "%.0f MiB",
@@ -193,15 +319,23 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
             100 * ratio(t->comm_s, t->step_s), 100 * ratio(t->other_s, t->step_s));
     if (m->n_skipped) dt_info("%" PRId64 " steps were skipped (overflow)", m->n_skipped);
     log_lost(m);
+    log_goodput(m);
     log_verdict(t, data_verdict);
 }
 
 void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
     if (!m) return;
-    for (int i = 0; i < DT_N_SINKS; i++) {
-        if (m->state[i] && sinks[i]->end && end) sinks[i]->end(m->state[i], end);
-        if (m->state[i]) sinks[i]->close(m->state[i]);
+    if (end) {
+        dt_record r = {.kind = DT_RECORD_end, .step = end->step, .of.end = *end};
+        change_activity(m, DT_ACTIVITY_ending);
+        publish_goodput(m, DT_RECORD_goodput);
+        publish(m, &r);
     }
+    for (int i = 0; i < DT_N_SINKS; i++)
+        if (m->queue[i])
+            dt_metrics_queue_destroy(m->queue[i]);
+        else if (m->state[i])
+            sinks[i]->close(m->state[i]);
     if (m->statm_fd >= 0) close(m->statm_fd);
     free(m);
 }

@@ -1,10 +1,13 @@
-// metrics.h: one record a step (or evaluation) to all sinks of config/sinks.def.
-// A sink also hears how the run ended, unless it was killed.
+// metrics.h: what happens in a run, to all sinks of config/sinks.def, and the ledger of its seconds (goodput.h).
 //
-// metrics.jsonl has one object a line: {"kind":"step","step":…,"epoch":…,"samples":…,"loss":…,"lr":…,
-// "grad_norm":…,"samples_per_s":…,"seconds":{"step","data","compute","comm","other"},"rss":…} or
-// {"kind":"eval","split":…,"step":…,…metrics}, and at last {"kind":"end","step":…,"status":…,"message":…}. Resume truncates it to the offset in the checkpoint.
-// Writing never hurts training: a full disk drops lines and counts them. Rank 0 only.
+// A sink never slows or fails a run. One that writes has a bounded queue and a thread of its own: a step copies its
+// record into the queue and goes on. Where the queue is full, or the disk is, records are dropped, counted, and the
+// summary says so. Prometheus's endpoint keeps the newest numbers and answers on its own thread. Only the terminal's
+// lines are written by the caller: they stand between those of the log. A sink also hears how the run ended, unless it
+// was killed.
+//
+// docs/reference/metrics.md has the lines of metrics.jsonl. Resume truncates it to the offset in the checkpoint.
+// Rank 0 only. One thread at a time, but for dt_metrics_checkpoint.
 #ifndef DT_METRICS_METRICS_H
 #define DT_METRICS_METRICS_H
 
@@ -23,8 +26,13 @@ typedef struct dt_metrics_opts {
     int every_steps;                // plain lines in a pipe, tfevents
     dt_listen listen;               // of the prometheus sink
     const char *listen_text;        // as it was given, for messages
-    int64_t total_steps;            // for bar and ETA
-    int64_t steps_per_epoch;        // for the epoch bar
+    const char *textfile;           // likewise: a folder for node_exporter, or NULL
+    double linger_s;     // likewise: how long it answers after the end, until one more scrape
+    const char *version; // of dtrain
+    int world_size;
+    int64_t first_step;      // done before this attempt
+    int64_t total_steps;     // for bar and ETA
+    int64_t steps_per_epoch; // for the epoch bar
     int n_epochs;
     int64_t truncate_to; // metrics.jsonl offset to resume from; < 0: start anew
 } dt_metrics_opts;
@@ -52,6 +60,15 @@ typedef struct dt_run_end {
     const char *message; // of a failure
 } dt_run_end;
 
+// What the run does now.
+#define DT_ACTIVITY_WORDS(W)                                                                       \
+    W(ACTIVITY, starting)                                                                          \
+    W(ACTIVITY, training)                                                                          \
+    W(ACTIVITY, evaluating)                                                                        \
+    W(ACTIVITY, testing) W(ACTIVITY, saving) W(ACTIVITY, waiting) W(ACTIVITY, ending)
+typedef enum dt_activity { DT_ACTIVITY_WORDS(DT_WORD_CONSTANT) } dt_activity;
+enum { DT_N_ACTIVITIES = DT_ACTIVITY_ending + 1 };
+
 dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts);
 void dt_metrics_step(dt_metrics *m, const dt_step_record *r); // no allocation in steady state
 // extra_json: NULL or raw JSON members to add ("\"confusion\":{…}").
@@ -61,11 +78,16 @@ void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_me
 // {"kind":"slow_rank","step":…,"rank":…,"host":…,"phase":…,"times":…}.
 void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host,
                           const char *phase, double times);
-// A named phase for the terminal's live line ("evaluating", "saving"); NULL ends it.
-void dt_metrics_phase(dt_metrics *m, const char *what);
-int64_t dt_metrics_flush(dt_metrics *m); // to the files; metrics.jsonl's size in bytes, or 0
+// What the run does from now on; it starts with `starting`, and the first step makes that `training`. The terminal's
+// live line shows it; time that is not training's goes to the ledger.
+// Returns what it did before.
+dt_activity dt_metrics_activity(dt_metrics *m, dt_activity what);
+// The outcome of a save; from any thread. seconds: from its begin until it was acknowledged.
+void dt_metrics_checkpoint(dt_metrics *m, int64_t step, double seconds, bool saved);
+int64_t
+dt_metrics_flush(dt_metrics *m); // waits for the queues; metrics.jsonl's size in bytes, or 0
 // The final summary: what ran, rates, shares of data / compute / comm, what limited the run and what
-// would help. data_verdict: what to say if that is data (from the loader's counters), or NULL. To stderr.
+// would help, and the goodput with what would raise it most. data_verdict: what to say if that is data (from the loader's counters), or NULL. To stderr.
 void dt_metrics_summary(dt_metrics *m, const char *data_verdict);
 // end: NULL where no run ends.
 void dt_metrics_close(dt_metrics *m, const dt_run_end *end);

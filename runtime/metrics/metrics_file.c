@@ -1,13 +1,12 @@
 // metrics_file.c: an append-only file of whole records that may lose records on a failing disk, and nothing
 // else.
 //
-// Records gather in a buffer and are written at least once a second, the first one at once. When a write fails, the
+// Records gather in a buffer until the sink's queue is empty (metrics_queue.c). When a write fails, the
 // file is cut back to its last whole record, the buffered ones are dropped and counted, one line says so, and the next
 // flush tries again: a disk that was full for a while leaves a gap, never half a record.
 #include "metrics_internal.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 
@@ -66,7 +65,6 @@ void dt_metrics_file_flush(dt_metrics_file *f) {
     if (f->n_buffered) write_out(f, f->buffer, f->n_buffered, f->n_records);
     f->n_buffered = 0;
     f->n_records = 0;
-    f->flushed_s = dt_clock_s();
 }
 
 void dt_metrics_file_put(dt_metrics_file *f, const void *record, size_t n_bytes) {
@@ -78,7 +76,6 @@ void dt_metrics_file_put(dt_metrics_file *f, const void *record, size_t n_bytes)
     memcpy(f->buffer + f->n_buffered, record, n_bytes);
     f->n_buffered += n_bytes;
     f->n_records++;
-    if (dt_clock_s() - f->flushed_s >= 1.0) dt_metrics_file_flush(f);
 }
 
 void dt_metrics_file_close(dt_metrics_file *f) {

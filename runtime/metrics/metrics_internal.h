@@ -4,6 +4,8 @@
 
 #include "metrics.h"
 
+#include "metrics/goodput.h"
+
 #include <stddef.h>
 
 // What metrics.c derives from the records, for all sinks.
@@ -31,24 +33,67 @@ typedef struct dt_slow_rank_record {
     double times;
 } dt_slow_rank_record;
 
-// A sink is a line of config/sinks.def and a file sink_<id>.c that defines dt_sink_<id>. Members may be
-// NULL except open and close.
+typedef struct dt_checkpoint_record {
+    int64_t step;
+    double seconds;
+    bool saved;
+} dt_checkpoint_record;
+
+// What a sink hears. What pointers point to is borrowed until `take` returns.
+typedef enum dt_record_kind {
+    DT_RECORD_start, // the ledger as it was then
+    DT_RECORD_step,
+    DT_RECORD_eval,
+    DT_RECORD_slow_rank,
+    DT_RECORD_activity,
+    DT_RECORD_checkpoint,
+    DT_RECORD_goodput, // now and then, in front of a save, and at the end
+    DT_RECORD_end
+} dt_record_kind;
+
+typedef struct dt_record {
+    dt_record_kind kind;
+    int64_t step; // done so far
+    double wall_s;
+    union {
+        struct {
+            dt_step_record r;
+            dt_step_stats s;
+        } step;
+        dt_eval_record eval;
+        dt_slow_rank_record slow_rank;
+        dt_activity activity;
+        dt_checkpoint_record checkpoint;
+        dt_goodput goodput;
+        dt_run_end end;
+    } of;
+} dt_record;
+
+// A sink is a line of config/sinks.def and a file sink_<id>.c that defines dt_sink_<id>. flush and dropped may be NULL.
 typedef struct dt_metrics_sink {
+    bool queued; // take, flush and close are called by a thread of its own
     dt_status (*open)(void **state, const dt_metrics_opts *o);
-    void (*step)(void *state, const dt_step_record *r, const dt_step_stats *s);
-    void (*eval)(void *state, const dt_eval_record *r);
-    void (*slow_rank)(void *state, const dt_slow_rank_record *r);
-    void (*phase)(void *state, const char *what);
-    // To the file; its size if a resumed run must cut it there (opts.truncate_to), else 0.
+    void (*take)(void *state, const dt_record *r);
+    // To the file, a few times a second, too; its size if a resumed run must cut it there (opts.truncate_to), else 0.
     int64_t (*flush)(void *state);
-    uint64_t (*dropped)(void *state);              // records lost to a failing disk
-    void (*end)(void *state, const dt_run_end *r); // the last that it hears before close
+    uint64_t (*dropped)(void *state); // records lost to a failing disk
     void (*close)(void *state);
 } dt_metrics_sink;
 
 #define WORD(id, ...) extern const dt_metrics_sink dt_sink_##id;
 #include "config/sinks.def"
 #undef WORD
+
+// ---- metrics_queue.c: a sink's queue and thread ----------------------------------------------------
+typedef struct dt_metrics_queue dt_metrics_queue;
+// Takes a sink that is open; NULL: there is no thread for it.
+dt_metrics_queue *dt_metrics_queue_create(const dt_metrics_sink *sink, void *state);
+// Copies the record with all that it points to, or drops it. From any thread; only an evaluation and the like allocate.
+void dt_metrics_queue_put(dt_metrics_queue *q, const dt_record *r);
+int64_t
+dt_metrics_queue_flush(dt_metrics_queue *q); // waits until the sink has taken and flushed all
+uint64_t dt_metrics_queue_dropped(dt_metrics_queue *q);
+void dt_metrics_queue_destroy(dt_metrics_queue *q); // the sink takes the rest and is closed
 
 // ---- metrics_file.c: append whole records; a failing disk drops records and never an error ---------
 typedef struct dt_metrics_file {
@@ -58,7 +103,6 @@ typedef struct dt_metrics_file {
     int64_t n_bytes; // of whole records that the file holds
     int n_records;   // buffered
     uint64_t n_dropped;
-    double flushed_s;
     bool failing;
 } dt_metrics_file;
 

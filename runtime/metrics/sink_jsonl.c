@@ -18,11 +18,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_BYTES = 2048 };
+enum {
+    LINE_BYTES = 2048,
+    DT_METRICS_SCHEMA = 1
+}; // the schema's number: of docs/reference/metrics.md
 
 typedef struct jsonl {
     dt_metrics_file file;
     dt_json line;
+    const char *version;
+    int world_size;
 } jsonl;
 
 // Bytes of the lines at the beginning of the file, within the first `limit` bytes, that are whole objects.
@@ -65,28 +70,13 @@ static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
     memset(wide, ' ', LINE_BYTES - 1);
     dt_json_raw(&s->line, NULL, wide);
     free(wide);
+    s->version = o->version ? o->version : "";
+    s->world_size = o->world_size;
     *state = s;
     return st;
 }
 
-static dt_json *begin_line(jsonl *s, const char *kind, int64_t step) {
-    dt_json *j = &s->line;
-    dt_json_reset(j);
-    dt_json_begin_object(j, NULL);
-    dt_json_string(j, "kind", kind);
-    dt_json_int(j, "step", step);
-    return j;
-}
-
-static void put_line(jsonl *s) {
-    dt_json_end_object(&s->line);
-    dt_json_newline(&s->line);
-    dt_metrics_file_put(&s->file, s->line.data, s->line.n_bytes);
-}
-
-static void step(void *state, const dt_step_record *r, const dt_step_stats *stats) {
-    jsonl *s = state;
-    dt_json *j = begin_line(s, "step", r->step);
+static void put_step(dt_json *j, const dt_step_record *r, const dt_step_stats *stats) {
     dt_json_real(j, "epoch", r->epoch);
     dt_json_int(j, "samples", r->samples);
     dt_json_real(j, "loss", r->loss);
@@ -104,38 +94,73 @@ static void step(void *state, const dt_step_record *r, const dt_step_stats *stat
     if (r->idle_s > 0) dt_json_real(j, "idle", r->idle_s);
     dt_json_end_object(j);
     dt_json_int(j, "rss", (int64_t)stats->rss_bytes);
-    put_line(s);
 }
 
-static void eval(void *state, const dt_eval_record *r) {
-    jsonl *s = state;
-    dt_json *j = &s->line;
-    dt_json_reset(j);
-    dt_json_begin_object(j, NULL);
-    dt_json_string(j, "kind", "eval");
-    dt_json_string(j, "split", r->split);
-    dt_json_int(j, "step", r->step);
+static void put_eval(dt_json *j, const dt_eval_record *r) {
     for (int i = 0; i < r->n_values; i++) dt_json_real(j, r->values[i].name, r->values[i].value);
     if (r->extra_json && r->extra_json[0]) dt_json_raw(j, NULL, r->extra_json); // members
-    put_line(s);
 }
 
-static void slow_rank(void *state, const dt_slow_rank_record *r) {
-    jsonl *s = state;
-    dt_json *j = begin_line(s, "slow_rank", r->step);
+static void put_slow_rank(dt_json *j, const dt_slow_rank_record *r) {
     dt_json_int(j, "rank", r->rank);
     dt_json_string(j, "host", r->host);
     dt_json_string(j, "phase", r->phase);
     dt_json_real(j, "times", r->times);
-    put_line(s);
 }
 
-static void end(void *state, const dt_run_end *r) {
+static void take(void *state, const dt_record *r) {
+    static const char *const kinds[] = {[DT_RECORD_start] = "start",
+                                        [DT_RECORD_step] = "step",
+                                        [DT_RECORD_eval] = "eval",
+                                        [DT_RECORD_slow_rank] = "slow_rank",
+                                        [DT_RECORD_checkpoint] = "checkpoint",
+                                        [DT_RECORD_goodput] = "goodput",
+                                        [DT_RECORD_end] = "end"};
     jsonl *s = state;
-    dt_json *j = begin_line(s, "end", r->step);
-    dt_json_int(j, "status", r->status);
-    if (r->status != DT_OK) dt_json_string(j, "message", r->message);
-    put_line(s);
+    dt_json *j = &s->line;
+    if (r->kind == DT_RECORD_activity) return; // begins and ends too often
+    dt_json_reset(j);
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "kind", kinds[r->kind]);
+    if (r->kind == DT_RECORD_eval) dt_json_string(j, "split", r->of.eval.split);
+    // a line with a step says that it was done
+    dt_json_int(j, r->kind == DT_RECORD_start ? "from_step" : "step", r->step);
+    switch (r->kind) {
+    case DT_RECORD_start:
+        dt_json_int(j, "schema", DT_METRICS_SCHEMA);
+        dt_json_string(j, "version", s->version);
+        dt_json_int(j, "world_size", s->world_size);
+        dt_json_real(j, "time", r->wall_s);
+        dt_goodput_write(&r->of.goodput, j);
+        break;
+    case DT_RECORD_step:
+        put_step(j, &r->of.step.r, &r->of.step.s);
+        break;
+    case DT_RECORD_eval:
+        put_eval(j, &r->of.eval);
+        break;
+    case DT_RECORD_slow_rank:
+        put_slow_rank(j, &r->of.slow_rank);
+        break;
+    case DT_RECORD_activity:
+        break;
+    case DT_RECORD_checkpoint:
+        dt_json_real(j, "time", r->wall_s);
+        dt_json_real(j, "save_s", r->of.checkpoint.seconds);
+        dt_json_bool(j, "saved", r->of.checkpoint.saved);
+        break;
+    case DT_RECORD_goodput:
+        dt_json_real(j, "time", r->wall_s);
+        dt_goodput_write(&r->of.goodput, j);
+        break;
+    case DT_RECORD_end:
+        dt_json_int(j, "status", r->of.end.status);
+        if (r->of.end.status != DT_OK) dt_json_string(j, "message", r->of.end.message);
+        break;
+    }
+    dt_json_end_object(j);
+    dt_json_newline(j);
+    dt_metrics_file_put(&s->file, j->data, j->n_bytes);
 }
 
 static int64_t flush(void *state) {
@@ -156,11 +181,9 @@ static void close_jsonl(void *state) {
 }
 
 const dt_metrics_sink dt_sink_jsonl = {
+    .queued = true,
     .open = open_jsonl,
-    .step = step,
-    .eval = eval,
-    .slow_rank = slow_rank,
-    .end = end,
+    .take = take,
     .flush = flush,
     .dropped = dropped,
     .close = close_jsonl,

@@ -1,15 +1,20 @@
 // sink_prometheus.c: an endpoint from which Prometheus scrapes the newest numbers, in its text format (version 0.0.4).
 //
-// A step stores numbers into atomics; a thread formats them when somebody asks, so a step takes no lock. One poll waits for
-// all clients, so a slow one holds nobody up; where there are too many the oldest is dropped. It answers GET /metrics, to
-// anybody who reaches the address (metrics.listen), and nothing else. Where that is taken the run goes on without it.
-// Steps and samples are gauges: after a restart they fall back to the checkpoint. The seconds are this process's.
+// A step stores its numbers under a lock that is held for no longer than it takes to copy them; a thread formats them
+// when somebody asks. One poll waits for all clients, so a slow one holds nobody up; where there are too many the oldest
+// is dropped. It answers GET /metrics, and for probes /healthz (the process answers) and /readyz (steps are running), to
+// anybody who reaches the address (metrics.listen). Where that is taken the run goes on without it. The server is own
+// code because it is shorter than what libmicrohttpd wants to be told, and 60 slow clients keep no scrape out.
+// metrics.textfile: the same text as a file for node_exporter, every 15 s and at the end, with why the run ended.
 #define _GNU_SOURCE // accept4, pipe2
 #include "metrics_internal.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,52 +27,38 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { REQUEST_BYTES = 4096, MAX_CLIENTS = 32 };
+enum { REQUEST_BYTES = 4096, MAX_CLIENTS = 32, TEXTFILE_MS = 15000 };
 
 typedef enum number {
-    STEP,
-    STEPS,
-    EPOCH,
-    SAMPLES,
-    LOSS,
-    LR,
-    GRAD_NORM,
-    LOSS_SCALE,
-    RATE,
-    LEFT,
-    SKIPPED,
-    RSS,
-    DATA,
-    COMPUTE,
-    COMM,
-    OTHER,
+#define NUMBER(id, ...) N_##id,
+#define FAMILY(...)
+#include "metrics/prometheus.def"
+#undef NUMBER
+#undef FAMILY
     N_NUMBERS
 } number;
 
-// A family's name, its type, and a label besides the run; rows of one family are together.
-static const struct {
-    const char *name, *type, *label, *help;
-} families[N_NUMBERS] = {
-    [STEP] = {"dtrain_step", "gauge", "", "Steps done"},
-    [STEPS] = {"dtrain_steps", "gauge", "", "Steps of the whole run"},
-    [EPOCH] = {"dtrain_epoch", "gauge", "", "Epochs done"},
-    [SAMPLES] = {"dtrain_samples", "gauge", "", "Samples trained on, all ranks"},
-    [LOSS] = {"dtrain_loss", "gauge", "", "Loss of the last step"},
-    [LR] = {"dtrain_learning_rate", "gauge", "", "Learning rate of the last step"},
-    [GRAD_NORM] = {"dtrain_grad_norm", "gauge", "", "Gradient norm of the last step"},
-    [LOSS_SCALE] = {"dtrain_loss_scale", "gauge", "", "Loss scale of fp16; 0: not scaled"},
-    [RATE] = {"dtrain_samples_per_second", "gauge", "", "Mean over about 50 steps"},
-    [LEFT] = {"dtrain_remaining_seconds", "gauge", "", "Until the last step, at this rate"},
-    [SKIPPED] = {"dtrain_skipped_steps_total", "counter", "", "Steps that overflowed"},
-    [RSS] = {"process_resident_memory_bytes", "gauge", "", "Resident memory of rank 0"},
-    [DATA] = {"dtrain_phase_seconds_total", "counter", ",phase=\"data\"",
-              "Where the time of the steps went"},
-    [COMPUTE] = {"dtrain_phase_seconds_total", "counter", ",phase=\"compute\"", NULL},
-    [COMM] = {"dtrain_phase_seconds_total", "counter", ",phase=\"comm\"", NULL},
-    [OTHER] = {"dtrain_phase_seconds_total", "counter", ",phase=\"other\"", NULL},
-};
+static const char *const phase_names[] = {"step", "data", "compute", "comm", "other"};
+enum { N_PHASES = 5, N_BOUNDS = 16 };
+static const double bounds[N_BOUNDS] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+                                        0.25,   0.5,   1,      2.5,   5,    10,    30,   60};
+
+typedef struct histogram {
+    uint64_t n[N_BOUNDS + 1]; // between bounds; the last: above all
+    double sum;
+} histogram;
+
+typedef struct numbers {
+    double one[N_NUMBERS];
+    histogram phases[N_PHASES];
+    dt_goodput ledger;
+    dt_activity activity;
+    bool ended;
+    dt_status status;
+} numbers;
 
 typedef struct result {
     char *labels; // split="val",metric="accuracy"
@@ -79,16 +70,22 @@ typedef struct client {
     char request[REQUEST_BYTES + 1];
     char *reply;  // heap; NULL: the request is not whole yet
     size_t at, n; // bytes so far, of the request or the reply; of the reply
+    bool last;    // it says how the run ended
 } client;
 
 typedef struct prometheus {
-    char *run; // run="name"
-    _Atomic double numbers[N_NUMBERS];
-    pthread_mutex_t lock; // of the results: the last of each metric and split
+    char *run, *version;  // run="name"
+    pthread_mutex_t lock; // of the numbers
+    numbers now;
+    pthread_mutex_t results_lock; // of the results: the last of each metric and split
     result *results;
     size_t n_results;
+    char *textfile;
+    double linger_s;
+    atomic_bool scraped; // after the end
+    bool textfile_failed, has_thread;
     pthread_t thread;
-    int listener, stop[2];       // listener < 0: there is no thread
+    int listener, stop[2];       // listener < 0: nobody is answered
     client clients[MAX_CLIENTS]; // the oldest first
     int n_clients;
 } prometheus;
@@ -119,16 +116,119 @@ static void put_help(FILE *f, const char *name, const char *type, const char *he
     fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void put_all(prometheus *s, FILE *f) {
-    for (int i = 0; i < N_NUMBERS; i++) {
-        if (families[i].help) put_help(f, families[i].name, families[i].type, families[i].help);
-        put_value(f, families[i].name, s->run, families[i].label, s->numbers[i]);
+static void put_numbers(prometheus *s, FILE *f, const char *name, number i, const numbers *n) {
+    put_value(f, name, s->run, "", n->one[i]);
+}
+
+static void put_phases(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    char part[64], labels[96];
+    for (int p = 0; p < N_PHASES; p++) {
+        const histogram *h = &n->phases[p];
+        uint64_t below = 0;
+        for (int i = 0; i <= N_BOUNDS; i++) {
+            below += h->n[i];
+            if (i < N_BOUNDS)
+                snprintf(labels, sizeof labels, ",phase=\"%s\",le=\"%g\"", phase_names[p],
+                         bounds[i]);
+            else
+                snprintf(labels, sizeof labels, ",phase=\"%s\",le=\"+Inf\"", phase_names[p]);
+            snprintf(part, sizeof part, "%s_bucket", name);
+            put_value(f, part, s->run, labels, (double)below);
+        }
+        snprintf(labels, sizeof labels, ",phase=\"%s\"", phase_names[p]);
+        snprintf(part, sizeof part, "%s_sum", name);
+        put_value(f, part, s->run, labels, h->sum);
+        snprintf(part, sizeof part, "%s_count", name);
+        put_value(f, part, s->run, labels, (double)below);
     }
-    pthread_mutex_lock(&s->lock);
-    if (s->n_results) put_help(f, "dtrain_eval", "gauge", "Metrics of the last evaluations");
+}
+
+static void put_ledger(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    char labels[64];
+    for (int i = 0; i < DT_N_GOODPUT; i++) {
+        snprintf(labels, sizeof labels, ",part=\"%s\"", dt_goodput_names[i]);
+        put_value(f, name, s->run, labels, n->ledger.seconds[i]);
+    }
+}
+
+static void put_activity(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    static const char *const words[] = {DT_ACTIVITY_WORDS(DT_WORD_QUOTED)};
+    char labels[64];
+    for (int i = 0; i < DT_N_ACTIVITIES; i++) {
+        snprintf(labels, sizeof labels, ",activity=\"%s\"", words[i]);
+        put_value(f, name, s->run, labels, i == (int)n->activity);
+    }
+}
+
+static void put_eval(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    pthread_mutex_lock(&s->results_lock);
     for (size_t i = 0; i < s->n_results; i++)
-        put_value(f, "dtrain_eval", s->run, s->results[i].labels, s->results[i].value);
+        put_value(f, name, s->run, s->results[i].labels, s->results[i].value);
+    pthread_mutex_unlock(&s->results_lock);
+}
+
+static void put_build(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    put_value(f, name, s->run, s->version, 1);
+}
+
+static const char *reason(dt_status st) {
+    switch (st) {
+    case DT_OK:
+        return "done";
+    case DT_E_USAGE:
+        return "usage";
+    case DT_E_DATA:
+        return "data";
+    case DT_E_CKPT:
+        return "checkpoint";
+    case DT_E_STORAGE:
+        return "storage";
+    case DT_E_NUMERIC:
+        return "numeric";
+    case DT_E_INTERNAL:
+        break;
+    case DT_E_PREEMPTED:
+        return "preempted";
+    case DT_E_PEER:
+        return "peer";
+    }
+    return "internal";
+}
+
+static void put_exit(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    char labels[64];
+    snprintf(labels, sizeof labels, ",reason=\"%s\"", reason(n->status));
+    if (n->ended) put_value(f, name, s->run, labels, n->status);
+}
+
+static void put_all(prometheus *s, FILE *f) {
+    pthread_mutex_lock(&s->lock);
+    const numbers n = s->now;
     pthread_mutex_unlock(&s->lock);
+#define NUMBER(id, name, type, help)                                                               \
+    put_help(f, name, type, help);                                                                 \
+    put_numbers(s, f, name, N_##id, &n);
+#define FAMILY(id, name, type, labels, help)                                                       \
+    put_help(f, name, type, help);                                                                 \
+    put_##id(s, f, name, &n);
+#include "metrics/prometheus.def"
+#undef NUMBER
+#undef FAMILY
+}
+
+static void write_textfile(prometheus *s) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    put_all(s, f);
+    fclose(f);
+    if (dt_io_write_file(s->textfile, text, n) == DT_OK) {
+        s->textfile_failed = false;
+    } else {
+        if (!s->textfile_failed) dt_warn("metrics.textfile: %s", dt_error_message());
+        s->textfile_failed = true;
+    }
+    free(text);
 }
 
 // ---- the server ------------------------------------------------------------------------------------
@@ -149,20 +249,37 @@ static void accept_one(prometheus *s) {
     if (fd >= 0) s->clients[s->n_clients++] = (client){.fd = fd};
 }
 
+static bool asks_for(const client *c, const char *path) {
+    const size_t n = strlen(path);
+    return strncmp(c->request, "GET ", 4) == 0 && strncmp(c->request + 4, path, n) == 0 &&
+           strchr(" ?", c->request[4 + n]);
+}
+
 static void make_reply(prometheus *s, client *c) {
     char *text = NULL;
+    const char *status = "200 OK";
     size_t n = 0;
-    const bool found = strncmp(c->request, "GET /metrics", 12) == 0 && strchr(" ?", c->request[12]);
     FILE *f = open_memstream(&text, &n);
-    if (found)
+    pthread_mutex_lock(&s->lock);
+    const bool ended = s->now.ended, ready = !ended && s->now.phases[0].sum > 0;
+    pthread_mutex_unlock(&s->lock);
+    if (asks_for(c, "/metrics")) {
         put_all(s, f);
-    else
-        fputs("dtrain's metrics are at /metrics\n", f);
+        c->last = ended;
+    } else if (asks_for(c, "/healthz")) {
+        fputs("ok\n", f);
+    } else if (asks_for(c, "/readyz")) {
+        fputs(ready ? "steps are running\n" : "no step yet\n", f);
+        if (!ready) status = "503 Service Unavailable";
+    } else {
+        fputs("dtrain's metrics are at /metrics; probes: /healthz, /readyz\n", f);
+        status = "404 Not Found";
+    }
     fclose(f);
     c->reply =
         dt_xprintf("HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
                    "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
-                   found ? "200 OK" : "404 Not Found", n, text);
+                   status, n, text);
     c->n = strlen(c->reply);
     c->at = 0;
     free(text);
@@ -181,6 +298,7 @@ static bool serve(prometheus *s, client *c) {
     }
     m = send(c->fd, c->reply + c->at, c->n - c->at, MSG_NOSIGNAL);
     if (m > 0) c->at += (size_t)m;
+    if (c->at == c->n && c->last) s->scraped = true;
     return m > 0 ? c->at < c->n : m < 0 && errno == EAGAIN;
 }
 
@@ -188,14 +306,20 @@ static void *serve_all(void *state) {
     prometheus *s = state;
     struct pollfd wait[2 + MAX_CLIENTS] = {{.fd = s->listener, .events = POLLIN},
                                            {.fd = s->stop[0], .events = POLLIN}};
-    dt_thread_name("metrics");
+    double written_s = 0;
+    dt_thread_name("prometheus");
     for (;;) {
         const int n = s->n_clients;
         for (int i = 0; i < n; i++)
             wait[2 + i] = (struct pollfd){.fd = s->clients[i].fd,
                                           .events = s->clients[i].reply ? POLLOUT : POLLIN};
-        if (poll(wait, (nfds_t)(2 + n), -1) < 0) continue; // a signal
+        const int n_ready = poll(wait, (nfds_t)(2 + n), s->textfile ? TEXTFILE_MS : -1);
+        if (n_ready < 0) continue; // a signal
         if (wait[1].revents) break;
+        if (s->textfile && dt_clock_s() - written_s >= TEXTFILE_MS / 1000 - 0.5) {
+            write_textfile(s);
+            written_s = dt_clock_s();
+        }
         for (int i = n - 1; i >= 0; i--) // from behind: dropping one moves those after it
             if (wait[2 + i].revents && !serve(s, &s->clients[i])) drop(s, i);
         if (wait[0].revents) accept_one(s);
@@ -225,13 +349,32 @@ static int listen_on(const dt_listen *l) {
 
 static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     prometheus *s = dt_xcalloc(1, sizeof *s);
+    double *one = s->now.one;
     s->run = make_label("run", o->run_name);
-    s->numbers[STEPS] = (double)o->total_steps;
+    char *version = make_label("version", o->version ? o->version : "");
+    s->version = dt_xprintf(",%s", version);
+    free(version);
+    one[N_steps] = (double)o->total_steps;
+    one[N_world] = o->world_size;
+    one[N_step] = one[N_saved_step] = (double)o->first_step;
+    one[N_started] = one[N_stepped] = one[N_saved] = dt_clock_wall_s() - dt_clock_process_s();
+    s->linger_s = o->linger_s;
+    if (o->textfile) {
+        s->textfile = dt_xprintf("%s/dtrain-%s.prom", o->textfile, o->run_name);
+        for (char *c = s->textfile + strlen(o->textfile) + 1; *c; c++)
+            if (*c == '/') *c = '_'; // a run of a sweep
+    }
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->results_lock, NULL);
     *state = s;
     s->listener = listen_on(&o->listen);
-    int why = s->listener < 0 || pipe2(s->stop, O_CLOEXEC) != 0 ? errno : 0;
-    if (!why) why = pthread_create(&s->thread, NULL, serve_all, s);
+    int why = s->listener < 0 ? errno : 0;
+    if (pipe2(s->stop, O_CLOEXEC) != 0) why = errno;
+    if (!why || s->textfile) {
+        const int no_thread = pthread_create(&s->thread, NULL, serve_all, s);
+        s->has_thread = !no_thread;
+        if (no_thread) why = no_thread;
+    }
     if (why && s->listener >= 0) close(s->listener);
     if (why) {
         s->listener = -1;
@@ -241,24 +384,30 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     return DT_OK;
 }
 
-static void step(void *state, const dt_step_record *r, const dt_step_stats *stats) {
-    prometheus *s = state;
-    s->numbers[STEP] = (double)r->step;
-    s->numbers[EPOCH] = r->epoch;
-    s->numbers[SAMPLES] = (double)r->samples;
-    s->numbers[LOSS] = r->loss;
-    s->numbers[LR] = r->lr;
-    s->numbers[GRAD_NORM] = r->grad_norm;
-    s->numbers[LOSS_SCALE] = r->loss_scale;
-    s->numbers[RATE] = stats->smooth_samples_per_s;
-    s->numbers[LEFT] = stats->eta_s;
-    s->numbers[RSS] = (double)stats->rss_bytes;
-    // only this thread writes: no sum is lost
-    s->numbers[SKIPPED] = s->numbers[SKIPPED] + r->skipped;
-    s->numbers[DATA] = s->numbers[DATA] + r->data_s;
-    s->numbers[COMPUTE] = s->numbers[COMPUTE] + r->compute_s;
-    s->numbers[COMM] = s->numbers[COMM] + r->comm_s;
-    s->numbers[OTHER] = s->numbers[OTHER] + r->other_s;
+static void add_phase(histogram *h, double seconds) {
+    int i = 0;
+    while (i < N_BOUNDS && seconds > bounds[i]) i++;
+    h->n[i]++;
+    h->sum += seconds;
+}
+
+static void take_step(numbers *n, const dt_record *record) {
+    const dt_step_record *r = &record->of.step.r;
+    const dt_step_stats *stats = &record->of.step.s;
+    const double seconds[N_PHASES] = {r->step_s, r->data_s, r->compute_s, r->comm_s, r->other_s};
+    n->one[N_step] = (double)r->step;
+    n->one[N_epoch] = r->epoch;
+    n->one[N_samples] = (double)r->samples;
+    n->one[N_loss] = r->loss;
+    n->one[N_lr] = r->lr;
+    n->one[N_grad_norm] = r->grad_norm;
+    n->one[N_loss_scale] = r->loss_scale;
+    n->one[N_rate] = stats->smooth_samples_per_s;
+    n->one[N_left] = stats->eta_s;
+    n->one[N_rss] = (double)stats->rss_bytes;
+    n->one[N_skipped] += r->skipped;
+    n->one[N_stepped] = record->wall_s;
+    for (int i = 0; i < N_PHASES; i++) add_phase(&n->phases[i], seconds[i]);
 }
 
 static void set_result(prometheus *s, char *labels, double value) {
@@ -273,37 +422,84 @@ static void set_result(prometheus *s, char *labels, double value) {
     s->results[i].value = value;
 }
 
-static void eval(void *state, const dt_eval_record *r) {
-    prometheus *s = state;
+static void take_eval(prometheus *s, const dt_eval_record *r) {
     char *split = make_label("split", r->split);
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->results_lock);
     for (int i = 0; i < r->n_values; i++) {
         char *metric = make_label("metric", r->values[i].name);
         set_result(s, dt_xprintf(",%s,%s", split, metric), r->values[i].value);
         free(metric);
     }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->results_lock);
     free(split);
+}
+
+static void take_checkpoint(numbers *n, const dt_record *r) {
+    n->one[N_save_s] = r->of.checkpoint.seconds;
+    n->one[N_save_failed] += !r->of.checkpoint.saved;
+    if (!r->of.checkpoint.saved) return;
+    n->one[N_saved] = r->wall_s;
+    n->one[N_saved_step] = (double)r->step;
+}
+
+static void take(void *state, const dt_record *r) {
+    prometheus *s = state;
+    numbers *n = &s->now;
+    pthread_mutex_lock(&s->lock);
+    switch (r->kind) {
+    case DT_RECORD_step:
+        take_step(n, r);
+        break;
+    case DT_RECORD_eval:
+    case DT_RECORD_slow_rank:
+        break;
+    case DT_RECORD_activity:
+        n->activity = r->of.activity;
+        break;
+    case DT_RECORD_checkpoint:
+        take_checkpoint(n, r);
+        break;
+    case DT_RECORD_start:
+    case DT_RECORD_goodput:
+        n->ledger = r->of.goodput;
+        n->one[N_goodput] = dt_goodput_ratio(&n->ledger);
+        n->one[N_restarts] = (double)(n->ledger.attempts - 1);
+        n->one[N_lost_steps] = (double)n->ledger.lost_steps;
+        break;
+    case DT_RECORD_end:
+        n->status = r->of.end.status;
+        n->ended = true;
+        break;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (r->kind == DT_RECORD_eval) take_eval(s, &r->of.eval);
 }
 
 static void close_prometheus(void *state) {
     prometheus *s = state;
-    if (s->listener >= 0) {
-        close(s->stop[1]); // the other end becomes readable
-        pthread_join(s->thread, NULL);
-        close(s->stop[0]);
-        close(s->listener);
-    }
+    const struct timespec rest = {.tv_nsec = 20 * 1000 * 1000};
+    if (s->listener >= 0 && s->now.ended)
+        for (double waited_s = 0; waited_s < s->linger_s && !s->scraped; waited_s += 0.02) {
+            dt_watch_tick(); // the other ranks wait at the end of the run
+            nanosleep(&rest, NULL);
+        }
+    close(s->stop[1]); // the other end becomes readable
+    if (s->has_thread) pthread_join(s->thread, NULL);
+    close(s->stop[0]);
+    if (s->listener >= 0) close(s->listener);
+    if (s->textfile) write_textfile(s);
     for (size_t i = 0; i < s->n_results; i++) free(s->results[i].labels);
     free(s->results);
     free(s->run);
+    free(s->version);
+    free(s->textfile);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->results_lock);
     free(s);
 }
 
 const dt_metrics_sink dt_sink_prometheus = {
     .open = open_prometheus,
-    .step = step,
-    .eval = eval,
+    .take = take,
     .close = close_prometheus,
 };

@@ -153,8 +153,7 @@ static dt_status open_tfevents(void **state, const dt_metrics_opts *o) {
     return DT_OK;
 }
 
-static void step(void *state, const dt_step_record *r, const dt_step_stats *stats) {
-    tfevents *s = state;
+static void put_step(tfevents *s, const dt_step_record *r, const dt_step_stats *stats) {
     start_session(s, r->step);
     if (r->skipped || (r->step % s->every_steps != 0 && !stats->epoch_ends)) return;
     message m = {.n = 0};
@@ -172,8 +171,7 @@ static void step(void *state, const dt_step_record *r, const dt_step_stats *stat
     put_summary(s, r->step, &m);
 }
 
-static void eval(void *state, const dt_eval_record *r) {
-    tfevents *s = state;
+static void put_eval(tfevents *s, const dt_eval_record *r) {
     message m = {.n = 0};
     char tag[256];
     start_session(s, r->step);
@@ -185,6 +183,24 @@ static void eval(void *state, const dt_eval_record *r) {
         put_scalar(&m, tag, r->values[i].value);
     }
     put_summary(s, r->step, &m);
+}
+
+static void take(void *state, const dt_record *r) {
+    switch (r->kind) {
+    case DT_RECORD_step:
+        put_step(state, &r->of.step.r, &r->of.step.s);
+        break;
+    case DT_RECORD_eval:
+        put_eval(state, &r->of.eval);
+        break;
+    case DT_RECORD_start:
+    case DT_RECORD_slow_rank:
+    case DT_RECORD_activity:
+    case DT_RECORD_checkpoint:
+    case DT_RECORD_goodput:
+    case DT_RECORD_end:
+        break;
+    }
 }
 
 static int64_t flush(void *state) {
@@ -203,9 +219,9 @@ static void close_tfevents(void *state) {
 }
 
 const dt_metrics_sink dt_sink_tensorboard = {
+    .queued = true,
     .open = open_tfevents,
-    .step = step,
-    .eval = eval,
+    .take = take,
     .flush = flush,
     .dropped = dropped,
     .close = close_tfevents,

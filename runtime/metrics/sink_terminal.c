@@ -172,8 +172,7 @@ static void plain_line(const terminal *t) {
             100 * s->data_share, 100 * s->compute_share, 100 * s->comm_share);
 }
 
-static void step(void *state, const dt_step_record *r, const dt_step_stats *s) {
-    terminal *t = state;
+static void show_step(terminal *t, const dt_step_record *r, const dt_step_stats *s) {
     const double loss = r->skipped ? t->r.loss : r->loss; // one that overflowed says nothing
     t->r = *r;
     t->r.loss = loss;
@@ -183,7 +182,7 @@ static void step(void *state, const dt_step_record *r, const dt_step_stats *s) {
     if (s->epoch_ends || (!t->live && r->step % t->o.every_steps == 0)) plain_line(t);
 }
 
-static void eval(void *state, const dt_eval_record *r) {
+static void show_eval(const dt_eval_record *r) {
     char text[1024];
     size_t at = 0;
     text[0] = '\0';
@@ -194,11 +193,33 @@ static void eval(void *state, const dt_eval_record *r) {
     dt_info("%s at step %" PRId64 ":%s", r->split, r->step, text);
 }
 
-static void phase(void *state, const char *what) {
-    terminal *t = state;
-    bool changed = strncmp(t->phase, what ? what : "", sizeof t->phase - 1) != 0;
-    snprintf(t->phase, sizeof t->phase, "%s", what ? what : "");
-    draw(t, changed);
+static void show_activity(terminal *t, dt_activity a) {
+    static const char *const words[] = {DT_ACTIVITY_WORDS(DT_WORD_QUOTED)};
+    const bool idle = a == DT_ACTIVITY_training || a == DT_ACTIVITY_ending;
+    const char *what = idle ? "" : a == DT_ACTIVITY_waiting ? "saving" : words[a];
+    bool changed = strcmp(t->phase, what) != 0;
+    snprintf(t->phase, sizeof t->phase, "%s", what);
+    if (changed) draw(t, true);
+}
+
+static void take(void *state, const dt_record *r) {
+    switch (r->kind) {
+    case DT_RECORD_step:
+        show_step(state, &r->of.step.r, &r->of.step.s);
+        break;
+    case DT_RECORD_eval:
+        show_eval(&r->of.eval);
+        break;
+    case DT_RECORD_activity:
+        show_activity(state, r->of.activity);
+        break;
+    case DT_RECORD_start:
+    case DT_RECORD_slow_rank:
+    case DT_RECORD_checkpoint:
+    case DT_RECORD_goodput:
+    case DT_RECORD_end:
+        break;
+    }
 }
 
 static void close_terminal(void *state) {
@@ -212,8 +233,6 @@ static void close_terminal(void *state) {
 
 const dt_metrics_sink dt_sink_terminal = {
     .open = open_terminal,
-    .step = step,
-    .eval = eval,
-    .phase = phase,
+    .take = take,
     .close = close_terminal,
 };

@@ -53,11 +53,13 @@ static dt_status give_save_up(trainer *t, dt_status st, bool must_hold) {
 dt_status trainer_settle_save(trainer *t, bool must_hold) {
     if (!t->save_is_open) return DT_OK;
     t->save_is_open = false;
+    const dt_activity before = dt_metrics_activity(t->metrics, DT_ACTIVITY_waiting);
     dt_status st = dt_ckpt_save_wait(t->ckpt, NULL);
     if (st != DT_OK) {
         DT_TRY(dt_ckpt_check_lock(t->ckpt));
         st = dt_ckpt_save_again(t->ckpt);
     }
+    dt_metrics_activity(t->metrics, before);
     if (st != DT_OK) return give_save_up(t, st, must_hold);
     t->failed_saves = 0;
     return DT_OK;
@@ -72,13 +74,13 @@ dt_status trainer_save(trainer *t, bool best) {
     DT_TRY(dt_ckpt_check_lock(t->ckpt));
     DT_TRY(trainer_settle_save(t, false));
     dt_session_pull(&t->s);
-    dt_metrics_phase(t->metrics, "saving");
+    const dt_activity before = dt_metrics_activity(t->metrics, DT_ACTIVITY_saving);
     t->state.metrics_offset = dt_metrics_flush(t->metrics);
     dt_state_build(&t->state, &t->json);
     dt_status st = dt_ckpt_save_begin(t->ckpt, t->state.step, t->s.tensors, t->s.n_tensors,
                                       t->json.data, best);
     t->save_is_open = st == DT_OK;
-    dt_metrics_phase(t->metrics, NULL);
+    dt_metrics_activity(t->metrics, before);
     return st;
 }
 
@@ -100,11 +102,12 @@ static void note_evaluation(trainer *t, double value, bool *is_best) {
     dt_state_add_eval(s, s->step, value);
 }
 
-static dt_status evaluate(trainer *t, dt_split split, int64_t step, const char *phase,
+static dt_status evaluate(trainer *t, dt_split split, int64_t step, dt_activity activity,
                           dt_eval_result *r) {
     dt_session *s = &t->s;
     DT_TRY(dt_session_make_evaluator(s, step));
-    if (t->metrics) dt_metrics_phase(t->metrics, phase);
+    dt_activity before = activity;
+    if (t->metrics) before = dt_metrics_activity(t->metrics, activity);
     dt_session_swap_average(s);
     dt_status st = DT_OK;
     // those of a checkpoint (the best, tested in the end) have been recalibrated, by the graph that trained then
@@ -113,7 +116,7 @@ static dt_status evaluate(trainer *t, dt_split split, int64_t step, const char *
             dt_stepper_recalibrate(s->stepper, s->config->eval.recalibrate_bn.value, t->state.step);
     if (st == DT_OK) st = dt_evaluator_run(s->evaluator, s->data, split, split == DT_SPLIT_TEST, r);
     dt_session_swap_average(s);
-    if (t->metrics) dt_metrics_phase(t->metrics, NULL);
+    if (t->metrics) dt_metrics_activity(t->metrics, before);
     if (st == DT_E_PREEMPTED && trainer_is_root(t))
         dt_warn("an evaluation outlasted run.grace and was dropped: it is done after resuming");
     return st;
@@ -122,7 +125,7 @@ static dt_status evaluate(trainer *t, dt_split split, int64_t step, const char *
 static dt_status run_validation(trainer *t) {
     if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     t->last_step = -1;
-    DT_TRY(evaluate(t, DT_SPLIT_VAL, t->state.step, "evaluating", &t->last));
+    DT_TRY(evaluate(t, DT_SPLIT_VAL, t->state.step, DT_ACTIVITY_evaluating, &t->last));
     t->last_step = t->state.step;
     return DT_OK;
 }
@@ -173,7 +176,7 @@ dt_status trainer_report(trainer *t) {
 
 dt_status trainer_test(trainer *t, const char *weights, int64_t step) {
     dt_eval_result r;
-    DT_TRY(evaluate(t, DT_SPLIT_TEST, step, "testing", &r));
+    DT_TRY(evaluate(t, DT_SPLIT_TEST, step, DT_ACTIVITY_testing, &r));
     if (t->metrics) {
         dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
                         r.values, r.n_values, dt_eval_result_members(&r));

@@ -240,6 +240,10 @@ static dt_status forgive_no_space(dt_status st) {
     return DT_OK;
 }
 
+static void note_saved(void *metrics, int64_t step, double seconds, bool saved) {
+    dt_metrics_checkpoint(metrics, step, seconds, saved);
+}
+
 // Rank 0: what the run directory holds besides checkpoints.
 static dt_status open_reports(trainer *t) {
     if (!trainer_is_root(t)) return DT_OK;
@@ -256,6 +260,11 @@ static dt_status open_reports(trainer *t) {
     dt_metrics_opts o = {.run_dir = t->run_dir,
                          .run_name = c->run.name,
                          .listen_text = c->metrics.listen,
+                         .textfile = c->metrics.textfile,
+                         .linger_s = c->metrics.linger,
+                         .version = t->s.a.version,
+                         .world_size = t->s.comm->world_size,
+                         .first_step = t->state.step,
                          .every_steps = every > 0 ? (int)every : 1,
                          .total_steps = t->state.total_steps,
                          .steps_per_epoch = t->state.steps_per_epoch,
@@ -265,6 +274,7 @@ static dt_status open_reports(trainer *t) {
         o.sinks |= (unsigned)dt_words_have(&c->metrics.sinks, i) << i;
     DT_TRY(dt_listen_read(&o.listen, c));
     DT_TRY(dt_metrics_open(&t->metrics, &o));
+    dt_ckpt_on_saved(t->ckpt, note_saved, t->metrics);
     // flushes the run's directory too, which has metrics.jsonl now
     path = dt_xprintf("%s/config.yaml", t->run_dir);
     char *text = dt_config_dump(c);
@@ -702,6 +712,7 @@ static void close_trainer(trainer *t, dt_status st) {
     if (t->s.stepper && dt_stepper_set_source(t->s.stepper, NULL) != DT_OK)
         dt_warn("at the end of the run: %s", dt_error_message());
     if (t->source) t->source->close(t->source);
+    if (t->ckpt) dt_ckpt_on_saved(t->ckpt, NULL, NULL);
     if (t->metrics) dt_metrics_close(t->metrics, &(dt_run_end){t->state.step, st, first.message});
     if (t->ckpt) dt_ckpt_close(t->ckpt);
     dt_session_close(&t->s);

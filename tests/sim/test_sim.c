@@ -93,14 +93,15 @@ static text read_run(const char *file) {
     return t;
 }
 
-// metrics.jsonl without what differs from run to run: times, memory, and the end, which a run that is killed lacks.
+// metrics.jsonl without what differs from run to run: times, memory, and all lines but those of steps and evaluations.
 static void cut_times(text *t) {
     char *to = t->data;
     for (char *line = t->data, *end; *line; line = end) {
         end = strchrnul(line, '\n');
         char *times = strstr(line, ",\"samples_per_s\"");
         size_t n = (size_t)((times && times < end ? times : end) - line);
-        if (strncmp(line, "{\"kind\":\"end\"", 13) == 0) {
+        if (strncmp(line, "{\"kind\":\"step\"", 14) != 0 &&
+            strncmp(line, "{\"kind\":\"eval\"", 14) != 0) {
             end += *end == '\n';
             continue;
         }

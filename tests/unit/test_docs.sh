@@ -50,6 +50,16 @@ words() { # of a key, as a table
     printf '| `%s` | |\n|---|---|\n' "$1"
     "$dtrain" keys "$1" | sed -n 's/|/\\|/g; s/^      \([a-z0-9_]*\)  *\(.*\)/| `\1` | \2 |/p'
 }
+prometheus() { # the names of the prometheus sink, as a table
+    printf '| metric | type | labels | |\n|---|---|---|---|\n'
+    sed -nE -e 's/^NUMBER\([a-z_]*, "([^"]*)", "([^"]*)", "(.*)"\)$/| `\1` | \2 | | \3 |/p' \
+        -e 's/^FAMILY\([a-z_]*, "([^"]*)", "([^"]*)", "([^"]*)", "(.*)"\)$/| `\1` | \2 | \3 | \4 |/p' \
+        runtime/metrics/prometheus.def
+}
+ledger() { # where the time of a run goes
+    printf '| part of a run | what |\n|---|---|\n'
+    sed -nE 's/^GOODPUT\(([a-z]*), "([^"]*)".*/| `\1` | \2 |/p' runtime/metrics/goodput.def
+}
 write=$([ "${1:-}" != --write ] || echo yes)
 generated docs/reference/keys.md '| key | type' 1 "$dtrain" keys --markdown
 generated docs/reference/augmentation.md '| operation | parameters' 0 operations
@@ -59,6 +69,8 @@ for key in train.optimizer.name train.schedule.name train.loss; do
 done
 generated docs/reference/metrics.md '| `eval.metrics` |' 0 words eval.metrics
 generated docs/reference/metrics.md '| `metrics.sinks` |' 0 words metrics.sinks
+generated docs/reference/metrics.md '| metric | type' 0 prometheus
+generated docs/reference/metrics.md '| part of a run' 0 ledger
 generated docs/reference/cli.md '## dtrain' 1 help_texts
 
 # -- every exit code is explained

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -87,12 +88,24 @@ __attribute__((noinline)) static char *read_text(const char *name) {
     return text;
 }
 
-static int count_lines(const char *name) {
-    char *text = read_text(name);
+// Lines of steps, evaluations and the end in metrics.jsonl; the others are counted by tests of their own.
+static int count_lines(void) {
+    char *text = read_text("metrics.jsonl");
     int n = 0;
-    for (char *p = text; *p; p++) n += *p == '\n';
+    for (char *line = text; *line; line = strchrnul(line, '\n') + 1)
+        n += strncmp(line, "{\"kind\":\"step\"", 14) == 0 ||
+             strncmp(line, "{\"kind\":\"eval\"", 14) == 0 ||
+             strncmp(line, "{\"kind\":\"end\"", 13) == 0;
     free(text);
     return n;
+}
+
+static const char *find_kind(const char *text, const char *kind) {
+    char begin[64];
+    snprintf(begin, sizeof begin, "{\"kind\":\"%s\"", kind);
+    const char *line = strstr(text, begin);
+    assert_non_null(line);
+    return line;
 }
 
 static dt_metrics *open_metrics(dt_metrics_opts o) {
@@ -134,12 +147,12 @@ TEST_WITH(test_jsonl, make_run, remove_run) {
     dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", NAN}};
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 1);
-    assert_int_equal(count_lines("metrics.jsonl"),
-                     1); // who watches the file sees at once that steps run
+    for (int i = 0; count_lines() == 0 && i < 500; i++) usleep(20000);
+    assert_int_equal(count_lines(), 1); // who watches the file soon sees that steps run
     run_steps(m, 2, 3);
     dt_metrics_eval(m, "val", 3, v, 2, "\"confusion\":[[1,2],[3,4]]");
     int64_t n = dt_metrics_flush(m);
-    char *text = read_text("metrics.jsonl"), *line = text;
+    char *text = read_text("metrics.jsonl"), *line = (char *)find_kind(text, "step");
     assert_int_equal(n, strlen(text));
     for (int i = 1; i <= 4; i++) {
         char *end = strchr(line, '\n');
@@ -165,7 +178,7 @@ TEST_WITH(test_jsonl, make_run, remove_run) {
         line = end + 1;
     }
     // what a repeated run repeats comes first
-    assert_memory_equal(text,
+    assert_memory_equal(find_kind(text, "step"),
                         "{\"kind\":\"step\",\"step\":1,\"epoch\":0.04,\"samples\":32,\"loss\":1,"
                         "\"lr\":0.001,\"grad_norm\":1.1,\"samples_per_s\"",
                         95);
@@ -186,11 +199,12 @@ TEST_WITH(test_skipped_steps, make_run, remove_run) {
     dt_metrics_step(m, &r);
     dt_metrics_flush(m);
     char *text = read_text("metrics.jsonl");
-    size_t first_bytes = strcspn(text, "\n");
-    const char *second = text + first_bytes + 1;
-    text[first_bytes] = 0;
-    assert_non_null(strstr(text, "\"loss_scale\":65536,"));
-    assert_null(strstr(text, "skipped"));
+    char *first = (char *)find_kind(text, "step");
+    size_t first_bytes = strcspn(first, "\n");
+    const char *second = first + first_bytes + 1;
+    first[first_bytes] = 0;
+    assert_non_null(strstr(first, "\"loss_scale\":65536,"));
+    assert_null(strstr(first, "skipped"));
     assert_non_null(strstr(second, "\"loss\":null,"));
     assert_non_null(strstr(second, "\"skipped\":true,\"loss_scale\":32768,\"samples_per_s\":0,"));
     free(text);
@@ -204,38 +218,46 @@ TEST_WITH(test_resume_truncates, make_run, remove_run) {
     char *before = read_text("metrics.jsonl");
     run_steps(m, 11, 15);
     dt_metrics_close(m, &(dt_run_end){15, DT_E_PREEMPTED, "stopped by \"TERM\""});
-    assert_int_equal(count_lines("metrics.jsonl"), 16);
+    assert_int_equal(count_lines(), 16);
     char *ended = read_text("metrics.jsonl");
     assert_non_null(strstr(ended, "}\n{\"kind\":\"end\",\"step\":15,\"status\":75,"
                                   "\"message\":\"stopped by \\\"TERM\\\"\"}\n"));
     free(ended);
 
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
-    assert_int_equal(dt_metrics_flush(m), at);
     run_steps(m, 11, 12);
     dt_metrics_close(m, NULL);
-    assert_int_equal(count_lines("metrics.jsonl"), 12);
+    assert_int_equal(count_lines(), 12);
     char *after = read_text("metrics.jsonl");
     assert_memory_equal(after, before, at);
-    free(before);
     free(after);
 
     // shorter than the checkpoint knows, in the middle of a line: whole lines stay
+    char *ledger = strstr(before, "{\"kind\":\"goodput\"");
+    at = ledger - before; // the last line is that of step 10
     assert_int_equal(truncate(in_run("metrics.jsonl"), at - 5), 0);
     stderr_to_file();
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     stderr_back();
     run_steps(m, 11, 11);
     dt_metrics_close(m, NULL);
-    assert_int_equal(count_lines("metrics.jsonl"), 10);
+    assert_int_equal(count_lines(), 10);
     after = read_text("metrics.jsonl");
     assert_null(strstr(after, "\"step\":10,")); // the torn line
     assert_non_null(strstr(after, "}\n{\"kind\":\"step\",\"step\":11,"));
     free(after);
+    free(before);
 
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     dt_metrics_close(m, NULL);
-    assert_int_equal(count_lines("metrics.jsonl"), 0);
+    assert_int_equal(count_lines(), 0);
+}
+
+// What was kept is `n_bytes` long: there the resumed run began to write.
+static void assert_begins_with_start(int64_t n_bytes) {
+    char *text = read_text("metrics.jsonl");
+    assert_memory_equal(text + n_bytes, "{\"kind\":\"start\"", 15);
+    free(text);
 }
 
 // A block of zeros, as a power cut leaves it, between lines that are whole.
@@ -253,8 +275,8 @@ TEST_WITH(test_resume_zeros, make_run, remove_run) {
     stderr_to_file();
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     stderr_back();
-    assert_int_equal(dt_metrics_flush(m), before);
     dt_metrics_close(m, NULL);
+    assert_begins_with_start(before);
 }
 
 // A torn line that is longer than what is read of the file at a time.
@@ -266,14 +288,17 @@ TEST_WITH(test_resume_long_line, make_run, remove_run) {
     memset(extra + 5, 'x', sizeof extra - 7);
     extra[sizeof extra - 2] = '"';
     dt_metrics_eval(m, "val", 3, NULL, 0, extra);
-    int64_t at = dt_metrics_flush(m);
+    dt_metrics_flush(m);
     dt_metrics_close(m, NULL);
+    char *text = read_text("metrics.jsonl");
+    const int64_t at = strchr(find_kind(text, "eval"), '\n') + 1 - text;
+    free(text);
     assert_int_equal(truncate(in_run("metrics.jsonl"), at - 1), 0);
     stderr_to_file();
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     stderr_back();
-    assert_int_equal(dt_metrics_flush(m), before);
     dt_metrics_close(m, NULL);
+    assert_begins_with_start(before);
 }
 
 // A write that fails drops records, leaves whole lines only, and the next flush works.
@@ -282,21 +307,146 @@ TEST_WITH(test_full_disk, make_run, remove_run) {
         open_metrics((dt_metrics_opts){.sinks = JSONL | TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 2);
     dt_metrics_flush(m);
-    run_steps(m, 3, 5);
     stderr_to_file();
     must(dt_failpoint_set("io:1:short"));
+    run_steps(m, 3, 5);
     int64_t size = dt_metrics_flush(m);
     must(dt_failpoint_set(NULL));
-    assert_int_equal(count_lines("metrics.jsonl"), 2);
+    const int n_written = count_lines(); // the thread may have written one of them alone
+    assert_in_range(n_written, 2, 4);
     run_steps(m, 6, 6);
     assert_true(dt_metrics_flush(m) > size);
     dt_metrics_summary(m, NULL);
     stderr_back();
     dt_metrics_close(m, NULL);
-    assert_int_equal(count_lines("metrics.jsonl"), 3);
+    assert_int_equal(count_lines(), n_written + 1);
     char *text = read_text("stderr");
     assert_non_null(strstr(text, "metrics are lost, training goes on"));
-    assert_non_null(strstr(text, "3 records of the jsonl sink were lost"));
+    assert_non_null(strstr(text, "records of the jsonl sink were lost to a failing disk"));
+    free(text);
+}
+
+// A disk that does not answer holds no step up: the queue takes records until it is full, and drops the rest.
+TEST_WITH(test_slow_disk, make_run, remove_run) {
+    struct timespec begin, end;
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
+    dt_metrics_flush(m);
+    must(dt_failpoint_set("io:1:slow")); // seven seconds
+    run_steps(m, 1, 1);
+    usleep(1000000); // the thread takes it, and hangs
+    clock_gettime(CLOCK_REALTIME, &begin);
+    run_steps(m, 2, 5001);
+    clock_gettime(CLOCK_REALTIME, &end);
+    assert_in_range(end.tv_sec - begin.tv_sec, 0, 3);
+    stderr_to_file();
+    dt_metrics_summary(m, NULL);
+    stderr_back();
+    dt_metrics_close(m, NULL);
+    must(dt_failpoint_set(NULL));
+    assert_int_equal(count_lines(), 1 + 4096);
+    char *text = read_text("stderr");
+    assert_non_null(strstr(text, "records of the jsonl sink were dropped: it could not keep up"));
+    free(text);
+}
+
+static json_t *last_of(const char *kind) {
+    char *text = read_text("metrics.jsonl"), begin[64];
+    const char *last = NULL;
+    snprintf(begin, sizeof begin, "{\"kind\":\"%s\"", kind);
+    for (char *at = text; (at = strstr(at, begin)); at++) last = at;
+    assert_non_null(last);
+    json_t *object = json_loadb(last, strcspn(last, "\n"), 0, NULL);
+    assert_non_null(object);
+    free(text);
+    return object;
+}
+
+static double number_of(const json_t *line, const char *name) {
+    const json_t *seconds = json_object_get(line, "seconds"), *in = json_object_get(seconds, name);
+    const json_t *v = in ? in : json_object_get(line, name);
+    assert_true(json_is_number(v));
+    return json_number_value(v);
+}
+
+// Of three attempts: one is killed (its last line has no ledger), one goes on from step 6 of its 10.
+TEST_WITH(test_goodput, make_run, remove_run) {
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
+    clock_ms += 2000; // starting
+    for (int step = 1; step <= 6; step++) {
+        clock_ms += 500;
+        run_steps(m, step, step);
+    }
+    const dt_activity before = dt_metrics_activity(m, DT_ACTIVITY_evaluating);
+    assert_int_equal(before, DT_ACTIVITY_training);
+    clock_ms += 4000000;
+    dt_metrics_activity(m, before);
+    const int64_t at = dt_metrics_flush(m);
+    dt_metrics_activity(m, DT_ACTIVITY_saving);
+    clock_ms += 1000;
+    dt_metrics_activity(m, before);
+    json_t *line = last_of("goodput");
+    assert_float_equal(number_of(line, "steps"), 6 * 0.46, 1e-9);
+    assert_float_equal(number_of(line, "data"), 6 * 0.01, 1e-9);
+    assert_float_equal(number_of(line, "comm"), 6 * 0.03, 1e-9);
+    assert_float_equal(number_of(line, "evaluation"), 4000, 1e-9);
+    assert_true(number_of(line, "startup") >= 2);
+    assert_string_equal(json_string_value(json_object_get(line, "raise")), "evaluation");
+    json_decref(line);
+    clock_ms += 500;
+    run_steps(m, 7, 7);
+    dt_metrics_flush(m);
+    for (int step = 8; step <= 10; step++) {
+        clock_ms += 500;
+        run_steps(m, step, step);
+    }
+    for (int i = 0; count_lines() < 10 && i < 500; i++) usleep(20000);
+    char *killed = read_text("metrics.jsonl");
+    dt_metrics_close(m, NULL);
+    must(dt_io_write_file(in_run("metrics.jsonl"), killed, strlen(killed)));
+    free(killed);
+
+    m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at, .first_step = 6});
+    dt_metrics_flush(m);
+    line = last_of("start");
+    assert_int_equal(number_of(line, "from_step"), 6);
+    assert_int_equal(number_of(line, "attempt"), 2);
+    assert_int_equal(number_of(line, "lost_steps"), 4);
+    assert_float_equal(number_of(line, "lost"), 4 * 0.5, 1e-9);
+    assert_float_equal(number_of(line, "steps"), 6 * 0.46, 1e-9);
+    assert_float_equal(number_of(line, "data"), 6 * 0.01, 1e-9);
+    assert_float_equal(number_of(line, "checkpoint"), 1, 1e-9);
+    json_decref(line);
+    dt_step_record skipped = record(7);
+    skipped.skipped = true;
+    clock_ms += 500;
+    dt_metrics_step(m, &skipped);
+    dt_metrics_close(m, &(dt_run_end){7, DT_E_PREEMPTED, "stopped"});
+
+    // the file of an attempt that ended an hour ago
+    const struct timespec ago = {time(NULL) - 3600, 0}, times[] = {ago, ago};
+    char *text = read_text("metrics.jsonl"), *time_of = text;
+    while ((time_of = strstr(time_of, "\"time\":"))) memcpy(time_of, "\"gone", 5);
+    must(dt_io_write_file(in_run("metrics.jsonl"), text, strlen(text)));
+    free(text);
+    assert_int_equal(utimensat(AT_FDCWD, in_run("metrics.jsonl"), times, 0), 0);
+    stderr_to_file();
+    m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1}); // no checkpoint
+    clock_ms += 500;
+    run_steps(m, 1, 1);
+    dt_metrics_summary(m, NULL);
+    stderr_back();
+    line = last_of("goodput");
+    dt_metrics_close(m, NULL);
+    assert_int_equal(number_of(line, "attempt"), 3);
+    assert_int_equal(number_of(line, "lost_steps"), 4 + 6);
+    assert_float_equal(number_of(line, "lost"), 10 * 0.5 + 0.5, 1e-9); // and the skipped one
+    assert_float_equal(number_of(line, "steps"), 0.46, 1e-9);
+    assert_in_range((int)number_of(line, "waiting"), 3500, 3700);
+    json_decref(line);
+    text = read_text("stderr");
+    assert_non_null(strstr(text, "attempt 3, 10 steps were done twice"));
+    assert_non_null(
+        strstr(text, "went into evaluation (validation and test); less of it by a longer"));
     free(text);
 }
 
@@ -427,12 +577,18 @@ TEST_WITH(test_prometheus, make_run, remove_run) {
     assert_non_null(strstr(body, "# TYPE dtrain_step gauge\ndtrain_step{run=\"test\"} 3\n"));
     assert_non_null(strstr(body, "\ndtrain_steps{run=\"test\"} 100\n"));
     assert_non_null(strstr(body, "\ndtrain_samples_per_second{run=\"test\"} 64\n"));
-    char *data = strstr(body, "{run=\"test\",phase=\"data\"} ");
+    char *data = strstr(body, "_sum{run=\"test\",phase=\"data\"} ");
     assert_true(data && fabs(atof(strchr(data, ' ')) - 0.03) < 1e-12);
     assert_non_null(
         strstr(body, "dtrain_eval{run=\"test\",split=\"val\",metric=\"accuracy\"} 0.75\n"));
     assert_non_null(strstr(body, "metric=\"recall.a \\\"b\\\"\\\\\"} NaN\n"));
     assert_null(strstr(strstr(body, "\"accuracy\"") + 1, "\"accuracy\"")); // the last one only
+    free(text);
+    text = ask(port, "GET /healthz HTTP/1.1\r\n\r\n");
+    assert_non_null(strstr(text, "HTTP/1.1 200 OK"));
+    free(text);
+    text = ask(port, "GET /readyz HTTP/1.1\r\n\r\n");
+    assert_non_null(strstr(text, "HTTP/1.1 200 OK"));
     free(text);
     text = ask(port, "GET /secret HTTP/1.1\r\n\r\n");
     assert_ptr_equal(strstr(text, "HTTP/1.1 404 "), text);
@@ -450,6 +606,51 @@ TEST_WITH(test_prometheus, make_run, remove_run) {
     free(said);
     dt_metrics_close(m, NULL);
     assert_null(ask(port, get));
+}
+
+// What the run does, its checkpoints and its end; the last scrape is waited for, and the file holds what it said.
+TEST_WITH(test_prometheus_end, make_run, remove_run) {
+    const int port = free_port();
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS,
+                                                   .listen = loopback(port),
+                                                   .version = "1 \"x\"",
+                                                   .world_size = 3,
+                                                   .first_step = 4,
+                                                   .textfile = run,
+                                                   .linger_s = 0.1});
+    char *text = ask(port, "GET /readyz HTTP/1.1\r\n\r\n");
+    assert_non_null(strstr(text, "HTTP/1.1 503 "));
+    free(text);
+    text = ask(port, get);
+    assert_non_null(strstr(text, "dtrain_activity{run=\"test\",activity=\"starting\"} 1\n"));
+    assert_non_null(strstr(text, "dtrain_build_info{run=\"test\",version=\"1 \\\"x\\\"\"} 1\n"));
+    assert_non_null(strstr(text, "\ndtrain_world_size{run=\"test\"} 3\n"));
+    assert_non_null(strstr(text, "\ndtrain_step{run=\"test\"} 4\n"));
+    assert_null(strstr(text, "dtrain_exit_status{"));
+    free(text);
+    run_steps(m, 5, 6);
+    dt_metrics_activity(m, DT_ACTIVITY_saving);
+    dt_metrics_checkpoint(m, 6, 1.5, true);
+    dt_metrics_checkpoint(m, 7, 2.5, false);
+    text = ask(port, get);
+    assert_non_null(strstr(text, "dtrain_activity{run=\"test\",activity=\"saving\"} 1\n"));
+    assert_non_null(strstr(text, "dtrain_activity{run=\"test\",activity=\"training\"} 0\n"));
+    assert_non_null(strstr(text, "dtrain_checkpoint_step{run=\"test\"} 6\n"));
+    assert_non_null(strstr(text, "dtrain_checkpoint_duration_seconds{run=\"test\"} 2.5\n"));
+    assert_non_null(strstr(text, "dtrain_checkpoint_failures_total{run=\"test\"} 1\n"));
+    const char *buckets[] = {"0.25\"} 0\n", "0.5\"} 2\n", "+Inf\"} 2\n"};
+    for (int i = 0; i < 3; i++) { // two steps of half a second
+        char want[96];
+        snprintf(want, sizeof want,
+                 "dtrain_phase_seconds_bucket{run=\"test\",phase=\"step\",le=\"%s", buckets[i]);
+        assert_non_null(strstr(text, want));
+    }
+    free(text);
+    dt_metrics_close(m, &(dt_run_end){6, DT_E_NUMERIC, "not finite"});
+    text = read_text("dtrain-test.prom");
+    assert_non_null(strstr(text, "\ndtrain_exit_status{run=\"test\",reason=\"numeric\"} 6\n"));
+    assert_non_null(strstr(text, "activity=\"ending\"} 1\n"));
+    free(text);
 }
 
 // Clients that connect and send nothing more, a request that never ends or never read keep nobody out.
@@ -521,7 +722,7 @@ TEST_WITH(test_plain_lines, make_run, remove_run) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
     run_steps(m, 1, 25);
     dt_metrics_eval(m, "val", 25, v, 1, NULL);
-    dt_metrics_phase(m, "saving");
+    dt_metrics_activity(m, DT_ACTIVITY_saving);
     dt_metrics_summary(m, NULL);
     dt_metrics_close(m, NULL);
     stderr_back();
@@ -598,7 +799,7 @@ TEST_WITH(test_live_line, make_run, remove_run) {
     dt_metrics_step(m, &skipped);
     run_steps(m, 2, 24); // in an instant: drawn once
     dt_info("a line of the log");
-    dt_metrics_phase(m, "evaluating");
+    dt_metrics_activity(m, DT_ACTIVITY_evaluating);
     run_steps(m, 25, 25);
     dt_metrics_close(m, NULL);
     stderr_back();
@@ -606,7 +807,7 @@ TEST_WITH(test_live_line, make_run, remove_run) {
     close(master);
     int n_draws = 0;
     for (char *p = screen; (p = strstr(p, "\repoch ")); p++) n_draws++;
-    assert_int_equal(n_draws, 5); // not 25
+    assert_int_equal(n_draws, 6); // not 25
     assert_non_null(strstr(screen, "\repoch 1/4 [=>"));
     assert_non_null(strstr(screen, "step 1/100  loss -  lr 1.00e-03  0.0/s  ETA 0:50"));
     // the log line erases the live line and has it drawn again below
