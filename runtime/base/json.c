@@ -170,6 +170,23 @@ void dt_json_real(dt_json *j, const char *key, double value) {
     put_text(j, dt_real_text(text, value));
 }
 
+void dt_json_seconds(dt_json *j, const char *key, double s) {
+    char text[DT_INT_CHARS], fraction[] = ".000000000";
+    if (!(s >= 0 && s < 1e9)) {
+        dt_json_real(j, key, s);
+        return;
+    }
+    const uint64_t ns = (uint64_t)(s * 1e9 + 0.5);
+    int n = 9;
+    uint64_t rest = ns % 1000000000;
+    for (; n > 0 && rest % 10 == 0; n--) rest /= 10;
+    fraction[n > 0 ? n + 1 : 0] = '\0';
+    for (int i = n; i > 0; i--, rest /= 10) fraction[i] = (char)('0' + rest % 10);
+    begin_value(j, key);
+    put_text(j, dt_int_text(text, (int64_t)(ns / 1000000000)));
+    put_text(j, fraction);
+}
+
 void dt_json_bool(dt_json *j, const char *key, bool value) {
     begin_value(j, key);
     put_text(j, value ? "true" : "false");

@@ -31,6 +31,8 @@ void dt_json_string(dt_json *j, const char *key,
 void dt_json_int(dt_json *j, const char *key, int64_t value);
 void dt_json_real(dt_json *j, const char *key,
                   double value); // shortest that reads back; NaN, inf -> null
+void dt_json_seconds(dt_json *j, const char *key,
+                     double s); // to the nanosecond: a tenth of the time
 void dt_json_bool(dt_json *j, const char *key, bool value);
 void dt_json_null(dt_json *j, const char *key);
 void dt_json_raw(dt_json *j, const char *key, const char *json); // already JSON; the same escapes

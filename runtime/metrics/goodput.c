@@ -51,7 +51,7 @@ void dt_goodput_write(const dt_goodput *g, dt_json *j) {
     dt_json_int(j, "lost_steps", g->lost_steps);
     dt_json_string(j, "raise", dt_goodput_names[dt_goodput_worst(g)]);
     dt_json_begin_object(j, "seconds");
-    for (int i = 0; i < DT_N_GOODPUT; i++) dt_json_real(j, dt_goodput_names[i], g->seconds[i]);
+    for (int i = 0; i < DT_N_GOODPUT; i++) dt_json_seconds(j, dt_goodput_names[i], g->seconds[i]);
     dt_json_end_object(j);
 }
 

@@ -86,12 +86,12 @@ static void put_step(dt_json *j, const dt_step_record *r, const dt_step_stats *s
     if (r->loss_scale > 0) dt_json_real(j, "loss_scale", r->loss_scale);
     dt_json_real(j, "samples_per_s", stats->samples_per_s);
     dt_json_begin_object(j, "seconds");
-    dt_json_real(j, "step", r->step_s);
-    dt_json_real(j, "data", r->data_s);
-    dt_json_real(j, "compute", r->compute_s);
-    dt_json_real(j, "comm", r->comm_s);
-    dt_json_real(j, "other", r->other_s);
-    if (r->idle_s > 0) dt_json_real(j, "idle", r->idle_s);
+    dt_json_seconds(j, "step", r->step_s);
+    dt_json_seconds(j, "data", r->data_s);
+    dt_json_seconds(j, "compute", r->compute_s);
+    dt_json_seconds(j, "comm", r->comm_s);
+    dt_json_seconds(j, "other", r->other_s);
+    if (r->idle_s > 0) dt_json_seconds(j, "idle", r->idle_s);
     dt_json_end_object(j);
     dt_json_int(j, "rss", (int64_t)stats->rss_bytes);
 }

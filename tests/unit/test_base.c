@@ -584,6 +584,13 @@ TEST(test_json) {
         assert_true(strtod(at, &end) == values[i]);
         at = end + 1;
     }
+    const double seconds[] = {0, 0.03, 12, 1.0000000005, 0.9999999999, 20.000000012, 3e9, -1.5};
+    dt_json_reset(&j);
+    dt_json_begin_array(&j, NULL);
+    for (size_t i = 0; i < 8; i++) dt_json_seconds(&j, NULL, seconds[i]);
+    dt_json_seconds(&j, NULL, NAN);
+    dt_json_end_array(&j);
+    assert_string_equal(j.data, "[0,0.03,12,1.000000001,1,20.000000012,3000000000,-1.5,null]");
     dt_json_fini(&j);
 }
 
