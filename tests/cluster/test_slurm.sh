@@ -71,10 +71,9 @@ same_bits usr1 "$want4" "USR1, saved, requeued"
 
 # ---- told before it could take a signal: not lost, but queued again. The batch script is still at its --setup lines; then
 # srun is about to start the ranks.
-printf 'until [ -e go ] || [ -n "$asked" ]; do sleep 0.1; done\n' >wait.sh
+printf 'echo begun >setup\nuntil [ -e go ] || [ -n "$asked" ]; do sleep 0.1; done\n' >wait.sh
 id=$(launch --setup wait.sh "$config" "${small[@]}" run.name=early)
-wait_for_job "$id" RUNNING
-sleep 1
+wait_for_line setup begun
 scancel --signal=USR1 --batch "$id"
 wait_for_line "early-$id.out" "ended with 75, queued again"
 touch go

@@ -6,6 +6,7 @@
 #include "comm/comm_nccl.h"
 #include "config/optimizer_words.h"
 #include "data/augment/pixels.h"
+#include "models/model_util.h"
 #include "testing.h"
 #include "train/phases.h"
 #include "train/step.h"
@@ -28,6 +29,16 @@ typedef enum pixel_changes { UNCHANGED, CHANGED_BY_NETWORK, CHANGED_BY_SOURCE } 
 
 static const char yaml[] =
     "run: {name: device}\n" MEMORY_YAML "train: {global_batch: 8, micro_batch: 2}\n";
+
+// The end of a BENCH_GRAPH: the head "fc" on features x (N,D), and the config's losses.
+static inline dt_status bench_head(dt_graph *g, const dt_model_args *args, dt_value x) {
+    dt_targets targets;
+    dt_model_args with = *args;
+    with.targets = &targets;
+    DT_TRY(dt_targets_read(&targets, args->config, args->fields, args->n_fields, true));
+    dt_model_heads(g, &with, "fc", x, NULL);
+    return dt_graph_check(g);
+}
 
 // ---- a source of known images ----------------------------------------------------------------------
 

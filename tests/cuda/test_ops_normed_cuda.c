@@ -84,12 +84,7 @@ static dt_status bench_graph(dt_graph **out, const dt_model_args *args, dt_dtype
     const dt_value s = conv_bn(g, "s", e, 16, 1, 2);
     x = dt_relu(g, conv_bn(g, "h", dt_relu(g, dt_add(g, f, s)), 16, 3, 1));
     x = dt_global_pool(g, dt_max_pool(g, x, 2, 2, 0));
-    dt_targets targets;
-    dt_model_args with = *args;
-    with.targets = &targets;
-    DT_TRY(dt_targets_read(&targets, args->config, args->fields, args->n_fields, true));
-    dt_model_heads(g, &with, "fc", x, NULL);
-    DT_TRY(dt_graph_check(g));
+    DT_TRY(bench_head(g, args, x));
     DT_TRY(dt_pass_fuse(g));
     DT_TRY(dt_graph_differentiate(g));
     DT_TRY(dt_pass_amp(g, low));

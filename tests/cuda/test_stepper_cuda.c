@@ -24,12 +24,7 @@ static dt_status bench_graph(dt_graph **out, const dt_model_args *args, dt_dtype
     dt_value x = dt_model_image(g, args, &args->fields[1]);
     x = dt_conv2d(g, "conv", x, &(dt_conv2d_opts){.out = 8, .kernel = 3, .stride = 2, .pad = 1});
     x = dt_global_pool(g, dt_relu(g, dt_batch_norm(g, "bn", x)));
-    dt_targets targets;
-    dt_model_args with = *args;
-    with.targets = &targets;
-    DT_TRY(dt_targets_read(&targets, args->config, args->fields, args->n_fields, true));
-    dt_model_heads(g, &with, "fc", x, NULL);
-    DT_TRY(dt_graph_check(g));
+    DT_TRY(bench_head(g, args, x));
     DT_TRY(dt_pass_fuse(g));
     DT_TRY(dt_graph_differentiate(g));
     return dt_pass_dead_code(g);

@@ -32,7 +32,7 @@ for signal in TERM INT HUP; do
     launched_have_stopped() { read -r mpirun <<<"$(children $pid)" && pid=$mpirun have_stopped 2; }
     wait_until launched_have_stopped
     kill -$signal $pid
-    sleep 0.2
+    for p in "${stopped[@]}"; do wait_until is_pending USR1 "$p"; done
     kill -CONT "${stopped[@]}"
     rc=0
     wait $pid || rc=$?

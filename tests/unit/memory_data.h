@@ -183,26 +183,30 @@ static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int wor
     return DT_OK;
 }
 
-// What one process's training gives, on the backend that dt_backend_create makes.
-static inline dt_status train_in_memory(const char *yaml, const char *const *overrides,
-                                        int n_overrides) {
+// What one process's training, or the evaluation that `request` asks for, gives on the backend that dt_backend_create
+// makes. job: open_data, and results where it prints.
+static inline dt_status job_in_memory(dt_trainer_args job, const dt_eval_request *request,
+                                      const char *yaml, const char *const *overrides,
+                                      int n_overrides) {
     dt_config *c = NULL;
-    dt_comm *comm = NULL;
+    bool agreed;
     assert_int_equal(dt_config_parse(&c, "test", yaml, strlen(yaml), overrides, n_overrides),
                      DT_OK);
-    assert_int_equal(dt_comm_create_self(&comm), DT_OK);
-    FILE *results = tmpfile();
-    dt_trainer_args a = {.config = c,
-                         .comm = comm,
-                         .version = "test",
-                         .results = results,
-                         .build_graph = dt_model_graph,
-                         .open_data = open_data};
-    bool agreed;
-    dt_status st = dt_trainer_train(&a, &agreed);
-    fclose(results);
-    dt_comm_destroy(comm);
+    assert_int_equal(dt_comm_create_self(&job.comm), DT_OK);
+    job.config = c, job.version = "test", job.build_graph = dt_model_graph;
+    const dt_status st =
+        request ? dt_trainer_eval(&job, request, &agreed) : dt_trainer_train(&job, &agreed);
+    dt_comm_destroy(job.comm);
     dt_config_destroy(c);
+    return st;
+}
+
+static inline dt_status train_in_memory(const char *yaml, const char *const *overrides,
+                                        int n_overrides) {
+    FILE *results = tmpfile();
+    const dt_trainer_args job = {.results = results, .open_data = open_data};
+    const dt_status st = job_in_memory(job, NULL, yaml, overrides, n_overrides);
+    fclose(results);
     return st;
 }
 

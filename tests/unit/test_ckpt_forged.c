@@ -317,26 +317,14 @@ TEST_WITH(test_gone_before_it_is_loaded, make_run, remove_run) {
     char where[128], text[256] = "";
     snprintf(where, sizeof where, "run.dir=%s", dir);
     const char *overrides[] = {where};
-    dt_config *c = NULL;
-    dt_comm *comm = NULL;
-    assert_int_equal(dt_config_parse(&c, "test", yaml, strlen(yaml), overrides, 1), DT_OK);
-    assert_int_equal(dt_comm_create_self(&comm), DT_OK);
     FILE *results = tmpfile();
-    dt_trainer_args a = {.config = c,
-                         .comm = comm,
-                         .version = "test",
-                         .results = results,
-                         .build_graph = dt_model_graph,
-                         .open_data = open_data_late};
-    bool agreed;
+    const dt_trainer_args job = {.results = results, .open_data = open_data_late};
     const dt_eval_request latest = {.which = "latest", .split = DT_SPLIT_VAL};
-    assert_int_equal(dt_trainer_eval(&a, &latest, &agreed), DT_OK);
+    assert_int_equal(job_in_memory(job, &latest, yaml, overrides, 1), DT_OK);
     rewind(results);
     assert_non_null(fgets(text, sizeof text, results));
     assert_non_null(strstr(text, "\"step\":3")); // of the one that was there in the end
     fclose(results);
-    dt_comm_destroy(comm);
-    dt_config_destroy(c);
 }
 
 int main(void) {
