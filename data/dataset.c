@@ -6,11 +6,13 @@
 #include "data.h"
 #include "data/catalog/catalog.h"
 #include "data/catalog/select.h"
+#include "data/file/blob_url.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/machine.h"
+#include "base/s3.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "config/field_words.h"
@@ -39,6 +41,7 @@ static dt_status open_set(dt_data *d, const dt_config *c) {
                            .cache_bytes = (uint64_t)(c->data.cache_gib * 1073741824.0),
                            .write_index = c->data.write_index,
                            .lenient = d->skip};
+    dt_s3_configure(&(dt_s3_options){c->data.s3.endpoint, c->data.s3.region, c->data.s3.anonymous});
     bool list = dt_cnode_kind(path) == DT_C_LIST;
     size_t n = list ? dt_cnode_size(path) : 1;
     dt_reader_item *items = dt_xcalloc(n + 1, sizeof *items);
@@ -52,7 +55,8 @@ static bool is_there(const char *path) {
     dt_names files = {0};
     bool any = false;
     if (dt_expand_files(path, &files) != DT_OK) dt_error_clear();
-    for (size_t i = 0; i < files.n && !any; i++) any = dt_io_exists(files.name[i]);
+    for (size_t i = 0; i < files.n && !any; i++)
+        any = dt_blob_is_url(files.name[i]) || dt_io_exists(files.name[i]);
     dt_names_fini(&files);
     return any;
 }

@@ -4,7 +4,7 @@
 // image, where decoding takes 40 us and more), but a file that is cut or a disk that fails while it is
 // mapped is a SIGBUS that names nothing, and mapped pages count as this process's memory. With pread
 // both are an error with file and offset, and the copy leaves the bytes in the cache for the hash and the decoder.
-#include "blob.h"
+#include "blob_url.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -29,7 +29,7 @@ static void close_file(dt_blob *b) {
     close(b->u.fd);
 }
 
-static const dt_blob_store FILES = {read_file, close_file};
+static const dt_blob_store FILES = {read_file, close_file, false};
 
 dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd) {
     struct stat st;
@@ -49,6 +49,8 @@ dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd) {
 
 dt_status dt_blob_open(dt_blob *b, const char *path) {
     *b = (dt_blob){.path = path};
+    bool is_there;
+    if (dt_blob_is_url(path)) return dt_blob_open_url(b, path, &is_there);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // or a pipe would wait for its writer
     if (fd < 0) return dt_io_read_error(path, "open", errno, DT_E_DATA);
     return dt_blob_from_fd(b, path, fd);
@@ -67,10 +69,51 @@ static void forget_memory(dt_blob *b) {
     b->u.bytes = NULL; // the caller's
 }
 
-static const dt_blob_store MEMORY = {read_memory, forget_memory};
+static const dt_blob_store MEMORY = {read_memory, forget_memory, false};
 
 void dt_blob_from_memory(dt_blob *b, const char *name, const void *data, size_t n_bytes) {
     *b = (dt_blob){.store = &MEMORY, .path = name, .n_bytes = n_bytes, .u.bytes = data};
+}
+
+// ---- windows ---------------------------------------------------------------------------------------
+
+enum { WINDOW_BYTES = 256 << 10 };
+
+struct dt_blob_window {
+    const dt_blob *of;
+    uint64_t at;
+    size_t n;
+    uint8_t bytes[WINDOW_BYTES];
+};
+
+static dt_status read_window(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
+                             size_t n_bytes) {
+    struct dt_blob_window *w = b->u.window;
+    if (n_head + n_bytes > WINDOW_BYTES)
+        return dt_blob_read_parts(w->of, at, head, n_head, dst, n_bytes);
+    if (at < w->at || at + n_head + n_bytes > w->at + w->n) {
+        w->n = 0;
+        w->at = at;
+        const size_t n = b->n_bytes - at < WINDOW_BYTES ? (size_t)(b->n_bytes - at) : WINDOW_BYTES;
+        DT_TRY(dt_blob_read(w->of, at, w->bytes, n));
+        w->n = n;
+    }
+    if (n_head) memcpy(head, w->bytes + (at - w->at), n_head);
+    memcpy(dst, w->bytes + (at - w->at) + n_head, n_bytes);
+    return DT_OK;
+}
+
+static void close_window(dt_blob *b) {
+    free(b->u.window);
+}
+
+static const dt_blob_store WINDOWS = {read_window, close_window, false};
+
+void dt_blob_by_window(dt_blob *b, const dt_blob *of) {
+    *b = *of;
+    b->store = &WINDOWS;
+    b->u.window = dt_xcalloc(1, sizeof *b->u.window);
+    b->u.window->of = of;
 }
 
 // ---- any store -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,8 @@ typedef struct dt_blob {
     union {
         int fd;
         const uint8_t *bytes;
+        struct dt_blob_object *object; // blob_url.c
+        struct dt_blob_window *window;
     } u; // the store's own
 } dt_blob;
 
@@ -30,12 +33,16 @@ typedef struct dt_blob_store {
     dt_status (*read)(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
                       size_t n_bytes);
     void (*close)(dt_blob *b);
+    bool remote; // a read takes a round trip
 } dt_blob_store;
 
-dt_status dt_blob_open(dt_blob *b, const char *path); // DT_E_DATA; as dt_io_open_error
+// A file, or an object by its URL (blob_url.h). DT_E_DATA; as dt_io_open_error.
+dt_status dt_blob_open(dt_blob *b, const char *path);
 // Takes fd over; path names it in messages.
 dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd);
 void dt_blob_from_memory(dt_blob *b, const char *name, const void *data, size_t n_bytes);
+// The same object read by windows of 256 KiB, for one thread that goes through it in small steps. `of` must stay open.
+void dt_blob_by_window(dt_blob *b, const dt_blob *of);
 void dt_blob_close(dt_blob *b); // a closed one is left alone
 // Exactly n_bytes at `at`, or DT_E_DATA that says what the object has.
 dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes);

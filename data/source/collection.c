@@ -11,12 +11,14 @@
 #include "collection.h"
 #include "shard_list.h"
 
+#include "data/file/blob_url.h"
 #include "data/file/kept_names.h"
 #include "data/file/kinds.h"
 #include "data/file/tar.h"
 #include "data/raw/raw.h"
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -63,8 +65,8 @@ static dt_status add_listed(dt_found_list *l, uint32_t item, const char *name, c
     dt_status st = dt_shard_list_read(&shards, list, is_list);
     for (size_t i = 0; i < shards.n && st == DT_OK; i++) {
         const dt_listed *s = &shards.shard[i];
-        bool is_there;
-        st = dt_io_find(&is_there, s->path, DT_E_DATA);
+        bool is_there = true;
+        if (!dt_blob_is_url(s->path)) st = dt_io_find(&is_there, s->path, DT_E_DATA);
         if (st == DT_OK && !is_there)
             st = dt_fail(DT_E_DATA, "%s: lists %s, which is not there", list, s->path);
         add(l, item, s->set ? s->set : name, false, dt_xstrdup(s->path));
@@ -175,8 +177,17 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
     return st;
 }
 
+// An object is a shard, or lists some; whether it is there shows when it is opened.
+static dt_status collect_url(dt_found_list *l, const char *url, const char *name, uint32_t item) {
+    bool is_list = false;
+    if (dt_text_ends(url, ".json")) DT_TRY(add_listed(l, item, name, url, &is_list));
+    if (!is_list) add(l, item, name, false, dt_xstrdup(url));
+    return DT_OK;
+}
+
 static dt_status collect_path(dt_found_list *l, const char *path, const char *name, uint32_t item) {
     bool is_there;
+    if (dt_blob_is_url(path)) return collect_url(l, path, name, item);
     DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
     if (!is_there)
         return dt_fail(DT_E_DATA,
@@ -235,11 +246,13 @@ dt_status dt_found_check(const dt_found_list *l) {
     inode *all = dt_xcalloc(l->n + 1, sizeof *all);
     dt_status st = DT_OK;
     for (size_t i = 0; i < l->n && st == DT_OK; i++) {
-        struct stat s;
-        if (stat(l->f[i].path, &s) != 0)
-            st = dt_io_read_error(l->f[i].path, "look at", errno, DT_E_DATA);
-        else
-            all[i] = (inode){s.st_dev, s.st_ino, i};
+        struct stat s = {0};
+        const char *path = l->f[i].path;
+        if (dt_blob_is_url(path)) // no device has the number 0
+            s.st_ino = (ino_t)dt_hash64(path, strlen(path));
+        else if (stat(path, &s) != 0)
+            st = dt_io_read_error(path, "look at", errno, DT_E_DATA);
+        if (st == DT_OK) all[i] = (inode){s.st_dev, s.st_ino, i};
     }
     if (st == DT_OK) qsort(all, l->n, sizeof *all, compare_inodes);
     for (size_t i = 1; i < l->n && st == DT_OK; i++) {

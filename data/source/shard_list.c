@@ -4,9 +4,10 @@
 //           "datasets": [{"name": "x", "base": "dir", "shardlist": […]}, …]}
 //   MDS    {"version": 2, "shards": [{"format": "mds", "samples": 100,
 //           "raw_data": {"basename": …, "hashes": {"xxh64": …}}, "zip_data": {"basename": …} or null}, …]}
-// If an MDS shard is there both compressed and not, the latter is read. Only local files are read: fetching is
-// the job of other tools.
+// If an MDS shard is there both compressed and not, the latter is read.
 #include "shard_list.h"
+
+#include "data/file/blob_url.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -21,8 +22,8 @@ enum { MAX_LIST_BYTES = 256 << 20 };
 static char *beside(const char *list, const char *base, const char *name) {
     const char *slash = strrchr(list, '/');
     int n = slash ? (int)(slash - list) + 1 : 0;
-    if (name[0] == '/') return dt_xstrdup(name);
-    if (base && base[0] == '/') return dt_xprintf("%s/%s", base, name);
+    if (name[0] == '/' || dt_blob_is_url(name)) return dt_xstrdup(name);
+    if (base && (base[0] == '/' || dt_blob_is_url(base))) return dt_xprintf("%s/%s", base, name);
     return base && *base ? dt_xprintf("%.*s%s/%s", n, list, base, name)
                          : dt_xprintf("%.*s%s", n, list, name);
 }
@@ -51,11 +52,12 @@ static dt_status add_wids(dt_listing *l, const char *path, json_t *spec, const c
         const char *url = json_string_value(json_object_get(item, "url"));
         if (!url) return dt_fail(DT_E_DATA, "%s: shard %zu has no url", path, i);
         url = without_scheme(url);
-        if (strstr(url, "://") || (base && strstr(base, "://")))
+        const char *strange = !strstr(url, "://") && base ? base : url;
+        if (strstr(strange, "://") && !dt_blob_is_url(strange))
             return dt_fail(DT_E_DATA,
-                           "%s: %s is not a local file; copy the shards here, and list them by "
-                           "their names",
-                           path, url);
+                           "%s: %s: only files, http, https, s3 and gs are read; copy the shards "
+                           "here, and list them by their names",
+                           path, strange);
         push(l, beside(path, base, url), set, json_object_get(item, "nsamples"));
     }
     return DT_OK;
@@ -149,7 +151,8 @@ dt_status dt_shard_list_parse(dt_listing *l, const char *path, const char *text,
 dt_status dt_shard_list_read(dt_listing *l, const char *path, bool *is_list) {
     char *text = NULL;
     size_t n = 0;
-    DT_TRY(dt_io_read_file(&text, &n, path, MAX_LIST_BYTES, DT_E_DATA));
+    DT_TRY(dt_blob_read_all(&text, &n, path, MAX_LIST_BYTES));
+    if (!text) return dt_fail(DT_E_DATA, "%s: is not there", path);
     dt_status st = dt_shard_list_parse(l, path, text, n, is_list);
     free(text);
     return st;

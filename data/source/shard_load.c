@@ -19,6 +19,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "data/file/blob_url.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 512, MIN_THREADS = 4, MAX_THREADS = 16, PROGRESS_S = 5 };
+enum { HEAD_BYTES = 512, MIN_THREADS = 4, MAX_THREADS = 16, URL_THREADS = 64, PROGRESS_S = 5 };
 
 static const dt_file_format *const FORMATS[] = {&dt_format_mds, &dt_format_lmdb, &dt_format_tar};
 enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
@@ -47,7 +48,7 @@ static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b,
         *n_head = b->n_bytes < HEAD_BYTES ? (size_t)b->n_bytes : HEAD_BYTES;
         DT_TRY(dt_blob_read(b, 0, head, *n_head));
         if (round == 1 || dt_packing_of(head, *n_head) == DT_PACKING_NONE) return DT_OK;
-        DT_TRY(dt_unpack_open(cache, j->path, &j->file, &j->unpacked));
+        DT_TRY(dt_unpack_open(cache, j->path, &j->file, &j->kept));
         dt_blob_close(b);
         DT_TRY(dt_blob_open(b, j->file));
         b->path = j->path;
@@ -63,8 +64,8 @@ static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, boo
     uint64_t source_hash;
     *usable = false;
     *may_replace = true;
-    if (!dt_io_exists(path)) return DT_OK;
-    DT_TRY(dt_io_read_file(&data, &n, path, 0, DT_E_DATA));
+    DT_TRY(dt_blob_read_all(&data, &n, path, 0));
+    if (!data) return DT_OK;
     dt_status st =
         dt_index_check(j->path, path, data, n, j->n_bytes, j->stamp, &stale, &source_hash);
     if (st == DT_OK && !stale) {
@@ -101,8 +102,11 @@ static void write_index(const dt_shard_job *j, const char *path) {
 
 static dt_status scan_file(dt_shard_job *j, const dt_file_format *f, const dt_blob *b,
                            const char *index_path, bool write, const dt_reader_options *o) {
-    dt_scan s = {.c = dt_catalog_create(), .blob = b, .lenient = o->lenient};
+    dt_blob near = *b;
+    if (b->store->remote) dt_blob_by_window(&near, b);
+    dt_scan s = {.c = dt_catalog_create(), .blob = &near, .lenient = o->lenient};
     dt_status st = f->scan(&s);
+    if (b->store->remote) dt_blob_close(&near);
     if (st == DT_OK) st = dt_catalog_finish(s.c);
     if (st == DT_OK) st = dt_index_make(s.c, 0, j->stamp, &j->index);
     if (st == DT_OK && write && !s.partial) write_index(j, index_path);
@@ -124,6 +128,16 @@ static dt_status no_format(const dt_shard_job *j, const uint8_t *head, size_t n)
         "%s: neither LMDB nor tar nor MDS (by its first bytes): damaged, or no data file", j->path);
 }
 
+// Of a URL that has no index beside it: where this host keeps the one that it makes. Heap; NULL: nowhere.
+static char *index_of_url(const char *url, const dt_unpack_cache *cache) {
+    char hex[17], *dir = dt_cache_folder(cache->dir, "indexes"), *path = NULL;
+    dt_hash_hex(dt_hash64(url, strlen(url)), hex);
+    if (dir && dt_io_mkdir_all(dir) == DT_OK) path = dt_xprintf("%s/%s.index", dir, hex);
+    dt_error_clear();
+    free(dir);
+    return path;
+}
+
 static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_reader_options *o) {
     uint8_t head[HEAD_BYTES];
     size_t n_head = 0;
@@ -141,8 +155,19 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_rea
     else
         j->format = f->name;
     if (st == DT_OK) st = read_index(j, index_path, &usable, &may_replace);
+    const bool remote = st == DT_OK && b.store->remote;
+    if (remote && !usable && may_replace) {
+        free(index_path);
+        index_path = index_of_url(j->path, cache);
+        if (index_path) st = read_index(j, index_path, &usable, &may_replace);
+    }
     if (st == DT_OK && !usable)
-        st = scan_file(j, f, &b, index_path, may_replace && (j->file || o->write_index), o);
+        st = scan_file(j, f, &b, index_path,
+                       may_replace && index_path && (j->file || remote || o->write_index), o);
+    if (remote && st == DT_OK) {
+        j->kept = b;
+        b.store = NULL;
+    }
 out:
     free(index_path);
     dt_blob_close(&b);
@@ -187,6 +212,8 @@ dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
     // waiting for a disk needs no core, so there are more threads than cores
     int wanted = 2 * dt_usable_cores();
     wanted = wanted < MIN_THREADS ? MIN_THREADS : wanted > MAX_THREADS ? MAX_THREADS : wanted;
+    for (size_t i = 0; i < n; i++)
+        if (dt_blob_is_url(jobs[i].path)) wanted = URL_THREADS;
     if ((size_t)wanted > n) wanted = n > 0 ? (int)n : 1;
     dt_team *team;
     DT_TRY(dt_team_create(&team, wanted, "dt-open"));
@@ -198,7 +225,7 @@ dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
 }
 
 void dt_shard_job_fini(dt_shard_job *j) {
-    dt_blob_close(&j->unpacked);
+    dt_blob_close(&j->kept);
     dt_buffer_fini(&j->index);
     free(j->file);
 }

@@ -9,8 +9,9 @@
 typedef struct dt_shard_job {
     const char *path;
     // out
-    char *file;       // where its bytes are, if not at path
-    dt_blob unpacked; // `file`, which must stay open; or closed
+    char *file; // where its bytes are, if not at path
+    dt_blob
+        kept; // to read from: an unpacked copy, which must stay open, or an object of a URL; else closed
     const char *format;
     uint64_t n_bytes, stamp; // of what is read
     dt_buffer index;         // its rows as index_file.h has them

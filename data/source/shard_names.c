@@ -3,6 +3,7 @@
 // "::" joins several paths. Braces stand for ranges ({000000..000127}) and alternatives ({a,b}), nested as in a
 // shell. *, ? and [ ] match existing files, sorted by their bytes whatever the locale, as the order of shards
 // is the order of records. A path that exists as it is written is taken as it is: names may have braces.
+#include "data/file/blob_url.h"
 #include "data/file/kept_names.h"
 #include "source.h"
 
@@ -111,7 +112,8 @@ static int note_unlisted(const char *folder, int err) {
 
 static dt_status expand_glob(const char *pattern, dt_names *out, bool *matched) {
     *matched = true;
-    if (dt_io_exists(pattern) || !strpbrk(pattern, "*?[")) {
+    // a ? in a URL begins its query
+    if (dt_blob_is_url(pattern) || dt_io_exists(pattern) || !strpbrk(pattern, "*?[")) {
         dt_names_add(out, pattern);
         return DT_OK;
     }

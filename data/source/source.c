@@ -140,8 +140,8 @@ static void drop(dt_blob *b) {
     free(b);
 }
 
-// Unpacked copies stay open: that keeps other processes from removing them.
-static void keep_unpacked(opening *o) {
+// Unpacked copies stay open: that keeps other processes from removing them. So do objects that took a request to open.
+static void keep_opened(opening *o) {
     dt_reader *s = o->s;
     s->blobs = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->blobs);
     for (size_t j = 0, i = 0; j < o->n_jobs && i < s->catalog->n_shards; i++) {
@@ -149,10 +149,10 @@ static void keep_unpacked(opening *o) {
         const dt_shard *shard = &s->catalog->shards[i];
         if (strcmp(job->path, shard->path) != 0) continue;
         j++;
-        if (!job->unpacked.store) continue;
-        s->blobs[i] = on_heap(&job->unpacked);
+        if (!job->kept.store) continue;
+        s->blobs[i] = on_heap(&job->kept);
         s->blobs[i]->path = shard->path;
-        job->unpacked.store = NULL;
+        job->kept.store = NULL;
     }
 }
 
@@ -183,7 +183,7 @@ dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, siz
                      : n_items ? items[0].path
                                : "data.path");
     if (st == DT_OK) st = dt_catalog_finish(s->catalog);
-    keep_unpacked(&o);
+    keep_opened(&o);
     if (st == DT_OK) tell(&o);
     for (size_t i = 0; i < o.n_jobs; i++) dt_shard_job_fini(&o.jobs[i]);
     free(o.jobs);

@@ -1,0 +1,154 @@
+// blob_url.c: ranges of remote objects.
+#include "blob_url.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/s3.h"
+#include "base/watch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEAD_BYTES = 8192 };
+
+struct dt_blob_object {
+    char etag[128];
+    size_t n_head;
+    uint8_t head[HEAD_BYTES];
+};
+
+bool dt_blob_is_url(const char *path) {
+    return dt_http_is_url(path) || dt_s3_is_url(path);
+}
+
+// ---- requests --------------------------------------------------------------------------------------
+
+// A range of the object; `unchanged`: a header If-Match, or NULL.
+static dt_status ask(dt_http_reply *out, const char *path, uint64_t at, const dt_http_part part[2],
+                     const char *unchanged) {
+    dt_s3_request r = {.http = {.ranged = true, .from = at, .part = {part[0], part[1]}}};
+    dt_status st = DT_OK;
+    *out = (dt_http_reply){0};
+    if (dt_s3_is_url(path))
+        st = dt_s3_prepare(&r, path, NULL, unchanged);
+    else {
+        r.http.url = path;
+        r.headers[0] = unchanged;
+        r.http.headers = r.headers;
+    }
+    if (st == DT_OK) {
+        dt_watch_begin(path, "read");
+        st = dt_http_do(out, &r.http);
+        dt_watch_end();
+    }
+    dt_s3_request_fini(&r);
+    return st;
+}
+
+static dt_status refused(const char *path, const dt_http_reply *r) {
+    const char *at = r->body ? r->body : "";
+    char *code = dt_s3_element(&at, "Code"), *why = dt_s3_element(&at, "Message");
+    const char *advice = "";
+    if (code && strcmp(code, "RequestTimeTooSkewed") == 0)
+        advice = "; this machine's clock is wrong: set it";
+    else if (code && strcmp(code, "NoSuchBucket") == 0)
+        advice = "; check the bucket's name, and data.s3.endpoint";
+    else if (r->status == 301 || r->status == 307)
+        advice = "; the bucket is in another region: set data.s3.region";
+    else if (r->status == 403 || r->status == 401)
+        advice = "; check the credentials and what they may read (s3:GetObject), or "
+                 "data.s3.anonymous=true for what everybody may read";
+    else if (r->status == 404)
+        advice = "; check its name";
+    const dt_status st = dt_fail(DT_E_DATA, "%.*s: the server says %d%s%s%s%.200s%s",
+                                 dt_http_shown(path), path, r->status, code ? " " : "",
+                                 code ? code : "", why ? ": " : "", why ? why : "", advice);
+    free(code);
+    free(why);
+    return st;
+}
+
+// ---- the store -------------------------------------------------------------------------------------
+
+static dt_status read_url(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
+                          size_t n_bytes) {
+    const struct dt_blob_object *o = b->u.object;
+    if (at + n_head + n_bytes <= o->n_head) {
+        if (n_head) memcpy(head, o->head + at, n_head);
+        memcpy(dst, o->head + at + n_head, n_bytes);
+        return DT_OK;
+    }
+    char header[160];
+    snprintf(header, sizeof header, "If-Match: %s", o->etag);
+    dt_http_reply r;
+    DT_TRY(ask(&r, b->path, at, (dt_http_part[2]){{head, n_head}, {dst, n_bytes}},
+               *o->etag ? header : NULL));
+    dt_status st = DT_OK;
+    if (r.status == 412 || (r.status == 206 && strcmp(r.etag, o->etag) != 0))
+        st = dt_fail(DT_E_DATA,
+                     "%.*s: changed while it was read: its ETag was %s and is %s; start again",
+                     dt_http_shown(b->path), b->path, o->etag, *r.etag ? r.etag : "another");
+    else if (r.status != 206)
+        st = refused(b->path, &r);
+    dt_http_reply_fini(&r);
+    return st;
+}
+
+static void close_url(dt_blob *b) {
+    free(b->u.object);
+}
+
+static const dt_blob_store URLS = {read_url, close_url, true};
+
+dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there) {
+    dt_http_reply r = {0};
+    struct dt_blob_object *o = dt_xcalloc(1, sizeof *o);
+    dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, HEAD_BYTES}}, NULL);
+    *is_there = st != DT_OK || (r.status != 404 && r.status != 403);
+    *b = (dt_blob){.path = path};
+    const bool empty = r.status == 416; // no byte of it
+    if (st == DT_OK && r.status != 206 && !empty) st = refused(path, &r);
+    if (st == DT_OK) {
+        o->n_head = empty ? 0 : r.n_total < HEAD_BYTES ? (size_t)r.n_total : HEAD_BYTES;
+        memcpy(o->etag, r.etag, sizeof o->etag);
+        *b = (dt_blob){.store = &URLS,
+                       .path = path,
+                       .n_bytes = empty ? 0 : r.n_total,
+                       .version = dt_hash64(o->etag, strlen(o->etag)),
+                       .u.object = o};
+    } else
+        free(o);
+    dt_http_reply_fini(&r);
+    return st;
+}
+
+dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes) {
+    *text = NULL;
+    *n_bytes = 0;
+    if (!dt_blob_is_url(path))
+        return dt_io_exists(path) ? dt_io_read_file(text, n_bytes, path, max_bytes, DT_E_DATA)
+                                  : DT_OK;
+    dt_blob b;
+    bool is_there;
+    dt_status st = dt_blob_open_url(&b, path, &is_there);
+    if (st != DT_OK && !is_there) {
+        dt_error_clear();
+        return DT_OK;
+    }
+    DT_TRY(st);
+    if (max_bytes && b.n_bytes > max_bytes)
+        st = dt_fail(DT_E_DATA, "%s: more than the limit of %zu bytes", path, max_bytes);
+    if (st == DT_OK) {
+        *n_bytes = (size_t)b.n_bytes;
+        *text = dt_xcalloc(*n_bytes + 1, 1);
+        st = dt_blob_read(&b, 0, *text, *n_bytes);
+    }
+    dt_blob_close(&b);
+    if (st != DT_OK) {
+        free(*text);
+        *text = NULL;
+    }
+    return st;
+}

@@ -1,0 +1,20 @@
+// aws_credentials.h: the credentials and the region that AWS's own tools would use (s3.h says where they look).
+#ifndef DT_BASE_AWS_CREDENTIALS_H
+#define DT_BASE_AWS_CREDENTIALS_H
+
+#include "status.h"
+
+#include <stdbool.h>
+
+typedef struct dt_aws_credentials {
+    char *key, *secret; // heap
+    char *token;        // of temporary ones, or NULL
+} dt_aws_credentials;
+
+// Copies. Fetched once and kept until five minutes before they end. Any thread.
+dt_status dt_aws_credentials_get(dt_aws_credentials *out);
+void dt_aws_credentials_fini(dt_aws_credentials *c);
+// A setting of the profile in ~/.aws/config or ~/.aws/credentials; heap, NULL: there is none.
+char *dt_aws_profile_get(const char *name);
+
+#endif

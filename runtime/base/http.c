@@ -1,0 +1,94 @@
+// http.c: loads the module and repeats what fails.
+#include "http.h"
+
+#include "clock.h"
+#include "module.h"
+#include "rng.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static dt_http_try try_once;
+static char missing[512]; // why there is no module
+static pthread_once_t loaded = PTHREAD_ONCE_INIT;
+
+static void load(void) {
+    char path[PATH_MAX];
+    if (dt_module_find("dtrain_http.so", path, sizeof path) != DT_OK || !*path) {
+        snprintf(missing, sizeof missing,
+                 "dtrain_http.so is not beside the program: install libcurl4-openssl-dev and build "
+                 "again");
+        return;
+    }
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = module ? dlsym(module, DT_HTTP_MODULE_SYMBOL) : NULL;
+    if (!symbol) snprintf(missing, sizeof missing, "%s", dlerror());
+    memcpy(&try_once, &symbol, sizeof symbol);
+}
+
+bool dt_http_is_url(const char *path) {
+    return strncmp(path, "http://", 7) == 0 || strncmp(path, "https://", 8) == 0;
+}
+
+int dt_http_shown(const char *url) {
+    return (int)strcspn(url, "?#");
+}
+
+static bool is_passing(int status) {
+    return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
+           status == 504;
+}
+
+// Between half and all of 0.2, 0.4, … 5 s, so that clients which failed together do not come back together.
+static double pause_s(int attempt) {
+    static _Atomic uint32_t count;
+    const double most = attempt < 6 ? 0.1 * (double)(1 << attempt) : 5;
+    const uint32_t counter[4] = {++count};
+    uint32_t x[4];
+    dt_philox4x32((uint64_t)(dt_clock_s() * 1e9), counter, x);
+    return most * (0.5 + 0.5 * (double)x[0] / 4294967296.0);
+}
+
+static void sleep_s(double s) {
+    struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
+    *out = (dt_http_reply){0};
+    pthread_once(&loaded, load);
+    if (!try_once) return dt_fail(DT_E_USAGE, "%.*s: %s", dt_http_shown(r->url), r->url, missing);
+    const double begin = dt_clock_s(), limit_s = r->limit_s > 0 ? r->limit_s : 60;
+    dt_http_attempt a = {0};
+    for (int n = 1;; n++) {
+        const size_t had = a.n_got;
+        a.retry_after_s = -1;
+        a.again = false;
+        dt_http_reply_fini(out);
+        const bool answered = try_once(out, r, &a);
+        if (answered && !is_passing(out->status)) return DT_OK;
+        if (answered) snprintf(a.cause, sizeof a.cause, "the server says %d", out->status);
+        const double spent_s = dt_clock_s() - begin;
+        const double wait_s = a.retry_after_s >= 0 ? a.retry_after_s
+                              : a.n_got > had      ? 0
+                                                   : pause_s(n);
+        if ((!answered && !a.again) || spent_s + wait_s > limit_s) {
+            dt_http_reply_fini(out);
+            return dt_fail(a.again || answered ? DT_E_STORAGE : DT_E_DATA,
+                           "%.*s: %s (%d attempt%s in %.1f s)", dt_http_shown(r->url), r->url,
+                           a.cause, n, n == 1 ? "" : "s", spent_s);
+        }
+        sleep_s(wait_s);
+    }
+}
+
+void dt_http_reply_fini(dt_http_reply *r) {
+    free(r->body);
+    *r = (dt_http_reply){0};
+}

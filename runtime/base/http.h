@@ -1,0 +1,72 @@
+// http.h: HTTP requests. libcurl makes them; it comes with the module dtrain_http.so, so that a process that uses no URL
+// loads neither it nor the libraries below it.
+//
+// A request is tried again, with a jittered pause that doubles up to 5 s (or as long as the server's Retry-After says),
+// when the connection fails, stalls or ends early, and on 408, 429, 500, 502, 503 and 504. A body that was cut goes on
+// where it ended. Connections are kept open for later requests of any thread.
+#ifndef DT_BASE_HTTP_H
+#define DT_BASE_HTTP_H
+
+#include "status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct dt_http_part {
+    void *data;
+    size_t n_bytes;
+} dt_http_part;
+
+typedef struct dt_http_request {
+    const char *method;         // NULL: GET
+    const char *url;            // http:// or https://
+    const char *const *headers; // "Name: value", NULL at the end; or NULL
+    const void *body;           // of PUT and POST
+    size_t n_body;
+    const char *
+        sign; // AWS Signature Version 4 with `user` as KEY:SECRET: "aws:amz:REGION:SERVICE"; else NULL
+    const char *user; // KEY:SECRET, or NAME:PASSWORD for basic authentication; NULL: none
+    // A range of an object: the bytes of both parts, from `from` on, or as far as the object goes (reply's n_total). Else
+    // the whole body, as text in the reply.
+    bool ranged;
+    uint64_t from;
+    dt_http_part part[2];
+    size_t max_body; // of a body that is no range
+    double limit_s;  // of all attempts; 0: 60 s
+} dt_http_request;
+
+typedef struct dt_http_reply {
+    int status;
+    uint64_t
+        n_total;    // bytes of the object, where the server says so (Content-Range, Content-Length)
+    char etag[128]; // empty: none
+    size_t n_body;
+    char
+        *body; // heap, NUL behind n_body bytes; of a range only where it failed (status is not 206)
+} dt_http_reply;
+
+// DT_OK: the server answered; every status but those that are tried again, so the caller looks at out->status. Redirects
+// are followed where nothing is signed and no user given, and never from https to http. Any thread.
+// DT_E_STORAGE: no answer within the limit, naming URL (without its query), last cause and number of attempts. DT_E_DATA:
+// an answer that no other attempt would mend (no ranges, no trust in its certificate).
+// DT_E_USAGE: this build has no dtrain_http.so.
+dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r);
+void dt_http_reply_fini(dt_http_reply *r);
+bool dt_http_is_url(const char *path); // "http://…" or "https://…"
+// The URL up to its query, which may hold a signature, for messages.
+int dt_http_shown(const char *url);
+
+// ---- between http.c and the module -----------------------------------------------------------------
+typedef struct dt_http_attempt {
+    size_t n_got;         // bytes of the parts that are there, before and after
+    double retry_after_s; // < 0: the server did not say
+    char cause[256];      // of a failure
+    bool again;           // a failure that another attempt may mend
+} dt_http_attempt;
+
+#define DT_HTTP_MODULE_SYMBOL "dt_http_module_try"
+// One attempt. false: no answer; a->cause says why.
+typedef bool (*dt_http_try)(dt_http_reply *out, const dt_http_request *r, dt_http_attempt *a);
+
+#endif

@@ -1,0 +1,291 @@
+// http_curl.c: one attempt of a request by libcurl (http.h). The module dtrain_http.so.
+//
+// Handles are kept in a list, as each keeps its connections open: a thread takes the handle that was used last, or makes
+// one. Redirects: libcurl drops the password for another host, but not headers, so what is signed follows none.
+#include "http.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    CONNECT_S = 10,
+    STALL_BYTES_S = 1024,
+    STALL_S = 10,
+    MAX_REDIRECTS = 5,
+    MAX_ERROR_BODY = 65536
+};
+
+// ---- handles ---------------------------------------------------------------------------------------
+
+typedef struct handle {
+    CURL *curl;
+    struct handle *next;
+} handle;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static handle *unused;
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+
+static void start(void) {
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static handle *take_handle(void) {
+    pthread_once(&started, start);
+    pthread_mutex_lock(&lock);
+    handle *h = unused;
+    if (h) unused = h->next;
+    pthread_mutex_unlock(&lock);
+    if (h) return h;
+    h = calloc(1, sizeof *h);
+    if (h) h->curl = curl_easy_init();
+    if (h && !h->curl) {
+        free(h);
+        h = NULL;
+    }
+    return h;
+}
+
+static void give_handle(handle *h) {
+    pthread_mutex_lock(&lock);
+    h->next = unused;
+    unused = h;
+    pthread_mutex_unlock(&lock);
+}
+
+// ---- what arrives ----------------------------------------------------------------------------------
+
+typedef struct transfer {
+    const dt_http_request *r;
+    dt_http_reply *out;
+    dt_http_attempt *a;
+    CURL *curl;
+    uint64_t from;   // of the range that is asked for
+    bool is_range;   // the answer has a Content-Range …
+    bool has_from;   // … that begins there
+    const char *bad; // why the body was refused
+} transfer;
+
+// The value of the header if `line` is that header. NULL: it is another.
+static const char *header_value(const char *line, size_t n, const char *name, char value[256]) {
+    const size_t n_name = strlen(name);
+    if (n <= n_name || strncasecmp(line, name, n_name) != 0 || line[n_name] != ':') return NULL;
+    const char *begin = line + n_name + 1, *end = line + n;
+    while (begin < end && (*begin == ' ' || *begin == '\t')) begin++;
+    while (end > begin && (end[-1] == '\r' || end[-1] == '\n' || end[-1] == ' ')) end--;
+    snprintf(value, 256, "%.*s", (int)(end - begin), begin);
+    return value;
+}
+
+static double retry_after(const char *value) {
+    char *end;
+    const double s = strtod(value, &end);
+    if (end != value) return s;
+    const time_t at = curl_getdate(value, NULL);
+    const double wait_s = difftime(at, time(NULL));
+    return at < 0 ? -1 : wait_s > 0 ? wait_s : 0;
+}
+
+static size_t take_header(char *line, size_t size, size_t n, void *ctx) {
+    transfer *t = ctx;
+    char v[256];
+    unsigned long long first, last, total;
+    if (strncmp(line, "HTTP/", 5) == 0) { // of this answer, behind a redirect or a 100
+        t->is_range = t->has_from = false;
+        t->out->etag[0] = '\0';
+    } else if (header_value(line, n, "ETag", v))
+        snprintf(t->out->etag, sizeof t->out->etag, "%.127s", v);
+    else if (header_value(line, n, "Content-Range", v) &&
+             sscanf(v, "bytes %llu-%llu/%llu", &first, &last, &total) == 3) {
+        t->is_range = true;
+        t->has_from = first == t->from;
+        t->out->n_total = total;
+    } else if (header_value(line, n, "Content-Length", v) && t->out->n_total == 0)
+        t->out->n_total = strtoull(v, NULL, 10);
+    else if (header_value(line, n, "Retry-After", v))
+        t->a->retry_after_s = retry_after(v);
+    return size * n;
+}
+
+// Bytes of the range, behind those that are there, to the two parts.
+static size_t take_range(transfer *t, const char *data, size_t n) {
+    size_t begin = 0, done = 0;
+    if (!t->has_from) t->bad = "the server sent another range than was asked for";
+    for (int i = 0; i < 2 && !t->bad; i++) {
+        const dt_http_part *p = &t->r->part[i];
+        const size_t end = begin + p->n_bytes;
+        if (t->a->n_got < end && done < n) {
+            const size_t room = end - t->a->n_got, k = room < n - done ? room : n - done;
+            memcpy((char *)p->data + (t->a->n_got - begin), data + done, k);
+            t->a->n_got += k;
+            done += k;
+        }
+        begin = end;
+    }
+    if (done < n && !t->bad) t->bad = "the server sent more bytes than were asked for";
+    return t->bad ? 0 : n;
+}
+
+static size_t take_text(transfer *t, const char *data, size_t n, size_t most) {
+    dt_http_reply *out = t->out;
+    if (out->n_body + n > most) {
+        t->bad = "the body is larger than it may be";
+        return 0;
+    }
+    char *body = realloc(out->body, out->n_body + n + 1);
+    if (!body) return 0;
+    memcpy(body + out->n_body, data, n);
+    out->body = body;
+    out->n_body += n;
+    body[out->n_body] = '\0';
+    return n;
+}
+
+static size_t take_body(char *data, size_t size, size_t n, void *ctx) {
+    transfer *t = ctx;
+    long status = 0;
+    curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
+    // some servers (rclone) say 200 with a Content-Range
+    if (t->r->ranged && t->is_range && status < 300) return take_range(t, data, size * n);
+    if (t->r->ranged && status == 200) {
+        t->bad = "the server sends whole files only, no ranges of them";
+        return 0;
+    }
+    return take_text(t, data, size * n, status >= 300 ? MAX_ERROR_BODY : t->r->max_body);
+}
+
+// ---- one attempt -----------------------------------------------------------------------------------
+
+static void set_body(CURL *c, const dt_http_request *r) {
+    if (!r->body) return;
+    curl_easy_setopt(c, CURLOPT_POSTFIELDS, r->body);
+    curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->n_body);
+}
+
+// The certificates that AWS's tools, curl and OpenSSL would take.
+static void set_authority(CURL *c) {
+    static const char *const NAMES[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+    for (int i = 0; i < 3; i++) {
+        const char *file = getenv(NAMES[i]);
+        if (!file || !*file) continue;
+        curl_easy_setopt(c, CURLOPT_CAINFO, file);
+        return;
+    }
+}
+
+static void set_security(CURL *c, const dt_http_request *r) {
+    const bool tls = strncmp(r->url, "https:", 6) == 0;
+    const long all = CURLPROTO_HTTP | CURLPROTO_HTTPS;
+#if LIBCURL_VERSION_NUM >= 0x075500
+    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, tls ? "https" : "http,https");
+    (void)all;
+#else
+    curl_easy_setopt(c, CURLOPT_PROTOCOLS, all);
+    curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS, tls ? CURLPROTO_HTTPS : all);
+#endif
+    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, (long)(!r->sign && !r->user));
+    curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
+    set_authority(c);
+    if (r->sign) curl_easy_setopt(c, CURLOPT_AWS_SIGV4, r->sign);
+    if (r->user) curl_easy_setopt(c, CURLOPT_USERPWD, r->user);
+    if (r->user && !r->sign) curl_easy_setopt(c, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC);
+}
+
+// libcurl's writes may raise SIGPIPE, which ends programs.
+static CURLcode perform(CURL *c) {
+    sigset_t pipe, old, pending;
+    const struct timespec now = {0};
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &old);
+    const CURLcode code = curl_easy_perform(c);
+    sigpending(&pending);
+    if (!sigismember(&old, SIGPIPE) && sigismember(&pending, SIGPIPE))
+        sigtimedwait(&pipe, NULL, &now);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return code;
+}
+
+static bool may_pass(CURLcode code) {
+    switch (code) {
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CIPHER:
+    case CURLE_TOO_MANY_REDIRECTS:
+    case CURLE_WRITE_ERROR: // ours: transfer.bad
+    case CURLE_OUT_OF_MEMORY:
+        return false;
+    default:
+        return true; // libcurl's list grows
+    }
+}
+
+__attribute__((visibility("default"))) bool
+dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_attempt *a);
+
+bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_attempt *a) {
+    handle *h = take_handle();
+    if (!h) {
+        snprintf(a->cause, sizeof a->cause, "no memory for libcurl");
+        return false;
+    }
+    CURL *c = h->curl;
+    char range[64], error[CURL_ERROR_SIZE] = "";
+    transfer t = {.r = r, .out = out, .a = a, .curl = c, .from = r->from + a->n_got};
+    struct curl_slist *headers = NULL;
+    for (int i = 0; r->headers && r->headers[i]; i++)
+        headers = curl_slist_append(headers, r->headers[i]);
+    curl_easy_setopt(c, CURLOPT_URL, r->url);
+    curl_easy_setopt(c, CURLOPT_PATH_AS_IS, 1L); // keys may hold /../
+    set_body(c, r);
+    if (r->method) curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, r->method);
+    if (r->method && strcmp(r->method, "HEAD") == 0) curl_easy_setopt(c, CURLOPT_NOBODY, 1L);
+    curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(c, CURLOPT_USERAGENT, "dtrain");
+    set_security(c, r);
+    if (r->ranged) {
+        const size_t n = r->part[0].n_bytes + r->part[1].n_bytes;
+        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)t.from,
+                 (unsigned long long)(r->from + n - 1));
+        curl_easy_setopt(c, CURLOPT_RANGE, range);
+    }
+    curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, (long)STALL_BYTES_S);
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)STALL_S);
+    curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(c, CURLOPT_ERRORBUFFER, error);
+    curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, take_header);
+    curl_easy_setopt(c, CURLOPT_HEADERDATA, &t);
+    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(c, CURLOPT_WRITEDATA, &t);
+    const CURLcode code = perform(c);
+    long status = 0;
+    curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+    out->status = status == 200 && t.is_range ? 206 : (int)status;
+    curl_easy_reset(c); // keeps connections
+    curl_slist_free_all(headers);
+    give_handle(h);
+    // an object that ends inside the range gives what it has
+    const size_t asked = r->part[0].n_bytes + r->part[1].n_bytes;
+    const uint64_t left = out->n_total > r->from ? out->n_total - r->from : 0;
+    const bool cut = code == CURLE_OK && r->ranged && out->status == 206 &&
+                     a->n_got < (asked < left ? asked : left);
+    if (code == CURLE_OK && !cut) return true;
+    a->again = !t.bad && may_pass(code);
+    snprintf(a->cause, sizeof a->cause, "%s",
+             t.bad    ? t.bad
+             : cut    ? "the answer ended early"
+             : *error ? error
+                      : curl_easy_strerror(code));
+    return false;
+}

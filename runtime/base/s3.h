@@ -1,0 +1,38 @@
+// s3.h: objects of S3 and of what speaks its protocol (MinIO, Ceph, Cloudflare R2, Google's interoperability), as HTTP
+// requests: names, signatures (by libcurl), credentials.
+//
+// s3://BUCKET/KEY goes to the endpoint that is configured, else to Amazon's of the region; gs://BUCKET/KEY to Google's.
+// Credentials and region are found where AWS's own tools find them, in this order: environment (AWS_ACCESS_KEY_ID …), the
+// profile (AWS_PROFILE, else default) of ~/.aws/credentials and ~/.aws/config, a web identity token
+// (AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN), a container's agent (AWS_CONTAINER_CREDENTIALS_*), the instance's
+// metadata. Temporary ones are fetched again five minutes before they end. They are in no message and no file of ours.
+#ifndef DT_BASE_S3_H
+#define DT_BASE_S3_H
+
+#include "http.h"
+
+// data.s3 of the config, copied; NULL: as AWS's tools find them. Before the first request.
+typedef struct dt_s3_options {
+    const char *endpoint, *region;
+    bool anonymous; // requests are not signed
+} dt_s3_options;
+void dt_s3_configure(const dt_s3_options *o);
+
+bool dt_s3_is_url(const char *path); // s3://… or gs://…
+
+// Makes r's url, sign, user and headers from `url` (heap, freed by dt_s3_request_fini); r's other members are the
+// caller's. query: behind the object's URL, sorted and encoded ("list-type=2&prefix=a%2Fb"), or NULL. `extra`: one more
+// header, or NULL. DT_E_USAGE: no bucket or key in it; no credentials, with where they were looked for. DT_E_STORAGE:
+// credentials could not be fetched. Any thread.
+typedef struct dt_s3_request {
+    dt_http_request http;
+    const char *headers[4];
+    char *url, *user, *token, *scope;
+} dt_s3_request;
+dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *query, const char *extra);
+void dt_s3_request_fini(dt_s3_request *r);
+
+// The text between <name> and </name> of an answer, heap; NULL: none. From *at on, which moves behind it.
+char *dt_s3_element(const char **at, const char *name);
+
+#endif

