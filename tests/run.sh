@@ -51,7 +51,7 @@ if [ "$what" != quick ]; then
     TARGETS=$asan_targets launch/build.sh build-asan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=address -DDTRAIN_TESTS=ON
     # Without AMX: where it builds an AMX convolution, oneDNN 2.6 reads one word behind a table (harmless, but AddressSanitizer's heap
     # may end there).
-    ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 KILLS=6 STEPS=30 SEEDS=50 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 \
+    ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 KILLS=6 STEPS=30 SEEDS=50 STRIDE=13 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 \
         LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
         run_suite build-asan ${asan_tests[@]+"${asan_tests[@]}"} -LE lint -E 'mpi/test_elastic|cuda/test_(dnn_support|train_cuda)|unit/test_gpu_run' # cuDNN leaks; long; no program of ours in it
     # what has threads: the parts by themselves, then a whole run with replicas, loader and checkpoints

@@ -48,7 +48,7 @@ static void ref_loss(const custom_case *c, double *const *in, double *const *out
         for (int64_t j = 0; j < k; j++) z += exp(x[j]);
         for (int64_t j = 0; j < k; j++) {
             double t = hard ? in[1][i] == (double)j : in[1][i * k + j], d = x[j] - t;
-            switch (c->attrs.loss.id) {
+            switch ((dt_loss_id)c->attrs.loss.id) {
             case DT_LOSS_cross_entropy:
             case DT_LOSS_focal:
                 loss -= ((1 - s) * t + s / (double)k) * (x[j] - log(z)) *
@@ -61,7 +61,11 @@ static void ref_loss(const custom_case *c, double *const *in, double *const *out
             case DT_LOSS_mse:
                 loss += d * d / (double)k;
                 break;
-            default:
+            case DT_LOSS_arcface:
+            case DT_LOSS_geodesic: // below
+            case DT_N_LOSSES:
+                break;
+            case DT_LOSS_smooth_l1:
                 loss += (fabs(d) < param ? d * d / 2 / param : fabs(d) - param / 2) / (double)k;
             }
         }

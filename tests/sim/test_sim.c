@@ -1,7 +1,8 @@
 // test_sim.c: jobs that are broken by a seed, and what must hold of them. See sim.h; CONTRIBUTING.md says how to
 // replay a seed.
 //
-//   test_sim                    every fault at every event of a small job, then SEEDS seeds (200; FULL=1: 10000)
+//   test_sim                    every fault at every event of a small job (STRIDE=13: every 13th of these pairs), then
+//                               SEEDS seeds (200; FULL=1: 10000)
 //   test_sim seed 17            one seed, with everything that happens
 //   test_sim fault eio 42 7     one fault, at event 42 of a job of one rank; step 7 is not finite (-1: none is)
 //
@@ -319,14 +320,7 @@ static const struct {
     int64_t bad_step;
 } everywhere[] = {{SIM_EIO, -1}, {SIM_ENOSPC, -1}, {SIM_SHORT, -1}, {SIM_HANG, -1},
                   {SIM_CUT, -1}, {SIM_KILL, -1},   {SIM_EIO, 11},   {SIM_SIGNAL, -1}};
-enum {
-    N_EVERYWHERE = sizeof everywhere / sizeof *everywhere,
-#ifdef __SANITIZE_ADDRESS__
-    STRIDE = 13 // a process costs ten times as much
-#else
-    STRIDE = 1
-#endif
-};
+enum { N_EVERYWHERE = sizeof everywhere / sizeof *everywhere };
 
 static void open_world(int worker) {
     const char *where =
@@ -347,10 +341,10 @@ static bool learn_calm(void) {
     return true;
 }
 
-static int run_share(int worker, int n_workers, int64_t n_seeds) {
+static int run_share(int worker, int n_workers, int64_t n_seeds, int stride) {
     int n_bad = 0;
     open_world(worker);
-    for (int64_t i = worker * STRIDE; i < N_EVERYWHERE * calm_events; i += n_workers * STRIDE) {
+    for (int64_t i = worker * stride; i < N_EVERYWHERE * calm_events; i += n_workers * stride) {
         const sim_kind kind = everywhere[i % N_EVERYWHERE].kind;
         const int64_t at = 1 + i / N_EVERYWHERE, bad = everywhere[i % N_EVERYWHERE].bad_step;
         if (run_fault(kind, at, bad)) continue;
@@ -368,14 +362,14 @@ static int run_share(int worker, int n_workers, int64_t n_seeds) {
 }
 
 static int run_all(void) {
-    const char *given = getenv("SEEDS"), *full = getenv("FULL");
+    const char *given = getenv("SEEDS"), *full = getenv("FULL"), *stride = getenv("STRIDE");
     int64_t n_seeds = given ? atoll(given) : full && *full == '1' ? 10000 : 200;
     int n_workers = dt_usable_cores(), n_bad = 0;
     printf("%" PRId64 " events, %d faults at each, %" PRId64 " seeds\n", calm_events,
            (int)N_EVERYWHERE, n_seeds);
     fflush(stdout);
     for (int w = 0; w < n_workers; w++)
-        if (fork() == 0) exit(run_share(w, n_workers, n_seeds));
+        if (fork() == 0) exit(run_share(w, n_workers, n_seeds, stride ? atoi(stride) : 1));
     for (int status; wait(&status) > 0;) n_bad += status != 0;
     return n_bad > 0;
 }
