@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/sink_words.h"
+#include "report/report.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -34,7 +35,6 @@ static const char *const names[] = {
 #undef WORD
 
 static const double keep_share = 0.98; // of the mean, a step: about 50 steps count
-static const double data_limit = 0.10, comm_limit = 0.15; // above: that is what limits the run
 
 #define GOODPUT_S 10.0 // at most so long apart are lines of it while steps run
 
@@ -260,20 +260,14 @@ int64_t dt_metrics_flush(dt_metrics *m) {
 }
 
 // -- the summary ---------------------------------------------------------------------------------
-static void log_verdict(const phase_sums *t, const char *data_verdict) {
-    double data = ratio(t->data_s, t->step_s), comm = ratio(t->comm_s, t->step_s);
-    if (data > data_limit && data - data_limit >= comm - comm_limit)
-        dt_info("limited by data: the step waited %.0f%% of its time for input; %s", 100 * data,
-                data_verdict ? data_verdict
-                             : "more data.workers, faster storage or smaller images (dtrain pack) "
-                               "would help");
-    else if (comm > comm_limit)
-        dt_info("limited by communication: %.0f%% of the step was exposed all-reduce; a larger "
-                "train.global_batch, fewer ranks or a faster network would help",
-                100 * comm);
-    else
-        dt_info("limited by compute: data and communication keep up; more cores or hosts would "
-                "help, and bf16 on a CPU that has it");
+static void say_verdict(dt_metrics *m, const char *data_verdict) {
+    const phase_sums *t = &m->total;
+    char text[1024];
+    dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s),
+                      data_verdict);
+    dt_info("%s", text);
+    dt_record r = {.kind = DT_RECORD_verdict, .step = m->last_step, .of.verdict = text};
+    publish(m, &r);
 }
 
 static void log_lost(const dt_metrics *m) {
@@ -320,7 +314,7 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
     if (m->n_skipped) dt_info("%" PRId64 " steps were skipped (overflow)", m->n_skipped);
     log_lost(m);
     log_goodput(m);
-    log_verdict(t, data_verdict);
+    say_verdict(m, data_verdict);
 }
 
 void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {

@@ -21,7 +21,7 @@
 typedef struct dt_metrics dt_metrics;
 
 typedef struct dt_metrics_opts {
-    const char *run_dir, *run_name; // must outlive the metrics
+    const char *run_dir, *run_name; // all texts must outlive the metrics
     unsigned sinks;                 // bit DT_SINK_<id> of each that is wanted
     int every_steps;                // plain lines in a pipe, tfevents
     dt_listen listen;               // of the prometheus sink
@@ -29,6 +29,10 @@ typedef struct dt_metrics_opts {
     const char *textfile;           // likewise: a folder for node_exporter, or NULL
     double linger_s;     // likewise: how long it answers after the end, until one more scrape
     const char *version; // of dtrain
+    const char *machine, *data; // described in a line; or NULL
+    int64_t n_samples[3];       // of training, validation, test
+    const char *chosen_by;      // what the best checkpoint is chosen by, or NULL
+    bool lower_is_better;       // of it
     int world_size;
     int64_t first_step;      // done before this attempt
     int64_t total_steps;     // for bar and ETA

@@ -48,6 +48,7 @@ typedef enum dt_record_kind {
     DT_RECORD_activity,
     DT_RECORD_checkpoint,
     DT_RECORD_goodput, // now and then, in front of a save, and at the end
+    DT_RECORD_verdict, // what limits the run
     DT_RECORD_end
 } dt_record_kind;
 
@@ -65,6 +66,7 @@ typedef struct dt_record {
         dt_activity activity;
         dt_checkpoint_record checkpoint;
         dt_goodput goodput;
+        const char *verdict;
         dt_run_end end;
     } of;
 } dt_record;

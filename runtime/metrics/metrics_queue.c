@@ -46,6 +46,9 @@ static void *own(dt_record *r) {
         places[0] = &r->of.slow_rank.host;
         places[1] = &r->of.slow_rank.phase;
         break;
+    case DT_RECORD_verdict:
+        places[0] = &r->of.verdict;
+        break;
     case DT_RECORD_end:
         places[0] = &r->of.end.message;
         break;

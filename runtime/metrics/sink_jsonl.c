@@ -5,9 +5,11 @@
 // that reads back to the same double; NaN and infinity are null. A resumed run cuts the file to the size noted
 // in its checkpoint, so repeated steps appear once. The file was flushed before that checkpoint's manifest; where it
 // is damaged all the same, the lines before the damage stay.
+#define _GNU_SOURCE // gethostname
 #include "metrics_internal.h"
 
 #include "base/arena.h"
+#include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"
 
@@ -17,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     LINE_BYTES = 2048,
@@ -26,8 +29,7 @@ enum {
 typedef struct jsonl {
     dt_metrics_file file;
     dt_json line;
-    const char *version;
-    int world_size;
+    dt_metrics_opts o;
 } jsonl;
 
 // Bytes of the lines at the beginning of the file, within the first `limit` bytes, that are whole objects.
@@ -70,8 +72,7 @@ static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
     memset(wide, ' ', LINE_BYTES - 1);
     dt_json_raw(&s->line, NULL, wide);
     free(wide);
-    s->version = o->version ? o->version : "";
-    s->world_size = o->world_size;
+    s->o = *o;
     *state = s;
     return st;
 }
@@ -108,6 +109,38 @@ static void put_slow_rank(dt_json *j, const dt_slow_rank_record *r) {
     dt_json_real(j, "times", r->times);
 }
 
+// The words that started this process.
+static void put_command(dt_json *j) {
+    char *text = NULL;
+    size_t n = 0;
+    if (dt_io_read_file(&text, &n, "/proc/self/cmdline", 1 << 16, DT_E_INTERNAL) != DT_OK)
+        dt_error_clear();
+    for (size_t i = 0; i + 1 < n; i++)
+        if (!text[i]) text[i] = ' ';
+    if (text) dt_json_string(j, "command", text);
+    free(text);
+}
+
+static void put_start(dt_json *j, const dt_metrics_opts *o) {
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    dt_json_string(j, "version", o->version ? o->version : "");
+    dt_json_int(j, "world_size", o->world_size);
+    dt_json_int(j, "total_steps", o->total_steps);
+    dt_json_int(j, "steps_per_epoch", o->steps_per_epoch);
+    dt_json_begin_object(j, "samples");
+    dt_json_int(j, "train", o->n_samples[0]);
+    dt_json_int(j, "val", o->n_samples[1]);
+    dt_json_int(j, "test", o->n_samples[2]);
+    dt_json_end_object(j);
+    if (o->chosen_by) dt_json_string(j, "chosen_by", o->chosen_by);
+    if (o->chosen_by) dt_json_bool(j, "lower_is_better", o->lower_is_better);
+    dt_json_string(j, "host", host);
+    if (o->machine) dt_json_string(j, "machine", o->machine);
+    if (o->data) dt_json_string(j, "data", o->data);
+    put_command(j);
+}
+
 static void take(void *state, const dt_record *r) {
     static const char *const kinds[] = {[DT_RECORD_start] = "start",
                                         [DT_RECORD_step] = "step",
@@ -115,6 +148,7 @@ static void take(void *state, const dt_record *r) {
                                         [DT_RECORD_slow_rank] = "slow_rank",
                                         [DT_RECORD_checkpoint] = "checkpoint",
                                         [DT_RECORD_goodput] = "goodput",
+                                        [DT_RECORD_verdict] = "verdict",
                                         [DT_RECORD_end] = "end"};
     jsonl *s = state;
     dt_json *j = &s->line;
@@ -128,9 +162,8 @@ static void take(void *state, const dt_record *r) {
     switch (r->kind) {
     case DT_RECORD_start:
         dt_json_int(j, "schema", DT_METRICS_SCHEMA);
-        dt_json_string(j, "version", s->version);
-        dt_json_int(j, "world_size", s->world_size);
         dt_json_real(j, "time", r->wall_s);
+        put_start(j, &s->o);
         dt_goodput_write(&r->of.goodput, j);
         break;
     case DT_RECORD_step:
@@ -152,6 +185,9 @@ static void take(void *state, const dt_record *r) {
     case DT_RECORD_goodput:
         dt_json_real(j, "time", r->wall_s);
         dt_goodput_write(&r->of.goodput, j);
+        break;
+    case DT_RECORD_verdict:
+        dt_json_string(j, "text", r->of.verdict);
         break;
     case DT_RECORD_end:
         dt_json_int(j, "status", r->of.end.status);

@@ -451,6 +451,7 @@ static void take(void *state, const dt_record *r) {
         take_step(n, r);
         break;
     case DT_RECORD_eval:
+    case DT_RECORD_verdict:
     case DT_RECORD_slow_rank:
         break;
     case DT_RECORD_activity:

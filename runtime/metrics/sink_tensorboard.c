@@ -194,6 +194,7 @@ static void take(void *state, const dt_record *r) {
         put_eval(state, &r->of.eval);
         break;
     case DT_RECORD_start:
+    case DT_RECORD_verdict:
     case DT_RECORD_slow_rank:
     case DT_RECORD_activity:
     case DT_RECORD_checkpoint:

@@ -214,6 +214,7 @@ static void take(void *state, const dt_record *r) {
         show_activity(state, r->of.activity);
         break;
     case DT_RECORD_start:
+    case DT_RECORD_verdict:
     case DT_RECORD_slow_rank:
     case DT_RECORD_checkpoint:
     case DT_RECORD_goodput:

@@ -151,6 +151,26 @@ static void take_eval(dt_run_log *r, int64_t step, json_t *record) {
     r->evals[i] = json_incref(record);
 }
 
+// Of what repeats, the newest is kept. Of starts and the like all, as far as there is room; the first start stays.
+static void add_event(dt_run_log *r, const char *kind, int64_t step, json_t *record) {
+    const bool repeats = strcmp(kind, "start") != 0 && strcmp(kind, "slow_rank") != 0;
+    int i = repeats ? 0 : r->n_events;
+    while (i < r->n_events &&
+           strcmp(json_string_value(json_object_get(r->events[i].record, "kind")), kind) != 0)
+        i++;
+    if (i == r->n_events && i == DT_RUN_EVENTS) {
+        json_decref(r->events[1].record);
+        memmove(r->events + 1, r->events + 2, sizeof *r->events * (DT_RUN_EVENTS - 2));
+        i = --r->n_events;
+    }
+    if (i == r->n_events) {
+        r->events = dt_xgrow(r->events, (size_t)r->n_events++, sizeof *r->events);
+        r->events[i].record = NULL;
+    }
+    json_decref(r->events[i].record);
+    r->events[i] = (dt_run_event){step, json_incref(record)};
+}
+
 static void take_record(dt_run_log *r, json_t *record) {
     const char *kind = json_string_value(json_object_get(record, "kind"));
     const int64_t step = json_integer_value(json_object_get(record, "step"));
@@ -159,13 +179,7 @@ static void take_record(dt_run_log *r, json_t *record) {
     } else if (strcmp(kind, "eval") == 0) {
         take_eval(r, step, record);
     } else {
-        if (r->n_events == DT_RUN_EVENTS) { // the first stays: it is the start
-            json_decref(r->events[1].record);
-            memmove(r->events + 1, r->events + 2, sizeof *r->events * (DT_RUN_EVENTS - 2));
-            r->n_events--;
-        }
-        r->events = dt_xgrow(r->events, (size_t)r->n_events, sizeof *r->events);
-        r->events[r->n_events++] = (dt_run_event){step, json_incref(record)};
+        add_event(r, kind, step, record);
     }
     r->end = kind && strcmp(kind, "end") == 0 ? record : NULL;
 }

@@ -263,6 +263,10 @@ static dt_status open_reports(trainer *t) {
                          .textfile = c->metrics.textfile,
                          .linger_s = c->metrics.linger,
                          .version = t->s.a.version,
+                         .machine = t->s.backend->describe(t->s.backend),
+                         .data = t->s.data->describe(t->s.data),
+                         .chosen_by = t->eval_every > 0 ? t->s.metrics.best_name : NULL,
+                         .lower_is_better = dt_metrics_table[t->s.metrics.best]->lower_is_better,
                          .world_size = t->s.comm->world_size,
                          .first_step = t->state.step,
                          .every_steps = every > 0 ? (int)every : 1,
@@ -272,6 +276,7 @@ static dt_status open_reports(trainer *t) {
                          .truncate_to = t->resumed ? t->state.metrics_offset : -1};
     for (int i = 0; i < DT_N_SINKS; i++)
         o.sinks |= (unsigned)dt_words_have(&c->metrics.sinks, i) << i;
+    for (int i = 0; i < 3; i++) o.n_samples[i] = t->s.data->n_samples(t->s.data, (dt_split)i);
     DT_TRY(dt_listen_read(&o.listen, c));
     DT_TRY(dt_metrics_open(&t->metrics, &o));
     dt_ckpt_on_saved(t->ckpt, note_saved, t->metrics);

@@ -37,7 +37,8 @@ enum {
     TERMINAL = 1 << DT_SINK_terminal,
     JSONL = 1 << DT_SINK_jsonl,
     TENSORBOARD = 1 << DT_SINK_tensorboard,
-    PROMETHEUS = 1 << DT_SINK_prometheus
+    PROMETHEUS = 1 << DT_SINK_prometheus,
+    REPORT = 1 << DT_SINK_report
 };
 
 static char run[64];
@@ -714,6 +715,54 @@ TEST_WITH(test_skipped_first_and_last, make_run, remove_run) {
     assert_non_null(strstr(text, "step 25/100  epoch 1.00  loss 0.0417  lr"));
     assert_null(strstr(text, "nan"));
     free(text);
+}
+
+// -- the page --------------------------------------------------------------------------------------
+static bool page_has(const char *words) {
+    if (!dt_io_exists(in_run("report.html"))) return false;
+    char *text = read_text("report.html");
+    const bool has = strstr(text, words) != NULL;
+    free(text);
+    return has;
+}
+
+static void wait_for_page(const char *words) { // minutes are for what hangs
+    for (int i = 0; i < 10000 && !page_has(words); i++) usleep(10000);
+    assert_true(page_has(words));
+}
+
+TEST_WITH(test_report_page, make_run, remove_run) {
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL | REPORT,
+                                                   .truncate_to = -1,
+                                                   .chosen_by = "accuracy",
+                                                   .data = "lmdb <photos>",
+                                                   .n_samples = {280, 60, 61}});
+    for (int step = 1; step <= 2; step++) {
+        char value[16];
+        dt_step_record r = record(step);
+        dt_metric_value v = {"accuracy", 0.8 + 0.0125 * step};
+        dt_metrics_step(m, &r);
+        dt_metrics_eval(m, "val", step, &v, 1, NULL);
+        snprintf(value, sizeof value, ">%.4f<", v.value);
+        wait_for_page(value);
+    }
+    assert_true(page_has("280 training, 60 validation, 61 test"));
+    assert_true(page_has("lmdb &lt;photos&gt;"));
+    assert_true(page_has("steps of 100"));
+    dt_metrics_summary(m, NULL);
+    dt_metrics_close(m, &(dt_run_end){2, DT_E_NUMERIC, "loss is <nan>"});
+    assert_true(page_has("Failed: loss is &lt;nan&gt;"));
+    assert_true(page_has("limited by compute"));
+    // without its source it says so and leaves the run alone
+    must(dt_io_unlink(in_run("report.html")));
+    stderr_to_file();
+    m = open_metrics((dt_metrics_opts){.sinks = REPORT, .truncate_to = -1});
+    dt_metrics_close(m, &(dt_run_end){0});
+    stderr_back();
+    char *said = read_text("stderr");
+    assert_non_null(strstr(said, "report without jsonl"));
+    assert_false(dt_io_exists(in_run("report.html")));
+    free(said);
 }
 
 TEST_WITH(test_plain_lines, make_run, remove_run) {
