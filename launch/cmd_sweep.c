@@ -21,10 +21,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { JOBS, RANKS, TABLE };
+enum { JOBS, RANKS, METRIC, TOP, TABLE };
 static const launch_option options[] = {
     [JOBS] = {"--jobs", "N", "runs at a time (1); each gets its share of the cores"},
     [RANKS] = {"--np", "N", "ranks of each run, started with mpirun (1)"},
+    [METRIC] = {"--metric", "val.NAME|test.NAME",
+                "what orders the table (what chose the best checkpoints)"},
+    [TOP] = {"--top", "N", "so many rows on stdout (all); the files have all"},
     [TABLE] = {"--table", NULL, "no training: the table of the runs that have ended"},
     {NULL}};
 
@@ -123,6 +126,7 @@ static dt_status run_all(sweep *s, int n_jobs, int n_ranks) {
             launch_jobs_pause(&jobs, LOOK_AGAIN_S);
         }
     }
+    if (st == DT_OK && sweep_has_folds(s) && !jobs.asked) st = sweep_pool(s, &jobs);
     bool asked = jobs.asked;
     launch_jobs_fini(&jobs);
     DT_TRY(st);
@@ -155,6 +159,8 @@ static dt_status sweep_config(sweep *s, const launch_words *w) {
     DT_TRY(launch_option_int(w, JOBS, 1, &n_jobs));
     DT_TRY(launch_option_int(w, RANKS, 1, &n_ranks));
     if (n_jobs > LAUNCH_MAX_JOBS) return dt_fail(DT_E_USAGE, "--jobs: at most %d", LAUNCH_MAX_JOBS);
+    DT_TRY(launch_option_int(w, TOP, 0, &s->top));
+    s->metric = w->options[METRIC];
     DT_TRY(sweep_read(s, w));
     DT_TRY(dt_io_mkdir_all(s->dir));
     if (w->options[TABLE]) return show_table(s);
@@ -179,12 +185,18 @@ const launch_command launch_sweep = {
     .options = options,
     .text =
         "Trains every combination of the lists, each in run.dir/run.name/COMBINATION. 0..4\n"
-        "stands for 0,1,2,3,4; a comma within brackets or quotes does not separate. Runs that\n"
+        "stands for 0,1,2,3,4; a comma within brackets or quotes does not separate. "
+        "log(1e-4,1e-2,8)\n"
+        "and uniform(0,0.5,8) draw values, together where several keys are drawn. Runs that\n"
         "are finished are not repeated: after a kill the same command goes on. A run that fails\n"
         "does not end the rest.\n\n"
         "stdout gets a table: of the best checkpoint the validation's eval.best, then the\n"
         "test's metrics, mean ± standard deviation over folds and seeds. The order is the\n"
-        "validation's. sweep.csv has the same, runs.csv each run.\n\n"
+        "validation's. sweep.csv has the same, runs.csv each run. Folds are pooled, too: "
+        "predictions.csv\n"
+        "of what each run held out, and accuracy, report and confusion of all of it in "
+        "pooled.json.\n\n"
         "  dtrain sweep configs/fusion.yaml data.split.folds=5 data.split.fold=0..4\n"
-        "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n",
+        "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n"
+        "  dtrain sweep configs/mnist.yaml 'train.optimizer.lr=log(1e-4,1e-2,8)' --top 3\n",
     .run = run};

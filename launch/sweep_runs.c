@@ -1,15 +1,20 @@
 // sweep_runs.c: see sweep_table.h.
+//
+// Values that are drawn are a function of their key and place, so that the same command finds its runs again. All keys
+// that are drawn go together, n runs and not n * n: a random search is a list of points and no grid.
 
 #include "sweep_table.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/rng.h"
 #include "base/text.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,7 +69,36 @@ static dt_status add_range(sweep_variable *v, int64_t first, int64_t last) {
     return DT_OK;
 }
 
+// log(1e-4,1e-2,8): so many values between the ends, evenly drawn of their logarithms; uniform(…): of themselves.
+static dt_status add_drawn(sweep_variable *v, const char *text) {
+    const bool log_scale = *text == 'l';
+    double low, high;
+    int n, end = 0;
+    if (sscanf(strchr(text, '('), "( %lf , %lf , %d ) %n", &low, &high, &n, &end) != 3 ||
+        end == 0 || strchr(text, '(')[end] || !(low < high) || n < 1 || n > MAX_RANGE ||
+        (log_scale && low <= 0))
+        return dt_fail(
+            DT_E_USAGE,
+            "%s=%s: expected log(low,high,n) with ends above 0, or uniform(low,high,n), of "
+            "at most %d values",
+            v->key, text, MAX_RANGE);
+    for (int i = 0; i < n; i++) {
+        const dt_rng rng = {0, 0, 0, dt_hash32(v->key)};
+        const double u = (double)dt_rng_below(&rng, (uint32_t)i, 1u << 24) / (1 << 24);
+        const double x =
+            log_scale ? exp(log(low) + u * (log(high) - log(low))) : low + u * (high - low);
+        add_value(v, dt_xprintf("%.4g", x));
+    }
+    v->drawn = true;
+    return DT_OK;
+}
+
+static bool is_drawn(const char *text) {
+    return strncmp(text, "log(", 4) == 0 || strncmp(text, "uniform(", 8) == 0;
+}
+
 static dt_status split_values(sweep_variable *v, const char *text) {
+    if (is_drawn(text)) return add_drawn(v, text);
     for (const char *end;; text = end + 1) {
         end = value_end(text);
         char *value = dt_xprintf("%.*s", (int)(end - text), text);
@@ -93,6 +127,20 @@ static void name_variables(sweep *s) {
                 s->variables[i].name = s->variables[i].key;
 }
 
+// The last variable goes with the first that is drawn, if it is drawn, too.
+static dt_status join_drawn(sweep *s) {
+    sweep_variable *v = &s->variables[s->n_variables - 1];
+    v->with = s->n_variables - 1;
+    for (int i = s->n_variables - 1; i >= 0 && v->drawn; i--)
+        if (s->variables[i].drawn) v->with = i;
+    const sweep_variable *first = &s->variables[v->with];
+    if (first->n == v->n) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "%s has %d values and %s %d: values that are drawn go together, as many "
+                   "of each",
+                   first->key, first->n, v->key, v->n);
+}
+
 static dt_status read_words(sweep *s, const launch_words *w) {
     s->n_runs = 1;
     for (int i = 1; i < w->n_words; i++) {
@@ -105,6 +153,8 @@ static dt_status read_words(sweep *s, const launch_words *w) {
         s->variables = dt_xrealloc(s->variables, sizeof v * (size_t)(s->n_variables + 1));
         s->variables[s->n_variables++] = v;
         DT_TRY(st);
+        DT_TRY(join_drawn(s));
+        if (s->variables[s->n_variables - 1].with != s->n_variables - 1) continue;
         if (v.n > MAX_RUNS / s->n_runs)
             return dt_fail(DT_E_USAGE, "the lists have more than %d combinations", MAX_RUNS);
         s->n_runs *= v.n;
@@ -235,6 +285,7 @@ void sweep_fini(sweep *s) {
         free(s->runs[r].name);
         json_decref(s->runs[r].lines[SWEEP_VAL]);
         json_decref(s->runs[r].lines[SWEEP_TEST]);
+        json_decref(s->runs[r].pooled);
         free(s->runs[r].best);
     }
     free(s->variables);

@@ -14,8 +14,10 @@
 #include <string.h>
 
 const char *sweep_value(const sweep *s, int run, int i) {
-    for (int k = s->n_variables - 1; k > i; k--) run /= s->variables[k].n;
-    return s->variables[i].values[run % s->variables[i].n];
+    const sweep_variable *v = &s->variables[i];
+    for (int k = s->n_variables - 1; k > v->with; k--)
+        if (s->variables[k].with == k) run /= s->variables[k].n;
+    return v->values[run % v->n];
 }
 
 // ---- results ---------------------------------------------------------------------------------------
@@ -65,7 +67,7 @@ void sweep_read_result(sweep *s, int run) {
 // ---- configurations --------------------------------------------------------------------------------
 
 // Folds and seeds repeat a configuration; every other key that varies makes another one.
-static bool is_repeat(const sweep_variable *v) {
+bool sweep_is_repeat(const sweep_variable *v) {
     return strcmp(v->key, "data.split.fold") == 0 || strcmp(v->key, "run.seed") == 0 ||
            strcmp(v->key, "data.split.seed") == 0;
 }
@@ -74,9 +76,10 @@ bool sweep_has_result(const sweep_run *r) {
     return r->lines[SWEEP_VAL] || r->lines[SWEEP_TEST];
 }
 
-static bool same_configuration(const sweep *s, int a, int b) {
+bool sweep_same_configuration(const sweep *s, int a, int b) {
     for (int i = 0; i < s->n_variables; i++)
-        if (!is_repeat(&s->variables[i]) && strcmp(sweep_value(s, a, i), sweep_value(s, b, i)) != 0)
+        if (!sweep_is_repeat(&s->variables[i]) &&
+            strcmp(sweep_value(s, a, i), sweep_value(s, b, i)) != 0)
             return false;
     return true;
 }
@@ -105,6 +108,10 @@ static bool has_part(const sweep *s, sweep_part part) {
     return has;
 }
 
+static bool has_results(const sweep *s) {
+    return has_part(s, SWEEP_VAL) || has_part(s, SWEEP_TEST);
+}
+
 static const json_t *number(const sweep *s, int run, const column *c) {
     const json_t *v = json_object_get(s->runs[run].lines[c->part], c->name);
     return json_is_number(v) ? v : NULL;
@@ -117,6 +124,27 @@ static void add_column(table *t, sweep_part part, const char *name) {
     t->columns = dt_xgrow(t->columns, (size_t)t->n_columns, sizeof *t->columns);
     t->columns[t->n_columns++] =
         (column){part, name, dt_xprintf("%s.%s", part == SWEEP_VAL ? "val" : "test", name)};
+}
+
+// --metric: the column that orders.
+static dt_status find_metric(table *t) {
+    const sweep *s = t->s;
+    const bool test = strncmp(s->metric, "test.", 5) == 0, val = strncmp(s->metric, "val.", 4) == 0;
+    const sweep_part part = test ? SWEEP_TEST : SWEEP_VAL;
+    const char *name = s->metric + (test ? 5 : val ? 4 : 0), *key;
+    char there[512] = "";
+    json_t *value;
+    for (int r = 0; r < s->n_runs; r++) {
+        if (json_is_number(json_object_get(s->runs[r].lines[part], name))) {
+            add_column(t, part, name);
+            return DT_OK;
+        }
+        const bool first = !*there;
+        json_object_foreach(s->runs[r].lines[part], key, value) if (first && json_is_number(value))
+            dt_text_list(there, sizeof there, key);
+    }
+    return dt_fail(DT_E_USAGE, "--metric %s: no run has it%s%s", s->metric,
+                   *there ? "; there is " : "", there);
 }
 
 // What chose the best checkpoints comes first and orders. Of the validation there is no more beside a test.
@@ -147,7 +175,7 @@ static void measure(const table *t, int row, int at) {
     for (int pass = 0; pass < 2; pass++) {
         for (int r = 0; r < s->n_runs; r++) {
             const json_t *v = number(s, r, &t->columns[at]);
-            if (!v || !same_configuration(s, t->rows[row], r)) continue;
+            if (!v || !sweep_same_configuration(s, t->rows[row], r)) continue;
             double x = json_number_value(v);
             if (pass == 0)
                 sum += x, n++;
@@ -165,7 +193,7 @@ static void find_rows(table *t) {
     t->n_results = dt_xcalloc((size_t)s->n_runs, sizeof *t->n_results);
     for (int r = 0; r < s->n_runs; r++) {
         int row = 0;
-        while (row < t->n_rows && !same_configuration(s, t->rows[row], r)) row++;
+        while (row < t->n_rows && !sweep_same_configuration(s, t->rows[row], r)) row++;
         if (row == t->n_rows) t->rows[t->n_rows++] = r;
         t->n_results[row] += sweep_has_result(&s->runs[r]);
     }
@@ -204,7 +232,7 @@ static void print_number(FILE *out, double x) {
 static void print_configurations(const table *t, const int *order, FILE *out) {
     const sweep *s = t->s;
     for (int i = 0; i < s->n_variables; i++)
-        if (s->variables[i].n > 1 && !is_repeat(&s->variables[i]))
+        if (s->variables[i].n > 1 && !sweep_is_repeat(&s->variables[i]))
             fprintf(out, "%s,", s->variables[i].key);
     fprintf(out, "runs");
     for (int m = 0; m < t->n_columns; m++)
@@ -213,7 +241,7 @@ static void print_configurations(const table *t, const int *order, FILE *out) {
     for (int k = 0; k < t->n_rows; k++) {
         int row = order[k];
         for (int i = 0; i < s->n_variables; i++) {
-            if (s->variables[i].n < 2 || is_repeat(&s->variables[i])) continue;
+            if (s->variables[i].n < 2 || sweep_is_repeat(&s->variables[i])) continue;
             dt_text_print_cell(out, sweep_value(s, t->rows[row], i));
             fputc(',', out);
         }
@@ -260,11 +288,11 @@ static void print_runs(const table *t, FILE *out) {
 // "lr=1e-3  val.accuracy 0.9431 ± 0.0021  test.accuracy 0.94  (5 of 5 runs)"
 static void print_text(const table *t, const int *order, FILE *out) {
     const sweep *s = t->s;
-    for (int k = 0; k < t->n_rows; k++) {
+    for (int k = 0; k < t->n_rows && (s->top == 0 || k < s->top); k++) {
         int row = order[k], n_runs = 0;
-        for (int r = 0; r < s->n_runs; r++) n_runs += same_configuration(s, t->rows[row], r);
+        for (int r = 0; r < s->n_runs; r++) n_runs += sweep_same_configuration(s, t->rows[row], r);
         for (int i = 0; i < s->n_variables; i++) {
-            if (s->variables[i].n < 2 || is_repeat(&s->variables[i])) continue;
+            if (s->variables[i].n < 2 || sweep_is_repeat(&s->variables[i])) continue;
             fprintf(out, "%s=", s->variables[i].name);
             dt_text_print(out, sweep_value(s, t->rows[row], i));
             fprintf(out, "  ");
@@ -278,6 +306,11 @@ static void print_text(const table *t, const int *order, FILE *out) {
             if (!isnan(std)) fprintf(out, " ± %.2g", std);
             fprintf(out, "  ");
         }
+        const json_t *pooled = s->runs[t->rows[row]].pooled;
+        if (pooled)
+            fprintf(out, "pooled.accuracy %.4g  pooled.macro_f1 %.4g  ",
+                    json_number_value(json_object_get(pooled, "accuracy")),
+                    json_number_value(json_object_get(pooled, "macro_f1")));
         fprintf(out, "(%d of %d runs)\n", t->n_results[row], n_runs);
     }
 }
@@ -299,6 +332,8 @@ static dt_status write_file(const table *t, const int *order, const char *name) 
 
 dt_status sweep_write_table(const sweep *s, FILE *out) {
     table t = {.s = s};
+    dt_status st = s->metric && has_results(s) ? find_metric(&t) : DT_OK;
+    if (st != DT_OK) return st;
     find_columns(&t);
     find_rows(&t);
     // a test that chose something says nothing any more of what is to come
@@ -307,7 +342,7 @@ dt_status sweep_write_table(const sweep *s, FILE *out) {
                 "give data.split.val",
                 t.columns[0].title);
     int *order = order_rows(&t);
-    dt_status st = write_file(&t, order, "sweep.csv");
+    st = write_file(&t, order, "sweep.csv");
     if (st == DT_OK) st = write_file(&t, NULL, "runs.csv");
     print_text(&t, order, out);
     free(order);

@@ -14,6 +14,8 @@ typedef struct sweep_variable {
     const char *name; // short; within key
     char **values;
     int n;
+    bool drawn; // log(a,b,n) or uniform(a,b,n)
+    int with;   // drawn: the first drawn variable, in whose steps it goes; else itself
 } sweep_variable;
 
 typedef enum sweep_part { SWEEP_VAL, SWEEP_TEST } sweep_part;
@@ -24,6 +26,7 @@ typedef struct sweep_run {
     int code;         // exit code
     double begin_s;   // clock
     json_t *lines[2]; // of its best checkpoint, by sweep_part; NULL: none
+    json_t *pooled;   // what its configuration's folds say together, if it is the first of them
     char *best; // the name of the number that the best checkpoint was chosen by; NULL: no result
 } sweep_run;
 
@@ -34,7 +37,9 @@ typedef struct sweep {
     int n_variables;
     sweep_run *runs;
     int n_runs;
-    int lock_fd; // DIR/sweep.lock: a byte for each run that some sweep trains; -1: not open
+    const char *metric; // "val.accuracy": what orders; NULL: what chose the best checkpoints
+    int top;            // so many rows as text; 0: all
+    int lock_fd;        // DIR/sweep.lock: a byte for each run that some sweep trains; -1: not open
 } sweep;
 
 // "CONFIG key=a,b,c …" -> the runs; each is checked, so that a mistake in any is found before the first begins. Fini
@@ -49,6 +54,14 @@ const char *sweep_value(const sweep *s, int run, int i);
 // From the run's result.json: the lines that count. Without one the run has no result.
 void sweep_read_result(sweep *s, int run);
 bool sweep_has_result(const sweep_run *r); // sweep_read_result found one
+// Folds and seeds repeat a configuration.
+bool sweep_is_repeat(const sweep_variable *v);
+bool sweep_same_configuration(const sweep *s, int a, int b);
+// Whether data.split.fold varies, and then what the folds of each configuration that is whole say together:
+// predictions.csv (…,lr=1e-3.csv of several configurations) and pooled.json, from child processes.
+struct launch_jobs;
+bool sweep_has_folds(const sweep *s);
+dt_status sweep_pool(sweep *s, struct launch_jobs *jobs);
 // Writes DIR/sweep.csv (a row for each configuration), DIR/runs.csv (for each run), and the first as text to out. The
 // order is that of the validation; without one it is the test's, with a warning.
 dt_status sweep_write_table(const sweep *s, FILE *out);

@@ -1,5 +1,5 @@
 """Functions of test_how_to.sh: what it trains on, and checks of what it wrote."""
-import json, os, random, re, yaml
+import json, math, os, random, re, struct, wave, yaml
 
 
 def make():
@@ -14,8 +14,24 @@ def make():
             picture(f"{root}/class{c}/{'left' if i % 3 else 'right'}_{i}.ppm", 25 * c)
         picture(f"mnist/test/class{c}/left_{i}.ppm", 25 * c)
     write_tables()
+    write_sounds()
     for i in range(120):
         picture(f"heads/{('left', 'right', 'straight', 'up')[i % 4]}/{i % 24}_{i % 2}_{i}.ppm", 50 * (i % 4))
+
+
+def write_sounds():
+    """Forty clips that are called as ESC-50's, a tone or noise, and its table."""
+    os.makedirs("ESC-50/audio")
+    os.makedirs("ESC-50/meta")
+    with open("ESC-50/meta/esc50.csv", "w") as table:
+        table.write("filename,fold,target,category,esc10,src_file,take\n")
+        for i in range(40):
+            name, target = f"{i % 5 + 1}-{1000 + i}-A-{i // 5 % 2}.wav", i // 5 % 2
+            table.write(f"{name},{i % 5 + 1},{target},{('dog', 'rain')[target]},True,{1000 + i},A\n")
+            with wave.open("ESC-50/audio/" + name, "wb") as f:
+                f.setnchannels(1), f.setsampwidth(2), f.setframerate(8000)
+                f.writeframes(b"".join(struct.pack("<h", random.randrange(-9000, 9001) if target else int(9000 * math.sin(k * (0.2 + i / 99))))
+                                       for k in range(4000)))
 
 
 def write_tables():
@@ -36,7 +52,7 @@ def write_tables():
 
 def commands(pages, out):
     os.makedirs(out)
-    for page, least in (("split", 4), ("predict", 8), ("evaluate", 3), ("sweep", 2), ("metadata-tables", 5), ("several-targets", 1), ("fine-tune", 5),
+    for page, least in (("split", 4), ("predict", 8), ("evaluate", 3), ("sweep", 2), ("metadata-tables", 5), ("official-folds", 6), ("several-targets", 1), ("fine-tune", 5),
                         ("onnx", 3)):
         lines = []
         for kind, text in re.findall(r"^```(\w*)\n(.*?)^```", open(f"{pages}/{page}.md").read(), re.M | re.S):
@@ -44,6 +60,10 @@ def commands(pages, out):
                 lines += [re.sub(r"  +#.*", "", l) for l in text.splitlines() if re.match(r"(mpirun .*)?dtrain ", l)]
             elif kind == "yaml":
                 block = yaml.safe_load(text)
+                if page == "official-folds":
+                    open("configs/esc50.yaml", "w").write(text)
+                    lines.append("dtrain check configs/esc50.yaml")
+                    continue
                 base = "fusion" if "view" in block.get("data", {}) else "photos"
                 words = [f"{section}.{key}={json.dumps(value)}" for section, keys in block.items() for key, value in keys.items()]
                 if page == "fine-tune": # a network that has the names, and weights that are here

@@ -84,6 +84,39 @@ done
 ordered test 'lr=1e-3  test.macro_f1 0.4  test.accuracy 0.5 ' 'lr=1e-1 ' 'lr=1e-2 '
 grep -q "no run has a validation part: the order is by test.macro_f1, which is not fit for choosing" "$work/log" || fail "no warning: $(cat "$work/log")"
 
+# -- --metric orders by another number, --top shows the first; a metric that no run has
+best=accuracy
+(cd "$work" && "$DTRAIN" sweep "$config" run.name=val train.optimizer.lr=1e-1,1e-2,1e-3 --table --metric test.accuracy --top 2 >"$work/table" 2>"$work/log") ||
+    fail "--metric: exit $?"
+[ "$(cut -d' ' -f1 "$work/table" | tr '\n' ' ')" = "lr=1e-3 lr=1e-1 " ] || fail "--metric, --top: $(cat "$work/table")"
+[ "$(wc -l <"$work/runs/val/sweep.csv")" = 4 ] || fail "--top leaves rows out of sweep.csv"
+code=0
+(cd "$work" && "$DTRAIN" sweep "$config" run.name=val train.optimizer.lr=1e-1,1e-2,1e-3 --table --metric val.mae >/dev/null 2>"$work/log") || code=$?
+[ $code = 2 ] && grep -q "no run has it; there is step, accuracy" "$work/log" || fail "--metric val.mae: $(cat "$work/log")"
+
+# -- values that are drawn: as many runs as values, the same again, evenly by their logarithm
+drawn() { ( (cd "$work" && "$DTRAIN" sweep "$config" run.name=drawn "$@" --table 2>&1 || true) | grep -o 'lr=[^ ]* *weight_decay=[^ ]*\|[0-9]* of [0-9]* runs have no result'); }
+drawn 'train.optimizer.lr=log(1e-4,1e-2,40)' 'train.optimizer.weight_decay=uniform(0,0.5,40)' >"$work/table"
+grep -qx "40 of 40 runs have no result" "$work/table" && [ "$(grep -c lr= "$work/table")" = 40 ] || fail "drawn: $(cat "$work/table")"
+drawn 'train.optimizer.lr=log(1e-4,1e-2,40)' 'train.optimizer.weight_decay=uniform(0,0.5,40)' | cmp - "$work/table" || fail "drawn anew"
+py check_drawn "$work/table" || fail "drawn values"
+for bad in 'train.optimizer.lr=log(0,1,3)' 'train.optimizer.lr=uniform(1,0,3)' 'train.optimizer.lr=log(1e-3,1e-2)'; do
+    code=0
+    (cd "$work" && "$DTRAIN" sweep "$config" run.name=drawn "$bad" >/dev/null 2>"$work/log") || code=$?
+    [ $code = 2 ] && grep -q "expected log(low,high,n)" "$work/log" || fail "$bad: $(cat "$work/log")"
+done
+code=0
+(cd "$work" && "$DTRAIN" sweep "$config" run.name=drawn 'train.optimizer.lr=log(1e-3,1e-2,3)' 'train.optimizer.weight_decay=uniform(0,1,4)' >/dev/null 2>"$work/log") || code=$?
+[ $code = 2 ] && grep -q "as many of each" "$work/log" || fail "drawn, not as many: $(cat "$work/log")"
+
+# -- folds are pooled: each record of the set is predicted by the run that held it out
+sweep run.name=p train.max_steps=3 data.split.folds=3 data.split.fold=0..2 train.optimizer.lr=1e-3,1e-2 >"$work/table"
+[ "$(grep -c "pooled.accuracy" "$work/table")" = 2 ] || fail "no pooled accuracy: $(cat "$work/table")"
+py check_pooled "$work/runs/p" "$work/table" || fail "pooled folds"
+before=$(stat -c %Y.%i "$work/runs/p/fold=0,lr=1e-3/heldout.csv")
+sweep run.name=p train.max_steps=3 data.split.folds=3 data.split.fold=0..2 train.optimizer.lr=1e-3,1e-2 | cmp - "$work/table" || fail "pooled again"
+[ "$before" = "$(stat -c %Y.%i "$work/runs/p/fold=0,lr=1e-3/heldout.csv")" ] || fail "predicted again"
+
 # -- values that are no names, or long ones; a folder with an apostrophe; the last integers
 long=$(printf 'bytes > %d and ' {1..60})
 sweep run.dir="$work/it's" run.name=odd train.max_steps=1 "data.where=bytes > 1,bytes  >1,${long}bytes > 1" >"$work/table"
