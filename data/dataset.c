@@ -286,6 +286,23 @@ dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_fi
     return DT_OK;
 }
 
+// ---- normalize: auto -------------------------------------------------------------------------------
+// The training part's numbers; those of a pair lie in one of its records.
+static void measure_numbers(dt_data *d) {
+    const dt_view *v = &d->view;
+    const uint32_t n = d->splits.n[DT_SPLIT_TRAIN];
+    uint32_t *records = dt_xcalloc((size_t)n + 1, sizeof *records);
+    for (int i = 0; i < d->fields.n; i++) {
+        const dt_field *f = &d->fields.f[i];
+        if (f->n_numbers == 0 || f->absent) continue;
+        for (uint32_t k = 0; k < n; k++)
+            records[k] = v->record[(size_t)d->splits.sample[DT_SPLIT_TRAIN][k] * (size_t)v->width +
+                                   (size_t)f->part];
+        dt_fields_measure(&d->fields, i, d->reader->catalog, records, n);
+    }
+    free(records);
+}
+
 // ---- the whole -------------------------------------------------------------------------------------
 static uint64_t fingerprint(const dt_data *d) {
     uint64_t parts[2 + 3 + 2] = {dt_catalog_hash(d->reader->catalog), 0};
@@ -349,7 +366,9 @@ static dt_status check_by(const dt_data *d, const dt_config *c) {
     int column;
     for (size_t i = 0; by && i < dt_cnode_size(by); i++)
         DT_TRY(dt_data_find_column(d, c, "eval.by", dt_cnode_str(dt_cnode_item(by, i)), &column));
-    return DT_OK;
+    return c->eval.bootstrap_unit
+               ? dt_data_find_column(d, c, "eval.bootstrap_unit", c->eval.bootstrap_unit, &column)
+               : DT_OK;
 }
 
 static void count_classes(const dt_data *d, const dt_field *f, dt_split split, uint32_t *out) {
@@ -486,6 +505,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);
     DT_TRY_GOTO(st, dt_split_open(d, c), out);
+    measure_numbers(d);
     DT_TRY_GOTO(st, make_order(d, c), out);
     DT_TRY_GOTO(st, dt_class_weights_read(d, c), out);
     DT_TRY_GOTO(st, check_by(d, c), out);

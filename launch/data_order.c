@@ -105,7 +105,7 @@ static dt_status walk(order *o) {
     o->rank = dt_xcalloc((size_t)o->batch, sizeof *o->rank);
     dt_hash_stream *h = dt_hash_stream_create();
     dt_status st = DT_OK;
-    if (!o->only_hash) printf("step\trank\tleaf\tplace\tsample\trecord\n");
+    if (!o->only_hash) printf("step\trank\tmicro_batch\tplace\tsample\trecord\n");
     for (uint64_t step = first; step < end && st == DT_OK; step++) {
         st = take_step(o, step);
         dt_hash_stream_update(h, o->sample, (size_t)o->batch * sizeof *o->sample);

@@ -122,8 +122,9 @@ dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
         dt_config_set_word(c, DT_KEY(data.on_error), DT_ON_ERROR_skip);
     if (which != LAUNCH_PART_OF_RUN) {
         const dt_key of_training[] = {DT_KEY(data.balance), DT_KEY(data.weight),
-                                      DT_KEY(data.m_per_class), DT_KEY(eval.by)};
-        for (int i = 0; i < 4; i++) dt_config_unset(c, of_training[i]);
+                                      DT_KEY(data.m_per_class), DT_KEY(eval.by),
+                                      DT_KEY(eval.bootstrap_unit)};
+        for (int i = 0; i < 5; i++) dt_config_unset(c, of_training[i]);
         dt_config_unset_section(c, "data.split");
         dt_config_unset_section(c, "data.mix");
         dt_config_set_text(c, DT_KEY(data.split.test), "1");

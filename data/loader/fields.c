@@ -156,9 +156,16 @@ static dt_status read_normalize(resolver *r, int channels) {
     for (int i = 0; i < DT_MAX_NORMALIZE; i++) r->info->std[i] = 1;
     const dt_cnode *n = r->k.f->normalize;
     if (!n) return DT_OK;
-    if (dt_cnode_kind(n) != DT_C_MAP)
+    if (dt_cnode_kind(n) != DT_C_MAP) {
+        if (r->f->n_numbers > 0 && r->f->n_numbers <= DT_MAX_NORMALIZE) {
+            r->info->normalize_auto = true;
+            return DT_OK;
+        }
         return dt_config_fail(r->k.c, dt_key_of(&r->k, "normalize"),
-                              "expected {mean: [...], std: [...]} or imagenet");
+                              "auto is for numbers from at most %d columns; here expected {mean: "
+                              "[...], std: [...]}",
+                              DT_MAX_NORMALIZE);
+    }
     if (dt_cnode_get(n, "mean"))
         DT_TRY(read_reals(r, dt_cnode_get(n, "mean"), "mean", channels, r->info->mean));
     if (dt_cnode_get(n, "std"))
@@ -501,6 +508,43 @@ static dt_status resolve_field(resolver *r) {
     r->f->sample_bytes =
         (size_t)dt_shape_elements(&r->info->sample_shape) * dt_dtype_size(r->info->dtype);
     return DT_OK;
+}
+
+// Mean and standard deviation, divided by n, of an element over n samples.
+static void measure(const dt_fields *f, int field, int element, const dt_catalog *c,
+                    const uint32_t *records, uint32_t n, double *mean, double *std) {
+    double sum = 0, square = 0;
+    for (uint32_t i = 0; i < n; i++) sum += dt_field_number(f, field, element, c, records[i]);
+    *mean = n ? sum / n : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const double x = dt_field_number(f, field, element, c, records[i]) - *mean;
+        square += x * x;
+    }
+    *std = n ? sqrt(square / n) : 0;
+}
+
+void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint32_t *records,
+                       uint32_t n) {
+    dt_field *of = &f->f[field];
+    dt_field_info *info = &f->info[field];
+    float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
+    for (int k = 0; k < of->n_numbers && k < DT_MAX_NORMALIZE; k++) {
+        double m, s;
+        measure(f, field, k, c, records, n, &m, &s);
+        const float far = (float)fmax(fabs(m), s);
+        if (far > info->spread) info->spread = far;
+        mean[k] = (float)m;
+        std[k] = s > 0 ? (float)s : 1; // as scikit-learn's StandardScaler
+    }
+    if (!info->normalize_auto) return;
+    info->spread = 1;
+    for (int k = 0; k < of->n_numbers; k++) { // until now mean 0 and std 1
+        dt_number_source *s = &of->numbers[k];
+        info->mean[k] = mean[k];
+        info->std[k] = std[k];
+        for (uint32_t v = 0; s->column >= 0 && v < c->columns[s->column].n_values; v++)
+            s->by_value[v] = (s->by_value[v] - mean[k]) / std[k];
+    }
 }
 
 dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c,

@@ -19,6 +19,10 @@ typedef struct dt_field_info {
     // Numbers, by element (those after the 64th share its): the batch holds (x - mean) / std, and
     // metrics are scaled back.
     float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
+    // Numbers from columns: `normalize: auto`, which mean and std answer; and how far the training part's values lie from
+    // what a network begins with: the larger of |mean| and deviation, of the element where it is the largest.
+    bool normalize_auto;
+    float spread;
     int n_classes;                    // class fields, else 0
     const char *const *class_names;   // by class, NULL where it has none; or NULL
     const char *const *element_names; // numbers and labels, by element: their columns; or NULL

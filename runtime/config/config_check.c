@@ -161,7 +161,8 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
     const bool sets = row->kind == DT_T_SETS;
     if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
     if (sets && n->kind == DT_C_MAP) return check_set(c, row, path, n);
-    if (n->kind != DT_C_LIST || n->n == 0) return fail_value(c, row, path, n);
+    const bool may_be_empty = dt_word_index(row->range, "auto") >= 0; // none, and not auto
+    if (n->kind != DT_C_LIST || (n->n == 0 && !may_be_empty)) return fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
         const dt_cnode *item = n->items[i];
         if (sets && item->kind == DT_C_MAP)
@@ -275,6 +276,7 @@ static bool is_left_out(const char *path, const dt_cnode *n) {
     if (!config_is_null(n)) return false;
     config_match m = config_match_path(path, &row);
     if (m != MATCH_LEAF) return m == MATCH_INNER;
+    if (strcmp(row->default_text, "auto") == 0) return true;
     return config_owner_key(row) || (!config_has_default(row) && !config_is_required(row));
 }
 

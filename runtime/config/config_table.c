@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 // The lists that grow. Each is a range string "|a|b", used from its second byte on, and a table of words.
 #define WORD(id, ...) "|" #id
@@ -297,12 +298,25 @@ static const char *comma_separated(dt_arena *a, const char *words) {
     return text;
 }
 
+// What a key of another program is here, or NULL.
+static const char *foreign_key(const char *name) {
+    static const char *const KEYS[][2] = {
+#define FOREIGN(name, here) {#name, here},
+#include "foreign_keys.def"
+#undef FOREIGN
+    };
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        if (strcasecmp(KEYS[i][0], name) == 0) return KEYS[i][1];
+    return NULL;
+}
+
 const char *config_suggest_key(dt_arena *a, const char *path) {
     if (config_match_path(path, NULL) == MATCH_LEAF) // a known key, but with its dots in the file
         return dt_arena_printf(a, "; write it nested, one map a dot");
     const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
     const char *parent = dt_arena_printf(a, "%.*s", dot ? (int)(dot - path) : 0, path);
-    const char *words = config_words_at(a, parent);
+    const char *here = foreign_key(last), *words = config_words_at(a, parent);
+    if (here) return dt_arena_printf(a, "; in dtrain: %s", here);
     const char *near = config_nearest_word(a, words, last);
     if (near)
         return dt_arena_printf(a, "; did you mean '%s%s%s'?", parent, *parent ? "." : "", near);

@@ -4,6 +4,8 @@
 // like the user's, so that the dump, the fields and the messages always say the same.
 #include "config_internal.h"
 
+#include "base/json.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,6 +238,38 @@ void dt_config_set_entry(dt_config *c, dt_key key, const char *name, const char 
         config_put(c, dt_arena_printf(&c->arena, "%s.%s", row->path, name), n) != DT_OK)
         config_programming_error(row->path, dt_error_message());
     put(c, row, config_find(c, row->path));
+}
+
+static void add_numbers(dt_config *c, dt_cnode *map, const char *key, const float *v, int n) {
+    dt_cnode *list = config_new_node(&c->arena, DT_C_LIST, "set by dtrain");
+    for (int i = 0; i < n; i++) {
+        char text[DT_REAL_CHARS];
+        dt_cnode *item = config_new_node(&c->arena, DT_C_SCALAR, "set by dtrain");
+        item->text = dt_arena_strdup(&c->arena, dt_real_text(text, v[i]));
+        config_add_item(&c->arena, list, NULL, item);
+    }
+    config_add_item(&c->arena, map, key, list);
+}
+
+void dt_config_set_moments(dt_config *c, int field, const float *mean, const float *std, int n) {
+    dt_config_field *f = &c->data.fields[field];
+    dt_cnode *map = config_new_node(&c->arena, DT_C_MAP, "set by dtrain");
+    add_numbers(c, map, "mean", mean, n);
+    add_numbers(c, map, "std", std, n);
+    if (config_put(c, dt_arena_printf(&c->arena, "data.fields.%s.normalize", f->id), map) != DT_OK)
+        config_programming_error("data.fields.*.normalize", dt_error_message());
+    f->normalize = map;
+}
+
+void dt_config_take_moments(dt_config *old, const dt_config *given) {
+    for (int i = 0; i < old->data.n_fields; i++) {
+        const char *path =
+            dt_arena_printf(&old->arena, "data.fields.%s.normalize", old->data.fields[i].id);
+        const dt_cnode *was = config_find(old, path), *is = config_find(given, path);
+        if (!was || !is || !config_is_auto(was) || config_is_auto(is)) continue;
+        dt_cnode *n = config_copy_node(&old->arena, is);
+        if (config_put(old, path, n) == DT_OK) old->data.fields[i].normalize = n;
+    }
 }
 
 void dt_config_set_int(dt_config *c, dt_key key, int64_t value) {

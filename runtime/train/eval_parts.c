@@ -119,15 +119,40 @@ void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
 
 // ---- bootstrap -------------------------------------------------------------------------------------
 
-static void draw(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int b,
+// The rows of each unit, one unit behind the other: those of unit u from begin[u] to begin[u + 1].
+typedef struct unit_rows {
+    int64_t n;
+    int64_t *begin, *rows;
+} unit_rows;
+
+static unit_rows list_units(int64_t n, const dt_eval_column *c) {
+    unit_rows u = {.n = c ? c->n_values : n};
+    u.begin = dt_xcalloc((size_t)u.n + 2, sizeof *u.begin);
+    u.rows = dt_xcalloc((size_t)n + 1, sizeof *u.rows);
+    for (int64_t i = 0; i < n; i++) u.begin[(c ? c->of[i] : i) + 2]++;
+    for (int64_t k = 2; k <= u.n + 1; k++) u.begin[k] += u.begin[k - 1];
+    for (int64_t i = 0; i < n; i++) u.rows[u.begin[(c ? c->of[i] : i) + 1]++] = i;
+    return u;
+}
+
+static void draw(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int b, const unit_rows *u,
                  dt_eval_result *out) {
     const dt_rng rng = {0, (uint32_t)b, 0, dt_hash32("eval.bootstrap")};
-    int64_t *rows = dt_xcalloc((size_t)t->n + 1, sizeof *rows);
+    int64_t *drawn = dt_xcalloc((size_t)u->n + 1, sizeof *drawn), n = 0;
     dt_verification pairs;
-    for (int64_t i = 0; i < t->n; i++) rows[i] = dt_rng_below(&rng, (uint32_t)i, (uint32_t)t->n);
-    const dt_eval_table part = take_rows(t, rows, t->n, &pairs);
+    for (int64_t i = 0; i < u->n; i++) {
+        drawn[i] = dt_rng_below(&rng, (uint32_t)i, (uint32_t)u->n);
+        n += u->begin[drawn[i] + 1] - u->begin[drawn[i]];
+    }
+    int64_t *rows = dt_xcalloc((size_t)n + 1, sizeof *rows);
+    n = 0;
+    for (int64_t i = 0; i < u->n; i++)
+        for (int64_t k = u->begin[drawn[i]]; k < u->begin[drawn[i] + 1]; k++)
+            rows[n++] = u->rows[k];
+    const dt_eval_table part = take_rows(t, rows, n, &pairs);
     dt_eval_report(&part, wanted, out);
     free_rows(&part);
+    free(drawn);
     free(rows);
 }
 
@@ -144,7 +169,8 @@ static double percentile(const double *sorted, int n, double p) {
 }
 
 void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int n,
-                       dt_eval_result *out) {
+                       const dt_eval_column *unit, dt_eval_result *out) {
+    const unit_rows units = list_units(t->n, unit);
     bool numbers[DT_N_METRICS];
     for (int i = 0; i < DT_N_METRICS; i++)
         numbers[i] =
@@ -157,7 +183,7 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
 #pragma omp parallel for schedule(static)
     for (int b = 0; b < n; b++) {
         dt_eval_result_init(&drawn[b]);
-        draw(&whole, numbers, b, &drawn[b]);
+        draw(&whole, numbers, b, &units, &drawn[b]);
     }
     dt_eval_result_init(&all);
     dt_eval_report(t, numbers, &all);
@@ -180,4 +206,6 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
     free(occurs);
     free(values);
     free(drawn);
+    free(units.begin);
+    free(units.rows);
 }

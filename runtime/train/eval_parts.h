@@ -27,8 +27,9 @@ void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
                        const dt_eval_column *c, dt_eval_result *out);
 // Percentile intervals of 95 % from n tables of as many samples, drawn with replacement (Efron, Tibshirani, "An
 // introduction to the bootstrap", 1993, chapter 13): "interval": {"accuracy": [0.9, 0.95], …}. Not of pairs, whose
-// samples are not independent.
+// samples are not independent. unit: the samples of a value of the column are drawn together, as many values as there
+// are; NULL: each sample by itself.
 void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int n,
-                       dt_eval_result *out);
+                       const dt_eval_column *unit, dt_eval_result *out);
 
 #endif

@@ -48,6 +48,7 @@ struct dt_evaluator {
     int width;
     bool whole;
     dt_eval_column by[MOST_BY];
+    dt_eval_column unit; // eval.bootstrap_unit; without a name: none
     int n_by;
 };
 
@@ -154,6 +155,8 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
     memcpy(e->records + i * e->width, of, sizeof *of * (size_t)e->width);
     for (int k = 0; k < e->n_by; k++)
         dt_eval_column_add(&e->by[k], e->data->value(e->data, e->by[k].name, e->split, s->index));
+    if (e->unit.name)
+        dt_eval_column_add(&e->unit, e->data->value(e->data, e->unit.name, e->split, s->index));
     return DT_OK;
 }
 
@@ -170,6 +173,8 @@ static void drop_table(dt_evaluator *e) {
     }
     for (int k = 0; k < e->n_by; k++) dt_eval_column_clear(&e->by[k]);
     e->n_by = 0;
+    dt_eval_column_clear(&e->unit);
+    e->unit.name = NULL;
     free(e->embeddings);
     free(e->records);
     e->embeddings = NULL;
@@ -204,7 +209,8 @@ static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
         dt_eval_report_by(&table, e->metrics->wanted[k], &e->by[i], out);
     if (e->n_by > 0) dt_json_end_object(&out->extra);
     if (e->whole && e->metrics->n_bootstrap > 0)
-        dt_eval_bootstrap(&table, e->metrics->wanted[k], e->metrics->n_bootstrap, out);
+        dt_eval_bootstrap(&table, e->metrics->wanted[k], e->metrics->n_bootstrap,
+                          e->unit.name ? &e->unit : NULL, out);
 }
 
 // The mean over the samples of the weighted sum over the targets.
@@ -300,6 +306,7 @@ static void list_columns(dt_evaluator *e) {
     const dt_cnode *by = e->metrics->by;
     for (size_t i = 0; by && i < dt_cnode_size(by) && e->n_by < MOST_BY; i++)
         e->by[e->n_by++].name = dt_cnode_str(dt_cnode_item(by, i));
+    if (e->metrics->n_bootstrap > 0) e->unit.name = e->metrics->bootstrap_unit;
 }
 
 dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole,

@@ -189,6 +189,7 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     for (int k = 0; k < targets->n; k++) out->positive[k] = 1;
     out->by = c->eval.by;
     out->n_bootstrap = (int)c->eval.bootstrap;
+    out->bootstrap_unit = c->eval.bootstrap_unit;
     out->radians = c->eval.angles == DT_ANGLES_radians;
     for (int k = 0; k < targets->n; k++) g[k] = given_by(&targets->items[k], graph, classes[k]);
     DT_TRY(choose_wanted(out, c, graph, g, targets->n));

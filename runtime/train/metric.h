@@ -125,8 +125,9 @@ typedef struct dt_metric_choice {
     int top_k;
     double threshold;
     bool radians;
-    const dt_cnode *by; // eval.by, or NULL
-    int n_bootstrap;    // eval.bootstrap
+    const dt_cnode *by;         // eval.by, or NULL
+    int n_bootstrap;            // eval.bootstrap
+    const char *bootstrap_unit; // or NULL
 } dt_metric_choice;
 
 // From eval.metrics, eval.best, eval.target, the targets and what the evaluation graph gives. DT_E_USAGE with the place

@@ -172,6 +172,12 @@ static dt_status open_data(dt_session *s, const char *skip_log) {
     DT_TRY(s->a.open_data(s->a.ctx, s->config, s->backend, s->resolved.workers, skip_log,
                           s->classes, &s->data));
     if (!s->classes) s->classes = dt_class_names_text(s->data->fields, s->data->n_fields);
+    for (int i = 0; i < s->data->n_fields; i++) {
+        const dt_field_info *f = &s->data->fields[i];
+        if (f->normalize_auto)
+            dt_config_set_moments(s->config, i, f->mean, f->std,
+                                  (int)dt_shape_elements(&f->sample_shape));
+    }
     return DT_OK;
 }
 

@@ -302,6 +302,18 @@ static dt_status open_source(trainer *t) {
     return dt_stepper_set_source(t->s.stepper, t->source);
 }
 
+// A network begins near 0 and takes long to come to numbers that lie far from it.
+static void judge_targets(const dt_targets *targets) {
+    enum { MOST = 10 };
+    for (int i = 0; i < targets->n; i++) {
+        const dt_field_info *f = targets->items[i].field;
+        if (f->n_classes == 0 && f->spread > MOST)
+            dt_warn("data.fields.%s: the training part's mean or deviation is %.3g, and a network "
+                    "begins near 0: add  normalize: auto  to the field",
+                    f->name, f->spread);
+    }
+}
+
 static void describe_run(const trainer *t) {
     const dt_session *s = &t->s;
     if (!trainer_is_root(t)) return;
@@ -312,6 +324,7 @@ static void describe_run(const trainer *t) {
             DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision),
             s->backend->describe(s->backend));
     dt_info("data: %s", s->data->describe(s->data));
+    judge_targets(&s->targets);
     if (s->graph->note) dt_info("%s", s->graph->note);
     if (t->resumed)
         dt_info("resuming at step %lld of %lld", (long long)t->state.step,

@@ -27,6 +27,15 @@ def check_report(report, table):
     assert float(rows[f"by.finger.{finger}.loss"]) == r["by"]["finger"][finger]["loss"]
 
 
+def check_units(samples, people):
+    """The figures are the same; the intervals are not, as a person's samples come together."""
+    a, b = json.load(open(samples)), json.load(open(people))
+    assert a["accuracy"] == b["accuracy"] and a["loss"] == b["loss"]
+    assert a["interval"]["loss"] != b["interval"]["loss"], a["interval"]
+    low, high = b["interval"]["loss"]
+    assert low <= b["loss"] <= high and low < high, (low, high)
+
+
 def check_strangers(path):
     r = json.load(open(path))
     # 9 people of 3 x 3 pairs of images; pairs of samples without a common image: 2 x 2 genuine ones for each sample

@@ -19,6 +19,10 @@ ask report "${say[@]}" --csv "$work/report.csv"
 python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))' "$DTRAIN" eval "$work/runs/small" >"$work/screen"
 grep -qE 'eval \[#+\] ([0-9]+)/\1 samples' "$work/screen" || fail "no line of progress: $(cat "$work/screen")"
 py check_report "$work/report" "$work/report.csv" || fail "the figures do not fit together"
+ask one "${say[@]}" eval.bootstrap_unit=subject
+py check_units "$work/report" "$work/one" || fail "intervals by person"
+ask one eval.metrics=accuracy 'data.columns={one: "substr(hand, 1, 0)"}' eval.bootstrap=20 eval.bootstrap_unit=one
+[ "$(py value "$work/one" "r['interval']['accuracy'] == [r['accuracy']] * 2")" = True ] || fail "all of one unit: $(cat "$work/one")"
 ask again "${say[@]}" device.threads=3 device.replicas=3
 cmp "$work/report" "$work/again" || fail "other threads, other figures"
 if have_mpi; then

@@ -32,3 +32,23 @@ def check(metrics, out, steps):
     print("mae", result["mae"], "rmse", result["rmse"], "by number", evals[-1]["mae_by_number"])
     # guessing the mean gives 50 and 25, 37 together
     assert int(steps) < 600 or result["mae"] < 9, result
+
+
+def moments(config):
+    text = open(config).read().split("where:", 1)[1]
+    print("{" + text.split("normalize: {", 1)[1].split("}", 1)[0] + "}")
+
+
+def check_moments(run, data, dtrain):
+    """The config's numbers are the training part's mean and deviation, as scikit-learn's StandardScaler has them."""
+    import csv, math, re, subprocess
+    rows = list(csv.DictReader(subprocess.run([dtrain, "data", "export", data, "-"], capture_output=True, text=True).stdout.splitlines()))
+    part = {r["key"]: r["part"] for r in csv.DictReader(open(run + "/split.csv"))}
+    text = open(run + "/config.yaml").read().split("where:", 1)[1]
+    for key, of in (("mean", 0), ("std", 1)):
+        got = [float(v) for v in re.search(key + r": \[([^\]]*)\]", text)[1].split(",")]
+        for value, column in zip(got, "xy"):
+            x = [float(r[column]) for r in rows if part[r["key"]] == "train"]
+            mean = sum(x) / len(x)
+            want = math.sqrt(sum((v - mean) ** 2 for v in x) / len(x)) if of else mean
+            assert len(x) == 168 and abs(value - want) < 1e-5 * abs(want), (key, column, value, want)

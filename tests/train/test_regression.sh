@@ -26,6 +26,19 @@ py check "$work/runs/numbers/metrics.jsonl" "$work/out" "$steps" || fail "wrong 
 train train.max_steps=12 run.name=member
 train train.max_steps=12 run.name=columns 'data.fields.where={kind: vector, source: [x, y], normalize: {mean: [195, -47.5], std: [58, 29]}}'
 [ "$(hash "$work/runs/member")" = "$(hash "$work/runs/columns")" ] || fail "a target from columns trains differently from one in a member"
+# normalize: auto is the training part's mean and deviation, answered once: the same run with the numbers is the same;
+# a run that goes on, from its config too, and an evaluation take them; without it a warning has the line
+auto='data.fields.where={kind: vector, source: [x, y], normalize: auto}'
+exits 75 '' "$DTRAIN" "$config" train.max_steps=12 run.name=auto "$auto" run.stop_at=6
+train train.max_steps=12 run.name=auto "$auto"
+py check_moments "$work/runs/auto" "$work/set.tar" "$DTRAIN" || fail "normalize: auto: $(grep normalize "$work/runs/auto/config.yaml")"
+moments=$(py moments "$work/runs/auto/config.yaml")
+train train.max_steps=12 run.name=given "data.fields.where={kind: vector, source: [x, y], normalize: $moments}"
+[ "$(hash "$work/runs/auto")" = "$(hash "$work/runs/given")" ] || fail "normalize: auto and its answer train differently"
+exits 0 "finished" "$DTRAIN" "$work/runs/auto"
+exits 0 '' "$DTRAIN" eval "$work/runs/auto"
+exits 0 "add  normalize: auto" "$DTRAIN" "$config" run.name=far train.max_steps=1 'data.fields.where={kind: vector, source: [x, y], normalize: null}'
+exits 2 "auto is for numbers" "$DTRAIN" check "$config" data.fields.image.normalize=auto
 # a vector of one column, whose size nobody says: trained, used without its values, checked without the data
 one='data.fields.where={kind: vector, source: x, size: null, normalize: {mean: [195], std: [58]}}'
 train train.max_steps=2 run.name=one "$one"

@@ -279,6 +279,12 @@ TEST(test_wrong_keys) {
     expect_error("run: {seed: 1}\n", NULL, "f.yaml:1:1: required key 'run.name' is missing");
     expect_override_error("data.fields.new.size=3", "required key 'data.fields.new.kind'");
     expect_override_error("data.fields.b!d.kind=real", "unknown key 'data.fields.b!d'");
+    expect_override_error("train.batch_size=3",
+                          "unknown key 'train.batch_size'; in dtrain: train.global_batch");
+    expect_override_error("gradient_clip_val=3", "in dtrain: train.clip_norm");
+    expect_override_error("num_classes=3", "in dtrain: data.fields.FIELD.classes");
+    expect_override_error("weight_decay=3", "did you mean 'train.optimizer.weight_decay'");
+    expect_override_error("train.label_smooth=3", "did you mean 'train.label_smoothing'");
     expect_override_error("train.epoch=3", "command line: unknown key 'train.epoch'; did you mean");
     expect_override_error("train..epochs=3", "is not an override");
     expect_override_error("train.epochs", "is not an override");
