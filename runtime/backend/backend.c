@@ -30,10 +30,10 @@ size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s) {
 size_t dt_layout_norm_at(dt_dtype t, const dt_shape *s, int which) {
     const size_t channels = (size_t)s->d[1];
     const size_t sums = dt_align_up(2 * channels * sizeof(float), 64);
-    const size_t low = dt_align_up(channels * dt_dtype_size(t), 64);
+    const size_t narrow = dt_align_up(channels * dt_dtype_size(t), 64);
     const size_t f32 = dt_align_up(channels * sizeof(float), 64);
-    const size_t n_low = which < 2 ? (size_t)which : 2;
-    return dt_layout_sums_at(t, s) + sums + n_low * low + ((size_t)which - n_low) * f32;
+    const size_t n_narrow = which < 2 ? (size_t)which : 2;
+    return dt_layout_sums_at(t, s) + sums + n_narrow * narrow + ((size_t)which - n_narrow) * f32;
 }
 
 size_t dt_layout_masked_at(dt_dtype t, const dt_shape *s, int which) {

@@ -204,7 +204,7 @@ typedef struct dt_backend {
     // train.precision: auto, for the same network in both: *faster is 0 (fp32) or 1 (bf16), and one line says so. NULL:
     // bf16 where it is supported.
     dt_status (*choose_precision)(struct dt_backend *b, const dt_graph *fp32, const dt_graph *bf16,
-                                  int n_lanes, int *faster);
+                                  int n_replicas, int *faster);
     char *(*choice_table)(
         struct dt_backend *b); // for people, with rates; heap; NULL: there is none
     // Plans that are made from now on have n threads a replica; none is in use. NULL: a device divides its own work.

@@ -19,9 +19,9 @@ void dt_flat_buffer_add(dt_flat_buffer *s, void **where, size_t n_bytes) {
     if (!n_bytes) return;
     if (s->n == s->cap) {
         s->cap = s->cap ? 2 * s->cap : 16;
-        s->pieces = dt_xrealloc(s->pieces, sizeof *s->pieces * (size_t)s->cap);
+        s->parts = dt_xrealloc(s->parts, sizeof *s->parts * (size_t)s->cap);
     }
-    s->pieces[s->n++] = (struct dt_flat_buffer_part){where, s->n_bytes};
+    s->parts[s->n++] = (struct dt_flat_buffer_part){where, s->n_bytes};
     s->n_bytes += dt_align_up(n_bytes, FLAT_ALIGN);
 }
 
@@ -32,9 +32,9 @@ static dt_status take(dt_flat_buffer *s, dt_backend *b, bool shared, const char 
         DT_TRY(b->device->alloc_shared(b, &s->memory, s->n_bytes, what));
     else
         DT_TRY(b->alloc(b, &s->memory, s->n_bytes, what));
-    for (int i = 0; i < s->n; i++) *s->pieces[i].where = (char *)s->memory + s->pieces[i].offset;
-    free(s->pieces);
-    s->pieces = NULL;
+    for (int i = 0; i < s->n; i++) *s->parts[i].where = (char *)s->memory + s->parts[i].offset;
+    free(s->parts);
+    s->parts = NULL;
     s->n = s->cap = 0;
     return DT_OK;
 }
@@ -49,6 +49,6 @@ dt_status dt_flat_buffer_alloc_shared(dt_flat_buffer *s, dt_backend *b, const ch
 
 void dt_flat_buffer_free(dt_flat_buffer *s) {
     if (s->memory) s->backend->free(s->backend, s->memory, s->n_bytes);
-    free(s->pieces);
+    free(s->parts);
     *s = (dt_flat_buffer){0};
 }

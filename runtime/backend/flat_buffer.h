@@ -14,7 +14,7 @@ typedef struct dt_flat_buffer {
     dt_backend *backend;
     void *memory;
     size_t n_bytes;
-    struct dt_flat_buffer_part *pieces; // until dt_flat_buffer_alloc
+    struct dt_flat_buffer_part *parts; // until dt_flat_buffer_alloc
     int n, cap;
 } dt_flat_buffer;
 

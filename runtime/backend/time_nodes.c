@@ -81,29 +81,29 @@ static void *zeroed(dt_arena *a, size_t n_bytes) {
     return p + (64 - (uintptr_t)p % 64) % 64;
 }
 
-// One kernel on every lane at once, each with memory of its own.
-typedef struct lanes {
+// One kernel on every replica at once, each with memory of its own.
+typedef struct timed_kernel {
     const dt_kernel *kernel;
     const dt_kernel_instance *s;
     dt_run *run;
     double *least, seconds;
-} lanes;
+} timed_kernel;
 
-static double run(const lanes *l, int lane) {
-    const double begin = dt_clock_work_s(l->s->threads);
-    l->kernel->run(l->s, &l->run[lane]);
+static double run(const timed_kernel *k, int replica) {
+    const double begin = dt_clock_work_s(k->s->threads);
+    k->kernel->run(k->s, &k->run[replica]);
     dt_watch_tick();
-    return dt_clock_work_s(l->s->threads) - begin;
+    return dt_clock_work_s(k->s->threads) - begin;
 }
 
-static void time_lane(void *arg, int lane) {
-    const lanes *l = arg;
-    omp_set_num_threads(l->s->threads);
-    run(l, lane);
-    const double begin = dt_clock_work_s(l->s->threads);
-    for (int i = 0; i < 2 || dt_clock_work_s(l->s->threads) - begin < l->seconds; i++) {
-        const double now = run(l, lane);
-        if (i == 0 || now < l->least[lane]) l->least[lane] = now;
+static void time_replica(void *arg, int replica) {
+    const timed_kernel *k = arg;
+    omp_set_num_threads(k->s->threads);
+    run(k, replica);
+    const double begin = dt_clock_work_s(k->s->threads);
+    for (int i = 0; i < 2 || dt_clock_work_s(k->s->threads) - begin < k->seconds; i++) {
+        const double now = run(k, replica);
+        if (i == 0 || now < k->least[replica]) k->least[replica] = now;
     }
 }
 
@@ -124,35 +124,35 @@ static void give_memory(dt_arena *a, const dt_kernel_instance *s, dt_run *r) {
     *r = (dt_run){.in = in, .out = to, .packed = packed, .scratch = zeroed(a, s->scratch_bytes)};
 }
 
-dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads, int n_lanes,
-                       double seconds, double *out) {
+dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads,
+                       int n_replicas, double seconds, double *out) {
     dt_arena a;
     dt_team *team = NULL;
-    DT_TRY(dt_team_create(&team, n_lanes, "time"));
+    DT_TRY(dt_team_create(&team, n_replicas, "time"));
     dt_arena_init(&a);
     dt_kernel_instance s = {
         .graph = g,
         .node = n,
         .backend = b,
         .threads = threads,
-        .n_replicas = n_lanes,
+        .n_replicas = n_replicas,
         .in_layout = dt_arena_alloc(&a, sizeof(dt_layout) * ((size_t)n->n_in + 1)),
         .out_layout = dt_arena_alloc(&a, sizeof(dt_layout) * ((size_t)n->n_out + 1))};
-    lanes l = {.kernel = b->kernel(b, n->op, n->backward),
-               .s = &s,
-               .run = dt_arena_alloc(&a, sizeof *l.run * (size_t)n_lanes),
-               .least = dt_arena_alloc(&a, sizeof *l.least * (size_t)n_lanes),
-               .seconds = seconds};
-    const dt_status st = l.kernel->prepare(&s);
+    timed_kernel k = {.kernel = b->kernel(b, n->op, n->backward),
+                      .s = &s,
+                      .run = dt_arena_alloc(&a, sizeof *k.run * (size_t)n_replicas),
+                      .least = dt_arena_alloc(&a, sizeof *k.least * (size_t)n_replicas),
+                      .seconds = seconds};
+    const dt_status st = k.kernel->prepare(&s);
     if (st == DT_OK) {
-        for (int i = 0; i < n_lanes; i++) {
-            give_memory(&a, &s, &l.run[i]);
-            l.run[i].replica = i;
+        for (int i = 0; i < n_replicas; i++) {
+            give_memory(&a, &s, &k.run[i]);
+            k.run[i].replica = i;
         }
-        dt_team_run(team, time_lane, &l);
+        dt_team_run(team, time_replica, &k);
         *out = 0;
-        for (int i = 0; i < n_lanes; i++) *out += l.least[i] / n_lanes;
-        if (l.kernel->destroy) l.kernel->destroy(&s);
+        for (int i = 0; i < n_replicas; i++) *out += k.least[i] / n_replicas;
+        if (k.kernel->destroy) k.kernel->destroy(&s);
     }
     dt_arena_fini(&a);
     dt_team_destroy(team);

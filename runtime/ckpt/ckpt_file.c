@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STAGE_BYTES = 256 << 10, PIECE_BYTES = 16 << 20 };
+enum { STAGE_BYTES = 256 << 10, CHUNK_BYTES = 16 << 20 };
 
 dt_status dt_ckpt_writer_open(dt_ckpt_writer *w, const char *path) {
     *w = (dt_ckpt_writer){.fd = -1, .path = path};
@@ -34,10 +34,10 @@ dt_status dt_ckpt_writer_put(dt_ckpt_writer *w, const void *data, size_t n_bytes
     if (w->n_staged + n_bytes > STAGE_BYTES) DT_TRY(write_stage(w));
     const char *p = data;
     while (n_bytes > STAGE_BYTES) {
-        size_t piece = n_bytes < PIECE_BYTES ? n_bytes : PIECE_BYTES;
-        DT_TRY(dt_io_write(w->fd, w->path, p, piece));
-        p += piece;
-        n_bytes -= piece;
+        size_t chunk = n_bytes < CHUNK_BYTES ? n_bytes : CHUNK_BYTES;
+        DT_TRY(dt_io_write(w->fd, w->path, p, chunk));
+        p += chunk;
+        n_bytes -= chunk;
     }
     if (n_bytes) memcpy(w->stage + w->n_staged, p, n_bytes);
     w->n_staged += n_bytes;

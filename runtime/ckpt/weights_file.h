@@ -1,5 +1,5 @@
 // weights_file.h: the tensors of a file that any program wrote: safetensors (ckpt.h) or PyTorch's zip (torch_file.h),
-// told apart by the first bytes. Values of every type are read as f32.
+// which differ in their first bytes. Values of every type are read as f32.
 #ifndef DT_CKPT_WEIGHTS_FILE_H
 #define DT_CKPT_WEIGHTS_FILE_H
 

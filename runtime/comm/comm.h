@@ -63,7 +63,7 @@ struct dt_comm {
     void *self;
     int rank, world_size;
     int local_rank, local_size; // on this host
-    uint64_t spread;            // which ranks share a host, as a hash; 0: all do
+    uint64_t host_layout_hash;  // of which ranks share a host; 0: all do
 
     dt_status (*barrier)(dt_comm *c);
     dt_status (*broadcast_bytes)(dt_comm *c, void *data, size_t n_bytes, int root);

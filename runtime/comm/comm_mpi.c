@@ -5,7 +5,7 @@
 //
 // comm_mpi_reduce.c: the all-reduce; comm_mpi_sum.c: its additions; comm_mpi_beats.c: signs of life.
 //
-// A broadcast of much data crosses the boundary of each host once: pieces of it go from the root to one rank of each
+// A broadcast of much data crosses the boundary of each host once: parts of it go from the root to one rank of each
 // host, which exchange them, and then in the same way to the ranks of a host.
 //
 // Waits poll Testsome: a few hundred CPU pauses, then sched_yield (loader and writer threads want the core
@@ -118,7 +118,7 @@ static dt_status fail_test(const mpi_comm *m, const mpi_messages *msgs, int n, i
 
 dt_status mpi_test_messages(const mpi_comm *m, mpi_messages *msgs, bool *done) {
     int n = 1;
-    while (msgs->n_open > 0 && n > 0) { // one test reads one piece of each peer
+    while (msgs->n_open > 0 && n > 0) { // one test reads one part of a message of each peer
         const int rc =
             LOCKED(MPI_Testsome(msgs->n, msgs->requests, &n, msgs->done, msgs->statuses));
         if (rc != MPI_SUCCESS) return fail_test(m, msgs, n, rc);
@@ -142,8 +142,7 @@ int mpi_next_tag(const mpi_comm *m, uint64_t number, int phase) {
 
 static dt_status check_count(int64_t n) {
     if (n >= 0 && n <= INT_MAX) return DT_OK;
-    return dt_fail(DT_E_INTERNAL,
-                   "a message of %lld elements: MPI's limit is %d; use smaller pieces",
+    return dt_fail(DT_E_INTERNAL, "a message of %lld elements: MPI's limit is %d; use smaller ones",
                    (long long)n, INT_MAX);
 }
 
@@ -261,36 +260,36 @@ static dt_status broadcast_flat(dt_comm *c, char *data, int64_t n, int root, uin
 }
 
 // Byte range [*from, *to) that the i-th of a group gets from the root and passes on; the root has none.
-static void broadcast_piece(const mpi_group *g, int64_t n, int root, int i, int64_t *from,
-                            int64_t *to) {
-    const int64_t k = (i - root - 1 + g->n) % g->n, pieces = g->n - 1;
-    *from = n * k / pieces;
-    *to = n * (k + 1) / pieces;
+static void broadcast_part(const mpi_group *g, int64_t n, int root, int i, int64_t *from,
+                           int64_t *to) {
+    const int64_t k = (i - root - 1 + g->n) % g->n, parts = g->n - 1;
+    *from = n * k / parts;
+    *to = n * (k + 1) / parts;
 }
 
 // The root, a place in the group, sends a different byte range to each rank, and the ranks exchange them. So the
 // root's link carries the data only once, however many there are.
-static dt_status broadcast_pieces(dt_comm *c, const mpi_group *g, char *data, int64_t n, int root,
-                                  int tag) {
+static dt_status broadcast_parts(dt_comm *c, const mpi_group *g, char *data, int64_t n, int root,
+                                 int tag) {
     mpi_comm *m = c->self;
     int64_t from, to;
     if (g->self < 0 || g->n == 1) return DT_OK;
     if (g->self == root) {
         for (int k = 0; k < g->n - 1; k++) {
             const int i = mpi_peer_to(g, k);
-            broadcast_piece(g, n, root, i, &from, &to);
+            broadcast_part(g, n, root, i, &from, &to);
             DT_TRY(mpi_post_send(&m->msgs, data + from, to - from, 1, g->ranks[i], tag));
         }
         return wait_messages(c, &m->msgs, "the broadcast", n, m->number - 1);
     }
-    broadcast_piece(g, n, root, g->self, &from, &to);
+    broadcast_part(g, n, root, g->self, &from, &to);
     DT_TRY(mpi_post_recv(&m->msgs, data + from, to - from, 1, g->ranks[root], tag));
     DT_TRY(wait_messages(c, &m->msgs, "the broadcast", n, m->number - 1));
     for (int k = 0; k < g->n - 1; k++) {
         int64_t begin, end;
         const int i = mpi_peer_from(g, k);
         if (i == root) continue;
-        broadcast_piece(g, n, root, i, &begin, &end);
+        broadcast_part(g, n, root, i, &begin, &end);
         DT_TRY(mpi_post_recv(&m->msgs, data + begin, end - begin, 1, g->ranks[i], tag));
     }
     for (int k = 0; k < g->n - 1; k++) {
@@ -310,12 +309,12 @@ static dt_status broadcast_by_host(dt_comm *c, char *data, int64_t n, int root, 
         if (m->host_of[r] != root_host || r == root) m->leaders.ranks[m->host_of[r]] = r;
     if (m->leaders.ranks[host] == m->rank) m->leaders.self = host;
     while (m->inner.ranks[inner_root] != m->leaders.ranks[host]) inner_root++;
-    DT_TRY(broadcast_pieces(c, &m->leaders, data, n, root_host, mpi_next_tag(m, number, 0)));
-    return broadcast_pieces(c, &m->inner, data, n, inner_root, mpi_next_tag(m, number, 1));
+    DT_TRY(broadcast_parts(c, &m->leaders, data, n, root_host, mpi_next_tag(m, number, 0)));
+    return broadcast_parts(c, &m->inner, data, n, inner_root, mpi_next_tag(m, number, 1));
 }
 
 static dt_status mpi_broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, int root) {
-    const size_t most = (size_t)1 << 30; // a piece's length must fit an int
+    const size_t most = (size_t)1 << 30; // a part's length must fit an int
     mpi_comm *m = c->self;
     if (root < 0 || root >= m->world_size)
         return dt_fail(DT_E_INTERNAL, "broadcast from rank %d of %d", root, m->world_size);
@@ -534,7 +533,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     DT_TRY(mpi_all_gather_bytes(c, host, sizeof host, m->hosts));
     find_hosts(m);
     if (m->n_hosts > 1)
-        c->spread = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
+        c->host_layout_hash = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
     DT_TRY(mpi_beats_begin(&m->beats, c, m->hosts));
     dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
     *out = c;

@@ -33,7 +33,7 @@ typedef struct mpi_waiting {
 } mpi_waiting;
 
 typedef struct mpi_reduction mpi_reduction;
-typedef struct mpi_lane mpi_lane;
+typedef struct mpi_slot mpi_slot;
 typedef struct mpi_beats mpi_beats;
 
 typedef struct mpi_comm {
@@ -52,7 +52,7 @@ typedef struct mpi_comm {
     mpi_messages msgs;          // of the blocking collective that runs now
     mpi_reduction **reductions; // those started, by request
     int n_reductions;
-    mpi_lane *lanes;
+    mpi_slot *slots;
     mpi_beats *beats;
 } mpi_comm;
 

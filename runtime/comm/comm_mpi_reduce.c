@@ -17,13 +17,13 @@
 // Every element is the sum of the hosts' sums, in the order of their first ranks, each of them ((x0 + x1) + x2) + ... in
 // rank order: whatever the size of the buffer or the bucket. bf16 is rounded when it leaves a host, too.
 //
-// What leaves the host is cut into pieces that MPI sends at once. A longer message begins with a question whether the
+// What leaves the host is cut into messages that MPI sends at once. A longer message begins with a question whether the
 // receiver is ready, and over TCP the answer waits behind the data that go the same way: links then carried half of
-// what they can (64 MiB on two hosts at 400 Mbit/s: 2.8 s; in pieces 1.5; the bytes take 1.4).
+// what they can (64 MiB on two hosts at 400 Mbit/s: 2.8 s; in short ones 1.5; the bytes take 1.4).
 //
-// Several reductions may be started. Their segments go through lanes, in their order; a lane is a small state machine
+// Several reductions may be started. Their segments go through slots, in their order; a slot is a small state machine
 // with scratch for what one segment gathers, and every call of progress(), and every wait, advances all of them. So
-// links are busy while one segment waits for its last message, and a rank that is late is sent no more than the lanes
+// links are busy while one segment waits for its last message, and a rank that is late is sent no more than the slots
 // hold. All ranks start reductions in the same order, so a running number gives matching tags.
 //
 // Rejected: a ring. It moves the same bytes, but its order of additions depends on an element's place in the buffer, and
@@ -38,8 +38,9 @@ enum {
     SMALL_BYTES = 64 * 1024, // up to this, world_size * size is exchanged in one phase
     SEGMENT = 1 << 18,       // elements reduced at a time
     PART_ELEMENTS = 16,      // slices and chunks begin at cache lines
-    PIECE_BYTES = 60 * 1024, // less than what Open MPI sends at once over TCP (btl_tcp_eager_limit)
-    LANES = 16
+    MESSAGE_BYTES =
+        60 * 1024, // less than what Open MPI sends at once over TCP (btl_tcp_eager_limit)
+    SLOTS = 16
 };
 
 enum { REDUCE_INSIDE, REDUCE_ACROSS, GATHER_ACROSS, GATHER_INSIDE, PHASES };
@@ -54,14 +55,14 @@ struct mpi_reduction {
     mpi_element kind;
     bool small;
     int first_phase, end_phase;
-    int n_segments, n_entered, n_done; // entered: a lane
+    int n_segments, n_entered, n_done; // entered: a slot
     uint64_t number;                   // of its first segment
     char *data;
     int64_t n;
     float *wide; // bf16: where the sums go as f32 in the end
 };
 
-struct mpi_lane {
+struct mpi_slot {
     mpi_reduction *of; // NULL: it is free
     part segment;
     uint64_t number;
@@ -93,27 +94,28 @@ static char *element_at(const mpi_reduction *r, int64_t i) {
 
 // -- phases ----------------------------------------------------------------------------------------
 
-static const mpi_group *group_of(const mpi_comm *m, const mpi_lane *l) {
-    if (l->of->small) return &m->all;
-    return l->phase == REDUCE_INSIDE || l->phase == GATHER_INSIDE ? &m->inner : &m->across;
+static const mpi_group *group_of(const mpi_comm *m, const mpi_slot *slot) {
+    if (slot->of->small) return &m->all;
+    return slot->phase == REDUCE_INSIDE || slot->phase == GATHER_INSIDE ? &m->inner : &m->across;
 }
 
 // Whether the i-th of the phase's group adds a part of the segment, and which.
-static bool has_part(const mpi_comm *m, const mpi_lane *l, int i, part *out) {
-    const mpi_group *g = group_of(m, l);
-    *out = l->segment;
-    if (l->of->small) return true;
+static bool has_part(const mpi_comm *m, const mpi_slot *slot, int i, part *out) {
+    const mpi_group *g = group_of(m, slot);
+    *out = slot->segment;
+    if (slot->of->small) return true;
     if (g == &m->inner && i >= m->n_columns) return false;
-    *out = part_of(l->segment, m->n_columns, g == &m->inner ? i : m->inner.self);
+    *out = part_of(slot->segment, m->n_columns, g == &m->inner ? i : m->inner.self);
     if (g == &m->across) *out = part_of(*out, m->n_hosts, i);
     return true;
 }
 
 // Scratch for what the i-th of the group contributes to n elements.
-static char *contribution(const mpi_comm *m, const mpi_lane *l, int i, int64_t n) {
-    const mpi_group *g = group_of(m, l);
-    const int slot = i < g->self ? i : i - 1;
-    return l->scratch[l->phase] + (size_t)slot * (size_t)n * mpi_element_bytes(l->of->kind);
+static char *contribution(const mpi_comm *m, const mpi_slot *slot, int i, int64_t n) {
+    const mpi_group *g = group_of(m, slot);
+    const int place = i < g->self ? i : i - 1;
+    return slot->scratch[slot->phase] +
+           (size_t)place * (size_t)n * mpi_element_bytes(slot->of->kind);
 }
 
 typedef dt_status post_fn(mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer,
@@ -124,64 +126,65 @@ static dt_status send_data(mpi_messages *m, void *data, int64_t n, size_t elemen
     return mpi_post_send(m, data, n, element_bytes, peer, tag);
 }
 
-static dt_status post(const mpi_comm *m, mpi_lane *l, post_fn *fn, char *data, int64_t n,
+static dt_status post(const mpi_comm *m, mpi_slot *slot, post_fn *fn, char *data, int64_t n,
                       int peer) {
-    const size_t size = mpi_element_bytes(l->of->kind);
+    const size_t size = mpi_element_bytes(slot->of->kind);
     const bool leaves = m->host_of[peer] != m->host_of[m->rank];
-    const int64_t most = leaves ? PIECE_BYTES / (int64_t)size : n;
+    const int64_t most = leaves ? MESSAGE_BYTES / (int64_t)size : n;
     for (int64_t at = 0; at < n; at += most)
-        DT_TRY(fn(&l->msgs, data + (size_t)at * size, n - at < most ? n - at : most, size, peer,
-                  mpi_next_tag(m, l->number, l->phase)));
+        DT_TRY(fn(&slot->msgs, data + (size_t)at * size, n - at < most ? n - at : most, size, peer,
+                  mpi_next_tag(m, slot->number, slot->phase)));
     return DT_OK;
 }
 
 // In a reduce-scatter the owner of a part receives it from all, in an all-gather all receive it from the owner.
-static dt_status post_recvs(const mpi_comm *m, mpi_lane *l) {
-    const mpi_group *g = group_of(m, l);
-    const bool reduces = l->phase <= REDUCE_ACROSS;
+static dt_status post_recvs(const mpi_comm *m, mpi_slot *slot) {
+    const mpi_group *g = group_of(m, slot);
+    const bool reduces = slot->phase <= REDUCE_ACROSS;
     part p;
     for (int k = 0; k < g->n - 1; k++) {
         const int i = mpi_peer_from(g, k);
-        if (!has_part(m, l, reduces ? g->self : i, &p)) continue;
+        if (!has_part(m, slot, reduces ? g->self : i, &p)) continue;
         const int64_t n = p.end - p.begin;
-        char *to = reduces ? contribution(m, l, i, n) : element_at(l->of, p.begin);
-        DT_TRY(post(m, l, mpi_post_recv, to, n, g->ranks[i]));
+        char *to = reduces ? contribution(m, slot, i, n) : element_at(slot->of, p.begin);
+        DT_TRY(post(m, slot, mpi_post_recv, to, n, g->ranks[i]));
     }
     return DT_OK;
 }
 
-static dt_status post_sends(const mpi_comm *m, mpi_lane *l) {
-    const mpi_group *g = group_of(m, l);
-    const bool reduces = l->phase <= REDUCE_ACROSS;
+static dt_status post_sends(const mpi_comm *m, mpi_slot *slot) {
+    const mpi_group *g = group_of(m, slot);
+    const bool reduces = slot->phase <= REDUCE_ACROSS;
     part p;
     for (int k = 0; k < g->n - 1; k++) {
         const int i = mpi_peer_to(g, k);
-        if (!has_part(m, l, reduces ? i : g->self, &p)) continue;
-        DT_TRY(post(m, l, send_data, element_at(l->of, p.begin), p.end - p.begin, g->ranks[i]));
+        if (!has_part(m, slot, reduces ? i : g->self, &p)) continue;
+        DT_TRY(
+            post(m, slot, send_data, element_at(slot->of, p.begin), p.end - p.begin, g->ranks[i]));
     }
     return DT_OK;
 }
 
 // This rank's part becomes the sum.
-static void add_part(mpi_comm *m, const mpi_lane *l) {
-    const mpi_group *g = group_of(m, l);
+static void add_part(mpi_comm *m, const mpi_slot *slot) {
+    const mpi_group *g = group_of(m, slot);
     part p;
-    if (g->n == 1 || !has_part(m, l, g->self, &p)) return;
+    if (g->n == 1 || !has_part(m, slot, g->self, &p)) return;
     const int64_t n = p.end - p.begin;
-    char *own = element_at(l->of, p.begin);
-    for (int i = 0; i < g->n; i++) m->sources[i] = i == g->self ? own : contribution(m, l, i, n);
-    mpi_sum(l->of->kind, own, m->sources, g->n, n);
+    char *own = element_at(slot->of, p.begin);
+    for (int i = 0; i < g->n; i++) m->sources[i] = i == g->self ? own : contribution(m, slot, i, n);
+    mpi_sum(slot->of->kind, own, m->sources, g->n, n);
 }
 
 // The same order with all contributions at hand: each host's sum takes the place of its first rank's.
-static void add_small(mpi_comm *m, const mpi_lane *l) {
-    const mpi_reduction *r = l->of;
+static void add_small(mpi_comm *m, const mpi_slot *slot) {
+    const mpi_reduction *r = slot->of;
     for (int h = 0; h < m->n_hosts; h++) {
         char *first = NULL;
         int n = 0;
         for (int s = 0; s < m->world_size; s++) {
             if (m->host_of[s] != h) continue;
-            char *x = s == m->rank ? r->data : contribution(m, l, s, r->n);
+            char *x = s == m->rank ? r->data : contribution(m, slot, s, r->n);
             if (n == 0) first = x;
             m->sources[m->n_hosts + n++] = x;
         }
@@ -191,88 +194,88 @@ static void add_small(mpi_comm *m, const mpi_lane *l) {
     mpi_sum(r->kind, r->data, m->sources, m->n_hosts, r->n);
 }
 
-// -- lanes -----------------------------------------------------------------------------------------
+// -- slots -----------------------------------------------------------------------------------------
 
 // For a whole segment, so that it does not grow again: what is not used is not touched.
-static void take_scratch(const mpi_comm *m, mpi_lane *l) {
-    const mpi_group *g = group_of(m, l);
+static void take_scratch(const mpi_comm *m, mpi_slot *slot) {
+    const mpi_group *g = group_of(m, slot);
     const int parts = g == &m->inner ? m->n_columns : m->n_columns * m->n_hosts;
-    const int64_t each = l->of->small ? l->of->n : SEGMENT / parts + 2 * PART_ELEMENTS;
-    const size_t need = (size_t)(each * (g->n - 1)) * mpi_element_bytes(l->of->kind);
-    if (need <= l->scratch_bytes[l->phase]) return;
-    l->scratch[l->phase] = dt_xrealloc(l->scratch[l->phase], need);
-    l->scratch_bytes[l->phase] = need;
+    const int64_t each = slot->of->small ? slot->of->n : SEGMENT / parts + 2 * PART_ELEMENTS;
+    const size_t need = (size_t)(each * (g->n - 1)) * mpi_element_bytes(slot->of->kind);
+    if (need <= slot->scratch_bytes[slot->phase]) return;
+    slot->scratch[slot->phase] = dt_xrealloc(slot->scratch[slot->phase], need);
+    slot->scratch_bytes[slot->phase] = need;
 }
 
 // Whether a phase has work for this rank: others have a group of one, or none.
-static bool works(const mpi_comm *m, const mpi_lane *l) {
-    if (l->of->small) return l->phase == 0;
-    return group_of(m, l)->self >= 0 && group_of(m, l)->n > 1;
+static bool works(const mpi_comm *m, const mpi_slot *slot) {
+    if (slot->of->small) return slot->phase == 0;
+    return group_of(m, slot)->self >= 0 && group_of(m, slot)->n > 1;
 }
 
-static void leave_lane(mpi_lane *l) {
-    mpi_reduction *r = l->of;
-    const part p = l->segment;
+static void leave_slot(mpi_slot *slot) {
+    mpi_reduction *r = slot->of;
+    const part p = slot->segment;
     if (r->kind == MPI_ELEMENT_BF16)
         mpi_sum_widen(r->wide + p.begin, (const uint16_t *)element_at(r, p.begin), p.end - p.begin);
     r->n_done++;
-    l->of = NULL;
+    slot->of = NULL;
 }
 
-// The next phase from l->phase on.
-static dt_status begin_phase(mpi_comm *m, mpi_lane *l) {
-    while (l->phase < l->of->end_phase && !works(m, l)) l->phase++;
-    if (l->phase == l->of->end_phase) {
-        leave_lane(l);
+// The next phase from slot->phase on.
+static dt_status begin_phase(mpi_comm *m, mpi_slot *slot) {
+    while (slot->phase < slot->of->end_phase && !works(m, slot)) slot->phase++;
+    if (slot->phase == slot->of->end_phase) {
+        leave_slot(slot);
         return DT_OK;
     }
-    if (l->phase <= REDUCE_ACROSS) take_scratch(m, l);
-    DT_TRY(post_recvs(m, l));
-    return post_sends(m, l);
+    if (slot->phase <= REDUCE_ACROSS) take_scratch(m, slot);
+    DT_TRY(post_recvs(m, slot));
+    return post_sends(m, slot);
 }
 
-static dt_status enter_lane(mpi_comm *m, mpi_lane *l, mpi_reduction *r) {
+static dt_status enter_slot(mpi_comm *m, mpi_slot *slot, mpi_reduction *r) {
     const int64_t begin = (int64_t)r->n_entered * SEGMENT;
-    l->of = r;
-    l->segment = (part){begin, r->small || r->n - begin < SEGMENT ? r->n : begin + SEGMENT};
-    l->number = r->number + (uint64_t)r->n_entered++;
-    l->phase = r->first_phase;
-    return begin_phase(m, l);
+    slot->of = r;
+    slot->segment = (part){begin, r->small || r->n - begin < SEGMENT ? r->n : begin + SEGMENT};
+    slot->number = r->number + (uint64_t)r->n_entered++;
+    slot->phase = r->first_phase;
+    return begin_phase(m, slot);
 }
 
-// The free lanes go to segments that wait, the first first.
-static dt_status fill_lanes(mpi_comm *m) {
-    for (int k = 0; k < LANES; k++) {
+// The free slots go to segments that wait, the first first.
+static dt_status fill_slots(mpi_comm *m) {
+    for (int k = 0; k < SLOTS; k++) {
         mpi_reduction *first = NULL;
-        if (m->lanes[k].of) continue;
+        if (m->slots[k].of) continue;
         for (int i = 0; i < m->n_reductions; i++) {
             mpi_reduction *r = m->reductions[i];
             if (r->n_entered < r->n_segments && (!first || r->number < first->number)) first = r;
         }
         if (!first) return DT_OK;
-        DT_TRY(enter_lane(m, &m->lanes[k], first));
+        DT_TRY(enter_slot(m, &m->slots[k], first));
     }
     return DT_OK;
 }
 
 // Never blocks.
-static dt_status advance_lane(mpi_comm *m, mpi_lane *l) {
+static dt_status advance_slot(mpi_comm *m, mpi_slot *slot) {
     bool done = false;
-    DT_TRY(mpi_test_messages(m, &l->msgs, &done));
+    DT_TRY(mpi_test_messages(m, &slot->msgs, &done));
     if (!done) return DT_OK;
-    if (l->of->small)
-        add_small(m, l);
-    else if (l->phase <= REDUCE_ACROSS)
-        add_part(m, l);
-    l->phase++;
-    DT_TRY(begin_phase(m, l));
-    return l->of ? DT_OK : fill_lanes(m);
+    if (slot->of->small)
+        add_small(m, slot);
+    else if (slot->phase <= REDUCE_ACROSS)
+        add_part(m, slot);
+    slot->phase++;
+    DT_TRY(begin_phase(m, slot));
+    return slot->of ? DT_OK : fill_slots(m);
 }
 
 dt_status mpi_progress(dt_comm *c) {
     mpi_comm *m = c->self;
-    for (int k = 0; k < LANES; k++)
-        if (m->lanes[k].of) DT_TRY(advance_lane(m, &m->lanes[k]));
+    for (int k = 0; k < SLOTS; k++)
+        if (m->slots[k].of) DT_TRY(advance_slot(m, &m->slots[k]));
     return DT_OK;
 }
 
@@ -306,14 +309,14 @@ static dt_status start(mpi_comm *m, mpi_element kind, dt_reduce_steps steps, voi
                         .wide = wide};
     m->number += (uint64_t)n_segments;
     request->id = id;
-    return fill_lanes(m);
+    return fill_slots(m);
 }
 
 // Whoever keeps the first of the segments under way waiting.
 static dt_status fail_reduction(mpi_comm *m, double waited_s) {
-    const mpi_lane *first = NULL;
-    for (const mpi_lane *l = m->lanes; l < m->lanes + LANES; l++)
-        if (l->of && (!first || l->number < first->number)) first = l;
+    const mpi_slot *first = NULL;
+    for (const mpi_slot *slot = m->slots; slot < m->slots + SLOTS; slot++)
+        if (slot->of && (!first || slot->number < first->number)) first = slot;
     return mpi_fail_deadline(m, &first->msgs, label_of(first->of->kind), first->of->n,
                              first->of->number, waited_s);
 }
@@ -369,15 +372,15 @@ bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *e
 }
 
 void mpi_reductions_create(mpi_comm *m) {
-    m->lanes = dt_xcalloc(LANES, sizeof *m->lanes);
+    m->slots = dt_xcalloc(SLOTS, sizeof *m->slots);
 }
 
 void mpi_reductions_free(mpi_comm *m) {
-    for (int k = 0; k < LANES; k++) {
-        for (int i = 0; i <= REDUCE_ACROSS; i++) free(m->lanes[k].scratch[i]);
-        mpi_messages_free(&m->lanes[k].msgs);
+    for (int k = 0; k < SLOTS; k++) {
+        for (int i = 0; i <= REDUCE_ACROSS; i++) free(m->slots[k].scratch[i]);
+        mpi_messages_free(&m->slots[k].msgs);
     }
     for (int i = 0; i < m->n_reductions; i++) free(m->reductions[i]);
     free(m->reductions);
-    free(m->lanes);
+    free(m->slots);
 }

@@ -30,7 +30,7 @@ struct dt_exec {
     const dt_plan *plan;
     int replica;
     dt_arena arena;
-    dt_flat_buffer memory; // of the three that follow, in one piece
+    dt_flat_buffer memory; // of the three that follow
     char *flat;
     instruction_pointers *instructions;
     pointer_patch *grad_patches, *input_patches;

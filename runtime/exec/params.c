@@ -137,7 +137,7 @@ void dt_params_add_factored(dt_params *p) {
     for (int k = 0; k < 2; k++) add_flat(p, &p->slots[k], p->n_slot[k]);
 }
 
-// Before a device is asked for memory: what does not fit is told by kind, with what can help.
+// Before a device is asked for memory: the message names what does not fit, by kind, and what can help.
 static dt_status check_memory(const dt_params *p) {
     const double mib = 1.0 / 1048576.0;
     size_t free_bytes = 0, total_bytes = 0;

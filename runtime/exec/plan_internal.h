@@ -21,7 +21,7 @@ typedef struct dt_ref {
     const void *data; // CONST: where it lies, but for a device's copy
 } dt_ref;
 
-// A piece of the activation buffer with a lifetime in instructions.
+// A part of the activation buffer with a lifetime in instructions.
 typedef struct dt_plan_buffer {
     size_t n_bytes, offset;
     int first, last; // instructions, inclusive

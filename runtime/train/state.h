@@ -34,7 +34,7 @@ typedef struct dt_train_state {
     int64_t total_steps, steps_per_epoch;
     uint64_t seed;
     int world_size;
-    uint64_t spread;   // of the ranks over hosts (dt_comm.spread)
+    uint64_t spread;   // of the ranks over hosts (dt_comm.host_layout_hash)
     char *config;      // YAML as given (autos unresolved): what a resume is compared with
     char *environment; // backend, ISA, library
     char *engines;     // chosen by timing (dt_backend.choices); NULL: the backend chooses none

@@ -139,7 +139,7 @@ static dt_status compare_environment(trainer *t) {
         dt_warn("this run had %d ranks and goes on with %d: bits will differ "
                 "(run.reproducible=elastic would keep them)",
                 t->state.world_size, t->s.comm->world_size);
-    else if (st == DT_OK && t->state.spread != t->s.comm->spread && !t->s.elastic &&
+    else if (st == DT_OK && t->state.spread != t->s.comm->host_layout_hash && !t->s.elastic &&
              trainer_is_root(t))
         dt_warn("this run's ranks were spread over hosts in another way: sums are added in another "
                 "order, so bits will differ (run.reproducible=elastic would keep them)");
@@ -217,7 +217,7 @@ static void fill_state(trainer *t) {
     dt_train_state *st = &t->state;
     st->seed = (uint64_t)s->config->run.seed;
     st->world_size = s->comm->world_size;
-    st->spread = s->comm->spread;
+    st->spread = s->comm->host_layout_hash;
     free(st->config);
     st->config = dt_xstrdup(s->given);
     free(st->version);

@@ -287,7 +287,7 @@ TEST(test_nan_batch_norm) {
     memcpy(&constant[3], &all_ones, 4);
     for (int pool = 0; pool < 2; pool++)
         for (int which = 0; which < 3; which++) {
-            dt_bn_piece p = {.n_rows = 2, .width = 2, .relu = true, .pool = pool, .x = x, .y = y};
+            dt_bn_chunk p = {.n_rows = 2, .width = 2, .relu = true, .pool = pool, .x = x, .y = y};
             p.argmax = argmax;
             p.mean = which == 0 ? constant : zero, p.gain = which == 1 ? constant : zero;
             p.shift = which == 2 ? constant : zero;

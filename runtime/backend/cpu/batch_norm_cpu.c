@@ -6,17 +6,17 @@
 //             out dx, dscale, dshift, -, -, dresidual
 //
 // Channels are independent, and a BLOCKED tensor keeps a channel block of an image together. So the unit of
-// work is a piece: whole rows of one channel block of one image, about PIECE_PIXELS pixels at most. All passes
-// over one channel block end before the next block starts. The second pass walks the pieces backwards, so it
+// work is a chunk: whole rows of one channel block of one image, about CHUNK_PIXELS pixels at most. All passes
+// over one channel block end before the next block starts. The second pass walks the chunks backwards, so it
 // finds what the first pass read last in the cache:
 //
-//   for each channel block:   sums of all pieces  ->  constants  ->  all pieces, backwards
+//   for each channel block:   sums of all chunks  ->  constants  ->  all chunks, backwards
 //
 // An NHWC tensor (bf16, what AMX convolutions make) keeps all channels of a pixel together. There the blocks are one
 // group, whose passes go side by side: over a few rows at a time, which are in the cache for every block but the first.
 //
 // Sums are f32 within 256 pixels and doubles above that, about a pivot near the mean (the mean of x's first
-// pixels), and are combined in the order of the pieces. The cut depends only on shapes, so the bits do not
+// pixels), and are combined in the order of the chunks. The cut depends only on shapes, so the bits do not
 // depend on the number of threads. Threads share large groups, and take whole ones where these are small.
 //
 // (N,C) tensors are gathered into scratch block by block and run as one row of N pixels.
@@ -28,7 +28,7 @@
 #include <string.h>
 
 enum {
-    PIECE_PIXELS = 2048,
+    CHUNK_PIXELS = 2048,
     PIVOT_PIXELS = 32,
     SHARE_BYTES = 1 << 18, // groups of at least this size are shared by all threads
     TILE_BYTES = 1 << 15,  // of an NHWC tensor, at a time
@@ -37,20 +37,20 @@ enum {
 
 typedef struct bn_state {
     int type;
-    int lanes; // channels of a block
+    int block; // channels of a block
     bool flat; // (N,C)
     bool nhwc; // NHWC, else BLOCKED
     bool training, relu, pool, residual;
     int64_t channels, n_blocks, images, height, width; // flat: 1 image of 1 row of N pixels
     int64_t group;                                     // blocks whose passes go side by side
-    int64_t piece_rows, pieces_an_image, n_pieces;
-    int64_t tile_rows;     // of a piece, at a time
+    int64_t chunk_rows, chunks_an_image, n_chunks;
+    int64_t tile_rows;     // of a chunk, at a time
     size_t thread_scratch; // bytes a thread
     float eps;
     const dt_simd_bn *simd;
 } bn_state;
 
-// Constants of one channel block, and its sums: (n_pieces, 2, lanes).
+// Constants of one channel block, and its sums: (n_chunks, 2, block).
 typedef struct bn_block {
     float mean[MAX_LANES], gain[MAX_LANES], shift[MAX_LANES];
     float k1[MAX_LANES], k2[MAX_LANES], pivot[MAX_LANES];
@@ -80,14 +80,14 @@ static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_
                             dt_layout layout) {
     const dt_shape *d = &x->shape;
     if (d->n != 2 && d->n != 4) return dt_custom_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
-    st->lanes = dt_simd_get()->width;
+    st->block = dt_simd_get()->width;
     st->nhwc = layout.kind == DT_NHWC && d->n == 4 && st->type == DT_ROW_BF16 &&
-               d->d[1] % (2 * st->lanes) == 0;
-    if (st->nhwc) st->lanes *= 2;
+               d->d[1] % (2 * st->block) == 0;
+    if (st->nhwc) st->block *= 2;
     st->simd = dt_simd_get()->bn[st->type];
     st->flat = d->n == 2;
     st->channels = d->d[1];
-    st->n_blocks = (d->d[1] + st->lanes - 1) / st->lanes;
+    st->n_blocks = (d->d[1] + st->block - 1) / st->block;
     st->images = st->flat ? 1 : d->d[0];
     st->height = st->flat ? 1 : d->d[2];
     st->width = st->flat ? d->d[0] : d->d[3];
@@ -96,14 +96,14 @@ static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_
     st->pool = s->node->attrs.batch_norm.pool;
     st->eps = s->node->attrs.batch_norm.eps;
     st->group = st->nhwc ? st->n_blocks : 1;
-    st->piece_rows = even_rows(PIECE_PIXELS / st->width, st->height);
-    st->tile_rows = st->piece_rows;
+    st->chunk_rows = even_rows(CHUNK_PIXELS / st->width, st->height);
+    st->tile_rows = st->chunk_rows;
     if (st->nhwc)
         st->tile_rows = even_rows(TILE_BYTES / (2 * st->width * st->channels), st->height);
-    st->pieces_an_image = (st->height + st->piece_rows - 1) / st->piece_rows;
-    // an odd last row belongs to the piece before it, not to one that has no pooled row
-    if (st->pool && st->height > 1 && st->height % st->piece_rows == 1) st->pieces_an_image--;
-    st->n_pieces = st->images * st->pieces_an_image;
+    st->chunks_an_image = (st->height + st->chunk_rows - 1) / st->chunk_rows;
+    // an odd last row belongs to the chunk before it, not to one that has no pooled row
+    if (st->pool && st->height > 1 && st->height % st->chunk_rows == 1) st->chunks_an_image--;
+    st->n_chunks = st->images * st->chunks_an_image;
     return DT_OK;
 }
 
@@ -119,11 +119,11 @@ static dt_status check_pool(dt_kernel_instance *s, const bn_state *st) {
 }
 
 static int64_t flat_elements(const bn_state *st) {
-    return st->width * st->lanes;
+    return st->width * st->block;
 }
 
 static size_t sums_bytes(const bn_state *st) { // of a block
-    return (size_t)st->n_pieces * 2 * (size_t)st->lanes * sizeof(double);
+    return (size_t)st->n_chunks * 2 * (size_t)st->block * sizeof(double);
 }
 
 static void size_scratch(dt_kernel_instance *s, bn_state *st) {
@@ -183,7 +183,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-// ---- pieces ----------------------------------------------------------------------------------------
+// ---- chunks ----------------------------------------------------------------------------------------
 static const void *offset(const bn_state *st, const void *p, int64_t element) {
     return p ? dt_row_at(st->type, p, element) : NULL;
 }
@@ -194,19 +194,19 @@ static void *offset_mut(const bn_state *st, void *p, int64_t element) {
 // The element at which block `block` of a row of an image lies, in a tensor of `height` rows of `width` pixels.
 static int64_t place(const bn_state *st, int64_t image, int64_t block, int64_t row, int64_t height,
                      int64_t width) {
-    if (st->nhwc) return (image * height + row) * width * st->channels + block * st->lanes;
-    return ((image * st->n_blocks + block) * height + row) * width * st->lanes;
+    if (st->nhwc) return (image * height + row) * width * st->channels + block * st->block;
+    return ((image * st->n_blocks + block) * height + row) * width * st->block;
 }
 
-// Rows of an image: a piece, or a tile of one.
+// Rows of an image: a chunk, or a tile of one.
 typedef struct bn_rows {
     int64_t image, row, end;
 } bn_rows;
 
-static bn_rows rows_of(const bn_state *st, int64_t piece) {
-    const int64_t nth = piece % st->pieces_an_image, row = nth * st->piece_rows;
-    const bool last = nth == st->pieces_an_image - 1;
-    return (bn_rows){piece / st->pieces_an_image, row, last ? st->height : row + st->piece_rows};
+static bn_rows rows_of(const bn_state *st, int64_t chunk) {
+    const int64_t nth = chunk % st->chunks_an_image, row = nth * st->chunk_rows;
+    const bool last = nth == st->chunks_an_image - 1;
+    return (bn_rows){chunk / st->chunks_an_image, row, last ? st->height : row + st->chunk_rows};
 }
 static bn_rows tile_of(const bn_state *st, bn_rows r, int64_t row) {
     // an odd last row stays with the rows before it
@@ -215,11 +215,11 @@ static bn_rows tile_of(const bn_state *st, bn_rows r, int64_t row) {
     return r;
 }
 
-static dt_bn_piece piece_of(const bn_call *c, const bn_block *b, int64_t block, bn_rows r) {
+static dt_bn_chunk chunk_of(const bn_call *c, const bn_block *b, int64_t block, bn_rows r) {
     const bn_state *st = c->st;
     int64_t at = place(st, r.image, block, r.row, st->height, st->width), out_at = at;
     if (st->pool) out_at = place(st, r.image, block, r.row / 2, st->height / 2, st->width / 2);
-    return (dt_bn_piece){
+    return (dt_bn_chunk){
         .n_rows = r.end - r.row,
         .width = st->width,
         .nhwc = st->nhwc ? st->channels : 0,
@@ -243,10 +243,10 @@ static dt_bn_piece piece_of(const bn_call *c, const bn_block *b, int64_t block, 
     };
 }
 
-// Sum over pieces, in order, of one lane of the first or second sums.
+// Sum over chunks, in order, of one lane of the first or second sums.
 static double total(const bn_state *st, const bn_block *b, int which, int lane) {
     double t = 0;
-    for (int64_t i = 0; i < st->n_pieces; i++) t += b->sums[(2 * i + which) * st->lanes + lane];
+    for (int64_t i = 0; i < st->n_chunks; i++) t += b->sums[(2 * i + which) * st->block + lane];
     return t;
 }
 
@@ -265,10 +265,10 @@ static void find_pivot(const bn_call *c, bn_block *b, int64_t block) {
     memset(b->pivot, 0, sizeof(b->pivot));
     st->simd->stats(offset(st, c->x, place(st, 0, block, 0, st->height, st->width)), n,
                     st->nhwc ? st->channels : 0, b->pivot, sums);
-    for (int l = 0; l < st->lanes; l++) b->pivot[l] = (float)(sums[l] / (double)n);
+    for (int l = 0; l < st->block; l++) b->pivot[l] = (float)(sums[l] / (double)n);
 }
 
-static void sum_forward(const bn_call *c, const bn_block *b, const dt_bn_piece *p) {
+static void sum_forward(const bn_call *c, const bn_block *b, const dt_bn_chunk *p) {
     c->st->simd->stats(p->x, p->n_rows * p->width, p->nhwc, b->pivot, p->sums);
 }
 
@@ -279,8 +279,8 @@ static void finish_forward(const bn_call *c, bn_block *b, int64_t block) {
     const float *running_mean = c->run->in[3], *running_var = c->run->in[4];
     float *saved_mean = c->run->out[1], *saved_invstd = c->run->out[2];
     double m = (double)(st->images * st->height * st->width);
-    for (int l = 0; l < st->lanes; l++) {
-        int64_t ch = block * st->lanes + l;
+    for (int l = 0; l < st->block; l++) {
+        int64_t ch = block * st->block + l;
         b->mean[l] = b->gain[l] = b->shift[l] = 0; // padding channels give zero
         if (ch >= st->channels) continue;
         double mean, var;
@@ -305,13 +305,13 @@ static void finish_forward(const bn_call *c, bn_block *b, int64_t block) {
 static void begin_backward(const bn_call *c, bn_block *b, int64_t block) {
     const bn_state *st = c->st;
     const float *saved_mean = c->run->in[dt_pos_out(c->instance, 1)];
-    for (int l = 0; l < st->lanes; l++) {
-        int64_t ch = block * st->lanes + l;
+    for (int l = 0; l < st->block; l++) {
+        int64_t ch = block * st->block + l;
         b->mean[l] = ch < st->channels ? saved_mean[ch] : 0;
     }
 }
 
-static void sum_backward(const bn_call *c, const bn_block *b, const dt_bn_piece *p) {
+static void sum_backward(const bn_call *c, const bn_block *b, const dt_bn_chunk *p) {
     (void)b;
     c->st->simd->backward_sums(p);
 }
@@ -320,8 +320,8 @@ static void finish_backward(const bn_call *c, bn_block *b, int64_t block) {
     const bn_state *st = c->st;
     const float *scale = c->run->in[1], *saved_invstd = c->run->in[dt_pos_out(c->instance, 2)];
     double m = (double)(st->images * st->height * st->width);
-    for (int l = 0; l < st->lanes; l++) {
-        int64_t ch = block * st->lanes + l;
+    for (int l = 0; l < st->block; l++) {
+        int64_t ch = block * st->block + l;
         b->gain[l] = b->k1[l] = b->k2[l] = 0;
         if (ch >= st->channels) continue;
         double g = total(st, b, 0, l), gx = total(st, b, 1, l), invstd = saved_invstd[ch];
@@ -339,8 +339,8 @@ static void finish_frozen(const bn_call *c, bn_block *b, int64_t block) {
     const bn_state *st = c->st;
     const float *scale = c->run->in[1], *saved_invstd = c->run->in[dt_pos_out(c->instance, 2)];
     begin_backward(c, b, block);
-    for (int l = 0; l < st->lanes; l++) {
-        int64_t ch = block * st->lanes + l;
+    for (int l = 0; l < st->block; l++) {
+        int64_t ch = block * st->block + l;
         b->k1[l] = b->k2[l] = 0;
         b->gain[l] = ch < st->channels ? scale[ch] * saved_invstd[ch] : 0;
     }
@@ -349,7 +349,7 @@ static void finish_frozen(const bn_call *c, bn_block *b, int64_t block) {
 // ---- the order of passes ---------------------------------------------------------------------------
 typedef struct bn_passes {
     void (*begin)(const bn_call *c, bn_block *b, int64_t block); // NULL: no first pass
-    void (*sum)(const bn_call *c, const bn_block *b, const dt_bn_piece *p);
+    void (*sum)(const bn_call *c, const bn_block *b, const dt_bn_chunk *p);
     void (*finish)(const bn_call *c, bn_block *b, int64_t block);
     bool backward;
 } bn_passes;
@@ -369,20 +369,20 @@ static bn_group group_of(const bn_state *st, void *scratch, int64_t first) {
     const int64_t left = st->n_blocks - first;
     bn_group g = {scratch, first, left < st->group ? left : st->group};
     double *sums = (double *)(g.b + st->group);
-    for (int64_t k = 0; k < g.n; k++) g.b[k].sums = sums + k * st->n_pieces * 2 * st->lanes;
+    for (int64_t k = 0; k < g.n; k++) g.b[k].sums = sums + k * st->n_chunks * 2 * st->block;
     return g;
 }
 
-static void sum_piece(const bn_call *c, const bn_passes *passes, const bn_group *g, int64_t i) {
+static void sum_chunk(const bn_call *c, const bn_passes *passes, const bn_group *g, int64_t i) {
     const bn_state *st = c->st;
-    const bn_rows piece = rows_of(st, i);
-    const int64_t n = 2 * st->lanes;
-    for (int64_t row = piece.row; row < piece.end;) {
-        const bn_rows tile = tile_of(st, piece, row);
+    const bn_rows chunk = rows_of(st, i);
+    const int64_t n = 2 * st->block;
+    for (int64_t row = chunk.row; row < chunk.end;) {
+        const bn_rows tile = tile_of(st, chunk, row);
         for (int64_t k = 0; k < g->n; k++) {
             double more[2 * MAX_LANES], *sums = g->b[k].sums + i * n;
-            dt_bn_piece p = piece_of(c, &g->b[k], g->first + k, tile);
-            p.sums = row == piece.row ? sums : more;
+            dt_bn_chunk p = chunk_of(c, &g->b[k], g->first + k, tile);
+            p.sums = row == chunk.row ? sums : more;
             passes->sum(c, &g->b[k], &p);
             for (int64_t l = 0; p.sums == more && l < n; l++) sums[l] += more[l];
         }
@@ -390,13 +390,13 @@ static void sum_piece(const bn_call *c, const bn_passes *passes, const bn_group 
     }
 }
 
-static void write_piece(const bn_call *c, const bn_passes *passes, const bn_group *g, int64_t i) {
+static void write_chunk(const bn_call *c, const bn_passes *passes, const bn_group *g, int64_t i) {
     const dt_simd_bn *simd = c->st->simd;
-    const bn_rows piece = rows_of(c->st, i);
-    for (int64_t row = piece.row; row < piece.end;) {
-        const bn_rows tile = tile_of(c->st, piece, row);
+    const bn_rows chunk = rows_of(c->st, i);
+    for (int64_t row = chunk.row; row < chunk.end;) {
+        const bn_rows tile = tile_of(c->st, chunk, row);
         for (int64_t k = 0; k < g->n; k++) {
-            const dt_bn_piece p = piece_of(c, &g->b[k], g->first + k, tile);
+            const dt_bn_chunk p = chunk_of(c, &g->b[k], g->first + k, tile);
             (passes->backward ? simd->backward : simd->forward)(&p);
         }
         row = tile.end;
@@ -414,13 +414,13 @@ static void run_group(const bn_call *c, const bn_passes *passes, void *scratch, 
     const bn_group g = group_of(c->st, scratch, first);
     if (passes->begin) {
         begin_group(c, passes, &g);
-        for (int64_t i = 0; i < c->st->n_pieces; i++) sum_piece(c, passes, &g, i);
+        for (int64_t i = 0; i < c->st->n_chunks; i++) sum_chunk(c, passes, &g, i);
     }
     finish_group(c, passes, &g);
-    for (int64_t i = c->st->n_pieces; i-- > 0;) write_piece(c, passes, &g, i);
+    for (int64_t i = c->st->n_chunks; i-- > 0;) write_chunk(c, passes, &g, i);
 }
 
-// All threads work on each group in turn: they divide the pieces evenly, and one makes the constants.
+// All threads work on each group in turn: they divide the chunks evenly, and one makes the constants.
 static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
     const bn_state *st = c->st;
     for (int64_t first = 0; first < st->n_blocks; first += st->group) {
@@ -428,26 +428,26 @@ static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
 #pragma omp parallel num_threads(threads)
         {
             int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
-            int64_t begin = st->n_pieces * me / team, end = st->n_pieces * (me + 1) / team;
+            int64_t begin = st->n_chunks * me / team, end = st->n_chunks * (me + 1) / team;
             if (passes->begin) {
 #pragma omp single
                 begin_group(c, passes, &g);
-                for (int64_t i = begin; i < end; i++) sum_piece(c, passes, &g, i);
+                for (int64_t i = begin; i < end; i++) sum_chunk(c, passes, &g, i);
 #pragma omp barrier
             }
 #pragma omp single
             finish_group(c, passes, &g);
-            for (int64_t i = end; i-- > begin;) write_piece(c, passes, &g, i);
+            for (int64_t i = end; i-- > begin;) write_chunk(c, passes, &g, i);
         }
     }
 }
 
 // ---- (N,C) -----------------------------------------------------------------------------------------
-// Copies block `block` of an (N,C) tensor to (N,lanes), zero-padded, or back.
+// Copies block `block` of an (N,C) tensor to (N,block), zero-padded, or back.
 static void gather(const bn_state *st, void *to, const void *from, int64_t block) {
     size_t size = dt_row_size(st->type);
-    int64_t first = block * st->lanes, left = st->channels - first;
-    size_t n = (size_t)(left < st->lanes ? left : st->lanes) * size, row = (size_t)st->lanes * size;
+    int64_t first = block * st->block, left = st->channels - first;
+    size_t n = (size_t)(left < st->block ? left : st->block) * size, row = (size_t)st->block * size;
     memset(to, 0, row * (size_t)st->width);
     for (int64_t i = 0; i < st->width; i++)
         memcpy((char *)to + (size_t)i * row, dt_row_at(st->type, from, i * st->channels + first),
@@ -456,8 +456,8 @@ static void gather(const bn_state *st, void *to, const void *from, int64_t block
 
 static void scatter(const bn_state *st, void *to, const void *from, int64_t block) {
     size_t size = dt_row_size(st->type);
-    int64_t first = block * st->lanes, left = st->channels - first;
-    size_t n = (size_t)(left < st->lanes ? left : st->lanes) * size, row = (size_t)st->lanes * size;
+    int64_t first = block * st->block, left = st->channels - first;
+    size_t n = (size_t)(left < st->block ? left : st->block) * size, row = (size_t)st->block * size;
     for (int64_t i = 0; i < st->width; i++)
         memcpy(dt_row_at_mut(st->type, to, i * st->channels + first),
                (const char *)from + (size_t)i * row, n);
@@ -479,8 +479,8 @@ static void run_flat(const bn_call *c, const bn_passes *passes) {
         // y and dx never occur together; dx may follow x in place, as the passes allow
         for (int i = 0; i < 3; i++)
             out[i] = to[i] ? gathered + (size_t)(i == 2 ? 5 : 4) * bytes : NULL;
-        // piece_of addresses by block number: shift the bases so that this block is at its place
-        int64_t back = block * st->width * st->lanes;
+        // chunk_of addresses by block number: shift the bases so that this block is at its place
+        int64_t back = block * st->width * st->block;
         bn_call one = *c;
         one.x = offset(st, in[0], -back), one.residual = offset(st, in[1], -back);
         one.y_in = offset(st, in[2], -back), one.dy = offset(st, in[3], -back);
@@ -501,7 +501,7 @@ static void run_passes(const bn_call *c, const bn_passes *passes) {
     }
     int threads = c->instance->threads;
     int64_t n_groups = (st->n_blocks + st->group - 1) / st->group;
-    size_t group_bytes = (size_t)(st->images * st->height * st->width * st->lanes * st->group) *
+    size_t group_bytes = (size_t)(st->images * st->height * st->width * st->block * st->group) *
                          dt_row_size(st->type);
     if (threads > 1 && (group_bytes >= SHARE_BYTES || n_groups < threads)) {
         run_shared(c, passes, threads);

@@ -27,7 +27,7 @@ static inline dt_layout dt_blocked(int block) {
 }
 
 // Range number `part` of [0, n), which is divided into n_parts at multiples of `grain`.
-static inline void dt_cpu_piece(int64_t n, int64_t grain, int part, int n_parts, int64_t *begin,
+static inline void dt_cpu_share(int64_t n, int64_t grain, int part, int n_parts, int64_t *begin,
                                 int64_t *end) {
     const int64_t units = (n + grain - 1) / grain;
     *begin = units * part / n_parts * grain;
@@ -40,7 +40,7 @@ static inline void dt_cpu_piece(int64_t n, int64_t grain, int part, int n_parts,
 struct dt_cpu_choices *dt_cpu_choices_of(const dt_backend *b);
 bool dt_cpu_allows_winograd(const dt_backend *b);
 dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_graph *bf16,
-                                  int n_lanes, int *faster);
+                                  int n_replicas, int *faster);
 
 // ---- flat buffers: elements [begin, end), on the calling thread (see backend.h) ------------------------
 void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,

@@ -338,8 +338,8 @@ static void convert_pixels(const void *ctx, int64_t begin, int64_t end) {
         for (int64_t b = 0; b < blocks; b++) {
             const int64_t left = st->channels - b * block, n = left < block ? left : block;
             const int64_t f32 = ((image + b) * st->pixels + pixel) * block;
-            const int64_t low = p * st->channels + b * block;
-            convert(c, st->down ? low : f32, st->down ? f32 : low, n);
+            const int64_t bytes = p * st->channels + b * block;
+            convert(c, st->down ? bytes : f32, st->down ? f32 : bytes, n);
             if (!st->down && n < block)
                 memset((float *)(void *)c->y + f32 + n, 0, (size_t)(block - n) * sizeof(float));
         }
@@ -358,7 +358,7 @@ static void run_quantize(const dt_kernel_instance *s, const dt_run *r) {
 #pragma omp parallel for num_threads(s->threads) schedule(static) if (s->threads > 1)
     for (int t = 0; t < s->threads; t++) {
         int64_t b, e;
-        dt_cpu_piece(pixels, 64, t, s->threads, &b, &e);
+        dt_cpu_share(pixels, 64, t, s->threads, &b, &e);
         convert_pixels(&c, b, e);
     }
 }

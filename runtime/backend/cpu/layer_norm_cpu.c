@@ -108,7 +108,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
     for (int t = 0; t < s->threads; t++) {
         int64_t begin, end;
-        dt_cpu_piece(rows, 1, t, s->threads, &begin, &end);
+        dt_cpu_share(rows, 1, t, s->threads, &begin, &end);
         float *mine = sums + (size_t)t * 2 * stride;
         rows_bwd(s, r, begin, end, mine, mine + stride);
     }

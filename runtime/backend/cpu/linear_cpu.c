@@ -145,7 +145,7 @@ static void sum_rows(const linear_state *st, float *db, const void *dy, int thre
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n > 32768)
     for (int t = 0; t < threads; t++) {
         int64_t b, e;
-        dt_cpu_piece(st->n_out, 32, t, threads, &b, &e);
+        dt_cpu_share(st->n_out, 32, t, threads, &b, &e);
         for (int64_t i = b; i < e; i++) db[i] = 0.0f;
         for (int64_t row = 0; row < st->rows; row++) {
             const void *from = dt_row_at(st->type, dy, row * st->n_out + b);

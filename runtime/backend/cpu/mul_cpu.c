@@ -2,7 +2,7 @@
 //
 //   same shape   any layout, in place
 //   a row        a DENSE (rows, cols)
-//   channels     a BLOCKED, (images, blocks, pixels, lanes); b one row of channels, or one for each image
+//   channels     a BLOCKED, (images, blocks, pixels, block); b one row of channels, or one for each image
 //
 // Rows of b are widened to f32 in scratch, padded to whole blocks. Backward sums a * dy into the same places, each
 // block of an image by one thread, or for rows in a fixed number of runs which are added in order: the bits do not
@@ -16,7 +16,7 @@ enum { RUNS = 16 };
 typedef struct mul_state {
     int type;
     dt_times t;
-    int64_t lanes, blocks; // of a channel form
+    int64_t block, blocks; // of a channel form
     int64_t padded;        // floats of a row in scratch
     const dt_simd_elementwise *simd;
 } mul_state;
@@ -34,11 +34,11 @@ static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a,
         return dt_custom_fail(s, "the second shape does not repeat over the first");
     if (dt_row_type(b->dtype) < 0)
         return dt_custom_fail(s, "cannot multiply by %s", dt_dtype_name(b->dtype));
-    st->lanes = st->padded = st->t.cols;
+    st->block = st->padded = st->t.cols;
     if (!st->t.channels) return DT_OK;
-    st->lanes = dt_simd_get()->width;
-    st->blocks = (st->t.cols + st->lanes - 1) / st->lanes;
-    st->padded = st->blocks * st->lanes;
+    st->block = dt_simd_get()->width;
+    st->blocks = (st->t.cols + st->block - 1) / st->block;
+    st->padded = st->blocks * st->block;
     return DT_OK;
 }
 
@@ -82,8 +82,8 @@ typedef struct mul_item {
 static mul_item item_of(const mul_state *st, int64_t i) {
     if (st->t.channels) {
         const int64_t image = i / st->blocks, block = i % st->blocks;
-        return (mul_item){i * st->t.rows * st->lanes, st->t.rows,
-                          (st->t.each ? image * st->padded : 0) + block * st->lanes};
+        return (mul_item){i * st->t.rows * st->block, st->t.rows,
+                          (st->t.each ? image * st->padded : 0) + block * st->block};
     }
     const int64_t begin = st->t.rows * i / RUNS, end = st->t.rows * (i + 1) / RUNS;
     return (mul_item){begin * st->t.cols, end - begin, 0};
@@ -97,7 +97,7 @@ static void forward_item(const void *ctx, int64_t i, int64_t end) {
     const int t = c->st->type;
     const mul_item m = item_of(c->st, i);
     c->st->simd->mul_rows[t](dt_row_at_mut(t, c->y, m.at), dt_row_at(t, c->a, m.at),
-                             c->rows + m.factor, m.rows, c->st->lanes);
+                             c->rows + m.factor, m.rows, c->st->block);
 }
 
 static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
@@ -138,10 +138,10 @@ static void backward_item(const void *ctx, int64_t i, int64_t end) {
     const mul_call *c = ctx;
     const mul_state *st = c->st;
     const mul_item m = item_of(st, i);
-    float *sum = c->rows + (st->t.channels ? i * st->lanes : i * st->padded);
-    memset(sum, 0, (size_t)st->lanes * sizeof *sum);
+    float *sum = c->rows + (st->t.channels ? i * st->block : i * st->padded);
+    memset(sum, 0, (size_t)st->block * sizeof *sum);
     st->simd->mul_rows_sum[st->type](sum, dt_row_at(st->type, c->a, m.at),
-                                     dt_row_at(st->type, c->b, m.at), m.rows, st->lanes);
+                                     dt_row_at(st->type, c->b, m.at), m.rows, st->block);
 }
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct pool_state {
-    int type, lanes;
+    int type, block;
     bool max;
     int64_t images, channels, n_blocks;
     dt_layout layout;
@@ -16,14 +16,14 @@ typedef struct pool_state {
 } pool_state;
 
 static void read_planes(pool_state *st, const dt_value_info *x, dt_layout lies) {
-    st->lanes = dt_simd_get()->width;
+    st->block = dt_simd_get()->width;
     st->simd = dt_simd_get()->pool;
     st->channels = x->shape.d[1];
-    st->n_blocks = (x->shape.d[1] + st->lanes - 1) / st->lanes;
+    st->n_blocks = (x->shape.d[1] + st->block - 1) / st->block;
     st->images = x->shape.d[0];
-    st->layout = lies.kind == DT_NHWC && st->channels % st->lanes == 0 ? lies : dt_custom_blocked();
+    st->layout = lies.kind == DT_NHWC && st->channels % st->block == 0 ? lies : dt_custom_blocked();
     st->image.n_blocks = st->layout.kind == DT_NHWC ? st->n_blocks : 1;
-    st->image.pixel = st->image.n_blocks * st->lanes;
+    st->image.pixel = st->image.n_blocks * st->block;
     st->image.in_h = x->shape.d[2];
     st->image.in_w = x->shape.d[3];
 }
@@ -180,15 +180,15 @@ static dt_status prepare_global(dt_kernel_instance *s) {
 
 // A plane is an image's channel block. Channels of its block, and where they begin in (N,C).
 static int64_t block_channels(const pool_state *st, int64_t plane, int64_t *at) {
-    int64_t first = plane % st->n_blocks * st->lanes, left = st->channels - first;
+    int64_t first = plane % st->n_blocks * st->block, left = st->channels - first;
     *at = plane / st->n_blocks * st->channels + first;
-    return left < st->lanes ? left : st->lanes;
+    return left < st->block ? left : st->block;
 }
 
 // The element at which the plane's pixels begin.
 static int64_t plane_at(const pool_state *st, int64_t plane, int64_t n_pixels) {
-    if (st->layout.kind != DT_NHWC) return plane * n_pixels * st->lanes;
-    return plane / st->n_blocks * n_pixels * st->channels + plane % st->n_blocks * st->lanes;
+    if (st->layout.kind != DT_NHWC) return plane * n_pixels * st->block;
+    return plane / st->n_blocks * n_pixels * st->channels + plane % st->n_blocks * st->block;
 }
 
 static void global_plane(const void *ctx, int64_t plane, int64_t end) {

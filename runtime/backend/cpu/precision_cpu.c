@@ -2,7 +2,7 @@
 // some CPUs run them at half the rate of fp32.
 //
 // The largest convolutions and linear layers are timed in both precisions, with what else was chosen for them, until
-// nine tenths of the work or the budget are covered: on all lanes at once, as fp32 needs more of the memory that they
+// nine tenths of the work or the budget are covered: on all replicas at once, as fp32 needs more of the memory that they
 // share. The other nodes take what moving their bytes takes.
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_choices.h"
@@ -31,7 +31,7 @@ static const dt_node *twin_of(const dt_node *n, const dt_graph *g) {
 
 // Adds up the seconds of a micro-batch in each precision.
 static dt_status time_groups(dt_backend *b, const dt_graph *const g[2], const dt_node_group *list,
-                             int n, int n_lanes, double total, double seconds[2], double *flop) {
+                             int n, int n_replicas, double total, double seconds[2], double *flop) {
     const double begin = dt_clock_work_s(b->threads),
                  left = dt_cpu_choices_left_s(dt_cpu_choices_of(b));
     for (int i = 0; i < n && *flop < ENOUGH * total; i++) {
@@ -42,7 +42,7 @@ static dt_status time_groups(dt_backend *b, const dt_graph *const g[2], const dt
         if (!node[1]) continue;
         for (int k = 0; k < 2; k++) {
             double s = 0;
-            DT_TRY(dt_time_node(g[k], node[k], b, b->threads, n_lanes, 0, &s));
+            DT_TRY(dt_time_node(g[k], node[k], b, b->threads, n_replicas, 0, &s));
             seconds[k] += s * list[i].count;
         }
         *flop += list[i].flop * list[i].count;
@@ -79,8 +79,8 @@ static void time_bytes(const dt_graph *const g[2], double seconds[2]) {
         }
 }
 
-static uint64_t hash_groups(const dt_node_group *list, int n, int n_lanes) {
-    uint64_t h = (uint64_t)n_lanes;
+static uint64_t hash_groups(const dt_node_group *list, int n, int n_replicas) {
+    uint64_t h = (uint64_t)n_replicas;
     for (int i = 0; i < n; i++) {
         const uint64_t one[3] = {h, dt_hash64(list[i].text, strlen(list[i].text)),
                                  (uint64_t)list[i].count};
@@ -98,7 +98,7 @@ static void say(const dt_cpu_choices *c, const char *text, int faster) {
 }
 
 dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_graph *bf16,
-                                  int n_lanes, int *faster) {
+                                  int n_replicas, int *faster) {
     const dt_graph *const g[2] = {fp32, bf16};
     dt_cpu_choices *choices = dt_cpu_choices_of(b);
     dt_node_group *list = NULL;
@@ -107,13 +107,13 @@ dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_
     dt_status st = DT_OK;
     const int n = dt_node_groups(&list, fp32);
     for (int i = 0; i < n; i++) total += list[i].flop * list[i].count;
-    dt_hash_hex(hash_groups(list, n, n_lanes), hex);
+    dt_hash_hex(hash_groups(list, n, n_replicas), hex);
     snprintf(text, sizeof text, "precision of %s %s", fp32->name, hex);
     *faster = dt_cpu_choices_find(choices, text);
     if (*faster > 1 || (*faster < 0 && !dt_cpu_choices_timed(choices)))
         *faster = 1; // as the hardware says
     if (*faster < 0) {
-        st = time_groups(b, g, list, n, n_lanes, total, seconds, &flop);
+        st = time_groups(b, g, list, n, n_replicas, total, seconds, &flop);
         for (int k = 0; k < 2; k++) seconds[k] *= total / (flop + 1);
         time_bytes(g, seconds);
         const double rate[2] = {total / 1e9 / (seconds[0] + 1e-9),

@@ -20,7 +20,7 @@ static void copy_flat(int threads, const void *src, dt_dtype st, void *dst, dt_d
     schedule(static) if (threads > 1 && n * src_size > PARALLEL_BYTES)
     for (int t = 0; t < threads; t++) {
         int64_t b, end;
-        dt_cpu_piece(n, 64, t, threads, &b, &end);
+        dt_cpu_share(n, 64, t, threads, &b, &end);
         const char *from = (const char *)src + b * src_size;
         char *to = (char *)dst + b * dst_size;
         if (st == dt)

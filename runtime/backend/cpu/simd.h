@@ -49,10 +49,10 @@ typedef struct dt_simd_elementwise {
 } dt_simd_elementwise;
 
 // ---- batch norm: one channel block, `n_rows` whole rows of `width` pixels --------------------------
-// With `pool` (2x2, stride 2) n_rows is even except in an image's last piece; y, dy and argmax hold
+// With `pool` (2x2, stride 2) n_rows is even except in an image's last chunk; y, dy and argmax hold
 // floor(n_rows/2) rows of floor(width/2) pixels. A channel block is as wide as the vector, in NHWC (bf16 alone)
 // twice as wide: a register of bf16. Channel constants and sums are arrays of that width.
-typedef struct dt_bn_piece {
+typedef struct dt_bn_chunk {
     int64_t n_rows, width;
     int64_t nhwc; // 0: BLOCKED; else elements between pixels
     bool relu, pool;
@@ -65,14 +65,14 @@ typedef struct dt_bn_piece {
     const float *gain;    // scale * invstd
     const float *shift;   // forward
     const float *k1, *k2; // backward: dx = gain g - k1 - k2 (x - mean)
-    double *sums;         // backward sums: (g), (g (x - mean)), an array of lanes each
-} dt_bn_piece;
+    double *sums;         // backward sums: (g), (g (x - mean)), an array of that width each
+} dt_bn_chunk;
 typedef struct dt_simd_bn {
-    // sums[0..w) = sum(x - pivot), sums[w..2w) = sum((x - pivot)^2) over n_pixels; nhwc as in a piece
+    // sums[0..w) = sum(x - pivot), sums[w..2w) = sum((x - pivot)^2) over n_pixels; nhwc as in a chunk
     void (*stats)(const void *x, int64_t n_pixels, int64_t nhwc, const float *pivot, double *sums);
-    void (*forward)(const dt_bn_piece *p);
-    void (*backward_sums)(const dt_bn_piece *p);
-    void (*backward)(const dt_bn_piece *p);
+    void (*forward)(const dt_bn_chunk *p);
+    void (*backward_sums)(const dt_bn_chunk *p);
+    void (*backward)(const dt_bn_chunk *p);
 } dt_simd_bn;
 
 // ---- pooling: one channel block of one image (BLOCKED), or all blocks of one (NHWC) -----------------
@@ -91,7 +91,7 @@ typedef struct dt_simd_pool {
     void (*avg[DT_ROW_TYPES])(const dt_pool_image *p);
     void (*avg_bwd[DT_ROW_TYPES])(const dt_pool_image *p);
     void (*mean[DT_ROW_TYPES])(float *y, const void *x, int64_t n_pixels,
-                               int64_t pixel);                             // y: width lanes
+                               int64_t pixel);                             // y: a vector
     void (*fill[DT_ROW_TYPES])(void *y, const float *v, int64_t n_pixels); // y[p] = v
 } dt_simd_pool;
 

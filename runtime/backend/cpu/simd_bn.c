@@ -1,4 +1,4 @@
-// simd_bn.c: batch norm over one channel block of f32 (see simd.h: dt_bn_piece, and batch_norm_cpu.c
+// simd_bn.c: batch norm over one channel block of f32 (see simd.h: dt_bn_chunk, and batch_norm_cpu.c
 // for the passes; simd_bn_bf16.c for bf16). A pixel is one vector. These loops are bound by memory: each reads
 // every tensor once, in order, and writes full vectors. Fused 2x2 pooling keeps the unpooled y and its gradient
 // in registers. The mean is subtracted before scaling: folded into the shift it would cause cancellation where
@@ -48,7 +48,7 @@ static void stats(const void *x, int64_t n_pixels, int64_t nhwc, const float *pi
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-INLINE void forward_plain(const dt_bn_piece *p, int residual) {
+INLINE void forward_plain(const dt_bn_chunk *p, int residual) {
     vf mean = vld(p->mean), gain = vld(p->gain), shift = vld(p->shift);
     vf floor = vset1(p->relu ? 0.0f : -__builtin_inff());
     const void *x = p->x, *r = p->residual;
@@ -61,7 +61,7 @@ INLINE void forward_plain(const dt_bn_piece *p, int residual) {
     }
 }
 
-static void forward_pool(const dt_bn_piece *p) {
+static void forward_pool(const dt_bn_chunk *p) {
     vf mean = vld(p->mean), gain = vld(p->gain), shift = vld(p->shift);
     vf floor = vset1(p->relu ? 0.0f : -__builtin_inff());
     int64_t out_w = p->width / 2, line = p->width * VW;
@@ -92,7 +92,7 @@ static void forward_pool(const dt_bn_piece *p) {
     }
 }
 
-static void forward(const dt_bn_piece *p) {
+static void forward(const dt_bn_chunk *p) {
     if (p->pool)
         forward_pool(p);
     else if (p->residual)
@@ -102,7 +102,7 @@ static void forward(const dt_bn_piece *p) {
 }
 
 // ---- backward, first pass: sum(g) and sum(g (x - mean)) --------------------------------------------
-INLINE void sums_plain(const dt_bn_piece *p, int relu) {
+INLINE void sums_plain(const dt_bn_chunk *p, int relu) {
     vf mean = vld(p->mean);
     sums2 total = {{0}, {0}};
     int64_t n = p->n_rows * p->width;
@@ -127,7 +127,7 @@ INLINE void sums_plain(const dt_bn_piece *p, int relu) {
     sums_store(p->sums, &total);
 }
 
-static void sums_pool(const dt_bn_piece *p) {
+static void sums_pool(const dt_bn_chunk *p) {
     vf mean = vld(p->mean);
     sums2 total = {{0}, {0}};
     int64_t out_w = p->width / 2, line = p->width * VW;
@@ -151,7 +151,7 @@ static void sums_pool(const dt_bn_piece *p) {
     sums_store(p->sums, &total);
 }
 
-static void backward_sums(const dt_bn_piece *p) {
+static void backward_sums(const dt_bn_chunk *p) {
     if (p->pool)
         sums_pool(p);
     else if (p->relu)
@@ -161,7 +161,7 @@ static void backward_sums(const dt_bn_piece *p) {
 }
 
 // ---- backward, second pass: dx (which may be x's memory; NULL: nobody wants it) ---------------------
-INLINE void backward_plain(const dt_bn_piece *p, int relu, int dresidual, int dx) {
+INLINE void backward_plain(const dt_bn_chunk *p, int relu, int dresidual, int dx) {
     vf mean = vld(p->mean), gain = vld(p->gain), k1 = vld(p->k1), k2 = vld(p->k2);
     int64_t n = p->n_rows * p->width * VW;
     for (int64_t i = 0; i < n; i += VW) {
@@ -177,11 +177,11 @@ typedef struct bn_consts {
     vf mean, gain, k1, k2;
 } bn_consts;
 
-INLINE void put(const dt_bn_piece *p, const bn_consts *k, int64_t i, vf g) {
+INLINE void put(const dt_bn_chunk *p, const bn_consts *k, int64_t i, vf g) {
     store(p->dx, i, k->gain * g - k->k1 - k->k2 * (at(p->x, i) - k->mean));
 }
 
-static void backward_pool(const dt_bn_piece *p) {
+static void backward_pool(const dt_bn_chunk *p) {
     bn_consts k = {vld(p->mean), vld(p->gain), vld(p->k1), vld(p->k2)};
     int64_t out_w = p->width / 2, line = p->width * VW;
     for (int64_t row = 0; row < p->n_rows / 2; row++) {
@@ -204,7 +204,7 @@ static void backward_pool(const dt_bn_piece *p) {
             put(p, &k, (p->n_rows - 1) * line + col * VW, vset1(0));
 }
 
-static void backward(const dt_bn_piece *p) {
+static void backward(const dt_bn_chunk *p) {
     if (!p->dx && !p->dresidual) return;
     if (p->pool)
         backward_pool(p);

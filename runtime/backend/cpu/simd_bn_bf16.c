@@ -19,7 +19,7 @@ typedef struct layout {
     int64_t line;  // and between rows
 } layout;
 
-INLINE layout layout_of(const dt_bn_piece *p) {
+INLINE layout layout_of(const dt_bn_chunk *p) {
     const int64_t pixel = p->nhwc ? p->nhwc : VW;
     return (layout){pixel, p->width * pixel};
 }
@@ -91,14 +91,14 @@ INLINE pair normalise(const forward_consts *k, vs x) {
     return pair_mul_add(pair_sub(pair_widen(x), k->mean), k->gain, k->shift);
 }
 
-INLINE void forward_pixels(const dt_bn_piece *p, const forward_consts *k, int64_t i, int residual,
+INLINE void forward_pixels(const dt_bn_chunk *p, const forward_consts *k, int64_t i, int residual,
                            int one) {
     pair v = normalise(k, vs_load(p->x, i, one));
     if (residual) v = pair_add(v, pair_widen(vs_load(p->residual, i, one)));
     vs_store(p->y, i, pair_narrow(pair_floor(v, k->floor)), one);
 }
 
-INLINE void forward_plain(const dt_bn_piece *p, const forward_consts *k, int residual, int wide) {
+INLINE void forward_plain(const dt_bn_chunk *p, const forward_consts *k, int residual, int wide) {
     const int64_t step = wide ? p->nhwc : 2 * VW;
     int64_t n = p->n_rows * layout_of(p).line, i = 0;
     for (; i + step <= n; i += step) forward_pixels(p, k, i, residual, 0);
@@ -120,7 +120,7 @@ INLINE vs corner(const void *x, int64_t at, int wide, int one) {
 }
 
 // A unit of windows, the first of which has its upper left pixel at `in`.
-INLINE void forward_windows(const dt_bn_piece *p, const forward_consts *k, vs flip, int64_t in,
+INLINE void forward_windows(const dt_bn_chunk *p, const forward_consts *k, vs flip, int64_t in,
                             int64_t out, int wide, int one) {
     const layout l = layout_of(p);
     vs a = ordered(corner(p->x, in, wide, one), flip);
@@ -139,7 +139,7 @@ INLINE void forward_windows(const dt_bn_piece *p, const forward_consts *k, vs fl
     vs_store_u8(p->argmax + out, index, one);
 }
 
-INLINE void forward_pool(const dt_bn_piece *p, const forward_consts *k, int wide) {
+INLINE void forward_pool(const dt_bn_chunk *p, const forward_consts *k, int wide) {
     const layout l = layout_of(p);
     const int64_t step = wide ? l.pixel : 2 * VW, row_out = p->width / 2 * l.pixel;
     uint16_t signs[2 * VW];
@@ -153,7 +153,7 @@ INLINE void forward_pool(const dt_bn_piece *p, const forward_consts *k, int wide
     }
 }
 
-INLINE void forward_of(const dt_bn_piece *p, int wide) {
+INLINE void forward_of(const dt_bn_chunk *p, int wide) {
     const forward_consts k = {constants(p->mean, wide), constants(p->gain, wide),
                               constants(p->shift, wide), vset1(p->relu ? 0.0f : -__builtin_inff())};
     if (p->pool)
@@ -164,7 +164,7 @@ INLINE void forward_of(const dt_bn_piece *p, int wide) {
         forward_plain(p, &k, 0, wide);
 }
 
-static void forward(const dt_bn_piece *p) {
+static void forward(const dt_bn_chunk *p) {
     if (p->nhwc)
         forward_of(p, 1);
     else
@@ -172,19 +172,19 @@ static void forward(const dt_bn_piece *p) {
 }
 
 // ---- backward, first pass: sum(g) and sum(g (x - mean)) --------------------------------------------
-INLINE vs kept_gradient(const dt_bn_piece *p, int64_t i, int relu, int one) {
+INLINE vs kept_gradient(const dt_bn_chunk *p, int64_t i, int relu, int one) {
     vs g = vs_load(p->dy, i, one);
     return relu ? vs_keep(vsm_gt(vs_load(p->y, i, one), vs_set1(0)), g) : g;
 }
 
-INLINE void add_pixels(const dt_bn_piece *p, pair mean, int64_t i, int relu, int one, pair *s,
+INLINE void add_pixels(const dt_bn_chunk *p, pair mean, int64_t i, int relu, int one, pair *s,
                        pair *q) {
     pair g = pair_widen(kept_gradient(p, i, relu, one));
     *s = pair_add(*s, g);
     *q = pair_mul_add(g, pair_sub(pair_widen(vs_load(p->x, i, one)), mean), *q);
 }
 
-INLINE void sums_plain(const dt_bn_piece *p, int relu, int wide) {
+INLINE void sums_plain(const dt_bn_chunk *p, int relu, int wide) {
     const pair mean = constants(p->mean, wide);
     const int each = wide ? 1 : 2;
     const int64_t pixel = layout_of(p).pixel, n = p->n_rows * p->width;
@@ -193,7 +193,7 @@ INLINE void sums_plain(const dt_bn_piece *p, int relu, int wide) {
         int64_t end = i + FLUSH_PIXELS < n ? i + FLUSH_PIXELS : n;
         pair s = {{0}, {0}}, q = {{0}, {0}};
         for (; i + each <= end; i += each) add_pixels(p, mean, i * pixel, relu, 0, &s, &q);
-        if (i < end) { // the piece's last pixel: FLUSH_PIXELS is even
+        if (i < end) { // the chunk's last pixel: FLUSH_PIXELS is even
             add_pixels(p, mean, i * pixel, relu, 1, &s, &q);
             i++;
         }
@@ -202,7 +202,7 @@ INLINE void sums_plain(const dt_bn_piece *p, int relu, int wide) {
     sums_store(p->sums, &total, wide);
 }
 
-INLINE void sums_windows(const dt_bn_piece *p, pair mean, int64_t in, int64_t out, int wide,
+INLINE void sums_windows(const dt_bn_chunk *p, pair mean, int64_t in, int64_t out, int wide,
                          int one, pair *s, pair *q) {
     const layout l = layout_of(p);
     vs index = vs_load_u8(p->argmax + out, one), x = corner(p->x, in, wide, one);
@@ -214,7 +214,7 @@ INLINE void sums_windows(const dt_bn_piece *p, pair mean, int64_t in, int64_t ou
     *q = pair_mul_add(g, pair_sub(pair_widen(x), mean), *q);
 }
 
-INLINE void sums_pool(const dt_bn_piece *p, int wide) {
+INLINE void sums_pool(const dt_bn_chunk *p, int wide) {
     const pair mean = constants(p->mean, wide);
     const layout l = layout_of(p);
     const int each = wide ? 1 : 2;
@@ -235,7 +235,7 @@ INLINE void sums_pool(const dt_bn_piece *p, int wide) {
     sums_store(p->sums, &total, wide);
 }
 
-INLINE void backward_sums_of(const dt_bn_piece *p, int wide) {
+INLINE void backward_sums_of(const dt_bn_chunk *p, int wide) {
     if (p->pool)
         sums_pool(p, wide);
     else if (p->relu)
@@ -244,7 +244,7 @@ INLINE void backward_sums_of(const dt_bn_piece *p, int wide) {
         sums_plain(p, 0, wide);
 }
 
-static void backward_sums(const dt_bn_piece *p) {
+static void backward_sums(const dt_bn_chunk *p) {
     if (p->nhwc)
         backward_sums_of(p, 1);
     else
@@ -256,20 +256,20 @@ typedef struct backward_consts {
     pair mean, gain, k1, k2;
 } backward_consts;
 
-INLINE void put(const dt_bn_piece *p, const backward_consts *k, int64_t i, vs g, int one) {
+INLINE void put(const dt_bn_chunk *p, const backward_consts *k, int64_t i, vs g, int one) {
     pair d = pair_sub(pair_widen(vs_load(p->x, i, one)), k->mean);
     pair t = pair_mul_add(d, k->k2, k->k1);
     vs_store(p->dx, i, pair_narrow(pair_mul_sub(pair_widen(g), k->gain, t)), one);
 }
 
-INLINE void backward_pixels(const dt_bn_piece *p, const backward_consts *k, int64_t i, int relu,
+INLINE void backward_pixels(const dt_bn_chunk *p, const backward_consts *k, int64_t i, int relu,
                             int dresidual, int dx, int one) {
     vs g = kept_gradient(p, i, relu, one);
     if (dresidual) vs_store(p->dresidual, i, g, one);
     if (dx) put(p, k, i, g, one);
 }
 
-INLINE void backward_plain(const dt_bn_piece *p, const backward_consts *k, int relu, int dresidual,
+INLINE void backward_plain(const dt_bn_chunk *p, const backward_consts *k, int relu, int dresidual,
                            int dx, int wide) {
     const int64_t step = wide ? p->nhwc : 2 * VW;
     int64_t n = p->n_rows * layout_of(p).line, i = 0;
@@ -278,7 +278,7 @@ INLINE void backward_plain(const dt_bn_piece *p, const backward_consts *k, int r
 }
 
 // The gradient of the windows whose gradient is at `out`, two pixels of a row of each at a time.
-INLINE void put_window(const dt_bn_piece *p, const backward_consts *k, int64_t in, int64_t out,
+INLINE void put_window(const dt_bn_chunk *p, const backward_consts *k, int64_t in, int64_t out,
                        int wide) {
     const layout l = layout_of(p);
     if (wide) {
@@ -297,13 +297,13 @@ INLINE void put_window(const dt_bn_piece *p, const backward_consts *k, int64_t i
 }
 
 // Pixels from i on that no window has: they take part in the statistics only.
-INLINE void put_rest(const dt_bn_piece *p, const backward_consts *k, int64_t i, int64_t n_pixels,
+INLINE void put_rest(const dt_bn_chunk *p, const backward_consts *k, int64_t i, int64_t n_pixels,
                      int wide) {
     const int64_t pixel = layout_of(p).pixel;
     for (int64_t c = 0; c < n_pixels; c++) put(p, k, i + c * pixel, vs_set1(0), !wide);
 }
 
-INLINE void backward_pool(const dt_bn_piece *p, const backward_consts *k, int wide) {
+INLINE void backward_pool(const dt_bn_chunk *p, const backward_consts *k, int wide) {
     const layout l = layout_of(p);
     const int64_t out_w = p->width / 2;
     for (int64_t row = 0; row < p->n_rows / 2; row++) {
@@ -318,7 +318,7 @@ INLINE void backward_pool(const dt_bn_piece *p, const backward_consts *k, int wi
     if (p->n_rows % 2) put_rest(p, k, (p->n_rows - 1) * l.line, p->width, wide);
 }
 
-INLINE void backward_of(const dt_bn_piece *p, int wide) {
+INLINE void backward_of(const dt_bn_chunk *p, int wide) {
     const backward_consts k = {constants(p->mean, wide), constants(p->gain, wide),
                                constants(p->k1, wide), constants(p->k2, wide)};
     if (p->pool)
@@ -338,7 +338,7 @@ INLINE void backward_of(const dt_bn_piece *p, int wide) {
     }
 }
 
-static void backward(const dt_bn_piece *p) {
+static void backward(const dt_bn_chunk *p) {
     if (!p->dx && !p->dresidual) return;
     if (p->nhwc)
         backward_of(p, 1);

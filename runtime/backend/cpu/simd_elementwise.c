@@ -284,14 +284,14 @@ BOTH(dropout, (void *y, const void *x, const dt_rng *r, float p, uint32_t first,
      r, p, first, n)
 
 // ---- images ----------------------------------------------------------------------------------------
-// Bytes of one channel -> contiguous, in pieces that stay in the first-level cache.
+// Bytes of one channel -> contiguous, in chunks that stay in the first-level cache.
 INLINE void u8_plane(void *y, const uint8_t *x, int channels, int c, float a, float b, int64_t n,
                      int bf16) {
-    enum { PIECE = 512 };
-    uint8_t plane[PIECE + VW];
+    enum { CHUNK = 512 };
+    uint8_t plane[CHUNK + VW];
     memset(plane, 0, sizeof(plane));
-    for (int64_t start = 0; start < n; start += PIECE) {
-        int64_t m = n - start < PIECE ? n - start : PIECE;
+    for (int64_t start = 0; start < n; start += CHUNK) {
+        int64_t m = n - start < CHUNK ? n - start : CHUNK;
         const uint8_t *from = x + start * channels + c;
         if (channels == 1)
             memcpy(plane, from, (size_t)m);
@@ -306,11 +306,11 @@ BOTH(u8_plane, (void *y, const uint8_t *x, int channels, int c, float a, float b
 
 INLINE void f32_plane(void *y, const float *x, int channels, int c, float mean, float k, int64_t n,
                       int bf16) {
-    enum { PIECE = 512 };
-    float plane[PIECE + VW];
+    enum { CHUNK = 512 };
+    float plane[CHUNK + VW];
     memset(plane, 0, sizeof(plane));
-    for (int64_t start = 0; start < n; start += PIECE) {
-        int64_t m = n - start < PIECE ? n - start : PIECE;
+    for (int64_t start = 0; start < n; start += CHUNK) {
+        int64_t m = n - start < CHUNK ? n - start : CHUNK;
         const float *from = x + start * channels + c;
         if (channels == 1)
             memcpy(plane, from, (size_t)m * sizeof *plane);
@@ -325,11 +325,11 @@ BOTH(f32_plane, (void *y, const float *x, int channels, int c, float mean, float
 
 INLINE void u8_rgb(void *y, int64_t plane, const uint8_t *x, const float *scale3,
                    const float *shift3, int64_t n_pixels, int bf16) {
-    enum { PIECE = 512 };
-    uint8_t planes[3][PIECE + VW];
+    enum { CHUNK = 512 };
+    uint8_t planes[3][CHUNK + VW];
     memset(planes, 0, sizeof(planes));
-    for (int64_t start = 0; start < n_pixels; start += PIECE) {
-        int64_t m = n_pixels - start < PIECE ? n_pixels - start : PIECE, k = 0;
+    for (int64_t start = 0; start < n_pixels; start += CHUNK) {
+        int64_t m = n_pixels - start < CHUNK ? n_pixels - start : CHUNK, k = 0;
         const uint8_t *from = x + 3 * start;
 #if defined(DT_ISA_avx512) || defined(DT_ISA_avx2)
         // 16 pixels: each channel picks its bytes out of three registers

@@ -77,9 +77,9 @@ static int64_t units(const dt_winograd_conv *w, int64_t n) {
 
 // Blocks as large as the cache allows, and of equal size.
 static void divide_tiles(dt_winograd_conv *w) {
-    const int64_t lanes = dt_cpu_block(), tile_rows = w->simd->tile_rows;
+    const int64_t width = dt_cpu_block(), tile_rows = w->simd->tile_rows;
     const bool grad = w->dir == DT_DNNL_BACKWARD_WEIGHTS;
-    const int64_t unit = w->unit, out = grad ? w->out.blocks * unit : w->simd->tile_cols * lanes;
+    const int64_t unit = w->unit, out = grad ? w->out.blocks * unit : w->simd->tile_cols * width;
     const int64_t each = w->positions * (w->in.blocks * unit + out) * (int64_t)sizeof(float);
     int64_t most = CACHE_BYTES / each;
     if (grad && most < LEAST_SUMMED) most = LEAST_SUMMED;
@@ -89,8 +89,8 @@ static void divide_tiles(dt_winograd_conv *w) {
     w->tiles.n = round_up((w->n_tiles + n_blocks - 1) / n_blocks, tile_rows);
     w->in_at = odd_lines(w->tiles.n * w->in.blocks * unit);
     w->out_at = odd_lines(w->tiles.n * out);
-    w->rows = grad ? w->in.blocks * lanes : units(w, w->n_in);
-    w->filter_at = odd_lines(w->rows * lanes);
+    w->rows = grad ? w->in.blocks * width : units(w, w->n_in);
+    w->filter_at = odd_lines(w->rows * width);
 }
 
 dt_winograd_conv *dt_winograd_create(dt_winograd_way way, dt_dnnl_direction dir,
@@ -157,13 +157,13 @@ static int64_t tap_at(const dt_winograd_conv *w, int64_t in, int64_t out, int ta
 
 static void pack_block(const dt_winograd_conv *w, const float *dense, float *packed,
                        int64_t block) {
-    const int lanes = dt_cpu_block();
-    const int64_t n = min64(lanes, w->n_out - block * lanes);
+    const int width = dt_cpu_block();
+    const int64_t n = min64(width, w->n_out - block * width);
     float filter[TAPS * DT_SIMD_MAX_WIDTH] = {0};
     for (int64_t i = 0; i < w->n_in; i++) {
         for (int64_t l = 0; l < n; l++)
             for (int k = 0; k < TAPS; k++)
-                filter[k * lanes + l] = dense[tap_at(w, i, block * lanes + l, k)];
+                filter[k * width + l] = dense[tap_at(w, i, block * width + l, k)];
         w->simd->filter[w->tile / 4](packed + block * w->positions * w->filter_at, w->filter_at, i,
                                      filter);
     }
@@ -194,16 +194,16 @@ static dt_winograd_tiles tiles_of(const dt_winograd_conv *w, int64_t block, int6
 static void multiply(const conv_call *call, const float *v, float *m, int64_t block,
                      int64_t n_tiles, int64_t n_cols) {
     const dt_winograd_conv *w = call->w;
-    const int64_t lanes = dt_cpu_block();
+    const int64_t width = dt_cpu_block();
     const int64_t n = units(w, w->n_in);
     for (int64_t p = 0; p < w->positions; p++)
         for (int64_t at = 0; at < n; at += SUMMED)
             w->simd->product_tiles(&(dt_winograd_product){
                 .out = m + p * w->out_at,
-                .out_col = w->tiles.n * lanes,
+                .out_col = w->tiles.n * width,
                 .a = v + p * w->in_at + at * w->tiles.n,
                 .a_block = w->tiles.n * w->unit,
-                .b = call->packed + (block * w->positions + p) * w->filter_at + at * lanes,
+                .b = call->packed + (block * w->positions + p) * w->filter_at + at * width,
                 .b_col = w->positions * w->filter_at,
                 .n_rows = n_tiles,
                 .n_cols = n_cols,
@@ -214,7 +214,7 @@ static void multiply(const conv_call *call, const float *v, float *m, int64_t bl
 
 static void run_block(const conv_call *call, int64_t block, float *v) {
     const dt_winograd_conv *w = call->w;
-    const int64_t lanes = dt_cpu_block();
+    const int64_t width = dt_cpu_block();
     const dt_winograd_tiles in = tiles_of(w, block, w->in_at), out = tiles_of(w, block, w->out_at);
     float *m = v + w->positions * w->in_at;
     for (int64_t i = 0; i < w->in.blocks; i++)
@@ -224,9 +224,9 @@ static void run_block(const conv_call *call, int64_t block, float *v) {
         multiply(call, v, m, o, in.n, n_cols);
         for (int64_t c = o; c < o + n_cols; c++) {
             float bias[DT_SIMD_MAX_WIDTH] = {0};
-            const int64_t n = min64(lanes, w->n_out - c * lanes);
-            if (call->bias) memcpy(bias, call->bias + c * lanes, (size_t)n * sizeof *bias);
-            w->simd->output[w->type][w->tile / 4](call->y, m + (c - o) * w->tiles.n * lanes,
+            const int64_t n = min64(width, w->n_out - c * width);
+            if (call->bias) memcpy(bias, call->bias + c * width, (size_t)n * sizeof *bias);
+            w->simd->output[w->type][w->tile / 4](call->y, m + (c - o) * w->tiles.n * width,
                                                   &w->out, c, &out, bias, w->adds, w->relu);
         }
     }
@@ -267,15 +267,15 @@ static void sum_position(const dt_winograd_conv *w, int64_t block, int64_t p, co
 
 static void store_block(const dt_winograd_conv *w, const float *sums, int64_t block, float *dw,
                         bool accumulate) {
-    const int lanes = dt_cpu_block();
-    const int64_t n = min64(lanes, w->n_out - block * lanes);
+    const int width = dt_cpu_block();
+    const int64_t n = min64(width, w->n_out - block * width);
     float filter[TAPS * DT_SIMD_MAX_WIDTH];
     for (int64_t i = 0; i < w->n_in; i++) {
         w->simd->filter_grad[w->tile / 4](
-            filter, sums + block * w->positions * w->filter_at + i * lanes, w->filter_at);
+            filter, sums + block * w->positions * w->filter_at + i * width, w->filter_at);
         for (int64_t l = 0; l < n; l++) {
-            float *to = dw + tap_at(w, i, block * lanes + l, 0);
-            for (int k = 0; k < TAPS; k++) to[k] = filter[k * lanes + l] + (accumulate ? to[k] : 0);
+            float *to = dw + tap_at(w, i, block * width + l, 0);
+            for (int k = 0; k < TAPS; k++) to[k] = filter[k * width + l] + (accumulate ? to[k] : 0);
         }
     }
 }

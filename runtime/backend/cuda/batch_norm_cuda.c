@@ -67,9 +67,9 @@ static int64_t partial_floats(const bn_state *st) {
 // All rows in one chunk; each block takes 32 bytes of columns.
 static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
     dt_cols c = dt_cols_make(rows, cols, 1, 1);
-    const int64_t pieces = (cols + 7) / 8;
-    c.tx_log2 = type != DT_F32 && pieces > 1;
-    c.tiles = (int)((pieces + (1 << c.tx_log2) - 1) >> c.tx_log2);
+    const int64_t groups = (cols + 7) / 8;
+    c.tx_log2 = type != DT_F32 && groups > 1;
+    c.tiles = (int)((groups + (1 << c.tx_log2) - 1) >> c.tx_log2);
     c.padded = (int64_t)c.tiles * 8 << c.tx_log2;
     c.chunk_rows = rows > 0 ? rows : 1;
     c.n_chunks = 1;

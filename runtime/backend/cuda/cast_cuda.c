@@ -48,7 +48,7 @@ static dt_status prepare_normalize(dt_kernel_instance *s) {
     if (s->node->n_in > 1) {
         a->samples = x->shape.d[0];
         a->sample = x->shape.d[0] > 0 ? a->n / x->shape.d[0] : 0;
-        a->pieces = (a->sample + 4095) / 4096;
+        a->chunks = (a->sample + 4095) / 4096;
         if (a->sample >= (int64_t)1 << 31)
             return dt_cuda_fail(s, "images of 2^31 values cannot be mixed");
         a->by_channels = dt_quot_of(a->channels), a->by_width = dt_quot_of(x->shape.d[2]);
@@ -70,7 +70,7 @@ static void run_cast(const dt_kernel_instance *s, const dt_run *r) {
 static void run_mixed(const dt_kernel_instance *s, const dt_run *r) {
     dt_convert_args a = *(const dt_convert_args *)s->state;
     a.x = r->in[0], a.plan = r->in[1], a.out = r->out[0];
-    const dt_cuda_grid grid = {.blocks = a.samples * a.pieces, .threads = 256};
+    const dt_cuda_grid grid = {.blocks = a.samples * a.chunks, .threads = 256};
     dt_cuda_launch(dt_cuda_of(s), DT_K_normalize_mixed, grid, &a, r->stream);
 }
 static void run_normalize(const dt_kernel_instance *s, const dt_run *r) {

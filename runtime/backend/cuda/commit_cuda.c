@@ -213,7 +213,7 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
                stream);
         break;
     case DT_COMMIT_OPTIMIZE:
-        launch(cuda, DT_K_commit_optimize, (c->n + DT_COMMIT_PIECE - 1) / DT_COMMIT_PIECE,
+        launch(cuda, DT_K_commit_optimize, (c->n + DT_COMMIT_CHUNK - 1) / DT_COMMIT_CHUNK,
                &c->optimize, stream);
         break;
     case DT_COMMIT_STATISTICS:

@@ -17,7 +17,7 @@ static int memory_axis(dt_layout l, int n, int position) {
 }
 
 // The widest access, in bytes, that all the values or-ed into `bits` are multiples of.
-static int piece_of(uint64_t bits) {
+static int unit_of(uint64_t bits) {
     return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
 }
 
@@ -31,17 +31,17 @@ static void join(dt_cuda *c, void *out, int64_t outer, int64_t whole, const dt_j
         for (int i = first; i < end; i++)
             bits |= (uint64_t)(uintptr_t)parts[i].x |
                     (uint64_t)(parts[i].run | parts[i].pitch | parts[i].at);
-        a.piece = piece_of(bits);
-        a.whole = whole / a.piece;
+        a.unit = unit_of(bits);
+        a.whole = whole / a.unit;
         int64_t blocks = 0;
         for (int i = first; i < end; i++) {
             if (!parts[i].run || !outer) continue;
             dt_join_part p = {.x = parts[i].x,
-                              .run = parts[i].run / a.piece,
-                              .pitch = parts[i].pitch / a.piece,
-                              .at = parts[i].at / a.piece,
+                              .run = parts[i].run / a.unit,
+                              .pitch = parts[i].pitch / a.unit,
+                              .at = parts[i].at / a.unit,
                               .begin = blocks,
-                              .n = parts[i].run / a.piece * outer};
+                              .n = parts[i].run / a.unit * outer};
             blocks += (p.n + 256 * DT_JOIN_EACH - 1) / (256 * DT_JOIN_EACH);
             a.part[a.n_parts++] = p;
         }
@@ -199,18 +199,18 @@ static void run_runs(dt_cuda *c, const permutation *m, const dt_run *r) {
     uint64_t bits = (uint64_t)(uintptr_t)a.x | (uint64_t)(uintptr_t)a.out |
                     (uint64_t)(m->size[last] * m->element);
     for (int i = 0; i < last; i++) bits |= (uint64_t)(m->step[i] * m->element);
-    a.piece = piece_of(bits);
+    a.unit = unit_of(bits);
     for (int i = 0; i < last; i++)
-        a.size[i] = m->size[i], a.step[i] = m->step[i] * m->element / a.piece;
-    a.size[last] = m->size[last] * m->element / a.piece, a.step[last] = 1;
-    a.count = m->n_bytes / a.piece;
+        a.size[i] = m->size[i], a.step[i] = m->step[i] * m->element / a.unit;
+    a.size[last] = m->size[last] * m->element / a.unit, a.step[last] = 1;
+    a.count = m->n_bytes / a.unit;
     const int64_t blocks = (a.count + 256 * DT_JOIN_EACH - 1) / (256 * DT_JOIN_EACH);
     dt_cuda_launch(c, DT_K_permute, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a,
                    r->stream);
 }
 
 static void run_planes(dt_cuda *c, const permutation *m, const dt_run *r) {
-    dt_planes_args a = {.p = {.x = r->in[0], .out = r->out[0], .n = m->n, .piece = m->element}};
+    dt_planes_args a = {.p = {.x = r->in[0], .out = r->out[0], .n = m->n, .unit = m->element}};
     int64_t to[DT_MAX_DIMS], at = 1, planes = 1;
     int fast = m->n - 2, k = 0;
     for (int i = m->n - 1; i >= 0; i--) {

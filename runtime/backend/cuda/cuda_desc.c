@@ -85,7 +85,7 @@ static bool is_output(const dt_graph *g, dt_value v) {
 }
 
 // Returns whether all readers of y want its sums: training batch norms, in fp16, since cuDNN has no other engines that
-// make them. The sums of squares follow k sums directly, and cuDNN is told that all tensors are 16-byte aligned.
+// make them. The sums of squares follow k sums directly, and cuDNN learns from them that all tensors are 16-byte aligned.
 static bool wants_sums(const dt_graph *g, const dt_node *n, const dt_dnn_desc *d) {
     if (d->type != DT_F16 || d->bias || d->act != DT_ACTIVATION_none || d->k % 4) return false;
     int n_forward = 0;

@@ -2,7 +2,7 @@
 //
 // cuDNN takes a graph made of descriptors: tensors (type, dimensions, strides, an id), the operations between them,
 // and the graph. Tensors between two operations are virtual and have ids from VIRTUAL_ID on. Everything that
-// descriptors are told is hashed. A plan that was kept as text belongs to one graph, and cuDNN does not check that
+// descriptors say is hashed. A plan that was kept as text belongs to one graph, and cuDNN does not check that
 // today's build would make the same graph.
 //
 // Graphs
@@ -57,7 +57,7 @@ static uint64_t place_of(const dt_dnn_graph *g, descriptor d) {
     return DT_DNN_MAX_DESCRIPTORS;
 }
 
-// Hashes that a descriptor was told something. Descriptors count by their number, not by their address.
+// Hashes an attribute that a descriptor was given. Descriptors count by their number, not by their address.
 static void mix(dt_dnn_graph *g, uint64_t at, int name, cudnnBackendAttributeType_t type, int64_t n,
                 const void *value) {
     uint64_t words[DT_DNN_MAX_OPS + 4] = {g->hash, at, (uint64_t)name, (uint64_t)type};

@@ -12,16 +12,16 @@
 static inline dt_cols dt_cols_make(int64_t rows, int64_t cols, int64_t blocks,
                                    int64_t thread_rows) {
     dt_cols c = {.rows = rows, .cols = cols, .whole = cols % 8 == 0};
-    const int64_t pieces = (cols + 7) / 8;
-    while (c.tx_log2 < 5 && 1 << c.tx_log2 < pieces) c.tx_log2++;
-    c.tiles = (int)((pieces + (1 << c.tx_log2) - 1) >> c.tx_log2);
+    const int64_t groups = (cols + 7) / 8;
+    while (c.tx_log2 < 5 && 1 << c.tx_log2 < groups) c.tx_log2++;
+    c.tiles = (int)((groups + (1 << c.tx_log2) - 1) >> c.tx_log2);
     c.padded = (int64_t)c.tiles * 8 << c.tx_log2;
-    const int64_t lanes = 256 >> c.tx_log2, least = lanes * thread_rows;
+    const int64_t rows_at_once = 256 >> c.tx_log2, least = rows_at_once * thread_rows;
     int64_t chunks = blocks / c.tiles;
     if (chunks > rows / least) chunks = rows / least;
     if (chunks < 1) chunks = 1;
     c.chunk_rows = (rows + chunks - 1) / chunks;
-    c.chunk_rows = (c.chunk_rows + lanes - 1) / lanes * lanes;
+    c.chunk_rows = (c.chunk_rows + rows_at_once - 1) / rows_at_once * rows_at_once;
     if (c.chunk_rows < 1) c.chunk_rows = 1;
     c.n_chunks = rows > 0 ? (rows + c.chunk_rows - 1) / c.chunk_rows : 1;
     return c;
@@ -33,10 +33,11 @@ static inline dt_cuda_grid dt_cols_grid(const dt_cols *c) {
 // For elementwise passes: each thread takes up to `most` rows, or fewer to keep the device busy.
 static inline dt_cols dt_cols_flow(int64_t rows, int64_t cols, int64_t most) {
     dt_cols c = dt_cols_make(rows, cols, INT64_MAX / 2, 1);
-    const int64_t lanes = 256 >> c.tx_log2, units = (rows + lanes - 1) / lanes * c.tiles;
+    const int64_t rows_at_once = 256 >> c.tx_log2,
+                  units = (rows + rows_at_once - 1) / rows_at_once * c.tiles;
     int64_t each = units / 1024;
     each = each < 1 ? 1 : each > most ? most : each;
-    c.chunk_rows = lanes * each;
+    c.chunk_rows = rows_at_once * each;
     c.n_chunks = rows > 0 ? (rows + c.chunk_rows - 1) / c.chunk_rows : 1;
     return c;
 }

@@ -1,9 +1,10 @@
 // amp.c: mixed precision, after differentiation. Each node gets a compute type. Its inputs are cast to that type where
 // theirs differs, and its outputs get it.
 //
-//   LOW     low
-//   LOW_OUT low, but inputs keep their type (raw values of an instrument do not fit in low)
-//   FOLLOW  low if any activation that it reads is low, else f32; a backward node follows its forward node
+//   LOW     half precision, bf16 or f16
+//   LOW_OUT half precision, but inputs keep their type (raw values of an instrument do not fit in 16 bits)
+//   FOLLOW  half precision if any activation that the node reads has it, else f32; a backward node follows its forward
+//           node
 //   FULL    f32
 //
 // Parameters, buffers, GRAD and STAT stay f32: kernels read packed low-precision copies of weights and accumulate
@@ -18,7 +19,7 @@
 
 typedef struct amp_state {
     dt_graph *g;
-    dt_dtype low;
+    dt_dtype half;     // bf16 or f16
     dt_dtype *type;    // compute type by (old) node
     dt_value *cast_of; // by value: its copy in the other type, or DT_NONE
     dt_node_id *order; // new order
@@ -41,7 +42,7 @@ static dt_dtype compute_type(const amp_state *s, const dt_node *n) {
     switch (dt_op_get(n->op)->amp) {
     case DT_AMP_LOW:
     case DT_AMP_LOW_OUT:
-        return s->low;
+        return s->half;
     case DT_AMP_FULL:
         return DT_F32;
     case DT_AMP_FOLLOW:
@@ -49,7 +50,8 @@ static dt_dtype compute_type(const amp_state *s, const dt_node *n) {
     }
     if (n->backward && n->forward != DT_NONE) return s->type[n->forward];
     for (int i = 0; i < n->n_in; i++) {
-        if (is_activation(s->g, n->in[i]) && s->g->values[n->in[i]].dtype == s->low) return s->low;
+        if (is_activation(s->g, n->in[i]) && s->g->values[n->in[i]].dtype == s->half)
+            return s->half;
     }
     return DT_F32;
 }
@@ -92,12 +94,12 @@ static void convert(amp_state *s, dt_node_id id) {
 }
 
 // At most one cast for each value is needed.
-dt_status dt_pass_amp(dt_graph *g, dt_dtype low) {
+dt_status dt_pass_amp(dt_graph *g, dt_dtype half) {
     DT_TRY(dt_graph_check(g));
-    if (low == DT_F32) return DT_OK;
+    if (half == DT_F32) return DT_OK;
     int n_nodes = g->n_nodes;
     size_t n_values = (size_t)g->n_values;
-    amp_state s = {.g = g, .low = low};
+    amp_state s = {.g = g, .half = half};
     s.type = dt_xcalloc((size_t)n_nodes + 1, sizeof *s.type);
     s.cast_of = dt_xcalloc(n_values + 1, sizeof *s.cast_of);
     s.order = dt_xcalloc((size_t)n_nodes + n_values + 1, sizeof *s.order);

@@ -19,7 +19,7 @@ typedef struct int8_pass {
     dt_graph *g;
     const dt_int8 *q;
     const dt_int8_layer **layer; // by node; NULL: it stays
-    bool *low;                   // by value: its producer stores it in 8 bits
+    bool *is_int8;               // by value: its producer stores it in 8 bits
     dt_value *copy;              // by value: the same in the other type, or DT_NONE
     int n_old;                   // values
     dt_node_id *order;
@@ -70,25 +70,25 @@ static void find_low(int8_pass *p) {
     const dt_graph *g = p->g;
     for (dt_node_id id = g->n_nodes - 1; id >= 0; id--) {
         const dt_node *n = &g->nodes[id];
-        if (is_pool(n) && p->low[n->out[0]]) p->low[n->in[0]] = true;
+        if (is_pool(n) && p->is_int8[n->out[0]]) p->is_int8[n->in[0]] = true;
         if (!p->layer[id]) continue;
-        p->low[n->in[0]] = true;
-        if (n->n_in > 3 && p->low[n->out[0]]) p->low[n->in[3]] = true;
+        p->is_int8[n->in[0]] = true;
+        if (n->n_in > 3 && p->is_int8[n->out[0]]) p->is_int8[n->in[3]] = true;
     }
     for (dt_node_id id = 0; id < g->n_nodes; id++) { // who cannot write 8 bits does not
         const dt_node *n = &g->nodes[id];
-        const bool writes = p->layer[id] || (is_pool(n) && p->low[n->in[0]]);
+        const bool writes = p->layer[id] || (is_pool(n) && p->is_int8[n->in[0]]);
         for (int i = 0; i < n->n_out && !n->dead && !writes; i++)
-            if (n->out[i] != DT_NONE) p->low[n->out[i]] = false;
+            if (n->out[i] != DT_NONE) p->is_int8[n->out[i]] = false;
     }
     for (dt_value v = 0; v < g->n_values; v++)
-        if (g->values[v].producer == DT_NONE) p->low[v] = false;
+        if (g->values[v].producer == DT_NONE) p->is_int8[v] = false;
 }
 
 static dt_status scale_of(const int8_pass *p, dt_value v, float *scale, dt_dtype *type) {
     const dt_value_info *info = &p->g->values[v];
     const dt_node *by = info->producer == DT_NONE ? NULL : &p->g->nodes[info->producer];
-    if (by && is_pool(by) && p->low[v]) return scale_of(p, by->in[0], scale, type);
+    if (by && is_pool(by) && p->is_int8[v]) return scale_of(p, by->in[0], scale, type);
     if (by && by->op == DT_OP_dropout) { // dtrain predict --mc: the run was observed without
         DT_TRY(scale_of(p, by->in[0], scale, type));
         *scale /= 1 - by->attrs.dropout.p;
@@ -102,18 +102,18 @@ static dt_status scale_of(const int8_pass *p, dt_value v, float *scale, dt_dtype
 }
 
 // The same value in 8 bits or in f32.
-static dt_status converted(int8_pass *p, dt_value v, bool low, dt_value *out) {
+static dt_status converted(int8_pass *p, dt_value v, bool int8, dt_value *out) {
     dt_graph *g = p->g;
     dt_attrs a = {.quantize = {.to = DT_F32}};
     dt_dtype type;
     char name[512];
     *out = v;
-    if (p->low[v] == low) return DT_OK;
+    if (p->is_int8[v] == int8) return DT_OK;
     *out = p->copy[v];
     if (*out != DT_NONE) return DT_OK;
     DT_TRY(scale_of(p, v, &a.quantize.scale, &type));
-    if (low) a.quantize.to = type;
-    snprintf(name, sizeof name, "%s.%s", g->values[v].name, low ? "int8" : "f32");
+    if (int8) a.quantize.to = type;
+    snprintf(name, sizeof name, "%s.%s", g->values[v].name, int8 ? "int8" : "f32");
     *out = p->copy[v] = dt_graph_apply(g, DT_OP_quantize, name, &v, 1, &a);
     if (*out == DT_NONE) return dt_graph_check(g);
     p->order[p->n_order++] = g->n_nodes - 1;
@@ -130,12 +130,12 @@ static dt_status convert_layer(int8_pass *p, dt_node_id id) {
     memcpy(weight, p->layer[id]->weight, (size_t)p->layer[id]->n * sizeof *weight);
     *s = (dt_int8_scales){.weight = weight, .residual = 1, .y = 1};
     DT_TRY(scale_of(p, x, &s->x, &type));
-    if (p->low[y]) DT_TRY(scale_of(p, y, &s->y, &g->values[y].dtype));
-    if (p->low[y] && adds) DT_TRY(scale_of(p, g->nodes[id].in[3], &s->residual, &type));
+    if (p->is_int8[y]) DT_TRY(scale_of(p, y, &s->y, &g->values[y].dtype));
+    if (p->is_int8[y] && adds) DT_TRY(scale_of(p, g->nodes[id].in[3], &s->residual, &type));
     dt_value in;
     DT_TRY(converted(p, x, true, &in));
     g->nodes[id].in[0] = in;
-    if (adds) DT_TRY(converted(p, g->nodes[id].in[3], p->low[y], &in));
+    if (adds) DT_TRY(converted(p, g->nodes[id].in[3], p->is_int8[y], &in));
     if (adds) g->nodes[id].in[3] = in;
     g->nodes[id].op = conv ? DT_OP_conv2d_int8 : DT_OP_linear_int8;
     if (conv)
@@ -148,7 +148,7 @@ static dt_status convert_layer(int8_pass *p, dt_node_id id) {
 static dt_status convert(int8_pass *p, dt_node_id id) {
     dt_graph *g = p->g;
     if (p->layer[id]) return convert_layer(p, id);
-    if (is_pool(&g->nodes[id]) && p->low[g->nodes[id].out[0]]) {
+    if (is_pool(&g->nodes[id]) && p->is_int8[g->nodes[id].out[0]]) {
         g->values[g->nodes[id].out[0]].dtype = g->values[g->nodes[id].in[0]].dtype;
         return DT_OK;
     }
@@ -174,7 +174,7 @@ dt_status dt_pass_int8(dt_graph *g, const dt_int8 *q) {
     const size_t n = (size_t)(g->n_values + n_nodes) + 1;
     int8_pass p = {.g = g, .q = q, .n_old = g->n_values};
     p.layer = dt_xcalloc((size_t)n_nodes + 1, sizeof *p.layer);
-    p.low = dt_xcalloc(n, sizeof *p.low);
+    p.is_int8 = dt_xcalloc(n, sizeof *p.is_int8);
     p.copy = dt_xcalloc(n, sizeof *p.copy);
     p.order = dt_xcalloc(n, sizeof *p.order);
     for (size_t v = 0; v < n; v++) p.copy[v] = DT_NONE;
@@ -187,7 +187,7 @@ dt_status dt_pass_int8(dt_graph *g, const dt_int8 *q) {
     if (st == DT_OK) st = convert_outputs(&p);
     if (st == DT_OK) dt_graph_permute_nodes(g, p.order);
     free(p.layer);
-    free(p.low);
+    free(p.is_int8);
     free(p.copy);
     free(p.order);
     return st == DT_OK ? dt_graph_check(g) : st;

@@ -13,9 +13,9 @@
 dt_status dt_pass_fuse(dt_graph *g);
 // Inference: conv2d + batch_norm -> conv2d with fold_bn; + relu -> attrs.act.
 dt_status dt_pass_fold_bn(dt_graph *g);
-// Activations and their gradients of LOW and FOLLOW ops to `low`; casts before FULL ops. low = DT_F32
+// Activations and their gradients of LOW and FOLLOW ops to `half` (bf16 or f16); casts before FULL ops. half = DT_F32
 // does nothing. PARAM, BUFFER, GRAD, STAT stay f32; so do batch statistics and saved moments.
-dt_status dt_pass_amp(dt_graph *g, dt_dtype low);
+dt_status dt_pass_amp(dt_graph *g, dt_dtype half);
 // Training: linear + gelu in the tanh form, and gelu's gradient + the linear.bwd before it.
 dt_status dt_pass_fuse_gelu(dt_graph *g);
 // add + layer_norm -> one layer_norm that makes both; layer_norm.bwd + the add of its result and another gradient.

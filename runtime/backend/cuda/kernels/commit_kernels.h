@@ -22,7 +22,7 @@
 #include "config/optimizer_words.h"
 #include "optimizers_all.h"
 
-enum { DT_COMMIT_THREADS = 256, DT_COMMIT_PIECE = 8192 };
+enum { DT_COMMIT_THREADS = 256, DT_COMMIT_CHUNK = 8192 };
 
 typedef struct dt_flat_add_args {
     float *dst;
@@ -376,10 +376,10 @@ DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[
     }
 }
 
-// One block per DT_COMMIT_PIECE elements. Segments begin at multiples of 16.
+// One block per DT_COMMIT_CHUNK elements. Segments begin at multiples of 16.
 DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
     const int commit = a->verdict->commit;
-    const int64_t begin = DT_BLOCK * DT_COMMIT_PIECE, end = begin + DT_COMMIT_PIECE;
+    const int64_t begin = DT_BLOCK * DT_COMMIT_CHUNK, end = begin + DT_COMMIT_CHUNK;
     int low = 0, high = a->n_segments; // the first segment that ends behind `begin`
     while (low < high) {
         const int middle = (low + high) / 2;

@@ -23,7 +23,7 @@ typedef struct dt_convert_args {
     float scale[DT_NORMALIZE_CHANNELS], shift[DT_NORMALIZE_CHANNELS];
     // mixed
     const dt_mix_row *plan;          // by sample
-    int64_t samples, sample, pieces; // elements per sample, blocks per sample
+    int64_t samples, sample, chunks; // elements per sample, blocks per sample
     dt_quot by_channels, by_width;
 } dt_convert_args;
 
@@ -139,7 +139,7 @@ DT_FN void dt_mix_thread(const dt_convert_args *a, int64_t j, int64_t o, const f
     dt_normalize8(a, channel, scale, shift, F, x);
     dt_put8_row(a->out, T, V, i, left, x);
 }
-// `pieces` blocks per sample, of 2 * 2048 elements each.
+// `chunks` blocks per sample, of 2 * 2048 elements each.
 DT_KERNEL(normalize_mixed, dt_convert_args) {
     DT_SHARED(float, scale, DT_NORMALIZE_CHANNELS);
     DT_SHARED(float, shift, DT_NORMALIZE_CHANNELS);
@@ -147,9 +147,9 @@ DT_KERNEL(normalize_mixed, dt_convert_args) {
         if (t < a->channels) scale[t] = a->scale[t], shift[t] = a->shift[t];
     }
     DT_THREADS(t) {
-        const int64_t j = DT_BLOCK / a->pieces, piece = DT_BLOCK - j * a->pieces;
+        const int64_t j = DT_BLOCK / a->chunks, chunk = DT_BLOCK - j * a->chunks;
         for (int u = 0; u < 2; u++) {
-            const int64_t o = ((piece * 2 + u) * DT_BLOCK_DIM + t) * 8;
+            const int64_t o = ((chunk * 2 + u) * DT_BLOCK_DIM + t) * 8;
             if (a->from == DT_U8)
                 DT_TYPED(T, a->to, dt_mix_thread(a, j, o, scale, shift, DT_U8, T));
             else

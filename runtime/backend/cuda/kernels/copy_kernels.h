@@ -22,26 +22,26 @@ typedef struct dt_join_part {
 typedef struct dt_join_args {
     void *out;
     int64_t whole; // accesses per row of out
-    int piece;     // bytes
+    int unit;      // bytes
     int n_parts;
     dt_join_part part[DT_JOIN_PARTS];
 } dt_join_args;
 
-DT_FN dt_vec16 dt_piece_load(const void *p, int piece, int64_t i) {
+DT_FN dt_vec16 dt_unit_load(const void *p, int unit, int64_t i) {
     dt_vec16 v;
-    if (piece == 16) return dt_load16((const unsigned char *)p + 16 * i);
-    v.w[0] = piece == 4   ? ((const uint32_t *)p)[i]
-             : piece == 2 ? ((const uint16_t *)p)[i]
-                          : ((const uint8_t *)p)[i];
+    if (unit == 16) return dt_load16((const unsigned char *)p + 16 * i);
+    v.w[0] = unit == 4   ? ((const uint32_t *)p)[i]
+             : unit == 2 ? ((const uint16_t *)p)[i]
+                         : ((const uint8_t *)p)[i];
     v.w[1] = v.w[2] = v.w[3] = 0;
     return v;
 }
-DT_FN void dt_piece_store(void *p, int piece, int64_t i, dt_vec16 v) {
-    if (piece == 16)
+DT_FN void dt_unit_store(void *p, int unit, int64_t i, dt_vec16 v) {
+    if (unit == 16)
         dt_store16((unsigned char *)p + 16 * i, v);
-    else if (piece == 4)
+    else if (unit == 4)
         ((uint32_t *)p)[i] = v.w[0];
-    else if (piece == 2)
+    else if (unit == 2)
         ((uint16_t *)p)[i] = (uint16_t)v.w[0];
     else
         ((uint8_t *)p)[i] = (uint8_t)v.w[0];
@@ -61,20 +61,20 @@ DT_FN void dt_join_thread(const dt_join_args *a, const dt_join_part *p, int64_t 
         const int64_t col = i - row * p->run;
         to[u] = row * a->whole + p->at + col;
         for (int k = 0; k < 4; k++) v[u].w[k] = 0;
-        if (p->x) v[u] = dt_piece_load(p->x, P, row * p->pitch + col);
+        if (p->x) v[u] = dt_unit_load(p->x, P, row * p->pitch + col);
     }
     for (int u = 0; u < DT_JOIN_EACH; u++)
-        if (to[u] >= 0) dt_piece_store(a->out, P, to[u], v[u]);
+        if (to[u] >= 0) dt_unit_store(a->out, P, to[u], v[u]);
 }
 DT_KERNEL(join_runs, dt_join_args) {
     DT_THREADS(t) {
         int p = 0;
         while (p + 1 < a->n_parts && DT_BLOCK >= a->part[p + 1].begin) p++;
         const int64_t first = (DT_BLOCK - a->part[p].begin) * DT_BLOCK_DIM * DT_JOIN_EACH + t;
-        if (a->piece == 16)
+        if (a->unit == 16)
             dt_join_thread(a, &a->part[p], first, DT_BLOCK_DIM, 16);
         else
-            dt_join_thread(a, &a->part[p], first, DT_BLOCK_DIM, a->piece);
+            dt_join_thread(a, &a->part[p], first, DT_BLOCK_DIM, a->unit);
     }
 }
 
@@ -82,7 +82,7 @@ typedef struct dt_permute_args {
     const void *x;
     void *out;
     int n;                     // dimensions of out, merged; the last counts accesses
-    int piece;                 // bytes
+    int unit;                  // bytes
     int64_t size[DT_MAX_DIMS]; // of out
     int64_t step[DT_MAX_DIMS]; // accesses in x per step along each; the last of permute is 1
     int64_t count;             // accesses of out
@@ -105,11 +105,11 @@ DT_KERNEL(permute, dt_permute_args) {
         dt_vec16 v[DT_JOIN_EACH];
         for (int u = 0; u < DT_JOIN_EACH; u++) {
             const int64_t i = first + u * DT_BLOCK_DIM;
-            if (i < a->count) v[u] = dt_piece_load(a->x, a->piece, dt_permute_from(a, i));
+            if (i < a->count) v[u] = dt_unit_load(a->x, a->unit, dt_permute_from(a, i));
         }
         for (int u = 0; u < DT_JOIN_EACH; u++) {
             const int64_t i = first + u * DT_BLOCK_DIM;
-            if (i < a->count) dt_piece_store(a->out, a->piece, i, v[u]);
+            if (i < a->count) dt_unit_store(a->out, a->unit, i, v[u]);
         }
     }
 }
@@ -139,7 +139,7 @@ DT_KERNEL(permute_planes, dt_planes_args) {
         for (int q = t / DT_PERMUTE_TILE; q < DT_PERMUTE_TILE; q += DT_BLOCK_DIM / DT_PERMUTE_TILE)
             if (row + r < rows && col + q < cols)
                 tile[q * (DT_PERMUTE_TILE + 1) + r] =
-                    dt_piece_load(p->x, p->piece, from + row + r + (col + q) * p->step[p->n - 1])
+                    dt_unit_load(p->x, p->unit, from + row + r + (col + q) * p->step[p->n - 1])
                         .w[0];
     }
     DT_THREADS(t) {
@@ -150,7 +150,7 @@ DT_KERNEL(permute_planes, dt_planes_args) {
             dt_vec16 v;
             v.w[0] = tile[q * (DT_PERMUTE_TILE + 1) + r];
             v.w[1] = v.w[2] = v.w[3] = 0;
-            dt_piece_store(p->out, p->piece, to + (row + r) * a->to[p->n - 2] + col + q, v);
+            dt_unit_store(p->out, p->unit, to + (row + r) * a->to[p->n - 2] + col + q, v);
         }
     }
 }

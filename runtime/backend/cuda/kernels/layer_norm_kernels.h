@@ -15,7 +15,7 @@
 
 #include "backend/cuda/kernels/block_math.h"
 
-enum { DT_LN_PIECES = 4 }; // groups of 8 columns that a thread may hold sums for
+enum { DT_LN_GROUPS = 4 }; // groups of 8 columns that a thread may hold sums for
 
 typedef struct dt_layer_norm_args {
     dt_rows r;
@@ -135,7 +135,7 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, 
 #ifdef __CUDACC__
 #pragma unroll
 #endif
-    for (int p = 0; p < DT_LN_PIECES; p++) {
+    for (int p = 0; p < DT_LN_GROUPS; p++) {
         const int64_t i = ((int64_t)p * a->r.group + s->lane) * 8, left = a->r.n - i;
         if (left <= 0) continue;
         dt_get8_row(a->x, T, V, s->row * a->r.n + i, left, x);
@@ -160,10 +160,10 @@ DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
     DT_SHARED(float, sum_g, 1024);
     DT_SHARED(float, sum_gx, 1024);
     DT_SHARED(float, total, 8 * 1024);
-    DT_PRIVATE(float, own, DT_LN_PIECES * 16);
+    DT_PRIVATE(float, own, DT_LN_GROUPS * 16);
     const int64_t bunch = DT_BLOCK_DIM / a->r.group;
     DT_THREADS(t) {
-        for (int k = 0; k < DT_LN_PIECES * 16; k++) DT_MINE(own, t)[k] = 0.0f;
+        for (int k = 0; k < DT_LN_GROUPS * 16; k++) DT_MINE(own, t)[k] = 0.0f;
     }
     for (int64_t b = DT_BLOCK; b * bunch < a->r.rows; b += DT_GRID) {
         DT_THREADS(t) {
@@ -184,7 +184,7 @@ DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
 #ifdef __CUDACC__
 #pragma unroll
 #endif
-    for (int p = 0; p < DT_LN_PIECES * 2; p++) {
+    for (int p = 0; p < DT_LN_GROUPS * 2; p++) {
         DT_THREADS(t) {
             for (int k = 0; k < 8; k++) total[k * 1024 + t] = DT_MINE(own, t)[p * 8 + k];
         }
