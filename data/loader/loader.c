@@ -42,7 +42,7 @@ place loader_place(const loader *l, int64_t step, int micro, int j) {
     return (place){l->samples[i < n ? i : n - 1], 0, i < n ? 1 : 0};
 }
 
-// As dt_sample_fill, but a record in quarantine is not tried.
+// dt_sample_fill, except that a record in quarantine is not tried.
 static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *p,
                              dt_bad_sample *bad) {
     *bad = (dt_bad_sample){.member = UINT32_MAX};
@@ -54,7 +54,7 @@ static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *
 static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p, dt_bad_sample bad) {
     dt_rng rng = {l->d->seed, p->sample, p->epoch, dt_hash32("data.replace")};
     dt_status st = DT_E_DATA;
-    w->scratch.given = NULL; // those are the bytes of the sample that is replaced
+    w->scratch.given = NULL; // the bytes given belong to the sample that is replaced
     for (uint32_t a = 0; a < MAX_REPLACEMENTS && st == DT_E_DATA; a++) {
         dt_skips_note(l->d, bad.record, bad.member, dt_error_message());
         dt_counter_add(&w->scratch.n_skipped, 1);
@@ -66,7 +66,7 @@ static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p, d
                            : st;
 }
 
-// Half of the sample may have been written.
+// Zeros the place, as half of the sample may have been written, and notes the reason.
 static void leave_empty(loader *l, worker *w, slot *s, int j, place *p, dt_bad_sample bad) {
     dt_skips_note(l->d, bad.record, bad.member, dt_error_message());
     dt_counter_add(&w->scratch.n_skipped, 1);
@@ -111,7 +111,7 @@ static void start_slot(loader *l, slot *s) {
     l->filling = s;
 }
 
-// Samples [begin, end) of a slot, which a worker takes at once. Readers have the bytes of those before `own`.
+// Samples [begin, end) of a slot, which a worker takes at once. Readers fetch the bytes of samples before `own`.
 typedef struct unit {
     slot *s;
     int begin, end, own;
@@ -163,7 +163,8 @@ static void note_status(slot *s, dt_status st) {
     snprintf(s->message, sizeof s->message, "%s", dt_error_message());
 }
 
-// Mixup and CutMix of a whole batch, by the worker that finished it. A few numbers a sample: no stage of its own.
+// Mixup and CutMix of a whole batch, by the worker that finished the batch. It plans a few numbers a sample, which is
+// too little for a stage of its own.
 static void mix_batch(loader *l, slot *s) {
     dt_mix_batch b = {.step = s->batch.step,
                       .first = (int64_t)s->batch.micro * l->r.micro_batch,
@@ -174,7 +175,7 @@ static void mix_batch(loader *l, slot *s) {
     dt_mix_run(l->mix, &b);
 }
 
-// Under the lock, which is open while the batch is mixed.
+// Called under the lock, which is released while the batch is mixed.
 static void finish_unit(loader *l, slot *s, int n, dt_status st) {
     note_status(s, st);
     s->n_left -= n;
@@ -230,7 +231,7 @@ static void wait_a_second(loader *l) {
     pthread_cond_timedwait(&l->ready, &l->lock, &until);
 }
 
-// Other ranks wait for this one and may give up: the log says what it is waiting for.
+// Other ranks wait for this rank and may give up: the log says what this rank is waiting for.
 static void report_wait(const loader *l, int64_t q, double waited_s, double *next_s) {
     if (waited_s < *next_s) return;
     char what[LOADER_MESSAGE_BYTES];
@@ -260,7 +261,7 @@ static dt_status await(loader *l, int64_t q, slot **out) {
     }
 }
 
-// Charges the wait to the stages, by what the workers did meanwhile.
+// Divides the time of a wait among the stages, by what the workers did meanwhile.
 static void note_wait(loader *l, double waited, const uint64_t before[DT_N_STAGES]) {
     uint64_t after[DT_N_STAGES], all = 0, ns = (uint64_t)(waited * 1e9);
     loader_stage_ns(l, after);

@@ -1,5 +1,5 @@
 // loader_internal.h: what loader_open.c (set-up, tuning), loader.c (threads and ring) and loader_stats.c (counters,
-// reports) share; each calls only those behind it. Not for others.
+// reports) share; each file calls only the files behind it in this list. Not for others.
 #ifndef DT_DATA_LOADER_INTERNAL_H
 #define DT_DATA_LOADER_INTERNAL_H
 
@@ -11,7 +11,7 @@ enum { LOADER_MESSAGE_BYTES = 1024 };
 typedef enum slot_state { FREE, FILLING, READY, HELD } slot_state;
 
 typedef struct slot {
-    dt_batch batch; // first: release() gets it back as a slot
+    dt_batch batch; // the first member: release() makes the slot's pointer of the batch's
     slot_state state;
     int64_t q;
     // where samples are written: the batch's arrays, except for classes and numbers that will be mixed
@@ -26,7 +26,7 @@ typedef struct worker {
     _Alignas(128) struct loader *loader; // counters of two workers never share a cache line
     pthread_t thread;
     int index;
-    _Atomic bool busy; // at a unit
+    _Atomic bool busy; // filling a unit
     dt_sample_scratch scratch;
     dt_counter blocked_ns, starved_ns; // no free slot; waiting for bytes that a reader fetches
 } worker;
@@ -44,7 +44,7 @@ typedef struct loader {
     pthread_cond_t work, ready, idle;
     slot *slots;
     _Atomic int n_slots, n_made; // slots in use, with memory
-    int max_slots;               // that can be had
+    int max_slots;               // the most that tune() may set
     size_t slot_bytes;
     int unit; // samples a worker takes at once
     slot *filling;
@@ -52,13 +52,13 @@ typedef struct loader {
     int n_busy;
     bool paused, stopping;
     const slot
-        *failed; // was given out as an error: who asked takes no more, so the others must not wait
+        *failed; // the slot whose error get() gave: its caller ends, so all who would wait fail
 
     worker *workers;
-    _Atomic int n_workers, n_started; // that may work, whose threads run
-    int max_workers;                  // that can be had
+    _Atomic int n_workers, n_started; // workers that may work; threads that run
+    int max_workers;                  // the most that tune() may set
     dt_ahead *ahead;
-    // written under the lock, read without
+    // written under the lock, read without it
     dt_counter n_batches, n_samples, n_waits, wait_ns, wait_by_ns[DT_N_STAGES];
     dt_depth ready_batches;
 } loader;

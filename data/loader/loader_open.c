@@ -1,4 +1,4 @@
-// loader_open.c: a loader from a request: order, ring, threads; and how many of them it has while it runs.
+// loader_open.c: a loader from a request: order, ring, threads; and how many slots and threads it has while it runs.
 //
 // The ring's slots are allocated one by one, so that tune() can add some later. Their memory comes from the
 // backend, which may pin it (without a backend: plain memory). A trainer that is fed evenly needs
@@ -33,7 +33,7 @@ static void *carve(uint8_t *p, size_t *at, size_t n) {
     return here;
 }
 
-// Lays a slot out in memory p and returns its bytes. p NULL: only counts.
+// Lays a slot out in memory p and returns the slot's bytes. p NULL: only counts them.
 static size_t lay_out(const loader *l, slot *s, uint8_t *p) {
     size_t n = (size_t)l->r.micro_batch, at = 0;
     for (int i = 0; i < l->d->fields.n; i++) {
@@ -43,7 +43,7 @@ static size_t lay_out(const loader *l, slot *s, uint8_t *p) {
         s->field[i] = s->batch.field[i] = carve(p, &at, n_field);
         if (n_steps) s->batch.steps[i] = carve(p, &at, n * n_steps * sizeof(dt_pixel_step));
         if (!l->mix) continue;
-        // beside the samples' own: for images the plan, for classes their shares, for numbers the mixed ones
+        // beside the samples themselves: a plan for images, shares for classes, mixed values for numbers
         if (f->is_image && f->mixed) s->batch.mix[i] = carve(p, &at, n * sizeof(dt_mix_row));
         if (!f->is_image)
             s->batch.field[i] =
@@ -54,7 +54,7 @@ static size_t lay_out(const loader *l, slot *s, uint8_t *p) {
     return at;
 }
 
-// Within the memory limit, unless the replicas need more.
+// As many slots as the memory limit allows, unless the replicas need more.
 static int auto_slots(const loader *l) {
     int replicas = dt_usable_cores();
     if (replicas > l->r.n_micro) replicas = l->r.n_micro;
@@ -158,7 +158,7 @@ static int start_workers(loader *l) {
             dt_sample_scratch_fini(&w->scratch);
             break;
         }
-        l->n_started++; // others look at its scratch from now on
+        l->n_started++; // reports read the worker's scratch from now on
     }
     return l->n_started;
 }

@@ -50,13 +50,13 @@ typedef struct value {
     const dt_augment_key *key;
     bool augment;
     void *dst;
-    dt_pixel_step *steps; // where those that a device is to play go, or NULL
+    dt_pixel_step *steps; // room for the steps that a device is to play, or NULL
 } value;
 
 // What part of a picture is resized: a random one, or what the field's fit says.
 typedef struct part {
     const value *v;
-    int width, height; // of the field
+    int width, height; // the field's
     bool is_random;
 } part;
 
@@ -88,8 +88,8 @@ static dt_image_want want_of(const value *v, part *p) {
 }
 
 // ---- fetch -------------------------------------------------------------------------------------------
-// How many of the member's last bytes may be the value itself, and so may be read right to their place: all
-// behind a short head, or none.
+// How many of the member's last bytes may be the value itself, and so may be read right to the value's place: all
+// bytes behind a short head, or none.
 static size_t payload_of(const dt_data *d, const value *v) {
     enum { MAX_HEAD = 4096 };
     uint64_t size = d->reader->catalog->members[v->member].size;
@@ -100,7 +100,7 @@ static size_t payload_of(const dt_data *d, const value *v) {
     return as_is ? v->f->sample_bytes : 0;
 }
 
-// What the head says of a payload that was read to its place.
+// What the member's head says of a payload that was read right to the value's place.
 static bool is_in_place(const value *v, dt_span bytes, size_t n_head) {
     if (v->f->kind != DT_FIELD_image) return dt_numbers_are_raw(bytes, n_head, v->dst);
     part p;
@@ -108,7 +108,7 @@ static bool is_in_place(const value *v, dt_span bytes, size_t n_head) {
     return dt_image_is_raw(bytes, n_head, &want);
 }
 
-// The member's bytes, or (*in_place) the value, in its place.
+// Reads the member's bytes, or (*in_place) the value right to its place in the batch.
 static dt_status fetch(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span *bytes,
                        bool *in_place) {
     dt_fetch f = {.field = v->field,
@@ -124,7 +124,8 @@ static dt_status fetch(const dt_data *d, dt_sample_scratch *w, const value *v, d
     if (f.kind == DT_FETCHED_PIXELS)
         memcpy(v->dst, f.bytes.data, f.bytes.n_bytes);
     else if (f.kind == DT_FETCHED_SPLIT && !*in_place)
-        memcpy(w->bytes.data + n_head, v->dst, f.n_payload); // to be decoded as any other
+        memcpy(w->bytes.data + n_head, v->dst,
+               f.n_payload); // the payload is decoded like any other
     return DT_OK;
 }
 
@@ -151,8 +152,8 @@ static dt_status frame(dt_sample_scratch *w, const dt_image *image, const dt_fie
     return DT_OK;
 }
 
-// Pixels of the field's size, before augmentation (but for a flip: to->mirrored): in to->data, or, where an
-// array gives floats, in to->real; what is not used becomes NULL.
+// Makes pixels of the field's size, before augmentation (except for a flip: to->mirrored), in to->data or, where an
+// array gives floats, in to->real; the other of the two becomes NULL.
 static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const value *v,
                                dt_span bytes, dt_image *to) {
     double t = dt_clock_s();
@@ -185,7 +186,7 @@ static dt_status augment_image(dt_sample_scratch *w, const value *v, dt_image im
     return st;
 }
 
-// A picture of an f32 field is changed as bytes, then widened; an array is changed as floats.
+// A picture for an f32 field is augmented as bytes, then widened; an array is augmented as floats.
 static dt_status fill_image(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span bytes,
                             bool in_place) {
     const int64_t *size = v->info->sample_shape.d; // H, W, C
@@ -245,7 +246,7 @@ static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span byte
         plain = plain && f->mean[i] == 0 && f->std[i] == 1;
     for (int64_t i = 0; i < n && !plain; i++)
         dst[i] = (dst[i] - dt_field_mean(f, i)) / dt_field_std(f, i);
-    // a ReLU on the CPU makes 0 of NaN, so that the network's output would not tell
+    // a ReLU on the CPU makes 0 of NaN, so the network's output would not show it
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(dst[i]))
             return dt_fail(DT_E_DATA, "number %lld is %g, and numbers are finite", (long long)i + 1,

@@ -50,8 +50,8 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// Reads the lines of a file, except for one that is cut (a kill while it was written) and for records that only
-// lack something: those are never drawn.
+// Reads the lines of a file. A line that a kill has cut is left out, and so are records that only lack something, as
+// they are never drawn.
 static dt_status read_lines(const char *path, dt_names *listed) {
     char *text, *save = NULL;
     size_t n_bytes;
@@ -137,7 +137,7 @@ static void append_line(const dt_data *d, const char *path, uint32_t record, uin
 // ---- records that give no sample -------------------------------------------------------------------
 enum { NO_PARTNER = DT_MAX_FIELDS, NO_SIDE, N_REASONS, MAX_LISTED = 10000 };
 
-// Why a record gives no sample: the first field that it lacks, or one of the above.
+// Why a record gives no sample: the first field that it lacks, or one of the reasons above.
 static int why_unused(const dt_data *d, uint32_t record) {
     bool whole[DT_MAX_WIDTH] = {true, d->view.width > 1};
     int first = NO_SIDE;

@@ -116,7 +116,7 @@ typedef struct dt_run {
     int replica;         // index of the exec: selects its library objects in `state`
     uint64_t accumulate; // bit i: GRAD or STAT output i adds
     const dt_step_block *step;
-    const dt_run_ranks *ranks; // NULL: this one is alone
+    const dt_run_ranks *ranks; // NULL: this rank is alone
     void *stream;              // CUDA: the stream to launch on; NULL on the CPU
 } dt_run;
 
@@ -138,10 +138,10 @@ typedef struct dt_kernel {
 typedef struct dt_device {
     int index;                      // among the devices that this process sees
     const char *bus;                // PCI address ("0000:1b:00.0"); empty: unknown
-    void *stream;                   // its own
+    void *stream;                   // the device's own
     const struct dt_nccl_api *nccl; // cuda/nccl_api.h; NULL: no NCCL
-    // As alloc, for buffers that ranks exchange: with several ranks, memory that NCCL can use without copies,
-    // if it supports that. Freed by `free`.
+    // alloc for buffers that ranks exchange: with several ranks, memory that NCCL uses without copies, if
+    // NCCL supports that. Freed by `free`.
     dt_status (*alloc_shared)(struct dt_backend *b, void **p, size_t n_bytes, const char *what);
     // Free and total bytes of device memory.
     void (*memory)(struct dt_backend *b, size_t *free_bytes, size_t *total_bytes);
@@ -169,7 +169,7 @@ typedef struct dt_device {
     // were given. Returns how many plans change; the caller makes all plans again.
     int (*shrink)(struct dt_backend *b);
     dt_status (*commit_create)(struct dt_backend *b, const dt_commit_args *a, void **commit);
-    // Queues one phase of a commit (commit.h); those are called in their order.
+    // Queues one phase of a commit (commit.h); phases are called in their order.
     void (*commit_phase)(struct dt_backend *b, void *commit, dt_commit_phase phase,
                          const float *grad, void *stream);
     void (*commit_destroy)(struct dt_backend *b, void *commit);
@@ -197,8 +197,8 @@ typedef struct dt_backend {
     void (*copy_to_host)(struct dt_backend *b, void *dst, const void *src, size_t n_bytes);
 
     // The engine or algorithm chosen by timing for each computation, as lines of text (heap, choice_file.h); complete
-    // once all plans are made. They differ in their order of summation, so all ranks and resumed runs must use the same
-    // ones: rank 0's choices (or a checkpoint's) are given to all before plans are made.
+    // once all plans are made. Engines differ in their order of summation, so all ranks and resumed runs must use the
+    // same: rank 0's choices (or a checkpoint's) are given to all ranks before plans are made.
     char *(*choices)(struct dt_backend *b);
     void (*take_choices)(struct dt_backend *b, const char *text);
     // train.precision: auto, for the same network in both: *faster is 0 (fp32) or 1 (bf16), and one line says so. NULL:
@@ -207,7 +207,7 @@ typedef struct dt_backend {
                                   int n_replicas, int *faster);
     char *(*choice_table)(
         struct dt_backend *b); // for people, with rates; heap; NULL: there is none
-    // Plans that are made from now on have n threads a replica; none is in use. NULL: a device divides its own work.
+    // Plans that are made from now on have n threads a replica; no plan is in use. NULL: a device divides its own work.
     void (*set_threads)(struct dt_backend *b, int n);
 
     // ops; NULL when the backend has none
@@ -220,7 +220,7 @@ typedef struct dt_backend {
     // Arithmetic on elements [begin, end) of flat buffers, one thread; callers divide the range by chunks
     void (*flat_add)(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end);
-    // Returns whether everything that it wrote is finite.
+    // Returns whether all values that it wrote are finite.
     bool (*flat_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
     // With clip_agc, before flat_norms: clips rows [begin, end) of all tensors' gradients in place

@@ -31,7 +31,7 @@ typedef struct dt_segment {
     float decay; // weight decay of this segment (0 for norms and biases)
     bool frozen;
     bool scaled;   // one tensor whose update is scaled by norms (optimizers with norms)
-    int64_t start; // the 0-based step that is its first, where its slots start
+    int64_t start; // the 0-based step at which its training and its slots begin
 } dt_segment;
 
 // The rows of a tensor.
@@ -42,11 +42,11 @@ typedef struct dt_clip_tensor {
 // A tensor of a factored optimizer, rows by cols; a vector has one row, and only slot 0.
 typedef struct dt_factored {
     int64_t offset, rows, cols;
-    int64_t at[DT_MAX_SLOTS]; // of its slots in theirs
-    int64_t sums;             // of its columns' sums
+    int64_t at[DT_MAX_SLOTS]; // offset of its state in each slot's flat buffer
+    int64_t sums;             // offset of its columns' sums in column_sums
     float lr_scale;
     bool vector, frozen;
-    int64_t start; // as that of a segment
+    int64_t start; // see dt_segment
 } dt_factored;
 
 typedef struct dt_optimizer_args {

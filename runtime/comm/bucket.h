@@ -21,7 +21,7 @@ typedef struct dt_buckets_opts {
     // element for each up to the last gradient's end; what lies behind stays f32. The comm must support it.
     uint16_t *bf16;
     int n_replicas;
-    bool helper; // bytes travel between hosts: a thread looks after them, too
+    bool helper; // there are several hosts: a helper thread advances the all-reduces, too
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);
     void *add_ctx;
 } dt_buckets_opts;

@@ -4,8 +4,8 @@
 // One thread at a time calls a comm (the one that created it, unless said otherwise). All ranks enter
 // collectives in the same order with equal sizes. Sums have a fixed order: ranks of a host first, then the hosts.
 // So their bits depend on how many ranks there are on which hosts, and on nothing else. Nothing is allocated after
-// the first call of a size. Every wait has a deadline (set_deadline), which a rank that gets on with its work keeps off (base/watch.h), and notices a
-// peer's abort: DT_E_PEER names the collective, the missing rank and its host.
+// the first call of a size. Every wait notices a peer's abort and has a deadline (set_deadline), which does not end it
+// while ranks get on with their work (base/watch.h). DT_E_PEER names the collective, the missing rank and its host.
 // Counts are elements, never bytes, unless the name says bytes.
 #ifndef DT_COMM_COMM_H
 #define DT_COMM_COMM_H

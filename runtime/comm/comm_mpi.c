@@ -259,7 +259,7 @@ static dt_status broadcast_flat(dt_comm *c, char *data, int64_t n, int root, uin
     return wait_messages(c, &m->msgs, "the broadcast", n, number);
 }
 
-// Byte range [*from, *to) that the i-th of a group gets from the root and passes on; the root has none.
+// Byte range [*from, *to) that the i-th rank of a group gets from the root and passes on; the root has no range.
 static void broadcast_part(const mpi_group *g, int64_t n, int root, int i, int64_t *from,
                            int64_t *to) {
     const int64_t k = (i - root - 1 + g->n) % g->n, parts = g->n - 1;
@@ -357,7 +357,7 @@ static void mpi_set_deadline(dt_comm *c, double seconds) {
     ((mpi_comm *)c->self)->deadline_s = seconds;
 }
 
-// A thread that does not give MPI back is what hangs: then the launcher ends the job because this rank has gone.
+// Where the thread that holds MPI's lock hangs, MPI_Abort is left out: the launcher ends the job when this rank exits.
 static void mpi_abort_ranks(void *ctx, int exit_code) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -435,8 +435,8 @@ static void create_groups(mpi_comm *m) {
     for (int r = 0; r < m->world_size; r++) join(&m->all, m, r);
 }
 
-// Ranks of one host are those that call it by one name. Where two hosts share a name sums are right and the link
-// between them carries more.
+// Ranks whose hosts have the same name count as ranks of one host. Where two hosts share a name the sums are still
+// right, and the link between them carries more.
 static void find_hosts(mpi_comm *m) {
     int *size = dt_xcalloc((size_t)m->world_size, sizeof *size); // by host
     int column = 0;
@@ -481,7 +481,7 @@ static void keep_to_one_family(void) {
 static dt_status start_mpi(void) {
     int provided = 0;
     keep_to_one_family();
-    // serialized, not funneled: while a node takes long another thread talks (bucket.c)
+    // serialized, not funneled: while a node takes long, the helper thread of bucket.c calls MPI
     DT_TRY(mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
     if (provided < MPI_THREAD_SERIALIZED)
         return dt_fail(DT_E_INTERNAL, "this MPI library was built without thread support; "

@@ -1,7 +1,7 @@
 // comm_mpi_beats.c: signs of life. Every rank sends rank 0 its count of work done, five times a second, and rank 0 sends
-// each the sum. Whoever does not answer is found by rank 0, and rank 0 by all others. The watch calls (base/watch.h).
-// With it go counts of collectives that a rank has entered, and back comes who has entered the fewest: others wait for
-// ranks that wait themselves, and would blame these.
+// each rank the sum. Rank 0 finds a rank that does not answer, and all others find rank 0. base/watch.h calls.
+// A message also has the number of collectives that its sender has entered. Rank 0 answers which rank has entered the
+// fewest: the one to blame, where the ranks that others wait for are themselves waiting.
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,21 +11,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// In front of what Open MPI takes to notice that a host is lost (launch/mpi_env.sh): it then ends all ranks, and the last
-// thing that is read shall name the one.
+// Shorter than what Open MPI takes to notice a lost host (launch/mpi_env.sh) and to end all ranks: so the last line
+// that is printed names the lost rank.
 #define WARNING_S 3.0
 
 typedef struct beat {
-    uint64_t sum, entered, rank; // from rank 0: the fewest, and whose they are
+    uint64_t sum, entered, rank; // from rank 0: the fewest collectives entered, and by which rank
 } beat;
 enum { BEAT_WORDS = 3 };
 
 typedef struct partner {
     int rank;
-    beat to_send, received, last; // last: that was received whole
+    beat to_send, received, last; // last: the last one received whole
     MPI_Request sending, receiving;
     dt_waited silent;
-    bool warned; // that it is
+    bool warned; // that the partner is silent
 } partner;
 
 struct mpi_beats {
@@ -71,7 +71,7 @@ static dt_status hear(const mpi_beats *b, partner *p, double now_s) {
                    p->rank, b->hosts[p->rank], silent_s);
 }
 
-// While the one before it is still on its way, nothing is sent.
+// Nothing is sent while the beat before this one is still on its way.
 static dt_status say(partner *p, const beat *what) {
     int flag = 0;
     DT_TRY(mpi_check(MPI_Test(&p->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
@@ -113,7 +113,7 @@ dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_H
     b->rank = c->rank;
     b->hosts = hosts;
     b->n_partners = n;
-    b->behind.entered = UINT64_MAX; // nobody that is known of
+    b->behind.entered = UINT64_MAX; // no rank is known yet
     for (int i = 0; i < n; i++) {
         b->partners[i].rank = c->rank == 0 ? i + 1 : 0;
         b->partners[i].sending = MPI_REQUEST_NULL;

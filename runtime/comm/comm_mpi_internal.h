@@ -42,15 +42,15 @@ typedef struct mpi_comm {
     int *host_of;                  // by rank: hosts are counted in the order of their first ranks
     int n_hosts, n_columns;        // n_columns: ranks of the smallest host
     mpi_group all, inner,
-        across;           // inner: of this host; across: the c-th of each, as this one of its own
-    mpi_group leaders;    // of the broadcast in progress: one of each host
-    const char **sources; // of an addition
+        across; // inner: of this host; across: the c-th rank of each host, as this one is on its own
+    mpi_group leaders;       // of the broadcast in progress: one rank of each host
+    const char **sources;    // what an addition adds up
     _Atomic uint64_t number; // of collectives so far; a segment of a reduction is one
     int tag_limit;
     double deadline_s;
     bool oversubscribed;
     mpi_messages msgs;          // of the blocking collective that runs now
-    mpi_reduction **reductions; // those started, by request
+    mpi_reduction **reductions; // by request id
     int n_reductions;
     mpi_slot *slots;
     mpi_beats *beats;
@@ -64,13 +64,13 @@ dt_status mpi_post_recv(mpi_messages *m, void *to, int64_t n, size_t element_byt
                         int tag);
 dt_status mpi_post_send(mpi_messages *m, const void *from, int64_t n, size_t element_bytes,
                         int peer, int tag);
-// Takes all that has come; never blocks.
+// Takes all messages that have arrived; never blocks.
 dt_status mpi_test_messages(const mpi_comm *m, mpi_messages *msgs, bool *done);
 int mpi_next_tag(const mpi_comm *m, uint64_t number, int phase); // phase: 0 … 3
-// The i-th partner in a group. Starting after the own place spreads the load: no rank is everyone's first partner.
+// The i-th partner of this rank in a group. Each rank starts behind itself, so no rank is everyone's first partner.
 int mpi_peer_to(const mpi_group *g, int i);
 int mpi_peer_from(const mpi_group *g, int i);
-// A pause that grows; false when the deadline has passed, and for as long no rank got on with anything.
+// A pause that grows; false when the deadline has passed and no rank has got on with its work for as long.
 bool mpi_pause(const mpi_comm *m, mpi_waiting *w);
 dt_status mpi_fail_deadline(mpi_comm *m, const mpi_messages *msgs, const char *what, int64_t n,
                             uint64_t number, double waited_s);
@@ -86,15 +86,15 @@ dt_status mpi_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r);
 bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end);
 void mpi_reductions_free(mpi_comm *m);
 
-// comm_mpi_sum.c: what is added and how. A sum is begun, added to and ended in an accumulator: that of bf16 is f32,
-// all others are of the elements themselves.
+// comm_mpi_sum.c: the types that are added. A sum is begun, added to and ended in an accumulator, which is f32 for bf16
+// and of the elements' own type otherwise.
 typedef enum mpi_element {
     MPI_ELEMENT_F32,
     MPI_ELEMENT_F64,
     MPI_ELEMENT_MAX_I64,
     MPI_ELEMENT_BF16
 } mpi_element;
-size_t mpi_element_bytes(mpi_element kind); // as it travels
+size_t mpi_element_bytes(mpi_element kind); // of an element in a message
 // out = ((x0 + x1) + x2) + … of n elements; out may be one of the sources. bf16: summed as f32, then rounded.
 void mpi_sum(mpi_element kind, void *out, const char *const *x, int n_x, int64_t n);
 void mpi_sum_narrow(uint16_t *to, const float *from, int64_t n); // to nearest, ties to even
@@ -104,7 +104,7 @@ void mpi_sum_widen(float *to, const uint16_t *from, int64_t n);
 dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_HOST_BYTES]);
 // dt_watch_peers.beat; entered: how many collectives this rank has entered
 dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered);
-// The rank that has entered the fewest, if it has not entered this one: -1 where all have, or nobody knows.
+// The rank that has entered the fewest collectives, if fewer than `number`; -1: none has, or it is not known.
 int mpi_beats_behind(mpi_beats *b, uint64_t number);
 void mpi_beats_end(mpi_beats *b); // frees
 

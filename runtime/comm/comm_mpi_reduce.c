@@ -51,19 +51,19 @@ typedef struct part {
 } part;
 
 struct mpi_reduction {
-    bool taken; // until it is waited for
+    bool taken; // until mpi_wait has returned
     mpi_element kind;
     bool small;
     int first_phase, end_phase;
-    int n_segments, n_entered, n_done; // entered: a slot
+    int n_segments, n_entered, n_done; // entered: segments that have got a slot
     uint64_t number;                   // of its first segment
     char *data;
     int64_t n;
-    float *wide; // bf16: where the sums go as f32 in the end
+    float *wide; // bf16: the f32 buffer that gets the sums
 };
 
 struct mpi_slot {
-    mpi_reduction *of; // NULL: it is free
+    mpi_reduction *of; // whose segment is in the slot; NULL: the slot is free
     part segment;
     uint64_t number;
     int phase;
@@ -176,7 +176,7 @@ static void add_part(mpi_comm *m, const mpi_slot *slot) {
     mpi_sum(slot->of->kind, own, m->sources, g->n, n);
 }
 
-// The same order with all contributions at hand: each host's sum takes the place of its first rank's.
+// A small buffer's sum, in the same order: each host's sum takes the place of the contribution of its first rank.
 static void add_small(mpi_comm *m, const mpi_slot *slot) {
     const mpi_reduction *r = slot->of;
     for (int h = 0; h < m->n_hosts; h++) {
@@ -196,7 +196,7 @@ static void add_small(mpi_comm *m, const mpi_slot *slot) {
 
 // -- slots -----------------------------------------------------------------------------------------
 
-// For a whole segment, so that it does not grow again: what is not used is not touched.
+// Scratch for a whole segment, so that it never grows again; pages that a short segment does not use stay untouched.
 static void take_scratch(const mpi_comm *m, mpi_slot *slot) {
     const mpi_group *g = group_of(m, slot);
     const int parts = g == &m->inner ? m->n_columns : m->n_columns * m->n_hosts;
@@ -207,7 +207,7 @@ static void take_scratch(const mpi_comm *m, mpi_slot *slot) {
     slot->scratch_bytes[slot->phase] = need;
 }
 
-// Whether a phase has work for this rank: others have a group of one, or none.
+// Whether the phase has work for this rank, that is, whether the rank is in a group of several.
 static bool works(const mpi_comm *m, const mpi_slot *slot) {
     if (slot->of->small) return slot->phase == 0;
     return group_of(m, slot)->self >= 0 && group_of(m, slot)->n > 1;
@@ -222,7 +222,7 @@ static void leave_slot(mpi_slot *slot) {
     slot->of = NULL;
 }
 
-// The next phase from slot->phase on.
+// Begins the next phase, from slot->phase on, that has work for this rank; after the last one the slot is free.
 static dt_status begin_phase(mpi_comm *m, mpi_slot *slot) {
     while (slot->phase < slot->of->end_phase && !works(m, slot)) slot->phase++;
     if (slot->phase == slot->of->end_phase) {
@@ -243,7 +243,7 @@ static dt_status enter_slot(mpi_comm *m, mpi_slot *slot, mpi_reduction *r) {
     return begin_phase(m, slot);
 }
 
-// The free slots go to segments that wait, the first first.
+// Free slots go to waiting segments, the oldest first.
 static dt_status fill_slots(mpi_comm *m) {
     for (int k = 0; k < SLOTS; k++) {
         mpi_reduction *first = NULL;
@@ -312,7 +312,7 @@ static dt_status start(mpi_comm *m, mpi_element kind, dt_reduce_steps steps, voi
     return fill_slots(m);
 }
 
-// Whoever keeps the first of the segments under way waiting.
+// The message names the rank that the oldest segment in a slot waits for.
 static dt_status fail_reduction(mpi_comm *m, double waited_s) {
     const mpi_slot *first = NULL;
     for (const mpi_slot *slot = m->slots; slot < m->slots + SLOTS; slot++)
@@ -358,7 +358,7 @@ dt_status mpi_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
     return start(c->self, MPI_ELEMENT_BF16, x->steps, x->bf16, x->n, x->data, r);
 }
 
-// A segment each: chunk h of slice c, as phase 1 leaves it with rank (h, c).
+// Range k is of segment k: chunk h of slice c, whose sum phase 1 leaves with rank (h, c).
 bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end) {
     const mpi_comm *m = c->self;
     const int64_t from = (int64_t)k * SEGMENT;

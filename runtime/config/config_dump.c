@@ -132,7 +132,7 @@ static bool differs(const dt_config *a, const dt_config *b, dt_config_type type,
     return x && y ? !config_same_value(type, x, y) : x != y;
 }
 
-// The path at which the two differ in this row (heap), or NULL. A `*` is tried with each name that `named` has there.
+// The path at which the two configs differ in this row (heap), or NULL. A `*` is each name that `named` has there.
 static char *find_difference(const dt_config *a, const dt_config *b, const dt_config *named,
                              const dt_config_key *row) {
     const char *key = row->path, *star = strstr(key, ".*.");

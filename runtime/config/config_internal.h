@@ -49,7 +49,7 @@ typedef enum config_match {
 config_match config_match_path(const char *path, const dt_config_key **row);
 bool config_has_default(const dt_config_key *k);
 bool config_is_required(const dt_config_key *k);
-// The key beside `k` whose words own `k` (see field_kinds.def), or NULL if it belongs to all; whether `word` owns it.
+// The key beside `k` whose words own `k` (see field_kinds.def), or NULL if `k` belongs to all; whether `word` owns `k`.
 const dt_config_key *config_owner_key(const dt_config_key *k);
 bool config_owns(const dt_config_key *owner, const char *word, const dt_config_key *k);
 // The segments that may follow `parent`, as "a|b|c"; "" where the user chooses them.
@@ -75,12 +75,12 @@ typedef enum config_form {
     FORM_WORDS,
     FORM_WORD // an enum, or dt_word
 } config_form;
-// Whose struct it lies in: dt_config itself, or one of an array's.
+// The struct that the field lies in: dt_config itself, or an element of an array.
 typedef enum config_each { EACH_NONE, EACH_field, EACH_encoder, EACH_target } config_each;
 const dt_config_key *config_row_of(dt_key key); // by its place in dt_config
 
 // -- values (config_values.c) ------------------------------------------------------------------
-// The tree's values into the fields of `c`; the tree is checked.
+// Copies the values of the tree, which has been checked, into the fields of `c`.
 void config_fill(dt_config *c);
 void config_programming_error(const char *key, const char *what) __attribute__((noreturn));
 
@@ -96,7 +96,7 @@ bool config_same_value(dt_config_type type, const dt_cnode *x, const dt_cnode *y
 // -- check (config_check.c) ------------------------------------------------------------------
 // Checks every node against the table, brings shorthands into one form, fills in defaults.
 dt_status config_check_tree(dt_config *c);
-// The same for one value of a row.
+// Checks one value of a row.
 dt_status config_check_value(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n);
 
 // -- dump (config_dump.c) ---------------------------------------------------------------------

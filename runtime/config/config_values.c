@@ -43,8 +43,8 @@ static dt_words words_of(dt_config *c, const dt_config_key *row, const dt_cnode 
     return (dt_words){items, (int)n->n};
 }
 
-// n: the key's node, or NULL where it is absent. A key that belongs to another word is absent and has a default: its field
-// holds that.
+// n: the key's node, or NULL where the key is absent. The field of an absent key that belongs to another word holds the
+// key's default.
 static void fill_field(dt_config *c, const dt_config_key *row, void *field, const dt_cnode *n) {
     const char *text = n ? dt_cnode_str(n) : config_has_default(row) ? row->default_text : NULL;
     const bool is_auto = !text || strcmp(text, "auto") == 0;

@@ -1,7 +1,7 @@
 // exec.c: the loop over a plan's instructions.
 //
-// Pointers are resolved once, when the exec is made. What moves later is patched: a batch's inputs when they are
-// bound, and gradients when a run is given another buffer than the run before. So a step costs the kernels' calls
+// Pointers are resolved once, when the exec is made. Two kinds of pointers are patched later: a batch's inputs when
+// they are bound, and gradients when a run gets another buffer than the run before. So a step costs the kernels' calls
 // and nothing else.
 
 #include "exec/exec.h"
@@ -30,7 +30,7 @@ struct dt_exec {
     const dt_plan *plan;
     int replica;
     dt_arena arena;
-    dt_flat_buffer memory; // of the three that follow
+    dt_flat_buffer memory; // holds the three that follow
     char *flat;
     instruction_pointers *instructions;
     pointer_patch *grad_patches, *input_patches;

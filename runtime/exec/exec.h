@@ -22,7 +22,7 @@ void dt_exec_destroy(dt_exec *e);
 // input.
 bool dt_exec_bind(dt_exec *e, const char *name, const void *data);
 int dt_exec_input_index(const dt_exec *e,
-                        const char *name); // or -1; then bind by index, no strings
+                        const char *name); // for dt_exec_bind_index; -1: there is no such input
 void dt_exec_bind_index(dt_exec *e, int index, const void *data);
 size_t dt_exec_input_bytes(const dt_exec *e, int index);
 
@@ -32,10 +32,10 @@ typedef struct dt_exec_args {
     void *stream;                     // device only; NULL: the device's own
     float *grad;     // gradient buffer; NULL for inference graphs with neither GRAD nor STAT
     bool accumulate; // add to the flat buffer (false: the first micro-batch overwrites it)
-    // After the node that finishes gradient i of graph->grads (all its producers done); NULL =
-    // none.
+    // Called after the node that finishes gradient i of graph->grads: all of its producers have
+    // run. NULL: not called.
     void (*on_grad)(void *ctx, int grad_index);
-    // Between nodes, for progressing communication; NULL = none.
+    // Called between nodes, to advance communication. NULL: not called.
     void (*poll)(void *ctx);
     void *ctx;
     const dt_run_ranks
@@ -43,17 +43,17 @@ typedef struct dt_exec_args {
 } dt_exec_args;
 
 void dt_exec_run(dt_exec *e, const dt_exec_args *args);
-// The same, checking every result: returns the name of the first value that is not finite (borrowed
+// dt_exec_run that checks every result: returns the name of the first value that is not finite (borrowed
 // from the graph), or NULL. Slow, and waits for a device; for replaying a bad step.
 const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *args);
 
-// The same, showing look() each forward node's first result, where that is f32: its elements, dense, valid in the call.
-// Slow. CPU only.
+// dt_exec_run that passes to look() each forward node's first result where that is f32: its elements, dense, valid
+// during the call. Slow. CPU only.
 void dt_exec_run_shown(dt_exec *e, const dt_exec_args *args,
                        void (*look)(void *ctx, dt_value v, const float *x), void *ctx);
 
 // Copies a named graph output, dense f32, into out (cap elements, the host's); returns its element
-// count or -1. On a device: of a run on the device's own stream.
+// count or -1. On a device the run must have been on the device's own stream.
 int64_t dt_exec_output(const dt_exec *e, const char *name, float *out, int64_t cap);
 
 #endif

@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-// What follows the buffers is scratch, in which cuBLASLt's workspace must lie at a multiple of 256.
+// Scratch follows the buffers, and cuBLASLt's workspace in it must lie at a multiple of 256.
 enum { ALIGN_BYTES = 64, ALIGN_TOTAL = 256 };
 
 static _Thread_local const dt_plan_buffer *sort_base; // qsort has no context argument

@@ -62,7 +62,7 @@ static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *curso
     *cursor += align_up(e->count);
 }
 
-// Parameters that nothing trains, and buffers: our own, or a teacher's.
+// Parameters that nothing trains, and buffers: the network's, or a teacher's.
 static void add_untrained(dt_params *p, const dt_graph *g, const bool *done, bool teacher,
                           int *n_entries, int *n_buffers) {
     for (dt_value v = 0; v < g->n_values; v++) {
@@ -238,7 +238,7 @@ static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
     }
 }
 
-// `flat` is zero, as memory is at first.
+// `flat` is zeroed memory.
 static void init_flat(dt_params *p, const dt_param_entry *entries, int n, uint64_t seed,
                       float *flat, int64_t n_elements) {
     const bool device = p->backend->device != NULL;
@@ -435,7 +435,7 @@ dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_de
     for (int i = 0; i < p->n_trained_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
         const bool frozen = e->thaw > step, scaled = norms && e->decay && !frozen;
-        // the zero gap behind an entry may take part, as it stays zero, but it is no part of a norm
+        // a segment may cover the gap behind an entry, which stays zero, but a norm may not count the gap's elements
         const dt_segment one = {.offset = e->offset,
                                 .length = scaled ? e->count : align_up(e->count),
                                 .lr_scale = e->lr_scale,

@@ -11,16 +11,16 @@
 //   gradient buffer k               : [ g0 | g1 | … | gn | stat0 | stat1 | … ]
 //   buffers                         : [ b0 | b1 | … ]   (batch-norm running statistics)
 //
-// Where parameters are frozen for a while (train.groups), the layout is that of the graph with all of them, and a plan
-// for each set of trained ones runs on it. Gradients that a plan does not write are zero, as memory is at first.
+// Where parameters are frozen for a while (train.groups), the layout is that of the graph that trains all of them, and
+// a plan for each set of trained parameters runs on it. Gradients that a plan does not write keep their initial zeros.
 //
 // Plans refer to parameters by entry id; several plans (training, evaluation, other image sizes) share one
-// dt_params. Packed copies are updated between steps, never within one. A commit updates those that a graph with
-// gradients reads; on a device the optimizer writes most of them itself (dt_params_take_copies). The others, such
-// as weights with a batch norm folded in, wait for the next evaluation, which begins with dt_params_repack.
+// dt_params. Packed copies are updated between steps, never within one. A commit updates the copies that a graph with
+// gradients reads; on a device the optimizer writes most of these itself (dt_params_take_copies). The other copies,
+// such as weights with a batch norm folded in, wait for the next evaluation, which begins with dt_params_repack.
 //
-// All of these are one allocation, and the packed copies of the plans made before it another. On a device that is
-// device memory, which the host reaches through the backend's copies only.
+// All flat buffers are one allocation, and the packed copies of the plans made before it are another. On a device both
+// are device memory, which the host reaches through the backend's copies only.
 //
 // Ownership: backend and graphs borrowed. Threads: read-only in a step except gradient buffers;
 // commit and repack from one thread (or a team dividing chunks) while no exec runs.
@@ -39,10 +39,10 @@ typedef struct dt_param_entry {
     const char *name;
     dt_shape shape;
     int64_t offset, count;             // elements in its flat buffer
-    dt_slot_entry slots[DT_MAX_SLOTS]; // of those that are trained
+    dt_slot_entry slots[DT_MAX_SLOTS]; // where the parameter is trained
     bool decay;
     dt_init init;
-    const float *data; // of DT_INIT_DATA, the graph's; NULL: zeros
+    const float *data; // of DT_INIT_DATA, borrowed from the graph; NULL: zeros
     // For the caller to change before the first step: factors of the optimizer's rate and decay, and the step from
     // which the parameter is trained.
     float lr_scale, decay_scale;
@@ -56,17 +56,17 @@ typedef struct dt_stat_entry {
 
 typedef struct dt_params {
     dt_backend *backend;
-    dt_param_entry *entries; // in flat buffer order: those that are trained come first
+    dt_param_entry *entries; // in flat buffer order: the trained ones come first
     int n_entries, n_trained_entries;
     dt_param_entry *buffers;
     int n_buffers;
     int n_teacher_entries,
-        n_teacher_buffers; // a teacher's, behind the n_entries and n_buffers of ours
+        n_teacher_buffers; // of a teacher, behind the n_entries and n_buffers of the network
     dt_stat_entry *stats;
     int n_stats;
     int64_t n_average; // of average: n_master or 0
     int64_t n_master;  // elements of master (padded)
-    int64_t n_trained; // those that are trained: elements of the moments
+    int64_t n_trained; // elements of trained parameters, and so of the moments
     int64_t n_grad;    // elements of a gradient buffer (trained + stats, padded)
     int64_t n_buffer;  // elements of the buffer flat buffer
     float *master, *buffer;
@@ -75,15 +75,15 @@ typedef struct dt_params {
     float *average, *buffer_average; // of master and buffer (dt_params_add_average); NULL: none
     float **grads;                   // gradient buffers
     int n_grads, n_slots;
-    dt_flat_buffer flat;           // where all of them lie
-    bool taken;                    // it has memory
+    dt_flat_buffer flat;           // holds all buffers above
+    bool taken;                    // `flat` has memory
     struct dt_params_packs *packs; // internal
     dt_arena arena;
 } dt_params;
 
 // From the differentiated training graph (or an inference graph: then no gradients or slots).
-// n_slots: of the optimizer (dt_optimizer); n_grad_buffers: how many gradient buffers. On a device DT_E_USAGE where
-// they alone do not fit.
+// n_slots: of the optimizer (dt_optimizer); n_grad_buffers: how many gradient buffers. DT_E_USAGE where the flat
+// buffers alone do not fit a device.
 //
 // lay_out takes no memory: plans can be made of it, and the sizes of all be known (dt_params_packed_bytes,
 // dt_plan_report) before anything is taken. take then gives memory to the flat buffers and to the packed copies of all
@@ -103,25 +103,25 @@ void dt_params_init(dt_params *p, uint64_t seed);
 // Entry id of a PARAM (buffer = false) or BUFFER by name, or -1.
 int dt_params_find(const dt_params *p, const char *name, bool buffer);
 int dt_params_find_stat(const dt_params *p, const char *name);
-// Registers (or finds) a packed copy; returns its id. Called while a plan is made; place_packs at its end gives
-// memory to the new ones, once the parameters have theirs.
+// Registers (or finds) a packed copy; returns its id. Called while a plan is made, which ends with place_packs: it
+// gives memory to new copies if the parameters have memory.
 dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
                                   int *id);
 dt_status dt_params_place_packs(dt_params *p);
 void *dt_params_packed(const dt_params *p, int id);
 // Brings all packed copies up to date with master and buffers. On a device: waits until they are.
 void dt_params_repack(dt_params *p);
-// Only those that a graph with gradients reads.
+// Brings the packed copies that a graph with gradients reads up to date.
 void dt_params_repack_step(dt_params *p);
-// After a commit, queued on a stream of the device: those that training reads and the optimizer did not write.
+// After a commit, queued on a stream of the device: the copies that training reads and the optimizer did not write.
 void dt_params_repack_queue(dt_params *p, void *stream);
 // The packed copies that a device's optimizer can write, one a parameter; from now on dt_params_repack_queue
-// leaves them to it. Heap, caller frees.
+// leaves these copies to the optimizer. Heap, caller frees.
 dt_commit_copy *dt_params_take_copies(dt_params *p, int *n);
-// After a commit on the CPU: the share `part` of n_parts of those that training reads, on the calling thread.
+// After a commit on the CPU: share `part` of n_parts of the copies that training reads, on the calling thread.
 void dt_params_repack_part(dt_params *p, int part, int n_parts);
-// Segments of the optimizer at a step: adjacent entries that are updated alike merged; with `norms` (dt_optimizer)
-// each entry that decays is one of its own, and scaled. Heap, caller frees.
+// Segments of the optimizer at a step: adjacent entries that are updated alike are merged; with `norms` (dt_optimizer)
+// each entry that decays is a scaled segment of its own. Heap, caller frees.
 dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms,
                                int *n);
 // The tensors of a factored optimizer at a step, heap; *n_sums: how many column_sums they need.

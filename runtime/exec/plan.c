@@ -212,7 +212,7 @@ static bool can_run_in_place(const dt_plan *p, const dt_node *n, int node_index,
     return true;
 }
 
-// Output 0 in input 0's memory, for good: what reads either keeps the buffer.
+// Output 0 shares input 0's memory for good: the buffer lives until the last node that reads either.
 static dt_ref share_memory(dt_plan *p, const dt_node *n, const dt_instruction *s) {
     assert(s->in[0].place == DT_P_FLAT);
     dt_plan_buffer *b = &p->buffers[s->in[0].buffer];

@@ -16,16 +16,16 @@ typedef enum dt_place {
 } dt_place;
 typedef struct dt_ref {
     dt_place place;
-    int buffer;       // FLAT: index into plan->buffers; CONST on a device: into plan->constant
-    int64_t offset;   // MASTER, BUFFER, GRAD: elements; INPUT: index into plan->inputs
-    const void *data; // CONST: where it lies, but for a device's copy
+    int buffer;     // FLAT: index into plan->buffers; CONST on a device: index into plan->constant
+    int64_t offset; // MASTER, BUFFER, GRAD: elements; INPUT: index into plan->inputs
+    const void *data; // CONST: the value in the host's memory
 } dt_ref;
 
 // A part of the activation buffer with a lifetime in instructions.
 typedef struct dt_plan_buffer {
     size_t n_bytes, offset;
     int first, last; // instructions, inclusive
-    int read_until;  // node: the last one that reads any of several values in it
+    int read_until;  // the last node that reads any of the values that share the buffer
 } dt_plan_buffer;
 
 // An instruction runs one node's kernel, or, with kernel NULL, one reorder of in[0] to out[0].
@@ -35,10 +35,10 @@ typedef struct dt_instruction {
     const char *label; // "conv2d.bwd iris.0"
     dt_ref *in, *out;
     int n_in, n_out;
-    int pack_ids[DT_MAX_PACKS];   // < 0: packed in front of the kernel, at
+    int pack_ids[DT_MAX_PACKS];   // < 0: packed in front of the kernel, at pack_at
     size_t pack_at[DT_MAX_PACKS]; // bytes into scratch
     uint64_t sums;                // outputs that are sums over micro-batches (GRAD, STAT)
-    uint64_t adds; // those of them that an earlier instruction of this plan has written
+    uint64_t adds; // those of `sums` that an earlier instruction of this plan has written
     int *grads;    // indices into graph->grads that are finished after this instruction
     int n_grads;
     dt_value value;     // reorder: which value
@@ -69,8 +69,8 @@ struct dt_plan {
     int *last_read; // by value: index of the last node that reads it, n_nodes for outputs, or -1
     dt_value *inputs;
     int n_inputs;
-    dt_flat_buffer constants; // device: their copies
-    void **constant;          // by value: where in it
+    dt_flat_buffer constants; // device: copies of the graph's constants
+    void **constant;          // by value: its copy in `constants`
     size_t flat_bytes;        // activations, then scratch
     size_t activation_bytes, scratch_bytes, unshared_bytes;
     int n_reorders, n_inplace;
