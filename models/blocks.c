@@ -1,4 +1,5 @@
 // blocks.c: see trunk.h.
+#include "graph/activation_words.h"
 #include "trunk.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
 // with squeeze-and-excitation and SiLU; sizes differ by factors of width and depth.
 //
 // Outputs: "logits" (N,K), "embedding" (N, 1280, B2: 1408): the pooled features.
+#include "graph/activation_words.h"
 #include "trunk.h"
 
 #include <math.h>

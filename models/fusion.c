@@ -12,6 +12,7 @@
 //
 // Outputs: "logits" (N,K), "embedding" (N, 256 a field); evaluation normalises the embedding itself.
 #include "config/model_words.h"
+#include "graph/activation_words.h"
 #include "trunk.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ typedef struct encoded {
     dt_value embedding; // (N,256)
 } encoded;
 
-static dt_trunk_fn trunk_of(int model) {
+static dt_trunk_fn trunk_of(dt_model_id model) {
     switch (model) {
     case DT_MODEL_resnet:
         return dt_trunk_resnet;
@@ -47,9 +48,14 @@ static dt_trunk_fn trunk_of(int model) {
         return dt_trunk_cnn;
     case DT_MODEL_mlp:
         return dt_trunk_mlp;
-    default:
-        return NULL;
+    case DT_MODEL_lens_multiscale: // not of one field, or a whole network
+    case DT_MODEL_fusion:
+    case DT_MODEL_layers:
+    case DT_MODEL_onnx:
+    case DT_N_MODELS:
+        break;
     }
+    return NULL;
 }
 
 static const char *const names[] = {

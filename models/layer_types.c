@@ -1,4 +1,5 @@
 // layer_types.c: the layers of model.layers (layers.h): each reads its keys and calls the graph API.
+#include "graph/activation_words.h"
 #include "layers.h"
 
 #include <limits.h>
@@ -6,6 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+// Of any number of a layer: a float holds it, an int the whole ones.
+#define MOST      1e9
+#define MOST_TEXT "1e9"
 
 // ---- keys ------------------------------------------------------------------------------------------
 // A key's default of layer_types.def into buf: "kernel=3" gives "3"; NULL: it must be given.
@@ -24,12 +29,12 @@ static double number(const dt_layer *l, const char *key, double least) {
     const char *unset = fallback(l, key, buf);
     double v = !n && unset ? strtod(unset, NULL) : least;
     if (!n && !unset) dt_layer_fail(l, l->where, "%s wants %s", l->type, key);
-    if (n && (!dt_cnode_real(n, &v) || !(v >= least) || v > 1e9))
-        dt_layer_fail(l, n, "%s of %s: expected a number in %g..1e9", key, l->type, least);
+    if (n && (!dt_cnode_real(n, &v) || !(v >= least) || v > MOST))
+        dt_layer_fail(l, n, "%s of %s: expected a number in %g.." MOST_TEXT, key, l->type, least);
     return v;
 }
 static int whole(const dt_layer *l, const char *key, double least) {
-    const double v = number(l, key, least); // at most 1e9
+    const double v = number(l, key, least); // at most MOST
     if (v != floor(v))
         dt_layer_fail(l, l->where, "%s of %s: expected a whole number", key, l->type);
     return l->g->status == DT_OK ? (int)v : 1;
@@ -52,9 +57,10 @@ static int numbers(const dt_layer *l, const char *key, int64_t *out, int cap) {
     const size_t count = list ? dt_cnode_size(n) : 1;
     for (size_t i = 0; i < count; i++) {
         const dt_cnode *item = list ? dt_cnode_item(n, i) : n;
-        if (i >= (size_t)cap || !dt_cnode_real(item, &v) || v != floor(v) || fabs(v) > 1e9) {
-            dt_layer_fail(l, item, "%s of %s: expected at most %d whole numbers, none above 1e9",
-                          key, l->type, cap);
+        if (i >= (size_t)cap || !dt_cnode_real(item, &v) || v != floor(v) || fabs(v) > MOST) {
+            dt_layer_fail(l, item,
+                          "%s of %s: expected at most %d whole numbers, none above " MOST_TEXT, key,
+                          l->type, cap);
             return 0;
         }
         out[i] = (int64_t)v;
@@ -153,7 +159,7 @@ static dt_value layer_dropout(const dt_layer *l) {
     return dt_dropout(l->g, l->name, l->x, (float)p);
 }
 static dt_value layer_scale(const dt_layer *l) {
-    return dt_scale(l->g, l->x, (float)number(l, "by", -1e9));
+    return dt_scale(l->g, l->x, (float)number(l, "by", -MOST));
 }
 static dt_value layer_add(const dt_layer *l) {
     dt_value x = l->x;

@@ -2,6 +2,7 @@
 // residuals, some with squeeze-and-excitation, a 1x1 convolution; the head has a hidden layer.
 //
 // Outputs: "logits" (N,K), "embedding" (N, 1280 large, 1024 small): the hidden layer of the head.
+#include "graph/activation_words.h"
 #include "trunk.h"
 
 #define EPS      0.001f

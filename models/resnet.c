@@ -8,6 +8,7 @@
 // 2018) with timm's names.
 //
 // Outputs: "logits" (N,K), "embedding" (N, 512 or 2048 at width 64): the pooled features.
+#include "graph/activation_words.h"
 #include "trunk.h"
 
 static const struct spec {

@@ -49,7 +49,7 @@ size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s) {
 }
 
 const char *dt_layout_name(dt_layout l) {
-    switch (l.kind) {
+    switch ((dt_layout_kind)l.kind) {
     case DT_DENSE:
         return "dense";
     case DT_NHWC:
@@ -60,9 +60,10 @@ const char *dt_layout_name(dt_layout l) {
         return "nhwc+norm";
     case DT_NHWC_MASKED:
         return "nhwc+masked";
-    default:
-        return l.block == 16 ? "nChw16c" : "nChw8c";
+    case DT_BLOCKED:
+        break;
     }
+    return l.block == 16 ? "nChw16c" : "nChw8c";
 }
 
 dt_status dt_instance_fail(const dt_kernel_instance *s, const char *fmt, ...) {

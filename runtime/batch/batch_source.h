@@ -16,7 +16,6 @@
 #include "base/status.h"
 #include "batch/field_info.h"
 #include "batch/mix_plan.h"
-#include "batch/pixel_steps.h"
 
 #include <stdbool.h>
 
@@ -27,9 +26,9 @@ typedef struct dt_batch {
     int micro;
     int n, n_valid;
     void *field[DT_MAX_FIELDS];
-    dt_mix_row *mix[DT_MAX_FIELDS];      // (n) of an image field; NULL: samples stay as they are
-    dt_pixel_step *steps[DT_MAX_FIELDS]; // (n, n_steps) of an image field, or NULL
-    float *weight;                       // (n)
+    dt_mix_row *mix[DT_MAX_FIELDS]; // (n) of an image field; NULL: samples stay as they are
+    struct dt_pixel_step *steps[DT_MAX_FIELDS]; // (n, n_steps) of an image field, or NULL
+    float *weight;                              // (n)
     char **
         why; // (n) why a sample could not be read (its weight is 0 and its fields are zeros), or NULL
     int64_t *sample; // (n) view index, for reports

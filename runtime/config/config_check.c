@@ -102,9 +102,16 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
         return dt_config_parse_bytes(text, &v) && in_range(range, v);
     case DT_T_AMOUNT:
         return config_parse_amount(text, &amount);
-    default:
-        return false;
+    case DT_T_SIZE_HW: // no scalars
+    case DT_T_NORM:
+    case DT_T_STRS:
+    case DT_T_SETS:
+    case DT_T_LIST:
+    case DT_T_WORDS:
+    case DT_T_MAP:
+        break;
     }
+    return false;
 }
 
 static bool is_count(const char *range, const dt_cnode *n) {
@@ -241,7 +248,15 @@ dt_status config_check_value(dt_config *c, const dt_config_key *row, const char 
         return n->kind == DT_C_LIST ? DT_OK : fail_value(c, row, path, n);
     case DT_T_MAP:
         return n->kind == DT_C_MAP ? DT_OK : fail_value(c, row, path, n);
-    default:
+    case DT_T_INT:
+    case DT_T_REAL:
+    case DT_T_BOOL:
+    case DT_T_STR:
+    case DT_T_ENUM:
+    case DT_T_TIME:
+    case DT_T_BYTES:
+    case DT_T_AMOUNT:
+    case DT_T_PART:
         break;
     }
     bool ok = n->kind == DT_C_SCALAR && scalar_fits(row, n);
@@ -398,7 +413,7 @@ static dt_status check_run_name(dt_config *c) {
                           config_shown(&c->arena, name));
 }
 
-// Each is a way to clip; together they would hide each other.
+// Each of these keys is a way to clip; together they would hide each other.
 static dt_status check_clipping(dt_config *c) {
     const struct {
         const char *key;
@@ -430,7 +445,7 @@ static dt_status check_company(dt_config *c) {
     return DT_OK;
 }
 
-// A rate that falls must fall, and at some time.
+// A schedule's lengths are above 0, and its lowest rate is not above train.optimizer.lr.
 static dt_status check_schedule(dt_config *c) {
     const struct {
         const char *key;

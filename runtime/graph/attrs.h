@@ -5,13 +5,8 @@
 #include "base/tensor.h"
 #include "config/words.h"
 
-typedef enum dt_activation {
-    DT_ACTIVATION_none,
-#define ACTIVATION(id, op, at_zero, help) DT_ACTIVATION_##id,
-#include "graph/activations.def"
-#undef ACTIVATION
-    DT_N_ACTIVATIONS
-} dt_activation;
+typedef dt_word
+    dt_activation; // a constant of activation_words.h, which only those include who know the list
 const char *dt_activation_name(dt_activation kind); // "gelu_tanh"; "" for none (ops/activation.c)
 
 // How the factors of `mul` repeat: a (or, of channels, its pixels in rows) is images x rows x cols, and b has one row of

@@ -3,6 +3,7 @@
 //   fingerprint.1  batch_norm  relu pool 2x2/2  fingerprint.0 (4,32,96,103)bf16 -> max_pool (4,32,48,51)bf16
 //
 // then the number of parameters and the outputs. Columns are as wide as their widest entry.
+#include "graph/activation_words.h"
 #include "graph/ir.h"
 
 #include <inttypes.h>

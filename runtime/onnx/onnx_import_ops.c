@@ -1,5 +1,6 @@
 // onnx_import_ops.c: nodes of an ONNX file as calls of the graph API, a function an op
 // (https://github.com/onnx/onnx/blob/main/docs/Operators.md).
+#include "graph/activation_words.h"
 #include "onnx_reader.h"
 
 #include <math.h>

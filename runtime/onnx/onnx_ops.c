@@ -1,5 +1,6 @@
 // onnx_ops.c: each op of the graph as nodes of ONNX, operator set 17
 // (https://github.com/onnx/onnx/blob/v1.12.0/docs/Operators.md). What an op is: graph/ops/<op>.c.
+#include "graph/activation_words.h"
 #include "onnx_writer.h"
 
 #include <math.h>

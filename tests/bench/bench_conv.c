@@ -135,11 +135,12 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
             continue;
         }
         if (!x) {
-            x = filled(dt_conv_kernel_bytes(&k[i], &c, 0));
-            y = filled(dt_conv_kernel_bytes(&k[i], &c, 2));
-            n_bytes = dt_conv_kernel_bytes(&k[i], &c, 0) + dt_conv_kernel_bytes(&k[i], &c, 2);
+            x = filled(dt_conv_kernel_bytes(&k[i], &c, DT_CONV_SRC));
+            y = filled(dt_conv_kernel_bytes(&k[i], &c, DT_CONV_DST));
+            n_bytes = dt_conv_kernel_bytes(&k[i], &c, DT_CONV_SRC) +
+                      dt_conv_kernel_bytes(&k[i], &c, DT_CONV_DST);
         }
-        weights[i] = filled(dt_conv_kernel_bytes(&k[i], &c, 1));
+        weights[i] = filled(dt_conv_kernel_bytes(&k[i], &c, DT_CONV_WEIGHTS));
         scratch[i] = filled(dt_conv_kernel_scratch_bytes(&k[i]));
         if (ways[i] && dir != DT_DNNL_BACKWARD_WEIGHTS) pack = time_pack(&k[i], l, weights[i]);
     }

@@ -64,7 +64,7 @@ static void time_replica(void *arg, int replica) {
 static double time_kernel(const dt_conv_kernel *k, const dt_dnnl_conv *conv) {
     timing t = {.kernel = k};
     for (int i = 0; i < 3; i++)
-        t.n_bytes[i] = conv ? dt_conv_kernel_bytes(k, conv, i)
+        t.n_bytes[i] = conv ? dt_conv_kernel_bytes(k, conv, (dt_conv_arg)i)
                             : dt_dnnl_md_bytes(dt_dnnl_op_md(k->library, i));
     dt_team_run(team, time_replica, &t);
     double sum = 0;

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/kernels/gelu_kernels.h"
 #include "base/arena.h"
+#include "graph/activation_words.h"
 
 #include <stdlib.h>
 

@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "base/rng.h"
+#include "graph/activation_words.h"
 
 // ---- references of activations.def ------------------------------------------------------------------
 static double ref_relu(double x) {

@@ -9,6 +9,7 @@
 #include "backend/cpu/simd_rows.h"
 #include "backend/optimizers/sgd.h"
 #include "config/optimizer_words.h"
+#include "graph/activation_words.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #include "testing.h"
 
 #include "backend/cpu/depthwise.h"
+#include "graph/activation_words.h"
 #include "graph/passes/passes.h"
 
 // ---- convolution -----------------------------------------------------------------------------------

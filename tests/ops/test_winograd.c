@@ -198,7 +198,7 @@ static void compute(const tensors *t, dt_dnnl_direction dir, dt_winograd_way way
     const int result = dir == DT_DNNL_FORWARD ? 2 : dir == DT_DNNL_BACKWARD_DATA ? 0 : 1;
     for (int i = 0; i < 3; i++) {
         const dt_dnnl_tensor to = format_of(&k, &conv, i);
-        arg[i] = memory(dt_conv_kernel_bytes(&k, &conv, i));
+        arg[i] = memory(dt_conv_kernel_bytes(&k, &conv, (dt_conv_arg)i));
         if (i == result) continue;
         if (i == 1 && k.winograd)
             dt_winograd_pack(k.winograd, t->w, arg[i], threads);

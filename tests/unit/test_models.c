@@ -1,4 +1,5 @@
 // test_models.c: the networks that ship: parameter counts of torchvision's, names, outputs, passes.
+#include "graph/activation_words.h"
 #include "models/trunk.h"
 #include "testing.h"
 

@@ -3,6 +3,7 @@
 // ReLU's gradient reads the output, the others' the input. NaN passes through all. What is not 0 at 0 does not keep the
 // zeros of padding channels, so where there are such the layout is DENSE.
 #include "backend/cpu/custom_kernel.h"
+#include "graph/activation_words.h"
 
 typedef struct activation_state {
     int x_at, d_at; // inputs that are read: x (backward ReLU: y), and backward dy

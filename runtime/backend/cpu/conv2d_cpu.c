@@ -18,6 +18,7 @@
 #include "backend/cpu/dnnl_weights.h"
 #include "base/arena.h"
 #include "base/log.h"
+#include "graph/activation_words.h"
 
 #include <stdlib.h>
 #include <string.h>

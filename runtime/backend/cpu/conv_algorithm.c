@@ -6,12 +6,13 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/watch.h"
+#include "graph/activation_words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 4, N_ARGS = 3, N_DIRECTIONS = 3 };
+enum { ROUNDS = 4, N_DIRECTIONS = 3 };
 static const double TIMED_FLOP = 2.5e8, FAR = 1.3;
 enum { TIMED_PIXELS = 4096, FILTER_TILES = 48 };
 
@@ -45,10 +46,12 @@ static size_t blocked_bytes(const dt_dnnl_tensor *t) {
     return dt_layout_bytes(dt_blocked(dt_cpu_block()), t->type, &shape);
 }
 
-size_t dt_conv_kernel_bytes(const dt_conv_kernel *k, const dt_dnnl_conv *conv, int arg) {
-    if (arg != 1 && k->winograd) return blocked_bytes(arg ? &conv->dst : &conv->src);
-    if (k->winograd) return dt_winograd_packed_bytes(k->winograd);
-    return dt_dnnl_md_bytes(dt_dnnl_op_md(k->library, arg + (arg == 2 && k->has_bias)));
+size_t dt_conv_kernel_bytes(const dt_conv_kernel *k, const dt_dnnl_conv *conv, dt_conv_arg arg) {
+    // the library's arguments: src, weights, bias where there is one, dst
+    const int in_library = (int)arg + (arg == DT_CONV_DST && k->has_bias);
+    if (!k->winograd) return dt_dnnl_md_bytes(dt_dnnl_op_md(k->library, in_library));
+    if (arg == DT_CONV_WEIGHTS) return dt_winograd_packed_bytes(k->winograd);
+    return blocked_bytes(arg == DT_CONV_SRC ? &conv->src : &conv->dst);
 }
 
 void dt_conv_kernel_run(const dt_conv_kernel *k, int replica, const void *const *ptr,
@@ -110,7 +113,7 @@ static void print(const dt_dnnl_conv *c, const char *what, char *text) {
 // A kernel with memory for its arguments, filled with numbers around 0.
 typedef struct bench {
     dt_conv_kernel kernel;
-    void *ptr[N_ARGS], *scratch;
+    void *ptr[DT_N_CONV_ARGS], *scratch;
 } bench;
 
 // A candidate: one or several directions.
@@ -144,9 +147,12 @@ static bool add_kernel(rival *r, const dt_kernel_instance *s, dt_dnnl_direction 
         dt_error_clear();
         return false;
     }
-    for (int i = 0; i < N_ARGS; i++) {
-        const size_t n_bytes = dt_conv_kernel_bytes(&b->kernel, conv, i);
-        const size_t blocked = i == 1 ? 0 : blocked_bytes(i == 0 ? &conv->src : &conv->dst);
+    for (int i = 0; i < DT_N_CONV_ARGS; i++) {
+        const dt_conv_arg arg = (dt_conv_arg)i;
+        const size_t n_bytes = dt_conv_kernel_bytes(&b->kernel, conv, arg);
+        const size_t blocked = arg == DT_CONV_WEIGHTS
+                                   ? 0
+                                   : blocked_bytes(arg == DT_CONV_SRC ? &conv->src : &conv->dst);
         b->ptr[i] = filled(n_bytes > blocked ? n_bytes : blocked); // which reorder() also fills
     }
     b->scratch = filled(dt_conv_kernel_scratch_bytes(&b->kernel));
@@ -156,7 +162,7 @@ static bool add_kernel(rival *r, const dt_kernel_instance *s, dt_dnnl_direction 
 
 static void rival_fini(rival *r) {
     for (int k = 0; k < r->n; k++) {
-        for (int i = 0; i < N_ARGS; i++) free(r->b[k].ptr[i]);
+        for (int i = 0; i < DT_N_CONV_ARGS; i++) free(r->b[k].ptr[i]);
         free(r->b[k].scratch);
         dt_conv_kernel_fini(&r->b[k].kernel);
     }
@@ -250,7 +256,7 @@ static double pack_seconds(const dt_kernel_instance *s, const bench *b, const dt
     double least = 0;
     for (int i = 0; i < 2; i++) {
         const double begin = dt_clock_work_s(s->threads);
-        dt_winograd_pack(b->kernel.winograd, dense, b->ptr[1], s->threads);
+        dt_winograd_pack(b->kernel.winograd, dense, b->ptr[DT_CONV_WEIGHTS], s->threads);
         const double took = dt_clock_work_s(s->threads) - begin;
         if (i == 0 || took < least) least = took;
     }

@@ -31,8 +31,9 @@ dt_status dt_conv_kernel_create(dt_conv_kernel *k, const dt_dnnl_env *env, dt_dn
 void dt_conv_kernel_fini(dt_conv_kernel *k); // a zeroed one is fine
 size_t dt_conv_kernel_scratch_bytes(const dt_conv_kernel *k);
 const char *dt_conv_kernel_name(const dt_conv_kernel *k);
-// Bytes of argument 0 (src), 1 (weights, as this kernel wants them) or 2 (dst) of `conv`.
-size_t dt_conv_kernel_bytes(const dt_conv_kernel *k, const dt_dnnl_conv *conv, int arg);
+typedef enum dt_conv_arg { DT_CONV_SRC, DT_CONV_WEIGHTS, DT_CONV_DST, DT_N_CONV_ARGS } dt_conv_arg;
+// Bytes of an argument of `conv`, the weights as this kernel wants them.
+size_t dt_conv_kernel_bytes(const dt_conv_kernel *k, const dt_dnnl_conv *conv, dt_conv_arg arg);
 // Pointers as for the library (dnnl_shim.h). Winograd's weight gradient is dense.
 void dt_conv_kernel_run(const dt_conv_kernel *k, int replica, const void *const *ptr,
                         void *scratch);

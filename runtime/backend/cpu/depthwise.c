@@ -2,6 +2,7 @@
 #include "backend/cpu/depthwise.h"
 
 #include "backend/cpu/custom_kernel.h"
+#include "graph/activation_words.h"
 
 #include <string.h>
 

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "graph/activation_words.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
@@ -114,9 +115,11 @@ static dnnl_data_type_t data_type(dt_dtype t) {
         return dnnl_s32;
     case DT_I8:
         return dnnl_s8;
-    default:
-        return dnnl_u8;
+    case DT_U8:
+    case DT_DTYPE_COUNT:
+        break;
     }
+    return dnnl_u8;
 }
 
 static dnnl_format_tag_t layout_tag(dt_layout l, int n) {
@@ -217,7 +220,7 @@ static dnnl_status_t append_sum(dnnl_post_ops_t po, const dt_dnnl_after *a) {
 }
 
 static dnnl_status_t append_act(dnnl_post_ops_t po, dt_activation act) {
-    switch (act) {
+    switch ((enum dt_activation_word)act) {
     case DT_ACTIVATION_none:
         return dnnl_success;
     case DT_ACTIVATION_relu:

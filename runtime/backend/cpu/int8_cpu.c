@@ -17,6 +17,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "graph/activation_words.h"
 
 #include <math.h>
 #include <string.h>

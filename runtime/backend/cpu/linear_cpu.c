@@ -12,6 +12,7 @@
 #include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/dnnl_weights.h"
 #include "base/arena.h"
+#include "graph/activation_words.h"
 
 typedef struct linear_state {
     dt_dnnl_op *forward, *data, *weights, *weights_add;

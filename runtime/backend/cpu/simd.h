@@ -17,13 +17,14 @@ enum { DT_ROW_F32, DT_ROW_BF16, DT_ROW_TYPES };
 enum { DT_SIMD_MAX_WIDTH = 16 };
 
 // ---- elementwise: n elements; outputs may be their inputs ------------------------------------------
+typedef void (*dt_activation_fn)(void *y, const void *x, int64_t n);
+typedef void (*dt_activation_slope_fn)(void *dx, const void *x, const void *dy, int64_t n);
 typedef struct dt_simd_elementwise {
     void (*to_bf16)(void *y, const void *x, int64_t n);
     void (*to_f32)(void *y, const void *x, int64_t n);
     // by dt_activation; ReLU's backward reads y for x
-    void (*activation[DT_N_ACTIVATIONS][DT_ROW_TYPES])(void *y, const void *x, int64_t n);
-    void (*activation_bwd[DT_N_ACTIVATIONS][DT_ROW_TYPES])(void *dx, const void *x, const void *dy,
-                                                           int64_t n);
+    const dt_activation_fn (*activation)[DT_ROW_TYPES];
+    const dt_activation_slope_fn (*activation_bwd)[DT_ROW_TYPES];
     void (*mul[DT_ROW_TYPES])(void *y, const void *a, const void *b, int64_t n);
     // (rows, cols): y = x * factor of the column; sum += a * b, row after row
     void (*mul_rows[DT_ROW_TYPES])(void *y, const void *x, const float *factor, int64_t rows,

@@ -8,6 +8,7 @@
 // exponential.
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_vec.h"
+#include "graph/activation_words.h"
 
 #define LD(p) (part ? vload_part(p, i, part, bf16) : vload(p, i, bf16))
 #define MAP(y, n, ...)                                                                             \
@@ -372,14 +373,21 @@ BOTH(u8_rgb, (void *y, int64_t plane, const uint8_t *x, const float *a, const fl
 
 #define PAIR(name)                                                                                 \
     { name##_f32, name##_bf16 }
+static const dt_activation_fn activations[DT_N_ACTIVATIONS][DT_ROW_TYPES] = {
+#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = PAIR(id),
+#include "graph/activations.def"
+#undef ACTIVATION
+};
+static const dt_activation_slope_fn activation_slopes[DT_N_ACTIVATIONS][DT_ROW_TYPES] = {
+#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = PAIR(id##_bwd),
+#include "graph/activations.def"
+#undef ACTIVATION
+};
 const dt_simd_elementwise DT_SIMD(dt_simd_elementwise) = {
     .to_bf16 = to_bf16,
     .to_f32 = to_f32,
-#define ACTIVATION(id, op, at_zero, help)                                                          \
-    .activation[DT_ACTIVATION_##id] = PAIR(id),                                                    \
-    .activation_bwd[DT_ACTIVATION_##id] = PAIR(id##_bwd),
-#include "graph/activations.def"
-#undef ACTIVATION
+    .activation = activations,
+    .activation_bwd = activation_slopes,
     .mul = PAIR(mul),
     .mul_rows = PAIR(mul_rows),
     .mul_rows_sum = PAIR(mul_rows_sum),

@@ -10,6 +10,7 @@
 #include "backend/cpu/simd.h"
 #include "base/arena.h"
 #include "base/hash.h"
+#include "graph/activation_words.h"
 
 #include <omp.h>
 #include <stdlib.h>

@@ -19,6 +19,7 @@
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/kernels/conv_kernels.h"
 #include "backend/cuda/weights_cuda.h"
+#include "graph/activation_words.h"
 
 // One direction: cuDNN's plan, or NULL for the custom kernel.
 typedef struct conv_op {

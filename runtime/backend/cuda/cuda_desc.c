@@ -8,6 +8,7 @@
 #include "backend/cuda/cuda_desc.h"
 
 #include "backend/sdpa_view.h"
+#include "graph/activation_words.h"
 
 #include <stdio.h>
 #include <string.h>

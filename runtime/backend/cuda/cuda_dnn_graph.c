@@ -21,6 +21,7 @@
 
 #include "backend/cuda/cuda_dnn.h"
 #include "base/hash.h"
+#include "graph/activation_words.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -456,7 +457,9 @@ cudnnStatus_t dt_dnn_graph_build(dt_dnn_graph *g, const dt_dnn_desc *d, cudnnHan
     case DT_DNN_SDPA_BWD:
         build_sdpa_backward(g);
         break;
-    default:
+    case DT_DNN_CONV_FWD:
+    case DT_DNN_CONV_DGRAD:
+    case DT_DNN_CONV_WGRAD:
         build_conv(g);
     }
     g->graph = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);

@@ -1,6 +1,7 @@
 // elementwise_cuda.c: host side of the ops that are one kernel over elements (ReLU, GELU, activation, scale), and
 // dt_map_run. Any layout, in place.
 #include "backend/cuda/custom_cuda.h"
+#include "graph/activation_words.h"
 
 // Operands and output 0 have the first operand's layout and share a float type. Output 0 may take over operand
 // `inplace`. The state is a dt_map_state.

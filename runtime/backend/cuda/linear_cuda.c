@@ -12,6 +12,7 @@
 #include "backend/cuda/kernels/relu_kernels.h"
 #include "backend/cuda/kernels/weights_kernels.h"
 #include "backend/cuda/weights_cuda.h"
+#include "graph/activation_words.h"
 
 typedef struct linear_state {
     const dt_cuda_plan *forward, *data, *weights, *weights_add;

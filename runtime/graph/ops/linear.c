@@ -3,6 +3,7 @@
 //   out 0 y (…,O)   1 what went into a fused GELU in training, else none
 // Backward reads x and weight, and y when a ReLU is fused; gives dx, dweight, dbias. Exact GELU is
 // fused in inference graphs only, its tanh form in training by a pass of its own (passes/fuse_gelu.c).
+#include "graph/activation_words.h"
 #include "op_util.h"
 
 #include <math.h>

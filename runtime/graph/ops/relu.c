@@ -2,6 +2,7 @@
 //   in  0 x
 //   out 0 y
 // Backward reads y; gives dx.
+#include "graph/activation_words.h"
 #include "op_util.h"
 
 static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {

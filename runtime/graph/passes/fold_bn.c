@@ -5,6 +5,7 @@
 // activation.
 //
 // The convolution keeps its name and its place, and its output becomes that of the last node.
+#include "graph/activation_words.h"
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>

@@ -11,6 +11,7 @@
 // gather. It is not merged after a residual, whose gradient would need the mask before the pool.
 //
 // dt_pass_fuse_residual, for inference: conv2d -> add residual -> [relu]  =>  conv2d with a fourth input.
+#include "graph/activation_words.h"
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>

@@ -6,6 +6,7 @@
 // The first linear gives both y and z, and its backward node gets dz as before. The pass comes after differentiation,
 // which it does not concern, and after mixed precision, which would keep a second output in f32. Exact GELU stays a
 // node of its own: no library offers it as an epilogue with a gradient.
+#include "graph/activation_words.h"
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>

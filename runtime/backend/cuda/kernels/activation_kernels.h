@@ -6,6 +6,7 @@
 #define DT_ACTIVATION_KERNELS_H
 
 #include "backend/cuda/kernels/block_math.h"
+#include "graph/activation_words.h"
 
 DT_FN float dt_clamped(float x, float top) {
     return x < 0.0f ? 0.0f : x > top ? top : x;
