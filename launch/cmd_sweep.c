@@ -21,13 +21,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { JOBS, RANKS, METRIC, TOP, TABLE };
+enum { JOBS, RANKS, METRIC, TOP, EARLY_STOP, TABLE };
 static const launch_option options[] = {
     [JOBS] = {"--jobs", "N", "runs at a time (1); each gets its share of the cores"},
     [RANKS] = {"--np", "N", "ranks of each run, started with mpirun (1)"},
     [METRIC] = {"--metric", "val.NAME|test.NAME",
                 "what orders the table (what chose the best checkpoints)"},
     [TOP] = {"--top", "N", "so many rows on stdout (all); the files have all"},
+    [EARLY_STOP] = {"--early-stop", "halving",
+                    "after 1/9, 1/3 … of the epochs the best third of the settings goes on"},
     [TABLE] = {"--table", NULL, "no training: the table of the runs that have ended"},
     {NULL}};
 
@@ -92,6 +94,10 @@ static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
     sweep_read_result(s, run);
     char seconds[32];
     snprintf(seconds, sizeof seconds, "%.1f s", dt_clock_s() - r->begin_s);
+    if (r->stop_at > 0 && r->code == DT_E_PREEMPTED && !jobs->asked) {
+        r->code = DT_OK; // it pauses at its rung
+        return;
+    }
     if (r->code == DT_OK)
         dt_info("run %d of %d: %s is finished, %s", run + 1, s->n_runs, r->name, seconds);
     else if (r->code != DT_E_PREEMPTED)
@@ -99,39 +105,56 @@ static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
                 s->n_runs, r->name, r->code, seconds);
 }
 
-static dt_status run_all(sweep *s, int n_jobs, int n_ranks) {
-    enum { LOOK_AGAIN_S = 1 };
+typedef struct training {
     launch_jobs jobs;
-    launch_jobs_init(&jobs, n_jobs);
+    int n_jobs, n_ranks;
+} training;
+
+// Trains the runs that wait.
+static dt_status train_waiting(sweep *s, void *ctx) {
+    enum { LOOK_AGAIN_S = 1 };
+    training *t = ctx;
+    launch_jobs *jobs = &t->jobs;
     dt_status st = DT_OK;
     bool said = false;
     int n_left = s->n_runs, n_running = 0;
-    while (st == DT_OK && (n_running > 0 || (n_left > 0 && !jobs.asked))) {
-        const bool starts = n_running < n_jobs && n_left > 0 && !jobs.asked;
+    while (st == DT_OK && (n_running > 0 || (n_left > 0 && !jobs->asked))) {
+        const bool starts = n_running < t->n_jobs && n_left > 0 && !jobs->asked;
         const int run = starts ? take_next(s, &n_left) : -1;
         int slot, code = 0;
-        if (run >= 0) {
-            st = start_run(s, &jobs, run, n_ranks);
+        if (run >= 0 && sweep_is_at_rung(s, run)) {
+            s->runs[run].phase = SWEEP_ENDED;
+            dt_io_lock_byte(s->lock_fd, byte_of(&s->runs[run]), F_UNLCK, false);
+        } else if (run >= 0) {
+            st = start_run(s, jobs, run, t->n_ranks);
             n_running++;
             n_left--;
         } else if (n_running > 0) {
-            launch_jobs_wait(&jobs, &slot, &code);
-            end_run(s, &jobs, jobs.run[slot], code);
+            launch_jobs_wait(jobs, &slot, &code);
+            end_run(s, jobs, jobs->run[slot], code);
             n_running--;
         } else if (n_left > 0) {
             if (!said)
                 dt_info("%s: waiting for %d run%s that other processes train", s->dir, n_left,
                         n_left == 1 ? "" : "s");
             said = true;
-            launch_jobs_pause(&jobs, LOOK_AGAIN_S);
+            launch_jobs_pause(jobs, LOOK_AGAIN_S);
         }
     }
-    if (st == DT_OK && sweep_has_folds(s) && !jobs.asked) st = sweep_pool(s, &jobs);
-    bool asked = jobs.asked;
-    launch_jobs_fini(&jobs);
-    DT_TRY(st);
+    if (st == DT_OK && jobs->asked)
+        return dt_fail(DT_E_PREEMPTED, "%s: stopped; the same command goes on", s->dir);
+    return st;
+}
+
+static dt_status run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
+    training t = {.n_jobs = n_jobs, .n_ranks = n_ranks};
+    launch_jobs_init(&t.jobs, n_jobs);
+    dt_status st = halve ? sweep_halve(s, train_waiting, &t) : train_waiting(s, &t);
+    if (st == DT_OK && sweep_has_folds(s)) st = sweep_pool(s, &t.jobs);
+    launch_jobs_fini(&t.jobs);
+    if (st != DT_OK && st != DT_E_PREEMPTED) return st;
     DT_TRY(sweep_write_table(s, stdout));
-    if (asked) return dt_fail(DT_E_PREEMPTED, "%s: stopped; the same command goes on", s->dir);
+    if (st != DT_OK) return st;
     for (int r = 0; r < s->n_runs; r++)
         if (s->runs[r].code != DT_OK)
             return dt_fail((dt_status)s->runs[r].code,
@@ -161,13 +184,16 @@ static dt_status sweep_config(sweep *s, const launch_words *w) {
     if (n_jobs > LAUNCH_MAX_JOBS) return dt_fail(DT_E_USAGE, "--jobs: at most %d", LAUNCH_MAX_JOBS);
     DT_TRY(launch_option_int(w, TOP, 0, &s->top));
     s->metric = w->options[METRIC];
+    int way;
+    DT_TRY(launch_option_word(w, EARLY_STOP, 0, &way));
+    if (w->options[EARLY_STOP]) DT_TRY(sweep_check_halving(s));
     DT_TRY(sweep_read(s, w));
     DT_TRY(dt_io_mkdir_all(s->dir));
     if (w->options[TABLE]) return show_table(s);
     char *lock = dt_xprintf("%s/sweep.lock", s->dir);
     dt_status st = dt_io_open_update(&s->lock_fd, lock);
     free(lock);
-    return st == DT_OK ? run_all(s, n_jobs, n_ranks) : st;
+    return st == DT_OK ? run_all(s, n_jobs, n_ranks, w->options[EARLY_STOP] != NULL) : st;
 }
 
 static dt_status run(const launch_words *w) {
@@ -198,5 +224,6 @@ const launch_command launch_sweep = {
         "pooled.json.\n\n"
         "  dtrain sweep configs/fusion.yaml data.split.folds=5 data.split.fold=0..4\n"
         "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n"
-        "  dtrain sweep configs/mnist.yaml 'train.optimizer.lr=log(1e-4,1e-2,8)' --top 3\n",
+        "  dtrain sweep configs/mnist.yaml 'train.optimizer.lr=log(1e-4,1e-2,8)' --top 3 \\\n"
+        "      --early-stop halving --metric val.accuracy\n",
     .run = run};

@@ -232,7 +232,7 @@ static bool is_whole(const sweep *s, int first) {
     return true;
 }
 
-static bool is_first(const sweep *s, int run) {
+bool sweep_is_first(const sweep *s, int run) {
     int r = 0;
     while (!sweep_same_configuration(s, r, run)) r++;
     return r == run;
@@ -242,10 +242,10 @@ dt_status sweep_pool(sweep *s, launch_jobs *jobs) {
     dt_json j;
     int n = 0;
     dt_status st = DT_OK;
-    for (int r = 0; r < s->n_runs; r++) n += is_first(s, r);
+    for (int r = 0; r < s->n_runs; r++) n += sweep_is_first(s, r);
     dt_json_init(&j);
     for (int r = 0; r < s->n_runs && st == DT_OK && !jobs->asked; r++) {
-        if (!is_first(s, r) || !is_whole(s, r)) continue;
+        if (!sweep_is_first(s, r) || !is_whole(s, r)) continue;
         st = pool(jobs, s, r, n > 1);
         if (st != DT_OK || !s->runs[r].pooled) continue;
         char *run = json_dumps(s->runs[r].pooled, JSON_COMPACT);

@@ -196,13 +196,15 @@ static char *run_name(const sweep *s, int run) {
 
 // The words behind `dtrain` that make the run: train CONFIG key=value … run.dir=… run.name=…
 char **sweep_run_words(const sweep *s, int run) {
-    char **words = dt_xcalloc((size_t)s->n_variables + 5, sizeof *words);
+    char **words = dt_xcalloc((size_t)s->n_variables + 6, sizeof *words);
     int n = 0;
     words[n++] = dt_xprintf("train");
     words[n++] = dt_xprintf("%s", s->config);
     for (int i = 0; i < s->n_variables; i++)
         words[n++] = dt_xprintf("%s=%s", s->variables[i].key, sweep_value(s, run, i));
     words[n++] = launch_override("run.dir", s->dir);
+    if (s->runs[run].stop_at > 0)
+        words[n++] = dt_xprintf("run.stop_at=%" PRId64, s->runs[run].stop_at);
     words[n] = launch_override("run.name", s->runs[run].name);
     return words;
 }

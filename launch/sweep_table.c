@@ -44,6 +44,28 @@ static int64_t step_of(const json_t *line) {
     return json_integer_value(json_object_get(line, "step"));
 }
 
+json_t *sweep_validation_at(const sweep *s, int run, int64_t step) {
+    char *path = dt_xprintf("%s/%s/metrics.jsonl", s->dir, s->runs[run].name), *text = NULL;
+    size_t n = 0;
+    json_t *found = NULL;
+    dt_status st = dt_io_exists(path) ? dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) : DT_E_CKPT;
+    for (char *p = text, *end; st == DT_OK && *p; p = end) {
+        end = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
+        if (strncmp(p, "{\"kind\":\"eval\"", 14) != 0) continue;
+        json_t *line = json_loadb(p, (size_t)(end - p), 0, NULL);
+        const char *split = json_string_value(json_object_get(line, "split"));
+        if (split && strcmp(split, "val") == 0 && step_of(line) == step) {
+            json_decref(found);
+            found = json_incref(line);
+        }
+        json_decref(line);
+    }
+    if (st != DT_OK) dt_error_clear();
+    free(text);
+    free(path);
+    return found;
+}
+
 void sweep_read_result(sweep *s, int run) {
     sweep_run *r = &s->runs[run];
     char *path = dt_xprintf("%s/%s/result.json", s->dir, r->name), *text = NULL;
@@ -60,6 +82,12 @@ void sweep_read_result(sweep *s, int run) {
         r->lines[SWEEP_TEST] = NULL;
     }
     if (st != DT_OK) dt_error_clear();
+    // of the best checkpoint the result has only what chose it
+    if (s->metric && r->lines[SWEEP_VAL]) {
+        json_t *all = sweep_validation_at(s, run, step_of(r->lines[SWEEP_VAL]));
+        if (all) json_object_update_missing(r->lines[SWEEP_VAL], all);
+        json_decref(all);
+    }
     free(text);
     free(path);
 }
@@ -126,6 +154,14 @@ static void add_column(table *t, sweep_part part, const char *name) {
         (column){part, name, dt_xprintf("%s.%s", part == SWEEP_VAL ? "val" : "test", name)};
 }
 
+bool sweep_metric_is_lower(const char *metric) {
+    const char *dot = strrchr(metric, '.');
+    for (int i = 0; i < DT_N_METRICS; i++)
+        if (strcmp(dt_metric_name((dt_metric_id)i), dot ? dot + 1 : metric) == 0)
+            return dt_metrics_table[i]->lower_is_better;
+    return false;
+}
+
 // --metric: the column that orders.
 static dt_status find_metric(table *t) {
     const sweep *s = t->s;
@@ -155,10 +191,7 @@ static void find_columns(table *t) {
     for (int r = 0; r < s->n_runs && t->n_columns == 0; r++)
         if (s->runs[r].best && s->runs[r].lines[by]) add_column(t, by, s->runs[r].best);
     t->ordered = t->n_columns > 0;
-    const char *dot = t->ordered ? strrchr(t->columns[0].name, '.') : NULL;
-    for (int i = 0; t->ordered && i < DT_N_METRICS; i++)
-        if (strcmp(dt_metric_name((dt_metric_id)i), dot ? dot + 1 : t->columns[0].name) == 0)
-            t->lower = dt_metrics_table[i]->lower_is_better;
+    t->lower = t->ordered && sweep_metric_is_lower(t->columns[0].name);
     for (int r = 0; r < s->n_runs; r++) {
         const char *name;
         json_t *value;

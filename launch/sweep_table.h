@@ -24,6 +24,8 @@ typedef struct sweep_run {
     char *name; // of its directory
     enum { SWEEP_WAITS, SWEEP_RUNS, SWEEP_ENDED } phase;
     int code;         // exit code
+    int64_t stop_at;  // --early-stop: the step at which it pauses; 0: none
+    bool dropped;     // --early-stop: it does not go on
     double begin_s;   // clock
     json_t *lines[2]; // of its best checkpoint, by sweep_part; NULL: none
     json_t *pooled;   // what its configuration's folds say together, if it is the first of them
@@ -53,6 +55,8 @@ void sweep_free_words(char **words);
 const char *sweep_value(const sweep *s, int run, int i);
 // From the run's result.json: the lines that count. Without one the run has no result.
 void sweep_read_result(sweep *s, int run);
+// What the validation at a step measured, from the run's metrics.jsonl; NULL: there was none. The caller's.
+json_t *sweep_validation_at(const sweep *s, int run, int64_t step);
 bool sweep_has_result(const sweep_run *r); // sweep_read_result found one
 // Folds and seeds repeat a configuration.
 bool sweep_is_repeat(const sweep_variable *v);
@@ -62,6 +66,12 @@ bool sweep_same_configuration(const sweep *s, int a, int b);
 struct launch_jobs;
 bool sweep_has_folds(const sweep *s);
 dt_status sweep_pool(sweep *s, struct launch_jobs *jobs);
+bool sweep_is_first(const sweep *s, int run);   // of its configuration
+bool sweep_metric_is_lower(const char *metric); // whether less is better; by its last name
+// --early-stop halving: trains as far as it is worth it. train: all runs that wait, each to its stop_at or its end.
+dt_status sweep_check_halving(const sweep *s);
+bool sweep_is_at_rung(const sweep *s, int run);
+dt_status sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *ctx);
 // Writes DIR/sweep.csv (a row for each configuration), DIR/runs.csv (for each run), and the first as text to out. The
 // order is that of the validation; without one it is the test's, with a warning.
 dt_status sweep_write_table(const sweep *s, FILE *out);

@@ -43,3 +43,18 @@ def check_pooled(sweep, table):
             f1.append(2 * right / total if total else 0)
         assert abs(sum(f1) / len(f1) - p["macro_f1"]) < 1e-9
         assert f"pooled.accuracy {p['accuracy']:.4g} " in open(table).read()
+
+
+def check_halving(sweep, table):
+    """Successive halving with factor 3, from what the runs have evaluated: after 1, 3 and all 9 epochs."""
+    import glob
+    losses = {}
+    for run in glob.glob(sweep + "/lr=*"):
+        rows = [json.loads(line) for line in open(run + "/metrics.jsonl")]
+        losses[run] = [r["loss"] for r in rows if r["kind"] == "eval" and r["split"] == "val"]
+    assert sorted(map(len, losses.values()), reverse=True) == [9, 3, 3] + [1] * 6, losses
+    first = sorted(losses, key=lambda run: losses[run][0])[:3]
+    assert {run for run in losses if len(losses[run]) >= 3} == set(first), losses
+    assert len(losses[min(first, key=lambda run: losses[run][2])]) == 9, losses
+    lines = open(table).read().splitlines()
+    assert len(lines) == 9 and lines[0].endswith("(1 of 1 runs)") and all(l.endswith("(0 of 1 runs)") for l in lines[1:]), lines

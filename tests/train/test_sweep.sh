@@ -117,6 +117,28 @@ before=$(stat -c %Y.%i "$work/runs/p/fold=0,lr=1e-3/heldout.csv")
 sweep run.name=p train.max_steps=3 data.split.folds=3 data.split.fold=0..2 train.optimizer.lr=1e-3,1e-2 | cmp - "$work/table" || fail "pooled again"
 [ "$before" = "$(stat -c %Y.%i "$work/runs/p/fold=0,lr=1e-3/heldout.csv")" ] || fail "predicted again"
 
+# -- halving: nine settings, of which three come to the second rung and one to the end, by the validation; again, the
+# same, after a stop too; the one that is left is as if trained alone
+halve=(run.name=h 'eval.every=1 epoch' train.max_steps=null train.epochs=9 'train.optimizer.lr=log(1e-5,1e-1,9)' --early-stop halving --metric val.loss)
+DTRAIN_FAILPOINT=step:2:stop "$DTRAIN" sweep "$config" run.dir="$work/runs" "${halve[@]}" >"$work/out" 2>>"$work/log" &
+pid=$!
+wait_until have_stopped 1
+kill -TERM $pid
+kill -CONT "${stopped[0]}"
+code=0
+wait $pid || code=$?
+[ $code = 75 ] || fail "a stopped halving: exit $code"
+sweep "${halve[@]}" >"$work/table" || fail "halving: exit $?"
+py check_halving "$work/runs/h" "$work/table" || fail "halving: $(cat "$work/table")"
+sweep "${halve[@]}" --jobs 2 | cmp - "$work/table" || fail "halving again"
+best=$(awk -F, 'NR == 2 {print $1}' "$work/runs/h/sweep.csv")
+train_alone=(run.name=alone 'eval.every=1 epoch' train.max_steps=null train.epochs=9 "train.optimizer.lr=$best")
+"$DTRAIN" "$config" run.dir="$work/runs" "${train_alone[@]}" >/dev/null 2>>"$work/log" || fail "alone"
+[ "$(hash "$work/runs/alone")" = "$(hash "$work/runs/h/lr=$best")" ] || fail "pauses change the training"
+code=0
+sweep run.name=h2 train.optimizer.lr=1e-3,1e-2 --early-stop halving >/dev/null || code=$?
+[ $code = 2 ] && grep -q "wants --metric val.NAME" "$work/log" || fail "halving without a metric: exit $code"
+
 # -- values that are no names, or long ones; a folder with an apostrophe; the last integers
 long=$(printf 'bytes > %d and ' {1..60})
 sweep run.dir="$work/it's" run.name=odd train.max_steps=1 "data.where=bytes > 1,bytes  >1,${long}bytes > 1" >"$work/table"
