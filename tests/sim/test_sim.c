@@ -379,11 +379,12 @@ int main(int n, char **words) {
     open_world(0);
     bool good = learn_calm();
     verbose = n > 1;
-    if (good && n == 1) return run_all();
+    if (good && n == 1) good = run_all() == 0;
     if (good && n == 3) good = run_seed(strtoull(words[2], NULL, 10));
     for (int k = 1; good && n == 5 && k < SIM_N_KINDS; k++)
         if (strcmp(words[2], sim_kind_names[k]) == 0)
             good = run_fault((sim_kind)k, atoll(words[3]), atoll(words[4]));
+    dt_io_remove_tree(sim_root);
     printf("%s%s\n", good ? "good" : "FAILED: ", problem);
     return !good;
 }
