@@ -47,7 +47,7 @@ static line fit(const float *v, const bool *bad, int n) {
     return l;
 }
 
-// Marks what is too far from the line, and its neighbours.
+// Marks values that are too far from the line, and their neighbours.
 static int reject(const float *v, bool *bad, int n, line l) {
     bool far[N_SAMPLES];
     double sum = 0, squares = 0, k = 0;

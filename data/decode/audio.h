@@ -55,7 +55,7 @@ typedef struct dt_audio_clip {
     dt_audio_pad pad;  // after the end of a file that is shorter
 } dt_audio_clip;
 
-// A worker's: the open file, and tables for the rates it has met.
+// One a worker: the open file, and tables for the rates that the worker has met.
 typedef struct dt_clipper dt_clipper;
 dt_clipper *dt_clipper_create(void);
 void dt_clipper_destroy(dt_clipper *s);

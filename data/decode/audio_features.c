@@ -28,7 +28,7 @@ typedef float lanes_at
 
 typedef struct band {
     int first, n; // bins
-    int weights;  // where its weights begin
+    int weights;  // index of the band's first weight
 } band;
 
 struct dt_features {
@@ -208,7 +208,7 @@ static void fill_edges(const dt_features *f, float *row) {
     }
 }
 
-// Eight frames, `hop` apart (the last one again where there are fewer), windowed: (n, LANES).
+// Eight windowed frames, `hop` apart: (n, LANES). Where fewer are left the last one is repeated.
 VECTORIZED static void load_frames(const float *restrict x, const float *restrict w, int n,
                                    size_t hop, size_t n_valid, dt_lanes *restrict to) {
     const float *row[DT_LANES];

@@ -16,7 +16,7 @@ enum { MAX_TABLES = 8 };
 
 struct dt_clipper {
     dt_audio_file *file;
-    dt_buffer source; // what is resampled from
+    dt_buffer source; // samples before resampling
     struct {
         int from, to;
         dt_resampler *r;

@@ -23,7 +23,7 @@ static const dt_image_driver *const DRIVERS[DT_N_KINDS] = {
 
 struct dt_decoder {
     dt_buffer pixels, work[2];
-    void *state[DT_N_KINDS]; // of kinds that have one and were met
+    void *state[DT_N_KINDS]; // by kind; NULL: the kind has no state, or no file of it has come
 };
 
 dt_decoder *dt_decoder_create(void) {

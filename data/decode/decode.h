@@ -22,8 +22,8 @@ typedef struct dt_image {
     int width, height, channels;
     float *real; // floats instead of data, or NULL
     int left, top, full_width, full_height;
-    double box[4]; // what was asked for: {left, top, right, bottom}, in pixels of the full image
-    bool mirrored; // dt_augment_mirrors asked for it, and it is done (dt_resize_mirrored)
+    double box[4]; // the wanted region: {left, top, right, bottom}, in pixels of the full image
+    bool mirrored; // the pixels are mirrored, as dt_augment_mirrors asked (dt_resize_mirrored)
 } dt_image;
 
 // A worker's scratch: nothing is allocated once its buffers have grown to the largest image.

@@ -234,7 +234,7 @@ static dt_status bmp_decode(void *state, dt_span bytes, const dt_image_sink *sin
         uint8_t *indices = dt_buffer_reserve(sink->work, (size_t)b.width * (size_t)b.height);
         if (!indices) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
         DT_TRY(decode_rle(&b, indices));
-        b.rows = indices; // from here on as if they had been stored as bytes, top down
+        b.rows = indices; // now the picture is one of bytes, stored top down
         b.stride = (size_t)b.width;
         b.bits = 8;
         b.top_down = true;

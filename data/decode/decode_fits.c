@@ -135,7 +135,7 @@ static dt_status data_size(const fits_unit *u, size_t *out) {
     return DT_OK;
 }
 
-// The unit at *at; *at moves behind it. A unit's data may lack its filling.
+// Reads the unit at *at and moves *at behind it. The padding of the last unit's data may be missing.
 static dt_status read_unit(dt_span s, size_t *at, bool first, fits_unit *u) {
     *u = (fits_unit){.gcount = 1, .scale = 1};
     bool ended = false;

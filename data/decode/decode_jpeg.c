@@ -41,7 +41,7 @@ typedef struct dt_jpeg {
     struct jpeg_progress_mgr progress;
     jmp_buf back;
     char message[JMSG_LENGTH_MAX];
-    dt_buffer row;      // CMYK, or one that nobody wants
+    dt_buffer row;      // a row of CMYK, or one that is skipped
     dt_buffer pointers; // to rows
 } dt_jpeg;
 

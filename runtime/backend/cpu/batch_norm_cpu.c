@@ -50,7 +50,7 @@ typedef struct bn_state {
     const dt_simd_bn *simd;
 } bn_state;
 
-// Constants of one channel block, and its sums: (n_chunks, 2, block).
+// Constants of one channel block, and the sums of its chunks: (n_chunks, 2, block).
 typedef struct bn_block {
     float mean[MAX_LANES], gain[MAX_LANES], shift[MAX_LANES];
     float k1[MAX_LANES], k2[MAX_LANES], pivot[MAX_LANES];
@@ -334,7 +334,7 @@ static void finish_backward(const bn_call *c, bn_block *b, int64_t block) {
     }
 }
 
-// With running statistics the gradient of x is that of a constant map, and nobody wants those of scale and shift.
+// With running statistics the gradient of x is that of a constant map; gradients of scale and shift are not wanted.
 static void finish_frozen(const bn_call *c, bn_block *b, int64_t block) {
     const bn_state *st = c->st;
     const float *scale = c->run->in[1], *saved_invstd = c->run->in[dt_pos_out(c->instance, 2)];
@@ -420,7 +420,7 @@ static void run_group(const bn_call *c, const bn_passes *passes, void *scratch, 
     for (int64_t i = c->st->n_chunks; i-- > 0;) write_chunk(c, passes, &g, i);
 }
 
-// All threads work on each group in turn: they divide the chunks evenly, and one makes the constants.
+// All threads work on each group in turn: they divide the chunks evenly, and one thread makes the constants.
 static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
     const bn_state *st = c->st;
     for (int64_t first = 0; first < st->n_blocks; first += st->group) {

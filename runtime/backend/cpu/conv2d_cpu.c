@@ -9,7 +9,7 @@
 // that follows. Backward computes dx from its own packed weight, and dw and db in f32, whatever the type of the
 // activations, through scratch into the flat buffer.
 //
-// Depthwise convolutions are our own in the directions where that is faster (depthwise.h), the library's in the others.
+// Depthwise convolutions take custom kernels in the directions where those are faster (depthwise.h), else oneDNN's.
 //
 // Scratch of backward: [ scratchpad, shared by its primitives | packed dw | db ]
 #include "backend/cpu/conv_algorithm.h"
@@ -27,7 +27,8 @@ typedef struct conv_state {
     dt_conv_kernel forward, data, weights; // zeroed: none
     dt_weight_pack *pack, *bias_pack;
     dt_weight_grad grad;
-    unsigned own; // directions of `depthwise`, in place of those
+    unsigned
+        own; // bits of directions that `depthwise` computes in place of forward, data or weights
     dt_depthwise_conv depthwise;
     bool has_bias;       // an argument of `forward` or `weights`
     size_t clear_bytes;  // of scratch, in front of `weights`
@@ -39,7 +40,7 @@ static size_t max_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-// (O,C/g,R,S), or (g,O/g,C/g,R,S) when grouped: the same memory.
+// (O,C/g,R,S), or (g,O/g,C/g,R,S) when grouped, which is another view of the same memory.
 static int weight_dims(const dt_shape *w, int groups, int64_t *d) {
     int n = 0;
     if (groups > 1) d[n++] = groups;
@@ -268,7 +269,7 @@ static dt_status build_backward(dt_kernel_instance *s, conv_state *st) {
     const size_t of_weights = dt_conv_kernel_scratch_bytes(&st->weights);
     st->at_dw = max_size(dt_conv_kernel_scratch_bytes(&st->data), of_weights);
     st->at_dw = max_size(st->at_dw, st->grad.scratch_bytes);
-    // oneDNN 2.6's bf16 kernel multiplies columns of its scratchpad that it has not written where an image has one.
+    // Where an image has one column, oneDNN 2.6's bf16 kernel multiplies columns of its scratchpad that it never wrote.
     if (c.x->dtype == DT_BF16 && c.x->shape.d[3] == 1) st->clear_bytes = of_weights;
     st->at_db = st->at_dw + st->grad.packed_bytes;
     s->scratch_bytes = st->at_db + dt_align_up((size_t)st->n_out * sizeof(float), 64);

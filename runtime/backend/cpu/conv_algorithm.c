@@ -73,7 +73,7 @@ static double flop_of(const dt_dnnl_conv *c) {
     return 2.0 * (double)(y[0] * y[1] * y[2] * y[3]) * (double)(w[1] * w[2] * w[3]);
 }
 
-// Of an image of gigabytes the first rows.
+// Keeps the first rows of an image that alone would take too long.
 static void cut_rows(dt_dnnl_conv *t, double each, int threads) {
     const double most = 16 * TIMED_FLOP * threads;
     if (each <= most) return;
@@ -83,7 +83,7 @@ static void cut_rows(dt_dnnl_conv *t, double each, int threads) {
                   t->pad_begin[0] - t->pad_end[0];
 }
 
-// The convolution that is timed: of fewer images, and without what the library does to the output on its way.
+// The convolution that is timed: with fewer images, and without bias, addition and activation.
 static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
     dt_dnnl_conv t = *c;
     t.bias = (dt_dnnl_tensor){.format = DT_DNNL_ABSENT};
@@ -203,7 +203,7 @@ static void race(const dt_kernel_instance *s, rival *r, int n) {
     }
 }
 
-// The choice between n ways of the same work; make() creates the ops of rival `which`, false: there is no such way.
+// fastest() chooses between n ways of the same work; make() creates the kernels of way `which`, false: there is none.
 typedef bool (*make_fn)(const dt_kernel_instance *s, dt_dnnl_direction dir,
                         const dt_dnnl_conv *conv, int which, rival *out);
 
@@ -234,7 +234,7 @@ static int fastest(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_
 }
 
 // ---- Winograd --------------------------------------------------------------------------------------
-// Multiplications by one pair of channels. Reading a filter, or adding to its gradient, takes as long as some tiles do.
+// Multiplications for one pair of channels. Reading a filter, or adding to its gradient, counts as FILTER_TILES tiles.
 static int64_t cost_of(int tile, const dt_dnnl_tensor *out) {
     const int64_t rows = (out->d[2] + tile - 1) / tile, cols = (out->d[3] + tile - 1) / tile;
     return (int64_t)(tile + 2) * (tile + 2) * (out->d[0] * rows * cols + FILTER_TILES);

@@ -9,8 +9,8 @@
 // The library uses AMX for channels last (NHWC) only. Batch norms and pools take that where the channels are pairs of
 // blocks; elsewhere they want BLOCKED, and the reorders between them count.
 //
-// They are timed on as many images as make a quarter of a GFLOP a thread and 4096 pixels, at most the micro-batch's: that
-// takes a few milliseconds, and the rates of more images are the same.
+// Candidates are timed on as many images as make a quarter of a GFLOP a thread and 4096 pixels, the micro-batch's at
+// most: that takes a few milliseconds, and more images would have the same rates.
 #ifndef DT_BACKEND_CPU_CONV_ALGORITHM_H
 #define DT_BACKEND_CPU_CONV_ALGORITHM_H
 
@@ -42,7 +42,7 @@ enum { DT_CONV_MOST_WAYS = 3 };
 // What is offered to the choice: the library's first. Returns how many.
 int dt_conv_ways(dt_dnnl_direction dir, const dt_dnnl_conv *conv,
                  dt_winograd_way way[DT_CONV_MOST_WAYS]);
-// What this convolution is to use, as s->backend's choices say; times it where they do not.
+// The way that s->backend's choices name for this convolution; where they name none, the ways are timed.
 dt_winograd_way dt_conv_chosen_way(const dt_kernel_instance *s, dt_dnnl_direction dir,
                                    const dt_dnnl_conv *conv);
 

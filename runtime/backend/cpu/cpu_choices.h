@@ -25,14 +25,14 @@ typedef struct dt_cpu_choices_opts {
 } dt_cpu_choices_opts;
 
 dt_cpu_choices *dt_cpu_choices_create(const dt_cpu_choices_opts *opts);
-// From now on those of another machine or number of threads. What was given stays, and what was spent of the budget.
+// From now on choices of another machine or number of threads. Given choices stay, and so does the spent budget.
 void dt_cpu_choices_move(dt_cpu_choices *c, const dt_cpu_choices_opts *opts);
 // Saves the file if something changed. NULL is allowed.
 void dt_cpu_choices_destroy(dt_cpu_choices *c);
 
 // The choice, or -1 where there is none yet.
 int dt_cpu_choices_find(dt_cpu_choices *c, const char *text);
-// Its candidates' rates; false: not known.
+// The rates of a question's candidates; false: they are not known.
 bool dt_cpu_choices_rates(const dt_cpu_choices *c, const char *text,
                           double rate[DT_CPU_CANDIDATES]);
 // Whether anything is timed at all.
@@ -46,7 +46,7 @@ int dt_cpu_choices_add(dt_cpu_choices *c, const char *text, const double *rate, 
 
 // Saves the file; then all choices that were used, as lines of text, sorted. Heap.
 char *dt_cpu_choices_text(dt_cpu_choices *c);
-// Lines that were given: they win over the file. Malformed ones are skipped.
+// Takes lines of a checkpoint or of rank 0, which win over the file. Malformed lines are skipped.
 void dt_cpu_choices_take(dt_cpu_choices *c, const char *text);
 // A table for people: questions that were asked, rates, choices. Heap.
 char *dt_cpu_choices_table(const dt_cpu_choices *c);

@@ -49,7 +49,7 @@ typedef void (*dt_range_fn)(const void *ctx, int64_t begin, int64_t end);
 void dt_custom_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx);
 // y = unary(x), or y = binary(x, d) where that is given, for n elements; y may be x or d.
 typedef struct dt_map {
-    int type; // row type of all of them
+    int type; // row type of all tensors
     void (*unary)(void *y, const void *x, int64_t n);
     void (*binary)(void *y, const void *x, const void *d, int64_t n);
     void *y;

@@ -34,7 +34,7 @@ struct dt_dnnl_op {
     dnnl_primitive_t primitive;
     int threads, n_replicas, n_args;
     int arg_id[MAX_ARGS];
-    float *scales; // oneDNN 3: an argument of its own, which no caller gives; NULL: there is none
+    float *scales; // oneDNN 3: an argument behind those of the caller; NULL: there is none
     int64_t n_scales;
     size_t scratch_bytes;
     dnnl_stream_t *stream; // [replica]

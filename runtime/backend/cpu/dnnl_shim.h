@@ -68,7 +68,7 @@ typedef struct dt_dnnl_after {
     dt_activation act;
     float times; // 0: 1
 } dt_dnnl_after;
-// Whether `scales` also scale the bias (oneDNN 2): then it is given divided by them.
+// Whether `scales` also scale the bias (oneDNN 2): then the caller divides the bias by them.
 bool dt_dnnl_scales_bias(void);
 
 // Convolution. Weights are (O,C,R,S), or (G,O/G,C/G,R,S) with groups.
@@ -101,7 +101,7 @@ dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
 void dt_dnnl_op_destroy(dt_dnnl_op *op); // NULL is fine
 // Pointers in the order of the arguments; scratch 64-byte aligned (may be NULL when it needs none).
 void dt_dnnl_op_run(const dt_dnnl_op *op, int replica, const void *const *ptr, void *scratch);
-// The same with fewer threads than the op was made for. For reorders, whose bits do not depend on them.
+// dt_dnnl_op_run with fewer threads than the op was made for. For reorders, whose bits do not depend on threads.
 void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int replica, int threads, const void *const *ptr,
                             void *scratch);
 

@@ -47,7 +47,7 @@ static void *alloc64(size_t n) {
     return p;
 }
 
-// Twice as fast as the library's reorder of the same.
+// Twice as fast as oneDNN's reorder of the same matrix.
 static void run_pairs(const dt_weight_pack *p, const float *w, uint16_t *to, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
     for (int64_t i = 0; i < p->n_per_out; i += 64)

@@ -165,7 +165,7 @@ typedef struct pick_call {
     char *to;
 } pick_call;
 
-// Row number `row` of those of all images.
+// Row `row`, counted over all images.
 static void pick_row(const void *ctx, int64_t row, int64_t end) {
     const pick_call *p = ctx;
     const int64_t *x = p->x->d, *y = p->st->picked.d, *stride = p->st->stride;

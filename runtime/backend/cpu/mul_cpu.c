@@ -133,7 +133,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-// Each item has its own sums: a row of scratch an image, or a run.
+// Each item has sums of its own: a row of scratch for an image, or for a run.
 static void backward_item(const void *ctx, int64_t i, int64_t end) {
     const mul_call *c = ctx;
     const mul_state *st = c->st;

@@ -18,7 +18,7 @@
 
 static const double BUDGET_S = 0.6, ENOUGH = 0.9;
 
-// The same node in the other precision's graph.
+// The node of the same name in the graph of the other precision.
 static const dt_node *twin_of(const dt_node *n, const dt_graph *g) {
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *m = &g->nodes[i];
