@@ -518,6 +518,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
                            .fingerprint = fingerprint(d),
                            .n_samples = n_samples,
                            .records = records,
+                           .picture = dt_data_picture,
                            .key = key,
                            .value = value,
                            .classes = classes,

@@ -187,6 +187,10 @@ typedef struct dt_bad_sample {
 dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample_place *p,
                          dt_bad_sample *bad);
 
+// ---- a picture of a sample (picture.c), see dt_dataset.picture ---------------------------------------
+dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uint8_t **png,
+                          size_t *n_bytes);
+
 // ---- what could not be used (skips.c) ------------------------------------------------------------
 // After the view is made. Warns of records that give no sample and, under `quarantine`, reads the lists in the
 // run directory.

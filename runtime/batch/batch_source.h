@@ -163,6 +163,10 @@ struct dt_dataset {
     const char *(*key)(const dt_dataset *d, uint32_t record, const char **path);
     // What a column of the catalog says of sample i of a split, or NULL; lives as long as the data set. May be NULL.
     const char *(*value)(const dt_dataset *d, const char *column, dt_split split, int64_t i);
+    // The images and spectrograms of sample i of a split, small and side by side, as a PNG. *png: heap; NULL: it has none.
+    // May be NULL.
+    dt_status (*picture)(const dt_dataset *d, dt_split split, int64_t i, uint8_t **png,
+                         size_t *n_bytes);
     // May be NULL: DT_CLASSES_EVEN.
     dt_classes (*classes)(const dt_dataset *d, int field);
     dt_status (*open)(dt_dataset *d, const dt_source_request *r, dt_batch_source **out);

@@ -109,8 +109,14 @@ double report_samples_per_s(const dt_run_log *r) {
     return r->n_steps > 1 ? rint(each * (double)(r->n_steps - 1) / r->phase_s[DT_RUN_STEP_S]) : NAN;
 }
 
-bool report_is_detail(const dt_run_log *r, const dt_run_metric *m) {
-    return strcmp(m->name, "samples") == 0 || (strchr(m->name, '.') && r->n_metrics > 24);
+bool report_is_detail(const dt_run_log *r, const char *name) {
+    const char *dot = strchr(name, '.');
+    char *whole = dot ? dt_xprintf("%.*s", (int)(dot - name), name) : NULL;
+    bool is_detail = strcmp(name, "samples") == 0;
+    for (int i = 0; whole && i < r->n_metrics; i++)
+        is_detail |= strcmp(r->metrics[i].name, whole) == 0;
+    free(whole);
+    return is_detail;
 }
 
 dt_config *report_config(const dt_run_log *r, char **text) {
@@ -175,8 +181,9 @@ static void write_head(FILE *out, const dt_run_log *r) {
 
 enum { MOST_COLUMNS = 14, MOST_CHARTS = 10 };
 
-// Names of the numbers of records, in the order in which they come.
-static int find_columns(const json_t *lines, const char *columns[MOST_COLUMNS]) {
+// Names of the numbers of records but those of one class, in the order in which they come.
+static int find_columns(const dt_run_log *r, const json_t *lines,
+                        const char *columns[MOST_COLUMNS]) {
     int n = 0;
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const char *name;
@@ -185,7 +192,7 @@ static int find_columns(const json_t *lines, const char *columns[MOST_COLUMNS]) 
             int k = 0;
             while (k < n && strcmp(columns[k], name) != 0) k++;
             const bool wanted =
-                json_is_number(value) && strcmp(name, "step") != 0 && strcmp(name, "samples") != 0;
+                json_is_number(value) && strcmp(name, "step") != 0 && !report_is_detail(r, name);
             if (k == n && n < MOST_COLUMNS && wanted) columns[n++] = name;
         }
     }
@@ -199,7 +206,7 @@ static void write_results(FILE *out, const dt_run_log *r) {
         json_array_extend(lines, r->results);
     else
         for (int i = 0; i < r->n_evals; i++) json_array_append(lines, r->evals[i]);
-    const int n = find_columns(lines, columns);
+    const int n = find_columns(r, lines, columns);
     if (n > 0) {
         report_begin_table(out, "", "Part");
         fputs("<th>Weights</th><th>Step</th>", out);
@@ -240,7 +247,8 @@ static void write_curves(FILE *out, const dt_run_log *r) {
     dt_chart_write(out, &loss);
     for (int i = 0, n = 0; i < r->n_metrics && n < MOST_CHARTS; i++) {
         const dt_run_metric *m = &r->metrics[i];
-        if (strcmp(m->split, "val") != 0 || strcmp(m->name, "loss") == 0 || report_is_detail(r, m))
+        if (strcmp(m->split, "val") != 0 || strcmp(m->name, "loss") == 0 ||
+            report_is_detail(r, m->name))
             continue;
         dt_chart c = {.title = m->name, .x = "step"};
         dt_chart_add_series(&c, "validation", &m->series, 1);

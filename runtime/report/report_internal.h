@@ -19,8 +19,8 @@ const json_t *report_best_result(const dt_run_log *r, const char *split);
 // The best validation value of a metric so far (the newest where nobody knows which way is better), and its step.
 double report_best_value(const dt_run_log *r, const char *name, int64_t *step);
 double report_samples_per_s(const dt_run_log *r); // over its steps but the first; NaN: too few
-// Whether a metric is one of a class among many, which have no room.
-bool report_is_detail(const dt_run_log *r, const dt_run_metric *m);
+// Whether a metric is that of one class, "recall.cat" beside "recall", which has no room.
+bool report_is_detail(const dt_run_log *r, const char *name);
 // The run's config, or NULL where this version cannot read it; *text: config.yaml as it is, heap, or NULL.
 dt_config *report_config(const dt_run_log *r, char **text);
 dt_status report_save(char *text, size_t n, const char *path); // frees text

@@ -9,6 +9,7 @@
 #include "train/agree.h"
 #include "train/batch_inputs.h"
 #include "train/eval_parts.h"
+#include "train/evidence.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -45,11 +46,13 @@ struct dt_evaluator {
     int64_t first_not_finite; // its index in the split
     float *embeddings;
     uint32_t *records;
+    int64_t *samples; // in the split
     int width;
     bool whole;
     dt_eval_column by[MOST_BY];
     dt_eval_column unit; // eval.bootstrap_unit; without a name: none
     int n_by;
+    dt_json *evidence; // where it goes, or NULL
 };
 
 // ---- the loss of a sample --------------------------------------------------------------------------
@@ -95,6 +98,7 @@ static void make_room(dt_evaluator *e) {
     e->cap = e->cap ? 2 * e->cap : 1024;
     e->embeddings = grown(e->embeddings, e->cap, e->n_embedding, sizeof *e->embeddings);
     e->records = grown(e->records, e->cap, DT_MAX_WIDTH, sizeof *e->records);
+    e->samples = grown(e->samples, e->cap, 1, sizeof *e->samples);
     for (int k = 0; k < e->targets->n; k++) {
         eval_target *t = &e->each[k];
         t->logits = grown(t->logits, e->cap, t->n_out, sizeof *t->logits);
@@ -150,6 +154,7 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
         return DT_OK;
     }
     e->n++;
+    e->samples[i] = s->index;
     uint32_t of[DT_MAX_WIDTH] = {0};
     if (e->data->records) e->width = e->data->records(e->data, e->split, s->index, of);
     memcpy(e->records + i * e->width, of, sizeof *of * (size_t)e->width);
@@ -177,6 +182,8 @@ static void drop_table(dt_evaluator *e) {
     e->unit.name = NULL;
     free(e->embeddings);
     free(e->records);
+    free(e->samples);
+    e->samples = NULL;
     e->embeddings = NULL;
     e->records = NULL;
     e->n = e->cap = e->n_not_finite = 0;
@@ -204,6 +211,9 @@ static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
                                  .radians = e->metrics->radians,
                                  .pairs = &pairs};
     dt_eval_report(&table, e->metrics->wanted[k], out);
+    if (e->evidence)
+        dt_evidence_add(e->evidence, e->targets->named ? t->t->field->name : NULL, &table,
+                        t->of_numbers, e->data, e->split, e->samples);
     if (e->n_by > 0) dt_json_begin_object(&out->extra, "by");
     for (int i = 0; i < e->n_by; i++)
         dt_eval_report_by(&table, e->metrics->wanted[k], &e->by[i], out);
@@ -365,6 +375,10 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts,
     if (e->embedding >= 0) e->n_embedding = dt_infer_output_size(e->infer, e->embedding);
     *out = e;
     return DT_OK;
+}
+
+void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j) {
+    e->evidence = j;
 }
 
 void dt_evaluator_destroy(dt_evaluator *e) {

@@ -20,6 +20,8 @@ typedef struct dt_evaluator dt_evaluator;
 dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *o, const dt_targets *targets,
                               const dt_metric_choice *metrics);
 void dt_evaluator_destroy(dt_evaluator *e);
+// Evaluations from now on also add each target's evidence (evidence.h) to the array that j is in, on rank 0; NULL: none.
+void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j);
 // Collective; all ranks get the values, and rank 0 what is no single number. Fini the result afterwards. DT_E_DATA:
 // no record of the split could be read.
 //

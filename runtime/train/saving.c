@@ -8,9 +8,13 @@
 
 #include "train/trainer_internal.h"
 
+#include "base/arena.h"
+#include "base/io.h"
 #include "base/log.h"
+#include "config/sink_words.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_FAILED_SAVES = 3 }; // in a row: then the run ends, its newest checkpoint is too old
@@ -102,8 +106,22 @@ static void note_evaluation(trainer *t, double value, bool *is_best) {
     dt_state_add_eval(s, s->step, value);
 }
 
-static dt_status evaluate(trainer *t, dt_split split, int64_t step, dt_activity activity,
-                          dt_eval_result *r) {
+// evaluation-<name>.json, for report.html. A disk that refuses it ends nothing.
+static void write_evidence(const trainer *t, const char *name, dt_json *j) {
+    char *path = dt_xprintf("%s/evaluation-%s.json", t->run_dir, name);
+    dt_json_end_array(j);
+    dt_json_end_object(j);
+    dt_json_newline(j);
+    if (dt_io_write_file(path, j->data, j->n_bytes) != DT_OK) {
+        dt_warn("%s: report.html shows no samples of it", dt_error_message());
+        dt_error_clear();
+    }
+    free(path);
+}
+
+// name: as in metrics.jsonl.
+static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t step,
+                          dt_activity activity, dt_eval_result *r) {
     dt_session *s = &t->s;
     DT_TRY(dt_session_make_evaluator(s, step));
     dt_activity before = activity;
@@ -114,7 +132,18 @@ static dt_status evaluate(trainer *t, dt_split split, int64_t step, dt_activity 
     if (step == t->state.step && s->config->eval.recalibrate_bn.has)
         st =
             dt_stepper_recalibrate(s->stepper, s->config->eval.recalibrate_bn.value, t->state.step);
+    dt_json evidence;
+    const bool keeps =
+        trainer_is_root(t) && dt_words_have(&s->config->metrics.sinks, DT_SINK_report);
+    dt_json_init(&evidence);
+    dt_json_begin_object(&evidence, NULL);
+    dt_json_int(&evidence, "step", step);
+    dt_json_begin_array(&evidence, "targets");
+    dt_evaluator_keep_evidence(s->evaluator, keeps ? &evidence : NULL);
     if (st == DT_OK) st = dt_evaluator_run(s->evaluator, s->data, split, split == DT_SPLIT_TEST, r);
+    dt_evaluator_keep_evidence(s->evaluator, NULL);
+    if (st == DT_OK && keeps) write_evidence(t, name, &evidence);
+    dt_json_fini(&evidence);
     dt_session_swap_average(s);
     if (t->metrics) dt_metrics_activity(t->metrics, before);
     if (st == DT_E_PREEMPTED && trainer_is_root(t))
@@ -125,7 +154,7 @@ static dt_status evaluate(trainer *t, dt_split split, int64_t step, dt_activity 
 static dt_status run_validation(trainer *t) {
     if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     t->last_step = -1;
-    DT_TRY(evaluate(t, DT_SPLIT_VAL, t->state.step, DT_ACTIVITY_evaluating, &t->last));
+    DT_TRY(evaluate(t, DT_SPLIT_VAL, "val", t->state.step, DT_ACTIVITY_evaluating, &t->last));
     t->last_step = t->state.step;
     return DT_OK;
 }
@@ -176,10 +205,10 @@ dt_status trainer_report(trainer *t) {
 
 dt_status trainer_test(trainer *t, const char *weights, int64_t step) {
     dt_eval_result r;
-    DT_TRY(evaluate(t, DT_SPLIT_TEST, step, DT_ACTIVITY_testing, &r));
+    const char *name = strcmp(weights, "best") == 0 ? "test_best" : "test";
+    DT_TRY(evaluate(t, DT_SPLIT_TEST, name, step, DT_ACTIVITY_testing, &r));
     if (t->metrics) {
-        dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
-                        r.values, r.n_values, dt_eval_result_members(&r));
+        dt_metrics_eval(t->metrics, name, step, r.values, r.n_values, dt_eval_result_members(&r));
         dt_eval_result_write(&r, "test", weights, step, &t->results);
     }
     dt_eval_result_fini(&r);

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# report.html as runs write it: the evidence of evaluations of classes and of numbers is what their metrics are of, with
+# pictures of the worst samples; a run that stops and goes on; weights are those of a run without it.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+"$python" -c 'import PIL' 2>/dev/null || { echo "skipped: no Pillow"; exit 77; }
+
+small_data "$work"
+config=$(small_config "$work")
+train train.max_steps=20 eval.every="10 steps" metrics.sinks=[jsonl] run.name=plain
+exits 75 '' "$DTRAIN" "$config" train.max_steps=20 eval.every="10 steps" metrics.sinks=[jsonl,report] run.stop_at=12
+grep -q 'Stopped, the same command goes on' "$work/runs/small/report.html" || fail "the page does not say that it stopped"
+train train.max_steps=20 eval.every="10 steps" metrics.sinks=[jsonl,report] 'eval.metrics=[accuracy,roc_auc,loss]'
+[ "$(hash "$work/runs/plain")" = "$(hash "$work/runs/small")" ] || fail "a report changes weights"
+py check_classes "$work/runs/small"
+
+py make_squares "$work/set.tar"
+new_config numbers <<YAML
+    image: {kind: image, source: bmp, channels: 3, size: [24, 24]}
+    where: {kind: vector, size: [2], normalize: {mean: [10], std: [5]}}
+  split: {unit: record, val: 0.2, test: 0.2}
+model: {name: resnet, depth: 10, width: 4}
+train: {max_steps: 8, epochs: 9, global_batch: 8, micro_batch: 4, precision: fp32, loss: mse}
+eval: {metrics: [mae]}
+YAML
+train 'metrics.sinks=[jsonl,report]'
+py check_numbers "$work/runs/numbers"
