@@ -261,6 +261,16 @@ TEST(test_overrides) {
                                "train.global_batch=4", "train.micro_batch=2"};
     must(dt_config_parse(&c, "f", "", 0, all, 5));
     dt_config_destroy(c);
+    // null stands for auto where a key has that, and an empty list keeps nothing
+    const char *const more[] = {
+        "run.name=r",          "data.path=d",
+        "model.name=vit",      "train.global_batch=4",
+        "train.micro_batch=2", "data.fields.iris={kind: image, size: 8, channels: null}",
+        "model.init_keep=[]"};
+    must(dt_config_parse(&c, "f", "", 0, more, 7));
+    assert_true(c->data.fields[0].channels.is_auto);
+    assert_int_equal(dt_cnode_size(c->model.init_keep), 0);
+    dt_config_destroy(c);
 }
 
 TEST(test_wrong_keys) {

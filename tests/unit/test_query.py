@@ -1,5 +1,5 @@
 """Functions of test_query.sh: what it trains on, and checks of what it wrote."""
-import csv, io, json, sqlite3, tarfile
+import csv, io, json, sqlite3, tarfile, statistics
 
 
 def make_weird():
@@ -11,6 +11,22 @@ def make_weird():
                 info = tarfile.TarInfo(f"{key}.{ext}")
                 info.size = len(data)
                 t.addfile(info, io.BytesIO(data))
+
+
+def make_numbers():
+    keys = [r["key"] for r in csv.DictReader(open("all.csv"))]
+    with open("numbers.csv", "w") as f:
+        f.write("key,mass,plate\n" + "".join(f"{k},{i * i / 8},{i * 3}\n" for i, k in enumerate(keys) if i != 4))
+
+
+def check_numbers():
+    rows = list(csv.DictReader(open("numbers.csv")))
+    for name, begins in (("mass", "number mass: "), ("plate", "column plate: ")):
+        x = [float(r[name]) for r in rows]
+        line = next(l for l in open("stat.txt") if l.startswith(begins))
+        quartiles = ", ".join(f"{q:.6g}" for q in statistics.quantiles(x, n=4, method="inclusive"))
+        want = f"{min(x):g}..{max(x):g}, mean {statistics.fmean(x):.6g}, deviation {statistics.pstdev(x):.6g}, quartiles {quartiles}"
+        assert want in line, (line, want)
 
 
 def check_weird():

@@ -108,6 +108,14 @@ mkdir blank && : >blank/s.txt && printf 1 >blank/s.cls && tar -C blank -cf blank
 : >blank/s.jpg && tar -C blank -cf blank.tar s.txt s.jpg
 expect 3 "1 of 1 records" "$dtrain" data verify blank.tar
 
+# -- data stat of numbers, in columns of either kind, beside Python's
+if "$python" -c '' 2>/dev/null; then
+    py make_numbers
+    "$dtrain" pack a.lmdb numbers.tar --join numbers.csv --join-on key 2>/dev/null
+    "$dtrain" data stat numbers.tar >stat.txt
+    py check_numbers
+fi
+
 # -- weird names: control characters and quotes in keys and values, LMDB and tar made by others
 if "$python" -c 'import sqlite3' 2>/dev/null; then
     py make_weird

@@ -71,8 +71,9 @@ official=(data.split.val=0.1 data.split.folds_by=speaker)
 for fold in 0 1 2 3; do
     "$dtrain" data order p.yaml --split test "${official[@]}" data.split.fold=$fold 2>/dev/null | grep '^[0-9]' | cut -f2 >fold.txt
     [ "$(sed 's/.*_s//; s/[^0-9].*//' fold.txt | sort -u)" = $fold ] || fail "fold $fold: $(cat fold.txt)"
-    cat fold.txt
-done | sort >folds.txt
+    cat fold.txt >>official.txt
+done
+sort official.txt >folds.txt
 [ "$(uniq folds.txt | wc -l)" = 75 ] && [ "$(wc -l <folds.txt)" = 75 ] || fail "official folds do not cover all once"
 "$dtrain" data order p.yaml --split test "${official[@]}" 2>/dev/null | grep -q '_s0' || fail "the first fold is the default"
 expect 2 "data.split.fold: column speaker has no 4; it has 0, 1, 2, 3" "$dtrain" check p.yaml "${official[@]}" data.split.fold=4
