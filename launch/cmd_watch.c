@@ -59,9 +59,10 @@ static void put_text(screen *s, const char *text, int most, bool fill) {
     for (; fill && n < most; n++) fputc(' ', s->out);
 }
 
+static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+
 // Means of the points in `columns` parts of the steps, as eight heights between the least and the greatest.
 static void put_sparkline(screen *s, const dt_series *series, int columns) {
-    static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     double *sums = dt_xcalloc((size_t)columns * 2, sizeof *sums), *n = sums + columns,
            least = INFINITY, most = -INFINITY;
     const int64_t first = series->n ? series->points[0].first : 0;
@@ -182,6 +183,29 @@ static void draw_phases(screen *s, const dt_run_log *r) {
     end_line(s);
 }
 
+// Each rank's own time of a step as a block; the slowest is marked.
+static void draw_each_rank(screen *s, const json_t *ranks) {
+    const json_t *data = json_object_get(ranks, "data_s"),
+                 *compute = json_object_get(ranks, "compute_s");
+    const int slowest = (int)json_integer_value(json_object_get(ranks, "slowest"));
+    const int n = (int)json_array_size(compute), room = s->columns - LABEL - VALUE - 34;
+    double most = 0;
+    if (n < 2 || !begin_line(s)) return;
+    for (int i = 0; i < n; i++) most = fmax(most, dt_run_own_s(data, compute, i));
+    style(s, "2");
+    put_text(s, "ranks", LABEL, true);
+    style(s, "0");
+    fprintf(s->out, " %*d  ", VALUE, n);
+    for (int i = 0; i < n && i < room && most > 0; i++) {
+        style(s, i == slowest ? "33" : "34");
+        fputs(blocks[(int)(dt_run_own_s(data, compute, i) / most * 7.999)], s->out);
+    }
+    style(s, "0");
+    fprintf(s->out, "  slowest %d, %.2f times the mean", slowest,
+            json_number_value(json_object_get(ranks, "imbalance")));
+    end_line(s);
+}
+
 static void draw_ranks(screen *s, const dt_run_log *r) {
     const json_t *slow = dt_run_log_event(r, "slow_rank");
     if (!slow || !begin_line(s)) return;
@@ -211,6 +235,7 @@ static void draw_run(screen *s, const dt_run_log *r) {
     draw_series(s, "", "samples a second", "36", recent(&r->numbers[DT_RUN_RATE]),
                 &r->numbers[DT_RUN_RATE]);
     draw_phases(s, r);
+    draw_each_rank(s, dt_run_log_event(r, "ranks"));
     draw_ranks(s, r);
 }
 

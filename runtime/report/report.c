@@ -383,6 +383,33 @@ static void write_ledger(FILE *out, const dt_run_log *r) {
     report_end_table(out);
 }
 
+static void write_ranks(FILE *out, const dt_run_log *r) {
+    enum { MOST_RANKS = 256 };
+    const json_t *ranks = dt_run_log_event(r, "ranks"), *data = json_object_get(ranks, "data_s"),
+                 *compute = json_object_get(ranks, "compute_s"),
+                 *rss = json_object_get(ranks, "rss_bytes");
+    const int n = (int)json_array_size(compute), slowest = (int)report_real(ranks, "slowest");
+    if (n < 2) return;
+    dt_page_put(out,
+                "<h3>Ranks</h3>\n<p>At step $d the slowest took $n times as long for a step as the "
+                "mean.</p>\n",
+                (int64_t)json_integer_value(json_object_get(ranks, "step")),
+                report_real(ranks, "imbalance"));
+    report_begin_table(out, "", "Rank");
+    fputs("<th>Own time of a step</th><th>Waiting for data</th><th>Memory, MiB</th>", out);
+    report_begin_rows(out);
+    for (int i = 0; i < n && i < MOST_RANKS; i++) {
+        const double own = dt_run_own_s(data, compute, i),
+                     wait = json_number_value(json_array_get(data, (size_t)i));
+        dt_page_put(
+            out,
+            "<tr><td>$i</td><td data-v=\"$g\"$t>$s</td><td data-v=\"$g\">$s</td><td>$n</td></tr>\n",
+            i, own, i == slowest ? " class=warn" : "", own, wait, wait,
+            rint(json_number_value(json_array_get(rss, (size_t)i)) / 1048576));
+    }
+    report_end_table(out);
+}
+
 static void write_verdict(FILE *out, const dt_run_log *r) {
     char verdict[1024];
     const double all = r->phase_s[DT_RUN_STEP_S];
@@ -419,6 +446,7 @@ static void write_time(FILE *out, const dt_run_log *r) {
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
         dt_page_put(out, "$t $p, ", phase_names[i], r->phase_s[i] / all);
     fputs("without the first step. Dotted lines are evaluations, red ones restarts.</p>\n", out);
+    write_ranks(out, r);
     write_ledger(out, r);
 }
 

@@ -339,6 +339,12 @@ json_t *dt_run_log_event(const dt_run_log *r, const char *kind) {
     return NULL;
 }
 
+double dt_run_own_s(const json_t *data_s, const json_t *compute_s, int i) {
+    const double s = json_number_value(json_array_get(data_s, (size_t)i)) +
+                     json_number_value(json_array_get(compute_s, (size_t)i));
+    return s > 0 ? s : 0;
+}
+
 const char *dt_run_log_chosen_by(const dt_run_log *r) {
     const char *name =
         json_string_value(json_object_get(dt_run_log_event(r, "start"), "chosen_by"));

@@ -83,6 +83,8 @@ json_t *dt_run_log_eval(const dt_run_log *r, const char *split);
 const dt_run_metric *dt_run_log_metric(const dt_run_log *r, const char *split, const char *name);
 // The newest event of a kind, or NULL.
 json_t *dt_run_log_event(const dt_run_log *r, const char *kind);
+// Rank i's own seconds of a step, by the arrays of a record `ranks`: what others may have waited for.
+double dt_run_own_s(const json_t *data_s, const json_t *compute_s, int i);
 // What the best checkpoint is chosen by; NULL: not known.
 const char *dt_run_log_chosen_by(const dt_run_log *r);
 // Steps of the whole run, or 0: not known.

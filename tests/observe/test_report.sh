@@ -12,12 +12,13 @@ py check_page runs/photos/report.html Finished '0.9100' 'validation accuracy, st
 
 # -- while it is written: no result, half a line, a kind of record from tomorrow, a line of zeros; then all of it again
 py write_run runs/now 250 now cat 50 1 0.002 ''
-printf '%s\n' '{"kind":"aurora","step":250,"x":[1]}' '{"kind":"slow_rank","step":200,"rank":3,"host":"n7","phase":"data","times":1.9}' \
+printf '%s\n' '{"kind":"aurora","step":250,"x":[1]}' '{"kind":"ranks","step":200,"imbalance":1.6,"slowest":1,"data_s":[0.001,0.001],"compute_s":[0.003,0.015],"rss_bytes":[3e8,4e8]}' \
+    '{"kind":"slow_rank","step":200,"rank":3,"host":"n7","phase":"data","times":1.9}' \
     '{"kind":"step","step":251,"loss":' 'zeros' '{"kind":"step","step":9' >>runs/now/metrics.jsonl
 truncate -s -1 runs/now/metrics.jsonl
 rm runs/now/config.yaml runs/now/log
 expect 0 report.html "$dtrain" report runs/now
-py check_page runs/now/report.html Training 'rank 3 on n7' '1.900 times' '2 lines of metrics.jsonl are damaged' '>250<'
+py check_page runs/now/report.html Training 'rank 3 on n7' '1.900 times' '>16.0 ms<' '1.600 times as long' '2 lines of metrics.jsonl are damaged' '>250<'
 touch -d '10 minutes ago' runs/now/metrics.jsonl
 expect 0 report.html "$dtrain" report runs/now
 py check_page runs/now/report.html 'Nothing written for 10 min'
