@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rank_report.h"
 #include "base/thread.h"
 
 #include <math.h>
@@ -154,8 +155,9 @@ static dt_status judge(slot *s, double waited_s) {
     return DT_OK;
 }
 
-// Looks at what is under way. *files: there is a file operation.
-static dt_status look_around(double now_s, bool *files) {
+// Looks at what is under way. *files: there is a file operation; the longest, if it takes long.
+static dt_status look_around(double now_s, bool *files, char longest[PATH_BYTES],
+                             double *longest_s) {
     for (slot *s = slots; s < slots + SLOTS; s++) {
         unsigned number = atomic_load_explicit(&s->number, memory_order_acquire);
         if (number % 2 == 0) continue;
@@ -166,6 +168,10 @@ static dt_status look_around(double now_s, bool *files) {
         }
         *files |= atomic_load(&s->is_file);
         double waited_s = dt_clock_waited_s(&s->waited, now_s);
+        if (waited_s > *longest_s && atomic_load(&s->is_file)) {
+            memcpy(longest, s->path, PATH_BYTES);
+            *longest_s = atomic_load(&s->number) == s->seen ? waited_s : *longest_s;
+        }
         if (waited_s >= FIRST_WARNING_S || waited_s >= limits.start_s || waited_s >= limits.io_s)
             DT_TRY(judge(s, waited_s));
     }
@@ -188,9 +194,12 @@ static void *watch(void *unused) {
     dt_thread_name("watch");
     for (;;) {
         bool files = false;
+        char path[PATH_BYTES] = "";
+        double path_s = 1; // what takes no longer is not worth a word
         nanosleep(&rest, NULL);
         double now_s = dt_clock_s();
-        dt_status st = look_around(now_s, &files);
+        dt_status st = look_around(now_s, &files, path, &path_s);
+        dt_rank_look(path_s > 1 ? path : NULL, path_s, now_s);
         if (files) dt_watch_tick();
         uint64_t sum = atomic_load(&ticks);
         pthread_mutex_lock(&peers_lock); // not given back by who ends the process
@@ -200,6 +209,7 @@ static void *watch(void *unused) {
         if (sum != before) quiet = (dt_waited){0};
         before = sum;
         atomic_store(&quiet_s, dt_clock_waited_s(&quiet, now_s));
+        dt_rank_quiet(atomic_load(&quiet_s));
     }
     return NULL;
 }
@@ -208,6 +218,7 @@ void dt_watch_start(const dt_watch_limits *l) {
     sigset_t all, old;
     pthread_t thread;
     limits = *l;
+    dt_rank_begin();
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
     if (pthread_create(&thread, NULL, watch, NULL) == 0) {

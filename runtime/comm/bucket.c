@@ -20,6 +20,7 @@
 #include "comm/bucket.h"
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/rank_report.h"
 #include "base/thread.h"
 #include "base/vectorize.h"
 
@@ -223,6 +224,9 @@ static dt_status poll_buckets(dt_buckets *b) {
 static dt_status complete_buckets(dt_buckets *b) {
     while (b->n_started < b->n_buckets) DT_TRY(start_bucket(b, b->n_started));
     for (int k = 0; k < b->n_buckets; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "%d of %d", k + 1, b->n_buckets);
+        dt_rank_at("waiting for gradient bucket", name);
         dt_status st = b->comm->wait(b->comm, &b->buckets[k].request);
         if (st != DT_OK)
             return dt_fail_context(st, "gradient bucket %d of %d", k + 1, b->n_buckets);

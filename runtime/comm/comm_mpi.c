@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
+#include "base/rank_report.h"
 #include "base/thread.h"
 #include "base/watch.h"
 #include "comm/comm_mpi_internal.h"
@@ -205,6 +206,7 @@ static dt_status wait_messages(dt_comm *c, mpi_messages *msgs, const char *what,
         bool done = false;
         DT_TRY(mpi_test_messages(m, msgs, &done));
         if (done) return DT_OK;
+        if (w.spins == 0) dt_rank_at("waiting in", what);
         // a peer may need the next phase of a reduction in flight before it gets here
         DT_TRY(mpi_progress(c));
         if (!mpi_pause(m, &w)) return mpi_fail_deadline(m, msgs, what, n, number, w.waited.sum_s);
@@ -355,6 +357,7 @@ static dt_status mpi_recv_f32(dt_comm *c, float *data, int64_t n, int from) {
 
 static void mpi_set_deadline(dt_comm *c, double seconds) {
     ((mpi_comm *)c->self)->deadline_s = seconds;
+    dt_rank_set_deadline(seconds);
 }
 
 // Where the thread that holds MPI's lock hangs, MPI_Abort is left out: the launcher ends the job when this rank exits.
@@ -518,7 +521,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     MPI_Comm_size(MPI_COMM_WORLD, &c->world_size);
     m->rank = c->rank;
     m->world_size = c->world_size;
-    m->deadline_s = dt_watch_get_limits()->start_s;
+    mpi_set_deadline(c, dt_watch_get_limits()->start_s);
     int *limit = NULL, found = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found);
     m->tag_limit = found ? *limit : 32767;

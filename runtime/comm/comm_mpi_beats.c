@@ -1,10 +1,12 @@
 // comm_mpi_beats.c: signs of life. Every rank sends rank 0 its count of work done, five times a second, and rank 0 sends
 // each rank the sum. Rank 0 finds a rank that does not answer, and all others find rank 0. base/watch.h calls.
 // A message also has the number of collectives that its sender has entered. Rank 0 answers which rank has entered the
-// fewest: the one to blame, where the ranks that others wait for are themselves waiting.
+// fewest: the one to blame, where the ranks that others wait for are themselves waiting. Each rank's report
+// (base/rank_report.h) goes along.
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rank_report.h"
 #include "base/watch.h"
 #include "comm/comm_mpi_internal.h"
 
@@ -17,8 +19,8 @@
 
 typedef struct beat {
     uint64_t sum, entered, rank; // from rank 0: the fewest collectives entered, and by which rank
+    dt_rank_report report;
 } beat;
-enum { BEAT_WORDS = 3 };
 
 typedef struct partner {
     int rank;
@@ -37,19 +39,20 @@ struct mpi_beats {
 };
 
 static dt_status listen_to(partner *p) {
-    return mpi_check(MPI_Irecv(&p->received, BEAT_WORDS, MPI_UINT64_T, p->rank, MPI_TAG_BEAT,
+    return mpi_check(MPI_Irecv(&p->received, sizeof(beat), MPI_BYTE, p->rank, MPI_TAG_BEAT,
                                MPI_COMM_WORLD, &p->receiving),
                      "a beat");
 }
 
 static void warn(const mpi_beats *b, partner *p, double silent_s) {
-    char where[48] = "";
+    char where[48] = "", at[DT_RANK_TEXT];
     const int64_t step = dt_watch_get_step();
     if (step >= 0) snprintf(where, sizeof where, "after step %lld: ", (long long)step);
     dt_log_urgent(DT_LOG_WARN, true,
                   "%srank %d on %s has given no sign of life for %.0f s; waiting up to %.0f s "
-                  "(comm.timeout)",
-                  where, p->rank, b->hosts[p->rank], silent_s, dt_watch_get_limits()->lost_s);
+                  "(comm.timeout); it was last in %s",
+                  where, p->rank, b->hosts[p->rank], silent_s, dt_watch_get_limits()->lost_s,
+                  dt_rank_text(at, &p->last.report));
     p->warned = true;
 }
 
@@ -58,6 +61,7 @@ static dt_status hear(const mpi_beats *b, partner *p, double now_s) {
         DT_TRY(mpi_check(MPI_Test(&p->receiving, &flag, MPI_STATUS_IGNORE), "a beat"));
         if (!flag) break;
         p->last = p->received;
+        if (b->rank == 0) dt_rank_hear(p->rank, &p->last.report);
         p->silent = (dt_waited){0};
         p->warned = false;
         DT_TRY(listen_to(p));
@@ -77,14 +81,15 @@ static dt_status say(partner *p, const beat *what) {
     DT_TRY(mpi_check(MPI_Test(&p->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
     if (!flag) return DT_OK;
     p->to_send = *what;
-    return mpi_check(MPI_Isend(&p->to_send, BEAT_WORDS, MPI_UINT64_T, p->rank, MPI_TAG_BEAT,
+    return mpi_check(MPI_Isend(&p->to_send, sizeof(beat), MPI_BYTE, p->rank, MPI_TAG_BEAT,
                                MPI_COMM_WORLD, &p->sending),
                      "a beat");
 }
 
 dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered) {
     const double now_s = dt_clock_s();
-    beat own = {*ticks, entered, (uint64_t)b->rank};
+    beat own = {*ticks, entered, (uint64_t)b->rank, {0}};
+    dt_rank_own(&own.report);
     dt_status st = DT_OK;
     pthread_mutex_lock(&mpi_lock);
     b->behind = own;
@@ -94,7 +99,11 @@ dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered) {
         *ticks += last->sum;
         if (b->rank != 0 || last->entered < b->behind.entered) b->behind = *last;
     }
-    if (b->rank == 0) own = (beat){*ticks, b->behind.entered, b->behind.rank};
+    if (b->rank == 0) {
+        own.sum = *ticks;
+        own.entered = b->behind.entered;
+        own.rank = b->behind.rank;
+    }
     for (int i = 0; i < b->n_partners && st == DT_OK; i++) st = say(&b->partners[i], &own);
     pthread_mutex_unlock(&mpi_lock);
     return st;
@@ -117,7 +126,7 @@ dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_H
     for (int i = 0; i < n; i++) {
         b->partners[i].rank = c->rank == 0 ? i + 1 : 0;
         b->partners[i].sending = MPI_REQUEST_NULL;
-        b->partners[i].last = (beat){0, UINT64_MAX, 0}; // not known yet
+        b->partners[i].last = (beat){.entered = UINT64_MAX}; // not known yet
         DT_TRY(listen_to(&b->partners[i]));
     }
     return DT_OK;

@@ -6,6 +6,7 @@
 
 #include "exec/exec.h"
 
+#include "base/rank_report.h"
 #include "base/watch.h"
 #include "exec/plan_internal.h"
 
@@ -208,6 +209,7 @@ static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_s
         if (s->pack_ids[i] < 0)
             pack->pack(pack->ctx, &t->dense[i], t->packed[i], s->instance.threads, stream);
     }
+    dt_rank_at("node", s->instance.node->name);
     s->kernel->run(&s->instance, &r);
 }
 

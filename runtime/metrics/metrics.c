@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rank_report.h"
 #include "config/sink_words.h"
 #include "report/report.h"
 
@@ -48,7 +49,9 @@ struct dt_metrics {
     dt_metrics_queue *queue[DT_N_SINKS]; // of those that have one
     dt_goodput goodput;
     dt_activity activity;
-    double accounted_s, goodput_s;   // until when; when the sinks heard of it
+    double accounted_s, goodput_s; // until when; when the sinks heard of it
+    dt_rank_report *ranks;         // NULL: there is one
+    double *rank_values;
     phase_sums smooth, first, total; // total: without the first step, which is apart
     double smooth_weight;            // 1 - keep_share^n
     int statm_fd;                    // kept open: dt_rss_bytes() opens a stream, which allocates
@@ -92,6 +95,10 @@ dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
     m->rss_s = -1;
     m->last_step = opts->first_step;
     m->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (opts->world_size > 1) {
+        m->ranks = dt_xcalloc((size_t)opts->world_size, sizeof *m->ranks);
+        m->rank_values = dt_xcalloc((size_t)opts->world_size, 3 * sizeof *m->rank_values);
+    }
     char *path = dt_xprintf("%s/metrics.jsonl", opts->run_dir);
     dt_goodput_resume(&m->goodput, opts->sinks >> DT_SINK_jsonl & 1 ? path : "", opts->truncate_to,
                       dt_clock_wall_s() - age_s);
@@ -209,6 +216,31 @@ static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s)
     };
 }
 
+// What beats have brought by now: nobody is asked, and nobody waits.
+static void publish_ranks(dt_metrics *m) {
+    const int n = m->o.world_size;
+    double *data = m->rank_values, *compute = data + n, *rss = data + 2 * n, sum = 0, most = -1;
+    dt_record r = {.kind = DT_RECORD_ranks,
+                   .step = m->last_step,
+                   .of.ranks = {.n = n, .data_s = data, .compute_s = compute, .rss_bytes = rss}};
+    int n_known = 0;
+    dt_rank_list(m->ranks, n);
+    for (int i = 0; i < n; i++) {
+        const dt_rank_report *one = &m->ranks[i];
+        const bool known = one->step > 0;
+        const double own_s = one->data_s + one->compute_s;
+        data[i] = known ? one->data_s : NAN;
+        compute[i] = known ? one->compute_s : NAN;
+        rss[i] = known ? (double)one->rss_bytes : NAN;
+        if (!known) continue;
+        n_known++;
+        sum += own_s;
+        if (own_s > most) most = own_s, r.of.ranks.slowest = i;
+    }
+    r.of.ranks.imbalance = ratio(most, sum / (n_known ? n_known : 1));
+    if (n_known > 0) publish(m, &r);
+}
+
 void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
     dt_record record = {.kind = DT_RECORD_step, .step = r->step, .of.step.r = *r};
     // the first step is slower than any other: the means start with the second
@@ -229,6 +261,7 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
     add_sums(&m->total, r, 1, 1);
     make_stats(m, r, &record.of.step.s);
     publish(m, &record);
+    if (m->ranks && r->step % m->o.every_steps == 0) publish_ranks(m);
     if (m->accounted_s - m->goodput_s >= GOODPUT_S) publish_goodput(m, DT_RECORD_goodput);
 }
 
@@ -331,5 +364,7 @@ void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
         else if (m->state[i])
             sinks[i]->close(m->state[i]);
     if (m->statm_fd >= 0) close(m->statm_fd);
+    free(m->ranks);
+    free(m->rank_values);
     free(m);
 }

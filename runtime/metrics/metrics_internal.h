@@ -33,6 +33,15 @@ typedef struct dt_slow_rank_record {
     double times;
 } dt_slow_rank_record;
 
+// What ranks say of themselves (base/rank_report.h).
+typedef struct dt_ranks_record {
+    int n;
+    const double *data_s, *compute_s,
+        *rss_bytes;   // by rank, one behind the other; compute: NaN where nothing is known
+    double imbalance; // own time of the slowest / mean of all
+    int slowest;
+} dt_ranks_record;
+
 typedef struct dt_checkpoint_record {
     int64_t step;
     double seconds;
@@ -45,6 +54,7 @@ typedef enum dt_record_kind {
     DT_RECORD_step,
     DT_RECORD_eval,
     DT_RECORD_slow_rank,
+    DT_RECORD_ranks,
     DT_RECORD_activity,
     DT_RECORD_checkpoint,
     DT_RECORD_goodput, // now and then, in front of a save, and at the end
@@ -63,6 +73,7 @@ typedef struct dt_record {
         } step;
         dt_eval_record eval;
         dt_slow_rank_record slow_rank;
+        dt_ranks_record ranks;
         dt_activity activity;
         dt_checkpoint_record checkpoint;
         dt_goodput goodput;

@@ -31,6 +31,16 @@ struct dt_metrics_queue {
 
 // What a record points to, on the heap in one block; NULL: it points to nothing.
 static void *own(dt_record *r) {
+    if (r->kind == DT_RECORD_ranks) {
+        dt_ranks_record *ranks = &r->of.ranks;
+        const size_t n = (size_t)ranks->n;
+        double *copy = dt_xcalloc(n, 3 * sizeof *copy);
+        memcpy(copy, ranks->data_s, 3 * n * sizeof *copy);
+        ranks->data_s = copy;
+        ranks->compute_s = copy + n;
+        ranks->rss_bytes = copy + 2 * n;
+        return copy;
+    }
     const char *texts[3] = {0};
     const char **places[3] = {0};
     const dt_metric_value *values = NULL;
@@ -38,6 +48,7 @@ static void *own(dt_record *r) {
     switch (r->kind) {
     case DT_RECORD_start:
     case DT_RECORD_step:
+    case DT_RECORD_ranks:
     case DT_RECORD_activity:
     case DT_RECORD_checkpoint:
     case DT_RECORD_goodput:

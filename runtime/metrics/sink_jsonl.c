@@ -141,11 +141,26 @@ static void put_start(dt_json *j, const dt_metrics_opts *o) {
     put_command(j);
 }
 
+static void put_ranks(dt_json *j, const dt_ranks_record *r) {
+    dt_json_real(j, "imbalance", r->imbalance);
+    dt_json_int(j, "slowest", r->slowest);
+    dt_json_begin_array(j, "data_s");
+    for (int i = 0; i < r->n; i++) dt_json_seconds(j, NULL, r->data_s[i]);
+    dt_json_end_array(j);
+    dt_json_begin_array(j, "compute_s");
+    for (int i = 0; i < r->n; i++) dt_json_seconds(j, NULL, r->compute_s[i]);
+    dt_json_end_array(j);
+    dt_json_begin_array(j, "rss_bytes");
+    for (int i = 0; i < r->n; i++) dt_json_real(j, NULL, r->rss_bytes[i]);
+    dt_json_end_array(j);
+}
+
 static void take(void *state, const dt_record *r) {
     static const char *const kinds[] = {[DT_RECORD_start] = "start",
                                         [DT_RECORD_step] = "step",
                                         [DT_RECORD_eval] = "eval",
                                         [DT_RECORD_slow_rank] = "slow_rank",
+                                        [DT_RECORD_ranks] = "ranks",
                                         [DT_RECORD_checkpoint] = "checkpoint",
                                         [DT_RECORD_goodput] = "goodput",
                                         [DT_RECORD_verdict] = "verdict",
@@ -174,6 +189,9 @@ static void take(void *state, const dt_record *r) {
         break;
     case DT_RECORD_slow_rank:
         put_slow_rank(j, &r->of.slow_rank);
+        break;
+    case DT_RECORD_ranks:
+        put_ranks(j, &r->of.ranks);
         break;
     case DT_RECORD_activity:
         break;

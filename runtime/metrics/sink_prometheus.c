@@ -80,6 +80,8 @@ typedef struct prometheus {
     pthread_mutex_t results_lock; // of the results: the last of each metric and split
     result *results;
     size_t n_results;
+    double *ranks; // data, compute, memory of each; as the results
+    int n_ranks;
     char *textfile;
     double linger_s;
     atomic_bool scraped; // after the end
@@ -118,6 +120,28 @@ static void put_help(FILE *f, const char *name, const char *type, const char *he
 
 static void put_numbers(prometheus *s, FILE *f, const char *name, number i, const numbers *n) {
     put_value(f, name, s->run, "", n->one[i]);
+}
+
+static void put_ranks(prometheus *s, FILE *f, const char *name, int which) {
+    char labels[32];
+    pthread_mutex_lock(&s->results_lock);
+    for (int r = 0; r < s->n_ranks; r++) {
+        snprintf(labels, sizeof labels, ",rank=\"%d\"", r);
+        put_value(f, name, s->run, labels, s->ranks[which * s->n_ranks + r]);
+    }
+    pthread_mutex_unlock(&s->results_lock);
+}
+
+static void put_rank_data(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    put_ranks(s, f, name, 0);
+}
+
+static void put_rank_compute(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    put_ranks(s, f, name, 1);
+}
+
+static void put_rank_rss(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    put_ranks(s, f, name, 2);
 }
 
 static void put_phases(prometheus *s, FILE *f, const char *name, const numbers *n) {
@@ -434,6 +458,14 @@ static void take_eval(prometheus *s, const dt_eval_record *r) {
     free(split);
 }
 
+static void take_ranks(prometheus *s, const dt_ranks_record *r) {
+    pthread_mutex_lock(&s->results_lock);
+    if (!s->ranks) s->ranks = dt_xcalloc((size_t)r->n, 3 * sizeof *s->ranks);
+    s->n_ranks = r->n;
+    memcpy(s->ranks, r->data_s, 3 * (size_t)r->n * sizeof *s->ranks);
+    pthread_mutex_unlock(&s->results_lock);
+}
+
 static void take_checkpoint(numbers *n, const dt_record *r) {
     n->one[N_save_s] = r->of.checkpoint.seconds;
     n->one[N_save_failed] += !r->of.checkpoint.saved;
@@ -453,6 +485,10 @@ static void take(void *state, const dt_record *r) {
     case DT_RECORD_eval:
     case DT_RECORD_verdict:
     case DT_RECORD_slow_rank:
+        break;
+    case DT_RECORD_ranks:
+        n->one[N_imbalance] = r->of.ranks.imbalance;
+        n->one[N_slowest] = r->of.ranks.slowest;
         break;
     case DT_RECORD_activity:
         n->activity = r->of.activity;
@@ -474,6 +510,7 @@ static void take(void *state, const dt_record *r) {
     }
     pthread_mutex_unlock(&s->lock);
     if (r->kind == DT_RECORD_eval) take_eval(s, &r->of.eval);
+    if (r->kind == DT_RECORD_ranks) take_ranks(s, &r->of.ranks);
 }
 
 static void close_prometheus(void *state) {
@@ -491,6 +528,7 @@ static void close_prometheus(void *state) {
     if (s->textfile) write_textfile(s);
     for (size_t i = 0; i < s->n_results; i++) free(s->results[i].labels);
     free(s->results);
+    free(s->ranks);
     free(s->run);
     free(s->version);
     free(s->textfile);

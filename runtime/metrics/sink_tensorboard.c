@@ -196,6 +196,7 @@ static void take(void *state, const dt_record *r) {
     case DT_RECORD_start:
     case DT_RECORD_verdict:
     case DT_RECORD_slow_rank:
+    case DT_RECORD_ranks:
     case DT_RECORD_activity:
     case DT_RECORD_checkpoint:
     case DT_RECORD_goodput:

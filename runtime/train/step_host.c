@@ -9,6 +9,7 @@
 #include "train/step_internal.h"
 
 #include "base/clock.h"
+#include "base/rank_report.h"
 
 #include <omp.h>
 
@@ -26,6 +27,7 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
     struct dt_stepper *s = l->owner;
     const dt_batch *b = NULL;
     double wait_s = 0.0;
+    dt_rank_at("waiting for a batch", "");
     DT_TRY(s->source->get(s->source, s->step, micro, &b, &wait_s));
     l->wait_s += wait_s;
     const dt_status st = dt_batch_check_targets(b, s->o.targets);
@@ -144,6 +146,7 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     *out = (dt_step_result){.step = s->step};
     DT_TRY(sum_gradients(s, &computed_s, &comm_s));
     s->commit.optimizer.lr = (float)lr;
+    dt_rank_at("commit", "");
     commit_run(s);
     for (int i = 0; i < s->o.replicas->n_replicas; i++)
         if (s->replicas[i].wait_s > data_s) data_s = s->replicas[i].wait_s;

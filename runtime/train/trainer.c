@@ -18,6 +18,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/rank_report.h"
 #include "base/watch.h"
 #include "config/sink_words.h"
 #include "train/agree.h"
@@ -420,6 +421,8 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
 static void record_step(trainer *t, const dt_step_result *r, double lr, double step_s) {
     if (step_s > t->slowest_step_s) t->slowest_step_s = step_s;
     set_timeout(t);
+    dt_rank_at("after the step", "");
+    dt_rank_set_times(r->data_s, r->compute_s);
     if (!t->metrics) return;
     int64_t done = t->state.step;
     double other = step_s - r->data_s - r->compute_s - r->comm_s;

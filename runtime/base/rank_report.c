@@ -1,0 +1,140 @@
+// rank_report.c: see rank_report.h. The place is written by its thread and read by the watch's: its number is odd while
+// it changes, and the text counts only if the number is the same before and after it was copied.
+#define _GNU_SOURCE
+#include "base/rank_report.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/watch.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static _Thread_local bool is_main;
+static struct {
+    atomic_uint number;
+    const char *_Atomic what;
+    char name[64];
+} place;
+static _Atomic double mean_data_s, mean_compute_s, deadline_s = INFINITY;
+static const double keep = 0.95;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of what follows
+static dt_rank_report own = {.step = -1};
+static dt_rank_report *ranks; // on rank 0
+static int n_ranks;
+static bool logged;
+
+void dt_rank_begin(void) {
+    is_main = true;
+}
+
+void dt_rank_at(const char *what, const char *name) {
+    if (!is_main) return;
+    const size_t n = strnlen(name, sizeof place.name - 1);
+    atomic_fetch_add_explicit(&place.number, 1, memory_order_acquire);
+    atomic_store_explicit(&place.what, what, memory_order_relaxed);
+    memcpy(place.name, name, n);
+    place.name[n] = '\0';
+    atomic_fetch_add_explicit(&place.number, 1, memory_order_release);
+}
+
+void dt_rank_set_times(double data_s, double compute_s) {
+    const bool first = mean_data_s == 0 && mean_compute_s == 0;
+    mean_data_s = first ? data_s : keep * mean_data_s + (1 - keep) * data_s;
+    mean_compute_s = first ? compute_s : keep * mean_compute_s + (1 - keep) * compute_s;
+}
+
+void dt_rank_set_deadline(double seconds) {
+    deadline_s = seconds;
+}
+
+void dt_rank_look(const char *path, double file_s, double now_s) {
+    static unsigned seen; // the watch's thread alone
+    static double came_s, rss_s = -10;
+    static uint64_t rss_bytes;
+    char at[sizeof own.at];
+    const unsigned number = atomic_load_explicit(&place.number, memory_order_acquire);
+    const char *what = place.what;
+    snprintf(at, sizeof at, "%s%s%s", what ? what : "starting", *place.name ? " " : "", place.name);
+    const bool same = number % 2 == 0 && number == atomic_load(&place.number);
+    if (now_s - rss_s >= 1) {
+        rss_bytes = dt_rss_bytes();
+        rss_s = now_s;
+    }
+    if (number != seen || came_s == 0) came_s = now_s;
+    seen = number;
+    pthread_mutex_lock(&lock);
+    if (!*own.host) gethostname(own.host, sizeof own.host - 1);
+    if (same) memcpy(own.at, at, sizeof at);
+    own.step = dt_watch_get_step() > 0 ? dt_watch_get_step() : 0;
+    own.data_s = mean_data_s;
+    own.compute_s = mean_compute_s;
+    own.rss_bytes = rss_bytes;
+    own.since_s = now_s - came_s;
+    own.file_s = path ? file_s : 0;
+    snprintf(own.file, sizeof own.file, "%s", path ? path : "");
+    pthread_mutex_unlock(&lock);
+}
+
+void dt_rank_own(dt_rank_report *out) {
+    pthread_mutex_lock(&lock);
+    *out = own;
+    pthread_mutex_unlock(&lock);
+}
+
+void dt_rank_hear(int rank, const dt_rank_report *r) {
+    pthread_mutex_lock(&lock);
+    if (rank >= n_ranks) {
+        ranks = dt_xrealloc(ranks, (size_t)(rank + 1) * sizeof *ranks);
+        for (; n_ranks <= rank; n_ranks++) ranks[n_ranks] = (dt_rank_report){.step = -1};
+    }
+    ranks[rank] = *r;
+    // texts of another process end
+    ranks[rank].at[sizeof r->at - 1] = ranks[rank].file[sizeof r->file - 1] =
+        ranks[rank].host[sizeof r->host - 1] = '\0';
+    pthread_mutex_unlock(&lock);
+}
+
+void dt_rank_list(dt_rank_report *out, int n) {
+    pthread_mutex_lock(&lock);
+    for (int r = 0; r < n; r++) out[r] = r < n_ranks ? ranks[r] : (dt_rank_report){.step = -1};
+    if (n > 0) out[0] = own;
+    pthread_mutex_unlock(&lock);
+}
+
+const char *dt_rank_text(char out[DT_RANK_TEXT], const dt_rank_report *r) {
+    int n = snprintf(out, DT_RANK_TEXT, "step %lld, %s, for %.0f s", (long long)r->step, r->at,
+                     r->since_s);
+    if (*r->file)
+        snprintf(out + n, DT_RANK_TEXT - (size_t)n, "; %s for %.0f s", r->file, r->file_s);
+    return out;
+}
+
+void dt_rank_quiet(double quiet_s) {
+    char text[DT_RANK_TEXT];
+    const bool due = quiet_s >= deadline_s / 2;
+    pthread_mutex_lock(&lock);
+    const bool report = due && !logged && n_ranks > 1;
+    logged = due;
+    const dt_rank_report mine = own;
+    pthread_mutex_unlock(&lock);
+    if (!report) return;
+    dt_log_urgent(
+        DT_LOG_WARN, true,
+        "nothing has got done for %.0f s; after %.0f s the job ends (comm.timeout). Where "
+        "the ranks are:",
+        quiet_s, deadline_s);
+    dt_log_urgent(DT_LOG_WARN, true, "  rank 0 on %s: %s", mine.host, dt_rank_text(text, &mine));
+    for (int r = 1; r < n_ranks; r++) { // nobody else changes the list
+        const dt_rank_report one = ranks[r];
+        dt_log_urgent(DT_LOG_WARN, true, "  rank %d on %s: %s", r, one.step < 0 ? "?" : one.host,
+                      one.step < 0 ? "nothing is known" : dt_rank_text(text, &one));
+    }
+}

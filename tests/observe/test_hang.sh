@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# One of two ranks hangs: before comm.timeout ends the job, the log says where both are. A job that goes well has each
+# rank's times in metrics.jsonl.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+need_mpi
+small_data "$work"
+config=$(small_config "$work")
+train_on 2 run.name=well
+grep '"kind":"ranks"' "$work/runs/well/metrics.jsonl" | tail -1 |
+    grep -qE '"imbalance":[0-9.]+,"slowest":[01],"data_s":\[[0-9.]+,[0-9.]+\],"compute_s":\[[0-9.]+,[0-9.]+\],"rss_bytes":\[[0-9]{7,},[0-9]{7,}\]' ||
+    fail "no line of the ranks: $(grep '"ranks"' "$work/runs/well/metrics.jsonl" | tail -1)"
+! grep -q 'Where the ranks are' "$work/log" || fail "a report of a job that does not hang"
+
+words=("$DTRAIN" "$config" comm.timeout=12s run.name=hung)
+rc=0
+"${ranks[@]}" 1 "${words[@]}" : -np 1 -x DTRAIN_FAILPOINT=step:5:hang "${words[@]}" >"$work/out" 2>"$work/log" || rc=$?
+[ $rc = 240 ] || fail "exit $rc"
+at=$(grep -n 'nothing has got done for [67] s; after 12 s the job ends (comm.timeout). Where the ranks are:' "$work/log" | cut -d: -f1)
+[ "$at" ] || fail "no report"
+end=$(grep -n 'did not take part in' "$work/log" | head -1 | cut -d: -f1)
+[ "$end" -gt "$at" ] || fail "the report comes behind the end"
+grep -qE 'rank 0 on [^ ]+: step 5, waiting for gradient bucket 1 of [0-9]+, for [5-7] s$' "$work/log" || fail "where rank 0 is"
+grep -qE 'rank 1 on [^ ]+: step 5, after the step, for [5-7] s$' "$work/log" || fail "where rank 1 is"
