@@ -9,6 +9,7 @@
 #include "data_parts.h"
 
 #include "base/clock.h"
+#include "base/trace.h"
 
 // A worker's own read. It is timed, and others can see how long it has lasted.
 static dt_status read_now(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, double begin) {
@@ -82,7 +83,9 @@ dt_status dt_fetch_member(const dt_data *d, dt_sample_scratch *w, dt_fetch *f) {
             dt_cache_store(d->cache.cache, dt_data_cache_entry(d, f->field, f->record),
                            f->bytes.data, f->bytes.n_bytes);
     }
-    dt_counter_add(&w->read_ns, (uint64_t)((dt_clock_s() - begin) * 1e9));
+    const double end = dt_clock_s();
+    dt_counter_add(&w->read_ns, (uint64_t)((end - begin) * 1e9));
+    dt_trace_add("loader", "read", begin, end);
     dt_counter_add(&w->n_read, 1);
     dt_counter_add(&w->n_bytes, f->bytes.n_bytes);
     return DT_OK;

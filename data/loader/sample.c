@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/trace.h"
 #include "config/field_words.h"
 
 #include <math.h>
@@ -35,9 +36,10 @@ void dt_sample_scratch_fini(dt_sample_scratch *w) {
     dt_buffer_fini(&w->pixels);
 }
 
-static double lap(dt_counter *counter, double since) {
+static double lap(dt_counter *counter, const char *name, double since) {
     double now = dt_clock_s();
     dt_counter_add(counter, (uint64_t)((now - since) * 1e9));
+    dt_trace_add("loader", name, since, now);
     return now;
 }
 
@@ -172,7 +174,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
         DT_TRY(resize(w, &image, to));
     }
     if (to->real) to->data = NULL;
-    lap(&w->decode_ns, t);
+    lap(&w->decode_ns, "decode", t);
     return DT_OK;
 }
 
@@ -182,7 +184,7 @@ static dt_status augment_image(dt_sample_scratch *w, const value *v, dt_image im
     dt_counter_add(&w->n_augmented, 1);
     dt_status st = v->steps ? dt_augment_split(v->f->augment, v->key, &image, &w->augment, v->steps)
                             : dt_augment_apply(v->f->augment, v->key, &image, &w->augment);
-    lap(&w->augment_ns, t);
+    lap(&w->augment_ns, "augment", t);
     return st;
 }
 
@@ -219,20 +221,20 @@ static dt_status fill_audio(dt_sample_scratch *w, const value *v, dt_span bytes)
                           samples, stride));
     if (!v->augment || !f->augment) {
         DT_TRY(dt_features_run(f->features, &w->features, v->dst));
-        lap(&w->decode_ns, t);
+        lap(&w->decode_ns, "decode", t);
         return DT_OK;
     }
     int64_t rows, columns;
     size_t channels = (size_t)c->channels;
-    t = lap(&w->decode_ns, t);
+    t = lap(&w->decode_ns, "decode", t);
     DT_TRY(dt_audio_augment_samples(f->augment, key, samples, (size_t)c->n_samples, channels,
                                     stride, &w->augment));
-    t = lap(&w->augment_ns, t);
+    t = lap(&w->augment_ns, "augment", t);
     DT_TRY(dt_features_run(f->features, &w->features, v->dst));
-    t = lap(&w->decode_ns, t);
+    t = lap(&w->decode_ns, "decode", t);
     dt_features_shape(f->features, &rows, &columns);
     dt_audio_augment_features(f->augment, key, v->dst, (size_t)rows, (size_t)columns, channels);
-    lap(&w->augment_ns, t);
+    lap(&w->augment_ns, "augment", t);
     return DT_OK;
 }
 

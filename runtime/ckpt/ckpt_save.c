@@ -19,6 +19,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/trace.h"
 #include "ckpt_internal.h"
 
 #include <assert.h>
@@ -265,7 +266,9 @@ static dt_status save(dt_ckpt *c) {
 // -- the writer ----------------------------------------------------------------------------------
 static void run_save(dt_ckpt *c) {
     dt_io_scope_push("ckpt");
+    const double traced = dt_trace_begin();
     dt_status st = save(c);
+    dt_trace_end("checkpoint", "write", traced);
     dt_io_scope_pop();
     pthread_mutex_lock(&c->mutex);
     c->status = st;

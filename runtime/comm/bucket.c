@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/rank_report.h"
 #include "base/thread.h"
+#include "base/trace.h"
 #include "base/vectorize.h"
 
 #include <assert.h>
@@ -40,6 +41,7 @@ typedef struct bucket {
     atomic_int missing; // reports still to come in this step
     bool rounded;       // sent as bf16
     dt_request request;
+    double traced_s; // since when it is reduced
 } bucket;
 
 enum { STATE_IDLE, STATE_STEP, STATE_QUIT };
@@ -207,6 +209,7 @@ static dt_status start_bucket(dt_buckets *b, int k) {
                             .data = sum + u->begin,
                             .n = u->end - u->begin,
                             .bf16 = u->rounded ? b->bf16 + u->begin : NULL};
+    u->traced_s = dt_trace_begin();
     const dt_status st = b->comm->reduce_start(b->comm, &x, &u->request);
     if (st != DT_OK) return dt_fail_context(st, "gradient bucket %d of %d", k + 1, b->n_buckets);
     b->n_started++;
@@ -230,6 +233,7 @@ static dt_status complete_buckets(dt_buckets *b) {
         dt_status st = b->comm->wait(b->comm, &b->buckets[k].request);
         if (st != DT_OK)
             return dt_fail_context(st, "gradient bucket %d of %d", k + 1, b->n_buckets);
+        dt_trace_end("bucket", name, b->buckets[k].traced_s);
     }
     return DT_OK;
 }
@@ -264,6 +268,7 @@ dt_status dt_buckets_finish(dt_buckets *b, double *exposed_s) {
         dt_error_restore(&b->why);
     pthread_mutex_unlock(&b->turn);
     *exposed_s = dt_clock_s() - begin;
+    dt_trace_add("comm", "exposed", begin, begin + *exposed_s);
     return st;
 }
 

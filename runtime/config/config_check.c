@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -484,6 +485,18 @@ static dt_status check_field(dt_config *c, const dt_config_field *f) {
     return DT_OK;
 }
 
+static dt_status check_trace(const dt_config *c) {
+    const char *steps = c->metrics.trace.steps;
+    long long from, to;
+    int end = 0;
+    if (!steps) return DT_OK;
+    if (sscanf(steps, "%lld..%lld%n", &from, &to, &end) == 2 && !steps[end] && from >= 0 &&
+        to > from)
+        return DT_OK;
+    return dt_config_fail(c, "metrics.trace.steps",
+                          "metrics.trace.steps is '%s'; expected FROM..TO, as in 20..30", steps);
+}
+
 dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_map(c, "", c->root));
     size_t n_rows;
@@ -495,6 +508,7 @@ dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_schedule(c));
     DT_TRY(check_clipping(c));
     DT_TRY(check_company(c));
+    DT_TRY(check_trace(c));
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, c));
     for (int i = 0; i < c->data.n_fields; i++) DT_TRY(check_field(c, &c->data.fields[i]));

@@ -7,6 +7,7 @@
 #include "exec/exec.h"
 
 #include "base/rank_report.h"
+#include "base/trace.h"
 #include "base/watch.h"
 #include "exec/plan_internal.h"
 
@@ -209,8 +210,11 @@ static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_s
         if (s->pack_ids[i] < 0)
             pack->pack(pack->ctx, &t->dense[i], t->packed[i], s->instance.threads, stream);
     }
-    dt_rank_at("node", s->instance.node->name);
+    const dt_node *node = s->instance.node;
+    dt_rank_at("node", node->name);
+    const double traced = dt_trace_begin();
     s->kernel->run(&s->instance, &r);
+    dt_trace_end(node->backward ? "backward" : "forward", node->name, traced);
 }
 
 static void after_instruction(const dt_exec *e, int k, const dt_exec_args *a) {

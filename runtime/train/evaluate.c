@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "graph/losses.h"
 #include "train/agree.h"
 #include "train/batch_inputs.h"
@@ -327,12 +328,14 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bo
     e->data = data;
     e->split = split;
     (void)dt_failpoint("evaluate");
+    const double traced = dt_trace_begin();
     dt_eval_result_init(out);
     dt_status st = dt_infer_run(e->infer, data, split, take, e);
     if (st == DT_OK) {
         if (e->comm->rank == 0) st = report(e, out);
         st = share_values(e, st, out);
     }
+    dt_trace_end("evaluation", "evaluation", traced);
     drop_table(e);
     if (st != DT_OK) dt_eval_result_fini(out);
     return st;

@@ -28,12 +28,17 @@
 static const struct {
     int sig;
     const char *name;
-} TAKEN[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
+} TAKEN[] = {{SIGTERM, "SIGTERM"},
+             {SIGINT, "SIGINT"},
+             {SIGUSR1, "SIGUSR1"},
+             {SIGHUP, "SIGHUP"},
+             {SIGUSR2, "SIGUSR2"}};
 enum { N_TAKEN = sizeof TAKEN / sizeof *TAKEN };
 
 // Of the first signal; written before `pending`, once.
 static struct timespec since;
 static atomic_int pending;
+static atomic_bool trace;
 static _Atomic double grace_s;
 enum { RUNNING, STARTING, ENDING };
 static atomic_int phase;
@@ -54,6 +59,10 @@ static double grace(void) {
 // look apart when this thread was not scheduled between them.
 static void on_signal(int sig) {
     static bool interrupted;
+    if (sig == SIGUSR2) {
+        atomic_store(&trace, true);
+        return;
+    }
     if (!atomic_load(&pending)) {
         clock_gettime(CLOCK_MONOTONIC, &since);
         atomic_store(&pending, sig);
@@ -143,6 +152,10 @@ void dt_signals_started(void) {
     int was = STARTING;
     atomic_compare_exchange_strong(&phase, &was, RUNNING);
     while (was == ENDING) pause();
+}
+
+bool dt_signals_take_trace(void) {
+    return atomic_load_explicit(&trace, memory_order_relaxed) && atomic_exchange(&trace, false);
 }
 
 const char *dt_signals_name(void) {

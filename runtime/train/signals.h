@@ -25,6 +25,8 @@ void dt_signals_set_grace(double seconds);
 bool dt_signals_grace_is_over(void); // a signal came longer ago than that
 void dt_signals_starting(void);      // before dt_signals_install
 void dt_signals_started(void);       // does not return where the process is just ending itself
-const char *dt_signals_name(void);   // the first, "SIGTERM"…; "" when none came to this rank
+bool dt_signals_take_trace(
+    void); // whether a SIGUSR2 has come since this was last asked: a timeline is wanted
+const char *dt_signals_name(void); // the first, "SIGTERM"…; "" when none came to this rank
 
 #endif

@@ -44,10 +44,12 @@ static void find(const dt_own_times *all, const bool *named, int n, dt_slow_find
     free(sums);
 }
 
-dt_status dt_slow_rank_step(dt_slow_rank *s, dt_comm *c, double data_s, double compute_s,
+dt_status dt_slow_rank_step(dt_slow_rank *s, dt_comm *c, double data_s, double compute_s, bool *ask,
                             dt_slow_finding *out) {
     out->rank = -1;
     if (c->world_size == 1) return DT_OK;
+    s->asks |= *ask;
+    *ask = false;
     s->data_s[s->n] = data_s;
     s->compute_s[s->n] = compute_s;
     if (++s->n < DT_SLOW_STEPS) return DT_OK;
@@ -58,8 +60,11 @@ dt_status dt_slow_rank_step(dt_slow_rank *s, dt_comm *c, double data_s, double c
     }
     dt_own_times mine = {.data_s = lower_median(s->data_s, DT_SLOW_STEPS),
                          .compute_s = lower_median(s->compute_s, DT_SLOW_STEPS)};
+    mine.asks = s->asks;
+    s->asks = false;
     gethostname(mine.host, sizeof mine.host - 1);
     DT_TRY(c->all_gather_bytes(c, &mine, sizeof mine, s->all));
+    for (int r = 0; r < c->world_size; r++) *ask |= s->all[r].asks;
     find(s->all, s->named, c->world_size, out);
     if (out->rank >= 0) s->named[out->rank] = true;
     return DT_OK;

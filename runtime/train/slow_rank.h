@@ -15,11 +15,13 @@ enum { DT_SLOW_STEPS = 20 };
 typedef struct dt_own_times {
     double data_s, compute_s;
     char host[64];
+    bool asks;
 } dt_own_times;
 
 typedef struct dt_slow_rank {
     double data_s[DT_SLOW_STEPS], compute_s[DT_SLOW_STEPS]; // of this rank
     int n;
+    bool asks; // kept until ranks exchange words
     dt_own_times *all;
     bool *named;
 } dt_slow_rank;
@@ -33,7 +35,8 @@ typedef struct dt_slow_finding {
 } dt_slow_finding;
 
 // For every step, on all ranks: every DT_SLOW_STEPS they exchange a few words. fini frees.
-dt_status dt_slow_rank_step(dt_slow_rank *s, dt_comm *c, double data_s, double compute_s,
+// *ask: this rank wants something of all (a timeline); becomes whether any rank did, at the same step on all.
+dt_status dt_slow_rank_step(dt_slow_rank *s, dt_comm *c, double data_s, double compute_s, bool *ask,
                             dt_slow_finding *out);
 void dt_slow_rank_fini(dt_slow_rank *s);
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/rank_report.h"
+#include "base/trace.h"
 
 #include <omp.h>
 
@@ -28,7 +29,9 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
     const dt_batch *b = NULL;
     double wait_s = 0.0;
     dt_rank_at("waiting for a batch", "");
+    double traced = dt_trace_begin();
     DT_TRY(s->source->get(s->source, s->step, micro, &b, &wait_s));
+    dt_trace_end("data", "wait for a batch", traced);
     l->wait_s += wait_s;
     const dt_status st = dt_batch_check_targets(b, s->o.targets);
     if (st != DT_OK) {
@@ -147,7 +150,9 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     DT_TRY(sum_gradients(s, &computed_s, &comm_s));
     s->commit.optimizer.lr = (float)lr;
     dt_rank_at("commit", "");
+    const double traced = dt_trace_begin();
     commit_run(s);
+    dt_trace_end("commit", "commit", traced);
     for (int i = 0; i < s->o.replicas->n_replicas; i++)
         if (s->replicas[i].wait_s > data_s) data_s = s->replicas[i].wait_s;
     *out = commit_result(s, &s->numbers);

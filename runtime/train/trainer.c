@@ -28,6 +28,7 @@
 #include "train/signals.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,6 +182,11 @@ static dt_status plan_length(trainer *t) {
     t->save_every = dt_amount_steps(c->checkpoint.every, total, spe);
     if (c->run.verify_every.unit != DT_UNIT_NONE)
         t->verify_every = dt_amount_steps(c->run.verify_every, total, spe);
+    if (c->metrics.trace.steps) {
+        long long from, to; // config_check.c has seen that they are there
+        sscanf(c->metrics.trace.steps, "%lld..%lld", &from, &to);
+        t->timeline = (dt_timeline){from, to, false};
+    }
     t->stop_at = c->run.stop_at.has ? c->run.stop_at.value : -1;
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) go_without_validation(t);
     return DT_OK;
@@ -446,7 +452,9 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
 
 static dt_status name_slow_rank(trainer *t, const dt_step_result *r) {
     dt_slow_finding f;
-    DT_TRY(dt_slow_rank_step(&t->slow, t->s.comm, r->data_s, r->compute_s, &f));
+    bool trace = dt_signals_take_trace();
+    DT_TRY(dt_slow_rank_step(&t->slow, t->s.comm, r->data_s, r->compute_s, &trace, &f));
+    if (trace) dt_timeline_ask(&t->timeline, t->state.step + 1); // a device may have begun the next
     if (f.rank < 0 || !trainer_is_root(t)) return DT_OK;
     dt_warn("rank %d on %s takes %.1f times as long as the median rank, most of it for %s, in the "
             "last %d steps: all ranks wait for it",
@@ -493,6 +501,7 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
 
 // Ends a run that has saved and can be continued.
 static dt_status leave(trainer *t) {
+    DT_TRY(dt_timeline_step(&t->timeline, t->s.comm, -1, t->run_dir));
     DT_TRY(trainer_settle_save(t, true));
     *t->agreed = true;
     const char *name = dt_signals_name();
@@ -587,6 +596,9 @@ static dt_status run_steps(trainer *t) {
     int64_t queued = t->state.step;
     while (!is_over(t)) {
         dt_step_result r;
+        const bool traced = t->timeline.on;
+        DT_TRY(dt_timeline_step(&t->timeline, t->s.comm, queued, t->run_dir));
+        if (traced && !t->timeline.on) begin = dt_clock_s(); // writing it is no part of a step
         bool settle = queued > t->state.step && (asked || is_due(t, queued));
         if (settle)
             DT_TRY(dt_stepper_drain(t->s.stepper, &r));
@@ -609,7 +621,7 @@ static dt_status run_steps(trainer *t) {
             DT_TRY(dt_session_begin_phase(&t->s, t->state.step));
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
-    return DT_OK;
+    return dt_timeline_step(&t->timeline, t->s.comm, -1, t->run_dir);
 }
 
 // ---- the end ---------------------------------------------------------------------------------------

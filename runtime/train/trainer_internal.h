@@ -7,6 +7,7 @@
 #include "train/schedule.h"
 #include "train/session.h"
 #include "train/slow_rank.h"
+#include "train/timeline.h"
 
 typedef struct trainer {
     dt_session s;
@@ -28,6 +29,7 @@ typedef struct trainer {
     int n_epochs, failed_saves;
     double slowest_step_s;
     dt_slow_rank slow;
+    dt_timeline timeline;
     dt_json json, results;
     dt_eval_result last; // of the validation, at step last_step; < 0: none yet
     int64_t last_step;

@@ -1,0 +1,67 @@
+// trace.c: see trace.h.
+#define _GNU_SOURCE
+#include "base/trace.h"
+
+#include "base/arena.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SPANS = 1 << 18 };
+
+atomic_bool dt_trace_is_on;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static dt_trace now;
+static int number;                          // of the trace
+static _Thread_local int thread, thread_of; // of this thread, in which trace
+
+static void enter_thread(void) {
+    if (thread_of == number) return;
+    now.threads = dt_xgrow(now.threads, (size_t)now.n_threads, sizeof *now.threads);
+    char *name = now.threads[now.n_threads];
+    memset(name, 0, sizeof *now.threads);
+    pthread_getname_np(pthread_self(), name, sizeof *now.threads);
+    thread = now.n_threads++;
+    thread_of = number;
+}
+
+void dt_trace_record(const char *kind, const char *name, double begin_s, double end_s) {
+    dt_trace_span s = {.begin_s = begin_s, .end_s = end_s};
+    snprintf(s.kind, sizeof s.kind, "%s", kind);
+    snprintf(s.name, sizeof s.name, "%s", name);
+    pthread_mutex_lock(&lock);
+    if (dt_trace_on() && now.n < MAX_SPANS) {
+        enter_thread();
+        s.thread = thread;
+        now.spans = dt_xgrow(now.spans, now.n, sizeof *now.spans);
+        now.spans[now.n++] = s;
+    } else {
+        now.n_dropped += dt_trace_on();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void dt_trace_start(void) {
+    pthread_mutex_lock(&lock);
+    dt_trace_fini(&now);
+    number++;
+    atomic_store(&dt_trace_is_on, true);
+    pthread_mutex_unlock(&lock);
+}
+
+void dt_trace_stop(dt_trace *out) {
+    pthread_mutex_lock(&lock);
+    atomic_store(&dt_trace_is_on, false);
+    *out = now;
+    now = (dt_trace){0};
+    pthread_mutex_unlock(&lock);
+}
+
+void dt_trace_fini(dt_trace *t) {
+    free(t->spans);
+    free(t->threads);
+    *t = (dt_trace){0};
+}
