@@ -2,14 +2,16 @@
 #include "launch.h"
 
 #include "base/arena.h"
+#include "metrics/trace_report.h"
 #include "report/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { OUT };
+enum { OUT, TRACE };
 static const launch_option options[] = {
     [OUT] = {"-o", "FILE.html", "where the comparison of several runs goes (compare.html)"},
+    [TRACE] = {"--trace", NULL, "what trace.json says: the longest, the critical path, overlap"},
     {NULL}};
 
 static dt_status write(dt_run_log *const *runs, int n, const char *out) {
@@ -25,6 +27,7 @@ static dt_status run(const launch_words *w) {
     if (w->n_words < 1)
         return dt_fail(DT_E_USAGE,
                        "dtrain report wants a run, or several: dtrain report runs/photos");
+    if (w->n_words == 1 && w->options[TRACE]) return dt_trace_report(w->words[0], stdout);
     if (w->n_words == 1 && w->options[OUT])
         return dt_fail(
             DT_E_USAGE,
@@ -47,5 +50,6 @@ const launch_command launch_report = {
             "deviation over folds and seeds, and what differs in their configs. stdout gets the\n"
             "path of the page.\n\n"
             "  dtrain report runs/photos\n"
+            "  dtrain report runs/photos --trace    (metrics.trace.steps)\n"
             "  dtrain report runs/sweep/* -o compare.html\n",
     .run = run};

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "base/watch.h"
 
@@ -94,13 +95,15 @@ typedef struct prometheus {
 
 // ---- text ------------------------------------------------------------------------------------------
 
-// name="text", escaped.
+// name="text", escaped. Prometheus refuses all of a scrape for one byte that is no UTF-8.
 static char *make_label(const char *name, const char *text) {
-    char *out = dt_xcalloc(strlen(name) + 2 * strlen(text) + 4, 1);
+    char *out = dt_xcalloc(strlen(name) + 3 * strlen(text) + 4, 1);
     char *at = stpcpy(stpcpy(out, name), "=\"");
-    for (; *text; text++) {
+    for (size_t n; *text; text += n ? n : 1) {
+        n = dt_text_utf8_length(text);
+        if (n == 0) at = stpcpy(at, "\xEF\xBF\xBD");
         if (*text == '"' || *text == '\\' || *text == '\n') *at++ = '\\';
-        *at++ = *text == '\n' ? 'n' : *text;
+        at = *text == '\n' ? stpcpy(at, "n") : mempcpy(at, text, n);
     }
     *at = '"';
     return out;

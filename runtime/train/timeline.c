@@ -79,7 +79,7 @@ typedef struct writer {
 static void flush(writer *w, size_t beyond) {
     if (w->st != DT_OK || w->json.n_bytes <= beyond) return;
     w->st = dt_io_write(w->file.fd, w->file.path, w->json.data, w->json.n_bytes);
-    dt_json_reset(&w->json);
+    w->json.n_bytes = 0; // the object goes on
 }
 
 static dt_json *begin_event(writer *w, const char *name, const char *kind, int rank, int thread) {

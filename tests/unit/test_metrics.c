@@ -563,7 +563,7 @@ static char *ask(int port, const char *request) {
 static const char get[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
 TEST_WITH(test_prometheus, make_run, remove_run) {
-    const dt_metric_value v[] = {{"accuracy", 0.75}, {"recall.a \"b\"\\", NAN}};
+    const dt_metric_value v[] = {{"accuracy", 0.75}, {"recall.a \"b\"\\\n<\xff\xc3\xa9>", NAN}};
     const int port = free_port();
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
     run_steps(m, 1, 3);
@@ -582,7 +582,8 @@ TEST_WITH(test_prometheus, make_run, remove_run) {
     assert_true(data && fabs(atof(strchr(data, ' ')) - 0.03) < 1e-12);
     assert_non_null(
         strstr(body, "dtrain_eval{run=\"test\",split=\"val\",metric=\"accuracy\"} 0.75\n"));
-    assert_non_null(strstr(body, "metric=\"recall.a \\\"b\\\"\\\\\"} NaN\n"));
+    assert_non_null(
+        strstr(body, "metric=\"recall.a \\\"b\\\"\\\\\\n<\xEF\xBF\xBD\xc3\xa9>\"} NaN\n"));
     assert_null(strstr(strstr(body, "\"accuracy\"") + 1, "\"accuracy\"")); // the last one only
     free(text);
     text = ask(port, "GET /healthz HTTP/1.1\r\n\r\n");
