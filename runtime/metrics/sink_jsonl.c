@@ -156,15 +156,12 @@ static void put_ranks(dt_json *j, const dt_ranks_record *r) {
 }
 
 static void take(void *state, const dt_record *r) {
-    static const char *const kinds[] = {[DT_RECORD_start] = "start",
-                                        [DT_RECORD_step] = "step",
-                                        [DT_RECORD_eval] = "eval",
-                                        [DT_RECORD_slow_rank] = "slow_rank",
-                                        [DT_RECORD_ranks] = "ranks",
-                                        [DT_RECORD_checkpoint] = "checkpoint",
-                                        [DT_RECORD_goodput] = "goodput",
-                                        [DT_RECORD_verdict] = "verdict",
-                                        [DT_RECORD_end] = "end"};
+    static const char *const kinds[] = {
+        [DT_RECORD_start] = "start",     [DT_RECORD_step] = "step",
+        [DT_RECORD_eval] = "eval",       [DT_RECORD_slow_rank] = "slow_rank",
+        [DT_RECORD_ranks] = "ranks",     [DT_RECORD_checkpoint] = "checkpoint",
+        [DT_RECORD_goodput] = "goodput", [DT_RECORD_verdict] = "verdict",
+        [DT_RECORD_end] = "end"};
     jsonl *s = state;
     dt_json *j = &s->line;
     if (r->kind == DT_RECORD_activity) return; // begins and ends too often
