@@ -28,7 +28,8 @@ static const launch_option options[] = {
 
 static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out,
                        dt_run_length *length) {
-    dt_trainer_args a = launch_trainer_args(c, comm);
+    launch_source data = {.comm = comm};
+    dt_trainer_args a = launch_trainer_args(c, &data);
     dt_field_info fields[DT_MAX_FIELDS];
     int n_fields = 0;
     dt_dataset *none = NULL;

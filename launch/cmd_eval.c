@@ -18,28 +18,20 @@ static const launch_option options[] = {
                    "dtrain predict"},
     {NULL}};
 
-static dt_status calibrate(const dt_trainer_args *a, bool *agreed, void *ctx) {
+static dt_status calibrate(const dt_trainer_args *a, void *ctx) {
     const dt_eval_request *r = ctx;
-    return dt_trainer_calibrate(a, r->which, agreed);
+    return dt_trainer_calibrate(a, r->which);
 }
 
-static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
-    return dt_trainer_eval(a, ctx, agreed);
+static dt_status body(const dt_trainer_args *a, void *ctx) {
+    return dt_trainer_eval(a, ctx);
 }
 
-// People of another set need not be those that the run knows where it is judged by how well it tells people apart.
-static dt_status open_set(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                          const char *skip_log, const char *classes, dt_dataset **out) {
+// People of another set need not be those that the run knows where it is judged by how well it distinguishes people.
+static dt_field_use use_of(const dt_config *c) {
     const int best = c->eval.best - 1; // behind `auto`
     const bool pairs = best >= 0 && (dt_metrics_table[best]->of & DT_OF_PAIRS);
-    return launch_open_for_set(ctx, c, b, workers, skip_log, classes,
-                               pairs ? DT_USE_IDENTITY : DT_USE_VALUE, out);
-}
-
-static dt_status body_of_set(const dt_trainer_args *a, bool *agreed, void *ctx) {
-    dt_trainer_args args = *a;
-    args.open_data = open_set;
-    return dt_trainer_eval(&args, ctx, agreed);
+    return pairs ? DT_USE_IDENTITY : DT_USE_VALUE;
 }
 
 static dt_status read_split(const launch_words *w, dt_split *out) {
@@ -65,7 +57,8 @@ static dt_status run(const launch_words *w) {
     DT_TRY(read_split(w, &r.split));
     dt_config *c = NULL;
     DT_TRY(load(&c, w));
-    dt_status st = launch_with_comm(c, fits ? calibrate : w->options[SET] ? body_of_set : body, &r);
+    const dt_field_use use = use_of(c);
+    dt_status st = launch_with_comm(c, w->options[SET] ? &use : NULL, fits ? calibrate : body, &r);
     dt_config_destroy(c);
     return st;
 }

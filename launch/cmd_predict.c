@@ -27,11 +27,6 @@ static const launch_option options[] = {
     [TTA] = {"--tta", "flip,scale", "mean over changed images, too: mirrored, 1.15 times as large"},
     {NULL}};
 
-static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                           const char *skip_log, const char *classes, dt_dataset **out) {
-    return launch_open_for_set(ctx, c, b, workers, skip_log, classes, DT_USE_NOTHING, out);
-}
-
 // Of each run, and of each way to change its images.
 enum { MOST = 256 };
 typedef struct job {
@@ -41,15 +36,14 @@ typedef struct job {
     bool of_part; // --split
 } job;
 
-static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
+static dt_status body(const dt_trainer_args *a, void *ctx) {
     const job *j = ctx;
     dt_trainer_args *members = dt_xcalloc((size_t)j->n, sizeof *members);
     for (int i = 0; i < j->n; i++) {
         members[i] = *a;
         members[i].config = j->configs[i];
-        if (!j->of_part) members[i].open_data = open_data;
     }
-    dt_status st = dt_trainer_predict(members, j->n, &j->r, agreed);
+    dt_status st = dt_trainer_predict(members, j->n, &j->r);
     free(members);
     return st;
 }
@@ -153,7 +147,8 @@ static dt_status run(const launch_words *w) {
     dt_status st = read_options(j, w);
     while (n < w->n_words && (!strchr(w->words[n], '=') || dt_io_exists(w->words[n]))) n++;
     if (st == DT_OK) st = load_all(j, w, n);
-    if (st == DT_OK) st = launch_with_comm(j->configs[0], body, j);
+    const dt_field_use use = DT_USE_NOTHING; // what is predicted need not be there
+    if (st == DT_OK) st = launch_with_comm(j->configs[0], j->of_part ? NULL : &use, body, j);
     for (int i = 0; i < j->n; i++) dt_config_destroy(j->configs[i]);
     free(j);
     return st;

@@ -24,15 +24,8 @@ static const launch_option options[] = {
     [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
     {NULL}};
 
-static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                           const char *skip_log, const char *classes, dt_dataset **out) {
-    return launch_open_for_set(ctx, c, b, workers, skip_log, classes, DT_USE_VALUE, out);
-}
-
-static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
-    dt_trainer_args args = *a;
-    args.open_data = open_data;
-    return dt_trainer_quantize(&args, ctx, agreed);
+static dt_status body(const dt_trainer_args *a, void *ctx) {
+    return dt_trainer_quantize(a, ctx);
 }
 
 static dt_status read_real(const launch_words *w, int option, double fallback, double low,
@@ -95,7 +88,7 @@ static dt_status run(const launch_words *w) {
     dt_config_set_word(c, DT_KEY(train.precision), DT_PRECISION_fp32);
     dt_status st = new_config(dir, &text);
     r.config = text;
-    if (st == DT_OK) st = launch_with_comm(c, body, &r);
+    if (st == DT_OK) st = launch_with_comm(c, &(dt_field_use){DT_USE_VALUE}, body, &r);
     dt_config_destroy(c);
     free(text);
     return st;

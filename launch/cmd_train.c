@@ -4,8 +4,8 @@
 
 #include "train/signals.h"
 
-static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
-    return dt_trainer_train(a, agreed);
+static dt_status body(const dt_trainer_args *a, void *ctx) {
+    return dt_trainer_train(a);
 }
 
 static dt_status run(const launch_words *w) {
@@ -14,7 +14,7 @@ static dt_status run(const launch_words *w) {
     dt_signals_install(); // ahead of all else; one that comes while the ranks connect is kept for the first step
     DT_TRY(launch_load_config(&c, "train", w));
     dt_signals_set_grace(c->run.grace);
-    dt_status st = launch_with_comm(c, body, NULL);
+    dt_status st = launch_with_comm(c, NULL, body, NULL);
     dt_config_destroy(c);
     return st;
 }

@@ -73,19 +73,20 @@ dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
                               launch_which_records which, const char *const *words, int n);
 // "train", "val" or "test", which is the default.
 dt_status launch_option_split(const launch_words *w, int option, dt_split *out);
-// dt_trainer_args.open_data of such a config, with one use of all targets.
-dt_status launch_open_for_set(const dt_comm *comm, const dt_config *c, dt_backend *b, int workers,
-                              const char *skip_log, const char *classes, dt_field_use use,
-                              dt_dataset **out);
 // train.micro_batch, 1 where it is auto: for tools that show batches without a network, and for the most ranks that may
 // share a step.
 int launch_micro_batch(const dt_config *c);
-// Callbacks that let the trainer reach models/ and data/.
-dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm);
+// How the data of a run are opened. use: of all that is predicted, for data that need not be those of the training
+// (launch_load_for_set); NULL: as for training.
+typedef struct launch_source {
+    dt_comm *comm;
+    const dt_field_use *use;
+} launch_source;
+// Callbacks that let the trainer reach models/ and data/. `data` is borrowed.
+dt_trainer_args launch_trainer_args(dt_config *c, launch_source *data);
 // Creates the comm, runs `body`, tells the other ranks of errors, and finalizes the comm.
-dt_status launch_with_comm(dt_config *c,
-                           dt_status (*body)(const dt_trainer_args *a, bool *agreed, void *ctx),
-                           void *ctx);
+dt_status launch_with_comm(dt_config *c, const dt_field_use *use,
+                           dt_status (*body)(const dt_trainer_args *a, void *ctx), void *ctx);
 // Prints the message of `st`, unless it was printed before, and clears it.
 void launch_print_error(dt_status st);
 // Fails unless there are least..most words; `expected` says which.

@@ -137,35 +137,29 @@ dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
 
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
                            const char *skip_log, const char *classes, dt_dataset **out) {
-    const dt_comm *comm = ctx;
-    DT_TRY(dt_data_open_as(out, c, b, workers, skip_log, classes, NULL));
-    if (comm) dt_data_set_processes(*out, comm->local_size);
-    return DT_OK;
-}
-
-dt_status launch_open_for_set(const dt_comm *comm, const dt_config *c, dt_backend *b, int workers,
-                              const char *skip_log, const char *classes, dt_field_use use,
-                              dt_dataset **out) {
-    dt_field_info fields[DT_MAX_FIELDS];
-    dt_targets targets;
+    const launch_source *d = ctx;
     dt_field_use uses[DT_MAX_FIELDS] = {DT_USE_VALUE};
-    int n;
-    DT_TRY(dt_data_describe_fields(c, classes, fields, &n));
-    DT_TRY(dt_targets_read(&targets, c, fields, n, false));
-    for (int i = 0; i < targets.n; i++) uses[targets.items[i].index] = use;
-    DT_TRY(dt_data_open_as(out, c, b, workers, skip_log, classes, uses));
-    dt_data_set_processes(*out, comm->local_size);
+    if (d->use) {
+        dt_field_info fields[DT_MAX_FIELDS];
+        dt_targets targets;
+        int n;
+        DT_TRY(dt_data_describe_fields(c, classes, fields, &n));
+        DT_TRY(dt_targets_read(&targets, c, fields, n, false));
+        for (int i = 0; i < targets.n; i++) uses[targets.items[i].index] = *d->use;
+    }
+    DT_TRY(dt_data_open_as(out, c, b, workers, skip_log, classes, d->use ? uses : NULL));
+    dt_data_set_processes(*out, d->comm->local_size);
     return DT_OK;
 }
 
-dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm) {
+dt_trainer_args launch_trainer_args(dt_config *c, launch_source *data) {
     return (dt_trainer_args){.config = c,
-                             .comm = comm,
+                             .comm = data->comm,
                              .version = DTRAIN_VERSION,
                              .results = stdout,
                              .build_graph = dt_model_graph,
                              .open_data = open_data,
-                             .ctx = comm};
+                             .ctx = data};
 }
 
 // ---- the comm's life -------------------------------------------------------------------------------
@@ -194,9 +188,8 @@ static bool is_first_of_host(void) {
     return rank && strcmp(rank, "0") == 0;
 }
 
-dt_status launch_with_comm(dt_config *c,
-                           dt_status (*body)(const dt_trainer_args *a, bool *agreed, void *ctx),
-                           void *ctx) {
+dt_status launch_with_comm(dt_config *c, const dt_field_use *use,
+                           dt_status (*body)(const dt_trainer_args *a, void *ctx), void *ctx) {
     dt_comm *comm = NULL;
     const bool is_auto = c->comm.timeout.is_auto;
     const double timeout_s = is_auto ? 0 : dt_answer(c->comm.timeout);
@@ -208,13 +201,14 @@ dt_status launch_with_comm(dt_config *c,
     if (is_first_of_host()) launch_remove_leftovers();
     DT_TRY(dt_comm_create(&comm));
     dt_log_set_rank(comm->rank, comm->world_size);
-    dt_trainer_args args = launch_trainer_args(c, comm);
-    bool agreed = false;
-    dt_status st = body(&args, &agreed, ctx);
-    if (st != DT_OK && !agreed && comm->world_size > 1) abort_job(comm, st);
+    launch_source data = {comm, use};
+    dt_trainer_args args = launch_trainer_args(c, &data);
+    dt_status st = body(&args, ctx);
+    const bool alike = st == DT_OK || comm->shared_failure;
+    if (!alike && comm->world_size > 1) abort_job(comm, st);
     // rank 0 prints it before the last barrier: the launcher ends the job when the first rank exits
     if (st != DT_OK && comm->rank == 0) launch_print_error(st);
-    if (agreed || st == DT_OK) {
+    if (alike) {
         dt_status last = comm->finalize(comm);
         if (st == DT_OK)
             st = last;

@@ -64,6 +64,9 @@ struct dt_comm {
     int rank, world_size;
     int local_rank, local_size; // on this host
     uint64_t host_layout_hash;  // of which ranks share a host; 0: all do
+    // Every rank returns the failure that this rank is about to return, and knows that the others do: set by the
+    // functions of train/agree.h. Ranks then end together, without an abort.
+    bool shared_failure;
 
     dt_status (*barrier)(dt_comm *c);
     dt_status (*broadcast_bytes)(dt_comm *c, void *data, size_t n_bytes, int root);

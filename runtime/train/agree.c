@@ -24,13 +24,13 @@ dt_status dt_agree_text(dt_comm *c, char **text) {
     return n > 0 ? c->broadcast_bytes(c, *text, (size_t)n, 0) : DT_OK;
 }
 
-dt_status dt_agree_result(dt_comm *c, dt_status st, char **text, bool *told) {
+dt_status dt_agree_result(dt_comm *c, dt_status st, char **text) {
     if (c->world_size == 1) return st;
     int64_t code = st;
     char *message = c->rank == 0 && st != DT_OK ? dt_xstrdup(dt_error_message()) : NULL;
     dt_status sent = c->broadcast_bytes(c, &code, sizeof code, 0);
     if (sent == DT_OK) sent = dt_agree_text(c, code == DT_OK ? text : &message);
-    if (sent == DT_OK && code != DT_OK) *told = true;
+    c->shared_failure |= sent == DT_OK && code != DT_OK;
     if ((sent == DT_OK || c->rank == 0) && code != DT_OK)
         sent = dt_fail((dt_status)code, "%s%s",
                        c->rank == 0 ? "" : "rank 0: ", message ? message : "");
@@ -56,7 +56,7 @@ static gpu_answer ask(dt_backend **out, const dt_backend_opts *opts) {
 }
 
 dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
-                           const dt_backend_opts *opts, bool *told) {
+                           const dt_backend_opts *opts) {
     *out = NULL;
     if (c->world_size == 1 || kind != DT_DEVICE_auto) return dt_backend_create(out, kind, opts);
     dt_backend *mine = NULL;
@@ -66,8 +66,8 @@ dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
     int n = 0, without = 0;
     for (int r = 0; r < c->world_size; r++) n += all[r].yes;
     if (st == DT_OK && n > 0 && n < c->world_size) {
-        *told = true;
         while (all[without].yes) without++;
+        c->shared_failure = true;
         st = dt_fail(DT_E_USAGE,
                      "device.kind: auto: %d of %d ranks have a GPU; rank %d on %s has none: %s. "
                      "Start ranks only where GPUs are, or use device.kind=cpu",
@@ -92,33 +92,32 @@ typedef struct config_answer {
     char host[64], key[128], mine[128], root[128];
 } config_answer;
 
-static dt_status compare_config(config_answer *a, const char *root, const char *given) {
-    dt_config *x = NULL, *y = NULL;
+// This rank's config beside that of rank 0, whose text is `root`.
+static dt_status compare_config(config_answer *a, const char *root, const dt_config *given) {
+    dt_config *x = NULL;
     DT_TRY(dt_config_parse(&x, "rank 0's config", root, strlen(root), NULL, 0));
-    dt_status st = dt_config_parse(&y, "config", given, strlen(given), NULL, 0);
-    const char *of_root = "", *of_mine = "", *key = NULL;
-    if (st == DT_OK) key = dt_config_first_numeric_difference(x, y, &of_root, &of_mine);
-    if (st == DT_OK && !key) // here an auto of rank 0 does not count, there one of mine
-        key = dt_config_first_numeric_difference(y, x, &of_mine, &of_root);
+    const char *of_root = "", *of_mine = "";
+    const char *key = dt_config_first_numeric_difference(x, given, &of_root, &of_mine);
+    if (!key) // a key that is auto in the second config never differs
+        key = dt_config_first_numeric_difference(given, x, &of_mine, &of_root);
     snprintf(a->key, sizeof a->key, "%s", key ? key : "");
     snprintf(a->mine, sizeof a->mine, "%s", of_mine);
     snprintf(a->root, sizeof a->root, "%s", of_root);
     dt_config_destroy(x);
-    dt_config_destroy(y);
-    return st;
+    return DT_OK;
 }
 
-dt_status dt_agree_config(dt_comm *c, const char *given, bool *told) {
+dt_status dt_agree_config(dt_comm *c, const dt_config *given) {
     if (c->world_size == 1) return DT_OK;
     config_answer mine = {0}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
-    char *root = dt_xstrdup(given);
+    char *root = c->rank == 0 ? dt_config_dump(given) : NULL;
     gethostname(mine.host, sizeof mine.host - 1);
     dt_status st = dt_agree_text(c, &root);
     if (st == DT_OK) mine.st = compare_config(&mine, root, given);
     if (st == DT_OK) st = c->all_gather_bytes(c, &mine, sizeof mine, all);
     for (int r = 1; st == DT_OK && r < c->world_size; r++) {
         if (all[r].st == DT_OK && !all[r].key[0]) continue;
-        *told = true;
+        c->shared_failure = true;
         st = all[r].key[0]
                  ? dt_fail(DT_E_USAGE,
                            "%s is %s on rank %d (%s) and %s on rank 0: start all ranks with the "
@@ -136,7 +135,8 @@ typedef struct surroundings {
     char host[64], text[512];
 } surroundings;
 
-static dt_status compare_surroundings(const surroundings *all, int n, bool must, bool *told) {
+static dt_status compare_surroundings(dt_comm *c, const surroundings *all, bool must) {
+    const int n = c->world_size;
     char ranks[256] = "";
     size_t used = 0;
     int first = 0; // that differs from rank 0, and those like it
@@ -155,7 +155,7 @@ static dt_status compare_surroundings(const surroundings *all, int n, bool must,
                       all[0].host, all[0].text, ranks, all[first].text);
         return DT_OK;
     }
-    *told = true;
+    c->shared_failure = true;
     return dt_fail(DT_E_USAGE,
                    "rank 0 on %s computes with '%s', but %s with '%s', and "
                    "run.reproducible=elastic promises equal bits on any ranks: start all ranks "
@@ -164,12 +164,12 @@ static dt_status compare_surroundings(const surroundings *all, int n, bool must,
                    all[0].host, all[0].text, ranks, all[first].text);
 }
 
-dt_status dt_agree_environment(dt_comm *c, const char *text, bool must, bool *told) {
+dt_status dt_agree_environment(dt_comm *c, const char *text, bool must) {
     surroundings mine = {0}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
     gethostname(mine.host, sizeof mine.host - 1);
     snprintf(mine.text, sizeof mine.text, "%s", text);
     dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
-    if (st == DT_OK) st = compare_surroundings(all, c->world_size, must, told);
+    if (st == DT_OK) st = compare_surroundings(c, all, must);
     free(all);
     return st;
 }
@@ -218,14 +218,11 @@ static dt_status check_cards(const device_card *all, int n) {
     return DT_OK;
 }
 
-dt_status dt_agree_devices(dt_comm *c, const dt_backend *b, bool *told) {
+dt_status dt_agree_devices(dt_comm *c, const dt_backend *b) {
     const device_card mine = make_card(b);
     device_card *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
     dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
-    if (st == DT_OK) {
-        st = check_cards(all, c->world_size);
-        *told |= st != DT_OK;
-    }
+    if (st == DT_OK) st = dt_agree_shared(c, check_cards(all, c->world_size));
     free(all);
     return st;
 }

@@ -227,7 +227,7 @@ static void turn(dt_tuner *t, const dt_source_tuning *to) {
     t->settled = false;
 }
 
-// After a measurement of the setting on trial, or of the old one for the second time.
+// Decides, once the setting on trial is measured, or the old setting for the second time.
 static void judge(dt_tuner *t, double rate) {
     bool again = t->tried_rate > 0;
     bool faster = again ? t->tried_rate >= GAIN * rate : rate >= GAIN * t->old_rate;

@@ -49,7 +49,7 @@ typedef struct dt_tuner {
     int n_changes;               // that were kept
 } dt_tuner;
 void dt_tuner_init(dt_tuner *t, dt_batch_source *s, const dt_pipeline_facts *facts);
-// For every step: looks at the clock, and every half second at the counters.
+// Called after every step: looks at the clock, and every half second at the counters.
 void dt_tuner_tick(dt_tuner *t);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "train/asked.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -24,7 +25,7 @@ typedef struct fitted {
 } fitted;
 
 typedef struct calibration {
-    dt_session s;
+    dt_asked asked;
     dt_infer *infer;
     fitted each[DT_MAX_TARGETS];
     int n;
@@ -54,7 +55,7 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
 
 // ---- the fit ---------------------------------------------------------------------------------------
 
-// Of a sample: adds the negative log-likelihood at s, and its first two derivatives.
+// Adds the negative log-likelihood of a sample at s, and its first two derivatives.
 static void add_class(const float *x, int64_t n, int32_t label, double s, double out[3]) {
     double max = -INFINITY, z = 0, mean = 0, square = 0;
     for (int64_t k = 0; k < n; k++) max = s * (double)x[k] > max ? s * (double)x[k] : max;
@@ -147,7 +148,9 @@ static void describe(fitted *f, int64_t n, dt_json *file, dt_json *line) {
                 f->t->field->name, t);
 }
 
-static dt_status report(calibration *c, int64_t step) {
+static dt_status report(calibration *c) {
+    const dt_open_run *run = &c->asked.run;
+    const int64_t step = run->record.step;
     if (c->n_samples == 0 && c->n_not_finite > 0)
         return dt_fail(DT_E_NUMERIC, "no prediction of the split is finite");
     if (c->n_samples == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
@@ -167,9 +170,9 @@ static dt_status report(calibration *c, int64_t step) {
     dt_json_end_object(&line);
     dt_json_newline(&file);
     dt_json_newline(&line);
-    char *path = file_of(c->s.config);
+    char *path = file_of(run->config);
     dt_status st = dt_io_write_file(path, file.data, file.n_bytes);
-    if (st == DT_OK) fputs(line.data, c->s.a.results);
+    if (st == DT_OK) fputs(line.data, run->args.results);
     free(path);
     dt_json_fini(&file);
     dt_json_fini(&line);
@@ -200,10 +203,11 @@ dt_status dt_calibration_read(const dt_config *c, int64_t step, const char *fiel
 // ---- the run ---------------------------------------------------------------------------------------
 
 static dt_status choose(calibration *c, dt_infer_opts *o) {
-    dt_session *s = &c->s;
-    const int64_t n = s->data->n_samples(s->data, DT_SPLIT_VAL);
-    for (int i = 0; i < s->targets.n; i++) {
-        const dt_target *t = &s->targets.items[i];
+    dt_dataset *data = c->asked.run.data;
+    const dt_targets *targets = &c->asked.nets.targets;
+    const int64_t n = data->n_samples(data, DT_SPLIT_VAL);
+    for (int i = 0; i < targets->n; i++) {
+        const dt_target *t = &targets->items[i];
         const bool classes = t->field->n_classes > 0;
         if (!classes && (dt_losses[t->loss].softmax || dt_losses[t->loss].gives_numbers)) continue;
         fitted *f = &c->each[c->n++];
@@ -211,37 +215,33 @@ static dt_status choose(calibration *c, dt_infer_opts *o) {
         f->logits = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *f->logits);
         if (classes) f->labels = dt_xcalloc((size_t)n + 1, sizeof *f->labels);
         if (!classes) f->targets = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *f->targets);
-        o->outputs[o->n_outputs++] = dt_target_logits(&s->targets, t, f->name, sizeof f->name);
+        o->outputs[o->n_outputs++] = dt_target_logits(targets, t, f->name, sizeof f->name);
         o->wants_field[t->index] = true;
     }
     if (c->n > 0) return DT_OK;
-    s->told = true;
+    c->asked.run.comm->shared_failure = true;
     return dt_fail(DT_E_USAGE, "--calibrate is for classes and labels, and the run predicts none");
 }
 
-static dt_status calibrate(calibration *c, const char *which) {
-    dt_infer_opts o;
-    int64_t step;
-    DT_TRY(dt_session_open_run(&c->s, which, DT_SPLIT_VAL, &step));
-    DT_TRY(dt_session_infer_opts(&c->s, "calibrate", &o));
+static dt_status calibrate(calibration *c) {
+    dt_infer_opts o = dt_asked_infer_opts(&c->asked, NULL, "calibrate");
     DT_TRY(choose(c, &o));
     DT_TRY(dt_infer_create(&c->infer, &o));
-    DT_TRY(dt_infer_run(c->infer, c->s.data, DT_SPLIT_VAL, take, c));
-    return c->s.comm->rank == 0 ? report(c, step) : DT_OK;
+    DT_TRY(dt_infer_run(c->infer, c->asked.run.data, DT_SPLIT_VAL, take, c));
+    return dt_run_is_root(&c->asked.run) ? report(c) : DT_OK;
 }
 
-dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which, bool *agreed) {
+dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which) {
     calibration c = {.n = 0};
-    *agreed = false;
-    dt_status st = dt_session_init(&c.s, a);
-    if (st == DT_OK) st = calibrate(&c, which);
-    *agreed = st == DT_OK || c.s.told;
+    const dt_run_request q = {.which = which, .split = DT_SPLIT_VAL};
+    dt_status st = dt_asked_open(&c.asked, a, &q);
+    if (st == DT_OK) st = calibrate(&c);
     dt_infer_destroy(c.infer);
     for (int k = 0; k < c.n; k++) {
         free(c.each[k].logits);
         free(c.each[k].targets);
         free(c.each[k].labels);
     }
-    dt_session_close(&c.s);
+    dt_asked_close(&c.asked, st);
     return st;
 }

@@ -7,11 +7,11 @@
 #ifndef DT_TRAIN_CALIBRATE_H
 #define DT_TRAIN_CALIBRATE_H
 
-#include "train/session.h"
+#include "train/trainer.h"
 
 // Fits T on the validation part and writes calibration.json; prints a JSON line with the calibration error (ece) and
 // the mean negative log-likelihood (nll) before and after. Collective.
-dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which, bool *agreed);
+dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which);
 
 // The temperature of a field for the checkpoint of `step`; 1 where there is none, with a warning where it is of another
 // step.

@@ -9,7 +9,7 @@
 
 #include "batch/field_info.h"
 
-// Of the class fields; heap. "{}" without any.
+// The names of the classes of all class fields as JSON; heap. "{}" where there is no class field.
 char *dt_class_names_text(const dt_field_info *fields, int n_fields);
 
 // Warns where weights that were trained with the classes `theirs` meet as many classes of other names: their outputs

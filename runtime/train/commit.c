@@ -219,7 +219,7 @@ float commit_loss_scale(const struct dt_stepper *s) {
     return s->o.loss_scaling ? s->scaler.scale : 1.0f;
 }
 
-// To 11 bits, fewer below 2^-14; from 65520 on infinite.
+// Rounds x to the 11 bits of an fp16 number, fewer below 2^-14; from 65520 on it is infinite.
 static float round_to_fp16(float x) {
     if (!(fabsf(x) < 65520.0f)) return x * INFINITY;
     int exponent;

@@ -11,7 +11,7 @@
 
 typedef struct dt_evaluator dt_evaluator;
 
-// Of o its outputs and wants_field are not set: they follow from the targets, whose logits the graph gives, and from the
+// The outputs and wants_field of `o` are not set: they follow from the targets, whose logits the graph gives, and from the
 // metrics, which may want its "embedding". targets, metrics: borrowed.
 //
 // A prediction that is not finite is left out of all of it and counted (n_not_finite), with a warning.

@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "base/progress.h"
-#include "train/device_inputs.h"
+#include "train/batch_inputs.h"
 
 #include <assert.h>
 #include <omp.h>

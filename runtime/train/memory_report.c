@@ -36,82 +36,84 @@ static size_t reserve_bytes(dt_backend *b) {
     return share < (size_t)256 << 20 ? share : (size_t)256 << 20;
 }
 
-static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
-    const dt_params *p = s->params;
+static int list_rows(const dt_nets *nets, const dt_open_run *r, memory_row rows[MAX_ROWS]) {
+    const dt_params *p = nets->params;
+    const dt_net trained = dt_nets_trained(nets), evaluated = dt_nets_last_evaluated(nets);
     dt_plan_report train = {0}, eval = {0};
-    if (s->plan) dt_plan_report_get(s->plan, &train);
-    if (s->eval_plan) dt_plan_report_get(s->eval_plan, &eval);
-    size_t replicas = (size_t)s->replicas->n_replicas;
+    if (trained.plan) dt_plan_report_get(trained.plan, &train);
+    if (evaluated.plan) dt_plan_report_get(evaluated.plan, &eval);
+    size_t replicas = (size_t)r->replicas->n_replicas;
     int n = 0;
-    const size_t weights = (size_t)p->n_master * 4, trained = (size_t)p->n_trained * 4; // bytes
+    const size_t weights = (size_t)p->n_master * 4, trains = (size_t)p->n_trained * 4; // bytes
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
     rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4};
     if (p->n_average)
         rows[n++] = (memory_row){"averaged weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"gradients", (size_t)p->n_grads * (size_t)p->n_grad * 4};
-    if (dt_session_bf16_gradients(s)) rows[n++] = (memory_row){"gradients in bf16", trained / 2};
+    if (dt_run_has_bf16_gradients(r)) rows[n++] = (memory_row){"gradients in bf16", trains / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
     rows[n++] = (memory_row){"scratch", replicas * train.scratch_bytes};
     rows[n++] = (memory_row){"evaluation", replicas * (eval.activation_bytes + eval.scratch_bytes)};
-    if (s->backend->device)
-        rows[n++] = (memory_row){"constants", train.constant_bytes + eval.constant_bytes};
-    if (s->backend->device) // two of the training's, one of the evaluation's
-        rows[n++] = (memory_row){"batches", 2 * input_bytes(s->graph) + input_bytes(s->eval_graph)};
-    if (s->backend->device) rows[n++] = (memory_row){"reserve", reserve_bytes(s->backend)};
+    if (!r->backend->device) return n;
+    rows[n++] = (memory_row){"constants", train.constant_bytes + eval.constant_bytes};
+    // two of the training's, one of the evaluation's
+    rows[n++] =
+        (memory_row){"batches", 2 * input_bytes(trained.graph) + input_bytes(evaluated.graph)};
+    rows[n++] = (memory_row){"reserve", reserve_bytes(r->backend)};
     return n;
 }
 
-void dt_memory_print(const dt_session *s, FILE *out) {
+void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out) {
     memory_row rows[MAX_ROWS];
-    int n = list_rows(s, rows);
+    int n = list_rows(nets, r, rows);
     fprintf(out, "memory of a rank:\n");
     for (int i = 0; i < n; i++)
         fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
 }
 
-size_t dt_memory_bytes(const dt_session *s) {
+size_t dt_memory_bytes(const dt_nets *nets, const dt_open_run *r) {
     memory_row rows[MAX_ROWS];
     size_t sum = 0;
-    for (int i = 0, n = list_rows(s, rows); i < n; i++) sum += rows[i].n_bytes;
+    for (int i = 0, n = list_rows(nets, r, rows); i < n; i++) sum += rows[i].n_bytes;
     return sum;
 }
 
-// Of a host all of it counts, since what others hold now may be free when it is needed.
-static void find_room(const dt_session *s, size_t *free_bytes, size_t *total_bytes) {
+// All memory of a host counts as free, since what others hold now may be free when it is needed.
+static void find_room(const dt_open_run *r, size_t *free_bytes, size_t *total_bytes) {
     dt_memory m;
-    if (s->backend->device) {
-        s->backend->device->memory(s->backend, free_bytes, total_bytes);
+    if (r->backend->device) {
+        r->backend->device->memory(r->backend, free_bytes, total_bytes);
         return;
     }
     dt_memory_read(&m);
     *total_bytes = m.total_bytes > 0 ? (size_t)m.total_bytes : SIZE_MAX;
-    *free_bytes = *total_bytes / (size_t)s->comm->local_size;
+    *free_bytes = *total_bytes / (size_t)r->comm->local_size;
 }
 
-size_t dt_memory_free_bytes(const dt_session *s) {
+size_t dt_memory_free_bytes(const dt_open_run *r) {
     size_t free_bytes = 0, total_bytes = 0;
-    find_room(s, &free_bytes, &total_bytes);
+    find_room(r, &free_bytes, &total_bytes);
     return free_bytes;
 }
 
-bool dt_memory_fits(const dt_session *s) {
-    return dt_memory_bytes(s) <= dt_memory_free_bytes(s);
+bool dt_memory_fits(const dt_nets *nets, const dt_open_run *r) {
+    return dt_memory_bytes(nets, r) <= dt_memory_free_bytes(r);
 }
 
-bool dt_memory_may_fit(const dt_session *s, dt_graph *g) {
-    const size_t replicas = s->replicas_open ? 1 : (size_t)s->replicas->n_replicas;
+bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g) {
+    const size_t replicas = r->replicas_open ? 1 : (size_t)r->replicas->n_replicas;
     const dt_status st = dt_pass_recompute(g, &(dt_recompute_opts){.limit = SIZE_MAX});
-    return st == DT_OK && g->recompute.bytes_before * replicas <= dt_memory_free_bytes(s);
+    return st == DT_OK && g->recompute.bytes_before * replicas <= dt_memory_free_bytes(r);
 }
 
-dt_status dt_memory_check(const dt_session *s) {
+dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
     memory_row rows[MAX_ROWS];
     size_t free_bytes = 0, total_bytes = 0, sum = 0;
-    if (dt_memory_fits(s)) return DT_OK;
-    find_room(s, &free_bytes, &total_bytes);
+    if (dt_memory_fits(nets, r)) return DT_OK;
+    find_room(r, &free_bytes, &total_bytes);
     char text[512] = "";
-    for (int i = 0, n = list_rows(s, rows); i < n; i++) {
+    for (int i = 0, n = list_rows(nets, r, rows); i < n; i++) {
         sum += rows[i].n_bytes;
         size_t at = strlen(text);
         snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,
@@ -122,9 +124,36 @@ dt_status dt_memory_check(const dt_session *s) {
         "this network does not fit %s: %.1f MiB in all (%s) of %.1f MiB, of which %.1f are %s. "
         "Lower train.micro_batch (activations, scratch, batches; results change)%s or eval.batch "
         "(evaluation)%s",
-        s->backend->device ? "the GPU" : "the memory of this host or container",
+        r->backend->device ? "the GPU" : "the memory of this host or container",
         (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
-        (double)free_bytes / 1048576.0, s->backend->device ? "free" : "this rank's",
-        s->replicas->n_replicas == 1 ? "" : ", device.replicas (gradients, activations)",
-        s->elastic ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
+        (double)free_bytes / 1048576.0, r->backend->device ? "free" : "this rank's",
+        r->replicas->n_replicas == 1 ? "" : ", device.replicas (gradients, activations)",
+        dt_run_is_elastic(r) ? ", or take run.reproducible=resume (one flat buffer of gradients)"
+                             : "");
+}
+
+// ---- beside the report -----------------------------------------------------------------------------
+
+// Room for the code that a library generates, and for what else a library allocates.
+enum { LIBRARY_MIB = 64 };
+
+dt_status dt_memory_room_for_kernels(void) {
+    return dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels");
+}
+
+uint64_t dt_memory_outside_bytes(const dt_nets *nets, const dt_open_run *r, bool saves) {
+    const dt_params *p = nets->params;
+    const uint64_t n_threads =
+        (uint64_t)(r->replicas->n_replicas * r->answers.replica_threads) + 2; // disk, data
+    const int64_t copied = p->n_master + p->n_average + p->n_slot[0] + p->n_slot[1];
+    return ((uint64_t)LIBRARY_MIB << 20) + n_threads * dt_memory_stack_bytes() +
+           (saves ? 4 * (uint64_t)copied : 0);
+}
+
+dt_status dt_memory_check_room(const dt_nets *nets, const dt_open_run *r) {
+    if (r->backend->device) return DT_OK;
+    const bool saves = r->ckpt && r->config->checkpoint.async;
+    return dt_memory_room(dt_memory_outside_bytes(nets, r, saves),
+                          saves ? "kernels, the stacks of threads and a checkpoint's copy"
+                                : "kernels and the stacks of threads");
 }

@@ -4,20 +4,24 @@
 #ifndef DT_TRAIN_MEMORY_REPORT_H
 #define DT_TRAIN_MEMORY_REPORT_H
 
-#include "train/session.h"
+#include "train/nets.h"
 
-// After graphs, parameters and plans are made.
-void dt_memory_print(const dt_session *s, FILE *out);
+// Prints a line for each kind of memory; networks are made.
+void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out);
+// The memory of all kinds together.
+size_t dt_memory_bytes(const dt_nets *nets, const dt_open_run *r);
 // What this rank may use: the device's free memory, or its share of the host's, or of the container's limit.
-size_t dt_memory_free_bytes(const dt_session *s);
-// Whether the check will pass.
-bool dt_memory_fits(const dt_session *s);
-// Of a graph without a plan, by its values (passes/recompute.c).
-bool dt_memory_may_fit(const dt_session *s, dt_graph *g);
-// Before execs and steppers are made. DT_E_USAGE with every kind in one line.
-dt_status dt_memory_check(const dt_session *s);
-
-// Of all kinds together.
-size_t dt_memory_bytes(const dt_session *s);
+size_t dt_memory_free_bytes(const dt_open_run *r);
+// Whether dt_memory_check will pass.
+bool dt_memory_fits(const dt_nets *nets, const dt_open_run *r);
+// Whether a graph without a plan may fit, by the sizes of its values (passes/recompute.c).
+bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g);
+// DT_E_USAGE, with every kind in one line, where the networks do not fit. Called before memory is taken.
+dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r);
+// What is taken beside the memory that the report lists; saves: with a copy of what a checkpoint keeps.
+uint64_t dt_memory_outside_bytes(const dt_nets *nets, const dt_open_run *r, bool saves);
+// Whether the host has room for what libraries allocate: while plans are made, and at the first micro-batch.
+dt_status dt_memory_room_for_kernels(void);
+dt_status dt_memory_check_room(const dt_nets *nets, const dt_open_run *r);
 
 #endif

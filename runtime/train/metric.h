@@ -52,14 +52,14 @@ typedef struct dt_verification {
 // no impostor pair.
 void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const uint32_t *records,
                           int width, int64_t n, int64_t d, dt_verification *out);
-// The same from scores. Sorts both arrays in place.
+// The same figures from scores. Sorts both arrays in place.
 void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor,
                       dt_verification *out);
 
 // What a network predicts that a metric can be computed of. LABELS: several at once, each of them true or not (bce).
 enum { DT_OF_LOSS = 1, DT_OF_CLASSES = 2, DT_OF_NUMBERS = 4, DT_OF_PAIRS = 8, DT_OF_LABELS = 16 };
 
-// Of a class or label: whether there are samples of which it is true, and of which it is not.
+// Whether there are samples of which a class or label is true, and samples of which it is not.
 typedef struct dt_eval_occurs {
     bool is, is_not;
 } dt_eval_occurs;
@@ -130,10 +130,10 @@ typedef struct dt_metric_choice {
     const char *bootstrap_unit; // or NULL
 } dt_metric_choice;
 
-// From eval.metrics, eval.best, eval.target, the targets and what the evaluation graph gives. DT_E_USAGE with the place
+// Chooses metrics from eval.metrics, eval.best, eval.target, the targets and what the evaluation graph gives. DT_E_USAGE with the place
 // of the key that asks for what cannot be computed, and what can be.
 //
-// classes, by target. Unseen (people held out of training, say): pairs say how well they are told apart, and whatever
+// classes, by target. Unseen (people held out of training, say): pairs say how well a network distinguishes them, and whatever
 // compares classes says nothing. Uneven: accuracy hardly sees the rare ones, so macro_f1 is eval.best: auto.
 dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g,
                            const dt_targets *targets, const dt_classes classes[DT_MAX_TARGETS]);

@@ -31,7 +31,7 @@ double *dt_eval_probabilities(const dt_eval_table *t) {
     return p;
 }
 
-// Of a class, or of a label that is predicted where its probability reaches dt_eval_table.threshold.
+// The counts of a class, or of a label that is predicted where its probability reaches dt_eval_table.threshold.
 typedef struct class_count {
     int64_t hits, truths, predictions; // samples: true and predicted; true; predicted
 } class_count;

@@ -22,7 +22,7 @@ typedef enum dt_observe { DT_OBSERVE_WORDS(DT_WORD_CONSTANT) } dt_observe;
 
 typedef struct dt_observer dt_observer;
 
-// Of the values that int8 layers of the graph read and write. g is borrowed.
+// An observer of the values that int8 layers of the graph read and write. g is borrowed.
 dt_observer *dt_observer_create(const dt_graph *g);
 void dt_observer_destroy(dt_observer *o);
 // dt_infer_opts.look; from several threads.

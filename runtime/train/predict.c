@@ -4,14 +4,127 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "train/agree.h"
+#include "train/asked.h"
 #include "train/calibrate.h"
-#include "train/predict_mean.h"
-#include "train/session.h"
+#include "train/predict_write.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+// ---- the mean of several passes -------------------------------------------------------------------
+// Passes are members of an ensemble, dropout masks, changed images. For each sample and target, over the passes with
+// weights w and predictions p (probabilities or numbers):
+//
+//   mean         p̄ = Σ w p / Σ w           deep ensembles: Lakshminarayanan et al., NeurIPS 2017
+//   variance     Σ w p² / Σ w - p̄²         of dropout masks: Gal and Ghahramani, ICML 2016
+//   entropy      H(p̄), in nats: all that is uncertain
+//   mutual information  H(p̄) - Σ w H(p) / Σ w: the part about which the passes disagree (BALD: Houlsby et al., 2011)
+//
+// H is that of the classes; where several labels can be true, the sum of theirs. w is 1, or 1 / (H(p) + 0.001), so that
+// a pass that is sure of a sample counts more (inverse-uncertainty weights, by sample).
+
+enum { WEIGHT, ENTROPY, SUMS };
+
+// Of a sample and target: Σ w, Σ w H, Σ w p, Σ w p².
+typedef struct mean_column {
+    int64_t n, stride;
+    double *sums;             // (samples, stride)
+    double *value, *variance; // of a row
+} mean_column;
+
+typedef struct predict_mean {
+    const dt_predict_column *columns;
+    int n_columns;
+    int64_t n_samples;
+    bool by_uncertainty;
+    mean_column each[DT_MAX_TARGETS];
+    char **why; // by sample, or NULL
+} predict_mean;
+
+// columns: borrowed.
+static predict_mean *mean_create(const dt_predict_column *columns, int n_columns, int64_t n_samples,
+                                 bool by_uncertainty) {
+    predict_mean *m = dt_xcalloc(1, sizeof *m);
+    *m = (predict_mean){columns, n_columns, n_samples, by_uncertainty, {{0}}, NULL};
+    m->why = dt_xcalloc((size_t)n_samples + 1, sizeof *m->why);
+    for (int i = 0; i < n_columns; i++) {
+        const int64_t n = columns[i].n, stride = SUMS + 2 * n;
+        m->each[i] =
+            (mean_column){.n = n,
+                          .stride = stride,
+                          .sums = dt_xcalloc((size_t)(n_samples * stride) + 1, sizeof(double)),
+                          .value = dt_xcalloc((size_t)n, sizeof(double)),
+                          .variance = dt_xcalloc((size_t)n, sizeof(double))};
+    }
+    return m;
+}
+
+static void mean_destroy(predict_mean *m) {
+    if (!m) return;
+    for (int i = 0; i < m->n_columns; i++) {
+        free(m->each[i].sums);
+        free(m->each[i].value);
+        free(m->each[i].variance);
+    }
+    for (int64_t i = 0; i < m->n_samples; i++) free(m->why[i]);
+    free(m->why);
+    free(m);
+}
+
+static double surprise(double p) {
+    return p > 0 ? -p * log(p) : 0;
+}
+
+static double entropy(const dt_predict_column *c, const double *p) {
+    double h = 0;
+    for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_CLASSES; k++) h += surprise(p[k]);
+    for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_LABELS; k++)
+        h += surprise(p[k]) + surprise(1 - p[k]);
+    return h;
+}
+
+// Adds the prediction `value` of a pass for a target: its element k is element map[k] of the column.
+static void mean_add(predict_mean *m, int64_t sample, int column, const double *value,
+                     const int32_t *map) {
+    const mean_column *e = &m->each[column];
+    double *sums = e->sums + sample * e->stride;
+    const double h = entropy(&m->columns[column], value);
+    const double w = m->by_uncertainty ? 1 / (h + 1e-3) : 1;
+    sums[WEIGHT] += w;
+    sums[ENTROPY] += w * h;
+    for (int64_t k = 0; k < e->n; k++) {
+        sums[SUMS + map[k]] += w * value[k];
+        sums[SUMS + e->n + map[k]] += w * value[k] * value[k];
+    }
+}
+
+// A pass has no prediction of the sample, which then has no mean.
+static void mean_fail(predict_mean *m, int64_t sample, const char *why) {
+    if (!m->why[sample]) m->why[sample] = dt_xstrdup(why);
+}
+
+// The row of a sample; valid until the next one.
+static dt_predict_row mean_row(predict_mean *m, int64_t sample) {
+    dt_predict_row row = {.index = sample, .why = m->why[sample]};
+    for (int i = 0; i < m->n_columns && !row.why; i++) {
+        const mean_column *e = &m->each[i];
+        const double *sums = e->sums + sample * e->stride;
+        for (int64_t k = 0; k < e->n; k++) {
+            const double mean = sums[SUMS + k] / sums[WEIGHT];
+            const double v = sums[SUMS + e->n + k] / sums[WEIGHT] - mean * mean;
+            e->value[k] = mean;
+            e->variance[k] = v > 0 ? v : 0; // rounding
+        }
+        row.value[i] = e->value;
+        row.variance[i] = e->variance;
+        row.entropy[i] = entropy(&m->columns[i], e->value);
+        const double information = row.entropy[i] - sums[ENTROPY] / sums[WEIGHT];
+        row.information[i] = information > 0 ? information : 0;
+    }
+    return row;
+}
 
 // ---- what is predicted -----------------------------------------------------------------------------
 
@@ -29,14 +142,14 @@ typedef struct predicted {
 
 // A member of the ensemble.
 typedef struct predictor {
-    dt_session s;
+    dt_asked asked;
     const dt_predict_request *r;
     dt_infer *infer;
     int n, embedding; // output; -1: not asked for
     predicted each[DT_MAX_TARGETS];
     dt_predict_column columns[DT_MAX_TARGETS];
     struct predictor *first;   // member
-    dt_predict_mean *mean;     // of several passes
+    predict_mean *mean;        // of several passes
     dt_predict_writer *writer; // rank 0
     int64_t n_bad;
     char why[256]; // of the row in progress
@@ -96,7 +209,7 @@ static dt_status put(predictor *p, const dt_predict_row *row) {
 // Another member's set must have the same records: it may lack some that its fields need.
 static dt_status check_key(const predictor *p, int64_t i) {
     uint32_t ours[DT_MAX_WIDTH], theirs[DT_MAX_WIDTH];
-    const dt_dataset *a = p->s.data, *b = p->first->s.data;
+    const dt_dataset *a = p->asked.run.data, *b = p->first->asked.run.data;
     const char *path;
     if (a == b || !a->key || !a->records) return DT_OK;
     const int n = a->records(a, p->r->split, i, ours);
@@ -133,12 +246,12 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
     for (int i = 0; i < p->n && !s->why; i++)
         take_target(&p->each[i], s->output[p->each[i].output]);
     row.why = judge(p, s);
-    if (p->mean && row.why) dt_predict_mean_fail(p->mean, s->index, row.why);
+    if (p->mean && row.why) mean_fail(p->mean, s->index, row.why);
     for (int i = 0; i < p->n && !row.why; i++) {
         predicted *e = &p->each[i];
         row.value[i] = e->value;
         row.logits[i] = e->logits;
-        if (p->mean) dt_predict_mean_add(p->mean, s->index, i, e->value, e->map);
+        if (p->mean) mean_add(p->mean, s->index, i, e->value, e->map);
     }
     if (p->mean) return DT_OK;
     if (p->embedding >= 0 && !row.why) row.embedding = s->output[p->embedding];
@@ -152,15 +265,15 @@ static bool is_calibrated(const dt_target *t) {
 }
 
 static dt_status make_infer(predictor *p) {
-    dt_session *s = &p->s;
-    dt_infer_opts o;
-    DT_TRY(dt_session_infer_opts(s, "predict", &o));
-    o.augment = s->config->data.augment != NULL;
-    o.seed = (uint64_t)s->config->run.seed;
+    const dt_config *c = p->asked.run.config;
+    dt_infer_opts o = dt_asked_infer_opts(&p->asked, NULL, "predict");
+    o.augment = c->data.augment != NULL;
+    o.seed = (uint64_t)c->run.seed;
     for (int i = 0; i < p->n; i++) {
         predicted *e = &p->each[i];
         e->output = o.n_outputs;
-        o.outputs[o.n_outputs++] = dt_target_logits(&s->targets, e->t, e->text, sizeof e->text);
+        o.outputs[o.n_outputs++] =
+            dt_target_logits(&p->asked.nets.targets, e->t, e->text, sizeof e->text);
     }
     p->embedding = p->r->embeddings ? o.n_outputs : -1;
     if (p->embedding >= 0) o.outputs[o.n_outputs++] = "embedding";
@@ -168,7 +281,7 @@ static dt_status make_infer(predictor *p) {
 }
 
 static const char *run_name(const predictor *p) {
-    return p->s.config->run.name;
+    return p->asked.run.config->run.name;
 }
 
 // Finds the first member's classes in this one by name.
@@ -194,25 +307,26 @@ static dt_status match_names(predictor *p, int i) {
 }
 
 static dt_status check_member(predictor *p) {
-    dt_session *s = &p->s;
-    const int n = s->targets.n;
+    const dt_open_run *run = &p->asked.run;
+    const dt_targets *targets = &p->asked.nets.targets;
+    const dt_graph *g = dt_nets_last_evaluated(&p->asked.nets).graph;
+    const int n = targets->n;
     bool drops = p->r->mc == 0;
     DT_TRY(dt_predict_check(p->r->out, n, p->r->logits, p->r->embeddings));
-    for (int i = 0; i < s->eval_graph->n_nodes && !drops; i++)
-        drops = s->eval_graph->nodes[i].op == DT_OP_dropout;
+    for (int i = 0; i < g->n_nodes && !drops; i++) drops = g->nodes[i].op == DT_OP_dropout;
     if (!drops)
-        return dt_config_fail(s->config, "model.dropout",
+        return dt_config_fail(run->config, "model.dropout",
                               "--mc draws dropout masks, and run %s was trained without: "
                               "model.dropout is 0",
                               run_name(p));
     for (int i = 0; i < n; i++)
-        if (p->r->by_uncertainty && kind_of(&s->targets.items[i]) == DT_PREDICTS_NUMBERS)
+        if (p->r->by_uncertainty && kind_of(&targets->items[i]) == DT_PREDICTS_NUMBERS)
             return dt_fail(DT_E_USAGE,
                            "--weights uncertainty is for probabilities, and %s is a "
                            "number",
-                           s->targets.items[i].field->name);
+                           targets->items[i].field->name);
     for (int i = 0; i < n; i++) {
-        p->each[i].t = &s->targets.items[i];
+        p->each[i].t = &targets->items[i];
         describe(p, i);
         p->n = i + 1;
     }
@@ -222,8 +336,8 @@ static dt_status check_member(predictor *p) {
                        "the same",
                        run_name(p->first), p->first->n, run_name(p), p->n);
     for (int i = 0; i < n; i++) DT_TRY(match_names(p, i));
-    const int64_t here = s->data->n_samples(s->data, p->r->split);
-    const dt_dataset *first = p->first->s.data;
+    const int64_t here = run->data->n_samples(run->data, p->r->split);
+    const dt_dataset *first = p->first->asked.run.data;
     if (here != first->n_samples(first, p->r->split))
         return dt_fail(DT_E_DATA, "run %s reads %lld samples of the set, and run %s %lld",
                        run_name(p), (long long)here, run_name(p->first),
@@ -232,24 +346,23 @@ static dt_status check_member(predictor *p) {
 }
 
 static dt_status open_member(predictor *p, const dt_trainer_args *a) {
-    int64_t step;
-    DT_TRY(dt_session_init(&p->s, a));
-    p->s.drops = p->r->mc > 0;
-    p->s.raw = p->r->raw;
-    DT_TRY(dt_session_open_run(&p->s, p->r->which, p->r->split, &step));
-    dt_status st = check_member(p);
-    p->s.told |= st != DT_OK; // a function of what all ranks know
-    DT_TRY(st);
+    const dt_open_run *run = &p->asked.run;
+    DT_TRY(dt_asked_open(
+        &p->asked, a,
+        &(dt_run_request){
+            .which = p->r->which, .split = p->r->split, .raw = p->r->raw, .drops = p->r->mc > 0}));
+    DT_TRY(dt_agree_shared(run->comm, check_member(p)));
     for (int i = 0; i < p->n; i++) {
         predicted *e = &p->each[i];
         e->temperature = 1;
-        if (p->s.comm->rank == 0 && is_calibrated(e->t))
-            DT_TRY(dt_calibration_read(p->s.config, step, e->t->field->name, &e->temperature));
+        if (dt_run_is_root(run) && is_calibrated(e->t))
+            DT_TRY(dt_calibration_read(run->config, run->record.step, e->t->field->name,
+                                       &e->temperature));
     }
     return make_infer(p);
 }
 
-static void close_member(predictor *p) {
+static void close_member(predictor *p, dt_status st) {
     dt_infer_destroy(p->infer);
     for (int i = 0; i < p->n; i++) {
         for (int64_t k = 0; k < p->columns[i].n; k++) free(p->each[i].names[k]);
@@ -258,13 +371,13 @@ static void close_member(predictor *p) {
         free(p->each[i].logits);
         free(p->each[i].map);
     }
-    dt_session_close(&p->s);
+    dt_asked_close(&p->asked, st);
 }
 
 // ---- all members -----------------------------------------------------------------------------------
 
 static dt_status open_output(predictor *p, int n_passes) {
-    dt_session *s = &p->s;
+    const dt_open_run *run = &p->asked.run;
     const dt_predict_format f = {
         .path = p->r->out,
         .split = p->r->split,
@@ -272,21 +385,21 @@ static dt_status open_output(predictor *p, int n_passes) {
         .n_columns = p->n,
         .top = p->r->top,
         .logits = p->r->logits,
-        .spread = n_passes > 1,
+        .deviates = n_passes > 1,
         .n_embedding = p->embedding >= 0 ? dt_infer_output_size(p->infer, p->embedding) : 0,
-        .data = s->data,
-        .n_samples = s->data->n_samples(s->data, p->r->split)};
-    dt_status st = s->comm->rank == 0 ? dt_predict_writer_open(&p->writer, &f) : DT_OK;
+        .data = run->data,
+        .n_samples = run->data->n_samples(run->data, p->r->split)};
+    dt_status st = dt_run_is_root(run) ? dt_predict_writer_open(&p->writer, &f) : DT_OK;
     char *nothing = NULL;
-    DT_TRY(dt_agree_result(s->comm, st, &nothing, &s->told));
-    if (n_passes > 1)
-        p->mean = dt_predict_mean_create(p->columns, p->n, f.n_samples, p->r->by_uncertainty);
+    DT_TRY(dt_agree_result(run->comm, st, &nothing));
+    if (n_passes > 1) p->mean = mean_create(p->columns, p->n, f.n_samples, p->r->by_uncertainty);
     return DT_OK;
 }
 
 static dt_status run_passes(predictor *p) {
     const int n = p->r->mc > 0 ? p->r->mc : 1;
-    for (int i = 0; i < n; i++) DT_TRY(dt_infer_run(p->infer, p->s.data, p->r->split, take, p));
+    for (int i = 0; i < n; i++)
+        DT_TRY(dt_infer_run(p->infer, p->asked.run.data, p->r->split, take, p));
     return DT_OK;
 }
 
@@ -295,8 +408,7 @@ static dt_status run_others(predictor *first, const dt_trainer_args *members, in
         predictor p = {.r = first->r, .first = first, .mean = first->mean};
         dt_status st = open_member(&p, &members[i]);
         if (st == DT_OK) st = run_passes(&p);
-        first->s.told |= p.s.told;
-        close_member(&p);
+        close_member(&p, st);
         DT_TRY(st);
     }
     return DT_OK;
@@ -305,30 +417,28 @@ static dt_status run_others(predictor *first, const dt_trainer_args *members, in
 static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
     DT_TRY(open_member(p, members));
     // rows are fewer than records
-    if (p->s.comm->rank == 0 && p->s.config->data.where)
-        dt_info("data: %s", p->s.data->describe(p->s.data));
+    const dt_open_run *run = &p->asked.run;
+    if (dt_run_is_root(run) && run->config->data.where)
+        dt_info("data: %s", run->data->describe(run->data));
     DT_TRY(open_output(p, p->r->mc > 0 ? n * p->r->mc : n));
     DT_TRY(run_passes(p));
     DT_TRY(run_others(p, members, n));
-    const int64_t n_rows = p->writer && p->mean ? p->s.data->n_samples(p->s.data, p->r->split) : 0;
+    const int64_t n_rows = p->writer && p->mean ? run->data->n_samples(run->data, p->r->split) : 0;
     for (int64_t i = 0; i < n_rows; i++) {
-        const dt_predict_row row = dt_predict_mean_row(p->mean, i);
+        const dt_predict_row row = mean_row(p->mean, i);
         DT_TRY(put(p, &row));
     }
     return DT_OK;
 }
 
-dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r,
-                             bool *agreed) {
+dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r) {
     predictor p = {.r = r, .first = &p};
-    *agreed = false;
     dt_status st = predict(&p, members, n);
     st = dt_predict_writer_close(p.writer, st);
     if (st == DT_OK && p.n_bad > 0)
         dt_warn("%lld sample%s could not be read or predicted: the rows say why",
                 (long long)p.n_bad, p.n_bad == 1 ? "" : "s");
-    *agreed = st == DT_OK || p.s.told;
-    dt_predict_mean_destroy(p.mean);
-    close_member(&p);
+    mean_destroy(p.mean);
+    close_member(&p, st);
     return st;
 }

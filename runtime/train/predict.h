@@ -4,7 +4,7 @@
 // classes, the most probable ones by name, or numbers in their field's unit (predict_write.h). What is predicted is not
 // looked for in the set. Rows depend on neither ranks nor replicas. With one pass they are written as they come, so the
 // set can be of any size; of several passes (members of an ensemble, changed images, dropout masks) the mean is kept in
-// memory until the last (predict_mean.h). Each pass is computed by all ranks together.
+// memory until the last (predict.c). Each pass is computed by all ranks together.
 //
 // Classes and labels have probabilities by what they were trained with: softmax of the logits, or for bce the logistic
 // function of each, divided by the temperature of the run where it was calibrated (calibrate.h).
@@ -30,7 +30,6 @@ typedef struct dt_predict_request {
 // in the test split, opened without what is predicted, or the run's own, divided as the run does it. Their classes are
 // matched by name, and have the first's order.
 // Collective.
-dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r,
-                             bool *agreed);
+dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r);
 
 #endif

@@ -84,7 +84,7 @@ static int n_listed(const dt_predict_writer *w, const dt_predict_column *c) {
     return c->n < w->f.top ? (int)c->n : w->f.top;
 }
 
-static void put_spread_titles(FILE *out, const dt_predict_column *c) {
+static void put_deviation_titles(FILE *out, const dt_predict_column *c) {
     static const char *const OF_CLASSES[] = {"variance", "entropy", "mutual_information"};
     for (int64_t k = 0; k < c->n && c->kind != DT_PREDICTS_CLASSES; k++)
         put_title(out, c, ".variance", k);
@@ -116,7 +116,7 @@ static void put_titles(dt_predict_writer *w, int n_records) {
         for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++)
             put_title(out, c, "", k);
         for (int64_t k = 0; w->f.logits && k < c->n; k++) put_title(out, c, ".logit", k);
-        if (w->f.spread) put_spread_titles(out, c);
+        if (w->f.deviates) put_deviation_titles(out, c);
     }
     for (int64_t k = 0; k < w->f.n_embedding; k++) fprintf(out, ",embedding.%lld", (long long)k);
     fputs(",error\n", out);
@@ -162,9 +162,9 @@ static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
         for (int64_t k = 0; !classes && k < c->n; k++) put_number(out, p ? p[k] : NAN);
         for (int64_t k = 0; w->f.logits && k < c->n; k++)
             put_number(out, p ? (double)r->logits[i][k] : NAN);
-        for (int64_t k = 0; w->f.spread && !classes && k < c->n; k++)
+        for (int64_t k = 0; w->f.deviates && !classes && k < c->n; k++)
             put_number(out, p ? r->variance[i][k] : NAN);
-        if (!w->f.spread || !classes) continue;
+        if (!w->f.deviates || !classes) continue;
         put_number(out, p ? r->variance[i][w->order[0]] : NAN);
         put_number(out, p ? r->entropy[i] : NAN);
         put_number(out, p ? r->information[i] : NAN);
@@ -194,7 +194,7 @@ static void put_json_number(dt_json *j, const char *key, double v) {
     dt_json_raw(j, key, text);
 }
 
-static void put_json_spread(dt_predict_writer *w, const dt_predict_row *r, int i) {
+static void put_json_deviation(dt_predict_writer *w, const dt_predict_row *r, int i) {
     const dt_predict_column *c = &w->f.columns[i];
     dt_json *j = &w->json;
     if (c->kind == DT_PREDICTS_CLASSES) {
@@ -212,7 +212,7 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
     const dt_predict_column *c = &w->f.columns[i];
     const double *p = r->value[i];
     dt_json *j = &w->json;
-    if (!c->name && !w->f.logits && !w->f.spread) {
+    if (!c->name && !w->f.logits && !w->f.deviates) {
         put_json_number(j, c->field, *p);
         return;
     }
@@ -233,7 +233,7 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
     for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++)
         put_json_number(j, c->name ? c->name[k] : "value", p[k]);
     if (w->f.logits) put_json_numbers(j, "logits", r->logits[i], c->n);
-    if (w->f.spread) put_json_spread(w, r, i);
+    if (w->f.deviates) put_json_deviation(w, r, i);
     dt_json_end_object(j);
 }
 

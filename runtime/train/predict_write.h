@@ -11,7 +11,7 @@
 //   JSON   {"key": …, "path": …, "<field>": {"class": …, "probability": …, "top": [[class, probability], …]}}
 //   NPY    (samples, classes or numbers), float32: no keys; a sample without a prediction is NaN
 //
-// Several passes give more (predict_mean.h): <field>.variance of the first class, <field>.entropy and
+// Several passes give more (predict.c): <field>.variance of the first class, <field>.entropy and
 // <field>.mutual_information, or a variance for each label and number.
 //
 // A sample of two records (data.view.pairs) has key2 and path2, too. One that could not be read, or whose outputs are not
@@ -47,7 +47,7 @@ typedef struct dt_predict_row {
     const double *value[DT_MAX_TARGETS]; // (n): probabilities, or numbers
     const float *logits[DT_MAX_TARGETS]; // (n) outputs of the network, where asked for
     const float *embedding;              // where asked for
-    // of several passes (predict_mean.h):
+    // of several passes (predict.c):
     const double *variance[DT_MAX_TARGETS]; // (n)
     double entropy[DT_MAX_TARGETS], information[DT_MAX_TARGETS];
 } dt_predict_row;
@@ -58,8 +58,9 @@ typedef struct dt_predict_format {
     const char *path;                 // its extension says the format; NULL: CSV on stdout
     const dt_predict_column *columns; // borrowed
     int n_columns;
-    int top;                // classes of a row
-    bool logits, spread;    // spread: of several passes
+    int top; // classes of a row
+    bool logits;
+    bool deviates;          // rows are means of several passes, and say how far these differ
     int64_t n_embedding;    // 0: none
     const dt_dataset *data; // keys; may be NULL until the first row
     dt_split split;

@@ -1,5 +1,4 @@
-// quantizer.c: see quantizer.h. All networks that are tried share one copy of the parameters, so their plans live as long
-// as it does.
+// quantizer.c: see quantizer.h. All networks that are tried share the parameters of the run.
 #include "train/quantizer.h"
 
 #include "base/arena.h"
@@ -7,8 +6,9 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "train/agree.h"
+#include "train/asked.h"
 #include "train/batch_inputs.h"
-#include "train/session.h"
 #include "train/signals.h"
 
 #include <inttypes.h>
@@ -19,60 +19,25 @@
 
 enum { ERROR_SAMPLES = 16, ROUNDS = 7 };
 
-typedef struct network {
-    dt_graph *g;
-    dt_plan *plan;
-} network;
-
 typedef struct quantizer {
-    dt_session s;
+    dt_asked asked;
     const dt_quantize_request *r;
-    dt_params *params;
-    network *networks; // that were tried; the first is fp32
-    int n_networks;
+    dt_net fp32;
     dt_int8 q;
     float **weight; // scales of each layer, in int8 or not
     double *errors; // of each layer
     // outputs of the network that runs, sample by sample, and of the fp32 one
     int n_outputs;
+    bool first; // the fp32 network runs, which leaves its outputs
     int64_t size[DT_INFER_OUTPUTS], width, at;
     float *outputs;
     double noise, signal;
 } quantizer;
 
-// ---- networks --------------------------------------------------------------------------------------
-
-static dt_status add_network(quantizer *q, const dt_int8 *layers, network **out) {
-    dt_session *s = &q->s;
-    const dt_plan_opts opts = {.threads = s->resolved.replica_threads,
-                               .n_replicas = s->replicas->n_replicas};
-    network *n = &q->networks[q->n_networks++];
-    DT_TRY(dt_session_eval_graph(s, s->data->fields, s->data->n_fields,
-                                 s->phases[s->n_phases - 1].begin, layers, &n->g));
-    *out = n;
-    return dt_plan_create(&n->plan, n->g, q->params, &opts);
-}
-
-static dt_status infer_opts(quantizer *q, const network *n, const char *progress,
-                            dt_infer_opts *o) {
-    DT_TRY(dt_session_infer_opts(&q->s, progress, o));
-    o->graph = n->g;
-    o->plan = n->plan;
-    o->params = q->params;
-    return DT_OK;
-}
-
-static dt_status copy_params(quantizer *q) {
-    const dt_params *from = q->s.params;
-    DT_TRY(dt_params_create(&q->params, q->s.eval_graph, q->s.backend, 0, q->s.replicas->n_flats));
-    memcpy(q->params->master, from->master, (size_t)from->n_master * sizeof(float));
-    memcpy(q->params->buffer, from->buffer, (size_t)from->n_buffer * sizeof(float));
-    return DT_OK;
-}
-
 // ---- scales ----------------------------------------------------------------------------------------
 
-static void list_layers(quantizer *q, const dt_graph *g) {
+static void list_layers(quantizer *q) {
+    const dt_graph *g = q->fp32.graph;
     const size_t n = (size_t)g->n_nodes + 1;
     q->q.layers = dt_xcalloc(n, sizeof *q->q.layers);
     q->weight = dt_xcalloc(n, sizeof *q->weight);
@@ -83,7 +48,7 @@ static void list_layers(quantizer *q, const dt_graph *g) {
         dt_int8_layer *l = &q->q.layers[q->q.n_layers];
         l->name = node->name;
         l->n = g->values[node->in[1]].shape.d[0];
-        q->weight[q->q.n_layers++] = dt_observe_weights(q->params, g, node);
+        q->weight[q->q.n_layers++] = dt_observe_weights(q->asked.nets.params, g, node);
     }
 }
 
@@ -93,16 +58,15 @@ static dt_status drop(void *ctx, const dt_infer_sample *s) {
     return DT_OK;
 }
 
-static dt_status observe(quantizer *q, const network *n) {
-    dt_infer_opts o;
+static dt_status observe(quantizer *q) {
+    dt_infer_opts o = dt_asked_infer_opts(&q->asked, &q->fp32, "calibrate");
     dt_infer *f = NULL;
-    DT_TRY(infer_opts(q, n, "calibrate", &o));
-    dt_observer *seen = dt_observer_create(n->g);
+    dt_observer *seen = dt_observer_create(q->fp32.graph);
     o.look = dt_observer_look;
     o.look_ctx = seen;
     dt_status st = dt_infer_create(&f, &o);
     for (int run = 0; run < 2 && st == DT_OK; run++) {
-        st = dt_infer_run(f, q->s.data, DT_SPLIT_TEST, drop, NULL);
+        st = dt_infer_run(f, q->asked.run.data, DT_SPLIT_TEST, drop, NULL);
         if (st == DT_OK && run == 0) st = dt_observer_begin_bins(seen);
     }
     if (st == DT_OK)
@@ -118,7 +82,7 @@ static dt_status take_outputs(void *ctx, const dt_infer_sample *s) {
     quantizer *q = ctx;
     float *row = q->outputs + q->at++ * q->width, *to = row;
     if (s->why) return DT_OK;
-    for (int k = 0; k < q->n_outputs && q->n_networks == 1; to += q->size[k++])
+    for (int k = 0; k < q->n_outputs && q->first; to += q->size[k++])
         memcpy(to, s->output[k], (size_t)q->size[k] * sizeof *to);
     if (!dt_infer_all_finite(row, q->width)) return DT_OK; // nothing to compare with
     to = row;
@@ -132,15 +96,16 @@ static dt_status take_outputs(void *ctx, const dt_infer_sample *s) {
 }
 
 // Runs over the first samples: the first network leaves its outputs, others are compared with them.
-static dt_status compare(quantizer *q, const network *n, double *error) {
-    dt_infer_opts o;
+static dt_status compare(quantizer *q, dt_net net, double *error) {
+    const dt_targets *targets = &q->asked.nets.targets;
+    dt_infer_opts o = dt_asked_infer_opts(&q->asked, &net, NULL);
     dt_infer *f = NULL;
     char names[DT_MAX_TARGETS][256];
-    DT_TRY(infer_opts(q, n, NULL, &o));
     o.limit = ERROR_SAMPLES;
-    for (int t = 0; t < q->s.targets.n; t++)
+    q->first = net.graph == q->fp32.graph;
+    for (int t = 0; t < targets->n; t++)
         o.outputs[o.n_outputs++] =
-            dt_target_logits(&q->s.targets, &q->s.targets.items[t], names[t], sizeof names[t]);
+            dt_target_logits(targets, &targets->items[t], names[t], sizeof names[t]);
     q->n_outputs = o.n_outputs;
     q->at = 0;
     q->noise = q->signal = 0;
@@ -149,7 +114,7 @@ static dt_status compare(quantizer *q, const network *n, double *error) {
         q->width += q->size[k] = dt_infer_output_size(f, k);
     if (!q->outputs)
         q->outputs = dt_xcalloc((size_t)(ERROR_SAMPLES * q->width) + 1, sizeof *q->outputs);
-    const dt_status st = dt_infer_run(f, q->s.data, DT_SPLIT_TEST, take_outputs, q);
+    const dt_status st = dt_infer_run(f, q->asked.run.data, DT_SPLIT_TEST, take_outputs, q);
     dt_infer_destroy(f);
     *error = q->signal > 0 ? sqrt(q->noise / q->signal) : 0;
     return st;
@@ -160,13 +125,13 @@ static dt_status find_errors(quantizer *q) {
     dt_progress p = {
         .on = true, .what = "layers", .items = "layers", .total_items = (uint64_t)q->q.n_layers};
     dt_status st = DT_OK;
-    network *n;
+    dt_net net;
     dt_progress_begin(&p);
     for (int i = 0; i < q->q.n_layers && st == DT_OK; i++) {
         dt_int8_layer *l = &q->q.layers[i];
         l->weight = q->weight[i];
-        st = add_network(q, &q->q, &n);
-        if (st == DT_OK) st = compare(q, n, &q->errors[i]);
+        st = dt_nets_add_int8(&q->asked.nets, &q->asked.run, &q->q, &net);
+        if (st == DT_OK) st = compare(q, net, &q->errors[i]);
         l->weight = NULL;
         p.n_items++;
         dt_progress_tick(&p);
@@ -179,13 +144,11 @@ static dt_status find_errors(quantizer *q) {
 
 // ---- the report ------------------------------------------------------------------------------------
 
-static dt_status evaluate(quantizer *q, const network *n, const char *progress,
-                          dt_eval_result *out) {
-    dt_infer_opts o;
+static dt_status evaluate(quantizer *q, dt_net net, const char *progress, dt_eval_result *out) {
+    const dt_infer_opts o = dt_asked_infer_opts(&q->asked, &net, progress);
     dt_evaluator *e = NULL;
-    DT_TRY(infer_opts(q, n, progress, &o));
-    DT_TRY(dt_evaluator_create(&e, &o, &q->s.targets, &q->s.metrics));
-    const dt_status st = dt_evaluator_run(e, q->s.data, DT_SPLIT_TEST, false, out);
+    DT_TRY(dt_evaluator_create(&e, &o, &q->asked.nets.targets, &q->asked.nets.metrics));
+    const dt_status st = dt_evaluator_run(e, q->asked.run.data, DT_SPLIT_TEST, false, out);
     dt_evaluator_destroy(e);
     return st;
 }
@@ -197,11 +160,11 @@ typedef struct timed {
     double least;
 } timed;
 
-static dt_status begin_timing(const network *n, timed *t) {
-    DT_TRY(dt_exec_create(&t->exec, n->plan, 0));
+static dt_status begin_timing(dt_net net, timed *t) {
+    DT_TRY(dt_exec_create(&t->exec, net.plan, 0));
     int i = 0;
-    for (dt_value v = 0; v < n->g->n_values && i < DT_BATCH_INPUTS; v++) {
-        const dt_value_info *info = &n->g->values[v];
+    for (dt_value v = 0; v < net.graph->n_values && i < DT_BATCH_INPUTS; v++) {
+        const dt_value_info *info = &net.graph->values[v];
         if (info->kind != DT_V_INPUT) continue;
         t->inputs[i] = dt_xcalloc((size_t)dt_shape_elements(&info->shape) + 16, 4);
         dt_exec_bind(t->exec, info->name, t->inputs[i++]);
@@ -209,11 +172,11 @@ static dt_status begin_timing(const network *n, timed *t) {
     return DT_OK;
 }
 
-// Of one replica's batch, in turn; the least of each counts.
-static dt_status time_both(quantizer *q, const network *fp32, const network *int8, double rate[2]) {
+// Times a batch of one replica on both networks, in turn; the least time of each counts.
+static dt_status time_both(quantizer *q, dt_net int8, double rate[2]) {
     timed t[2] = {{.least = INFINITY}, {.least = INFINITY}};
-    dt_exec_args args = {.step = {.loss_scale = 1}, .grad = q->params->grads[0]};
-    dt_status st = begin_timing(fp32, &t[0]);
+    dt_exec_args args = {.step = {.loss_scale = 1}, .grad = q->asked.nets.params->grads[0]};
+    dt_status st = begin_timing(q->fp32, &t[0]);
     if (st == DT_OK) st = begin_timing(int8, &t[1]);
     for (int i = 0; i < 2 * ROUNDS && st == DT_OK; i++) {
         const double begin = dt_clock_s();
@@ -221,7 +184,7 @@ static dt_status time_both(quantizer *q, const network *fp32, const network *int
         t[i & 1].least = fmin(t[i & 1].least, dt_clock_s() - begin);
     }
     for (int i = 0; i < 2; i++) {
-        rate[i] = q->s.eval_batch / t[i].least;
+        rate[i] = dt_run_eval_batch(&q->asked.run) / t[i].least;
         dt_exec_destroy(t[i].exec);
         for (int k = 0; k < DT_BATCH_INPUTS; k++) free(t[i].inputs[k]);
     }
@@ -230,6 +193,8 @@ static dt_status time_both(quantizer *q, const network *fp32, const network *int
 
 static void print_report(const quantizer *q, const dt_eval_result r[2], const double rate[2],
                          double error, FILE *out) {
+    const int batch = dt_run_eval_batch(&q->asked.run);
+    const int threads = q->asked.run.answers.replica_threads;
     int n_int8 = 0;
     for (int i = 0; i < q->q.n_layers; i++) n_int8 += q->q.layers[i].weight != NULL;
     fprintf(out, "%d of %d layers in int8; scales: %s, on %" PRId64 " samples\n", n_int8,
@@ -239,8 +204,7 @@ static void print_report(const quantizer *q, const dt_eval_result r[2], const do
         fprintf(out, "%-24s %12.5g %12.5g\n", r[0].values[i].name, r[0].values[i].value,
                 dt_eval_result_get(&r[1], r[0].values[i].name));
     fprintf(out, "%-24s %12.4g %12.4g  %.2f times, batches of %d on %d thread%s\n", "samples/s",
-            rate[0], rate[1], rate[1] / rate[0], q->s.eval_batch, q->s.resolved.replica_threads,
-            q->s.resolved.replica_threads == 1 ? "" : "s");
+            rate[0], rate[1], rate[1] / rate[0], batch, threads, threads == 1 ? "" : "s");
     fprintf(out, "%-24s %12s %12.3g\n", "error of the outputs", "", error);
     if (n_int8 < q->q.n_layers)
         fprintf(out, "kept in fp32, as the error of each alone is above %g:\n", q->r->tolerance);
@@ -258,21 +222,20 @@ static dt_status write_text(const char *folder, const char *name, const char *te
     return st;
 }
 
-static dt_status save_weights(quantizer *q, const char *out, const char *from, int64_t step) {
+static dt_status save_weights(const quantizer *q, const char *out, const char *from) {
+    const dt_run_record *record = &q->asked.run.record;
     char *dir = dt_xprintf("%s/checkpoints", out), *path = dt_xprintf("%s/state.json", from);
     char *state = NULL;
     size_t n = 0;
+    int n_tensors;
     dt_ckpt *k = NULL;
     const dt_ckpt_opts o = {.dir = dir, .keep = 1};
-    dt_ckpt_tensor *tensors = dt_xcalloc((size_t)q->s.n_model_tensors + 1, sizeof *tensors);
-    for (int i = 0; i < q->s.n_model_tensors; i++) {
-        tensors[i] = q->s.tensors[i];
-        tensors[i].file = "model";
-    }
+    dt_ckpt_tensor *tensors = dt_state_view(q->asked.state, false, &n_tensors);
+    for (int i = 0; i < n_tensors; i++) tensors[i].file = "model";
     dt_status st = dt_io_read_own(&state, &n, path, 0, DT_E_CKPT);
     if (st == DT_OK) st = dt_ckpt_open(&k, &o, false);
-    if (st == DT_OK && q->s.classes) dt_ckpt_set_classes(k, q->s.classes);
-    if (st == DT_OK) st = dt_ckpt_save_begin(k, step, tensors, q->s.n_model_tensors, state, true);
+    if (st == DT_OK && record->classes) dt_ckpt_set_classes(k, record->classes);
+    if (st == DT_OK) st = dt_ckpt_save_begin(k, record->step, tensors, n_tensors, state, true);
     if (st == DT_OK) st = dt_ckpt_save_wait(k, NULL);
     if (k) dt_ckpt_close(k);
     free(tensors);
@@ -283,23 +246,23 @@ static dt_status save_weights(quantizer *q, const char *out, const char *from, i
 }
 
 // Beside the new run, which gets its name when it is whole.
-static dt_status write_run(quantizer *q, int64_t step) {
-    const dt_config *c = q->s.config;
-    char *run = dt_xprintf("%s/%s", c->run.dir, c->run.name);
+static dt_status write_run(const quantizer *q) {
+    const dt_open_run *r = &q->asked.run;
+    const int64_t step = r->record.step;
     char *out = dt_xprintf("%s.tmp.%d", q->r->out, (int)getpid()), *from = NULL;
     int64_t there;
     dt_json j;
     dt_json_init(&j);
     dt_int8_build(&q->q, q->errors, step, &j);
-    dt_status st = dt_ckpt_find_in_run(run, q->r->which, &there, &from);
+    dt_status st = dt_ckpt_find_in_run(r->dir, q->r->which, &there, &from);
     if (st == DT_OK && there != step)
-        st = dt_fail(DT_E_CKPT, "%s: another checkpoint became the %s meanwhile: try again", run,
-                     q->s.weights);
+        st = dt_fail(DT_E_CKPT, "%s: another checkpoint became the %s meanwhile: try again", r->dir,
+                     dt_run_which(r));
     if (st == DT_OK) st = dt_io_remove_tree(out); // left by a kill
     if (st == DT_OK) st = dt_io_mkdir_all(out);
     if (st == DT_OK) st = write_text(out, "config.yaml", q->r->config);
     if (st == DT_OK) st = write_text(out, "int8.json", j.data);
-    if (st == DT_OK) st = save_weights(q, out, from, step);
+    if (st == DT_OK) st = save_weights(q, out, from);
     if (st == DT_OK) st = dt_io_rename_noreplace(out, q->r->out);
     if (st != DT_OK) {
         const dt_error_kept first = dt_error_keep();
@@ -309,89 +272,68 @@ static dt_status write_run(quantizer *q, int64_t step) {
     dt_json_fini(&j);
     free(from);
     free(out);
-    free(run);
     return st;
 }
 
 // ---- all -------------------------------------------------------------------------------------------
 
-static dt_status check_request(const quantizer *q) {
-    const dt_config *c = q->s.config;
-    if (q->s.comm->world_size > 1)
+static dt_status check_request(const dt_trainer_args *a) {
+    if (a->comm->world_size > 1)
         return dt_fail(DT_E_USAGE, "dtrain quantize is one process: without mpirun");
-    if (c->model.int8)
+    if (a->config->model.int8)
         return dt_fail(DT_E_USAGE, "run %s is quantised already: take the run that it was made of",
-                       c->run.name);
+                       a->config->run.name);
     return DT_OK;
 }
 
-static dt_status find_layers(quantizer *q, network **fp32) {
-    dt_session *s = &q->s;
+static dt_status find_layers(quantizer *q) {
+    const dt_open_run *r = &q->asked.run;
     double nothing;
-    if (s->backend->device)
-        return dt_config_fail(s->config, "device.kind",
+    if (r->backend->device)
+        return dt_config_fail(r->config, "device.kind",
                               "int8 is computed on the CPU only: use device.kind=cpu");
-    DT_TRY(copy_params(q));
-    q->networks = dt_xcalloc((size_t)s->eval_graph->n_nodes + 3, sizeof *q->networks);
-    q->networks->g = NULL;
-    DT_TRY(add_network(q, NULL, fp32));
-    list_layers(q, (*fp32)->g);
+    q->fp32 = dt_nets_last_evaluated(&q->asked.nets);
+    list_layers(q);
     if (q->q.n_layers == 0)
         return dt_fail(DT_E_USAGE, "the network has no convolution or linear layer");
-    DT_TRY(observe(q, *fp32));
-    return compare(q, *fp32, &nothing);
+    DT_TRY(observe(q));
+    return compare(q, q->fp32, &nothing);
 }
 
 static dt_status quantize(quantizer *q) {
-    network *fp32 = NULL, *int8 = NULL;
+    dt_net int8;
     dt_eval_result r[2];
-    int64_t step;
     double rate[2], error;
-    q->s.raw = q->r->raw;
-    DT_TRY(dt_session_open_run(&q->s, q->r->which, DT_SPLIT_TEST, &step));
-    DT_TRY(find_layers(q, &fp32));
+    DT_TRY(find_layers(q));
     DT_TRY(find_errors(q));
-    DT_TRY(add_network(q, &q->q, &int8));
+    DT_TRY(dt_nets_add_int8(&q->asked.nets, &q->asked.run, &q->q, &int8));
     DT_TRY(compare(q, int8, &error));
-    DT_TRY(evaluate(q, fp32, "fp32", &r[0]));
+    DT_TRY(evaluate(q, q->fp32, "fp32", &r[0]));
     dt_status st = evaluate(q, int8, "int8", &r[1]);
     if (st != DT_OK) {
         dt_eval_result_fini(&r[0]);
         return st;
     }
-    st = time_both(q, fp32, int8, rate);
+    st = time_both(q, int8, rate);
     dt_signals_started(); // what is left takes a moment: signals no longer end it
-    if (st == DT_OK) st = write_run(q, step);
-    if (st == DT_OK) print_report(q, r, rate, error, q->s.a.results);
+    if (st == DT_OK) st = write_run(q);
+    if (st == DT_OK) print_report(q, r, rate, error, q->asked.run.args.results);
     for (int i = 0; i < 2; i++) dt_eval_result_fini(&r[i]);
     return st;
 }
 
-static void close_all(quantizer *q) {
-    dt_params_destroy(q->params); // packed copies belong to params, their recipes to plans
-    for (int i = 0; i < q->n_networks; i++) {
-        dt_plan_destroy(q->networks[i].plan);
-        if (q->networks[i].g) dt_graph_destroy(q->networks[i].g);
-    }
-    for (int i = 0; i < q->q.n_layers; i++) free(q->weight[i]);
-    free(q->networks);
-    free(q->q.layers);
-    free(q->q.values);
-    free(q->weight);
-    free(q->errors);
-    free(q->outputs);
-    dt_session_close(&q->s);
-}
-
-dt_status dt_trainer_quantize(const dt_trainer_args *a, const dt_quantize_request *r,
-                              bool *agreed) {
+dt_status dt_trainer_quantize(const dt_trainer_args *a, const dt_quantize_request *r) {
+    const dt_run_request request = {.which = r->which, .split = DT_SPLIT_TEST, .raw = r->raw};
     quantizer q = {.r = r};
-    *agreed = false;
-    dt_status st = dt_session_init(&q.s, a);
-    if (st == DT_OK) st = check_request(&q);
-    q.s.told |= st != DT_OK; // all ranks say the same
+    DT_TRY(dt_agree_shared(a->comm, check_request(a)));
+    dt_status st = dt_asked_open(&q.asked, a, &request);
     if (st == DT_OK) st = quantize(&q);
-    *agreed = st == DT_OK || q.s.told;
-    close_all(&q);
+    for (int i = 0; i < q.q.n_layers; i++) free(q.weight[i]);
+    free(q.q.layers);
+    free(q.q.values);
+    free(q.weight);
+    free(q.errors);
+    free(q.outputs);
+    dt_asked_close(&q.asked, st);
     return st;
 }

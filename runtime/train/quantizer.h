@@ -27,6 +27,6 @@ typedef struct dt_quantize_request {
     double percentile, tolerance;
 } dt_quantize_request;
 
-dt_status dt_trainer_quantize(const dt_trainer_args *a, const dt_quantize_request *r, bool *agreed);
+dt_status dt_trainer_quantize(const dt_trainer_args *a, const dt_quantize_request *r);
 
 #endif

@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 #include "comm/comm.h"
 #include "config/config.h"
-#include "train/state.h"
+#include "train/run_record.h"
 
 // Threads, replicas, loader threads. n_micro: micro-batches of a step. `stored`: the answers in the run's checkpoint,
 // or NULL; stored_world_size: its number of ranks. Collective.
@@ -25,7 +25,7 @@ dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b);
 dt_dtype dt_resolved_dtype(const dt_resolved *r);
 // Replaces the config's autos by the answers.
 void dt_resolve_write(dt_config *c, const dt_resolved *r);
-// Before the two are compared: a key that is auto in `old` but not in `given` gets its answer, so that a run can also
+// Prepares two configs for a comparison: a key that is auto in `old` but not in `given` gets its answer, so that a run can also
 // be resumed with its resolved config.yaml. In elastic runs threads and replicas change no bits, so they become auto
 // in both.
 void dt_resolve_align(dt_config *old, dt_config *given, const dt_resolved *r);

@@ -12,6 +12,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "config/sink_words.h"
+#include "train/signals.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,27 +22,6 @@ enum { MAX_FAILED_SAVES = 3 }; // in a row: then the run ends, its newest checkp
 
 // ---- saving ----------------------------------------------------------------------------------------
 
-void trainer_take_best(trainer *t) {
-    dt_train_state *s = &t->state;
-    const int64_t was = s->best_step, step = dt_ckpt_best(t->ckpt);
-    if (step == was) return;
-    s->best_step = -1;
-    s->best_value = NAN;
-    for (int i = 0; i < s->n_history; i++)
-        if (s->history[i].step == step) {
-            s->best_step = step;
-            s->best_value = s->history[i].value;
-        }
-    // a step beyond those evaluated is evaluated again, and becomes the best again
-    if (step > was) return;
-    if (s->best_step < 0)
-        dt_warn("step %lld was the best and is not on disk: the next evaluation is the best",
-                (long long)was);
-    else
-        dt_warn("step %lld was the best and is not on disk: step %lld is the best again",
-                (long long)was, (long long)step);
-}
-
 static dt_status give_save_up(trainer *t, dt_status st, bool must_hold) {
     if (must_hold) return st;
     if (++t->failed_saves >= MAX_FAILED_SAVES)
@@ -50,7 +30,7 @@ static dt_status give_save_up(trainer *t, dt_status st, bool must_hold) {
     dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays",
             dt_error_message());
     t->saved_step = -1;
-    trainer_take_best(t);
+    dt_run_take_best(&t->run);
     return DT_OK;
 }
 
@@ -58,10 +38,10 @@ dt_status trainer_settle_save(trainer *t, bool must_hold) {
     if (!t->save_is_open) return DT_OK;
     t->save_is_open = false;
     const dt_activity before = dt_metrics_activity(t->metrics, DT_ACTIVITY_waiting);
-    dt_status st = dt_ckpt_save_wait(t->ckpt, NULL);
+    dt_status st = dt_ckpt_save_wait(t->run.ckpt, NULL);
     if (st != DT_OK) {
-        DT_TRY(dt_ckpt_check_lock(t->ckpt));
-        st = dt_ckpt_save_again(t->ckpt);
+        DT_TRY(dt_ckpt_check_lock(t->run.ckpt));
+        st = dt_ckpt_save_again(t->run.ckpt);
     }
     dt_metrics_activity(t->metrics, before);
     if (st != DT_OK) return give_save_up(t, st, must_hold);
@@ -72,17 +52,15 @@ dt_status trainer_settle_save(trainer *t, bool must_hold) {
 // Rank 0 may have to wait for the save before this one, and the others for rank 0. So all wait long now; record_step
 // shortens the timeout again after the next step.
 dt_status trainer_save(trainer *t, bool best) {
+    dt_run_record *record = &t->run.record;
     if (t->verify_every > 0) DT_TRY(trainer_verify(t));
-    t->saved_step = t->state.step;
+    t->saved_step = record->step;
     if (!trainer_is_root(t)) return DT_OK;
-    DT_TRY(dt_ckpt_check_lock(t->ckpt));
+    DT_TRY(dt_ckpt_check_lock(t->run.ckpt));
     DT_TRY(trainer_settle_save(t, false));
-    dt_session_pull(&t->s);
     const dt_activity before = dt_metrics_activity(t->metrics, DT_ACTIVITY_saving);
-    t->state.metrics_offset = dt_metrics_flush(t->metrics);
-    dt_state_build(&t->state, &t->json);
-    dt_status st = dt_ckpt_save_begin(t->ckpt, t->state.step, t->s.tensors, t->s.n_tensors,
-                                      t->json.data, best);
+    record->metrics_offset = dt_metrics_flush(t->metrics);
+    const dt_status st = dt_state_save(t->state, t->run.ckpt, best);
     t->save_is_open = st == DT_OK;
     dt_metrics_activity(t->metrics, before);
     return st;
@@ -90,25 +68,35 @@ dt_status trainer_save(trainer *t, bool best) {
 
 // ---- evaluation ------------------------------------------------------------------------------------
 
+dt_status trainer_make_evaluator(trainer *t, int64_t done) {
+    const dt_net net = dt_nets_evaluated(&t->nets, done);
+    if (t->evaluator && t->evaluated.plan == net.plan) return DT_OK;
+    dt_evaluator_destroy(t->evaluator);
+    t->evaluator = NULL;
+    t->evaluated = net;
+    dt_infer_opts o = dt_nets_infer_opts(&t->nets, &t->run, net, dt_stepper_team(t->stepper));
+    o.give_up = dt_signals_grace_is_over;
+    return dt_evaluator_create(&t->evaluator, &o, &t->nets.targets, &t->nets.metrics);
+}
+
 static void note_evaluation(trainer *t, double value, bool *is_best) {
-    dt_train_state *s = &t->state;
-    const dt_metric_id id = t->s.metrics.best;
-    const bool lower = dt_metrics_table[id]->lower_is_better;
+    dt_run_record *s = &t->run.record;
+    const bool least = dt_metrics_table[t->nets.metrics.best]->lower_is_better;
     const double best = s->best_value;
-    *is_best = isfinite(value) && (s->best_step < 0 || (lower ? value < best : value > best));
+    *is_best = isfinite(value) && (s->best_step < 0 || (least ? value < best : value > best));
     if (*is_best) {
         s->best_step = s->step;
         s->best_value = value;
     }
     if (isnan(value) && s->n_history == 0 && !t->last.n_not_finite && trainer_is_root(t))
         dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
-                t->s.metrics.best_name);
-    dt_state_add_eval(s, s->step, value);
+                t->nets.metrics.best_name);
+    dt_record_add_eval(s, s->step, value);
 }
 
 // evaluation-<name>.json, for report.html. A disk that refuses it ends nothing.
 static void write_evidence(const trainer *t, const char *name, dt_json *j) {
-    char *path = dt_xprintf("%s/evaluation-%s.json", t->run_dir, name);
+    char *path = dt_xprintf("%s/evaluation-%s.json", t->run.dir, name);
     dt_json_end_array(j);
     dt_json_end_object(j);
     dt_json_newline(j);
@@ -119,32 +107,32 @@ static void write_evidence(const trainer *t, const char *name, dt_json *j) {
     free(path);
 }
 
-// name: as in metrics.jsonl.
+// A split with the weights that `step` steps have made, or their average. Statistics of batch norms are recalibrated
+// but for those of a checkpoint (the best, tested in the end), which have been, by the graph that trained then. name: of
+// the evaluation, as in metrics.jsonl.
 static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t step,
                           dt_activity activity, dt_eval_result *r) {
-    dt_session *s = &t->s;
-    DT_TRY(dt_session_make_evaluator(s, step));
-    dt_activity before = activity;
-    if (t->metrics) before = dt_metrics_activity(t->metrics, activity);
-    dt_session_swap_average(s);
+    const dt_run_record *s = &t->run.record;
+    const int64_t n_steps = dt_value_or(t->run.config->eval.recalibrate_bn, 0);
+    DT_TRY(trainer_make_evaluator(t, step));
+    const dt_activity before = t->metrics ? dt_metrics_activity(t->metrics, activity) : activity;
+    dt_state_swap_average(t->state);
     dt_status st = DT_OK;
-    // those of a checkpoint (the best, tested in the end) have been recalibrated, by the graph that trained then
-    if (step == t->state.step && s->config->eval.recalibrate_bn.has)
-        st =
-            dt_stepper_recalibrate(s->stepper, s->config->eval.recalibrate_bn.value, t->state.step);
+    if (step == s->step && n_steps > 0) st = dt_stepper_recalibrate(t->stepper, n_steps, s->step);
     dt_json evidence;
     const bool keeps =
-        trainer_is_root(t) && dt_words_have(&s->config->metrics.sinks, DT_SINK_report);
+        trainer_is_root(t) && dt_words_have(&t->run.config->metrics.sinks, DT_SINK_report);
     dt_json_init(&evidence);
     dt_json_begin_object(&evidence, NULL);
     dt_json_int(&evidence, "step", step);
     dt_json_begin_array(&evidence, "targets");
-    dt_evaluator_keep_evidence(s->evaluator, keeps ? &evidence : NULL);
-    if (st == DT_OK) st = dt_evaluator_run(s->evaluator, s->data, split, split == DT_SPLIT_TEST, r);
-    dt_evaluator_keep_evidence(s->evaluator, NULL);
+    dt_evaluator_keep_evidence(t->evaluator, keeps ? &evidence : NULL);
+    if (st == DT_OK)
+        st = dt_evaluator_run(t->evaluator, t->run.data, split, split == DT_SPLIT_TEST, r);
+    dt_evaluator_keep_evidence(t->evaluator, NULL);
     if (st == DT_OK && keeps) write_evidence(t, name, &evidence);
     dt_json_fini(&evidence);
-    dt_session_swap_average(s);
+    dt_state_swap_average(t->state);
     if (t->metrics) dt_metrics_activity(t->metrics, before);
     if (st == DT_E_PREEMPTED && trainer_is_root(t))
         dt_warn("an evaluation outlasted run.grace and was dropped: it is done after resuming");
@@ -152,10 +140,11 @@ static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t 
 }
 
 static dt_status run_validation(trainer *t) {
+    const int64_t step = t->run.record.step;
     if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     t->last_step = -1;
-    DT_TRY(evaluate(t, DT_SPLIT_VAL, "val", t->state.step, DT_ACTIVITY_evaluating, &t->last));
-    t->last_step = t->state.step;
+    DT_TRY(evaluate(t, DT_SPLIT_VAL, "val", step, DT_ACTIVITY_evaluating, &t->last));
+    t->last_step = step;
     return DT_OK;
 }
 
@@ -163,9 +152,9 @@ dt_status trainer_evaluate(trainer *t, bool *is_best) {
     dt_eval_result *r = &t->last;
     DT_TRY(run_validation(t));
     // over fewer samples than other checkpoints' it cannot be compared with theirs
-    const double value = r->n_not_finite ? NAN : dt_eval_result_get(r, t->s.metrics.best_name);
+    const double value = r->n_not_finite ? NAN : dt_eval_result_get(r, t->nets.metrics.best_name);
     if (t->metrics)
-        dt_metrics_eval(t->metrics, "val", t->state.step, r->values, r->n_values,
+        dt_metrics_eval(t->metrics, "val", t->run.record.step, r->values, r->n_values,
                         dt_eval_result_members(r));
     DT_TRY(trainer_settle_save(t, false));
     note_evaluation(t, value, is_best);
@@ -174,7 +163,7 @@ dt_status trainer_evaluate(trainer *t, bool *is_best) {
 
 // A run that went on from its last checkpoint has the evaluation of that step in its history, but only its value.
 dt_status trainer_report(trainer *t) {
-    const dt_train_state *s = &t->state;
+    const dt_run_record *s = &t->run.record;
     dt_json *j = &t->results;
     const bool evaluates = t->eval_every > 0;
     if (evaluates && t->last_step != s->step) DT_TRY(run_validation(t));
@@ -183,9 +172,9 @@ dt_status trainer_report(trainer *t) {
     dt_json_string(j, "split", "train");
     dt_json_string(j, "weights", "last");
     dt_json_int(j, "step", s->step);
-    dt_json_int(j, "samples", s->step * t->s.global_batch);
+    dt_json_int(j, "samples", s->step * dt_run_global_batch(&t->run));
     dt_json_real(j, "loss", s->loss);
-    dt_json_string(j, "chosen_by", t->s.metrics.best_name);
+    dt_json_string(j, "chosen_by", t->nets.metrics.best_name);
     dt_json_end_object(j);
     dt_json_newline(j);
     if (!evaluates) return DT_OK;
@@ -194,7 +183,7 @@ dt_status trainer_report(trainer *t) {
         dt_json_string(j, "split", "val");
         dt_json_string(j, "weights", "best");
         dt_json_int(j, "step", s->best_step);
-        dt_json_real(j, t->s.metrics.best_name, s->best_value);
+        dt_json_real(j, t->nets.metrics.best_name, s->best_value);
         dt_json_end_object(j);
         dt_json_newline(j);
     }

@@ -8,7 +8,7 @@
 
 #include "config/config.h"
 #include "config/schedule_words.h"
-#include "train/state.h"
+#include "train/run_record.h"
 
 enum { DT_MAX_SCHEDULE_KEYS = 4 };
 

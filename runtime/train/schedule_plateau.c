@@ -1,7 +1,7 @@
 // schedule_plateau.c: lower after evaluations without improvement.
 //
 // It replays the whole history on every call instead of keeping a counter: a counter would be state, and state
-// would have to be saved, restored and agreed upon.
+// would have to be saved, restored and shared by all ranks.
 
 #include "train/schedule.h"
 

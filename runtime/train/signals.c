@@ -35,7 +35,7 @@ static const struct {
              {SIGUSR2, "SIGUSR2"}};
 enum { N_TAKEN = sizeof TAKEN / sizeof *TAKEN };
 
-// Of the first signal; written before `pending`, once.
+// The number of the first signal; written before `pending`, once.
 static struct timespec since;
 static atomic_int pending;
 static atomic_bool trace;

@@ -34,7 +34,7 @@ typedef struct dt_slow_finding {
     const char *host;  // borrowed
 } dt_slow_finding;
 
-// For every step, on all ranks: every DT_SLOW_STEPS they exchange a few words. fini frees.
+// Called after every step, on all ranks: every DT_SLOW_STEPS they exchange a few words. fini frees.
 // *ask: this rank wants something of all (a timeline); becomes whether any rank did, at the same step on all.
 dt_status dt_slow_rank_step(dt_slow_rank *s, dt_comm *c, double data_s, double compute_s, bool *ask,
                             dt_slow_finding *out);

@@ -1,300 +1,412 @@
-// state.c: the state as JSON and back. 64-bit hashes are hex text, as JSON numbers of other readers
-// lose bits beyond 2^53.
-
+// state.c: see state.h.
+#define _GNU_SOURCE // gethostname
 #include "train/state.h"
 
 #include "base/arena.h"
+#include "base/failpoint.h"
 #include "base/hash.h"
-#include "base/io.h"
-#include "config/metric_words.h"
-#include "train/metric.h"
-#include "train/resolve.h"
+#include "base/log.h"
+#include "train/agree.h"
+#include "train/class_names.h"
 
-#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-void dt_state_init(dt_train_state *s) {
-    *s = (dt_train_state){.best_step = -1, .best_value = NAN, .metrics_offset = -1, .loss = NAN};
+// A flat buffer of the parameters, and where the host sees it: the same memory, or a copy of a device's.
+typedef struct dt_state_flat {
+    dt_role role;
+    float *flat, *host;
+    int64_t n;
+} dt_state_flat;
+
+// ---- slices ----------------------------------------------------------------------------------------
+
+// Adds a buffer of n elements; returns where the host sees it.
+static float *add_flat(dt_state *s, dt_role role, float *flat, int64_t n) {
+    const bool device = s->run->backend->device != NULL;
+    float *host = device ? dt_xcalloc((size_t)n + 1, sizeof(float)) : flat;
+    s->flats[s->n_flats++] = (dt_state_flat){role, flat, host, n};
+    return host;
 }
 
-void dt_state_fini(dt_train_state *s) {
-    free(s->config);
-    free(s->environment);
-    free(s->engines);
-    free(s->version);
-    free(s->classes);
-    free(s->history);
-    dt_state_init(s);
+static void add_slice(dt_state *s, dt_role role, char *name, const char *file, dt_shape shape,
+                      float *data) {
+    s->slices[s->n_slices++] = (dt_state_slice){{name, file, shape, data}, role, DT_EVERY_RANK};
 }
 
-void dt_state_add_eval(dt_train_state *s, int64_t step, double value) {
-    s->history = dt_xrealloc(s->history, sizeof *s->history * (size_t)(s->n_history + 1));
-    s->history[s->n_history++] = (dt_eval_point){step, value};
-}
-
-static const char *text_or_empty(const char *s) {
-    return s ? s : "";
-}
-
-static void build_resolved(const dt_resolved *r, dt_json *j) {
-    dt_json_begin_object(j, "resolved");
-    dt_json_int(j, "threads", r->threads);
-    dt_json_int(j, "replicas", r->replicas);
-    dt_json_int(j, "replica_threads", r->replica_threads);
-    dt_json_int(j, "workers", r->workers);
-    dt_json_int(j, "micro_batch", r->micro_batch);
-    dt_json_string(j, "precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision));
-    dt_json_string(j, "device", DT_WORD_OF(DT_DEVICE_WORDS, r->device));
-    dt_json_string(j, "best", dt_metric_name((dt_metric_id)r->best - 1));
-    dt_json_end_object(j);
-}
-
-void dt_state_build(const dt_train_state *s, dt_json *j) {
-    char hex[17];
-    dt_json_reset(j);
-    dt_json_begin_object(j, NULL);
-    dt_json_int(j, "format", 1);
-    dt_json_int(j, "networks", DT_NETWORKS);
-    dt_json_int(j, "step", s->step);
-    dt_json_int(j, "total_steps", s->total_steps);
-    dt_json_int(j, "steps_per_epoch", s->steps_per_epoch);
-    dt_hash_hex(s->seed, hex);
-    dt_json_string(j, "seed", hex);
-    dt_json_int(j, "world_size", s->world_size);
-    dt_hash_hex(s->spread, hex);
-    if (s->spread) dt_json_string(j, "spread", hex);
-    dt_hash_hex(s->data_fingerprint, hex);
-    dt_json_string(j, "data_fingerprint", hex);
-    dt_hash_hex(s->teacher, hex);
-    if (s->teacher) dt_json_string(j, "teacher", hex);
-    dt_json_real(j, "loss", s->loss);
-    dt_json_int(j, "metrics_offset", s->metrics_offset);
-    build_resolved(&s->resolved, j);
-    if (s->loss_scale > 0) {
-        dt_json_begin_object(j, "scaler");
-        dt_json_real(j, "scale", s->loss_scale);
-        dt_json_int(j, "clean_steps", s->clean_steps);
-        dt_json_int(j, "skipped", s->n_skipped);
-        dt_json_end_object(j);
+static void add_parameters(dt_state *s, bool average, const char *file) {
+    const dt_params *p = s->nets->params;
+    const dt_role roles[2] = {average ? DT_ROLE_AVERAGE : DT_ROLE_WEIGHT,
+                              average ? DT_ROLE_AVERAGE_STATISTIC : DT_ROLE_STATISTIC};
+    float *host = add_flat(s, roles[0], average ? p->average : p->master, p->n_master);
+    for (int i = 0; i < p->n_entries; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        add_slice(s, roles[0], dt_xstrdup(e->name), file, e->shape, host + e->offset);
     }
-    dt_json_begin_array(j, "history");
-    for (int i = 0; i < s->n_history; i++) {
-        dt_json_begin_object(j, NULL);
-        dt_json_int(j, "step", s->history[i].step);
-        dt_json_real(j, "value", s->history[i].value);
-        dt_json_end_object(j);
-    }
-    dt_json_end_array(j);
-    dt_json_int(j, "best_step", s->best_step);
-    dt_json_real(j, "best_value", s->best_value);
-    dt_json_string(j, "version", text_or_empty(s->version));
-    dt_json_raw(j, "classes", s->classes ? s->classes : "{}");
-    dt_json_string(j, "environment", text_or_empty(s->environment));
-    if (s->engines) dt_json_string(j, "engines", s->engines);
-    dt_json_string(j, "config", text_or_empty(s->config));
-    dt_json_end_object(j);
-}
-
-// ---- parsing ---------------------------------------------------------------------------------------
-
-enum { MAX_STATE_BYTES = 256 << 20 };
-enum {
-    MAX_THREADS = 1024,
-    MAX_REPLICAS = 256,
-    MAX_WORKERS = 256,
-    MAX_MICRO_BATCH = 1000000
-}; // as config.def allows
-
-typedef struct reader {
-    const json_t *object;
-    const char *bad; // first member that is missing or of another type
-} reader;
-
-static int64_t read_int(reader *r, const char *key) {
-    const json_t *v = json_object_get(r->object, key);
-    if (!json_is_integer(v) && !r->bad) r->bad = key;
-    return json_integer_value(v);
-}
-
-// One that a forged file must not choose freely.
-static int64_t read_within(reader *r, const char *key, int64_t low, int64_t high) {
-    const int64_t v = read_int(r, key);
-    if ((v < low || v > high) && !r->bad) r->bad = key;
-    return v;
-}
-
-static double read_real(reader *r, const char *key) {
-    const json_t *v = json_object_get(r->object, key);
-    if (json_is_null(v)) return NAN;
-    if (!json_is_number(v) && !r->bad) r->bad = key;
-    return json_number_value(v);
-}
-
-static const char *read_text(reader *r, const char *key) {
-    const json_t *v = json_object_get(r->object, key);
-    if (!json_is_string(v) && !r->bad) r->bad = key;
-    return text_or_empty(json_string_value(v));
-}
-
-static int read_word(reader *r, const char *key, const char *words) {
-    const int i = dt_word_index(words, read_text(r, key));
-    if (i < 0 && !r->bad) r->bad = key;
-    return i < 0 ? 0 : i;
-}
-
-static uint64_t read_hex(reader *r, const char *key) {
-    return strtoull(read_text(r, key), NULL, 16);
-}
-
-static void read_resolved(reader *r, dt_resolved *out) {
-    reader inner = {json_object_get(r->object, "resolved"), NULL};
-    out->threads = (int)read_within(&inner, "threads", 1, MAX_THREADS);
-    out->replicas = (int)read_within(&inner, "replicas", 1, MAX_REPLICAS);
-    out->replica_threads = (int)read_within(&inner, "replica_threads", 1, MAX_THREADS);
-    out->workers = (int)read_within(&inner, "workers", 1, MAX_WORKERS);
-    out->micro_batch = (int)read_within(&inner, "micro_batch", 1, MAX_MICRO_BATCH);
-    out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
-    out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
-    out->best = DT_N_METRICS;
-    while (out->best > 0 &&
-           strcmp(dt_metric_name((dt_metric_id)out->best - 1), read_text(&inner, "best")) != 0)
-        out->best--;
-    if (out->best == 0 && !inner.bad) inner.bad = "best";
-    if (inner.bad && !r->bad) r->bad = inner.bad;
-}
-
-// Not there without loss scaling.
-static void read_scaler(reader *r, dt_train_state *s) {
-    reader inner = {json_object_get(r->object, "scaler"), NULL};
-    if (!inner.object) return;
-    s->loss_scale = read_real(&inner, "scale");
-    if (!(s->loss_scale > 0 && s->loss_scale <= 0x1p24)) inner.bad = "scale";
-    s->clean_steps = read_within(&inner, "clean_steps", 0, INT32_MAX);
-    s->n_skipped = read_within(&inner, "skipped", 0, s->step);
-    if (inner.bad && !r->bad) r->bad = inner.bad;
-}
-
-static void read_history(reader *r, dt_train_state *s) {
-    const json_t *list = json_object_get(r->object, "history");
-    if (!json_is_array(list) && !r->bad) r->bad = "history";
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        reader point = {json_array_get(list, i), NULL};
-        int64_t step = read_within(&point, "step", 0, s->step);
-        dt_state_add_eval(s, step, read_real(&point, "value"));
-        if (point.bad && !r->bad) r->bad = "history";
+    host = add_flat(s, roles[1], average ? p->buffer_average : p->buffer, p->n_buffer);
+    for (int i = 0; i < p->n_buffers; i++) {
+        const dt_param_entry *e = &p->buffers[i];
+        add_slice(s, roles[1], dt_xstrdup(e->name), file, e->shape, host + e->offset);
     }
 }
 
-dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text) {
-    json_error_t error;
-    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return dt_fail(DT_E_CKPT, "%s: not JSON (line %d: %s)", where, error.line, error.text);
-    reader r = {root, NULL};
-    dt_state_init(s);
-    int64_t format = read_int(&r, "format");
-    if (!r.bad && format != 1) {
-        json_decref(root);
-        return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one",
-                       where, (long long)format);
+static void add_moments(dt_state *s, const char *prefix, int slot) {
+    const dt_params *p = s->nets->params;
+    float *host = add_flat(s, DT_ROLE_MOMENT, p->slots[slot], p->n_slot[slot]);
+    for (int i = 0; i < p->n_trained_entries; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        const dt_slot_entry *m = &e->slots[slot];
+        if (m->shape.n >= 0)
+            add_slice(s, DT_ROLE_MOMENT, dt_xprintf("%s.%s", prefix, e->name), "optimizer",
+                      m->shape, host + m->offset);
     }
-    if (json_object_get(root, "networks"))
-        s->networks = (int)read_within(&r, "networks", 0, INT32_MAX);
-    s->step = read_within(&r, "step", 0, INT64_MAX / 2);
-    s->total_steps = read_within(&r, "total_steps", 0, INT64_MAX / 2);
-    s->steps_per_epoch = read_within(&r, "steps_per_epoch", 1, INT64_MAX / 2);
-    s->seed = read_hex(&r, "seed");
-    s->world_size = (int)read_within(&r, "world_size", 1, INT32_MAX);
-    if (json_object_get(root, "spread")) s->spread = read_hex(&r, "spread");
-    s->data_fingerprint = read_hex(&r, "data_fingerprint");
-    if (json_object_get(root, "teacher")) s->teacher = read_hex(&r, "teacher");
-    s->loss = read_real(&r, "loss");
-    s->metrics_offset = read_within(&r, "metrics_offset", -1, INT64_MAX / 2);
-    read_resolved(&r, &s->resolved);
-    read_scaler(&r, s);
-    read_history(&r, s);
-    s->best_step = read_within(&r, "best_step", -1, s->step);
-    s->best_value = read_real(&r, "best_value");
-    s->version = dt_xstrdup(read_text(&r, "version"));
-    s->classes = json_dumps(json_object_get(root, "classes"), JSON_COMPACT);
-    if (!s->classes && !r.bad) r.bad = "classes";
-    s->environment = dt_xstrdup(read_text(&r, "environment"));
-    if (json_object_get(root, "engines")) s->engines = dt_xstrdup(read_text(&r, "engines"));
-    s->config = dt_xstrdup(read_text(&r, "config"));
-    json_decref(root);
-    if (!r.bad) return DT_OK;
-    dt_state_fini(s);
-    return dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where,
-                   r.bad);
 }
 
-// The counts must be what its own config asks for, and the config must mean the network that it did.
-static dt_status check_config(const dt_train_state *s, const char *where) {
-    dt_config *c = NULL;
-    if (dt_config_parse(&c, "config", s->config, strlen(s->config), NULL, 0) != DT_OK)
-        return dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
-    const char *bad = dt_resolve_find_bad(&s->resolved, c);
-    const bool other_layers = s->networks < DT_NETWORKS && c->model.layers;
-    dt_config_destroy(c);
-    if (other_layers)
-        return dt_fail(DT_E_CKPT,
-                       "%s: model.layers meant another network when this run began: conv padded "
-                       "by default, avg_pool left padding out. Train it anew, with `pad: same` and "
-                       "`count_include_pad: false` where that matters; model.init takes weights",
-                       where);
-    return bad ? dt_fail(DT_E_CKPT, "%s: member '%s' does not fit the others and the config", where,
-                         bad)
-               : DT_OK;
+static void list_slices(dt_state *s) {
+    const dt_params *p = s->nets->params;
+    const char *const *moments = dt_optimizers[s->run->config->train.optimizer.name].slots;
+    const int most = (2 + p->n_slots) * p->n_entries + 2 * p->n_buffers;
+    s->slices = dt_xcalloc((size_t)most + 1, sizeof *s->slices);
+    s->flats = dt_xcalloc((size_t)(4 + p->n_slots), sizeof *s->flats);
+    if (p->average) add_parameters(s, true, "model");
+    s->n_model = s->n_slices;
+    add_parameters(s, false, p->average || s->run->request.raw ? "raw" : "model");
+    if (!p->average) s->n_model = s->n_slices;
+    for (int i = 0; i < p->n_slots; i++) add_moments(s, moments[i], i);
 }
 
-dt_status dt_state_read(dt_train_state *s, const char *folder, int64_t step, char **text) {
-    char *path = dt_xprintf("%s/state.json", folder);
-    size_t n = 0;
-    *text = NULL;
-    dt_status st = dt_io_read_own(text, &n, path, MAX_STATE_BYTES, DT_E_CKPT);
-    if (st == DT_OK) st = dt_state_parse(s, path, *text);
-    if (st == DT_OK && s->step != step)
-        st = dt_fail(DT_E_CKPT, "%s: member 'step' is %lld, its checkpoint is of step %lld", path,
-                     (long long)s->step, (long long)step);
-    if (st == DT_OK) st = check_config(s, path);
-    if (st != DT_OK) dt_state_fini(s);
-    free(path);
-    return st;
+dt_ckpt_tensor *dt_state_view(const dt_state *s, bool all, int *n) {
+    *n = all ? s->n_slices : s->n_model;
+    dt_ckpt_tensor *list = dt_xcalloc((size_t)*n + 1, sizeof *list);
+    for (int i = 0; i < *n; i++) list[i] = s->slices[i].tensor;
+    return list;
 }
 
-dt_status dt_state_check(const char *folder, int64_t step) {
-    dt_train_state s;
-    char *text;
-    dt_state_init(&s);
-    dt_status st = dt_state_read(&s, folder, step, &text);
-    dt_state_fini(&s);
+// ---- buffers ---------------------------------------------------------------------------------------
+
+static dt_state_flat *flat_of(const dt_state *s, dt_role role) {
+    int i = 0;
+    while (s->flats[i].role != role) i++;
+    return &s->flats[i];
+}
+
+// The buffers of the model come first, those of its weights and of its statistics.
+static int n_flats(const dt_state *s, bool all) {
+    return all ? s->n_flats : 2;
+}
+
+static void copy_flats(dt_state *s, bool all, bool to_device) {
+    dt_backend *b = s->run->backend;
+    for (int i = 0; b->device && i < n_flats(s, all); i++) {
+        const dt_state_flat *x = &s->flats[i];
+        const size_t n_bytes = sizeof(float) * (size_t)x->n;
+        if (n_bytes && to_device) b->copy_to_device(b, x->flat, x->host, n_bytes);
+        if (n_bytes && !to_device) b->copy_to_host(b, x->host, x->flat, n_bytes);
+    }
+}
+
+void dt_state_pull(dt_state *s) {
+    copy_flats(s, true, false);
+}
+
+// Moves values between weights and statistics and their averages, on the host.
+typedef enum moves {
+    TO_AVERAGE = 1,
+    FROM_AVERAGE = 2,
+    BOTH_WAYS = TO_AVERAGE | FROM_AVERAGE
+} moves;
+static void move_averages(dt_state *s, moves how) {
+    for (int i = 0; i < 2 && s->nets->params->average; i++) {
+        const dt_state_flat *own = flat_of(s, i ? DT_ROLE_STATISTIC : DT_ROLE_WEIGHT);
+        float *average = flat_of(s, i ? DT_ROLE_AVERAGE_STATISTIC : DT_ROLE_AVERAGE)->host;
+        for (int64_t k = 0; k < own->n; k++) {
+            const float x = average[k];
+            if (how & TO_AVERAGE) average[k] = own->host[k];
+            if (how & FROM_AVERAGE) own->host[k] = x;
+        }
+    }
+}
+
+void dt_state_swap_average(dt_state *s) {
+    if (!s->nets->params->average) return;
+    dt_state_pull(s);
+    move_averages(s, BOTH_WAYS);
+    copy_flats(s, true, true);
+    dt_params_repack_step(s->nets->params);
+}
+
+const char *dt_state_find_bad(dt_state *s) {
+    dt_state_pull(s);
+    for (int i = 0; i < s->n_slices; i++) {
+        const dt_ckpt_tensor *t = &s->slices[i].tensor;
+        for (int64_t k = 0; k < dt_shape_elements(&t->shape); k++)
+            if (!isfinite(t->data[k])) return t->name;
+    }
+    return "a gap between tensors"; // nobody reads it
+}
+
+// ---- first weights, and those of a checkpoint ------------------------------------------------------
+
+// Rank 0's values on all ranks, packed for the kernels.
+static dt_status share(dt_state *s, bool all) {
+    dt_comm *c = s->run->comm;
+    for (int i = 0; c->world_size > 1 && i < n_flats(s, all); i++) {
+        const dt_state_flat *x = &s->flats[i];
+        if (x->n > 0) DT_TRY(c->broadcast_bytes(c, x->host, sizeof(float) * (size_t)x->n, 0));
+    }
+    copy_flats(s, all, true);
+    dt_params_repack_step(s->nets->params);
+    return DT_OK;
+}
+
+// The modules whose weights give the logits; how many.
+static int list_heads(const dt_nets *nets, const char *heads[DT_MAX_TARGETS]) {
+    const dt_graph *g = dt_nets_last_evaluated(nets).graph;
+    char text[256];
+    int n = 0;
+    for (int t = 0; t < nets->targets.n; t++) {
+        const char *logits =
+            dt_target_logits(&nets->targets, &nets->targets.items[t], text, sizeof text);
+        for (int i = 0; i < g->n_outputs; i++) {
+            const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer;
+            if (strcmp(g->outputs[i].name, logits) == 0 && id >= 0) heads[n++] = g->nodes[id].name;
+        }
+    }
+    return n;
+}
+
+// Rows and columns of patches of a network that cuts its image with a convolution.
+static void patch_grid(const dt_graph *g, int grid[2]) {
+    const dt_node_id id = dt_graph_find_node(g, "conv_proj");
+    if (id < 0) return;
+    const dt_shape *shape = &dt_info_of(g, g->nodes[id].out[0])->shape;
+    for (int i = 0; i < 2; i++) grid[i] = (int)shape->d[2 + i];
+}
+
+// model.init, whose name and meaning the message carries.
+static dt_status import_weights(dt_state *s) {
+    const dt_config *c = s->run->config;
+    const char *heads[DT_MAX_TARGETS], *classes = s->run->record.classes;
+    const bool by_itself = dt_config_is_auto(c, DT_KEY(model.init_keep));
+    const dt_cnode *keep = c->model.init_keep;
+    const bool list = dt_cnode_kind(keep) == DT_C_LIST;
+    char *theirs = NULL; // classes; a head that is taken as it is gives those
+    dt_ckpt_import_opts o = {.heads = heads,
+                             .n_heads = list_heads(s->nets, heads),
+                             .renew_heads = by_itself,
+                             .prefix = c->model.init_prefix,
+                             .classes = &theirs};
+    o.n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;
+    const char **names = dt_xcalloc((size_t)o.n_keep + 1, sizeof *names);
+    for (int i = 0; i < o.n_keep; i++)
+        names[i] = dt_cnode_str(list ? dt_cnode_item(keep, (size_t)i) : keep);
+    o.keep = names;
+    patch_grid(dt_nets_last_evaluated(s->nets).graph, o.grid);
+    int n, n_taken;
+    dt_ckpt_tensor *tensors = dt_state_view(s, false, &n);
+    const dt_status st = dt_ckpt_import(c->model.init, &o, tensors, n, &n_taken);
+    free(tensors);
+    free(names);
+    if (theirs && classes) dt_class_names_compare(theirs, classes, c->model.init);
+    free(theirs);
+    if (st == DT_OK) return st;
+    return dt_fail_context(st, "%s: model.init", dt_config_where(c, DT_KEY(model.init)));
+}
+
+dt_status dt_state_init(dt_state *s) {
+    dt_params *p = s->nets->params;
+    const bool root = dt_run_is_root(s->run);
+    dt_params_init(p, (uint64_t)s->run->config->run.seed);
+    dt_state_pull(s); // what a file leaves as it is
+    move_averages(s, TO_AVERAGE);
+    if (s->run->config->model.init) {
+        if (root) DT_TRY(import_weights(s));
+        move_averages(s, FROM_AVERAGE);
+        return share(s, p->average != NULL);
+    }
+    if (p->n_trained_entries < p->n_entries && root)
+        dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
+                p->n_entries - p->n_trained_entries);
+    if (p->average) copy_flats(s, true, true);
+    dt_params_repack_step(p);
+    return DT_OK;
+}
+
+dt_status dt_state_load(dt_state *s, const char *folder, bool all) {
+    char *text = NULL;
+    int n;
+    dt_ckpt_tensor *tensors = dt_state_view(s, all, &n);
+    const dt_status st = dt_run_is_root(s->run) ? dt_ckpt_load(folder, tensors, n, &text) : DT_OK;
+    free(tensors);
     free(text);
+    return st == DT_OK ? share(s, all) : st;
+}
+
+dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
+    const dt_run_record *record = &s->run->record;
+    dt_json j;
+    int n;
+    dt_state_pull(s);
+    dt_json_init(&j);
+    dt_record_build(record, &j);
+    dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
+    const dt_status st = dt_ckpt_save_begin(ckpt, record->step, tensors, n, j.data, best);
+    free(tensors);
+    dt_json_fini(&j);
     return st;
 }
 
-char *dt_state_environment(const char *described) {
-    char *text = dt_xstrdup(described);
-    char *comma = strrchr(text, ',');
-    if (comma && (strstr(comma, "thread") || strstr(comma, "device"))) *comma = 0;
-    // what changes oneDNN's bits and its ISA does not show
-    static const char *const NAMES[] = {"ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE",
-                                        "ONEDNN_CPU_ISA_HINTS", "DNNL_CPU_ISA_HINTS"};
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        const char *value = getenv(NAMES[i]);
-        if (!value) continue;
-        char *more = dt_xprintf("%s, %s=%s", text, NAMES[i], value);
-        free(text);
-        text = more;
+// Rank 0: the teacher's weights into the host's buffers, behind ours. DT_E_USAGE where its classes are not ours.
+static dt_status read_teacher(dt_state *s, float *weights, float *statistics) {
+    static const char prefix[] = "teacher:"; // of names in the graph
+    const dt_params *p = s->nets->params;
+    const dt_teacher *t = &s->run->teacher;
+    const dt_targets *targets = &s->nets->targets;
+    const char *classes = s->run->record.classes;
+    const int n = p->n_teacher_entries + p->n_teacher_buffers;
+    dt_ckpt_tensor *list = dt_xcalloc((size_t)n + 1, sizeof *list);
+    char *text = NULL;
+    for (int i = 0; i < n; i++) {
+        const int k = i - p->n_teacher_entries;
+        const dt_param_entry *e =
+            k < 0 ? &p->entries[p->n_entries + i] : &p->buffers[p->n_buffers + k];
+        list[i] = (dt_ckpt_tensor){e->name + strlen(prefix), "model", e->shape,
+                                   (k < 0 ? weights : statistics) + e->offset};
     }
-    return text;
+    dt_status st = DT_OK;
+    for (int i = 0; i < targets->n && st == DT_OK && classes; i++)
+        st = dt_class_names_check(t->classes, classes, targets->items[i].field->name);
+    if (st == DT_OK && dt_ckpt_load(t->folder, list, n, &text) != DT_OK)
+        st = dt_fail_context(DT_E_CKPT, "train.teacher");
+    free(text);
+    free(list);
+    return st;
 }
 
-bool dt_state_same_environment(const dt_train_state *s, const char *described) {
-    char *now = dt_state_environment(described);
-    const bool same = s->environment && strcmp(s->environment, now) == 0;
-    free(now);
-    return same;
+dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash) {
+    const dt_params *p = s->nets->params;
+    const dt_state_flat *flats[2] = {flat_of(s, DT_ROLE_WEIGHT), flat_of(s, DT_ROLE_STATISTIC)};
+    const int64_t begins[2] = {p->n_teacher_entries ? p->entries[p->n_entries].offset : p->n_master,
+                               p->n_teacher_buffers ? p->buffers[p->n_buffers].offset
+                                                    : p->n_buffer};
+    uint64_t parts[2] = {0, 0};
+    *hash = 0;
+    if (!s->run->teacher.config) return DT_OK;
+    dt_state_pull(s);
+    if (dt_run_is_root(s->run)) DT_TRY(read_teacher(s, flats[0]->host, flats[1]->host));
+    DT_TRY(share(s, true));
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = flats[i]->n - begins[i];
+        if (n > 0) parts[i] = dt_hash64(flats[i]->host + begins[i], sizeof(float) * (size_t)n);
+    }
+    *hash = dt_hash64(parts, sizeof parts);
+    return DT_OK;
+}
+
+// ---- equal on all ranks ----------------------------------------------------------------------------
+
+static void hash_slices(const dt_state *s, uint64_t *hashes) {
+    for (int i = 0; i < s->n_slices; i++) {
+        const dt_ckpt_tensor *t = &s->slices[i].tensor;
+        if (s->slices[i].owner == DT_EVERY_RANK) // else no two ranks have it
+            hashes[i] = dt_hash64(t->data, (size_t)dt_shape_elements(&t->shape) * sizeof *t->data);
+    }
+}
+
+static int n_equal(const uint64_t *all, int world_size, int stride, int i, int rank) {
+    int n = 0;
+    for (int r = 0; r < world_size; r++) n += all[r * stride + i] == all[rank * stride + i];
+    return n;
+}
+
+// The rank that fewest others agree with on tensor i; of two ranks, the later one.
+static int odd_rank(const uint64_t *all, int world_size, int stride, int i) {
+    int odd = 0;
+    for (int r = 1; r < world_size; r++)
+        if (n_equal(all, world_size, stride, i, r) <= n_equal(all, world_size, stride, i, odd))
+            odd = r;
+    return odd;
+}
+
+// All ranks: which slice differs, and on which rank.
+static dt_status name_difference(const dt_state *s, const uint64_t *mine) {
+    dt_comm *c = s->run->comm;
+    const int n = s->n_slices, w = c->world_size;
+    uint64_t *all = dt_xcalloc((size_t)w * (size_t)n, sizeof *all);
+    char(*hosts)[64] = dt_xcalloc((size_t)w, sizeof *hosts), host[64] = "";
+    gethostname(host, sizeof host - 1);
+    dt_status st = c->all_gather_bytes(c, mine, (size_t)n * sizeof *mine, all);
+    if (st == DT_OK) st = c->all_gather_bytes(c, host, sizeof host, hosts);
+    for (int i = 0; i < n && st == DT_OK; i++) {
+        if (n_equal(all, w, n, i, 0) == w) continue;
+        const int odd = odd_rank(all, w, n, i);
+        c->shared_failure = true;
+        st = dt_fail(DT_E_INTERNAL,
+                     "run.verify_every: rank %d on %s holds other values in '%s' than %s (%d of %d "
+                     "ranks agree with it): memory, CPU or GPU of that host may be broken. Nothing "
+                     "was saved; test that host, then run again from the last checkpoint",
+                     odd, hosts[odd], s->slices[i].tensor.name, w == 2 ? "rank 0" : "most others",
+                     n_equal(all, w, n, i, odd) - 1, w - 1);
+    }
+    free(all);
+    free(hosts);
+    return st;
+}
+
+dt_status dt_state_compare_ranks(dt_state *s) {
+    dt_comm *c = s->run->comm;
+    if (c->world_size == 1) return DT_OK;
+    dt_state_pull(s);
+    if (dt_failpoint("flip")) {
+        uint32_t bits;
+        float *first = s->slices[0].tensor.data;
+        memcpy(&bits, first, sizeof bits);
+        bits ^= 1;
+        memcpy(first, &bits, sizeof bits);
+    }
+    uint64_t *hashes = dt_xcalloc((size_t)s->n_slices, sizeof *hashes);
+    hash_slices(s, hashes);
+    const int64_t sum =
+        (int64_t)(dt_hash64(hashes, (size_t)s->n_slices * sizeof *hashes) >> 1); // both signs exist
+    int64_t ends[2] = {sum, -sum};
+    dt_status st = c->all_reduce_max_i64(c, ends, 2);
+    if (st == DT_OK && ends[0] != -ends[1]) st = name_difference(s, hashes);
+    free(hashes);
+    return st;
+}
+
+// ---- life ------------------------------------------------------------------------------------------
+
+static dt_status take_memory(dt_nets *n) {
+    DT_TRY(dt_params_take(n->params));
+    for (int i = 0; i < n->n_phases; i++) {
+        const dt_phase *p = &n->phases[i];
+        if (p->train.plan) DT_TRY(dt_plan_take(p->train.plan));
+        if (p->eval.plan) DT_TRY(dt_plan_take(p->eval.plan));
+    }
+    return DT_OK;
+}
+
+dt_status dt_state_create(dt_state **out, dt_open_run *run, dt_nets *nets) {
+    char *nothing = NULL;
+    dt_status st = dt_run_is_root(run) ? take_memory(nets) : DT_OK;
+    st = dt_agree_result(run->comm, st, &nothing);
+    if (st == DT_OK && !dt_run_is_root(run)) st = take_memory(nets);
+    DT_TRY(st);
+    dt_state *s = *out = dt_xcalloc(1, sizeof *s);
+    s->run = run;
+    s->nets = nets;
+    list_slices(s);
+    return DT_OK;
+}
+
+void dt_state_destroy(dt_state *s) {
+    if (!s) return;
+    for (int i = 0; i < s->n_slices; i++) free((char *)(uintptr_t)s->slices[i].tensor.name);
+    for (int i = 0; i < s->n_flats && s->run->backend->device; i++) free(s->flats[i].host);
+    free(s->flats);
+    free(s->slices);
+    free(s);
 }

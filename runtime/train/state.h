@@ -1,73 +1,74 @@
-// state.h: state.json of a checkpoint: everything besides tensors that a run needs to go on.
+// state.h: all tensors that survive a step, as slices with names: weights, statistics of batch norms, their averages
+// (train.ema), moments of the optimizer. The third of three rooms (run.h). Whoever saves, resumes, averages, imports,
+// exports, quantises or compares ranks asks here; nobody else knows in which flat buffer a tensor lies. The cursor and
+// the loss scaler are numbers of the run's record (run_record.h), which a checkpoint has beside the slices.
+//
+// The memory is that of dt_params (exec/params.h), laid out when networks were made. On a device a slice's `data` are a
+// copy on the host: dt_state_pull brings it up to date; whatever changes slices here updates the device and the packed
+// copies of kernels as well.
+//
+// A slice has an owner: the rank that updates and saves it. Today every rank owns all of them, and rank 0 saves; a
+// sharded optimizer would give each moment to one rank.
+//
+// Functions that read or change data want the stepper drained. Collective where they say so.
 #ifndef DT_TRAIN_STATE_H
 #define DT_TRAIN_STATE_H
 
-#include "base/json.h"
-#include "base/status.h"
-#include "config/words.h"
+#include "train/nets.h"
 
-#include <stdint.h>
+typedef enum dt_role {
+    DT_ROLE_WEIGHT,
+    DT_ROLE_STATISTIC,         // of batch norms
+    DT_ROLE_AVERAGE,           // of a weight
+    DT_ROLE_AVERAGE_STATISTIC, // of a statistic
+    DT_ROLE_MOMENT
+} dt_role;
 
-// Every `auto` that was answered.
-typedef struct dt_resolved {
-    int threads;         // CPU threads of a rank
-    int replicas;        // micro-batches at once in a rank
-    int replica_threads; // threads of one micro-batch
-    int workers;         // loader threads (changes no numbers)
-    int micro_batch;
-    dt_precision precision;
-    dt_device_kind device;
-    int best; // 1 + dt_metric_id; 0: not answered yet
-} dt_resolved;
+enum { DT_EVERY_RANK = -1 };
 
-typedef struct dt_eval_point {
-    int64_t step;
-    double value; // of eval.best; NaN allowed
-} dt_eval_point;
+typedef struct dt_state_slice {
+    dt_ckpt_tensor tensor; // its name and file in a checkpoint, shape, data on the host
+    dt_role role;
+    int owner; // DT_EVERY_RANK
+} dt_state_slice;
 
-// What the words of a config's network mean: 0, before they had a number; 1, the defaults of model.layers are PyTorch's.
-enum { DT_NETWORKS = 1 };
+typedef struct dt_state {
+    dt_open_run *run;
+    dt_nets *nets;
+    dt_state_slice
+        *slices; // those of the model first: what evaluates and what model.safetensors has
+    int n_slices, n_model;
+    struct dt_state_flat *flats; // internal: the buffers in which they lie
+    int n_flats;
+} dt_state;
 
-typedef struct dt_train_state {
-    int networks; // DT_NETWORKS when it was written
-    int64_t step; // optimizer steps done; also the data cursor and the t of AdamW
-    int64_t total_steps, steps_per_epoch;
-    uint64_t seed;
-    int world_size;
-    uint64_t spread;   // of the ranks over hosts (dt_comm.host_layout_hash)
-    char *config;      // YAML as given (autos unresolved): what a resume is compared with
-    char *environment; // backend, ISA, library
-    char *engines;     // chosen by timing (dt_backend.choices); NULL: the backend chooses none
-    char *version;     // of dtrain
-    char *classes;     // JSON (class_names.h)
-    double loss;       // of the last step that was not skipped
-    uint64_t data_fingerprint;
-    uint64_t teacher; // hash of the weights of train.teacher; 0: there is none
-    int64_t metrics_offset;
-    dt_resolved resolved;
-    // Loss scaling (fp16): the scale, finite steps since it changed, steps skipped. Scale 0: none.
-    double loss_scale;
-    int64_t clean_steps, n_skipped;
-    dt_eval_point *history;
-    int n_history;
-    int64_t best_step; // -1: none
-    double best_value;
-} dt_train_state;
-
-void dt_state_init(dt_train_state *s);
-void dt_state_fini(dt_train_state *s);
-void dt_state_add_eval(dt_train_state *s, int64_t step, double value);
-void dt_state_build(const dt_train_state *s, dt_json *j); // resets j
-// DT_E_CKPT naming `where` and the member that is missing or wrong.
-dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text);
-// Of the checkpoint in `folder`, which is of `step`. *text is the file; heap.
-dt_status dt_state_read(dt_train_state *s, const char *folder, int64_t step, char **text);
-dt_status dt_state_check(const char *folder,
-                         int64_t step); // whether it can be read: dt_ckpt_opts.usable
-// The part of a backend's description that a run's bits depend on: not the number of threads, not which device a
-// rank has. Heap.
-char *dt_state_environment(const char *described);
-// Whether a backend of this description gives the bits of the run in s; if not, its engines mean nothing.
-bool dt_state_same_environment(const dt_train_state *s, const char *described);
+// Takes the memory of parameters and plans. Rank 0 first: its failure is that of all ranks. Collective. run and nets
+// are borrowed.
+dt_status dt_state_create(dt_state **out, dt_open_run *run, dt_nets *nets);
+void dt_state_destroy(dt_state *s);
+// First weights: from the seed, or from the file that model.init names (read by rank 0). Collective.
+dt_status dt_state_init(dt_state *s);
+// The slices of the model, or all, from a checkpoint's folder that rank 0 reads. Collective.
+dt_status dt_state_load(dt_state *s, const char *folder, bool all);
+// The weights of train.teacher, which lie behind ours and are in no checkpoint; after init or load. *hash: of them, 0
+// without a teacher. Collective.
+dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash);
+// Whether all ranks still hold the same (run.verify_every). Every rank commits the same step on the same bits, so slices
+// that every rank owns are equal; a broken memory, CPU or GPU breaks that without a sound. Each rank hashes its slices,
+// one small all-reduce tells whether the hashes differ, and only then they are exchanged. DT_E_INTERNAL on all ranks
+// (agree.h), naming the first slice that differs and the rank that is alone with it. Collective. The failpoint "flip"
+// flips a bit of this rank's first slice.
+dt_status dt_state_compare_ranks(dt_state *s);
+// Begins the checkpoint of the run's record and all slices (dt_ckpt_save_begin). Rank 0.
+dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best);
+// Brings the host's copies up to date with the device.
+void dt_state_pull(dt_state *s);
+// Exchanges weights and statistics with their averages, for an evaluation and back. Without train.ema nothing happens.
+void dt_state_swap_average(dt_state *s);
+// Pulls; the name of the first slice that is not finite (borrowed).
+const char *dt_state_find_bad(dt_state *s);
+// The slices of the model, or all, as checkpoints take and give them. The list is the caller's to free; names and data
+// are borrowed.
+dt_ckpt_tensor *dt_state_view(const dt_state *s, bool all, int *n);
 
 #endif

@@ -80,13 +80,13 @@ dt_status dt_stepper_set_source(dt_stepper *s, dt_batch_source *source);
 // step: 0-based, ascending. want_stop: this rank got a signal.
 dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
                          dt_step_result *out);
-// From `step` on another graph and plan on the same parameters, for those that are trained then. The stepper must be
-// drained, and goes on with its source and scaler.
+// From `step` on the stepper runs another graph and plan on the same parameters, and updates those that are trained
+// then. It must be drained, and goes on with its source and scaler.
 dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_plan *plan,
                               int64_t step);
 // Waits for the last step that was run, to its end; out->step = -1 when its numbers are known already.
 dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out);
-// Before the first step, with loss_scaling: as it was in a checkpoint. Otherwise it starts at 2^16.
+// Sets the loss scaler to what a checkpoint says, before the first step. Without this call it starts at 2^16.
 dt_status dt_stepper_set_scaler(dt_stepper *s, const dt_scaler *scaler);
 // Replays this rank's micro-batches of a bad step with checks: the micro-batch and the name of the first tensor that
 // is not finite, or micro-batch -1. The source is sought back to `step`. Slow.

@@ -13,20 +13,20 @@
 // The numbers arrive one step late, so the device decides on them: a step that is not finite or was given up is
 // not committed, and no step behind it is (dt_device_step.halted). The state is then still the one before the bad
 // step when the host hears of it. With loss scaling a step that is not finite is only skipped. An update that is not
-// finite, of finite gradients, is told with the numbers of the step behind it, or by drain.
+// finite, of finite gradients, arrives with the numbers of the step behind it, or with drain.
 //
-// A piece of work is a micro-batch, perhaps with reduction and commit. It is recorded at its first use and replayed
-// as a graph from then on. Pieces differ in flat buffer, adding or overwriting, input buffer, and commit; all that
-// changes from step to step is in the step block, which is copied before the piece. Where recording fails, work is
+// A unit is a micro-batch, perhaps with reduction and commit. It is recorded at its first use and replayed
+// as a graph from then on. Units differ in flat buffer, adding or overwriting, input buffer, and commit; all that
+// changes from step to step is in the step block, which is copied before the unit. Where recording fails, work is
 // queued call by call, with one line in the log. Bits are the same either way, except that NCCL may add in another
 // order when it is captured, because it then knows that buffers stay: so all steps must be alike, also the first
 // of a resumed run. A rehearsal before the first micro-batch loads kernels and opens connections, which must not
 // happen inside a capture.
 //
 // Several ranks: NCCL wants a captured sum to be captured on all ranks, in graphs that are launched together. So a
-// piece with sums is the same piece in the same step on all ranks. Where all ranks have as many micro-batches, the
-// sums overlap the last one; where not, sums and commit are a piece of their own. A rank that gives a step up still
-// plays the last piece, on what its buffer holds. After such a piece is recorded the ranks tell each other whether
+// unit with sums is the same unit in the same step on all ranks. Where all ranks have as many micro-batches, the
+// sums overlap the last one; where not, sums and commit are a unit of their own. A rank that gives a step up still
+// plays the last unit, on what its buffer holds. After such a unit is recorded the ranks tell each other whether
 // it worked, and none uses it if one cannot.
 //
 // A device divides its own work: one replica a rank.
@@ -36,7 +36,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "train/device_inputs.h"
+#include "train/batch_inputs.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -58,14 +58,14 @@ typedef struct host_words {
         [2]; // ranks that want to stop, ranks that gave up: into the flat buffer's spare elements
 } host_words;
 
-typedef struct piece {
+typedef struct unit {
     int flat; // -1: no micro-batch, only what follows
     int buffer;
     bool accumulate, commit;
-} piece;
+} unit;
 
 typedef struct recording {
-    piece piece;
+    unit unit;
     void *graph;
 } recording;
 
@@ -82,19 +82,20 @@ struct device_step {
     void *commit;
     recording *recordings;
     int n_recordings;
-    bool capturing; // a piece is under way into a graph
+    bool capturing; // a unit is under way into a graph
     bool rehearsed;
-    bool captures;      // pieces without sums over ranks
-    bool captures_sums; // pieces with: the same on all ranks
-    bool sums_apart;    // such a piece has no micro-batch: ranks differ in how many they have
-    int64_t n_micro;    // micro-batches queued since the beginning
-    int64_t n_inputs;   // the same with those left out: the next one's buffer is that modulo 2
-    int64_t n_steps;    // steps queued since the beginning
-    int64_t newest;     // last step queued
-    int n_unread;       // steps queued whose numbers nobody has read
-    float last_scale;   // of the numbers read last
-    double wait_s;      // for data, in this step
-    double idle_s;      // for the device, in this step
+    bool captures;      // units without sums over ranks
+    bool captures_sums; // units with sums: the same on all ranks
+    bool sums_apart; // a unit with sums has no micro-batch, as ranks differ in how many they have
+    int64_t n_micro; // micro-batches queued since the beginning
+    int64_t
+        n_inputs; // micro-batches queued or given up: the next one's input buffer is this modulo 2
+    int64_t n_steps;  // steps queued since the beginning
+    int64_t newest;   // last step queued
+    int n_unread;     // steps queued whose numbers nobody has read
+    float last_scale; // of the numbers read last
+    double wait_s;    // for data, in this step
+    double idle_s;    // for the device, in this step
 };
 
 // ---- waiting ---------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ static dt_status wait_until(struct device_step *v, void *stream, const int64_t *
     return st;
 }
 
-// Until all streams are empty. The deadline ends the wait for a peer that is gone: it aborts the communicator and
+// Waits until all streams are empty. The deadline ends the wait for a peer that is gone: it aborts the communicator and
 // the work that waits for it, which must be over before memory is freed. The first failure counts.
 static dt_status come_to_rest(struct device_step *v) {
     void *const streams[] = {v->main, v->copy, v->side}; // the side's work may not have been joined
@@ -156,13 +157,13 @@ static void release_held(struct device_step *v) {
     v->held = NULL;
 }
 
-// ---- pieces ----------------------------------------------------------------------------------------
+// ---- units ----------------------------------------------------------------------------------------
 
-static bool has_sums(const struct device_step *v, const piece *p) {
+static bool has_sums(const struct device_step *v, const unit *p) {
     return p->commit && v->s->buckets;
 }
 
-static dt_status queue_piece(struct device_step *v, const piece *p) {
+static dt_status queue_unit(struct device_step *v, const unit *p) {
     struct dt_stepper *s = v->s;
     const bool reduces = has_sums(v, p);
     if (reduces) dt_buckets_begin(s->buckets, s->replica_grads);
@@ -191,9 +192,9 @@ static bool queue_phase(struct dt_stepper *s, dt_commit_phase phase) {
     return true;
 }
 
-static recording *find_recording(struct device_step *v, const piece *p) {
+static recording *find_recording(struct device_step *v, const unit *p) {
     for (int i = 0; i < v->n_recordings; i++) {
-        const piece *q = &v->recordings[i].piece;
+        const unit *q = &v->recordings[i].unit;
         if (q->flat == p->flat && q->buffer == p->buffer && q->accumulate == p->accumulate &&
             q->commit == p->commit)
             return &v->recordings[i];
@@ -222,14 +223,14 @@ static void release_graphs(void *ctx) {
 }
 
 // *graph NULL: it cannot be captured, here.
-static dt_status capture(struct device_step *v, const piece *p, void **graph) {
+static dt_status capture(struct device_step *v, const unit *p, void **graph) {
     *graph = NULL;
     if (!v->captures) return DT_OK;
     dt_status begun = v->d->capture_begin(v->b, v->main), st = DT_OK;
     dt_error_kept why = {""};
     if (begun == DT_OK) {
         v->capturing = true;
-        st = queue_piece(v, p);
+        st = queue_unit(v, p);
         if (st != DT_OK) why = dt_error_keep();
         begun = end_capture(v, graph);
     }
@@ -245,7 +246,7 @@ static dt_status capture(struct device_step *v, const piece *p, void **graph) {
     return DT_OK;
 }
 
-// Whether one of the ranks could not. All have let their devices finish what is queued by then.
+// *failed becomes true where any rank could not capture. All ranks have let their devices finish what is queued by then.
 static dt_status agree_on_capture(struct device_step *v, bool *failed) {
     dt_comm *c = v->s->o.comm;
     int64_t any = *failed;
@@ -257,7 +258,7 @@ static dt_status agree_on_capture(struct device_step *v, bool *failed) {
 }
 
 // NULL when it could not be recorded (*st DT_OK), or when something failed.
-static recording *record(struct device_step *v, const piece *p, dt_status *st) {
+static recording *record(struct device_step *v, const unit *p, dt_status *st) {
     void *graph = NULL;
     *st = capture(v, p, &graph);
     bool failed = graph == NULL;
@@ -273,7 +274,7 @@ static recording *record(struct device_step *v, const piece *p, dt_status *st) {
     return NULL;
 }
 
-static dt_status run_piece(struct device_step *v, const piece *p) {
+static dt_status run_unit(struct device_step *v, const unit *p) {
     recording *r = NULL;
     if (has_sums(v, p) ? v->captures_sums : v->captures) {
         r = find_recording(v, p);
@@ -281,7 +282,7 @@ static dt_status run_piece(struct device_step *v, const piece *p) {
         if (!r) r = record(v, p, &st);
         DT_TRY(st);
     }
-    if (!r) return queue_piece(v, p);
+    if (!r) return queue_unit(v, p);
     v->d->graph_launch(v->b, r->graph, v->main);
     return DT_OK;
 }
@@ -327,7 +328,7 @@ static dt_status make_room(struct device_step *v) {
     return DT_OK;
 }
 
-static dt_status run_micro(struct device_step *v, piece *p, int micro, double lr) {
+static dt_status run_micro(struct device_step *v, unit *p, int micro, double lr) {
     struct dt_stepper *s = v->s;
     const bool comes = !s->o.hold_input || v->n_inputs < 2;
     double wait_s = 0;
@@ -351,10 +352,10 @@ static dt_status run_micro(struct device_step *v, piece *p, int micro, double lr
     if (!p->accumulate) queue_marks(v, w, p->flat, step_stop_mark(s, micro), 0.0f);
     v->d->stream_wait(v->b, v->copy, v->main); // the next copy but one writes what this one reads
     v->n_micro++;
-    return run_piece(v, p);
+    return run_unit(v, p);
 }
 
-// Instead of a micro-batch: the flat buffer says that its content is void, and is reduced all the same. The step
+// Takes the place of a micro-batch that is given up: the flat buffer says that its content is void, and is reduced all the same. The step
 // block must say which step this is, as no micro-batch may have.
 static dt_status give_up(struct device_step *v, int flat) {
     DT_TRY(make_room(v));
@@ -377,8 +378,8 @@ static bool wants_to_give_up(const struct device_step *v) {
 static dt_status run_micros(struct device_step *v, double lr) {
     const dt_replica_share *share = &v->s->o.replicas->replicas[0];
     const int flat = share->first_flat;
-    const piece sums = {.flat = -1, .commit = true};
-    piece last = {
+    const unit sums = {.flat = -1, .commit = true};
+    unit last = {
         .flat = flat, .accumulate = share->micro_end - share->micro_begin > 1, .commit = true};
     if (v->sums_apart) last = sums;
     for (int micro = share->micro_begin; micro < share->micro_end; micro++) {
@@ -386,14 +387,14 @@ static dt_status run_micros(struct device_step *v, double lr) {
             DT_TRY(give_up(v, flat));
             v->n_inputs += share->micro_end - micro;
             if (!v->sums_apart) last.buffer = (int)((v->n_inputs - 1) % 2);
-            return run_piece(v, &last);
+            return run_unit(v, &last);
         }
-        piece p = {.flat = flat,
-                   .accumulate = micro > share->micro_begin,
-                   .commit = !v->sums_apart && micro + 1 == share->micro_end};
+        unit p = {.flat = flat,
+                  .accumulate = micro > share->micro_begin,
+                  .commit = !v->sums_apart && micro + 1 == share->micro_end};
         DT_TRY(run_micro(v, &p, micro, lr));
     }
-    return v->sums_apart ? run_piece(v, &sums) : DT_OK;
+    return v->sums_apart ? run_unit(v, &sums) : DT_OK;
 }
 
 static void add_flats(struct dt_stepper *s, float *to, const float *from) {
@@ -411,12 +412,12 @@ static dt_status run_actions(struct device_step *v, double lr) {
         } else if (wants_to_give_up(v)) {
             DT_TRY(give_up(v, share->first_flat + a->a));
         } else {
-            piece p = {.flat = share->first_flat + a->a};
+            unit p = {.flat = share->first_flat + a->a};
             DT_TRY(run_micro(v, &p, a->micro, lr));
         }
     }
     DT_TRY(step_run_transfers(v->s, v->s->o.device_comm, add_flats));
-    return run_piece(v, &(piece){.flat = -1, .commit = true});
+    return run_unit(v, &(unit){.flat = -1, .commit = true});
 }
 
 static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
@@ -589,7 +590,10 @@ static void destroy(struct dt_stepper *s) {
     forget_recordings(v); // before the communicators that they use
     s->device = NULL;
     dt_comm *c = s->o.device_comm;
-    if (c) c->device->attach(c, NULL, NULL, NULL, NULL);
+    if (c) {
+        c->device->attach(c, NULL, NULL, NULL, NULL);
+        c->device->take_back(c, s->o.params->flat.memory);
+    }
     free(v->recordings);
     if (v->commit) v->d->commit_destroy(b, v->commit);
     dt_device_inputs_fini(v->inputs, 2);

@@ -16,7 +16,7 @@
 
 // ---- one micro-batch -------------------------------------------------------------------------------
 
-// For nodes that are collectives. The first failure counts; the step then ends with it.
+// dt_run_ranks.all_reduce of nodes that are collectives. The first failure counts; the step then ends with it.
 static void all_reduce(void *ctx, double *x, int64_t n) {
     step_replica *l = ctx;
     dt_comm *comm = l->owner->o.comm;
@@ -68,7 +68,7 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
 
 // ---- a worker's share -------------------------------------------------------------------------------
 
-// Instead of a micro-batch: the flat buffer says that its content is void, and is reduced all the same.
+// Takes the place of a micro-batch that is given up: the flat buffer says that its content is void, and is reduced all the same.
 static bool give_up(struct dt_stepper *s, float *flat) {
     if (!s->o.give_up || !s->o.give_up()) return false;
     flat[s->commit.stop_at] = 1.0f;

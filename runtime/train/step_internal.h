@@ -44,7 +44,7 @@ struct dt_stepper {
     const float *add_from;
 };
 
-// Where a step runs: step_host.c or step_device.c. What may be NULL has nothing to do there.
+// What runs a step: step_host.c or step_device.c. A function that may be NULL has nothing to do there.
 typedef struct step_engine {
     dt_status (*create)(struct dt_stepper *s); // called last; may be NULL
     void (*destroy)(struct dt_stepper *s);     // also of one that was not created; may be NULL
@@ -54,7 +54,7 @@ typedef struct step_engine {
     // The flat buffer of s->step, summed over the ranks, without a commit; NULL: cannot
     dt_status (*compute)(struct dt_stepper *s);
     dt_status (*drain)(struct dt_stepper *s, dt_step_result *out); // may be NULL
-    // In front of a replay: nothing is under way any more; may be NULL
+    // Called in front of a replay: lets what is under way end; may be NULL
     dt_status (*rest)(struct dt_stepper *s);
     // One phase of the commit (backend/commit.h). false: the phases that follow are left out
     bool (*phase)(struct dt_stepper *s, dt_commit_phase phase);

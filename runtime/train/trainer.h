@@ -6,8 +6,8 @@
 // Rank 0 writes the run's directory, run.dir/run.name: config.yaml (resolved), log, metrics.jsonl, tfevents,
 // checkpoints/, and result.json when the run is finished.
 //
-// Errors: a dt_status with a message on the rank that failed. *agreed: all ranks got this status and leave in the
-// usual way. Without it the caller must abort the comm.
+// Errors: a dt_status with a message on the rank that failed. Where all ranks got this status they leave in the usual
+// way (dt_comm.shared_failure); otherwise the caller must abort the comm.
 #ifndef DT_TRAIN_TRAINER_H
 #define DT_TRAIN_TRAINER_H
 
@@ -24,8 +24,8 @@ typedef struct dt_trainer_args {
     dt_comm *comm;
     const char *version; // of dtrain
     FILE *results;       // JSON lines for programs (stdout)
-    // Builds the model's graph, ready for a plan; `low`: precision of activations.
-    dt_status (*build_graph)(dt_graph **out, const dt_model_args *a, dt_dtype low);
+    // Builds the model's graph, ready for a plan, with activations of `type`.
+    dt_status (*build_graph)(dt_graph **out, const dt_model_args *a, dt_dtype type);
     // Opens the data set of the config. workers: loader threads; skip_log, classes: see dt_data_open_as.
     dt_status (*open_data)(void *ctx, const dt_config *c, dt_backend *b, int workers,
                            const char *skip_log, const char *classes, dt_dataset **out);
@@ -33,7 +33,7 @@ typedef struct dt_trainer_args {
 } dt_trainer_args;
 
 // Trains, or resumes. DT_OK: finished, now or earlier. DT_E_PREEMPTED: stopped after saving; run it again.
-dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed);
+dt_status dt_trainer_train(const dt_trainer_args *a);
 
 typedef struct dt_eval_request {
     const char *which; // checkpoint (dt_ckpt_find)
@@ -43,7 +43,7 @@ typedef struct dt_eval_request {
 } dt_eval_request;
 
 // Metrics of a checkpoint, as a line of JSON.
-dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r, bool *agreed);
+dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r);
 
 // How much a whole run computes, zeros where there is no data set; and what a rank takes.
 typedef struct dt_run_length {

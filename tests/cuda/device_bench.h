@@ -8,7 +8,7 @@
 #include "data/augment/pixels.h"
 #include "models/model_util.h"
 #include "testing.h"
-#include "train/phases.h"
+#include "train/nets.h"
 #include "train/step.h"
 #include "unit/memory_data.h"
 
@@ -150,11 +150,11 @@ static void make_graph(bench *b, const setting *s) {
     for (int i = 0; i < b->n_phases; i++) {
         dt_model_args a = {b->config, known, 3, MICRO, true, &b->groups, b->phases[i].begin};
 #ifdef BENCH_GRAPH // a network of the including test's own
-        assert_int_equal(BENCH_GRAPH(&b->phases[i].graph, &a, s->low), DT_OK);
+        assert_int_equal(BENCH_GRAPH(&b->phases[i].train.graph, &a, s->low), DT_OK);
 #else
-        assert_int_equal(dt_model_graph(&b->phases[i].graph, &a, s->low), DT_OK);
+        assert_int_equal(dt_model_graph(&b->phases[i].train.graph, &a, s->low), DT_OK);
 #endif
-        b->graph = b->phases[i].graph;
+        b->graph = b->phases[i].train.graph;
     }
 }
 
@@ -177,12 +177,13 @@ static void make_bench(bench *b, const setting *s) {
     dt_phases_apply(&b->groups, b->params);
     for (int i = 0; i < b->n_phases; i++) {
         dt_phase *phase = &b->phases[i];
-        assert_int_equal(dt_plan_create(&phase->plan, phase->graph, b->params, &plan), DT_OK);
-        b->plan = phase->plan;
+        assert_int_equal(dt_plan_create(&phase->train.plan, phase->train.graph, b->params, &plan),
+                         DT_OK);
+        b->plan = phase->train.plan;
     }
     dt_stepper_opts so = {.comm = b->comm,
-                          .graph = b->phases[0].graph,
-                          .plan = b->phases[0].plan,
+                          .graph = b->phases[0].train.graph,
+                          .plan = b->phases[0].train.plan,
                           .params = b->params,
                           .replicas = b->replicas,
                           .replica_threads = 1,
@@ -219,11 +220,11 @@ static void drop_bench(bench *b) {
         dt_comm_destroy_nccl(b->device_comm);
     }
     dt_params_destroy(b->params);
-    for (int i = 0; i < b->n_phases; i++) dt_plan_destroy(b->phases[i].plan);
+    for (int i = 0; i < b->n_phases; i++) dt_plan_destroy(b->phases[i].train.plan);
     dt_replica_plan_destroy(b->replicas);
     dt_comm_destroy(b->self);
     b->b->destroy(b->b);
-    for (int i = 0; i < b->n_phases; i++) dt_graph_destroy(b->phases[i].graph);
+    for (int i = 0; i < b->n_phases; i++) dt_graph_destroy(b->phases[i].train.graph);
     dt_param_groups_fini(&b->groups);
     dt_config_destroy(b->config);
 }
@@ -299,7 +300,8 @@ static outcome train(const setting *s) {
         const int64_t end = i + 1 < b.n_phases ? phase[1].begin : n;
         if (i > 0)
             assert_int_equal(
-                dt_stepper_set_plan(b.stepper, phase->graph, phase->plan, phase->begin), DT_OK);
+                dt_stepper_set_plan(b.stepper, phase->train.graph, phase->train.plan, phase->begin),
+                DT_OK);
         run_steps(&b, phase->begin, end, r + phase->begin);
     }
     keep(&o, &b, r, n);

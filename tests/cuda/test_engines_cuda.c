@@ -8,7 +8,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "train/state.h"
+#include "train/run_record.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -54,13 +54,13 @@ static start_report go_on(int step, const char *fastest, const char *versions) {
 
     const char *path = in_folder("engines/checkpoints/step-%08d/state.json", step);
     char *text = NULL;
-    dt_train_state state;
-    dt_state_init(&state);
+    dt_run_record state;
+    dt_record_init(&state);
     must(dt_io_read_file(&text, &n, path, 0, DT_E_CKPT));
-    must(dt_state_parse(&state, path, text));
+    must(dt_record_parse(&state, path, text));
     assert_non_null(state.engines);
     r.engines = dt_xstrdup(state.engines);
-    dt_state_fini(&state);
+    dt_record_fini(&state);
     free(text);
     must(dt_io_read_file(&text, &n, in_folder("engines/log"), 0, DT_E_DATA));
     r.n_lines = count_text(text, "this run began on 'cuda: pretending machine");

@@ -6,7 +6,7 @@
 #include "fake_nccl.h"
 #include "models/models.h"
 #include "testing.h"
-#include "train/device_inputs.h"
+#include "train/batch_inputs.h"
 #include "train/memory_report.h"
 
 #include <stdio.h>
@@ -45,7 +45,8 @@ static int count_allocs(dt_backend *b) {
 
 // All that a run has before its first step, on a device with `total` bytes.
 typedef struct run_parts {
-    dt_session s;
+    dt_open_run run;
+    dt_nets nets;
     dt_cuda_api *api;
     dt_exec *exec[2];
     dt_device_inputs inputs[3];
@@ -55,7 +56,9 @@ typedef struct run_parts {
 static dt_status plan_run(run_parts *r, const char *model, bool two_images, size_t total) {
     char yaml[512];
     *r = (run_parts){.api = fake_cuda_create(&(fake_cuda_opts){.total_bytes = total})};
-    dt_session *s = &r->s;
+    dt_open_run *s = &r->run;
+    dt_net *train = &r->nets.phases[0].train, *eval = &r->nets.phases[0].eval;
+    r->nets.n_phases = r->nets.phases[0].joins = 1;
     const int n_yaml =
         snprintf(yaml, sizeof yaml,
                  "run: {name: memory}\n"
@@ -71,20 +74,20 @@ static dt_status plan_run(run_parts *r, const char *model, bool two_images, size
     assert_int_equal(
         dt_cuda_backend_create(&s->backend, r->api, NULL, 0, &(dt_backend_opts){.threads = 1}),
         DT_OK);
-    s->graph = make_graph(s->config, two_images, true);
-    s->eval_graph = make_graph(s->config, two_images, false);
-    DT_TRY(dt_params_lay_out(&s->params, s->graph, s->backend, 2, 1));
-    assert_int_equal(dt_plan_create(&s->plan, s->graph, s->params, &po), DT_OK);
-    assert_int_equal(dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &po), DT_OK);
+    train->graph = make_graph(s->config, two_images, true);
+    eval->graph = make_graph(s->config, two_images, false);
+    DT_TRY(dt_params_lay_out(&r->nets.params, train->graph, s->backend, 2, 1));
+    must(dt_plan_create(&train->plan, train->graph, r->nets.params, &po));
+    must(dt_plan_create(&eval->plan, eval->graph, r->nets.params, &po));
     assert_int_equal(count_allocs(s->backend), 0);
-    return dt_memory_check(s);
+    return dt_memory_check(&r->nets, s);
 }
 
 static void take_memory(run_parts *r) {
     const dt_field_info fields[3] = {{.name = "left"}, {.name = "right"}, {.name = "who"}};
-    dt_session *s = &r->s;
-    dt_plan *plans[2] = {s->plan, s->eval_plan};
-    assert_int_equal(dt_params_take(s->params), DT_OK);
+    dt_open_run *s = &r->run;
+    dt_plan *plans[2] = {r->nets.phases[0].train.plan, r->nets.phases[0].eval.plan};
+    assert_int_equal(dt_params_take(r->nets.params), DT_OK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(dt_plan_take(plans[i]), DT_OK);
         assert_int_equal(dt_exec_create(&r->exec[i], plans[i], 0), DT_OK);
@@ -95,17 +98,13 @@ static void take_memory(run_parts *r) {
 }
 
 static void end_run(run_parts *r) {
-    dt_session *s = &r->s;
+    dt_open_run *s = &r->run;
     if (r->exec[0]) {
         dt_device_inputs_fini(r->inputs, 2);
         dt_device_inputs_fini(&r->inputs[2], 1);
         for (int i = 0; i < 2; i++) dt_exec_destroy(r->exec[i]);
     }
-    dt_params_destroy(s->params);
-    dt_plan_destroy(s->plan);
-    dt_plan_destroy(s->eval_plan);
-    dt_graph_destroy(s->graph);
-    dt_graph_destroy(s->eval_graph);
+    dt_nets_drop(&r->nets);
     s->backend->destroy(s->backend);
     assert_int_equal(fake_cuda_destroy(r->api), 0);
     dt_replica_plan_destroy(s->replicas);
@@ -119,8 +118,8 @@ TEST(test_start) {
         assert_int_equal(plan_run(&r, networks[i], i == 0, 0), DT_OK);
         take_memory(&r);
         dt_plan_report report;
-        dt_plan_report_get(r.s.plan, &report);
-        const int n = count_allocs(r.s.backend);
+        dt_plan_report_get(r.nets.phases[0].train.plan, &report);
+        const int n = count_allocs(r.run.backend);
         printf("%s: %d steps, %d allocations\n", networks[i], report.n_instructions, n);
         // parameters; packed weights; constants, activations and inputs of training and of evaluation
         assert_in_range(n, 5, 8);
@@ -137,8 +136,8 @@ TEST(test_check_before_anything_is_taken) {
         run_parts r;
         double all = 0;
         assert_int_equal(plan_run(&r, networks[i], i == 0, 0), DT_OK);
-        const size_t packed = dt_params_packed_bytes(r.s.params);
-        const size_t parameters = r.s.params->flat.n_bytes;
+        const size_t packed = dt_params_packed_bytes(r.nets.params);
+        const size_t parameters = r.nets.params->flat.n_bytes;
         assert_true(packed > 20000);
         end_run(&r);
         assert_int_equal(plan_run(&r, networks[i], i == 0, parameters), DT_E_USAGE);

@@ -20,7 +20,7 @@ lines 3 ": cuda$"
 job 3 0 auto none
 lines 3 ": cpu$"
 job 3 2 auto 0,2
-lines 3 "2 of 3 ranks have a GPU; rank 1 on $(uname -n | cut -c1-63) has none: no driver here.*(told)$"
+lines 3 "2 of 3 ranks have a GPU; rank 1 on $(uname -n | cut -c1-63) has none: no driver here.*(shared)$"
 
 mkdir "$work/engines"
 job 3 0 plans "$work/engines"
@@ -30,5 +30,5 @@ lines 2 "^rank [12]: .* choices, taken, [1-9][0-9]* plans restored, 0 made"
 rm -r "$work/engines"
 
 job 3 70 fail "$work/engines"
-lines 1 "^rank 0: out of memory .*(told)$"
-lines 2 "^rank [12]: rank 0: out of memory .*(told)$" # not: rank 0 did not take part, after a deadline
+lines 1 "^rank 0: out of memory .*(shared)$"
+lines 2 "^rank [12]: rank 0: out of memory .*(shared)$" # not: rank 0 did not take part, after a deadline

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "models/models.h"
 #include "train/agree.h"
-#include "train/session.h"
+#include "train/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,16 +31,15 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
 
 static dt_status agree_on_device(void) {
     dt_backend *b = NULL;
-    bool told = false;
     const dt_status st =
-        dt_agree_backend(&b, comm, DT_DEVICE_auto, &(dt_backend_opts){.threads = 1}, &told);
+        dt_agree_backend(&b, comm, DT_DEVICE_auto, &(dt_backend_opts){.threads = 1});
     printf("rank %d: %s%s\n", comm->rank, st == DT_OK ? b->name : dt_error_message(),
-           told ? " (told)" : "");
+           comm->shared_failure ? " (shared)" : "");
     if (b) b->destroy(b);
     return st;
 }
 
-// ---- a session without data ------------------------------------------------------------------------
+// ---- a run without data ------------------------------------------------------------------------
 static const char yaml[] =
     "run: {name: ranks}\n"
     "data: {path: none, fields: {x: {kind: image, channels: 3, size: [16, 16]},\n"
@@ -53,23 +52,28 @@ static dt_field_info fields[2] = {
     {.name = "who", .dtype = DT_I32, .n_classes = 5}};
 
 static dt_status build(dt_config *config, const char *folder, bool fail) {
-    dt_session s;
+    dt_open_run r;
+    dt_nets nets = {0};
+    dt_state *state = NULL;
     const dt_trainer_args a = {.config = config, .comm = comm, .build_graph = dt_model_graph};
-    DT_TRY(dt_session_init(&s, &a));
+    const dt_run_request q = {.use = DT_RUN_CHECKED, .fields = fields, .n_fields = 2};
+    DT_TRY(dt_run_init(&r, &a, &q));
     for (int k = 0; k < 64; k++) fields[0].mean[k] = fields[0].std[k] = 0.5f;
-    s.resolved.threads = s.resolved.replicas = s.resolved.replica_threads = s.resolved.workers = 1;
-    s.resolved.precision = DT_PRECISION_fp32;
+    r.answers.threads = r.answers.replicas = r.answers.replica_threads = r.answers.workers = 1;
+    r.answers.precision = DT_PRECISION_fp32;
     dt_status st =
-        fake_cuda_backend(&s.backend, &(dt_backend_opts){.threads = 1,
+        fake_cuda_backend(&r.backend, &(dt_backend_opts){.threads = 1,
                                                          .timed = !fail, // whose memory may fail
                                                          .cache_folder = folder});
     if (st == DT_OK)
-        st = dt_replica_plan_create(&s.replicas, false, comm->rank, comm->world_size, 1, s.n_micro);
-    dt_cuda_api *api = st == DT_OK ? dt_cuda_self(s.backend)->api : NULL;
+        st = dt_replica_plan_create(&r.replicas, false, comm->rank, comm->world_size, 1,
+                                    dt_run_n_micro(&r));
+    dt_cuda_api *api = st == DT_OK ? dt_cuda_self(r.backend)->api : NULL;
     if (st == DT_OK && fail && comm->rank == 0) fake_cuda_fail(api, "alloc", 0, FAKE_OUT_OF_MEMORY);
-    if (st == DT_OK) st = dt_session_build(&s, fields, 2, false);
+    if (st == DT_OK) st = dt_nets_make(&nets, &r, false);
+    if (st == DT_OK) st = dt_state_create(&state, &r, &nets);
     if (st == DT_OK) {
-        char *text = s.backend->choices(s.backend);
+        char *text = r.backend->choices(r.backend);
         int n = 0;
         for (const char *c = text; *c; c++) n += *c == '\n';
         printf("rank %d: %d choices, %s, %d plans restored, %d made\n", comm->rank, n,
@@ -77,9 +81,12 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
                fake_cuda_count(api, "dnn_restore"), fake_cuda_count(api, "dnn_plan"));
         free(text);
     } else {
-        printf("rank %d: %s%s\n", comm->rank, dt_error_message(), s.told ? " (told)" : "");
+        printf("rank %d: %s%s\n", comm->rank, dt_error_message(),
+               comm->shared_failure ? " (shared)" : "");
     }
-    dt_session_close(&s);
+    dt_state_destroy(state);
+    dt_nets_drop(&nets);
+    dt_run_close(&r, st);
     return st;
 }
 

@@ -188,26 +188,25 @@ static dt_status run_rank(dt_comm *comm, dt_config *c) {
                          .results = results,
                          .build_graph = dt_model_graph,
                          .open_data = open_slow_data};
-    bool agreed = false;
-    dt_status st = dt_trainer_train(&a, &agreed);
+    dt_status st = dt_trainer_train(&a);
     rewind(results);
     if (st == DT_OK && sim_world->evaluate)
-        st = dt_trainer_eval(&a, &(dt_eval_request){"latest", DT_SPLIT_VAL, NULL}, &agreed);
+        st = dt_trainer_eval(&a, &(dt_eval_request){"latest", DT_SPLIT_VAL, NULL});
     if (st == DT_OK && sim_world->evaluate)
-        st = dt_trainer_eval(&a, &(dt_eval_request){"best", DT_SPLIT_VAL, NULL}, &agreed);
+        st = dt_trainer_eval(&a, &(dt_eval_request){"best", DT_SPLIT_VAL, NULL});
     if (sim_world->evaluate && comm->rank == 0) {
         size_t n = (size_t)ftell(results);
         rewind(results);
         if (fread(sim_world->evaluations, 1, n, results) != n) sim_end(-1);
     }
     fclose(results);
-    if (st != DT_OK && !agreed && comm->world_size > 1) { // as in launch/wire.c
+    if (st != DT_OK && !comm->shared_failure && comm->world_size > 1) { // as in launch/wire.c
         if (comm->rank > 0) sim_sleep(0.5);
         report(st);
         comm->abort(comm, st);
     }
     if (st != DT_OK && comm->rank == 0) report(st);
-    if (agreed || st == DT_OK) {
+    if (comm->shared_failure || st == DT_OK) {
         dt_status last = comm->finalize(comm);
         if (st == DT_OK) st = last;
     }

@@ -189,13 +189,11 @@ static inline dt_status job_in_memory(dt_trainer_args job, const dt_eval_request
                                       const char *yaml, const char *const *overrides,
                                       int n_overrides) {
     dt_config *c = NULL;
-    bool agreed;
     assert_int_equal(dt_config_parse(&c, "test", yaml, strlen(yaml), overrides, n_overrides),
                      DT_OK);
     assert_int_equal(dt_comm_create_self(&job.comm), DT_OK);
     job.config = c, job.version = "test", job.build_graph = dt_model_graph;
-    const dt_status st =
-        request ? dt_trainer_eval(&job, request, &agreed) : dt_trainer_train(&job, &agreed);
+    const dt_status st = request ? dt_trainer_eval(&job, request) : dt_trainer_train(&job);
     dt_comm_destroy(job.comm);
     dt_config_destroy(c);
     return st;

@@ -1,0 +1,116 @@
+// asked.c: see asked.h. Here is dtrain eval, too.
+#include "train/asked.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "train/memory_report.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+// The weights, of the checkpoint that is there: a training beside may have removed the one that was found.
+static dt_status load(dt_asked *a) {
+    dt_open_run *r = &a->run;
+    dt_status st;
+    while ((st = dt_state_load(a->state, r->checkpoint, false)) == DT_E_CKPT && r->checkpoint &&
+           !dt_io_exists(r->checkpoint))
+        DT_TRY(dt_run_find_again(r));
+    return st;
+}
+
+dt_status dt_asked_open(dt_asked *a, const dt_trainer_args *args, const dt_run_request *q) {
+    dt_run_request request = *q;
+    request.use = DT_RUN_ASKED;
+    *a = (dt_asked){0};
+    DT_TRY(dt_run_open(&a->run, args, &request));
+    DT_TRY(dt_nets_make(&a->nets, &a->run, false));
+    DT_TRY(dt_state_create(&a->state, &a->run, &a->nets));
+    DT_TRY(load(a));
+    DT_TRY(dt_memory_check_room(&a->nets, &a->run));
+    return dt_team_create(&a->team, dt_run_team_threads(&a->run), "replica");
+}
+
+void dt_asked_close(dt_asked *a, dt_status st) {
+    dt_team_destroy(a->team);
+    dt_state_destroy(a->state);
+    dt_nets_drop(&a->nets);
+    dt_run_close(&a->run, st);
+}
+
+dt_infer_opts dt_asked_infer_opts(const dt_asked *a, const dt_net *of, const char *progress) {
+    const dt_net net = of ? *of : dt_nets_last_evaluated(&a->nets);
+    dt_infer_opts o = dt_nets_infer_opts(&a->nets, &a->run, net, a->team);
+    o.progress = progress;
+    return o;
+}
+
+// ---- dtrain eval -----------------------------------------------------------------------------------
+
+// A row for each number, by its path in the JSON: "by.camera.left.accuracy,0.5".
+static void flatten(json_t *v, const char *path, FILE *out) {
+    const char *key;
+    json_t *item;
+    size_t i;
+    if (json_is_number(v) || json_is_null(v)) dt_text_print_cell(out, path);
+    if (json_is_number(v)) fprintf(out, ",%.17g\n", json_number_value(v));
+    if (json_is_null(v)) fputs(",\n", out);
+    json_object_foreach(v, key, item) {
+        char *inner = dt_xprintf("%s%s%s", path, *path ? "." : "", key);
+        flatten(item, inner, out);
+        free(inner);
+    }
+    json_array_foreach(v, i, item) {
+        char *inner = dt_xprintf("%s.%zu", path, i);
+        flatten(item, inner, out);
+        free(inner);
+    }
+}
+
+static dt_status write_csv(const char *path, const char *json) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    if (!out) return dt_fail(DT_E_INTERNAL, "out of memory");
+    json_t *all = json_loads(json, 0, NULL);
+    fputs("metric,value\n", out);
+    flatten(all, "", out);
+    json_decref(all);
+    fclose(out);
+    dt_status st = dt_io_write_file(path, text, n);
+    free(text);
+    return st;
+}
+
+static dt_status print_result(const dt_asked *a, const char *csv, const dt_eval_result *result) {
+    const dt_open_run *r = &a->run;
+    dt_json j;
+    dt_json_init(&j);
+    dt_eval_result_write(result, dt_split_name(r->request.split), dt_run_which(r), r->record.step,
+                         &j);
+    fputs(j.data, r->args.results);
+    fflush(r->args.results);
+    const dt_status st = csv ? write_csv(csv, j.data) : DT_OK;
+    dt_json_fini(&j);
+    return st;
+}
+
+dt_status dt_trainer_eval(const dt_trainer_args *args, const dt_eval_request *q) {
+    dt_asked a;
+    dt_evaluator *e = NULL;
+    dt_eval_result result;
+    dt_status st = dt_asked_open(
+        &a, args, &(dt_run_request){.which = q->which, .split = q->split, .raw = q->raw});
+    if (st == DT_OK) {
+        const dt_infer_opts o = dt_asked_infer_opts(&a, NULL, "eval");
+        st = dt_evaluator_create(&e, &o, &a.nets.targets, &a.nets.metrics);
+    }
+    if (st == DT_OK) st = dt_evaluator_run(e, a.run.data, q->split, true, &result);
+    if (st == DT_OK) {
+        if (dt_run_is_root(&a.run)) st = print_result(&a, q->csv, &result);
+        dt_eval_result_fini(&result);
+    }
+    dt_evaluator_destroy(e);
+    dt_asked_close(&a, st);
+    return st;
+}

@@ -1,0 +1,23 @@
+// asked.h: a run that is asked what its network says, instead of trained: what dtrain eval, predict, quantize and
+// eval --calibrate begin with.
+#ifndef DT_TRAIN_ASKED_H
+#define DT_TRAIN_ASKED_H
+
+#include "train/evaluate.h"
+#include "train/state.h"
+
+typedef struct dt_asked {
+    dt_open_run run;
+    dt_nets nets; // for evaluation
+    dt_state *state;
+    dt_team *team;
+} dt_asked;
+
+// A checkpoint of the run, its data, the network that evaluates it, and its weights. `use` of the request is set here.
+// Collective. dt_asked_close also after a failure; st: how it all ended.
+dt_status dt_asked_open(dt_asked *a, const dt_trainer_args *args, const dt_run_request *q);
+void dt_asked_close(dt_asked *a, dt_status st);
+// For dt_infer_create: a network, NULL: the one that evaluates. progress: see infer.h.
+dt_infer_opts dt_asked_infer_opts(const dt_asked *a, const dt_net *net, const char *progress);
+
+#endif

@@ -1,0 +1,329 @@
+// run.c: see run.h. Everything that depends on a later part gets it from an earlier one: record -> threads -> backend
+// -> precision, data -> micro-batch -> replicas. OpenMP's thread count of this thread is set before plans are made,
+// because the library fixes the division of a primitive's work when it is created.
+#include "train/run.h"
+
+#include "base/arena.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "comm/comm_nccl.h"
+#include "train/agree.h"
+#include "train/class_names.h"
+#include "train/nets.h"
+#include "train/resolve.h"
+#include "train/schedule.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+int dt_run_n_micro(const dt_open_run *r) {
+    const int n = dt_run_global_batch(r) / r->answers.micro_batch;
+    const bool more =
+        r->request.use == DT_RUN_ASKED && n < r->comm->world_size; // there are no steps
+    return more ? r->comm->world_size : n;
+}
+
+int dt_run_eval_batch(const dt_open_run *r) {
+    const dt_config *c = r->config;
+    return c->eval.batch.is_auto ? r->answers.micro_batch : (int)dt_answer(c->eval.batch);
+}
+
+bool dt_run_has_bf16_gradients(const dt_open_run *r) {
+    return r->comm->world_size > 1 && r->config->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16;
+}
+
+const char *dt_run_which(const dt_open_run *r) {
+    return r->request.which                        ? r->request.which
+           : r->record.best_step == r->record.step ? "best"
+                                                   : "latest";
+}
+
+double dt_run_timeout_s(const dt_config *c, double otherwise) {
+    return c->comm.timeout.is_auto ? otherwise : dt_answer(c->comm.timeout);
+}
+
+void dt_run_set_deadline(dt_open_run *r, double seconds) {
+    r->comm->set_deadline(r->comm, seconds);
+    if (r->device_comm) r->device_comm->set_deadline(r->device_comm, seconds);
+}
+
+void dt_run_answer(dt_open_run *r) {
+    dt_resolve_write(r->config, &r->answers);
+}
+
+int dt_run_team_threads(const dt_open_run *r) {
+    const int threads = r->answers.threads, replicas = r->replicas->n_replicas;
+    return threads > replicas ? threads : replicas;
+}
+
+// ---- before anything is opened ---------------------------------------------------------------------
+
+dt_status dt_run_init(dt_open_run *r, const dt_trainer_args *a, const dt_run_request *q) {
+    const dt_config *c = a->config;
+    const bool open = c->train.micro_batch.is_auto; // until dt_run_open: replicas as many as may be
+    *r = (dt_open_run){.args = *a,
+                       .request = *q,
+                       .config = a->config,
+                       .given = dt_config_copy(c),
+                       .comm = a->comm,
+                       .fields = q->fields,
+                       .n_fields = q->n_fields,
+                       .dir = dt_xprintf("%s/%s", c->run.dir, c->run.name),
+                       .answers.micro_batch = open ? 1 : (int)dt_answer(c->train.micro_batch)};
+    dt_record_init(&r->record);
+    r->record.total_steps = r->record.steps_per_epoch = 1;
+    const int global = dt_run_global_batch(r), micro = r->answers.micro_batch;
+    if (global % micro != 0)
+        return dt_config_fail(c, "train.global_batch",
+                              "%d is not a multiple of train.micro_batch (%d): for example use "
+                              "train.global_batch=%d",
+                              global, micro, (global / micro + 1) * micro);
+    DT_TRY(dt_scales_read(&r->scales, c));
+    DT_TRY(dt_param_groups_read(&r->groups, c));
+    if (q->use != DT_RUN_TRAINED) return DT_OK;
+    dt_replica_plan *probe = NULL; // more ranks than micro-batches
+    const dt_status st = dt_replica_plan_create(&probe, false, r->comm->rank, r->comm->world_size,
+                                                1, dt_run_n_micro(r));
+    dt_replica_plan_destroy(probe);
+    return st;
+}
+
+// ---- ranks, backend, data --------------------------------------------------------------------------
+
+static dt_status resolve_threads(dt_open_run *r) {
+    const dt_resolved *stored = r->resumed ? &r->record.resolved : NULL;
+    DT_TRY(dt_resolve_threads(&r->answers, r->config, r->comm, dt_run_n_micro(r), stored,
+                              r->record.world_size));
+    omp_set_num_threads(r->answers.replica_threads);
+    return DT_OK;
+}
+
+// device.winograd: auto takes the value that the run began with.
+static bool allows_winograd(const dt_open_run *r) {
+    dt_config *old = NULL;
+    const char *text = r->record.config;
+    bool off = r->config->device.winograd == DT_WINOGRAD_off;
+    if (!text || off) return !off;
+    if (dt_config_parse(&old, "config", text, strlen(text), NULL, 0) == DT_OK)
+        off = old->device.winograd == DT_WINOGRAD_off;
+    dt_config_destroy(old);
+    return !off;
+}
+
+// Where chosen engines are kept for the next run: beside data.cache_dir's default. Heap; NULL: nowhere.
+static char *engine_folder(const dt_config *c) {
+    if (c->data.cache_dir) return dt_xstrdup(c->data.cache_dir);
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (xdg && *xdg) return dt_xprintf("%s/dtrain", xdg);
+    return home && *home ? dt_xprintf("%s/.cache/dtrain", home) : NULL;
+}
+
+// A device divides its own work, and needs a comm for its memory.
+static dt_status open_device(dt_open_run *r) {
+    const dt_config *c = r->config;
+    if (!r->backend->device) return DT_OK;
+    if (!c->device.replicas.is_auto && dt_answer(c->device.replicas) > 1)
+        return dt_config_fail(c, "device.replicas",
+                              "a GPU computes one micro-batch at a time: "
+                              "use auto or 1");
+    r->answers.replicas = 1;
+    if (r->comm->world_size == 1) return DT_OK;
+    DT_TRY(dt_agree_devices(r->comm, r->backend));
+    return dt_comm_create_nccl(&r->device_comm, r->backend, r->comm,
+                               !dt_run_is_elastic(r) && c->device.capture,
+                               dt_run_timeout_s(c, DT_START_TIMEOUT_S));
+}
+
+// Every rank computes other samples, and commits by itself.
+static dt_status compare_ranks(dt_open_run *r) {
+    (void)dt_failpoint("choices");
+    if (r->config->run.reproducible == DT_REPRODUCIBLE_off) return DT_OK;
+    char *environment = dt_record_environment(r->backend->describe(r->backend));
+    char *text = dt_xprintf("%s, dtrain %s", environment, r->args.version);
+    const dt_status st = dt_agree_environment(r->comm, text, dt_run_is_elastic(r));
+    free(text);
+    free(environment);
+    return st;
+}
+
+static dt_status open_backend(dt_open_run *r) {
+    const dt_config *c = r->config;
+    const char *described;
+    char *cache = engine_folder(c);
+    const dt_backend_opts opts = {.threads = r->answers.replica_threads,
+                                  .local_rank = r->comm->local_rank,
+                                  .local_size = r->comm->local_size,
+                                  .world_size = r->comm->world_size,
+                                  .deterministic = c->run.reproducible != DT_REPRODUCIBLE_off,
+                                  .winograd = allows_winograd(r),
+                                  .tf32 = c->device.tf32,
+                                  .timed = c->device.time_engines,
+                                  .cache_folder = cache};
+    const dt_status st = dt_agree_backend(&r->backend, r->comm, r->answers.device, &opts);
+    free(cache);
+    DT_TRY(st);
+    if (r->backend->device) DT_TRY(resolve_threads(r)); // it may have bound us to some cores
+    DT_TRY(compare_ranks(r));
+    // the same numbers are other engines to another version of the library
+    described = r->backend->describe(r->backend);
+    if (r->record.engines && r->backend->choices &&
+        dt_record_same_environment(&r->record, described))
+        r->backend->take_choices(r->backend, r->record.engines);
+    return open_device(r);
+}
+
+static dt_status open_data(dt_open_run *r) {
+    if (!r->args.open_data || r->data) return DT_OK;
+    const bool logs = r->request.use == DT_RUN_TRAINED;
+    char *skip_log = logs ? dt_xprintf("%s/skipped.rank%d", r->dir, r->comm->rank) : NULL;
+    const dt_status st = r->args.open_data(r->args.ctx, r->config, r->backend, r->answers.workers,
+                                           skip_log, r->record.classes, &r->data);
+    free(skip_log);
+    DT_TRY(st);
+    r->fields = r->data->fields;
+    r->n_fields = r->data->n_fields;
+    for (int i = 0; i < r->n_fields; i++) {
+        const dt_field_info *f = &r->fields[i];
+        if (f->normalize_auto)
+            dt_config_set_moments(r->config, i, f->mean, f->std,
+                                  (int)dt_shape_elements(&f->sample_shape));
+    }
+    if (!r->record.classes) r->record.classes = dt_class_names_text(r->fields, r->n_fields);
+    return DT_OK;
+}
+
+// Whether micro-batches are divided as in the checkpoint, whose bits depend on it.
+static bool keeps_replicas(const dt_open_run *r) {
+    const dt_resolved *was = &r->record.resolved;
+    return r->resumed && r->record.world_size == r->comm->world_size &&
+           was->replicas == r->answers.replicas &&
+           was->replica_threads == r->answers.replica_threads;
+}
+
+static dt_status make_replicas(dt_open_run *r, int n) {
+    dt_replica_plan_destroy(r->replicas);
+    r->replicas = NULL;
+    DT_TRY(dt_replica_plan_create(&r->replicas, dt_run_is_elastic(r), r->comm->rank,
+                                  r->comm->world_size, n, dt_run_n_micro(r)));
+    r->answers.replicas = r->replicas->n_replicas;
+    return DT_OK;
+}
+
+dt_status dt_run_set_replicas(dt_open_run *r, int n) {
+    if (r->backend->set_threads && !dt_run_is_elastic(r) && n != r->answers.replicas) {
+        r->answers.replica_threads = r->answers.threads / n; // elastic: bits depend on them
+        r->backend->set_threads(r->backend, r->answers.replica_threads);
+        omp_set_num_threads(r->answers.replica_threads);
+    }
+    return make_replicas(r, n);
+}
+
+// Backend, data and the answers to all autos that need no plan.
+static dt_status open_parts(dt_open_run *r) {
+    const dt_config *c = r->config;
+    const dt_resolved *was = r->resumed ? &r->record.resolved : NULL;
+    r->comm->set_deadline(r->comm, dt_run_timeout_s(c, DT_START_TIMEOUT_S));
+    DT_TRY(dt_agree_config(r->comm, r->given));
+    if (r->request.use != DT_RUN_ASKED) DT_TRY(dt_run_read_teacher(r));
+    DT_TRY(resolve_threads(r));
+    DT_TRY(open_backend(r));
+    if (r->request.use == DT_RUN_ASKED &&
+        r->backend->supports_dtype(r->backend, dt_resolved_dtype(&r->record.resolved)))
+        was = &r->record.resolved; // as the run evaluates itself
+    DT_TRY(dt_resolve_precision(&r->answers, c, r->comm, r->backend, was));
+    r->replicas_open = r->backend->set_threads && c->device.replicas.is_auto &&
+                       (dt_run_is_elastic(r) || !keeps_replicas(r));
+    if (c->train.micro_batch.is_auto) {
+        DT_TRY(open_data(r)); // whose shapes a plan needs
+        DT_TRY(dt_nets_choose_micro_batch(r, was));
+    }
+    DT_TRY(make_replicas(r, r->answers.replicas));
+    dt_run_answer(r);
+    return open_data(r);
+}
+
+// ---- the run's length ------------------------------------------------------------------------------
+
+// What begins or ends at a step of the run must find it there.
+static dt_status check_within(const dt_open_run *r) {
+    static const char bn[] = "eval.recalibrate_bn";
+    const int64_t total = r->record.total_steps;
+    if (dt_value_or(r->config->eval.recalibrate_bn, 0) > total)
+        return dt_config_fail(r->config, bn,
+                              "%s takes the run's first steps, of which there are %lld", bn,
+                              (long long)total);
+    for (int i = 0; i < r->scales.n; i++) {
+        const dt_scale_item *x = &r->scales.items[i];
+        const int64_t from = dt_amount_steps(x->from, total, r->record.steps_per_epoch);
+        if (x->joins && from >= total)
+            return dt_config_fail(r->config, "model.scales",
+                                  "model.scales: %d joins at step %lld, and the run has %lld",
+                                  x->side, (long long)from, (long long)total);
+    }
+    return DT_OK;
+}
+
+// Steps of an epoch and of the run. DT_E_USAGE where the training split is smaller than a step, or lacks what the
+// config wants to do with it.
+static dt_status measure(dt_open_run *r) {
+    const dt_config *c = r->config;
+    const int64_t n = r->data->n_samples(r->data, DT_SPLIT_TRAIN);
+    const bool validates = r->data->n_samples(r->data, DT_SPLIT_VAL) > 0;
+    const int64_t per_epoch = r->record.steps_per_epoch = n / dt_run_global_batch(r);
+    if (n == 0) return dt_config_fail(c, "data.split", "the split leaves no sample to train on");
+    if (per_epoch == 0)
+        return dt_fail(DT_E_USAGE,
+                       "the training split has %lld samples, fewer than train.global_batch (%d): "
+                       "lower it",
+                       (long long)n, dt_run_global_batch(r));
+    r->record.total_steps = per_epoch * c->train.epochs;
+    if (c->train.max_steps.has && c->train.max_steps.value < r->record.total_steps)
+        r->record.total_steps = c->train.max_steps.value;
+    DT_TRY(check_within(r));
+    if (!validates && c->train.early_stop.patience.has)
+        return dt_config_fail(c, "train.early_stop.patience",
+                              "train.early_stop follows evaluations, and there is no validation "
+                              "part: set data.split.val");
+    if (validates || !dt_schedules[c->train.schedule.name]->follows_evaluations) return DT_OK;
+    return dt_config_fail(c, "train.schedule.name",
+                          "%s follows evaluations, and there is no validation part: set "
+                          "data.split.val",
+                          dt_config_text(c, DT_KEY(train.schedule.name)));
+}
+
+// ---- life ------------------------------------------------------------------------------------------
+
+dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_request *q) {
+    DT_TRY(dt_agree_shared(a->comm, dt_run_init(r, a, q))); // of the config and the world size
+    if (q->use != DT_RUN_CHECKED) DT_TRY(dt_run_read_record(r));
+    if (r->finished) return DT_OK;
+    DT_TRY(open_parts(r));
+    if (r->resumed) DT_TRY(dt_run_check_resumed(r));
+    if (q->use != DT_RUN_ASKED) return r->data ? measure(r) : DT_OK;
+    if (r->data->n_samples(r->data, q->split) > 0) return DT_OK;
+    return dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split",
+                   dt_split_name(q->split));
+}
+
+void dt_run_close(dt_open_run *r, dt_status st) {
+    const dt_error_kept first = dt_error_keep(); // the outcome stands; a failure here is logged
+    if (r->ckpt) dt_ckpt_close(r->ckpt);
+    if (r->data) r->data->close(r->data);
+    if (r->device_comm && (st == DT_OK || r->comm->shared_failure) &&
+        r->device_comm->finalize(r->device_comm) != DT_OK)
+        dt_warn("at the end of the run: %s", dt_error_message());
+    dt_comm_destroy_nccl(r->device_comm);
+    dt_replica_plan_destroy(r->replicas);
+    if (r->backend) r->backend->destroy(r->backend);
+    dt_param_groups_fini(&r->groups);
+    dt_config_destroy(r->teacher.config);
+    free(r->teacher.classes);
+    free(r->teacher.folder);
+    dt_int8_destroy(r->int8);
+    dt_record_fini(&r->record);
+    dt_config_destroy(r->given);
+    free(r->checkpoint);
+    free(r->dir);
+    dt_error_restore(&first);
+}

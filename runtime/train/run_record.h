@@ -1,0 +1,73 @@
+// run_record.h: state.json of a checkpoint: everything besides tensors that a run needs to go on.
+#ifndef DT_TRAIN_RUN_RECORD_H
+#define DT_TRAIN_RUN_RECORD_H
+
+#include "base/json.h"
+#include "base/status.h"
+#include "config/words.h"
+
+#include <stdint.h>
+
+// Every `auto` that was answered.
+typedef struct dt_resolved {
+    int threads;         // CPU threads of a rank
+    int replicas;        // micro-batches at once in a rank
+    int replica_threads; // threads of one micro-batch
+    int workers;         // loader threads (changes no numbers)
+    int micro_batch;
+    dt_precision precision;
+    dt_device_kind device;
+    int best; // 1 + dt_metric_id; 0: not answered yet
+} dt_resolved;
+
+typedef struct dt_eval_point {
+    int64_t step;
+    double value; // of eval.best; NaN allowed
+} dt_eval_point;
+
+// What the words of a config's network mean: 0, before they had a number; 1, the defaults of model.layers are PyTorch's.
+enum { DT_NETWORKS = 1 };
+
+typedef struct dt_run_record {
+    int networks; // DT_NETWORKS when it was written
+    int64_t step; // optimizer steps done; also the data cursor and the t of AdamW
+    int64_t total_steps, steps_per_epoch;
+    uint64_t seed;
+    int world_size;
+    uint64_t host_layout_hash; // dt_comm.host_layout_hash
+    char *config;              // YAML as given (autos unresolved): what a resume is compared with
+    char *environment;         // backend, ISA, library
+    char *engines; // chosen by timing (dt_backend.choices); NULL: the backend chooses none
+    char *version; // of dtrain
+    char *classes; // JSON (class_names.h)
+    double loss;   // of the last step that was not skipped
+    uint64_t data_fingerprint;
+    uint64_t teacher; // hash of the weights of train.teacher; 0: there is none
+    int64_t metrics_offset;
+    dt_resolved resolved;
+    // Loss scaling (fp16): the scale, finite steps since it changed, steps skipped. Scale 0: none.
+    double loss_scale;
+    int64_t clean_steps, n_skipped;
+    dt_eval_point *history;
+    int n_history;
+    int64_t best_step; // -1: none
+    double best_value;
+} dt_run_record;
+
+void dt_record_init(dt_run_record *s);
+void dt_record_fini(dt_run_record *s);
+void dt_record_add_eval(dt_run_record *s, int64_t step, double value);
+void dt_record_build(const dt_run_record *s, dt_json *j); // resets j
+// DT_E_CKPT naming `where` and the member that is missing or wrong.
+dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text);
+// Reads the record of the checkpoint in `folder`, which is of `step`. *text is the file; heap.
+dt_status dt_record_read(dt_run_record *s, const char *folder, int64_t step, char **text);
+dt_status dt_record_check(const char *folder,
+                          int64_t step); // whether it can be read: dt_ckpt_opts.usable
+// The part of a backend's description that a run's bits depend on: not the number of threads, not which device a
+// rank has. Heap.
+char *dt_record_environment(const char *described);
+// Whether a backend of this description gives the bits of the run in s; if not, its engines mean nothing.
+bool dt_record_same_environment(const dt_run_record *s, const char *described);
+
+#endif
