@@ -172,8 +172,10 @@ static dt_status run(const launch_words *w) {
     cloud k = {.w = w};
     char *task = NULL;
     DT_TRY(read_options(&k));
-    dt_status st =
-        launch_target_config(&k.config, "launch cloud", w, k.n_nodes * k.n_ranks_node, true);
+    dt_run_length length;
+    dt_status st = launch_target_config(&k.config, "launch cloud", w);
+    if (st == DT_OK) st = launch_target_ranks(k.config, k.n_nodes * k.n_ranks_node);
+    if (st == DT_OK) st = launch_target_check(k.config, true, 0, &length);
     if (st == DT_OK) {
         k.name = task_name(k.config);
         st = fill_task(&task, &k);

@@ -243,14 +243,16 @@ static dt_status start(job_on_hosts *j, int restarts) {
 static dt_status run(const launch_words *w) {
     job_on_hosts j = {.w = w};
     dt_config *c = NULL;
+    dt_run_length length;
     int restarts;
     DT_TRY(launch_option_int(w, RESTARTS, 0, &restarts));
     DT_TRY(launch_option_int(w, WAIT, 600, &j.wait_s));
     j.list.agent = w->options[AGENT] ? w->options[AGENT] : ssh;
     j.list.program = w->options[PROGRAM] ? w->options[PROGRAM] : launch_program();
     dt_status st = launch_hosts_parse(&j.list, w->options[HOSTS], w->options[HOSTFILE]);
-    if (st == DT_OK)
-        st = launch_target_config(&c, "launch hosts", w, launch_hosts_ranks(&j.list), true);
+    if (st == DT_OK) st = launch_target_config(&c, "launch hosts", w);
+    if (st == DT_OK) st = launch_target_ranks(c, launch_hosts_ranks(&j.list));
+    if (st == DT_OK) st = launch_target_check(c, true, 0, &length);
     j.config = c;
     if (st == DT_OK) st = start(&j, restarts);
     launch_hosts_free(&j.list);

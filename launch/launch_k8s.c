@@ -142,35 +142,23 @@ static dt_status list_args(k8s_job *j, const launch_words *w) {
     return st;
 }
 
-// The memory of a rank on n_threads: what dtrain check finds, and what program, libraries and batches take besides.
-static dt_status estimate_memory(double *mib, const launch_words *w, int n_threads) {
-    dt_config *c = NULL;
-    char *report = NULL;
-    size_t n = 0;
-    DT_TRY(launch_load_config(&c, "launch k8s", w));
-    dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
-    if (c->device.threads.is_auto) dt_config_set_int(c, DT_KEY(device.threads), n_threads);
-    FILE *out = open_memstream(&report, &n);
-    dt_run_length length;
-    dt_status st = launch_check_config(c, &(dt_check_prints){0}, out, &length);
-    fclose(out);
-    free(report);
-    dt_config_destroy(c);
-    *mib = 512 + (double)length.rank_bytes / 1048576.0;
-    return st;
-}
-
 // An overlay that was chosen says how large its workers are.
 static dt_status read_resources(k8s_job *j, const launch_words *w, int n_slots) {
     const bool own = w->options[GPUS] || w->options[OVERLAY];
     const bool is_auto = j->config->device.threads.is_auto;
     int n_cpus = n_slots * (is_auto ? 1 : (int)dt_answer(j->config->device.threads));
-    double mib = 0;
+    dt_run_length length;
     DT_TRY(launch_option_int(w, CPUS, n_cpus, &n_cpus));
     launch_put(&j->values, "CPUS", !own || w->options[CPUS] ? dt_xprintf("\"%d\"", n_cpus) : NULL);
+    DT_TRY(launch_target_check(j->config, true,
+                               own                ? 0
+                               : n_cpus > n_slots ? n_cpus / n_slots
+                                                  : 1,
+                               &length));
     if (own || w->options[MEMORY])
         return launch_put_yaml(&j->values, "MEMORY", "--memory", w->options[MEMORY]);
-    DT_TRY(estimate_memory(&mib, w, n_cpus > n_slots ? n_cpus / n_slots : 1));
+    // of a rank: what dtrain check finds, and what program, libraries and batches take besides
+    const double mib = 512 + (double)length.rank_bytes / 1048576.0;
     launch_put(&j->values, "MEMORY", dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64));
     return DT_OK;
 }
@@ -191,7 +179,8 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
                        "--slots %d: a rank needs a GPU of its own, and a worker has %d "
                        "(--gpus)",
                        n_slots, n_gpus);
-    DT_TRY(launch_target_config(&j->config, "launch k8s", w, n_workers * n_slots, true));
+    DT_TRY(launch_target_config(&j->config, "launch k8s", w));
+    DT_TRY(launch_target_ranks(j->config, n_workers * n_slots));
     DT_TRY(name_job(j));
     DT_TRY(read_resources(j, w, n_slots));
     launch_values *v = &j->values;

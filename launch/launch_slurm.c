@@ -80,7 +80,8 @@ static dt_status read_sweep(slurm_job *j, const launch_words *w, int n_ranks) {
     char **first = sweep_run_words(s, 0);
     launch_words one = {.words = (const char **)first + 1};
     while (one.words[one.n_words]) one.n_words++;
-    dt_status st = launch_target_config(&j->config, "launch slurm", &one, n_ranks, true);
+    dt_status st = launch_target_config(&j->config, "launch slurm", &one);
+    if (st == DT_OK) st = launch_target_ranks(j->config, n_ranks);
     sweep_free_words(first);
     DT_TRY(st);
     char *runs = NULL;
@@ -98,7 +99,8 @@ static dt_status read_sweep(slurm_job *j, const launch_words *w, int n_ranks) {
 }
 
 static dt_status read_run(slurm_job *j, const launch_words *w, int n_ranks) {
-    DT_TRY(launch_target_config(&j->config, "launch slurm", w, n_ranks, true));
+    DT_TRY(launch_target_config(&j->config, "launch slurm", w));
+    DT_TRY(launch_target_ranks(j->config, n_ranks));
     char *dir = dt_xprintf("%s/%s", j->config->run.dir, j->config->run.name);
     const char **words = launch_train_words(w);
     char *runs = NULL;

@@ -24,7 +24,16 @@ static bool has_cuda_module(void) {
     return dt_module_find("dtrain_cuda.so", path, sizeof path) == DT_OK && *path;
 }
 
-static dt_status check_ranks(const dt_config *c, int n_ranks) {
+dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w) {
+    if (launch_is_rank())
+        return dt_fail(DT_E_USAGE, "dtrain %s starts the ranks itself: without mpirun", target);
+    if (w->n_words > 0 && strcmp(w->words[0], "-") == 0)
+        return dt_fail(DT_E_USAGE, "dtrain %s reads its config more than once: give a file",
+                       target);
+    return launch_load_config(out, target, w);
+}
+
+dt_status launch_target_ranks(const dt_config *c, int n_ranks) {
     const int64_t n_micro = c->train.global_batch / launch_micro_batch(c);
     if (n_ranks <= n_micro) return DT_OK;
     return dt_config_fail(c, "train.micro_batch",
@@ -33,38 +42,23 @@ static dt_status check_ranks(const dt_config *c, int n_ranks) {
                           n_ranks, (long long)n_micro, (long long)n_micro);
 }
 
-// Its report tells of this machine, so only its errors and warnings are shown.
-static dt_status check(const char *target, const launch_words *w, int n_ranks, bool elsewhere) {
-    dt_config *c = NULL;
-    if (launch_is_rank())
-        return dt_fail(DT_E_USAGE, "dtrain %s starts the ranks itself: without mpirun", target);
-    if (w->n_words > 0 && strcmp(w->words[0], "-") == 0)
-        return dt_fail(DT_E_USAGE, "dtrain %s reads its config more than once: give a file",
-                       target);
-    DT_TRY(launch_load_config(&c, target, w));
-    dt_status st = check_ranks(c, n_ranks);
-    if (st != DT_OK) {
-        dt_config_destroy(c);
-        return st;
-    }
-    if (elsewhere && c->device.kind == DT_DEVICE_cuda &&
-        !(has_cuda_module() && dt_io_exists("/dev/nvidiactl")))
+// The report tells of this machine, so only errors and warnings of the check are shown.
+dt_status launch_target_check(const dt_config *config, bool elsewhere, int n_threads,
+                              dt_run_length *length) {
+    dt_config *c = dt_config_copy(config); // whose autos the check answers
+    const bool has_gpu = has_cuda_module() && dt_io_exists("/dev/nvidiactl");
+    if (elsewhere && (n_threads || (c->device.kind == DT_DEVICE_cuda && !has_gpu)))
         dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
+    if (n_threads && c->device.threads.is_auto)
+        dt_config_set_int(c, DT_KEY(device.threads), n_threads);
     char *report = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&report, &n);
-    dt_run_length length;
-    st = launch_check_config(c, &(dt_check_prints){0}, out, &length);
+    const dt_status st = launch_check_config(c, &(dt_check_prints){0}, out, length);
     fclose(out);
     free(report);
     dt_config_destroy(c);
     return st;
-}
-
-dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w,
-                               int n_ranks, bool elsewhere) {
-    DT_TRY(check(target, w, n_ranks, elsewhere));
-    return launch_load_config(out, target, w);
 }
 
 static void list_files(const char *pattern, dt_names *out) {

@@ -1,4 +1,4 @@
-// target.h: what the targets of `dtrain launch` share: the config, checked before anything starts, and templates.
+// target.h: what the targets of `dtrain launch` share: the config, its checks before anything starts, and templates.
 //
 // A template is a plain file of the repository (launch/slurm, launch/cloud, k8s), to be copied and edited by hand, too.
 // @NAME@ stands for a value, which is put there as it is: whoever gives it has quoted it for the place, on one line
@@ -32,11 +32,14 @@ dt_status launch_put_yaml(launch_values *values, const char *name, const char *w
 const char *launch_value(const launch_values *values, const char *name);
 void launch_values_fini(launch_values *values);
 
-// Loads the config of `w` and checks it. elsewhere: the job runs on other machines, so a GPU that this one lacks is no
-// error: memory and plan are then those of a CPU. DT_E_USAGE also if a step has fewer micro-batches than n_ranks.
-// *out is as given, its autos unanswered.
-dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w,
-                               int n_ranks, bool elsewhere);
+// Loads the config of `w`, for a verb that starts ranks itself. *out is as given, its autos unanswered.
+dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w);
+// DT_E_USAGE where a step has fewer micro-batches than n_ranks.
+dt_status launch_target_ranks(const dt_config *c, int n_ranks);
+// What dtrain check finds: data, network, memory. elsewhere: the job runs on other machines, so a GPU that this one
+// lacks is no error: memory and plan are then those of a CPU. n_threads: of a rank there, which has no GPU; 0: not known.
+dt_status launch_target_check(const dt_config *c, bool elsewhere, int n_threads,
+                              dt_run_length *length);
 // The files of data.path that are there, sets that are folders of LMDB as their data.mdb; the caller frees them.
 void launch_list_data(const dt_config *c, dt_names *out);
 // GPUs of this machine that the config would use; 0: it trains on CPUs, or there is none.

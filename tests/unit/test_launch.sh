@@ -132,6 +132,9 @@ wrong "wants a config file" launch local
 wrong "train.epochz" launch local $c train.epochz=2
 wrong "fusion.yaml" launch local $c model.name=resnet # one image, and the config has two
 wrong "9 ranks cannot share the 8 micro-batches" launch local -n 9 $c
+# a login node builds no network; ranks and keys are checked
+(cd "$work/here" && "$DTRAIN" launch slurm --print $c 'train.groups=[{match: nothing, lr: 2}]') >/dev/null 2>"$work/log" || fail "launch slurm builds the network"
+wrong "9 ranks cannot share the 8 micro-batches" launch slurm --nodes 9 $c
 wrong "9 ranks cannot share the 8 micro-batches" launch hosts --hosts a:5,b:4 $c
 wrong "9 ranks cannot share the 8 micro-batches" launch cloud "${buckets[@]}" -n 9 $c
 CUDA_VISIBLE_DEVICES=0,1 wrong "-n 3: this machine has 2 GPUs" launch local -n 3 $c device.kind=cuda
