@@ -117,7 +117,10 @@ static dt_status scan_file(dt_shard_job *j, const dt_file_format *f, const dt_bl
 }
 
 static dt_status no_format(const dt_shard_job *j, const uint8_t *head, size_t n) {
-    const dt_kind *k = dt_kind_of_bytes(head, n);
+    const dt_kind *k = dt_kind_of_bytes(head, n), *unread = dt_kind_unread(j->path);
+    if (unread || (k && k->tool))
+        return dt_fail(DT_E_DATA, "%s: one file of kind %s, which is not read: %s", j->path,
+                       unread ? unread->name : k->name, unread ? unread->tool : k->tool);
     if (k)
         return dt_fail(DT_E_DATA,
                        "%s: one file of kind %s (by its first bytes), no data set: give the folder "
