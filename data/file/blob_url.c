@@ -25,10 +25,15 @@ bool dt_blob_is_url(const char *path) {
 
 // ---- requests --------------------------------------------------------------------------------------
 
-// A range of the object; `unchanged`: a header If-Match, or NULL.
+// A range of the object; `unchanged`: a header If-Match, or NULL, while it is opened: then a server that does not answer
+// may be a name that is wrong.
 static dt_status ask(dt_http_reply *out, const char *path, uint64_t at, const dt_http_part part[2],
                      const char *unchanged) {
-    dt_s3_request r = {.http = {.ranged = true, .from = at, .part = {part[0], part[1]}}};
+    enum { OPEN_S = 15 };
+    dt_s3_request r = {.http = {.ranged = true,
+                                .from = at,
+                                .part = {part[0], part[1]},
+                                .limit_s = unchanged ? 0 : OPEN_S}};
     dt_status st = DT_OK;
     *out = (dt_http_reply){0};
     if (dt_s3_is_url(path))
