@@ -7,6 +7,8 @@
 #include "config/listen.h"
 #include "config_internal.h"
 
+#include "config/sink_words.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -497,6 +499,28 @@ static dt_status check_trace(const dt_config *c) {
                           "metrics.trace.steps is '%s'; expected FROM..TO, as in 20..30", steps);
 }
 
+static dt_status check_mlflow(const dt_config *c) {
+    const char *uri = c->metrics.mlflow.uri;
+    if (!dt_words_have(&c->metrics.sinks, DT_SINK_mlflow)) return DT_OK;
+    if (!dt_words_have(&c->metrics.sinks, DT_SINK_jsonl))
+        return dt_config_fail(c, "metrics.sinks",
+                              "the mlflow sink sends the lines of metrics.jsonl: metrics.sinks "
+                              "wants jsonl too");
+    if (!uri || (strncmp(uri, "http://", 7) != 0 && strncmp(uri, "https://", 8) != 0))
+        return dt_config_fail(
+            c, "metrics.mlflow.uri",
+            "metrics.mlflow.uri is %s%s%s; expected the tracking server's URL, as "
+            "in http://host:5000",
+            uri ? "'" : "", uri ? uri : "not given", uri ? "'" : "");
+    const char *host = strchr(uri, ':') + 3;
+    if (memchr(host, '@', strcspn(host, "/")))
+        return dt_config_fail(c, "metrics.mlflow.uri",
+                              "metrics.mlflow.uri has a name or password in it; set "
+                              "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+                              "MLFLOW_TRACKING_TOKEN, in the environment");
+    return DT_OK;
+}
+
 dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_map(c, "", c->root));
     size_t n_rows;
@@ -509,6 +533,7 @@ dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_clipping(c));
     DT_TRY(check_company(c));
     DT_TRY(check_trace(c));
+    DT_TRY(check_mlflow(c));
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, c));
     for (int i = 0; i < c->data.n_fields; i++) DT_TRY(check_field(c, &c->data.fields[i]));

@@ -27,8 +27,11 @@ typedef struct dt_metrics_opts {
     dt_listen listen;               // of the prometheus sink
     const char *listen_text;        // as it was given, for messages
     const char *textfile;           // likewise: a folder for node_exporter, or NULL
-    double linger_s;     // likewise: how long it answers after the end, until one more scrape
-    const char *version; // of dtrain
+    double linger_s; // likewise: how long it answers after the end, until one more scrape
+    const char *mlflow_uri, *mlflow_experiment; // of the mlflow sink
+    bool mlflow_model;
+    const char *config_text;    // likewise: as dt_config_dump writes it; copied
+    const char *version;        // of dtrain
     const char *machine, *data; // described in a line; or NULL
     int64_t n_samples[3];       // of training, validation, test
     const char *chosen_by;      // what the best checkpoint is chosen by, or NULL

@@ -159,12 +159,17 @@ static dt_status open_reports(trainer *t) {
     dt_status st = r->data->write_split ? r->data->write_split(r->data, path) : DT_OK;
     free(path);
     DT_TRY(forgive_no_space(st));
+    char *text = dt_config_dump(c);
     const int64_t every = dt_amount_steps(c->metrics.every, total, per_epoch);
     dt_metrics_opts o = {.run_dir = r->dir,
                          .run_name = c->run.name,
                          .listen_text = c->metrics.listen,
                          .textfile = c->metrics.textfile,
                          .linger_s = c->metrics.linger,
+                         .mlflow_uri = c->metrics.mlflow.uri,
+                         .mlflow_experiment = c->metrics.mlflow.experiment,
+                         .mlflow_model = c->metrics.mlflow.model,
+                         .config_text = text,
                          .version = r->args.version,
                          .machine = r->backend->describe(r->backend),
                          .data = r->data->describe(r->data),
@@ -180,16 +185,15 @@ static dt_status open_reports(trainer *t) {
     for (int i = 0; i < DT_N_SINKS; i++)
         o.sinks |= (unsigned)dt_words_have(&c->metrics.sinks, i) << i;
     for (int i = 0; i < 3; i++) o.n_samples[i] = r->data->n_samples(r->data, (dt_split)i);
-    DT_TRY(dt_listen_read(&o.listen, c));
-    DT_TRY(dt_metrics_open(&t->metrics, &o));
-    dt_ckpt_on_saved(r->ckpt, note_saved, t->metrics);
+    st = dt_listen_read(&o.listen, c);
+    if (st == DT_OK) st = dt_metrics_open(&t->metrics, &o);
+    if (st == DT_OK) dt_ckpt_on_saved(r->ckpt, note_saved, t->metrics);
     // flushes the run's directory too, which has metrics.jsonl now
     path = dt_xprintf("%s/config.yaml", r->dir);
-    char *text = dt_config_dump(c);
-    st = dt_io_update_file(path, text, strlen(text));
+    if (st == DT_OK) st = forgive_no_space(dt_io_update_file(path, text, strlen(text)));
     free(text);
     free(path);
-    return forgive_no_space(st);
+    return st;
 }
 
 static dt_status open_source(trainer *t) {
@@ -654,6 +658,30 @@ static void close_trainer(trainer *t, dt_status st) {
     dt_error_restore(&first);
 }
 
+// What MLflow has not got of a finished run.
+static void send_rest(const dt_open_run *r) {
+    const dt_config *c = r->config;
+    const int64_t total = r->record.total_steps, per_epoch = r->record.steps_per_epoch;
+    if (!dt_run_is_root(r) || !dt_words_have(&c->metrics.sinks, DT_SINK_mlflow)) return;
+    char *text = dt_config_dump(c);
+    const dt_metrics_opts o = {.run_dir = r->dir,
+                               .run_name = c->run.name,
+                               .sinks = 1u << DT_SINK_mlflow,
+                               .mlflow_uri = c->metrics.mlflow.uri,
+                               .mlflow_experiment = c->metrics.mlflow.experiment,
+                               .mlflow_model = c->metrics.mlflow.model,
+                               .config_text = text,
+                               .version = r->args.version,
+                               .every_steps =
+                                   (int)dt_amount_steps(c->metrics.every, total, per_epoch),
+                               .steps_per_epoch = per_epoch,
+                               .truncate_to = INT64_MAX};
+    dt_metrics *m;
+    if (dt_metrics_open(&m, &o) == DT_OK)
+        dt_metrics_close(m, &(dt_run_end){r->record.step, DT_OK, ""});
+    free(text);
+}
+
 dt_status dt_trainer_train(const dt_trainer_args *a) {
     trainer t = {.last_step = -1};
     dt_signals_install();
@@ -662,6 +690,7 @@ dt_status dt_trainer_train(const dt_trainer_args *a) {
     dt_json_init(&t.results);
     dt_status st = dt_run_open(&t.run, a, &(dt_run_request){.use = DT_RUN_TRAINED});
     if (st == DT_OK && !t.run.finished) st = train(&t);
+    if (st == DT_OK && t.run.finished) send_rest(&t.run);
     close_trainer(&t, st);
     return st;
 }

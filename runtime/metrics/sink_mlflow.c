@@ -1,0 +1,548 @@
+// sink_mlflow.c: a run in MLflow: params, metrics, tags, and files as artifacts, through the REST API of a tracking server.
+//
+// The spool is metrics.jsonl itself: a thread reads the lines behind those that the server has taken, a few times a
+// second, and sends them in batches; RUN/mlflow.json says how far it is, and which run of MLflow this one is. So a
+// server that is away, slow or full costs a warning and nothing else: what it missed is sent when it answers again, in
+// this attempt, in the next one, or when the command of the finished run is given once more. An attempt goes on in the
+// run of those before it, and steps that are done again are not sent again: MLflow keeps every value of a step.
+// Of steps every `metrics.every` is sent, as to TensorBoard.
+//
+// Who may write comes from the environment (MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD) or from
+// ~/.mlflow/credentials, as with MLflow's own client, and is never written anywhere.
+// https://mlflow.org/docs/latest/rest-api.html
+#define _GNU_SOURCE
+#include "metrics/metrics_internal.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/http.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/thread.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BATCH_METRICS = 1000, BATCH_PARAMS = 100, MAX_NAME = 250, MAX_VALUE = 500 }; // the server's
+#define LOOK_S   1.0
+#define ANSWER_S 10.0 // for one request
+#define LAST_S   15.0 // at the end of the run, for all that is left
+#define FILE_S   3600.0
+
+typedef struct mlflow {
+    dt_metrics_opts o;
+    char *jsonl, *state_file; // paths
+    char *config;
+    char *authorization; // a header, or NULL
+    char *user;          // NAME:PASSWORD, or NULL
+    char *experiment_id, *run_id, *artifacts;
+    int64_t sent, last_step, last_val; // bytes of metrics.jsonl; what a step done again is told by
+    bool has_params, has_end;          // it has the params; it knows that the run is finished
+    double again_s, pause_s;           // after a failure: when next
+    bool away, gave_up;
+    dt_status status; // how the run ended
+    int64_t end_step;
+    bool ended;
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stop;
+} mlflow;
+
+// ---- the server ------------------------------------------------------------------------------------
+
+// Once for each time that it goes away.
+static void note_failure(mlflow *s, const char *what) {
+    s->pause_s = s->pause_s < 1 ? 2 : s->pause_s < 60 ? 2 * s->pause_s : 60;
+    s->again_s = dt_clock_s() + s->pause_s;
+    if (!s->away)
+        dt_warn("MLflow: %s; training goes on, and what is missing there is sent later", what);
+    s->away = true;
+}
+
+typedef enum answer { DONE, LATER, NEVER } answer; // NEVER: the server will not take it
+
+static answer ask(mlflow *s, const char *method, const char *path, const json_t *body,
+                  json_t **out) {
+    char *url = dt_xprintf("%s/%s", s->o.mlflow_uri, path), *text = NULL;
+    const char *headers[] = {"Content-Type: application/json", s->authorization, NULL};
+    dt_http_reply reply = {0};
+    if (body) text = json_dumps(body, JSON_COMPACT);
+    const dt_http_request r = {.method = method,
+                               .url = url,
+                               .headers = headers,
+                               .user = s->user,
+                               .body = text,
+                               .n_body = text ? strlen(text) : 0,
+                               .max_body = 1 << 20,
+                               .limit_s = ANSWER_S};
+    answer a = DONE;
+    if (dt_http_do(&reply, &r) != DT_OK) {
+        note_failure(s, dt_error_message());
+        dt_error_clear();
+        a = LATER;
+    } else if (reply.status / 100 != 2) {
+        json_t *said = reply.body ? json_loads(reply.body, 0, NULL) : NULL;
+        const char *message = json_string_value(json_object_get(said, "message"));
+        const bool refused = reply.status == 401 || reply.status == 403;
+        char what[512];
+        snprintf(what, sizeof what, "%s/%s answers %d%s%.300s%s", s->o.mlflow_uri, path,
+                 reply.status, message ? ": " : "", message ? message : "",
+                 refused ? " (MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD)"
+                         : "");
+        a = refused || reply.status / 100 != 4 ? LATER : NEVER;
+        if (a == LATER) note_failure(s, what);
+        if (a == NEVER && out) *out = said; // who asked may look at it
+        if (a == NEVER && !out) dt_warn("MLflow: %s: that is left out", what);
+        if (a != NEVER || !out) json_decref(said);
+    } else {
+        if (s->away) dt_info("MLflow answers again");
+        s->away = false;
+        s->pause_s = 0;
+        if (out) *out = reply.body ? json_loads(reply.body, 0, NULL) : NULL;
+    }
+    dt_http_reply_fini(&reply);
+    free(url);
+    free(text);
+    return a;
+}
+
+static void set_text(char **place, const char *text) {
+    free(*place);
+    *place = text ? dt_xstrdup(text) : NULL;
+}
+
+static void save_state(const mlflow *s) {
+    json_t *j =
+        json_pack("{s:s?, s:s?, s:s?, s:I, s:I, s:I, s:b, s:b}", "experiment_id", s->experiment_id,
+                  "run_id", s->run_id, "artifact_uri", s->artifacts, "sent", (json_int_t)s->sent,
+                  "last_step", (json_int_t)s->last_step, "last_val", (json_int_t)s->last_val,
+                  "params", s->has_params, "finished", s->has_end);
+    char *text = json_dumps(j, 0);
+    if (dt_io_write_file(s->state_file, text, strlen(text)) != DT_OK) dt_error_clear();
+    free(text);
+    json_decref(j);
+}
+
+static void load_state(mlflow *s) {
+    json_t *j = json_load_file(s->state_file, 0, NULL);
+    set_text(&s->experiment_id, json_string_value(json_object_get(j, "experiment_id")));
+    set_text(&s->run_id, json_string_value(json_object_get(j, "run_id")));
+    set_text(&s->artifacts, json_string_value(json_object_get(j, "artifact_uri")));
+    s->sent = json_integer_value(json_object_get(j, "sent"));
+    s->last_step = json_integer_value(json_object_get(j, "last_step"));
+    s->last_val = json_integer_value(json_object_get(j, "last_val"));
+    s->has_params = json_is_true(json_object_get(j, "params"));
+    s->has_end = json_is_true(json_object_get(j, "finished"));
+    json_decref(j);
+}
+
+// ---- what is sent ----------------------------------------------------------------------------------
+
+// Letters of a name that the server takes; others become _.
+static void clean_name(char out[MAX_NAME + 1], const char *name) {
+    size_t n = 0;
+    for (; *name && n < MAX_NAME; name++)
+        out[n++] = isalnum((unsigned char)*name) || strchr("_-. /", *name) ? *name : '_';
+    out[n] = '\0';
+}
+
+static json_t *pair(const char *key, const char *value) {
+    char name[MAX_NAME + 1], text[MAX_VALUE + 1];
+    clean_name(name, key);
+    dt_text_clean(text, sizeof text, value);
+    return json_pack("{s:s, s:s}", "key", name, "value", text);
+}
+
+static answer find_experiment(mlflow *s) {
+    json_t *reply = NULL, *body = json_pack("{s:s}", "name", s->o.mlflow_experiment);
+    answer a = ask(s, "POST", "api/2.0/mlflow/experiments/create", body, &reply);
+    set_text(&s->experiment_id, json_string_value(json_object_get(reply, "experiment_id")));
+    json_decref(reply);
+    reply = NULL;
+    if (a == NEVER) { // it is there
+        json_decref(body);
+        body = json_pack("{s:s, s:i}", "filter", "", "max_results", 1);
+        char *filter = dt_xprintf("name = '%s'", s->o.mlflow_experiment);
+        json_object_set_new(body, "filter", json_string(filter));
+        free(filter);
+        a = ask(s, "POST", "api/2.0/mlflow/experiments/search", body, &reply);
+        set_text(&s->experiment_id,
+                 json_string_value(json_object_get(
+                     json_array_get(json_object_get(reply, "experiments"), 0), "experiment_id")));
+        json_decref(reply);
+    }
+    json_decref(body);
+    if (a == DONE && !s->experiment_id) a = NEVER;
+    if (a == NEVER && !s->gave_up)
+        dt_warn("MLflow: there is no experiment '%s', and it cannot be made: nothing is sent",
+                s->o.mlflow_experiment);
+    s->gave_up |= a == NEVER;
+    return a;
+}
+
+static answer create_run(mlflow *s) {
+    char host[256] = "";
+    json_t *reply = NULL, *tags = json_array();
+    if (!s->experiment_id) {
+        const answer a = find_experiment(s);
+        if (a != DONE) return a;
+    }
+    gethostname(host, sizeof host - 1);
+    json_array_append_new(tags, pair("mlflow.source.name", "dtrain"));
+    json_array_append_new(tags, pair("mlflow.source.type", "JOB"));
+    json_array_append_new(tags, pair("dtrain.version", s->o.version));
+    json_array_append_new(tags, pair("dtrain.run_dir", s->o.run_dir));
+    json_array_append_new(tags, pair("dtrain.host", host));
+    json_t *body = json_pack("{s:s, s:s, s:I, s:o}", "experiment_id", s->experiment_id, "run_name",
+                             s->o.run_name, "start_time", (json_int_t)(1000 * dt_clock_wall_s()),
+                             "tags", tags);
+    answer a = ask(s, "POST", "api/2.0/mlflow/runs/create", body, &reply);
+    const json_t *info = json_object_get(json_object_get(reply, "run"), "info");
+    if (a == DONE) {
+        set_text(&s->run_id, json_string_value(json_object_get(info, "run_id")));
+        set_text(&s->artifacts, json_string_value(json_object_get(info, "artifact_uri")));
+        if (!s->run_id) a = NEVER;
+    }
+    if (a == NEVER) {
+        dt_warn("MLflow: %s takes no run: nothing is sent", s->o.mlflow_uri);
+        s->gave_up = true;
+    }
+    json_decref(reply);
+    json_decref(body);
+    if (a == DONE) save_state(s);
+    return a;
+}
+
+static answer update_run(mlflow *s, const char *status, bool end) {
+    json_t *body = json_pack("{s:s, s:s}", "run_id", s->run_id, "status", status);
+    if (end)
+        json_object_set_new(body, "end_time", json_integer((json_int_t)(1000 * dt_clock_wall_s())));
+    const answer a = ask(s, "POST", "api/2.0/mlflow/runs/update", body, NULL);
+    json_decref(body);
+    return a;
+}
+
+static answer log_batch(mlflow *s, const char *kind, json_t *items) {
+    json_t *body = json_pack("{s:s, s:O}", "run_id", s->run_id, kind, items);
+    const answer a =
+        json_array_size(items) ? ask(s, "POST", "api/2.0/mlflow/runs/log-batch", body, NULL) : DONE;
+    json_decref(body);
+    return a;
+}
+
+// The config as dt_config_dump writes it: sections by indentation.
+static answer send_params(mlflow *s) {
+    char path[1024] = "", *text = dt_xstrdup(s->config), *rest = text;
+    json_t *params = json_array();
+    answer a = DONE;
+    for (char *line; a == DONE && (line = strsep(&rest, "\n"));) {
+        size_t depth = strspn(line, " ") / 2, n = strlen(path);
+        char *key = line + 2 * depth, *colon = strstr(key, ": "), *end = key + strlen(key);
+        char *parent = path;
+        for (; depth > 0 && (parent = strchrnul(parent, '.')) && *parent; depth--) parent++;
+        *parent = '\0';
+        n = strlen(path);
+        if (!colon && end > key && end[-1] == ':') { // a section
+            snprintf(path + n, sizeof path - n, "%.*s.", (int)(end - key - 1), key);
+        } else if (colon) {
+            char *name = dt_xprintf("%s%.*s", path, (int)(colon - key), key);
+            json_array_append_new(params, pair(name, colon + 2));
+            free(name);
+        }
+        if (json_array_size(params) == BATCH_PARAMS) {
+            a = log_batch(s, "params", params);
+            json_array_clear(params);
+        }
+    }
+    if (a == DONE) a = log_batch(s, "params", params);
+    json_decref(params);
+    free(text);
+    if (a == LATER) return a;
+    s->has_params = true;
+    save_state(s);
+    return DONE;
+}
+
+static void add_metric(json_t *metrics, const char *prefix, const char *name, const json_t *value,
+                       int64_t step, double at_s) {
+    char *whole = dt_xprintf("%s/%s", prefix, name), clean[MAX_NAME + 1];
+    clean_name(clean, whole);
+    if (json_is_number(value))
+        json_array_append_new(metrics,
+                              json_pack("{s:s, s:f, s:I, s:I}", "key", clean, "value",
+                                        json_number_value(value), "timestamp",
+                                        (json_int_t)(1000 * at_s), "step", (json_int_t)step));
+    free(whole);
+}
+
+// Adds what a line of metrics.jsonl says.
+static void add_line(mlflow *s, json_t *metrics, const json_t *line, double at_s) {
+    static const char *const of_step[] = {"loss",          "lr", "grad_norm", "epoch",
+                                          "samples_per_s", "rss"};
+    const char *kind = json_string_value(json_object_get(line, "kind")), *name;
+    const char *split = json_string_value(json_object_get(line, "split"));
+    const int64_t step = json_integer_value(json_object_get(line, "step"));
+    json_t *value;
+    if (!kind) return;
+    if (strcmp(kind, "step") == 0 && step > s->last_step) {
+        s->last_step = step;
+        if (step % s->o.every_steps != 0 && step % s->o.steps_per_epoch != 0) return;
+        for (int i = 0; i < 6; i++)
+            add_metric(metrics, "train", of_step[i], json_object_get(line, of_step[i]), step, at_s);
+        json_object_foreach(json_object_get(line, "seconds"), name, value)
+            add_metric(metrics, "time", name, value, step, at_s);
+    } else if (strcmp(kind, "eval") == 0 && split) {
+        const bool val = strcmp(split, "val") == 0;
+        if (val && step <= s->last_val) return;
+        if (val) s->last_val = step;
+        json_object_foreach((json_t *)line, name, value) if (strcmp(name, "step") != 0)
+            add_metric(metrics, split, name, value, step, at_s);
+    } else if (strcmp(kind, "goodput") == 0 && step > 0) {
+        add_metric(metrics, "run", "goodput", json_object_get(line, "goodput"), step, at_s);
+    }
+}
+
+// Sends the next lines. *more: there may be others.
+static answer send_lines(mlflow *s, bool *more) {
+    char *line = NULL;
+    size_t cap = 0;
+    const int64_t last_step = s->last_step, last_val = s->last_val;
+    int64_t at = s->sent;
+    FILE *f = fopen(s->jsonl, "re");
+    json_t *metrics = json_array();
+    *more = false;
+    if (f && fseeko(f, (off_t)at, SEEK_SET) == 0)
+        for (ssize_t n; (n = getline(&line, &cap, f)) > 0 && line[n - 1] == '\n';) {
+            json_t *object = json_loadb(line, (size_t)n, 0, NULL), *of_line = json_array();
+            add_line(s, of_line, object, dt_clock_wall_s());
+            json_decref(object);
+            *more = json_array_size(metrics) + json_array_size(of_line) > BATCH_METRICS;
+            // more of one line than a batch takes: what does not fit is left out
+            while (json_array_size(of_line) > BATCH_METRICS)
+                json_array_remove(of_line, BATCH_METRICS);
+            if (!*more || json_array_size(metrics) == 0) json_array_extend(metrics, of_line);
+            const bool taken = !*more || json_array_size(metrics) == json_array_size(of_line);
+            json_decref(of_line);
+            if (taken) at += n;
+            if (*more) break;
+        }
+    if (f) fclose(f);
+    free(line);
+    const bool something = at > s->sent;
+    const answer a = something ? log_batch(s, "metrics", metrics) : DONE;
+    json_decref(metrics);
+    if (a == LATER) {
+        s->last_step = last_step;
+        s->last_val = last_val;
+    } else if (something) {
+        s->sent = at;
+        save_state(s);
+    }
+    return a;
+}
+
+// All that is there, as far as the server takes it.
+static answer send_all(mlflow *s, double until_s) {
+    bool more = true;
+    answer a = DONE;
+    if (s->gave_up) return NEVER;
+    if (!s->run_id && (a = create_run(s)) != DONE) return a;
+    if (!s->has_params && (a = send_params(s)) == LATER) return a;
+    while (more && a != LATER && dt_clock_s() < until_s) a = send_lines(s, &more);
+    return more ? LATER : a;
+}
+
+static void *send_along(void *state) {
+    mlflow *s = state;
+    dt_thread_name("mlflow");
+    if (s->run_id && !s->has_end) (void)update_run(s, "RUNNING", false);
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop) {
+        pthread_mutex_unlock(&s->lock);
+        if (dt_clock_s() >= s->again_s) (void)send_all(s, dt_clock_s() + 60);
+        pthread_mutex_lock(&s->lock);
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += (time_t)LOOK_S;
+        if (!s->stop) pthread_cond_timedwait(&s->wake, &s->lock, &until);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+// ---- artifacts -------------------------------------------------------------------------------------
+
+// Through the server, which keeps them where it likes. Elsewhere (file:, s3:) is not ours to write.
+static void send_file(mlflow *s, const char *path, const char *name) {
+    static const char begin[] = "mlflow-artifacts:/";
+    const char *folder = s->artifacts ? s->artifacts : "";
+    const char *headers[] = {"Content-Type: application/octet-stream", s->authorization, NULL};
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &info) != 0 || info.st_size == 0 || s->away ||
+        strncmp(folder, begin, sizeof begin - 1) != 0) {
+        if (fd >= 0) close(fd);
+        return;
+    }
+    folder += sizeof begin - 1;
+    while (*folder == '/') folder++;
+    void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    char *url =
+        dt_xprintf("%s/api/2.0/mlflow-artifacts/artifacts/%s/%s", s->o.mlflow_uri, folder, name);
+    const dt_http_request r = {.method = "PUT",
+                               .url = url,
+                               .headers = headers,
+                               .user = s->user,
+                               .body = data,
+                               .n_body = (size_t)info.st_size,
+                               .max_body = 1 << 20,
+                               .limit_s = info.st_size < 1 << 24 ? ANSWER_S : FILE_S};
+    dt_http_reply reply = {0};
+    if (data == MAP_FAILED || dt_http_do(&reply, &r) != DT_OK)
+        note_failure(s, dt_error_message());
+    else if (reply.status / 100 != 2)
+        dt_warn("MLflow: %s answers %d: it has no %s of this run", s->o.mlflow_uri, reply.status,
+                name);
+    dt_error_clear();
+    dt_http_reply_fini(&reply);
+    if (data != MAP_FAILED) munmap(data, (size_t)info.st_size);
+    close(fd);
+    free(url);
+}
+
+// Of the best checkpoint, or the last.
+static void send_model(mlflow *s) {
+    char *path = dt_xprintf("%s/checkpoints/best.json", s->o.run_dir);
+    json_t *best = json_load_file(path, 0, NULL);
+    const json_t *step = json_object_get(best, "step");
+    free(path);
+    path = dt_xprintf("%s/checkpoints/step-%08" PRId64 "/model.safetensors", s->o.run_dir,
+                      step ? (int64_t)json_integer_value(step) : s->end_step);
+    send_file(s, path, "model.safetensors");
+    free(path);
+    json_decref(best);
+}
+
+static void send_files(mlflow *s) {
+    static const char *const names[] = {"config.yaml", "result.json", "report.html", "split.csv"};
+    for (int i = 0; i < 4; i++) {
+        char *path = dt_xprintf("%s/%s", s->o.run_dir, names[i]);
+        send_file(s, path, names[i]);
+        free(path);
+    }
+    if (s->o.mlflow_model) send_model(s);
+}
+
+// ---- who may ---------------------------------------------------------------------------------------
+
+static void read_credentials(mlflow *s) {
+    const char *token = getenv("MLFLOW_TRACKING_TOKEN"), *name = getenv("MLFLOW_TRACKING_USERNAME"),
+               *password = getenv("MLFLOW_TRACKING_PASSWORD"), *home = getenv("HOME");
+    char *path = dt_xprintf("%s/.mlflow/credentials", home ? home : ""), line[512];
+    char from_file[2][256] = {"", ""};
+    FILE *f = home && !token && !name ? fopen(path, "re") : NULL;
+    while (f && fgets(line, sizeof line, f)) {
+        (void)sscanf(line, " mlflow_tracking_username = %255s", from_file[0]);
+        (void)sscanf(line, " mlflow_tracking_password = %255s", from_file[1]);
+    }
+    if (f) fclose(f);
+    free(path);
+    if (!name) name = from_file[0];
+    if (!password) password = from_file[1];
+    if (token && *token)
+        s->authorization = dt_xprintf("Authorization: Bearer %s", token);
+    else if (*name)
+        s->user = dt_xprintf("%s:%s", name, password);
+    memset(from_file, 0, sizeof from_file);
+    memset(line, 0, sizeof line);
+}
+
+// ---- the sink --------------------------------------------------------------------------------------
+
+static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
+    mlflow *s = dt_xcalloc(1, sizeof *s);
+    s->o = *o;
+    if (s->o.steps_per_epoch < 1) s->o.steps_per_epoch = 1;
+    if (s->o.every_steps < 1) s->o.every_steps = 1;
+    s->config = dt_xstrdup(o->config_text ? o->config_text : "");
+    s->jsonl = dt_xprintf("%s/metrics.jsonl", o->run_dir);
+    s->state_file = dt_xprintf("%s/mlflow.json", o->run_dir);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    read_credentials(s);
+    load_state(s);
+    const int64_t kept = o->truncate_to > 0 ? o->truncate_to : 0;
+    if (s->sent > kept) s->sent = kept;
+    *state = s;
+    s->has_thread = pthread_create(&s->thread, NULL, send_along, s) == 0;
+    if (!s->has_thread) dt_warn("MLflow: no thread to send by: it sees this run at its end");
+    return DT_OK;
+}
+
+static void take(void *state, const dt_record *r) {
+    mlflow *s = state;
+    if (r->kind != DT_RECORD_end) return; // all else is in metrics.jsonl
+    s->status = r->of.end.status;
+    s->end_step = r->of.end.step;
+    s->ended = true;
+}
+
+// Behind the jsonl sink, which has closed its file: the lines are all there.
+static void close_mlflow(void *state) {
+    mlflow *s = state;
+    const bool was_away = s->away;
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    if (s->has_thread) pthread_join(s->thread, NULL);
+    const answer a = s->ended ? send_all(s, dt_clock_s() + (was_away ? 1 : LAST_S)) : LATER;
+    if (a == DONE && s->has_end && s->status == DT_OK) {
+        // all of it was there before
+    } else if (a == DONE && s->run_id) {
+        const char *status = s->status == DT_OK            ? "FINISHED"
+                             : s->status == DT_E_PREEMPTED ? "KILLED"
+                                                           : "FAILED";
+        json_t *tags = json_array();
+        char code[16];
+        snprintf(code, sizeof code, "%d", s->status);
+        json_array_append_new(tags, pair("dtrain.exit_status", code));
+        (void)log_batch(s, "tags", tags);
+        json_decref(tags);
+        if (s->status == DT_OK) send_files(s);
+        s->has_end = update_run(s, status, true) == DONE && !s->away && s->status == DT_OK;
+        save_state(s);
+    } else if (s->ended && !s->gave_up) {
+        dt_warn("MLflow has not got all of this run: the same command again sends the rest");
+    }
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->wake);
+    free(s->jsonl);
+    free(s->config);
+    free(s->state_file);
+    free(s->authorization);
+    free(s->user);
+    free(s->experiment_id);
+    free(s->run_id);
+    free(s->artifacts);
+    free(s);
+}
+
+const dt_metrics_sink dt_sink_mlflow = {
+    .open = open_mlflow,
+    .take = take,
+    .close = close_mlflow,
+};

@@ -1,0 +1,125 @@
+"""A tracking server in name only, and looks into what servers have, for test_mlflow.sh."""
+import http.server, json, os, threading, time, urllib.request
+
+
+def serve(folder):
+    """Keeps what it is sent in FOLDER/RUN.json; FOLDER/mode says how it answers: ok, 500, close, hang, slow."""
+    runs, lock = {}, threading.Lock()
+
+    def mode():
+        with open(f"{folder}/mode") as f:
+            return f.read().strip()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self, what, code=200):
+            body = json.dumps(what).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def handle_any(self):
+            how = mode()
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if how == "500":
+                return self.answer({"message": "broken"}, 500)
+            if how == "close":
+                self.close_connection = True
+                return self.connection.close()
+            if how == "hang":
+                time.sleep(120)
+                return None
+            if how == "slow":
+                time.sleep(0.7)
+            if self.headers.get("Authorization") != "Bearer mlflow-secret":
+                return self.answer({"message": "who are you"}, 401)
+            path = self.path.split("/api/2.0/")[1]
+            with lock:
+                return self.take(path, body)
+
+        def take(self, path, body):
+            if path.startswith("mlflow-artifacts/artifacts/"):
+                run, name = path.split("/")[3], path.split("/artifacts/")[-1]
+                runs[run]["files"][name] = len(body)
+                self.save(run)
+                return self.answer({})
+            b = json.loads(body)
+            if path == "mlflow/experiments/create":
+                return self.answer({"message": "it is there", "error_code": "RESOURCE_ALREADY_EXISTS"}, 400)
+            if path == "mlflow/experiments/search":
+                assert b["filter"] == "name = 'dtrain'", b
+                return self.answer({"experiments": [{"experiment_id": "7"}]})
+            if path == "mlflow/runs/create":
+                run = f"r{len(runs)}"
+                runs[run] = {"name": b["run_name"], "tags": b["tags"], "metrics": [], "params": {}, "files": {}}
+                self.save(run)
+                return self.answer({"run": {"info": {"run_id": run, "artifact_uri": f"mlflow-artifacts:/7/{run}/artifacts"}}})
+            r = runs[b["run_id"]]
+            if path == "mlflow/runs/update":
+                r["status"] = b["status"]
+            elif path == "mlflow/runs/log-batch":
+                assert len(b.get("metrics", [])) <= 1000 and len(b.get("params", [])) <= 100
+                r["metrics"] += b.get("metrics", [])
+                r["tags"] += b.get("tags", [])
+                r["params"].update({p["key"]: p["value"] for p in b.get("params", [])})
+            else:
+                return self.answer({"message": path}, 404)
+            self.save(b["run_id"])
+            return self.answer({})
+
+        def save(self, run):
+            path = f"{folder}/{runs[run]['name']}.{run}.json"
+            with open(path + ".new", "w") as f:
+                json.dump(runs[run], f)
+            os.rename(path + ".new", path)
+
+        do_POST = do_PUT = do_GET = handle_any
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with open(f"{folder}/port", "w") as f:
+        f.write(str(server.server_address[1]))
+    server.serve_forever()
+
+
+def check_whole(folder, name, n):
+    n = int(n)
+    files = [f for f in os.listdir(folder) if f.startswith(name + ".r") and f.endswith(".json")]
+    assert len(files) == 1, files
+    with open(f"{folder}/{files[0]}") as f:
+        r = json.load(f)
+    assert r["status"] == "FINISHED", r["status"]
+    steps = [m["step"] for m in r["metrics"] if m["key"] == "train/loss"]
+    assert steps == list(range(1, n + 1)), steps
+    with open(f"{folder}/runs/{name}/metrics.jsonl") as f:
+        loss = [json.loads(line)["loss"] for line in f if line.startswith('{"kind":"step"')]
+    assert [m["value"] for m in r["metrics"] if m["key"] == "train/loss"] == loss
+    assert {"val/accuracy", "test/accuracy", "time/compute", "run/goodput"} <= {m["key"] for m in r["metrics"]}
+    assert float(r["params"]["train.optimizer.lr"]) == 1e-3 and r["params"]["run.name"] == name, r["params"]
+    assert {"config.yaml", "result.json", "model.safetensors"} <= set(r["files"]), r["files"]
+    assert {"key": "dtrain.exit_status", "value": "0"} in r["tags"]
+
+
+def check_real(uri, folder):
+    def ask(path, body=None):
+        data = json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(f"{uri}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"})
+        return json.load(urllib.request.urlopen(request))
+
+    experiment = ask("experiments/get-by-name?experiment_name=dtrain")["experiment"]["experiment_id"]
+    runs = ask("runs/search", {"experiment_ids": [experiment]})["runs"]
+    assert len(runs) == 1, len(runs)
+    info, data = runs[0]["info"], runs[0]["data"]
+    assert info["status"] == "FINISHED" and info["run_name"] == "real", info
+    params = {p["key"]: p["value"] for p in data["params"]}
+    assert params["train.global_batch"] == "16", params
+    history = ask(f"metrics/get-history?run_id={info['run_id']}&metric_key=train/loss")["metrics"]
+    assert sorted(m["step"] for m in history) == list(range(1, 41)), history
+    evals = ask(f"metrics/get-history?run_id={info['run_id']}&metric_key=val/accuracy")["metrics"]
+    assert sorted(m["step"] for m in evals) == [10, 20, 30, 40], evals
+    files = {f["path"]: f.get("file_size") for f in ask(f"artifacts/list?run_id={info['run_id']}")["files"]}
+    assert {"config.yaml", "result.json", "model.safetensors"} <= set(files), files

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# The mlflow sink: on a server that is one in name (test_mlflow.py) and hangs, closes, answers 500 or is slow; through
+# kills; and on the real one, where there is one: .cache/mlflow-venv (python3 -m venv, pip install mlflow), or MLFLOW.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+[ -e "$BUILD/dtrain_http.so" ] || { echo "skipped: built without libcurl"; exit 77; }
+small_data "$work"
+config=$(small_config "$work")
+"$python" "$SOURCE/tests/call.py" "$this_test" serve "$work" >/dev/null 2>&1 &
+wait_port() { local i; for i in $(seq 500); do [ -s "$work/port" ] && return; sleep 0.05; done; fail "no server"; }
+wait_port
+uri=http://127.0.0.1:$(cat "$work/port")
+job=("$DTRAIN" "$config" "metrics.sinks=[jsonl, mlflow]" "metrics.mlflow.uri=$uri" "metrics.every=1 steps")
+mode() { echo "$1" >"$work/mode"; }
+
+refused "wants jsonl too" "metrics.sinks=[mlflow]" "metrics.mlflow.uri=$uri"
+refused "expected the tracking server's URL" "metrics.sinks=[jsonl, mlflow]"
+refused "has a name or password in it" "metrics.sinks=[jsonl, mlflow]" metrics.mlflow.uri=http://me:secret@host
+
+mode ok
+export MLFLOW_TRACKING_TOKEN=mlflow-secret
+exits 0 '' "${job[@]}" run.name=well
+py check_whole "$work" well 40 || fail "what the server has of a run"
+! grep -rqs mlflow-secret "$work/runs" "$work/log" || fail "the token is written"
+
+# the server is away in one way or another: every step is done, and the same command sends what is missing
+for way in 500 close hang; do
+    mode $way
+    exits 0 'MLflow has not got all of this run' "${job[@]}" run.name=$way
+    [ "$(grep -c '"kind":"step"' "$work/runs/$way/metrics.jsonl")" = 40 ] || fail "$way: not all steps"
+    mode ok
+    exits 0 'is finished' "${job[@]}" run.name=$way
+    py check_whole "$work" $way 40 || fail "$way: what came later"
+done
+mode slow
+exits 0 '' "${job[@]}" run.name=slow
+mode ok
+exits 0 '' "${job[@]}" run.name=slow
+py check_whole "$work" slow 40 || fail "slow"
+
+# killed, and gone on with: one run there, and no step twice
+for at in 7 9 5; do
+    rc=0
+    DTRAIN_FAILPOINT=step:$at:kill "${job[@]}" run.name=killed "checkpoint.every=4 steps" 2>>"$work/log" || rc=$?
+    [ $rc = 137 ] || fail "exit $rc"
+done
+exits 0 '' "${job[@]}" run.name=killed "checkpoint.every=4 steps"
+py check_whole "$work" killed 40 || fail "killed"
+
+mlflow=${MLFLOW:-$SOURCE/.cache/mlflow-venv/bin/mlflow}
+[ -x "$mlflow" ] || { echo "without the real server: no $mlflow"; exit 0; }
+port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+uri=http://127.0.0.1:$port
+"$mlflow" server --host 127.0.0.1 --port "$port" --workers 1 --backend-store-uri "sqlite:///$work/mlflow.db" \
+    --artifacts-destination "$work/artifacts" >"$work/mlflow.log" 2>&1 &
+pid=$!
+wait_until curl -sf "$uri/health"
+job=("$DTRAIN" "$config" "metrics.sinks=[jsonl, mlflow]" "metrics.mlflow.uri=$uri" "metrics.every=1 steps")
+exits 75 '' "${job[@]}" run.name=real run.stop_at=15 "eval.every=10 steps"
+exits 0 '' "${job[@]}" run.name=real "eval.every=10 steps"
+py check_real "$uri" "$work" || fail "what MLflow has"
