@@ -82,6 +82,20 @@ static bool pair(const dt_layer *l, const char *key, int64_t least, int out[2]) 
     return n > 0 || end != buf;
 }
 
+// Which of n words the key says.
+static int word(const dt_layer *l, const char *key, const char *const *words, int n) {
+    char buf[16], list[128] = "";
+    const dt_cnode *node = dt_layer_key(l, key);
+    const char *text = node && dt_cnode_kind(node) == DT_C_SCALAR ? dt_cnode_str(node) : "";
+    if (!node) text = fallback(l, key, buf);
+    for (int i = 0; i < n; i++) {
+        if (strcmp(words[i], text) == 0) return i;
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", words[i]);
+    }
+    dt_layer_fail(l, node, "%s of %s: expected %s", key, l->type, list);
+    return 0;
+}
+
 static dt_shape shape_of(const dt_layer *l) {
     return l->x == DT_NONE ? dt_shape0() : dt_info_of(l->g, l->x)->shape;
 }
@@ -117,6 +131,17 @@ static dt_value layer_conv(const dt_layer *l) {
                               .window = &w};
     return dt_conv2d(l->g, l->name, l->x, &o);
 }
+static dt_value layer_conv_transpose(const dt_layer *l) {
+    const dt_window w = window_of(l, true);
+    int more[2];
+    pair(l, "output_pad", 0, more);
+    const dt_conv2d_opts o = {.out = whole(l, "out", 1),
+                              .groups = whole(l, "groups", 1),
+                              .bias = yes(l, "bias"),
+                              .window = &w};
+    if (says_same(l)) return dt_layer_fail(l, l->where, "conv_transpose has no pad: same");
+    return dt_conv_transpose(l->g, l->name, l->x, &o, more);
+}
 static dt_value layer_max_pool(const dt_layer *l) {
     const dt_window w = window_of(l, false);
     return dt_max_pool_window(l->g, l->x, &w);
@@ -124,6 +149,17 @@ static dt_value layer_max_pool(const dt_layer *l) {
 static dt_value layer_avg_pool(const dt_layer *l) {
     const dt_window w = window_of(l, false);
     return dt_avg_pool_window(l->g, l->x, &w, yes(l, "count_include_pad"));
+}
+static dt_value adaptive_pool(const dt_layer *l, bool max) {
+    int size[2];
+    if (!pair(l, "size", 1, size)) return dt_layer_fail(l, l->where, "%s wants a size", l->type);
+    return dt_adaptive_pool(l->g, l->x, size[0], size[1], max);
+}
+static dt_value layer_adaptive_max_pool(const dt_layer *l) {
+    return adaptive_pool(l, true);
+}
+static dt_value layer_adaptive_avg_pool(const dt_layer *l) {
+    return adaptive_pool(l, false);
 }
 static dt_value layer_global_pool(const dt_layer *l) {
     return dt_global_pool(l->g, l->x);
@@ -143,13 +179,34 @@ static dt_value layer_layer_norm(const dt_layer *l) {
     return dt_transpose(l->g, x, outside);
 }
 
+static dt_value layer_group_norm(const dt_layer *l) {
+    return dt_group_norm(l->g, l->name, l->x, whole(l, "groups", 1), (float)number(l, "eps", 0),
+                         yes(l, "affine"));
+}
+static dt_value layer_instance_norm(const dt_layer *l) {
+    const dt_shape s = shape_of(l);
+    if (s.n < 3) return dt_layer_fail(l, l->where, "instance_norm wants (N,C,H,W) or (N,C,L)");
+    return dt_group_norm(l->g, l->name, l->x, s.d[1], (float)number(l, "eps", 0), yes(l, "affine"));
+}
+
 // ---- elementwise -----------------------------------------------------------------------------------
 #define ACTIVATION(id, op, at_zero, help)                                                          \
     static dt_value layer_##id(const dt_layer *l) {                                                \
         return dt_activate(l->g, DT_ACTIVATION_##id, l->x);                                        \
     }
+#define ACTIVATION_WITH(id, key, unset, help)                                                      \
+    static dt_value layer_##id(const dt_layer *l) {                                                \
+        return dt_activate_with(l->g, DT_ACTIVATION_##id, l->x, (float)number(l, #key, -1e9));     \
+    }
 #include "graph/activations.def"
 #undef ACTIVATION
+static dt_value layer_prelu(const dt_layer *l) {
+    const int n = whole(l, "num_parameters", 1);
+    const dt_shape s = shape_of(l);
+    if (s.n < 2 || (n != 1 && n != s.d[1]))
+        return dt_layer_fail(l, l->where, "num_parameters of prelu: expected 1 or the channels");
+    return dt_prelu(l->g, l->name, l->x, n > 1, (float)number(l, "init", -1e9));
+}
 static dt_value layer_softmax(const dt_layer *l) {
     return dt_softmax(l->g, l->x);
 }
@@ -209,6 +266,39 @@ static dt_value layer_transpose(const dt_layer *l) {
                              "perm of transpose: expected 0 and the order of the %d others",
                              shape_of(l).n - 1);
     return dt_transpose(l->g, l->x, perm);
+}
+static dt_value layer_pad(const dt_layer *l) {
+    static const char *const modes[] = {"constant", "reflect", "replicate"};
+    int64_t v[4];
+    const int n = numbers(l, "pad", v, 4);
+    const dt_pad_mode mode = (dt_pad_mode)word(l, "mode", modes, 3);
+    const float with = (float)number(l, "value", -1e9);
+    if (shape_of(l).n != 4 || (n != 1 && n != 4))
+        return dt_layer_fail(l, l->where, "pad wants (N,C,H,W), and one number or four");
+    for (int i = n; i < 4; i++) v[i] = v[0];
+    return dt_pad(l->g, dt_pad(l->g, l->x, 3, v[0], v[1], mode, with), 2, v[2], v[3], mode, with);
+}
+static dt_value layer_upsample(const dt_layer *l) {
+    static const char *const modes[] = {"nearest", "nearest-exact", "bilinear"};
+    const dt_shape s = shape_of(l);
+    const dt_cnode *scales = dt_layer_key(l, "scale");
+    int size[2] = {0};
+    double scale[2] = {0};
+    const bool sized = pair(l, "size", 1, size), corners = yes(l, "align_corners");
+    dt_resize_mode mode = (dt_resize_mode)word(l, "mode", modes, 3);
+    if (s.n != 4 || sized == (scales != NULL))
+        return dt_layer_fail(l, l->where, "upsample wants (N,C,H,W), and a scale or a size");
+    if (corners && mode != DT_RESIZE_BILINEAR)
+        return dt_layer_fail(l, l->where, "align_corners is for mode bilinear");
+    if (corners) mode = DT_RESIZE_BILINEAR_CORNERS;
+    for (int d = 0; d < 2 && scales; d++) {
+        const bool list = dt_cnode_kind(scales) == DT_C_LIST && dt_cnode_size(scales) == 2;
+        if (!dt_cnode_real(list ? dt_cnode_item(scales, (size_t)d) : scales, &scale[d]) ||
+            !(scale[d] > 0 && scale[d] <= 1024))
+            return dt_layer_fail(l, scales, "scale of upsample: expected a number in 0..1024");
+        size[d] = (int)floor((double)s.d[2 + d] * scale[d]);
+    }
+    return dt_resize2d(l->g, l->x, mode, (const int64_t[]){size[0], size[1]}, scale);
 }
 static dt_value layer_tokens(const dt_layer *l) {
     static const int perm[3] = {0, 2, 1};

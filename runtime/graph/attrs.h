@@ -4,6 +4,7 @@
 
 #include "base/tensor.h"
 #include "config/words.h"
+#include "graph/resize_mode.h"
 
 typedef dt_word
     dt_activation; // a constant of activation_words.h, which only those include who know the list
@@ -69,7 +70,8 @@ typedef union dt_attrs {
         int bn_scale, bn_shift, bn_mean, bn_var; // param ids (mean, var: buffers)
         float bn_eps;
         const dt_int8_scales *int8; // of conv2d_int8
-    } conv2d;
+        int more[2]; // conv_transpose: elements behind, of a size that several convolve to
+    } conv2d;        // also conv_transpose
     struct {
         dt_activation act; // fused after the bias
         int dgelu; // backward: output 0 times the slope of GELU (tanh form) at the last input
@@ -88,7 +90,8 @@ typedef union dt_attrs {
     } batch_norm;
     struct {
         dt_activation kind;
-    } activation; // also relu and gelu
+        float number; // of an ACTIVATION_WITH
+    } activation;     // also relu and gelu
     struct {
         float eps;
     } layer_norm;
@@ -115,7 +118,12 @@ typedef union dt_attrs {
     } transpose;
     struct {
         dt_shape shape;
-    } reshape;
+    } reshape; // also expand and sum
+    struct {
+        dt_resize_mode mode;
+        int64_t size[2]; // height, width
+        float step[2];   // places in x for one in y (resize_taps.h)
+    } resize;
     struct {
         float scale;
         int heads; // of a packed input; 0: q, k and v are apart

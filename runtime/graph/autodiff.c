@@ -120,6 +120,20 @@ dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uin
     return g->status;
 }
 
+dt_status dt_grad_by(dt_grad_ctx *ctx, dt_node_id id, dt_op op, const dt_value *in, int n_fwd_in,
+                     int out, dt_value fwd_input) {
+    dt_graph *g = ctx->g;
+    const dt_node fwd = g->nodes[id];
+    const char *name = dt_arena_printf(&g->arena, "%s.bwd", fwd.name);
+    dt_node *n = dt_graph_add_node(g, op, name, in, n_fwd_in + 2, n_fwd_in, &fwd.attrs);
+    n->backward = true;
+    n->n_fwd_in = n_fwd_in;
+    n->n_fwd_out = 1;
+    n->forward = id;
+    bind_grad(ctx, g->n_nodes - 1, out, fwd_input);
+    return g->status;
+}
+
 // ---- the walk --------------------------------------------------------------------------------------
 static void spread_need(dt_grad_ctx *ctx) {
     dt_graph *g = ctx->g;

@@ -54,9 +54,12 @@ dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_
 dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value weight,
                             dt_value bias, float eps);
 dt_value dt_relu(dt_graph *g, dt_value x);
-dt_value dt_gelu(dt_graph *g, dt_value x);                         // exact (erf)
-dt_value dt_gelu_tanh(dt_graph *g, dt_value x);                    // the tanh form
-dt_value dt_activate(dt_graph *g, dt_activation kind, dt_value x); // none: x
+dt_value dt_gelu(dt_graph *g, dt_value x);      // exact (erf)
+dt_value dt_gelu_tanh(dt_graph *g, dt_value x); // the tanh form
+dt_value dt_activate(dt_graph *g, dt_activation kind,
+                     dt_value x); // none: x; with its number's default
+// With the number of an ACTIVATION_WITH.
+dt_value dt_activate_with(dt_graph *g, dt_activation kind, dt_value x, float number);
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 // With any window. count_include_pad: padding counts as zeros, as it does in dt_avg_pool and by default in PyTorch.
@@ -76,6 +79,40 @@ dt_value dt_slice(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end)
 dt_value dt_transpose(dt_graph *g, dt_value x, const int *perm);
 dt_value dt_reshape(dt_graph *g, dt_value x, dt_shape shape); // one -1 is inferred
 dt_value dt_softmax(dt_graph *g, dt_value x);                 // last dim
+// Of as many dimensions, elsewhere equal: repeats those of size 1; sums to size 1. x where nothing changes.
+dt_value dt_expand(dt_graph *g, dt_value x, dt_shape shape);
+dt_value dt_sum(dt_graph *g, dt_value x, dt_shape shape);
+// (N,C,H,W) -> (N,C,size), as nn.Upsample. scale: the factors that gave the size, or NULL or 0: new by old size
+dt_value dt_resize2d(dt_graph *g, dt_value x, dt_resize_mode mode, const int64_t size[2],
+                     const double scale[2]);
+// nn.ConvTranspose2d: (N,I,H,W) -> (N,out,H',W'); weight (I,out/groups,R,S); o->window is given; more: output_padding
+dt_value dt_conv_transpose(dt_graph *g, const char *name, dt_value x, const dt_conv2d_opts *o,
+                           const int more[2]);
+dt_value dt_conv_transpose_with(dt_graph *g, const char *name, dt_value x, dt_value weight,
+                                dt_value bias, int groups, const dt_window *window,
+                                const int more[2]);
+
+// ---- layers of several ops (composed_layers.c) -------------------------------------------------------------
+// (N,C,…) + b (C)
+dt_value dt_add_channels(dt_graph *g, dt_value x, dt_value b);
+// nn.GroupNorm of (N,C,…); with as many groups as channels it is nn.InstanceNorm. affine: weight and bias (C)
+dt_value dt_group_norm(dt_graph *g, const char *name, dt_value x, int64_t groups, float eps,
+                       bool affine);
+// With given parameters (C), or DT_NONE.
+dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t groups,
+                            dt_value weight, dt_value bias, float eps);
+// nn.PReLU of (N,C,…): x where that is above 0, else weight x; weight (C) if each, or (1)
+dt_value dt_prelu(dt_graph *g, const char *name, dt_value x, bool each, float init);
+dt_value dt_prelu_with(dt_graph *g, dt_value x, dt_value weight);
+// F.pad of an axis. Below 0 elements are cut off. with: the constant
+typedef enum dt_pad_mode { DT_PAD_CONSTANT, DT_PAD_REFLECT, DT_PAD_REPLICATE } dt_pad_mode;
+dt_value dt_pad(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end, dt_pad_mode mode,
+                float with);
+// nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d
+dt_value dt_adaptive_pool(dt_graph *g, dt_value x, int64_t h, int64_t w, bool max);
+// Over the axes whose bits are set, which stay with one element or go.
+typedef enum dt_reduce_kind { DT_REDUCE_SUM, DT_REDUCE_MEAN, DT_REDUCE_MAX } dt_reduce_kind;
+dt_value dt_reduce(dt_graph *g, dt_value x, dt_reduce_kind how, unsigned axes, bool keep);
 // q (N,H,Tq,D), k and v (N,H,Tk,D) -> (N,H,Tq,D); softmax(scale q k^T) v
 dt_value dt_sdpa(dt_graph *g, dt_value q, dt_value k, dt_value v, float scale);
 // The same from one projection: qkv (N,T,3*heads*D), q first, heads within each -> (N,T,heads*D)

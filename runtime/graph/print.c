@@ -66,6 +66,7 @@ static void put_attrs(text *t, const dt_node *n) {
         put(t, " %s x%g", dt_dtype_name(a->quantize.to), (double)a->quantize.scale);
         break;
     case DT_OP_conv2d:
+    case DT_OP_conv_transpose:
     case DT_OP_conv2d_int8:
         put_conv2d(t, a);
         break;

@@ -23,6 +23,11 @@ static double flops_each(const dt_graph *g, const dt_node *n) {
     case DT_OP_conv2d_int8:
         s = in_shape(g, n, 1);
         return 2.0 * (double)(s->d[1] * s->d[2] * s->d[3]);
+    case DT_OP_conv_transpose: // each of x meets a window of each channel
+        s = in_shape(g, n, 1);
+        return 2.0 * (double)dt_shape_elements(in_shape(g, n, 0)) *
+               (double)(s->d[1] * s->d[2] * s->d[3]) /
+               (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape);
     case DT_OP_linear:
     case DT_OP_linear_int8:
         return 2.0 * (double)in_shape(g, n, 1)->d[1];
@@ -42,6 +47,7 @@ static double flops_each(const dt_graph *g, const dt_node *n) {
     case DT_OP_transpose:
     case DT_OP_concat:
     case DT_OP_slice:
+    case DT_OP_expand:
     case DT_OP_cast:
     case DT_OP_quantize:
         return 0;

@@ -28,7 +28,7 @@ static const char *out_of(const dt_onnx_writer *w, const dt_node *n, int i) {
 }
 
 // ---- activations -----------------------------------------------------------------------------------
-static void onnx_relu(dt_onnx_writer *w, const char *x, const char *out) {
+static void onnx_relu(dt_onnx_writer *w, const char *x, float number, const char *out) {
     DT_ONNX_NODE(w, "Relu", out, x);
 }
 // x/2 (1 + inner)
@@ -38,12 +38,12 @@ static void finish_gelu(dt_onnx_writer *w, const char *x, const char *inner, con
     DT_ONNX_NODE(w, "Mul", out, inner, dt_onnx_scalar(w, 0.5f));
 }
 // inner: erf(x / sqrt 2)
-static void onnx_gelu(dt_onnx_writer *w, const char *x, const char *out) {
+static void onnx_gelu(dt_onnx_writer *w, const char *x, float number, const char *out) {
     const char *inner = DT_ONNX_NODE(w, "Div", NULL, x, dt_onnx_scalar(w, 1.4142135624f));
     finish_gelu(w, x, DT_ONNX_NODE(w, "Erf", NULL, inner), out);
 }
 // inner: tanh(sqrt(2/pi) (x + 0.044715 x^3))
-static void onnx_gelu_tanh(dt_onnx_writer *w, const char *x, const char *out) {
+static void onnx_gelu_tanh(dt_onnx_writer *w, const char *x, float number, const char *out) {
     const char *cube = DT_ONNX_NODE(w, "Mul", NULL, x, x);
     cube = DT_ONNX_NODE(w, "Mul", NULL, cube, x);
     cube = DT_ONNX_NODE(w, "Mul", NULL, cube, dt_onnx_scalar(w, 0.044715f));
@@ -51,31 +51,51 @@ static void onnx_gelu_tanh(dt_onnx_writer *w, const char *x, const char *out) {
     inner = DT_ONNX_NODE(w, "Mul", NULL, inner, dt_onnx_scalar(w, 0.7978845608f));
     finish_gelu(w, x, DT_ONNX_NODE(w, "Tanh", NULL, inner), out);
 }
-static void onnx_sigmoid(dt_onnx_writer *w, const char *x, const char *out) {
+static void onnx_sigmoid(dt_onnx_writer *w, const char *x, float number, const char *out) {
     DT_ONNX_NODE(w, "Sigmoid", out, x);
 }
-static void onnx_hardsigmoid(dt_onnx_writer *w, const char *x, const char *out) {
+static void onnx_hardsigmoid(dt_onnx_writer *w, const char *x, float number, const char *out) {
     DT_ONNX_NODE(w, "HardSigmoid", out, x);
     dt_onnx_float(w, "alpha", 1.0f / 6);
 }
-static void onnx_silu(dt_onnx_writer *w, const char *x, const char *out) {
+static void onnx_silu(dt_onnx_writer *w, const char *x, float number, const char *out) {
     DT_ONNX_NODE(w, "Mul", out, x, DT_ONNX_NODE(w, "Sigmoid", NULL, x));
 }
-static void onnx_hardswish(dt_onnx_writer *w, const char *x, const char *out) {
+static void onnx_hardswish(dt_onnx_writer *w, const char *x, float number, const char *out) {
     DT_ONNX_NODE(w, "HardSwish", out, x);
 }
-static void onnx_relu6(dt_onnx_writer *w, const char *x, const char *out) {
+static void onnx_relu6(dt_onnx_writer *w, const char *x, float number, const char *out) {
     const char *low = dt_onnx_scalar(w, 0);
     DT_ONNX_NODE(w, "Clip", out, x, low, dt_onnx_scalar(w, 6));
 }
+static void onnx_tanh(dt_onnx_writer *w, const char *x, float number, const char *out) {
+    DT_ONNX_NODE(w, "Tanh", out, x);
+}
+static void onnx_softplus(dt_onnx_writer *w, const char *x, float number, const char *out) {
+    DT_ONNX_NODE(w, "Softplus", out, x);
+}
+static void onnx_erf(dt_onnx_writer *w, const char *x, float number, const char *out) {
+    DT_ONNX_NODE(w, "Erf", out, x);
+}
+static void onnx_leaky_relu(dt_onnx_writer *w, const char *x, float number, const char *out) {
+    DT_ONNX_NODE(w, "LeakyRelu", out, x);
+    dt_onnx_float(w, "alpha", number);
+}
+static void onnx_elu(dt_onnx_writer *w, const char *x, float number, const char *out) {
+    DT_ONNX_NODE(w, "Elu", out, x);
+    dt_onnx_float(w, "alpha", number);
+}
 
-static void emit_act(dt_onnx_writer *w, const char *x, dt_activation kind, const char *out) {
-    static void (*const forms[DT_N_ACTIVATIONS])(dt_onnx_writer *, const char *, const char *) = {
+// number: of an ACTIVATION_WITH
+static void emit_act(dt_onnx_writer *w, const char *x, dt_activation kind, float number,
+                     const char *out) {
+    static void (*const forms[DT_N_ACTIVATIONS])(dt_onnx_writer *, const char *, float,
+                                                 const char *) = {
 #define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = onnx_##id,
 #include "graph/activations.def"
 #undef ACTIVATION
     };
-    if (kind != DT_ACTIVATION_none) forms[kind](w, x, out);
+    if (kind != DT_ACTIVATION_none) forms[kind](w, x, number, out);
 }
 
 // What comes before a fused activation gets a name of its own.
@@ -84,7 +104,7 @@ static const char *before(const char *out, dt_activation act) {
 }
 
 static dt_status emit_activation(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
-    emit_act(w, in[0], n->attrs.activation.kind, out_of(w, n, 0));
+    emit_act(w, in[0], n->attrs.activation.kind, n->attrs.activation.number, out_of(w, n, 0));
     return DT_OK;
 }
 #define emit_relu emit_activation // by the names in onnx_ops.def
@@ -157,7 +177,16 @@ static dt_status emit_conv2d(dt_onnx_writer *w, const dt_node *n, const char *co
     add_window(w, &n->attrs.conv2d.win, true);
     dt_onnx_int(w, "group", n->attrs.conv2d.groups);
     if (adds) y = DT_ONNX_NODE(w, "Add", sum, y, in[3]);
-    emit_act(w, y, act, out_of(w, n, 0));
+    emit_act(w, y, act, 0, out_of(w, n, 0));
+    return DT_OK;
+}
+
+static dt_status emit_conv_transpose(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const int *more = n->attrs.conv2d.more;
+    DT_ONNX_NODE(w, "ConvTranspose", out_of(w, n, 0), in[0], in[1]);
+    add_window(w, &n->attrs.conv2d.win, true);
+    dt_onnx_int(w, "group", n->attrs.conv2d.groups);
+    dt_onnx_ints(w, "output_padding", (const int64_t[]){more[0], more[1]}, 2);
     return DT_OK;
 }
 
@@ -228,7 +257,7 @@ static dt_status emit_linear(dt_onnx_writer *w, const dt_node *n, const char *co
                          swap_last(w, in[1], 2));
         if (bias) y = DT_ONNX_NODE(w, "Add", before(out, act), y, bias);
     }
-    emit_act(w, y, act, out);
+    emit_act(w, y, act, 0, out);
     return DT_OK;
 }
 
@@ -316,6 +345,51 @@ static dt_status emit_reshape(dt_onnx_writer *w, const dt_node *n, const char *c
     dt_shape to = *shape_of(w, n->out[0]);
     if (w->per_sample[n->out[0]]) to.d[0] = -1;
     DT_ONNX_NODE(w, "Reshape", out_of(w, n, 0), in[0], dt_onnx_vector(w, to.d, to.n));
+    return DT_OK;
+}
+
+// Dimensions that stay are 1 in the shape, so samples may be any number.
+static dt_status emit_expand(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const dt_shape *x = shape_of(w, n->in[0]);
+    dt_shape to = *shape_of(w, n->out[0]);
+    for (int i = 0; i < to.n; i++)
+        if (to.d[i] == x->d[i]) to.d[i] = 1;
+    DT_ONNX_NODE(w, "Expand", out_of(w, n, 0), in[0], dt_onnx_vector(w, to.d, to.n));
+    return DT_OK;
+}
+
+static dt_status emit_sum(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const dt_shape *x = shape_of(w, n->in[0]), *y = shape_of(w, n->out[0]);
+    int64_t axes[DT_MAX_DIMS];
+    int k = 0;
+    for (int i = 0; i < x->n; i++)
+        if (x->d[i] != y->d[i]) axes[k++] = i;
+    DT_ONNX_NODE(w, "ReduceSum", out_of(w, n, 0), in[0], dt_onnx_vector(w, axes, k));
+    return DT_OK;
+}
+
+static dt_status emit_resize(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
+    const dt_resize_mode mode = n->attrs.resize.mode;
+    const bool linear = mode == DT_RESIZE_BILINEAR || mode == DT_RESIZE_BILINEAR_CORNERS;
+    const dt_shape *x = shape_of(w, n->in[0]), four = dt_shape1(4);
+    float *scales = dt_arena_alloc(&w->arena, 4 * sizeof *scales);
+    for (int d = 0; d < 4; d++)
+        scales[d] = d < 2 ? 1
+                    : mode == DT_RESIZE_BILINEAR_CORNERS
+                        ? (float)n->attrs.resize.size[d - 2] / (float)x->d[d]
+                        : 1 / n->attrs.resize.step[d - 2];
+    // readers round down: a size that is meant must not fall below it
+    for (int d = 2; d < 4; d++)
+        while ((int64_t)floorf((float)x->d[d] * scales[d]) < n->attrs.resize.size[d - 2])
+            scales[d] = nextafterf(scales[d], INFINITY);
+    const char *list = dt_onnx_tensor(w, NULL, &four, scales);
+    DT_ONNX_NODE(w, "Resize", out_of(w, n, 0), in[0], "", list);
+    dt_onnx_text(w, "mode", linear ? "linear" : "nearest");
+    dt_onnx_text(w, "coordinate_transformation_mode",
+                 mode == DT_RESIZE_NEAREST            ? "asymmetric"
+                 : mode == DT_RESIZE_BILINEAR_CORNERS ? "align_corners"
+                                                      : "half_pixel");
+    dt_onnx_text(w, "nearest_mode", mode == DT_RESIZE_NEAREST ? "floor" : "round_prefer_ceil");
     return DT_OK;
 }
 

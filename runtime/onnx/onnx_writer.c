@@ -71,6 +71,12 @@ void dt_onnx_float(dt_onnx_writer *w, const char *name, float value) {
     a->f = value;
 }
 
+void dt_onnx_text(dt_onnx_writer *w, const char *name, const char *value) {
+    Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+    a->has_s = true;
+    a->s = (ProtobufCBinaryData){strlen(value), (uint8_t *)text(w, value)};
+}
+
 void dt_onnx_ints(dt_onnx_writer *w, const char *name, const int64_t *values, int n) {
     Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
     a->n_ints = (size_t)n;

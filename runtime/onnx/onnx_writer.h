@@ -32,6 +32,7 @@ const char *dt_onnx_node(dt_onnx_writer *w, const char *op, const char *out, con
 const char *dt_onnx_add_output(dt_onnx_writer *w);
 void dt_onnx_int(dt_onnx_writer *w, const char *name, int64_t value);
 void dt_onnx_float(dt_onnx_writer *w, const char *name, float value);
+void dt_onnx_text(dt_onnx_writer *w, const char *name, const char *value);
 void dt_onnx_ints(dt_onnx_writer *w, const char *name, const int64_t *values, int n);
 // Constants. f32 data is borrowed for as long as the writer; the name is made if it is NULL.
 const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *shape,

@@ -31,7 +31,7 @@ tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
 "$dump" -ptx "$module" | grep -a '\.entry' | sed 's/.*\.entry *\([A-Za-z0-9_$]*\).*/ptx \1/' >>"$tmp/have"
 sed -n 's/^CUDA_CUSTOM_KERNEL(\([a-z0-9_]*\), *\([a-z0-9_]*\))$/\1 \2/p' "$SOURCE/runtime/backend/cuda/cuda_custom_kernels.def" >"$tmp/kernels"
 [ "$(grep -c '^CUDA_CUSTOM_KERNEL' "$SOURCE/runtime/backend/cuda/cuda_custom_kernels.def")" = "$(wc -l <"$tmp/kernels")" ]
-sed -n 's/^ACTIVATION(\([a-z0-9_]*\),.*/\1_fwd dt_map_args\n\1_bwd dt_map_args/p' "$SOURCE/runtime/graph/activations.def" >>"$tmp/kernels"
+sed -n 's/^ACTIVATION[_WITH]*(\([a-z0-9_]*\),.*/\1_fwd dt_map_args\n\1_bwd dt_map_args/p' "$SOURCE/runtime/graph/activations.def" >>"$tmp/kernels"
 want=
 for entry in ${list//;/ }; do
     case $entry in

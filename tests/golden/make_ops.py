@@ -147,6 +147,29 @@ case("cross_entropy_weights", ce_class, dict(x=rand(4, 7, scale=3), target=hard,
 case("cross_entropy_weights_soft", ce_weighted(0.2), dict(x=rand(4, 7, scale=3), target=soft, weight=weights, of_class=of_class),
      loss=True, frozen=("weight", "target", "of_class"))
 
+# new cases come last: the numbers of those before stay
+case("conv_transpose", lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1), dict(x=rand(2, 16, 5, 6), w=rand(16, 24, 4, 4, scale=.2)))
+case("conv_transpose_keys", lambda x, w, b: F.conv_transpose2d(x, w, b, (3, 2), (0, 1), (2, 1), 2, (1, 2)),
+     dict(x=rand(2, 6, 4, 5), w=rand(6, 2, 2, 3, scale=.4), b=rand(4)))
+case("group_norm", lambda x, s, b: F.group_norm(x, 4, s, b, 1e-5), dict(x=rand(3, 20, 4, 5) * 2 + 1, s=rand(20) + 1, b=rand(20)))
+case("instance_norm", lambda x: F.instance_norm(x), dict(x=rand(3, 5, 4, 6) * 2 + 1))
+case("prelu", lambda x, w: F.prelu(x, w), dict(x=rand(3, 5, 4, 6), w=rand(5)))
+case("prelu_one", lambda x, w: F.prelu(x, w), dict(x=rand(3, 5, 7), w=rand(1)))
+case("pad", lambda x: F.pad(x, (2, -1, 0, 3), value=-0.5), dict(x=rand(3, 5, 6, 7)))
+case("pad_reflect", lambda x: F.pad(x, (2, 1, 0, 3), mode="reflect"), dict(x=rand(3, 5, 6, 7)))
+case("adaptive_max_pool", lambda x: F.adaptive_max_pool2d(x, (3, 7)), dict(x=rand(2, 5, 8, 7)))
+case("adaptive_avg_pool", lambda x: F.adaptive_avg_pool2d(x, (4, 3)), dict(x=rand(2, 5, 6, 7)))
+case("resize", lambda x: F.interpolate(x, size=(9, 4), mode="bilinear"), dict(x=rand(2, 5, 6, 7)))
+case("resize_corners", lambda x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True), dict(x=rand(2, 5, 6, 7)))
+case("resize_nearest", lambda x: F.interpolate(x, scale_factor=(1.7, 2)), dict(x=rand(2, 5, 6, 7)))
+case("sum_axes", lambda x: x.sum((1, 3)), dict(x=rand(3, 5, 6, 7)))
+case("mean_axes", lambda x: x.mean(1, keepdim=True), dict(x=rand(3, 5, 6)))
+case("max_axes", lambda x: x.amax((1, 3)), dict(x=rand(3, 5, 6, 7)))
+case("expand", lambda x: x.expand(3, 5, 6), dict(x=rand(1, 5, 1)))
+for name, fn in (("tanh", torch.tanh), ("softplus", F.softplus), ("erf", torch.erf), ("leaky_relu", lambda x: F.leaky_relu(x, 0.3)),
+                 ("elu", lambda x: F.elu(x, 0.4))):
+    case("act_" + name, lambda x, f=fn: f(x), dict(x=rand(3, 40, scale=2)))
+
 path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops.safetensors")
 save_file({k: np.ascontiguousarray(v) for k, v in sorted(out.items())}, path, metadata={"torch": torch.__version__})
 print(f"{path}: {len(out)} tensors, {os.path.getsize(path) / 1024:.0f} KiB")

@@ -4,6 +4,7 @@
 
 #include "config/loss_words.h"
 #include "golden.h"
+#include "graph/activation_words.h"
 
 typedef struct golden_case {
     dt_graph *g;
@@ -195,6 +196,39 @@ OP(transpose, dt_transpose(c->g, in(c, "x"), (int[]){0, 2, 1, 3}))
 OP(reshape, dt_reshape(c->g, in(c, "x"), dt_shape2(2, -1)))
 OP(softmax, dt_softmax(c->g, in(c, "x")))
 OP(sdpa, dt_sdpa(c->g, in(c, "q"), in(c, "k"), in(c, "v"), 0.35f))
+static const dt_window four = {{4, 4}, {2, 2}, {1, 1}, {1, 1}, {1, 1}};
+static const dt_window uneven = {{2, 3}, {3, 2}, {1, 2}, {0, 1}, {0, 1}};
+static const int none[2] = {0, 0}, more[2] = {2, 1};
+static const int64_t size[2] = {9, 4}, scaled[2] = {10, 14};
+OP(conv_transpose,
+   dt_conv_transpose(c->g, "op", in(c, "x"), &(dt_conv2d_opts){.out = 24, .window = &four}, none))
+OP(conv_transpose_keys,
+   dt_conv_transpose(c->g, "op", in(c, "x"),
+                     &(dt_conv2d_opts){.out = 4, .groups = 2, .bias = true, .window = &uneven},
+                     more))
+OP(group_norm, dt_group_norm(c->g, "op", in(c, "x"), 4, 1e-5f, true))
+OP(instance_norm, dt_group_norm(c->g, "op", in(c, "x"), 5, 1e-5f, false))
+OP(prelu, dt_prelu(c->g, "op", in(c, "x"), true, 0))
+OP(prelu_one, dt_prelu(c->g, "op", in(c, "x"), false, 0))
+OP(pad, dt_pad(c->g, dt_pad(c->g, in(c, "x"), 3, 2, -1, DT_PAD_CONSTANT, -0.5f), 2, 0, 3,
+               DT_PAD_CONSTANT, -0.5f))
+OP(pad_reflect,
+   dt_pad(c->g, dt_pad(c->g, in(c, "x"), 3, 2, 1, DT_PAD_REFLECT, 0), 2, 0, 3, DT_PAD_REFLECT, 0))
+OP(adaptive_max_pool, dt_adaptive_pool(c->g, in(c, "x"), 3, 7, true))
+OP(adaptive_avg_pool, dt_adaptive_pool(c->g, in(c, "x"), 4, 3, false))
+OP(resize, dt_resize2d(c->g, in(c, "x"), DT_RESIZE_BILINEAR, size, NULL))
+OP(resize_corners, dt_resize2d(c->g, in(c, "x"), DT_RESIZE_BILINEAR_CORNERS, size, NULL))
+OP(resize_nearest,
+   dt_resize2d(c->g, in(c, "x"), DT_RESIZE_NEAREST, scaled, (const double[]){1.7, 2}))
+OP(sum_axes, dt_reduce(c->g, in(c, "x"), DT_REDUCE_SUM, 1 << 1 | 1 << 3, false))
+OP(mean_axes, dt_reduce(c->g, in(c, "x"), DT_REDUCE_MEAN, 1 << 1, true))
+OP(max_axes, dt_reduce(c->g, in(c, "x"), DT_REDUCE_MAX, 1 << 1 | 1 << 3, false))
+OP(expand, dt_expand(c->g, in(c, "x"), dt_shape3(3, 5, 6)))
+OP(act_tanh, dt_activate(c->g, DT_ACTIVATION_tanh, in(c, "x")))
+OP(act_softplus, dt_activate(c->g, DT_ACTIVATION_softplus, in(c, "x")))
+OP(act_erf, dt_activate(c->g, DT_ACTIVATION_erf, in(c, "x")))
+OP(act_leaky_relu, dt_activate_with(c->g, DT_ACTIVATION_leaky_relu, in(c, "x"), 0.3f))
+OP(act_elu, dt_activate_with(c->g, DT_ACTIVATION_elu, in(c, "x"), 0.4f))
 LOSS(cross_entropy, loss(c, DT_LOSS_cross_entropy, DT_I32, 0, 0))
 LOSS(cross_entropy_smooth, loss(c, DT_LOSS_cross_entropy, DT_I32, 0.1f, 0))
 LOSS(cross_entropy_soft, loss(c, DT_LOSS_cross_entropy, DT_F32, 0, 0))

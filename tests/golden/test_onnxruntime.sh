@@ -32,7 +32,7 @@ train run.name=arc train.loss=arcface train.arcface_scale=8 # its logits are cos
 "$DTRAIN" export "$work/runs/arc" "$work/arc-pixels.onnx" --preprocess 2>"$work/log" || fail "export of cosines: exit $?"
 mv "$work/pixels.onnx" "$work/net-pixels.onnx"
 # a layer of each activation that there is
-layers=$(sed -n 's/^ACTIVATION(\([a-z0-9_]*\),.*/{conv: {out: 8, kernel: 1, stride: 1}}, batch_norm, {scale: 3}, \1, /p' \
+layers=$(sed -n 's/^ACTIVATION[_WITH]*(\([a-z0-9_]*\),.*/{conv: {out: 8, kernel: 1, stride: 1}}, batch_norm, {scale: 3}, \1, /p' \
     "$SOURCE/runtime/graph/activations.def")
 train run.name=acts "model={name: layers, layers: [{conv: {out: 8, kernel: 5, stride: 4}}, $layers global_pool]}" model.depth= model.width=
 "$DTRAIN" export "$work/runs/acts" "$work/acts.onnx" 2>"$work/log" || fail "export of activations: exit $?"

@@ -33,6 +33,22 @@ static double ref_hardswish(double x) {
 static double ref_relu6(double x) {
     return fmin(fmax(x, 0), 6);
 }
+static double ref_tanh(double x) {
+    return tanh(x);
+}
+static double ref_softplus(double x) {
+    return log1p(exp(x));
+}
+static double ref_erf(double x) {
+    return erf(x);
+}
+static const double ref_number = 0.375; // of those that have one
+static double ref_leaky_relu(double x) {
+    return x > 0 ? x : ref_number * x;
+}
+static double ref_elu(double x) {
+    return x > 0 ? x : ref_number * expm1(x);
+}
 static void ref_activation(const custom_case *c, double *const *in, double *const *out) {
     static double (*const of[DT_N_ACTIVATIONS])(double x) = {
 #define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = ref_##id,
@@ -87,7 +103,7 @@ TEST(test_activation) {
     for (int k = DT_ACTIVATION_none + 1; k < DT_N_ACTIVATIONS; k++)
         run_unary((custom_case){.name = dt_activation_name((dt_activation)k),
                                 .op = ops[k],
-                                .attrs = {.activation = {(dt_activation)k}},
+                                .attrs = {.activation = {(dt_activation)k, (float)ref_number}},
                                 .grad_in = 1,
                                 .save_in = ops[k] != DT_OP_relu,
                                 .save_out = ops[k] == DT_OP_relu,

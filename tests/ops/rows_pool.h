@@ -4,6 +4,8 @@
 
 #include "custom_rows.h"
 
+#include "graph/resize_taps.h"
+
 // Not looked at by sanitizers, where it took two fifths of the time: the kernels are what is tested.
 __attribute__((no_sanitize("address"), no_sanitize("undefined"))) static void
 ref_pool(const custom_case *c, double *const *in, double *const *out) {
@@ -84,6 +86,49 @@ TEST(test_pool) {
     const dt_window along = WINDOW(62, 1, 1, 1, 0, 0, 0, 0); // audio_cnn's, of ten seconds
     run_pool_of(DT_OP_max_pool, S4(2, 20, 99, 1), along, false);
     run_pool_of(DT_OP_avg_pool, S4(2, 20, 99, 1), along, false);
+}
+
+static void ref_resize(const custom_case *c, double *const *in, double *const *out) {
+    const dt_shape *x = &c->in_shape[0], *y = &c->out_shape[0];
+    for (int64_t i = 0; i < count(y); i++) {
+        const int64_t plane = i / (y->d[2] * y->d[3]);
+        const int at[2] = {(int)(i / y->d[3] % y->d[2]), (int)(i % y->d[3])};
+        dt_taps t[2];
+        for (int d = 0; d < 2; d++)
+            t[d] = dt_resize_taps((int)c->attrs.resize.mode, c->attrs.resize.step[d], at[d],
+                                  (int)x->d[2 + d]);
+        out[0][i] = 0;
+        for (int k = 0; k < 4; k++)
+            out[0][i] += (double)t[0].weight[k / 2] * (double)t[1].weight[k % 2] *
+                         in[0][(plane * x->d[2] + t[0].at[k / 2]) * x->d[3] + t[1].at[k % 2]];
+    }
+}
+TEST(test_resize) {
+    const struct {
+        dt_resize_mode mode;
+        int64_t from[2], to[2];
+    } rows[] = {
+        {DT_RESIZE_NEAREST, {5, 7}, {10, 14}},        {DT_RESIZE_NEAREST, {9, 7}, {4, 5}},
+        {DT_RESIZE_NEAREST_EXACT, {5, 7}, {3, 40}},   {DT_RESIZE_BILINEAR, {5, 7}, {10, 9}},
+        {DT_RESIZE_BILINEAR, {12, 1}, {3, 6}},        {DT_RESIZE_BILINEAR_CORNERS, {5, 7}, {9, 3}},
+        {DT_RESIZE_BILINEAR_CORNERS, {5, 7}, {1, 30}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int64_t *from = rows[i].from, *to = rows[i].to;
+        custom_case c =
+            one_to_one((custom_case){.name = "resize",
+                                     .op = DT_OP_resize,
+                                     .in_shape = {S4(2, 20, from[0], from[1])},
+                                     .out_shape = {S4(2, 20, to[0], to[1])},
+                                     .attrs = {.resize = {rows[i].mode, {to[0], to[1]}, {0}}},
+                                     .grad_in = 1,
+                                     .reference = ref_resize});
+        for (int d = 0; d < 2; d++)
+            c.attrs.resize.step[d] = rows[i].mode != DT_RESIZE_BILINEAR_CORNERS
+                                         ? (float)from[d] / (float)to[d]
+                                     : to[d] > 1 ? (float)(from[d] - 1) / (float)(to[d] - 1)
+                                                 : 0;
+        custom_case_run(&c);
+    }
 }
 
 TEST(test_global_pool) {

@@ -123,4 +123,48 @@ TEST(test_concat_slice) {
     }
 }
 
+// The place in the smaller shape of element i of the larger one.
+static int64_t repeated_at(const dt_shape *big, const dt_shape *small, int64_t i) {
+    int64_t at = 0, step = 1;
+    for (int d = big->n - 1; d >= 0; d--) {
+        at += (small->d[d] == 1 ? 0 : i % big->d[d]) * step;
+        i /= big->d[d], step *= small->d[d];
+    }
+    return at;
+}
+static void ref_expand(const custom_case *c, double *const *in, double *const *out) {
+    for (int64_t i = 0; i < count(&c->out_shape[0]); i++)
+        out[0][i] = in[0][repeated_at(&c->out_shape[0], &c->in_shape[0], i)];
+}
+static void ref_sum(const custom_case *c, double *const *in, double *const *out) {
+    for (int64_t i = 0; i < count(&c->out_shape[0]); i++) out[0][i] = 0;
+    for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
+        out[0][repeated_at(&c->in_shape[0], &c->out_shape[0], i)] += in[0][i];
+}
+TEST(test_expand_sum) {
+    const struct {
+        dt_shape big, small;
+    } rows[] = {
+        {S4(2, 20, 5, 7), S4(1, 20, 1, 1)},
+        {S4(2, 20, 5, 7), S4(2, 1, 5, 1)},
+        {S4(2, 20, 5, 7), S4(1, 1, 1, 1)},
+        {S3(3, 40, 130), S3(1, 1, 130)},
+        {S3(3, 40, 130), S3(3, 40, 1)},
+        {S3(3, 40, 130), S3(3, 1, 130)},
+        {S2(1, 7), S2(1, 7)},
+        {S2(700, 3), S2(1, 3)},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        custom_case c = one_to_one((custom_case){.name = "expand",
+                                                 .op = DT_OP_expand,
+                                                 .in_shape = {rows[i].small},
+                                                 .out_shape = {rows[i].big},
+                                                 .reference = ref_expand});
+        custom_case_run(&c);
+        c.name = "sum", c.op = DT_OP_sum, c.reference = ref_sum;
+        c.in_shape[0] = rows[i].big, c.out_shape[0] = rows[i].small;
+        custom_case_run(&c);
+    }
+}
+
 #endif

@@ -249,11 +249,11 @@ TEST(test_nan) {
     for (int at = 0; at < 21; at++) {
         float x[21] = {0}, y[21];
         x[at] = NAN;
-        simd->elementwise->activation[DT_ACTIVATION_relu][0](y, x, 21);
+        simd->elementwise->activation[DT_ACTIVATION_relu][0](y, x, 0, 21);
         assert_true(isnan(y[at]));
-        simd->elementwise->activation[DT_ACTIVATION_gelu][0](y, x, 21);
+        simd->elementwise->activation[DT_ACTIVATION_gelu][0](y, x, 0, 21);
         assert_true(isnan(y[at]));
-        simd->elementwise->activation[DT_ACTIVATION_gelu_tanh][0](y, x, 21);
+        simd->elementwise->activation[DT_ACTIVATION_gelu_tanh][0](y, x, 0, 21);
         assert_true(isnan(y[at]));
         assert_true(isnan(simd->flat->row_max(x, 21)));
         assert_true(isnan(simd->flat->row_sum_exp(x, 0, 21)));

@@ -121,6 +121,48 @@ static void check_conv(const char *name, conv_arg a) {
     op_row_check(&row);
 }
 
+static dt_value build_transposed(dt_graph *g, dt_dtype t, const void *arg) {
+    const conv_arg *a = arg;
+    const dt_value x = dt_input(g, "x", t, dt_shape4(a->n, a->c, a->h, a->w));
+    return dt_conv_transpose(
+        g, "conv", x, &(dt_conv2d_opts){.out = a->out, .groups = a->groups, .window = &a->win},
+        (const int[]){0, a->win.stride[1] - 1});
+}
+// Each pixel of x adds its window to y.
+static void ref_transposed(const op_data *d) {
+    const dt_shape *x = op_in_shape(d, 0), *w = op_in_shape(d, 1), *y = op_out_shape(d, 0);
+    const dt_window *win = &d->node->attrs.conv2d.win;
+    const int64_t c_group = x->d[1] / d->node->attrs.conv2d.groups;
+    memset(op_out(d, 0), 0, (size_t)dt_shape_elements(y) * sizeof(double));
+    for (int64_t i = 0; i < dt_shape_elements(x); i++) {
+        const int64_t q = i % x->d[3], p = i / x->d[3] % x->d[2], plane = i / (x->d[3] * x->d[2]);
+        const int64_t c = plane % x->d[1], n = plane / x->d[1];
+        for (int64_t k = 0; k < w->d[1] * w->d[2] * w->d[3]; k++) {
+            const int64_t col = k % w->d[3], row = k / w->d[3] % w->d[2];
+            const int64_t o = c / c_group * w->d[1] + k / (w->d[3] * w->d[2]);
+            const int64_t to_row = p * win->stride[0] - win->pad_begin[0] + row * win->dilation[0];
+            const int64_t to_col = q * win->stride[1] - win->pad_begin[1] + col * win->dilation[1];
+            if (to_row < 0 || to_col < 0 || to_row >= y->d[2] || to_col >= y->d[3]) continue;
+            op_out(d, 0)[((n * y->d[1] + o) * y->d[2] + to_row) * y->d[3] + to_col] +=
+                op_in(d, 0)[i] * op_in(d, 1)[c * w->d[1] * w->d[2] * w->d[3] + k];
+        }
+    }
+}
+// Its gradients are other ops (test_golden_ops).
+static void check_transposed(const char *name, conv_arg a) {
+    op_row_check(&(op_row){.name = name,
+                           .arg = &a,
+                           .build = build_transposed,
+                           .reference = ref_transposed,
+                           .training = true,
+                           .forward_only = true});
+}
+TEST(test_conv_transpose) {
+    check_transposed("2x2 stride 2, 32 to 16", (conv_arg){2, 32, 5, 7, 16, 1, WIN(2, 2, 1, 0, 0)});
+    check_transposed("4x4 stride 2, 6 to 9", (conv_arg){2, 6, 5, 7, 9, 3, WIN(4, 2, 1, 1, 1)});
+    check_transposed("3x3 dilated", (conv_arg){1, 16, 6, 5, 24, 1, WIN(3, 1, 2, 2, 2)});
+}
+
 TEST(test_conv) {
     check_conv("3x3, C=1", (conv_arg){2, 1, 9, 11, 32, 1, WIN(3, 1, 1, 1, 1)});
     check_conv("3x3, C=3, bias", (conv_arg){2, 3, 10, 8, 16, 1, WIN(3, 1, 1, 1, 1), true});

@@ -20,6 +20,7 @@ static const float at_zero[DT_N_ACTIVATIONS] = {
 static void choose(dt_map *m, const dt_node *node) {
     const dt_simd_elementwise *simd = dt_simd_get()->elementwise;
     const dt_activation kind = node->attrs.activation.kind;
+    m->number = node->attrs.activation.number;
     if (node->backward)
         m->binary = simd->activation_bwd[kind][m->type];
     else

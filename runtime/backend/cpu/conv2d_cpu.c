@@ -276,11 +276,24 @@ static dt_status build_backward(dt_kernel_instance *s, conv_state *st) {
     return DT_OK;
 }
 
+// ---- transposed: what backward computes of dy, of x here ---------------------------------------------
+static dt_status build_transposed(dt_kernel_instance *s, conv_state *st) {
+    static const dt_fold none = {.on = false};
+    const conv_shape c = {
+        .x = dt_instance_out(s, 0), .w = dt_instance_in(s, 1), .y = dt_instance_in(s, 0)};
+    const conv_op op = {DT_DNNL_BACKWARD_DATA, false, &st->data};
+    DT_TRY(create_others(s, st, &op, 1, &c, &s->out_layout[0], &s->in_layout[0]));
+    s->scratch_bytes = dt_conv_kernel_scratch_bytes(&st->data);
+    return pack_for(s, st, &c, &st->data, &none);
+}
+
 static dt_status prepare(dt_kernel_instance *s) {
     conv_state *st = s->state = dt_xcalloc(1, sizeof *st);
     s->inplace_in = -1;
     s->n_packs = 0;
-    dt_status status = s->node->backward ? build_backward(s, st) : build_forward(s, st);
+    dt_status status = s->node->op == DT_OP_conv_transpose ? build_transposed(s, st)
+                       : s->node->backward                 ? build_backward(s, st)
+                                                           : build_forward(s, st);
     if (status != DT_OK) destroy(s);
     return status;
 }
@@ -312,11 +325,8 @@ static void run_weights(const dt_kernel_instance *s, const dt_run *r, const void
     dt_weight_grad_store(&st->grad, r->replica, r->out[1], packed, add_w, scratch);
 }
 
-static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
+static void run_data(const dt_kernel_instance *s, const dt_run *r, const void *dy) {
     const conv_state *st = s->state;
-    const void *dy = r->in[dt_pos_grad(s, 0)];
-    if (s->node->out[1] != DT_NONE) run_weights(s, r, dy);
-    if (s->node->out[0] == DT_NONE) return;
     if (is_own(st, DT_DNNL_BACKWARD_DATA))
         dt_depthwise_run(&st->depthwise, DT_DNNL_BACKWARD_DATA, dy, r->packed[0], NULL, r->out[0]);
     else
@@ -324,5 +334,16 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
                            r->scratch);
 }
 
+static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
+    const void *dy = r->in[dt_pos_grad(s, 0)];
+    if (s->node->out[1] != DT_NONE) run_weights(s, r, dy);
+    if (s->node->out[0] != DT_NONE) run_data(s, r, dy);
+}
+
+static void run_transposed(const dt_kernel_instance *s, const dt_run *r) {
+    run_data(s, r, r->in[0]);
+}
+
 const dt_kernel dt_cpu_conv2d = {prepare, run, destroy};
 const dt_kernel dt_cpu_conv2d_bwd = {prepare, run_bwd, destroy};
+const dt_kernel dt_cpu_conv_transpose = {prepare, run_transposed, destroy};

@@ -66,9 +66,9 @@ static void map_range(const void *ctx, int64_t begin, int64_t end) {
     void *y = dt_row_at_mut(m->type, m->y, begin);
     const void *x = dt_row_at(m->type, m->x, begin);
     if (m->binary)
-        m->binary(y, x, dt_row_at(m->type, m->d, begin), end - begin);
+        m->binary(y, x, dt_row_at(m->type, m->d, begin), m->number, end - begin);
     else
-        m->unary(y, x, end - begin);
+        m->unary(y, x, m->number, end - begin);
 }
 
 void dt_custom_map(int threads, int64_t n, const dt_map *m) {

@@ -47,13 +47,14 @@ dt_layout dt_custom_blocked(void);
 // Divides [0, n) into one range per thread at multiples of 64 elements; a small n stays one range.
 typedef void (*dt_range_fn)(const void *ctx, int64_t begin, int64_t end);
 void dt_custom_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx);
-// y = unary(x), or y = binary(x, d) where that is given, for n elements; y may be x or d.
+// y = unary(x), or y = binary(x, d) where that is given, for n elements; y may be x or d. An activation and its slope.
 typedef struct dt_map {
     int type; // row type of all tensors
-    void (*unary)(void *y, const void *x, int64_t n);
-    void (*binary)(void *y, const void *x, const void *d, int64_t n);
+    void (*unary)(void *y, const void *x, float number, int64_t n);
+    void (*binary)(void *y, const void *x, const void *d, float number, int64_t n);
     void *y;
     const void *x, *d;
+    float number;
 } dt_map;
 void dt_custom_map(int threads, int64_t n, const dt_map *m);
 // What a kernel adds to lies in output 0 already, or is copied there from input 3.

@@ -234,6 +234,11 @@ static dnnl_status_t append_act(dnnl_post_ops_t po, dt_activation act) {
     case DT_ACTIVATION_silu:
     case DT_ACTIVATION_hardswish:
     case DT_ACTIVATION_relu6:
+    case DT_ACTIVATION_tanh:
+    case DT_ACTIVATION_softplus:
+    case DT_ACTIVATION_erf:
+    case DT_ACTIVATION_leaky_relu:
+    case DT_ACTIVATION_elu:
     case DT_N_ACTIVATIONS:
         break;
     }

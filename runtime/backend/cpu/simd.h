@@ -17,8 +17,9 @@ enum { DT_ROW_F32, DT_ROW_BF16, DT_ROW_TYPES };
 enum { DT_SIMD_MAX_WIDTH = 16 };
 
 // ---- elementwise: n elements; outputs may be their inputs ------------------------------------------
-typedef void (*dt_activation_fn)(void *y, const void *x, int64_t n);
-typedef void (*dt_activation_slope_fn)(void *dx, const void *x, const void *dy, int64_t n);
+typedef void (*dt_activation_fn)(void *y, const void *x, float number, int64_t n);
+typedef void (*dt_activation_slope_fn)(void *dx, const void *x, const void *dy, float number,
+                                       int64_t n);
 typedef struct dt_simd_elementwise {
     void (*to_bf16)(void *y, const void *x, int64_t n);
     void (*to_f32)(void *y, const void *x, int64_t n);

@@ -51,15 +51,21 @@ static void to_f32(void *y, const void *x, int64_t n) {
 }
 
 // ---- activations -----------------------------------------------------------------------------------
-INLINE void relu(void *y, const void *x, int64_t n, int bf16) {
+// Both types of an activation, and of its slope times dy. ReLU's slope reads y for x; few read the number.
+#define UNARY(name) BOTH(name, (void *y, const void *x, float number, int64_t n), y, x, number, n)
+#define BINARY(name)                                                                               \
+    BOTH(name, (void *dx, const void *x, const void *dy, float number, int64_t n), dx, x, dy,      \
+         number, n)
+INLINE void map_relu(void *y, const void *x, float number, int64_t n, int bf16) {
     MAP(y, n, out = vfloor(LD(x), vset1(0)));
 }
-BOTH(relu, (void *y, const void *x, int64_t n), y, x, n)
+UNARY(map_relu)
 
-INLINE void relu_bwd(void *dx, const void *y, const void *dy, int64_t n, int bf16) {
+INLINE void map_relu_bwd(void *dx, const void *y, const void *dy, float number, int64_t n,
+                         int bf16) {
     MAP(dx, n, out = vkeep(vm_gt(LD(y), vset1(0)), LD(dy)));
 }
-BOTH(relu_bwd, (void *dx, const void *y, const void *dy, int64_t n), dx, y, dy, n)
+BINARY(map_relu_bwd)
 
 // phi = density, returns Phi: both of the standard normal distribution.
 INLINE vf normal_cdf(vf x, vf *phi) {
@@ -90,15 +96,16 @@ INLINE vf gelu_slope(vf x) {
     return cdf + x * phi;
 }
 
-INLINE void gelu(void *y, const void *x, int64_t n, int bf16) {
+INLINE void map_gelu(void *y, const void *x, float number, int64_t n, int bf16) {
     MAP(y, n, out = gelu_of(LD(x)));
 }
-BOTH(gelu, (void *y, const void *x, int64_t n), y, x, n)
+UNARY(map_gelu)
 
-INLINE void gelu_bwd(void *dx, const void *x, const void *dy, int64_t n, int bf16) {
+INLINE void map_gelu_bwd(void *dx, const void *x, const void *dy, float number, int64_t n,
+                         int bf16) {
     MAP(dx, n, out = gelu_slope(LD(x)) * LD(dy));
 }
-BOTH(gelu_bwd, (void *dx, const void *x, const void *dy, int64_t n), dx, x, dy, n)
+BINARY(map_gelu_bwd)
 
 // The tanh form: (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
 INLINE vf gelu_gate(vf x) {
@@ -110,15 +117,16 @@ INLINE vf gelu_tanh_slope(vf x) {
     return s + x * s * (1.0f - s) * ((x * x * 0.134145f + 1.0f) * 1.59576912160573071f);
 }
 
-INLINE void gelu_tanh(void *y, const void *x, int64_t n, int bf16) {
+INLINE void map_gelu_tanh(void *y, const void *x, float number, int64_t n, int bf16) {
     MAP(y, n, vf v = LD(x); out = v * gelu_gate(v));
 }
-BOTH(gelu_tanh, (void *y, const void *x, int64_t n), y, x, n)
+UNARY(map_gelu_tanh)
 
-INLINE void gelu_tanh_bwd(void *dx, const void *x, const void *dy, int64_t n, int bf16) {
+INLINE void map_gelu_tanh_bwd(void *dx, const void *x, const void *dy, float number, int64_t n,
+                              int bf16) {
     MAP(dx, n, out = gelu_tanh_slope(LD(x)) * LD(dy));
 }
-BOTH(gelu_tanh_bwd, (void *dx, const void *x, const void *dy, int64_t n), dx, x, dy, n)
+BINARY(map_gelu_tanh_bwd)
 
 // ---- the op activation: value and slope of each kind ------------------------------------------------
 INLINE vf clamped(vf x, float top) {
@@ -163,18 +171,73 @@ INLINE vf relu6_slope(vf x) {
     return between(x, 0.0f, 6.0f, vset1(1.0f));
 }
 
-#define MAPS_activation(name)                                                                      \
-    INLINE void name(void *y, const void *x, int64_t n, int bf16) {                                \
-        MAP(y, n, out = name##_of(LD(x)));                                                         \
+// tanh of x near 0 by its series: 1 - exp would cancel.
+INLINE vf tanh_of(vf x) {
+    vf a = vsel(vm_gt(vset1(0), x), -x, x), s = x * x, e = vexp(a * -2.0f);
+    vf near =
+        x *
+        (s * (s * (s * (s * 0.0218694885f - 0.0539682540f) + 0.133333333f) - 0.333333333f) + 1.0f);
+    vf far = (1.0f - e) / (1.0f + e);
+    far = vsel(vm_gt(vset1(0), x), -far, far);
+    return vsel(vm_gt(vset1(0.3f), a), near,
+                vsel(vm_gt(a, vset1(9.0f)), vsel(vm_gt(x, vset1(0)), vset1(1), vset1(-1)), far));
+}
+INLINE vf tanh_slope(vf x) {
+    vf t = tanh_of(x);
+    return 1.0f - t * t;
+}
+// max(x, 0) + log(1 + e), e = exp(-|x|): with s = e / (2 + e), which is at most 1/3, that is 2 atanh(s).
+INLINE vf softplus_of(vf x) {
+    vf top = vsel(vm_gt(x, vset1(0)), x, vset1(0)), e = vexp(x - top * 2.0f), s = e / (e + 2.0f),
+       q = s * s;
+    vf series = q * 0.0769230769f + 0.0909090909f;
+    series = series * q + 0.111111111f;
+    series = series * q + 0.142857143f;
+    series = series * q + 0.2f;
+    series = series * q + 0.333333333f;
+    return top + s * (series * q + 1.0f) * 2.0f;
+}
+INLINE vf softplus_slope(vf x) {
+    return sigmoid_of(x);
+}
+INLINE vf erf_of(vf x) {
+    vf phi, s = x * x;
+    vf near = s * (s * (s * (s * 0.00522397763f - 0.0268661706f) + 0.112837917f) - 0.376126389f);
+    vf far = normal_cdf(x * 1.41421356f, &phi) * 2.0f - 1.0f;
+    return vsel(vm_gt(vset1(0.16f), s), x * (near + 1.12837917f), far);
+}
+INLINE vf erf_slope(vf x) {
+    return vexp(-(x * x)) * 1.12837917f;
+}
+INLINE vf leaky_relu_of(vf x, float slope) {
+    return vsel(vm_gt(x, vset1(0)), x, x * slope);
+}
+INLINE vf leaky_relu_slope(vf x, float slope) {
+    return vsel(vm_gt(x, vset1(0)), vset1(1), vset1(slope));
+}
+// exp(x) - 1 as tanh(x / 2) (exp(x) + 1), which does not cancel
+INLINE vf elu_of(vf x, float alpha) {
+    return vsel(vm_gt(x, vset1(0)), x, tanh_of(x * 0.5f) * (vexp(x) + 1.0f) * alpha);
+}
+INLINE vf elu_slope(vf x, float alpha) {
+    return vsel(vm_gt(x, vset1(0)), vset1(1), vexp(x) * alpha);
+}
+
+#define MAPS(name, ...)                                                                            \
+    INLINE void map_##name(void *y, const void *x, float number, int64_t n, int bf16) {            \
+        MAP(y, n, out = name##_of(__VA_ARGS__));                                                   \
     }                                                                                              \
-    BOTH(name, (void *y, const void *x, int64_t n), y, x, n)                                       \
-    INLINE void name##_bwd(void *dx, const void *x, const void *dy, int64_t n, int bf16) {         \
-        MAP(dx, n, out = name##_slope(LD(x)) * LD(dy));                                            \
+    UNARY(map_##name)                                                                              \
+    INLINE void map_##name##_bwd(void *dx, const void *x, const void *dy, float number, int64_t n, \
+                                 int bf16) {                                                       \
+        MAP(dx, n, out = name##_slope(__VA_ARGS__) * LD(dy));                                      \
     }                                                                                              \
-    BOTH(name##_bwd, (void *dx, const void *x, const void *dy, int64_t n), dx, x, dy, n)
-#define MAPS_relu(name) // above
+    BINARY(map_##name##_bwd)
+#define MAPS_activation(name) MAPS(name, LD(x))
+#define MAPS_relu(name)       // above
 #define MAPS_gelu(name)
-#define ACTIVATION(id, op, at_zero, help) MAPS_##op(id)
+#define ACTIVATION(id, op, at_zero, help)     MAPS_##op(id)
+#define ACTIVATION_WITH(id, key, unset, help) MAPS(id, LD(x), number)
 #include "graph/activations.def"
 #undef ACTIVATION
 
@@ -374,12 +437,12 @@ BOTH(u8_rgb, (void *y, int64_t plane, const uint8_t *x, const float *a, const fl
 #define PAIR(name)                                                                                 \
     { name##_f32, name##_bf16 }
 static const dt_activation_fn activations[DT_N_ACTIVATIONS][DT_ROW_TYPES] = {
-#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = PAIR(id),
+#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = PAIR(map_##id),
 #include "graph/activations.def"
 #undef ACTIVATION
 };
 static const dt_activation_slope_fn activation_slopes[DT_N_ACTIVATIONS][DT_ROW_TYPES] = {
-#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = PAIR(id##_bwd),
+#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = PAIR(map_##id##_bwd),
 #include "graph/activations.def"
 #undef ACTIVATION
 };

@@ -247,3 +247,30 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 const dt_kernel dt_cuda_conv2d_bwd = {prepare_bwd, run_bwd, dt_cuda_destroy};
+
+// ---- transposed: the data gradient of dy, of x here ------------------------------------------------
+static dt_status prepare_transposed(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *w = dt_instance_in(s, 1);
+    dt_dnn_desc d[DT_NODE_DESCS];
+    conv_state *st = dt_cuda_prepare(s, sizeof *st);
+    s->in_layout[0] = s->out_layout[0] = nhwc;
+    DT_TRY(check_types(s, x, dt_instance_out(s, 0)));
+    dt_cuda_node_descs(s->graph, s->node, dt_cuda_demands_of(dt_cuda_of(s)), d);
+    DT_TRY(plan(s, &st->data, &d[0]));
+    if (!dt_cuda_pack_is_copy(w, x->dtype))
+        st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL);
+    s->scratch_bytes = workspace_of(&st->data);
+    return DT_OK;
+}
+
+static void run_transposed(const dt_kernel_instance *s, const dt_run *r) {
+    const conv_state *st = s->state;
+    const void *w = st->pack ? r->packed[0] : r->in[1];
+    void *ptr[DT_DNN_POINTERS] = {(void *)r->in[0], (void *)w, r->out[0]};
+    if (st->data.plan)
+        dt_cuda_run_dnn(s, st->data.plan, ptr, r);
+    else
+        run_custom(dt_cuda_of(s), &st->data.desc, NULL, w, r->in[0], NULL, r->out[0], r->stream);
+}
+
+const dt_kernel dt_cuda_conv_transpose = {prepare_transposed, run_transposed, dt_cuda_destroy};

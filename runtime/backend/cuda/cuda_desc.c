@@ -106,6 +106,10 @@ static int conv_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_
     const dt_value_info *x = info(g, n->in[0]), *w = info(g, n->in[1]);
     const dt_value_info *y = n->backward ? info(g, n->in[y_at]) : info(g, n->out[0]);
     if (!x) x = info(g, n->out[0]); // backward without a weight gradient
+    if (n->op == DT_OP_conv_transpose) {
+        y = x;
+        x = info(g, n->out[0]);
+    }
     if (!w) w = info(g, n->out[1]);
     base.type = y->dtype;
     base.n = x->shape.d[0];
@@ -117,6 +121,11 @@ static int conv_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_
     base.out_w = y->shape.d[3];
     base.win = n->attrs.conv2d.win;
     base.groups = n->attrs.conv2d.groups;
+    if (n->op == DT_OP_conv_transpose) {
+        base.kind = DT_DNN_CONV_DGRAD;
+        out[0] = base;
+        return 1;
+    }
     if (!n->backward) {
         base.kind = DT_DNN_CONV_FWD;
         base.act = n->attrs.conv2d.act;
@@ -159,7 +168,7 @@ int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands dema
                        dt_dnn_desc out[DT_NODE_DESCS]) {
     const dt_dnn_desc base = {
         .deterministic = demands.deterministic, .tf32 = demands.tf32, .groups = 1};
-    if (n->op == DT_OP_conv2d) return conv_descs(g, n, base, out);
+    if (n->op == DT_OP_conv2d || n->op == DT_OP_conv_transpose) return conv_descs(g, n, base, out);
     if (n->op == DT_OP_sdpa) return sdpa_descs(g, n, base, out);
     return 0;
 }

@@ -32,12 +32,19 @@ void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k) 
     dt_cuda_launch(c, k, dt_cuda_grid_flat(c, st->n), &a, r->stream);
 }
 
+static void take_number(dt_kernel_instance *s) {
+    ((dt_map_state *)s->state)->alpha = s->node->attrs.activation.number;
+}
 static dt_status prepare_forward(dt_kernel_instance *s) {
-    return prepare(s, 0, -1, 0);
+    DT_TRY(prepare(s, 0, -1, 0));
+    take_number(s);
+    return DT_OK;
 }
 static dt_status prepare_gelu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
-    return prepare(s, 0, dy_at, dy_at);
+    DT_TRY(prepare(s, 0, dy_at, dy_at));
+    take_number(s);
+    return DT_OK;
 }
 static dt_status prepare_relu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);

@@ -15,9 +15,11 @@ DT_OP_DEFINE(activation, dt_op_same, grad);
 static const struct {
     const char *name;
     dt_op op;
+    float number;
 } kinds[DT_N_ACTIVATIONS] = {
-    [DT_ACTIVATION_none] = {"", DT_OP_COUNT},
-#define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = {#id, DT_OP_##op},
+    [DT_ACTIVATION_none] = {"", DT_OP_COUNT, 0},
+#define ACTIVATION(id, op, at_zero, help)     [DT_ACTIVATION_##id] = {#id, DT_OP_##op, 0},
+#define ACTIVATION_WITH(id, key, unset, help) [DT_ACTIVATION_##id] = {#id, DT_OP_activation, unset},
 #include "graph/activations.def"
 #undef ACTIVATION
 };
@@ -27,6 +29,10 @@ const char *dt_activation_name(dt_activation kind) {
 }
 
 dt_value dt_activate(dt_graph *g, dt_activation kind, dt_value x) {
-    const dt_attrs a = {.activation = {kind}};
+    return dt_activate_with(g, kind, x, kinds[kind].number);
+}
+
+dt_value dt_activate_with(dt_graph *g, dt_activation kind, dt_value x, float number) {
+    const dt_attrs a = {.activation = {kind, number}};
     return kind == DT_ACTIVATION_none ? x : dt_graph_apply(g, kinds[kind].op, NULL, &x, 1, &a);
 }
