@@ -23,7 +23,7 @@ static dt_value input_of(dt_graph *g, const dt_model_args *a, const char *name, 
 }
 
 static bool gives_logits(const dt_graph *g, const dt_model_args *a, dt_value y) {
-    if (y == DT_NONE || a->targets->named) return false;
+    if (y == DT_NONE || a->targets->n > 1) return false;
     const dt_shape *s = &dt_info_of(g, y)->shape;
     return s->n == 2 && s->d[1] == dt_target_n_out(&a->targets->items[0]);
 }
@@ -38,7 +38,7 @@ static void build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *f) {
     for (int i = 0; i < n; i++) in[i] = input_of(g, a, dt_onnx_input_name(f, i), n == 1);
     const int64_t n_out = dt_onnx_n_outputs(f);
     const bool other = n_out >= 0 && n_out != dt_target_n_out(&a->targets->items[0]);
-    y = dt_onnx_build(f, g, in, other || a->targets->named, &features);
+    y = dt_onnx_build(f, g, in, other || a->targets->n > 1, &features);
     if (g->status != DT_OK) return;
     if (gives_logits(g, a, y)) {
         if (features != DT_NONE) dt_output(g, "embedding", features);

@@ -2,6 +2,7 @@
 //   GELU    a product of x, 1/2 and Erf(x / sqrt 2) + 1
 //   norm    (x - mean) / Sqrt(mean((x - mean)^2) + eps) * weight + bias, over the last dimension
 //   linear  MatMul(x, weight) + bias
+//   same    Where(Greater(x beta, 20), x, Softplus(x beta) / beta), which is its last part
 // A part that something else reads too is no part.
 #include "onnx_reader.h"
 
@@ -120,7 +121,19 @@ static bool find_linear(onnx_reader *r, const Onnx__NodeProto *n, onnx_group *g)
     return false;
 }
 
+// ---- softplus --------------------------------------------------------------------------------------
+static bool find_softplus(onnx_reader *r, const Onnx__NodeProto *n, onnx_group *g) {
+    onnx_slot *soft = in(r, n, 2);
+    const Onnx__NodeProto *div = made_by(soft, "Div");
+    const Onnx__NodeProto *softplus = made_by(div ? in(r, div, 0) : soft, "Softplus");
+    const Onnx__NodeProto *greater = part(in(r, n, 0), "Greater");
+    if (!softplus || !greater || in(r, greater, 0) != in(r, softplus, 0)) return false;
+    *g = (onnx_group){.kind = ONNX_SAME, .x = soft};
+    return true;
+}
+
 bool onnx_find_group(onnx_reader *r, const Onnx__NodeProto *n, onnx_group *g) {
+    if (strcmp(n->op_type, "Where") == 0) return n->n_input == 3 && find_softplus(r, n, g);
     if (n->n_input != 2 || n->n_output < 1) return false;
     return find_gelu(r, n, g) || find_norm(r, n, g) || find_linear(r, n, g);
 }

@@ -161,7 +161,21 @@ static size_t count_names(const Onnx__GraphProto *g) {
 
 void onnx_alias(onnx_slot *to, onnx_slot *from) {
     to->kind = from->kind, to->c = from->c, to->t = from->t, to->v = from->v;
+    to->swapped = from->swapped;
     to->same = from->same ? from->same : from->kind == ONNX_WEIGHT ? from : NULL;
+}
+
+// Another name of an initialiser, or of the transpose of a matrix.
+static void list_alias(onnx_reader *r, const Onnx__NodeProto *n) {
+    const bool identity = strcmp(n->op_type, "Identity") == 0;
+    const bool transpose = strcmp(n->op_type, "Transpose") == 0;
+    if ((!identity && !transpose) || n->n_input != 1 || n->n_output != 1) return;
+    onnx_slot *from = onnx_find(r, n->input[0]), *to = onnx_find(r, n->output[0]);
+    if (from->kind != ONNX_WEIGHT || (transpose && from->t->n_dims != 2)) return;
+    const Onnx__AttributeProto *perm = onnx_attribute(n, "perm");
+    onnx_alias(to, from);
+    if (transpose && (!perm || (perm->n_ints == 2 && perm->ints[0] == 1)))
+        to->swapped = !from->swapped;
 }
 
 static void list_names(onnx_reader *r) {
@@ -180,9 +194,7 @@ static void list_names(onnx_reader *r) {
                 onnx_fail(r, "%.80s is made twice", n->output[k]);
             s->producer = n;
         }
-        if (strcmp(n->op_type, "Identity") == 0 && n->n_input == 1 && n->n_output == 1 &&
-            onnx_find(r, n->input[0])->kind == ONNX_WEIGHT)
-            onnx_alias(onnx_find(r, n->output[0]), onnx_find(r, n->input[0]));
+        list_alias(r, n);
         for (size_t k = 0; k < n->n_input; k++)
             if (*n->input[k]) onnx_find(r, n->input[k])->n_uses++;
     }

@@ -26,12 +26,15 @@ typedef struct onnx_const {
     double *v;
 } onnx_const;
 
+// How a value is made of an initialiser: as it is; a matrix transposed; (O,I,K) as (O,I,1,K), a window of an image.
+typedef enum onnx_form { ONNX_AS_IS, ONNX_SWAPPED, ONNX_IMAGE } onnx_form;
+
 // A parameter that was made of an initialiser, for the nodes of one layer.
 typedef struct onnx_use {
     const void *layer;           // onnx_tensor.c
     const Onnx__NodeProto *last; // that read it
     dt_value v;
-    bool swapped; // the parameter is the transpose
+    onnx_form form;
     int n_reads;
     struct onnx_use *next;
 } onnx_use;
@@ -45,6 +48,7 @@ typedef struct onnx_slot {
     onnx_const *c;              // CONST
     const Onnx__TensorProto *t; // WEIGHT
     struct onnx_slot *same;     // WEIGHT: the initialiser that this is another name of, or NULL
+    bool swapped;               // WEIGHT: of a matrix, transposed
     onnx_use *uses;             // WEIGHT, of an initialiser: its parameters
     int n_named;                // parameters that have this name, the others with a number
     enum { ONNX_UNASKED, ONNX_FLAT, ONNX_VARIED } values; // FLAT: all are one number
@@ -53,7 +57,13 @@ typedef struct onnx_slot {
 } onnx_slot;
 
 // Nodes that are one op here; the last of them has this, the others are not built.
-typedef enum onnx_group_kind { ONNX_ALONE, ONNX_GELU, ONNX_NORM, ONNX_LINEAR } onnx_group_kind;
+typedef enum onnx_group_kind {
+    ONNX_ALONE,
+    ONNX_SAME,
+    ONNX_GELU,
+    ONNX_NORM,
+    ONNX_LINEAR
+} onnx_group_kind;
 typedef struct onnx_group {
     onnx_group_kind kind;
     onnx_slot *x, *weight, *bias;
@@ -92,10 +102,10 @@ onnx_const *onnx_read_const(onnx_reader *r, const Onnx__TensorProto *t);
 onnx_const *onnx_new_const(onnx_reader *r, bool is_float, int n, const int64_t *d);
 // The slot as a known tensor; NULL: it is none, quietly.
 const onnx_const *onnx_as_const(onnx_reader *r, onnx_slot *s);
-// The slot as a value: a parameter is made of a weight; swapped: of a matrix, its transpose. Each input of a node is asked
+// The slot as a value: a parameter is made of a weight, in this form. Each input of a node is asked
 // once. Layers that share an initialiser share the parameter, unless all its values are one number: exporters merge
 // tensors that happen to be equal, as those of fresh norms are, and then each layer gets a parameter of its own.
-dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, bool swapped);
+dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, onnx_form form);
 // The same as a buffer (running statistics).
 dt_value onnx_as_buffer(onnx_reader *r, onnx_slot *s);
 // Says in the graph's note which initialisers of the file were divided, and which are tied.
@@ -107,6 +117,19 @@ bool onnx_fold(onnx_reader *r);
 // ---- onnx_groups.c ---------------------------------------------------------------------------------
 // Whether node i ends a group; then *g, and its x, weight and bias are all that is read.
 bool onnx_find_group(onnx_reader *r, const Onnx__NodeProto *n, onnx_group *g);
+// ---- onnx_import_ops.c: for the readers of nodes ---------------------------------------------------
+dt_value onnx_value(onnx_reader *r, int i); // input i
+dt_shape onnx_shape(const onnx_reader *r, dt_value v);
+const char *onnx_name(const onnx_reader *r); // the node's, made unique, or NULL
+int64_t onnx_axis(onnx_reader *r, int64_t axis, int n);
+// Integers of input i or, before it became one, of an attribute. Returns how many, -1: not given.
+int onnx_integers(onnx_reader *r, int i, const char *attribute, int64_t *out);
+dt_value onnx_reshape(onnx_reader *r, dt_value x, int n, const int64_t *d);
+#define IMPORT_OP(op) void onnx_read_##op(onnx_reader *r);
+#define FOLD_OP(op)
+#include "onnx_import_ops.def"
+#undef IMPORT_OP
+#undef FOLD_OP
 // ---- onnx_import_ops.c -----------------------------------------------------------------------------
 typedef void (*onnx_op_fn)(onnx_reader *r);
 onnx_op_fn onnx_op_of(const char *type); // NULL: not supported

@@ -198,7 +198,7 @@ onnx_const *onnx_read_const(onnx_reader *r, const Onnx__TensorProto *t) {
 }
 
 const onnx_const *onnx_as_const(onnx_reader *r, onnx_slot *s) {
-    if (!s || s->kind == ONNX_ABSENT || s->kind == ONNX_VALUE) return NULL;
+    if (!s || s->kind == ONNX_ABSENT || s->kind == ONNX_VALUE || s->swapped) return NULL;
     if (s->kind == ONNX_CONST || s->c) return s->c;
     const int64_t count = onnx_count(r, s->t);
     if (count < 0 || count > ONNX_MAX_FOLDED) return NULL;
@@ -207,20 +207,22 @@ const onnx_const *onnx_as_const(onnx_reader *r, onnx_slot *s) {
 
 // ---- parameters ------------------------------------------------------------------------------------
 static dt_value make(onnx_reader *r, const onnx_slot *s, const char *name, dt_value_kind kind,
-                     bool swapped) {
+                     onnx_form form) {
     const Onnx__TensorProto *t = s->t;
+    const bool swapped = form == ONNX_SWAPPED;
     elements e;
     dt_shape shape = {.n = (int)t->n_dims};
     const int64_t count = onnx_count(r, t);
     if (count < 0) return DT_NONE;
     if (t->n_dims > DT_MAX_DIMS || !is_float(t->data_type) || count == 0 ||
-        (swapped && t->n_dims != 2)) {
+        (swapped && t->n_dims != 2) || (form == ONNX_IMAGE && t->n_dims != 3)) {
         onnx_fail(r, "tensor %.80s cannot be a weight here", s->name);
         return DT_NONE;
     }
     for (int i = 0; i < shape.n; i++) shape.d[i] = t->dims[i];
     const int64_t rows = shape.d[0], cols = shape.d[1]; // of a matrix
     if (swapped) shape = dt_shape2(cols, rows);
+    if (form == ONNX_IMAGE) shape = dt_shape4(shape.d[0], shape.d[1], 1, shape.d[2]);
     const dt_init init = {DT_INIT_DATA, 0};
     dt_value v = kind == DT_V_PARAM ? dt_param(r->g, name, shape, init, t->n_dims > 1)
                                     : dt_graph_add_value(r->g, kind, name, DT_F32, &shape);
@@ -276,45 +278,47 @@ static onnx_use *find_use(onnx_slot *s, const void *layer, const Onnx__NodeProto
 }
 
 static onnx_use *add_use(onnx_reader *r, onnx_slot *root, onnx_slot *known_as, const void *layer,
-                         dt_value_kind kind, bool swapped) {
+                         dt_value_kind kind, onnx_form form) {
     onnx_use *u = dt_arena_alloc(&r->g->arena, sizeof *u);
     const char *name = known_as->name;
     if (known_as->n_named++ > 0)
         name = dt_arena_printf(&r->g->arena, "%s@%d", name, known_as->n_named);
-    *u = (onnx_use){.layer = layer, .swapped = swapped, .next = root->uses};
-    u->v = make(r, root, name, kind, swapped);
+    *u = (onnx_use){.layer = layer, .form = form, .next = root->uses};
+    u->v = make(r, root, name, kind, form);
     return root->uses = u;
 }
 
-static dt_value weight_value(onnx_reader *r, onnx_slot *s, bool swapped) {
+static dt_value weight_value(onnx_reader *r, onnx_slot *s, onnx_form form) {
     onnx_slot *root = initialiser(s);
+    if (s->swapped && form != ONNX_IMAGE) form = form == ONNX_SWAPPED ? ONNX_AS_IS : ONNX_SWAPPED;
     const bool flat = root->n_uses > 1 && is_flat(r, root);
     const void *layer = flat ? layer_of(r) : NULL;
     onnx_use *u = flat ? find_use(root, layer, r->node) : root->uses;
     if (r->g->status != DT_OK) return DT_NONE;
     if (!u)
-        u = add_use(r, root, flat ? s : root, layer, DT_V_PARAM, swapped);
-    else if (u->swapped != swapped)
-        onnx_fail(r, "weight %.80s is used as it is and transposed", s->name);
+        u = add_use(r, root, flat && !s->swapped ? s : root, layer, DT_V_PARAM, form);
+    else if (u->form != form)
+        onnx_fail(r, "weight %.80s is used in two forms", s->name);
     u->last = r->node;
     u->n_reads++;
     return u->v;
 }
 
-dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, bool swapped) {
+dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, onnx_form form) {
+    const bool plain = form == ONNX_AS_IS;
     if (!s) {
         onnx_fail(r, "lacks an input");
         return DT_NONE;
     }
-    if (s->kind == ONNX_WEIGHT) return weight_value(r, s, swapped);
-    if (s->kind == ONNX_CONST && s->c->is_float && s->c->n <= DT_MAX_DIMS && !swapped) {
+    if (s->kind == ONNX_WEIGHT) return weight_value(r, s, form);
+    if (s->kind == ONNX_CONST && s->c->is_float && s->c->n <= DT_MAX_DIMS && plain) {
         dt_shape shape = {.n = s->c->n};
         float *x = dt_arena_alloc(&r->g->arena, ((size_t)s->c->count + 1) * sizeof *x);
         for (int i = 0; i < shape.n; i++) shape.d[i] = s->c->d[i];
         for (int64_t i = 0; i < s->c->count; i++) x[i] = (float)s->c->v[i];
         return dt_constant(r->g, NULL, DT_F32, shape, x);
     }
-    if (s->kind != ONNX_VALUE || swapped) {
+    if (s->kind != ONNX_VALUE || !plain) {
         onnx_fail(r, "%.80s cannot be used so here", s->name);
         return DT_NONE;
     }
@@ -327,7 +331,7 @@ dt_value onnx_as_buffer(onnx_reader *r, onnx_slot *s) {
         onnx_fail(r, "running statistics must be initialisers of their own");
         return DT_NONE;
     }
-    return add_use(r, root, s, NULL, DT_V_BUFFER, false)->v;
+    return add_use(r, root, s, NULL, DT_V_BUFFER, ONNX_AS_IS)->v;
 }
 
 // ", name (n)" for the first few.

@@ -1,0 +1,410 @@
+// onnx_import_math.c: nodes of an ONNX file that compute elements: activations, arithmetic of any shapes that fit,
+// reductions, products by letters, other sizes. The rest is in onnx_import_ops.c.
+#include "onnx_reader.h"
+
+#include "graph/activation_words.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void activate(onnx_reader *r, dt_activation kind) {
+    onnx_give(r, 0, dt_activate(r->g, kind, onnx_value(r, 0)));
+}
+void onnx_read_Relu(onnx_reader *r) {
+    onnx_give(r, 0, dt_relu(r->g, onnx_value(r, 0)));
+}
+void onnx_read_Sigmoid(onnx_reader *r) {
+    activate(r, DT_ACTIVATION_sigmoid);
+}
+void onnx_read_HardSwish(onnx_reader *r) {
+    activate(r, DT_ACTIVATION_hardswish);
+}
+void onnx_read_HardSigmoid(onnx_reader *r) {
+    if (fabsf(onnx_float(r, "alpha", 0.2f) - 1.0f / 6) > 1e-5f ||
+        onnx_float(r, "beta", 0.5f) != 0.5f)
+        onnx_fail(r, "only alpha 1/6 and beta 1/2, as PyTorch's, are read");
+    else
+        activate(r, DT_ACTIVATION_hardsigmoid);
+}
+void onnx_read_Gelu(onnx_reader *r) {
+    const Onnx__AttributeProto *a = onnx_attribute(r->node, "approximate");
+    const bool tanh = a && a->s.len == 4 && memcmp(a->s.data, "tanh", 4) == 0;
+    dt_value x = onnx_value(r, 0);
+    onnx_give(r, 0, tanh ? dt_gelu_tanh(r->g, x) : dt_gelu(r->g, x));
+}
+void onnx_read_Tanh(onnx_reader *r) {
+    activate(r, DT_ACTIVATION_tanh);
+}
+void onnx_read_Erf(onnx_reader *r) {
+    activate(r, DT_ACTIVATION_erf);
+}
+void onnx_read_Softplus(onnx_reader *r) {
+    activate(r, DT_ACTIVATION_softplus);
+}
+void onnx_read_LeakyRelu(onnx_reader *r) {
+    onnx_give(r, 0,
+              dt_activate_with(r->g, DT_ACTIVATION_leaky_relu, onnx_value(r, 0),
+                               onnx_float(r, "alpha", 0.01f)));
+}
+void onnx_read_Elu(onnx_reader *r) {
+    onnx_give(
+        r, 0,
+        dt_activate_with(r->g, DT_ACTIVATION_elu, onnx_value(r, 0), onnx_float(r, "alpha", 1)));
+}
+void onnx_read_PRelu(onnx_reader *r) {
+    dt_value x = onnx_value(r, 0), w = onnx_value(r, 1);
+    const dt_shape s = onnx_shape(r, w), of = onnx_shape(r, x);
+    if (w == DT_NONE || x == DT_NONE) return;
+    const int64_t n = dt_shape_elements(&s);
+    if (of.n < 2 || (n != 1 && n != of.d[1]))
+        onnx_fail(r, "only a slope of each channel, or one of all, is read");
+    else
+        onnx_give(r, 0, dt_prelu_with(r->g, x, s.n == 1 ? w : onnx_reshape(r, w, 1, &n)));
+}
+void onnx_read_Softmax(onnx_reader *r) {
+    dt_value x = onnx_value(r, 0);
+    const int n = onnx_shape(r, x).n;
+    if (onnx_axis(r, onnx_int(r, "axis", -1), n) != n - 1)
+        onnx_fail(r, "only the softmax over the last dimension is read");
+    else
+        onnx_give(r, 0, dt_softmax(r->g, x));
+}
+// The shape that a and b have together, as numpy broadcasts; false: none, and the graph has failed.
+static bool joined(onnx_reader *r, const dt_shape *a, const dt_shape *b, dt_shape *out) {
+    out->n = a->n > b->n ? a->n : b->n;
+    for (int i = 1; i <= out->n; i++) {
+        const int64_t x = i > a->n ? 1 : a->d[a->n - i], y = i > b->n ? 1 : b->d[b->n - i];
+        if (x != y && x != 1 && y != 1) return onnx_fail(r, "shapes do not match");
+        out->d[out->n - i] = x == 1 ? y : x;
+    }
+    return true;
+}
+static dt_value widened(onnx_reader *r, dt_value v, const dt_shape *to) {
+    dt_shape s = onnx_shape(r, v), own = *to;
+    for (int i = 1; i <= to->n; i++) own.d[to->n - i] = i > s.n ? 1 : s.d[s.n - i];
+    if (s.n != to->n) v = onnx_reshape(r, v, own.n, own.d);
+    return dt_expand(r->g, v, *to);
+}
+// The smaller operand as one that add (times: mul) repeats over the larger.
+static dt_value repeated(onnx_reader *r, dt_value v, const dt_shape *over, bool times) {
+    const dt_shape s = onnx_shape(r, v);
+    dt_times t;
+    int skip = 0;
+    if (times && dt_times_of(over, &s, &t)) return v;
+    while (skip < s.n - 1 && s.d[skip] == 1) skip++;
+    dt_shape rest = {.n = s.n - skip}, to = rest;
+    for (int i = 0; i < rest.n; i++)
+        rest.d[i] = s.d[skip + i], to.d[i] = over->d[over->n - rest.n + i];
+    if (times && dt_times_of(over, &rest, &t)) return onnx_reshape(r, v, rest.n, rest.d);
+    return times ? widened(r, v, over)
+                 : widened(r, skip ? onnx_reshape(r, v, rest.n, rest.d) : v, &to);
+}
+// a + b or a * b, of any shapes that fit.
+static dt_value combined(onnx_reader *r, dt_value a, dt_value b, bool times) {
+    if (a == DT_NONE || b == DT_NONE || r->g->status != DT_OK) return DT_NONE;
+    const dt_shape sa = onnx_shape(r, a), sb = onnx_shape(r, b);
+    dt_shape all;
+    if (!joined(r, &sa, &sb, &all)) return DT_NONE;
+    const bool swap = dt_shape_elements(&sb) > dt_shape_elements(&sa) ||
+                      (dt_shape_equal(&sb, &all) && !dt_shape_equal(&sa, &all));
+    dt_value big = widened(r, swap ? b : a, &all), small = repeated(r, swap ? a : b, &all, times);
+    if (r->g->values[big].kind == DT_V_PARAM) big = dt_reshape(r->g, big, all);
+    return times ? dt_mul(r->g, big, small) : dt_add(r->g, big, small);
+}
+
+// x + number, as a row of numbers
+static dt_value shifted(onnx_reader *r, dt_value x, double by) {
+    const dt_shape s = onnx_shape(r, x);
+    if (x == DT_NONE || s.n < 1 || by == 0) return x;
+    const int64_t n = s.d[s.n - 1];
+    float *row = dt_arena_alloc(&r->g->arena, ((size_t)n + 1) * sizeof *row);
+    for (int64_t i = 0; i < n; i++) row[i] = (float)by;
+    return dt_add(r->g, x, dt_constant(r->g, NULL, DT_F32, dt_shape1(n), row));
+}
+
+static bool one_number(onnx_reader *r, int i, double *v) {
+    const onnx_const *c = onnx_as_const(r, onnx_in(r, i));
+    if (!c || c->count != 1) return false;
+    *v = c->v[0];
+    return true;
+}
+
+static void read_sum(onnx_reader *r, bool minus) {
+    double v;
+    if (one_number(r, 1, &v)) {
+        onnx_give(r, 0, shifted(r, onnx_value(r, 0), minus ? -v : v));
+        return;
+    }
+    if (one_number(r, 0, &v)) {
+        dt_value x = onnx_value(r, 1);
+        onnx_give(r, 0, shifted(r, minus ? dt_scale(r->g, x, -1) : x, v));
+        return;
+    }
+    dt_value a = onnx_value(r, 0), b = onnx_value(r, 1);
+    onnx_give(r, 0, combined(r, a, minus ? dt_scale(r->g, b, -1) : b, false));
+}
+void onnx_read_Add(onnx_reader *r) {
+    read_sum(r, false);
+}
+void onnx_read_Sub(onnx_reader *r) {
+    read_sum(r, true);
+}
+void onnx_read_Mul(onnx_reader *r) {
+    double v;
+    for (int i = 0; i < 2; i++)
+        if (one_number(r, i, &v)) {
+            onnx_give(r, 0, dt_scale(r->g, onnx_value(r, 1 - i), (float)v));
+            return;
+        }
+    dt_value a = onnx_value(r, 0), b = onnx_value(r, 1);
+    onnx_give(r, 0, combined(r, a, b, true));
+}
+static dt_value constant(onnx_reader *r, const onnx_const *c, const float *v) {
+    dt_shape s = {.n = c->n};
+    for (int i = 0; i < c->n && c->n <= DT_MAX_DIMS; i++) s.d[i] = c->d[i];
+    if (c->n > DT_MAX_DIMS) onnx_fail(r, "has more than %d dimensions", DT_MAX_DIMS);
+    return r->g->status == DT_OK ? dt_constant(r->g, NULL, DT_F32, s, v) : DT_NONE;
+}
+void onnx_read_Div(onnx_reader *r) {
+    const onnx_const *c = onnx_as_const(r, onnx_in(r, 1));
+    if (!c || onnx_in(r, 1)->kind == ONNX_WEIGHT ? !c || c->count != 1 : false) {
+        onnx_fail(r, "only division by numbers is read");
+        return;
+    }
+    float *v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *v);
+    for (int64_t i = 0; i < c->count; i++) v[i] = (float)(1 / c->v[i]);
+    if (c->count == 1)
+        onnx_give(r, 0, dt_scale(r->g, onnx_value(r, 0), v[0]));
+    else
+        onnx_give(r, 0, combined(r, onnx_value(r, 0), constant(r, c, v), true));
+}
+void onnx_read_Neg(onnx_reader *r) {
+    onnx_give(r, 0, dt_scale(r->g, onnx_value(r, 0), -1));
+}
+void onnx_read_Pow(onnx_reader *r) {
+    double v;
+    dt_value x = onnx_value(r, 0);
+    if (!one_number(r, 1, &v) || v != 2)
+        onnx_fail(r, "only squares are read");
+    else
+        onnx_give(r, 0, dt_mul(r->g, x, x));
+}
+
+// The larger of the two, a + relu(b - a), or the smaller, a - relu(a - b). The two may be one number.
+static dt_value extreme(onnx_reader *r, dt_value a, dt_value b, bool max) {
+    dt_value by = combined(r, b, dt_scale(r->g, a, -1), false);
+    by = dt_relu(r->g, max ? by : dt_scale(r->g, by, -1));
+    return combined(r, a, max ? by : dt_scale(r->g, by, -1), false);
+}
+static dt_value bounded(onnx_reader *r, dt_value x, double by, bool max) {
+    x = dt_relu(r->g, max ? shifted(r, x, -by) : shifted(r, dt_scale(r->g, x, -1), by));
+    return shifted(r, max ? x : dt_scale(r->g, x, -1), by);
+}
+static void read_extreme(onnx_reader *r, bool max) {
+    double v;
+    dt_value x = DT_NONE;
+    for (int i = 0; i < (int)r->node->n_input; i++)
+        if (!one_number(r, i, &v))
+            x = x == DT_NONE ? onnx_value(r, i) : extreme(r, x, onnx_value(r, i), max);
+    for (int i = 0; i < (int)r->node->n_input && x != DT_NONE; i++)
+        if (one_number(r, i, &v)) x = bounded(r, x, v, max);
+    onnx_give(r, 0, x);
+}
+void onnx_read_Max(onnx_reader *r) {
+    read_extreme(r, true);
+}
+void onnx_read_Min(onnx_reader *r) {
+    read_extreme(r, false);
+}
+void onnx_read_Clip(onnx_reader *r) {
+    double low = 0, high = 0;
+    const bool has_low = one_number(r, 1, &low), has_high = one_number(r, 2, &high);
+    dt_value x = onnx_value(r, 0);
+    if ((onnx_in(r, 1) && !has_low) || (onnx_in(r, 2) && !has_high)) {
+        onnx_fail(r, "its bounds must be known when the graph is built");
+        return;
+    }
+    if (has_low && low == 0 && has_high && high == 6) {
+        onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_relu6, x));
+        return;
+    }
+    if (has_low) x = bounded(r, x, low, true);
+    if (has_high) x = bounded(r, x, high, false);
+    onnx_give(r, 0, x);
+}
+
+// A known condition c: each side times c or 1 - c. A number where it is not taken counts as 0, so that it may be infinite.
+static dt_value side(onnx_reader *r, const onnx_const *c, int i, bool when) {
+    const onnx_const *x = onnx_as_const(r, onnx_in(r, i));
+    const bool flat = x && x->count == 1 && onnx_in(r, i)->kind != ONNX_VALUE;
+    float *v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *v);
+    for (int64_t k = 0; k < c->count; k++)
+        v[k] = (c->v[k] != 0) == when ? (flat ? (float)fmin(fmax(x->v[0], -1e30), 1e30) : 1) : 0;
+    dt_value mask = constant(r, c, v);
+    return flat ? mask : combined(r, onnx_value(r, i), mask, true);
+}
+void onnx_read_Where(onnx_reader *r) {
+    const onnx_const *c = onnx_as_const(r, onnx_in(r, 0));
+    if (!c) {
+        onnx_fail(r, "its condition depends on the network's input, which is not read");
+        return;
+    }
+    dt_value a = side(r, c, 1, true), b = side(r, c, 2, false);
+    onnx_give(r, 0, combined(r, a, b, false));
+}
+
+// ---- reductions ------------------------------------------------------------------------------------
+static void read_reduction(onnx_reader *r, dt_reduce_kind how) {
+    int64_t axes[ONNX_MAX_DIMS];
+    dt_value x = onnx_value(r, 0);
+    const dt_shape s = onnx_shape(r, x);
+    const int n = onnx_integers(r, r->node->n_input > 1 ? 1 : -1, "axes", axes);
+    unsigned set = 0;
+    for (int i = 0; i < n; i++) set |= 1u << onnx_axis(r, axes[i], s.n);
+    if (n <= 0 && !onnx_int(r, "noop_with_empty_axes", 0)) set = (1u << s.n) - 1;
+    if (x != DT_NONE && r->g->status == DT_OK && (set & 1))
+        onnx_fail(r, "mixes samples: its axes have the first dimension");
+    if (r->g->status == DT_OK)
+        onnx_give(r, 0, dt_reduce(r->g, x, how, set, onnx_int(r, "keepdims", 1) != 0));
+}
+void onnx_read_ReduceMean(onnx_reader *r) {
+    read_reduction(r, DT_REDUCE_MEAN);
+}
+void onnx_read_ReduceSum(onnx_reader *r) {
+    read_reduction(r, DT_REDUCE_SUM);
+}
+void onnx_read_ReduceMax(onnx_reader *r) {
+    read_reduction(r, DT_REDUCE_MAX);
+}
+static void read_global(onnx_reader *r, dt_reduce_kind how) {
+    dt_value x = onnx_value(r, 0);
+    const int n = onnx_shape(r, x).n;
+    if (n > 2) onnx_give(r, 0, dt_reduce(r->g, x, how, ((1u << n) - 1) & ~3u, true));
+}
+void onnx_read_GlobalAveragePool(onnx_reader *r) {
+    read_global(r, DT_REDUCE_MEAN);
+}
+void onnx_read_GlobalMaxPool(onnx_reader *r) {
+    read_global(r, DT_REDUCE_MAX);
+}
+
+// ---- products by letters ---------------------------------------------------------------------------
+typedef struct letters {
+    char a[16], b[16], out[16];
+} letters;
+
+static bool read_letters(onnx_reader *r, letters *l) {
+    const Onnx__AttributeProto *a = onnx_attribute(r->node, "equation");
+    char *at[3] = {l->a, l->b, l->out};
+    int k = 0;
+    *l = (letters){.a = ""};
+    for (size_t i = 0; a && i < a->s.len && k < 3; i++) {
+        const char c = (char)a->s.data[i];
+        if (c == ',' || c == '-')
+            k++;
+        else if (c != '>' && c != ' ' && strlen(at[k]) < DT_MAX_DIMS && c != '.')
+            at[k][strlen(at[k])] = c;
+        else if (c != '>' && c != ' ')
+            return false;
+    }
+    return k == 2 && r->node->n_input == 2;
+}
+// Letters of `from` that both of the others have, or have not.
+static void keep(char *to, const char *from, const char *x, bool in_x, const char *y, bool in_y) {
+    for (; *from; from++)
+        if ((strchr(x, *from) != NULL) == in_x && (strchr(y, *from) != NULL) == in_y) *to++ = *from;
+    *to = 0;
+}
+// x, whose dimensions are named, in the order of the three groups, as (batch, rows, columns); sizes by letter.
+static dt_value grouped(onnx_reader *r, dt_value x, const char *names, const char *const group[3],
+                        int64_t *size) {
+    const dt_shape s = onnx_shape(r, x);
+    int perm[DT_MAX_DIMS], n = 0;
+    int64_t d[3] = {1, 1, 1};
+    for (int g = 0; g < 3; g++)
+        for (const char *p = group[g]; *p; p++) {
+            perm[n] = (int)(strchr(names, *p) - names);
+            size[(unsigned char)*p] = s.d[perm[n]];
+            d[g] *= s.d[perm[n++]];
+        }
+    if (n != s.n || strlen(names) != (size_t)n) {
+        onnx_fail(r, "only products of two tensors, without repeated letters, are read");
+        return DT_NONE;
+    }
+    return onnx_reshape(r, dt_transpose(r->g, x, perm), 3, d);
+}
+// Two tensors as one batched product of matrices.
+void onnx_read_Einsum(onnx_reader *r) {
+    letters l;
+    char batch[16], rows[16], sum[16], cols[16], order[32];
+    int64_t size[256] = {0}, d[DT_MAX_DIMS];
+    int perm[DT_MAX_DIMS];
+    if (!read_letters(r, &l)) {
+        onnx_fail(r, "only products of two tensors, written out, are read");
+        return;
+    }
+    keep(batch, l.a, l.b, true, l.out, true);
+    keep(sum, l.a, l.b, true, l.out, false);
+    keep(rows, l.a, l.b, false, l.out, true);
+    keep(cols, l.b, l.a, false, l.out, true);
+    const int n = snprintf(order, sizeof order, "%s%s%s", batch, rows, cols);
+    dt_value a = grouped(r, onnx_value(r, 0), l.a, (const char *const[]){batch, rows, sum}, size);
+    dt_value b = grouped(r, onnx_value(r, 1), l.b, (const char *const[]){batch, sum, cols}, size);
+    if (r->g->status != DT_OK || n > DT_MAX_DIMS || (size_t)n != strlen(l.out)) {
+        onnx_fail(r, "gives a tensor that is not read");
+        return;
+    }
+    a = dt_matmul(r->g, a, b, false, false, 1);
+    for (int i = 0; i < n; i++) d[i] = size[(unsigned char)order[i]];
+    for (int i = 0; i < n; i++) perm[i] = (int)(strchr(order, l.out[i]) - order);
+    onnx_give(r, 0, dt_transpose(r->g, onnx_reshape(r, a, n, d), perm));
+}
+
+// ---- sizes -----------------------------------------------------------------------------------------
+static bool says(const onnx_reader *r, const char *name, const char *word, bool unset) {
+    const Onnx__AttributeProto *a = onnx_attribute(r->node, name);
+    return a ? a->s.len == strlen(word) && memcmp(a->s.data, word, a->s.len) == 0 : unset;
+}
+void onnx_read_Resize(onnx_reader *r) {
+    const onnx_const *scales = onnx_as_const(r, onnx_in(r, 2)),
+                     *sizes = onnx_as_const(r, onnx_in(r, 3));
+    const bool half = says(r, "coordinate_transformation_mode", "half_pixel", true) ||
+                      says(r, "coordinate_transformation_mode", "pytorch_half_pixel", false);
+    const bool corners = says(r, "coordinate_transformation_mode", "align_corners", false);
+    const bool old = says(r, "coordinate_transformation_mode", "asymmetric", false);
+    const bool linear = says(r, "mode", "linear", false),
+               nearest = says(r, "mode", "nearest", true);
+    dt_value x = onnx_value(r, 0);
+    const dt_shape s = onnx_shape(r, x);
+    double scale[2] = {0, 0};
+    int64_t size[2];
+    if (scales && scales->count == 0) scales = NULL;
+    const onnx_const *given = scales ? scales : sizes;
+    if (s.n != 4 || !given || given->count != 4 || onnx_int(r, "antialias", 0)) {
+        onnx_fail(r, "only images, (N,C,H,W), of a size that is known when the graph is built");
+        return;
+    }
+    for (int d = 0; d < 4; d++) {
+        const double to = scales ? floor((double)s.d[d] * scales->v[d]) : sizes->v[d];
+        if ((d < 2 && to != (double)s.d[d]) || !(to >= 1 && to <= 1 << 20)) {
+            onnx_fail(r, "resizes samples or channels, or to an impossible size");
+            return;
+        }
+        if (d >= 2) size[d - 2] = (int64_t)to;
+        if (d >= 2 && scales) scale[d - 2] = scales->v[d];
+    }
+    dt_resize_mode mode;
+    if (linear && (half || corners))
+        mode = corners ? DT_RESIZE_BILINEAR_CORNERS : DT_RESIZE_BILINEAR;
+    else if (nearest && old && says(r, "nearest_mode", "floor", false))
+        mode = DT_RESIZE_NEAREST;
+    else if (nearest && half && !says(r, "nearest_mode", "ceil", false) &&
+             !says(r, "nearest_mode", "floor", false))
+        mode = DT_RESIZE_NEAREST_EXACT;
+    else {
+        onnx_fail(r, "only nn.Upsample's modes nearest, nearest-exact and bilinear are read");
+        return;
+    }
+    onnx_give(r, 0, dt_resize2d(r->g, x, mode, size, scale));
+}
