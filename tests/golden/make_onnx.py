@@ -190,4 +190,5 @@ def main():
     os.chmod(path, 0o644)
 
 
-main()
+if __name__ == "__main__":
+    main()
