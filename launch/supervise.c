@@ -37,8 +37,9 @@ static void copy_to_end(int from, int to) {
     char bytes[16384];
     bool open = true;
     for (ssize_t n; (n = read(from, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR);)
-        for (ssize_t at = 0, m; open && at<n; at += m> 0 ? m : 0) {
-            m = write(to, bytes + at, (size_t)(n - at));
+        for (ssize_t at = 0; open && at < n;) {
+            const ssize_t m = write(to, bytes + at, (size_t)(n - at));
+            if (m > 0) at += m;
             open = m >= 0 || errno == EINTR;
         }
 }

@@ -1,7 +1,7 @@
 // expression_eval.c: the values and conditions of a parsed expression on one record.
 //
 // Conditions have three truth values, as SQL does: yes, no, and unknown where a value is missing. A value that cannot be
-// had (a text that is no number in arithmetic, a piece that split does not find, a division by zero) is missing too.
+// had (a text that is no number in arithmetic, a part that split does not find, a division by zero) is missing too.
 #include "expression_tree.h"
 
 #include "base/json.h"
@@ -126,7 +126,7 @@ static dt_cell call_substr(const dt_node *n, const dt_cell *v, int n_values, con
     return part(r, s, bytes_of(s, count));
 }
 
-// Piece i between separators, counted from 1, or from the end if negative.
+// split: part i between separators, counted from 1, or from the end if negative.
 static dt_cell call_split(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
     (void)n;
     (void)n_values;

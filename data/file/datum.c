@@ -2,7 +2,8 @@
 //
 // The message has seven fields, so this reader of tags and lengths is shorter than a description for a library.
 // It allocates nothing and does not touch the pixels: listing an LMDB of raw images reads only the first and
-// last bytes of each value. A field that Datum does not have is refused: so other values are told apart.
+// last bytes of each value. A field that Datum does not have is refused, so values of another
+// format are not taken for a Datum.
 // Format: caffe.proto (message Datum), Protocol Buffers "Encoding".
 #include "datum.h"
 #include "peek.h"

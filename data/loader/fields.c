@@ -531,13 +531,12 @@ void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint3
     for (int k = 0; k < of->n_numbers && k < DT_MAX_NORMALIZE; k++) {
         double m, s;
         measure(f, field, k, c, records, n, &m, &s);
-        const float far = (float)fmax(fabs(m), s);
-        if (far > info->spread) info->spread = far;
+        info->mean_or_std = fmaxf(info->mean_or_std, (float)fmax(fabs(m), s));
         mean[k] = (float)m;
         std[k] = s > 0 ? (float)s : 1; // as scikit-learn's StandardScaler
     }
     if (!info->normalize_auto) return;
-    info->spread = 1;
+    info->mean_or_std = 1;                    // of the normalised numbers
     for (int k = 0; k < of->n_numbers; k++) { // until now mean 0 and std 1
         dt_number_source *s = &of->numbers[k];
         info->mean[k] = mean[k];

@@ -56,11 +56,11 @@ void dt_fields_fini(dt_fields *f);
 int dt_fields_find(const dt_fields *f, const char *name); // -1: none
 // Index into catalog->members of the record's member for this field, or -1.
 int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record);
-// Element i of a real or vector field that comes from columns, normalised.
-// Of a field of numbers from columns, over the training part's samples, by their record: its spread and, where normalize
-// is auto, mean and deviation. Before its numbers are read.
+// Measures a field of numbers from columns over the records of the training part: sets info.mean_or_std and, where
+// normalize is auto, info.mean and info.std. Call it before numbers of the field are read.
 void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint32_t *records,
                        uint32_t n);
+// Element i of a real or vector field that comes from columns, normalised.
 float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record);
 // Whether the record can give this field.
 bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record);

@@ -8,7 +8,7 @@
 // the value of the first that gives it one.
 //
 // What cannot be joined (rows of another length, a second row for a file, a row that fits several files) is collected
-// and told at once: published tables have many of one kind.
+// and reported in one message: published tables have many mistakes of one kind.
 #include "raw.h"
 #include "table.h"
 

@@ -6,7 +6,7 @@
 #include "data/file/blob.h"
 
 typedef enum dt_packing { DT_PACKING_NONE, DT_PACKING_GZIP, DT_PACKING_ZSTD } dt_packing;
-// Told by the first bytes, never by the name.
+// Recognised by the first bytes, never by the name.
 dt_packing dt_packing_of(const uint8_t *head, size_t n_bytes);
 
 // Unpacks all members or frames of `b` and hands the bytes to `sink`, block by block. DT_E_DATA: the stream is

@@ -19,10 +19,11 @@ typedef struct dt_field_info {
     // Numbers, by element (those after the 64th share its): the batch holds (x - mean) / std, and
     // metrics are scaled back.
     float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
-    // Numbers from columns: `normalize: auto`, which mean and std answer; and how far the training part's values lie from
-    // what a network begins with: the larger of |mean| and deviation, of the element where it is the largest.
+    // Numbers from columns: `normalize: auto`, which mean and std answer; and how far the training part's targets lie
+    // from a new network's outputs, which are near 0: the larger of |mean| and standard deviation, of the element with
+    // the largest.
     bool normalize_auto;
-    float spread;
+    float mean_or_std;
     int n_classes;                    // class fields, else 0
     const char *const *class_names;   // by class, NULL where it has none; or NULL
     const char *const *element_names; // numbers and labels, by element: their columns; or NULL

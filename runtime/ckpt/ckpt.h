@@ -62,7 +62,7 @@ dt_status dt_ckpt_check_lock(const dt_ckpt *c);
 void dt_ckpt_set_classes(dt_ckpt *c, const char *json);
 
 // Called with the outcome of each save, by the thread that wrote; seconds: since its begin. It must not call back.
-// NULL: nobody is told any more, and nobody is being told when this returns.
+// NULL: fn is not called any more, and no call of it is under way when this returns.
 void dt_ckpt_on_saved(dt_ckpt *c, void (*fn)(void *ctx, int64_t step, double seconds, bool saved),
                       void *ctx);
 // Takes the snapshot and starts writing. state_json: text of state.json. best: it becomes the best checkpoint.

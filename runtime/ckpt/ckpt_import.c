@@ -3,7 +3,7 @@
 // A half-loaded network trains badly, and nobody sees why. So every tensor of the model must be in the file, in its
 // shape, and what is not is an error that names it. Exceptions: what the user said keeps its initial values; the head,
 // which belongs to the classes and not to the network; position embeddings, which are resized to the image. A network
-// of another depth is told as such, also where all tensors are found because the file's is the deeper one. Everything
+// of another depth is reported as such, also where all tensors are found because the file's is the deeper one. Everything
 // is checked before anything is copied, and what was done is logged.
 #include "base/arena.h"
 #include "base/io.h"

@@ -16,7 +16,7 @@ static const dt_shape *in_shape(const dt_graph *g, const dt_node *n, int i) {
 }
 
 // Per element of the first output.
-static double flops_each(const dt_graph *g, const dt_node *n) {
+static double flops_per_element(const dt_graph *g, const dt_node *n) {
     const dt_shape *s;
     switch (n->op) {
     case DT_OP_conv2d:
@@ -56,6 +56,10 @@ static double flops_each(const dt_graph *g, const dt_node *n) {
     }
 }
 
+double dt_node_flops(const dt_graph *g, const dt_node *n) {
+    return (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape) * flops_per_element(g, n);
+}
+
 // A parameter counts where it is first read.
 static cost cost_of(const dt_graph *g, const dt_node *n, bool *counted) {
     cost c = {0};
@@ -70,7 +74,7 @@ static cost cost_of(const dt_graph *g, const dt_node *n, bool *counted) {
         const dt_value_info *out = dt_info_of(g, n->out[i]);
         const int64_t elements = dt_shape_elements(&out->shape);
         c.bytes += (double)elements * (double)dt_dtype_size(out->dtype);
-        if (i == 0) c.flops = (double)elements * flops_each(g, n);
+        if (i == 0) c.flops = dt_node_flops(g, n);
     }
     return c;
 }

@@ -79,7 +79,7 @@ static void take_ledger(dt_goodput *g, const json_t *line) {
     g->lost_steps = (int64_t)member(line, "lost_steps");
 }
 
-// Whether it counted.
+// Whether the step of a line counted.
 static bool add_step(dt_goodput *g, const json_t *line) {
     const json_t *seconds = json_object_get(line, "seconds");
     const double step = member(seconds, "step"), data = member(seconds, "data"),
@@ -92,7 +92,7 @@ static bool add_step(dt_goodput *g, const json_t *line) {
     return !skipped;
 }
 
-// Where the last line with a ledger is, -1: there is none. A line that is not whole is none.
+// Offset of the last whole line that has a ledger; -1: there is none.
 static int64_t find_ledger(FILE *f, char **line, size_t *cap) {
     int64_t at = 0, found = -1;
     for (ssize_t n; (n = getline(line, cap, f)) > 0; at += n)

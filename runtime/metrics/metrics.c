@@ -45,12 +45,13 @@ typedef struct phase_sums {
 
 struct dt_metrics {
     dt_metrics_opts o;
-    void *state[DT_N_SINKS];             // NULL: not wanted
-    dt_metrics_queue *queue[DT_N_SINKS]; // of those that have one
+    void *state[DT_N_SINKS];             // NULL: the sink is not wanted
+    dt_metrics_queue *queue[DT_N_SINKS]; // of the sinks that have a queue
     dt_goodput goodput;
     dt_activity activity;
-    double accounted_s, goodput_s; // until when; when the sinks heard of it
-    dt_rank_report *ranks;         // NULL: there is one
+    double accounted_s,
+        goodput_s;         // times: until when the ledger accounts; of the sinks' newest ledger
+    dt_rank_report *ranks; // NULL: there is one rank
     double *rank_values;
     phase_sums smooth, first, total; // total: without the first step, which is apart
     double smooth_weight;            // 1 - keep_share^n
@@ -216,7 +217,7 @@ static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s)
     };
 }
 
-// What beats have brought by now: nobody is asked, and nobody waits.
+// Reads what the ranks' beats have brought by now, without asking or waiting for a rank.
 static void publish_ranks(dt_metrics *m) {
     const int n = m->o.world_size;
     double *data = m->rank_values, *compute = data + n, *rss = data + 2 * n, sum = 0, most = -1;
@@ -334,7 +335,7 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
     const phase_sums *t = &m->total;
     if (m->n_steps == 0) return;
     change_activity(m, DT_ACTIVITY_ending);
-    dt_metrics_flush(m); // all that is lost is known
+    dt_metrics_flush(m); // from here on the number of dropped records is final
     dt_info("%s: %" PRId64 " steps to step %" PRId64 ", %" PRId64
             " samples in %.1f s, %.1f samples/s in steps, %.1f without the first, peak memory "
             "%.0f MiB",

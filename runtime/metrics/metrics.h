@@ -25,17 +25,17 @@ typedef struct dt_metrics_opts {
     unsigned sinks;                 // bit DT_SINK_<id> of each that is wanted
     int every_steps;                // plain lines in a pipe, tfevents
     dt_listen listen;               // of the prometheus sink
-    const char *listen_text;        // as it was given, for messages
-    const char *textfile;           // likewise: a folder for node_exporter, or NULL
-    double linger_s; // likewise: how long it answers after the end, until one more scrape
+    const char *listen_text;        // `listen` as the config has it, for messages
+    const char *textfile;           // of prometheus: a folder for node_exporter, or NULL
+    double linger_s; // of prometheus: how long it answers after the end, until one more scrape
     const char *mlflow_uri, *mlflow_experiment; // of the mlflow sink
     bool mlflow_model;
-    const char *config_text;    // likewise: as dt_config_dump writes it; copied
+    const char *config_text;    // of mlflow: the config as dt_config_dump writes it; copied
     const char *version;        // of dtrain
     const char *machine, *data; // described in a line; or NULL
     int64_t n_samples[3];       // of training, validation, test
     const char *chosen_by;      // what the best checkpoint is chosen by, or NULL
-    bool lower_is_better;       // of it
+    bool lower_is_better;       // whether that number is better when lower
     int world_size;
     int64_t first_step;      // done before this attempt
     int64_t total_steps;     // for bar and ETA
@@ -94,7 +94,8 @@ void dt_metrics_checkpoint(dt_metrics *m, int64_t step, double seconds, bool sav
 int64_t
 dt_metrics_flush(dt_metrics *m); // waits for the queues; metrics.jsonl's size in bytes, or 0
 // The final summary: what ran, rates, shares of data / compute / comm, what limited the run and what
-// would help, and the goodput with what would raise it most. data_verdict: what to say if that is data (from the loader's counters), or NULL. To stderr.
+// would help, and the goodput with what would raise it most, to stderr. data_verdict: what to say if data limits the run
+// (from the loader's counters), or NULL.
 void dt_metrics_summary(dt_metrics *m, const char *data_verdict);
 // end: NULL where no run ends.
 void dt_metrics_close(dt_metrics *m, const dt_run_end *end);

@@ -87,7 +87,8 @@ typedef struct dt_metrics_sink {
     bool queued; // take, flush and close are called by a thread of its own
     dt_status (*open)(void **state, const dt_metrics_opts *o);
     void (*take)(void *state, const dt_record *r);
-    // To the file, a few times a second, too; its size if a resumed run must cut it there (opts.truncate_to), else 0.
+    // Writes buffered records to the file; also called a few times a second. Returns the file's size if a resumed run must
+    // cut it there (opts.truncate_to), else 0.
     int64_t (*flush)(void *state);
     uint64_t (*dropped)(void *state); // records lost to a failing disk
     void (*close)(void *state);
@@ -99,9 +100,10 @@ typedef struct dt_metrics_sink {
 
 // ---- metrics_queue.c: a sink's queue and thread ----------------------------------------------------
 typedef struct dt_metrics_queue dt_metrics_queue;
-// Takes a sink that is open; NULL: there is no thread for it.
+// Takes an open sink; NULL: its thread could not be started.
 dt_metrics_queue *dt_metrics_queue_create(const dt_metrics_sink *sink, void *state);
-// Copies the record with all that it points to, or drops it. From any thread; only an evaluation and the like allocate.
+// Copies the record with all that it points to, or drops it when the queue is full. Any thread. A step's record allocates
+// nothing.
 void dt_metrics_queue_put(dt_metrics_queue *q, const dt_record *r);
 int64_t
 dt_metrics_queue_flush(dt_metrics_queue *q); // waits until the sink has taken and flushed all

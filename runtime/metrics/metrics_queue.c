@@ -122,7 +122,7 @@ static void *hand_on(void *arg) {
             pthread_mutex_unlock(&q->lock);
             const int64_t n_bytes = q->sink->flush ? q->sink->flush(q->state) : 0;
             pthread_mutex_lock(&q->lock);
-            if (!flush || q->n > 0) continue; // what came meanwhile may be meant
+            if (!flush || q->n > 0) continue; // records that came meanwhile are flushed, too
             q->n_bytes = n_bytes;
             q->flush = false;
             pthread_cond_broadcast(&q->flushed);

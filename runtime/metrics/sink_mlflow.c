@@ -7,7 +7,7 @@
 // run of those before it, and steps that are done again are not sent again: MLflow keeps every value of a step.
 // Of steps every `metrics.every` is sent, as to TensorBoard.
 //
-// Who may write comes from the environment (MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD) or from
+// The credentials come from the environment (MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD) or from
 // ~/.mlflow/credentials, as with MLflow's own client, and is never written anywhere.
 // https://mlflow.org/docs/latest/rest-api.html
 #define _GNU_SOURCE
@@ -47,9 +47,11 @@ typedef struct mlflow {
     char *authorization; // a header, or NULL
     char *user;          // NAME:PASSWORD, or NULL
     char *experiment_id, *run_id, *artifacts;
-    int64_t sent, last_step, last_val; // bytes of metrics.jsonl; what a step done again is told by
-    bool has_params, has_end;          // it has the params; it knows that the run is finished
-    double again_s, pause_s;           // after a failure: when next
+    int64_t sent; // bytes of metrics.jsonl that the server has taken
+    int64_t last_step,
+        last_val; // newest step and evaluation sent: repeated ones are recognised by them
+    bool has_params, has_end; // the server has the params; it knows that the run is finished
+    double again_s, pause_s;  // after a failure: the time of the next attempt, the pause before it
     bool away, gave_up;
     dt_status status; // how the run ended
     int64_t end_step;
@@ -63,7 +65,7 @@ typedef struct mlflow {
 
 // ---- the server ------------------------------------------------------------------------------------
 
-// Once for each time that it goes away.
+// One warning for each time that the server goes away.
 static void note_failure(mlflow *s, const char *what) {
     s->pause_s = s->pause_s < 1 ? 2 : s->pause_s < 60 ? 2 * s->pause_s : 60;
     s->again_s = dt_clock_s() + s->pause_s;
@@ -104,7 +106,7 @@ static answer ask(mlflow *s, const char *method, const char *path, const json_t 
                          : "");
         a = refused || reply.status / 100 != 4 ? LATER : NEVER;
         if (a == LATER) note_failure(s, what);
-        if (a == NEVER && out) *out = said; // who asked may look at it
+        if (a == NEVER && out) *out = said; // the caller may look at the answer
         if (a == NEVER && !out) dt_warn("MLflow: %s: that is left out", what);
         if (a != NEVER || !out) json_decref(said);
     } else {
@@ -354,7 +356,7 @@ static answer send_lines(mlflow *s, bool *more) {
     return a;
 }
 
-// All that is there, as far as the server takes it.
+// Sends all lines that are there, as far as the server takes them.
 static answer send_all(mlflow *s, double until_s) {
     bool more = true;
     answer a = DONE;
@@ -385,7 +387,7 @@ static void *send_along(void *state) {
 
 // ---- artifacts -------------------------------------------------------------------------------------
 
-// Through the server, which keeps them where it likes. Elsewhere (file:, s3:) is not ours to write.
+// Artifacts go through the server, which stores them. Where they lie elsewhere (file:, s3:) dtrain does not write.
 static void send_file(mlflow *s, const char *path, const char *name) {
     static const char begin[] = "mlflow-artifacts:/";
     const char *folder = s->artifacts ? s->artifacts : "";
@@ -423,7 +425,7 @@ static void send_file(mlflow *s, const char *path, const char *name) {
     free(url);
 }
 
-// Of the best checkpoint, or the last.
+// Uploads the weights of the best checkpoint, or of the last.
 static void send_model(mlflow *s) {
     char *path = dt_xprintf("%s/checkpoints/best.json", s->o.run_dir);
     json_t *best = json_load_file(path, 0, NULL);
@@ -446,7 +448,7 @@ static void send_files(mlflow *s) {
     if (s->o.mlflow_model) send_model(s);
 }
 
-// ---- who may ---------------------------------------------------------------------------------------
+// ---- credentials ---------------------------------------------------------------------------------------
 
 static void read_credentials(mlflow *s) {
     const char *token = getenv("MLFLOW_TRACKING_TOKEN"), *name = getenv("MLFLOW_TRACKING_USERNAME"),

@@ -3,8 +3,8 @@
 // A step stores its numbers under a lock that is held for no longer than it takes to copy them; a thread formats them
 // when somebody asks. One poll waits for all clients, so a slow one holds nobody up; where there are too many the oldest
 // is dropped. It answers GET /metrics, and for probes /healthz (the process answers) and /readyz (steps are running), to
-// anybody who reaches the address (metrics.listen). Where that is taken the run goes on without it. The server is own
-// code because it is shorter than what libmicrohttpd wants to be told, and 60 slow clients keep no scrape out.
+// anybody who reaches the address (metrics.listen). Where another process has the address, the run goes on without the endpoint.
+// The server is code of dtrain, because setting up libmicrohttpd takes more lines, and 60 slow clients keep no scrape out.
 // metrics.textfile: the same text as a file for node_exporter, every 15 s and at the end, with why the run ended.
 #define _GNU_SOURCE // accept4, pipe2
 #include "metrics_internal.h"
@@ -70,18 +70,18 @@ typedef struct client {
     int fd;
     char request[REQUEST_BYTES + 1];
     char *reply;  // heap; NULL: the request is not whole yet
-    size_t at, n; // bytes so far, of the request or the reply; of the reply
-    bool last;    // it says how the run ended
+    size_t at, n; // at: bytes of the request read, then of the reply written; n: bytes of the reply
+    bool last;    // the reply says how the run ended
 } client;
 
 typedef struct prometheus {
     char *run, *version;  // run="name"
-    pthread_mutex_t lock; // of the numbers
+    pthread_mutex_t lock; // protects the numbers
     numbers now;
-    pthread_mutex_t results_lock; // of the results: the last of each metric and split
+    pthread_mutex_t results_lock; // protects the results: the newest value of each metric and split
     result *results;
     size_t n_results;
-    double *ranks; // data, compute, memory of each; as the results
+    double *ranks; // by rank: data, compute, memory; protected like the results
     int n_ranks;
     char *textfile;
     double linger_s;
@@ -312,7 +312,7 @@ static void make_reply(prometheus *s, client *c) {
     free(text);
 }
 
-// What the socket takes or gives now; false: the client is done with. A request ends at its empty line.
+// Reads or writes what the socket allows now; false: the client is finished. A request ends at its empty line.
 static bool serve(prometheus *s, client *c) {
     ssize_t m;
     if (!c->reply) {

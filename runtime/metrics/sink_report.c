@@ -1,8 +1,8 @@
 // sink_report.c: report.html of the run, made anew at each evaluation and at the end.
 //
-// An evaluation only wakes this sink's thread. That reads what metrics.jsonl has got since the last page, waits for the
-// evaluation's line, which comes a moment later, and writes the page. After that it rests for many times as long as it
-// was at work, so that a run which evaluates all the time loses nothing to it. What fails is a warning, once.
+// An evaluation only wakes this sink's thread. The thread reads what metrics.jsonl has got since the last page, waits for
+// the evaluation's line, which comes a moment later, and writes the page. Then the thread rests for REST times as long as
+// the page took, so that a run which evaluates all the time loses nothing to its pages. A failure is a warning, once.
 #include "metrics_internal.h"
 
 #include "base/arena.h"
@@ -45,7 +45,7 @@ static void pause_for(report *s, double seconds, bool until_due) {
                            : pthread_cond_wait(&s->wake, &s->lock);
 }
 
-// The page of what the files have; false: it could not be written.
+// Writes the page from the run's files; false: the page could not be written.
 static bool write_page(const report *s, dt_run_log **r, const char *split, int64_t step,
                        bool ends) {
     const double begin = dt_clock_s();

@@ -173,7 +173,8 @@ static void plain_line(const terminal *t) {
 }
 
 static void show_step(terminal *t, const dt_step_record *r, const dt_step_stats *s) {
-    const double loss = r->skipped ? t->r.loss : r->loss; // one that overflowed says nothing
+    const double loss =
+        r->skipped ? t->r.loss : r->loss; // the loss of an overflowed step says nothing
     t->r = *r;
     t->r.loss = loss;
     t->has_loss |= !r->skipped;

@@ -192,9 +192,8 @@ dt_status trainer_report(trainer *t) {
     return DT_OK;
 }
 
-dt_status trainer_test(trainer *t, const char *weights, int64_t step) {
+dt_status trainer_test(trainer *t, const char *name, const char *weights, int64_t step) {
     dt_eval_result r;
-    const char *name = strcmp(weights, "best") == 0 ? "test_best" : "test";
     DT_TRY(evaluate(t, DT_SPLIT_TEST, name, step, DT_ACTIVITY_testing, &r));
     if (t->metrics) {
         dt_metrics_eval(t->metrics, name, step, r.values, r.n_values, dt_eval_result_members(&r));

@@ -215,10 +215,10 @@ static void judge_targets(const dt_targets *targets) {
     enum { MOST = 10 };
     for (int i = 0; i < targets->n; i++) {
         const dt_field_info *f = targets->items[i].field;
-        if (f->n_classes == 0 && f->spread > MOST)
+        if (f->n_classes == 0 && f->mean_or_std > MOST)
             dt_warn("data.fields.%s: the training part's mean or deviation is %.3g, and a network "
                     "begins near 0: add  normalize: auto  to the field",
-                    f->name, f->spread);
+                    f->name, f->mean_or_std);
     }
 }
 
@@ -579,7 +579,7 @@ static dt_status test_with_best(trainer *t) {
     dt_status st = step < 0 ? DT_OK : dt_state_load(t->state, path, false);
     free(path);
     if (st != DT_OK || step < 0) return st;
-    return trainer_test(t, "best", step);
+    return trainer_test(t, "test_best", "best", step);
 }
 
 // DT_E_PREEMPTED: an evaluation was dropped.
@@ -591,7 +591,7 @@ static dt_status evaluate_at_end(trainer *t) {
     DT_TRY(trainer_report(t));
     if (t->run.data->n_samples(t->run.data, DT_SPLIT_TEST) > 0) {
         DT_TRY(trainer_test(
-            t, t->run.record.best_step == t->run.record.step ? "best and last" : "last",
+            t, "test", t->run.record.best_step == t->run.record.step ? "best and last" : "last",
             t->run.record.step));
         DT_TRY(trainer_settle_save(t, true));
         DT_TRY(test_with_best(t));

@@ -54,7 +54,7 @@ dt_status trainer_make_evaluator(trainer *t, int64_t done);
 dt_status trainer_evaluate(trainer *t, bool *is_best);
 // The first lines of the results: of the training, and of the validation with the last weights.
 dt_status trainer_report(trainer *t);
-// The test split; `weights` is their name in the results.
-dt_status trainer_test(trainer *t, const char *weights, int64_t step);
+// Evaluates the test split. name: of the evaluation, in metrics.jsonl; weights: what result.json calls its weights.
+dt_status trainer_test(trainer *t, const char *name, const char *weights, int64_t step);
 
 #endif

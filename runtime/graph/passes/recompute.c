@@ -94,22 +94,11 @@ static void find_cuts(recompute *r) {
     }
 }
 
-// Multiplications and additions of a node, about.
+// FLOPs, but at least 8 for each element of the result: reading and writing it takes about as long.
 static double cost_of(const dt_graph *g, const dt_node *n) {
-    const dt_shape *y = &g->values[n->out[0]].shape;
-    const double out = (double)dt_shape_elements(y);
-    const dt_shape *second = n->n_in > 1 && n->in[1] != DT_NONE ? &g->values[n->in[1]].shape : NULL;
-    switch (n->op) {
-    case DT_OP_conv2d:
-    case DT_OP_linear: // weight (out, in, …)
-        return 2 * out * (double)dt_shape_elements(second) / (double)second->d[0];
-    case DT_OP_matmul:
-        return 2 * out * (double)g->values[n->in[0]].shape.d[g->values[n->in[0]].shape.n - 1];
-    case DT_OP_sdpa: // a row of scores for each of y's
-        return 4 * out * (double)y->d[y->n - 2];
-    default:
-        return 8 * out; // reads and writes memory
-    }
+    const double least = 8 * (double)dt_shape_elements(&g->values[n->out[0]].shape);
+    const double flops = dt_node_flops(g, n);
+    return flops > least ? flops : least;
 }
 
 // ---- groups ----------------------------------------------------------------------------------------
