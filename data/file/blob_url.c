@@ -25,15 +25,15 @@ bool dt_blob_is_url(const char *path) {
 
 // ---- requests --------------------------------------------------------------------------------------
 
-// A range of the object; `unchanged`: a header If-Match, or NULL, while it is opened: then a server that does not answer
-// may be a name that is wrong.
+enum {
+    OPEN_S = 15
+}; // a server that does not answer while an object is opened may be a name that is wrong
+
+// A range of the object; `unchanged`: a header If-Match, or NULL.
 static dt_status ask(dt_http_reply *out, const char *path, uint64_t at, const dt_http_part part[2],
-                     const char *unchanged) {
-    enum { OPEN_S = 15 };
-    dt_s3_request r = {.http = {.ranged = true,
-                                .from = at,
-                                .part = {part[0], part[1]},
-                                .limit_s = unchanged ? 0 : OPEN_S}};
+                     const char *unchanged, double limit_s) {
+    dt_s3_request r = {
+        .http = {.ranged = true, .from = at, .part = {part[0], part[1]}, .limit_s = limit_s}};
     dt_status st = DT_OK;
     *out = (dt_http_reply){0};
     if (dt_s3_is_url(path))
@@ -86,12 +86,16 @@ static dt_status read_url(const dt_blob *b, uint64_t at, void *head, size_t n_he
         return DT_OK;
     }
     char header[160];
+    const bool is_strong = *o->etag == '"'; // If-Match holds for no weak ETag
     snprintf(header, sizeof header, "If-Match: %s", o->etag);
     dt_http_reply r;
     DT_TRY(ask(&r, b->path, at, (dt_http_part[2]){{head, n_head}, {dst, n_bytes}},
-               *o->etag ? header : NULL));
+               is_strong ? header : NULL, 0));
     dt_status st = DT_OK;
-    if (r.status == 412 || (r.status == 206 && strcmp(r.etag, o->etag) != 0))
+    if (r.status == 416 || (r.status == 206 && r.n_total != b->n_bytes))
+        st = dt_fail(DT_E_DATA, "%.*s: changed while it was read: it had %llu bytes; start again",
+                     dt_http_shown(b->path), b->path, (unsigned long long)b->n_bytes);
+    else if (r.status == 412 || (r.status == 206 && strcmp(r.etag, o->etag) != 0))
         st = dt_fail(DT_E_DATA,
                      "%.*s: changed while it was read: its ETag was %s and is %s; start again",
                      dt_http_shown(b->path), b->path, o->etag, *r.etag ? r.etag : "another");
@@ -110,10 +114,10 @@ static const dt_blob_store URLS = {read_url, close_url, true};
 dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there) {
     dt_http_reply r = {0};
     struct dt_blob_object *o = dt_xcalloc(1, sizeof *o);
-    dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, HEAD_BYTES}}, NULL);
+    dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, HEAD_BYTES}}, NULL, OPEN_S);
     *is_there = st != DT_OK || (r.status != 404 && r.status != 403);
     *b = (dt_blob){.path = path};
-    const bool empty = r.status == 416; // no byte of it
+    const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0); // no byte of it
     if (st == DT_OK && r.status != 206 && !empty) st = refused(path, &r);
     if (st == DT_OK) {
         o->n_head = empty ? 0 : r.n_total < HEAD_BYTES ? (size_t)r.n_total : HEAD_BYTES;

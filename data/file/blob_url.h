@@ -1,7 +1,7 @@
 // blob_url.h: blobs of objects that an HTTP server or an object store has: http://, https://, s3://, gs:// (base/s3.h).
 //
 // Opening asks for the first 8 KiB, with which size and ETag come; these bytes are kept. Each read is a request for a range
-// that must still have this ETag: an object that changed is an error with both. What fails on the way is tried again
+// that must still have this ETag and size: an object that changed is an error. What fails on the way is tried again
 // (base/http.h).
 #ifndef DT_DATA_BLOB_URL_H
 #define DT_DATA_BLOB_URL_H

@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/http.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -131,6 +132,12 @@ static dt_status no_format(const dt_shard_job *j, const uint8_t *head, size_t n)
         "%s: neither LMDB nor tar nor MDS (by its first bytes): damaged, or no data file", j->path);
 }
 
+// The index beside a file; of https://host/x.tar?signature it is https://host/x.tar.index?signature. Heap.
+static char *index_beside(const char *path) {
+    const int n = dt_http_is_url(path) ? dt_http_shown(path) : (int)strlen(path);
+    return dt_xprintf("%.*s.index%s", n, path, path + n);
+}
+
 // Of a URL that has no index beside it: where this host keeps the one that it makes. Heap; NULL: nowhere.
 static char *index_of_url(const char *url, const dt_unpack_cache *cache) {
     char hex[17], *dir = dt_cache_folder(cache->dir, "indexes"), *path = NULL;
@@ -151,7 +158,7 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_rea
     DT_TRY_GOTO(st, open_plain(j, cache, &b, head, &n_head), out);
     DT_TRY_GOTO(st, dt_blob_stamp(&b, &j->stamp), out);
     j->n_bytes = b.n_bytes;
-    index_path = dt_xprintf("%s.index", j->file ? j->file : j->path);
+    index_path = index_beside(j->file ? j->file : j->path);
     const dt_file_format *f = format_of(j->file ? j->file : j->path, head, n_head);
     if (!f)
         st = no_format(j, head, n_head);

@@ -75,9 +75,8 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         if (answered && !is_passing(out->status)) return DT_OK;
         if (answered) snprintf(a.cause, sizeof a.cause, "the server says %d", out->status);
         const double spent_s = dt_clock_s() - begin;
-        const double wait_s = a.retry_after_s >= 0 ? a.retry_after_s
-                              : a.n_got > had      ? 0
-                                                   : pause_s(n);
+        const double pause = a.n_got > had ? 0 : pause_s(n);
+        const double wait_s = a.retry_after_s > pause ? a.retry_after_s : pause;
         if ((!answered && !a.again) || spent_s + wait_s > limit_s) {
             dt_http_reply_fini(out);
             return dt_fail(a.again || answered ? DT_E_STORAGE : DT_E_DATA,

@@ -98,6 +98,7 @@ static size_t take_header(char *line, size_t size, size_t n, void *ctx) {
     if (strncmp(line, "HTTP/", 5) == 0) { // of this answer, behind a redirect or a 100
         t->is_range = t->has_from = false;
         t->out->etag[0] = '\0';
+        t->out->n_total = 0;
     } else if (header_value(line, n, "ETag", v))
         snprintf(t->out->etag, sizeof t->out->etag, "%.127s", v);
     else if (header_value(line, n, "Content-Range", v) &&
@@ -156,7 +157,11 @@ static size_t take_body(char *data, size_t size, size_t n, void *ctx) {
         t->bad = "the server sends whole files only, no ranges of them";
         return 0;
     }
-    return take_text(t, data, size * n, status >= 300 ? MAX_ERROR_BODY : t->r->max_body);
+    if (status < 300) return take_text(t, data, size * n, t->r->max_body);
+    // an error's beginning says enough
+    return t->out->n_body + size * n > MAX_ERROR_BODY
+               ? size * n
+               : take_text(t, data, size * n, MAX_ERROR_BODY);
 }
 
 // ---- one attempt -----------------------------------------------------------------------------------
@@ -233,6 +238,13 @@ __attribute__((visibility("default"))) bool
 dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_attempt *a);
 
 bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_attempt *a) {
+    for (int i = 0; r->headers && r->headers[i]; i++)
+        if (strpbrk(r->headers[i], "\r\n")) {
+            snprintf(a->cause, sizeof a->cause,
+                     "the value of the header %.*s has a line break in it",
+                     (int)strcspn(r->headers[i], ":\r\n"), r->headers[i]);
+            return false;
+        }
     handle *h = take_handle();
     if (!h) {
         snprintf(a->cause, sizeof a->cause, "no memory for libcurl");
@@ -278,14 +290,15 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     // an object that ends inside the range gives what it has
     const size_t asked = r->part[0].n_bytes + r->part[1].n_bytes;
     const uint64_t left = out->n_total > r->from ? out->n_total - r->from : 0;
-    const bool cut = code == CURLE_OK && r->ranged && out->status == 206 &&
-                     a->n_got < (asked < left ? asked : left);
-    if (code == CURLE_OK && !cut) return true;
+    const bool is_part = r->ranged && out->status == 206;
+    const bool cut = is_part && a->n_got < (asked < left ? asked : left);
+    // a connection that fails behind the last byte took nothing
+    if (!cut && !t.bad && (code == CURLE_OK || (is_part && a->n_got > 0))) return true;
     a->again = !t.bad && may_pass(code);
     snprintf(a->cause, sizeof a->cause, "%s",
              t.bad    ? t.bad
-             : cut    ? "the answer ended early"
              : *error ? error
+             : cut    ? "the answer ended early"
                       : curl_easy_strerror(code));
     return false;
 }

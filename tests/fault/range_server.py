@@ -66,7 +66,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if counts["answers"] >= options.change_after:
             data = b"changed" + data[7:]
         etag = '"%s"' % hashlib.md5(data).hexdigest()
-        if self.headers.get("If-Match", etag) != etag:
+        if "weak" in self.path:  # such an ETag matches none
+            etag = "W/" + etag
+        if self.headers.get("If-Match", etag) != etag or ("weak" in self.path and "If-Match" in self.headers):
             return self.say(412, ETag=etag)
         wanted = self.headers.get("Range")
         if not wanted or "whole" in self.path:
@@ -77,7 +79,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.say(416)
         fault = draw()
         if fault in ("503", "429"):
-            return self.say(int(fault), **({"Retry_After": "0"} if chance.random() < 0.5 else {}))
+            return self.say(int(fault), b"a long page " * 10000, **({"Retry_After": "0"} if chance.random() < 0.5 else {}))
         if fault == "reset":
             return self.reset()
         body = data[first:last + 1]

@@ -33,6 +33,13 @@ cp "$work"/bucket/set-*.tar "$work/bucket/bare/"
 [ "$(find "$XDG_CACHE_HOME/dtrain/indexes" -name '*.index' | wc -l)" = 2 ] || fail "no index was kept"
 [ "$(train_from unpacked "$at/bare/set-{000000..000001}.tar.gz")" = "$disk" ] || fail "other weights from .tar.gz"
 
+# a signature in the query goes with each request, and is no part of the index's name; a weak ETag is compared here
+serve "$work/port-weak"
+XDG_CACHE_HOME=$work/cache-weak exits 0 '' "$DTRAIN" data verify "$at/set-000000.tar?weak"
+[ ! -e "$work/cache-weak/dtrain/indexes" ] || fail "the index beside the shard was not read"
+kill "$pid"
+at=http://127.0.0.1:$(cat "$work/port")
+
 # what cannot be read
 exits 3 'set-000009.tar: the server says 404; check its name' "$DTRAIN" data ls "$at/set-000009.tar"
 exits 3 'the server sends whole files only, no ranges of them' "$DTRAIN" data ls "$at/set-000000.tar?whole=1"
@@ -56,6 +63,7 @@ wait_until answers
 exits 3 '404 NoSuchBucket' "$DTRAIN" data ls s3://no-bucket/set.tar
 exits 3 '404 NoSuchKey' "$DTRAIN" data ls s3://bucket/no.tar
 exits 3 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" data ls s3://bucket/set-000000.tar
+exits 3 'header x-amz-security-token has a line break' env AWS_SESSION_TOKEN=$'a\r\nb: c' "$DTRAIN" data ls s3://bucket/set-000000.tar
 exits 2 'an object is named like s3://BUCKET/KEY' "$DTRAIN" data ls s3://bucket
 unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
 exits 2 'no credentials: none in AWS_ACCESS_KEY_ID' "$DTRAIN" data ls s3://bucket/set-000000.tar
