@@ -26,7 +26,7 @@ dt_status sweep_check_halving(const sweep *s) {
                    "what says which runs go on");
 }
 
-// The run's steps, and those of an epoch.
+// The number of the run's steps, and of steps in an epoch.
 static dt_status find_length(const sweep *s, int run, int64_t *steps, int64_t *epochs) {
     char **words = sweep_run_words(s, run);
     size_t n = 0;
@@ -52,7 +52,7 @@ static dt_status find_length(const sweep *s, int run, int64_t *steps, int64_t *e
     return st;
 }
 
-// The metric of the validation at the run's rung; NaN: it has not come so far.
+// The metric of the validation at the run's rung; NaN: the run has not reached the rung.
 static double value_at(const sweep *s, int run) {
     json_t *line = sweep_validation_at(s, run, s->runs[run].stop_at);
     const json_t *v = json_object_get(line, s->metric + 4);

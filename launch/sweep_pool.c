@@ -158,7 +158,7 @@ static void add_matrix(matrix *m, const json_t *confusion) {
     }
 }
 
-// What the metrics of classes say of a table with this matrix.
+// Computes the metrics of classes for a table with this matrix.
 static json_t *report_matrix(const matrix *m) {
     static const dt_metric_id WANTED[] = {DT_METRIC_accuracy, DT_METRIC_balanced_accuracy,
                                           DT_METRIC_macro_f1, DT_METRIC_report,
@@ -200,7 +200,7 @@ static dt_status pool(launch_jobs *jobs, sweep *s, int first, bool several) {
     char *text = NULL, *path = table_path(s, first, several);
     size_t n = 0;
     matrix m = {0};
-    json_t *kept = json_array(); // the names of the matrix lie in them
+    json_t *kept = json_array(); // owns the class names of the matrix
     FILE *out = open_memstream(&text, &n);
     dt_status st = DT_OK;
     for (int r = first; r < s->n_runs && st == DT_OK; r++) {

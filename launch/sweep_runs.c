@@ -22,7 +22,7 @@ enum { MAX_RUNS = 100000, MAX_RANGE = 10000 };
 
 // ---- key=a,b,c -------------------------------------------------------------------------------------
 
-// The comma that ends the value at text, or the end: not one within brackets or quotes.
+// The comma that ends the value at text, or the end of the text. Commas within brackets or quotes do not count.
 static const char *value_end(const char *text) {
     int depth = 0;
     char quote = 0;
@@ -69,7 +69,7 @@ static dt_status add_range(sweep_variable *v, int64_t first, int64_t last) {
     return DT_OK;
 }
 
-// log(1e-4,1e-2,8): so many values between the ends, evenly drawn of their logarithms; uniform(…): of themselves.
+// log(1e-4,1e-2,8): draws 8 values between the ends with uniform logarithms; uniform(…): uniform values.
 static dt_status add_drawn(sweep_variable *v, const char *text) {
     const bool log_scale = *text == 'l';
     double low, high;
@@ -127,7 +127,7 @@ static void name_variables(sweep *s) {
                 s->variables[i].name = s->variables[i].key;
 }
 
-// The last variable goes with the first that is drawn, if it is drawn, too.
+// Makes the last variable, if its values are drawn, vary with the first drawn variable.
 static dt_status join_drawn(sweep *s) {
     sweep_variable *v = &s->variables[s->n_variables - 1];
     v->with = s->n_variables - 1;

@@ -78,11 +78,11 @@ void sweep_read_result(sweep *s, int run) {
         json_decref(line);
     }
     if (r->lines[0] && r->lines[1] && step_of(r->lines[0]) != step_of(r->lines[1])) {
-        json_decref(r->lines[SWEEP_TEST]); // of other weights: the best could not be tested
+        json_decref(r->lines[SWEEP_TEST]); // a test of other weights: the best were not tested
         r->lines[SWEEP_TEST] = NULL;
     }
     if (st != DT_OK) dt_error_clear();
-    // of the best checkpoint the result has only what chose it
+    // for the best checkpoint the validation's result has only the metric that chose it
     if (s->metric && r->lines[SWEEP_VAL]) {
         json_t *all = sweep_validation_at(s, run, step_of(r->lines[SWEEP_VAL]));
         if (all) json_object_update_missing(r->lines[SWEEP_VAL], all);
@@ -162,7 +162,7 @@ bool sweep_metric_is_lower(const char *metric) {
     return false;
 }
 
-// --metric: the column that orders.
+// --metric: the column by which rows are ordered.
 static dt_status find_metric(table *t) {
     const sweep *s = t->s;
     const bool test = strncmp(s->metric, "test.", 5) == 0, val = strncmp(s->metric, "val.", 4) == 0;
@@ -183,7 +183,8 @@ static dt_status find_metric(table *t) {
                    *there ? "; there is " : "", there);
 }
 
-// What chose the best checkpoints comes first and orders. Of the validation there is no more beside a test.
+// The metric that chose the best checkpoints comes first and orders the rows. Beside a test it is the only column of
+// the validation.
 static void find_columns(table *t) {
     const sweep *s = t->s;
     const sweep_part by = has_part(s, SWEEP_VAL) ? SWEEP_VAL : SWEEP_TEST;
@@ -369,7 +370,7 @@ dt_status sweep_write_table(const sweep *s, FILE *out) {
     if (st != DT_OK) return st;
     find_columns(&t);
     find_rows(&t);
-    // a test that chose something says nothing any more of what is to come
+    // a test part that was used for choosing no longer estimates the error on new data
     if (t.ordered && t.columns[0].part == SWEEP_TEST)
         dt_warn("no run has a validation part: the order is by %s, which is not fit for choosing; "
                 "give data.split.val",

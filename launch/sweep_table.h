@@ -15,20 +15,20 @@ typedef struct sweep_variable {
     char **values;
     int n;
     bool drawn; // log(a,b,n) or uniform(a,b,n)
-    int with;   // drawn: the first drawn variable, in whose steps it goes; else itself
+    int with;   // drawn: the first drawn variable, with which this one varies; else this variable
 } sweep_variable;
 
 typedef enum sweep_part { SWEEP_VAL, SWEEP_TEST } sweep_part;
 
 typedef struct sweep_run {
-    char *name; // of its directory
+    char *name; // the name of the run's directory
     enum { SWEEP_WAITS, SWEEP_RUNS, SWEEP_ENDED } phase;
     int code;         // exit code
-    int64_t stop_at;  // --early-stop: the step at which it pauses; 0: none
-    bool dropped;     // --early-stop: it does not go on
+    int64_t stop_at;  // --early-stop: the step at which the run pauses; 0: none
+    bool dropped;     // --early-stop: the run does not go on
     double begin_s;   // clock
-    json_t *lines[2]; // of its best checkpoint, by sweep_part; NULL: none
-    json_t *pooled;   // what its configuration's folds say together, if it is the first of them
+    json_t *lines[2]; // results of the run's best checkpoint, by sweep_part; NULL: none
+    json_t *pooled;   // in the first run of a configuration: the pooled results of its folds
     char *best; // the name of the number that the best checkpoint was chosen by; NULL: no result
 } sweep_run;
 
@@ -39,13 +39,14 @@ typedef struct sweep {
     int n_variables;
     sweep_run *runs;
     int n_runs;
-    const char *metric; // "val.accuracy": what orders; NULL: what chose the best checkpoints
-    int top;            // so many rows as text; 0: all
-    int lock_fd;        // DIR/sweep.lock: a byte for each run that some sweep trains; -1: not open
+    // The metric that orders the table, "val.accuracy"; NULL: the one that chose the best checkpoints.
+    const char *metric;
+    int top;     // rows of the printed table; 0: all
+    int lock_fd; // DIR/sweep.lock: a byte for each run that some sweep trains; -1: not open
 } sweep;
 
-// "CONFIG key=a,b,c …" -> the runs; each is checked, so that a mistake in any is found before the first begins. Fini
-// also what failed.
+// "CONFIG key=a,b,c …" -> the runs; each run's config is checked, so that a mistake in any is found before the first
+// begins. Call fini after a failure, too.
 dt_status sweep_read(sweep *s, const launch_words *w);
 void sweep_fini(sweep *s);
 // The words behind `dtrain` that make the run: train CONFIG key=value … run.dir=… run.name=… Heap, ended by NULL.
@@ -55,20 +56,22 @@ void sweep_free_words(char **words);
 const char *sweep_value(const sweep *s, int run, int i);
 // From the run's result.json: the lines that count. Without one the run has no result.
 void sweep_read_result(sweep *s, int run);
-// What the validation at a step measured, from the run's metrics.jsonl; NULL: there was none. The caller's.
+// The record of the validation at a step, from the run's metrics.jsonl; NULL: there was none. The caller frees it.
 json_t *sweep_validation_at(const sweep *s, int run, int64_t step);
 bool sweep_has_result(const sweep_run *r); // sweep_read_result found one
-// Folds and seeds repeat a configuration.
+// Whether the variable is a fold or a seed: such runs repeat a configuration.
 bool sweep_is_repeat(const sweep_variable *v);
 bool sweep_same_configuration(const sweep *s, int a, int b);
-// Whether data.split.fold varies, and then what the folds of each configuration that is whole say together:
-// predictions.csv (…,lr=1e-3.csv of several configurations) and pooled.json, from child processes.
+// Whether data.split.fold varies. sweep_pool then writes the pooled results of each configuration whose folds are all
+// done: predictions.csv (predictions,lr=1e-3.csv of several configurations) and pooled.json, by child processes.
 struct launch_jobs;
 bool sweep_has_folds(const sweep *s);
 dt_status sweep_pool(sweep *s, struct launch_jobs *jobs);
-bool sweep_is_first(const sweep *s, int run);   // of its configuration
-bool sweep_metric_is_lower(const char *metric); // whether less is better; by its last name
-// --early-stop halving: trains as far as it is worth it. train: all runs that wait, each to its stop_at or its end.
+bool sweep_is_first(const sweep *s, int run); // whether the run is the first of its configuration
+// Whether less is better, by the last part of the name.
+bool sweep_metric_is_lower(const char *metric);
+// --early-stop halving: trains each configuration as far as it stays among the best. train: trains all waiting runs,
+// each to its stop_at or its end.
 dt_status sweep_check_halving(const sweep *s);
 bool sweep_is_at_rung(const sweep *s, int run);
 dt_status sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *ctx);

@@ -66,7 +66,7 @@ static dt_status read_memory(const dt_blob *b, uint64_t at, void *head, size_t n
 }
 
 static void forget_memory(dt_blob *b) {
-    b->u.bytes = NULL; // the caller's
+    b->u.bytes = NULL; // the caller owns the memory
 }
 
 static const dt_blob_store MEMORY = {read_memory, forget_memory, false};
@@ -138,7 +138,7 @@ dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes)
 }
 
 // A tar ends in zeros, up to 20 blocks of them. `tar -r` writes over them, so what it adds to a small shard may leave
-// the size unchanged. But it begins in the last 21 blocks, which the stamp covers.
+// the size unchanged. But the added bytes begin in the last 21 blocks, which the stamp covers.
 enum { HEAD_BYTES = 8192, TAIL_BYTES = 12288 };
 
 dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out) {

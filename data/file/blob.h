@@ -24,16 +24,16 @@ typedef struct dt_blob {
         const uint8_t *bytes;
         struct dt_blob_object *object; // blob_url.c
         struct dt_blob_window *window;
-    } u; // the store's own
+    } u; // private to the store
 } dt_blob;
 
-// Ranges lie inside the object. Any thread, several at once.
+// Functions of a store. Ranges lie inside the object. Any thread, several at once.
 typedef struct dt_blob_store {
     // n_head bytes at `at`, then the n_bytes behind them; n_head may be 0. DT_E_DATA.
     dt_status (*read)(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
                       size_t n_bytes);
     void (*close)(dt_blob *b);
-    bool remote; // a read takes a round trip
+    bool remote; // a read takes a round trip over the network
 } dt_blob_store;
 
 // A file, or an object by its URL (blob_url.h). DT_E_DATA; as dt_io_open_error.
@@ -43,14 +43,14 @@ dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd);
 void dt_blob_from_memory(dt_blob *b, const char *name, const void *data, size_t n_bytes);
 // The same object read by windows of 256 KiB, for one thread that goes through it in small steps. `of` must stay open.
 void dt_blob_by_window(dt_blob *b, const dt_blob *of);
-void dt_blob_close(dt_blob *b); // a closed one is left alone
+void dt_blob_close(dt_blob *b); // does nothing to a closed blob
 // Exactly n_bytes at `at`, or DT_E_DATA that says what the object has.
 dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes);
 // Exactly n_head bytes at `at` and the n_bytes behind them, to two places, by one call where the store can.
 dt_status dt_blob_read_parts(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
                              size_t n_bytes);
-// A cheap identity of an object: XXH3 of its size, its first 8 KiB and its last 12 KiB. By it an index knows that its
-// file was replaced, or that a tar was appended to within its padding. Hashes of members find other changes.
+// A cheap identity of an object: XXH3 of its size, its first 8 KiB and its last 12 KiB. An index stores it, and so
+// finds that its file was replaced, or a tar appended to within its padding. Hashes of members find other changes.
 dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out);
 
 #endif

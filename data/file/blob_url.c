@@ -29,7 +29,7 @@ enum {
     OPEN_S = 15
 }; // a server that does not answer while an object is opened may be a name that is wrong
 
-// A range of the object; `unchanged`: a header If-Match, or NULL.
+// Requests a range of the object; `unchanged`: a header If-Match, or NULL.
 static dt_status ask(dt_http_reply *out, const char *path, uint64_t at, const dt_http_part part[2],
                      const char *unchanged, double limit_s) {
     dt_s3_request r = {
@@ -117,7 +117,7 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there) {
     dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, HEAD_BYTES}}, NULL, OPEN_S);
     *is_there = st != DT_OK || (r.status != 404 && r.status != 403);
     *b = (dt_blob){.path = path};
-    const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0); // no byte of it
+    const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0);
     if (st == DT_OK && r.status != 206 && !empty) st = refused(path, &r);
     if (st == DT_OK) {
         o->n_head = empty ? 0 : r.n_total < HEAD_BYTES ? (size_t)r.n_total : HEAD_BYTES;

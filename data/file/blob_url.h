@@ -11,7 +11,8 @@
 #include <stdbool.h>
 
 bool dt_blob_is_url(const char *path);
-// *is_there = false: the server has no such object (404, or 403 where it does not say that). `path` is borrowed.
+// *is_there = false: the server has no such object (404, or 403 from a server that does not tell the two apart). `path`
+// is borrowed.
 dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there);
 // All bytes of a file or object, heap, NUL behind them; *text NULL: it is not there. DT_E_DATA: more than max_bytes.
 dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes);

@@ -26,7 +26,7 @@ static const char *env(const char *name) {
 
 // ---- the shared files ------------------------------------------------------------------------------
 
-// [NAME] of credentials; [profile NAME] of config, where the default's may be [default].
+// A profile's section is [NAME] in `credentials`, and [profile NAME] or [default] in `config`.
 static bool is_section(const char *line, const char *profile) {
     char name[256];
     if (sscanf(line, "[ profile %255[^] \t] ]", name) == 1 ||
@@ -87,7 +87,7 @@ static double parse_time(const char *text) {
     struct tm t = {0};
     if (!text || sscanf(text, "%d-%d-%dT%d:%d:%d", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour,
                         &t.tm_min, &t.tm_sec) != 6)
-        return 1; // it has ended: fetched at each use
+        return 1; // not a time: the credentials are fetched at each use
     t.tm_year -= 1900;
     t.tm_mon -= 1;
     return (double)timegm(&t);
@@ -120,7 +120,7 @@ static dt_status ask(dt_http_reply *out, const dt_http_request *r, const char *w
     return st == DT_OK ? DT_OK : dt_fail_context(st, "%s", what);
 }
 
-// The answer of a container's agent and of the instance's metadata.
+// Reads the credentials that a container's agent or the instance's metadata answer with.
 static dt_status take_json(found *f, const dt_http_reply *r, const char *what) {
     json_t *root = json_loadb(r->body ? r->body : "", r->n_body, 0, NULL);
     const char *key = json_string_value(json_object_get(root, "AccessKeyId"));
@@ -213,7 +213,7 @@ static dt_status from_web_identity(found *f) {
     return st;
 }
 
-// IMDS version 2: a session's token, the role's name, its credentials. No answer: this is no such machine.
+// IMDS version 2: a session's token, the role's name, its credentials. No answer: this machine is no instance.
 static dt_status from_instance(found *f, bool *is_there) {
     static const char what[] = "credentials of the instance (metadata service)";
     const char *endpoint = env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
@@ -239,7 +239,7 @@ static dt_status from_instance(found *f, bool *is_there) {
     header = dt_xprintf("X-aws-ec2-metadata-token: %s", reply.body ? reply.body : "");
     headers[0] = header;
     r = (dt_http_request){.headers = headers, .max_body = ANSWER_BYTES, .limit_s = FETCH_S};
-    for (int i = 0; i < 2 && st == DT_OK; i++) { // the role's name, then what it may use
+    for (int i = 0; i < 2 && st == DT_OK; i++) { // first the role's name, then its credentials
         free(url);
         url = dt_xprintf("%s/latest/meta-data/iam/security-credentials/%s", base, role ? role : "");
         dt_http_reply_fini(&reply);
@@ -292,7 +292,7 @@ dt_status dt_aws_credentials_get(dt_aws_credentials *out) {
         if (st == DT_OK) {
             dt_aws_credentials_fini(&kept.c);
             kept = f;
-        } else if (kept.c.key && now < kept.until) { // these still hold
+        } else if (kept.c.key && now < kept.until) { // the kept credentials are still valid
             dt_error_clear();
             st = DT_OK;
         }

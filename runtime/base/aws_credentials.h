@@ -8,10 +8,10 @@
 
 typedef struct dt_aws_credentials {
     char *key, *secret; // heap
-    char *token;        // of temporary ones, or NULL
+    char *token;        // session token of temporary credentials, or NULL
 } dt_aws_credentials;
 
-// Copies. Fetched once and kept until five minutes before they end. Any thread.
+// Copies of the credentials, which are fetched once and kept until five minutes before they expire. Any thread.
 dt_status dt_aws_credentials_get(dt_aws_credentials *out);
 void dt_aws_credentials_fini(dt_aws_credentials *c);
 // A setting of the profile in ~/.aws/config or ~/.aws/credentials; heap, NULL: there is none.

@@ -27,13 +27,13 @@ typedef struct dt_http_request {
     const char *
         sign; // AWS Signature Version 4 with `user` as KEY:SECRET: "aws:amz:REGION:SERVICE"; else NULL
     const char *user; // KEY:SECRET, or NAME:PASSWORD for basic authentication; NULL: none
-    // A range of an object: the bytes of both parts, from `from` on, or as far as the object goes (reply's n_total). Else
-    // the whole body, as text in the reply.
+    // ranged: the request asks for the bytes of both parts, from `from` on, as far as the object goes (reply's
+    // n_total). Otherwise the reply holds the whole body as text.
     bool ranged;
     uint64_t from;
     dt_http_part part[2];
-    size_t max_body; // of a body that is no range
-    double limit_s;  // of all attempts; 0: 60 s
+    size_t max_body; // bytes of a whole body at most
+    double limit_s;  // for all attempts together; 0: 60 s
 } dt_http_request;
 
 typedef struct dt_http_reply {
@@ -61,8 +61,8 @@ int dt_http_shown(const char *url);
 typedef struct dt_http_attempt {
     size_t n_got;         // bytes of the parts that are there, before and after
     double retry_after_s; // < 0: the server did not say
-    char cause[256];      // of a failure
-    bool again;           // a failure that another attempt may mend
+    char cause[256];      // why the attempt failed
+    bool again;           // whether another attempt may succeed
 } dt_http_attempt;
 
 #define DT_HTTP_MODULE_SYMBOL "dt_http_module_try"

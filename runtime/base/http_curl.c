@@ -65,13 +65,13 @@ typedef struct transfer {
     dt_http_reply *out;
     dt_http_attempt *a;
     CURL *curl;
-    uint64_t from;   // of the range that is asked for
+    uint64_t from;   // first byte of the requested range
     bool is_range;   // the answer has a Content-Range …
-    bool has_from;   // … that begins there
+    bool has_from;   // … that begins at `from`
     const char *bad; // why the body was refused
 } transfer;
 
-// The value of the header if `line` is that header. NULL: it is another.
+// The header's value if `line` is the header of that name, else NULL.
 static const char *header_value(const char *line, size_t n, const char *name, char value[256]) {
     const size_t n_name = strlen(name);
     if (n <= n_name || strncasecmp(line, name, n_name) != 0 || line[n_name] != ':') return NULL;
@@ -95,7 +95,7 @@ static size_t take_header(char *line, size_t size, size_t n, void *ctx) {
     transfer *t = ctx;
     char v[256];
     unsigned long long first, last, total;
-    if (strncmp(line, "HTTP/", 5) == 0) { // of this answer, behind a redirect or a 100
+    if (strncmp(line, "HTTP/", 5) == 0) { // a new answer begins, behind a redirect or a 100
         t->is_range = t->has_from = false;
         t->out->etag[0] = '\0';
         t->out->n_total = 0;
@@ -113,7 +113,7 @@ static size_t take_header(char *line, size_t size, size_t n, void *ctx) {
     return size * n;
 }
 
-// Bytes of the range, behind those that are there, to the two parts.
+// Appends bytes of the range to the two parts.
 static size_t take_range(transfer *t, const char *data, size_t n) {
     size_t begin = 0, done = 0;
     if (!t->has_from) t->bad = "the server sent another range than was asked for";
@@ -202,7 +202,7 @@ static void set_security(CURL *c, const dt_http_request *r) {
     if (r->user && !r->sign) curl_easy_setopt(c, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC);
 }
 
-// libcurl's writes may raise SIGPIPE, which ends programs.
+// Blocks SIGPIPE, which libcurl's writes may raise and which would end the program.
 static CURLcode perform(CURL *c) {
     sigset_t pipe, old, pending;
     const struct timespec now = {0};
@@ -226,7 +226,7 @@ static bool may_pass(CURLcode code) {
     case CURLE_SSL_CERTPROBLEM:
     case CURLE_SSL_CIPHER:
     case CURLE_TOO_MANY_REDIRECTS:
-    case CURLE_WRITE_ERROR: // ours: transfer.bad
+    case CURLE_WRITE_ERROR: // take_body refused the body, see transfer.bad
     case CURLE_OUT_OF_MEMORY:
         return false;
     default:
@@ -287,7 +287,7 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     curl_easy_reset(c); // keeps connections
     curl_slist_free_all(headers);
     give_handle(h);
-    // an object that ends inside the range gives what it has
+    // where the object ends inside the range, its bytes up to there are the answer
     const size_t asked = r->part[0].n_bytes + r->part[1].n_bytes;
     const uint64_t left = out->n_total > r->from ? out->n_total - r->from : 0;
     const bool is_part = r->ranged && out->status == 206;

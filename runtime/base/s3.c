@@ -35,7 +35,7 @@ static char *first_of(const char *given, const char *const *names, const char *s
     return dt_aws_profile_get(setting);
 }
 
-// Percent-encodes a key, as the signature wants it: all but letters, digits, -._~ and the slashes.
+// Percent-encodes a key in the form that is signed: all characters but letters, digits, -._~ and the slashes.
 static char *encode(const char *key) {
     static const char plain[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";

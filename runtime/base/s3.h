@@ -5,13 +5,15 @@
 // Credentials and region are found where AWS's own tools find them, in this order: environment (AWS_ACCESS_KEY_ID …), the
 // profile (AWS_PROFILE, else default) of ~/.aws/credentials and ~/.aws/config, a web identity token
 // (AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN), a container's agent (AWS_CONTAINER_CREDENTIALS_*), the instance's
-// metadata. Temporary ones are fetched again five minutes before they end. They are in no message and no file of ours.
+// metadata. Temporary ones are fetched again five minutes before they end. dtrain writes no credentials into messages
+// or files.
 #ifndef DT_BASE_S3_H
 #define DT_BASE_S3_H
 
 #include "http.h"
 
-// data.s3 of the config, copied; NULL: as AWS's tools find them. Before the first request.
+// Sets endpoint and region from data.s3 of the config, copied; NULL members: as AWS's tools find them. Call it before
+// the first request.
 typedef struct dt_s3_options {
     const char *endpoint, *region;
     bool anonymous; // requests are not signed
@@ -21,9 +23,9 @@ void dt_s3_configure(const dt_s3_options *o);
 bool dt_s3_is_url(const char *path); // s3://… or gs://…
 
 // Makes r's url, sign, user and headers from `url` (heap, freed by dt_s3_request_fini); r's other members are the
-// caller's. query: behind the object's URL, sorted and encoded ("list-type=2&prefix=a%2Fb"), or NULL. `extra`: one more
-// header, or NULL. DT_E_USAGE: no bucket or key in it; no credentials, with where they were looked for. DT_E_STORAGE:
-// credentials could not be fetched. Any thread.
+// caller's. query: appended to the object's URL, sorted and encoded ("list-type=2&prefix=a%2Fb"), or NULL. `extra`: one
+// more header, or NULL. DT_E_USAGE: no bucket or key in it; no credentials, with where they were looked for.
+// DT_E_STORAGE: credentials could not be fetched. Any thread.
 typedef struct dt_s3_request {
     dt_http_request http;
     const char *headers[4];

@@ -6,7 +6,7 @@
 //   peers    a call into MPI that may wait for other ranks (start, finalize): DT_E_PEER after limits.start_s.
 //   beats    the comm's exchange with other ranks, which finds a rank whose own watch does not answer: it was stopped, or
 //            its host is gone. A rank that computes, or waits for its disk, does answer.
-//   progress a count of what got done. Ranks add theirs up in the beats; a wait for a rank that is alive is given up when
+//   progress a count of what got done. Beats add up the ranks' counts; a wait for a rank that is alive is given up when
 //            nothing at all was done for the deadline (dt_watch_quiet_s). A file operation that is under way is
 //            progress: it has its own limit.
 //

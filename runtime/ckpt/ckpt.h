@@ -93,7 +93,7 @@ typedef struct dt_ckpt_import_opts {
     int n_keep;
     const char *const *heads; // modules that give the network's outputs
     int n_heads;
-    bool renew_heads;   // they keep theirs where the file has none, or of another shape
+    bool renew_heads;   // heads keep their values where the file has none, or of another shape
     const char *prefix; // of the file's names, "teacher."; NULL: where most tensors are found
     int grid[2];        // rows and columns of patches, to which position embeddings are resized
     char **classes;     // if a head is taken: what the file says of its classes; heap, or NULL

@@ -37,7 +37,7 @@ static int compare_reals(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// What 95 % of the last curve stay below, which is the highest of stacked ones.
+// The 95th percentile of the last curve, which is the highest of stacked areas.
 static double usual_most(const dt_chart *c) {
     const dt_curve *k = &c->curves[c->n - 1];
     double *y = dt_xcalloc((size_t)k->n, sizeof *y);
@@ -48,7 +48,7 @@ static double usual_most(const dt_chart *c) {
     return most;
 }
 
-// From the curves and, of the bands around them, what is usual.
+// Ranges of x and y: all of the curves, and of the bands around them their usual width.
 static void find_axes(const dt_chart *c, axes *a) {
     double least = INFINITY, least_mean = INFINITY, most_mean = 0;
     *a = c->unit_square ? (axes){0, 1, 0, 1, false}

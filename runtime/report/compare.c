@@ -21,7 +21,7 @@ typedef struct setting {
 typedef struct comparison {
     dt_run_log *const *runs;
     int n;
-    setting *settings; // that differ, after find_settings
+    setting *settings; // keys in which the runs differ, after find_settings
     int n_settings;
     int at;     // the run whose values are taken
     int *group; // by run: its configuration
@@ -118,8 +118,7 @@ static void find_metrics(comparison *c) {
         const char *chosen = dt_run_log_chosen_by(c->runs[r]);
         if (chosen && c->n_metrics == 0) c->metrics[c->n_metrics++] = chosen;
     }
-    const int first =
-        c->n_metrics; // the chosen one has two columns: of the validation, of the test
+    const int first = c->n_metrics; // the metric that chose has two columns: validation, test
     for (int r = 0; r < c->n; r++)
         for (int i = 0; i < c->runs[r]->n_metrics; i++) {
             const dt_run_metric *m = &c->runs[r]->metrics[i];

@@ -1,7 +1,7 @@
 // page.h: writing an HTML page: text made safe, numbers for people, charts as SVG.
 //
-// Every text that is not a constant of ours goes in by $t of dt_page_put: it may be anybody's (a class, a key, the message
-// of an error). Nothing is loaded from elsewhere.
+// Every text that is not a constant of this program goes in by $t of dt_page_put: it may be anybody's (a class, a key,
+// the message of an error). Nothing is loaded from elsewhere.
 #ifndef DT_REPORT_PAGE_H
 #define DT_REPORT_PAGE_H
 
@@ -28,7 +28,7 @@ void dt_page_end(FILE *out);
 
 // ---- charts ----------------------------------------------------------------------------------------
 typedef struct dt_xy {
-    double x, y, low, high; // of a line: what is around it; of an area: it goes from low to y
+    double x, y, low, high; // a line has a band from low to high; an area reaches from low to y
 } dt_xy;
 
 typedef struct dt_curve {
@@ -40,7 +40,7 @@ typedef struct dt_curve {
 
 enum { DT_CHART_CURVES = 24, DT_CHART_MARKS = 64 };
 typedef struct dt_chart {
-    const char *title, *x; // x: what it is, "step"
+    const char *title, *x; // x: the name of that axis, "step"
     enum { DT_CHART_LINES, DT_CHART_AREAS } kind;
     bool bare;               // without names of curves
     bool from_zero, seconds; // y begins at 0; y is in seconds
@@ -55,7 +55,7 @@ typedef struct dt_chart {
     int n_marks;
 } dt_chart;
 
-// A curve of a series: means, with what is around them. NULL or empty: no curve.
+// Adds a series as a curve of means with a band from minimum to maximum. NULL or empty: no curve.
 void dt_chart_add_series(dt_chart *c, const char *label, const dt_series *s, int colour);
 dt_curve *dt_chart_add(dt_chart *c, const char *label, int n_points, int colour);
 // Writes a <figure> unless there is no curve, and frees the curves.

@@ -15,7 +15,7 @@ static const char *const phase_names[] = {[DT_RUN_DATA_S] = "data",
                                           [DT_RUN_OTHER_S] = "other"};
 
 void dt_report_verdict(char *text, size_t cap, double data, double comm, const char *data_verdict) {
-    static const double data_limit = 0.10, comm_limit = 0.15; // above: that is what limits the run
+    static const double data_limit = 0.10, comm_limit = 0.15; // a larger share limits the run
     if (data > data_limit && data - data_limit >= comm - comm_limit)
         snprintf(
             text, cap, "limited by data: the step waited %.0f%% of its time for input; %s",
@@ -181,7 +181,7 @@ static void write_head(FILE *out, const dt_run_log *r) {
 
 enum { MOST_COLUMNS = 14, MOST_CHARTS = 10 };
 
-// Names of the numbers of records but those of one class, in the order in which they come.
+// Names of the records' numbers, without those of single classes, in the order in which they come.
 static int find_columns(const dt_run_log *r, const json_t *lines,
                         const char *columns[MOST_COLUMNS]) {
     int n = 0;

@@ -1,11 +1,12 @@
 // report.h: report.html of one run, and the comparison of several.
 //
-// Both are made from the files of run directories alone (run_log.h): they can be made of runs of yesterday, and while a
-// run writes. A page answers in the order in which people ask: did it work, how well, what went wrong, where did the
-// time go, how was it made. It is one file without anything from elsewhere, and its text is safe whatever names hold.
+// Both pages are made from the files of run directories alone (run_log.h), of finished runs and of runs that still
+// write. A page answers in the order in which people ask: did it work, how well, what went wrong, where did the time
+// go, how was it made. It is one file without anything from elsewhere, and its text is safe whatever names hold.
 //
-// Besides metrics.jsonl, result.json and config.yaml it reads `log` (its warnings) and evaluation-<split>.json, which
-// the run writes at its evaluations (train/evidence.h): curves, errors, and the worst samples with their pictures.
+// Besides metrics.jsonl, result.json and config.yaml a report reads `log` (its warnings) and evaluation-<split>.json,
+// which the run writes at its evaluations (train/evidence.h): curves, errors, and the worst samples with their
+// pictures.
 #ifndef DT_REPORT_REPORT_H
 #define DT_REPORT_REPORT_H
 
@@ -18,8 +19,8 @@ dt_status dt_report_write(const dt_run_log *r);
 // Writes the comparison of n runs to `path`. DT_E_STORAGE.
 dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path);
 
-// What holds a run back and what would help, as one sentence. Shares of the time of its steps; data_verdict: what the
-// loader's counters say where it is data, or NULL.
+// What limits a run and what would help, as one sentence. Shares are of the time of its steps; data_verdict: what the
+// loader's counters say if data is the limit, or NULL.
 void dt_report_verdict(char *text, size_t cap, double data_share, double comm_share,
                        const char *data_verdict);
 

@@ -1,6 +1,6 @@
 // report_eval.c: confusion, classes, curves, errors and the worst samples of the evaluations; see report_internal.h.
 //
-// evaluation-<split>.json has them; of a run without that file, what eval.metrics asked for is in the records themselves.
+// They come from evaluation-<split>.json; for a run without that file, from what its records in metrics.jsonl have.
 #include "report/report_internal.h"
 
 #include "base/arena.h"
@@ -48,7 +48,7 @@ static void write_matrix(FILE *out, json_t *confusion) {
 
 typedef struct mistake {
     const char *truth, *predicted;
-    double n, share; // of the class
+    double n, share; // samples of the class: how many, their share
 } mistake;
 
 static int by_count(const void *a, const void *b) {
@@ -207,7 +207,7 @@ static void write_target(FILE *out, const json_t *target) {
     write_eval_curves(out, target);
 }
 
-// The file, or the record as if it were one; NULL: there is neither. The caller drops it.
+// The content of evaluation-<split>.json, or of the record in its form; NULL: there is neither. The caller drops it.
 static json_t *find_evaluation(const dt_run_log *r, const char *split) {
     char *path = dt_xprintf("%s/evaluation-%s.json", r->dir, split), *text = NULL;
     size_t n = 0;
@@ -217,7 +217,7 @@ static json_t *find_evaluation(const dt_run_log *r, const char *split) {
     dt_error_clear();
     free(text);
     free(path);
-    // of another step: a run that was resumed from before it
+    // the file is of another step where the run was resumed from an earlier one
     if (found && record && report_real(found, "step") == report_real(record, "step")) return found;
     json_decref(found);
     if (!record) return NULL;

@@ -45,7 +45,7 @@ typedef struct step_line {
     bool skipped;
 } step_line;
 
-// Where the value of a member goes; NULL: it is not wanted. in_seconds: it is one of "seconds".
+// Where the value of a member is stored; NULL: the member is not wanted. in_seconds: it is a member of "seconds".
 static double *find_member(step_line *line, const char *key, size_t n, bool in_seconds) {
     static const char *const names[DT_RUN_N_NUMBERS] = {
         [DT_RUN_LOSS] = "loss",          [DT_RUN_LR] = "lr",       [DT_RUN_GRAD_NORM] = "grad_norm",
@@ -62,7 +62,8 @@ static double *find_member(step_line *line, const char *key, size_t n, bool in_s
     return NULL;
 }
 
-// An object whose members are numbers, words and an object of numbers, "seconds". False: it is cut or no such object.
+// An object whose members are numbers, words and an object of numbers, "seconds". False: the line is cut, or is no such
+// object.
 static bool scan_step(const char *s, step_line *line) {
     bool in_seconds = false;
     for (int i = 0; i < DT_RUN_N_NUMBERS; i++) line->numbers[i] = NAN;
@@ -113,7 +114,7 @@ static void take_step(dt_run_log *r, const step_line *line) {
 // ---- other lines -----------------------------------------------------------------------------------
 
 static dt_run_metric *find_metric(dt_run_log *r, const char *split, const char *name) {
-    for (int k = 0; k < r->n_metrics; k++) { // they come in the same order again and again
+    for (int k = 0; k < r->n_metrics; k++) { // metrics come in the same order in each evaluation
         const int i = (r->hint + 1 + k) % r->n_metrics;
         dt_run_metric *m = &r->metrics[i];
         if (strcmp(m->name, name) != 0 || strcmp(m->split, split) != 0) continue;
@@ -151,7 +152,8 @@ static void take_eval(dt_run_log *r, int64_t step, json_t *record) {
     r->evals[i] = json_incref(record);
 }
 
-// Of what repeats, the newest is kept. Of starts and the like all, as far as there is room; the first start stays.
+// Keeps the newest of records that repeat, and all starts and other events as far as there is room; the first start
+// stays.
 static void add_event(dt_run_log *r, const char *kind, int64_t step, json_t *record) {
     const bool repeats = strcmp(kind, "start") != 0 && strcmp(kind, "slow_rank") != 0;
     int i = repeats ? 0 : r->n_events;

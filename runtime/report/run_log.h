@@ -1,6 +1,6 @@
 // run_log.h: what a run directory says of its run: metrics.jsonl, decimated as it is read, and result.json.
 //
-// It opens runs of yesterday and runs that are being written, on any machine that sees the directory. metrics.jsonl is
+// The run may be finished or still write, on any machine that sees the directory. metrics.jsonl is
 // read once, line by line; dt_run_log_read_on reads what was added since, and all of it again where a resumed run has
 // cut the file. Lines of steps, of which there are millions, are scanned for the numbers that are wanted; the others
 // are parsed by jansson. A line that is no whole record is counted and left out; so is a kind of record that this
@@ -51,7 +51,7 @@ typedef struct dt_run_log {
     double epoch;
     int64_t samples;
     dt_series numbers[DT_RUN_N_NUMBERS];
-    double phase_s[DT_RUN_N_NUMBERS]; // sums, without the first step; of STEP_S and behind
+    double phase_s[DT_RUN_N_NUMBERS]; // sums without the first step, of the numbers from STEP_S on
     int64_t n_steps, n_skipped;
     dt_run_metric *metrics;
     int n_metrics;
@@ -72,9 +72,9 @@ typedef struct dt_run_log {
     double phase_first_s[DT_RUN_N_NUMBERS];
 } dt_run_log;
 
-// Opens and reads it. DT_E_USAGE: `dir` is no run with metrics.jsonl. Close *out in any case.
+// Opens a run directory and reads its files. DT_E_USAGE: `dir` is no run with metrics.jsonl. Close *out in any case.
 dt_status dt_run_log_open(dt_run_log **out, const char *dir);
-// Reads what is new. True: something was.
+// Reads what was written since the last call. True: there was something.
 bool dt_run_log_read_on(dt_run_log *r);
 void dt_run_log_close(dt_run_log *r);
 

@@ -35,9 +35,9 @@ typedef struct eval_column {
 // A target, and its part of the table of the evaluation in progress.
 typedef struct eval_target {
     const dt_target *t;
-    bool of_classes, of_numbers; // what it holds
-    int output;                  // its logits
-    char name[128];              // theirs
+    bool of_classes, of_numbers; // the kind of the target
+    int output;                  // index of its logits among the graph's outputs
+    char name[128];              // name of these logits
     int64_t n_out;
     float *logits, *targets;
     int32_t *labels;

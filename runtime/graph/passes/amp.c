@@ -1,5 +1,5 @@
-// amp.c: mixed precision, after differentiation. Each node gets a compute type. Its inputs are cast to that type where
-// theirs differs, and its outputs get it.
+// amp.c: mixed precision, after differentiation. Each node gets a compute type. Inputs of another type are cast to it,
+// and the node's outputs get it.
 //
 //   LOW     half precision, bf16 or f16
 //   LOW_OUT half precision, but inputs keep their type (raw values of an instrument do not fit in 16 bits)
