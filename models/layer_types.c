@@ -196,7 +196,7 @@ static dt_value layer_instance_norm(const dt_layer *l) {
     }
 #define ACTIVATION_WITH(id, key, unset, help)                                                      \
     static dt_value layer_##id(const dt_layer *l) {                                                \
-        return dt_activate_with(l->g, DT_ACTIVATION_##id, l->x, (float)number(l, #key, -1e9));     \
+        return dt_activate_with(l->g, DT_ACTIVATION_##id, l->x, (float)number(l, #key, -MOST));    \
     }
 #include "graph/activations.def"
 #undef ACTIVATION
@@ -205,7 +205,7 @@ static dt_value layer_prelu(const dt_layer *l) {
     const dt_shape s = shape_of(l);
     if (s.n < 2 || (n != 1 && n != s.d[1]))
         return dt_layer_fail(l, l->where, "num_parameters of prelu: expected 1 or the channels");
-    return dt_prelu(l->g, l->name, l->x, n > 1, (float)number(l, "init", -1e9));
+    return dt_prelu(l->g, l->name, l->x, n > 1, (float)number(l, "init", -MOST));
 }
 static dt_value layer_softmax(const dt_layer *l) {
     return dt_softmax(l->g, l->x);
@@ -272,7 +272,7 @@ static dt_value layer_pad(const dt_layer *l) {
     int64_t v[4];
     const int n = numbers(l, "pad", v, 4);
     const dt_pad_mode mode = (dt_pad_mode)word(l, "mode", modes, 3);
-    const float with = (float)number(l, "value", -1e9);
+    const float with = (float)number(l, "value", -MOST);
     if (shape_of(l).n != 4 || (n != 1 && n != 4))
         return dt_layer_fail(l, l->where, "pad wants (N,C,H,W), and one number or four");
     for (int i = n; i < 4; i++) v[i] = v[0];

@@ -178,7 +178,7 @@ static bool accept_soft_word(dt_expr *e, const char *s) {
     return !e->failed;
 }
 
-// The token behind this one.
+// The token behind e->t, which stays the current one.
 static dt_expr_token peek(dt_expr *e) {
     const dt_expr_token now = e->t;
     const size_t at = e->at;
@@ -233,7 +233,7 @@ static bool read_literal(dt_expr *e, dt_cell *v) {
     return !e->failed;
 }
 
-// POSIX has no \d, and people write it.
+// Replaces \d, which people write and POSIX expressions do not have.
 static dt_status compile_regex(dt_expr *e, dt_node *n, const char *pattern) {
     char why[128], *text = dt_xstrdup("");
     bool listed = false; // between [ and ]
@@ -462,7 +462,7 @@ static dt_node *parse_between(dt_expr *e, dt_node *n) {
     return add_operand(n, low, parse_sum(e)) ? n : NULL;
 }
 
-// What follows a value, or NULL if that is no test.
+// The test that follows a value; NULL: no test follows.
 static dt_node *parse_test_of(dt_expr *e, dt_node *first, bool *is_test) {
     dt_node *n = new_node(e, DT_NODE_COMPARE);
     add_operand(n, NULL, first);

@@ -42,7 +42,7 @@ typedef struct dt_expr dt_expr;
 
 // DT_E_USAGE: "expression, character 14 ('and'): expected …".
 dt_status dt_expr_parse(dt_expr **out, const char *text);
-// The same for an expression that may be a value as well as a condition.
+// dt_expr_parse for an expression that may be a value as well as a condition.
 dt_status dt_expr_parse_value(dt_expr **out, const char *text);
 void dt_expr_destroy(dt_expr *e);
 

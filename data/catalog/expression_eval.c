@@ -63,7 +63,7 @@ dt_cell dt_cell_real(double value) {
     return (dt_cell){DT_CELL_NUMBER, NULL, value};
 }
 
-// Whether an int64_t holds it.
+// Whether an int64_t holds the number.
 static bool is_whole(long double x) {
     return x >= -0x1p63L && x < 0x1p63L && x == (long double)(int64_t)x;
 }
@@ -316,7 +316,7 @@ static int order_of(const dt_node *na, const dt_cell *a, const dt_node *nb, cons
     return a->number < b->number ? DT_LESS : a->number > b->number ? DT_GREATER : DT_EQUAL;
 }
 
-// `in`, as comparing with = one by one would have it.
+// `in`: the truth value that comparing with = one by one would give.
 static truth is_in(const dt_node *n, const dt_cell *v) {
     if (v->kind == DT_CELL_NULL) return UNKNOWN;
     bool is_number = !isnan(v->number), found = false;

@@ -116,7 +116,7 @@ dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record) {
 }
 
 // ---- records ---------------------------------------------------------------------------------------
-// An expression and where it finds its names.
+// An expression, and for each of its names the column that has the values.
 typedef struct asker {
     dt_expr *e;
     int n;

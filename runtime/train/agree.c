@@ -92,7 +92,7 @@ typedef struct config_answer {
     char host[64], key[128], mine[128], root[128];
 } config_answer;
 
-// This rank's config beside that of rank 0, whose text is `root`.
+// Compares this rank's config with rank 0's config, whose text is `root`.
 static dt_status compare_config(config_answer *a, const char *root, const dt_config *given) {
     dt_config *x = NULL;
     DT_TRY(dt_config_parse(&x, "rank 0's config", root, strlen(root), NULL, 0));

@@ -117,7 +117,7 @@ static void report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS]
 
 // ---- by a column -----------------------------------------------------------------------------------
 
-// Adds the value of the next sample; NULL: it has none.
+// Adds the column's value for the next sample; NULL: the sample has none.
 static void add_to_column(eval_column *c, const char *value) {
     int32_t v = 0;
     if (!value) value = "";

@@ -219,7 +219,7 @@ dt_status dt_run_set_replicas(dt_open_run *r, int n) {
     return make_replicas(r, n);
 }
 
-// Backend, data and the answers to all autos that need no plan.
+// Opens backend and data, and answers all autos that need no plan.
 static dt_status open_parts(dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_resolved *was = r->resumed ? &r->record.resolved : NULL;
@@ -245,7 +245,7 @@ static dt_status open_parts(dt_open_run *r) {
 
 // ---- the run's length ------------------------------------------------------------------------------
 
-// What begins or ends at a step of the run must find it there.
+// Keys that name a step (a scale's begin, a group's freeze_until) must name one that the run has.
 static dt_status check_within(const dt_open_run *r) {
     static const char bn[] = "eval.recalibrate_bn";
     const int64_t total = r->record.total_steps;

@@ -119,7 +119,7 @@ static int64_t read_int(reader *r, const char *key) {
     return json_integer_value(v);
 }
 
-// One that a forged file must not choose freely.
+// Reads a number between low and high, so that a forged file cannot choose any.
 static int64_t read_within(reader *r, const char *key, int64_t low, int64_t high) {
     const int64_t v = read_int(r, key);
     if ((v < low || v > high) && !r->bad) r->bad = key;

@@ -65,7 +65,7 @@ dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best);
 void dt_state_pull(dt_state *s);
 // Exchanges weights and statistics with their averages, for an evaluation and back. Without train.ema nothing happens.
 void dt_state_swap_average(dt_state *s);
-// Pulls; the name of the first slice that is not finite (borrowed).
+// Pulls the slices from the device; returns the name of the first that is not finite (borrowed), or NULL.
 const char *dt_state_find_bad(dt_state *s);
 // The slices of the model, or all, as checkpoints take and give them. The list is the caller's to free; names and data
 // are borrowed.

@@ -25,7 +25,7 @@ static dt_status recv_bytes(dt_comm *c, void *data, size_t n_bytes, int from) {
     return c->recv_f32(c, data, (int64_t)(n_bytes + 3) / 4, from);
 }
 
-// On rank 0: what has to be added to the clock of rank r. Both call it.
+// Called by rank 0 and rank r. Returns on rank 0 the seconds to add to the clock of rank r.
 static dt_status compare_clocks(dt_comm *c, int r, double *offset_s) {
     double best_s = INFINITY;
     *offset_s = 0;

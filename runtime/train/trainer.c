@@ -86,7 +86,7 @@ static dt_status make_stepper(trainer *t) {
     return dt_stepper_create(&t->stepper, &o);
 }
 
-// When something is due, in steps.
+// Sets at which steps evaluations, saves, checks of ranks and the timeline are due.
 static void plan_ahead(trainer *t) {
     const dt_config *c = t->run.config;
     const int64_t total = t->run.record.total_steps, per_epoch = t->run.record.steps_per_epoch;
@@ -637,7 +637,7 @@ static dt_status train(trainer *t) {
     return st;
 }
 
-// What fails here is logged; the message of a run that has failed stays.
+// A failure in here is logged, and leaves the message of a failed run in place.
 static void close_trainer(trainer *t, dt_status st) {
     const dt_error_kept first = dt_error_keep();
     // a device may still be reading from the source
@@ -658,7 +658,7 @@ static void close_trainer(trainer *t, dt_status st) {
     dt_error_restore(&first);
 }
 
-// What MLflow has not got of a finished run.
+// Sends MLflow the lines of a finished run that it has not got.
 static void send_rest(const dt_open_run *r) {
     const dt_config *c = r->config;
     const int64_t total = r->record.total_steps, per_epoch = r->record.steps_per_epoch;
