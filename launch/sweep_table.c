@@ -372,9 +372,9 @@ dt_status sweep_write_table(const sweep *s, FILE *out) {
     find_rows(&t);
     // a test part that was used for choosing no longer estimates the error on new data
     if (t.ordered && t.columns[0].part == SWEEP_TEST)
-        dt_warn("no run has a validation part: the order is by %s, which is not fit for choosing; "
-                "give data.split.val",
-                t.columns[0].title);
+        dt_warn("%s: the order is by %s, which is not fit for choosing; %s",
+                s->metric ? "--metric" : "no run has a validation part", t.columns[0].title,
+                s->metric ? "take one of val" : "give data.split.val");
     int *order = order_rows(&t);
     st = write_file(&t, order, "sweep.csv");
     if (st == DT_OK) st = write_file(&t, NULL, "runs.csv");

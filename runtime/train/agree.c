@@ -100,6 +100,12 @@ static dt_status compare_config(config_answer *a, const char *root, const dt_con
     const char *key = dt_config_first_numeric_difference(x, given, &of_root, &of_mine);
     if (!key) // a key that is auto in the second config never differs
         key = dt_config_first_numeric_difference(given, x, &of_mine, &of_root);
+    // rank 0 reads the teacher, and its path may be another here; whether there is one decides what ranks exchange
+    if (!key && !x->train.teacher != !given->train.teacher) {
+        key = "train.teacher";
+        of_root = x->train.teacher ? x->train.teacher : "none";
+        of_mine = given->train.teacher ? given->train.teacher : "none";
+    }
     snprintf(a->key, sizeof a->key, "%s", key ? key : "");
     snprintf(a->mine, sizeof a->mine, "%s", of_mine);
     snprintf(a->root, sizeof a->root, "%s", of_root);

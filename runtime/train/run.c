@@ -223,8 +223,6 @@ dt_status dt_run_set_replicas(dt_open_run *r, int n) {
 static dt_status open_parts(dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_resolved *was = r->resumed ? &r->record.resolved : NULL;
-    r->comm->set_deadline(r->comm, dt_run_timeout_s(c, DT_START_TIMEOUT_S));
-    DT_TRY(dt_agree_config(r->comm, r->given));
     if (r->request.use != DT_RUN_ASKED) DT_TRY(dt_run_read_teacher(r));
     DT_TRY(resolve_threads(r));
     DT_TRY(open_backend(r));
@@ -295,7 +293,10 @@ static dt_status measure(dt_open_run *r) {
 // ---- life ------------------------------------------------------------------------------------------
 
 dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_request *q) {
-    DT_TRY(dt_agree_shared(a->comm, dt_run_init(r, a, q))); // of the config and the world size
+    const dt_status st = dt_run_init(r, a, q); // of the config and the world size
+    r->comm->set_deadline(r->comm, dt_run_timeout_s(r->config, DT_START_TIMEOUT_S));
+    DT_TRY(dt_agree_config(r->comm, r->given));
+    DT_TRY(dt_agree_shared(r->comm, st));
     if (q->use != DT_RUN_CHECKED) DT_TRY(dt_run_read_record(r));
     if (r->finished) return DT_OK;
     DT_TRY(open_parts(r));

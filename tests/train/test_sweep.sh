@@ -89,6 +89,8 @@ best=accuracy
 (cd "$work" && "$DTRAIN" sweep "$config" run.name=val train.optimizer.lr=1e-1,1e-2,1e-3 --table --metric test.accuracy --top 2 >"$work/table" 2>"$work/log") ||
     fail "--metric: exit $?"
 [ "$(cut -d' ' -f1 "$work/table" | tr '\n' ' ')" = "lr=1e-3 lr=1e-1 " ] || fail "--metric, --top: $(cat "$work/table")"
+grep -q "warning: --metric: the order is by test.accuracy, which is not fit for choosing; take one of val" "$work/log" ||
+    fail "no warning: $(cat "$work/log")"
 [ "$(wc -l <"$work/runs/val/sweep.csv")" = 4 ] || fail "--top leaves rows out of sweep.csv"
 code=0
 (cd "$work" && "$DTRAIN" sweep "$config" run.name=val train.optimizer.lr=1e-1,1e-2,1e-3 --table --metric val.mae >/dev/null 2>"$work/log") || code=$?
