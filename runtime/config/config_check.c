@@ -487,16 +487,20 @@ static dt_status check_field(dt_config *c, const dt_config_field *f) {
     return DT_OK;
 }
 
-static dt_status check_trace(const dt_config *c) {
+bool dt_config_trace_steps(const dt_config *c, int64_t *begin, int64_t *end) {
     const char *steps = c->metrics.trace.steps;
-    long long from, to;
-    int end = 0;
-    if (!steps) return DT_OK;
-    if (sscanf(steps, "%lld..%lld%n", &from, &to, &end) == 2 && !steps[end] && from >= 0 &&
-        to > from)
-        return DT_OK;
+    int n = 0;
+    *begin = *end = 0;
+    return !steps || (sscanf(steps, "%" SCNd64 "..%" SCNd64 "%n", begin, end, &n) == 2 &&
+                      !steps[n] && *begin >= 0 && *end > *begin);
+}
+
+static dt_status check_trace(const dt_config *c) {
+    int64_t begin, end;
+    if (dt_config_trace_steps(c, &begin, &end)) return DT_OK;
     return dt_config_fail(c, "metrics.trace.steps",
-                          "metrics.trace.steps is '%s'; expected FROM..TO, as in 20..30", steps);
+                          "metrics.trace.steps is '%s'; expected FROM..TO, as in 20..30",
+                          c->metrics.trace.steps);
 }
 
 static dt_status check_mlflow(const dt_config *c) {

@@ -94,11 +94,7 @@ static void plan_ahead(trainer *t) {
     t->save_every = dt_amount_steps(c->checkpoint.every, total, per_epoch);
     if (c->run.verify_every.unit != DT_UNIT_NONE)
         t->verify_every = dt_amount_steps(c->run.verify_every, total, per_epoch);
-    if (c->metrics.trace.steps) {
-        long long from, to; // config_check.c has seen that they are there
-        sscanf(c->metrics.trace.steps, "%lld..%lld", &from, &to);
-        t->timeline = (dt_timeline){from, to, false};
-    }
+    (void)dt_config_trace_steps(c, &t->timeline.begin, &t->timeline.end); // checked with the config
     if (t->run.data->n_samples(t->run.data, DT_SPLIT_VAL) > 0) return;
     if (t->eval_every > 0 && trainer_is_root(t))
         dt_warn(
