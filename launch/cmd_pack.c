@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
@@ -122,6 +123,12 @@ static dt_status read_transform(const launch_words *w, dt_pack_opts *o) {
 
 static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
     int records, duplicates, on_error, of_join;
+    for (int i = 0; i < 2; i++)
+        if (strstr(w->words[i], "://"))
+            return dt_fail(DT_E_USAGE,
+                           "%s: dtrain pack reads and writes files only: copy what is in a bucket "
+                           "here first, and the set there when it is packed",
+                           w->words[i]);
     DT_TRY(launch_option_int(w, THREADS, 0, &o->n_threads));
     DT_TRY(launch_option_int(w, SHARD_RECORDS, 0, &records));
     o->shard_records = (uint64_t)records;

@@ -409,6 +409,12 @@ static dt_status check_batches(dt_config *c) {
 
 static dt_status check_run_name(dt_config *c) {
     const char *name = c->run.name;
+    if (strstr(c->run.dir, "://"))
+        return dt_config_fail(
+            c, "run.dir",
+            "run.dir is '%s'; expected a folder: runs are written to files, which "
+            "rclone or a cloud's own tool copies to a bucket",
+            config_shown(&c->arena, c->run.dir));
     if (*name && *name != '.' && !strchr(name, '/') && strlen(name) <= 200) return DT_OK;
     return dt_config_fail(c, "run.name",
                           "run.name is '%s'; expected a name for a directory, without /, of at "

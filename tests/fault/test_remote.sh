@@ -40,7 +40,8 @@ XDG_CACHE_HOME=$work/cache-weak exits 0 '' "$DTRAIN" data verify "$at/set-000000
 kill "$pid"
 at=http://127.0.0.1:$(cat "$work/port")
 
-# what cannot be read
+# what cannot be read, or written
+exits 2 "run.dir is 's3://bucket/runs'; expected a folder" "$DTRAIN" "$config" run.dir=s3://bucket/runs
 exits 3 'set-000009.tar: the server says 404; check its name' "$DTRAIN" data ls "$at/set-000009.tar"
 exits 3 'the server sends whole files only, no ranges of them' "$DTRAIN" data ls "$at/set-000000.tar?whole=1"
 [ -z "${FULL:-}" ] || exits 5 'Could not connect\|onnect to 127.0.0.1' "$DTRAIN" data ls http://127.0.0.1:1/set.tar

@@ -21,6 +21,11 @@ if "$python" -c 'import webdataset' 2>/dev/null; then
         fail "webdataset does not find pgm"
 fi
 
+# -- neither SRC nor OUT is a URL, and no folder is made that is called like one
+expect 2 "s3://bucket/a.tar: dtrain pack reads and writes files only" "$dtrain" pack raw s3://bucket/a.tar
+expect 2 "http://127.0.0.1:1/a.tar: dtrain pack reads and writes files only" "$dtrain" pack http://127.0.0.1:1/a.tar g.tar
+[ ! -e s3: ] || fail "a folder s3:"
+
 # -- empty files: alike in a folder and a list
 mkdir -p hole/x && picture hole/x/a.pgm && : >hole/x/b.pgm && picture hole/x/c.pgm abcx
 printf 'path,label\nhole/x/a.pgm,1\nhole/x/b.pgm,2\nhole/x/c.pgm,3\n' >list.csv
