@@ -111,7 +111,21 @@ static void close_url(dt_blob *b) {
 
 static const dt_blob_store URLS = {read_url, close_url, true};
 
+// What stands in a path stands in logs and configs as well.
+static dt_status refuse_password(const char *path) {
+    const char *host = strstr(path, "://") + 3;
+    const size_t n = strcspn(host, "/?#");
+    const char *at = memchr(host, '@', n);
+    if (!at) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "%.*s…%.*s: a name and a password in a path would stand in logs: put them into "
+                   "~/.netrc",
+                   (int)(host - path), path, (int)(host + n - at), at);
+}
+
 dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there) {
+    *is_there = true;
+    DT_TRY(refuse_password(path));
     dt_http_reply r = {0};
     struct dt_blob_object *o = dt_xcalloc(1, sizeof *o);
     dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, HEAD_BYTES}}, NULL, OPEN_S);

