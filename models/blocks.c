@@ -20,14 +20,35 @@ int64_t dt_trunk_dim(const dt_trunk *t, dt_value x, int d) {
 }
 
 // ---- blocks ----------------------------------------------------------------------------------------
+// Of an output with ceil(side / stride) rows.
+static const dt_window *same_window(const dt_graph *g, dt_value x, const dt_conv_norm *c,
+                                    dt_window *w) {
+    const int stride = c->stride ? c->stride : 1;
+    for (int i = 0; i < 2; i++) {
+        const int side = x == DT_NONE ? 1 : (int)dt_info_of(g, x)->shape.d[2 + i];
+        int pad = ((side + stride - 1) / stride - 1) * stride + c->kernel - side;
+        if (pad < 0) pad = 0;
+        w->kernel[i] = c->kernel, w->stride[i] = stride, w->dilation[i] = 1;
+        w->pad_begin[i] = pad / 2, w->pad_end[i] = pad - pad / 2;
+    }
+    return w;
+}
+
 dt_value dt_block_conv_norm(dt_graph *g, const char *module, dt_value x, const dt_conv_norm *c) {
+    dt_window same;
+    const char *name[2];
+    for (int i = 0; i < 2; i++) {
+        name[i] = dt_arena_printf(&g->arena, "%s.%d", module, i);
+        if (c->timms[i]) dt_graph_alias(g, name[i], c->timms[i], NULL);
+    }
     const dt_conv2d_opts conv = {.out = c->out,
                                  .kernel = c->kernel,
                                  .stride = c->stride,
                                  .pad = (c->kernel - 1) / 2,
-                                 .groups = c->groups};
-    x = dt_conv2d(g, dt_arena_printf(&g->arena, "%s.0", module), x, &conv);
-    x = dt_batch_norm_eps(g, dt_arena_printf(&g->arena, "%s.1", module), x, c->eps, c->momentum);
+                                 .groups = c->groups,
+                                 .window = c->same ? same_window(g, x, c, &same) : NULL};
+    x = dt_conv2d(g, name[0], x, &conv);
+    x = dt_batch_norm_eps(g, name[1], x, c->eps, c->momentum);
     return dt_activate(g, c->act, x);
 }
 
@@ -47,28 +68,44 @@ dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, in
 dt_value dt_block_inverted(const dt_trunk *t, const char *module, dt_value x,
                            const dt_inverted *b) {
     dt_graph *g = t->g;
-    int i = 0;
+    int i = 0, n_norms = 0;
     dt_value y = x;
     if (x == DT_NONE) return DT_NONE;
     const int64_t in = dt_info_of(g, x)->shape.d[1];
+    const bool expands = b->expanded != in;
     dt_conv_norm c = {.out = (int)b->expanded,
                       .kernel = 1,
                       .act = b->act,
                       .eps = b->eps,
                       .momentum = b->momentum};
 #define MODULE dt_arena_printf(&g->arena, "%s.block.%d", module, i++)
-    if (b->expanded != in) y = dt_block_conv_norm(g, MODULE, y, &c);
-    c.kernel = b->kernel, c.stride = b->stride, c.groups = (int)b->expanded;
+#define TIMMS(conv)                                                                                \
+    c.timms[0] = dt_trunk_name(t, b->timms, conv),                                                 \
+    c.timms[1] = dt_arena_printf(&g->arena, "%s.bn%d", b->timms, ++n_norms)
+    if (expands) {
+        TIMMS("conv_pw");
+        y = dt_block_conv_norm(g, MODULE, y, &c);
+    }
+    c.kernel = b->kernel, c.stride = b->stride, c.groups = (int)b->expanded, c.same = b->same;
+    TIMMS("conv_dw");
     y = dt_block_conv_norm(g, MODULE, y, &c);
-    if (b->squeeze > 0)
-        y = dt_block_squeeze_excite(g, MODULE, y, b->squeeze, b->squeeze_act, b->gate);
+    if (b->squeeze > 0) {
+        const char *se = MODULE;
+        dt_graph_alias(g, dt_trunk_name(t, se, "fc1"), dt_trunk_name(t, b->timms, "se.conv_reduce"),
+                       NULL);
+        dt_graph_alias(g, dt_trunk_name(t, se, "fc2"), dt_trunk_name(t, b->timms, "se.conv_expand"),
+                       NULL);
+        y = dt_block_squeeze_excite(g, se, y, b->squeeze, b->squeeze_act, b->gate);
+    }
     c = (dt_conv_norm){.out = (int)b->out,
                        .kernel = 1,
                        .act = DT_ACTIVATION_none,
                        .eps = b->eps,
                        .momentum = b->momentum};
+    TIMMS(expands ? "conv_pwl" : "conv_pw");
     y = dt_block_conv_norm(g, MODULE, y, &c);
 #undef MODULE
+#undef TIMMS
     if (b->stride != 1 || in != b->out) return y;
     y = dt_model_drop_path(g, t->a, dt_trunk_name(t, module, "drop_path"), y, b->at,
                            b->n_blocks + 1);

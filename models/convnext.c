@@ -30,9 +30,20 @@ static dt_value linear(dt_graph *g, const char *name, dt_value x, int64_t out) {
     return set_init(g, name, dt_linear(g, name, x, out, true));
 }
 
-// The at-th of n blocks.
-static dt_value block(const dt_trunk *t, const char *module, dt_value x, int dim, int at, int n) {
+// The at-th of n blocks, which timm calls `timms`.
+static dt_value block(const dt_trunk *t, const char *module, const char *timms, dt_value x, int dim,
+                      int at, int n) {
     dt_graph *g = t->g;
+    static const char *const names[][2] = {{"block.0", "conv_dw"},
+                                           {"block.2", "norm"},
+                                           {"block.3", "mlp.fc1"},
+                                           {"block.5", "mlp.fc2"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        dt_graph_alias(g, dt_trunk_name(t, module, names[i][0]),
+                       dt_trunk_name(t, timms, names[i][1]), NULL);
+    const dt_shape vector = dt_shape1(dim);
+    dt_graph_alias(g, dt_trunk_name(t, module, "layer_scale"), dt_trunk_name(t, timms, "gamma"),
+                   &vector);
     const dt_conv2d_opts depthwise = {
         .out = dim, .kernel = 7, .pad = 3, .groups = dim, .bias = true};
     dt_value y = conv(g, dt_trunk_name(t, module, "block.0"), x, &depthwise);
@@ -57,25 +68,30 @@ dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {
     if (size != DT_SIZE_auto && size != DT_SIZE_ti && !deep)
         dt_graph_fail(g, "convnext has the sizes ti, s and b");
     const dt_conv2d_opts patches = {.out = width, .kernel = 4, .stride = 4, .bias = true};
+    dt_graph_alias(g, "features.0", "stem", NULL);
     x = conv(g, "features.0.0", x, &patches);
     x = to_image(g, dt_layer_norm(g, "features.0.1", to_rows(g, x), 1e-6f));
     for (int stage = 0; stage < 4; stage++) {
         const int dim = width << stage;
         if (stage > 0) {
             const char *module = dt_arena_printf(&g->arena, "features.%d", 2 * stage);
+            dt_graph_alias(g, module, dt_arena_printf(&g->arena, "stages.%d.downsample", stage),
+                           NULL);
             const dt_conv2d_opts half = {.out = dim, .kernel = 2, .stride = 2, .bias = true};
             x = dt_layer_norm(g, dt_trunk_name(t, module, "0"), to_rows(g, x), 1e-6f);
             x = conv(g, dt_trunk_name(t, module, "1"), to_image(g, x), &half);
         }
         for (int i = 0; i < blocks[stage]; i++)
-            x = block(t, dt_arena_printf(&g->arena, "features.%d.%d", 2 * stage + 1, i), x, dim,
-                      at++, n);
+            x = block(t, dt_arena_printf(&g->arena, "features.%d.%d", 2 * stage + 1, i),
+                      dt_arena_printf(&g->arena, "stages.%d.blocks.%d", stage, i), x, dim, at++, n);
     }
     return (dt_features){x, dt_global_pool(g, x)};
 }
 
 void dt_model_build_convnext(dt_graph *g, const dt_model_args *a) {
     dt_value x = dt_model_trunk(g, a, dt_trunk_convnext).pooled;
+    dt_graph_alias(g, "classifier.0", "head.norm", NULL);
+    dt_graph_alias(g, "classifier.2", "head.fc", NULL);
     x = dt_layer_norm(g, "classifier.0", x, 1e-6f);
     dt_model_classify(g, a, "classifier.2", x, NULL);
 }

@@ -20,7 +20,8 @@ static int count_blocks(const struct stage *s, double depth) {
     return (int)ceil(s->blocks * depth);
 }
 
-static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double width, double depth) {
+static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double width, double depth,
+                            float eps) {
     dt_graph *g = t->g;
     const struct stage *s = &stages[index];
     const int n = count_blocks(s, depth);
@@ -41,8 +42,10 @@ static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double wid
                                .act = DT_ACTIVATION_silu,
                                .squeeze_act = DT_ACTIVATION_silu,
                                .gate = DT_ACTIVATION_sigmoid,
-                               .eps = EPS,
-                               .momentum = MOMENTUM};
+                               .eps = eps,
+                               .momentum = MOMENTUM,
+                               .same = t->keys->pad_type == DT_PAD_TYPE_same,
+                               .timms = dt_arena_printf(&g->arena, "blocks.%d.%d", index, i)};
         x = dt_block_inverted(t, dt_arena_printf(&g->arena, "features.%d.%d", index + 1, i), x, &b);
     }
     return x;
@@ -55,17 +58,29 @@ dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x) {
     const double depth = size == DT_SIZE_b2 ? 1.2 : size == DT_SIZE_b1 ? 1.1 : 1.0;
     if (size != DT_SIZE_auto && size < DT_SIZE_b0)
         dt_graph_fail(g, "efficientnet has the sizes b0, b1 and b2");
-    dt_conv_norm c = {
-        (int)dt_multiple_of_8(32 * width), 3, 2, 1, DT_ACTIVATION_silu, EPS, MOMENTUM};
+    const float eps = (float)dt_value_or(t->keys->bn_eps, EPS);
+    dt_conv_norm c = {.out = (int)dt_multiple_of_8(32 * width),
+                      .kernel = 3,
+                      .stride = 2,
+                      .act = DT_ACTIVATION_silu,
+                      .eps = eps,
+                      .momentum = MOMENTUM,
+                      .same = t->keys->pad_type == DT_PAD_TYPE_same,
+                      .timms = {"conv_stem", "bn1"}};
     x = dt_block_conv_norm(g, "features.0", x, &c);
-    for (int i = 0; i < N_STAGES; i++) x = build_stage(t, i, x, width, depth);
-    c = (dt_conv_norm){
-        4 * (int)dt_multiple_of_8(320 * width), 1, 1, 1, DT_ACTIVATION_silu, EPS, MOMENTUM};
+    for (int i = 0; i < N_STAGES; i++) x = build_stage(t, i, x, width, depth, eps);
+    c = (dt_conv_norm){.out = 4 * (int)dt_multiple_of_8(320 * width),
+                       .kernel = 1,
+                       .act = DT_ACTIVATION_silu,
+                       .eps = eps,
+                       .momentum = MOMENTUM,
+                       .timms = {"conv_head", "bn2"}};
     x = dt_block_conv_norm(g, "features.8", x, &c);
     return (dt_features){x, dt_global_pool(g, x)};
 }
 
 void dt_model_build_efficientnet(dt_graph *g, const dt_model_args *a) {
+    dt_graph_alias(g, "classifier.1", "classifier", NULL);
     dt_model_classify(g, a, "classifier.1", dt_model_trunk(g, a, dt_trunk_efficientnet).pooled,
                       NULL);
 }

@@ -34,10 +34,21 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
     const int n = (int)(is_small ? sizeof small / sizeof *small : sizeof large / sizeof *large);
     if (size != DT_SIZE_auto && size != DT_SIZE_s && size != DT_SIZE_l)
         dt_graph_fail(g, "mobilenet_v3 has the sizes s and l");
-    const dt_conv_norm stem = {16, 3, 2, 1, DT_ACTIVATION_hardswish, EPS, MOMENTUM};
-    x = dt_block_conv_norm(g, "features.0", x, &stem);
+    const float eps = (float)dt_value_or(t->keys->bn_eps, EPS);
+    const bool same = t->keys->pad_type == DT_PAD_TYPE_same;
+    int stage = 0, block = 0; // timm begins a stage with each other number of channels
+    dt_conv_norm c = {.out = 16,
+                      .kernel = 3,
+                      .stride = 2,
+                      .act = DT_ACTIVATION_hardswish,
+                      .eps = eps,
+                      .momentum = MOMENTUM,
+                      .same = same,
+                      .timms = {"conv_stem", "bn1"}};
+    x = dt_block_conv_norm(g, "features.0", x, &c);
     for (int i = 0; i < n; i++) {
         const row *r = &rows[i];
+        if (i > 0 && r->out != rows[i - 1].out) stage++, block = 0;
         const dt_inverted b = {.expanded = r->expanded,
                                .out = r->out,
                                .squeeze = r->squeeze ? dt_multiple_of_8(r->expanded / 4) : 0,
@@ -48,19 +59,33 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
                                .act = r->hardswish ? DT_ACTIVATION_hardswish : DT_ACTIVATION_relu,
                                .squeeze_act = DT_ACTIVATION_relu,
                                .gate = DT_ACTIVATION_hardsigmoid,
-                               .eps = EPS,
-                               .momentum = MOMENTUM};
+                               .eps = eps,
+                               .momentum = MOMENTUM,
+                               .same = same,
+                               .timms = dt_arena_printf(&g->arena, "blocks.%d.%d", stage, block++)};
         x = dt_block_inverted(t, dt_arena_printf(&g->arena, "features.%d", i + 1), x, &b);
     }
-    const dt_conv_norm last = {6 * rows[n - 1].out,     1,   1,       1,
-                               DT_ACTIVATION_hardswish, EPS, MOMENTUM};
-    x = dt_block_conv_norm(g, dt_arena_printf(&g->arena, "features.%d", n + 1), x, &last);
+    stage++;
+    c = (dt_conv_norm){.out = 6 * rows[n - 1].out,
+                       .kernel = 1,
+                       .act = DT_ACTIVATION_hardswish,
+                       .eps = eps,
+                       .momentum = MOMENTUM,
+                       .timms = {dt_arena_printf(&g->arena, "blocks.%d.0.conv", stage),
+                                 dt_arena_printf(&g->arena, "blocks.%d.0.bn1", stage)}};
+    x = dt_block_conv_norm(g, dt_arena_printf(&g->arena, "features.%d", n + 1), x, &c);
     return (dt_features){x, dt_global_pool(g, x)};
 }
 
 void dt_model_build_mobilenet_v3(dt_graph *g, const dt_model_args *a) {
     const int hidden = a->config->model.backbone.size == DT_SIZE_s ? 1024 : 1280;
     dt_value x = dt_model_trunk(g, a, dt_trunk_mobilenet_v3).pooled;
+    if (x != DT_NONE) {
+        const dt_shape conv = dt_shape4(hidden, dt_info_of(g, x)->shape.d[1], 1, 1);
+        dt_graph_alias(g, "classifier.0.weight", "conv_head.weight", &conv);
+        dt_graph_alias(g, "classifier.0", "conv_head", NULL);
+        dt_graph_alias(g, "classifier.3", "classifier", NULL);
+    }
     x = dt_activate(g, DT_ACTIVATION_hardswish, dt_linear(g, "classifier.0", x, hidden, true));
     dt_model_classify(g, a, "classifier.3", x, NULL);
 }

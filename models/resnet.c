@@ -129,5 +129,6 @@ dt_features dt_trunk_resnet(const dt_trunk *t, dt_value x) {
 }
 
 void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) {
+    dt_graph_alias(g, "", "", NULL);
     dt_model_classify(g, a, "fc", dt_model_trunk(g, a, dt_trunk_resnet).pooled, NULL);
 }

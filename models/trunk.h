@@ -52,7 +52,9 @@ const char *dt_trunk_name(const dt_trunk *t, const char *module, const char *nam
 typedef struct dt_conv_norm {
     int out, kernel, stride, groups; // 0 stride, groups: 1
     dt_activation act;
-    float eps, momentum; // of the batch norm
+    float eps, momentum;  // of the batch norm
+    bool same;            // TensorFlow's padding: rows that are missing come at the end first
+    const char *timms[2]; // what timm calls both modules; NULL: as we do
 } dt_conv_norm;
 dt_value dt_block_conv_norm(dt_graph *g, const char *module, dt_value x, const dt_conv_norm *c);
 // Squeeze-and-excitation (Hu et al., 2018): x times a factor of each channel of each image, from fc1 (squeeze
@@ -68,6 +70,8 @@ typedef struct dt_inverted {
     dt_activation act, squeeze_act;
     dt_activation gate;
     float eps, momentum;
+    bool same;         // dt_conv_norm
+    const char *timms; // what timm calls it, "blocks.1.0"
 } dt_inverted;
 dt_value dt_block_inverted(const dt_trunk *t, const char *module, dt_value x, const dt_inverted *b);
 // (N,C,H,W) -> (N,C,h,w), bilinear; where that is smaller, with PyTorch's antialias.

@@ -49,8 +49,18 @@ static dt_value mlp_linear(const vit *m, const char *name, dt_value x, int64_t i
 }
 
 static dt_value encoder_layer(const vit *m, int i, int n, dt_value x) {
+    static const char *const names[][2] = {{"ln_1", "norm1"},
+                                           {"ln_2", "norm2"},
+                                           {"self_attention.in_proj_weight", "attn.qkv.weight"},
+                                           {"self_attention.in_proj_bias", "attn.qkv.bias"},
+                                           {"self_attention.out_proj", "attn.proj"},
+                                           {"mlp.0", "mlp.fc1"},
+                                           {"mlp.3", "mlp.fc2"}};
     dt_graph *g = m->g;
     const char *module = dt_arena_printf(&g->arena, "encoder.layers.encoder_layer_%d", i);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        dt_graph_alias(g, join(m, module, names[k][0]),
+                       dt_arena_printf(&g->arena, "blocks.%d.%s", i, names[k][1]), NULL);
     dt_value y = dt_layer_norm(g, join(m, module, "ln_1"), x, 1e-6f);
     y = attention(m, join(m, module, "self_attention"), y);
     x = dt_add(g, x, dt_model_drop_path(g, m->a, join(m, module, "drop_path1"), y, i, n));
@@ -130,6 +140,11 @@ dt_features dt_vit_features(const dt_trunk *t, dt_value x, const dt_vit_form *f)
              .mean = f->mean,
              .a = t->a};
     if (!fits(t, x, f)) return (dt_features){DT_NONE, DT_NONE};
+    dt_graph_alias(g, "class_token", "cls_token", NULL);
+    dt_graph_alias(g, "encoder.pos_embedding", "pos_embed", NULL);
+    dt_graph_alias(g, "conv_proj", "patch_embed.proj", NULL);
+    dt_graph_alias(g, "encoder.ln", "norm", NULL);
+    dt_graph_alias(g, "heads.head", "head", NULL);
     x = embed(&m, x, f->patch, f->stride);
     for (int i = 0; i < f->blocks; i++) x = encoder_layer(&m, i, f->blocks, x);
     x = dt_layer_norm(g, "encoder.ln", x, 1e-6f);

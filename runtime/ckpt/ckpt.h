@@ -26,6 +26,8 @@
 
 #include <stdio.h>
 
+struct dt_graph;
+
 // One named tensor as the checkpoint sees it: dense f32 memory.
 typedef struct dt_ckpt_tensor {
     const char *name; // in its file
@@ -95,8 +97,10 @@ typedef struct dt_ckpt_import_opts {
     int n_heads;
     bool renew_heads;   // heads keep their values where the file has none, or of another shape
     const char *prefix; // of the file's names, "teacher."; NULL: where most tensors are found
-    int grid[2];        // rows and columns of patches, to which position embeddings are resized
-    char **classes;     // if a head is taken: what the file says of its classes; heap, or NULL
+    const struct dt_graph
+        *graph;     // whose tensors they are, which knows timm's names; NULL: no other names
+    int grid[2];    // rows and columns of patches, to which position embeddings are resized
+    char **classes; // if a head is taken: what the file says of its classes; heap, or NULL
 } dt_ckpt_import_opts;
 // Fills tensors by name from `path`: a safetensors file, PyTorch's .pth or .pt, a checkpoint, or a run: RUN (its best
 // checkpoint, or the latest where none is), RUN@latest, RUN@STEP. Names are torchvision's or timm's. All tensors must be there, in their shapes,
@@ -133,5 +137,8 @@ void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out);
 const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes); // mapped
 const char *dt_safetensors_metadata(const dt_safetensors *s, const char *key);    // or NULL
 int dt_safetensors_find(const dt_safetensors *s, const char *name);               // or -1
+// Writes the tensors, sorted by name. metadata: names and values in turn, ended by NULL, or NULL.
+dt_status dt_safetensors_write(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
+                               const char *const *metadata);
 
 #endif

@@ -113,11 +113,11 @@ static dt_status find_file(char **file, const char *path) {
 // ---- is it this network ----------------------------------------------------------------------------
 // Every layer has one tensor of such a name; `plus` are layers that have none.
 static const struct {
-    const char *key, *pattern;
+    const char *key, *pattern, *timms;
     int plus;
 } depths[] = {
-    {"model.depth", "layer[1-4].*.conv[1-3].weight", 2}, // and the stem, and the head
-    {"model.blocks", "encoder.layers.encoder_layer_*.ln_1.weight", 0},
+    {"model.depth", "layer[1-4].*.conv[1-3].weight", "", 2}, // and the stem, and the head
+    {"model.blocks", "encoder.layers.encoder_layer_*.ln_1.weight", "blocks.*.norm1.weight", 0},
 };
 
 static dt_status check_depth(const import *m) {
@@ -129,13 +129,39 @@ static dt_status check_depth(const import *m) {
         for (int k = 0; k < dt_weights_count(m->w); k++) {
             const char *name =
                 dt_weight_map_name(&m->map, dt_weights_name(m->w, k), buf, sizeof buf);
-            there += name && fnmatch(depths[i].pattern, name, 0) == 0;
+            there += name && (fnmatch(depths[i].pattern, name, 0) == 0 ||
+                              fnmatch(depths[i].timms, name, 0) == 0);
         }
         if (here && there && here != there)
             return dt_fail(DT_E_CKPT, "%s looks like %s %d, the config says %d", m->file,
                            depths[i].key, there + depths[i].plus, here + depths[i].plus);
     }
     return DT_OK;
+}
+
+// Of timm's networks that are not torchvision's names too.
+static bool looks_like_timms(const char *name) {
+    static const char *const patterns[] = {"conv_stem.weight",
+                                           "blocks.*.norm1.weight",
+                                           "stages.*.blocks.*",
+                                           "patch_embed.proj.weight",
+                                           "layer[1-4].*.se.*",
+                                           "head.fc.weight",
+                                           "layer[1-4].*.downsample.2.weight"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        if (fnmatch(patterns[i], name, 0) == 0) return true;
+    return false;
+}
+
+// Whether both hold the same values in the same order: equal but for dimensions of 1.
+static bool same_values(const dt_shape *a, const dt_shape *b) {
+    int i = 0, k = 0;
+    while (true) {
+        while (i < a->n && a->d[i] == 1) i++;
+        while (k < b->n && b->d[k] == 1) k++;
+        if (i == a->n || k == b->n) return i == a->n && k == b->n;
+        if (a->d[i++] != b->d[k++]) return false;
+    }
 }
 
 // Side of a square of patches, if the shape is that of position embeddings for one; else 0.
@@ -177,7 +203,7 @@ static bool head_fits(const import *m, const char *name) {
         if (!belongs_to(m->tensors[i].name, module)) continue;
         if (m->map.file[i] < 0) return false;
         dt_weights_shape(m->w, m->map.file[i], &there);
-        if (!dt_shape_equal(&there, &m->tensors[i].shape)) return false;
+        if (!same_values(&there, &m->tensors[i].shape)) return false;
     }
     return true;
 }
@@ -195,9 +221,9 @@ static dt_status decide(import *m, int i, name_list *missing) {
         list_name(missing, t->name);
     } else {
         dt_weights_shape(m->w, k, &there);
-        if (!dt_shape_equal(&there, &t->shape) && !can_resize(m, t, &there))
+        if (!same_values(&there, &t->shape) && !can_resize(m, t, &there))
             return fail_shape(m, t, &there);
-        if (!dt_shape_equal(&there, &t->shape)) m->fates[i] = RESIZED;
+        if (!same_values(&there, &t->shape)) m->fates[i] = RESIZED;
         return dt_weights_check(m->w, k);
     }
     return DT_OK;
@@ -207,17 +233,25 @@ static dt_status decide_all(import *m) {
     name_list missing = {.n = 0}, there = {.n = 0};
     char module[128];
     int first = -1;
+    bool timms = false;
     for (int i = 0; i < m->n; i++) {
         DT_TRY(decide(m, i, &missing));
         if (missing.n == 1 && first < 0) first = i;
     }
     if (missing.n == 0) return DT_OK;
-    for (int k = 0; k < dt_weights_count(m->w); k++) list_name(&there, dt_weights_name(m->w, k));
-    return dt_fail(DT_E_CKPT,
-                   "%s: of this model's %d tensors %d are not there: %s; it has %s. Another model, "
-                   "or model.init_keep=%s leaves the initial values",
-                   m->file, m->n, missing.n, list_text(&missing), list_text(&there),
-                   module_of(m->tensors[first].name, module, sizeof module));
+    for (int k = 0; k < dt_weights_count(m->w); k++) {
+        list_name(&there, dt_weights_name(m->w, k));
+        timms |= looks_like_timms(dt_weights_name(m->w, k));
+    }
+    return dt_fail(
+        DT_E_CKPT,
+        "%s: of this model's %d tensors %d are not there: %s; it has %s%s. Another model, "
+        "or model.init_keep=%s leaves the initial values",
+        m->file, m->n, missing.n, list_text(&missing), list_text(&there),
+        timms ? " (these look like timm's names: docs/reference/models.md says which model "
+                "fits which of timm's)"
+              : "",
+        module_of(m->tensors[first].name, module, sizeof module));
 }
 
 // ---- taking ----------------------------------------------------------------------------------------
@@ -297,7 +331,8 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
     dt_status st = check_keep(&m);
     if (st == DT_OK) st = find_file(&m.file, path);
     if (st == DT_OK) st = dt_weights_open(&m.w, m.file);
-    if (st == DT_OK) st = dt_weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors);
+    if (st == DT_OK)
+        st = dt_weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors, o->graph);
     if (st == DT_OK) st = check_depth(&m);
     if (st == DT_OK) st = decide_all(&m);
     if (st == DT_OK) st = take_all(&m);

@@ -103,3 +103,12 @@ dt_status dt_safetensors_layout_write(const dt_safetensors_layout *l, const char
     }
     return st;
 }
+
+dt_status dt_safetensors_write(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
+                               const char *const *metadata) {
+    dt_safetensors_layout l;
+    dt_status st = dt_safetensors_layout_build(&l, tensors, n_tensors, NULL, metadata);
+    if (st == DT_OK) st = dt_safetensors_layout_write(&l, path, NULL);
+    dt_safetensors_layout_fini(&l);
+    return st;
+}

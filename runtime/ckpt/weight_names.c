@@ -1,5 +1,5 @@
-// weight_names.c: names of tensors in files. The model's names are torchvision's. A file's name is tried as it is
-// first, then as another library's.
+// weight_names.c: names of tensors in files. The model's names are torchvision's. A file's name is one of those, or one
+// that timm has for the same tensor, as the network's builder says (dt_graph_alias).
 //
 // The prefix is not guessed from a list: every dot behind which the rest of a file's name is a tensor of the model
 // votes for what stands before it. That finds "module." of DataParallel, "state_dict." of a training checkpoint, "backbone."
@@ -18,19 +18,7 @@ enum { MAX_NAME = 512 };
 #define LAYER "encoder.layers.encoder_layer_*."
 // Beginnings of names: theirs, the model's. * is a number.
 static const char *const renamed[][2] = {
-    // timm's Vision Transformer
-    {"cls_token", "class_token"},
-    {"pos_embed", "encoder.pos_embedding"},
-    {"patch_embed.proj.", "conv_proj."},
-    {"blocks.*.norm1.", LAYER "ln_1."},
-    {"blocks.*.norm2.", LAYER "ln_2."},
-    {"blocks.*.attn.qkv.", LAYER "self_attention.in_proj_"},
-    {"blocks.*.attn.proj.", LAYER "self_attention.out_proj."},
-    {"blocks.*.mlp.fc1.", LAYER "mlp.0."},
-    {"blocks.*.mlp.fc2.", LAYER "mlp.3."},
-    {"norm.", "encoder.ln."},
-    {"head.", "heads.head."},
-    // torchvision's, as the files that it downloads have them
+    // torchvision's Vision Transformer, as the files that it downloads have them
     {LAYER "mlp.linear_1.", LAYER "mlp.0."},
     {LAYER "mlp.linear_2.", LAYER "mlp.3."},
 };
@@ -65,7 +53,7 @@ static const char *other_name(const char *name, char *buf, size_t cap) {
 
 // ---- names of the model ----------------------------------------------------------------------------
 typedef struct known {
-    const char *name;
+    char *name; // heap
     int tensor;
 } known;
 
@@ -73,15 +61,23 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const known *)a)->name, ((const known *)b)->name);
 }
 
-static known *sort_names(const dt_ckpt_tensor *tensors, int n) {
-    known *list = dt_xcalloc((size_t)n + 1, sizeof *list);
-    for (int i = 0; i < n; i++) list[i] = (known){tensors[i].name, i};
-    if (n) qsort(list, (size_t)n, sizeof *list, by_name);
+// Of tensors, *n of them, and what timm calls those that it calls otherwise; *n: how many names.
+static known *sort_names(const dt_ckpt_tensor *tensors, const dt_graph *g, int *n) {
+    const int n_tensors = *n;
+    known *list = dt_xcalloc(2 * (size_t)n_tensors + 1, sizeof *list);
+    for (int i = 0; i < n_tensors; i++) {
+        char buf[MAX_NAME];
+        list[i] = (known){dt_xstrdup(tensors[i].name), i};
+        if (g && strcmp(dt_graph_timms_name(g, tensors[i].name, buf, sizeof buf, NULL),
+                        tensors[i].name) != 0)
+            list[(*n)++] = (known){dt_xstrdup(buf), i};
+    }
+    if (*n) qsort(list, (size_t)*n, sizeof *list, by_name);
     return list;
 }
 
 static int find(const known *list, int n, const char *name) {
-    known key = {name, 0};
+    const known key = {(char *)name, 0};
     const known *k = n ? bsearch(&key, list, (size_t)n, sizeof key, by_name) : NULL;
     return k ? k->tensor : -1;
 }
@@ -148,8 +144,10 @@ static dt_status elect(char **prefix, const ballot *ballots, int n, const char *
 }
 
 dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char *where,
-                             const char *prefix, const dt_ckpt_tensor *tensors, int n) {
-    known *list = sort_names(tensors, n);
+                             const char *prefix, const dt_ckpt_tensor *tensors, int n,
+                             const dt_graph *g) {
+    int n_names = n;
+    known *list = sort_names(tensors, g, &n_names);
     ballot *ballots = NULL;
     int n_ballots = 0, n_file = dt_weights_count(w);
     dt_status st = DT_OK;
@@ -159,7 +157,7 @@ dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char
         bool whole = n_bytes == 0 || prefix[n_bytes - 1] == '.';
         map->prefix = dt_xprintf("%s%s", prefix, whole ? "" : ".");
     } else {
-        vote_all(&ballots, &n_ballots, w, list, n);
+        vote_all(&ballots, &n_ballots, w, list, n_names);
         st = elect(&map->prefix, ballots, n_ballots, where);
     }
     map->tensor = dt_xcalloc((size_t)n_file + 1, sizeof *map->tensor);
@@ -169,11 +167,12 @@ dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char
         const char *name = dt_weights_name(w, i);
         size_t skip = strlen(map->prefix);
         map->tensor[i] =
-            strncmp(name, map->prefix, skip) == 0 ? tensor_of(list, n, name + skip) : -1;
+            strncmp(name, map->prefix, skip) == 0 ? tensor_of(list, n_names, name + skip) : -1;
         if (map->tensor[i] >= 0) map->file[map->tensor[i]] = i;
     }
     for (int i = 0; i < n_ballots; i++) free(ballots[i].prefix);
     free(ballots);
+    for (int i = 0; i < n_names; i++) free(list[i].name);
     free(list);
     return st;
 }

@@ -39,6 +39,7 @@
 #define DT_CACHE_FORM_WORDS(W) W(CACHE_FORM, encoded) W(CACHE_FORM, decoded)
 #define DT_FUSION_WORDS(W)     W(FUSION, concat) W(FUSION, cross_attention) W(FUSION, gated)
 #define DT_STEM_WORDS(W)       W(STEM, imagenet) W(STEM, small) W(STEM, deep)
+#define DT_PAD_TYPE_WORDS(W)   W(PAD_TYPE, symmetric) W(PAD_TYPE, same)
 #define DT_POOL_WORDS(W)       W(POOL, cls) W(POOL, mean)
 #define DT_SIZE_WORDS(W)                                                                           \
     W(SIZE, auto)                                                                                  \
@@ -87,6 +88,7 @@ typedef enum dt_fusion_word { DT_FUSION_WORDS(DT_WORD_CONSTANT) } dt_fusion_word
 typedef enum dt_gelu_word { DT_GELU_WORDS(DT_WORD_CONSTANT) } dt_gelu_word;
 typedef enum dt_stem_word { DT_STEM_WORDS(DT_WORD_CONSTANT) } dt_stem_word;
 typedef enum dt_pool_word { DT_POOL_WORDS(DT_WORD_CONSTANT) } dt_pool_word;
+typedef enum dt_pad_type_word { DT_PAD_TYPE_WORDS(DT_WORD_CONSTANT) } dt_pad_type_word;
 typedef enum dt_size_word { DT_SIZE_WORDS(DT_WORD_CONSTANT) } dt_size_word;
 typedef enum dt_depth_word { DT_DEPTH_WORDS(DT_WORD_CONSTANT) } dt_depth_word;
 

@@ -235,6 +235,37 @@ void dt_graph_add_output(dt_graph *g, const char *name, dt_value v) {
     g->outputs[g->n_outputs++] = (dt_named_output){dt_arena_strdup(&g->arena, name), v};
 }
 
+// ---- names of timm ---------------------------------------------------------------------------------
+void dt_graph_alias(dt_graph *g, const char *ours, const char *timms, const dt_shape *shape) {
+    RESERVE(g, aliases);
+    g->aliases[g->n_aliases++] =
+        (dt_alias){.ours = dt_arena_printf(&g->arena, "%s%s", g->scope, ours),
+                   .timms = dt_arena_printf(&g->arena, "%s%s", g->scope, timms),
+                   .shape = shape ? *shape : (dt_shape){.n = -1},
+                   .scoped = *g->scope != 0};
+}
+
+bool dt_graph_is_timms(const dt_graph *g) {
+    for (int i = 0; i < g->n_aliases; i++)
+        if (!g->aliases[i].scoped) return true;
+    return false;
+}
+
+const char *dt_graph_timms_name(const dt_graph *g, const char *name, char *buf, size_t cap,
+                                dt_shape *shape) {
+    const dt_alias *best = NULL;
+    size_t n_best = 0;
+    for (int i = 0; i < g->n_aliases; i++) {
+        const dt_alias *a = &g->aliases[i];
+        const size_t n = strlen(a->ours);
+        if (strncmp(name, a->ours, n) != 0 || (name[n] && name[n] != '.')) continue;
+        if (shape && a->shape.n >= 0) *shape = a->shape;
+        if (n >= n_best) best = a, n_best = n;
+    }
+    snprintf(buf, cap, "%s%s", best ? best->timms : "", name + n_best);
+    return buf;
+}
+
 // ---- for passes ------------------------------------------------------------------------------------
 void dt_graph_rename_node(dt_graph *g, dt_node_id id, const char *name) {
     intern(g, g->nodes[id].name)->node = DT_NONE;

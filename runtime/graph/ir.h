@@ -109,6 +109,13 @@ typedef struct dt_named_output {
     dt_value value;
 } dt_named_output;
 
+// What timm calls a module, or a tensor, of this network.
+typedef struct dt_alias {
+    const char *ours, *timms;
+    dt_shape shape; // of a tensor, where timm's has dimensions of 1 more or less; n < 0: the same
+    bool scoped;    // in dt_graph_scope: of an encoder
+} dt_alias;
+
 typedef struct dt_graph {
     dt_arena arena;
     const char *name;
@@ -126,6 +133,8 @@ typedef struct dt_graph {
     int n_updates, cap_updates;
     dt_named_output *outputs; // what evaluation and inference read ("logits", "embedding")
     int n_outputs, cap_outputs;
+    dt_alias *aliases;
+    int n_aliases, cap_aliases;
     dt_value loss, loss_weight; // STAT scalars, DT_NONE before a loss is added
     dt_value *grads;            // GRAD values in the order in which backward finishes them
     int n_grads, cap_grads;
@@ -154,6 +163,15 @@ void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char 
 // While building: what names of parameters, buffers, constants and nodes begin with from here on ("iris."; "": nothing).
 // Returns what it was.
 const char *dt_graph_scope(dt_graph *g, const char *prefix);
+// While building: timm's name of the module or tensor `ours`, in the present scope, and of a tensor timm's shape (NULL: the
+// same). "" for both: timm's network of this kind has the same names.
+void dt_graph_alias(dt_graph *g, const char *ours, const char *timms, const dt_shape *shape);
+// timm's name of a parameter or buffer, in buf; by the longest alias that it begins with, so often its own. *shape: that
+// in timm where it differs, else untouched; may be NULL.
+const char *dt_graph_timms_name(const dt_graph *g, const char *name, char *buf, size_t cap,
+                                dt_shape *shape);
+// Whether timm has the whole network, and not only an encoder of it.
+bool dt_graph_is_timms(const dt_graph *g);
 // While building, until it is NULL: a parameter that exists is taken again instead of made, and buffers and constants get
 // this prefix: the same weights are used twice, with running statistics of each use. Each use is a stage: its backward
 // comes right behind its forward, in front of the next use's (autodiff.c), so that activations of one use live at a time.

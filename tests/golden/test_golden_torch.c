@@ -128,7 +128,7 @@ TEST(timms_vit_gives_timms_logits) {
     int n_taken = 0;
     golden_network_create(&n, yaml, fields, 2, BATCH, false, DT_F32, 1);
     int n_tensors = golden_tensors(n.params, tensors);
-    dt_ckpt_import_opts o = {.grid = {HEIGHT / 8, WIDTH / 8}};
+    dt_ckpt_import_opts o = {.graph = n.graph, .grid = {HEIGHT / 8, WIDTH / 8}};
     must(dt_ckpt_import(file_path(path, sizeof path, "vit_timm.pth"), &o, tensors, n_tensors,
                         &n_taken));
     assert_int_equal(n_taken, n_tensors);

@@ -1,5 +1,6 @@
 // test_ckpt_import.c: weights from safetensors files of other programs: types, what is missing, what is extra.
 #include "ckpt/ckpt.h"
+#include "graph/ir.h"
 #include "testing.h"
 
 #include <math.h>
@@ -144,10 +145,25 @@ TEST(timms_names_are_known) {
         "class_token", "encoder.layers.encoder_layer_11.self_attention.in_proj_weight",
         "encoder.layers.encoder_layer_11.mlp.linear_2.bias", "heads.head.weight"};
     float v[4];
-    must(import_names(timm, 4, model, 4, (dt_ckpt_import_opts){0}, v));
+    dt_graph *g = dt_graph_create("names", false);
+    dt_graph_alias(g, "class_token", "cls_token", NULL);
+    dt_graph_alias(g, "encoder.layers.encoder_layer_11.self_attention.in_proj_weight",
+                   "blocks.11.attn.qkv.weight", NULL);
+    dt_graph_alias(g, "encoder.layers.encoder_layer_11.mlp.3", "blocks.11.mlp.fc2", NULL);
+    dt_graph_alias(g, "heads.head", "head", NULL);
+    must(import_names(timm, 4, model, 4, (dt_ckpt_import_opts){.graph = g}, v));
     assert_true(v[0] == 1 && v[1] == 2 && v[2] == 3 && v[3] == 4);
+    dt_graph_destroy(g);
     must(import_names(downloaded, 4, model, 4, (dt_ckpt_import_opts){0}, v));
     assert_true(v[2] == 3);
+}
+
+TEST(timms_names_of_another_network_are_told) {
+    static const char *const model[] = {"features.0.0.weight", "fc.weight"};
+    static const char *const timm[] = {"conv_stem.weight", "fc.weight"};
+    float v[2];
+    must_fail(DT_E_CKPT, "look like timm's names",
+              import_names(timm, 2, model, 2, (dt_ckpt_import_opts){0}, v));
 }
 
 // A deeper network has all tensors of a shallower one.
