@@ -3,6 +3,9 @@
 //
 // A cell of the grid is a sample, its images side by side. Bytes are shown as they are; floats between the sample's
 // least and largest value. Spectrograms have low frequencies at the bottom; a waveform is drawn as its envelope.
+//
+// With a table of dtrain predict there are two groups of cells: what the network got wrong, with a red edge, then what
+// it got right, with a green one.
 
 #include "launch.h"
 
@@ -13,16 +16,19 @@
 #include "data/data.h"
 #include "data/decode/encode.h"
 #include "data/loader/data_parts.h"
+#include "data/raw/table.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { N, SPLIT };
+enum { N, SPLIT, PREDICTED };
 static const launch_option options[] = {
     [N] = {"--n", "N", "how many samples (16)"},
     [SPLIT] = {"--split", "train|val|test", "val and test as evaluation takes them (train)"},
+    [PREDICTED] = {"--predicted", "TABLE",
+                   "of dtrain predict: half of the samples that it got wrong, then right"},
     {NULL}};
 
 enum {
@@ -46,7 +52,10 @@ typedef struct show {
     bool training;
     panel panel[DT_MAX_FIELDS];
     int n_panels, cell_h, cell_w, columns, rows, n;
-    uint8_t *pixels; // RGB
+    uint8_t *pixels;            // RGB
+    dt_table table;             // of predictions; path NULL: none
+    int key, predicted, target; // its columns, and the class field
+    size_t row;                 // that was found last
 } show;
 
 // ---- layout --------------------------------------------------------------------------------------------
@@ -133,6 +142,57 @@ static uint8_t level(double v, double low, double high) {
     return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x + 0.5);
 }
 
+// ---- predictions -----------------------------------------------------------------------------------
+static dt_status read_predictions(show *s, const char *path) {
+    if (s->training)
+        return dt_fail(DT_E_USAGE,
+                       "--predicted shows samples as evaluation takes them: --split val or "
+                       "--split test");
+    DT_TRY(dt_table_read(&s->table, path));
+    s->key = dt_table_find(&s->table, "key");
+    for (s->target = 0; s->target < s->d->fields.n; s->target++) {
+        const dt_field_info *f = &s->d->fields.info[s->target];
+        s->predicted = f->n_classes > 0 ? dt_table_find(&s->table, f->name) : -1;
+        if (s->key >= 0 && s->predicted >= 0) return DT_OK;
+    }
+    return dt_fail(DT_E_USAGE,
+                   "%s has no columns key and that of a class of the config: it is to be a table "
+                   "of dtrain predict",
+                   path);
+}
+
+static const char *cell(const show *s, size_t row, int column) {
+    const char *text = s->table.cell[row * s->table.n_columns + (size_t)column];
+    return text ? text : "";
+}
+
+// What was predicted of a sample, or NULL. Rows come in the order of the set, so the next is likely.
+static const char *prediction_of(show *s, const dt_batch *b, int j) {
+    const char *key[DT_MAX_WIDTH];
+    if (!s->table.path || dt_data_records_of(&s->d->base, (uint32_t)b->sample[j], key) < 1)
+        return NULL;
+    for (size_t i = 0; i < s->table.n_rows; i++) {
+        const size_t row = (s->row + 1 + i) % s->table.n_rows;
+        if (strcmp(cell(s, row, s->key), key[0]) != 0) continue;
+        s->row = row;
+        return cell(s, row, s->predicted);
+    }
+    return NULL;
+}
+
+static bool is_right(const show *s, const dt_batch *b, int j, const char *predicted) {
+    const dt_field_info *f = &s->d->fields.info[s->target];
+    const int32_t truth = ((const int32_t *)b->field[s->target])[j];
+    const char *name = dt_field_name_of(f, truth);
+    return name ? strcmp(name, predicted) == 0 : atoi(predicted) == truth;
+}
+
+static void fill_cell(const show *s, int place, const uint8_t rgb[3]) {
+    static const panel whole = {.left = 0};
+    for (int y = 0; y < s->cell_h; y++)
+        for (int x = 0; x < s->cell_w; x++) put(s, &whole, place, y, x, rgb);
+}
+
 // ---- drawing -------------------------------------------------------------------------------------------
 // Three channels are colours; of others the first is shown.
 static void draw_image(const show *s, const dt_batch *b, const panel *p, int j, int place) {
@@ -186,7 +246,7 @@ static void print_class(const show *s, const dt_batch *b, int field, int j) {
     }
 }
 
-static void print_row(const show *s, const dt_batch *b, int j, int place) {
+static void print_row(const show *s, const dt_batch *b, int j, int place, const char *predicted) {
     const char *key[DT_MAX_WIDTH];
     int n = dt_data_records_of(&s->d->base, (uint32_t)b->sample[j], key);
     printf("%d,%d", place / s->columns + 1, place % s->columns + 1);
@@ -208,11 +268,25 @@ static void print_row(const show *s, const dt_batch *b, int j, int place) {
                    ((const float *)b->field[i])[j * n_values + k] * dt_field_std(f, k) +
                        dt_field_mean(f, k));
     }
+    if (predicted) {
+        printf("\tpredicted=");
+        dt_text_print(stdout, predicted);
+    }
     putchar('\n');
 }
 
 // ---- the verb ------------------------------------------------------------------------------------------
-static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split split) {
+static void draw_sample(show *s, const dt_batch *b, int j, int place, const char *predicted) {
+    static const uint8_t colours[2][3] = {{210, 30, 30}, {30, 160, 60}}; // wrong, right
+    if (predicted) fill_cell(s, place, colours[is_right(s, b, j, predicted)]);
+    for (int k = 0; k < s->n_panels; k++)
+        (s->panel[k].is_wave ? draw_wave : draw_image)(s, b, &s->panel[k], j, place);
+    print_row(s, b, j, place, predicted);
+}
+
+// Samples from place *place to before `end`; with predictions those that were right, or wrong.
+static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split split, bool right,
+                      int *place, int end) {
     const int micro = launch_micro_batch(c);
     const int n_micro = split == DT_SPLIT_TRAIN ? (int)c->train.global_batch / micro : 1;
     int *micros = dt_xcalloc((size_t)n_micro, sizeof *micros);
@@ -227,13 +301,14 @@ static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split sp
     dt_batch_source *source = NULL;
     const dt_batch *b;
     dt_status st = data->open(data, &r, &source);
-    for (int place = 0, at = 0; st == DT_OK && place < s->n; at++) {
+    const int64_t n_batches = ((int64_t)s->d->splits.n[split] + micro - 1) / micro;
+    for (int at = 0; st == DT_OK && *place < end && (!s->table.path || at < n_batches); at++) {
         st = source->get(source, at / n_micro, at % n_micro, &b, NULL);
         if (st != DT_OK) break;
-        for (int j = 0; j < b->n_valid && place < s->n; j++, place++) {
-            for (int k = 0; k < s->n_panels; k++)
-                (s->panel[k].is_wave ? draw_wave : draw_image)(s, b, &s->panel[k], j, place);
-            print_row(s, b, j, place);
+        for (int j = 0; j < b->n_valid && *place < end; j++) {
+            const char *predicted = prediction_of(s, b, j);
+            if (s->table.path && (!predicted || is_right(s, b, j, predicted) != right)) continue;
+            draw_sample(s, b, j, (*place)++, predicted);
         }
         source->release(source, b);
     }
@@ -268,9 +343,14 @@ static dt_status show_config(const dt_config *c, const launch_words *w, const ch
     dt_status st = s.n > 0
                        ? lay_out(&s)
                        : dt_fail(DT_E_USAGE, "the %s part has no samples", dt_split_name(split));
-    if (st == DT_OK) st = draw(&s, data, c, (dt_split)split);
+    if (st == DT_OK && w->options[PREDICTED]) st = read_predictions(&s, w->options[PREDICTED]);
+    int place = 0;
+    if (st == DT_OK && s.table.path)
+        st = draw(&s, data, c, (dt_split)split, false, &place, s.n / 2);
+    if (st == DT_OK) st = draw(&s, data, c, (dt_split)split, true, &place, s.n);
     if (st == DT_OK) st = save(&s, out);
     free(s.pixels);
+    if (s.table.path) dt_table_fini(&s.table);
     data->close(data);
     return st;
 }
@@ -300,5 +380,6 @@ const launch_command launch_data_show = {
             "resized and mixed; sounds as spectrograms. And a line a sample: row and column,\n"
             "records, class.\n\n"
             "  dtrain data show configs/photos.yaml batch.png\n"
-            "  dtrain data show configs/acoustic.yaml val.png --split val --n 25\n",
+            "  dtrain data show configs/acoustic.yaml val.png --split val --n 25\n"
+            "  dtrain data show runs/photos hits.png --split test --predicted predicted.csv\n",
     .run = run};

@@ -36,6 +36,15 @@ def read(path):
     return rows
 
 
+def check_edges():
+    rows, lines = read("hits.png"), [l.rstrip("\n").split("\t") for l in open("hits.txt")]
+    places = [tuple(int(x) - 1 for x in l[0].split(",")) for l in lines]
+    h, w = len(rows) // (max(p[0] for p in places) + 1), len(rows[0]) // (max(p[1] for p in places) + 1)
+    for (r, c), l in zip(places, lines):
+        right = l[2].split("=")[1] == l[3].split("=")[1]
+        assert rows[r * h + 5][(c + 1) * w - 2] == (30 if right else 210), (l, rows[r * h + 5][(c + 1) * w - 2])
+
+
 def check_pictures():
     def cells(path, table):
         rows = read(path)

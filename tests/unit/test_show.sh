@@ -37,6 +37,18 @@ done
 "$dtrain" check f32.yaml >out.txt 2>&1 || fail "$(cat out.txt)"
 ! grep -q "the network gets" out.txt || fail "fine: $(cat out.txt)"
 
+# -- predictions: what is wrong comes first
+sed 's,path: sounds,path: pictures,; s/image: {kind.*/image: {kind: image, channels: 1, size: [4, 4]}/' c.yaml >p.yaml
+part=(--split val data.split.val=0.5)
+"$dtrain" data show p.yaml all.png "${part[@]}" >all.txt 2>err.txt || fail "$(cat err.txt)"
+awk -F'\t' 'BEGIN { print "key,path,label,label.probability" } { sub("label=", "", $3); print $2 ",x," (NR == 3 ? ($3 == "a" ? "b" : "a") : $3) ",0.9" }' all.txt >predicted.csv
+"$dtrain" data show p.yaml hits.png "${part[@]}" --n 4 --predicted predicted.csv >hits.txt 2>err.txt || fail "$(cat err.txt)"
+wrong=$(sed -n 3p all.txt | cut -f2)
+[ "$(wc -l <hits.txt)" = 4 ] && head -n 1 hits.txt | grep -q "	$wrong	label=[ab]	predicted=[ab]$" || fail "predictions: $(cat hits.txt)"
+awk -F'\t' '{ sub("label=", "", $3); sub("predicted=", "", $4); wrong += $3 != $4 } END { exit wrong != 1 }' hits.txt || fail "predictions: $(cat hits.txt)"
+[ "$(cut -f2 hits.txt | sort -u | wc -l)" = 4 ] || fail "a sample twice: $(cat hits.txt)"
+py check_edges
+
 # -- nothing to show
 sed '/image:/d' c.yaml >none.yaml
 code=0
