@@ -438,7 +438,7 @@ static void close_data(dt_dataset *base) {
     dt_data *d = base->self;
     free(d->weights);
     dt_sampler_values_free(d->values);
-    free(d->class_weights);
+    for (int i = 0; i < DT_MAX_FIELDS; i++) free(d->class_weights[i]);
     dt_data_cache_close(d);
     dt_splits_fini(&d->splits);
     free(d->listed);

@@ -1,5 +1,6 @@
-// cmd_export.c: dtrain export RUN OUT.onnx: a run's network as a file that other programs run. It needs the run's
-// config and one checkpoint; the data set only where the config leaves something to it, such as the range of numbers.
+// cmd_export.c: dtrain export RUN OUT.onnx: a run's network as a file that other programs run, or OUT.safetensors: its
+// weights under the names of another library. It needs the run's config and one checkpoint; the data set only where the
+// config leaves something to it, such as the range of numbers.
 
 #include "launch.h"
 
@@ -16,12 +17,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHICH, PREPROCESS, OUTPUTS, MAX_OUTPUTS = 16, MAX_NAME = 256 };
+enum { WHICH, PREPROCESS, OUTPUTS, NAMES, MAX_OUTPUTS = 16, MAX_NAME = 256 };
 static const launch_option options[] = {
     [WHICH] = LAUNCH_WHICH,
     [PREPROCESS] = {"--preprocess", NULL, "inputs are pixels (N,H,W,C); the file normalises them"},
     [OUTPUTS] = {"--outputs", "NAME[,NAME]", "such as logits,embedding (logits of each target)"},
+    [NAMES] = {"--names", "dtrain|torchvision|timm",
+               "of the tensors in OUT.safetensors (dtrain, as in a checkpoint)"},
     {NULL}};
+enum { NAMES_DTRAIN, NAMES_TORCHVISION, NAMES_TIMM };
 
 typedef struct export {
     dt_config *config;
@@ -152,20 +156,79 @@ static dt_status write_file(export *e, bool preprocess, const char *path) {
     return st;
 }
 
+// ---- weights ---------------------------------------------------------------------------------------
+// The names of our tensors are torchvision's wherever it has the network.
+static bool is_torchvisions(const export *e, const dt_graph *g) {
+    const dt_config_backbone *b = &e->config->model.backbone;
+    return dt_graph_is_timms(g) && b->stem != DT_STEM_deep && !b->avg_down && !b->se;
+}
+
+static dt_status write_tensors(const export *e, const dt_graph *g, int names, const char *path) {
+    const char *classes = dt_safetensors_metadata(e->weights, "classes");
+    const char *metadata[] = {
+        "format", "pt", "normalize", e->normalize.data, classes ? "classes" : NULL, classes, NULL};
+    const int n = dt_safetensors_count(e->weights);
+    dt_ckpt_tensor *tensors = dt_xcalloc((size_t)n + 1, sizeof *tensors);
+    for (int i = 0; i < n; i++) {
+        dt_ckpt_tensor *t = &tensors[i];
+        char name[2 * MAX_NAME];
+        snprintf(name, sizeof name, "%s", dt_safetensors_name(e->weights, i));
+        dt_safetensors_shape(e->weights, i, &t->shape);
+        if (names == NAMES_TIMM)
+            dt_graph_timms_name(g, dt_safetensors_name(e->weights, i), name, sizeof name,
+                                &t->shape);
+        t->name = dt_xstrdup(name);
+        t->data = (float *)dt_safetensors_data(e->weights, i, NULL); // is read only
+    }
+    const dt_status st = dt_safetensors_write(path, tensors, n, metadata);
+    for (int i = 0; i < n; i++) free((char *)tensors[i].name);
+    free(tensors);
+    return st;
+}
+
+static dt_status write_weights(export *e, int names, const char *path) {
+    const dt_model_args a = {
+        .config = e->config, .fields = e->fields, .n_fields = e->n_fields, .batch = 1};
+    dt_graph *g = NULL;
+    DT_TRY(dt_model_graph(&g, &a, DT_F32));
+    dt_status st = DT_OK;
+    if (names == NAMES_TIMM ? !dt_graph_is_timms(g)
+                            : names == NAMES_TORCHVISION && !is_torchvisions(e, g))
+        st = dt_fail(DT_E_USAGE,
+                     "--names: %s has no network such as this run's; dtrain is the default",
+                     names == NAMES_TIMM ? "timm" : "torchvision");
+    if (st == DT_OK) st = write_tensors(e, g, names, path);
+    dt_graph_destroy(g);
+    return st;
+}
+
+static dt_status write(export *e, const launch_words *w) {
+    const char *path = w->words[1], *end = strrchr(path, '.');
+    const bool weights = end && strcmp(end, ".safetensors") == 0;
+    int names;
+    DT_TRY(launch_option_word(w, NAMES, NAMES_DTRAIN, &names));
+    if (!weights && w->options[NAMES])
+        return dt_fail(DT_E_USAGE, "--names is for weights: OUT.safetensors");
+    if (weights && (w->options[PREPROCESS] || w->options[OUTPUTS]))
+        return dt_fail(DT_E_USAGE, "--preprocess and --outputs are for a network: OUT.onnx");
+    if (weights) return write_weights(e, names, path);
+    DT_TRY(list_outputs(e, w->options[OUTPUTS]));
+    return write_file(e, w->options[PREPROCESS] != NULL, path);
+}
+
 static dt_status run(const launch_words *w) {
     export e = {0};
     const char *words[64];
     launch_words config = {.words = words};
-    DT_TRY(launch_expect_words(w, "export", 2, 64, "RUN OUT.onnx [key=value …]"));
+    DT_TRY(launch_expect_words(w, "export", 2, 64, "RUN OUT.onnx|OUT.safetensors [key=value …]"));
     words[config.n_words++] = w->words[0];
     for (int i = 2; i < w->n_words; i++) words[config.n_words++] = w->words[i];
     DT_TRY(launch_load_config(&e.config, "export", &config));
     dt_json_init(&e.normalize);
     dt_status st = open_weights(&e, w->options[WHICH]);
     if (st == DT_OK) st = find_fields(&e);
-    if (st == DT_OK) st = list_outputs(&e, w->options[OUTPUTS]);
     if (st == DT_OK) describe_inputs(&e);
-    if (st == DT_OK) st = write_file(&e, w->options[PREPROCESS] != NULL, w->words[1]);
+    if (st == DT_OK) st = write(&e, w);
     if (st == DT_OK) dt_info("%s: written", w->words[1]);
     if (e.data) e.data->close(e.data);
     dt_safetensors_close(e.weights);
@@ -183,6 +246,11 @@ const launch_command launch_export = {
         "inputs are normalised by are in the file's metadata. Inputs are normalised images "
         "(N,C,H,W),\n"
         "or pixels with --preprocess; they are not resized.\n\n"
+        "OUT.safetensors gets the weights alone. --names: dtrain's, or those under which the "
+        "network "
+        "of\n"
+        "torchvision or timm loads them with load_state_dict(strict=True).\n\n"
         "  dtrain export runs/resnet50 resnet50.onnx\n"
-        "  dtrain export runs/fusion fusion.onnx --which latest --preprocess --outputs embedding\n",
+        "  dtrain export runs/fusion fusion.onnx --which latest --preprocess --outputs embedding\n"
+        "  dtrain export runs/resnet50 resnet50.safetensors --names timm\n",
     .run = run};

@@ -57,6 +57,8 @@ void launch_print_help(const launch_verb *v, const char *name);
 
 // "key=value" that gives a key just this text, whatever is in it; heap.
 char *launch_override(const char *key, const char *text);
+// Sets run.dir and run.name to a run's directory.
+void launch_set_run(dt_config *c, const char *dir);
 // "CONFIG.yaml [key=value …]" in w->words -> a loaded config. A directory means DIR/config.yaml.
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);
 // What dtrain check does: data, graph, plan and memory, reported to `out`. c: its autos are replaced by the answers.

@@ -64,22 +64,24 @@ dt_status launch_option_split(const launch_words *w, int option, dt_split *out) 
     return DT_OK;
 }
 
-// A run's directory instead of a config file: loads the resolved config of the run, and takes the run's name and
-// place from the directory, which may have been moved.
-static dt_status load_run_config(dt_config **out, const char *dir) {
+void launch_set_run(dt_config *c, const char *dir) {
     size_t n = strlen(dir);
     while (n > 1 && dir[n - 1] == '/') n--;
     char *run = dt_xprintf("%.*s", (int)n, dir);
     char *slash = strrchr(run, '/');
-    char *path = dt_xprintf("%s/config.yaml", run);
-    dt_status st = dt_config_load(out, path, NULL, 0);
-    if (st == DT_OK) {
-        dt_config_set_text(*out, DT_KEY(run.name), slash ? slash + 1 : run);
-        if (slash) *slash = '\0';
-        dt_config_set_text(*out, DT_KEY(run.dir), slash ? (*run ? run : "/") : ".");
-    }
-    free(path);
+    dt_config_set_text(c, DT_KEY(run.name), slash ? slash + 1 : run);
+    if (slash) *slash = '\0';
+    dt_config_set_text(c, DT_KEY(run.dir), slash ? (*run ? run : "/") : ".");
     free(run);
+}
+
+// A run's directory instead of a config file: loads the resolved config of the run, and takes the run's name and
+// place from the directory, which may have been moved.
+static dt_status load_run_config(dt_config **out, const char *dir) {
+    char *path = dt_xprintf("%s/config.yaml", dir);
+    const dt_status st = dt_config_load(out, path, NULL, 0);
+    if (st == DT_OK) launch_set_run(*out, dir);
+    free(path);
     return st;
 }
 

@@ -129,6 +129,7 @@ void dt_distil_end(dt_graph *g, const dt_model_args *a, const dt_targets *own) {
                 g, "teacher:", dt_arena_printf(&g->arena, "%s.logits", target->field->name));
         soft = dt_softmax(g, dt_scale(g, soft, 1 / t));
         dt_loss_share(g, "distillation", DT_LOSS_cross_entropy, dt_scale(g, student, 1 / t), soft,
-                      dt_graph_find(g, "weight"), DT_NONE, 0, 0, alpha * t * t * target->weight);
+                      dt_graph_find(g, "weight"), DT_NONE, false, 0, 0,
+                      alpha * t * t * target->weight);
     }
 }

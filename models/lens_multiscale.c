@@ -55,7 +55,7 @@ static void add_losses(const dt_trunk *t, const scaled *s, const scaled *teacher
         const bool classes = dt_losses[target->loss].softmax;
         dt_value goal = classes ? dt_softmax(g, teacher->logits[k]) : teacher->logits[k];
         dt_loss_share(g, "consistency", classes ? DT_LOSS_cross_entropy : DT_LOSS_mse, s->logits[k],
-                      goal, weight, DT_NONE, 0, 0, follow * target->weight / (float)(n - 1));
+                      goal, weight, DT_NONE, false, 0, 0, follow * target->weight / (float)(n - 1));
     }
 }
 

@@ -164,12 +164,13 @@ dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_in
     return dt_reshape(g, dt_input(g, f->name, DT_F32, batch_shape(a, f)), rows);
 }
 
-// The weights of the classes, where the loss takes them one by one. A plain class without smoothing needs none: the
-// sample's weight holds that of its class.
-static dt_value class_weights(dt_graph *g, const dt_target *t) {
+// The weights of the classes, where the loss takes them one by one, or of a label's positives. A plain class without
+// smoothing needs none where it is the only target: the sample's weight holds that of its class.
+static dt_value class_weights(dt_graph *g, const dt_targets *all, const dt_target *t) {
     const float *w = t->field->class_weights;
-    if (!g->training || !w || (t->kind == DT_TARGET_CLASS && t->smoothing == 0)) return DT_NONE;
-    return dt_constant(g, NULL, DT_F32, dt_shape1(t->field->n_classes), w);
+    if (!g->training || !w) return DT_NONE;
+    if (t->kind == DT_TARGET_CLASS && t->smoothing == 0 && all->n == 1) return DT_NONE;
+    return dt_constant(g, NULL, DT_F32, dt_shape1(dt_target_n_out(t)), w);
 }
 
 void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
@@ -187,8 +188,8 @@ void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, 
     const char *name = a->targets->named
                            ? dt_arena_printf(&g->arena, "%s.%s", t->field->name, loss->id)
                            : loss->id;
-    dt_loss_share(g, name, t->loss, logits, target, weight, class_weights(g, t), t->smoothing,
-                  t->param, t->weight * share);
+    dt_loss_share(g, name, t->loss, logits, target, weight, class_weights(g, a->targets, t),
+                  a->targets->n > 1, t->smoothing, t->param, t->weight * share);
 }
 
 void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {

@@ -1,37 +1,24 @@
 // class_weights.c: train.class_weights: a training sample's weight in the loss is that of its class, and the loss divides
 // by the sum of the weights. A loss that weighs each class in its sum (graph/losses.h) gets the weights with the field:
 // there a mixed sample has the weight 1, as in torch.nn.CrossEntropyLoss; elsewhere it has the mean of its classes'
-// weights by its shares.
+// weights by its shares. With train.targets each target's loss has its own, and the samples' weights stay as they are.
+// train.pos_weight: the same of labels, for their positives (torch.nn.BCEWithLogitsLoss).
 #include "data_parts.h"
 
 #include "base/arena.h"
 #include "graph/targets.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char KEY[] = "train.class_weights";
 
 int32_t dt_data_class(const dt_data *d, const dt_field *f, dt_split split, uint32_t i) {
     const uint32_t *r = d->view.record + (size_t)d->splits.sample[split][i] * (size_t)d->view.width;
     return f->label[dt_catalog_cell(d->reader->catalog, f->column, r[f->part])];
 }
 
-// The class field that is the only target, or -1.
-static int find_field(const dt_data *d, const dt_config *c) {
-    const int n_targets = c->train.n_targets;
-    int found = -1, n = 0;
-    for (int i = 0; i < d->fields.n; i++) {
-        const dt_field_info *f = &d->fields.info[i];
-        bool is_target = n_targets == 0;
-        for (int k = 0; k < n_targets; k++)
-            is_target |= strcmp(c->train.targets[k].id, f->name) == 0;
-        if (f->n_classes > 0 && is_target) found = i, n++;
-    }
-    return n == 1 && n_targets <= 1 ? found : -1;
-}
-
-static dt_status balance(dt_data *d, const dt_config *c, int field, int n) {
+// ---- balanced --------------------------------------------------------------------------------------
+static void balance_classes(const dt_data *d, int field, int n, float *weights) {
     const uint32_t n_samples = d->splits.n[DT_SPLIT_TRAIN];
     int64_t *counts = dt_xcalloc((size_t)n, sizeof *counts);
     int n_seen = 0;
@@ -39,57 +26,120 @@ static dt_status balance(dt_data *d, const dt_config *c, int field, int n) {
         counts[dt_data_class(d, &d->fields.f[field], DT_SPLIT_TRAIN, i)]++;
     for (int k = 0; k < n; k++) n_seen += counts[k] > 0;
     for (int k = 0; k < n; k++) // of a class that training has not, nothing depends
-        d->class_weights[k] =
+        weights[k] =
             counts[k] ? (float)((double)n_samples / (double)n_seen / (double)counts[k]) : 1.0f;
     free(counts);
+}
+
+// Labels in columns: those in members would all have to be read.
+static dt_status balance_labels(const dt_data *d, const dt_config *c, const char *key, int field,
+                                int n, float *weights) {
+    const dt_field *f = &d->fields.f[field];
+    const uint32_t n_samples = d->splits.n[DT_SPLIT_TRAIN];
+    if (!f->numbers)
+        return dt_config_fail(c, key,
+                              "%s: balanced counts columns (source: [a, b]), and field %s is a "
+                              "member: list the numbers",
+                              key, f->name);
+    for (int k = 0; k < n; k++) {
+        double positive = 0;
+        for (uint32_t i = 0; i < n_samples; i++) {
+            const uint32_t *r = d->view.record +
+                                (size_t)d->splits.sample[DT_SPLIT_TRAIN][i] * (size_t)d->view.width;
+            positive +=
+                (double)dt_field_number(&d->fields, field, k, d->reader->catalog, r[f->part]);
+        }
+        weights[k] = positive > 0 && positive < n_samples
+                         ? (float)((n_samples - positive) / positive)
+                         : 1.0f; // nothing to balance
+    }
     return DT_OK;
 }
 
-static dt_status take_list(dt_data *d, const dt_config *c, const dt_cnode *list, int n) {
+// ---- a target --------------------------------------------------------------------------------------
+static dt_status take_list(const dt_config *c, const char *key, const dt_cnode *list, int n,
+                           const char *what, float *weights) {
     if ((int)dt_cnode_size(list) != n)
-        return dt_config_fail(c, KEY, "%s has %zu numbers; there are %d classes", KEY,
-                              dt_cnode_size(list), n);
+        return dt_config_fail(c, key, "%s has %zu numbers; there are %d %s", key,
+                              dt_cnode_size(list), n, what);
     for (int k = 0; k < n; k++) {
         const dt_cnode *item = dt_cnode_item(list, (size_t)k);
         double v;
         if (!dt_cnode_real(item, &v) || !(v > 0 && v <= 1e9))
             return dt_fail(DT_E_USAGE, "%s: %s: '%s' is no number above 0", dt_cnode_where(item),
-                           KEY, dt_cnode_str(item));
-        d->class_weights[k] = (float)v;
+                           key, dt_cnode_str(item));
+        weights[k] = (float)v;
     }
     return DT_OK;
 }
 
+// by_class, positives: values of the target's keys `prefix`class_weights and `prefix`pos_weight, or NULL. several: targets.
+static dt_status read_target(dt_data *d, const dt_config *c, const dt_target *t, bool several,
+                             const char *prefix, const dt_cnode *by_class,
+                             const dt_cnode *positives) {
+    const dt_cnode *list = by_class ? by_class : positives;
+    const bool classes = t->field->n_classes > 0;
+    const int n = (int)dt_target_n_out(t);
+    char key[512];
+    if (!list) return DT_OK;
+    snprintf(key, sizeof key, "%s%s", prefix, by_class ? "class_weights" : "pos_weight");
+    if (by_class && !classes)
+        return dt_config_fail(c, key, "%s is for a target that is a class", key);
+    if (several && t->kind == DT_TARGET_SHARES && !dt_losses[t->loss].by_class)
+        return dt_config_fail(c, key, "%s: with data.mix and several targets only of cross_entropy",
+                              key);
+    float *weights = d->class_weights[t->index] = dt_xcalloc((size_t)n, sizeof *weights);
+    if (!several && by_class) d->weighted_field = t->index;
+    if (several || !by_class || dt_losses[t->loss].by_class)
+        d->fields.info[t->index].class_weights = weights;
+    if (dt_cnode_size(list) != 1 || strcmp(dt_cnode_str(dt_cnode_item(list, 0)), "balanced") != 0)
+        return take_list(c, key, list, n, classes ? "classes" : "labels", weights);
+    if (!classes) return balance_labels(d, c, key, t->index, n, weights);
+    balance_classes(d, t->index, n, weights);
+    return DT_OK;
+}
+
 dt_status dt_class_weights_read(dt_data *d, const dt_config *c) {
-    const dt_cnode *list = c->train.class_weights;
-    const int field = find_field(d, c);
-    if (!list || d->splits.n[DT_SPLIT_TRAIN] == 0) return DT_OK;
-    if (field < 0)
-        return dt_config_fail(c, KEY, "%s is for a single target, which is a class", KEY);
+    const dt_cnode *by_class = c->train.class_weights, *positives = c->train.pos_weight;
+    const bool several = c->train.n_targets > 1;
+    bool any = by_class || positives;
     dt_targets targets;
+    d->weighted_field = -1;
+    if (any && several)
+        return dt_config_fail(c, by_class ? "train.class_weights" : "train.pos_weight",
+                              "%s is for a single target: with several in train.targets each has "
+                              "its own",
+                              by_class ? "train.class_weights" : "train.pos_weight");
+    for (int i = 0; i < c->train.n_targets; i++)
+        any |= c->train.targets[i].class_weights || c->train.targets[i].pos_weight;
+    if (!any || d->splits.n[DT_SPLIT_TRAIN] == 0) return DT_OK;
     DT_TRY(dt_targets_read(&targets, c, d->fields.info, d->fields.n, true));
-    const int n = d->fields.info[field].n_classes;
-    d->weighted_field = field;
-    d->class_weights = dt_xcalloc((size_t)n, sizeof *d->class_weights);
-    const bool balanced =
-        dt_cnode_size(list) == 1 && strcmp(dt_cnode_str(dt_cnode_item(list, 0)), "balanced") == 0;
-    if (dt_losses[targets.items[0].loss].by_class)
-        d->fields.info[field].class_weights = d->class_weights;
-    return balanced ? balance(d, c, field, n) : take_list(d, c, list, n);
+    if (by_class || positives)
+        return read_target(d, c, &targets.items[0], false, "train.", by_class, positives);
+    for (int k = 0; k < targets.n; k++)
+        for (int i = 0; i < c->train.n_targets; i++) {
+            const dt_config_target *own = &c->train.targets[i];
+            char prefix[256];
+            if (strcmp(own->id, targets.items[k].field->name) != 0) continue;
+            snprintf(prefix, sizeof prefix, "train.targets.%s.", own->id);
+            DT_TRY(read_target(d, c, &targets.items[k], several, prefix, own->class_weights,
+                               own->pos_weight));
+        }
+    return DT_OK;
 }
 
 void dt_class_weights_apply(const dt_data *d, bool mixed, const dt_batch *b) {
-    if (!d->class_weights || (mixed && d->fields.info[d->weighted_field].class_weights)) return;
+    const float *weights = d->weighted_field < 0 ? NULL : d->class_weights[d->weighted_field];
+    if (!weights || (mixed && d->fields.info[d->weighted_field].class_weights)) return;
     const int n = d->fields.info[d->weighted_field].n_classes;
     const void *field = b->field[d->weighted_field];
     for (int j = 0; j < b->n; j++) {
         float w = 0;
         if (mixed)
             for (int k = 0; k < n; k++)
-                w +=
-                    ((const float *)field)[(size_t)j * (size_t)n + (size_t)k] * d->class_weights[k];
+                w += ((const float *)field)[(size_t)j * (size_t)n + (size_t)k] * weights[k];
         else
-            w = d->class_weights[((const int32_t *)field)[j]];
+            w = weights[((const int32_t *)field)[j]];
         b->weight[j] *= w;
     }
 }

@@ -56,12 +56,12 @@ typedef struct dt_data {
     dt_view view;
     uint8_t *listed; // by record: the part that data.split.file gives it; NULL: no file
     dt_splits splits;
-    float *class_weights; // of the loss, by class of weighted_field (train.class_weights); or NULL
-    int weighted_field;
-    uint64_t *weights;         // running sums of the training samples', or NULL
-    dt_sampler_values *values; // they, by data.balance, with data.m_per_class; or NULL
-    dt_sampler sampler;        // of the training split
-    dt_backend *backend;       // or NULL
+    float *class_weights[DT_MAX_FIELDS]; // of targets, by class or label (class_weights.c); or NULL
+    int weighted_field;                  // whose class weights are in a sample's weight; -1: none
+    uint64_t *weights;                   // running sums of the training samples', or NULL
+    dt_sampler_values *values;           // they, by data.balance, with data.m_per_class; or NULL
+    dt_sampler sampler;                  // of the training split
+    dt_backend *backend;                 // or NULL
     uint64_t seed;
     bool skip, verify;
     int n_workers, n_prefetch; // n_prefetch 0 = auto
@@ -201,10 +201,10 @@ void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *rea
 // Whether a record of the sample is in quarantine, and which.
 bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record);
 
-// ---- train.class_weights (class_weights.c) ---------------------------------------------------------
+// ---- train.class_weights, train.pos_weight (class_weights.c) ---------------------------------------------------------
 // The class of sample i of a split.
 int32_t dt_data_class(const dt_data *d, const dt_field *f, dt_split split, uint32_t i);
-// Sets d->class_weights, and those of the field where the loss takes them by class. DT_E_USAGE with the key's place.
+// Sets d->class_weights, and those of the field where the loss takes them itself. DT_E_USAGE with the key's place.
 dt_status dt_class_weights_read(dt_data *d, const dt_config *c);
 // A training batch's weights by its classes, or shares of them (mixed), unless the loss does it.
 void dt_class_weights_apply(const dt_data *d, bool mixed, const dt_batch *b);

@@ -80,6 +80,10 @@ typedef struct dt_optimizer_args {
 static inline float dt_clip_limit(float clip_value, float grad_scale) {
     return clip_value > 0 ? clip_value / grad_scale : HUGE_VALF;
 }
+// Which tensors an optimizer with norms scales: those that decay, as in timm and Apex; with train.optimizer.always_adapt all.
+static inline bool dt_optimizer_scales(float decay, bool always) {
+    return always || decay != 0;
+}
 // Chunks that a segment's norms are summed over.
 static inline int64_t dt_segment_chunks(int64_t offset, int64_t length, bool scaled) {
     return scaled && length > 0 ? (offset + length - 1) / DT_CHUNK - offset / DT_CHUNK + 1 : 0;

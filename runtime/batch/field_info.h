@@ -29,7 +29,7 @@ typedef struct dt_field_info {
     const char *const *element_names; // numbers and labels, by element: their columns; or NULL
     int n_strangers; // values that are no class of the run: n_classes and up (DT_USE_IDENTITY)
     // Training batches only:
-    // (n_classes) of a loss that takes them by class (losses.h); or NULL
+    // Of each class, for a loss that takes them by class (losses.h), or of each label's positives; or NULL
     const float *class_weights;
     bool soft;   // class: the batch and the graph hold shares of the classes, f32 (N, n_classes)
     bool mixed;  // image: dt_batch.mix, graph input "<name>.mix", says how samples are mixed

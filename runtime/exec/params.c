@@ -429,17 +429,19 @@ static bool updated_alike(const dt_segment *a, const dt_segment *b) {
 }
 
 dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms,
-                               int *n) {
+                               bool always, int *n) {
     dt_segment *s = dt_xcalloc((size_t)p->n_trained_entries + 1, sizeof *s);
     *n = 0;
     for (int i = 0; i < p->n_trained_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
-        const bool frozen = e->thaw > step, scaled = norms && e->decay && !frozen;
+        const float decay = e->decay ? weight_decay * e->decay_scale : 0.0f;
+        const bool frozen = e->thaw > step;
+        const bool scaled = norms && !frozen && dt_optimizer_scales(decay, always);
         // a segment may cover the gap behind an entry, which stays zero, but a norm may not count the gap's elements
         const dt_segment one = {.offset = e->offset,
                                 .length = scaled ? e->count : align_up(e->count),
                                 .lr_scale = e->lr_scale,
-                                .decay = e->decay ? weight_decay * e->decay_scale : 0.0f,
+                                .decay = decay,
                                 .start = e->thaw,
                                 .frozen = frozen,
                                 .scaled = scaled};

@@ -121,9 +121,9 @@ dt_commit_copy *dt_params_take_copies(dt_params *p, int *n);
 // After a commit on the CPU: share `part` of n_parts of the copies that training reads, on the calling thread.
 void dt_params_repack_part(dt_params *p, int part, int n_parts);
 // Segments of the optimizer at a step: adjacent entries that are updated alike are merged; with `norms` (dt_optimizer)
-// each entry that decays is a scaled segment of its own. Heap, caller frees.
+// each entry that dt_optimizer_scales is a scaled segment of its own. Heap, caller frees.
 dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms,
-                               int *n);
+                               bool always, int *n);
 // The tensors of a factored optimizer at a step, heap; *n_sums: how many column_sums they need.
 dt_factored *dt_params_factored(const dt_params *p, int64_t step, int *n, int64_t *n_sums);
 // The rows of the trained tensors (dt_optimizer_args.tensors). Heap, caller frees.

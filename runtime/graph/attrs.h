@@ -133,6 +133,7 @@ typedef union dt_attrs {
         float smoothing; // of labels, where it is over classes
         float param;     // losses.h
         float share;     // factor of this loss in the sum of all
+        int by_sample;   // a sample is multiplied by its class's weight here, and not in `weight`
     } loss;
     struct {
         float margin, scale; // radians; of the cosines

@@ -124,8 +124,8 @@ dt_value dt_loss(dt_graph *g, dt_word id, dt_value x, dt_value target, dt_value 
                  float smoothing, float param); // x and target: ops/loss.c
 // One of several losses, which are added: its value and gradient times share. name: of the node.
 dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt_value target,
-                       dt_value weight, dt_value class_weights /*(K) or DT_NONE*/, float smoothing,
-                       float param, float share);
+                       dt_value weight, dt_value class_weights /*(K) or DT_NONE*/, bool by_sample,
+                       float smoothing, float param, float share); // see attrs.loss, ops/loss.c
 
 // x (…,D) over its length along the last dimension
 dt_value dt_l2_normalize(dt_graph *g, dt_value x);

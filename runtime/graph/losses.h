@@ -85,12 +85,14 @@ DT_LOSS_FN dt_arcface_slope(DT_LOSS_ARGS) {
 }
 
 // ---- bce: binary cross-entropy of a logit ----------------------------------------------------------
-#define DT_LOSS_ROW_bce .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .best = DT_METRIC_loss
+// p: the weight of a positive, as pos_weight of torch.nn.BCEWithLogitsLoss.
+#define DT_LOSS_ROW_bce                                                                            \
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .best = DT_METRIC_loss, .param = 1
 DT_LOSS_FN dt_bce_value(DT_LOSS_ARGS) {
-    return (x > 0 ? x : 0) - x * t + log1p(exp(-fabs(x)));
+    return (1 - t) * x + (1 + (p - 1) * t) * ((x < 0 ? -x : 0) + log1p(exp(-fabs(x))));
 }
 DT_LOSS_FN dt_bce_slope(DT_LOSS_ARGS) {
-    return 1 / (1 + exp(-x)) - t;
+    return (1 - t) - (1 + (p - 1) * t) / (1 + exp(x));
 }
 
 // ---- mse: squared error ----------------------------------------------------------------------------
@@ -106,7 +108,7 @@ DT_LOSS_FN dt_mse_slope(DT_LOSS_ARGS) {
 // ---- smooth_l1: d²/2p for d = |x - t| below p, d - p/2 above ---------------------------------------
 #define DT_LOSS_ROW_smooth_l1                                                                      \
     .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae,    \
-    .param = 1
+    .param_key = "smooth_l1_beta"
 DT_LOSS_FN dt_smooth_l1_value(DT_LOSS_ARGS) {
     const DT_LOSS_REAL d = fabs(x - t);
     return d < p ? d * d / (2 * p) : d - p / 2;
@@ -115,6 +117,39 @@ DT_LOSS_FN dt_smooth_l1_slope(DT_LOSS_ARGS) {
     const DT_LOSS_REAL d = x - t;
     if (fabs(d) < p) return d / p;
     return d > 0 ? 1 : d < 0 ? -1 : d; // d: 0 or NaN
+}
+
+// ---- l1: absolute error ----------------------------------------------------------------------------
+#define DT_LOSS_ROW_l1                                                                             \
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae
+DT_LOSS_FN dt_l1_value(DT_LOSS_ARGS) {
+    return fabs(x - t);
+}
+DT_LOSS_FN dt_l1_slope(DT_LOSS_ARGS) {
+    const DT_LOSS_REAL d = x - t;
+    return d > 0 ? 1 : d < 0 ? -1 : d; // d: 0 or NaN
+}
+
+// ---- huber: smooth_l1 times p ----------------------------------------------------------------------
+#define DT_LOSS_ROW_huber                                                                          \
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae,    \
+    .param_key = "huber_delta"
+DT_LOSS_FN dt_huber_value(DT_LOSS_ARGS) {
+    return p * dt_smooth_l1_value(x, t, p);
+}
+DT_LOSS_FN dt_huber_slope(DT_LOSS_ARGS) {
+    return p * dt_smooth_l1_slope(x, t, p);
+}
+
+// ---- poisson: exp(x) - t x, as torch.nn.PoissonNLLLoss ---------------------------------------------
+#define DT_LOSS_ROW_poisson                                                                        \
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .exponent = true,         \
+    .best = DT_METRIC_mae
+DT_LOSS_FN dt_poisson_value(DT_LOSS_ARGS) {
+    return exp(x) - t * x;
+}
+DT_LOSS_FN dt_poisson_slope(DT_LOSS_ARGS) {
+    return exp(x) - t;
 }
 
 // ---- geodesic: the angle between two rotations (rotation.h) -----------------------------------------
@@ -150,13 +185,14 @@ DT_LOSS_FN dt_loss_slope(int id, DT_LOSS_ARGS) {
 }
 
 #ifndef __CUDACC__ // a GPU's threads share the elements
-// A sample's loss of n elements, not over classes.
+// A sample's loss of n elements, not over classes. each: p of each element, or NULL.
 DT_LOSS_INLINE double dt_loss_of_elements(dt_loss_id id, const float *x, const float *t, int64_t n,
-                                          double p) {
+                                          double p, const float *each) {
     double sum = 0;
     if (dt_losses[id].rotation) return dt_rotation_loss(x, t, (int)n, p, NULL);
     for (int64_t i = 0; i < n; i++)
-        sum += (double)dt_loss_value(id, (DT_LOSS_REAL)x[i], (DT_LOSS_REAL)t[i], (DT_LOSS_REAL)p);
+        sum += (double)dt_loss_value(id, (DT_LOSS_REAL)x[i], (DT_LOSS_REAL)t[i],
+                                     each ? (DT_LOSS_REAL)each[i] : (DT_LOSS_REAL)p);
     return sum / (double)n;
 }
 #endif

@@ -52,6 +52,17 @@ static dt_status check_rotation(const dt_config *c, const char *key, dt_target *
     return DT_OK;
 }
 
+// A rate whose logarithm is predicted is that of the numbers as they are.
+static dt_status check_counts(const dt_config *c, const char *key, const dt_target *t) {
+    for (int64_t i = 0; i < dt_shape_elements(&t->field->sample_shape); i++)
+        if (dt_field_mean(t->field, i) != 0 || dt_field_std(t->field, i) != 1)
+            return dt_config_fail(c, key,
+                                  "%s %s: field %s has normalize, and counts are taken as they "
+                                  "are: leave it out",
+                                  key, dt_losses[t->loss].id, t->field->name);
+    return DT_OK;
+}
+
 // own: its keys in train.targets; NULL: the single target's, in train.
 static dt_status add_target(dt_targets *out, const dt_config *c, const dt_config_target *own,
                             const dt_field_info *fields, int index, bool training) {
@@ -69,6 +80,7 @@ static dt_status add_target(dt_targets *out, const dt_config *c, const dt_config
     const dt_loss_row *loss = &dt_losses[t->loss];
     t->param = loss->param;
     if (loss->rotation) DT_TRY(check_rotation(c, key, t));
+    if (loss->exponent) DT_TRY(check_counts(c, key, t));
     t->smoothing = (float)(own ? own->label_smoothing : c->train.label_smoothing);
     snprintf(key, sizeof key, "%s.%s", prefix, loss->param_key ? loss->param_key : "");
     if (loss->param_key && dt_config_number(c, key, &param)) t->param = (float)param;

@@ -87,6 +87,10 @@ dt_status dt_target_check(const dt_target *t, const float *x, int64_t sample) {
                            "field %s of sample %lld has %g, and a number to predict is finite: "
                            "correct it, or leave the record out with data.where",
                            t->field->name, (long long)sample, (double)x[k]);
+    for (int64_t k = 0; k < n && dt_losses[t->loss].exponent; k++)
+        if (x[k] < 0)
+            return dt_fail(DT_E_DATA, "field %s of sample %lld has %g, and %s wants counts from 0",
+                           t->field->name, (long long)sample, (double)x[k], dt_losses[t->loss].id);
     for (int64_t k = 0; k < n && !any; k++) {
         sum += (double)x[k];
         if (x[k] >= 0 && x[k] <= 1) continue;

@@ -36,7 +36,8 @@ static void fill_optimizer(struct dt_stepper *s) {
     const dt_params *p = s->o.params;
     dt_optimizer_args *o = &s->commit.optimizer;
     const bool norms = dt_optimizers[o->kind].norms;
-    o->segments = dt_params_segments(p, s->o.first_step, s->o.weight_decay, norms, &o->n_segments);
+    o->segments = dt_params_segments(p, s->o.first_step, s->o.weight_decay, norms,
+                                     s->o.always_adapt, &o->n_segments);
     if (norms) {
         o->norms = dt_xcalloc((size_t)dt_optimizer_n_norms(o) + 1, 2 * sizeof *o->norms);
         o->ratios = dt_xcalloc((size_t)o->n_segments + 1, sizeof *o->ratios);

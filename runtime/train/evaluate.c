@@ -309,7 +309,7 @@ static double loss_of(const eval_target *e, const float *x, const void *target) 
                                         classes ? NULL : (const float *)target);
         return dt_loss_value(id, ce, 0, p);
     }
-    return dt_loss_of_elements(id, x, target, e->n_out, p);
+    return dt_loss_of_elements(id, x, target, e->n_out, p, NULL);
 }
 
 // ---- the table -------------------------------------------------------------------------------------
@@ -334,19 +334,23 @@ static void make_room(dt_evaluator *e) {
 }
 
 // Numbers were normalised for the network: in the table they are in the field's unit.
-static void take_numbers(const eval_target *e, float *out, const float *x) {
+static void take_numbers(const eval_target *e, float *out, const float *x, bool predicted) {
     const dt_field_info *f = e->t->field;
+    if (predicted && dt_losses[e->t->loss].exponent) { // numbers as they are
+        for (int64_t k = 0; k < e->n_out; k++) out[k] = expf(x[k]);
+        return;
+    }
     for (int64_t k = 0; k < e->n_out; k++)
         out[k] = e->of_numbers ? x[k] * dt_field_std(f, k) + dt_field_mean(f, k) : x[k];
 }
 
 static void take_target(eval_target *e, int64_t i, const float *x, const void *target) {
     e->losses[i] = loss_of(e, x, target);
-    take_numbers(e, e->logits + i * e->n_out, x);
+    take_numbers(e, e->logits + i * e->n_out, x, true);
     if (e->of_classes)
         e->labels[i] = *(const int32_t *)target;
     else
-        take_numbers(e, e->targets + i * e->n_out, target);
+        take_numbers(e, e->targets + i * e->n_out, target, false);
 }
 
 // A prediction that is not finite would be in some metrics and not in others: it is in none.

@@ -198,7 +198,9 @@ static void take_target(predicted *e, const float *x) {
     for (int64_t k = 0; e->kind == DT_PREDICTS_LABELS && k < n; k++)
         e->value[k] = 1 / (1 + exp(-(double)x[k] / e->temperature));
     for (int64_t k = 0; e->kind == DT_PREDICTS_NUMBERS && k < n; k++)
-        e->value[k] = (double)(x[k] * dt_field_std(f, k) + dt_field_mean(f, k));
+        e->value[k] = dt_losses[e->t->loss].exponent
+                          ? exp((double)x[k])
+                          : (double)(x[k] * dt_field_std(f, k) + dt_field_mean(f, k));
 }
 
 static dt_status put(predictor *p, const dt_predict_row *row) {

@@ -39,6 +39,7 @@ typedef struct dt_stepper_opts {
     uint64_t seed;
     float clip_norm; // 0: none
     float weight_decay;
+    bool always_adapt;           // train.optimizer.always_adapt
     dt_optimizer_args optimizer; // kind and hyper; the rest is filled in
     int64_t bucket_bytes;
     bool sync_bn; // batch norms are collectives: one replica, as many micro-batches on each rank

@@ -79,6 +79,7 @@ static dt_status make_stepper(trainer *t) {
         .seed = (uint64_t)c->run.seed,
         .clip_norm = c->train.clip_norm.has ? (float)c->train.clip_norm.value : 0,
         .weight_decay = (float)c->train.optimizer.weight_decay,
+        .always_adapt = c->train.optimizer.always_adapt,
         .optimizer = read_optimizer(c),
         .bucket_bytes = bucket,
         .sync_bn = sync,
@@ -366,9 +367,10 @@ static int64_t last_evaluated(const trainer *t) {
 }
 
 // train.early_stop: whether eval.best has not improved by more than min_delta in the last `patience` evaluations, the
-// newest of which is of s->step. A function of the history, so a resumed run ends where the undisturbed one does.
-static bool has_stopped_improving(const dt_config *c, const dt_run_record *s,
-                                  bool lower_is_better) {
+// newest of which is of s->step. A function of the history, so a resumed run ends where the undisturbed one does. *since: the
+// step of the last improvement; may be NULL.
+static bool has_stopped_improving(const dt_config *c, const dt_run_record *s, bool lower_is_better,
+                                  int64_t *since) {
     if (!c->train.early_stop.patience.has) return false;
     const double delta = c->train.early_stop.min_delta;
     int best = -1;
@@ -379,16 +381,16 @@ static bool has_stopped_improving(const dt_config *c, const dt_run_record *s,
                                               : value - s->history[best].value;
         if (value == value && (best < 0 || gain > delta)) best = i; // NaN never improves
     }
-    const int since = s->n_history - 1 - best;
+    if (since && best >= 0) *since = s->history[best].step;
     return s->n_history > 0 && s->history[s->n_history - 1].step == s->step &&
-           since >= c->train.early_stop.patience.value;
+           s->n_history - 1 - best >= c->train.early_stop.patience.value;
 }
 
 // Nothing is left to train.
-static bool is_over(const trainer *t) {
+static bool is_over(const trainer *t, int64_t *since) {
     const bool lower = dt_metrics_table[t->nets.metrics.best]->lower_is_better;
     return t->run.record.step >= t->run.record.total_steps ||
-           has_stopped_improving(t->run.config, &t->run.record, lower);
+           has_stopped_improving(t->run.config, &t->run.record, lower, since);
 }
 
 dt_status trainer_verify(trainer *t) {
@@ -407,10 +409,11 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
     dt_status st = dt_amount_due(t->eval_every, done) ? trainer_evaluate(t, &best) : DT_OK;
     *stop |= st == DT_E_PREEMPTED;
     if (st != DT_E_PREEMPTED) DT_TRY(st);
-    if (!last && is_over(t)) {
+    int64_t since = 0;
+    if (!last && is_over(t, &since)) {
         if (trainer_is_root(t))
             dt_info("train.early_stop: %s has not improved since step %lld",
-                    t->nets.metrics.best_name, (long long)t->run.record.best_step);
+                    t->nets.metrics.best_name, (long long)since);
         *stop = false; // finish() saves
     }
     if (best || *stop || dt_amount_due(t->save_every, done)) DT_TRY(trainer_save(t, best));
@@ -532,7 +535,7 @@ static dt_status run_steps(trainer *t) {
     }
     double begin = dt_clock_s();
     int64_t queued = t->run.record.step;
-    while (!is_over(t)) {
+    while (!is_over(t, NULL)) {
         dt_step_result r;
         const bool traced = t->timeline.on;
         DT_TRY(dt_timeline_step(&t->timeline, t->run.comm, queued, t->run.dir));
@@ -555,7 +558,7 @@ static dt_status run_steps(trainer *t) {
         bool stop = false, busy = t->eval_every || t->save_every || t->verify_every;
         DT_TRY(after_step(t, asked, &stop));
         if (stop) return leave(t);
-        if (!is_over(t) && phase_begins(t, t->run.record.step)) DT_TRY(begin_phase(t));
+        if (!is_over(t, NULL) && phase_begins(t, t->run.record.step)) DT_TRY(begin_phase(t));
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
     return dt_timeline_step(&t->timeline, t->run.comm, -1, t->run.dir);
@@ -633,6 +636,16 @@ static dt_status train(trainer *t) {
     return st;
 }
 
+// dtrain init: the checkpoint of step 0.
+static dt_status save_first(trainer *t) {
+    if (t->run.resumed)
+        return dt_fail(DT_E_USAGE, "%s/%s has checkpoints already: take another run",
+                       t->run.config->run.dir, t->run.config->run.name);
+    DT_TRY(open_training(t));
+    DT_TRY(trainer_save(t, false));
+    return trainer_settle_save(t, true);
+}
+
 // A failure in here is logged, and leaves the message of a failed run in place.
 static void close_trainer(trainer *t, dt_status st) {
     const dt_error_kept first = dt_error_keep();
@@ -678,15 +691,23 @@ static void send_rest(const dt_open_run *r) {
     free(text);
 }
 
-dt_status dt_trainer_train(const dt_trainer_args *a) {
+static dt_status run_trainer(const dt_trainer_args *a, dt_status (*body)(trainer *t)) {
     trainer t = {.last_step = -1};
     dt_signals_install();
     dt_crash_install(a->comm->world_size > 1 ? a->comm->rank : -1);
     dt_signals_set_grace(a->config->run.grace);
     dt_json_init(&t.results);
     dt_status st = dt_run_open(&t.run, a, &(dt_run_request){.use = DT_RUN_TRAINED});
-    if (st == DT_OK && !t.run.finished) st = train(&t);
+    if (st == DT_OK && !t.run.finished) st = body(&t);
     if (st == DT_OK && t.run.finished) send_rest(&t.run);
     close_trainer(&t, st);
     return st;
+}
+
+dt_status dt_trainer_train(const dt_trainer_args *a) {
+    return run_trainer(a, train);
+}
+
+dt_status dt_trainer_init(const dt_trainer_args *a) {
+    return run_trainer(a, save_first);
 }

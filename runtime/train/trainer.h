@@ -34,6 +34,8 @@ typedef struct dt_trainer_args {
 
 // Trains, or resumes. DT_OK: finished, now or earlier. DT_E_PREEMPTED: stopped after saving; run it again.
 dt_status dt_trainer_train(const dt_trainer_args *a);
+// Makes the run and saves its initial weights as the checkpoint of step 0. DT_E_USAGE where it has checkpoints.
+dt_status dt_trainer_init(const dt_trainer_args *a);
 
 typedef struct dt_eval_request {
     const char *which; // checkpoint (dt_ckpt_find)

@@ -101,7 +101,7 @@ static inline float golden_network_step(golden_network *n, int step, int batch,
     dt_params *p = n->params;
     int n_segments = 0;
     dt_segment *segments =
-        dt_params_segments(p, 0, 0.01f, dt_optimizers[o.kind].norms, &n_segments);
+        dt_params_segments(p, 0, 0.01f, dt_optimizers[o.kind].norms, false, &n_segments);
     dt_params_repack(p);
     dt_exec_args a = {.step = {.seed = 1, .step = (uint32_t)step, .loss_scale = 1},
                       .grad = p->grads[0]};

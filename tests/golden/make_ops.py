@@ -170,6 +170,17 @@ for name, fn in (("tanh", torch.tanh), ("softplus", F.softplus), ("erf", torch.e
                  ("elu", lambda x: F.elu(x, 0.4))):
     case("act_" + name, lambda x, f=fn: f(x), dict(x=rand(3, 40, scale=2)))
 
+# bce with a weight of each label's positives, and losses of numbers
+positives = torch.tensor([1.0, 3.0, 0.5, 2.25, 8.0])
+case("bce_positives", lambda x, target, weight, positives:
+     (F.binary_cross_entropy_with_logits(x, target, reduction="none", pos_weight=positives).mean(1) * weight).sum(),
+     dict(x=rand(4, 5, scale=2), target=torch.sigmoid(rand(4, 5)).float().double(), weight=weights, positives=positives),
+     loss=True, frozen=("weight", "target", "positives"))
+for name, fn in (("l1", F.l1_loss), ("huber", lambda x, t, reduction: F.huber_loss(x, t, reduction=reduction, delta=0.7)),
+                 ("poisson", lambda x, t, reduction: F.poisson_nll_loss(x, t, reduction=reduction))):
+    case(name, lambda x, target, weight: (fn(x, target, reduction="none").mean(1) * weight).sum(),
+         dict(x=rand(4, 5), target=rand(4, 5).abs(), weight=weights), loss=True, frozen=("weight", "target"))
+
 path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops.safetensors")
 save_file({k: np.ascontiguousarray(v) for k, v in sorted(out.items())}, path, metadata={"torch": torch.__version__})
 print(f"{path}: {len(out)} tensors, {os.path.getsize(path) / 1024:.0f} KiB")

@@ -15,12 +15,12 @@ from torch.optim import lr_scheduler
 STEPS, LR, DECAY = 3, 0.05, 0.1
 
 
-def trained(make, clip=None):
+def trained(make, clip=None, decay=DECAY):
     torch.manual_seed(3)
     matrix, bias = torch.randn(5, 7), torch.randn(9)
     grads = [[torch.randn(5, 7), torch.randn(9)] for _ in range(STEPS)]
     p = [matrix.clone().requires_grad_(), bias.clone().requires_grad_()]
-    optimizer = make([{"params": [p[0]], "weight_decay": DECAY}, {"params": [p[1]], "weight_decay": 0.0}])
+    optimizer = make([{"params": [p[0]], "weight_decay": decay}, {"params": [p[1]], "weight_decay": 0.0}])
     for step in range(STEPS):
         for tensor, g in zip(p, grads[step]):
             tensor.grad = g.clone()
@@ -40,6 +40,15 @@ OPTIMIZERS = {  # test_golden_optimizers.c has these names, and the same numbers
     "lars": lambda p: timm.optim.Lars(p, lr=LR, momentum=0.9, trust_coeff=0.02),
     "lars_nesterov": lambda p: timm.optim.Lars(p, lr=LR, momentum=0.9, trust_coeff=0.02, nesterov=True),
     "adafactor": lambda p: torch.optim.Adafactor(p, lr=LR),
+}
+
+PLAIN = {  # without decay
+    "lamb_plain": OPTIMIZERS["lamb"],
+    "lars_plain": OPTIMIZERS["lars"],
+}
+ALWAYS = {
+    "lamb_always": lambda p: timm.optim.Lamb(p, lr=LR, betas=(0.8, 0.95), eps=1e-6, max_grad_norm=None, always_adapt=True),
+    "lars_always": lambda p: timm.optim.Lars(p, lr=LR, momentum=0.9, trust_coeff=0.02, always_adapt=True),
 }
 
 CLIPS = {  # under sgd
@@ -69,6 +78,8 @@ def rates(make):
 out = {"matrix": matrix, "bias": bias, "matrix_grad": torch.stack([g[0] for g in grads]),
        "bias_grad": torch.stack([g[1] for g in grads])}
 out.update((f"trained/{name}", trained(make)[1]) for name, make in OPTIMIZERS.items())
+out.update((f"trained/{name}", trained(make, decay=0.0)[1]) for name, make in PLAIN.items())
+out.update((f"trained/{name}", trained(make)[1]) for name, make in ALWAYS.items())
 out.update((f"trained/{name}", trained(OPTIMIZERS["sgd"], clip)[1]) for name, clip in CLIPS.items())
 out.update((f"rates/{name}", torch.tensor(rates(make))) for name, make in SCHEDULES.items())
 save_file(out, os.path.join(os.path.dirname(os.path.abspath(__file__)), "optimizers.safetensors"),

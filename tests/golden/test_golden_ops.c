@@ -39,10 +39,11 @@ static dt_value loss(const golden_case *c, dt_loss_id kind, dt_dtype target, flo
     return dt_loss(c->g, kind, in(c, "x"), constant(c, "target", target),
                    constant(c, "weight", DT_F32), smoothing, beta);
 }
-static dt_value class_weights(const golden_case *c, dt_dtype target, float smoothing) {
-    return dt_loss_share(c->g, "loss", DT_LOSS_cross_entropy, in(c, "x"),
-                         constant(c, "target", target), constant(c, "weight", DT_F32),
-                         constant(c, "of_class", DT_F32), smoothing, 0, 1);
+static dt_value weighing(const golden_case *c, dt_loss_id kind, dt_dtype target, float smoothing,
+                         const char *by) {
+    return dt_loss_share(c->g, "loss", kind, in(c, "x"), constant(c, "target", target),
+                         constant(c, "weight", DT_F32), constant(c, by, DT_F32), false, smoothing,
+                         0, 1);
 }
 
 typedef struct golden_row {
@@ -232,11 +233,15 @@ OP(act_elu, dt_activate_with(c->g, DT_ACTIVATION_elu, in(c, "x"), 0.4f))
 LOSS(cross_entropy, loss(c, DT_LOSS_cross_entropy, DT_I32, 0, 0))
 LOSS(cross_entropy_smooth, loss(c, DT_LOSS_cross_entropy, DT_I32, 0.1f, 0))
 LOSS(cross_entropy_soft, loss(c, DT_LOSS_cross_entropy, DT_F32, 0, 0))
-LOSS(cross_entropy_weights, class_weights(c, DT_I32, 0.1f))
-LOSS(cross_entropy_weights_soft, class_weights(c, DT_F32, 0.2f))
-LOSS(bce, loss(c, DT_LOSS_bce, DT_F32, 0, 0))
+LOSS(cross_entropy_weights, weighing(c, DT_LOSS_cross_entropy, DT_I32, 0.1f, "of_class"))
+LOSS(cross_entropy_weights_soft, weighing(c, DT_LOSS_cross_entropy, DT_F32, 0.2f, "of_class"))
+LOSS(bce, loss(c, DT_LOSS_bce, DT_F32, 0, 1))
+LOSS(bce_positives, weighing(c, DT_LOSS_bce, DT_F32, 0, "positives"))
 LOSS(mse, loss(c, DT_LOSS_mse, DT_F32, 0, 0))
 LOSS(smooth_l1, loss(c, DT_LOSS_smooth_l1, DT_F32, 0, 0.5f))
+LOSS(l1, loss(c, DT_LOSS_l1, DT_F32, 0, 0))
+LOSS(huber, loss(c, DT_LOSS_huber, DT_F32, 0, 0.7f))
+LOSS(poisson, loss(c, DT_LOSS_poisson, DT_F32, 0, 0))
 
 static int set_up(void **state) {
     dt_backend *b = NULL;

@@ -12,6 +12,7 @@ typedef struct golden_case {
     dt_optimizer_id kind;
     float hyper[DT_MAX_HYPER];
     float clip_value, clip_agc;
+    bool plain, always; // without decay; train.optimizer.always_adapt
 } golden_case;
 
 static const golden_case CASES[] = {
@@ -23,6 +24,10 @@ static const golden_case CASES[] = {
     {"lion", DT_OPTIMIZER_lion, {0.8f, 0.95f}},
     {"lars", DT_OPTIMIZER_lars, {0.9f, 0, 0.02f}},
     {"lars_nesterov", DT_OPTIMIZER_lars, {0.9f, 1, 0.02f}},
+    {"lamb_plain", DT_OPTIMIZER_lamb, {0.8f, 0.95f, 1e-6f}, .plain = true},
+    {"lamb_always", DT_OPTIMIZER_lamb, {0.8f, 0.95f, 1e-6f}, .always = true},
+    {"lars_plain", DT_OPTIMIZER_lars, {0.9f, 0, 0.02f}, .plain = true},
+    {"lars_always", DT_OPTIMIZER_lars, {0.9f, 0, 0.02f}, .always = true},
     {"adafactor", DT_OPTIMIZER_adafactor, {0}},
     {"clip_value", DT_OPTIMIZER_sgd, {0.9f, 0}, 0.3f, 0},
     {"clip_agc", DT_OPTIMIZER_sgd, {0.9f, 0}, 0, 0.1f},
@@ -52,7 +57,9 @@ static void check_optimizer(dt_backend *cpu, const golden_case *c) {
                                             .vector = true,
                                             .lr_scale = 1}};
     double sums[COLS + B];
-    const dt_segment segments[] = {{0, M, 1, 0.1f, false, true}, {AT, B, 1, 0}};
+    const float decay = c->plain ? 0.0f : 0.1f;
+    const dt_segment segments[] = {{0, M, 1, decay, false, dt_optimizer_scales(decay, c->always)},
+                                   {AT, B, 1, 0, false, dt_optimizer_scales(0, c->always)}};
     float p[N] = {0}, slots[DT_MAX_SLOTS][N] = {{0}}, g[N] = {0};
     const float *matrix_grad = numbers("", "matrix_grad", STEPS * M);
     const float *bias_grad = numbers("", "bias_grad", STEPS * B);

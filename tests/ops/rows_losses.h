@@ -52,11 +52,25 @@ static void ref_loss(const custom_case *c, double *const *in, double *const *out
             case DT_LOSS_cross_entropy:
             case DT_LOSS_focal:
                 loss -= ((1 - s) * t + s / (double)k) * (x[j] - log(z)) *
-                        (weights ? weights[j] : 1) /
-                        (weights && hard ? weights[(int64_t)in[1][i]] : 1);
+                        (weights && c->attrs.loss.id == DT_LOSS_cross_entropy ? weights[j] : 1) /
+                        (weights && hard && !c->attrs.loss.by_sample &&
+                                 c->attrs.loss.id == DT_LOSS_cross_entropy
+                             ? weights[(int64_t)in[1][i]]
+                             : 1);
                 break;
-            case DT_LOSS_bce:
-                loss += (log1p(exp(x[j])) - t * x[j]) / (double)k;
+            case DT_LOSS_bce: {
+                const double positive = weights ? weights[j] : param;
+                loss += ((1 - t) * log1p(exp(x[j])) + positive * t * log1p(exp(-x[j]))) / (double)k;
+                break;
+            }
+            case DT_LOSS_l1:
+                loss += fabs(d) / (double)k;
+                break;
+            case DT_LOSS_huber:
+                loss += (fabs(d) < param ? d * d / 2 : param * (fabs(d) - param / 2)) / (double)k;
+                break;
+            case DT_LOSS_poisson:
+                loss += (exp(x[j]) - t * x[j]) / (double)k;
                 break;
             case DT_LOSS_mse:
                 loss += d * d / (double)k;
@@ -71,6 +85,8 @@ static void ref_loss(const custom_case *c, double *const *in, double *const *out
         }
         if (c->attrs.loss.id == DT_LOSS_geodesic) loss = angle_of(x, in[1] + i * k, k, param);
         if (c->attrs.loss.id == DT_LOSS_focal) loss *= pow(1 - exp(-loss), param);
+        if (c->attrs.loss.by_sample && c->attrs.loss.id == DT_LOSS_focal)
+            loss *= weights[(int64_t)in[1][i]];
         out[0][0] += (double)c->attrs.loss.share * w * loss;
         out[1][0] += w;
     }
@@ -87,7 +103,7 @@ static bool fill_loss(const custom_case *c, int i, double *x) {
     return i >= 2;
 }
 static void run_loss_weighing(dt_loss_id id, dt_shape x, bool hard, float smoothing, float param,
-                              bool weights) {
+                              bool weights, bool by_sample) {
     custom_case c = {.name = dt_losses[id].id,
                      .op = DT_OP_loss,
                      .n_in = 4,
@@ -108,16 +124,22 @@ static void run_loss_weighing(dt_loss_id id, dt_shape x, bool hard, float smooth
                      .reference = ref_loss};
     c.attrs.loss.id = id, c.attrs.loss.smoothing = smoothing, c.attrs.loss.param = param;
     c.attrs.loss.share = 0.75f; // of several losses
+    c.attrs.loss.by_sample = by_sample;
     custom_case_run(&c);
 }
 static void run_loss(dt_loss_id id, dt_shape x, bool hard, float smoothing, float param) {
-    run_loss_weighing(id, x, hard, smoothing, param, false);
+    run_loss_weighing(id, x, hard, smoothing, param, false, false);
 }
 TEST(test_class_weights) {
-    run_loss_weighing(DT_LOSS_cross_entropy, S2(5, 7), true, 0.1f, 0, true);
-    run_loss_weighing(DT_LOSS_cross_entropy, S2(4, 1000), true, 0.3f, 0, true);
-    run_loss_weighing(DT_LOSS_cross_entropy, S2(4, 19), false, 0, 0, true);
-    run_loss_weighing(DT_LOSS_cross_entropy, S2(5, 48), false, 0.2f, 0, true);
+    run_loss_weighing(DT_LOSS_cross_entropy, S2(5, 7), true, 0.1f, 0, true, false);
+    run_loss_weighing(DT_LOSS_cross_entropy, S2(4, 1000), true, 0.3f, 0, true, false);
+    run_loss_weighing(DT_LOSS_cross_entropy, S2(4, 19), false, 0, 0, true, false);
+    run_loss_weighing(DT_LOSS_cross_entropy, S2(5, 48), false, 0.2f, 0, true, false);
+    run_loss_weighing(DT_LOSS_cross_entropy, S2(5, 7), true, 0, 0, true, true);
+    run_loss_weighing(DT_LOSS_cross_entropy, S2(5, 33), true, 0.2f, 0, true, true);
+    run_loss_weighing(DT_LOSS_focal, S2(5, 7), true, 0, 2, true, true);
+    run_loss_weighing(DT_LOSS_bce, S2(5, 7), false, 0, 0, true, false);
+    run_loss_weighing(DT_LOSS_bce, S2(3, 33), false, 0, 0, true, false);
 }
 TEST(test_losses) {
     run_loss(DT_LOSS_cross_entropy, S2(5, 45), true, 0, 0);
@@ -129,7 +151,11 @@ TEST(test_losses) {
     run_loss(DT_LOSS_focal, S2(4, 19), true, 0.1f, 0.5f);
     run_loss(DT_LOSS_focal, S2(3, 19), false, 0.2f, 3);
     run_loss(DT_LOSS_mse, S2(3, 64), false, 0, 0);
-    run_loss(DT_LOSS_bce, S2(4, 19), false, 0, 0);
+    run_loss(DT_LOSS_bce, S2(4, 19), false, 0, 1);
+    run_loss(DT_LOSS_bce, S2(4, 19), false, 0, 2.5f);
+    run_loss(DT_LOSS_l1, S2(4, 19), false, 0, 0);
+    run_loss(DT_LOSS_huber, S2(4, 19), false, 0, 1.5f);
+    run_loss(DT_LOSS_poisson, S2(4, 19), false, 0, 0);
     run_loss(DT_LOSS_mse, S3(4, 3, 6), false, 0, 0);
     run_loss(DT_LOSS_smooth_l1, S2(4, 19), false, 0, 1.5f);
     run_loss(DT_LOSS_geodesic, S2(5, 6), false, 0, 1);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # train.class_weights: the loss is that of torch.nn.CrossEntropyLoss, of given weights and of balanced ones, with label
-# smoothing and of mixed samples; the same on every number of ranks.
+# smoothing and of mixed samples; the same on every number of ranks. train.pos_weight: that of BCEWithLogitsLoss. Both of
+# one of several targets.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 py make "$work/set.tar"
 new_config plain <<YAML
@@ -22,6 +23,20 @@ train run.name=smooth 'train.class_weights=[1, 2.5, 4]' train.targets.cls.label_
 train run.name=focal 'train.class_weights=[1, 2.5, 4]' train.targets.cls='{loss: focal, label_smoothing: 0.2, focal_gamma: 0}'
 "$DTRAIN" predict "$work/runs/given" "$work/set.tar" --logits --which latest -o "$work/logits.jsonl" 2>"$work/log" || fail predict
 py check_losses "$work" || fail "other losses"
+
+# -- labels, and two targets with weights of their own
+labels=('data.fields.labels={kind: vector, source: [a, b], size: [2]}')
+both=("${labels[@]}" 'train.targets.labels={loss: bce, pos_weight: [3, 0.5]}')
+train run.name=both "${both[@]}" 'train.targets.cls={loss: cross_entropy, class_weights: [1, 2.5, 4], label_smoothing: 0.2}'
+train run.name=balanced_labels "${labels[@]}" train.targets.cls= 'train.targets.labels={loss: bce, pos_weight: balanced}'
+for run in both balanced_labels; do
+    "$DTRAIN" predict "$work/runs/$run" "$work/set.tar" --logits --which latest -o "$work/$run.jsonl" 2>"$work/log" || fail "predict $run"
+done
+py check_labels "$work" || fail "other losses of labels"
+refused 'train.class_weights is for a single target' "${both[@]}" 'train.class_weights=[1, 2, 3]'
+refused 'train.targets.cls.pos_weight is a key of bce' 'train.targets.cls.pos_weight=[1, 2, 3]'
+refused 'train.targets.labels.pos_weight has 2 numbers; there are 3 labels' 'data.fields.labels={kind: vector, source: [a, b, a], size: [3]}' \
+    'train.targets.labels={loss: bce, pos_weight: [3, 0.5]}'
 
 # -- mixed samples: their weight is that of their shares
 mix=(model.name=resnet model.hidden= model.depth=10 model.width=4 data.fields.x=null

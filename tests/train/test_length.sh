@@ -5,12 +5,12 @@ small_data "$work" 6 4
 config=$(small_config "$work")
 last_step() { ls "$work/runs/$1/checkpoints" | sed -n 's/^step-0*//p' | sort -n | tail -1; }
 
-# -- with a rate of 0 nothing improves: the first evaluation is the best, two more end the run
-stop=(eval.every='2 steps' train.max_steps=20 train.optimizer.lr=1e-30 train.optimizer.weight_decay=0 eval.best=loss
+# -- with next to no rate nothing improves by min_delta: two evaluations after the first end the run
+stop=(eval.every='2 steps' train.max_steps=20 train.optimizer.lr=1e-6 train.optimizer.weight_decay=0 eval.best=loss
       train.early_stop.patience=2 train.early_stop.min_delta=0.01)
 train run.name=a "${stop[@]}"
 [ "$(last_step a)" = 6 ] || fail "ended at step $(last_step a), not 6"
-grep -q 'train.early_stop: loss has not improved since step' "$work/log" || fail "no line about the early end"
+grep -q 'train.early_stop: loss has not improved since step 2$' "$work/log" || fail "no line about the early end"
 grep -q '"split":"test"' "$work/runs/a/result.json" || fail "no test after an early end"
 cp "$work/runs/a/result.json" "$work/first"
 train run.name=a "${stop[@]}"

@@ -20,8 +20,11 @@ def cases(losses, out):
         "focal": [("cls", cls, "focal_gamma=1.5"), ("cls", cls, "focal_gamma=2 label_smoothing=0.1")],
         "arcface": [("cls", cls, "arcface_margin=0 arcface_scale=4")],  # evaluation has no margin
         "bce": [("flags", flags, "")],
+        "l1": [("three", three, "")],
+        "huber": [("three", three, "huber_delta=0.5")],
+        "poisson": [("flags", flags, "")],
         "mse": [("three", three, "")],
-        "smooth_l1": [("three", three, "")],
+        "smooth_l1": [("three", three, ""), ("three", three, "smooth_l1_beta=0.25")],
         "geodesic": [("three", "{kind: vector, size: 3}", ""), ("six", six, "")],
     }
     for name in re.findall(r"^WORD\((\w+)", open(losses).read(), re.M):

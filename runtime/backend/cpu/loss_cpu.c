@@ -1,6 +1,6 @@
 // loss_cpu.c: the losses of graph/losses.h, in f32.
 //
-//   forward   in  x (N,…), target, weight (N), class weights (K) or none
+//   forward   in  x (N,…), target, weight (N), class weights or elements' parameters (K) or none
 //                                                   out STAT share * sum weight[n] loss_n, STAT sum weight[n]
 //   backward  in  the same, …                        out dx, the gradient of the first times loss_scale
 //
@@ -18,7 +18,8 @@ typedef struct loss_state {
     dt_loss_id id;
     bool rotation;
     bool softmax, soft; // soft: over classes, with distributions
-    bool weighs_classes;
+    bool weighs, by_class,
+        by_sample; // in[3] is there; it is in the sums of a row; a factor of the row
     int64_t n, k;
     float smoothing, param, share;
     const dt_simd_flat *simd;
@@ -31,14 +32,16 @@ static dt_status prepare(dt_kernel_instance *s) {
     st->id = s->node->attrs.loss.id;
     st->softmax = dt_losses[st->id].softmax;
     st->rotation = dt_losses[st->id].rotation;
+    const bool classes = st->softmax && target && target->dtype == DT_I32;
     if (!x || !target || !w || x->dtype != DT_F32 || w->dtype != DT_F32 || x->shape.n < 1 ||
         dt_shape_elements(&w->shape) != x->shape.d[0])
         return dt_custom_fail(s, "wants f32 values (N,...) and f32 weights (N)");
     st->n = x->shape.d[0];
     st->k = st->n ? dt_shape_elements(&x->shape) / st->n : 0;
     st->soft = target->dtype == DT_F32;
-    st->weighs_classes = s->node->n_in > 3 && dt_instance_in(s, 3);
-    bool classes = st->softmax && target->dtype == DT_I32;
+    st->weighs = s->node->n_in > 3 && dt_instance_in(s, 3);
+    st->by_class = st->weighs && dt_losses[st->id].by_class;
+    st->by_sample = st->weighs && s->node->attrs.loss.by_sample && classes;
     int64_t want = classes ? st->n : st->n * st->k;
     if ((!st->soft && !classes) || dt_shape_elements(&target->shape) != want)
         return dt_custom_fail(s, "the target %s has the wrong type or shape", target->name);
@@ -52,7 +55,9 @@ static dt_status prepare(dt_kernel_instance *s) {
 
 typedef struct loss_call {
     const loss_state *st;
-    const float *x, *target, *weight, *class_weights; // class_weights: or NULL
+    const float *x, *target, *weight;
+    const float *class_weights, *factors,
+        *params; // of classes, of samples by class, of elements; or NULL
     const int32_t *classes;
     float *dx;
     double *losses;
@@ -132,7 +137,7 @@ static double loss_of(const loss_call *c, int64_t n) {
     const loss_state *st = c->st;
     if (st->softmax) return dt_loss_value(st->id, sum_row(c, n).cross_entropy, 0, st->param);
     return dt_loss_of_elements(st->id, c->x + n * st->k, c->target + n * st->k, st->k,
-                               (double)st->param);
+                               (double)st->param, c->params);
 }
 
 static void rotation_bwd_of(const loss_call *c, int64_t n, float g) {
@@ -144,21 +149,29 @@ static void rotation_bwd_of(const loss_call *c, int64_t n, float g) {
 
 static void elements_bwd_of(const loss_call *c, int64_t n, float g) {
     const loss_state *st = c->st;
-    for (int64_t i = n * st->k; i < (n + 1) * st->k; i++)
-        c->dx[i] =
-            (float)(g * dt_loss_slope(st->id, c->x[i], c->target[i], st->param) / (double)st->k);
+    const float *x = c->x + n * st->k, *t = c->target + n * st->k;
+    for (int64_t i = 0; i < st->k; i++) {
+        const float p = c->params ? c->params[i] : st->param;
+        c->dx[n * st->k + i] = (float)(g * dt_loss_slope(st->id, x[i], t[i], p) / (double)st->k);
+    }
 }
 
 // ---- all samples -----------------------------------------------------------------------------------
+static float factor_of(const loss_call *c, int64_t n) {
+    if (!c->factors || c->weight[n] == 0 || c->classes[n] < 0 || c->classes[n] >= c->st->k)
+        return 1;
+    return c->factors[c->classes[n]];
+}
+
 static void forward_sample(const void *ctx, int64_t n, int64_t end) {
     const loss_call *c = ctx;
     double w = c->weight[n];
-    c->losses[n] = w == 0 ? 0 : w * loss_of(c, n);
+    c->losses[n] = w == 0 ? 0 : w * (double)factor_of(c, n) * loss_of(c, n);
 }
 
 static void backward_sample(const void *ctx, int64_t n, int64_t end) {
     const loss_call *c = ctx;
-    float g = c->weight[n] * c->loss_scale;
+    const float g = c->weight[n] * c->loss_scale * factor_of(c, n);
     if (c->weight[n] == 0)
         memset(c->dx + n * c->st->k, 0, (size_t)c->st->k * sizeof(float));
     else if (c->st->softmax)
@@ -184,7 +197,9 @@ static loss_call call_of(const loss_state *st, const dt_run *r) {
                        .x = r->in[0],
                        .target = r->in[1],
                        .weight = r->in[2],
-                       .class_weights = st->weighs_classes ? r->in[3] : NULL,
+                       .class_weights = st->by_class ? r->in[3] : NULL,
+                       .factors = st->by_sample ? r->in[3] : NULL,
+                       .params = st->weighs && !st->softmax ? r->in[3] : NULL,
                        .classes = r->in[1],
                        .loss_scale = 1};
 }

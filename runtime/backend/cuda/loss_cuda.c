@@ -1,7 +1,7 @@
 // loss_cuda.c: host side of the losses of graph/losses.h, in f32 and DENSE (kernels/loss_kernels.h). The contract is
 // that of cpu/loss_cpu.c.
 //
-//   forward   in  x (N,...), target, weight (N), class weights (K) or none
+//   forward   in  x (N,...), target, weight (N), class weights or elements' parameters (K) or none
 //                                                   out STAT share * sum weight[n] loss_n, STAT sum weight[n]
 //   backward  in  the same, ...                      out dx, the gradient of the first times loss_scale
 #include "backend/cuda/custom_cuda.h"
@@ -9,7 +9,7 @@
 
 typedef struct loss_state {
     int id, kind;
-    bool weighs_classes;
+    bool weighs, by_sample; // in[3] is there for the sums of a row; as a factor of it
     dt_rows r;
     float smoothing, param, share;
 } loss_state;
@@ -29,7 +29,9 @@ static dt_status prepare(dt_kernel_instance *s) {
         return dt_cuda_fail(s, "the target %s has the wrong type or shape", target->name);
     st->kind = classes ? DT_LOSS_CLASSES : softmax ? DT_LOSS_SHARES : DT_LOSS_ELEMENTS;
     if (dt_losses[st->id].rotation) st->kind = DT_LOSS_ROTATION;
-    st->weighs_classes = s->node->n_in > 3 && dt_instance_in(s, 3);
+    const bool has = s->node->n_in > 3 && dt_instance_in(s, 3);
+    st->weighs = has && (!softmax || dt_losses[st->id].by_class);
+    st->by_sample = has && classes && s->node->attrs.loss.by_sample;
     st->r = dt_rows_make(rows, n);
     st->smoothing = s->node->attrs.loss.smoothing;
     st->param = s->node->attrs.loss.param;
@@ -45,7 +47,8 @@ static dt_loss_args args_of(const dt_kernel_instance *s, const dt_run *r) {
                           .target = r->in[1],
                           .classes = r->in[1],
                           .weight = r->in[2],
-                          .class_weights = st->weighs_classes ? r->in[3] : NULL,
+                          .class_weights = st->weighs ? r->in[3] : NULL,
+                          .factors = st->by_sample ? r->in[3] : NULL,
                           .step = r->step,
                           .id = st->id,
                           .kind = st->kind,

@@ -1,7 +1,8 @@
 // loss: any loss of graph/losses.h, chosen by attrs.loss.id.
 //   in  0 x: logits (N,K), or predictions (N,…)   2 weight f32 (N)
 //       1 target: i32 (N) or f32 (N,K) of a loss over classes, else f32 of x's shape
-//       3 class weights f32 (K), of a loss over classes, or none (losses.h); weight holds them already of i32 targets
+//       3 f32 (K) or none: class weights of a loss over classes (losses.h), which `weight` holds already of i32 targets,
+//         or with attrs.loss.by_sample does not; each element's parameter of another loss (bce: of its positives)
 //   out 0 STAT sum of weight[n] * loss_n * attrs.loss.share   1 STAT sum of weight
 // Backward reads all inputs (no gradient comes in); gives the gradient of input 0.
 // Several losses add into one STAT; the first of them gives the sum of weights.
@@ -26,8 +27,12 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
         if (dt_op_has_in(g, id, 3) &&
             dt_shape_elements(&g->values[g->nodes[id].in[3]].shape) != x.d[1])
             return dt_op_fail(g, id, "wants a weight of each class (K)");
-    } else if (!same || dt_op_has_in(g, id, 3)) {
+    } else if (!same) {
         return dt_op_fail(g, id, "wants an f32 target of the prediction's shape");
+    } else if (dt_op_has_in(g, id, 3) &&
+               dt_shape_elements(&g->values[g->nodes[id].in[3]].shape) * x.d[0] !=
+                   dt_shape_elements(&x)) {
+        return dt_op_fail(g, id, "wants a parameter of each element (K)");
     }
     return dt_op_add_loss(g, id);
 }
@@ -39,14 +44,19 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(loss, infer, grad);
 
 dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt_value target,
-                       dt_value weight, dt_value class_weights, float smoothing, float param,
-                       float share) {
-    dt_attrs a = {.loss = {.id = id, .smoothing = smoothing, .param = param, .share = share}};
+                       dt_value weight, dt_value class_weights, bool by_sample, float smoothing,
+                       float param, float share) {
+    dt_attrs a = {.loss = {.id = id,
+                           .smoothing = smoothing,
+                           .param = param,
+                           .share = share,
+                           .by_sample = by_sample}};
     return dt_graph_apply(g, DT_OP_loss, name, (dt_value[]){x, target, weight, class_weights},
                           class_weights == DT_NONE ? 3 : 4, &a);
 }
 
 dt_value dt_loss(dt_graph *g, dt_word id, dt_value x, dt_value target, dt_value weight,
                  float smoothing, float param) {
-    return dt_loss_share(g, dt_losses[id].id, id, x, target, weight, DT_NONE, smoothing, param, 1);
+    return dt_loss_share(g, dt_losses[id].id, id, x, target, weight, DT_NONE, false, smoothing,
+                         param, 1);
 }

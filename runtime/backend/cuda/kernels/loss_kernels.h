@@ -24,7 +24,9 @@ enum { // kinds of target; the first two are for losses over classes
 
 typedef struct dt_loss_args {
     dt_rows r;
-    const float *x, *target, *weight, *class_weights; // class_weights: or NULL
+    const float *x, *target, *weight;
+    const float *class_weights,
+        *factors; // class_weights: or parameters of the elements; factors of samples, by class
     const int32_t *classes;
     float *dx;
     double *losses;
@@ -45,7 +47,13 @@ DT_FN void dt_loss_weights(const dt_loss_args *a, int V, int64_t i, float w[8]) 
     for (int k = 0; k < 8; k++) w[k] = 1.0f;
     if (a->class_weights) dt_get8_row(a->class_weights, DT_F32, V, i, a->r.n - i, w);
 }
-// By what the sample's weight has been multiplied already.
+// What attrs.loss.by_sample multiplies a row by.
+DT_FN float dt_loss_factor(const dt_loss_args *a, int64_t row) {
+    if (!a->factors) return 1.0f;
+    const int32_t y = a->classes[row];
+    return y < 0 || y >= a->r.n ? 1.0f : a->factors[y];
+}
+// By what the sample's weight has been multiplied already, or the factor above is.
 DT_FN float dt_loss_class_weight(const dt_loss_args *a, int64_t row) {
     if (!a->class_weights || a->kind != DT_LOSS_CLASSES) return 1.0f;
     const int32_t y = a->classes[row];
@@ -69,13 +77,14 @@ DT_FN void dt_loss_take(const dt_loss_args *a, const dt_rows_share *s, dt_loss_s
         const int64_t at = s->row * a->r.n + i, left = a->r.n - i;
         dt_get8_row(a->x, DT_F32, V, at, left, x);
         if (a->kind != DT_LOSS_CLASSES) dt_get8_row(a->target, DT_F32, V, at, left, q);
+        dt_loss_weights(a, V, i, w);
         if (a->kind == DT_LOSS_ELEMENTS) {
             for (int k = 0; k < 8; k++)
-                if (k < left) m->x += dt_loss_value(a->id, x[k], q[k], a->param);
+                if (k < left)
+                    m->x += dt_loss_value(a->id, x[k], q[k], a->class_weights ? w[k] : a->param);
             continue;
         }
         dt_take_exp(&m->max, &m->z, x, left);
-        dt_loss_weights(a, V, i, w);
         for (int k = 0; k < 8; k++) m->x += w[k] * x[k];
         for (int k = 0; k < 8 && a->class_weights; k++) m->u += w[k];
         for (int k = 0; k < 8 && a->kind == DT_LOSS_SHARES; k++)
@@ -122,7 +131,8 @@ DT_KERNEL(loss_rows, dt_loss_args) {
         const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
         if (s.lane == 0 && s.row >= 0) {
             const double w = (double)a->weight[s.row];
-            a->losses[s.row] = w == 0 ? 0 : w * dt_loss_of(a, s.row, &sums[t]);
+            a->losses[s.row] =
+                w == 0 ? 0 : w * (double)dt_loss_factor(a, s.row) * dt_loss_of(a, s.row, &sums[t]);
         }
     }
 }
@@ -160,6 +170,7 @@ DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt
     const float k_inv = 1.0f / (float)a->r.n, smooth = a->smoothing;
     float mass = 0.0f, share = 0.0f;
     if (w != 0.0f && a->kind < DT_LOSS_ELEMENTS) {
+        g *= dt_loss_factor(a, s->row);
         const dt_loss_parts p = dt_loss_parts_of(a, s->row, m);
         const double entropy = dt_loss_cross_entropy(p, (double)smooth);
         g *= dt_loss_slope(a->id, (float)entropy, 0, a->param);
@@ -179,7 +190,8 @@ DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt
         dt_loss_weights(a, V, i, weights);
         for (int k = 0; k < 8; k++) {
             if (a->kind == DT_LOSS_ELEMENTS) {
-                x[k] = g * dt_loss_slope(a->id, x[k], q[k], a->param) * k_inv;
+                x[k] = g * k_inv *
+                       dt_loss_slope(a->id, x[k], q[k], a->class_weights ? weights[k] : a->param);
                 continue;
             }
             q[k] = a->kind == DT_LOSS_CLASSES ? (i + k == y ? 1.0f : 0.0f) : q[k] * weights[k];
