@@ -161,10 +161,11 @@ static dt_status read_normalize(resolver *r, int channels) {
             r->info->normalize_auto = true;
             return DT_OK;
         }
-        return dt_config_fail(r->k.c, dt_key_of(&r->k, "normalize"),
-                              "auto is for numbers from at most %d columns; here expected {mean: "
-                              "[...], std: [...]}",
-                              DT_MAX_NORMALIZE);
+        const char *key = dt_key_of(&r->k, "normalize");
+        return dt_config_fail(r->k.c, key,
+                              "%s: auto is for numbers from at most %d columns; here expected "
+                              "{mean: [...], std: [...]}",
+                              key, DT_MAX_NORMALIZE);
     }
     if (dt_cnode_get(n, "mean"))
         DT_TRY(read_reals(r, dt_cnode_get(n, "mean"), "mean", channels, r->info->mean));
