@@ -13,7 +13,9 @@ steps=${steps:-120}
 kills=${KILLS:-${FULL:+30}}
 kills=${kills:-12}
 RANDOM=${SEED:-12}
-common=(train.global_batch=8 train.max_steps="$steps" checkpoint.every="7 steps")
+# all sinks that need no server
+common=(train.global_batch=8 train.max_steps="$steps" checkpoint.every="7 steps" eval.every="30 steps"
+        "metrics.sinks=[terminal, jsonl, tensorboard, prometheus, report]")
 
 train "${common[@]}" run.name=calm
 
