@@ -96,7 +96,7 @@ accuracy=$(grep -o '"label.accuracy":[0-9.]*' runs/xor/metrics.jsonl | tail -1 |
 grep -v '^    label:' v.yaml | sed 's/, targets: {[^}]*}}//' >plain.yaml
 expect 2 "wants fields of numbers (kind: vector or real) in data.fields beside its target, x; there are none. To predict a class" "$dtrain" check plain.yaml data.split=
 sed 's/{kind: vector, source: npy, size: 3, normalize: {mean: \[6\], std: \[4\]}}/{kind: real, source: label}/' plain.yaml >real.yaml
-expect 2 "field x is a number, which these take: bce, mse, smooth_l1. To predict a class, add it to data.fields" "$dtrain" check real.yaml data.split=
+expect 2 "field x is a number, which these take: bce, mse, l1, smooth_l1, huber, poisson. To predict a class, add it to data.fields" "$dtrain" check real.yaml data.split=
 sed 's/, targets: {[^}]*}}//' v.yaml >plain.yaml
 expect 2 "train.targets: {label: {loss: cross_entropy}, …}" "$dtrain" check plain.yaml data.split=
 expect 2 "wants fields of numbers (kind: vector or real)" "$dtrain" check c.yaml model.name=mlp
