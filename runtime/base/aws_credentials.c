@@ -5,10 +5,10 @@
 #include "arena.h"
 #include "clock.h"
 #include "http.h"
+#include "ini.h"
 #include "io.h"
 #include "s3.h"
 
-#include <ctype.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -26,50 +26,23 @@ static const char *env(const char *name) {
 
 // ---- the shared files ------------------------------------------------------------------------------
 
-// A profile's section is [NAME] in `credentials`, and [profile NAME] or [default] in `config`.
-static bool is_section(const char *line, const char *profile) {
-    char name[256];
-    if (sscanf(line, "[ profile %255[^] \t] ]", name) == 1 ||
-        sscanf(line, "[ %255[^] \t] ]", name) == 1)
-        return strcmp(name, profile) == 0;
-    return false;
-}
-
-static char *setting(const char *path, const char *profile, const char *name) {
-    char *text = NULL, *found = NULL, *rest;
-    size_t n;
-    if (!dt_io_exists(path)) return NULL;
-    if (dt_io_read_file(&text, &n, path, 1 << 20, DT_E_USAGE) != DT_OK) {
-        dt_error_clear();
-        return NULL;
-    }
-    bool inside = false;
-    for (char *line = strtok_r(text, "\r\n", &rest); line && !found;
-         line = strtok_r(NULL, "\r\n", &rest)) {
-        char key[64], value[4096];
-        if (*line == '[')
-            inside = is_section(line, profile);
-        else if (inside && !isspace((unsigned char)*line) &&
-                 sscanf(line, "%63[^ =] = %4095[^\n]", key, value) == 2 && strcmp(key, name) == 0) {
-            size_t end = strlen(value);
-            while (end > 0 && isspace((unsigned char)value[end - 1])) value[--end] = '\0';
-            found = dt_xstrdup(value);
-        }
-    }
-    free(text);
-    return found;
-}
-
+// A profile's section is [NAME] in `credentials`, and [profile NAME], or [default], in `config`.
 char *dt_aws_profile_get(const char *name) {
-    static const char *const FILES[][2] = {{"AWS_SHARED_CREDENTIALS_FILE", "credentials"},
-                                           {"AWS_CONFIG_FILE", "config"}};
-    const char *profile = env("AWS_PROFILE"), *home = env("HOME");
+    static const char *const FILES[][3] = {
+        {"AWS_SHARED_CREDENTIALS_FILE", "credentials", ""},
+        {"AWS_CONFIG_FILE", "config", "profile "},
+        {"AWS_CONFIG_FILE", "config", ""},
+    };
+    const char *profile = env("AWS_PROFILE") ? env("AWS_PROFILE") : "default", *home = env("HOME");
+    const int n = strcmp(profile, "default") == 0 ? 3 : 2;
     char *found = NULL;
-    for (int i = 0; i < 2 && !found; i++) {
-        char *path = env(FILES[i][0]) ? dt_xstrdup(env(FILES[i][0]))
-                     : home           ? dt_xprintf("%s/.aws/%s", home, FILES[i][1])
-                                      : NULL;
-        if (path) found = setting(path, profile ? profile : "default", name);
+    for (int i = 0; i < n && !found; i++) {
+        const char *given = env(FILES[i][0]);
+        char *path =
+            given ? dt_xstrdup(given) : dt_xprintf("%s/.aws/%s", home ? home : "", FILES[i][1]);
+        char *section = dt_xprintf("%s%s", FILES[i][2], profile);
+        found = dt_ini_get(path, section, name);
+        free(section);
         free(path);
     }
     return found;
