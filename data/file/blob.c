@@ -139,7 +139,7 @@ dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes)
 
 // A tar ends in zeros, up to 20 blocks of them. `tar -r` writes over them, so what it adds to a small shard may leave
 // the size unchanged. But the added bytes begin in the last 21 blocks, which the stamp covers.
-enum { HEAD_BYTES = 8192, TAIL_BYTES = 12288 };
+enum { HEAD_BYTES = DT_BLOB_HEAD_BYTES, TAIL_BYTES = 12288 };
 
 dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out) {
     uint8_t buf[8 + HEAD_BYTES + TAIL_BYTES];

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct dt_blob_store;
+enum { DT_BLOB_HEAD_BYTES = 8192 };
 
 typedef struct dt_blob {
     const struct dt_blob_store *store; // NULL: closed
@@ -49,8 +50,9 @@ dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes)
 // Exactly n_head bytes at `at` and the n_bytes behind them, to two places, by one call where the store can.
 dt_status dt_blob_read_parts(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
                              size_t n_bytes);
-// A cheap identity of an object: XXH3 of its size, its first 8 KiB and its last 12 KiB. An index stores it, and so
-// finds that its file was replaced, or a tar appended to within its padding. Hashes of members find other changes.
+// A cheap identity of an object: XXH3 of its size, its first 8 KiB (what a remote object keeps of its opening) and its
+// last 12 KiB. An index stores it, and so finds that its file was replaced, or a tar appended to within its padding.
+// Hashes of members find other changes.
 dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out);
 
 #endif

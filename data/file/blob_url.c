@@ -1,4 +1,5 @@
 // blob_url.c: ranges of remote objects.
+#define _GNU_SOURCE // strcasestr
 #include "blob_url.h"
 
 #include "base/arena.h"
@@ -11,16 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD_BYTES = 8192 };
-
 struct dt_blob_object {
-    char etag[128];
+    char version[sizeof((dt_http_reply *)0)->version];
     size_t n_head;
-    uint8_t head[HEAD_BYTES];
+    uint8_t head[DT_BLOB_HEAD_BYTES];
 };
 
 bool dt_blob_is_url(const char *path) {
-    return dt_http_is_url(path) || dt_s3_is_url(path);
+    return strncmp(path + strcspn(path, ":/"), "://", 3) == 0;
 }
 
 // ---- requests --------------------------------------------------------------------------------------
@@ -29,7 +28,7 @@ enum {
     OPEN_S = 15
 }; // a server that does not answer while an object is opened may be a name that is wrong
 
-// Requests a range of the object; `unchanged`: a header If-Match, or NULL.
+// Requests a range of the object; `unchanged`: a header that wants its version, or NULL.
 static dt_status ask(dt_http_reply *out, const char *path, uint64_t at, const dt_http_part part[2],
                      const char *unchanged, double limit_s) {
     dt_s3_request r = {
@@ -37,7 +36,7 @@ static dt_status ask(dt_http_reply *out, const char *path, uint64_t at, const dt
     dt_status st = DT_OK;
     *out = (dt_http_reply){0};
     if (dt_s3_is_url(path))
-        st = dt_s3_prepare(&r, path, NULL, unchanged);
+        st = dt_s3_prepare(&r, path, unchanged);
     else {
         r.http.url = path;
         r.headers[0] = unchanged;
@@ -67,9 +66,9 @@ static dt_status refused(const char *path, const dt_http_reply *r) {
                  "data.s3.anonymous=true for what everybody may read";
     else if (r->status == 404)
         advice = "; check its name";
-    const dt_status st = dt_fail(DT_E_DATA, "%.*s: the server says %d%s%s%s%.200s%s",
-                                 dt_http_shown(path), path, r->status, code ? " " : "",
-                                 code ? code : "", why ? ": " : "", why ? why : "", advice);
+    const dt_status st =
+        dt_fail(DT_E_DATA, "%s: the server says %d%s%s%s%.200s%s", path, r->status, code ? " " : "",
+                code ? code : "", why ? ": " : "", why ? why : "", advice);
     free(code);
     free(why);
     return st;
@@ -86,19 +85,20 @@ static dt_status read_url(const dt_blob *b, uint64_t at, void *head, size_t n_he
         return DT_OK;
     }
     char header[160];
-    const bool is_strong = *o->etag == '"'; // If-Match holds for no weak ETag
-    snprintf(header, sizeof header, "If-Match: %s", o->etag);
+    const bool is_weak = strncmp(o->version, "W/", 2) == 0; // such an ETag matches none
+    snprintf(header, sizeof header, "%s: %s",
+             *o->version == '"' ? "If-Match" : "If-Unmodified-Since", o->version);
     dt_http_reply r;
     DT_TRY(ask(&r, b->path, at, (dt_http_part[2]){{head, n_head}, {dst, n_bytes}},
-               is_strong ? header : NULL, 0));
+               is_weak || !*o->version ? NULL : header, 0));
     dt_status st = DT_OK;
     if (r.status == 416 || (r.status == 206 && r.n_total != b->n_bytes))
-        st = dt_fail(DT_E_DATA, "%.*s: changed while it was read: it had %llu bytes; start again",
-                     dt_http_shown(b->path), b->path, (unsigned long long)b->n_bytes);
-    else if (r.status == 412 || (r.status == 206 && strcmp(r.etag, o->etag) != 0))
+        st = dt_fail(DT_E_DATA, "%s: changed while it was read: it had %llu bytes; start again",
+                     b->path, (unsigned long long)b->n_bytes);
+    else if (r.status == 412 || (r.status == 206 && strcmp(r.version, o->version) != 0))
         st = dt_fail(DT_E_DATA,
-                     "%.*s: changed while it was read: its ETag was %s and is %s; start again",
-                     dt_http_shown(b->path), b->path, o->etag, *r.etag ? r.etag : "another");
+                     "%s: changed while it was read: its version was %s and is %s; start again",
+                     b->path, o->version, *r.version ? r.version : "another");
     else if (r.status != 206)
         st = refused(b->path, &r);
     dt_http_reply_fini(&r);
@@ -111,35 +111,56 @@ static void close_url(dt_blob *b) {
 
 static const dt_blob_store URLS = {read_url, close_url, true};
 
-// What stands in a path stands in logs and configs as well.
-static dt_status refuse_password(const char *path) {
-    const char *host = strstr(path, "://") + 3;
+// What stands in a path stands in logs, configs and reports as well.
+static dt_status refuse_secrets(const char *path) {
+    static const char *const WORDS[] = {"sig", "token", "key", "auth", "secret", "pass", "cred"};
+    const char *host = strstr(path, "://") + 3, *p = host + strcspn(host, "?");
     const size_t n = strcspn(host, "/?#");
     const char *at = memchr(host, '@', n);
-    if (!at) return DT_OK;
-    return dt_fail(DT_E_USAGE,
-                   "%.*s…%.*s: a name and a password in a path would stand in logs: put them into "
-                   "~/.netrc",
-                   (int)(host - path), path, (int)(host + n - at), at);
+    if (at)
+        return dt_fail(DT_E_USAGE,
+                       "%.*s…%.*s: a name and a password in a path would stand in logs: put them "
+                       "into ~/.netrc",
+                       (int)(host - path), path, (int)(host + n - at), at);
+    for (const int n_path = (int)(p - path); *p; p += strcspn(p, "&")) {
+        char name[64]; // of a parameter of the query
+        p++;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "=&"), p);
+        for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
+            if (strcasestr(name, WORDS[i]))
+                return dt_fail(DT_E_USAGE,
+                               "%.*s?…: the parameter %s in a path would stand in logs: name the "
+                               "object without it, and give credentials (s3://, gs://, or "
+                               "~/.netrc for a web server)",
+                               n_path, path, name);
+    }
+    return DT_OK;
 }
 
 dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there) {
     *is_there = true;
-    DT_TRY(refuse_password(path));
+    *b = (dt_blob){.path = path};
+    if (!dt_http_is_url(path) && !dt_s3_is_url(path))
+        return dt_fail(DT_E_USAGE,
+                       "%s: only files, by their path, and http://, https://, s3:// and gs:// are "
+                       "read; copy the data here, or name it so",
+                       path);
+    if (dt_http_is_url(path)) DT_TRY(refuse_secrets(path));
     dt_http_reply r = {0};
     struct dt_blob_object *o = dt_xcalloc(1, sizeof *o);
-    dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, HEAD_BYTES}}, NULL, OPEN_S);
+    dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, DT_BLOB_HEAD_BYTES}}, NULL, OPEN_S);
     *is_there = st != DT_OK || (r.status != 404 && r.status != 403);
-    *b = (dt_blob){.path = path};
     const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0);
     if (st == DT_OK && r.status != 206 && !empty) st = refused(path, &r);
     if (st == DT_OK) {
-        o->n_head = empty ? 0 : r.n_total < HEAD_BYTES ? (size_t)r.n_total : HEAD_BYTES;
-        memcpy(o->etag, r.etag, sizeof o->etag);
+        o->n_head = empty                            ? 0
+                    : r.n_total < DT_BLOB_HEAD_BYTES ? (size_t)r.n_total
+                                                     : DT_BLOB_HEAD_BYTES;
+        memcpy(o->version, r.version, sizeof o->version);
         *b = (dt_blob){.store = &URLS,
                        .path = path,
                        .n_bytes = empty ? 0 : r.n_total,
-                       .version = dt_hash64(o->etag, strlen(o->etag)),
+                       .version = dt_hash64(o->version, strlen(o->version)),
                        .u.object = o};
     } else
         free(o);

@@ -1,8 +1,9 @@
 // blob_url.h: blobs of objects that an HTTP server or an object store has: http://, https://, s3://, gs:// (base/s3.h).
 //
-// Opening asks for the first 8 KiB, with which size and ETag come; these bytes are kept. Each read is a request for a range
-// that must still have this ETag and size: an object that changed is an error. What fails on the way is tried again
-// (base/http.h).
+// Opening asks for the first 8 KiB, with which size and version come (the ETag, else Last-Modified); these bytes are kept.
+// Each read is a request for a range that must still have this version and size: an object that changed is an error. What
+// fails on the way is tried again (base/http.h). A path is shown in logs, configs and reports, so a password in one is
+// refused, and so is a query that may hold a signature or a token.
 #ifndef DT_DATA_BLOB_URL_H
 #define DT_DATA_BLOB_URL_H
 
@@ -10,6 +11,7 @@
 
 #include <stdbool.h>
 
+// SCHEME://…, of any scheme; opening refuses others than those above.
 bool dt_blob_is_url(const char *path);
 // *is_there = false: the server has no such object (404, or 403 from a server that does not tell the two apart). `path`
 // is borrowed.

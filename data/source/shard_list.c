@@ -52,12 +52,6 @@ static dt_status add_wids(dt_listing *l, const char *path, json_t *spec, const c
         const char *url = json_string_value(json_object_get(item, "url"));
         if (!url) return dt_fail(DT_E_DATA, "%s: shard %zu has no url", path, i);
         url = without_scheme(url);
-        const char *strange = !strstr(url, "://") && base ? base : url;
-        if (strstr(strange, "://") && !dt_blob_is_url(strange))
-            return dt_fail(DT_E_DATA,
-                           "%s: %s: only files, http, https, s3 and gs are read; copy the shards "
-                           "here, and list them by their names",
-                           path, strange);
         push(l, beside(path, base, url), set, json_object_get(item, "nsamples"));
     }
     return DT_OK;

@@ -132,9 +132,9 @@ static dt_status no_format(const dt_shard_job *j, const uint8_t *head, size_t n)
         "%s: neither LMDB nor tar nor MDS (by its first bytes): damaged, or no data file", j->path);
 }
 
-// The index beside a file; of https://host/x.tar?signature it is https://host/x.tar.index?signature. Heap.
+// The index beside a file; of https://host/x.tar?dl=1 it is https://host/x.tar.index?dl=1. Heap.
 static char *index_beside(const char *path) {
-    const int n = dt_http_is_url(path) ? dt_http_shown(path) : (int)strlen(path);
+    const int n = (int)(dt_http_is_url(path) ? strcspn(path, "?#") : strlen(path));
     return dt_xprintf("%.*s.index%s", n, path, path + n);
 }
 

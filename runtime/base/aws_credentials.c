@@ -1,14 +1,15 @@
 // aws_credentials.c: the chain of providers. Formats: the AWS SDKs and Tools Reference Guide (shared config files,
 // container provider, IMDS version 2, AssumeRoleWithWebIdentity).
+#define _GNU_SOURCE // strptime
 #include "aws_credentials.h"
 
 #include "arena.h"
-#include "clock.h"
 #include "http.h"
 #include "ini.h"
 #include "io.h"
 #include "s3.h"
 
+#include <arpa/inet.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -58,12 +59,14 @@ typedef struct found {
 // "2026-11-25T12:00:00Z"
 static double parse_time(const char *text) {
     struct tm t = {0};
-    if (!text || sscanf(text, "%d-%d-%dT%d:%d:%d", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour,
-                        &t.tm_min, &t.tm_sec) != 6)
-        return 1; // not a time: the credentials are fetched at each use
-    t.tm_year -= 1900;
-    t.tm_mon -= 1;
-    return (double)timegm(&t);
+    // not a time: the credentials are fetched at each use
+    return text && strptime(text, "%Y-%m-%dT%H:%M:%S", &t) ? (double)timegm(&t) : 1;
+}
+
+// Frees a secret.
+static void wipe(char *s) {
+    if (s) explicit_bzero(s, strlen(s));
+    free(s);
 }
 
 static char *copy(const char *s) {
@@ -85,11 +88,20 @@ static bool from_profile(found *f) {
     return f->c.key && f->c.secret;
 }
 
-static dt_status ask(dt_http_reply *out, const dt_http_request *r, const char *what) {
-    dt_status st = dt_http_do(out, r);
+// GET, or POST of a form, with one more header or NULL. The caller frees the reply, also of an error.
+static dt_status ask(dt_http_reply *out, const char *url, const char *header, const char *form,
+                     const char *what) {
+    const char *headers[] = {header, NULL};
+    const dt_http_request r = {.url = url,
+                               .headers = headers,
+                               .method = form ? "POST" : NULL,
+                               .body = form,
+                               .n_body = form ? strlen(form) : 0,
+                               .max_body = ANSWER_BYTES,
+                               .limit_s = FETCH_S};
+    dt_status st = dt_http_do(out, &r);
     if (st == DT_OK && out->status != 200)
-        st = dt_fail(DT_E_STORAGE, "%.*s: the server says %d", dt_http_shown(r->url), r->url,
-                     out->status);
+        st = dt_fail(DT_E_STORAGE, "%s: the server says %d", url, out->status);
     return st == DT_OK ? DT_OK : dt_fail_context(st, "%s", what);
 }
 
@@ -117,28 +129,52 @@ static char *read_token(const char *path) {
     return text;
 }
 
+// The SDKs' rule (AWS SDKs and Tools Reference Guide, "Container credential provider"): https, or a host that is this
+// machine or the agent of ECS or EKS, so that the token goes to nobody else.
+static bool is_agent(const char *url) {
+    static const char *const HOSTS[] = {"localhost",      "[::1]",          "169.254.170.2",
+                                        "169.254.170.23", "[fd00:ec2::23]", NULL};
+    char host[64];
+    struct in_addr a;
+    if (strncmp(url, "http://", 7) != 0) return strncmp(url, "https://", 8) == 0;
+    url += 7;
+    const size_t n = strcspn(url, "/?#");
+    const bool has_user = memchr(url, '@', n) != NULL;
+    snprintf(host, sizeof host, "%.*s",
+             (int)(*url == '[' ? strcspn(url, "]/") + 1 : strcspn(url, ":/?#")), url);
+    for (int i = 0; HOSTS[i] && !has_user; i++)
+        if (strcmp(host, HOSTS[i]) == 0) return true;
+    return !has_user && inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127;
+}
+
 static dt_status from_container(found *f) {
     static const char what[] = "credentials of the container (AWS_CONTAINER_CREDENTIALS_*)";
     const char *full = env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     const char *relative = env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
     const char *file = env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    if (full && !is_agent(full))
+        return dt_fail(DT_E_USAGE,
+                       "AWS_CONTAINER_CREDENTIALS_FULL_URI is %s; expected https://, or http:// of "
+                       "this machine or of the agent of ECS or EKS",
+                       full);
     char *token = file ? read_token(file) : copy(env("AWS_CONTAINER_AUTHORIZATION_TOKEN"));
     if (file && !token) return dt_fail_context(DT_E_USAGE, "%s", what);
     char *url = full ? dt_xstrdup(full) : dt_xprintf("http://169.254.170.2%s", relative);
     char *header = token ? dt_xprintf("Authorization: %s", token) : NULL;
-    const char *headers[] = {header, NULL};
     dt_http_reply reply;
-    dt_status st =
-        ask(&reply,
-            &(dt_http_request){
-                .url = url, .headers = headers, .max_body = ANSWER_BYTES, .limit_s = FETCH_S},
-            what);
+    dt_status st = ask(&reply, url, header, NULL, what);
     if (st == DT_OK) st = take_json(f, &reply, what);
     dt_http_reply_fini(&reply);
     free(url);
-    free(header);
-    free(token);
+    wipe(header);
+    wipe(token);
     return st;
+}
+
+// The text of an element, whatever stands in front of it; heap or NULL.
+static char *element(const dt_http_reply *r, const char *name) {
+    const char *at = r->body ? r->body : "";
+    return dt_s3_element(&at, name);
 }
 
 static dt_status from_web_identity(found *f) {
@@ -147,42 +183,33 @@ static dt_status from_web_identity(found *f) {
     if (!token) return dt_fail_context(DT_E_USAGE, "%s", what);
     const char *region = env("AWS_REGION") ? env("AWS_REGION") : env("AWS_DEFAULT_REGION");
     const char *session = env("AWS_ROLE_SESSION_NAME"), *endpoint = env("AWS_ENDPOINT_URL_STS");
-    char *host = endpoint ? dt_xstrdup(endpoint)
-                 : region ? dt_xprintf("https://sts.%s.amazonaws.com", region)
-                          : dt_xstrdup("https://sts.amazonaws.com");
-    // the token is base64url with dots, an ARN has colons and slashes: both may stand in a form as they are
-    char *body = dt_xprintf("Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=%s"
+    char *url = endpoint ? dt_xstrdup(endpoint)
+                : region ? dt_xprintf("https://sts.%s.amazonaws.com", region)
+                         : dt_xstrdup("https://sts.amazonaws.com");
+    char *role = dt_s3_encode(env("AWS_ROLE_ARN")), *encoded = dt_s3_encode(token);
+    char *name = dt_s3_encode(session ? session : "dtrain");
+    char *form = dt_xprintf("Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=%s"
                             "&RoleSessionName=%s&WebIdentityToken=%s",
-                            env("AWS_ROLE_ARN"), session ? session : "dtrain", token);
+                            role, name, encoded);
     dt_http_reply reply;
-    dt_status st = ask(&reply,
-                       &(dt_http_request){.url = host,
-                                          .method = "POST",
-                                          .body = body,
-                                          .n_body = strlen(body),
-                                          .max_body = ANSWER_BYTES,
-                                          .limit_s = FETCH_S},
-                       what);
+    dt_status st = ask(&reply, url, NULL, form, what);
     if (st == DT_OK) {
-        const char *at = reply.body ? reply.body : "";
-        const char *const start = at;
-        f->c.key = dt_s3_element(&at, "AccessKeyId");
-        at = start;
-        f->c.secret = dt_s3_element(&at, "SecretAccessKey");
-        at = start;
-        f->c.token = dt_s3_element(&at, "SessionToken");
-        at = start;
-        char *until = dt_s3_element(&at, "Expiration");
+        f->c =
+            (dt_aws_credentials){element(&reply, "AccessKeyId"), element(&reply, "SecretAccessKey"),
+                                 element(&reply, "SessionToken")};
+        char *until = element(&reply, "Expiration");
         f->until = parse_time(until);
         free(until);
         if (!f->c.key || !f->c.secret)
             st = dt_fail(DT_E_STORAGE, "%s: its answer has no key", what);
     }
     dt_http_reply_fini(&reply);
-    memset(body, 0, strlen(body));
-    free(body);
-    free(host);
-    free(token);
+    free(url);
+    free(role);
+    free(name);
+    wipe(encoded);
+    wipe(form);
+    wipe(token);
     return st;
 }
 
@@ -195,39 +222,32 @@ static dt_status from_instance(found *f, bool *is_there) {
     *is_there = false;
     if (disabled && strcasecmp(disabled, "true") == 0) return DT_OK;
     char *url = dt_xprintf("%s/latest/api/token", base), *header = NULL, *role = NULL;
-    const char *headers[] = {"X-aws-ec2-metadata-token-ttl-seconds: 300", NULL};
-    dt_http_request r = {.url = url,
-                         .method = "PUT",
-                         .headers = headers,
-                         .max_body = ANSWER_BYTES,
-                         .limit_s = METADATA_S};
+    const dt_http_request begin = {
+        .url = url,
+        .method = "PUT",
+        .headers = (const char *const[]){"X-aws-ec2-metadata-token-ttl-seconds: 300", NULL},
+        .max_body = ANSWER_BYTES,
+        .limit_s = METADATA_S};
     dt_http_reply reply;
-    dt_status st = dt_http_do(&reply, &r);
-    if (st != DT_OK || reply.status != 200) {
-        dt_error_clear();
-        st = DT_OK;
-        goto out;
-    }
-    *is_there = true;
-    header = dt_xprintf("X-aws-ec2-metadata-token: %s", reply.body ? reply.body : "");
-    headers[0] = header;
-    r = (dt_http_request){.headers = headers, .max_body = ANSWER_BYTES, .limit_s = FETCH_S};
-    for (int i = 0; i < 2 && st == DT_OK; i++) { // first the role's name, then its credentials
+    dt_status st = DT_OK;
+    *is_there = dt_http_do(&reply, &begin) == DT_OK && reply.status == 200;
+    dt_error_clear();
+    if (*is_there)
+        header = dt_xprintf("X-aws-ec2-metadata-token: %s", reply.body ? reply.body : "");
+    for (int i = 0; i < 2 && *is_there && st == DT_OK; i++) { // the role's name, its credentials
         free(url);
         url = dt_xprintf("%s/latest/meta-data/iam/security-credentials/%s", base, role ? role : "");
         dt_http_reply_fini(&reply);
-        r.url = url;
-        st = ask(&reply, &r, what);
+        st = ask(&reply, url, header, NULL, what);
         if (st == DT_OK && i == 0) {
             role = dt_xstrdup(reply.body ? reply.body : "");
             role[strcspn(role, "\r\n")] = '\0';
         } else if (st == DT_OK)
             st = take_json(f, &reply, what);
     }
-out:
     dt_http_reply_fini(&reply);
     free(url);
-    free(header);
+    wipe(header);
     free(role);
     return st;
 }
@@ -265,9 +285,12 @@ dt_status dt_aws_credentials_get(dt_aws_credentials *out) {
         if (st == DT_OK) {
             dt_aws_credentials_fini(&kept.c);
             kept = f;
-        } else if (kept.c.key && now < kept.until) { // the kept credentials are still valid
-            dt_error_clear();
-            st = DT_OK;
+        } else {
+            dt_aws_credentials_fini(&f.c);
+            if (kept.c.key && now < kept.until) { // the kept credentials are still valid
+                dt_error_clear();
+                st = DT_OK;
+            }
         }
     }
     if (st == DT_OK)
@@ -275,11 +298,6 @@ dt_status dt_aws_credentials_get(dt_aws_credentials *out) {
                                     copy(kept.c.token)};
     pthread_mutex_unlock(&lock);
     return st;
-}
-
-static void wipe(char *s) {
-    if (s) explicit_bzero(s, strlen(s));
-    free(s);
 }
 
 void dt_aws_credentials_fini(dt_aws_credentials *c) {

@@ -36,10 +36,6 @@ bool dt_http_is_url(const char *path) {
     return strncmp(path, "http://", 7) == 0 || strncmp(path, "https://", 8) == 0;
 }
 
-int dt_http_shown(const char *url) {
-    return (int)strcspn(url, "?#");
-}
-
 static bool is_passing(int status) {
     return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
            status == 504;
@@ -63,7 +59,7 @@ static void sleep_s(double s) {
 dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
     *out = (dt_http_reply){0};
     pthread_once(&loaded, load);
-    if (!try_once) return dt_fail(DT_E_USAGE, "%.*s: %s", dt_http_shown(r->url), r->url, missing);
+    if (!try_once) return dt_fail(DT_E_USAGE, "%s: %s", r->url, missing);
     const double begin = dt_clock_s(), limit_s = r->limit_s > 0 ? r->limit_s : 60;
     dt_http_attempt a = {0};
     for (int n = 1;; n++) {
@@ -80,8 +76,8 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         if ((!answered && !a.again) || spent_s + wait_s > limit_s) {
             dt_http_reply_fini(out);
             return dt_fail(a.again || answered ? DT_E_STORAGE : DT_E_DATA,
-                           "%.*s: %s (%d attempt%s in %.1f s)", dt_http_shown(r->url), r->url,
-                           a.cause, n, n == 1 ? "" : "s", spent_s);
+                           "%s: %s (%d attempt%s in %.1f s)", r->url, a.cause, n, n == 1 ? "" : "s",
+                           spent_s);
         }
         sleep_s(wait_s);
     }

@@ -3,7 +3,8 @@
 //
 // A request is tried again, with a jittered pause that doubles up to 5 s (or as long as the server's Retry-After says),
 // when the connection fails, stalls or ends early, and on 408, 429, 500, 502, 503 and 504. A body that was cut goes on
-// where it ended. Connections are kept open for later requests of any thread.
+// where it ended, unless the object was replaced meanwhile: then all of it is asked for anew. Connections are kept open
+// for later requests of any thread. URLs stand in messages as they are, so no secret may be in one.
 #ifndef DT_BASE_HTTP_H
 #define DT_BASE_HTTP_H
 
@@ -39,27 +40,27 @@ typedef struct dt_http_request {
 typedef struct dt_http_reply {
     int status;
     uint64_t
-        n_total;    // bytes of the object, where the server says so (Content-Range, Content-Length)
-    char etag[128]; // empty: none
+        n_total; // bytes of the object, where the server says so (Content-Range, Content-Length)
+    char version[128]; // the object's ETag, else its Last-Modified; empty: the server says neither
     size_t n_body;
     char
         *body; // heap, NUL behind n_body bytes; of a range only where it failed (status is not 206)
 } dt_http_reply;
 
 // DT_OK: the server answered; every status but those that are tried again, so the caller looks at out->status. Redirects
-// are followed where nothing is signed and no user given, and never from https to http. Any thread.
-// DT_E_STORAGE: no answer within the limit, naming URL (without its query), last cause and number of attempts. DT_E_DATA:
-// an answer that no other attempt would mend (no ranges, no trust in its certificate).
+// are followed by requests of ranges that are not signed and give no user, and never from https to http: other requests
+// carry credentials or bring some. Any thread.
+// DT_E_STORAGE: no answer within the limit, naming URL, last cause and number of attempts. DT_E_DATA: an answer that no
+// other attempt would mend (no ranges, no trust in its certificate).
 // DT_E_USAGE: this build has no dtrain_http.so.
 dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r);
 void dt_http_reply_fini(dt_http_reply *r);
 bool dt_http_is_url(const char *path); // "http://…" or "https://…"
-// The URL up to its query, which may hold a signature, for messages.
-int dt_http_shown(const char *url);
 
 // ---- between http.c and the module -----------------------------------------------------------------
 typedef struct dt_http_attempt {
     size_t n_got;         // bytes of the parts that are there, before and after
+    char version[128];    // of the object that they are of
     double retry_after_s; // < 0: the server did not say
     char cause[256];      // why the attempt failed
     bool again;           // whether another attempt may succeed

@@ -1,7 +1,7 @@
 // http_curl.c: one attempt of a request by libcurl (http.h). The module dtrain_http.so.
 //
 // Handles are kept in a list, as each keeps its connections open: a thread takes the handle that was used last, or makes
-// one. Redirects: libcurl drops the password for another host, but not headers, so what is signed follows none.
+// one. Redirects: libcurl drops the password for another host, but not headers, and follows none where http.h says so.
 #include "http.h"
 
 #include <curl/curl.h>
@@ -68,6 +68,8 @@ typedef struct transfer {
     uint64_t from;   // first byte of the requested range
     bool is_range;   // the answer has a Content-Range …
     bool has_from;   // … that begins at `from`
+    bool has_total;  // … and says how large the object is
+    bool replaced;   // it is of another object than what the attempts before got
     const char *bad; // why the body was refused
 } transfer;
 
@@ -94,18 +96,21 @@ static double retry_after(const char *value) {
 static size_t take_header(char *line, size_t size, size_t n, void *ctx) {
     transfer *t = ctx;
     char v[256];
+    int got;
     unsigned long long first, last, total;
     if (strncmp(line, "HTTP/", 5) == 0) { // a new answer begins, behind a redirect or a 100
-        t->is_range = t->has_from = false;
-        t->out->etag[0] = '\0';
+        t->is_range = false;
+        t->out->version[0] = '\0';
         t->out->n_total = 0;
-    } else if (header_value(line, n, "ETag", v))
-        snprintf(t->out->etag, sizeof t->out->etag, "%.127s", v);
+    } else if (header_value(line, n, "ETag", v) ||
+               (!*t->out->version && header_value(line, n, "Last-Modified", v)))
+        snprintf(t->out->version, sizeof t->out->version, "%.127s", v);
     else if (header_value(line, n, "Content-Range", v) &&
-             sscanf(v, "bytes %llu-%llu/%llu", &first, &last, &total) == 3) {
+             (got = sscanf(v, "bytes %llu-%llu/%llu", &first, &last, &total)) >= 2) {
         t->is_range = true;
         t->has_from = first == t->from;
-        t->out->n_total = total;
+        t->has_total = got == 3; // else it is "bytes 0-99/*"
+        t->out->n_total = t->has_total ? total : 0;
     } else if (header_value(line, n, "Content-Length", v) && t->out->n_total == 0)
         t->out->n_total = strtoull(v, NULL, 10);
     else if (header_value(line, n, "Retry-After", v))
@@ -116,7 +121,11 @@ static size_t take_header(char *line, size_t size, size_t n, void *ctx) {
 // Appends bytes of the range to the two parts.
 static size_t take_range(transfer *t, const char *data, size_t n) {
     size_t begin = 0, done = 0;
+    t->replaced = t->a->n_got > 0 && strcmp(t->a->version, t->out->version) != 0;
+    if (t->replaced) return 0;
+    memcpy(t->a->version, t->out->version, sizeof t->a->version);
     if (!t->has_from) t->bad = "the server sent another range than was asked for";
+    if (!t->has_total) t->bad = "the server does not say how large the object is";
     for (int i = 0; i < 2 && !t->bad; i++) {
         const dt_http_part *p = &t->r->part[i];
         const size_t end = begin + p->n_bytes;
@@ -153,8 +162,9 @@ static size_t take_body(char *data, size_t size, size_t n, void *ctx) {
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
     // some servers (rclone) say 200 with a Content-Range
     if (t->r->ranged && t->is_range && status < 300) return take_range(t, data, size * n);
-    if (t->r->ranged && status == 200) {
-        t->bad = "the server sends whole files only, no ranges of them";
+    if (t->r->ranged && (status == 200 || status == 206)) {
+        t->bad = status == 206 ? "the server sends a range, but not which one"
+                               : "the server sends whole files only, no ranges of them";
         return 0;
     }
     if (status < 300) return take_text(t, data, size * n, t->r->max_body);
@@ -194,7 +204,7 @@ static void set_security(CURL *c, const dt_http_request *r) {
     curl_easy_setopt(c, CURLOPT_PROTOCOLS, all);
     curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS, tls ? CURLPROTO_HTTPS : all);
 #endif
-    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, (long)(!r->sign && !r->user));
+    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, (long)(r->ranged && !r->sign && !r->user));
     curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
     set_authority(c);
     if (r->sign) curl_easy_setopt(c, CURLOPT_AWS_SIGV4, r->sign);
@@ -288,6 +298,12 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     curl_easy_reset(c); // keeps connections
     curl_slist_free_all(headers);
     give_handle(h);
+    if (t.replaced || (out->status == 416 && a->n_got > 0)) { // by a shorter one
+        snprintf(a->cause, sizeof a->cause, "the object was replaced while it was read");
+        a->n_got = 0;
+        a->again = true;
+        return false;
+    }
     // where the object ends inside the range, its bytes up to there are the answer
     const size_t asked = r->part[0].n_bytes + r->part[1].n_bytes;
     const uint64_t left = out->n_total > r->from ? out->n_total - r->from : 0;

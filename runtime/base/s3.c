@@ -5,38 +5,50 @@
 #include "arena.h"
 #include "aws_credentials.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    char *endpoint, *region;
+    char *endpoint, *region; // NULL: none
     bool anonymous;
-} options;
+    bool found; // what the config leaves out was looked for
+} options;      // under `lock`
 
-static void replace(char **old, const char *text) {
+static void replace(char **old, char *text) {
     free(*old);
-    *old = text ? dt_xstrdup(text) : NULL;
+    *old = text;
 }
 
 void dt_s3_configure(const dt_s3_options *o) {
-    replace(&options.endpoint, o->endpoint);
-    replace(&options.region, o->region);
+    pthread_mutex_lock(&lock);
+    replace(&options.endpoint, o->endpoint ? dt_xstrdup(o->endpoint) : NULL);
+    replace(&options.region, o->region ? dt_xstrdup(o->region) : NULL);
     options.anonymous = o->anonymous;
+    options.found = false;
+    pthread_mutex_unlock(&lock);
 }
 
 bool dt_s3_is_url(const char *path) {
     return strncmp(path, "s3://", 5) == 0 || strncmp(path, "gs://", 5) == 0;
 }
 
-static char *first_of(const char *given, const char *const *names, const char *setting) {
-    if (given) return dt_xstrdup(given);
+static char *first_of(const char *const *names, const char *setting) {
     for (; *names; names++)
         if (getenv(*names) && *getenv(*names)) return dt_xstrdup(getenv(*names));
     return dt_aws_profile_get(setting);
 }
 
-// Percent-encodes a key in the form that is signed: all characters but letters, digits, -._~ and the slashes.
-static char *encode(const char *key) {
+static void find_options(void) {
+    static const char *const ENDPOINTS[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
+    static const char *const REGIONS[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
+    if (!options.found && !options.endpoint) options.endpoint = first_of(ENDPOINTS, "endpoint_url");
+    if (!options.found && !options.region) options.region = first_of(REGIONS, "region");
+    options.found = true;
+}
+
+char *dt_s3_encode(const char *key) {
     static const char plain[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
     static const char hex[] = "0123456789ABCDEF";
@@ -54,46 +66,40 @@ static char *encode(const char *key) {
     return out;
 }
 
-static char *make_url(const char *url, const char *endpoint, const char *region,
-                      const char *query) {
+static char *make_url(const char *url, const char *endpoint, const char *region) {
     const char *bucket = url + 5, *slash = strchr(bucket, '/');
     const int n = slash ? (int)(slash - bucket) : (int)strlen(bucket);
-    char *key = encode(slash ? slash + 1 : ""), *out;
-    const char *mark = query ? "?" : "";
-    if (!query) query = "";
+    char *key = dt_s3_encode(slash ? slash + 1 : ""), *out;
     if (!endpoint && url[0] == 'g') endpoint = "https://storage.googleapis.com";
     if (endpoint)
-        out = dt_xprintf("%.*s/%.*s/%s%s%s",
+        out = dt_xprintf("%.*s/%.*s/%s",
                          (int)strlen(endpoint) - (endpoint[strlen(endpoint) - 1] == '/'), endpoint,
-                         n, bucket, key, mark, query);
+                         n, bucket, key);
     else if (memchr(bucket, '.', (size_t)n))
-        out = dt_xprintf("https://s3.%s.amazonaws.com/%.*s/%s%s%s", region, n, bucket, key, mark,
-                         query);
+        out = dt_xprintf("https://s3.%s.amazonaws.com/%.*s/%s", region, n, bucket, key);
     else
-        out = dt_xprintf("https://%.*s.s3.%s.amazonaws.com/%s%s%s", n, bucket, region, key, mark,
-                         query);
+        out = dt_xprintf("https://%.*s.s3.%s.amazonaws.com/%s", n, bucket, region, key);
     free(key);
     return out;
 }
 
-dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *query, const char *extra) {
-    static const char *const ENDPOINTS[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
-    static const char *const REGIONS[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
+dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *extra) {
     const char *slash = strchr(url + 5, '/');
-    if (url[5] == '/' || (!query && (!slash || !slash[1])))
+    if (url[5] == '/' || !slash || !slash[1])
         return dt_fail(DT_E_USAGE, "%s: an object is named like s3://BUCKET/KEY", url);
-    char *endpoint = first_of(options.endpoint, ENDPOINTS, "endpoint_url");
-    char *region = first_of(options.region, REGIONS, "region");
-    if (!region) region = dt_xstrdup(url[0] == 'g' ? "auto" : "us-east-1");
     int n = 0;
-    r->url = make_url(url, endpoint, region, query);
+    pthread_mutex_lock(&lock);
+    find_options();
+    const char *region = options.region ? options.region : url[0] == 'g' ? "auto" : "us-east-1";
+    r->url = make_url(url, options.endpoint, region);
     r->http.url = r->url;
-    free(endpoint);
+    r->scope = dt_xprintf("aws:amz:%s:s3", region);
+    const bool anonymous = options.anonymous;
+    pthread_mutex_unlock(&lock);
     dt_aws_credentials c = {0};
-    dt_status st = options.anonymous ? DT_OK : dt_aws_credentials_get(&c);
+    dt_status st = anonymous ? DT_OK : dt_aws_credentials_get(&c);
     if (st != DT_OK) st = dt_fail_context(st, "%s", url);
-    if (st == DT_OK && !options.anonymous) {
-        r->scope = dt_xprintf("aws:amz:%s:s3", region);
+    if (st == DT_OK && !anonymous) {
         r->user = dt_xprintf("%s:%s", c.key, c.secret);
         r->http.sign = r->scope;
         r->http.user = r->user;
@@ -104,7 +110,6 @@ dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *query, co
     r->headers[n] = NULL;
     r->http.headers = r->headers;
     dt_aws_credentials_fini(&c);
-    free(region);
     return st;
 }
 

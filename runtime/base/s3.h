@@ -23,17 +23,18 @@ void dt_s3_configure(const dt_s3_options *o);
 bool dt_s3_is_url(const char *path); // s3://… or gs://…
 
 // Makes r's url, sign, user and headers from `url` (heap, freed by dt_s3_request_fini); r's other members are the
-// caller's. query: appended to the object's URL, sorted and encoded ("list-type=2&prefix=a%2Fb"), or NULL. `extra`: one
-// more header, or NULL. DT_E_USAGE: no bucket or key in it; no credentials, with where they were looked for.
-// DT_E_STORAGE: credentials could not be fetched. Any thread.
+// caller's. `extra`: one more header, or NULL. DT_E_USAGE: no bucket or key in it; no credentials, with where they were
+// looked for. DT_E_STORAGE: credentials could not be fetched. Any thread.
 typedef struct dt_s3_request {
     dt_http_request http;
     const char *headers[4];
     char *url, *user, *token, *scope;
 } dt_s3_request;
-dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *query, const char *extra);
+dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *extra);
 void dt_s3_request_fini(dt_s3_request *r);
 
+// Percent-encodes a key in the form that is signed: all characters but letters, digits, -._~ and the slashes. Heap.
+char *dt_s3_encode(const char *key);
 // The text between <name> and </name> of an answer, heap; NULL: none. From *at on, which moves behind it.
 char *dt_s3_element(const char **at, const char *name);
 

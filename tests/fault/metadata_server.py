@@ -5,6 +5,7 @@ metadata_server.py PORT_FILE
 import http.server
 import os
 import sys
+import urllib.parse
 
 KEYS = '{"AccessKeyId": "key", "SecretAccessKey": "private-word", "Token": "", "Expiration": "2099-01-01T00:00:00Z"}'
 XML = """<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>
@@ -29,14 +30,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         of_session = self.headers.get("X-aws-ec2-metadata-token") == "session"
+        if self.path == "/moved":
+            self.send_response(302)
+            self.send_header("Location", "/container")
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         if self.path == "/container":
             return self.say(KEYS if self.headers.get("Authorization") == "agent-word" else "")
         self.say({ROLES: "role\n", ROLES + "role": KEYS}.get(self.path, "") if of_session else "")
 
     def do_POST(self):
-        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        right = "WebIdentityToken=identity" in form and "RoleArn=arn:aws:iam::1:role/r" in form
-        self.say(XML if right else "")
+        form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        wanted = {"WebIdentityToken": "identity", "RoleArn": "arn:aws:iam::1:role/r", "RoleSessionName": "a=b&c"}
+        self.say(XML if all(form.get(k) == [v] for k, v in wanted.items()) else "")
 
 
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -1,6 +1,9 @@
 """Serves the files of a folder by ranges over HTTP on loopback, and does to every answer what --faults says.
 
-range_server.py FOLDER PORT_FILE [--faults SHARE] [--seed N] [--count FILE] [--change-after N]
+range_server.py FOLDER PORT_FILE [--faults SHARE] [--seed N] [--count FILE] [--change-after N] [--tls CERTIFICATE KEY]
+
+A word of the query says what the server is like: weak (weak ETags), dated (Last-Modified and no ETag), whole (no
+ranges), unsized (the size is not said), swapped (the first answer is half of another object of that size).
 """
 import argparse
 import hashlib
@@ -8,6 +11,7 @@ import http.server
 import os
 import random
 import socket
+import ssl
 import struct
 import threading
 
@@ -18,10 +22,12 @@ parser.add_argument("--faults", type=float, default=0)
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--change-after", type=float, default=float("inf"))  # answers: then files have other bytes
 parser.add_argument("--count")  # answers and faults so far
+parser.add_argument("--tls", nargs=2)
 options = parser.parse_args()
 lock = threading.Lock()
 chance = random.Random(options.seed)
 counts = {"answers": 0, "faults": 0}
+swapped = set()
 
 
 def draw():
@@ -65,27 +71,38 @@ class Handler(http.server.BaseHTTPRequestHandler):
             data = f.read()
         if counts["answers"] >= options.change_after:
             data = b"changed" + data[7:]
+        swap = "swapped" in self.path and self.path not in swapped
+        if swap:
+            swapped.add(self.path)
+            data = bytes(len(data))
         etag = '"%s"' % hashlib.md5(data).hexdigest()
         if "weak" in self.path:  # such an ETag matches none
             etag = "W/" + etag
-        if self.headers.get("If-Match", etag) != etag or ("weak" in self.path and "If-Match" in self.headers):
-            return self.say(412, ETag=etag)
+        version = {"ETag": etag}
+        if "dated" in self.path:
+            etag = "Thu, 26 Nov 2026 01:02:%02d GMT" % (0 if data[:7] == b"changed" else 1)
+            version = {"Last-Modified": etag}
+        known = self.headers.get("If-Unmodified-Since" if "dated" in self.path else "If-Match", etag)
+        if known != etag or ("weak" in self.path and "If-Match" in self.headers):
+            return self.say(412, **version)
         wanted = self.headers.get("Range")
         if not wanted or "whole" in self.path:
-            return self.say(200, data, ETag=etag)
+            return self.say(200, data, **version)
         first, last = wanted.removeprefix("bytes=").split("-")
         first, last = int(first), min(int(last), len(data) - 1)
         if first > last:
             return self.say(416)
-        fault = draw()
+        fault = "cut" if swap else draw()
         if fault in ("503", "429"):
             return self.say(int(fault), b"a long page " * 10000, **({"Retry_After": "0"} if chance.random() < 0.5 else {}))
         if fault == "reset":
             return self.reset()
         body = data[first:last + 1]
         self.send_response(206)
-        self.send_header("ETag", etag)
-        self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
+        for name, value in version.items():
+            self.send_header(name, value)
+        size = "*" if "unsized" in self.path else len(data)
+        self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if fault == "cut":  # less than was said, and the end
@@ -98,6 +115,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+if options.tls:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*options.tls)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
 with open(options.port_file + ".tmp", "w") as f:
     f.write(f"{server.server_port}\n")
 os.rename(options.port_file + ".tmp", options.port_file)

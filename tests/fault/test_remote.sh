@@ -33,10 +33,13 @@ cp "$work"/bucket/set-*.tar "$work/bucket/bare/"
 [ "$(find "$XDG_CACHE_HOME/dtrain/indexes" -name '*.index' | wc -l)" = 2 ] || fail "no index was kept"
 [ "$(train_from unpacked "$at/bare/set-{000000..000001}.tar.gz")" = "$disk" ] || fail "other weights from .tar.gz"
 
-# a signature in the query goes with each request, and is no part of the index's name; a weak ETag is compared here
-serve "$work/port-weak"
-XDG_CACHE_HOME=$work/cache-weak exits 0 '' "$DTRAIN" data verify "$at/set-000000.tar?weak"
-[ ! -e "$work/cache-weak/dtrain/indexes" ] || fail "the index beside the shard was not read"
+# the query goes with each request, and is no part of the index's name; a weak ETag is compared here; without an ETag,
+# Last-Modified is; what is replaced while its opening goes on is asked for anew
+serve "$work/port-plain"
+for word in weak dated swapped; do
+    XDG_CACHE_HOME=$work/cache-plain exits 0 '' "$DTRAIN" data verify "$at/set-000000.tar?$word"
+done
+[ ! -e "$work/cache-plain/dtrain/indexes" ] || fail "the index beside the shard was not read"
 kill "$pid"
 at=http://127.0.0.1:$(cat "$work/port")
 
@@ -44,12 +47,30 @@ at=http://127.0.0.1:$(cat "$work/port")
 exits 2 "run.dir is 's3://bucket/runs'; expected a folder" "$DTRAIN" "$config" run.dir=s3://bucket/runs
 exits 3 'set-000009.tar: the server says 404; check its name' "$DTRAIN" data ls "$at/set-000009.tar"
 exits 3 'the server sends whole files only, no ranges of them' "$DTRAIN" data ls "$at/set-000000.tar?whole=1"
+exits 3 'the server does not say how large the object is' "$DTRAIN" data ls "$at/set-000000.tar?unsized"
+exits 2 'ftp://h/set.tar: only files, by their path, and http://, https://, s3:// and gs:// are read' "$DTRAIN" data ls ftp://h/set.tar
+exits 2 'HTTP://h/set.tar: only files' "$DTRAIN" "$config" run.name=scheme data.path=HTTP://h/set.tar
 [ -z "${FULL:-}" ] || exits 5 'Could not connect\|onnect to 127.0.0.1' "$DTRAIN" data ls http://127.0.0.1:1/set.tar
 
 serve "$work/port2" --change-after 6
 ! "$DTRAIN" data verify "$at/set-{000000..000001}.tar" >"$work/out" 2>&1 || fail "a changed object is no error"
-grep -q 'set-00000[01].tar: changed while it was read: its ETag was' "$work/out" || fail "$(cat "$work/out")"
+grep -q 'set-00000[01].tar: changed while it was read: its version was "' "$work/out" || fail "$(cat "$work/out")"
+kill "$pid"
+serve "$work/port-dated" --change-after 3
+! "$DTRAIN" data verify "$at/set-000000.tar?dated" >"$work/out" 2>&1 || fail "a changed date is no error"
+grep -q 'changed while it was read: its version was Thu, 26 Nov 2026 01:02:01 GMT and is' "$work/out" || fail "$(cat "$work/out")"
+kill "$pid"
 
+# certificates
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout "$work/key.pem" -out "$work/ca.pem" \
+    -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 2>/dev/null
+serve "$work/port-tls" --tls "$work/ca.pem" "$work/key.pem"
+exits 3 'certificate' "$DTRAIN" data ls "${at/http/https}/set-000000.tar"
+AWS_CA_BUNDLE=$work/ca.pem exits 0 '' "$DTRAIN" data ls "${at/http/https}/set-000000.tar"
+kill "$pid"
+
+# secrets in paths
+exits 2 'set.tar?…: the parameter X-Amz-Signature in a path would stand in logs' "$DTRAIN" data ls 'http://127.0.0.1:1/set.tar?a=b&X-Amz-Signature=private-word'
 exits 2 'http://…@127.0.0.1:1: a name and a password in a path would stand in logs' "$DTRAIN" data ls http://joe:sesame@127.0.0.1:1/set.tar
 
 # S3
@@ -86,7 +107,9 @@ echo identity >"$work/token"
 reads() { env "$@" "$DTRAIN" data ls s3://bucket/set-000000.tar >"$work/out" 2>"$work/log" || fail "not with $*"; }
 reads AWS_CONTAINER_CREDENTIALS_FULL_URI="$meta/container" AWS_CONTAINER_AUTHORIZATION_TOKEN=agent-word
 reads AWS_EC2_METADATA_DISABLED=false AWS_EC2_METADATA_SERVICE_ENDPOINT="$meta"
-reads AWS_WEB_IDENTITY_TOKEN_FILE="$work/token" AWS_ROLE_ARN=arn:aws:iam::1:role/r AWS_ENDPOINT_URL_STS="$meta"
+reads AWS_WEB_IDENTITY_TOKEN_FILE="$work/token" AWS_ROLE_ARN=arn:aws:iam::1:role/r AWS_ROLE_SESSION_NAME='a=b&c' AWS_ENDPOINT_URL_STS="$meta"
 exits 5 "credentials of the container" env AWS_CONTAINER_CREDENTIALS_FULL_URI="$meta/container" "$DTRAIN" data ls s3://bucket/set-000000.tar
+exits 5 "moved: the server says 302" env AWS_CONTAINER_CREDENTIALS_FULL_URI="$meta/moved" AWS_CONTAINER_AUTHORIZATION_TOKEN=agent-word "$DTRAIN" data ls s3://bucket/set-000000.tar
+exits 2 "expected https://, or http:// of this machine" env AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1.example.com/ "$DTRAIN" data ls s3://bucket/set-000000.tar
 
 ! grep -rIl private-word "$work/runs" "$work/log" "$work/out" "$XDG_CACHE_HOME" || fail "a secret was written"

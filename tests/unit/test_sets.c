@@ -379,7 +379,7 @@ TEST(wids_lists) {
     assert_string_equal(dt_catalog_value(s->catalog, set, 0), "one");
     assert_string_equal(dt_catalog_value(s->catalog, set, 5), "two");
     dt_reader_close(s);
-    must_fail(DT_E_DATA, "only files, http, https, s3 and gs are read",
+    must_fail(DT_E_USAGE, "ftp://a/b.tar: only files, by their path, and http://",
               open_list(&s, "{\"shardlist\": [{\"url\": \"ftp://a/b.tar\"}]}"));
     must_fail(DT_E_DATA, "not there", open_list(&s, "{\"shardlist\": [{\"url\": \"z.tar\"}]}"));
     must_fail(DT_E_DATA, "lists no shards", open_list(&s, "{\"a\": 1}"));
