@@ -222,7 +222,7 @@ static dt_status command(void *ctx, launch_jobs *jobs, bool again, const char **
 static dt_status start(job_on_hosts *j, int restarts) {
     if (j->w->options[PRINT]) {
         const char **argv = make_command(j);
-        launch_print_command(argv);
+        launch_print_command(argv, true);
         free(argv);
         return DT_OK;
     }

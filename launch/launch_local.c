@@ -28,7 +28,7 @@ static dt_status start(const launch_words *w, const dt_config *c, int n_ranks, i
     dt_status st = DT_OK;
     if (w->options[PRINT]) {
         const char **argv = launch_rank_words(n_ranks, l.words);
-        launch_print_command(argv);
+        launch_print_command(argv, n_ranks > 1);
         free(argv);
     } else {
         st = launch_supervise(

@@ -209,10 +209,10 @@ const char **launch_train_words(const launch_words *w) {
 }
 
 // launch_set_mpi_environment, as words.
-void launch_print_command(const char *const *argv) {
+void launch_print_command(const char *const *argv, bool by_mpi) {
     extern char **environ;
     launch_set_mpi_environment();
-    for (char **e = environ; *e && strcmp(argv[0], "mpirun") == 0; e++)
+    for (char **e = environ; by_mpi && *e; e++)
         if (strncmp(*e, "OMPI_", 5) == 0 || strncmp(*e, "PRTE_", 5) == 0) {
             const char *value = strchr(*e, '=') + 1;
             char *word = launch_quote(value);

@@ -46,8 +46,8 @@ void launch_list_data(const dt_config *c, dt_names *out);
 int launch_count_gpus(const dt_config *c);
 // The words behind `dtrain`: train CONFIG key=value …, ended by NULL. Heap; the words are borrowed.
 const char **launch_train_words(const launch_words *w);
-// For --print: the command as a line of a shell, with the environment that it needs.
-void launch_print_command(const char *const *argv);
+// For --print: the command as a line of a shell; by_mpi: with the environment that mpirun needs.
+void launch_print_command(const char *const *argv, bool by_mpi);
 
 // Fills the template `name` ("launch/slurm/train.sbatch"), or the user's own file where `own` is given. Heap.
 dt_status launch_fill_template(char **out, const char *name, const char *own,

@@ -51,8 +51,8 @@ static dt_status share_of_cores(dt_comm *comm, int *out) {
     if (sharing < 1) sharing = 1;
     int cores = dt_usable_cores();
     *out = cores / sharing > 0 ? cores / sharing : 1;
-    if (comm->rank == 0 && comm->world_size > 0 && strcmp(comm->name, "self") != 0 &&
-        CPU_COUNT(&mine.mask) == 1 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
+    if (comm->rank == 0 && dt_comm_launched() && CPU_COUNT(&mine.mask) == 1 &&
+        sysconf(_SC_NPROCESSORS_ONLN) > 1)
         dt_warn("this rank is bound to one core of %ld: %s gives it more",
                 sysconf(_SC_NPROCESSORS_ONLN),
                 is_by_srun() ? "srun --cpus-per-task=N"
