@@ -1,12 +1,12 @@
 // rank_report.c: see rank_report.h. The place is written by its thread and read by the watch's: its number is odd while
-// it changes, and the text counts only if the number is the same before and after it was copied. Its words are
-// atomic.
+// it changes, and the text counts only if the number is the same before and after it was copied.
 #define _GNU_SOURCE
 #include "base/rank_report.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/watch.h"
 
 #include <math.h>
@@ -21,9 +21,8 @@ static _Thread_local bool is_main;
 static struct {
     atomic_uint number;
     const char *_Atomic what;
-    atomic_uint_fast64_t name[8]; // text, ends with a 0
+    _Atomic char name[64];
 } place;
-enum { NAME_BYTES = sizeof place.name };
 static _Atomic double mean_data_s, mean_compute_s, deadline_s = INFINITY;
 static const double keep = 0.95;
 
@@ -39,12 +38,9 @@ void dt_rank_begin(void) {
 
 void dt_rank_at(const char *what, const char *name) {
     if (!is_main) return;
-    uint_fast64_t words[8] = {0};
-    memcpy(words, name, strnlen(name, NAME_BYTES - 1));
     atomic_fetch_add_explicit(&place.number, 1, memory_order_acquire);
     atomic_store_explicit(&place.what, what, memory_order_release);
-    for (int i = 0; i < 8; i++)
-        atomic_store_explicit(&place.name[i], words[i], memory_order_release);
+    dt_thread_set_text(place.name, sizeof place.name, name);
     atomic_fetch_add_explicit(&place.number, 1, memory_order_release);
 }
 
@@ -62,13 +58,10 @@ void dt_rank_look(const char *path, double file_s, double now_s) {
     static unsigned seen; // the watch's thread alone
     static double came_s, rss_s = -10;
     static uint64_t rss_bytes;
-    char at[sizeof own.at], name[NAME_BYTES];
+    char at[sizeof own.at], name[sizeof place.name];
     const unsigned number = atomic_load_explicit(&place.number, memory_order_acquire);
     const char *what = atomic_load_explicit(&place.what, memory_order_acquire);
-    for (int i = 0; i < 8; i++) {
-        const uint_fast64_t word = atomic_load_explicit(&place.name[i], memory_order_acquire);
-        memcpy(name + i * sizeof word, &word, sizeof word);
-    }
+    dt_thread_get_text(name, place.name, sizeof name);
     snprintf(at, sizeof at, "%s%s%s", what ? what : "starting", *name ? " " : "", name);
     const bool same = number % 2 == 0 && number == atomic_load(&place.number);
     if (now_s - rss_s >= 1) {

@@ -183,3 +183,13 @@ void dt_thread_name(const char *name) {
     snprintf(text, sizeof text, "%.15s", name);
     pthread_setname_np(pthread_self(), text);
 }
+
+// Who reads a new byte sees what the writer did before, too, such as counting.
+void dt_thread_set_text(_Atomic char *to, size_t cap, const char *text) {
+    for (; *text && cap > 1; cap--) atomic_store_explicit(to++, *text++, memory_order_release);
+    atomic_store_explicit(to, '\0', memory_order_release);
+}
+
+void dt_thread_get_text(char *out, const _Atomic char *from, size_t cap) {
+    for (; cap > 0; cap--) *out++ = atomic_load_explicit(from++, memory_order_acquire);
+}

@@ -1,10 +1,12 @@
-// thread.h: what the loader, the checkpoint writer and the replicas share about threads. All waits use
+// thread.h: what the loader, the checkpoint writer, the replicas and the watch share about threads. All waits use
 // condition variables; none spins.
 #ifndef DT_BASE_THREAD_H
 #define DT_BASE_THREAD_H
 
 #include "status.h"
 
+#include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 // A team of n worker threads. dt_team_run(fn, arg) calls fn(arg, i) for i in 0..n-1, with i = 0 on the
@@ -21,5 +23,10 @@ int dt_usable_cores(void);
 // Voluntary context switches of this thread: how often it gave up its core to wait. A system call.
 uint64_t dt_thread_waits(void);
 void dt_thread_name(const char *name); // for the calling thread, at most 15 characters shown
+
+// A text of `cap` bytes that one thread sets (longer ones are cut) while another copies it, without a lock. A copy may mix
+// the old text and the new one: a count that the writer changes, read before and after, says whether it does.
+void dt_thread_set_text(_Atomic char *to, size_t cap, const char *text);
+void dt_thread_get_text(char *out, const _Atomic char *from, size_t cap);
 
 #endif

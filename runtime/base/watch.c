@@ -14,7 +14,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,8 +24,8 @@ typedef struct slot {
     atomic_bool taken;
     atomic_uint number;
     atomic_bool is_file; // else a wait for other ranks
-    char path[PATH_BYTES];
-    const char *operation;
+    _Atomic char path[PATH_BYTES];
+    const char *_Atomic operation;
     unsigned seen; // from here on the watching thread's
     dt_waited waited;
     double warn_at_s;
@@ -66,11 +65,9 @@ static slot *take_slot(void) {
 
 void dt_watch_begin(const char *path, const char *operation) {
     if (!mine && !(mine = take_slot())) return;
-    size_t n = path ? strnlen(path, PATH_BYTES - 1) : 0;
-    memcpy(mine->path, path ? path : "", n);
-    mine->path[n] = '\0';
-    mine->operation = operation;
-    atomic_store_explicit(&mine->is_file, path != NULL, memory_order_relaxed);
+    dt_thread_set_text(mine->path, sizeof mine->path, path ? path : "");
+    atomic_store_explicit(&mine->operation, operation, memory_order_release);
+    atomic_store_explicit(&mine->is_file, path != NULL, memory_order_release);
     atomic_fetch_add_explicit(&mine->number, 1, memory_order_release);
 }
 
@@ -129,8 +126,8 @@ static void name_stopped(char *text, size_t cap) {
 
 static dt_status judge(slot *s, double waited_s) {
     char path[PATH_BYTES];
-    memcpy(path, s->path, sizeof path);
-    const char *operation = s->operation;
+    dt_thread_get_text(path, s->path, sizeof path);
+    const char *operation = atomic_load(&s->operation);
     const bool is_file = atomic_load(&s->is_file);
     const double limit_s = is_file ? limits.io_s : limits.start_s;
     if (atomic_load(&s->number) != s->seen) return DT_OK; // it came back just now
@@ -169,7 +166,7 @@ static dt_status look_around(double now_s, bool *files, char longest[PATH_BYTES]
         *files |= atomic_load(&s->is_file);
         double waited_s = dt_clock_waited_s(&s->waited, now_s);
         if (waited_s > *longest_s && atomic_load(&s->is_file)) {
-            memcpy(longest, s->path, PATH_BYTES);
+            dt_thread_get_text(longest, s->path, PATH_BYTES);
             *longest_s = atomic_load(&s->number) == s->seen ? waited_s : *longest_s;
         }
         if (waited_s >= FIRST_WARNING_S || waited_s >= limits.start_s || waited_s >= limits.io_s)

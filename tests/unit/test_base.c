@@ -21,6 +21,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -533,6 +534,41 @@ TEST(test_team) {
         dt_team_destroy(t);
     }
     assert_in_range(dt_usable_cores(), 1, 1 << 20);
+}
+
+// One thread sets texts of up to 39 equal letters, of which 23 have room; the other copies them.
+static _Atomic char shared_text[24];
+static atomic_uint shared_count;
+static const char *equal_letters(char out[64], unsigned count, size_t most) {
+    const size_t n = count / 2 % 40;
+    memset(out, 'a' + (int)(count / 2 % 26), n);
+    out[n < most ? n : most] = '\0';
+    return out;
+}
+static void set_or_get(void *any, int worker) {
+    char text[64], out[sizeof shared_text];
+    while (worker == 1 && atomic_load(&shared_count) < 20000) {
+        const unsigned count = atomic_fetch_add(&shared_count, 1);
+        dt_thread_set_text(shared_text, sizeof shared_text, equal_letters(text, count, 63));
+        atomic_fetch_add_explicit(&shared_count, 1, memory_order_release);
+        sched_yield();
+    }
+    for (unsigned count = 0; worker == 0 && count < 20000;) {
+        count = atomic_load(&shared_count);
+        dt_thread_get_text(out, shared_text, sizeof out);
+        const bool whole = count > 0 && count % 2 == 0 && atomic_load(&shared_count) == count;
+        if (whole) assert_string_equal(out, equal_letters(text, count - 2, sizeof out - 1));
+        *(bool *)any |= whole;
+    }
+}
+
+TEST(a_text_is_copied_while_it_is_set) {
+    bool any = false;
+    dt_team *t;
+    must(dt_team_create(&t, 2, "test"));
+    dt_team_run(t, set_or_get, &any);
+    dt_team_destroy(t);
+    assert_true(any);
 }
 
 // The fast way and printf's must agree.
