@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "config/split_names.h"
 #include "report/run_log.h"
 
 #include <errno.h>
@@ -106,12 +107,12 @@ static double recent(const dt_series *s) {
     return n > 0 ? sum / n : NAN;
 }
 
-static void draw_series(screen *s, const char *prefix, const char *name, const char *style_code,
+static void draw_series(screen *s, const char *split, const char *name, const char *style_code,
                         double value, const dt_series *series) {
     const int room = s->columns - LABEL - VALUE - 4;
     char label[TEXT];
     if (series->n == 0 || !begin_line(s)) return;
-    snprintf(label, sizeof label, "%s%s", prefix, name);
+    snprintf(label, sizeof label, "%s%s%s", split, *split ? " " : "", name);
     style(s, "2");
     put_text(s, label, LABEL, true);
     style(s, "0");
@@ -220,14 +221,15 @@ static void draw_ranks(screen *s, const dt_run_log *r) {
 }
 
 static void draw_run(screen *s, const dt_run_log *r) {
+    const char *val = dt_split_name(DT_SPLIT_VAL);
     int n = 0;
     draw_head(s, r);
     draw_progress(s, r);
     draw_series(s, "", "loss", "34", r->numbers[DT_RUN_LOSS].newest, &r->numbers[DT_RUN_LOSS]);
     for (int i = 0; i < r->n_metrics && n < MOST_METRICS; i++) {
         const dt_run_metric *m = &r->metrics[i];
-        if (strcmp(m->split, "val") != 0 || (strchr(m->name, '.') && r->n_metrics > 24)) continue;
-        draw_series(s, "val ", m->name, "33", m->series.newest, &m->series);
+        if (strcmp(m->split, val) != 0 || (strchr(m->name, '.') && r->n_metrics > 24)) continue;
+        draw_series(s, val, m->name, "33", m->series.newest, &m->series);
         n++;
     }
     draw_series(s, "", "gradient norm", "32", r->numbers[DT_RUN_GRAD_NORM].newest,

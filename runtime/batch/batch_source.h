@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "batch/field_info.h"
 #include "batch/mix_plan.h"
+#include "config/split_names.h"
 
 #include <stdbool.h>
 
@@ -110,11 +111,6 @@ struct dt_batch_source {
     void (*tune)(dt_batch_source *s, const dt_source_tuning *t);
     void (*close)(dt_batch_source *s);
 };
-
-typedef enum dt_split { DT_SPLIT_TRAIN, DT_SPLIT_VAL, DT_SPLIT_TEST } dt_split;
-static inline const char *dt_split_name(int split) {
-    return split == DT_SPLIT_TRAIN ? "train" : split == DT_SPLIT_VAL ? "val" : "test";
-}
 
 typedef struct dt_source_request {
     dt_split split;

@@ -108,8 +108,8 @@ static void find_groups(comparison *c) {
 static double result_of(const dt_run_log *r, const char *name, bool chosen) {
     int64_t step;
     if (chosen) return report_best_value(r, name, &step);
-    const double v = report_real(report_best_result(r, "test"), name);
-    const dt_run_metric *m = dt_run_log_metric(r, "val", name);
+    const double v = report_real(report_best_result(r, dt_split_name(DT_SPLIT_TEST)), name);
+    const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
     return isfinite(v) || !m ? v : m->series.newest;
 }
 
@@ -137,13 +137,12 @@ static bool is_chosen(const comparison *c, int k) {
 
 static void write_heads(FILE *out, const comparison *c, const char *first) {
     bool test = false;
-    for (int r = 0; r < c->n; r++) test |= report_best_result(c->runs[r], "test") != NULL;
+    for (int r = 0; r < c->n; r++)
+        test |= report_best_result(c->runs[r], dt_split_name(DT_SPLIT_TEST)) != NULL;
     report_begin_table(out, "", first);
     for (int k = 0; k < c->n_metrics; k++)
-        dt_page_put(out, "<th>$t $t</th>",
-                    is_chosen(c, k) ? "best val"
-                    : test          ? "test"
-                                    : "val",
+        dt_page_put(out, "<th>$t$t $t</th>", is_chosen(c, k) ? "best " : "",
+                    dt_split_name(test && !is_chosen(c, k) ? DT_SPLIT_TEST : DT_SPLIT_VAL),
                     c->metrics[k]);
 }
 
@@ -221,7 +220,8 @@ static void write_chart(FILE *out, const comparison *c, const char *title, const
                       .cut_peaks = number == DT_RUN_RATE,
                       .from_zero = number == DT_RUN_RATE || number == DT_RUN_LR};
     for (int r = 0; r < c->n; r++) {
-        const dt_run_metric *m = metric ? dt_run_log_metric(c->runs[r], "val", metric) : NULL;
+        const dt_run_metric *m =
+            metric ? dt_run_log_metric(c->runs[r], dt_split_name(DT_SPLIT_VAL), metric) : NULL;
         const dt_series *s = metric ? (m ? &m->series : NULL) : &c->runs[r]->numbers[number];
         dt_chart_add_series(&chart, c->runs[r]->name, s, c->group[r]);
     }

@@ -87,8 +87,8 @@ const json_t *report_best_result(const dt_run_log *r, const char *split) {
 }
 
 double report_best_value(const dt_run_log *r, const char *name, int64_t *step) {
-    const json_t *line = report_best_result(r, "val");
-    const dt_run_metric *m = dt_run_log_metric(r, "val", name);
+    const json_t *line = report_best_result(r, dt_split_name(DT_SPLIT_VAL));
+    const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
     const json_t *lower = json_object_get(dt_run_log_event(r, "start"), "lower_is_better");
     double best = report_real(line, name);
     *step = json_integer_value(json_object_get(line, "step"));
@@ -141,7 +141,8 @@ dt_status report_save(char *text, size_t n, const char *path) {
 
 static void write_head(FILE *out, const dt_run_log *r) {
     static const char tile[] = "<div class=\"tile\"><b>$n</b><small>$t$t</small></div>\n";
-    const json_t *start = dt_run_log_event(r, "start"), *test = report_best_result(r, "test");
+    const json_t *start = dt_run_log_event(r, "start"),
+                 *test = report_best_result(r, dt_split_name(DT_SPLIT_TEST));
     const char *chosen = dt_run_log_chosen_by(r);
     const double goodput = report_real(dt_run_log_event(r, "goodput"), "goodput"),
                  rate = report_samples_per_s(r);
@@ -239,7 +240,7 @@ static void write_curves(FILE *out, const dt_run_log *r) {
     dt_chart loss = {.title = "Loss", .x = "step"},
              lr = {.title = "Learning rate", .x = "step", .from_zero = true},
              norm = {.title = "Gradient norm", .x = "step"};
-    const dt_run_metric *val = dt_run_log_metric(r, "val", "loss");
+    const dt_run_metric *val = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), "loss");
     fputs("<div class=\"charts\">\n", out);
     dt_chart_add_series(&loss, "training", &r->numbers[DT_RUN_LOSS], 0);
     dt_chart_add_series(&loss, "validation", val ? &val->series : NULL, 1);
@@ -247,7 +248,7 @@ static void write_curves(FILE *out, const dt_run_log *r) {
     dt_chart_write(out, &loss);
     for (int i = 0, n = 0; i < r->n_metrics && n < MOST_CHARTS; i++) {
         const dt_run_metric *m = &r->metrics[i];
-        if (strcmp(m->split, "val") != 0 || strcmp(m->name, "loss") == 0 ||
+        if (strcmp(m->split, dt_split_name(DT_SPLIT_VAL)) != 0 || strcmp(m->name, "loss") == 0 ||
             report_is_detail(r, m->name))
             continue;
         dt_chart c = {.title = m->name, .x = "step"};
@@ -352,7 +353,9 @@ static void add_phases(dt_chart *c, const dt_run_log *r) {
 static void mark_evaluations(dt_chart *c, const dt_run_log *r) {
     for (int i = 0; i < r->n_metrics; i++) {
         const dt_series *s = &r->metrics[i].series;
-        if (strcmp(r->metrics[i].split, "val") != 0 || s->n > DT_CHART_MARKS / 2) continue;
+        if (strcmp(r->metrics[i].split, dt_split_name(DT_SPLIT_VAL)) != 0 ||
+            s->n > DT_CHART_MARKS / 2)
+            continue;
         for (int k = 0; k < s->n; k++) c->marks[c->n_marks++].x = (double)s->points[k].last;
         return;
     }
@@ -465,8 +468,9 @@ static void write_facts(FILE *out, const dt_run_log *r) {
     write_fact(out, "Data", report_text(start, "data"));
     if (samples)
         dt_page_put(out, "<tr><td>Samples</td><td>$n training, $n validation, $n test</td></tr>\n",
-                    report_real(samples, "train"), report_real(samples, "val"),
-                    report_real(samples, "test"));
+                    report_real(samples, dt_split_name(DT_SPLIT_TRAIN)),
+                    report_real(samples, dt_split_name(DT_SPLIT_VAL)),
+                    report_real(samples, dt_split_name(DT_SPLIT_TEST)));
     write_fact(out, "Machine", report_text(start, "machine"));
     if (start)
         dt_page_put(out, "<tr><td>Ranks</td><td>$n, the first on $t</td></tr>\n",

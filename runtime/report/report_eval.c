@@ -241,11 +241,11 @@ static bool has_something(const json_t *targets) {
 }
 
 void report_evaluations(FILE *out, const dt_run_log *r) {
-    static const struct {
+    const struct {
         const char *split, *title;
     } parts[] = {{"test_best", "Test part, best weights"},
-                 {"test", "Test part"},
-                 {"val", "Validation part"}};
+                 {dt_split_name(DT_SPLIT_TEST), "Test part"},
+                 {dt_split_name(DT_SPLIT_VAL), "Validation part"}};
     int n = 0;
     for (int i = 0; i < 3; i++) {
         json_t *e = find_evaluation(r, parts[i].split);

@@ -3,6 +3,7 @@
 #define DT_REPORT_INTERNAL_H
 
 #include "config/config.h"
+#include "config/split_names.h"
 #include "report/page.h"
 #include "report/report.h"
 
