@@ -58,11 +58,8 @@ static dt_status lock_run(dt_ckpt *c, const char *run) {
 }
 
 bool dt_ckpt_is_held(const char *run) {
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char *path = dt_xprintf("%s/lock", run);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    const bool held = fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
-    if (fd >= 0) close(fd);
+    const bool held = dt_io_is_locked(path) > 0;
     free(path);
     return held;
 }

@@ -1,12 +1,11 @@
 // goodput.c: see goodput.h.
 #include "metrics/goodput.h"
 
+#include "base/lines.h"
 #include "metrics/metrics_internal.h"
 
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -92,58 +91,58 @@ static bool add_step(dt_goodput *g, const json_t *line) {
     return !skipped;
 }
 
-// Offset of the last whole line that has a ledger; -1: there is none.
-static int64_t find_ledger(FILE *f, char **line, size_t *cap) {
-    int64_t at = 0, found = -1;
-    for (ssize_t n; (n = getline(line, cap, f)) > 0; at += n)
-        if (has_ledger(*line) && (*line)[n - 1] == '\n') found = at;
+// Offset of the last line that has a ledger; -1: there is none.
+static off_t find_ledger(const char *path) {
+    dt_lines lines;
+    off_t found = -1;
+    size_t n;
+    dt_lines_open(&lines, path, 0);
+    for (char *line; (line = dt_lines_next(&lines, &n));)
+        if (has_ledger(line)) found = lines.at - (off_t)n - 1;
+    dt_lines_close(&lines);
     return found;
 }
 
-static void read_steps(dt_goodput *g, FILE *f, int64_t ledger, int64_t keep_bytes, double *last_s,
-                       bool *finished) {
-    char *line = NULL;
-    size_t cap = 0;
-    int64_t at = keep_bytes < ledger ? keep_bytes : ledger;
+// Returns whether a run that had ended goes on. *last_s: when a line was written last.
+static bool read_steps(dt_goodput *g, const char *path, off_t ledger, int64_t keep_bytes,
+                       double *last_s) {
+    dt_lines lines;
+    struct stat info;
+    size_t n;
+    bool finished = false;
     dt_goodput lost = {0}; // steps behind keep_bytes, whichever side of the ledger they are on
-    if (fseeko(f, (off_t)at, SEEK_SET) != 0) return;
-    for (ssize_t n; (n = getline(&line, &cap, f)) > 0; at += n) {
+    if (dt_lines_open(&lines, path, keep_bytes < ledger ? keep_bytes : ledger) &&
+        fstat(lines.fd, &info) == 0)
+        *last_s = (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec;
+    for (char *line; (line = dt_lines_next(&lines, &n));) {
+        const off_t at = lines.at - (off_t)n - 1;
         const bool is_step = is_kind(line, "step"), is_end = is_kind(line, "end");
         if (!is_step && !is_end && at != ledger) continue;
-        json_t *object = json_loadb(line, (size_t)n, 0, NULL);
+        json_t *object = json_loadb(line, n, 0, NULL);
         if (at == ledger) {
             take_ledger(g, object);
             *last_s = fmax(*last_s, member(object, "time"));
         }
         if (is_step && at > ledger) add_step(g, object);
         if (is_step && at >= keep_bytes) lost.lost_steps += add_step(&lost, object);
-        *finished = is_end && json_integer_value(json_object_get(object, "status")) == DT_OK;
+        finished = is_end && json_integer_value(json_object_get(object, "status")) == DT_OK;
         json_decref(object);
     }
-    free(line);
+    dt_lines_close(&lines);
     for (int i = 0; i <= DT_GOODPUT_comm; i++) {
         g->seconds[i] = fmax(g->seconds[i] - lost.seconds[i], 0);
         g->seconds[DT_GOODPUT_lost] += lost.seconds[i];
     }
     g->lost_steps += lost.lost_steps;
+    return finished;
 }
 
 void dt_goodput_resume(dt_goodput *g, const char *path, int64_t keep_bytes, double started_s) {
-    struct stat info;
-    char *line = NULL;
-    size_t cap = 0;
-    bool finished = false;
+    double last_s = started_s;
     *g = (dt_goodput){0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
-    const int64_t ledger = f ? find_ledger(f, &line, &cap) : -1;
-    if (ledger >= 0 && fstat(fd, &info) == 0) {
-        double last_s = (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec;
-        read_steps(g, f, ledger, keep_bytes > 0 ? keep_bytes : 0, &last_s, &finished);
-        // a run that had ended and goes on longer was not waiting
-        if (!finished) g->seconds[DT_GOODPUT_waiting] += fmax(started_s - last_s, 0);
-    }
-    if (f) fclose(f);
-    free(line);
+    const off_t ledger = find_ledger(path);
+    // a run that had ended and goes on longer was not waiting
+    if (ledger >= 0 && !read_steps(g, path, ledger, keep_bytes > 0 ? keep_bytes : 0, &last_s))
+        g->seconds[DT_GOODPUT_waiting] += fmax(started_s - last_s, 0);
     g->attempts++;
 }

@@ -11,9 +11,10 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/lines.h"
 #include "base/log.h"
+#include "config/split_names.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -34,21 +35,16 @@ typedef struct jsonl {
 
 // Bytes of the lines at the beginning of the file, within the first `limit` bytes, that are whole objects.
 static int64_t good_bytes(const char *path, int64_t limit) {
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
+    dt_lines lines;
     int64_t end = 0;
-    // as it is opened for writing (base/io.c): through no link, and a pipe must not hang
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
-    while (f && end < limit && (n = getline(&line, &cap, f)) > 0 && end + n <= limit) {
-        json_t *object = line[n - 1] == '\n' ? json_loadb(line, (size_t)n, 0, NULL) : NULL;
+    size_t n;
+    dt_lines_open(&lines, path, 0);
+    for (char *line; (line = dt_lines_next(&lines, &n)) && lines.at <= limit; end = lines.at) {
+        json_t *object = json_loadb(line, n, 0, NULL);
         json_decref(object);
         if (!object) break;
-        end += n;
     }
-    free(line);
-    if (f) fclose(f);
+    dt_lines_close(&lines);
     return end;
 }
 
@@ -129,9 +125,8 @@ static void put_start(dt_json *j, const dt_metrics_opts *o) {
     dt_json_int(j, "total_steps", o->total_steps);
     dt_json_int(j, "steps_per_epoch", o->steps_per_epoch);
     dt_json_begin_object(j, "samples");
-    dt_json_int(j, "train", o->n_samples[0]);
-    dt_json_int(j, "val", o->n_samples[1]);
-    dt_json_int(j, "test", o->n_samples[2]);
+    for (int split = DT_SPLIT_TRAIN; split <= DT_SPLIT_TEST; split++)
+        dt_json_int(j, dt_split_name(split), o->n_samples[split]);
     dt_json_end_object(j);
     if (o->chosen_by) dt_json_string(j, "chosen_by", o->chosen_by);
     if (o->chosen_by) dt_json_bool(j, "lower_is_better", o->lower_is_better);

@@ -4,17 +4,16 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/lines.h"
 #include "base/text.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-enum { READ_BYTES = 1 << 20, MOST_LINE_BYTES = 256 << 20, SILENT_S = 120 };
+enum { GONE_S = 10, SILENT_S = 120 };
 
 // ---- lines of steps --------------------------------------------------------------------------------
 
@@ -189,7 +188,6 @@ static void take_record(dt_run_log *r, json_t *record) {
 static void take_line(dt_run_log *r, char *line, size_t n) {
     static const char step_begin[] = "{\"kind\":\"step\"";
     step_line step;
-    line[n] = '\0';
     if (strncmp(line, step_begin, sizeof step_begin - 1) == 0) {
         r->end = NULL;
         if (scan_step(line, &step))
@@ -220,8 +218,7 @@ static void forget(dt_run_log *r) {
     free(r->metrics);
     free(r->evals);
     free(r->events);
-    *r = (dt_run_log){
-        .dir = r->dir, .name = r->name, .results = r->results, .buffer = r->buffer, .cap = r->cap};
+    *r = (dt_run_log){.dir = r->dir, .name = r->name, .results = r->results};
 }
 
 static void read_results(dt_run_log *r) {
@@ -241,44 +238,24 @@ static void read_results(dt_run_log *r) {
     free(path);
 }
 
-// Reads the lines behind r->at; what is behind the last newline is read again next time.
-static void read_lines(dt_run_log *r, int fd) {
-    size_t held = 0; // bytes of a line whose end is still to come
-    for (off_t from = r->at;;) {
-        if (r->cap - held < READ_BYTES) {
-            if (r->cap > MOST_LINE_BYTES) return;
-            r->cap = 2 * r->cap + READ_BYTES;
-            r->buffer = dt_xrealloc(r->buffer, r->cap);
-        }
-        const ssize_t n = pread(fd, r->buffer + held, READ_BYTES, from);
-        if (n <= 0) return;
-        from += n;
-        char *at = r->buffer, *end = at + held + (size_t)n, *newline;
-        while ((newline = memchr(at, '\n', (size_t)(end - at)))) {
-            take_line(r, at, (size_t)(newline - at));
-            r->at += newline + 1 - at;
-            at = newline + 1;
-        }
-        held = (size_t)(end - at);
-        memmove(r->buffer, at, held);
-    }
-}
-
-// The file is opened each time: over NFS that brings what others wrote.
+// Reads the lines behind r->at. The file is opened each time: over NFS that brings what others wrote.
 static bool read_on(dt_run_log *r, bool *is_file) {
-    char *path = dt_xprintf("%s/metrics.jsonl", r->dir);
+    char *path = dt_xprintf("%s/metrics.jsonl", r->dir), *line;
     struct stat s;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    free(path);
-    *is_file = fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
+    dt_lines lines;
+    size_t n;
     const off_t before = r->at;
+    *is_file = dt_lines_open(&lines, path, r->at) && fstat(lines.fd, &s) == 0;
     if (*is_file) {
         if (s.st_size < r->at || (r->at > 0 && s.st_ino != r->inode)) forget(r);
         r->inode = s.st_ino;
         r->written_s = (double)s.st_mtim.tv_sec + 1e-9 * (double)s.st_mtim.tv_nsec;
-        read_lines(r, fd);
+        lines.at = r->at;
+        while ((line = dt_lines_next(&lines, &n))) take_line(r, line, n);
+        r->at = lines.at;
     }
-    if (fd >= 0) close(fd);
+    dt_lines_close(&lines);
+    free(path);
     return r->at != before;
 }
 
@@ -311,7 +288,6 @@ void dt_run_log_close(dt_run_log *r) {
     if (!r) return;
     forget(r);
     json_decref(r->results);
-    free(r->buffer);
     free(r->dir);
     free(r->name);
     free(r);
@@ -360,6 +336,7 @@ int64_t dt_run_log_total_steps(const dt_run_log *r) {
 }
 
 dt_run_state dt_run_log_state(const dt_run_log *r, char *text, size_t cap) {
+    static const char stopped[] = "Stopped, the same command goes on";
     const double silent_s = dt_clock_wall_s() - r->written_s;
     const int status = (int)json_integer_value(json_object_get(r->end, "status"));
     const char *message = json_string_value(json_object_get(r->end, "message"));
@@ -372,17 +349,17 @@ dt_run_state dt_run_log_state(const dt_run_log *r, char *text, size_t cap) {
         return DT_RUN_STOPPED;
     }
     if (r->end) {
-        snprintf(text, cap, "%s: %s",
-                 status == DT_E_PREEMPTED ? "Stopped, the same command goes on" : "Failed",
+        snprintf(text, cap, "%s: %s", status == DT_E_PREEMPTED ? stopped : "Failed",
                  message ? message : "no message");
         return status == DT_E_PREEMPTED ? DT_RUN_STOPPED : DT_RUN_FAILED;
     }
-    snprintf(text, cap, "Training");
+    char *lock = dt_xprintf("%s/lock", r->dir);
+    const bool gone = silent_s >= GONE_S && dt_io_is_locked(lock) == 0;
+    free(lock);
+    snprintf(text, cap, "%s", gone ? stopped : "Training");
+    if (gone) return DT_RUN_STOPPED;
     if (silent_s < SILENT_S) return DT_RUN_GOES_ON;
-    if (silent_s < 86400)
-        snprintf(text, cap, "Nothing written for %.0f min: it evaluates, waits, or was killed",
-                 silent_s / 60);
-    else
-        snprintf(text, cap, "Nothing written for %.1f days: it was killed", silent_s / 86400);
+    snprintf(text, cap, "Nothing written for %.0f min: it evaluates, waits, or was killed",
+             silent_s / 60);
     return DT_RUN_SILENT;
 }

@@ -66,8 +66,6 @@ typedef struct dt_run_log {
     // of the reader:
     ino_t inode;
     off_t at; // behind the last whole line that was read
-    char *buffer;
-    size_t cap;
     int hint; // the metric that was found last
     double phase_first_s[DT_RUN_N_NUMBERS];
 } dt_run_log;
@@ -97,7 +95,8 @@ typedef enum dt_run_state {
     DT_RUN_STOPPED,
     DT_RUN_FAILED
 } dt_run_state;
-// How the run stands, with a line for people. SILENT: nothing was written for longer than a run is ever silent.
+// How the run stands, with a line for people. STOPPED: also without a last record, where nobody holds the run's lock and
+// nothing was written for 10 s. SILENT: nothing was written for longer than a run is ever silent.
 dt_run_state dt_run_log_state(const dt_run_log *r, char *text, size_t cap);
 
 #endif

@@ -31,6 +31,12 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
+def hold(path, *command):
+    with open(path, "r+") as f:
+        fcntl.lockf(f, fcntl.LOCK_EX)
+        subprocess.run(command, check=True)
+
+
 def follow(dtrain, run):
     line = ('{"kind":"step","step":%d,"epoch":4.5,"samples":14000,"loss":0.5,"lr":1e-4,"grad_norm":1,"samples_per_s":99,'
             '"seconds":{"step":0.01,"data":0.001,"compute":0.007,"comm":0.001,"other":0.001},"rss":1}\n')

@@ -13,6 +13,12 @@ for text in 'photos  Training' 'step 400 of 400 (100 %), epoch 4.00' 'val accura
     grep -qF -- "$text" plain.txt || fail "no '$text': $(cat plain.txt)"
 done
 ! grep -q $'\x1b' plain.txt || fail "a pipe gets colours"
+# a run without an end is stopped where nobody holds its lock, as after a SIGKILL
+: >runs/photos/lock
+"$dtrain" watch runs/photos | grep -q 'photos  Training' || fail "stopped a moment after its last line"
+touch -d '20 seconds ago' runs/photos/metrics.jsonl
+"$dtrain" watch runs/photos | grep -q 'photos  Stopped, the same command goes on' || fail "not stopped"
+py hold runs/photos/lock "$dtrain" watch runs/photos | grep -q 'photos  Training' || fail "stopped with its lock held"
 py follow "$dtrain" runs/photos
 py write_hostile_run runs/hostile
 "$dtrain" watch runs/hostile runs/photos >plain.txt

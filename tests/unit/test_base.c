@@ -7,6 +7,7 @@
 #include "base/ini.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/lines.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/radix_sort.h"
@@ -704,6 +705,37 @@ TEST(a_radix_sort_is_in_order_and_stable) {
         }
     }
     free(both);
+}
+
+// -- lines -----------------------------------------------------------------------------------------
+TEST_WITH(test_lines, folder_make, folder_remove) {
+    enum { LONG = 5 << 20 }; // of which several parts are read
+    dt_lines l;
+    size_t n;
+    const char *path = in_folder("grows");
+    char *text = malloc(LONG + 16), *line;
+    assert_false(dt_lines_open(&l, path, 0));
+    assert_null(dt_lines_next(&l, &n));
+    dt_lines_close(&l);
+    assert_false(dt_lines_open(&l, folder_path, 0)); // no regular file
+    memset(text, 'x', LONG);
+    strcpy(text + LONG, "\n\ntail");
+    must(dt_io_write_file(path, text, LONG + 6));
+    assert_true(dt_lines_open(&l, path, 1));
+    line = dt_lines_next(&l, &n);
+    assert_int_equal(n, LONG - 1);
+    assert_int_equal(strlen(line), n);
+    assert_int_equal(l.at, LONG + 1);
+    assert_string_equal(dt_lines_next(&l, &n), "");
+    assert_null(dt_lines_next(&l, &n)); // its end is still to come
+    FILE *f = fopen(path, "ae");
+    fputs("!\n", f);
+    fclose(f);
+    assert_string_equal(dt_lines_next(&l, &n), "tail!");
+    assert_int_equal(l.at, LONG + 8);
+    assert_null(dt_lines_next(&l, &n));
+    dt_lines_close(&l);
+    free(text);
 }
 
 // Of address space: whether there is so much depends on nothing but the limit.
