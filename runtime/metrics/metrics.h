@@ -12,8 +12,8 @@
 #define DT_METRICS_METRICS_H
 
 #include "base/status.h"
+#include "config/config.h"
 #include "config/listen.h"
-#include "config/words.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,10 +30,10 @@ typedef struct dt_metrics_opts {
     double linger_s; // of prometheus: how long it answers after the end, until one more scrape
     const char *mlflow_uri, *mlflow_experiment; // of the mlflow sink
     bool mlflow_model;
-    const char *config_text;    // of mlflow: the config as dt_config_dump writes it; copied
+    dt_config *config;          // of mlflow: its params; read at once
     const char *version;        // of dtrain
     const char *machine, *data; // described in a line; or NULL
-    int64_t n_samples[3];       // of training, validation, test
+    int64_t n_samples[3];       // by dt_split
     const char *chosen_by;      // what the best checkpoint is chosen by, or NULL
     bool lower_is_better;       // whether that number is better when lower
     int world_size;

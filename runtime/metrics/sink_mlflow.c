@@ -8,7 +8,7 @@
 // Of steps every `metrics.every` is sent, as to TensorBoard.
 //
 // The credentials come from the environment (MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD) or from
-// ~/.mlflow/credentials, as with MLflow's own client, and is never written anywhere.
+// ~/.mlflow/credentials, as with MLflow's own client, and are never written anywhere.
 // https://mlflow.org/docs/latest/rest-api.html
 #define _GNU_SOURCE
 #include "metrics/metrics_internal.h"
@@ -16,10 +16,13 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/http.h"
+#include "base/ini.h"
 #include "base/io.h"
+#include "base/lines.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "config/split_names.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -40,16 +43,20 @@ enum { BATCH_METRICS = 1000, BATCH_PARAMS = 100, MAX_NAME = 250, MAX_VALUE = 500
 #define LAST_S   15.0 // at the end of the run, for all that is left
 #define FILE_S   3600.0
 
+// How far the server has the lines of metrics.jsonl.
+typedef struct place {
+    int64_t sent;                // bytes
+    int64_t last_step, last_val; // newest step and validation: repeated ones are recognised by them
+} place;
+
 typedef struct mlflow {
     dt_metrics_opts o;
     char *jsonl, *state_file; // paths
-    char *config;
-    char *authorization; // a header, or NULL
-    char *user;          // NAME:PASSWORD, or NULL
+    json_t *params;           // array of key and value
+    char *authorization;      // a header, or NULL
+    char *user;               // NAME:PASSWORD, or NULL
     char *experiment_id, *run_id, *artifacts;
-    int64_t sent; // bytes of metrics.jsonl that the server has taken
-    int64_t last_step,
-        last_val; // newest step and evaluation sent: repeated ones are recognised by them
+    place at;
     bool has_params, has_end; // the server has the params; it knows that the run is finished
     double again_s, pause_s;  // after a failure: the time of the next attempt, the pause before it
     bool away, gave_up;
@@ -121,16 +128,16 @@ static answer ask(mlflow *s, const char *method, const char *path, const json_t 
     return a;
 }
 
-static void set_text(char **place, const char *text) {
-    free(*place);
-    *place = text ? dt_xstrdup(text) : NULL;
+static void set_text(char **to, const char *text) {
+    free(*to);
+    *to = text ? dt_xstrdup(text) : NULL;
 }
 
 static void save_state(const mlflow *s) {
     json_t *j =
         json_pack("{s:s?, s:s?, s:s?, s:I, s:I, s:I, s:b, s:b}", "experiment_id", s->experiment_id,
-                  "run_id", s->run_id, "artifact_uri", s->artifacts, "sent", (json_int_t)s->sent,
-                  "last_step", (json_int_t)s->last_step, "last_val", (json_int_t)s->last_val,
+                  "run_id", s->run_id, "artifact_uri", s->artifacts, "sent", (json_int_t)s->at.sent,
+                  "last_step", (json_int_t)s->at.last_step, "last_val", (json_int_t)s->at.last_val,
                   "params", s->has_params, "finished", s->has_end);
     char *text = json_dumps(j, 0);
     if (dt_io_write_file(s->state_file, text, strlen(text)) != DT_OK) dt_error_clear();
@@ -143,9 +150,9 @@ static void load_state(mlflow *s) {
     set_text(&s->experiment_id, json_string_value(json_object_get(j, "experiment_id")));
     set_text(&s->run_id, json_string_value(json_object_get(j, "run_id")));
     set_text(&s->artifacts, json_string_value(json_object_get(j, "artifact_uri")));
-    s->sent = json_integer_value(json_object_get(j, "sent"));
-    s->last_step = json_integer_value(json_object_get(j, "last_step"));
-    s->last_val = json_integer_value(json_object_get(j, "last_val"));
+    s->at.sent = json_integer_value(json_object_get(j, "sent"));
+    s->at.last_step = json_integer_value(json_object_get(j, "last_step"));
+    s->at.last_val = json_integer_value(json_object_get(j, "last_val"));
     s->has_params = json_is_true(json_object_get(j, "params"));
     s->has_end = json_is_true(json_object_get(j, "finished"));
     json_decref(j);
@@ -245,33 +252,22 @@ static answer log_batch(mlflow *s, const char *kind, json_t *items) {
     return a;
 }
 
-// The config as dt_config_dump writes it: sections by indentation.
+static void add_param(void *params, const char *path, const char *value, const char *usual,
+                      bool is_default) {
+    json_array_append_new(params, pair(path, value));
+}
+
 static answer send_params(mlflow *s) {
-    char path[1024] = "", *text = dt_xstrdup(s->config), *rest = text;
-    json_t *params = json_array();
+    const size_t n = json_array_size(s->params);
+    json_t *batch = json_array();
     answer a = DONE;
-    for (char *line; a == DONE && (line = strsep(&rest, "\n"));) {
-        size_t depth = strspn(line, " ") / 2, n = strlen(path);
-        char *key = line + 2 * depth, *colon = strstr(key, ": "), *end = key + strlen(key);
-        char *parent = path;
-        for (; depth > 0 && (parent = strchrnul(parent, '.')) && *parent; depth--) parent++;
-        *parent = '\0';
-        n = strlen(path);
-        if (!colon && end > key && end[-1] == ':') { // a section
-            snprintf(path + n, sizeof path - n, "%.*s.", (int)(end - key - 1), key);
-        } else if (colon) {
-            char *name = dt_xprintf("%s%.*s", path, (int)(colon - key), key);
-            json_array_append_new(params, pair(name, colon + 2));
-            free(name);
-        }
-        if (json_array_size(params) == BATCH_PARAMS) {
-            a = log_batch(s, "params", params);
-            json_array_clear(params);
-        }
+    for (size_t i = 0; i < n && a == DONE; i++) {
+        json_array_append(batch, json_array_get(s->params, i));
+        if (json_array_size(batch) < BATCH_PARAMS && i + 1 < n) continue;
+        a = log_batch(s, "params", batch);
+        json_array_clear(batch);
     }
-    if (a == DONE) a = log_batch(s, "params", params);
-    json_decref(params);
-    free(text);
+    json_decref(batch);
     if (a == LATER) return a;
     s->has_params = true;
     save_state(s);
@@ -290,26 +286,28 @@ static void add_metric(json_t *metrics, const char *prefix, const char *name, co
     free(whole);
 }
 
-// Adds what a line of metrics.jsonl says.
-static void add_line(mlflow *s, json_t *metrics, const json_t *line, double at_s) {
+// Adds what a line of metrics.jsonl says, and moves `at` on.
+static void add_line(const mlflow *s, place *at, json_t *metrics, const json_t *line) {
     static const char *const of_step[] = {"loss",          "lr", "grad_norm", "epoch",
                                           "samples_per_s", "rss"};
+    const double at_s = dt_clock_wall_s();
     const char *kind = json_string_value(json_object_get(line, "kind")), *name;
     const char *split = json_string_value(json_object_get(line, "split"));
     const int64_t step = json_integer_value(json_object_get(line, "step"));
     json_t *value;
     if (!kind) return;
-    if (strcmp(kind, "step") == 0 && step > s->last_step) {
-        s->last_step = step;
+    if (strcmp(kind, "step") == 0 && step > at->last_step) {
+        at->last_step = step;
         if (step % s->o.every_steps != 0 && step % s->o.steps_per_epoch != 0) return;
         for (int i = 0; i < 6; i++)
-            add_metric(metrics, "train", of_step[i], json_object_get(line, of_step[i]), step, at_s);
+            add_metric(metrics, dt_split_name(DT_SPLIT_TRAIN), of_step[i],
+                       json_object_get(line, of_step[i]), step, at_s);
         json_object_foreach(json_object_get(line, "seconds"), name, value)
             add_metric(metrics, "time", name, value, step, at_s);
     } else if (strcmp(kind, "eval") == 0 && split) {
-        const bool val = strcmp(split, "val") == 0;
-        if (val && step <= s->last_val) return;
-        if (val) s->last_val = step;
+        const bool val = strcmp(split, dt_split_name(DT_SPLIT_VAL)) == 0;
+        if (val && step <= at->last_val) return;
+        if (val) at->last_val = step;
         json_object_foreach((json_t *)line, name, value) if (strcmp(name, "step") != 0)
             add_metric(metrics, split, name, value, step, at_s);
     } else if (strcmp(kind, "goodput") == 0 && step > 0) {
@@ -317,40 +315,35 @@ static void add_line(mlflow *s, json_t *metrics, const json_t *line, double at_s
     }
 }
 
-// Sends the next lines. *more: there may be others.
+// Sends the next lines, as many as a batch takes. *more: there may be others.
 static answer send_lines(mlflow *s, bool *more) {
-    char *line = NULL;
-    size_t cap = 0;
-    const int64_t last_step = s->last_step, last_val = s->last_val;
-    int64_t at = s->sent;
-    FILE *f = fopen(s->jsonl, "re");
+    place next = s->at;
     json_t *metrics = json_array();
+    dt_lines lines;
+    char *line;
+    size_t n;
     *more = false;
-    if (f && fseeko(f, (off_t)at, SEEK_SET) == 0)
-        for (ssize_t n; (n = getline(&line, &cap, f)) > 0 && line[n - 1] == '\n';) {
-            json_t *object = json_loadb(line, (size_t)n, 0, NULL), *of_line = json_array();
-            add_line(s, of_line, object, dt_clock_wall_s());
-            json_decref(object);
-            *more = json_array_size(metrics) + json_array_size(of_line) > BATCH_METRICS;
-            // more of one line than a batch takes: what does not fit is left out
-            while (json_array_size(of_line) > BATCH_METRICS)
-                json_array_remove(of_line, BATCH_METRICS);
-            if (!*more || json_array_size(metrics) == 0) json_array_extend(metrics, of_line);
-            const bool taken = !*more || json_array_size(metrics) == json_array_size(of_line);
-            json_decref(of_line);
-            if (taken) at += n;
-            if (*more) break;
+    dt_lines_open(&lines, s->jsonl, next.sent);
+    while (!*more && (line = dt_lines_next(&lines, &n))) {
+        json_t *object = json_loadb(line, n, 0, NULL), *of_line = json_array();
+        place after = next;
+        add_line(s, &after, of_line, object);
+        json_decref(object);
+        while (json_array_size(of_line) > BATCH_METRICS) // what no batch takes is left out
+            json_array_remove(of_line, BATCH_METRICS);
+        *more = json_array_size(metrics) + json_array_size(of_line) > BATCH_METRICS;
+        if (!*more) {
+            json_array_extend(metrics, of_line);
+            after.sent = lines.at;
+            next = after;
         }
-    if (f) fclose(f);
-    free(line);
-    const bool something = at > s->sent;
-    const answer a = something ? log_batch(s, "metrics", metrics) : DONE;
+        json_decref(of_line);
+    }
+    dt_lines_close(&lines);
+    const answer a = next.sent > s->at.sent ? log_batch(s, "metrics", metrics) : DONE;
     json_decref(metrics);
-    if (a == LATER) {
-        s->last_step = last_step;
-        s->last_val = last_val;
-    } else if (something) {
-        s->sent = at;
+    if (a != LATER && next.sent > s->at.sent) {
+        s->at = next;
         save_state(s);
     }
     return a;
@@ -450,26 +443,27 @@ static void send_files(mlflow *s) {
 
 // ---- credentials ---------------------------------------------------------------------------------------
 
-static void read_credentials(mlflow *s) {
-    const char *token = getenv("MLFLOW_TRACKING_TOKEN"), *name = getenv("MLFLOW_TRACKING_USERNAME"),
-               *password = getenv("MLFLOW_TRACKING_PASSWORD"), *home = getenv("HOME");
-    char *path = dt_xprintf("%s/.mlflow/credentials", home ? home : ""), line[512];
-    char from_file[2][256] = {"", ""};
-    FILE *f = home && !token && !name ? fopen(path, "re") : NULL;
-    while (f && fgets(line, sizeof line, f)) {
-        (void)sscanf(line, " mlflow_tracking_username = %255s", from_file[0]);
-        (void)sscanf(line, " mlflow_tracking_password = %255s", from_file[1]);
-    }
-    if (f) fclose(f);
+// Of the environment, or else of ~/.mlflow/credentials; heap, NULL: there is none.
+static char *credential(const char *variable, const char *name) {
+    const char *value = getenv(variable), *home = getenv("HOME");
+    if (value && *value) return dt_xstrdup(value);
+    char *path = dt_xprintf("%s/.mlflow/credentials", home ? home : "");
+    char *found = dt_ini_get(path, "mlflow", name);
     free(path);
-    if (!name) name = from_file[0];
-    if (!password) password = from_file[1];
-    if (token && *token)
-        s->authorization = dt_xprintf("Authorization: Bearer %s", token);
-    else if (*name)
+    return found;
+}
+
+// As with MLflow's client a name and password go before the token.
+static void read_credentials(mlflow *s) {
+    const char *token = getenv("MLFLOW_TRACKING_TOKEN");
+    char *name = credential("MLFLOW_TRACKING_USERNAME", "mlflow_tracking_username");
+    char *password = credential("MLFLOW_TRACKING_PASSWORD", "mlflow_tracking_password");
+    if (name && password)
         s->user = dt_xprintf("%s:%s", name, password);
-    memset(from_file, 0, sizeof from_file);
-    memset(line, 0, sizeof line);
+    else if (token && *token)
+        s->authorization = dt_xprintf("Authorization: Bearer %s", token);
+    free(name);
+    free(password);
 }
 
 // ---- the sink --------------------------------------------------------------------------------------
@@ -479,7 +473,8 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     s->o = *o;
     if (s->o.steps_per_epoch < 1) s->o.steps_per_epoch = 1;
     if (s->o.every_steps < 1) s->o.every_steps = 1;
-    s->config = dt_xstrdup(o->config_text ? o->config_text : "");
+    s->params = json_array();
+    if (o->config) dt_config_each(o->config, add_param, s->params);
     s->jsonl = dt_xprintf("%s/metrics.jsonl", o->run_dir);
     s->state_file = dt_xprintf("%s/mlflow.json", o->run_dir);
     pthread_mutex_init(&s->lock, NULL);
@@ -487,7 +482,7 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     read_credentials(s);
     load_state(s);
     const int64_t kept = o->truncate_to > 0 ? o->truncate_to : 0;
-    if (s->sent > kept) s->sent = kept;
+    if (s->at.sent > kept) s->at.sent = kept;
     *state = s;
     s->has_thread = pthread_create(&s->thread, NULL, send_along, s) == 0;
     if (!s->has_thread) dt_warn("MLflow: no thread to send by: it sees this run at its end");
@@ -533,7 +528,7 @@ static void close_mlflow(void *state) {
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
     free(s->jsonl);
-    free(s->config);
+    json_decref(s->params);
     free(s->state_file);
     free(s->authorization);
     free(s->user);

@@ -96,6 +96,9 @@ static void plan_ahead(trainer *t) {
     if (c->run.verify_every.unit != DT_UNIT_NONE)
         t->verify_every = dt_amount_steps(c->run.verify_every, total, per_epoch);
     (void)dt_config_trace_steps(c, &t->timeline.begin, &t->timeline.end); // checked with the config
+    if (t->timeline.begin >= total && trainer_is_root(t))
+        dt_warn("metrics.trace.steps is %s, and the run ends at step %lld: there is no trace.json",
+                c->metrics.trace.steps, (long long)total);
     if (t->run.data->n_samples(t->run.data, DT_SPLIT_VAL) > 0) return;
     if (t->eval_every > 0 && trainer_is_root(t))
         dt_warn(
@@ -156,7 +159,6 @@ static dt_status open_reports(trainer *t) {
     dt_status st = r->data->write_split ? r->data->write_split(r->data, path) : DT_OK;
     free(path);
     DT_TRY(forgive_no_space(st));
-    char *text = dt_config_dump(c);
     const int64_t every = dt_amount_steps(c->metrics.every, total, per_epoch);
     dt_metrics_opts o = {.run_dir = r->dir,
                          .run_name = c->run.name,
@@ -166,7 +168,7 @@ static dt_status open_reports(trainer *t) {
                          .mlflow_uri = c->metrics.mlflow.uri,
                          .mlflow_experiment = c->metrics.mlflow.experiment,
                          .mlflow_model = c->metrics.mlflow.model,
-                         .config_text = text,
+                         .config = r->config,
                          .version = r->args.version,
                          .machine = r->backend->describe(r->backend),
                          .data = r->data->describe(r->data),
@@ -186,6 +188,7 @@ static dt_status open_reports(trainer *t) {
     if (st == DT_OK) st = dt_metrics_open(&t->metrics, &o);
     if (st == DT_OK) dt_ckpt_on_saved(r->ckpt, note_saved, t->metrics);
     // flushes the run's directory too, which has metrics.jsonl now
+    char *text = dt_config_dump(c);
     path = dt_xprintf("%s/config.yaml", r->dir);
     if (st == DT_OK) st = forgive_no_space(dt_io_update_file(path, text, strlen(text)));
     free(text);
@@ -672,14 +675,13 @@ static void send_rest(const dt_open_run *r) {
     const dt_config *c = r->config;
     const int64_t total = r->record.total_steps, per_epoch = r->record.steps_per_epoch;
     if (!dt_run_is_root(r) || !dt_words_have(&c->metrics.sinks, DT_SINK_mlflow)) return;
-    char *text = dt_config_dump(c);
     const dt_metrics_opts o = {.run_dir = r->dir,
                                .run_name = c->run.name,
                                .sinks = 1u << DT_SINK_mlflow,
                                .mlflow_uri = c->metrics.mlflow.uri,
                                .mlflow_experiment = c->metrics.mlflow.experiment,
                                .mlflow_model = c->metrics.mlflow.model,
-                               .config_text = text,
+                               .config = r->config,
                                .version = r->args.version,
                                .every_steps =
                                    (int)dt_amount_steps(c->metrics.every, total, per_epoch),
@@ -688,7 +690,6 @@ static void send_rest(const dt_open_run *r) {
     dt_metrics *m;
     if (dt_metrics_open(&m, &o) == DT_OK)
         dt_metrics_close(m, &(dt_run_end){r->record.step, DT_OK, ""});
-    free(text);
 }
 
 static dt_status run_trainer(const dt_trainer_args *a, dt_status (*body)(trainer *t)) {

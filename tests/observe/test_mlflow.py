@@ -1,5 +1,5 @@
 """A tracking server in name only, and looks into what servers have, for test_mlflow.sh."""
-import http.server, json, os, threading, time, urllib.request
+import base64, http.server, json, os, threading, time, urllib.request
 
 
 def serve(folder):
@@ -33,7 +33,8 @@ def serve(folder):
                 return None
             if how == "slow":
                 time.sleep(0.7)
-            if self.headers.get("Authorization") != "Bearer mlflow-secret":
+            named = "Basic " + base64.b64encode(b"me:" + 300 * b"p").decode()
+            if self.headers.get("Authorization") not in ("Bearer mlflow-secret", named):
                 return self.answer({"message": "who are you"}, 401)
             path = self.path.split("/api/2.0/")[1]
             with lock:

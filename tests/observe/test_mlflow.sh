@@ -22,14 +22,23 @@ exits 0 '' "${job[@]}" run.name=well
 py check_whole "$work" well 40 || fail "what the server has of a run"
 ! grep -rqs mlflow-secret "$work/runs" "$work/log" || fail "the token is written"
 
+# a name and a password of MLflow's own file go before the token, as with its client
+mkdir "$work/.mlflow"
+printf '[other]\nmlflow_tracking_password = wrong\n[mlflow]\nmlflow_tracking_username = me\nmlflow_tracking_password=%s \n' \
+    "$(printf 'p%.0s' {1..300})" >"$work/.mlflow/credentials"
+exits 0 '' env HOME="$work" MLFLOW_TRACKING_TOKEN=old "${job[@]}" run.name=file
+py check_whole "$work" file 40 || fail "credentials of ~/.mlflow"
+
 # the server is away in one way or another: every step is done, and the same command sends what is missing
 for way in 500 close hang; do
+    n=40
+    [ $way != 500 ] || n=250 # whose lines are more than a request takes
     mode $way
-    exits 0 'MLflow has not got all of this run' "${job[@]}" run.name=$way
-    [ "$(grep -c '"kind":"step"' "$work/runs/$way/metrics.jsonl")" = 40 ] || fail "$way: not all steps"
+    exits 0 'MLflow has not got all of this run' "${job[@]}" run.name=$way train.max_steps=$n
+    [ "$(grep -c '"kind":"step"' "$work/runs/$way/metrics.jsonl")" = $n ] || fail "$way: not all steps"
     mode ok
-    exits 0 'is finished' "${job[@]}" run.name=$way
-    py check_whole "$work" $way 40 || fail "$way: what came later"
+    exits 0 'is finished' "${job[@]}" run.name=$way train.max_steps=$n
+    py check_whole "$work" $way $n || fail "$way: what came later"
 done
 mode slow
 exits 0 '' "${job[@]}" run.name=slow

@@ -15,6 +15,10 @@ grep -qE 'critical path, rank [01] of 2: [0-9.]+ ms, .*backward [0-9.]+%.*commit
 train run.name=none
 [ ! -e "$work/runs/none/trace.json" ] || fail "a trace that nobody asked for"
 refused 'expected FROM..TO' metrics.trace.steps=8..5
+exits 0 'metrics.trace.steps is 40..45, and the run ends at step 40: there is no trace.json' \
+    "$DTRAIN" "$config" run.name=late metrics.trace.steps=40..45
+exits 3 'late: metrics.trace.steps is 40..45, and the run is at step 40: there is no trace.json' \
+    "$DTRAIN" report "$work/runs/late" --trace
 
 "$DTRAIN" "$config" run.name=asked train.max_steps=100000 train.epochs=100000 >"$work/out" 2>"$work/log" &
 pid=$!
