@@ -33,6 +33,8 @@ typedef struct slot {
 
 static slot slots[SLOTS];
 static _Thread_local slot *mine;
+static _Thread_local bool
+    watches; // the watching thread, whose own lines in the log are no progress
 static pthread_key_t leaving;
 static dt_watch_limits limits = {.io_s = INFINITY, .start_s = 30, .lost_s = 30};
 static _Atomic double quiet_s = INFINITY;
@@ -72,7 +74,7 @@ void dt_watch_begin(const char *path, const char *operation) {
 }
 
 void dt_watch_end(void) {
-    dt_watch_tick();
+    if (!watches) dt_watch_tick();
     if (mine) atomic_fetch_add_explicit(&mine->number, 1, memory_order_release);
 }
 
@@ -188,6 +190,7 @@ static void *watch(void *unused) {
     const struct timespec rest = {.tv_nsec = 200 * 1000 * 1000};
     dt_waited quiet = {0};
     uint64_t before = 0;
+    watches = true;
     dt_thread_name("watch");
     for (;;) {
         bool files = false;
@@ -206,9 +209,7 @@ static void *watch(void *unused) {
         if (sum != before) quiet = (dt_waited){0};
         before = sum;
         atomic_store(&quiet_s, dt_clock_waited_s(&quiet, now_s));
-        const uint64_t own = atomic_load(&ticks);
         dt_rank_quiet(atomic_load(&quiet_s));
-        atomic_store(&ticks, own); // its lines in the log are no progress
     }
     return NULL;
 }

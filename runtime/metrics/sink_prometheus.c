@@ -2,8 +2,9 @@
 //
 // A step stores its numbers under a lock that is held for no longer than it takes to copy them; a thread formats them
 // when somebody asks. One poll waits for all clients, so a slow one holds nobody up; where there are too many the oldest
-// is dropped. It answers GET /metrics, and for probes /healthz (the process answers) and /readyz (steps are running), to
-// anybody who reaches the address (metrics.listen). Where another process has the address, the run goes on without the endpoint.
+// is dropped. It answers GET and HEAD of /metrics, and for probes /healthz (the process answers) and /readyz (steps are
+// running), to anybody who reaches the address (metrics.listen). Where another process has the address, the run goes on
+// without the endpoint.
 // The server is code of dtrain, because setting up libmicrohttpd takes more lines, and 60 slow clients keep no scrape out.
 // metrics.textfile: the same text as a file for node_exporter, every 15 s and at the end, with why the run ended.
 #define _GNU_SOURCE // accept4, pipe2
@@ -134,18 +135,9 @@ static void put_ranks(prometheus *s, FILE *f, const char *name, int which) {
     }
     pthread_mutex_unlock(&s->results_lock);
 }
-
-static void put_rank_data(prometheus *s, FILE *f, const char *name, const numbers *n) {
-    put_ranks(s, f, name, 0);
-}
-
-static void put_rank_compute(prometheus *s, FILE *f, const char *name, const numbers *n) {
-    put_ranks(s, f, name, 1);
-}
-
-static void put_rank_rss(prometheus *s, FILE *f, const char *name, const numbers *n) {
-    put_ranks(s, f, name, 2);
-}
+#define put_rank_data(s, f, name, n)    put_ranks(s, f, name, 0)
+#define put_rank_compute(s, f, name, n) put_ranks(s, f, name, 1)
+#define put_rank_rss(s, f, name, n)     put_ranks(s, f, name, 2)
 
 static void put_phases(prometheus *s, FILE *f, const char *name, const numbers *n) {
     char part[64], labels[96];
@@ -276,26 +268,27 @@ static void accept_one(prometheus *s) {
     if (fd >= 0) s->clients[s->n_clients++] = (client){.fd = fd};
 }
 
-static bool asks_for(const client *c, const char *path) {
+static bool is_path(const char *asked, const char *path) {
     const size_t n = strlen(path);
-    return strncmp(c->request, "GET ", 4) == 0 && strncmp(c->request + 4, path, n) == 0 &&
-           strchr(" ?", c->request[4 + n]);
+    return strncmp(asked, path, n) == 0 && strchr(" ?", asked[n]);
 }
 
 static void make_reply(prometheus *s, client *c) {
     char *text = NULL;
     const char *status = "200 OK";
+    const bool head = strncmp(c->request, "HEAD ", 5) == 0; // all but the body
+    const char *asked = c->request + (head ? 5 : strncmp(c->request, "GET ", 4) == 0 ? 4 : c->at);
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     pthread_mutex_lock(&s->lock);
     const bool ended = s->now.ended, ready = !ended && s->now.phases[0].sum > 0;
     pthread_mutex_unlock(&s->lock);
-    if (asks_for(c, "/metrics")) {
+    if (is_path(asked, "/metrics")) {
         put_all(s, f);
-        c->last = ended;
-    } else if (asks_for(c, "/healthz")) {
+        c->last = ended && !head;
+    } else if (is_path(asked, "/healthz")) {
         fputs("ok\n", f);
-    } else if (asks_for(c, "/readyz")) {
+    } else if (is_path(asked, "/readyz")) {
         fputs(ready ? "steps are running\n" : "no step yet\n", f);
         if (!ready) status = "503 Service Unavailable";
     } else {
@@ -306,7 +299,7 @@ static void make_reply(prometheus *s, client *c) {
     c->reply =
         dt_xprintf("HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
                    "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
-                   status, n, text);
+                   status, n, head ? "" : text);
     c->n = strlen(c->reply);
     c->at = 0;
     free(text);

@@ -16,7 +16,7 @@ rc=0
 "${ranks[@]}" 1 "${words[@]}" : -np 1 -x DTRAIN_FAILPOINT=step:5:hang "${words[@]}" >"$work/out" 2>"$work/log" || rc=$?
 [ $rc = 240 ] || fail "exit $rc"
 at=$(grep -n 'nothing has got done for [67] s; after 12 s the job ends (comm.timeout). Where the ranks are:' "$work/log" | cut -d: -f1)
-[ "$at" ] || fail "no report"
+[ "$(wc -w <<<"$at")" = 1 ] || fail "not one report, but at lines: $at" # its own lines are no progress
 end=$(grep -n 'did not take part in' "$work/log" | head -1 | cut -d: -f1)
 [ "$end" -gt "$at" ] || fail "the report comes behind the end"
 grep -qE 'rank 0 on [^ ]+: step 5, waiting for gradient bucket 1 of [0-9]+, for [0-9]+ s$' "$work/log" || fail "where rank 0 is"

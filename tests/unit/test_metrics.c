@@ -1,93 +1,13 @@
-// test_metrics.c: every sink's bytes: lines of JSON, event records with their checksums, plain lines and
-// the live line (on a pseudo-terminal); resuming, a full disk, no allocation in a step.
+// test_metrics.c: the bytes that sinks write: lines of JSON, event records with their checksums, the page; resuming, a full
+// disk, no allocation in a step. The endpoint has test_prometheus.c, the terminal test_terminal.c.
 #define _GNU_SOURCE
-// cmocka wants the four above
-#include "base/failpoint.h"
-#include "base/hash.h"
-#include "base/io.h"
-#include "base/log.h"
-#include "config/sink_words.h"
-#include "metrics/metrics.h"
-#include "testing.h"
+#include "metrics_case.h"
 
-#include <fcntl.h>
+#include "base/hash.h"
+
 #include <jansson.h>
 #include <math.h>
-#include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-// The clock that sinks go by stands still unless a test moves it, so nothing depends on how fast the machine is.
-static int64_t clock_ms = 1000000;
-
-int clock_gettime(clockid_t id, struct timespec *t) {
-    if (id != CLOCK_MONOTONIC) return (int)syscall(SYS_clock_gettime, id, t);
-    *t = (struct timespec){clock_ms / 1000, clock_ms % 1000 * 1000000};
-    return 0;
-}
-
-enum {
-    TERMINAL = 1 << DT_SINK_terminal,
-    JSONL = 1 << DT_SINK_jsonl,
-    TENSORBOARD = 1 << DT_SINK_tensorboard,
-    PROMETHEUS = 1 << DT_SINK_prometheus,
-    REPORT = 1 << DT_SINK_report
-};
-
-static char run[64];
-static int saved_stderr;
-
-static int make_run(void **state) {
-    strcpy(run, "/tmp/dtrain-metrics-XXXXXX");
-    dt_log_set_level(DT_LOG_INFO);
-    return mkdtemp(run) ? 0 : -1;
-}
-
-static int remove_run(void **state) {
-    dt_failpoint_set(NULL);
-    return dt_io_remove_tree(run) == DT_OK ? 0 : -1;
-}
-
-// -- helpers ---------------------------------------------------------------------------------------
-static char *in_run(const char *name) {
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", run, name);
-    return path;
-}
-
-static void stderr_to(int fd) {
-    fflush(stderr);
-    saved_stderr = dup(STDERR_FILENO);
-    dup2(fd, STDERR_FILENO);
-    close(fd);
-}
-
-static void stderr_back(void) {
-    fflush(stderr);
-    dup2(saved_stderr, STDERR_FILENO);
-    close(saved_stderr);
-}
-
-static void stderr_to_file(void) {
-    int fd = open(in_run("stderr"), O_WRONLY | O_CREAT | O_APPEND, 0644);
-    assert_true(fd >= 0);
-    stderr_to(fd);
-}
-
-// Inlined at -O3, gcc 12 takes what it returns for a pointer to `text` itself (-Wdangling-pointer).
-__attribute__((noinline)) static char *read_text(const char *name) {
-    char *text;
-    size_t n;
-    must(dt_io_read_file(&text, &n, in_run(name), 0, DT_E_STORAGE));
-    return text;
-}
 
 // Lines of steps, evaluations and the end in metrics.jsonl; the others are counted by tests of their own.
 static int count_lines(void) {
@@ -109,42 +29,8 @@ static const char *find_kind(const char *text, const char *kind) {
     return line;
 }
 
-static dt_metrics *open_metrics(dt_metrics_opts o) {
-    dt_metrics *m;
-    o.run_dir = run;
-    o.run_name = "test";
-    if (o.every_steps == 0) o.every_steps = 10;
-    o.total_steps = 100;
-    o.steps_per_epoch = 25;
-    o.n_epochs = 4;
-    must(dt_metrics_open(&m, &o));
-    return m;
-}
-
-static dt_step_record record(int64_t step) {
-    return (dt_step_record){.step = step,
-                            .epoch = (double)step / 25,
-                            .samples = 32 * step,
-                            .loss = 1.0 / (double)step,
-                            .lr = 1e-3,
-                            .grad_norm = 0.1 + (double)step,
-                            .step_s = 0.5,
-                            .data_s = 0.01,
-                            .compute_s = 0.45,
-                            .comm_s = 0.03,
-                            .other_s = 0.01,
-                            .global_batch = 32};
-}
-
-static void run_steps(dt_metrics *m, int64_t from, int64_t to) {
-    for (int64_t s = from; s <= to; s++) {
-        dt_step_record r = record(s);
-        dt_metrics_step(m, &r);
-    }
-}
-
 // -- jsonl -----------------------------------------------------------------------------------------
-TEST_WITH(test_jsonl, make_run, remove_run) {
+TEST_WITH(test_jsonl, folder_make, folder_remove) {
     dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", NAN}};
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 1);
@@ -188,7 +74,7 @@ TEST_WITH(test_jsonl, make_run, remove_run) {
 }
 
 // In fp16 a line says with which scale the run goes on, and one of a skipped step that it was.
-TEST_WITH(test_skipped_steps, make_run, remove_run) {
+TEST_WITH(test_skipped_steps, folder_make, folder_remove) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     dt_step_record r = record(1);
     r.loss_scale = 65536;
@@ -212,7 +98,7 @@ TEST_WITH(test_skipped_steps, make_run, remove_run) {
     dt_metrics_close(m, NULL);
 }
 
-TEST_WITH(test_resume_truncates, make_run, remove_run) {
+TEST_WITH(test_resume_truncates, folder_make, folder_remove) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 10);
     int64_t at = dt_metrics_flush(m);
@@ -236,7 +122,7 @@ TEST_WITH(test_resume_truncates, make_run, remove_run) {
     // shorter than the checkpoint knows, in the middle of a line: whole lines stay
     char *ledger = strstr(before, "{\"kind\":\"goodput\"");
     at = ledger - before; // the last line is that of step 10
-    assert_int_equal(truncate(in_run("metrics.jsonl"), at - 5), 0);
+    assert_int_equal(truncate(in_folder("metrics.jsonl"), at - 5), 0);
     stderr_to_file();
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     stderr_back();
@@ -262,7 +148,7 @@ static void assert_begins_with_start(int64_t n_bytes) {
 }
 
 // A block of zeros, as a power cut leaves it, between lines that are whole.
-TEST_WITH(test_resume_zeros, make_run, remove_run) {
+TEST_WITH(test_resume_zeros, folder_make, folder_remove) {
     static const char zeros[100];
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 3);
@@ -270,7 +156,7 @@ TEST_WITH(test_resume_zeros, make_run, remove_run) {
     run_steps(m, 4, 9);
     int64_t at = dt_metrics_flush(m);
     dt_metrics_close(m, NULL);
-    int fd = open(in_run("metrics.jsonl"), O_WRONLY);
+    int fd = open(in_folder("metrics.jsonl"), O_WRONLY);
     assert_int_equal(pwrite(fd, zeros, sizeof zeros, before + 30), sizeof zeros);
     close(fd);
     stderr_to_file();
@@ -281,7 +167,7 @@ TEST_WITH(test_resume_zeros, make_run, remove_run) {
 }
 
 // A torn line that is longer than what is read of the file at a time.
-TEST_WITH(test_resume_long_line, make_run, remove_run) {
+TEST_WITH(test_resume_long_line, folder_make, folder_remove) {
     char extra[20000] = "\"x\":\"";
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 3);
@@ -294,7 +180,7 @@ TEST_WITH(test_resume_long_line, make_run, remove_run) {
     char *text = read_text("metrics.jsonl");
     const int64_t at = strchr(find_kind(text, "eval"), '\n') + 1 - text;
     free(text);
-    assert_int_equal(truncate(in_run("metrics.jsonl"), at - 1), 0);
+    assert_int_equal(truncate(in_folder("metrics.jsonl"), at - 1), 0);
     stderr_to_file();
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     stderr_back();
@@ -303,7 +189,7 @@ TEST_WITH(test_resume_long_line, make_run, remove_run) {
 }
 
 // A write that fails drops records, leaves whole lines only, and the next flush works.
-TEST_WITH(test_full_disk, make_run, remove_run) {
+TEST_WITH(test_full_disk, folder_make, folder_remove) {
     dt_metrics *m =
         open_metrics((dt_metrics_opts){.sinks = JSONL | TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 2);
@@ -328,7 +214,7 @@ TEST_WITH(test_full_disk, make_run, remove_run) {
 }
 
 // A disk that does not answer holds no step up: the queue takes records until it is full, and drops the rest.
-TEST_WITH(test_slow_disk, make_run, remove_run) {
+TEST_WITH(test_slow_disk, folder_make, folder_remove) {
     struct timespec begin, end;
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     dt_metrics_flush(m);
@@ -370,7 +256,7 @@ static double number_of(const json_t *line, const char *name) {
 }
 
 // Of three attempts: one is killed (its last line has no ledger), one goes on from step 6 of its 10.
-TEST_WITH(test_goodput, make_run, remove_run) {
+TEST_WITH(test_goodput, folder_make, folder_remove) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     clock_ms += 2000; // starting
     for (int step = 1; step <= 6; step++) {
@@ -403,7 +289,7 @@ TEST_WITH(test_goodput, make_run, remove_run) {
     for (int i = 0; count_lines() < 10 && i < 500; i++) usleep(20000);
     char *killed = read_text("metrics.jsonl");
     dt_metrics_close(m, NULL);
-    must(dt_io_write_file(in_run("metrics.jsonl"), killed, strlen(killed)));
+    must(dt_io_write_file(in_folder("metrics.jsonl"), killed, strlen(killed)));
     free(killed);
 
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at, .first_step = 6});
@@ -427,9 +313,9 @@ TEST_WITH(test_goodput, make_run, remove_run) {
     const struct timespec ago = {time(NULL) - 3600, 0}, times[] = {ago, ago};
     char *text = read_text("metrics.jsonl"), *time_of = text;
     while ((time_of = strstr(time_of, "\"time\":"))) memcpy(time_of, "\"gone", 5);
-    must(dt_io_write_file(in_run("metrics.jsonl"), text, strlen(text)));
+    must(dt_io_write_file(in_folder("metrics.jsonl"), text, strlen(text)));
     free(text);
-    assert_int_equal(utimensat(AT_FDCWD, in_run("metrics.jsonl"), times, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, in_folder("metrics.jsonl"), times, 0), 0);
     stderr_to_file();
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1}); // no checkpoint
     clock_ms += 500;
@@ -451,7 +337,7 @@ TEST_WITH(test_goodput, make_run, remove_run) {
     free(text);
 }
 
-TEST_WITH(test_unwritable_directory, make_run, remove_run) {
+TEST_WITH(test_unwritable_directory, folder_make, folder_remove) {
     dt_metrics *m;
     dt_metrics_opts o = {.run_dir = "/proc/none", .sinks = JSONL, .truncate_to = -1};
     assert_int_equal(dt_metrics_open(&m, &o), DT_E_STORAGE);
@@ -473,7 +359,7 @@ static uint32_t masked(const void *data, size_t n) {
 static char *events_file(int which) {
     char **names, *found = NULL;
     size_t n;
-    must(dt_io_list_dir(&names, &n, run, DT_E_STORAGE));
+    must(dt_io_list_dir(&names, &n, folder_path, DT_E_STORAGE));
     for (size_t i = 0; i < n; i++)
         if (strncmp(names[i], "events.out.tfevents.", 20) == 0 && which-- == 0)
             found = strdup(names[i]);
@@ -486,7 +372,7 @@ static bool holds(const unsigned char *data, size_t n, const char *text) {
     return memmem(data, n, text, strlen(text)) != NULL;
 }
 
-TEST_WITH(test_tfevents, make_run, remove_run) {
+TEST_WITH(test_tfevents, folder_make, folder_remove) {
     dt_metric_value v[] = {{"accuracy", 0.75}};
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 26); // 10, 20 and the epoch's end
@@ -495,7 +381,7 @@ TEST_WITH(test_tfevents, make_run, remove_run) {
     char *name = events_file(0), *data;
     size_t n, at = 0;
     int n_events = 0;
-    must(dt_io_read_file(&data, &n, in_run(name), 0, DT_E_STORAGE));
+    must(dt_io_read_file(&data, &n, in_folder(name), 0, DT_E_STORAGE));
     const unsigned char *p = (const unsigned char *)data;
     while (at < n) {
         size_t size = (size_t)fixed(p + at, 8);
@@ -516,211 +402,9 @@ TEST_WITH(test_tfevents, make_run, remove_run) {
     free(name);
 }
 
-// -- prometheus --------------------------------------------------------------------------------------
-static int free_port(void) {
-    struct sockaddr_in a = {.sin_family = AF_INET};
-    socklen_t n = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (const void *)&a, sizeof a), 0);
-    assert_int_equal(getsockname(fd, (void *)&a, &n), 0);
-    close(fd);
-    return ntohs(a.sin_port);
-}
-
-static dt_listen loopback(int port) {
-    return (dt_listen){.v4 = {.sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)port),
-                              .sin_addr = {htonl(INADDR_LOOPBACK)}}};
-}
-
-static int connect_to(int port) { // < 0: nobody listens
-    const dt_listen a = loopback(port);
-    const struct timeval limit = {.tv_sec = 20}; // a server that never answers
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (connect(fd, &a.any, sizeof a.v4) == 0) return fd;
-    close(fd);
-    return -1;
-}
-
-// Sends (the rest of) a request: what is answered. heap
-static char *finish(int fd, const char *request) {
-    size_t at = 0;
-    char *text = calloc(1, 65536);
-    for (const char *p = request; *p; p++)
-        assert_int_equal(send(fd, p, 1, MSG_NOSIGNAL), 1); // in pieces
-    for (ssize_t m; (m = recv(fd, text + at, 65535 - at, 0)) > 0;) at += (size_t)m;
-    close(fd);
-    return text;
-}
-
-// What the endpoint answers; NULL: nobody listens. heap
-static char *ask(int port, const char *request) {
-    const int fd = connect_to(port);
-    return fd < 0 ? NULL : finish(fd, request);
-}
-
-static const char get[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
-
-TEST_WITH(test_prometheus, make_run, remove_run) {
-    const dt_metric_value v[] = {{"accuracy", 0.75}, {"recall.a \"b\"\\\n<\xff\xc3\xa9>", NAN}};
-    const int port = free_port();
-    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
-    run_steps(m, 1, 3);
-    dt_metrics_eval(m, "val", 2, v, 1, NULL);
-    dt_metrics_eval(m, "val", 3, v, 2, NULL);
-    char *text = ask(port, get);
-    assert_non_null(text);
-    assert_ptr_equal(strstr(text, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"),
-                     text);
-    char *body = strstr(text, "\r\n\r\n") + 4;
-    assert_int_equal(atoi(strstr(text, "Content-Length: ") + 16), strlen(body));
-    assert_non_null(strstr(body, "# TYPE dtrain_step gauge\ndtrain_step{run=\"test\"} 3\n"));
-    assert_non_null(strstr(body, "\ndtrain_steps{run=\"test\"} 100\n"));
-    assert_non_null(strstr(body, "\ndtrain_samples_per_second{run=\"test\"} 64\n"));
-    char *data = strstr(body, "_sum{run=\"test\",phase=\"data\"} ");
-    assert_true(data && fabs(atof(strchr(data, ' ')) - 0.03) < 1e-12);
-    assert_non_null(
-        strstr(body, "dtrain_eval{run=\"test\",split=\"val\",metric=\"accuracy\"} 0.75\n"));
-    assert_non_null(
-        strstr(body, "metric=\"recall.a \\\"b\\\"\\\\\\n<\xEF\xBF\xBD\xc3\xa9>\"} NaN\n"));
-    assert_null(strstr(strstr(body, "\"accuracy\"") + 1, "\"accuracy\"")); // the last one only
-    free(text);
-    text = ask(port, "GET /healthz HTTP/1.1\r\n\r\n");
-    assert_non_null(strstr(text, "HTTP/1.1 200 OK"));
-    free(text);
-    text = ask(port, "GET /readyz HTTP/1.1\r\n\r\n");
-    assert_non_null(strstr(text, "HTTP/1.1 200 OK"));
-    free(text);
-    text = ask(port, "GET /secret HTTP/1.1\r\n\r\n");
-    assert_ptr_equal(strstr(text, "HTTP/1.1 404 "), text);
-    free(text);
-
-    // a port that is taken is a warning
-    stderr_to_file();
-    dt_metrics *other =
-        open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
-    stderr_back();
-    run_steps(other, 1, 1);
-    dt_metrics_close(other, NULL);
-    char *said = read_text("stderr");
-    assert_non_null(strstr(said, "Address already in use: Prometheus sees nothing of this run"));
-    free(said);
-    dt_metrics_close(m, NULL);
-    assert_null(ask(port, get));
-}
-
-// What the run does, its checkpoints and its end; the last scrape is waited for, and the file holds what it said.
-TEST_WITH(test_prometheus_end, make_run, remove_run) {
-    const int port = free_port();
-    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS,
-                                                   .listen = loopback(port),
-                                                   .version = "1 \"x\"",
-                                                   .world_size = 3,
-                                                   .first_step = 4,
-                                                   .textfile = run,
-                                                   .linger_s = 0.1});
-    char *text = ask(port, "GET /readyz HTTP/1.1\r\n\r\n");
-    assert_non_null(strstr(text, "HTTP/1.1 503 "));
-    free(text);
-    text = ask(port, get);
-    assert_non_null(strstr(text, "dtrain_activity{run=\"test\",activity=\"starting\"} 1\n"));
-    assert_non_null(strstr(text, "dtrain_build_info{run=\"test\",version=\"1 \\\"x\\\"\"} 1\n"));
-    assert_non_null(strstr(text, "\ndtrain_world_size{run=\"test\"} 3\n"));
-    assert_non_null(strstr(text, "\ndtrain_step{run=\"test\"} 4\n"));
-    assert_null(strstr(text, "dtrain_exit_status{"));
-    free(text);
-    run_steps(m, 5, 6);
-    dt_metrics_activity(m, DT_ACTIVITY_saving);
-    dt_metrics_checkpoint(m, 6, 1.5, true);
-    dt_metrics_checkpoint(m, 7, 2.5, false);
-    text = ask(port, get);
-    assert_non_null(strstr(text, "dtrain_activity{run=\"test\",activity=\"saving\"} 1\n"));
-    assert_non_null(strstr(text, "dtrain_activity{run=\"test\",activity=\"training\"} 0\n"));
-    assert_non_null(strstr(text, "dtrain_checkpoint_step{run=\"test\"} 6\n"));
-    assert_non_null(strstr(text, "dtrain_checkpoint_duration_seconds{run=\"test\"} 2.5\n"));
-    assert_non_null(strstr(text, "dtrain_checkpoint_failures_total{run=\"test\"} 1\n"));
-    const char *buckets[] = {"0.25\"} 0\n", "0.5\"} 2\n", "+Inf\"} 2\n"};
-    for (int i = 0; i < 3; i++) { // two steps of half a second
-        char want[96];
-        snprintf(want, sizeof want,
-                 "dtrain_phase_seconds_bucket{run=\"test\",phase=\"step\",le=\"%s", buckets[i]);
-        assert_non_null(strstr(text, want));
-    }
-    free(text);
-    dt_metrics_close(m, &(dt_run_end){6, DT_E_NUMERIC, "not finite"});
-    text = read_text("dtrain-test.prom");
-    assert_non_null(strstr(text, "\ndtrain_exit_status{run=\"test\",reason=\"numeric\"} 6\n"));
-    assert_non_null(strstr(text, "activity=\"ending\"} 1\n"));
-    free(text);
-}
-
-// Clients that connect and send nothing more, a request that never ends or never read keep nobody out.
-TEST_WITH(test_prometheus_slow_clients, make_run, remove_run) {
-    enum { N = 60 };
-    int fds[N];
-    const int port = free_port();
-    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
-    for (int i = 0; i < N; i++) {
-        const char *begin = i % 3 == 0 ? "" : i % 3 == 1 ? "GET /met" : get;
-        fds[i] = connect_to(port);
-        assert_true(fds[i] >= 0);
-        assert_int_equal(send(fds[i], begin, strlen(begin), 0), strlen(begin));
-    }
-    char *text = ask(port, get);
-    assert_true(text && strncmp(text, "HTTP/1.1 200 OK", 15) == 0);
-    free(text);
-    text = finish(fds[N - 2], get + 8); // "GET /met" came long ago; it was not forgotten meanwhile
-    assert_true(strncmp(text, "HTTP/1.1 200 OK", 15) == 0);
-    free(text);
-    fds[N - 2] = fds[N - 1];
-    for (int i = 0; i < N - 1; i++) close(fds[i]);
-    dt_metrics_close(m, NULL);
-}
-
-// -- terminal ----------------------------------------------------------------------------------------
-TEST_WITH(test_skipped_on_the_terminal, make_run, remove_run) {
-    stderr_to_file();
-    dt_metrics *m =
-        open_metrics((dt_metrics_opts){.sinks = TERMINAL, .every_steps = 1, .truncate_to = -1});
-    dt_step_record r = record(1);
-    dt_metrics_step(m, &r);
-    r = record(2);
-    r.loss = INFINITY;
-    r.skipped = true;
-    dt_metrics_step(m, &r);
-    dt_metrics_summary(m, NULL);
-    dt_metrics_close(m, NULL);
-    stderr_back();
-    char *text = read_text("stderr");
-    assert_non_null(strstr(text, "step 2/100  epoch 0.08  loss 1.0000"));
-    assert_non_null(strstr(text, "1 steps were skipped (overflow)"));
-    free(text);
-}
-
-// Until a step counts there is no loss, and an epoch whose last step is skipped ends all the same.
-TEST_WITH(test_skipped_first_and_last, make_run, remove_run) {
-    stderr_to_file();
-    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
-    for (int step = 1; step <= 25; step++) {
-        dt_step_record r = record(step);
-        r.skipped = step <= 10 || step == 25;
-        if (r.skipped) r.loss = NAN;
-        dt_metrics_step(m, &r);
-    }
-    dt_metrics_close(m, NULL);
-    stderr_back();
-    char *text = read_text("stderr");
-    assert_non_null(strstr(text, "step 10/100  epoch 0.40  loss -  lr"));
-    assert_non_null(strstr(text, "step 20/100  epoch 0.80  loss 0.0500  lr"));
-    assert_non_null(strstr(text, "step 25/100  epoch 1.00  loss 0.0417  lr"));
-    assert_null(strstr(text, "nan"));
-    free(text);
-}
-
 // -- the page --------------------------------------------------------------------------------------
 static bool page_has(const char *words) {
-    if (!dt_io_exists(in_run("report.html"))) return false;
+    if (!dt_io_exists(in_folder("report.html"))) return false;
     char *text = read_text("report.html");
     const bool has = strstr(text, words) != NULL;
     free(text);
@@ -732,7 +416,7 @@ static void wait_for_page(const char *words) { // minutes are for what hangs
     assert_true(page_has(words));
 }
 
-TEST_WITH(test_report_page, make_run, remove_run) {
+TEST_WITH(test_report_page, folder_make, folder_remove) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL | REPORT,
                                                    .truncate_to = -1,
                                                    .chosen_by = "accuracy",
@@ -755,118 +439,15 @@ TEST_WITH(test_report_page, make_run, remove_run) {
     assert_true(page_has("Failed: loss is &lt;nan&gt;"));
     assert_true(page_has("limited by compute"));
     // without its source it says so and leaves the run alone
-    must(dt_io_unlink(in_run("report.html")));
+    must(dt_io_unlink(in_folder("report.html")));
     stderr_to_file();
     m = open_metrics((dt_metrics_opts){.sinks = REPORT, .truncate_to = -1});
     dt_metrics_close(m, &(dt_run_end){0});
     stderr_back();
     char *said = read_text("stderr");
     assert_non_null(strstr(said, "report without jsonl"));
-    assert_false(dt_io_exists(in_run("report.html")));
+    assert_false(dt_io_exists(in_folder("report.html")));
     free(said);
-}
-
-TEST_WITH(test_plain_lines, make_run, remove_run) {
-    dt_metric_value v[] = {{"accuracy", 0.9125}};
-    stderr_to_file();
-    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
-    run_steps(m, 1, 25);
-    dt_metrics_eval(m, "val", 25, v, 1, NULL);
-    dt_metrics_activity(m, DT_ACTIVITY_saving);
-    dt_metrics_summary(m, NULL);
-    dt_metrics_close(m, NULL);
-    stderr_back();
-    char *text = read_text("stderr");
-    assert_non_null(strstr(text, "step 10/100  epoch 0.40  loss 0.1000  lr 1.00e-03  64.0 samples/s"
-                                 "  ETA 0:45  data 2% compute 90% comm 6%\n"));
-    assert_non_null(strstr(text, "step 20/100"));
-    assert_non_null(strstr(text, "step 25/100"));
-    assert_null(strstr(text, "step 15/100"));
-    assert_non_null(strstr(text, "val at step 25:  accuracy 0.9125\n"));
-    assert_null(strstr(text, "saving"));
-    assert_null(strchr(text, '\r'));
-    assert_non_null(strstr(text, "25 steps to step 25, 800 samples"));
-    assert_non_null(strstr(text, "limited by compute"));
-    free(text);
-}
-
-static char *verdict(double data_s, double comm_s) {
-    stderr_to_file();
-    dt_metrics *m = open_metrics((dt_metrics_opts){.truncate_to = -1});
-    for (int i = 1; i <= 10; i++) {
-        dt_step_record r = record(i);
-        r.data_s = data_s;
-        r.comm_s = comm_s;
-        if (i == 1) r.data_s = r.step_s = 60; // the first step says nothing
-        dt_metrics_step(m, &r);
-    }
-    dt_metrics_summary(m, NULL);
-    dt_metrics_close(m, NULL);
-    stderr_back();
-    char *text = read_text("stderr");
-    unlink(in_run("stderr"));
-    return text;
-}
-
-TEST_WITH(test_verdict, make_run, remove_run) {
-    char *text = verdict(0.06, 0.01);
-    assert_non_null(strstr(text, "limited by data"));
-    free(text);
-    text = verdict(0.04, 0.1);
-    assert_non_null(strstr(text, "limited by communication"));
-    free(text);
-    text = verdict(0.04, 0.05);
-    assert_non_null(strstr(text, "limited by compute"));
-    assert_non_null(strstr(text, "5.0 samples/s in steps, 64.0 without the first,"));
-    free(text);
-}
-
-// Everything written to the pseudo-terminal `master` so far.
-static void read_screen(int master, char *out, size_t cap) {
-    size_t n = 0;
-    fcntl(master, F_SETFL, O_NONBLOCK);
-    for (;;) {
-        ssize_t r = read(master, out + n, cap - 1 - n);
-        if (r <= 0) break;
-        n += (size_t)r;
-    }
-    out[n] = '\0';
-}
-
-TEST_WITH(test_live_line, make_run, remove_run) {
-    static char screen[65536];
-    struct winsize window = {.ws_row = 24, .ws_col = 120};
-    int master = posix_openpt(O_RDWR | O_NOCTTY);
-    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) skip();
-    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
-    if (slave < 0) skip();
-    ioctl(slave, TIOCSWINSZ, &window);
-    setenv("TERM", "xterm", 1);
-    stderr_to(slave);
-    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
-    dt_step_record skipped = record(1);
-    skipped.skipped = true;
-    dt_metrics_step(m, &skipped);
-    run_steps(m, 2, 24); // in an instant: drawn once
-    dt_info("a line of the log");
-    dt_metrics_activity(m, DT_ACTIVITY_evaluating);
-    run_steps(m, 25, 25);
-    dt_metrics_close(m, NULL);
-    stderr_back();
-    read_screen(master, screen, sizeof screen);
-    close(master);
-    int n_draws = 0;
-    for (char *p = screen; (p = strstr(p, "\repoch ")); p++) n_draws++;
-    assert_int_equal(n_draws, 6); // not 25
-    assert_non_null(strstr(screen, "\repoch 1/4 [=>"));
-    assert_non_null(strstr(screen, "step 1/100  loss -  lr 1.00e-03  0.0/s  ETA 0:50"));
-    // the log line erases the live line and has it drawn again below
-    char *line = strstr(screen, "\r\033[Kdtrain: a line of the log\r\n\repoch 1/4");
-    assert_non_null(line);
-    assert_non_null(strstr(line, "  evaluating  loss"));
-    assert_non_null(strstr(line, "step 25/100  epoch 1.00"));
-    for (char *p = screen; (p = strstr(p, "\repoch ")); p++)
-        assert_true(strcspn(p + 1, "\033") < 120); // fits the window
 }
 
 // -- no allocation -----------------------------------------------------------------------------------
@@ -895,7 +476,7 @@ void *realloc(void *p, size_t n) {
 }
 #endif
 
-TEST_WITH(test_a_step_allocates_nothing, make_run, remove_run) {
+TEST_WITH(test_a_step_allocates_nothing, folder_make, folder_remove) {
     stderr_to_file();
     dt_metrics *m = open_metrics((dt_metrics_opts){
         .sinks = TERMINAL | JSONL | TENSORBOARD, .every_steps = 1, .truncate_to = -1});
@@ -913,7 +494,7 @@ TEST_WITH(test_a_step_allocates_nothing, make_run, remove_run) {
 // `test_metrics write DIR`: a run and its resumption, for TensorBoard's own reader to read.
 static int write_example(const char *dir) {
     dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", 0.5}};
-    snprintf(run, sizeof run, "%s", dir);
+    snprintf(folder_path, sizeof folder_path, "%s", dir);
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 50);
     dt_metrics_eval(m, "val", 50, v, 2, NULL);
