@@ -1,8 +1,8 @@
 // synth_photos.c: textured scenes of ten classes, in the sizes in which photographs come.
 //
 // Sky and ground of fractal noise, and a few objects of one class before them: the class is the object's
-// outline and surface (plain or striped disc, square, triangle, ring, cross), never its colour, size or
-// place. The noise keeps JPEG files as large as photographs are (about 100 KB at 500 x 375).
+// outline, surface (plain or striped disc, square, triangle, ring, cross) and, as of fruit, roughly its colour, never its
+// size or place. The noise keeps JPEG files as large as photographs are (some 55 KB on average).
 // <class>/000017.jpg.
 #include "base/arena.h"
 #include "synth_kinds.h"
@@ -45,7 +45,18 @@ static void draw_size(photo *p, synth_draw *d) {
 }
 
 static void draw_colour(float out[3], synth_draw *d, float low, float high) {
-    for (int c = 0; c < 3; c++) out[c] = synth_uniform(d, low, high);
+    const float level = synth_uniform(d, low, high);
+    for (int c = 0; c < 3; c++) out[c] = level + synth_uniform(d, -25, 25);
+}
+
+// A bright colour near the class's place on the circle of hues.
+static void draw_hue(float out[3], synth_draw *d, int class) {
+    const float hue = (float)class / N_CLASSES + synth_uniform(d, -0.02f, 0.02f);
+    const float bright = synth_uniform(d, 170, 250), pale = synth_uniform(d, 0, 0.3f);
+    for (int c = 0; c < 3; c++) {
+        const float wave = 0.5f + 0.5f * cosf(6.2831853f * (hue - (float)c / 3));
+        out[c] = bright * (pale + (1 - pale) * wave);
+    }
 }
 
 static photo photo_of(const synth_job *j, uint32_t i) {
@@ -67,8 +78,8 @@ static photo photo_of(const synth_job *j, uint32_t i) {
         o->cos = cosf(turn);
         o->sin = sinf(turn);
         o->period = synth_uniform(&d, 0.25f, 0.5f);
-        draw_colour(o->colour, &d, 10, 245);
-        for (int c = 0; c < 3; c++) o->stripe[c] = fmodf(o->colour[c] + 110, 255);
+        draw_hue(o->colour, &d, p.class);
+        for (int c = 0; c < 3; c++) o->stripe[c] = 0.4f * o->colour[c];
     }
     return p;
 }
