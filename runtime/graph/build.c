@@ -44,6 +44,19 @@ dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape sha
     return v;
 }
 
+dt_value dt_full(dt_graph *g, dt_shape shape, float v) {
+    if (dt_shape_is_sound(&shape) && dt_shape_elements(&shape) > 1 << 28)
+        return dt_graph_fail(g, "wants a constant of more than 2^28 elements");
+    const char *name = dt_graph_unique_name(g, "constant");
+    dt_value c = dt_graph_add_value(g, DT_V_CONST, name, DT_F32, &shape);
+    if (c == DT_NONE) return c;
+    const int64_t n = dt_shape_elements(&shape);
+    float *x = dt_arena_alloc(&g->arena, (size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = v;
+    g->values[c].data = x;
+    return c;
+}
+
 void dt_output(dt_graph *g, const char *name, dt_value v) {
     if (g->status != DT_OK) return;
     if (v == DT_NONE)

@@ -17,6 +17,7 @@ dt_value dt_param(dt_graph *g, const char *name, dt_shape shape, dt_init init, b
 void dt_param_set_init(dt_graph *g, const char *name, dt_init init);
 dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape,
                      const void *data);
+dt_value dt_full(dt_graph *g, dt_shape shape, float v);    // of one number, f32
 void dt_output(dt_graph *g, const char *name, dt_value v); // names a value for evaluation
 
 // (N,H,W,C) u8 -> the same, changed by its list of steps, i32 (N,k*DT_PIXEL_STEP_WORDS) (pixel_steps.h). Devices only.

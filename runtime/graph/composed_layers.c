@@ -26,16 +26,6 @@ dt_value dt_add_channels(dt_graph *g, dt_value x, dt_value b) {
     return dt_add(g, x, b);
 }
 
-static dt_value numbers(dt_graph *g, dt_shape s, float v) {
-    if (g->status != DT_OK || !dt_shape_is_sound(&s))
-        return dt_graph_fail(g, "has an impossible shape");
-    const int64_t n = dt_shape_elements(&s);
-    if (n > 1 << 28) return dt_graph_fail(g, "wants a constant of more than 2^28 elements");
-    float *x = dt_arena_alloc(&g->arena, ((size_t)n + 1) * sizeof *x);
-    for (int64_t i = 0; i < n; i++) x[i] = v;
-    return dt_constant(g, NULL, DT_F32, s, x);
-}
-
 // ---- norms, PReLU ----------------------------------------------------------------------------------
 dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t groups,
                             dt_value weight, dt_value bias, float eps) {
@@ -48,8 +38,8 @@ dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t g
     const dt_shape image = shape_of(g, x);
     const dt_shape row = dt_shape1(image.d[1] / groups * image.d[2] * image.d[3]);
     dt_value one, zero;
-    one = numbers(g, row, 1);
-    zero = numbers(g, row, 0);
+    one = dt_full(g, row, 1);
+    zero = dt_full(g, row, 0);
     x = dt_reshape(g, x, dt_shape3(was.d[0], groups, row.d[0]));
     x = dt_layer_norm_with(g, name, x, one, zero, eps);
     x = dt_reshape(g, x, image);
@@ -129,7 +119,7 @@ dt_value dt_pad(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end, d
     for (int side = 0; side < 2; side++) {
         if (mode == DT_PAD_CONSTANT && sizes[side] > 0) {
             s.d[axis] = sizes[side];
-            part[n++] = numbers(g, s, with);
+            part[n++] = dt_full(g, s, with);
         } else if (mode == DT_PAD_REFLECT) {
             n += list_elements(g, x, axis, side ? size - 2 : begin, -1, sizes[side], part + n);
         } else if (mode == DT_PAD_REPLICATE) {

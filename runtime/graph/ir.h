@@ -186,7 +186,8 @@ void dt_graph_print_costs(const dt_graph *g, FILE *out);
 // FLOPs of a forward node: two for a multiplication with its addition, about one an element elsewhere.
 double dt_node_flops(const dt_graph *g, const dt_node *n);
 void dt_graph_write_dot(const dt_graph *g, FILE *out); // forward, for Graphviz
-int64_t dt_graph_count_params(const dt_graph *g);      // elements of all PARAM values
+int64_t dt_graph_samples(const dt_graph *g); // the first dimension of its inputs; without any 1
+int64_t dt_graph_count_params(const dt_graph *g); // elements of all PARAM values
 
 // ---- the low level, for ops and passes -------------------------------------------------------------
 dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,

@@ -110,7 +110,24 @@ static void put_attrs(text *t, const dt_node *n) {
         if (a->loss.smoothing > 0.0f) put(t, " smoothing %g", (double)a->loss.smoothing);
         if (a->loss.param > 0.0f) put(t, " param %g", (double)a->loss.param);
         break;
-    default:
+    case DT_OP_image_augment:
+    case DT_OP_image_normalize:
+    case DT_OP_sync_batch_norm:
+    case DT_OP_layer_norm:
+    case DT_OP_relu:
+    case DT_OP_expand:
+    case DT_OP_sum:
+    case DT_OP_resize:
+    case DT_OP_global_pool:
+    case DT_OP_add:
+    case DT_OP_mul:
+    case DT_OP_transpose:
+    case DT_OP_reshape:
+    case DT_OP_softmax:
+    case DT_OP_l2_normalize:
+    case DT_OP_arc_margin:
+    case DT_OP_triplet:
+    case DT_OP_COUNT:
         break;
     }
 }

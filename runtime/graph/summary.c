@@ -43,6 +43,9 @@ static double flops_per_element(const dt_graph *g, const dt_node *n) {
     case DT_OP_global_pool:
         s = in_shape(g, n, 0);
         return (double)(s->d[2] * s->d[3]);
+    case DT_OP_sum:
+        return (double)dt_shape_elements(in_shape(g, n, 0)) /
+               (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape);
     case DT_OP_reshape:
     case DT_OP_transpose:
     case DT_OP_concat:
@@ -51,9 +54,28 @@ static double flops_per_element(const dt_graph *g, const dt_node *n) {
     case DT_OP_cast:
     case DT_OP_quantize:
         return 0;
-    default:
-        return 1;
+    case DT_OP_image_augment:
+    case DT_OP_image_normalize:
+    case DT_OP_batch_norm:
+    case DT_OP_sync_batch_norm:
+    case DT_OP_layer_norm:
+    case DT_OP_relu:
+    case DT_OP_gelu:
+    case DT_OP_activation:
+    case DT_OP_resize:
+    case DT_OP_dropout:
+    case DT_OP_add:
+    case DT_OP_mul:
+    case DT_OP_scale:
+    case DT_OP_softmax:
+    case DT_OP_loss:
+    case DT_OP_l2_normalize:
+    case DT_OP_arc_margin:
+    case DT_OP_triplet:
+    case DT_OP_COUNT:
+        break;
     }
+    return 1;
 }
 
 double dt_node_flops(const dt_graph *g, const dt_node *n) {
@@ -84,7 +106,7 @@ static bool is_shown(const dt_node *n) {
     return !n->dead && !n->backward && n->op != DT_OP_cast && n->out[0] != DT_NONE;
 }
 
-static int64_t samples_of(const dt_graph *g) {
+int64_t dt_graph_samples(const dt_graph *g) {
     for (int v = 0; v < g->n_values; v++)
         if (dt_info_of(g, v)->kind == DT_V_INPUT && dt_info_of(g, v)->shape.n > 0)
             return dt_info_of(g, v)->shape.d[0];
@@ -93,7 +115,7 @@ static int64_t samples_of(const dt_graph *g) {
 
 void dt_graph_print_costs(const dt_graph *g, FILE *out) {
     bool *counted = dt_xcalloc((size_t)g->n_values + 1, sizeof *counted);
-    const double samples = (double)samples_of(g);
+    const double samples = (double)dt_graph_samples(g);
     cost all = {0};
     char shape[96];
     fprintf(out, "%-48s %-16s %-20s %12s %12s %12s\n", "layer", "op", "shape", "parameters",
