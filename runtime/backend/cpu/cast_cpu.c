@@ -26,15 +26,9 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-typedef struct cast_call {
-    const cast_state *st;
-    void *y;
-    const void *x;
-} cast_call;
-
 static void range(const void *ctx, int64_t begin, int64_t end) {
-    const cast_call *c = ctx;
-    const cast_state *st = c->st;
+    const dt_one_to_one *c = ctx;
+    const cast_state *st = c->state;
     int64_t n = end - begin;
     void *y = dt_row_at_mut(st->to, c->y, begin);
     if (st->from == DT_U8) {
@@ -52,8 +46,8 @@ static void range(const void *ctx, int64_t begin, int64_t end) {
 }
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {
-    cast_call c = {s->state, r->out[0], r->in[0]};
-    dt_custom_ranges(s->threads, c.st->n, range, &c);
+    const cast_state *st = s->state;
+    dt_custom_ranges(s->threads, st->n, range, &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
 const dt_kernel dt_cpu_cast = {prepare, run, dt_custom_destroy};

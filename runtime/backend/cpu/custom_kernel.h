@@ -24,6 +24,14 @@ static inline const void *dt_row_at(int type, const void *p, int64_t i) {
 static inline void *dt_row_at_mut(int type, void *p, int64_t i) {
     return (char *)p + i * (int64_t)dt_row_size(type);
 }
+static inline float dt_row_get(int type, const void *p, int64_t i) {
+    if (type == DT_ROW_F32) return ((const float *)p)[i];
+    const union {
+        uint32_t bits;
+        float value;
+    } wide = {(uint32_t)((const uint16_t *)p)[i] << 16};
+    return wide.value;
+}
 
 // Positions among a backward node's inputs: of forward output i, and of its gradient.
 static inline int dt_pos_out(const dt_kernel_instance *s, int i) {
@@ -47,7 +55,14 @@ dt_layout dt_custom_blocked(void);
 // Divides [0, n) into one range per thread at multiples of 64 elements; a small n stays one range.
 typedef void (*dt_range_fn)(const void *ctx, int64_t begin, int64_t end);
 void dt_custom_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx);
-// y = unary(x), or y = binary(x, d) where that is given, for n elements; y may be x or d. An activation and its slope.
+// A run of a kernel that reads one tensor, for its threads.
+typedef struct dt_one_to_one {
+    const void *state;
+    void *y;
+    const void *x;
+} dt_one_to_one;
+// y = unary(x), or y = binary(x, d) where that is given, for n elements; y may be x or d. An activation and its slope, or
+// a scale.
 typedef struct dt_map {
     int type; // row type of all tensors
     void (*unary)(void *y, const void *x, float number, int64_t n);

@@ -43,19 +43,6 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-typedef struct expand_call {
-    const expand_state *st;
-    void *y;
-    const void *x;
-} expand_call;
-
-static inline float get(const void *x, int64_t i, bool bf16) {
-    if (!bf16) return ((const float *)x)[i];
-    const uint32_t bits = (uint32_t)((const uint16_t *)x)[i] << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
 static void put(const expand_state *st, void *y, int64_t i, const float *v, int64_t n) {
     if (st->type == DT_ROW_BF16)
         dt_simd_get()->elementwise->to_bf16((uint16_t *)y + i, v, n);
@@ -65,8 +52,8 @@ static void put(const expand_state *st, void *y, int64_t i, const float *v, int6
 
 // ---- expand: row `row` of y --------------------------------------------------------------------------
 static void expand_row(const void *ctx, int64_t row, int64_t end) {
-    const expand_call *c = ctx;
-    const expand_state *st = c->st;
+    const dt_one_to_one *c = ctx;
+    const expand_state *st = c->state;
     const size_t each = dt_row_size(st->type);
     int64_t from = 0;
     for (int64_t d = st->n - 2, rest = row; d >= 0; rest /= st->size[d--])
@@ -82,17 +69,17 @@ static void expand_row(const void *ctx, int64_t row, int64_t end) {
 
 static void run_expand(const dt_kernel_instance *s, const dt_run *r) {
     const expand_state *st = s->state;
-    dt_custom_items(s->threads, st->n_rows, expand_row, &(expand_call){st, r->out[0], r->in[0]});
+    dt_custom_items(s->threads, st->n_rows, expand_row, &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
 // ---- sum: a strip of a row of y ----------------------------------------------------------------------
-static inline void add_up(double *sum, const void *x, int64_t n, bool keeps, bool bf16) {
-    for (int64_t i = 0; i < n; i++) sum[keeps ? i : i % STRIP] += (double)get(x, i, bf16);
+static inline void add_up(double *sum, const void *x, int64_t n, bool keeps, int type) {
+    for (int64_t i = 0; i < n; i++) sum[keeps ? i : i % STRIP] += (double)dt_row_get(type, x, i);
 }
 
 static void sum_strip(const void *ctx, int64_t item, int64_t end) {
-    const expand_call *c = ctx;
-    const expand_state *st = c->st;
+    const dt_one_to_one *c = ctx;
+    const expand_state *st = c->state;
     const int last = st->n - 1;
     const bool keeps = st->step[last] == 1;
     const int64_t first = keeps ? item % st->n_strips * STRIP : 0;
@@ -110,9 +97,9 @@ static void sum_strip(const void *ctx, int64_t item, int64_t end) {
         for (int k = 0; k < last; k++) from = from * st->size[k] + place[k];
         const void *x = dt_row_at(st->type, c->x, from * st->inner + first);
         if (st->type == DT_ROW_BF16)
-            add_up(sum, x, n, keeps, true);
+            add_up(sum, x, n, keeps, DT_ROW_BF16);
         else
-            add_up(sum, x, n, keeps, false);
+            add_up(sum, x, n, keeps, DT_ROW_F32);
         for (d = last - 1; d >= 0; d--) {
             if (st->step[d]) continue;
             if (++place[d] < st->size[d]) break;
@@ -127,7 +114,7 @@ static void sum_strip(const void *ctx, int64_t item, int64_t end) {
 static void run_sum(const dt_kernel_instance *s, const dt_run *r) {
     const expand_state *st = s->state;
     dt_custom_items(s->threads, st->n_rows * st->n_strips, sum_strip,
-                    &(expand_call){st, r->out[0], r->in[0]});
+                    &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
 const dt_kernel dt_cpu_expand = {prepare, run_expand, dt_custom_destroy};

@@ -44,23 +44,9 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-typedef struct resize_call {
-    const resize_state *st;
-    void *y; // backward: dx
-    const void *x;
-} resize_call;
-
-static inline float get(const void *x, int64_t i, bool bf16) {
-    if (!bf16) return ((const float *)x)[i];
-    const uint32_t bits = (uint32_t)((const uint16_t *)x)[i] << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 // A row of y in strips of floats.
 static inline void forward_row(const resize_state *st, void *y, const void *x, int64_t row,
-                               bool bf16) {
+                               int type) {
     enum { STRIP = 64 };
     const dt_taps *down = &st->taps[0][row];
     const int64_t width = st->small[1] * st->each, each = st->each;
@@ -76,10 +62,11 @@ static inline void forward_row(const resize_state *st, void *y, const void *x, i
             const int64_t n = each - from < STRIP ? each - from : STRIP;
             const int64_t to = (row * st->big[1] + col) * each + from;
             for (int64_t i = 0; i < n; i++)
-                sum[i] =
-                    w[0] * get(x, at[0] + from + i, bf16) + w[1] * get(x, at[1] + from + i, bf16) +
-                    w[2] * get(x, at[2] + from + i, bf16) + w[3] * get(x, at[3] + from + i, bf16);
-            if (bf16)
+                sum[i] = w[0] * dt_row_get(type, x, at[0] + from + i) +
+                         w[1] * dt_row_get(type, x, at[1] + from + i) +
+                         w[2] * dt_row_get(type, x, at[2] + from + i) +
+                         w[3] * dt_row_get(type, x, at[3] + from + i);
+            if (type == DT_ROW_BF16)
                 dt_simd_get()->elementwise->to_bf16((uint16_t *)y + to, sum, n);
             else
                 memcpy((float *)y + to, sum, (size_t)n * sizeof *sum);
@@ -88,21 +75,21 @@ static inline void forward_row(const resize_state *st, void *y, const void *x, i
 }
 
 static void forward_item(const void *ctx, int64_t item, int64_t end) {
-    const resize_call *c = ctx;
-    const resize_state *st = c->st;
+    const dt_one_to_one *c = ctx;
+    const resize_state *st = c->state;
     const int64_t plane = item / st->big[0], row = item % st->big[0];
     void *y = dt_row_at_mut(st->type, c->y, plane * st->big[0] * st->big[1] * st->each);
     const void *x = dt_row_at(st->type, c->x, plane * st->small[0] * st->small[1] * st->each);
     if (st->type == DT_ROW_BF16)
-        forward_row(st, y, x, row, true);
+        forward_row(st, y, x, row, DT_ROW_BF16);
     else
-        forward_row(st, y, x, row, false);
+        forward_row(st, y, x, row, DT_ROW_F32);
 }
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {
     const resize_state *st = s->state;
     dt_custom_items(s->threads, st->planes * st->big[0], forward_item,
-                    &(resize_call){st, r->out[0], r->in[0]});
+                    &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
 // ---- backward --------------------------------------------------------------------------------------
@@ -121,7 +108,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static inline void add_plane(const resize_state *st, float *dx, const void *dy, bool bf16) {
+static inline void add_plane(const resize_state *st, float *dx, const void *dy, int type) {
     memset(dx, 0, (size_t)small_plane(st) * sizeof *dx);
     for (int64_t row = 0; row < st->big[0]; row++)
         for (int64_t col = 0; col < st->big[1]; col++)
@@ -131,7 +118,7 @@ static inline void add_plane(const resize_state *st, float *dx, const void *dy, 
                 float *to = dx + (down->at[k / 2] * st->small[1] + t->at[k % 2]) * st->each;
                 const int64_t from = (row * st->big[1] + col) * st->each;
                 if (w == 0) continue;
-                for (int64_t i = 0; i < st->each; i++) to[i] += w * get(dy, from + i, bf16);
+                for (int64_t i = 0; i < st->each; i++) to[i] += w * dt_row_get(type, dy, from + i);
             }
 }
 
@@ -144,10 +131,10 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
         float *mine = (float *)r->scratch + t * n;
         for (int64_t p = st->planes * t / s->threads; p < st->planes * (t + 1) / s->threads; p++) {
             if (st->type == DT_ROW_F32) {
-                add_plane(st, (float *)r->out[0] + p * n, dy + p * big * 4, false);
+                add_plane(st, (float *)r->out[0] + p * n, dy + p * big * 4, DT_ROW_F32);
                 continue;
             }
-            add_plane(st, mine, dy + p * big * 2, true);
+            add_plane(st, mine, dy + p * big * 2, DT_ROW_BF16);
             dt_simd_get()->elementwise->to_bf16((uint16_t *)r->out[0] + p * n, mine, n);
         }
     }

@@ -47,12 +47,6 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-typedef struct transpose_call {
-    const transpose_state *st;
-    char *y;
-    const char *x;
-} transpose_call;
-
 // y (rows, cols) from x with the given element steps, TILE x TILE at a time.
 #define TRANSPOSE(T)                                                                               \
     for (int64_t r0 = 0; r0 < rows; r0 += TILE)                                                    \
@@ -76,8 +70,8 @@ static void transpose_plane(char *y, const char *x, int64_t rows, int64_t cols, 
 }
 
 static void outer_item(const void *ctx, int64_t item, int64_t end) {
-    const transpose_call *c = ctx;
-    const transpose_state *st = c->st;
+    const dt_one_to_one *c = ctx;
+    const transpose_state *st = c->state;
     bool runs = st->step[st->n - 1] == 1;
     int n_outer = st->n - (runs ? 1 : 2);
     int64_t from = 0, rest = item;
@@ -85,22 +79,22 @@ static void outer_item(const void *ctx, int64_t item, int64_t end) {
         from += rest % st->size[i] * st->step[i];
         rest /= st->size[i];
     }
-    const char *x = c->x + (size_t)from * st->element;
+    const char *x = (const char *)c->x + (size_t)from * st->element;
+    char *y = c->y;
     int64_t cols = st->size[st->n - 1];
     if (runs) {
         size_t run = (size_t)cols * st->element;
-        memcpy(c->y + (size_t)item * run, x, run);
+        memcpy(y + (size_t)item * run, x, run);
         return;
     }
     int64_t rows = st->size[st->n - 2];
-    transpose_plane(c->y + (size_t)(item * rows * cols) * st->element, x, rows, cols,
+    transpose_plane(y + (size_t)(item * rows * cols) * st->element, x, rows, cols,
                     st->step[st->n - 2], st->step[st->n - 1], st->element);
 }
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {
     const transpose_state *st = s->state;
-    transpose_call c = {st, r->out[0], r->in[0]};
-    dt_custom_items(s->threads, st->n_outer, outer_item, &c);
+    dt_custom_items(s->threads, st->n_outer, outer_item, &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
 static dt_status prepare_reshape(dt_kernel_instance *s) {

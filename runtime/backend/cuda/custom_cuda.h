@@ -42,6 +42,16 @@ static inline dt_cols dt_cols_flow(int64_t rows, int64_t cols, int64_t most) {
     return c;
 }
 
+// The same for passes over the pixels of an image that is written, (N,C,H,W) in NHWC; down and across: its height and width.
+static inline dt_status dt_cuda_over_pixels(dt_kernel_instance *s, const dt_shape *image,
+                                            dt_cols *c, dt_quot *down, dt_quot *across) {
+    const int64_t pixels = image->d[0] * image->d[2] * image->d[3];
+    if (pixels >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 pixels");
+    *c = dt_cols_flow(pixels, image->d[1], 4);
+    *down = dt_quot_of(image->d[2]), *across = dt_quot_of(image->d[3]);
+    return DT_OK;
+}
+
 // Rows of n elements, in blocks of 256 threads: about 8 elements per thread and iteration.
 static inline dt_rows dt_rows_make(int64_t rows, int64_t n) {
     dt_rows r = {.rows = rows, .n = n, .group = 8, .whole = n % 8 == 0};

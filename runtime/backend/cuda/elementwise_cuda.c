@@ -14,6 +14,8 @@ static dt_status prepare(dt_kernel_instance *s, int x_at, int d_at, int inplace)
     DT_TRY(dt_cuda_type(s, &st->type, x, d, dt_instance_out(s, 0)));
     st->n = dt_shape_elements(&x->shape);
     st->x_at = x_at, st->d_at = d_at;
+    st->alpha =
+        s->node->op == DT_OP_scale ? s->node->attrs.scale.alpha : s->node->attrs.activation.number;
     s->in_layout[x_at] = s->out_layout[0] = layout;
     if (d) s->in_layout[d_at] = layout;
     s->inplace_in = inplace;
@@ -32,35 +34,21 @@ void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k) 
     dt_cuda_launch(c, k, dt_cuda_grid_flat(c, st->n), &a, r->stream);
 }
 
-static void take_number(dt_kernel_instance *s) {
-    ((dt_map_state *)s->state)->alpha = s->node->attrs.activation.number;
-}
 static dt_status prepare_forward(dt_kernel_instance *s) {
-    DT_TRY(prepare(s, 0, -1, 0));
-    take_number(s);
-    return DT_OK;
+    return prepare(s, 0, -1, 0);
 }
 static dt_status prepare_gelu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
-    DT_TRY(prepare(s, 0, dy_at, dy_at));
-    take_number(s);
-    return DT_OK;
+    return prepare(s, 0, dy_at, dy_at);
 }
 static dt_status prepare_relu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
     return prepare(s, dt_cuda_pos_out(s, 0), dy_at, dy_at);
 }
-static dt_status prepare_scale(dt_kernel_instance *s) {
-    DT_TRY(prepare(s, 0, -1, 0));
-    ((dt_map_state *)s->state)->alpha = s->node->attrs.scale.alpha;
-    return DT_OK;
-}
 
-#define RUN(name)                                                                                  \
-    static void run_##name(const dt_kernel_instance *s, const dt_run *r) {                         \
-        dt_map_run(s, r, DT_K_##name);                                                             \
-    }
-RUN(scale_fwd)
+static void run_scale(const dt_kernel_instance *s, const dt_run *r) {
+    dt_map_run(s, r, DT_K_scale_fwd);
+}
 static void run_activation(const dt_kernel_instance *s, const dt_run *r) {
     static const dt_cuda_kernel kernels[DT_N_ACTIVATIONS][2] = {
 #define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = {DT_K_##id##_fwd, DT_K_##id##_bwd},
@@ -76,4 +64,4 @@ const dt_kernel dt_cuda_gelu = {prepare_forward, run_activation, dt_cuda_destroy
 const dt_kernel dt_cuda_gelu_bwd = {prepare_gelu_bwd, run_activation, dt_cuda_destroy};
 const dt_kernel dt_cuda_activation = {prepare_forward, run_activation, dt_cuda_destroy};
 const dt_kernel dt_cuda_activation_bwd = {prepare_gelu_bwd, run_activation, dt_cuda_destroy};
-const dt_kernel dt_cuda_scale = {prepare_scale, run_scale_fwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_scale = {prepare_forward, run_scale, dt_cuda_destroy};

@@ -3,8 +3,6 @@
 #include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/pool_kernels.h"
 
-enum { FLOW_ROWS = 4 };
-
 typedef struct pool_state {
     dt_pool_args a; // without pointers
     dt_cuda_grid grid;
@@ -27,11 +25,7 @@ static dt_status read_window(dt_kernel_instance *s, const dt_value_info *x,
     a->big_h = x->shape.d[2], a->big_w = x->shape.d[3];
     a->small_h = y->shape.d[2], a->small_w = y->shape.d[3];
     const dt_shape *written = s->node->backward ? &x->shape : &y->shape;
-    const int64_t pixels = written->d[0] * written->d[2] * written->d[3];
-    if (pixels >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 pixels");
-    a->c = dt_cols_flow(pixels, x->shape.d[1], FLOW_ROWS);
-    a->down = dt_quot_of(written->d[2]);
-    a->across = dt_quot_of(written->d[3]);
+    DT_TRY(dt_cuda_over_pixels(s, written, &a->c, &a->down, &a->across));
     st->grid = dt_cols_grid(&a->c);
     return DT_OK;
 }

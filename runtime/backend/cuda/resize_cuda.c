@@ -2,8 +2,6 @@
 #include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/resize_kernels.h"
 
-enum { FLOW_ROWS = 4 };
-
 // x: what is resized (backward dx); y: the result. The state is a dt_resize_args without pointers.
 static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *x,
                              const dt_value_info *y) {
@@ -16,11 +14,7 @@ static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *x,
         a->in[d] = (int)x->shape.d[2 + d], a->to[d] = (int)y->shape.d[2 + d];
     }
     const dt_shape *written = s->node->backward ? &x->shape : &y->shape;
-    const int64_t pixels = written->d[0] * written->d[2] * written->d[3];
-    if (pixels >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 pixels");
-    a->c = dt_cols_flow(pixels, x->shape.d[1], FLOW_ROWS);
-    a->down = dt_quot_of(written->d[2]);
-    a->across = dt_quot_of(written->d[3]);
+    DT_TRY(dt_cuda_over_pixels(s, written, &a->c, &a->down, &a->across));
     return DT_OK;
 }
 
