@@ -10,16 +10,10 @@ typedef struct fold {
     onnx_reader *r;
     const onnx_const *in[MAX_IN];
     int n_in;
-    int64_t begin[ONNX_MAX_DIMS], step[ONNX_MAX_DIMS]; // of fold_picked's functions
 } fold;
 
 static bool is(const onnx_reader *r, const char *op) {
     return strcmp(r->node->op_type, op) == 0;
-}
-
-// Of a number that a file gives: what no size can be stays so.
-static int64_t whole(double v) {
-    return v > -9e15 && v < 9e15 ? (int64_t)v : INT64_MIN / 4;
 }
 
 static void give(onnx_reader *r, onnx_const *c) {
@@ -30,25 +24,23 @@ static void give(onnx_reader *r, onnx_const *c) {
 }
 
 static void fold_shape(onnx_reader *r) {
-    onnx_slot *s = onnx_in(r, 0);
-    int64_t d[ONNX_MAX_DIMS];
-    int n = 0;
-    if (s && s->kind == ONNX_VALUE && s->v != DT_NONE) {
-        const dt_shape *shape = &dt_info_of(r->g, s->v)->shape;
-        for (; n < shape->n; n++) d[n] = shape->d[n];
-    } else if (s && s->kind == ONNX_WEIGHT) {
-        for (; n < (int)s->t->n_dims && n < ONNX_MAX_DIMS; n++) d[n] = s->t->dims[n];
-    } else if (s && s->kind == ONNX_CONST) {
-        for (; n < s->c->n; n++) d[n] = s->c->d[n];
-    }
-    int64_t begin = onnx_int(r, "start", 0), end = onnx_int(r, "end", n);
-    begin += begin < 0 ? n : 0, end += end < 0 ? n : 0;
-    if (begin < 0 || end > n || begin > end) {
+    const onnx_slot *s = onnx_in(r, 0);
+    dt_shape of = {0};
+    if (s && s->kind == ONNX_VALUE)
+        of = onnx_shape(r, s->v);
+    else if (s && s->kind == ONNX_CONST)
+        of = s->c->shape;
+    else if (s && s->kind == ONNX_WEIGHT && onnx_count(r, s->t) >= 0)
+        of = onnx_tensor_shape(s->t);
+    int64_t begin = onnx_int(r, "start", 0), end = onnx_int(r, "end", of.n);
+    begin += begin < 0 ? of.n : 0, end += end < 0 ? of.n : 0;
+    if (begin < 0 || end > of.n || begin > end) {
         onnx_fail(r, "takes dimensions that there are not");
         return;
     }
-    onnx_const *c = onnx_new_const(r, false, 1, &(int64_t){end - begin});
-    for (int64_t i = begin; c && i < end; i++) c->v[i - begin] = (double)d[i];
+    const dt_shape one = dt_shape1(end - begin);
+    onnx_const *c = onnx_new_const(r, false, &one);
+    for (int64_t i = begin; c && i < end; i++) c->v[i - begin] = (double)of.d[i];
     give(r, c);
 }
 
@@ -65,18 +57,21 @@ static void fold_constant(onnx_reader *r) {
         give(r, onnx_read_const(r, a->t));
         return;
     }
+    dt_shape shape = dt_shape0();
     onnx_const *c = NULL;
     if ((a = onnx_attribute(r->node, "value_int"))) {
-        c = onnx_new_const(r, false, 0, NULL);
+        c = onnx_new_const(r, false, &shape);
         c->v[0] = (double)a->i;
     } else if ((a = onnx_attribute(r->node, "value_float"))) {
-        c = onnx_new_const(r, true, 0, NULL);
+        c = onnx_new_const(r, true, &shape);
         c->v[0] = (double)a->f;
     } else if ((a = onnx_attribute(r->node, "value_ints"))) {
-        c = onnx_new_const(r, false, 1, &(int64_t){(int64_t)a->n_ints});
+        shape = dt_shape1((int64_t)a->n_ints);
+        c = onnx_new_const(r, false, &shape);
         for (size_t i = 0; c && i < a->n_ints; i++) c->v[i] = (double)a->ints[i];
     } else if ((a = onnx_attribute(r->node, "value_floats"))) {
-        c = onnx_new_const(r, true, 1, &(int64_t){(int64_t)a->n_floats});
+        shape = dt_shape1((int64_t)a->n_floats);
+        c = onnx_new_const(r, true, &shape);
         for (size_t i = 0; c && i < a->n_floats; i++) c->v[i] = (double)a->floats[i];
     } else {
         onnx_fail(r, "a constant without a number");
@@ -84,230 +79,180 @@ static void fold_constant(onnx_reader *r) {
     give(r, c);
 }
 
-// The element of `c` for element i of a result of shape (n, d), as numpy broadcasts.
-static int64_t broadcast_at(const onnx_const *c, int n, const int64_t *d, int64_t i) {
-    int64_t at = 0, step = 1;
-    for (int k = 0; k < n; k++) {
-        const int dim = n - 1 - k, own = c->n - 1 - k;
-        const int64_t here = i % d[dim];
-        i /= d[dim];
-        if (own < 0) continue;
-        at += (c->d[own] == 1 ? 0 : here) * step;
-        step *= c->d[own];
+// ---- elements --------------------------------------------------------------------------------------
+// Elements of c for one along each dimension of a shape that c broadcasts to.
+static void steps_of(const onnx_const *c, const dt_shape *to, int64_t *step) {
+    int64_t at = 1;
+    for (int i = 1; i <= to->n; i++) {
+        const int64_t size = i > c->shape.n ? 1 : c->shape.d[c->shape.n - i];
+        step[to->n - i] = size == 1 ? 0 : at;
+        at *= size;
     }
+}
+// Where element i of this shape lies.
+static int64_t place_of(const dt_shape *s, const int64_t *step, int64_t i) {
+    int64_t at = 0;
+    for (int k = s->n - 1; k >= 0; i /= s->d[k--]) at += i % s->d[k] * step[k];
     return at;
 }
 
-static double arithmetic(const onnx_reader *r, bool is_float, const double *x) {
-    if (is(r, "Add")) return x[0] + x[1];
-    if (is(r, "Sub")) return x[0] - x[1];
-    if (is(r, "Mul")) return x[0] * x[1];
-    if (is(r, "Equal")) return x[0] == x[1];
-    if (is(r, "Where")) return x[0] != 0 ? x[1] : x[2];
-    if (is(r, "Mod")) return x[1] == 0 ? 0 : x[0] - floor(x[0] / x[1]) * x[1];
-    if (is(r, "Pow")) return pow(x[0], x[1]);
-    if (is(r, "Sqrt")) return sqrt(x[0]);
-    if (is(r, "Erf")) return erf(x[0]);
-    if (is(r, "Max")) return fmax(x[0], x[1]);
-    if (is(r, "Min")) return fmin(x[0], x[1]);
-    if (is(r, "Not")) return x[0] == 0;
-    if (is(r, "And")) return x[0] != 0 && x[1] != 0;
-    if (is(r, "Or")) return x[0] != 0 || x[1] != 0;
-    if (is(r, "Less")) return x[0] < x[1];
-    if (is(r, "Greater")) return x[0] > x[1];
-    if (is(r, "Neg")) return -x[0];
-    if (is(r, "Floor")) return floor(x[0]);
-    return is_float || x[1] == 0 ? x[0] / x[1] : trunc(x[0] / x[1]);
+// A result of this shape, of elements of x: the first, and a step along each dimension.
+static void fold_picked(fold *f, const dt_shape *shape, int64_t first, const int64_t *step) {
+    const onnx_const *x = f->in[0];
+    onnx_const *c = onnx_new_const(f->r, x->is_float, shape);
+    for (int64_t i = 0; c && i < c->count; i++) c->v[i] = x->v[first + place_of(shape, step, i)];
+    give(f->r, c);
 }
 
-static void fold_elementwise(fold *f, int n_in) {
+// Computed for each element x of the inputs: name, inputs, whether only constants have the op (initialisers are such).
+#define ELEMENTWISE                                                                                \
+    OP(Add, 2, false, x[0] + x[1])                                                                 \
+    OP(Sub, 2, false, x[0] - x[1])                                                                 \
+    OP(Mul, 2, false, x[0] * x[1])                                                                 \
+    OP(Div, 2, false, is_float || x[1] == 0 ? x[0] / x[1] : trunc(x[0] / x[1]))                    \
+    OP(Mod, 2, false, x[1] == 0 ? 0 : x[0] - floor(x[0] / x[1]) * x[1])                            \
+    OP(Pow, 2, false, pow(x[0], x[1]))                                                             \
+    OP(Max, 2, false, fmax(x[0], x[1]))                                                            \
+    OP(Min, 2, false, fmin(x[0], x[1]))                                                            \
+    OP(Equal, 2, true, x[0] == x[1])                                                               \
+    OP(And, 2, true, x[0] != 0 && x[1] != 0)                                                       \
+    OP(Or, 2, true, x[0] != 0 || x[1] != 0)                                                        \
+    OP(Less, 2, true, x[0] < x[1])                                                                 \
+    OP(Greater, 2, true, x[0] > x[1])                                                              \
+    OP(Not, 1, true, x[0] == 0)                                                                    \
+    OP(Where, 3, false, x[0] != 0 ? x[1] : x[2])                                                   \
+    OP(Sqrt, 1, false, sqrt(x[0]))                                                                 \
+    OP(Erf, 1, false, erf(x[0]))                                                                   \
+    OP(Neg, 1, false, -x[0])                                                                       \
+    OP(Floor, 1, false, floor(x[0]))
+#define OP(name, n_in, weights, value)                                                             \
+    static double of_##name(const double *x, bool is_float) {                                      \
+        return value;                                                                              \
+    }
+ELEMENTWISE
+#undef OP
+
+static void fold_elementwise(fold *f, int n_in, double (*value)(const double *x, bool is_float)) {
     onnx_reader *r = f->r;
-    int n = 0;
-    int64_t d[ONNX_MAX_DIMS];
+    dt_shape shape = dt_shape0();
+    int64_t step[3][DT_MAX_DIMS];
     if (f->n_in != n_in) {
         onnx_fail(r, "has %d inputs, takes %d", f->n_in, n_in);
         return;
     }
-    for (int i = 0; i < n_in; i++) n = f->in[i]->n > n ? f->in[i]->n : n;
-    for (int k = 0; k < n; k++) {
-        d[n - 1 - k] = 1;
-        for (int i = 0; i < n_in; i++) {
-            const int own = f->in[i]->n - 1 - k;
-            const int64_t size = own < 0 ? 1 : f->in[i]->d[own];
-            if (size != 1 && d[n - 1 - k] != 1 && size != d[n - 1 - k]) {
-                onnx_fail(r, "shapes of constants do not match");
-                return;
-            }
-            if (size != 1) d[n - 1 - k] = size;
-        }
-    }
+    for (int i = 0; i < n_in; i++)
+        if (!onnx_broadcast(r, &shape, &f->in[i]->shape, &shape)) return;
+    for (int i = 0; i < n_in; i++) steps_of(f->in[i], &shape, step[i]);
     const bool is_float = f->in[n_in - 1]->is_float && !is(r, "Equal");
-    onnx_const *c = onnx_new_const(r, is_float, n, d);
+    onnx_const *c = onnx_new_const(r, is_float, &shape);
     for (int64_t i = 0; c && i < c->count; i++) {
         double x[3];
-        for (int k = 0; k < n_in; k++) x[k] = f->in[k]->v[broadcast_at(f->in[k], n, d, i)];
-        c->v[i] = arithmetic(r, is_float, x);
+        for (int k = 0; k < n_in; k++) x[k] = f->in[k]->v[place_of(&shape, step[k], i)];
+        c->v[i] = value(x, is_float);
     }
     give(r, c);
 }
 
-// Elements of a result of shape (n, d), each from the place of x that `from` gives for its index.
-static void fold_picked(fold *f, const onnx_const *x, int n, const int64_t *d,
-                        int64_t (*from)(const fold *f, const onnx_const *x, const int64_t *at)) {
-    onnx_const *c = onnx_new_const(f->r, x->is_float, n, d);
-    for (int64_t i = 0; c && i < c->count; i++) {
-        int64_t at[ONNX_MAX_DIMS] = {0}, rest = i;
-        for (int k = n - 1; k >= 0; k--) at[k] = rest % d[k], rest /= d[k];
-        c->v[i] = x->v[from(f, x, at)];
-    }
-    give(f->r, c);
-}
-
-static int fold_axis(fold *f, int64_t axis, int n) {
-    axis += axis < 0 ? n : 0;
-    if (axis >= 0 && axis < n) return (int)axis;
-    onnx_fail(f->r, "has an axis that its input lacks");
-    return -1;
-}
-
+// ---- the others --------------------------------------------------------------------------------------
 static void fold_concat(fold *f) {
-    int64_t d[ONNX_MAX_DIMS], outer = 1, row = 0;
-    const int n = f->in[0]->n, axis = fold_axis(f, onnx_int(f->r, "axis", 0), n);
-    if (axis < 0) return;
-    memcpy(d, f->in[0]->d, sizeof d);
+    onnx_reader *r = f->r;
+    dt_shape s = f->in[0]->shape;
+    int64_t outer = 1, row = 0;
+    const int64_t axis = onnx_axis(r, onnx_int(r, "axis", 0), s.n);
+    if (r->g->status != DT_OK) return;
     for (int i = 1; i < f->n_in; i++) {
-        bool fits = f->in[i]->n == n;
-        for (int k = 0; fits && k < n; k++) fits = k == axis || f->in[i]->d[k] == d[k];
+        const dt_shape *other = &f->in[i]->shape;
+        bool fits = other->n == s.n;
+        for (int k = 0; fits && k < s.n; k++) fits = k == axis || other->d[k] == s.d[k];
         if (!fits) {
-            onnx_fail(f->r, "shapes of constants do not match");
+            onnx_fail(r, "shapes of constants do not match");
             return;
         }
-        d[axis] += f->in[i]->d[axis];
+        s.d[axis] += other->d[axis];
     }
-    for (int k = 0; k < axis; k++) outer *= d[k];
-    onnx_const *c = onnx_new_const(f->r, f->in[0]->is_float, n, d);
+    for (int k = 0; k < axis; k++) outer *= s.d[k];
+    onnx_const *c = onnx_new_const(r, f->in[0]->is_float, &s);
     for (int64_t o = 0; c && o < outer; o++)
         for (int i = 0; i < f->n_in; i++) {
             const int64_t run = f->in[i]->count / outer;
             if (run) memcpy(c->v + row, f->in[i]->v + o * run, (size_t)run * sizeof *c->v);
             row += run;
         }
-    give(f->r, c);
+    give(r, c);
 }
 
 static void fold_gather(fold *f) {
     const onnx_const *x = f->in[0], *at = f->in[1];
-    const int axis = fold_axis(f, onnx_int(f->r, "axis", 0), x->n);
-    int64_t d[ONNX_MAX_DIMS], inner = 1, outer = 1;
-    int n = 0;
-    if (axis < 0 || x->n - 1 + at->n > ONNX_MAX_DIMS) return;
-    for (int k = 0; k < axis; k++) outer *= d[n++] = x->d[k];
-    for (int k = 0; k < at->n; k++) d[n++] = at->d[k];
-    for (int k = axis + 1; k < x->n; k++) inner *= d[n++] = x->d[k];
-    onnx_const *c = onnx_new_const(f->r, x->is_float, n, d);
+    const int64_t axis = onnx_axis(f->r, onnx_int(f->r, "axis", 0), x->shape.n);
+    dt_shape s = {0};
+    int64_t inner = 1, outer = 1;
+    if (f->r->g->status != DT_OK) return;
+    if (x->shape.n - 1 + at->shape.n > DT_MAX_DIMS) {
+        onnx_fail(f->r, "has more than %d dimensions", DT_MAX_DIMS);
+        return;
+    }
+    for (int k = 0; k < axis; k++) outer *= s.d[s.n++] = x->shape.d[k];
+    for (int k = 0; k < at->shape.n; k++) s.d[s.n++] = at->shape.d[k];
+    for (int k = (int)axis + 1; k < x->shape.n; k++) inner *= s.d[s.n++] = x->shape.d[k];
+    const int64_t size = x->shape.d[axis];
+    onnx_const *c = onnx_new_const(f->r, x->is_float, &s);
     for (int64_t o = 0; c && o < outer; o++)
         for (int64_t i = 0; c && i < at->count; i++) {
-            const double k = at->v[i] + (at->v[i] < 0 ? (double)x->d[axis] : 0);
-            if (!(k >= 0 && k < (double)x->d[axis])) {
+            const double k = at->v[i] + (at->v[i] < 0 ? (double)size : 0);
+            if (!(k >= 0 && k < (double)size)) {
                 onnx_fail(f->r, "takes an element of a constant that is not there");
                 return;
             }
             for (int64_t e = 0; e < inner; e++)
-                c->v[(o * at->count + i) * inner + e] =
-                    x->v[(o * x->d[axis] + (int64_t)k) * inner + e];
+                c->v[(o * at->count + i) * inner + e] = x->v[(o * size + (int64_t)k) * inner + e];
         }
     give(f->r, c);
 }
 
-static int64_t sliced_from(const fold *f, const onnx_const *x, const int64_t *at) {
-    int64_t from = 0;
-    for (int k = 0; k < x->n; k++) from = from * x->d[k] + f->begin[k] + at[k] * f->step[k];
-    return from;
-}
 static void fold_slice(fold *f) {
     const onnx_const *x = f->in[0];
-    int64_t d[ONNX_MAX_DIMS];
-    for (int k = 0; k < x->n; k++) f->begin[k] = 0, f->step[k] = 1, d[k] = x->d[k];
-    for (int64_t i = 0; f->n_in >= 3 && i < f->in[1]->count; i++) {
-        const bool fits = f->in[2]->count == f->in[1]->count &&
-                          (f->n_in < 4 || f->in[3]->count == f->in[1]->count) &&
-                          (f->n_in < 5 || f->in[4]->count == f->in[1]->count);
-        const int k = fits ? fold_axis(f, f->n_in < 4 ? i : whole(f->in[3]->v[i]), x->n) : -1;
-        const double step = fits && f->n_in > 4 ? f->in[4]->v[i] : 1;
-        if (k < 0 || step == 0) {
-            onnx_fail(f->r, "slices a constant in a way that is not supported");
-            return;
-        }
-        const double n = (double)x->d[k], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
-        double begin = f->in[1]->v[i], end = f->in[2]->v[i];
-        begin = fmin(fmax(begin + (begin < 0 ? n : 0), low), high);
-        end = fmin(fmax(end + (end < 0 ? n : 0), low), high);
-        f->begin[k] = (int64_t)begin, f->step[k] = whole(step);
-        d[k] = (int64_t)fmax(ceil((end - begin) / step), 0);
-    }
-    fold_picked(f, x, x->n, d, sliced_from);
+    int64_t begin[DT_MAX_DIMS], by[DT_MAX_DIMS], step[DT_MAX_DIMS], first = 0;
+    dt_shape s;
+    if (!onnx_sliced(f->r, &x->shape, begin, by, &s)) return;
+    steps_of(x, &x->shape, step);
+    for (int k = 0; k < s.n; k++) first += begin[k] * step[k], step[k] *= by[k];
+    fold_picked(f, &s, first, step);
 }
 
-static int64_t transposed_from(const fold *f, const onnx_const *x, const int64_t *at) {
-    int64_t place[ONNX_MAX_DIMS], from = 0;
-    for (int k = 0; k < x->n; k++) place[f->begin[k]] = at[k];
-    for (int k = 0; k < x->n; k++) from = from * x->d[k] + place[k];
-    return from;
-}
 static void fold_transpose(fold *f) {
     const onnx_const *x = f->in[0];
-    const Onnx__AttributeProto *a = onnx_attribute(f->r->node, "perm");
-    int64_t d[ONNX_MAX_DIMS];
-    unsigned seen = 0;
-    for (int k = 0; k < x->n; k++) {
-        f->begin[k] = a && k < (int)a->n_ints ? a->ints[k] : x->n - 1 - k;
-        if (f->begin[k] >= 0 && f->begin[k] < x->n) seen |= 1u << f->begin[k];
-    }
-    if (seen != (1u << x->n) - 1) {
-        onnx_fail(f->r, "has an order that is none");
-        return;
-    }
-    for (int k = 0; k < x->n; k++) d[k] = x->d[f->begin[k]];
-    fold_picked(f, x, x->n, d, transposed_from);
+    int order[DT_MAX_DIMS];
+    int64_t own[DT_MAX_DIMS], step[DT_MAX_DIMS];
+    dt_shape s = x->shape;
+    if (!onnx_order(f->r, s.n, order)) return;
+    steps_of(x, &x->shape, own);
+    for (int k = 0; k < s.n; k++) s.d[k] = x->shape.d[order[k]], step[k] = own[order[k]];
+    fold_picked(f, &s, 0, step);
 }
 
-static int64_t expanded_from(const fold *f, const onnx_const *x, const int64_t *at) {
-    int64_t from = 0;
-    for (int k = 0; k < x->n; k++) from = from * x->d[k] + (x->d[k] == 1 ? 0 : at[f->begin[0] + k]);
-    return from;
-}
 static void fold_expand(fold *f) {
-    const onnx_const *x = f->in[0], *to = f->n_in > 1 ? f->in[1] : NULL;
-    int64_t d[ONNX_MAX_DIMS];
-    const int n = !to || x->n > to->count ? x->n : (int)to->count;
-    if (n > ONNX_MAX_DIMS) return;
-    f->begin[0] = n - x->n;
-    for (int k = 0; k < n; k++) {
-        const int own = k - (n - x->n), other = to ? k - (n - (int)to->count) : -1;
-        const int64_t a = own < 0 ? 1 : x->d[own], b = other < 0 ? 1 : whole(to->v[other]);
-        if (a != b && a != 1 && b != 1) {
-            onnx_fail(f->r, "shapes of constants do not match");
-            return;
-        }
-        d[k] = a == 1 ? b : a;
-    }
-    fold_picked(f, x, n, d, expanded_from);
+    int64_t step[DT_MAX_DIMS];
+    dt_shape s;
+    if (!onnx_expanded(f->r, &f->in[0]->shape, &s)) return;
+    steps_of(f->in[0], &s, step);
+    fold_picked(f, &s, 0, step);
 }
 
 static void fold_scatter(fold *f) {
     const onnx_const *x = f->in[0], *at = f->in[1], *with = f->in[2];
-    const int depth = at->n > 0 ? (int)at->d[at->n - 1] : 0;
+    const dt_shape *s = &x->shape;
+    const int depth = at->shape.n > 0 ? (int)at->shape.d[at->shape.n - 1] : 0;
     int64_t inner = 1;
-    for (int k = depth; k < x->n; k++) inner *= x->d[k];
-    onnx_const *c = onnx_new_const(f->r, x->is_float, x->n, x->d);
+    for (int k = depth; k < s->n; k++) inner *= s->d[k];
+    onnx_const *c = onnx_new_const(f->r, x->is_float, s);
     if (c) memcpy(c->v, x->v, (size_t)x->count * sizeof *c->v);
-    bool fits = c && depth > 0 && depth <= x->n && with->count == at->count / depth * inner;
+    bool fits = c && depth > 0 && depth <= s->n && with->count == at->count / depth * inner;
     for (int64_t i = 0; fits && i < at->count / depth; i++) {
         int64_t to = 0;
-        for (int k = 0; k < depth; k++) {
-            const int64_t p = whole(at->v[i * depth + k]);
-            fits &= p >= -x->d[k] && p < x->d[k];
-            to = to * x->d[k] + p + (p < 0 ? x->d[k] : 0);
+        for (int k = 0; fits && k < depth; k++) {
+            const double p = at->v[i * depth + k], size = (double)s->d[k];
+            fits = p >= -size && p < size;
+            if (fits) to = to * s->d[k] + (int64_t)(p < 0 ? p + size : p);
         }
         for (int64_t e = 0; fits && e < inner; e++) c->v[to * inner + e] = with->v[i * inner + e];
     }
@@ -321,18 +266,19 @@ static void fold_range(fold *f) {
                  step = f->in[2]->count ? f->in[2]->v[0] : 1;
     const double n = step == 0 ? -1 : ceil((end - begin) / step);
     onnx_const *c = NULL;
-    if (n > ONNX_MAX_FOLDED || step == 0)
+    if (!(n <= ONNX_MAX_FOLDED) || step == 0) // n may be no number
         onnx_fail(f->r, "a range of more than %d elements", ONNX_MAX_FOLDED);
     else
-        c = onnx_new_const(f->r, f->in[0]->is_float, 1, &(int64_t){n < 0 ? 0 : (int64_t)n});
+        c = onnx_new_const(f->r, f->in[0]->is_float, &(dt_shape){1, {n < 0 ? 0 : (int64_t)n}});
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = begin + (double)i * step;
     give(f->r, c);
 }
 
-// The same elements, in another shape.
-static void fold_reshaped(fold *f, int n, const int64_t *d) {
+static void fold_reshaped(fold *f) {
     const onnx_const *x = f->in[0];
-    onnx_const *c = onnx_new_const(f->r, x->is_float, n, d);
+    dt_shape s;
+    if (!onnx_reshaped(f->r, &x->shape, &s)) return;
+    onnx_const *c = onnx_new_const(f->r, x->is_float, &s);
     if (c && c->count == x->count)
         memcpy(c->v, x->v, (size_t)x->count * sizeof *c->v);
     else
@@ -340,76 +286,37 @@ static void fold_reshaped(fold *f, int n, const int64_t *d) {
     give(f->r, c);
 }
 
-static void fold_cast(fold *f) {
+static void fold_to(fold *f, bool is_float) {
     const onnx_const *x = f->in[0];
-    const int64_t to = onnx_int(f->r, "to", 0);
-    const bool is_float =
-        to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || to == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE;
-    onnx_const *c = onnx_new_const(f->r, is_float, x->n, x->d);
+    onnx_const *c = onnx_new_const(f->r, is_float, &x->shape);
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = is_float ? x->v[i] : trunc(x->v[i]);
     give(f->r, c);
 }
-
-// Axes that Squeeze and Unsqueeze name, by position; of n dimensions.
-static unsigned fold_axes(fold *f, int n) {
-    const onnx_const *axes = f->n_in > 1 ? f->in[1] : NULL;
-    unsigned set = 0;
-    for (int64_t i = 0; axes && i < axes->count; i++) {
-        const int axis = fold_axis(f, whole(axes->v[i]), n);
-        if (axis >= 0) set |= 1u << axis;
-    }
-    return set;
+static void fold_cast(fold *f) {
+    const int64_t to = onnx_int(f->r, "to", 0);
+    fold_to(f, to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
+                   to == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE);
 }
-static void fold_unsqueeze(fold *f) {
-    const onnx_const *x = f->in[0];
-    int64_t d[ONNX_MAX_DIMS];
-    const int n = x->n + (f->n_in > 1 ? (int)f->in[1]->count : 0);
-    if (n > ONNX_MAX_DIMS) {
-        onnx_fail(f->r, "gives a constant a shape that is not supported");
-        return;
-    }
-    const unsigned ones = fold_axes(f, n);
-    for (int i = 0, from = 0; i < n; i++) d[i] = ones >> i & 1 || from >= x->n ? 1 : x->d[from++];
-    fold_reshaped(f, n, d);
-}
-static void fold_squeeze(fold *f) {
-    const onnx_const *x = f->in[0];
-    int64_t d[ONNX_MAX_DIMS];
-    int n = 0;
-    const unsigned gone = fold_axes(f, x->n);
-    for (int i = 0; i < x->n; i++)
-        if (f->n_in > 1 ? !(gone >> i & 1) : x->d[i] != 1) d[n++] = x->d[i];
-    fold_reshaped(f, n, d);
-}
-static void fold_reshape(fold *f) {
-    const onnx_const *x = f->in[0], *to = f->n_in > 1 ? f->in[1] : NULL;
-    int64_t d[ONNX_MAX_DIMS], known_count = 1;
-    int open = -1;
-    if (!to || to->count > ONNX_MAX_DIMS) {
-        onnx_fail(f->r, "gives a constant a shape that is not supported");
-        return;
-    }
-    for (int i = 0; i < (int)to->count; i++) {
-        d[i] = whole(to->v[i]);
-        if (d[i] == 0 && i < x->n) d[i] = x->d[i];
-        if (d[i] == -1) open = i;
-        if (d[i] > 0 && d[i] <= x->count && known_count <= x->count) known_count *= d[i];
-    }
-    if (open >= 0) d[open] = x->count / known_count;
-    fold_reshaped(f, (int)to->count, d);
+// The second input gives the type only.
+static bool fold_cast_like(fold *f) {
+    const onnx_slot *s = onnx_in(f->r, 0), *like = onnx_in(f->r, 1);
+    if (!s || s->kind != ONNX_CONST || !like) return false;
+    f->in[0] = s->c;
+    fold_to(f, like->kind != ONNX_CONST || like->c->is_float);
+    return true;
 }
 
 static void fold_filled(fold *f) {
     const onnx_const *x = f->in[0];
     const Onnx__AttributeProto *a = onnx_attribute(f->r->node, "value");
-    int64_t d[ONNX_MAX_DIMS];
+    dt_shape s = {.n = (int)x->count};
     onnx_const *with = a && a->t ? onnx_read_const(f->r, a->t) : NULL;
-    if (x->count > ONNX_MAX_DIMS || x->n != 1) {
-        onnx_fail(f->r, "makes a constant of more than %d dimensions", ONNX_MAX_DIMS);
+    if (x->count > DT_MAX_DIMS || x->shape.n != 1) {
+        onnx_fail(f->r, "makes a constant of more than %d dimensions", DT_MAX_DIMS);
         return;
     }
-    for (int64_t i = 0; i < x->count; i++) d[i] = (int64_t)fmin(fmax(x->v[i], -1), 1e15);
-    onnx_const *c = onnx_new_const(f->r, with ? with->is_float : true, (int)x->count, d);
+    for (int64_t i = 0; i < x->count; i++) s.d[i] = (int64_t)fmin(fmax(x->v[i], -1), 1e15);
+    onnx_const *c = onnx_new_const(f->r, with ? with->is_float : true, &s);
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = with && with->count > 0 ? with->v[0] : 0;
     give(f->r, c);
 }
@@ -430,55 +337,29 @@ static bool known(fold *f, bool weights) {
     return f->n_in > 0;
 }
 
-// As the first input's; the second gives the type only.
-static bool fold_cast_like(fold *f) {
-    onnx_slot *s = onnx_in(f->r, 0), *like = onnx_in(f->r, 1);
-    const onnx_const *x = s && s->kind == ONNX_CONST ? s->c : NULL;
-    if (!x || !like) return false;
-    const bool is_float = like->kind != ONNX_CONST || like->c->is_float;
-    onnx_const *c = onnx_new_const(f->r, is_float, x->n, x->d);
-    for (int64_t i = 0; c && i < c->count; i++) c->v[i] = is_float ? x->v[i] : trunc(x->v[i]);
-    give(f->r, c);
-    return true;
-}
-
 static const struct {
     const char *op;
-    int n_in; // of an elementwise one; 0: any
     void (*fn)(fold *f);
-    bool weights; // only constants have it: initialisers are such
+    int n_in;     // 0: any
+    bool weights; // as in ELEMENTWISE
+    double (*value)(const double *x, bool is_float);
 } folds[] = {
-    {"Add", 2},
-    {"Sub", 2},
-    {"Mul", 2},
-    {"Div", 2},
-    {"Mod", 2},
-    {"Pow", 2},
-    {"Max", 2},
-    {"Min", 2},
-    {"Equal", 2, NULL, true},
-    {"And", 2, NULL, true},
-    {"Or", 2, NULL, true},
-    {"Less", 2, NULL, true},
-    {"Greater", 2, NULL, true},
-    {"Not", 1, NULL, true},
-    {"Where", 3},
-    {"Sqrt", 1},
-    {"Erf", 1},
-    {"Neg", 1},
-    {"Floor", 1},
-    {"Cast", 0, fold_cast},
-    {"Concat", 0, fold_concat},
-    {"ConstantOfShape", 0, fold_filled},
-    {"Expand", 0, fold_expand},
-    {"Gather", 0, fold_gather},
-    {"Range", 0, fold_range},
-    {"Reshape", 0, fold_reshape},
-    {"ScatterND", 0, fold_scatter, true},
-    {"Slice", 0, fold_slice},
-    {"Squeeze", 0, fold_squeeze},
-    {"Transpose", 0, fold_transpose},
-    {"Unsqueeze", 0, fold_unsqueeze},
+#define OP(name, n_in, weights, value) {#name, NULL, n_in, weights, of_##name},
+    ELEMENTWISE
+#undef OP
+    {"Cast", fold_cast},
+    {"Concat", fold_concat},
+    {"ConstantOfShape", fold_filled},
+    {"Expand", fold_expand},
+    {"Flatten", fold_reshaped},
+    {"Gather", fold_gather, 2},
+    {"Range", fold_range, 3},
+    {"Reshape", fold_reshaped},
+    {"ScatterND", fold_scatter, 3, true},
+    {"Slice", fold_slice},
+    {"Squeeze", fold_reshaped},
+    {"Transpose", fold_transpose},
+    {"Unsqueeze", fold_reshaped},
 };
 
 bool onnx_fold(onnx_reader *r) {
@@ -494,12 +375,11 @@ bool onnx_fold(onnx_reader *r) {
     const bool one = f.n_in == 1 && (is(r, "Max") || is(r, "Min"));
     if (is(r, "Identity") || one) return give(r, (onnx_const *)f.in[0]), true;
     if (!listed) return false;
-    if ((is(r, "Gather") && f.n_in != 2) || (is(r, "Range") && f.n_in != 3) ||
-        (is(r, "ScatterND") && f.n_in != 3))
+    if (folds[k].value)
+        fold_elementwise(&f, folds[k].n_in, folds[k].value);
+    else if (folds[k].n_in && f.n_in != folds[k].n_in)
         return false;
-    if (folds[k].fn)
-        folds[k].fn(&f);
     else
-        fold_elementwise(&f, folds[k].n_in);
+        folds[k].fn(&f);
     return true;
 }

@@ -152,6 +152,13 @@ float onnx_float(const onnx_reader *r, const char *name, float unset) {
     return a ? a->f : unset;
 }
 
+const char *onnx_text(onnx_reader *r, const char *name, const char *unset) {
+    const Onnx__AttributeProto *a = onnx_attribute(r->node, name);
+    const int n = a && a->s.len < 256 ? (int)a->s.len : 255;
+    return a && a->s.data ? dt_arena_printf(&r->g->arena, "%.*s", n, (const char *)a->s.data)
+                          : unset;
+}
+
 // ---- what there is ---------------------------------------------------------------------------------
 static size_t count_names(const Onnx__GraphProto *g) {
     size_t n = g->n_initializer + g->n_input + g->n_output;

@@ -8,49 +8,34 @@
 #include <stdio.h>
 #include <string.h>
 
+// alpha: the number of those that have one
 static void activate(onnx_reader *r, dt_activation kind) {
-    onnx_give(r, 0, dt_activate(r->g, kind, onnx_value(r, 0)));
+    const Onnx__AttributeProto *alpha = onnx_attribute(r->node, "alpha");
+    dt_value x = onnx_value(r, 0);
+    onnx_give(r, 0, alpha ? dt_activate_with(r->g, kind, x, alpha->f) : dt_activate(r->g, kind, x));
 }
-void onnx_read_Relu(onnx_reader *r) {
-    onnx_give(r, 0, dt_relu(r->g, onnx_value(r, 0)));
-}
-void onnx_read_Sigmoid(onnx_reader *r) {
-    activate(r, DT_ACTIVATION_sigmoid);
-}
-void onnx_read_HardSwish(onnx_reader *r) {
-    activate(r, DT_ACTIVATION_hardswish);
-}
+#define IMPORT_OP(op)
+#define IMPORT_AS(op, like)
+#define FOLD_OP(op)
+#define IMPORT_ACTIVATION(op, kind)                                                                \
+    void onnx_read_##op(onnx_reader *r) {                                                          \
+        activate(r, DT_ACTIVATION_##kind);                                                         \
+    }
+#include "onnx_import_ops.def"
+#undef IMPORT_OP
+#undef IMPORT_AS
+#undef FOLD_OP
 void onnx_read_HardSigmoid(onnx_reader *r) {
     if (fabsf(onnx_float(r, "alpha", 0.2f) - 1.0f / 6) > 1e-5f ||
         onnx_float(r, "beta", 0.5f) != 0.5f)
         onnx_fail(r, "only alpha 1/6 and beta 1/2, as PyTorch's, are read");
     else
-        activate(r, DT_ACTIVATION_hardsigmoid);
+        onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_hardsigmoid, onnx_value(r, 0)));
 }
 void onnx_read_Gelu(onnx_reader *r) {
-    const Onnx__AttributeProto *a = onnx_attribute(r->node, "approximate");
-    const bool tanh = a && a->s.len == 4 && memcmp(a->s.data, "tanh", 4) == 0;
+    const bool tanh = strcmp(onnx_text(r, "approximate", "none"), "tanh") == 0;
     dt_value x = onnx_value(r, 0);
     onnx_give(r, 0, tanh ? dt_gelu_tanh(r->g, x) : dt_gelu(r->g, x));
-}
-void onnx_read_Tanh(onnx_reader *r) {
-    activate(r, DT_ACTIVATION_tanh);
-}
-void onnx_read_Erf(onnx_reader *r) {
-    activate(r, DT_ACTIVATION_erf);
-}
-void onnx_read_Softplus(onnx_reader *r) {
-    activate(r, DT_ACTIVATION_softplus);
-}
-void onnx_read_LeakyRelu(onnx_reader *r) {
-    onnx_give(r, 0,
-              dt_activate_with(r->g, DT_ACTIVATION_leaky_relu, onnx_value(r, 0),
-                               onnx_float(r, "alpha", 0.01f)));
-}
-void onnx_read_Elu(onnx_reader *r) {
-    onnx_give(
-        r, 0,
-        dt_activate_with(r->g, DT_ACTIVATION_elu, onnx_value(r, 0), onnx_float(r, "alpha", 1)));
 }
 void onnx_read_PRelu(onnx_reader *r) {
     dt_value x = onnx_value(r, 0), w = onnx_value(r, 1);
@@ -60,7 +45,7 @@ void onnx_read_PRelu(onnx_reader *r) {
     if (of.n < 2 || (n != 1 && n != of.d[1]))
         onnx_fail(r, "only a slope of each channel, or one of all, is read");
     else
-        onnx_give(r, 0, dt_prelu_with(r->g, x, s.n == 1 ? w : onnx_reshape(r, w, 1, &n)));
+        onnx_give(r, 0, dt_prelu_with(r->g, x, s.n == 1 ? w : dt_reshape(r->g, w, dt_shape1(n))));
 }
 void onnx_read_Softmax(onnx_reader *r) {
     dt_value x = onnx_value(r, 0);
@@ -70,20 +55,10 @@ void onnx_read_Softmax(onnx_reader *r) {
     else
         onnx_give(r, 0, dt_softmax(r->g, x));
 }
-// The shape that a and b have together, as numpy broadcasts; false: none, and the graph has failed.
-static bool joined(onnx_reader *r, const dt_shape *a, const dt_shape *b, dt_shape *out) {
-    out->n = a->n > b->n ? a->n : b->n;
-    for (int i = 1; i <= out->n; i++) {
-        const int64_t x = i > a->n ? 1 : a->d[a->n - i], y = i > b->n ? 1 : b->d[b->n - i];
-        if (x != y && x != 1 && y != 1) return onnx_fail(r, "shapes do not match");
-        out->d[out->n - i] = x == 1 ? y : x;
-    }
-    return true;
-}
 static dt_value widened(onnx_reader *r, dt_value v, const dt_shape *to) {
     dt_shape s = onnx_shape(r, v), own = *to;
     for (int i = 1; i <= to->n; i++) own.d[to->n - i] = i > s.n ? 1 : s.d[s.n - i];
-    if (s.n != to->n) v = onnx_reshape(r, v, own.n, own.d);
+    if (s.n != to->n) v = dt_reshape(r->g, v, own);
     return dt_expand(r->g, v, *to);
 }
 // The smaller operand as one that add (times: mul) repeats over the larger.
@@ -96,16 +71,15 @@ static dt_value repeated(onnx_reader *r, dt_value v, const dt_shape *over, bool 
     dt_shape rest = {.n = s.n - skip}, to = rest;
     for (int i = 0; i < rest.n; i++)
         rest.d[i] = s.d[skip + i], to.d[i] = over->d[over->n - rest.n + i];
-    if (times && dt_times_of(over, &rest, &t)) return onnx_reshape(r, v, rest.n, rest.d);
-    return times ? widened(r, v, over)
-                 : widened(r, skip ? onnx_reshape(r, v, rest.n, rest.d) : v, &to);
+    if (times && dt_times_of(over, &rest, &t)) return dt_reshape(r->g, v, rest);
+    return times ? widened(r, v, over) : widened(r, skip ? dt_reshape(r->g, v, rest) : v, &to);
 }
 // a + b or a * b, of any shapes that fit.
 static dt_value combined(onnx_reader *r, dt_value a, dt_value b, bool times) {
     if (a == DT_NONE || b == DT_NONE || r->g->status != DT_OK) return DT_NONE;
     const dt_shape sa = onnx_shape(r, a), sb = onnx_shape(r, b);
     dt_shape all;
-    if (!joined(r, &sa, &sb, &all)) return DT_NONE;
+    if (!onnx_broadcast(r, &sa, &sb, &all)) return DT_NONE;
     const bool swap = dt_shape_elements(&sb) > dt_shape_elements(&sa) ||
                       (dt_shape_equal(&sb, &all) && !dt_shape_equal(&sa, &all));
     dt_value big = widened(r, swap ? b : a, &all), small = repeated(r, swap ? a : b, &all, times);
@@ -113,14 +87,18 @@ static dt_value combined(onnx_reader *r, dt_value a, dt_value b, bool times) {
     return times ? dt_mul(r->g, big, small) : dt_add(r->g, big, small);
 }
 
+void onnx_read_Expand(onnx_reader *r) {
+    dt_value x = onnx_value(r, 0);
+    const dt_shape s = onnx_shape(r, x);
+    dt_shape to;
+    if (x != DT_NONE && onnx_expanded(r, &s, &to)) onnx_give(r, 0, widened(r, x, &to));
+}
+
 // x + number, as a row of numbers
 static dt_value shifted(onnx_reader *r, dt_value x, double by) {
     const dt_shape s = onnx_shape(r, x);
     if (x == DT_NONE || s.n < 1 || by == 0) return x;
-    const int64_t n = s.d[s.n - 1];
-    float *row = dt_arena_alloc(&r->g->arena, ((size_t)n + 1) * sizeof *row);
-    for (int64_t i = 0; i < n; i++) row[i] = (float)by;
-    return dt_add(r->g, x, dt_constant(r->g, NULL, DT_F32, dt_shape1(n), row));
+    return dt_add(r->g, x, dt_full(r->g, dt_shape1(s.d[s.n - 1]), (float)by));
 }
 
 static bool one_number(onnx_reader *r, int i, double *v) {
@@ -160,12 +138,6 @@ void onnx_read_Mul(onnx_reader *r) {
     dt_value a = onnx_value(r, 0), b = onnx_value(r, 1);
     onnx_give(r, 0, combined(r, a, b, true));
 }
-static dt_value constant(onnx_reader *r, const onnx_const *c, const float *v) {
-    dt_shape s = {.n = c->n};
-    for (int i = 0; i < c->n && c->n <= DT_MAX_DIMS; i++) s.d[i] = c->d[i];
-    if (c->n > DT_MAX_DIMS) onnx_fail(r, "has more than %d dimensions", DT_MAX_DIMS);
-    return r->g->status == DT_OK ? dt_constant(r->g, NULL, DT_F32, s, v) : DT_NONE;
-}
 void onnx_read_Div(onnx_reader *r) {
     const onnx_const *c = onnx_as_const(r, onnx_in(r, 1));
     if (!c || onnx_in(r, 1)->kind == ONNX_WEIGHT ? !c || c->count != 1 : false) {
@@ -177,7 +149,9 @@ void onnx_read_Div(onnx_reader *r) {
     if (c->count == 1)
         onnx_give(r, 0, dt_scale(r->g, onnx_value(r, 0), v[0]));
     else
-        onnx_give(r, 0, combined(r, onnx_value(r, 0), constant(r, c, v), true));
+        onnx_give(
+            r, 0,
+            combined(r, onnx_value(r, 0), dt_constant(r->g, NULL, DT_F32, c->shape, v), true));
 }
 void onnx_read_Neg(onnx_reader *r) {
     onnx_give(r, 0, dt_scale(r->g, onnx_value(r, 0), -1));
@@ -241,7 +215,7 @@ static dt_value side(onnx_reader *r, const onnx_const *c, int i, bool when) {
     float *v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *v);
     for (int64_t k = 0; k < c->count; k++)
         v[k] = (c->v[k] != 0) == when ? (flat ? (float)fmin(fmax(x->v[0], -1e30), 1e30) : 1) : 0;
-    dt_value mask = constant(r, c, v);
+    dt_value mask = dt_constant(r->g, NULL, DT_F32, c->shape, v);
     return flat ? mask : combined(r, onnx_value(r, i), mask, true);
 }
 void onnx_read_Where(onnx_reader *r) {
@@ -256,7 +230,7 @@ void onnx_read_Where(onnx_reader *r) {
 
 // ---- reductions ------------------------------------------------------------------------------------
 static void read_reduction(onnx_reader *r, dt_reduce_kind how) {
-    int64_t axes[ONNX_MAX_DIMS];
+    int64_t axes[DT_MAX_DIMS];
     dt_value x = onnx_value(r, 0);
     const dt_shape s = onnx_shape(r, x);
     const int n = onnx_integers(r, r->node->n_input > 1 ? 1 : -1, "axes", axes);
@@ -295,17 +269,16 @@ typedef struct letters {
 } letters;
 
 static bool read_letters(onnx_reader *r, letters *l) {
-    const Onnx__AttributeProto *a = onnx_attribute(r->node, "equation");
+    const char *p = onnx_text(r, "equation", "");
     char *at[3] = {l->a, l->b, l->out};
     int k = 0;
     *l = (letters){.a = ""};
-    for (size_t i = 0; a && i < a->s.len && k < 3; i++) {
-        const char c = (char)a->s.data[i];
-        if (c == ',' || c == '-')
+    for (; *p && k < 3; p++) {
+        if (*p == ',' || *p == '-')
             k++;
-        else if (c != '>' && c != ' ' && strlen(at[k]) < DT_MAX_DIMS && c != '.')
-            at[k][strlen(at[k])] = c;
-        else if (c != '>' && c != ' ')
+        else if (*p != '>' && *p != ' ' && strlen(at[k]) < DT_MAX_DIMS && *p != '.')
+            at[k][strlen(at[k])] = *p;
+        else if (*p != '>' && *p != ' ')
             return false;
     }
     return k == 2 && r->node->n_input == 2;
@@ -323,7 +296,7 @@ static dt_value grouped(onnx_reader *r, dt_value x, const char *names, const cha
     int perm[DT_MAX_DIMS], n = 0;
     int64_t d[3] = {1, 1, 1};
     for (int g = 0; g < 3; g++)
-        for (const char *p = group[g]; *p; p++) {
+        for (const char *p = group[g]; *p && n < DT_MAX_DIMS; p++) {
             perm[n] = (int)(strchr(names, *p) - names);
             size[(unsigned char)*p] = s.d[perm[n]];
             d[g] *= s.d[perm[n++]];
@@ -332,13 +305,13 @@ static dt_value grouped(onnx_reader *r, dt_value x, const char *names, const cha
         onnx_fail(r, "only products of two tensors, without repeated letters, are read");
         return DT_NONE;
     }
-    return onnx_reshape(r, dt_transpose(r->g, x, perm), 3, d);
+    return dt_reshape(r->g, dt_transpose(r->g, x, perm), dt_shape3(d[0], d[1], d[2]));
 }
 // Two tensors as one batched product of matrices.
 void onnx_read_Einsum(onnx_reader *r) {
     letters l;
     char batch[16], rows[16], sum[16], cols[16], order[32];
-    int64_t size[256] = {0}, d[DT_MAX_DIMS];
+    int64_t size[256] = {0};
     int perm[DT_MAX_DIMS];
     if (!read_letters(r, &l)) {
         onnx_fail(r, "only products of two tensors, written out, are read");
@@ -356,25 +329,22 @@ void onnx_read_Einsum(onnx_reader *r) {
         return;
     }
     a = dt_matmul(r->g, a, b, false, false, 1);
-    for (int i = 0; i < n; i++) d[i] = size[(unsigned char)order[i]];
+    dt_shape s = {.n = n};
+    for (int i = 0; i < n; i++) s.d[i] = size[(unsigned char)order[i]];
     for (int i = 0; i < n; i++) perm[i] = (int)(strchr(order, l.out[i]) - order);
-    onnx_give(r, 0, dt_transpose(r->g, onnx_reshape(r, a, n, d), perm));
+    onnx_give(r, 0, dt_transpose(r->g, dt_reshape(r->g, a, s), perm));
 }
 
 // ---- sizes -----------------------------------------------------------------------------------------
-static bool says(const onnx_reader *r, const char *name, const char *word, bool unset) {
-    const Onnx__AttributeProto *a = onnx_attribute(r->node, name);
-    return a ? a->s.len == strlen(word) && memcmp(a->s.data, word, a->s.len) == 0 : unset;
-}
 void onnx_read_Resize(onnx_reader *r) {
     const onnx_const *scales = onnx_as_const(r, onnx_in(r, 2)),
                      *sizes = onnx_as_const(r, onnx_in(r, 3));
-    const bool half = says(r, "coordinate_transformation_mode", "half_pixel", true) ||
-                      says(r, "coordinate_transformation_mode", "pytorch_half_pixel", false);
-    const bool corners = says(r, "coordinate_transformation_mode", "align_corners", false);
-    const bool old = says(r, "coordinate_transformation_mode", "asymmetric", false);
-    const bool linear = says(r, "mode", "linear", false),
-               nearest = says(r, "mode", "nearest", true);
+    const char *from = onnx_text(r, "coordinate_transformation_mode", "half_pixel");
+    const char *mode_of = onnx_text(r, "mode", "nearest");
+    const char *rounds = onnx_text(r, "nearest_mode", "round_prefer_floor");
+    const bool half = !strcmp(from, "half_pixel") || !strcmp(from, "pytorch_half_pixel");
+    const bool corners = !strcmp(from, "align_corners"), old = !strcmp(from, "asymmetric");
+    const bool linear = !strcmp(mode_of, "linear"), nearest = !strcmp(mode_of, "nearest");
     dt_value x = onnx_value(r, 0);
     const dt_shape s = onnx_shape(r, x);
     double scale[2] = {0, 0};
@@ -397,10 +367,9 @@ void onnx_read_Resize(onnx_reader *r) {
     dt_resize_mode mode;
     if (linear && (half || corners))
         mode = corners ? DT_RESIZE_BILINEAR_CORNERS : DT_RESIZE_BILINEAR;
-    else if (nearest && old && says(r, "nearest_mode", "floor", false))
+    else if (nearest && old && !strcmp(rounds, "floor"))
         mode = DT_RESIZE_NEAREST;
-    else if (nearest && half && !says(r, "nearest_mode", "ceil", false) &&
-             !says(r, "nearest_mode", "floor", false))
+    else if (nearest && half && !strncmp(rounds, "round_", 6))
         mode = DT_RESIZE_NEAREST_EXACT;
     else {
         onnx_fail(r, "only nn.Upsample's modes nearest, nearest-exact and bilinear are read");

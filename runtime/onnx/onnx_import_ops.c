@@ -15,54 +15,18 @@ dt_shape onnx_shape(const onnx_reader *r, dt_value v) {
 const char *onnx_name(const onnx_reader *r) {
     return r->node->name && *r->node->name ? dt_graph_unique_name(r->g, r->node->name) : NULL;
 }
-int64_t onnx_axis(onnx_reader *r, int64_t axis, int n) {
-    if (axis < 0) axis += n;
-    if (axis >= 0 && axis < n) return axis;
-    onnx_fail(r, "has an axis that its input lacks");
-    return 0;
-}
-// Integers of input i or, before it became one, of an attribute. Returns how many, -1: not given.
-int onnx_integers(onnx_reader *r, int i, const char *attribute, int64_t *out) {
-    const onnx_const *c = i >= 0 ? onnx_as_const(r, onnx_in(r, i)) : NULL;
-    const Onnx__AttributeProto *a = attribute ? onnx_attribute(r->node, attribute) : NULL;
-    const int64_t n = c ? c->count : a ? (int64_t)a->n_ints : -1;
-    if (!c && i >= 0 && onnx_in(r, i)) {
-        onnx_fail(r, "input %d must be known when the graph is built", i);
-        return -1;
-    }
-    if (n > ONNX_MAX_DIMS) {
-        onnx_fail(r, "has more than %d integers", ONNX_MAX_DIMS);
-        return -1;
-    }
-    for (int64_t k = 0; k < n; k++)
-        out[k] = c ? (int64_t)fmin(fmax(c->v[k], -9e15), 9e15) : a->ints[k];
-    return (int)n;
-}
-dt_value onnx_reshape(onnx_reader *r, dt_value x, int n, const int64_t *d) {
-    dt_shape s = {.n = n};
-    if (n > DT_MAX_DIMS) {
-        onnx_fail(r, "has more than %d dimensions", DT_MAX_DIMS);
-        return DT_NONE;
-    }
-    for (int i = 0; i < n; i++) s.d[i] = d[i];
-    return x == DT_NONE ? x : dt_reshape(r->g, x, s);
-}
 
 // ---- windows ---------------------------------------------------------------------------------------
 // size: what it goes over, (height, width), for padding that keeps the size; NULL: such padding is not read.
 static bool read_window(onnx_reader *r, const int64_t *kernel, int n, const int64_t *size,
                         dt_window *w) {
-    int64_t stride[ONNX_MAX_DIMS] = {1, 1}, dilation[ONNX_MAX_DIMS] = {1, 1},
-            pads[ONNX_MAX_DIMS] = {0};
-    const Onnx__AttributeProto *automatic = onnx_attribute(r->node, "auto_pad");
-    const char *how = automatic && automatic->s.len ? (const char *)automatic->s.data : "NOTSET";
-    const size_t length = automatic && automatic->s.len ? automatic->s.len : 6;
-    const bool same = length == 10 && memcmp(how, "SAME_", 5) == 0 && size;
+    int64_t stride[DT_MAX_DIMS] = {1, 1}, dilation[DT_MAX_DIMS] = {1, 1}, pads[DT_MAX_DIMS] = {0};
+    const char *how = onnx_text(r, "auto_pad", "NOTSET");
+    const bool upper = strcmp(how, "SAME_UPPER") == 0; // what is odd goes behind
+    const bool same = size && (upper || strcmp(how, "SAME_LOWER") == 0);
     if (n != 1 && n != 2) return onnx_fail(r, "only windows of one or two dimensions are read");
-    if (!same && !(length == 6 && memcmp(how, "NOTSET", 6) == 0) &&
-        !(length == 5 && memcmp(how, "VALID", 5) == 0))
-        return onnx_fail(r, "its padding, auto_pad %.*s, is not read: export explicit pads",
-                         (int)length, how);
+    if (!same && strcmp(how, "NOTSET") != 0 && strcmp(how, "VALID") != 0)
+        return onnx_fail(r, "its padding, auto_pad %s, is not read: export explicit pads", how);
     onnx_integers(r, -1, "strides", stride);
     onnx_integers(r, -1, "dilations", dilation);
     onnx_integers(r, -1, "pads", pads);
@@ -83,8 +47,8 @@ static bool read_window(onnx_reader *r, const int64_t *kernel, int n, const int6
             ((size[d] + stride[i] - 1) / stride[i] - 1) * stride[i] + span - size[d];
         if (room > 1 << 20) return onnx_fail(r, "has an impossible window");
         const int half = room > 0 ? (int)(room / 2) : 0, rest = room > 0 ? (int)room - half : 0;
-        w->pad_begin[d] = how[5] == 'U' ? half : rest; // SAME_UPPER: what is odd goes behind
-        w->pad_end[d] = how[5] == 'U' ? rest : half;
+        w->pad_begin[d] = upper ? half : rest;
+        w->pad_end[d] = upper ? rest : half;
     }
     return true;
 }
@@ -93,11 +57,11 @@ static bool read_window(onnx_reader *r, const int64_t *kernel, int n, const int6
 static dt_value as_image(onnx_reader *r, dt_value x, dt_shape *was) {
     *was = onnx_shape(r, x);
     if (was->n != 3) return x;
-    return onnx_reshape(r, x, 4, (const int64_t[]){was->d[0], was->d[1], 1, was->d[2]});
+    return dt_reshape(r->g, x, dt_shape4(was->d[0], was->d[1], 1, was->d[2]));
 }
 static void give_image(onnx_reader *r, dt_value x, const dt_shape *was) {
     const dt_shape s = onnx_shape(r, x);
-    if (was->n == 3) x = onnx_reshape(r, x, 3, (const int64_t[]){s.d[0], s.d[1], s.d[3]});
+    if (was->n == 3 && x != DT_NONE) x = dt_reshape(r->g, x, dt_shape3(s.d[0], s.d[1], s.d[3]));
     onnx_give(r, 0, x);
 }
 
@@ -114,7 +78,7 @@ static void read_conv(onnx_reader *r, bool transposed) {
     dt_value x, w, b;
     dt_window win;
     dt_shape was;
-    int64_t more[ONNX_MAX_DIMS] = {0};
+    int64_t more[DT_MAX_DIMS] = {0};
     onnx_slot *weight = onnx_in(r, 1);
     x = as_image(r, onnx_value(r, 0), &was);
     if (!weight || weight->kind != ONNX_WEIGHT) {
@@ -151,7 +115,7 @@ void onnx_read_ConvTranspose(onnx_reader *r) {
 }
 
 static void read_pool(onnx_reader *r, bool max) {
-    int64_t kernel[ONNX_MAX_DIMS];
+    int64_t kernel[DT_MAX_DIMS];
     dt_window w;
     dt_shape was;
     dt_value x = as_image(r, onnx_value(r, 0), &was);
@@ -282,73 +246,21 @@ void onnx_read_MatMul(onnx_reader *r) {
 
 // ---- shapes ----------------------------------------------------------------------------------------
 void onnx_read_Reshape(onnx_reader *r) {
-    int64_t d[ONNX_MAX_DIMS];
     dt_value x = onnx_value(r, 0);
     const dt_shape s = onnx_shape(r, x);
-    const int n = onnx_integers(r, 1, NULL, d);
-    if (n > 0 && n <= DT_MAX_DIMS && d[0] == 1 && s.n > 0 && s.d[0] > 1 &&
-        dt_info_of(r->g, x)->kind == DT_V_TEMP)
+    dt_shape to;
+    if (x == DT_NONE || !onnx_reshaped(r, &s, &to)) return;
+    if (to.n > 0 && to.d[0] == 1 && s.n > 0 && s.d[0] > 1 &&
+        dt_info_of(r->g, x)->kind == DT_V_TEMP && strcmp(r->node->op_type, "Reshape") == 0)
         onnx_fail(r, "has a batch of 1 in it: export with a dynamic first dimension");
-    for (int i = 0; i < n; i++)
-        if (d[i] == 0 && i < s.n && !onnx_int(r, "allowzero", 0)) d[i] = s.d[i];
-    if (n >= 0) onnx_give(r, 0, onnx_reshape(r, x, n, d));
-}
-void onnx_read_Flatten(onnx_reader *r) {
-    dt_value x = onnx_value(r, 0);
-    const dt_shape s = onnx_shape(r, x);
-    const int64_t axis =
-        onnx_int(r, "axis", 1) == s.n ? s.n : onnx_axis(r, onnx_int(r, "axis", 1), s.n);
-    int64_t d[2] = {1, 1};
-    for (int i = 0; i < s.n; i++) d[i >= axis] *= s.d[i];
-    onnx_give(r, 0, onnx_reshape(r, x, 2, d));
-}
-void onnx_read_Squeeze(onnx_reader *r) {
-    int64_t axes[ONNX_MAX_DIMS], d[ONNX_MAX_DIMS];
-    dt_value x = onnx_value(r, 0);
-    const dt_shape s = onnx_shape(r, x);
-    int n_axes = onnx_integers(r, r->node->n_input > 1 ? 1 : -1, "axes", axes), n = 0;
-    for (int i = 0; i < n_axes; i++) axes[i] = onnx_axis(r, axes[i], s.n);
-    for (int i = 0; i < s.n; i++) {
-        bool gone = n_axes < 0 && s.d[i] == 1;
-        for (int k = 0; k < n_axes; k++) gone |= axes[k] == i;
-        if (!gone) d[n++] = s.d[i];
-    }
-    onnx_give(r, 0, onnx_reshape(r, x, n, d));
-}
-void onnx_read_Unsqueeze(onnx_reader *r) {
-    int64_t axes[ONNX_MAX_DIMS], d[ONNX_MAX_DIMS];
-    dt_value x = onnx_value(r, 0);
-    const dt_shape s = onnx_shape(r, x);
-    const int n_axes = onnx_integers(r, 1, "axes", axes), n = s.n + (n_axes > 0 ? n_axes : 0);
-    if (n > DT_MAX_DIMS) {
-        onnx_fail(r, "has more than %d dimensions", DT_MAX_DIMS);
-        return;
-    }
-    for (int i = 0; i < n_axes; i++) axes[i] = onnx_axis(r, axes[i], n);
-    for (int i = 0, from = 0; i < n; i++) {
-        bool one = false;
-        for (int k = 0; k < n_axes; k++) one |= axes[k] == i;
-        d[i] = one || from >= s.n ? 1 : s.d[from++];
-    }
-    onnx_give(r, 0, onnx_reshape(r, x, n, d));
+    onnx_give(r, 0, dt_reshape(r->g, x, to));
 }
 void onnx_read_Transpose(onnx_reader *r) {
-    int64_t d[ONNX_MAX_DIMS];
-    int perm[DT_MAX_DIMS];
-    unsigned seen = 0;
+    int order[DT_MAX_DIMS];
     if (onnx_out(r, 0) && onnx_out(r, 0)->kind == ONNX_WEIGHT) return; // another name (list_names)
     dt_value x = onnx_value(r, 0);
-    const int n_dims = onnx_shape(r, x).n, n = onnx_integers(r, -1, "perm", d);
-    if (x == DT_NONE) return;
-    for (int i = 0; i < n_dims; i++) {
-        if (n < 0) d[i] = n_dims - 1 - i;
-        if (i < (n < 0 ? n_dims : n) && d[i] >= 0 && d[i] < n_dims) seen |= 1u << d[i];
-        perm[i] = (int)d[i];
-    }
-    if ((n >= 0 && n != n_dims) || seen != (1u << n_dims) - 1)
-        onnx_fail(r, "has an order that is none");
-    else
-        onnx_give(r, 0, dt_transpose(r->g, x, perm));
+    if (x != DT_NONE && onnx_order(r, onnx_shape(r, x).n, order))
+        onnx_give(r, 0, dt_transpose(r->g, x, order));
 }
 void onnx_read_Concat(onnx_reader *r) {
     enum { MAX = 64 };
@@ -369,51 +281,44 @@ static dt_value cut(onnx_reader *r, dt_value x, int64_t axis, int64_t begin, int
     return begin == 0 && end == s.d[axis] ? x : dt_slice(r->g, x, (int)axis, begin, end);
 }
 void onnx_read_Slice(onnx_reader *r) {
-    int64_t begin[ONNX_MAX_DIMS], end[ONNX_MAX_DIMS], axes[ONNX_MAX_DIMS], steps[ONNX_MAX_DIMS];
+    int64_t begin[DT_MAX_DIMS], step[DT_MAX_DIMS];
     dt_value x = onnx_value(r, 0);
-    const int n = onnx_integers(r, 1, NULL, begin), n_end = onnx_integers(r, 2, NULL, end);
-    const int n_axes = onnx_integers(r, 3, NULL, axes), n_steps = onnx_integers(r, 4, NULL, steps);
-    if (n < 0 || n_end != n || (n_axes >= 0 && n_axes != n) || (n_steps >= 0 && n_steps != n)) {
-        onnx_fail(r, "has lists of different lengths");
-        return;
-    }
-    for (int i = 0; i < n; i++) {
-        const int64_t axis = onnx_axis(r, n_axes < 0 ? i : axes[i], onnx_shape(r, x).n);
-        const int64_t size = x == DT_NONE ? 0 : onnx_shape(r, x).d[axis];
-        int64_t from = begin[i] < 0 ? begin[i] + size : begin[i],
-                to = end[i] < 0 ? end[i] + size : end[i];
-        from = from < 0 ? 0 : from, to = to > size ? size : to;
-        if (from >= to || (n_steps >= 0 && steps[i] != 1)) {
+    const dt_shape s = onnx_shape(r, x);
+    dt_shape to;
+    if (x == DT_NONE || !onnx_sliced(r, &s, begin, step, &to)) return;
+    for (int k = 0; k < to.n; k++) {
+        if (to.d[k] < 1 || step[k] != 1) {
             onnx_fail(r, "takes nothing, or not every element");
             return;
         }
-        x = cut(r, x, axis, from, to);
+        x = cut(r, x, k, begin[k], begin[k] + to.d[k]);
     }
     onnx_give(r, 0, x);
 }
 void onnx_read_Split(onnx_reader *r) {
-    int64_t parts[ONNX_MAX_DIMS], at = 0;
+    int64_t at = 0;
     dt_value x = onnx_value(r, 0);
     const int64_t axis = onnx_axis(r, onnx_int(r, "axis", 0), onnx_shape(r, x).n);
-    const int n_out = (int)r->node->n_output,
-              n = onnx_integers(r, r->node->n_input > 1 ? 1 : -1, "split", parts);
+    const int n_out = (int)r->node->n_output;
+    const onnx_const *parts = onnx_as_const(r, onnx_in(r, 1));
+    if (onnx_in(r, 1) && !parts) onnx_fail(r, "input 1 must be known when the graph is built");
     if (x == DT_NONE || n_out < 1) return;
     const int64_t size = onnx_shape(r, x).d[axis], each = (size + n_out - 1) / n_out;
     for (int i = 0; i < n_out && r->g->status == DT_OK; i++) {
-        const int64_t part = n < 0 ? (size - at < each ? size - at : each) : i < n ? parts[i] : 0;
-        if (part < 1 || part > size - at) {
+        const double left = (double)(size - at);
+        const double part = !parts ? fmin((double)each, left) : i < parts->count ? parts->v[i] : 0;
+        if (!(part >= 1 && part <= left)) {
             onnx_fail(r, "has parts that do not fit");
             return;
         }
-        onnx_give(r, i, cut(r, x, axis, at, at + part));
-        at += part;
+        onnx_give(r, i, cut(r, x, axis, at, at + (int64_t)part));
+        at += (int64_t)part;
     }
 }
 // Rows of a table in any order: a product with a matrix that has a 1 in each row.
 static dt_value pick(onnx_reader *r, dt_value x, const onnx_const *at, int axis) {
     const dt_shape s = onnx_shape(r, x);
-    dt_shape to = s;
-    if (!at || axis != 0 || s.n != 2 || at->n < 1 || at->n - 1 + s.n > DT_MAX_DIMS ||
+    if (!at || axis != 0 || s.n != 2 || at->shape.n < 1 || at->shape.n - 1 + s.n > DT_MAX_DIMS ||
         at->count * s.d[0] > (int64_t)1 << 24) {
         onnx_fail(r, "only known elements are taken, neighbours or rows of a table");
         return DT_NONE;
@@ -431,9 +336,9 @@ static dt_value pick(onnx_reader *r, dt_value x, const onnx_const *at, int axis)
     dt_value rows = dt_constant(r->g, NULL, DT_F32, dt_shape2(at->count, s.d[0]), one);
     if (r->g->values[x].kind == DT_V_PARAM) x = dt_reshape(r->g, x, s); // matmuls read activations
     x = dt_matmul(r->g, rows, x, false, false, 1);
-    for (int i = 0; i < at->n; i++) to.d[i] = at->d[i];
-    to.d[at->n] = s.d[1];
-    return onnx_reshape(r, x, at->n + 1, to.d);
+    dt_shape to = at->shape;
+    to.d[to.n++] = s.d[1];
+    return dt_reshape(r->g, x, to);
 }
 void onnx_read_Gather(onnx_reader *r) {
     const onnx_const *at = onnx_as_const(r, onnx_in(r, 1));
@@ -441,7 +346,7 @@ void onnx_read_Gather(onnx_reader *r) {
     dt_shape s = onnx_shape(r, x);
     const int64_t axis = onnx_axis(r, onnx_int(r, "axis", 0), s.n);
     if (x == DT_NONE || r->g->status != DT_OK) return;
-    bool run = at && (at->n <= 1 || s.n == 1) && at->n <= DT_MAX_DIMS && at->count > 0;
+    bool run = at && (at->shape.n <= 1 || s.n == 1) && at->count > 0;
     const double first = run ? (at->v[0] < 0 ? at->v[0] + (double)s.d[axis] : at->v[0]) : 0;
     for (int64_t i = 1; run && i < at->count; i++) run = at->v[i] == at->v[i - 1] + 1;
     if (!run) {
@@ -453,69 +358,32 @@ void onnx_read_Gather(onnx_reader *r) {
         return;
     }
     x = cut(r, x, axis, (int64_t)first, (int64_t)first + at->count);
-    if (at->n == 0) {
+    if (at->shape.n == 0) {
         for (int i = (int)axis; i < s.n - 1; i++) s.d[i] = s.d[i + 1];
-        x = onnx_reshape(r, x, s.n - 1, s.d);
-    } else if (at->n > 1) {
-        x = onnx_reshape(r, x, at->n, at->d);
-    }
-    onnx_give(r, 0, x);
-}
-// The first dimension of samples is repeated by adding to zeros, which `dtrain export` writes for any number of them.
-void onnx_read_Expand(onnx_reader *r) {
-    int64_t d[ONNX_MAX_DIMS];
-    dt_value x = onnx_value(r, 0);
-    const int n_given = onnx_integers(r, 1, NULL, d);
-    const dt_shape s = onnx_shape(r, x);
-    dt_shape to = {.n = n_given > s.n ? n_given : s.n}, own = to;
-    if (x == DT_NONE || n_given < 0) return;
-    if (to.n > DT_MAX_DIMS) {
-        onnx_fail(r, "has more than %d dimensions", DT_MAX_DIMS);
-        return;
-    }
-    for (int i = 0; i < to.n; i++) {
-        const int mine = i - (to.n - s.n), other = i - (to.n - n_given);
-        own.d[i] = mine < 0 ? 1 : s.d[mine];
-        to.d[i] = other < 0 || d[other] == 1 || d[other] == -1 ? own.d[i] : d[other];
-    }
-    if (!dt_shape_is_sound(&to)) {
-        onnx_fail(r, "has an impossible shape");
-        return;
-    }
-    x = onnx_reshape(r, x, own.n, own.d);
-    const int64_t first = to.d[0];
-    if (own.d[0] == 1) to.d[0] = 1;
-    x = dt_expand(r->g, x, to);
-    if (first != to.d[0]) {
-        dt_value row = to.n > 1 ? onnx_reshape(r, x, to.n - 1, to.d + 1) : x;
-        to.d[0] = first;
-        float *zeros = dt_arena_alloc(&r->g->arena, (size_t)dt_shape_elements(&to) * sizeof *zeros);
-        memset(zeros, 0, (size_t)dt_shape_elements(&to) * sizeof *zeros);
-        x = dt_add(r->g, dt_constant(r->g, NULL, DT_F32, to, zeros), row);
+        s.n--;
+        x = dt_reshape(r->g, x, s);
+    } else if (at->shape.n > 1) {
+        x = dt_reshape(r->g, x, at->shape);
     }
     onnx_give(r, 0, x);
 }
 void onnx_read_Pad(onnx_reader *r) {
-    int64_t pads[2 * ONNX_MAX_DIMS], axes[ONNX_MAX_DIMS];
-    const Onnx__AttributeProto *mode = onnx_attribute(r->node, "mode");
-    const char *kind = mode ? (const char *)mode->s.data : "constant";
-    const size_t length = mode ? mode->s.len : 8;
+    int64_t pads[2 * DT_MAX_DIMS], axes[DT_MAX_DIMS];
+    const char *const mode = onnx_text(r, "mode", "constant");
     const onnx_const *sizes = onnx_as_const(r, onnx_in(r, 1)),
                      *with = onnx_as_const(r, onnx_in(r, 2));
     const int n_axes = onnx_in(r, 3) ? onnx_integers(r, 3, NULL, axes) : -1;
     dt_value x = onnx_value(r, 0);
     const int n_dims = onnx_shape(r, x).n, n = n_axes < 0 ? n_dims : n_axes;
-    const dt_pad_mode how = length == 4   ? DT_PAD_REPLICATE
-                            : length == 7 ? DT_PAD_REFLECT
-                                          : DT_PAD_CONSTANT;
+    const dt_pad_mode how = strcmp(mode, "edge") == 0      ? DT_PAD_REPLICATE
+                            : strcmp(mode, "reflect") == 0 ? DT_PAD_REFLECT
+                                                           : DT_PAD_CONSTANT;
     if (!sizes || sizes->count != 2 * n || (onnx_in(r, 2) && !with)) {
         onnx_fail(r, "its padding must be known when the graph is built");
         return;
     }
-    if (how == DT_PAD_REFLECT     ? memcmp(kind, "reflect", 7)
-        : how == DT_PAD_REPLICATE ? memcmp(kind, "edge", 4)
-                                  : memcmp(kind, "constant", 8)) {
-        onnx_fail(r, "padding of mode %.*s is not read", (int)length, kind);
+    if (how == DT_PAD_CONSTANT && strcmp(mode, "constant") != 0) {
+        onnx_fail(r, "padding of mode %s is not read", mode);
         return;
     }
     for (int i = 0; i < 2 * n; i++) {
@@ -531,27 +399,22 @@ void onnx_read_Pad(onnx_reader *r) {
     onnx_give(r, 0, x);
 }
 
+// Also CastLike, as weights and what is computed are f32, and Dropout, as it is in evaluation: model.dropout is another.
 void onnx_read_Identity(onnx_reader *r) {
     onnx_slot *from = onnx_in(r, 0), *to = onnx_out(r, 0);
     if (from && to) onnx_alias(to, from);
 }
-void onnx_read_CastLike(onnx_reader *r) { // weights and what is computed are f32
-    onnx_read_Identity(r);
-}
-void onnx_read_Dropout(onnx_reader *r) { // as it is in evaluation; model.dropout is another
-    onnx_read_Identity(r);
-}
-
 // Rows of a table, whose numbers have a last dimension of one.
 void onnx_read_GatherND(onnx_reader *r) {
     const onnx_const *at = onnx_as_const(r, onnx_in(r, 1));
     dt_value x = onnx_value(r, 0);
-    if (!at || at->n < 2 || at->d[at->n - 1] != 1 || onnx_int(r, "batch_dims", 0)) {
+    if (!at || at->shape.n < 2 || at->shape.d[at->shape.n - 1] != 1 ||
+        onnx_int(r, "batch_dims", 0)) {
         onnx_fail(r, "only known rows of a table are taken");
         return;
     }
     onnx_const rows = *at;
-    rows.n--;
+    rows.shape.n--;
     if (x != DT_NONE) onnx_give(r, 0, pick(r, x, &rows, 0));
 }
 
@@ -569,10 +432,12 @@ static const struct {
     const char *type;
     onnx_op_fn fn;
 } ops[] = {
-#define IMPORT_OP(op) {#op, onnx_read_##op},
-#define FOLD_OP(op)   {#op, read_folded},
+#define IMPORT_OP(op)       {#op, onnx_read_##op},
+#define IMPORT_AS(op, like) {#op, onnx_read_##like},
+#define FOLD_OP(op)         {#op, read_folded},
 #include "onnx_import_ops.def"
 #undef IMPORT_OP
+#undef IMPORT_AS
 #undef FOLD_OP
 };
 
@@ -584,10 +449,12 @@ onnx_op_fn onnx_op_of(const char *type) {
 
 const char *dt_onnx_import_ops(void) {
     return
-#define IMPORT_OP(op) #op " "
-#define FOLD_OP(op)   #op " "
+#define IMPORT_OP(op)       #op " "
+#define IMPORT_AS(op, like) #op " "
+#define FOLD_OP(op)         #op " "
 #include "onnx_import_ops.def"
 #undef IMPORT_OP
+#undef IMPORT_AS
 #undef FOLD_OP
         ;
 }

@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "onnx.pb-c.h"
 
-enum { ONNX_MAX_DIMS = 8, ONNX_MAX_FOLDED = 1 << 16 };
+enum { ONNX_MAX_FOLDED = 1 << 16 };
 
 struct dt_onnx_file {
     char *path;
@@ -21,8 +21,8 @@ struct dt_onnx_file {
 // A small tensor that is known: shapes and numbers.
 typedef struct onnx_const {
     bool is_float;
-    int n;
-    int64_t d[ONNX_MAX_DIMS], count;
+    dt_shape shape;
+    int64_t count;
     double *v;
 } onnx_const;
 
@@ -93,13 +93,16 @@ void onnx_give(onnx_reader *r, int i, dt_value v); // the node's output i
 const Onnx__AttributeProto *onnx_attribute(const Onnx__NodeProto *n, const char *name);
 int64_t onnx_int(const onnx_reader *r, const char *name, int64_t unset);
 float onnx_float(const onnx_reader *r, const char *name, float unset);
+const char *onnx_text(onnx_reader *r, const char *name, const char *unset);
 
 // ---- onnx_tensor.c ---------------------------------------------------------------------------------
 // Elements of a tensor that the file has; -1: it is malformed, and the graph has failed.
 int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t);
+// Of a tensor that onnx_count has seen.
+dt_shape onnx_tensor_shape(const Onnx__TensorProto *t);
 // A small tensor of the file; NULL: it is too large or malformed.
 onnx_const *onnx_read_const(onnx_reader *r, const Onnx__TensorProto *t);
-onnx_const *onnx_new_const(onnx_reader *r, bool is_float, int n, const int64_t *d);
+onnx_const *onnx_new_const(onnx_reader *r, bool is_float, const dt_shape *shape);
 // The slot as a known tensor; NULL: it is none, quietly.
 const onnx_const *onnx_as_const(onnx_reader *r, onnx_slot *s);
 // The slot as a value: a parameter is made of a weight, in this form. Each input of a node is asked
@@ -111,6 +114,19 @@ dt_value onnx_as_buffer(onnx_reader *r, onnx_slot *s);
 // Says in the graph's note which initialisers of the file were divided, and which are tied.
 void onnx_note_shared(onnx_reader *r);
 
+// ---- onnx_shapes.c: of a false result the graph has failed -----------------------------------------
+int64_t onnx_axis(onnx_reader *r, int64_t axis, int n);
+// Integers of input i or, before it became one, of an attribute, at most DT_MAX_DIMS. Returns how many, -1: not given.
+int onnx_integers(onnx_reader *r, int i, const char *attribute, int64_t *out);
+// The shape that a and b have together, as numpy broadcasts.
+bool onnx_broadcast(onnx_reader *r, const dt_shape *a, const dt_shape *b, dt_shape *out);
+// What the node makes of the shape x: Expand; Reshape, Flatten, Squeeze and Unsqueeze; Transpose of n dimensions, of
+// which the result's i-th is x's order[i]; Slice, whose element at is x's begin + at step.
+bool onnx_expanded(onnx_reader *r, const dt_shape *x, dt_shape *y);
+bool onnx_reshaped(onnx_reader *r, const dt_shape *x, dt_shape *y);
+bool onnx_order(onnx_reader *r, int n, int *order);
+bool onnx_sliced(onnx_reader *r, const dt_shape *x, int64_t *begin, int64_t *step, dt_shape *y);
+
 // ---- onnx_fold.c -----------------------------------------------------------------------------------
 // Computes the node where its inputs are known. True: done (or failed); false: it is to be built.
 bool onnx_fold(onnx_reader *r);
@@ -121,14 +137,12 @@ bool onnx_find_group(onnx_reader *r, const Onnx__NodeProto *n, onnx_group *g);
 dt_value onnx_value(onnx_reader *r, int i); // input i
 dt_shape onnx_shape(const onnx_reader *r, dt_value v);
 const char *onnx_name(const onnx_reader *r); // the node's, made unique, or NULL
-int64_t onnx_axis(onnx_reader *r, int64_t axis, int n);
-// Integers of input i or, before it became one, of an attribute. Returns how many, -1: not given.
-int onnx_integers(onnx_reader *r, int i, const char *attribute, int64_t *out);
-dt_value onnx_reshape(onnx_reader *r, dt_value x, int n, const int64_t *d);
 #define IMPORT_OP(op) void onnx_read_##op(onnx_reader *r);
+#define IMPORT_AS(op, like)
 #define FOLD_OP(op)
 #include "onnx_import_ops.def"
 #undef IMPORT_OP
+#undef IMPORT_AS
 #undef FOLD_OP
 // ---- onnx_import_ops.c -----------------------------------------------------------------------------
 typedef void (*onnx_op_fn)(onnx_reader *r);

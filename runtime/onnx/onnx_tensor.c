@@ -50,11 +50,11 @@ static const char *name_of(const Onnx__TensorProto *t) {
 int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t) {
     int64_t count = 1;
     const size_t each = element_size(t->data_type);
-    if (each == 0 || t->n_dims > ONNX_MAX_DIMS) {
+    if (each == 0 || t->n_dims > DT_MAX_DIMS) {
         onnx_fail(
             r,
             "tensor %.80s has type %d and %zu dimensions: expected floats or integers, at most %d",
-            name_of(t), t->data_type, t->n_dims, ONNX_MAX_DIMS);
+            name_of(t), t->data_type, t->n_dims, DT_MAX_DIMS);
         return -1;
     }
     for (size_t i = 0; i < t->n_dims; i++) {
@@ -169,16 +169,21 @@ static double element(const elements *e, int64_t i) {
 }
 
 // ---- known tensors ---------------------------------------------------------------------------------
-onnx_const *onnx_new_const(onnx_reader *r, bool is_float, int n, const int64_t *d) {
+dt_shape onnx_tensor_shape(const Onnx__TensorProto *t) {
+    dt_shape s = {.n = (int)t->n_dims};
+    for (int i = 0; i < s.n; i++) s.d[i] = t->dims[i];
+    return s;
+}
+
+onnx_const *onnx_new_const(onnx_reader *r, bool is_float, const dt_shape *shape) {
     onnx_const *c = dt_arena_alloc(&r->g->arena, sizeof *c);
-    *c = (onnx_const){.is_float = is_float, .n = n, .count = 1};
-    for (int i = 0; i < n; i++) {
-        c->d[i] = d[i];
-        if (d[i] < 0 || (d[i] > 0 && c->count > ONNX_MAX_FOLDED / d[i])) {
+    *c = (onnx_const){.is_float = is_float, .shape = *shape, .count = 1};
+    for (int i = 0; i < shape->n; i++) {
+        if (shape->d[i] < 0 || (shape->d[i] > 0 && c->count > ONNX_MAX_FOLDED / shape->d[i])) {
             onnx_fail(r, "a constant of more than %d elements", ONNX_MAX_FOLDED);
             return NULL;
         }
-        c->count *= d[i];
+        c->count *= shape->d[i];
     }
     c->v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *c->v);
     return c;
@@ -186,12 +191,9 @@ onnx_const *onnx_new_const(onnx_reader *r, bool is_float, int n, const int64_t *
 
 onnx_const *onnx_read_const(onnx_reader *r, const Onnx__TensorProto *t) {
     elements e;
-    onnx_const *c = NULL;
-    if (onnx_count(r, t) < 0) return NULL;
-    int64_t d[ONNX_MAX_DIMS];
-    for (size_t i = 0; i < t->n_dims; i++) d[i] = t->dims[i];
     if (!open_elements(r, t, &e)) return NULL;
-    c = onnx_new_const(r, is_float(t->data_type), (int)t->n_dims, d);
+    const dt_shape shape = onnx_tensor_shape(t);
+    onnx_const *c = onnx_new_const(r, is_float(t->data_type), &shape);
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = element(&e, i);
     free(e.owned);
     return c;
@@ -211,15 +213,14 @@ static dt_value make(onnx_reader *r, const onnx_slot *s, const char *name, dt_va
     const Onnx__TensorProto *t = s->t;
     const bool swapped = form == ONNX_SWAPPED;
     elements e;
-    dt_shape shape = {.n = (int)t->n_dims};
     const int64_t count = onnx_count(r, t);
     if (count < 0) return DT_NONE;
-    if (t->n_dims > DT_MAX_DIMS || !is_float(t->data_type) || count == 0 ||
-        (swapped && t->n_dims != 2) || (form == ONNX_IMAGE && t->n_dims != 3)) {
+    if (!is_float(t->data_type) || count == 0 || (swapped && t->n_dims != 2) ||
+        (form == ONNX_IMAGE && t->n_dims != 3)) {
         onnx_fail(r, "tensor %.80s cannot be a weight here", s->name);
         return DT_NONE;
     }
-    for (int i = 0; i < shape.n; i++) shape.d[i] = t->dims[i];
+    dt_shape shape = onnx_tensor_shape(t);
     const int64_t rows = shape.d[0], cols = shape.d[1]; // of a matrix
     if (swapped) shape = dt_shape2(cols, rows);
     if (form == ONNX_IMAGE) shape = dt_shape4(shape.d[0], shape.d[1], 1, shape.d[2]);
@@ -311,12 +312,10 @@ dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, onnx_form form) {
         return DT_NONE;
     }
     if (s->kind == ONNX_WEIGHT) return weight_value(r, s, form);
-    if (s->kind == ONNX_CONST && s->c->is_float && s->c->n <= DT_MAX_DIMS && plain) {
-        dt_shape shape = {.n = s->c->n};
+    if (s->kind == ONNX_CONST && s->c->is_float && plain) {
         float *x = dt_arena_alloc(&r->g->arena, ((size_t)s->c->count + 1) * sizeof *x);
-        for (int i = 0; i < shape.n; i++) shape.d[i] = s->c->d[i];
         for (int64_t i = 0; i < s->c->count; i++) x[i] = (float)s->c->v[i];
-        return dt_constant(r->g, NULL, DT_F32, shape, x);
+        return dt_constant(r->g, NULL, DT_F32, s->c->shape, x);
     }
     if (s->kind != ONNX_VALUE || !plain) {
         onnx_fail(r, "%.80s cannot be used so here", s->name);
