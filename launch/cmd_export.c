@@ -140,8 +140,7 @@ static dt_status write_file(export *e, bool preprocess, const char *path) {
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
     const char *metadata[] = {"normalize", e->normalize.data, classes ? "classes" : NULL, classes,
                               NULL};
-    const dt_model_args a = {
-        .config = e->config, .fields = e->fields, .n_fields = e->n_fields, .batch = DT_ONNX_BATCH};
+    dt_model_args a = {.config = e->config, .fields = e->fields, .n_fields = e->n_fields};
     dt_onnx_opts o = {.outputs = e->outputs,
                       .n_outputs = e->n_outputs,
                       .preprocess = preprocess,
@@ -149,10 +148,14 @@ static dt_status write_file(export *e, bool preprocess, const char *path) {
                       .version = DTRAIN_VERSION,
                       .tensor = tensor,
                       .ctx = e};
-    dt_graph *g = NULL;
-    DT_TRY(dt_model_graph(&g, &a, DT_F32));
-    dt_status st = dt_onnx_export(g, &o, path);
-    dt_graph_destroy(g);
+    dt_graph *g[2] = {NULL};
+    dt_status st = DT_OK;
+    for (int i = 0; i < 2 && st == DT_OK; i++) {
+        a.batch = 2 + i;
+        st = dt_model_graph(&g[i], &a, DT_F32);
+    }
+    if (st == DT_OK) st = dt_onnx_export(g[0], g[1], &o, path);
+    for (int i = 0; i < 2; i++) dt_graph_destroy(g[i]);
     return st;
 }
 

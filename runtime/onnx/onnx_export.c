@@ -48,7 +48,6 @@ static void add_inputs(dt_onnx_writer *w, const bool *values) {
     for (dt_value v = 0; v < w->g->n_values; v++) {
         const dt_value_info *info = dt_info_of(w->g, v);
         if (info->kind != DT_V_INPUT || !values[v]) continue;
-        w->per_sample[v] = true;
         dt_value as = v; // what the file's input is
         for (dt_node_id id = 0; !w->o->preprocess && id < w->g->n_nodes; id++) {
             const dt_node *n = &w->g->nodes[id];
@@ -66,27 +65,36 @@ dt_status dt_onnx_weights(dt_onnx_writer *w, dt_value v, const float **data) {
     return *data ? DT_OK : dt_fail(DT_E_CKPT, "the checkpoint has no tensor '%s'", info->name);
 }
 
-// Constants that are repeated for each sample are one row, expanded to the batch.
-static dt_status add_constant(dt_onnx_writer *w, const dt_value_info *info, const char **name) {
+int dt_onnx_samples_at(const dt_onnx_writer *w, dt_value v) {
+    const dt_shape *s = &dt_info_of(w->g, v)->shape, *other = &dt_info_of(w->other, v)->shape;
+    int at = s->n == other->n ? -1 : -2;
+    for (int i = 0; i < s->n && at > -2; i++)
+        if (s->d[i] != other->d[i]) at = at == -1 ? i : -2;
+    return at;
+}
+
+// A constant of N samples is one row, expanded to the batch.
+static dt_status add_constant(dt_onnx_writer *w, dt_value v, const char **name) {
+    const dt_value_info *info = dt_info_of(w->g, v);
     dt_shape row = info->shape;
-    const int64_t rows = row.n > 0 ? row.d[0] : 1;
-    const size_t n_bytes = (size_t)(dt_shape_elements(&row) / (rows ? rows : 1)) * sizeof(float);
-    const char *data = info->data;
-    bool repeats = row.n > 0 && rows == DT_ONNX_BATCH;
     if (info->dtype != DT_F32)
         return dt_fail(DT_E_USAGE, "constant %s is not f32: it has no ONNX form here", info->name);
-    for (int64_t i = 1; repeats && i < rows; i++)
-        repeats = memcmp(data, data + (size_t)i * n_bytes, n_bytes) == 0;
-    if (!repeats) {
+    const int at = dt_onnx_samples_at(w, v);
+    if (at == -1) {
         *name = dt_onnx_tensor(w, info->name, &row, info->data);
         return DT_OK;
     }
+    const int64_t rows = row.d[0];
+    const size_t n_bytes = (size_t)(dt_shape_elements(&row) / rows) * sizeof(float);
+    bool repeats = at == 0 && rows == dt_graph_samples(w->g);
+    for (int64_t i = 1; repeats && i < rows; i++)
+        repeats = memcmp(info->data, (const char *)info->data + (size_t)i * n_bytes, n_bytes) == 0;
+    if (!repeats)
+        return dt_fail(DT_E_USAGE, "constant %s differs by sample, which has no ONNX form here",
+                       info->name);
     row.d[0] = 1;
     const char *one = dt_onnx_tensor(w, NULL, &row, info->data);
-    const char *rest = dt_onnx_vector(w, row.d + 1, row.n - 1);
-    const char *shape = DT_ONNX_NODE(w, "Concat", NULL, dt_onnx_batch(w), rest);
-    dt_onnx_int(w, "axis", 0);
-    *name = DT_ONNX_NODE(w, "Expand", info->name, one, shape);
+    *name = DT_ONNX_NODE(w, "Expand", info->name, one, dt_onnx_sample_shape(w, &row));
     return DT_OK;
 }
 
@@ -97,7 +105,7 @@ dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name) {
         DT_TRY(dt_onnx_weights(w, v, &data));
         w->names[v] = dt_onnx_tensor(w, info->name, &info->shape, data);
     } else if (!w->names[v] && info->kind == DT_V_CONST) {
-        DT_TRY(add_constant(w, info, &w->names[v]));
+        DT_TRY(add_constant(w, v, &w->names[v]));
     } else if (!w->names[v]) {
         w->names[v] = info->name;
     }
@@ -105,21 +113,10 @@ dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name) {
     return DT_OK;
 }
 
-// The results of a node get their names, and are of samples if any of its inputs is.
 static void name_outputs(dt_onnx_writer *w, const dt_node *n) {
-    bool per_sample = false;
-    for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] != DT_NONE) {
-            const dt_value_info *info = dt_info_of(w->g, n->in[i]);
-            per_sample |=
-                w->per_sample[n->in[i]] || (info->kind == DT_V_CONST && info->shape.n > 0 &&
-                                            info->shape.d[0] == DT_ONNX_BATCH);
-        }
     for (int i = 0; i < n->n_out; i++)
-        if (n->out[i] != DT_NONE) {
-            w->per_sample[n->out[i]] = per_sample;
-            if (!w->names[n->out[i]]) w->names[n->out[i]] = dt_info_of(w->g, n->out[i])->name;
-        }
+        if (n->out[i] != DT_NONE && !w->names[n->out[i]])
+            w->names[n->out[i]] = dt_info_of(w->g, n->out[i])->name;
 }
 
 static dt_status emit_all(dt_onnx_writer *w) {
@@ -150,19 +147,22 @@ static void finish_output(dt_onnx_writer *w, const dt_onnx_output *o, dt_value v
     DT_ONNX_NODE(w, "Add", o->name, x, dt_onnx_tensor(w, NULL, &each, o->mean));
 }
 
-static dt_status save(const Onnx__ModelProto *model, const char *path) {
-    const size_t n_bytes = onnx__model_proto__get_packed_size(model);
-    if (n_bytes >= MAX_BYTES)
-        return dt_fail(DT_E_USAGE, "%s would have %zu bytes; an ONNX file has less than 2 GiB",
-                       path, n_bytes);
-    uint8_t *data = dt_xcalloc(1, n_bytes + 1);
-    onnx__model_proto__pack(model, data);
-    dt_status st = dt_io_write_file(path, data, n_bytes);
-    free(data);
-    return st;
+typedef struct bytes {
+    uint8_t *data;
+    size_t n;
+} bytes;
+
+static dt_status pack(const Onnx__ModelProto *model, bytes *out) {
+    out->n = onnx__model_proto__get_packed_size(model);
+    if (out->n >= MAX_BYTES)
+        return dt_fail(DT_E_USAGE,
+                       "the file would have %zu bytes; an ONNX file has less than 2 GiB", out->n);
+    out->data = dt_xcalloc(1, out->n + 1);
+    onnx__model_proto__pack(model, out->data);
+    return DT_OK;
 }
 
-static dt_status write_model(dt_onnx_writer *w, const char *path) {
+static dt_status pack_model(dt_onnx_writer *w, bytes *out) {
     enum { MAX_METADATA = 64 };
     Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
     Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
@@ -196,18 +196,35 @@ static dt_status write_model(dt_onnx_writer *w, const char *path) {
     model.graph = &graph;
     model.n_opset_import = 1, model.opset_import = opsets;
     model.metadata_props = metadata;
-    return save(&model, path);
+    return pack(&model, out);
 }
 
-dt_status dt_onnx_export(const dt_graph *g, const dt_onnx_opts *o, const char *path) {
-    dt_onnx_writer w = {.g = g, .o = o};
+static dt_status write_graph(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o,
+                             bytes *out) {
+    dt_onnx_writer w = {.g = g, .other = other, .o = o};
     dt_arena_init(&w.arena);
-    w.per_sample = dt_arena_alloc(&w.arena, (size_t)g->n_values + 1);
     w.names = dt_arena_alloc(&w.arena, ((size_t)g->n_values + 1) * sizeof *w.names);
     dt_status st = emit_all(&w);
-    if (st == DT_OK) st = write_model(&w, path);
+    if (st == DT_OK) st = pack_model(&w, out);
     free(w.nodes);
     free(w.tensors);
     dt_arena_fini(&w.arena);
+    return st;
+}
+
+dt_status dt_onnx_export(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o,
+                         const char *path) {
+    bytes file = {NULL, 0}, again = {NULL, 0};
+    const bool alike = g->n_values == other->n_values && g->n_nodes == other->n_nodes;
+    dt_status st = alike ? write_graph(g, other, o, &file) : DT_OK;
+    if (alike && st == DT_OK) st = write_graph(other, g, o, &again);
+    if (st == DT_OK && (!alike || file.n != again.n || memcmp(file.data, again.data, file.n) != 0))
+        st = dt_fail(DT_E_USAGE,
+                     "%s computes something else of %lld samples than of %lld, which has no ONNX "
+                     "form",
+                     g->name, (long long)dt_graph_samples(g), (long long)dt_graph_samples(other));
+    if (st == DT_OK) st = dt_io_write_file(path, file.data, file.n);
+    free(file.data);
+    free(again.data);
     return st;
 }

@@ -4,14 +4,13 @@
 // outputs is "N". Batch norms that the graph has folded into convolutions are folded into their weights. Other weights
 // keep their names and shapes. Nodes that the outputs do not need (the loss) are left out. An op that has no
 // ONNX form here (onnx_ops.def) is an error that names it.
+//
+// The network is built for two numbers of samples: a size that depends on it differs between the graphs. A file is made
+// of each, and both must have the same bytes. A value may have its samples in any one dimension, an output in the first.
 #ifndef DT_ONNX_ONNX_EXPORT_H
 #define DT_ONNX_ONNX_EXPORT_H
 
 #include "graph/ir.h"
-
-// The graph's batch while it is exported. A constant whose first dimension has this size and whose rows are equal is
-// one that is repeated for each sample.
-enum { DT_ONNX_BATCH = 3 };
 
 // An output of the graph. mean and std, by element of a sample: it is multiplied by std and added to mean; or NULL.
 typedef struct dt_onnx_output {
@@ -32,8 +31,9 @@ typedef struct dt_onnx_opts {
     void *ctx;
 } dt_onnx_opts;
 
-// g: for evaluation, f32, of DT_ONNX_BATCH samples. The file is written whole or not at all. DT_E_USAGE for what
-// cannot be exported, DT_E_CKPT for a tensor that is missing.
-dt_status dt_onnx_export(const dt_graph *g, const dt_onnx_opts *o, const char *path);
+// g, other: the same network for evaluation, f32, built for different numbers of samples, before a plan changes it. The
+// file is written whole or not at all. DT_E_USAGE for what cannot be exported, DT_E_CKPT for a tensor that is missing.
+dt_status dt_onnx_export(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o,
+                         const char *path);
 
 #endif

@@ -167,16 +167,11 @@ static dt_status fold(dt_onnx_writer *w, const dt_node *n, const char **weight, 
 
 static dt_status emit_conv2d(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     const dt_activation act = n->attrs.conv2d.act;
-    const bool adds = n->n_in > 3; // a residual
-    const char *weight, *bias, *sum = before(out_of(w, n, 0), act);
-    if (n->attrs.conv2d.fold_bn)
-        DT_TRY(fold(w, n, &weight, &bias));
-    else
-        weight = in[1], bias = n->n_in > 2 ? in[2] : NULL;
-    const char *y = DT_ONNX_NODE(w, "Conv", adds ? NULL : sum, in[0], weight, bias);
+    const char *weight = in[1], *bias = n->n_in > 2 ? in[2] : NULL;
+    if (n->attrs.conv2d.fold_bn) DT_TRY(fold(w, n, &weight, &bias));
+    const char *y = DT_ONNX_NODE(w, "Conv", before(out_of(w, n, 0), act), in[0], weight, bias);
     add_window(w, &n->attrs.conv2d.win, true);
     dt_onnx_int(w, "group", n->attrs.conv2d.groups);
-    if (adds) y = DT_ONNX_NODE(w, "Add", sum, y, in[3]);
     emit_act(w, y, act, 0, out_of(w, n, 0));
     return DT_OK;
 }
@@ -343,18 +338,22 @@ static dt_status emit_transpose(dt_onnx_writer *w, const dt_node *n, const char 
 
 static dt_status emit_reshape(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     dt_shape to = *shape_of(w, n->out[0]);
-    if (w->per_sample[n->out[0]]) to.d[0] = -1;
+    const int at = dt_onnx_samples_at(w, n->out[0]);
+    if (at >= 0) to.d[at] = -1;
     DT_ONNX_NODE(w, "Reshape", out_of(w, n, 0), in[0], dt_onnx_vector(w, to.d, to.n));
     return DT_OK;
 }
 
-// Dimensions that stay are 1 in the shape, so samples may be any number.
+// Dimensions that stay are 1 in the shape, so samples may be any number; a row may become one of each sample.
 static dt_status emit_expand(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     const dt_shape *x = shape_of(w, n->in[0]);
     dt_shape to = *shape_of(w, n->out[0]);
+    const bool repeats = dt_onnx_samples_at(w, n->out[0]) == 0 &&
+                         dt_onnx_samples_at(w, n->in[0]) == -1 && to.d[0] == dt_graph_samples(w->g);
     for (int i = 0; i < to.n; i++)
         if (to.d[i] == x->d[i]) to.d[i] = 1;
-    DT_ONNX_NODE(w, "Expand", out_of(w, n, 0), in[0], dt_onnx_vector(w, to.d, to.n));
+    DT_ONNX_NODE(w, "Expand", out_of(w, n, 0), in[0],
+                 repeats ? dt_onnx_sample_shape(w, &to) : dt_onnx_vector(w, to.d, to.n));
     return DT_OK;
 }
 
@@ -421,6 +420,31 @@ static dt_status emit_image_normalize(dt_onnx_writer *w, const dt_node *n, const
     return DT_OK;
 }
 
+// Elements of all samples side by side: a reshape that keeps their number keeps samples apart.
+static int64_t run_of_samples(const dt_shape *s, int at) {
+    int64_t n = 1;
+    for (int i = at; i < s->n; i++) n *= s->d[i];
+    return n;
+}
+// A result keeps samples apart, in one of its dimensions; in an output each is one row.
+static bool mixes_samples(const dt_onnx_writer *w, const dt_node *n) {
+    const dt_value y = n->out[0];
+    const int at = dt_onnx_samples_at(w, y);
+    bool apart = true;
+    for (int i = 0; i < n->n_in; i++) {
+        const int from = n->in[i] == DT_NONE ? -1 : dt_onnx_samples_at(w, n->in[i]);
+        if (from == -1) continue;
+        apart &= at >= 0;
+        if (apart && n->op == DT_OP_reshape)
+            apart =
+                run_of_samples(shape_of(w, n->in[i]), from) == run_of_samples(shape_of(w, y), at);
+    }
+    for (int i = 0; i < w->g->n_outputs; i++)
+        if (w->g->outputs[i].value == y)
+            apart &= at == 0 && shape_of(w, y)->d[0] == dt_graph_samples(w->g);
+    return !apart;
+}
+
 dt_status dt_onnx_emit(dt_onnx_writer *w, const dt_node *n) {
     typedef dt_status (*emitter)(dt_onnx_writer * w, const dt_node *n, const char *const *in);
     static const emitter emitters[DT_OP_COUNT] = {
@@ -432,11 +456,7 @@ dt_status dt_onnx_emit(dt_onnx_writer *w, const dt_node *n) {
     if (!emitters[n->op])
         return dt_fail(DT_E_USAGE, "op %s of %s has no ONNX form: this network cannot be exported",
                        dt_op_name(n->op), n->name);
-    // rows of all samples, one after the other, may be multiplied by a matrix
-    bool rows = n->op == DT_OP_reshape || n->op == DT_OP_matmul;
-    for (int i = 0; i < w->g->n_outputs; i++) rows &= w->g->outputs[i].value != n->out[0];
-    const int64_t first = shape_of(w, n->out[0])->d[0];
-    if (w->per_sample[n->out[0]] && (rows ? first % DT_ONNX_BATCH : first != DT_ONNX_BATCH))
+    if (mixes_samples(w, n))
         return dt_fail(DT_E_USAGE, "op %s of %s mixes samples, which has no ONNX form here",
                        dt_op_name(n->op), n->name);
     DT_TRY(name_inputs(w, n, in));

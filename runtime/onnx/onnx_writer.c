@@ -158,10 +158,14 @@ void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, const dt_
     append(w, &w->inputs, &w->n_inputs, dt_onnx_info(w, name, type, shape));
 }
 
-const char *dt_onnx_batch(dt_onnx_writer *w) {
-    if (w->batch) return w->batch;
-    w->batch = DT_ONNX_NODE(w, "Shape", NULL, w->inputs[0]->name);
-    dt_onnx_int(w, "start", 0);
-    dt_onnx_int(w, "end", 1);
-    return w->batch;
+const char *dt_onnx_sample_shape(dt_onnx_writer *w, const dt_shape *shape) {
+    const char *rest = dt_onnx_vector(w, shape->d + 1, shape->n - 1);
+    if (!w->batch) {
+        w->batch = DT_ONNX_NODE(w, "Shape", NULL, w->inputs[0]->name);
+        dt_onnx_int(w, "start", 0);
+        dt_onnx_int(w, "end", 1);
+    }
+    const char *all = DT_ONNX_NODE(w, "Concat", NULL, w->batch, rest);
+    dt_onnx_int(w, "axis", 0);
+    return all;
 }

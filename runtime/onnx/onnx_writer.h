@@ -10,10 +10,9 @@
 #include "onnx.pb-c.h"
 
 typedef struct dt_onnx_writer {
-    const dt_graph *g;
+    const dt_graph *g, *other; // other: of another number of samples
     const dt_onnx_opts *o;
     dt_arena arena;
-    bool *per_sample;        // by value: it depends on an input, so its first dimension is N
     const char **names;      // by value of the graph
     const char *batch;       // the tensor [N], once it is made
     Onnx__NodeProto **nodes; // heap, as are the next
@@ -43,14 +42,16 @@ const char *dt_onnx_vector(dt_onnx_writer *w, const int64_t *values, int n); // 
 void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, const dt_shape *shape);
 Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype type,
                                    const dt_shape *shape);
-// [N], of the first input.
-const char *dt_onnx_batch(dt_onnx_writer *w);
+// The shape as a vector whose first element is N, the number of samples in the first input.
+const char *dt_onnx_sample_shape(dt_onnx_writer *w, const dt_shape *shape);
 
 // A graph's value as an input of a node: its name; a weight or constant is added when it is first used. NULL: it cannot
 // be had, and the status says why.
 dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name);
 // The weights of a PARAM or BUFFER.
 dt_status dt_onnx_weights(dt_onnx_writer *w, dt_value v, const float **data);
+// The dimension of a value whose size depends on the number of samples; -1: none, -2: several do.
+int dt_onnx_samples_at(const dt_onnx_writer *w, dt_value v);
 // Appends what a node of the graph computes (onnx_ops.c).
 dt_status dt_onnx_emit(dt_onnx_writer *w, const dt_node *n);
 

@@ -1,7 +1,8 @@
 // test_golden_onnx.c: what dtrain export writes. Every network is trained a step, from weights and statistics of a
 // formula, and its evaluation form becomes an ONNX file: its nodes are looked at here; test_onnxruntime.sh has
 // onnxruntime compute its outputs. The layers of model.layers, with each of their keys, are those of layers.safetensors,
-// where test_golden_layers.c misses new ones; every op of onnx_ops.def must be in some network.
+// where test_golden_layers.c misses new ones; files of PyTorch that model.onnx reads are written again; every op of
+// onnx_ops.def must be in some network.
 //
 // test_golden_onnx write DIR: NAME.onnx, NAME.<input> (f32, normalised), NAME.<output> for each network, and
 // NAME-pixels.onnx, which has the pixels as inputs, with NAME-pixels.<input> (u8).
@@ -37,6 +38,10 @@ static const network_case networks[] = {
     {"gated", "name: fusion, fusion: gated", true},
     {"numbers", "name: resnet, depth: 10, width: 8", false, true, "mse"},
     {"cosines", "name: resnet, depth: 10, width: 8", .loss = "arcface"},
+    // constants of as many elements as there are samples
+    {"threes",
+     "name: layers, layers: [{conv: {out: 6, stride: 4}}, {adaptive_avg_pool: {size: 1}}, "
+     "{group_norm: {groups: 2}}, flatten, {linear: 8}]"},
 // each activation behind a convolution, and behind a linear layer, into which some are fused
 #define ACTIVATION(id, op, at_zero, help)                                                          \
     {"act_" #id, "name: layers, layers: [{conv: {out: 4, stride: 4}}, " #id                        \
@@ -45,6 +50,10 @@ static const network_case networks[] = {
 #undef ACTIVATION
 };
 enum { N_NETWORKS = sizeof networks / sizeof *networks };
+
+// files of PyTorch (make_onnx_networks.py) that model.onnx reads, those of images; as both exporters write them
+static const char *const imported[] = {"convmixer",  "densenet", "mixer", "regnet",
+                                       "shufflenet", "swin",     "unet",  "vit"};
 
 static network_case cases[MAX_CASES];
 static int n_cases;
@@ -57,12 +66,12 @@ static int list_cases(void **state) {
     dt_safetensors_shape(file, x, &shape);
     memcpy(cases, networks, sizeof networks);
     n_cases = N_NETWORKS;
-    // a mean over tokens, which no layer of model.layers has
-    cases[n_cases++] =
-        (network_case){.name = "mixer",
-                       .model = dt_xprintf(
-                           "name: onnx, onnx: %s/tests/golden/onnx_networks/mixer_torchscript.onnx",
-                           getenv("SOURCE"))};
+    for (size_t i = 0; i < 2 * sizeof imported / sizeof *imported; i++) {
+        const char *name = dt_xprintf("%s_%s", imported[i / 2], i % 2 ? "dynamo" : "torchscript");
+        const char *model = dt_xprintf("name: onnx, onnx: %s/tests/golden/onnx_networks/%s.onnx",
+                                       getenv("SOURCE"), name);
+        cases[n_cases++] = (network_case){.name = name, .model = model};
+    }
     for (int i = 0; i < dt_safetensors_count(file); i++) {
         const char *key = dt_safetensors_name(file, i), *end = strstr(key, "/layers");
         size_t n_bytes;
@@ -169,8 +178,7 @@ static void destroy_case(case_net *n, const network_case *c) {
     golden_network_destroy(&n->net);
 }
 
-static dt_status export(const golden_network *n, const network_case *c, bool pixels,
-                        const char *path) {
+static dt_status export(const case_net *n, const network_case *c, bool pixels, const char *path) {
     const dt_onnx_output outputs[] = {
         {"logits", c->numbers ? mean : NULL, c->numbers ? deviation : NULL}, {"embedding"}};
     static const char *const metadata[] = {"classes", "{\"class\":[\"a\"]}", NULL};
@@ -180,8 +188,18 @@ static dt_status export(const golden_network *n, const network_case *c, bool pix
                       .metadata = metadata,
                       .version = "0",
                       .tensor = tensor,
-                      .ctx = n->params};
-    return dt_onnx_export(n->graph, &o, path);
+                      .ctx = n->net.params};
+    dt_graph *g[2]; // a plan changes its own
+    for (int i = 0; i < 2; i++) {
+        const dt_model_args a = {.config = n->net.config,
+                                 .fields = n->fields,
+                                 .n_fields = 2 + c->two_images,
+                                 .batch = BATCH + i};
+        must(dt_model_graph(&g[i], &a, DT_F32));
+    }
+    const dt_status st = dt_onnx_export(g[0], g[1], &o, path);
+    for (int i = 0; i < 2; i++) dt_graph_destroy(g[i]);
+    return st;
 }
 
 // ---- for onnxruntime ---------------------------------------------------------------------------------
@@ -228,9 +246,9 @@ static void write_case(const char *dir, const network_case *c) {
     save_output(dir, &n.net, c, "logits");
     save_output(dir, &n.net, c, "embedding");
     snprintf(path, sizeof path, "%s/%s.onnx", dir, c->name);
-    must(export(&n.net, c, false, path));
+    must(export(&n, c, false, path));
     snprintf(path, sizeof path, "%s/%s-pixels.onnx", dir, c->name);
-    must(export(&n.net, c, true, path));
+    must(export(&n, c, true, path));
     destroy_case(&n, c);
 }
 
@@ -271,7 +289,7 @@ static void check_order(const Onnx__GraphProto *g) {
 static void check_model(const network_case *c, bool pixels, const Onnx__ModelProto *m) {
     check_order(m->graph);
     // folded into what is in front of them
-    if (!c->image.n) assert_int_equal(count_nodes(m->graph, "BatchNormalization"), 0);
+    if (c < cases + N_NETWORKS) assert_int_equal(count_nodes(m->graph, "BatchNormalization"), 0);
     assert_int_equal(m->opset_import[0]->version, 17);
     assert_int_equal(m->graph->n_input, 1 + c->two_images);
     const Onnx__TypeProto__Tensor *t = m->graph->input[0]->type->tensor_type;
@@ -293,7 +311,7 @@ TEST(every_network_is_written_and_has_every_op) {
         for (int k = 0; k < n.net.graph->n_nodes; k++)
             has[n.net.graph->nodes[k].op] |= !n.net.graph->nodes[k].dead;
         for (int pixels = 0; pixels < 2; pixels++) {
-            must(export(&n.net, &cases[i], pixels, path));
+            must(export(&n, &cases[i], pixels, path));
             Onnx__ModelProto *m = read_model(path);
             check_model(&cases[i], pixels, m);
             onnx__model_proto__free_unpacked(m, NULL);
@@ -307,26 +325,93 @@ TEST(every_network_is_written_and_has_every_op) {
 #undef ONNX_OP
 }
 
-TEST(what_has_no_form_is_named) {
-    static const dt_onnx_output logits = {"logits"}, other = {"scores"};
-    dt_onnx_opts o = {.outputs = &logits, .n_outputs = 1, .version = "0", .tensor = tensor};
-    dt_graph *g = dt_graph_create("net", false);
-    dt_value features = dt_input(g, "features", DT_F32, dt_shape2(DT_ONNX_BATCH, 4));
-    dt_output(g, "logits", dt_cast(g, features, DT_BF16));
-    must_fail(DT_E_USAGE, "op cast of cast has no ONNX form",
-              dt_onnx_export(g, &o, "/nowhere/x.onnx"));
-    o.outputs = &other;
-    must_fail(DT_E_USAGE, "no output 'scores'; it has logits",
-              dt_onnx_export(g, &o, "/nowhere/x.onnx"));
-    dt_graph_destroy(g);
+// ---- graphs by hand ----------------------------------------------------------------------------------
+static dt_value threes(dt_graph *g, dt_value x) {
+    static const float same[12] = {0};
+    return dt_add(g, x, dt_constant(g, "same", DT_F32, dt_shape2(3, 4), same));
+}
+static dt_value rows(dt_graph *g, dt_value x) { // each of the three rows of a sample is by itself
+    x = dt_reshape(g, x, dt_shape2(-1, 4));
+    return dt_reshape(g, dt_softmax(g, x), dt_shape3(dt_graph_samples(g), 3, 4));
+}
+static dt_value second(dt_graph *g,
+                       dt_value x) { // samples are the second dimension, as in attention
+    static const int swap[3] = {1, 0, 2};
+    x = dt_reshape(g, dt_transpose(g, x, swap), dt_shape3(3, 2 * dt_graph_samples(g), 2));
+    x = dt_reshape(g, dt_softmax(g, x), dt_shape3(3, -1, 4));
+    return dt_transpose(g, x, swap);
+}
+static dt_value in_bf16(dt_graph *g, dt_value x) {
+    return dt_cast(g, x, DT_BF16);
+}
+static dt_value apart(dt_graph *g, dt_value x) {
+    return dt_reshape(g, x, dt_shape1(-1));
+}
+static dt_value swapped(dt_graph *g, dt_value x) { // of three samples sizes are the same
+    static const int perm[3] = {1, 0, 2};
+    return dt_reshape(g, dt_transpose(g, x, perm), dt_shape3(-1, 3, 4));
+}
+static dt_value summed(dt_graph *g, dt_value x) {
+    return dt_sum(g, x, dt_shape3(1, 3, 4));
+}
+static dt_value numbered(dt_graph *g, dt_value x) {
+    const int64_t n = dt_graph_samples(g);
+    float *each = dt_arena_alloc(&g->arena, (size_t)(12 * n) * sizeof *each);
+    for (int64_t i = 0; i < 12 * n; i++) each[i] = (float)i;
+    return dt_add(g, x, dt_constant(g, "number", DT_F32, dt_shape3(n, 3, 4), each));
+}
+static dt_value divided(dt_graph *g, dt_value x) {
+    return dt_scale(g, x, 1.0f / (float)dt_graph_samples(g));
+}
+static dt_value branching(dt_graph *g, dt_value x) {
+    return dt_graph_samples(g) > 3 ? dt_relu(g, x) : x;
+}
 
-    g = dt_graph_create("net", false);
-    dt_value x = dt_input(g, "x", DT_F32, dt_shape2(DT_ONNX_BATCH, 4));
-    x = dt_reshape(g, x, dt_shape1(DT_ONNX_BATCH * 4));
-    dt_output(g, "logits", x);
-    o.outputs = &logits;
-    must_fail(DT_E_USAGE, "mixes samples", dt_onnx_export(g, &o, "/nowhere/x.onnx"));
-    dt_graph_destroy(g);
+// Of x (N,3,4), built for 3 samples and for 4.
+static dt_status export_of(dt_value (*network)(dt_graph *g, dt_value x), const char *output,
+                           const char *path) {
+    const dt_onnx_output outputs = {.name = output};
+    const dt_onnx_opts o = {.outputs = &outputs, .n_outputs = 1, .version = "0", .tensor = tensor};
+    dt_graph *g[2];
+    for (int i = 0; i < 2; i++) {
+        g[i] = dt_graph_create("net", false);
+        dt_value x = dt_input(g[i], "x", DT_F32, dt_shape3(3 + i, 3, 4));
+        dt_output(g[i], "logits", dt_relu(g[i], network(g[i], x)));
+        must(dt_graph_check(g[i]));
+    }
+    const dt_status st = dt_onnx_export(g[0], g[1], &o, path);
+    for (int i = 0; i < 2; i++) dt_graph_destroy(g[i]);
+    return st;
+}
+
+TEST(samples_may_be_any_number) {
+    char path[] = "/tmp/dtrain-onnx-XXXXXX";
+    close(mkstemp(path));
+    must(export_of(rows, "logits", path));
+    must(export_of(second, "logits", path));
+    must(export_of(threes, "logits", path));
+    Onnx__ModelProto *m = read_model(path);
+    assert_int_equal(count_nodes(m->graph, "Expand"), 0);
+    assert_int_equal(m->graph->initializer[0]->dims[0], 3);
+    onnx__model_proto__free_unpacked(m, NULL);
+    unlink(path);
+}
+
+TEST(what_has_no_form_is_named) {
+    static const struct {
+        dt_value (*build)(dt_graph *g, dt_value x);
+        const char *output, *why;
+    } refused[] = {{in_bf16, "logits", "op cast of cast has no ONNX form"},
+                   {threes, "scores", "no output 'scores'; it has logits"},
+                   {apart, "logits", "mixes samples"},
+                   {swapped, "logits", "op reshape of reshape mixes samples"},
+                   {summed, "logits", "op sum of sum mixes samples"},
+                   {numbered, "logits", "constant number differs by sample"},
+                   {divided, "logits", "net computes something else of 3 samples than of 4"},
+                   {branching, "logits", "net computes something else of 3 samples than of 4"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        must_fail(DT_E_USAGE, refused[i].why,
+                  export_of(refused[i].build, refused[i].output, "/nowhere/x.onnx"));
 }
 
 int main(int argc, char **argv) {
