@@ -45,7 +45,7 @@ bool dt_expr_read_number(const char *s, size_t n, long double *out) {
 }
 
 dt_cell dt_cell_text(const char *text) {
-    if (!text) return (dt_cell){.kind = DT_CELL_NULL};
+    if (!text) return NO_VALUE;
     dt_cell v = {DT_CELL_TEXT, text, NAN};
     size_t n = strspn(text, "+-.0123456789eE"); // no hexadecimal, no "nan"
     if (text[n] || !dt_expr_read_number(text, n, &v.number)) v.number = NAN;
@@ -59,7 +59,7 @@ dt_cell dt_cell_decimal(const char *text) {
 }
 
 dt_cell dt_cell_real(double value) {
-    if (isnan(value)) return (dt_cell){.kind = DT_CELL_NULL};
+    if (isnan(value)) return NO_VALUE;
     return (dt_cell){DT_CELL_NUMBER, NULL, value};
 }
 
@@ -109,93 +109,89 @@ static dt_cell part(const record *r, const char *s, size_t n) {
     return dt_cell_text(dt_arena_printf(r->scratch, "%.*s", (int)n, s));
 }
 
+// A function's values, none of them missing.
+typedef struct call {
+    const dt_node *n;
+    const dt_cell *v;
+    int n_values;
+    const record *r;
+} call;
+
 // From character `from` on, counted from 1, or from the end if negative; so many, or all.
-static dt_cell call_substr(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
-    (void)n;
-    const char *s = text_of(&v[0], r);
+static dt_cell call_substr(const call *c) {
+    const char *s = text_of(&c->v[0], c->r);
     int64_t length = 0;
     for (const char *p = s; *p; p += char_bytes(p)) length++;
-    if (!(fabsl(v[1].number) < 1e15L) || (n_values > 2 && !(v[2].number < 1e15L))) return NO_VALUE;
-    int64_t from = (int64_t)v[1].number, count = n_values > 2 ? (int64_t)v[2].number : length;
+    if (!(fabsl(c->v[1].number) < 1e15L) || (c->n_values > 2 && !(fabsl(c->v[2].number) < 1e15L)))
+        return NO_VALUE;
+    int64_t from = (int64_t)c->v[1].number,
+            count = c->n_values > 2 ? (int64_t)c->v[2].number : length;
     if (from < 0) from += length + 1;
     if (from < 1) {
-        count += n_values > 2 ? from - 1 : 0;
+        count += c->n_values > 2 ? from - 1 : 0;
         from = 1;
     }
     s += bytes_of(s, from - 1);
-    return part(r, s, bytes_of(s, count));
+    return part(c->r, s, bytes_of(s, count));
 }
 
 // split: part i between separators, counted from 1, or from the end if negative.
-static dt_cell call_split(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
-    (void)n;
-    (void)n_values;
-    const char *s = text_of(&v[0], r), *separator = text_of(&v[1], r);
+static dt_cell call_split(const call *c) {
+    const char *s = text_of(&c->v[0], c->r), *separator = text_of(&c->v[1], c->r);
     const size_t width = strlen(separator);
     int64_t n_pieces = 1;
-    if (width == 0 || !(fabsl(v[2].number) < 1e15L)) return NO_VALUE;
+    if (width == 0 || !(fabsl(c->v[2].number) < 1e15L)) return NO_VALUE;
     for (const char *p = s; (p = strstr(p, separator)); p += width) n_pieces++;
-    int64_t at = (int64_t)v[2].number;
+    int64_t at = (int64_t)c->v[2].number;
     if (at < 0) at += n_pieces + 1;
     if (at < 1 || at > n_pieces) return NO_VALUE;
     while (--at > 0) s = strstr(s, separator) + width;
     const char *end = strstr(s, separator);
-    return part(r, s, end ? (size_t)(end - s) : strlen(s));
+    return part(c->r, s, end ? (size_t)(end - s) : strlen(s));
 }
 
-static dt_cell change_case(const dt_cell *v, const record *r, int (*change)(int)) {
-    char *s = dt_arena_strdup(r->scratch, text_of(v, r));
+static dt_cell change_case(const call *c, int (*change)(int)) {
+    char *s = dt_arena_strdup(c->r->scratch, text_of(c->v, c->r));
     for (char *p = s; *p; p++)
         if ((unsigned char)*p < 0x80) *p = (char)change((unsigned char)*p);
     return dt_cell_text(s);
 }
 
-static dt_cell call_lower(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
-    (void)n;
-    (void)n_values;
-    return change_case(v, r, tolower);
+static dt_cell call_lower(const call *c) {
+    return change_case(c, tolower);
 }
 
-static dt_cell call_upper(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
-    (void)n;
-    (void)n_values;
-    return change_case(v, r, toupper);
+static dt_cell call_upper(const call *c) {
+    return change_case(c, toupper);
 }
 
 // What the first group matches, or the whole pattern if it has none.
-static dt_cell call_regex(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
-    (void)n_values;
+static dt_cell call_regex(const call *c) {
     regmatch_t m[2];
-    const char *s = text_of(&v[0], r);
-    if (regexec(n->regex, s, 2, m, 0) != 0) return NO_VALUE;
-    const regmatch_t *of = n->regex->re_nsub ? &m[1] : &m[0];
+    const char *s = text_of(&c->v[0], c->r);
+    if (regexec(c->n->regex, s, 2, m, 0) != 0) return NO_VALUE;
+    const regmatch_t *of = c->n->regex->re_nsub ? &m[1] : &m[0];
     if (of->rm_so < 0) return NO_VALUE;
-    return part(r, s + of->rm_so, (size_t)(of->rm_eo - of->rm_so));
+    return part(c->r, s + of->rm_so, (size_t)(of->rm_eo - of->rm_so));
 }
 
 static dt_cell number_cell(long double x) {
     return isfinite((double)x) ? (dt_cell){DT_CELL_NUMBER, NULL, x} : NO_VALUE;
 }
 
-static dt_cell call_number(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
-    (void)n;
-    (void)n_values;
-    (void)r;
-    return number_cell(v->number);
+static dt_cell call_number(const call *c) {
+    return number_cell(c->v->number);
 }
 
-static dt_cell call_floor(const dt_node *n, const dt_cell *v, int n_values, const record *r) {
-    (void)n;
-    (void)n_values;
-    (void)r;
-    return number_cell(floorl(v->number));
+static dt_cell call_floor(const call *c) {
+    return number_cell(floorl(c->v->number));
 }
 
 enum { MOST_VALUES = 3 };
 static const struct {
     const char *name;
     int least, most;
-    dt_cell (*call)(const dt_node *n, const dt_cell *v, int n_values, const record *r);
+    dt_cell (*call)(const call *c);
 } FUNCTIONS[] = {{"floor", 1, 1, call_floor},   {"lower", 1, 1, call_lower},
                  {"number", 1, 1, call_number}, {"regex", 2, 2, call_regex},
                  {"split", 3, 3, call_split},   {"substr", 2, 3, call_substr},
@@ -209,14 +205,14 @@ const char *dt_expr_function(int i, int *least, int *most) {
 }
 
 // Of a missing value nothing is known.
-static dt_cell call(const dt_node *n, const record *r) {
+static dt_cell value_of_call(const dt_node *n, const record *r) {
     dt_cell v[MOST_VALUES];
-    int n_values = 0;
-    for (const dt_node *c = n->child; c; c = c->next) {
-        v[n_values] = value_of(c, r);
-        if (v[n_values++].kind == DT_CELL_NULL) return NO_VALUE;
+    call c = {.n = n, .v = v, .r = r};
+    for (const dt_node *k = n->child; k; k = k->next) {
+        v[c.n_values] = value_of(k, r);
+        if (v[c.n_values++].kind == DT_CELL_NULL) return NO_VALUE;
     }
-    return FUNCTIONS[n->function].call(n, v, n_values, r);
+    return FUNCTIONS[n->function].call(&c);
 }
 
 // Whole numbers stay whole as long as 64 bits hold them; all else is of doubles. Division is of doubles.
@@ -245,7 +241,7 @@ static dt_cell value_of(const dt_node *n, const record *r) {
     case DT_NODE_ARITHMETIC:
         return compute(n, r);
     case DT_NODE_CALL:
-        return call(n, r);
+        return value_of_call(n, r);
     case DT_NODE_CASE:
         for (const dt_node *c = n->child; c; c = c->next->next) {
             if (!c->next) return value_of(c, r);

@@ -352,7 +352,7 @@ static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_
     *fixed = take(r, 48);
     if (!*fixed) return damaged(r, "cut");
     r->data_bytes = u64_at(*fixed, 0);
-    if (n_data < r->data_bytes && u64_at(*fixed, 2) != 0) // packing wrote more: it is cut
+    if (n_data < r->data_bytes && u64_at(*fixed, 2) != 0) // packing wrote more: the file is cut
         return dt_fail(DT_E_DATA,
                        "%s: cut: it has %llu bytes and its index says %llu; copy or pack it again",
                        r->data_path, (unsigned long long)n_data, (unsigned long long)r->data_bytes);

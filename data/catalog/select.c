@@ -40,6 +40,12 @@ const char *dt_catalog_name(const dt_catalog *c, int column) {
                           i < c->n_columns ? c->columns[i].name : c->reals[i - c->n_columns].name);
 }
 
+bool dt_catalog_has_name(const dt_catalog *c, const char *name) {
+    for (int i = 0; i < (c ? dt_catalog_n_names(c) : DT_N_FIXED_COLUMNS); i++)
+        if (strcmp(dt_catalog_name(c, i), name) == 0) return true;
+    return false;
+}
+
 // The column, or -1 and in `why`: "the set has no column 'x'; …".
 static int find(const dt_catalog *c, const char *name, char *why, size_t cap) {
     int n = dt_catalog_n_names(c), least = DT_TEXT_FAR;
@@ -67,10 +73,16 @@ int dt_catalog_find_name(const dt_catalog *c, const char *name) {
 }
 
 // ---- values ----------------------------------------------------------------------------------------
-static void read_texts(dt_column_reader *r, const dt_column *col) {
-    r->is_number = true;
-    for (uint32_t v = 0; v < col->n_values && r->is_number; v++)
-        r->is_number = dt_text_is_decimal(dt_catalog_str(r->c, col->values[v]));
+bool dt_catalog_is_decimal(const dt_catalog *c, int column) {
+    const dt_column *col = &c->columns[column];
+    for (uint32_t v = 0; v < col->n_values; v++)
+        if (!dt_text_is_decimal(dt_catalog_str(c, col->values[v]))) return false;
+    return true;
+}
+
+static void read_texts(dt_column_reader *r, int column) {
+    const dt_column *col = &r->c->columns[column];
+    r->is_number = dt_catalog_is_decimal(r->c, column);
     r->values = dt_xcalloc((size_t)col->n_values + 1, sizeof *r->values);
     for (uint32_t v = 0; v < col->n_values; v++) {
         const char *text = dt_catalog_str(r->c, col->values[v]);
@@ -88,7 +100,7 @@ void dt_column_reader_init(dt_column_reader *r, const dt_catalog *c, int column)
     } else if (text >= (int)c->n_columns) {
         r->is_number = true;
     } else if (text >= 0) {
-        read_texts(r, &c->columns[text]);
+        read_texts(r, text);
     }
 }
 
@@ -198,10 +210,8 @@ dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *express
     dt_expr *e;
     asker a;
     dt_arena arena;
-    for (int i = 0; i < dt_catalog_n_names(c); i++)
-        if (strcmp(dt_catalog_name(c, i), name) == 0)
-            return dt_fail(DT_E_USAGE, "the set has a column '%s' already: choose another name",
-                           name);
+    if (dt_catalog_has_name(c, name))
+        return dt_fail(DT_E_USAGE, "the set has a column '%s' already: choose another name", name);
     DT_TRY(dt_expr_parse_value(&e, expression));
     dt_arena_init(&arena);
     dt_cell *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v);

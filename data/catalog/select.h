@@ -15,8 +15,13 @@ enum { DT_COLUMN_KEY, DT_COLUMN_SHARD, DT_COLUMN_BYTES, DT_N_FIXED_COLUMNS };
 // Plain decimals, -12 and 0.5 but not 007 or 1e5: as numbers they lose nothing but trailing zeros.
 bool dt_text_is_decimal(const char *s);
 
+// Whether all values of a metadata column are plain decimals, so that it is a column of numbers.
+bool dt_catalog_is_decimal(const dt_catalog *c, int column);
+
 int dt_catalog_n_names(const dt_catalog *c);
 const char *dt_catalog_name(const dt_catalog *c, int column);
+// Whether a column has this name. c NULL: one that every catalog has.
+bool dt_catalog_has_name(const dt_catalog *c, const char *name);
 // -1 with DT_E_USAGE's message, which names the nearest column, when there is no such column.
 int dt_catalog_find_name(const dt_catalog *c, const char *name);
 

@@ -241,7 +241,7 @@ static dt_status read_parts(dt_composer *w) {
     return DT_OK;
 }
 
-// Reads straight to its place in the chunk; of a very large file only the head.
+// Reads a raw file straight to its place in the chunk; of a very large file only the head.
 static dt_status read_raw_item(dt_composer *w) {
     size_t n = (size_t)w->item->size;
     if (w->is_large && n > HEAD_BYTES) n = HEAD_BYTES;
@@ -254,7 +254,8 @@ static dt_status read_raw_item(dt_composer *w) {
     return DT_OK;
 }
 
-// The hash of a raw file; for a record of several or of a dataset, a hash over its extensions and hashes.
+// The hash of a raw file. For a record of several files or of a dataset: a hash over the members' extensions and
+// hashes.
 static uint64_t hash_members(const dt_transform_record *in, bool is_set) {
     if (!is_set) return dt_hash64(in->member[0].bytes.data, in->member[0].bytes.n_bytes);
     uint64_t sum = 0;

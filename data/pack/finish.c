@@ -16,7 +16,7 @@ typedef struct finish {
     const dt_compose *c;
     const dt_pack_opts *o;
     dt_all_rows rows;
-    uint32_t *first; // by item: what it repeats
+    uint32_t *first; // by item: the item that it repeats
     dt_finish_counts *counts;
 } finish;
 
@@ -35,7 +35,8 @@ static dt_status load_rows(finish *f) {
     return DT_OK;
 }
 
-// Names in each record what it repeats, if there is a column left: the dataset is good without.
+// Writes into each record that repeats another the other's key, if there is a column left: the dataset is good without
+// that column.
 static dt_status name_duplicates(const finish *f) {
     const dt_raw *raw = f->c->raw;
     dt_catalog *c = f->rows.catalog;
@@ -60,7 +61,7 @@ static dt_status name_duplicates(const finish *f) {
 // Quality is measured of 8-bit pictures and of sounds only; a warning counts the other records.
 static void count_plain(const finish *f) {
     const dt_catalog *c = f->rows.catalog;
-    int k = dt_catalog_find_real(c, "clipping"); // measured of both
+    int k = dt_catalog_find_real(c, "clipping"); // measured of pictures and of sounds
     for (uint32_t r = 0; r < c->n_records; r++) {
         if (k >= 0 && !isnan(dt_catalog_real(c, k, r))) continue;
         if (f->counts->n_plain++ == 0) f->counts->first_plain = f->rows.item[r];

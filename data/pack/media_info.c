@@ -3,7 +3,8 @@
 //
 // JPEG: the first frame marker (ITU-T T.81, B.2.2). PNG: IHDR. BMP: info header of 12 or at least 40
 // bytes. PNM: three numbers with comments between. WebP: the first chunk (RFC 9649). WAV: the chunks before "data";
-// its length, or what the file has of it. FLAC: STREAMINFO. Ogg: the first packet and the last page. FITS: NAXIS1..3 of the first header with axes.
+// the length that "data" says, or that the file has. FLAC: STREAMINFO. Ogg: the first packet and the last page. FITS:
+// NAXIS1..3 of the first header with axes.
 #include "media_info.h"
 
 #include "base/endian.h"
@@ -120,7 +121,8 @@ static double opus_rate(uint32_t coded) {
     return coded == 8000 || coded == 12000 || coded == 16000 || coded == 24000 ? coded : 48000;
 }
 
-// Vorbis and Opus: the first packet, and where the last page ends, if it is there. RFC 3533, RFC 7845.
+// Ogg with Vorbis or Opus: reads the first packet and, where the whole file is in memory, the last page (RFC 3533, RFC
+// 7845).
 static bool read_ogg(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size) {
     if (n < 28 || n < 27 + (size_t)p[26] + 19) return false;
     const uint8_t *packet = p + 27 + p[26];

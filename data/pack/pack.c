@@ -39,8 +39,8 @@ typedef struct packing {
     const dt_pack_opts *o;
     int rank, world_size, n_threads;
     dt_reader *reader;          // the source, if it is a dataset
-    bool published;             // rank 0: an earlier pack's files have been put in place,
-    bool published_by_the_same; // and this command was its command
+    bool published;             // rank 0: an earlier pack's files have been put in place
+    bool published_by_the_same; // the earlier pack had this command
     dt_raw raw;
     dt_plan plan;
     dt_transform *transform;
@@ -158,7 +158,7 @@ static void say_list(const packing *p) {
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
-// What keeps a shard from being that of this fingerprint, as far as stamps tell; NULL: it is. Heap.
+// Why a shard is not the one that this fingerprint stands for, as far as stamps tell; NULL: it is. Heap.
 static char *find_fault(const packing *p, const char *name, uint64_t fingerprint) {
     dt_catalog *c = dt_catalog_create();
     char *path = dt_xprintf("%s/%s", p->plan.folder, name), *why = NULL;
@@ -179,7 +179,7 @@ static char *find_fault(const packing *p, const char *name, uint64_t fingerprint
     return why;
 }
 
-// What keeps OUT from being that of this fingerprint; NULL: it is. Heap.
+// Why OUT is not the dataset that this fingerprint stands for; NULL: it is. Heap.
 static char *find_difference(const packing *p, uint64_t fingerprint) {
     char *why = p->plan.n_shards > 0 ? NULL : dt_xstrdup("has no shards");
     for (size_t i = 0; i < p->plan.n_shards && !why; i++)
@@ -193,8 +193,8 @@ static bool is_made(const packing *p, uint64_t fingerprint) {
     return !why;
 }
 
-// *any: some data of OUT is there. *same: all of it is, and was made in just this way. An index whose
-// data is gone is worth nothing, and is replaced.
+// *any: OUT has data files. *same: all data files are there and were made in just this way. An index whose data file
+// is gone is worth nothing, and is replaced.
 static dt_status inspect(const packing *p, bool *any, bool *same) {
     char **names;
     size_t n = 0, n_data = 0;
@@ -206,7 +206,7 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
     return DT_OK;
 }
 
-// A dataset that was renewed in place cannot be compared with its source: that is gone.
+// Whether nothing is left to do. A dataset that was renewed in place cannot be compared with its source, which is gone.
 static bool is_done(const packing *p, bool any, bool same) {
     if (!any) return false;
     if (same) return !p->o->overwrite || p->published;
@@ -242,7 +242,7 @@ static char *made_from(const packing *p) {
                       (unsigned long long)hash_command(p->o));
 }
 
-// Whether the unfinished work is of the same command, whatever the source was then. *fingerprint: of that.
+// Whether the unfinished work was begun by the same command, whatever the source was then. *fingerprint: of that work.
 static bool is_by_the_same(const packing *p, uint64_t *fingerprint) {
     char *have = dt_work_made_from(&p->work), *want = made_from(p);
     size_t n = strlen(want);
@@ -313,7 +313,7 @@ static dt_status claim(packing *p, bool *go) {
     return st;
 }
 
-// Other ranks: the folder must be there, and for the same list.
+// Other ranks: the folder for the work must be there, and must have been made for the same list.
 static dt_status attach(packing *p) {
     dt_work_attach(&p->work, &p->plan);
     char *have = dt_work_made_from(&p->work), *text = made_from(p);
@@ -378,7 +378,8 @@ static void say_farewell(int signal) {
     _exit(DT_E_PREEMPTED);
 }
 
-// From when the folder for the work is ours. Nothing of it was there before, or it stays as it was.
+// Called when the folder for the work is this process's: prepares what a signal says. Before, a signal leaves nothing
+// behind that was not there.
 static void prepare_farewell(const packing *p) {
     const char *again = p->plan.format->one_file
                             ? "an LMDB is made as a whole, so the same command begins it again"
@@ -497,7 +498,7 @@ static dt_status finish(packing *p, dt_finish_counts *counts) {
 }
 
 // After a failure of the disk or a lack of memory, the same command can go on with what is done. After a failure
-// of the source it cannot: once it is mended, it is another source.
+// of the source it cannot: a mended source is another source.
 static dt_status clean_up(packing *p, dt_status st) {
     if (p->rank != 0 || p->work.lock_fd < 0) return st;
     const dt_error_kept first = dt_error_keep();

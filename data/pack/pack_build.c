@@ -111,7 +111,7 @@ static void give_back(builder *w) {
     pthread_mutex_unlock(&w->lock);
 }
 
-// The very large member goes from its file to ours in blocks, which are hashed on the way.
+// Copies a very large member from its own file to the data file in blocks, which are hashed on the way.
 static dt_status copy_large(const builder *w, dt_pack_writer *out, dt_chunk_record *r,
                             dt_chunk_member *m) {
     const dt_raw *raw = w->b->compose->raw;

@@ -78,14 +78,14 @@ static dt_status lmdb_open(dt_pack_writer **out, const char *path) {
     return begin_txn(w);
 }
 
-// At most so many bytes: a leaf page is at least half full, a large value has pages of its own, and branch pages
-// are less than an eighth of the leaves.
+// The most bytes that an entry takes: a leaf page is at least half full, a large value has pages of its own, and branch
+// pages are less than an eighth of the leaves.
 static uint64_t most_bytes(size_t n_key, uint64_t size) {
     uint64_t node = 32 + n_key, value = size < PAGE ? size : 0;
     return (node + value) * 5 / 2 + (size - value ? size + 2 * PAGE : 0);
 }
 
-// Room for one more entry. The size of the map is a function of the entries as well, as the file tells it.
+// Makes room for one more entry. The size of the map is a function of the entries, too, because the file stores it.
 static dt_status make_room(dt_pack_writer *w, uint64_t n_bytes) {
     bool grow = w->used + w->pending + n_bytes + SLACK > w->map_bytes;
     if (!grow && (w->pending == 0 || w->pending + n_bytes <= TXN_BYTES)) {

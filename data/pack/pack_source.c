@@ -105,7 +105,7 @@ static dt_status open_folder(dt_reader **out, const char *path, const dt_plan *p
     return st;
 }
 
-// Whether it is a list of shards (wids, MDS) and not a list of files.
+// Whether the JSON file is a list of shards (wids, MDS) and not a list of files.
 static dt_status json_is_set(const char *path, bool *out) {
     dt_listing shards = {0};
     dt_status st = dt_shard_list_read(&shards, path, out);

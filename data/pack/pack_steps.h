@@ -19,7 +19,7 @@ bool dt_pack_source_is_out(const dt_reader *s, const dt_plan *plan);
 
 // ---- records whose source has the same content as an earlier one's (duplicates.c) --------------------
 enum { DT_NO_DUPLICATE = UINT32_MAX };
-// Before anything is written: hashes the items whose size another item has; the others stay 0.
+// Before anything is written: hashes the items whose size another item has; the hashes of the others stay 0.
 dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, uint64_t *hash);
 // first[i] = the first item of the list that item i repeats, or DT_NO_DUPLICATE. Heap. hash[i] 0: not known, so not a
 // duplicate. Returns how many items repeat another.
@@ -46,9 +46,9 @@ typedef struct dt_finish_counts {
     uint32_t twin_a, twin_b; // items of the first duplicate, if there is one
     size_t n_without;        // items that gave no record, not counting duplicates that were dropped
     uint32_t first_without;
-    bool named;           // records that repeat others say which
+    bool named;           // each record that repeats another has the other's key in a column
     size_t n_plain;       // records that have none of the figures that were asked for
-    uint32_t first_plain; // its item
+    uint32_t first_plain; // the item of the first of them
 } dt_finish_counts;
 // Writes the index of each shard into w->set. DT_E_DATA: duplicates that are not
 // allowed, or no record at all.

@@ -117,7 +117,7 @@ dt_status dt_shard_rows_save(dt_shard_rows *r, const dt_work *w, uint64_t finger
     return st;
 }
 
-// A rows file in memory, and what it is of.
+// A rows file in memory, and the data file that its rows describe.
 typedef struct rows_file {
     char *path, *data_path, *data;
     const item_row *items;

@@ -26,13 +26,13 @@ bool dt_shard_rows_are_there(const dt_compose *c, const dt_work *w, size_t shard
 // The rows of all shards so far.
 typedef struct dt_all_rows {
     dt_catalog *catalog;
-    uint32_t *item;   // by record: of the list
-    uint64_t *hash;   // by item: of its source; 0: gave no record
-    uint64_t n_bytes; // of members
+    uint32_t *item;   // by record: its item of the list
+    uint64_t *hash;   // by item: hash of its source; 0: the item gave no record
+    uint64_t n_bytes; // of all members
 } dt_all_rows;
 void dt_all_rows_init(dt_all_rows *a, const dt_raw *raw);
 void dt_all_rows_fini(dt_all_rows *a);
-// Appends those of a shard. DT_E_STORAGE: they are not there, or are damaged.
+// Appends the rows of a shard. DT_E_STORAGE: the rows are not there, or are damaged.
 dt_status dt_all_rows_load(dt_all_rows *a, const dt_compose *c, const dt_work *w, size_t shard);
 
 #endif

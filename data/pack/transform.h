@@ -15,16 +15,16 @@
 
 enum { DT_TRANSFORM_MAX_MEMBERS = 64, DT_TRANSFORM_MAX_COLUMNS = 64 };
 
-// `ext` has the field's name in front if there is one ("iris.bmp"). `size` is bytes.n_bytes, but of a very large
-// member that is stored as it is only the beginning is in memory.
+// `ext` has the field's name in front if there is one ("iris.bmp"). `size` is bytes.n_bytes, except that `bytes` has
+// only the beginning of a very large member, which is stored unchanged.
 typedef struct dt_transform_member {
     const char *ext;
     dt_span bytes;
     uint64_t size;
 } dt_transform_member;
 
-// A number of the catalog. in_json: goes to the record's json member too, as it
-// cannot be measured from the stored bytes again (where a segment began).
+// A number of the catalog. in_json: the number is also in the record's json member, because nobody can measure it from
+// the stored bytes again (where a segment began).
 typedef struct dt_transform_column {
     const char *name;
     double number;

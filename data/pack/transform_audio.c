@@ -131,7 +131,7 @@ static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s,
     for (int64_t k = 0, begin = 0; begin < a->n; k++, begin += hop) {
         bool is_short = begin + length > a->n;
         if (is_short && k > 0 && (t->o->drop_tail || begin + length - hop >= a->n))
-            break; // nothing new in it
+            break; // the segment before has all of it
         if (is_short && t->o->drop_tail) break;
         if (k >= MOST_SEGMENTS) return dt_fail(DT_E_DATA, "more than %d segments", MOST_SEGMENTS);
         recording segment;

@@ -58,8 +58,8 @@ dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s,
 // ---- recordings (transform_audio.c) ------------------------------------------------------------------
 // The first recording of a record, or -1.
 int dt_transform_find_recording(const dt_transform_record *r);
-// Resamples, mixes and cuts it. Calls emit for each segment (once
-// without segments), with the other members as they are.
+// Resamples, mixes and cuts the recording `member`. Calls emit for each segment (once where there are no segments); the
+// other members stay unchanged.
 dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
                                  dt_transform_record *r, int member, dt_transform_emit emit,
                                  void *arg);

@@ -3,7 +3,6 @@
 #include "data/raw/raw_expression.h"
 
 #include "base/arena.h"
-#include "config/words.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +10,11 @@
 enum { MAX_NAMES = 512 };
 
 // Where a name's value comes from; what a transform found out goes before metadata of that name.
-typedef enum fixed { KEY, BYTES, SOURCE, NOT_FIXED = -1 } fixed;
 typedef struct name_use {
     const char *name;
-    fixed fixed;
     dt_raw_name of;
     bool of_transform;
+    bool is_bytes; // bytes of the record's members
 } name_use;
 
 struct dt_where {
@@ -34,21 +32,16 @@ struct dt_where_scratch {
 };
 
 // ---- names --------------------------------------------------------------------------------------------
-static bool find_fixed(name_use *u) {
-    u->fixed = (fixed)dt_word_index("key|bytes|source", u->name);
-    u->of.is_text = u->fixed == KEY || u->fixed == SOURCE;
-    return u->fixed != NOT_FIXED;
-}
-
 static dt_status resolve(dt_where *w, const dt_transform *t) {
     w->n = dt_expr_n_names(w->e);
     if (w->n > MAX_NAMES) return dt_fail(DT_E_USAGE, "--where: more than %d names", MAX_NAMES);
     for (int i = 0; i < w->n; i++) {
         name_use *u = &w->use[i];
-        *u = (name_use){.name = dt_expr_name(w->e, i), .fixed = NOT_FIXED};
+        *u = (name_use){.name = dt_expr_name(w->e, i)};
         u->of_transform = dt_transform_has_column(t, u->name);
-        bool in_list = dt_raw_find_name(&u->of, w->raw, u->name);
-        if (!u->of_transform && !in_list && !find_fixed(u))
+        const bool of_item = dt_raw_find_name(&u->of, w->raw, u->name);
+        u->is_bytes = !u->of_transform && !of_item && strcmp(u->name, "bytes") == 0;
+        if (!u->of_transform && !of_item && !u->is_bytes)
             return dt_expr_fail_name(
                 w->e, i,
                 "no record has a column '%s': it is neither in names, tables or "
@@ -95,12 +88,11 @@ void dt_where_scratch_destroy(dt_where_scratch *s) {
 static dt_cell value_of(dt_where_scratch *s, int i, const dt_raw_item *item,
                         const dt_transform_record *r, uint64_t n_bytes) {
     const name_use *u = &s->w->use[i];
-    if (u->fixed == KEY) return dt_cell_text((const char *)s->key.data);
-    if (u->fixed == SOURCE) return dt_cell_text(item->name);
-    if (u->fixed == BYTES) return dt_cell_real((double)n_bytes);
+    if (u->is_bytes) return dt_cell_real((double)n_bytes);
     for (int k = 0; u->of_transform && k < r->n_columns; k++)
         if (strcmp(r->column[k].name, u->name) == 0)
             return dt_raw_number(&u->of, r->column[k].number, s->text[i]);
+    if (u->of.of == DT_RAW_KEY) return dt_cell_text((const char *)s->key.data);
     return dt_raw_cell(&u->of, s->w->raw, item, s->text[i]);
 }
 

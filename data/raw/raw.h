@@ -33,14 +33,14 @@ typedef struct dt_raw_item {
     int64_t mtime_ns;
     uint32_t row;    // of the columns
     uint32_t record; // of a set
-    const struct dt_raw_item
-        *parts; // a record of several files: these, by ext; size is of all, the rest of the first
+    // Of a record of several files: the files, by ext; `size` is their sum, the other members are the first file's.
+    const struct dt_raw_item *parts;
     uint32_t n_parts; // 0: one file
     int label;        // class by folder: index of the class; else -1
 } dt_raw_item;
 
-// Cells by item.row. TEXT: index into the list's values, or DT_NO_VALUE. JSON: the same, but the text of an array
-// or object, which goes to the json member only. NUMBER: NaN means no value. in_json false: catalog only.
+// Cells by item.row. TEXT: index into the list's values, or DT_NO_VALUE. JSON: an index likewise, of the text of an
+// array or object, which goes to the json member only. NUMBER: NaN means no value. in_json false: catalog only.
 typedef enum dt_raw_column_kind { DT_RAW_TEXT, DT_RAW_NUMBER, DT_RAW_JSON } dt_raw_column_kind;
 typedef struct dt_raw_column {
     const char *name;

@@ -17,13 +17,6 @@ static bool all_decimal(const char *const *values, const uint32_t *cell, size_t 
     return true;
 }
 
-static bool set_column_is_text(const dt_catalog *c, int k) {
-    const dt_column *col = &c->columns[k];
-    for (uint32_t v = 0; v < col->n_values; v++)
-        if (!dt_text_is_decimal(dt_catalog_str(c, col->values[v]))) return true;
-    return false;
-}
-
 bool dt_raw_find_name(dt_raw_name *u, const dt_raw *raw, const char *name) {
     *u = (dt_raw_name){.column = -1, .text = -1, .real = -1};
     for (int k = 0; k < raw->n_columns; k++) {
@@ -36,9 +29,14 @@ bool dt_raw_find_name(dt_raw_name *u, const dt_raw *raw, const char *name) {
         const dt_catalog *c = raw->catalog;
         u->text = dt_catalog_find_column(c, name);
         u->real = dt_catalog_find_real(c, name);
-        u->is_text = u->is_text || (u->text >= 0 && set_column_is_text(c, u->text));
+        u->is_text = u->is_text || (u->text >= 0 && !dt_catalog_is_decimal(c, u->text));
     }
-    return u->column >= 0 || u->text >= 0 || u->real >= 0;
+    if (u->column >= 0 || u->text >= 0 || u->real >= 0) return true;
+    u->of = strcmp(name, "key") == 0      ? DT_RAW_KEY
+            : strcmp(name, "source") == 0 ? DT_RAW_SOURCE
+                                          : DT_RAW_COLUMN;
+    u->is_text = u->is_text || u->of != DT_RAW_COLUMN;
+    return u->of != DT_RAW_COLUMN;
 }
 
 // ---- values -------------------------------------------------------------------------------------------
@@ -53,6 +51,7 @@ dt_cell dt_raw_number(const dt_raw_name *u, double v, char buffer[DT_REAL_CHARS]
 
 dt_cell dt_raw_cell(const dt_raw_name *u, const dt_raw *raw, const dt_raw_item *item,
                     char buffer[DT_REAL_CHARS]) {
+    if (u->of != DT_RAW_COLUMN) return dt_cell_text(u->of == DT_RAW_KEY ? item->key : item->name);
     if (u->column >= 0) {
         const dt_raw_column *c = &raw->columns[u->column];
         if (c->number) return dt_raw_number(u, c->number[item->row], buffer);
@@ -65,13 +64,12 @@ dt_cell dt_raw_cell(const dt_raw_name *u, const dt_raw *raw, const dt_raw_item *
 }
 
 // ---- derived columns ----------------------------------------------------------------------------------
-// What each of an expression's names is: a column, or key or source, which every item has.
+// An expression, and for each of its names where the value comes from.
 typedef struct derivation {
     dt_raw *r;
     dt_expr *e;
     int n;
     dt_raw_name *name;
-    enum { OF_COLUMN, OF_KEY, OF_SOURCE } * of;
     dt_cell *value;
     char (*text)[DT_REAL_CHARS];
 } derivation;
@@ -79,33 +77,22 @@ typedef struct derivation {
 static dt_status find_names(derivation *d) {
     d->n = dt_expr_n_names(d->e);
     d->name = dt_xcalloc((size_t)d->n + 1, sizeof *d->name);
-    d->of = dt_xcalloc((size_t)d->n + 1, sizeof *d->of);
     d->value = dt_xcalloc((size_t)d->n + 1, sizeof *d->value);
     d->text = dt_xcalloc((size_t)d->n + 1, sizeof *d->text);
-    for (int i = 0; i < d->n; i++) {
-        const char *name = dt_expr_name(d->e, i);
-        if (dt_raw_find_name(&d->name[i], d->r, name)) continue;
-        d->of[i] = strcmp(name, "key") == 0      ? OF_KEY
-                   : strcmp(name, "source") == 0 ? OF_SOURCE
-                                                 : OF_COLUMN;
-        if (d->of[i] == OF_COLUMN)
+    for (int i = 0; i < d->n; i++)
+        if (!dt_raw_find_name(&d->name[i], d->r, dt_expr_name(d->e, i)))
             return dt_expr_fail_name(d->e, i,
                                      "no record has a column '%s': it is neither in names, tables "
                                      "or the set that is packed, nor key or source",
-                                     name);
-    }
+                                     dt_expr_name(d->e, i));
     return DT_OK;
 }
 
 static dt_cell value_of(derivation *d, const dt_raw_item *item, dt_arena *arena) {
-    for (int i = 0; i < d->n; i++)
-        d->value[i] = d->of[i] == OF_KEY      ? dt_cell_text(item->key)
-                      : d->of[i] == OF_SOURCE ? dt_cell_text(item->name)
-                                              : dt_raw_cell(&d->name[i], d->r, item, d->text[i]);
+    for (int i = 0; i < d->n; i++) d->value[i] = dt_raw_cell(&d->name[i], d->r, item, d->text[i]);
     dt_cell v = dt_expr_value(d->e, d->value, arena);
-    v.text = v.kind == DT_CELL_TEXT ? dt_cell_kept(&v, arena) : v.text;
-    for (int i = 0; i < d->n; i++) // a buffer is used again
-        if (v.text && v.text == d->text[i]) v.text = dt_arena_strdup(arena, v.text);
+    for (int i = 0; i < d->n; i++) // the next item overwrites the buffers
+        if (v.text == d->text[i]) v.text = dt_arena_strdup(arena, v.text);
     return v;
 }
 
@@ -128,7 +115,7 @@ static dt_status derive(dt_raw *r, const char *name, const char *expression) {
     derivation d = {.r = r};
     dt_arena arena;
     dt_raw_name known;
-    if (dt_raw_find_name(&known, r, name))
+    if (dt_raw_find_name(&known, r, name) || dt_catalog_has_name(NULL, name))
         return dt_fail(DT_E_USAGE, "there is a column '%s' already: choose another name", name);
     DT_TRY(dt_expr_parse_value(&d.e, expression));
     dt_arena_init(&arena);
@@ -138,7 +125,6 @@ static dt_status derive(dt_raw *r, const char *name, const char *expression) {
     if (st == DT_OK) st = add_cells(r, name, v, &arena);
     dt_expr_destroy(d.e);
     free(d.name);
-    free(d.of);
     free(d.value);
     free(d.text);
     free(v);

@@ -5,14 +5,16 @@
 #include "data/catalog/expression.h"
 #include "raw.h"
 
-// Where the value of a name comes from: a column of the list, else of the set that is packed.
+// Where the value of a name comes from: a column of the list, else of the set that is packed, else what every item
+// has: its key, and its name in the source.
 typedef struct dt_raw_name {
+    enum { DT_RAW_COLUMN, DT_RAW_KEY, DT_RAW_SOURCE } of;
     int column;     // of the list, or -1
     int text, real; // of the source's catalog, or -1
     bool is_text;
 } dt_raw_name;
 
-// false: neither has such a column.
+// false: there is nothing of this name.
 bool dt_raw_find_name(dt_raw_name *out, const dt_raw *raw, const char *name);
 // The item's value; `buffer` holds the text of a number in a column of text. Any thread.
 dt_cell dt_raw_cell(const dt_raw_name *u, const dt_raw *raw, const dt_raw_item *item,

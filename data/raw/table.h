@@ -37,8 +37,9 @@ dt_status dt_table_check(dt_table *t);
 dt_status dt_table_read_lines(dt_table *t, const char *path);
 void dt_table_fini(dt_table *t);
 
-// RFC 4180 with CRLF or LF and an optional byte-order mark; the first row has the names, and every row as many
-// fields, or it is odd. A column without a name is called by its place, column29. `separator` 0: the first of ',', ';' and tab that the first line has. Empty lines are skipped.
+// RFC 4180 with CRLF or LF and an optional byte-order mark. The first row has the names; a row of another number of
+// fields is odd. A column without a name is called by its place, column29. `separator` 0: the first of ',', ';' and tab
+// that the first line has. Empty lines are skipped.
 dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, size_t n_bytes,
                              char separator);
 dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, size_t n_bytes,

@@ -273,6 +273,7 @@ TEST(columns_are_derived) {
     dt_catalog *c = ten();
     must_fail(DT_E_USAGE, "the set has a column 'bytes' already",
               dt_catalog_derive(c, "bytes", "q"));
+    assert_true(dt_catalog_has_name(c, "label") && !dt_catalog_has_name(c, "labels"));
     // a derived column is one like others: sorted values, of which expressions know that they are numbers
     must(dt_catalog_derive(c, "n", "10 - number(substr(key, 3, 1))"));
     assert_string_equal(chosen(c, "n > 9"), "0");

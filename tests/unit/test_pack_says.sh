@@ -50,6 +50,10 @@ expect 0 "no known pattern of names fitted; class = folder: column label, 2 clas
 expect 0 "the names fit a known pattern: columns " "$dtrain" pack bio i.tar
 mkdir flat && picture flat/a.pgm && picture flat/b.pgm abce
 expect 0 "there is no class; --pattern or --join gives columns" "$dtrain" pack flat j.tar
+# what every record has is no name of a column that is made
+for name in key shard bytes source; do
+    expect 2 "--column $name: there is a column '$name' already" "$dtrain" pack flat k.tar --column "$name=1"
+done
 
 # -- which of the reasons
 "$dtrain" pack flat 'k-{0..1}.tar' 2>/dev/null
