@@ -107,6 +107,23 @@ static int list_candidates(const dt_field_info *fields, int n_fields, char *text
     return n;
 }
 
+// The only field that can be the target of train.loss, or -1. A network reads images, sounds and numbers, never a class:
+// where a class and numbers are all there is, the numbers are its input.
+static int find_single(const dt_field_info *fields, int n_fields) {
+    int n = 0, n_classes = 0, n_images = 0, last = -1, last_class = -1;
+    for (int i = 0; i < n_fields; i++) {
+        n_images += fields[i].is_image;
+        if (!can_be_target(&fields[i])) continue;
+        n++;
+        last = i;
+        if (fields[i].n_classes == 0) continue;
+        n_classes++;
+        last_class = i;
+    }
+    if (n == 1) return last;
+    return n == 2 && n_classes == 1 && n_images == 0 ? last_class : -1;
+}
+
 // Keys of a single target say nothing here; their defaults are in every resolved config.
 static dt_status check_single(const dt_config *c) {
     const bool smooth = c->train.label_smoothing != 0;
@@ -151,15 +168,16 @@ dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_in
                           int n_fields, bool training) {
     char list[512], key[256];
     int first = 0;
+    const int single = find_single(fields, n_fields);
     *out = (dt_targets){0};
     if (c->train.n_targets > 0) return read_named(out, c, fields, n_fields, training);
     const int n = list_candidates(fields, n_fields, list, sizeof list);
-    while (first < n_fields && !can_be_target(&fields[first])) first++;
-    if (n == 1) return add_target(out, c, NULL, fields, first, training);
+    if (single >= 0) return add_target(out, c, NULL, fields, single, training);
     if (n == 0)
         return dt_config_fail(c, "data.fields",
                               "there is nothing to predict: data.fields has no class, number or "
                               "vector");
+    while (!can_be_target(&fields[first])) first++;
     int second = first + 1, likely = first;
     while (!can_be_target(&fields[second])) second++;
     while (likely < n_fields && fields[likely].n_classes == 0) likely++;

@@ -1,7 +1,7 @@
 // targets.h: what a network predicts: fields of the data, each with its loss.
 //
 // Without train.targets there is one target, the only field that can be one (a class, a number or a vector), with
-// train.loss. With it the fields that it names are the targets, in the order of the data's fields, each with a head of
+// train.loss. Of a class and numbers without an image or a sound it is the class, since no network reads classes. With it the fields that it names are the targets, in the order of the data's fields, each with a head of
 // its own on the shared trunk. The loss of a sample is then the sum of theirs, each times its weight.
 #ifndef DT_GRAPH_TARGETS_H
 #define DT_GRAPH_TARGETS_H

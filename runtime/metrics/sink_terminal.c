@@ -183,14 +183,32 @@ static void show_step(terminal *t, const dt_step_record *r, const dt_step_stats 
     if (s->epoch_ends || (!t->live && r->step % t->o.every_steps == 0)) plain_line(t);
 }
 
-static void show_eval(const dt_eval_record *r) {
-    char text[1024];
+// "recall.cat", or "pose.recall.left" of one of several targets: a metric's name in front of a class.
+static bool is_of_one_class(const char *name) {
+    static const char *const metrics[] = {
+#define WORD(id, ...) #id,
+#include "config/metrics.def"
+#undef WORD
+    };
+    for (const char *dot; (dot = strchr(name, '.')); name = dot + 1)
+        for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
+            if (strlen(metrics[i]) == (size_t)(dot - name) &&
+                strncmp(metrics[i], name, strlen(metrics[i])) == 0)
+                return true;
+    return false;
+}
+
+// The metric that chooses the best checkpoint comes first; those of one class are for the files.
+static void show_eval(const terminal *t, const dt_eval_record *r) {
+    char text[1024] = "";
     size_t at = 0;
-    text[0] = '\0';
-    for (int i = 0; i < r->n_values && at < sizeof text; i++)
-        if (!strchr(r->values[i].name, '.')) // those of one class are for the files
-            at += (size_t)snprintf(text + at, sizeof text - at, "  %s %.4f", r->values[i].name,
-                                   r->values[i].value);
+    for (int rest = 0; rest < 2; rest++)
+        for (int i = 0; i < r->n_values && at < sizeof text; i++) {
+            const dt_metric_value *v = &r->values[i];
+            const bool chooses = t->o.chosen_by && strcmp(v->name, t->o.chosen_by) == 0;
+            if (chooses == (rest == 0) && (chooses || !is_of_one_class(v->name)))
+                at += (size_t)snprintf(text + at, sizeof text - at, "  %s %.4f", v->name, v->value);
+        }
     dt_info("%s at step %" PRId64 ":%s", r->split, r->step, text);
 }
 
@@ -209,7 +227,7 @@ static void take(void *state, const dt_record *r) {
         show_step(state, &r->of.step.r, &r->of.step.s);
         break;
     case DT_RECORD_eval:
-        show_eval(&r->of.eval);
+        show_eval(state, &r->of.eval);
         break;
     case DT_RECORD_activity:
         show_activity(state, r->of.activity);

@@ -141,6 +141,19 @@ TEST(test_refused) {
     }
 }
 
+// A class beside numbers, without an image, is the target: no network reads a class.
+TEST(test_class_of_numbers) {
+    dt_config *c = parse_small(model, "");
+    dt_targets t;
+    must(dt_targets_read(&t, c, small_fields + 1, 2, true));
+    assert_true(t.n == 1 && !t.named && t.items[0].field == &small_fields[1]);
+    must_fail(DT_E_USAGE, "3 fields could be the target",
+              dt_targets_read(&t, c, small_fields + 1, 3, true));
+    must_fail(DT_E_USAGE, "2 fields could be the target: glasses (number), mood (vector)",
+              dt_targets_read(&t, c, small_fields + 2, 2, true));
+    dt_config_destroy(c);
+}
+
 // ---- shares ----------------------------------------------------------------------------------------
 
 static dt_status check_shares(const char *train, int n_targets, const float *x, float weight) {

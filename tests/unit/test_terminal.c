@@ -45,11 +45,14 @@ TEST_WITH(test_skipped_first_and_last, folder_make, folder_remove) {
 }
 
 TEST_WITH(test_plain_lines, folder_make, folder_remove) {
-    dt_metric_value v[] = {{"accuracy", 0.9125}};
+    dt_metric_value v[] = {
+        {"loss", 0.5},        {"pose.accuracy", 0.9125}, {"pose.recall.left", 0.25},
+        {"recall.cat", 0.75}, {"pose.top_3", 1},         {"size.mae", 2}};
     stderr_to_file();
-    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
+    dt_metrics *m = open_metrics(
+        (dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1, .chosen_by = "size.mae"});
     run_steps(m, 1, 25);
-    dt_metrics_eval(m, "val", 25, v, 1, NULL);
+    dt_metrics_eval(m, "val", 25, v, 6, NULL);
     dt_metrics_activity(m, DT_ACTIVITY_saving);
     dt_metrics_summary(m, NULL);
     dt_metrics_close(m, NULL);
@@ -60,7 +63,8 @@ TEST_WITH(test_plain_lines, folder_make, folder_remove) {
     assert_non_null(strstr(text, "step 20/100"));
     assert_non_null(strstr(text, "step 25/100"));
     assert_null(strstr(text, "step 15/100"));
-    assert_non_null(strstr(text, "val at step 25:  accuracy 0.9125\n"));
+    assert_non_null(strstr(text, "val at step 25:  size.mae 2.0000  loss 0.5000  pose.accuracy "
+                                 "0.9125  pose.top_3 1.0000\n"));
     assert_null(strstr(text, "saving"));
     assert_null(strchr(text, '\r'));
     assert_non_null(strstr(text, "25 steps to step 25, 800 samples"));
