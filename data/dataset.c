@@ -138,6 +138,11 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
                            bool numbers) {
     const dt_catalog *cat = d->reader->catalog;
     char names[512] = "";
+    if (name && !numbers && dt_catalog_find_real(cat, name) >= 0)
+        return dt_config_fail(c, key,
+                              "%s: column '%s' holds numbers, which name no groups; data.columns "
+                              "makes groups of them, such as {%s_group: floor(%s)}",
+                              key, name, name, name);
     for (uint32_t i = 0; numbers && i < cat->n_reals; i++)
         dt_text_list(names, sizeof names, dt_catalog_str(cat, cat->reals[i].name));
     for (uint32_t i = 0; i < cat->n_columns; i++)
@@ -197,8 +202,16 @@ static dt_status make_view(dt_data *d, const dt_config *c) {
         DT_TRY(st);
     }
     if (d->view.n > 0) return DT_OK;
-    return dt_config_fail(c, "data.fields", "no record of %s has all fields%s",
-                          d->reader->catalog->shards[0].path, pairs ? " of a pair" : "");
+    const dt_catalog *cat = d->reader->catalog;
+    char missing[256] = "";
+    for (int i = 0; i < d->fields.n; i++) {
+        uint32_t r = 0;
+        while (r < cat->n_records && !dt_field_present(&d->fields.f[i], cat, r)) r++;
+        if (r == cat->n_records) dt_text_list(missing, sizeof missing, d->fields.f[i].name);
+    }
+    return dt_config_fail(c, "data.fields", "no record of %s has all fields%s%s%s",
+                          cat->shards[0].path, pairs ? " of a pair" : "",
+                          *missing ? "; none has a value of " : "", missing);
 }
 
 // ---- order ---------------------------------------------------------------------------------------

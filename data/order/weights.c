@@ -11,6 +11,7 @@
 #include "base/arena.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct groups {
@@ -30,21 +31,27 @@ static uint32_t record_with(const dt_catalog *c, const dt_view *v, uint32_t samp
     return record[0];
 }
 
-static dt_status no_value(const dt_catalog *c, uint32_t record, const char *column) {
-    return dt_fail(
-        DT_E_DATA,
-        "%s: record %s has no usable value in column %s, which says how often it is drawn",
-        c->shards[c->records[record].shard].path, dt_catalog_str(c, c->records[record].key),
-        column);
+// value NULL: the record has none.
+static dt_status fail_value(const dt_catalog *c, uint32_t record, const char *column,
+                            const char *value) {
+    const char *quote = value ? "'" : "";
+    return dt_fail(DT_E_DATA,
+                   "%s: record %s has %s%s%s in column %s, which says how often it is drawn%s",
+                   c->shards[c->records[record].shard].path,
+                   dt_catalog_str(c, c->records[record].key), quote, value ? value : "no value",
+                   quote, column, value ? ": a weight is a number that is not negative" : "");
 }
 
 static dt_status column_weight(const dt_catalog *c, const dt_weight_spec *s, uint32_t record,
                                double *out) {
     const char *column = "", *text = NULL;
+    char number[32];
     *out = 1;
     if (s->real >= 0) {
         column = dt_catalog_str(c, c->reals[s->real].name);
         *out = dt_catalog_real(c, s->real, record);
+        snprintf(number, sizeof number, "%g", *out);
+        if (!isnan(*out)) text = number;
     } else if (s->column >= 0) {
         column = dt_catalog_str(c, c->columns[s->column].name);
         text = dt_catalog_value(c, s->column, record);
@@ -52,7 +59,7 @@ static dt_status column_weight(const dt_catalog *c, const dt_weight_spec *s, uin
         *out = text ? strtod(text, &end) : NAN;
         if (text && (end == text || *end)) *out = NAN;
     }
-    return *out >= 0 && isfinite(*out) ? DT_OK : no_value(c, record, column);
+    return *out >= 0 && isfinite(*out) ? DT_OK : fail_value(c, record, column, text);
 }
 
 // One number for dataset and value of the balanced column.
@@ -62,7 +69,7 @@ static dt_status group_of(const dt_catalog *c, const dt_weight_spec *s, uint32_t
     if (s->balance >= 0) {
         value = dt_catalog_cell(c, s->balance, record);
         if (value == DT_NO_VALUE)
-            return no_value(c, record, dt_catalog_str(c, c->columns[s->balance].name));
+            return fail_value(c, record, dt_catalog_str(c, c->columns[s->balance].name), NULL);
     }
     *out = set * (s->balance >= 0 ? c->columns[s->balance].n_values : 1) + value;
     return DT_OK;

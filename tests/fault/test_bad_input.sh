@@ -31,7 +31,7 @@ expect 2 "mae is of numbers" "$DTRAIN" "$config" eval.best=mae
 expect 2 "confusion is no single number" "$DTRAIN" check "$config" eval.best=confusion
 expect 2 "which these take: cross_entropy, focal" "$DTRAIN" check "$config" train.loss=mse
 expect 2 "train.focal_gamma is a key of focal" "$DTRAIN" check "$config" train.focal_gamma=1
-expect 2 "no usable value in column hand" "$DTRAIN" check "$config" data.weight=hand
+expect 2 "in column hand, which says how often it is drawn: a weight is a number that is not negative" "$DTRAIN" check "$config" data.weight=hand
 expect 2 "did you mean 'train.global_batch'?" "$DTRAIN" "$config" train.global_bach=32
 printf 'run: {name: x\n' >"$work/a.yaml";        expect 2 "a.yaml:" "$DTRAIN" "$work/a.yaml"
 printf 'run: [1, 2]\n' >"$work/b.yaml";           expect 2 "b.yaml:1:" "$DTRAIN" "$work/b.yaml"

@@ -62,9 +62,12 @@ done
 [ "$(cat train.txt val.txt test.txt | wc -l)" = 12 ] || fail "units: $(cat train.txt val.txt test.txt)"
 for fold in 0 1 2; do
     "$dtrain" data order p.yaml --split test data.split.folds=3 data.split.fold=$fold "data.split.unit=[label, speaker]" 2>/dev/null |
-        grep '^[0-9]' | cut -f2
+        grep '^[0-9]' | cut -f2 | tee fold$fold.txt
 done | sort >folds.txt
 [ "$(uniq folds.txt | wc -l)" = 75 ] && [ "$(wc -l <folds.txt)" = 75 ] || fail "folds do not cover all once"
+# as in scikit-learn's GroupKFold no group is in two folds
+for fold in 0 1 2; do sed 's,.*\(test\|train\)/\(.\)/.*_s,\2,' fold$fold.txt | sort -u; done | sort >groups.txt
+[ "$(uniq -d groups.txt)" = "" ] && [ "$(wc -l <groups.txt)" = 12 ] || fail "groups of folds: $(cat groups.txt)"
 
 # -- folds that came with the data: the value is the fold's name; one without a value always trains
 official=(data.split.val=0.1 data.split.folds_by=speaker)
@@ -78,6 +81,12 @@ sort official.txt >folds.txt
 "$dtrain" data order p.yaml --split test "${official[@]}" 2>/dev/null | grep -q '_s0' || fail "the first fold is the default"
 expect 2 "data.split.fold: column speaker has no 4; it has 0, 1, 2, 3" "$dtrain" check p.yaml "${official[@]}" data.split.fold=4
 expect 2 "one of both" "$dtrain" check p.yaml "${official[@]}" data.split.folds=3
+expect 2 "data.split.folds_by: column 'half' holds numbers, which name no groups" "$dtrain" check p.yaml data.split.folds_by=half data.columns.half=speaker/2
+expect 2 "data.split.folds_by: no record has a value of column w" "$dtrain" check p.yaml data.split.folds_by=w data.columns.w=speaker/0
+expect 2 "has no value in column w, which says how often it is drawn" "$dtrain" check p.yaml data.weight=w data.columns.w=speaker/0
+expect 2 "has '-1' in column w, which says how often it is drawn: a weight is a number that is not negative" "$dtrain" check p.yaml data.weight=w data.columns.w=0-1
+expect 2 "has '-0.5' in column w" "$dtrain" check p.yaml data.weight=w "data.columns.w='0 - 0.5'"
+expect 2 "has all fields; none has a value of w" "$dtrain" check p.yaml data.columns.w=speaker/0 data.fields.w='{kind: real}'
 expect 2 "a fold is the test part" "$dtrain" check p.yaml "${official[@]}" data.split.test="part = 'test'"
 expect 2 "holds records of fold 1" "$dtrain" check p.yaml "${official[@]}" data.split.fold=1 data.split.val="speaker < 2"
 derive='data.columns.half="case when speaker > 1 then upper(label) || speaker end"'
