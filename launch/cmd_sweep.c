@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,9 @@ static dt_status start_run(sweep *s, launch_jobs *jobs, int run, int n_ranks) {
     int slot = 0;
     dt_info("run %d of %d: %s%s%s", run + 1, s->n_runs, r->name, output ? ", messages in " : "",
             output ? output : "");
+    json_t *old = s->metric ? sweep_validation_at(s, run, -1) : NULL;
+    r->old_step = sweep_step_of(old);
+    json_decref(old);
     r->begin_s = dt_clock_s();
     r->phase = SWEEP_RUNS;
     const int file =
@@ -105,9 +109,19 @@ static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
                 s->n_runs, r->name, r->code, seconds);
 }
 
+// Lets all runs save and end. The status, with its message, that is the reason.
+static dt_status give_up(launch_jobs *jobs, dt_status st) {
+    int slot, code;
+    launch_jobs_save(jobs);
+    do launch_jobs_wait(jobs, &slot, &code);
+    while (slot >= 0);
+    return st;
+}
+
 typedef struct training {
     launch_jobs jobs;
     int n_jobs, n_ranks;
+    bool halves;
 } training;
 
 // Trains the runs that wait.
@@ -130,7 +144,11 @@ static dt_status train_waiting(sweep *s, void *ctx) {
             n_running++;
             n_left--;
         } else if (n_running > 0) {
-            launch_jobs_wait(jobs, &slot, &code);
+            const bool looks = t->halves && !s->metric_is_there;
+            const bool ended =
+                launch_jobs_wait_for(jobs, looks ? LOOK_AGAIN_S : INFINITY, &slot, &code);
+            if (looks) st = sweep_check_metric(s);
+            if (st != DT_OK || !ended) continue;
             end_run(s, jobs, jobs->run[slot], code);
             n_running--;
         } else if (n_left > 0) {
@@ -141,13 +159,14 @@ static dt_status train_waiting(sweep *s, void *ctx) {
             launch_jobs_pause(jobs, LOOK_AGAIN_S);
         }
     }
-    if (st == DT_OK && jobs->asked)
+    if (st != DT_OK) return give_up(jobs, st);
+    if (jobs->asked)
         return dt_fail(DT_E_PREEMPTED, "%s: stopped; the same command goes on", s->dir);
-    return st;
+    return DT_OK;
 }
 
 static dt_status run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
-    training t = {.n_jobs = n_jobs, .n_ranks = n_ranks};
+    training t = {.n_jobs = n_jobs, .n_ranks = n_ranks, .halves = halve};
     launch_jobs_init(&t.jobs, n_jobs);
     dt_status st = halve ? sweep_halve(s, train_waiting, &t) : train_waiting(s, &t);
     if (st == DT_OK && sweep_has_folds(s)) st = sweep_pool(s, &t.jobs);
@@ -177,13 +196,25 @@ static dt_status show_table(sweep *s) {
     return dt_fail(DT_E_CKPT, "%s: %d of %d runs have no result", s->dir, n_missing, s->n_runs);
 }
 
+// --metric NAME, val.NAME or test.NAME
+static void read_metric(sweep *s, const char *text) {
+    s->metric = text;
+    s->metric_part = DT_SPLIT_VAL;
+    for (int p = DT_SPLIT_VAL; text && p <= DT_SPLIT_TEST; p++) {
+        const size_t n = strlen(dt_split_name(p));
+        if (strncmp(text, dt_split_name(p), n) != 0 || text[n] != '.') continue;
+        s->metric_part = (dt_split)p;
+        s->metric = text + n + 1;
+    }
+}
+
 static dt_status sweep_config(sweep *s, const launch_words *w) {
     int n_jobs, n_ranks;
     DT_TRY(launch_option_int(w, JOBS, 1, &n_jobs));
     DT_TRY(launch_option_int(w, RANKS, 1, &n_ranks));
     if (n_jobs > LAUNCH_MAX_JOBS) return dt_fail(DT_E_USAGE, "--jobs: at most %d", LAUNCH_MAX_JOBS);
     DT_TRY(launch_option_int(w, TOP, 0, &s->top));
-    s->metric = w->options[METRIC];
+    read_metric(s, w->options[METRIC]);
     int way;
     DT_TRY(launch_option_word(w, EARLY_STOP, 0, &way));
     if (w->options[EARLY_STOP]) DT_TRY(sweep_check_halving(s));

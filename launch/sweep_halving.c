@@ -10,7 +10,8 @@
 
 #include "base/arena.h"
 #include "base/log.h"
-#include "train/metric.h"
+#include "data/data.h"
+#include "train/run.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 enum { FACTOR = 3 };
 
 dt_status sweep_check_halving(const sweep *s) {
-    if (s->metric && strncmp(s->metric, "val.", 4) == 0) return DT_OK;
+    if (s->metric && s->metric_part == DT_SPLIT_VAL) return DT_OK;
     return dt_fail(DT_E_USAGE,
                    "--early-stop halving wants --metric val.NAME, such as val.accuracy: "
                    "what says which runs go on");
@@ -28,37 +29,43 @@ dt_status sweep_check_halving(const sweep *s) {
 
 // The number of the run's steps, and of steps in an epoch.
 static dt_status find_length(const sweep *s, int run, int64_t *steps, int64_t *epochs) {
-    char **words = sweep_run_words(s, run);
-    size_t n = 0;
-    while (words[2 + n]) n++;
     dt_config *c = NULL;
-    dt_run_length length = {0};
-    FILE *nowhere = fopen("/dev/null", "w");
-    dt_status st = nowhere ? dt_config_load(&c, s->config, (const char *const *)words + 2, n)
-                           : dt_fail(DT_E_STORAGE, "/dev/null cannot be opened");
+    dt_dataset *data = NULL;
+    DT_TRY(sweep_load_config(s, run, &c));
+    dt_status st = dt_data_open(&data, c, NULL, 1, NULL);
     if (st == DT_OK) {
         *epochs = c->train.epochs;
-        const int64_t batch = c->train.global_batch;
-        st = launch_check_config(c, &(dt_check_prints){0}, nowhere, &length);
-        *steps = length.n_trained / batch;
-        if (st == DT_OK && *steps < *epochs)
+        *steps = dt_run_steps(c, data->n_samples(data, DT_SPLIT_TRAIN) / c->train.global_batch);
+        if (*steps < *epochs)
             st = dt_config_fail(c, "train.epochs",
                                 "--early-stop: train.max_steps ends the run within "
                                 "its first epoch");
+        data->close(data);
     }
-    if (nowhere) fclose(nowhere);
     dt_config_destroy(c);
-    sweep_free_words(words);
     return st;
 }
 
 // The metric of the validation at the run's rung; NaN: the run has not reached the rung.
 static double value_at(const sweep *s, int run) {
     json_t *line = sweep_validation_at(s, run, s->runs[run].stop_at);
-    const json_t *v = json_object_get(line, s->metric + 4);
+    const json_t *v = json_object_get(line, s->metric);
     const double value = json_is_number(v) ? json_number_value(v) : NAN;
     json_decref(line);
     return value;
+}
+
+dt_status sweep_check_metric(sweep *s) {
+    dt_status st = DT_OK;
+    for (int r = 0; r < s->n_runs && !s->metric_is_there && st == DT_OK; r++) {
+        if (s->runs[r].phase != SWEEP_RUNS) continue;
+        json_t *line = sweep_validation_at(s, r, -1);
+        const bool is_new = sweep_step_of(line) > s->runs[r].old_step;
+        s->metric_is_there = is_new && json_object_get(line, s->metric);
+        if (is_new && !s->metric_is_there) st = sweep_fail_metric(s, line);
+        json_decref(line);
+    }
+    return st;
 }
 
 bool sweep_is_at_rung(const sweep *s, int run) {

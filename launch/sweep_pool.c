@@ -30,8 +30,7 @@ static char *path_of(const sweep *s, int run, const char *file) {
 
 bool sweep_has_folds(const sweep *s) {
     for (int i = 0; i < s->n_variables; i++)
-        if (s->variables[i].n > 1 && strcmp(s->variables[i].key, "data.split.fold") == 0)
-            return true;
+        if (s->variables[i].n > 1 && sweep_is_fold(&s->variables[i])) return true;
     return false;
 }
 
@@ -65,9 +64,10 @@ static dt_status run_words(launch_jobs *jobs, const char *const *words, const ch
 static dt_status hold_out(launch_jobs *jobs, const sweep *s, int run) {
     char *dir = dt_xprintf("%s/%s", s->dir, s->runs[run].name);
     char *predictions = path_of(s, run, PREDICTIONS), *figures = path_of(s, run, FIGURES);
-    const char *const predict[] = {"predict", dir, "--split", "test", NULL};
+    const char *const predict[] = {"predict", dir, "--split", dt_split_name(DT_SPLIT_TEST), NULL};
     const char *const eval[] = {"eval", dir, "eval.metrics=[accuracy, confusion]", NULL};
-    const bool classes = json_object_get(s->runs[run].lines[SWEEP_TEST], "accuracy") != NULL;
+    const bool classes = json_object_get(s->runs[run].lines[DT_SPLIT_TEST],
+                                         dt_metric_name(DT_METRIC_accuracy)) != NULL;
     dt_status st = DT_OK;
     if (!dt_io_exists(predictions)) st = run_words(jobs, predict, predictions);
     if (st == DT_OK && classes && !dt_io_exists(figures)) st = run_words(jobs, eval, figures);
@@ -228,7 +228,7 @@ static dt_status pool(launch_jobs *jobs, sweep *s, int first, bool several) {
 
 static bool is_whole(const sweep *s, int first) {
     for (int r = first; r < s->n_runs; r++)
-        if (sweep_same_configuration(s, first, r) && !s->runs[r].lines[SWEEP_TEST]) return false;
+        if (sweep_same_configuration(s, first, r) && !s->runs[r].lines[DT_SPLIT_TEST]) return false;
     return true;
 }
 

@@ -12,7 +12,6 @@
 #include "base/text.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -48,16 +47,6 @@ static void add_value(sweep_variable *v, char *value) {
 }
 
 // 0..4 stands for 0,1,2,3,4.
-static bool is_range(const char *value, int64_t *first, int64_t *last) {
-    char *end;
-    errno = 0;
-    *first = strtoll(value, &end, 10);
-    if (end == value || strncmp(end, "..", 2) != 0) return false;
-    const char *second = end + 2;
-    *last = strtoll(second, &end, 10);
-    return end > second && *end == 0 && errno == 0;
-}
-
 static dt_status add_range(sweep_variable *v, int64_t first, int64_t last) {
     const uint64_t n_more = (uint64_t)last - (uint64_t)first; // the difference may be no int64_t
     if (first > last || n_more >= MAX_RANGE)
@@ -103,7 +92,7 @@ static dt_status split_values(sweep_variable *v, const char *text) {
         end = value_end(text);
         char *value = dt_xprintf("%.*s", (int)(end - text), text);
         int64_t first, last;
-        if (is_range(value, &first, &last)) {
+        if (dt_config_parse_range(value, &first, &last)) {
             free(value);
             DT_TRY(add_range(v, first, last));
         } else {
@@ -228,15 +217,20 @@ static dt_status name_runs(sweep *s) {
     return st;
 }
 
+dt_status sweep_load_config(const sweep *s, int run, dt_config **out) {
+    char **words = sweep_run_words(s, run);
+    size_t n = 0;
+    while (words[2 + n]) n++;
+    const dt_status st = dt_config_load(out, s->config, (const char *const *)words + 2, n);
+    sweep_free_words(words);
+    return st;
+}
+
 // A mistake in any combination is found before the first run starts.
 static dt_status check_runs(sweep *s) {
     for (int r = 0; r < s->n_runs; r++) {
-        char **words = sweep_run_words(s, r);
-        size_t n = 0;
-        while (words[2 + n]) n++;
         dt_config *c = NULL;
-        dt_status st = dt_config_load(&c, s->config, (const char *const *)words + 2, n);
-        sweep_free_words(words);
+        const dt_status st = sweep_load_config(s, r, &c);
         if (st != DT_OK) return dt_fail_context(st, "run %s", s->runs[r].name);
         dt_config_destroy(c);
     }
@@ -285,8 +279,7 @@ void sweep_fini(sweep *s) {
     }
     for (int r = 0; s->runs && r < s->n_runs; r++) {
         free(s->runs[r].name);
-        json_decref(s->runs[r].lines[SWEEP_VAL]);
-        json_decref(s->runs[r].lines[SWEEP_TEST]);
+        for (int p = DT_SPLIT_VAL; p <= DT_SPLIT_TEST; p++) json_decref(s->runs[r].lines[p]);
         json_decref(s->runs[r].pooled);
         free(s->runs[r].best);
     }

@@ -29,79 +29,86 @@ static bool is_best(const json_t *line) {
 
 // Keeps of each part the line of the best checkpoint, or of the last where none is the best.
 static void take_line(sweep_run *r, json_t *line) {
-    static const char *const parts[] = {[SWEEP_VAL] = "val", [SWEEP_TEST] = "test"};
     const char *split = json_string_value(json_object_get(line, "split"));
     const char *best = json_string_value(json_object_get(line, "chosen_by"));
     if (best && !r->best) r->best = dt_xstrdup(best);
-    for (int p = 0; split && p < 2; p++) {
-        if (strcmp(split, parts[p]) != 0 || (r->lines[p] && !is_best(line))) continue;
+    for (int p = DT_SPLIT_VAL; split && p <= DT_SPLIT_TEST; p++) {
+        if (strcmp(split, dt_split_name(p)) != 0 || (r->lines[p] && !is_best(line))) continue;
         json_decref(r->lines[p]);
         r->lines[p] = json_incref(line);
     }
 }
 
-static int64_t step_of(const json_t *line) {
-    return json_integer_value(json_object_get(line, "step"));
+int64_t sweep_step_of(const json_t *record) {
+    return record ? json_integer_value(json_object_get(record, "step")) : -1;
 }
 
-json_t *sweep_validation_at(const sweep *s, int run, int64_t step) {
-    char *path = dt_xprintf("%s/%s/metrics.jsonl", s->dir, s->runs[run].name), *text = NULL;
+// The records in a file of the run whose lines begin like `begin`: an array, empty where there is no file.
+static json_t *read_records(const sweep *s, int run, const char *file, const char *begin) {
+    char *path = dt_xprintf("%s/%s/%s", s->dir, s->runs[run].name, file), *text = NULL;
     size_t n = 0;
-    json_t *found = NULL;
+    json_t *all = json_array();
     dt_status st = dt_io_exists(path) ? dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) : DT_E_CKPT;
     for (char *p = text, *end; st == DT_OK && *p; p = end) {
         end = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
-        if (strncmp(p, "{\"kind\":\"eval\"", 14) != 0) continue;
-        json_t *line = json_loadb(p, (size_t)(end - p), 0, NULL);
-        const char *split = json_string_value(json_object_get(line, "split"));
-        if (split && strcmp(split, "val") == 0 && step_of(line) == step) {
-            json_decref(found);
-            found = json_incref(line);
-        }
-        json_decref(line);
+        json_t *line = strncmp(p, begin, strlen(begin)) == 0
+                           ? json_loadb(p, (size_t)(end - p), 0, NULL)
+                           : NULL;
+        if (line) json_array_append_new(all, line);
     }
     if (st != DT_OK) dt_error_clear();
     free(text);
     free(path);
+    return all;
+}
+
+json_t *sweep_validation_at(const sweep *s, int run, int64_t step) {
+    json_t *all = read_records(s, run, "metrics.jsonl", "{\"kind\":\"eval\""), *found = NULL, *line;
+    size_t i;
+    json_array_foreach(all, i, line) {
+        const char *split = json_string_value(json_object_get(line, "split"));
+        if (split && strcmp(split, dt_split_name(DT_SPLIT_VAL)) == 0 &&
+            (step < 0 || sweep_step_of(line) == step))
+            found = line;
+    }
+    json_incref(found);
+    json_decref(all);
     return found;
 }
 
 void sweep_read_result(sweep *s, int run) {
     sweep_run *r = &s->runs[run];
-    char *path = dt_xprintf("%s/%s/result.json", s->dir, r->name), *text = NULL;
-    size_t n = 0;
-    dt_status st = dt_io_exists(path) ? dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) : DT_E_CKPT;
-    for (char *p = text, *end; st == DT_OK && *p; p = end) {
-        end = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
-        json_t *line = json_loadb(p, (size_t)(end - p), 0, NULL);
-        if (line) take_line(r, line);
-        json_decref(line);
+    json_t *all = read_records(s, run, "result.json", ""), *line, **val = &r->lines[DT_SPLIT_VAL],
+           **test = &r->lines[DT_SPLIT_TEST];
+    size_t i;
+    json_array_foreach(all, i, line) take_line(r, line);
+    json_decref(all);
+    if (*val && *test && sweep_step_of(*val) != sweep_step_of(*test)) {
+        json_decref(*test); // a test of other weights: the best were not tested
+        *test = NULL;
     }
-    if (r->lines[0] && r->lines[1] && step_of(r->lines[0]) != step_of(r->lines[1])) {
-        json_decref(r->lines[SWEEP_TEST]); // a test of other weights: the best were not tested
-        r->lines[SWEEP_TEST] = NULL;
-    }
-    if (st != DT_OK) dt_error_clear();
     // for the best checkpoint the validation's result has only the metric that chose it
-    if (s->metric && r->lines[SWEEP_VAL]) {
-        json_t *all = sweep_validation_at(s, run, step_of(r->lines[SWEEP_VAL]));
-        if (all) json_object_update_missing(r->lines[SWEEP_VAL], all);
-        json_decref(all);
+    if (s->metric && *val) {
+        json_t *more = sweep_validation_at(s, run, sweep_step_of(*val));
+        if (more) json_object_update_missing(*val, more);
+        json_decref(more);
     }
-    free(text);
-    free(path);
 }
 
 // ---- configurations --------------------------------------------------------------------------------
 
+bool sweep_is_fold(const sweep_variable *v) {
+    return strcmp(v->key, DT_KEY_NAME(data.split.fold)) == 0;
+}
+
 // Folds and seeds repeat a configuration; every other key that varies makes another one.
 bool sweep_is_repeat(const sweep_variable *v) {
-    return strcmp(v->key, "data.split.fold") == 0 || strcmp(v->key, "run.seed") == 0 ||
-           strcmp(v->key, "data.split.seed") == 0;
+    return sweep_is_fold(v) || strcmp(v->key, DT_KEY_NAME(run.seed)) == 0 ||
+           strcmp(v->key, DT_KEY_NAME(data.split.seed)) == 0;
 }
 
 bool sweep_has_result(const sweep_run *r) {
-    return r->lines[SWEEP_VAL] || r->lines[SWEEP_TEST];
+    return r->lines[DT_SPLIT_VAL] || r->lines[DT_SPLIT_TEST];
 }
 
 bool sweep_same_configuration(const sweep *s, int a, int b) {
@@ -114,7 +121,7 @@ bool sweep_same_configuration(const sweep *s, int a, int b) {
 
 // A number of the results.
 typedef struct column {
-    sweep_part part;
+    dt_split part;
     const char *name; // as in the results
     char *title;      // "val.accuracy"
 } column;
@@ -130,14 +137,14 @@ typedef struct table {
     int *n_results;     // (n_rows)
 } table;
 
-static bool has_part(const sweep *s, sweep_part part) {
+static bool has_part(const sweep *s, dt_split part) {
     bool has = false;
     for (int r = 0; r < s->n_runs; r++) has = has || s->runs[r].lines[part];
     return has;
 }
 
 static bool has_results(const sweep *s) {
-    return has_part(s, SWEEP_VAL) || has_part(s, SWEEP_TEST);
+    return has_part(s, DT_SPLIT_VAL) || has_part(s, DT_SPLIT_TEST);
 }
 
 static const json_t *number(const sweep *s, int run, const column *c) {
@@ -145,13 +152,17 @@ static const json_t *number(const sweep *s, int run, const column *c) {
     return json_is_number(v) ? v : NULL;
 }
 
-static void add_column(table *t, sweep_part part, const char *name) {
+// Whether a member of a record is a metric.
+static bool is_metric(const char *name, const json_t *value) {
+    return json_is_number(value) && strcmp(name, "step") != 0 && strcmp(name, "samples") != 0;
+}
+
+static void add_column(table *t, dt_split part, const char *name) {
     for (int i = 0; i < t->n_columns; i++)
         if (t->columns[i].part == part && strcmp(t->columns[i].name, name) == 0) return;
-    if (strcmp(name, "step") == 0 || strcmp(name, "samples") == 0) return;
     t->columns = dt_xgrow(t->columns, (size_t)t->n_columns, sizeof *t->columns);
     t->columns[t->n_columns++] =
-        (column){part, name, dt_xprintf("%s.%s", part == SWEEP_VAL ? "val" : "test", name)};
+        (column){part, name, dt_xprintf("%s.%s", dt_split_name(part), name)};
 }
 
 bool sweep_metric_is_lower(const char *metric) {
@@ -162,33 +173,37 @@ bool sweep_metric_is_lower(const char *metric) {
     return false;
 }
 
+dt_status sweep_fail_metric(const sweep *s, const json_t *other) {
+    char there[512] = "";
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)other, key, value) if (is_metric(key, value))
+        dt_text_list(there, sizeof there, key);
+    return dt_fail(DT_E_USAGE, "--metric %s.%s: no run has it%s%s", dt_split_name(s->metric_part),
+                   s->metric, *there ? "; there is " : "", there);
+}
+
 // --metric: the column by which rows are ordered.
 static dt_status find_metric(table *t) {
     const sweep *s = t->s;
-    const bool test = strncmp(s->metric, "test.", 5) == 0, val = strncmp(s->metric, "val.", 4) == 0;
-    const sweep_part part = test ? SWEEP_TEST : SWEEP_VAL;
-    const char *name = s->metric + (test ? 5 : val ? 4 : 0), *key;
-    char there[512] = "";
-    json_t *value;
+    const json_t *other = NULL;
     for (int r = 0; r < s->n_runs; r++) {
-        if (json_is_number(json_object_get(s->runs[r].lines[part], name))) {
-            add_column(t, part, name);
+        const json_t *line = s->runs[r].lines[s->metric_part];
+        if (is_metric(s->metric, json_object_get(line, s->metric))) {
+            add_column(t, s->metric_part, s->metric);
             return DT_OK;
         }
-        const bool first = !*there;
-        json_object_foreach(s->runs[r].lines[part], key, value) if (first && json_is_number(value))
-            dt_text_list(there, sizeof there, key);
+        other = other ? other : line;
     }
-    return dt_fail(DT_E_USAGE, "--metric %s: no run has it%s%s", s->metric,
-                   *there ? "; there is " : "", there);
+    return sweep_fail_metric(s, other);
 }
 
 // The metric that chose the best checkpoints comes first and orders the rows. Beside a test it is the only column of
 // the validation.
 static void find_columns(table *t) {
     const sweep *s = t->s;
-    const sweep_part by = has_part(s, SWEEP_VAL) ? SWEEP_VAL : SWEEP_TEST;
-    const sweep_part rest = has_part(s, SWEEP_TEST) ? SWEEP_TEST : SWEEP_VAL;
+    const dt_split by = has_part(s, DT_SPLIT_VAL) ? DT_SPLIT_VAL : DT_SPLIT_TEST;
+    const dt_split rest = has_part(s, DT_SPLIT_TEST) ? DT_SPLIT_TEST : DT_SPLIT_VAL;
     for (int r = 0; r < s->n_runs && t->n_columns == 0; r++)
         if (s->runs[r].best && s->runs[r].lines[by]) add_column(t, by, s->runs[r].best);
     t->ordered = t->n_columns > 0;
@@ -196,7 +211,7 @@ static void find_columns(table *t) {
     for (int r = 0; r < s->n_runs; r++) {
         const char *name;
         json_t *value;
-        json_object_foreach(s->runs[r].lines[rest], name, value) if (json_is_number(value))
+        json_object_foreach(s->runs[r].lines[rest], name, value) if (is_metric(name, value))
             add_column(t, rest, name);
     }
 }
@@ -307,9 +322,10 @@ static void print_runs(const table *t, FILE *out) {
             fputc(',', out);
             dt_text_print_cell(out, sweep_value(s, r, i));
         }
-        const json_t *line = run->lines[SWEEP_VAL] ? run->lines[SWEEP_VAL] : run->lines[SWEEP_TEST];
+        const json_t *line =
+            run->lines[DT_SPLIT_VAL] ? run->lines[DT_SPLIT_VAL] : run->lines[DT_SPLIT_TEST];
         fprintf(out, ",%d,", run->code);
-        if (line) fprintf(out, "%" PRId64, step_of(line));
+        if (line) fprintf(out, "%" PRId64, sweep_step_of(line));
         for (int m = 0; m < t->n_columns; m++) {
             const json_t *v = number(s, r, &t->columns[m]);
             fputc(',', out);
@@ -321,6 +337,7 @@ static void print_runs(const table *t, FILE *out) {
 
 // "lr=1e-3  val.accuracy 0.9431 ± 0.0021  test.accuracy 0.94  (5 of 5 runs)"
 static void print_text(const table *t, const int *order, FILE *out) {
+    static const dt_metric_id POOLED[] = {DT_METRIC_accuracy, DT_METRIC_macro_f1};
     const sweep *s = t->s;
     for (int k = 0; k < t->n_rows && (s->top == 0 || k < s->top); k++) {
         int row = order[k], n_runs = 0;
@@ -341,10 +358,9 @@ static void print_text(const table *t, const int *order, FILE *out) {
             fprintf(out, "  ");
         }
         const json_t *pooled = s->runs[t->rows[row]].pooled;
-        if (pooled)
-            fprintf(out, "pooled.accuracy %.4g  pooled.macro_f1 %.4g  ",
-                    json_number_value(json_object_get(pooled, "accuracy")),
-                    json_number_value(json_object_get(pooled, "macro_f1")));
+        for (size_t m = 0; pooled && m < sizeof POOLED / sizeof *POOLED; m++)
+            fprintf(out, "pooled.%s %.4g  ", dt_metric_name(POOLED[m]),
+                    json_number_value(json_object_get(pooled, dt_metric_name(POOLED[m]))));
         fprintf(out, "(%d of %d runs)\n", t->n_results[row], n_runs);
     }
 }
@@ -371,7 +387,7 @@ dt_status sweep_write_table(const sweep *s, FILE *out) {
     find_columns(&t);
     find_rows(&t);
     // a test part that was used for choosing no longer estimates the error on new data
-    if (t.ordered && t.columns[0].part == SWEEP_TEST)
+    if (t.ordered && t.columns[0].part == DT_SPLIT_TEST)
         dt_warn("%s: the order is by %s, which is not fit for choosing; %s",
                 s->metric ? "--metric" : "no run has a validation part", t.columns[0].title,
                 s->metric ? "take one of val" : "give data.split.val");

@@ -137,6 +137,8 @@ typedef struct dt_config_target dt_config_target;
 // A key, for those who name one instead of reading it: DT_KEY(train.micro_batch).
 typedef size_t dt_key;
 #define DT_KEY(path) offsetof(dt_config, path)
+// The key's name, "train.micro_batch", which the compiler checks.
+#define DT_KEY_NAME(path) ((void)DT_KEY(path), #path)
 
 // ---- loading -----------------------------------------------------------------------------------------
 // Reads `path` ("-" = stdin) and applies overrides "key=value" (value parsed as YAML flow text).
@@ -200,6 +202,8 @@ dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, .
 // ---- the whole ------------------------------------------------------------------------------------
 // A size as a key of type BYTES takes it: "4GiB".
 bool dt_config_parse_bytes(const char *text, double *bytes);
+// Two whole numbers, as "0..4".
+bool dt_config_parse_range(const char *text, int64_t *first, int64_t *last);
 // YAML text of the resolved tree, keys in table order; heap, caller frees.
 char *dt_config_dump(const dt_config *c);
 // Every value of the resolved tree, in that order: the key's path, the value as YAML, and the default's text (NULL: it

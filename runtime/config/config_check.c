@@ -11,7 +11,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -495,10 +494,8 @@ static dt_status check_field(dt_config *c, const dt_config_field *f) {
 
 bool dt_config_trace_steps(const dt_config *c, int64_t *begin, int64_t *end) {
     const char *steps = c->metrics.trace.steps;
-    int n = 0;
     *begin = *end = 0;
-    return !steps || (sscanf(steps, "%" SCNd64 "..%" SCNd64 "%n", begin, end, &n) == 2 &&
-                      !steps[n] && *begin >= 0 && *end > *begin);
+    return !steps || (dt_config_parse_range(steps, begin, end) && *begin >= 0 && *end > *begin);
 }
 
 static dt_status check_trace(const dt_config *c) {

@@ -16,6 +16,16 @@ bool config_parse_int(const char *text, int64_t *out) {
     return errno == 0;
 }
 
+bool dt_config_parse_range(const char *text, int64_t *first, int64_t *last) {
+    char *end;
+    errno = 0;
+    *first = strtoll(text, &end, 10);
+    if (end == text || strncmp(end, "..", 2) != 0) return false;
+    const char *second = end + 2;
+    *last = strtoll(second, &end, 10);
+    return end > second && *end == 0 && errno == 0;
+}
+
 // A decimal number at the start of `text`; sets *end behind it.
 static bool leading_number(const char *text, double *out, const char **end) {
     const char *p = text + (*text == '-' || *text == '+');

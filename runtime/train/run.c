@@ -43,6 +43,12 @@ double dt_run_timeout_s(const dt_config *c, double otherwise) {
     return c->comm.timeout.is_auto ? otherwise : dt_answer(c->comm.timeout);
 }
 
+int64_t dt_run_steps(const dt_config *c, int64_t steps_per_epoch) {
+    const int64_t n = steps_per_epoch * c->train.epochs;
+    const int64_t most = c->train.max_steps.has ? c->train.max_steps.value : n;
+    return most < n ? most : n;
+}
+
 void dt_run_set_deadline(dt_open_run *r, double seconds) {
     r->comm->set_deadline(r->comm, seconds);
     if (r->device_comm) r->device_comm->set_deadline(r->device_comm, seconds);
@@ -101,14 +107,9 @@ static dt_status resolve_threads(dt_open_run *r) {
 
 // device.winograd: auto takes the value that the run began with.
 static bool allows_winograd(const dt_open_run *r) {
-    dt_config *old = NULL;
-    const char *text = r->record.config;
-    bool off = r->config->device.winograd == DT_WINOGRAD_off;
-    if (!text || off) return !off;
-    if (dt_config_parse(&old, "config", text, strlen(text), NULL, 0) == DT_OK)
-        off = old->device.winograd == DT_WINOGRAD_off;
-    dt_config_destroy(old);
-    return !off;
+    const dt_config *old = r->record.config;
+    return r->config->device.winograd != DT_WINOGRAD_off &&
+           !(old && old->device.winograd == DT_WINOGRAD_off);
 }
 
 // Where chosen engines are kept for the next run: beside data.cache_dir's default. Heap; NULL: nowhere.
@@ -275,9 +276,7 @@ static dt_status measure(dt_open_run *r) {
                        "the training split has %lld samples, fewer than train.global_batch (%d): "
                        "lower it",
                        (long long)n, dt_run_global_batch(r));
-    r->record.total_steps = per_epoch * c->train.epochs;
-    if (c->train.max_steps.has && c->train.max_steps.value < r->record.total_steps)
-        r->record.total_steps = c->train.max_steps.value;
+    r->record.total_steps = dt_run_steps(c, per_epoch);
     DT_TRY(check_within(r));
     if (!validates && c->train.early_stop.patience.has)
         return dt_config_fail(c, "train.early_stop.patience",

@@ -107,6 +107,8 @@ dt_status dt_run_set_replicas(dt_open_run *r, int n);
 void dt_run_answer(dt_open_run *r);
 // How long other ranks are waited for; not collective.
 void dt_run_set_deadline(dt_open_run *r, double seconds);
+// Steps of a run: train.epochs, or fewer where train.max_steps says so.
+int64_t dt_run_steps(const dt_config *c, int64_t steps_per_epoch);
 // comm.timeout, or `otherwise` where that is auto.
 double dt_run_timeout_s(const dt_config *c, double otherwise);
 // The threads of a rank that commit or evaluate.

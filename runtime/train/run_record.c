@@ -21,7 +21,7 @@ void dt_record_init(dt_run_record *s) {
 }
 
 void dt_record_fini(dt_run_record *s) {
-    free(s->config);
+    dt_config_destroy(s->config);
     free(s->environment);
     free(s->engines);
     free(s->version);
@@ -94,7 +94,9 @@ void dt_record_build(const dt_run_record *s, dt_json *j) {
     dt_json_raw(j, "classes", s->classes ? s->classes : "{}");
     dt_json_string(j, "environment", text_or_empty(s->environment));
     if (s->engines) dt_json_string(j, "engines", s->engines);
-    dt_json_string(j, "config", text_or_empty(s->config));
+    char *config = s->config ? dt_config_dump(s->config) : NULL;
+    dt_json_string(j, "config", text_or_empty(config));
+    free(config);
     dt_json_end_object(j);
 }
 
@@ -223,23 +225,22 @@ dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text)
     if (!s->classes && !r.bad) r.bad = "classes";
     s->environment = dt_xstrdup(read_text(&r, "environment"));
     if (json_object_get(root, "engines")) s->engines = dt_xstrdup(read_text(&r, "engines"));
-    s->config = dt_xstrdup(read_text(&r, "config"));
+    const char *config = read_text(&r, "config");
+    dt_status st = DT_OK;
+    if (r.bad)
+        st = dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range",
+                     where, r.bad);
+    else if (dt_config_parse(&s->config, where, config, strlen(config), NULL, 0) != DT_OK)
+        st = dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
     json_decref(root);
-    if (!r.bad) return DT_OK;
-    dt_record_fini(s);
-    return dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where,
-                   r.bad);
+    if (st != DT_OK) dt_record_fini(s);
+    return st;
 }
 
 // The counts must be what its own config asks for, and the config must mean the network that it did.
 static dt_status check_config(const dt_run_record *s, const char *where) {
-    dt_config *c = NULL;
-    if (dt_config_parse(&c, "config", s->config, strlen(s->config), NULL, 0) != DT_OK)
-        return dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
-    const char *bad = dt_resolve_find_bad(&s->resolved, c);
-    const bool other_layers = s->networks < DT_NETWORKS && c->model.layers;
-    dt_config_destroy(c);
-    if (other_layers)
+    const char *bad = dt_resolve_find_bad(&s->resolved, s->config);
+    if (s->networks < DT_NETWORKS && s->config->model.layers)
         return dt_fail(DT_E_CKPT,
                        "%s: model.layers meant another network when this run began: conv padded "
                        "by default, avg_pool left padding out. Train it anew, with `pad: same` and "

@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "config/words.h"
+#include "config/config.h"
 
 #include <stdint.h>
 
@@ -35,7 +35,7 @@ typedef struct dt_run_record {
     uint64_t seed;
     int world_size;
     uint64_t host_layout_hash; // dt_comm.host_layout_hash
-    char *config;              // YAML as given (autos unresolved): what a resume is compared with
+    dt_config *config;         // as given (autos unresolved): what a resume is compared with
     char *environment;         // backend, ISA, library
     char *engines; // chosen by timing (dt_backend.choices); NULL: the backend chooses none
     char *version; // of dtrain

@@ -59,12 +59,6 @@ static dt_status open_directory(dt_open_run *r) {
     return st;
 }
 
-static int64_t steps_of(const dt_config *c, int64_t steps_per_epoch) {
-    const int64_t n = steps_per_epoch * c->train.epochs;
-    const int64_t most = c->train.max_steps.has ? c->train.max_steps.value : n;
-    return most < n ? most : n;
-}
-
 static bool same_rates(const dt_config *old, const dt_config *given, const dt_run_record *s,
                        int64_t total) {
     dt_schedule a, b;
@@ -100,7 +94,7 @@ static bool same_phases(const dt_config *c, const dt_run_record *s, int64_t tota
 static bool may_grow(dt_config *old, dt_config *given, const dt_run_record *s) {
     const dt_key keys[] = {DT_KEY(train.epochs), DT_KEY(train.max_steps)};
     const char *was, *is;
-    const int64_t total = steps_of(given, s->steps_per_epoch);
+    const int64_t total = dt_run_steps(given, s->steps_per_epoch);
     if (total <= s->total_steps || !same_rates(old, given, s, total) ||
         !same_phases(given, s, total))
         return false;
@@ -115,15 +109,12 @@ static bool may_grow(dt_config *old, dt_config *given, const dt_run_record *s) {
 
 // Whether the config is the one that the run began with, in all that changes numbers.
 static dt_status compare_config(dt_open_run *r) {
-    dt_config *old = NULL, *given = dt_config_copy(r->given);
     const dt_run_record *s = &r->record;
-    const char *was = NULL, *is = NULL, *key = NULL;
-    dt_status st =
-        dt_config_parse(&old, "checkpoint's config", s->config, strlen(s->config), NULL, 0);
-    if (st == DT_OK) {
-        dt_resolve_align(old, given, &s->resolved);
-        key = dt_config_first_numeric_difference(old, given, &was, &is);
-    }
+    dt_config *old = dt_config_copy(s->config), *given = dt_config_copy(r->given);
+    const char *was = NULL, *is = NULL;
+    dt_status st = DT_OK;
+    dt_resolve_align(old, given, &s->resolved);
+    const char *key = dt_config_first_numeric_difference(old, given, &was, &is);
     const bool longer =
         key && (strcmp(key, "train.epochs") == 0 || strcmp(key, "train.max_steps") == 0);
     if (longer && may_grow(old, given, s))
@@ -278,8 +269,7 @@ dt_status dt_run_read_teacher(dt_open_run *r) {
         t->step = state.step > 0 ? state.step - 1 : 0;
         t->total_steps = state.total_steps;
         t->steps_per_epoch = state.steps_per_epoch;
-        st = dt_config_parse(&t->config, "the teacher's config", state.config, strlen(state.config),
-                             NULL, 0);
+        t->config = dt_config_copy(state.config);
     }
     dt_record_fini(&state);
     free(text);
@@ -352,8 +342,8 @@ void dt_run_fill_record(dt_open_run *r) {
     s->host_layout_hash = r->comm->host_layout_hash;
     s->data_fingerprint = r->data->fingerprint;
     s->resolved = r->answers;
-    free(s->config);
-    s->config = dt_config_dump(r->given);
+    dt_config_destroy(s->config);
+    s->config = dt_config_copy(r->given);
     free(s->version);
     s->version = dt_xstrdup(r->args.version);
     if (!s->environment) s->environment = dt_record_environment(b->describe(b));

@@ -94,7 +94,7 @@ grep -q "warning: --metric: the order is by test.accuracy, which is not fit for 
 [ "$(wc -l <"$work/runs/val/sweep.csv")" = 4 ] || fail "--top leaves rows out of sweep.csv"
 code=0
 (cd "$work" && "$DTRAIN" sweep "$config" run.name=val train.optimizer.lr=1e-1,1e-2,1e-3 --table --metric val.mae >/dev/null 2>"$work/log") || code=$?
-[ $code = 2 ] && grep -q "no run has it; there is step, accuracy" "$work/log" || fail "--metric val.mae: $(cat "$work/log")"
+[ $code = 2 ] && grep -q "no run has it; there is accuracy" "$work/log" || fail "--metric val.mae: $(cat "$work/log")"
 
 # -- values that are drawn: as many runs as values, the same again, evenly by their logarithm
 drawn() { ( (cd "$work" && "$DTRAIN" sweep "$config" run.name=drawn "$@" --table 2>&1 || true) | grep -o 'lr=[^ ]* *weight_decay=[^ ]*\|[0-9]* of [0-9]* runs have no result'); }
@@ -137,6 +137,10 @@ best=$(awk -F, 'NR == 2 {print $1}' "$work/runs/h/sweep.csv")
 train_alone=(run.name=alone 'eval.every=1 epoch' train.max_steps=null train.epochs=9 "train.optimizer.lr=$best")
 "$DTRAIN" "$config" run.dir="$work/runs" "${train_alone[@]}" >/dev/null 2>>"$work/log" || fail "alone"
 [ "$(hash "$work/runs/alone")" = "$(hash "$work/runs/h/lr=$best")" ] || fail "pauses change the training"
+code=0
+sweep run.name=h3 'eval.every=1 epoch' train.max_steps=null train.epochs=9 'train.optimizer.lr=log(1e-5,1e-1,9)' --early-stop halving --metric val.recall >/dev/null || code=$?
+[ $code = 2 ] && grep -q -- "--metric val.recall: no run has it; there is accuracy, top5, loss" "$work/log" || fail "halving by a metric that is not there: exit $code"
+[ "$(ls -d "$work"/runs/h3/lr=*/ | wc -l)" = 1 ] || fail "other runs were trained before --metric was looked at"
 code=0
 sweep run.name=h2 train.optimizer.lr=1e-3,1e-2 --early-stop halving >/dev/null || code=$?
 [ $code = 2 ] && grep -q "wants --metric val.NAME" "$work/log" || fail "halving without a metric: exit $code"
