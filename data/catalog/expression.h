@@ -66,14 +66,14 @@ typedef struct dt_cell {
 dt_cell dt_cell_text(const char *text);    // NULL: no value
 dt_cell dt_cell_decimal(const char *text); // a number that is stored as text; NULL: no value
 dt_cell dt_cell_real(double value);        // NaN: no value
-// Whether it is a number that a signed 64-bit integer holds.
+// Whether the cell is a number that a signed 64-bit integer holds.
 bool dt_cell_is_whole(const dt_cell *v);
 // The text of a value that is not null, in `buffer` if it has none.
 const char *dt_cell_string(const dt_cell *v, char buffer[DT_REAL_CHARS]);
 
 // Whether the expression is true of a record; values[i] is that of name i. Any thread.
 bool dt_expr_is_true(const dt_expr *e, const dt_cell *values);
-// Its value; texts that are made lie in `scratch`, others where values and literals have them.
+// The expression's value. Its text lies in `scratch` if the expression makes it, else where a value or literal has it.
 dt_cell dt_expr_value(const dt_expr *e, const dt_cell *values, dt_arena *scratch);
 
 #endif

@@ -37,8 +37,8 @@ struct dt_composer {
     const dt_raw_item *item;
     dt_transform_record in;
     uint64_t source_hash;
-    const uint8_t *own; // its bytes, if they are in the chunk already
-    bool is_large;      // only its head is in memory
+    const uint8_t *own; // the item's bytes, if they are in the chunk already
+    bool is_large;      // only the head of the item is in memory
 };
 
 // ---- memory -------------------------------------------------------------------------------------------

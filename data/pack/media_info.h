@@ -10,8 +10,8 @@ typedef struct dt_media_info { // NaN: does not apply, or the header does not sa
     double width, height, channels, samples, rate;
 } dt_media_info;
 
-// JPEG, PNG, WebP, BMP, PBM/PGM/PPM, WAV, FLAC, Ogg (Vorbis, Opus) and FITS, known by their first bytes. `head`: the member or its
-// beginning; `size`: of the whole. False: another format, or cut before the shape. Any bytes are safe.
+// JPEG, PNG, WebP, BMP, PBM/PGM/PPM, WAV, FLAC, Ogg (Vorbis, Opus) and FITS, known by their first bytes. `head`: the
+// member or its beginning; `size`: of the whole member. False: another format, or a cut header. Any bytes are safe.
 bool dt_media_info_read(dt_media_info *out, dt_span head, uint64_t size);
 
 #endif

@@ -9,7 +9,7 @@
 
 typedef struct dt_plan_chunk {
     size_t first, n; // items
-    bool is_large;   // its one item goes from file to file, never as a whole through memory
+    bool is_large;   // the chunk's one item goes from file to file, never as a whole through memory
     uint64_t size;   // estimated
 } dt_plan_chunk;
 
