@@ -27,12 +27,12 @@ static const launch_option options[] = {
     [TTA] = {"--tta", "flip,scale", "mean over changed images, too: mirrored, 1.15 times as large"},
     {NULL}};
 
-// Of each run, and of each way to change its images.
 enum { MOST = 256 };
 typedef struct job {
     dt_predict_request r;
-    dt_config *configs[MOST];
+    dt_config *configs[MOST]; // of each run
     int n;
+    bool flips;   // --tta
     bool of_part; // --split
 } job;
 
@@ -48,54 +48,41 @@ static dt_status body(const dt_trainer_args *a, void *ctx) {
     return st;
 }
 
-// A copy of `plain` in which all images are changed as `list` says.
-static dt_status add_changed(job *j, const dt_config *plain, const char *run, const char *list) {
-    dt_config *c = dt_config_copy(plain);
-    int n_images = 0;
-    j->configs[j->n++] = c;
-    for (int i = 0; i < plain->data.n_fields; i++) {
-        if (plain->data.fields[i].kind != DT_FIELD_image) continue;
-        dt_config_set_entry(c, DT_KEY(data.augment), plain->data.fields[i].id, list);
-        n_images++;
+// The words of --tta.
+static dt_status read_changes(job *j, char *words) {
+    static const char *const NAMES[DT_PREDICT_CHANGES] = {"flip", "scale"};
+    static const char *const LISTS[DT_PREDICT_CHANGES] = {
+        "[{flip: {axis: horizontal, p: 1}}]", "[{affine: {degrees: 0, scale: [1.15, 1.15]}}]"};
+    char *rest = NULL;
+    for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        int i = 0;
+        while (i < DT_PREDICT_CHANGES && strcmp(NAMES[i], word) != 0) i++;
+        if (i == DT_PREDICT_CHANGES)
+            return dt_fail(DT_E_USAGE, "--tta: '%s' is none of flip, scale", word);
+        for (int k = 0; k < j->r.n_changes; k++)
+            if (j->r.changes[k] == LISTS[i])
+                return dt_fail(DT_E_USAGE, "--tta: '%s' is there twice", word);
+        j->r.changes[j->r.n_changes++] = LISTS[i];
+        j->flips |= i == 0;
     }
-    return n_images ? DT_OK : dt_fail(DT_E_USAGE, "--tta changes images, and %s has none", run);
+    return DT_OK;
 }
 
-// A mean over an image and its mirror image says nothing of numbers that change sign between them.
-static dt_status check_flip(const dt_config *c) {
-    for (int i = 0; i < c->data.n_fields; i++)
-        if (c->data.fields[i].mirror)
+// Whether all its images can be changed so. A mean over an image and its mirror image says nothing of numbers that
+// change sign between them.
+static dt_status check_changes(const job *j, const dt_config *c) {
+    int n_images = 0;
+    for (int i = 0; i < c->data.n_fields; i++) {
+        n_images += c->data.fields[i].kind == DT_FIELD_image;
+        if (j->flips && c->data.fields[i].mirror)
             return dt_fail(DT_E_USAGE,
                            "--tta flip: field %s changes sign with the image "
                            "(data.fields.%s.mirror): take scale alone",
                            c->data.fields[i].id, c->data.fields[i].id);
-    return DT_OK;
-}
-
-// The run as it is, then once for each word of --tta, in which all its images are changed in one way.
-static dt_status load_variants(job *j, const char *run, const char *set, const launch_words *w,
-                               int n_paths) {
-    static const struct {
-        const char *name, *list;
-    } ways[] = {{"flip", "[{flip: {axis: horizontal, p: 1}}]"},
-                {"scale", "[{affine: {degrees: 0, scale: [1.15, 1.15]}}]"}};
-    char *words = dt_xstrdup(w->options[TTA] ? w->options[TTA] : ""), *rest = NULL;
-    dt_config **plain = &j->configs[j->n];
-    dt_status st =
-        launch_load_for_set(plain, run, set, j->of_part ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN,
-                            w->words + n_paths, w->n_words - n_paths);
-    if (st == DT_OK) j->n++;
-    for (char *word = strtok_r(words, ",", &rest); word && st == DT_OK;
-         word = strtok_r(NULL, ",", &rest)) {
-        size_t i = 0;
-        while (i < 2 && strcmp(ways[i].name, word) != 0) i++;
-        if (i == 2) st = dt_fail(DT_E_USAGE, "--tta: '%s' is none of flip, scale", word);
-        if (j->n == MOST) st = dt_fail(DT_E_USAGE, "more than %d runs and variants", MOST);
-        if (st == DT_OK && i == 0) st = check_flip(*plain);
-        if (st == DT_OK) st = add_changed(j, *plain, run, ways[i].list);
     }
-    free(words);
-    return st;
+    return n_images || j->r.n_changes == 0
+               ? DT_OK
+               : dt_fail(DT_E_USAGE, "--tta changes images, and %s has none", c->run.name);
 }
 
 static bool is_run(const char *path) {
@@ -113,10 +100,13 @@ static dt_status load_all(job *j, const launch_words *w, int n_paths) {
         return dt_fail(DT_E_USAGE, "dtrain predict wants a run, or several, and a data set (or "
                                    "--split of the run's own); see dtrain predict --help");
     for (int i = 0; i < n_runs; i++) {
-        if (j->n == MOST) return dt_fail(DT_E_USAGE, "more than %d runs and variants", MOST);
-        DT_TRY(load_variants(j, w->words[i], own ? NULL : w->words[n_runs], w, n_paths));
+        if (j->n == MOST) return dt_fail(DT_E_USAGE, "more than %d runs", MOST);
+        DT_TRY(launch_load_for_set(&j->configs[j->n], w->words[i], own ? NULL : w->words[n_runs],
+                                   j->of_part ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN,
+                                   w->words + n_paths, w->n_words - n_paths));
+        DT_TRY(check_changes(j, j->configs[j->n++]));
     }
-    const bool several = j->n > 1 || j->r.mc > 1;
+    const bool several = j->n > 1 || j->r.mc > 1 || j->r.n_changes > 0;
     if (several && (j->r.logits || j->r.embeddings))
         return dt_fail(DT_E_USAGE, "--logits and --embeddings are of one pass of one run");
     if (j->r.by_uncertainty && !several)
@@ -138,6 +128,10 @@ static dt_status read_options(job *j, const launch_words *w) {
     DT_TRY(launch_option_split(w, SPLIT, &j->r.split)); // another set is all in its test part
     DT_TRY(launch_option_int(w, TOP, 5, &j->r.top));
     DT_TRY(launch_option_int(w, MC, 0, &j->r.mc));
+    char *changes = dt_xstrdup(w->options[TTA] ? w->options[TTA] : "");
+    const dt_status st = read_changes(j, changes);
+    free(changes);
+    DT_TRY(st);
     return dt_predict_check(j->r.out, 1, j->r.logits, j->r.embeddings);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "config/field_words.h"
 #include "train/agree.h"
 #include "train/asked.h"
 #include "train/calibrate.h"
@@ -266,10 +267,10 @@ static bool is_calibrated(const dt_target *t) {
     return t->field->n_classes > 0 || kind_of(t) == DT_PREDICTS_LABELS;
 }
 
-static dt_status make_infer(predictor *p) {
+static dt_status make_infer(predictor *p, bool augment) {
     const dt_config *c = p->asked.run.config;
     dt_infer_opts o = dt_asked_infer_opts(&p->asked, NULL, "predict");
-    o.augment = c->data.augment != NULL;
+    o.augment = augment;
     o.seed = (uint64_t)c->run.seed;
     for (int i = 0; i < p->n; i++) {
         predicted *e = &p->each[i];
@@ -361,7 +362,7 @@ static dt_status open_member(predictor *p, const dt_trainer_args *a) {
             DT_TRY(dt_calibration_read(run->config, run->record.step, e->t->field->name,
                                        &e->temperature));
     }
-    return make_infer(p);
+    return make_infer(p, run->config->data.augment != NULL);
 }
 
 static void close_member(predictor *p, dt_status st) {
@@ -398,10 +399,35 @@ static dt_status open_output(predictor *p, int n_passes) {
     return DT_OK;
 }
 
-static dt_status run_passes(predictor *p) {
+static dt_status run_passes(predictor *p, dt_dataset *data) {
     const int n = p->r->mc > 0 ? p->r->mc : 1;
-    for (int i = 0; i < n; i++)
-        DT_TRY(dt_infer_run(p->infer, p->asked.run.data, p->r->split, take, p));
+    for (int i = 0; i < n; i++) DT_TRY(dt_infer_run(p->infer, data, p->r->split, take, p));
+    return DT_OK;
+}
+
+// The same network and set; all images are changed in one way, on the host, as the network's plan knows of no change.
+static dt_status run_changed(predictor *p, const char *change) {
+    const dt_open_run *run = &p->asked.run;
+    dt_config *c = dt_config_copy(run->config);
+    dt_dataset *data = NULL;
+    c->data.augment_on = DT_AUGMENT_ON_host;
+    for (int i = 0; i < c->data.n_fields; i++)
+        if (c->data.fields[i].kind == DT_FIELD_image)
+            dt_config_set_entry(c, DT_KEY(data.augment), c->data.fields[i].id, change);
+    dt_infer_destroy(p->infer);
+    p->infer = NULL;
+    dt_status st = run->args.open_data(run->args.ctx, c, run->backend, run->answers.workers, NULL,
+                                       run->record.classes, &data);
+    if (st == DT_OK) st = make_infer(p, true);
+    if (st == DT_OK) st = run_passes(p, data);
+    if (data) data->close(data);
+    dt_config_destroy(c);
+    return st;
+}
+
+static dt_status run_member(predictor *p) {
+    DT_TRY(run_passes(p, p->asked.run.data));
+    for (int i = 0; i < p->r->n_changes; i++) DT_TRY(run_changed(p, p->r->changes[i]));
     return DT_OK;
 }
 
@@ -409,7 +435,7 @@ static dt_status run_others(predictor *first, const dt_trainer_args *members, in
     for (int i = 1; i < n; i++) {
         predictor p = {.r = first->r, .first = first, .mean = first->mean};
         dt_status st = open_member(&p, &members[i]);
-        if (st == DT_OK) st = run_passes(&p);
+        if (st == DT_OK) st = run_member(&p);
         close_member(&p, st);
         DT_TRY(st);
     }
@@ -422,8 +448,8 @@ static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
     const dt_open_run *run = &p->asked.run;
     if (dt_run_is_root(run) && run->config->data.where)
         dt_info("data: %s", run->data->describe(run->data));
-    DT_TRY(open_output(p, p->r->mc > 0 ? n * p->r->mc : n));
-    DT_TRY(run_passes(p));
+    DT_TRY(open_output(p, n * (1 + p->r->n_changes) * (p->r->mc > 0 ? p->r->mc : 1)));
+    DT_TRY(run_member(p));
     DT_TRY(run_others(p, members, n));
     const int64_t n_rows = p->writer && p->mean ? run->data->n_samples(run->data, p->r->split) : 0;
     for (int64_t i = 0; i < n_rows; i++) {

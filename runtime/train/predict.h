@@ -15,6 +15,8 @@
 
 #include "train/trainer.h"
 
+enum { DT_PREDICT_CHANGES = 2 };
+
 typedef struct dt_predict_request {
     const char *which; // checkpoint (dt_ckpt_find)
     const char *out;   // .csv, .jsonl, .npy; NULL: CSV on the args' results
@@ -24,11 +26,13 @@ typedef struct dt_predict_request {
     bool raw;            // with train.ema: the trained weights, not their average
     int mc;              // passes with dropout; 0: one without
     bool by_uncertainty; // weights of the mean
+    // Of further passes over all samples: what is done to each image, in the words of data.augment.FIELD.
+    const char *changes[DT_PREDICT_CHANGES];
+    int n_changes;
 } dt_predict_request;
 
-// members: of the runs, each as often as its images are changed (data.augment). Their data are either the set, all of it
-// in the test split, opened without what is predicted, or the run's own, divided as the run does it. Their classes are
-// matched by name, and have the first's order.
+// members: of the runs. Their data are either the set, all of it in the test split, opened without what is predicted, or
+// the run's own, divided as the run does it. Their classes are matched by name, and have the first's order.
 // Collective.
 dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r);
 

@@ -134,6 +134,7 @@ refused "--mc draws dropout masks, and run names was trained without" "$work/run
 refused "an ensemble predicts the same" "$work/runs/names" "$work/runs/angle" "$work/new"
 refused "are of one pass" "$work/runs/names" "$work/runs/other" "$work/new" --logits
 refused "none of flip, scale" "$work/runs/names" "$work/new" --tta turn
+refused "is there twice" "$work/runs/names" "$work/new" --tta flip,flip
 
 # ---- temperature -----------------------------------------------------------------------------------
 train run.name=cal data.path="$work/hard.tar" data.split.val=0.4 data.split.test=null train.epochs=30
