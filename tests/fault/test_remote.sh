@@ -65,8 +65,13 @@ kill "$pid"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout "$work/key.pem" -out "$work/ca.pem" \
     -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 2>/dev/null
 serve "$work/port-tls" --tls "$work/ca.pem" "$work/key.pem"
-exits 3 'certificate' "$DTRAIN" data ls "${at/http/https}/set-000000.tar"
-AWS_CA_BUNDLE=$work/ca.pem exits 0 '' "$DTRAIN" data ls "${at/http/https}/set-000000.tar"
+secure=${at/http/https}
+unset AWS_CA_BUNDLE CURL_CA_BUNDLE SSL_CERT_FILE
+exits 3 'certificate' "$DTRAIN" data ls "$secure/set-000000.tar"
+for name in AWS_CA_BUNDLE CURL_CA_BUNDLE SSL_CERT_FILE; do
+    exits 0 '' env $name="$work/ca.pem" "$DTRAIN" data ls "$secure/set-000000.tar"
+done
+exits 3 'certificate' env AWS_CA_BUNDLE="$work/ca.pem" "$DTRAIN" data ls "${secure/127.0.0.1/localhost}/set-000000.tar"
 kill "$pid"
 
 # secrets in paths
