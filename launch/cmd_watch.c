@@ -87,16 +87,6 @@ static void put_sparkline(screen *s, const dt_series *series, int columns) {
     free(sums);
 }
 
-static void put_duration(screen *s, double seconds) {
-    const int64_t t = seconds > 0 && seconds < 1e9 ? (int64_t)(seconds + 0.5) : 0;
-    if (t >= 86400)
-        fprintf(s->out, "%" PRId64 " d %" PRId64 " h", t / 86400, t / 3600 % 24);
-    else if (t >= 3600)
-        fprintf(s->out, "%" PRId64 " h %02" PRId64 " min", t / 3600, t / 60 % 60);
-    else
-        fprintf(s->out, "%" PRId64 ":%02" PRId64, t / 60, t % 60);
-}
-
 // The mean of the newest points, as far as they are of one twentieth of the steps.
 static double recent(const dt_series *s) {
     double sum = 0, n = 0;
@@ -122,14 +112,12 @@ static void draw_series(screen *s, const char *split, const char *name, const ch
     end_line(s);
 }
 
-static void draw_head(screen *s, const dt_run_log *r) {
+static void draw_head(screen *s, const dt_run_log *r, dt_run_state is, const char *state) {
     static const char *const colours[] = {[DT_RUN_GOES_ON] = "34",
                                           [DT_RUN_SILENT] = "33",
                                           [DT_RUN_FINISHED] = "32",
                                           [DT_RUN_STOPPED] = "33",
                                           [DT_RUN_FAILED] = "31"};
-    char state[TEXT];
-    const dt_run_state is = dt_run_log_state(r, state, sizeof state);
     const int room = s->columns / 2;
     if (!begin_line(s)) return;
     style(s, "1");
@@ -141,20 +129,18 @@ static void draw_head(screen *s, const dt_run_log *r) {
     end_line(s);
 }
 
-static void draw_progress(screen *s, const dt_run_log *r) {
+static void draw_progress(screen *s, const dt_run_log *r, dt_run_state is) {
     const int64_t total = dt_run_log_total_steps(r);
     const double step_s = recent(&r->numbers[DT_RUN_STEP_S]);
-    char text[TEXT];
-    const dt_run_state is = dt_run_log_state(r, text, sizeof text);
+    char left[32];
     if (!begin_line(s)) return;
     fprintf(s->out, "step %" PRId64, r->step);
     if (total > 0)
         fprintf(s->out, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
     if (isfinite(r->epoch)) fprintf(s->out, ", epoch %.2f", r->epoch);
     if (total > r->step && isfinite(step_s) && is == DT_RUN_GOES_ON) {
-        fputs(", ", s->out);
-        put_duration(s, (double)(total - r->step) * step_s);
-        fputs(" to go", s->out);
+        dt_text_duration(left, sizeof left, (double)(total - r->step) * step_s);
+        fprintf(s->out, ", %s to go", left);
     }
     end_line(s);
 }
@@ -164,10 +150,6 @@ static void draw_phases(screen *s, const dt_run_log *r) {
                                         [DT_RUN_COMPUTE_S] = "compute",
                                         [DT_RUN_COMM_S] = "comm",
                                         [DT_RUN_OTHER_S] = "other"};
-    static const char *const codes[] = {[DT_RUN_DATA_S] = "44",
-                                        [DT_RUN_COMPUTE_S] = "43",
-                                        [DT_RUN_COMM_S] = "42",
-                                        [DT_RUN_OTHER_S] = "45"};
     const double all = recent(&r->numbers[DT_RUN_STEP_S]);
     if (!(all > 0) || !begin_line(s)) return;
     style(s, "2");
@@ -176,11 +158,6 @@ static void draw_phases(screen *s, const dt_run_log *r) {
     fprintf(s->out, " %*.4g ms ", VALUE - 2, 1e3 * all);
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
         fprintf(s->out, " %s %.0f %%", names[i], 100 * recent(&r->numbers[i]) / all);
-    if (s->live) fputs("  ", s->out);
-    for (int i = DT_RUN_DATA_S; s->live && s->columns > 100 && i <= DT_RUN_OTHER_S; i++) {
-        style(s, codes[i]);
-        fprintf(s->out, "%*s", (int)rint(30 * recent(&r->numbers[i]) / all), "");
-    }
     end_line(s);
 }
 
@@ -222,9 +199,11 @@ static void draw_ranks(screen *s, const dt_run_log *r) {
 
 static void draw_run(screen *s, const dt_run_log *r) {
     const char *val = dt_split_name(DT_SPLIT_VAL);
+    char state[TEXT];
+    const dt_run_state is = dt_run_log_state(r, state, sizeof state);
     int n = 0;
-    draw_head(s, r);
-    draw_progress(s, r);
+    draw_head(s, r, is, state);
+    draw_progress(s, r, is);
     draw_series(s, "", "loss", "34", r->numbers[DT_RUN_LOSS].newest, &r->numbers[DT_RUN_LOSS]);
     for (int i = 0; i < r->n_metrics && n < MOST_METRICS; i++) {
         const dt_run_metric *m = &r->metrics[i];

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 static double read_clock(clockid_t id) {
@@ -22,6 +21,12 @@ double dt_clock_work_s(int threads) {
 }
 double dt_clock_wall_s(void) {
     return read_clock(CLOCK_REALTIME);
+}
+
+struct timespec dt_clock_until(double seconds) {
+    const double at = dt_clock_wall_s() + seconds;
+    const time_t whole = (time_t)at;
+    return (struct timespec){whole, (long)((at - (double)whole) * 1e9)};
 }
 
 double dt_clock_process_s(void) {

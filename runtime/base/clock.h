@@ -3,6 +3,7 @@
 #define DT_BASE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 double dt_clock_s(void); // CLOCK_MONOTONIC, seconds
 // For timing work of `threads` threads that begins and ends in this one: this thread's CPU time if it works alone, so
@@ -10,7 +11,8 @@ double dt_clock_s(void); // CLOCK_MONOTONIC, seconds
 double dt_clock_work_s(int threads);
 double dt_clock_process_s(
     void); // since this process was started, by the kernel's count; 0 where it does not tell
-double dt_clock_wall_s(void); // CLOCK_REALTIME, seconds since the epoch
+double dt_clock_wall_s(void);                   // CLOCK_REALTIME, seconds since the epoch
+struct timespec dt_clock_until(double seconds); // from now on, for pthread_cond_timedwait
 
 // Time spent waiting, for the deadlines of polling loops; start with {0} and call once per poll. A gap between
 // two calls counts at most a quarter of a second: a process that was suspended, paused or got no core in that

@@ -4,6 +4,7 @@
 #include "arena.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -169,4 +170,14 @@ void dt_examples_add(dt_examples *e, const char *fmt, ...) {
     } else if (e->n == MOST + 1 && at + sizeof ", …" <= sizeof e->text) {
         strcpy(e->text + at, ", …");
     }
+}
+
+void dt_text_duration(char *out, size_t cap, double s) {
+    int64_t t = s < 0 ? 0 : s > 1e8 ? 100000000 : (int64_t)(s + 0.5);
+    if (t >= 86400)
+        snprintf(out, cap, "%" PRId64 "d%02" PRId64 "h", t / 86400, t / 3600 % 24);
+    else if (t >= 3600)
+        snprintf(out, cap, "%" PRId64 ":%02" PRId64 ":%02" PRId64, t / 3600, t / 60 % 60, t % 60);
+    else
+        snprintf(out, cap, "%" PRId64 ":%02" PRId64, t / 60, t % 60);
 }

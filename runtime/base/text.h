@@ -37,6 +37,9 @@ void dt_text_print(FILE *out, const char *text);
 // dt_text_print as a cell of CSV: in quotes where it has a comma or quotes.
 void dt_text_print_cell(FILE *out, const char *text);
 
+// Seconds for people: "0:45", "1:02:03", "3d04h".
+void dt_text_duration(char *out, size_t cap, double s);
+
 // Whether standard error reaches a terminal, its own or that of the mpirun that started us.
 bool dt_text_on_terminal(void);
 // Width in columns of that terminal, or 80. A live line must fit, or it cannot be erased.

@@ -5,15 +5,15 @@
 #include "metrics/metrics_internal.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { N_SLOTS = 4096 };
-static const long LOOK_NS = 200 * 1000 * 1000;
+#define LOOK_S 0.2
 
 struct dt_metrics_queue {
     const dt_metrics_sink *sink;
@@ -91,15 +91,6 @@ static void *own(dt_record *r) {
     return block;
 }
 
-static void look_again(dt_metrics_queue *q) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&q->wake, &q->lock, &until);
-}
-
 static void *hand_on(void *arg) {
     dt_metrics_queue *q = arg;
     dt_thread_name("metrics");
@@ -129,7 +120,8 @@ static void *hand_on(void *arg) {
         } else if (q->stop) {
             break;
         } else {
-            look_again(q);
+            const struct timespec until = dt_clock_until(LOOK_S);
+            pthread_cond_timedwait(&q->wake, &q->lock, &until);
         }
     }
     pthread_mutex_unlock(&q->lock);

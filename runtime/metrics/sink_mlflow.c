@@ -34,7 +34,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BATCH_METRICS = 1000, BATCH_PARAMS = 100, MAX_NAME = 250, MAX_VALUE = 500 }; // the server's
@@ -369,9 +368,7 @@ static void *send_along(void *state) {
         pthread_mutex_unlock(&s->lock);
         if (dt_clock_s() >= s->again_s) (void)send_all(s, dt_clock_s() + 60);
         pthread_mutex_lock(&s->lock);
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += (time_t)LOOK_S;
+        const struct timespec until = dt_clock_until(LOOK_S);
         if (!s->stop) pthread_cond_timedwait(&s->wake, &s->lock, &until);
     }
     pthread_mutex_unlock(&s->lock);

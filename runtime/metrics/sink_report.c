@@ -34,11 +34,7 @@ typedef struct report {
 
 // Waits until `due` or `stop`; no longer than `seconds`, unless that is 0.
 static void pause_for(report *s, double seconds, bool until_due) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    const double at = (double)until.tv_nsec * 1e-9 + seconds;
-    until.tv_sec += (time_t)at;
-    until.tv_nsec = (long)((at - (double)(time_t)at) * 1e9);
+    const struct timespec until = dt_clock_until(seconds);
     int late = 0;
     while (!s->stop && !(until_due && s->due) && !late)
         late = seconds > 0 ? pthread_cond_timedwait(&s->wake, &s->lock, &until)

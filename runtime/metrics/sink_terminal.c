@@ -70,16 +70,6 @@ static void erase(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-static void print_duration(char *out, size_t cap, double s) {
-    int64_t t = s < 0 ? 0 : s > 1e8 ? 100000000 : (int64_t)(s + 0.5);
-    if (t >= 86400)
-        snprintf(out, cap, "%" PRId64 "d%02" PRId64 "h", t / 86400, t / 3600 % 24);
-    else if (t >= 3600)
-        snprintf(out, cap, "%" PRId64 ":%02" PRId64 ":%02" PRId64, t / 3600, t / 60 % 60, t % 60);
-    else
-        snprintf(out, cap, "%" PRId64 ":%02" PRId64, t / 60, t % 60);
-}
-
 // Appends a part when the whole of it fits.
 static void append(char *line, int width, const char *part) {
     size_t n = strlen(line), extra = strlen(part);
@@ -125,7 +115,7 @@ static void append_numbers(const terminal *t, char *line, int width) {
     snprintf(part, sizeof part, "  %.*f/s", t->s.smooth_samples_per_s < 100 ? 1 : 0,
              t->s.smooth_samples_per_s);
     append(line, width, part);
-    print_duration(eta, sizeof eta, t->s.eta_s);
+    dt_text_duration(eta, sizeof eta, t->s.eta_s);
     snprintf(part, sizeof part, "  ETA %s", eta);
     append(line, width, part);
     snprintf(part, sizeof part, "  data %.0f%% compute %.0f%% comm %.0f%%", 100 * t->s.data_share,
@@ -163,7 +153,7 @@ static dt_status open_terminal(void **state, const dt_metrics_opts *o) {
 static void plain_line(const terminal *t) {
     char eta[32], loss[64];
     const dt_step_stats *s = &t->s;
-    print_duration(eta, sizeof eta, s->eta_s);
+    dt_text_duration(eta, sizeof eta, s->eta_s);
     print_loss(loss, sizeof loss, t, false);
     dt_info("step %" PRId64 "/%" PRId64
             "  epoch %.2f  loss %s  lr %.2e  %.1f samples/s  ETA %s  data %.0f%% "

@@ -707,6 +707,16 @@ TEST(a_radix_sort_is_in_order_and_stable) {
     free(both);
 }
 
+TEST(durations) {
+    char text[32];
+    dt_text_duration(text, sizeof text, 44.6);
+    assert_string_equal(text, "0:45");
+    dt_text_duration(text, sizeof text, 3723);
+    assert_string_equal(text, "1:02:03");
+    dt_text_duration(text, sizeof text, 3 * 86400 + 4 * 3600);
+    assert_string_equal(text, "3d04h");
+}
+
 // -- lines -----------------------------------------------------------------------------------------
 TEST_WITH(test_lines, folder_make, folder_remove) {
     enum { LONG = 5 << 20 }; // of which several parts are read
