@@ -168,8 +168,12 @@ static dt_status look_around(double now_s, bool *files, char longest[PATH_BYTES]
         *files |= atomic_load(&s->is_file);
         double waited_s = dt_clock_waited_s(&s->waited, now_s);
         if (waited_s > *longest_s && atomic_load(&s->is_file)) {
-            dt_thread_get_text(longest, s->path, PATH_BYTES);
-            *longest_s = atomic_load(&s->number) == s->seen ? waited_s : *longest_s;
+            char path[PATH_BYTES];
+            dt_thread_get_text(path, s->path, PATH_BYTES);
+            if (atomic_load(&s->number) == s->seen) { // else it is another operation's path
+                memcpy(longest, path, PATH_BYTES);
+                *longest_s = waited_s;
+            }
         }
         if (waited_s >= FIRST_WARNING_S || waited_s >= limits.start_s || waited_s >= limits.io_s)
             DT_TRY(judge(s, waited_s));
