@@ -6,13 +6,13 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "data/file/blob.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { LAST_STEPS = 1000, N_COLUMNS = 7, N_STORE = 4, MAX_RATES = 64 };
 enum { MACHINE, REGION, VCPUS, GPUS, USD, SPOT, OWN_RATE };
@@ -215,11 +215,16 @@ static void print_rows(row *rows, size_t n, FILE *out) {
 
 static double data_bytes(const dt_config *c) {
     dt_names files = {0};
-    struct stat s;
+    dt_blob b;
     double n = 0;
     launch_list_data(c, &files);
-    for (size_t i = 0; i < files.n; i++)
-        if (stat(files.name[i], &s) == 0 && S_ISREG(s.st_mode)) n += (double)s.st_size;
+    for (size_t i = 0; i < files.n; i++) {
+        if (dt_blob_open(&b, files.name[i]) == DT_OK)
+            n += (double)b.n_bytes;
+        else
+            dt_error_clear(); // the set was opened by the check
+        dt_blob_close(&b);
+    }
     dt_names_fini(&files);
     return n;
 }

@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "data/file/blob_url.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -174,9 +175,10 @@ static int list_data(const dt_config *c) {
     FILE *list = open_memstream(&text, &n_bytes);
     dt_names files = {0};
     launch_list_data(c, &files);
-    // each ended by a NUL; a folder, whose size says nothing, as "folder/."
+    // each ended by a NUL; a folder, whose size says nothing, as "folder/."; an object has no other size elsewhere
     for (size_t i = 0; i < files.n; i++)
-        fprintf(list, "%s%s%c", files.name[i], dt_io_is_dir(files.name[i]) ? "/." : "", 0);
+        if (!dt_blob_is_url(files.name[i]))
+            fprintf(list, "%s%s%c", files.name[i], dt_io_is_dir(files.name[i]) ? "/." : "", 0);
     dt_names_fini(&files);
     fclose(list);
     int fd = memfd_create("files", MFD_CLOEXEC);

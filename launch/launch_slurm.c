@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "data/file/blob_url.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -172,6 +173,10 @@ static dt_status read_stage(slurm_job *j, const launch_words *w) {
         return dt_config_fail(j->config, "data.path",
                               "--stage copies one set, and these are several: stage them in a copy "
                               "of launch/slurm/train.sbatch");
+    if (dt_blob_is_url(dt_cnode_str(set)))
+        return dt_config_fail(j->config, "data.path",
+                              "--stage copies files, and this is a URL: without --stage, and with "
+                              "data.cache=disk, each node keeps what it has read");
     char *path = dt_xprintf("%s", dt_cnode_str(set));
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
     launch_put(&j->values, "STAGE", quote_folder(w->options[STAGE]));

@@ -65,7 +65,7 @@ static dt_status refused(const char *path, const dt_http_reply *r) {
         advice = "; check the credentials and what they may read (s3:GetObject), or "
                  "data.s3.anonymous=true for what everybody may read";
     else if (r->status == 404)
-        advice = "; check its name";
+        advice = "; check its name, which must be an object's and no folder's";
     const dt_status st =
         dt_fail(DT_E_DATA, "%s: the server says %d%s%s%s%.200s%s", path, r->status, code ? " " : "",
                 code ? code : "", why ? ": " : "", why ? why : "", advice);

@@ -177,11 +177,25 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
     return st;
 }
 
-// An object is a shard, or lists some; whether it is there shows when it is opened.
+// An object is a shard, or lists some; whether it is there shows when it is opened. An LMDB may be a folder, which servers
+// do not have: then only the file in it has a name.
 static dt_status collect_url(dt_found_list *l, const char *url, const char *name, uint32_t item) {
-    bool is_list = false;
+    bool is_list = false, is_there = true;
     if (dt_text_ends(url, ".json")) DT_TRY(add_listed(l, item, name, url, &is_list));
-    if (!is_list) add(l, item, name, false, dt_xstrdup(url));
+    if (dt_text_ends(url, ".lmdb")) {
+        dt_blob b;
+        const dt_status st = dt_blob_open_url(&b, url, &is_there);
+        if (st == DT_OK)
+            dt_blob_close(&b);
+        else if (is_there)
+            return st;
+        else
+            dt_error_clear();
+    }
+    if (!is_there)
+        add_lmdb(l, item, url);
+    else if (!is_list)
+        add(l, item, name, false, dt_xstrdup(url));
     return DT_OK;
 }
 

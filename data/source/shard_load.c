@@ -124,9 +124,11 @@ static dt_status no_format(const dt_shard_job *j, const uint8_t *head, size_t n)
                        unread ? unread->name : k->name, unread ? unread->tool : k->tool);
     if (k)
         return dt_fail(DT_E_DATA,
-                       "%s: one file of kind %s (by its first bytes), no data set: give the folder "
-                       "that it lies in, or pack it (dtrain pack)",
-                       j->path, k->name);
+                       "%s: one file of kind %s (by its first bytes), no data set: %s, or pack it "
+                       "(dtrain pack)",
+                       j->path, k->name,
+                       dt_blob_is_url(j->path) ? "copy it here"
+                                               : "give the folder that it lies in");
     return dt_fail(
         DT_E_DATA,
         "%s: neither LMDB nor tar nor MDS (by its first bytes): damaged, or no data file", j->path);

@@ -6,6 +6,7 @@ A word of the query says what the server is like: weak (weak ETags), dated (Last
 ranges), unsized (the size is not said), swapped (the first answer is half of another object of that size).
 """
 import argparse
+import functools
 import hashlib
 import http.server
 import os
@@ -28,6 +29,17 @@ lock = threading.Lock()
 chance = random.Random(options.seed)
 counts = {"answers": 0, "faults": 0}
 swapped = set()
+
+
+@functools.lru_cache
+def load(path, _):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+@functools.lru_cache
+def md5(data):
+    return hashlib.md5(data).hexdigest()
 
 
 def draw():
@@ -67,15 +79,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path = os.path.join(options.folder, self.path.split("?")[0].lstrip("/"))
         if not os.path.isfile(path):
             return self.say(404)
-        with open(path, "rb") as f:
-            data = f.read()
+        data = load(path, os.stat(path).st_mtime_ns)
         if counts["answers"] >= options.change_after:
             data = b"changed" + data[7:]
         swap = "swapped" in self.path and self.path not in swapped
         if swap:
             swapped.add(self.path)
             data = bytes(len(data))
-        etag = '"%s"' % hashlib.md5(data).hexdigest()
+        etag = '"%s"' % md5(data)
         if "weak" in self.path:  # such an ETag matches none
             etag = "W/" + etag
         version = {"ETag": etag}

@@ -13,6 +13,33 @@ train_from() { # run, paths: its weights, after six steps
     hash "$work/runs/$1"
 }
 disk=$(train_from disk "$work/bucket/set-{000000..000001}.tar")
+"$DTRAIN" pack "$work/raw" "$work/bucket/set.lmdb" >/dev/null 2>&1
+cp "$(find "$work/raw/fingerprint" -name '*.BMP' -print -quit)" "$work/bucket/finger.bmp"
+says() { # folder: what each verb says of the sets in it
+    local words set="$1/set-{000000..000001}.tar" lmdb=$1/set.lmdb run=$work/runs/disk
+    while read -r words; do
+        eval "\"$DTRAIN\" $words" 2>"$work/log" || fail "$words: of $1"
+    done <<'WORDS' | sed "s#$1#FOLDER#g"
+data ls "$set"
+data ls "$lmdb"
+data stat "$set"
+data verify "$set" "$lmdb"
+data verify --decode "$set"
+data query "$set" 'subject = 1'
+data export "$set" -
+data order "$set" --world 3 --batch 10
+data order "$config" data.path="$set"
+data show "$config" "$work/batch.png" data.path="$set"
+check "$config" data.path="$set" --cost --rate 100 | grep '^store'
+predict "$run" "$set"
+predict "$run" "$lmdb"
+eval "$run" --set "$set"
+eval "$run" data.path="$lmdb" run.resume=force
+quantize "$run" "$set" -o "$work/int8" >/dev/null && rm -r "$work/int8"
+init "$config" "$work/start" data.path="$set" && rm -r "$work/start"
+WORDS
+}
+says "$work/bucket" >"$work/said"
 
 serve() { # port file, words: its address is $at
     "$python" "$SOURCE/tests/fault/range_server.py" "$work/bucket" "$1" "${@:2}" &
@@ -40,12 +67,22 @@ for word in weak dated swapped; do
     XDG_CACHE_HOME=$work/cache-plain exits 0 '' "$DTRAIN" data verify "$at/set-000000.tar?$word"
 done
 [ ! -e "$work/cache-plain/dtrain/indexes" ] || fail "the index beside the shard was not read"
+says "$at" >"$work/says" && diff "$work/said" "$work/says" >"$work/log" || fail "by HTTP a verb says something else"
+if have_mpi; then # hosts are asked for files, not for objects
+    printf '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec sh -c "$*"\n' >"$work/ssh"
+    chmod +x "$work/ssh"
+    exits 0 '' "$DTRAIN" launch hosts --hosts a:1,b:1 --ssh "$work/ssh" "$config" run.name=hosts train.max_steps=1 \
+        data.path="$at/set-{000000..000001}.tar"
+fi
+exits 2 'stage copies files, and this is a URL' "$DTRAIN" launch slurm "$config" --print --stage "$work/stage" data.path="$at/set-000000.tar"
 kill "$pid"
 at=http://127.0.0.1:$(cat "$work/port")
 
 # what cannot be read, or written
 exits 2 "run.dir is 's3://bucket/runs'; expected a folder" "$DTRAIN" "$config" run.dir=s3://bucket/runs
 exits 3 'set-000009.tar: the server says 404; check its name' "$DTRAIN" data ls "$at/set-000009.tar"
+exits 3 'finger.bmp: one file of kind bmp (by its first bytes), no data set: copy it here' "$DTRAIN" predict "$work/runs/disk" "$at/finger.bmp"
+exits 3 'the server says 404; check its name, which must be an object.s' "$DTRAIN" data ls "$at/"
 exits 3 'the server sends whole files only, no ranges of them' "$DTRAIN" data ls "$at/set-000000.tar?whole=1"
 exits 3 'the server does not say how large the object is' "$DTRAIN" data ls "$at/set-000000.tar?unsized"
 exits 2 'ftp://h/set.tar: only files, by their path, and http://, https://, s3:// and gs:// are read' "$DTRAIN" data ls ftp://h/set.tar
@@ -89,6 +126,7 @@ answers() { "$DTRAIN" data ls s3://bucket/set-000000.tar >/dev/null 2>&1; }
 export AWS_ENDPOINT_URL=http://127.0.0.1:$port
 wait_until answers
 [ "$(train_from s3 "s3://bucket/set-{000000..000001}.tar")" = "$disk" ] || fail "other weights by S3"
+says s3://bucket >"$work/says" && diff "$work/said" "$work/says" >"$work/log" || fail "by S3 a verb says something else"
 exits 3 '404 NoSuchBucket' "$DTRAIN" data ls s3://no-bucket/set.tar
 exits 3 '404 NoSuchKey' "$DTRAIN" data ls s3://bucket/no.tar
 exits 3 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" data ls s3://bucket/set-000000.tar
