@@ -13,9 +13,18 @@ steps=${steps:-120}
 kills=${KILLS:-${FULL:+30}}
 kills=${kills:-12}
 RANDOM=${SEED:-12}
-# all sinks that need no server
+sinks="terminal, jsonl, tensorboard, prometheus, report"
+if [ -e "$BUILD/dtrain_http.so" ]; then # mlflow's server is one in name
+    export MLFLOW_TRACKING_TOKEN=mlflow-secret
+    mlflow=("$python" "$SOURCE/tests/call.py" "$SOURCE/tests/observe/test_mlflow")
+    "${mlflow[@]}" serve "$work" >/dev/null 2>&1 &
+    for ((i = 0; i < 500; i++)); do [ -s "$work/port" ] && break || sleep 0.05; done
+    [ -s "$work/port" ] || fail "no server"
+    echo ok >"$work/mode"
+    sinks+=", mlflow"
+fi
 common=(train.global_batch=8 train.max_steps="$steps" checkpoint.every="7 steps" eval.every="30 steps"
-        "metrics.sinks=[terminal, jsonl, tensorboard, prometheus, report]")
+        "metrics.sinks=[$sinks]" "metrics.every=1 steps" ${mlflow:+metrics.mlflow.uri="http://127.0.0.1:$(cat "$work/port")"})
 
 train "${common[@]}" run.name=calm
 
@@ -41,3 +50,4 @@ for ((n = 0; n < kills; n++)); do
 done 2>"$work/killed" # bash says of each that it was killed
 train "${common[@]}" run.name=killed
 py compare "$work/runs/calm" "$work/runs/killed"
+[ -z "${mlflow:-}" ] || "${mlflow[@]}" check_whole "$work" killed "$steps" || fail "what the server has of the killed run"
