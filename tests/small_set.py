@@ -1,5 +1,5 @@
 """What the Python files of script tests (call.py) make and read in common."""
-import csv, io, json, struct, tarfile
+import csv, io, json, socket, struct, tarfile
 from array import array
 
 
@@ -36,6 +36,12 @@ def value(path, expression):
     """Prints the value of an expression of a JSON file: r is its last line, rows are all."""
     rows = records(path)
     print(eval(expression, {"r": rows[-1], "rows": rows}))
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        print(s.getsockname()[1])
 
 
 def read_safetensors(path):

@@ -57,7 +57,7 @@ py check_whole "$work" killed 40 || fail "killed"
 
 mlflow=${MLFLOW:-$SOURCE/.cache/mlflow-venv/bin/mlflow}
 [ -x "$mlflow" ] || { echo "without the real server: no $mlflow"; exit 0; }
-port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(py free_port)
 uri=http://127.0.0.1:$port
 "$mlflow" server --host 127.0.0.1 --port "$port" --workers 1 --backend-store-uri "sqlite:///$work/mlflow.db" \
     --artifacts-destination "$work/artifacts" >"$work/mlflow.log" 2>&1 &
