@@ -13,9 +13,10 @@ static const launch_option options[] = {
              "all samples of this data set instead; its classes are found by name"},
     [CSV] = {"--csv", "FILE", "the figures as a table, too"},
     [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
-    [CALIBRATE] = {"--calibrate", NULL,
-                   "instead: fits the temperature of probabilities on the validation part, for "
-                   "dtrain predict"},
+    [CALIBRATE] =
+        {"--calibrate", NULL,
+         "instead: fits the temperature of probabilities on the validation part, and with "
+         "eval.threshold: f1 the thresholds of labels, for dtrain predict"},
     {NULL}};
 
 static dt_status calibrate(const dt_trainer_args *a, void *ctx) {

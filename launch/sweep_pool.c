@@ -13,6 +13,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "config/config.h"
 #include "data/file/bytes.h"
 #include "train/metric.h"
 
@@ -22,7 +23,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char PREDICTIONS[] = "heldout.csv", FIGURES[] = "heldout.json";
+static const char PREDICTIONS[] = "heldout.csv", FIGURES[] = "heldout.json",
+                  CALIBRATION[] = "heldout.calibration.json";
 
 static char *path_of(const sweep *s, int run, const char *file) {
     return dt_xprintf("%s/%s/%s", s->dir, s->runs[run].name, file);
@@ -60,6 +62,20 @@ static dt_status run_words(launch_jobs *jobs, const char *const *words, const ch
     return st;
 }
 
+// Where eval.threshold is f1, predictions read their thresholds from what calibration writes.
+static dt_status calibrate(launch_jobs *jobs, const sweep *s, int run, const char *dir) {
+    char *config = path_of(s, run, "config.yaml"), *done = path_of(s, run, CALIBRATION);
+    const char *const words[] = {"eval", dir, "--calibrate", NULL};
+    dt_config *c = NULL;
+    dt_status st = dt_config_load(&c, config, NULL, 0);
+    if (st == DT_OK && c->eval.threshold.is_auto && !dt_io_exists(done))
+        st = run_words(jobs, words, done);
+    dt_config_destroy(c);
+    free(config);
+    free(done);
+    return st;
+}
+
 // Predictions of the part that the run held out, and its confusion matrix where it has classes.
 static dt_status hold_out(launch_jobs *jobs, const sweep *s, int run) {
     char *dir = dt_xprintf("%s/%s", s->dir, s->runs[run].name);
@@ -68,8 +84,8 @@ static dt_status hold_out(launch_jobs *jobs, const sweep *s, int run) {
     const char *const eval[] = {"eval", dir, "eval.metrics=[accuracy, confusion]", NULL};
     const bool classes = json_object_get(s->runs[run].lines[DT_SPLIT_TEST],
                                          dt_metric_name(DT_METRIC_accuracy)) != NULL;
-    dt_status st = DT_OK;
-    if (!dt_io_exists(predictions)) st = run_words(jobs, predict, predictions);
+    dt_status st = calibrate(jobs, s, run, dir);
+    if (st == DT_OK && !dt_io_exists(predictions)) st = run_words(jobs, predict, predictions);
     if (st == DT_OK && classes && !dt_io_exists(figures)) st = run_words(jobs, eval, figures);
     free(dir);
     free(predictions);

@@ -9,6 +9,7 @@
 // default is NULL, 0, or `has` false; one that belongs to another word (train.optimizer.momentum for adamw) holds its
 // default. An array such as data.fields has one item more, of the defaults: what a name has that is not in the file.
 // `auto` of a number is no number: dt_answer ends the program until somebody has answered it with dt_config_set_….
+// So is another word that a range begins with instead: f1 of eval.threshold.
 //
 // Errors: DT_E_USAGE, one line "file:line:column: what; expected …; did you mean …".
 // Threads: read-only after load; set before sharing.
@@ -87,6 +88,7 @@ bool dt_words_have(const dt_words *w, dt_word word);
 #define DT_TYPE_OPT_REAL   dt_opt_real
 #define DT_TYPE_AUTO(type) DT_TYPE_AUTO_##type
 #define DT_TYPE_AUTO_INT   dt_auto_int
+#define DT_TYPE_AUTO_REAL  dt_auto_real
 #define DT_TYPE_AUTO_BYTES dt_auto_int
 #define DT_TYPE_AUTO_TIME  dt_auto_real
 

@@ -50,7 +50,9 @@ static const char *expectation(dt_config *c, const dt_config_key *row) {
         else
             text = dt_arena_printf(&c->arena, "%s in %.15g..%.15g", text, lo, hi);
     }
-    if (dt_word_index(range, "auto") >= 0) text = dt_arena_printf(&c->arena, "%s, or auto", text);
+    const char *word = dt_arena_printf(&c->arena, "%.*s", (int)strcspn(range, "|"), range);
+    if (*word && config_is_instead(range, word))
+        text = dt_arena_printf(&c->arena, "%s, or %s", text, word);
     return text;
 }
 
@@ -235,7 +237,8 @@ static dt_status check_normalize(dt_config *c, const dt_config_key *row, const c
 
 dt_status config_check_value(dt_config *c, const dt_config_key *row, const char *path,
                              dt_cnode *n) {
-    if (config_is_auto(n) && dt_word_index(row->range, "auto") >= 0) return DT_OK;
+    if (n->kind == DT_C_SCALAR && row->kind != DT_T_WORDS && config_is_instead(row->range, n->text))
+        return DT_OK;
     switch (row->kind) {
     case DT_T_SIZE_HW:
         return check_size(c, row, path, n);

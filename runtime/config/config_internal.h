@@ -59,6 +59,8 @@ const char *config_suggest_key(dt_arena *a, const char *path);
 // The word of "a|b|c" nearest to `text`, or NULL.
 const char *config_nearest_word(dt_arena *a, const char *words, const char *text);
 bool config_range_bounds(const char *range, double *lo, double *hi); // false: none given
+// Whether text is the word in front of a range, "auto|1..", which stands instead of a value.
+bool config_is_instead(const char *range, const char *text);
 
 // The C type of a key's field.
 typedef enum config_form {

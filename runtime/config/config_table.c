@@ -267,6 +267,10 @@ bool config_range_bounds(const char *range, double *lo, double *hi) {
     return false;
 }
 
+bool config_is_instead(const char *range, const char *text) {
+    return dt_word_index(range, text) == 0 && !strstr(text, "..");
+}
+
 // -- the nearest -----------------------------------------------------------------------------
 const char *config_nearest_word(dt_arena *a, const char *words, const char *text) {
     const char *best = NULL;

@@ -47,7 +47,7 @@ static dt_words words_of(dt_config *c, const dt_config_key *row, const dt_cnode 
 // key's default.
 static void fill_field(dt_config *c, const dt_config_key *row, void *field, const dt_cnode *n) {
     const char *text = n ? dt_cnode_str(n) : config_has_default(row) ? row->default_text : NULL;
-    const bool is_auto = !text || strcmp(text, "auto") == 0;
+    const bool is_auto = !text || config_is_instead(row->range, text); // of a number
     bool truth = false;
     switch ((config_form)row->form) {
     case FORM_INT:

@@ -4,9 +4,13 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/text.h"
+#include "config/loss_words.h"
+#include "train/agree.h"
+#include "train/calibrate.h"
 #include "train/memory_report.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 
 // The weights, of the checkpoint that is there: a training beside may have removed the one that was found.
@@ -43,6 +47,39 @@ dt_infer_opts dt_asked_infer_opts(const dt_asked *a, const dt_net *of, const cha
     dt_infer_opts o = dt_nets_infer_opts(&a->nets, &a->run, net, a->team);
     o.progress = progress;
     return o;
+}
+
+// Those of calibration.json are of probabilities at a temperature.
+static dt_status give_thresholds(const dt_asked *a, dt_evaluator *e) {
+    dt_status st = DT_OK;
+    for (int k = 0; k < a->nets.targets.n && st == DT_OK; k++) {
+        const dt_target *t = &a->nets.targets.items[k];
+        const int64_t n = dt_target_n_out(t);
+        if (t->loss != DT_LOSS_bce) continue;
+        double temperature, *v = dt_xcalloc((size_t)n, sizeof *v);
+        st = dt_calibration_read(a->run.config, a->run.record.step, t, &temperature, v);
+        for (int64_t i = 0; i < n; i++) v[i] = 1 / (1 + exp(-temperature * log(v[i] / (1 - v[i]))));
+        dt_evaluator_set_thresholds(e, k, v);
+        free(v);
+    }
+    return st;
+}
+
+dt_status dt_asked_evaluator(const dt_asked *a, const dt_net *net, const char *progress,
+                             dt_evaluator **out) {
+    const dt_dataset *data = a->run.data;
+    const dt_infer_opts o = dt_asked_infer_opts(a, net, progress);
+    dt_status st = DT_OK;
+    char *nothing = NULL;
+    DT_TRY(dt_evaluator_create(out, &o, &a->nets.targets, &a->nets.metrics));
+    if (!a->nets.metrics.threshold.is_auto || data->n_samples(data, DT_SPLIT_VAL) > 0) return DT_OK;
+    if (dt_run_is_root(&a->run)) st = give_thresholds(a, *out);
+    st = dt_agree_result(a->run.comm, st, &nothing);
+    if (st != DT_OK) {
+        dt_evaluator_destroy(*out);
+        *out = NULL;
+    }
+    return st;
 }
 
 // ---- dtrain eval -----------------------------------------------------------------------------------
@@ -101,10 +138,7 @@ dt_status dt_trainer_eval(const dt_trainer_args *args, const dt_eval_request *q)
     dt_eval_result result;
     dt_status st = dt_asked_open(
         &a, args, &(dt_run_request){.which = q->which, .split = q->split, .raw = q->raw});
-    if (st == DT_OK) {
-        const dt_infer_opts o = dt_asked_infer_opts(&a, NULL, "eval");
-        st = dt_evaluator_create(&e, &o, &a.nets.targets, &a.nets.metrics);
-    }
+    if (st == DT_OK) st = dt_asked_evaluator(&a, NULL, "eval", &e);
     if (st == DT_OK) st = dt_evaluator_run(e, a.run.data, q->split, true, &result);
     if (st == DT_OK) {
         if (dt_run_is_root(&a.run)) st = print_result(&a, q->csv, &result);

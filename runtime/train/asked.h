@@ -20,4 +20,9 @@ void dt_asked_close(dt_asked *a, dt_status st);
 // For dt_infer_create: a network, NULL: the one that evaluates. progress: see infer.h.
 dt_infer_opts dt_asked_infer_opts(const dt_asked *a, const dt_net *net, const char *progress);
 
+// Evaluates such a network. Where the data have no validation part, the thresholds of eval.threshold: f1 are those of
+// RUN/calibration.json; DT_E_USAGE where it has none. Collective.
+dt_status dt_asked_evaluator(const dt_asked *a, const dt_net *net, const char *progress,
+                             dt_evaluator **out);
+
 #endif

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "config/loss_words.h"
 #include "train/asked.h"
 
 #include <jansson.h>
@@ -103,20 +104,28 @@ static double fit(const fitted *f, int64_t n) {
     return exp(-log_s);
 }
 
-static double ece(fitted *f, int64_t n, double temperature) {
+// The calibration error; with file also the thresholds, as a member.
+static double report_at(const fitted *f, int64_t n, double temperature, dt_json *file) {
     float *x = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *x);
+    double *thresholds = dt_xcalloc((size_t)f->n_out, sizeof *thresholds);
     for (int64_t i = 0; i < n * f->n_out; i++) x[i] = (float)((double)f->logits[i] / temperature);
     const dt_eval_table t = {.n = n,
                              .n_out = f->n_out,
                              .logits = x,
                              .labels = f->labels,
                              .targets = f->targets,
-                             .threshold = 0.5};
+                             .field = f->t->field,
+                             .thresholds = thresholds};
     dt_eval_result r;
     dt_eval_result_init(&r);
     dt_metrics_table[DT_METRIC_ece]->report(&t, &r);
     const double value = dt_eval_result_get(&r, "ece");
+    if (file) {
+        dt_eval_choose_thresholds(&t, thresholds);
+        dt_eval_write_thresholds(&t, &r, file);
+    }
     dt_eval_result_fini(&r);
+    free(thresholds);
     free(x);
     return value;
 }
@@ -127,18 +136,19 @@ static char *file_of(const dt_config *c) {
     return dt_xprintf("%s/%s/calibration.json", c->run.dir, c->run.name);
 }
 
-static void describe(fitted *f, int64_t n, dt_json *file, dt_json *line) {
+static void describe(const fitted *f, int64_t n, bool f1, dt_json *file, dt_json *line) {
     double before[3], after[3];
     const double t = fit(f, n);
     likelihood(f, n, 1, before);
     likelihood(f, n, 1 / t, after);
     dt_json_begin_object(file, f->t->field->name);
     dt_json_real(file, "temperature", t);
+    const double error = report_at(f, n, t, f1 && f->t->loss == DT_LOSS_bce ? file : NULL);
     dt_json_end_object(file);
     dt_json_begin_object(line, f->t->field->name);
     dt_json_real(line, "temperature", t);
-    dt_json_real(line, "ece_before", ece(f, n, 1));
-    dt_json_real(line, "ece", ece(f, n, t));
+    dt_json_real(line, "ece_before", report_at(f, n, 1, NULL));
+    dt_json_real(line, "ece", error);
     dt_json_real(line, "nll_before", before[0] / (double)n);
     dt_json_real(line, "nll", after[0] / (double)n);
     dt_json_end_object(line);
@@ -165,7 +175,8 @@ static dt_status report(calibration *c) {
     dt_json_int(&line, "samples", c->n_samples);
     dt_json_int(&line, "step", step);
     dt_json_int(&file, "step", step);
-    for (int k = 0; k < c->n; k++) describe(&c->each[k], c->n_samples, &file, &line);
+    const bool f1 = run->config->eval.threshold.is_auto;
+    for (int k = 0; k < c->n; k++) describe(&c->each[k], c->n_samples, f1, &file, &line);
     dt_json_end_object(&file);
     dt_json_end_object(&line);
     dt_json_newline(&file);
@@ -179,21 +190,46 @@ static dt_status report(calibration *c) {
     return st;
 }
 
-dt_status dt_calibration_read(const dt_config *c, int64_t step, const char *field, double *out) {
+// eval.threshold, or what the target's object of the file has for it.
+static dt_status read_thresholds(const dt_config *c, const dt_target *t, json_t *from,
+                                 double *thresholds) {
+    const bool f1 = c->eval.threshold.is_auto;
+    char number[24];
+    for (int64_t k = 0; k < dt_target_n_out(t); k++) {
+        snprintf(number, sizeof number, "%lld", (long long)k);
+        const char *name = dt_field_name_of(t->field, k);
+        const json_t *v =
+            json_object_get(json_object_get(from, "thresholds"), name ? name : number);
+        if (f1 && !json_is_number(v))
+            return dt_config_fail(c, "eval.threshold",
+                                  "eval.threshold: f1 chooses on the run's validation part, once "
+                                  "for each checkpoint: dtrain eval %s/%s --calibrate "
+                                  "eval.threshold=f1, or give a number",
+                                  c->run.dir, c->run.name);
+        thresholds[k] = f1 ? json_number_value(v) : dt_answer(c->eval.threshold);
+    }
+    return DT_OK;
+}
+
+dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target *t,
+                              double *temperature, double *thresholds) {
     char *path = file_of(c), *text = NULL;
     size_t n;
-    *out = 1;
+    *temperature = 1;
     dt_status st = dt_io_exists(path) ? dt_io_read_own(&text, &n, path, 0, DT_E_CKPT) : DT_OK;
     json_t *all = text ? json_loads(text, 0, NULL) : NULL;
-    const double t = json_number_value(json_object_get(json_object_get(all, field), "temperature"));
-    if (text && !(t > 0))
+    json_t *own = json_object_get(all, t->field->name);
+    const double found = json_number_value(json_object_get(own, "temperature"));
+    const bool stale = text && json_integer_value(json_object_get(all, "step")) != step;
+    if (text && !(found > 0))
         st = dt_fail(DT_E_CKPT, "%s: has no temperature of %s: calibrate again, or remove it", path,
-                     field);
-    else if (text && json_integer_value(json_object_get(all, "step")) != step)
+                     t->field->name);
+    else if (stale)
         dt_warn("%s is of another checkpoint than step %lld, and is not applied", path,
                 (long long)step);
     else if (text)
-        *out = t;
+        *temperature = found;
+    if (st == DT_OK && thresholds) st = read_thresholds(c, t, stale ? NULL : own, thresholds);
     json_decref(all);
     free(text);
     free(path);

@@ -2,8 +2,9 @@
 // divided by a temperature T that makes the validation part most likely, so that probabilities mean what they say. The
 // order of classes, and so the accuracy, stays.
 //
-// RUN/calibration.json: {"step": 450, "label": {"temperature": 1.7}}, of classes and of labels (bce). It belongs to the
-// checkpoint of that step. dtrain predict applies it.
+// RUN/calibration.json: {"step": 450, "flags": {"temperature": 1.7, "thresholds": {"odd": 0.31, …}}}, of classes and of
+// labels (bce); thresholds, of calibrated probabilities, of labels with eval.threshold: f1. It belongs to the checkpoint
+// of that step. dtrain predict applies it.
 #ifndef DT_TRAIN_CALIBRATE_H
 #define DT_TRAIN_CALIBRATE_H
 
@@ -13,8 +14,10 @@
 // the mean negative log-likelihood (nll) before and after. Collective.
 dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which);
 
-// The temperature of a field for the checkpoint of `step`; 1 where there is none, with a warning where it is of another
-// step.
-dt_status dt_calibration_read(const dt_config *c, int64_t step, const char *field, double *out);
+// The temperature of a target for the checkpoint of `step`; 1 where there is none, with a warning where it is of another
+// step. thresholds (n_out), or NULL: from which a calibrated probability counts as predicted; DT_E_USAGE where
+// eval.threshold is f1 and there is none for that checkpoint.
+dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target *t,
+                              double *temperature, double *thresholds);
 
 #endif

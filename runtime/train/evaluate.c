@@ -35,10 +35,11 @@ typedef struct eval_column {
 // A target, and its part of the table of the evaluation in progress.
 typedef struct eval_target {
     const dt_target *t;
-    bool of_classes, of_numbers; // the kind of the target
-    int output;                  // index of its logits among the graph's outputs
-    char name[128];              // name of these logits
+    bool of_classes, of_numbers, of_labels; // the kind of the target
+    int output;                             // index of its logits among the graph's outputs
+    char name[128];                         // name of these logits
     int64_t n_out;
+    double *thresholds; // (n_out)
     float *logits, *targets;
     int32_t *labels;
     double *losses;
@@ -419,25 +420,42 @@ static void drop_table(dt_evaluator *e) {
 
 // ---- values ----------------------------------------------------------------------------------------
 
+static dt_eval_table table_of(const dt_evaluator *e, int k, dt_verification *pairs) {
+    const eval_target *t = &e->each[k];
+    *pairs = (dt_verification){.n_samples = -1};
+    return (dt_eval_table){.n = e->n,
+                           .n_out = t->n_out,
+                           .logits = t->logits,
+                           .labels = t->labels,
+                           .targets = t->targets,
+                           .embeddings = e->embeddings,
+                           .n_embedding = e->n_embedding,
+                           .records = e->width ? e->records : NULL,
+                           .width = e->width,
+                           .losses = t->losses,
+                           .field = t->t->field,
+                           .positive = e->metrics->positive[k],
+                           .top_k = e->metrics->top_k,
+                           .thresholds = t->thresholds,
+                           .radians = e->metrics->radians,
+                           .pairs = pairs};
+}
+
+// From the table of the validation part.
+static void choose_thresholds(dt_evaluator *e) {
+    dt_verification pairs;
+    for (int k = 0; k < e->targets->n; k++) {
+        const dt_eval_table table = table_of(e, k, &pairs);
+        if (e->each[k].of_labels) dt_eval_choose_thresholds(&table, e->each[k].thresholds);
+    }
+}
+
 static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
     const eval_target *t = &e->each[k];
-    dt_verification pairs = {.n_samples = -1};
-    const dt_eval_table table = {.n = e->n,
-                                 .n_out = t->n_out,
-                                 .logits = t->logits,
-                                 .labels = t->labels,
-                                 .targets = t->targets,
-                                 .embeddings = e->embeddings,
-                                 .n_embedding = e->n_embedding,
-                                 .records = e->width ? e->records : NULL,
-                                 .width = e->width,
-                                 .losses = t->losses,
-                                 .field = t->t->field,
-                                 .positive = e->metrics->positive[k],
-                                 .top_k = e->metrics->top_k,
-                                 .threshold = e->metrics->threshold,
-                                 .radians = e->metrics->radians,
-                                 .pairs = &pairs};
+    dt_verification pairs;
+    const dt_eval_table table = table_of(e, k, &pairs);
+    if (t->of_labels && e->metrics->threshold.is_auto)
+        dt_eval_write_thresholds(&table, out, &out->extra);
     report_table(&table, e->metrics->wanted[k], out);
     if (e->evidence)
         dt_evidence_add(e->evidence, e->targets->named ? t->t->field->name : NULL, &table,
@@ -495,6 +513,7 @@ static dt_status report(dt_evaluator *e, dt_eval_result *out) {
     if (e->n + e->n_not_finite == 0)
         return dt_fail(DT_E_DATA, "no record of the split could be read");
     if (e->n_not_finite > 0) report_not_finite(e, out);
+    if (e->metrics->threshold.is_auto && e->split == DT_SPLIT_VAL) choose_thresholds(e);
     if (!e->targets->named) {
         report_target(e, 0, out);
         return DT_OK;
@@ -545,17 +564,28 @@ static void list_columns(dt_evaluator *e) {
     if (e->metrics->n_bootstrap > 0) e->unit.name = e->metrics->bootstrap_unit;
 }
 
-dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole,
-                           dt_eval_result *out) {
-    *out = (dt_eval_result){0};
-    e->whole = whole;
-    if (whole && data->value) list_columns(e);
+static dt_status collect(dt_evaluator *e, dt_dataset *data, dt_split split) {
     e->data = data;
     e->split = split;
+    return dt_infer_run(e->infer, data, split, take, e);
+}
+
+dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole,
+                           dt_eval_result *out) {
+    dt_status st = DT_OK;
+    *out = (dt_eval_result){0};
+    e->whole = whole;
     (void)dt_failpoint("evaluate");
     const double traced = dt_trace_begin();
     dt_eval_result_init(out);
-    dt_status st = dt_infer_run(e->infer, data, split, take, e);
+    if (e->metrics->threshold.is_auto && split != DT_SPLIT_VAL &&
+        data->n_samples(data, DT_SPLIT_VAL) > 0) {
+        st = collect(e, data, DT_SPLIT_VAL);
+        if (st == DT_OK) choose_thresholds(e);
+        drop_table(e);
+    }
+    if (whole && data->value) list_columns(e);
+    if (st == DT_OK) st = collect(e, data, split);
     if (st == DT_OK) {
         if (e->comm->rank == 0) st = report(e, out);
         st = share_values(e, st, out);
@@ -587,6 +617,7 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts,
         e->each[k] = (eval_target){.t = t, .output = o.n_outputs};
         e->each[k].of_classes = t->field->n_classes > 0;
         e->each[k].of_numbers = !e->each[k].of_classes && dt_losses[t->loss].gives_numbers;
+        e->each[k].of_labels = t->loss == DT_LOSS_bce;
         o.outputs[o.n_outputs++] =
             dt_target_logits(targets, t, e->each[k].name, sizeof e->each[k].name);
         o.wants_field[t->index] = true;
@@ -601,8 +632,18 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts,
     for (int k = 0; k < targets->n; k++)
         e->each[k].n_out = dt_infer_output_size(e->infer, e->each[k].output);
     if (e->embedding >= 0) e->n_embedding = dt_infer_output_size(e->infer, e->embedding);
+    for (int k = 0; k < targets->n; k++) {
+        eval_target *t = &e->each[k];
+        t->thresholds = dt_xcalloc((size_t)t->n_out, sizeof *t->thresholds);
+        for (int64_t i = 0; i < t->n_out; i++)
+            t->thresholds[i] = dt_answer_or(metrics->threshold, 0.5);
+    }
     *out = e;
     return DT_OK;
+}
+
+void dt_evaluator_set_thresholds(dt_evaluator *e, int k, const double *thresholds) {
+    memcpy(e->each[k].thresholds, thresholds, (size_t)e->each[k].n_out * sizeof *thresholds);
 }
 
 void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j) {
@@ -612,5 +653,6 @@ void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j) {
 void dt_evaluator_destroy(dt_evaluator *e) {
     if (!e) return;
     dt_infer_destroy(e->infer);
+    for (int k = 0; k < e->targets->n; k++) free(e->each[k].thresholds);
     free(e);
 }

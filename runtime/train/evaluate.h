@@ -20,6 +20,10 @@ typedef struct dt_evaluator dt_evaluator;
 dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *o, const dt_targets *targets,
                               const dt_metric_choice *metrics);
 void dt_evaluator_destroy(dt_evaluator *e);
+// eval.threshold: f1 is chosen on the validation part, whose evaluation uses and reports it ("thresholds": {"odd": 0.31,
+// …}); an evaluation of another part runs over the validation part first. Where the data have none, as another data set,
+// rank 0 gives the thresholds beforehand: (n_out) of target k.
+void dt_evaluator_set_thresholds(dt_evaluator *e, int k, const double *thresholds);
 // Evaluations from now on also add each target's evidence (evidence.h) to the array that j is in, on rank 0; NULL: none.
 void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j);
 // Collective; all ranks get the values, and rank 0 what is no single number. Fini the result afterwards. DT_E_DATA:

@@ -144,7 +144,7 @@ static void add_said(dt_json *j, const dt_eval_table *t, int64_t i, bool numbers
         const double p = predicted && !numbers ? 1 / (1 + exp(-(double)x[k])) : (double)x[k];
         if (numbers)
             dt_xappend(&text, "%s%.4g", *text ? ", " : "", p);
-        else if (p >= (predicted ? t->threshold : 0.5))
+        else if (predicted ? dt_eval_is_predicted(t, p, k) : dt_eval_is_true(t, i, k))
             dt_xappend(&text, "%s%s", *text ? ", " : "", dt_eval_name(t, k, names));
     }
     dt_json_string(j, predicted ? "predicted" : "truth", *text ? text : "none");

@@ -192,6 +192,13 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     out->bootstrap_unit = c->eval.bootstrap_unit;
     out->radians = c->eval.angles == DT_ANGLES_radians;
     for (int k = 0; k < targets->n; k++) g[k] = given_by(&targets->items[k], graph, classes[k]);
+    unsigned of = 0;
+    for (int k = 0; k < targets->n; k++) of |= g[k].of;
+    if (out->threshold.is_auto && !(of & DT_OF_LABELS))
+        return dt_config_fail(
+            c, "eval.threshold",
+            "eval.threshold: f1 is for several labels a sample (train.loss: bce), "
+            "and the run predicts none");
     DT_TRY(choose_wanted(out, c, graph, g, targets->n));
     DT_TRY(choose_target(&at, c, graph, targets, g));
     out->best = DT_METRIC_loss;

@@ -80,7 +80,7 @@ typedef struct dt_eval_table {
     const dt_field_info *field; // names of classes, labels or numbers; or NULL: they have none
     int positive;               // of two classes the one that is looked for: eval.positive
     int top_k;                  // eval.top_k
-    double threshold;           // eval.threshold
+    const double *thresholds;   // (n_out) of labels: from which one counts as predicted
     bool radians;               // angles are not in degrees: eval.angles
     // (n_out) of the whole evaluation, where this is a part of it; NULL: it is the whole. What a mean is over must not
     // differ between parts.
@@ -100,6 +100,16 @@ dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t); // (n_out), heap
 static inline bool dt_eval_is_true(const dt_eval_table *t, int64_t i, int64_t k) {
     return t->labels ? t->labels[i] == k : t->targets[i * t->n_out + k] >= 0.5f;
 }
+// Whether label k counts as predicted with probability p.
+static inline bool dt_eval_is_predicted(const dt_eval_table *t, double p, int64_t k) {
+    return p >= t->thresholds[k];
+}
+// eval.threshold: f1. thresholds (n_out): of each label the one with the greatest F1 on this table, the smallest of equal
+// ones. It lies midway between two probabilities that occur, or the smallest one and 0, so that no rounding moves a
+// sample across it. 0.5 of a label that no sample has. (metric_ranking.c)
+void dt_eval_choose_thresholds(const dt_eval_table *t, double *thresholds);
+// "thresholds": {"odd": 0.31, …}, a member; out: as of dt_eval_name.
+void dt_eval_write_thresholds(const dt_eval_table *t, dt_eval_result *out, dt_json *j);
 
 typedef struct dt_metric {
     unsigned of; // DT_OF_…; the table has what these need
@@ -123,7 +133,7 @@ typedef struct dt_metric_choice {
     // by target, and the two behind it: as in dt_eval_table
     int positive[DT_MAX_TARGETS];
     int top_k;
-    double threshold;
+    dt_auto_real threshold; // is_auto: f1
     bool radians;
     const dt_cnode *by;         // eval.by, or NULL
     int n_bootstrap;            // eval.bootstrap

@@ -31,7 +31,7 @@ double *dt_eval_probabilities(const dt_eval_table *t) {
     return p;
 }
 
-// The counts of a class, or of a label that is predicted where its probability reaches dt_eval_table.threshold.
+// The counts of a class or label.
 typedef struct class_count {
     int64_t hits, truths, predictions; // samples: true and predicted; true; predicted
 } class_count;
@@ -54,7 +54,8 @@ static class_count *count(const dt_eval_table *t) { // (n_out), heap
     double *p = dt_eval_probabilities(t);
     for (int64_t i = 0; i < t->n; i++) {
         for (int64_t k = 0; k < t->n_out; k++) {
-            bool truth = dt_eval_is_true(t, i, k), said = p[i * t->n_out + k] >= t->threshold;
+            const bool truth = dt_eval_is_true(t, i, k);
+            const bool said = dt_eval_is_predicted(t, p[i * t->n_out + k], k);
             c[k].truths += truth;
             c[k].predictions += said;
             c[k].hits += truth && said;
@@ -150,7 +151,8 @@ static void report_exact(const dt_eval_table *t, dt_eval_result *out) {
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
         int64_t k = 0;
-        while (k < t->n_out && dt_eval_is_true(t, i, k) == (p[i * t->n_out + k] >= t->threshold))
+        while (k < t->n_out &&
+               dt_eval_is_true(t, i, k) == dt_eval_is_predicted(t, p[i * t->n_out + k], k))
             k++;
         n += k == t->n_out;
     }

@@ -1,6 +1,6 @@
-// metric_ranking.c: how well scores order samples, whatever the threshold: the areas under the ROC curve and under the
-// precision-recall curve, of each class against the rest by its probability (scikit-learn's roc_auc_score with
-// multi_class="ovr", and average_precision_score). Over several labels the mean of the latter is the mean average
+// metric_ranking.c: the order of samples by their scores: the best threshold, and what needs none: the areas under the ROC
+// curve and under the precision-recall curve, of each class against the rest by its probability (scikit-learn's
+// roc_auc_score with multi_class="ovr", and average_precision_score). Over several labels the mean of the latter is the mean average
 // precision. Classes of which all samples or none are true have no curve: they are NaN and do not count in the mean. A part
 // of the samples has a mean of the same classes as the whole, or none.
 #include "train/metric.h"
@@ -71,6 +71,42 @@ static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *na
     free(own);
     free(s);
     free(p);
+}
+
+// Sorts the scores. Equal F1 are equal quotients of whole numbers, exactly.
+static double best_threshold(scored *s, int64_t n) {
+    double best = 0, at = 0.5;
+    int64_t hits = 0, n_true = 0;
+    qsort(s, (size_t)n, sizeof *s, from_highest);
+    for (int64_t i = 0; i < n; i++) n_true += s[i].truth;
+    for (int64_t i = 0; i < n && n_true > 0; i++) {
+        const double next = i + 1 < n ? s[i + 1].score : 0, middle = (s[i].score + next) / 2;
+        hits += s[i].truth;
+        const double f1 = 2 * (double)hits / (double)(i + 1 + n_true);
+        if ((i + 1 < n && next == s[i].score) || f1 < best) continue;
+        best = f1;
+        at = middle > next ? middle : s[i].score;
+    }
+    return at;
+}
+
+void dt_eval_choose_thresholds(const dt_eval_table *t, double *thresholds) {
+    double *p = dt_eval_probabilities(t);
+    scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
+    for (int64_t k = 0; k < t->n_out; k++) {
+        for (int64_t i = 0; i < t->n; i++)
+            s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
+        thresholds[k] = best_threshold(s, t->n);
+    }
+    free(s);
+    free(p);
+}
+
+void dt_eval_write_thresholds(const dt_eval_table *t, dt_eval_result *out, dt_json *j) {
+    dt_json_begin_object(j, "thresholds");
+    for (int64_t k = 0; k < t->n_out; k++)
+        dt_json_real(j, dt_eval_name(t, k, out), t->thresholds[k]);
+    dt_json_end_object(j);
 }
 
 static void report_roc(const dt_eval_table *t, dt_eval_result *out) {

@@ -139,6 +139,7 @@ typedef struct predicted {
     float *logits; // as the network gives them
     int32_t *map;  // the first member's number of each
     double temperature;
+    double *thresholds; // by the first member's numbers, over all members
 } predicted;
 
 // A member of the ensemble.
@@ -147,6 +148,7 @@ typedef struct predictor {
     const dt_predict_request *r;
     dt_infer *infer;
     int n, embedding; // output; -1: not asked for
+    int n_members;
     predicted each[DT_MAX_TARGETS];
     dt_predict_column columns[DT_MAX_TARGETS];
     struct predictor *first;   // member
@@ -177,11 +179,13 @@ static void describe(predictor *p, int i) {
     e->value = dt_xcalloc((size_t)n, sizeof *e->value);
     e->logits = dt_xcalloc((size_t)n, sizeof *e->logits);
     e->map = dt_xcalloc((size_t)n, sizeof *e->map);
+    e->thresholds = dt_xcalloc((size_t)n, sizeof *e->thresholds);
     for (int64_t k = 0; k < n; k++) e->names[k] = name_of(e->t, k);
     p->columns[i] = (dt_predict_column){.field = e->t->field->name,
                                         .kind = e->kind,
                                         .n = n,
-                                        .name = one ? NULL : (const char *const *)e->names};
+                                        .name = one ? NULL : (const char *const *)e->names,
+                                        .thresholds = e->thresholds};
 }
 
 static void softmax(const float *x, int64_t n, double temperature, double *out) {
@@ -348,6 +352,21 @@ static dt_status check_member(predictor *p) {
     return DT_OK;
 }
 
+// On rank 0: the temperature of target i, and this member's share of its thresholds.
+static dt_status read_calibration(predictor *p, int i) {
+    const dt_open_run *run = &p->asked.run;
+    predicted *e = &p->each[i];
+    if (!is_calibrated(e->t)) return DT_OK;
+    const bool labels = e->kind == DT_PREDICTS_LABELS;
+    double *own = dt_xcalloc((size_t)dt_target_n_out(e->t), sizeof *own);
+    const dt_status st = dt_calibration_read(run->config, run->record.step, e->t, &e->temperature,
+                                             labels ? own : NULL);
+    for (int64_t k = 0; k < dt_target_n_out(e->t); k++)
+        p->first->each[i].thresholds[e->map[k]] += own[k] / p->n_members;
+    free(own);
+    return st;
+}
+
 static dt_status open_member(predictor *p, const dt_trainer_args *a) {
     const dt_open_run *run = &p->asked.run;
     DT_TRY(dt_asked_open(
@@ -355,13 +374,12 @@ static dt_status open_member(predictor *p, const dt_trainer_args *a) {
         &(dt_run_request){
             .which = p->r->which, .split = p->r->split, .raw = p->r->raw, .drops = p->r->mc > 0}));
     DT_TRY(dt_agree_shared(run->comm, check_member(p)));
-    for (int i = 0; i < p->n; i++) {
-        predicted *e = &p->each[i];
-        e->temperature = 1;
-        if (dt_run_is_root(run) && is_calibrated(e->t))
-            DT_TRY(dt_calibration_read(run->config, run->record.step, e->t->field->name,
-                                       &e->temperature));
-    }
+    dt_status st = DT_OK;
+    char *nothing = NULL;
+    for (int i = 0; i < p->n; i++) p->each[i].temperature = 1;
+    for (int i = 0; i < p->n && st == DT_OK && dt_run_is_root(run); i++)
+        st = read_calibration(p, i);
+    DT_TRY(dt_agree_result(run->comm, st, &nothing));
     return make_infer(p, run->config->data.augment != NULL);
 }
 
@@ -373,6 +391,7 @@ static void close_member(predictor *p, dt_status st) {
         free(p->each[i].value);
         free(p->each[i].logits);
         free(p->each[i].map);
+        free(p->each[i].thresholds);
     }
     dt_asked_close(&p->asked, st);
 }
@@ -433,7 +452,7 @@ static dt_status run_member(predictor *p) {
 
 static dt_status run_others(predictor *first, const dt_trainer_args *members, int n) {
     for (int i = 1; i < n; i++) {
-        predictor p = {.r = first->r, .first = first, .mean = first->mean};
+        predictor p = {.r = first->r, .n_members = n, .first = first, .mean = first->mean};
         dt_status st = open_member(&p, &members[i]);
         if (st == DT_OK) st = run_member(&p);
         close_member(&p, st);
@@ -460,7 +479,7 @@ static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
 }
 
 dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r) {
-    predictor p = {.r = r, .first = &p};
+    predictor p = {.r = r, .n_members = n, .first = &p};
     dt_status st = predict(&p, members, n);
     st = dt_predict_writer_close(p.writer, st);
     if (st == DT_OK && p.n_bad > 0)

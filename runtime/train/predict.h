@@ -7,7 +7,8 @@
 // memory until the last (predict.c). Each pass is computed by all ranks together.
 //
 // Classes and labels have probabilities by what they were trained with: softmax of the logits, or for bce the logistic
-// function of each, divided by the temperature of the run where it was calibrated (calibrate.h).
+// function of each, divided by the temperature of the run where it was calibrated (calibrate.h). A label counts as
+// predicted from its threshold on; of several runs from the mean of theirs.
 //
 // defines: dt_trainer_predict
 #ifndef DT_TRAIN_PREDICT_H

@@ -80,6 +80,13 @@ static void put_title(FILE *out, const dt_predict_column *c, const char *infix, 
     free(text);
 }
 
+static void put_plain_title(FILE *out, const dt_predict_column *c, const char *what) {
+    char *text = dt_xprintf("%s.%s", c->field, what);
+    putc(',', out);
+    dt_text_print_cell(out, text);
+    free(text);
+}
+
 static int n_listed(const dt_predict_writer *w, const dt_predict_column *c) {
     return c->n < w->f.top ? (int)c->n : w->f.top;
 }
@@ -88,12 +95,8 @@ static void put_deviation_titles(FILE *out, const dt_predict_column *c) {
     static const char *const OF_CLASSES[] = {"variance", "entropy", "mutual_information"};
     for (int64_t k = 0; k < c->n && c->kind != DT_PREDICTS_CLASSES; k++)
         put_title(out, c, ".variance", k);
-    for (int k = 0; k < 3 && c->kind == DT_PREDICTS_CLASSES; k++) {
-        char *text = dt_xprintf("%s.%s", c->field, OF_CLASSES[k]);
-        putc(',', out);
-        dt_text_print_cell(out, text);
-        free(text);
-    }
+    for (int k = 0; k < 3 && c->kind == DT_PREDICTS_CLASSES; k++)
+        put_plain_title(out, c, OF_CLASSES[k]);
 }
 
 static void put_titles(dt_predict_writer *w, int n_records) {
@@ -115,6 +118,7 @@ static void put_titles(dt_predict_writer *w, int n_records) {
         }
         for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++)
             put_title(out, c, "", k);
+        if (c->kind == DT_PREDICTS_LABELS) put_plain_title(out, c, "predicted");
         for (int64_t k = 0; w->f.logits && k < c->n; k++) put_title(out, c, ".logit", k);
         if (w->f.deviates) put_deviation_titles(out, c);
     }
@@ -136,6 +140,16 @@ static void sort_classes(dt_predict_writer *w, const dt_predict_column *c, const
 static int records_of(const dt_predict_writer *w, int64_t index, uint32_t of[DT_MAX_WIDTH]) {
     const dt_dataset *d = w->f.data;
     return d->records && d->key ? d->records(d, w->f.split, index, of) : 0;
+}
+
+static void put_predicted(FILE *out, const dt_predict_column *c, const double *p) {
+    char *text = dt_xstrdup("");
+    for (int64_t k = 0; p && k < c->n; k++)
+        if (p[k] >= c->thresholds[k])
+            dt_xappend(&text, "%s%s", *text ? "|" : "", c->name ? c->name[k] : c->field);
+    putc(',', out);
+    dt_text_print_cell(out, text);
+    free(text);
 }
 
 static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
@@ -160,6 +174,7 @@ static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
             put_number(out, p ? p[w->order[k]] : NAN);
         }
         for (int64_t k = 0; !classes && k < c->n; k++) put_number(out, p ? p[k] : NAN);
+        if (c->kind == DT_PREDICTS_LABELS) put_predicted(out, c, p);
         for (int64_t k = 0; w->f.logits && k < c->n; k++)
             put_number(out, p ? (double)r->logits[i][k] : NAN);
         for (int64_t k = 0; w->f.deviates && !classes && k < c->n; k++)
@@ -212,7 +227,8 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
     const dt_predict_column *c = &w->f.columns[i];
     const double *p = r->value[i];
     dt_json *j = &w->json;
-    if (!c->name && !w->f.logits && !w->f.deviates) {
+    const bool labels = c->kind == DT_PREDICTS_LABELS;
+    if (!c->name && !labels && !w->f.logits && !w->f.deviates) {
         put_json_number(j, c->field, *p);
         return;
     }
@@ -232,6 +248,10 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
     }
     for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++)
         put_json_number(j, c->name ? c->name[k] : "value", p[k]);
+    if (labels) dt_json_begin_array(j, "predicted");
+    for (int64_t k = 0; labels && k < c->n; k++)
+        if (p[k] >= c->thresholds[k]) dt_json_string(j, NULL, c->name ? c->name[k] : c->field);
+    if (labels) dt_json_end_array(j);
     if (w->f.logits) put_json_numbers(j, "logits", r->logits[i], c->n);
     if (w->f.deviates) put_json_deviation(w, r, i);
     dt_json_end_object(j);

@@ -3,12 +3,14 @@
 // A row a sample, in the order of the set. What it has of a target depends on what the target is:
 //
 //   classes   the most probable class, its probability, and the next ones (top)
-//   labels    of which several can be true (bce): the probability of each
+//   labels    of which several can be true (bce): the probability of each, and which count as predicted
 //   numbers   in the field's unit
 //
 //   CSV    key,path,<field>,<field>.probability,<field>.2,<field>.2.probability,…,error
-//          <field>.<label> or <field>.<element> where a field has several
+//          <field>.<label> or <field>.<element> where a field has several; <field>.predicted of labels: their names
+//          with | between them
 //   JSON   {"key": …, "path": …, "<field>": {"class": …, "probability": …, "top": [[class, probability], …]}}
+//          labels {"<label>": …, "predicted": [label, …]}; a single one {"value": …, "predicted": [<field>]}
 //   NPY    (samples, classes or numbers), float32: no keys; a sample without a prediction is NaN
 //
 // Several passes give more (predict.c): <field>.variance of the first class, <field>.entropy and
@@ -37,8 +39,9 @@ typedef enum dt_predicts {
 typedef struct dt_predict_column {
     const char *field;
     dt_predicts kind;
-    int64_t n;               // classes, labels or numbers
-    const char *const *name; // of each; NULL: there is one, without a name
+    int64_t n;                // classes, labels or numbers
+    const char *const *name;  // of each; NULL: there is one, without a name
+    const double *thresholds; // of labels: (n) from which one counts as predicted
 } dt_predict_column;
 
 typedef struct dt_predict_row {

@@ -145,9 +145,8 @@ static dt_status find_errors(quantizer *q) {
 // ---- the report ------------------------------------------------------------------------------------
 
 static dt_status evaluate(quantizer *q, dt_net net, const char *progress, dt_eval_result *out) {
-    const dt_infer_opts o = dt_asked_infer_opts(&q->asked, &net, progress);
-    dt_evaluator *e = NULL;
-    DT_TRY(dt_evaluator_create(&e, &o, &q->asked.nets.targets, &q->asked.nets.metrics));
+    dt_evaluator *e;
+    DT_TRY(dt_asked_evaluator(&q->asked, &net, progress, &e));
     const dt_status st = dt_evaluator_run(e, q->asked.run.data, DT_SPLIT_TEST, false, out);
     dt_evaluator_destroy(e);
     return st;

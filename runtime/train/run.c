@@ -282,6 +282,10 @@ static dt_status measure(dt_open_run *r) {
         return dt_config_fail(c, "train.early_stop.patience",
                               "train.early_stop follows evaluations, and there is no validation "
                               "part: set data.split.val");
+    if (!validates && c->eval.threshold.is_auto)
+        return dt_config_fail(c, "eval.threshold",
+                              "eval.threshold: f1 chooses on the validation part, and there is "
+                              "none: set data.split.val");
     if (validates || !dt_schedules[c->train.schedule.name]->follows_evaluations) return DT_OK;
     return dt_config_fail(c, "train.schedule.name",
                           "%s follows evaluations, and there is no validation part: set "

@@ -106,6 +106,17 @@ def labels(logits, truth):
         yield "weighted_f1", sk.f1_score(truth, said, average="weighted", **kw)
 
 
+def thresholds(logits, truth):
+    """of each label the one with the greatest F1, found by trying all"""
+    p, found = sigmoid(logits), []
+    for k in range(truth.shape[1]):
+        at = np.unique(p[:, k])
+        scores = [sk.f1_score(truth[:, k], p[:, k] >= t, zero_division=0) for t in at]
+        best = int(np.argmax(scores))  # the first, so the smallest of equal ones
+        found.append((at[best] + (at[best - 1] if best else 0)) / 2 if truth[:, k].any() else 0.5)
+    return np.array(found)
+
+
 def numbers(predicted, truth):
     yield "mae", sk.mean_absolute_error(truth, predicted)
     yield "rmse", np.sqrt(sk.mean_squared_error(truth.ravel(), predicted.ravel()))
@@ -135,12 +146,17 @@ def cases():
             logits = np.round(logits)  # equal scores
         logits[np.arange(n), label] += gain
         yield logits.astype(np.float32), label, None, classes if i < 6 else looks_for_first
-    for i, (k, n) in enumerate([(1, 30), (4, 50), (3, 12)]):
+    for i, (k, n) in enumerate([(1, 30), (4, 50), (3, 12), (3, 40), (1, 12)]):
         rng = np.random.RandomState(100 + i)
         truth = (rng.rand(n, k) < 0.4).astype(np.float32)
         if i == 2:
             truth[:, 1] = 0  # a label that no sample has
-        yield (rng.randn(n, k) + truth).astype(np.float32), None, truth, labels
+        logits = rng.randn(n, k) + truth
+        if i == 3:
+            logits = np.round(logits)  # equal scores
+        if i == 4:  # F1 is 2/3 for the first one and for the first four
+            logits, truth = -np.arange(n).reshape(n, 1) / 4, np.isin(np.arange(n).reshape(n, 1), [0, 3]).astype(np.float32)
+        yield logits.astype(np.float32), None, truth, labels
     for i, k in enumerate([1, 3, 6]):
         rng = np.random.RandomState(200 + i)
         scale = 180 if k != 6 else 1
@@ -157,6 +173,8 @@ for i, (logits, label, target, values) in enumerate(cases()):
         out[f"{i}/targets"] = target
     data = logits.astype(np.float64)
     truth = label if target is None else target.astype(int) if values is labels else target.astype(np.float64)
+    if values is labels:
+        out[f"{i}/thresholds"] = thresholds(data, truth)
     out[f"{i}/positive"] = np.array([values is not looks_for_first], np.int32)
     out.update((f"{i}/values/{name}", np.array([v], np.float64)) for name, v in values(data, truth))
 save_file(out, os.path.join(os.path.dirname(__file__), "metrics.safetensors"),

@@ -8,6 +8,7 @@
 
 // Tensors of case i are "i/logits", "i/labels" or "i/targets", and "i/values/NAME" of one element.
 static dt_safetensors *golden;
+enum { MOST_OUT = 12 };
 
 static double setting(const char *name) {
     size_t n;
@@ -49,21 +50,28 @@ static double extra_value(const dt_eval_result *r, const char *path) {
     return v;
 }
 
-static double value_of(int i, const char *name, const char *const *class_names) {
+static dt_eval_table table_of(int i, const dt_field_info *field, double thresholds[MOST_OUT]) {
     char prefix[16];
     snprintf(prefix, sizeof prefix, "%d", i);
     const dt_shape shape = golden_shape(golden, prefix, "logits");
-    const dt_field_info field = {.n_classes = (int)shape.d[1], .class_names = class_names};
-    const dt_eval_table t = {.n = (int)shape.d[0],
-                             .n_out = (int)shape.d[1],
-                             .logits = golden_find(golden, prefix, "logits", NULL),
-                             .labels = (const int *)golden_find(golden, prefix, "labels", NULL),
-                             .targets = golden_find(golden, prefix, "targets", NULL),
-                             .field = &field,
-                             .positive =
-                                 *(const int *)golden_find(golden, prefix, "positive", NULL),
-                             .top_k = (int)setting("top_k"),
-                             .threshold = (float)setting("threshold")};
+    assert_true(shape.d[1] <= MOST_OUT);
+    for (int k = 0; k < MOST_OUT; k++) thresholds[k] = setting("threshold");
+    return (dt_eval_table){.n = (int)shape.d[0],
+                           .n_out = (int)shape.d[1],
+                           .logits = golden_find(golden, prefix, "logits", NULL),
+                           .labels = (const int *)golden_find(golden, prefix, "labels", NULL),
+                           .targets = golden_find(golden, prefix, "targets", NULL),
+                           .field = field,
+                           .positive = *(const int *)golden_find(golden, prefix, "positive", NULL),
+                           .top_k = (int)setting("top_k"),
+                           .thresholds = thresholds};
+}
+
+static double value_of(int i, const char *name, const char *const *class_names) {
+    double thresholds[MOST_OUT];
+    dt_field_info field = {.class_names = class_names};
+    const dt_eval_table t = table_of(i, &field, thresholds);
+    field.n_classes = (int)t.n_out;
     dt_eval_result r;
     dt_eval_result_init(&r);
     metric_of(name)->report(&t, &r);
@@ -86,6 +94,25 @@ TEST(test_values) {
         n_values++;
     }
     assert_true(n_values > 0);
+}
+
+// eval.threshold: f1.
+TEST(test_thresholds) {
+    int n_cases = 0;
+    for (int i = 0; i < dt_safetensors_count(golden); i++) {
+        double thresholds[MOST_OUT];
+        char name[64];
+        size_t n;
+        snprintf(name, sizeof name, "%d/thresholds", i);
+        const int at = dt_safetensors_find(golden, name);
+        if (at < 0) continue;
+        const dt_eval_table t = table_of(i, NULL, thresholds);
+        const double *want = dt_safetensors_data(golden, at, &n);
+        dt_eval_choose_thresholds(&t, thresholds);
+        for (int64_t k = 0; k < t.n_out; k++) assert_float_equal(thresholds[k], want[k], 1e-12);
+        n_cases++;
+    }
+    assert_int_equal(n_cases, 5);
 }
 
 TEST(test_class_names) {

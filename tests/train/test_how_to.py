@@ -54,24 +54,26 @@ def check(config, words):
     return f"dtrain check configs/{config}.yaml " + " ".join("'" + w.replace("'", "'\\''") + "'" for w in words)
 
 
+LABELS = ['data.columns={a: "case when n > 30 then 1 else 0 end", b: "case when n % 2 = 0 then 1 else 0 end"}',
+          "data.fields.finding={kind: vector, source: [a, b]}", "data.fields.label=null", "train.loss=bce"]
+
+
 def of_imbalance(page):
     """A check for each row of the page's table, of three classes or of two labels."""
-    labels = ['data.columns={a: "case when n > 30 then 1 else 0 end", b: "case when n % 2 = 0 then 1 else 0 end"}',
-              "data.fields.finding={kind: vector, source: [a, b]}", "data.fields.label=null"]
     rows = re.findall(r"^\| `([\w.]+): (.+?)` \|", page, re.M)
     assert len(rows) == 6, rows
-    return labels + ["data.fields.view={kind: class, source: camera}"], [
-        check("photos", [f"{key}={value}"] + (labels + ["train.loss=bce"] if key == "train.pos_weight" else
+    return [
+        check("photos", [f"{key}={value}"] + (LABELS if key == "train.pos_weight" else
               ["data.where=label in ('class0', 'class1', 'class2')", "data.columns.importance=n + 1"])) for key, value in rows]
 
 
 def commands(pages, out):
     os.makedirs(out)
-    for page, least in (("split", 4), ("predict", 8), ("evaluate", 3), ("sweep", 2), ("metadata-tables", 5), ("official-folds", 6), ("several-targets", 1), ("fine-tune", 5), ("imbalance", 7),
+    for page, least in (("split", 4), ("predict", 8), ("evaluate", 3), ("sweep", 2), ("metadata-tables", 5), ("official-folds", 6), ("several-targets", 1), ("fine-tune", 5), ("imbalance", 10),
                         ("onnx", 3)):
         lines, all_of_page = [], open(f"{pages}/{page}.md").read()
         if page == "imbalance":
-            targets, lines = of_imbalance(all_of_page)
+            lines = of_imbalance(all_of_page)
         for kind, text in re.findall(r"^```(\w*)\n(.*?)^```", all_of_page, re.M | re.S):
             if kind in ("", "sh"):
                 lines += [re.sub(r"  +#.*", "", l) for l in text.splitlines() if re.match(r"(mpirun .*)?dtrain ", l)]
@@ -87,6 +89,12 @@ def commands(pages, out):
                     words = [w.replace("resnet18-f37072fd.pth", "runs/resnet18") for w in words] + ["model.depth=18"]
                 if page in ("several-targets", "metadata-tables"):
                     words += ["data.fields.label=null"]
-                lines.append(check(base, words + (targets if page == "imbalance" else [])))
+                if page == "imbalance": # of a class and labels, or of labels
+                    words += LABELS[:3] + ["data.fields.view={kind: class, source: camera}"] if "train" in block else LABELS
+                lines.append(check(base, words))
         assert len(lines) >= least, (page, lines)
         open(f"{out}/{page}", "w").write("\n".join(lines) + "\n")
+
+
+def labels():
+    print("\n".join(LABELS))

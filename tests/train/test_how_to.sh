@@ -37,6 +37,8 @@ for run in photos a b c; do train_run configs/photos.yaml run.name=$run run.seed
 train_run configs/photos.yaml run.name=resnet50 model.depth=50
 train_run configs/photos.yaml run.name=resnet18 model.depth=18 train.max_steps=1
 train_run configs/fusion.yaml run.name=fusion
+mapfile -t labels < <(py labels)
+train_run configs/photos.yaml run.name=findings eval.threshold=f1 "${labels[@]}"
 
 py commands "$SOURCE/docs/how-to" "$work/pages"
 for page in "$work"/pages/*; do

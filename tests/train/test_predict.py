@@ -77,7 +77,7 @@ def check_targets(work):
         assert abs(l["angle"]["value"] - float(r["angle"])) < 1e-4, l
         assert abs(l["angle"]["logits"][0] * 80 + 100 - l["angle"]["value"]) < 1e-3, l
     rows = table(f"{work}/two.csv")
-    assert list(rows[0]) == ["key", "path", "flags.odd", "flags.third", "flags.logit.odd", "flags.logit.third", "label",
+    assert list(rows[0]) == ["key", "path", "flags.odd", "flags.third", "flags.predicted", "flags.logit.odd", "flags.logit.third", "label",
         "label.probability", "label.2", "label.2.probability", *[f"label.logit.{n}" for n in ("ant", "bee, wild", "cat", "dog")],
         "error"], rows[0]
     lines = records(f"{work}/two.jsonl")

@@ -138,7 +138,7 @@ TEST(test_values) {
     dt_config_destroy(c);
 }
 
-// Every number that may be auto, or be left out, has a C type that says so; no two keys share a place.
+// Every number that may be auto or another word, or be left out, has a C type that says so; no two keys share a place.
 TEST(test_types_of_fields) {
     size_t n;
     const dt_config_key *keys = dt_config_keys(&n);
@@ -149,7 +149,9 @@ TEST(test_types_of_fields) {
                             k->kind == DT_T_TIME;
         const bool opt = f == FORM_OPT_INT || f == FORM_OPT_REAL;
         const bool is_auto = f == FORM_AUTO_INT || f == FORM_AUTO_REAL;
-        const bool listed = dt_word_index(k->range, "auto") >= 0;
+        char first[64] = "";
+        sscanf(k->range, "%63[^|]", first);
+        const bool listed = config_is_instead(k->range, first);
         const bool left_out = !config_has_default(k) && !config_is_required(k);
         if (number && (is_auto != listed || opt != left_out)) fail_msg("%s", k->path);
         if (!number && (is_auto || opt)) fail_msg("%s", k->path);
@@ -207,6 +209,9 @@ TEST(test_shorthands) {
     c = parse(minimal, NULL);
     assert_string_equal(dt_cnode_str(c->data.path), "d.lmdb");
     assert_int_equal(dt_cnode_size(c->data.path), 1);
+    dt_config_destroy(c);
+    c = parse(minimal, "eval.metrics=accuracy"); // the first of its words
+    assert_int_equal(c->eval.metrics.n, 1);
     dt_config_destroy(c);
 }
 
@@ -337,6 +342,8 @@ TEST(test_wrong_values) {
     expect_override_error("train.epochs={a: 3}", "is a map");
     expect_override_error("train.epochs=auto", "train.epochs is 'auto'");
     expect_override_error("device.threads=auot", "expected a whole number in 1..1024, or auto");
+    expect_override_error("eval.threshold=auto", "is 'auto'; expected a number in 0..1, or f1");
+    expect_override_error("eval.threshold=0..1", "expected a number in 0..1, or f1");
     expect_override_error("run.seed=99999999999999999999", "expected a whole number");
     expect_override_error("train.optimizer.lr=1e999", "expected a number");
     expect_override_error("train.optimizer.lr=.nan", "expected a number");
