@@ -6,9 +6,9 @@
 #include "data.h"
 #include "data/catalog/catalog.h"
 #include "data/catalog/select.h"
-#include "data/file/blob_url.h"
 
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/machine.h"

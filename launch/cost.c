@@ -5,8 +5,8 @@
 #include "target.h"
 
 #include "base/arena.h"
+#include "base/blob.h"
 #include "base/io.h"
-#include "data/file/blob.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -7,8 +7,8 @@
 #include "target.h"
 
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/io.h"
-#include "data/file/blob_url.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

@@ -7,9 +7,9 @@
 #include "target.h"
 
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "data/file/blob_url.h"
 
 #include <ctype.h>
 #include <stdlib.h>

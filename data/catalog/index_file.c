@@ -16,9 +16,9 @@
 // The reader trusts nothing: it checks every count against the bytes that are left, every string against
 // the string buffer, and every member against the data file.
 #include "index_file.h"
-#include "data/file/blob.h"
 
 #include "base/arena.h"
+#include "base/blob.h"
 #include "base/endian.h"
 #include "base/hash.h"
 #include "base/io.h"

@@ -3,7 +3,7 @@
 #ifndef DT_DATA_DATUM_H
 #define DT_DATA_DATUM_H
 
-#include "blob.h"
+#include "base/blob.h"
 
 #include <stdbool.h>
 

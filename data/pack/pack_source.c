@@ -5,13 +5,13 @@
 // share a key (a.jpg, a.json), or if it has members that only datasets have (cls, json); otherwise each entry is a
 // raw file. A JSON file is a dataset if it lists shards (wids, MDS). Patterns of shards, LMDBs and the like always are.
 #include "data/catalog/index_file.h"
-#include "data/file/blob.h"
 #include "data/file/tar.h"
 #include "data/source/collection.h"
 #include "data/source/shard_list.h"
 #include "pack_steps.h"
 
 #include "base/arena.h"
+#include "base/blob.h"
 #include "base/io.h"
 #include "base/text.h"
 #include "config/words.h"

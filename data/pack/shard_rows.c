@@ -6,9 +6,9 @@
 #include "shard_rows.h"
 
 #include "data/catalog/index_file.h"
-#include "data/file/blob.h"
 
 #include "base/arena.h"
+#include "base/blob.h"
 #include "base/hash.h"
 #include "base/io.h"
 

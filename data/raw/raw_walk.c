@@ -7,13 +7,13 @@
 // A file is data if its extension or, failing that, its first bytes say so; text (.txt, .csv, .tsv, .dat) only if it
 // begins with numbers, so that label tables and notes are left out.
 #define _GNU_SOURCE
-#include "data/file/blob.h"
 #include "data/file/kept_names.h"
 #include "data/file/kinds.h"
 #include "data/file/tar.h"
 #include "raw.h"
 #include "table.h"
 
+#include "base/blob.h"
 #include "base/io.h"
 #include "base/text.h"
 #include "base/thread.h"

@@ -11,13 +11,13 @@
 #include "collection.h"
 #include "shard_list.h"
 
-#include "data/file/blob_url.h"
 #include "data/file/kept_names.h"
 #include "data/file/kinds.h"
 #include "data/file/tar.h"
 #include "data/raw/raw.h"
 
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"

@@ -7,9 +7,8 @@
 // If an MDS shard is there both compressed and not, the latter is read.
 #include "shard_list.h"
 
-#include "data/file/blob_url.h"
-
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/hash.h"
 #include "base/io.h"
 

@@ -15,12 +15,12 @@
 #include "data/file/kinds.h"
 
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/clock.h"
 #include "base/http.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "data/file/blob_url.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

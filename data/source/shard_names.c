@@ -3,11 +3,11 @@
 // "::" joins several paths. Braces stand for ranges ({000000..000127}) and alternatives ({a,b}), nested as in a
 // shell. *, ? and [ ] match existing files, sorted by their bytes whatever the locale, as the order of shards
 // is the order of records. A path that exists as it is written is taken as it is: names may have braces.
-#include "data/file/blob_url.h"
 #include "data/file/kept_names.h"
 #include "source.h"
 
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/io.h"
 #include "base/text.h"
 

@@ -5,9 +5,9 @@
 #define DT_DATA_SOURCE_H
 
 #include "data/catalog/catalog.h"
-#include "data/file/blob.h"
 #include "data/file/peek.h"
 
+#include "base/blob.h"
 #include "base/hash.h"
 
 // ---- names ---------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 #ifndef DT_DATA_UNPACK_H
 #define DT_DATA_UNPACK_H
 
-#include "data/file/blob.h"
+#include "base/blob.h"
 
 typedef enum dt_packing { DT_PACKING_NONE, DT_PACKING_GZIP, DT_PACKING_ZSTD } dt_packing;
 // Recognised by the first bytes, never by the name.

@@ -1,8 +1,8 @@
 // Decoders against pictures made here and by others, cut and damaged at every byte; resize against Pillow.
 #include "base/arena.h"
+#include "base/blob.h"
 #include "base/io.h"
 #include "data/decode/decode.h"
-#include "data/file/blob.h"
 #include "data/file/tar.h"
 #include "golden/golden.h"
 #include "testing.h"

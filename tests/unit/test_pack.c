@@ -4,9 +4,9 @@
 
 #include <unistd.h>
 
+#include "base/blob.h"
 #include "base/failpoint.h"
 #include "base/log.h"
-#include "data/file/blob.h"
 #include "data/file/tar.h"
 #include "data/raw/pattern.h"
 #include "data/source/source.h"

@@ -6,9 +6,9 @@
 // both are an error with file and offset, and the copy leaves the bytes in the cache for the hash and the decoder.
 #include "blob_url.h"
 
-#include "base/arena.h"
-#include "base/hash.h"
-#include "base/io.h"
+#include "arena.h"
+#include "hash.h"
+#include "io.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 //
 // A store says how: files here, bytes in memory for tests and fuzzing. Data files are read through blobs alone, so another
 // store is one file: it fills a dt_blob_store and dt_blob_open asks it for the names that it takes.
-#ifndef DT_DATA_BLOB_H
-#define DT_DATA_BLOB_H
+#ifndef DT_BASE_BLOB_H
+#define DT_BASE_BLOB_H
 
 #include "base/status.h"
 

@@ -4,8 +4,8 @@
 // Each read is a request for a range that must still have this version and size: an object that changed is an error. What
 // fails on the way is tried again (base/http.h). A path is shown in logs, configs and reports, so a password in one is
 // refused, and so is a query that may hold a signature or a token.
-#ifndef DT_DATA_BLOB_URL_H
-#define DT_DATA_BLOB_URL_H
+#ifndef DT_BASE_BLOB_URL_H
+#define DT_BASE_BLOB_URL_H
 
 #include "blob.h"
 

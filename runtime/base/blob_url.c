@@ -2,11 +2,11 @@
 #define _GNU_SOURCE // strcasestr
 #include "blob_url.h"
 
-#include "base/arena.h"
-#include "base/hash.h"
-#include "base/io.h"
-#include "base/s3.h"
-#include "base/watch.h"
+#include "arena.h"
+#include "hash.h"
+#include "io.h"
+#include "s3.h"
+#include "watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
