@@ -91,7 +91,7 @@ static dt_status find_in_run(char **file, const char *run, const char *which) {
     return st;
 }
 
-// FILE, a checkpoint's folder, RUN or RUN@WHICH.
+// FILE, URL, a checkpoint's folder, RUN or RUN@WHICH.
 static dt_status find_file(char **file, const char *path) {
     const char *at = strrchr(path, '@');
     char *inside = dt_xprintf("%s/model.safetensors", path);

@@ -86,6 +86,8 @@ dt_status dt_ckpt_best_write(const char *dir, int64_t step);
 // From memory that outlives the object; `where` stands for the file in messages.
 dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes,
                                      const char *where);
+// From a file; `where` (NULL: path) stands for it in messages and outlives the object.
+dt_status dt_safetensors_open_named(dt_safetensors **out, const char *path, const char *where);
 
 // The order and header of a file of f32 tensors; depends on names and shapes only.
 typedef struct dt_safetensors_layout {

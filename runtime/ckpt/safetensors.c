@@ -229,7 +229,7 @@ static dt_status map_file(dt_safetensors *s) {
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         st = dt_fail(DT_E_CKPT, "%s: not a regular file", s->path);
     } else if (info.st_size < 8) {
-        st = dt_fail(DT_E_CKPT, "%s: not a safetensors file: only %lld bytes", s->path,
+        st = dt_fail(DT_E_CKPT, "%s: not a safetensors file: only %lld bytes", s->where,
                      (long long)info.st_size);
     } else {
         s->map_bytes = (size_t)info.st_size;
@@ -244,9 +244,13 @@ static dt_status map_file(dt_safetensors *s) {
 }
 
 dt_status dt_safetensors_open(dt_safetensors **out, const char *path) {
+    return dt_safetensors_open_named(out, path, NULL);
+}
+
+dt_status dt_safetensors_open_named(dt_safetensors **out, const char *path, const char *where) {
     dt_safetensors *s = dt_xcalloc(1, sizeof *s);
     s->path = dt_xstrdup(path);
-    s->where = s->path;
+    s->where = where ? where : s->path;
     dt_status st = map_file(s);
     if (st == DT_OK) st = parse_file(s, s->map, s->map_bytes);
     return open_parsed(out, s, st);

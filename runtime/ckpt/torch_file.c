@@ -163,8 +163,8 @@ dt_status dt_torch_file_storage(dt_torch_file *f, int i, const void **data) {
 }
 
 // ---- the file --------------------------------------------------------------------------------------
-static dt_status open_zip(dt_torch_file *f) {
-    f->zip = unzOpen64(f->path);
+static dt_status open_zip(dt_torch_file *f, const char *file) {
+    f->zip = unzOpen64(file);
     if (f->zip) return DT_OK;
     return dt_fail(DT_E_CKPT,
                    "%s: a zip that is cut off, or the format of PyTorch before 1.6, which this "
@@ -173,11 +173,11 @@ static dt_status open_zip(dt_torch_file *f) {
                    f->path, f->path);
 }
 
-dt_status dt_torch_file_open(dt_torch_file **out, const char *path) {
+dt_status dt_torch_file_open(dt_torch_file **out, const char *file, const char *path) {
     dt_torch_file *f = dt_xcalloc(1, sizeof *f);
     dt_arena_init(&f->arena);
     f->path = dt_arena_strdup(&f->arena, path);
-    dt_status st = open_zip(f);
+    dt_status st = open_zip(f, file);
     if (st == DT_OK) st = list_entries(f);
     if (st == DT_OK) st = check_kind(f);
     if (st == DT_OK) st = read_pickle(f);

@@ -12,7 +12,8 @@ typedef struct dt_torch_file dt_torch_file;
 
 // Whether a file that begins with these bytes is PyTorch's, of any format.
 bool dt_torch_file_is(const void *head, size_t n_bytes);
-dt_status dt_torch_file_open(dt_torch_file **out, const char *path);
+// `path` names the file in messages.
+dt_status dt_torch_file_open(dt_torch_file **out, const char *file, const char *path);
 void dt_torch_file_close(dt_torch_file *f);
 int dt_torch_file_count(const dt_torch_file *f);
 const dt_torch_tensor *dt_torch_file_tensor(const dt_torch_file *f, int i);

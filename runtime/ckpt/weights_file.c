@@ -1,15 +1,21 @@
 // weights_file.c: one way to read what two kinds of files hold.
+#define _GNU_SOURCE // memfd_create
 #include "weights_file.h"
 
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/endian.h"
-#include "ckpt.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "ckpt_internal.h"
 #include "torch_file.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 struct dt_weights {
     char *path;
@@ -89,23 +95,51 @@ int dt_weights_type_bytes(const char *type) {
 }
 
 // ---- the file --------------------------------------------------------------------------------------
+// Copies an object into memory: a file whose only name is /proc/self/fd/*fd.
+static dt_status fetch(int *fd, const dt_blob *b) {
+    enum { RANGE_BYTES = 16 << 20 }; // a request is repeated for a minute only (base/http.h)
+    uint8_t *range = dt_xcalloc(1, RANGE_BYTES);
+    dt_status st = DT_OK;
+    dt_info("%s: %.1f MB are fetched", b->path, (double)b->n_bytes / 1e6);
+    *fd = memfd_create("weights", MFD_CLOEXEC);
+    if (*fd < 0) st = dt_fail(DT_E_CKPT, "%s: no file in memory: %s", b->path, strerror(errno));
+    for (uint64_t at = 0; st == DT_OK && at < b->n_bytes; at += RANGE_BYTES) {
+        const uint64_t left = b->n_bytes - at;
+        const size_t n = left < RANGE_BYTES ? (size_t)left : RANGE_BYTES;
+        st = dt_blob_read(b, at, range, n);
+        if (st == DT_OK) st = dt_io_write(*fd, b->path, range, n);
+    }
+    free(range);
+    return st;
+}
+
 dt_status dt_weights_open(dt_weights **out, const char *path) {
-    char head[8] = "";
-    *out = NULL;
-    FILE *file = fopen(path, "rb");
-    if (!file) return dt_fail(DT_E_CKPT, "%s: cannot open: %s", path, strerror(errno));
-    size_t n = fread(head, 1, sizeof head, file);
-    fclose(file);
+    char head[9] = "", file[32];
+    int fd = -1;
+    dt_blob b;
     dt_weights *w = dt_xcalloc(1, sizeof *w);
     w->path = dt_xstrdup(path);
-    dt_status st = dt_torch_file_is(head, n) ? dt_torch_file_open(&w->torch, path)
-                                             : dt_safetensors_open(&w->safetensors, path);
+    dt_status st = dt_blob_open(&b, w->path);
+    const size_t n = b.n_bytes < sizeof head ? (size_t)b.n_bytes : sizeof head;
+    if (st == DT_OK) st = dt_blob_read(&b, 0, head, n);
+    const bool torch = dt_torch_file_is(head, n), remote = dt_blob_is_url(path);
+    if (st == DT_OK && remote && !torch && head[8] != '{') // before all of it is fetched
+        st = dt_fail(DT_E_CKPT, "%s: neither a safetensors file nor PyTorch's (by its first bytes)",
+                     path);
+    if (st == DT_OK && remote) st = fetch(&fd, &b);
+    snprintf(file, sizeof file, "/proc/self/fd/%d", fd);
+    const char *from = remote ? file : w->path;
+    if (st == DT_OK)
+        st = torch ? dt_torch_file_open(&w->torch, from, path)
+                   : dt_safetensors_open_named(&w->safetensors, from, w->path);
+    if (fd >= 0) close(fd); // the readers have their own
+    dt_blob_close(&b);
     if (st != DT_OK) {
         dt_weights_close(w);
         w = NULL;
     }
     *out = w;
-    return st;
+    return st == DT_E_DATA ? DT_E_CKPT : st; // as blobs call what cannot be read
 }
 
 void dt_weights_close(dt_weights *w) {

@@ -8,6 +8,8 @@
 
 typedef struct dt_weights dt_weights;
 
+// A file, or an object by its URL (base/blob_url.h), which is copied into memory. DT_E_CKPT; DT_E_USAGE: a URL that is not
+// read; DT_E_STORAGE: no answer.
 dt_status dt_weights_open(dt_weights **out, const char *path);
 void dt_weights_close(dt_weights *w);
 int dt_weights_count(const dt_weights *w);

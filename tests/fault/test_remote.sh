@@ -60,6 +60,40 @@ cp "$work"/bucket/set-*.tar "$work/bucket/bare/"
 [ "$(find "$XDG_CACHE_HOME/dtrain/indexes" -name '*.index' | wc -l)" = 2 ] || fail "no index was kept"
 [ "$(train_from unpacked "$at/bare/set-{000000..000001}.tar.gz")" = "$disk" ] || fail "other weights from .tar.gz"
 
+# model.init: the weights of the file, in ranges, of a network of 45 MB and of PyTorch's zip; a run that goes on asks no more
+cat >"$work/weights.yaml" <<YAML
+run: {name: weights, dir: $work/runs, seed: 5}
+device: {kind: cpu, threads: 1}
+data:
+  path: $work/bucket/set.lmdb
+  fields: {iris: {kind: image, channels: 3, size: [64, 32]}, subject: {kind: class, classes: 6}}
+train: {global_batch: 4, micro_batch: 2, max_steps: 2, precision: fp32}
+YAML
+vit=(model.name=vit model.patch=8 model.dim=16 model.heads=2 model.blocks=2)
+begins() { # run, WORD …: its first weights
+    exits 0 '' "$DTRAIN" init "$work/weights.yaml" "$work/runs/$1" "${@:2}"
+    hash "$work/runs/$1"
+}
+resnet=$(begins random model.name=resnet model.depth=18)
+cp "$(find "$work/runs/random" -name model.safetensors)" "$work/bucket/resnet.safetensors"
+cp "$SOURCE/tests/golden/torch_files/vit_timm.pth" "$work/bucket/"
+timm=$(begins timm "${vit[@]}" model.init="$work/bucket/vit_timm.pth")
+no_weights() { # code, text, URL
+    exits "$1" "$2" "$DTRAIN" init "$work/weights.yaml" "$work/runs/no" "${vit[@]}" model.init="$3"
+}
+fetches() { # where from
+    [ "$(begins "resnet-${1%%:*}" model.name=resnet model.depth=18 run.seed=6 model.init="$1/resnet.safetensors")" = "$resnet" ] ||
+        fail "not the weights of $1/resnet.safetensors"
+    [ "$(begins "timm-${1%%:*}" "${vit[@]}" model.init="$1/vit_timm.pth")" = "$timm" ] || fail "not the weights of $1/vit_timm.pth"
+}
+fetches "$at"
+goes_on() { "$DTRAIN" "$work/weights.yaml" run.name=killed "${vit[@]}" model.init="$at/vit_timm.pth" checkpoint.every="1 steps" checkpoint.async=false >"$work/log" 2>&1; }
+read -r n_before n_faults <"$work/count"
+! DTRAIN_FAILPOINT=step:2:kill goes_on || fail "not killed"
+begun=$(cat "$work/count")
+goes_on || fail "the run does not go on"
+[ "${begun% *}" -gt "$n_before" ] && [ "$begun" = "$(cat "$work/count")" ] || fail "$n_before, $begun, $(cat "$work/count"): fetched again"
+
 # the query goes with each request, and is no part of the index's name; a weak ETag is compared here; without an ETag,
 # Last-Modified is; what is replaced while its opening goes on is asked for anew
 serve "$work/port-plain"
@@ -68,12 +102,10 @@ for word in weak dated swapped; do
 done
 [ ! -e "$work/cache-plain/dtrain/indexes" ] || fail "the index beside the shard was not read"
 says "$at" >"$work/says" && diff "$work/said" "$work/says" >"$work/log" || fail "by HTTP a verb says something else"
-if have_mpi; then # hosts are asked for files, not for objects
-    printf '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec sh -c "$*"\n' >"$work/ssh"
-    chmod +x "$work/ssh"
-    exits 0 '' "$DTRAIN" launch hosts --hosts a:1,b:1 --ssh "$work/ssh" "$config" run.name=hosts train.max_steps=1 \
-        data.path="$at/set-{000000..000001}.tar"
-fi
+# hosts are asked for files, not for objects: a is in order, b does not answer
+printf '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\n[ "$1" = a ] || { echo nobody; exit 1; }\nshift\nexec sh -c "$*"\n' >"$work/ssh"
+chmod +x "$work/ssh"
+exits 2 "host b does not answer: nobody" "$DTRAIN" launch hosts --hosts a:1,b:1 --ssh "$work/ssh" "$config" run.name=hosts data.path="$at/set-{000000..000001}.tar"
 exits 2 'stage copies files, and this is a URL' "$DTRAIN" launch slurm "$config" --print --stage "$work/stage" data.path="$at/set-000000.tar"
 kill "$pid"
 at=http://127.0.0.1:$(cat "$work/port")
@@ -96,6 +128,13 @@ kill "$pid"
 serve "$work/port-dated" --change-after 3
 ! "$DTRAIN" data verify "$at/set-000000.tar?dated" >"$work/out" 2>&1 || fail "a changed date is no error"
 grep -q 'changed while it was read: its version was Thu, 26 Nov 2026 01:02:01 GMT and is' "$work/out" || fail "$(cat "$work/out")"
+kill "$pid"
+
+serve "$work/port-weights" --change-after 2
+no_weights 4 'resnet.safetensors: changed while it was read' "$at/resnet.safetensors"
+no_weights 4 'model.init: .*/no.pth: the server says 404; check its name' "$at/no.pth"
+no_weights 4 'set-000000.tar: neither a safetensors file nor PyTorch.s' "$at/set-000000.tar"
+no_weights 2 'token in a path would stand in logs' "$at/no.pth?token=private-word"
 kill "$pid"
 
 # certificates
@@ -127,6 +166,9 @@ export AWS_ENDPOINT_URL=http://127.0.0.1:$port
 wait_until answers
 [ "$(train_from s3 "s3://bucket/set-{000000..000001}.tar")" = "$disk" ] || fail "other weights by S3"
 says s3://bucket >"$work/says" && diff "$work/said" "$work/says" >"$work/log" || fail "by S3 a verb says something else"
+fetches s3://bucket
+no_weights 4 '404 NoSuchKey' s3://bucket/no.pth
+AWS_SECRET_ACCESS_KEY=wrong no_weights 4 '403 SignatureDoesNotMatch' s3://bucket/vit_timm.pth
 exits 3 '404 NoSuchBucket' "$DTRAIN" data ls s3://no-bucket/set.tar
 exits 3 '404 NoSuchKey' "$DTRAIN" data ls s3://bucket/no.tar
 exits 3 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" data ls s3://bucket/set-000000.tar
