@@ -76,10 +76,10 @@ grep -q 'by SIGINT' "$work/log" || fail "SIGHUP was ignored, and is said to have
 # SIGINT twice within 0.3 s is what timeout(1) may make of one, also where the process did not run meanwhile; one that
 # comes later ends it, here in a step without end
 is_answered() { ! is_pending "$1" $pid; }
-takes_signals() { grep -qs signals "/proc/$pid/task/"*/comm; }
+has_begun() { grep -qs '"kind":"step"' "$work/runs/twice$try/metrics.jsonl"; }
 for try in {1..20}; do
-    background step:1:hang "twice$try" env
-    wait_until takes_signals
+    background step:2:hang "twice$try" env
+    wait_until has_begun
     begin=${EPOCHREALTIME/[.,]/}
     kill -INT $pid
     wait_until is_answered INT
