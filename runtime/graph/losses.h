@@ -87,7 +87,8 @@ DT_LOSS_FN dt_arcface_slope(DT_LOSS_ARGS) {
 // ---- bce: binary cross-entropy of a logit ----------------------------------------------------------
 // p: the weight of a positive, as pos_weight of torch.nn.BCEWithLogitsLoss.
 #define DT_LOSS_ROW_bce                                                                            \
-    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .best = DT_METRIC_loss, .param = 1
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_labels = true, .best = DT_METRIC_loss,    \
+    .param = 1
 DT_LOSS_FN dt_bce_value(DT_LOSS_ARGS) {
     return (1 - t) * x + (1 + (p - 1) * t) * ((x < 0 ? -x : 0) + log1p(exp(-fabs(x))));
 }

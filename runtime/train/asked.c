@@ -4,7 +4,6 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/text.h"
-#include "config/loss_words.h"
 #include "train/agree.h"
 #include "train/calibrate.h"
 #include "train/memory_report.h"
@@ -55,7 +54,7 @@ static dt_status give_thresholds(const dt_asked *a, dt_evaluator *e) {
     for (int k = 0; k < a->nets.targets.n && st == DT_OK; k++) {
         const dt_target *t = &a->nets.targets.items[k];
         const int64_t n = dt_target_n_out(t);
-        if (t->loss != DT_LOSS_bce) continue;
+        if (!dt_losses[t->loss].gives_labels) continue;
         double temperature, *v = dt_xcalloc((size_t)n, sizeof *v);
         st = dt_calibration_read(a->run.config, a->run.record.step, t, &temperature, v);
         for (int64_t i = 0; i < n; i++) v[i] = 1 / (1 + exp(-temperature * log(v[i] / (1 - v[i]))));

@@ -5,7 +5,6 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "config/loss_words.h"
 #include "train/asked.h"
 
 #include <jansson.h>
@@ -143,7 +142,7 @@ static void describe(const fitted *f, int64_t n, bool f1, dt_json *file, dt_json
     likelihood(f, n, 1 / t, after);
     dt_json_begin_object(file, f->t->field->name);
     dt_json_real(file, "temperature", t);
-    const double error = report_at(f, n, t, f1 && f->t->loss == DT_LOSS_bce ? file : NULL);
+    const double error = report_at(f, n, t, f1 && dt_losses[f->t->loss].gives_labels ? file : NULL);
     dt_json_end_object(file);
     dt_json_begin_object(line, f->t->field->name);
     dt_json_real(line, "temperature", t);
@@ -245,7 +244,7 @@ static dt_status choose(calibration *c, dt_infer_opts *o) {
     for (int i = 0; i < targets->n; i++) {
         const dt_target *t = &targets->items[i];
         const bool classes = t->field->n_classes > 0;
-        if (!classes && (dt_losses[t->loss].softmax || dt_losses[t->loss].gives_numbers)) continue;
+        if (!classes && !dt_losses[t->loss].gives_labels) continue;
         fitted *f = &c->each[c->n++];
         *f = (fitted){.t = t, .output = o->n_outputs, .n_out = dt_target_n_out(t)};
         f->logits = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *f->logits);

@@ -617,7 +617,7 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts,
         e->each[k] = (eval_target){.t = t, .output = o.n_outputs};
         e->each[k].of_classes = t->field->n_classes > 0;
         e->each[k].of_numbers = !e->each[k].of_classes && dt_losses[t->loss].gives_numbers;
-        e->each[k].of_labels = t->loss == DT_LOSS_bce;
+        e->each[k].of_labels = dt_losses[t->loss].gives_labels;
         o.outputs[o.n_outputs++] =
             dt_target_logits(targets, t, e->each[k].name, sizeof e->each[k].name);
         o.wants_field[t->index] = true;

@@ -2,8 +2,6 @@
 
 #include "train/metric.h"
 
-#include "graph/losses.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +59,7 @@ static given given_by(const dt_target *t, const dt_graph *g, dt_classes classes)
     unsigned of = DT_OF_LOSS;
     if (is_class) of |= DT_OF_CLASSES;
     if (dt_losses[t->loss].gives_numbers) of |= DT_OF_NUMBERS;
-    if (t->loss == DT_LOSS_bce) of |= DT_OF_LABELS;
+    if (dt_losses[t->loss].gives_labels) of |= DT_OF_LABELS;
     if (is_class && has_embedding(g)) of |= DT_OF_PAIRS;
     if (t->field->n_strangers > 0) of &= DT_OF_PAIRS;
     return (given){t, of, dt_target_n_out(t), classes};

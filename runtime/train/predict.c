@@ -160,9 +160,9 @@ typedef struct predictor {
 
 static dt_predicts kind_of(const dt_target *t) {
     const dt_loss_row *loss = &dt_losses[t->loss];
-    return loss->softmax         ? DT_PREDICTS_CLASSES
-           : loss->gives_numbers ? DT_PREDICTS_NUMBERS
-                                 : DT_PREDICTS_LABELS;
+    return loss->softmax        ? DT_PREDICTS_CLASSES
+           : loss->gives_labels ? DT_PREDICTS_LABELS
+                                : DT_PREDICTS_NUMBERS;
 }
 
 static char *name_of(const dt_target *t, int64_t k) {
