@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "batch/batch_source.h"
 #include "config/config.h"
+#include "data/source/source.h"
 
 // Opens data.path with view, split and fields of the config. The ring's memory comes from the backend
 // (NULL: plain memory). rank_workers: loader threads when data.workers is auto. skip_log: file that
@@ -18,6 +19,8 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
 dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
                           const char *skip_log, const char *names, const dt_field_use *uses);
 
+// Item i of data.path, which is one or a list; borrowed from the config. false: there are fewer.
+bool dt_data_item(const dt_config *c, size_t i, dt_reader_item *out);
 // Whether any file of data.path is there. If none is, the data may be made later.
 bool dt_data_exists(const dt_config *c);
 

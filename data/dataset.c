@@ -21,31 +21,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-static dt_reader_item read_item(const dt_cnode *n) {
-    dt_reader_item item = {.weight = 0};
-    if (dt_cnode_kind(n) != DT_C_MAP) {
-        item.path = dt_cnode_str(n);
-        return item;
-    }
-    const dt_cnode *weight = dt_cnode_get(n, "weight"), *name = dt_cnode_get(n, "name");
-    item.path = dt_cnode_str(dt_cnode_get(n, "path"));
-    if (weight) dt_cnode_real(weight, &item.weight);
-    if (name) item.name = dt_cnode_str(name);
-    return item;
+bool dt_data_item(const dt_config *c, size_t i, dt_reader_item *out) {
+    const dt_cnode *n = c->data.path;
+    const bool list = n && dt_cnode_kind(n) == DT_C_LIST;
+    *out = (dt_reader_item){.weight = 0};
+    if (i >= (list ? dt_cnode_size(n) : n != NULL)) return false;
+    if (list) n = dt_cnode_item(n, i);
+    const bool map = dt_cnode_kind(n) == DT_C_MAP;
+    const dt_cnode *weight = map ? dt_cnode_get(n, "weight") : NULL;
+    const dt_cnode *name = map ? dt_cnode_get(n, "name") : NULL;
+    out->path = dt_cnode_str(map ? dt_cnode_get(n, "path") : n);
+    if (weight) dt_cnode_real(weight, &out->weight);
+    if (name) out->name = dt_cnode_str(name);
+    return true;
 }
 
 static dt_status open_set(dt_data *d, const dt_config *c) {
-    const dt_cnode *path = c->data.path;
-    if (!path) return dt_config_fail(c, "data", "data.path is missing");
+    if (!c->data.path) return dt_config_fail(c, "data", "data.path is missing");
     dt_reader_options o = {.cache_dir = c->data.cache_dir ? c->data.cache_dir : NULL,
                            .cache_bytes = (uint64_t)(c->data.cache_gib * 1073741824.0),
                            .write_index = c->data.write_index,
                            .lenient = d->skip};
     dt_s3_configure(&(dt_s3_options){c->data.s3.endpoint, c->data.s3.region, c->data.s3.anonymous});
-    bool list = dt_cnode_kind(path) == DT_C_LIST;
-    size_t n = list ? dt_cnode_size(path) : 1;
+    size_t n = 0;
+    for (dt_reader_item item; dt_data_item(c, n, &item);) n++;
     dt_reader_item *items = dt_xcalloc(n + 1, sizeof *items);
-    for (size_t i = 0; i < n; i++) items[i] = read_item(list ? dt_cnode_item(path, i) : path);
+    for (size_t i = 0; i < n; i++) dt_data_item(c, i, &items[i]);
     dt_status st = dt_reader_open_items(&d->reader, items, n, &o);
     free(items);
     return st;
@@ -62,13 +63,10 @@ static bool is_there(const char *path) {
 }
 
 bool dt_data_exists(const dt_config *c) {
-    const dt_cnode *path = c->data.path;
-    bool list = path && dt_cnode_kind(path) == DT_C_LIST, any = false;
-    size_t n = list ? dt_cnode_size(path) : path != NULL;
-    for (size_t i = 0; i < n && !any; i++) {
-        dt_reader_item item = read_item(list ? dt_cnode_item(path, i) : path);
+    dt_reader_item item;
+    bool any = false;
+    for (size_t i = 0; dt_data_item(c, i, &item) && !any; i++)
         any = item.path && is_there(item.path);
-    }
     return any;
 }
 

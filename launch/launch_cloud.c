@@ -68,10 +68,7 @@ static dt_status read_options(cloud *k) {
     DT_TRY(check_cloud(w->options[CLOUD]));
     DT_TRY(count_gpus(w->options[GPUS], &n_gpus));
     DT_TRY(launch_option_int(w, NODES, 1, &k->n_nodes));
-    DT_TRY(launch_option_int(w, RANKS, n_gpus > 0 ? n_gpus : 1, &k->n_ranks_node));
-    if (n_gpus > 0 && k->n_ranks_node > n_gpus)
-        return dt_fail(DT_E_USAGE, "-n %d: a machine has %d GPU%s (--gpus), and a rank wants one",
-                       k->n_ranks_node, n_gpus, n_gpus == 1 ? "" : "s");
+    DT_TRY(launch_option_ranks(w, RANKS, "a machine", n_gpus, &k->n_ranks_node));
     if (!w->options[DATA] || !w->options[RUNS])
         return dt_fail(DT_E_USAGE, "%s is missing: a bucket for the %s, such as s3://name/folder",
                        w->options[DATA] ? "--runs" : "--data",
@@ -86,12 +83,11 @@ static dt_status read_options(cloud *k) {
 
 // A set of the bucket, where the machines have it. Of several sets only a template can say where they are.
 static dt_status data_word(const cloud *k, char **out) {
-    const dt_cnode *path = k->config->data.path;
-    if (dt_cnode_kind(path) == DT_C_LIST && dt_cnode_size(path) == 1) path = dt_cnode_item(path, 0);
-    if (dt_cnode_kind(path) != DT_C_SCALAR)
+    const char *path = launch_only_set(k->config);
+    if (!path)
         return dt_config_fail(k->config, "data.path",
                               "--data takes one set; for several, edit a copy of the template");
-    *out = dt_xprintf("data.path=/dtrain/data/%s", dt_path_base(dt_cnode_str(path)));
+    *out = dt_xprintf("data.path=/dtrain/data/%s", dt_path_base(path));
     return DT_OK;
 }
 

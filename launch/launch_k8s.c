@@ -173,12 +173,7 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
                        w->words[0]);
     DT_TRY(launch_option_int(w, WORKERS, 1, &n_workers));
     if (w->options[GPUS]) DT_TRY(launch_option_int(w, GPUS, 1, &n_gpus));
-    DT_TRY(launch_option_int(w, SLOTS, n_gpus ? n_gpus : 1, &n_slots));
-    if (n_gpus && n_slots > n_gpus)
-        return dt_fail(DT_E_USAGE,
-                       "--slots %d: a rank needs a GPU of its own, and a worker has %d "
-                       "(--gpus)",
-                       n_slots, n_gpus);
+    DT_TRY(launch_option_ranks(w, SLOTS, "a worker", n_gpus, &n_slots));
     DT_TRY(launch_target_config(&j->config, "launch k8s", w));
     DT_TRY(launch_target_ranks(j->config, n_workers * n_slots));
     DT_TRY(name_job(j));

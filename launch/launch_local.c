@@ -43,11 +43,7 @@ static dt_status run(const launch_words *w) {
     dt_config *c = NULL;
     DT_TRY(launch_option_int(w, RESTARTS, 0, &restarts));
     DT_TRY(launch_target_config(&c, "launch local", w));
-    const int n_gpus = launch_count_gpus(c);
-    dt_status st = launch_option_int(w, RANKS, n_gpus > 0 ? n_gpus : 1, &n_ranks);
-    if (st == DT_OK && n_gpus > 0 && n_ranks > n_gpus)
-        st = dt_fail(DT_E_USAGE, "-n %d: this machine has %d GPU%s, and a rank wants one", n_ranks,
-                     n_gpus, n_gpus == 1 ? "" : "s");
+    dt_status st = launch_option_ranks(w, RANKS, "this machine", launch_count_gpus(c), &n_ranks);
     dt_run_length length;
     if (st == DT_OK) st = launch_target_ranks(c, n_ranks);
     if (st == DT_OK) st = launch_target_check(c, false, 0, &length);

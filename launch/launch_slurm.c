@@ -165,19 +165,16 @@ static dt_status read_stage(slurm_job *j, const launch_words *w) {
         launch_put_copy(&j->values, "SET", "");
         return DT_OK;
     }
-    const dt_cnode *set = j->config->data.path;
-    if (set && dt_cnode_kind(set) == DT_C_LIST && dt_cnode_size(set) == 1)
-        set = dt_cnode_item(set, 0);
-    if (set && dt_cnode_kind(set) == DT_C_MAP) set = dt_cnode_get(set, "path");
-    if (!set || dt_cnode_kind(set) != DT_C_SCALAR)
+    const char *set = launch_only_set(j->config);
+    if (!set)
         return dt_config_fail(j->config, "data.path",
                               "--stage copies one set, and these are several: stage them in a copy "
                               "of launch/slurm/train.sbatch");
-    if (dt_blob_is_url(dt_cnode_str(set)))
+    if (dt_blob_is_url(set))
         return dt_config_fail(j->config, "data.path",
                               "--stage copies files, and this is a URL: without --stage, and with "
                               "data.cache=disk, each node keeps what it has read");
-    char *path = dt_xprintf("%s", dt_cnode_str(set));
+    char *path = dt_xstrdup(set);
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
     launch_put(&j->values, "STAGE", quote_folder(w->options[STAGE]));
     launch_put(&j->values, "FILES", quote_pattern(path));
@@ -194,12 +191,7 @@ static dt_status read_options(slurm_job *j, const launch_words *w) {
     DT_TRY(launch_option_int(w, CPUS, 1, &n_cpus));
     DT_TRY(launch_option_int(w, JOBS, 1, &n_jobs));
     if (w->options[GPUS]) DT_TRY(launch_option_int(w, GPUS, 1, &n_gpus));
-    DT_TRY(launch_option_int(w, TASKS, n_gpus ? n_gpus : 1, &j->n_ranks_node));
-    if (n_gpus && j->n_ranks_node > n_gpus)
-        return dt_fail(DT_E_USAGE,
-                       "--ntasks-per-node %d: a rank needs a GPU of its own, and a "
-                       "node has %d (--gpus-per-node)",
-                       j->n_ranks_node, n_gpus);
+    DT_TRY(launch_option_ranks(w, TASKS, "a node", n_gpus, &j->n_ranks_node));
     if (w->options[JOBS] && !w->options[SWEEP]) return dt_fail(DT_E_USAGE, "--jobs is for --sweep");
     launch_put(&j->values, "NODES", dt_xprintf("%d", n_nodes));
     launch_put(&j->values, "TASKS", dt_xprintf("%d", j->n_ranks_node));

@@ -33,6 +33,14 @@ dt_status launch_target_config(dt_config **out, const char *target, const launch
     return launch_load_config(out, target, w);
 }
 
+dt_status launch_option_ranks(const launch_words *w, int option, const char *whose, int n_gpus,
+                              int *n_ranks) {
+    DT_TRY(launch_option_int(w, option, n_gpus > 0 ? n_gpus : 1, n_ranks));
+    if (n_gpus == 0 || *n_ranks <= n_gpus) return DT_OK;
+    return dt_fail(DT_E_USAGE, "%s %d: %s has %d GPU%s, and a rank needs one of its own",
+                   w->table[option].name, *n_ranks, whose, n_gpus, n_gpus == 1 ? "" : "s");
+}
+
 dt_status launch_target_ranks(const dt_config *c, int n_ranks) {
     const int64_t n_micro = c->train.global_batch / launch_micro_batch(c);
     if (n_ranks <= n_micro) return DT_OK;
@@ -73,13 +81,13 @@ static void list_files(const char *pattern, dt_names *out) {
 }
 
 void launch_list_data(const dt_config *c, dt_names *out) {
-    const dt_cnode *path = c->data.path;
-    const bool several = dt_cnode_kind(path) == DT_C_LIST;
-    for (size_t i = 0; i < (several ? dt_cnode_size(path) : 1); i++) {
-        const dt_cnode *item = several ? dt_cnode_item(path, i) : path;
-        if (dt_cnode_kind(item) == DT_C_MAP) item = dt_cnode_get(item, "path");
-        list_files(dt_cnode_str(item), out);
-    }
+    dt_reader_item item;
+    for (size_t i = 0; dt_data_item(c, i, &item); i++) list_files(item.path, out);
+}
+
+const char *launch_only_set(const dt_config *c) {
+    dt_reader_item only, more;
+    return dt_data_item(c, 0, &only) && !dt_data_item(c, 1, &more) ? only.path : NULL;
 }
 
 // Those that CUDA_VISIBLE_DEVICES names, else the driver's.

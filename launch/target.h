@@ -11,7 +11,7 @@
 #include "launch.h"
 
 #include "config/config.h"
-#include "data/source/source.h"
+#include "data/data.h"
 
 enum { LAUNCH_MAX_VALUES = 32 };
 typedef struct launch_values {
@@ -34,12 +34,18 @@ void launch_values_fini(launch_values *values);
 
 // Loads the config of `w`, for a verb that starts ranks itself. *out is as given, its autos unanswered.
 dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w);
+// The number that `option` gives of ranks: by default, and at most, one for each of n_gpus; 1 without GPUs. `whose` GPUs
+// they are, for the error: "a node".
+dt_status launch_option_ranks(const launch_words *w, int option, const char *whose, int n_gpus,
+                              int *n_ranks);
 // DT_E_USAGE where a step has fewer micro-batches than n_ranks.
 dt_status launch_target_ranks(const dt_config *c, int n_ranks);
 // What dtrain check finds: data, network, memory. elsewhere: the job runs on other machines, so a GPU that this one
 // lacks is no error: memory and plan are then those of a CPU. n_threads: of a rank there, which has no GPU; 0: not known.
 dt_status launch_target_check(const dt_config *c, bool elsewhere, int n_threads,
                               dt_run_length *length);
+// The path of data.path's only set, borrowed; NULL: there are several.
+const char *launch_only_set(const dt_config *c);
 // The files of data.path that are there, sets that are folders of LMDB as their data.mdb; the caller frees them.
 void launch_list_data(const dt_config *c, dt_names *out);
 // GPUs of this machine that the config would use; 0: it trains on CPUs, or there is none.

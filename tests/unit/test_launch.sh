@@ -104,6 +104,9 @@ printf 'name: @NAME@\n  gpus @GPUS@\nif @CPUS@\nrun: @WORDS@\n' >"$work/own"
     "name: fusion
 if 8
 run: configs/fusion.yaml data.path=/dtrain/data/biometric.lmdb run.dir=/dtrain/runs" ] || fail "the user's own template"
+for one in '{path: a/b.tar, weight: 1}' '[{path: a/b.tar}]' '[a/b.tar]'; do # one set, as it may be written
+    [[ $("$DTRAIN" launch cloud "${buckets[@]}" --template "$work/own" --print configs/fusion.yaml "data.path=$one" 2>&1) == *" data.path=/dtrain/data/b.tar "* ]] || fail "data.path=$one of launch cloud"
+done
 mkdir "$work/outside"
 cp -P -r "$DTRAIN" "$BUILD/launch" "$BUILD/k8s" "$work/outside"
 "$work/outside/dtrain" launch cloud "${buckets[@]}" --print configs/fusion.yaml >"$work/out" 2>"$work/log" ||
@@ -137,8 +140,11 @@ wrong "9 ranks cannot share the 8 micro-batches" launch local -n 9 $c
 wrong "9 ranks cannot share the 8 micro-batches" launch slurm --nodes 9 $c
 wrong "9 ranks cannot share the 8 micro-batches" launch hosts --hosts a:5,b:4 $c
 wrong "9 ranks cannot share the 8 micro-batches" launch cloud "${buckets[@]}" -n 9 $c
+wrong "--data takes one set" launch cloud "${buckets[@]}" $c 'data.path=[a.tar, b.tar]'
 CUDA_VISIBLE_DEVICES=0,1 wrong "-n 3: this machine has 2 GPUs" launch local -n 3 $c device.kind=cuda
 wrong "-n 5: a machine has 4 GPUs" launch cloud "${buckets[@]}" --gpus L4:4 -n 5 $c
+wrong "--slots 5: a worker has 4 GPUs" launch k8s --namespace n --gpus 4 --slots 5 $c
+wrong "--ntasks-per-node 2: a node has 1 GPU," launch slurm --gpus-per-node 1 --ntasks-per-node 2 $c
 wrong "give --hosts a:8,b:8 or --hostfile FILE" launch hosts $c
 wrong "'b:' is no host with its ranks" launch hosts --hosts a,b: $c
 wrong "none: cannot open: No such file" launch hosts --hostfile none $c
