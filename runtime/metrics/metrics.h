@@ -23,7 +23,7 @@ typedef struct dt_metrics dt_metrics;
 typedef struct dt_metrics_opts {
     const char *run_dir, *run_name; // all texts must outlive the metrics
     unsigned sinks;                 // bit DT_SINK_<id> of each that is wanted
-    int every_steps;                // plain lines in a pipe, tfevents
+    int every_steps;                // plain lines in a pipe, tfevents; at least 1
     dt_listen listen;               // of the prometheus sink
     const char *listen_text;        // `listen` as the config has it, for messages
     const char *textfile;           // of prometheus: a folder for node_exporter, or NULL

@@ -469,7 +469,6 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     mlflow *s = dt_xcalloc(1, sizeof *s);
     s->o = *o;
     if (s->o.steps_per_epoch < 1) s->o.steps_per_epoch = 1;
-    if (s->o.every_steps < 1) s->o.every_steps = 1;
     s->params = json_array();
     if (o->config) dt_config_each(o->config, add_param, s->params);
     s->jsonl = dt_xprintf("%s/metrics.jsonl", o->run_dir);

@@ -134,7 +134,7 @@ static dt_status open_tfevents(void **state, const dt_metrics_opts *o) {
     tfevents *s = dt_xcalloc(1, sizeof *s);
     char host[HOST_NAME_MAX + 1] = "localhost", *path = NULL;
     message event;
-    s->every_steps = o->every_steps > 0 ? o->every_steps : 1;
+    s->every_steps = o->every_steps;
     s->resumed = o->truncate_to >= 0;
     gethostname(host, sizeof host - 1);
     for (int i = 0; i < MAX_FILES; i++) {

@@ -146,11 +146,30 @@ static void note_saved(void *metrics, int64_t step, double seconds, bool saved) 
     dt_metrics_checkpoint(metrics, step, seconds, saved);
 }
 
+// What is known of a run before it has opened data and networks.
+static dt_metrics_opts describe_metrics(const dt_open_run *r) {
+    const dt_config *c = r->config;
+    const int64_t total = r->record.total_steps, per_epoch = r->record.steps_per_epoch;
+    const int64_t every = dt_amount_steps(c->metrics.every, total, per_epoch);
+    return (dt_metrics_opts){.run_dir = r->dir,
+                             .run_name = c->run.name,
+                             .mlflow_uri = c->metrics.mlflow.uri,
+                             .mlflow_experiment = c->metrics.mlflow.experiment,
+                             .mlflow_model = c->metrics.mlflow.model,
+                             .config = r->config,
+                             .version = r->args.version,
+                             .world_size = r->comm->world_size,
+                             .first_step = r->record.step,
+                             .every_steps = every > 0 ? (int)every : 1,
+                             .total_steps = total,
+                             .steps_per_epoch = per_epoch,
+                             .n_epochs = (int)c->train.epochs};
+}
+
 // Rank 0: what the run directory holds besides checkpoints.
 static dt_status open_reports(trainer *t) {
     const dt_open_run *r = &t->run;
     const dt_config *c = r->config;
-    const int64_t total = r->record.total_steps, per_epoch = r->record.steps_per_epoch;
     if (!trainer_is_root(t)) return DT_OK;
     char *path = dt_xprintf("%s/result.json", r->dir);
     remove(path); // of a run that goes on longer now
@@ -159,28 +178,15 @@ static dt_status open_reports(trainer *t) {
     dt_status st = r->data->write_split ? r->data->write_split(r->data, path) : DT_OK;
     free(path);
     DT_TRY(forgive_no_space(st));
-    const int64_t every = dt_amount_steps(c->metrics.every, total, per_epoch);
-    dt_metrics_opts o = {.run_dir = r->dir,
-                         .run_name = c->run.name,
-                         .listen_text = c->metrics.listen,
-                         .textfile = c->metrics.textfile,
-                         .linger_s = c->metrics.linger,
-                         .mlflow_uri = c->metrics.mlflow.uri,
-                         .mlflow_experiment = c->metrics.mlflow.experiment,
-                         .mlflow_model = c->metrics.mlflow.model,
-                         .config = r->config,
-                         .version = r->args.version,
-                         .machine = r->backend->describe(r->backend),
-                         .data = r->data->describe(r->data),
-                         .chosen_by = t->eval_every > 0 ? t->nets.metrics.best_name : NULL,
-                         .lower_is_better = dt_metrics_table[t->nets.metrics.best]->lower_is_better,
-                         .world_size = r->comm->world_size,
-                         .first_step = r->record.step,
-                         .every_steps = every > 0 ? (int)every : 1,
-                         .total_steps = total,
-                         .steps_per_epoch = per_epoch,
-                         .n_epochs = (int)c->train.epochs,
-                         .truncate_to = r->resumed ? r->record.metrics_offset : -1};
+    dt_metrics_opts o = describe_metrics(r);
+    o.listen_text = c->metrics.listen;
+    o.textfile = c->metrics.textfile;
+    o.linger_s = c->metrics.linger;
+    o.machine = r->backend->describe(r->backend);
+    o.data = r->data->describe(r->data);
+    o.chosen_by = t->eval_every > 0 ? t->nets.metrics.best_name : NULL;
+    o.lower_is_better = dt_metrics_table[t->nets.metrics.best]->lower_is_better;
+    o.truncate_to = r->resumed ? r->record.metrics_offset : -1;
     for (int i = 0; i < DT_N_SINKS; i++)
         o.sinks |= (unsigned)dt_words_have(&c->metrics.sinks, i) << i;
     for (int i = 0; i < 3; i++) o.n_samples[i] = r->data->n_samples(r->data, (dt_split)i);
@@ -672,21 +678,10 @@ static void close_trainer(trainer *t, dt_status st) {
 
 // Sends MLflow the lines of a finished run that it has not got.
 static void send_rest(const dt_open_run *r) {
-    const dt_config *c = r->config;
-    const int64_t total = r->record.total_steps, per_epoch = r->record.steps_per_epoch;
-    if (!dt_run_is_root(r) || !dt_words_have(&c->metrics.sinks, DT_SINK_mlflow)) return;
-    const dt_metrics_opts o = {.run_dir = r->dir,
-                               .run_name = c->run.name,
-                               .sinks = 1u << DT_SINK_mlflow,
-                               .mlflow_uri = c->metrics.mlflow.uri,
-                               .mlflow_experiment = c->metrics.mlflow.experiment,
-                               .mlflow_model = c->metrics.mlflow.model,
-                               .config = r->config,
-                               .version = r->args.version,
-                               .every_steps =
-                                   (int)dt_amount_steps(c->metrics.every, total, per_epoch),
-                               .steps_per_epoch = per_epoch,
-                               .truncate_to = INT64_MAX};
+    if (!dt_run_is_root(r) || !dt_words_have(&r->config->metrics.sinks, DT_SINK_mlflow)) return;
+    dt_metrics_opts o = describe_metrics(r);
+    o.sinks = 1u << DT_SINK_mlflow;
+    o.truncate_to = INT64_MAX;
     dt_metrics *m;
     if (dt_metrics_open(&m, &o) == DT_OK)
         dt_metrics_close(m, &(dt_run_end){r->record.step, DT_OK, ""});
