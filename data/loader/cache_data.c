@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "config/field_words.h"
 
@@ -38,7 +39,7 @@ dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
         return dt_config_fail(c, "data.cache_form",
                               "decoded pixels are kept in memory: data.cache is ram or shared");
     if (!c->data.cache_size.is_auto) k->cap_bytes = (uint64_t)dt_answer(c->data.cache_size);
-    k->dir = dt_cache_folder(c->data.cache_dir ? c->data.cache_dir : NULL, "records");
+    k->dir = dt_io_cache_folder(c->data.cache_dir, "/records");
     if (k->kind == DT_CACHE_disk && !k->dir)
         return dt_config_fail(c, "data.cache", "there is no place for it: set data.cache_dir");
     k->run = dt_xprintf("%s/%s", c->run.dir, c->run.name);

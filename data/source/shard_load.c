@@ -142,7 +142,7 @@ static char *index_beside(const char *path) {
 
 // Of a URL that has no index beside it: where this host keeps the one that it makes. Heap; NULL: nowhere.
 static char *index_of_url(const char *url, const dt_unpack_cache *cache) {
-    char hex[17], *dir = dt_cache_folder(cache->dir, "indexes"), *path = NULL;
+    char hex[17], *dir = dt_io_cache_folder(cache->dir, "/indexes"), *path = NULL;
     dt_hash_hex(dt_hash64(url, strlen(url)), hex);
     if (dir && dt_io_mkdir_all(dir) == DT_OK) path = dt_xprintf("%s/%s.index", dir, hex);
     dt_error_clear();

@@ -275,13 +275,6 @@ static char *plain_name(const char *path) {
     return dt_xstrdup(base);
 }
 
-char *dt_cache_folder(const char *given, const char *name) {
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (given && *given) return dt_xprintf("%s/%s", given, name);
-    if (xdg && *xdg) return dt_xprintf("%s/dtrain/%s", xdg, name);
-    return home && *home ? dt_xprintf("%s/.cache/dtrain/%s", home, name) : NULL;
-}
-
 static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char *dir,
                                const char *file, uint64_t key, int *fd) {
     int lock = -1;
@@ -302,7 +295,7 @@ dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, dt_b
     dt_blob in;
     int fd = -1;
     uint64_t key = 0;
-    char hex[17], *dir = dt_cache_folder(c->dir, "unpacked"), *name = plain_name(path);
+    char hex[17], *dir = dt_io_cache_folder(c->dir, "/unpacked"), *name = plain_name(path);
     dt_status st = DT_OK;
     *file = NULL;
     *out = (dt_blob){.store = NULL};

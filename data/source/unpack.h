@@ -15,7 +15,7 @@ typedef dt_status (*dt_unpack_sink)(void *arg, const void *data, size_t n_bytes)
 dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, void *arg);
 
 typedef struct dt_unpack_cache {
-    const char *dir;                   // NULL: $XDG_CACHE_HOME/dtrain, else ~/.cache/dtrain
+    const char *dir;                   // or NULL: dt_io_cache_folder
     uint64_t max_bytes;                // of all unpacked files in it
     _Atomic uint64_t n_files, n_bytes; // that this process unpacked
 } dt_unpack_cache;
@@ -24,7 +24,5 @@ typedef struct dt_unpack_cache {
 // it keeps others from removing it; its path is borrowed from *file. Makes the copy if it is not there, or waits for a process that makes it.
 // Any thread. DT_E_DATA: damaged, or over the limit; DT_E_STORAGE: no folder to put it, disk full.
 dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, dt_blob *out);
-// <given>/<name> (heap); given NULL: in $XDG_CACHE_HOME/dtrain, else ~/.cache/dtrain, or NULL without a home folder.
-char *dt_cache_folder(const char *given, const char *name);
 
 #endif

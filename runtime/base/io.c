@@ -331,6 +331,13 @@ char *dt_io_parent(const char *path) {
     return n ? dt_xprintf("%.*s", (int)n, path) : dt_xstrdup(".");
 }
 
+char *dt_io_cache_folder(const char *given, const char *below) {
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (given && *given) return dt_xprintf("%s%s", given, below);
+    if (xdg && *xdg) return dt_xprintf("%s/dtrain%s", xdg, below);
+    return home && *home ? dt_xprintf("%s/.cache/dtrain%s", home, below) : NULL;
+}
+
 // -- a file being written ----------------------------------------------------------------------
 // Temporaries of this process, for dt_io_remove_unfinished. One for which there is no place outlives a signal.
 enum { MAX_UNFINISHED = 64, NEXT_NUMBER = 1 << 22 /* no process has that one: PID_MAX_LIMIT */ };

@@ -74,6 +74,9 @@ dt_status dt_io_remove_leftovers(const char *dir, const char *prefix);
 bool dt_io_out_of_space(void);
 // The directory that holds `path`, heap; "." for a plain name.
 char *dt_io_parent(const char *path);
+// The cache folder with `below` ("/indexes", or "") behind it, heap: `given`, which may be NULL, else
+// $XDG_CACHE_HOME/dtrain, else ~/.cache/dtrain; NULL without a home folder.
+char *dt_io_cache_folder(const char *given, const char *below);
 
 // -- reading ---------------------------------------------------------------------------------
 // The error of a failed read operation ("open", "list", "look at"), with advice. The status is `code`, or

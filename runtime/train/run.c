@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/failpoint.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "comm/comm_nccl.h"
 #include "train/agree.h"
@@ -112,14 +113,6 @@ static bool allows_winograd(const dt_open_run *r) {
            !(old && old->device.winograd == DT_WINOGRAD_off);
 }
 
-// Where chosen engines are kept for the next run: beside data.cache_dir's default. Heap; NULL: nowhere.
-static char *engine_folder(const dt_config *c) {
-    if (c->data.cache_dir) return dt_xstrdup(c->data.cache_dir);
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (xdg && *xdg) return dt_xprintf("%s/dtrain", xdg);
-    return home && *home ? dt_xprintf("%s/.cache/dtrain", home) : NULL;
-}
-
 // A device divides its own work, and needs a comm for its memory.
 static dt_status open_device(dt_open_run *r) {
     const dt_config *c = r->config;
@@ -151,7 +144,7 @@ static dt_status compare_ranks(dt_open_run *r) {
 static dt_status open_backend(dt_open_run *r) {
     const dt_config *c = r->config;
     const char *described;
-    char *cache = engine_folder(c);
+    char *cache = dt_io_cache_folder(c->data.cache_dir, ""); // of engines, for the next run
     const dt_backend_opts opts = {.threads = r->answers.replica_threads,
                                   .local_rank = r->comm->local_rank,
                                   .local_size = r->comm->local_size,
