@@ -47,6 +47,10 @@ static inline const char *dt_field_name_of(const dt_field_info *f, int64_t k) {
 static inline float dt_field_std(const dt_field_info *f, int64_t element) {
     return f->std[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
 }
+// A number of a batch, or a network's, in the field's unit.
+static inline float dt_field_value(const dt_field_info *f, int64_t element, float x) {
+    return x * dt_field_std(f, element) + dt_field_mean(f, element);
+}
 
 // What is wanted of a field of a set that a run meets after training.
 typedef enum dt_field_use {

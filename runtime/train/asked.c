@@ -48,7 +48,7 @@ dt_infer_opts dt_asked_infer_opts(const dt_asked *a, const dt_net *of, const cha
     return o;
 }
 
-// Those of calibration.json are of probabilities at a temperature.
+// The thresholds of calibration.json are of calibrated probabilities; the evaluator compares uncalibrated ones.
 static dt_status give_thresholds(const dt_asked *a, dt_evaluator *e) {
     dt_status st = DT_OK;
     for (int k = 0; k < a->nets.targets.n && st == DT_OK; k++) {
@@ -57,7 +57,8 @@ static dt_status give_thresholds(const dt_asked *a, dt_evaluator *e) {
         if (!dt_losses[t->loss].gives_labels) continue;
         double temperature, *v = dt_xcalloc((size_t)n, sizeof *v);
         st = dt_calibration_read(a->run.config, a->run.record.step, t, &temperature, v);
-        for (int64_t i = 0; i < n; i++) v[i] = 1 / (1 + exp(-temperature * log(v[i] / (1 - v[i]))));
+        for (int64_t i = 0; i < n; i++)
+            v[i] = dt_eval_sigmoid(temperature * log(v[i] / (1 - v[i])));
         dt_evaluator_set_thresholds(e, k, v);
         free(v);
     }

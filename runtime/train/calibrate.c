@@ -72,7 +72,7 @@ static void add_class(const float *x, int64_t n, int32_t label, double s, double
 }
 
 static void add_label(double x, double truth, double s, double out[3]) {
-    const double u = s * x, p = 1 / (1 + exp(-u));
+    const double u = s * x, p = dt_eval_sigmoid(u);
     out[0] += (u > 0 ? u : 0) - u * truth + log1p(exp(-fabs(u)));
     out[1] += x * (p - truth);
     out[2] += x * x * p * (1 - p);

@@ -342,7 +342,7 @@ static void take_numbers(const eval_target *e, float *out, const float *x, bool 
         return;
     }
     for (int64_t k = 0; k < e->n_out; k++)
-        out[k] = e->of_numbers ? x[k] * dt_field_std(f, k) + dt_field_mean(f, k) : x[k];
+        out[k] = e->of_numbers ? dt_field_value(f, k, x[k]) : x[k];
 }
 
 static void take_target(eval_target *e, int64_t i, const float *x, const void *target) {

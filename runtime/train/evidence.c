@@ -141,7 +141,7 @@ static void add_said(dt_json *j, const dt_eval_table *t, int64_t i, bool numbers
             &text, "%s",
             dt_eval_name(t, predicted ? dt_eval_predicted(t, i, NULL) : t->labels[i], names));
     for (int64_t k = 0; !t->labels && k < t->n_out && strlen(text) < 200; k++) {
-        const double p = predicted && !numbers ? 1 / (1 + exp(-(double)x[k])) : (double)x[k];
+        const double p = predicted && !numbers ? dt_eval_sigmoid((double)x[k]) : (double)x[k];
         if (numbers)
             dt_xappend(&text, "%s%.4g", *text ? ", " : "", p);
         else if (predicted ? dt_eval_is_predicted(t, p, k) : dt_eval_is_true(t, i, k))

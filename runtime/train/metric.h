@@ -94,6 +94,9 @@ int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank);
 
 // The name of class, label or number k, or k; lives as long as out.
 const char *dt_eval_name(const dt_eval_table *t, int64_t k, dt_eval_result *out);
+// The probability of a label, and those of n classes at a temperature, from logits.
+double dt_eval_sigmoid(double x);
+void dt_eval_softmax(const float *x, int64_t n, double temperature, double *p);
 // Probabilities (n, n_out), heap: softmax over classes, of labels the sigmoid of each.
 double *dt_eval_probabilities(const dt_eval_table *t);
 dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t); // (n_out), heap

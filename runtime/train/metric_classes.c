@@ -14,20 +14,24 @@ const char *dt_eval_name(const dt_eval_table *t, int64_t k, dt_eval_result *out)
     return name ? name : dt_arena_printf(&out->arena, "%" PRId64, k);
 }
 
-static void softmax(const float *x, int64_t n, double *p) {
+double dt_eval_sigmoid(double x) {
+    return 1 / (1 + exp(-x));
+}
+
+void dt_eval_softmax(const float *x, int64_t n, double temperature, double *p) {
     double largest = -INFINITY, sum = 0;
     for (int64_t k = 0; k < n; k++)
         if ((double)x[k] > largest) largest = (double)x[k];
-    for (int64_t k = 0; k < n; k++) sum += p[k] = exp((double)x[k] - largest);
+    for (int64_t k = 0; k < n; k++) sum += p[k] = exp(((double)x[k] - largest) / temperature);
     for (int64_t k = 0; k < n; k++) p[k] /= sum;
 }
 
 double *dt_eval_probabilities(const dt_eval_table *t) {
     const int64_t size = t->n * t->n_out;
     double *p = dt_xcalloc((size_t)size + 1, sizeof *p);
-    for (int64_t i = 0; i < size && !t->labels; i++) p[i] = 1 / (1 + exp(-(double)t->logits[i]));
+    for (int64_t i = 0; i < size && !t->labels; i++) p[i] = dt_eval_sigmoid((double)t->logits[i]);
     for (int64_t i = 0; i < t->n && t->labels; i++)
-        softmax(t->logits + i * t->n_out, t->n_out, p + i * t->n_out);
+        dt_eval_softmax(t->logits + i * t->n_out, t->n_out, 1, p + i * t->n_out);
     return p;
 }
 

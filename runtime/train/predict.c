@@ -188,24 +188,16 @@ static void describe(predictor *p, int i) {
                                         .thresholds = e->thresholds};
 }
 
-static void softmax(const float *x, int64_t n, double temperature, double *out) {
-    double max = -INFINITY, sum = 0;
-    for (int64_t k = 0; k < n; k++) max = (double)x[k] > max ? (double)x[k] : max;
-    for (int64_t k = 0; k < n; k++) sum += out[k] = exp(((double)x[k] - max) / temperature);
-    for (int64_t k = 0; k < n; k++) out[k] /= sum;
-}
-
 static void take_target(predicted *e, const float *x) {
     const int64_t n = dt_target_n_out(e->t);
     const dt_field_info *f = e->t->field;
     memcpy(e->logits, x, (size_t)n * sizeof *x);
-    if (e->kind == DT_PREDICTS_CLASSES) softmax(x, n, e->temperature, e->value);
+    if (e->kind == DT_PREDICTS_CLASSES) dt_eval_softmax(x, n, e->temperature, e->value);
     for (int64_t k = 0; e->kind == DT_PREDICTS_LABELS && k < n; k++)
-        e->value[k] = 1 / (1 + exp(-(double)x[k] / e->temperature));
+        e->value[k] = dt_eval_sigmoid((double)x[k] / e->temperature);
     for (int64_t k = 0; e->kind == DT_PREDICTS_NUMBERS && k < n; k++)
-        e->value[k] = dt_losses[e->t->loss].exponent
-                          ? exp((double)x[k])
-                          : (double)(x[k] * dt_field_std(f, k) + dt_field_mean(f, k));
+        e->value[k] =
+            dt_losses[e->t->loss].exponent ? exp((double)x[k]) : (double)dt_field_value(f, k, x[k]);
 }
 
 static dt_status put(predictor *p, const dt_predict_row *row) {
