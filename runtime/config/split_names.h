@@ -2,6 +2,9 @@
 #ifndef DT_CONFIG_SPLIT_NAMES_H
 #define DT_CONFIG_SPLIT_NAMES_H
 
+// The evaluation of the test part with the best weights; other evaluations have the names of their parts.
+#define DT_TEST_BEST "test_best"
+
 typedef enum dt_split { DT_SPLIT_TRAIN, DT_SPLIT_VAL, DT_SPLIT_TEST } dt_split;
 
 static inline const char *dt_split_name(int split) {

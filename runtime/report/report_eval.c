@@ -243,7 +243,7 @@ static bool has_something(const json_t *targets) {
 void report_evaluations(FILE *out, const dt_run_log *r) {
     const struct {
         const char *split, *title;
-    } parts[] = {{"test_best", "Test part, best weights"},
+    } parts[] = {{DT_TEST_BEST, "Test part, best weights"},
                  {dt_split_name(DT_SPLIT_TEST), "Test part"},
                  {dt_split_name(DT_SPLIT_VAL), "Validation part"}};
     int n = 0;

@@ -170,7 +170,7 @@ static dt_status report(calibration *c) {
     dt_json_init(&line);
     dt_json_begin_object(&file, NULL);
     dt_json_begin_object(&line, NULL);
-    dt_json_string(&line, "split", "val");
+    dt_json_string(&line, "split", dt_split_name(DT_SPLIT_VAL));
     dt_json_int(&line, "samples", c->n_samples);
     dt_json_int(&line, "step", step);
     dt_json_int(&file, "step", step);

@@ -151,11 +151,11 @@ static dt_status run_validation(trainer *t) {
 dt_status trainer_evaluate(trainer *t, bool *is_best) {
     dt_eval_result *r = &t->last;
     DT_TRY(run_validation(t));
-    // over fewer samples than other checkpoints' it cannot be compared with theirs
+    // a value of fewer samples cannot be compared with those of other checkpoints
     const double value = r->n_not_finite ? NAN : dt_eval_result_get(r, t->nets.metrics.best_name);
     if (t->metrics)
-        dt_metrics_eval(t->metrics, "val", t->run.record.step, r->values, r->n_values,
-                        dt_eval_result_members(r));
+        dt_metrics_eval(t->metrics, dt_split_name(DT_SPLIT_VAL), t->run.record.step, r->values,
+                        r->n_values, dt_eval_result_members(r));
     DT_TRY(trainer_settle_save(t, false));
     note_evaluation(t, value, is_best);
     return DT_OK;
@@ -169,7 +169,7 @@ dt_status trainer_report(trainer *t) {
     if (evaluates && t->last_step != s->step) DT_TRY(run_validation(t));
     if (!trainer_is_root(t)) return DT_OK;
     dt_json_begin_object(j, NULL);
-    dt_json_string(j, "split", "train");
+    dt_json_string(j, "split", dt_split_name(DT_SPLIT_TRAIN));
     dt_json_string(j, "weights", "last");
     dt_json_int(j, "step", s->step);
     dt_json_int(j, "samples", s->step * dt_run_global_batch(&t->run));
@@ -180,15 +180,15 @@ dt_status trainer_report(trainer *t) {
     if (!evaluates) return DT_OK;
     if (s->best_step >= 0 && s->best_step != s->step) {
         dt_json_begin_object(j, NULL);
-        dt_json_string(j, "split", "val");
+        dt_json_string(j, "split", dt_split_name(DT_SPLIT_VAL));
         dt_json_string(j, "weights", "best");
         dt_json_int(j, "step", s->best_step);
         dt_json_real(j, t->nets.metrics.best_name, s->best_value);
         dt_json_end_object(j);
         dt_json_newline(j);
     }
-    dt_eval_result_write(&t->last, "val", s->best_step == s->step ? "best and last" : "last",
-                         s->step, j);
+    dt_eval_result_write(&t->last, dt_split_name(DT_SPLIT_VAL),
+                         s->best_step == s->step ? "best and last" : "last", s->step, j);
     return DT_OK;
 }
 
@@ -197,7 +197,7 @@ dt_status trainer_test(trainer *t, const char *name, const char *weights, int64_
     DT_TRY(evaluate(t, DT_SPLIT_TEST, name, step, DT_ACTIVITY_testing, &r));
     if (t->metrics) {
         dt_metrics_eval(t->metrics, name, step, r.values, r.n_values, dt_eval_result_members(&r));
-        dt_eval_result_write(&r, "test", weights, step, &t->results);
+        dt_eval_result_write(&r, dt_split_name(DT_SPLIT_TEST), weights, step, &t->results);
     }
     dt_eval_result_fini(&r);
     return DT_OK;

@@ -587,7 +587,7 @@ static dt_status test_with_best(trainer *t) {
     dt_status st = step < 0 ? DT_OK : dt_state_load(t->state, path, false);
     free(path);
     if (st != DT_OK || step < 0) return st;
-    return trainer_test(t, "test_best", "best", step);
+    return trainer_test(t, DT_TEST_BEST, "best", step);
 }
 
 // DT_E_PREEMPTED: an evaluation was dropped.
@@ -598,9 +598,10 @@ static dt_status evaluate_at_end(trainer *t) {
     if (t->saved_step != t->run.record.step || best) DT_TRY(trainer_save(t, best));
     DT_TRY(trainer_report(t));
     if (t->run.data->n_samples(t->run.data, DT_SPLIT_TEST) > 0) {
-        DT_TRY(trainer_test(
-            t, "test", t->run.record.best_step == t->run.record.step ? "best and last" : "last",
-            t->run.record.step));
+        DT_TRY(
+            trainer_test(t, dt_split_name(DT_SPLIT_TEST),
+                         t->run.record.best_step == t->run.record.step ? "best and last" : "last",
+                         t->run.record.step));
         DT_TRY(trainer_settle_save(t, true));
         DT_TRY(test_with_best(t));
     }
