@@ -15,8 +15,8 @@ typedef struct dt_node_group {
 
 // Groups of conv2d and linear nodes, forward and backward, the most work first. Returns how many; *out on the heap.
 int dt_node_groups(dt_node_group **out, const dt_graph *g);
-// Seconds of the node's kernel while n_replicas of them run, the least of several runs, mean of the replicas: at least two runs
-// after the first, more while they take less than `seconds` together.
+// *out: seconds of the node's kernel while n_replicas of it run at once: the least of several runs, each the mean of the
+// replicas. There are at least two runs after the first, more while they take less than `seconds` together.
 dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads,
                        int n_replicas, double seconds, double *out);
 

@@ -128,7 +128,7 @@ static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const 
     return DT_OK;
 }
 
-// The target whose eval.best counts: -1 = all, which only their loss is of.
+// *at: the target that eval.best is of; -1: eval.best is the loss over all targets.
 static dt_status choose_target(int *at, const dt_config *c, const dt_graph *graph,
                                const dt_targets *targets, const given *g) {
     const bool automatic = dt_config_is_auto(c, DT_KEY(eval.best));

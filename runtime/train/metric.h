@@ -22,7 +22,7 @@ typedef struct dt_eval_result {
     dt_metric_value *values; // names live as long as the result
     int n_values, cap_values;
     int64_t n_samples;
-    int64_t n_not_finite; // more samples, of which no metric is
+    int64_t n_not_finite; // further samples: no metric counts them
     dt_json extra;        // an object: what is no single number ("confusion": {…})
     dt_arena arena;
 } dt_eval_result;

@@ -157,9 +157,10 @@ static dt_status open_backend(dt_open_run *r) {
     const dt_status st = dt_agree_backend(&r->backend, r->comm, r->answers.device, &opts);
     free(cache);
     DT_TRY(st);
-    if (r->backend->device) DT_TRY(resolve_threads(r)); // it may have bound us to some cores
+    // a device may have bound this process to some cores
+    if (r->backend->device) DT_TRY(resolve_threads(r));
     DT_TRY(compare_ranks(r));
-    // the same numbers are other engines to another version of the library
+    // with another version of the library the numbers of engines mean other engines
     described = r->backend->describe(r->backend);
     if (r->record.engines && r->backend->choices &&
         dt_record_same_environment(&r->record, described))

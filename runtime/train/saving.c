@@ -107,9 +107,9 @@ static void write_evidence(const trainer *t, const char *name, dt_json *j) {
     free(path);
 }
 
-// A split with the weights that `step` steps have made, or their average. Statistics of batch norms are recalibrated
-// but for those of a checkpoint (the best, tested in the end), which have been, by the graph that trained then. name: of
-// the evaluation, as in metrics.jsonl.
+// Evaluates a split with the weights after `step` steps, or with their average. First recalibrates the statistics of
+// batch norms, unless the weights are a checkpoint's (the best ones, tested at the end): a checkpoint has recalibrated
+// statistics. name: of the evaluation in metrics.jsonl.
 static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t step,
                           dt_activity activity, dt_eval_result *r) {
     const dt_run_record *s = &t->run.record;
@@ -143,7 +143,8 @@ static dt_status run_validation(trainer *t) {
     const int64_t step = t->run.record.step;
     if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     t->last_step = -1;
-    DT_TRY(evaluate(t, DT_SPLIT_VAL, "val", step, DT_ACTIVITY_evaluating, &t->last));
+    DT_TRY(evaluate(t, DT_SPLIT_VAL, dt_split_name(DT_SPLIT_VAL), step, DT_ACTIVITY_evaluating,
+                    &t->last));
     t->last_step = step;
     return DT_OK;
 }

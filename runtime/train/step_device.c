@@ -213,7 +213,7 @@ static void forget_recordings(struct device_step *v) {
     v->n_recordings = 0;
 }
 
-// The communicator is about to be aborted.
+// Called before the communicator is aborted: the abort would wait for ever for graphs that were captured.
 static void release_graphs(void *ctx) {
     struct device_step *v = ctx;
     void *graph = NULL;
@@ -222,7 +222,7 @@ static void release_graphs(void *ctx) {
     forget_recordings(v);
 }
 
-// *graph NULL: it cannot be captured, here.
+// *graph: NULL where this machine cannot capture the unit.
 static dt_status capture(struct device_step *v, const unit *p, void **graph) {
     *graph = NULL;
     if (!v->captures) return DT_OK;
@@ -246,7 +246,7 @@ static dt_status capture(struct device_step *v, const unit *p, void **graph) {
     return DT_OK;
 }
 
-// *failed becomes true where any rank could not capture. All ranks have let their devices finish what is queued by then.
+// *failed: whether this rank could not capture; then, whether any rank could not. Each device finishes what is queued first.
 static dt_status agree_on_capture(struct device_step *v, bool *failed) {
     dt_comm *c = v->s->o.comm;
     int64_t any = *failed;
@@ -257,7 +257,7 @@ static dt_status agree_on_capture(struct device_step *v, bool *failed) {
     return DT_OK;
 }
 
-// NULL when it could not be recorded (*st DT_OK), or when something failed.
+// NULL: the unit could not be recorded (*st is DT_OK), or an error (*st).
 static recording *record(struct device_step *v, const unit *p, dt_status *st) {
     void *graph = NULL;
     *st = capture(v, p, &graph);
@@ -287,8 +287,8 @@ static dt_status run_unit(struct device_step *v, const unit *p) {
     return DT_OK;
 }
 
-// Once, by all ranks in their first step, on whatever the buffer holds; adding where a step does, as a matmul that
-// adds is another kernel. The step overwrites its results.
+// Runs the plan once, in the first step of all ranks, on whatever the input buffer holds. Where a step adds gradients of
+// several micro-batches it runs again, adding, because a matmul that adds is another kernel. The step overwrites the results.
 static dt_status rehearse(struct device_step *v, int flat, int buffer) {
     struct dt_stepper *s = v->s;
     const bool wanted = v->captures && !v->rehearsed;

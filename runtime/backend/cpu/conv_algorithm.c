@@ -184,8 +184,8 @@ static void reorder(const dt_kernel_instance *s, const rival *r) {
     }
 }
 
-// Seconds of all, in turn, so that what else the machine does slows all. One that is far behind after two rounds, of which
-// the first finds cold caches, runs no more.
+// Times the rivals in turn, so that other load on the machine slows them alike. A rival that is far behind after two
+// rounds runs no more; the first round finds cold caches.
 static void race(const dt_kernel_instance *s, rival *r, int n) {
     double best = 0;
     for (int i = 0; i < n * ROUNDS; i++) {

@@ -12,8 +12,8 @@
 
 enum { FLUSH_PIXELS = 256 }; // f32 partial sums are moved to doubles after this many pixels
 
-// A register is a unit of work: two pixels of a BLOCKED tensor, or one of an NHWC one. `wide` (a literal) tells
-// the second; `one` (a literal) that of two pixels there is only the first.
+// A register holds two pixels of a BLOCKED tensor, or one pixel of an NHWC tensor. `wide` (a literal): the tensor is
+// NHWC. `one` (a literal): only the first of the two pixels exists.
 typedef struct layout {
     int64_t pixel; // elements between pixels
     int64_t line;  // and between rows
