@@ -259,10 +259,6 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
 
 // ---- a member --------------------------------------------------------------------------------------
 
-static bool is_calibrated(const dt_target *t) {
-    return t->field->n_classes > 0 || kind_of(t) == DT_PREDICTS_LABELS;
-}
-
 static dt_status make_infer(predictor *p, bool augment) {
     const dt_config *c = p->asked.run.config;
     dt_infer_opts o = dt_asked_infer_opts(&p->asked, NULL, "predict");
@@ -348,8 +344,8 @@ static dt_status check_member(predictor *p) {
 static dt_status read_calibration(predictor *p, int i) {
     const dt_open_run *run = &p->asked.run;
     predicted *e = &p->each[i];
-    if (!is_calibrated(e->t)) return DT_OK;
     const bool labels = e->kind == DT_PREDICTS_LABELS;
+    if (!labels && e->t->field->n_classes == 0) return DT_OK;
     double *own = dt_xcalloc((size_t)dt_target_n_out(e->t), sizeof *own);
     const dt_status st = dt_calibration_read(run->config, run->record.step, e->t, &e->temperature,
                                              labels ? own : NULL);
