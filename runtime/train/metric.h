@@ -128,6 +128,29 @@ typedef struct dt_metric {
 extern const dt_metric *const dt_metrics_table[DT_N_METRICS];
 const char *dt_metric_name(dt_metric_id id);
 
+// A column of the catalog, by sample: tables in parts (table_parts.c). Names and values are borrowed.
+typedef struct dt_eval_column {
+    const char *name;
+    int32_t *of; // (n) indices into values
+    int64_t n, cap;
+    const char **values; // distinct
+    int32_t n_values;
+} dt_eval_column;
+// Adds the column's value for the next sample; NULL: the sample has none.
+void dt_eval_column_add(dt_eval_column *c, const char *value);
+void dt_eval_column_clear(dt_eval_column *c);
+// All metrics wanted, in the order of metrics.def. Of no sample they are NaN.
+void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
+                          dt_eval_result *out);
+// The values of all metrics wanted for the samples of each value of the column: "camera": {"left": {"samples": 9,
+// "accuracy": 1}, …}, a member of out->extra.
+void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
+                       const dt_eval_column *c, dt_eval_result *out);
+// "interval": {"accuracy": [0.9, 0.95], …}, of n resamples, a member of out->extra. unit: the samples of a value of the
+// column are drawn together, as many values as there are; NULL: each sample by itself.
+void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int n,
+                       const dt_eval_column *unit, dt_eval_result *out);
+
 // What a run computes, and by what it chooses its best checkpoint.
 typedef struct dt_metric_choice {
     bool wanted[DT_MAX_TARGETS][DT_N_METRICS];
