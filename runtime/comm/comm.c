@@ -88,6 +88,7 @@ dt_status dt_comm_create(dt_comm **out) {
 
 void dt_comm_destroy(dt_comm *c) {
     if (!c) return;
+    dt_watch_set_peers(NULL); // a comm that failed was not finalized
     free(c->self);
     free(c);
 }

@@ -32,3 +32,4 @@ lost() { # mode, expected message, allowed exit codes
 }
 lost stop "rank 1 on $(uname -n | cut -c1-63).* did not take part in the all-reduce" 240
 lost kill "rank 1 " "137 240"
+lost late "the barrier.*destroyed" 240

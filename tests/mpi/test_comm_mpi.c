@@ -11,6 +11,7 @@
 // Every rank can compute every other rank's data, so results are compared bit by bit with the sum that comm promises.
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/watch.h"
 #include "comm/bucket.h"
 #include "comm/comm.h"
 #include "comm/tree.h"
@@ -424,6 +425,19 @@ static int run_lost(int victim, int sig) {
     return 1;
 }
 
+// The victim comes late to the last barrier: the others destroy their comms, of which the watch must know nothing then.
+static int run_late(int victim) {
+    comm->set_deadline(comm, 1);
+    if (comm->rank == victim) return sleep(60) != 0;
+    if (comm->finalize(comm) == DT_OK) return 1;
+    const int rank = comm->rank;
+    dt_comm_destroy(comm);
+    for (size_t n = 16; n < 4096; n += 8) memset(malloc(n), 0x7f, n); // what was freed
+    sleep(1);                                                         // five beats
+    fprintf(stderr, "rank %d: %s; destroyed\n", rank, dt_error_message());
+    _exit(DT_E_PEER);
+}
+
 // -- bench ---------------------------------------------------------------------------------------
 
 static int compare_doubles(const void *a, const void *b) {
@@ -501,6 +515,8 @@ static int run_bench(int node_ms, int only_kib) {
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "all";
     fill_uniform();
+    if (strcmp(mode, "late") == 0)
+        dt_watch_start(&(dt_watch_limits){.io_s = 600, .start_s = 600, .lost_s = 600});
     dt_status st = dt_comm_create(&comm);
     if (st != DT_OK) {
         fprintf(stderr, "%s\n", dt_error_message());
@@ -514,6 +530,8 @@ int main(int argc, char **argv) {
         rc = run_lost(atoi(argv[2]), SIGSTOP);
     else if (strcmp(mode, "kill") == 0 && argc > 2)
         rc = run_lost(atoi(argv[2]), SIGKILL);
+    else if (strcmp(mode, "late") == 0 && argc > 2)
+        rc = run_late(atoi(argv[2]));
     else if (strcmp(mode, "bench") == 0)
         rc = run_bench(argc > 2 ? atoi(argv[2]) : 50, argc > 3 ? atoi(argv[3]) : 0);
     else if (strcmp(mode, "reduce") == 0 && argc > 2)
