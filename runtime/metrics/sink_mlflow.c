@@ -22,9 +22,11 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "base/watch.h"
 #include "config/split_names.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -359,22 +361,6 @@ static answer send_all(mlflow *s, double until_s) {
     return more ? LATER : a;
 }
 
-static void *send_along(void *state) {
-    mlflow *s = state;
-    dt_thread_name("mlflow");
-    if (s->run_id && !s->has_end) (void)update_run(s, "RUNNING", false);
-    pthread_mutex_lock(&s->lock);
-    while (!s->stop) {
-        pthread_mutex_unlock(&s->lock);
-        if (dt_clock_s() >= s->again_s) (void)send_all(s, dt_clock_s() + 60);
-        pthread_mutex_lock(&s->lock);
-        const struct timespec until = dt_clock_until(LOOK_S);
-        if (!s->stop) pthread_cond_timedwait(&s->wake, &s->lock, &until);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return NULL;
-}
-
 // ---- artifacts -------------------------------------------------------------------------------------
 
 // Artifacts go through the server, which stores them. Where they lie elsewhere (file:, s3:) dtrain does not write.
@@ -438,6 +424,47 @@ static void send_files(mlflow *s) {
     if (s->o.mlflow_model) send_model(s);
 }
 
+// The jsonl sink has closed its file: the lines are all there.
+static void send_end(mlflow *s) {
+    if (!s->ended) return;
+    const answer a = send_all(s, dt_clock_s() + (s->away ? 1 : LAST_S));
+    if (a == DONE && s->has_end && s->status == DT_OK) return; // all of it was there before
+    if (a == DONE && s->run_id) {
+        const char *status = s->status == DT_OK            ? "FINISHED"
+                             : s->status == DT_E_PREEMPTED ? "KILLED"
+                                                           : "FAILED";
+        json_t *tags = json_array();
+        char code[16];
+        snprintf(code, sizeof code, "%d", s->status);
+        json_array_append_new(tags, pair("dtrain.exit_status", code));
+        (void)log_batch(s, "tags", tags);
+        json_decref(tags);
+        if (s->status == DT_OK) send_files(s);
+        s->has_end = update_run(s, status, true) == DONE && !s->away && s->status == DT_OK;
+        save_state(s);
+    } else if (!s->gave_up) {
+        dt_warn("MLflow has not got all of this run: the same command again sends the rest");
+    }
+}
+
+// Until the end of the run.
+static void *send_along(void *state) {
+    mlflow *s = state;
+    dt_thread_name("mlflow");
+    if (s->run_id && !s->has_end) (void)update_run(s, "RUNNING", false);
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop) {
+        pthread_mutex_unlock(&s->lock);
+        if (dt_clock_s() >= s->again_s) (void)send_all(s, dt_clock_s() + 60);
+        pthread_mutex_lock(&s->lock);
+        const struct timespec until = dt_clock_until(LOOK_S);
+        if (!s->stop) pthread_cond_timedwait(&s->wake, &s->lock, &until);
+    }
+    pthread_mutex_unlock(&s->lock);
+    send_end(s);
+    return NULL;
+}
+
 // ---- credentials ---------------------------------------------------------------------------------------
 
 // Of the environment, or else of ~/.mlflow/credentials; heap, NULL: there is none.
@@ -493,33 +520,17 @@ static void take(void *state, const dt_record *r) {
     s->ended = true;
 }
 
-// Behind the jsonl sink, which has closed its file: the lines are all there.
 static void close_mlflow(void *state) {
     mlflow *s = state;
-    const bool was_away = s->away;
     pthread_mutex_lock(&s->lock);
     s->stop = true;
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
-    if (s->has_thread) pthread_join(s->thread, NULL);
-    const answer a = s->ended ? send_all(s, dt_clock_s() + (was_away ? 1 : LAST_S)) : LATER;
-    if (a == DONE && s->has_end && s->status == DT_OK) {
-        // all of it was there before
-    } else if (a == DONE && s->run_id) {
-        const char *status = s->status == DT_OK            ? "FINISHED"
-                             : s->status == DT_E_PREEMPTED ? "KILLED"
-                                                           : "FAILED";
-        json_t *tags = json_array();
-        char code[16];
-        snprintf(code, sizeof code, "%d", s->status);
-        json_array_append_new(tags, pair("dtrain.exit_status", code));
-        (void)log_batch(s, "tags", tags);
-        json_decref(tags);
-        if (s->status == DT_OK) send_files(s);
-        s->has_end = update_run(s, status, true) == DONE && !s->away && s->status == DT_OK;
-        save_state(s);
-    } else if (s->ended && !s->gave_up) {
-        dt_warn("MLflow has not got all of this run: the same command again sends the rest");
+    if (!s->has_thread) send_end(s);
+    while (s->has_thread) {
+        const struct timespec until = dt_clock_until(0.2);
+        dt_watch_tick(); // the other ranks wait at the end of the run
+        s->has_thread = pthread_timedjoin_np(s->thread, NULL, &until) == ETIMEDOUT;
     }
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);

@@ -3,7 +3,8 @@ import base64, http.server, json, os, threading, time, urllib.request
 
 
 def serve(folder):
-    """Keeps what it is sent in FOLDER/RUN.json; FOLDER/mode says how it answers: ok, 500, close, hang, slow."""
+    """Keeps what it is sent in FOLDER/RUN.json; FOLDER/mode says how it answers: ok, 500, close, hang, slow,
+    files (takes its time for each file)."""
     runs, lock = {}, threading.Lock()
 
     def mode():
@@ -33,6 +34,8 @@ def serve(folder):
                 return None
             if how == "slow":
                 time.sleep(0.7)
+            if how == "files" and self.command == "PUT":
+                time.sleep(4)
             named = "Basic " + base64.b64encode(b"me:" + 300 * b"p").decode()
             if self.headers.get("Authorization") not in ("Bearer mlflow-secret", named):
                 return self.answer({"message": "who are you"}, 401)

@@ -46,6 +46,14 @@ mode ok
 exits 0 '' "${job[@]}" run.name=slow
 py check_whole "$work" slow 40 || fail "slow"
 
+# the other rank waits at the end for as long as the files take, which is longer than comm.timeout
+if have_mpi; then
+    mode files
+    exits 0 '' "${ranks[@]}" 2 "${job[@]}" run.name=ranks comm.timeout=9
+    py check_whole "$work" ranks 40 || fail "files that took long"
+    mode ok
+fi
+
 # killed, and gone on with: one run there, and no step twice
 for at in 7 9 5; do
     rc=0
