@@ -10,14 +10,16 @@
 
 enum { OUT, TRACE };
 static const launch_option options[] = {
-    [OUT] = {"-o", "FILE.html", "where the comparison of several runs goes (compare.html)"},
+    [OUT] = {"-o", "FILE.html",
+             "where the page goes (of one run RUN/report.html, of several compare.html)"},
     [TRACE] = {"--trace", NULL, "what trace.json says: the longest, the critical path, overlap"},
     {NULL}};
 
 static dt_status write(dt_run_log *const *runs, int n, const char *out) {
-    char *path =
-        n > 1 ? dt_xstrdup(out ? out : "compare.html") : dt_xprintf("%s/report.html", runs[0]->dir);
-    const dt_status st = n > 1 ? dt_report_compare(runs, n, path) : dt_report_write(runs[0]);
+    char *path = out     ? dt_xstrdup(out)
+                 : n > 1 ? dt_xstrdup("compare.html")
+                         : dt_xprintf("%s/report.html", runs[0]->dir);
+    const dt_status st = n > 1 ? dt_report_compare(runs, n, path) : dt_report_write(runs[0], path);
     if (st == DT_OK) puts(path);
     free(path);
     return st;
@@ -27,18 +29,15 @@ static dt_status run(const launch_words *w) {
     if (w->n_words < 1)
         return dt_fail(DT_E_USAGE,
                        "dtrain report wants a run, or several: dtrain report runs/photos");
-    if (w->n_words == 1 && w->options[TRACE]) return dt_trace_report(w->words[0], stdout);
-    if (w->n_words == 1 && w->options[OUT])
-        return dt_fail(
-            DT_E_USAGE,
-            "-o is for the comparison of several runs: the report of one is its report.html");
-    dt_run_log **runs = dt_xcalloc((size_t)w->n_words, sizeof(dt_run_log *));
-    dt_status st = DT_OK;
-    int n = 0;
-    for (; n < w->n_words && st == DT_OK; n++) st = dt_run_log_open(&runs[n], w->words[n]);
+    if (w->options[TRACE] && (w->n_words > 1 || w->options[OUT]))
+        return dt_fail(DT_E_USAGE, "--trace is for one run, and prints: it takes no other run, and "
+                                   "no -o");
+    if (w->options[TRACE]) return dt_trace_report(w->words[0], stdout);
+    dt_run_log **runs;
+    int n;
+    dt_status st = dt_run_log_open_all(&runs, &n, w->words, w->n_words);
     if (st == DT_OK) st = write(runs, n, w->options[OUT]);
-    for (int i = 0; i < n; i++) dt_run_log_close(runs[i]);
-    free(runs);
+    dt_run_log_close_all(runs, n);
     return st;
 }
 

@@ -278,14 +278,12 @@ static dt_status run(const launch_words *w) {
         return dt_fail(DT_E_USAGE,
                        "dtrain watch wants a run, or several: dtrain watch runs/photos");
     screen s = {.out = stdout, .live = isatty(STDOUT_FILENO), .rows = 24};
-    dt_run_log **runs = dt_xcalloc((size_t)w->n_words, sizeof(dt_run_log *));
-    dt_status st = DT_OK;
-    int n = 0;
-    for (; n < w->n_words && st == DT_OK; n++) st = dt_run_log_open(&runs[n], w->words[n]);
+    dt_run_log **runs;
+    int n;
+    const dt_status st = dt_run_log_open_all(&runs, &n, w->words, w->n_words);
     if (st == DT_OK && s.live) follow(&s, runs, n);
     if (st == DT_OK && !s.live) draw(&s, runs, n);
-    for (int i = 0; i < n; i++) dt_run_log_close(runs[i]);
-    free(runs);
+    dt_run_log_close_all(runs, n);
     return st;
 }
 

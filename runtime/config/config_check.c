@@ -509,6 +509,13 @@ static dt_status check_trace(const dt_config *c) {
                           c->metrics.trace.steps);
 }
 
+static dt_status check_textfile(const dt_config *c) {
+    if (!c->metrics.textfile || dt_words_have(&c->metrics.sinks, DT_SINK_prometheus)) return DT_OK;
+    return dt_config_fail(c, "metrics.textfile",
+                          "metrics.textfile is written by the prometheus sink: metrics.sinks wants "
+                          "prometheus too");
+}
+
 static dt_status check_mlflow(const dt_config *c) {
     const char *uri = c->metrics.mlflow.uri;
     if (!dt_words_have(&c->metrics.sinks, DT_SINK_mlflow)) return DT_OK;
@@ -543,6 +550,7 @@ dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_clipping(c));
     DT_TRY(check_company(c));
     DT_TRY(check_trace(c));
+    DT_TRY(check_textfile(c));
     DT_TRY(check_mlflow(c));
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, c));

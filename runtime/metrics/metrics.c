@@ -355,8 +355,10 @@ void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
     if (!m) return;
     if (end) {
         dt_record r = {.kind = DT_RECORD_end, .step = end->step, .of.end = *end};
-        change_activity(m, DT_ACTIVITY_ending);
-        publish_goodput(m, DT_RECORD_goodput);
+        if (m->activity != DT_ACTIVITY_ending) { // else the summary's ledger is the last
+            change_activity(m, DT_ACTIVITY_ending);
+            publish_goodput(m, DT_RECORD_goodput);
+        }
         publish(m, &r);
     }
     for (int i = 0; i < DT_N_SINKS; i++)

@@ -14,6 +14,7 @@
 #include "base/lines.h"
 #include "base/log.h"
 #include "config/split_names.h"
+#include "report/run_log.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -22,10 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    LINE_BYTES = 2048,
-    DT_METRICS_SCHEMA = 1
-}; // the schema's number: of docs/reference/metrics.md
+enum { LINE_BYTES = 2048 };
 
 typedef struct jsonl {
     dt_metrics_file file;
@@ -168,7 +166,7 @@ static void take(void *state, const dt_record *r) {
     dt_json_int(j, r->kind == DT_RECORD_start ? "from_step" : "step", r->step);
     switch (r->kind) {
     case DT_RECORD_start:
-        dt_json_int(j, "schema", DT_METRICS_SCHEMA);
+        dt_json_int(j, "schema", DT_RUN_SCHEMA);
         dt_json_real(j, "time", r->wall_s);
         put_start(j, &s->o);
         dt_goodput_write(&r->of.goodput, j);

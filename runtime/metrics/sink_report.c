@@ -57,7 +57,10 @@ static bool write_page(const report *s, dt_run_log **r, const char *split, int64
         if (json_integer_value(json_object_get(dt_run_log_eval(*r, split), "step")) >= step) break;
     }
     dt_run_log_read_on(*r);
-    return dt_report_write(*r) == DT_OK;
+    char *path = dt_xprintf("%s/report.html", s->dir);
+    st = dt_report_write(*r, path);
+    free(path);
+    return st == DT_OK;
 }
 
 static void *work(void *state) {

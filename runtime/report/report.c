@@ -269,8 +269,8 @@ static void write_curves(FILE *out, const dt_run_log *r) {
 
 enum { MOST_WARNINGS = 12 };
 
-// The last lines of the log that are warnings or errors: "2026-11-25T22:25:26Z W text".
-static int write_warnings(FILE *out, const dt_run_log *r) {
+// The last lines of the log that are warnings or errors: "2026-11-25T22:25:26Z W text". Without the failure's, `but`.
+static int write_warnings(FILE *out, const dt_run_log *r, const char *but) {
     char *path = dt_xprintf("%s/log", r->dir), *text = NULL, *lines[MOST_WARNINGS];
     size_t size = 0;
     int n = 0;
@@ -280,7 +280,8 @@ static int write_warnings(FILE *out, const dt_run_log *r) {
         end = at + strcspn(at, "\n");
         if (*end) *end++ = '\0';
         const char *level = strchr(at, ' ');
-        if (level && (level[1] == 'W' || level[1] == 'E') && level[2] == ' ')
+        if (level && (level[1] == 'W' || level[1] == 'E') && level[2] == ' ' &&
+            !(*but && strstr(level, but)))
             lines[n++ % MOST_WARNINGS] = at;
     }
     for (int i = n > MOST_WARNINGS ? n - MOST_WARNINGS : 0; i < n; i++) {
@@ -319,8 +320,14 @@ static int write_events(FILE *out, const dt_run_log *r) {
 
 static void write_problems(FILE *out, const dt_run_log *r) {
     const int64_t n_empty = r->numbers[DT_RUN_LOSS].n_empty - r->n_skipped;
+    char state[8];
+    const bool failed = dt_run_log_state(r, state, sizeof state) == DT_RUN_FAILED;
+    const char *why = failed ? report_text(r->end, "message") : "";
     fputs("<h2>What went wrong</h2>\n<ul>\n", out);
-    int n = (r->n_skipped > 0) + (n_empty > 0) + (r->n_bad > 0);
+    int n = failed + (r->n_skipped > 0) + (n_empty > 0) + (r->n_bad > 0);
+    if (failed) // the page may be older than the error's line in the log
+        dt_page_put(out, "<li class=\"bad\">The run failed at step $d: $t</li>\n",
+                    (int64_t)json_integer_value(json_object_get(r->end, "step")), why);
     if (r->n_skipped > 0)
         dt_page_put(out, "<li>$d steps overflowed in fp16 and were skipped.</li>\n", r->n_skipped);
     if (n_empty > 0)
@@ -328,7 +335,7 @@ static void write_problems(FILE *out, const dt_run_log *r) {
     if (r->n_bad > 0)
         dt_page_put(out, "<li>$d lines of metrics.jsonl are damaged.</li>\n", r->n_bad);
     n += write_events(out, r);
-    n += write_warnings(out, r);
+    n += write_warnings(out, r, why);
     fputs("</ul>\n", out);
     if (n == 0)
         fputs("<p class=\"soft\">Nothing: no warning, no skipped step, no slow rank.</p>\n", out);
@@ -511,8 +518,8 @@ static void write_config(FILE *out, const dt_run_log *r) {
     free(text);
 }
 
-dt_status dt_report_write(const dt_run_log *r) {
-    char *text = NULL, *path = dt_xprintf("%s/report.html", r->dir);
+dt_status dt_report_write(const dt_run_log *r, const char *path) {
+    char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
     dt_page_begin(out, r->name);
@@ -527,7 +534,5 @@ dt_status dt_report_write(const dt_run_log *r) {
     write_config(out, r);
     dt_page_end(out);
     fclose(out);
-    const dt_status st = report_save(text, n, path);
-    free(path);
-    return st;
+    return report_save(text, n, path);
 }

@@ -14,8 +14,8 @@
 
 #include <stdio.h>
 
-// Writes dir/report.html of the run. DT_E_STORAGE.
-dt_status dt_report_write(const dt_run_log *r);
+// Writes the page of the run to `path`. DT_E_STORAGE.
+dt_status dt_report_write(const dt_run_log *r, const char *path);
 // Writes the comparison of n runs to `path`. DT_E_STORAGE.
 dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path);
 

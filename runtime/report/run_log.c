@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/lines.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -276,6 +277,12 @@ dt_status dt_run_log_open(dt_run_log **out, const char *dir) {
     read_on(r, &is_file);
     read_results(r);
     *out = r;
+    const int64_t schema =
+        json_integer_value(json_object_get(dt_run_log_event(r, "start"), "schema"));
+    if (schema > DT_RUN_SCHEMA)
+        dt_warn("%s/metrics.jsonl has schema %" PRId64 " of a later dtrain; this one knows %d, and "
+                "may misread it",
+                dir, schema, DT_RUN_SCHEMA);
     if (is_file) return DT_OK;
     return dt_fail(DT_E_USAGE,
                    "%s is no run with a metrics.jsonl: give the directory of a run, such as "
@@ -291,6 +298,29 @@ void dt_run_log_close(dt_run_log *r) {
     free(r->dir);
     free(r->name);
     free(r);
+}
+
+dt_status dt_run_log_open_all(dt_run_log ***out, int *n_open, const char *const *paths, int n) {
+    dt_status st = DT_OK;
+    *out = dt_xcalloc((size_t)n, sizeof **out);
+    *n_open = 0;
+    for (int i = 0; i < n; i++) {
+        st = dt_run_log_open(&(*out)[*n_open], paths[i]);
+        if (st == DT_OK) {
+            ++*n_open;
+            continue;
+        }
+        dt_run_log_close((*out)[*n_open]);
+        if (!dt_io_exists(paths[i])) return st;
+    }
+    if (*n_open == 0) return st;
+    dt_error_clear();
+    return DT_OK;
+}
+
+void dt_run_log_close_all(dt_run_log **runs, int n) {
+    for (int i = 0; i < n; i++) dt_run_log_close(runs[i]);
+    free(runs);
 }
 
 // ---- asking ----------------------------------------------------------------------------------------

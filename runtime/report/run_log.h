@@ -70,8 +70,15 @@ typedef struct dt_run_log {
     double phase_first_s[DT_RUN_N_NUMBERS];
 } dt_run_log;
 
-// Opens a run directory and reads its files. DT_E_USAGE: `dir` is no run with metrics.jsonl. Close *out in any case.
+enum { DT_RUN_SCHEMA = 1 }; // of metrics.jsonl, as docs/reference/metrics.md has it
+
+// Opens a run directory and reads its files; warns of a later schema. DT_E_USAGE: `dir` is no run with metrics.jsonl.
+// Close *out in any case.
 dt_status dt_run_log_open(dt_run_log **out, const char *dir);
+// Opens those of n paths that are runs with metrics.jsonl, so that runs/sweep/* may be given: *n_open of them, at most n,
+// in *out (heap). DT_E_USAGE: a path does not exist, or none is such a run. Close and free them in any case.
+dt_status dt_run_log_open_all(dt_run_log ***out, int *n_open, const char *const *paths, int n);
+void dt_run_log_close_all(dt_run_log **runs, int n);
 // Reads what was written since the last call. True: there was something.
 bool dt_run_log_read_on(dt_run_log *r);
 void dt_run_log_close(dt_run_log *r);

@@ -24,7 +24,11 @@ expect 0 report.html "$dtrain" report runs/now
 py check_page runs/now/report.html 'Nothing written for 10 min'
 echo '{"kind":"end","step":250,"status":6,"message":"loss is <b>NaN</b>"}' >runs/now/metrics.jsonl
 expect 0 report.html "$dtrain" report runs/now
-py check_page runs/now/report.html 'Failed: loss is &lt;b&gt;NaN'
+py check_page runs/now/report.html 'Failed: loss is &lt;b&gt;NaN' 'The run failed at step 250: loss is &lt;b&gt;NaN'
+py check_absent runs/now/report.html 'Nothing: no warning'
+echo '2026-11-25T22:25:27Z E loss is <b>NaN</b>' >runs/now/log
+expect 0 report.html "$dtrain" report runs/now
+[ "$(grep -c 'loss is &lt;b&gt;NaN' runs/now/report.html)" = 2 ] || fail "the error is there twice"
 : >runs/now/metrics.jsonl
 expect 0 report.html "$dtrain" report runs/now
 py check_page runs/now/report.html Training
@@ -42,10 +46,23 @@ expect 0 compare.html "$dtrain" report runs/s[123]-*
 py check_page compare.html '6 runs' 'lr=0.001' 'lr=0.004' '0.9200 ± 0.0100' 'run.seed' 'best val accuracy' 'test loss'
 py check_absent compare.html 'run.name' 'data.path'
 
+# -- a sweep's directory: its tables and a run that has not begun are no runs
+mkdir -p sweep/waits
+for seed in 1 2; do py write_run "sweep/seed=$seed" 50 "seed=$seed" cat 10 "$seed"; done
+touch sweep/runs.csv
+expect 0 sweep.html "$dtrain" report sweep/* -o sweep.html
+py check_page sweep.html '2 runs' seed=2
+expect 0 x.html "$dtrain" report runs/photos -o x.html
+cmp x.html runs/photos/report.html || fail "-o makes another page"
+
 # -- mistakes
 expect 2 'is no run with a metrics.jsonl' "$dtrain" report runs
+expect 2 'is no run with a metrics.jsonl' "$dtrain" report sweep/runs.csv sweep/waits
+expect 2 'sweep/sed is no run' "$dtrain" report sweep/seed=1 sweep/sed
 expect 2 'wants a run' "$dtrain" report
-expect 2 'of one is its report.html' "$dtrain" report runs/photos -o x.html
+expect 2 '--trace is for one run' "$dtrain" report sweep/seed=* --trace
+sed -i 's/"schema":1/"schema":99/' sweep/seed=1/metrics.jsonl
+expect 0 'schema 99 of a later dtrain' "$dtrain" report sweep/seed=1
 
 # -- a long run
 n=100000

@@ -25,5 +25,6 @@ py write_hostile_run runs/hostile
 ! grep -q $'[\x1b\x07\r]' plain.txt || fail "a sequence reaches the terminal"
 [ "$(wc -L <plain.txt)" -le 110 ] || fail "lines of $(wc -L <plain.txt) columns"
 expect 2 'is no run with a metrics.jsonl' "$dtrain" watch nowhere
+expect 0 'step 50 of 50' "$dtrain" watch runs/hostile plain.txt
 py write_run runs/long 100000 long cat 10000
 py check_memory "$dtrain" watch runs/long

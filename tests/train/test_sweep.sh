@@ -22,6 +22,10 @@ sweep run.name=s train.max_steps=3 run.seed=1,2 train.optimizer.lr=1e-3,1e30 >"$
 [ "$(wc -l <"$work/runs/s/runs.csv")" = 5 ] || fail "runs.csv: $(cat "$work/runs/s/runs.csv")"
 grep -q '^"seed=1,lr=1e-3",1,1e-3,0,3,' "$work/runs/s/runs.csv" || fail "no good run: $(cat "$work/runs/s/runs.csv")"
 grep -q '^"seed=1,lr=1e30",1,1e30,6,,,,,$' "$work/runs/s/runs.csv" || fail "no failed run: $(cat "$work/runs/s/runs.csv")"
+"$DTRAIN" report "$work"/runs/s/* -o "$work/compare.html" || fail "the report of a sweep"
+grep -q '<h1>4 runs</h1>' "$work/compare.html" || fail "not its 4 runs"
+"$DTRAIN" watch "$work"/runs/s/* >"$work/out"
+[ "$(grep -c '^step [0-9]' "$work/out")" = 4 ] || fail "watch: $(cat "$work/out")"
 head -1 "$work/table" | grep -q '^lr=1e-3 .*(2 of 2 runs)$' || fail "the better one is not first: $(cat "$work/table")"
 awk -F, 'NR == FNR { if (FNR == 1) for (i = 1; i <= NF; i++) if ($i == "test.loss") column = i + 1
                      else; else if ($0 ~ /lr=1e-3/) { sum += $column; n++; x[n] = $column }; next }
