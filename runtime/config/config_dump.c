@@ -132,6 +132,14 @@ static bool differs(const dt_config *a, const dt_config *b, dt_config_type type,
     return x && y ? !config_same_value(type, x, y) : x != y;
 }
 
+bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path, bool *numeric) {
+    const dt_cnode *x = config_find(a, path), *y = config_find(b, path);
+    const dt_config_key *row = NULL;
+    const bool known = config_match_path(path, &row) == MATCH_LEAF;
+    *numeric = known && row->numeric;
+    return x && y && known ? config_same_value(row->kind, x, y) : x == y;
+}
+
 // The path at which the two configs differ in this row (heap), or NULL. A `*` is each name that `named` has there.
 static char *find_difference(const dt_config *a, const dt_config *b, const dt_config *named,
                              const dt_config_key *row) {

@@ -1,7 +1,7 @@
 // compare.c: several runs on one page; see report.h.
 //
-// Runs whose configs differ in folds and seeds alone are one configuration: their results are a mean and a sample
-// standard deviation, and their curves have one colour.
+// Runs are one configuration where their configs differ in folds and seeds, and in what changes no numbers, or nothing but
+// their rounding: their results are a mean and a sample standard deviation, and their curves have one colour.
 #include "report/report_internal.h"
 
 #include "base/arena.h"
@@ -15,13 +15,16 @@
 enum { MOST_METRICS = 12, MOST_CHARTS = 8 };
 
 typedef struct setting {
-    char *path, **values; // by run; NULL: the run has no such key
+    char *path;
+    const char **values;   // by run, of its config; NULL: the run has no such key
+    bool of_configuration; // runs in which it differs are different configurations
 } setting;
 
 typedef struct comparison {
     dt_run_log *const *runs;
     int n;
-    setting *settings; // keys in which the runs differ, after find_settings
+    dt_config **configs; // by run; NULL: it has none that this version reads
+    setting *settings;   // keys in which the runs differ, after find_settings
     int n_settings;
     int at;     // the run whose values are taken
     int *group; // by run: its configuration
@@ -30,7 +33,8 @@ typedef struct comparison {
     int n_metrics;
 } comparison;
 
-// Keys that say where a run lies, not what it is; and those that repeat a configuration.
+// Keys that say where a run lies, not what it is; those that repeat a configuration; and those that change numbers by the
+// order of sums alone, and whose auto each machine answers in its own way.
 static bool is_name(const char *path) {
     return strcmp(path, "run.name") == 0 || strcmp(path, "run.dir") == 0 ||
            strcmp(path, "run.resume") == 0;
@@ -38,6 +42,11 @@ static bool is_name(const char *path) {
 static bool is_repeat(const char *path) {
     return strcmp(path, "data.split.fold") == 0 || strcmp(path, "run.seed") == 0 ||
            strcmp(path, "data.split.seed") == 0;
+}
+
+static bool is_rounding(const char *path) {
+    return strcmp(path, "device.threads") == 0 || strcmp(path, "device.replicas") == 0 ||
+           strcmp(path, "eval.batch") == 0;
 }
 
 static void take_setting(void *ctx, const char *path, const char *value, const char *usual,
@@ -48,49 +57,60 @@ static void take_setting(void *ctx, const char *path, const char *value, const c
     while (i < c->n_settings && strcmp(c->settings[i].path, path) != 0) i++;
     if (i == c->n_settings) {
         c->settings = dt_xgrow(c->settings, (size_t)c->n_settings++, sizeof *c->settings);
-        c->settings[i] = (setting){dt_xstrdup(path), dt_xcalloc((size_t)c->n, sizeof(char *))};
+        c->settings[i] =
+            (setting){dt_xstrdup(path), dt_xcalloc((size_t)c->n, sizeof(char *)), false};
     }
-    c->settings[i].values[c->at] = dt_xstrdup(value);
+    c->settings[i].values[c->at] = value;
 }
 
 static bool same_text(const char *a, const char *b) {
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-static void free_setting(comparison *c, setting *s) {
-    for (int r = 0; r < c->n; r++) free(s->values[r]);
+static void free_setting(setting *s) {
     free(s->values);
     free(s->path);
 }
 
-// Runs without a readable config are configurations of their own.
+static bool same_setting(const comparison *c, const char *path, int a, int b, bool *numeric) {
+    *numeric = false;
+    if (!c->configs[a] || !c->configs[b]) return c->configs[a] == c->configs[b];
+    return dt_config_same_at(c->configs[a], c->configs[b], path, numeric);
+}
+
 static void find_settings(comparison *c) {
     int n = 0;
+    c->configs = dt_xcalloc((size_t)c->n, sizeof(dt_config *));
     for (c->at = 0; c->at < c->n; c->at++) {
         char *text;
-        dt_config *config = report_config(c->runs[c->at], &text);
-        if (config) dt_config_each(config, take_setting, c);
-        dt_config_destroy(config);
+        c->configs[c->at] = report_config(c->runs[c->at], &text);
+        if (c->configs[c->at]) dt_config_each(c->configs[c->at], take_setting, c);
         free(text);
     }
     for (int i = 0; i < c->n_settings; i++) {
         setting *s = &c->settings[i];
-        bool differs = false;
-        for (int r = 1; r < c->n; r++) differs |= !same_text(s->values[r], s->values[0]);
+        bool differs = false, numeric = false;
+        for (int r = 1; r < c->n; r++) {
+            bool is_numeric;
+            differs |= !same_setting(c, s->path, r, 0, &is_numeric);
+            numeric |= is_numeric;
+        }
+        s->of_configuration = numeric && !is_repeat(s->path) && !is_rounding(s->path);
         if (differs)
             c->settings[n++] = *s;
         else
-            free_setting(c, s);
+            free_setting(s);
     }
     c->n_settings = n;
 }
 
+// A run without a readable config is a configuration of its own.
 static bool same_configuration(const comparison *c, int a, int b) {
-    for (int i = 0; i < c->n_settings; i++)
-        if (!is_repeat(c->settings[i].path) &&
-            !same_text(c->settings[i].values[a], c->settings[i].values[b]))
-            return false;
-    return true;
+    bool same = c->configs[a] && c->configs[b], numeric;
+    for (int i = 0; i < c->n_settings && same; i++)
+        same = !c->settings[i].of_configuration ||
+               same_setting(c, c->settings[i].path, a, b, &numeric);
+    return same;
 }
 
 static void find_groups(comparison *c) {
@@ -199,7 +219,7 @@ static void write_groups(FILE *out, const comparison *c) {
         dt_page_put(out, "<tr><td><span class=\"key k$i\">", g % 8);
         for (int i = 0, said = 0; i < c->n_settings; i++) {
             const setting *s = &c->settings[i];
-            if (is_repeat(s->path)) continue;
+            if (!s->of_configuration) continue;
             dt_page_put(out, "$t$t=$t", said++ ? ", " : "", strrchr(s->path, '.') + 1,
                         s->values[first]);
         }
@@ -280,7 +300,9 @@ dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path) {
     dt_page_end(out);
     fclose(out);
     const dt_status st = report_save(text, size, path);
-    for (int i = 0; i < c.n_settings; i++) free_setting(&c, &c.settings[i]);
+    for (int i = 0; i < c.n_settings; i++) free_setting(&c.settings[i]);
+    for (int r = 0; r < n; r++) dt_config_destroy(c.configs[r]);
+    free(c.configs);
     free(c.settings);
     free(c.group);
     free(title);

@@ -46,6 +46,17 @@ expect 0 compare.html "$dtrain" report runs/s[123]-*
 py check_page compare.html '6 runs' 'lr=0.001' 'lr=0.004' '0.9200 ± 0.0100' 'run.seed' 'best val accuracy' 'test loss'
 py check_absent compare.html 'run.name' 'data.path'
 
+# what machines answered, and how a number is written, is no other configuration
+for i in 1 2 3 4; do
+    py write_run runs/m$i 100 m$i cat 10 $i 0.003
+    echo "device: {threads: $i, replicas: $i}" >>runs/m$i/config.yaml
+done
+sed -i 's/lr: 0.003/lr: 3.0e-3/' runs/m2/config.yaml
+printf '%s\n' 'metrics: {listen: "127.0.0.1:9999"}' >>runs/m3/config.yaml
+expect 0 m.html "$dtrain" report runs/m? -o m.html
+py check_page m.html '0.9250 ± 0.0129' 'device.threads' 'metrics.listen'
+py check_absent m.html 'lr=' 'threads=' 'train.optimizer.lr'
+
 # -- a sweep's directory: its tables and a run that has not begun are no runs
 mkdir -p sweep/waits
 for seed in 1 2; do py write_run "sweep/seed=$seed" 50 "seed=$seed" cat 10 "$seed"; done
