@@ -15,25 +15,28 @@
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
-enum { REFRESH_MS = 1000, LABEL = 18, VALUE = 10, MOST_METRICS = 6, TEXT = 160 };
+enum { REFRESH_MS = 1000, VALUE = 10, MOST_METRICS = 6, TEXT = 160 };
 
 typedef struct screen {
     FILE *out;
-    bool live; // a terminal
-    int columns, rows;
-    int line; // lines so far
+    bool live;                // a terminal
+    int columns, rows, label; // label: columns of it
+    int line;                 // lines so far
+    int left;                 // columns of this line
 } screen;
 
 // ---- drawing ---------------------------------------------------------------------------------------
 
 // Begins and ends a line; false: the window is full.
 static bool begin_line(screen *s) {
+    s->left = s->columns;
     return !s->live || s->line < s->rows - 1;
 }
 static void end_line(screen *s) {
@@ -49,6 +52,7 @@ static void style(screen *s, const char *code) {
 static void put_text(screen *s, const char *text, int most, bool fill) {
     char clean[1024];
     int n = 0;
+    if (most > s->left) most = s->left;
     dt_text_clean(clean, sizeof clean, text ? text : "");
     for (const char *at = clean; *at;) {
         const size_t size = dt_text_utf8_length(at);
@@ -58,6 +62,16 @@ static void put_text(screen *s, const char *text, int most, bool fill) {
         at += size ? size : 1;
     }
     for (; fill && n < most; n++) fputc(' ', s->out);
+    s->left -= n < most ? n : most;
+}
+
+static __attribute__((format(printf, 2, 3))) void put(screen *s, const char *format, ...) {
+    char text[TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    put_text(s, text, s->left, false);
 }
 
 static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
@@ -99,14 +113,14 @@ static double recent(const dt_series *s) {
 
 static void draw_series(screen *s, const char *split, const char *name, const char *style_code,
                         double value, const dt_series *series) {
-    const int room = s->columns - LABEL - VALUE - 4;
+    const int room = s->columns - s->label - VALUE - 4;
     char label[TEXT];
     if (series->n == 0 || !begin_line(s)) return;
     snprintf(label, sizeof label, "%s%s%s", split, *split ? " " : "", name);
     style(s, "2");
-    put_text(s, label, LABEL, true);
+    put_text(s, label, s->label, true);
     style(s, "0");
-    fprintf(s->out, " %*.4g  ", VALUE, value);
+    put(s, " %*.4g  ", VALUE, value);
     style(s, style_code);
     if (room > 8) put_sparkline(s, series, room < 100 ? room : 100);
     end_line(s);
@@ -123,9 +137,9 @@ static void draw_head(screen *s, const dt_run_log *r, dt_run_state is, const cha
     style(s, "1");
     put_text(s, r->name, room, false);
     style(s, "0");
-    fputs("  ", s->out);
+    put(s, "  ");
     style(s, colours[is]);
-    put_text(s, state, s->columns - room - 3, false);
+    put_text(s, state, s->left, false);
     end_line(s);
 }
 
@@ -134,13 +148,13 @@ static void draw_progress(screen *s, const dt_run_log *r, dt_run_state is) {
     const double step_s = recent(&r->numbers[DT_RUN_STEP_S]);
     char left[32];
     if (!begin_line(s)) return;
-    fprintf(s->out, "step %" PRId64, r->step);
+    put(s, "step %" PRId64, r->step);
     if (total > 0)
-        fprintf(s->out, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
-    if (isfinite(r->epoch)) fprintf(s->out, ", epoch %.2f", r->epoch);
+        put(s, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
+    if (isfinite(r->epoch)) put(s, ", epoch %.2f", r->epoch);
     if (total > r->step && isfinite(step_s) && is == DT_RUN_GOES_ON) {
         dt_text_duration(left, sizeof left, (double)(total - r->step) * step_s);
-        fprintf(s->out, ", %s to go", left);
+        put(s, ", %s to go", left);
     }
     end_line(s);
 }
@@ -153,11 +167,11 @@ static void draw_phases(screen *s, const dt_run_log *r) {
     const double all = recent(&r->numbers[DT_RUN_STEP_S]);
     if (!(all > 0) || !begin_line(s)) return;
     style(s, "2");
-    put_text(s, "time of a step", LABEL, true);
+    put_text(s, "time of a step", s->label, true);
     style(s, "0");
-    fprintf(s->out, " %*.4g ms ", VALUE - 2, 1e3 * all);
+    put(s, " %*.4g ms ", VALUE - 2, 1e3 * all);
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
-        fprintf(s->out, " %s %.0f %%", names[i], 100 * recent(&r->numbers[i]) / all);
+        put(s, " %s %.0f %%", names[i], 100 * recent(&r->numbers[i]) / all);
     end_line(s);
 }
 
@@ -166,33 +180,36 @@ static void draw_each_rank(screen *s, const json_t *ranks) {
     const json_t *data = json_object_get(ranks, "data_s"),
                  *compute = json_object_get(ranks, "compute_s");
     const int slowest = (int)json_integer_value(json_object_get(ranks, "slowest"));
-    const int n = (int)json_array_size(compute), room = s->columns - LABEL - VALUE - 34;
+    const int n = (int)json_array_size(compute), room = s->columns - s->label - VALUE - 34;
     double most = 0;
     if (n < 2 || !begin_line(s)) return;
     for (int i = 0; i < n; i++) most = fmax(most, dt_run_own_s(data, compute, i));
     style(s, "2");
-    put_text(s, "ranks", LABEL, true);
+    put_text(s, "ranks", s->label, true);
     style(s, "0");
-    fprintf(s->out, " %*d  ", VALUE, n);
+    put(s, " %*d  ", VALUE, n);
     for (int i = 0; i < n && i < room && most > 0; i++) {
         style(s, i == slowest ? "33" : "34");
-        fputs(blocks[(int)(dt_run_own_s(data, compute, i) / most * 7.999)], s->out);
+        put_text(s, blocks[(int)(dt_run_own_s(data, compute, i) / most * 7.999)], 1, false);
     }
     style(s, "0");
-    fprintf(s->out, "  slowest %d, %.2f times the mean", slowest,
-            json_number_value(json_object_get(ranks, "imbalance")));
+    put(s, "  slowest %d, %.2f times the mean", slowest,
+        json_number_value(json_object_get(ranks, "imbalance")));
     end_line(s);
 }
 
+// A rank is named once; how it does since then, the newest record of all ranks says.
 static void draw_ranks(screen *s, const dt_run_log *r) {
-    const json_t *slow = dt_run_log_event(r, "slow_rank");
-    if (!slow || !begin_line(s)) return;
+    const json_t *slow = dt_run_log_event(r, "slow_rank"), *ranks = dt_run_log_event(r, "ranks");
+    if (!slow || json_integer_value(json_object_get(slow, "step")) <
+                     json_integer_value(json_object_get(ranks, "step")))
+        return;
+    if (!begin_line(s)) return;
     style(s, "33");
-    fprintf(s->out, "rank %" JSON_INTEGER_FORMAT " on ",
-            json_integer_value(json_object_get(slow, "rank")));
+    put(s, "rank %" JSON_INTEGER_FORMAT " on ", json_integer_value(json_object_get(slow, "rank")));
     put_text(s, json_string_value(json_object_get(slow, "host")), s->columns / 3, false);
-    fprintf(s->out, " is slow: %.1f times the median, most of it ",
-            json_number_value(json_object_get(slow, "times")));
+    put(s, " is slow: %.1f times the median, most of it ",
+        json_number_value(json_object_get(slow, "times")));
     put_text(s, json_string_value(json_object_get(slow, "phase")), 12, false);
     end_line(s);
 }
@@ -228,6 +245,7 @@ static void draw(screen *s, dt_run_log *const *runs, int n) {
         s->columns = w.ws_col;
         s->rows = w.ws_row;
     }
+    s->label = s->columns < 60 ? 16 : 18;
     if (s->live) fputs("\033[H", s->out);
     for (int i = 0; i < n; i++) {
         if (i > 0 && begin_line(s)) end_line(s);

@@ -3,13 +3,13 @@ from small_set import write_run as write
 
 
 class Terminal:
-    """A command on a terminal of 80 x 24."""
+    """A command on a terminal of 24 lines."""
 
-    def __init__(self, *command):
+    def __init__(self, *command, columns=80):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.execvp(command[0], command)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.text = ""
 
     def wait_for(self, pattern):
@@ -37,6 +37,21 @@ def hold(path, *command):
         subprocess.run(command, check=True)
 
 
+def check_frames(t, columns):
+    for frame in t.text.split("\x1b[H")[1:]:
+        lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", frame).split("\r\n")
+        assert len(lines) <= 24 and max(map(len, lines)) <= columns, frame
+
+
+def check_narrow(dtrain, run):
+    t = Terminal(dtrain, "watch", run, columns=40)
+    t.wait_for("q leaves")
+    os.write(t.fd, b"q")
+    assert t.code() == 0
+    check_frames(t, 40)
+    assert re.search("loss.*[▁-█]{9}", t.text), t.text
+
+
 def follow(dtrain, run):
     line = ('{"kind":"step","step":%d,"epoch":4.5,"samples":14000,"loss":0.5,"lr":1e-4,"grad_norm":1,"samples_per_s":99,'
             '"seconds":{"step":0.01,"data":0.001,"compute":0.007,"comm":0.001,"other":0.001},"rss":1}\n')
@@ -58,10 +73,7 @@ def follow(dtrain, run):
     os.write(t.fd, b"q")
     assert t.code() == 0
     assert t.text.rstrip().endswith("\x1b[?25h\x1b[?1049l"), t.text[-100:]
-    frames = t.text.split("\x1b[H")[1:]
-    for frame in frames:
-        lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", frame).split("\r\n")
-        assert len(lines) <= 24 and max(map(len, lines)) <= 80, frame
+    check_frames(t, 80)
     t = Terminal(dtrain, "watch", run, run, run)  # more than fits
     t.wait_for("q leaves")
     os.kill(t.pid, 15)

@@ -5,7 +5,7 @@
 command -v "$python" >/dev/null || { echo "skipped: no python3"; exit 77; }
 
 py write_run runs/photos 400 photos cat 100 1 0.001 ''
-echo '{"kind":"slow_rank","step":200,"rank":3,"host":"n7","phase":"data","times":1.9}' >>runs/photos/metrics.jsonl
+echo '{"kind":"slow_rank","step":400,"rank":3,"host":"n7","phase":"data","times":1.9}' >>runs/photos/metrics.jsonl
 echo '{"kind":"ranks","step":400,"imbalance":1.6,"slowest":1,"data_s":[0.001,0.001],"compute_s":[0.003,0.015],"rss_bytes":[3e8,4e8]}' >>runs/photos/metrics.jsonl
 "$dtrain" watch runs/photos >plain.txt
 for text in 'photos  Training' 'step 400 of 400 (100 %), epoch 4.00' 'val accuracy' 'samples a second' 'data 14 % compute 66 %' \
@@ -13,6 +13,11 @@ for text in 'photos  Training' 'step 400 of 400 (100 %), epoch 4.00' 'val accura
     grep -qF -- "$text" plain.txt || fail "no '$text': $(cat plain.txt)"
 done
 ! grep -q $'\x1b' plain.txt || fail "a pipe gets colours"
+py write_run runs/old 400 old cat 100
+sed 's/"step":400/"step":200/;$a{"kind":"ranks","step":400,"imbalance":1.1}' <<<'{"kind":"slow_rank","step":400,"rank":3,"host":"n7","phase":"data","times":1.9}' >>runs/old/metrics.jsonl
+"$dtrain" watch runs/old >plain.txt
+! grep -q 'is slow' plain.txt || fail "a rank that was slow is so for ever: $(cat plain.txt)"
+py check_narrow "$dtrain" runs/photos
 # a run without an end is stopped where nobody holds its lock, as after a SIGKILL
 : >runs/photos/lock
 "$dtrain" watch runs/photos | grep -q 'photos  Training' || fail "stopped a moment after its last line"
