@@ -169,8 +169,7 @@ dt_activity dt_metrics_activity(dt_metrics *m, dt_activity what) {
 }
 
 void dt_metrics_checkpoint(dt_metrics *m, int64_t step, double seconds, bool saved) {
-    dt_record r = {
-        .kind = DT_RECORD_checkpoint, .step = step, .of.checkpoint = {step, seconds, saved}};
+    dt_record r = {.kind = DT_RECORD_checkpoint, .step = step, .of.checkpoint = {seconds, saved}};
     publish(m, &r);
 }
 
@@ -268,17 +267,15 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
 
 void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values,
                      int n_values, const char *extra_json) {
-    dt_record r = {.kind = DT_RECORD_eval,
-                   .step = step,
-                   .of.eval = {split, step, values, n_values, extra_json}};
+    dt_record r = {
+        .kind = DT_RECORD_eval, .step = step, .of.eval = {split, values, n_values, extra_json}};
     publish(m, &r);
 }
 
 void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host,
                           const char *phase, double times) {
-    dt_record r = {.kind = DT_RECORD_slow_rank,
-                   .step = step,
-                   .of.slow_rank = {step, rank, host, phase, times}};
+    dt_record r = {
+        .kind = DT_RECORD_slow_rank, .step = step, .of.slow_rank = {rank, host, phase, times}};
     publish(m, &r);
 }
 

@@ -20,14 +20,12 @@ typedef struct dt_step_stats {
 
 typedef struct dt_eval_record {
     const char *split;
-    int64_t step;
     const dt_metric_value *values;
     int n_values;
     const char *extra_json; // may be NULL
 } dt_eval_record;
 
 typedef struct dt_slow_rank_record {
-    int64_t step;
     int rank;
     const char *host, *phase;
     double times;
@@ -43,7 +41,6 @@ typedef struct dt_ranks_record {
 } dt_ranks_record;
 
 typedef struct dt_checkpoint_record {
-    int64_t step;
     double seconds;
     bool saved;
 } dt_checkpoint_record;

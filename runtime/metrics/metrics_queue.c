@@ -41,8 +41,8 @@ static void *own(dt_record *r) {
         ranks->rss_bytes = copy + 2 * n;
         return copy;
     }
-    const char *texts[3] = {0};
-    const char **places[3] = {0};
+    const char *texts[2] = {0};
+    const char **places[2] = {0};
     const dt_metric_value *values = NULL;
     int n = 0;
     switch (r->kind) {
@@ -72,7 +72,7 @@ static void *own(dt_record *r) {
     }
     size_t n_bytes = (size_t)n * sizeof *values;
     for (int i = 0; i < n; i++) n_bytes += strlen(values[i].name) + 1;
-    for (int i = 0; i < 3 && places[i]; i++) {
+    for (int i = 0; i < 2 && places[i]; i++) {
         texts[i] = *places[i];
         n_bytes += texts[i] ? strlen(texts[i]) + 1 : 0;
     }
@@ -83,7 +83,7 @@ static void *own(dt_record *r) {
         at = stpcpy(at, values[i].name) + 1;
     }
     if (values) r->of.eval.values = copies;
-    for (int i = 0; i < 3 && places[i]; i++) {
+    for (int i = 0; i < 2 && places[i]; i++) {
         if (!texts[i]) continue;
         *places[i] = at;
         at = stpcpy(at, texts[i]) + 1;

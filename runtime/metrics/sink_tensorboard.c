@@ -171,18 +171,18 @@ static void put_step(tfevents *s, const dt_step_record *r, const dt_step_stats *
     put_summary(s, r->step, &m);
 }
 
-static void put_eval(tfevents *s, const dt_eval_record *r) {
+static void put_eval(tfevents *s, const dt_eval_record *r, int64_t step) {
     message m = {.n = 0};
     char tag[256];
-    start_session(s, r->step);
+    start_session(s, step);
     for (int i = 0; i < r->n_values; i++) {
         snprintf(tag, sizeof tag, "eval/%s/%s", r->split, r->values[i].name);
         if (put_scalar(&m, tag, r->values[i].value)) continue;
-        put_summary(s, r->step, &m); // one event is full
+        put_summary(s, step, &m); // one event is full
         m.n = 0;
         put_scalar(&m, tag, r->values[i].value);
     }
-    put_summary(s, r->step, &m);
+    put_summary(s, step, &m);
 }
 
 static void take(void *state, const dt_record *r) {
@@ -191,7 +191,7 @@ static void take(void *state, const dt_record *r) {
         put_step(state, &r->of.step.r, &r->of.step.s);
         break;
     case DT_RECORD_eval:
-        put_eval(state, &r->of.eval);
+        put_eval(state, &r->of.eval, r->step);
         break;
     case DT_RECORD_start:
     case DT_RECORD_verdict:

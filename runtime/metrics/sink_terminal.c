@@ -189,7 +189,7 @@ static bool is_of_one_class(const char *name) {
 }
 
 // The metric that chooses the best checkpoint comes first; those of one class are for the files.
-static void show_eval(const terminal *t, const dt_eval_record *r) {
+static void show_eval(const terminal *t, const dt_eval_record *r, int64_t step) {
     char text[1024] = "";
     size_t at = 0;
     for (int rest = 0; rest < 2; rest++)
@@ -199,7 +199,7 @@ static void show_eval(const terminal *t, const dt_eval_record *r) {
             if (chooses == (rest == 0) && (chooses || !is_of_one_class(v->name)))
                 at += (size_t)snprintf(text + at, sizeof text - at, "  %s %.4f", v->name, v->value);
         }
-    dt_info("%s at step %" PRId64 ":%s", r->split, r->step, text);
+    dt_info("%s at step %" PRId64 ":%s", r->split, step, text);
 }
 
 static void show_activity(terminal *t, dt_activity a) {
@@ -217,7 +217,7 @@ static void take(void *state, const dt_record *r) {
         show_step(state, &r->of.step.r, &r->of.step.s);
         break;
     case DT_RECORD_eval:
-        show_eval(state, &r->of.eval);
+        show_eval(state, &r->of.eval, r->step);
         break;
     case DT_RECORD_activity:
         show_activity(state, r->of.activity);

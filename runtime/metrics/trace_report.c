@@ -4,8 +4,6 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "config/config.h"
-#include "report/run_log.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -134,31 +132,6 @@ static void print_path(const trace *t, FILE *out) {
     }
 }
 
-// Why there is none: the run has not come to metrics.trace.steps, or nobody asked for it.
-static dt_status fail_for_none(const char *run, const char *path, const char *why) {
-    char *file = dt_xprintf("%s/config.yaml", run);
-    dt_run_log *r = NULL;
-    dt_config *c = NULL;
-    int64_t begin = 0, end = 0, step = -1;
-    if (dt_run_log_open(&r, run) == DT_OK && dt_config_load(&c, file, NULL, 0) == DT_OK &&
-        dt_config_trace_steps(c, &begin, &end))
-        step = r->step;
-    dt_error_clear();
-    const dt_status st =
-        end > 0 && begin >= step
-            ? dt_fail(DT_E_DATA,
-                      "%s: metrics.trace.steps is %s, and the run is at step %lld: there is no "
-                      "trace.json",
-                      run, c->metrics.trace.steps, (long long)step)
-            : dt_fail(DT_E_DATA,
-                      "%s: %s; a run writes it with metrics.trace.steps=20..30, or on SIGUSR2",
-                      path, why);
-    dt_config_destroy(c);
-    dt_run_log_close(r);
-    free(file);
-    return st;
-}
-
 dt_status dt_trace_report(const char *run, FILE *out) {
     json_error_t error;
     char *path = dt_xprintf("%s/trace.json", run);
@@ -167,7 +140,9 @@ dt_status dt_trace_report(const char *run, FILE *out) {
     dt_status st = DT_OK;
     size_t i;
     if (!json_is_array(t.events)) {
-        st = fail_for_none(run, path, root ? "no traceEvents" : error.text);
+        st = dt_fail(DT_E_DATA,
+                     "%s: %s; a run writes it with metrics.trace.steps=20..30, or on SIGUSR2", path,
+                     root ? "no traceEvents" : error.text);
     } else {
         json_array_foreach((json_t *)t.events, i, e) {
             const int rank = (int)number(e, "pid");

@@ -17,7 +17,7 @@ train run.name=none
 refused 'expected FROM..TO' metrics.trace.steps=8..5
 exits 0 'metrics.trace.steps is 40..45, and the run ends at step 40: there is no trace.json' \
     "$DTRAIN" "$config" run.name=late metrics.trace.steps=40..45
-exits 3 'late: metrics.trace.steps is 40..45, and the run is at step 40: there is no trace.json' \
+exits 3 'a run writes it with metrics.trace.steps=20..30, or on SIGUSR2' \
     "$DTRAIN" report "$work/runs/late" --trace
 
 "$DTRAIN" "$config" run.name=asked train.max_steps=100000 train.epochs=100000 >"$work/out" 2>"$work/log" &
