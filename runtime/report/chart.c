@@ -1,4 +1,4 @@
-// chart.c: charts of page.h as inline SVG, 480 by 210 units. Colours and type come from report.css; what report.js needs
+// chart.c: charts of page.h as inline SVG, 480 by 222 units. Colours and type come from report.css; what report.js needs
 // to name a value under the pointer stands in data-axes.
 #include "base/arena.h"
 #include "report/page.h"
@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 480, HEIGHT = 210, LEFT = 50, RIGHT = 474, TOP = 10, BOTTOM = 182 };
+enum { WIDTH = 480, HEIGHT = 222, LEFT = 50, RIGHT = 474, TOP = 10, BOTTOM = 182 };
 
 typedef struct axes {
-    double x0, x1, y0, y1; // of a logarithmic y: the logarithms
-    bool log;
+    double x0, x1, y0, y1;
 } axes;
 
 dt_curve *dt_chart_add(dt_chart *c, const char *label, int n_points, int colour) {
@@ -50,9 +49,7 @@ static double usual_most(const dt_chart *c) {
 
 // Ranges of x and y: all of the curves, and of the bands around them their usual width.
 static void find_axes(const dt_chart *c, axes *a) {
-    double least = INFINITY, least_mean = INFINITY, most_mean = 0;
-    *a = c->unit_square ? (axes){0, 1, 0, 1, false}
-                        : (axes){INFINITY, -INFINITY, INFINITY, -INFINITY, false};
+    *a = c->unit_square ? (axes){0, 1, 0, 1} : (axes){INFINITY, -INFINITY, INFINITY, -INFINITY};
     if (c->unit_square) return;
     for (int k = 0; k < c->n; k++) {
         const dt_curve *curve = &c->curves[k];
@@ -63,23 +60,15 @@ static void find_axes(const dt_chart *c, axes *a) {
             a->x1 = fmax(a->x1, p->x);
             y0 = fmin(y0, p->y);
             y1 = fmax(y1, p->y);
-            least = fmin(least, p->low);
             below += fmax(p->y - p->low, 0) / curve->n;
             above += fmax(p->high - p->y, 0) / curve->n;
         }
-        least_mean = fmin(least_mean, y0);
-        most_mean = fmax(most_mean, y1);
         const bool band = c->kind == DT_CHART_LINES;
         a->y0 = fmin(a->y0, band ? y0 - below : y0);
         a->y1 = fmax(a->y1, band ? y1 + above : y1);
     }
     if (c->cut_peaks) a->y1 = fmin(a->y1, 2 * usual_most(c));
     if (c->kind == DT_CHART_AREAS || c->from_zero) a->y0 = fmin(a->y0, 0);
-    a->log = c->kind == DT_CHART_LINES && !c->from_zero && least > 0 && most_mean > 50 * least_mean;
-    if (a->log) {
-        a->y0 = log10(fmax(a->y0, 0.5 * least_mean));
-        a->y1 = log10(a->y1);
-    }
     if (a->x1 <= a->x0) a->x0 -= 0.5, a->x1 += 0.5;
     const double span = a->y1 - a->y0;
     const double room = span > 0 ? 0.05 * span : a->y1 != 0 ? 0.1 * fabs(a->y1) : 1;
@@ -92,8 +81,7 @@ static double x_of(const axes *a, double x) {
 }
 
 static double y_of(const axes *a, double y) {
-    const double v = a->log ? log10(fmax(y, 1e-300)) : y;
-    return BOTTOM - fmin(fmax((v - a->y0) / (a->y1 - a->y0), -2), 3) * (BOTTOM - TOP);
+    return BOTTOM - fmin(fmax((y - a->y0) / (a->y1 - a->y0), -2), 3) * (BOTTOM - TOP);
 }
 
 // 1, 2 or 5 times a power of ten: about `n` of them fit.
@@ -127,15 +115,13 @@ static void seconds_tick(char out[DT_PAGE_NUMBER], double v, double step) {
 
 static void write_y_axis(FILE *out, const dt_chart *c, const axes *a) {
     char text[DT_PAGE_NUMBER];
-    const double step = a->log ? fmax(1, rint((a->y1 - a->y0) / 5)) : tick_step(a->y1 - a->y0, 4);
+    const double step = tick_step(a->y1 - a->y0, 4);
     for (double v = ceil(a->y0 / step - 1e-9) * step; v <= a->y1 + 1e-9 * step; v += step) {
-        const double value = a->log ? pow(10, v) : v, y = y_of(a, value);
-        if (a->log)
-            snprintf(text, sizeof text, "%g", value);
-        else if (c->seconds && fabs(v) > 1e-12)
-            seconds_tick(text, value, step);
+        const double y = y_of(a, v);
+        if (c->seconds && fabs(v) > 1e-12)
+            seconds_tick(text, v, step);
         else
-            tick_text(text, value, step);
+            tick_text(text, v, step);
         fprintf(out,
                 "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
@@ -153,6 +139,8 @@ static void write_x_axis(FILE *out, const dt_chart *c, const axes *a) {
         fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", x, BOTTOM + 19,
                 anchor, tick_text(text, v, step));
     }
+    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", (LEFT + RIGHT) / 2,
+            BOTTOM + 35, c->x);
     fprintf(out, "<line class=\"base\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, RIGHT,
             BOTTOM, BOTTOM);
 }
@@ -225,11 +213,11 @@ void dt_chart_write(FILE *out, dt_chart *c) {
     write_caption(out, c);
     fprintf(
         out,
-        "<svg viewBox=\"0 0 %d %d\" role=\"img\" data-x=\"%s\" data-axes=\"%d %d %d %d %g %g %g %g "
-        "%d\">\n"
+        "<svg viewBox=\"0 0 %d %d\" role=\"img\" data-x=\"%s\" data-axes=\"%d %d %d %d %g %g %g "
+        "%g\">\n"
         "<clipPath id=\"clip%d\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n",
-        WIDTH, HEIGHT, c->x, LEFT, RIGHT, TOP, BOTTOM, a.x0, a.x1, a.y0, a.y1, a.log, clip, LEFT,
-        TOP - 4, RIGHT - LEFT + 4, BOTTOM - TOP + 4);
+        WIDTH, HEIGHT, c->x, LEFT, RIGHT, TOP, BOTTOM, a.x0, a.x1, a.y0, a.y1, clip, LEFT, TOP - 4,
+        RIGHT - LEFT + 4, BOTTOM - TOP + 4);
     write_y_axis(out, c, &a);
     fprintf(out, "<g clip-path=\"url(#clip%d)\">", clip);
     for (int i = c->n - 1; i >= 0; i--) write_curve(out, c, &c->curves[i], &a);

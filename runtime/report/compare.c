@@ -254,7 +254,11 @@ static void write_chart(FILE *out, const comparison *c, const char *title, const
 
 static void write_curves(FILE *out, const comparison *c) {
     int n = 0;
-    fputs("<h2>Curves</h2>\n<div class=\"charts\">\n", out);
+    fputs("<h2>Curves</h2>\n", out);
+    if (c->n > DT_CHART_CURVES)
+        dt_page_put(out, "<p class=\"soft\">The charts have the first $i of $i runs.</p>\n",
+                    (int)DT_CHART_CURVES, c->n);
+    fputs("<div class=\"charts\">\n", out);
     write_chart(out, c, "Training loss", NULL, DT_RUN_LOSS);
     for (int k = is_chosen(c, 0); k < c->n_metrics && n < MOST_CHARTS; k++, n++) {
         char *title = dt_xprintf("Validation %s", c->metrics[k]);
@@ -276,7 +280,7 @@ static void write_settings(FILE *out, const comparison *c) {
     report_begin_rows(out);
     for (int i = 0; i < c->n_settings; i++) {
         dt_page_put(out, "<tr><td>$t</td>", c->settings[i].path);
-        for (int r = 0; r < c->n; r++) dt_page_put(out, "<td>$t</td>", c->settings[i].values[r]);
+        for (int r = 0; r < c->n; r++) dt_page_put(out, "<td>$T</td>", c->settings[i].values[r]);
         fputs("</tr>\n", out);
     }
     report_end_table(out);

@@ -1,6 +1,8 @@
 // page.c: see page.h.
 #include "report/page.h"
 
+#include "base/arena.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "report_assets.h" // report.css and report.js as strings
 
@@ -10,11 +12,13 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-static void put_text(FILE *out, const char *text) {
-    char clean[DT_PAGE_TEXT_BYTES];
+static void put_text(FILE *out, const char *text, bool whole) {
     if (!text) return;
-    dt_text_clean(clean, sizeof clean, text);
+    const size_t cap = whole ? 4 * strlen(text) + 1 : DT_PAGE_TEXT_BYTES;
+    char *clean = dt_xcalloc(cap, 1);
+    dt_text_clean(clean, cap, text);
     for (const char *s = clean; *s; s++) {
         const char *safe = *s == '<'   ? "&lt;"
                            : *s == '>' ? "&gt;"
@@ -26,7 +30,16 @@ static void put_text(FILE *out, const char *text) {
         else
             fputc(*s, out);
     }
-    if (strlen(text) >= sizeof clean && strlen(clean) + 8 >= sizeof clean) fputs("…", out);
+    if (strlen(text) >= cap && strlen(clean) + 8 >= cap) fputs("…", out);
+    free(clean);
+}
+
+static void put_time(FILE *out, double s) {
+    char text[32] = "–";
+    struct tm tm;
+    if (s > 0 && s < 1e11 && gmtime_r(&(time_t){(time_t)s}, &tm))
+        strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &tm);
+    fputs(text, out);
 }
 
 void dt_page_put(FILE *out, const char *format, ...) {
@@ -40,7 +53,11 @@ void dt_page_put(FILE *out, const char *format, ...) {
         if (*at == '\0') break;
         switch (*++at) {
         case 't':
-            put_text(out, va_arg(list, const char *));
+        case 'T':
+            put_text(out, va_arg(list, const char *), *at == 'T');
+            break;
+        case 'w':
+            put_time(out, va_arg(list, double));
             break;
         case 'n':
             fputs(dt_page_number(number, va_arg(list, double)), out);
@@ -119,9 +136,10 @@ void dt_page_begin(FILE *out, const char *title) {
 }
 
 void dt_page_end(FILE *out) {
-    fprintf(out,
-            "<footer>Made by dtrain report from the files of the run "
-            "directory.</footer>\n</main><div id=\"tip\"></div>"
-            "\n<script>\n%s</script></body></html>\n",
-            report_js);
+    dt_page_put(
+        out,
+        "<footer>Made by dtrain on $w from the files of the run directory.</footer>\n</main>"
+        "<div id=\"tip\"></div>\n<script>\n",
+        dt_clock_wall_s());
+    fprintf(out, "%s</script></body></html>\n", report_js);
 }

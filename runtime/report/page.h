@@ -15,7 +15,8 @@
 //                     \n, \x1b and so on, and more than DT_PAGE_TEXT_BYTES are cut. NULL: nothing
 //   $n  double        a number for people (dt_page_number)    $s  double  seconds for people (dt_page_seconds)
 //   $p  double        a share as per cent                     $g  double  for programs
-//   $d  int64_t       $i  int
+//   $T  const char *  the same, as long as it is
+//   $d  int64_t       $i  int       $w  double  seconds since the epoch, as a date and time in UTC
 enum { DT_PAGE_TEXT_BYTES = 240 };
 void dt_page_put(FILE *out, const char *format, ...);
 // 4 digits, groups of thousands: "0.9134", "12,000", "1.2e-05"; "–" for what is not finite.

@@ -139,20 +139,28 @@ dt_status report_save(char *text, size_t n, const char *path) {
 
 // ---- did it work -----------------------------------------------------------------------------------
 
+static double began_s(const dt_run_log *r) {
+    for (int i = 0; i < r->n_events; i++)
+        if (strcmp(report_text(r->events[i].record, "kind"), "start") == 0)
+            return report_real(r->events[i].record, "time");
+    return NAN;
+}
+
 static void write_head(FILE *out, const dt_run_log *r) {
     static const char tile[] = "<div class=\"tile\"><b>$n</b><small>$t$t</small></div>\n";
     const json_t *start = dt_run_log_event(r, "start"),
                  *test = report_best_result(r, dt_split_name(DT_SPLIT_TEST));
     const char *chosen = dt_run_log_chosen_by(r);
     const double goodput = report_real(dt_run_log_event(r, "goodput"), "goodput"),
-                 rate = report_samples_per_s(r);
+                 rate = report_samples_per_s(r), began = began_s(r);
     const int64_t total = dt_run_log_total_steps(r);
     int64_t step = 0;
     const double best = chosen ? report_best_value(r, chosen, &step) : NAN;
     dt_page_put(out, "<h1>$t</h1>\n<p>", r->name);
     report_state(out, r);
-    dt_page_put(out, " <span class=\"soft\">$t</span></p>\n<div class=\"tiles\">\n",
-                report_text(start, "data"));
+    dt_page_put(out, " <span class=\"soft\">$t", report_text(start, "data"));
+    if (isfinite(began)) dt_page_put(out, " began $w", began);
+    fputs("</span></p>\n<div class=\"tiles\">\n", out);
     if (isfinite(best))
         dt_page_put(out,
                     "<div class=\"tile\"><b>$n</b><small>validation $t, step $d</small></div>\n",
@@ -326,7 +334,7 @@ static void write_problems(FILE *out, const dt_run_log *r) {
     fputs("<h2>What went wrong</h2>\n<ul>\n", out);
     int n = failed + (r->n_skipped > 0) + (n_empty > 0) + (r->n_bad > 0);
     if (failed) // the page may be older than the error's line in the log
-        dt_page_put(out, "<li class=\"bad\">The run failed at step $d: $t</li>\n",
+        dt_page_put(out, "<li class=\"bad\">The run failed at step $d: $T</li>\n",
                     (int64_t)json_integer_value(json_object_get(r->end, "step")), why);
     if (r->n_skipped > 0)
         dt_page_put(out, "<li>$d steps overflowed in fp16 and were skipped.</li>\n", r->n_skipped);
@@ -463,7 +471,7 @@ static void write_time(FILE *out, const dt_run_log *r) {
 // ---- how it was made -------------------------------------------------------------------------------
 
 static void write_fact(FILE *out, const char *what, const char *text) {
-    if (*text) dt_page_put(out, "<tr><td>$t</td><td>$t</td></tr>\n", what, text);
+    if (*text) dt_page_put(out, "<tr><td>$t</td><td>$T</td></tr>\n", what, text);
 }
 
 static void write_facts(FILE *out, const dt_run_log *r) {
@@ -489,7 +497,7 @@ static void write_facts(FILE *out, const dt_run_log *r) {
 static void write_difference(void *ctx, const char *path, const char *value, const char *usual,
                              bool is_default) {
     if (is_default) return;
-    dt_page_put(ctx, "<tr><td>$t</td><td>$t</td><td class=\"soft\">$t</td></tr>\n", path, value,
+    dt_page_put(ctx, "<tr><td>$t</td><td>$T</td><td class=\"soft\">$t</td></tr>\n", path, value,
                 usual && strcmp(usual, "required") != 0 ? usual : "");
 }
 
@@ -512,7 +520,7 @@ static void write_config(FILE *out, const dt_run_log *r) {
     for (char *at = text, *end; at && *at; at = end) {
         end = at + strcspn(at, "\n");
         if (*end) *end++ = '\0';
-        dt_page_put(out, "$t\n", at);
+        dt_page_put(out, "$T\n", at);
     }
     if (text) fputs("</pre></details>\n", out);
     free(text);

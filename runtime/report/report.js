@@ -10,9 +10,9 @@ document.querySelectorAll('table.sort th').forEach(th => th.onclick = () => {
 const tip = document.getElementById('tip');
 const number = v => Number(v.toPrecision(4)).toLocaleString('en', {maximumSignificantDigits: 4});
 document.querySelectorAll('svg[data-axes]').forEach(svg => {
-  const [left, right, top, bottom, x0, x1, y0, y1, log] = svg.dataset.axes.split(' ').map(Number);
+  const [left, right, top, bottom, x0, x1, y0, y1] = svg.dataset.axes.split(' ').map(Number);
   const cursor = svg.querySelector('.cursor');
-  const valueAt = y => { const v = y0 + (bottom - y) / (bottom - top) * (y1 - y0); return log ? 10 ** v : v; };
+  const valueAt = y => y0 + (bottom - y) / (bottom - top) * (y1 - y0);
   const curves = [...svg.querySelectorAll('[data-label]')].reverse().map(e => ({label: e.dataset.label, low: e.dataset.low,
     points: e.getAttribute('points').trim().split(' ').map(p => p.split(',').map(Number))}));
   curves.forEach(c => { if (c.low) { const n = c.points.length / 2; c.points = c.points.slice(0, n).map((p, i) => [p[0], bottom - (c.points[2 * n - 1 - i][1] - p[1])]); } });

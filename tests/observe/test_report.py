@@ -76,6 +76,13 @@ def write_hostile(runs):
         f.write("[[[[")
 
 
+def write_ten_curves(run, step):
+    classes = {c: {"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 9} for c in "abcdefghij"}
+    curves = [{"name": c, "roc": [[0, 0], [1, 1]], "pr": [[0, 1], [1, 1]]} for c in "abcdefgh"]
+    with open(f"{run}/evaluation-val.json", "w") as f:
+        json.dump({"step": int(step), "targets": [{"report": {"classes": classes}, "curves": curves}]}, f)
+
+
 def check_hostile(path):
     text, page = read(path)
     assert "\x1b" not in text and "\0" not in text

@@ -40,6 +40,19 @@ for run in runs/hostile*; do py check_hostile "$run/report.html"; done
 expect 0 hostile.html "$dtrain" report runs/hostile* -o hostile.html
 py check_hostile hostile.html
 
+# -- what is left out is said; values are whole
+py write_run runs/ten 100 ten abcdefghij
+py write_ten_curves runs/ten 100
+expect 0 report.html "$dtrain" report runs/ten
+py check_page runs/ten/report.html 'Curves of 8 of 10 classes'
+sed -i "s|photos.lmdb|$(printf 'x%.0s' {1..600}).end|" runs/ten/config.yaml
+expect 0 report.html "$dtrain" report runs/ten
+[ "$(grep -c 'xxx.end' runs/ten/report.html)" = 2 ] || fail "a long value is cut"
+mkdir thirty
+for i in {01..30}; do cp -r runs/ten thirty/$i; done
+expect 0 thirty.html "$dtrain" report thirty/* -o thirty.html
+py check_page thirty.html 'The charts have the first 24 of 30 runs'
+
 # -- several: configurations, mean and deviation, what differs
 for seed in 1 2 3; do for lr in 0.001 0.004; do py write_run "runs/s$seed-$lr" 100 "s$seed" cat 10 "$seed" "$lr"; done; done
 expect 0 compare.html "$dtrain" report runs/s[123]-*
@@ -64,7 +77,7 @@ touch sweep/runs.csv
 expect 0 sweep.html "$dtrain" report sweep/* -o sweep.html
 py check_page sweep.html '2 runs' seed=2
 expect 0 x.html "$dtrain" report runs/photos -o x.html
-cmp x.html runs/photos/report.html || fail "-o makes another page"
+py check_page x.html Finished 'began 2023-11-14 22:13 UTC' 'Made by dtrain on 20' ' UTC from the files' '>step</text>'
 
 # -- mistakes
 expect 2 'is no run with a metrics.jsonl' "$dtrain" report runs

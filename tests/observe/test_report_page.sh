@@ -27,4 +27,11 @@ for page in report compare; do
         py check_dark $page-$width-light.png $page-$width-dark.png $width
     done
 done
+# what is folded is printed
+py write_run many 100 many ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz 10
+"$dtrain" report many -o shut.html >/dev/null
+sed 's/<details>/<details open>/' shut.html >open.html
+for page in shut open; do look $page.html 1280 light --print-to-pdf="$dir/$page.pdf"; done
+pages() { grep -ac '/Type /Page$' "$1"; }
+[ "$(pages shut.pdf)" = "$(pages open.pdf)" ] || fail "printed are $(pages shut.pdf) pages of $(pages open.pdf)"
 [ -z "${KEEP:-}" ] || cp ./*.png "$KEEP"
