@@ -20,6 +20,7 @@
 #include "base/io.h"
 #include "base/lines.h"
 #include "base/log.h"
+#include "base/s3.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/watch.h"
@@ -61,7 +62,8 @@ typedef struct mlflow {
     bool has_params, has_end; // the server has the params; it knows that the run is finished
     double again_s, pause_s;  // after a failure: the time of the next attempt, the pause before it
     bool away, gave_up;
-    dt_status status; // how the run ended
+    char refusal[1024]; // the last one
+    dt_status status;   // how the run ended
     int64_t end_step;
     bool ended;
     pthread_t thread;
@@ -84,6 +86,16 @@ static void note_failure(mlflow *s, const char *what) {
 
 typedef enum answer { DONE, LATER, NEVER } answer; // NEVER: the server will not take it
 
+static const char *advice(const mlflow *s, int status) {
+    if (status == 401 || status == 403)
+        return " (check MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD)";
+    if (status / 100 == 4 && s->run_id)
+        return " (if the run was deleted there, restore it, or remove mlflow.json of this run, "
+               "which then begins another)";
+    return status == 404 ? " (check metrics.mlflow.uri)" : "";
+}
+
+// Only with `out` is a refusal NEVER; nothing is said then but in s->refusal.
 static answer ask(mlflow *s, const char *method, const char *path, const json_t *body,
                   json_t **out) {
     char *url = dt_xprintf("%s/%s", s->o.mlflow_uri, path), *text = NULL;
@@ -106,21 +118,20 @@ static answer ask(mlflow *s, const char *method, const char *path, const json_t 
     } else if (reply.status / 100 != 2) {
         json_t *said = reply.body ? json_loads(reply.body, 0, NULL) : NULL;
         const char *message = json_string_value(json_object_get(said, "message"));
-        const bool refused = reply.status == 401 || reply.status == 403;
-        char what[512];
-        snprintf(what, sizeof what, "%s/%s answers %d%s%.300s%s", s->o.mlflow_uri, path,
+        const bool may_pass = reply.status / 100 != 4 || reply.status == 401 ||
+                              reply.status == 403 || reply.status == 404;
+        snprintf(s->refusal, sizeof s->refusal, "%s/%s answers %d%s%.300s%s", s->o.mlflow_uri, path,
                  reply.status, message ? ": " : "", message ? message : "",
-                 refused ? " (MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD)"
-                         : "");
-        a = refused || reply.status / 100 != 4 ? LATER : NEVER;
-        if (a == LATER) note_failure(s, what);
-        if (a == NEVER && out) *out = said; // the caller may look at the answer
-        if (a == NEVER && !out) dt_warn("MLflow: %s: that is left out", what);
-        if (a != NEVER || !out) json_decref(said);
+                 advice(s, reply.status));
+        a = may_pass || !out ? LATER : NEVER;
+        if (a == LATER) note_failure(s, s->refusal);
+        json_decref(said);
     } else {
         if (s->away) dt_info("MLflow answers again");
         s->away = false;
         s->pause_s = 0;
+        snprintf(s->refusal, sizeof s->refusal, "%s/%s gives another answer than MLflow's",
+                 s->o.mlflow_uri, path); // if what is wanted is not in it
         if (out) *out = reply.body ? json_loads(reply.body, 0, NULL) : NULL;
     }
     dt_http_reply_fini(&reply);
@@ -161,12 +172,40 @@ static void load_state(mlflow *s) {
 
 // ---- what is sent ----------------------------------------------------------------------------------
 
-// Letters of a name that the server takes; others become _.
-static void clean_name(char out[MAX_NAME + 1], const char *name) {
-    size_t n = 0;
-    for (; *name && n < MAX_NAME; name++)
-        out[n++] = isalnum((unsigned char)*name) || strchr("_-. /", *name) ? *name : '_';
+// Whether MLflow takes the letter in names: Python's \w. Of other scripts than these it takes some letters only, and
+// which depends on its Python.
+static bool is_letter(uint32_t c) {
+    static const uint32_t letters[][2] = {
+        {0xC0, 0xD6},     {0xD8, 0xF6},     {0xF8, 0x2C1},    {0x38E, 0x3A1},   {0x3A3, 0x3F5},
+        {0x3F7, 0x481},   {0x48A, 0x52F},   {0x5D0, 0x5EA},   {0x620, 0x64A},   {0xE01, 0xE30},
+        {0x1E00, 0x1F15}, {0x3041, 0x3096}, {0x30A1, 0x30FA}, {0x30FC, 0x30FF}, {0x3400, 0x4DB5},
+        {0x4E00, 0x9FEF}, {0xAC00, 0xD7A3}};
+    if (c < 128) return isalnum((int)c) || (c && strchr("_-. ", (int)c));
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        if (c >= letters[i][0] && c <= letters[i][1]) return true;
+    return false;
+}
+
+// A name that the server takes, and its length, which leaves room for a number; other letters become _. It must be the
+// same when it is read as a path: no part of it is empty or begins with a dot.
+static size_t clean_name(char out[MAX_NAME + 1], const char *name) {
+    enum { MOST = MAX_NAME - 5 };
+    size_t n = 0, k;
+    for (; *name; name += k) {
+        k = dt_text_utf8_length(name);
+        uint32_t c = k == 0 ? 0 : k == 1 ? (uint8_t)*name : (uint8_t)*name & 0xFFu >> (k + 1);
+        if (k == 0) k = 1;
+        if (n + k > MOST) break;
+        for (size_t i = 1; i < k; i++) c = c << 6 | (name[i] & 0x3F);
+        const bool begins = n == 0 || out[n - 1] == '/';
+        if (c == '/' ? begins : !is_letter(c) || (c == '.' && begins))
+            out[n++] = '_';
+        else
+            for (size_t i = 0; i < k; i++) out[n++] = name[i];
+    }
+    if (n > 0 && out[n - 1] == '/') out[n - 1] = '_';
     out[n] = '\0';
+    return n;
 }
 
 static json_t *pair(const char *key, const char *value) {
@@ -183,22 +222,20 @@ static answer find_experiment(mlflow *s) {
     json_decref(reply);
     reply = NULL;
     if (a == NEVER) { // it is there
-        json_decref(body);
-        body = json_pack("{s:s, s:i}", "filter", "", "max_results", 1);
-        char *filter = dt_xprintf("name = '%s'", s->o.mlflow_experiment);
-        json_object_set_new(body, "filter", json_string(filter));
-        free(filter);
-        a = ask(s, "POST", "api/2.0/mlflow/experiments/search", body, &reply);
-        set_text(&s->experiment_id,
-                 json_string_value(json_object_get(
-                     json_array_get(json_object_get(reply, "experiments"), 0), "experiment_id")));
+        char *name = dt_s3_encode(s->o.mlflow_experiment);
+        char *path = dt_xprintf("api/2.0/mlflow/experiments/get-by-name?experiment_name=%s", name);
+        a = ask(s, "GET", path, NULL, &reply);
+        set_text(&s->experiment_id, json_string_value(json_object_get(
+                                        json_object_get(reply, "experiment"), "experiment_id")));
+        free(name);
+        free(path);
         json_decref(reply);
     }
     json_decref(body);
     if (a == DONE && !s->experiment_id) a = NEVER;
     if (a == NEVER && !s->gave_up)
-        dt_warn("MLflow: there is no experiment '%s', and it cannot be made: nothing is sent",
-                s->o.mlflow_experiment);
+        dt_warn("MLflow: there is no experiment '%s', and it cannot be made: %s: nothing is sent",
+                s->o.mlflow_experiment, s->refusal);
     s->gave_up |= a == NEVER;
     return a;
 }
@@ -227,7 +264,7 @@ static answer create_run(mlflow *s) {
         if (!s->run_id) a = NEVER;
     }
     if (a == NEVER) {
-        dt_warn("MLflow: %s takes no run: nothing is sent", s->o.mlflow_uri);
+        dt_warn("MLflow: %s: nothing is sent", s->refusal);
         s->gave_up = true;
     }
     json_decref(reply);
@@ -245,10 +282,15 @@ static answer update_run(mlflow *s, const char *status, bool end) {
     return a;
 }
 
+// Without metrics a run is of use to nobody, so they wait until the server takes them.
 static answer log_batch(mlflow *s, const char *kind, json_t *items) {
-    json_t *body = json_pack("{s:s, s:O}", "run_id", s->run_id, kind, items);
-    const answer a =
-        json_array_size(items) ? ask(s, "POST", "api/2.0/mlflow/runs/log-batch", body, NULL) : DONE;
+    json_t *reply = NULL, *body = json_pack("{s:s, s:O}", "run_id", s->run_id, kind, items);
+    const bool wait = strcmp(kind, "metrics") == 0;
+    answer a = DONE;
+    if (json_array_size(items))
+        a = ask(s, "POST", "api/2.0/mlflow/runs/log-batch", body, wait ? NULL : &reply);
+    if (a == NEVER) dt_warn("MLflow: %s: the %s are left out", s->refusal, kind);
+    json_decref(reply);
     json_decref(body);
     return a;
 }
@@ -275,23 +317,27 @@ static answer send_params(mlflow *s) {
     return DONE;
 }
 
+// Names that become the same are numbered.
 static void add_metric(json_t *metrics, const char *prefix, const char *name, const json_t *value,
                        int64_t step, double at_s) {
+    if (!json_is_number(value) || json_object_size(metrics) == BATCH_METRICS) return;
     char *whole = dt_xprintf("%s/%s", prefix, name), clean[MAX_NAME + 1];
-    clean_name(clean, whole);
-    if (json_is_number(value))
-        json_array_append_new(metrics,
-                              json_pack("{s:s, s:f, s:I, s:I}", "key", clean, "value",
-                                        json_number_value(value), "timestamp",
-                                        (json_int_t)(1000 * at_s), "step", (json_int_t)step));
+    const size_t n = clean_name(clean, whole);
+    for (int i = 2; json_object_get(metrics, clean); i++)
+        snprintf(clean + n, sizeof clean - n, "_%d", i);
+    json_object_set_new(metrics, clean,
+                        json_pack("{s:s, s:f, s:I, s:I}", "key", clean, "value",
+                                  json_number_value(value), "timestamp", (json_int_t)(1000 * at_s),
+                                  "step", (json_int_t)step));
     free(whole);
 }
 
-// Adds what a line of metrics.jsonl says, and moves `at` on.
+// Adds what a line of metrics.jsonl says by name, at most what a batch takes, and moves `at` on.
 static void add_line(const mlflow *s, place *at, json_t *metrics, const json_t *line) {
     static const char *const of_step[] = {"loss",          "lr", "grad_norm", "epoch",
                                           "samples_per_s", "rss"};
-    const double at_s = dt_clock_wall_s();
+    const json_t *time = json_object_get(line, "time");
+    const double at_s = time ? json_number_value(time) : dt_clock_wall_s();
     const char *kind = json_string_value(json_object_get(line, "kind")), *name;
     const char *split = json_string_value(json_object_get(line, "split"));
     const int64_t step = json_integer_value(json_object_get(line, "step"));
@@ -326,15 +372,14 @@ static answer send_lines(mlflow *s, bool *more) {
     *more = false;
     dt_lines_open(&lines, s->jsonl, next.sent);
     while (!*more && (line = dt_lines_next(&lines, &n))) {
-        json_t *object = json_loadb(line, n, 0, NULL), *of_line = json_array();
+        json_t *object = json_loadb(line, n, 0, NULL), *of_line = json_object(), *metric;
+        const char *name;
         place after = next;
         add_line(s, &after, of_line, object);
         json_decref(object);
-        while (json_array_size(of_line) > BATCH_METRICS) // what no batch takes is left out
-            json_array_remove(of_line, BATCH_METRICS);
-        *more = json_array_size(metrics) + json_array_size(of_line) > BATCH_METRICS;
+        *more = json_array_size(metrics) + json_object_size(of_line) > BATCH_METRICS;
         if (!*more) {
-            json_array_extend(metrics, of_line);
+            json_object_foreach(of_line, name, metric) json_array_append(metrics, metric);
             after.sent = lines.at;
             next = after;
         }
@@ -343,7 +388,7 @@ static answer send_lines(mlflow *s, bool *more) {
     dt_lines_close(&lines);
     const answer a = next.sent > s->at.sent ? log_batch(s, "metrics", metrics) : DONE;
     json_decref(metrics);
-    if (a != LATER && next.sent > s->at.sent) {
+    if (a == DONE && next.sent > s->at.sent) {
         s->at = next;
         save_state(s);
     }
@@ -427,7 +472,8 @@ static void send_files(mlflow *s) {
 // The jsonl sink has closed its file: the lines are all there.
 static void send_end(mlflow *s) {
     if (!s->ended) return;
-    const answer a = send_all(s, dt_clock_s() + (s->away ? 1 : LAST_S));
+    const bool hurry = s->status == DT_E_PREEMPTED && s->away; // the grace is for what is saved
+    const answer a = hurry ? LATER : send_all(s, dt_clock_s() + (s->away ? 1 : LAST_S));
     if (a == DONE && s->has_end && s->status == DT_OK) return; // all of it was there before
     if (a == DONE && s->run_id) {
         const char *status = s->status == DT_OK            ? "FINISHED"

@@ -1,10 +1,13 @@
 """A tracking server in name only, and looks into what servers have, for test_mlflow.sh."""
-import base64, http.server, json, os, threading, time, urllib.request
+import base64, http.server, json, os, posixpath, re, threading, time, urllib.parse, urllib.request
+
+EXPERIMENT = 'bob\'s "exp" 猫'
+ODD = ["x.猫", "x.犬", "x.a//b", "x/../y", "/", "x.+", "x.*", "x._", "x.हि", "x." + 400 * "n", "x." + 400 * "n" + "m"]
 
 
 def serve(folder):
     """Keeps what it is sent in FOLDER/RUN.json; FOLDER/mode says how it answers: ok, 500, close, hang, slow,
-    files (takes its time for each file)."""
+    files (takes its time for each file), gone400 and the like (the run was deleted, which is answered so)."""
     runs, lock = {}, threading.Lock()
 
     def mode():
@@ -49,18 +52,23 @@ def serve(folder):
                 runs[run]["files"][name] = len(body)
                 self.save(run)
                 return self.answer({})
+            if path.startswith("mlflow/experiments/get-by-name?"):
+                assert urllib.parse.parse_qs(path.split("?")[1]) == {"experiment_name": [EXPERIMENT]}, path
+                return self.answer({"experiment": {"experiment_id": "7"}})
             b = json.loads(body)
             if path == "mlflow/experiments/create":
                 return self.answer({"message": "it is there", "error_code": "RESOURCE_ALREADY_EXISTS"}, 400)
-            if path == "mlflow/experiments/search":
-                assert b["filter"] == "name = 'dtrain'", b
-                return self.answer({"experiments": [{"experiment_id": "7"}]})
             if path == "mlflow/runs/create":
                 run = f"r{len(runs)}"
                 runs[run] = {"name": b["run_name"], "tags": b["tags"], "metrics": [], "params": {}, "files": {}}
                 self.save(run)
                 return self.answer({"run": {"info": {"run_id": run, "artifact_uri": f"mlflow-artifacts:/7/{run}/artifacts"}}})
             r = runs[b["run_id"]]
+            if mode().startswith("gone") and "params" not in b:
+                return self.answer({"message": "not active"}, int(mode()[4:]))
+            for name in (m["key"] for m in b.get("metrics", [])):
+                if not re.fullmatch(r"[/\w.\- ]{1,250}", name) or posixpath.normpath(name) != name:
+                    return self.answer({"message": name}, 400)
             if path == "mlflow/runs/update":
                 r["status"] = b["status"]
             elif path == "mlflow/runs/log-batch":
@@ -108,17 +116,38 @@ def check_whole(folder, name, n):
     assert {"key": "dtrain.exit_status", "value": "0"} in r["tags"]
 
 
+def add_odd_names(folder, name):
+    """A line with names that the server refuses, or that become the same."""
+    with open(f"{folder}/runs/{name}/metrics.jsonl", "a") as f:
+        odd = {n: i for i, n in enumerate(ODD)}
+        print(json.dumps({"kind": "eval", "split": "test", "step": 41, **odd}, separators=(",", ":")), file=f)
+
+
+def check_odd_names(metrics):
+    sent = {m["key"]: m["value"] for m in metrics if m["step"] == 41}
+    assert sorted(sent.values()) == list(range(len(ODD))), sent
+    assert sent["test/x.猫"] == 0 and sent["test/x._"] == 5 and sent["test/x.__2"] == 6 and sent["test/x.__3"] == 7, sent
+
+
+def check_odd(folder, name):
+    (file,) = [f for f in os.listdir(folder) if f.startswith(name + ".r") and f.endswith(".json")]
+    with open(f"{folder}/{file}") as f:
+        check_odd_names(json.load(f)["metrics"])
+
+
 def check_real(uri, folder):
     def ask(path, body=None):
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(f"{uri}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"})
         return json.load(urllib.request.urlopen(request))
 
-    experiment = ask("experiments/get-by-name?experiment_name=dtrain")["experiment"]["experiment_id"]
+    named = urllib.parse.quote(EXPERIMENT)
+    experiment = ask("experiments/get-by-name?experiment_name=" + named)["experiment"]["experiment_id"]
     runs = ask("runs/search", {"experiment_ids": [experiment]})["runs"]
     assert len(runs) == 1, len(runs)
     info, data = runs[0]["info"], runs[0]["data"]
     assert info["status"] == "FINISHED" and info["run_name"] == "real", info
+    check_odd_names(data["metrics"])
     params = {p["key"]: p["value"] for p in data["params"]}
     assert params["train.global_batch"] == "16", params
     history = ask(f"metrics/get-history?run_id={info['run_id']}&metric_key=train/loss")["metrics"]

@@ -9,17 +9,22 @@ config=$(small_config "$work")
 wait_port() { local i; for i in $(seq 500); do [ -s "$work/port" ] && return; sleep 0.05; done; fail "no server"; }
 wait_port
 uri=http://127.0.0.1:$(cat "$work/port")
-job=("$DTRAIN" "$config" "metrics.sinks=[jsonl, mlflow]" "metrics.mlflow.uri=$uri" "metrics.every=1 steps")
+job=("$DTRAIN" "$config" "metrics.sinks=[jsonl, mlflow]" "metrics.mlflow.uri=$uri" "metrics.every=1 steps"
+     "metrics.mlflow.experiment=bob's \"exp\" 猫")
 mode() { echo "$1" >"$work/mode"; }
 
 refused "wants jsonl too" "metrics.sinks=[mlflow]" "metrics.mlflow.uri=$uri"
 refused "expected the tracking server's URL" "metrics.sinks=[jsonl, mlflow]"
-refused "has a name or password in it" "metrics.sinks=[jsonl, mlflow]" metrics.mlflow.uri=http://me:secret@host
+refused "has a name, a password or a query" "metrics.sinks=[jsonl, mlflow]" metrics.mlflow.uri=http://me:secret@host
+refused "or a query in it" "metrics.sinks=[jsonl, mlflow]" 'metrics.mlflow.uri=http://host/?token=secret'
 
 mode ok
 export MLFLOW_TRACKING_TOKEN=mlflow-secret
 exits 0 '' "${job[@]}" run.name=well
 py check_whole "$work" well 40 || fail "what the server has of a run"
+py add_odd_names "$work" well
+exits 0 'is finished' "${job[@]}" run.name=well
+py check_odd "$work" well || fail "names that MLflow refuses"
 ! grep -rqs mlflow-secret "$work/runs" "$work/log" || fail "the token is written"
 
 # a name and a password of MLflow's own file go before the token, as with its client
@@ -30,7 +35,7 @@ exits 0 '' env HOME="$work" MLFLOW_TRACKING_TOKEN=old "${job[@]}" run.name=file
 py check_whole "$work" file 40 || fail "credentials of ~/.mlflow"
 
 # the server is away in one way or another: every step is done, and the same command sends what is missing
-for way in 500 close hang; do
+for way in 500 gone400 gone404 close hang; do
     n=40
     [ $way != 500 ] || n=250 # whose lines are more than a request takes
     mode $way
@@ -71,7 +76,11 @@ uri=http://127.0.0.1:$port
     --artifacts-destination "$work/artifacts" >"$work/mlflow.log" 2>&1 &
 pid=$!
 wait_until curl -sf "$uri/health"
-job=("$DTRAIN" "$config" "metrics.sinks=[jsonl, mlflow]" "metrics.mlflow.uri=$uri" "metrics.every=1 steps")
+job[3]=metrics.mlflow.uri=$uri
+curl -sf "$uri/api/2.0/mlflow/experiments/create" -H 'Content-Type: application/json' \
+    -d '{"name": "bob'"'"'s \"exp\" 猫"}' >/dev/null || fail "no experiment"
 exits 75 '' "${job[@]}" run.name=real run.stop_at=15 "eval.every=10 steps"
 exits 0 '' "${job[@]}" run.name=real "eval.every=10 steps"
+py add_odd_names "$work" real
+exits 0 'is finished' "${job[@]}" run.name=real "eval.every=10 steps"
 py check_real "$uri" "$work" || fail "what MLflow has"
