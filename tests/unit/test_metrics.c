@@ -323,7 +323,12 @@ TEST_WITH(test_goodput, folder_make, folder_remove) {
     dt_metrics_summary(m, NULL);
     stderr_back();
     line = last_of("goodput");
-    dt_metrics_close(m, NULL);
+    const double said = number_of(line, "goodput");
+    json_decref(line);
+    clock_ms += 100000;
+    dt_metrics_close(m, &(dt_run_end){7, DT_OK, ""});
+    line = last_of("goodput"); // what the summary said
+    assert_float_equal(number_of(line, "goodput"), said, 0);
     assert_int_equal(number_of(line, "attempt"), 3);
     assert_int_equal(number_of(line, "lost_steps"), 4 + 6);
     assert_float_equal(number_of(line, "lost"), 10 * 0.5 + 0.5, 1e-9); // and the skipped one
