@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,8 @@ static void enter_thread(void) {
     thread_of = number;
 }
 
-void dt_trace_record(const char *kind, const char *name, double begin_s, double end_s) {
+int64_t dt_trace_record(const char *kind, const char *name, double begin_s, double end_s) {
+    int64_t span = -1;
     dt_trace_span s = {.begin_s = begin_s, .end_s = end_s};
     snprintf(s.kind, sizeof s.kind, "%s", kind);
     snprintf(s.name, sizeof s.name, "%s", name);
@@ -37,10 +39,20 @@ void dt_trace_record(const char *kind, const char *name, double begin_s, double 
         enter_thread();
         s.thread = thread;
         now.spans = dt_xgrow(now.spans, now.n, sizeof *now.spans);
+        span = (int64_t)number << 32 | (int64_t)now.n;
         now.spans[now.n++] = s;
     } else {
         now.n_dropped += dt_trace_on();
     }
+    pthread_mutex_unlock(&lock);
+    return span;
+}
+
+void dt_trace_close(int64_t span) {
+    if (span < 0) return;
+    const size_t i = span & UINT32_MAX;
+    pthread_mutex_lock(&lock);
+    if (span >> 32 == number && i < now.n) now.spans[i].end_s = dt_clock_s();
     pthread_mutex_unlock(&lock);
 }
 
@@ -55,6 +67,8 @@ void dt_trace_start(void) {
 void dt_trace_stop(dt_trace *out) {
     pthread_mutex_lock(&lock);
     atomic_store(&dt_trace_is_on, false);
+    for (size_t i = 0; i < now.n; i++)
+        if (isinf(now.spans[i].end_s)) now.spans[i].end_s = dt_clock_s();
     *out = now;
     now = (dt_trace){0};
     pthread_mutex_unlock(&lock);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,7 +29,8 @@ typedef struct dt_trace {
 
 extern atomic_bool dt_trace_is_on;
 
-void dt_trace_record(const char *kind, const char *name, double begin_s, double end_s);
+// Returns what dt_trace_close takes; < 0: it was not kept.
+int64_t dt_trace_record(const char *kind, const char *name, double begin_s, double end_s);
 void dt_trace_start(void);
 void dt_trace_stop(dt_trace *out); // the caller frees with dt_trace_fini
 void dt_trace_fini(dt_trace *t);
@@ -45,6 +47,12 @@ static inline double dt_trace_begin(void) {
 static inline void dt_trace_end(const char *kind, const char *name, double begin_s) {
     if (__builtin_expect(begin_s > 0, 0)) dt_trace_record(kind, name, begin_s, dt_clock_s());
 }
+
+// A span that may last longer than the trace, which then cuts it at its own end.
+static inline int64_t dt_trace_open(const char *kind, const char *name) {
+    return dt_trace_on() ? dt_trace_record(kind, name, dt_clock_s(), INFINITY) : -1;
+}
+void dt_trace_close(int64_t span);
 
 // A span whose times are known.
 static inline void dt_trace_add(const char *kind, const char *name, double begin_s, double end_s) {

@@ -266,9 +266,9 @@ static dt_status save(dt_ckpt *c) {
 // -- the writer ----------------------------------------------------------------------------------
 static void run_save(dt_ckpt *c) {
     dt_io_scope_push("ckpt");
-    const double traced = dt_trace_begin();
+    const int64_t traced = dt_trace_open("checkpoint", "write");
     dt_status st = save(c);
-    dt_trace_end("checkpoint", "write", traced);
+    dt_trace_close(traced);
     dt_io_scope_pop();
     pthread_mutex_lock(&c->mutex);
     c->status = st;

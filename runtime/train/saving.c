@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "config/sink_words.h"
 #include "train/signals.h"
 
@@ -38,7 +39,9 @@ dt_status trainer_settle_save(trainer *t, bool must_hold) {
     if (!t->save_is_open) return DT_OK;
     t->save_is_open = false;
     const dt_activity before = dt_metrics_activity(t->metrics, DT_ACTIVITY_waiting);
+    const double traced = dt_trace_begin();
     dt_status st = dt_ckpt_save_wait(t->run.ckpt, NULL);
+    dt_trace_end("checkpoint", "wait for the writer", traced);
     if (st != DT_OK) {
         DT_TRY(dt_ckpt_check_lock(t->run.ckpt));
         st = dt_ckpt_save_again(t->run.ckpt);
@@ -59,8 +62,10 @@ dt_status trainer_save(trainer *t, bool best) {
     DT_TRY(dt_ckpt_check_lock(t->run.ckpt));
     DT_TRY(trainer_settle_save(t, false));
     const dt_activity before = dt_metrics_activity(t->metrics, DT_ACTIVITY_saving);
+    const double traced = dt_trace_begin();
     record->metrics_offset = dt_metrics_flush(t->metrics);
     const dt_status st = dt_state_save(t->state, t->run.ckpt, best);
+    dt_trace_end("checkpoint", "begin a save", traced);
     t->save_is_open = st == DT_OK;
     dt_metrics_activity(t->metrics, before);
     return st;

@@ -51,6 +51,8 @@ static dt_status compare_clocks(dt_comm *c, int r, double *offset_s) {
 typedef struct sizes {
     uint64_t n, n_dropped;
     int64_t n_threads;
+    double begin_s,
+        offset_s; // begin_s: of the first span, by its rank's clock; offset_s: at rank 0
 } sizes;
 
 // The trace of rank r, at rank 0.
@@ -109,7 +111,7 @@ static void put_trace(writer *w, int rank, const dt_trace *t, double offset_s, d
         const dt_trace_span *s = &t->spans[i];
         dt_json *j = begin_event(w, s->name, "X", rank, s->thread);
         dt_json_string(j, "cat", s->kind);
-        dt_json_seconds(j, "ts", fmax(1e6 * (s->begin_s + offset_s - zero_s), 0));
+        dt_json_seconds(j, "ts", 1e6 * (s->begin_s + offset_s - zero_s));
         dt_json_seconds(j, "dur", fmax(1e6 * (s->end_s - s->begin_s), 0));
         dt_json_end_object(j);
         flush(w, WRITE_BYTES);
@@ -120,20 +122,22 @@ static void put_trace(writer *w, int rank, const dt_trace *t, double offset_s, d
 }
 
 static dt_status gather(dt_comm *c, writer *w, dt_trace *own) {
-    sizes mine = {own->n, own->n_dropped, own->n_threads};
+    sizes mine = {own->n, own->n_dropped, own->n_threads, INFINITY, 0};
+    for (size_t i = 0; i < own->n; i++) mine.begin_s = fmin(mine.begin_s, own->spans[i].begin_s);
     sizes *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
     dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
-    double zero_s = INFINITY;
-    for (size_t i = 0; i < own->n; i++) zero_s = fmin(zero_s, own->spans[i].begin_s);
-    // another rank may have begun a little earlier
-    if (c->rank == 0) put_trace(w, 0, own, 0, zero_s -= 1e-3);
+    double zero_s = mine.begin_s;
     for (int r = 1; r < c->world_size && st == DT_OK; r++) {
-        double offset_s = 0;
+        if (c->rank != 0 && c->rank != r) continue;
+        st = compare_clocks(c, r, &all[r].offset_s);
+        zero_s = fmin(zero_s, all[r].begin_s + all[r].offset_s);
+    }
+    if (c->rank == 0) put_trace(w, 0, own, 0, zero_s);
+    for (int r = 1; r < c->world_size && st == DT_OK; r++) {
         dt_trace theirs = {0};
         if (c->rank != 0 && c->rank != r) continue;
-        st = compare_clocks(c, r, &offset_s);
-        if (st == DT_OK) st = fetch(c, r, &all[r], c->rank == 0 ? &theirs : own);
-        if (st == DT_OK && c->rank == 0) put_trace(w, r, &theirs, offset_s, zero_s);
+        st = fetch(c, r, &all[r], c->rank == 0 ? &theirs : own);
+        if (st == DT_OK && c->rank == 0) put_trace(w, r, &theirs, all[r].offset_s, zero_s);
         dt_trace_fini(&theirs);
     }
     free(all);

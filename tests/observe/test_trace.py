@@ -13,6 +13,7 @@ def spans(path):
 def check_ranks(path):
     events, x = spans(path)
     assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"rank 0", "rank 1"}
+    assert sum(e["ts"] == 0 for e in x) == 1  # the first of all ranks
     commits = []
     for rank in (0, 1):
         of = {}
@@ -26,7 +27,8 @@ def check_ranks(path):
         assert any(e["name"].startswith("iris.") for e in of["forward"]), {e["name"] for e in of["forward"]}
         assert len({e["name"] for e in of["bucket"]}) > 1
         commits.append(sorted(e["ts"] for e in of["commit"]))
-    assert any(e["cat"] == "checkpoint" and e["pid"] == 0 for e in x)
+    assert {"write", "wait for the writer", "begin a save"} == {
+        e["name"] for e in x if e["cat"] == "checkpoint" and e["pid"] == 0}
     # a step ends with a sum over both ranks: no rank commits before the other has begun that step
     for k in range(2):
         assert commits[0][k] < commits[1][k + 1] and commits[1][k] < commits[0][k + 1], commits

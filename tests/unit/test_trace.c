@@ -44,6 +44,20 @@ TEST(spans_of_threads) {
     assert_true(t.spans[1].end_s >= t.spans[1].begin_s);
     dt_trace_fini(&t);
     dt_trace_start(); // this thread again, in another trace
+    const int64_t open = dt_trace_open("checkpoint", "write"), done = dt_trace_open("a", "b");
+    dt_trace_close(done);
+    dt_trace_stop(&t); // cuts what is open
+    assert_int_equal(t.n, 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(t.spans[i].end_s >= t.spans[i].begin_s && t.spans[i].end_s <= dt_clock_s());
+    dt_trace_fini(&t);
+    dt_trace_start();
+    dt_trace_add("commit", "commit", 1, 2);
+    dt_trace_close(open); // of a trace that has ended: nothing
+    dt_trace_stop(&t);
+    assert_true(t.n == 1 && t.spans[0].end_s == 2);
+    dt_trace_fini(&t);
+    dt_trace_start();
     for (int i = 0; i < (1 << 18) + 3; i++) dt_trace_add("commit", "commit", 1, 2);
     dt_trace_stop(&t);
     assert_int_equal(t.n, 1 << 18);
