@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/text.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -79,10 +80,11 @@ static bool put_scalar(message *summary, const char *tag, double value) {
     float v = (float)value;
     uint32_t bits;
     message one = {.n = 0};
-    size_t n_tag = strlen(tag);
-    if (n_tag > 200 || summary->n + n_tag + 32 > EVENT_BYTES - 64) return false;
+    char clean[201]; // the reader refuses all of a file for one byte that is no UTF-8
+    const size_t n_tag = dt_text_clean(clean, sizeof clean, tag);
+    if (summary->n + n_tag + 32 > EVENT_BYTES - 64) return false;
     memcpy(&bits, &v, sizeof bits);
-    put_string(&one, 1, tag, n_tag);
+    put_string(&one, 1, clean, n_tag);
     put_key(&one, 2, FIXED32);
     put_fixed(&one, bits, 4);
     put_string(summary, 1, one.data, one.n);

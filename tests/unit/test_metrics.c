@@ -498,11 +498,14 @@ TEST_WITH(test_a_step_allocates_nothing, folder_make, folder_remove) {
 
 // `test_metrics write DIR`: a run and its resumption, for TensorBoard's own reader to read.
 static int write_example(const char *dir) {
-    dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", 0.5}};
+    char wide[281] = "";
+    dt_metric_value v[] = {
+        {"accuracy", 0.75}, {"loss", 0.5}, {"recall.\xff\n", 0.25}, {wide, 0.125}};
     snprintf(folder_path, sizeof folder_path, "%s", dir);
+    for (int i = 0; i < 280; i++) wide[i] = "\xc3\xa9"[i % 2];
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 50);
-    dt_metrics_eval(m, "val", 50, v, 2, NULL);
+    dt_metrics_eval(m, "val", 50, v, 4, NULL);
     dt_metrics_close(m, NULL);
     m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = 0});
     run_steps(m, 31, 60); // resumed from step 30: 40 and 50 happen again

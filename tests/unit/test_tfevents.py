@@ -8,7 +8,8 @@ def check(folder):
     tags = set(acc.Tags()["scalars"])
     want = {"train/loss", "train/lr", "train/grad_norm", "train/epoch", "train/samples_per_s",
             "time/step", "time/data", "time/compute", "time/comm", "time/other", "memory/rss_bytes",
-            "eval/val/accuracy", "eval/val/loss"}
+            "eval/val/accuracy", "eval/val/loss",
+            "eval/val/recall.\\xff\\n", "eval/val/" + 95 * "é"}
     assert tags == want, tags ^ want
     assert acc.file_version == 2.0, acc.file_version
     loss = acc.Scalars("train/loss")
