@@ -25,6 +25,7 @@ static struct {
 } place;
 static _Atomic double mean_data_s, mean_compute_s, deadline_s = INFINITY;
 static const double keep = 0.95;
+#define SILENT_S 2.0 // beats come five times a second
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of what follows
 static dt_rank_report own = {.step = -1};
@@ -96,6 +97,7 @@ void dt_rank_hear(int rank, const dt_rank_report *r) {
         for (; n_ranks <= rank; n_ranks++) ranks[n_ranks] = (dt_rank_report){.step = -1};
     }
     ranks[rank] = *r;
+    ranks[rank].heard_s = dt_clock_s();
     // texts of another process end
     ranks[rank].at[sizeof r->at - 1] = ranks[rank].file[sizeof r->file - 1] =
         ranks[rank].host[sizeof r->host - 1] = '\0';
@@ -134,7 +136,12 @@ void dt_rank_quiet(double quiet_s) {
     dt_log_urgent(DT_LOG_WARN, true, "  rank 0 on %s: %s", mine.host, dt_rank_text(text, &mine));
     for (int r = 1; r < n_ranks; r++) { // nobody else changes the list
         const dt_rank_report one = ranks[r];
-        dt_log_urgent(DT_LOG_WARN, true, "  rank %d on %s: %s", r, one.step < 0 ? "?" : one.host,
-                      one.step < 0 ? "nothing is known" : dt_rank_text(text, &one));
+        const double silent_s = dt_clock_s() - one.heard_s;
+        char silent[48] = "";
+        if (silent_s >= SILENT_S)
+            snprintf(silent, sizeof silent, ", not heard of for %.0f s", silent_s);
+        dt_log_urgent(DT_LOG_WARN, true, "  rank %d on %s: %s%s", r, one.step < 0 ? "?" : one.host,
+                      one.step < 0 ? "nothing is known" : dt_rank_text(text, &one),
+                      one.step < 0 ? "" : silent);
     }
 }

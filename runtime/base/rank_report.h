@@ -16,6 +16,7 @@ typedef struct dt_rank_report {
     char at[96], file[96]; // there; the file operation that is under way, if it takes long
     double file_s;         // for so long
     char host[48];
+    double heard_s; // on rank 0: when the beat came, dt_clock_s
 } dt_rank_report;
 
 // The calling thread is the one whose steps these are; dt_watch_start says so.

@@ -13,7 +13,7 @@ grep '"kind":"ranks"' "$work/runs/well/metrics.jsonl" | tail -1 |
 
 words=("$DTRAIN" "$config" comm.timeout=12s run.name=hung)
 rc=0
-"${ranks[@]}" 1 "${words[@]}" : -np 1 -x DTRAIN_FAILPOINT=step:5:hang "${words[@]}" >"$work/out" 2>"$work/log" || rc=$?
+timeout 120 "${ranks[@]}" 1 "${words[@]}" : -np 1 -x DTRAIN_FAILPOINT=step:5:hang "${words[@]}" >"$work/out" 2>"$work/log" || rc=$?
 [ $rc = 240 ] || fail "exit $rc"
 at=$(grep -n 'nothing has got done for [67] s; after 12 s the job ends (comm.timeout). Where the ranks are:' "$work/log" | cut -d: -f1)
 [ "$(wc -w <<<"$at")" = 1 ] || fail "not one report, but at lines: $at" # its own lines are no progress
@@ -21,3 +21,10 @@ end=$(grep -n 'did not take part in' "$work/log" | head -1 | cut -d: -f1)
 [ "$end" -gt "$at" ] || fail "the report comes behind the end"
 grep -qE 'rank 0 on [^ ]+: step 5, waiting for gradient bucket 1 of [0-9]+, for [0-9]+ s$' "$work/log" || fail "where rank 0 is"
 grep -qE 'rank 1 on [^ ]+: step 5, after the step, for [0-9]+ s$' "$work/log" || fail "where rank 1 is"
+
+# a rank that is stopped gives no sign: the report says since when
+words=("$DTRAIN" "$config" comm.timeout=8s run.name=stopped)
+rc=0
+timeout 120 "${ranks[@]}" 1 "${words[@]}" : -np 1 -x DTRAIN_FAILPOINT=step:5:stop "${words[@]}" >"$work/out" 2>"$work/log" || rc=$?
+[ $rc = 240 ] || fail "exit $rc"
+grep -qE 'rank 1 on [^ ]+: step [0-5], .*, for [0-9]+ s, not heard of for [3-9] s$' "$work/log" || fail "since when rank 1 is silent"
