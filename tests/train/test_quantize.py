@@ -35,3 +35,12 @@ def check_results(work):
         assert abs(q["accuracy"] - fp32["accuracy"]) <= 0.02, (fp32, q)
         assert 0 < abs(q["loss"] - fp32["loss"]) < 0.02, (fp32, q)
     assert off["loss"] == fp32["loss"], "model.int8=false is not the fp32 network"
+
+
+def check_warning(report, log):
+    """Where int8 is slower than fp32, and nowhere else, a warning says so with both rates."""
+    fp32, int8 = next(line.split()[1:3] for line in open(report) if line.startswith("samples/s"))
+    said = [line for line in open(log) if "int8 is slower than fp32" in line]
+    if fp32 != int8:
+        assert bool(said) == (float(int8) < float(fp32)), (fp32, int8, said)
+    assert all(f"{int8} samples/s beside {fp32}" in line for line in said), said

@@ -6,7 +6,10 @@ small_data "$work" 6 6
 config=$(small_config "$work")
 runs=$work/runs
 train run.name=a train.max_steps=60
-quantize() { "$DTRAIN" quantize "$runs/a" "$work/small.lmdb" "$@" >"$work/report" 2>"$work/log" || fail "quantize $*"; }
+quantize() {
+    "$DTRAIN" quantize "$runs/a" "$work/small.lmdb" "$@" >"$work/report" 2>"$work/log" || fail "quantize $*"
+    py check_warning "$work/report" "$work/log" || fail "the warning that int8 is slower"
+}
 value() { sed "s/.*\"$1\":\([^,}]*\).*/\1/"; }
 
 # -- each way to calibrate; all layers are in int8
