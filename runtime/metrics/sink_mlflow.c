@@ -1,7 +1,8 @@
 // sink_mlflow.c: a run in MLflow: params, metrics, tags, and files as artifacts, through the REST API of a tracking server.
 //
 // The spool is metrics.jsonl itself: a thread reads the lines behind those that the server has taken, a few times a
-// second, and sends them in batches; RUN/mlflow.json says how far it is, and which run of MLflow this one is. So a
+// second, and sends them in batches; RUN/mlflow.json says how far it is, and which run of MLflow this one is. Each batch
+// has a tag that says the same, for an attempt that was killed behind the server's answer. So a
 // server that is away, slow or full costs a warning and nothing else: what it missed is sent when it answers again, in
 // this attempt, in the next one, or when the command of the finished run is given once more. An attempt goes on in the
 // run of those before it, and steps that are done again are not sent again: MLflow keeps every value of a step.
@@ -59,6 +60,8 @@ typedef struct mlflow {
     char *user;               // NAME:PASSWORD, or NULL
     char *experiment_id, *run_id, *artifacts;
     place at;
+    int64_t kept;             // bytes of metrics.jsonl that earlier attempts wrote
+    bool has_asked;           // in this attempt, how far the server is
     bool has_params, has_end; // the server has the params; it knows that the run is finished
     double again_s, pause_s;  // after a failure: the time of the next attempt, the pause before it
     bool away, gave_up;
@@ -282,13 +285,44 @@ static answer update_run(mlflow *s, const char *status, bool end) {
     return a;
 }
 
-// Without metrics a run is of use to nobody, so they wait until the server takes them.
-static answer log_batch(mlflow *s, const char *kind, json_t *items) {
+static const char place_tag[] = "dtrain.sent";
+
+// An attempt that was killed may not have written down what the server has taken.
+static answer ask_place(mlflow *s) {
+    char *path = dt_xprintf("api/2.0/mlflow/runs/get?run_id=%s", s->run_id);
+    json_t *reply = NULL, *tag;
+    size_t i;
+    const answer a = ask(s, "GET", path, NULL, &reply);
+    const json_t *data = json_object_get(json_object_get(reply, "run"), "data");
+    json_array_foreach(json_object_get(data, "tags"), i, tag) {
+        const char *key = json_string_value(json_object_get(tag, "key"));
+        const char *value = json_string_value(json_object_get(tag, "value"));
+        char *at = (char *)value;
+        if (!key || !value || strcmp(key, place_tag) != 0) continue;
+        const int64_t sent = strtoll(at, &at, 10), step = strtoll(at, &at, 10);
+        const int64_t val = strtoll(at, &at, 10), most = sent < s->kept ? sent : s->kept;
+        if (most > s->at.sent) s->at.sent = most;
+        if (step > s->at.last_step) s->at.last_step = step;
+        if (val > s->at.last_val) s->at.last_val = val;
+    }
+    json_decref(reply);
+    free(path);
+    s->has_asked = a != LATER;
+    return a;
+}
+
+// Without metrics a run is of use to nobody, so they wait until the server takes them. next: behind them; or NULL.
+static answer log_batch(mlflow *s, const char *kind, json_t *items, const place *next) {
     json_t *reply = NULL, *body = json_pack("{s:s, s:O}", "run_id", s->run_id, kind, items);
-    const bool wait = strcmp(kind, "metrics") == 0;
     answer a = DONE;
+    if (next) {
+        char *text = dt_xprintf("%" PRId64 " %" PRId64 " %" PRId64, next->sent, next->last_step,
+                                next->last_val);
+        json_object_set_new(body, "tags", json_pack("[o]", pair(place_tag, text)));
+        free(text);
+    }
     if (json_array_size(items))
-        a = ask(s, "POST", "api/2.0/mlflow/runs/log-batch", body, wait ? NULL : &reply);
+        a = ask(s, "POST", "api/2.0/mlflow/runs/log-batch", body, next ? NULL : &reply);
     if (a == NEVER) dt_warn("MLflow: %s: the %s are left out", s->refusal, kind);
     json_decref(reply);
     json_decref(body);
@@ -307,7 +341,7 @@ static answer send_params(mlflow *s) {
     for (size_t i = 0; i < n && a == DONE; i++) {
         json_array_append(batch, json_array_get(s->params, i));
         if (json_array_size(batch) < BATCH_PARAMS && i + 1 < n) continue;
-        a = log_batch(s, "params", batch);
+        a = log_batch(s, "params", batch, NULL);
         json_array_clear(batch);
     }
     json_decref(batch);
@@ -386,7 +420,7 @@ static answer send_lines(mlflow *s, bool *more) {
         json_decref(of_line);
     }
     dt_lines_close(&lines);
-    const answer a = next.sent > s->at.sent ? log_batch(s, "metrics", metrics) : DONE;
+    const answer a = next.sent > s->at.sent ? log_batch(s, "metrics", metrics, &next) : DONE;
     json_decref(metrics);
     if (a == DONE && next.sent > s->at.sent) {
         s->at = next;
@@ -401,6 +435,7 @@ static answer send_all(mlflow *s, double until_s) {
     answer a = DONE;
     if (s->gave_up) return NEVER;
     if (!s->run_id && (a = create_run(s)) != DONE) return a;
+    if (!s->has_asked && (a = ask_place(s)) == LATER) return a;
     if (!s->has_params && (a = send_params(s)) == LATER) return a;
     while (more && a != LATER && dt_clock_s() < until_s) a = send_lines(s, &more);
     return more ? LATER : a;
@@ -483,7 +518,7 @@ static void send_end(mlflow *s) {
         char code[16];
         snprintf(code, sizeof code, "%d", s->status);
         json_array_append_new(tags, pair("dtrain.exit_status", code));
-        (void)log_batch(s, "tags", tags);
+        (void)log_batch(s, "tags", tags, NULL);
         json_decref(tags);
         if (s->status == DT_OK) send_files(s);
         s->has_end = update_run(s, status, true) == DONE && !s->away && s->status == DT_OK;
@@ -550,8 +585,8 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     pthread_cond_init(&s->wake, NULL);
     read_credentials(s);
     load_state(s);
-    const int64_t kept = o->truncate_to > 0 ? o->truncate_to : 0;
-    if (s->at.sent > kept) s->at.sent = kept;
+    s->kept = o->truncate_to > 0 ? o->truncate_to : 0;
+    if (s->at.sent > s->kept) s->at.sent = s->kept;
     *state = s;
     s->has_thread = pthread_create(&s->thread, NULL, send_along, s) == 0;
     if (!s->has_thread) dt_warn("MLflow: no thread to send by: it sees this run at its end");

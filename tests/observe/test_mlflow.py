@@ -55,6 +55,10 @@ def serve(folder):
             if path.startswith("mlflow/experiments/get-by-name?"):
                 assert urllib.parse.parse_qs(path.split("?")[1])["experiment_name"] in (["dtrain"], [EXPERIMENT]), path
                 return self.answer({"experiment": {"experiment_id": "7"}})
+            if path.startswith("mlflow/runs/get?"):
+                r = runs[urllib.parse.parse_qs(path.split("?")[1])["run_id"][0]]
+                tags = {t["key"]: t["value"] for t in r["tags"]}
+                return self.answer({"run": {"data": {"tags": [{"key": k, "value": v} for k, v in tags.items()]}}})
             b = json.loads(body)
             if path == "mlflow/experiments/create":
                 return self.answer({"message": "it is there", "error_code": "RESOURCE_ALREADY_EXISTS"}, 400)
