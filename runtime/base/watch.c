@@ -20,6 +20,7 @@
 
 enum { SLOTS = 256, PATH_BYTES = 224 };
 #define FIRST_WARNING_S 5.0
+#define END_S           2.0
 
 typedef struct slot {
     atomic_bool taken;
@@ -43,6 +44,8 @@ static atomic_uint_fast64_t ticks;
 static _Atomic int64_t steps_done = -1;
 static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
 static dt_watch_peers peers;
+static dt_watch_on_end *on_end;
+static void *on_end_ctx;
 
 // ---- what threads say ------------------------------------------------------------------------------
 
@@ -102,6 +105,13 @@ const dt_watch_limits *dt_watch_get_limits(void) {
 void dt_watch_set_peers(const dt_watch_peers *p) {
     pthread_mutex_lock(&peers_lock);
     peers = p ? *p : (dt_watch_peers){0};
+    pthread_mutex_unlock(&peers_lock);
+}
+
+void dt_watch_set_on_end(dt_watch_on_end *call, void *ctx) {
+    pthread_mutex_lock(&peers_lock);
+    on_end = call;
+    on_end_ctx = ctx;
     pthread_mutex_unlock(&peers_lock);
 }
 
@@ -182,11 +192,38 @@ static dt_status look_around(double now_s, bool *files, char longest[PATH_BYTES]
     return DT_OK;
 }
 
+typedef struct ending {
+    dt_status st;
+    char message[DT_ERROR_BYTES];
+    pthread_mutex_t lock;
+    pthread_cond_t heard;
+    bool is_heard;
+} ending;
+
+static void *say_end(void *arg) {
+    ending *e = arg;
+    on_end(on_end_ctx, e->st, e->message);
+    pthread_mutex_lock(&e->lock);
+    e->is_heard = true;
+    pthread_cond_signal(&e->heard);
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
 // The launcher ends the other ranks. A comm that cannot is no reason to stay.
 static void end_process(dt_status st, bool disk_answers) {
     if (dt_watch_get_step() >= 0)
         dt_fail_context(st, "after step %lld", (long long)dt_watch_get_step());
     dt_log_urgent(DT_LOG_ERROR, disk_answers, "%s", dt_error_message());
+    pthread_t thread;
+    const struct timespec until = dt_clock_until(END_S);
+    static ending e = {.lock = PTHREAD_MUTEX_INITIALIZER, .heard = PTHREAD_COND_INITIALIZER};
+    e.st = st;
+    snprintf(e.message, sizeof e.message, "%s", dt_error_message());
+    pthread_mutex_lock(&e.lock);
+    if (on_end && pthread_create(&thread, NULL, say_end, &e) == 0)
+        while (!e.is_heard && pthread_cond_timedwait(&e.heard, &e.lock, &until) == 0) continue;
+    pthread_mutex_unlock(&e.lock);
     if (peers.abort) peers.abort(peers.ctx, st);
     _exit(st);
 }

@@ -53,4 +53,9 @@ typedef struct dt_watch_peers {
 } dt_watch_peers;
 void dt_watch_set_peers(const dt_watch_peers *peers);
 
+// Who is told that the thread ends the process, from yet another thread, which gets two seconds: what it waits for may
+// be what hangs. NULL: nobody any more, and nobody is being told when this returns.
+typedef void dt_watch_on_end(void *ctx, dt_status st, const char *message);
+void dt_watch_set_on_end(dt_watch_on_end *on_end, void *ctx);
+
 #endif

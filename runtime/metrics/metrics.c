@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rank_report.h"
+#include "base/watch.h"
 #include "config/sink_words.h"
 #include "report/report.h"
 
@@ -88,6 +89,16 @@ static dt_status open_sinks(dt_metrics *m) {
     return DT_OK;
 }
 
+// The watch ends the process: the ledger is the main thread's, which hangs.
+static void end_at_once(void *ctx, dt_status st, const char *message) {
+    dt_metrics *m = ctx;
+    const int64_t step = dt_watch_get_step();
+    dt_record r = {.kind = DT_RECORD_end, .step = step, .of.end = {step, st, message}};
+    publish(m, &r);
+    for (int i = 0; i < DT_N_SINKS; i++)
+        if (m->queue[i]) dt_metrics_queue_flush(m->queue[i]);
+}
+
 dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
     dt_metrics *m = dt_xcalloc(1, sizeof *m);
     const double age_s = dt_clock_process_s();
@@ -111,6 +122,7 @@ dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
         m = NULL;
     } else {
         publish_goodput(m, DT_RECORD_start);
+        dt_watch_set_on_end(end_at_once, m);
     }
     *out = m;
     return st;
@@ -350,6 +362,7 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
 
 void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
     if (!m) return;
+    dt_watch_set_on_end(NULL, NULL);
     if (end) {
         dt_record r = {.kind = DT_RECORD_end, .step = end->step, .of.end = *end};
         if (m->activity != DT_ACTIVITY_ending) { // else the summary's ledger is the last

@@ -85,6 +85,7 @@ typedef struct prometheus {
     double *ranks; // by rank: data, compute, memory; protected like the results
     int n_ranks;
     char *textfile;
+    pthread_mutex_t textfile_lock; // one writes it at a time
     double linger_s;
     atomic_bool scraped; // after the end
     bool textfile_failed, has_thread;
@@ -238,6 +239,7 @@ static void put_all(prometheus *s, FILE *f) {
 static void write_textfile(prometheus *s) {
     char *text = NULL;
     size_t n = 0;
+    pthread_mutex_lock(&s->textfile_lock);
     FILE *f = open_memstream(&text, &n);
     put_all(s, f);
     fclose(f);
@@ -247,6 +249,7 @@ static void write_textfile(prometheus *s) {
         if (!s->textfile_failed) dt_warn("metrics.textfile: %s", dt_error_message());
         s->textfile_failed = true;
     }
+    pthread_mutex_unlock(&s->textfile_lock);
     free(text);
 }
 
@@ -386,6 +389,7 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     }
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->results_lock, NULL);
+    pthread_mutex_init(&s->textfile_lock, NULL);
     *state = s;
     s->listener = listen_on(&o->listen);
     int why = s->listener < 0 ? errno : 0;
@@ -507,6 +511,7 @@ static void take(void *state, const dt_record *r) {
     pthread_mutex_unlock(&s->lock);
     if (r->kind == DT_RECORD_eval) take_eval(s, &r->of.eval);
     if (r->kind == DT_RECORD_ranks) take_ranks(s, &r->of.ranks);
+    if (r->kind == DT_RECORD_end && s->textfile) write_textfile(s);
 }
 
 static void close_prometheus(void *state) {
@@ -521,7 +526,6 @@ static void close_prometheus(void *state) {
     if (s->has_thread) pthread_join(s->thread, NULL);
     close(s->stop[0]);
     if (s->listener >= 0) close(s->listener);
-    if (s->textfile) write_textfile(s);
     for (size_t i = 0; i < s->n_results; i++) free(s->results[i].labels);
     free(s->results);
     free(s->ranks);
@@ -530,6 +534,7 @@ static void close_prometheus(void *state) {
     free(s->textfile);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->results_lock);
+    pthread_mutex_destroy(&s->textfile_lock);
     free(s);
 }
 

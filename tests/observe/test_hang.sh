@@ -22,9 +22,14 @@ end=$(grep -n 'did not take part in' "$work/log" | head -1 | cut -d: -f1)
 grep -qE 'rank 0 on [^ ]+: step 5, waiting for gradient bucket 1 of [0-9]+, for [0-9]+ s$' "$work/log" || fail "where rank 0 is"
 grep -qE 'rank 1 on [^ ]+: step 5, after the step, for [0-9]+ s$' "$work/log" || fail "where rank 1 is"
 
-# a rank that is stopped gives no sign: the report says since when
-words=("$DTRAIN" "$config" comm.timeout=8s run.name=stopped)
+# a rank that is stopped gives no sign: the watch ends the job, and the sinks hear it
+words=("$DTRAIN" "$config" comm.timeout=8s run.name=stopped "metrics.sinks=[jsonl, prometheus]"
+    metrics.linger=60 "metrics.textfile=$work")
 rc=0
 timeout 120 "${ranks[@]}" 1 "${words[@]}" : -np 1 -x DTRAIN_FAILPOINT=step:5:stop "${words[@]}" >"$work/out" 2>"$work/log" || rc=$?
 [ $rc = 240 ] || fail "exit $rc"
 grep -qE 'rank 1 on [^ ]+: step [0-5], .*, for [0-9]+ s, not heard of for [3-9] s$' "$work/log" || fail "since when rank 1 is silent"
+tail -1 "$work/runs/stopped/metrics.jsonl" | grep -q '^{"kind":"end","step":5,"status":240,"message":".*no sign of life' ||
+    fail "metrics.jsonl has no end: $(tail -1 "$work/runs/stopped/metrics.jsonl")"
+grep -q '^dtrain_exit_status{run="stopped",reason="peer"} 240$' "$work/dtrain-stopped.prom" || fail "the textfile has no end"
+"$DTRAIN" watch "$work/runs/stopped" | grep -q 'stopped  Failed: ' || fail "$("$DTRAIN" watch "$work/runs/stopped")"
