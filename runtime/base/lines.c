@@ -13,7 +13,7 @@ enum { READ_BYTES = 1 << 20, MOST_BYTES = 256 << 20 };
 
 bool dt_lines_open(dt_lines *l, const char *path, off_t from) {
     struct stat s;
-    *l = (dt_lines){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), .at = from};
+    *l = (dt_lines){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW), .at = from};
     if (l->fd >= 0 && (fstat(l->fd, &s) != 0 || !S_ISREG(s.st_mode))) dt_lines_close(l);
     return l->fd >= 0;
 }

@@ -13,7 +13,7 @@ typedef struct dt_lines {
     size_t cap, begin, end; // of the buffer, and in it what was read behind `at`
 } dt_lines;
 
-// Opens a regular file, to read its lines from byte `from` on. False: there is none. Close it in any case.
+// Opens a regular file, through no symbolic link at its end, to read its lines from byte `from` on. False: there is none. Close it in any case.
 bool dt_lines_open(dt_lines *l, const char *path, off_t from);
 // The next line: n bytes without its newline, then a NUL; valid until the next call. NULL: none, or one without its
 // newline as yet, or one of more than 256 MB.

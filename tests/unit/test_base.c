@@ -731,6 +731,8 @@ TEST_WITH(test_lines, folder_make, folder_remove) {
     memset(text, 'x', LONG);
     strcpy(text + LONG, "\n\ntail");
     must(dt_io_write_file(path, text, LONG + 6));
+    assert_int_equal(symlink(path, in_folder("link")), 0);
+    assert_false(dt_lines_open(&l, in_folder("link"), 0));
     assert_true(dt_lines_open(&l, path, 1));
     line = dt_lines_next(&l, &n);
     assert_int_equal(n, LONG - 1);
