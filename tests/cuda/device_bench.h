@@ -142,17 +142,15 @@ static void make_graph(bench *b, const setting *s) {
     dt_field_info known[3];
     memcpy(known, known_fields(), sizeof known);
     known[1].n_steps = s->changes == CHANGED_BY_NETWORK ? PIXEL_STEPS : 0;
-    assert_int_equal(
-        dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, &s->groups, s->groups != NULL),
-        DT_OK);
-    assert_int_equal(dt_param_groups_read(&b->groups, b->config), DT_OK);
+    must(dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, &s->groups, s->groups != NULL));
+    must(dt_param_groups_read(&b->groups, b->config));
     b->n_phases = dt_phases_list(b->phases, &b->groups, &(dt_scales){.n = 0}, 100, 10);
     for (int i = 0; i < b->n_phases; i++) {
         dt_model_args a = {b->config, known, 3, MICRO, true, &b->groups, b->phases[i].begin};
 #ifdef BENCH_GRAPH // a network of the including test's own
-        assert_int_equal(BENCH_GRAPH(&b->phases[i].train.graph, &a, s->low), DT_OK);
+        must(BENCH_GRAPH(&b->phases[i].train.graph, &a, s->low));
 #else
-        assert_int_equal(dt_model_graph(&b->phases[i].train.graph, &a, s->low), DT_OK);
+        must(dt_model_graph(&b->phases[i].train.graph, &a, s->low));
 #endif
         b->graph = b->phases[i].train.graph;
     }
@@ -162,23 +160,19 @@ static void make_bench(bench *b, const setting *s) {
     *b = (bench){0};
     make_graph(b, s);
     dt_backend_opts o = {.threads = 1, .deterministic = true};
-    assert_int_equal(s->cpu ? dt_backend_create_cpu(&b->b, &o) : create_device(b, s), DT_OK);
-    assert_int_equal(dt_comm_create_self(&b->self), DT_OK);
+    must(s->cpu ? dt_backend_create_cpu(&b->b, &o) : create_device(b, s));
+    must(dt_comm_create_self(&b->self));
     b->comm = s->ranks ? s->ranks : b->self;
-    if (s->ranks)
-        assert_int_equal(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, !s->uncaptured, 600),
-                         DT_OK);
+    if (s->ranks) must(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, !s->uncaptured, 600));
     int n_micro = s->one_micro ? 1 : N_MICRO;
-    assert_int_equal(dt_replica_plan_create(&b->replicas, s->elastic, b->comm->rank,
-                                            b->comm->world_size, 1, n_micro),
-                     DT_OK);
-    assert_int_equal(dt_params_create(&b->params, b->graph, b->b, 2, b->replicas->n_flats), DT_OK);
+    must(dt_replica_plan_create(&b->replicas, s->elastic, b->comm->rank, b->comm->world_size, 1,
+                                n_micro));
+    must(dt_params_create(&b->params, b->graph, b->b, 2, b->replicas->n_flats));
     dt_plan_opts plan = {.threads = 1, .n_replicas = 1};
     dt_phases_apply(&b->groups, b->params);
     for (int i = 0; i < b->n_phases; i++) {
         dt_phase *phase = &b->phases[i];
-        assert_int_equal(dt_plan_create(&phase->train.plan, phase->train.graph, b->params, &plan),
-                         DT_OK);
+        must(dt_plan_create(&phase->train.plan, phase->train.graph, b->params, &plan));
         b->plan = phase->train.plan;
     }
     dt_stepper_opts so = {.comm = b->comm,
@@ -201,13 +195,12 @@ static void make_bench(bench *b, const setting *s) {
                           .hold_input = s->hold_input,
                           .give_up = give_up};
     micro_left = 1 << 30;
-    assert_int_equal(dt_stepper_create(&b->stepper, &so), DT_OK);
-    if (s->scale > 0)
-        assert_int_equal(dt_stepper_set_scaler(b->stepper, &(dt_scaler){.scale = s->scale}), DT_OK);
+    must(dt_stepper_create(&b->stepper, &so));
+    if (s->scale > 0) must(dt_stepper_set_scaler(b->stepper, &(dt_scaler){.scale = s->scale}));
     dt_params_init(b->params, 3);
     dt_params_repack(b->params);
     b->source = make_source(b->b, s->changes);
-    assert_int_equal(dt_stepper_set_source(b->stepper, &b->source->base), DT_OK);
+    must(dt_stepper_set_source(b->stepper, &b->source->base));
 }
 
 static void drop_bench(bench *b) {

@@ -8,8 +8,7 @@
 //
 // Convolutions in front of batch norms want sums under fp16 (cuda_desc.h). They must have an engine without them. The
 // test prints for each network how many have one with them, and each shipped network must have some on every device.
-// Only engines that need no compiling are finalized for this, and one compiled engine for a network that has no other.
-// The rest is printed as offered and not tried.
+// None of those is compiled at run time: such engines add with float atomics.
 //
 // Batch norms with ReLU that only one convolution reads may leave their work to it (cuda_desc.h). The test counts for
 // each network how many have engines, forward and for the weight gradient. On devices before the B200 all must. The
@@ -91,9 +90,7 @@ typedef struct want {
 } want;
 static want *wants;
 static int n_wants, cap_wants;
-// for each want: an engine was found for the device and its plan finalized; one that needs no compiling; only one that
-// must be compiled was offered, and was not tried
-static bool *has, *has_compiled, *untried;
+static bool *has; // for each want: an engine was found for the device and its plan finalized
 
 // Which convolutions of which network want sums, one per line.
 typedef struct wish {
@@ -230,41 +227,17 @@ static bool has_engine(dt_cudnn *c, const dt_dnn_desc *d, int tries, int *which,
     return false;
 }
 
-static bool offers_compiling(dt_cudnn *c, const dt_dnn_desc *d, int n_choices) {
-    for (int i = 0; i < n_choices; i++)
-        if (dt_cudnn_compiles(c, d, i)) return true;
-    return false;
-}
-
-// Compiles an engine for the network whose wishes begin at `first`, if it has no other.
-static void try_one_for_sums(dt_cudnn *c, int first) {
-    int end = first, which, n;
-    for (; end < n_wishes && strcmp(wishes[end].network, wishes[first].network) == 0; end++)
-        if (has[wishes[end].want]) return;
-    for (int i = first; i < end; i++) {
-        const int at = wishes[i].want;
-        if (!untried[at]) continue;
-        untried[at] = false;
-        has[at] = has_engine(c, &wants[at].desc, QUICK_FIRST, &which, &n);
-        if (has[at]) return;
-    }
-}
-
 // Prints each network, and how many of its convolutions in front of batch norms make sums.
-static void report_sums(dt_cudnn *c, const gpu *g) {
+static void report_sums(const gpu *g) {
     for (int i = 0, end; i < n_wishes; i = end) {
-        int n = 0, n_have = 0, n_compiled = 0, n_untried = 0;
-        try_one_for_sums(c, i);
+        int n = 0, n_have = 0;
         for (end = i; end < n_wishes && strcmp(wishes[end].network, wishes[i].network) == 0;
              end++) {
             n++;
             n_have += has[wishes[end].want];
-            n_compiled += has_compiled[wishes[end].want];
-            n_untried += untried[wishes[end].want];
         }
-        print_message("%s: %s: of %d convolutions in front of a batch norm %d can make its sums, "
-                      "%d precompiled; %d are offered an engine to compile, not tried\n",
-                      g->name, wishes[i].network, n, n_have, n_compiled, n_untried);
+        print_message("%s: %s: of %d convolutions in front of a batch norm %d can make its sums\n",
+                      g->name, wishes[i].network, n, n_have);
         if (n_have == 0) fail_msg("%s: %s: no engine makes sums", g->name, wishes[i].network);
     }
 }
@@ -325,11 +298,10 @@ static void check_gpu(const gpu *g, bool verbose) {
     for (int i = 0; i < n_wants; i++) {
         int which = 0, n = 0;
         const bool sums = wants[i].desc.sums;
-        const bool ok = has_engine(c, &wants[i].desc, sums ? QUICK_ONLY : QUICK_FIRST, &which, &n);
+        const bool ok = has_engine(c, &wants[i].desc, QUICK_FIRST, &which, &n);
         has[i] = ok;
-        untried[i] = sums && !ok && offers_compiling(c, &wants[i].desc, n);
         const bool compiles = ok && dt_cudnn_compiles(c, &wants[i].desc, which);
-        has_compiled[i] = ok && !compiles;
+        if (sums && compiles) fail_msg("%s: %s: compiled at run time", g->name, wants[i].text);
         n_runtime += compiles;
         if (verbose)
             printf("%s | %s | %d choices, number %d%s\n", g->name, wants[i].text, n, which,
@@ -342,7 +314,7 @@ static void check_gpu(const gpu *g, bool verbose) {
     print_message("%s: %d descriptions, %d compiled at run time, %d without an engine\n", g->name,
                   n_wants, n_runtime, n_missing);
     assert_int_equal(n_missing, 0);
-    report_sums(c, g);
+    report_sums(g);
     report_pairs(c, g);
     dt_cudnn_close(c);
 }
@@ -367,16 +339,12 @@ TEST(test_every_graph_has_an_engine) {
     add_all();
     assert_true(n_wants > 100);
     has = dt_xcalloc((size_t)n_wants, sizeof *has);
-    has_compiled = dt_xcalloc((size_t)n_wants, sizeof *has);
-    untried = dt_xcalloc((size_t)n_wants, sizeof *has);
     for (int i = 0; i < N_GPUS; i++) {
         if (only ? strstr(gpus[i].name, only) != NULL : i == 0 || getenv("FULL"))
             check_apart(&gpus[i]);
     }
     free(wants);
     free(has);
-    free(has_compiled);
-    free(untried);
 }
 
 TEST(test_what_does_not_exist_is_refused) {
@@ -400,6 +368,40 @@ TEST(test_what_does_not_exist_is_refused) {
                                    .pad_end = {1, 1}}};
     const int code = dt_cudnn_choices(c, &d, &n);
     assert_true(code != 0 || n == 0);
+    dt_cudnn_close(c);
+}
+
+// Sums over pixels come from precompiled engines, or from none: those compiled at run time add with float atomics.
+// cuDNN offers only such for three channels.
+TEST(test_sums_repeat_their_bits) {
+    dt_cudnn *c = open_gpu(&gpus[1]);
+    for (int i = 0; i < 8; i++) {
+        const bool few = i & 1, masked = i >> 1 & 1;
+        const int64_t channels = few ? 3 : 64;
+        dt_dnn_desc d = {.kind = masked ? DT_DNN_CONV_DGRAD : DT_DNN_CONV_FWD,
+                         .type = DT_F16,
+                         .deterministic = i >> 2,
+                         .n = 4,
+                         .c = channels,
+                         .h = 16,
+                         .w = 16,
+                         .k = 64,
+                         .out_h = 16,
+                         .out_w = 16,
+                         .groups = 1,
+                         .sums = !masked,
+                         .masked = masked,
+                         .win = {.kernel = {3, 3},
+                                 .stride = {1, 1},
+                                 .dilation = {1, 1},
+                                 .pad_begin = {1, 1},
+                                 .pad_end = {1, 1}}};
+        int n = -1;
+        const int code = dt_cudnn_choices(c, &d, &n);
+        assert_true(code == 0 || dt_cudnn_is_refusal(code));
+        assert_int_equal(n > 0, !few);
+        assert_int_equal(dt_cudnn_compiled(c, &d), 0);
+    }
     dt_cudnn_close(c);
 }
 

@@ -216,15 +216,16 @@ TEST(test_curves) {
     drop(&cpu);
 }
 
-// The first micro-batch's gradient, of the loss, into `grad`.
-static void first_gradient(bench *b, const setting *s, answer given, float **grad) {
+// The first micro-batch's gradient, of the loss (heap).
+static float *first_gradient(bench *b, const setting *s, answer given) {
     dt_step_result r;
     answers = given;
     make_bench(b, s);
-    assert_int_equal(dt_stepper_run(b->stepper, 0, RATE, false, &r), DT_OK);
-    assert_int_equal(dt_stepper_drain(b->stepper, &r), DT_OK);
-    *grad = read_flat(b, b->params->grads[0], sizeof(float) * (size_t)b->params->n_trained);
-    for (int64_t i = 0; s->scaled && i < b->params->n_trained; i++) (*grad)[i] /= s->scale;
+    must(dt_stepper_run(b->stepper, 0, RATE, false, &r));
+    must(dt_stepper_drain(b->stepper, &r));
+    float *grad = read_flat(b, b->params->grads[0], sizeof(float) * (size_t)b->params->n_trained);
+    for (int64_t i = 0; s->scaled && i < b->params->n_trained; i++) grad[i] /= s->scale;
+    return grad;
 }
 
 // The most by which an element of a parameter whose name begins so is off, as a share of its parameter's largest.
@@ -249,12 +250,13 @@ static double worst_element(const dt_params *p, const char *name, const float *a
 TEST(test_gradients) {
     const setting low = {.low = DT_F16, .scaled = true, .scale = 256, .one_micro = true};
     const setting high = {.low = DT_F32, .one_micro = true, .cpu = true};
-    float *masked, *apart, *cpu;
-    bench b[3];
-    first_gradient(&b[0], &low, LEAVE, &masked);
-    first_gradient(&b[1], &low, LEAVE_FORWARD, &apart);
-    first_gradient(&b[2], &high, KEEP, &cpu);
-    const dt_params *p = b[2].params;
+    bench b;
+    float *masked = first_gradient(&b, &low, LEAVE);
+    drop_bench(&b);
+    float *apart = first_gradient(&b, &low, LEAVE_FORWARD);
+    drop_bench(&b);
+    float *cpu = first_gradient(&b, &high, KEEP);
+    const dt_params *p = b.params;
     const double own = worst_element(p, "", masked, apart);
     const double first = worst_element(p, "f.bn.", masked, cpu);
     const double all[2] = {worst_element(p, "", masked, cpu), worst_element(p, "", apart, cpu)};
@@ -265,7 +267,7 @@ TEST(test_gradients) {
     assert_true((own > 0 || is_real()) && own < 0.005); // a device may have no engine
     assert_true(first > 0 && first < 0.02);
     assert_true(all[0] < all[1] + 0.005);
-    for (int i = 0; i < 3; i++) drop_bench(&b[i]);
+    drop_bench(&b);
     free(masked);
     free(apart);
     free(cpu);

@@ -85,8 +85,8 @@ static bool is_output(const dt_graph *g, dt_value v) {
     return false;
 }
 
-// Returns whether all readers of y want its sums: training batch norms, in fp16, since cuDNN has no other engines that
-// make them. The sums of squares follow k sums directly, and cuDNN learns from them that all tensors are 16-byte aligned.
+// Returns whether all readers of y want its sums: training batch norms, in fp16. For bf16 all engines that make sums are
+// compiled at run time, and those add with float atomics (cuda_dnn.c). The sums of squares follow k sums directly, and cuDNN learns from them that all tensors are 16-byte aligned.
 static bool wants_sums(const dt_graph *g, const dt_node *n, const dt_dnn_desc *d) {
     if (d->type != DT_F16 || d->bias || d->act != DT_ACTIVATION_none || d->k % 4) return false;
     int n_forward = 0;

@@ -16,7 +16,7 @@
 
 // The version of the engine lists that choices index. Raise it when engines are left out or added. It is part of file
 // names and of what checkpoints record of their machine.
-#define DT_PLAN_CHOICES "3"
+#define DT_PLAN_CHOICES "4"
 enum {
     DT_PLAN_TRIES = 10,
     DT_PLAN_BUDGET_S = 60,
