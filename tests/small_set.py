@@ -72,12 +72,12 @@ def write_run(run, steps, name="photos", classes=("cat", "dog"), every=100, seed
         for s in range(1, steps + 1):
             loss = 2 * math.exp(-3 * s / steps) + 0.2 * draw.random()
             f.write('{"kind":"step","step":%d,"epoch":%r,"samples":%d,"loss":%r,"lr":%r,"grad_norm":%r,"samples_per_s":%r,'
-                    '"seconds":{"step":%r,"data":%r,"compute":0.007,"comm":0.001,"other":0.0005},"rss":51568640}\n' %
+                    '"seconds":{"step":%r,"data":%r,"compute":0.007,"comm":0.001,"other":0.0005},"rss":51568640,"time":%r}\n' %
                     (s, s / every, 32 * s, loss, lr * (1 - s / steps), 1 + draw.random(), 3200 + draw.random(),
-                     0.01 + 0.001 * draw.random(), 0.0015))
+                     0.01 + 0.001 * draw.random(), 0.0015, 1.7e9 + s))
             if s % every == 0:
                 e = {"kind": "eval", "split": "val", "step": s, "accuracy": 1 - loss / 3, "loss": loss,
-                     "confusion": confusion, "report": report}
+                     "confusion": confusion, "report": report, "time": 1.7e9 + s}
                 f.write(json.dumps(e, separators=(",", ":")) + "\n")
         if end:
             f.write('{"kind":"end","step":%d,"status":0}\n' % steps)

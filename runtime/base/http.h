@@ -10,6 +10,7 @@
 
 #include "status.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,6 +36,8 @@ typedef struct dt_http_request {
     dt_http_part part[2];
     size_t max_body; // bytes of a whole body at most
     double limit_s;  // for all attempts together; 0: 60 s
+    const atomic_bool
+        *stop; // once it is true, the request fails within about a second; NULL: never
 } dt_http_request;
 
 typedef struct dt_http_reply {

@@ -176,6 +176,11 @@ static size_t take_body(char *data, size_t size, size_t n, void *ctx) {
 
 // ---- one attempt -----------------------------------------------------------------------------------
 
+// libcurl calls it once a second, or more often.
+static int should_stop(void *r, curl_off_t n, curl_off_t got, curl_off_t m, curl_off_t sent) {
+    return *((const dt_http_request *)r)->stop;
+}
+
 static void set_body(CURL *c, const dt_http_request *r) {
     if (!r->body) return;
     curl_easy_setopt(c, CURLOPT_POSTFIELDS, r->body);
@@ -239,6 +244,7 @@ static bool may_pass(CURLcode code) {
     case CURLE_TOO_MANY_REDIRECTS:
     case CURLE_WRITE_ERROR: // take_body refused the body, see transfer.bad
     case CURLE_OUT_OF_MEMORY:
+    case CURLE_ABORTED_BY_CALLBACK:
         return false;
     default:
         return true; // libcurl's list grows
@@ -282,6 +288,11 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
         curl_easy_setopt(c, CURLOPT_RANGE, range);
     }
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    if (r->stop) {
+        curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, should_stop);
+        curl_easy_setopt(c, CURLOPT_XFERINFODATA, r);
+        curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
+    }
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, (long)STALL_BYTES_S);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)STALL_S);
@@ -313,9 +324,10 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     if (!cut && !t.bad && (code == CURLE_OK || (is_part && a->n_got > 0))) return true;
     a->again = !t.bad && may_pass(code);
     snprintf(a->cause, sizeof a->cause, "%s",
-             t.bad    ? t.bad
-             : *error ? error
-             : cut    ? "the answer ended early"
-                      : curl_easy_strerror(code));
+             t.bad                               ? t.bad
+             : code == CURLE_ABORTED_BY_CALLBACK ? "no answer yet"
+             : *error                            ? error
+             : cut                               ? "the answer ended early"
+                                                 : curl_easy_strerror(code));
     return false;
 }

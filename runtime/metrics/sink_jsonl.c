@@ -18,6 +18,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,7 +168,6 @@ static void take(void *state, const dt_record *r) {
     switch (r->kind) {
     case DT_RECORD_start:
         dt_json_int(j, "schema", DT_RUN_SCHEMA);
-        dt_json_real(j, "time", r->wall_s);
         put_start(j, &s->o);
         dt_goodput_write(&r->of.goodput, j);
         break;
@@ -186,12 +186,10 @@ static void take(void *state, const dt_record *r) {
     case DT_RECORD_activity:
         break;
     case DT_RECORD_checkpoint:
-        dt_json_real(j, "time", r->wall_s);
         dt_json_real(j, "save_s", r->of.checkpoint.seconds);
         dt_json_bool(j, "saved", r->of.checkpoint.saved);
         break;
     case DT_RECORD_goodput:
-        dt_json_real(j, "time", r->wall_s);
         dt_goodput_write(&r->of.goodput, j);
         break;
     case DT_RECORD_verdict:
@@ -202,6 +200,7 @@ static void take(void *state, const dt_record *r) {
         if (r->of.end.status != DT_OK) dt_json_string(j, "message", r->of.end.message);
         break;
     }
+    dt_json_real(j, "time", rint(1e3 * r->wall_s) / 1e3);
     dt_json_end_object(j);
     dt_json_newline(j);
     dt_metrics_file_put(&s->file, j->data, j->n_bytes);

@@ -26,6 +26,7 @@
 #include "base/thread.h"
 #include "base/watch.h"
 #include "config/split_names.h"
+#include "report/run_log.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -33,6 +34,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,15 +42,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BATCH_METRICS = 1000, BATCH_PARAMS = 100, MAX_NAME = 250, MAX_VALUE = 500 }; // the server's
+enum { BATCH = 999, BATCH_PARAMS = 100, MAX_NAME = 250, MAX_VALUE = 500 }; // what the server takes
 #define LOOK_S   1.0
 #define ANSWER_S 10.0 // for one request
 #define LAST_S   15.0 // at the end of the run, for all that is left
+#define KILLED_S 0.8  // the same where the run is stopped: its grace is for what is saved
 #define FILE_S   3600.0
 
 // How far the server has the lines of metrics.jsonl.
 typedef struct place {
     int64_t sent;                // bytes
+    int64_t n_more;              // metrics of the line behind them
     int64_t last_step, last_val; // newest step and validation: repeated ones are recognised by them
 } place;
 
@@ -74,6 +78,7 @@ typedef struct mlflow {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;
+    atomic_bool late; // requests are given up
 } mlflow;
 
 // ---- the server ------------------------------------------------------------------------------------
@@ -112,7 +117,8 @@ static answer ask(mlflow *s, const char *method, const char *path, const json_t 
                                .body = text,
                                .n_body = text ? strlen(text) : 0,
                                .max_body = 1 << 20,
-                               .limit_s = ANSWER_S};
+                               .limit_s = ANSWER_S,
+                               .stop = &s->late};
     answer a = DONE;
     if (dt_http_do(&reply, &r) != DT_OK) {
         note_failure(s, dt_error_message());
@@ -149,11 +155,11 @@ static void set_text(char **to, const char *text) {
 }
 
 static void save_state(const mlflow *s) {
-    json_t *j =
-        json_pack("{s:s?, s:s?, s:s?, s:I, s:I, s:I, s:b, s:b}", "experiment_id", s->experiment_id,
-                  "run_id", s->run_id, "artifact_uri", s->artifacts, "sent", (json_int_t)s->at.sent,
-                  "last_step", (json_int_t)s->at.last_step, "last_val", (json_int_t)s->at.last_val,
-                  "params", s->has_params, "finished", s->has_end);
+    json_t *j = json_pack(
+        "{s:s?, s:s?, s:s?, s:I, s:I, s:I, s:I, s:b, s:b}", "experiment_id", s->experiment_id,
+        "run_id", s->run_id, "artifact_uri", s->artifacts, "sent", (json_int_t)s->at.sent, "n_more",
+        (json_int_t)s->at.n_more, "last_step", (json_int_t)s->at.last_step, "last_val",
+        (json_int_t)s->at.last_val, "params", s->has_params, "finished", s->has_end);
     char *text = json_dumps(j, 0);
     if (dt_io_write_file(s->state_file, text, strlen(text)) != DT_OK) dt_error_clear();
     free(text);
@@ -166,6 +172,7 @@ static void load_state(mlflow *s) {
     set_text(&s->run_id, json_string_value(json_object_get(j, "run_id")));
     set_text(&s->artifacts, json_string_value(json_object_get(j, "artifact_uri")));
     s->at.sent = json_integer_value(json_object_get(j, "sent"));
+    s->at.n_more = json_integer_value(json_object_get(j, "n_more"));
     s->at.last_step = json_integer_value(json_object_get(j, "last_step"));
     s->at.last_val = json_integer_value(json_object_get(j, "last_val"));
     s->has_params = json_is_true(json_object_get(j, "params"));
@@ -287,6 +294,13 @@ static answer update_run(mlflow *s, const char *status, bool end) {
 
 static const char place_tag[] = "dtrain.sent";
 
+// A resumed run has cut the lines behind those that its checkpoint knows.
+static void keep_within(mlflow *s) {
+    if (s->at.sent <= s->kept) return;
+    s->at.sent = s->kept;
+    s->at.n_more = 0;
+}
+
 // An attempt that was killed may not have written down what the server has taken.
 static answer ask_place(mlflow *s) {
     char *path = dt_xprintf("api/2.0/mlflow/runs/get?run_id=%s", s->run_id);
@@ -300,13 +314,17 @@ static answer ask_place(mlflow *s) {
         char *at = (char *)value;
         if (!key || !value || strcmp(key, place_tag) != 0) continue;
         const int64_t sent = strtoll(at, &at, 10), step = strtoll(at, &at, 10);
-        const int64_t val = strtoll(at, &at, 10), most = sent < s->kept ? sent : s->kept;
-        if (most > s->at.sent) s->at.sent = most;
+        const int64_t val = strtoll(at, &at, 10), n_more = strtoll(at, &at, 10);
+        if (sent > s->at.sent || (sent == s->at.sent && n_more > s->at.n_more)) {
+            s->at.sent = sent;
+            s->at.n_more = n_more;
+        }
         if (step > s->at.last_step) s->at.last_step = step;
         if (val > s->at.last_val) s->at.last_val = val;
     }
     json_decref(reply);
     free(path);
+    keep_within(s);
     s->has_asked = a != LATER;
     return a;
 }
@@ -316,8 +334,8 @@ static answer log_batch(mlflow *s, const char *kind, json_t *items, const place 
     json_t *reply = NULL, *body = json_pack("{s:s, s:O}", "run_id", s->run_id, kind, items);
     answer a = DONE;
     if (next) {
-        char *text = dt_xprintf("%" PRId64 " %" PRId64 " %" PRId64, next->sent, next->last_step,
-                                next->last_val);
+        char *text = dt_xprintf("%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, next->sent,
+                                next->last_step, next->last_val, next->n_more);
         json_object_set_new(body, "tags", json_pack("[o]", pair(place_tag, text)));
         free(text);
     }
@@ -354,7 +372,7 @@ static answer send_params(mlflow *s) {
 // Names that become the same are numbered.
 static void add_metric(json_t *metrics, const char *prefix, const char *name, const json_t *value,
                        int64_t step, double at_s) {
-    if (!json_is_number(value) || json_object_size(metrics) == BATCH_METRICS) return;
+    if (!json_is_number(value)) return;
     char *whole = dt_xprintf("%s/%s", prefix, name), clean[MAX_NAME + 1];
     const size_t n = clean_name(clean, whole);
     for (int i = 2; json_object_get(metrics, clean); i++)
@@ -366,7 +384,7 @@ static void add_metric(json_t *metrics, const char *prefix, const char *name, co
     free(whole);
 }
 
-// Adds what a line of metrics.jsonl says by name, at most what a batch takes, and moves `at` on.
+// Adds what a line of metrics.jsonl says by name, and notes in `at` that it was.
 static void add_line(const mlflow *s, place *at, json_t *metrics, const json_t *line) {
     static const char *const of_step[] = {"loss",          "lr", "grad_norm", "epoch",
                                           "samples_per_s", "rss"};
@@ -389,7 +407,7 @@ static void add_line(const mlflow *s, place *at, json_t *metrics, const json_t *
         const bool val = strcmp(split, dt_split_name(DT_SPLIT_VAL)) == 0;
         if (val && step <= at->last_val) return;
         if (val) at->last_val = step;
-        json_object_foreach((json_t *)line, name, value) if (strcmp(name, "step") != 0)
+        json_object_foreach((json_t *)line, name, value) if (dt_run_is_metric(name, value))
             add_metric(metrics, split, name, value, step, at_s);
     } else if (strcmp(kind, "goodput") == 0 && step > 0) {
         add_metric(metrics, "run", "goodput", json_object_get(line, "goodput"), step, at_s);
@@ -409,20 +427,28 @@ static answer send_lines(mlflow *s, bool *more) {
         json_t *object = json_loadb(line, n, 0, NULL), *of_line = json_object(), *metric;
         const char *name;
         place after = next;
+        int64_t i = 0;
         add_line(s, &after, of_line, object);
         json_decref(object);
-        *more = json_array_size(metrics) + json_object_size(of_line) > BATCH_METRICS;
-        if (!*more) {
-            json_object_foreach(of_line, name, metric) json_array_append(metrics, metric);
-            after.sent = lines.at;
-            next = after;
+        json_object_foreach(of_line, name, metric) {
+            if (i++ < next.n_more) continue;
+            *more = json_array_size(metrics) == BATCH;
+            if (*more) break;
+            json_array_append(metrics, metric);
         }
         json_decref(of_line);
+        after.sent = lines.at;
+        after.n_more = 0;
+        if (*more)
+            next.n_more = i - 1;
+        else
+            next = after;
     }
     dt_lines_close(&lines);
-    const answer a = next.sent > s->at.sent ? log_batch(s, "metrics", metrics, &next) : DONE;
+    const bool any = *more || next.sent > s->at.sent;
+    const answer a = any ? log_batch(s, "metrics", metrics, &next) : DONE;
     json_decref(metrics);
-    if (a == DONE && next.sent > s->at.sent) {
+    if (a == DONE && any) {
         s->at = next;
         save_state(s);
     }
@@ -467,7 +493,8 @@ static void send_file(mlflow *s, const char *path, const char *name) {
                                .body = data,
                                .n_body = (size_t)info.st_size,
                                .max_body = 1 << 20,
-                               .limit_s = info.st_size < 1 << 24 ? ANSWER_S : FILE_S};
+                               .limit_s = info.st_size < 1 << 24 ? ANSWER_S : FILE_S,
+                               .stop = &s->late};
     dt_http_reply reply = {0};
     if (data == MAP_FAILED || dt_http_do(&reply, &r) != DT_OK)
         note_failure(s, dt_error_message());
@@ -507,8 +534,7 @@ static void send_files(mlflow *s) {
 // The jsonl sink has closed its file: the lines are all there.
 static void send_end(mlflow *s) {
     if (!s->ended) return;
-    const bool hurry = s->status == DT_E_PREEMPTED && s->away; // the grace is for what is saved
-    const answer a = hurry ? LATER : send_all(s, dt_clock_s() + (s->away ? 1 : LAST_S));
+    const answer a = send_all(s, dt_clock_s() + (s->away ? 1 : LAST_S));
     if (a == DONE && s->has_end && s->status == DT_OK) return; // all of it was there before
     if (a == DONE && s->run_id) {
         const char *status = s->status == DT_OK            ? "FINISHED"
@@ -586,7 +612,7 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     read_credentials(s);
     load_state(s);
     s->kept = o->truncate_to > 0 ? o->truncate_to : 0;
-    if (s->at.sent > s->kept) s->at.sent = s->kept;
+    keep_within(s);
     *state = s;
     s->has_thread = pthread_create(&s->thread, NULL, send_along, s) == 0;
     if (!s->has_thread) dt_warn("MLflow: no thread to send by: it sees this run at its end");
@@ -608,8 +634,10 @@ static void close_mlflow(void *state) {
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     if (!s->has_thread) send_end(s);
+    const double begin = dt_clock_s();
     while (s->has_thread) {
-        const struct timespec until = dt_clock_until(0.2);
+        const struct timespec until = dt_clock_until(0.1);
+        s->late = s->status == DT_E_PREEMPTED && dt_clock_s() - begin > KILLED_S;
         dt_watch_tick(); // the other ranks wait at the end of the run
         s->has_thread = pthread_timedjoin_np(s->thread, NULL, &until) == ETIMEDOUT;
     }

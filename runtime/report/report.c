@@ -200,8 +200,7 @@ static int find_columns(const dt_run_log *r, const json_t *lines,
         json_object_foreach(json_array_get(lines, i), name, value) {
             int k = 0;
             while (k < n && strcmp(columns[k], name) != 0) k++;
-            const bool wanted =
-                json_is_number(value) && strcmp(name, "step") != 0 && !report_is_detail(r, name);
+            const bool wanted = dt_run_is_metric(name, value) && !report_is_detail(r, name);
             if (k == n && n < MOST_COLUMNS && wanted) columns[n++] = name;
         }
     }

@@ -133,7 +133,7 @@ static void take_eval(dt_run_log *r, int64_t step, json_t *record) {
     json_t *value;
     if (!split) return;
     json_object_foreach(record, name, value) {
-        if (!json_is_number(value) || strcmp(name, "step") == 0) continue;
+        if (!dt_run_is_metric(name, value)) continue;
         dt_run_metric *m = find_metric(r, split, name);
         if (!m) continue;
         dt_series_add(&m->series, step, json_number_value(value));
@@ -324,6 +324,10 @@ void dt_run_log_close_all(dt_run_log **runs, int n) {
 }
 
 // ---- asking ----------------------------------------------------------------------------------------
+
+bool dt_run_is_metric(const char *name, const json_t *value) {
+    return json_is_number(value) && strcmp(name, "step") != 0 && strcmp(name, "time") != 0;
+}
 
 json_t *dt_run_log_eval(const dt_run_log *r, const char *split) {
     for (int i = 0; i < r->n_evals; i++)

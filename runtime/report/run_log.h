@@ -83,6 +83,8 @@ void dt_run_log_close_all(dt_run_log **runs, int n);
 bool dt_run_log_read_on(dt_run_log *r);
 void dt_run_log_close(dt_run_log *r);
 
+// Whether a member of a record of an evaluation is one of its metrics.
+bool dt_run_is_metric(const char *name, const json_t *value);
 // The newest record of an evaluation of this split, or NULL.
 json_t *dt_run_log_eval(const dt_run_log *r, const char *split);
 const dt_run_metric *dt_run_log_metric(const dt_run_log *r, const char *split, const char *name);

@@ -46,6 +46,6 @@ for file in checkpoints/step-00000024/{model,optimizer}.safetensors result.json;
     cmp "$disk/small/$file" "$work/runs/small/$file" || fail "other $file than undisturbed"
 done
 # other kinds of lines say when and how fast, and what happened to this run
-lines() { sed -n '/"kind":"\(step\|eval\)"/{s/,"samples_per_s".*//;p}' "$1/small/metrics.jsonl"; }
+lines() { sed -n '/"kind":"\(step\|eval\)"/{s/,"\(samples_per_s\|time\)".*//;p}' "$1/small/metrics.jsonl"; }
 diff <(lines "$work/runs") <(lines "$disk") || fail "other metrics than undisturbed"
 echo "weights, results and metrics are equal"

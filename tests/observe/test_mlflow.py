@@ -7,8 +7,8 @@ ODD = ["x.猫", "x.犬", "x.a//b", "x/../y", "/", "x.+", "x.*", "x._", "x.हि
 
 def serve(folder):
     """Keeps what it is sent in FOLDER/RUN.json; FOLDER/mode says how it answers: ok, 500, close, hang, slow,
-    files (takes its time for each file), gone400 and the like (the run was deleted, which is answered so)."""
-    runs, lock = {}, threading.Lock()
+    files (takes its time for each file), full (no more behind a full batch), gone400 and the like (the run was deleted, which is answered so)."""
+    runs, lock, full = {}, threading.Lock(), []
 
     def mode():
         with open(f"{folder}/mode") as f:
@@ -27,7 +27,7 @@ def serve(folder):
         def handle_any(self):
             how = mode()
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if how == "500":
+            if how == "500" or (how == "full" and full):
                 return self.answer({"message": "broken"}, 500)
             if how == "close":
                 self.close_connection = True
@@ -76,7 +76,9 @@ def serve(folder):
             if path == "mlflow/runs/update":
                 r["status"] = b["status"]
             elif path == "mlflow/runs/log-batch":
-                assert len(b.get("metrics", [])) <= 1000 and len(b.get("params", [])) <= 100
+                n = len(b.get("metrics", []))
+                assert n + len(b.get("tags", [])) <= 1000 and len(b.get("params", [])) <= 100
+                full.extend([n] if n > 900 else [])
                 r["metrics"] += b.get("metrics", [])
                 r["tags"] += b.get("tags", [])
                 r["params"].update({p["key"]: p["value"] for p in b.get("params", [])})
@@ -112,8 +114,11 @@ def check_whole(folder, name, n):
     steps = [m["step"] for m in r["metrics"] if m["key"] == "train/loss"]
     assert steps == list(range(1, n + 1)), steps
     with open(f"{folder}/runs/{name}/metrics.jsonl") as f:
-        loss = [json.loads(line)["loss"] for line in f if line.startswith('{"kind":"step"')]
-    assert [m["value"] for m in r["metrics"] if m["key"] == "train/loss"] == loss
+        lines = [json.loads(line) for line in f]
+    of = {"train/loss": [(x["loss"], round(1000 * x["time"])) for x in lines if x["kind"] == "step"],
+          "val/loss": [(x["loss"], round(1000 * x["time"])) for x in lines if x.get("split") == "val"]}
+    for key, wanted in of.items():
+        assert [(m["value"], m["timestamp"]) for m in r["metrics"] if m["key"] == key] == wanted, key
     assert {"val/accuracy", "test/accuracy", "time/compute", "run/goodput"} <= {m["key"] for m in r["metrics"]}
     assert float(r["params"]["train.optimizer.lr"]) == 1e-3 and r["params"]["run.name"] == name, r["params"]
     assert {"config.yaml", "result.json", "model.safetensors"} <= set(r["files"]), r["files"]
@@ -125,11 +130,14 @@ def add_odd_names(folder, name):
     with open(f"{folder}/runs/{name}/metrics.jsonl", "a") as f:
         odd = {n: i for i, n in enumerate(ODD)}
         print(json.dumps({"kind": "eval", "split": "test", "step": 41, **odd}, separators=(",", ":")), file=f)
+        many = {f"m.{i}": i for i in range(2500)}
+        print(json.dumps({"kind": "eval", "split": "test", "step": 42, **many}, separators=(",", ":")), file=f)
 
 
 def check_odd_names(metrics):
     sent = {m["key"]: m["value"] for m in metrics if m["step"] == 41}
     assert sorted(sent.values()) == list(range(len(ODD))), sent
+    assert sorted((m["key"], m["value"]) for m in metrics if m["step"] == 42) == sorted((f"test/m.{i}", i) for i in range(2500))
     assert sent["test/x.猫"] == 0 and sent["test/x._"] == 5 and sent["test/x.__2"] == 6 and sent["test/x.__3"] == 7, sent
 
 

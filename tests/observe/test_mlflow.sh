@@ -23,6 +23,9 @@ export MLFLOW_TRACKING_TOKEN=mlflow-secret
 exits 0 '' "${job[@]}" run.name=well
 py check_whole "$work" well 40 || fail "what the server has of a run"
 py add_odd_names "$work" well
+mode full
+exits 0 'MLflow has not got all of this run' "${job[@]}" run.name=well
+mode ok
 exits 0 'is finished' "${job[@]}" run.name=well
 py check_odd "$work" well || fail "names that MLflow refuses"
 ! grep -rqs mlflow-secret "$work/runs" "$work/log" || fail "the token is written"
@@ -45,6 +48,15 @@ for way in 500 gone400 gone404 close hang; do
     exits 0 'is finished' "${job[@]}" run.name=$way train.max_steps=$n
     py check_whole "$work" $way $n || fail "$way: what came later"
 done
+# a run that is stopped from outside does not wait for a server that hangs
+mode hang
+"${job[@]}" run.name=stopped train.max_steps=100000 train.epochs=100000 2>"$work/log" &
+pid=$!
+wait_for_step stopped
+begin=$SECONDS rc=0
+kill -TERM $pid
+wait $pid || rc=$?
+[ $rc = 75 ] && [ $((SECONDS - begin)) -lt 6 ] || fail "exit $rc after $((SECONDS - begin)) s"
 mode slow
 exits 0 '' "${job[@]}" run.name=slow
 mode ok

@@ -18,6 +18,7 @@ printf '%s\n' '{"kind":"aurora","step":250,"x":[1]}' '{"kind":"ranks","step":200
 truncate -s -1 runs/now/metrics.jsonl
 rm runs/now/config.yaml runs/now/log
 expect 0 report.html "$dtrain" report runs/now
+py check_absent runs/now/report.html '>time</th>'
 py check_page runs/now/report.html Training 'rank 3 on n7' '1.900 times' '>16.0 ms<' '1.600 times as long' '2 lines of metrics.jsonl are damaged' '>250<'
 touch -d '10 minutes ago' runs/now/metrics.jsonl
 expect 0 report.html "$dtrain" report runs/now

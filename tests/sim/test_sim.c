@@ -99,10 +99,10 @@ static void cut_times(text *t) {
     char *to = t->data;
     for (char *line = t->data, *end; *line; line = end) {
         end = strchrnul(line, '\n');
-        char *times = strstr(line, ",\"samples_per_s\"");
+        const bool is_step = strncmp(line, "{\"kind\":\"step\"", 14) == 0;
+        char *times = strstr(line, is_step ? ",\"samples_per_s\"" : ",\"time\"");
         size_t n = (size_t)((times && times < end ? times : end) - line);
-        if (strncmp(line, "{\"kind\":\"step\"", 14) != 0 &&
-            strncmp(line, "{\"kind\":\"eval\"", 14) != 0) {
+        if (!is_step && strncmp(line, "{\"kind\":\"eval\"", 14) != 0) {
             end += *end == '\n';
             continue;
         }

@@ -108,7 +108,7 @@ TEST_WITH(test_resume_truncates, folder_make, folder_remove) {
     assert_int_equal(count_lines(), 16);
     char *ended = read_text("metrics.jsonl");
     assert_non_null(strstr(ended, "}\n{\"kind\":\"end\",\"step\":15,\"status\":75,"
-                                  "\"message\":\"stopped by \\\"TERM\\\"\"}\n"));
+                                  "\"message\":\"stopped by \\\"TERM\\\"\",\"time\":"));
     free(ended);
 
     m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
