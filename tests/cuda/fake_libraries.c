@@ -49,7 +49,9 @@ static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, i
         const fake_block *b = ptr[i] ? fake_memory_find(&m->memory, ptr[i], 1) : NULL;
         if (ptr[i] && (!b || b->pinned)) fake_breach("tensor %d of a plan is not on the device", i);
         // what cuda_dnn.c and cuda_gemm.c promise to the heuristics
-        const uintptr_t align = kind == W_DNN || i == 3 ? 16 : 64;
+        const uintptr_t align = kind == W_DNN || i == 3 ? 16
+                                : p->f.gemm.align       ? (uintptr_t)p->f.gemm.align
+                                                        : DT_GEMM_ALIGN;
         if (ptr[i] && (uintptr_t)ptr[i] % align)
             fake_breach("tensor %d of a plan is not %d-byte aligned", i, (int)align);
         item.ptr[i] = ptr[i];

@@ -110,7 +110,7 @@ static int n_pairs;
 
 static int add_want(const dt_dnn_desc *d, const char *graph, const char *node) {
     char text[DT_DESC_TEXT];
-    if (!dt_cuda_dnn_serves(d)) return -1;
+    if (dt_cuda_dnn_refuses(d)) return -1;
     dt_dnn_desc_print(d, text);
     for (int i = 0; i < n_wants; i++)
         if (strcmp(wants[i].text, text) == 0) return i;

@@ -68,7 +68,7 @@ TEST(test_nan_elementwise) {
 TEST(test_nan_softmax) {
     enum { N = 75 };
     float *x = aligned(N * 4), *y = aligned(N * 4);
-    const dt_softmax_args a = {.r = dt_rows_make(1, N), .x = x, .out = y, .type = DT_F32};
+    const dt_softmax_args a = {.r = dt_rows_make(1, N), .ld = N, .x = x, .out = y};
     for (int at = 0; at < N; at++) {
         for (int i = 0; i < N; i++) x[i] = i == at ? NAN : i % 3 ? -INFINITY : (float)i;
         RUN(softmax_fwd, &a, 1, 256);
@@ -318,7 +318,7 @@ TEST(test_ends_of_rows) {
                 square += pow((double)x[i] - mean, 2) / n;
                 sum += exp((double)x[i] - max);
             }
-            const dt_softmax_args s = {.r = dt_rows_make(1, n), .x = x, .out = out, .type = DT_F32};
+            const dt_softmax_args s = {.r = dt_rows_make(1, n), .ld = n, .x = x, .out = out};
             RUN(softmax_fwd, &s, 1, 256);
             for (int i = 0; i < n; i++)
                 assert_true(fabs((double)out[i] - exp((double)x[i] - max) / sum) <= 1e-5);

@@ -100,7 +100,9 @@ typedef struct dt_gemm_desc {
     dt_gemm_epilogue epilogue;
     float alpha, beta;
     bool tf32, deterministic;
+    int align; // of a, b and d, in bytes; 0: DT_GEMM_ALIGN
 } dt_gemm_desc;
+enum { DT_GEMM_ALIGN = 64 };
 
 typedef struct dt_cuda_device_info {
     char name[128];

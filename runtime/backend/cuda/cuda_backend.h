@@ -11,13 +11,16 @@
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/nccl_api.h"
 
+enum { DT_ATTENTION_BYTES = 32 << 20 };
+
 typedef struct dt_cuda {
     dt_cuda_api *api;
     int index; // of the device
     dt_cuda_device_info info;
     bool deterministic, tf32;
     int world_size;
-    void *shared[4];             // memory allocated by NCCL
+    int64_t attention_bytes; // of scores at a time without cuDNN (sdpa_cuda.c); a test lowers it
+    void *shared[4];         // memory allocated by NCCL
     struct dt_cuda_plans *plans; // cuda_plans.h
     void *event;                 // of stream_wait
     int error;                   // the first error, and what was being done

@@ -19,7 +19,7 @@ static const char *const kind_names[] = {"conv_fwd", "conv_dgrad", "conv_wgrad",
 const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf) {
     const dt_window *w = &d->win;
     const char *end[2] = {d->deterministic ? " deterministic" : "", d->tf32 ? " tf32" : ""};
-    if (d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) {
+    if (dt_cuda_is_attention(d)) {
         int at = snprintf(buf, DT_DESC_TEXT, "%s %s n%lld heads%lld %lldx%lldx%lld scale%.9g",
                           kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n,
                           (long long)d->heads, (long long)d->tq, (long long)d->tk, (long long)d->d,
@@ -61,16 +61,18 @@ const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf) {
     static const char *const epilogue[] = {
         "", " bias", " bias relu", " bias gelu", " bias gelu aux", " dgelu", " bgrad"};
     const bool bias = dt_gemm_has_bias(d->epilogue);
+    char align[16] = "";
+    if (d->align && d->align != DT_GEMM_ALIGN) snprintf(align, sizeof align, " align %d", d->align);
     snprintf(buf, DT_DESC_TEXT,
              "gemm %s->%s %lldx%lldx%lld batch %lld ld %lld,%lld,%lld stride %lld,%lld,%lld%s%s "
-             "alpha %.9g beta %.9g%s%s%s%s%s",
+             "alpha %.9g beta %.9g%s%s%s%s%s%s",
              dt_dtype_name(d->type), dt_dtype_name(d->out_type), (long long)d->m, (long long)d->n,
              (long long)d->k, (long long)d->batch, (long long)d->lda, (long long)d->ldb,
              (long long)d->ldd, (long long)d->stride_a, (long long)d->stride_b,
              (long long)d->stride_d, d->trans_a ? " ta" : "", d->trans_b ? " tb" : "",
              (double)d->alpha, (double)d->beta, epilogue[d->epilogue], bias ? " " : "",
              bias ? dt_dtype_name(d->bias_type) : "", d->deterministic ? " deterministic" : "",
-             d->tf32 ? " tf32" : "");
+             d->tf32 ? " tf32" : "", align);
     return buf;
 }
 
@@ -253,7 +255,9 @@ bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands dem
     return true;
 }
 
-bool dt_cuda_dnn_serves(const dt_dnn_desc *d) {
-    if (d->kind != DT_DNN_SDPA_FWD && d->kind != DT_DNN_SDPA_BWD) return true;
-    return d->type != DT_F32 && d->d % 8 == 0 && d->d <= 128 && d->tq * d->tk > 1;
+const char *dt_cuda_dnn_refuses(const dt_dnn_desc *d) {
+    if (!dt_cuda_is_attention(d)) return NULL;
+    if (d->type == DT_F32) return "that takes bf16 or fp16";
+    if (d->d % 8 || d->d > 128) return "that takes heads of up to 128 numbers, in multiples of 8";
+    return d->tq * d->tk > 1 ? NULL : "that takes more than one query and one key";
 }

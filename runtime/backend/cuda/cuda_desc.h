@@ -32,8 +32,11 @@ typedef struct dt_cuda_normed {
 enum { DT_BN_SMALL_PIXELS = 5120 };
 bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
                        dt_cuda_normed *out);
-// Returns false for work that cuDNN is not asked to do. Custom kernels do it.
-bool dt_cuda_dnn_serves(const dt_dnn_desc *d);
+static inline bool dt_cuda_is_attention(const dt_dnn_desc *d) {
+    return d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD;
+}
+// Why cuDNN is not asked for it, which is attention in some forms; NULL: it is asked.
+const char *dt_cuda_dnn_refuses(const dt_dnn_desc *d);
 
 // buf of DT_DESC_TEXT; returns buf.
 const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf);

@@ -20,7 +20,8 @@
 // Fallback engines follow those of the heuristics. The favourite stays first; among the rest, engines that cuDNN
 // compiles at run time, a second each, come last.
 //
-// Attention needs cuDNN 9.16: earlier versions give wrong gradients if tk is no multiple of 128.
+// Attention needs cuDNN 9.16: earlier versions have no engine for it, or one that gives wrong gradients if tk is no
+// multiple of 128.
 //
 // Rejected: cudnn-frontend (C++, and we need only a few graphs); the older cudnnConvolution* calls (deprecated, no
 // fused bias and activation in bf16).
@@ -262,8 +263,13 @@ int dt_cudnn_choices(dt_cudnn *c, const dt_dnn_desc *d, int *n) {
     dnn_known *k = NULL;
     *n = 0;
     if ((d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) &&
-        cudnnGetVersion() < SDPA_VERSION)
-        return 0;
+        cudnnGetVersion() < SDPA_VERSION) {
+        char text[128];
+        snprintf(text, sizeof text, "attention needs 9.16 or newer, this is %d.%d",
+                 dt_cudnn_version() / 10000, dt_cudnn_version() / 100 % 100);
+        dt_dnn_note_text(text);
+        return code_of(CUDNN_STATUS_NOT_SUPPORTED);
+    }
     const int code = configs_of(c, d, &k);
     if (code == 0) *n = k->n_configs;
     return dt_cudnn_is_refusal(code) ? 0 : code;

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ALGORITHMS = 16, WORKSPACE = 32 << 20, ALIGNMENT = 64 };
+enum { MAX_ALGORITHMS = 16, WORKSPACE = 32 << 20 };
 
 typedef struct gemm_parts {
     cublasLtMatmulDesc_t op;
@@ -146,7 +146,7 @@ static cublasStatus_t preference(cublasLtMatmulPreference_t *out, const dt_gemm_
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint64_t workspace = WORKSPACE;
-    const uint32_t alignment = ALIGNMENT;
+    const uint32_t alignment = d->align ? (uint32_t)d->align : DT_GEMM_ALIGN;
     const uint32_t sums =
         d->out_type == DT_F32 && !d->deterministic
             ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE

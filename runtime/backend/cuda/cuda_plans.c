@@ -1,8 +1,7 @@
 // cuda_plans.c: see cuda_plans.h.
 //
-// If a library says that it has no engine for a description, a custom kernel does the work. For convolutions and
-// attention a warning says so. Any other error stops the start: otherwise a missing library would only make training
-// slow.
+// If a library says that it has no engine for a description, a custom kernel does the work, or matmuls do attention's,
+// and a warning says so. Any other error stops the start: otherwise a missing library would only make training slow.
 //
 // Of the engines on offer we try the favourite and the precompiled ones. Those that compile while their plan is made
 // are tried only if there is little else. One start spends at most DT_PLAN_BUDGET_S on timing. Later descriptions get
@@ -253,6 +252,22 @@ static bool restore(dt_cuda_plans *p, plan_entry *e, const dt_dnn_desc *d) {
     return true;
 }
 
+static void warn_of_attention(dt_cuda_plans *p, const char *why, const char *text) {
+    if (!p->warned_attention)
+        dt_warn("attention runs as matmuls with a softmax between them, which works but is slower "
+                "than cuDNN's flash attention: %s (%s)",
+                why, text);
+    p->warned_attention = true;
+}
+
+// `error`: cuDNN's refusal; 0: it lists no engine.
+static void warn_of_no_engine(dt_cuda_plans *p, const dt_dnn_desc *d, const char *text, int error) {
+    if (dt_cuda_is_attention(d))
+        warn_of_attention(p, error ? p->api->error_text(p->api, error) : "it has no engine", text);
+    else
+        dt_warn("cuDNN has no engine for %s: a custom kernel computes it, much slower", text);
+}
+
 static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *text,
                          const dt_cuda_plan **out) {
     if (!k->gemm) dt_plan_store_read_plans(p);
@@ -269,8 +284,7 @@ static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
         if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, text, error);
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
         DT_TRY(choose(p, e, k, error ? 0 : n));
-        if (e->none && !k->gemm && !is_wish(k))
-            dt_warn("cuDNN has no engine for %s: a custom kernel computes it, much slower", text);
+        if (e->none && !k->gemm && !is_wish(k)) warn_of_no_engine(p, k->dnn, text, error);
     }
     if (!e->none) *out = &e->plan;
     return DT_OK;
@@ -332,8 +346,13 @@ dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda
     char text[DT_DESC_TEXT];
     const dt_plan_kind k = {.dnn = d};
     *out = NULL;
-    if (!dt_cuda_dnn_serves(d)) return DT_OK;
-    plan_entry *e = dt_plan_find(p, dt_dnn_desc_print(d, text));
+    const char *unserved = dt_cuda_dnn_refuses(d);
+    dt_dnn_desc_print(d, text);
+    if (unserved) {
+        if (d->tq * d->tk > 1) warn_of_attention(p, unserved, text);
+        return DT_OK;
+    }
+    plan_entry *e = dt_plan_find(p, text);
     const bool settled = e && (e->chosen || e->none || e->plan.plan);
     DT_TRY(plan_of(p, &k, text, out));
     if (!d->sums || settled || p->no_timing || !*out) return DT_OK;

@@ -37,10 +37,11 @@ static void dnn_sizes(const dt_dnn_desc *d, size_t *n) {
 }
 
 static void gemm_sizes(const dt_gemm_desc *d, size_t *n) {
-    const size_t size = dt_dtype_size(d->type), batch = (size_t)(d->batch > 1 ? d->batch : 1);
-    n[0] = batch * (size_t)((d->trans_a ? d->k : d->m) * d->lda) * size;
-    n[1] = batch * (size_t)((d->trans_b ? d->n : d->k) * d->ldb) * size;
-    n[2] = batch * (size_t)(d->m * d->ldd) * dt_dtype_size(d->out_type);
+    const size_t size = dt_dtype_size(d->type);
+    const int64_t more = d->batch > 1 ? d->batch - 1 : 0;
+    n[0] = (size_t)(more * d->stride_a + (d->trans_a ? d->k : d->m) * d->lda) * size;
+    n[1] = (size_t)(more * d->stride_b + (d->trans_b ? d->n : d->k) * d->ldb) * size;
+    n[2] = (size_t)(more * d->stride_d + d->m * d->ldd) * dt_dtype_size(d->out_type);
     n[3] = (size_t)(d->n > d->m ? d->n : d->m) * sizeof(float);
     n[4] = dt_gemm_has_aux(d->epilogue) ? n[2] : 0;
 }

@@ -52,7 +52,7 @@ struct dt_cuda_plans {
     dt_cuda_api *api;
     char *folder, *machine;        // folder NULL: no files
     dt_choice_file engines, plans; // engines: for the bound; path NULL: no file
-    bool no_timing, engines_dirty, plans_dirty, plans_read, spent;
+    bool no_timing, engines_dirty, plans_dirty, plans_read, spent, warned_attention;
     double budget_s;
     size_t most_workspace;
     plan_entry *entries;

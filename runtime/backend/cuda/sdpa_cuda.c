@@ -1,20 +1,44 @@
-// sdpa_cuda.c: scaled dot-product attention through cuDNN's flash attention. q, k and v are separate or packed into
-// one tensor. Custom kernels serve what cuDNN does not (fp32, odd head sizes). Tensors are DENSE; strides tell where
-// heads lie.
+// sdpa_cuda.c: scaled dot-product attention through cuDNN's flash attention, or, where cuDNN does not serve it (fp32,
+// odd head sizes, cuDNN below 9.16), as matmuls of cuBLASLt with a softmax between them. q, k and v are separate or
+// packed into one tensor. Tensors are DENSE; strides tell where heads lie.
 //
 // cuDNN's backward pass makes all three gradients; an unwanted one goes to scratch.
 // Scratch: forward [ workspace | lse ] (lse only if it is not an output); backward
 // [ workspace | dq32 | row sums | space for one unwanted gradient ]
+//
+// By matmuls, for some of the (sample, head) matrices at a time:
+//
+//   forward   S = scale q k', P = softmax(S), y = P v
+//   backward  S and P again, dP = dy v', dS = P (dP - rowsum(P dP)), dq = scale dS k, dk = scale dS' q, dv = P' dy
+//
+// S and dP are f32, P and dS of the activations' type; under f32 they take the place of S and dP. A batched matmul has
+// one stride from matrix to matrix. Where samples and heads have none in common, as in packed tensors, the more
+// numerous of the two are batched, and the others follow one another. S of one batch has at most DT_ATTENTION_BYTES,
+// unless a single matrix has more: it stays in the device's cache, and scratch does not grow with the batch. The last
+// batch is moved back to be whole, so some matrices are computed twice, with the same result. Probabilities are not
+// kept for the backward pass: (batch, heads, t, t) of every layer are more than all other activations.
+// Scratch: [ workspace | S | P ], backward [ workspace | S | dP | P | dS ]
 #include "backend/cuda/cuda_desc.h"
-#include "backend/cuda/kernels/sdpa_kernels.h"
+#include "backend/cuda/custom_cuda.h"
+#include "backend/cuda/kernels/softmax_kernels.h"
 #include "backend/cuda/weights_cuda.h"
 #include "backend/sdpa_view.h"
+
+typedef enum sdpa_matmul { SCORES, OUTPUT, SLOPES, DQ, DK, DV, N_MATMULS } sdpa_matmul;
 
 typedef struct sdpa_state {
     dt_sdpa_view view;
     dt_dnn_desc desc;
-    const dt_cuda_plan *plan; // NULL: custom kernels
-    size_t at_lse, at_dq32, at_sum, at_unwanted, dq32_bytes, size;
+    size_t size;              // of an activation
+    const dt_cuda_plan *plan; // cuDNN's; NULL: matmuls
+    size_t at_lse, at_dq32, at_sum, at_unwanted, dq32_bytes;
+
+    const dt_cuda_plan *matmul[N_MATMULS];
+    int64_t outer, inner, chunk; // matrices: outer times inner, of which `chunk` at a time
+    bool inner_is_sample;
+    dt_sdpa_place scores; // rows of S, dP, P and dS in scratch
+    int align;            // of the tensors' matrices
+    size_t at_s, at_dp, at_p, at_ds;
 } sdpa_state;
 
 static dt_status start(dt_kernel_instance *s, sdpa_state **out) {
@@ -31,9 +55,6 @@ static dt_status start(dt_kernel_instance *s, sdpa_state **out) {
     st->desc = d[0];
     st->size = dt_dtype_size(d[0].type);
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_dnn(c->plans, &d[0], &st->plan)));
-    if (!st->plan && st->view.dim > DT_SDPA_MAX_DIM)
-        return dt_cuda_fail(s, "heads of %d numbers: at most %d without cuDNN", (int)st->view.dim,
-                            DT_SDPA_MAX_DIM);
     s->scratch_bytes = st->plan ? dt_cuda_align(st->plan->workspace_bytes) : 0;
     *out = st;
     return DT_OK;
@@ -49,38 +70,201 @@ static void *part(const sdpa_state *st, const void *const *tensors, int i) {
     return p ? p + (size_t)st->view.part[i].begin * st->size : NULL;
 }
 
-static dt_sdpa_args custom_args(const sdpa_state *st, const dt_run *r) {
-    dt_sdpa_args a = {.q = part(st, r->in, 0),
-                      .k = part(st, r->in, 1),
-                      .v = part(st, r->in, 2),
-                      .n = st->view.n,
-                      .heads = st->view.heads,
-                      .tq = st->view.tq,
-                      .tk = st->view.tk,
-                      .dim = st->view.dim,
-                      .scale = st->desc.scale,
-                      .type = st->desc.type};
-    for (int i = 0; i < 3; i++) {
-        a.stride_q[i] = st->desc.stride_q[i];
-        a.stride_k[i] = st->desc.stride_k[i];
-        a.stride_v[i] = st->desc.stride_v[i];
-        a.stride_y[i] = st->desc.stride_y[i];
+// ---- matmuls: which matrices at a time ---------------------------------------------------------------
+static int64_t inner_step(const sdpa_state *st, const dt_sdpa_place *p) {
+    return st->inner_is_sample ? p->batch : p->head;
+}
+
+static void divide(sdpa_state *st, int64_t most_bytes) {
+    const dt_sdpa_view *v = &st->view;
+    const dt_sdpa_place *const place[4] = {&v->part[0], &v->part[1], &v->part[2], &v->y};
+    const int64_t ld = (v->tk + 7) / 8 * 8, matrix = v->tq * ld;
+    bool one_step = true;
+    st->align = DT_GEMM_ALIGN;
+    for (int i = 0; i < 4; i++) {
+        const int64_t at = place[i]->begin | place[i]->batch | place[i]->head;
+        while ((size_t)at * st->size % (size_t)st->align) st->align /= 2;
+        one_step &= place[i]->batch == v->heads * place[i]->head;
     }
+    st->inner_is_sample = !one_step && v->n > v->heads;
+    st->inner = one_step ? v->n * v->heads : st->inner_is_sample ? v->n : v->heads;
+    st->outer = v->n * v->heads / st->inner;
+    st->scores = (dt_sdpa_place){0, matrix, matrix, ld};
+    int64_t most = most_bytes / (matrix * (int64_t)sizeof(float));
+    if (most < 1) most = 1;
+    const int64_t chunks = (st->inner + most - 1) / most;
+    st->chunk = (st->inner + chunks - 1) / chunks;
+}
+
+typedef struct operand {
+    const dt_sdpa_place *place;
+    dt_dtype type;
+    bool trans;
+} operand;
+
+// Makes the plan of d (m,n) = alpha op(a) op(b), each a batch of matrices.
+static dt_status plan_matmul(dt_kernel_instance *s, sdpa_matmul which, operand a, operand b,
+                             operand d, int64_t m, int64_t n, int64_t k, float alpha) {
+    sdpa_state *st = s->state;
+    const dt_cuda *c = dt_cuda_of(s);
+    const dt_gemm_desc g = {.m = m,
+                            .n = n,
+                            .k = k,
+                            .lda = a.place->row,
+                            .ldb = b.place->row,
+                            .ldd = d.place->row,
+                            .batch = st->chunk,
+                            .stride_a = inner_step(st, a.place),
+                            .stride_b = inner_step(st, b.place),
+                            .stride_d = inner_step(st, d.place),
+                            .trans_a = a.trans,
+                            .trans_b = b.trans,
+                            .type = a.type,
+                            .out_type = d.type,
+                            .bias_type = d.type,
+                            .alpha = alpha,
+                            .tf32 = c->tf32,
+                            .deterministic = c->deterministic,
+                            .align = st->align};
+    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_gemm(c->plans, &g, &st->matmul[which])));
+    if (!st->matmul[which]) return dt_cuda_fail(s, "cuBLASLt has no matmul for it");
+    const size_t bytes = dt_cuda_align(st->matmul[which]->workspace_bytes);
+    if (bytes > s->scratch_bytes) s->scratch_bytes = bytes;
+    return DT_OK;
+}
+
+static size_t take_scores(dt_kernel_instance *s, size_t size) {
+    const sdpa_state *st = s->state;
+    const size_t at = s->scratch_bytes;
+    s->scratch_bytes += dt_cuda_align((size_t)(st->chunk * st->scores.head) * size);
+    return at;
+}
+
+// Makes the plans: one for both directions, then the forward's or the backward's own. Lays out the scratch.
+static dt_status prepare_matmuls(dt_kernel_instance *s, bool backward) {
+    sdpa_state *st = s->state;
+    const dt_sdpa_view *v = &st->view;
+    const dt_dtype type = st->desc.type;
+    const int64_t tq = v->tq, tk = v->tk, dim = v->dim;
+    const float scale = st->desc.scale;
+    const operand q = {&v->part[0], type, false}, k = {&v->part[1], type, false},
+                  v_ = {&v->part[2], type, false}, y = {&v->y, type, false},
+                  k_t = {&v->part[1], type, true}, v_t = {&v->part[2], type, true},
+                  wide = {&st->scores, DT_F32, false}, p = {&st->scores, type, false},
+                  p_t = {&st->scores, type, true};
+    const dt_value *out = s->node->out;
+    divide(st, dt_cuda_of(s)->attention_bytes);
+    DT_TRY(plan_matmul(s, SCORES, q, k_t, wide, tq, tk, dim, scale));
+    if (!backward) {
+        DT_TRY(plan_matmul(s, OUTPUT, p, v_, y, tq, dim, tk, 1.0f));
+    } else {
+        DT_TRY(plan_matmul(s, SLOPES, y, v_t, wide, tq, tk, dim, 1.0f));
+        if (v->packed || out[0] != DT_NONE) DT_TRY(plan_matmul(s, DQ, p, k, q, tq, dim, tk, scale));
+        if (v->packed || out[1] != DT_NONE)
+            DT_TRY(plan_matmul(s, DK, p_t, q, k, tk, dim, tq, scale));
+        if (v->packed || out[2] != DT_NONE)
+            DT_TRY(plan_matmul(s, DV, p_t, y, v_, tk, dim, tq, 1.0f));
+    }
+    st->at_s = st->at_p = take_scores(s, sizeof(float));
+    if (backward) st->at_dp = st->at_ds = take_scores(s, sizeof(float));
+    if (type == DT_F32) return DT_OK;
+    st->at_p = take_scores(s, st->size);
+    if (backward) st->at_ds = take_scores(s, st->size);
+    return DT_OK;
+}
+
+// ---- matmuls: running --------------------------------------------------------------------------------
+// The matrices of one batch: begin with `inner` of `outer`.
+typedef struct batch {
+    int64_t outer, inner;
+} batch;
+
+static int64_t offset(const sdpa_state *st, const dt_sdpa_place *p, batch b) {
+    return b.outer * (st->inner_is_sample ? p->head : p->batch) + b.inner * inner_step(st, p);
+}
+
+static char *at(const sdpa_state *st, const void *tensor, const dt_sdpa_place *p, batch b) {
+    return tensor ? (char *)tensor + offset(st, p, b) * (int64_t)st->size : NULL;
+}
+static char *part_at(const sdpa_state *st, const void *const *tensors, int i, batch b) {
+    return at(st, part(st, tensors, i), &st->view.part[i], b);
+}
+
+static void run_matmul(const dt_kernel_instance *s, const dt_run *r, sdpa_matmul which,
+                       const void *a, const void *b, void *d) {
+    const sdpa_state *st = s->state;
+    if (st->matmul[which]) dt_cuda_run_gemm(s, st->matmul[which], a, b, d, NULL, NULL, r);
+}
+
+static dt_softmax_args rows_of(const sdpa_state *st) {
+    dt_softmax_args a = {.r = dt_rows_make(st->chunk * st->view.tq, st->view.tk),
+                         .ld = st->scores.row,
+                         .type = DT_F32,
+                         .dy_type = DT_F32,
+                         .out_type = st->desc.type};
+    a.r.whole = 1; // ld is a multiple of eight
     return a;
 }
 
-static void launch_rows(dt_cuda *c, dt_cuda_kernel k, const sdpa_state *st, int64_t rows,
-                        const dt_sdpa_args *a, void *stream) {
-    dt_cuda_launch(
-        c, k,
-        (dt_cuda_grid){.blocks = st->view.n * st->view.heads * rows, .threads = DT_SDPA_THREADS}, a,
-        stream);
+// P of a batch; lse (n, heads, tq) may be NULL.
+static void probabilities(const dt_kernel_instance *s, const dt_run *r, batch b, float *lse) {
+    const sdpa_state *st = s->state;
+    const int64_t tq = st->view.tq;
+    const dt_sdpa_place rows = {0, st->view.heads * tq, tq, 1};
+    char *scratch = r->scratch;
+    dt_softmax_args a = rows_of(st);
+    run_matmul(s, r, SCORES, part_at(st, r->in, 0, b), part_at(st, r->in, 1, b),
+               scratch + st->at_s);
+    a.x = scratch + st->at_s;
+    a.out = scratch + st->at_p;
+    if (lse) {
+        a.lse = lse + offset(st, &rows, b);
+        a.lse_rows = tq;
+        a.lse_step = inner_step(st, &rows);
+    }
+    dt_cuda_launch(dt_cuda_of(s), DT_K_softmax_fwd, dt_rows_grid(&a.r), &a, r->stream);
+}
+
+static void batch_forward(const dt_kernel_instance *s, const dt_run *r, batch b) {
+    const sdpa_state *st = s->state;
+    probabilities(s, r, b, r->out[1]);
+    run_matmul(s, r, OUTPUT, (char *)r->scratch + st->at_p, part_at(st, r->in, 2, b),
+               at(st, r->out[0], &st->view.y, b));
+}
+
+static void batch_backward(const dt_kernel_instance *s, const dt_run *r, batch b) {
+    const sdpa_state *st = s->state;
+    char *scratch = r->scratch, *p = scratch + st->at_p, *ds = scratch + st->at_ds;
+    const void *dy = at(st, r->in[dt_cuda_pos_grad(s, 0)], &st->view.y, b);
+    const void *const *grads = (const void *const *)r->out;
+    dt_softmax_args a = rows_of(st);
+    probabilities(s, r, b, NULL);
+    run_matmul(s, r, SLOPES, dy, part_at(st, r->in, 2, b), scratch + st->at_dp);
+    a.x = p;
+    a.type = st->desc.type;
+    a.dy = scratch + st->at_dp;
+    a.out = ds;
+    dt_cuda_launch(dt_cuda_of(s), DT_K_softmax_bwd, dt_rows_grid(&a.r), &a, r->stream);
+    run_matmul(s, r, DQ, ds, part_at(st, r->in, 1, b), part_at(st, grads, 0, b));
+    run_matmul(s, r, DK, ds, part_at(st, r->in, 0, b), part_at(st, grads, 1, b));
+    run_matmul(s, r, DV, p, dy, part_at(st, grads, 2, b));
+}
+
+static void run_matmuls(const dt_kernel_instance *s, const dt_run *r,
+                        void (*run_batch)(const dt_kernel_instance *s, const dt_run *r, batch b)) {
+    const sdpa_state *st = s->state;
+    for (int64_t o = 0; o < st->outer; o++)
+        for (int64_t i = 0; i < st->inner; i += st->chunk) {
+            const int64_t last = st->inner - st->chunk;
+            run_batch(s, r, (batch){o, i < last ? i : last});
+        }
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status prepare(dt_kernel_instance *s) {
     sdpa_state *st = NULL;
     DT_TRY(start(s, &st));
+    if (!st->plan) return prepare_matmuls(s, false);
     st->at_lse = s->scratch_bytes;
     if (s->node->out[1] == DT_NONE) s->scratch_bytes += rows_bytes(st);
     return DT_OK;
@@ -88,18 +272,14 @@ static dt_status prepare(dt_kernel_instance *s) {
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {
     const sdpa_state *st = s->state;
-    dt_cuda *c = dt_cuda_of(s);
-    void *lse = r->out[1] ? r->out[1] : (char *)r->scratch + st->at_lse;
-    if (st->plan) {
-        void *const ptr[5] = {part(st, r->in, 0), part(st, r->in, 1), part(st, r->in, 2), r->out[0],
-                              lse};
-        dt_cuda_run_dnn(s, st->plan, ptr, r);
+    if (!st->plan) {
+        run_matmuls(s, r, batch_forward);
         return;
     }
-    dt_sdpa_args a = custom_args(st, r);
-    a.lse = lse;
-    a.out = r->out[0];
-    launch_rows(c, DT_K_sdpa_fwd, st, st->view.tq, &a, r->stream);
+    void *lse = r->out[1] ? r->out[1] : (char *)r->scratch + st->at_lse;
+    void *const ptr[5] = {part(st, r->in, 0), part(st, r->in, 1), part(st, r->in, 2), r->out[0],
+                          lse};
+    dt_cuda_run_dnn(s, st->plan, ptr, r);
 }
 
 const dt_kernel dt_cuda_sdpa = {prepare, run, dt_cuda_destroy};
@@ -114,17 +294,17 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     DT_TRY(start(s, &st));
     if (n->in[n->n_fwd_in] == DT_NONE || n->in[n->n_fwd_in + 1] == DT_NONE)
         return dt_cuda_fail(s, "the gradient reads the saved y and lse");
+    if (!st->plan) return prepare_matmuls(s, true);
     const dt_sdpa_view *v = &st->view;
     const size_t rows = (size_t)(v->n * v->heads * (v->tq > v->tk ? v->tq : v->tk));
     st->at_dq32 = s->scratch_bytes;
-    st->dq32_bytes = rows_bytes(st) * (size_t)v->dim;
-    if (!st->plan || st->desc.deterministic) st->dq32_bytes = 0;
+    st->dq32_bytes = st->desc.deterministic ? 0 : rows_bytes(st) * (size_t)v->dim;
     st->at_sum = st->at_dq32 + dt_cuda_align(st->dq32_bytes);
     st->at_unwanted = st->at_sum + rows_bytes(st);
     bool unwanted = false;
     for (int i = 0; i < 3 && !v->packed; i++) unwanted |= n->out[i] == DT_NONE;
-    s->scratch_bytes = st->at_unwanted +
-                       (st->plan && unwanted ? dt_cuda_align(rows * (size_t)v->dim * st->size) : 0);
+    s->scratch_bytes =
+        st->at_unwanted + (unwanted ? dt_cuda_align(rows * (size_t)v->dim * st->size) : 0);
     return DT_OK;
 }
 
@@ -135,39 +315,29 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const int n = s->node->n_fwd_in;
     const void *y = r->in[n], *lse = r->in[n + 1], *dy = r->in[n + s->node->n_fwd_out];
     void *grad[3];
-    for (int i = 0; i < 3; i++) grad[i] = part(st, (const void *const *)r->out, i);
-    if (st->plan) {
-        for (int i = 0; i < 3; i++)
-            if (!grad[i]) grad[i] = scratch + st->at_unwanted;
-        void *const ptr[11] = {part(st, r->in, 0),
-                               part(st, r->in, 1),
-                               part(st, r->in, 2),
-                               (void *)y,
-                               (void *)dy,
-                               (void *)lse,
-                               grad[0],
-                               grad[1],
-                               grad[2],
-                               st->dq32_bytes ? scratch + st->at_dq32 : NULL,
-                               scratch + st->at_sum};
-        if (ptr[9])
-            dt_cuda_check(c, c->api->zero(c->api, ptr[9], st->dq32_bytes, r->stream),
-                          "clearing attention's sums");
-        dt_cuda_run_dnn(s, st->plan, ptr, r);
+    if (!st->plan) {
+        run_matmuls(s, r, batch_backward);
         return;
     }
-    dt_sdpa_args a = custom_args(st, r);
-    a.y = y;
-    a.dy = dy;
-    a.lse = (float *)lse;
-    a.rowsum = (float *)(scratch + st->at_sum);
-    dt_cuda_launch(c, DT_K_sdpa_rowsum,
-                   dt_cuda_grid_flat(c, st->view.n * st->view.heads * st->view.tq), &a, r->stream);
-    a.out = grad[0];
-    if (grad[0]) launch_rows(c, DT_K_sdpa_dq, st, st->view.tq, &a, r->stream);
-    a.out = grad[1];
-    a.out2 = grad[2];
-    if (grad[1] || grad[2]) launch_rows(c, DT_K_sdpa_dkv, st, st->view.tk, &a, r->stream);
+    for (int i = 0; i < 3; i++) {
+        grad[i] = part(st, (const void *const *)r->out, i);
+        if (!grad[i]) grad[i] = scratch + st->at_unwanted;
+    }
+    void *const ptr[11] = {part(st, r->in, 0),
+                           part(st, r->in, 1),
+                           part(st, r->in, 2),
+                           (void *)y,
+                           (void *)dy,
+                           (void *)lse,
+                           grad[0],
+                           grad[1],
+                           grad[2],
+                           st->dq32_bytes ? scratch + st->at_dq32 : NULL,
+                           scratch + st->at_sum};
+    if (ptr[9])
+        dt_cuda_check(c, c->api->zero(c->api, ptr[9], st->dq32_bytes, r->stream),
+                      "clearing attention's sums");
+    dt_cuda_run_dnn(s, st->plan, ptr, r);
 }
 
 const dt_kernel dt_cuda_sdpa_bwd = {prepare_bwd, run_bwd, dt_cuda_destroy};

@@ -31,10 +31,13 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
 static void run(const dt_kernel_instance *s, const dt_run *r) {
     const softmax_state *st = s->state;
     const dt_softmax_args a = {.r = st->r,
+                               .ld = st->r.n,
                                .x = r->in[st->x_at],
                                .dy = st->dy_at < 0 ? NULL : r->in[st->dy_at],
                                .out = r->out[0],
-                               .type = st->type};
+                               .type = st->type,
+                               .dy_type = st->type,
+                               .out_type = st->type};
     dt_cuda_launch(dt_cuda_of(s), a.dy ? DT_K_softmax_bwd : DT_K_softmax_fwd, dt_rows_grid(&a.r),
                    &a, r->stream);
 }

@@ -20,6 +20,5 @@
 #include "backend/cuda/kernels/relu_kernels.h"
 #include "backend/cuda/kernels/reorder_kernels.h"
 #include "backend/cuda/kernels/resize_kernels.h"
-#include "backend/cuda/kernels/sdpa_kernels.h"
 #include "backend/cuda/kernels/softmax_kernels.h"
 #include "backend/cuda/kernels/weights_kernels.h"
