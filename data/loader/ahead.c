@@ -25,6 +25,7 @@
 #include "ahead.h"
 
 #include "base/arena.h"
+#include "base/trace.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -192,12 +193,14 @@ static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *sl
     uint8_t *to = w->run.block + g->at;
     dt_status st = DT_OK;
     double begin = dt_clock_s();
+    const int64_t traced = dt_trace_open("loader", "read");
     w->record = g->record;
     dt_counter_set(&w->since_ns, (uint64_t)(begin * 1e9));
     if (g->field < 0 ||
         !dt_cache_load(d->cache.cache, dt_data_cache_entry(d, g->field, g->record), to, g->n_bytes))
         st = dt_reader_read_range(d->reader, g->shard, g->offset, to, g->n_bytes);
     double s = dt_clock_s() - begin;
+    dt_trace_close(traced);
     dt_counter_set(&w->since_ns, 0);
     dt_counter_add(&w->n_reads, 1);
     dt_counter_add(&w->busy_ns, (uint64_t)(s * 1e9));

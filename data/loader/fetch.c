@@ -76,16 +76,17 @@ dt_status dt_fetch_member(const dt_data *d, dt_sample_scratch *w, dt_fetch *f) {
     double begin = dt_clock_s();
     bool hit;
     if (find_pixels(d, w, f)) return DT_OK;
-    DT_TRY(get_bytes(d, w, f, begin, &hit));
+    const int64_t traced = dt_trace_open("loader", "read");
+    const dt_status st = get_bytes(d, w, f, begin, &hit);
+    dt_trace_close(traced);
+    DT_TRY(st);
     if (keeps_bytes(d, f->field)) {
         dt_counter_add(hit ? &w->n_hits : &w->n_misses, 1);
         if (!hit)
             dt_cache_store(d->cache.cache, dt_data_cache_entry(d, f->field, f->record),
                            f->bytes.data, f->bytes.n_bytes);
     }
-    const double end = dt_clock_s();
-    dt_counter_add(&w->read_ns, (uint64_t)((end - begin) * 1e9));
-    dt_trace_add("loader", "read", begin, end);
+    dt_counter_add(&w->read_ns, (uint64_t)((dt_clock_s() - begin) * 1e9));
     dt_counter_add(&w->n_read, 1);
     dt_counter_add(&w->n_bytes, f->bytes.n_bytes);
     return DT_OK;

@@ -37,3 +37,10 @@ def check_ranks(path):
 def check_asked(path):
     _, x = spans(path)
     assert sum(e["cat"] == "commit" for e in x) == 10
+
+
+def check_slow(path):
+    _, x = spans(path)
+    end = max(e["ts"] + e["dur"] for e in x)
+    assert any(e["name"] == "read" and e["dur"] > 1e5 and end - e["ts"] - e["dur"] < 1e3 for e in x), sorted(
+        (e["dur"], e["ts"]) for e in x if e["name"] == "read")[-3:]

@@ -11,7 +11,12 @@ exits 0 'trace.json: the timeline' "${ranks[@]}" 1 "${words[@]}" : -np 1 -x LD_P
 py check_ranks "$work/runs/small/trace.json" || fail "trace.json"
 exits 0 '' "$DTRAIN" report "$work/runs/small" --trace
 grep -qE 'critical path, rank [01] of 2: [0-9.]+ ms, .*backward [0-9.]+%.*commit' "$work/out" || fail "the critical path"
-[ "$(grep -cE '^communication of rank [01]: [0-9.]+ ms, [0-9.]+% of it behind backward$' "$work/out")" = 2 ] || fail "overlap"
+[ "$(grep -cE '^communication of rank [01]: [0-9.]+ ms, [0-9.]+% of it beside backward$' "$work/out")" = 2 ] || fail "overlap"
+# a read that lasts longer than the trace is cut at its end
+cc -O1 -shared -fPIC -o "$work/slow.so" "$SOURCE/tests/slow_read.c" -ldl
+exits 0 '' env LD_PRELOAD="$work/slow.so" SLOW_READ_MATCH=data.mdb SLOW_READ_US=5000000 SLOW_READ_AFTER=200 SLOW_READ_COUNT=1 \
+    "$DTRAIN" "$config" run.name=slow data.cache=none data.workers=2 data.prefetch=16 train.max_steps=8 metrics.trace.steps=1..6
+py check_slow "$work/runs/slow/trace.json" || fail "a read that waits"
 train run.name=none
 [ ! -e "$work/runs/none/trace.json" ] || fail "a trace that nobody asked for"
 refused 'expected FROM..TO' metrics.trace.steps=8..5
