@@ -350,6 +350,7 @@ static dt_node *parse_primary(dt_expr *e) {
         advance(e);
     } else {
         n = new_node(e, DT_NODE_LITERAL);
+        n->is_truth = is_word(e, "true") || is_word(e, "false");
         read_literal(e, &n->literal);
     }
     return e->failed ? NULL : n;

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 // 64 bits of mantissa hold each int64_t and each double, so that they compare exactly.
 _Static_assert(LDBL_MANT_DIG >= 64, "long double is too narrow for 64-bit integers");
@@ -306,7 +307,8 @@ static int order_of(const dt_node *na, const dt_cell *a, const dt_node *nb, cons
         as_text = true; // a literal, which was meant as text
     }
     if (as_text) {
-        int order = strcmp(dt_cell_string(a, x), dt_cell_string(b, y));
+        int order = (na->is_truth || nb->is_truth ? strcasecmp : strcmp)(dt_cell_string(a, x),
+                                                                         dt_cell_string(b, y));
         return order < 0 ? DT_LESS : order > 0 ? DT_GREATER : DT_EQUAL;
     }
     return a->number < b->number ? DT_LESS : a->number > b->number ? DT_GREATER : DT_EQUAL;

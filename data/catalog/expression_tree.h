@@ -32,6 +32,7 @@ typedef struct dt_node {
     bool has_name;                // a column's name is in it
     struct dt_node *child, *next; // the first operand; the one behind this
     dt_cell literal;
+    bool is_truth;            // DT_NODE_LITERAL: true or false, also for pandas' True and R's TRUE
     int name;                 // DT_NODE_NAME: its index
     char sign;                // DT_NODE_ARITHMETIC: + - * / % and | for ||
     int function;             // DT_NODE_CALL: its index

@@ -174,6 +174,8 @@ TEST(what_expressions_mean) {
         {"regex(key, '_(\\d+)/') in ('3', '5')", "35"},
         {"(label like 'c%') = 'true'", "0246"},
         {"case when q < 0.25 then 'low' else 'high' end = 'low'", "012"},
+        {"case when q < 0.15 then 'True' when q > 0.75 then 'FALSE' end = true", "01"},
+        {"case when q < 0.15 then 'True' when q > 0.75 then 'FALSE' end = 'true'", ""},
         {"number(age) + 0 > 9 or length(age) > 2",
          "expression, character 24 ('length'): no function; there are floor, lower, number, "
          "regex, split, substr, upper"},
