@@ -2,7 +2,8 @@
 // as doubles.
 //
 // The values of a table's column decide its kind. Numbers of which at least one has a point or an exponent make a
-// NUMBER column. Everything else is TEXT, whole numbers too, as they may be classes or persons (007). The
+// NUMBER column. Everything else is TEXT, whole numbers too, as they may be classes or persons (007). Among numbers NA,
+// NaN and their like are no value. The
 // json member of a record follows the same rule, so the kinds can be found again without the index.
 #include "data/catalog/select.h"
 #include "raw.h"
@@ -95,24 +96,37 @@ static bool parse_real(const char *s, double *out) {
     return end > s && *end == '\0' && isfinite(*out);
 }
 
-static bool is_number_column(const dt_table *t, size_t column) {
-    bool any_real = false;
+// What R, pandas and databases write where there is no value.
+static bool is_missing(const char *s) {
+    static const char *const WORDS[] = {"NA", "N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"};
+    for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
+        if (strcmp(s, WORDS[i]) == 0) return true;
+    return false;
+}
+
+// *numbers: all values are, but for words of missing ones.
+static bool is_number_column(const dt_table *t, size_t column, bool *numbers) {
+    bool any = false, any_real = false;
     double v;
+    *numbers = false;
     for (size_t i = 0; i < t->n_rows; i++) {
         const char *s = t->cell[i * t->n_columns + column];
-        if (!s) continue;
+        if (!s || is_missing(s)) continue;
         if (!parse_real(s, &v)) return false;
+        any = true;
         any_real = any_real || !is_digits(s);
     }
+    *numbers = any;
     return any_real;
 }
 
 static dt_status add_column(dt_raw *r, const dt_table *t, size_t column,
                             const uint32_t *table_row) {
     bool nested = t->kind[column] == DT_TABLE_NESTED;
-    dt_raw_column_kind kind = nested                        ? DT_RAW_JSON
-                              : is_number_column(t, column) ? DT_RAW_NUMBER
-                                                            : DT_RAW_TEXT;
+    bool numbers = false;
+    dt_raw_column_kind kind = nested                                  ? DT_RAW_JSON
+                              : is_number_column(t, column, &numbers) ? DT_RAW_NUMBER
+                                                                      : DT_RAW_TEXT;
     dt_raw_column *c;
     dt_status st =
         dt_raw_column_of(r, t->column[column], kind, t->kind[column] != DT_TABLE_FLAT, &c);
@@ -120,7 +134,7 @@ static dt_status add_column(dt_raw *r, const dt_table *t, size_t column,
     for (size_t i = 0; i < r->n; i++) {
         uint32_t row = r->items[i].row, from = table_row[row];
         const char *s = from == UINT32_MAX ? NULL : t->cell[from * t->n_columns + column];
-        if (!s) continue;
+        if (!s || (numbers && is_missing(s))) continue;
         if (kind == DT_RAW_NUMBER)
             parse_real(s, &c->number[row]);
         else

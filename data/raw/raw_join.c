@@ -1,8 +1,8 @@
 // raw_join.c: joins tables to the files: finds the row of each file.
 //
 // One column of a table identifies a row. It is compared with a file's name ("ok/a.wav" or "a.wav"), its stem
-// ("a"), its key ("ok/a"), or a metadata column that it already has. Unless the user says which, it is the
-// one of name, stem and key under which most files find a row.
+// ("a"), its key ("ok/a"), or a metadata column that it already has. What the user leaves open, the column or what it is
+// compared with, is that by which most files find a row.
 //
 // Several tables are joined one by one, and may hold more files or more columns: of a column that two have, a file has
 // the value of the first that gives it one.
@@ -46,7 +46,9 @@ static uint32_t *find_slot(const row_index *x, const char *key, size_t n) {
     return &x->slot[i];
 }
 
-static void index_rows(row_index *x, const dt_table *t, int column, dt_raw_join *j, bool last) {
+// `duplicates` may be NULL.
+static void index_rows(row_index *x, const dt_table *t, int column, dt_examples *duplicates,
+                       bool last) {
     *x = (row_index){.t = t, .column = column, .cap = 64};
     while (x->cap < 2 * t->n_rows) x->cap *= 2;
     x->slot = dt_xcalloc(x->cap, sizeof *x->slot);
@@ -54,8 +56,8 @@ static void index_rows(row_index *x, const dt_table *t, int column, dt_raw_join 
         const char *key = row_key(x, i);
         if (!key) continue; // counted as a row without a file
         uint32_t *slot = find_slot(x, key, strlen(key));
-        if (*slot)
-            dt_examples_add(&j->duplicates, "%s:%u and %u '%s'", dt_path_base(t->path),
+        if (*slot && duplicates)
+            dt_examples_add(duplicates, "%s:%u and %u '%s'", dt_path_base(t->path),
                             t->line[*slot - 1], t->line[i], key);
         if (!*slot || last) *slot = i + 1;
     }
@@ -85,26 +87,31 @@ static uint32_t find_row(const row_index *x, const dt_raw *r, const dt_raw_item 
     return row - 1;
 }
 
-// The way in which most files find a row.
-static int best_way(const row_index *x, const dt_raw *r) {
-    int best = BY_NAME; // no match at all: check_matches says so
-    size_t most = 0;
-    for (int way = 0; way < N_WAYS; way++) {
-        size_t n = 0;
-        for (size_t i = 0; i < r->n; i++)
-            n += find_row(x, r, &r->items[i], (join_way){.way = way}) != UINT32_MAX;
-        if (n > most) most = n, best = way;
-    }
-    return best;
-}
-
-static int table_column(const dt_table *t, const char *on) {
+// Of the columns and ways that are open (-1: any), those by which most files find a row. Of equal ones the first: columns
+// of usual names, the first column, others.
+static void choose_key(const dt_raw *r, const dt_table *t, int only_column, int only_way,
+                       int *column, int *best) {
     static const char *const NAMES[] = {"name", "file",  "filename", "file_name", "path",
                                         "key",  "image", "id",       "stem"};
-    int c = on ? dt_table_find(t, on) : -1;
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES && c < 0; i++)
-        c = dt_table_find(t, NAMES[i]);
-    return c < 0 ? 0 : c;
+    enum { N_NAMES = sizeof NAMES / sizeof *NAMES };
+    size_t most = 0;
+    *column = -1;
+    for (size_t i = 0; i < N_NAMES + t->n_columns && (i == 0 || most < r->n); i++) {
+        const int c = i < N_NAMES ? dt_table_find(t, NAMES[i]) : (int)(i - N_NAMES);
+        if (c < 0 || (only_column >= 0 && c != only_column)) continue;
+        row_index x;
+        index_rows(&x, t, c, NULL, false);
+        for (int way = 0; way < N_WAYS; way++) {
+            size_t n = 0;
+            // ages may be stems, too: of a column that is neither called so nor named, only whole names count
+            if (only_way >= 0 ? way != only_way : i > N_NAMES && only_column < 0 && way != BY_NAME)
+                continue;
+            for (size_t k = 0; k < r->n; k++)
+                n += find_row(&x, r, &r->items[k], (join_way){.way = way}) != UINT32_MAX;
+            if (*column < 0 || n > most) most = n, *column = c, *best = way;
+        }
+        free(x.slot);
+    }
 }
 
 // table_row[item.row]: the item's row. A row that fits several files by their names belongs to none of them.
@@ -143,19 +150,23 @@ static void match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *tab
     free(used);
 }
 
-static dt_status find_way(const dt_raw *r, const char *on, const row_index *x, join_way *by) {
-    *by = (join_way){.way = on ? 0 : best_way(x, r)};
-    if (!on) return DT_OK;
-    while (by->way < N_WAYS && strcmp(on, WAYS[by->way]) != 0) by->way++;
-    if (by->way < N_WAYS) return DT_OK;
-    for (int i = 0; i < r->n_columns; i++)
-        if (strcmp(r->columns[i].name, on) == 0 && r->columns[i].cell) by->column = &r->columns[i];
-    if (by->column && dt_table_find(x->t, on) >= 0) return DT_OK;
-    return dt_fail(
-        DT_E_USAGE,
-        "--join-on %s: neither name, stem or key, nor a column that both the files (from "
-        "--pattern or a list) and %s have",
-        on, x->t->path);
+static dt_status find_key(const dt_raw *r, const char *on, const dt_table *t, int *column,
+                          join_way *by) {
+    const int named = on ? dt_table_find(t, on) : -1;
+    int way = on ? 0 : N_WAYS;
+    *by = (join_way){0};
+    while (way < N_WAYS && strcmp(on, WAYS[way]) != 0) way++;
+    for (int i = 0; i < r->n_columns && named >= 0 && way == N_WAYS; i++)
+        if (strcmp(r->columns[i].name, on) == 0 && r->columns[i].cell) {
+            *by = (join_way){BY_COLUMN, &r->columns[i]};
+            *column = named;
+            return DT_OK;
+        }
+    if (on && named < 0 && way == N_WAYS)
+        return dt_fail(DT_E_USAGE, "--join-on %s: neither name, stem or key, nor a column of %s",
+                       on, t->path);
+    choose_key(r, t, named, way < N_WAYS ? way : -1, column, &by->way);
+    return DT_OK;
 }
 
 // Row i of a table of as many rows belongs to record i, which was row i: labels in a second file.
@@ -190,12 +201,14 @@ static dt_status read_joined(dt_raw *r, const dt_raw_opts *o, const char *path, 
     if (one->t.odd.n)
         dt_examples_add(&r->join.odd, "%s: %zu (%s; the first line has %zu)", dt_path_base(path),
                         one->t.odd.n, one->t.odd.text, one->t.n_columns);
-    one->key = table_column(&one->t, o->join_on);
     one->table_row = dt_xcalloc(r->n_rows + 1, sizeof *one->table_row);
-    index_rows(&x, &one->t, one->key, &r->join, o->join_duplicates == DT_JOIN_LAST);
-    dt_status st = find_way(r, o->join_on, &x, &by);
+    dt_status st = find_key(r, o->join_on, &one->t, &one->key, &by);
     if (st == DT_OK) {
-        const char *on = by.way < N_WAYS ? WAYS[by.way] : by.column->name;
+        index_rows(&x, &one->t, one->key, &r->join.duplicates, o->join_duplicates == DT_JOIN_LAST);
+        const char *on = by.way == BY_COLUMN
+                             ? by.column->name
+                             : dt_arena_printf(&r->arena, "%s in column '%s'", WAYS[by.way],
+                                               one->t.column[one->key]);
         match_rows(r, &x, by, one->table_row);
         r->join.on = r->join.on ? dt_arena_printf(&r->arena, "%s, %s", r->join.on, on) : on;
         bool any = false;
@@ -204,7 +217,7 @@ static dt_status read_joined(dt_raw *r, const dt_raw_opts *o, const char *path, 
         if (!any && r->join.ambiguous.n == 0)
             st = dt_fail(DT_E_DATA,
                          "%s: no file of %s has a row: column '%s' has %s, files are called %s; "
-                         "say what to compare with --join-on name|stem|key|COLUMN",
+                         "say with --join-on name|stem|key|COLUMN what to compare",
                          path, r->source, one->t.column[one->key],
                          r->join.unused.n ? r->join.unused.text : "nothing", r->items[0].name);
     }
