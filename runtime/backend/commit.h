@@ -51,9 +51,10 @@ typedef struct dt_commit_args {
     float *buffer_average; // their average; NULL: none
     int n_micro;           // M
     float clip_norm;       // 0: none
-    // fp16: the loss scale doubles after growth_interval finite steps (up to 2^24). A step that is not finite
-    // is skipped and halves it. 0: no scaling; a step that is not finite halts (step_block.h).
+    // fp16: the loss scale doubles after growth_interval finite steps (up to 2^24). A step that is not finite is
+    // skipped and halves it; at least_scale it halts (step_block.h). 0: no scaling; such a step halts.
     int growth_interval;
+    float least_scale;
     // A device alone:
     const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
     int n_copies;
@@ -67,6 +68,7 @@ typedef struct dt_commit_sums {
     float loss, weight, stop, drop;
     float clip_norm; // as in dt_commit_args
     int growth_interval;
+    float least_scale;
 } dt_commit_sums;
 
 DT_UPDATE_FN int dt_commit_finite(double x) {
@@ -96,7 +98,8 @@ DT_UPDATE_FN int dt_commit_decide(const dt_commit_sums *a, dt_device_step *s, dt
         s->clean_steps = 0;
         if (s->block.loss_scale < 16777216.0f) s->block.loss_scale *= 2.0f;
     }
-    if (!out->finite && !out->drop && !s->halted && a->growth_interval > 0 && scale > 1.0) {
+    if (!out->finite && !out->drop && !s->halted && a->growth_interval > 0 &&
+        s->block.loss_scale > a->least_scale) {
         s->block.loss_scale *= 0.5f;
         s->clean_steps = 0;
         s->n_skipped++;

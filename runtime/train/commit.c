@@ -72,6 +72,7 @@ dt_status commit_init(struct dt_stepper *s) {
         .n_micro = s->o.replicas->n_micro,
         .clip_norm = s->o.clip_norm,
         .growth_interval = s->o.loss_scaling ? GROWTH_INTERVAL : 0,
+        .least_scale = commit_first_scale(s) / FIRST_SCALE,
     };
     assert(s->commit.drop_at < p->n_grad);
     s->n_chunks = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
@@ -214,7 +215,15 @@ void commit_set_statistics(struct dt_stepper *s, const double *sums, double n_st
 }
 
 // ---- fp16, imitated --------------------------------------------------------------------------------
-// The gradient is rounded to what fp16 holds; what follows from an overflow is dt_commit_decide's, as on a GPU.
+// The gradient of a micro-batch, on the average, is rounded to what fp16 holds; what follows from an overflow is dt_commit_decide's, as on a GPU.
+
+float step_power_near(int n) {
+    return ldexpf(1.0f, (int)lroundf(log2f((float)n)));
+}
+
+float commit_first_scale(const struct dt_stepper *s) {
+    return s->o.loss_scaling ? FIRST_SCALE / step_power_near(s->o.micro_batch) : 1.0f;
+}
 
 float commit_loss_scale(const struct dt_stepper *s) {
     return s->o.loss_scaling ? s->scaler.scale : 1.0f;
@@ -231,7 +240,8 @@ static float round_to_fp16(float x) {
 
 static void round_gradient(struct dt_stepper *s, int64_t begin, int64_t end) {
     float *grad = s->o.params->grads[0];
-    for (int64_t i = begin; i < end; i++) grad[i] = round_to_fp16(grad[i]);
+    const float n = step_power_near(s->o.replicas->n_micro);
+    for (int64_t i = begin; i < end; i++) grad[i] = round_to_fp16(grad[i] / n) * n;
 }
 
 static bool decide(struct dt_stepper *s) {
@@ -245,7 +255,8 @@ static bool decide(struct dt_stepper *s) {
                            .stop = flat[a->stop_at],
                            .drop = flat[a->drop_at],
                            .clip_norm = a->clip_norm,
-                           .growth_interval = a->growth_interval};
+                           .growth_interval = a->growth_interval,
+                           .least_scale = a->least_scale};
     double factor;
     for (int64_t c = 0; c < s->n_chunks; c++) sums.squares += s->partial[c];
     const bool commit = dt_commit_decide(&sums, &now, &s->numbers, &factor);

@@ -87,7 +87,8 @@ dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_pla
                               int64_t step);
 // Waits for the last step that was run, to its end; out->step = -1 when its numbers are known already.
 dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out);
-// Sets the loss scaler to what a checkpoint says, before the first step. Without this call it starts at 2^16.
+// Sets the loss scaler to what a checkpoint says, before the first step. Without this call it starts at
+// 2^16, divided by the power of two nearest to micro_batch: losses are sums.
 dt_status dt_stepper_set_scaler(dt_stepper *s, const dt_scaler *scaler);
 // Replays this rank's micro-batches of a bad step with checks: the micro-batch and the name of the first tensor that
 // is not finite, or micro-batch -1. The source is sought back to `step`. Slow.

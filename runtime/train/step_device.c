@@ -508,7 +508,7 @@ static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
     dt_device_step first = {.block = {.loss_scale = scaler->scale},
                             .clean_steps = scaler->clean_steps,
                             .n_skipped = scaler->n_skipped};
-    if (first.block.loss_scale == 0) first.block.loss_scale = s->o.loss_scaling ? FIRST_SCALE : 1;
+    if (first.block.loss_scale == 0) first.block.loss_scale = commit_first_scale(s);
     v->last_scale = first.block.loss_scale;
     v->b->copy_to_device(v->b, v->step, &first, sizeof first);
     return DT_OK;

@@ -179,7 +179,7 @@ static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
 }
 
 static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
-    if (s->o.loss_scaling && scaler->scale == 0) s->scaler.scale = FIRST_SCALE;
+    if (s->o.loss_scaling && scaler->scale == 0) s->scaler.scale = commit_first_scale(s);
     return DT_OK;
 }
 

@@ -82,7 +82,8 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
                             .n_rules = 2,
                             .n_micro = 4,
                             .clip_norm = clip,
-                            .growth_interval = growth};
+                            .growth_interval = growth,
+                            .least_scale = 1};
     r->a.optimizer.master = device_floats(r->gpu, r->flat[0], N);
     r->a.optimizer.slots[0] = device_floats(r->gpu, NULL, N);
     r->a.optimizer.slots[1] = device_floats(r->gpu, NULL, N);

@@ -5,15 +5,16 @@ from small_set import records, write_tar
 
 def make(path):
     random.seed(7)
-    write_tar(path, [{"x": " ".join(f"{random.gauss(i % 2, 1):.4f}" for _ in range(4)), "cls": str(i % 2)}
+    write_tar(path, [{"x": " ".join(f"{16 * random.gauss(i % 2, 1):.4f}" for _ in range(4)), "cls": str(i % 2)}
                      for i in range(32)])
 
 
 def check_scales(metrics):
     steps = [r for r in records(metrics) if "loss_scale" in r]
     skipped = [r for r in steps if r.get("skipped")]
-    assert len(steps) == 60 and skipped and steps[1].get("skipped"), skipped
-    assert steps[-1]["loss_scale"] == 65536 / 2 ** len(skipped), (steps[-1], len(skipped))
+    assert len(steps) == 60 and skipped and steps[0].get("skipped"), skipped
+    # as PyTorch's 65536 of a mean over the 8 samples of a micro-batch
+    assert steps[-1]["loss_scale"] == 65536 / 8 / 2 ** len(skipped), (steps[-1], len(skipped))
 
 
 def check_bits(path):

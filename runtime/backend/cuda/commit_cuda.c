@@ -109,6 +109,7 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
                                         .clip_value = o->clip_value,
                                         .kind = o->kind,
                                         .growth_interval = a->growth_interval,
+                                        .least_scale = a->least_scale,
                                         .step = a->step,
                                         .numbers = a->numbers,
                                         .verdict = (dt_commit_verdict *)verdict};

@@ -89,6 +89,7 @@ typedef struct dt_commit_decide_args {
     int n_starts;
     int64_t starts[DT_COMMIT_STARTS]; // steps at which segments start
     int growth_interval;
+    float least_scale;
     dt_device_step *step;
     dt_step_numbers *numbers; // ring, pinned host memory
     dt_commit_verdict *verdict;
@@ -124,7 +125,8 @@ DT_FN void dt_commit_write_verdict(const dt_commit_decide_args *a, double square
                                  .stop = a->flat[a->stop_at],
                                  .drop = a->flat[a->drop_at],
                                  .clip_norm = a->clip_norm,
-                                 .growth_interval = a->growth_interval};
+                                 .growth_interval = a->growth_interval,
+                                 .least_scale = a->least_scale};
     const int64_t t = s->step + 1 - s->n_skipped;
     dt_commit_verdict v;
     double factor;
