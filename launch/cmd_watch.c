@@ -22,7 +22,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-enum { REFRESH_MS = 1000, VALUE = 10, MOST_METRICS = 6, TEXT = 160 };
+enum { REFRESH_MS = 1000, VALUE = 10, MOST_METRICS = 6, TEXT = 160, LONG_TEXT = 1024 };
 
 typedef struct screen {
     FILE *out;
@@ -36,7 +36,7 @@ typedef struct screen {
 
 // Begins and ends a line; false: the window is full.
 static bool begin_line(screen *s) {
-    s->left = s->columns;
+    s->left = s->live ? s->columns : LONG_TEXT; // in a pipe nothing is cut that says why
     return !s->live || s->line < s->rows - 1;
 }
 static void end_line(screen *s) {
@@ -50,7 +50,7 @@ static void style(screen *s, const char *code) {
 
 // At most `most` columns of text, filled up to them where asked for. What is written in East Asia, and emoji, takes two.
 static void put_text(screen *s, const char *text, int most, bool fill) {
-    char clean[1024];
+    char clean[LONG_TEXT];
     int n = 0;
     if (most > s->left) most = s->left;
     dt_text_clean(clean, sizeof clean, text ? text : "");
@@ -216,7 +216,7 @@ static void draw_ranks(screen *s, const dt_run_log *r) {
 
 static void draw_run(screen *s, const dt_run_log *r) {
     const char *val = dt_split_name(DT_SPLIT_VAL);
-    char state[TEXT];
+    char state[LONG_TEXT];
     const dt_run_state is = dt_run_log_state(r, state, sizeof state);
     int n = 0;
     draw_head(s, r, is, state);

@@ -36,14 +36,16 @@ static int compare_reals(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// The 95th percentile of the last curve, which is the highest of stacked areas.
+// The largest 95th percentile of a curve.
 static double usual_most(const dt_chart *c) {
-    const dt_curve *k = &c->curves[c->n - 1];
-    double *y = dt_xcalloc((size_t)k->n, sizeof *y);
-    for (int i = 0; i < k->n; i++) y[i] = k->points[i].y;
-    qsort(y, (size_t)k->n, sizeof *y, compare_reals);
-    const double most = y[(int)(0.95 * (k->n - 1))];
-    free(y);
+    double most = -INFINITY;
+    for (const dt_curve *k = c->curves; k < c->curves + c->n; k++) {
+        double *y = dt_xcalloc((size_t)k->n, sizeof *y);
+        for (int i = 0; i < k->n; i++) y[i] = k->points[i].y;
+        qsort(y, (size_t)k->n, sizeof *y, compare_reals);
+        most = fmax(most, y[(int)(0.95 * (k->n - 1))]);
+        free(y);
+    }
     return most;
 }
 
@@ -95,7 +97,7 @@ static const char *tick_text(char out[DT_PAGE_NUMBER], double v, double step) {
     const char *unit = size >= 1e9 ? "G" : size >= 1e6 ? "M" : size >= 1e4 ? "k" : "";
     const double by = size >= 1e9 ? 1e9 : size >= 1e6 ? 1e6 : size >= 1e4 ? 1e3 : 1;
     if (size < 1e-12) return strcpy(out, "0");
-    if (size < 1e-3) {
+    if (size < 1e-3 || size >= 1e12) {
         snprintf(out, DT_PAGE_NUMBER, "%.3g", v);
         return out;
     }

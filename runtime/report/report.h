@@ -14,6 +14,8 @@
 
 #include <stdio.h>
 
+enum { DT_REPORT_CURVES = 8 }; // classes with a ROC curve at most, of an evaluation
+
 // Writes the page of the run to `path`. DT_E_STORAGE.
 dt_status dt_report_write(const dt_run_log *r, const char *path);
 // Writes the comparison of n runs to `path`. DT_E_STORAGE.

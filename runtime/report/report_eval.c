@@ -143,13 +143,13 @@ static void write_eval_curves(FILE *out, const json_t *target) {
     const json_t *curves = json_object_get(target, "curves"),
                  *errors = json_object_get(target, "errors");
     if (json_array_size(curves) + json_array_size(errors) == 0) return;
-    const int n = (int)json_array_size(curves), // of two classes there is one curve
-        n_classes =
-            (int)json_object_size(json_object_get(json_object_get(target, "report"), "classes"));
-    if (n > 0 && n < n_classes && n_classes > 2)
+    const int n = (int)json_array_size(curves), n_classes = (int)json_object_size(json_object_get(
+                                                    json_object_get(target, "report"), "classes"));
+    if (n == DT_REPORT_CURVES && n < n_classes)
         dt_page_put(
-            out, "<p class=\"soft\">Curves of $i of $i classes: the first that have samples.</p>\n",
-            n, n_classes);
+            out,
+            "<p class=\"soft\">Curves of the $i of $i classes that have the least recall.</p>\n", n,
+            n_classes);
     fputs("<div class=\"charts\">\n", out);
     for (size_t i = 0; i < json_array_size(curves); i++) {
         const json_t *c = json_array_get(curves, i);

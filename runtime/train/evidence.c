@@ -2,19 +2,13 @@
 #include "train/evidence.h"
 
 #include "base/arena.h"
+#include "report/report.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MOST_CURVES = 8,
-    CURVE_POINTS = 60,
-    MOST_CURVE_OUTS = 32,
-    MOST_ERRORS = 12,
-    N_BINS = 31,
-    MOST_WORST = 24
-};
+enum { CURVE_POINTS = 60, MOST_ERRORS = 12, N_BINS = 31, MOST_WORST = 24 };
 
 // ---- curves ----------------------------------------------------------------------------------------
 
@@ -41,7 +35,7 @@ static void add_point(dt_json *j, double x, double y) {
 static void add_curve(dt_json *j, const scored *s, int64_t n, int64_t n_true, bool roc) {
     int64_t above_true = 0, next = 0;
     dt_json_begin_array(j, roc ? "roc" : "pr");
-    if (roc) add_point(j, 0, 0);
+    add_point(j, 0, roc ? 0 : 1); // as scikit-learn's begin
     for (int64_t i = 0; i < n;) {
         const double score = s[i].score;
         for (; i < n && s[i].score == score; i++) above_true += s[i].truth;
@@ -56,31 +50,61 @@ static void add_curve(dt_json *j, const scored *s, int64_t n, int64_t n_true, bo
     dt_json_end_array(j);
 }
 
+// By row, what the logits of a sample exceed its log-probabilities by; heap. Sigmoids are in the order of the logits.
+static double *log_sums(const dt_eval_table *t) {
+    double *out = dt_xcalloc((size_t)t->n + 1, sizeof *out);
+    for (int64_t i = 0; i < t->n && t->labels; i++) {
+        const float *x = t->logits + i * t->n_out;
+        const double most = (double)x[dt_eval_predicted(t, i, NULL)];
+        double sum = 0;
+        for (int64_t k = 0; k < t->n_out; k++) sum += exp((double)x[k] - most);
+        out[i] = most + log(sum);
+    }
+    return out;
+}
+
+// The classes or labels that can have a curve: at most DT_REPORT_CURVES of them, those of least recall. Of two classes there
+// is one curve.
+static int64_t choose_outs(const dt_eval_table *t, scored *out) {
+    dt_eval_count *counts = dt_eval_counts(t);
+    int64_t n = 0;
+    for (int64_t k = 0; k < t->n_out; k++) {
+        const dt_eval_count *c = &counts[k];
+        if (c->truths == 0 || c->truths == t->n || (t->labels && t->n_out == 2 && k != t->positive))
+            continue;
+        out[n++] = (scored){-(double)c->hits / (double)c->truths, k, false};
+    }
+    free(counts);
+    if (n <= DT_REPORT_CURVES) return n;
+    qsort(out, (size_t)n, sizeof *out, from_highest);
+    return DT_REPORT_CURVES;
+}
+
 static void add_curves(dt_json *j, const dt_eval_table *t, dt_eval_result *names) {
-    if (t->n_out > MOST_CURVE_OUTS) return;
-    double *p = dt_eval_probabilities(t);
+    double *sums = log_sums(t);
+    scored *outs = dt_xcalloc((size_t)t->n_out + 1, sizeof *outs);
     scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
-    const bool two = t->labels && t->n_out == 2;
+    const int64_t n = choose_outs(t, outs);
     dt_json_begin_array(j, "curves");
-    for (int64_t k = 0, n = 0; k < t->n_out && n < MOST_CURVES; k++) {
+    for (int64_t c = 0; c < n; c++) {
+        const int64_t k = outs[c].row;
         int64_t n_true = 0;
-        if (two && k != t->positive) continue;
         for (int64_t i = 0; i < t->n; i++) {
-            s[i] = (scored){p[i * t->n_out + k], i, dt_eval_is_true(t, i, k)};
+            s[i] = (scored){(double)t->logits[i * t->n_out + k] - sums[i], i,
+                            dt_eval_is_true(t, i, k)};
             n_true += s[i].truth;
         }
-        if (n_true == 0 || n_true == t->n) continue;
         qsort(s, (size_t)t->n, sizeof *s, from_highest);
         dt_json_begin_object(j, NULL);
         dt_json_string(j, "name", dt_eval_name(t, k, names));
         add_curve(j, s, t->n, n_true, true);
         add_curve(j, s, t->n, n_true, false);
         dt_json_end_object(j);
-        n++;
     }
     dt_json_end_array(j);
     free(s);
-    free(p);
+    free(outs);
+    free(sums);
 }
 
 static void add_errors(dt_json *j, const dt_eval_table *t, dt_eval_result *names) {

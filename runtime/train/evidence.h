@@ -1,7 +1,7 @@
 // evidence.h: what an evaluation leaves for report.html, in a bounded record beside its metrics.
 //
 // evaluation-<split>.json holds {"schema", "step", "targets": [{"field" where targets are named, "confusion", "report",
-// "curves": ROC and precision over recall of at most 8 classes, "errors": a histogram for each of at most 12 numbers,
+// "curves": ROC and precision over recall of at most 8 classes, those of least recall, "errors": a histogram for each of at most 12 numbers,
 // "wrong": the 24 worst samples with key, truth, prediction, loss and a picture}]}. The newest of each split replaces the
 // one before.
 #ifndef DT_TRAIN_EVIDENCE_H

@@ -97,6 +97,11 @@ const char *dt_eval_name(const dt_eval_table *t, int64_t k, dt_eval_result *out)
 // The probability of a label, and those of n classes at a temperature, from logits.
 double dt_eval_sigmoid(double x);
 void dt_eval_softmax(const float *x, int64_t n, double temperature, double *p);
+// The counts of a class or label.
+typedef struct dt_eval_count {
+    int64_t hits, truths, predictions; // samples: true and predicted; true; predicted
+} dt_eval_count;
+dt_eval_count *dt_eval_counts(const dt_eval_table *t); // (n_out), heap
 // Probabilities (n, n_out), heap: softmax over classes, of labels the sigmoid of each.
 double *dt_eval_probabilities(const dt_eval_table *t);
 dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t); // (n_out), heap

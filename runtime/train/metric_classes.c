@@ -35,12 +35,7 @@ double *dt_eval_probabilities(const dt_eval_table *t) {
     return p;
 }
 
-// The counts of a class or label.
-typedef struct class_count {
-    int64_t hits, truths, predictions; // samples: true and predicted; true; predicted
-} class_count;
-
-static void count_classes(const dt_eval_table *t, class_count *c) {
+static void count_classes(const dt_eval_table *t, dt_eval_count *c) {
     for (int64_t i = 0; i < t->n; i++) {
         int64_t rank, predicted = dt_eval_predicted(t, i, &rank);
         c[t->labels[i]].truths++;
@@ -49,8 +44,8 @@ static void count_classes(const dt_eval_table *t, class_count *c) {
     }
 }
 
-static class_count *count(const dt_eval_table *t) { // (n_out), heap
-    class_count *c = dt_xcalloc((size_t)t->n_out + 1, sizeof *c);
+dt_eval_count *dt_eval_counts(const dt_eval_table *t) {
+    dt_eval_count *c = dt_xcalloc((size_t)t->n_out + 1, sizeof *c);
     if (t->labels) {
         count_classes(t, c);
         return c;
@@ -71,15 +66,15 @@ static class_count *count(const dt_eval_table *t) { // (n_out), heap
 
 // ---- shares of counts ------------------------------------------------------------------------------
 
-static double precision_of(const class_count *c) {
+static double precision_of(const dt_eval_count *c) {
     return c->predictions ? (double)c->hits / (double)c->predictions : 0;
 }
 
-static double recall_of(const class_count *c) {
+static double recall_of(const dt_eval_count *c) {
     return c->truths ? (double)c->hits / (double)c->truths : 0;
 }
 
-static double f1_of(const class_count *c) {
+static double f1_of(const dt_eval_count *c) {
     const int64_t times = c->truths + c->predictions;
     return times ? 2 * (double)c->hits / (double)times : 0;
 }
@@ -87,8 +82,8 @@ static double f1_of(const class_count *c) {
 // The mean over the classes that are true or predicted at all, as scikit-learn takes them, or over those that are true;
 // of labels over all.
 enum { OVER_SEEN, OVER_TRUE };
-static double mean_of(const dt_eval_table *t, const class_count *c, int over,
-                      double (*share)(const class_count *)) {
+static double mean_of(const dt_eval_table *t, const dt_eval_count *c, int over,
+                      double (*share)(const dt_eval_count *)) {
     double sum = 0;
     int64_t n = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
@@ -99,8 +94,8 @@ static double mean_of(const dt_eval_table *t, const class_count *c, int over,
     return n ? sum / (double)n : NAN;
 }
 
-static double weighted_mean_of(const dt_eval_table *t, const class_count *c,
-                               double (*share)(const class_count *)) {
+static double weighted_mean_of(const dt_eval_table *t, const dt_eval_count *c,
+                               double (*share)(const dt_eval_count *)) {
     double sum = 0, weight = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
         sum += (double)c[k].truths * share(&c[k]);
@@ -111,8 +106,8 @@ static double weighted_mean_of(const dt_eval_table *t, const class_count *c,
 
 // The mean under the metric's name, and name.<class> for each class that is true.
 static void add_by_class(const dt_eval_table *t, dt_eval_result *out, const char *metric, int over,
-                         double (*share)(const class_count *)) {
-    class_count *c = count(t);
+                         double (*share)(const dt_eval_count *)) {
+    dt_eval_count *c = dt_eval_counts(t);
     for (int64_t k = 0; k < t->n_out; k++) {
         if (c[k].truths == 0) continue;
         const char *class = dt_eval_name(t, k, out);
@@ -133,19 +128,19 @@ static void report_recall(const dt_eval_table *t, dt_eval_result *out) {
 }
 
 static void report_balanced(const dt_eval_table *t, dt_eval_result *out) {
-    class_count *c = count(t);
+    dt_eval_count *c = dt_eval_counts(t);
     dt_eval_result_add(out, "balanced_accuracy", mean_of(t, c, OVER_TRUE, recall_of));
     free(c);
 }
 
 static void report_macro_f1(const dt_eval_table *t, dt_eval_result *out) {
-    class_count *c = count(t);
+    dt_eval_count *c = dt_eval_counts(t);
     dt_eval_result_add(out, "macro_f1", mean_of(t, c, OVER_SEEN, f1_of));
     free(c);
 }
 
 static void report_weighted_f1(const dt_eval_table *t, dt_eval_result *out) {
-    class_count *c = count(t);
+    dt_eval_count *c = dt_eval_counts(t);
     dt_eval_result_add(out, "weighted_f1", weighted_mean_of(t, c, f1_of));
     free(c);
 }
@@ -176,7 +171,7 @@ static void write_row(dt_json *j, const char *name, double precision, double rec
 }
 
 static void report_all(const dt_eval_table *t, dt_eval_result *out) {
-    class_count *c = count(t);
+    dt_eval_count *c = dt_eval_counts(t);
     dt_json *j = &out->extra;
     int64_t support = 0;
     dt_json_begin_object(j, "report");

@@ -45,7 +45,7 @@ py check_hostile hostile.html
 py write_run runs/ten 100 ten abcdefghij
 py write_ten_curves runs/ten 100
 expect 0 report.html "$dtrain" report runs/ten
-py check_page runs/ten/report.html 'Curves of 8 of 10 classes'
+py check_page runs/ten/report.html 'Curves of the 8 of 10 classes that have the least recall'
 sed -i "s|photos.lmdb|$(printf 'v%.0s' {1..600}).end|" runs/ten/config.yaml
 expect 0 report.html "$dtrain" report runs/ten
 [ "$(grep -c 'vvv.end' runs/ten/report.html)" = 2 ] || fail "a long value is cut"
@@ -70,6 +70,12 @@ printf '%s\n' 'metrics: {listen: "127.0.0.1:9999"}' >>runs/m3/config.yaml
 expect 0 m.html "$dtrain" report runs/m? -o m.html
 py check_page m.html '0.9250 ± 0.0129' 'device.threads' 'metrics.listen'
 py check_absent m.html 'lr=' 'threads=' 'train.optimizer.lr'
+
+# a rate that is far above the others' is in the chart; numbers of any size fit beside an axis
+py write_run runs/a-fast 100 fast cat 10 1 1e30
+sed -i 's/"samples_per_s":3200/"samples_per_s":98000/' runs/a-fast/metrics.jsonl
+expect 0 fast.html "$dtrain" report runs/a-fast runs/m1 -o fast.html
+py check_page fast.html '>80k</text>' '>2e+29</text>'
 
 # -- a sweep's directory: its tables and a run that has not begun are no runs
 mkdir -p sweep/waits

@@ -38,7 +38,7 @@ def check_classes(run):
         assert len({w["key"] for w in e["wrong"]}) > 1 and ", " in e["wrong"][0]["key"]
         assert all(w["image"] in text and w["key"] in text for w in e["wrong"])
         for c in e["curves"]:
-            assert c["roc"][0] == [0, 0] and c["roc"][-1] == [1, 1] and c["pr"][-1][0] == 1
+            assert c["roc"][0] == [0, 0] and c["roc"][-1] == [1, 1] and c["pr"][0] == [0, 1] and c["pr"][-1][0] == 1
             if n <= 60 and f"roc_auc.{c['name']}" in result:
                 assert abs(area(c["roc"]) - result[f"roc_auc.{c['name']}"]) < 1e-3, c
         assert set(e["report"]["classes"]) == set(e["confusion"])
@@ -54,6 +54,21 @@ def make_squares(path):
             pixels[at:at + 12] = b"\xf0" * 12
         samples.append({"bmp": bmp(24, 24, pixels), "where": f"{x} {y}\n"})
     write_tar(path, samples)
+
+
+def make_classes(path, n):
+    draw = random.Random(3)
+    write_tar(path, [{"bmp": bmp(24, 24, bytes((k % 7 * 40 + draw.randrange(9), k // 7 * 40, 99)) * 576), "cls": f"{k}\n"}
+                     for k in range(int(n)) for _ in range(6)])
+
+
+def check_many(run):
+    e, result = evidence(run, "val")
+    recall = {k: c["recall"] for k, c in e["report"]["classes"].items()}
+    drawn = [c["name"] for c in e["curves"]]
+    assert len(drawn) == 8 and max(recall.values()) > 0, recall
+    assert [recall[k] for k in drawn] == sorted(recall.values())[:8], (drawn, recall)
+    assert "Curves of the 8 of 40 classes that have the least recall" in page(run)
 
 
 def check_numbers(run):

@@ -27,3 +27,15 @@ eval: {metrics: [mae]}
 YAML
 train 'metrics.sinks=[jsonl,report]'
 py check_numbers "$work/runs/numbers"
+
+# of many classes the curves are those of the worst
+py make_classes "$work/set.tar" 40
+new_config classes <<YAML
+    image: {kind: image, source: bmp, channels: 3, size: [24, 24]}
+    label: {kind: class, source: cls, classes: 40}
+  split: {unit: record, stratify: label, val: 0.5, test: 0}
+model: {name: resnet, depth: 10, width: 4}
+train: {max_steps: 12, epochs: 9, global_batch: 16, micro_batch: 16, precision: fp32, optimizer: {lr: 0.01}}
+YAML
+train 'metrics.sinks=[jsonl,report]'
+py check_many "$work/runs/classes"

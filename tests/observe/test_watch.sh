@@ -28,8 +28,12 @@ py follow "$dtrain" runs/photos
 py write_hostile_run runs/hostile
 "$dtrain" watch runs/hostile runs/photos >plain.txt
 ! grep -q $'[\x1b\x07\r]' plain.txt || fail "a sequence reaches the terminal"
-[ "$(wc -L <plain.txt)" -le 110 ] || fail "lines of $(wc -L <plain.txt) columns"
+[ "$(wc -L <plain.txt)" -le 1100 ] || fail "lines of $(wc -L <plain.txt) columns"
 expect 2 'is no run with a metrics.jsonl' "$dtrain" watch nowhere
 expect 0 'step 50 of 50' "$dtrain" watch runs/hostile plain.txt
+why="$(printf 'w%.0s' {1..300}) try a lower rate"
+echo '{"kind":"end","step":400,"status":6,"message":"'"$why"'"}' >>runs/old/metrics.jsonl
+rm runs/old/result.json
+"$dtrain" watch runs/old | grep -qF "$why" || fail "what a failure advises is cut"
 py write_run runs/long 100000 long cat 10000
 py check_memory "$dtrain" watch runs/long
