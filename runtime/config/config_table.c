@@ -273,8 +273,19 @@ bool config_is_instead(const char *range, const char *text) {
 
 // -- the nearest -----------------------------------------------------------------------------
 const char *config_nearest_word(dt_arena *a, const char *words, const char *text) {
+    static const char *const FOREIGN_WORDS[][2] = {
+#define FOREIGN(name, here)
+#define FOREIGN_WORD(name, here) {#name, #here},
+#include "foreign_keys.def"
+#undef FOREIGN
+#undef FOREIGN_WORD
+    };
     const char *best = NULL;
     int least = DT_TEXT_FAR;
+    for (size_t i = 0; i < sizeof FOREIGN_WORDS / sizeof *FOREIGN_WORDS; i++)
+        if (strcasecmp(FOREIGN_WORDS[i][0], text) == 0 &&
+            dt_word_index(words, FOREIGN_WORDS[i][1]) >= 0)
+            return FOREIGN_WORDS[i][1];
     for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|') {
         int d = dt_text_closeness(p, strcspn(p, "|"), text);
         if (d < least) least = d, best = p;
@@ -306,8 +317,10 @@ static const char *comma_separated(dt_arena *a, const char *words) {
 static const char *foreign_key(const char *name) {
     static const char *const KEYS[][2] = {
 #define FOREIGN(name, here) {#name, here},
+#define FOREIGN_WORD(name, here)
 #include "foreign_keys.def"
 #undef FOREIGN
+#undef FOREIGN_WORD
     };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         if (strcasecmp(KEYS[i][0], name) == 0) return KEYS[i][1];
