@@ -183,16 +183,17 @@ static dt_status run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
     return DT_OK;
 }
 
-static dt_status show_table(sweep *s) {
+static dt_status show_table(sweep *s, bool halves) {
     int n_missing = 0;
     for (int r = 0; r < s->n_runs; r++) {
-        sweep_run *run = &s->runs[r];
         sweep_read_result(s, r);
-        if (sweep_has_result(run)) run->phase = SWEEP_ENDED;
-        n_missing += run->phase != SWEEP_ENDED;
+        if (sweep_has_result(&s->runs[r])) s->runs[r].phase = SWEEP_ENDED;
+        n_missing += !sweep_has_result(&s->runs[r]);
     }
+    for (int r = 0; r < s->n_runs && halves && n_missing < s->n_runs; r++)
+        s->runs[r].dropped = !sweep_has_result(&s->runs[r]); // or it waits until others are dropped
     DT_TRY(sweep_write_table(s, stdout));
-    if (n_missing == 0) return DT_OK;
+    if (n_missing == 0 || (halves && n_missing < s->n_runs)) return DT_OK;
     return dt_fail(DT_E_CKPT, "%s: %d of %d runs have no result", s->dir, n_missing, s->n_runs);
 }
 
@@ -220,7 +221,7 @@ static dt_status sweep_config(sweep *s, const launch_words *w) {
     if (w->options[EARLY_STOP]) DT_TRY(sweep_check_halving(s));
     DT_TRY(sweep_read(s, w));
     DT_TRY(dt_io_mkdir_all(s->dir));
-    if (w->options[TABLE]) return show_table(s);
+    if (w->options[TABLE]) return show_table(s, w->options[EARLY_STOP]);
     char *lock = dt_xprintf("%s/sweep.lock", s->dir);
     dt_status st = dt_io_open_update(&s->lock_fd, lock);
     free(lock);

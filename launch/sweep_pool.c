@@ -266,7 +266,9 @@ dt_status sweep_pool(sweep *s, launch_jobs *jobs) {
         if (st != DT_OK || !s->runs[r].pooled) continue;
         char *run = json_dumps(s->runs[r].pooled, JSON_COMPACT);
         dt_json_begin_object(&j, NULL);
-        dt_json_string(&j, "run", s->runs[r].name);
+        char *path = table_path(s, r, n > 1);
+        dt_json_string(&j, "predictions", dt_path_base(path));
+        free(path);
         dt_json_raw(&j, "pooled", run);
         dt_json_end_object(&j);
         dt_json_newline(&j);

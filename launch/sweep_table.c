@@ -361,7 +361,10 @@ static void print_text(const table *t, const int *order, FILE *out) {
         for (size_t m = 0; pooled && m < sizeof POOLED / sizeof *POOLED; m++)
             fprintf(out, "pooled.%s %.4g  ", dt_metric_name(POOLED[m]),
                     json_number_value(json_object_get(pooled, dt_metric_name(POOLED[m]))));
-        fprintf(out, "(%d of %d runs)\n", t->n_results[row], n_runs);
+        if (s->runs[t->rows[row]].dropped)
+            fprintf(out, "(dropped)\n");
+        else
+            fprintf(out, "(%d of %d runs)\n", t->n_results[row], n_runs);
     }
 }
 

@@ -16,8 +16,8 @@ def check_pooled(sweep, table):
     pooled = [json.loads(line) for line in open(sweep + "/pooled.json")]
     assert len(pooled) == 2
     for line in pooled:
-        lr = line["run"].split("lr=")[1]
-        rows = list(csv.DictReader(open(f"{sweep}/predictions,lr={lr}.csv")))
+        lr = line["predictions"].split("lr=")[1].removesuffix(".csv")
+        rows = list(csv.DictReader(open(f"{sweep}/{line['predictions']}")))
         p = line["pooled"]
         assert p["samples"] == len(rows) and len({(r["key"], r.get("key2")) for r in rows}) == len(rows)
         assert {r["fold"] for r in rows} == {"0", "1", "2"}
@@ -57,4 +57,4 @@ def check_halving(sweep, table):
     assert {run for run in losses if len(losses[run]) >= 3} == set(first), losses
     assert len(losses[min(first, key=lambda run: losses[run][2])]) == 9, losses
     lines = open(table).read().splitlines()
-    assert len(lines) == 9 and lines[0].endswith("(1 of 1 runs)") and all(l.endswith("(0 of 1 runs)") for l in lines[1:]), lines
+    assert len(lines) == 9 and lines[0].endswith("(1 of 1 runs)") and all(l.endswith("(dropped)") for l in lines[1:]), lines

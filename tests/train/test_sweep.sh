@@ -137,6 +137,8 @@ wait $pid || code=$?
 sweep "${halve[@]}" >"$work/table" || fail "halving: exit $?"
 py check_halving "$work/runs/h" "$work/table" || fail "halving: $(cat "$work/table")"
 sweep "${halve[@]}" --jobs 2 | cmp - "$work/table" || fail "halving again"
+[ "$(grep -c "(dropped)$" "$work/table")" = 8 ] || fail "what was dropped: $(cat "$work/table")"
+sweep "${halve[@]}" --table | cmp - "$work/table" || fail "the table of a halving"
 best=$(awk -F, 'NR == 2 {print $1}' "$work/runs/h/sweep.csv")
 train_alone=(run.name=alone 'eval.every=1 epoch' train.max_steps=null train.epochs=9 "train.optimizer.lr=$best")
 "$DTRAIN" "$config" run.dir="$work/runs" "${train_alone[@]}" >/dev/null 2>>"$work/log" || fail "alone"
