@@ -6,6 +6,7 @@
 #include "base/arena.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static dt_status body(const dt_trainer_args *a, void *ctx) {
     return dt_trainer_init(a);
@@ -14,6 +15,11 @@ static dt_status body(const dt_trainer_args *a, void *ctx) {
 static dt_status run(const launch_words *w) {
     dt_config *c = NULL;
     DT_TRY(launch_expect_words(w, "init", 2, 1000, "CONFIG.yaml RUN [key=value …]"));
+    if (strchr(w->words[1], '='))
+        return dt_fail(DT_E_USAGE,
+                       "dtrain init CONFIG.yaml RUN [key=value …]: '%s' stands where RUN, the new "
+                       "run's directory, belongs",
+                       w->words[1]);
     const char **words = dt_xcalloc((size_t)w->n_words, sizeof *words);
     launch_words config = {.words = words};
     for (int i = 0; i < w->n_words; i++)

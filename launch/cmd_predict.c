@@ -96,6 +96,9 @@ static bool is_run(const char *path) {
 static dt_status load_all(job *j, const launch_words *w, int n_paths) {
     const bool own = j->of_part && n_paths > 0 && is_run(w->words[n_paths - 1]);
     const int n_runs = own ? n_paths : n_paths - 1;
+    if (n_runs < 1 && n_paths > 0 && j->of_part)
+        return dt_fail(DT_E_USAGE, "%s: no run, which is a directory with a config.yaml",
+                       w->words[0]);
     if (n_runs < 1)
         return dt_fail(DT_E_USAGE, "dtrain predict wants a run, or several, and a data set (or "
                                    "--split of the run's own); see dtrain predict --help");

@@ -347,6 +347,9 @@ static dt_status show_config(const dt_config *c, const launch_words *w, const ch
     if (st == DT_OK && s.table.path)
         st = draw(&s, data, c, (dt_split)split, false, &place, s.n / 2);
     if (st == DT_OK) st = draw(&s, data, c, (dt_split)split, true, &place, s.n);
+    if (st == DT_OK && place == 0)
+        st = dt_fail(DT_E_USAGE, "%s has no row for a sample of the %s part", s.table.path,
+                     dt_split_name(split));
     if (st == DT_OK) st = save(&s, out);
     free(s.pixels);
     if (s.table.path) dt_table_fini(&s.table);

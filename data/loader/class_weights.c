@@ -59,18 +59,17 @@ static dt_status balance_labels(const dt_data *d, const dt_config *c, const char
 // ---- a target --------------------------------------------------------------------------------------
 static dt_status take_list(const dt_config *c, const char *key, const dt_cnode *list, int n,
                            const char *what, float *weights) {
-    if ((int)dt_cnode_size(list) != n)
-        return dt_config_fail(c, key, "%s has %zu numbers; there are %d %s", key,
-                              dt_cnode_size(list), n, what);
-    for (int k = 0; k < n; k++) {
+    const int n_given = (int)dt_cnode_size(list);
+    for (int k = 0; k < n_given; k++) {
         const dt_cnode *item = dt_cnode_item(list, (size_t)k);
         double v;
         if (!dt_cnode_real(item, &v) || !(v > 0 && v <= 1e9))
-            return dt_fail(DT_E_USAGE, "%s: %s: '%s' is no number above 0", dt_cnode_where(item),
-                           key, dt_cnode_str(item));
-        weights[k] = (float)v;
+            return dt_fail(DT_E_USAGE, "%s: %s: '%s' is neither balanced nor a number above 0",
+                           dt_cnode_where(item), key, dt_cnode_str(item));
+        if (k < n) weights[k] = (float)v;
     }
-    return DT_OK;
+    if (n_given == n) return DT_OK;
+    return dt_config_fail(c, key, "%s has %d numbers; there are %d %s", key, n_given, n, what);
 }
 
 // by_class, positives: values of the target's keys `prefix`class_weights and `prefix`pos_weight, or NULL. several: targets.

@@ -58,6 +58,7 @@ if have_mpi; then
 fi
 
 refused 'has 2 numbers; there are 3 classes' 'train.class_weights=[1, 2]'
-refused "'-1' is no number above 0" 'train.class_weights=[1, 2, -1]'
+refused "'balancd' is neither balanced" train.class_weights=balancd
+refused "'-1' is neither balanced nor a number above 0" 'train.class_weights=[1, 2, -1]'
 refused 'train.clip_norm is given, too' train.clip_norm=1 train.clip_agc=0.01
 echo passed

@@ -49,6 +49,7 @@ cut -d, -f1 "$work/list.csv" | tr '\n' ' ' | grep -qx "key new/07 new/05 new/02 
 predict one.csv names "$work/new/02.bmp" --top 1
 [ "$(sed 's/^new.//' "$work/list.csv" | sed -n 4p)" = "$(sed -n 2p "$work/one.csv")" ] || fail "one picture: $(cat "$work/one.csv")"
 exits 3 '' "$DTRAIN" predict "$work/runs/names" "$work/new" data.on_error=fail
+exits 2 'runs/nosuch: no run' "$DTRAIN" predict "$work/runs/nosuch" --split test
 
 # the same bytes however it is computed
 predict again names "$work/hard.tar" device.threads=2 device.replicas=2

@@ -31,6 +31,8 @@ exits 0 '' "$DTRAIN" predict "$work/runs/vit.timm" "$work/set.tar" -o "$work/p.c
 train run.name=vit.timm run.seed=7 model.init="$work/vit.timm.safetensors"
 grep -q 'resuming at step 0 of 1' "$work/log" || fail "training does not go on from step 0"
 
+exits 2 "'run.name=vit2' stands where RUN" "$DTRAIN" init "$config" run.name=vit2
+[ ! -e run.name=vit2 ] || fail "a key became a folder"
 exits 2 'has checkpoints already' "$DTRAIN" init "$config" "$work/runs/vit"
 exits 0 '' "$DTRAIN" init "$config" "$work/runs/se" model.name=resnet model.depth=10 model.width=8 model.se=true model.patch= model.dim= model.heads= model.blocks=
 exits 2 'torchvision has no network such as' "$DTRAIN" export "$work/runs/se" "$work/x.safetensors" --names torchvision

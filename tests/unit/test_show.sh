@@ -44,6 +44,9 @@ part=(--split val data.split.val=0.5)
 awk -F'\t' 'BEGIN { print "key,path,label,label.probability" } { sub("label=", "", $3); print $2 ",x," (NR == 3 ? ($3 == "a" ? "b" : "a") : $3) ",0.9" }' all.txt >predicted.csv
 "$dtrain" data show p.yaml hits.png "${part[@]}" --n 4 --predicted predicted.csv >hits.txt 2>err.txt || fail "$(cat err.txt)"
 wrong=$(sed -n 3p all.txt | cut -f2)
+sed 's/^[^,]*,/x,/; 1s/.*/key,path,label,label.probability/' predicted.csv >others.csv
+if "$dtrain" data show p.yaml none.png "${part[@]}" --predicted others.csv 2>err.txt; then fail "no prediction is shown"; fi
+grep -q "others.csv has no row for a sample of the" err.txt || fail "no predictions: $(cat err.txt)"
 [ "$(wc -l <hits.txt)" = 4 ] && head -n 1 hits.txt | grep -q "	$wrong	label=[ab]	predicted=[ab]$" || fail "predictions: $(cat hits.txt)"
 awk -F'\t' '{ sub("label=", "", $3); sub("predicted=", "", $4); wrong += $3 != $4 } END { exit wrong != 1 }' hits.txt || fail "predictions: $(cat hits.txt)"
 [ "$(cut -f2 hits.txt | sort -u | wc -l)" = 4 ] || fail "a sample twice: $(cat hits.txt)"
