@@ -1,7 +1,8 @@
 // test_ops_normed_cuda.c: under fp16 a batch norm with ReLU may leave its work to the one convolution behind it, and
 // that convolution's dgrad may begin the batch norm's backward pass. Tests which batch norms do and which do not (two
 // readers, a residual, a pool, no ReLU). The curve is, up to rounding, that of the CPU and that of the same network
-// without this. The bits repeat, captured or not. What nobody reads is not written, so activations take less memory.
+// without this. The bits repeat, captured or not,
+// recomputed or not. What nobody reads is not written, so activations take less memory.
 // With DTRAIN_TEST_DEVICE=real the curves are the GPU's.
 #include "backend/cuda/cuda_desc.h"
 #include "base/io.h"
@@ -50,6 +51,8 @@ static void answer_for(const bench *b) {
     }
 }
 
+static bool again; // the graph recomputes what it can
+
 static dt_status create_device(bench *b, const setting *s) {
     const dt_backend_opts opts = {.threads = 1,
                                   .deterministic = true,
@@ -90,6 +93,10 @@ static dt_status bench_graph(dt_graph **out, const dt_model_args *args, dt_dtype
     DT_TRY(dt_pass_amp(g, low));
     DT_TRY(dt_pass_fuse_gelu(g));
     DT_TRY(dt_pass_fuse_norm_add(g));
+    if (again) {
+        DT_TRY(dt_pass_recompute(g, &(dt_recompute_opts){.limit = 0}));
+        assert_true(g->recompute.bytes_after < g->recompute.bytes_before);
+    }
     return dt_pass_dead_code(g);
 }
 
@@ -214,6 +221,20 @@ TEST(test_curves) {
     drop(&forward);
     drop(&apart);
     drop(&cpu);
+}
+
+// Copies that are computed again are decided as their originals: the same bits.
+TEST(test_recomputed) {
+    const setting s = {.low = DT_F16, .scaled = true, .scale = 256, .n_steps = 2};
+    for (answers = LEAVE; answers <= KEEP; answers++) {
+        outcome plain = train(&s);
+        again = true;
+        outcome recomputed = train(&s);
+        again = false;
+        assert_same(&plain, &recomputed);
+        drop(&plain);
+        drop(&recomputed);
+    }
 }
 
 // The first micro-batch's gradient, of the loss (heap).

@@ -87,15 +87,33 @@ static bool is_output(const dt_graph *g, dt_value v) {
     return false;
 }
 
+// What reads a value is asked of the graph without the nodes that are computed again (passes/recompute.c), so that a copy
+// has the engines, and the bits, of the node itself.
+static bool counts(const dt_node *n) {
+    return !n->dead && (n->backward || n->forward == DT_NONE);
+}
+static const dt_node *original_node(const dt_graph *g, const dt_node *n) {
+    return n->backward ? n : dt_graph_origin(g, n);
+}
+static dt_value original(const dt_graph *g, dt_value v) {
+    if (v == DT_NONE || g->values[v].producer == DT_NONE) return v;
+    const dt_node *n = &g->nodes[g->values[v].producer], *from = original_node(g, n);
+    for (int k = 0; k < n->n_out; k++)
+        if (n->out[k] == v) return from->out[k];
+    return v;
+}
+
 // Returns whether all readers of y want its sums: training batch norms, in fp16. For bf16 all engines that make sums are
-// compiled at run time, and those add with float atomics (cuda_dnn.c). The sums of squares follow k sums directly, and cuDNN learns from them that all tensors are 16-byte aligned.
+// compiled at run time, and those add with float atomics (cuda_dnn.c). The sums of squares follow k sums directly, and
+// cuDNN learns from them that all tensors are 16-byte aligned.
 static bool wants_sums(const dt_graph *g, const dt_node *n, const dt_dnn_desc *d) {
     if (d->type != DT_F16 || d->bias || d->act != DT_ACTIVATION_none || d->k % 4) return false;
     int n_forward = 0;
+    n = original_node(g, n);
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];
-        for (int k = 0; !r->dead && k < r->n_in; k++) {
-            if (r->in[k] != n->out[0]) continue;
+        for (int k = 0; counts(r) && k < r->n_in; k++) {
+            if (original(g, r->in[k]) != n->out[0]) continue;
             if (r->op != DT_OP_batch_norm || k != 0 || !r->attrs.batch_norm.training) return false;
             n_forward += !r->backward;
         }
@@ -179,7 +197,7 @@ int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands dema
 static bool norms_alone(const dt_graph *g, const dt_node *bn) {
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];
-        if (r != bn && !r->dead && !r->backward && r->op == DT_OP_batch_norm &&
+        if (r != bn && counts(r) && !r->backward && r->op == DT_OP_batch_norm &&
             r->in[0] == bn->in[0])
             return false;
     }
@@ -192,15 +210,15 @@ static const dt_node *only_reader(const dt_graph *g, const dt_node *bn) {
     const dt_node *reader = NULL;
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];
-        for (int k = 0; !r->dead && k < r->n_in; k++) {
-            if (r->in[k] != bn->out[0]) continue;
-            if (r->backward && &g->nodes[r->forward] == bn) {
+        for (int k = 0; counts(r) && k < r->n_in; k++) {
+            if (original(g, r->in[k]) != bn->out[0]) continue;
+            if (r->backward && dt_graph_origin(g, r) == bn) {
                 if (r->in[2] == DT_NONE) return NULL;
             } else if (r->op != DT_OP_conv2d || k != 0 || (reader && !r->backward)) {
                 return NULL;
             } else if (!r->backward) {
                 reader = r;
-            } else if (&g->nodes[r->forward] != reader) {
+            } else if (dt_graph_origin(g, r) != reader) {
                 return NULL;
             }
         }
@@ -215,7 +233,7 @@ static bool goes_back(const dt_graph *g, const dt_node *bn, dt_value dx) {
         const dt_node *r = &g->nodes[i];
         for (int k = 0; !r->dead && k < r->n_in; k++) {
             if (r->in[k] != dx) continue;
-            if (!r->backward || &g->nodes[r->forward] != bn || k != r->n_fwd_in + r->n_fwd_out)
+            if (!r->backward || dt_graph_origin(g, r) != bn || k != r->n_fwd_in + r->n_fwd_out)
                 return false;
             n++;
         }
@@ -225,6 +243,7 @@ static bool goes_back(const dt_graph *g, const dt_node *bn, dt_value dx) {
 
 bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
                        dt_cuda_normed *out) {
+    bn = original_node(g, bn);
     const dt_attrs *a = &bn->attrs;
     dt_dnn_desc d[DT_NODE_DESCS];
     *out = (dt_cuda_normed){0};
@@ -240,7 +259,7 @@ bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands dem
     out->forward.normed = true;
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];
-        if (r->dead || !r->backward || &g->nodes[r->forward] != reader) continue;
+        if (r->dead || !r->backward || dt_graph_origin(g, r) != reader) continue;
         const int n = dt_cuda_node_descs(g, r, demands, d);
         for (int k = 0; k < n; k++) {
             if (d[k].kind == DT_DNN_CONV_WGRAD) {
