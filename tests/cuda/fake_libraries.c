@@ -31,13 +31,13 @@ static int add_plan(machine *m, const fake_plan *f, void **out, size_t *workspac
     return 0;
 }
 
-static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, int n_ptr,
+static int run_plan(machine *m, work_kind kind, void *plan_, bool add, void *const *ptr, int n_ptr,
                     void *workspace, void *st) {
     plan *p = plan_;
     if (!p->alive) return FAKE_INVALID;
     const bool captured = st && ((stream *)st)->captured;
-    if (captured && !p->ran) fake_breach("a plan runs for the first time in a capture");
-    p->ran |= !captured;
+    if (captured && !p->ran[add]) fake_breach("a plan runs for the first time in a capture");
+    p->ran[add] |= !captured;
     const size_t need = workspace_of(p->f.choice);
     const fake_block *w = need ? fake_memory_find(&m->memory, workspace, need) : NULL;
     if (need && (!w || w->pinned))
@@ -45,6 +45,7 @@ static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, i
     if (need && (uintptr_t)workspace % 256) // required by cublasLtMatmul
         fake_breach("a plan's workspace is not 256-byte aligned");
     work item = {.kind = kind, .plan = p->f};
+    item.plan.add = add;
     for (int i = 0; i < n_ptr; i++) {
         const fake_block *b = ptr[i] ? fake_memory_find(&m->memory, ptr[i], 1) : NULL;
         if (ptr[i] && (!b || b->pinned)) fake_breach("tensor %d of a plan is not on the device", i);
@@ -80,7 +81,8 @@ static bool is_refusal(dt_cuda_api *a, int error) {
 static int dnn_run(dt_cuda_api *a, void *p, void *const *ptr, void *workspace, void *st) {
     const int e = fake_note(of(a), "dnn_run", fake_dnn_name(&((plan *)p)->f), 0, st);
     return e ? e
-             : run_plan(of(a), W_DNN, p, ptr, dt_dnn_pointers(&((plan *)p)->f.dnn), workspace, st);
+             : run_plan(of(a), W_DNN, p, false, ptr, dt_dnn_pointers(&((plan *)p)->f.dnn),
+                        workspace, st);
 }
 static int plan_destroy(machine *m, plan *p, const char *call) {
     const int e = fake_note(m, call, "", 0, NULL);
@@ -122,14 +124,14 @@ static int gemm_choices(dt_cuda_api *a, const dt_gemm_desc *d, int *n) {
     *n = !plain && getenv("FAKE_CUDA_NO_EPILOGUE") ? 0 : N_CHOICES;
     return fake_note(of(a), "gemm_choices", "", 0, NULL);
 }
-static int gemm_run(dt_cuda_api *a, void *p, const void *A, const void *B, void *D, void *bias,
-                    void *aux, void *workspace, void *st) {
+static int gemm_run(dt_cuda_api *a, void *p, const void *A, const void *B, void *D, bool add,
+                    void *bias, void *aux, void *workspace, void *st) {
     const dt_gemm_epilogue epilogue = ((plan *)p)->f.gemm.epilogue;
     const int e = fake_note(of(a), "gemm_run", fake_gemm_name(epilogue), 0, st);
     void *const ptr[] = {(void *)A, (void *)B, D, bias, aux};
     if (dt_gemm_has_bias(epilogue) != (bias != NULL) || dt_gemm_has_aux(epilogue) != (aux != NULL))
         return FAKE_INVALID;
-    return e ? e : run_plan(of(a), W_GEMM, p, ptr, 5, workspace, st);
+    return e ? e : run_plan(of(a), W_GEMM, p, add, ptr, 5, workspace, st);
 }
 static int gemm_destroy(dt_cuda_api *a, void *p) {
     return plan_destroy(of(a), p, "gemm_destroy");

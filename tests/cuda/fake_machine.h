@@ -74,7 +74,7 @@ struct event {
 
 typedef struct plan {
     fake_plan f;
-    bool alive, ran; // ran: uncaptured, so that its kernels are loaded
+    bool alive, ran[2]; // ran: uncaptured, so that its kernels are loaded; [1]: those that add
     struct plan *next;
 } plan;
 

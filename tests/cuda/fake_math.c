@@ -282,7 +282,7 @@ static float epilogue(const dt_gemm_desc *g, float x, int64_t j, int64_t at, voi
     }
 }
 
-static void gemm_one(const dt_gemm_desc *g, int64_t batch, void *const *ptr, float *row) {
+static void gemm_one(const dt_gemm_desc *g, bool add, int64_t batch, void *const *ptr, float *row) {
     const int64_t a0 = batch * g->stride_a, b0 = batch * g->stride_b, d0 = batch * g->stride_d;
     float *b = dt_xcalloc((size_t)(g->k * g->n) + 1, sizeof *b);
     for (int64_t k = 0; k < g->k; k++)
@@ -302,7 +302,7 @@ static void gemm_one(const dt_gemm_desc *g, int64_t batch, void *const *ptr, flo
         for (int64_t j = 0; j < g->n; j++) {
             float x = g->alpha * row[j];
             const int64_t at = d0 + i * g->ldd + j;
-            if (g->beta != 0) x += g->beta * dt_get(ptr[2], g->out_type, at);
+            if (add) x += dt_get(ptr[2], g->out_type, at);
             dt_put(ptr[2], g->out_type, at, epilogue(g, x, j, at, ptr));
         }
     }
@@ -312,6 +312,6 @@ static void gemm_one(const dt_gemm_desc *g, int64_t batch, void *const *ptr, flo
 void fake_gemm_run(const fake_plan *p, void *const *ptr) {
     float *row = dt_xcalloc((size_t)p->gemm.n + 1, sizeof *row);
     for (int64_t i = 0; i < (p->gemm.batch ? p->gemm.batch : 1); i++)
-        gemm_one(&p->gemm, i, ptr, row);
+        gemm_one(&p->gemm, p->add, i, ptr, row);
     free(row);
 }

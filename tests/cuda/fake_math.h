@@ -9,6 +9,7 @@ typedef struct fake_plan {
     dt_dnn_desc dnn;
     dt_gemm_desc gemm;
     int choice;
+    bool add; // of a run
 } fake_plan;
 
 const char *fake_dnn_name(const fake_plan *p);

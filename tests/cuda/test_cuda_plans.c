@@ -56,32 +56,6 @@ TEST_WITH(test_nothing_is_timed_where_that_is_wanted, make_folder, remove_folder
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
-// In any order, whatever was given, and timed once.
-TEST(test_a_product_that_adds_has_the_engine_of_the_other) {
-    rig r = begin("m", NULL);
-    const dt_cuda_plan *plan = NULL, *adds = NULL;
-    dt_gemm_desc d = matmul;
-    char text[DT_DESC_TEXT], line[DT_DESC_TEXT + 8];
-    d.epilogue = DT_GEMM_NONE;
-    d.beta = 1.0f;
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &d, &adds), DT_OK);
-    const int timed = fake_cuda_count(r.api, "event_ms");
-    assert_true(timed > 0 && adds->choice == 1);
-    d.beta = 0.0f;
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &d, &plan), DT_OK);
-    assert_true(plan != adds && plan->choice == 1);
-    assert_int_equal(fake_cuda_count(r.api, "event_ms"), timed);
-    start_again(&r, NULL);
-    snprintf(line, sizeof line, "2\t%s\n", dt_gemm_desc_print(&d, text));
-    assert_int_equal(dt_cuda_plans_take(r.p, line), 1);
-    d.beta = 1.0f;
-    snprintf(line, sizeof line, "0\t%s\n", dt_gemm_desc_print(&d, text));
-    assert_int_equal(dt_cuda_plans_take(r.p, line), 1);
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &d, &adds), DT_OK);
-    assert_int_equal(adds->choice, 2);
-    end(&r);
-}
-
 TEST(test_given_choices_are_obeyed) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;

@@ -76,7 +76,7 @@ static void capture_what_never_ran(void) {
     b->alloc(b, &x, 64, "test");
     if (api->gemm_plan(api, &d, 0, &plan, &bytes)) _exit(0);
     b->device->capture_begin(b, b->device->stream);
-    api->gemm_run(api, plan, x, x, x, NULL, NULL, NULL, b->device->stream);
+    api->gemm_run(api, plan, x, x, x, false, NULL, NULL, NULL, b->device->stream);
 }
 
 TEST(test_strict) {

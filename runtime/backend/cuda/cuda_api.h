@@ -75,8 +75,9 @@ enum { DT_DNN_POINTERS = 13 };
 int dt_dnn_pointers(const dt_dnn_desc *d); // how many pointers a run takes
 
 // ---- cuBLASLt ---------------------------------------------------------------------------------------
-// Row-major d (m,n) = epilogue(alpha * op(a) op(b) + beta * d), batched, with strides in elements. GELU is the tanh
-// form. aux is (m,n) and has d's type and leading dimension.
+// Row-major d (m,n) = epilogue(alpha * op(a) op(b)), batched, with strides in elements. GELU is the tanh form. aux is
+// (m,n) and has d's type and leading dimension. A run may add to d instead; it has the algorithm of one that overwrites,
+// so a gradient added to another has the bits of two gradients that are added afterwards.
 typedef enum dt_gemm_epilogue {
     DT_GEMM_NONE,
     DT_GEMM_BIAS, // + bias (n)
@@ -98,7 +99,7 @@ typedef struct dt_gemm_desc {
     dt_dtype type, out_type; // of a and b; of d
     dt_dtype bias_type;
     dt_gemm_epilogue epilogue;
-    float alpha, beta;
+    float alpha;
     bool tf32, deterministic;
     int align; // of a, b and d, in bytes; 0: DT_GEMM_ALIGN
 } dt_gemm_desc;
@@ -187,9 +188,9 @@ struct dt_cuda_api {
     int (*gemm_plan)(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **plan,
                      size_t *workspace_bytes);
     int (*gemm_choices)(dt_cuda_api *a, const dt_gemm_desc *d, int *n);
-    // bias and aux: NULL where the epilogue has none
-    int (*gemm_run)(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, void *bias,
-                    void *aux, void *workspace, void *stream);
+    // add: to d. bias and aux: NULL where the epilogue has none.
+    int (*gemm_run)(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, bool add,
+                    void *bias, void *aux, void *workspace, void *stream);
     int (*gemm_destroy)(dt_cuda_api *a, void *plan);
 };
 

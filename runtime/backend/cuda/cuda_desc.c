@@ -65,12 +65,12 @@ const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf) {
     if (d->align && d->align != DT_GEMM_ALIGN) snprintf(align, sizeof align, " align %d", d->align);
     snprintf(buf, DT_DESC_TEXT,
              "gemm %s->%s %lldx%lldx%lld batch %lld ld %lld,%lld,%lld stride %lld,%lld,%lld%s%s "
-             "alpha %.9g beta %.9g%s%s%s%s%s%s",
+             "alpha %.9g%s%s%s%s%s%s",
              dt_dtype_name(d->type), dt_dtype_name(d->out_type), (long long)d->m, (long long)d->n,
              (long long)d->k, (long long)d->batch, (long long)d->lda, (long long)d->ldb,
              (long long)d->ldd, (long long)d->stride_a, (long long)d->stride_b,
              (long long)d->stride_d, d->trans_a ? " ta" : "", d->trans_b ? " tb" : "",
-             (double)d->alpha, (double)d->beta, epilogue[d->epilogue], bias ? " " : "",
+             (double)d->alpha, epilogue[d->epilogue], bias ? " " : "",
              bias ? dt_dtype_name(d->bias_type) : "", d->deterministic ? " deterministic" : "",
              d->tf32 ? " tf32" : "", align);
     return buf;

@@ -43,7 +43,7 @@ struct dt_cublas_plan {
     gemm_parts parts;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
-    float alpha, beta;
+    float alpha;
     bool bias, aux;
 };
 
@@ -253,7 +253,6 @@ int dt_cublas_plan_create(dt_cublas *c, const dt_gemm_desc *d, int choice, dt_cu
     p->algorithm = l->result[choice].algo;
     p->workspace_bytes = *workspace_bytes = l->result[choice].workspaceSize;
     p->alpha = d->alpha;
-    p->beta = d->beta;
     p->bias = dt_gemm_has_bias(d->epilogue);
     p->aux = dt_gemm_has_aux(d->epilogue);
     *out = p;
@@ -266,13 +265,14 @@ void dt_cublas_plan_destroy(dt_cublas_plan *p) {
     free(p);
 }
 
-int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D,
+int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D, bool add,
                   void *bias, void *aux, void *workspace, void *stream) {
+    const float beta = add;
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
     if (p->bias) s = SET(MatmulDesc, p->parts.op, MATMUL_DESC_BIAS_POINTER, bias);
     if (!s && p->aux) s = SET(MatmulDesc, p->parts.op, MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     if (s) return code_of(s);
     return code_of(cublasLtMatmul(c->handle, p->parts.op, &p->alpha, B, p->parts.a, A, p->parts.b,
-                                  &p->beta, D, p->parts.d, D, p->parts.d, &p->algorithm, workspace,
+                                  &beta, D, p->parts.d, D, p->parts.d, &p->algorithm, workspace,
                                   p->workspace_bytes, (cudaStream_t)stream));
 }

@@ -163,7 +163,7 @@ static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
         dt_warn("engine %d, chosen before for %s, is not there: choosing again", e->choice,
                 e->text);
     }
-    if (c->plan && c->bytes > p->most_workspace && !e->obeyed && !e->follows) {
+    if (c->plan && c->bytes > p->most_workspace && !e->obeyed) {
         drop(p, k->gemm, c->plan);
         c->plan = NULL;
         e->chosen = false;
@@ -453,31 +453,15 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
     return DT_OK;
 }
 
-static dt_status plan_matmul(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
+dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     char text[DT_DESC_TEXT];
     const dt_plan_kind k = {.gemm = true, .mul = d};
     return plan_of(p, &k, dt_gemm_desc_print(d, text), out);
 }
 
-// A matmul that accumulates uses the algorithm of the one that overwrites. A gradient added to another then has the
-// same bits as two gradients that are added afterwards.
-dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
-    char text[DT_DESC_TEXT];
-    dt_gemm_desc plain = *d;
-    plain.beta = 0.0f;
-    DT_TRY(plan_matmul(p, &plain, out));
-    if (!*out || d->beta == 0.0f) return DT_OK;
-    plan_entry *e = dt_plan_entry(p, dt_gemm_desc_print(d, text));
-    if (!e->plan.plan) {
-        e->choice = (*out)->choice;
-        e->chosen = e->follows = true;
-    }
-    return plan_matmul(p, d, out);
-}
-
 // ---- a bound on workspace --------------------------------------------------------------------------
 static bool exceeds(const plan_entry *e, size_t workspace_bytes) {
-    return e->plan.plan && e->plan.workspace_bytes > workspace_bytes && !e->given && !e->follows;
+    return e->plan.plan && e->plan.workspace_bytes > workspace_bytes && !e->given;
 }
 
 // A description that was not asked for yet keeps its choice if it is within the bound, but goes into the bound's file
@@ -489,12 +473,11 @@ int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes) {
     for (const plan_entry *e = p->entries; e; e = e->next) n += exceeds(e, workspace_bytes);
     for (plan_entry *e = p->entries; e; e = e->next) {
         const bool large = exceeds(e, workspace_bytes);
-        if (large || (n && e->follows && !e->given)) {
+        if (large) {
             drop(p, e->gemm, e->plan.plan);
             e->plan = (dt_cuda_plan){0};
-            e->settled = false;
+            e->settled = e->chosen = false;
         }
-        if (large) e->chosen = false;
         if (!e->settled || e->given) e->file_choice = DT_PLAN_NOT_FILED;
         if (e->settled) continue;
         e->obeyed = e->given;

@@ -48,9 +48,9 @@ CALL(gemm_choices, blas, dt_cublas_choices(blas, d, n), const dt_gemm_desc *d, i
 CALL(gemm_plan, blas,
      dt_cublas_plan_create(blas, d, choice, (dt_cublas_plan **)plan, workspace_bytes),
      const dt_gemm_desc *d, int choice, void **plan, size_t *workspace_bytes)
-static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, void *bias,
-                    void *aux, void *workspace, void *stream) {
-    return dt_cublas_run(blas, plan, A, B, D, bias, aux, workspace, stream);
+static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, bool add,
+                    void *bias, void *aux, void *workspace, void *stream) {
+    return dt_cublas_run(blas, plan, A, B, D, add, bias, aux, workspace, stream);
 }
 static int gemm_destroy(dt_cuda_api *a, void *plan) {
     dt_cublas_plan_destroy(plan);

@@ -15,7 +15,7 @@
 #include "graph/activation_words.h"
 
 typedef struct linear_state {
-    const dt_cuda_plan *forward, *data, *weights, *weights_add;
+    const dt_cuda_plan *forward, *data, *weights;
     const dt_cuda_pack *pack, *bias_pack;
     int64_t rows, n_in, n_out;
     bool has_bias, masked, gelu;
@@ -106,7 +106,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
     void *before = s->node->n_out > 1 ? r->out[1] : NULL; // the input of the GELU
     void *y = st->gelu_tanh && before ? before : r->out[0];
-    dt_cuda_run_gemm(s, st->forward, r->in[0], w, y, st->gelu ? NULL : bias,
+    dt_cuda_run_gemm(s, st->forward, r->in[0], w, y, false, st->gelu ? NULL : bias,
                      st->gelu_tanh ? NULL : before, r);
     dt_cuda *c = dt_cuda_of(s);
     const int64_t n = st->rows * st->n_out;
@@ -127,14 +127,6 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
 const dt_kernel dt_cuda_linear = {prepare, run, dt_cuda_destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
-static dt_status plan_weights(dt_kernel_instance *s, linear_state *st, dt_gemm_desc d,
-                              dt_gemm_epilogue epilogue) {
-    d.epilogue = epilogue;
-    DT_TRY(try_plan(s, &d, &st->weights));
-    d.beta = 1.0f;
-    return try_plan(s, &d, &st->weights_add);
-}
-
 static dt_status plan_backward(dt_kernel_instance *s, linear_state *st, dt_dtype type) {
     const dt_node *n = s->node;
     if (n->out[0] != DT_NONE) {
@@ -152,11 +144,11 @@ static dt_status plan_backward(dt_kernel_instance *s, linear_state *st, dt_dtype
         d.trans_a = true;
         d.lda = st->n_out;
         d.out_type = d.bias_type = DT_F32;
-        if (st->has_bias) DT_TRY(plan_weights(s, st, d, DT_GEMM_BGRAD));
-        st->bias_beside = st->weights && st->weights_add;
-        if (!st->bias_beside) DT_TRY(plan_weights(s, st, d, DT_GEMM_NONE));
-        if (!st->weights || !st->weights_add)
-            return dt_cuda_fail(s, "cuBLASLt has no matmul for it");
+        d.epilogue = DT_GEMM_BGRAD;
+        if (st->has_bias) DT_TRY(try_plan(s, &d, &st->weights));
+        st->bias_beside = st->weights != NULL;
+        d.epilogue = DT_GEMM_NONE;
+        if (!st->weights) DT_TRY(plan(s, &d, &st->weights));
     }
     return DT_OK;
 }
@@ -203,8 +195,8 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const bool add_bias = r->accumulate >> 2 & 1;
     if (st->weights) {
         float *db = add_bias ? (float *)((char *)r->scratch + st->at_db) : r->out[2];
-        dt_cuda_run_gemm(s, r->accumulate >> 1 & 1 ? st->weights_add : st->weights, dy, r->in[0],
-                         r->out[1], st->bias_beside ? db : NULL, NULL, r);
+        dt_cuda_run_gemm(s, st->weights, dy, r->in[0], r->out[1], r->accumulate >> 1 & 1,
+                         st->bias_beside ? db : NULL, NULL, r);
         if (st->bias_beside && add_bias)
             dt_cuda_flat_add(s->backend, r->out[2], db, st->n_out, r->stream);
     }
@@ -213,7 +205,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
                             (char *)r->scratch + st->at_db, r->stream);
     if (!st->data) return;
     const void *z = s->node->attrs.linear.dgelu ? r->in[s->node->n_in - 1] : NULL;
-    dt_cuda_run_gemm(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], NULL,
+    dt_cuda_run_gemm(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], false, NULL,
                      st->slope_behind ? NULL : (void *)z, r);
     if (st->slope_behind) {
         const dt_map_args a = {

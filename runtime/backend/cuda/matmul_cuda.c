@@ -41,7 +41,7 @@ static dt_status prepare(dt_kernel_instance *s) {
 }
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {
-    dt_cuda_run_gemm(s, s->state, r->in[0], r->in[1], r->out[0], NULL, NULL, r);
+    dt_cuda_run_gemm(s, s->state, r->in[0], r->in[1], r->out[0], false, NULL, NULL, r);
 }
 
 const dt_kernel dt_cuda_matmul = {prepare, run, NULL};

@@ -85,7 +85,7 @@ void dt_plan_bench_close(dt_plan_bench *b) {
 static int run(const dt_plan_bench *b, void *plan, int at) {
     const dt_plan_kind *k = b->kind;
     if (!plan) return b->api->zero(b->api, b->ptr[at], b->n_bytes[at], b->stream);
-    return k->gemm ? b->api->gemm_run(b->api, plan, b->ptr[0], b->ptr[1], b->ptr[2],
+    return k->gemm ? b->api->gemm_run(b->api, plan, b->ptr[0], b->ptr[1], b->ptr[2], false,
                                       dt_gemm_has_bias(k->mul->epilogue) ? b->ptr[3] : NULL,
                                       dt_gemm_has_aux(k->mul->epilogue) ? b->ptr[4] : NULL,
                                       b->workspace, b->stream)

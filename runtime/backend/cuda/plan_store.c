@@ -63,7 +63,7 @@ void dt_plan_entries_free(dt_cuda_plans *p) {
 }
 
 void dt_plan_store_note(dt_cuda_plans *p, plan_entry *e) {
-    if (e->given || e->follows || !e->chosen || e->file_choice == e->choice) return;
+    if (e->given || !e->chosen || e->file_choice == e->choice) return;
     e->file_choice = e->choice;
     p->engines_dirty = true;
 }

@@ -38,7 +38,6 @@ typedef struct plan_entry {
     bool filed;        // comes from the file, which also has other networks' choices
     bool given;        // given by a checkpoint or rank 0
     bool obeyed;       // whatever its workspace: given, or chosen under this bound before
-    bool follows;      // a matmul that accumulates: uses another one's choice
     bool beyond;       // the bound excluded an engine
     int file_choice;   // what this bound's file says
     bool settled;      // was asked for and answered

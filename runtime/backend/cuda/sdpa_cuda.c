@@ -193,7 +193,7 @@ static char *part_at(const sdpa_state *st, const void *const *tensors, int i, ba
 static void run_matmul(const dt_kernel_instance *s, const dt_run *r, sdpa_matmul which,
                        const void *a, const void *b, void *d) {
     const sdpa_state *st = s->state;
-    if (st->matmul[which]) dt_cuda_run_gemm(s, st->matmul[which], a, b, d, NULL, NULL, r);
+    if (st->matmul[which]) dt_cuda_run_gemm(s, st->matmul[which], a, b, d, false, NULL, NULL, r);
 }
 
 static dt_softmax_args rows_of(const sdpa_state *st) {

@@ -173,9 +173,11 @@ void dt_cuda_run_dnn(const dt_kernel_instance *s, const dt_cuda_plan *p, void *c
 }
 
 void dt_cuda_run_gemm(const dt_kernel_instance *s, const dt_cuda_plan *p, const void *a,
-                      const void *b, void *d, const void *bias, void *aux, const dt_run *r) {
+                      const void *b, void *d, bool add, const void *bias, void *aux,
+                      const dt_run *r) {
     dt_cuda *c = dt_cuda_of(s);
     dt_cuda_check(
-        c, c->api->gemm_run(c->api, p->plan, a, b, d, (void *)bias, aux, r->scratch, r->stream),
+        c,
+        c->api->gemm_run(c->api, p->plan, a, b, d, add, (void *)bias, aux, r->scratch, r->stream),
         "running a matmul");
 }

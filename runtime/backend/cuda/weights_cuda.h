@@ -32,7 +32,8 @@ void dt_cuda_sum_columns(dt_cuda *c, const void *x, dt_dtype type, int64_t n_row
 void dt_cuda_run_dnn(const dt_kernel_instance *s, const dt_cuda_plan *p, void *const *ptr,
                      const dt_run *r);
 void dt_cuda_run_gemm(const dt_kernel_instance *s, const dt_cuda_plan *p, const void *a,
-                      const void *b, void *d, const void *bias, void *aux, const dt_run *r);
+                      const void *b, void *d, bool add, const void *bias, void *aux,
+                      const dt_run *r);
 
 static inline size_t dt_cuda_align(size_t n) {
     return (n + 255) / 256 * 256;
