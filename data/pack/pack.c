@@ -154,6 +154,9 @@ static void say_list(const packing *p) {
     if (p->raw.unfit.n)
         dt_warn("%s: %zu files whose names do not fit the pattern were left out: %s", p->o->source,
                 p->raw.unfit.n, p->raw.unfit.text);
+    if (p->raw.bad_rows.n)
+        dt_warn("%s: %zu rows were left out: %s", p->o->source, p->raw.bad_rows.n,
+                p->raw.bad_rows.text);
     if (j->on) say_join(p, j);
 }
 

@@ -276,7 +276,7 @@ dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set,
     dt_arena_init(&out->arena);
     out->source = dt_arena_strdup(&out->arena, source);
     if (!o) o = &DEFAULTS;
-    dt_raw_found f = {.raw = out, .keep_empty = o->keep_empty};
+    dt_raw_found f = {.raw = out, .keep_empty = o->keep_empty, .skip_bad = o->skip_bad};
     dt_status st = make_list(&f, source, set, o, &table);
     free(f.list_row);
     dt_table_fini(&table);

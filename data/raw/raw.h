@@ -82,8 +82,10 @@ typedef struct dt_raw {
     size_t n_incomplete; // --group: records with fewer files than n_parts, which the fullest has
     uint32_t n_parts;
     const char *first_incomplete;
-    dt_examples unfit;     // files whose names do not fit the pattern, left out
-    int n_classes;         // class by folder, else 0
+    dt_examples unfit; // files whose names do not fit the pattern, left out
+    dt_examples
+        bad_rows;  // of a list or a table of numbers: those without a file or a number, left out
+    int n_classes; // class by folder, else 0
     bool by_known_pattern; // names fit a pattern that nobody gave
     dt_raw_column columns[DT_MAX_COLUMNS];
     int n_columns;
@@ -109,7 +111,8 @@ typedef struct dt_raw_opts { // see dt_pack_opts
     const char *join_on;
     bool join_strict; // a file without row, or a row without file, is DT_E_DATA
     dt_join_duplicates join_duplicates;
-    // Rows that cannot be joined and files whose names do not fit the pattern are left out and counted, else DT_E_DATA.
+    // Rows that cannot be joined, or lack their file or a number, and files whose names do not fit the pattern are left
+    // out and counted, else DT_E_DATA.
     // Of two rows for one file the first is taken then, unless join_duplicates says which.
     bool skip_bad;
     const char *columns; // columns made of others, "NAME=EXPRESSION", a line each
@@ -157,7 +160,7 @@ dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c
 // ---- for the files that make the list --------------------------------------------------------------
 typedef struct dt_raw_found {
     dt_raw *raw;
-    bool keep_empty;
+    bool keep_empty, skip_bad;
     size_t n_strip;              // bytes of names: the folders that all files share
     const struct dt_table *list; // of a list file: its table, and the column with paths
     int list_column;

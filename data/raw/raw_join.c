@@ -173,6 +173,7 @@ static dt_status find_key(const dt_raw *r, const char *on, const dt_table *t, in
 static dt_status join_by_row(dt_raw *r, const char *path) {
     dt_table t;
     DT_TRY(dt_raw_read_numbers(&t, path));
+    DT_TRY(dt_table_check(&t));
     uint32_t *table_row = dt_xcalloc(r->n_rows + 1, sizeof *table_row);
     dt_status st = DT_OK;
     if (t.n_rows != r->n)

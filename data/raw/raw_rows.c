@@ -71,6 +71,7 @@ dt_status dt_raw_read_numbers(dt_table *t, const char *path) {
     DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
     if (!is_there) return dt_fail(DT_E_USAGE, "%s: no such table", path);
     DT_TRY(dt_io_read_file(&text, &n, path, MAX_BYTES, DT_E_DATA));
+    if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) memmove(text, text + 3, (n -= 3) + 1);
     size_t n_line = strcspn(text, "\r\n");
     char separator = memchr(text, ',', n_line)    ? ','
                      : memchr(text, ';', n_line)  ? ';'
@@ -85,7 +86,6 @@ dt_status dt_raw_read_numbers(dt_table *t, const char *path) {
     char *all = dt_xrealloc(names, n_names + n + 1);
     memcpy(all + n_names, text, n);
     dt_status st = dt_table_parse_csv(t, path, all, n_names + n, separator);
-    if (st == DT_OK) st = dt_table_check(t);
     for (size_t i = 0; st == DT_OK && n_names > 0 && i < t->n_rows; i++) t->line[i]--;
     free(all);
     free(text);
@@ -107,38 +107,63 @@ static dt_status check_names(const dt_table *t, const char *metadata) {
     return st;
 }
 
-// The numbers of all rows, and what is left of the table: its metadata.
-static dt_status take_numbers(dt_raw_found *f, dt_table *t, const char *metadata) {
-    dt_raw *r = f->raw;
-    size_t n_meta = 0, n_all = t->n_columns;
-    bool *is_meta = dt_xcalloc(n_all + 1, sizeof *is_meta);
-    for (size_t k = 0; k < n_all; k++)
-        n_meta += is_meta[k] = dt_raw_is_listed(metadata, t->column[k]);
-    r->row_length = n_all - n_meta;
+// Whether --rows names the column, or it is one of numbers, or has neither name nor value, as a comma at the end of lines
+// makes one.
+typedef enum role { META, NUMBER, EMPTY } role;
+static role role_of(const dt_table *t, size_t column, const char *metadata) {
+    char unnamed[32];
+    if (dt_raw_is_listed(metadata, t->column[column])) return META;
+    snprintf(unnamed, sizeof unnamed, "column%zu", column + 1);
+    if (strcmp(t->column[column], unnamed) != 0) return NUMBER;
+    for (size_t i = 0; i < t->n_rows; i++)
+        if (t->cell[i * t->n_columns + column]) return NUMBER;
+    return EMPTY;
+}
+
+// The numbers of all rows, and what is left of the table: its metadata. Rows that lack a number are left out.
+static dt_status take_numbers(dt_raw *r, dt_table *t, const char *metadata, bool skip_bad) {
+    size_t n_meta = 0, n_all = t->n_columns, n = 0, odd = n_all;
+    role *roles = dt_xcalloc(n_all + 1, sizeof *roles);
+    r->bad_rows = t->odd;
+    for (size_t k = 0; k < n_all; k++) {
+        roles[k] = role_of(t, k, metadata);
+        n_meta += roles[k] == META;
+        r->row_length += roles[k] == NUMBER;
+    }
     r->numbers = dt_xcalloc(t->n_rows * r->row_length + 1, sizeof *r->numbers);
+    for (size_t i = 0; i < t->n_rows; i++) {
+        const char **cell = &t->cell[i * n_all], **meta = &t->cell[n * n_meta];
+        float *to = &r->numbers[n * r->row_length];
+        size_t bad = n_all;
+        for (size_t k = 0; k < n_all; k++)
+            if (roles[k] == META)
+                *meta++ = cell[k];
+            else if (roles[k] == NUMBER && !parse_number(cell[k], to++) && bad == n_all)
+                bad = k;
+        t->line[n] = t->line[i];
+        n += bad == n_all;
+        if (bad == n_all) continue;
+        dt_examples_add(&r->bad_rows, "line %u column '%s' '%s'", t->line[i], t->column[bad],
+                        cell[bad] ? cell[bad] : "");
+        odd = odd == n_all ? bad : odd;
+    }
     dt_status st =
         r->row_length ? DT_OK : dt_fail(DT_E_USAGE, "--rows %s: leaves no numbers", metadata);
-    for (size_t i = 0; i < t->n_rows && st == DT_OK; i++) {
-        const char **cell = &t->cell[i * n_all], **meta = &t->cell[i * n_meta];
-        float *to = &r->numbers[i * r->row_length];
-        for (size_t k = 0, m = 0; k < n_all && st == DT_OK; k++)
-            if (is_meta[k])
-                meta[m++] = cell[k];
-            else if (!parse_number(cell[k], to++))
-                st = dt_fail(DT_E_DATA,
-                             "%s:%u: column '%s' is '%s' and no number; name columns that are not "
-                             "of the vector: --rows %s%s%s",
-                             t->path, t->line[i], t->column[k], cell[k] ? cell[k] : "",
-                             strcmp(metadata, "-") == 0 ? "" : metadata,
-                             strcmp(metadata, "-") == 0 ? "" : ",", t->column[k]);
-    }
+    const bool none = strcmp(metadata, "-") == 0;
+    if (st == DT_OK && odd < n_all && !skip_bad)
+        st = dt_fail(DT_E_DATA,
+                     "%s: %zu rows have a value that is no number: %s; name columns that are not "
+                     "of the vector: --rows %s%s%s; --on-error skip leaves out such rows",
+                     t->path, r->bad_rows.n, r->bad_rows.text, none ? "" : metadata,
+                     none ? "" : ",", t->column[odd]);
     for (size_t k = 0, m = 0; k < n_all; k++) {
-        if (!is_meta[k]) continue;
+        if (roles[k] != META) continue;
         t->column[m] = t->column[k];
         t->kind[m++] = t->kind[k];
     }
     t->n_columns = n_meta;
-    free(is_meta);
+    t->n_rows = n;
+    free(roles);
     return st;
 }
 
@@ -149,7 +174,8 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
     r->root = r->source;
     DT_TRY(dt_raw_read_numbers(t, path));
     DT_TRY(check_names(t, metadata));
-    DT_TRY(take_numbers(f, t, metadata));
+    if (!f->skip_bad) DT_TRY(dt_table_check(t));
+    DT_TRY(take_numbers(r, t, metadata, f->skip_bad));
     stat(path, &s);
     f->list = t;
     f->list_column = -1;

@@ -138,6 +138,10 @@ static void stat_some(void *arg, int worker) {
             if (is_nowhere(err) && r->kind == DT_RAW_FOLDER &&
                 fstatat(r->root_fd, item->name, &s, AT_SYMLINK_NOFOLLOW) == 0)
                 err = S_ISLNK(s.st_mode) ? 0 : err;
+            if (is_nowhere(err) && r->kind == DT_RAW_LIST) {
+                item->row = UINT32_MAX;
+                continue;
+            }
             if (err) {
                 atomic_store(&j->failed, i);
                 atomic_store(&j->error, err);
@@ -149,7 +153,7 @@ static void stat_some(void *arg, int worker) {
         }
 }
 
-// What is not a file, or a link that leads nowhere, gets row UINT32_MAX.
+// What is not a file, a link that leads nowhere and a missing file of a list get row UINT32_MAX.
 static dt_status stat_all(dt_raw *r) {
     stat_job j = {.raw = r};
     int n = dt_usable_cores();
@@ -313,10 +317,7 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     f->list_column = path_column(t);
     for (size_t i = 0; i < t->n_rows; i++) {
         const char *name = t->cell[i * t->n_columns + (size_t)f->list_column];
-        if (!name)
-            return dt_fail(DT_E_DATA, "%s:%u: no path in column '%s'", path, t->line[i],
-                           t->column[f->list_column]);
-        dt_raw_add(f, dt_arena_strdup(&r->arena, name), 0, 0, 0);
+        dt_raw_add(f, dt_arena_strdup(&r->arena, name ? name : ""), 0, 0, 0);
     }
     dt_status st = stat_all(r);
     if (st != DT_OK) return dt_fail_context(st, "%s: column '%s'", path, t->column[f->list_column]);
@@ -325,8 +326,10 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
         const char *dot = strrchr(dt_path_base(item->name), '.');
-        if (item->row == UINT32_MAX)
-            return dt_fail(DT_E_DATA, "%s:%u: %s is no file", path, t->line[i], item->name);
+        if (item->row == UINT32_MAX) {
+            dt_examples_add(&r->bad_rows, "line %u '%s'", t->line[i], item->name);
+            continue;
+        }
         if (leaves_out_empty(f, item)) continue;
         const dt_kind *unread = dt_kind_unread(item->name);
         if (!dot) DT_TRY(sniff_item(r, item, NULL, &item->ext, &unread));
@@ -344,5 +347,9 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
         n++;
     }
     r->n = n;
-    return DT_OK;
+    if (r->bad_rows.n == 0 || f->skip_bad) return DT_OK;
+    return dt_fail(DT_E_DATA,
+                   "%s: column '%s': %zu rows name no file: %s; dtrain pack --on-error skip leaves "
+                   "them out",
+                   path, t->column[f->list_column], r->bad_rows.n, r->bad_rows.text);
 }

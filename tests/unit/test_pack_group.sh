@@ -54,11 +54,19 @@ expect 0 "packed 3 records" "$dtrain" pack iris.csv rows.tar --rows species
 tar xf rows.tar && [ "$(tail -c 12 0000000.npy | od -An -tf4 | tr -s ' ')" = " 1.5 2 -0.03" ] ||
     fail "values: $(tail -c 12 0000000.npy | od -An -tf4)"
 [ "$(head -c 6 0000000.npy | tail -c 5)" = NUMPY ] || fail "no NPY"
-expect 3 "iris.csv:2: column 'species' is 'setosa' and no number; name columns that are not of the vector: --rows species" \
+expect 3 "iris.csv: 3 rows have a value that is no number: line 2 column 'species' 'setosa', line 3 column 'species' 'virginica, wild', line 4 column 'species' 'setosa'; name columns that are not of the vector: --rows species; --on-error skip" \
     "$dtrain" pack iris.csv x.tar --rows -
 expect 2 "--rows kind: iris.csv has no column 'kind'" "$dtrain" pack iris.csv x.tar --rows kind
 printf 'a,b\n1,\n' >hole.csv
-expect 3 "hole.csv:2: column 'b' is ''" "$dtrain" pack hole.csv x.tar --rows -
+expect 3 "hole.csv: 1 rows have a value that is no number: line 2 column 'b' ''" "$dtrain" pack hole.csv x.tar --rows -
+# as tables are: a mark of UTF-8, a comma at the end of lines, a missing number, a row that is shorter
+printf '\xef\xbb\xbf1,2,u,\r\n3,NA,v,\r\n5,6,u,\r\n7,8\r\n' >marked.csv
+sed 's/1,2,u,/a,b,y,/' marked.csv >named.csv
+expect 0 "named.csv: 2 rows were left out: line 4 has 2, line 2 column 'b' 'NA'" "$dtrain" pack named.csv n.lmdb --rows y --on-error skip
+"$dtrain" data ls n.lmdb >ls.txt
+[ "$(cat ls.txt)" = $'0000000\tjson:9\tnpy:136\ty=u' ] || fail "rows that were left out: $(cat ls.txt)"
+printf '\xef\xbb\xbf1,2\n3,4\n' >marked.csv
+expect 0 "packed 2 records" "$dtrain" pack marked.csv m.lmdb --rows -
 
 # -- without names, separated by blanks, labels in a second file (UCI HAR, UCR)
 printf '  1.0  2.5e+00 -3\n 4 5 6\r\n7 8 9  \n10 11 12\n' >X_train.txt

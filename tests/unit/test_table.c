@@ -366,8 +366,13 @@ TEST(a_list_names_files_and_says_what_they_are) {
     assert_int_equal(r.n_classes, 2); // as in a folder
     dt_raw_fini(&r);
     write_text("files/list.txt", "p/a.npy\np/missing.npy\n");
-    must_fail(DT_E_DATA, "p/missing.npy",
+    must_fail(DT_E_DATA, "column 'path': 1 rows name no file: line 2 'p/missing.npy'",
               dt_raw_list(&r, fixture_path("files/list.txt"), NULL, NULL));
+    dt_raw_opts o = {.skip_bad = true};
+    must(dt_raw_list(&r, fixture_path("files/list.txt"), NULL, &o));
+    assert_int_equal(r.n, 1);
+    assert_int_equal(r.bad_rows.n, 1);
+    dt_raw_fini(&r);
 }
 
 TEST(what_is_data_is_told_by_name_or_bytes) {
