@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "config/field_words.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,6 +299,41 @@ dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_fi
 }
 
 // ---- normalize: auto -------------------------------------------------------------------------------
+// The numbers of a member are read once. What cannot be read is left out: data.on_error says what becomes of it when it
+// is drawn.
+static void measure_member(dt_data *d, int field, const uint32_t *records, uint32_t n) {
+    dt_field_info *info = &d->fields.info[field];
+    const int64_t n_each = dt_shape_elements(&info->sample_shape);
+    double mean[DT_MAX_NORMALIZE] = {0}, squares[DT_MAX_NORMALIZE] = {0}; // Welford's
+    float x[DT_MAX_NORMALIZE];
+    dt_buffer bytes = {0}, scratch = {0};
+    uint32_t n_read = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const int64_t m = dt_field_member(&d->fields.f[field], d->reader->catalog, records[i]);
+        dt_span span;
+        dt_status st = dt_reader_read(d->reader, records[i], (uint32_t)m, false, &bytes, &span);
+        if (st == DT_OK) st = dt_decode_numbers(span, n_each, x, &scratch);
+        for (int64_t k = 0; k < n_each && st == DT_OK; k++)
+            if (!isfinite(x[k])) st = DT_E_DATA;
+        if (st != DT_OK) {
+            dt_error_clear();
+            continue;
+        }
+        n_read++;
+        for (int64_t k = 0; k < n_each; k++) {
+            const double from = x[k] - mean[k];
+            mean[k] += from / n_read;
+            squares[k] += from * (x[k] - mean[k]);
+        }
+    }
+    for (int64_t k = 0; k < n_each && n_read > 0; k++) {
+        info->mean[k] = (float)mean[k];
+        info->std[k] = squares[k] > 0 ? (float)sqrt(squares[k] / n_read) : 1;
+    }
+    dt_buffer_fini(&bytes);
+    dt_buffer_fini(&scratch);
+}
+
 // The training part's numbers; those of a pair lie in one of its records.
 static void measure_numbers(dt_data *d) {
     const dt_view *v = &d->view;
@@ -305,11 +341,15 @@ static void measure_numbers(dt_data *d) {
     uint32_t *records = dt_xcalloc((size_t)n + 1, sizeof *records);
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
-        if (f->n_numbers == 0 || f->absent) continue;
+        const bool reads = f->n_numbers == 0 && d->fields.info[i].normalize_auto;
+        if (f->absent || (f->n_numbers == 0 && !reads)) continue;
         for (uint32_t k = 0; k < n; k++)
             records[k] = v->record[(size_t)d->splits.sample[DT_SPLIT_TRAIN][k] * (size_t)v->width +
                                    (size_t)f->part];
-        dt_fields_measure(&d->fields, i, d->reader->catalog, records, n);
+        if (reads)
+            measure_member(d, i, records, n);
+        else
+            dt_fields_measure(&d->fields, i, d->reader->catalog, records, n);
     }
     free(records);
 }

@@ -157,13 +157,13 @@ static dt_status read_normalize(resolver *r, int channels) {
     const dt_cnode *n = r->k.f->normalize;
     if (!n) return DT_OK;
     if (dt_cnode_kind(n) != DT_C_MAP) {
-        if (r->f->n_numbers > 0 && r->f->n_numbers <= DT_MAX_NORMALIZE) {
-            r->info->normalize_auto = true;
-            return DT_OK;
-        }
+        const bool numbers = r->f->kind == DT_FIELD_real || r->f->kind == DT_FIELD_vector;
         const char *key = dt_key_of(&r->k, "normalize");
+        r->info->normalize_auto =
+            numbers && dt_shape_elements(&r->info->sample_shape) <= DT_MAX_NORMALIZE;
+        if (r->info->normalize_auto) return DT_OK;
         return dt_config_fail(r->k.c, key,
-                              "%s: auto is for numbers from at most %d columns; here expected "
+                              "%s: auto is for numbers, at most %d in a vector; here expected "
                               "{mean: [...], std: [...]}",
                               key, DT_MAX_NORMALIZE);
     }

@@ -35,6 +35,9 @@ py check_moments "$work/runs/auto" "$work/set.tar" "$DTRAIN" || fail "normalize:
 moments=$(py moments "$work/runs/auto/config.yaml")
 train train.max_steps=12 run.name=given "data.fields.where={kind: vector, source: [x, y], normalize: $moments}"
 [ "$(hash "$work/runs/auto")" = "$(hash "$work/runs/given")" ] || fail "normalize: auto and its answer train differently"
+train train.max_steps=12 run.name=auto_member 'data.fields.where={kind: vector, size: 2, normalize: auto}'
+py check_moments "$work/runs/auto_member" "$work/set.tar" "$DTRAIN" || fail "normalize: auto of a member"
+[ "$(hash "$work/runs/auto")" = "$(hash "$work/runs/auto_member")" ] || fail "normalize: auto of a member trains differently"
 exits 0 "finished" "$DTRAIN" "$work/runs/auto"
 exits 0 '' "$DTRAIN" eval "$work/runs/auto"
 exits 0 "add  normalize: auto" "$DTRAIN" "$config" run.name=far train.max_steps=1 'data.fields.where={kind: vector, source: [x, y], normalize: null}'
