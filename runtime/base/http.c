@@ -74,7 +74,8 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         const double spent_s = dt_clock_s() - begin;
         const double pause = a.n_got > had ? 0 : pause_s(n);
         const double wait_s = a.retry_after_s > pause ? a.retry_after_s : pause;
-        if ((!answered && !a.again) || spent_s + wait_s > limit_s || (r->stop && *r->stop)) {
+        if ((!answered && !a.again) || r->once || spent_s + wait_s > limit_s ||
+            (r->stop && *r->stop)) {
             dt_http_reply_fini(out);
             return dt_fail(a.again || answered ? DT_E_STORAGE : DT_E_DATA,
                            "%s: %s (%d attempt%s in %.1f s)", r->url, a.cause, n, n == 1 ? "" : "s",

@@ -288,6 +288,8 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
         curl_easy_setopt(c, CURLOPT_RANGE, range);
     }
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    // on a connection that ends, libcurl sends a request again by itself, unless the connection is new
+    curl_easy_setopt(c, CURLOPT_FRESH_CONNECT, (long)r->once);
     if (r->stop) {
         curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, should_stop);
         curl_easy_setopt(c, CURLOPT_XFERINFODATA, r);

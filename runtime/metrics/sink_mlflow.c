@@ -63,9 +63,11 @@ typedef struct mlflow {
     char *authorization;      // a header, or NULL
     char *user;               // NAME:PASSWORD, or NULL
     char *experiment_id, *run_id, *artifacts;
+    char *create_id; // a tag of the run, from when it was first asked for
     place at;
-    int64_t kept;             // bytes of metrics.jsonl that earlier attempts wrote
-    bool has_asked;           // in this attempt, how far the server is
+    int64_t
+        kept; // bytes of metrics.jsonl that earlier attempts wrote; when the server was asked: all
+    bool has_asked;           // how far the server is
     bool has_params, has_end; // the server has the params; it knows that the run is finished
     double again_s, pause_s;  // after a failure: the time of the next attempt, the pause before it
     bool away, gave_up;
@@ -87,6 +89,7 @@ typedef struct mlflow {
 static void note_failure(mlflow *s, const char *what) {
     s->pause_s = s->pause_s < 1 ? 2 : s->pause_s < 60 ? 2 * s->pause_s : 60;
     s->again_s = dt_clock_s() + s->pause_s;
+    s->has_asked = false; // the server may have taken what it has not answered
     if (!s->away)
         dt_warn("MLflow: %s; training goes on, and what is missing there is sent later", what);
     s->away = true;
@@ -117,6 +120,7 @@ static answer ask(mlflow *s, const char *method, const char *path, const json_t 
                                .body = text,
                                .n_body = text ? strlen(text) : 0,
                                .max_body = 1 << 20,
+                               .once = body,
                                .limit_s = ANSWER_S,
                                .stop = &s->late};
     answer a = DONE;
@@ -155,11 +159,12 @@ static void set_text(char **to, const char *text) {
 }
 
 static void save_state(const mlflow *s) {
-    json_t *j = json_pack(
-        "{s:s?, s:s?, s:s?, s:I, s:I, s:I, s:I, s:b, s:b}", "experiment_id", s->experiment_id,
-        "run_id", s->run_id, "artifact_uri", s->artifacts, "sent", (json_int_t)s->at.sent, "n_more",
-        (json_int_t)s->at.n_more, "last_step", (json_int_t)s->at.last_step, "last_val",
-        (json_int_t)s->at.last_val, "params", s->has_params, "finished", s->has_end);
+    json_t *j =
+        json_pack("{s:s?, s:s?, s:s?, s:s?, s:I, s:I, s:I, s:I, s:b, s:b}", "experiment_id",
+                  s->experiment_id, "create_id", s->create_id, "run_id", s->run_id, "artifact_uri",
+                  s->artifacts, "sent", (json_int_t)s->at.sent, "n_more", (json_int_t)s->at.n_more,
+                  "last_step", (json_int_t)s->at.last_step, "last_val", (json_int_t)s->at.last_val,
+                  "params", s->has_params, "finished", s->has_end);
     char *text = json_dumps(j, 0);
     if (dt_io_write_file(s->state_file, text, strlen(text)) != DT_OK) dt_error_clear();
     free(text);
@@ -169,6 +174,7 @@ static void save_state(const mlflow *s) {
 static void load_state(mlflow *s) {
     json_t *j = json_load_file(s->state_file, 0, NULL);
     set_text(&s->experiment_id, json_string_value(json_object_get(j, "experiment_id")));
+    set_text(&s->create_id, json_string_value(json_object_get(j, "create_id")));
     set_text(&s->run_id, json_string_value(json_object_get(j, "run_id")));
     set_text(&s->artifacts, json_string_value(json_object_get(j, "artifact_uri")));
     s->at.sent = json_integer_value(json_object_get(j, "sent"));
@@ -250,14 +256,37 @@ static answer find_experiment(mlflow *s) {
     return a;
 }
 
+static void take_run(mlflow *s, const json_t *run) {
+    const json_t *info = json_object_get(run, "info");
+    set_text(&s->run_id, json_string_value(json_object_get(info, "run_id")));
+    set_text(&s->artifacts, json_string_value(json_object_get(info, "artifact_uri")));
+}
+
+// The run that was asked for without an answer, if there is one.
+static answer find_run(mlflow *s) {
+    char *filter = dt_xprintf("tags.`dtrain.id` = '%s'", s->create_id);
+    json_t *reply = NULL,
+           *body = json_pack("{s:[s], s:s}", "experiment_ids", s->experiment_id, "filter", filter);
+    const answer a = ask(s, "POST", "api/2.0/mlflow/runs/search", body, &reply);
+    take_run(s, json_array_get(json_object_get(reply, "runs"), 0));
+    json_decref(reply);
+    json_decref(body);
+    free(filter);
+    return a;
+}
+
 static answer create_run(mlflow *s) {
     char host[256] = "";
-    json_t *reply = NULL, *tags = json_array();
-    if (!s->experiment_id) {
-        const answer a = find_experiment(s);
-        if (a != DONE) return a;
-    }
+    json_t *reply = NULL, *tags;
+    answer a = s->experiment_id ? DONE : find_experiment(s);
+    if (a != DONE) return a;
+    if (s->create_id && ((a = find_run(s)) == LATER || s->run_id)) return a;
     gethostname(host, sizeof host - 1);
+    if (!s->create_id)
+        s->create_id = dt_xprintf("%s %d %.3f", host, (int)getpid(), dt_clock_wall_s());
+    save_state(s);
+    tags = json_array();
+    json_array_append_new(tags, pair("dtrain.id", s->create_id));
     json_array_append_new(tags, pair("mlflow.source.name", "dtrain"));
     json_array_append_new(tags, pair("mlflow.source.type", "JOB"));
     json_array_append_new(tags, pair("dtrain.version", s->o.version));
@@ -266,13 +295,9 @@ static answer create_run(mlflow *s) {
     json_t *body = json_pack("{s:s, s:s, s:I, s:o}", "experiment_id", s->experiment_id, "run_name",
                              s->o.run_name, "start_time", (json_int_t)(1000 * dt_clock_wall_s()),
                              "tags", tags);
-    answer a = ask(s, "POST", "api/2.0/mlflow/runs/create", body, &reply);
-    const json_t *info = json_object_get(json_object_get(reply, "run"), "info");
-    if (a == DONE) {
-        set_text(&s->run_id, json_string_value(json_object_get(info, "run_id")));
-        set_text(&s->artifacts, json_string_value(json_object_get(info, "artifact_uri")));
-        if (!s->run_id) a = NEVER;
-    }
+    a = ask(s, "POST", "api/2.0/mlflow/runs/create", body, &reply);
+    take_run(s, json_object_get(reply, "run"));
+    if (a == DONE && !s->run_id) a = NEVER;
     if (a == NEVER) {
         dt_warn("MLflow: %s: nothing is sent", s->refusal);
         s->gave_up = true;
@@ -301,7 +326,7 @@ static void keep_within(mlflow *s) {
     s->at.n_more = 0;
 }
 
-// An attempt that was killed may not have written down what the server has taken.
+// What the server has taken may not have been written down: an attempt was killed, or the answer did not come.
 static answer ask_place(mlflow *s) {
     char *path = dt_xprintf("api/2.0/mlflow/runs/get?run_id=%s", s->run_id);
     json_t *reply = NULL, *tag;
@@ -326,6 +351,7 @@ static answer ask_place(mlflow *s) {
     free(path);
     keep_within(s);
     s->has_asked = a != LATER;
+    if (s->has_asked) s->kept = INT64_MAX;
     return a;
 }
 
@@ -534,7 +560,10 @@ static void send_files(mlflow *s) {
 // The jsonl sink has closed its file: the lines are all there.
 static void send_end(mlflow *s) {
     if (!s->ended) return;
-    const answer a = send_all(s, dt_clock_s() + (s->away ? 1 : LAST_S));
+    const double until_s = dt_clock_s() + (s->away ? 1 : LAST_S);
+    answer a;
+    while ((a = send_all(s, until_s)) == LATER && !s->late && dt_clock_s() < until_s)
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     if (a == DONE && s->has_end && s->status == DT_OK) return; // all of it was there before
     if (a == DONE && s->run_id) {
         const char *status = s->status == DT_OK            ? "FINISHED"
@@ -649,6 +678,7 @@ static void close_mlflow(void *state) {
     free(s->authorization);
     free(s->user);
     free(s->experiment_id);
+    free(s->create_id);
     free(s->run_id);
     free(s->artifacts);
     free(s);

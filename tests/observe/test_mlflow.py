@@ -7,17 +7,23 @@ ODD = ["x.猫", "x.犬", "x.a//b", "x/../y", "/", "x.+", "x.*", "x._", "x.हि
 
 def serve(folder):
     """Keeps what it is sent in FOLDER/RUN.json; FOLDER/mode says how it answers: ok, 500, close, hang, slow,
-    files (takes its time for each file), full (no more behind a full batch), gone400 and the like (the run was deleted, which is answered so)."""
+    files (takes its time for each file), full (no more behind a full batch), deaf (does not answer that it has made a run, or taken metrics), gone400 and the like (the run was deleted, which is answered so)."""
     runs, lock, full = {}, threading.Lock(), []
 
     def mode():
         with open(f"{folder}/mode") as f:
             return f.read().strip()
 
+    def info(run):
+        return {"run_id": run, "artifact_uri": f"mlflow-artifacts:/7/{run}/artifacts"}
+
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def answer(self, what, code=200):
+            if mode() == "deaf" and self.path.endswith(("runs/create", "log-batch")):
+                self.close_connection = True
+                return
             body = json.dumps(what).encode()
             self.send_response(code)
             self.send_header("Content-Length", str(len(body)))
@@ -66,7 +72,11 @@ def serve(folder):
                 run = f"r{len(runs)}"
                 runs[run] = {"name": b["run_name"], "tags": b["tags"], "metrics": [], "params": {}, "files": {}}
                 self.save(run)
-                return self.answer({"run": {"info": {"run_id": run, "artifact_uri": f"mlflow-artifacts:/7/{run}/artifacts"}}})
+                return self.answer({"run": {"info": info(run)}})
+            if path == "mlflow/runs/search":
+                (wanted,) = re.fullmatch("tags.`dtrain.id` = '(.*)'", b["filter"]).groups()
+                found = [n for n, r in runs.items() if {"key": "dtrain.id", "value": wanted} in r["tags"]]
+                return self.answer({"runs": [{"info": info(n)} for n in found]})
             r = runs[b["run_id"]]
             if mode().startswith("gone") and "params" not in b:
                 return self.answer({"message": "not active"}, int(mode()[4:]))

@@ -48,6 +48,13 @@ for way in 500 gone400 gone404 close hang; do
     exits 0 'is finished' "${job[@]}" run.name=$way train.max_steps=$n
     py check_whole "$work" $way $n || fail "$way: what came later"
 done
+# what is done without an answer is not done twice
+mode deaf
+exits 0 '' "${job[@]}" run.name=deaf
+mode ok
+exits 0 'is finished' "${job[@]}" run.name=deaf
+py check_whole "$work" deaf 40 || fail "a server that answers nothing"
+
 # a run that is stopped from outside does not wait for a server that hangs
 mode ok
 "${job[@]}" run.name=stopped train.max_steps=100000 train.epochs=100000 2>"$work/log" &
