@@ -10,18 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const char *const dt_goodput_names[DT_N_GOODPUT] = {
-#define GOODPUT(id, ...) #id,
-#include "metrics/goodput.def"
-#undef GOODPUT
-};
-const char *const dt_goodput_what[DT_N_GOODPUT] = {
-#define GOODPUT(id, what, ...) what,
-#include "metrics/goodput.def"
-#undef GOODPUT
-};
-const char *const dt_goodput_advice[DT_N_GOODPUT] = {
-#define GOODPUT(id, what, advice) advice,
+const dt_goodput_info dt_goodput_parts[DT_N_GOODPUT] = {
+#define GOODPUT(id, what, advice) {#id, what, advice},
 #include "metrics/goodput.def"
 #undef GOODPUT
 };
@@ -48,9 +38,10 @@ void dt_goodput_write(const dt_goodput *g, dt_json *j) {
     dt_json_int(j, "attempt", g->attempts);
     dt_json_real(j, "goodput", dt_goodput_ratio(g));
     dt_json_int(j, "lost_steps", g->lost_steps);
-    dt_json_string(j, "raise", dt_goodput_names[dt_goodput_worst(g)]);
+    dt_json_string(j, "raise", dt_goodput_parts[dt_goodput_worst(g)].name);
     dt_json_begin_object(j, "seconds");
-    for (int i = 0; i < DT_N_GOODPUT; i++) dt_json_seconds(j, dt_goodput_names[i], g->seconds[i]);
+    for (int i = 0; i < DT_N_GOODPUT; i++)
+        dt_json_seconds(j, dt_goodput_parts[i].name, g->seconds[i]);
     dt_json_end_object(j);
 }
 
@@ -73,7 +64,8 @@ static bool has_ledger(const char *line) {
 
 static void take_ledger(dt_goodput *g, const json_t *line) {
     const json_t *seconds = json_object_get(line, "seconds");
-    for (int i = 0; i < DT_N_GOODPUT; i++) g->seconds[i] = member(seconds, dt_goodput_names[i]);
+    for (int i = 0; i < DT_N_GOODPUT; i++)
+        g->seconds[i] = member(seconds, dt_goodput_parts[i].name);
     g->attempts = (int64_t)member(line, "attempt");
     g->lost_steps = (int64_t)member(line, "lost_steps");
 }

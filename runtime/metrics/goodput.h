@@ -17,8 +17,10 @@ typedef enum dt_goodput_part {
 #undef GOODPUT
     DT_N_GOODPUT
 } dt_goodput_part;
-extern const char *const dt_goodput_names[DT_N_GOODPUT], *const dt_goodput_what[DT_N_GOODPUT],
-                                                             *const dt_goodput_advice[DT_N_GOODPUT];
+typedef struct dt_goodput_info {
+    const char *name, *what, *advice;
+} dt_goodput_info;
+extern const dt_goodput_info dt_goodput_parts[DT_N_GOODPUT];
 
 typedef struct dt_goodput {
     double seconds[DT_N_GOODPUT];

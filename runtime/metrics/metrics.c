@@ -25,16 +25,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WORD(id, ...) &dt_sink_##id,
-static const dt_metrics_sink *const sinks[] = {
+static const struct {
+    const dt_metrics_sink *sink;
+    const char *name;
+} sinks[] = {
+#define WORD(id, ...) {&dt_sink_##id, #id},
 #include "config/sinks.def"
-};
 #undef WORD
-#define WORD(id, ...) #id,
-static const char *const names[] = {
-#include "config/sinks.def"
 };
-#undef WORD
 
 static const double keep_share = 0.98; // of the mean, a step: about 50 steps count
 
@@ -70,7 +68,7 @@ static void publish(dt_metrics *m, dt_record *r) {
         if (m->queue[i])
             dt_metrics_queue_put(m->queue[i], r);
         else if (m->state[i])
-            sinks[i]->take(m->state[i], r);
+            sinks[i].sink->take(m->state[i], r);
     }
 }
 
@@ -83,8 +81,9 @@ static void publish_goodput(dt_metrics *m, dt_record_kind kind) {
 static dt_status open_sinks(dt_metrics *m) {
     for (int i = 0; i < DT_N_SINKS; i++) {
         if (!(m->o.sinks >> i & 1)) continue;
-        DT_TRY(sinks[i]->open(&m->state[i], &m->o));
-        if (sinks[i]->queued) m->queue[i] = dt_metrics_queue_create(sinks[i], m->state[i]);
+        DT_TRY(sinks[i].sink->open(&m->state[i], &m->o));
+        if (sinks[i].sink->queued)
+            m->queue[i] = dt_metrics_queue_create(sinks[i].sink, m->state[i]);
     }
     return DT_OK;
 }
@@ -297,8 +296,8 @@ int64_t dt_metrics_flush(dt_metrics *m) {
     for (int i = 0; i < DT_N_SINKS; i++)
         if (m->queue[i])
             n_bytes += dt_metrics_queue_flush(m->queue[i]);
-        else if (m->state[i] && sinks[i]->flush)
-            n_bytes += sinks[i]->flush(m->state[i]);
+        else if (m->state[i] && sinks[i].sink->flush)
+            n_bytes += sinks[i].sink->flush(m->state[i]);
     return n_bytes;
 }
 
@@ -315,13 +314,15 @@ static void say_verdict(dt_metrics *m, const char *data_verdict) {
 
 static void log_lost(const dt_metrics *m) {
     for (int i = 0; i < DT_N_SINKS; i++) {
-        uint64_t n = m->state[i] && sinks[i]->dropped ? sinks[i]->dropped(m->state[i]) : 0;
+        uint64_t n =
+            m->state[i] && sinks[i].sink->dropped ? sinks[i].sink->dropped(m->state[i]) : 0;
         if (n)
-            dt_warn("%" PRIu64 " records of the %s sink were lost to a failing disk", n, names[i]);
+            dt_warn("%" PRIu64 " records of the %s sink were lost to a failing disk", n,
+                    sinks[i].name);
         n = m->queue[i] ? dt_metrics_queue_dropped(m->queue[i]) : 0;
         if (n)
             dt_warn("%" PRIu64 " records of the %s sink were dropped: it could not keep up", n,
-                    names[i]);
+                    sinks[i].name);
     }
 }
 
@@ -336,8 +337,8 @@ static void log_goodput(const dt_metrics *m) {
             g->lost_steps);
     if (total > 0 && g->seconds[worst] >= 0.01 * total)
         dt_info("what would raise it most: %.1f%% went into %s (%s); less of it by %s",
-                100 * g->seconds[worst] / total, dt_goodput_names[worst], dt_goodput_what[worst],
-                dt_goodput_advice[worst]);
+                100 * g->seconds[worst] / total, dt_goodput_parts[worst].name,
+                dt_goodput_parts[worst].what, dt_goodput_parts[worst].advice);
 }
 
 void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
@@ -375,7 +376,7 @@ void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
         if (m->queue[i])
             dt_metrics_queue_destroy(m->queue[i]);
         else if (m->state[i])
-            sinks[i]->close(m->state[i]);
+            sinks[i].sink->close(m->state[i]);
     if (m->statm_fd >= 0) close(m->statm_fd);
     free(m->ranks);
     free(m->rank_values);

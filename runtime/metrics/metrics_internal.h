@@ -46,18 +46,17 @@ typedef struct dt_checkpoint_record {
 } dt_checkpoint_record;
 
 // What a sink hears. What pointers point to is borrowed until `take` returns.
-typedef enum dt_record_kind {
-    DT_RECORD_start, // the ledger as it was then
-    DT_RECORD_step,
-    DT_RECORD_eval,
-    DT_RECORD_slow_rank,
-    DT_RECORD_ranks,
-    DT_RECORD_activity,
-    DT_RECORD_checkpoint,
-    DT_RECORD_goodput, // now and then, in front of a save, and at the end
-    DT_RECORD_verdict, // what limits the run
-    DT_RECORD_end
-} dt_record_kind;
+// start: with the ledger as it was then. goodput: now and then, in front of a save, and at the end. verdict: what limits
+// the run.
+#define DT_RECORD_WORDS(W)                                                                         \
+    W(RECORD, start)                                                                               \
+    W(RECORD, step)                                                                                \
+    W(RECORD, eval)                                                                                \
+    W(RECORD, slow_rank)                                                                           \
+    W(RECORD, ranks)                                                                               \
+    W(RECORD, activity)                                                                            \
+    W(RECORD, checkpoint) W(RECORD, goodput) W(RECORD, verdict) W(RECORD, end)
+typedef enum dt_record_kind { DT_RECORD_WORDS(DT_WORD_CONSTANT) } dt_record_kind;
 
 typedef struct dt_record {
     dt_record_kind kind;

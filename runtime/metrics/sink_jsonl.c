@@ -136,26 +136,21 @@ static void put_start(dt_json *j, const dt_metrics_opts *o) {
 }
 
 static void put_ranks(dt_json *j, const dt_ranks_record *r) {
+    const struct {
+        const char *name;
+        const double *of;
+    } members[] = {{"data_s", r->data_s}, {"compute_s", r->compute_s}, {"rss_bytes", r->rss_bytes}};
     dt_json_real(j, "imbalance", r->imbalance);
     dt_json_int(j, "slowest", r->slowest);
-    dt_json_begin_array(j, "data_s");
-    for (int i = 0; i < r->n; i++) dt_json_seconds(j, NULL, r->data_s[i]);
-    dt_json_end_array(j);
-    dt_json_begin_array(j, "compute_s");
-    for (int i = 0; i < r->n; i++) dt_json_seconds(j, NULL, r->compute_s[i]);
-    dt_json_end_array(j);
-    dt_json_begin_array(j, "rss_bytes");
-    for (int i = 0; i < r->n; i++) dt_json_real(j, NULL, r->rss_bytes[i]);
-    dt_json_end_array(j);
+    for (int k = 0; k < 3; k++) {
+        dt_json_begin_array(j, members[k].name);
+        for (int i = 0; i < r->n; i++) dt_json_seconds(j, NULL, members[k].of[i]);
+        dt_json_end_array(j);
+    }
 }
 
 static void take(void *state, const dt_record *r) {
-    static const char *const kinds[] = {
-        [DT_RECORD_start] = "start",     [DT_RECORD_step] = "step",
-        [DT_RECORD_eval] = "eval",       [DT_RECORD_slow_rank] = "slow_rank",
-        [DT_RECORD_ranks] = "ranks",     [DT_RECORD_checkpoint] = "checkpoint",
-        [DT_RECORD_goodput] = "goodput", [DT_RECORD_verdict] = "verdict",
-        [DT_RECORD_end] = "end"};
+    static const char *const kinds[] = {DT_RECORD_WORDS(DT_WORD_QUOTED)};
     jsonl *s = state;
     dt_json *j = &s->line;
     if (r->kind == DT_RECORD_activity) return; // begins and ends too often

@@ -106,14 +106,14 @@ static const char *advice(const mlflow *s, int status) {
     return status == 404 ? " (check metrics.mlflow.uri)" : "";
 }
 
-// Only with `out` is a refusal NEVER; nothing is said then but in s->refusal.
-static answer ask(mlflow *s, const char *method, const char *path, const json_t *body,
-                  json_t **out) {
+// Sends `body`, which it drops, or asks without one. Only with `out` is a refusal NEVER; nothing is said then but in
+// s->refusal.
+static answer ask(mlflow *s, const char *path, json_t *body, json_t **out) {
     char *url = dt_xprintf("%s/%s", s->o.mlflow_uri, path), *text = NULL;
     const char *headers[] = {"Content-Type: application/json", s->authorization, NULL};
     dt_http_reply reply = {0};
     if (body) text = json_dumps(body, JSON_COMPACT);
-    const dt_http_request r = {.method = method,
+    const dt_http_request r = {.method = body ? "POST" : "GET",
                                .url = url,
                                .headers = headers,
                                .user = s->user,
@@ -148,6 +148,7 @@ static answer ask(mlflow *s, const char *method, const char *path, const json_t 
         if (out) *out = reply.body ? json_loads(reply.body, 0, NULL) : NULL;
     }
     dt_http_reply_fini(&reply);
+    json_decref(body);
     free(url);
     free(text);
     return a;
@@ -233,21 +234,20 @@ static json_t *pair(const char *key, const char *value) {
 
 static answer find_experiment(mlflow *s) {
     json_t *reply = NULL, *body = json_pack("{s:s}", "name", s->o.mlflow_experiment);
-    answer a = ask(s, "POST", "api/2.0/mlflow/experiments/create", body, &reply);
+    answer a = ask(s, "api/2.0/mlflow/experiments/create", body, &reply);
     set_text(&s->experiment_id, json_string_value(json_object_get(reply, "experiment_id")));
     json_decref(reply);
     reply = NULL;
     if (a == NEVER) { // it is there
         char *name = dt_s3_encode(s->o.mlflow_experiment);
         char *path = dt_xprintf("api/2.0/mlflow/experiments/get-by-name?experiment_name=%s", name);
-        a = ask(s, "GET", path, NULL, &reply);
+        a = ask(s, path, NULL, &reply);
         set_text(&s->experiment_id, json_string_value(json_object_get(
                                         json_object_get(reply, "experiment"), "experiment_id")));
         free(name);
         free(path);
         json_decref(reply);
     }
-    json_decref(body);
     if (a == DONE && !s->experiment_id) a = NEVER;
     if (a == NEVER && !s->gave_up)
         dt_warn("MLflow: there is no experiment '%s', and it cannot be made: %s: nothing is sent",
@@ -267,10 +267,9 @@ static answer find_run(mlflow *s) {
     char *filter = dt_xprintf("tags.`dtrain.id` = '%s'", s->create_id);
     json_t *reply = NULL,
            *body = json_pack("{s:[s], s:s}", "experiment_ids", s->experiment_id, "filter", filter);
-    const answer a = ask(s, "POST", "api/2.0/mlflow/runs/search", body, &reply);
+    const answer a = ask(s, "api/2.0/mlflow/runs/search", body, &reply);
     take_run(s, json_array_get(json_object_get(reply, "runs"), 0));
     json_decref(reply);
-    json_decref(body);
     free(filter);
     return a;
 }
@@ -295,7 +294,7 @@ static answer create_run(mlflow *s) {
     json_t *body = json_pack("{s:s, s:s, s:I, s:o}", "experiment_id", s->experiment_id, "run_name",
                              s->o.run_name, "start_time", (json_int_t)(1000 * dt_clock_wall_s()),
                              "tags", tags);
-    a = ask(s, "POST", "api/2.0/mlflow/runs/create", body, &reply);
+    a = ask(s, "api/2.0/mlflow/runs/create", body, &reply);
     take_run(s, json_object_get(reply, "run"));
     if (a == DONE && !s->run_id) a = NEVER;
     if (a == NEVER) {
@@ -303,7 +302,6 @@ static answer create_run(mlflow *s) {
         s->gave_up = true;
     }
     json_decref(reply);
-    json_decref(body);
     if (a == DONE) save_state(s);
     return a;
 }
@@ -312,9 +310,7 @@ static answer update_run(mlflow *s, const char *status, bool end) {
     json_t *body = json_pack("{s:s, s:s}", "run_id", s->run_id, "status", status);
     if (end)
         json_object_set_new(body, "end_time", json_integer((json_int_t)(1000 * dt_clock_wall_s())));
-    const answer a = ask(s, "POST", "api/2.0/mlflow/runs/update", body, NULL);
-    json_decref(body);
-    return a;
+    return ask(s, "api/2.0/mlflow/runs/update", body, NULL);
 }
 
 static const char place_tag[] = "dtrain.sent";
@@ -331,7 +327,7 @@ static answer ask_place(mlflow *s) {
     char *path = dt_xprintf("api/2.0/mlflow/runs/get?run_id=%s", s->run_id);
     json_t *reply = NULL, *tag;
     size_t i;
-    const answer a = ask(s, "GET", path, NULL, &reply);
+    const answer a = ask(s, path, NULL, &reply);
     const json_t *data = json_object_get(json_object_get(reply, "run"), "data");
     json_array_foreach(json_object_get(data, "tags"), i, tag) {
         const char *key = json_string_value(json_object_get(tag, "key"));
@@ -357,19 +353,17 @@ static answer ask_place(mlflow *s) {
 
 // Without metrics a run is of use to nobody, so they wait until the server takes them. next: behind them; or NULL.
 static answer log_batch(mlflow *s, const char *kind, json_t *items, const place *next) {
+    if (json_array_size(items) == 0) return DONE;
     json_t *reply = NULL, *body = json_pack("{s:s, s:O}", "run_id", s->run_id, kind, items);
-    answer a = DONE;
     if (next) {
         char *text = dt_xprintf("%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, next->sent,
                                 next->last_step, next->last_val, next->n_more);
         json_object_set_new(body, "tags", json_pack("[o]", pair(place_tag, text)));
         free(text);
     }
-    if (json_array_size(items))
-        a = ask(s, "POST", "api/2.0/mlflow/runs/log-batch", body, next ? NULL : &reply);
+    const answer a = ask(s, "api/2.0/mlflow/runs/log-batch", body, next ? NULL : &reply);
     if (a == NEVER) dt_warn("MLflow: %s: the %s are left out", s->refusal, kind);
     json_decref(reply);
-    json_decref(body);
     return a;
 }
 

@@ -63,7 +63,7 @@ typedef struct numbers {
 } numbers;
 
 typedef struct result {
-    char *labels; // split="val",metric="accuracy"
+    char *labels; // ,split="val",metric="accuracy"
     double value;
 } result;
 
@@ -166,7 +166,7 @@ static void put_phases(prometheus *s, FILE *f, const char *name, const numbers *
 static void put_ledger(prometheus *s, FILE *f, const char *name, const numbers *n) {
     char labels[64];
     for (int i = 0; i < DT_N_GOODPUT; i++) {
-        snprintf(labels, sizeof labels, ",part=\"%s\"", dt_goodput_names[i]);
+        snprintf(labels, sizeof labels, ",part=\"%s\"", dt_goodput_parts[i].name);
         put_value(f, name, s->run, labels, n->ledger.seconds[i]);
     }
 }
@@ -434,26 +434,23 @@ static void take_step(numbers *n, const dt_record *record) {
     for (int i = 0; i < N_PHASES; i++) add_phase(&n->phases[i], seconds[i]);
 }
 
-static void set_result(prometheus *s, char *labels, double value) {
-    size_t i = 0;
-    while (i < s->n_results && strcmp(s->results[i].labels, labels) != 0) i++;
-    if (i == s->n_results) {
-        s->results = dt_xrealloc(s->results, ++s->n_results * sizeof *s->results);
-        s->results[i].labels = labels;
-    } else {
-        free(labels);
-    }
-    s->results[i].value = value;
-}
-
+// The results of a split take the place of those before.
 static void take_eval(prometheus *s, const dt_eval_record *r) {
-    char *split = make_label("split", r->split);
+    char *split = make_label(",split", r->split);
+    size_t n = 0;
     pthread_mutex_lock(&s->results_lock);
+    for (size_t i = 0; i < s->n_results; i++)
+        if (strncmp(s->results[i].labels, split, strlen(split)) != 0)
+            s->results[n++] = s->results[i];
+        else
+            free(s->results[i].labels);
+    s->results = dt_xrealloc(s->results, (n + (size_t)r->n_values + 1) * sizeof *s->results);
     for (int i = 0; i < r->n_values; i++) {
         char *metric = make_label("metric", r->values[i].name);
-        set_result(s, dt_xprintf(",%s,%s", split, metric), r->values[i].value);
+        s->results[n++] = (result){dt_xprintf("%s,%s", split, metric), r->values[i].value};
         free(metric);
     }
+    s->n_results = n;
     pthread_mutex_unlock(&s->results_lock);
     free(split);
 }

@@ -188,23 +188,8 @@ static void put_eval(tfevents *s, const dt_eval_record *r, int64_t step) {
 }
 
 static void take(void *state, const dt_record *r) {
-    switch (r->kind) {
-    case DT_RECORD_step:
-        put_step(state, &r->of.step.r, &r->of.step.s);
-        break;
-    case DT_RECORD_eval:
-        put_eval(state, &r->of.eval, r->step);
-        break;
-    case DT_RECORD_start:
-    case DT_RECORD_verdict:
-    case DT_RECORD_slow_rank:
-    case DT_RECORD_ranks:
-    case DT_RECORD_activity:
-    case DT_RECORD_checkpoint:
-    case DT_RECORD_goodput:
-    case DT_RECORD_end:
-        break;
-    }
+    if (r->kind == DT_RECORD_step) put_step(state, &r->of.step.r, &r->of.step.s);
+    if (r->kind == DT_RECORD_eval) put_eval(state, &r->of.eval, r->step);
 }
 
 static int64_t flush(void *state) {

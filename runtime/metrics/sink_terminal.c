@@ -212,25 +212,9 @@ static void show_activity(terminal *t, dt_activity a) {
 }
 
 static void take(void *state, const dt_record *r) {
-    switch (r->kind) {
-    case DT_RECORD_step:
-        show_step(state, &r->of.step.r, &r->of.step.s);
-        break;
-    case DT_RECORD_eval:
-        show_eval(state, &r->of.eval, r->step);
-        break;
-    case DT_RECORD_activity:
-        show_activity(state, r->of.activity);
-        break;
-    case DT_RECORD_start:
-    case DT_RECORD_verdict:
-    case DT_RECORD_slow_rank:
-    case DT_RECORD_ranks:
-    case DT_RECORD_checkpoint:
-    case DT_RECORD_goodput:
-    case DT_RECORD_end:
-        break;
-    }
+    if (r->kind == DT_RECORD_step) show_step(state, &r->of.step.r, &r->of.step.s);
+    if (r->kind == DT_RECORD_eval) show_eval(state, &r->of.eval, r->step);
+    if (r->kind == DT_RECORD_activity) show_activity(state, r->of.activity);
 }
 
 static void close_terminal(void *state) {

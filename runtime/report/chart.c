@@ -149,22 +149,20 @@ static void write_x_axis(FILE *out, const dt_chart *c, const axes *a) {
 
 // ---- curves ----------------------------------------------------------------------------------------
 
-static void write_points(FILE *out, const dt_curve *k, const axes *a, double (*y)(const dt_xy *),
-                         bool back) {
-    for (int i = 0; i < k->n; i++) {
-        const dt_xy *p = &k->points[back ? k->n - 1 - i : i];
-        fprintf(out, "%.1f,%.1f ", x_of(a, p->x), y_of(a, y(p)));
-    }
-}
+typedef enum edge {
+    THE_LINE,
+    UPPER,
+    LOWER
+} edge; // UPPER and LOWER of a band; LOWER is written backwards
 
-static double y_at(const dt_xy *p) {
-    return p->y;
-}
-static double low_at(const dt_xy *p) {
-    return p->low;
-}
-static double high_at(const dt_xy *p) {
-    return p->high;
+static void write_points(FILE *out, const dt_curve *k, const axes *a, edge e) {
+    for (int i = 0; i < k->n; i++) {
+        const dt_xy *p = &k->points[e == LOWER ? k->n - 1 - i : i];
+        fprintf(out, "%.1f,%.1f ", x_of(a, p->x),
+                y_of(a, e == THE_LINE ? p->y
+                        : e == UPPER  ? p->high
+                                      : p->low));
+    }
 }
 
 static bool has_band(const dt_curve *k) {
@@ -182,13 +180,13 @@ static void write_curve(FILE *out, const dt_chart *c, const dt_curve *k, const a
                         k->label);
         else
             fputs("<polygon class=\"band\" points=\"", out);
-        write_points(out, k, a, area ? y_at : high_at, false);
-        write_points(out, k, a, low_at, true);
+        write_points(out, k, a, area ? THE_LINE : UPPER);
+        write_points(out, k, a, LOWER);
         fputs("\"/>", out);
     }
     if (!area) {
         dt_page_put(out, "<polyline data-label=\"$t\" points=\"", k->label);
-        write_points(out, k, a, y_at, false);
+        write_points(out, k, a, THE_LINE);
         fputs("\"/>", out);
         for (int i = 0; i < k->n && k->n <= 24 && !c->unit_square; i++)
             fprintf(out, "<circle class=\"dot\" r=\"2.6\" cx=\"%.1f\" cy=\"%.1f\"/>",

@@ -42,49 +42,7 @@ static void put_time(FILE *out, double s) {
     fputs(text, out);
 }
 
-void dt_page_put(FILE *out, const char *format, ...) {
-    char number[DT_PAGE_NUMBER];
-    va_list list;
-    va_start(list, format);
-    for (const char *at = format;; at++) {
-        const size_t n = strcspn(at, "$");
-        fwrite(at, 1, n, out);
-        at += n;
-        if (*at == '\0') break;
-        switch (*++at) {
-        case 't':
-        case 'T':
-            put_text(out, va_arg(list, const char *), *at == 'T');
-            break;
-        case 'w':
-            put_time(out, va_arg(list, double));
-            break;
-        case 'n':
-            fputs(dt_page_number(number, va_arg(list, double)), out);
-            break;
-        case 's':
-            fputs(dt_page_seconds(number, va_arg(list, double)), out);
-            break;
-        case 'p':
-            fprintf(out, "%.1f %%", 100 * va_arg(list, double));
-            break;
-        case 'g':
-            fprintf(out, "%.9g", va_arg(list, double));
-            break;
-        case 'd':
-            fprintf(out, "%" PRId64, va_arg(list, int64_t));
-            break;
-        case 'i':
-            fprintf(out, "%d", va_arg(list, int));
-            break;
-        default:
-            assert(!"a conversion that is none");
-        }
-    }
-    va_end(list);
-}
-
-const char *dt_page_number(char out[DT_PAGE_NUMBER], double v) {
+static const char *number_text(char out[DT_PAGE_NUMBER], double v) {
     char plain[DT_PAGE_NUMBER];
     if (!isfinite(v)) return strcpy(out, "–");
     if (v != 0 && (fabs(v) < 1e-3 || fabs(v) >= 1e15)) {
@@ -104,7 +62,7 @@ const char *dt_page_number(char out[DT_PAGE_NUMBER], double v) {
     return out;
 }
 
-const char *dt_page_seconds(char out[DT_PAGE_NUMBER], double s) {
+static const char *seconds_text(char out[DT_PAGE_NUMBER], double s) {
     if (!isfinite(s))
         strcpy(out, "–");
     else if (s < 0.9995)
@@ -122,6 +80,48 @@ const char *dt_page_seconds(char out[DT_PAGE_NUMBER], double s) {
     else
         snprintf(out, DT_PAGE_NUMBER, "%.2g s", s);
     return out;
+}
+
+void dt_page_put(FILE *out, const char *format, ...) {
+    char number[DT_PAGE_NUMBER];
+    va_list list;
+    va_start(list, format);
+    for (const char *at = format;; at++) {
+        const size_t n = strcspn(at, "$");
+        fwrite(at, 1, n, out);
+        at += n;
+        if (*at == '\0') break;
+        switch (*++at) {
+        case 't':
+        case 'T':
+            put_text(out, va_arg(list, const char *), *at == 'T');
+            break;
+        case 'w':
+            put_time(out, va_arg(list, double));
+            break;
+        case 'n':
+            fputs(number_text(number, va_arg(list, double)), out);
+            break;
+        case 's':
+            fputs(seconds_text(number, va_arg(list, double)), out);
+            break;
+        case 'p':
+            fprintf(out, "%.1f %%", 100 * va_arg(list, double));
+            break;
+        case 'g':
+            fprintf(out, "%.9g", va_arg(list, double));
+            break;
+        case 'd':
+            fprintf(out, "%" PRId64, va_arg(list, int64_t));
+            break;
+        case 'i':
+            fprintf(out, "%d", va_arg(list, int));
+            break;
+        default:
+            assert(!"a conversion that is none");
+        }
+    }
+    va_end(list);
 }
 
 void dt_page_begin(FILE *out, const char *title) {

@@ -13,16 +13,15 @@
 // As printf, with what a page needs instead of its conversions:
 //   $t  const char *  text, escaped for HTML, in text and in attributes within double quotes: control characters become
 //                     \n, \x1b and so on, and more than DT_PAGE_TEXT_BYTES are cut. NULL: nothing
-//   $n  double        a number for people (dt_page_number)    $s  double  seconds for people (dt_page_seconds)
+//   $n  double        a number for people: 4 digits, groups of thousands, "0.9134", "12,000", "1.2e-05"; "–" for what is
+//                     not finite
+//   $s  double        seconds for people: "3 min 20 s"
 //   $p  double        a share as per cent                     $g  double  for programs
 //   $T  const char *  the same, as long as it is
 //   $d  int64_t       $i  int       $w  double  seconds since the epoch, as a date and time in UTC
 enum { DT_PAGE_TEXT_BYTES = 240 };
 void dt_page_put(FILE *out, const char *format, ...);
-// 4 digits, groups of thousands: "0.9134", "12,000", "1.2e-05"; "–" for what is not finite.
-enum { DT_PAGE_NUMBER = 40 };
-const char *dt_page_number(char out[DT_PAGE_NUMBER], double value);
-const char *dt_page_seconds(char out[DT_PAGE_NUMBER], double seconds); // "3 min 20 s"
+enum { DT_PAGE_NUMBER = 40 }; // bytes of a number as text
 // The beginning of a page, up to <main>, and its end.
 void dt_page_begin(FILE *out, const char *title);
 void dt_page_end(FILE *out);
