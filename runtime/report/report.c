@@ -158,7 +158,8 @@ static void write_head(FILE *out, const dt_run_log *r) {
     const double best = chosen ? report_best_value(r, chosen, &step) : NAN;
     dt_page_put(out, "<h1>$t</h1>\n<p>", r->name);
     report_state(out, r);
-    dt_page_put(out, "<br><span class=\"soft\">$t", report_text(start, "data"));
+    fputs("<span class=\"soft\">", out);
+    if (*report_text(start, "data")) dt_page_put(out, "<br>$t", report_text(start, "data"));
     if (isfinite(began)) dt_page_put(out, "<br>began $w", began);
     fputs("</span></p>\n<div class=\"tiles\">\n", out);
     if (isfinite(best))

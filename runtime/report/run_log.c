@@ -272,7 +272,11 @@ dt_status dt_run_log_open(dt_run_log **out, const char *dir) {
     bool is_file;
     r->dir = dt_xstrdup(dir);
     for (size_t n = strlen(dir); n > 1 && r->dir[n - 1] == '/';) r->dir[--n] = '\0';
-    r->name = dt_xstrdup(dt_path_base(r->dir));
+    char *whole = strspn(dt_path_base(r->dir), ".") == strlen(dt_path_base(r->dir))
+                      ? realpath(r->dir, NULL)
+                      : NULL; // of "." and ".."
+    r->name = dt_xstrdup(dt_path_base(whole ? whole : r->dir));
+    free(whole);
     r->results = json_array();
     read_on(r, &is_file);
     read_results(r);
@@ -300,6 +304,18 @@ void dt_run_log_close(dt_run_log *r) {
     free(r);
 }
 
+// Runs of one name are named by their paths.
+static void tell_apart(dt_run_log **runs, int n) {
+    for (int i = 0; i < n; i++) {
+        int same = 0;
+        for (int k = 0; k < n; k++)
+            same += strcmp(dt_path_base(runs[i]->dir), dt_path_base(runs[k]->dir)) == 0;
+        if (same == 1) continue;
+        free(runs[i]->name);
+        runs[i]->name = dt_xstrdup(runs[i]->dir);
+    }
+}
+
 dt_status dt_run_log_open_all(dt_run_log ***out, int *n_open, const char *const *paths, int n) {
     dt_status st = DT_OK;
     *out = dt_xcalloc((size_t)n, sizeof **out);
@@ -315,6 +331,7 @@ dt_status dt_run_log_open_all(dt_run_log ***out, int *n_open, const char *const 
     }
     if (*n_open == 0) return st;
     dt_error_clear();
+    tell_apart(*out, *n_open);
     return DT_OK;
 }
 

@@ -46,7 +46,7 @@ typedef struct dt_run_event {
 enum { DT_RUN_METRICS = 4096, DT_RUN_EVENTS = 256 }; // more are left out
 
 typedef struct dt_run_log {
-    char *dir, *name; // name: the last part of its path
+    char *dir, *name; // name: the last part of its path, or all of it where several runs have that
     int64_t step;     // of the newest record of a step; 0: none
     double epoch;
     int64_t samples;

@@ -86,6 +86,14 @@ py check_page sweep.html '2 runs' seed=2
 expect 0 x.html "$dtrain" report runs/photos -o x.html
 py check_page x.html Finished 'began 2023-11-14 22:13 UTC' 'Made by dtrain on 20' ' UTC from the files' '>step</text>'
 
+mkdir -p a b
+cp -r sweep/seed=1 a/x
+cp -r sweep/seed=2 b/x
+expect 0 two.html "$dtrain" report a/x/ b/x -o two.html
+py check_page two.html 'data-label="a/x"' 'data-label="b/x"'
+(cd a/x && expect 0 ./report.html "$dtrain" report .)
+py check_page a/x/report.html '<h1>x</h1>'
+
 # -- mistakes
 expect 2 'is no run with a metrics.jsonl' "$dtrain" report runs
 expect 2 'is no run with a metrics.jsonl' "$dtrain" report sweep/runs.csv sweep/waits

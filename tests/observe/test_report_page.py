@@ -7,7 +7,7 @@ const table = document.querySelectorAll('table.sort')[0], column = () => [...tab
 const before = column(); table.tHead.rows[0].cells[1].click(); const falls = column(); table.tHead.rows[0].cells[1].click();
 svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 0.6 * box.width, clientY: box.top + 50}));
 parent.document.getElementById('probe').textContent = JSON.stringify({page: document.documentElement.scrollWidth, window: innerWidth,
-  charts: document.querySelectorAll('svg').length, tip: document.getElementById('tip').textContent, falls, rises: column(),
+  charts: document.querySelectorAll('svg').length, widest: Math.max(...[...document.querySelectorAll('svg')].map(s => s.clientWidth)), tip: document.getElementById('tip').textContent, falls, rises: column(),
   images: [...document.images].map(i => i.naturalWidth), requests: performance.getEntriesByType('resource').length});
 </script>"""
 
@@ -24,8 +24,8 @@ def write_worst(run, step):
     with open(f"{run}/evaluation-val.json", "w") as f:
         confusion = {"cat": {"cat": 8, "dog": 2}, "dog": {"cat": 3, "dog": 7}}
         json.dump({"step": int(step), "targets": [{"wrong": wrong, "confusion": confusion, "curves": [
-            {"name": "dog", "roc": roc, "pr": [[x, 1 - y * y] for x, y in roc]}],
-            "errors": [{"name": "yaw", "from": -30, "to": 30, "counts": [1, 4, 20, 44, 18, 5, 2]}]}]}, f)
+            {"name": "dog", "roc": roc, "pr": [[x, 1 - y * y] for x, y in roc]}]},
+            {"field": "yaw", "errors": [{"name": "yaw", "from": -30, "to": 30, "counts": [1, 4, 20, 44, 18, 5, 2]}]}]}, f)
 
 
 def probe(page, width):
@@ -40,6 +40,7 @@ def check_probe(path, page, width):
     with open(path, encoding="utf-8") as f:
         found = json.loads(html.unescape(re.search(r'<pre id="probe"[^>]*>(.*?)</pre>', f.read(), re.S).group(1)))
     assert found["window"] == int(width) and found["page"] <= int(width), found
+    assert found["widest"] < 600, found  # also where a chart is alone
     assert found["charts"] >= 5 and found["requests"] == 0, found
     assert re.match(r"step \d+(\.\d+)?\n\S+", found["tip"]), found["tip"]
     values = lambda texts: [float(t) if re.match(r"[\d.]+$", t) else t for t in texts]
