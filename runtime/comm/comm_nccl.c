@@ -39,7 +39,8 @@ typedef struct nccl_self {
     } registered[MAX_REGISTERED];
     void (*release)(void *ctx); // see dt_comm_device.attach
     void *release_ctx;
-    bool forked; // the main stream does not yet wait for work on the side stream
+    bool forked;    // the main stream does not yet wait for work on the side stream
+    int64_t n_test; // elements of the self-test's sums
     double deadline_s;
     dt_comm_device device;
 } nccl_self;
@@ -248,15 +249,13 @@ static dt_status nccl_finalize(dt_comm *c) {
 
 // ---- the self-test ---------------------------------------------------------------------------------
 
-enum { TEST_ELEMENTS = 4099 }; // a prime: no rank count divides it
-
 // Small integers: every order of addition gives the same f32.
 static float test_value(int rank, int64_t i) {
     return (float)((rank + 1) * (1 + i % 13));
 }
 
 static dt_status compare_test(dt_comm *c, const float *x, int64_t factor, const char *what) {
-    for (int64_t i = 0; i < TEST_ELEMENTS; i++) {
+    for (int64_t i = 0; i < ((nccl_self *)c->self)->n_test; i++) {
         float want = (float)(factor * (1 + i % 13));
         if (x[i] != want)
             return dt_fail(
@@ -271,19 +270,20 @@ static dt_status compare_test(dt_comm *c, const float *x, int64_t factor, const 
 static dt_status run_test(dt_comm *c, float *device, float *host) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
-    size_t n_bytes = TEST_ELEMENTS * sizeof(float);
-    for (int64_t i = 0; i < TEST_ELEMENTS; i++) host[i] = test_value(c->rank, i);
+    const int64_t n_test = n->n_test;
+    const size_t n_bytes = (size_t)n_test * sizeof(float);
+    for (int64_t i = 0; i < n_test; i++) host[i] = test_value(c->rank, i);
     b->copy_to_device(b, device, host, n_bytes);
-    DT_TRY(nccl_all_reduce_f32(c, device, TEST_ELEMENTS));
+    DT_TRY(nccl_all_reduce_f32(c, device, n_test));
     DT_TRY(drain(c, "the test of NCCL"));
     b->copy_to_host(b, host, device, n_bytes);
     int64_t sum = (int64_t)c->world_size * (c->world_size + 1) / 2;
     DT_TRY(compare_test(c, host, sum, "sum"));
     // from rank to rank down the line, then from the last to all
-    for (int64_t i = 0; i < TEST_ELEMENTS; i++) host[i] = c->rank ? 0.0f : test_value(0, i);
+    for (int64_t i = 0; i < n_test; i++) host[i] = c->rank ? 0.0f : test_value(0, i);
     b->copy_to_device(b, device, host, n_bytes);
-    if (c->rank > 0) DT_TRY(nccl_recv_f32(c, device, TEST_ELEMENTS, c->rank - 1));
-    if (c->rank + 1 < c->world_size) DT_TRY(nccl_send_f32(c, device, TEST_ELEMENTS, c->rank + 1));
+    if (c->rank > 0) DT_TRY(nccl_recv_f32(c, device, n_test, c->rank - 1));
+    if (c->rank + 1 < c->world_size) DT_TRY(nccl_send_f32(c, device, n_test, c->rank + 1));
     DT_TRY(nccl_broadcast_bytes(c, device, n_bytes, c->world_size - 1));
     DT_TRY(drain(c, "the test of NCCL"));
     b->copy_to_host(b, host, device, n_bytes);
@@ -317,7 +317,7 @@ static dt_status capture_sum(dt_comm *c, float *device, test_graph *t, char *why
         return DT_OK;
     }
     t->capturing = true;
-    int result = n->api->all_reduce(n->api, n->comm, device, TEST_ELEMENTS, DT_F32, n->main);
+    int result = n->api->all_reduce(n->api, n->comm, device, n->n_test, DT_F32, n->main);
     DT_TRY(await(c, "the capture of a sum", &result));
     if (result != DT_NCCL_OK)
         snprintf(why, cap, "NCCL: %s", n->api->error_text(n->api, n->comm, result));
@@ -330,8 +330,8 @@ static dt_status capture_sum(dt_comm *c, float *device, test_graph *t, char *why
 static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
-    const size_t n_bytes = TEST_ELEMENTS * sizeof(float);
-    for (int64_t i = 0; i < TEST_ELEMENTS; i++) host[i] = test_value(c->rank, i);
+    const size_t n_bytes = (size_t)n->n_test * sizeof(float);
+    for (int64_t i = 0; i < n->n_test; i++) host[i] = test_value(c->rank, i);
     b->copy_to_device(b, device, host, n_bytes);
     b->device->graph_launch(b, graph, n->main);
     DT_TRY(drain(c, "the test of NCCL in a graph"));
@@ -363,14 +363,15 @@ static dt_status test_capture(dt_comm *c, dt_comm *boot, float *device, float *h
 static dt_status self_test(dt_comm *c, dt_comm *boot, bool captured) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
-    float *device = NULL, *host = dt_xcalloc(TEST_ELEMENTS, sizeof *host);
-    dt_status st = b->alloc(b, (void **)&device, TEST_ELEMENTS * sizeof *device, "NCCL test");
+    const size_t n_bytes = (size_t)n->n_test * sizeof(float);
+    float *device = NULL, *host = dt_xcalloc(n_bytes, 1);
+    dt_status st = b->alloc(b, (void **)&device, n_bytes, "NCCL test");
     if (st == DT_OK) st = b->device->stream_create(b, &n->main);
     if (st == DT_OK) st = run_test(c, device, host);
     if (st == DT_OK && captured) st = test_capture(c, boot, device, host);
     if (n->main) b->device->stream_destroy(b, n->main);
     n->main = NULL;
-    if (device) b->free(b, device, TEST_ELEMENTS * sizeof *device);
+    if (device) b->free(b, device, n_bytes);
     free(host);
     return st;
 }
@@ -402,7 +403,7 @@ static dt_status connect_and_test(dt_comm *c, dt_comm *boot, bool captured) {
 }
 
 dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured,
-                              double deadline_s) {
+                              int64_t sum_bytes, double deadline_s) {
     *out = NULL;
     if (!b->device || !b->device->nccl)
         return dt_fail(
@@ -415,6 +416,7 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
     *n = (nccl_self){
         .api = b->device->nccl,
         .b = b,
+        .n_test = sum_bytes / (int64_t)sizeof(float) + 3, // seldom divisible by the ranks
         .deadline_s = deadline_s,
         .device = {.attach = attach, .lend = lend, .take_back = take_back, .watch = watch_step}};
     *c = (dt_comm){.name = "nccl",

@@ -215,11 +215,12 @@ static dt_status check_cards(const device_card *all, int n) {
                            n, r, all[r].host);
         for (int q = 0; q < r; q++)
             if (same_device(&all[q], &all[r]))
-                return dt_fail(DT_E_USAGE,
-                               "ranks %d and %d on %s have the same GPU (PCI %s)%s%s: start one "
-                               "rank a GPU, and let each see all of them or its own only",
-                               q, r, all[r].host, all[r].bus, all[r].visible[0] ? ";" : "",
-                               all[r].visible);
+                return dt_fail(
+                    DT_E_USAGE,
+                    "ranks %d and %d on %s have the same GPU (PCI %s)%s%s: start one "
+                    "rank a GPU, and let each see all of them or its own only (NCCL does not "
+                    "join MIG instances of one GPU)",
+                    q, r, all[r].host, all[r].bus, all[r].visible[0] ? ";" : "", all[r].visible);
     }
     return DT_OK;
 }

@@ -57,9 +57,6 @@ static dt_status make_stepper(trainer *t) {
     const dt_config *c = r->config;
     const dt_net net = dt_nets_phase_at(&t->nets, r->record.step)->train;
     const bool sync = c->model.sync_bn;
-    const int64_t bucket = !c->comm.bucket.is_auto ? dt_answer(c->comm.bucket) << 10
-                           : r->backend->device    ? 25 << 20
-                                                   : 1 << 20;
     const dt_stepper_opts o = {
         .comm = r->comm,
         .device_comm = r->device_comm,
@@ -81,7 +78,7 @@ static dt_status make_stepper(trainer *t) {
         .weight_decay = (float)c->train.optimizer.weight_decay,
         .always_adapt = c->train.optimizer.always_adapt,
         .optimizer = read_optimizer(c),
-        .bucket_bytes = bucket,
+        .bucket_bytes = dt_run_bucket_bytes(r),
         .sync_bn = sync,
         .give_up = sync ? NULL : dt_signals_grace_is_over}; // others would wait
     return dt_stepper_create(&t->stepper, &o);

@@ -203,7 +203,15 @@ static void share(bool old, int world_size) {
     float *grad = NULL;
     assert_int_equal(dt_cuda_backend_create(&b, api, nccl, 0, &o), DT_OK);
     assert_int_equal(dt_comm_create_self(&boot), DT_OK);
-    assert_int_equal(dt_comm_create_nccl(&c, b, boot, false, 10), DT_OK);
+    enum { BUCKET = 1 << 20 };
+    assert_int_equal(dt_comm_create_nccl(&c, b, boot, true, BUCKET, 10), DT_OK);
+    // every size of sum is met before memory is counted: live, and in a graph
+    size_t n = 0, at = 0;
+    const fake_cuda_call *log = fake_cuda_log(api, &n);
+    int n_sums = 0;
+    for (size_t i = 0; i < n; i++)
+        n_sums += strcmp(log[i].call, "all_reduce") == 0 && log[i].n_bytes >= BUCKET;
+    assert_int_equal(n_sums, 2);
     fake_cuda_log_clear(api);
     dt_flat_buffer_add(&flat, (void **)&grad, 1000 * sizeof *grad);
     assert_int_equal(dt_flat_buffer_alloc_shared(&flat, b, "gradients"), DT_OK);
@@ -215,8 +223,7 @@ static void share(bool old, int world_size) {
     dt_flat_buffer_free(&flat);
     static const char *const names[] = {"mem_alloc",       "comm_register", "all_reduce",
                                         "comm_deregister", "finalize",      "mem_free"};
-    size_t n = 0, at = 0;
-    const fake_cuda_call *log = fake_cuda_log(api, &n);
+    log = fake_cuda_log(api, &n);
     const bool shared = !old && world_size > 1;
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < 6; k++)

@@ -29,7 +29,7 @@ train: {epochs: 100, max_steps: 4, global_batch: 8, micro_batch: 2, precision: f
 eval: {every: 1000000 steps}
 checkpoint: {every: 1000000 steps}
 metrics: {every: 1 steps, sinks: [jsonl]}
-comm: {timeout: 600}
+comm: {timeout: 600, bucket: 1024}
 YAML
 
 ranks_of() { # NP RUN WORD …: exit code in rc

@@ -452,7 +452,7 @@ TEST(test_missing_peer) {
         open_rank(&b, &nccl);
         hang(b);
         if (hangs) nccl->async_error = failing_state; // which says that it is connected
-        assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 0.2), DT_E_PEER);
+        assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 1 << 14, 0.2), DT_E_PEER);
         assert_non_null(strstr(dt_error_message(), hangs ? "the test of NCCL did not finish within"
                                                          : "init did not finish within"));
         b->destroy(b);
@@ -494,7 +494,7 @@ static void end_comm(int of_finalize, int of_destroy, int of_abort, dt_status ex
     nccl->async_error = busy_state;
     nccl->destroy = destroy;
     nccl->abort = abort_comm;
-    assert_int_equal(dt_comm_create_nccl(&c, b, boot, false, 30), DT_OK);
+    assert_int_equal(dt_comm_create_nccl(&c, b, boot, false, 1 << 14, 30), DT_OK);
     assert_int_equal(c->finalize(c), expected);
     assert_int_equal(n_busy, 0);
     assert_int_equal(fake_cuda_count(dt_cuda_self(b)->api, "abort"), of_finalize == 6);
