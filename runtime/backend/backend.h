@@ -158,6 +158,7 @@ typedef struct dt_device {
     void (*copy_out)(struct dt_backend *b, void *host, const void *src, size_t n_bytes,
                      void *stream);
     void (*add)(struct dt_backend *b, float *dst, const float *src, int64_t n, void *stream);
+    void (*swap)(struct dt_backend *b, float *x, float *y, int64_t n, void *stream);
     // Between begin and end, work queued on the stream (and on streams forked from it by stream_wait and joined
     // again) is recorded instead of run. end fails if something cannot be captured. The caller then runs the
     // work uncaptured and logs that.
@@ -265,7 +266,7 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts);
 dt_status dt_backend_print_devices(void (*print)(const char *line));
 
 // What dtrain_cuda.so exports, under this name. abi: DT_CUDA_MODULE_ABI of the program.
-enum { DT_CUDA_MODULE_ABI = 1 };
+enum { DT_CUDA_MODULE_ABI = 2 };
 typedef struct dt_cuda_module {
     int abi;
     dt_status (*create)(dt_backend **out, const dt_backend_opts *opts);

@@ -130,11 +130,17 @@ static void move_averages(dt_state *s, moves how) {
 }
 
 void dt_state_swap_average(dt_state *s) {
-    if (!s->nets->params->average) return;
-    dt_state_pull(s);
-    move_averages(s, BOTH_WAYS);
-    copy_flats(s, true, true);
-    dt_params_repack_step(s->nets->params);
+    dt_params *p = s->nets->params;
+    dt_backend *b = s->run->backend;
+    const dt_device *d = b->device;
+    if (!p->average) return;
+    if (d) {
+        d->swap(b, p->master, p->average, p->n_master, d->stream);
+        d->swap(b, p->buffer, p->buffer_average, p->n_buffer, d->stream);
+    } else {
+        move_averages(s, BOTH_WAYS);
+    }
+    dt_params_repack_step(p);
 }
 
 const char *dt_state_find_bad(dt_state *s) {

@@ -30,6 +30,13 @@ static void copy_in(dt_backend *b, void *dst, const void *src, size_t n_bytes, v
     real.copy_in(b, dst, src, n_bytes, stream);
 }
 
+static int n_sent; // large copies to the device that wait
+static void (*send)(dt_backend *b, void *dst, const void *src, size_t n_bytes);
+static void copy_to_device(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
+    n_sent += n_bytes > 1 << 14;
+    send(b, dst, src, n_bytes);
+}
+
 static int n_taken;
 static dt_status (*take)(dt_backend *b, void **p, size_t n_bytes, const char *what);
 static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
@@ -46,6 +53,8 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
     DT_TRY(fake_cuda_backend(out, &untimed));
     real = dt_cuda_self(*out)->device;
     dt_cuda_self(*out)->device.copy_in = copy_in;
+    send = (*out)->copy_to_device;
+    (*out)->copy_to_device = copy_to_device;
     take = (*out)->alloc;
     (*out)->alloc = alloc;
     return DT_OK;
@@ -170,6 +179,36 @@ TEST(test_groups) {
     assert_no_moments("frozen", 9, "left.0.weight");
     must_fail(DT_E_USAGE, "train.groups was",
               run_more(true, "frozen", "train.groups=[{match: 'left.*', lr: 2}]", NULL));
+}
+
+// Losses of evaluations in a run's metrics.
+static int read_evaluations(const char *name, double *losses) {
+    size_t n;
+    int count = 0;
+    char *text = read_file(name, "metrics.jsonl", &n);
+    for (const char *c = text; (c = strstr(c, "\"kind\":\"eval\"")); c++)
+        losses[count++] = atof(strstr(c, "\"loss\":") + 7);
+    free(text);
+    return count;
+}
+
+// With averages of the weights an evaluation has the CPU's losses, and exchanges them on the device: one more sends no
+// weights there.
+TEST(test_averages) {
+    double cpu[16], device[16];
+    bad_step = -1;
+    must(run(false, "cpu_average", "train.ema=0.5"));
+    n_sent = 0;
+    must(run(true, "average", "train.ema=0.5"));
+    const int sent = n_sent;
+    n_sent = 0;
+    must(run_more(true, "average_once", "train.ema=0.5", "eval.every=3 epochs"));
+    const int n = read_evaluations("average", device);
+    assert_int_equal(read_evaluations("cpu_average", cpu), n);
+    assert_true(n > read_evaluations("average_once", cpu + n));
+    for (int i = 0; i < n; i++) assert_float_equal(cpu[i], device[i], 1e-4);
+    assert_true(sent <= n_sent + 1); // at the end the best checkpoint, where it is not the last
+    assert_same_run("average", "average_once", 9);
 }
 
 TEST(test_bad_step_is_named) {

@@ -232,6 +232,12 @@ void dt_cuda_commit_destroy(dt_backend *b, void *commit_) {
     free(c);
 }
 
+void dt_cuda_flat_swap(dt_backend *b, float *x, float *y, int64_t n, void *stream) {
+    dt_cuda *c = dt_cuda_self(b);
+    const dt_flat_swap_args a = {.x = x, .y = y, .n = n};
+    if (n) dt_cuda_launch(c, DT_K_flat_swap, dt_cuda_grid_flat(c, n), &a, stream);
+}
+
 void dt_cuda_flat_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream) {
     dt_cuda *c = dt_cuda_self(b);
     const dt_flat_add_args a = {.dst = dst, .src = src, .n = n};

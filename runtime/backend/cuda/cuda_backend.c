@@ -287,6 +287,7 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .graph_destroy = graph_destroy,
                                        .shrink = shrink,
                                        .add = dt_cuda_flat_add,
+                                       .swap = dt_cuda_flat_swap,
                                        .commit_create = dt_cuda_commit_create,
                                        .commit_phase = dt_cuda_commit_phase,
                                        .commit_destroy = dt_cuda_commit_destroy};

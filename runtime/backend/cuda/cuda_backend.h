@@ -86,6 +86,7 @@ void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const vo
                      dt_layout dst_layout, void *stream);
 
 // ---- flat buffers (see dt_device) -------------------------------------------------------------------------
+void dt_cuda_flat_swap(dt_backend *b, float *x, float *y, int64_t n, void *stream);
 void dt_cuda_flat_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream);
 dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **commit);
 void dt_cuda_commit_phase(dt_backend *b, void *commit, dt_commit_phase phase, const float *grad,

@@ -44,6 +44,24 @@ DT_KERNEL(flat_add, dt_flat_add_args) {
     }
 }
 
+typedef struct dt_flat_swap_args {
+    float *x, *y;
+    int64_t n;
+} dt_flat_swap_args;
+
+DT_KERNEL(flat_swap, dt_flat_swap_args) {
+    DT_THREADS(t) {
+        const int64_t stride = DT_GRID * DT_BLOCK_DIM * 8;
+        for (int64_t i = (DT_BLOCK * DT_BLOCK_DIM + t) * 8; i < a->n; i += stride) {
+            float x[8], y[8];
+            dt_get8_part(a->x, DT_F32, i, a->n, 0.0f, x);
+            dt_get8_part(a->y, DT_F32, i, a->n, 0.0f, y);
+            dt_put8_part(a->x, DT_F32, i, a->n, y);
+            dt_put8_part(a->y, DT_F32, i, a->n, x);
+        }
+    }
+}
+
 typedef struct dt_flat_squares_args {
     const float *x;
     int64_t n;
