@@ -166,9 +166,6 @@ typedef struct dt_device {
     dt_status (*capture_end)(struct dt_backend *b, void *stream, void **graph);
     void (*graph_launch)(struct dt_backend *b, void *graph, void *stream);
     void (*graph_destroy)(struct dt_backend *b, void *graph);
-    // For a network that does not fit: prefers engines with little workspace from now on, except where choices
-    // were given. Returns how many plans change; the caller makes all plans again.
-    int (*shrink)(struct dt_backend *b);
     dt_status (*commit_create)(struct dt_backend *b, const dt_commit_args *a, void **commit);
     // Queues one phase of a commit (commit.h); phases are called in their order.
     void (*commit_phase)(struct dt_backend *b, void *commit, dt_commit_phase phase,

@@ -210,8 +210,7 @@ static dt_status plan_again(dt_nets *n, dt_open_run *r, int n_replicas) {
 }
 
 // Plans that fit. device.replicas: auto is a replica a thread, as it is the fastest, but no more than have room, which
-// is `room` bytes on the rank that has the least. The fastest engines of a device may want much memory: a network that
-// does not fit because of that is planned again with smaller ones.
+// is `room` bytes on the rank that has the least.
 static dt_status make_fitting(dt_nets *n, dt_open_run *r, size_t room) {
     DT_TRY(make_plans(n, r));
     const int most = r->replicas->n_replicas;
@@ -223,13 +222,6 @@ static dt_status make_fitting(dt_nets *n, dt_open_run *r, size_t room) {
         dt_info("device.replicas: auto: %d of %d threads: %d would take more memory than there is",
                 r->replicas->n_replicas, r->answers.replica_threads, most);
     r->replicas_open = false;
-    const dt_device *d = r->backend->device;
-    const int n_smaller = d && d->shrink && !dt_memory_fits(n, r) ? d->shrink(r->backend) : 0;
-    if (n_smaller) {
-        dt_info("cuda: %d engines are chosen again, with less workspace: the network would not fit",
-                n_smaller);
-        DT_TRY(plan_again(n, r, r->replicas->n_replicas));
-    }
     return dt_memory_check(n, r);
 }
 

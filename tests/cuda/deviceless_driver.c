@@ -1,8 +1,8 @@
 // deviceless_driver.c: a libcuda.so.1 without a device, for asking cuDNN what it supports (test_dnn_support.c).
 //
 // cuDNN's run-time engines need a driver even to be checked, and load what they compiled when a plan is finished. The
-// toolkit's own stub refuses to load it. Here loading succeeds, so that such a plan can be finished, written as text
-// and restored. Only functions that cuDNN 9 looks up are here. cuDNN prints the name of one that it misses.
+// toolkit's own stub refuses to load it. Here loading succeeds, so that such a plan can be finished. Only functions
+// that cuDNN 9 looks up are here. cuDNN prints the name of one that it misses.
 typedef int answer;
 enum { SUCCESS = 0, NO_DEVICE = 100 };
 static long something[8];

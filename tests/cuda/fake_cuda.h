@@ -18,7 +18,7 @@
 // cuDNN's and cuBLASLt's parts are naive f32 loops. Each has three choices with the same result. The second, or number
 // FAKE_CUDA_FASTEST, is the fastest by the imitation's own clock (event_ms), which counts work instead of time.
 // Environment variables:
-//   FAKE_CUDA_NO_DNN       cuDNN has no engine at all: custom kernels serve its ops
+//   FAKE_CUDA_NO_DNN       cuDNN has no engine for descriptions that begin so: "sdpa", "conv_fwd"
 //   FAKE_CUDA_NO_SUMS      none for convolutions that also make sums
 //   FAKE_CUDA_NO_NORMED    none for convolutions that apply the batch norm in front
 //   FAKE_CUDA_NO_MASKED    none for those that begin its backward pass

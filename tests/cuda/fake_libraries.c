@@ -65,7 +65,11 @@ static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **out
     return e ? e : add_plan(of(a), &(fake_plan){.dnn = *d, .choice = choice}, out, bytes);
 }
 static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
-    const bool none = getenv("FAKE_CUDA_NO_DNN") || (d->sums && getenv("FAKE_CUDA_NO_SUMS")) ||
+    const char *unserved = getenv("FAKE_CUDA_NO_DNN");
+    char text[DT_DESC_TEXT];
+    const bool named =
+        unserved && strncmp(dt_dnn_desc_print(d, text), unserved, strlen(unserved)) == 0;
+    const bool none = named || (d->sums && getenv("FAKE_CUDA_NO_SUMS")) ||
                       (d->normed && getenv("FAKE_CUDA_NO_NORMED")) ||
                       (d->masked && getenv("FAKE_CUDA_NO_MASKED"));
     *n = none ? 0 : N_CHOICES + n_compiled();
@@ -93,27 +97,6 @@ static int plan_destroy(machine *m, plan *p, const char *call) {
 }
 static int dnn_destroy(dt_cuda_api *a, void *p) {
     return plan_destroy(of(a), p, "dnn_destroy");
-}
-// A plan's text: its choice and its description.
-static int dnn_text(dt_cuda_api *a, void *p, char **text) {
-    const plan *of_plan = p;
-    char desc[DT_DESC_TEXT];
-    const int e = fake_note(of(a), "dnn_text", "", 0, NULL);
-    *text =
-        e ? NULL
-          : dt_xprintf("fake %d %s", of_plan->f.choice, dt_dnn_desc_print(&of_plan->f.dnn, desc));
-    return e;
-}
-static int dnn_restore(dt_cuda_api *a, const dt_dnn_desc *d, const char *text, void **out,
-                       size_t *bytes) {
-    char desc[DT_DESC_TEXT];
-    int choice = -1, at = 0;
-    const int e = fake_note(of(a), "dnn_restore", "", 0, NULL);
-    if (e) return e;
-    if (sscanf(text, "fake %d %n", &choice, &at) < 1 || !at ||
-        strcmp(text + at, dt_dnn_desc_print(d, desc)) != 0)
-        return FAKE_INVALID;
-    return add_plan(of(a), &(fake_plan){.dnn = *d, .choice = choice}, out, bytes);
 }
 static int gemm_plan(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **out, size_t *bytes) {
     const int e = fake_note(of(a), "gemm_plan", "", 0, NULL);
@@ -144,8 +127,6 @@ void fake_libraries_fill(dt_cuda_api *a) {
     a->dnn_choices = dnn_choices;
     a->dnn_run = dnn_run;
     a->dnn_destroy = dnn_destroy;
-    a->dnn_text = dnn_text;
-    a->dnn_restore = dnn_restore;
     a->gemm_plan = gemm_plan;
     a->gemm_choices = gemm_choices;
     a->gemm_run = gemm_run;

@@ -24,8 +24,8 @@ lines 3 "2 of 3 ranks have a GPU; rank 1 on $(uname -n | cut -c1-63) has none: n
 
 mkdir "$work/engines"
 job 3 0 plans "$work/engines"
-lines 1 "^rank 0: .* choices, timed, 0 plans restored"
-lines 2 "^rank [12]: .* choices, taken, [1-9][0-9]* plans restored, 0 made"
+lines 1 "^rank 0: .* choices, timed"
+lines 2 "^rank [12]: .* choices, taken"
 [ "$(grep -o '[0-9]* choices' "$work/out" | sort -u | wc -l)" = 1 ] || fail "choices differ"
 rm -r "$work/engines"
 

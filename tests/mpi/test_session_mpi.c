@@ -76,9 +76,8 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
         char *text = r.backend->choices(r.backend);
         int n = 0;
         for (const char *c = text; *c; c++) n += *c == '\n';
-        printf("rank %d: %d choices, %s, %d plans restored, %d made\n", comm->rank, n,
-               fake_cuda_count(api, "event_ms") ? "timed" : "taken",
-               fake_cuda_count(api, "dnn_restore"), fake_cuda_count(api, "dnn_plan"));
+        printf("rank %d: %d choices, %s\n", comm->rank, n,
+               fake_cuda_count(api, "event_ms") ? "timed" : "taken");
         free(text);
     } else {
         printf("rank %d: %s%s\n", comm->rank, dt_error_message(),

@@ -1,4 +1,4 @@
-// conv2d_cuda.c: convolution through cuDNN, NHWC, with custom kernels where cuDNN has no engine.
+// conv2d_cuda.c: convolution through cuDNN, NHWC. A convolution for which cuDNN has no engine ends the start.
 //
 // Forward: y = act(conv(x, packed w) + packed bias). With fold_bn the packed copies contain the next batch norm.
 // Backward: dx uses the same packed weight. cuDNN writes dw in packed form and in the activations' type, because it
@@ -17,11 +17,10 @@
 //
 // Scratch of the backward kernel instance: [ workspace | packed dw | partial sums of db ]
 #include "backend/cuda/cuda_desc.h"
-#include "backend/cuda/kernels/conv_kernels.h"
 #include "backend/cuda/weights_cuda.h"
 #include "graph/activation_words.h"
 
-// One direction: cuDNN's plan, or NULL for the custom kernel.
+// One direction. plan NULL: cuDNN has no engine, which only wishes (sums, normed, masked) survive.
 typedef struct conv_op {
     dt_dnn_desc desc;
     const dt_cuda_plan *plan;
@@ -40,8 +39,13 @@ static size_t workspace_of(const conv_op *op) {
 }
 
 static dt_status plan(dt_kernel_instance *s, conv_op *op, const dt_dnn_desc *d) {
+    const dt_cuda *c = dt_cuda_of(s);
+    char text[DT_DESC_TEXT];
     op->desc = *d;
-    return dt_cuda_kept(s, dt_cuda_plan_dnn(dt_cuda_of(s)->plans, d, &op->plan));
+    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_dnn(c->plans, d, &op->plan)));
+    if (op->plan || d->sums || d->normed || d->masked) return DT_OK;
+    return dt_cuda_fail(s, "cuDNN has no engine for %s (%s)", dt_dnn_desc_print(d, text),
+                        c->api->versions(c->api));
 }
 
 static dt_status check_types(dt_kernel_instance *s, const dt_value_info *x,
@@ -58,48 +62,6 @@ static void norm_of(const dt_kernel_instance *s, const void *x, int first, int n
     const dt_value_info *info = dt_instance_in(s, 0);
     for (int i = 0; i < n; i++)
         out[i] = (char *)x + dt_layout_norm_at(info->dtype, &info->shape, first + i);
-}
-
-// ---- running one direction -------------------------------------------------------------------------
-_Static_assert(DT_ACTIVATION_relu == 1 && DT_ACTIVATION_gelu == 2,
-               "conv_kernels.h has these numbers");
-
-static void run_custom(dt_cuda *c, const dt_dnn_desc *d, const void *x, const void *w,
-                       const void *y, const void *bias, void *out, void *stream) {
-    const dt_conv_args a = {.x = x,
-                            .w = w,
-                            .y = y,
-                            .bias = bias,
-                            .out = out,
-                            .n = d->n,
-                            .h = d->h,
-                            .width = d->w,
-                            .c = d->c,
-                            .k = d->k,
-                            .out_h = d->out_h,
-                            .out_w = d->out_w,
-                            .rows = d->win.kernel[0],
-                            .cols = d->win.kernel[1],
-                            .stride = {d->win.stride[0], d->win.stride[1]},
-                            .dilation = {d->win.dilation[0], d->win.dilation[1]},
-                            .pad = {d->win.pad_begin[0], d->win.pad_begin[1]},
-                            .groups = d->groups,
-                            .type = d->type,
-                            .act = d->act};
-    if (d->kind == DT_DNN_CONV_WGRAD) {
-        const int64_t n = d->k * (d->c / d->groups) * d->win.kernel[0] * d->win.kernel[1];
-        dt_cuda_launch(c, DT_K_conv_wgrad, (dt_cuda_grid){.blocks = n, .threads = DT_CONV_THREADS},
-                       &a, stream);
-        return;
-    }
-    const bool fwd = d->kind == DT_DNN_CONV_FWD;
-    const int64_t n = d->n * (fwd ? d->out_h * d->out_w * d->k : d->h * d->w * d->c);
-    dt_cuda_launch(c, fwd ? DT_K_conv_fwd : DT_K_conv_dgrad,
-                   (dt_cuda_grid){.blocks = (n + DT_CONV_THREADS - 1) / DT_CONV_THREADS < 65536
-                                                ? (n + DT_CONV_THREADS - 1) / DT_CONV_THREADS
-                                                : 65536,
-                                  .threads = DT_CONV_THREADS},
-                   &a, stream);
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
@@ -146,10 +108,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
         ptr[3] = sums, ptr[4] = sums + y->shape.d[1];
     }
     if (st->forward.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 5);
-    if (st->forward.plan)
-        dt_cuda_run_dnn(s, st->forward.plan, ptr, r);
-    else
-        run_custom(dt_cuda_of(s), &st->forward.desc, r->in[0], w, NULL, bias, r->out[0], r->stream);
+    dt_cuda_run_dnn(s, st->forward.plan, ptr, r);
 }
 
 const dt_kernel dt_cuda_conv2d = {prepare, run, dt_cuda_destroy};
@@ -218,10 +177,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
         void *dw = (char *)r->scratch + st->at_dw;
         void *ptr[5] = {(void *)r->in[0], (void *)dy, dw};
         if (st->weights.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 3);
-        if (st->weights.plan)
-            dt_cuda_run_dnn(s, st->weights.plan, ptr, r);
-        else
-            run_custom(c, &st->weights.desc, r->in[0], NULL, dy, NULL, dw, r->stream);
+        dt_cuda_run_dnn(s, st->weights.plan, ptr, r);
         dt_cuda_store_weight_grad(c, &st->weight, dw, info->dtype, r->out[1],
                                   r->accumulate >> 1 & 1, r->stream);
     }
@@ -239,10 +195,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
             for (int i = 0; i < DT_MASKED_PARTS; i++)
                 ptr[8 + i] = (char *)r->out[0] + dt_layout_masked_at(dx->dtype, &dx->shape, i);
         }
-        if (st->data.plan)
-            dt_cuda_run_dnn(s, st->data.plan, ptr, r);
-        else
-            run_custom(c, &st->data.desc, NULL, w, dy, NULL, r->out[0], r->stream);
+        dt_cuda_run_dnn(s, st->data.plan, ptr, r);
     }
 }
 
@@ -267,10 +220,7 @@ static void run_transposed(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
     void *ptr[DT_DNN_POINTERS] = {(void *)r->in[0], (void *)w, r->out[0]};
-    if (st->data.plan)
-        dt_cuda_run_dnn(s, st->data.plan, ptr, r);
-    else
-        run_custom(dt_cuda_of(s), &st->data.desc, NULL, w, r->in[0], NULL, r->out[0], r->stream);
+    dt_cuda_run_dnn(s, st->data.plan, ptr, r);
 }
 
 const dt_kernel dt_cuda_conv_transpose = {prepare_transposed, run_transposed, dt_cuda_destroy};

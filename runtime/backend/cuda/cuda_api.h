@@ -181,10 +181,6 @@ struct dt_cuda_api {
     int (*dnn_compiled)(dt_cuda_api *a, const dt_dnn_desc *d);
     int (*dnn_run)(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace, void *stream);
     int (*dnn_destroy)(dt_cuda_api *a, void *plan);
-    // Turns a finished plan into text (heap), and text into a plan, without heuristics and without compiling.
-    int (*dnn_text)(dt_cuda_api *a, void *plan, char **text);
-    int (*dnn_restore)(dt_cuda_api *a, const dt_dnn_desc *d, const char *text, void **plan,
-                       size_t *workspace_bytes);
     int (*gemm_plan)(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **plan,
                      size_t *workspace_bytes);
     int (*gemm_choices)(dt_cuda_api *a, const dt_gemm_desc *d, int *n);

@@ -245,17 +245,17 @@ static void take_choices(dt_backend *b, const char *text) {
     dt_cuda_plans_take(dt_cuda_self(b)->plans, text);
 }
 
-static int shrink(dt_backend *b) {
-    return dt_cuda_plans_bound(dt_cuda_self(b)->plans, DT_PLAN_LITTLE_WORKSPACE);
-}
-
 static dt_status make_plans(dt_cuda *c, const dt_backend_opts *opts) {
     char machine[512];
     snprintf(machine, sizeof machine, "%s, sm_%d%d, %d SMs, driver %s for %d, %s", c->info.name,
              c->info.major, c->info.minor, c->info.n_sm, c->info.driver_version, c->info.driver,
              c->api->versions(c->api));
-    const dt_cuda_plans_opts o = {
-        .machine = machine, .folder = opts->cache_folder, .no_timing = !opts->timed};
+    const size_t share = c->info.total_bytes / 32; // all engines share the largest workspace
+    const dt_cuda_plans_opts o = {.machine = machine,
+                                  .folder = opts->cache_folder,
+                                  .no_timing = !opts->timed,
+                                  .most_workspace =
+                                      share < DT_PLAN_WORKSPACE ? share : DT_PLAN_WORKSPACE};
     return dt_cuda_plans_create(&c->plans, c->api, &o);
 }
 
@@ -285,7 +285,6 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .capture_end = capture_end,
                                        .graph_launch = graph_launch,
                                        .graph_destroy = graph_destroy,
-                                       .shrink = shrink,
                                        .add = dt_cuda_flat_add,
                                        .swap = dt_cuda_flat_swap,
                                        .commit_create = dt_cuda_commit_create,

@@ -4,10 +4,6 @@
 // runs on pairs of id and pointer. A description always gives the same graph, so graphs and their lists live as long
 // as the context: choosing among ten configurations asks the heuristics once.
 //
-// A finished plan can be written as text: cuDNN's JSON, including the machine code that was compiled for it. A plan
-// made from that text needs neither heuristics nor a compiler. cuDNN refuses text of another version or architecture.
-// It does not notice text of another graph, so we put the graph's hash in front of the JSON and compare it.
-//
 // Configurations are skipped if they
 //   - sum in low precision,
 //   - round fp32 inputs (tensor cores on fp32 mean TF32), unless TF32 is allowed,
@@ -28,7 +24,6 @@
 #include "backend/cuda/cuda_dnn.h"
 
 #include "backend/cuda/cuda_dnn_graph.h"
-#include "base/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,12 +283,15 @@ bool dt_cudnn_compiles(dt_cudnn *c, const dt_dnn_desc *d, int choice) {
     return !configs_of(c, d, &k) && choice < k->n_configs && k->config[choice].runtime;
 }
 
-// Makes a plan from a configuration or from its text.
-static int finish_plan(dt_cudnn *c, const dt_dnn_graph *g, cudnnBackendAttributeName_t name,
-                       cudnnBackendAttributeType_t type, int64_t n, const void *value,
-                       dt_cudnn_plan **out, size_t *workspace_bytes) {
+int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out,
+                         size_t *workspace_bytes) {
+    dnn_known *k = NULL;
     descriptor p = NULL;
     int64_t count = 0, bytes = 0;
+    *out = NULL;
+    const int code = configs_of(c, d, &k);
+    if (code) return code;
+    if (choice < 0 || choice >= k->n_configs) return code_of(CUDNN_STATUS_BAD_PARAM);
     cudnnStatus_t s = dt_dnn_note(
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p), "a plan");
     if (!s && c->handle)
@@ -301,7 +299,10 @@ static int finish_plan(dt_cudnn *c, const dt_dnn_graph *g, cudnnBackendAttribute
     if (!s && c->device)
         s = dt_dnn_note(SET(p, EXECUTION_PLAN_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &c->device),
                         "a plan");
-    if (!s) s = dt_dnn_note(cudnnBackendSetAttribute(p, name, type, n, value), "a plan");
+    if (!s)
+        s = dt_dnn_note(
+            SET(p, EXECUTION_PLAN_ENGINE_CONFIG, BACKEND_DESCRIPTOR, 1, &k->config[choice].config),
+            "a plan");
     if (!s) s = dt_dnn_note(cudnnBackendFinalize(p), "a plan");
     if (!s)
         s = dt_dnn_note(GET(p, EXECUTION_PLAN_WORKSPACE_SIZE, INT64, 1, &count, &bytes),
@@ -312,58 +313,9 @@ static int finish_plan(dt_cudnn *c, const dt_dnn_graph *g, cudnnBackendAttribute
     }
     *out = calloc(1, sizeof **out);
     if (!*out) abort();
-    **out = (dt_cudnn_plan){p, g};
+    **out = (dt_cudnn_plan){p, &k->g};
     *workspace_bytes = (size_t)bytes;
     return 0;
-}
-
-int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out,
-                         size_t *workspace_bytes) {
-    dnn_known *k = NULL;
-    *out = NULL;
-    const int code = configs_of(c, d, &k);
-    if (code) return code;
-    if (choice < 0 || choice >= k->n_configs) return code_of(CUDNN_STATUS_BAD_PARAM);
-    return finish_plan(c, &k->g, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &k->config[choice].config, out,
-                       workspace_bytes);
-}
-
-// ---- plans as text ---------------------------------------------------------------------------------
-enum { HASH_DIGITS = 16 };
-
-int dt_cudnn_plan_text(const dt_cudnn_plan *p, char **text) {
-    int64_t n = 0, got = 0;
-    *text = NULL;
-    cudnnStatus_t s = GET(p->plan, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, 0, &n, NULL);
-    if (s || n < 1) return code_of(dt_dnn_note(s, "a plan's text"));
-    char *all = calloc(1, HASH_DIGITS + 1 + (size_t)n + 1);
-    if (!all) abort();
-    dt_hash_hex(p->graph->hash, all);
-    all[HASH_DIGITS] = ' ';
-    s = GET(p->plan, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, n, &got, all + HASH_DIGITS + 1);
-    if (s)
-        free(all);
-    else
-        *text = all;
-    return code_of(dt_dnn_note(s, "a plan's text"));
-}
-
-int dt_cudnn_plan_restore(dt_cudnn *c, const dt_dnn_desc *d, const char *text, dt_cudnn_plan **out,
-                          size_t *workspace_bytes) {
-    dnn_known *k = NULL;
-    char hash[HASH_DIGITS + 1];
-    *out = NULL;
-    const int code = graph_of(c, d, &k);
-    if (code) return code;
-    dt_hash_hex(k->g.hash, hash);
-    if (strncmp(text, hash, HASH_DIGITS) != 0 || text[HASH_DIGITS] != ' ') {
-        dt_dnn_note_text("a plan's text: it is of another graph");
-        return code_of(CUDNN_STATUS_BAD_PARAM);
-    }
-    const char *json = text + HASH_DIGITS + 1;
-    return finish_plan(c, &k->g, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                       (int64_t)strlen(json), json, out, workspace_bytes);
 }
 
 void dt_cudnn_plan_destroy(dt_cudnn_plan *p) {

@@ -38,12 +38,6 @@ bool dt_cudnn_is_refusal(int error);
 int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out,
                          size_t *workspace_bytes);
 void dt_cudnn_plan_destroy(dt_cudnn_plan *p);
-// A plan as text (heap): one line without NUL, 2 KB, or 70-110 KB with compiled code. restore makes the plan again, in
-// this or in another process, without heuristics or compiling. It refuses the text of another graph, another version
-// of cuDNN or another kind of device.
-int dt_cudnn_plan_text(const dt_cudnn_plan *p, char **text);
-int dt_cudnn_plan_restore(dt_cudnn *c, const dt_dnn_desc *d, const char *text, dt_cudnn_plan **out,
-                          size_t *workspace_bytes);
 // Queues the plan on the stream. ptr: as dt_dnn_kind lists them.
 int dt_cudnn_run(dt_cudnn *c, dt_cudnn_plan *p, void *const *ptr, void *workspace, void *stream);
 

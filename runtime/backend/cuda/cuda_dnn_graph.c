@@ -1,9 +1,7 @@
 // cuda_dnn_graph.c: the cuDNN graphs of the five kinds of description. See cuda_dnn_graph.h.
 //
 // cuDNN takes a graph made of descriptors: tensors (type, dimensions, strides, an id), the operations between them,
-// and the graph. Tensors between two operations are virtual and have ids from VIRTUAL_ID on. Everything that
-// descriptors say is hashed. A plan that was kept as text belongs to one graph, and cuDNN does not check that
-// today's build would make the same graph.
+// and the graph. Tensors between two operations are virtual and have ids from VIRTUAL_ID on.
 //
 // Graphs
 //   CONV_FWD    conv [-> + bias] [-> relu | gelu], or conv -> sums of y and y^2 for each channel (GEN_STATS)
@@ -20,7 +18,6 @@
 #include "backend/cuda/cuda_dnn_graph.h"
 
 #include "backend/cuda/cuda_dnn.h"
-#include "base/hash.h"
 #include "graph/activation_words.h"
 
 #include <assert.h>
@@ -52,28 +49,6 @@ const char *dt_cudnn_last_error(void) {
 }
 
 // ---- descriptors: the first failure is kept, later calls do nothing ---------------------------------
-static uint64_t place_of(const dt_dnn_graph *g, descriptor d) {
-    for (int i = 0; i < g->n_made; i++)
-        if (g->made[i] == d) return (uint64_t)i;
-    return DT_DNN_MAX_DESCRIPTORS;
-}
-
-// Hashes an attribute that a descriptor was given. Descriptors count by their number, not by their address.
-static void mix(dt_dnn_graph *g, uint64_t at, int name, cudnnBackendAttributeType_t type, int64_t n,
-                const void *value) {
-    uint64_t words[DT_DNN_MAX_OPS + 4] = {g->hash, at, (uint64_t)name, (uint64_t)type};
-    const size_t size = type == CUDNN_TYPE_INT64     ? sizeof(int64_t)
-                        : type == CUDNN_TYPE_BOOLEAN ? sizeof(bool)
-                                                     : sizeof(float); // numbers and enums
-    for (int64_t i = 0; i < n && i < DT_DNN_MAX_OPS; i++) {
-        if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
-            words[i + 4] = place_of(g, ((const descriptor *)value)[i]);
-        else
-            memcpy(&words[i + 4], (const char *)value + size * (size_t)i, size);
-    }
-    g->hash = dt_hash64(words, sizeof words);
-}
-
 static descriptor make(dt_dnn_graph *g, cudnnBackendDescriptorType_t type) {
     descriptor d = NULL;
     if (g->status != CUDNN_STATUS_SUCCESS) return NULL;
@@ -81,7 +56,6 @@ static descriptor make(dt_dnn_graph *g, cudnnBackendDescriptorType_t type) {
                     ? dt_dnn_note(cudnnBackendCreateDescriptor(type, &d), "creating a descriptor")
                     : CUDNN_STATUS_INTERNAL_ERROR;
     if (g->status != CUDNN_STATUS_SUCCESS) return d;
-    mix(g, (uint64_t)g->n_made, (int)type, 0, 0, NULL);
     g->made[g->n_made++] = d;
     return d;
 }
@@ -91,7 +65,6 @@ static void set(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name,
     if (g->status != CUDNN_STATUS_SUCCESS) return;
     g->status =
         dt_dnn_note(cudnnBackendSetAttribute(d, name, type, n, value), "setting an attribute");
-    if (type != CUDNN_TYPE_HANDLE) mix(g, place_of(g, d), (int)name, type, n, value);
 }
 
 static void set_int(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name, int64_t n,

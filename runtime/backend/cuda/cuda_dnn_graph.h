@@ -24,7 +24,6 @@ typedef struct dt_dnn_graph {
     int64_t next_virtual;
     int n_ptr;     // caller's pointers; ids 1 … n_ptr
     int n_scalars; // host scalars, passed by value: ids n_ptr+1 (scale) and n_ptr+2 (one)
-    uint64_t hash; // of all attributes of the descriptors
     cudnnStatus_t status;
 } dt_dnn_graph;
 

@@ -1,16 +1,14 @@
 // cuda_plans.c: see cuda_plans.h.
 //
-// If a library says that it has no engine for a description, a custom kernel does the work, or matmuls do attention's,
-// and a warning says so. Any other error stops the start: otherwise a missing library would only make training slow.
+// If cuDNN says that it has no engine for attention, matmuls do the work (sdpa_cuda.c) and a warning says so. Any other
+// error stops the start: otherwise a missing library would only make training slow.
 //
 // Of the engines on offer we try the favourite and the precompiled ones. Those that compile while their plan is made
 // are tried only if there is little else. One start spends at most DT_PLAN_BUDGET_S on timing. Later descriptions get
 // the favourite, and another start times them.
 //
-// Engines compete on time alone and may use up to DT_PLAN_WORKSPACE for it. If the network then does not fit, its plan
-// asks for a smaller bound (dt_cuda_plans_bound) and is made again. All kinds of plans share the one bound. Choices
-// made under it go to a file of their own (plan_store.h); the other file keeps the faster choices for networks that
-// have room.
+// Engines compete on time alone and may use as much workspace for it as most_workspace says. If all of them want more,
+// the one that wants the least serves.
 //
 // If there is not enough memory for timing (plan_bench.h), the library's favourite serves and nothing is remembered.
 //
@@ -72,10 +70,9 @@ static bool is_wish(const dt_plan_kind *k) {
 
 // Makes plans of the engines, the favourite first, and stores their number in *n_out. If all of them exceed the bound,
 // takes the one with the smallest workspace, unless the description is a wish. Fails only if there are none.
-static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry *entry, int n,
+static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int n,
                                  int most, candidate *out, int *n_out) {
     const int ready = k->gemm ? n : n - p->api->dnn_compiled(p->api, k->dnn);
-    const char *text = entry->text;
     candidate least = {0};
     int count = 0, error = 0;
     *n_out = 0;
@@ -92,8 +89,7 @@ static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, plan_e
             out[count++] = c;
             continue;
         }
-        entry->beyond |= c.bytes <= DT_PLAN_WORKSPACE;
-        const bool less = c.bytes <= DT_PLAN_WORKSPACE && (!least.plan || c.bytes < least.bytes);
+        const bool less = !least.plan || c.bytes < least.bytes;
         drop(p, k->gemm, less ? least.plan : c.plan);
         if (less) least = c;
     }
@@ -163,11 +159,6 @@ static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
         dt_warn("engine %d, chosen before for %s, is not there: choosing again", e->choice,
                 e->text);
     }
-    if (c->plan && c->bytes > p->most_workspace && !e->obeyed) {
-        drop(p, k->gemm, c->plan);
-        c->plan = NULL;
-        e->chosen = false;
-    }
     return DT_OK;
 }
 
@@ -187,7 +178,7 @@ static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
                              candidate *c, int *count, int *best) {
     const double begin = now_s();
     const bool times = may_time(p);
-    dt_status st = list_candidates(p, k, e, n, times ? DT_PLAN_TRIES : 1, c, count);
+    dt_status st = list_candidates(p, k, e->text, n, times ? DT_PLAN_TRIES : 1, c, count);
     if (*count > 1) {
         if (!p->n_timed++) dt_info("cuda: timing engines, once for these shapes and this machine");
         st = fastest(p, k, e->text, c, *count, best);
@@ -211,45 +202,12 @@ static dt_status choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, 
         if (i != best || st != DT_OK) drop(p, k->gemm, c[i].plan);
     DT_TRY(st);
     e->none = count == 0;
-    if (e->none && e->beyond) { // other ranks must not choose: they may have no bound
-        e->choice = DT_PLAN_NOT_WORTH;
-        e->chosen = true;
-    }
     if (!e->none) e->choice = c[best].choice;
     dt_plan_store_note(p, e);
     if (e->none) return DT_OK;
     e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice};
     p->n_plans++;
-    if (!k->gemm) p->plans_dirty = true;
     return DT_OK;
-}
-
-// Restores the plan that an earlier run kept of the engine that this one would take. If the library refuses the text,
-// forgets it; the plan is then made anew.
-static bool restore(dt_cuda_plans *p, plan_entry *e, const dt_dnn_desc *d) {
-    const int want = e->chosen ? e->choice : p->no_timing ? 0 : -1;
-    const char *text = dt_plan_kept(e, want);
-    void *plan = NULL;
-    size_t bytes = 0;
-    if (!text) return false;
-    const int error = p->api->dnn_restore(p->api, d, text, &plan, &bytes);
-    if (error) {
-        dt_log(DT_LOG_DEBUG, "the kept plan of %s is made anew: %s", e->text,
-               p->api->error_text(p->api, error));
-        dt_plan_forget(e, want);
-        return false;
-    }
-    if (bytes > p->most_workspace && !e->obeyed) {
-        drop(p, false, plan);
-        e->chosen = false;
-        return false;
-    }
-    e->choice = want;
-    dt_plan_store_note(p, e);
-    e->plan = (dt_cuda_plan){plan, bytes, want};
-    p->n_plans++;
-    p->n_restored++;
-    return true;
 }
 
 static void warn_of_attention(dt_cuda_plans *p, const char *why, const char *text) {
@@ -260,23 +218,14 @@ static void warn_of_attention(dt_cuda_plans *p, const char *why, const char *tex
     p->warned_attention = true;
 }
 
-// `error`: cuDNN's refusal; 0: it lists no engine.
-static void warn_of_no_engine(dt_cuda_plans *p, const dt_dnn_desc *d, const char *text, int error) {
-    if (dt_cuda_is_attention(d))
-        warn_of_attention(p, error ? p->api->error_text(p->api, error) : "it has no engine", text);
-    else
-        dt_warn("cuDNN has no engine for %s: a custom kernel computes it, much slower", text);
-}
-
 static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *text,
                          const dt_cuda_plan **out) {
-    if (!k->gemm) dt_plan_store_read_plans(p);
     plan_entry *e = dt_plan_entry(p, text);
     *out = NULL;
     e->settled = true;
     if (e->none) return DT_OK;
     e->gemm = k->gemm;
-    if (!e->plan.plan && (k->gemm || !restore(p, e, k->dnn))) {
+    if (!e->plan.plan) {
         int n = 0;
         const int error = k->gemm ? p->api->gemm_choices(p->api, k->mul, &n)
                                   : p->api->dnn_choices(p->api, k->dnn, &n);
@@ -284,7 +233,9 @@ static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
         if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, text, error);
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
         DT_TRY(choose(p, e, k, error ? 0 : n));
-        if (e->none && !k->gemm && !is_wish(k)) warn_of_no_engine(p, k->dnn, text, error);
+        if (e->none && !k->gemm && dt_cuda_is_attention(k->dnn))
+            warn_of_attention(p, error ? p->api->error_text(p->api, error) : "it has no engine",
+                              text);
     }
     if (!e->none) *out = &e->plan;
     return DT_OK;
@@ -398,7 +349,7 @@ static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
         const dt_cuda_plan *plain = NULL;
         dt_dnn_desc q = *d[i];
         DT_TRY(plain_of(p, &q, &plain));
-        if (!plain) return DT_OK; // only a custom kernel could replace it
+        if (!plain) return DT_OK; // nothing can replace it
         e = add_time(p, d[i], fused[i], 0, 0, &with);
         // the batch norm's pass touches two tensors: forward x and y, backward x and dy; and the sums cost a pass if
         // the plain convolution does not make them
@@ -459,46 +410,15 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
     return plan_of(p, &k, dt_gemm_desc_print(d, text), out);
 }
 
-// ---- a bound on workspace --------------------------------------------------------------------------
-static bool exceeds(const plan_entry *e, size_t workspace_bytes) {
-    return e->plan.plan && e->plan.workspace_bytes > workspace_bytes && !e->given;
-}
-
-// A description that was not asked for yet keeps its choice if it is within the bound, but goes into the bound's file
-// only once it is used. If a choice was given, what another bound's file says of the description is not taken over.
-int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes) {
-    int n = 0;
-    dt_plan_store_close(p);
-    p->most_workspace = workspace_bytes;
-    for (const plan_entry *e = p->entries; e; e = e->next) n += exceeds(e, workspace_bytes);
-    for (plan_entry *e = p->entries; e; e = e->next) {
-        const bool large = exceeds(e, workspace_bytes);
-        if (large) {
-            drop(p, e->gemm, e->plan.plan);
-            e->plan = (dt_cuda_plan){0};
-            e->settled = e->chosen = false;
-        }
-        if (!e->settled || e->given) e->file_choice = DT_PLAN_NOT_FILED;
-        if (e->settled) continue;
-        e->obeyed = e->given;
-    }
-    dt_plan_store_open(p);
-    return n;
-}
-
 // ---- life ------------------------------------------------------------------------------------------
 dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
                                const dt_cuda_plans_opts *opts) {
     dt_cuda_plans *p = dt_xcalloc(1, sizeof *p);
     p->api = api;
     p->no_timing = opts->no_timing;
-    p->most_workspace = DT_PLAN_WORKSPACE;
+    p->most_workspace = opts->most_workspace ? opts->most_workspace : DT_PLAN_WORKSPACE;
     p->budget_s = opts->budget_s > 0 ? opts->budget_s : DT_PLAN_BUDGET_S;
-    p->machine = dt_xstrdup(opts->machine);
-    for (char *c = p->machine; *c; c++)
-        if (*c == '\n') *c = ' ';
-    if (opts->folder) p->folder = dt_xstrdup(opts->folder);
-    dt_plan_store_open(p);
+    dt_plan_store_open(p, opts->folder, opts->machine);
     *out = p;
     return DT_OK;
 }
@@ -508,7 +428,5 @@ void dt_cuda_plans_destroy(dt_cuda_plans *p) {
     dt_plan_store_close(p);
     for (plan_entry *e = p->entries; e; e = e->next) drop(p, e->gemm, e->plan.plan);
     dt_plan_entries_free(p);
-    free(p->folder);
-    free(p->machine);
     free(p);
 }

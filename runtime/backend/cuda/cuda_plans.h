@@ -4,8 +4,7 @@
 // When a description is first asked for, the engines that the library prefers (at most DT_PLAN_TRIES) run a few times
 // on memory of their own, and the fastest wins: its number is the choice. Choices are text, one per line, "number
 // <tab> description", so that rank 0 can give its choices to all ranks, checkpoints can keep them, and a file can pass
-// them to the next run on the same kind of machine. A given choice is obeyed without timing. cuDNN's finished plans
-// are kept in a file too, so that the next run neither asks the heuristics nor compiles.
+// them to the next run on the same kind of machine. A given choice is obeyed without timing.
 //
 // Used by one thread, while plans are made, never during steps.
 #ifndef DT_BACKEND_CUDA_PLANS_H
@@ -17,12 +16,7 @@
 // The version of the engine lists that choices index. Raise it when engines are left out or added. It is part of file
 // names and of what checkpoints record of their machine.
 #define DT_PLAN_CHOICES "4"
-enum {
-    DT_PLAN_TRIES = 10,
-    DT_PLAN_BUDGET_S = 60,
-    DT_PLAN_WORKSPACE = 1 << 30, // the largest workspace of an engine
-    DT_PLAN_LITTLE_WORKSPACE = 32 << 20
-};
+enum { DT_PLAN_TRIES = 10, DT_PLAN_BUDGET_S = 60, DT_PLAN_WORKSPACE = 1 << 30 };
 
 typedef struct dt_cuda_plans dt_cuda_plans;
 
@@ -36,14 +30,15 @@ typedef struct dt_cuda_plan {
 typedef struct dt_cuda_plans_opts {
     // What choices depend on besides the description: library versions, driver, device. Part of the file name.
     const char *machine;
-    const char *folder; // where the files are; NULL: no files
-    bool no_timing;     // always take the library's favourite; no file of choices
-    double budget_s;    // of timing; 0: DT_PLAN_BUDGET_S
+    const char *folder;    // where the file of choices is; NULL: none
+    bool no_timing;        // always take the library's favourite; no file
+    double budget_s;       // of timing; 0: DT_PLAN_BUDGET_S
+    size_t most_workspace; // of an engine, in bytes, unless all want more; 0: DT_PLAN_WORKSPACE
 } dt_cuda_plans_opts;
 
 dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
                                const dt_cuda_plans_opts *opts);
-// Saves the files if something changed. NULL is allowed.
+// Saves the file if something changed. NULL is allowed.
 void dt_cuda_plans_destroy(dt_cuda_plans *p);
 
 // *out NULL with DT_OK: the library has no engine for it, or one with sums does not pay. DT_E_INTERNAL: the library
@@ -60,12 +55,7 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
 // that already have a plan keep it.
 char *dt_cuda_plans_text(const dt_cuda_plans *p);
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text);
-// From now on an engine's workspace must not exceed the bound unless there is no other engine. Choices that were made
-// here or come from the file and need more are made again when they are next asked for, from the file of this bound or
-// anew. Choices given by a checkpoint or by rank 0 stay, and the file without a bound keeps its choices. Returns how
-// many choices will be made again; unless it is 0, plans that kernel instances still hold are void.
-int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes);
-// Saves the files now if something changed (destroy does too). A failure is one warning.
+// Saves the file now if something changed (destroy does too). A failure is one warning.
 void dt_cuda_plans_save(dt_cuda_plans *p);
 
 #endif

@@ -38,12 +38,6 @@ static int dnn_destroy(dt_cuda_api *a, void *plan) {
     dt_cudnn_plan_destroy(plan);
     return 0;
 }
-static int dnn_text(dt_cuda_api *a, void *plan, char **text) {
-    return dt_cudnn_plan_text(plan, text);
-}
-CALL(dnn_restore, dnn, dt_cudnn_plan_restore(dnn, d, text, (dt_cudnn_plan **)plan, workspace_bytes),
-     const dt_dnn_desc *d, const char *text, void **plan, size_t *workspace_bytes)
-
 CALL(gemm_choices, blas, dt_cublas_choices(blas, d, n), const dt_gemm_desc *d, int *n)
 CALL(gemm_plan, blas,
      dt_cublas_plan_create(blas, d, choice, (dt_cublas_plan **)plan, workspace_bytes),
@@ -69,8 +63,6 @@ void dt_cuda_real_libraries(dt_cuda_api *a) {
     a->dnn_plan = dnn_plan;
     a->dnn_run = dnn_run;
     a->dnn_destroy = dnn_destroy;
-    a->dnn_text = dnn_text;
-    a->dnn_restore = dnn_restore;
     a->gemm_choices = gemm_choices;
     a->gemm_plan = gemm_plan;
     a->gemm_run = gemm_run;

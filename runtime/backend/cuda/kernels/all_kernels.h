@@ -6,7 +6,6 @@
 #include "backend/cuda/kernels/batch_norm_backward_kernels.h"
 #include "backend/cuda/kernels/batch_norm_kernels.h"
 #include "backend/cuda/kernels/commit_kernels.h"
-#include "backend/cuda/kernels/conv_kernels.h"
 #include "backend/cuda/kernels/convert_kernels.h"
 #include "backend/cuda/kernels/copy_kernels.h"
 #include "backend/cuda/kernels/dropout_kernels.h"
