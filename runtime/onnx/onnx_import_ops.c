@@ -139,7 +139,17 @@ static void read_pool(onnx_reader *r, bool max) {
             r,
             "count_include_pad with a ceil_mode whose last window hangs over the end is not read: "
             "export it with count_include_pad=False");
-    x = max ? dt_max_pool_window(r->g, x, &w) : dt_avg_pool_window(r->g, x, &w, include);
+    // exporters write adaptive pooling as windows side by side; max_pool takes less than 256 places
+    const int64_t h = onnx_shape(r, x).d[2], width = onnx_shape(r, x).d[3];
+    const bool tiles = w.kernel[0] * w.kernel[1] > 255 && w.stride[0] == w.kernel[0] &&
+                       w.stride[1] == w.kernel[1] && h % w.kernel[0] == 0 &&
+                       width % w.kernel[1] == 0 &&
+                       w.pad_begin[0] + w.pad_begin[1] + w.pad_end[0] + w.pad_end[1] == 0 &&
+                       w.dilation[0] * w.dilation[1] == 1;
+    if (max && tiles)
+        x = dt_adaptive_pool(r->g, x, h / w.kernel[0], width / w.kernel[1], true);
+    else
+        x = max ? dt_max_pool_window(r->g, x, &w) : dt_avg_pool_window(r->g, x, &w, include);
     give_image(r, x, &was);
 }
 void onnx_read_MaxPool(onnx_reader *r) {

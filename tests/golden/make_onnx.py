@@ -77,6 +77,11 @@ def pool():
                          nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False), nn.Flatten(), nn.Linear(36, 5))
 
 
+def wide_pool():
+    """Windows of 16 x 16, which adaptive pooling becomes."""
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(16, 5))
+
+
 def shared():
     net = Shared()
     for m in (net.fc1, net.fc2, net.tied):
@@ -103,7 +108,8 @@ SMALL = {"resnet_13": (resnet, 32, 3, (False, 13)), "resnet_21": (resnet, 32, 3,
          "convnext_13": (convnext, 32, 3, (False, 13)), "convnext_18": (convnext, 32, 3, (True, 18)),
          "vit_14": (vit, 32, 3, (False, 14)), "vit_20": (vit, 32, 3, (True, 20)),
          "shared_17": (shared, 32, 3, (False, 17)),
-         "shared_18": (shared, 32, 3, (True, 18)), "pool_19": (pool, 32, 3, (False, 19))}
+         "shared_18": (shared, 32, 3, (True, 18)), "pool_19": (pool, 32, 3, (False, 19)),
+         "wide_pool_20": (wide_pool, 32, 3, (True, 20))}
 FULL = {f"{n}_{how[1]}{'d' if how[0] else ''}": (f, 224, 2, how)
         for n, f in (("resnet18", models.resnet18), ("mobilenet_v3", models.mobilenet_v3_large),
                      ("vit_b_16", models.vit_b_16), ("convnext_tiny", models.convnext_tiny))
