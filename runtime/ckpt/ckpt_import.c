@@ -186,12 +186,23 @@ static const char *module_of(const char *name, char *buf, size_t cap) {
 
 static dt_status fail_shape(const import *m, const dt_ckpt_tensor *t, const dt_shape *there) {
     char module[128], want[96], have[96];
-    return dt_fail(DT_E_CKPT,
-                   "%s: tensor '%s' is %s, this model wants %s; model.init_keep=%s leaves "
-                   "the initial values there",
-                   m->file, t->name, dt_shape_print(there, have, sizeof have),
-                   dt_shape_print(&t->shape, want, sizeof want),
-                   module_of(t->name, module, sizeof module));
+    int n_other = 0;
+    for (int i = 0; i < m->n; i++) {
+        dt_shape s = m->tensors[i].shape;
+        if (m->map.file[i] >= 0) dt_weights_shape(m->w, m->map.file[i], &s);
+        n_other += !same_values(&s, &m->tensors[i].shape);
+    }
+    char *way_out =
+        2 * n_other > m->n
+            ? dt_xprintf("%d of %d tensors differ so: the file is of another size or variant",
+                         n_other, m->n)
+            : dt_xprintf("model.init_keep=%s leaves the initial values there",
+                         module_of(t->name, module, sizeof module));
+    const dt_status st = dt_fail(DT_E_CKPT, "%s: tensor '%s' is %s, this model wants %s; %s",
+                                 m->file, t->name, dt_shape_print(there, have, sizeof have),
+                                 dt_shape_print(&t->shape, want, sizeof want), way_out);
+    free(way_out);
+    return st;
 }
 
 // A head is drawn anew as a whole: bias too where only the weight differs.
@@ -208,6 +219,13 @@ static bool head_fits(const import *m, const char *name) {
     return true;
 }
 
+// Where most are not in the file, that is what is wrong with it, and not the shape of one of a common name.
+static int n_without(const import *m) {
+    int n = 0;
+    for (int i = 0; i < m->n; i++) n += m->map.file[i] < 0;
+    return n;
+}
+
 static dt_status decide(import *m, int i, name_list *missing) {
     const dt_ckpt_tensor *t = &m->tensors[i];
     const int k = m->map.file[i];
@@ -221,8 +239,11 @@ static dt_status decide(import *m, int i, name_list *missing) {
         list_name(missing, t->name);
     } else {
         dt_weights_shape(m->w, k, &there);
-        if (!same_values(&there, &t->shape) && !can_resize(m, t, &there))
-            return fail_shape(m, t, &there);
+        if (!same_values(&there, &t->shape) && !can_resize(m, t, &there)) {
+            if (2 * n_without(m) <= m->n) return fail_shape(m, t, &there);
+            list_name(missing, t->name); // that of another network, by chance of this name
+            return DT_OK;
+        }
         if (!same_values(&there, &t->shape)) m->fates[i] = RESIZED;
         return dt_weights_check(m->w, k);
     }

@@ -126,7 +126,9 @@ static void vote_all(ballot **ballots, int *n_ballots, const dt_weights *w, cons
     }
 }
 
-static dt_status elect(char **prefix, const ballot *ballots, int n, const char *where) {
+// Of a file that has less than half of the model's tensors anywhere, equal votes say nothing: it is of another network.
+static dt_status elect(char **prefix, const ballot *ballots, int n, int n_tensors,
+                       const char *where) {
     const ballot *most = NULL, *as_many = NULL;
     for (int i = 0; i < n; i++) {
         if (!most || ballots[i].n_votes > most->n_votes)
@@ -134,7 +136,8 @@ static dt_status elect(char **prefix, const ballot *ballots, int n, const char *
         else if (ballots[i].n_votes == most->n_votes)
             as_many = &ballots[i];
     }
-    if (as_many)
+    if (as_many && 2 * most->n_votes < n_tensors) most = NULL;
+    if (as_many && most)
         return dt_fail(DT_E_CKPT,
                        "%s: this model's tensors are there more than once, for example under '%s' "
                        "and '%s': model.init_prefix chooses",
@@ -158,7 +161,7 @@ dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char
         map->prefix = dt_xprintf("%s%s", prefix, whole ? "" : ".");
     } else {
         vote_all(&ballots, &n_ballots, w, list, n_names);
-        st = elect(&map->prefix, ballots, n_ballots, where);
+        st = elect(&map->prefix, ballots, n_ballots, n, where);
     }
     map->tensor = dt_xcalloc((size_t)n_file + 1, sizeof *map->tensor);
     map->file = dt_xcalloc((size_t)n + 1, sizeof *map->file);

@@ -41,5 +41,7 @@ exits 2 'names is for weights' "$DTRAIN" export "$work/runs/vit" "$work/x.onnx" 
 exits 2 'are for a network' "$DTRAIN" export "$work/runs/vit" "$work/x.safetensors" --preprocess
 exits 0 '' "$DTRAIN" init "$config" "$work/runs/cnn" model.name=cnn model.patch= model.dim= model.heads= model.blocks=
 exits 2 'timm has no network such as' "$DTRAIN" export "$work/runs/cnn" "$work/x.safetensors" --names timm
+exits 4 "tensors differ so: the file is of another size" "$DTRAIN" init "$config" "$work/runs/other" model.dim=32 model.init="$work/vit.timm.safetensors"
+exits 4 "tensors [0-9]* are not there: layer" "$DTRAIN" init "$config" "$work/runs/other" model.name=resnet model.depth=18 model.patch= model.dim= model.heads= model.blocks= model.init="$work/mobilenet.timm.safetensors"
 exits 4 "look like timm's names" "$DTRAIN" init "$config" "$work/runs/other" model.name=cnn model.patch= model.dim= model.heads= model.blocks= model.init="$work/vit.timm.safetensors"
 echo passed
