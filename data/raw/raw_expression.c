@@ -83,7 +83,8 @@ static dt_status find_names(derivation *d) {
         if (!dt_raw_find_name(&d->name[i], d->r, dt_expr_name(d->e, i)))
             return dt_expr_fail_name(d->e, i,
                                      "no record has a column '%s': it is neither in names, tables "
-                                     "or the set that is packed, nor key or source",
+                                     "or the set that is packed, nor key or source (width, seconds "
+                                     "and the like are known to --where and data.columns)",
                                      dt_expr_name(d->e, i));
     return DT_OK;
 }
@@ -121,7 +122,12 @@ static dt_status derive(dt_raw *r, const char *name, const char *expression) {
     dt_arena_init(&arena);
     dt_cell *v = dt_xcalloc(r->n + 1, sizeof *v);
     dt_status st = find_names(&d);
-    for (size_t i = 0; i < r->n && st == DT_OK; i++) v[i] = value_of(&d, &r->items[i], &arena);
+    bool any = false;
+    for (size_t i = 0; i < r->n && st == DT_OK; i++) {
+        v[i] = value_of(&d, &r->items[i], &arena);
+        any |= v[i].kind != DT_CELL_NULL;
+    }
+    if (st == DT_OK && !any) st = dt_fail(DT_E_DATA, "%s gives no record a value", expression);
     if (st == DT_OK) st = add_cells(r, name, v, &arena);
     dt_expr_destroy(d.e);
     free(d.name);

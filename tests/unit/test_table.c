@@ -342,6 +342,9 @@ TEST(columns_are_made_of_others) {
     o.columns = "age=1 + number('2')";
     must_fail(DT_E_USAGE, "--column age: there is a column 'age' already",
               dt_raw_list(&r, files, NULL, &o));
+    o.columns = "x=number(finding)";
+    must_fail(DT_E_DATA, "--column x: number(finding) gives no record a value",
+              dt_raw_list(&r, files, NULL, &o));
     o.columns = "x=agee + 1";
     must_fail(DT_E_USAGE, "no record has a column 'agee'", dt_raw_list(&r, files, NULL, &o));
     o.columns = "x";
