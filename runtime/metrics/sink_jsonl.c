@@ -24,8 +24,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 2048 };
-
 typedef struct jsonl {
     dt_metrics_file file;
     dt_json line;
@@ -63,10 +61,6 @@ static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
     dt_status st = dt_metrics_file_open(&s->file, path, bytes_to_keep(path, o->truncate_to));
     free(path);
     dt_json_init(&s->line);
-    char *wide = dt_xcalloc(1, LINE_BYTES); // grow the buffer now, never in a step
-    memset(wide, ' ', LINE_BYTES - 1);
-    dt_json_raw(&s->line, NULL, wide);
-    free(wide);
     s->o = *o;
     *state = s;
     return st;

@@ -1,8 +1,8 @@
 // sink_mlflow.c: a run in MLflow: params, metrics, tags, and files as artifacts, through the REST API of a tracking server.
 //
 // The spool is metrics.jsonl itself: a thread reads the lines behind those that the server has taken, a few times a
-// second, and sends them in batches; RUN/mlflow.json says how far it is, and which run of MLflow this one is. Each batch
-// has a tag that says the same, for an attempt that was killed behind the server's answer. So a
+// second, and sends them in batches. Each batch sets a tag of the run that says how far the server is, so that nothing is
+// sent twice where an answer did not come or the job was killed. RUN/mlflow.json says which run of MLflow this one is. A
 // server that is away, slow or full costs a warning and nothing else: what it missed is sent when it answers again, in
 // this attempt, in the next one, or when the command of the finished run is given once more. An attempt goes on in the
 // run of those before it, and steps that are done again are not sent again: MLflow keeps every value of a step.
@@ -160,12 +160,9 @@ static void set_text(char **to, const char *text) {
 }
 
 static void save_state(const mlflow *s) {
-    json_t *j =
-        json_pack("{s:s?, s:s?, s:s?, s:s?, s:I, s:I, s:I, s:I, s:b, s:b}", "experiment_id",
-                  s->experiment_id, "create_id", s->create_id, "run_id", s->run_id, "artifact_uri",
-                  s->artifacts, "sent", (json_int_t)s->at.sent, "n_more", (json_int_t)s->at.n_more,
-                  "last_step", (json_int_t)s->at.last_step, "last_val", (json_int_t)s->at.last_val,
-                  "params", s->has_params, "finished", s->has_end);
+    json_t *j = json_pack("{s:s?, s:s?, s:s?, s:s?, s:b, s:b}", "experiment_id", s->experiment_id,
+                          "create_id", s->create_id, "run_id", s->run_id, "artifact_uri",
+                          s->artifacts, "params", s->has_params, "finished", s->has_end);
     char *text = json_dumps(j, 0);
     if (dt_io_write_file(s->state_file, text, strlen(text)) != DT_OK) dt_error_clear();
     free(text);
@@ -178,10 +175,6 @@ static void load_state(mlflow *s) {
     set_text(&s->create_id, json_string_value(json_object_get(j, "create_id")));
     set_text(&s->run_id, json_string_value(json_object_get(j, "run_id")));
     set_text(&s->artifacts, json_string_value(json_object_get(j, "artifact_uri")));
-    s->at.sent = json_integer_value(json_object_get(j, "sent"));
-    s->at.n_more = json_integer_value(json_object_get(j, "n_more"));
-    s->at.last_step = json_integer_value(json_object_get(j, "last_step"));
-    s->at.last_val = json_integer_value(json_object_get(j, "last_val"));
     s->has_params = json_is_true(json_object_get(j, "params"));
     s->has_end = json_is_true(json_object_get(j, "finished"));
     json_decref(j);
@@ -313,41 +306,31 @@ static answer update_run(mlflow *s, const char *status, bool end) {
     return ask(s, "api/2.0/mlflow/runs/update", body, NULL);
 }
 
-static const char place_tag[] = "dtrain.sent";
+static const char place_tag[] = "dtrain.sent", place_format[] = "%lld %lld %lld %lld";
 
-// A resumed run has cut the lines behind those that its checkpoint knows.
-static void keep_within(mlflow *s) {
-    if (s->at.sent <= s->kept) return;
-    s->at.sent = s->kept;
-    s->at.n_more = 0;
-}
-
-// What the server has taken may not have been written down: an attempt was killed, or the answer did not come.
 static answer ask_place(mlflow *s) {
     char *path = dt_xprintf("api/2.0/mlflow/runs/get?run_id=%s", s->run_id);
     json_t *reply = NULL, *tag;
+    long long sent = 0, step = 0, val = 0, n_more = 0;
     size_t i;
-    const answer a = ask(s, path, NULL, &reply);
+    answer a = ask(s, path, NULL, &reply);
+    if (a == NEVER) a = LATER, note_failure(s, s->refusal);
     const json_t *data = json_object_get(json_object_get(reply, "run"), "data");
     json_array_foreach(json_object_get(data, "tags"), i, tag) {
         const char *key = json_string_value(json_object_get(tag, "key"));
         const char *value = json_string_value(json_object_get(tag, "value"));
-        char *at = (char *)value;
-        if (!key || !value || strcmp(key, place_tag) != 0) continue;
-        const int64_t sent = strtoll(at, &at, 10), step = strtoll(at, &at, 10);
-        const int64_t val = strtoll(at, &at, 10), n_more = strtoll(at, &at, 10);
-        if (sent > s->at.sent || (sent == s->at.sent && n_more > s->at.n_more)) {
-            s->at.sent = sent;
-            s->at.n_more = n_more;
-        }
-        if (step > s->at.last_step) s->at.last_step = step;
-        if (val > s->at.last_val) s->at.last_val = val;
+        if (key && value && strcmp(key, place_tag) == 0)
+            (void)sscanf(value, place_format, &sent, &step, &val, &n_more);
+    }
+    if (a == DONE) s->at = (place){sent, n_more, step, val};
+    if (s->at.sent > s->kept) { // a resumed run has cut the lines behind
+        s->at.sent = s->kept;
+        s->at.n_more = 0;
     }
     json_decref(reply);
     free(path);
-    keep_within(s);
-    s->has_asked = a != LATER;
-    if (s->has_asked) s->kept = INT64_MAX;
+    s->has_asked = a == DONE;
+    if (a == DONE) s->kept = INT64_MAX;
     return a;
 }
 
@@ -356,8 +339,8 @@ static answer log_batch(mlflow *s, const char *kind, json_t *items, const place 
     if (json_array_size(items) == 0) return DONE;
     json_t *reply = NULL, *body = json_pack("{s:s, s:O}", "run_id", s->run_id, kind, items);
     if (next) {
-        char *text = dt_xprintf("%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, next->sent,
-                                next->last_step, next->last_val, next->n_more);
+        char *text = dt_xprintf(place_format, (long long)next->sent, (long long)next->last_step,
+                                (long long)next->last_val, (long long)next->n_more);
         json_object_set_new(body, "tags", json_pack("[o]", pair(place_tag, text)));
         free(text);
     }
@@ -468,10 +451,7 @@ static answer send_lines(mlflow *s, bool *more) {
     const bool any = *more || next.sent > s->at.sent;
     const answer a = any ? log_batch(s, "metrics", metrics, &next) : DONE;
     json_decref(metrics);
-    if (a == DONE && any) {
-        s->at = next;
-        save_state(s);
-    }
+    if (a == DONE) s->at = next;
     return a;
 }
 
@@ -481,7 +461,7 @@ static answer send_all(mlflow *s, double until_s) {
     answer a = DONE;
     if (s->gave_up) return NEVER;
     if (!s->run_id && (a = create_run(s)) != DONE) return a;
-    if (!s->has_asked && (a = ask_place(s)) == LATER) return a;
+    if (!s->has_asked && (a = ask_place(s)) != DONE) return a;
     if (!s->has_params && (a = send_params(s)) == LATER) return a;
     while (more && a != LATER && dt_clock_s() < until_s) a = send_lines(s, &more);
     return more ? LATER : a;
@@ -635,7 +615,6 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     read_credentials(s);
     load_state(s);
     s->kept = o->truncate_to > 0 ? o->truncate_to : 0;
-    keep_within(s);
     *state = s;
     s->has_thread = pthread_create(&s->thread, NULL, send_along, s) == 0;
     if (!s->has_thread) dt_warn("MLflow: no thread to send by: it sees this run at its end");
