@@ -2,6 +2,8 @@
 // evaluation graph of the same fields does not, and is bound to nothing that it has no input for.
 #include "train/batch_inputs.h"
 
+#include "base/log.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -118,4 +120,15 @@ dt_status dt_batch_check_targets(const dt_batch *b, const dt_targets *targets) {
                                        b->sample ? b->sample[k] : k));
     }
     return DT_OK;
+}
+
+void dt_targets_judge(const dt_targets *targets) {
+    enum { MOST = 10 };
+    for (int i = 0; i < targets->n; i++) {
+        const dt_field_info *f = targets->items[i].field;
+        if (f->n_classes == 0 && f->mean_or_std > MOST)
+            dt_warn("data.fields.%s: the training part's mean or deviation is %.3g, and a network "
+                    "begins near 0: add  normalize: auto  to the field",
+                    f->name, f->mean_or_std);
+    }
 }

@@ -56,5 +56,7 @@ void dt_device_inputs_copy(const dt_device_inputs *d, const dt_batch *batch, voi
 dt_status dt_target_check(const dt_target *t, const float *x, int64_t sample);
 // dt_target_check of all samples of a batch whose weight is not 0. targets may be NULL.
 dt_status dt_batch_check_targets(const dt_batch *b, const dt_targets *targets);
+// Warns of targets far from 0: a network begins there and takes long to come to them.
+void dt_targets_judge(const dt_targets *targets);
 
 #endif

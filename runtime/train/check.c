@@ -201,6 +201,7 @@ static dt_status check(dt_open_run *r, dt_nets *nets, dt_state **state,
     DT_TRY(dt_state_create(state, r, nets));
     if (r->data) *length = measure_length(r);
     if (r->data) DT_TRY(take_batch(r, &nets->targets));
+    dt_targets_judge(&nets->targets);
     DT_TRY(dt_state_init(*state)); // an error if model.init does not fit
     DT_TRY(dt_state_load_teacher(*state, &teacher));
     if (prints->graph) {

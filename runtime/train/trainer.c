@@ -19,6 +19,7 @@
 #include "base/rank_report.h"
 #include "base/watch.h"
 #include "config/sink_words.h"
+#include "train/batch_inputs.h"
 #include "train/memory_report.h"
 #include "train/signals.h"
 
@@ -213,18 +214,6 @@ static dt_status open_source(trainer *t) {
     return dt_stepper_set_source(t->stepper, t->source);
 }
 
-// A network begins near 0 and takes long to come to numbers that lie far from it.
-static void judge_targets(const dt_targets *targets) {
-    enum { MOST = 10 };
-    for (int i = 0; i < targets->n; i++) {
-        const dt_field_info *f = targets->items[i].field;
-        if (f->n_classes == 0 && f->mean_or_std > MOST)
-            dt_warn("data.fields.%s: the training part's mean or deviation is %.3g, and a network "
-                    "begins near 0: add  normalize: auto  to the field",
-                    f->name, f->mean_or_std);
-    }
-}
-
 static void describe_run(const trainer *t) {
     const dt_open_run *r = &t->run;
     const dt_run_record *s = &r->record;
@@ -236,7 +225,7 @@ static void describe_run(const trainer *t) {
             r->answers.replica_threads == 1 ? "" : "s",
             DT_WORD_OF(DT_PRECISION_WORDS, r->answers.precision), r->backend->describe(r->backend));
     dt_info("data: %s", r->data->describe(r->data));
-    judge_targets(&t->nets.targets);
+    dt_targets_judge(&t->nets.targets);
     if (note) dt_info("%s", note);
     if (r->resumed)
         dt_info("resuming at step %lld of %lld", (long long)s->step, (long long)s->total_steps);

@@ -41,6 +41,7 @@ py check_moments "$work/runs/auto_member" "$work/set.tar" "$DTRAIN" || fail "nor
 exits 0 "finished" "$DTRAIN" "$work/runs/auto"
 exits 0 '' "$DTRAIN" eval "$work/runs/auto"
 exits 0 "add  normalize: auto" "$DTRAIN" "$config" run.name=far train.max_steps=1 'data.fields.where={kind: vector, source: [x, y], normalize: null}'
+exits 0 "add  normalize: auto" "$DTRAIN" check "$config" 'data.fields.where={kind: vector, source: [x, y], normalize: null}'
 exits 2 "auto is for numbers" "$DTRAIN" check "$config" data.fields.image.normalize=auto
 # a vector of one column, whose size nobody says: trained, used without its values, checked without the data
 one='data.fields.where={kind: vector, source: x, size: null, normalize: {mean: [195], std: [58]}}'
