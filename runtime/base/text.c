@@ -84,7 +84,7 @@ static size_t show_letter(char out[5], const char *p) {
     else if (c < 0x20 || c == 0x7f || n == 0 || c1)
         snprintf(out, 5, "\\x%02x", c1 ? next : c);
     else
-        snprintf(out, 5, "%.*s", (int)n, p);
+        *stpncpy(out, p, n) = '\0';
     return n == 0 ? 1 : n;
 }
 
