@@ -19,7 +19,7 @@ includes the context that PyTorch's number leaves out. Host time: a step less wa
 (metrics.jsonl). Start: from the command to the first step that metrics.jsonl (dtrain) or a line (PyTorch) shows,
 with plans and programs cached.
 
-Not run on a device yet: written and tried without one (--dry-run does that, on the CPU with tiny sizes).
+--dry-run tries it without a device, on the CPU with tiny sizes.
 """
 import argparse
 import json

@@ -21,7 +21,7 @@
 # Exit: 0 all ran and passed · 1 a section failed or ran out of time · 2 wrong use · 77 there is no GPU: only the
 # report that says so was written.
 #
-# This script itself has not run on a device yet; without one it is tested by tests/unit/test_gpu_run.sh.
+# Without a device it is tested by tests/unit/test_gpu_run.sh.
 set -uo pipefail # so nothing is piped into what ends before its input does: grep -q, head
 self=$(realpath "$0")
 root=$(dirname "$(dirname "$(dirname "$self")")")

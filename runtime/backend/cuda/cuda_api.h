@@ -42,7 +42,7 @@ typedef enum dt_dnn_kind {
     DT_DNN_CONV_WGRAD, // dw                            ptr: x dy dw [gain shift]
     DT_DNN_SDPA_FWD,   // y, lse                        ptr: q k v y lse
     DT_DNN_SDPA_BWD    // dq, dk, dv                    ptr: q k v y dy lse dq dk dv
-    // and f32 scratch: dq32 (n,heads,tq,d), NULL if deterministic, else zeroed before each run; sum (n,heads,tq)
+    // and f32 scratch: dq32 (n,heads,tq,d), NULL if deterministic, else zeroed by cuDNN (9.6); sum (n,heads,tq)
 } dt_dnn_kind;
 typedef struct dt_dnn_desc {
     dt_dnn_kind kind;

@@ -310,7 +310,6 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
 
 static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const sdpa_state *st = s->state;
-    dt_cuda *c = dt_cuda_of(s);
     char *scratch = r->scratch;
     const int n = s->node->n_fwd_in;
     const void *y = r->in[n], *lse = r->in[n + 1], *dy = r->in[n + s->node->n_fwd_out];
@@ -334,9 +333,6 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
                            grad[2],
                            st->dq32_bytes ? scratch + st->at_dq32 : NULL,
                            scratch + st->at_sum};
-    if (ptr[9])
-        dt_cuda_check(c, c->api->zero(c->api, ptr[9], st->dq32_bytes, r->stream),
-                      "clearing attention's sums");
     dt_cuda_run_dnn(s, st->plan, ptr, r);
 }
 
