@@ -42,7 +42,6 @@ typedef struct dt_reduction {
 
 // What a comm over a device's memory does besides (comm_nccl.h). Streams are the device's.
 typedef struct dt_comm_device {
-    bool captures; // collectives may be captured; the same on all ranks
     // Collectives are queued on `main`, those that are started on `side`. release(ctx) is called once, before an abort,
     // in whichever call finds the failure (also a captured one). It must end a running capture and destroy all graphs
     // with collectives of this communicator, for which the abort would wait for ever. Graphs that were launched end with

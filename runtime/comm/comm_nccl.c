@@ -4,9 +4,8 @@
 // every call the library is polled until the call is complete. Queueing takes microseconds. Only the first
 // call between two ranks takes long, and the self-test makes those.
 //
-// A call that cannot be captured (some versions and transports) leaves the communicator in an error for good.
-// One small captured sum finds that out before any step; if it fails on any rank, all ranks make new
-// communicators and capture nothing.
+// A call that cannot be captured leaves the communicator in an error for good. One captured sum finds that out before
+// any step, and ends the start with a line that says how to go without.
 //
 // Only give_up frees a communicator that was not finalized. It clears the pointer first, then releases the
 // graphs with its collectives, then aborts. So no later call uses it, and it is aborted once. Abort and destroy
@@ -309,22 +308,15 @@ static void drop_test_graph(void *ctx) {
     t->graph = NULL;
 }
 
-// Captures one sum as a graph. If that fails there is no graph, and `why` has the reason.
-static dt_status capture_sum(dt_comm *c, float *device, test_graph *t, char *why, size_t cap) {
+static dt_status capture_sum(dt_comm *c, float *device, test_graph *t) {
     nccl_self *n = c->self;
-    if (n->b->device->capture_begin(n->b, n->main) != DT_OK) {
-        snprintf(why, cap, "%s", dt_error_message());
-        return DT_OK;
-    }
+    DT_TRY(n->b->device->capture_begin(n->b, n->main));
     t->capturing = true;
     int result = n->api->all_reduce(n->api, n->comm, device, n->n_test, DT_F32, n->main);
     DT_TRY(await(c, "the capture of a sum", &result));
     if (result != DT_NCCL_OK)
-        snprintf(why, cap, "NCCL: %s", n->api->error_text(n->api, n->comm, result));
-    if (end_capture(t) != DT_OK && result == DT_NCCL_OK)
-        snprintf(why, cap, "%s", dt_error_message());
-    if (result != DT_NCCL_OK) drop_test_graph(t);
-    return DT_OK;
+        return fail_call(c, "sum in a captured step (device.capture: false goes without)", result);
+    return end_capture(t);
 }
 
 static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
@@ -340,27 +332,18 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
                         "sum in a graph");
 }
 
-// Sets n->device.captures: whether all ranks can capture.
-static dt_status test_capture(dt_comm *c, dt_comm *boot, float *device, float *host) {
+static dt_status test_capture(dt_comm *c, float *device, float *host) {
     nccl_self *n = c->self;
-    char why[400] = "";
     test_graph t = {.n = n};
     attach(c, n->main, n->side, drop_test_graph, &t);
-    dt_status st = capture_sum(c, device, &t, why, sizeof why);
-    int64_t failed = t.graph == NULL;
-    if (st == DT_OK) st = boot->all_reduce_max_i64(boot, &failed, 1);
-    n->device.captures = st == DT_OK && !failed;
-    if (n->device.captures) st = play_sum(c, t.graph, device, host);
-    if (*why)
-        dt_warn("sums over ranks are not captured as a graph, here and on all ranks, which costs "
-                "host time: %s",
-                why);
+    dt_status st = capture_sum(c, device, &t);
+    if (st == DT_OK) st = play_sum(c, t.graph, device, host);
     drop_test_graph(&t);
     attach(c, n->main, n->side, NULL, NULL);
     return st;
 }
 
-static dt_status self_test(dt_comm *c, dt_comm *boot, bool captured) {
+static dt_status self_test(dt_comm *c, bool captured) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
     const size_t n_bytes = (size_t)n->n_test * sizeof(float);
@@ -368,7 +351,7 @@ static dt_status self_test(dt_comm *c, dt_comm *boot, bool captured) {
     dt_status st = b->alloc(b, (void **)&device, n_bytes, "NCCL test");
     if (st == DT_OK) st = b->device->stream_create(b, &n->main);
     if (st == DT_OK) st = run_test(c, device, host);
-    if (st == DT_OK && captured) st = test_capture(c, boot, device, host);
+    if (st == DT_OK && captured) st = test_capture(c, device, host);
     if (n->main) b->device->stream_destroy(b, n->main);
     n->main = NULL;
     if (device) b->free(b, device, n_bytes);
@@ -390,16 +373,6 @@ static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {
     if (card.error) return fail_call(c, "unique id", card.error);
     int result = n->api->init(n->api, &n->comm, c->world_size, card.id, c->rank);
     return settle(c, "init", result);
-}
-
-static dt_status connect_and_test(dt_comm *c, dt_comm *boot, bool captured) {
-    nccl_self *n = c->self;
-    DT_TRY(connect_ranks(c, boot));
-    DT_TRY(self_test(c, boot, captured));
-    if (!captured || n->device.captures) return DT_OK;
-    give_up(n); // some rank's communicator has an error
-    DT_TRY(connect_ranks(c, boot));
-    return self_test(c, boot, false);
 }
 
 dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured,
@@ -436,7 +409,8 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                    .set_deadline = nccl_set_deadline,
                    .abort = nccl_abort,
                    .finalize = nccl_finalize};
-    dt_status st = connect_and_test(c, boot, captured);
+    dt_status st = connect_ranks(c, boot);
+    if (st == DT_OK) st = self_test(c, captured);
     if (st != DT_OK) {
         dt_comm_destroy_nccl(c);
         return st;

@@ -22,8 +22,8 @@
 // Collective. boot: the host's comm, which sends rank 0's id. Ends with a self-test of sums that are
 // predictable exactly. It also opens the connections, which must not happen during a stream capture, and takes NCCL's
 // buffers. Which NCCL needs depends on the size of a sum: sum_bytes is that of a step's largest.
-// captured: one sum is captured and replayed; captures are used only if that works on all ranks. All ranks must capture
-// a collective at the same place of the same work, and launch those graphs together.
+// captured: one sum is captured and replayed, too; DT_E_PEER on a rank where that fails. All ranks must capture a
+// collective at the same place of the same work, and launch those graphs together.
 // DT_E_USAGE if the backend has no device->nccl. Borrows b and boot.
 dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured,
                               int64_t sum_bytes, double deadline_s);

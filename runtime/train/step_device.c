@@ -571,7 +571,7 @@ static dt_status create(struct dt_stepper *s) {
     v->b = s->backend;
     v->d = s->backend->device;
     v->captures = !s->o.uncaptured;
-    v->captures_sums = v->captures && s->o.device_comm && s->o.device_comm->device->captures;
+    v->captures_sums = v->captures && s->o.device_comm && !s->o.replicas->elastic;
     v->sums_apart =
         v->captures_sums && s->buckets && s->o.replicas->n_micro % s->o.replicas->world_size != 0;
     if (s->o.hold_input)
