@@ -382,6 +382,22 @@ dt_status dt_table_read(dt_table *t, const char *path) {
     return dt_table_check(t);
 }
 
+// Files that are no text, by their first bytes, and what makes text of them.
+static dt_status check_text(const char *path, const char *data, size_t n) {
+    static const struct {
+        const char *head, *what;
+    } KINDS[] = {{"\x1f\x8b", "compressed: gunzip it"},
+                 {"PK\x03\x04", "a workbook or a ZIP: save it as CSV"},
+                 {"\xff\xfe", "UTF-16: save it as UTF-8"},
+                 {"\xfe\xff", "UTF-16: save it as UTF-8"}};
+    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
+        const size_t length = strlen(KINDS[i].head);
+        if (n >= length && memcmp(data, KINDS[i].head, length) == 0)
+            return dt_fail(DT_E_DATA, "%s: this table is %s", path, KINDS[i].what);
+    }
+    return DT_OK;
+}
+
 dt_status dt_table_read_lenient(dt_table *t, const char *path) {
     char *data = NULL;
     size_t n = 0;
@@ -389,8 +405,10 @@ dt_status dt_table_read_lenient(dt_table *t, const char *path) {
     DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
     if (!is_there) return dt_fail(DT_E_USAGE, "%s: no such table", path);
     DT_TRY(dt_io_read_file(&data, &n, path, MAX_BYTES, DT_E_DATA));
-    dt_status st;
-    if (dt_text_ends(path, ".json|.jsonl"))
+    dt_status st = check_text(path, data, n);
+    if (st != DT_OK)
+        *t = (dt_table){0};
+    else if (dt_text_ends(path, ".json|.jsonl"))
         st = dt_table_parse_json(t, path, data, n, dt_text_ends(path, ".jsonl"));
     else
         st = dt_table_parse_csv(t, path, data, n, dt_text_ends(path, ".tsv") ? '\t' : 0);

@@ -227,6 +227,11 @@ TEST(joins_that_are_wrong) {
     must_fail(DT_E_DATA, "no file of", dt_raw_list(&r, files, NULL, &o));
     write_text("join.csv", "patient,grade\np1,a\np2,c\n"); // of which grade is no stem
     must_fail(DT_E_DATA, "no file of", dt_raw_list(&r, files, NULL, &o));
+    write_text("join.csv", "\x1f\x8b compressed");
+    must_fail(DT_E_DATA, "this table is compressed: gunzip it", dt_raw_list(&r, files, NULL, &o));
+    write_text("join.csv", "\xff\xfe"
+                           "f");
+    must_fail(DT_E_DATA, "this table is UTF-16", dt_raw_list(&r, files, NULL, &o));
     o.join = fixture_path("missing.csv");
     assert_int_equal(dt_raw_list(&r, files, NULL, &o), DT_E_USAGE);
 }
