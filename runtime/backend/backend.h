@@ -166,6 +166,9 @@ typedef struct dt_device {
     dt_status (*capture_end)(struct dt_backend *b, void *stream, void **graph);
     void (*graph_launch)(struct dt_backend *b, void *graph, void *stream);
     void (*graph_destroy)(struct dt_backend *b, void *graph);
+    // true: plans that are made from now on only tell their size. Their engines are the libraries' favourites,
+    // untimed and not remembered. false: as before; plans made in between must be gone.
+    dt_status (*size_only)(struct dt_backend *b, bool on);
     dt_status (*commit_create)(struct dt_backend *b, const dt_commit_args *a, void **commit);
     // Queues one phase of a commit (commit.h); phases are called in their order.
     void (*commit_phase)(struct dt_backend *b, void *commit, dt_commit_phase phase,

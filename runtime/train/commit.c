@@ -215,7 +215,8 @@ void commit_set_statistics(struct dt_stepper *s, const double *sums, double n_st
 }
 
 // ---- fp16, imitated --------------------------------------------------------------------------------
-// The gradient of a micro-batch, on the average, is rounded to what fp16 holds; what follows from an overflow is dt_commit_decide's, as on a GPU.
+// The gradient of a micro-batch, on the average, is rounded to what fp16 holds; what follows from an overflow is
+// dt_commit_decide's, as on a GPU.
 
 float step_power_near(int n) {
     return ldexpf(1.0f, (int)lroundf(log2f((float)n)));

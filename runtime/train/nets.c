@@ -397,6 +397,16 @@ static dt_status search_sizes(dt_open_run *r, const int *sizes, int n, int *chos
     return DT_OK;
 }
 
+// Without timing engines for sizes that are not taken.
+static dt_status search_untimed(dt_open_run *r, const int *sizes, int n, int *chosen,
+                                size_t *least) {
+    const dt_device *d = r->backend->device;
+    if (d && d->size_only) DT_TRY(d->size_only(r->backend, true));
+    const dt_status st = search_sizes(r, sizes, n, chosen, least);
+    if (d && d->size_only) d->size_only(r->backend, false);
+    return st;
+}
+
 // Rank 0: the micro-batch, of fewer replicas where none fits.
 static dt_status choose_micro_batch(dt_open_run *r, int *chosen) {
     size_t least = 0;
@@ -404,7 +414,7 @@ static dt_status choose_micro_batch(dt_open_run *r, int *chosen) {
     for (bool more = true; more && !*chosen;) {
         int *sizes;
         n = list_sizes(r, &sizes);
-        const dt_status st = n ? search_sizes(r, sizes, n, chosen, &least) : DT_OK;
+        const dt_status st = n ? search_untimed(r, sizes, n, chosen, &least) : DT_OK;
         free(sizes);
         DT_TRY(st);
         more = r->replicas_open && r->answers.replicas > 1;

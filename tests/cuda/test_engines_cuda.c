@@ -101,6 +101,37 @@ TEST(test_resuming_keeps_the_engines) {
     free(third.engines);
 }
 
+// Runs a step, and returns how often engines were timed.
+static int count_timed(const char *name, const char *micro, const char *memory) {
+    char where[300], named[64];
+    snprintf(where, sizeof where, "run.dir=%s", folder_path);
+    snprintf(named, sizeof named, "run.name=%s", name);
+    const char *overrides[] = {where, named, "train.global_batch=8", "train.max_steps=1",
+                               micro, memory};
+    must(dt_io_remove_tree(in_folder("cache")));
+    api = fake_cuda_create(NULL);
+    must(train_in_memory(yaml, overrides, 6));
+    const int n = fake_cuda_count(api, "event_ms");
+    assert_int_equal(fake_cuda_destroy(api), 0);
+    return n;
+}
+
+// train.micro_batch: auto times engines for the size that it takes, and for no other that it looks at.
+TEST(test_sizes_are_not_timed) {
+    const int fixed = count_timed("fixed", "train.micro_batch=2", "train.memory=48MiB");
+    assert_int_equal(count_timed("auto", "train.micro_batch=auto", "train.memory=48MiB"), fixed);
+    dt_run_record record;
+    size_t n;
+    char *text = NULL, *path = dt_xstrdup(in_folder("auto/checkpoints/step-00000001/state.json"));
+    dt_record_init(&record);
+    must(dt_io_read_file(&text, &n, path, 0, DT_E_CKPT));
+    must(dt_record_parse(&record, path, text));
+    assert_int_equal(record.resolved.micro_batch, 2);
+    dt_record_fini(&record);
+    free(path);
+    free(text);
+}
+
 static int set_up(void **state) {
     dt_log_set_level(DT_LOG_WARN);
     folder_make(state);

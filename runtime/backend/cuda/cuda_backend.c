@@ -245,23 +245,42 @@ static void take_choices(dt_backend *b, const char *text) {
     dt_cuda_plans_take(dt_cuda_self(b)->plans, text);
 }
 
+// All engines share the largest workspace.
+static size_t most_workspace(const dt_cuda *c) {
+    const size_t share = c->info.total_bytes / 32;
+    return share < DT_PLAN_WORKSPACE ? share : DT_PLAN_WORKSPACE;
+}
+
+static dt_status size_only(dt_backend *b, bool on) {
+    dt_cuda *c = dt_cuda_self(b);
+    const dt_cuda_plans_opts o = {
+        .machine = "", .no_timing = true, .size_only = true, .most_workspace = most_workspace(c)};
+    if (on) {
+        c->timed_plans = c->plans;
+        return dt_cuda_plans_create(&c->plans, c->api, &o);
+    }
+    dt_cuda_plans_destroy(c->plans);
+    c->plans = c->timed_plans;
+    c->timed_plans = NULL;
+    return DT_OK;
+}
+
 static dt_status make_plans(dt_cuda *c, const dt_backend_opts *opts) {
     char machine[512];
     snprintf(machine, sizeof machine, "%s, sm_%d%d, %d SMs, driver %s for %d, %s", c->info.name,
              c->info.major, c->info.minor, c->info.n_sm, c->info.driver_version, c->info.driver,
              c->api->versions(c->api));
-    const size_t share = c->info.total_bytes / 32; // all engines share the largest workspace
     const dt_cuda_plans_opts o = {.machine = machine,
                                   .folder = opts->cache_folder,
                                   .no_timing = !opts->timed,
-                                  .most_workspace =
-                                      share < DT_PLAN_WORKSPACE ? share : DT_PLAN_WORKSPACE};
+                                  .most_workspace = most_workspace(c)};
     return dt_cuda_plans_create(&c->plans, c->api, &o);
 }
 
 // ---- life ------------------------------------------------------------------------------------------
 static void close_device(dt_cuda *c) {
-    if (c->plans) dt_cuda_plans_destroy(c->plans);
+    dt_cuda_plans_destroy(c->plans);
+    dt_cuda_plans_destroy(c->timed_plans);
     if (c->device.stream) c->api->stream_destroy(c->api, c->device.stream);
     if (c->event) c->api->event_destroy(c->api, c->event);
     free(c);
@@ -285,6 +304,7 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .capture_end = capture_end,
                                        .graph_launch = graph_launch,
                                        .graph_destroy = graph_destroy,
+                                       .size_only = size_only,
                                        .add = dt_cuda_flat_add,
                                        .swap = dt_cuda_flat_swap,
                                        .commit_create = dt_cuda_commit_create,

@@ -21,9 +21,10 @@ typedef struct dt_cuda {
     int world_size;
     int64_t attention_bytes; // of scores at a time without cuDNN (sdpa_cuda.c); a test lowers it
     void *shared[4];         // memory allocated by NCCL
-    struct dt_cuda_plans *plans; // cuda_plans.h
-    void *event;                 // of stream_wait
-    int error;                   // the first error, and what was being done
+    struct dt_cuda_plans *plans;       // cuda_plans.h
+    struct dt_cuda_plans *timed_plans; // while `plans` are for sizes alone (dt_device.size_only)
+    void *event;                       // of stream_wait
+    int error;                         // the first error, and what was being done
     char error_where[160];
     dt_device device;
     char text[512];

@@ -417,6 +417,7 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
     p->api = api;
     p->no_timing = opts->no_timing;
     p->most_workspace = opts->most_workspace ? opts->most_workspace : DT_PLAN_WORKSPACE;
+    p->warned_attention = opts->size_only;
     p->budget_s = opts->budget_s > 0 ? opts->budget_s : DT_PLAN_BUDGET_S;
     dt_plan_store_open(p, opts->folder, opts->machine);
     *out = p;

@@ -34,6 +34,7 @@ typedef struct dt_cuda_plans_opts {
     bool no_timing;        // always take the library's favourite; no file
     double budget_s;       // of timing; 0: DT_PLAN_BUDGET_S
     size_t most_workspace; // of an engine, in bytes, unless all want more; 0: DT_PLAN_WORKSPACE
+    bool size_only;        // the plans are not to run: no warnings
 } dt_cuda_plans_opts;
 
 dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
