@@ -96,6 +96,13 @@ TEST(test_what_cudnn_does_not_do) {
     assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
     assert_null(plan);
     assert_int_equal(fake_cuda_count(r.api, "dnn_choices"), 0);
+    assert_non_null(strstr(dt_cuda_dnn_refuses(&d), "bf16 or fp16"));
+    static const int64_t sizes[] = {7, 8, 128, 136};
+    d.type = DT_BF16;
+    for (int i = 0; i < 4; i++) {
+        d.d = sizes[i];
+        assert_int_equal(dt_cuda_dnn_refuses(&d) != NULL, i % 3 == 0);
+    }
     setenv("FAKE_CUDA_NO_DNN", "conv", 1);
     assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &plan), DT_OK);
     assert_null(plan);
