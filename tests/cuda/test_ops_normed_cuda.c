@@ -1,9 +1,8 @@
 // test_ops_normed_cuda.c: under fp16 a batch norm with ReLU may leave its work to the one convolution behind it, and
 // that convolution's dgrad may begin the batch norm's backward pass. Tests which batch norms do and which do not (two
 // readers, a residual, a pool, no ReLU). The curve is, up to rounding, that of the CPU and that of the same network
-// without this. The bits repeat, captured or not,
-// recomputed or not. What nobody reads is not written, so activations take less memory.
-// With DTRAIN_TEST_DEVICE=real the curves are the GPU's.
+// without this. The bits repeat, captured or not, recomputed or not. What nobody reads is not written, so activations
+// take less memory. With DTRAIN_TEST_DEVICE=real the curves are the GPU's.
 #include "backend/cuda/cuda_desc.h"
 #include "base/io.h"
 #include "exec/plan_internal.h"
