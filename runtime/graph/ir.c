@@ -321,6 +321,18 @@ dt_node_id *dt_graph_sole_readers(const dt_graph *g) {
     return reader;
 }
 
+bool dt_graph_adds_alike(const dt_graph *g, const dt_node *n) {
+    if (n->dead || n->backward || n->op != DT_OP_add) return false;
+    const dt_value_info *y = &g->values[n->out[0]];
+    for (int i = 0; i < 2; i++) {
+        const dt_value_info *x = &g->values[n->in[i]];
+        if ((x->kind != DT_V_TEMP && x->kind != DT_V_INPUT) || x->dtype != y->dtype ||
+            !dt_shape_equal(&x->shape, &y->shape))
+            return false;
+    }
+    return true;
+}
+
 dt_node *dt_graph_reader(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op) {
     if (readers[v] == DT_NONE) return NULL;
     dt_node *n = &g->nodes[readers[v]];

@@ -217,6 +217,8 @@ void dt_graph_permute_nodes(dt_graph *g, const dt_node_id *order);
 dt_node_id *dt_graph_sole_readers(const dt_graph *g);
 // The only reader of v if it is a live forward node of this op, else NULL. `readers`: dt_graph_sole_readers.
 dt_node *dt_graph_reader(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op);
+// Whether the node is a live addition of two activations of one shape and type.
+bool dt_graph_adds_alike(const dt_graph *g, const dt_node *n);
 dt_value dt_graph_find(const dt_graph *g, const char *name);        // by value name, or DT_NONE
 dt_node_id dt_graph_find_node(const dt_graph *g, const char *name); // live or dead, or DT_NONE
 // The node as it was built, whose name random numbers depend on: that of a backward node or of a copy.

@@ -591,4 +591,137 @@ TEST(test_masked_gradient) {
     check_masked_gradient(300);
 }
 
+// Two gradients that the first pass adds have the bits of a kernel that adds and one that reads the sum.
+TEST(test_two_gradients) {
+    enum { ROWS = 700, C = 24, N = ROWS * C };
+    for (int type = DT_F32; type <= DT_F16; type++) {
+        const dt_cols cols = dt_cols_make(ROWS, C, 8, 4);
+        const size_t n_partial = (size_t)(cols.n_chunks * 2 * cols.padded) * 4;
+        void *in[3], *sum = aligned(N * 4), *out[2];
+        float *partial[2], mean[C];
+        uint8_t *bits = aligned(N / 8);
+        for (int i = 0; i < 3; i++) {
+            const dt_rng r = {.seed = (uint64_t)i};
+            in[i] = aligned(N * 4);
+            for (int k = 0; k < N; k++)
+                dt_put(in[i], type, k, dt_rng_uniform(&r, (uint32_t)k) - 0.5f);
+        }
+        for (int k = 0; k < N / 8; k++) bits[k] = (uint8_t)(k * 37);
+        for (int c = 0; c < C; c++) mean[c] = 0.01f * (float)c;
+        for (int both = 0; both < 2; both++) {
+            partial[both] = aligned(n_partial), out[both] = aligned(N * 4);
+            const dt_map_args add = {.x = in[1], .d = in[2], .out = sum, .n = N, .type = type};
+            RUN(add_same, &add, 3, 256);
+            const dt_bn_args a = {.c = cols,
+                                  .x = in[0],
+                                  .dy = both ? in[1] : sum,
+                                  .other = both ? in[2] : NULL,
+                                  .bits_in = bits,
+                                  .dresidual = out[both],
+                                  .partial = partial[both],
+                                  .mean = mean,
+                                  .type = type,
+                                  .mask = DT_BN_BITS};
+            RUN(bn_bwd_sums, &a, cols.n_chunks * cols.tiles, 256);
+        }
+        assert_memory_equal(partial[0], partial[1], n_partial);
+        assert_memory_equal(out[0], out[1], (size_t)(N * dt_elem_bytes(type)));
+        for (int i = 0; i < 3; i++) free(in[i]);
+        for (int i = 0; i < 2; i++) free(partial[i]), free(out[i]);
+        free(sum), free(bits);
+    }
+}
+
+// A convolution by the definition, of an NHWC image and a weight (k, taps, c); dw: dy's instead, the gradient of the weight.
+typedef struct direct_conv {
+    int n, h, w, c, k, rows, cols, stride, pad, out_h, out_w;
+} direct_conv;
+static void convolve(const direct_conv *d, const float *x, float *w, float *y, bool dw) {
+    for (int i = 0; i < d->n * d->out_h * d->out_w * d->k * d->rows * d->cols * d->c; i++) {
+        int at = i;
+        const int c = at % d->c, col = (at /= d->c) % d->cols, row = (at /= d->cols) % d->rows,
+                  k = (at /= d->rows) % d->k, q = (at /= d->k) % d->out_w,
+                  p = (at /= d->out_w) % d->out_h, n = at / d->out_h;
+        const int r = p * d->stride + row - d->pad, s = q * d->stride + col - d->pad;
+        if (r < 0 || s < 0 || r >= d->h || s >= d->w) continue;
+        float *weight = &w[((k * d->rows + row) * d->cols + col) * d->c + c];
+        float *pixel = &y[((n * d->out_h + p) * d->out_w + q) * d->k + k];
+        const float in = x[((n * d->h + r) * d->w + s) * d->c + c];
+        *(dw ? weight : pixel) += in * (dw ? *pixel : *weight);
+    }
+}
+// A convolution with a stride over few channels is one of stride 1 over folded pixels, and so is its weight's gradient.
+TEST(test_folded_stride) {
+    static const int forms[][4] = {
+        {3, 7, 2, 3}, {3, 3, 2, 1}, {1, 5, 3, 2}, {3, 4, 4, 0}}; // c, window, stride, pad
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        const int c = forms[f][0], window = forms[f][1], stride = forms[f][2], pad = forms[f][3];
+        const int size = 13, out = (size + 2 * pad - window) / stride + 1;
+        const int taps = (window + stride - 1) / stride, wide = (stride * stride * c + 7) / 8 * 8;
+        const direct_conv own = {2, size, size, c, 2, window, window, stride, pad, out, out};
+        const direct_conv fold = {
+            2, out + taps - 1, out + taps - 1, wide, 2, taps, taps, 1, 0, out, out};
+        const int n_x = 2 * size * size * c, n_z = 2 * fold.h * fold.w * wide,
+                  n_y = 2 * out * out * 2;
+        const int n_w = 2 * window * window * c, n_v = 2 * taps * taps * wide;
+        float *x = aligned((size_t)n_x * 4), *z = aligned((size_t)n_z * 4),
+              *w = aligned((size_t)n_w * 4), *v = aligned((size_t)n_v * 4), *y[2], *dw[3];
+        for (int i = 0; i < 2; i++)
+            y[i] = aligned((size_t)n_y * 4), memset(y[i], 0, (size_t)n_y * 4);
+        for (int i = 0; i < 3; i++)
+            dw[i] = aligned((size_t)n_v * 4), memset(dw[i], 0, (size_t)n_v * 4);
+        for (int i = 0; i < n_x; i++) x[i] = (float)(i * 7 % 23 - 11);
+        for (int i = 0; i < n_w; i++) w[i] = (float)(i * 5 % 17 - 8); // (k, c, taps)
+        const dt_fold_args fold_args = {.x = x,
+                                        .out = z,
+                                        .n = n_z / 8,
+                                        .height = size,
+                                        .width = size,
+                                        .c = c,
+                                        .stride = stride,
+                                        .pad_down = pad,
+                                        .pad_across = pad,
+                                        .groups = dt_quot_of(wide / 8),
+                                        .across = dt_quot_of(fold.w),
+                                        .down = dt_quot_of(fold.h),
+                                        .by_c = dt_quot_of(c),
+                                        .by_stride = dt_quot_of(stride),
+                                        .type = DT_F32};
+        RUN(fold_stride, &fold_args, 3, 256);
+        const dt_tap_fold tap = {stride, c, window, window, taps};
+        dt_pack_args pack = {.x = w,
+                             .out = v,
+                             .n_out = 2,
+                             .n_in = wide,
+                             .n_taps = taps * taps,
+                             .fold = tap,
+                             .type = DT_F32};
+        RUN(pack_weight, &pack, 2, 256);
+        convolve(&fold, z, v, y[1], false);
+        pack = (dt_pack_args){
+            .x = w, .out = v, .n_out = 2, .n_in = c, .n_taps = window * window, .type = DT_F32};
+        RUN(pack_weight, &pack, 2, 256);
+        convolve(&own, x, v, y[0], false);
+        assert_memory_equal(y[0], y[1], (size_t)n_y * 4); // whole numbers
+        convolve(&own, x, dw[0], y[0], true);
+        convolve(&fold, z, dw[1], y[0], true);
+        dt_weight_grad_args grad = {.packed = dw[1],
+                                    .flat = dw[2],
+                                    .n_out = 2,
+                                    .n_in = wide,
+                                    .n_taps = taps * taps,
+                                    .fold = tap,
+                                    .type = DT_F32};
+        RUN(weight_grad, &grad, 2, 256);
+        for (int i = 0; i < n_w; i++) { // (k, c, taps)
+            const int k = i / (c * window * window), ch = i / (window * window) % c,
+                      at = i % (window * window);
+            assert_true(dw[2][i] == dw[0][(k * window * window + at) * c + ch]);
+        }
+        for (int i = 0; i < 2; i++) free(y[i]);
+        for (int i = 0; i < 3; i++) free(dw[i]);
+        free(x), free(z), free(w), free(v);
+    }
+}
+
 TEST_MAIN(NULL, NULL)

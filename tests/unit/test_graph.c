@@ -391,6 +391,31 @@ TEST(relu_bits_replace_y) {
     dt_graph_destroy(g);
 }
 
+// Where the block's sum has two readers, its gradient's addition goes into the batch norm, which has one more input.
+TEST(relu_bits_take_two_gradients) {
+    dt_graph *g = dt_graph_create("t", true);
+    dt_value x = input(g, "x", dt_shape4(2, 4, 4, 4));
+    const dt_conv2d_opts same = {.out = 4, .kernel = 3, .pad = 1};
+    x = dt_conv2d(g, "first", x, &same);
+    dt_value y = dt_add(g, dt_batch_norm(g, "bn", dt_conv2d(g, "conv", x, &same)), x);
+    y = dt_relu(g, y);
+    y = dt_add(g, dt_conv2d(g, "a", y, &same), dt_conv2d(g, "b", y, &same));
+    add_mse(g, dt_global_pool(g, y));
+    must(dt_pass_fuse(g));
+    differentiate(g);
+    dt_node *d = node(g, "bn.bwd");
+    const int n_in = d->n_in, n_add = count_op(g, DT_OP_add, false);
+    const dt_node add = g->nodes[g->values[d->in[6 + 6]].producer];
+    for (int twice = 0; twice < 2; twice++) {
+        must(dt_pass_relu_bits(g));
+        assert_int_equal(d->n_in, n_in + 1);
+        assert_int_equal(d->in[6 + 6], add.in[0]);
+        assert_int_equal(d->in[n_in], add.in[1]);
+        assert_int_equal(count_op(g, DT_OP_add, false), n_add - 1);
+    }
+    dt_graph_destroy(g);
+}
+
 TEST(fuse_leaves_what_others_read) {
     dt_graph *g = small_net(true, true);
     must(dt_pass_fuse(g));

@@ -15,8 +15,13 @@
 // backward pass: it writes a masked dx and the sums over it (DT_NHWC_MASKED). Mean, 1/std, scale and shift lie behind
 // x.
 //
-// Scratch of the backward kernel instance: [ workspace | packed dw | partial sums of db ]
+// Where cuda_desc.c folds the stride, the image is folded into scratch in each direction, and the packed copies of the
+// weight are folded too.
+//
+// Scratch of the forward kernel instance: [ workspace | folded x ]
+// of the backward one: [ workspace | packed dw | partial sums of db | folded x ]
 #include "backend/cuda/cuda_desc.h"
+#include "backend/cuda/kernels/fold_kernels.h"
 #include "backend/cuda/weights_cuda.h"
 #include "graph/activation_words.h"
 
@@ -30,8 +35,9 @@ typedef struct conv_state {
     conv_op forward, data, weights; // desc.n 0: not wanted
     const dt_cuda_pack *pack, *bias_pack;
     dt_shape weight;
-    bool has_bias; // backward: a bias gradient is wanted
-    size_t at_dw, at_db;
+    dt_tap_fold fold; // stride 0: nothing is folded
+    bool has_bias;    // backward: a bias gradient is wanted
+    size_t at_dw, at_db, at_x;
 } conv_state;
 
 static size_t workspace_of(const conv_op *op) {
@@ -64,6 +70,45 @@ static void norm_of(const dt_kernel_instance *s, const void *x, int first, int n
         out[i] = (char *)x + dt_layout_norm_at(info->dtype, &info->shape, first + i);
 }
 
+// ---- folding the stride ----------------------------------------------------------------------------
+// Makes room behind the scratch for the folded image of d.
+static dt_status add_fold(dt_kernel_instance *s, conv_state *st, const dt_dnn_desc *d,
+                          const dt_shape *weight) {
+    if (!d->fold) return DT_OK;
+    const int64_t n = d->n * d->h * d->w * d->c;
+    if (n / 8 >= INT32_MAX) return dt_cuda_fail(s, "more than 2^34 elements of a folded image");
+    st->fold = dt_cuda_tap_fold(weight, d->fold);
+    st->at_x = dt_cuda_align(s->scratch_bytes);
+    s->scratch_bytes = st->at_x + (size_t)n * dt_dtype_size(d->type);
+    return DT_OK;
+}
+
+// Returns the folded image, or x itself.
+static void *folded(const dt_kernel_instance *s, const dt_dnn_desc *d, const dt_run *r) {
+    const conv_state *st = s->state;
+    if (!d->fold) return (void *)r->in[0];
+    const dt_shape *x = &dt_instance_in(s, 0)->shape;
+    const dt_window *w = &s->node->attrs.conv2d.win;
+    const dt_fold_args a = {.x = r->in[0],
+                            .out = (char *)r->scratch + st->at_x,
+                            .n = d->n * d->h * d->w * d->c / 8,
+                            .height = x->d[2],
+                            .width = x->d[3],
+                            .c = (int)x->d[1],
+                            .stride = d->fold,
+                            .pad_down = w->pad_begin[0],
+                            .pad_across = w->pad_begin[1],
+                            .groups = dt_quot_of(d->c / 8),
+                            .across = dt_quot_of(d->w),
+                            .down = dt_quot_of(d->h),
+                            .by_c = dt_quot_of(x->d[1]),
+                            .by_stride = dt_quot_of(d->fold),
+                            .type = d->type};
+    dt_cuda_launch(dt_cuda_of(s), DT_K_fold_stride,
+                   (dt_cuda_grid){.blocks = (a.n + 255) / 256, .threads = 256}, &a, r->stream);
+    return a.out;
+}
+
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *w = dt_instance_in(s, 1),
@@ -86,12 +131,14 @@ static dt_status prepare(dt_kernel_instance *s) {
         DT_TRY(plan(s, &st->forward, &d[0]));
     }
     if (d[0].sums) s->out_layout[0].kind = DT_NHWC_SUMS;
-    if (fold.on || !dt_cuda_pack_is_copy(w, x->dtype))
-        st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, &fold);
+    s->scratch_bytes = workspace_of(&st->forward);
+    DT_TRY(add_fold(s, st, &d[0], &w->shape));
+    if (fold.on || d[0].fold || !dt_cuda_pack_is_copy(w, x->dtype))
+        st->pack =
+            dt_cuda_pack_weight(s, s->node->in[1], x->dtype, &fold, d[0].fold ? &st->fold : NULL);
     if (fold.on || (bias && x->dtype != DT_F32))
         st->bias_pack =
             dt_cuda_pack_bias(s, bias ? s->node->in[2] : DT_NONE, w->shape.d[0], x->dtype, &fold);
-    s->scratch_bytes = workspace_of(&st->forward);
     return DT_OK;
 }
 
@@ -101,7 +148,8 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     const void *bias = !st->forward.desc.bias ? NULL
                        : st->bias_pack        ? r->packed[st->pack != NULL]
                                               : r->in[2];
-    void *ptr[7] = {(void *)r->in[0], (void *)w, r->out[0], (void *)bias};
+    void *x = folded(s, &st->forward.desc, r);
+    void *ptr[7] = {x, (void *)w, r->out[0], (void *)bias};
     if (st->forward.desc.sums) {
         const dt_value_info *y = dt_instance_out(s, 0);
         float *sums = (float *)((char *)r->out[0] + dt_layout_sums_at(y->dtype, &y->shape));
@@ -154,17 +202,20 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     st->weight = w->shape;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
     if (st->data.desc.n && !dt_cuda_pack_is_copy(w, dy->dtype))
-        st->pack = dt_cuda_pack_weight(s, n->in[1], dy->dtype, NULL);
+        st->pack = dt_cuda_pack_weight(s, n->in[1], dy->dtype, NULL, NULL);
     st->at_dw = workspace_of(&st->data);
     if (workspace_of(&st->weights) > st->at_dw) st->at_dw = workspace_of(&st->weights);
+    const dt_dnn_desc *dw = &st->weights.desc;
     st->at_db = st->at_dw;
-    if (st->weights.desc.n)
-        st->at_db += dt_cuda_align((size_t)dt_shape_elements(&w->shape) * dt_dtype_size(dy->dtype));
+    if (dw->n)
+        st->at_db += dt_cuda_align(
+            (size_t)(dw->k * (dw->c / dw->groups) * dw->win.kernel[0] * dw->win.kernel[1]) *
+            dt_dtype_size(dy->dtype));
     s->scratch_bytes = st->at_db;
     if (st->has_bias)
         s->scratch_bytes +=
             dt_cuda_column_bytes(dy->shape.d[0] * dy->shape.d[2] * dy->shape.d[3], dy->shape.d[1]);
-    return DT_OK;
+    return dw->n ? add_fold(s, st, dw, &w->shape) : DT_OK;
 }
 
 static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
@@ -175,11 +226,12 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const dt_value_info *info = dt_instance_in(s, dy_at);
     if (st->weights.desc.n) {
         void *dw = (char *)r->scratch + st->at_dw;
-        void *ptr[5] = {(void *)r->in[0], (void *)dy, dw};
+        void *x = folded(s, &st->weights.desc, r);
+        void *ptr[5] = {x, (void *)dy, dw};
         if (st->weights.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 3);
         dt_cuda_run_dnn(s, st->weights.plan, ptr, r);
-        dt_cuda_store_weight_grad(c, &st->weight, dw, info->dtype, r->out[1],
-                                  r->accumulate >> 1 & 1, r->stream);
+        dt_cuda_store_weight_grad(c, &st->weight, st->fold.stride ? &st->fold : NULL, dw,
+                                  info->dtype, r->out[1], r->accumulate >> 1 & 1, r->stream);
     }
     if (st->has_bias)
         dt_cuda_sum_columns(c, dy, info->dtype,
@@ -211,7 +263,7 @@ static dt_status prepare_transposed(dt_kernel_instance *s) {
     dt_cuda_node_descs(s->graph, s->node, dt_cuda_demands_of(dt_cuda_of(s)), d);
     DT_TRY(plan(s, &st->data, &d[0]));
     if (!dt_cuda_pack_is_copy(w, x->dtype))
-        st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL);
+        st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL, NULL);
     s->scratch_bytes = workspace_of(&st->data);
     return DT_OK;
 }

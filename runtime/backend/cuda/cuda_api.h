@@ -62,6 +62,7 @@ typedef struct dt_dnn_desc {
     // are the batch norm's dscale and dshift, are written too. x, mean, invstd, scale and shift are what the batch
     // norm reads. All of those are f32 (c). Three more arrays (c) receive cuDNN's factors of the batch norm's own dx.
     bool masked;
+    int fold; // a convolution over blocks of so many pixels each way as channels (cuda_desc.c); 0: none
     int64_t heads, tq, tk,
         d; // attention: (n, heads, t, d); strides of q, k, v, y in elements for n, head, t
     int64_t stride_q[3], stride_k[3], stride_v[3], stride_y[3];

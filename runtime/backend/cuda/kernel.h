@@ -48,6 +48,9 @@
 #define DT_GRID               ((int64_t)gridDim.x)
 #define DT_BLOCK_DIM          ((int)blockDim.x)
 #define DT_SHARED(type, x, n) __shared__ __align__(16) type x[n]
+#define DT_PRAGMA(x)          _Pragma(#x)
+#define DT_UNROLL(n)                                                                               \
+    DT_PRAGMA(unroll n) // loads of n turns of the loop that follows are in flight at once
 // The host sees earlier writes before later ones.
 #define DT_FENCE_SYSTEM() __threadfence_system()
 #else
@@ -68,6 +71,7 @@ typedef struct dt_host_block { // set by the tests' imitation for each block
     for (int dt_i_ = 0, t; dt_i_ < dt_b->block_dim &&                                              \
                            (t = dt_b->backwards ? dt_b->block_dim - 1 - dt_i_ : dt_i_, 1);         \
          dt_i_++)
+#define DT_UNROLL(n)
 #define DT_BLOCK     (dt_b->block)
 #define DT_GRID      (dt_b->grid)
 #define DT_BLOCK_DIM (dt_b->block_dim)

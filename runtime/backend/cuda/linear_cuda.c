@@ -93,7 +93,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
     DT_TRY(plan_forward(s, st, x));
     if (!dt_cuda_pack_is_copy(dt_instance_in(s, 1), x->dtype))
-        st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL);
+        st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL, NULL);
     if ((relu && !st->has_bias) || (st->has_bias && x->dtype != DT_F32))
         st->bias_pack = dt_cuda_pack_bias(s, st->has_bias ? s->node->in[2] : DT_NONE, st->n_out,
                                           x->dtype, NULL);
@@ -167,7 +167,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
     DT_TRY(plan_backward(s, st, dy->dtype));
     if (st->data && !dt_cuda_pack_is_copy(dt_instance_in(s, 1), dy->dtype))
-        st->pack = dt_cuda_pack_weight(s, n->in[1], dy->dtype, NULL);
+        st->pack = dt_cuda_pack_weight(s, n->in[1], dy->dtype, NULL, NULL);
     st->at_dy = s->scratch_bytes;
     st->at_db = st->at_dy;
     if (st->masked)

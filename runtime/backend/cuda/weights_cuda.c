@@ -4,7 +4,6 @@
 // training and evaluation therefore share a copy.
 #include "backend/cuda/weights_cuda.h"
 
-#include "backend/cuda/kernels/weights_kernels.h"
 #include "base/arena.h"
 #include "base/hash.h"
 
@@ -14,6 +13,7 @@ struct dt_cuda_pack {
     dt_cuda *c;
     int64_t n_out, n_in, n_taps;
     bool fold, has_bias;
+    dt_tap_fold tap_fold;
     float eps;
     int type;
 };
@@ -25,9 +25,23 @@ static void divide(const dt_shape *s, int64_t *n_out, int64_t *n_in, int64_t *n_
     *n_taps = s->n > 2 ? s->d[2] * s->d[3] : 1;
 }
 
+dt_tap_fold dt_cuda_tap_fold(const dt_shape *s, int stride) {
+    const int rows = (int)s->d[2], cols = (int)s->d[3];
+    return (dt_tap_fold){stride, (int)s->d[1], rows, cols, (cols + stride - 1) / stride};
+}
+
+// As `divide` does, of the folded weight.
+static void divide_folded(const dt_shape *s, const dt_tap_fold *f, int64_t *n_out, int64_t *n_in,
+                          int64_t *n_taps) {
+    *n_out = s->d[0];
+    *n_in = (f->stride * f->stride * f->n_in + 7) / 8 * 8;
+    *n_taps = (f->rows + f->stride - 1) / f->stride * f->taps_across;
+}
+
 static uint64_t key_of(const dt_kernel_instance *s, const dt_pack_request *r, const dt_cuda_pack *p,
                        uint64_t form) {
-    uint64_t h[12] = {form, (uint64_t)p->type, p->fold, (uint64_t)r->n_params, 0};
+    uint64_t h[12] = {form, (uint64_t)p->type, p->fold,
+                      (uint64_t)r->n_params | (uint64_t)p->tap_fold.stride << 32, 0};
     memcpy(&h[4], &p->eps, sizeof p->eps);
     for (int i = 0; i < r->n_params; i++) {
         const char *name = s->graph->values[r->params[i]].name;
@@ -54,6 +68,7 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
                       .n_out = p->n_out,
                       .n_in = p->n_in,
                       .n_taps = p->n_taps,
+                      .fold = p->tap_fold,
                       .eps = p->eps,
                       .type = p->type};
     if (p->fold) {
@@ -80,20 +95,25 @@ static void pack_bias(const void *ctx, const float *const *dense, void *packed, 
 }
 
 dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dtype type,
-                                  const dt_fold *fold) {
+                                  const dt_fold *fold, const dt_tap_fold *tap_fold) {
     const dt_shape *shape = &s->graph->values[weight].shape;
     dt_cuda_pack *p = new_pack(s, type, fold);
     dt_pack_request *r = &s->packs[s->n_packs++];
     divide(shape, &p->n_out, &p->n_in, &p->n_taps);
-    *r = (dt_pack_request){.n_params = 1,
-                           .params = {weight},
-                           .n_bytes = (size_t)dt_shape_elements(shape) * dt_dtype_size(type),
-                           .pack = pack_weight,
-                           .ctx = p};
+    if (tap_fold) {
+        p->tap_fold = *tap_fold;
+        divide_folded(shape, tap_fold, &p->n_out, &p->n_in, &p->n_taps);
+    }
+    *r =
+        (dt_pack_request){.n_params = 1,
+                          .params = {weight},
+                          .n_bytes = (size_t)(p->n_out * p->n_in * p->n_taps) * dt_dtype_size(type),
+                          .pack = pack_weight,
+                          .ctx = p};
     if (p->fold) {
         r->params[r->n_params++] = fold->scale;
         r->params[r->n_params++] = fold->var;
-    } else {
+    } else if (!tap_fold) {
         r->form = (dt_pack_form){type, (uint32_t)p->n_in, (uint32_t)p->n_taps};
     }
     r->key = key_of(s, r, p, 0x6b727363 /* "krsc" */);
@@ -123,11 +143,16 @@ bool dt_cuda_pack_is_copy(const dt_value_info *weight, dt_dtype type) {
     return type == DT_F32 && (n_in == 1 || n_taps == 1);
 }
 
-void dt_cuda_store_weight_grad(dt_cuda *c, const dt_shape *weight, const void *packed,
-                               dt_dtype type, float *flat, bool add, void *stream) {
+void dt_cuda_store_weight_grad(dt_cuda *c, const dt_shape *weight, const dt_tap_fold *tap_fold,
+                               const void *packed, dt_dtype type, float *flat, bool add,
+                               void *stream) {
     dt_weight_grad_args a = {.packed = packed, .flat = flat, .type = type, .add = add};
     divide(weight, &a.n_out, &a.n_in, &a.n_taps);
-    dt_cuda_launch(c, DT_K_weight_grad, dt_cuda_grid_flat(c, dt_shape_elements(weight)), &a,
+    if (tap_fold) {
+        a.fold = *tap_fold;
+        divide_folded(weight, tap_fold, &a.n_out, &a.n_in, &a.n_taps);
+    }
+    dt_cuda_launch(c, DT_K_weight_grad, dt_cuda_grid_flat(c, a.n_out * a.n_in * a.n_taps), &a,
                    stream);
 }
 

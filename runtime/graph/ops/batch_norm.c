@@ -13,7 +13,8 @@
 // sync_batch_norm is the same without what is fused, and its moments are those of all ranks (dt_graph.sync_bn).
 // Backward reads x, scale, saved_mean, saved_invstd, y when a ReLU without pool is fused (its mask is
 // y > 0) unless it has the bits, and argmax when a pool is; gives dx, dscale, dshift, dresidual. It has shift too, which costs
-// nothing and lets a backend make the mask from x instead of reading y.
+// nothing and lets a backend make the mask from x instead of reading y. Behind all other inputs passes/relu_bits.c puts
+// a second gradient of y (shape of y) that is added to the first.
 #include "op_util.h"
 
 #include <stdio.h>

@@ -18,19 +18,6 @@ static bool is_norm(const dt_node *n, bool backward) {
     return !n->dead && n->op == DT_OP_layer_norm && n->backward == backward;
 }
 
-static bool is_activation(const dt_graph *g, dt_value v) {
-    return g->values[v].kind == DT_V_TEMP || g->values[v].kind == DT_V_INPUT;
-}
-static bool same_form(const dt_graph *g, dt_value a, dt_value b) {
-    return is_activation(g, a) && is_activation(g, b) && g->values[a].dtype == g->values[b].dtype &&
-           dt_shape_equal(&g->values[a].shape, &g->values[b].shape);
-}
-
-static bool is_add(const dt_graph *g, const dt_node *n) {
-    return !n->dead && !n->backward && n->op == DT_OP_add && same_form(g, n->in[0], n->out[0]) &&
-           same_form(g, n->in[1], n->out[0]);
-}
-
 static bool reads(const dt_node *n, dt_value v) {
     for (int i = 0; i < n->n_in && !n->dead; i++)
         if (n->in[i] == v) return true;
@@ -48,8 +35,8 @@ static dt_value *longer(dt_graph *g, const dt_value *list, int kept, int n) {
 static void fuse_forward(dt_graph *g, dt_node *norm) {
     const dt_value s = norm->in[0];
     const dt_node_id at = g->values[s].producer;
-    if (norm->n_in > RESIDUAL || at == DT_NONE || !is_add(g, &g->nodes[at])) return;
-    if (!same_form(g, s, norm->out[0])) return;
+    if (norm->n_in > RESIDUAL || at == DT_NONE || !dt_graph_adds_alike(g, &g->nodes[at])) return;
+    if (g->values[s].dtype != g->values[norm->out[0]].dtype) return;
     for (const dt_node *n = &g->nodes[at]; n < norm; n++)
         if (reads(n, s)) return;
     dt_node *add = &g->nodes[at];
@@ -65,7 +52,8 @@ static void fuse_forward(dt_graph *g, dt_node *norm) {
 
 static void fuse_backward(dt_graph *g, const dt_node_id *readers, dt_node *norm) {
     const dt_value d = norm->out[0];
-    if (d == DT_NONE || readers[d] == DT_NONE || !is_add(g, &g->nodes[readers[d]])) return;
+    if (d == DT_NONE || readers[d] == DT_NONE || !dt_graph_adds_alike(g, &g->nodes[readers[d]]))
+        return;
     if (norm->n_in > norm->n_fwd_in + 2 * norm->n_fwd_out) return; // has one
     dt_node *add = &g->nodes[readers[d]];
     const dt_value other = add->in[0] == d ? add->in[1] : add->in[0];

@@ -29,7 +29,7 @@ typedef struct dt_recompute_opts {
 } dt_recompute_opts;
 dt_status dt_pass_recompute(dt_graph *g, const dt_recompute_opts *o);
 // Training, called by plans of backends with dt_backend.relu_bits: a batch_norm with residual and ReLU saves a bit for
-// each element, and its gradient reads that instead of y.
+// each element, and its gradient reads that instead of y; and it reads two gradients of y in place of their sum.
 dt_status dt_pass_relu_bits(dt_graph *g);
 
 // Inference, called by plans of backends with dt_backend.conv_adds: conv2d + add (+ relu) -> one conv2d.

@@ -11,6 +11,7 @@
 #include "backend/cuda/kernels/dropout_kernels.h"
 #include "backend/cuda/kernels/embedding_loss_kernels.h"
 #include "backend/cuda/kernels/expand_kernels.h"
+#include "backend/cuda/kernels/fold_kernels.h"
 #include "backend/cuda/kernels/gelu_kernels.h"
 #include "backend/cuda/kernels/layer_norm_kernels.h"
 #include "backend/cuda/kernels/loss_kernels.h"

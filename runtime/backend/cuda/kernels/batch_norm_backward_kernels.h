@@ -12,7 +12,9 @@
 // byte: (pixels, ceil(C/8)) bytes, where channel c is bit c % 8 of byte c / 8, so that a thread's eight channels are
 // one byte. With a pool, g goes where argmax says.
 //
-// Moves 4nE + nE; with residual and ReLU 4nE + n/8 + 2nE; with pool (2n + n/2) E + n/2 read + nE written.
+// dy may come as two gradients (a residual's join, passes/relu_bits.c), which the first pass adds.
+//
+// Moves 4nE + nE; with residual and ReLU 4nE + n/8 + 2nE, + nE with two gradients; with pool (2n + n/2) E + n/2 read + nE written.
 #ifndef DT_BATCH_NORM_BACKWARD_KERNELS_H
 #define DT_BATCH_NORM_BACKWARD_KERNELS_H
 
@@ -23,30 +25,33 @@ typedef struct dt_bn_sums {
     float g[8], gx[8];
 } dt_bn_sums;
 
-// Both backward passes read rows of x, dy and the mask's bits. Up to two rows are fetched before the first is used.
+// Both backward passes read rows of x, dy and the mask's bits. Up to four rows are fetched before the first is used.
 typedef struct dt_bn_rows {
-    dt_raw8 x[2], g[2];
-    unsigned bits[2];
+    dt_raw8 x[4], g[4], other[4];
+    unsigned bits[4];
 } dt_bn_rows;
-// Fetches row r and, if U is 2, the thread's next row; if there is none, r again. Returns how many rows there are.
-DT_FN int dt_bn_fetch(const dt_bn_args *a, const dt_cols_share *s, dt_bn_rows *rows, int T, int V,
-                      int M, int U, int64_t r) {
-    const int n = U > 1 && r + s->step < s->end ? 2 : 1;
+// Fetches U rows of a thread from row r on. J: dy is the sum of two gradients.
+DT_FN void dt_bn_fetch(const dt_bn_args *a, const dt_cols_share *s, dt_bn_rows *rows, int T, int V,
+                       int M, int J, int U, int64_t r) {
     for (int u = 0; u < U; u++) {
-        const int64_t row = u < n ? r + s->step * u : r;
-        const int64_t at = row * a->c.cols + s->col;
+        const int64_t row = r + s->step * u, at = row * a->c.cols + s->col;
+        if (row >= s->end) continue;
         rows->x[u] = dt_fetch8_row(a->x, T, V, at, s->left);
         rows->g[u] = dt_fetch8_row(a->dy, T, V, at, s->left);
+        if (J) rows->other[u] = dt_fetch8_row(a->other, T, V, at, s->left);
         rows->bits[u] = M == DT_BN_BITS ? a->bits_in[dt_bn_bits_at(a, s, row)] : 0;
     }
-    return n;
 }
 // Unpacks x and the masked gradient of row u.
-DT_FN void dt_bn_read(const dt_bn_rows *rows, int u, int T, int V, int M, const float mean[8],
-                      const float gain[8], const float shift[8], float x[8], float g[8]) {
+DT_FN void dt_bn_read(const dt_bn_rows *rows, int u, int T, int V, int M, int J,
+                      const float mean[8], const float gain[8], const float shift[8], float x[8],
+                      float g[8]) {
+    float other[8];
     dt_unpack8_row(T, V, &rows->x[u], x);
     dt_unpack8_row(T, V, &rows->g[u], g);
+    if (J) dt_unpack8_row(T, V, &rows->other[u], other);
     for (int k = 0; k < 8; k++) {
+        if (J) g[k] = dt_rounded(T, g[k] + other[k]); // as if a kernel had written the sum
         if (M == DT_BN_OF_X && !(dt_bn_normal(x[k], mean[k], gain[k], shift[k]) > 0.0f))
             g[k] = 0.0f;
         if (M == DT_BN_BITS && !(rows->bits[u] >> k & 1)) g[k] = 0.0f;
@@ -54,7 +59,7 @@ DT_FN void dt_bn_read(const dt_bn_rows *rows, int u, int T, int V, int M, const 
 }
 
 DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums, int T,
-                             int V, int M) {
+                             int V, int M, int J) {
     float mean[8], gain[8], shift[8], x[8], g[8];
     for (int k = 0; k < 8; k++) sums->g[k] = sums->gx[k] = 0.0f;
     if (s->row >= s->end) return;
@@ -71,14 +76,14 @@ DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_
             gain[k] = shift[k] = 0.0f;
     }
     const int64_t step = s->step * a->c.cols;
-    const int U = V && T != DT_F32 ? 2 : 1;
+    const int U = !V ? 1 : T == DT_F32 ? 2 : 4; // rows in flight: as many as registers hold
     for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
         dt_bn_rows rows;
-        const int n = dt_bn_fetch(a, s, &rows, T, V, M, U, r);
+        dt_bn_fetch(a, s, &rows, T, V, M, J, U, r);
         for (int u = 0; u < U; u++) {
-            if (u >= n) continue;
-            dt_bn_read(&rows, u, T, V, M, mean, gain, shift, x, g);
+            if (r + u * s->step >= s->end) continue;
+            dt_bn_read(&rows, u, T, V, M, J, mean, gain, shift, x, g);
             for (int k = 0; k < 8; k++) {
                 sums->g[k] += g[k];
                 sums->gx[k] += g[k] * (x[k] - mean[k]);
@@ -147,13 +152,19 @@ DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, d
 
 DT_FN void dt_bn_sums_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums) {
     if (a->mask == DT_BN_NONE)
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_NONE));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
+                      dt_bn_sums_thread(a, s, sums, T, V, DT_BN_NONE, 0));
     else if (a->mask == DT_BN_OF_X)
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_OF_X));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
+                      dt_bn_sums_thread(a, s, sums, T, V, DT_BN_OF_X, 0));
+    else if (!a->other)
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
+                      dt_bn_sums_thread(a, s, sums, T, V, DT_BN_BITS, 0));
     else
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_BITS));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
+                      dt_bn_sums_thread(a, s, sums, T, V, DT_BN_BITS, 1));
 }
-DT_KERNEL_BOUND(bn_bwd_sums, dt_bn_args, 256, 3) {
+DT_KERNEL_BOUND(bn_bwd_sums, dt_bn_args, 256, 2) {
     DT_BN_SUM_BLOCK(dt_bn_sums_any(a, &s, &sums));
 }
 DT_KERNEL_BOUND(bn_bwd_sums_pool, dt_bn_args, 256, 2) {
@@ -183,6 +194,7 @@ DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
         const int64_t col = DT_BLOCK * 32 + t % 32;
         double s = 0, q = 0;
         if (col < a->c.cols) {
+            DT_UNROLL(4)
             for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) {
                 const float *p = a->partial + i * 2 * a->c.padded + col;
                 s += (double)p[0], q += (double)p[a->c.padded];
@@ -227,10 +239,10 @@ DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_p
     for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
         dt_bn_rows rows;
-        const int n = dt_bn_fetch(a, s, &rows, T, V, M, U, r);
+        dt_bn_fetch(a, s, &rows, T, V, M, 0, U, r);
         for (int u = 0; u < U; u++) {
-            if (u >= n) continue;
-            dt_bn_read(&rows, u, T, V, M, c.mean, c.gain, c.shift, x, g);
+            if (r + u * s->step >= s->end) continue;
+            dt_bn_read(&rows, u, T, V, M, 0, c.mean, c.gain, c.shift, x, g);
             for (int k = 0; k < 8; k++) x[k] = dt_bn_slope(&c, k, g[k], x[k]);
             dt_put8_row(a->out, T, V, i + step * u, s->left, x);
         }

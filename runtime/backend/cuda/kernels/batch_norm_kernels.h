@@ -131,6 +131,7 @@ DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
         const int64_t col = DT_BLOCK * 32 + t % 32;
         double s = 0, q = 0;
         if (a->training && col < a->c.cols) {
+            DT_UNROLL(4)
             for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) {
                 const float *p = a->partial + i * 2 * a->c.padded + col;
                 const int64_t left = a->c.rows - i * a->c.chunk_rows;

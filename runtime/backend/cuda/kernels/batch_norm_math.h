@@ -22,8 +22,8 @@ typedef enum dt_bn_mask {
 } dt_bn_mask;
 
 typedef struct dt_bn_args {
-    dt_cols c; // rows: pixels; with pool: windows
-    const void *x, *residual, *dy;
+    dt_cols c;                             // rows: pixels; with pool: windows
+    const void *x, *residual, *dy, *other; // other: a gradient to add to dy, or NULL
     const uint8_t *argmax_in, *bits_in;
     void *out, *dresidual;                      // out: y or dx
     uint8_t *argmax, *bits;                     // may be NULL

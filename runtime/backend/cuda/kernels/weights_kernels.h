@@ -9,10 +9,25 @@
 
 #include "backend/cuda/kernels/kernel_math.h"
 
+// Where an element of the weight of a convolution that is folded by its stride (cuda_desc.c) lies: n_taps and n_in are the
+// folded ones, this has the weight's own. stride 0: nothing is folded.
+typedef struct dt_tap_fold {
+    int stride, n_in, rows, cols, taps_across;
+} dt_tap_fold;
+// The weight's channel and tap, as c * rows * cols + tap, that folded tap and channel are; -1: padding.
+DT_FN int64_t dt_tap_unfold(const dt_tap_fold *f, int tap, int channel) {
+    const int c = channel % f->n_in, at = channel / f->n_in;
+    const int y = tap / f->taps_across * f->stride + at / f->stride;
+    const int x = tap % f->taps_across * f->stride + at % f->stride;
+    if (at >= f->stride * f->stride || y >= f->rows || x >= f->cols) return -1;
+    return ((int64_t)c * f->rows + y) * f->cols + x;
+}
+
 typedef struct dt_pack_args {
     const float *x, *scale, *shift, *mean, *var; // x: weight or bias; scale NULL: nothing is folded
     void *out;
     int64_t n_out, n_in, n_taps;
+    dt_tap_fold fold;
     float eps;
     int type;
 } dt_pack_args;
@@ -22,7 +37,12 @@ DT_KERNEL(pack_weight, dt_pack_args) {
         const int64_t n = a->n_out * a->n_in * a->n_taps, per_out = a->n_in * a->n_taps;
         for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM) {
             const int64_t k = i / per_out, tap = i % per_out / a->n_in, c = i % a->n_in;
-            float x = a->x[k * per_out + c * a->n_taps + tap];
+            int64_t from = k * per_out + c * a->n_taps + tap;
+            if (a->fold.stride) {
+                from = dt_tap_unfold(&a->fold, (int)tap, (int)c);
+                if (from >= 0) from += k * a->fold.n_in * a->fold.rows * a->fold.cols;
+            }
+            float x = from >= 0 ? a->x[from] : 0.0f;
             if (a->scale) x *= a->scale[k] / sqrtf(a->var[k] + a->eps);
             dt_put(a->out, a->type, i, x);
         }
@@ -45,16 +65,29 @@ typedef struct dt_weight_grad_args {
     const void *packed;
     float *flat;
     int64_t n_out, n_in, n_taps;
+    dt_tap_fold fold;
     int type, add;
 } dt_weight_grad_args;
+
+// A folded gradient has an element for each of the weight, and others, which are padding.
+DT_FN void dt_weight_grad_store(const dt_weight_grad_args *a, int64_t to, int64_t from) {
+    const float x = dt_get(a->packed, a->type, from);
+    a->flat[to] = a->add ? a->flat[to] + x : x;
+}
 
 DT_KERNEL(weight_grad, dt_weight_grad_args) {
     DT_THREADS(t) {
         const int64_t n = a->n_out * a->n_in * a->n_taps, per_out = a->n_in * a->n_taps;
         for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM) {
-            const int64_t k = i / per_out, c = i % per_out / a->n_taps, tap = i % a->n_taps;
-            const float x = dt_get(a->packed, a->type, k * per_out + tap * a->n_in + c);
-            a->flat[i] = a->add ? a->flat[i] + x : x;
+            if (!a->fold.stride) {
+                const int64_t k = i / per_out, c = i % per_out / a->n_taps, tap = i % a->n_taps;
+                dt_weight_grad_store(a, i, k * per_out + tap * a->n_in + c);
+            } else { // i counts what is packed
+                const int64_t k = i / per_out, tap = i % per_out / a->n_in, c = i % a->n_in;
+                const int64_t to = dt_tap_unfold(&a->fold, (int)tap, (int)c);
+                if (to >= 0)
+                    dt_weight_grad_store(a, k * a->fold.n_in * a->fold.rows * a->fold.cols + to, i);
+            }
         }
     }
 }
