@@ -261,7 +261,41 @@ DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segmen
     return u;
 }
 
-// Elements i .. i+7 of a parameter by each optimizer: their update, or (constant `measures`) p as it is and their
+// A thread's eight elements are i .. i+3 and as many DT_COMMIT_APART behind them, so that the threads of a warp read
+// and write neighbouring 16 bytes of f32. Those from `end` on do not exist; they read as 0.
+enum { DT_COMMIT_APART = 4 * DT_COMMIT_THREADS };
+// How many of the four elements of a half exist.
+DT_FN int dt_commit_left(int64_t i, int half, int64_t end) {
+    const int64_t left = end - i - half * DT_COMMIT_APART;
+    return left < 0 ? 0 : left > 4 ? 4 : (int)left;
+}
+DT_FN void dt_commit_get8(const float *p, int64_t i, int64_t end, float x[8]) {
+    for (int h = 0; h < 2; h++) {
+        const float *from = p + i + h * DT_COMMIT_APART;
+        const int left = dt_commit_left(i, h, end);
+        if (left == 4) {
+            const dt_vec16 v = dt_load16(from);
+            for (int k = 0; k < 4; k++) x[4 * h + k] = dt_of_bits(v.w[k]);
+        } else {
+            for (int k = 0; k < 4; k++) x[4 * h + k] = k < left ? from[k] : 0.0f;
+        }
+    }
+}
+DT_FN void dt_commit_put8(float *p, int64_t i, int64_t end, const float x[8]) {
+    for (int h = 0; h < 2; h++) {
+        float *to = p + i + h * DT_COMMIT_APART;
+        const int left = dt_commit_left(i, h, end);
+        if (left == 4) {
+            dt_vec16 v;
+            for (int k = 0; k < 4; k++) v.w[k] = dt_bits_of(x[4 * h + k]);
+            dt_store16(to, v);
+        } else {
+            for (int k = 0; k < left; k++) to[k] = x[4 * h + k];
+        }
+    }
+}
+
+// A thread's eight elements of a parameter by each optimizer: their update, or (constant `measures`) p as it is and their
 // direction in d. Returns 0 if what the update wrote is finite, else NaN: x - x is 0 of a finite x only.
 #ifdef __CUDACC__
 #pragma nv_diag_suppress 128 // loops behind the return of an optimizer that a GPU has not
@@ -271,25 +305,25 @@ DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segmen
                                    int64_t i, int64_t end, float p[8], int measures, float d[8]) { \
         float s[DT_MAX_SLOTS][8], g[8], bad = 0;                                                   \
         if (dt_##id##_factored) return bad; /* a GPU has none of those */                          \
-        for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
-            dt_get8_part(a->slots[j], DT_F32, i, end, 0.0f, s[j]);                                 \
-        dt_get8_part(a->grad, DT_F32, i, end, 0.0f, g);                                            \
+        for (int j = 0; j < dt_##id##_n_slots; j++) dt_commit_get8(a->slots[j], i, end, s[j]);     \
+        dt_commit_get8(a->grad, i, end, g);                                                        \
         for (int k = 0; k < 8; k++) g[k] = fmaxf(fminf(g[k], u->clip), -u->clip);                  \
         for (int k = 0; k < 8; k++) {                                                              \
+            const int exists = k % 4 < dt_commit_left(i, k / 4, end);                              \
             float one[DT_MAX_SLOTS];                                                               \
             for (int j = 0; j < dt_##id##_n_slots; j++) one[j] = s[j][k];                          \
             if (measures)                                                                          \
-                d[k] = i + k < end ? dt_##id##_direction(p[k], one, g[k], u) : 0.0f;               \
+                d[k] = exists ? dt_##id##_direction(p[k], one, g[k], u) : 0.0f;                    \
             else                                                                                   \
                 dt_##id##_update(&p[k], one, g[k], u);                                             \
             for (int j = 0; j < dt_##id##_n_slots; j++) {                                          \
                 s[j][k] = one[j];                                                                  \
-                if (i + k < end) bad += one[j] - one[j];                                           \
+                if (exists) bad += one[j] - one[j];                                                \
             }                                                                                      \
-            if (i + k < end) bad += p[k] - p[k];                                                   \
+            if (exists) bad += p[k] - p[k];                                                        \
         }                                                                                          \
         for (int j = 0; !measures && j < dt_##id##_n_slots; j++)                                   \
-            dt_put8_part(a->slots[j], DT_F32, i, end, s[j]);                                       \
+            dt_commit_put8(a->slots[j], i, end, s[j]);                                             \
         return bad;                                                                                \
     }
 #include "config/optimizers.def"
@@ -330,9 +364,9 @@ DT_KERNEL(commit_norms, dt_commit_optimize_args) {
     const int64_t to = g.offset + g.length < last ? g.offset + g.length : last;
     DT_THREADS(t) {
         double w = 0, v = 0;
-        for (int64_t k = from + t * 8; k < to; k += DT_COMMIT_THREADS * 8) {
+        for (int64_t k = from + t * 4; k < to; k += 2 * DT_COMMIT_APART) {
             float p[8], d[8];
-            dt_get8_part(a->master, DT_F32, k, to, 0.0f, p);
+            dt_commit_get8(a->master, k, to, p);
             dt_commit_one(a, &u, k, to, p, 1, d);
             for (int j = 0; j < 8; j++) {
                 w += (double)p[j] * (double)p[j];
@@ -378,21 +412,22 @@ DT_KERNEL(commit_ratios, dt_commit_optimize_args) {
     }
 }
 
-// Writes elements at .. at+7 of the parameter into its copy.
-DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[8]) {
+// Writes elements at .. at+3 of the parameter into its copy.
+DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[4]) {
+    const uint32_t per_out = g->n_in * g->n_taps;
+    if (at >= g->count) return;
     if (g->n_in == 1 || g->n_taps == 1) {
-        dt_put8_part(g->packed, g->type, at, g->count, p);
+        dt_put4_part(g->packed, g->type, at, g->count, p);
         return;
     }
-    const uint32_t per_out = g->n_in * g->n_taps, rest = (uint32_t)at % per_out;
-    uint32_t out = (uint32_t)at / per_out, c = rest / g->n_taps, tap = rest % g->n_taps;
-    for (int k = 0; k < 8 && at + k < g->count; k++) {
+    uint32_t out = (uint32_t)at / per_out, rest = (uint32_t)at % per_out;
+    uint32_t c = rest / g->n_taps, tap = rest % g->n_taps;
+    for (int k = 0; k < 4 && at + k < g->count; k++) {
         dt_put(g->packed, g->type, (int64_t)out * per_out + tap * g->n_in + c, p[k]);
-        if (++tap < g->n_taps) continue;
-        tap = 0;
-        if (++c < g->n_in) continue;
-        c = 0;
-        out++;
+        const int next_c = tap + 1 == g->n_taps, next_out = next_c && c + 1 == g->n_in;
+        tap = next_c ? 0 : tap + 1;
+        c = next_out ? 0 : c + (uint32_t)next_c;
+        out += (uint32_t)next_out;
     }
 }
 
@@ -416,18 +451,21 @@ DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
         if (g.offset >= end) break;
         if (g.frozen) continue;
         DT_THREADS(t) {
-            for (int64_t k = from + t * 8; k < to; k += DT_BLOCK_DIM * 8) {
+            for (int64_t k = from + t * 4; k < to; k += 2 * DT_COMMIT_APART) {
                 float p[8];
-                dt_get8_part(a->master, DT_F32, k, to, 0.0f, p);
+                dt_commit_get8(a->master, k, to, p);
                 if (dt_commit_one(a, &u, k, to, p, 0, p) != 0) a->step->spoiled = 1;
-                dt_put8_part(a->master, DT_F32, k, to, p);
+                dt_commit_put8(a->master, k, to, p);
                 if (a->average) {
                     float m[8];
-                    dt_get8_part(a->average, DT_F32, k, to, 0.0f, m);
+                    dt_commit_get8(a->average, k, to, m);
                     for (int j = 0; j < 8; j++) m[j] += (p[j] - m[j]) * a->average_rate;
-                    dt_put8_part(a->average, DT_F32, k, to, m);
+                    dt_commit_put8(a->average, k, to, m);
                 }
-                if (g.packed) dt_commit_pack(&g, k - g.offset, p);
+                if (!g.packed) continue;
+                dt_commit_pack(&g, k - g.offset, p);
+                if (k + DT_COMMIT_APART < to)
+                    dt_commit_pack(&g, k + DT_COMMIT_APART - g.offset, p + 4);
             }
         }
     }

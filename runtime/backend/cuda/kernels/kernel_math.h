@@ -87,7 +87,7 @@ DT_FN float dt_rounded(int type, float x) {
                              : dt_f16_to_f32(dt_f32_to_f16(x));
 }
 
-// Sixteen bytes at once; p must be 16-byte aligned.
+// Sixteen bytes of global memory at once; p must be 16-byte aligned.
 typedef struct dt_vec16 {
     uint32_t w[4];
 } dt_vec16;
@@ -103,7 +103,7 @@ DT_FN dt_vec16 dt_load16(const void *p) {
 }
 DT_FN void dt_store16(void *p, dt_vec16 v) {
 #ifdef __CUDACC__
-    *(uint4 *)p = make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]);
+    __stwb((uint4 *)p, make_uint4(v.w[0], v.w[1], v.w[2], v.w[3])); // an assignment may be split up
 #else
     memcpy(__builtin_assume_aligned(p, 16), &v, 16);
 #endif
@@ -160,6 +160,22 @@ DT_FN void dt_put8_part(void *p, int type, int64_t i, int64_t n, const float x[8
         return;
     }
     for (int k = 0; k < 8 && i + k < n; k++) dt_put(p, type, i + k, x[k]);
+}
+// The same for elements [i, i + 4) of n; i is a multiple of 4.
+DT_FN void dt_put4_part(void *p, int type, int64_t i, int64_t n, const float x[4]) {
+    if (i + 4 <= n && type != DT_F32) {
+        uint32_t h[4];
+        for (int k = 0; k < 4; k++)
+            h[k] = type == DT_BF16 ? dt_f32_to_bf16(x[k]) : dt_f32_to_f16(x[k]);
+        const uint64_t all = (uint64_t)(h[2] | h[3] << 16) << 32 | h[0] | h[1] << 16;
+#ifdef __CUDACC__
+        __stwb((unsigned long long *)((uint16_t *)p + i), (unsigned long long)all);
+#else
+        memcpy((uint16_t *)p + i, &all, 8);
+#endif
+        return;
+    }
+    for (int k = 0; k < 4 && i + k < n; k++) dt_put(p, type, i + k, x[k]);
 }
 
 // ---- integer sums, which no order changes, into shared memory, from any threads ---------------------
