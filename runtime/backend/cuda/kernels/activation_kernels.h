@@ -76,10 +76,10 @@ DT_FN float dt_elu_slope(float x, float alpha) {
 }
 
 #define DT_MAPS(name, ...)                                                                         \
-    DT_FN float dt_##name##_map(const dt_map_args *a, float x, float d) {                          \
+    DT_FN float dt_##name##_map(const dt_map_args *a, int T, float x, float d) {                   \
         return dt_##name(__VA_ARGS__);                                                             \
     }                                                                                              \
-    DT_FN float dt_##name##_slope_map(const dt_map_args *a, float x, float d) {                    \
+    DT_FN float dt_##name##_slope_map(const dt_map_args *a, int T, float x, float d) {             \
         return d * dt_##name##_slope(__VA_ARGS__);                                                 \
     }                                                                                              \
     DT_MAP_KERNEL(name##_fwd, dt_##name##_map, 0)                                                  \

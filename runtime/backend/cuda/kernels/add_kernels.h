@@ -9,7 +9,7 @@
 
 #include "backend/cuda/kernels/block_math.h"
 
-DT_FN float dt_sum_of(const dt_map_args *a, float x, float d) {
+DT_FN float dt_sum_of(const dt_map_args *a, int T, float x, float d) {
     return x + d;
 }
 DT_MAP_KERNEL(add_same, dt_sum_of, 1)

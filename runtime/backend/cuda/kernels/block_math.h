@@ -199,7 +199,7 @@ typedef struct dt_map_args {
         float x_[8], d_[8];                                                                        \
         dt_unpack8(T, &(rx), x_);                                                                  \
         dt_unpack8(T, &(rd), d_);                                                                  \
-        for (int k = 0; k < 8; k++) x_[k] = f(a, x_[k], (reads_d) ? d_[k] : 0.0f);                 \
+        for (int k = 0; k < 8; k++) x_[k] = f(a, T, x_[k], (reads_d) ? d_[k] : 0.0f);              \
         dt_put8(a->out, T, i_, x_);                                                                \
     } while (0)
 #define DT_MAP_LOOP(f, reads_d, T, t)                                                              \
@@ -218,10 +218,10 @@ typedef struct dt_map_args {
         if (DT_BLOCK == 0 && t < a->n % 8) {                                                       \
             const int64_t i_ = 8 * n_ + t;                                                         \
             const float d_ = (reads_d) ? dt_get(a->d, T, i_) : 0.0f;                               \
-            dt_put(a->out, T, i_, f(a, dt_get(a->x, T, i_), d_));                                  \
+            dt_put(a->out, T, i_, f(a, T, dt_get(a->x, T, i_), d_));                               \
         }                                                                                          \
     } while (0)
-// Defines kernel `name`: out[i] = f(a, x[i], d[i]), f being a DT_FN of (const dt_map_args *, float, float).
+// Defines kernel `name`: out[i] = f(a, T, x[i], d[i]), f being a DT_FN of (const dt_map_args *, int, float, float).
 #define DT_MAP_KERNEL(name, f, reads_d)                                                            \
     DT_KERNEL_BOUND(name, dt_map_args, 256, 4) {                                                   \
         DT_THREADS(t) {                                                                            \

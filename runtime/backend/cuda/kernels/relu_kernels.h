@@ -6,12 +6,12 @@
 
 #include "backend/cuda/kernels/block_math.h"
 
-DT_FN float dt_relu_of(const dt_map_args *a, float x, float d) {
-    (void)a, (void)d;
+DT_FN float dt_relu_of(const dt_map_args *a, int T, float x, float d) {
+    (void)a, (void)T, (void)d;
     return x < 0.0f ? 0.0f : x;
 }
 // y: the forward's output
-DT_FN float dt_relu_slope(const dt_map_args *a, float y, float d) {
+DT_FN float dt_relu_slope(const dt_map_args *a, int T, float y, float d) {
     return y > 0.0f ? d : 0.0f;
 }
 

@@ -7,7 +7,7 @@
 #ifndef DT_WEIGHTS_KERNELS_H
 #define DT_WEIGHTS_KERNELS_H
 
-#include "backend/cuda/kernels/kernel_math.h"
+#include "backend/cuda/kernels/gelu_kernels.h"
 
 // Where an element of the weight of a convolution that is folded by its stride (cuda_desc.c) lies: n_taps and n_in are the
 // folded ones, this has the weight's own. stride 0: nothing is folded.
@@ -150,7 +150,7 @@ DT_KERNEL(bias_gelu, dt_bias_gelu_args) {
         for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < a->n; i += DT_GRID * DT_BLOCK_DIM) {
             float x = dt_get(a->x, a->type, i);
             if (a->bias) x += dt_get(a->bias, a->bias_type, i % a->n_cols);
-            dt_put(a->x, a->type, i, 0.5f * x * erfcf(x * -0.70710678118654752f));
+            dt_put(a->x, a->type, i, dt_gelu(a->type, x));
         }
     }
 }
