@@ -23,9 +23,10 @@ static dt_status prepare_at(dt_kernel_instance *s, const dt_value_info *dy, int 
     DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_instance_out(s, 0), residual));
     const int64_t n = x->shape.d[x->shape.n - 1];
     st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n);
-    // in the backward pass a thread keeps the sums of its columns
     while (st->r.group < 512 && (int64_t)st->r.group * 8 * DT_LN_GROUPS < n) st->r.group *= 2;
     st->threads = st->r.group > 256 ? st->r.group : 256;
+    if (n > (int64_t)st->r.group * 8 * DT_LN_GROUPS)
+        return dt_cuda_fail(s, "rows of more than %d elements", 512 * 8 * DT_LN_GROUPS);
     return DT_OK;
 }
 
@@ -64,8 +65,6 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     if (s->node->in[1] == DT_NONE || s->node->in[mean_at] == DT_NONE ||
         s->node->in[mean_at + 1] == DT_NONE)
         return dt_cuda_fail(s, "the gradient reads x, scale, mean and 1/std");
-    if (st->r.n > (int64_t)st->r.group * 8 * DT_LN_GROUPS)
-        return dt_cuda_fail(s, "rows of more than %d elements", 512 * 8 * DT_LN_GROUPS);
     const int64_t all = grid_of(st).blocks;
     st->n_blocks = all < SUM_BLOCKS ? all : SUM_BLOCKS;
     s->scratch_bytes = (size_t)(st->n_blocks * 2 * st->r.n) * sizeof(float);

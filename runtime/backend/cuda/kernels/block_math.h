@@ -289,7 +289,10 @@ DT_FN void dt_col8(const float *p, int64_t col, float x[8]) {
 }
 // Eight values of a dense f32 parameter, of which `left` exist; any alignment.
 DT_FN void dt_param8(const float *p, int64_t col, int64_t left, float x[8]) {
-    for (int k = 0; k < 8; k++) x[k] = k < left ? p[col + k] : 0.0f;
+    if (left >= 8 && ((uintptr_t)(p + col) & 15) == 0)
+        dt_get8(p, DT_F32, col, x);
+    else
+        for (int k = 0; k < 8; k++) x[k] = k < left ? p[col + k] : 0.0f;
 }
 DT_FN void dt_store_sum(float *to, int64_t i, int add, double value) {
     to[i] = add ? to[i] + (float)value : (float)value;

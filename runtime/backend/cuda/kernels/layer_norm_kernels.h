@@ -1,5 +1,5 @@
 // layer_norm_kernels.h: layer norm over rows of n elements, statistics in f32 and in two passes: the mean, then
-// squares about it. A group of threads shares a row. What it reads again comes from the L1 cache.
+// squares about it. A group of threads shares a row and keeps it in registers.
 //
 //   ln_fwd         y, mean, 1/std; with a residual also x + residual, which is then normalized
 //   ln_bwd         dx = 1/std (g - mean(g) - xhat mean(g xhat)), g = dy scale; and each block's sums of dy xhat and dy
@@ -15,7 +15,19 @@
 
 #include "backend/cuda/kernels/block_math.h"
 
-enum { DT_LN_GROUPS = 4 }; // groups of 8 columns that a thread may hold sums for
+enum { DT_LN_GROUPS = 3 }; // groups of 8 columns of a row that a thread may have
+#ifdef __CUDACC__
+#define DT_LN_UNROLL                                                                               \
+    _Pragma("unroll") // what is indexed by p stays in registers only if p is a constant
+#else
+#define DT_LN_UNROLL
+#endif
+// For each group p of a thread: its first column i, and how many columns there are from i on.
+#define DT_LN_EACH(p, i, left)                                                                     \
+    DT_LN_UNROLL for (int p = 0; p < DT_LN_GROUPS;                                                 \
+                      p++) for (int64_t i = ((int64_t)p * a->r.group + s->lane) * 8,               \
+                                left = a->r.n - i, once_ = 1;                                      \
+                                once_ && left > 0; once_ = 0)
 
 typedef struct dt_layer_norm_args {
     dt_rows r;
@@ -31,75 +43,72 @@ typedef struct dt_layer_norm_args {
     float eps;
 } dt_layer_norm_args;
 
-// What is normalized. A thread only reads what it has written itself.
-DT_FN const void *dt_ln_input(const dt_layer_norm_args *a) {
-    return a->residual ? a->sum : a->x;
-}
-
-// Writes x + residual and returns the sum over it.
-DT_FN float dt_ln_add_thread(const dt_layer_norm_args *a, const dt_rows_share *s, int T, int V) {
-    float sum = 0.0f, x[8], d[8];
+// Reads a thread's part of its row, x or x + residual, which it writes. Returns the sum over it.
+DT_FN float dt_ln_read(const dt_layer_norm_args *a, const dt_rows_share *s, float *own, int T,
+                       int V) {
+    dt_raw8 x[DT_LN_GROUPS], d[DT_LN_GROUPS];
+    float sum = 0.0f, add[8];
     if (s->row < 0) return 0.0f;
-    for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
-        const int64_t at = s->row * a->r.n + i, left = a->r.n - i;
-        dt_get8_row(a->x, T, V, at, left, x);
-        dt_get8_row(a->residual, T, V, at, left, d);
-        for (int k = 0; k < 8; k++) sum += x[k] = dt_rounded(T, x[k] + d[k]); // zero behind the row
-        dt_put8_row(a->sum, T, V, at, left, x);
+    DT_LN_EACH(p, i, left) {
+        x[p] = dt_fetch8_row(a->x, T, V, s->row * a->r.n + i, left);
+        if (a->residual) d[p] = dt_fetch8_row(a->residual, T, V, s->row * a->r.n + i, left);
+    }
+    DT_LN_EACH(p, i, left) {
+        float *o = own + p * 8;
+        dt_unpack8_row(T, V, &x[p], o);
+        if (a->residual) {
+            dt_unpack8_row(T, V, &d[p], add);
+            for (int k = 0; k < 8; k++) o[k] = dt_rounded(T, o[k] + add[k]);
+            dt_put8_row(a->sum, T, V, s->row * a->r.n + i, left, o);
+        }
+        for (int k = 0; k < 8; k++) sum += o[k]; // zero behind the row
     }
     return sum;
 }
-DT_FN float dt_ln_sum_thread(const dt_layer_norm_args *a, const dt_rows_share *s, float mean,
-                             int squares, int T, int V) {
-    float sum = 0.0f, x[8];
+DT_FN float dt_ln_squares(const dt_layer_norm_args *a, const dt_rows_share *s, const float *own,
+                          float mean) {
+    float sum = 0.0f;
     if (s->row < 0) return 0.0f;
-    for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
-        dt_get8_row(dt_ln_input(a), T, V, s->row * a->r.n + i, a->r.n - i, x);
+    DT_LN_EACH(p, i, left) {
         for (int k = 0; k < 8; k++) {
-            const float d = x[k] - mean;
-            if (V || i + k < a->r.n) sum += squares ? d * d : d;
+            const float d = own[p * 8 + k] - mean;
+            if (k < left) sum += d * d;
         }
     }
     return sum;
 }
-DT_FN void dt_ln_write_thread(const dt_layer_norm_args *a, const dt_rows_share *s, float mean,
-                              float invstd, int T, int V) {
+DT_FN void dt_ln_write(const dt_layer_norm_args *a, const dt_rows_share *s, const float *own,
+                       float mean, float invstd, int T, int V) {
     float x[8], scale[8], shift[8];
     if (s->row < 0) return;
-    for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
-        const int64_t left = a->r.n - i;
-        dt_get8_row(dt_ln_input(a), T, V, s->row * a->r.n + i, left, x);
+    DT_LN_EACH(p, i, left) {
         dt_param8(a->scale, i, left, scale);
         dt_param8(a->shift, i, left, shift);
-        for (int k = 0; k < 8; k++) x[k] = (x[k] - mean) * invstd * scale[k] + shift[k];
+        for (int k = 0; k < 8; k++) x[k] = (own[p * 8 + k] - mean) * invstd * scale[k] + shift[k];
         dt_put8_row(a->out, T, V, s->row * a->r.n + i, left, x);
     }
 }
 
-DT_KERNEL_BOUND(ln_fwd, dt_layer_norm_args, 1024, 1) {
-    DT_SHARED(float, sum, 1024);
-    DT_SHARED(float, square, 1024);
+DT_KERNEL_BOUND(ln_fwd, dt_layer_norm_args, 512, 1) {
+    DT_SHARED(float, sum, 512);
+    DT_SHARED(float, square, 512);
+    DT_PRIVATE(float, own, DT_LN_GROUPS * 8);
     DT_THREADS(t) {
         const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
-        if (a->residual)
-            DT_TYPED_ROWS(T, V, a->type, a->r.whole, sum[t] = dt_ln_add_thread(a, &s, T, V));
-        else
-            DT_TYPED_ROWS(T, V, a->type, a->r.whole,
-                          sum[t] = dt_ln_sum_thread(a, &s, 0.0f, 0, T, V));
+        DT_TYPED_ROWS(T, V, a->type, a->r.whole, sum[t] = dt_ln_read(a, &s, DT_MINE(own, t), T, V));
     }
     DT_TREE(t, half, a->r.group, 1, sum[t] += sum[t + half]);
     DT_THREADS(t) {
         const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
-        const float mean = sum[t - s.lane] / (float)a->r.n;
-        DT_TYPED_ROWS(T, V, a->type, a->r.whole,
-                      square[t] = dt_ln_sum_thread(a, &s, mean, 1, T, V));
+        square[t] = dt_ln_squares(a, &s, DT_MINE(own, t), sum[t - s.lane] / (float)a->r.n);
     }
     DT_TREE(t, half, a->r.group, 1, square[t] += square[t + half]);
     DT_THREADS(t) {
         const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
         const float mean = sum[t - s.lane] / (float)a->r.n;
         const float invstd = 1.0f / sqrtf(square[t - s.lane] / (float)a->r.n + a->eps);
-        DT_TYPED_ROWS(T, V, a->type, a->r.whole, dt_ln_write_thread(a, &s, mean, invstd, T, V));
+        DT_TYPED_ROWS(T, V, a->type, a->r.whole,
+                      dt_ln_write(a, &s, DT_MINE(own, t), mean, invstd, T, V));
         if (s.lane == 0 && s.row >= 0) {
             if (a->mean) a->mean[s.row] = mean;
             if (a->invstd) a->invstd[s.row] = invstd;
@@ -107,39 +116,54 @@ DT_KERNEL_BOUND(ln_fwd, dt_layer_norm_args, 1024, 1) {
     }
 }
 
+// In the backward pass a thread keeps what it has read, too, unless that is f32: as much again would not fit.
+DT_FN dt_raw8 dt_ln_fetch(const void *x, const dt_layer_norm_args *a, const dt_rows_share *s,
+                          int64_t i, const dt_vec16 *kept, int T, int V) {
+    dt_raw8 r;
+    if (!V || T == DT_F32) return dt_fetch8_row(x, T, V, s->row * a->r.n + i, a->r.n - i);
+    r.a = r.b = *kept;
+    return r;
+}
 // Sums of g and g xhat over a thread's part of its row.
-DT_FN void dt_ln_bwd_sums(const dt_layer_norm_args *a, const dt_rows_share *s, float *sum_g,
-                          float *sum_gx, int T, int V) {
+DT_FN void dt_ln_bwd_sums(const dt_layer_norm_args *a, const dt_rows_share *s, dt_vec16 *kept,
+                          float *sum_g, float *sum_gx, int T, int V) {
     float x[8], d[8], scale[8];
     *sum_g = *sum_gx = 0.0f;
     if (s->row < 0) return;
     const float mean = a->mean_in[s->row], invstd = a->invstd_in[s->row];
-    for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
-        dt_get8_row(a->x, T, V, s->row * a->r.n + i, a->r.n - i, x);
-        dt_get8_row(a->dy, T, V, s->row * a->r.n + i, a->r.n - i, d);
-        dt_param8(a->scale, i, a->r.n - i, scale);
+    if (V && T != DT_F32) {
+        DT_LN_EACH(p, i, left) {
+            const int64_t at = s->row * a->r.n + i;
+            kept[3 * p] = dt_fetch8(a->x, T, at).a;
+            kept[3 * p + 1] = dt_fetch8(a->dy, T, at).a;
+            if (a->residual) kept[3 * p + 2] = dt_fetch8(a->residual, T, at).a;
+        }
+    }
+    DT_LN_EACH(p, i, left) {
+        const dt_raw8 raw_x = dt_ln_fetch(a->x, a, s, i, &kept[3 * p], T, V);
+        const dt_raw8 raw_d = dt_ln_fetch(a->dy, a, s, i, &kept[3 * p + 1], T, V);
+        dt_unpack8_row(T, V, &raw_x, x);
+        dt_unpack8_row(T, V, &raw_d, d);
+        dt_param8(a->scale, i, left, scale);
         for (int k = 0; k < 8; k++) {
-            if (!V && i + k >= a->r.n) break; // there (0 - mean) invstd may be infinite
+            if (!V && k >= left) break; // there (0 - mean) invstd may be infinite
             const float g = d[k] * scale[k];
             *sum_g += g;
             *sum_gx += g * ((x[k] - mean) * invstd);
         }
     }
 }
-DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, float mean_g,
-                           float mean_gx, float *own, int T, int V) {
+DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s,
+                           const dt_vec16 *kept, float mean_g, float mean_gx, float *own, int T,
+                           int V) {
     float x[8], d[8], scale[8];
     if (s->row < 0) return;
     const float mean = a->mean_in[s->row], invstd = a->invstd_in[s->row];
-    // unrolled: `own` stays in registers only if its indices are constants
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-    for (int p = 0; p < DT_LN_GROUPS; p++) {
-        const int64_t i = ((int64_t)p * a->r.group + s->lane) * 8, left = a->r.n - i;
-        if (left <= 0) continue;
-        dt_get8_row(a->x, T, V, s->row * a->r.n + i, left, x);
-        dt_get8_row(a->dy, T, V, s->row * a->r.n + i, left, d);
+    DT_LN_EACH(p, i, left) {
+        const dt_raw8 raw_x = dt_ln_fetch(a->x, a, s, i, &kept[3 * p], T, V);
+        const dt_raw8 raw_d = dt_ln_fetch(a->dy, a, s, i, &kept[3 * p + 1], T, V);
+        dt_unpack8_row(T, V, &raw_x, x);
+        dt_unpack8_row(T, V, &raw_d, d);
         dt_param8(a->scale, i, left, scale);
         for (int k = 0; k < 8; k++) {
             const float hat = (x[k] - mean) * invstd;
@@ -148,7 +172,8 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, 
             x[k] = invstd * (d[k] * scale[k] - mean_g - hat * mean_gx);
         }
         if (a->residual) {
-            dt_get8_row(a->residual, T, V, s->row * a->r.n + i, left, d);
+            const dt_raw8 raw = dt_ln_fetch(a->residual, a, s, i, &kept[3 * p + 2], T, V);
+            dt_unpack8_row(T, V, &raw, d);
             for (int k = 0; k < 8; k++) x[k] = dt_rounded(T, x[k]) + d[k];
         }
         if (a->out) dt_put8_row(a->out, T, V, s->row * a->r.n + i, left, x);
@@ -157,9 +182,10 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, 
 
 // Threads per block: at least 256 and a group. A block takes every n_blocks-th set of rows.
 DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
-    DT_SHARED(float, sum_g, 1024);
-    DT_SHARED(float, sum_gx, 1024);
-    DT_SHARED(float, total, 8 * 1024);
+    DT_SHARED(float, sum_g, 512);
+    DT_SHARED(float, sum_gx, 512);
+    DT_SHARED(float, total, 8 * 512);
+    DT_PRIVATE(dt_vec16, kept, DT_LN_GROUPS * 3);
     DT_PRIVATE(float, own, DT_LN_GROUPS * 16);
     const int64_t bunch = DT_BLOCK_DIM / a->r.group;
     DT_THREADS(t) {
@@ -169,15 +195,16 @@ DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
         DT_THREADS(t) {
             const dt_rows_share s = dt_rows_of(&a->r, b, DT_BLOCK_DIM, t);
             DT_TYPED_ROWS(T, V, a->type, a->r.whole,
-                          dt_ln_bwd_sums(a, &s, &sum_g[t], &sum_gx[t], T, V));
+                          dt_ln_bwd_sums(a, &s, DT_MINE(kept, t), &sum_g[t], &sum_gx[t], T, V));
         }
         DT_TREE(t, half, a->r.group, 1, sum_g[t] += sum_g[t + half]; sum_gx[t] += sum_gx[t + half]);
         DT_THREADS(t) {
             const dt_rows_share s = dt_rows_of(&a->r, b, DT_BLOCK_DIM, t);
             const float mean_g = sum_g[t - s.lane] / (float)a->r.n;
             const float mean_gx = sum_gx[t - s.lane] / (float)a->r.n;
-            DT_TYPED_ROWS(T, V, a->type, a->r.whole,
-                          dt_ln_bwd_write(a, &s, mean_g, mean_gx, DT_MINE(own, t), T, V));
+            DT_TYPED_ROWS(
+                T, V, a->type, a->r.whole,
+                dt_ln_bwd_write(a, &s, DT_MINE(kept, t), mean_g, mean_gx, DT_MINE(own, t), T, V));
         }
     }
     // sum over the groups of the block, eight columns of one sum at a time
@@ -186,16 +213,16 @@ DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
 #endif
     for (int p = 0; p < DT_LN_GROUPS * 2; p++) {
         DT_THREADS(t) {
-            for (int k = 0; k < 8; k++) total[k * 1024 + t] = DT_MINE(own, t)[p * 8 + k];
+            for (int k = 0; k < 8; k++) total[k * 512 + t] = DT_MINE(own, t)[p * 8 + k];
         }
         DT_TREE(t, half, DT_BLOCK_DIM / a->r.group, a->r.group,
-                for (int k = 0; k < 8; k++) total[k * 1024 + t] +=
-                total[k * 1024 + t + half * a->r.group]);
+                for (int k = 0; k < 8; k++) total[k * 512 + t] +=
+                total[k * 512 + t + half * a->r.group]);
         DT_THREADS(t) {
             const int64_t i = ((int64_t)(p / 2) * a->r.group + t) * 8;
             for (int k = 0; k < 8; k++)
                 if (t < a->r.group && i + k < a->r.n)
-                    a->partial[(DT_BLOCK * 2 + p % 2) * a->r.n + i + k] = total[k * 1024 + t];
+                    a->partial[(DT_BLOCK * 2 + p % 2) * a->r.n + i + k] = total[k * 512 + t];
         }
     }
 }
