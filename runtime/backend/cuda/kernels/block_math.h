@@ -151,14 +151,18 @@ DT_FN void dt_put8_bytes(uint8_t *to, int V, int64_t left, const int x[8]) {
     for (int k = 0; k < 8; k++)
         if (k < left) to[k] = (uint8_t)x[k];
 }
+DT_FN uint64_t dt_fetch8_bytes(const uint8_t *from) {
+    uint64_t all;
+#ifdef __CUDACC__
+    all = *(const unsigned long long *)from;
+#else
+    memcpy(&all, from, 8);
+#endif
+    return all;
+}
 DT_FN void dt_get8_bytes(const uint8_t *from, int V, int64_t left, int x[8]) {
     if (V) {
-        uint64_t all;
-#ifdef __CUDACC__
-        all = *(const unsigned long long *)from;
-#else
-        memcpy(&all, from, 8);
-#endif
+        const uint64_t all = dt_fetch8_bytes(from);
         for (int k = 0; k < 8; k++) x[k] = (int)(all >> 8 * k & 255);
         return;
     }

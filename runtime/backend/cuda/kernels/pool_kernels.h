@@ -17,6 +17,7 @@ typedef struct dt_pool_args {
     uint8_t *argmax; // forward; may be NULL
     const uint8_t *argmax_in;
     int type, max, count_padding;
+    int squares; // backward: a thread takes 2 x 2 pixels; c, across and down count these
     int64_t big_h, big_w, small_h, small_w;
     int kernel[2], stride[2], pad[2], pad_end[2];
     dt_quot across, down; // of the image that is written
@@ -49,29 +50,44 @@ DT_FN float dt_pool_divisor(const dt_pool_args *a, int top, int left) {
 
 DT_FN void dt_pool_fwd_thread(const dt_pool_args *a, const dt_cols_share *s, int T, int V, int M) {
     float x[8], y[8];
-    int index[8];
+    int index[8], in[9];
+    // A piece of the window at once, all of its loads before the first use: 3 x 3 pixels, or 1 x 3 of a wider window
+    // and of f32, whose pieces take too many registers.
+    const int most = V && T != DT_F32 ? 9 : 3, rows = most == 9 && a->kernel[1] <= 3 ? 3 : 1;
     for (int64_t p = s->row; p < s->end; p += s->step) {
         int64_t image;
-        int row, col, first = 1;
+        int row, col;
         dt_pool_place(a, p, &image, &row, &col);
         const int top = row * a->stride[0] - a->pad[0], left = col * a->stride[1] - a->pad[1];
         const int row1 = dt_least(top + a->kernel[0], (int)a->big_h);
         const int col1 = dt_least(left + a->kernel[1], (int)a->big_w);
-        for (int k = 0; k < 8; k++) y[k] = 0.0f, index[k] = 0;
-        for (int r = dt_most(top, 0); r < row1; r++) {
-            for (int q = dt_most(left, 0); q < col1; q++) {
-                const int64_t i = ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col;
-                dt_get8_row(a->x, T, V, i, s->left, x);
-                for (int k = 0; k < 8; k++) {
-                    if (M) {
-                        const int more = first || x[k] > y[k] || x[k] != x[k];
-                        y[k] = more ? x[k] : y[k];
-                        index[k] = more ? (r - top) * a->kernel[1] + q - left : index[k];
-                    } else {
-                        y[k] += x[k];
+        const int first = dt_most(-top, 0) * a->kernel[1] + dt_most(-left, 0);
+        for (int k = 0; k < 8; k++) y[k] = M ? -INFINITY : 0.0f, index[k] = first;
+        for (int r0 = top; r0 < row1; r0 += rows) {
+            for (int q0 = left; q0 < col1; q0 += 3) {
+                dt_raw8 raw[9];
+                for (int u = 0; u < most; u++) {
+                    const int r = r0 + u / 3, q = q0 + u % 3;
+                    in[u] = u / 3 < rows && r >= 0 && r < row1 && q >= 0 && q < col1;
+                    if (in[u])
+                        raw[u] = dt_fetch8_row(
+                            a->x, T, V,
+                            ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col, s->left);
+                }
+                for (int u = 0; u < most; u++) {
+                    if (!in[u]) continue;
+                    const int at = (r0 + u / 3 - top) * a->kernel[1] + q0 + u % 3 - left;
+                    dt_unpack8_row(T, V, &raw[u], x);
+                    for (int k = 0; k < 8; k++) {
+                        if (M) {
+                            const int more = x[k] > y[k] || x[k] != x[k];
+                            y[k] = more ? x[k] : y[k];
+                            index[k] = more ? at : index[k];
+                        } else {
+                            y[k] += x[k];
+                        }
                     }
                 }
-                first = 0;
             }
         }
         const int64_t o = p * a->c.cols + s->col;
@@ -81,7 +97,7 @@ DT_FN void dt_pool_fwd_thread(const dt_pool_args *a, const dt_cols_share *s, int
         if (M && a->argmax) dt_put8_bytes(a->argmax + o, V, s->left, index);
     }
 }
-DT_KERNEL(pool_fwd, dt_pool_args) {
+DT_KERNEL_BOUND(pool_fwd, dt_pool_args, 256, 2) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
         if (a->max)
@@ -125,10 +141,54 @@ DT_FN void dt_pool_bwd_thread(const dt_pool_args *a, const dt_cols_share *s, int
         dt_put8_row(a->out, T, V, p * a->c.cols + s->col, s->left, sum);
     }
 }
-DT_KERNEL(pool_bwd, dt_pool_args) {
+// A maximum over at most 3 x 3 pixels with strides of 2: at most 2 x 2 windows contain any of a square's pixels.
+DT_FN void dt_pool_bwd_square(const dt_pool_args *a, const dt_cols_share *s, int T) {
+    for (int64_t p = s->row; p < s->end; p += s->step) {
+        dt_raw8 raw[4];
+        float d[8], sum[4][8];
+        int in[4], r0, q0, row, col, unused;
+        int64_t image;
+        uint64_t index[4];
+        dt_pool_place(a, p, &image, &row, &col);
+        row *= 2, col *= 2;
+        dt_pool_span(a, 0, row, (int)a->small_h, &r0, &unused);
+        dt_pool_span(a, 1, col, (int)a->small_w, &q0, &unused);
+        for (int w = 0; w < 4; w++) {
+            const int r = r0 + w / 2, q = q0 + w % 2;
+            const int64_t i = ((image * a->small_h + r) * a->small_w + q) * a->c.cols + s->col;
+            in[w] = r < a->small_h && q < a->small_w;
+            if (!in[w]) continue;
+            raw[w] = dt_fetch8(a->x, T, i);
+            index[w] = dt_fetch8_bytes(a->argmax_in + i);
+        }
+        for (int o = 0; o < 4; o++)
+            for (int k = 0; k < 8; k++) sum[o][k] = 0.0f;
+        for (int w = 0; w < 4; w++) {
+            if (!in[w]) continue;
+            dt_unpack8(T, &raw[w], d);
+            for (int o = 0; o < 4; o++) {
+                const int r = row + o / 2 - (r0 + w / 2) * 2 + a->pad[0];
+                const int q = col + o % 2 - (q0 + w % 2) * 2 + a->pad[1];
+                const int mine = r * a->kernel[1] + q;
+                if (r < 0 || r >= a->kernel[0] || q < 0 || q >= a->kernel[1]) continue;
+                for (int k = 0; k < 8; k++)
+                    if ((int)(index[w] >> 8 * k & 255) == mine) sum[o][k] += d[k];
+            }
+        }
+        for (int o = 0; o < 4; o++) {
+            const int r = row + o / 2, q = col + o % 2;
+            if (r < a->big_h && q < a->big_w)
+                dt_put8(a->out, T, ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col,
+                        sum[o]);
+        }
+    }
+}
+DT_KERNEL_BOUND(pool_bwd, dt_pool_args, 256, 2) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        if (a->max)
+        if (a->squares)
+            DT_TYPED(T, a->type, dt_pool_bwd_square(a, &s, T));
+        else if (a->max)
             DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_pool_bwd_thread(a, &s, T, V, 1));
         else
             DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_pool_bwd_thread(a, &s, T, V, 0));
