@@ -710,6 +710,8 @@ TEST(test_folded_stride) {
                                     .n_out = 2,
                                     .n_in = wide,
                                     .n_taps = taps * taps,
+                                    .by_out = dt_quot_of(wide * taps * taps),
+                                    .by_taps = dt_quot_of(taps * taps),
                                     .fold = tap,
                                     .type = DT_F32};
         RUN(weight_grad, &grad, 2, 256);

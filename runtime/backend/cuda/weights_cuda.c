@@ -152,8 +152,11 @@ void dt_cuda_store_weight_grad(dt_cuda *c, const dt_shape *weight, const dt_tap_
         a.fold = *tap_fold;
         divide_folded(weight, tap_fold, &a.n_out, &a.n_in, &a.n_taps);
     }
-    dt_cuda_launch(c, DT_K_weight_grad, dt_cuda_grid_flat(c, a.n_out * a.n_in * a.n_taps), &a,
-                   stream);
+    a.by_out = dt_quot_of(a.n_in * a.n_taps);
+    a.by_taps = dt_quot_of(a.n_taps);
+    // an element for each thread: most weights are small, and all of the time is latency
+    const dt_cuda_grid g = {.blocks = (a.n_out * a.n_in * a.n_taps + 255) / 256, .threads = 256};
+    dt_cuda_launch(c, DT_K_weight_grad, g, &a, stream);
 }
 
 // ---- sums over rows --------------------------------------------------------------------------------

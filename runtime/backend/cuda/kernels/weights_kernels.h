@@ -64,7 +64,8 @@ DT_KERNEL(pack_bias, dt_pack_args) {
 typedef struct dt_weight_grad_args {
     const void *packed;
     float *flat;
-    int64_t n_out, n_in, n_taps;
+    int64_t n_out, n_in, n_taps; // fewer than 2^31 elements
+    dt_quot by_out, by_taps;     // n_in n_taps, n_taps
     dt_tap_fold fold;
     int type, add;
 } dt_weight_grad_args;
@@ -79,11 +80,12 @@ DT_KERNEL(weight_grad, dt_weight_grad_args) {
     DT_THREADS(t) {
         const int64_t n = a->n_out * a->n_in * a->n_taps, per_out = a->n_in * a->n_taps;
         for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM) {
+            const int64_t k = dt_div(a->by_out, i), in_k = i - k * per_out;
             if (!a->fold.stride) {
-                const int64_t k = i / per_out, c = i % per_out / a->n_taps, tap = i % a->n_taps;
+                const int64_t c = dt_div(a->by_taps, in_k), tap = in_k - c * a->n_taps;
                 dt_weight_grad_store(a, i, k * per_out + tap * a->n_in + c);
             } else { // i counts what is packed
-                const int64_t k = i / per_out, tap = i % per_out / a->n_in, c = i % a->n_in;
+                const int64_t tap = in_k / a->n_in, c = in_k % a->n_in;
                 const int64_t to = dt_tap_unfold(&a->fold, (int)tap, (int)c);
                 if (to >= 0)
                     dt_weight_grad_store(a, k * a->fold.n_in * a->fold.rows * a->fold.cols + to, i);
