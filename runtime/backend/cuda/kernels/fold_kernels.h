@@ -27,17 +27,18 @@ DT_KERNEL(fold_stride, dt_fold_args) {
             const int64_t image = dt_div(a->down, row);
             const int64_t y0 = (row - image * a->down.d) * a->stride - a->pad_down;
             const int64_t x0 = (pixel - row * a->across.d) * a->stride - a->pad_across;
+            const int64_t channel = (i - pixel * a->groups.d) * 8, at = dt_div(a->by_c, channel);
+            int c = (int)(channel - at * a->c), down = (int)dt_div(a->by_stride, at);
+            int across = (int)at - down * a->stride;
             float v[8];
             for (int k = 0; k < 8; k++) {
-                const int64_t channel = (i - pixel * a->groups.d) * 8 + k;
-                const int64_t at = dt_div(a->by_c, channel), down = dt_div(a->by_stride, at);
-                const int64_t y = y0 + down, x = x0 + at - down * a->stride;
+                const int64_t y = y0 + down, x = x0 + across;
                 const int inside =
                     down < a->stride && y >= 0 && y < a->height && x >= 0 && x < a->width;
-                v[k] = inside ? dt_get(a->x, a->type,
-                                       ((image * a->height + y) * a->width + x) * a->c + channel -
-                                           at * a->c)
-                              : 0.0f;
+                const int64_t from = ((image * a->height + y) * a->width + x) * a->c + c;
+                v[k] = inside ? dt_get(a->x, a->type, from) : 0.0f;
+                if (++c == a->c) c = 0, across++;
+                if (across == a->stride) across = 0, down++;
             }
             dt_put8(a->out, a->type, 8 * i, v);
         }

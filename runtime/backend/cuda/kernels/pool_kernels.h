@@ -50,44 +50,29 @@ DT_FN float dt_pool_divisor(const dt_pool_args *a, int top, int left) {
 
 DT_FN void dt_pool_fwd_thread(const dt_pool_args *a, const dt_cols_share *s, int T, int V, int M) {
     float x[8], y[8];
-    int index[8], in[9];
-    // A piece of the window at once, all of its loads before the first use: 3 x 3 pixels, or 1 x 3 of a wider window
-    // and of f32, whose pieces take too many registers.
-    const int most = V && T != DT_F32 ? 9 : 3, rows = most == 9 && a->kernel[1] <= 3 ? 3 : 1;
+    int index[8];
     for (int64_t p = s->row; p < s->end; p += s->step) {
         int64_t image;
-        int row, col;
+        int row, col, first = 1;
         dt_pool_place(a, p, &image, &row, &col);
         const int top = row * a->stride[0] - a->pad[0], left = col * a->stride[1] - a->pad[1];
         const int row1 = dt_least(top + a->kernel[0], (int)a->big_h);
         const int col1 = dt_least(left + a->kernel[1], (int)a->big_w);
-        const int first = dt_most(-top, 0) * a->kernel[1] + dt_most(-left, 0);
-        for (int k = 0; k < 8; k++) y[k] = M ? -INFINITY : 0.0f, index[k] = first;
-        for (int r0 = top; r0 < row1; r0 += rows) {
-            for (int q0 = left; q0 < col1; q0 += 3) {
-                dt_raw8 raw[9];
-                for (int u = 0; u < most; u++) {
-                    const int r = r0 + u / 3, q = q0 + u % 3;
-                    in[u] = u / 3 < rows && r >= 0 && r < row1 && q >= 0 && q < col1;
-                    if (in[u])
-                        raw[u] = dt_fetch8_row(
-                            a->x, T, V,
-                            ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col, s->left);
-                }
-                for (int u = 0; u < most; u++) {
-                    if (!in[u]) continue;
-                    const int at = (r0 + u / 3 - top) * a->kernel[1] + q0 + u % 3 - left;
-                    dt_unpack8_row(T, V, &raw[u], x);
-                    for (int k = 0; k < 8; k++) {
-                        if (M) {
-                            const int more = x[k] > y[k] || x[k] != x[k];
-                            y[k] = more ? x[k] : y[k];
-                            index[k] = more ? at : index[k];
-                        } else {
-                            y[k] += x[k];
-                        }
+        for (int k = 0; k < 8; k++) y[k] = 0.0f, index[k] = 0;
+        for (int r = dt_most(top, 0); r < row1; r++) {
+            for (int q = dt_most(left, 0); q < col1; q++) {
+                const int64_t i = ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col;
+                dt_get8_row(a->x, T, V, i, s->left, x);
+                for (int k = 0; k < 8; k++) {
+                    if (M) {
+                        const int more = first || x[k] > y[k] || x[k] != x[k];
+                        y[k] = more ? x[k] : y[k];
+                        index[k] = more ? (r - top) * a->kernel[1] + q - left : index[k];
+                    } else {
+                        y[k] += x[k];
                     }
                 }
+                first = 0;
             }
         }
         const int64_t o = p * a->c.cols + s->col;
@@ -97,7 +82,7 @@ DT_FN void dt_pool_fwd_thread(const dt_pool_args *a, const dt_cols_share *s, int
         if (M && a->argmax) dt_put8_bytes(a->argmax + o, V, s->left, index);
     }
 }
-DT_KERNEL_BOUND(pool_fwd, dt_pool_args, 256, 2) {
+DT_KERNEL(pool_fwd, dt_pool_args) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
         if (a->max)
@@ -183,7 +168,7 @@ DT_FN void dt_pool_bwd_square(const dt_pool_args *a, const dt_cols_share *s, int
         }
     }
 }
-DT_KERNEL_BOUND(pool_bwd, dt_pool_args, 256, 2) {
+DT_KERNEL_BOUND(pool_bwd, dt_pool_args, 256, 3) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
         if (a->squares)
