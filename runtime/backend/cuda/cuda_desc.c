@@ -288,7 +288,7 @@ bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands dem
             if (d[k].kind == DT_DNN_CONV_WGRAD) {
                 out->weights = d[k];
                 out->weights.normed = out->has_weights = true;
-            } else if (goes_back(g, bn, r->out[0])) {
+            } else if (!demands.deterministic && goes_back(g, bn, r->out[0])) {
                 out->data = d[k];
                 out->data.masked = out->has_data = true;
             }
