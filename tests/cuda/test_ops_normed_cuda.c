@@ -213,12 +213,14 @@ TEST(test_curves) {
     outcome plain = train(&s);
     if (!is_real()) assert_same(&fused, &plain); // on a device masked sums need not repeat
     answers = LEAVE_FORWARD;
+    repeats = true;
     outcome slow = train(&s);
     s.uncaptured = false;
     outcome forward = train(&s);
     assert_same(&forward, &slow);
     answers = KEEP;
     outcome apart = train(&s);
+    repeats = false;
     s.low = DT_F32;
     s.scaled = false;
     s.scale = 0;
@@ -240,6 +242,7 @@ TEST(test_curves) {
 TEST(test_recomputed) {
     const setting s = {.low = DT_F16, .scaled = true, .scale = 256, .n_steps = 2};
     for (answers = is_real() ? LEAVE_FORWARD : LEAVE; answers <= KEEP; answers++) {
+        repeats = answers != LEAVE;
         outcome plain = train(&s);
         again = true;
         outcome recomputed = train(&s);
@@ -248,6 +251,7 @@ TEST(test_recomputed) {
         drop(&plain);
         drop(&recomputed);
     }
+    repeats = false;
 }
 
 // The first micro-batch's gradient, of the loss (heap).

@@ -12,8 +12,8 @@
 #   SECTIONS="a b"    only these
 #   BUNDLE, DTRAIN    what to test instead of building. BUNDLE of the target gpu_bundle has the op tests too; else they
 #                     need a build tree (TESTS=dir)
-#   PYTHON            a Python with torch and torchvision, for the peer. CUDA's libraries that are not in one of the
-#                     usual places are taken from its nvidia-* packages
+#   PYTHON            a Python with torch and torchvision, for the peer. If it has CUDA's libraries as nvidia-* packages,
+#                     these are dtrain's, too
 #
 # --dry-run takes the CPU (and the pretending machine for the op tests) with tiny sizes: it tries the sections and the
 # report, and shows nothing of a GPU. DTRAIN defaults to build/dtrain, TESTS to build.
@@ -42,7 +42,7 @@ what_of() {
     device) echo "which GPU, driver and libraries" ;;
     build) echo "dtrain and dtrain_cuda.so for this GPU, and the tests" ;;
     ops) echo "every op test on the device, against references and finite differences" ;;
-    curve) echo "the fusion network in fp32: 20 losses within 1e-3 of the CPU's, 20 more within that or the spread of one against two CPU threads; in bf16: stated" ;;
+    curve) echo "the fusion network in fp32: 20 losses within 1e-3 of the CPU's, 20 more within that or three times the spread of one against two CPU threads; in bf16: stated" ;;
     bench) echo "training steps beside PyTorch (tests/bench/bench_gpu.py)" ;;
     bits) echo "the same bits from run to run, after a stop or SIGKILL and a resume, and for accumulation against plain" ;;
     start) echo "from the command to the first step, plans cached, beside PyTorch" ;;
@@ -72,11 +72,8 @@ tests_dir() {
     beside=$(dirname "$(dtrain_path)")
     if [ -n "${TESTS:-}" ]; then echo "$TESTS"; elif [ -x "$beside/test_ops_custom_cuda" ]; then echo "$beside"; else echo build-gpu; fi
 }
-# Folders of the nvidia-* packages of PYTHON, where the module does not find cuDNN or cuBLASLt by itself.
+# Folders of the nvidia-* packages of PYTHON, if it has them: then both sides of a comparison have the same libraries.
 wheel_libraries() {
-    local module
-    module=$(dirname "$(dtrain_path)")/dtrain_cuda.so
-    [ -e "$module" ] && ldd "$module" 2>/dev/null | grep 'lib\(cudnn\|cublasLt\).*not found' >/dev/null || return 0
     "${PYTHON:-python3}" -c 'import glob, importlib.util as u
 s = u.find_spec("nvidia")
 print(":".join(d for p in (s.submodule_search_locations if s else []) for d in sorted(glob.glob(p + "/*/lib"))), end="")' 2>/dev/null
@@ -173,10 +170,10 @@ section_curve() {
           for (i = 1; i < 4; i++) odd += $i !~ /^[0-9.]+(e[-+]?[0-9]+)?$/ }
         END {
           printf "fact: fp32, largest difference to one CPU thread, steps 1 to %d = %.2e (goal 1e-3)\n", steps, gpu[0]
-          printf "fact: fp32, the same, steps %d to %d = %.2e (goal: the spread, or 1e-3)\n", steps + 1, all, gpu[1]
+          printf "fact: fp32, the same, steps %d to %d = %.2e (goal: three times the spread, or 1e-3)\n", steps + 1, all, gpu[1]
           printf "fact: spread of one against two CPU threads = %.2e, then %.2e\n", spread[0], spread[1]
           if (n_bf16) printf "fact: bf16, largest difference to fp32 on the same device = %.2e, then %.2e (%d steps)\n", bf16[0], bf16[1], n_bf16
-          room = spread[1] > 1e-3 ? spread[1] : 1e-3
+          room = 3 * spread[1] > 1e-3 ? 3 * spread[1] : 1e-3 # a GPU differs in every kernel, two threads in few
           exit !(NR == all && !odd && gpu[0] <= 1e-3 && gpu[1] <= room) }'
 }
 
