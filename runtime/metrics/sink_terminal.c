@@ -4,8 +4,8 @@
 // first, then loss, learning rate, rate, time to go, and where the step's time goes; what does not fit is left
 // out from the end. Log lines print above it: log.c calls `before`, which erases the line and holds the lock so
 // that nobody redraws, and `after`, which draws it again. Nothing here may log while it holds that lock.
-// Plain lines (every `every_steps`, at epoch ends, evaluations) go through the log and so into the run's log
-// file too; a terminal gets those of epochs and evaluations.
+// Plain lines (every `every_steps`, also at most ten a second, at epoch ends, evaluations) go through the log and so into
+// the run's log file too; a terminal gets those of epochs and evaluations.
 #include "metrics_internal.h"
 
 #include "base/arena.h"
@@ -123,11 +123,17 @@ static void append_numbers(const terminal *t, char *line, int width) {
     append(line, width, part);
 }
 
+// Whether a line may follow the last one.
+static bool is_time(terminal *t) {
+    const double clock = dt_clock_s();
+    if (clock - t->drawn_s < REDRAW_S) return false;
+    t->drawn_s = clock;
+    return true;
+}
+
 static void draw(terminal *t, bool now) {
     char line[MAX_WIDTH] = "", part[64];
-    double clock = dt_clock_s();
-    if (!t->live || (!now && clock - t->drawn_s < REDRAW_S)) return;
-    t->drawn_s = clock;
+    if (!t->live || (!is_time(t) && !now)) return;
     int width = dt_text_columns();
     if (width >= MAX_WIDTH) width = MAX_WIDTH - 1;
     append_epoch(t, line, width);
@@ -170,7 +176,8 @@ static void show_step(terminal *t, const dt_step_record *r, const dt_step_stats 
     t->has_loss |= !r->skipped;
     t->s = *s;
     draw(t, s->epoch_ends);
-    if (s->epoch_ends || (!t->live && r->step % t->o.every_steps == 0)) plain_line(t);
+    const bool wanted = !t->live && r->step % t->o.every_steps == 0 && is_time(t);
+    if (s->epoch_ends || wanted) plain_line(t);
 }
 
 // "recall.cat", or "pose.recall.left" of one of several targets: a metric's name in front of a class.

@@ -1,5 +1,5 @@
 // check.c: dtrain check: what can be known of a run before it is trained. A run is opened as for training, its networks
-// are made and its weights read; no step is made.
+// are made and the weights of a file read; no step is made.
 #include "train/trainer.h"
 
 #include "backend/time_nodes.h"
@@ -202,7 +202,10 @@ static dt_status check(dt_open_run *r, dt_nets *nets, dt_state **state,
     if (r->data) *length = measure_length(r);
     if (r->data) DT_TRY(take_batch(r, &nets->targets));
     dt_targets_judge(&nets->targets);
-    DT_TRY(dt_state_init(*state)); // an error if model.init does not fit
+    // What can fail or warn: a file that does not fit, tensors frozen at random values. Random weights of a large network
+    // take a second to make, and nobody looks at them.
+    const dt_params *p = nets->params;
+    if (r->config->model.init || p->n_trained_entries < p->n_entries) DT_TRY(dt_state_init(*state));
     DT_TRY(dt_state_load_teacher(*state, &teacher));
     if (prints->graph) {
         dt_graph_print_costs(net.graph, out);

@@ -5,12 +5,35 @@
 #include <math.h>
 #include <sys/ioctl.h>
 
+// Until a plain line may follow another.
+static void wait_for_a_line(void) {
+    clock_ms += 110;
+}
+
+TEST_WITH(test_ten_lines_a_second, folder_make, folder_remove) {
+    stderr_to_file();
+    dt_metrics *m =
+        open_metrics((dt_metrics_opts){.sinks = TERMINAL, .every_steps = 1, .truncate_to = -1});
+    run_steps(m, 1, 3);
+    wait_for_a_line();
+    run_steps(m, 4, 4);
+    dt_metrics_close(m, NULL);
+    stderr_back();
+    char *text = read_text("stderr");
+    assert_non_null(strstr(text, "step 1/100"));
+    assert_null(strstr(text, "step 2/100"));
+    assert_null(strstr(text, "step 3/100"));
+    assert_non_null(strstr(text, "step 4/100"));
+    free(text);
+}
+
 TEST_WITH(test_skipped_on_the_terminal, folder_make, folder_remove) {
     stderr_to_file();
     dt_metrics *m =
         open_metrics((dt_metrics_opts){.sinks = TERMINAL, .every_steps = 1, .truncate_to = -1});
     dt_step_record r = record(1);
     dt_metrics_step(m, &r);
+    wait_for_a_line();
     r = record(2);
     r.loss = INFINITY;
     r.skipped = true;
@@ -33,6 +56,7 @@ TEST_WITH(test_skipped_first_and_last, folder_make, folder_remove) {
         r.skipped = step <= 10 || step == 25;
         if (r.skipped) r.loss = NAN;
         dt_metrics_step(m, &r);
+        if (step == 10) wait_for_a_line();
     }
     dt_metrics_close(m, NULL);
     stderr_back();
@@ -51,7 +75,9 @@ TEST_WITH(test_plain_lines, folder_make, folder_remove) {
     stderr_to_file();
     dt_metrics *m = open_metrics(
         (dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1, .chosen_by = "size.mae"});
-    run_steps(m, 1, 25);
+    run_steps(m, 1, 15);
+    wait_for_a_line();
+    run_steps(m, 16, 25);
     dt_metrics_eval(m, "val", 25, v, 6, NULL);
     dt_metrics_activity(m, DT_ACTIVITY_saving);
     dt_metrics_summary(m, NULL);
