@@ -99,7 +99,7 @@ TEST(a_report) {
                            "critical path, rank 0 of 2: 4.000 ms, forward 25.0%, backward 50.0%, "
                            "comm 12.5%, commit 12.5%, other 0.0%\n"));
     assert_non_null(
-        strstr(out, "communication of rank 0: 2.000 ms, 75.0% of it behind backward\n"));
+        strstr(out, "communication of rank 0: 2.000 ms, 75.0% of it beside backward\n"));
     free(out);
 }
 
