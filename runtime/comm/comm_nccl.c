@@ -26,7 +26,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_REGISTERED = 4 };
+enum { MAX_REGISTERED = 4, MOST_TESTED = 64 << 20 }; // bytes of the self-test
 
 typedef struct nccl_self {
     const dt_nccl_api *api;
@@ -310,13 +310,17 @@ static void drop_test_graph(void *ctx) {
 
 static dt_status capture_sum(dt_comm *c, float *device, test_graph *t) {
     nccl_self *n = c->self;
-    DT_TRY(n->b->device->capture_begin(n->b, n->main));
+    dt_status st = n->b->device->capture_begin(n->b, n->main);
+    if (st != DT_OK)
+        return dt_fail_context(st, "a captured sum (device.capture: false goes without)");
     t->capturing = true;
     int result = n->api->all_reduce(n->api, n->comm, device, n->n_test, DT_F32, n->main);
     DT_TRY(await(c, "the capture of a sum", &result));
     if (result != DT_NCCL_OK)
         return fail_call(c, "sum in a captured step (device.capture: false goes without)", result);
-    return end_capture(t);
+    st = end_capture(t);
+    return st == DT_OK ? st
+                       : dt_fail_context(st, "a captured sum (device.capture: false goes without)");
 }
 
 static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
@@ -389,7 +393,8 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
     *n = (nccl_self){
         .api = b->device->nccl,
         .b = b,
-        .n_test = sum_bytes / (int64_t)sizeof(float) + 3, // seldom divisible by the ranks
+        // seldom divisible by the ranks
+        .n_test = (sum_bytes < MOST_TESTED ? sum_bytes : MOST_TESTED) / (int64_t)sizeof(float) + 3,
         .deadline_s = deadline_s,
         .device = {.attach = attach, .lend = lend, .take_back = take_back, .watch = watch_step}};
     *c = (dt_comm){.name = "nccl",

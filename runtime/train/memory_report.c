@@ -28,9 +28,9 @@ static size_t input_bytes(const dt_graph *g) {
     return sum;
 }
 
-// 256 MiB, less on a small device.
-static size_t reserve_bytes(dt_backend *b) {
+size_t dt_memory_reserve_bytes(dt_backend *b) {
     size_t free_bytes = 0, total_bytes = 0;
+    if (!b->device) return 0;
     b->device->memory(b, &free_bytes, &total_bytes);
     const size_t share = total_bytes / 50;
     return share < (size_t)256 << 20 ? share : (size_t)256 << 20;
@@ -60,7 +60,7 @@ static int list_rows(const dt_nets *nets, const dt_open_run *r, memory_row rows[
     // two of the training's, one of the evaluation's
     rows[n++] =
         (memory_row){"batches", 2 * input_bytes(trained.graph) + input_bytes(evaluated.graph)};
-    rows[n++] = (memory_row){"reserve", reserve_bytes(r->backend)};
+    rows[n++] = (memory_row){"reserve", dt_memory_reserve_bytes(r->backend)};
     return n;
 }
 

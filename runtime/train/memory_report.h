@@ -12,6 +12,8 @@ void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out);
 size_t dt_memory_bytes(const dt_nets *nets, const dt_open_run *r);
 // What this rank may use: the device's free memory, or its share of the host's, or of the container's limit.
 size_t dt_memory_free_bytes(const dt_open_run *r);
+// What is kept back of a device for its libraries: 256 MiB, less on a small one. A host: 0. The report lists it.
+size_t dt_memory_reserve_bytes(dt_backend *b);
 // Whether dt_memory_check will pass.
 bool dt_memory_fits(const dt_nets *nets, const dt_open_run *r);
 // Whether a graph without a plan may fit, by the sizes of its values (passes/recompute.c).

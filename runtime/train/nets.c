@@ -384,6 +384,8 @@ static dt_status search_sizes(dt_open_run *r, const int *sizes, int n, int *chos
         const int middle = end == n ? n - 1 : (begin + end) / 2;
         r->answers.micro_batch = sizes[middle];
         DT_TRY(measure(r, &n_bytes));
+        // train.memory bounds what training takes, not what is kept free beside it
+        if (!r->config->train.memory.is_auto) n_bytes -= dt_memory_reserve_bytes(r->backend);
         if (n_bytes <= budget)
             begin = middle + 1;
         else

@@ -118,8 +118,8 @@ static int count_timed(const char *name, const char *micro, const char *memory) 
 
 // train.micro_batch: auto times engines for the size that it takes, and for no other that it looks at.
 TEST(test_sizes_are_not_timed) {
-    const int fixed = count_timed("fixed", "train.micro_batch=2", "train.memory=48MiB");
-    assert_int_equal(count_timed("auto", "train.micro_batch=auto", "train.memory=48MiB"), fixed);
+    const int fixed = count_timed("fixed", "train.micro_batch=2", "train.memory=28180KiB");
+    assert_int_equal(count_timed("auto", "train.micro_batch=auto", "train.memory=28180KiB"), fixed);
     dt_run_record record;
     size_t n;
     char *text = NULL, *path = dt_xstrdup(in_folder("auto/checkpoints/step-00000001/state.json"));

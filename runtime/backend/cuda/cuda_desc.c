@@ -5,8 +5,8 @@
 //
 // A first layer reads few channels with a stride, for which cuDNN's engines in bf16 are slow (ResNet-50's first layer on an
 // H200: 1.5 ms forward and 0.9 ms backward of a step of 34). Blocks of stride x stride pixels become the channels of one
-// pixel, padded to a multiple of eight: a convolution of stride 1 over these makes the same sums. Where the window is the
-// stride, as of a ViT's patches, that is a matmul. fp16 has engines for few channels, so there only the latter is folded.
+// pixel, padded to a multiple of eight: a convolution of stride 1 over these makes the same sums. Where the window is no
+// larger than the stride, as of a ViT's patches, that is a matmul. fp16 has engines for few channels, so there only the latter is folded.
 //
 // cuDNN is not asked for attention in fp32, with head sizes that are above 128 or no multiple of 8, or of one query to
 // one key: on some device it has no engine for them.
@@ -277,7 +277,7 @@ bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands dem
     const dt_node *reader = norms_alone(g, bn) ? only_reader(g, bn) : NULL;
     if (!reader) return false;
     dt_cuda_node_descs(g, reader, demands, d);
-    if (!d[0].sums) return false;
+    if (!d[0].sums || d[0].fold) return false; // folded pixels have the channels of several
     out->forward = d[0];
     out->forward.normed = true;
     for (int i = 0; i < g->n_nodes; i++) {

@@ -15,7 +15,7 @@
 
 // The version of the engine lists that choices index. Raise it when engines are left out or added. It is part of file
 // names and of what checkpoints record of their machine.
-#define DT_PLAN_CHOICES "4"
+#define DT_PLAN_CHOICES "5"
 enum { DT_PLAN_TRIES = 10, DT_PLAN_BUDGET_S = 60, DT_PLAN_WORKSPACE = 1 << 30 };
 
 typedef struct dt_cuda_plans dt_cuda_plans;
