@@ -65,8 +65,7 @@ typedef struct mlflow {
     char *experiment_id, *run_id, *artifacts;
     char *create_id; // a tag of the run, from when it was first asked for
     place at;
-    int64_t
-        kept; // bytes of metrics.jsonl that earlier attempts wrote; when the server was asked: all
+    bool has_found;           // where in the lines of this attempt the server is
     bool has_asked;           // how far the server is
     bool has_params, has_end; // the server has the params; it knows that the run is finished
     double again_s, pause_s;  // after a failure: the time of the next attempt, the pause before it
@@ -308,32 +307,6 @@ static answer update_run(mlflow *s, const char *status, bool end) {
 
 static const char place_tag[] = "dtrain.sent", place_format[] = "%lld %lld %lld %lld";
 
-static answer ask_place(mlflow *s) {
-    char *path = dt_xprintf("api/2.0/mlflow/runs/get?run_id=%s", s->run_id);
-    json_t *reply = NULL, *tag;
-    long long sent = 0, step = 0, val = 0, n_more = 0;
-    size_t i;
-    answer a = ask(s, path, NULL, &reply);
-    if (a == NEVER) a = LATER, note_failure(s, s->refusal);
-    const json_t *data = json_object_get(json_object_get(reply, "run"), "data");
-    json_array_foreach(json_object_get(data, "tags"), i, tag) {
-        const char *key = json_string_value(json_object_get(tag, "key"));
-        const char *value = json_string_value(json_object_get(tag, "value"));
-        if (key && value && strcmp(key, place_tag) == 0)
-            (void)sscanf(value, place_format, &sent, &step, &val, &n_more);
-    }
-    if (a == DONE) s->at = (place){sent, n_more, step, val};
-    if (s->at.sent > s->kept) { // a resumed run has cut the lines behind
-        s->at.sent = s->kept;
-        s->at.n_more = 0;
-    }
-    json_decref(reply);
-    free(path);
-    s->has_asked = a == DONE;
-    if (a == DONE) s->kept = INT64_MAX;
-    return a;
-}
-
 // Without metrics a run is of use to nobody, so they wait until the server takes them. next: behind them; or NULL.
 static answer log_batch(mlflow *s, const char *kind, json_t *items, const place *next) {
     if (json_array_size(items) == 0) return DONE;
@@ -415,6 +388,52 @@ static void add_line(const mlflow *s, place *at, json_t *metrics, const json_t *
     } else if (strcmp(kind, "goodput") == 0 && step > 0) {
         add_metric(metrics, "run", "goodput", json_object_get(line, "goodput"), step, at_s);
     }
+}
+
+// A resumed run writes lines again, of other lengths, so what the server has are steps and not bytes: goes on at the first
+// line that has something new, at most as far as the server says.
+static void find_place(mlflow *s) {
+    dt_lines lines;
+    char *line;
+    size_t n;
+    off_t begin = 0;
+    bool is_new = false;
+    dt_lines_open(&lines, s->jsonl, 0);
+    while (!is_new && (line = dt_lines_next(&lines, &n)) && lines.at <= s->at.sent) {
+        json_t *object = json_loadb(line, n, 0, NULL), *metrics = json_object();
+        place after = s->at;
+        add_line(s, &after, metrics, object);
+        is_new = after.last_step != s->at.last_step || after.last_val != s->at.last_val;
+        if (!is_new) begin = lines.at;
+        json_decref(metrics);
+        json_decref(object);
+    }
+    dt_lines_close(&lines);
+    if (begin != s->at.sent) s->at.n_more = 0;
+    s->at.sent = begin;
+    s->has_found = true;
+}
+
+static answer ask_place(mlflow *s) {
+    char *path = dt_xprintf("api/2.0/mlflow/runs/get?run_id=%s", s->run_id);
+    json_t *reply = NULL, *tag;
+    long long sent = 0, step = 0, val = 0, n_more = 0;
+    size_t i;
+    answer a = ask(s, path, NULL, &reply);
+    if (a == NEVER) a = LATER, note_failure(s, s->refusal);
+    const json_t *data = json_object_get(json_object_get(reply, "run"), "data");
+    json_array_foreach(json_object_get(data, "tags"), i, tag) {
+        const char *key = json_string_value(json_object_get(tag, "key"));
+        const char *value = json_string_value(json_object_get(tag, "value"));
+        if (key && value && strcmp(key, place_tag) == 0)
+            (void)sscanf(value, place_format, &sent, &step, &val, &n_more);
+    }
+    if (a == DONE) s->at = (place){sent, n_more, step, val};
+    if (a == DONE && !s->has_found) find_place(s);
+    json_decref(reply);
+    free(path);
+    s->has_asked = a == DONE;
+    return a;
 }
 
 // Sends the next lines, as many as a batch takes. *more: there may be others.
@@ -614,7 +633,6 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     pthread_cond_init(&s->wake, NULL);
     read_credentials(s);
     load_state(s);
-    s->kept = o->truncate_to > 0 ? o->truncate_to : 0;
     *state = s;
     s->has_thread = pthread_create(&s->thread, NULL, send_along, s) == 0;
     if (!s->has_thread) dt_warn("MLflow: no thread to send by: it sees this run at its end");
