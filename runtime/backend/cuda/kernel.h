@@ -49,8 +49,8 @@
 #define DT_BLOCK_DIM          ((int)blockDim.x)
 #define DT_SHARED(type, x, n) __shared__ __align__(16) type x[n]
 #define DT_PRAGMA(x)          _Pragma(#x)
-#define DT_UNROLL(n)                                                                               \
-    DT_PRAGMA(unroll n) // loads of n turns of the loop that follows are in flight at once
+// Of the loop that follows: n turns at once, so that their loads are in flight together; DT_UNROLL(): all.
+#define DT_UNROLL(n) DT_PRAGMA(unroll n)
 // The host sees earlier writes before later ones.
 #define DT_FENCE_SYSTEM() __threadfence_system()
 #else

@@ -16,18 +16,13 @@
 #include "backend/cuda/kernels/block_math.h"
 
 enum { DT_LN_GROUPS = 3 }; // groups of 8 columns of a row that a thread may have
-#ifdef __CUDACC__
-#define DT_LN_UNROLL                                                                               \
-    _Pragma("unroll") // what is indexed by p stays in registers only if p is a constant
-#else
-#define DT_LN_UNROLL
-#endif
-// For each group p of a thread: its first column i, and how many columns there are from i on.
+// For each group p of a thread: its first column i, and how many columns there are from i on. What is indexed by p
+// stays in registers only if p is a constant.
 #define DT_LN_EACH(p, i, left)                                                                     \
-    DT_LN_UNROLL for (int p = 0; p < DT_LN_GROUPS;                                                 \
-                      p++) for (int64_t i = ((int64_t)p * a->r.group + s->lane) * 8,               \
-                                left = a->r.n - i, once_ = 1;                                      \
-                                once_ && left > 0; once_ = 0)
+    DT_UNROLL()                                                                                    \
+    for (int p = 0; p < DT_LN_GROUPS; p++)                                                         \
+        for (int64_t i = ((int64_t)p * a->r.group + s->lane) * 8, left = a->r.n - i, once_ = 1;    \
+             once_ && left > 0; once_ = 0)
 
 typedef struct dt_layer_norm_args {
     dt_rows r;
@@ -124,6 +119,13 @@ DT_FN dt_raw8 dt_ln_fetch(const void *x, const dt_layer_norm_args *a, const dt_r
     r.a = r.b = *kept;
     return r;
 }
+DT_FN void dt_ln_bwd_read(const dt_layer_norm_args *a, const dt_rows_share *s, int64_t i,
+                          const dt_vec16 *kept, float x[8], float d[8], int T, int V) {
+    const dt_raw8 raw_x = dt_ln_fetch(a->x, a, s, i, kept, T, V);
+    const dt_raw8 raw_d = dt_ln_fetch(a->dy, a, s, i, kept + 1, T, V);
+    dt_unpack8_row(T, V, &raw_x, x);
+    dt_unpack8_row(T, V, &raw_d, d);
+}
 // Sums of g and g xhat over a thread's part of its row.
 DT_FN void dt_ln_bwd_sums(const dt_layer_norm_args *a, const dt_rows_share *s, dt_vec16 *kept,
                           float *sum_g, float *sum_gx, int T, int V) {
@@ -140,10 +142,7 @@ DT_FN void dt_ln_bwd_sums(const dt_layer_norm_args *a, const dt_rows_share *s, d
         }
     }
     DT_LN_EACH(p, i, left) {
-        const dt_raw8 raw_x = dt_ln_fetch(a->x, a, s, i, &kept[3 * p], T, V);
-        const dt_raw8 raw_d = dt_ln_fetch(a->dy, a, s, i, &kept[3 * p + 1], T, V);
-        dt_unpack8_row(T, V, &raw_x, x);
-        dt_unpack8_row(T, V, &raw_d, d);
+        dt_ln_bwd_read(a, s, i, &kept[3 * p], x, d, T, V);
         dt_param8(a->scale, i, left, scale);
         for (int k = 0; k < 8; k++) {
             if (!V && k >= left) break; // there (0 - mean) invstd may be infinite
@@ -160,10 +159,7 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s,
     if (s->row < 0) return;
     const float mean = a->mean_in[s->row], invstd = a->invstd_in[s->row];
     DT_LN_EACH(p, i, left) {
-        const dt_raw8 raw_x = dt_ln_fetch(a->x, a, s, i, &kept[3 * p], T, V);
-        const dt_raw8 raw_d = dt_ln_fetch(a->dy, a, s, i, &kept[3 * p + 1], T, V);
-        dt_unpack8_row(T, V, &raw_x, x);
-        dt_unpack8_row(T, V, &raw_d, d);
+        dt_ln_bwd_read(a, s, i, &kept[3 * p], x, d, T, V);
         dt_param8(a->scale, i, left, scale);
         for (int k = 0; k < 8; k++) {
             const float hat = (x[k] - mean) * invstd;
