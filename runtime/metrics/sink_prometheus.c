@@ -223,8 +223,10 @@ static void put_exit(prometheus *s, FILE *f, const char *name, const numbers *n)
 
 static void put_all(prometheus *s, FILE *f) {
     pthread_mutex_lock(&s->lock);
-    const numbers n = s->now;
+    numbers n = s->now;
     pthread_mutex_unlock(&s->lock);
+    const double quiet_s = dt_watch_quiet_s();
+    n.one[N_quiet] = isfinite(quiet_s) && !n.ended ? quiet_s : 0;
 #define NUMBER(id, name, type, help)                                                               \
     put_help(f, name, type, help);                                                                 \
     put_numbers(s, f, name, N_##id, &n);

@@ -14,7 +14,7 @@ ip link set lo up
 small_data "$work"
 config=$(small_config "$work")
 promtool check rules "$SOURCE/docs/monitoring/alerts.yaml" >/dev/null || fail "alerts.yaml"
-sed 's/> 600/> 5/; s/> 7200/> 4/; s/< 0.5/< 0.95/; s/for: 30m/for: 1s/' "$SOURCE/docs/monitoring/alerts.yaml" >"$work/alerts.yaml"
+sed 's/> 600/> 5/; s/> 300/> 5/; s/> 7200/> 4/; s/< 0.5/< 0.95/; s/for: 30m/for: 1s/' "$SOURCE/docs/monitoring/alerts.yaml" >"$work/alerts.yaml"
 cat >"$work/prometheus.yml" <<YAML
 global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [alerts.yaml]
