@@ -172,6 +172,8 @@ void dt_config_unset(dt_config *c, dt_key key);
 void dt_config_unset_section(dt_config *c,
                              const char *section); // every key below it, as "data.split"
 bool dt_config_is_auto(const dt_config *c, dt_key key);
+bool dt_config_in_range(dt_key key,
+                        double value); // whether the key of a number may have this value
 // The key's one value as text: an ENUM's word, a number as it is written; NULL: absent, or no single value.
 const char *dt_config_text(const dt_config *c, dt_key key);
 // "file:line:column" of the key or the nearest one above it that is there.

@@ -80,6 +80,10 @@ static bool in_range(const char *range, double v) {
     return !config_range_bounds(range, &lo, &hi) || (v >= lo && v <= hi);
 }
 
+bool dt_config_in_range(dt_key key, double value) {
+    return in_range(config_row_of(key)->range, value);
+}
+
 static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
     const char *text = n->text, *range = row->range;
     int64_t i;

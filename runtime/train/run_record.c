@@ -103,12 +103,6 @@ void dt_record_build(const dt_run_record *s, dt_json *j) {
 // ---- parsing ---------------------------------------------------------------------------------------
 
 enum { MAX_STATE_BYTES = 256 << 20 };
-enum {
-    MAX_THREADS = 1024,
-    MAX_REPLICAS = 256,
-    MAX_WORKERS = 256,
-    MAX_MICRO_BATCH = 1000000
-}; // as config.def allows
 
 typedef struct reader {
     const json_t *object;
@@ -126,6 +120,13 @@ static int64_t read_within(reader *r, const char *key, int64_t low, int64_t high
     const int64_t v = read_int(r, key);
     if ((v < low || v > high) && !r->bad) r->bad = key;
     return v;
+}
+
+// Reads the answer to a key.
+static int read_answer(reader *r, const char *name, dt_key key) {
+    const int64_t v = read_int(r, name);
+    if (!dt_config_in_range(key, (double)v) && !r->bad) r->bad = name;
+    return (int)v;
 }
 
 static double read_real(reader *r, const char *key) {
@@ -153,11 +154,11 @@ static uint64_t read_hex(reader *r, const char *key) {
 
 static void read_resolved(reader *r, dt_resolved *out) {
     reader inner = {json_object_get(r->object, "resolved"), NULL};
-    out->threads = (int)read_within(&inner, "threads", 1, MAX_THREADS);
-    out->replicas = (int)read_within(&inner, "replicas", 1, MAX_REPLICAS);
-    out->replica_threads = (int)read_within(&inner, "replica_threads", 1, MAX_THREADS);
-    out->workers = (int)read_within(&inner, "workers", 1, MAX_WORKERS);
-    out->micro_batch = (int)read_within(&inner, "micro_batch", 1, MAX_MICRO_BATCH);
+    out->threads = read_answer(&inner, "threads", DT_KEY(device.threads));
+    out->replicas = read_answer(&inner, "replicas", DT_KEY(device.replicas));
+    out->replica_threads = read_answer(&inner, "replica_threads", DT_KEY(device.threads));
+    out->workers = read_answer(&inner, "workers", DT_KEY(data.workers));
+    out->micro_batch = read_answer(&inner, "micro_batch", DT_KEY(train.micro_batch));
     out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
     out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
     out->best = DT_N_METRICS;
