@@ -24,6 +24,11 @@ typedef struct dt_optimizer {
 // By dt_optimizer_id.
 extern const dt_optimizer dt_optimizers[];
 
+// Elements that a tensor of n takes in a flat buffer: each begins at a multiple of 16, behind a gap of zeros.
+static inline int64_t dt_flat_extent(int64_t n) {
+    return (n + 15) / 16 * 16;
+}
+
 // Adjacent parameters that are updated alike. Offset and length in elements.
 typedef struct dt_segment {
     int64_t offset, length;

@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN_ELEMENTS = 16 };
-
 typedef struct packed_copy {
     uint64_t key;
     size_t n_bytes;
@@ -44,10 +42,6 @@ struct dt_params_packs {
     int64_t step;                   // dt_params_begin
 };
 
-static int64_t align_up(int64_t n) {
-    return (n + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS;
-}
-
 static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *cursor,
                       const dt_value_info *v) {
     dt_param_entry *e = &list[(*n)++];
@@ -59,7 +53,7 @@ static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *curso
     e->init = v->init;
     e->data = v->init.kind == DT_INIT_DATA ? v->data : NULL;
     e->lr_scale = e->decay_scale = 1.0f;
-    *cursor += align_up(e->count);
+    *cursor += dt_flat_extent(e->count);
 }
 
 // Parameters that nothing trains, and buffers: the network's, or a teacher's.
@@ -102,12 +96,12 @@ static void fill_entries(dt_params *p, const dt_graph *g) {
         s->name = dt_arena_strdup(&p->arena, g->values[v].name);
         s->offset = p->n_grad;
         s->count = dt_shape_elements(&g->values[v].shape);
-        p->n_grad += align_up(s->count);
+        p->n_grad += dt_flat_extent(s->count);
     }
 }
 
 static void add_flat(dt_params *p, float **flat, int64_t n) {
-    if (n == 0) n = ALIGN_ELEMENTS;
+    if (n == 0) n = dt_flat_extent(1);
     dt_flat_buffer_add(&p->flat, (void **)flat, (size_t)n * sizeof(float));
 }
 
@@ -131,7 +125,7 @@ void dt_params_add_factored(dt_params *p) {
             e->slots[k] = (dt_slot_entry){{.n = -1}, p->n_slot[k]};
             if (k > 0 && !matrix) continue;
             e->slots[k].shape = dt_shape1(counts[k]);
-            p->n_slot[k] += align_up(counts[k]);
+            p->n_slot[k] += dt_flat_extent(counts[k]);
         }
     }
     for (int k = 0; k < 2; k++) add_flat(p, &p->slots[k], p->n_slot[k]);
@@ -439,7 +433,7 @@ dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_de
         const bool scaled = norms && !frozen && dt_optimizer_scales(decay, always);
         // a segment may cover the gap behind an entry, which stays zero, but a norm may not count the gap's elements
         const dt_segment one = {.offset = e->offset,
-                                .length = scaled ? e->count : align_up(e->count),
+                                .length = scaled ? e->count : dt_flat_extent(e->count),
                                 .lr_scale = e->lr_scale,
                                 .decay = decay,
                                 .start = e->thaw,

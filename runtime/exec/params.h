@@ -2,8 +2,8 @@
 //
 // One offset table serves master weights, gradients and moments: entry i owns elements
 // [offset, offset + count) of each, dense, in the order in which backward finishes (graph->grads),
-// so that a bucket of the all-reduce is a slice. Each entry starts at a multiple of 16 elements;
-// the gaps are zero and stay zero. Behind the trained elements of a gradient buffer lie the STAT
+// so that a bucket of the all-reduce is a slice. Entry i + 1 starts dt_flat_extent(count)
+// behind entry i; the gaps are zero and stay zero. Behind the trained elements of a gradient buffer lie the STAT
 // values, and behind those of the master the parameters that are never trained:
 //
 //   master                          : [ p0 | p1 | … | pn | f0 | f1 | … ]

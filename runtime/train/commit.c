@@ -64,7 +64,7 @@ dt_status commit_init(struct dt_stepper *s) {
         .n_trained = p->n_trained,
         .loss_at = loss->offset,
         .weight_at = weight->offset,
-        // entries are padded to 16: the elements behind the weight are a gap
+        // two elements of the gap behind the weight (dt_flat_extent)
         .stop_at = weight->offset + weight->count,
         .drop_at = weight->offset + weight->count + 1,
         .buffer = p->buffer,
@@ -74,7 +74,7 @@ dt_status commit_init(struct dt_stepper *s) {
         .growth_interval = s->o.loss_scaling ? GROWTH_INTERVAL : 0,
         .least_scale = commit_first_scale(s) / FIRST_SCALE,
     };
-    assert(s->commit.drop_at < p->n_grad);
+    assert(s->commit.drop_at < weight->offset + dt_flat_extent(weight->count));
     s->n_chunks = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
     s->partial = dt_xcalloc((size_t)s->n_chunks + 1, sizeof *s->partial);
     fill_optimizer(s);

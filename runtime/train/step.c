@@ -128,7 +128,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
         dt_value param = g->values[g->grads[i]].param;
         const dt_param_entry *e =
             &s->o.params->entries[dt_params_find(s->o.params, g->values[param].name, false)];
-        grad_end[i] = e->offset + (e->count + 15) / 16 * 16; // as params.h lays them out
+        grad_end[i] = e->offset + dt_flat_extent(e->count);
     }
     if (s->o.bf16_gradients) {
         const dt_status st = take_bf16(s);

@@ -67,7 +67,7 @@ static int divide_segments(const dt_commit_args *a, const int64_t *starts, dt_co
         int64_t from = g->offset;
         for (; at < a->n_copies && a->copies[at].offset < end; at++) {
             const dt_commit_copy *c = &a->copies[at];
-            int64_t behind = (c->offset + c->count + 15) / 16 * 16;
+            int64_t behind = c->offset + dt_flat_extent(c->count);
             if (behind > end) behind = end;
             if (c->offset > from) out[n++] = part_of(g, from, c->offset);
             out[n] = part_of(g, c->offset, behind);
