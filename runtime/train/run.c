@@ -234,6 +234,8 @@ static dt_status open_parts(dt_open_run *r) {
     r->replicas_open = r->backend->set_threads && c->device.replicas.is_auto &&
                        (dt_run_is_elastic(r) || !keeps_replicas(r));
     if (c->train.micro_batch.is_auto) {
+        // The one question that a run asks of its nets: replicas, batches and the record below are of this size, and
+        // only plans tell what fits.
         DT_TRY(open_data(r)); // whose shapes a plan needs
         DT_TRY(dt_nets_choose_micro_batch(r, was));
     }
