@@ -4,7 +4,6 @@
 // module, the module's libraries, driver version, device.
 #include "backend/backend.h"
 
-#include "base/arena.h"
 #include "base/log.h"
 #include "base/module.h"
 
@@ -23,43 +22,18 @@ int64_t dt_layout_elements(dt_layout l, const dt_shape *s) {
     return n;
 }
 
-size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s) {
-    return dt_align_up((size_t)dt_shape_elements(s) * dt_dtype_size(t), 64);
-}
-
-size_t dt_layout_norm_at(dt_dtype t, const dt_shape *s, int which) {
-    const size_t channels = (size_t)s->d[1];
-    const size_t sums = dt_align_up(2 * channels * sizeof(float), 64);
-    const size_t narrow = dt_align_up(channels * dt_dtype_size(t), 64);
-    const size_t f32 = dt_align_up(channels * sizeof(float), 64);
-    const size_t n_narrow = which < 2 ? (size_t)which : 2;
-    return dt_layout_sums_at(t, s) + sums + n_narrow * narrow + ((size_t)which - n_narrow) * f32;
-}
-
-size_t dt_layout_masked_at(dt_dtype t, const dt_shape *s, int which) {
-    const size_t one = dt_align_up((size_t)s->d[1] * sizeof(float), 64);
-    return dt_layout_sums_at(t, s) + (size_t)which * one;
-}
-
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s) {
-    if (l.kind == DT_NHWC_SUMS || l.kind == DT_NHWC_TO_NORM)
-        return dt_layout_norm_at(t, s, DT_NORM_PARTS);
-    if (l.kind == DT_NHWC_MASKED) return dt_layout_masked_at(t, s, DT_MASKED_PARTS);
+    if (l.tail) return l.tail->bytes(t, s);
     return (size_t)dt_layout_elements(l, s) * dt_dtype_size(t);
 }
 
 const char *dt_layout_name(dt_layout l) {
+    if (l.tail) return l.tail->name;
     switch ((dt_layout_kind)l.kind) {
     case DT_DENSE:
         return "dense";
     case DT_NHWC:
         return "nhwc";
-    case DT_NHWC_SUMS:
-        return "nhwc+sums";
-    case DT_NHWC_TO_NORM:
-        return "nhwc+norm";
-    case DT_NHWC_MASKED:
-        return "nhwc+masked";
     case DT_BLOCKED:
         break;
     }

@@ -13,15 +13,7 @@
 //   NHWC          channels last
 //   BLOCKED       NCHW with blocks of `block` channels innermost, (N, ceil(C/b), H, W, b). Padding channels
 //                 are zero; every kernel that writes a BLOCKED tensor keeps them zero
-//   NHWC_SUMS     NHWC, then f32 (2, C) (dt_layout_sums_at): each channel's sum and sum of squares over all
-//                 pixels. A kernel that has them at hand offers it to readers that would compute them again.
-//                 Copies in other layouts lack the sums
-//   NHWC_TO_NORM  NHWC_SUMS of x where a batch norm with ReLU leaves its work to its readers. Behind the sums
-//                 lie each channel's gain and shift in x's type (dt_layout_norm_at), and its mean, 1/std,
-//                 scale and shift in f32. Readers compute y = relu(x gain + shift). Offered only if all
-//                 readers take it; there is no reorder from it
-//   NHWC_MASKED   NHWC of the gradient of such a y, zero where y is. Then f32 (2, C), the batch norm's
-//                 gradients of scale and shift, and 3 C unused floats (dt_layout_masked_at)
+// Behind the elements of an NHWC tensor a kernel may leave more (dt_layout_tail) for other kernels of its backend.
 //
 // GRAD and STAT outputs point into a flat gradient buffer (f32, dense). run() overwrites them, or adds if the
 // output's bit in `accumulate` is set.
@@ -37,34 +29,27 @@
 #include "config/words.h"
 #include "graph/ir.h"
 
-typedef enum dt_layout_kind {
-    DT_DENSE,
-    DT_NHWC,
-    DT_BLOCKED,
-    DT_NHWC_SUMS,
-    DT_NHWC_TO_NORM,
-    DT_NHWC_MASKED
-} dt_layout_kind;
+typedef enum dt_layout_kind { DT_DENSE, DT_NHWC, DT_BLOCKED } dt_layout_kind;
+// What lies behind the elements, for readers that know it. Copies in another layout lack it.
+typedef struct dt_layout_tail {
+    const char *name;                               // of the layout with its tail
+    size_t (*bytes)(dt_dtype t, const dt_shape *s); // of elements and tail
+} dt_layout_tail;
 typedef struct dt_layout {
-    uint8_t kind;  // dt_layout_kind
-    uint8_t block; // BLOCKED: 8 or 16
+    uint8_t kind;               // dt_layout_kind
+    uint8_t block;              // BLOCKED: 8 or 16
+    const dt_layout_tail *tail; // of the backend; NULL: none
 } dt_layout;
 static inline dt_layout dt_dense(void) {
-    return (dt_layout){DT_DENSE, 0};
+    return (dt_layout){.kind = DT_DENSE};
 }
 static inline bool dt_layout_equal(dt_layout a, dt_layout b) {
-    return a.kind == b.kind && a.block == b.block;
+    return a.kind == b.kind && a.block == b.block && a.tail == b.tail;
 }
-// Elements stored (with channel padding, without sums) and bytes of a tensor in a layout.
+// Elements stored (with channel padding, without a tail) and bytes of a tensor in a layout.
 int64_t dt_layout_elements(dt_layout l, const dt_shape *s);
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s);
-size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s); // NHWC_SUMS: byte offset of the sums
-// NHWC_TO_NORM: byte offset of the gains (0), the shifts (1), and in f32 means, 1/std, scales, shifts (2 to 5).
-enum { DT_NORM_PARTS = 6, DT_MASKED_PARTS = 5 };
-size_t dt_layout_norm_at(dt_dtype t, const dt_shape *s, int which);
-// NHWC_MASKED: byte offset of the gradients of scales (0) and shifts (1); 2 to 4 are unused.
-size_t dt_layout_masked_at(dt_dtype t, const dt_shape *s, int which);
-// "dense", "nhwc", "nChw16c", "nChw8c", "nhwc+sums", "nhwc+norm", "nhwc+masked"
+// "dense", "nhwc", "nChw16c", "nChw8c", or the tail's name
 const char *dt_layout_name(dt_layout l);
 
 // ---- packed parameters -----------------------------------------------------------------------------

@@ -199,7 +199,7 @@ static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft
 
 TEST(test_reorder) {
     dt_backend *b = open_backend();
-    const dt_layout layouts[] = {dt_dense(), {DT_NHWC, 0}};
+    const dt_layout layouts[] = {dt_dense(), {.kind = DT_NHWC}};
     const dt_shape shapes[] = {dt_shape4(2, 20, 5, 7), dt_shape4(1, 32, 40, 41),
                                dt_shape4(3, 1, 4, 4), dt_shape4(2, 3, 9, 13),
                                dt_shape4(2, 48, 1, 1)};

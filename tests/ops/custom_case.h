@@ -175,12 +175,12 @@ static void case_run_kernel(case_call *c, const custom_case *row, const dt_kerne
                                        .inplace_in = -1};
 #ifdef DT_ROWS_CUDA
     c->instance.backend = case_backend;
-    const dt_layout image_layout = {DT_NHWC, 0};
+    const dt_layout image_layout = {.kind = DT_NHWC};
     const int image_dims = 3; // dimension 1 innermost: tokens may lie so
 #else
     const int image_dims = 4;
     const dt_layout image_layout =
-        lie == 2 ? (dt_layout){DT_NHWC, 0} : dt_blocked(dt_cpu_block() ? dt_cpu_block() : 8);
+        lie == 2 ? (dt_layout){.kind = DT_NHWC} : dt_blocked(dt_cpu_block() ? dt_cpu_block() : 8);
 #endif
     for (int i = 0; i < n->n_in; i++) {
         const dt_value_info *v = dt_instance_in(&c->instance, i);

@@ -620,7 +620,7 @@ static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft
 TEST(test_reorder) {
     dt_backend *b;
     must(dt_backend_create(&b, DT_DEVICE_auto, &(dt_backend_opts){.threads = 2}));
-    const dt_layout layouts[] = {dt_dense(), {DT_NHWC, 0}, dt_blocked(dt_cpu_block())};
+    const dt_layout layouts[] = {dt_dense(), {.kind = DT_NHWC}, dt_blocked(dt_cpu_block())};
     const dt_dtype types[] = {DT_F32, DT_BF16};
     const dt_shape shapes[] = {dt_shape4(2, 20, 5, 7), dt_shape4(1, 32, 40, 41),
                                dt_shape4(3, 1, 4, 4), dt_shape4(2, 3, 9, 13),

@@ -111,7 +111,7 @@ static dt_status create_in_layout(const dt_kernel_instance *s, const conv_op *op
 // kernels of an instance share the layouts, *lx and *ly.
 static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int n,
                             const conv_shape *c, dt_layout *lx, dt_layout *ly) {
-    const dt_layout nhwc = {DT_NHWC, 0};
+    const dt_layout nhwc = {.kind = DT_NHWC};
     dt_layout want[2][2] = {{dt_cpu_conv_layout(c->x->shape.d[1]), dt_blocked(dt_cpu_block())},
                             {dt_dense(), dt_dense()}};
     dt_dnnl_conv forward;

@@ -312,7 +312,7 @@ bool dt_conv_wants_nhwc(const dt_kernel_instance *s, const dt_dnnl_conv *conv) {
     char text[DT_CHOICE_TEXT];
     if (!dt_cpu_has_amx() || conv->src.type != DT_BF16 || conv->weights.n != 4) return false;
     dt_dnnl_conv timed = to_time(conv, s->threads);
-    timed.src.layout = timed.dst.layout = (dt_layout){DT_NHWC, 0};
+    timed.src.layout = timed.dst.layout = (dt_layout){.kind = DT_NHWC};
     print(&timed, "layout", text);
     return fastest(s, DT_DNNL_FORWARD, &timed, text, 2, make_layout) == 0;
 }

@@ -215,7 +215,7 @@ static void pick_out(int8_state *st, const dt_window *win, const dt_value_info *
         if (win->kernel[i] != 1 || win->pad_begin[i] || win->pad_end[i]) return;
     if (c->weights.n > 4 || (win->stride[0] == 1 && win->stride[1] == 1)) return; // or groups
     st->picked = dt_shape4(x->shape.d[0], x->shape.d[1], y->shape.d[2], y->shape.d[3]);
-    c->src = dt_dnnl_laid_out(x->dtype, &st->picked, (dt_layout){DT_NHWC, 0});
+    c->src = dt_dnnl_laid_out(x->dtype, &st->picked, (dt_layout){.kind = DT_NHWC});
     for (int i = 0; i < 2; i++) {
         st->stride[i] = win->stride[i];
         c->stride[i] = 1;
@@ -226,7 +226,7 @@ static dt_status prepare_conv(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     const dt_value_info *x = dt_instance_in(s, 0), *w = dt_instance_in(s, 1);
     const dt_value_info *y = dt_instance_out(s, 0);
-    const dt_layout nhwc = {DT_NHWC, 0};
+    const dt_layout nhwc = {.kind = DT_NHWC};
     const dt_window *win = &n->attrs.conv2d.win;
     const int groups = n->attrs.conv2d.groups;
     int8_state *st = start(s, n->attrs.conv2d.int8, x->dtype == DT_I8);
@@ -292,7 +292,7 @@ typedef struct quantize_state {
 
 static dt_status prepare_quantize(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
-    const dt_layout there = s->in_layout[0], nhwc = {DT_NHWC, 0};
+    const dt_layout there = s->in_layout[0], nhwc = {.kind = DT_NHWC};
     quantize_state *st = dt_custom_prepare(s, sizeof *st);
     const float scale = s->node->attrs.quantize.scale;
     st->down = x->dtype == DT_F32;

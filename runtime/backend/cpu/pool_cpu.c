@@ -51,7 +51,7 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
     const dt_layout lies = s->in_layout[0];
     pool_state *st = dt_custom_prepare(s, sizeof(*st));
     if (is_8_bits(s)) {
-        s->in_layout[0] = s->out_layout[0] = (dt_layout){DT_NHWC, 0};
+        s->in_layout[0] = s->out_layout[0] = (dt_layout){.kind = DT_NHWC};
         return DT_OK;
     }
     DT_TRY(read_window(s, st, dt_instance_in(s, 0), dt_instance_out(s, 0), lies));

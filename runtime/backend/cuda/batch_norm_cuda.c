@@ -8,11 +8,11 @@
 //
 // Each direction normally takes three kernels: a pass that sums, a kernel that makes the constants of each channel,
 // and a pass that applies them. Four cases need only one kernel. Shapes and layouts alone decide which case applies.
-//   - Forward, x brings its sums (DT_NHWC_SUMS, see conv2d_cuda.c). Each block makes the constants that it needs.
+//   - Forward, x brings its sums (nhwc+sums, see conv2d_cuda.c). Each block makes the constants that it needs.
 //   - Forward, x brings its sums, and the only reader of y is a convolution that can apply gain, shift and ReLU as it
 //     reads x, and that is faster so (cuda_desc.h, cuda_plans.h). The kernel then only writes the constants, behind x's
-//     sums, and y shares x's memory (DT_NHWC_TO_NORM). Nothing writes y or reads it back.
-//   - Backward, that convolution's dgrad also applies the ReLU's mask and sums dscale and dshift (DT_NHWC_MASKED). Only
+//     sums, and y shares x's memory (nhwc+norm). Nothing writes y or reads it back.
+//   - Backward, that convolution's dgrad also applies the ReLU's mask and sums dscale and dshift (nhwc+masked). Only
 //     the last pass is left, which makes dx from those sums. cuDNN offers factors for it too. We do not use them:
 //     differences from the mean lose fewer digits, and one formula serves all cases.
 //   - There are at most DT_BN_SMALL_PIXELS pixels. A block then does everything for a few channels: 32 bytes per pixel
@@ -24,6 +24,7 @@
 #include "backend/cuda/cuda_plans.h"
 #include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/batch_norm_math.h"
+#include "backend/cuda/norm_tails.h"
 
 // One wave of the first pass on an H100 or H200: 132 multiprocessors with three blocks forward and two backward.
 enum { STATS_BLOCKS = 384, SUM_BLOCKS = 264, SUM_ROWS = 4, FLOW_ROWS = 16 };
@@ -103,7 +104,7 @@ static dt_status leave(dt_kernel_instance *s, bn_state *st) {
                                               normed.has_weights ? &normed.weights : NULL,
                                               &st->left)));
     if (!st->left) return DT_OK;
-    s->out_layout[0].kind = DT_NHWC_TO_NORM;
+    s->out_layout[0].tail = &dt_cuda_norm;
     s->same_memory = true;
     s->inplace_in = -1;
     return DT_OK;
@@ -113,8 +114,8 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0);
     const dt_layout given = s->in_layout[0];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
-    if (given.kind == DT_NHWC_SUMS) s->in_layout[0] = given;
-    st->summed = given.kind == DT_NHWC_SUMS && s->node->attrs.batch_norm.training;
+    if (given.tail == &dt_cuda_sums) s->in_layout[0] = given;
+    st->summed = given.tail == &dt_cuda_sums && s->node->attrs.batch_norm.training;
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
     DT_TRY(dt_cuda_type(s, &st->type, x, dt_instance_out(s, 0),
                         st->residual ? dt_instance_in(s, 5) : NULL));
@@ -133,10 +134,10 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     const dt_layout given = s->in_layout[0], given_y = s->in_layout[y_at],
                     given_dy = s->in_layout[dy_at];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
-    if (x && given.kind == DT_NHWC_SUMS) s->in_layout[0] = given;
-    if (s->node->in[y_at] != DT_NONE && given_y.kind == DT_NHWC_TO_NORM)
+    if (x && given.tail == &dt_cuda_sums) s->in_layout[0] = given;
+    if (s->node->in[y_at] != DT_NONE && given_y.tail == &dt_cuda_norm)
         s->in_layout[y_at] = given_y; // nothing here reads y
-    st->summed = given_dy.kind == DT_NHWC_MASKED;
+    st->summed = given_dy.tail == &dt_cuda_masked;
     if (st->summed) s->in_layout[dy_at] = given_dy;
     if (!x) return dt_cuda_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
@@ -230,15 +231,13 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
         f.out2 = r->out[5], f.add2 = (int)(r->accumulate >> 5 & 1);
     }
     if (st->summed)
-        f.sums = (const float *)((const char *)r->in[0] + dt_layout_sums_at(x->dtype, &x->shape));
+        f.sums = (const float *)((const char *)r->in[0] + dt_cuda_sums_at(x->dtype, &x->shape));
     if (st->left) {
         dt_bn_leave_args a = {.finish = f,
-                              .gain = (char *)r->out[0] + dt_layout_norm_at(x->dtype, &x->shape, 0),
-                              .shift =
-                                  (char *)r->out[0] + dt_layout_norm_at(x->dtype, &x->shape, 1)};
+                              .gain = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 0),
+                              .shift = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 1)};
         for (int i = 0; i < 4 && f.saved_mean && f.saved_invstd; i++)
-            a.norm[i] =
-                (float *)((char *)r->out[0] + dt_layout_norm_at(x->dtype, &x->shape, 2 + i));
+            a.norm[i] = (float *)((char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 2 + i));
         const int64_t blocks = (st->channels + DT_BN_THREADS - 1) / DT_BN_THREADS;
         dt_cuda_launch(c, DT_K_bn_leave, (dt_cuda_grid){.blocks = blocks, .threads = DT_BN_THREADS},
                        &a, r->stream);
@@ -282,8 +281,8 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     if (st->summed) {
         const dt_value_info *x = dt_instance_in(s, 0);
         const char *dy = sums.dy;
-        f.dscale = (const float *)(dy + dt_layout_masked_at(x->dtype, &x->shape, 0));
-        f.dshift = (const float *)(dy + dt_layout_masked_at(x->dtype, &x->shape, 1));
+        f.dscale = (const float *)(dy + dt_cuda_masked_at(x->dtype, &x->shape, 0));
+        f.dshift = (const float *)(dy + dt_cuda_masked_at(x->dtype, &x->shape, 1));
     }
     if (st->summed || st->small) {
         run_once(s, r, st->summed ? DT_K_bn_bwd_apply_sums : DT_K_bn_bwd_small, &sums, &apply, &f);

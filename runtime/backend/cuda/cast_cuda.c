@@ -55,7 +55,7 @@ static dt_status prepare_normalize(dt_kernel_instance *s) {
         s->in_layout[1] = dt_dense();
     }
     s->in_layout[0] = dt_dense(); // (N,H,W,C) as it comes
-    s->out_layout[0] = (dt_layout){DT_NHWC, 0};
+    s->out_layout[0] = (dt_layout){.kind = DT_NHWC};
     return DT_OK;
 }
 

@@ -6,13 +6,13 @@
 // buffer, where it overwrites or adds. A custom kernel sums dy's rows to get db.
 //
 // Under fp16, if y goes only into training batch norms and cuDNN has an engine for it, the forward pass also makes the
-// sums that a batch norm starts with, and leaves them behind y (DT_NHWC_SUMS). That saves a pass over y. The plan
+// sums that a batch norm starts with, and leaves them behind y (nhwc+sums). That saves a pass over y. The plan
 // decides this between two kernel instances that see each other's layouts. A pass over the graph would have to ask the
 // device's library, and every other backend would meet an op that it does not need.
 //
-// If the batch norm in front left its work to this convolution (DT_NHWC_TO_NORM, see batch_norm_cuda.c), forward and
+// If the batch norm in front left its work to this convolution (nhwc+norm, see batch_norm_cuda.c), forward and
 // weight gradient apply gain, shift and ReLU as they read x. Where it pays, dgrad also begins the batch norm's
-// backward pass: it writes a masked dx and the sums over it (DT_NHWC_MASKED). Mean, 1/std, scale and shift lie behind
+// backward pass: it writes a masked dx and the sums over it (nhwc+masked). Mean, 1/std, scale and shift lie behind
 // x.
 //
 // Where cuda_desc.c folds the stride, the image is folded into scratch in each direction, and the packed copies of the
@@ -22,6 +22,7 @@
 // of the backward one: [ workspace | packed dw | partial sums of db | folded x ]
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/kernels/fold_kernels.h"
+#include "backend/cuda/norm_tails.h"
 #include "backend/cuda/weights_cuda.h"
 #include "graph/activation_words.h"
 
@@ -61,13 +62,13 @@ static dt_status check_types(dt_kernel_instance *s, const dt_value_info *x,
 }
 
 // Graph inputs are read as NHWC too: the plan reorders them.
-static const dt_layout nhwc = {DT_NHWC, 0};
+static const dt_layout nhwc = {.kind = DT_NHWC};
 
 // Pointers to n of the arrays that a batch norm leaves behind x, from number `first` on.
 static void norm_of(const dt_kernel_instance *s, const void *x, int first, int n, void **out) {
     const dt_value_info *info = dt_instance_in(s, 0);
     for (int i = 0; i < n; i++)
-        out[i] = (char *)x + dt_layout_norm_at(info->dtype, &info->shape, first + i);
+        out[i] = (char *)x + dt_cuda_norm_at(info->dtype, &info->shape, first + i);
 }
 
 // ---- folding the stride ----------------------------------------------------------------------------
@@ -118,11 +119,11 @@ static dt_status prepare(dt_kernel_instance *s) {
     dt_dnn_desc d[DT_NODE_DESCS];
     const dt_layout given = s->in_layout[0];
     conv_state *st = dt_cuda_prepare(s, sizeof *st);
-    s->in_layout[0] = given.kind == DT_NHWC_TO_NORM ? given : nhwc;
+    s->in_layout[0] = given.tail == &dt_cuda_norm ? given : nhwc;
     s->out_layout[0] = nhwc;
     DT_TRY(check_types(s, x, y));
     dt_cuda_node_descs(s->graph, s->node, dt_cuda_demands_of(dt_cuda_of(s)), d);
-    d[0].normed = s->in_layout[0].kind == DT_NHWC_TO_NORM;
+    d[0].normed = s->in_layout[0].tail == &dt_cuda_norm;
     DT_TRY(plan(s, &st->forward, &d[0]));
     if (d[0].normed && !st->forward.plan)
         return dt_cuda_fail(s, "the batch norm in front left its work to it, and it has no engine");
@@ -130,7 +131,7 @@ static dt_status prepare(dt_kernel_instance *s) {
         d[0].sums = false;
         DT_TRY(plan(s, &st->forward, &d[0]));
     }
-    if (d[0].sums) s->out_layout[0].kind = DT_NHWC_SUMS;
+    if (d[0].sums) s->out_layout[0].tail = &dt_cuda_sums;
     s->scratch_bytes = workspace_of(&st->forward);
     DT_TRY(add_fold(s, st, &d[0], &w->shape));
     if (fold.on || d[0].fold || !dt_cuda_pack_is_copy(w, x->dtype))
@@ -152,7 +153,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     void *ptr[7] = {x, (void *)w, r->out[0], (void *)bias};
     if (st->forward.desc.sums) {
         const dt_value_info *y = dt_instance_out(s, 0);
-        float *sums = (float *)((char *)r->out[0] + dt_layout_sums_at(y->dtype, &y->shape));
+        float *sums = (float *)((char *)r->out[0] + dt_cuda_sums_at(y->dtype, &y->shape));
         ptr[3] = sums, ptr[4] = sums + y->shape.d[1];
     }
     if (st->forward.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 5);
@@ -173,7 +174,7 @@ static dt_status mask(dt_kernel_instance *s, dt_dnn_desc *d) {
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_fused(dt_cuda_of(s)->plans, &asks.data, NULL, &take)));
     if (!take) return DT_OK;
     *d = asks.data;
-    s->out_layout[0].kind = DT_NHWC_MASKED;
+    s->out_layout[0].tail = &dt_cuda_masked;
     return DT_OK;
 }
 
@@ -185,7 +186,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     const dt_layout given = s->in_layout[0];
     conv_state *st = dt_cuda_prepare(s, sizeof *st);
     s->in_layout[0] = s->out_layout[0] = s->in_layout[dt_cuda_pos_grad(s, 0)] = nhwc;
-    const bool normed = n->in[0] != DT_NONE && given.kind == DT_NHWC_TO_NORM;
+    const bool normed = n->in[0] != DT_NONE && given.tail == &dt_cuda_norm;
     if (normed) s->in_layout[0] = given;
     if (n->attrs.conv2d.act != DT_ACTIVATION_none || n->attrs.conv2d.fold_bn)
         return dt_cuda_fail(
@@ -245,7 +246,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
             const dt_value_info *dx = dt_instance_out(s, 0);
             norm_of(s, r->in[0], 2, 4, ptr + 4);
             for (int i = 0; i < DT_MASKED_PARTS; i++)
-                ptr[8 + i] = (char *)r->out[0] + dt_layout_masked_at(dx->dtype, &dx->shape, i);
+                ptr[8 + i] = (char *)r->out[0] + dt_cuda_masked_at(dx->dtype, &dx->shape, i);
         }
         dt_cuda_run_dnn(s, st->data.plan, ptr, r);
     }

@@ -178,7 +178,7 @@ static permutation merge(const dt_value_info *x, dt_layout from, dt_layout to, c
 
 static dt_status prepare_transpose(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
-    const dt_layout layout = s->in_layout[0], nhwc = {DT_NHWC, 0};
+    const dt_layout layout = s->in_layout[0], nhwc = {.kind = DT_NHWC};
     const int *perm = s->node->attrs.transpose.perm;
     permutation *m = dt_cuda_prepare(s, sizeof *m);
     if (x->dtype != y->dtype) return dt_cuda_fail(s, "cannot change the element type");

@@ -57,7 +57,7 @@ static inline int dt_cuda_pos_grad(const dt_kernel_instance *s, int i) {
 }
 // The preferred layout of a value: 4-d activations NHWC, everything else DENSE.
 static inline dt_layout dt_cuda_layout(const dt_value_info *v) {
-    return v && v->kind == DT_V_TEMP && v->shape.n == 4 ? (dt_layout){DT_NHWC, 0} : dt_dense();
+    return v && v->kind == DT_V_TEMP && v->shape.n == 4 ? (dt_layout){.kind = DT_NHWC} : dt_dense();
 }
 // Sets all layouts as dt_cuda_layout says, no scratch, nothing in place; allocates a zeroed state of n_bytes.
 void *dt_cuda_prepare(dt_kernel_instance *s, size_t n_state_bytes);

@@ -2,8 +2,10 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/reorder_kernels.h"
+#include "backend/cuda/norm_tails.h"
 #include "base/arena.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -74,8 +76,8 @@ void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const vo
     dt_cuda *c = dt_cuda_self(b);
     dt_reorder_args a = {.src = src, .dst = dst, .src_type = src_type, .dst_type = dst_type};
     const int64_t n = dt_shape_elements(shape);
-    if (src_layout.kind == DT_NHWC_SUMS || src_layout.kind == DT_NHWC_MASKED)
-        src_layout.kind = DT_NHWC;
+    assert(src_layout.tail != &dt_cuda_norm);
+    src_layout.tail = NULL;
     if (dt_layout_equal(src_layout, dst_layout) || shape->n < 3) {
         if (src_type == dst_type)
             dt_cuda_copy(c, dst, src, n * (int64_t)dt_dtype_size(src_type), stream);
