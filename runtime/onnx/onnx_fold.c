@@ -119,6 +119,8 @@ static void fold_picked(fold *f, const dt_shape *shape, int64_t first, const int
     OP(Or, 2, true, x[0] != 0 || x[1] != 0)                                                        \
     OP(Less, 2, true, x[0] < x[1])                                                                 \
     OP(Greater, 2, true, x[0] > x[1])                                                              \
+    OP(LessOrEqual, 2, true, x[0] <= x[1])                                                         \
+    OP(GreaterOrEqual, 2, true, x[0] >= x[1])                                                      \
     OP(Not, 1, true, x[0] == 0)                                                                    \
     OP(Where, 3, false, x[0] != 0 ? x[1] : x[2])                                                   \
     OP(Sqrt, 1, false, sqrt(x[0]))                                                                 \
@@ -236,6 +238,22 @@ static void fold_expand(fold *f) {
     if (!onnx_expanded(f->r, &f->in[0]->shape, &s)) return;
     steps_of(f->in[0], &s, step);
     fold_picked(f, &s, 0, step);
+}
+
+// The triangle of the last two dimensions up to, or from, diagonal k.
+static void fold_trilu(fold *f) {
+    const onnx_const *x = f->in[0];
+    const int n = x->shape.n;
+    const double k = f->n_in > 1 && f->in[1]->count ? f->in[1]->v[0] : 0;
+    const bool upper = onnx_int(f->r, "upper", 1) != 0;
+    onnx_const *c = n < 2 ? NULL : onnx_new_const(f->r, x->is_float, &x->shape);
+    if (n < 2) onnx_fail(f->r, "takes a triangle of what is no matrix");
+    for (int64_t i = 0; c && i < c->count; i++) {
+        const int64_t cols = x->shape.d[n - 1], row = i / cols % x->shape.d[n - 2];
+        const double off = (double)(i % cols - row) - k;
+        c->v[i] = (upper ? off >= 0 : off <= 0) ? x->v[i] : 0;
+    }
+    give(f->r, c);
 }
 
 static void fold_scatter(fold *f) {
@@ -359,6 +377,7 @@ static const struct {
     {"Slice", fold_slice},
     {"Squeeze", fold_reshaped},
     {"Transpose", fold_transpose},
+    {"Trilu", fold_trilu},
     {"Unsqueeze", fold_reshaped},
 };
 

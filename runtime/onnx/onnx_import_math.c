@@ -108,25 +108,22 @@ static bool one_number(onnx_reader *r, int i, double *v) {
     return true;
 }
 
-static void read_sum(onnx_reader *r, bool minus) {
+// input i + input k, or input i - input k
+static dt_value sum(onnx_reader *r, int i, int k, bool minus) {
     double v;
-    if (one_number(r, 1, &v)) {
-        onnx_give(r, 0, shifted(r, onnx_value(r, 0), minus ? -v : v));
-        return;
+    if (one_number(r, k, &v)) return shifted(r, onnx_value(r, i), minus ? -v : v);
+    if (one_number(r, i, &v)) {
+        dt_value x = onnx_value(r, k);
+        return shifted(r, minus ? dt_scale(r->g, x, -1) : x, v);
     }
-    if (one_number(r, 0, &v)) {
-        dt_value x = onnx_value(r, 1);
-        onnx_give(r, 0, shifted(r, minus ? dt_scale(r->g, x, -1) : x, v));
-        return;
-    }
-    dt_value a = onnx_value(r, 0), b = onnx_value(r, 1);
-    onnx_give(r, 0, combined(r, a, minus ? dt_scale(r->g, b, -1) : b, false));
+    dt_value a = onnx_value(r, i), b = onnx_value(r, k);
+    return combined(r, a, minus ? dt_scale(r->g, b, -1) : b, false);
 }
 void onnx_read_Add(onnx_reader *r) {
-    read_sum(r, false);
+    onnx_give(r, 0, sum(r, 0, 1, false));
 }
 void onnx_read_Sub(onnx_reader *r) {
-    read_sum(r, true);
+    onnx_give(r, 0, sum(r, 0, 1, true));
 }
 void onnx_read_Mul(onnx_reader *r) {
     double v;
@@ -165,15 +162,101 @@ void onnx_read_Pow(onnx_reader *r) {
         onnx_give(r, 0, dt_mul(r->g, x, x));
 }
 
-// The larger of the two, a + relu(b - a), or the smaller, a - relu(a - b). The two may be one number.
+static dt_value magnitude(onnx_reader *r, dt_value x) {
+    dt_value above = dt_relu(r->g, x), below = dt_relu(r->g, dt_scale(r->g, x, -1));
+    return dt_add(r->g, above, below);
+}
+void onnx_read_Abs(onnx_reader *r) {
+    onnx_give(r, 0, magnitude(r, onnx_value(r, 0)));
+}
+
+// ---- conditions, as factors of 0 and 1 -------------------------------------------------------------
+static dt_value opposite(onnx_reader *r, dt_value c) {
+    return shifted(r, dt_scale(r->g, c, -1), 1);
+}
+static dt_value above(onnx_reader *r, int i, int k) { // input i > input k
+    return dt_activate(r->g, DT_ACTIVATION_heaviside, sum(r, i, k, true));
+}
+void onnx_read_Greater(onnx_reader *r) {
+    onnx_give(r, 0, above(r, 0, 1));
+}
+void onnx_read_Less(onnx_reader *r) {
+    onnx_give(r, 0, above(r, 1, 0));
+}
+void onnx_read_GreaterOrEqual(onnx_reader *r) {
+    onnx_give(r, 0, opposite(r, above(r, 1, 0)));
+}
+void onnx_read_LessOrEqual(onnx_reader *r) {
+    onnx_give(r, 0, opposite(r, above(r, 0, 1)));
+}
+void onnx_read_Equal(onnx_reader *r) {
+    dt_value off = magnitude(r, sum(r, 0, 1, true));
+    onnx_give(r, 0, opposite(r, dt_activate(r->g, DT_ACTIVATION_heaviside, off)));
+}
+
+// Input i, or with holds false its opposite.
+static dt_value condition(onnx_reader *r, int i, bool holds) {
+    const onnx_const *c = onnx_as_const(r, onnx_in(r, i));
+    if (!c) return holds ? onnx_value(r, i) : opposite(r, onnx_value(r, i));
+    float *v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *v);
+    for (int64_t k = 0; k < c->count; k++) v[k] = (c->v[k] != 0) == holds;
+    return dt_constant(r->g, NULL, DT_F32, c->shape, v);
+}
+void onnx_read_Not(onnx_reader *r) {
+    onnx_give(r, 0, condition(r, 0, false));
+}
+void onnx_read_And(onnx_reader *r) {
+    dt_value a = condition(r, 0, true), b = condition(r, 1, true);
+    onnx_give(r, 0, combined(r, a, b, true));
+}
+void onnx_read_Or(onnx_reader *r) {
+    dt_value a = condition(r, 0, false), b = condition(r, 1, false);
+    onnx_give(r, 0, opposite(r, combined(r, a, b, true)));
+}
+// Weights and what is computed are f32.
+void onnx_read_Cast(onnx_reader *r) {
+    const int64_t to = onnx_int(r, "to", 0);
+    if (to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
+        onnx_read_Identity(r);
+    else if (to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL)
+        onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_heaviside, magnitude(r, onnx_value(r, 0))));
+    else
+        onnx_fail(r, "of what depends on the network's input, only to float or bool is read");
+}
+
+// One side of a Where: input i where the condition is so, else 0. Constants may be infinite.
+static dt_value side(onnx_reader *r, int i, bool holds) {
+    onnx_slot *s = onnx_in(r, i);
+    const onnx_const *x = onnx_as_const(r, s);
+    dt_value c = condition(r, 0, holds);
+    if (!x || (s->kind == ONNX_WEIGHT && x->count > 1))
+        return combined(r, onnx_value(r, i), c, true);
+    float *v = dt_arena_alloc(&r->g->arena, ((size_t)x->count + 1) * sizeof *v);
+    for (int64_t k = 0; k < x->count; k++) v[k] = (float)fmin(fmax(x->v[k], -1e30), 1e30);
+    if (x->count == 1) return dt_scale(r->g, c, v[0]);
+    return combined(r, dt_constant(r->g, NULL, DT_F32, x->shape, v), c, true);
+}
+void onnx_read_Where(onnx_reader *r) {
+    dt_value a = side(r, 1, true), b = side(r, 2, false);
+    onnx_give(r, 0, combined(r, a, b, false));
+}
+
+// ---- bounds ----------------------------------------------------------------------------------------
+// The larger of the two, or the smaller. Where they are equal a has the gradient; torch.maximum gives each a half.
 static dt_value extreme(onnx_reader *r, dt_value a, dt_value b, bool max) {
-    dt_value by = combined(r, b, dt_scale(r->g, a, -1), false);
-    by = dt_relu(r->g, max ? by : dt_scale(r->g, by, -1));
-    return combined(r, a, max ? by : dt_scale(r->g, by, -1), false);
+    dt_value over = combined(r, b, dt_scale(r->g, a, -1), false);
+    dt_value c = dt_activate(r->g, DT_ACTIVATION_heaviside, max ? over : dt_scale(r->g, over, -1));
+    b = combined(r, b, c, true);
+    a = combined(r, a, opposite(r, c), true);
+    return combined(r, a, b, false);
 }
 static dt_value bounded(onnx_reader *r, dt_value x, double by, bool max) {
-    x = dt_relu(r->g, max ? shifted(r, x, -by) : shifted(r, dt_scale(r->g, x, -1), by));
-    return shifted(r, max ? x : dt_scale(r->g, x, -1), by);
+    if (isinf(by)) return x;
+    if (by == 0 && max) return dt_relu(r->g, x);
+    dt_value over = max ? shifted(r, dt_scale(r->g, x, -1), by) : shifted(r, x, -by);
+    dt_value c = dt_activate(r->g, DT_ACTIVATION_heaviside, over);
+    x = dt_mul(r->g, x, opposite(r, c));
+    return dt_add(r->g, x, dt_scale(r->g, c, (float)by));
 }
 static void read_extreme(onnx_reader *r, bool max) {
     double v;
@@ -206,26 +289,6 @@ void onnx_read_Clip(onnx_reader *r) {
     if (has_low) x = bounded(r, x, low, true);
     if (has_high) x = bounded(r, x, high, false);
     onnx_give(r, 0, x);
-}
-
-// A known condition c: each side times c or 1 - c. A number where it is not taken counts as 0, so that it may be infinite.
-static dt_value side(onnx_reader *r, const onnx_const *c, int i, bool when) {
-    const onnx_const *x = onnx_as_const(r, onnx_in(r, i));
-    const bool flat = x && x->count == 1 && onnx_in(r, i)->kind != ONNX_VALUE;
-    float *v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *v);
-    for (int64_t k = 0; k < c->count; k++)
-        v[k] = (c->v[k] != 0) == when ? (flat ? (float)fmin(fmax(x->v[0], -1e30), 1e30) : 1) : 0;
-    dt_value mask = dt_constant(r->g, NULL, DT_F32, c->shape, v);
-    return flat ? mask : combined(r, onnx_value(r, i), mask, true);
-}
-void onnx_read_Where(onnx_reader *r) {
-    const onnx_const *c = onnx_as_const(r, onnx_in(r, 0));
-    if (!c) {
-        onnx_fail(r, "its condition depends on the network's input, which is not read");
-        return;
-    }
-    dt_value a = side(r, c, 1, true), b = side(r, c, 2, false);
-    onnx_give(r, 0, combined(r, a, b, false));
 }
 
 // ---- reductions ------------------------------------------------------------------------------------

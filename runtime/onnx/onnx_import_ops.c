@@ -431,11 +431,7 @@ void onnx_read_GatherND(onnx_reader *r) {
 // ---- the tables ------------------------------------------------------------------------------------
 // Of ops that are only computed on constants: their inputs are not known.
 static void read_folded(onnx_reader *r) {
-    const bool cast = strcmp(r->node->op_type, "Cast") == 0;
-    if (cast && onnx_int(r, "to", 0) == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
-        onnx_read_Identity(r);
-    else
-        onnx_fail(r, "is read for constants only, and here depends on the network's input");
+    onnx_fail(r, "is read for constants only, and here depends on the network's input");
 }
 
 static const struct {

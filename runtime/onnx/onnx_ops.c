@@ -77,6 +77,10 @@ static void onnx_softplus(dt_onnx_writer *w, const char *x, float number, const 
 static void onnx_erf(dt_onnx_writer *w, const char *x, float number, const char *out) {
     DT_ONNX_NODE(w, "Erf", out, x);
 }
+static void onnx_heaviside(dt_onnx_writer *w, const char *x, float number, const char *out) {
+    DT_ONNX_NODE(w, "Cast", out, DT_ONNX_NODE(w, "Greater", NULL, x, dt_onnx_scalar(w, 0)));
+    dt_onnx_int(w, "to", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
+}
 static void onnx_leaky_relu(dt_onnx_writer *w, const char *x, float number, const char *out) {
     DT_ONNX_NODE(w, "LeakyRelu", out, x);
     dt_onnx_float(w, "alpha", number);

@@ -161,6 +161,7 @@ case("pad_replicate", "{pad: {pad: [2, 1, 0, 3], mode: replicate}}", Fn(lambda v
 case("adaptive_max_pool", "{adaptive_max_pool: [3, 7]}", nn.AdaptiveMaxPool2d((3, 7)))
 case("adaptive_max_pool_one", "{adaptive_max_pool: 1}", nn.AdaptiveMaxPool2d(1))
 case("adaptive_avg_pool", "{adaptive_avg_pool: [4, 3]}", nn.AdaptiveAvgPool2d((4, 3)))
+case("heaviside", "heaviside", Fn(lambda v: torch.heaviside(v, torch.zeros(()))))
 
 out["x"] = np.ascontiguousarray(x.permute(0, 2, 3, 1).numpy())
 path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "layers.safetensors")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ten networks of different kinds, as both exporters of PyTorch write them, and one training step of each: for model.onnx.
+"""Eleven networks of different kinds, as both exporters of PyTorch write them, and one training step of each: for model.onnx.
 
 Writes onnx_networks/<network>_<exporter>.onnx, with the calls of docs/reference/models.md, and onnx_networks.safetensors
 beside this script: <network>/x (fields as dtrain has them), <network>/logits before the step, <network>/loss, and
@@ -89,6 +89,28 @@ class PointNet(nn.Module):
         return self.fc2(self.drop(F.relu(self.bn4(self.fc1(x)))))
 
 
+class Gates(nn.Module):
+    """Where, clamp, max and min in each of their forms: known masks, conditions on what is computed, bounds of any size."""
+
+    def __init__(self, c=6):
+        super().__init__()
+        self.a, self.b, self.head = nn.Conv2d(3, c, 4, 4), nn.Conv2d(3, c, 4, 4), nn.Linear(c, 5)
+        self.register_buffer("channels", torch.tensor([1, 0, 1, 0, 0, 1]).bool().view(c, 1, 1))
+        self.register_buffer("places", torch.ones(64, 64).triu(1).bool())
+        self.least = nn.Parameter(torch.randn(c, 1, 1))
+
+    def forward(self, x):
+        a, b = self.a(x), self.b(x)
+        y = torch.maximum(torch.maximum(a, b), self.least) + torch.minimum(a * b, b)
+        y = y + a.clamp(-0.3, 0.4) + b.clamp(min=-65504.0).clamp(max=1e6) + torch.clamp(a, min=b, max=y)
+        y = y + torch.where(self.channels, a, b) + a.masked_fill(self.channels, 0.5)
+        score = (a.flatten(2).transpose(1, 2) @ b.flatten(2)).masked_fill(self.places, float("-inf"))
+        y = y + (b.flatten(2) @ score.softmax(-1).transpose(1, 2)).view_as(y)
+        y = y + torch.where((a.relu() >= 0) & ~(b.relu() < 0.2) | self.channels, a * b, b) + torch.where(a.relu() == 0, 0.1 * b, a)
+        y = y + torch.where((a.relu() <= 0) | (b > a), 2.0, b) * a + (b.relu() > 0).float() * b + b.abs() + F.hardshrink(a)
+        return self.head(y.mean((2, 3)))
+
+
 IMAGE = (3, 32, 32)
 NETWORKS = {
     "unet": (UNet, IMAGE),
@@ -103,6 +125,7 @@ NETWORKS = {
     "convmixer": (lambda: timm.models.convmixer.ConvMixer(12, 2, kernel_size=5, patch_size=4, num_classes=5), IMAGE),
     "vit": (lambda: timm.models.vision_transformer.VisionTransformer(32, 8, num_classes=5, embed_dim=16, depth=2, num_heads=2, init_values=0.1),
             IMAGE),
+    "gates": (Gates, IMAGE),
 }
 
 

@@ -52,7 +52,7 @@ static const network_case networks[] = {
 enum { N_NETWORKS = sizeof networks / sizeof *networks };
 
 // files of PyTorch (make_onnx_networks.py) that model.onnx reads, those of images; as both exporters write them
-static const char *const imported[] = {"convmixer",  "densenet", "mixer", "regnet",
+static const char *const imported[] = {"convmixer",  "densenet", "gates", "mixer", "regnet",
                                        "shufflenet", "swin",     "unet",  "vit"};
 
 static network_case cases[MAX_CASES];

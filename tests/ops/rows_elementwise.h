@@ -42,6 +42,9 @@ static double ref_softplus(double x) {
 static double ref_erf(double x) {
     return erf(x);
 }
+static double ref_heaviside(double x) {
+    return x > 0;
+}
 static const double ref_number = 0.375; // of those that have one
 static double ref_leaky_relu(double x) {
     return x > 0 ? x : ref_number * x;

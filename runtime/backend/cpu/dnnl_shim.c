@@ -237,6 +237,7 @@ static dnnl_status_t append_act(dnnl_post_ops_t po, dt_activation act) {
     case DT_ACTIVATION_tanh:
     case DT_ACTIVATION_softplus:
     case DT_ACTIVATION_erf:
+    case DT_ACTIVATION_heaviside:
     case DT_ACTIVATION_leaky_relu:
     case DT_ACTIVATION_elu:
     case DT_N_ACTIVATIONS:

@@ -209,6 +209,12 @@ INLINE vf erf_of(vf x) {
 INLINE vf erf_slope(vf x) {
     return vexp(-(x * x)) * 1.12837917f;
 }
+INLINE vf heaviside_of(vf x) {
+    return vsel(vm_gt(x, vset1(0)), vset1(1), vset1(0));
+}
+INLINE vf heaviside_slope(vf x) {
+    return vset1(0);
+}
 INLINE vf leaky_relu_of(vf x, float slope) {
     return vsel(vm_gt(x, vset1(0)), x, x * slope);
 }

@@ -62,6 +62,12 @@ DT_FN float dt_erf(float x) {
 DT_FN float dt_erf_slope(float x) {
     return 1.12837917f * expf(-x * x);
 }
+DT_FN float dt_heaviside(float x) {
+    return x > 0.0f ? 1.0f : 0.0f;
+}
+DT_FN float dt_heaviside_slope(float x) {
+    return 0.0f;
+}
 DT_FN float dt_leaky_relu(float x, float slope) {
     return x > 0.0f ? x : slope * x;
 }
