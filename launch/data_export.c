@@ -52,43 +52,31 @@ static dt_status write_file(const dt_catalog *c, const char *where, launch_rows 
     return st;
 }
 
-static dt_status check_free(const launch_words *w, const char *out) {
-    if (!dt_io_exists(out) || w->options[OVERWRITE]) return DT_OK;
-    return dt_fail(DT_E_USAGE, "%s exists: choose another name, or --overwrite", out);
-}
-
-static dt_status run_sqlite(const launch_words *w) {
-    const char *out = w->options[SQLITE];
-    dt_reader *reader;
-    for (int i = 0; i < SQLITE; i++)
-        if (w->options[i])
-            return dt_fail(DT_E_USAGE, "%s: --sqlite writes all records and columns",
-                           options[i].name);
-    DT_TRY(launch_expect_words(w, "data export", 1, 1000000, "SET…"));
-    DT_TRY(check_free(w, out));
-    DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words));
-    dt_status st = dt_catalog_db_write(out, reader->catalog);
-    if (st == DT_OK) dt_info("%s: %" PRIu32 " records", out, reader->catalog->n_records);
-    dt_reader_close(reader);
-    return st;
-}
-
 static dt_status run(const launch_words *w) {
+    const char *db = w->options[SQLITE];
     launch_rows rows = {.columns = w->options[COLUMNS]};
     int limit = 0;
     dt_reader *reader;
-    if (w->options[SQLITE]) return run_sqlite(w);
-    DT_TRY(launch_expect_words(w, "data export", 2, 1000000, "SET… OUT"));
-    const char *out = w->words[w->n_words - 1];
-    bool pipe = strcmp(out, "-") == 0;
-    DT_TRY(format_of(out, w->options[JSON] != NULL, &rows.format));
+    for (int i = 0; db && i < SQLITE; i++)
+        if (w->options[i])
+            return dt_fail(DT_E_USAGE, "%s: --sqlite writes all records and columns",
+                           options[i].name);
+    DT_TRY(launch_expect_words(w, "data export", db ? 1 : 2, 1000000, db ? "SET…" : "SET… OUT"));
+    const int n_sets = db ? w->n_words : w->n_words - 1;
+    const char *out = db ? db : w->words[n_sets];
+    const bool pipe = !db && strcmp(out, "-") == 0;
+    if (!db) DT_TRY(format_of(out, w->options[JSON] != NULL, &rows.format));
     DT_TRY(launch_option_int(w, LIMIT, 0, &limit));
     rows.limit = (uint64_t)limit;
-    if (!pipe) DT_TRY(check_free(w, out));
-    DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words - 1));
-    dt_status st = pipe ? launch_write_rows(reader->catalog, w->options[WHERE], &rows, stdout)
-                        : write_file(reader->catalog, w->options[WHERE], &rows, out);
-    if (st == DT_OK && !pipe) dt_info("%s: %" PRIu64 " records", out, rows.n);
+    if (!pipe && !w->options[OVERWRITE] && dt_io_exists(out))
+        return dt_fail(DT_E_USAGE, "%s exists: choose another name, or --overwrite", out);
+    DT_TRY(dt_reader_open(&reader, w->words, (size_t)n_sets));
+    const dt_catalog *c = reader->catalog;
+    const dt_status st = db     ? dt_catalog_db_write(out, c)
+                         : pipe ? launch_write_rows(c, w->options[WHERE], &rows, stdout)
+                                : write_file(c, w->options[WHERE], &rows, out);
+    if (st == DT_OK && !pipe)
+        dt_info("%s: %" PRIu64 " records", out, db ? (uint64_t)c->n_records : rows.n);
     dt_reader_close(reader);
     return st;
 }

@@ -1,11 +1,6 @@
 // catalog_db.h: the catalog of a dataset as an SQLite database, for people and their tools (dtrain data export
-// --sqlite). dtrain itself reads the index of each file (index_file.h).
-//
-// docs/reference/catalog.md describes the tables. What it leaves out: user_version is 2, application_id "DTca";
-// shards.path is the file's name, and shards.stamp is dt_blob_stamp in hex.
-//
-// The same rows give the same bytes (with one version of SQLite): page size and order of insertion are fixed, and no
-// time is stored.
+// --sqlite; docs/reference/catalog.md describes the table). dtrain itself reads the index of each file (index_file.h).
+// The same rows give the same bytes with one version of SQLite.
 #ifndef DT_DATA_CATALOG_DB_H
 #define DT_DATA_CATALOG_DB_H
 
