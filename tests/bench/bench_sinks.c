@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "bench_short.h"
 #include "config/sink_words.h"
 #include "metrics/metrics.h"
 
@@ -107,7 +108,7 @@ int main(int argc, char **argv) {
 #include "config/sinks.def"
     };
 #undef WORD
-    const int n = argc > 1 ? atoi(argv[1]) : 5000;
+    const int n = argc > 1 ? atoi(argv[1]) : bench_count(5000, 20);
     pthread_t reader;
     const int null = open("/dev/null", O_WRONLY);
     dup2(null, STDERR_FILENO); // lines of the terminal
