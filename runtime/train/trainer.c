@@ -639,7 +639,9 @@ static dt_status save_first(trainer *t) {
                        t->run.config->run.dir, t->run.config->run.name);
     DT_TRY(open_training(t));
     DT_TRY(trainer_save(t, false));
-    return trainer_settle_save(t, true);
+    DT_TRY(trainer_settle_save(t, true));
+    if (trainer_is_root(t)) dt_info("%s: saved at step 0; nothing is trained yet", t->run.dir);
+    return DT_OK;
 }
 
 // A failure in here is logged, and leaves the message of a failed run in place.

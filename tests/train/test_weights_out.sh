@@ -34,7 +34,7 @@ grep -q 'resuming at step 0 of 1' "$work/log" || fail "training does not go on f
 exits 2 "'run.name=vit2' stands where RUN" "$DTRAIN" init "$config" run.name=vit2
 [ ! -e run.name=vit2 ] || fail "a key became a folder"
 exits 2 'has checkpoints already' "$DTRAIN" init "$config" "$work/runs/vit"
-exits 0 '' "$DTRAIN" init "$config" "$work/runs/se" model.name=resnet model.depth=10 model.width=8 model.se=true model.patch= model.dim= model.heads= model.blocks=
+exits 0 'saved at step 0; nothing is trained yet' "$DTRAIN" init "$config" "$work/runs/se" model.name=resnet model.depth=10 model.width=8 model.se=true model.patch= model.dim= model.heads= model.blocks=
 exits 2 'torchvision has no network such as' "$DTRAIN" export "$work/runs/se" "$work/x.safetensors" --names torchvision
 exits 0 '' "$DTRAIN" export "$work/runs/se" "$work/x.safetensors" --names timm
 exits 2 'names is for weights' "$DTRAIN" export "$work/runs/vit" "$work/x.onnx" --names timm

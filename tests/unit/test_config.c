@@ -299,6 +299,7 @@ TEST(test_wrong_keys) {
     expect_override_error("gradient_clip_val=3", "in dtrain: train.clip_norm");
     expect_override_error("model.drop_rate=0.1", "in dtrain: model.dropout");
     expect_override_error("train.patience=3", "in dtrain: train.early_stop.patience");
+    expect_override_error("model.arch=resnet50", "in dtrain: model.name");
     expect_override_error("train.loss=mae", "did you mean 'l1'?");
     expect_override_error("eval.metrics=[auroc]", "did you mean 'roc_auc'?");
     expect_override_error("num_classes=3", "in dtrain: data.fields.FIELD.classes");
