@@ -40,7 +40,7 @@ bool dt_data_item(const dt_config *c, size_t i, dt_reader_item *out) {
 static dt_status open_set(dt_data *d, const dt_config *c) {
     if (!c->data.path) return dt_config_fail(c, "data", "data.path is missing");
     dt_reader_options o = {.cache_dir = c->data.cache_dir,
-                           .cache_bytes = (uint64_t)(c->data.cache_gib * 1073741824.0),
+                           .cache_bytes = dt_data_disk_bytes(c),
                            .write_index = c->data.write_index,
                            .lenient = d->skip};
     dt_s3_configure(&(dt_s3_options){c->data.s3.endpoint, c->data.s3.region, c->data.s3.anonymous});

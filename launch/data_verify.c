@@ -88,7 +88,7 @@ static dt_status report(const launch_words *w, const dt_reader *s, const dt_veri
 
 // A file that is cut or damaged is an error, but what is before that place is still looked at.
 static dt_status open_what_can_be(dt_reader **s, const launch_words *w, char **broken) {
-    dt_reader_options lenient = {.cache_bytes = DT_SET_CACHE_BYTES, .lenient = true};
+    dt_reader_options lenient = {.lenient = true};
     dt_status st = dt_reader_open(s, w->words, (size_t)w->n_words);
     if (st != DT_E_DATA) return st;
     *broken = strdup(dt_error_message());

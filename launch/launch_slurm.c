@@ -172,8 +172,8 @@ static dt_status read_stage(slurm_job *j, const launch_words *w) {
                               "of launch/slurm/train.sbatch");
     if (dt_blob_is_url(set))
         return dt_config_fail(j->config, "data.path",
-                              "--stage copies files, and this is a URL: without --stage, and with "
-                              "data.cache=disk, each node keeps what it has read");
+                              "--stage copies files, and this is a URL: without --stage each node "
+                              "keeps what it has read (data.cache_dir)");
     char *path = dt_xstrdup(set);
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
     launch_put(&j->values, "STAGE", quote_folder(w->options[STAGE]));

@@ -58,7 +58,6 @@ typedef struct item {
 // Bytes of a file that are read by one call.
 typedef struct range {
     uint32_t shard, record; // record: for reports
-    int field;              // of the cache's entry, or -1: of the shard
     uint64_t offset;
     size_t n_bytes, at; // at: within the run's block
 } range;
@@ -104,16 +103,15 @@ struct dt_ahead {
 
 // ---- what to read ----------------------------------------------------------------------------------
 // Returns where the member lies in the run's block. It joins the last range if it lies right behind it.
-static size_t add_range(run *r, uint32_t shard, uint32_t record, const dt_member *m, int field) {
+static size_t add_range(run *r, uint32_t shard, uint32_t record, const dt_member *m) {
     range *last = r->n_ranges ? &r->ranges[r->n_ranges - 1] : NULL;
     uint64_t end = last ? last->offset + last->n_bytes : 0;
-    if (last && field < 0 && last->field < 0 && last->shard == shard && m->offset >= end &&
-        m->offset - end <= GAP_BYTES) {
+    if (last && last->shard == shard && m->offset >= end && m->offset - end <= GAP_BYTES) {
         last->n_bytes = (size_t)(m->offset + m->size - last->offset);
     } else {
         size_t at = (r->n_bytes + ALIGN - 1) / ALIGN * ALIGN;
         last = &r->ranges[r->n_ranges++];
-        *last = (range){shard, record, field, m->offset, (size_t)m->size, at};
+        *last = (range){shard, record, m->offset, (size_t)m->size, at};
     }
     r->n_bytes = last->at + last->n_bytes;
     return last->at + (size_t)(m->offset - last->offset);
@@ -132,10 +130,9 @@ static bool add_item(dt_ahead *a, run *r, int64_t place) {
         int64_t member = dt_field_member(&d->fields.f[i], c, record);
         if (member < 0 || c->members[member].size == 0) continue;
         const dt_member *m = &c->members[member];
-        bool cached = dt_is_cached(d, i, record);
-        if (cached && d->cache.kind != DT_CACHE_disk) continue;
+        if (dt_is_cached(d, i, record)) continue;
         if (m->size > a->o.cap_bytes / 4) continue; // the worker reads it
-        it->at[i] = add_range(r, c->records[record].shard, record, m, cached ? i : -1);
+        it->at[i] = add_range(r, c->records[record].shard, record, m);
         it->member[i].n_bytes = (size_t)m->size;
     }
     r->n_items++;
@@ -191,14 +188,11 @@ static bool take(dt_ahead *a, reader *w) {
 static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *slow) {
     const dt_data *d = w->ahead->o.d;
     uint8_t *to = w->run.block + g->at;
-    dt_status st = DT_OK;
     double begin = dt_clock_s();
     const int64_t traced = dt_trace_open("loader", "read");
     w->record = g->record;
     dt_counter_set(&w->since_ns, (uint64_t)(begin * 1e9));
-    if (g->field < 0 ||
-        !dt_cache_load(d->cache.cache, dt_data_cache_entry(d, g->field, g->record), to, g->n_bytes))
-        st = dt_reader_read_range(d->reader, g->shard, g->offset, to, g->n_bytes);
+    const dt_status st = dt_reader_read_range(d->reader, g->shard, g->offset, to, g->n_bytes);
     double s = dt_clock_s() - begin;
     dt_trace_close(traced);
     dt_counter_set(&w->since_ns, 0);

@@ -1,37 +1,28 @@
 // cache.c: entries in a file, filled by whoever reads them first.
 //
-// Every cache is a file: a head, an index of (word, XXH3) an entry, and data.
-//
-//   ram     without a name (memfd)                 mapped
-//   shared  /dev/shm/dtrain-<uid>-<key>            mapped; the name goes when the last process has come
-//   disk    <dir>/<key>.records                    read by pread; stays for later runs
+// Every cache is a file in memory, mapped: a head, a word an entry, and data. ram has no name (memfd); shared is
+// /dev/shm/dtrain-<uid>-<key>, a name that goes when the last process has come.
 //
 // A word is EMPTY, FILLING, or says where the bytes lie. Who has just read an entry writes its bytes, then
 // publishes the word; all others find it or read for themselves. So nobody waits, and a filler that dies
-// leaves one entry that is never kept, nothing else. Bytes are checked before they come here; those on a
-// disk again when they are read, as nothing is flushed and a power cut may leave words without their bytes.
+// leaves one entry that is never kept, nothing else. Bytes are checked before they come here.
 //
-// Bytes are written by pwrite whatever the kind, so a full or failing disk or a full /dev/shm (64 MiB in most
-// containers) is an error at that place and no SIGBUS later. The index is mapped where the file is memory, and
-// its memory is reserved first. Data is handed out in chunks: a process takes one from the file's counter,
+// Bytes are written by pwrite, so a full /dev/shm (64 MiB in most containers) is an error at that place and no SIGBUS
+// later. The memory of the words is reserved first. Data is handed out in chunks: a process takes one from the file's counter,
 // under a lock, and divides it among its threads. When a chunk is refused the cache is full, and stays so.
 //
 // Locks are OFD locks, which the kernel drops with the process. Byte 0 says who is alive: shared by all who
 // use the file, exclusive while somebody makes or removes it. Whoever gets it exclusively is alone: makes
-// the file (a disk's only where it is not whole), and removes what others left: all shared caches that
-// nobody holds, and files of other datasets on the disk, the longest unused first, while there is no room.
-// Byte 1 is held while a chunk is taken. A maker that dies half-way leaves a file without its head; who
+// the file, and removes what others left: all shared caches that nobody holds. Byte 1 is held while a chunk is taken. A maker that dies half-way leaves a file without its head; who
 // attaches sees that, lets go, and tries again, now as the maker. A file whose last link is gone is not used.
 //
 // Rejected: eviction (an epoch reads every record once, so by the time a record is wanted again LRU has just
-// dropped it; any fixed part of the set gives its share of hits); pids in the file (pids are reused); a file
-// an entry (inodes, and a directory of 10^6 names); copies of whole shards (a global shuffle reads from all
-// of them at once).
+// dropped it; any fixed part of the set gives its share of hits); pids in the file (pids are reused).
 #define _GNU_SOURCE // memfd
 #include "cache.h"
-#include "data/file/used_files.h"
 
 #include "base/arena.h"
+#include "base/cache_room.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -46,18 +37,16 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum {
     PAGE = 4096,
     ALIGN = 64,
     MAX_CHUNK = 4 << 20,
-    CUSTOM_CHUNK = 8,      // entries above 1/8 of a chunk get pages of their own
-    KEEP_MEMORY_SHARE = 4, // auto: 1/4 of the memory stays free …
-    KEEP_DISK_SHARE = 10   // … or 1/10 of the disk
+    CUSTOM_CHUNK = 8,     // entries above 1/8 of a chunk get pages of their own
+    KEEP_MEMORY_SHARE = 4 // auto: 1/4 of the memory stays free
 };
-#define MAGIC       UINT64_C(0x3130686361637464) // "dtcach01"
+#define MAGIC       UINT64_C(0x3230686361637464) // "dtcach02"
 #define EMPTY       UINT64_C(0)
 #define FILLING     UINT64_C(1)
 #define FIRST_PLACE UINT64_C(2) // word = place + 2
@@ -69,22 +58,17 @@ typedef struct counts {
 typedef struct head {
     uint64_t magic, key, n_entries;
     uint64_t taken; // bytes of data handed out; under the lock of byte 1
-    counts counts;  // where the file is mapped
+    counts counts;
 } head;
-
-typedef struct row {
-    _Atomic uint64_t word;
-    uint64_t hash; // disk
-} row;
 
 struct dt_cache {
     dt_cache_opts o;
     int fd;
     char *path;
-    uint8_t *map; // or NULL: disk
-    row *rows;    // of the map
+    uint8_t *map;
+    _Atomic uint64_t *words; // of the map, by entry
     uint64_t cap_bytes, chunk_bytes, data_at;
-    counts own, *counts; // of this process, or the map's
+    counts *counts; // of the map
     _Atomic bool full;
     pthread_mutex_t lock; // of taking
     uint64_t at, end;
@@ -105,13 +89,8 @@ static dt_status write_at(dt_cache *c, const void *p, size_t n, uint64_t at) {
 }
 
 // ---- room ------------------------------------------------------------------------------------------
-static bool is_short(const dt_cache *c, uint64_t more) {
-    struct statvfs v;
+static bool is_short(uint64_t more) {
     dt_memory m;
-    if (c->o.kind == DT_CACHE_disk)
-        return fstatvfs(c->fd, &v) == 0 &&
-               (uint64_t)v.f_bavail * v.f_frsize <
-                   (uint64_t)v.f_blocks * v.f_frsize / KEEP_DISK_SHARE + more;
     dt_memory_read(&m);
     return m.total_bytes > 0 && m.available_bytes < m.total_bytes / KEEP_MEMORY_SHARE + more;
 }
@@ -129,7 +108,7 @@ static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
     uint64_t taken = UINT64_MAX;
     dt_io_lock_byte(c->fd, 1, F_WRLCK, true);
     bool ok = read_at(c->fd, &taken, sizeof taken, offsetof(head, taken)) && n <= c->cap_bytes &&
-              taken <= c->cap_bytes - n && (c->o.cap_bytes > 0 || !is_short(c, n));
+              taken <= c->cap_bytes - n && (c->o.cap_bytes > 0 || !is_short(n));
     *at = taken;
     taken += n;
     if (ok) st = write_at(c, &taken, sizeof taken, offsetof(head, taken));
@@ -154,59 +133,22 @@ static bool take(dt_cache *c, uint64_t n, uint64_t *at) {
 }
 
 // ---- entries ---------------------------------------------------------------------------------------
-static uint64_t row_at(uint32_t entry) {
-    return PAGE + (uint64_t)entry * sizeof(row);
-}
-
-// The entry's row; false: there is none.
-static bool get_row(const dt_cache *c, uint32_t entry, row *r) {
-    *r = (row){0};
-    if (c->map)
-        r->word = atomic_load_explicit(&c->rows[entry].word, memory_order_acquire);
-    else if (!read_at(c->fd, r, sizeof *r, row_at(entry)))
-        return false;
-    return r->word >= FIRST_PLACE;
+static uint64_t word_of(const dt_cache *c, uint32_t entry) {
+    return atomic_load_explicit(&c->words[entry], memory_order_acquire);
 }
 
 bool dt_cache_has(const dt_cache *c, uint32_t entry) {
-    row r;
-    return get_row(c, entry, &r);
+    return word_of(c, entry) >= FIRST_PLACE;
 }
 
 const uint8_t *dt_cache_find(const dt_cache *c, uint32_t entry) {
-    row r;
-    return c->map && get_row(c, entry, &r) ? c->map + c->data_at + (r.word - FIRST_PLACE) : NULL;
-}
-
-bool dt_cache_load(dt_cache *c, uint32_t entry, void *dst, size_t n_bytes) {
-    row r;
-    if (c->map || !get_row(c, entry, &r)) return false;
-    if (read_at(c->fd, dst, n_bytes, c->data_at + (r.word - FIRST_PLACE)) &&
-        dt_hash64(dst, n_bytes) == r.hash)
-        return true;
-    r = (row){0};
-    dt_status st = write_at(c, &r, sizeof r, row_at(entry));
-    if (st != DT_OK) set_full(c, st);
-    return false;
-}
-
-// Two processes that fill one entry of a disk at once both write it, to two places, and either will do.
-static bool begin_entry(dt_cache *c, uint32_t entry) {
-    uint64_t empty = EMPTY;
-    return c->map ? atomic_compare_exchange_strong(&c->rows[entry].word, &empty, FILLING)
-                  : !c->full && !dt_cache_has(c, entry);
-}
-
-static dt_status end_entry(dt_cache *c, uint32_t entry, uint64_t word, uint64_t hash) {
-    row r = {word, hash};
-    if (!c->map) return write_at(c, &r, sizeof r, row_at(entry));
-    atomic_store_explicit(&c->rows[entry].word, word, memory_order_release);
-    return DT_OK;
+    const uint64_t word = word_of(c, entry);
+    return word >= FIRST_PLACE ? c->map + c->data_at + (word - FIRST_PLACE) : NULL;
 }
 
 void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_bytes) {
-    uint64_t at, hash = c->map ? 0 : dt_hash64(bytes, n_bytes);
-    if (!begin_entry(c, entry)) return;
+    uint64_t at, empty = EMPTY;
+    if (!atomic_compare_exchange_strong(&c->words[entry], &empty, FILLING)) return;
     bool kept = take(c, dt_align_up(n_bytes, ALIGN), &at);
     dt_status st = kept ? write_at(c, bytes, n_bytes, c->data_at + at) : DT_OK;
     kept = kept && st == DT_OK;
@@ -214,10 +156,7 @@ void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_byt
         c->counts->n_entries++;
         c->counts->n_bytes += n_bytes;
     }
-    if (kept || c->map) {
-        dt_status published = end_entry(c, entry, kept ? at + FIRST_PLACE : EMPTY, hash);
-        if (st == DT_OK) st = published;
-    }
+    atomic_store_explicit(&c->words[entry], kept ? at + FIRST_PLACE : EMPTY, memory_order_release);
     if (st != DT_OK) set_full(c, st);
 }
 
@@ -230,44 +169,23 @@ void dt_cache_get_stats(const dt_cache *c, dt_cache_stats *out) {
 }
 
 // ---- files of others -------------------------------------------------------------------------------
-// Whether a file beside this one is a cache of the same kind, and of the same user.
-static bool is_other(const dt_cache *c, const char *path) {
-    char prefix[64];
-    const char *name = strrchr(path, '/') + 1;
-    size_t n = strlen(name);
-    if (strcmp(path, c->path) == 0) return false;
-    snprintf(prefix, sizeof prefix, "dtrain-%u-", (unsigned)geteuid());
-    return c->o.kind == DT_CACHE_shared ? strncmp(name, prefix, strlen(prefix)) == 0
-                                        : n > 8 && strcmp(name + n - 8, ".records") == 0;
-}
-
-// Whether another one has to go: all in memory that are left over, on a disk while this one would not fit.
-static bool is_in_the_way(const dt_cache *c, uint64_t own_bytes, uint64_t sum) {
-    if (c->o.kind == DT_CACHE_shared) return true;
-    if (c->o.cap_bytes) return sum + c->o.total_bytes > c->o.cap_bytes;
-    return is_short(c, c->o.total_bytes > own_bytes ? c->o.total_bytes - own_bytes : 0);
-}
-
-static void make_room(dt_cache *c, uint64_t own_bytes) {
-    dt_used_file *others;
-    size_t n;
-    uint64_t sum = 0;
+// Shared caches of the same user that are left over.
+static void remove_others(const dt_cache *c) {
+    dt_used_file *others = NULL;
+    size_t n = 0;
     int n_removed = 0;
-    char *dir = dt_xprintf("%.*s", (int)(strrchr(c->path, '/') - c->path), c->path);
-    if (dt_used_files_list(&others, &n, dir) != DT_OK) dt_error_clear();
-    free(dir);
-    for (size_t i = 0; i < n; i++) sum += is_other(c, others[i].path) ? others[i].n_bytes : 0;
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "/dev/shm/dtrain-%u-", (unsigned)geteuid());
+    if (dt_used_files_add(&others, &n, "/dev/shm") != DT_OK) dt_error_clear();
     for (size_t i = 0; i < n; i++) {
-        bool goes = is_other(c, others[i].path) && is_in_the_way(c, own_bytes, sum);
-        int fd = goes ? open(others[i].path, O_RDWR | O_NOFOLLOW | O_CLOEXEC) : -1;
-        if (fd >= 0 && dt_io_lock_byte(fd, 0, F_WRLCK, false) && unlink(others[i].path) == 0) {
-            sum -= others[i].n_bytes;
-            n_removed++;
-        }
+        const char *path = others[i].path;
+        if (strcmp(path, c->path) == 0 || strncmp(path, prefix, strlen(prefix)) != 0) continue;
+        int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+        n_removed += fd >= 0 && dt_io_lock_byte(fd, 0, F_WRLCK, false) && unlink(path) == 0;
         if (fd >= 0) close(fd);
     }
     dt_used_files_free(others, n);
-    if (n_removed > 0 && c->o.kind == DT_CACHE_shared)
+    if (n_removed > 0)
         dt_info("removed %d shared cache%s of jobs that died", n_removed,
                 n_removed == 1 ? "" : "s");
 }
@@ -279,11 +197,9 @@ static dt_status no_file(const dt_cache *c, const char *what) {
 
 static dt_status make_file(dt_cache *c) {
     head h = {MAGIC, c->o.key, c->o.n_entries, 0};
-    bool mapped = c->o.kind != DT_CACHE_disk;
-    uint64_t n_bytes = c->data_at + (mapped ? c->cap_bytes : 0);
-    if (ftruncate(c->fd, 0) != 0 || ftruncate(c->fd, (off_t)n_bytes) != 0)
+    if (ftruncate(c->fd, 0) != 0 || ftruncate(c->fd, (off_t)(c->data_at + c->cap_bytes)) != 0)
         return no_file(c, "size");
-    if (mapped) DT_TRY(dt_io_reserve(c->fd, c->path, 0, (off_t)c->data_at));
+    DT_TRY(dt_io_reserve(c->fd, c->path, 0, (off_t)c->data_at));
     return write_at(c, &h, sizeof h, 0); // last: what has no head is not whole
 }
 
@@ -291,12 +207,11 @@ static dt_status make_file(dt_cache *c) {
 static dt_status open_file(dt_cache *c, bool *again) {
     struct stat st;
     head h = {0};
-    bool shared = c->o.kind == DT_CACHE_shared;
     c->fd = open(c->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (c->fd < 0) return no_file(c, "open");
     if (fstat(c->fd, &st) != 0) return no_file(c, "look at");
     // others of this host may not plant one for us
-    if (shared && (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077)))
+    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
         return dt_fail(DT_E_STORAGE, "%s: belongs to someone else: remove it", c->path);
     bool alone = dt_io_lock_byte(c->fd, 0, F_WRLCK, false);
     if (!alone && !dt_io_lock_byte(c->fd, 0, F_RDLCK, true)) return no_file(c, "lock");
@@ -305,13 +220,12 @@ static dt_status open_file(dt_cache *c, bool *again) {
                  h.key == c->o.key && h.n_entries == c->o.n_entries;
     *again = !linked || (!whole && !alone);
     if (*again) return DT_OK;
-    if (alone && (!whole || shared) && make_file(c) != DT_OK) {
+    if (alone && make_file(c) != DT_OK) {
         unlink(c->path);
         return DT_E_STORAGE;
     }
-    if (alone) make_room(c, (uint64_t)st.st_blocks * 512);
+    if (alone) remove_others(c);
     dt_io_lock_byte(c->fd, 0, F_RDLCK, false); // from ours alone to shared: in one step
-    if (!shared) futimens(c->fd, NULL);        // used now
     return DT_OK;
 }
 
@@ -319,12 +233,7 @@ static dt_status open_named(dt_cache *c) {
     enum { MAX_TRIES = 1000 };
     char hex[17];
     dt_hash_hex(c->o.key, hex);
-    if (c->o.kind == DT_CACHE_shared) {
-        c->path = dt_xprintf("/dev/shm/dtrain-%u-%s", (unsigned)geteuid(), hex);
-    } else {
-        c->path = dt_xprintf("%s/%s.records", c->o.dir, hex);
-        DT_TRY(dt_io_mkdir_all(c->o.dir));
-    }
+    c->path = dt_xprintf("/dev/shm/dtrain-%u-%s", (unsigned)geteuid(), hex);
     for (int i = 0; i < MAX_TRIES; i++) {
         bool again = false;
         DT_TRY(open_file(c, &again));
@@ -340,25 +249,11 @@ static dt_status map_file(dt_cache *c) {
     void *p = mmap(NULL, c->data_at + c->cap_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
     if (p == MAP_FAILED) return no_file(c, "map");
     c->map = p;
-    c->rows = (row *)(void *)(c->map + PAGE);
+    c->words = (_Atomic uint64_t *)(void *)(c->map + PAGE);
     c->counts = &((head *)p)->counts;
     uint64_t n_attached = ++c->counts->n_attached;
     if (c->o.kind == DT_CACHE_shared && n_attached >= (uint64_t)c->o.n_processes) unlink(c->path);
     return DT_OK;
-}
-
-// What earlier runs left on the disk.
-static void count_entries(dt_cache *c) {
-    enum { ROWS = 4096 };
-    row *rows = dt_xcalloc(ROWS, sizeof *rows);
-    for (uint32_t i = 0; i < c->o.n_entries; i += ROWS) {
-        uint32_t n = c->o.n_entries - i < ROWS ? c->o.n_entries - i : ROWS;
-        if (!read_at(c->fd, rows, n * sizeof *rows, row_at(i))) break;
-        for (uint32_t k = 0; k < n; k++) c->own.n_entries += rows[k].word >= FIRST_PLACE;
-    }
-    free(rows);
-    head h;
-    if (read_at(c->fd, &h, sizeof h, 0)) c->own.n_bytes = h.taken;
 }
 
 // Data: all entries and what is lost at the ends of chunks, or the limit.
@@ -370,7 +265,7 @@ static void lay_out(dt_cache *c) {
     c->cap_bytes = dt_align_up(o->cap_bytes > 0 && o->cap_bytes < all ? o->cap_bytes : all, PAGE);
     c->chunk_bytes = dt_align_up(c->cap_bytes / 16, PAGE);
     if (c->chunk_bytes > MAX_CHUNK) c->chunk_bytes = MAX_CHUNK;
-    c->data_at = dt_align_up(row_at(o->n_entries), PAGE);
+    c->data_at = dt_align_up(PAGE + (uint64_t)o->n_entries * sizeof *c->words, PAGE);
 }
 
 static dt_status open_ram(dt_cache *c) {
@@ -384,16 +279,14 @@ dt_status dt_cache_open(dt_cache **out, const dt_cache_opts *o) {
     *out = NULL;
     c->o = *o;
     c->fd = -1;
-    c->counts = &c->own;
     pthread_mutex_init(&c->lock, NULL);
     lay_out(c);
     dt_status st = o->kind == DT_CACHE_ram ? open_ram(c) : open_named(c);
-    if (st == DT_OK && o->kind != DT_CACHE_disk) st = map_file(c);
+    if (st == DT_OK) st = map_file(c);
     if (st != DT_OK) {
         dt_cache_close(c);
         return st;
     }
-    if (o->kind == DT_CACHE_disk) count_entries(c);
     *out = c;
     return DT_OK;
 }

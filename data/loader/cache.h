@@ -1,4 +1,4 @@
-// cache.h: bytes that are kept so that the next epoch need not read (or decode) them.
+// cache.h: bytes that are kept in memory so that the next epoch need not read (or decode) them.
 //
 // A cache has a fixed number of entries, each empty or whole. What does not fit is not kept: each epoch
 // reads everything once, so to keep what came first is the best that any rule can do, and what is kept
@@ -13,15 +13,13 @@
 #include <stdint.h>
 
 typedef struct dt_cache_opts {
-    // ram: this process's memory; shared: one copy for the processes of this user and host that use the same
-    // key; disk: a file, which stays for later runs
+    // ram: this process's memory; shared: one copy for the processes of this user and host that use the same key
     dt_cache_kind kind;
     uint64_t key; // of everything that decides what an entry holds
     uint32_t n_entries;
     uint64_t total_bytes; // of all entries
-    uint64_t cap_bytes;   // 0: as much as leaves a quarter of the memory (a tenth of the disk) free
+    uint64_t cap_bytes;   // 0: as much as leaves a quarter of the memory free
     int n_processes;      // shared: that will open it; the last one to come removes the name
-    const char *dir;      // disk
 } dt_cache_opts;
 
 typedef struct dt_cache dt_cache;
@@ -32,10 +30,8 @@ void dt_cache_close(dt_cache *c); // NULL is fine
 // All of these: any thread, any process that has the cache open. Nobody waits for anybody.
 
 bool dt_cache_has(const dt_cache *c, uint32_t entry);
-// RAM and shared: the bytes that were stored, where they lie; NULL: not there. Always NULL for disk.
+// The bytes that were stored, where they lie; NULL: not there.
 const uint8_t *dt_cache_find(const dt_cache *c, uint32_t entry);
-// Disk: the bytes into `dst`; false: not there, or not what was stored (by hash).
-bool dt_cache_load(dt_cache *c, uint32_t entry, void *dst, size_t n_bytes);
 // Keeps them if there is room and nobody has.
 void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_bytes);
 

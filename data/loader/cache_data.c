@@ -2,14 +2,15 @@
 //
 // An entry is a record's value of one field: the member's bytes as they are stored, or its pixels before
 // augmentation (data.cache_form: decoded), if those are the same in every epoch. A field that begins with a
-// random crop has no such pixels and keeps the encoded bytes.
+// random crop has no such pixels and keeps the encoded bytes. data.cache: disk keeps blocks of files and objects instead,
+// below the reader (base/blob_cache.h).
 //
 // The first loader opens the cache, not the dataset: `dtrain check` makes none. If there is no room for it,
 // the run goes on without and says so.
-#include "data/source/unpack.h"
 #include "data_parts.h"
 
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -29,17 +30,31 @@ static bool has_fixed_pixels(const dt_field *f, const dt_field_info *info) {
            !(f->augment && dt_augment_crops(f->augment));
 }
 
+static bool has_objects(const dt_data *d) {
+    const dt_catalog *c = d->reader->catalog;
+    for (uint32_t i = 0; i < c->n_shards; i++)
+        if (dt_blob_is_url(c->shards[i].path) && !c->shards[i].file) return true;
+    return false;
+}
+
+uint64_t dt_data_disk_bytes(const dt_config *c) {
+    const bool memory = c->data.cache == DT_CACHE_ram || c->data.cache == DT_CACHE_shared;
+    return memory || c->data.cache_size.is_auto ? 0 : (uint64_t)dt_answer(c->data.cache_size);
+}
+
 dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
     dt_data_cache *k = &d->cache;
     bool decoded = c->data.cache_form == DT_CACHE_FORM_decoded;
     k->kind = c->data.cache;
     k->n_processes = 1;
+    k->keeps_files = k->kind == DT_CACHE_disk;
+    if (k->kind == DT_CACHE_auto) k->kind = has_objects(d) ? DT_CACHE_disk : DT_CACHE_none;
     if (k->kind == DT_CACHE_none) return DT_OK;
-    if (decoded && k->kind == DT_CACHE_disk)
+    if (decoded && k->kind == DT_CACHE_disk && k->keeps_files)
         return dt_config_fail(c, "data.cache_form",
                               "decoded pixels are kept in memory: data.cache is ram or shared");
     if (!c->data.cache_size.is_auto) k->cap_bytes = (uint64_t)dt_answer(c->data.cache_size);
-    k->dir = dt_io_cache_folder(c->data.cache_dir, "/records");
+    k->dir = dt_io_cache_folder(c->data.cache_dir, "");
     if (k->kind == DT_CACHE_disk && !k->dir)
         return dt_config_fail(c, "data.cache", "there is no place for it: set data.cache_dir");
     k->run = dt_xprintf("%s/%s", c->run.dir, c->run.name);
@@ -78,8 +93,7 @@ static bool all_have_hashes(const dt_catalog *c) {
     return true;
 }
 
-// A hash of all that decides what the entries hold. A cache on a disk outlives the run, so seed and split are no
-// part of its key. Where the catalog has no hashes of the members, sizes and times of the files stand for them.
+// A hash of all that decides what the entries hold. Where the catalog has no hashes of the members, sizes and times of the files stand for them.
 static uint64_t cache_key(const dt_data *d) {
     const dt_catalog *c = d->reader->catalog;
     uint64_t h = dt_catalog_hash(c);
@@ -94,12 +108,10 @@ static uint64_t cache_key(const dt_data *d) {
         if (d->fields.f[i].fit.kind == DT_FIT_pad) mix(&h, info->mean, sizeof info->mean);
     }
     if (!all_have_hashes(c)) mix_files(c, &h);
-    if (d->cache.kind == DT_CACHE_shared) {
-        mix(&h, d->cache.run, strlen(d->cache.run));
-        mix(&h, &d->base.fingerprint, sizeof d->base.fingerprint);
-        mix(&h, &d->cache.cap_bytes, sizeof d->cache.cap_bytes);
-        mix(&h, &d->cache.n_processes, sizeof d->cache.n_processes);
-    }
+    mix(&h, d->cache.run, strlen(d->cache.run));
+    mix(&h, &d->base.fingerprint, sizeof d->base.fingerprint);
+    mix(&h, &d->cache.cap_bytes, sizeof d->cache.cap_bytes);
+    mix(&h, &d->cache.n_processes, sizeof d->cache.n_processes);
     return h;
 }
 
@@ -138,12 +150,19 @@ void dt_data_cache_open(dt_data *d) {
     dt_data_cache *k = &d->cache;
     if (k->kind == DT_CACHE_none || k->opened) return;
     k->opened = true;
+    if (k->kind == DT_CACHE_disk) {
+        dt_blob_cache *cache;
+        if (dt_blob_cache_open(&cache, k->dir, k->cap_bytes) == DT_OK)
+            dt_reader_keep(d->reader, cache, k->keeps_files);
+        else
+            dt_warn("%s: going on without data.cache", dt_error_message());
+        return;
+    }
     dt_cache_opts o = {.kind = k->kind,
                        .key = cache_key(d),
                        .n_entries = d->reader->catalog->n_records * (uint32_t)k->n_slots,
                        .cap_bytes = k->cap_bytes,
-                       .n_processes = k->n_processes,
-                       .dir = k->dir};
+                       .n_processes = k->n_processes};
     for (int i = 0; i < d->fields.n; i++)
         if (k->slot[i] >= 0) o.total_bytes += field_bytes(d, i, k->pixels[i]);
     if (dt_cache_open(&k->cache, &o) != DT_OK) {
@@ -152,14 +171,22 @@ void dt_data_cache_open(dt_data *d) {
     }
     dt_cache_stats u;
     dt_cache_get_stats(k->cache, &u);
-    dt_info("data: cache %s, at most %.1f MiB for %.1f MiB%s", DT_WORD_OF(DT_CACHE_WORDS, u.kind),
+    dt_info("data: cache %s, at most %.1f MiB for %.1f MiB", DT_WORD_OF(DT_CACHE_WORDS, u.kind),
             (double)(k->cap_bytes ? k->cap_bytes : o.total_bytes) / 1048576.0,
-            (double)o.total_bytes / 1048576.0,
-            k->kind == DT_CACHE_disk && u.n_entries ? "; there is something of an earlier run"
-                                                    : "");
+            (double)o.total_bytes / 1048576.0);
     if (k->kind == DT_CACHE_ram && k->n_processes > 1)
         dt_info("data: each of the %d ranks here keeps a copy; data.cache: shared keeps one",
                 k->n_processes);
+}
+
+void dt_data_cache_stats(const dt_data *d, dt_cache_stats *out) {
+    *out = (dt_cache_stats){.kind = DT_CACHE_none};
+    if (d->cache.cache) dt_cache_get_stats(d->cache.cache, out);
+    if (!d->reader->cache) return;
+    dt_blob_cache_stats s;
+    dt_blob_cache_get_stats(d->reader->cache, &s);
+    *out = (dt_cache_stats){DT_CACHE_disk, s.n_hits,           s.n_misses, s.n_blocks,
+                            s.n_bytes,     d->cache.cap_bytes, s.full};
 }
 
 void dt_data_cache_close(dt_data *d) {

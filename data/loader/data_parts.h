@@ -37,13 +37,14 @@ typedef struct dt_skips {
 // Which fields the cache keeps, and where (cache_data.c).
 typedef struct dt_data_cache {
     dt_cache_kind kind;
-    dt_cache *cache; // NULL until a loader opens, and where there is no room
+    dt_cache *cache; // ram, shared: NULL until a loader opens, and where there is no room
     uint64_t cap_bytes;
     char *dir, *run;
     int n_slots,
         slot[DT_MAX_FIELDS];    // entry of a record's field: record * n_slots + slot; -1: none
     bool pixels[DT_MAX_FIELDS]; // decoded, else as stored
     int n_processes;            // of this host, that share it
+    bool keeps_files;           // disk: not only objects by URL
     bool opened;
 } dt_data_cache;
 
@@ -106,8 +107,10 @@ static inline double dt_depth_s(const dt_depth *d) {
 }
 
 // ---- what the cache keeps (cache_data.c) -----------------------------------------------------------
+uint64_t dt_data_disk_bytes(const dt_config *c); // that data.cache_dir may take; 0: auto
 dt_status dt_data_cache_configure(dt_data *d, const dt_config *c); // DT_E_USAGE
 void dt_data_cache_open(dt_data *d);
+void dt_data_cache_stats(const dt_data *d, dt_cache_stats *out);
 // The bytes that a cache of decoded pixels would take, if nothing were left to decode then. 0: something would be,
 // or there is such a cache.
 uint64_t dt_data_decoded_bytes(const dt_data *d);
@@ -119,7 +122,7 @@ static inline uint32_t dt_data_cache_entry(const dt_data *d, int field, uint32_t
 // Stores pixels in the cache, if it keeps this field's.
 void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels);
 bool dt_keeps_pixels(const dt_data *d, int field);
-// Whether the cache has the field's value.
+// Whether the cache (ram, shared) has the field's value.
 bool dt_is_cached(const dt_data *d, int field, uint32_t record);
 
 // ---- a member's bytes (fetch.c) ------------------------------------------------------------------

@@ -58,13 +58,10 @@ static dt_status get_bytes(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, 
     if (w->given && w->given[f->field].data) {
         *hit = kept && dt_cache_has(d->cache.cache, entry);
         f->bytes = w->given[f->field];
-        return dt_reader_check(d->reader, f->record, f->member, d->verify, f->bytes);
-    }
-    if (kept && d->cache.kind == DT_CACHE_disk) {
-        f->bytes.data = dt_buffer_reserve(&w->bytes, f->bytes.n_bytes);
-        *hit =
-            f->bytes.data && dt_cache_load(d->cache.cache, entry, w->bytes.data, f->bytes.n_bytes);
-        if (*hit) return DT_OK;
+        const dt_status st = dt_reader_check(d->reader, f->record, f->member, d->verify, f->bytes);
+        if (st == DT_OK || !dt_reader_forget(d->reader, f->record, f->member)) return st;
+        dt_error_clear();
+        f->bytes = (dt_span){NULL, (size_t)m->size};
     }
     if (!kept && f->n_payload > 0 &&
         !dt_place_is_slow(m->offset + (m->size - f->n_payload), f->dst))

@@ -52,8 +52,7 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .ring_slots = l->n_slots,
                              .max_slots = l->max_slots,
                              .ring_bytes = l->slot_bytes * (size_t)l->n_made};
-    out->cache.kind = DT_CACHE_none;
-    if (l->d->cache.cache) dt_cache_get_stats(l->d->cache.cache, &out->cache);
+    dt_data_cache_stats(l->d, &out->cache);
     for (int i = 0, n = l->n_started; i < n; i++) add_worker(&l->workers[i], out);
     dt_ahead_stats a;
     dt_ahead_get_stats(l->ahead, &a);

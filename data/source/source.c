@@ -14,6 +14,7 @@
 #include "shard_load.h"
 
 #include "base/arena.h"
+#include "base/cache_room.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -111,7 +112,7 @@ static void tell(const opening *o) {
     if (o->cache.n_files) {
         char *dir = dt_io_cache_folder(o->cache.dir, "/unpacked");
         dt_warn("unpacked %llu compressed files, %.0f MB, into %s (data.cache_dir), which may take "
-                "%.4g GiB in all (data.cache_gib)",
+                "%.4g GiB in all (data.cache_size)",
                 (unsigned long long)o->cache.n_files, (double)o->cache.n_bytes / 1e6, dir,
                 (double)o->cache.max_bytes / 1073741824.0);
         free(dir);
@@ -119,14 +120,14 @@ static void tell(const opening *o) {
 }
 
 // Unpacked copies of many shards need as many descriptors, so this process asks for all that it may have. Returns
-// how many shards may stay open: at most half of them, as the process needs others too.
+// how many files may be open: half of them, as the process needs others too.
 static uint32_t allow_descriptors(void) {
     struct rlimit r;
     if (getrlimit(RLIMIT_NOFILE, &r) != 0) return MAX_KEPT;
     rlim_t had = r.rlim_cur;
     r.rlim_cur = r.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &r) != 0) r.rlim_cur = had;
-    return r.rlim_cur / 2 < MAX_KEPT ? (uint32_t)(r.rlim_cur / 2) : MAX_KEPT;
+    return r.rlim_cur / 2 < UINT32_MAX ? (uint32_t)(r.rlim_cur / 2) : UINT32_MAX;
 }
 
 static dt_blob *on_heap(const dt_blob *b) {
@@ -158,10 +159,12 @@ static void keep_opened(opening *o) {
 
 dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, size_t n_items,
                                const dt_reader_options *options) {
-    dt_reader_options defaults = {.cache_bytes = DT_SET_CACHE_BYTES, .write_index = true};
+    dt_reader_options defaults = {.write_index = true};
     if (!options) options = &defaults;
-    opening o = {.s = dt_xcalloc(1, sizeof *o.s),
-                 .cache = {.dir = options->cache_dir, .max_bytes = options->cache_bytes}};
+    opening o = {
+        .s = dt_xcalloc(1, sizeof *o.s),
+        .cache = {.dir = options->cache_dir,
+                  .max_bytes = options->cache_bytes ? options->cache_bytes : DT_CACHE_AUTO_BYTES}};
     dt_reader *s = o.s;
     *out = NULL;
     s->catalog = dt_catalog_create();
@@ -173,7 +176,8 @@ dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, siz
     }
     dt_status st = collect(&o, items, n_items);
     if (st == DT_OK) {
-        s->max_kept = allow_descriptors();
+        s->max_files = allow_descriptors();
+        s->max_kept = s->max_files < MAX_KEPT ? s->max_files : MAX_KEPT;
         st = dt_shards_load(o.jobs, o.n_jobs, &o.cache, options);
     }
     if (st == DT_OK) st = append_all(&o);
@@ -207,9 +211,27 @@ void dt_reader_close(dt_reader *s) {
     if (!s) return;
     for (uint32_t i = 0; s->blobs && i < s->catalog->n_shards; i++) drop(s->blobs[i]);
     free((void *)s->blobs);
+    dt_blob_cache_close(s->cache);
     free(s->weight);
     dt_catalog_destroy(s->catalog);
     free(s);
+}
+
+// A copy of a compressed shard lies in the host's cache already.
+static void keep(const dt_reader *s, dt_blob *b, uint32_t shard) {
+    const dt_shard *sh = &s->catalog->shards[shard];
+    if (s->cache && !sh->file && (s->keeps_files || b->store->remote))
+        dt_blob_keep(b, s->cache, sh->stamp);
+}
+
+void dt_reader_keep(dt_reader *s, dt_blob_cache *cache, bool files) {
+    s->cache = cache;
+    s->keeps_files = files;
+    for (uint32_t i = 0, n = 0; i < s->catalog->n_shards && n < s->max_files; i++)
+        if (s->blobs[i]) {
+            keep(s, s->blobs[i], i);
+            n++;
+        }
 }
 
 // ---- reading -------------------------------------------------------------------------------------
@@ -235,6 +257,7 @@ static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void 
     }
     if (!kept && shard < s->max_kept) {
         dt_blob *first = NULL;
+        keep(s, &own, shard);
         kept = on_heap(&own);
         own.store = NULL;
         if (!atomic_compare_exchange_strong(&s->blobs[shard], &first, kept)) {
@@ -269,6 +292,12 @@ dt_status dt_reader_check(const dt_reader *s, uint32_t record, uint32_t member, 
     return check_hash(s, record, member, dt_hash64(bytes.data, bytes.n_bytes));
 }
 
+bool dt_reader_forget(const dt_reader *s, uint32_t record, uint32_t member) {
+    const dt_blob *b = s->blobs[s->catalog->records[record].shard];
+    const dt_member *m = &s->catalog->members[member];
+    return b && dt_blob_forget(b, m->offset, m->size);
+}
+
 // Some CPUs copy far slower if the destination lies a few bytes behind the source, both modulo a page: Zen 3's
 // `rep movsb`, with which the kernel copies, makes 2 instead of 15 to 20 GB/s at 1 to 31 bytes. Memory from
 // malloc begins 16 bytes into a page, and one member of eight in a tar begins at the start of one. So the
@@ -291,12 +320,17 @@ dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool ve
     const dt_member *m = &s->catalog->members[member];
     uint8_t *data = place_for(scratch, m->offset, (size_t)m->size);
     if (!data) return dt_fail(DT_E_INTERNAL, "out of memory");
-    dt_status st =
-        dt_reader_read_range(s, s->catalog->records[record].shard, m->offset, data, m->size);
-    if (st != DT_OK) return dt_set_context(s, record, member, st);
-    DT_TRY(dt_reader_check(s, record, member, verify, (dt_span){data, m->size}));
-    *out = (dt_span){data, m->size};
-    return DT_OK;
+    for (bool again = true;; again = false) {
+        dt_status st =
+            dt_reader_read_range(s, s->catalog->records[record].shard, m->offset, data, m->size);
+        if (st != DT_OK) return dt_set_context(s, record, member, st);
+        st = dt_reader_check(s, record, member, verify, (dt_span){data, m->size});
+        if (st == DT_OK || !again || !dt_reader_forget(s, record, member)) {
+            *out = (dt_span){data, m->size};
+            return st;
+        }
+        dt_error_clear();
+    }
 }
 
 // ---- to two places -----------------------------------------------------------------------------------
@@ -319,9 +353,13 @@ dt_status dt_reader_read_apart(dt_reader *s, uint32_t record, uint32_t member, b
                                dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes) {
     const dt_member *m = &s->catalog->members[member];
     dt_hash_stream *hash = verify && m->has_hash ? scratch : NULL;
-    if (hash) dt_hash_stream_reset(hash);
-    dt_status st = read_blocks(s, s->catalog->records[record].shard, m->offset, hash, head,
-                               (size_t)m->size - n_bytes, dst, n_bytes);
-    if (st != DT_OK) return dt_set_context(s, record, member, st);
-    return hash ? check_hash(s, record, member, dt_hash_stream_digest(hash)) : DT_OK;
+    for (bool again = true;; again = false) {
+        if (hash) dt_hash_stream_reset(hash);
+        dt_status st = read_blocks(s, s->catalog->records[record].shard, m->offset, hash, head,
+                                   (size_t)m->size - n_bytes, dst, n_bytes);
+        if (st != DT_OK) return dt_set_context(s, record, member, st);
+        st = hash ? check_hash(s, record, member, dt_hash_stream_digest(hash)) : DT_OK;
+        if (st == DT_OK || !again || !dt_reader_forget(s, record, member)) return st;
+        dt_error_clear();
+    }
 }

@@ -7,7 +7,7 @@
 #include "data/catalog/catalog.h"
 #include "data/file/peek.h"
 
-#include "base/blob.h"
+#include "base/blob_cache.h"
 #include "base/hash.h"
 
 // ---- names ---------------------------------------------------------------------------------------
@@ -64,19 +64,20 @@ typedef struct dt_reader_item {
     double weight;    // its share of an epoch, relative to the other items'; 0: none was given
 } dt_reader_item;
 
-#define DT_SET_CACHE_BYTES (UINT64_C(100) << 30)
-
 typedef struct dt_reader_options {
     const char *cache_dir; // see unpack.h
-    uint64_t cache_bytes;
-    bool write_index; // beside data files that have none, if their folder lets us
-    bool lenient;     // see dt_scan
+    uint64_t cache_bytes;  // 0: DT_CACHE_AUTO_BYTES
+    bool write_index;      // beside data files that have none, if their folder lets us
+    bool lenient;          // see dt_scan
 } dt_reader_options;
 
 typedef struct dt_reader {
     dt_catalog *catalog;
     _Atomic(dt_blob *) *blobs; // by shard: NULL until first read
+    uint32_t max_files;        // that may be open
     uint32_t max_kept;         // shards before this one stay open
+    dt_blob_cache *cache;      // or NULL; dt_reader_keep
+    bool keeps_files;
     const char *kind;
     uint32_t n_items;
     bool is_weighted; // some item has a weight; those without then have 1
@@ -91,6 +92,9 @@ dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, siz
 // dt_reader_open_items without weights and with default options.
 dt_status dt_reader_open(dt_reader **out, const char *const *paths, size_t n_paths);
 void dt_reader_close(dt_reader *s);
+// From now on objects are read through the host's cache, which is the reader's from now on; `files`: files, too, where they
+// stay open. No other thread may read meanwhile.
+void dt_reader_keep(dt_reader *s, dt_blob_cache *cache, bool files);
 
 // Reads member `member` (index into catalog->members) of `record` into `scratch` (not always at its start).
 // `verify` checks the stored hash. Any thread, each with its own scratch. DT_E_DATA names file, record and
@@ -109,6 +113,8 @@ bool dt_place_is_slow(uint64_t offset, const void *dst);
 // Checks bytes that came another way as dt_reader_read does: not empty, and the stored hash.
 dt_status dt_reader_check(const dt_reader *s, uint32_t record, uint32_t member, bool verify,
                           dt_span bytes);
+// Drops the cache's copy of a member whose hash differs, so that it is fetched again. false: there is none.
+bool dt_reader_forget(const dt_reader *s, uint32_t record, uint32_t member);
 // dt_fail_context with file, record, and the member's extension and offset.
 dt_status dt_set_context(const dt_reader *s, uint32_t record, uint32_t member, dt_status code);
 

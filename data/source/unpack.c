@@ -7,19 +7,17 @@
 //
 // Many processes share the folder. Who unpacks a shard locks one byte of <cache>/unpacked/lock (the byte stands
 // for the shard; byte locks work over NFS). The others wait for the lock and then find the whole file
-// (dt_io_begin). Readers hold a shared flock on the file. If the folder would
-// outgrow its limit, files that nobody holds are removed, the longest unused first. The time of last use is
-// the file's mtime.
+// (dt_io_begin). Readers hold the file, and what nobody holds makes room (base/cache_room.h).
 //
-// A decompression bomb ends at the folder's limit, and zstd windows over 128 MiB are refused.
+// A decompression bomb ends at the cache's limit, and zstd windows over 128 MiB are refused.
 //
 // Rejected: seek points in gzip (zran), as each takes 32 KiB and each read of each epoch would inflate half the way
 // between two. Unpacking into memory, as each process would need a copy.
 // Formats: RFC 1952 (gzip), RFC 8878 (zstd), by zlib and libzstd.
 #include "unpack.h"
-#include "data/file/used_files.h"
 
 #include "base/arena.h"
+#include "base/cache_room.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -31,8 +29,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -71,7 +67,7 @@ static dt_status push(stream *s, size_t n) {
     s->n_out += n;
     if (s->n_out > s->max_bytes)
         return dt_fail(DT_E_DATA,
-                       "%s: unpacks to more than the %.1f GiB of data.cache_gib: raise that, or "
+                       "%s: unpacks to more than the %.1f GiB of data.cache_size: raise that, or "
                        "unpack it by hand",
                        s->in->path, (double)s->max_bytes / 1073741824.0);
     return n > 0 ? s->sink(s->arg, s->to, n) : DT_OK;
@@ -155,43 +151,19 @@ dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, v
     return st;
 }
 
-// ---- room in the folder ----------------------------------------------------------------------------
-// A shard, or what a kill left of one that was written, and not its index or the lock.
-static bool is_unpacked(const char *path) {
-    return !dt_text_ends(path, ".index|/lock");
-}
-
-// Removes a file that nobody reads or writes. false: in use, or gone already.
-static bool evict(const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool gone = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && unlink(path) == 0;
-    if (gone) {
-        char *index = dt_xprintf("%s.index", path);
-        unlink(index);
-        free(index);
-    }
-    if (fd >= 0) close(fd);
-    return gone;
-}
-
+// ---- one file --------------------------------------------------------------------------------------
 // Room for n_bytes more, or DT_E_STORAGE.
 static dt_status make_room(const dt_unpack_cache *c, const char *dir, uint64_t n_bytes) {
-    dt_used_file *files;
-    size_t n;
-    uint64_t total = 0;
-    DT_TRY(dt_used_files_list(&files, &n, dir));
-    for (size_t i = 0; i < n; i++) total += is_unpacked(files[i].path) ? files[i].n_bytes : 0;
-    for (size_t i = 0; i < n && total + n_bytes > c->max_bytes; i++)
-        if (is_unpacked(files[i].path) && evict(files[i].path)) total -= files[i].n_bytes;
-    dt_used_files_free(files, n);
-    if (total + n_bytes <= c->max_bytes) return DT_OK;
+    char *root = dt_io_cache_folder(c->dir, "");
+    const bool room = dt_cache_room(root, c->max_bytes, n_bytes, false);
+    free(root);
+    if (room) return DT_OK;
     return dt_fail(DT_E_STORAGE,
-                   "%s: unpacked shards in use would take more than the %.1f GiB of "
-                   "data.cache_gib: raise that, or unpack them by hand",
+                   "%s: what is in use there would take more than the %.1f GiB of data.cache_size: "
+                   "raise that, or unpack the shards by hand",
                    dir, (double)c->max_bytes / 1073741824.0);
 }
 
-// ---- one file --------------------------------------------------------------------------------------
 typedef struct writer {
     const dt_unpack_cache *c;
     const char *dir;
@@ -221,20 +193,6 @@ static dt_status write_unpacked(dt_unpack_cache *c, const dt_blob *in, const cha
     c->n_files++;
     c->n_bytes += w.n_bytes;
     return DT_OK;
-}
-
-// Opens an unpacked file if it is there, else *fd < 0.
-static void take(const char *file, int *fd) {
-    struct stat s;
-    *fd = open(file, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0) return;
-    bool ok = flock(*fd, LOCK_SH) == 0 && fstat(*fd, &s) == 0 && s.st_nlink > 0;
-    if (ok) {
-        futimens(*fd, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}});
-        return;
-    }
-    close(*fd);
-    *fd = -1;
 }
 
 // Waits for byte `key` of <dir>/lock. Closing *fd unlocks it.
@@ -279,13 +237,13 @@ static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char
                                const char *file, uint64_t key, int *fd) {
     int lock = -1;
     DT_TRY(lock_byte(dir, key, in->path, &lock));
-    take(file, fd); // another may have made it while we waited
+    *fd = dt_cache_hold(file, O_RDONLY); // another may have made it while we waited
     dt_status st = *fd < 0 ? write_unpacked(c, in, dir, file) : DT_OK;
-    if (st == DT_OK && *fd < 0) take(file, fd);
+    if (st == DT_OK && *fd < 0) *fd = dt_cache_hold(file, O_RDONLY);
     if (st == DT_OK && *fd < 0) // between its rename and our lock; the newest goes last
         st = dt_fail(DT_E_STORAGE,
                      "%s: was removed as it was made: other shards that are unpacked now need its "
-                     "room; raise data.cache_gib",
+                     "room; raise data.cache_size",
                      file);
     close(lock);
     return st;
@@ -310,7 +268,7 @@ dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, dt_b
     if (st != DT_OK) goto out;
     dt_hash_hex(key, hex);
     *file = dt_xprintf("%s/%s-%s", dir, hex, name);
-    take(*file, &fd);
+    fd = dt_cache_hold(*file, O_RDONLY);
     if (fd < 0) st = unpack_locked(c, &in, dir, *file, key, &fd);
     if (st == DT_OK) st = dt_blob_from_fd(out, *file, fd);
 out:

@@ -16,7 +16,7 @@ dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, v
 
 typedef struct dt_unpack_cache {
     const char *dir;                   // or NULL: dt_io_cache_folder
-    uint64_t max_bytes;                // of all unpacked files in it
+    uint64_t max_bytes;                // of the host's cache (base/cache_room.h)
     _Atomic uint64_t n_files, n_bytes; // that this process unpacked
 } dt_unpack_cache;
 

@@ -25,7 +25,8 @@ typedef struct dt_blob {
         const uint8_t *bytes;
         struct dt_blob_object *object; // blob_url.c
         struct dt_blob_window *window;
-    } u; // private to the store
+        struct dt_blob_copy *copy; // blob_cache.c
+    } u;                           // private to the store
 } dt_blob;
 
 // Functions of a store. Ranges lie inside the object. Any thread, several at once.

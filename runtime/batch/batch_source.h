@@ -62,8 +62,8 @@ typedef struct dt_queue_stats {
 
 typedef struct dt_cache_stats {
     dt_cache_kind kind;
-    uint64_t n_hits, n_misses;   // of this source: members found and not found
-    uint64_t n_entries, n_bytes; // stored now (shared, disk: by all who share it)
+    uint64_t n_hits, n_misses;   // of this source: members found and not found; disk: reads
+    uint64_t n_entries, n_bytes; // stored now (shared: of all who share it; disk: used here)
     uint64_t cap_bytes;
     bool full;
 } dt_cache_stats;

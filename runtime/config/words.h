@@ -35,7 +35,8 @@
 #define DT_BY_WORDS(W)         W(BY, sample) W(BY, record)
 #define DT_SHUFFLE_WORDS(W)    W(SHUFFLE, global) W(SHUFFLE, block) W(SHUFFLE, none)
 #define DT_AUGMENT_ON_WORDS(W) W(AUGMENT_ON, auto) W(AUGMENT_ON, host)
-#define DT_CACHE_WORDS(W)      W(CACHE, none) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)
+#define DT_CACHE_WORDS(W)                                                                          \
+    W(CACHE, none) W(CACHE, auto) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)
 #define DT_CACHE_FORM_WORDS(W) W(CACHE_FORM, encoded) W(CACHE_FORM, decoded)
 #define DT_FUSION_WORDS(W)     W(FUSION, concat) W(FUSION, cross_attention) W(FUSION, gated)
 #define DT_STEM_WORDS(W)       W(STEM, imagenet) W(STEM, small) W(STEM, deep)

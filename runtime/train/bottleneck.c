@@ -71,6 +71,16 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
     snprintf(b->what, sizeof b->what,
              "storage: workers wait %.0f %% of their time for bytes; reads block",
              100 * (s->starved + s->busy[DT_STAGE_READ]));
+    if (after->cache.kind == DT_CACHE_disk && after->cache.full && f->set_bytes > 0) {
+        b->predicted = cpu;
+        snprintf(b->advice, sizeof b->advice,
+                 "the set (%.1f GB) is larger than its cache: with room for all of it nothing is "
+                 "fetched after the first epoch",
+                 (double)f->set_bytes / 1e9);
+        snprintf(b->change, sizeof b->change, "data.cache_size=%.0fMiB",
+                 ceil(1.1 * (double)f->set_bytes / 1048576.0));
+        return;
+    }
     bool fits =
         f->set_bytes > 0 && f->set_bytes < f->free_bytes / 2 && after->cache.kind == DT_CACHE_none;
     if (fits) {
@@ -90,7 +100,10 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
         return;
     }
     snprintf(b->advice, sizeof b->advice,
-             "a faster disk or network, smaller files (dtrain pack --resize), or data.cache=disk");
+             after->cache.kind == DT_CACHE_disk
+                 ? "a faster network; later epochs read this host's cache"
+                 : "a faster disk or network, smaller files (dtrain pack --resize), or "
+                   "data.cache=disk");
 }
 
 // Whether memory can keep the pixels of all pictures. Then workers only copy and augment them, besides the time that

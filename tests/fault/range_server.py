@@ -1,6 +1,7 @@
 """Serves the files of a folder by ranges over HTTP on loopback, and does to every answer what --faults says.
 
-range_server.py FOLDER PORT_FILE [--faults SHARE] [--seed N] [--count FILE] [--change-after N] [--tls CERTIFICATE KEY]
+range_server.py FOLDER PORT_FILE [--faults SHARE] [--seed N] [--count FILE] [--bytes FILE] [--change-after N]
+    [--tls CERTIFICATE KEY]
 
 A word of the query says what the server is like: weak (weak ETags), dated (Last-Modified and no ETag), whole (no
 ranges), unsized (the size is not said), swapped (the first answer is half of another object of that size).
@@ -23,11 +24,12 @@ parser.add_argument("--faults", type=float, default=0)
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--change-after", type=float, default=float("inf"))  # answers: then files have other bytes
 parser.add_argument("--count")  # answers and faults so far
+parser.add_argument("--bytes")  # of tars, that were sent
 parser.add_argument("--tls", nargs=2)
 options = parser.parse_args()
 lock = threading.Lock()
 chance = random.Random(options.seed)
-counts = {"answers": 0, "faults": 0}
+counts = {"answers": 0, "faults": 0, "bytes": 0}
 swapped = set()
 
 
@@ -109,6 +111,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault == "reset":
             return self.reset()
         body = data[first:last + 1]
+        if options.bytes and path.endswith(".tar"):
+            with lock:
+                counts["bytes"] += len(body)
+                with open(options.bytes + ".tmp", "w") as f:
+                    f.write(f"{counts['bytes']}\n")
+                os.rename(options.bytes + ".tmp", options.bytes)
         self.send_response(206)
         for name, value in version.items():
             self.send_header(name, value)

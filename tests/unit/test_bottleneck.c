@@ -145,7 +145,10 @@ TEST(slow_storage_is_named) {
     b = judge(m, &small);
     assert_string_equal(b.change, "data.cache=ram");
     assert_true(b.predicted > 3500 && b.predicted < 4500); // what decoding alone allows
-    m.readers = 64;                                        // as many as there may be
+    model far = m;
+    far.now.cache = (dt_cache_stats){.kind = DT_CACHE_disk, .full = true};
+    assert_string_equal(judge(far, &FACTS).change, "data.cache_size=1100MiB");
+    m.readers = 64; // as many as there may be
     b = judge(m, &FACTS);
     assert_true(b.limit != DT_LIMIT_READ || !*b.change);
 }

@@ -588,7 +588,7 @@ TEST(the_cache_is_bounded) {
     // more at once than there is room for
     dt_reader *s;
     dt_reader_item item = {fixture_path("b/{0..5}.tgz"), NULL, 0};
-    must_fail(DT_E_STORAGE, "data.cache_gib", dt_reader_open_items(&s, &item, 1, &o));
+    must_fail(DT_E_STORAGE, "data.cache_size", dt_reader_open_items(&s, &item, 1, &o));
     dt_buffer_fini(&packed);
 }
 

@@ -1,0 +1,42 @@
+// blob_cache.h: this host's copy of objects that are read over a network: blocks of 1 MiB, fetched once a host.
+//
+// Every object has a file of its own in <dir>/objects: a row (hash) a block, and the blocks at their offsets, so far as they
+// were read; the rest is a hole. The file's name is a hash of path, version (ETag or time of change), size and stamp, so an
+// object that was replaced has another one. Who needs a block that is not there locks it, fetches it with those behind it
+// that the same read needs, writes first its bytes and then its row; the others, threads and processes of all runs, wait
+// for the lock and then find it. A kill leaves a block without a row. Nothing is flushed: a block is checked by its hash
+// when a process first uses it, and fetched again if it differs.
+//
+// While a process reads an object, its file is held (cache_room.h) and nothing of it is dropped; what nobody holds makes
+// room, the longest unused first. When that does not suffice the cache is full for this process: blocks that it lacks are no
+// longer fetched, only the ranges that are read.
+//
+// Rejected: dropping blocks of an object in use, the longest unused first. An epoch reads everything once, so by the time a
+// block is wanted again it has just been dropped, while any fixed part of the set gives its share of hits; and where the
+// order is random, each miss would fetch a block for one record.
+#ifndef DT_BASE_BLOB_CACHE_H
+#define DT_BASE_BLOB_CACHE_H
+
+#include "blob.h"
+
+typedef struct dt_blob_cache dt_blob_cache;
+// `dir` of data.cache_dir, which exists or is made; max_bytes: see dt_cache_room; 0: a tenth of the disk stays free, too.
+// DT_E_STORAGE: it cannot be made.
+dt_status dt_blob_cache_open(dt_blob_cache **out, const char *dir, uint64_t max_bytes);
+void dt_blob_cache_close(dt_blob_cache *c); // behind its blobs; NULL is fine
+
+// From now on `b` is read through the cache. `stamp`: its dt_blob_stamp, or 0. Where its file cannot be made, it is read as
+// before, and a warning says so.
+void dt_blob_keep(dt_blob *b, dt_blob_cache *c, uint64_t stamp);
+
+// Drops the cache's blocks that hold bytes [at, at + n_bytes) of `b`, which are not what was expected. false: none.
+bool dt_blob_forget(const dt_blob *b, uint64_t at, uint64_t n_bytes);
+
+typedef struct dt_blob_cache_stats {
+    uint64_t n_hits, n_misses;  // reads of this process: all from the cache, or not
+    uint64_t n_blocks, n_bytes; // that it used or fetched
+    bool full;
+} dt_blob_cache_stats;
+void dt_blob_cache_get_stats(const dt_blob_cache *c, dt_blob_cache_stats *out); // any thread
+
+#endif

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# The host's cache of a set by URL: the ranks of a host fetch each byte once, a later run none; a run that was killed while it
+# fetched goes on; a cache that is too small, damaged or read-only takes no bits: weights are those of the local set.
+. "$(dirname "$0")/../small_run.sh"
+[ -e "$BUILD/dtrain_http.so" ] || { echo "skipped: built without libcurl"; exit 77; }
+"$DTRAIN" synth photos "$work/raw" --n 120 2>/dev/null
+"$DTRAIN" pack "$work/raw" "$work/bucket/set-{000000..000001}.tar" >/dev/null 2>&1
+cat >"$work/small.yaml" <<YAML
+run: {dir: $work/runs, seed: 5}
+device: {kind: cpu, threads: 1}
+data:
+  path: $work/bucket/set-{000000..000001}.tar
+  fields: {image: {kind: image, source: jpg, channels: 3, size: [16, 16]}, label: {kind: class}}
+model: {name: resnet, depth: 10, width: 4}
+train: {epochs: 2, global_batch: 8, micro_batch: 4, precision: fp32}
+YAML
+"$python" "$SOURCE/tests/fault/range_server.py" "$work/bucket" "$work/port" --bytes "$work/bytes" &
+pid=$!
+wait_until test -e "$work/port"
+url="http://127.0.0.1:$(cat "$work/port")/set-{000000..000001}.tar"
+size=$(cat "$work"/bucket/set-*.tar | wc -c)
+opening=$((2 * (8192 + 12288))) # of both shards: beginning and end, which each process reads for itself
+objects=$work/cache/dtrain/objects
+
+job() { # ranks, run, words: weights
+    local np=("${ranks[@]}" "$1")
+    [ "$1" -gt 1 ] || np=()
+    "${np[@]}" "$DTRAIN" "$work/small.yaml" run.name="$2" "${@:3}" >"$work/log" 2>&1 || fail "$2: exit $?"
+    hash "$work/runs/$2"
+}
+sent() { # bytes since the last call
+    local now
+    now=$(cat "$work/bytes")
+    echo $((now - ${before:-0}))
+}
+look() { before=$(cat "$work/bytes" 2>/dev/null || echo 0); }
+same() { # weights, those expected, what
+    [ "$1" = "$2" ] || fail "other weights $3"
+}
+fetched() { # at least, at most, what
+    local n
+    n=$(sent)
+    echo "$3: $n bytes of $size were sent"
+    [ "$n" -ge "$1" ] && [ "$n" -le "$2" ] || fail "$3: $n bytes were sent"
+}
+
+n_ranks=1
+! have_mpi || n_ranks=2
+local=$(job "$n_ranks" local)
+look
+same "$(job "$n_ranks" once data.path="$url")" "$local" "by URL"
+fetched $((size * 9 / 10)) $((size + n_ranks * opening)) "$n_ranks ranks, two epochs"
+look
+same "$(job "$n_ranks" again data.path="$url" data.shuffle=global)" "$(job "$n_ranks" shuffled data.shuffle=global)" "of the next run"
+fetched 0 $((n_ranks * opening)) "a later run"
+look
+job "$n_ranks" none data.path="$url" data.cache=none >/dev/null
+fetched $((size * 3 / 2)) $((3 * size)) "without a cache"
+
+# killed while it fetches: the run that comes next gets the same weights, and does not fetch what was whole
+rm -rf "$work/cache"
+look
+"$DTRAIN" "$work/small.yaml" run.name=killed data.path="$url" >/dev/null 2>&1 &
+killed=$!
+fetches() { [ "$(sent)" -gt $((opening + 1000000)) ]; }
+wait_until fetches
+kill -9 "$killed" 2>/dev/null || true
+wait "$killed" 2>/dev/null || true
+rm -rf "$work/runs/killed"
+alone=$(job 1 alone)
+same "$(job 1 killed data.path="$url")" "$alone" "after a kill"
+fetched $((size * 9 / 10)) $((size * 3 / 2 + 2 * opening)) "with a kill"
+
+# damaged
+for file in "$objects"/????????????????; do
+    printf 'xx' | dd of="$file" bs=1 seek=1500000 conv=notrunc 2>/dev/null
+done
+same "$(job 1 damaged data.path="$url")" "$alone" "of a damaged cache"
+grep -q 'bytes of the cache are not those that were fetched' "$work/log" || fail "damage was not noticed"
+
+# too small; not writable: as a file is in its place
+rm -rf "$work/cache"
+same "$(job 1 little data.path="$url" data.cache_size=2MiB)" "$alone" "with a small cache"
+grep -q 'the cache is full (data.cache_size)' "$work/log" || fail "a full cache is not said"
+[ "$(du -s --block-size=1 "$objects" | cut -f1)" -le 2200000 ] || fail "the cache outgrew its size"
+echo >"$work/file"
+same "$(job 1 nowhere data.path="$url" data.cache_dir="$work/file")" "$alone" "without a place for a cache"
+grep -q 'going on without data.cache' "$work/log" || fail "$(cat "$work/log")"
