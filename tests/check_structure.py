@@ -107,23 +107,26 @@ def without_comments(text):
     return re.sub(r"//[^\n]*", " ", text)
 
 
-def check_registry(def_path, def_text, others):
-    names = {n for group in registry_entries(def_text).values() for n in group}
-    if len(names) < SECOND_LIST:
+# an entry as a string or as a PREFIX_entry constant; a run of them has only commas between
+ENTRY = r'(?:"([\w.*]+)"|(?:DT_)?(?:OP|MODEL|CMD|KEY)_(\w+))'
+RUN = re.compile(ENTRY + r"(?:\s*,\s*" + ENTRY + "){%d,}" % (SECOND_LIST - 1))
+
+
+def runs_of(path, text):
+    """(path, line, names) of each run of entries in a file"""
+    text = without_comments(text)
+    for found in RUN.finditer(text):
+        names = [string or constant for string, constant in re.findall(ENTRY, found.group(0))]
+        yield path, text[:found.start()].count("\n") + 1, names
+
+
+def check_registry(def_path, def_text, runs):
+    lower = {n.lower() for group in registry_entries(def_text).values() for n in group}
+    if len(lower) < SECOND_LIST:
         return
-    # a run of entries as strings or as PREFIX_entry constants, with only commas between
-    word = r'(?:"(?P<s%d>[\w.*]+)"|(?:DT_)?(?:OP|MODEL|CMD|KEY)_(?P<c%d>\w+))'
-    item = re.compile(word.replace("%d", ""))
-    run = re.compile(r'(?:"[\w.*]+"|(?:DT_)?(?:OP|MODEL|CMD|KEY)_\w+)(?:\s*,\s*'
-                     r'(?:"[\w.*]+"|(?:DT_)?(?:OP|MODEL|CMD|KEY)_\w+)){%d,}' % (SECOND_LIST - 1))
-    lower = {n.lower() for n in names}
-    for path, text in others:
-        for found in run.finditer(without_comments(text)):
-            words = [m.group("s") or m.group("c") for m in item.finditer(found.group(0))]
-            hits = [w for w in words if w.lower() in lower]
-            if len(hits) >= SECOND_LIST and len(hits) == len(words):
-                line = without_comments(text)[:found.start()].count("\n") + 1
-                yield f"{path}: near line {line}: a second list of {def_path}: {', '.join(hits)}"
+    for path, line, names in runs:
+        if all(n.lower() in lower for n in names):
+            yield f"{path}: near line {line}: a second list of {def_path}: {', '.join(names)}"
 
 
 def check_text(path, text):
@@ -163,10 +166,10 @@ def main():
     wrong = list(check_unique_names(paths))
     for path, text in sources:
         wrong += check_includes(path, text)
-    code = [(p, t) for p, t in sources if not p.endswith(".def") and not p.startswith("tests/")]
+    runs = [r for p, t in sources if not p.endswith(".def") and not p.startswith("tests/") for r in runs_of(p, t)]
     for path, text in sources:
         if path.endswith(".def"):
-            wrong += check_registry(path, text, code)
+            wrong += check_registry(path, text, runs)
     for path, text in texts.items():
         if "/corpus_" not in path and not path.endswith("check_structure.py"):
             wrong += check_text(path, text)
