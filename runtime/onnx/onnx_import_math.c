@@ -50,10 +50,17 @@ void onnx_read_PRelu(onnx_reader *r) {
 void onnx_read_Softmax(onnx_reader *r) {
     dt_value x = onnx_value(r, 0);
     const int n = onnx_shape(r, x).n;
-    if (onnx_axis(r, onnx_int(r, "axis", -1), n) != n - 1)
-        onnx_fail(r, "only the softmax over the last dimension is read");
-    else
-        onnx_give(r, 0, dt_softmax(r->g, x));
+    const int axis = (int)onnx_axis(r, onnx_int(r, "axis", -1), n);
+    int swapped[DT_MAX_DIMS]; // the axis is last
+    if (x == DT_NONE || r->g->status != DT_OK) return;
+    if (axis == 0 && n > 1) {
+        onnx_fail(r, "mixes samples: its axis is the first dimension");
+        return;
+    }
+    for (int i = 0; i < n; i++) swapped[i] = i == axis ? n - 1 : i == n - 1 ? axis : i;
+    if (axis != n - 1) x = dt_transpose(r->g, x, swapped);
+    x = dt_softmax(r->g, x);
+    onnx_give(r, 0, axis != n - 1 ? dt_transpose(r->g, x, swapped) : x);
 }
 static dt_value widened(onnx_reader *r, dt_value v, const dt_shape *to) {
     dt_shape s = onnx_shape(r, v), own = *to;

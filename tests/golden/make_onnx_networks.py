@@ -90,7 +90,7 @@ class PointNet(nn.Module):
 
 
 class Gates(nn.Module):
-    """Where, clamp, max and min in each of their forms: known masks, conditions on what is computed, bounds of any size."""
+    """Where, clamp, max, min and softmax in each of their forms: known masks, conditions on what is computed, bounds of any size."""
 
     def __init__(self, c=6):
         super().__init__()
@@ -108,7 +108,7 @@ class Gates(nn.Module):
         y = y + (b.flatten(2) @ score.softmax(-1).transpose(1, 2)).view_as(y)
         y = y + torch.where((a.relu() >= 0) & ~(b.relu() < 0.2) | self.channels, a * b, b) + torch.where(a.relu() == 0, 0.1 * b, a)
         y = y + torch.where((a.relu() <= 0) | (b > a), 2.0, b) * a + (b.relu() > 0).float() * b + b.abs() + F.hardshrink(a)
-        return self.head(y.mean((2, 3)))
+        return self.head((y + (a * b).softmax(1)).mean((2, 3)))
 
 
 IMAGE = (3, 32, 32)
