@@ -3,7 +3,8 @@
 // Collectives are built from Isend, Irecv and Testsome. MPI's own choose an order of additions by size,
 // algorithm and world size, cannot be left when a peer hangs, and cannot be polled in a predictable way.
 //
-// comm_mpi_reduce.c: the all-reduce; comm_mpi_sum.c: its additions; comm_mpi_beats.c: signs of life.
+// comm_mpi_reduce.c: the all-reduce; comm_mpi_host.c: memory of a host's ranks; comm_mpi_sum.c: additions;
+// comm_mpi_beats.c: signs of life.
 //
 // A broadcast of much data crosses the boundary of each host once: parts of it go from the root to one rank of each
 // host, which exchange them, and then in the same way to the ranks of a host.
@@ -30,14 +31,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
     TAG_POINT = MPI_TAG_BEAT + 1, // point to point: MPI keeps the order between two ranks
     TAG_FIRST = 16,               // collectives count up from here
-    FLAT_BROADCAST = 32 * 1024,   // up to this, the root sends to everybody itself
-    MAX_NAMED = 4                 // lost ranks listed in a message
+    SHORT_BROADCAST = 32 * 1024   // up to this, whole messages go down a tree
 };
 
 pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -149,35 +150,39 @@ static dt_status check_count(int64_t n) {
 
 // -- waiting -------------------------------------------------------------------------------------
 
-dt_status mpi_fail_deadline(mpi_comm *m, const mpi_messages *msgs, const char *what, int64_t n,
-                            uint64_t number, double waited_s) {
-    char names[MAX_NAMED * (MPI_HOST_BYTES + 32)] = "";
-    int named[MAX_NAMED], n_named = 0;
-    size_t used = 0;
-    for (int i = 0; i < msgs->n && n_named < MAX_NAMED; i++) {
+// Ranks that sent nothing are to blame; unsent messages count only if there are none of those.
+int mpi_find_late(const mpi_messages *msgs, int late[MPI_MAX_NAMED]) {
+    int n = 0;
+    for (int i = 0; i < msgs->n && n < MPI_MAX_NAMED; i++) {
         int done = 0, peer = msgs->peers[i];
-        // ranks that sent nothing are to blame; unsent messages count only if there are none of those
-        if (i == msgs->n_recv && n_named > 0) break;
+        if (i == msgs->n_recv && n > 0) break;
         LOCKED(MPI_Request_get_status(msgs->requests[i], &done, MPI_STATUS_IGNORE));
-        for (int k = 0; k < n_named; k++) done |= named[k] == peer;
-        if (done) continue;
-        used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d on %s",
-                                 used ? ", " : "", peer, m->hosts[peer]);
-        named[n_named++] = peer;
+        for (int k = 0; k < n; k++) done |= late[k] == peer;
+        if (!done) late[n++] = peer;
     }
+    return n;
+}
+
+dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char *what, int64_t n,
+                            uint64_t number, double waited_s) {
+    char names[MPI_MAX_NAMED * (MPI_HOST_BYTES + 32)] = "";
+    size_t used = 0;
+    for (int i = 0; i < n_late; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d on %s",
+                                 used ? ", " : "", late[i], m->hosts[late[i]]);
     const int behind = m->beats ? mpi_beats_behind(m->beats, number) : -1;
     bool is_named = behind < 0 || behind == m->rank;
-    for (int k = 0; k < n_named; k++) is_named |= named[k] == behind;
+    for (int i = 0; i < n_late; i++) is_named |= late[i] == behind;
     if (!is_named) { // those that are waited for wait themselves
         snprintf(names, sizeof names, "rank %d on %s", behind, m->hosts[behind]);
-        n_named = 1;
+        n_late = 1;
     }
     return dt_fail(
         DT_E_PEER,
         "%s%s did not take part in %s (%lld elements, collective %llu) for %.0f s: hung, "
         "stopped or lost; look at its last lines and its host, then run again (comm.timeout: wait "
         "longer)",
-        names, n_named == MAX_NAMED ? " (and perhaps others)" : "", what, (long long)n,
+        names, n_late == MPI_MAX_NAMED ? " (and perhaps others)" : "", what, (long long)n,
         (unsigned long long)number, waited_s);
 }
 
@@ -209,28 +214,45 @@ static dt_status wait_messages(dt_comm *c, mpi_messages *msgs, const char *what,
         if (w.spins == 0) dt_rank_at("waiting in", what);
         // a peer may need the next phase of a reduction in flight before it gets here
         DT_TRY(mpi_progress(c));
-        if (!mpi_pause(m, &w)) return mpi_fail_deadline(m, msgs, what, n, number, w.waited.sum_s);
+        if (mpi_pause(m, &w)) continue;
+        int late[MPI_MAX_NAMED];
+        const int n_late = mpi_find_late(msgs, late);
+        return mpi_fail_deadline(m, late, n_late, what, n, number, w.waited.sum_s);
     }
 }
 
 // -- other collectives ---------------------------------------------------------------------------
 
+// Bruck's: with each message a rank hands on all that it has, so that log2 of the ranks do.
+static dt_status gather_all(dt_comm *c, char *have, size_t n_bytes, const char *what) {
+    mpi_comm *m = c->self;
+    const uint64_t number = m->number++;
+    const int W = m->world_size, tag = mpi_next_tag(m, number, 0);
+    DT_TRY(check_count((int64_t)n_bytes * ((W + 1) / 2)));
+    for (int k = 1; k < W; k *= 2) {
+        const int64_t n = (int64_t)n_bytes * (k < W - k ? k : W - k);
+        char *to = have ? have + (size_t)k * n_bytes : NULL;
+        DT_TRY(mpi_post_recv(&m->msgs, to, n, 1, (m->rank + k) % W, tag));
+        DT_TRY(mpi_post_send(&m->msgs, have, n, 1, (m->rank - k + W) % W, tag));
+        DT_TRY(wait_messages(c, &m->msgs, what, (int64_t)n_bytes, number));
+    }
+    return DT_OK;
+}
+
 static dt_status mpi_all_gather_bytes(dt_comm *c, const void *data, size_t n_bytes, void *all) {
     mpi_comm *m = c->self;
-    DT_TRY(check_count((int64_t)n_bytes));
-    uint64_t number = m->number++;
-    int tag = mpi_next_tag(m, number, 0);
-    char *to = all;
-    if (n_bytes > 0) memmove(to + (size_t)m->rank * n_bytes, data, n_bytes);
-    const char *own = to + (size_t)m->rank * n_bytes;
-    for (int i = 0; i < m->world_size - 1; i++) {
-        int peer = mpi_peer_from(&m->all, i);
-        DT_TRY(
-            mpi_post_recv(&m->msgs, to + (size_t)peer * n_bytes, (int64_t)n_bytes, 1, peer, tag));
+    const size_t W = (size_t)m->world_size,
+                 first = (size_t)m->rank; // whose data gathered begins with
+    if (W * n_bytes > m->gathered_bytes) {
+        m->gathered_bytes = W * n_bytes;
+        m->gathered = dt_xrealloc(m->gathered, m->gathered_bytes);
     }
-    for (int i = 0; i < m->world_size - 1; i++)
-        DT_TRY(mpi_post_send(&m->msgs, own, (int64_t)n_bytes, 1, mpi_peer_to(&m->all, i), tag));
-    return wait_messages(c, &m->msgs, "the all-gather", (int64_t)n_bytes, number);
+    if (n_bytes > 0) memcpy(m->gathered, data, n_bytes);
+    DT_TRY(gather_all(c, m->gathered, n_bytes, "the all-gather"));
+    if (n_bytes == 0) return DT_OK;
+    memcpy((char *)all + first * n_bytes, m->gathered, (W - first) * n_bytes);
+    memcpy(all, m->gathered + (W - first) * n_bytes, first * n_bytes);
+    return DT_OK;
 }
 
 static dt_status library_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
@@ -240,24 +262,22 @@ static dt_status library_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
         "MPI_Allreduce");
 }
 
-// All-to-all: more messages than a tree, but every rank can name the missing one.
 static dt_status mpi_barrier(dt_comm *c) {
-    mpi_comm *m = c->self;
-    uint64_t number = m->number++;
-    int tag = mpi_next_tag(m, number, 0);
-    for (int i = 0; i < m->world_size - 1; i++)
-        DT_TRY(mpi_post_recv(&m->msgs, NULL, 0, 1, mpi_peer_from(&m->all, i), tag));
-    for (int i = 0; i < m->world_size - 1; i++)
-        DT_TRY(mpi_post_send(&m->msgs, NULL, 0, 1, mpi_peer_to(&m->all, i), tag));
-    return wait_messages(c, &m->msgs, "the barrier", 0, number);
+    return gather_all(c, NULL, 0, "the barrier");
 }
 
-static dt_status broadcast_flat(dt_comm *c, char *data, int64_t n, int root, uint64_t number) {
+// A binomial tree, in which ranks count from the root.
+static dt_status broadcast_short(dt_comm *c, char *data, int64_t n, int root, uint64_t number) {
     mpi_comm *m = c->self;
-    int tag = mpi_next_tag(m, number, 0);
-    if (m->rank != root) DT_TRY(mpi_post_recv(&m->msgs, data, n, 1, root, tag));
-    for (int i = 0; m->rank == root && i < m->world_size - 1; i++)
-        DT_TRY(mpi_post_send(&m->msgs, data, n, 1, mpi_peer_to(&m->all, i), tag));
+    const int W = m->world_size, tag = mpi_next_tag(m, number, 0), self = (m->rank - root + W) % W;
+    int below = 1; // those that hear from this rank are self + below / 2, self + below / 4, …
+    while (below < W && !(self & below)) below *= 2;
+    if (self > 0) {
+        DT_TRY(mpi_post_recv(&m->msgs, data, n, 1, (m->rank - below + W) % W, tag));
+        DT_TRY(wait_messages(c, &m->msgs, "the broadcast", n, number));
+    }
+    for (int k = below / 2; k > 0; k /= 2)
+        if (self + k < W) DT_TRY(mpi_post_send(&m->msgs, data, n, 1, (m->rank + k) % W, tag));
     return wait_messages(c, &m->msgs, "the broadcast", n, number);
 }
 
@@ -325,8 +345,8 @@ static dt_status mpi_broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, int
         int64_t n = (int64_t)(n_bytes - at < most ? n_bytes - at : most);
         uint64_t number = m->number++;
         char *p = (char *)data + at;
-        DT_TRY(n <= FLAT_BROADCAST ? broadcast_flat(c, p, n, root, number)
-                                   : broadcast_by_host(c, p, n, root, number));
+        DT_TRY(n <= SHORT_BROADCAST ? broadcast_short(c, p, n, root, number)
+                                    : broadcast_by_host(c, p, n, root, number));
     }
     return DT_OK;
 }
@@ -385,6 +405,7 @@ static void free_groups(mpi_comm *m) {
     free(m->across.ranks);
     free(m->leaders.ranks);
     free(m->sources);
+    free(m->gathered);
 }
 
 static dt_status mpi_finalize(dt_comm *c) {
@@ -481,9 +502,27 @@ static void keep_to_one_family(void) {
     setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0); // keeps the user's choice
 }
 
+// Over TCP each peer takes a descriptor, and rank 0 hears beats of all ranks.
+static dt_status raise_descriptor_limit(int n_peers) {
+    enum {
+        OWN_DESCRIPTORS = 64
+    }; // files, libraries and what a launcher hands down: about 20 were seen
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0) return DT_OK;
+    l.rlim_cur = l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+    if (n_peers == 0 || l.rlim_max >= (rlim_t)(n_peers + OWN_DESCRIPTORS)) return DT_OK;
+    return dt_fail(
+        DT_E_USAGE,
+        "%d ranks on several hosts need about %d file descriptors each, and the hard limit "
+        "here is %llu; raise it on every host (ulimit -Hn, LimitNOFILE)",
+        n_peers + 1, n_peers + OWN_DESCRIPTORS, (unsigned long long)l.rlim_max);
+}
+
 static dt_status start_mpi(void) {
     int provided = 0;
     keep_to_one_family();
+    (void)raise_descriptor_limit(0);
     // serialized, not funneled: while a node takes long, the helper thread of bucket.c calls MPI
     DT_TRY(mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
     if (provided < MPI_THREAD_SERIALIZED)
@@ -535,8 +574,10 @@ dt_status dt_comm_module_create(dt_comm **out) {
     gethostname(host, sizeof host - 1);
     DT_TRY(mpi_all_gather_bytes(c, host, sizeof host, m->hosts));
     find_hosts(m);
+    if (m->n_hosts > 1) DT_TRY(raise_descriptor_limit(m->world_size - 1));
     if (m->n_hosts > 1)
         c->host_layout_hash = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
+    DT_TRY(mpi_reductions_fit(c));
     DT_TRY(mpi_beats_begin(&m->beats, c, m->hosts));
     dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
     *out = c;

@@ -35,6 +35,7 @@ typedef struct mpi_waiting {
 typedef struct mpi_reduction mpi_reduction;
 typedef struct mpi_slot mpi_slot;
 typedef struct mpi_beats mpi_beats;
+typedef struct mpi_host mpi_host;
 
 typedef struct mpi_comm {
     int rank, world_size;
@@ -43,8 +44,14 @@ typedef struct mpi_comm {
     int n_hosts, n_columns;        // n_columns: ranks of the smallest host
     mpi_group all, inner,
         across; // inner: of this host; across: the c-th rank of each host, as this one is on its own
-    mpi_group leaders;       // of the broadcast in progress: one rank of each host
-    const char **sources;    // what an addition adds up
+    mpi_group leaders; // of the broadcast in progress: one rank of each host
+    mpi_host *host; // NULL: this rank is alone on its host, or ranks exchange messages there, too
+    bool small_by_host;   // a small buffer is reduced on each host, then across, and not all to all
+    int64_t segment;      // f32 elements reduced at a time
+    uint64_t host_turn;   // of the next segment in the host's memory
+    const char **sources; // what an addition adds up
+    char *gathered;       // scratch of the all-gather
+    size_t gathered_bytes;
     _Atomic uint64_t number; // of collectives so far; a segment of a reduction is one
     int tag_limit;
     double deadline_s;
@@ -72,11 +79,15 @@ int mpi_peer_to(const mpi_group *g, int i);
 int mpi_peer_from(const mpi_group *g, int i);
 // A pause that grows; false when the deadline has passed and no rank has got on with its work for as long.
 bool mpi_pause(const mpi_comm *m, mpi_waiting *w);
-dt_status mpi_fail_deadline(mpi_comm *m, const mpi_messages *msgs, const char *what, int64_t n,
+// late: ranks that are waited for; more than a message names need not be given
+dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char *what, int64_t n,
                             uint64_t number, double waited_s);
+enum { MPI_MAX_NAMED = 4 }; // late ranks listed in a message
+int mpi_find_late(const mpi_messages *msgs, int late[MPI_MAX_NAMED]); // how many
 
 // comm_mpi_reduce.c: of dt_comm
 void mpi_reductions_create(mpi_comm *m);
+dt_status mpi_reductions_fit(dt_comm *c); // to the groups, when they are known; collective
 dt_status mpi_progress(dt_comm *c);
 dt_status mpi_wait(dt_comm *c, dt_request *r);
 dt_status mpi_all_reduce_f32(dt_comm *c, float *data, int64_t n);
@@ -99,6 +110,19 @@ size_t mpi_element_bytes(mpi_element kind); // of an element in a message
 void mpi_sum(mpi_element kind, void *out, const char *const *x, int n_x, int64_t n);
 void mpi_sum_narrow(uint16_t *to, const float *from, int64_t n); // to nearest, ties to even
 void mpi_sum_widen(float *to, const uint16_t *from, int64_t n);
+
+// comm_mpi_host.c: the memory that the ranks of a host share. i: a rank's place on the host.
+typedef enum mpi_host_stage { MPI_HOST_FULL = 1, MPI_HOST_SUMMED, MPI_HOST_LEFT } mpi_host_stage;
+// Collective over all ranks. NULL without a failure: this rank is alone on its host, or somewhere no memory can be shared.
+dt_status mpi_host_open(mpi_host **out, dt_comm *c, const mpi_group *ranks, int n_areas,
+                        size_t area_bytes);
+void mpi_host_close(mpi_host *h); // NULL is nothing
+bool mpi_host_may_enter(const mpi_host *h, uint64_t turn,
+                        int *n_there); // n_there: begins at 0, kept between calls
+char *mpi_host_area(const mpi_host *h, int i, uint64_t turn);
+void mpi_host_reach(const mpi_host *h, uint64_t turn, mpi_host_stage stage);
+// Whether all ranks of the host have reached the stage; else *n_there is the first that has not.
+bool mpi_host_all(const mpi_host *h, uint64_t turn, mpi_host_stage stage, int *n_there);
 
 // comm_mpi_beats.c. hosts: the name of each rank's host; must stay.
 dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_HOST_BYTES]);

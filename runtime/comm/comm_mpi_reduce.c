@@ -1,9 +1,9 @@
 // comm_mpi_reduce.c: the all-reduce over MPI.
 //
-// A buffer is reduced in segments that fit the cache. Every exchange is direct: rank s sends to rank r exactly what r
-// needs from s. On one host a segment takes two phases: each rank receives its slice from all others and adds the W
-// contributions (reduce-scatter), then sends the sum to all (all-gather). On several hosts each of the two steps takes
-// two phases, so that each element crosses a host's boundary as seldom as it can:
+// A buffer is reduced in segments that fit the cache. Every exchange is direct: rank r gets from rank s exactly what r
+// needs from s, in a message, or on a host in memory that its ranks share (comm_mpi_host.c). On one host a segment takes
+// two phases: each rank adds the W contributions to its slice (reduce-scatter), then gives the sum to all (all-gather). On
+// several hosts each of the two steps takes two phases, so that each element crosses a host's boundary as seldom as it can:
 //
 //   0 reduce inside   rank (h, c), the c-th of host h, adds slice c of the ranks of its host
 //   1 reduce across   it adds chunk h of slice c of the hosts' sums, from the c-th rank of each host
@@ -12,7 +12,8 @@
 //
 // So a host sends 2 (H - 1) / H of the buffer, whatever the number of its ranks, and all its ranks share the work. The
 // smallest host says how many slices there are; ranks beyond that only give and take. Where all hosts have one rank,
-// phases 0 and 3 are left out. The all-reduce of a small buffer has one phase, in which every rank sends everything to all.
+// phases 0 and 3 are left out. The all-reduce of a small buffer has one phase, in which every rank gives everything to all;
+// or two, on each host and then across, where ranks share memory and hosts have equally many.
 //
 // Every element is the sum of the hosts' sums, in the order of their first ranks, each of them ((x0 + x1) + x2) + ... in
 // rank order: whatever the size of the buffer or the bucket. bf16 is rounded when it leaves a host, too.
@@ -33,11 +34,16 @@
 #include "comm/comm_mpi_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     SMALL_BYTES = 64 * 1024, // up to this, world_size * size is exchanged in one phase
-    SEGMENT = 1 << 18,       // elements reduced at a time
-    PART_ELEMENTS = 16,      // slices and chunks begin at cache lines
+    SEGMENT = 1 << 18,       // elements of 4 bytes reduced at a time
+    CHUNK = 1 << 12,         // over many hosts more, so that a chunk has as many
+    MAX_SEGMENT = 1 << 21,   // at the most
+    HOST_SEGMENT =
+        1 << 20, // within one host fewer: of all its ranks together, for 64 MiB of shared memory
+    PART_ELEMENTS = 16, // slices and chunks begin at cache lines
     MESSAGE_BYTES =
         60 * 1024, // less than what Open MPI sends at once over TCP (btl_tcp_eager_limit)
     SLOTS = 16
@@ -57,6 +63,8 @@ struct mpi_reduction {
     int first_phase, end_phase;
     int n_segments, n_entered, n_done; // entered: segments that have got a slot
     uint64_t number;                   // of its first segment
+    uint64_t turn;                     // of its first segment in the host's memory
+    int64_t segment;                   // elements
     char *data;
     int64_t n;
     float *wide; // bf16: the f32 buffer that gets the sums
@@ -67,6 +75,9 @@ struct mpi_slot {
     part segment;
     uint64_t number;
     int phase;
+    uint64_t turn;  // in the host's memory
+    bool has_given; // in a phase in the host's memory: this rank has put there what it has to give
+    int n_there;    // see mpi_host_all
     char *scratch[REDUCE_ACROSS + 1]; // contributions of the others, in the order of their group
     size_t scratch_bytes[REDUCE_ACROSS + 1];
     mpi_messages msgs;
@@ -95,7 +106,7 @@ static char *element_at(const mpi_reduction *r, int64_t i) {
 // -- phases ----------------------------------------------------------------------------------------
 
 static const mpi_group *group_of(const mpi_comm *m, const mpi_slot *slot) {
-    if (slot->of->small) return &m->all;
+    if (slot->of->small && !m->small_by_host) return &m->all;
     return slot->phase == REDUCE_INSIDE || slot->phase == GATHER_INSIDE ? &m->inner : &m->across;
 }
 
@@ -165,15 +176,68 @@ static dt_status post_sends(const mpi_comm *m, mpi_slot *slot) {
     return DT_OK;
 }
 
+// Whether the phase goes through the host's memory.
+static bool is_in_memory(const mpi_comm *m, const mpi_slot *slot) {
+    return m->host && group_of(m, slot) == &m->inner;
+}
+
+// Where the i-th of the host has part p of the segment.
+static char *shared_at(const mpi_comm *m, const mpi_slot *slot, int i, part p) {
+    return mpi_host_area(m->host, i, slot->turn) +
+           (size_t)(p.begin - slot->segment.begin) * mpi_element_bytes(slot->of->kind);
+}
+
 // This rank's part becomes the sum.
 static void add_part(mpi_comm *m, const mpi_slot *slot) {
     const mpi_group *g = group_of(m, slot);
+    const bool in_memory = is_in_memory(m, slot);
     part p;
     if (g->n == 1 || !has_part(m, slot, g->self, &p)) return;
     const int64_t n = p.end - p.begin;
     char *own = element_at(slot->of, p.begin);
-    for (int i = 0; i < g->n; i++) m->sources[i] = i == g->self ? own : contribution(m, slot, i, n);
+    for (int i = 0; i < g->n; i++)
+        m->sources[i] = i == g->self ? own
+                        : in_memory  ? shared_at(m, slot, i, p)
+                                     : contribution(m, slot, i, n);
     mpi_sum(slot->of->kind, own, m->sources, g->n, n);
+}
+
+static void give(const mpi_comm *m, const mpi_slot *slot, part p) {
+    memcpy(shared_at(m, slot, m->inner.self, p), element_at(slot->of, p.begin),
+           (size_t)(p.end - p.begin) * mpi_element_bytes(slot->of->kind));
+}
+
+// A phase in the host's memory: gives when there is room, takes when all have given. Whether it is over; never blocks.
+static bool exchange_in_memory(mpi_comm *m, mpi_slot *slot) {
+    const mpi_reduction *r = slot->of;
+    const size_t size = mpi_element_bytes(r->kind);
+    const bool reduces = slot->phase == REDUCE_INSIDE;
+    const mpi_host_stage stage = reduces ? MPI_HOST_FULL : MPI_HOST_SUMMED;
+    part p = slot->segment;
+    if (!slot->has_given) {
+        const bool enters = slot->phase == REDUCE_INSIDE || r->first_phase != REDUCE_INSIDE;
+        if (enters && !mpi_host_may_enter(m->host, slot->turn, &slot->n_there)) return false;
+        part own = {p.end, p.end};
+        const bool adds = has_part(m, slot, m->inner.self, &own) && !r->small;
+        if (reduces) {
+            give(m, slot, (part){p.begin, adds ? own.begin : p.end});
+            if (adds) give(m, slot, (part){own.end, p.end});
+        } else if (adds) {
+            give(m, slot, own);
+        }
+        mpi_host_reach(m->host, slot->turn, stage);
+        slot->has_given = true;
+        slot->n_there = 0;
+    }
+    if (!mpi_host_all(m->host, slot->turn, stage, &slot->n_there)) return false;
+    if (reduces) add_part(m, slot);
+    for (int i = 0; i < m->inner.n && !reduces; i++)
+        if (i != m->inner.self && has_part(m, slot, i, &p))
+            memcpy(element_at(r, p.begin), shared_at(m, slot, i, p),
+                   (size_t)(p.end - p.begin) * size);
+    if (!reduces || r->small || r->end_phase <= GATHER_INSIDE)
+        mpi_host_reach(m->host, slot->turn, MPI_HOST_LEFT);
+    return true;
 }
 
 // A small buffer's sum, in the same order: each host's sum takes the place of the contribution of its first rank.
@@ -200,7 +264,8 @@ static void add_small(mpi_comm *m, const mpi_slot *slot) {
 static void take_scratch(const mpi_comm *m, mpi_slot *slot) {
     const mpi_group *g = group_of(m, slot);
     const int parts = g == &m->inner ? m->n_columns : m->n_columns * m->n_hosts;
-    const int64_t each = slot->of->small ? slot->of->n : SEGMENT / parts + 2 * PART_ELEMENTS;
+    const int64_t each =
+        slot->of->small ? slot->of->n : slot->of->segment / parts + 2 * PART_ELEMENTS;
     const size_t need = (size_t)(each * (g->n - 1)) * mpi_element_bytes(slot->of->kind);
     if (need <= slot->scratch_bytes[slot->phase]) return;
     slot->scratch[slot->phase] = dt_xrealloc(slot->scratch[slot->phase], need);
@@ -209,7 +274,8 @@ static void take_scratch(const mpi_comm *m, mpi_slot *slot) {
 
 // Whether the phase has work for this rank, that is, whether the rank is in a group of several.
 static bool works(const mpi_comm *m, const mpi_slot *slot) {
-    if (slot->of->small) return slot->phase == 0;
+    if (slot->of->small && slot->phase > (m->small_by_host ? REDUCE_ACROSS : REDUCE_INSIDE))
+        return false;
     return group_of(m, slot)->self >= 0 && group_of(m, slot)->n > 1;
 }
 
@@ -229,15 +295,19 @@ static dt_status begin_phase(mpi_comm *m, mpi_slot *slot) {
         leave_slot(slot);
         return DT_OK;
     }
+    slot->has_given = false;
+    slot->n_there = 0;
+    if (is_in_memory(m, slot)) return DT_OK;
     if (slot->phase <= REDUCE_ACROSS) take_scratch(m, slot);
     DT_TRY(post_recvs(m, slot));
     return post_sends(m, slot);
 }
 
 static dt_status enter_slot(mpi_comm *m, mpi_slot *slot, mpi_reduction *r) {
-    const int64_t begin = (int64_t)r->n_entered * SEGMENT;
+    const int64_t begin = (int64_t)r->n_entered * r->segment;
     slot->of = r;
-    slot->segment = (part){begin, r->small || r->n - begin < SEGMENT ? r->n : begin + SEGMENT};
+    slot->segment = (part){begin, r->n - begin < r->segment ? r->n : begin + r->segment};
+    slot->turn = r->turn + (uint64_t)r->n_entered;
     slot->number = r->number + (uint64_t)r->n_entered++;
     slot->phase = r->first_phase;
     return begin_phase(m, slot);
@@ -260,12 +330,16 @@ static dt_status fill_slots(mpi_comm *m) {
 
 // Never blocks.
 static dt_status advance_slot(mpi_comm *m, mpi_slot *slot) {
+    const bool in_memory = is_in_memory(m, slot);
     bool done = false;
-    DT_TRY(mpi_test_messages(m, &slot->msgs, &done));
+    if (in_memory)
+        done = exchange_in_memory(m, slot);
+    else
+        DT_TRY(mpi_test_messages(m, &slot->msgs, &done));
     if (!done) return DT_OK;
-    if (slot->of->small)
+    if (group_of(m, slot) == &m->all)
         add_small(m, slot);
-    else if (slot->phase <= REDUCE_ACROSS)
+    else if (!in_memory && slot->phase <= REDUCE_ACROSS)
         add_part(m, slot);
     slot->phase++;
     DT_TRY(begin_phase(m, slot));
@@ -293,9 +367,11 @@ static dt_status start(mpi_comm *m, mpi_element kind, dt_reduce_steps steps, voi
                        float *wide, dt_request *request) {
     request->id = -1;
     if (m->world_size == 1 || n == 0) return DT_OK;
-    const bool small = steps == DT_ALL_REDUCE &&
-                       (size_t)n * mpi_element_bytes(kind) * (size_t)m->world_size <= SMALL_BYTES;
-    const int id = find_free(m), n_segments = small ? 1 : (int)((n + SEGMENT - 1) / SEGMENT);
+    const size_t size = mpi_element_bytes(kind);
+    const bool small =
+        steps == DT_ALL_REDUCE && (size_t)n * size * (size_t)m->world_size <= SMALL_BYTES;
+    const int64_t segment = size <= sizeof(float) ? m->segment : m->segment / 2;
+    const int id = find_free(m), n_segments = (int)((n + segment - 1) / segment);
     *m->reductions[id] =
         (mpi_reduction){.taken = true,
                         .kind = kind,
@@ -304,10 +380,13 @@ static dt_status start(mpi_comm *m, mpi_element kind, dt_reduce_steps steps, voi
                         .end_phase = steps & DT_ALL_GATHER ? PHASES : GATHER_ACROSS,
                         .n_segments = n_segments,
                         .number = m->number,
+                        .turn = m->host_turn,
+                        .segment = segment,
                         .data = data,
                         .n = n,
                         .wide = wide};
     m->number += (uint64_t)n_segments;
+    if (m->host && (!small || m->small_by_host)) m->host_turn += (uint64_t)n_segments;
     request->id = id;
     return fill_slots(m);
 }
@@ -317,7 +396,9 @@ static dt_status fail_reduction(mpi_comm *m, double waited_s) {
     const mpi_slot *first = NULL;
     for (const mpi_slot *slot = m->slots; slot < m->slots + SLOTS; slot++)
         if (slot->of && (!first || slot->number < first->number)) first = slot;
-    return mpi_fail_deadline(m, &first->msgs, label_of(first->of->kind), first->of->n,
+    int late[MPI_MAX_NAMED] = {m->inner.ranks[first->n_there]}, n_late = 1;
+    if (!is_in_memory(m, first)) n_late = mpi_find_late(&first->msgs, late);
+    return mpi_fail_deadline(m, late, n_late, label_of(first->of->kind), first->of->n,
                              first->of->number, waited_s);
 }
 
@@ -361,9 +442,9 @@ dt_status mpi_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
 // Range k is of segment k: chunk h of slice c, whose sum phase 1 leaves with rank (h, c).
 bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end) {
     const mpi_comm *m = c->self;
-    const int64_t from = (int64_t)k * SEGMENT;
+    const int64_t from = (int64_t)k * m->segment;
     if (from >= n || m->inner.self >= m->n_columns) return false;
-    const part segment = {from, n - from < SEGMENT ? n : from + SEGMENT};
+    const part segment = {from, n - from < m->segment ? n : from + m->segment};
     const part own =
         part_of(part_of(segment, m->n_columns, m->inner.self), m->n_hosts, m->across.self);
     *begin = own.begin;
@@ -375,6 +456,19 @@ void mpi_reductions_create(mpi_comm *m) {
     m->slots = dt_xcalloc(SLOTS, sizeof *m->slots);
 }
 
+dt_status mpi_reductions_fit(dt_comm *c) {
+    mpi_comm *m = c->self;
+    const int64_t chunks = (int64_t)CHUNK * m->n_columns * m->n_hosts;
+    const int64_t most = m->n_hosts == 1 ? HOST_SEGMENT / m->world_size : MAX_SEGMENT;
+    mpi_host *host;
+    m->segment = chunks < SEGMENT || m->n_hosts == 1 ? SEGMENT : chunks;
+    if (m->segment > most) m->segment = (int64_t)dt_align_up((size_t)most, 4096);
+    DT_TRY(mpi_host_open(&host, c, &m->inner, SLOTS, (size_t)m->segment * sizeof(float)));
+    m->host = host; // not before all ranks know
+    m->small_by_host = host && m->world_size == m->n_columns * m->n_hosts;
+    return DT_OK;
+}
+
 void mpi_reductions_free(mpi_comm *m) {
     for (int k = 0; k < SLOTS; k++) {
         for (int i = 0; i <= REDUCE_ACROSS; i++) free(m->slots[k].scratch[i]);
@@ -383,4 +477,5 @@ void mpi_reductions_free(mpi_comm *m) {
     for (int i = 0; i < m->n_reductions; i++) free(m->reductions[i]);
     free(m->reductions);
     free(m->slots);
+    mpi_host_close(m->host);
 }
