@@ -1,8 +1,12 @@
 // cmd_pack.c: dtrain pack SRC OUT, alone or on the ranks of mpirun.
 
 #include "launch.h"
+#include "pack_bucket.h"
 
+#include "base/blob_url.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "base/s3.h"
 #include "base/watch.h"
 #include "comm/comm.h"
 #include "data/pack/pack.h"
@@ -123,12 +127,12 @@ static dt_status read_transform(const launch_words *w, dt_pack_opts *o) {
 
 static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
     int records, duplicates, on_error, of_join;
-    for (int i = 0; i < 2; i++)
-        if (strstr(w->words[i], "://"))
-            return dt_fail(DT_E_USAGE,
-                           "%s: dtrain pack reads and writes files only: copy what is in a bucket "
-                           "here first, and the set there when it is packed",
-                           w->words[i]);
+    if (dt_blob_is_url(w->words[0]))
+        return dt_fail(DT_E_USAGE, "%s: dtrain pack reads files only: copy what is there first",
+                       w->words[0]);
+    if (dt_blob_is_url(w->words[1]) && !dt_s3_is_url(w->words[1]))
+        return dt_fail(DT_E_USAGE, "%s: dtrain pack writes files, and into buckets (s3://, gs://)",
+                       w->words[1]);
     DT_TRY(launch_option_int(w, THREADS, 0, &o->n_threads));
     DT_TRY(launch_option_int(w, SHARD_RECORDS, 0, &records));
     o->shard_records = (uint64_t)records;
@@ -183,6 +187,17 @@ static dt_status pack_on_ranks(dt_pack_opts *o) {
     return st;
 }
 
+// Of all that the command says.
+static uint64_t hash_words(const launch_words *w) {
+    uint64_t h = 0;
+    for (int i = 0; i < w->n_words + OVERWRITE; i++) {
+        const char *word = i < w->n_words ? w->words[i] : w->options[i - w->n_words];
+        const uint64_t both[] = {h, word ? dt_hash64(word, strlen(word)) : 0};
+        h = dt_hash64(both, sizeof both);
+    }
+    return h;
+}
+
 static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "pack", 2, 2, "SRC OUT"));
     dt_pack_opts o = {.source = w->words[0],
@@ -199,6 +214,7 @@ static dt_status run(const launch_words *w) {
                       .progress = true,
                       .overwrite = w->options[OVERWRITE] != NULL};
     DT_TRY(read_options(w, &o));
+    if (dt_s3_is_url(o.out)) return launch_pack_bucket(&o, hash_words(w));
     return dt_comm_launched() ? pack_on_ranks(&o) : dt_data_pack(&o);
 }
 
@@ -208,7 +224,8 @@ const launch_command launch_pack = {
         "Files into a set that is read fast and checked by hash: one LMDB (OUT ends in .lmdb),\n"
         "or WebDataset shards (OUT is a .tar, or a pattern of them). SRC is a folder, a list of\n"
         "files (CSV whose other columns become metadata, or a path a line), a tar, or an\n"
-        "existing set, which is converted or cut into other shards.\n\n"
+        "existing set, which is converted or cut into other shards. OUT in a bucket\n"
+        "(s3://bucket/photos-%06d.tar) is packed here first, then uploaded.\n\n"
         "People: subject, hand, finger and eye from the file names\n"
         "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
         "Lenses: FITS, label from the folder, Einstein radius from a table, 500 MB a shard\n"

@@ -2,10 +2,11 @@
 
 #include "cost.h"
 
+#include "data/source/collection.h"
 #include "target.h"
 
 #include "base/arena.h"
-#include "base/blob.h"
+#include "base/blob_url.h"
 #include "base/io.h"
 
 #include <errno.h>
@@ -213,18 +214,34 @@ static void print_rows(row *rows, size_t n, FILE *out) {
     if (unknown) fprintf(out, "-: no rate is known for that device: --rate DEVICE=SAMPLES/S,…\n");
 }
 
-static double data_bytes(const dt_config *c) {
-    dt_names files = {0};
+static double file_bytes(const char *path) {
     dt_blob b;
     double n = 0;
+    if (dt_blob_open(&b, path) == DT_OK)
+        n = (double)b.n_bytes;
+    else
+        dt_error_clear(); // the set was opened by the check
+    dt_blob_close(&b);
+    return n;
+}
+
+// Of an object, or of all that a prefix, a list or an LMDB's folder stands for.
+static double object_bytes(const char *url) {
+    dt_found_list found = {.quiet = true};
+    double n = 0;
+    if (dt_collect(&found, &(dt_reader_item){.path = url}, 0) != DT_OK) dt_error_clear();
+    for (size_t i = 0; i < found.n; i++) n += file_bytes(found.f[i].path);
+    dt_found_fini(&found);
+    return n;
+}
+
+static double data_bytes(const dt_config *c) {
+    dt_names files = {0};
+    double n = 0;
     launch_list_data(c, &files);
-    for (size_t i = 0; i < files.n; i++) {
-        if (dt_blob_open(&b, files.name[i]) == DT_OK)
-            n += (double)b.n_bytes;
-        else
-            dt_error_clear(); // the set was opened by the check
-        dt_blob_close(&b);
-    }
+    for (size_t i = 0; i < files.n; i++)
+        n +=
+            dt_blob_is_url(files.name[i]) ? object_bytes(files.name[i]) : file_bytes(files.name[i]);
     dt_names_fini(&files);
     return n;
 }

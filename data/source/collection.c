@@ -21,6 +21,8 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/s3.h"
+#include "base/s3_objects.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -177,10 +179,40 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
     return st;
 }
 
+// What a bucket has directly under a prefix, as of a folder.
+static dt_status collect_prefix(dt_found_list *l, const char *url, const char *name,
+                                uint32_t item) {
+    char **names;
+    size_t n, first = l->n;
+    bool is_list = false;
+    DT_TRY(dt_s3_list(&names, &n, url));
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < n && st == DT_OK && !is_list; i++) {
+        char *path = dt_xprintf("%s%s", url, names[i]);
+        if (strcmp(names[i], "index.json") == 0) st = add_listed(l, item, name, path, &is_list);
+        free(path);
+    }
+    for (size_t i = 0; i < n && st == DT_OK && !is_list; i++) {
+        char *path = dt_xprintf("%s%s", url, names[i]);
+        if (is_shard_name(names[i]) || strcmp(names[i], "data.mdb") == 0)
+            add(l, item, name, false, dt_xstrdup(path));
+        else if (dt_text_ends(path, ".lmdb/")) {
+            path[strlen(path) - 1] = '\0';
+            add_lmdb(l, item, path);
+        }
+        free(path);
+    }
+    dt_io_free_list(names, n);
+    if (st == DT_OK && l->n == first)
+        st = dt_fail(DT_E_DATA, "%s: of its %zu objects none is a shard or lists some", url, n);
+    return st;
+}
+
 // An object is a shard, or lists some; whether it is there shows when it is opened. An LMDB may be a folder, which servers
 // do not have: then only the file in it has a name.
 static dt_status collect_url(dt_found_list *l, const char *url, const char *name, uint32_t item) {
     bool is_list = false, is_there = true;
+    if (dt_s3_is_url(url) && dt_text_ends(url, "/")) return collect_prefix(l, url, name, item);
     if (dt_text_ends(url, ".json")) DT_TRY(add_listed(l, item, name, url, &is_list));
     if (dt_text_ends(url, ".lmdb")) {
         dt_blob b;

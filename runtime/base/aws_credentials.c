@@ -186,8 +186,8 @@ static dt_status from_web_identity(found *f) {
     char *url = endpoint ? dt_xstrdup(endpoint)
                 : region ? dt_xprintf("https://sts.%s.amazonaws.com", region)
                          : dt_xstrdup("https://sts.amazonaws.com");
-    char *role = dt_s3_encode(env("AWS_ROLE_ARN")), *encoded = dt_s3_encode(token);
-    char *name = dt_s3_encode(session ? session : "dtrain");
+    char *role = dt_s3_encode(env("AWS_ROLE_ARN"), true), *encoded = dt_s3_encode(token, true);
+    char *name = dt_s3_encode(session ? session : "dtrain", true);
     char *form = dt_xprintf("Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=%s"
                             "&RoleSessionName=%s&WebIdentityToken=%s",
                             role, name, encoded);

@@ -51,29 +51,6 @@ static dt_status ask(dt_http_reply *out, const char *path, uint64_t at, const dt
     return st;
 }
 
-static dt_status refused(const char *path, const dt_http_reply *r) {
-    const char *at = r->body ? r->body : "";
-    char *code = dt_s3_element(&at, "Code"), *why = dt_s3_element(&at, "Message");
-    const char *advice = "";
-    if (code && strcmp(code, "RequestTimeTooSkewed") == 0)
-        advice = "; this machine's clock is wrong: set it";
-    else if (code && strcmp(code, "NoSuchBucket") == 0)
-        advice = "; check the bucket's name, and data.s3.endpoint";
-    else if (r->status == 301 || r->status == 307)
-        advice = "; the bucket is in another region: set data.s3.region";
-    else if (r->status == 403 || r->status == 401)
-        advice = "; check the credentials and what they may read (s3:GetObject), or "
-                 "data.s3.anonymous=true for what everybody may read";
-    else if (r->status == 404)
-        advice = "; check its name, which must be an object's and no folder's";
-    const dt_status st =
-        dt_fail(DT_E_DATA, "%s: the server says %d%s%s%s%.200s%s", path, r->status, code ? " " : "",
-                code ? code : "", why ? ": " : "", why ? why : "", advice);
-    free(code);
-    free(why);
-    return st;
-}
-
 // ---- the store -------------------------------------------------------------------------------------
 
 static dt_status read_url(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
@@ -100,7 +77,7 @@ static dt_status read_url(const dt_blob *b, uint64_t at, void *head, size_t n_he
                      "%s: changed while it was read: its version was %s and is %s; start again",
                      b->path, o->version, *r.version ? r.version : "another");
     else if (r.status != 206)
-        st = refused(b->path, &r);
+        st = dt_s3_refused(b->path, &r, "s3:GetObject");
     dt_http_reply_fini(&r);
     return st;
 }
@@ -151,7 +128,7 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there) {
     dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, DT_BLOB_HEAD_BYTES}}, NULL, OPEN_S);
     *is_there = st != DT_OK || (r.status != 404 && r.status != 403);
     const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0);
-    if (st == DT_OK && r.status != 206 && !empty) st = refused(path, &r);
+    if (st == DT_OK && r.status != 206 && !empty) st = dt_s3_refused(path, &r, "s3:GetObject");
     if (st == DT_OK) {
         o->n_head = empty                            ? 0
                     : r.n_total < DT_BLOB_HEAD_BYTES ? (size_t)r.n_total

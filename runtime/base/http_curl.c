@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     CONNECT_S = 10,
@@ -31,8 +32,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static handle *unused;
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 
+static bool has_netrc;
+
 static void start(void) {
+    const char *home = getenv("HOME");
+    char path[4096];
     curl_global_init(CURL_GLOBAL_DEFAULT);
+    snprintf(path, sizeof path, "%s/.netrc", home ? home : "");
+    has_netrc = access(path, R_OK) == 0;
 }
 
 static handle *take_handle(void) {
@@ -214,7 +221,8 @@ static void set_security(CURL *c, const dt_http_request *r) {
     set_authority(c);
     if (r->sign) curl_easy_setopt(c, CURLOPT_AWS_SIGV4, r->sign);
     if (r->user) curl_easy_setopt(c, CURLOPT_USERPWD, r->user);
-    if (!r->user) curl_easy_setopt(c, CURLOPT_NETRC, (long)CURL_NETRC_OPTIONAL);
+    // which libcurl reads for each request
+    if (!r->user && has_netrc) curl_easy_setopt(c, CURLOPT_NETRC, (long)CURL_NETRC_OPTIONAL);
     if (r->user && !r->sign) curl_easy_setopt(c, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC);
 }
 

@@ -6,6 +6,7 @@
 #include "aws_credentials.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,14 +49,14 @@ static void find_options(void) {
     options.found = true;
 }
 
-char *dt_s3_encode(const char *key) {
+char *dt_s3_encode(const char *text, bool is_key) {
     static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
     static const char hex[] = "0123456789ABCDEF";
-    char *out = dt_xcalloc(3 * strlen(key) + 1, 1), *p = out;
-    for (; *key; key++) {
-        const unsigned char c = (unsigned char)*key;
-        if (strchr(plain, c))
+    char *out = dt_xcalloc(3 * strlen(text) + 1, 1), *p = out;
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (strchr(plain, c) || (is_key && c == '/'))
             *p++ = (char)c;
         else {
             *p++ = '%';
@@ -69,7 +70,7 @@ char *dt_s3_encode(const char *key) {
 static char *make_url(const char *url, const char *endpoint, const char *region) {
     const char *bucket = url + 5, *slash = strchr(bucket, '/');
     const int n = slash ? (int)(slash - bucket) : (int)strlen(bucket);
-    char *key = dt_s3_encode(slash ? slash + 1 : ""), *out;
+    char *key = dt_s3_encode(slash ? slash + 1 : "", true), *out;
     if (!endpoint && url[0] == 'g') endpoint = "https://storage.googleapis.com";
     if (endpoint)
         out = dt_xprintf("%.*s/%.*s/%s",
@@ -85,13 +86,17 @@ static char *make_url(const char *url, const char *endpoint, const char *region)
 
 dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *extra) {
     const char *slash = strchr(url + 5, '/');
-    if (url[5] == '/' || !slash || !slash[1])
+    if (url[5] == '/' || !slash || (!slash[1] && !r->query))
         return dt_fail(DT_E_USAGE, "%s: an object is named like s3://BUCKET/KEY", url);
     int n = 0;
     pthread_mutex_lock(&lock);
     find_options();
     const char *region = options.region ? options.region : url[0] == 'g' ? "auto" : "us-east-1";
     r->url = make_url(url, options.endpoint, region);
+    if (r->query) {
+        char *whole = dt_xprintf("%s?%s", r->url, r->query);
+        replace(&r->url, whole);
+    }
     r->http.url = r->url;
     r->scope = dt_xprintf("aws:amz:%s:s3", region);
     const bool anonymous = options.anonymous;
@@ -121,6 +126,33 @@ void dt_s3_request_fini(dt_s3_request *r) {
     free(r->token);
     free(r->scope);
     r->url = r->user = r->token = r->scope = NULL;
+}
+
+dt_status dt_s3_refused(const char *path, const dt_http_reply *r, const char *right) {
+    char rights[160];
+    const char *at = r->body ? r->body : "";
+    char *code = dt_s3_element(&at, "Code"), *why = dt_s3_element(&at, "Message");
+    const char *advice = "";
+    if (code && strcmp(code, "RequestTimeTooSkewed") == 0)
+        advice = "; this machine's clock is wrong: set it";
+    else if (code && strcmp(code, "NoSuchBucket") == 0)
+        advice = "; check the bucket's name, and data.s3.endpoint";
+    else if (r->status == 301 || r->status == 307)
+        advice = "; the bucket is in another region: set data.s3.region";
+    else if (r->status == 403 || r->status == 401)
+        snprintf(rights, sizeof rights,
+                 "; check the credentials and what they may do (%s), or data.s3.anonymous=true for "
+                 "what everybody may read",
+                 right),
+            advice = rights;
+    else if (r->status == 404)
+        advice = "; check its name, which must be an object's and no folder's";
+    const dt_status st =
+        dt_fail(DT_E_DATA, "%s: the server says %d%s%s%s%.200s%s", path, r->status, code ? " " : "",
+                code ? code : "", why ? ": " : "", why ? why : "", advice);
+    free(code);
+    free(why);
+    return st;
 }
 
 char *dt_s3_element(const char **at, const char *name) {

@@ -23,18 +23,22 @@ void dt_s3_configure(const dt_s3_options *o);
 bool dt_s3_is_url(const char *path); // s3://… or gs://…
 
 // Makes r's url, sign, user and headers from `url` (heap, freed by dt_s3_request_fini); r's other members are the
-// caller's. `extra`: one more header, or NULL. DT_E_USAGE: no bucket or key in it; no credentials, with where they were
-// looked for. DT_E_STORAGE: credentials could not be fetched. Any thread.
+// caller's. `extra`: one more header, or NULL. DT_E_USAGE: no bucket in it, or neither key nor query; no credentials, with
+// where they were looked for. DT_E_STORAGE: credentials could not be fetched. Any thread.
 typedef struct dt_s3_request {
     dt_http_request http;
+    const char *query; // parameters in the order of their names, values encoded; NULL: none
     const char *headers[4];
     char *url, *user, *token, *scope;
 } dt_s3_request;
 dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *extra);
 void dt_s3_request_fini(dt_s3_request *r);
 
-// Percent-encodes a key in the form that is signed: all characters but letters, digits, -._~ and the slashes. Heap.
-char *dt_s3_encode(const char *key);
+// The error of an answer that was not what was hoped for; `right`: what the request takes, such as s3:GetObject.
+dt_status dt_s3_refused(const char *path, const dt_http_reply *r, const char *right);
+
+// Percent-encodes in the form that is signed: all characters but letters, digits, -._~ and, of a key, the slashes. Heap.
+char *dt_s3_encode(const char *text, bool is_key);
 // The text between <name> and </name> of an answer, heap; NULL: none. From *at on, which moves behind it.
 char *dt_s3_element(const char **at, const char *name);
 

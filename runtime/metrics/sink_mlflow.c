@@ -231,7 +231,7 @@ static answer find_experiment(mlflow *s) {
     json_decref(reply);
     reply = NULL;
     if (a == NEVER) { // it is there
-        char *name = dt_s3_encode(s->o.mlflow_experiment);
+        char *name = dt_s3_encode(s->o.mlflow_experiment, true);
         char *path = dt_xprintf("api/2.0/mlflow/experiments/get-by-name?experiment_name=%s", name);
         a = ask(s, path, NULL, &reply);
         set_text(&s->experiment_id, json_string_value(json_object_get(

@@ -9,8 +9,9 @@ that become 224 x 224 by random resized crop and flip. Two servers of the same f
 as there are cores:
 
 - curl: all shards in parallel, to nowhere: what link and server give.
-- dtrain: build/bench_loader by the URL in the default order (each record is a request of its range), with data.shuffle=block,
-  and from the disk, which is in the page cache.
+- dtrain: build/bench_loader by the URL in the default order: the first epoch, which fills the host's cache, and those behind
+  it (cached); with data.cache=none, where each record is a request of its range in each epoch (ranges); and from the
+  disk, which is in the page cache.
 - webdataset: pipe:curl, in the order of the shards, in this process and with workers.
 - mosaicml-streaming (s3 only, as it reads no http): an epoch from an empty cache, in this process and with workers.
 
@@ -170,10 +171,12 @@ data:
 model: {{name: resnet, depth: 10, width: 8}}
 train: {{epochs: 100000, global_batch: {BATCH}, micro_batch: {BATCH}}}
 """)
+    shutil.rmtree(os.path.join(WORK, "cache", "dtrain", "objects"), ignore_errors=True)
     out = subprocess.run([os.path.join(o.build, "bench_loader"), config, *words], check=True, stdout=subprocess.PIPE, text=True,
                          env={**os.environ, "XDG_CACHE_HOME": os.path.join(WORK, "cache")})
     r = json.loads(out.stdout)
-    return r["samples_per_s"], r["cpu_us_per_sample"] * 1e-6, r["open_s"] + r["first_batch_s"]
+    return ((r["first_epoch_per_s"], r["first_epoch_cpu_us"] * 1e-6, r["open_s"] + r["first_batch_s"]),
+            (r["samples_per_s"], r["cpu_us_per_sample"] * 1e-6))
 
 
 def peer(o, name, kind, server, urls, workers):
@@ -207,9 +210,11 @@ def measure(o, server, kind, at, notes):
         notes.setdefault(side, []).append(figures)
     rate, cpu = curl(o, urls, server)
     note("curl", rate * 1e6 / o.n_bytes, cpu * 1e-9 * o.n_bytes)
-    note("dtrain", *dtrain(o, kind, remote))
-    note("dtrain block", *dtrain(o, kind, remote, "data.shuffle=block"))
-    note("dtrain disk", *dtrain(o, kind, os.path.join(WORK, "bucket", braces)))
+    first, later = dtrain(o, kind, remote)
+    note("dtrain", *first)
+    note("dtrain cached", *later)
+    note("dtrain ranges", *dtrain(o, kind, remote, "data.cache=none")[1])
+    note("dtrain disk", *dtrain(o, kind, os.path.join(WORK, "bucket", braces))[1])
     for name in o.peers:
         if name == "webdataset" or server == "s3":
             for workers in (0, cores):

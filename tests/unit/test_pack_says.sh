@@ -21,9 +21,10 @@ if "$python" -c 'import webdataset' 2>/dev/null; then
         fail "webdataset does not find pgm"
 fi
 
-# -- neither SRC nor OUT is a URL, and no folder is made that is called like one
-expect 2 "s3://bucket/a.tar: dtrain pack reads and writes files only" "$dtrain" pack raw s3://bucket/a.tar
-expect 2 "http://127.0.0.1:1/a.tar: dtrain pack reads and writes files only" "$dtrain" pack http://127.0.0.1:1/a.tar g.tar
+# -- SRC is no URL, OUT only in a bucket, and no folder is made that is called like one
+expect 2 "https://h/a.tar: dtrain pack writes files, and into buckets" "$dtrain" pack raw https://h/a.tar
+expect 2 "s3://bucket/a.tar: dtrain pack reads files only" "$dtrain" pack s3://bucket/a.tar a.lmdb
+expect 2 "http://127.0.0.1:1/a.tar: dtrain pack reads files only" "$dtrain" pack http://127.0.0.1:1/a.tar g.tar
 [ ! -e s3: ] || fail "a folder s3:"
 
 # -- empty files: alike in a folder and a list

@@ -1,0 +1,142 @@
+// pack_bucket.c: dtrain pack SRC s3://…: packed on this host, then uploaded.
+//
+// The set is packed into <cache>/packing/<command>, with a list of its shards, NAME.json, which is written when all of them
+// are whole. Then each file is uploaded, an index in front of its shard, and removed here; the list comes last. So the same
+// command goes on wherever it was killed, and who reads the list's URL finds a whole set. An LMDB needs no list.
+#include "pack_bucket.h"
+
+#include "base/arena.h"
+#include "base/blob_url.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/s3_objects.h"
+#include "base/text.h"
+#include "comm/comm.h"
+#include "data/source/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// "photos-%06d.tar" -> "photos", as the set is named.
+static char *name_of(const char *base) {
+    size_t n = strcspn(base, ".{%");
+    while (n > 1 && strchr("-_", base[n - 1])) n--;
+    return dt_xprintf("%.*s", (int)n, base);
+}
+
+// wids' list of the shards in `dir`.
+static dt_status write_list(const char *dir, const char *list) {
+    dt_reader *s;
+    DT_TRY(dt_reader_open(&s, &dir, 1));
+    const dt_catalog *c = s->catalog;
+    uint64_t *n = dt_xcalloc(c->n_shards + 1, sizeof *n);
+    dt_json j;
+    dt_json_init(&j);
+    for (uint32_t r = 0; r < c->n_records; r++) n[c->records[r].shard]++;
+    dt_json_begin_object(&j, NULL);
+    dt_json_string(&j, "__kind__", "wids-shard-index-v1");
+    dt_json_int(&j, "wids_version", 1);
+    dt_json_begin_array(&j, "shardlist");
+    for (uint32_t i = 0; i < c->n_shards; i++) {
+        dt_json_begin_object(&j, NULL);
+        dt_json_string(&j, "url", dt_path_base(c->shards[i].path));
+        dt_json_int(&j, "nsamples", (int64_t)n[i]);
+        dt_json_end_object(&j);
+    }
+    dt_json_end_array(&j);
+    dt_json_end_object(&j);
+    const dt_status st = dt_io_write_file(list, j.data, j.n_bytes);
+    dt_json_fini(&j);
+    free(n);
+    dt_reader_close(s);
+    return st;
+}
+
+static dt_status upload(const char *dir, const char *file, const char *to) {
+    char *path = dt_xprintf("%s/%s", dir, file), *url = dt_xprintf("%s/%s", to, file);
+    dt_status st = dt_s3_put(url, path);
+    if (st == DT_OK) st = dt_io_unlink(path);
+    free(path);
+    free(url);
+    return st;
+}
+
+// The files of a folder, and of an LMDB's folder in it, but for the list: indexes in front of their shards.
+static dt_status upload_all(const char *dir, const char *to, const char *list) {
+    char **names;
+    size_t n;
+    dt_status st = DT_OK;
+    DT_TRY(dt_io_list_dir(&names, &n, dir, DT_E_STORAGE));
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        char *path = dt_xprintf("%s/%s", dir, names[i]), *index = dt_xprintf("%s.index", names[i]);
+        char *index_path = dt_xprintf("%s/%s", dir, index);
+        if (dt_io_is_dir(path)) {
+            char *below = dt_xprintf("%s/%s", to, names[i]);
+            st = upload_all(path, below, list);
+            free(below);
+        } else if (!dt_text_ends(path, ".index|/lock.mdb") && strcmp(path, list) != 0) {
+            dt_info("%s/%s: uploading", to, names[i]);
+            if (dt_io_exists(index_path)) st = upload(dir, index, to);
+            if (st == DT_OK) st = upload(dir, names[i], to);
+        }
+        free(index_path);
+        free(index);
+        free(path);
+    }
+    dt_io_free_list(names, n);
+    return st;
+}
+
+// An older set of that name is replaced only by --overwrite.
+static dt_status refuse_older(const dt_pack_opts *o, const char *url) {
+    dt_blob b;
+    bool is_there;
+    if (o->overwrite) return DT_OK;
+    const dt_status st = dt_blob_open_url(&b, url, &is_there);
+    if (st == DT_OK) {
+        dt_blob_close(&b);
+        return dt_fail(DT_E_USAGE, "%s: is there already; --overwrite replaces the set", url);
+    }
+    if (is_there) return st;
+    dt_error_clear();
+    return DT_OK;
+}
+
+dt_status launch_pack_bucket(const dt_pack_opts *o, uint64_t command) {
+    const char *base = dt_path_base(o->out);
+    char hex[17], below[40];
+    dt_hash_hex(command, hex);
+    snprintf(below, sizeof below, "/packing/%s", hex);
+    if (dt_comm_launched())
+        return dt_fail(DT_E_USAGE, "%s: one process packs into a bucket, without mpirun", o->out);
+    char *dir = dt_io_cache_folder(NULL, below);
+    if (!dir) return dt_fail(DT_E_STORAGE, "no home folder to pack in: set XDG_CACHE_HOME");
+    char *name = name_of(base), *to = dt_xprintf("%.*s", (int)(base - 1 - o->out), o->out);
+    const bool lmdb = dt_text_ends(base, ".lmdb");
+    char *list = dt_xprintf("%s/%s.json", dir, name);
+    char *last = lmdb ? dt_xprintf("%s/data.mdb", o->out) : dt_xprintf("%s/%s.json", to, name);
+    dt_pack_opts here = *o;
+    char *out = dt_xprintf("%s/%s", dir, base);
+    here.out = out;
+    here.overwrite = true;
+    dt_status st = refuse_older(o, last);
+    if (st == DT_OK) st = dt_io_mkdir_all(dir);
+    if (st == DT_OK && !dt_io_exists(list)) {
+        st = dt_data_pack(&here);
+        if (st == DT_OK) st = lmdb ? dt_io_write_file(list, "", 0) : write_list(dir, list);
+    }
+    if (st == DT_OK) st = upload_all(dir, to, list);
+    if (st == DT_OK && !lmdb) st = dt_s3_put(last, list);
+    if (st == DT_OK) st = dt_io_remove_tree(dir);
+    if (st == DT_OK) dt_info("%s: uploaded; data.path: %s", o->out, lmdb ? o->out : last);
+    free(out);
+    free(last);
+    free(list);
+    free(to);
+    free(name);
+    free(dir);
+    return st;
+}

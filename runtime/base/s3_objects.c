@@ -1,0 +1,238 @@
+// s3_objects.c: see s3_objects.h. Format: the Amazon S3 API Reference (ListObjectsV2, PutObject, multipart uploads).
+#include "s3_objects.h"
+
+#include "arena.h"
+#include "blob_url.h"
+#include "io.h"
+#include "s3.h"
+#include "thread.h"
+#include "watch.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PART_BYTES = 8 << 20, MAX_PARTS = 10000, SENDERS = 8, MAX_REPLY = 8 << 20 };
+
+// One request; its parameters stand in `query` in the order of their names, as they are signed. `right`: what it needs.
+static dt_status ask(dt_http_reply *out, const char *method, const char *url, const char *query,
+                     const void *body, size_t n_body, const char *right) {
+    dt_s3_request r = {.http = {.method = method,
+                                .body = body,
+                                .n_body = n_body,
+                                .max_body = MAX_REPLY,
+                                .limit_s = 60 + (double)n_body / 1e5},
+                       .query = query};
+    *out = (dt_http_reply){0};
+    dt_status st = dt_s3_prepare(&r, url, body ? "Content-Type: application/octet-stream" : NULL);
+    if (st == DT_OK) {
+        dt_watch_begin(url, body ? "write" : "read");
+        st = dt_http_do(out, &r.http);
+        dt_watch_end();
+    }
+    dt_s3_request_fini(&r);
+    if (st == DT_OK && (out->status / 100 != 2 || (out->body && strstr(out->body, "<Error>"))))
+        st = dt_s3_refused(url, out, right);
+    if (st != DT_OK) dt_http_reply_fini(out);
+    return st;
+}
+
+// ---- listings --------------------------------------------------------------------------------------
+
+// XML's five entities.
+static void unescape(char *text) {
+    static const char *const ENTITIES[][2] = {
+        {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}, {"&quot;", "\""}, {"&apos;", "'"}};
+    char *to = text;
+    for (const char *p = text; *p;) {
+        size_t n = 1;
+        *to = *p;
+        for (size_t i = 0; *p == '&' && i < sizeof ENTITIES / sizeof *ENTITIES; i++)
+            if (strncmp(p, ENTITIES[i][0], strlen(ENTITIES[i][0])) == 0) {
+                *to = *ENTITIES[i][1];
+                n = strlen(ENTITIES[i][0]);
+                break;
+            }
+        to++;
+        p += n;
+    }
+    *to = '\0';
+}
+
+// Adds what stands behind the prefix in each <element><inner>…</inner></element>.
+static void take_names(char ***names, size_t *n, const char *body, const char *element,
+                       const char *inner, size_t n_prefix) {
+    char *one;
+    for (const char *at = body; (one = dt_s3_element(&at, element)); free(one)) {
+        const char *in = one;
+        char *key = dt_s3_element(&in, inner);
+        if (!key) continue;
+        unescape(key);
+        if (strlen(key) > n_prefix) {
+            *names = dt_xgrow(*names, *n, sizeof **names);
+            (*names)[(*n)++] = dt_xstrdup(key + n_prefix);
+        }
+        free(key);
+    }
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+dt_status dt_s3_list(char ***names, size_t *n, const char *prefix) {
+    const char *bucket = prefix + 5, *slash = strchr(bucket, '/');
+    dt_status st = DT_OK;
+    char *token = NULL, *encoded = dt_s3_encode(slash ? slash + 1 : "", false);
+    char *root =
+        dt_xprintf("%.*s/", (int)((slash ? slash : bucket + strlen(bucket)) - prefix), prefix);
+    *names = NULL;
+    *n = 0;
+    do {
+        char *after = token ? dt_s3_encode(token, false) : NULL;
+        char *query = dt_xprintf("%s%s%sdelimiter=%%2F&list-type=2&prefix=%s",
+                                 after ? "continuation-token=" : "", after ? after : "",
+                                 after ? "&" : "", encoded);
+        dt_http_reply r;
+        free(token);
+        token = NULL;
+        st = ask(&r, NULL, root, query, NULL, 0, "s3:ListBucket");
+        if (st == DT_OK && r.body) {
+            const size_t n_prefix = slash ? strlen(slash + 1) : 0;
+            const char *at = r.body;
+            take_names(names, n, r.body, "Contents", "Key", n_prefix);
+            take_names(names, n, r.body, "CommonPrefixes", "Prefix", n_prefix);
+            token = dt_s3_element(&at, "NextContinuationToken");
+            if (token) unescape(token);
+        }
+        dt_http_reply_fini(&r);
+        free(after);
+        free(query);
+    } while (st == DT_OK && token);
+    if (*n > 0) qsort(*names, *n, sizeof **names, compare_names);
+    if (st != DT_OK) {
+        dt_io_free_list(*names, *n);
+        *names = NULL;
+        *n = 0;
+    }
+    free(encoded);
+    free(root);
+    return st;
+}
+
+// ---- uploads ---------------------------------------------------------------------------------------
+
+typedef struct upload {
+    const char *url;
+    const dt_blob *file;
+    char *id;
+    uint64_t part_bytes;
+    uint32_t n_parts;
+    char (*tags)[128]; // the parts' ETags
+    _Atomic uint32_t next;
+    _Atomic int failed; // the first status that is none
+    char message[1024]; // its
+} upload;
+
+static dt_status send_part(upload *u, uint32_t i, uint8_t *bytes) {
+    const uint64_t at = i * u->part_bytes, left = u->file->n_bytes - at;
+    const size_t n = left < u->part_bytes ? (size_t)left : (size_t)u->part_bytes;
+    dt_http_reply r;
+    DT_TRY(dt_blob_read(u->file, at, bytes, n));
+    char *query = u->id ? dt_xprintf("partNumber=%u&uploadId=%s", i + 1, u->id) : NULL;
+    const dt_status st = ask(&r, "PUT", u->url, query, bytes, n, "s3:PutObject");
+    if (st == DT_OK) snprintf(u->tags[i], sizeof u->tags[i], "%s", r.version);
+    dt_http_reply_fini(&r);
+    free(query);
+    return st;
+}
+
+static void send_parts(void *arg, int index) {
+    upload *u = arg;
+    uint8_t *bytes = dt_xrealloc(NULL, (size_t)u->part_bytes);
+    for (uint32_t i; !u->failed && (i = u->next++) < u->n_parts;) {
+        int none = DT_OK;
+        const dt_status st = send_part(u, i, bytes);
+        if (st != DT_OK && atomic_compare_exchange_strong(&u->failed, &none, st))
+            snprintf(u->message, sizeof u->message, "%s", dt_error_message());
+    }
+    free(bytes);
+}
+
+static dt_status begin_upload(upload *u) {
+    dt_http_reply r;
+    DT_TRY(ask(&r, "POST", u->url, "uploads=", "", 0, "s3:PutObject"));
+    const char *at = r.body ? r.body : "";
+    char *id = dt_s3_element(&at, "UploadId");
+    if (id) unescape(id);
+    u->id = id ? dt_s3_encode(id, false) : NULL;
+    free(id);
+    dt_http_reply_fini(&r);
+    return u->id ? DT_OK : dt_fail(DT_E_DATA, "%s: the server begins no upload in parts", u->url);
+}
+
+// All parts are there, or nothing of them stays.
+static dt_status end_upload(const upload *u, dt_status st) {
+    char *query = dt_xprintf("uploadId=%s", u->id), *body = NULL;
+    size_t n = 0;
+    dt_http_reply r = {0};
+    if (st == DT_OK) {
+        FILE *f = open_memstream(&body, &n);
+        fputs("<CompleteMultipartUpload>", f);
+        for (uint32_t i = 0; i < u->n_parts; i++)
+            fprintf(f, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", i + 1,
+                    u->tags[i]);
+        fputs("</CompleteMultipartUpload>", f);
+        fclose(f);
+        st = ask(&r, "POST", u->url, query, body, n, "s3:PutObject");
+        dt_http_reply_fini(&r);
+    }
+    if (st != DT_OK) {
+        const dt_error_kept why = dt_error_keep();
+        if (ask(&r, "DELETE", u->url, query, NULL, 0, "s3:AbortMultipartUpload") == DT_OK)
+            dt_http_reply_fini(&r);
+        dt_error_restore(&why);
+    }
+    free(query);
+    free(body);
+    return st;
+}
+
+static dt_status send_file(const char *url, const dt_blob *file) {
+    upload u = {.url = url, .file = file, .part_bytes = PART_BYTES};
+    dt_team *team = NULL;
+    while (file->n_bytes / u.part_bytes >= MAX_PARTS) u.part_bytes *= 2;
+    u.n_parts = (uint32_t)((file->n_bytes + u.part_bytes - 1) / u.part_bytes);
+    u.n_parts += u.n_parts == 0;
+    u.tags = dt_xcalloc(u.n_parts, sizeof *u.tags);
+    dt_status st = u.n_parts > 1 ? begin_upload(&u) : DT_OK;
+    if (st == DT_OK)
+        st = dt_team_create(&team, u.n_parts < SENDERS ? (int)u.n_parts : SENDERS, "dt-send");
+    if (st == DT_OK) {
+        dt_team_run(team, send_parts, &u);
+        dt_team_destroy(team);
+        if (u.failed) st = dt_fail((dt_status)u.failed, "%s", u.message);
+    }
+    if (u.id) st = end_upload(&u, st);
+    free(u.id);
+    free(u.tags);
+    return st;
+}
+
+dt_status dt_s3_put(const char *url, const char *path) {
+    dt_blob file = {.store = NULL}, object = {.store = NULL};
+    uint64_t mine = 0, theirs = 0;
+    bool is_there;
+    dt_status st = dt_blob_open(&file, path);
+    if (st == DT_OK) st = dt_blob_stamp(&file, &mine);
+    if (st == DT_OK) st = send_file(url, &file);
+    if (st == DT_OK) st = dt_blob_open_url(&object, url, &is_there);
+    if (st == DT_OK) st = dt_blob_stamp(&object, &theirs);
+    if (st == DT_OK && mine != theirs)
+        st = dt_fail(DT_E_STORAGE, "%s: the server has something else than %s: send it again", url,
+                     path);
+    dt_blob_close(&object);
+    dt_blob_close(&file);
+    return st;
+}
