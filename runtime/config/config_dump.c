@@ -60,7 +60,7 @@ static void write_text(FILE *out, const char *text, bool quoted) {
         write_quoted(out, text);
 }
 
-void config_write_flow(FILE *out, const dt_cnode *n) {
+static void write_flow(FILE *out, const dt_cnode *n) {
     if (n->kind == DT_C_SCALAR) {
         write_text(out, n->text, n->quoted);
         return;
@@ -72,7 +72,7 @@ void config_write_flow(FILE *out, const dt_cnode *n) {
             write_text(out, n->keys[i], false);
             fputs(": ", out);
         }
-        config_write_flow(out, n->items[i]);
+        write_flow(out, n->items[i]);
     }
     fputc(n->kind == DT_C_MAP ? '}' : ']', out);
 }
@@ -106,7 +106,7 @@ static void write_entry(void *out, const char *path, const char *key, const dt_c
     fprintf(out, "%*s", 2 * depth, "");
     write_text(out, key, false);
     fputs(inner ? ":" : ": ", out);
-    if (!inner) config_write_flow(out, n);
+    if (!inner) write_flow(out, n);
     fputc('\n', out);
 }
 
@@ -162,7 +162,7 @@ static const char *node_text(const dt_config *c, const dt_cnode *n) {
     char *text = NULL;
     size_t size;
     FILE *out = open_text(&text, &size);
-    config_write_flow(out, n);
+    write_flow(out, n);
     fclose(out);
     const char *kept = dt_arena_strdup((dt_arena *)&c->arena, text);
     free(text);

@@ -101,9 +101,6 @@ dt_status config_check_tree(dt_config *c);
 // Checks one value of a row.
 dt_status config_check_value(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n);
 
-// -- dump (config_dump.c) ---------------------------------------------------------------------
-void config_write_flow(FILE *out, const dt_cnode *n); // one line of YAML
-
 // -- access (config.c) -----------------------------------------------------------------------
 dt_cnode *config_find(const dt_config *c, const char *path);
 // The node at `path`, or of the nearest key above it that is there; NULL: there is none.

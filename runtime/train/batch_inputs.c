@@ -21,7 +21,8 @@ void dt_batch_inputs_find(dt_batch_inputs *in, const dt_exec *e, const dt_field_
     in->index[3 * DT_MAX_FIELDS] = dt_exec_input_index(e, "weight");
 }
 
-const void *dt_batch_input_data(const dt_batch *b, int i) {
+// The batch's own memory; NULL where it has none.
+static const void *input_data(const dt_batch *b, int i) {
     return i < DT_MAX_FIELDS       ? b->field[i]
            : i < 2 * DT_MAX_FIELDS ? (const void *)b->mix[i - DT_MAX_FIELDS]
            : i < 3 * DT_MAX_FIELDS ? (const void *)b->steps[i - 2 * DT_MAX_FIELDS]
@@ -30,7 +31,7 @@ const void *dt_batch_input_data(const dt_batch *b, int i) {
 
 void dt_batch_inputs_bind(const dt_batch_inputs *in, dt_exec *e, const dt_batch *b) {
     for (int i = 0; i < DT_BATCH_INPUTS; i++)
-        if (in->index[i] >= 0) dt_exec_bind_index(e, in->index[i], dt_batch_input_data(b, i));
+        if (in->index[i] >= 0) dt_exec_bind_index(e, in->index[i], input_data(b, i));
 }
 
 // ---- on a device -----------------------------------------------------------------------------------
@@ -66,7 +67,7 @@ void dt_device_inputs_copy(const dt_device_inputs *d, const dt_batch *batch, voi
     dt_backend *b = d->backend;
     for (int i = 0; i < DT_BATCH_INPUTS; i++) {
         if (!d->data[i]) continue;
-        const void *from = dt_batch_input_data(batch, i);
+        const void *from = input_data(batch, i);
         if (stream)
             b->device->copy_in(b, d->data[i], from, d->n_bytes[i], stream);
         else

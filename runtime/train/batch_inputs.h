@@ -27,8 +27,6 @@ typedef struct dt_batch_inputs {
 
 void dt_batch_inputs_find(dt_batch_inputs *in, const dt_exec *e, const dt_field_info *fields,
                           int n_fields);
-// The batch's own memory; NULL where it has none.
-const void *dt_batch_input_data(const dt_batch *b, int i);
 // The exec reads the batch where it lies.
 void dt_batch_inputs_bind(const dt_batch_inputs *in, dt_exec *e, const dt_batch *b);
 

@@ -218,12 +218,13 @@ void commit_set_statistics(struct dt_stepper *s, const double *sums, double n_st
 // The gradient of a micro-batch, on the average, is rounded to what fp16 holds; what follows from an overflow is
 // dt_commit_decide's, as on a GPU.
 
-float step_power_near(int n) {
+// The power of two nearest to n, by their ratio.
+static float power_near(int n) {
     return ldexpf(1.0f, (int)lroundf(log2f((float)n)));
 }
 
 float commit_first_scale(const struct dt_stepper *s) {
-    return s->o.loss_scaling ? FIRST_SCALE / step_power_near(s->o.micro_batch) : 1.0f;
+    return s->o.loss_scaling ? FIRST_SCALE / power_near(s->o.micro_batch) : 1.0f;
 }
 
 float commit_loss_scale(const struct dt_stepper *s) {
@@ -241,7 +242,7 @@ static float round_to_fp16(float x) {
 
 static void round_gradient(struct dt_stepper *s, int64_t begin, int64_t end) {
     float *grad = s->o.params->grads[0];
-    const float n = step_power_near(s->o.replicas->n_micro);
+    const float n = power_near(s->o.replicas->n_micro);
     for (int64_t i = begin; i < end; i++) grad[i] = round_to_fp16(grad[i] / n) * n;
 }
 

@@ -4,7 +4,7 @@
 // the loss scaler are numbers of the run's record (run_record.h), which a checkpoint has beside the slices.
 //
 // The memory is that of dt_params (exec/params.h), laid out when networks were made. On a device a slice's `data` are a
-// copy on the host: dt_state_pull brings it up to date; whatever changes slices here updates the device and the packed
+// copy on the host, brought up to date where it is read; whatever changes slices here updates the device and the packed
 // copies of kernels as well.
 //
 // A slice has an owner: the rank that updates and saves it. Today every rank owns all of them, and rank 0 saves; a
@@ -61,8 +61,6 @@ dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash);
 dt_status dt_state_compare_ranks(dt_state *s);
 // Begins the checkpoint of the run's record and all slices (dt_ckpt_save_begin). Rank 0.
 dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best);
-// Brings the host's copies up to date with the device.
-void dt_state_pull(dt_state *s);
 // Exchanges weights and statistics with their averages, for an evaluation and back. Without train.ema nothing happens.
 void dt_state_swap_average(dt_state *s);
 // Pulls the slices from the device; returns the name of the first that is not finite (borrowed), or NULL.

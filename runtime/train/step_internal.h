@@ -64,7 +64,8 @@ typedef struct step_engine {
 extern const step_engine step_host, step_device;
 
 // Loss scaling (fp16): where it begins, as in PyTorch, and after how many finite steps it doubles. PyTorch scales a mean
-// over a process's batch, dtrain a sum over a micro-batch: divided by step_power_near(micro_batch), it is the same.
+// over a process's batch, dtrain a sum over a micro-batch: divided by the power of two nearest to its size, it is the
+// same.
 enum { FIRST_SCALE = 1 << 16, GROWTH_INTERVAL = 2000 };
 
 // step.c
@@ -80,7 +81,6 @@ dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add)
 // commit.c
 dt_status commit_init(struct dt_stepper *s);
 void commit_fini(struct dt_stepper *s);
-float step_power_near(int n); // the power of two nearest to n, by their ratio
 float commit_first_scale(const struct dt_stepper *s);                // 1 without loss scaling
 float commit_loss_scale(const struct dt_stepper *s);                 // the same
 void commit_run(struct dt_stepper *s);                               // all phases, in their order
