@@ -121,7 +121,6 @@ static dt_status give_up(launch_jobs *jobs, dt_status st) {
 typedef struct training {
     launch_jobs jobs;
     int n_jobs, n_ranks;
-    bool halves;
 } training;
 
 // Trains the runs that wait.
@@ -144,7 +143,7 @@ static dt_status train_waiting(sweep *s, void *ctx) {
             n_running++;
             n_left--;
         } else if (n_running > 0) {
-            const bool looks = t->halves && !s->metric_is_there;
+            const bool looks = s->metric && !s->metric_is_there;
             const bool ended =
                 launch_jobs_wait_for(jobs, looks ? LOOK_AGAIN_S : INFINITY, &slot, &code);
             if (looks) st = sweep_check_metric(s);
@@ -166,7 +165,7 @@ static dt_status train_waiting(sweep *s, void *ctx) {
 }
 
 static dt_status run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
-    training t = {.n_jobs = n_jobs, .n_ranks = n_ranks, .halves = halve};
+    training t = {.n_jobs = n_jobs, .n_ranks = n_ranks};
     launch_jobs_init(&t.jobs, n_jobs);
     dt_status st = halve ? sweep_halve(s, train_waiting, &t) : train_waiting(s, &t);
     if (st == DT_OK && sweep_has_folds(s)) st = sweep_pool(s, &t.jobs);

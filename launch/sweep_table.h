@@ -83,7 +83,7 @@ bool sweep_metric_is_lower(const char *metric);
 // --early-stop halving: trains each configuration as far as it stays among the best. train: trains all waiting runs,
 // each to its stop_at or its end.
 dt_status sweep_check_halving(const sweep *s);
-// Looks at the first validation that a run which halving trains writes: DT_E_USAGE where --metric is not in it.
+// Looks at the first validation that a run writes: DT_E_USAGE where --metric is not in it.
 dt_status sweep_check_metric(sweep *s);
 bool sweep_is_at_rung(const sweep *s, int run);
 dt_status sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *ctx);

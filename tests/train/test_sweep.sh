@@ -99,6 +99,9 @@ grep -q "warning: --metric: the order is by test.accuracy, which is not fit for 
 code=0
 (cd "$work" && "$DTRAIN" sweep "$config" run.name=val train.optimizer.lr=1e-1,1e-2,1e-3 --table --metric val.mae >/dev/null 2>"$work/log") || code=$?
 [ $code = 2 ] && grep -q "no run has it; there is accuracy" "$work/log" || fail "--metric val.mae: $(cat "$work/log")"
+code=0
+sweep run.name=unknown train.optimizer.lr=1e-1,1e-2 --metric val.mae >/dev/null || code=$?
+[ $code = 2 ] && [ "$(ls -d "$work"/runs/unknown/lr=*/ | wc -l)" = 1 ] || fail "both runs were trained before --metric was looked at"
 
 # -- values that are drawn: as many runs as values, the same again, evenly by their logarithm
 drawn() { ( (cd "$work" && "$DTRAIN" sweep "$config" run.name=drawn "$@" --table 2>&1 || true) | grep -o 'lr=[^ ]* *weight_decay=[^ ]*\|[0-9]* of [0-9]* runs have no result'); }
