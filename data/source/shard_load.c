@@ -29,7 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 512, MIN_THREADS = 4, MAX_THREADS = 16, URL_THREADS = 64, PROGRESS_S = 5 };
+enum { HEAD_BYTES = 512, MIN_THREADS = 4, MAX_THREADS = 16, URL_THREADS = 128, PROGRESS_S = 5 };
 
 static const dt_file_format *const FORMATS[] = {&dt_format_mds, &dt_format_lmdb, &dt_format_tar};
 enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
