@@ -407,7 +407,7 @@ dt_status dt_ahead_create(dt_ahead **out, const dt_ahead_opts *o) {
     pthread_cond_init(&a->arrived, NULL);
     pthread_cond_init(&a->idle, NULL);
     pthread_cond_init(&a->wanted, NULL);
-    if (o->always && o->n_readers > 0) {
+    if ((o->always || o->at_once) && o->n_readers > 0) {
         pthread_mutex_lock(&a->lock);
         turn_on(a);
         pthread_mutex_unlock(&a->lock);

@@ -18,6 +18,7 @@ typedef struct dt_ahead_opts {
     int64_t start;    // first place
     int n_readers;    // to begin with
     int max_readers;  // >= n_readers
+    bool at_once;     // read ahead from the beginning, as reads will block
     bool always;      // read ahead whether or not reads block
     size_t cap_bytes; // of the ring
 } dt_ahead_opts;

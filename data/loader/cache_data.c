@@ -30,7 +30,7 @@ static bool has_fixed_pixels(const dt_field *f, const dt_field_info *info) {
            !(f->augment && dt_augment_crops(f->augment));
 }
 
-static bool has_objects(const dt_data *d) {
+bool dt_data_has_objects(const dt_data *d) {
     const dt_catalog *c = d->reader->catalog;
     for (uint32_t i = 0; i < c->n_shards; i++)
         if (dt_blob_is_url(c->shards[i].path) && !c->shards[i].file) return true;
@@ -48,7 +48,7 @@ dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
     k->kind = c->data.cache;
     k->n_processes = 1;
     k->keeps_files = k->kind == DT_CACHE_disk;
-    if (k->kind == DT_CACHE_auto) k->kind = has_objects(d) ? DT_CACHE_disk : DT_CACHE_none;
+    if (k->kind == DT_CACHE_auto) k->kind = dt_data_has_objects(d) ? DT_CACHE_disk : DT_CACHE_none;
     if (k->kind == DT_CACHE_none) return DT_OK;
     if (decoded && k->kind == DT_CACHE_disk && k->keeps_files)
         return dt_config_fail(c, "data.cache_form",

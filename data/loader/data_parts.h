@@ -107,6 +107,7 @@ static inline double dt_depth_s(const dt_depth *d) {
 }
 
 // ---- what the cache keeps (cache_data.c) -----------------------------------------------------------
+bool dt_data_has_objects(const dt_data *d);      // some of it is read by URL
 uint64_t dt_data_disk_bytes(const dt_config *c); // that data.cache_dir may take; 0: auto
 dt_status dt_data_cache_configure(dt_data *d, const dt_config *c); // DT_E_USAGE
 void dt_data_cache_open(dt_data *d);

@@ -32,7 +32,8 @@ struct dt_blob_cache {
     char *dir, *lock_path;
     uint64_t max_bytes;
     pthread_mutex_t mutex;
-    uint64_t room; // that was found and not used; under `mutex`
+    uint64_t room;    // that was found and not used; under `mutex`, as the next one
+    uint64_t pending; // of what is fetched now, which no file shows yet
     _Atomic bool full;
     _Atomic uint64_t n_hits, n_misses, n_blocks, n_bytes;
 };
@@ -109,13 +110,13 @@ static bool has_block(struct dt_blob_copy *x, uint32_t k) {
 
 // ---- fetching --------------------------------------------------------------------------------------
 
-// Room for n bytes that will be written. false: the cache is full.
+// Room for n bytes that will be written, until end_room. false: the cache is full.
 static bool take_room(dt_blob_cache *c, uint64_t n) {
     pthread_mutex_lock(&c->mutex);
     if (c->room < n && !c->full) {
         uint64_t step = (c->max_bytes ? c->max_bytes : DT_CACHE_AUTO_BYTES) / 64;
         step = step > MAX_STEP ? MAX_STEP : step < n ? n : step;
-        if (dt_cache_room(c->dir, c->max_bytes, step, c->max_bytes == 0))
+        if (dt_cache_room(c->dir, c->max_bytes, step + c->pending, c->max_bytes == 0))
             c->room = step;
         else if (!atomic_exchange(&c->full, true))
             dt_info("%s: the cache is full (data.cache_size): what it lacks is read in each epoch",
@@ -123,8 +124,15 @@ static bool take_room(dt_blob_cache *c, uint64_t n) {
     }
     const bool ok = c->room >= n;
     if (ok) c->room -= n;
+    if (ok) c->pending += n;
     pthread_mutex_unlock(&c->mutex);
     return ok;
+}
+
+static void end_room(dt_blob_cache *c, uint64_t n) {
+    pthread_mutex_lock(&c->mutex);
+    c->pending -= n;
+    pthread_mutex_unlock(&c->mutex);
 }
 
 // Locks blocks [k, k + n) of the object, which bytes of one file stand for. < 0: not, as another process stopped while it
@@ -184,6 +192,7 @@ static dt_status fetch(struct dt_blob_copy *x, uint32_t k, uint32_t n, bool *kep
             dt_error_clear();
         }
         free(bytes);
+        end_room(c, n_bytes);
     }
     close(lock);
     return st;

@@ -303,6 +303,26 @@ TEST(the_limit_holds) {
     dt_blob_cache_close(c);
 }
 
+// Threads that fetch at a time do not all find the same room.
+TEST(the_limit_holds_for_many) {
+    begin();
+    dt_blob_cache *c = open_cache(2 * MB + MB / 2);
+    dt_blob b = open_object(c, "http://h/o", 1);
+    reading r[6];
+    pthread_t t[6];
+    for (uint64_t i = 0; i < 6; i++) {
+        r[i] = (reading){&b, i, false};
+        pthread_create(&t[i], NULL, read_some, &r[i]);
+    }
+    for (int i = 0; i < 6; i++) {
+        pthread_join(t[i], NULL);
+        assert_true(r[i].right);
+    }
+    assert_true(on_disk() <= 2 * MB + MB / 2);
+    dt_blob_close(&b);
+    dt_blob_cache_close(c);
+}
+
 // The longest unused goes; what a process reads stays.
 TEST(unused_objects_make_room) {
     begin();
