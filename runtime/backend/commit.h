@@ -4,8 +4,8 @@
 // CUDA C++ can read.
 //
 // A phase works on whole chunks (DT_CHUNK) of the flat buffers, whoever has them, so its bits depend on no division.
-// What a phase is: optimize also moves the weights' average, and statistics that of the statistics, while the values are
-// at hand; as another pass it would read everything again.
+// The phase that optimizes also moves the average of the weights, and the phase of the statistics moves their average: the
+// values are in registers then, and a pass of its own would read them again.
 #ifndef DT_BACKEND_COMMIT_H
 #define DT_BACKEND_COMMIT_H
 

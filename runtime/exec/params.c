@@ -25,7 +25,7 @@ typedef struct packed_copy {
     const float *dense[6]; // there, once it is placed
     dt_pack_form form;
     bool read_in_step; // a graph with gradients reads it
-    bool in_step;      // and it changes: a commit updates it
+    bool in_step;      // and a parameter of it is trained: each commit packs it again
     bool taken;        // the optimizer keeps it up to date
     void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads,
                  void *stream);
@@ -38,7 +38,7 @@ struct dt_params_packs {
     int n_placed;          // of the items, the first ones
     dt_flat_buffer *flats; // one a plan that brought new ones
     int n_flats;
-    size_t total_bytes, step_bytes; // of all; of those in a step
+    size_t total_bytes, step_bytes; // of all copies; of those that are in_step
     int64_t step;                   // dt_params_begin
 };
 

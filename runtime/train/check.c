@@ -171,9 +171,13 @@ static dt_run_length measure_length(const dt_open_run *r) {
     const int64_t total = r->record.total_steps;
     const int64_t every = dt_amount_steps(r->config->eval.every, total, r->record.steps_per_epoch);
     const int64_t n_val = r->data->n_samples(r->data, DT_SPLIT_VAL);
+    const int64_t n_test = r->data->n_samples(r->data, DT_SPLIT_TEST);
+    const int64_t evaluations =
+        every > 0 ? (total + every - 1) / every : 0; // the last one at the end
+    const int64_t tests =
+        evaluations > 1 ? 2 : 1; // with the last weights, and with the best where those are others
     return (dt_run_length){.n_trained = total * dt_run_global_batch(r),
-                           .n_evaluated = (every > 0 ? total / every : 0) * n_val +
-                                          r->data->n_samples(r->data, DT_SPLIT_TEST)};
+                           .n_evaluated = evaluations * n_val + tests * n_test};
 }
 
 static dt_status write_dot(const dt_graph *g, const char *path) {

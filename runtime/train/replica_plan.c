@@ -1,8 +1,8 @@
 // replica_plan.c: which micro-batches a replica takes, and the order of a rank's transfers.
 //
 // The merges across replicas of all ranks have one order, that of the tree (comm/tree.h). A rank carries out those that
-// touch its replicas in that order. So of all transfers that are not yet done, both ranks of the first one wait for it:
-// sends that block cannot deadlock.
+// touch its replicas in that order. So both ranks of the first transfer that is not done yet are waiting for it, and sends
+// that block cannot deadlock.
 
 #include "train/replica_plan.h"
 

@@ -58,8 +58,8 @@ typedef struct dt_open_run {
     const dt_field_info *fields; // of the data set, or of the request
     int n_fields;
     dt_resolved answers;
-    // Of the checkpoint that the run goes on from, or that is asked; of a new run: what its first will say. Cursor,
-    // length, loss scaler, history of evaluations, classes.
+    // The record (cursor, length, loss scaler, history of evaluations, classes) of the checkpoint that the run goes on
+    // from or that is evaluated; in a new run, the record that its first checkpoint will have.
     dt_run_record record;
     bool resumed;     // the run goes on from a checkpoint
     bool extended;    // and numeric keys differ, with the user's consent

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "config/config.h"
 
+#include <math.h>
 #include <stdint.h>
 
 // Every `auto` that was answered.
@@ -24,6 +25,13 @@ typedef struct dt_eval_point {
     int64_t step;
     double value; // of eval.best; NaN allowed
 } dt_eval_point;
+// Whether an evaluation's value is better than the best so far by more than min_delta: a number always is, where there is no
+// best yet; NaN and infinity never are.
+static inline bool dt_eval_is_better(double value, bool has_best, double best, bool lower_is_better,
+                                     double min_delta) {
+    return isfinite(value) &&
+           (!has_best || (lower_is_better ? best - value : value - best) > min_delta);
+}
 
 // What the words of a config's network mean: 0, before they had a number; 1, the defaults of model.layers are PyTorch's.
 enum { DT_NETWORKS = 1 };

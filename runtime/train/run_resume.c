@@ -88,9 +88,9 @@ static bool same_phases(const dt_config *c, const dt_run_record *s, int64_t tota
     return same;
 }
 
-// `old` is the config of the run so far, `given` that of now, of which it takes train.epochs and train.max_steps where
-// only one has them. Whether nothing but these two differs, the run becomes longer, and the steps that are done
-// would have had the same learning rates and trained the same tensors.
+// Whether a run with config `old` may go on, longer, with config `given`: the total grows, the steps that are done would
+// have had the same learning rates and trained the same tensors, and no numeric key but train.epochs and train.max_steps
+// differs. Where only one of the configs has such a key, the other gets it.
 static bool may_grow(dt_config *old, dt_config *given, const dt_run_record *s) {
     const dt_key keys[] = {DT_KEY(train.epochs), DT_KEY(train.max_steps)};
     const char *was, *is;

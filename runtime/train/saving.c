@@ -3,8 +3,8 @@
 // Rank 0 saves while training goes on, and looks at the outcome when it needs it: before the next evaluation is
 // compared with the best, before the next save, and at the end. A save that failed is then tried once more, from the
 // snapshot. If it fails again and another will follow, that is a warning, because the older checkpoint is still good;
-// when the last save fails, that is an error. What the failed save was to become, the best, is then again the best
-// one that is on disk: only rank 0 knows it.
+// when the last save fails, that is an error. If the failed save was to be the best, the best is again the best
+// one on disk; only rank 0 knows which.
 
 #include "train/trainer_internal.h"
 
@@ -87,8 +87,7 @@ dt_status trainer_make_evaluator(trainer *t, int64_t done) {
 static void note_evaluation(trainer *t, double value, bool *is_best) {
     dt_run_record *s = &t->run.record;
     const bool least = dt_metrics_table[t->nets.metrics.best]->lower_is_better;
-    const double best = s->best_value;
-    *is_best = isfinite(value) && (s->best_step < 0 || (least ? value < best : value > best));
+    *is_best = dt_eval_is_better(value, s->best_step >= 0, s->best_value, least, 0);
     if (*is_best) {
         s->best_step = s->step;
         s->best_value = value;

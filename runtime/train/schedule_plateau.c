@@ -15,8 +15,7 @@ static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *hist
     bool any = false;
     for (int i = 0; i < n; i++) {
         const double value = history[i].value;
-        bool better = !any || (s->lower_is_better ? value < best : value > best);
-        if (better && isfinite(value)) {
+        if (dt_eval_is_better(value, any, best, s->lower_is_better, 0)) {
             best = value;
             any = true;
             stale = 0;

@@ -86,10 +86,9 @@ struct device_step {
     bool rehearsed;
     bool captures;      // units without sums over ranks
     bool captures_sums; // units with sums: the same on all ranks
-    bool sums_apart; // a unit with sums has no micro-batch, as ranks differ in how many they have
-    int64_t n_micro; // micro-batches queued since the beginning
-    int64_t
-        n_inputs; // micro-batches queued or given up: the next one's input buffer is this modulo 2
+    bool sums_apart;  // a unit with sums has no micro-batch, as ranks differ in how many they have
+    int64_t n_micro;  // micro-batches queued since the beginning
+    int64_t n_inputs; // micro-batches queued or given up; micro-batch k reads input buffer k % 2
     int64_t n_steps;  // steps queued since the beginning
     int64_t newest;   // last step queued
     int n_unread;     // steps queued whose numbers nobody has read
@@ -321,7 +320,7 @@ static void queue_marks(struct device_step *v, host_words *w, int flat, float st
     v->d->copy_in(v->b, at, w->marks, sizeof w->marks, v->main);
 }
 
-// The device may be at work on the micro-batch before this one, but not on the one before that.
+// Waits until the input buffer that micro-batch k will fill is no longer read by k - 2; k - 1 may still be computing.
 static dt_status make_room(struct device_step *v) {
     DT_TRY(wait_until(v, v->copy, NULL, 0));
     release_held(v);
@@ -350,7 +349,7 @@ static dt_status run_micro(struct device_step *v, unit *p, int micro, double lr)
     v->d->stream_wait(v->b, v->main, v->copy);
     DT_TRY(rehearse(v, p->flat, p->buffer));
     if (!p->accumulate) queue_marks(v, w, p->flat, step_stop_mark(s, micro), 0.0f);
-    v->d->stream_wait(v->b, v->copy, v->main); // the next copy but one writes what this one reads
+    v->d->stream_wait(v->b, v->copy, v->main); // the copy of micro-batch k + 2 writes what k reads
     v->n_micro++;
     return run_unit(v, p);
 }

@@ -371,10 +371,9 @@ static bool has_stopped_improving(const dt_config *c, const dt_run_record *s, bo
     int best = -1;
     for (int i = 0; i < s->n_history; i++) {
         const double value = s->history[i].value;
-        const double gain = best < 0          ? 0
-                            : lower_is_better ? s->history[best].value - value
-                                              : value - s->history[best].value;
-        if (value == value && (best < 0 || gain > delta)) best = i; // NaN never improves
+        if (dt_eval_is_better(value, best >= 0, best < 0 ? 0 : s->history[best].value,
+                              lower_is_better, delta))
+            best = i;
     }
     if (since && best >= 0) *since = s->history[best].step;
     return s->n_history > 0 && s->history[s->n_history - 1].step == s->step &&

@@ -18,8 +18,9 @@ typedef struct loss_state {
     dt_loss_id id;
     bool rotation;
     bool softmax, soft; // soft: over classes, with distributions
-    bool weighs, by_class,
-        by_sample; // in[3] is there; it is in the sums of a row; a factor of the row
+    bool weighs;        // in[3] is there: weights of classes, or the loss's numbers
+    bool by_class;      // they weigh each class within the sums of a row
+    bool by_sample;     // they are a factor of the row's loss
     int64_t n, k;
     float smoothing, param, share;
     const dt_simd_flat *simd;

@@ -42,7 +42,7 @@ typedef struct dt_loss_sums {
     float max, z, x, q, qx, u;
 } dt_loss_sums;
 
-// Those of eight classes, of which there may be fewer: 0 beyond.
+// Weights of the classes i to i + 7; 0 for those that there are not.
 DT_FN void dt_loss_weights(const dt_loss_args *a, int V, int64_t i, float w[8]) {
     for (int k = 0; k < 8; k++) w[k] = 1.0f;
     if (a->class_weights) dt_get8_row(a->class_weights, DT_F32, V, i, a->r.n - i, w);
@@ -53,7 +53,8 @@ DT_FN float dt_loss_factor(const dt_loss_args *a, int64_t row) {
     const int32_t y = a->classes[row];
     return y < 0 || y >= a->r.n ? 1.0f : a->factors[y];
 }
-// By what the sample's weight has been multiplied already, or the factor above is.
+// The weight of the row's class, which the row's own weight or dt_loss_factor contains already; sums over the classes of a
+// row are divided by it.
 DT_FN float dt_loss_class_weight(const dt_loss_args *a, int64_t row) {
     if (!a->class_weights || a->kind != DT_LOSS_CLASSES) return 1.0f;
     const int32_t y = a->classes[row];
