@@ -122,7 +122,7 @@ dt_status launch_pack_bucket(const dt_pack_opts *o, uint64_t command) {
     char *out = dt_xprintf("%s/%s", dir, base);
     here.out = out;
     here.overwrite = true;
-    dt_status st = refuse_older(o, last);
+    dt_status st = dt_io_exists(list) ? DT_OK : refuse_older(o, last); // there: goes on
     if (st == DT_OK) st = dt_io_mkdir_all(dir);
     if (st == DT_OK && !dt_io_exists(list)) {
         st = dt_data_pack(&here);

@@ -192,6 +192,14 @@ done
 [ "$(train_from prefix "$up/")" = "$disk" ] || fail "other weights by the prefix"
 exits 2 'is there already; --overwrite replaces the set' "$DTRAIN" pack "$work/raw" "$up/set-{000000..000001}.tar"
 exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/set-{000000..000001}.tar" --overwrite
+for n in $(seq 32 8 80); do # killed at a call that changes a file; the same command again makes it whole
+    DTRAIN_FAILPOINT=io:$n:kill "$DTRAIN" pack "$work/raw" "$up/$n/set-{000000..000001}.tar" >"$work/out" 2>&1 && continue
+    exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/$n/set-{000000..000001}.tar"
+    for file in set-000000.tar set-000001.tar set-000001.tar.index; do
+        cmp "$work/bucket/$file" "$work/bucket/up/$n/$file" || fail "another $file after a kill"
+    done
+    cmp "$work/bucket/up/set.json" "$work/bucket/up/$n/set.json" || fail "another list after a kill"
+done
 exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/set.lmdb"
 "$DTRAIN" data verify "$up/set.lmdb" >/dev/null 2>"$work/log" || fail "no LMDB in the bucket"
 mkdir "$work/large"
