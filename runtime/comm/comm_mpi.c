@@ -150,12 +150,12 @@ static dt_status check_count(int64_t n) {
 
 // -- waiting -------------------------------------------------------------------------------------
 
-// Ranks that sent nothing are to blame; unsent messages count only if there are none of those.
 int mpi_find_late(const mpi_messages *msgs, int late[MPI_MAX_NAMED]) {
     int n = 0;
     for (int i = 0; i < msgs->n && n < MPI_MAX_NAMED; i++) {
         int done = 0, peer = msgs->peers[i];
-        if (i == msgs->n_recv && n > 0) break;
+        if (i == msgs->n_recv && n > 0)
+            break; // who sent nothing is to blame, not who takes nothing
         LOCKED(MPI_Request_get_status(msgs->requests[i], &done, MPI_STATUS_IGNORE));
         for (int k = 0; k < n; k++) done |= late[k] == peer;
         if (!done) late[n++] = peer;
@@ -223,7 +223,8 @@ static dt_status wait_messages(dt_comm *c, mpi_messages *msgs, const char *what,
 
 // -- other collectives ---------------------------------------------------------------------------
 
-// Bruck's: with each message a rank hands on all that it has, so that log2 of the ranks do.
+// Bruck's all-gather: in each round a rank passes on what it has gathered, so that it sends log2 W messages. A rank that
+// hangs is named by the beats: its neighbours wait for it, and others for them.
 static dt_status gather_all(dt_comm *c, char *have, size_t n_bytes, const char *what) {
     mpi_comm *m = c->self;
     const uint64_t number = m->number++;
@@ -242,7 +243,7 @@ static dt_status gather_all(dt_comm *c, char *have, size_t n_bytes, const char *
 static dt_status mpi_all_gather_bytes(dt_comm *c, const void *data, size_t n_bytes, void *all) {
     mpi_comm *m = c->self;
     const size_t W = (size_t)m->world_size,
-                 first = (size_t)m->rank; // whose data gathered begins with
+                 first = (size_t)m->rank; // `gathered` begins with this rank's block
     if (W * n_bytes > m->gathered_bytes) {
         m->gathered_bytes = W * n_bytes;
         m->gathered = dt_xrealloc(m->gathered, m->gathered_bytes);
@@ -472,8 +473,10 @@ static void find_hosts(mpi_comm *m) {
         size[m->host_of[r]]++;
     }
     m->n_columns = m->world_size;
-    for (int h = 0; h < m->n_hosts; h++)
+    for (int h = 0; h < m->n_hosts; h++) {
         if (size[h] < m->n_columns) m->n_columns = size[h];
+        if (size[h] > m->most_ranks) m->most_ranks = size[h];
+    }
     m->leaders.n = m->across.n = m->n_hosts;
     if (column < m->n_columns) m->across.self = m->host_of[m->rank];
     memset(size, 0, (size_t)m->n_hosts * sizeof *size);
@@ -502,27 +505,31 @@ static void keep_to_one_family(void) {
     setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0); // keeps the user's choice
 }
 
-// Over TCP each peer takes a descriptor, and rank 0 hears beats of all ranks.
-static dt_status raise_descriptor_limit(int n_peers) {
-    enum {
-        OWN_DESCRIPTORS = 64
-    }; // files, libraries and what a launcher hands down: about 20 were seen
+static rlim_t raise_descriptor_limit(void) {
     struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) != 0) return DT_OK;
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0) return RLIM_INFINITY;
     l.rlim_cur = l.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &l);
-    if (n_peers == 0 || l.rlim_max >= (rlim_t)(n_peers + OWN_DESCRIPTORS)) return DT_OK;
+    return l.rlim_max;
+}
+
+// Over TCP a peer on another host takes a descriptor; rank 0, which hears the beats of all, has the most. Files, libraries
+// and what a launcher hands down took about 20.
+static dt_status check_descriptors(const mpi_comm *m) {
+    const int needed = m->world_size - m->inner.n + 64;
+    const rlim_t limit = raise_descriptor_limit();
+    if (m->n_hosts == 1 || limit >= (rlim_t)needed) return DT_OK;
     return dt_fail(
         DT_E_USAGE,
-        "%d ranks on several hosts need about %d file descriptors each, and the hard limit "
-        "here is %llu; raise it on every host (ulimit -Hn, LimitNOFILE)",
-        n_peers + 1, n_peers + OWN_DESCRIPTORS, (unsigned long long)l.rlim_max);
+        "%d ranks on %d hosts need up to %d file descriptors each, and the hard limit here is "
+        "%llu; raise it on every host (ulimit -Hn, LimitNOFILE)",
+        m->world_size, m->n_hosts, needed, (unsigned long long)limit);
 }
 
 static dt_status start_mpi(void) {
     int provided = 0;
     keep_to_one_family();
-    (void)raise_descriptor_limit(0);
+    (void)raise_descriptor_limit();
     // serialized, not funneled: while a node takes long, the helper thread of bucket.c calls MPI
     DT_TRY(mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
     if (provided < MPI_THREAD_SERIALIZED)
@@ -574,12 +581,12 @@ dt_status dt_comm_module_create(dt_comm **out) {
     gethostname(host, sizeof host - 1);
     DT_TRY(mpi_all_gather_bytes(c, host, sizeof host, m->hosts));
     find_hosts(m);
-    if (m->n_hosts > 1) DT_TRY(raise_descriptor_limit(m->world_size - 1));
+    DT_TRY(check_descriptors(m));
     if (m->n_hosts > 1)
         c->host_layout_hash = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
-    DT_TRY(mpi_reductions_fit(c));
     DT_TRY(mpi_beats_begin(&m->beats, c, m->hosts));
     dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
+    DT_TRY(mpi_reductions_fit(c));
     *out = c;
     return DT_OK;
 }

@@ -1,8 +1,9 @@
 // comm_mpi_host.c: memory that the ranks of a host share, so that they reduce a segment without a message.
 //
 // A rank has some areas, each as long as a segment; the n-th segment that goes this way is in area n % n_areas of every
-// rank. Beside each area stands how far its rank has got: it has put in what it contributes, the sum of its own slice, or
-// nobody else's area is read by it any more. An area is written again when all ranks have left it.
+// rank. In front of the areas stands how far the rank has got in each. MPI_HOST_FULL: its contribution is in the area;
+// MPI_HOST_SUMMED: the sum of its slice is (in an all-gather alone, the first stage); MPI_HOST_LEFT: it no longer reads
+// this area of any rank. When all ranks have left an area it is written again.
 //
 // The memory is a memfd of the host's first rank, which the others open through /proc: no name that a killed job leaves
 // behind, and no limit of /dev/shm, which is 64 MiB in many containers.
@@ -31,7 +32,7 @@ struct mpi_host {
 typedef struct offer {
     int pid, fd;
     uint64_t
-        secret; // also at the end of the memory: another PID namespace may have such a process, too
+        secret; // stands at the end of the memory, too: in another PID namespace the path leads to something else
 } offer;
 
 static _Atomic uint64_t *reached(const mpi_host *h, int i, uint64_t turn) {
@@ -92,7 +93,7 @@ static offer make_memory(mpi_host *h) {
 static void open_memory(mpi_host *h, const offer *o) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", o->pid, o->fd);
-    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) return;
     const off_t size = lseek(fd, 0, SEEK_END);
     if (size == (off_t)((size_t)h->n * h->rank_bytes + PAGE) && map(h, fd) &&
@@ -103,8 +104,8 @@ static void open_memory(mpi_host *h, const offer *o) {
     close(fd);
 }
 
-dt_status mpi_host_open(mpi_host **out, dt_comm *c, const mpi_group *ranks, int n_areas,
-                        size_t area_bytes) {
+dt_status mpi_host_open(mpi_host **out, bool *apart, dt_comm *c, const mpi_group *ranks,
+                        int n_areas, size_t area_bytes) {
     mpi_host *h = dt_xcalloc(1, sizeof *h);
     offer own = {.fd = -1}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
     *h = (mpi_host){
@@ -118,6 +119,7 @@ dt_status mpi_host_open(mpi_host **out, dt_comm *c, const mpi_group *ranks, int 
     if (own.fd >= 0) close(own.fd);
     free(all);
     *out = h;
+    *apart = missing;
     if (st != DT_OK || missing || h->n == 1) {
         mpi_host_close(h);
         *out = NULL;

@@ -41,7 +41,7 @@ typedef struct mpi_comm {
     int rank, world_size;
     char (*hosts)[MPI_HOST_BYTES]; // by rank
     int *host_of;                  // by rank: hosts are counted in the order of their first ranks
-    int n_hosts, n_columns;        // n_columns: ranks of the smallest host
+    int n_hosts, n_columns, most_ranks; // ranks of the smallest host, and of the largest
     mpi_group all, inner,
         across; // inner: of this host; across: the c-th rank of each host, as this one is on its own
     mpi_group leaders; // of the broadcast in progress: one rank of each host
@@ -79,11 +79,12 @@ int mpi_peer_to(const mpi_group *g, int i);
 int mpi_peer_from(const mpi_group *g, int i);
 // A pause that grows; false when the deadline has passed and no rank has got on with its work for as long.
 bool mpi_pause(const mpi_comm *m, mpi_waiting *w);
-// late: ranks that are waited for; more than a message names need not be given
+// late: ranks that are waited for, at most MPI_MAX_NAMED
 dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char *what, int64_t n,
                             uint64_t number, double waited_s);
 enum { MPI_MAX_NAMED = 4 }; // late ranks listed in a message
-int mpi_find_late(const mpi_messages *msgs, int late[MPI_MAX_NAMED]); // how many
+// Writes ranks whose messages have not come to `late`, or where all have, ranks that have not taken theirs. How many.
+int mpi_find_late(const mpi_messages *msgs, int late[MPI_MAX_NAMED]);
 
 // comm_mpi_reduce.c: of dt_comm
 void mpi_reductions_create(mpi_comm *m);
@@ -113,9 +114,10 @@ void mpi_sum_widen(float *to, const uint16_t *from, int64_t n);
 
 // comm_mpi_host.c: the memory that the ranks of a host share. i: a rank's place on the host.
 typedef enum mpi_host_stage { MPI_HOST_FULL = 1, MPI_HOST_SUMMED, MPI_HOST_LEFT } mpi_host_stage;
-// Collective over all ranks. NULL without a failure: this rank is alone on its host, or somewhere no memory can be shared.
-dt_status mpi_host_open(mpi_host **out, dt_comm *c, const mpi_group *ranks, int n_areas,
-                        size_t area_bytes);
+// Collective over all ranks. NULL without a failure: this rank is alone on its host, or *apart, the same on all ranks:
+// ranks of some host share no memory.
+dt_status mpi_host_open(mpi_host **out, bool *apart, dt_comm *c, const mpi_group *ranks,
+                        int n_areas, size_t area_bytes);
 void mpi_host_close(mpi_host *h); // NULL is nothing
 bool mpi_host_may_enter(const mpi_host *h, uint64_t turn,
                         int *n_there); // n_there: begins at 0, kept between calls

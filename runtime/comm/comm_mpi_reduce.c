@@ -1,6 +1,6 @@
 // comm_mpi_reduce.c: the all-reduce over MPI.
 //
-// A buffer is reduced in segments that fit the cache. Every exchange is direct: rank r gets from rank s exactly what r
+// A buffer is reduced in segments. Every exchange is direct: rank r gets from rank s exactly what r
 // needs from s, in a message, or on a host in memory that its ranks share (comm_mpi_host.c). On one host a segment takes
 // two phases: each rank adds the W contributions to its slice (reduce-scatter), then gives the sum to all (all-gather). On
 // several hosts each of the two steps takes two phases, so that each element crosses a host's boundary as seldom as it can:
@@ -31,6 +31,7 @@
 // a segment needs 2 (H - 1) turns of progress() instead of 4. A chain along the hosts, which would keep the bits of one
 // host: hosts in its middle send twice the buffer.
 #include "base/arena.h"
+#include "base/log.h"
 #include "comm/comm_mpi_internal.h"
 
 #include <stdlib.h>
@@ -38,12 +39,16 @@
 
 enum {
     SMALL_BYTES = 64 * 1024, // up to this, world_size * size is exchanged in one phase
-    SEGMENT = 1 << 18,       // elements of 4 bytes reduced at a time
-    CHUNK = 1 << 12,         // over many hosts more, so that a chunk has as many
-    MAX_SEGMENT = 1 << 21,   // at the most
-    HOST_SEGMENT =
-        1 << 20, // within one host fewer: of all its ranks together, for 64 MiB of shared memory
-    PART_ELEMENTS = 16, // slices and chunks begin at cache lines
+    // Elements of 4 bytes reduced at a time. On one host that shares memory a segment is shorter, so that all areas of all
+    // its ranks take about 64 MiB (4096 elements at the least). On many hosts it is longer, so that a chunk has 4096
+    // elements, unless the areas of a host's ranks would then take more than 256 MiB.
+    SEGMENT = 1 << 18,
+    LEAST_SEGMENT = 1 << 12,
+    LEAST_CHUNK = 1 << 12,
+    HOST_SEGMENTS = 1 << 20,  // on one host: a segment times its ranks
+    HOSTS_SEGMENTS = 1 << 24, // on several: times the ranks of the largest
+    HOST_AREAS = 1 << 26,     // on any: times the areas of each rank
+    PART_ELEMENTS = 16,       // slices and chunks begin at cache lines
     MESSAGE_BYTES =
         60 * 1024, // less than what Open MPI sends at once over TCP (btl_tcp_eager_limit)
     SLOTS = 16
@@ -207,16 +212,25 @@ static void give(const mpi_comm *m, const mpi_slot *slot, part p) {
            (size_t)(p.end - p.begin) * mpi_element_bytes(slot->of->kind));
 }
 
+static mpi_host_stage stage_of(const mpi_slot *slot) {
+    return slot->phase == REDUCE_INSIDE ? MPI_HOST_FULL : MPI_HOST_SUMMED;
+}
+
+// Whether the host's ranks, from the *n_there-th on, have done what this rank waits for; else *n_there is one that has not.
+static bool is_there(const mpi_comm *m, const mpi_slot *slot, int *n_there) {
+    return slot->has_given ? mpi_host_all(m->host, slot->turn, stage_of(slot), n_there)
+                           : mpi_host_may_enter(m->host, slot->turn, n_there);
+}
+
 // A phase in the host's memory: gives when there is room, takes when all have given. Whether it is over; never blocks.
 static bool exchange_in_memory(mpi_comm *m, mpi_slot *slot) {
     const mpi_reduction *r = slot->of;
     const size_t size = mpi_element_bytes(r->kind);
     const bool reduces = slot->phase == REDUCE_INSIDE;
-    const mpi_host_stage stage = reduces ? MPI_HOST_FULL : MPI_HOST_SUMMED;
     part p = slot->segment;
     if (!slot->has_given) {
         const bool enters = slot->phase == REDUCE_INSIDE || r->first_phase != REDUCE_INSIDE;
-        if (enters && !mpi_host_may_enter(m->host, slot->turn, &slot->n_there)) return false;
+        if (enters && !is_there(m, slot, &slot->n_there)) return false;
         part own = {p.end, p.end};
         const bool adds = has_part(m, slot, m->inner.self, &own) && !r->small;
         if (reduces) {
@@ -225,11 +239,11 @@ static bool exchange_in_memory(mpi_comm *m, mpi_slot *slot) {
         } else if (adds) {
             give(m, slot, own);
         }
-        mpi_host_reach(m->host, slot->turn, stage);
+        mpi_host_reach(m->host, slot->turn, stage_of(slot));
         slot->has_given = true;
         slot->n_there = 0;
     }
-    if (!mpi_host_all(m->host, slot->turn, stage, &slot->n_there)) return false;
+    if (!is_there(m, slot, &slot->n_there)) return false;
     if (reduces) add_part(m, slot);
     for (int i = 0; i < m->inner.n && !reduces; i++)
         if (i != m->inner.self && has_part(m, slot, i, &p))
@@ -396,8 +410,14 @@ static dt_status fail_reduction(mpi_comm *m, double waited_s) {
     const mpi_slot *first = NULL;
     for (const mpi_slot *slot = m->slots; slot < m->slots + SLOTS; slot++)
         if (slot->of && (!first || slot->number < first->number)) first = slot;
-    int late[MPI_MAX_NAMED] = {m->inner.ranks[first->n_there]}, n_late = 1;
+    int late[MPI_MAX_NAMED], n_late = 0;
     if (!is_in_memory(m, first)) n_late = mpi_find_late(&first->msgs, late);
+    for (int i = first->n_there; is_in_memory(m, first) && i < m->inner.n && n_late < MPI_MAX_NAMED;
+         i++) {
+        int at = i;
+        is_there(m, first, &at);
+        if (at == i) late[n_late++] = m->inner.ranks[i];
+    }
     return mpi_fail_deadline(m, late, n_late, label_of(first->of->kind), first->of->n,
                              first->of->number, waited_s);
 }
@@ -456,16 +476,27 @@ void mpi_reductions_create(mpi_comm *m) {
     m->slots = dt_xcalloc(SLOTS, sizeof *m->slots);
 }
 
+static int64_t between(int64_t least, int64_t x, int64_t most) {
+    return x < least ? least : x > most ? most : x;
+}
+
 dt_status mpi_reductions_fit(dt_comm *c) {
     mpi_comm *m = c->self;
-    const int64_t chunks = (int64_t)CHUNK * m->n_columns * m->n_hosts;
-    const int64_t most = m->n_hosts == 1 ? HOST_SEGMENT / m->world_size : MAX_SEGMENT;
+    const bool one_host = m->n_hosts == 1;
+    const int64_t most = (one_host ? HOST_SEGMENTS : HOSTS_SEGMENTS) / m->most_ranks;
+    const int64_t chunks = (int64_t)LEAST_CHUNK * m->n_columns * m->n_hosts;
+    const int64_t wanted = one_host || chunks < SEGMENT ? SEGMENT : chunks;
+    m->segment = between(LEAST_SEGMENT, wanted, most / LEAST_SEGMENT * LEAST_SEGMENT);
     mpi_host *host;
-    m->segment = chunks < SEGMENT || m->n_hosts == 1 ? SEGMENT : chunks;
-    if (m->segment > most) m->segment = (int64_t)dt_align_up((size_t)most, 4096);
-    DT_TRY(mpi_host_open(&host, c, &m->inner, SLOTS, (size_t)m->segment * sizeof(float)));
+    bool apart;
+    const int n_areas = (int)between(1, HOST_AREAS / (m->segment * m->most_ranks), SLOTS);
+    DT_TRY(mpi_host_open(&host, &apart, c, &m->inner, n_areas, (size_t)m->segment * sizeof(float)));
     m->host = host; // not before all ranks know
     m->small_by_host = host && m->world_size == m->n_columns * m->n_hosts;
+    if (apart && one_host) m->segment = SEGMENT;
+    if (apart && c->rank == 0)
+        dt_info(
+            "ranks of a host share no memory (containers of their own?): they exchange messages");
     return DT_OK;
 }
 

@@ -15,6 +15,8 @@ int MPI_Isend(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_C
               MPI_Request *request) {
     int size = 0;
     MPI_Type_size(type, &size);
+    if (tag == 1)
+        return PMPI_Isend(data, n, type, to, tag, comm, request); // beats go by time, not by step
     messages++;
     bytes += (long)n * size;
     return PMPI_Isend(data, n, type, to, tag, comm, request);
