@@ -12,9 +12,10 @@
 // under a lock, and divides it among its threads. When a chunk is refused the cache is full, and stays so.
 //
 // Locks are OFD locks, which the kernel drops with the process. Byte 0 says who is alive: shared by all who
-// use the file, exclusive while somebody makes or removes it. Whoever gets it exclusively is alone: makes
-// the file, and removes what others left: all shared caches that nobody holds. Byte 1 is held while a chunk is taken. A maker that dies half-way leaves a file without its head; who
-// attaches sees that, lets go, and tries again, now as the maker. A file whose last link is gone is not used.
+// use the file, exclusive while somebody makes or removes it. Whoever gets it exclusively is alone: makes the file, and
+// removes all shared caches that nobody holds. Byte 1 is held while a chunk is taken. A maker that dies half-way leaves
+// a file without its head; who attaches sees that, lets go, and tries again, now as the maker. A file whose last link is
+// gone is not used.
 //
 // Rejected: eviction (an epoch reads every record once, so by the time a record is wanted again LRU has just
 // dropped it; any fixed part of the set gives its share of hits); pids in the file (pids are reused).

@@ -93,7 +93,8 @@ static bool all_have_hashes(const dt_catalog *c) {
     return true;
 }
 
-// A hash of all that decides what the entries hold. Where the catalog has no hashes of the members, sizes and times of the files stand for them.
+// A hash of all that decides what the entries hold. Where the catalog has no hashes of the members, sizes and times of
+// the files stand for them.
 static uint64_t cache_key(const dt_data *d) {
     const dt_catalog *c = d->reader->catalog;
     uint64_t h = dt_catalog_hash(c);

@@ -110,7 +110,7 @@ static void tell(const opening *o) {
             "first: %s",
             o->n_bad, o->first_bad);
     if (o->cache.n_files) {
-        char *dir = dt_io_cache_folder(o->cache.dir, "/unpacked");
+        char *dir = dt_io_cache_folder(o->cache.dir, DT_CACHE_UNPACKED);
         dt_warn("unpacked %llu compressed files, %.0f MB, into %s (data.cache_dir), which may take "
                 "%.4g GiB in all (data.cache_size)",
                 (unsigned long long)o->cache.n_files, (double)o->cache.n_bytes / 1e6, dir,

@@ -253,7 +253,7 @@ dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, dt_b
     dt_blob in;
     int fd = -1;
     uint64_t key = 0;
-    char hex[17], *dir = dt_io_cache_folder(c->dir, "/unpacked"), *name = plain_name(path);
+    char hex[17], *dir = dt_io_cache_folder(c->dir, DT_CACHE_UNPACKED), *name = plain_name(path);
     dt_status st = DT_OK;
     *file = NULL;
     *out = (dt_blob){.store = NULL};

@@ -268,7 +268,7 @@ void dt_blob_keep(dt_blob *b, dt_blob_cache *c, uint64_t stamp) {
     struct stat s;
     x->key = identity(b, stamp);
     dt_hash_hex(x->key, hex);
-    x->path = dt_xprintf("%s/objects/%s", c->dir, hex);
+    x->path = dt_xprintf("%s" DT_CACHE_OBJECTS "/%s", c->dir, hex);
     x->cache = c;
     x->n_blocks = (uint32_t)((b->n_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES);
     x->data_at = dt_align_up((uint64_t)x->n_blocks * sizeof(row), PAGE);
@@ -296,7 +296,7 @@ bool dt_blob_forget(const dt_blob *b, uint64_t at, uint64_t n_bytes) {
 // ---- the cache -------------------------------------------------------------------------------------
 
 dt_status dt_blob_cache_open(dt_blob_cache **out, const char *dir, uint64_t max_bytes) {
-    char *objects = dt_xprintf("%s/objects", dir);
+    char *objects = dt_xprintf("%s" DT_CACHE_OBJECTS, dir);
     const dt_status st = dt_io_mkdir_all(objects);
     *out = NULL;
     if (st == DT_OK) {
