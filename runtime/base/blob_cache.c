@@ -287,7 +287,7 @@ void dt_blob_keep(dt_blob *b, dt_blob_cache *c, uint64_t stamp) {
 }
 
 bool dt_blob_forget(const dt_blob *b, uint64_t at, uint64_t n_bytes) {
-    if (b->store != &COPIES || n_bytes == 0) return false;
+    if (b->store != &COPIES || n_bytes == 0) return b->store->remote;
     for (uint64_t k = at / BLOCK_BYTES; k <= (at + n_bytes - 1) / BLOCK_BYTES; k++)
         forget(b->u.copy, (uint32_t)k);
     return true;

@@ -29,7 +29,8 @@ void dt_blob_cache_close(dt_blob_cache *c); // behind its blobs; NULL is fine
 // before, and a warning says so.
 void dt_blob_keep(dt_blob *b, dt_blob_cache *c, uint64_t stamp);
 
-// Drops the cache's blocks that hold bytes [at, at + n_bytes) of `b`, which are not what was expected. false: none.
+// Drops the cache's blocks that hold bytes [at, at + n_bytes) of `b`, which are not what was expected. Whether another read
+// may give others: false of a file that is read without a cache.
 bool dt_blob_forget(const dt_blob *b, uint64_t at, uint64_t n_bytes);
 
 typedef struct dt_blob_cache_stats {

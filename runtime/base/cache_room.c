@@ -81,7 +81,9 @@ static bool counts(const char *path) {
 // Removes a file that nobody holds, and the index beside it. false: in use, or gone already.
 static bool evict(const char *path) {
     const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    const bool gone = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && unlink(path) == 0;
+    struct stat s; // no links: another process removed it, and a third may have made it anew
+    const bool gone = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &s) == 0 &&
+                      s.st_nlink > 0 && unlink(path) == 0;
     if (gone) {
         char *index = dt_xprintf("%s.index", path);
         unlink(index);

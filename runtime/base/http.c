@@ -42,6 +42,8 @@ static bool is_passing(int status) {
            status == 504;
 }
 
+enum { PROGRESS_BYTES = 65536 };
+
 // Between half and all of 0.2, 0.4, … 5 s, so that clients which failed together do not come back together.
 static double pause_s(int attempt) {
     static _Atomic uint32_t count;
@@ -62,6 +64,7 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
     pthread_once(&loaded, load);
     if (!try_once) return dt_fail(DT_E_USAGE, "%s: %s", r->url, missing);
     const double begin = dt_clock_s(), limit_s = r->limit_s > 0 ? r->limit_s : 60;
+    double since = begin; // the last attempt that brought something
     dt_http_attempt a = {0};
     for (int n = 1;; n++) {
         const size_t had = a.n_got;
@@ -71,15 +74,19 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         const bool answered = try_once(out, r, &a);
         if (answered && !is_passing(out->status)) return DT_OK;
         if (answered) snprintf(a.cause, sizeof a.cause, "the server says %d", out->status);
-        const double spent_s = dt_clock_s() - begin;
+        const double now = dt_clock_s();
+        if (a.n_got >= had + PROGRESS_BYTES) since = now;
         const double pause = a.n_got > had ? 0 : pause_s(n);
         const double wait_s = a.retry_after_s > pause ? a.retry_after_s : pause;
-        if ((!answered && !a.again) || r->once || spent_s + wait_s > limit_s ||
+        if ((!answered && !a.again) || r->once || now - since + wait_s > limit_s ||
             (r->stop && *r->stop)) {
+            char later[64] = "";
+            if (a.retry_after_s > 0)
+                snprintf(later, sizeof later, " and wants %.0f s of rest", a.retry_after_s);
             dt_http_reply_fini(out);
             return dt_fail(a.again || answered ? DT_E_STORAGE : DT_E_DATA,
-                           "%s: %s (%d attempt%s in %.1f s)", r->url, a.cause, n, n == 1 ? "" : "s",
-                           spent_s);
+                           "%s: %s%s (%d attempt%s in %.1f s)", r->url, a.cause, later, n,
+                           n == 1 ? "" : "s", now - begin);
         }
         const double end = dt_clock_s() + wait_s;
         while (dt_clock_s() < end && !(r->stop && *r->stop)) sleep_s(fmin(0.1, end - dt_clock_s()));

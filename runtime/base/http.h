@@ -36,7 +36,7 @@ typedef struct dt_http_request {
     dt_http_part part[2];
     size_t max_body; // bytes of a whole body at most
     bool once;       // one attempt only: sent twice it would be done twice
-    double limit_s;  // for all attempts together; 0: 60 s
+    double limit_s;  // for attempts in a row of which none brings 64 KiB of a range; 0: 60 s
     const atomic_bool
         *stop; // once it is true, the request fails within about a second; NULL: never
 } dt_http_request;

@@ -1,0 +1,106 @@
+// Requests against a server in this process that ends each answer early: what brings the object nearer goes on for as long as
+// it takes, what hardly does ends at the limit, and a server that wants a long rest is not waited for.
+#include "base/http.h"
+#include "base/module.h"
+#include "testing.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { OBJECT_BYTES = 1 << 20 };
+
+static struct {
+    int fd, port;
+    _Atomic size_t most;        // bytes of a body, before the connection ends; 0: 503
+    _Atomic useconds_t wait_us; // in front of each answer
+} server;
+static char truth[OBJECT_BYTES];
+
+static void answer(int fd) {
+    char text[4096] = "";
+    unsigned long first = 0, last = 0;
+    for (size_t n = 0; !strstr(text, "\r\n\r\n");) {
+        const ssize_t k = recv(fd, text + n, sizeof text - 1 - n, 0);
+        if (k <= 0) return;
+        n += (size_t)k;
+        text[n] = '\0';
+    }
+    const char *range = strstr(text, "bytes=");
+    if (range) sscanf(range, "bytes=%lu-%lu", &first, &last);
+    usleep(server.wait_us);
+    if (server.most == 0) {
+        dprintf(fd, "HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n");
+        return;
+    }
+    const size_t n = last - first + 1, sent = n < server.most ? n : server.most;
+    dprintf(fd,
+            "HTTP/1.1 206 Part\r\nETag: \"1\"\r\nContent-Length: %zu\r\nContent-Range: bytes "
+            "%lu-%lu/%d\r\n\r\n",
+            n, first, last, OBJECT_BYTES);
+    for (size_t at = 0; at < sent;) {
+        const ssize_t k = send(fd, truth + first + at, sent - at, MSG_NOSIGNAL);
+        if (k <= 0) return;
+        at += (size_t)k;
+    }
+}
+
+static void *serve(void *arg) {
+    for (int fd; (fd = accept(server.fd, NULL, NULL)) >= 0; close(fd)) answer(fd);
+    return arg;
+}
+
+static dt_status get(char *to, double limit_s) {
+    char url[64];
+    dt_http_reply r;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/object", server.port);
+    const dt_status st = dt_http_do(
+        &r, &(dt_http_request){
+                .url = url, .ranged = true, .part = {{to, OBJECT_BYTES}}, .limit_s = limit_s});
+    dt_http_reply_fini(&r);
+    return st;
+}
+
+TEST(an_answer_that_comes_in_pieces_has_no_limit) {
+    char *got = calloc(1, OBJECT_BYTES);
+    server.most = 1 << 16;
+    server.wait_us = 50000; // 16 of them are longer than the limit
+    must(get(got, 0.3));
+    assert_memory_equal(got, truth, OBJECT_BYTES);
+    free(got);
+}
+
+TEST(an_answer_that_hardly_comes_ends_at_the_limit) {
+    char *got = calloc(1, OBJECT_BYTES);
+    server.most = 1 << 10;
+    server.wait_us = 5000;
+    must_fail(DT_E_STORAGE, "attempts in", get(got, 0.3));
+    free(got);
+}
+
+TEST(a_long_rest_is_not_waited_for) {
+    char none[1];
+    server.most = 0;
+    must_fail(DT_E_STORAGE, "the server says 503 and wants 3600 s of rest (1 attempt",
+              get(none, 5));
+}
+
+int main(void) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    pthread_t thread;
+    char module[4096];
+    if (dt_module_find("dtrain_http.so", module, sizeof module) != DT_OK || !*module) return 77;
+    for (size_t i = 0; i < sizeof truth; i++) truth[i] = (char)(i * 2654435761u >> 13);
+    server.fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(server.fd, (struct sockaddr *)&a, n) != 0 || listen(server.fd, 8) != 0 ||
+        getsockname(server.fd, (struct sockaddr *)&a, &n) != 0)
+        return 1;
+    server.port = ntohs(a.sin_port);
+    pthread_create(&thread, NULL, serve, NULL);
+    return run_all_tests(NULL, NULL);
+}
