@@ -55,10 +55,9 @@ static dt_status open_set(dt_data *d, const dt_config *c) {
 
 static bool is_there(const char *path) {
     dt_names files = {0};
-    bool any = false;
-    if (dt_expand_files(path, &files) != DT_OK) dt_error_clear();
-    for (size_t i = 0; i < files.n && !any; i++)
-        any = dt_blob_is_url(files.name[i]) || dt_io_exists(files.name[i]);
+    bool any = dt_blob_is_url(path); // which opening finds out
+    if (!any && dt_expand_files(path, &files) != DT_OK) dt_error_clear();
+    for (size_t i = 0; i < files.n && !any; i++) any = dt_io_exists(files.name[i]);
     dt_names_fini(&files);
     return any;
 }

@@ -159,21 +159,22 @@ static char *quote_folder(const char *folder) {
 }
 
 static dt_status read_stage(slurm_job *j, const launch_words *w) {
-    if (!w->options[STAGE]) {
+    const char *set = launch_only_set(j->config);
+    const bool by_url = set && dt_blob_is_url(set);
+    if (by_url && w->options[STAGE])
+        dt_info("%s: nothing is staged of a URL: each node keeps what it reads (data.cache_dir, on "
+                "a disk of the node)",
+                set);
+    if (!w->options[STAGE] || by_url) {
         launch_put_copy(&j->values, "STAGE", "");
         launch_put_copy(&j->values, "FILES", "");
         launch_put_copy(&j->values, "SET", "");
         return DT_OK;
     }
-    const char *set = launch_only_set(j->config);
     if (!set)
         return dt_config_fail(j->config, "data.path",
                               "--stage copies one set, and these are several: stage them in a copy "
                               "of launch/slurm/train.sbatch");
-    if (dt_blob_is_url(set))
-        return dt_config_fail(j->config, "data.path",
-                              "--stage copies files, and this is a URL: without --stage each node "
-                              "keeps what it has read (data.cache_dir)");
     char *path = dt_xstrdup(set);
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
     launch_put(&j->values, "STAGE", quote_folder(w->options[STAGE]));

@@ -1,7 +1,7 @@
 // shard_names.c: from what a user writes to names of files, and from names of members to records.
 //
 // "::" joins several paths. Braces stand for ranges ({000000..000127}) and alternatives ({a,b}), nested as in a
-// shell. *, ? and [ ] match existing files, sorted by their bytes whatever the locale, as the order of shards
+// shell. *, ? and [ ] match existing files and, in a URL's last name, objects of a bucket, sorted by their bytes whatever the locale, as the order of shards
 // is the order of records. A path that exists as it is written is taken as it is: names may have braces.
 #include "data/file/kept_names.h"
 #include "source.h"
@@ -9,9 +9,12 @@
 #include "base/arena.h"
 #include "base/blob_url.h"
 #include "base/io.h"
+#include "base/s3.h"
+#include "base/s3_objects.h"
 #include "base/text.h"
 
 #include <ctype.h>
+#include <fnmatch.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,8 +113,29 @@ static int note_unlisted(const char *folder, int err) {
     return -1;
 }
 
+// The objects that a pattern of their names in one prefix matches.
+static dt_status expand_objects(const char *pattern, dt_names *out, bool *matched) {
+    const char *base = dt_path_base(pattern);
+    char *prefix = dt_xprintf("%.*s", (int)(base - pattern), pattern), **names;
+    size_t n = 0;
+    *matched = false;
+    const dt_status st = dt_s3_list(&names, &n, prefix);
+    for (size_t i = 0; i < n; i++) {
+        if (fnmatch(base, names[i], FNM_PERIOD) != 0) continue;
+        char *url = dt_xprintf("%s%s", prefix, names[i]);
+        dt_names_add(out, url);
+        free(url);
+        *matched = true;
+    }
+    if (st == DT_OK) dt_io_free_list(names, n);
+    free(prefix);
+    return st;
+}
+
 static dt_status expand_glob(const char *pattern, dt_names *out, bool *matched) {
     *matched = true;
+    if (dt_s3_is_url(pattern) && strpbrk(dt_path_base(pattern), "*?["))
+        return expand_objects(pattern, out, matched);
     // a ? in a URL begins its query
     if (dt_blob_is_url(pattern) || dt_io_exists(pattern) || !strpbrk(pattern, "*?[")) {
         dt_names_add(out, pattern);

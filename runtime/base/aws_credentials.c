@@ -263,19 +263,39 @@ static dt_status find(found *f) {
         return from_container(f);
     DT_TRY(from_instance(f, &is_there));
     if (is_there) return DT_OK;
+    const char *profile = env("AWS_PROFILE") ? env("AWS_PROFILE") : "default";
+    static const char *const OTHERS[] = {"role_arn", "credential_process", "sso_session",
+                                         "sso_start_url", "login_session"};
+    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++) {
+        char *value = dt_aws_profile_get(OTHERS[i]);
+        free(value);
+        if (value)
+            return dt_fail(DT_E_USAGE,
+                           "no credentials: those of the profile '%s' are found by %s, which "
+                           "dtrain leaves to AWS's tool: eval \"$(aws configure "
+                           "export-credentials --profile %s --format env)\"",
+                           profile, OTHERS[i], profile);
+    }
     return dt_fail(
         DT_E_USAGE,
         "no credentials: none in AWS_ACCESS_KEY_ID, in the profile '%s' of ~/.aws, from a "
         "web identity, a container or the instance; set them as for AWS's own tools, or "
         "data.s3.anonymous=true for what everybody may read",
-        env("AWS_PROFILE") ? env("AWS_PROFILE") : "default");
+        profile);
 }
 
 // ---- kept ------------------------------------------------------------------------------------------
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static found kept; // under `lock`
+
+void dt_aws_credentials_forget(void) {
+    pthread_mutex_lock(&lock);
+    kept.until = 1;
+    pthread_mutex_unlock(&lock);
+}
+
 dt_status dt_aws_credentials_get(dt_aws_credentials *out) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static found kept;
     dt_status st = DT_OK;
     pthread_mutex_lock(&lock);
     const double now = (double)time(NULL);

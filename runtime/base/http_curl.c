@@ -194,15 +194,12 @@ static void set_body(CURL *c, const dt_http_request *r) {
     curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->n_body);
 }
 
-// The certificates that AWS's tools, curl and OpenSSL would take.
-static void set_authority(CURL *c) {
+// The variable that names the file of certificates, as for AWS's tools, curl and OpenSSL; NULL: none.
+static const char *authority(void) {
     static const char *const NAMES[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
-    for (int i = 0; i < 3; i++) {
-        const char *file = getenv(NAMES[i]);
-        if (!file || !*file) continue;
-        curl_easy_setopt(c, CURLOPT_CAINFO, file);
-        return;
-    }
+    for (int i = 0; i < 3; i++)
+        if (getenv(NAMES[i]) && *getenv(NAMES[i])) return NAMES[i];
+    return NULL;
 }
 
 static void set_security(CURL *c, const dt_http_request *r) {
@@ -218,7 +215,7 @@ static void set_security(CURL *c, const dt_http_request *r) {
 #endif
     curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, (long)(r->ranged && !r->sign && !r->user));
     curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
-    set_authority(c);
+    if (authority()) curl_easy_setopt(c, CURLOPT_CAINFO, getenv(authority()));
     if (r->sign) curl_easy_setopt(c, CURLOPT_AWS_SIGV4, r->sign);
     if (r->user) curl_easy_setopt(c, CURLOPT_USERPWD, r->user);
     // which libcurl reads for each request
@@ -333,11 +330,18 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     // a connection that fails behind the last byte took nothing
     if (!cut && !t.bad && (code == CURLE_OK || (is_part && a->n_got > 0))) return true;
     a->again = !t.bad && may_pass(code);
-    snprintf(a->cause, sizeof a->cause, "%s",
-             t.bad                               ? t.bad
-             : code == CURLE_ABORTED_BY_CALLBACK ? "no answer yet"
-             : *error                            ? error
-             : cut                               ? "the answer ended early"
-                                                 : curl_easy_strerror(code));
+    const int n = snprintf(a->cause, sizeof a->cause, "%s",
+                           t.bad                               ? t.bad
+                           : code == CURLE_ABORTED_BY_CALLBACK ? "no answer yet"
+                           : code == CURLE_UNSUPPORTED_PROTOCOL
+                               ? "it redirects from https to http: not followed"
+                           : *error ? error
+                           : cut    ? "the answer ended early"
+                                    : curl_easy_strerror(code));
+    const bool trusts = code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE;
+    if (!trusts && n > 0 && (size_t)n < sizeof a->cause)
+        snprintf(a->cause + n, sizeof a->cause - (size_t)n, "; trusted are those of %s%s%s",
+                 authority() ? authority() : "this system, or of the file that AWS_CA_BUNDLE names",
+                 authority() ? "=" : "", authority() ? getenv(authority()) : "");
     return false;
 }

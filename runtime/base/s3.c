@@ -4,6 +4,7 @@
 
 #include "arena.h"
 #include "aws_credentials.h"
+#include "text.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -84,13 +85,31 @@ static char *make_url(const char *url, const char *endpoint, const char *region)
     return out;
 }
 
+// Under `lock`. An endpoint stands in messages.
+static dt_status check_endpoint(const char *url) {
+    const char *e = options.endpoint;
+    if (!e || (dt_http_is_url(e) && !strchr(e, '@'))) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "%s: the endpoint (data.s3.endpoint, AWS_ENDPOINT_URL or endpoint_url of the "
+                   "profile) is '%s'; expected https://HOST or http://HOST, without a password",
+                   url, strchr(e, '@') ? "…@…" : e);
+}
+
 dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *extra) {
     const char *slash = strchr(url + 5, '/');
     if (url[5] == '/' || !slash || (!slash[1] && !r->query))
-        return dt_fail(DT_E_USAGE, "%s: an object is named like s3://BUCKET/KEY", url);
+        return dt_fail(DT_E_USAGE,
+                       "%s: an object is named like s3://BUCKET/KEY, and all of a bucket like "
+                       "s3://BUCKET/",
+                       url);
     int n = 0;
     pthread_mutex_lock(&lock);
     find_options();
+    dt_status st = check_endpoint(url);
+    if (st != DT_OK) {
+        pthread_mutex_unlock(&lock);
+        return st;
+    }
     const char *region = options.region ? options.region : url[0] == 'g' ? "auto" : "us-east-1";
     r->url = make_url(url, options.endpoint, region);
     if (r->query) {
@@ -102,7 +121,7 @@ dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *extra) {
     const bool anonymous = options.anonymous;
     pthread_mutex_unlock(&lock);
     dt_aws_credentials c = {0};
-    dt_status st = anonymous ? DT_OK : dt_aws_credentials_get(&c);
+    st = anonymous ? DT_OK : dt_aws_credentials_get(&c);
     if (st != DT_OK) st = dt_fail_context(st, "%s", url);
     if (st == DT_OK && !anonymous) {
         r->user = dt_xprintf("%s:%s", c.key, c.secret);
@@ -128,30 +147,53 @@ void dt_s3_request_fini(dt_s3_request *r) {
     r->url = r->user = r->token = r->scope = NULL;
 }
 
-dt_status dt_s3_refused(const char *path, const dt_http_reply *r, const char *right) {
-    char rights[160];
-    const char *at = r->body ? r->body : "";
-    char *code = dt_s3_element(&at, "Code"), *why = dt_s3_element(&at, "Message");
-    const char *advice = "";
+bool dt_s3_expired(const dt_http_reply *r) {
+    const bool expired = (r->status == 400 || r->status == 403) && r->body &&
+                         strstr(r->body, "<Code>ExpiredToken</Code>");
+    if (expired) dt_aws_credentials_forget();
+    return expired;
+}
+
+// `where`: what a 301 says beside the message, or NULL.
+static void advise(char out[256], const char *path, int status, const char *code, const char *where,
+                   const char *right) {
+    const bool is_s3 = dt_s3_is_url(path);
+    *out = '\0';
     if (code && strcmp(code, "RequestTimeTooSkewed") == 0)
-        advice = "; this machine's clock is wrong: set it";
+        snprintf(out, 256, "; this machine's clock is wrong: set it");
+    else if (code && strcmp(code, "ExpiredToken") == 0)
+        snprintf(out, 256,
+                 "; the credentials have ended: get new ones, and run the same command again");
     else if (code && strcmp(code, "NoSuchBucket") == 0)
-        advice = "; check the bucket's name, and data.s3.endpoint";
-    else if (r->status == 301 || r->status == 307)
-        advice = "; the bucket is in another region: set data.s3.region";
-    else if (r->status == 403 || r->status == 401)
-        snprintf(rights, sizeof rights,
+        snprintf(out, 256, "; check the bucket's name, and data.s3.endpoint");
+    else if (is_s3 && (status == 301 || status == 307))
+        snprintf(out, 256, "; the bucket is in another region%s%.100s%s: set data.s3.region",
+                 where ? " (" : "", where ? where : "", where ? ")" : "");
+    else if (is_s3 && (status == 403 || status == 401))
+        snprintf(out, 256,
                  "; check the credentials and what they may do (%s), or data.s3.anonymous=true for "
                  "what everybody may read",
-                 right),
-            advice = rights;
-    else if (r->status == 404)
-        advice = "; check its name, which must be an object's and no folder's";
+                 right);
+    else if (status == 403 || status == 401)
+        snprintf(out, 256, "; a name and a password for this server belong in ~/.netrc");
+    else if (status == 404)
+        snprintf(out, 256, "; check its name, which must be an object's and no folder's%s",
+                 is_s3 ? " (a prefix ends with a slash)" : "");
+}
+
+dt_status dt_s3_refused(const char *path, const dt_http_reply *r, const char *right) {
+    char advice[256];
+    const char *at = r->body ? r->body : "", *begin = at;
+    char *code = dt_s3_element(&at, "Code"), *why = dt_s3_element(&at, "Message");
+    if (why && dt_text_ends(why, ".")) why[strlen(why) - 1] = '\0';
+    char *where = dt_s3_element(&begin, "Endpoint");
+    advise(advice, path, r->status, code, where, right);
     const dt_status st =
         dt_fail(DT_E_DATA, "%s: the server says %d%s%s%s%.200s%s", path, r->status, code ? " " : "",
                 code ? code : "", why ? ": " : "", why ? why : "", advice);
     free(code);
     free(why);
+    free(where);
     return st;
 }
 

@@ -34,6 +34,9 @@ typedef struct dt_s3_request {
 dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *extra);
 void dt_s3_request_fini(dt_s3_request *r);
 
+// Whether the server refused credentials that have ended. They are then looked for again by the next dt_s3_prepare.
+bool dt_s3_expired(const dt_http_reply *r);
+
 // The error of an answer that was not what was hoped for; `right`: what the request takes, such as s3:GetObject.
 dt_status dt_s3_refused(const char *path, const dt_http_reply *r, const char *right);
 

@@ -1,7 +1,11 @@
 """Serves the files of a folder by ranges over HTTP on loopback, and does to every answer what --faults says.
 
 range_server.py FOLDER PORT_FILE [--faults SHARE] [--seed N] [--count FILE] [--bytes FILE] [--change-after N]
-    [--tls CERTIFICATE KEY]
+    [--tls CERTIFICATE KEY] [--renew-after N PROFILES]
+
+Faults: 503 and 429, some with Retry-After; a reset; no body; a body that is cut, that Content-Length says to be shorter
+than it should be, that comes in small steps, or that has another byte in it
+(in the middle of a tar).
 
 A word of the query says what the server is like: weak (weak ETags), dated (Last-Modified and no ETag), whole (no
 ranges), unsized (the size is not said), swapped (the first answer is half of another object of that size).
@@ -16,6 +20,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder")
@@ -26,6 +31,7 @@ parser.add_argument("--change-after", type=float, default=float("inf"))  # answe
 parser.add_argument("--count")  # answers and faults so far
 parser.add_argument("--bytes")  # of tars, that were sent
 parser.add_argument("--tls", nargs=2)
+parser.add_argument("--renew-after", nargs=2)  # answers: then `first-token` has ended, and the file gets `second-token`
 options = parser.parse_args()
 lock = threading.Lock()
 chance = random.Random(options.seed)
@@ -49,13 +55,18 @@ def draw():
     with lock:
         fault = None
         if chance.random() < options.faults:
-            fault = chance.choice(["503", "429", "reset", "cut", "silent"])
+            fault = chance.choice(["503", "429", "reset", "cut", "silent", "short", "slow", "other"])
         counts["answers"] += 1
         counts["faults"] += fault is not None
         if options.count:
             with open(options.count, "w") as f:
                 f.write(f"{counts['answers']} {counts['faults']}\n")
         return fault
+
+
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *_):
+        pass  # clients are killed
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -78,7 +89,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.connection.close()
 
     def do_GET(self):
+        if options.renew_after and counts["answers"] >= int(options.renew_after[0]):
+            if self.headers.get("x-amz-security-token") == "first-token":
+                with open(options.renew_after[1]) as f:
+                    text = f.read().replace("first-token", "second-token")
+                with open(options.renew_after[1] + ".tmp", "w") as f:
+                    f.write(text)
+                os.rename(options.renew_after[1] + ".tmp", options.renew_after[1])
+                return self.say(400, b"<Error><Code>ExpiredToken</Code><Message>It has ended.</Message></Error>")
         path = os.path.join(options.folder, self.path.split("?")[0].lstrip("/"))
+        if path.endswith("/moved.tar"):
+            return self.say(302, Location="http://127.0.0.1/x.tar")
         if not os.path.isfile(path):
             return self.say(404)
         data = load(path, os.stat(path).st_mtime_ns)
@@ -122,18 +143,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         size = "*" if "unsized" in self.path else len(data)
         self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+        if fault == "short":
+            body = body[:len(body) * 2 // 3]
+        if fault == "other" and path.endswith(".tar") and first > 0 and last < len(data) - 1:
+            body = body[:-1] + bytes([body[-1] ^ 1])
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if fault == "cut":  # less than was said, and the end
             self.wfile.write(body[:len(body) // 2])
             self.close_connection = True
+        elif fault == "slow":
+            for i in range(0, len(body), len(body) // 8 + 1):
+                self.wfile.write(body[i:i + len(body) // 8 + 1])
+                time.sleep(0.02)
         elif fault == "silent":
             self.close_connection = True
         else:
             self.wfile.write(body)
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+server = Server(("127.0.0.1", 0), Handler)
 if options.tls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*options.tls)

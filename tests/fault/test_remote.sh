@@ -107,7 +107,8 @@ says "$at" >"$work/says" && diff "$work/said" "$work/says" >"$work/log" || fail 
 printf '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\n[ "$1" = a ] || { echo nobody; exit 1; }\nshift\nexec sh -c "$*"\n' >"$work/ssh"
 chmod +x "$work/ssh"
 exits 2 "host b does not answer: nobody" "$DTRAIN" launch hosts --hosts a:1,b:1 --ssh "$work/ssh" "$config" run.name=hosts data.path="$at/set-{000000..000001}.tar"
-exits 2 'stage copies files, and this is a URL' "$DTRAIN" launch slurm "$config" --print --stage "$work/stage" data.path="$at/set-000000.tar"
+exits 0 'nothing is staged of a URL' "$DTRAIN" launch slurm "$config" --print --stage "$work/stage" data.path="$at/set-000000.tar"
+! grep -q "$work/stage" "$work/out" || fail "a URL is staged"
 kill "$pid"
 at=http://127.0.0.1:$(cat "$work/port")
 
@@ -144,11 +145,12 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyou
 serve "$work/port-tls" --tls "$work/ca.pem" "$work/key.pem"
 secure=${at/http/https}
 unset AWS_CA_BUNDLE CURL_CA_BUNDLE SSL_CERT_FILE
-exits 3 'certificate' "$DTRAIN" data ls "$secure/set-000000.tar"
+exits 3 'certificate.*; trusted are those of this system' "$DTRAIN" data ls "$secure/set-000000.tar"
 for name in AWS_CA_BUNDLE CURL_CA_BUNDLE SSL_CERT_FILE; do
     exits 0 '' env $name="$work/ca.pem" "$DTRAIN" data ls "$secure/set-000000.tar"
 done
-exits 3 'certificate' env AWS_CA_BUNDLE="$work/ca.pem" "$DTRAIN" data ls "${secure/127.0.0.1/localhost}/set-000000.tar"
+exits 3 'it redirects from https to http: not followed' env AWS_CA_BUNDLE="$work/ca.pem" "$DTRAIN" data ls "$secure/moved.tar"
+exits 3 'certificate.*; trusted are those of AWS_CA_BUNDLE=' env AWS_CA_BUNDLE="$work/ca.pem" "$DTRAIN" data ls "${secure/127.0.0.1/localhost}/set-000000.tar"
 kill "$pid"
 
 # secrets in paths
@@ -178,6 +180,9 @@ lists() { "$DTRAIN" data ls "$1" 2>"$work/log" || fail "no list of $1"; }
     fail "a prefix is not what the folder is"
 exits 3 'of its 0 objects none is a shard' "$DTRAIN" data ls s3://bucket/nothing/
 exits 3 '404 NoSuchBucket' "$DTRAIN" data ls s3://no-bucket/x/
+[ "$(lists "s3://bucket/some of&it/{set-*0,set-00000[1-9]}.tar" | wc -l)" = "$(lists "$work/bucket/set-{000000..000001}.tar" | wc -l)" ] ||
+    fail "a pattern of objects is not what it is of files"
+exits 3 'bucket/set-9\*.tar: no file matches' "$DTRAIN" data ls 's3://bucket/set-9*.tar'
 
 # packing into a bucket: the files that packing makes here, and a list; what could not be sent is sent by the same command
 up=s3://bucket/up
@@ -212,7 +217,9 @@ exits 0 uploaded "$DTRAIN" pack "$work/large" "$up/large.tar"
 no_weights 4 '404 NoSuchKey' s3://bucket/no.pth
 AWS_SECRET_ACCESS_KEY=wrong no_weights 4 '403 SignatureDoesNotMatch' s3://bucket/vit_timm.pth
 exits 3 '404 NoSuchBucket' "$DTRAIN" data ls s3://no-bucket/set.tar
-exits 3 '404 NoSuchKey' "$DTRAIN" data ls s3://bucket/no.tar
+exits 3 '404 NoSuchKey.* (a prefix ends with a slash)' "$DTRAIN" data ls s3://bucket/no.tar
+exits 2 "is 'minio:9000'; expected https://HOST" env AWS_ENDPOINT_URL=minio:9000 "$DTRAIN" data ls s3://bucket/no.tar
+exits 2 "is '…@…'; expected https://HOST or http://HOST, without a password" env AWS_ENDPOINT_URL=http://a:private-word@h "$DTRAIN" data ls s3://bucket/no.tar
 exits 3 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" data ls s3://bucket/set-000000.tar
 exits 3 'header x-amz-security-token has a line break' env AWS_SESSION_TOKEN=$'a\r\nb: c' "$DTRAIN" data ls s3://bucket/set-000000.tar
 exits 2 'an object is named like s3://BUCKET/KEY' "$DTRAIN" data ls s3://bucket
@@ -224,6 +231,14 @@ printf '[default]\naws_access_key_id = other\naws_secret_access_key = other\n[la
 printf '[profile lab]\nregion = eu-central-1\nendpoint_url = %s\n' "$AWS_ENDPOINT_URL" >"$work/home/.aws/config"
 unset AWS_ENDPOINT_URL
 HOME=$work/home AWS_PROFILE=lab "$DTRAIN" data ls s3://bucket/set-000000.tar >/dev/null || fail "no profile"
+printf '[profile role]\nrole_arn = r\nsource_profile = lab\n' >>"$work/home/.aws/config"
+exits 2 "are found by role_arn, which dtrain leaves to AWS's tool: eval .*--profile role" env HOME="$work/home" AWS_PROFILE=role "$DTRAIN" data ls s3://bucket/set-000000.tar
+# a session that ends while the set is read, and that a tool renews
+printf '[default]\naws_access_key_id = key\naws_secret_access_key = other\naws_session_token = first-token\n' >"$work/home/.aws/renewed"
+serve "$work/port-renew" --renew-after 3 "$work/home/.aws/renewed"
+exits 0 '' env AWS_SHARED_CREDENTIALS_FILE="$work/home/.aws/renewed" AWS_ENDPOINT_URL="$at" "$DTRAIN" data verify "s3://up/set-{000000..000001}.tar"
+kill "$pid"
+grep -q second-token "$work/home/.aws/renewed" || fail "the session did not end"
 # of a container, an instance, a web identity
 "$python" "$SOURCE/tests/fault/metadata_server.py" "$work/port3" &
 pid=$!
