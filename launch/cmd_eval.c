@@ -30,8 +30,8 @@ static dt_status body(const dt_trainer_args *a, void *ctx) {
 
 // People of another set need not be those that the run knows where it is judged by how well it distinguishes people.
 static dt_field_use use_of(const dt_config *c) {
-    const int best = c->eval.best - 1; // behind `auto`
-    const bool pairs = best >= 0 && (dt_metrics_table[best]->of & DT_OF_PAIRS);
+    const int best = dt_metric_of_best(c->eval.best);
+    const bool pairs = best != DT_METRIC_AUTO && (dt_metrics_table[best]->of & DT_OF_PAIRS);
     return pairs ? DT_USE_IDENTITY : DT_USE_VALUE;
 }
 

@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/module.h"
+#include "train/replica_plan.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -42,12 +43,7 @@ dt_status launch_option_ranks(const launch_words *w, int option, const char *who
 }
 
 dt_status launch_target_ranks(const dt_config *c, int n_ranks) {
-    const int64_t n_micro = c->train.global_batch / launch_micro_batch(c);
-    if (n_ranks <= n_micro) return DT_OK;
-    return dt_config_fail(c, "train.micro_batch",
-                          "%d ranks cannot share the %lld micro-batches of a step "
-                          "(train.global_batch / train.micro_batch): at most %lld ranks",
-                          n_ranks, (long long)n_micro, (long long)n_micro);
+    return dt_replica_plan_check_ranks(n_ranks, c->train.global_batch / launch_micro_batch(c));
 }
 
 // The report tells of this machine, so only errors and warnings of the check are shown.

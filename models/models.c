@@ -81,7 +81,7 @@ void dt_model_build(dt_graph *g, const dt_model_args *a) {
     builders[a->config->model.name](g, a);
 }
 
-dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
+dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype compute) {
     dt_targets targets;
     *out = NULL;
     DT_TRY(dt_targets_read(&targets, a->config, a->fields, a->n_fields, a->training));
@@ -97,7 +97,7 @@ dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
     if (a->training) add_triplet(g, &args);
     if (a->teacher) dt_distil_end(g, &args, &whole);
     dt_status st = dt_graph_check(g);
-    if (st == DT_OK) st = run_passes(g, low);
+    if (st == DT_OK) st = run_passes(g, compute);
     if (st == DT_OK && a->training) st = recompute(g, a->config);
     if (st != DT_OK) {
         dt_graph_destroy(g);

@@ -12,9 +12,9 @@
 #include "graph/build.h"
 #include "graph/model_args.h"
 
-// Builds, fuses (or folds), differentiates and applies precision: what a plan takes.
-// DT_E_USAGE naming the model and what it lacks (fields, classes).
-dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low);
+// Builds, fuses (or folds), differentiates and applies precision, so that ops run in `compute` where they can: what a
+// plan takes. DT_E_USAGE naming the model and what it lacks (fields, classes).
+dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype compute);
 // Layer i of model.layers: its name, "key key=default …", what it does; false: there are fewer.
 bool dt_model_describe_layer(size_t i, const char **type, const char **keys, const char **help);
 

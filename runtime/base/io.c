@@ -612,9 +612,9 @@ bool dt_io_lock_byte(int fd, off_t byte, short type, bool wait) {
 int dt_io_is_locked(const char *path) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    const bool told = fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole) == 0;
+    const bool known = fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole) == 0;
     if (fd >= 0) close(fd);
-    return told ? whole.l_type != F_UNLCK : -1;
+    return known ? whole.l_type != F_UNLCK : -1;
 }
 
 bool dt_io_exists(const char *path) {

@@ -131,8 +131,7 @@ static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const 
 // *at: the target that eval.best is of; -1: eval.best is the loss over all targets.
 static dt_status choose_target(int *at, const dt_config *c, const dt_graph *graph,
                                const dt_targets *targets, const given *g) {
-    const bool automatic = dt_config_is_auto(c, DT_KEY(eval.best));
-    const int id = automatic ? -1 : c->eval.best - 1; // behind `auto`
+    const int id = dt_metric_of_best(c->eval.best);
     int n_fit = 0;
     *at = targets->named ? -1 : 0;
     if (!targets->named && c->eval.target)
@@ -144,7 +143,7 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_graph *grap
         return *at >= 0 ? DT_OK
                         : dt_config_fail(c, "eval.target", "%s is not in train.targets", name);
     }
-    if (!targets->named || automatic || id == DT_METRIC_loss) return DT_OK;
+    if (!targets->named || id == DT_METRIC_AUTO || id == DT_METRIC_loss) return DT_OK;
     for (int k = 0; k < targets->n; k++)
         if (fits(id, &g[k])) *at = k, n_fit++;
     if (n_fit == 0) return fail_unfit(c, graph, "eval.best", id, g, targets->n);
@@ -159,13 +158,13 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_graph *grap
 static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt_graph *graph,
                              const given *g) {
     static const char KEY[] = "eval.best";
-    const bool automatic = c->eval.best == 0;
+    const int id = dt_metric_of_best(c->eval.best);
     out->best = dt_losses[g->target->loss].best;
     if (g->classes == DT_CLASSES_UNSEEN) out->best = DT_METRIC_eer;
     if (g->classes == DT_CLASSES_UNEVEN && out->best == DT_METRIC_accuracy)
         out->best = DT_METRIC_macro_f1;
-    if (!automatic) out->best = c->eval.best - 1; // behind `auto`
-    if (!fits(out->best, g) && automatic) out->best = DT_METRIC_loss;
+    if (id != DT_METRIC_AUTO) out->best = (dt_metric_id)id;
+    if (!fits(out->best, g) && id == DT_METRIC_AUTO) out->best = DT_METRIC_loss;
     if (!fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g, 1);
     if (g->classes == DT_CLASSES_UNSEEN && dt_metrics_table[out->best]->of == DT_OF_CLASSES)
         return dt_config_fail(c, KEY,

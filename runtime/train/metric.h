@@ -133,6 +133,15 @@ typedef struct dt_metric {
 extern const dt_metric *const dt_metrics_table[DT_N_METRICS];
 const char *dt_metric_name(dt_metric_id id);
 
+// eval.best, whose first word is auto: the metric that it names, or DT_METRIC_AUTO; and the word of a metric.
+enum { DT_METRIC_AUTO = -1 };
+static inline int dt_metric_of_best(int word) {
+    return word - 1;
+}
+static inline int dt_best_of_metric(dt_metric_id id) {
+    return (int)id + 1;
+}
+
 // A column of the catalog, by sample: tables in parts (table_parts.c). Names and values are borrowed.
 typedef struct dt_eval_column {
     const char *name;

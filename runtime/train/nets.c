@@ -129,7 +129,7 @@ static dt_status choose_metrics(dt_nets *n, dt_open_run *r) {
             classes[i] = r->data->classes(r->data, n->targets.items[i].index);
     DT_TRY(dt_metric_choose(&n->metrics, r->config, g, &n->targets, classes));
     if (r->data) DT_TRY(dt_metric_choose_positive(&n->metrics, r->config, &n->targets));
-    r->answers.best = 1 + (int)n->metrics.best;
+    r->answers.best = dt_best_of_metric(n->metrics.best);
     dt_run_answer(r);
     return n->training ? check_groups(&r->groups, g) : DT_OK;
 }

@@ -66,14 +66,17 @@ static void order_micros(dt_replica_plan *p) {
                 p->micros[p->n_rank_micros++] = p->replicas[l].micro_begin + j;
 }
 
+dt_status dt_replica_plan_check_ranks(int64_t world_size, int64_t n_micro) {
+    if (world_size <= n_micro) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "%lld ranks cannot share the %lld micro-batches of a step (train.global_batch / "
+                   "train.micro_batch): start at most %lld ranks, or lower train.micro_batch",
+                   (long long)world_size, (long long)n_micro, (long long)n_micro);
+}
+
 dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, int world_size,
                                  int n_replicas, int n_micro) {
-    if (world_size > n_micro)
-        return dt_fail(DT_E_USAGE,
-                       "%d ranks cannot share the %d micro-batches of a step "
-                       "(train.global_batch / train.micro_batch): start at most %d ranks, or lower "
-                       "train.micro_batch",
-                       world_size, n_micro, n_micro);
+    DT_TRY(dt_replica_plan_check_ranks(world_size, n_micro));
     if (n_replicas > n_micro / world_size) n_replicas = n_micro / world_size;
     if (n_replicas < 1) n_replicas = 1;
     dt_replica_plan *p = dt_xcalloc(1, sizeof *p);

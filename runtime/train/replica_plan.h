@@ -35,8 +35,9 @@ typedef struct dt_replica_plan {
     int n_rank_micros;
 } dt_replica_plan;
 
-// n_replicas is lowered to what n_micro allows (n_micro / world_size). DT_E_USAGE when
-// world_size > n_micro, naming what fits.
+// DT_E_USAGE when more ranks are there than micro-batches, naming what fits.
+dt_status dt_replica_plan_check_ranks(int64_t world_size, int64_t n_micro);
+// n_replicas is lowered to what n_micro allows (n_micro / world_size). DT_E_USAGE as check_ranks.
 dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, int world_size,
                                  int n_replicas, int n_micro);
 void dt_replica_plan_destroy(dt_replica_plan *p);

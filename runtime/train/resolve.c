@@ -201,9 +201,9 @@ static int list_answers(const dt_resolved *r, answer out[7]) {
                            {DT_KEY(data.workers), false, r->workers},
                            {DT_KEY(train.micro_batch), false, r->micro_batch},
                            {DT_KEY(train.precision), true, (int)r->precision},
-                           {DT_KEY(eval.best), true, r->best}}; // its words begin with auto
+                           {DT_KEY(eval.best), true, r->best}};
     memcpy(out, all, sizeof all);
-    return r->best == 0 ? 6 : 7;
+    return dt_metric_of_best(r->best) == DT_METRIC_AUTO ? 6 : 7;
 }
 
 static void set_answer(dt_config *c, const answer *a) {

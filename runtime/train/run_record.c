@@ -48,7 +48,7 @@ static void build_resolved(const dt_resolved *r, dt_json *j) {
     dt_json_int(j, "micro_batch", r->micro_batch);
     dt_json_string(j, "precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision));
     dt_json_string(j, "device", DT_WORD_OF(DT_DEVICE_WORDS, r->device));
-    dt_json_string(j, "best", dt_metric_name((dt_metric_id)r->best - 1));
+    dt_json_string(j, "best", dt_metric_name((dt_metric_id)dt_metric_of_best(r->best)));
     dt_json_end_object(j);
 }
 
@@ -161,11 +161,11 @@ static void read_resolved(reader *r, dt_resolved *out) {
     out->micro_batch = read_answer(&inner, "micro_batch", DT_KEY(train.micro_batch));
     out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
     out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
-    out->best = DT_N_METRICS;
-    while (out->best > 0 &&
-           strcmp(dt_metric_name((dt_metric_id)out->best - 1), read_text(&inner, "best")) != 0)
-        out->best--;
-    if (out->best == 0 && !inner.bad) inner.bad = "best";
+    int id = DT_N_METRICS - 1;
+    while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), read_text(&inner, "best")) != 0)
+        id--;
+    if (id < 0 && !inner.bad) inner.bad = "best";
+    out->best = dt_best_of_metric((dt_metric_id)id);
     if (inner.bad && !r->bad) r->bad = inner.bad;
 }
 

@@ -18,7 +18,7 @@ typedef struct dt_resolved {
     int micro_batch;
     dt_precision precision;
     dt_device_kind device;
-    int best; // 1 + dt_metric_id; 0: not answered yet
+    int best; // the word of eval.best (metric.h); auto: not answered yet
 } dt_resolved;
 
 typedef struct dt_eval_point {
