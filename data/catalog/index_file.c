@@ -362,13 +362,17 @@ static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_
 }
 
 dt_status dt_index_check(const char *data_path, const char *index_path, const void *data,
-                         size_t n_bytes, uint64_t n_data, uint64_t stamp, bool *stale,
+                         size_t n_bytes, uint64_t n_data, uint64_t *stamp, bool *stale,
                          uint64_t *source_hash) {
     reader r = {.path = index_path, .data_path = data_path};
     const uint8_t *fixed = NULL;
-    DT_TRY(open_index(&r, data, n_bytes, n_data, stamp, &fixed, stale));
+    const uint64_t of_data = *stamp;
+    DT_TRY(open_index(&r, data, n_bytes, n_data, of_data, &fixed, stale));
     *source_hash = u64_at(fixed, 2);
-    if (!*stale && stamp != u64_at(fixed, 1))
+    *stamp = u64_at(fixed, 1);
+    if (of_data == 0)
+        *stale = n_data != r.data_bytes;
+    else if (!*stale && of_data != *stamp)
         dt_warn("%s: changed since it was packed: records that are not as they were are refused; "
                 "pack it again, or remove %s to take them as they are",
                 data_path, index_path);

@@ -158,7 +158,7 @@ bool dt_shard_rows_are_there(const dt_compose *c, const dt_work *w, size_t shard
     uint64_t source_hash = 0;
     dt_status st = open_rows(&f, c->plan, w, shard);
     if (st == DT_OK)
-        st = dt_index_check(f.data_path, f.path, f.index, f.n_index, f.n_data, f.stamp, &stale,
+        st = dt_index_check(f.data_path, f.path, f.index, f.n_index, f.n_data, &f.stamp, &stale,
                             &source_hash);
     close_rows(&f);
     dt_error_clear();

@@ -5,6 +5,10 @@
 // if the folder allows it, so that the next opening is quick. So all rows come into the catalog the same way.
 // A compressed file is unpacked first (unpack.h), and its index lies beside the unpacked copy.
 //
+// Of an object that a server has, the host keeps the index in the folder of its cache. Where the server gives the object a
+// strong ETag, that index says what else would be asked for: one request opens the shard, and the processes of a host ask for
+// the rest once. Else the object's ends are compared, as a file's are.
+//
 // An index from packing has the hash of each member. It is not replaced if the file has changed, so that every
 // opening warns. Rows are not written either if something was left out of them.
 //
@@ -16,12 +20,16 @@
 
 #include "base/arena.h"
 #include "base/blob_url.h"
+#include "base/cache_room.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/http.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +37,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 512, MIN_THREADS = 4, MAX_THREADS = 16, URL_THREADS = 128, PROGRESS_S = 5 };
+enum {
+    HEAD_BYTES = 512,
+    MIN_THREADS = 4,
+    MAX_THREADS = 16,
+    URL_THREADS = 128,
+    PROGRESS_S = 5,
+    LOCK_S = 60
+};
 
 static const dt_file_format *const FORMATS[] = {&dt_format_mds, &dt_format_lmdb, &dt_format_tar};
 enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
@@ -57,20 +72,21 @@ static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b,
     return DT_OK;
 }
 
-// Reads the index beside the file into j->index. *usable: it describes these bytes.
+// Reads an index of the file into j->index. *usable: it describes these bytes. j->stamp 0 becomes the index's.
 static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, bool *may_replace) {
     char *data = NULL;
     size_t n = 0;
     bool stale;
-    uint64_t source_hash;
+    uint64_t source_hash, stamp = j->stamp;
     *usable = false;
     *may_replace = true;
     DT_TRY(dt_blob_read_all(&data, &n, path, 0));
     if (!data) return DT_OK;
-    dt_status st =
-        dt_index_check(j->path, path, data, n, j->n_bytes, j->stamp, &stale, &source_hash);
+    dt_status st = dt_index_check(j->path, path, data, n, j->n_bytes, &stamp, &stale, &source_hash);
     if (st == DT_OK && !stale) {
         *usable = true;
+        *may_replace = stamp == j->stamp; // else every opening warns
+        if (j->stamp == 0) j->stamp = stamp;
         j->index = (dt_buffer){(uint8_t *)data, n, n};
         return DT_OK;
     }
@@ -140,14 +156,41 @@ static char *index_beside(const char *path) {
     return dt_xprintf("%.*s.index%s", n, path, path + n);
 }
 
-// Of a URL that has no index beside it: where this host keeps the one that it makes. Heap; NULL: nowhere.
-static char *index_of_url(const char *url, const dt_unpack_cache *cache) {
-    char hex[17], *dir = dt_io_cache_folder(cache->dir, "/indexes"), *path = NULL;
-    dt_hash_hex(dt_hash64(url, strlen(url)), hex);
-    if (dir && dt_io_mkdir_all(dir) == DT_OK) path = dt_xprintf("%s/%s.index", dir, hex);
+// Where this host keeps the index of an object. Heap; NULL: nowhere.
+static char *kept_index(const char *url, const dt_blob *b, const dt_unpack_cache *cache) {
+    const uint64_t of[] = {dt_hash64(url, strlen(url)), dt_blob_has_etag(b) ? b->version : 0};
+    char hex[17], *dir = dt_io_cache_folder(cache->dir, DT_CACHE_INDEXES), *path = NULL;
+    dt_hash_hex(dt_hash64(of, sizeof of), hex);
+    if (dir && dt_io_mkdir_all(dir) == DT_OK) path = dt_xprintf("%s/%s", dir, hex);
     dt_error_clear();
     free(dir);
     return path;
+}
+
+// The index that the host keeps; false: none, or a damaged one.
+static bool read_kept(dt_shard_job *j, const char *path) {
+    bool usable = false, may_replace;
+    if (path && read_index(j, path, &usable, &may_replace) != DT_OK) dt_error_clear();
+    return usable;
+}
+
+// Only one process of the host asks for an index. Closing the descriptor unlocks; < 0: others may ask, too.
+static int lock_index(const char *path) {
+    char *dir = dt_io_parent(path), *file = dt_xprintf("%s/lock", dir);
+    const off_t byte = (off_t)(dt_hash64(path, strlen(path)) >> 2);
+    const double begin = dt_clock_s();
+    int fd = open(file, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    while (fd >= 0 && !dt_io_lock_byte(fd, byte, F_WRLCK, false)) {
+        if (dt_clock_s() - begin < LOCK_S && (errno == EAGAIN || errno == EACCES)) {
+            usleep(2000);
+            continue;
+        }
+        close(fd);
+        fd = -1;
+    }
+    free(file);
+    free(dir);
+    return fd;
 }
 
 static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_reader_options *o) {
@@ -156,32 +199,38 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_rea
     bool usable = false, may_replace = true;
     dt_blob b = {.store = NULL};
     dt_status st = DT_OK;
-    char *index_path = NULL;
+    int lock = -1;
+    char *beside = NULL, *kept = NULL;
     DT_TRY_GOTO(st, open_plain(j, cache, &b, head, &n_head), out);
-    DT_TRY_GOTO(st, dt_blob_stamp(&b, &j->stamp), out);
     j->n_bytes = b.n_bytes;
-    index_path = index_beside(j->file ? j->file : j->path);
+    beside = index_beside(j->file ? j->file : j->path);
     const dt_file_format *f = format_of(j->file ? j->file : j->path, head, n_head);
-    if (!f)
-        st = no_format(j, head, n_head);
-    else
-        j->format = f->name;
-    if (st == DT_OK) st = read_index(j, index_path, &usable, &may_replace);
-    const bool remote = st == DT_OK && b.store->remote;
-    if (remote && !usable && may_replace) {
-        free(index_path);
-        index_path = index_of_url(j->path, cache);
-        if (index_path) st = read_index(j, index_path, &usable, &may_replace);
+    if (!f) DT_TRY_GOTO(st, no_format(j, head, n_head), out);
+    j->format = f->name;
+    const bool remote = b.store->remote, has_etag = dt_blob_has_etag(&b);
+    if (remote) kept = kept_index(j->path, &b, cache);
+    if (has_etag) usable = read_kept(j, kept);
+    if (has_etag && !usable && kept) {
+        lock = lock_index(kept);
+        usable = read_kept(j, kept);
     }
-    if (st == DT_OK && !usable)
-        st = scan_file(j, f, &b, index_path,
-                       may_replace && index_path && (j->file || remote || o->write_index), o);
+    if (!usable) {
+        DT_TRY_GOTO(st, dt_blob_stamp(&b, &j->stamp), out);
+        DT_TRY_GOTO(st, read_index(j, beside, &usable, &may_replace), out);
+        if (usable && has_etag && kept && may_replace) write_index(j, kept);
+    }
+    if (remote && !has_etag && !usable && may_replace) usable = read_kept(j, kept);
+    if (!usable)
+        st = scan_file(j, f, &b, remote ? kept : beside,
+                       may_replace && (remote ? kept != NULL : j->file || o->write_index), o);
     if (remote && st == DT_OK) {
         j->kept = b;
         b.store = NULL;
     }
 out:
-    free(index_path);
+    if (lock >= 0) close(lock);
+    free(kept);
+    free(beside);
     dt_blob_close(&b);
     return st;
 }

@@ -92,6 +92,10 @@ static void close_url(dt_blob *b) {
 
 static const dt_blob_store URLS = {read_url, close_url, true};
 
+bool dt_blob_has_etag(const dt_blob *b) {
+    return b->store == &URLS && *b->u.object->version == '"';
+}
+
 // What stands in a path stands in logs, configs and reports as well.
 static dt_status refuse_secrets(const char *path) {
     static const char *const WORDS[] = {"sig", "token", "key", "auth", "secret", "pass", "cred"};

@@ -16,6 +16,8 @@ bool dt_blob_is_url(const char *path);
 // *is_there = false: the server has no such object (404, or 403 from a server that does not tell the two apart). `path`
 // is borrowed.
 dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there);
+// Whether the blob is an object whose version is a strong ETag: as long as it is the same, so are the bytes.
+bool dt_blob_has_etag(const dt_blob *b);
 // All bytes of a file or object, heap, NUL behind them; *text NULL: it is not there. DT_E_DATA: more than max_bytes.
 dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes);
 

@@ -100,12 +100,12 @@ static bool is_short(const char *dir, uint64_t n_bytes) {
 }
 
 bool dt_cache_room(const char *dir, uint64_t max_bytes, uint64_t n_bytes, bool spare) {
-    static const char *const FOLDERS[] = {DT_CACHE_UNPACKED, DT_CACHE_OBJECTS};
+    static const char *const FOLDERS[] = {DT_CACHE_UNPACKED, DT_CACHE_OBJECTS, DT_CACHE_INDEXES};
     dt_used_file *files = NULL;
     size_t n = 0;
     uint64_t total = 0;
     if (max_bytes == 0) max_bytes = DT_CACHE_AUTO_BYTES;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         char *folder = dt_xprintf("%s%s", dir, FOLDERS[i]);
         if (dt_used_files_add(&files, &n, folder) != DT_OK) dt_error_clear(); // none yet
         free(folder);

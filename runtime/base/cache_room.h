@@ -1,7 +1,7 @@
 // cache_room.h: files of a folder that several runs share, and room for more in the host's cache.
 //
-// data.cache_dir has two folders whose files share one limit: copies of compressed shards (data/source/unpack.h), and
-// blocks of what is read by URL or from a slow disk (blob_cache.h). Who uses a file of them holds a shared flock on it
+// data.cache_dir has three folders whose files share one limit: copies of compressed shards (data/source/unpack.h), blocks
+// of what is read by URL or from a slow disk (blob_cache.h), and indexes of what is read by URL (shard_load.c). Who uses a file of them holds a shared flock on it
 // and touches it when it begins, so whoever needs room removes what nobody holds, the longest unused first.
 #ifndef DT_BASE_CACHE_ROOM_H
 #define DT_BASE_CACHE_ROOM_H
@@ -24,8 +24,9 @@ dt_status dt_used_files_add(dt_used_file **out, size_t *n, const char *folder);
 void dt_used_files_sort(dt_used_file *files, size_t n); // the longest unused first
 void dt_used_files_free(dt_used_file *files, size_t n);
 
-#define DT_CACHE_UNPACKED   "/unpacked" // the two folders, below data.cache_dir
+#define DT_CACHE_UNPACKED   "/unpacked" // the folders, below data.cache_dir
 #define DT_CACHE_OBJECTS    "/objects"
+#define DT_CACHE_INDEXES    "/indexes"
 #define DT_CACHE_AUTO_BYTES (UINT64_C(100) << 30)
 
 // Opens a file of the cache and holds it, or makes it where `flags` have O_CREAT. < 0: it is not there, with errno.

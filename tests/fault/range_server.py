@@ -1,7 +1,7 @@
 """Serves the files of a folder by ranges over HTTP on loopback, and does to every answer what --faults says.
 
 range_server.py FOLDER PORT_FILE [--faults SHARE] [--seed N] [--count FILE] [--bytes FILE] [--change-after N]
-    [--tls CERTIFICATE KEY] [--renew-after N PROFILES]
+    [--tls CERTIFICATE KEY] [--renew-after N PROFILES] [--address ADDRESS]
 
 Faults: 503 and 429, some with Retry-After; a reset; no body; a body that is cut, that Content-Length says to be shorter
 than it should be, that comes in small steps, or that has another byte in it
@@ -29,7 +29,8 @@ parser.add_argument("--faults", type=float, default=0)
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--change-after", type=float, default=float("inf"))  # answers: then files have other bytes
 parser.add_argument("--count")  # answers and faults so far
-parser.add_argument("--bytes")  # of tars, that were sent
+parser.add_argument("--bytes")  # of tars, that were sent; in FILE.ADDRESS those that this client got
+parser.add_argument("--address", default="127.0.0.1")
 parser.add_argument("--tls", nargs=2)
 parser.add_argument("--renew-after", nargs=2)  # answers: then `first-token` has ended, and the file gets `second-token`
 options = parser.parse_args()
@@ -65,6 +66,8 @@ def draw():
 
 
 class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 1024
+
     def handle_error(self, *_):
         pass  # clients are killed
 
@@ -134,10 +137,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = data[first:last + 1]
         if options.bytes and path.endswith(".tar"):
             with lock:
-                counts["bytes"] += len(body)
-                with open(options.bytes + ".tmp", "w") as f:
-                    f.write(f"{counts['bytes']}\n")
-                os.rename(options.bytes + ".tmp", options.bytes)
+                client = self.client_address[0]
+                for key, file in (("bytes", options.bytes), (client, f"{options.bytes}.{client}")):
+                    counts[key] = counts.get(key, 0) + len(body)
+                    with open(options.bytes + ".tmp", "w") as f:
+                        f.write(f"{counts[key]}\n")
+                    os.rename(options.bytes + ".tmp", file)
         self.send_response(206)
         for name, value in version.items():
             self.send_header(name, value)
@@ -162,7 +167,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-server = Server(("127.0.0.1", 0), Handler)
+server = Server((options.address, 0), Handler)
 if options.tls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*options.tls)

@@ -14,12 +14,12 @@ data:
 model: {name: resnet, depth: 10, width: 4}
 train: {epochs: 2, global_batch: 8, micro_batch: 4, precision: fp32}
 YAML
-"$python" "$SOURCE/tests/fault/range_server.py" "$work/bucket" "$work/port" --bytes "$work/bytes" &
+"$python" "$SOURCE/tests/fault/range_server.py" "$work/bucket" "$work/port" --bytes "$work/bytes" --count "$work/count" &
 pid=$!
 wait_until test -e "$work/port"
 url="http://127.0.0.1:$(cat "$work/port")/set-{000000..000001}.tar"
 size=$(cat "$work"/bucket/set-*.tar | wc -c)
-opening=$((2 * (8192 + 12288))) # of both shards: beginning and end, which each process reads for itself
+heads=$((2 * 8192)) ends=$((2 * 12288)) # of both shards: what each process reads when it opens them, and what one does
 objects=$work/cache/dtrain/objects
 
 job() { # ranks, run, words: weights
@@ -49,10 +49,12 @@ n_ranks=1
 local=$(job "$n_ranks" local)
 look
 same "$(job "$n_ranks" once data.path="$url")" "$local" "by URL"
-fetched $((size * 9 / 10)) $((size + n_ranks * opening)) "$n_ranks ranks, two epochs"
+fetched $((size * 9 / 10)) $((size + n_ranks * heads + ends)) "$n_ranks ranks, two epochs"
 look
+asked=$(cut -d' ' -f1 "$work/count")
 same "$(job "$n_ranks" again data.path="$url" data.shuffle=global)" "$(job "$n_ranks" shuffled data.shuffle=global)" "of the next run"
-fetched 0 $((n_ranks * opening)) "a later run"
+fetched 0 $((n_ranks * heads)) "a later run"
+[ $(($(cut -d' ' -f1 "$work/count") - asked)) = $((2 * n_ranks)) ] || fail "a later run asked $asked, $(cat "$work/count")"
 look
 job "$n_ranks" none data.path="$url" data.cache=none >/dev/null
 fetched $((size * 3 / 2)) $((3 * size)) "without a cache"
@@ -76,7 +78,7 @@ whole=$((($(kept) - 2) << 20)) # the last blocks of both shards are smaller
 alone=$(job 1 alone)
 look
 same "$(job 1 killed data.path="$url")" "$alone" "after a kill"
-fetched 0 $((size - whole + opening + 100000)) "after a kill that left $whole"
+fetched 0 $((size - whole + heads + 100000)) "after a kill that left $whole"
 
 # damaged
 for file in "$objects"/????????????????; do
