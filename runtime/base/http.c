@@ -64,7 +64,7 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
     pthread_once(&loaded, load);
     if (!try_once) return dt_fail(DT_E_USAGE, "%s: %s", r->url, missing);
     const double begin = dt_clock_s(), limit_s = r->limit_s > 0 ? r->limit_s : 60;
-    double since = begin; // the last attempt that brought something
+    double since = begin; // the limit counts from here
     dt_http_attempt a = {0};
     for (int n = 1;; n++) {
         const size_t had = a.n_got;
@@ -75,7 +75,7 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         if (answered && !is_passing(out->status)) return DT_OK;
         if (answered) snprintf(a.cause, sizeof a.cause, "the server says %d", out->status);
         const double now = dt_clock_s();
-        if (a.n_got >= had + PROGRESS_BYTES) since = now;
+        if (a.n_got >= had + PROGRESS_BYTES || (n == 1 && a.sent)) since = now;
         const double pause = a.n_got > had ? 0 : pause_s(n);
         const double wait_s = a.retry_after_s > pause ? a.retry_after_s : pause;
         if ((!answered && !a.again) || r->once || now - since + wait_s > limit_s ||

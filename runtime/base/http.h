@@ -36,7 +36,9 @@ typedef struct dt_http_request {
     dt_http_part part[2];
     size_t max_body; // bytes of a whole body at most
     bool once;       // one attempt only: sent twice it would be done twice
-    double limit_s;  // for attempts in a row of which none brings 64 KiB of a range; 0: 60 s
+    // For attempts in a row of which none brings 64 KiB of a range, behind a first one that a server takes and does not
+    // answer; 0: 60 s.
+    double limit_s;
     const atomic_bool
         *stop; // once it is true, the request fails within about a second; NULL: never
 } dt_http_request;
@@ -68,6 +70,7 @@ typedef struct dt_http_attempt {
     double retry_after_s; // < 0: the server did not say
     char cause[256];      // why the attempt failed
     bool again;           // whether another attempt may succeed
+    bool sent;            // a server got a request
 } dt_http_attempt;
 
 #define DT_HTTP_MODULE_SYMBOL "dt_http_module_try"

@@ -310,8 +310,10 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take_body);
     curl_easy_setopt(c, CURLOPT_WRITEDATA, &t);
     const CURLcode code = perform(c);
-    long status = 0;
+    long status = 0, n_sent = 0;
     curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(c, CURLINFO_REQUEST_SIZE, &n_sent);
+    a->sent = n_sent > 0;
     out->status = status == 200 && t.is_range ? 206 : (int)status;
     curl_easy_reset(c); // keeps connections
     curl_slist_free_all(headers);

@@ -18,6 +18,7 @@ static struct {
     int fd, port;
     _Atomic size_t most;        // bytes of a body, before the connection ends; 0: 503
     _Atomic useconds_t wait_us; // in front of each answer
+    _Atomic int n_silent;       // connections that end without one
 } server;
 static char truth[OBJECT_BYTES];
 
@@ -33,6 +34,7 @@ static void answer(int fd) {
     const char *range = strstr(text, "bytes=");
     if (range) sscanf(range, "bytes=%lu-%lu", &first, &last);
     usleep(server.wait_us);
+    if (server.n_silent > 0 && server.n_silent-- > 0) return;
     if (server.most == 0) {
         dprintf(fd, "HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n");
         return;
@@ -71,6 +73,15 @@ TEST(an_answer_that_comes_in_pieces_has_no_limit) {
     server.wait_us = 50000; // 16 of them are longer than the limit
     must(get(got, 0.3));
     assert_memory_equal(got, truth, OBJECT_BYTES);
+    free(got);
+}
+
+TEST(a_server_that_does_not_answer_is_asked_again) {
+    char *got = calloc(1, OBJECT_BYTES);
+    server.most = OBJECT_BYTES;
+    server.wait_us = 400000; // longer than the limit
+    server.n_silent = 1;
+    must(get(got, 0.3));
     free(got);
 }
 
