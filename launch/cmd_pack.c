@@ -2,11 +2,14 @@
 
 #include "launch.h"
 #include "pack_bucket.h"
+#include "pack_fetch.h"
 
 #include "base/blob_url.h"
 #include "base/hash.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/s3.h"
+#include "base/text.h"
 #include "base/watch.h"
 #include "comm/comm.h"
 #include "data/pack/pack.h"
@@ -127,9 +130,6 @@ static dt_status read_transform(const launch_words *w, dt_pack_opts *o) {
 
 static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
     int records, duplicates, on_error, of_join;
-    if (dt_blob_is_url(w->words[0]))
-        return dt_fail(DT_E_USAGE, "%s: dtrain pack reads files only: copy what is there first",
-                       w->words[0]);
     if (dt_blob_is_url(w->words[1]) && !dt_s3_is_url(w->words[1]))
         return dt_fail(DT_E_USAGE, "%s: dtrain pack writes files, and into buckets (s3://, gs://)",
                        w->words[1]);
@@ -214,8 +214,23 @@ static dt_status run(const launch_words *w) {
                       .progress = true,
                       .overwrite = w->options[OVERWRITE] != NULL};
     DT_TRY(read_options(w, &o));
-    if (dt_s3_is_url(o.out)) return launch_pack_bucket(&o, hash_words(w));
-    return dt_comm_launched() ? pack_on_ranks(&o) : dt_data_pack(&o);
+    const bool fetches = dt_s3_is_url(o.source) && dt_text_ends(o.source, "/");
+    char *fetched = NULL;
+    dt_status st = DT_OK;
+    if (fetches && dt_comm_launched())
+        return dt_fail(DT_E_USAGE, "%s: one process fetches from a bucket, without mpirun",
+                       o.source);
+    if (fetches) st = launch_fetch_folder(&fetched, o.source);
+    if (fetches) o.source = fetched;
+    if (st == DT_OK)
+        st = dt_s3_is_url(o.out)  ? launch_pack_bucket(&o, hash_words(w))
+             : dt_comm_launched() ? pack_on_ranks(&o)
+                                  : dt_data_pack(&o);
+    const dt_error_kept why = dt_error_keep();
+    if (fetched && dt_io_remove_tree(fetched) != DT_OK) dt_error_clear();
+    dt_error_restore(&why);
+    free(fetched);
+    return st;
 }
 
 const launch_command launch_pack = {
@@ -225,7 +240,8 @@ const launch_command launch_pack = {
         "or WebDataset shards (OUT is a .tar, or a pattern of them). SRC is a folder, a list of\n"
         "files (CSV whose other columns become metadata, or a path a line), a tar, or an\n"
         "existing set, which is converted or cut into other shards. OUT in a bucket\n"
-        "(s3://bucket/photos-%06d.tar) is packed here first, then uploaded.\n\n"
+        "(s3://bucket/photos-%06d.tar) is packed here first, then uploaded; what lies below\n"
+        "SRC in a bucket (s3://bucket/raw/) is fetched here first.\n\n"
         "People: subject, hand, finger and eye from the file names\n"
         "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
         "Lenses: FITS, label from the folder, Einstein radius from a table, 500 MB a shard\n"

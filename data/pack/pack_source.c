@@ -11,7 +11,8 @@
 #include "pack_steps.h"
 
 #include "base/arena.h"
-#include "base/blob.h"
+#include "base/blob_cache.h"
+#include "base/blob_url.h"
 #include "base/io.h"
 #include "base/text.h"
 #include "config/words.h"
@@ -116,7 +117,7 @@ static dt_status json_is_set(const char *path, bool *out) {
 }
 
 static dt_status path_is_set(const char *path, bool *out) {
-    *out = dt_text_ends(path, ".lmdb|.lmdb/|.mdb|.tgz|.tar.gz|.tar.zst") ||
+    *out = dt_blob_is_url(path) || dt_text_ends(path, ".lmdb|.lmdb/|.mdb|.tgz|.tar.gz|.tar.zst") ||
            (!dt_io_exists(path) && (strstr(path, "::") || strpbrk(path, "{*?[")));
     if (*out || !dt_io_exists(path) || dt_io_is_dir(path)) return DT_OK;
     if (dt_text_ends(path, ".json")) return json_is_set(path, out);
@@ -152,12 +153,24 @@ bool dt_pack_source_is_out(const dt_reader *s, const dt_plan *plan) {
     return false;
 }
 
+// Records are read one by one, and of a URL by blocks, which the host keeps.
+static void keep_blocks(dt_reader *s) {
+    char *dir = dt_io_cache_folder(NULL, "");
+    dt_blob_cache *cache;
+    if (dir && dt_blob_cache_open(&cache, dir, 0) == DT_OK)
+        dt_reader_keep(s, cache, false);
+    else
+        dt_error_clear();
+    free(dir);
+}
+
 dt_status dt_pack_source_open(dt_reader **out, const char *path, const dt_plan *plan) {
     bool is_set = false;
     *out = NULL;
     DT_TRY(path_is_set(path, &is_set));
     const bool is_folder = !is_set && dt_io_is_dir(path);
     if (is_set) DT_TRY(dt_reader_open(out, &path, 1));
+    if (is_set && dt_blob_is_url(path)) keep_blocks(*out);
     if (is_folder) DT_TRY(open_folder(out, path, plan));
     return *out ? check_replaced(*out, plan, is_folder) : DT_OK;
 }

@@ -81,7 +81,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-dt_status dt_s3_list(char ***names, size_t *n, const char *prefix) {
+static dt_status list(char ***names, size_t *n, const char *prefix, const char *delimiter) {
     const char *bucket = prefix + 5, *slash = strchr(bucket, '/');
     dt_status st = DT_OK;
     char *token = NULL, *encoded = dt_s3_encode(slash ? slash + 1 : "", false);
@@ -91,9 +91,9 @@ dt_status dt_s3_list(char ***names, size_t *n, const char *prefix) {
     *n = 0;
     do {
         char *after = token ? dt_s3_encode(token, false) : NULL;
-        char *query = dt_xprintf("%s%s%sdelimiter=%%2F&list-type=2&prefix=%s",
-                                 after ? "continuation-token=" : "", after ? after : "",
-                                 after ? "&" : "", encoded);
+        char *query =
+            dt_xprintf("%s%s%s%slist-type=2&prefix=%s", after ? "continuation-token=" : "",
+                       after ? after : "", after ? "&" : "", delimiter, encoded);
         dt_http_reply r;
         free(token);
         token = NULL;
@@ -119,6 +119,14 @@ dt_status dt_s3_list(char ***names, size_t *n, const char *prefix) {
     free(encoded);
     free(root);
     return st;
+}
+
+dt_status dt_s3_list(char ***names, size_t *n, const char *prefix) {
+    return list(names, n, prefix, "delimiter=%2F&");
+}
+
+dt_status dt_s3_list_below(char ***names, size_t *n, const char *prefix) {
+    return list(names, n, prefix, "");
 }
 
 // ---- uploads ---------------------------------------------------------------------------------------

