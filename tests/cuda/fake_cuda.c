@@ -253,7 +253,7 @@ static bool run_work(machine *m, const work *w) {
         break;
     case W_ZERO:
         memset(w->dst, 0, w->n_bytes);
-        m->us += 1;
+        m->us += 1 + (double)w->n_bytes / 1e5;
         break;
     case W_WAIT:
         return run_track(m, w->on, w->upto);
@@ -270,10 +270,7 @@ static bool run_work(machine *m, const work *w) {
         fake_dnn_run(&w->plan, w->ptr);
         m->us += us_of(&w->plan);
         if (w->plan.dnn.sums && w->plan.dnn.k > FAKE_SUMS_CHEAP) m->us += 10;
-        if ((w->plan.dnn.normed || w->plan.dnn.masked) && w->plan.dnn.c > FAKE_SUMS_CHEAP)
-            m->us += 10;
-        // less than the two passes that this saves
-        if (w->plan.dnn.masked && w->plan.dnn.c > FAKE_MASKED_FREE) m->us += 1;
+        if (w->plan.dnn.normed && w->plan.dnn.c > FAKE_SUMS_CHEAP) m->us += 10;
         break;
     case W_GEMM:
         fake_gemm_run(&w->plan, w->ptr);

@@ -21,7 +21,6 @@
 //   FAKE_CUDA_NO_DNN       cuDNN has no engine for descriptions that begin so: "sdpa", "conv_fwd"
 //   FAKE_CUDA_NO_SUMS      none for convolutions that also make sums
 //   FAKE_CUDA_NO_NORMED    none for convolutions that apply the batch norm in front
-//   FAKE_CUDA_NO_MASKED    none for those that begin its backward pass
 //   FAKE_CUDA_NO_EPILOGUE  cuBLASLt has no epilogues but bias and ReLU
 //   FAKE_CUDA_BYTES        memory of a device (1 GiB)
 //   FAKE_CUDA_VERSIONS     the libraries' versions; FAKE_CUDA_DRIVER: the driver's
@@ -39,9 +38,8 @@ typedef struct fake_cuda_opts {
 } fake_cuda_opts;
 
 // By the imitation's clock a convolution's sums, or the batch norm that it applies, cost nothing up to so many
-// channels, and too much above. Beginning the backward pass costs nothing up to FAKE_MASKED_FREE, and then a pass over
-// x.
-enum { FAKE_SUMS_CHEAP = 256, FAKE_MASKED_FREE = 128 };
+// channels, and too much above.
+enum { FAKE_SUMS_CHEAP = 256 };
 
 // Error codes as in CUDA.
 enum {

@@ -70,8 +70,7 @@ static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
     const bool named =
         unserved && strncmp(dt_dnn_desc_print(d, text), unserved, strlen(unserved)) == 0;
     const bool none = named || (d->sums && getenv("FAKE_CUDA_NO_SUMS")) ||
-                      (d->normed && getenv("FAKE_CUDA_NO_NORMED")) ||
-                      (d->masked && getenv("FAKE_CUDA_NO_MASKED"));
+                      (d->normed && getenv("FAKE_CUDA_NO_NORMED"));
     *n = none ? 0 : N_CHOICES + n_compiled();
     return fake_note(of(a), "dnn_choices", "", 0, NULL);
 }

@@ -110,22 +110,6 @@ static void norm(const dt_dnn_desc *d, float *x, int64_t n, void *const *gain_sh
     }
 }
 
-// dx, in f32, masked by the batch norm of x; its sums in f32. cuDNN's factors are NaN here: nothing may read them.
-static void mask(const dt_dnn_desc *d, const float *dx, void *const *ptr) {
-    float *const *number = (float *const *)ptr + 4, *const *sums = (float *const *)ptr + 8;
-    const int64_t pixels = d->n * d->h * d->w;
-    for (int64_t c = 0; c < d->c; c++) {
-        sums[0][c] = sums[1][c] = 0;
-        for (int i = 2; i < 5; i++) sums[i][c] = NAN;
-        for (int64_t i = c; i < pixels * d->c; i += d->c) {
-            const float x = (dt_get(ptr[3], d->type, i) - number[0][c]) * number[1][c];
-            const float g = x * number[2][c] + number[3][c] > 0 ? dx[i] : 0;
-            dt_put(ptr[2], d->type, i, g);
-            sums[0][c] += g * x, sums[1][c] += g;
-        }
-    }
-}
-
 static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
     const int64_t taps = (int64_t)d->win.kernel[0] * d->win.kernel[1];
     const conv c = {d, d->k / d->groups, d->c / d->groups, taps};
@@ -151,7 +135,6 @@ static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
         for (int64_t i = 0; i < (dgrad ? nx : nw); i++)
             dt_put(ptr[2], d->type, i, t[dgrad ? 0 : 1][i]);
     if (d->sums) sum_channels(d, ptr);
-    if (d->masked) mask(d, t[0], ptr);
     for (int i = 0; i < 3; i++) free(t[i]);
 }
 

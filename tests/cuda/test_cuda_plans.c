@@ -179,26 +179,6 @@ TEST(test_few_engines_are_compiled) {
     end(&r);
 }
 
-// When a start has spent its time for timing, favourites serve, and the next start times those.
-TEST_WITH(test_timing_has_a_budget, make_folder, remove_folder) {
-    const char *folder = *state;
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    const dt_cuda_plans_opts o = {.machine = "m", .folder = folder, .budget_s = 1e-9};
-    const dt_cuda_plan *plan = NULL;
-    for (int start = 0; start < 3; start++) {
-        dt_cuda_plans *p = NULL;
-        assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
-        fake_cuda_log_clear(api);
-        assert_int_equal(choice_of_conv(p), 1);
-        assert_int_equal(dt_cuda_plan_gemm(p, &matmul, &plan), DT_OK);
-        assert_int_equal(plan->choice, start > 0);
-        assert_int_equal(fake_cuda_count(api, "dnn_run") > 0, start == 0);
-        assert_int_equal(fake_cuda_count(api, "gemm_run") > 0, start == 1);
-        dt_cuda_plans_destroy(p);
-    }
-    assert_int_equal(fake_cuda_destroy(api), 0);
-}
-
 // Sums are used if the clock says that they cost less than a pass of their own. A no is kept like any other choice,
 // and only descriptions with sums may have one.
 TEST(test_sums_are_taken_where_they_pay) {
@@ -298,61 +278,24 @@ TEST(test_norms_are_left_where_that_pays) {
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
-// A dgrad that begins the batch norm's backward pass is decided alone, by the clock. A no is kept and obeyed.
-TEST(test_masks_are_left_where_that_pays) {
-    rig r = begin("m", NULL);
-    bool take = false;
-    dt_dnn_desc d = conv;
-    d.kind = DT_DNN_CONV_DGRAD;
-    d.type = DT_F16;
-    d.bias = false;
-    d.masked = true;
-    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
-    assert_true(take);
-    const dt_cuda_plan *plan = NULL;
-    assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
-    assert_int_equal(plan->choice, 1);
-    d.c = FAKE_SUMS_CHEAP + 1;
-    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
-    assert_false(take);
-    char *text = dt_cuda_plans_text(r.p);
-    assert_non_null(strstr(text, "-1\tconv_dgrad f16 n1 c257"));
-    start_again(&r, NULL);
-    assert_int_equal(dt_cuda_plans_take(r.p, text), 4); // two with a mask, two plain
-    fake_cuda_log_clear(r.api);
-    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
-    assert_false(take);
-    d.c = conv.c;
-    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
-    assert_true(take);
-    assert_int_equal(fake_cuda_count(r.api, "dnn_run"), 0);
-    free(text);
-    start_again(&r, NULL); // no engine
-    assert_int_equal(setenv("FAKE_CUDA_NO_MASKED", "1", 1), 0);
-    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
-    assert_int_equal(unsetenv("FAKE_CUDA_NO_MASKED"), 0);
-    assert_false(take);
-    end(&r);
-}
-
 // An engine that costs a pass pays if it saves memory passes, which a batch norm of few pixels does not make.
 TEST(test_few_pixels_save_no_pass) {
     rig r = begin("m", NULL);
-    dt_dnn_desc d = {.kind = DT_DNN_CONV_DGRAD,
+    const dt_cuda_plan *plan = NULL;
+    dt_dnn_desc d = {.kind = DT_DNN_CONV_FWD,
                      .type = DT_F16,
                      .n = 5,
-                     .c = FAKE_MASKED_FREE + 1,
+                     .c = 1,
                      .h = 32,
-                     .k = 1,
+                     .k = FAKE_SUMS_CHEAP + 1,
                      .out_h = 32,
                      .groups = 1,
-                     .masked = true,
+                     .sums = true,
                      .win = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}};
     for (int width = 32; width <= 33; width++) {
-        bool taken = false;
         d.w = d.out_w = width;
-        assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
-        assert_int_equal(taken, d.n * d.h * d.w > DT_BN_SMALL_PIXELS);
+        must(dt_cuda_plan_dnn(r.p, &d, &plan));
+        assert_int_equal(plan != NULL, d.n * d.h * d.w > DT_BN_SMALL_PIXELS);
     }
     end(&r);
 }

@@ -1,5 +1,4 @@
-// test_ops_normed_cuda.c: under fp16 a batch norm with ReLU may leave its work to the one convolution behind it, and
-// that convolution's dgrad may begin the batch norm's backward pass. Tests which batch norms do and which do not (two
+// test_ops_normed_cuda.c: under fp16 a batch norm with ReLU may leave its work to the one convolution behind it. Tests which batch norms do and which do not (two
 // readers, a residual, a pool, no ReLU). The curve is, up to rounding, that of the CPU and that of the same network
 // without this. The bits repeat, captured or not, recomputed or not. What nobody reads is not written, so activations
 // take less memory. With DTRAIN_TEST_DEVICE=real the curves are the GPU's.
@@ -22,20 +21,17 @@ static dt_status bench_graph(dt_graph **out, const dt_model_args *a, dt_dtype lo
 
 static char folder[] = "/tmp/dtrain-normed-XXXXXX";
 
-typedef enum answer { BY_THE_CLOCK, LEAVE, LEAVE_FORWARD, KEEP } answer;
-static answer
-    answers; // what choices say of batch norms that could be left; forward: not of their backward
+typedef enum answer { BY_THE_CLOCK, LEAVE, KEEP } answer;
+static answer answers; // what choices say of batch norms that could be left
 
 static bool is_real(void) {
     const char *device = getenv("DTRAIN_TEST_DEVICE");
     return device && strcmp(device, "real") == 0;
 }
 
-static bool repeats; // bits must: then dgrad does not begin a batch norm's backward pass
-
 // Choices as a checkpoint would bring them: the favourite engine of what applies a batch norm, or that nothing does.
 static void answer_for(const bench *b) {
-    const dt_cuda_demands demands = {.deterministic = repeats};
+    const dt_cuda_demands demands = {.deterministic = true};
     for (int i = 0; i < b->graph->n_nodes; i++) {
         dt_cuda_normed asks;
         char line[DT_DESC_TEXT + 8], desc[DT_DESC_TEXT];
@@ -45,11 +41,6 @@ static void answer_for(const bench *b) {
         snprintf(line, sizeof line, "%d\t%s\n", answers == KEEP ? -1 : 0,
                  dt_dnn_desc_print(&asks.forward, desc));
         b->b->take_choices(b->b, line);
-        assert_true(asks.has_data != repeats);
-        if (!asks.has_data) continue;
-        snprintf(line, sizeof line, "%d\t%s\n", answers == LEAVE ? 0 : -1,
-                 dt_dnn_desc_print(&asks.data, desc));
-        b->b->take_choices(b->b, line);
     }
 }
 
@@ -57,7 +48,7 @@ static bool again; // the graph recomputes what it can
 
 static dt_status create_device(bench *b, const setting *s) {
     const dt_backend_opts opts = {.threads = 1,
-                                  .deterministic = repeats,
+                                  .deterministic = true,
                                   .timed = answers == BY_THE_CLOCK,
                                   .cache_folder = answers == BY_THE_CLOCK ? folder : NULL};
     DT_TRY(is_real() ? dt_backend_create(&b->b, DT_DEVICE_cuda, &opts)
@@ -122,8 +113,7 @@ static int n_calls(dt_cuda_api *api, const char *call, const char *what) {
 }
 
 typedef struct shape {
-    int left, applied, masked, whole, dnn,
-        reorders; // masked: backward begun by dgrad; whole: all of it
+    int left, applied, dnn, reorders;
     size_t bytes;
 } shape;
 static shape shape_of(const setting *s) {
@@ -135,14 +125,12 @@ static shape shape_of(const setting *s) {
     fake_cuda_log_clear(api);
     assert_int_equal(dt_stepper_run(b.stepper, 0, RATE, false, &r), DT_OK);
     dt_plan_report_get(b.plan, &report);
-    const shape out = {
-        .left = n_calls(api, "launch", "bn_leave"),
-        .applied = n_calls(api, "launch", "bn_apply") + n_calls(api, "launch", "bn_small"),
-        .masked = n_calls(api, "launch", "bn_bwd_apply_sums"),
-        .whole = n_calls(api, "launch", "bn_bwd_small") + n_calls(api, "launch", "bn_bwd_finish"),
-        .dnn = n_calls(api, "dnn_run", ""),
-        .reorders = report.n_reorders,
-        .bytes = report.activation_bytes};
+    const shape out = {.left = n_calls(api, "launch", "bn_leave"),
+                       .applied =
+                           n_calls(api, "launch", "bn_apply") + n_calls(api, "launch", "bn_small"),
+                       .dnn = n_calls(api, "dnn_run", ""),
+                       .reorders = report.n_reorders,
+                       .bytes = report.activation_bytes};
     assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
     drop_bench(&b);
     return out;
@@ -153,8 +141,6 @@ TEST(test_which_are_left) {
     setting s = {.low = DT_F16, .scaled = true, .one_micro = true, .uncaptured = true};
     answers = BY_THE_CLOCK;
     const shape fused = shape_of(&s);
-    answers = LEAVE_FORWARD;
-    const shape forward = shape_of(&s);
     answers = KEEP;
     const shape apart = shape_of(&s);
     answers = BY_THE_CLOCK;
@@ -162,24 +148,9 @@ TEST(test_which_are_left) {
     s.scaled = false;
     const shape bf16 = shape_of(&s);
     print_message("activations %zu bytes, %zu apart\n", fused.bytes, apart.bytes);
-    s = (setting){.low = DT_F16, .scaled = true, .one_micro = true, .uncaptured = true};
-    repeats = true;
-    answers = BY_THE_CLOCK;
-    const shape same_bits = shape_of(&s);
-    repeats = false;
-    assert_int_equal(same_bits.left, LEFT);
-    assert_int_equal(same_bits.masked, 0);
-    assert_int_equal(same_bits.whole, NORMS);
     assert_int_equal(fused.left, LEFT);
     assert_int_equal(fused.applied, NORMS - LEFT);
-    assert_int_equal(fused.masked, LEFT);
-    assert_int_equal(fused.whole, NORMS - LEFT);
-    assert_int_equal(forward.left, LEFT);
-    assert_int_equal(forward.masked, 0);
-    assert_int_equal(forward.whole, NORMS);
-    assert_int_equal(forward.dnn, fused.dnn);
     assert_int_equal(apart.left, 0);
-    assert_int_equal(apart.masked, 0);
     assert_int_equal(apart.applied, NORMS);
     assert_int_equal(bf16.left, 0);
     assert_int_equal(fused.dnn, apart.dnn);
@@ -192,16 +163,10 @@ TEST(test_without_engines) {
     if (is_real()) skip();
     const setting s = {.low = DT_F16, .scaled = true, .one_micro = true, .uncaptured = true};
     answers = LEAVE;
-    assert_int_equal(shape_of(&s).masked, LEFT);
-    assert_int_equal(setenv("FAKE_CUDA_NO_MASKED", "1", 1), 0);
-    const shape forward = shape_of(&s);
-    assert_int_equal(forward.left, LEFT);
-    assert_int_equal(forward.masked, 0);
-    assert_int_equal(unsetenv("FAKE_CUDA_NO_MASKED"), 0);
+    assert_int_equal(shape_of(&s).left, LEFT);
     assert_int_equal(setenv("FAKE_CUDA_NO_NORMED", "1", 1), 0);
     const shape none = shape_of(&s);
     assert_int_equal(none.left, 0);
-    assert_int_equal(none.masked, 0); // it has what lies behind x only where the work was left
     assert_int_equal(unsetenv("FAKE_CUDA_NO_NORMED"), 0);
 }
 
@@ -211,29 +176,20 @@ TEST(test_curves) {
     outcome fused = train(&s);
     s.uncaptured = true;
     outcome plain = train(&s);
-    if (!is_real()) assert_same(&fused, &plain); // on a device masked sums need not repeat
-    answers = LEAVE_FORWARD;
-    repeats = true;
-    outcome slow = train(&s);
+    assert_same(&fused, &plain);
     s.uncaptured = false;
-    outcome forward = train(&s);
-    assert_same(&forward, &slow);
     answers = KEEP;
     outcome apart = train(&s);
-    repeats = false;
     s.low = DT_F32;
     s.scaled = false;
     s.scale = 0;
     s.cpu = true;
     outcome cpu = train(&s);
-    compare_curves("backward left or not", &fused, &forward, 0.01, 0.002);
     compare_curves("left or not", &fused, &apart, 0.01, 0.002);
     compare_curves("not left, and the CPU in fp32", &apart, &cpu, 0.02, 0.002);
     compare_curves("left, and the CPU in fp32", &fused, &cpu, 0.02, 0.002);
     drop(&fused);
     drop(&plain);
-    drop(&slow);
-    drop(&forward);
     drop(&apart);
     drop(&cpu);
 }
@@ -241,8 +197,7 @@ TEST(test_curves) {
 // Copies that are computed again are decided as their originals: the same bits.
 TEST(test_recomputed) {
     const setting s = {.low = DT_F16, .scaled = true, .scale = 256, .n_steps = 2};
-    for (answers = is_real() ? LEAVE_FORWARD : LEAVE; answers <= KEEP; answers++) {
-        repeats = answers != LEAVE;
+    for (answers = LEAVE; answers <= KEEP; answers++) {
         outcome plain = train(&s);
         again = true;
         outcome recomputed = train(&s);
@@ -251,64 +206,6 @@ TEST(test_recomputed) {
         drop(&plain);
         drop(&recomputed);
     }
-    repeats = false;
-}
-
-// The first micro-batch's gradient, of the loss (heap).
-static float *first_gradient(bench *b, const setting *s, answer given) {
-    dt_step_result r;
-    answers = given;
-    make_bench(b, s);
-    must(dt_stepper_run(b->stepper, 0, RATE, false, &r));
-    must(dt_stepper_drain(b->stepper, &r));
-    float *grad = read_flat(b, b->params->grads[0], sizeof(float) * (size_t)b->params->n_trained);
-    for (int64_t i = 0; s->scaled && i < b->params->n_trained; i++) grad[i] /= s->scale;
-    return grad;
-}
-
-// The most by which an element of a parameter whose name begins so is off, as a share of its parameter's largest.
-static double worst_element(const dt_params *p, const char *name, const float *a, const float *b) {
-    double worst = 0;
-    for (int e = 0; e < p->n_entries; e++) {
-        const dt_param_entry *entry = &p->entries[e];
-        double largest = 0, most = 0;
-        if (strncmp(entry->name, name, strlen(name)) != 0) continue;
-        for (int64_t i = entry->offset; i < entry->offset + entry->count; i++) {
-            largest = fmax(largest, fabs((double)b[i]));
-            most = fmax(most, fabs((double)a[i] - (double)b[i]));
-        }
-        if (!(most <= worst * largest)) worst = most / largest;
-    }
-    return worst;
-}
-
-// Element by element: what dgrad makes of the batch norm's gradients, and of what lies in front of it, against batch
-// norms that do their own backward, and against the CPU in fp32, to which nearly all the way is the forward pass's:
-// its fp16 moves values across ReLUs. The first that the gradient meets, f, is near the CPU's.
-TEST(test_gradients) {
-    const setting low = {.low = DT_F16, .scaled = true, .scale = 256, .one_micro = true};
-    const setting high = {.low = DT_F32, .one_micro = true, .cpu = true};
-    bench b;
-    float *masked = first_gradient(&b, &low, LEAVE);
-    drop_bench(&b);
-    float *apart = first_gradient(&b, &low, LEAVE_FORWARD);
-    drop_bench(&b);
-    float *cpu = first_gradient(&b, &high, KEEP);
-    const dt_params *p = b.params;
-    const double own = worst_element(p, "", masked, apart);
-    const double first = worst_element(p, "f.bn.", masked, cpu);
-    const double all[2] = {worst_element(p, "", masked, cpu), worst_element(p, "", apart, cpu)};
-    print_message(
-        "elements off by %.2g of the largest; against the CPU by %.2g, of all %.2g, where "
-        "batch norms do it %.2g\n",
-        own, first, all[0], all[1]);
-    assert_true((own > 0 || is_real()) && own < 0.005);    // a device may have no engine
-    assert_true(first > 0 && (first < 0.02 || is_real())); // a device's fp16 is not the imitation's
-    assert_true(all[0] < all[1] + 0.005);
-    drop_bench(&b);
-    free(masked);
-    free(apart);
-    free(cpu);
 }
 
 int main(void) {

@@ -85,10 +85,9 @@ TEST(test_workspace_has_a_bound) {
     assert_int_equal(setenv("FAKE_CUDA_FASTEST", "0", 1), 0);
     assert_int_equal(setenv("FAKE_CUDA_WORKSPACE", "5000", 1), 0);
     dt_dnn_desc d = conv;
-    d.kind = DT_DNN_CONV_DGRAD;
     d.type = DT_F16;
     d.bias = false;
-    d.masked = true;
+    d.sums = d.normed = true;
     for (int i = 0; i < 4; i++) {
         dt_cuda_api *api = fake_cuda_create(NULL);
         dt_cuda_plans *p = open_bounded(api, bounds[i]);

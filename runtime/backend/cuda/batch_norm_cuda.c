@@ -7,14 +7,11 @@
 //             out dx, dscale, dshift, -, -, dresidual
 //
 // Each direction normally takes three kernels: a pass that sums, a kernel that makes the constants of each channel,
-// and a pass that applies them. Four cases need only one kernel. Shapes and layouts alone decide which case applies.
+// and a pass that applies them. Three cases need only one kernel. Shapes and layouts alone decide which case applies.
 //   - Forward, x brings its sums (nhwc+sums, see conv2d_cuda.c). Each block makes the constants that it needs.
 //   - Forward, x brings its sums, and the only reader of y is a convolution that can apply gain, shift and ReLU as it
 //     reads x, and that is faster so (cuda_desc.h, cuda_plans.h). The kernel then only writes the constants, behind x's
 //     sums, and y shares x's memory (nhwc+norm). Nothing writes y or reads it back.
-//   - Backward, that convolution's dgrad also applies the ReLU's mask and sums dscale and dshift (nhwc+masked). Only
-//     the last pass is left, which makes dx from those sums. cuDNN offers factors for it too. We do not use them:
-//     differences from the mean lose fewer digits, and one formula serves all cases.
 //   - There are at most DT_BN_SMALL_PIXELS pixels. A block then does everything for a few channels: 32 bytes per pixel
 //     (64 in the backward pass) stay in its multiprocessor's L1 cache (192 KiB or more from sm_80 on), and in L2 what
 //     does not fit. With so few pixels a launch costs more than idle multiprocessors do.
@@ -33,7 +30,7 @@ typedef struct bn_state {
     int type;
     bool training, relu, pool, residual;
     bool backward;
-    bool summed, small; // summed: x (backward: dy) brings its sums; small: one kernel
+    bool summed, small; // summed: x brings its sums; small: one kernel
     bool left;          // the convolution that reads y applies it
     int64_t pixels, channels, images, height, width;
     dt_cols sums, apply; // first pass; second pass
@@ -131,14 +128,11 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
                         *dres = s->node->n_out > 5 ? dt_instance_out(s, 5) : NULL;
     const int y_at = dt_cuda_pos_out(s, 0), dy_at = dt_cuda_pos_grad(s, 0);
     const dt_value_info *dy = dt_instance_in(s, dy_at);
-    const dt_layout given = s->in_layout[0], given_y = s->in_layout[y_at],
-                    given_dy = s->in_layout[dy_at];
+    const dt_layout given = s->in_layout[0], given_y = s->in_layout[y_at];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
     if (x && given.tail == &dt_cuda_sums) s->in_layout[0] = given;
     if (s->node->in[y_at] != DT_NONE && given_y.tail == &dt_cuda_norm)
         s->in_layout[y_at] = given_y; // nothing here reads y
-    st->summed = given_dy.tail == &dt_cuda_masked;
-    if (st->summed) s->in_layout[dy_at] = given_dy;
     if (!x) return dt_cuda_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
     DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_instance_out(s, 0), dres));
@@ -233,11 +227,10 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     if (st->summed)
         f.sums = (const float *)((const char *)r->in[0] + dt_cuda_sums_at(x->dtype, &x->shape));
     if (st->left) {
-        dt_bn_leave_args a = {.finish = f,
-                              .gain = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 0),
-                              .shift = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 1)};
-        for (int i = 0; i < 4 && f.saved_mean && f.saved_invstd; i++)
-            a.norm[i] = (float *)((char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 2 + i));
+        const dt_bn_leave_args a = {
+            .finish = f,
+            .gain = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 0),
+            .shift = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 1)};
         const int64_t blocks = (st->channels + DT_BN_THREADS - 1) / DT_BN_THREADS;
         dt_cuda_launch(c, DT_K_bn_leave, (dt_cuda_grid){.blocks = blocks, .threads = DT_BN_THREADS},
                        &a, r->stream);
@@ -278,14 +271,8 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     apply.across = windows.across, apply.down = windows.down;
     if (apply.dresidual)
         apply.dy = apply.dresidual, apply.mask = DT_BN_NONE; // g, masked by the first pass
-    if (st->summed) {
-        const dt_value_info *x = dt_instance_in(s, 0);
-        const char *dy = sums.dy;
-        f.dscale = (const float *)(dy + dt_cuda_masked_at(x->dtype, &x->shape, 0));
-        f.dshift = (const float *)(dy + dt_cuda_masked_at(x->dtype, &x->shape, 1));
-    }
-    if (st->summed || st->small) {
-        run_once(s, r, st->summed ? DT_K_bn_bwd_apply_sums : DT_K_bn_bwd_small, &sums, &apply, &f);
+    if (st->small) {
+        run_once(s, r, DT_K_bn_bwd_small, &sums, &apply, &f);
         return;
     }
     if (st->training || sums.dresidual) // with running statistics only dresidual is wanted of it

@@ -11,9 +11,7 @@
 // device's library, and every other backend would meet an op that it does not need.
 //
 // If the batch norm in front left its work to this convolution (nhwc+norm, see batch_norm_cuda.c), forward and
-// weight gradient apply gain, shift and ReLU as they read x. Where it pays, dgrad also begins the batch norm's
-// backward pass: it writes a masked dx and the sums over it (nhwc+masked). Mean, 1/std, scale and shift lie behind
-// x.
+// weight gradient apply gain, shift and ReLU as they read x.
 //
 // Where cuda_desc.c folds the stride, the image is folded into scratch in each direction, and the packed copies of the
 // weight are folded too.
@@ -26,7 +24,7 @@
 #include "backend/cuda/weights_cuda.h"
 #include "graph/activation_words.h"
 
-// One direction. plan NULL: cuDNN has no engine, which only wishes (sums, normed, masked) survive.
+// One direction. plan NULL: cuDNN has no engine, which only wishes (sums, normed) survive.
 typedef struct conv_op {
     dt_dnn_desc desc;
     const dt_cuda_plan *plan;
@@ -50,7 +48,7 @@ static dt_status plan(dt_kernel_instance *s, conv_op *op, const dt_dnn_desc *d) 
     char text[DT_DESC_TEXT];
     op->desc = *d;
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_dnn(c->plans, d, &op->plan)));
-    if (op->plan || d->sums || d->normed || d->masked) return DT_OK;
+    if (op->plan || d->sums || d->normed) return DT_OK;
     return dt_cuda_fail(s, "cuDNN has no engine for %s (%s)", dt_dnn_desc_print(d, text),
                         c->api->versions(c->api));
 }
@@ -64,11 +62,10 @@ static dt_status check_types(dt_kernel_instance *s, const dt_value_info *x,
 // Graph inputs are read as NHWC too: the plan reorders them.
 static const dt_layout nhwc = {.kind = DT_NHWC};
 
-// Pointers to n of the arrays that a batch norm leaves behind x, from number `first` on.
-static void norm_of(const dt_kernel_instance *s, const void *x, int first, int n, void **out) {
+// The two arrays that a batch norm leaves behind x.
+static void norm_of(const dt_kernel_instance *s, const void *x, void **out) {
     const dt_value_info *info = dt_instance_in(s, 0);
-    for (int i = 0; i < n; i++)
-        out[i] = (char *)x + dt_cuda_norm_at(info->dtype, &info->shape, first + i);
+    for (int i = 0; i < 2; i++) out[i] = (char *)x + dt_cuda_norm_at(info->dtype, &info->shape, i);
 }
 
 // ---- folding the stride ----------------------------------------------------------------------------
@@ -156,27 +153,11 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
         float *sums = (float *)((char *)r->out[0] + dt_cuda_sums_at(y->dtype, &y->shape));
         ptr[3] = sums, ptr[4] = sums + y->shape.d[1];
     }
-    if (st->forward.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 5);
+    if (st->forward.desc.normed) norm_of(s, r->in[0], ptr + 5);
     dt_cuda_run_dnn(s, st->forward.plan, ptr, r);
 }
 
 const dt_kernel dt_cuda_conv2d = {prepare, run, dt_cuda_destroy};
-
-// Decides whether dgrad begins the backward pass of the batch norm that left its work to this convolution. If so,
-// changes *d to do it.
-static dt_status mask(dt_kernel_instance *s, dt_dnn_desc *d) {
-    const dt_graph *g = s->graph;
-    dt_cuda_normed asks;
-    bool take = false;
-    const dt_node *bn = &g->nodes[g->values[s->node->in[0]].producer];
-    if (!dt_cuda_normed_of(g, bn, dt_cuda_demands_of(dt_cuda_of(s)), &asks) || !asks.has_data)
-        return DT_OK;
-    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_fused(dt_cuda_of(s)->plans, &asks.data, NULL, &take)));
-    if (!take) return DT_OK;
-    *d = asks.data;
-    s->out_layout[0].tail = &dt_cuda_masked;
-    return DT_OK;
-}
 
 static dt_status prepare_bwd(dt_kernel_instance *s) {
     const dt_node *n = s->node;
@@ -195,7 +176,6 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     const int count = dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(dt_cuda_of(s)), d);
     for (int i = 0; i < count; i++) {
         d[i].normed = normed && d[i].kind == DT_DNN_CONV_WGRAD;
-        if (normed && d[i].kind == DT_DNN_CONV_DGRAD) DT_TRY(mask(s, &d[i]));
         DT_TRY(plan(s, d[i].kind == DT_DNN_CONV_DGRAD ? &st->data : &st->weights, &d[i]));
     }
     if (st->weights.desc.normed && !st->weights.plan)
@@ -229,7 +209,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
         void *dw = (char *)r->scratch + st->at_dw;
         void *x = folded(s, &st->weights.desc, r);
         void *ptr[5] = {x, (void *)dy, dw};
-        if (st->weights.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 3);
+        if (st->weights.desc.normed) norm_of(s, r->in[0], ptr + 3);
         dt_cuda_run_dnn(s, st->weights.plan, ptr, r);
         dt_cuda_store_weight_grad(c, &st->weight, st->fold.stride ? &st->fold : NULL, dw,
                                   info->dtype, r->out[1], r->accumulate >> 1 & 1, r->stream);
@@ -241,13 +221,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
                             (char *)r->scratch + st->at_db, r->stream);
     if (st->data.desc.n) {
         const void *w = st->pack ? r->packed[0] : r->in[1];
-        void *ptr[DT_DNN_POINTERS] = {(void *)dy, (void *)w, r->out[0], (void *)r->in[0]};
-        if (st->data.desc.masked) {
-            const dt_value_info *dx = dt_instance_out(s, 0);
-            norm_of(s, r->in[0], 2, 4, ptr + 4);
-            for (int i = 0; i < DT_MASKED_PARTS; i++)
-                ptr[8 + i] = (char *)r->out[0] + dt_cuda_masked_at(dx->dtype, &dx->shape, i);
-        }
+        void *ptr[DT_DNN_POINTERS] = {(void *)dy, (void *)w, r->out[0]};
         dt_cuda_run_dnn(s, st->data.plan, ptr, r);
     }
 }

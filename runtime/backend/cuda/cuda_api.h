@@ -37,8 +37,7 @@ typedef struct dt_cuda_grid {
 typedef enum dt_dnn_kind {
     // y = act(conv(x, w) + bias)   ptr: x w y [bias], or with sums x w y sum squares [gain shift]
     DT_DNN_CONV_FWD,
-    // dx                                  ptr: dy w dx, masked: [x mean invstd scale shift dscale dshift c c c]
-    DT_DNN_CONV_DGRAD,
+    DT_DNN_CONV_DGRAD, // dx                            ptr: dy w dx
     DT_DNN_CONV_WGRAD, // dw                            ptr: x dy dw [gain shift]
     DT_DNN_SDPA_FWD,   // y, lse                        ptr: q k v y lse
     DT_DNN_SDPA_BWD    // dq, dk, dv                    ptr: q k v y dy lse dq dk dv
@@ -58,10 +57,6 @@ typedef struct dt_dnn_desc {
     bool sums;
     // The convolution reads relu(x gain + shift), gain and shift (c) of `type`. Forward with sums, and wgrad.
     bool normed;
-    // Dgrad of a convolution behind a training batch norm with ReLU: dx is masked by the ReLU, and its sums, which
-    // are the batch norm's dscale and dshift, are written too. x, mean, invstd, scale and shift are what the batch
-    // norm reads. All of those are f32 (c). Three more arrays (c) receive cuDNN's factors of the batch norm's own dx.
-    bool masked;
     int fold; // a convolution over blocks of so many pixels each way as channels (cuda_desc.c); 0: none
     int64_t heads, tq, tk,
         d; // attention: (n, heads, t, d); strides of q, k, v, y in elements for n, head, t
@@ -72,7 +67,7 @@ typedef struct dt_dnn_desc {
 // equal text share a plan.
 const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf);
 bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b);
-enum { DT_DNN_POINTERS = 13 };
+enum { DT_DNN_POINTERS = 11 };
 int dt_dnn_pointers(const dt_dnn_desc *d); // how many pointers a run takes
 
 // ---- cuBLASLt ---------------------------------------------------------------------------------------

@@ -39,14 +39,14 @@ const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf) {
     }
     snprintf(buf, DT_DESC_TEXT,
              "%s %s n%lld c%lld %lldx%lld k%lld %lldx%lld window %dx%d stride %d,%d dilation %d,%d "
-             "pad %d,%d,%d,%d groups %d%s%s%s%s%s%s%s%s%s",
+             "pad %d,%d,%d,%d groups %d%s%s%s%s%s%s%s%s",
              kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n, (long long)d->c,
              (long long)d->h, (long long)d->w, (long long)d->k, (long long)d->out_h,
              (long long)d->out_w, w->kernel[0], w->kernel[1], w->stride[0], w->stride[1],
              w->dilation[0], w->dilation[1], w->pad_begin[0], w->pad_begin[1], w->pad_end[0],
              w->pad_end[1], d->groups, d->bias ? " bias" : "", d->act ? " " : "",
              dt_activation_name(d->act), d->sums ? " sums" : "", d->normed ? " normed" : "",
-             d->masked ? " masked" : "", d->fold ? " folded" : "", end[0], end[1]);
+             d->fold ? " folded" : "", end[0], end[1]);
     return buf;
 }
 
@@ -59,7 +59,7 @@ bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b) {
 int dt_dnn_pointers(const dt_dnn_desc *d) {
     if (d->kind == DT_DNN_SDPA_FWD) return 5;
     if (d->kind == DT_DNN_SDPA_BWD) return 11;
-    return 3 + (d->sums ? 2 : d->bias) + 2 * d->normed + 10 * d->masked;
+    return 3 + (d->sums ? 2 : d->bias) + 2 * d->normed;
 }
 
 const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf) {
@@ -249,21 +249,6 @@ static const dt_node *only_reader(const dt_graph *g, const dt_node *bn) {
     return is_output(g, bn->out[0]) ? NULL : reader;
 }
 
-// Returns whether dx, a gradient of bn's output, goes into bn's own backward node and nowhere else.
-static bool goes_back(const dt_graph *g, const dt_node *bn, dt_value dx) {
-    int n = 0;
-    for (int i = 0; i < g->n_nodes; i++) {
-        const dt_node *r = &g->nodes[i];
-        for (int k = 0; !r->dead && k < r->n_in; k++) {
-            if (r->in[k] != dx) continue;
-            if (!r->backward || dt_graph_origin(g, r) != bn || k != r->n_fwd_in + r->n_fwd_out)
-                return false;
-            n++;
-        }
-    }
-    return n == 1 && !is_output(g, dx);
-}
-
 bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
                        dt_cuda_normed *out) {
     bn = original_node(g, bn);
@@ -285,13 +270,9 @@ bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands dem
         if (r->dead || !r->backward || dt_graph_origin(g, r) != reader) continue;
         const int n = dt_cuda_node_descs(g, r, demands, d);
         for (int k = 0; k < n; k++) {
-            if (d[k].kind == DT_DNN_CONV_WGRAD) {
-                out->weights = d[k];
-                out->weights.normed = out->has_weights = true;
-            } else if (!demands.deterministic && goes_back(g, bn, r->out[0])) {
-                out->data = d[k];
-                out->data.masked = out->has_data = true;
-            }
+            if (d[k].kind != DT_DNN_CONV_WGRAD) continue;
+            out->weights = d[k];
+            out->weights.normed = out->has_weights = true;
         }
     }
     return true;

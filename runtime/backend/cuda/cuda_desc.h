@@ -21,12 +21,12 @@ int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands dema
                        dt_dnn_desc out[DT_NODE_DESCS]);
 // What the convolution behind a batch norm with ReLU asks for if it is to apply the batch norm as it reads x, so that
 // nothing writes the batch norm's output. Only under fp16, without pool or residual, if that output has no other
-// reader and the convolution makes sums itself (cuDNN has no other precompiled engines). `data` is a further wish: the
-// convolution's dgrad also begins the batch norm's backward pass. That requires that nothing else reads its dx, and that
-// bits need not repeat: on an H200 these engines (cuDNN 9.19) gave other sums from run to run, though none has the note.
+// reader and the convolution makes sums itself (cuDNN has no other precompiled engines).
+// Engines that also begin the batch norm's backward pass in the convolution's dgrad are not used: on an H200 (cuDNN 9.19)
+// they gave other sums from run to run, though none has the note.
 typedef struct dt_cuda_normed {
-    dt_dnn_desc forward, weights, data;
-    bool has_weights, has_data;
+    dt_dnn_desc forward, weights;
+    bool has_weights;
 } dt_cuda_normed;
 // A batch norm in training with at most so many pixels runs as one kernel: a block keeps the pixels of its channels in
 // its cache for the second pass.

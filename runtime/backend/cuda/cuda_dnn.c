@@ -10,7 +10,7 @@
 //   - use Winograd with large tiles in fp32, which loses digits,
 //   - use FFT: its error scales with the largest element of a tile, and its workspace is many times the tensors,
 //   - are not deterministic, if that is required,
-//   - are compiled at run time and make sums over pixels (sums, masked): those add with float atomics, without a note
+//   - are compiled at run time and make sums over pixels (sums): those add with float atomics, without a note
 //     that says so, and nothing says that they zero the sums first.
 // Winograd with 4x4 tiles stays: its constants are 1 and 1/2, and its error is a small multiple of a direct sum's.
 // Fallback engines follow those of the heuristics. The favourite stays first; among the rest, engines that cuDNN
@@ -128,8 +128,7 @@ static void add_config(dnn_known *k, descriptor config) {
         for (int64_t i = 0; i < n_behaviour; i++)
             if (behaviour[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) c.runtime = true;
     }
-    ok = ok && wanted(&k->g.desc, notes, n_notes) &&
-         !(c.runtime && (k->g.desc.sums || k->g.desc.masked));
+    ok = ok && wanted(&k->g.desc, notes, n_notes) && !(c.runtime && k->g.desc.sums);
     if (ok && k->n_configs < MAX_CONFIGS) {
         k->config[k->n_configs++] = c;
         return;

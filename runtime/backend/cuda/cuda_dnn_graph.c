@@ -8,8 +8,6 @@
 //   CONV_DGRAD, CONV_WGRAD  one operation
 //   normed      x * gain + shift -> relu in front of CONV_FWD with sums or CONV_WGRAD. fp32 in between, fp16 in front
 //               of the convolution. Precompiled engines require gain and shift in fp16 and, in CONV_FWD, the sums
-//   masked      behind CONV_DGRAD: (x - mean) * invstd * scale + shift -> gradient of ReLU, which masks dx -> sums for
-//               the batch norm's weights (BN_BWD_WEIGHTS). Precompiled engines require fp32 up to the mask, fp16 behind
 //   SDPA_FWD    cuDNN's unified operation with statistics
 //   SDPA_BWD    the 18 operations that cuDNN recognizes as flash attention's backward pass (9.19 refuses the unified
 //               operation for it): rowsum(dy*y), P = exp(scale q k' - lse), dv = P' dy, dS = P (dy v' - rowsum) scale,
@@ -148,15 +146,6 @@ static void pointwise(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, 
     add_op(g, op, "a pointwise operation");
 }
 
-// The gradient of `mode` at x.
-static void slope(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, descriptor dy,
-                  descriptor dx) {
-    descriptor op = pointwise_of(g, mode, x);
-    set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
-    set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
-    add_op(g, op, "a pointwise gradient");
-}
-
 static void matmul(dt_dnn_graph *g, descriptor a, descriptor b, descriptor c) {
     descriptor m = make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     set_type(g, m, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
@@ -214,43 +203,6 @@ static descriptor normed(dt_dnn_graph *g, descriptor x, int64_t id) {
     return y;
 }
 
-static descriptor channels(dt_dnn_graph *g, int64_t id) {
-    return image(g, CUDNN_DATA_FLOAT, id, 1, g->desc.c, 1, 1);
-}
-
-// Sets dx to 0 where the batch norm of x with ReLU gives 0 (dx_id: id of the result), and makes its sums. Ids from `id`
-// on: x, its four numbers per channel, the five results.
-static void masked(dt_dnn_graph *g, descriptor dx, int64_t dx_id, int64_t id) {
-    const dt_dnn_desc *d = &g->desc;
-    static const cudnnPointwiseMode_t modes[4] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
-                                                  CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD};
-    static const cudnnBackendAttributeName_t outs[5] = {
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
-        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS};
-    const cudnnDataType_t t = data_type(d->type), f32 = CUDNN_DATA_FLOAT;
-    descriptor x = image(g, t, id, d->n, d->c, d->h, d->w), y = x, number[4];
-    for (int i = 0; i < 4; i++) {
-        descriptor z = image(g, f32, 0, d->n, d->c, d->h, d->w);
-        number[i] = channels(g, id + 1 + i);
-        pointwise(g, modes[i], y, number[i], z);
-        y = z;
-    }
-    descriptor passed = image(g, t, dx_id, d->n, d->c, d->h, d->w);
-    slope(g, CUDNN_POINTWISE_RELU_BWD, y, dx, passed);
-    descriptor op = make(g, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
-    set_type(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, f32);
-    set_desc(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);
-    set_desc(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, passed);
-    set_desc(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, number[0]);
-    set_desc(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, number[1]);
-    set_desc(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, number[2]);
-    for (int i = 0; i < 5; i++) set_desc(g, op, outs[i], channels(g, id + 5 + i));
-    add_op(g, op, "a batch norm's gradients");
-}
-
 // Attribute names of the three directions, in the order of dt_dnn_kind.
 #define CONV(op, attr, x, w, y)                                                                    \
     {                                                                                              \
@@ -293,7 +245,7 @@ static void build_conv(dt_dnn_graph *g) {
     // positions of x, w, y in the caller's pointers
     static const int at[3][3] = {{1, 2, 3}, {3, 2, 1}, {1, 3, 2}};
     const int *id = at[d->kind];
-    descriptor x = image(g, d->masked ? f32 : t, d->masked ? 0 : id[0], d->n, d->c, d->h, d->w);
+    descriptor x = image(g, t, id[0], d->n, d->c, d->h, d->w);
     if (d->normed) x = normed(g, x, g->n_ptr - 1);
     descriptor w = image(g, t, id[1], d->k, d->c / d->groups, rows, cols);
     descriptor y = image(g, fused ? f32 : t, fused ? 0 : id[2], d->n, d->k, d->out_h, d->out_w);
@@ -305,7 +257,6 @@ static void build_conv(dt_dnn_graph *g) {
     set_float(g, op, conv_names[d->kind].alpha, 1.0f);
     set_float(g, op, conv_names[d->kind].beta, 0.0f);
     add_op(g, op, "a convolution");
-    if (d->masked) masked(g, x, id[0], 4);
     if (d->kind != DT_DNN_CONV_FWD) return;
     if (d->sums) {
         channel_sums(g, y, image(g, f32, 4, 1, d->k, 1, 1), image(g, f32, 5, 1, d->k, 1, 1));

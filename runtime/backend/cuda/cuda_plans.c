@@ -4,8 +4,7 @@
 // error stops the start: otherwise a missing library would only make training slow.
 //
 // Of the engines on offer we try the favourite and the precompiled ones. Those that compile while their plan is made
-// are tried only if there is little else. One start spends at most DT_PLAN_BUDGET_S on timing. Later descriptions get
-// the favourite, and another start times them.
+// are tried only if there is little else.
 //
 // Engines compete on time alone and may use as much workspace for it as most_workspace says. If all of them want more,
 // the one that wants the least serves.
@@ -20,9 +19,7 @@
 // A convolution that applies the batch norm in front of it (normed) is decided together with its weight gradient,
 // which must then do the same. Both are taken if they need no more than the plain two and the pass that reads x and
 // writes the batch norm's output, for which filling x with zeros twice stands. Without timing they are not taken. The
-// line of the forward description holds the answer, including a no, because a resumed run must not decide again. A
-// dgrad that begins the batch norm's backward pass (masked) is decided alone, in the same way. It saves the pass that
-// reads x and dy, which again costs nothing for few pixels.
+// line of the forward description holds the answer, including a no, because a resumed run must not decide again.
 #include "backend/cuda/cuda_plans.h"
 
 #include "backend/cuda/plan_bench.h"
@@ -65,7 +62,7 @@ static dt_status broken(dt_cuda_plans *p, const dt_plan_kind *k, const char *tex
 
 // Whether there is another way if the library has no engine for it.
 static bool is_wish(const dt_plan_kind *k) {
-    return !k->gemm && (k->dnn->sums || k->dnn->normed || k->dnn->masked);
+    return !k->gemm && (k->dnn->sums || k->dnn->normed);
 }
 
 // Makes plans of the engines, the favourite first, and stores their number in *n_out. If all of them exceed the bound,
@@ -162,28 +159,15 @@ static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
     return DT_OK;
 }
 
-// Returns whether this start may still time engines. Logs once when it may not.
-static bool may_time(dt_cuda_plans *p) {
-    if (p->no_timing || p->seconds < p->budget_s) return !p->no_timing;
-    if (!p->spent)
-        dt_info(
-            "cuda: %.0f s of timing engines are enough for one start: the libraries' favourites "
-            "serve the rest, which the next start times",
-            p->seconds);
-    p->spent = true;
-    return false;
-}
-
 static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n,
                              candidate *c, int *count, int *best) {
     const double begin = now_s();
-    const bool times = may_time(p);
-    dt_status st = list_candidates(p, k, e->text, n, times ? DT_PLAN_TRIES : 1, c, count);
+    dt_status st = list_candidates(p, k, e->text, n, p->no_timing ? 1 : DT_PLAN_TRIES, c, count);
     if (*count > 1) {
         if (!p->n_timed++) dt_info("cuda: timing engines, once for these shapes and this machine");
         st = fastest(p, k, e->text, c, *count, best);
     }
-    if (st == DT_OK && *count && *best >= 0 && times) e->chosen = true;
+    if (st == DT_OK && *count && *best >= 0 && !p->no_timing) e->chosen = true;
     if (*best < 0) *best = 0;
     p->seconds += now_s() - begin;
     return st;
@@ -332,7 +316,7 @@ static int add_time(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan *
 
 // The plan for d without the batch norm, with sums if they pay. NULL: there is none.
 static dt_status plain_of(dt_cuda_plans *p, dt_dnn_desc *d, const dt_cuda_plan **out) {
-    d->normed = d->masked = false;
+    d->normed = false;
     DT_TRY(dt_cuda_plan_dnn(p, d, out));
     if (*out || !d->sums) return DT_OK;
     d->sums = false;
@@ -351,12 +335,9 @@ static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
         DT_TRY(plain_of(p, &q, &plain));
         if (!plain) return DT_OK; // nothing can replace it
         e = add_time(p, d[i], fused[i], 0, 0, &with);
-        // the batch norm's pass touches two tensors: forward x and y, backward x and dy; and the sums cost a pass if
-        // the plain convolution does not make them
-        const int over_y = d[i]->masked            ? 2 * passes_of_sums(q.n, q.h, q.w)
-                           : d[i]->sums && !q.sums ? passes_of_sums(q.n, q.out_h, q.out_w)
-                                                   : 0;
-        if (!e) e = add_time(p, &q, plain, i == 0 && d[i]->normed ? 2 : 0, over_y, &without);
+        // the batch norm's pass touches x and y, and the sums cost a pass if the plain convolution does not make them
+        const int over_y = d[i]->sums && !q.sums ? passes_of_sums(q.n, q.out_h, q.out_w) : 0;
+        if (!e) e = add_time(p, &q, plain, i == 0 ? 2 : 0, over_y, &without);
     }
     *known = !e;
     *worth = !e && with <= without;
@@ -377,7 +358,7 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
     const bool given = e->chosen || e->settled;
     e->settled = true;
     if (e->none) return DT_OK;
-    if (!given && !may_time(p)) {
+    if (!given && p->no_timing) {
         turn_down(p, e);
         return DT_OK;
     }
@@ -418,7 +399,6 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
     p->no_timing = opts->no_timing;
     p->most_workspace = opts->most_workspace ? opts->most_workspace : DT_PLAN_WORKSPACE;
     p->warned_attention = opts->size_only;
-    p->budget_s = opts->budget_s > 0 ? opts->budget_s : DT_PLAN_BUDGET_S;
     dt_plan_store_open(p, opts->folder, opts->machine);
     *out = p;
     return DT_OK;

@@ -16,7 +16,7 @@
 // The version of the engine lists that choices index. Raise it when engines are left out or added. It is part of file
 // names and of what checkpoints record of their machine.
 #define DT_PLAN_CHOICES "5"
-enum { DT_PLAN_TRIES = 10, DT_PLAN_BUDGET_S = 60, DT_PLAN_WORKSPACE = 1 << 30 };
+enum { DT_PLAN_TRIES = 10, DT_PLAN_WORKSPACE = 1 << 30 };
 
 typedef struct dt_cuda_plans dt_cuda_plans;
 
@@ -32,7 +32,6 @@ typedef struct dt_cuda_plans_opts {
     const char *machine;
     const char *folder;    // where the file of choices is; NULL: none
     bool no_timing;        // always take the library's favourite; no file
-    double budget_s;       // of timing; 0: DT_PLAN_BUDGET_S
     size_t most_workspace; // of an engine, in bytes, unless all want more; 0: DT_PLAN_WORKSPACE
     bool size_only;        // the plans are not to run: no warnings
 } dt_cuda_plans_opts;
@@ -45,8 +44,8 @@ void dt_cuda_plans_destroy(dt_cuda_plans *p);
 // *out NULL with DT_OK: the library has no engine for it, or one with sums does not pay. DT_E_INTERNAL: the library
 // does not work, or the device no longer does.
 dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out);
-// Decides whether convolutions that do part of a batch norm's work are used: a normed forward with its normed weight
-// gradient (`second`; NULL: none), which then both have plans, or a masked dgrad.
+// Decides whether a convolution that applies the batch norm in front is used: a normed forward with its normed weight
+// gradient (`second`; NULL: none), which then both have plans.
 dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const dt_dnn_desc *second,
                              bool *take);
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);

@@ -10,26 +10,14 @@ size_t dt_cuda_sums_at(dt_dtype t, const dt_shape *s) {
 size_t dt_cuda_norm_at(dt_dtype t, const dt_shape *s, int which) {
     const size_t channels = (size_t)s->d[1];
     const size_t sums = dt_align_up(2 * channels * sizeof(float), 64);
-    const size_t narrow = dt_align_up(channels * dt_dtype_size(t), 64);
-    const size_t f32 = dt_align_up(channels * sizeof(float), 64);
-    const size_t n_narrow = which < 2 ? (size_t)which : 2;
-    return dt_cuda_sums_at(t, s) + sums + n_narrow * narrow + ((size_t)which - n_narrow) * f32;
-}
-
-size_t dt_cuda_masked_at(dt_dtype t, const dt_shape *s, int which) {
-    const size_t one = dt_align_up((size_t)s->d[1] * sizeof(float), 64);
-    return dt_cuda_sums_at(t, s) + (size_t)which * one;
+    return dt_cuda_sums_at(t, s) + sums +
+           (size_t)which * dt_align_up(channels * dt_dtype_size(t), 64);
 }
 
 static size_t norm_bytes(dt_dtype t, const dt_shape *s) {
-    return dt_cuda_norm_at(t, s, DT_NORM_PARTS);
-}
-
-static size_t masked_bytes(dt_dtype t, const dt_shape *s) {
-    return dt_cuda_masked_at(t, s, DT_MASKED_PARTS);
+    return dt_cuda_norm_at(t, s, 2);
 }
 
 // As large as with the batch norm's arrays, which may come to lie behind the sums in the same memory.
 const dt_layout_tail dt_cuda_sums = {"nhwc+sums", norm_bytes};
 const dt_layout_tail dt_cuda_norm = {"nhwc+norm", norm_bytes};
-const dt_layout_tail dt_cuda_masked = {"nhwc+masked", masked_bytes};

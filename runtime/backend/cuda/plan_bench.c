@@ -33,7 +33,6 @@ static void dnn_sizes(const dt_dnn_desc *d, size_t *n) {
     for (int i = 3; i < dt_dnn_pointers(d); i++) n[i] = (size_t)d->c * sizeof(float);
     if (d->sums || d->bias) n[3] = (size_t)d->k * sizeof(float);
     if (d->sums) n[4] = n[3];
-    if (d->masked) n[3] = x;
 }
 
 static void gemm_sizes(const dt_gemm_desc *d, size_t *n) {

@@ -81,7 +81,7 @@ char *dt_cuda_plans_text(const dt_cuda_plans *p) {
 
 // Only wishes can be turned down: all other descriptions need an engine.
 static bool may_be_refused(const char *desc) {
-    return strstr(desc, " sums") || strstr(desc, " normed") || strstr(desc, " masked");
+    return strstr(desc, " sums") || strstr(desc, " normed");
 }
 
 static int take(dt_cuda_plans *p, const char *text, bool filed) {

@@ -4,7 +4,6 @@
 //   bn_bwd_finish dscale, dshift; the constants of the second pass
 //   bn_bwd_apply  dx = gain g - k1 - k2 (x - mean), or _pool
 //   bn_bwd_small  all three
-//   bn_bwd_apply_sums  the last pass alone, if g comes with dscale and dshift
 //
 // g is dy masked by the ReLU. Without a residual the mask is recomputed from x, mean, gain and shift with the forward
 // pass's instructions, which saves a read. With a residual the forward pass stores one bit for each element. The first
@@ -260,31 +259,6 @@ DT_KERNEL_BOUND(bn_bwd_apply, dt_bn_args, 256, 3) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
         dt_bn_bwd_any(a, &s, dt_bn_place_of(a, s.col));
-    }
-}
-
-// dscale and dshift come with g. Each block makes its channels' constants from them; the blocks of the first chunk
-// write them out.
-DT_KERNEL_BOUND(bn_bwd_apply_sums, dt_bn_once_args, 256, 3) {
-    DT_SHARED(float, consts, 5 * DT_BN_TILE);
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
-        const int64_t col = dt_bn_channel(&s, t);
-        if (t < 8 * s.tx) {
-            float k[5] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-            if (col < a->apply.c.cols)
-                dt_bn_bwd_finish_column(
-                    &a->finish, col, (double)a->finish.dshift[col],
-                    (double)a->finish.dscale[col] / (double)a->finish.var_in[col], s.chunk == 0, k);
-            dt_bn_keep(consts, t, k, 5);
-        }
-    }
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
-        if (!a->apply.out) continue;
-        DT_TYPED_ROWS(
-            T, V, a->apply.type, a->apply.c.whole,
-            dt_bn_bwd_thread(&a->apply, &s, dt_bn_place_here(consts, &s, t), T, V, DT_BN_NONE));
     }
 }
 

@@ -298,12 +298,6 @@ DT_KERNEL_BOUND(bn_leave, dt_bn_leave_args, 256, 1) {
             float k[3];
             dt_bn_sums_column(&a->finish, a->finish.c.cols, col, 1, k);
             dt_bn_leave_column(a, col, k);
-            if (a->norm[0]) {
-                a->norm[0][col] = k[0];
-                a->norm[1][col] = a->finish.saved_invstd[col];
-                a->norm[2][col] = a->finish.scale[col];
-                a->norm[3][col] = a->finish.shift[col];
-            }
         }
     }
 }

@@ -40,8 +40,7 @@ typedef struct dt_bn_finish_args {
     dt_cols c;     // of the first pass
     int64_t count; // values a channel
     const void *x;
-    const float *sums;            // (2, cols) of x and of its squares (bn_apply_sums)
-    const float *dscale, *dshift; // if they come with g (bn_bwd_apply_sums)
+    const float *sums; // (2, cols) of x and of its squares (bn_apply_sums)
     const float *partial, *scale, *shift, *mean_in, *var_in; // in: running; backward: saved
     float *consts, *saved_mean, *saved_invstd;
     float *out1, *out2; // STAT mean, variance; backward dscale, dshift; may be NULL
@@ -60,7 +59,6 @@ typedef struct dt_bn_once_args {
 typedef struct dt_bn_leave_args {
     dt_bn_finish_args finish;
     void *gain, *shift; // of finish.type
-    float *norm[4];     // mean, 1/std, scale, shift for dgrad; NULL: not needed
 } dt_bn_leave_args;
 
 // The constants of a thread's first channel. The next kind of constant lies `step` further.
