@@ -18,10 +18,12 @@ static dt_backend *device_opened;
 static inline dt_status device_backend(dt_backend **out) {
     const dt_backend_opts opts = {.threads = 1, .deterministic = true};
     const char *device = getenv("DTRAIN_TEST_DEVICE");
-    if (!device_opened)
+    if (!device_opened) {
+        fake_cuda_races(2);
         DT_TRY(device && strcmp(device, "real") == 0
                    ? dt_backend_create(&device_opened, DT_DEVICE_cuda, &opts)
                    : fake_cuda_backend(&device_opened, &opts));
+    }
     *out = device_opened;
     return DT_OK;
 }
@@ -30,6 +32,7 @@ static inline dt_status device_backend(dt_backend **out) {
 static inline void device_close(void) {
     if (device_opened) device_opened->destroy(device_opened);
     device_opened = NULL;
+    fprintf(stderr, "raced %d kernels\n", fake_cuda_raced());
 }
 
 // The order in which threads run. A real device has its own.

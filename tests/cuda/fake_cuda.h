@@ -25,6 +25,7 @@
 //   FAKE_CUDA_BYTES        memory of a device (1 GiB)
 //   FAKE_CUDA_VERSIONS     the libraries' versions; FAKE_CUDA_DRIVER: the driver's
 //   FAKE_CUDA_COMPILED     how many further engines cuDNN has that it compiles when asked for
+//   FAKE_CUDA_ORDERS       see fake_cuda_races; FAKE_CUDA_NO_BARRIER: no thread waits at that barrier of a block (1, 2, …)
 //   FAKE_CUDA_WORKSPACE    bytes of workspace that the first engine of each list needs
 #ifndef DT_TESTS_CUDA_FAKE_CUDA_H
 #define DT_TESTS_CUDA_FAKE_CUDA_H
@@ -79,6 +80,12 @@ void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error);
 // How custom kernels run their threads and blocks: 0 forwards, 1 backwards, -1 (default) alternating.
 void fake_cuda_order(dt_cuda_api *a, int order);
 size_t fake_cuda_bytes(dt_cuda_api *a); // of device memory in use
+// Of what comes from now on, launches number 1, 4, 16, 64, … of each custom kernel that are small enough run with threads of their own, in
+// `orders` random orders each, or as many as FAKE_CUDA_ORDERS says, and everything that they touch is looked at
+// (fake_fibers.h): a race aborts the test. 0: none. In a build with a sanitizer none ever do.
+void fake_cuda_races(int orders);
+// How many of the kernels have run so; under FAKE_CUDA_UNRACED it names the others.
+int fake_cuda_raced(void);
 
 // ---- for other imitations (fake_nccl.c) -------------------------------------------------------------
 // Host work in a stream's order, capturable; args are copied. It returns false while it waits for another process, and

@@ -14,4 +14,9 @@ typedef struct fake_kernel {
 } fake_kernel;
 extern const fake_kernel fake_kernels[]; // by dt_cuda_kernel
 
+// Runs the launch with threads of its own if it is its turn (fake_cuda_races). Returns whether it did.
+bool fake_fibers_take(dt_cuda_kernel k, const void *args, dt_cuda_grid grid);
+// The same, but memory is afterwards as it was.
+void fake_fibers_look(dt_cuda_kernel k, const void *args, dt_cuda_grid grid);
+
 #endif

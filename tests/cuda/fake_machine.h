@@ -102,8 +102,8 @@ typedef struct machine {
     size_t n_log, cap_log;
     char fail_call[32];
     int fail_after, fail_error;
-    bool broken;
-    dt_nccl_api *nccl; // of fake_cuda_backend, and the destroy that it replaced
+    bool broken, failed; // failed: so that things cannot be given back
+    dt_nccl_api *nccl;   // of fake_cuda_backend, and the destroy that it replaced
     void (*backend_destroy)(dt_backend *b);
 } machine;
 

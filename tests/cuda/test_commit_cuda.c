@@ -374,4 +374,15 @@ TEST(test_add) {
     tear_down(&r);
 }
 
-TEST_MAIN(NULL, NULL)
+static int look_for_races(void **state) {
+    (void)state;
+    fake_cuda_races(2);
+    return 0;
+}
+
+static int count_raced(void **state) {
+    (void)state;
+    return fake_cuda_raced() < 0;
+}
+
+TEST_MAIN(look_for_races, count_raced)

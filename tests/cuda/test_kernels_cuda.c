@@ -1,5 +1,6 @@
 // test_kernels_cuda.c: custom kernels called directly on the host, with grids that the backend would not choose.
 // Covers what the op tests' rows do not reach: NaN must pass through, loops must iterate, numbers must be the CPU's.
+#include "fake_cuda.h"
 #include "fake_kernels.h"
 #include "testing.h"
 
@@ -7,16 +8,22 @@
 #include "backend/cuda/kernels/all_kernels.h"
 #include "base/rng.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-// Runs a kernel over its grid, threads in either order.
+// Runs a kernel over its grid, threads in either order, after a look for races (fake_cuda_races).
 #define RUN(kernel, args, n_blocks, n_threads)                                                     \
-    for (int64_t b_ = 0; b_ < (n_blocks); b_++)                                                    \
-    fake_kernels[DT_K_##kernel].run((args), &(dt_host_block){.block = b_,                          \
-                                                             .grid = (n_blocks),                   \
-                                                             .block_dim = (n_threads),             \
-                                                             .backwards = (int)(b_ & 1)})
+    do {                                                                                           \
+        fake_fibers_look(DT_K_##kernel, (args), (dt_cuda_grid){(n_blocks), (n_threads)});          \
+        for (int64_t b_ = 0; b_ < (n_blocks); b_++)                                                \
+            fake_kernels[DT_K_##kernel].run((args), &(dt_host_block){.block = b_,                  \
+                                                                     .grid = (n_blocks),           \
+                                                                     .block_dim = (n_threads),     \
+                                                                     .backwards = (int)(b_ & 1)}); \
+    } while (0)
 
 static void *aligned(size_t n) {
     void *p = NULL;
@@ -623,4 +630,39 @@ TEST(test_folded_stride) {
     }
 }
 
-TEST_MAIN(NULL, NULL)
+// A kernel without one of its barriers is seen to race, whichever it is.
+static int status_without(const char *barrier, const dt_softmax_args *a) {
+    const pid_t child = fork();
+    int status = 0;
+    if (child == 0) {
+        freopen("/dev/null", "w", stderr);
+        setenv("FAKE_CUDA_NO_BARRIER", barrier, 1);
+        fake_cuda_races(1);
+        fake_fibers_look(DT_K_softmax_fwd, a, (dt_cuda_grid){1, 256});
+        _exit(0);
+    }
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    return status;
+}
+TEST(test_races_are_seen) {
+    enum { N = 4096 };
+    float *x = aligned(N * 4), *y = aligned(N * 4);
+    for (int i = 0; i < N; i++) x[i] = (float)(i % 7);
+    const dt_softmax_args a = {.r = dt_rows_make(1, N), .ld = N, .x = x, .out = y};
+    if (fake_cuda_raced() == DT_K_COUNT) skip(); // built with a sanitizer
+    assert_int_equal(status_without("0", &a), 0);
+    for (int barrier = 1; barrier <= 3; barrier++) {
+        const char text[] = {(char)('0' + barrier), 0};
+        const int status = status_without(text, &a);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    }
+    free(x), free(y);
+}
+
+static int look_for_races(void **state) {
+    (void)state;
+    fake_cuda_races(3);
+    return 0;
+}
+
+TEST_MAIN(look_for_races, NULL)

@@ -42,8 +42,8 @@
 // blocks should fit on a multiprocessor. Required for blocks of more than 256 threads.
 #define DT_KERNEL_BOUND(name, args_t, threads, blocks)                                             \
     DT_KERNEL_AS(name, args_t, __launch_bounds__(threads, blocks))
-#define DT_THREADS(t)                                                                              \
-    for (int t = (int)threadIdx.x, dt_go_ = 1; dt_go_; dt_go_ = 0, __syncthreads())
+#define DT_THREADS(t)         for (int t = DT_THREAD, dt_go_ = 1; dt_go_; dt_go_ = 0, __syncthreads())
+#define DT_THREAD             ((int)threadIdx.x)
 #define DT_BLOCK              ((int64_t)blockIdx.x)
 #define DT_GRID               ((int64_t)gridDim.x)
 #define DT_BLOCK_DIM          ((int)blockDim.x)
@@ -53,7 +53,8 @@
 #define DT_UNROLL(n) DT_PRAGMA(unroll n)
 // The host sees earlier writes before later ones.
 #define DT_FENCE_SYSTEM() __threadfence_system()
-#else
+#elif !defined                                                                                     \
+    DT_HOST_FIBERS // tests/cuda/fake_fibers.h has them for threads that are run one by one
 #include <stdatomic.h>
 
 typedef struct dt_host_block { // set by the tests' imitation for each block

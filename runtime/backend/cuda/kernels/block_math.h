@@ -48,7 +48,7 @@
 
 // ---- a thread's own variables that live through several phases -------------------------------------
 // DT_PRIVATE(float, sum, 8); ... DT_THREADS(t) { DT_MINE(sum, t)[k] += x; }   registers on a device
-#ifdef __CUDACC__
+#if defined __CUDACC__ || defined DT_HOST_FIBERS
 #define DT_PRIVATE(type, x, n) type x[1][n]
 #define DT_MINE(x, t)          ((x)[(t)*0])
 #else
@@ -61,10 +61,10 @@ enum { DT_MOST_THREADS = 1024 };
 // Executes the statement for each thread t and each level of a tree over `group` threads (a power of two that divides
 // the block), from group / 2 down to 1. The statement lets t take what t + HALF * stride holds. Threads whose position
 // in the group is below HALF * stride take part. Within a warp the levels need no barrier of the block.
-#ifdef __CUDACC__
+#if defined __CUDACC__ || defined DT_HOST_FIBERS
 #define DT_TREE(t, HALF, group, stride, ...)                                                       \
     for (int HALF = (group) / 2; HALF > 0; HALF /= 2) {                                            \
-        const int t = (int)threadIdx.x;                                                            \
+        const int t = DT_THREAD;                                                                   \
         if ((t & ((group) * (stride)-1)) < HALF * (stride)) {                                      \
             __VA_ARGS__;                                                                           \
         }                                                                                          \

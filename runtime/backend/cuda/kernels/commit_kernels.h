@@ -146,12 +146,11 @@ DT_FN void dt_commit_write_verdict(const dt_commit_decide_args *a, double square
                                  .growth_interval = a->growth_interval,
                                  .least_scale = a->least_scale};
     const int64_t t = s->step + 1 - s->n_skipped;
-    dt_commit_verdict v;
     double factor;
-    v.commit = dt_commit_decide(&sums, s, out, &factor);
+    a->verdict->commit = dt_commit_decide(&sums, s, out, &factor);
     for (int i = 0; i < a->n_starts; i++) // what starts later has its own count, with skipped steps
-        v.update[i] = dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t, factor);
-    *a->verdict = v;
+        a->verdict->update[i] =
+            dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t, factor);
     DT_FENCE_SYSTEM();
     *(volatile int64_t *)&out->step = s->step;
 }

@@ -180,14 +180,14 @@ DT_FN void dt_put4_part(void *p, int type, int64_t i, int64_t n, const float x[4
 
 // ---- integer sums, which no order changes, into shared memory, from any threads ---------------------
 DT_FN void dt_add_whole32(uint32_t *sum, uint32_t v) {
-#ifdef __CUDACC__
+#if defined __CUDACC__ || defined DT_HOST_FIBERS
     atomicAdd(sum, v);
 #else
     *sum += v;
 #endif
 }
 DT_FN void dt_add_whole64(uint64_t *sum, uint64_t v) {
-#ifdef __CUDACC__
+#if defined __CUDACC__ || defined DT_HOST_FIBERS
     atomicAdd((unsigned long long *)sum, (unsigned long long)v);
 #else
     *sum += v;
