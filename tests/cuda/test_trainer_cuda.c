@@ -44,6 +44,30 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
     return take(b, p, n_bytes, what);
 }
 
+// What a run asked of the driver and the libraries, noted at its end.
+enum { MOST_CALLS = 64 };
+static struct {
+    const char *name;
+    int n;
+} calls[MOST_CALLS];
+static int n_calls;
+static void (*end_device)(dt_backend *b);
+static void destroy(dt_backend *b) {
+    size_t n = 0;
+    const fake_cuda_call *log = fake_cuda_log(dt_cuda_self(b)->api, &n);
+    for (size_t i = 0; i < n; i++) {
+        int k = 0;
+        while (k < n_calls && strcmp(calls[k].name, log[i].call) != 0) k++;
+        assert_true(k < MOST_CALLS);
+        if (k == n_calls) calls[n_calls++].name = log[i].call;
+        calls[k].n++;
+    }
+    end_device(b);
+}
+
+static const char *failing; // the call that fails, once; NULL: none
+static int fails_after, fails_with;
+
 // Stands before the library's own function of that name (tests/CMakeLists.txt).
 static bool on_device;
 dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_backend_opts *opts) {
@@ -57,6 +81,9 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
     (*out)->copy_to_device = copy_to_device;
     take = (*out)->alloc;
     (*out)->alloc = alloc;
+    end_device = (*out)->destroy;
+    (*out)->destroy = destroy;
+    if (failing) fake_cuda_fail(dt_cuda_self(*out)->api, failing, fails_after, fails_with);
     return DT_OK;
 }
 
@@ -275,6 +302,43 @@ TEST(test_too_large) {
     static const char *const words[] = {"packed weights", "activations", "batches", "reserve",
                                         "train.micro_batch"};
     for (int i = 0; i < 5; i++) assert_non_null(strstr(dt_error_message(), words[i]));
+}
+
+// Each call of the driver and of its libraries fails once, with an error that passes (memory is short) or one that stays.
+// The run ends with one line and an exit code of its own, or is as if nothing had been; the same command then goes on to
+// the result of a run that met no error.
+static void end_with(const char *call, int after, int error, bool goes_on) {
+    must(dt_io_remove_tree(in_folder("driver")));
+    failing = call, fails_after = after, fails_with = error;
+    const dt_status st = run_more(true, "driver", "train.epochs=1", "eval.every=1000 steps");
+    failing = NULL;
+    const char *said = st == DT_OK ? "" : dt_error_message();
+    print_message("%s %d, %d: %d %s\n", call, after, error, (int)st, said);
+    if (st != DT_OK &&
+        (!*said || strchr(said, '\n') ||
+         (st != DT_E_INTERNAL && !(st == DT_E_USAGE && error == FAKE_OUT_OF_MEMORY))))
+        fail_msg("%s %d fails with %d: exit %d, \"%s\"", call, after, error, (int)st, said);
+    if (st != DT_OK && !goes_on) return;
+    if (st != DT_OK) must(run_more(true, "driver", "train.epochs=1", "eval.every=1000 steps"));
+    assert_same_run("undisturbed", "driver", 3);
+}
+TEST(test_every_call_fails_once) {
+    bad_step = -1;
+    n_calls = 0;
+    memset(calls, 0, sizeof calls);
+    must(run_more(true, "undisturbed", "train.epochs=1", "eval.every=1000 steps"));
+    const int n = n_calls;
+    assert_true(n > 15);
+    const bool full = getenv("FULL");
+    int seen[MOST_CALLS];
+    for (int k = 0; k < n; k++) seen[k] = calls[k].n;
+    for (int k = 0; k < n; k++) {
+        const int error = k % 2 ? FAKE_ILLEGAL_ADDRESS : FAKE_OUT_OF_MEMORY;
+        end_with(calls[k].name, (k % 3) * (seen[k] - 1) / 2, error, full || k % 4 == 0);
+        for (int i = 0; full && i < 6; i++)
+            end_with(calls[k].name, (i % 3) * (seen[k] - 1) / 2,
+                     i < 3 ? FAKE_ILLEGAL_ADDRESS : FAKE_OUT_OF_MEMORY, true);
+    }
 }
 
 static int set_up(void **state) {

@@ -64,7 +64,11 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
             c->index, (double)n_bytes / 1e6, what, (double)now.free_bytes / 1e6,
             (double)now.total_bytes / 1e6, c->api->error_text(c->api, e));
     }
-    return clear_memory(c, *p, n_bytes ? n_bytes : 64, what);
+    const dt_status st = clear_memory(c, *p, n_bytes ? n_bytes : 64, what);
+    if (st == DT_OK) return DT_OK;
+    c->api->free(c->api, *p); // nobody else does after an error
+    *p = NULL;
+    return st;
 }
 
 // Falls back to ordinary memory if NCCL gives none.
