@@ -48,6 +48,8 @@ WORK = {
     "start_resnet50": ("resnet50", [], 256, "bf16", "resnet50", {"start_s": 3.0}),
     "resnet50_jpeg_bf16": ("resnet50", [], 256, "bf16", "resnet50", {"best": 1.3}),
     "resnet50_fp16": ("resnet50", [], 256, "fp16", "resnet50", {"best": 1.3, "rate": 8000, "memory": 0.8}),
+    "convnext_t_bf16": ("vit", ["model={name: convnext, size: ti, drop_path: 0.1}", "model.patch=", "model.dim=", "model.heads=", "model.blocks="],
+                        256, "bf16", "convnext_tiny", {"best": 1.2, "memory": 0.8}),
     "resnet18_bf16": ("resnet50", ["model.depth=18"], 512, "bf16", "resnet18", {"best": 1.3, "memory": 0.8}),
     "resnet18_jpeg_bf16": ("resnet50", ["model.depth=18"], 512, "bf16", "resnet18", {"best": 1.3}),
 }
@@ -369,7 +371,7 @@ class Row:
         self.config, self.extra, self.batch, self.precision, self.network, _ = WORK[name]
         if o.tiny:
             self.batch, self.precision = 8, "fp32"
-            self.extra = self.extra + (["model.blocks=2", "model.dim=96", "model.heads=3"] if self.config == "vit" else [])
+            self.extra = self.extra + (["model.blocks=2", "model.dim=96", "model.heads=3"] if self.network == "vit_b_16" else [])
             self.extra = self.extra + (["model.depth=10"] if self.config == "resnet50" else [])
             self.network = {"fusion": "fusion", "vit_b_16": "vit_tiny"}.get(self.network, "resnet18")
         self.r = {"name": name, "batch": self.batch, "precision": self.precision, "data": "jpeg" if "jpeg" in name else "on the device"}

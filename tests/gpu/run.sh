@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only a machine with a GPU can show: tests/gpu/run.sh [--dry-run] [OUT_DIR]
+# What only a machine with a GPU can show: tests/gpu/run.sh [--dry-run] [a|b|c|d] [OUT_DIR]
 #
 # Builds dtrain for the GPU that is there (or takes BUNDLE=dtrain.tar.gz, or DTRAIN=path of a built program), runs
 # every op test on the device, compares a training curve with the CPU's, measures beside PyTorch, and writes
@@ -7,6 +7,13 @@
 # the order of their worth, each has a limit of its own, none ends the others; what did not run is named
 # with its reason. The limits fit into the 540 seconds; what a section leaves goes to the benches, which have 200
 # at least, and what those leave to the last. Logs of all sections lie beside the report.
+#
+# Where a machine is lent for minutes and brings back few files, one of four parts at a time, each of at most TOTAL_S:
+#   a  build, op tests, losses, and bits in three precisions        b  time and bytes of each kernel of ResNet-50's step
+#   c  ResNet-50 in bf16 and fp16 beside PyTorch, eager and compiled
+#   d  ViT, ConvNeXt, fusion and ResNet-18 the same; compute-sanitizer last
+# A part leaves at most five files in OUT_DIR: report.md, report.json, bench.jsonl, logs.tar.gz, and engines.tar.gz with
+# the choices of engines, which the next part takes in by ENGINES=engines.tar.gz instead of timing them again.
 #
 #   TOTAL_S=540       seconds for all
 #   SECTIONS="a b"    only these
@@ -28,13 +35,24 @@ root=$(dirname "$(dirname "$(dirname "$self")")")
 cd "$root" || exit 2
 
 ORDER="device build ops curve bits bench start sanitizer"
+PARTS="a b c d"
+part_of() { # sets what a part runs
+    case $1 in
+    a) SECTIONS="device build ops curve bits" PRECISIONS="fp32 bf16 fp16" ;;
+    b) SECTIONS="device build profile" ;;
+    c) SECTIONS="device build bench" ROWS=resnet50_bf16,resnet50_fp16 ;;
+    d) SECTIONS="device build bench sanitizer" ROWS=vit_b_16_bf16,convnext_t_bf16,fusion_bf16,fusion_small_bf16,resnet18_bf16 ;;
+    esac
+    export PRECISIONS ROWS
+}
 DRY=${DRY:-no}
 STEPS=20 ALL=40 STOP=7 # ALL: of the curves
 [ $DRY = no ] || STEPS=3 ALL=5 STOP=2
 limit_of() {
     case $1 in
     device) echo 10 ;; build) echo 110 ;; ops) echo 60 ;; curve) echo 50 ;;
-    bits) echo 45 ;; bench) echo 200 ;; start) echo 40 ;; sanitizer) echo 20 ;;
+    bits) if [ "${PRECISIONS:-fp32}" = fp32 ]; then echo 45; else echo 130; fi ;;
+    bench) echo 200 ;; start) echo 40 ;; sanitizer) echo 20 ;; profile) echo 120 ;;
     esac
 }
 what_of() {
@@ -45,6 +63,7 @@ what_of() {
     curve) echo "the fusion network in fp32: 20 losses within 1e-3 of the CPU's, 20 more within that or three times the spread of one against two CPU threads; in bf16: stated" ;;
     bench) echo "training steps beside PyTorch (tests/bench/bench_gpu.py)" ;;
     bits) echo "the same bits from run to run, after a stop or SIGKILL and a resume, and for accumulation against plain" ;;
+    profile) echo "time and bytes of each kernel of a step of ResNet-50 in bf16, under Nsight Compute" ;;
     start) echo "from the command to the first step, plans cached, beside PyTorch" ;;
     sanitizer) echo "compute-sanitizer over the op tests of custom kernels" ;;
     esac
@@ -179,7 +198,7 @@ section_curve() {
 
 section_bench() {
     need_dtrain
-    bench "$out/bench.jsonl" --skip start_resnet50
+    bench "$out/bench.jsonl" --skip start_resnet50 ${ROWS:+--only $ROWS}
 }
 
 # FILE, arguments of bench_gpu.py: runs it and turns its rows into facts, one a goal
@@ -216,9 +235,40 @@ killed() {
     fusion cuda "$1" "checkpoint.every=1 steps"
 }
 
+# what is compared: each pair as soon as it is there
 section_bits() {
+    local precision rc=0
     need_dtrain
     fusion_data || return 1
+    for precision in ${PRECISIONS:-fp32}; do
+        [ $precision = fp32 ] || repeats $precision || rc=1
+        [ $precision != fp32 ] || bits_fp32 || rc=1
+    done
+    return $rc
+}
+
+# PRECISION: a second run, and one that stopped and went on
+repeats() {
+    [ $DRY = no ] || { fact "$1" "not judged in a dry run"; return 0; }
+    local r rc=0 last
+    last=$(printf 'step-%08d/model.safetensors' $STEPS)
+    rm -rf "$out/runs/$1"_*
+    fusion cuda "$1_1" "train.precision=$1" && fusion cuda "$1_2" "train.precision=$1" || return 1
+    fusion cuda "$1_3" "train.precision=$1" run.stop_at=$STOP
+    [ $? -eq 75 ] || { echo "run.stop_at did not end with 75"; return 1; }
+    fusion cuda "$1_3" "train.precision=$1" || return 1
+    for r in "2 a second run" "3 stopped and resumed"; do
+        if cmp -s "$out/runs/$1_1/checkpoints/$last" "$out/runs/$1_${r%% *}/checkpoints/$last"; then
+            fact "$1, ${r#* }" "the same bits"
+        else
+            fact "$1, ${r#* }" "OTHER BITS"
+            rc=1
+        fi
+    done
+    return $rc
+}
+
+bits_fp32() {
     rm -rf "$out/runs"/bits*
     fusion cuda bits1 && fusion cuda bits2 || return 1
     fusion cuda bits3 run.stop_at=$STOP
@@ -241,6 +291,23 @@ section_bits() {
         fi
     done
     return $rc
+}
+
+# Runs once to choose engines, and again under ncu, uncaptured, so that each kernel is seen.
+section_profile() {
+    need_dtrain
+    [ $DRY = no ] || skip "a dry run: there is no kernel to look at"
+    local ncu
+    ncu=$(command -v ncu || compgen -G "/usr/local/cuda*/bin/ncu" || compgen -G "/opt/nvidia/nsight-compute/*/ncu") || skip "no ncu on this machine"
+    ncu=${ncu%%$'\n'*}
+    "$(dtrain_path)" synth photos "$out/photos" --n 512 >/dev/null && "$(dtrain_path)" pack "$out/photos" "$out/photos.tar" >/dev/null || return 1
+    local job=("$(dtrain_path)" configs/resnet50.yaml "data.path=$out/photos.tar" "run.dir=$out/runs" "data.cache_dir=$out/cache" device.kind=cuda
+        device.hold_input=true device.capture=false train.precision=bf16 train.global_batch=256 train.micro_batch=256 train.epochs=100
+        "metrics.sinks=[jsonl]" "eval.every=1000 steps" "checkpoint.every=1000 steps" data.split.val=0 "data.augment.image=[]" run.resume=never)
+    "${job[@]}" run.name=engines train.max_steps=2 || return 1
+    "$ncu" --clock-control none --metrics gpu__time_duration.sum,dram__bytes.sum --csv --log-file "$out/kernels.csv" \
+        "${job[@]}" run.name=profile train.max_steps=2 || return 1
+    python3 tests/gpu/kernel_sums.py "$out/kernels.csv" 2
 }
 
 section_start() {
@@ -282,8 +349,17 @@ case ${1:-} in
     exit 2
     ;;
 esac
-out=${1:-gpu-report}
-mkdir -p "$out" && out=$(realpath "$out") || exit 2
+part=
+case " $PARTS " in *" ${1:-none} "*) part=$1 && shift && part_of $part ;; esac
+result=${1:-gpu-report}
+mkdir -p "$result" && result=$(realpath "$result") || exit 2
+out=$result
+if [ -n "$part" ]; then # all that is big lies elsewhere
+    out=$(mktemp -d)
+    trap 'rm -rf "$out"' EXIT
+    export XDG_CACHE_HOME=$out/home # where engines chosen by bench_gpu.py's runs go
+    [ -z "${ENGINES:-}" ] || tar -xzf "$ENGINES" -C "$out" || exit 2
+fi
 rm -f "$out"/report.* "$out/program" "$out/libraries"
 total=${TOTAL_S:-540}
 begin=$(date +%s)
@@ -360,13 +436,24 @@ write_report() {
 }
 
 for name in ${SECTIONS:-$ORDER}; do
-    [ -n "$(limit_of "$name")" ] || { echo "run.sh: no section $name; there are: $ORDER" >&2; exit 2; }
+    [ -n "$(limit_of "$name")" ] || { echo "run.sh: no section $name; there are: $ORDER profile" >&2; exit 2; }
 done
+# What a part brings back.
+collect() {
+    [ -n "$part" ] || return 0
+    (
+        cd "$out" || exit
+        for file in report.md report.json bench.jsonl; do [ ! -e $file ] || cp $file "$result/"; done
+        find . -name '*.log' -o -name '*.txt' ! -name 'engines-*' -o -name '*.csv' -o -name metrics.jsonl | tar -czf "$result/logs.tar.gz" -T -
+        find . -name 'engines-*.txt' | tar -czf "$result/engines.tar.gz" -T -
+    )
+}
 for name in ${SECTIONS:-$ORDER}; do
     run_section "$name"
     write_report # after each: a machine that is taken away leaves what was done
+    collect
 done
-echo "report: $out/report.md" >&2
+echo "report: $result/report.md" >&2
 if [ $gpu = no ] && ! dry; then
     echo "run.sh: there is no GPU on this machine (nvidia-smi lists none): nothing was run" >&2
     exit 77

@@ -95,12 +95,54 @@ PATH=$work/none:$PATH DTRAIN=$work/bin/dtrain TESTS=$work SECTIONS="device build
 [ "$(json "$work/report/report.json" 'r["gpu"], r["dry_run"], [x["state"] for x in r["sections"]]')" = "(False, True, ['passed', 'passed', 'not run'])" ] || fail "a dry run: report.json"
 grep -q "A dry run on the CPU" "$work/report/report.md" || fail "a dry run: report.md does not say so"
 
-# the limits of all sections fit, with 200 s for the benches
-eval "$(sed -n '/^ORDER=/p; /^limit_of() {/,/^}/p' "$run")"
+# a part leaves few files, kernels are summed, and the engines that were chosen come with it and go into the next one
+mkdir "$work/quick"
+cp "$work/bin/nvidia-smi" "$work/quick"
+cat >"$work/quick/dtrain" <<'SH'
+#!/bin/sh
+[ $1 != info ] || echo "device   cuda 0: pretended, sm_90"
+for word; do
+    case $word in data.cache_dir=*) cat "${word#*=}/engines-x.txt" || { mkdir -p "${word#*=}" && echo chosen >"${word#*=}/engines-x.txt"; } ;; esac
+done 2>/dev/null
+SH
+cat >"$work/quick/ncu" <<'SH'
+#!/bin/sh
+while [ "$1" != --log-file ]; do shift; done
+cat >"$2" <<'CSV'
+==PROF== Connected
+"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","bn_apply(dt_bn_args)","dram__bytes.sum","Gbyte","3"
+"0","bn_apply(dt_bn_args)","gpu__time_duration.sum","usecond","1,000"
+"1","bn_apply(dt_bn_args)","dram__bytes.sum","Gbyte","5"
+"1","bn_apply(dt_bn_args)","gpu__time_duration.sum","msecond","1"
+CSV
+SH
+chmod +x "$work/quick"/*
+for turn in 1 2; do
+    rc=0
+    PATH=$work/quick:$PATH DTRAIN=$work/quick/dtrain TESTS=$work ENGINES=$([ $turn = 1 ] || echo "$work/part1/engines.tar.gz") "$run" b "$work/part$turn" 2>"$work/err" || rc=$?
+    [ $rc = 0 ] || fail "part b: exit $rc: $(cat "$work/err")"
+    [ "$(find "$work/part$turn" -type f | sort | tr '\n' ' ')" = "$(printf "$work/part$turn/%s " engines.tar.gz logs.tar.gz report.json report.md)" ] ||
+        fail "part b left $(find "$work/part$turn")"
+    tar -tzf "$work/part$turn/engines.tar.gz" | grep -x ./cache/engines-x.txt >/dev/null || fail "part b lost its engines"
+    [ "$(tar -xzOf "$work/part$turn/logs.tar.gz" ./profile.log | grep -c chosen)" = $((turn - 1)) ] || fail "part b, turn $turn: it began with other engines"
+done
+[ "$(json "$work/part2/report.json" 's["profile"]["facts"]["bn_apply"], s["profile"]["facts"]["a step"]')" = \
+    "('1.000 ms, 1 launches, 4.000 GB, 4.00 TB/s', '1.00 ms in 1 kernels, 4.00 GB')" ] || fail "part b: $(cat "$work/part2/report.json")"
+
+# the limits of all sections fit, with 200 s for the benches, and those of each part
+eval "$(sed -n '/^ORDER=/p; /^PARTS=/p; /^part_of() {/,/^}/p; /^limit_of() {/,/^}/p' "$run")"
 sum=0
 for name in $ORDER; do sum=$((sum + $(limit_of "$name"))); done
 [ $sum -le 540 ] && [ "$(limit_of bench)" -ge 200 ] || fail "the sections' limits are $sum s, $(limit_of bench) of them for the benches"
 
+for part in $PARTS; do
+    part_of $part
+    sum=0
+    for name in $SECTIONS; do sum=$((sum + $(limit_of "$name"))); done
+    [ $sum -le 540 ] || fail "the limits of part $part are $sum s"
+done
+unset PRECISIONS ROWS
 rc=0
 SECTIONS=nonesuch "$run" "$work/report" 2>"$work/err" || rc=$?
 [ $rc = 2 ] && grep -q "there are: device build" "$work/err" || fail "an unknown section: exit $rc"
