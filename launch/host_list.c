@@ -262,22 +262,38 @@ static dt_status compare(const launch_host *host, const launch_host *first, cons
     return DT_OK;
 }
 
+// Reads what the hosts that are asked say, so long or until all of them have ended (true).
+static bool wait_for_asked(launch_hosts *h, double seconds) {
+    launch_process **all = dt_xcalloc((size_t)h->n, sizeof(launch_process *));
+    for (int i = 0; i < h->n; i++) all[i] = &h->hosts[i].asked;
+    const bool ended = launch_processes_wait(all, h->n, seconds);
+    free(all);
+    return ended;
+}
+
+// A host's sshd and the site's directory service refuse what comes in a flood.
+static bool asks_enough(const launch_hosts *h) {
+    int n = 0;
+    for (int i = 0; i < h->n; i++) n += h->hosts[i].asked.pid != 0;
+    return n >= LAUNCH_AT_ONCE;
+}
+
 dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path,
                            bool only_lost) {
     const int list = list_data(c);
     if (list < 0)
         return dt_fail(DT_E_STORAGE, "no memory for the names of the data: %s", strerror(errno));
-    for (int i = 0; i < h->n; i++)
-        if (!only_lost || h->hosts[i].lost) ask(h, &h->hosts[i], list, config_path);
+    for (int i = 0; i < h->n; i++) {
+        if (only_lost && !h->hosts[i].lost) continue;
+        while (asks_enough(h)) wait_for_asked(h, 0.02);
+        ask(h, &h->hosts[i], list, config_path);
+    }
     close(list);
     return DT_OK;
 }
 
 bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged) {
-    launch_process **all = dt_xcalloc((size_t)h->n, sizeof(launch_process *));
-    for (int i = 0; i < h->n; i++) all[i] = &h->hosts[i].asked;
-    const bool ended = launch_processes_wait(all, h->n, seconds);
-    free(all);
+    const bool ended = wait_for_asked(h, seconds);
     const launch_host *first = NULL; // one that runs the job, where there are such
     *judged = DT_OK;
     for (int i = 0; i < h->n && !first; i++)

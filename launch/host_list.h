@@ -1,6 +1,6 @@
 // host_list.h: the hosts of `dtrain launch hosts`, and what is asked of each before a job starts there.
 //
-// A host is asked with one command, over ssh or what stands for it, all at once: the folder, dtrain's version, a
+// A host is asked with one command, over ssh or what stands for it, 32 at a time: the folder, dtrain's version, a
 // checksum of the config and the sizes of the data set's files. The first host's answers are what the others are
 // compared with. The only shell on the way is the one that sshd starts there; what it reads is quoted in one place.
 #ifndef DT_LAUNCH_HOST_LIST_H
@@ -10,6 +10,8 @@
 
 #include "base/status.h"
 #include "config/config.h"
+
+enum { LAUNCH_AT_ONCE = 32 }; // hosts that are asked
 
 typedef struct launch_host {
     char *name;
@@ -31,7 +33,7 @@ dt_status launch_hosts_parse(launch_hosts *h, const char *list, const char *file
 void launch_hosts_free(launch_hosts *h);
 int launch_hosts_ranks(const launch_hosts *h); // of those that are not lost
 
-// Begins to ask every host, or only those that are lost. Answers may take LAUNCH_REACH_S: launch_hosts_wait.
+// Asks every host, or only those that are lost, and returns when the last ones have been asked. Answers may take LAUNCH_REACH_S: launch_hosts_wait.
 dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path,
                            bool only_lost);
 // Waits for answers, so long or until all are there (true), and sets `lost`: what has not answered yet is. DT_E_USAGE

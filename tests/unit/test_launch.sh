@@ -151,6 +151,22 @@ wrong "none: cannot open: No such file" launch hosts --hostfile none $c
 wrong "host no.such.host.invalid does not answer" launch hosts --hosts no.such.host.invalid:1 $c
 wrong "host anywhere does not answer: not today" launch hosts --ssh 'echo not today' --hosts anywhere $c
 wrong "host anywhere does not answer: no-such-ssh: No such file" launch hosts --ssh 'no-such-ssh -v' --hosts anywhere $c
+# hosts are asked 32 at a time: each notes how many are asked besides
+mkdir "$work/asked"
+cat >"$work/slow_agent" <<END
+#!/bin/sh
+: >"$work/asked/\$1"
+for i in 1 2 3 4 5; do
+    ls "$work/asked" | wc -l >>"$work/at_once"
+    sleep 0.1
+done
+rm "$work/asked/\$1"
+echo not today
+END
+chmod +x "$work/slow_agent"
+wrong "does not answer: not today" launch hosts --ssh "$work/slow_agent" --hosts "$(seq -s, -f 'h%g' 40)" $c train.global_batch=64 train.micro_batch=1
+[ "$(sort -g "$work/at_once" | tail -n 1)" -le 32 ] || fail "$(sort -g "$work/at_once" | tail -n 1) hosts were asked at once"
+[ "$(wc -l <"$work/at_once")" = 200 ] || fail "not all of 40 hosts were asked"
 # a name is a word of ssh's and mpirun's, and nothing else
 for name in 'x;touch${IFS}here' '`touch`' '$(touch)' 'x|touch' "x'y" 'x&' '-oProxyCommand=touch' '.x' 'x y' 'x>y' '[x' '@x'; do
     echo "$name" >"$work/list"
