@@ -1,5 +1,5 @@
 // infer.c: see infer.h. A row is a sample: its weight, then the outputs, then the fields, each of 4-byte elements. A
-// rank's chunk has n_steps times L batches of E rows. Rank 0 has room for the chunks of all ranks.
+// rank's chunk has n_steps times L batches of E rows. Rank 0 has room for its own, and for a step of another rank.
 
 #include "train/infer.h"
 
@@ -42,7 +42,7 @@ struct dt_infer {
     int64_t n_samples, n_steps; // of the split
     int64_t first, n_chunk;     // steps of the chunk in progress
     int64_t rank_rows;          // of a rank's chunk, at most
-    float *rows;                // this rank's; rank 0: of all ranks
+    float *rows;                // of this rank's chunk; rank 0: and a step of another rank
     why *why;                   // of the rows with weight 0
 };
 
@@ -154,22 +154,18 @@ static int64_t sample_of(const dt_infer *f, int rank, int64_t i) {
     return ((f->first + i / step_rows) * f->o.comm->world_size + rank) * step_rows + i % step_rows;
 }
 
-// Rows in rank order, then the reasons of those that could not be read.
-static dt_status gather(dt_infer *f) {
+// The rows of a step of another rank, then the reasons of those that could not be read: from it to rank 0, where they take
+// the places behind rank 0's own chunk.
+static dt_status exchange_step(dt_infer *f, int64_t step, int rank) {
     dt_comm *c = f->o.comm;
-    const int64_t n = f->n_chunk * f->o.n_replicas * f->o.batch;
-    for (int r = 1; r < c->world_size; r++) {
-        if (c->rank != 0 && c->rank != r) continue;
-        const int64_t first = c->rank == 0 ? r * f->rank_rows : 0;
-        float *rows = f->rows + first * f->row;
-        DT_TRY(c->rank == 0 ? c->recv_f32(c, rows, n * f->row, r)
-                            : c->send_f32(c, rows, n * f->row, 0));
-        for (int64_t i = 0; i < n; i++) {
-            if (rows[i * f->row] != 0 || sample_of(f, r, i) >= f->n_samples) continue;
-            float *text = (float *)(void *)&f->why[first + i];
-            DT_TRY(c->rank == 0 ? c->recv_f32(c, text, WHY_FLOATS, r)
-                                : c->send_f32(c, text, WHY_FLOATS, 0));
-        }
+    const bool root = c->rank == 0;
+    const int64_t n = (int64_t)f->o.n_replicas * f->o.batch, at = root ? f->rank_rows : step * n;
+    float *rows = f->rows + at * f->row;
+    DT_TRY(root ? c->recv_f32(c, rows, n * f->row, rank) : c->send_f32(c, rows, n * f->row, 0));
+    for (int64_t i = 0; i < n; i++) {
+        if (rows[i * f->row] != 0 || sample_of(f, rank, step * n + i) >= f->n_samples) continue;
+        float *text = (float *)(void *)&f->why[at + i];
+        DT_TRY(root ? c->recv_f32(c, text, WHY_FLOATS, rank) : c->send_f32(c, text, WHY_FLOATS, 0));
     }
     return DT_OK;
 }
@@ -194,17 +190,24 @@ static dt_status deliver_row(dt_infer *f, int64_t at, int64_t index,
     return take(ctx, &s);
 }
 
+// Sends this rank's chunk to rank 0, which hands all rows to the caller in the order of the split: step by step and rank by
+// rank, as they come.
 static dt_status deliver(dt_infer *f, dt_progress *p,
                          dt_status (*take)(void *ctx, const dt_infer_sample *s), void *ctx) {
+    const int self = f->o.comm->rank, W = f->o.comm->world_size;
     const int64_t step_rows = (int64_t)f->o.n_replicas * f->o.batch;
     for (int64_t step = 0; step < f->n_chunk; step++)
-        for (int r = 0; r < f->o.comm->world_size; r++)
-            for (int64_t i = step * step_rows; i < (step + 1) * step_rows; i++) {
-                const int64_t index = sample_of(f, r, i);
+        for (int r = 0; r < W; r++) {
+            if (self != 0 && self != r) continue;
+            if (r != 0) DT_TRY(exchange_step(f, step, r));
+            for (int64_t i = 0; i < step_rows && self == 0; i++) {
+                const int64_t index = sample_of(f, r, step * step_rows + i);
                 if (index >= f->n_samples) continue;
-                DT_TRY(deliver_row(f, r * f->rank_rows + i, index, take, ctx));
+                const int64_t at = r == 0 ? step * step_rows + i : f->rank_rows + i;
+                DT_TRY(deliver_row(f, at, index, take, ctx));
                 p->n_items++;
             }
+        }
     dt_progress_tick(p);
     return DT_OK;
 }
@@ -238,7 +241,7 @@ static int64_t make_rows(dt_infer *f) {
     int64_t n = CHUNK_BYTES / (step_rows * f->row * (int64_t)sizeof(float));
     n = n < 1 ? 1 : n > CHUNK_STEPS ? CHUNK_STEPS : n; // more would hide how far it is
     f->rank_rows = n * step_rows;
-    const int64_t n_rows = f->rank_rows * (f->o.comm->rank == 0 ? f->o.comm->world_size : 1);
+    const int64_t n_rows = f->rank_rows + (f->o.comm->rank == 0 ? step_rows : 0);
     f->rows = dt_xcalloc((size_t)(n_rows * f->row) + 1, sizeof *f->rows);
     f->why = dt_xcalloc((size_t)n_rows + 1, sizeof *f->why);
     return n;
@@ -261,8 +264,7 @@ dt_status dt_infer_run(dt_infer *f, dt_dataset *data, dt_split split,
     for (f->first = 0; f->first < f->n_steps && st == DT_OK; f->first += most) {
         f->n_chunk = f->n_steps - f->first < most ? f->n_steps - f->first : most;
         st = run_chunk(f);
-        if (st == DT_OK) st = gather(f);
-        if (st == DT_OK && f->o.comm->rank == 0) st = deliver(f, &progress, take, ctx);
+        if (st == DT_OK) st = deliver(f, &progress, take, ctx);
     }
     dt_progress_end(&progress);
     f->n_runs++;

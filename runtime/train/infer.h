@@ -3,8 +3,8 @@
 // An inference graph (batch norms folded), with a plan and one exec per replica of its own, shares the parameters with
 // training. Batch b holds samples [bE, (b+1)E). Batches go round robin to the W*L replicas of all ranks; the last is
 // padded, and what was padded is dropped. A few steps make a chunk: the replicas fill rows of what was asked for, the
-// other ranks send theirs to rank 0, and rank 0 hands all to the caller, sample by sample, so a split of any size
-// takes the memory of a chunk. What is delivered depends on neither ranks nor replicas.
+// other ranks send theirs to rank 0 step by step, and rank 0 hands all to the caller, sample by sample, so a split of any
+// size and any number of ranks take the memory of a chunk and a step. What is delivered depends on neither ranks nor replicas.
 //
 // Whoever evaluates, predicts or calibrates differs only in what it asks for and in what it does with a sample.
 //
