@@ -3,6 +3,7 @@
 
 #include "cost.h"
 #include "launch.h"
+#include "scaling_table.h"
 
 #include "base/log.h"
 #include "data/data.h"
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES };
+enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES, RANKS, FABRIC, PLOT };
 static const launch_option options[] = {
     [GRAPH] = {"--graph", NULL, "print costs of layers, graph and plan"},
     [DOT] = {"--dot", "FILE", "write the graph for Graphviz"},
@@ -19,11 +20,18 @@ static const launch_option options[] = {
     [COST] = {"--cost", NULL, "hours of the whole run, and what rented machines would cost"},
     [RATE] = {"--rate", "R|DEVICE=R,…",
               "for --cost: samples/s, or a run that measured them, of each device, as in "
-              "A100:8=7000,cpu:32=runs/probe (what this run measured)"},
+              "A100:8=7000,cpu:32=runs/probe (what this run measured); for --ranks: of one rank, "
+              "which is a GPU (measured here)"},
     [MACHINES] = {"--machines", "N",
                   "for --cost: machines that train together; a rate without a device is that of "
                   "all of them (1)"},
-    [PRICES] = {"--prices", "FILE", "for --cost: your own copy of launch/cloud/prices.csv"},
+    [PRICES] = {"--prices", "FILE",
+                "for --cost, --ranks: your own copy of launch/cloud/prices.csv"},
+    [RANKS] = {"--ranks", "A..B|A,B,…", "predict step, memory, start, cost on so many ranks"},
+    [FABRIC] = {"--fabric", "NAME|FILE,…",
+                "for --ranks: networks of launch/cloud/fabrics.yaml or a file like it (all ranks "
+                "on this machine)"},
+    [PLOT] = {"--plot", "FILE", "for --ranks: efficiency by ranks, as SVG"},
     {NULL}};
 
 static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out,
@@ -53,8 +61,11 @@ dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE 
 
 static dt_status read_cost(const launch_words *w, launch_cost *k) {
     for (int i = RATE; i <= PRICES; i++)
-        if (w->options[i] && !w->options[COST])
+        if (w->options[i] && !w->options[COST] && (i == MACHINES || !w->options[RANKS]))
             return dt_fail(DT_E_USAGE, "%s is for --cost", options[i].name);
+    for (int i = FABRIC; i <= PLOT; i++)
+        if (w->options[i] && !w->options[RANKS])
+            return dt_fail(DT_E_USAGE, "%s is for --ranks", options[i].name);
     *k = (launch_cost){.rates = w->options[RATE], .prices = w->options[PRICES]};
     return launch_option_int(w, MACHINES, 1, &k->n_machines);
 }
@@ -62,14 +73,21 @@ static dt_status read_cost(const launch_words *w, launch_cost *k) {
 static dt_status run(const launch_words *w) {
     dt_config *c = NULL;
     launch_cost cost;
+    dt_scaling scaling;
     DT_TRY(read_cost(w, &cost));
+    if (w->options[RANKS])
+        DT_TRY(
+            launch_read_scaling(&scaling, w->options[RANKS], w->options[FABRIC], w->options[RATE]));
     DT_TRY(launch_load_config(&c, "check", w));
     const dt_check_prints prints = {.graph = w->options[GRAPH] != NULL,
                                     .kernels = w->options[KERNELS] != NULL,
-                                    .dot = w->options[DOT]};
+                                    .dot = w->options[DOT],
+                                    .scaling = w->options[RANKS] ? &scaling : NULL};
     dt_signals_starting();
     dt_signals_install();
     dt_status st = launch_check_config(c, &prints, stdout, &cost.length);
+    if (st == DT_OK && w->options[RANKS])
+        st = launch_print_scaling(&scaling, &cost, c, w->options[PLOT], stdout);
     if (st == DT_OK && w->options[COST]) st = launch_print_cost(&cost, c, stdout);
     dt_config_destroy(c);
     return st;
@@ -86,5 +104,8 @@ const launch_command launch_check = {
         "  dtrain check configs/fusion.yaml --graph\n"
         "  dtrain check configs/vit.yaml --dot vit.dot && dot -Tsvg -O vit.dot\n"
         "  dtrain check configs/fusion.yaml --kernels\n"
-        "  dtrain check configs/fusion.yaml --cost --rate A100:8=7000,cpu:32=60\n",
+        "  dtrain check configs/fusion.yaml --cost --rate A100:8=7000,cpu:32=60\n"
+        "  dtrain check configs/fusion.yaml --ranks 1..8\n"
+        "  dtrain check configs/resnet50.yaml --ranks 8..4096 --fabric 8x400g-nvlink4 --rate "
+        "H100:8=20000 --plot scaling.svg\n",
     .run = run};

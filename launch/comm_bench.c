@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/watch.h"
 #include "comm/comm.h"
@@ -17,12 +18,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { HOST_BYTES = 64, LEAST = 3, MOST = 50, PAIR_TURNS = 4, PAIR_ELEMENTS = 1 << 20, SHOWN = 16 };
-enum { SIZE };
+enum { SIZE, SAVE };
 static const launch_option options[] = {
     {"--size", "MIB", "the largest all-reduce (64)"},
+    {"--save", "FILE", "write rank 0's view of these hosts for dtrain check --ranks --fabric FILE"},
     {NULL},
 };
 
@@ -32,6 +35,8 @@ typedef struct bench {
     int64_t n_most; // elements
     char (*hosts)[HOST_BYTES];
     int *leaders, n_hosts; // the lowest rank of each host
+    const char *save;
+    double host_bytes_s; // each way, in the largest all-reduce
     double *pairs; // this rank's: by host, seconds one way of PAIR_ELEMENTS and of one element
 } bench;
 
@@ -73,7 +78,7 @@ static void print_rate(const bench *b, int64_t n, double seconds) {
     printf("  %10.3f %8.3f %8.3f", 1e3 * seconds, gb_s, gb_s * 2 * (w - 1) / w);
 }
 
-static dt_status bench_sizes(const bench *b) {
+static dt_status bench_sizes(bench *b) {
     dt_comm *c = b->c;
     const bool root = c->rank == 0;
     if (root) {
@@ -88,6 +93,7 @@ static dt_status bench_sizes(const bench *b) {
         double ours, theirs;
         DT_TRY(time_reduce(b, c->all_reduce_f32, n, &ours));
         DT_TRY(time_reduce(b, c->library_all_reduce_f32, n, &theirs));
+        b->host_bytes_s = 8.0 * (double)n * (b->n_hosts - 1) / b->n_hosts / ours;
         if (!root) continue;
         printf("%10lld", (long long)n * 4 / 1024);
         print_rate(b, n, ours);
@@ -150,7 +156,23 @@ static int slower_first(const void *x, const void *y) {
     return -compare(&((const host_pair *)x)->seconds, &((const host_pair *)y)->seconds);
 }
 
-static void print_pairs(const bench *b, const double *all) {
+// Both ways at once, as an all-reduce uses a link, it may carry less than to and fro.
+static dt_status save(const bench *b, const host_pair *link) {
+    time_t now = time(NULL);
+    struct tm day;
+    char date[16];
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &day));
+    char *text = dt_xprintf(
+        "measured:\n  {what: %d ranks on %d hosts, source: dtrain comm bench, date: %s,\n"
+        "   ranks_per_host: %d, host_gbit_s: %.4g, latency_us: %.4g}\n",
+        b->c->world_size, b->n_hosts, date, b->c->local_size, 8e-9 * b->host_bytes_s,
+        1e6 * link->delay_s);
+    const dt_status st = dt_io_write_file(b->save, text, strlen(text));
+    free(text);
+    return st;
+}
+
+static dt_status print_pairs(const bench *b, const double *all) {
     const double bytes = 4.0 * PAIR_ELEMENTS;
     const int n_links = b->n_hosts * (b->n_hosts - 1) / 2;
     host_pair *links = dt_xcalloc((size_t)n_links, sizeof *links);
@@ -171,7 +193,9 @@ static void print_pairs(const bench *b, const double *all) {
     printf("slowest link: %s - %s, %.2f times the median pair's rate\n",
            b->hosts[b->leaders[links[0].a]], b->hosts[b->leaders[links[0].b]],
            links[n_links / 2].seconds / links[0].seconds);
+    const dt_status st = b->save ? save(b, &links[n_links / 2]) : DT_OK;
     free(links);
+    return st;
 }
 
 // ---- the verb ---------------------------------------------------------------------------------------
@@ -189,19 +213,21 @@ static dt_status measure(bench *b) {
         if (r == c->rank) mine = h;
     }
     DT_TRY(bench_sizes(b));
+    if (b->n_hosts == 1 && b->save)
+        return dt_fail(DT_E_USAGE, "--save is for several hosts: here is one");
     if (b->n_hosts == 1) return DT_OK;
     const size_t row = 2 * (size_t)b->n_hosts * sizeof *b->pairs;
     b->pairs = dt_xcalloc(1, row);
     DT_TRY(bench_pairs(b, mine));
     double *all = dt_xcalloc(w, row);
     dt_status st = c->all_gather_bytes(c, b->pairs, row, all);
-    if (st == DT_OK && c->rank == 0) print_pairs(b, all);
+    if (st == DT_OK && c->rank == 0) st = print_pairs(b, all);
     free(all);
     return st;
 }
 
-static dt_status run_bench(dt_comm *c, int64_t n_most) {
-    bench b = {.c = c, .n_most = n_most};
+static dt_status run_bench(dt_comm *c, int64_t n_most, const char *save) {
+    bench b = {.c = c, .n_most = n_most, .save = save};
     const size_t n = (size_t)(n_most > PAIR_ELEMENTS ? n_most : PAIR_ELEMENTS);
     if (c->world_size == 1)
         return dt_fail(DT_E_USAGE, "dtrain comm bench measures between ranks: start it with "
@@ -226,7 +252,7 @@ static dt_status run(const launch_words *w) {
     dt_watch_start(&(dt_watch_limits){DT_START_TIMEOUT_S, DT_START_TIMEOUT_S, DT_LOST_TIMEOUT_S});
     DT_TRY(dt_comm_create(&c));
     dt_log_set_rank(c->rank, c->world_size);
-    dt_status st = run_bench(c, (int64_t)mib << 18);
+    dt_status st = run_bench(c, (int64_t)mib << 18, w->options[SAVE]);
     if (st != DT_OK && c->world_size > 1) {
         launch_print_error(st);
         c->abort(c, st);
@@ -238,10 +264,12 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_comm_bench = {
     .options = options,
-    .text = "The all-reduce of gradients by size, MPI's own beside it in the same run, and every\n"
-            "pair of hosts with the slowest link named. busbw can be compared with a link's rate:\n"
-            "what each rank must send, a second. No training beside it: processes that compute\n"
-            "share the cores.\n\n"
-            "  mpirun -np 8 dtrain comm bench\n"
-            "  mpirun -np 2 -host a,b dtrain comm bench --size 256\n",
+    .text =
+        "The all-reduce of gradients by size, MPI's own beside it in the same run, and every\n"
+        "pair of hosts with the slowest link named. busbw can be compared with a link's rate:\n"
+        "what each rank must send, a second. No training beside it: processes that compute\n"
+        "share the cores.\n\n"
+        "  mpirun -np 8 dtrain comm bench\n"
+        "  mpirun -np 2 -host a,b dtrain comm bench --size 256\n"
+        "  mpirun -np 2 -host a,b dtrain comm bench --save ours.yaml   (dtrain check --fabric)\n",
     .run = run};

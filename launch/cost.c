@@ -168,7 +168,7 @@ static void print_money(double usd, FILE *out) {
 }
 
 // In samples that are trained on: evaluation has no backward pass.
-static double work_of(const dt_run_length *l) {
+double launch_cost_work(const dt_run_length *l) {
     return (double)l->n_trained + (double)l->n_evaluated / 3;
 }
 
@@ -181,7 +181,7 @@ static dt_status read_row(row *m, char *text, const launch_cost *k, const rates 
     DT_TRY(read_number(m->cells[SPOT], path, line, &spot));
     DT_TRY(read_number(m->cells[OWN_RATE], path, line, &own));
     const double rate = rate_of(m, r, own, k->n_machines);
-    m->hours = rate > 0 ? work_of(&k->length) / rate / 3600 : NAN;
+    m->hours = rate > 0 ? launch_cost_work(&k->length) / rate / 3600 : NAN;
     m->usd = m->hours * k->n_machines * usd;
     m->spot_usd = m->hours * k->n_machines * spot;
     return DT_OK;
@@ -300,10 +300,68 @@ static void print_length(const launch_cost *k, const rates *r, int n_steps, FILE
     if (r->any > 0) {
         fprintf(out, "; at %.6g samples/s", r->any);
         if (n_steps) fprintf(out, " (measured: median of %d steps)", n_steps);
-        fprintf(out, ": %.2f hours on %d machine%s", work_of(&k->length) / r->any / 3600,
+        fprintf(out, ": %.2f hours on %d machine%s", launch_cost_work(&k->length) / r->any / 3600,
                 k->n_machines, k->n_machines == 1 ? "" : "s");
     }
     fputc('\n', out);
+}
+
+static dt_status read_prices(const launch_cost *k, char **path, char **text) {
+    size_t n_bytes;
+    *path = *text = NULL;
+    if (k->prices)
+        *path = dt_xstrdup(k->prices);
+    else
+        DT_TRY(launch_find_template(path, "launch/cloud/prices.csv"));
+    return dt_io_read_file(text, &n_bytes, *path, 1 << 20, DT_E_USAGE);
+}
+
+dt_status launch_rank_rate(const char *text, double *samples_s, char device[64], double *count) {
+    rates r = {0};
+    *device = 0;
+    *count = 1;
+    if (!strchr(text, '=') || dt_io_is_dir(text)) return read_rate(text, samples_s);
+    char *first = dt_xstrdup(text);
+    first[strcspn(first, ",")] = 0;
+    const dt_status st = read_device_rate(first, &r);
+    if (st == DT_OK) {
+        const char *colon = strchr(first, ':'); // read_device_rate has cut the text at '='
+        snprintf(device, 64, "%s", r.of[0].name);
+        if (strcmp(device, "cpu") == 0 && colon) *count = atof(colon + 1);
+        *samples_s = r.of[0].samples_s * *count;
+    }
+    free(first);
+    return st;
+}
+
+dt_status launch_device_price(const launch_cost *k, const char *device, double count, double *usd) {
+    char *path, *text, *cells[N_COLUMNS];
+    *usd = NAN;
+    dt_status st = read_prices(k, &path, &text);
+    int number = 0;
+    char *rest = text;
+    bool machines = false;
+    for (char *line; st == DT_OK && (line = strsep(&rest, "\n"));) {
+        char name[64] = "cpu";
+        double price, has;
+        number++;
+        line[strcspn(line, "\r")] = 0;
+        if (strcmp(line, store_header) == 0) break;
+        if (*line == '#' || !*line || strcmp(line, header) == 0) {
+            machines |= strcmp(line, header) == 0;
+            continue;
+        }
+        if (machines) st = split(line, cells, N_COLUMNS, header, path, number);
+        if (!machines || st != DT_OK) continue;
+        st = read_number(cells[USD], path, number, &price);
+        has = atof(cells[VCPUS]);
+        if (*cells[GPUS] && !read_device(cells[GPUS], name, sizeof name, &has)) continue;
+        if (st == DT_OK && strcmp(name, device) == 0 && has > 0)
+            *usd = fmin(isnan(*usd) ? INFINITY : *usd, price / has * count);
+    }
+    free(text);
+    free(path);
+    return st;
 }
 
 dt_status launch_print_cost(const launch_cost *k, const dt_config *c, FILE *out) {
@@ -314,14 +372,8 @@ dt_status launch_print_cost(const launch_cost *k, const dt_config *c, FILE *out)
                        "--cost: without the data set the number of samples is not known");
     DT_TRY(read_rates(k, c, &r, &n_steps));
     print_length(k, &r, n_steps, out);
-    char *path = NULL, *text = NULL;
-    size_t n_bytes;
-    dt_status st = DT_OK;
-    if (k->prices)
-        path = dt_xstrdup(k->prices);
-    else
-        st = launch_find_template(&path, "launch/cloud/prices.csv");
-    if (st == DT_OK) st = dt_io_read_file(&text, &n_bytes, path, 1 << 20, DT_E_USAGE);
+    char *path, *text;
+    dt_status st = read_prices(k, &path, &text);
     if (st == DT_OK) st = print_table(text, k, c, &r, path, out);
     free(text);
     free(path);

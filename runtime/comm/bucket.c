@@ -13,7 +13,7 @@
 // Bucket sizes do not change any bits: comm sums every element in the same order.
 //
 // All-reduces advance only when a thread calls the comm. The comm's thread calls it between the nodes of backward, and
-// where a node takes longer than HELP_S a helper thread calls it meanwhile; a thread that calls holds `turn`. On four
+// where a node takes longer than DT_BUCKETS_HELP_S a helper thread calls it meanwhile; a thread that calls holds `turn`. On four
 // hosts, with 20 nodes of 50 ms and links of 1 Gbit/s, a step takes 1.21 s with the helper and 1.40 s without
 // (medians; NODE_MS=50 tests/bench/bench_hosts.sh). On one host copying needs the cores that
 // compute, so there is no helper.
@@ -45,7 +45,6 @@ typedef struct bucket {
 } bucket;
 
 enum { STATE_IDLE, STATE_STEP, STATE_QUIT };
-#define HELP_S 2e-3
 
 struct dt_buckets {
     dt_comm *comm;
@@ -284,11 +283,11 @@ static int await_step(dt_buckets *b) {
 
 static void *help(void *arg) {
     dt_buckets *b = arg;
-    const struct timespec nap = {.tv_nsec = (long)(HELP_S * 1e9)};
+    const struct timespec nap = {.tv_nsec = (long)(DT_BUCKETS_HELP_S * 1e9)};
     dt_thread_name("dt-comm");
     while (await_step(b) != STATE_QUIT) {
         nanosleep(&nap, NULL); // the cores belong to the kernels
-        if (atomic_load(&b->state) == STATE_STEP) poll_in_turn(b, HELP_S);
+        if (atomic_load(&b->state) == STATE_STEP) poll_in_turn(b, DT_BUCKETS_HELP_S);
     }
     return NULL;
 }

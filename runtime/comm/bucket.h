@@ -11,6 +11,8 @@
 
 typedef struct dt_buckets dt_buckets;
 
+#define DT_BUCKETS_HELP_S 2e-3 // how long nobody has called the comm when the helper does
+
 typedef struct dt_buckets_opts {
     const int64_t
         *grad_end; // by gradient index: end of its entry in the flat buffer, padding included

@@ -33,25 +33,15 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "comm/comm_mpi_internal.h"
+#include "comm/reduce_shape.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    SMALL_BYTES = 64 * 1024, // up to this, world_size * size is exchanged in one phase
-    // Elements of 4 bytes reduced at a time. On one host that shares memory a segment is shorter, so that all areas of all
-    // its ranks take about 64 MiB (4096 elements at the least). On many hosts it is longer, so that a chunk has 4096
-    // elements, unless the areas of a host's ranks would then take more than 256 MiB.
-    SEGMENT = 1 << 18,
-    LEAST_SEGMENT = 1 << 12,
-    LEAST_CHUNK = 1 << 12,
-    HOST_SEGMENTS = 1 << 20,  // on one host: a segment times its ranks
-    HOSTS_SEGMENTS = 1 << 24, // on several: times the ranks of the largest
-    HOST_AREAS = 1 << 26,     // on any: times the areas of each rank
-    PART_ELEMENTS = 16,       // slices and chunks begin at cache lines
-    MESSAGE_BYTES =
-        60 * 1024, // less than what Open MPI sends at once over TCP (btl_tcp_eager_limit)
-    SLOTS = 16
+    HOST_AREAS =
+        1 << 26, // on any hosts: a segment times the ranks of the largest and each rank's areas
+    PART_ELEMENTS = 16 // slices and chunks begin at cache lines
 };
 
 enum { REDUCE_INSIDE, REDUCE_ACROSS, GATHER_ACROSS, GATHER_INSIDE, PHASES };
@@ -146,7 +136,7 @@ static dt_status post(const mpi_comm *m, mpi_slot *slot, post_fn *fn, char *data
                       int peer) {
     const size_t size = mpi_element_bytes(slot->of->kind);
     const bool leaves = m->host_of[peer] != m->host_of[m->rank];
-    const int64_t most = leaves ? MESSAGE_BYTES / (int64_t)size : n;
+    const int64_t most = leaves ? DT_REDUCE_MESSAGE_BYTES / (int64_t)size : n;
     for (int64_t at = 0; at < n; at += most)
         DT_TRY(fn(&slot->msgs, data + (size_t)at * size, n - at < most ? n - at : most, size, peer,
                   mpi_next_tag(m, slot->number, slot->phase)));
@@ -329,7 +319,7 @@ static dt_status enter_slot(mpi_comm *m, mpi_slot *slot, mpi_reduction *r) {
 
 // Free slots go to waiting segments, the oldest first.
 static dt_status fill_slots(mpi_comm *m) {
-    for (int k = 0; k < SLOTS; k++) {
+    for (int k = 0; k < DT_REDUCE_SLOTS; k++) {
         mpi_reduction *first = NULL;
         if (m->slots[k].of) continue;
         for (int i = 0; i < m->n_reductions; i++) {
@@ -362,7 +352,7 @@ static dt_status advance_slot(mpi_comm *m, mpi_slot *slot) {
 
 dt_status mpi_progress(dt_comm *c) {
     mpi_comm *m = c->self;
-    for (int k = 0; k < SLOTS; k++)
+    for (int k = 0; k < DT_REDUCE_SLOTS; k++)
         if (m->slots[k].of) DT_TRY(advance_slot(m, &m->slots[k]));
     return DT_OK;
 }
@@ -383,7 +373,7 @@ static dt_status start(mpi_comm *m, mpi_element kind, dt_reduce_steps steps, voi
     if (m->world_size == 1 || n == 0) return DT_OK;
     const size_t size = mpi_element_bytes(kind);
     const bool small =
-        steps == DT_ALL_REDUCE && (size_t)n * size * (size_t)m->world_size <= SMALL_BYTES;
+        steps == DT_ALL_REDUCE && dt_reduce_is_small(n * (int64_t)size, m->world_size);
     const int64_t segment = size <= sizeof(float) ? m->segment : m->segment / 2;
     const int id = find_free(m), n_segments = (int)((n + segment - 1) / segment);
     *m->reductions[id] =
@@ -408,7 +398,7 @@ static dt_status start(mpi_comm *m, mpi_element kind, dt_reduce_steps steps, voi
 // The message names the rank that the oldest segment in a slot waits for.
 static dt_status fail_reduction(mpi_comm *m, double waited_s) {
     const mpi_slot *first = NULL;
-    for (const mpi_slot *slot = m->slots; slot < m->slots + SLOTS; slot++)
+    for (const mpi_slot *slot = m->slots; slot < m->slots + DT_REDUCE_SLOTS; slot++)
         if (slot->of && (!first || slot->number < first->number)) first = slot;
     int late[MPI_MAX_NAMED], n_late = 0;
     if (!is_in_memory(m, first)) n_late = mpi_find_late(&first->msgs, late);
@@ -473,7 +463,7 @@ bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *e
 }
 
 void mpi_reductions_create(mpi_comm *m) {
-    m->slots = dt_xcalloc(SLOTS, sizeof *m->slots);
+    m->slots = dt_xcalloc(DT_REDUCE_SLOTS, sizeof *m->slots);
 }
 
 static int64_t between(int64_t least, int64_t x, int64_t most) {
@@ -482,18 +472,14 @@ static int64_t between(int64_t least, int64_t x, int64_t most) {
 
 dt_status mpi_reductions_fit(dt_comm *c) {
     mpi_comm *m = c->self;
-    const bool one_host = m->n_hosts == 1;
-    const int64_t most = (one_host ? HOST_SEGMENTS : HOSTS_SEGMENTS) / m->most_ranks;
-    const int64_t chunks = (int64_t)LEAST_CHUNK * m->n_columns * m->n_hosts;
-    const int64_t wanted = one_host || chunks < SEGMENT ? SEGMENT : chunks;
-    m->segment = between(LEAST_SEGMENT, wanted, most / LEAST_SEGMENT * LEAST_SEGMENT);
+    m->segment = dt_reduce_segment(m->n_hosts, m->n_columns, m->most_ranks);
     mpi_host *host;
     bool apart;
-    const int n_areas = (int)between(1, HOST_AREAS / (m->segment * m->most_ranks), SLOTS);
+    const int n_areas = (int)between(1, HOST_AREAS / (m->segment * m->most_ranks), DT_REDUCE_SLOTS);
     DT_TRY(mpi_host_open(&host, &apart, c, &m->inner, n_areas, (size_t)m->segment * sizeof(float)));
     m->host = host; // not before all ranks know
     m->small_by_host = host && m->world_size == m->n_columns * m->n_hosts;
-    if (apart && one_host) m->segment = SEGMENT;
+    if (apart && m->n_hosts == 1) m->segment = DT_REDUCE_SEGMENT;
     if (apart && c->rank == 0)
         dt_info(
             "ranks of a host share no memory (containers of their own?): they exchange messages");
@@ -501,7 +487,7 @@ dt_status mpi_reductions_fit(dt_comm *c) {
 }
 
 void mpi_reductions_free(mpi_comm *m) {
-    for (int k = 0; k < SLOTS; k++) {
+    for (int k = 0; k < DT_REDUCE_SLOTS; k++) {
         for (int i = 0; i <= REDUCE_ACROSS; i++) free(m->slots[k].scratch[i]);
         mpi_messages_free(&m->slots[k].msgs);
     }

@@ -189,6 +189,8 @@ int64_t dt_amount_steps(dt_amount a, int64_t total_steps, int64_t steps_per_epoc
 bool dt_config_trace_steps(const dt_config *c, int64_t *begin, int64_t *end);
 
 // ---- walking lists and maps (fields, augment, view) ----------------------------------------------
+// The tree of a YAML file that is no config; lives as long as the arena.
+dt_status dt_config_read_tree(const dt_cnode **out, dt_arena *a, const char *path);
 typedef enum dt_ckind { DT_C_SCALAR, DT_C_LIST, DT_C_MAP } dt_ckind;
 dt_ckind dt_cnode_kind(const dt_cnode *n);
 size_t dt_cnode_size(const dt_cnode *n);                          // items of a list or map

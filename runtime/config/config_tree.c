@@ -5,8 +5,11 @@
 // Anchors, aliases and tags are errors: an alias bomb cannot happen, and a config means what it says.
 #include "config_internal.h"
 
+#include "base/io.h"
+
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
@@ -261,5 +264,16 @@ dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const 
     dt_status st = read_document(&r, out);
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);
+    return st;
+}
+
+dt_status dt_config_read_tree(const dt_cnode **out, dt_arena *a, const char *path) {
+    char *text = NULL;
+    size_t n = 0;
+    dt_cnode *root = NULL;
+    DT_TRY(dt_io_read_file(&text, &n, path, CONFIG_MAX_BYTES, DT_E_USAGE));
+    const dt_status st = config_read_yaml(&root, a, path, NULL, text, n);
+    free(text);
+    *out = root;
     return st;
 }

@@ -403,6 +403,15 @@ const char *dt_plan_instruction_name(const dt_plan *p, int k) {
     return s->label;
 }
 
+const dt_node *dt_plan_instruction_node(const dt_plan *p, int k) {
+    return p->instructions[k].kernel ? p->instructions[k].instance.node : NULL;
+}
+
+int dt_plan_instruction_grads(const dt_plan *p, int k, const int **grads) {
+    *grads = p->instructions[k].grads;
+    return p->instructions[k].n_grads;
+}
+
 static void print_tensor(const dt_plan *p, dt_value v, dt_layout l, const dt_ref *ref, FILE *out) {
     char shape[128];
     const dt_value_info *info = &p->graph->values[v];

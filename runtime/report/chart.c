@@ -134,12 +134,16 @@ static void write_y_axis(FILE *out, const dt_chart *c, const axes *a) {
 static void write_x_axis(FILE *out, const dt_chart *c, const axes *a) {
     char text[DT_PAGE_NUMBER];
     double step = tick_step(a->x1 - a->x0, 5);
-    if (strcmp(c->x, "step") == 0) step = fmax(step, 1);
+    if (strcmp(c->x, "step") == 0 || c->powers) step = fmax(step, 1);
     for (double v = ceil(a->x0 / step - 1e-9) * step; v <= a->x1 + 1e-9 * step; v += step) {
         const double x = x_of(a, v);
         const char *anchor = x > RIGHT - 16 ? "end" : x < LEFT + 8 ? "start" : "middle";
+        if (c->powers)
+            snprintf(text, sizeof text, "%.0f", exp2(v));
+        else
+            tick_text(text, v, step);
         fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", x, BOTTOM + 19,
-                anchor, tick_text(text, v, step));
+                anchor, text);
     }
     fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", (LEFT + RIGHT) / 2,
             BOTTOM + 35, c->x);
@@ -204,20 +208,15 @@ static void write_caption(FILE *out, const dt_chart *c) {
     fputs("</figcaption>", out);
 }
 
-void dt_chart_write(FILE *out, dt_chart *c) {
+// What is within <svg>; frees the curves.
+static void write_inside(FILE *out, dt_chart *c, const axes *axes_of) {
     static int n_clips; // ids in a page differ
-    axes a;
+    const axes a = *axes_of;
     const int clip = __atomic_fetch_add(&n_clips, 1, __ATOMIC_RELAXED);
-    if (c->n == 0) return;
-    find_axes(c, &a);
-    write_caption(out, c);
     fprintf(
         out,
-        "<svg viewBox=\"0 0 %d %d\" role=\"img\" data-x=\"%s\" data-axes=\"%d %d %d %d %g %g %g "
-        "%g\">\n"
         "<clipPath id=\"clip%d\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n",
-        WIDTH, HEIGHT, c->x, LEFT, RIGHT, TOP, BOTTOM, a.x0, a.x1, a.y0, a.y1, clip, LEFT, TOP - 4,
-        RIGHT - LEFT + 4, BOTTOM - TOP + 4);
+        clip, LEFT, TOP - 4, RIGHT - LEFT + 4, BOTTOM - TOP + 4);
     write_y_axis(out, c, &a);
     fprintf(out, "<g clip-path=\"url(#clip%d)\">", clip);
     for (int i = c->n - 1; i >= 0; i--) write_curve(out, c, &c->curves[i], &a);
@@ -227,7 +226,42 @@ void dt_chart_write(FILE *out, dt_chart *c) {
                 x_of(&a, c->marks[i].x), TOP, BOTTOM);
     fputs("</g>\n", out);
     write_x_axis(out, c, &a);
-    fprintf(out, "<line class=\"cursor\" y1=\"%d\" y2=\"%d\"/></svg></figure>\n", TOP, BOTTOM);
     for (int i = 0; i < c->n; i++) free(c->curves[i].points);
     c->n = 0;
+}
+
+void dt_chart_write(FILE *out, dt_chart *c) {
+    axes a;
+    if (c->n == 0) return;
+    find_axes(c, &a);
+    write_caption(out, c);
+    fprintf(out,
+            "<svg viewBox=\"0 0 %d %d\" role=\"img\" data-x=\"%s\" data-axes=\"%d %d %d %d %g %g "
+            "%g %g\">\n",
+            WIDTH, HEIGHT, c->x, LEFT, RIGHT, TOP, BOTTOM, a.x0, a.x1, a.y0, a.y1);
+    write_inside(out, c, &a);
+    fprintf(out, "<line class=\"cursor\" y1=\"%d\" y2=\"%d\"/></svg></figure>\n", TOP, BOTTOM);
+}
+
+void dt_chart_write_file(FILE *out, dt_chart *c) {
+    enum { ABOVE = 24, ROW = 16 };
+    axes a;
+    if (c->n == 0) return;
+    find_axes(c, &a);
+    const int above = ABOVE + ROW * c->n;
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 %d %d %d\" "
+            "font-family=\"sans-serif\">\n<style>%s</style>\n"
+            "<rect y=\"%d\" width=\"%d\" height=\"%d\" fill=\"var(--paper)\"/>\n",
+            -above, WIDTH, HEIGHT + above, dt_page_style(), -above, WIDTH, HEIGHT + above);
+    dt_page_put(out, "<text x=\"$i\" y=\"$i\" font-weight=\"bold\">$t</text>\n", LEFT, ROW - above,
+                c->title);
+    for (int i = 0; i < c->n; i++) {
+        const int y = ABOVE + ROW * i - above + 8;
+        dt_page_put(out, "<g class=\"k$i\"><polyline points=\"$i,$i $i,$i\"/></g>",
+                    c->curves[i].colour, LEFT, y - 4, LEFT + 18, y - 4);
+        dt_page_put(out, "<text x=\"$i\" y=\"$i\">$t</text>\n", LEFT + 24, y, c->curves[i].label);
+    }
+    write_inside(out, c, &a);
+    fputs("</svg>\n", out);
 }

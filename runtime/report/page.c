@@ -143,3 +143,7 @@ void dt_page_end(FILE *out) {
         dt_clock_wall_s());
     fprintf(out, "%s</script></body></html>\n", report_js);
 }
+
+const char *dt_page_style(void) {
+    return report_css;
+}

@@ -25,6 +25,7 @@ enum { DT_PAGE_NUMBER = 40 }; // bytes of a number as text
 // The beginning of a page, up to <main>, and its end.
 void dt_page_begin(FILE *out, const char *title);
 void dt_page_end(FILE *out);
+const char *dt_page_style(void); // CSS
 
 // ---- charts ----------------------------------------------------------------------------------------
 typedef struct dt_xy {
@@ -46,6 +47,7 @@ typedef struct dt_chart {
     bool from_zero, seconds; // y begins at 0; y is in seconds
     bool cut_peaks;          // rare peaks may leave the chart
     bool unit_square;        // both axes 0..1, as of a ROC curve
+    bool powers;             // x is the binary logarithm of what its axis shows
     dt_curve curves[DT_CHART_CURVES];
     int n;
     struct {
@@ -60,5 +62,7 @@ void dt_chart_add_series(dt_chart *c, const char *label, const dt_series *s, int
 dt_curve *dt_chart_add(dt_chart *c, const char *label, int n_points, int colour);
 // Writes a <figure> unless there is no curve, and frees the curves.
 void dt_chart_write(FILE *out, dt_chart *c);
+// The same as an SVG file of its own.
+void dt_chart_write_file(FILE *out, dt_chart *c);
 
 #endif

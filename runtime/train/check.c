@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "train/batch_inputs.h"
 #include "train/memory_report.h"
+#include "train/scaling_internal.h"
 #include "train/schedule.h"
 #include "train/state.h"
 
@@ -219,7 +220,8 @@ static dt_status check(dt_open_run *r, dt_nets *nets, dt_state **state,
     if (prints->dot) DT_TRY(write_dot(net.graph, prints->dot));
     length->rank_bytes = dt_memory_bytes(nets, r);
     print_report(r, nets, out);
-    return prints->kernels ? print_kernels(r, net.graph, out) : DT_OK;
+    if (prints->kernels) DT_TRY(print_kernels(r, net.graph, out));
+    return prints->scaling ? dt_scaling_predict(prints->scaling, r, nets, *state) : DT_OK;
 }
 
 dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields, int n_fields,

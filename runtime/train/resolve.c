@@ -68,8 +68,8 @@ static int at_least_one(int n) {
     return n > 0 ? n : 1;
 }
 
-static void divide(dt_resolved *r, const dt_config *c, int n_micro, int world_size,
-                   const dt_resolved *stored) {
+void dt_resolve_divide(dt_resolved *r, const dt_config *c, int n_micro, int world_size,
+                       const dt_resolved *stored) {
     bool replicas_given = !c->device.replicas.is_auto;
     bool threads_given = !c->device.threads.is_auto;
     int most = at_least_one(n_micro / world_size);
@@ -125,7 +125,7 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
         r.replicas = stored->replicas;
         r.replica_threads = stored->replica_threads;
     } else {
-        divide(&r, c, n_micro, comm->world_size, stored);
+        dt_resolve_divide(&r, c, n_micro, comm->world_size, stored);
     }
     if (c->data.workers.is_auto)
         r.workers = r.threads < 8 ? r.threads : 8;

@@ -14,6 +14,9 @@
 //   resume, off  Stored answers are taken again at the same world size, where the config leaves them open.
 dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm, int n_micro,
                              const dt_resolved *stored, int stored_world_size);
+// r->threads, among replicas of a rank. Not collective.
+void dt_resolve_divide(dt_resolved *r, const dt_config *c, int n_micro, int world_size,
+                       const dt_resolved *stored);
 // The member of stored answers that no run of this config can have given, or NULL.
 const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c);
 // Precision, once the backend is there; it stays auto where the backend chooses it by timing, in dt_nets_make. Collective.

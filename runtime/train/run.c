@@ -40,10 +40,10 @@ const char *dt_run_which(const dt_open_run *r) {
                                                    : "latest";
 }
 
-int64_t dt_run_bucket_bytes(const dt_open_run *r) {
+int64_t dt_run_bucket_bytes(const dt_open_run *r, bool device) {
     const dt_config *c = r->config;
     if (!c->comm.bucket.is_auto) return dt_answer(c->comm.bucket) << 10;
-    return r->backend->device ? 25 << 20 : 1 << 20;
+    return device ? 25 << 20 : 1 << 20;
 }
 
 double dt_run_timeout_s(const dt_config *c, double otherwise) {
@@ -130,9 +130,9 @@ static dt_status open_device(dt_open_run *r) {
     r->answers.replicas = 1;
     if (r->comm->world_size == 1) return DT_OK;
     DT_TRY(dt_agree_devices(r->comm, r->backend));
-    return dt_comm_create_nccl(&r->device_comm, r->backend, r->comm,
-                               !dt_run_is_elastic(r) && c->device.capture, dt_run_bucket_bytes(r),
-                               dt_run_timeout_s(c, DT_START_TIMEOUT_S));
+    return dt_comm_create_nccl(
+        &r->device_comm, r->backend, r->comm, !dt_run_is_elastic(r) && c->device.capture,
+        dt_run_bucket_bytes(r, true), dt_run_timeout_s(c, DT_START_TIMEOUT_S));
 }
 
 // Every rank computes other samples, and commits by itself.

@@ -111,7 +111,7 @@ void dt_run_set_deadline(dt_open_run *r, double seconds);
 int64_t dt_run_steps(const dt_config *c, int64_t steps_per_epoch);
 // comm.timeout, or `otherwise` where that is auto.
 double dt_run_timeout_s(const dt_config *c, double otherwise);
-int64_t dt_run_bucket_bytes(const dt_open_run *r); // comm.bucket
+int64_t dt_run_bucket_bytes(const dt_open_run *r, bool device); // comm.bucket
 // The threads of a rank that commit or evaluate.
 int dt_run_team_threads(const dt_open_run *r);
 

@@ -119,17 +119,21 @@ static void drop_bf16(struct dt_stepper *s) {
     s->bf16 = NULL;
 }
 
+int64_t *step_grad_ends(const dt_graph *g, const dt_params *p) {
+    int64_t *ends = dt_xcalloc((size_t)g->n_grads + 1, sizeof *ends);
+    for (int i = 0; i < g->n_grads; i++) {
+        const dt_value param = g->values[g->grads[i]].param;
+        const dt_param_entry *e = &p->entries[dt_params_find(p, g->values[param].name, false)];
+        ends[i] = e->offset + dt_flat_extent(e->count);
+    }
+    return ends;
+}
+
 static dt_status create_buckets(struct dt_stepper *s) {
     const dt_graph *g = s->o.graph;
     if (s->o.replicas->elastic || s->o.comm->world_size * s->o.replicas->n_replicas == 1)
         return DT_OK;
-    int64_t *grad_end = dt_xcalloc((size_t)g->n_grads + 1, sizeof *grad_end);
-    for (int i = 0; i < g->n_grads; i++) {
-        dt_value param = g->values[g->grads[i]].param;
-        const dt_param_entry *e =
-            &s->o.params->entries[dt_params_find(s->o.params, g->values[param].name, false)];
-        grad_end[i] = e->offset + dt_flat_extent(e->count);
-    }
+    int64_t *grad_end = step_grad_ends(g, s->o.params);
     if (s->o.bf16_gradients) {
         const dt_status st = take_bf16(s);
         if (st != DT_OK) {

@@ -69,6 +69,8 @@ extern const step_engine step_host, step_device;
 enum { FIRST_SCALE = 1 << 16, GROWTH_INTERVAL = 2000 };
 
 // step.c
+// dt_buckets_opts.grad_end; heap
+int64_t *step_grad_ends(const dt_graph *g, const dt_params *p);
 size_t step_bf16_bytes(const struct dt_stepper *s); // of dt_stepper.bf16
 // dt_exec_args.on_grad and .poll, with a step_replica as ctx
 void step_on_grad(void *ctx, int grad_index);

@@ -53,7 +53,7 @@ static dt_optimizer_args read_optimizer(const dt_config *c) {
     return o;
 }
 
-static dt_status make_stepper(trainer *t) {
+dt_status trainer_make_stepper(trainer *t) {
     const dt_open_run *r = &t->run;
     const dt_config *c = r->config;
     const dt_net net = dt_nets_phase_at(&t->nets, r->record.step)->train;
@@ -79,7 +79,7 @@ static dt_status make_stepper(trainer *t) {
         .weight_decay = (float)c->train.optimizer.weight_decay,
         .always_adapt = c->train.optimizer.always_adapt,
         .optimizer = read_optimizer(c),
-        .bucket_bytes = dt_run_bucket_bytes(r),
+        .bucket_bytes = dt_run_bucket_bytes(r, r->backend->device != NULL),
         .sync_bn = sync,
         .give_up = sync ? NULL : dt_signals_grace_is_over}; // others would wait
     return dt_stepper_create(&t->stepper, &o);
@@ -200,7 +200,7 @@ static dt_status open_reports(trainer *t) {
     return st;
 }
 
-static dt_status open_source(trainer *t) {
+dt_status trainer_open_source(trainer *t) {
     const dt_open_run *r = &t->run;
     const dt_source_request q = {.split = DT_SPLIT_TRAIN,
                                  .augment = true,
@@ -241,7 +241,7 @@ static dt_status open_training(trainer *t) {
     plan_ahead(t);
     DT_TRY(dt_nets_make(&t->nets, r, true));
     DT_TRY(dt_state_create(&t->state, r, &t->nets));
-    DT_TRY(make_stepper(t));
+    DT_TRY(trainer_make_stepper(t));
     dt_schedule_init(&t->schedule, r->config, r->record.total_steps, r->record.steps_per_epoch,
                      dt_metrics_table[t->nets.metrics.best]->lower_is_better);
     if (r->backend->device) DT_TRY(trainer_make_evaluator(t, r->record.step));
@@ -249,7 +249,7 @@ static dt_status open_training(trainer *t) {
     dt_run_fill_record(r);
     DT_TRY(open_reports(t));
     describe_run(t);
-    DT_TRY(open_source(t));
+    DT_TRY(trainer_open_source(t));
     return dt_memory_check_room(&t->nets, r);
 }
 

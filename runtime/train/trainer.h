@@ -55,9 +55,10 @@ typedef struct dt_run_length {
 
 // What dt_trainer_check adds to parameters and memory.
 typedef struct dt_check_prints {
-    bool graph;      // and its costs and the plan
-    bool kernels;    // what was chosen by timing, and how fast each kernel is
-    const char *dot; // a file for Graphviz, or NULL
+    bool graph;                 // and its costs and the plan
+    bool kernels;               // what was chosen by timing, and how fast each kernel is
+    const char *dot;            // a file for Graphviz, or NULL
+    struct dt_scaling *scaling; // what is to be predicted of more ranks (scaling.h), or NULL
 } dt_check_prints;
 
 // Makes graph and plans without training, and prints parameters and memory to `out`, and what `prints` adds. fields:

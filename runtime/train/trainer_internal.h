@@ -43,6 +43,10 @@ static inline bool trainer_is_root(const trainer *t) {
 // Ends the run where ranks no longer hold the same weights (run.verify_every). Collective.
 dt_status trainer_verify(trainer *t);
 
+// The stepper of the run's replicas and phase, and the training's source, which becomes the stepper's.
+dt_status trainer_make_stepper(trainer *t);
+dt_status trainer_open_source(trainer *t);
+
 // ---- saving.c --------------------------------------------------------------------------------------
 
 dt_status trainer_save(trainer *t, bool best);

@@ -7,6 +7,8 @@
 //   test_comm_mpi broadcast N    the same with a broadcast from rank 1
 //   test_comm_mpi name           prints which comm a process gets
 //   test_comm_mpi bench [MS]     all-reduce bandwidth; buckets of ResNet-18 polled and with a helper, nodes of MS ms
+//   test_comm_mpi model GBIT MS  the same with a helper, on hosts whose links have GBIT Gbit/s, beside what comm_model.h
+//                                predicts
 //
 // Every rank can compute every other rank's data, so results are compared bit by bit with the sum that comm promises.
 #include "base/clock.h"
@@ -14,6 +16,7 @@
 #include "base/watch.h"
 #include "comm/bucket.h"
 #include "comm/comm.h"
+#include "comm/comm_model.h"
 #include "comm/tree.h"
 
 #include <math.h>
@@ -465,8 +468,41 @@ static void bench_bandwidth(int64_t n) {
 
 // The gradients of ResNet-18's convolutions, as backward finishes them, in nodes that take node_ms each: asleep, so that
 // only what the links and the waiting take counts, whatever else this machine does.
-static void bench_overlap(int helper, int kib, int node_ms) {
-    enum { REPS = 5, GRADS = 20 };
+enum { REPS = 5, GRADS = 20 };
+
+// A step on a fabric that is not there: seconds.
+static double model_step(const dt_buckets_opts *o, double gbit, double node_s) {
+    const dt_fabric f = {.ranks_per_host = comm->local_size,
+                         .host_bytes_s = gbit * 1e9 / 8,
+                         .copy_bytes_s = 5e9,
+                         .latency_s = 3e-5};
+    double now_s = 0, unused_s;
+    float *x = NULL;
+    dt_comm *c;
+    dt_buckets *b;
+    dt_buckets_opts alone = *o;
+    alone.helper = false;
+    CHECK(dt_comm_create_model(&c, &f, comm->world_size, 1, &now_s) == DT_OK, "model");
+    CHECK(dt_buckets_create(&b, c, &alone) == DT_OK, "create");
+    dt_buckets_begin(b, &x);
+    for (int g = 0; g < GRADS; g++) {
+        const double end_s = now_s + node_s;
+        while (now_s + DT_BUCKETS_HELP_S < end_s) {
+            now_s += DT_BUCKETS_HELP_S;
+            c->progress(c);
+        }
+        now_s = fmax(now_s, end_s); // the helper's work is another core's here
+        dt_buckets_ready(b, 0, g);
+        dt_buckets_poll(b);
+    }
+    CHECK(dt_buckets_finish(b, &unused_s) == DT_OK, "finish");
+    dt_buckets_destroy(b);
+    c->finalize(c);
+    dt_comm_destroy(c);
+    return now_s;
+}
+
+static void bench_overlap(int helper, int kib, int node_ms, double gbit) {
     static const int64_t sizes[GRADS] = {2359296, 2359296, 131072, 2359296, 1179648, 589824, 589824,
                                          32768,   589824,  294912, 147456,  147456,  8192,   147456,
                                          73728,   36864,   36864,  36864,   36864,   9408};
@@ -500,6 +536,11 @@ static void bench_overlap(int helper, int kib, int node_ms) {
         printf("%d nodes of %3d ms, %-6s buckets of %5d KiB: %7.2f ms, exposed %7.2f ms\n", GRADS,
                node_ms, helper ? "helped" : "polled", kib, total[REPS / 2] * 1e3,
                exposed[REPS / 2] * 1e3);
+    if (comm->rank == 0 && gbit > 0) {
+        const double predicted = model_step(&o, gbit, node_ms * 1e-3);
+        printf("predicted %7.2f ms: %+.1f %% (of the fastest: %+.1f %%)\n", predicted * 1e3,
+               100 * (predicted / total[REPS / 2] - 1), 100 * (predicted / total[0] - 1));
+    }
     fflush(stdout);
     free(x);
     dt_buckets_destroy(b);
@@ -508,7 +549,7 @@ static void bench_overlap(int helper, int kib, int node_ms) {
 static int run_bench(int node_ms, int only_kib) {
     for (int64_t n = 1024; n <= 4194304 && !only_kib; n *= 4) bench_bandwidth(n);
     for (int kib = only_kib ? only_kib : 512; kib <= 8192; kib *= only_kib ? 8192 : 4)
-        for (int helper = 0; helper < 2; helper++) bench_overlap(helper, kib, node_ms);
+        for (int helper = 0; helper < 2; helper++) bench_overlap(helper, kib, node_ms, 0);
     return 0;
 }
 
@@ -534,7 +575,10 @@ int main(int argc, char **argv) {
         rc = run_late(atoi(argv[2]));
     else if (strcmp(mode, "bench") == 0)
         rc = run_bench(argc > 2 ? atoi(argv[2]) : 50, argc > 3 ? atoi(argv[3]) : 0);
-    else if (strcmp(mode, "reduce") == 0 && argc > 2)
+    else if (strcmp(mode, "model") == 0 && argc > 3) {
+        bench_overlap(1, 1024, atoi(argv[3]), atof(argv[2]));
+        rc = 0;
+    } else if (strcmp(mode, "reduce") == 0 && argc > 2)
         rc = run_move(atoll(argv[2]), false);
     else if (strcmp(mode, "broadcast") == 0 && argc > 2)
         rc = run_move(atoll(argv[2]), true);

@@ -3,7 +3,9 @@
 // The fake "all-reduce" doubles the data when it is waited for, so a bucket that is started twice,
 // never, or before its gradients are there shows in the numbers.
 #include "comm/bucket.h"
+#include "comm/comm_model.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -303,6 +305,74 @@ TEST(test_destroy_in_step) {
     for (int g = 0; g < 5; g++) dt_buckets_ready(b, 0, g);
     dt_buckets_poll(b);
     dt_buckets_destroy(b);
+}
+
+// ---- the model of a fabric ---------------------------------------------------------------------------
+
+enum { LAYERS = 20, LAYER = 1 << 18 }; // 20 gradients of 1 MiB
+
+static const dt_fabric links = {.ranks_per_host = 1,
+                                .cores = 1,
+                                .host_bytes_s = 1e7,
+                                .copy_bytes_s = 1e12,
+                                .tcp_bytes_s = 1e12,
+                                .latency_s = 1e-4};
+
+// Seconds behind the last of 20 nodes of node_s, each of which finishes a gradient, until all are reduced.
+static double exposed(const dt_fabric *f, int world_size, int64_t bucket_bytes, double node_s) {
+    int64_t layer_ends[LAYERS];
+    float *flat = NULL; // the model moves no data
+    double now_s = 0, unused_s;
+    dt_comm *c;
+    dt_buckets *b;
+    for (int i = 0; i < LAYERS; i++) layer_ends[i] = (int64_t)(i + 1) * LAYER;
+    const dt_buckets_opts o = {.grad_end = layer_ends,
+                               .n_grads = LAYERS,
+                               .n_elements = (int64_t)LAYERS * LAYER,
+                               .bucket_bytes = bucket_bytes,
+                               .n_replicas = 1};
+    must(dt_comm_create_model(&c, f, world_size, 1, &now_s));
+    must(dt_buckets_create(&b, c, &o));
+    dt_buckets_begin(b, &flat);
+    for (int i = 0; i < LAYERS; i++) {
+        for (int k = 0; k < 50; k++) { // the helper calls meanwhile
+            now_s += node_s / 50;
+            must(c->progress(c));
+        }
+        dt_buckets_ready(b, 0, i);
+        dt_buckets_poll(b);
+    }
+    must(dt_buckets_finish(b, &unused_s));
+    dt_buckets_destroy(b);
+    must(c->finalize(c));
+    dt_comm_destroy(c);
+    return now_s - LAYERS * node_s;
+}
+
+#define NEAR(x, want) assert_true(fabs((x) - (want)) < 0.1 * (want))
+
+// On four hosts each host sends 2 * 3/4 of a buffer: 157 ms a MiB over 10 MB/s.
+TEST(test_model_of_links) {
+    const double mib_s = 1.5 * 1048576 / 1e7;
+    NEAR(exposed(&links, 4, 1 << 20, 0), LAYERS * mib_s);     // nothing to hide behind
+    NEAR(exposed(&links, 4, 1 << 20, 1), mib_s);              // all but the last bucket
+    NEAR(exposed(&links, 4, 32 << 20, 1), 19 * mib_s);        // the first has 1 MiB, the other all
+    NEAR(exposed(&links, 4, 4 << 20, 1), 3 * mib_s);          // 1, 4, 4, 4, 4 and 3 MiB
+    NEAR(exposed(&links, 4, 1 << 20, mib_s / 2), 10 * mib_s); // links are slower than nodes
+    dt_fabric two = links;
+    two.ranks_per_host = 2; // the same bytes, by two
+    NEAR(exposed(&two, 8, 1 << 20, 0), LAYERS * mib_s);
+    assert_true(exposed(&two, 2, 1 << 20, 0) < 1e-3);
+}
+
+// On GPUs sums run by themselves, one behind the other.
+TEST(test_model_of_gpus) {
+    const dt_fabric f = {
+        .gpus = true, .ranks_per_host = 8, .host_bytes_s = 1e9, .gpu_bytes_s = 300e9};
+    const double mib_s = 2 * 1048576 / 1e9;
+    NEAR(exposed(&f, 1024, 32 << 20, 0), LAYERS * mib_s);
+    NEAR(exposed(&f, 1024, 32 << 20, 0.1), 19 * mib_s);
+    assert_true(exposed(&f, 8, 32 << 20, 0) < 0.02 * exposed(&f, 16, 32 << 20, 0));
 }
 
 TEST_MAIN(NULL, NULL)

@@ -1,0 +1,415 @@
+// scaling.c: see scaling.h.
+#include "train/scaling_internal.h"
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/machine.h"
+#include "base/thread.h"
+#include "base/watch.h"
+#include "train/memory_report.h"
+#include "train/resolve.h"
+#include "train/step_internal.h"
+#include "train/trainer_internal.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 4, LEAST_RUNS = 5, MOST_RUNS = 40, DISK_BYTES = 32 << 20 };
+
+// What a rank computes, in seconds of its core at full speed.
+typedef struct profile {
+    const dt_open_run *run;
+    const dt_nets *nets;
+    double *node_s; // by instruction of the plan, of a micro-batch
+    double micro_s; // their sum
+    double load_s;  // of the loader, a micro-batch
+    double commit_s;
+    int threads; // of the replica that was measured
+} profile;
+
+static int count_instructions(const dt_plan *p) {
+    dt_plan_report report;
+    dt_plan_report_get(p, &report);
+    return report.n_instructions;
+}
+
+// ---- measuring -------------------------------------------------------------------------------------
+
+typedef struct node_times {
+    dt_exec *exec;
+    double (*run_s)[MOST_RUNS]; // by instruction
+    int threads, run, at;
+    double last_s;
+} node_times;
+
+static void on_instruction(void *ctx) {
+    node_times *t = ctx;
+    const double now_s = dt_clock_work_s(t->threads);
+    t->run_s[t->at++][t->run] = now_s - t->last_s;
+    t->last_s = now_s;
+}
+
+typedef struct node_bench {
+    const dt_open_run *run;
+    const dt_nets *nets;
+    node_times *replicas;
+    bool again;
+} node_bench;
+
+static void run_micro(void *arg, int worker) {
+    const node_bench *b = arg;
+    node_times *t = &b->replicas[worker];
+    if (worker >= b->run->replicas->n_replicas) return;
+    omp_set_num_threads(t->threads);
+    t->at = 0;
+    t->last_s = dt_clock_work_s(t->threads);
+    dt_exec_run(t->exec, &(dt_exec_args){.step = {.loss_scale = 1},
+                                         .grad = b->nets->params->grads[worker],
+                                         .accumulate = b->again,
+                                         .poll = on_instruction,
+                                         .ctx = t});
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// All replicas at once, as in a step: each instruction's time is the mean of their medians.
+static dt_status time_nodes(profile *p, const dt_batch *batch) {
+    const dt_open_run *r = p->run;
+    const dt_plan *plan = dt_nets_trained(p->nets).plan;
+    const int n = r->replicas->n_replicas, n_instructions = count_instructions(plan);
+    node_bench b = {r, p->nets, dt_xcalloc((size_t)n, sizeof *b.replicas), false};
+    dt_team *team = NULL;
+    dt_status st = dt_team_create(&team, n, "replica");
+    for (int i = 0; i < n && st == DT_OK; i++) {
+        node_times *t = &b.replicas[i];
+        dt_batch_inputs inputs;
+        t->threads = r->answers.replica_threads;
+        t->run_s = dt_xcalloc((size_t)n_instructions, sizeof *t->run_s);
+        st = dt_exec_create(&t->exec, plan, i);
+        if (st != DT_OK) break;
+        dt_batch_inputs_find(&inputs, t->exec, r->fields, r->n_fields);
+        dt_batch_inputs_bind(&inputs, t->exec, batch);
+    }
+    int n_runs = 0;
+    const double begin_s = dt_clock_s();
+    for (int i = -1; i < MOST_RUNS && st == DT_OK; i++) { // -1: warms up
+        for (int k = 0; k < n; k++) b.replicas[k].run = i < 0 ? 0 : i;
+        dt_team_run(team, run_micro, &b);
+        b.again = true;
+        n_runs = i + 1;
+        if (n_runs >= LEAST_RUNS && dt_clock_s() - begin_s > 3) break;
+    }
+    for (int k = 0; k < n_instructions && st == DT_OK; k++)
+        for (int i = 0; i < n; i++) {
+            double *runs = b.replicas[i].run_s[k];
+            qsort(runs, (size_t)n_runs, sizeof *runs, by_value);
+            p->node_s[k] += runs[n_runs / 2] / n;
+        }
+    for (int i = 0; i < n; i++) {
+        dt_exec_destroy(b.replicas[i].exec);
+        free(b.replicas[i].run_s);
+    }
+    free(b.replicas);
+    dt_team_destroy(team);
+    return st;
+}
+
+static double busy_s(const dt_source_stats *s) {
+    double sum = 0;
+    for (int i = 0; i < DT_N_STAGES; i++) sum += s->stage[i].busy_s;
+    return sum;
+}
+
+// Steps of a rank that has as many micro-batches as replicas: what the commit and the loader take, then nodes.
+static dt_status measure(profile *p, trainer *t) {
+    const int n = t->run.replicas->n_replicas, n_micro = dt_run_n_micro(&t->run);
+    dt_replica_plan *whole = t->run.replicas;
+    dt_source_stats first, last;
+    const dt_batch *batch = NULL;
+    double wait_s, commit[STEPS];
+    DT_TRY(dt_replica_plan_create(&t->run.replicas, false, 0, n_micro / n, n, n_micro));
+    dt_status st = trainer_make_stepper(t);
+    if (st == DT_OK) st = trainer_open_source(t);
+    for (int i = -1; i < STEPS && st == DT_OK; i++) { // -1: warms up
+        dt_step_result x;
+        st = dt_stepper_run(t->stepper, i + 1, 1e-6, false, &x);
+        if (i < 0) t->source->stats(t->source, &first);
+        if (i >= 0) commit[i] = x.total_s - x.data_s - x.compute_s - x.comm_s;
+        dt_watch_tick();
+    }
+    if (st == DT_OK) {
+        t->source->stats(t->source, &last);
+        qsort(commit, STEPS, sizeof *commit, by_value);
+        p->commit_s = commit[0] * dt_run_team_threads(&t->run);
+        const double n_samples = (double)(last.n_samples - first.n_samples);
+        if (n_samples > 0)
+            p->load_s = (busy_s(&last) - busy_s(&first)) / n_samples * t->run.answers.micro_batch;
+        dt_stepper_destroy(t->stepper);
+        t->stepper = NULL;
+        st = t->source->get(t->source, STEPS + 1, t->run.replicas->micros[0], &batch, &wait_s);
+    }
+    if (st == DT_OK) st = time_nodes(p, batch);
+    if (batch) t->source->release(t->source, batch);
+    dt_stepper_destroy(t->stepper);
+    if (t->source) t->source->close(t->source);
+    dt_replica_plan_destroy(t->run.replicas);
+    t->run.replicas = whole;
+    return st;
+}
+
+// Bytes a second of a file that is on disk, beside the run's directory.
+static dt_status measure_disk(const dt_open_run *r, double *out) {
+    char *path = dt_xprintf("%s/dtrain-check-%d", r->config->run.dir, (int)getpid());
+    const bool there = dt_io_is_dir(r->config->run.dir);
+    char *data = dt_xcalloc(1, DISK_BYTES);
+    const double begin_s = dt_clock_s();
+    dt_status st = there ? dt_io_write_file(path, data, DISK_BYTES) : DT_OK;
+    if (st == DT_OK && there) *out = DISK_BYTES / (dt_clock_s() - begin_s);
+    if (there) remove(path);
+    free(data);
+    free(path);
+    return st;
+}
+
+// ---- from a rate -----------------------------------------------------------------------------------
+
+// Operations that a GPU does while it moves a byte: an H200 computed ResNet-50's convolutions in 17 of 31 ms, and moved
+// 85 GB (docs/benchmarks.md).
+#define FLOPS_A_BYTE 150.0
+
+static double moved_bytes(const dt_graph *g, const dt_value *v, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        if (v[i] != DT_NONE) sum += 2.0 * (double)dt_shape_elements(&g->values[v[i]].shape);
+    return sum;
+}
+
+// In units that only their shares give a meaning.
+static double weight_of(const dt_graph *g, const dt_node *n) {
+    const dt_node *forward = n->backward ? &g->nodes[n->forward] : n;
+    double flops = forward->out[0] != DT_NONE ? dt_node_flops(g, forward) : 0;
+    int n_results = 0;
+    for (int i = 0; i < n->n_out; i++) n_results += n->out[i] != DT_NONE;
+    if (n->backward && n_results > 1) flops *= 2; // of data and weights
+    return flops / FLOPS_A_BYTE + moved_bytes(g, n->in, n->n_in) + moved_bytes(g, n->out, n->n_out);
+}
+
+static void divide_rate(profile *p, double rate) {
+    const dt_net net = dt_nets_trained(p->nets);
+    const int n = count_instructions(net.plan);
+    double sum = 0;
+    for (int k = 0; k < n; k++) {
+        const dt_node *node = dt_plan_instruction_node(net.plan, k);
+        p->node_s[k] = node ? weight_of(net.graph, node) : 0;
+        sum += p->node_s[k];
+    }
+    for (int k = 0; k < n; k++) p->node_s[k] *= p->run->answers.micro_batch / rate / sum;
+}
+
+// ---- a step ----------------------------------------------------------------------------------------
+
+typedef struct player {
+    const profile *p;
+    const dt_fabric *f;
+    dt_comm *comm;
+    dt_resolved threads; // of a rank
+    int replicas;
+    double slow, now_s;
+} player;
+
+static void add_replica(void *ctx, float *dst, const float *src, int64_t begin, int64_t end) {
+    player *y = ctx;
+    y->now_s += y->slow * 12.0 * (double)(end - begin) / y->f->copy_bytes_s;
+}
+
+// The last micro-batch: gradients become ready, and their all-reduces get on.
+static dt_status play_backward(player *y, dt_buckets *b) {
+    const dt_net net = dt_nets_trained(y->p->nets);
+    const bool helped = !y->f->gpus && y->comm->world_size > y->comm->local_size;
+    const bool overlaps = b && !y->p->run->config->model.sync_bn;
+    const double threads = (double)y->p->threads / y->threads.replica_threads;
+    for (int k = 0, n = count_instructions(net.plan); k < n; k++) {
+        const dt_node *node = dt_plan_instruction_node(net.plan, k);
+        const int *grads, n_grads = dt_plan_instruction_grads(net.plan, k, &grads);
+        double left_s = y->p->node_s[k] * threads * y->slow;
+        while (helped && b && left_s > DT_BUCKETS_HELP_S) {
+            y->now_s += DT_BUCKETS_HELP_S;
+            left_s -= DT_BUCKETS_HELP_S;
+            y->comm->progress(y->comm);
+        }
+        y->now_s += left_s;
+        if (node && node->op == DT_OP_sync_batch_norm) {
+            const dt_value out = node->out[0];
+            const int64_t channels = out == DT_NONE ? 1 : net.graph->values[out].shape.d[1];
+            DT_TRY(y->comm->all_reduce_f64(y->comm, NULL, 2 * channels));
+        }
+        for (int i = 0; i < n_grads && overlaps; i++)
+            for (int l = 0; l < y->replicas; l++) dt_buckets_ready(b, l, grads[i]);
+        if (overlaps) dt_buckets_poll(b);
+    }
+    for (int i = 0; i < net.graph->n_grads && b && !overlaps; i++)
+        for (int l = 0; l < y->replicas; l++) dt_buckets_ready(b, l, i);
+    return DT_OK;
+}
+
+static dt_status make_buckets(player *y, const trainer *t, dt_buckets **out) {
+    const dt_graph *g = dt_nets_trained(y->p->nets).graph;
+    const dt_params *params = y->p->nets->params;
+    const dt_config *c = t->run.config;
+    int64_t *ends = step_grad_ends(g, params);
+    // never read: the model moves no data
+    static uint16_t bf16;
+    const dt_buckets_opts o = {.grad_end = ends,
+                               .n_grads = g->n_grads,
+                               .n_elements = params->n_grad,
+                               .bucket_bytes = dt_run_bucket_bytes(&t->run, y->f->gpus),
+                               .bf16 =
+                                   c->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16 ? &bf16 : NULL,
+                               .n_replicas = y->replicas,
+                               .add = add_replica,
+                               .add_ctx = y};
+    const dt_status st = dt_buckets_create(out, y->comm, &o);
+    free(ends);
+    return st;
+}
+
+// The fixed tree: rank 0 is on its longest way.
+static dt_status play_tree(player *y, const trainer *t, int n_micro) {
+    dt_replica_plan *plan;
+    DT_TRY(dt_replica_plan_create(&plan, true, 0, y->comm->world_size, y->replicas, n_micro));
+    const int64_t n = t->nets.params->n_grad;
+    for (int i = 0; i < plan->n_transfers; i++) {
+        const dt_tree_action *a = &plan->transfers[i];
+        if (a->kind == DT_TREE_RECV) (void)y->comm->recv_f32(y->comm, NULL, n, a->peer);
+        add_replica(y, NULL, NULL, 0, n);
+    }
+    dt_replica_plan_destroy(plan);
+    return y->comm->broadcast_bytes(y->comm, NULL, (size_t)n * sizeof(float), 0);
+}
+
+static dt_status play_step(player *y, const trainer *t, int n_micro, dt_scaling_row *row) {
+    const int w = y->comm->world_size, rank_micros = (n_micro + w - 1) / w;
+    const int turns = (rank_micros + y->replicas - 1) / y->replicas;
+    const double threads = (double)y->p->threads / y->threads.replica_threads;
+    const bool elastic = dt_run_is_elastic(&t->run);
+    float **flats = dt_xcalloc((size_t)y->replicas, sizeof *flats);
+    dt_buckets *b = NULL;
+    double unused_s;
+    dt_status st = DT_OK;
+    for (int i = 0; i < y->replicas; i++) flats[i] = t->nets.params->grads[0];
+    if (!elastic && w * y->replicas > 1) st = make_buckets(y, t, &b);
+    y->now_s = (turns - 1) * y->p->micro_s * threads * y->slow;
+    if (b) dt_buckets_begin(b, flats);
+    if (st == DT_OK) st = play_backward(y, b);
+    row->compute_s = y->now_s;
+    if (st == DT_OK && b) st = dt_buckets_finish(b, &unused_s);
+    if (st == DT_OK && elastic && w > 1) st = play_tree(y, t, n_micro);
+    row->exposed_s = y->now_s - row->compute_s;
+    row->commit_s = y->p->commit_s / y->threads.threads * y->slow;
+    row->step_s = y->now_s + row->commit_s;
+    dt_buckets_destroy(b);
+    free(flats);
+    return st;
+}
+
+// A core's work takes longer where the ranks of a host have more threads than it has cores; loaders want some, too.
+static double slow_down(const player *y, int ranks) {
+    const double busy = ranks * y->replicas * y->threads.replica_threads;
+    const double load = 1 + y->p->load_s / y->p->micro_s;
+    return y->f->gpus ? 1 : fmax(1, busy * load / y->f->cores);
+}
+
+static dt_status predict_row(const profile *p, const trainer *t, double disk_bytes_s,
+                             double start_s, const dt_fabric *f, dt_scaling_row *row) {
+    const dt_open_run *r = &t->run;
+    const int w = row->world_size, micro = r->answers.micro_batch;
+    const int ranks = f->ranks_per_host > 0 && f->ranks_per_host < w ? f->ranks_per_host : w;
+    player y = {.p = p, .f = f, .threads = r->answers};
+    row->n_hosts = (w + ranks - 1) / ranks;
+    row->batch =
+        dt_run_global_batch(r) > (int64_t)w * micro ? dt_run_global_batch(r) : (int64_t)w * micro;
+    const int n_micro = (int)(row->batch / micro);
+    y.threads.threads = !r->given->device.threads.is_auto ? (int)dt_answer(r->given->device.threads)
+                                                          : (int)fmax(1, floor(f->cores / ranks));
+    dt_resolve_divide(&y.threads, r->given, n_micro, w, NULL);
+    if (f->gpus) y.threads.replicas = 1, y.threads.replica_threads = p->threads;
+    y.replicas = y.threads.replicas;
+    y.slow = slow_down(&y, ranks);
+    DT_TRY(dt_comm_create_model(&y.comm, f, w, y.slow, &y.now_s));
+    dt_status st = play_step(&y, t, n_micro, row);
+    row->samples_s = (double)row->batch / row->step_s;
+    row->rank_bytes = dt_memory_bytes_of(&t->nets, r, y.replicas);
+    const dt_params *params = t->nets.params;
+    const double kept = 4.0 * (double)(params->n_master + params->n_buffer + params->n_average +
+                                       params->n_slot[0] + params->n_slot[1]);
+    row->save_s = kept / f->copy_bytes_s + (disk_bytes_s > 0 ? kept / disk_bytes_s : 0);
+    y.now_s = 0;
+    (void)y.comm->broadcast_bytes(y.comm, NULL, (size_t)(4 * params->n_master), 0);
+    row->start_s = start_s * y.slow + y.now_s;
+    (void)y.comm->finalize(y.comm);
+    dt_comm_destroy(y.comm);
+    return st;
+}
+
+dt_status dt_scaling_predict(dt_scaling *s, dt_open_run *r, dt_nets *nets, dt_state *state) {
+    trainer t = {.run = *r, .nets = *nets, .state = state};
+    const dt_net net = dt_nets_trained(nets);
+    profile p = {.run = &t.run, .nets = nets, .threads = r->answers.replica_threads};
+    const double start_s = dt_clock_process_s(), copy_s = dt_memory_time_copy();
+    if (!r->data && s->rate <= 0)
+        return dt_fail(DT_E_USAGE, "--ranks: without the data set a step cannot be measured here: "
+                                   "give --rate, the samples a second of one rank");
+    for (dt_fabric *f = s->fabrics; f < s->fabrics + DT_SCALING_FABRICS; f++) {
+        if (f->cores <= 0) f->cores = dt_usable_cores();
+        if (f->copy_bytes_s <= 0) f->copy_bytes_s = copy_s > 0 ? 1 / copy_s : 1e10;
+    }
+    const int n_instructions = count_instructions(net.plan);
+    p.node_s = dt_xcalloc((size_t)n_instructions, sizeof *p.node_s);
+    dt_status st = DT_OK;
+    if (s->rate > 0)
+        divide_rate(&p, s->rate);
+    else
+        st = dt_state_init(state);
+    if (st == DT_OK && s->rate <= 0) st = measure(&p, &t);
+    for (int k = 0; k < n_instructions; k++) p.micro_s += p.node_s[k];
+    if (st == DT_OK) st = measure_disk(r, &s->disk_bytes_s);
+    for (int i = 0; i < s->n && st == DT_OK; i++)
+        st = predict_row(&p, &t, s->disk_bytes_s, start_s, &s->fabrics[s->rows[i].fabric],
+                         &s->rows[i]);
+    s->micro_s = p.micro_s;
+    s->commit_s = p.commit_s;
+    s->load_s = p.load_s;
+    s->micro_batch = r->answers.micro_batch;
+    free(p.node_s);
+    return st;
+}
+
+int64_t dt_scaling_safe_batch(dt_optimizer_id kind, const char **source) {
+    switch (kind) {
+    case DT_OPTIMIZER_sgd:
+        *source = "Goyal et al. 2017, arXiv:1706.02677: ResNet-50 on ImageNet, lr in proportion, "
+                  "warm-up";
+        return 8192;
+    case DT_OPTIMIZER_lars:
+        *source = "You et al. 2017, arXiv:1708.03888: ResNet-50 on ImageNet";
+        return 32768;
+    case DT_OPTIMIZER_lamb:
+        *source = "You et al. 2019, arXiv:1904.00962: ResNet-50 on ImageNet";
+        return 32768;
+    case DT_OPTIMIZER_adamw:
+    case DT_OPTIMIZER_adam:
+    case DT_OPTIMIZER_lion:
+    case DT_OPTIMIZER_adafactor:
+    case DT_N_OPTIMIZERS:
+        *source = "Dosovitskiy et al. 2020, arXiv:2010.11929: ViT by Adam";
+        break;
+    }
+    return 4096;
+}
