@@ -121,7 +121,7 @@ static dt_status expand_objects(const char *pattern, dt_names *out, bool *matche
     *matched = false;
     const dt_status st = dt_s3_list(&names, &n, prefix);
     for (size_t i = 0; i < n; i++) {
-        if (fnmatch(base, names[i], FNM_PERIOD) != 0) continue;
+        if (strcmp(base, names[i]) != 0 && fnmatch(base, names[i], FNM_PERIOD) != 0) continue;
         char *url = dt_xprintf("%s%s", prefix, names[i]);
         dt_names_add(out, url);
         free(url);

@@ -134,7 +134,7 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there) {
     dt_http_reply r = {0};
     struct dt_blob_object *o = dt_xcalloc(1, sizeof *o);
     dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, DT_BLOB_HEAD_BYTES}}, NULL, OPEN_S);
-    *is_there = st != DT_OK || (r.status != 404 && r.status != 403);
+    *is_there = st != DT_OK || !dt_s3_absent(&r);
     const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0);
     if (st == DT_OK && r.status != 206 && !empty) st = dt_s3_refused(path, &r, "s3:GetObject");
     if (st == DT_OK) {

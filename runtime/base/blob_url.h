@@ -13,8 +13,7 @@
 
 // SCHEME://…, of any scheme; opening refuses others than those above.
 bool dt_blob_is_url(const char *path);
-// *is_there = false: the server has no such object (404, or 403 from a server that does not tell the two apart). `path`
-// is borrowed.
+// *is_there = false: the server has no such object (dt_s3_absent). `path` is borrowed.
 dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there);
 // Whether the blob is an object whose version is a strong ETag: as long as it is the same, so are the bytes.
 bool dt_blob_has_etag(const dt_blob *b);

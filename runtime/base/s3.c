@@ -147,6 +147,18 @@ void dt_s3_request_fini(dt_s3_request *r) {
     r->url = r->user = r->token = r->scope = NULL;
 }
 
+bool dt_s3_absent(const dt_http_reply *r) {
+    static const char *const OTHERS[] = {"NoSuchBucket", "SignatureDoesNotMatch",
+                                         "InvalidAccessKeyId", "RequestTimeTooSkewed"};
+    const char *at = r->body ? r->body : "";
+    char *code = dt_s3_element(&at, "Code");
+    bool absent = r->status == 404 || r->status == 403;
+    for (size_t i = 0; code && i < sizeof OTHERS / sizeof *OTHERS; i++)
+        absent = absent && strcmp(code, OTHERS[i]) != 0;
+    free(code);
+    return absent;
+}
+
 bool dt_s3_expired(const dt_http_reply *r) {
     const bool expired = (r->status == 400 || r->status == 403) && r->body &&
                          strstr(r->body, "<Code>ExpiredToken</Code>");

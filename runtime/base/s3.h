@@ -34,6 +34,9 @@ typedef struct dt_s3_request {
 dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *extra);
 void dt_s3_request_fini(dt_s3_request *r);
 
+// Whether the answer says that there is no such object: 404, or 403, as a server says that does not tell the two apart, but
+// neither of a bucket that is not there nor of credentials that are none.
+bool dt_s3_absent(const dt_http_reply *r);
 // Whether the server refused credentials that have ended. They are then looked for again by the next dt_s3_prepare.
 bool dt_s3_expired(const dt_http_reply *r);
 

@@ -40,13 +40,32 @@ static dt_status ask(dt_http_reply *out, const char *method, const char *url, co
 
 // ---- listings --------------------------------------------------------------------------------------
 
-// XML's five entities.
+// The character of "&#39;" or "&#x27;" at `from`, as UTF-8; *end: behind it. 0 bytes: there is none.
+static size_t numbered(const char *from, char to[4], char **end) {
+    const bool is_hex = from[2] == 'x';
+    const unsigned long c = strtoul(from + 2 + is_hex, end, is_hex ? 16 : 10);
+    if (*(*end)++ != ';' || c == 0 || c > 0x10ffff) return 0;
+    const size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = 0; i < n; i++) to[i] = (char)(0x80 | (c >> 6 * (n - 1 - i) & 0x3f));
+    to[0] = (char)(n == 1 ? c : (0xf0u << (4 - n) & 0xf0) | c >> 6 * (n - 1));
+    return n;
+}
+
+// XML's five entities, and characters by their number.
 static void unescape(char *text) {
     static const char *const ENTITIES[][2] = {
         {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}, {"&quot;", "\""}, {"&apos;", "'"}};
     char *to = text;
     for (const char *p = text; *p;) {
         size_t n = 1;
+        char c[4], *end;
+        const size_t n_c = strncmp(p, "&#", 2) == 0 ? numbered(p, c, &end) : 0;
+        if (n_c > 0) {
+            memcpy(to, c, n_c);
+            to += n_c;
+            p = end;
+            continue;
+        }
         *to = *p;
         for (size_t i = 0; *p == '&' && i < sizeof ENTITIES / sizeof *ENTITIES; i++)
             if (strncmp(p, ENTITIES[i][0], strlen(ENTITIES[i][0])) == 0) {

@@ -164,6 +164,8 @@ rclone=$(dirname "$python")/rclone
 mkdir -p "$work/bucket/some of&it" # before rclone looks at the folder
 cp "$work"/bucket/set-*.tar* "$work/bucket/some of&it/"
 cp -r "$work/raw" "$work/bucket/"
+mkdir "$work/bucket/odd" # Go writes ' and " as numbers
+for name in "q'uo\"te" 'a+b%20 ä€' 'br[0]ck'; do cp "$work/bucket/set-000000.tar" "$work/bucket/odd/$name.tar"; done
 (cd "$work/bucket/some of&it" && touch $(seq -f 'a%04g.txt' 1100))
 port=$(py free_port)
 "$rclone" serve s3 --addr 127.0.0.1:"$port" --auth-key key,private-word --config "$work/rclone.conf" "$work" >"$work/rclone.log" 2>&1 &
@@ -184,13 +186,16 @@ exits 3 'of its 0 objects none is a shard' "$DTRAIN" data ls s3://bucket/nothing
 exits 3 '404 NoSuchBucket' "$DTRAIN" data ls s3://no-bucket/x/
 [ "$(lists "s3://bucket/some of&it/{set-*0,set-00000[1-9]}.tar" | wc -l)" = "$(lists "$work/bucket/set-{000000..000001}.tar" | wc -l)" ] ||
     fail "a pattern of objects is not what it is of files"
+n=$(wc -l < <("$DTRAIN" data ls "$work/bucket/set-000000.tar"))
+[ "$(lists s3://bucket/odd/ | wc -l) $(lists 's3://bucket/odd/br[0]ck.tar' | wc -l)" = "$((3 * n)) $n" ] || fail "odd names"
 exits 3 'bucket/set-9\*.tar: no file matches' "$DTRAIN" data ls 's3://bucket/set-9*.tar'
 
 # packing into a bucket: the files that packing makes here, and a list; what could not be sent is sent by the same command
 up=s3://bucket/up
 exits 3 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" pack "$work/raw" "$up/set-{000000..000001}.tar"
+exits 3 '404 NoSuchBucket' "$DTRAIN" pack "$work/raw" "s3://no-bucket/set-{000000..000001}.tar"
+[ ! -e "$XDG_CACHE_HOME/dtrain/packing" ] || fail "packed for a bucket that is not there"
 exits 0 "uploaded; data.path: $up/set.json" "$DTRAIN" pack "$work/raw" "$up/set-{000000..000001}.tar"
-! grep -q 'packed' "$work/log" || fail "packed again, and not only sent"
 for i in 0 1; do
     cmp "$work/bucket/set-00000$i.tar" "$work/bucket/up/set-00000$i.tar" || fail "another shard in the bucket"
     cmp "$work/bucket/set-00000$i.tar.index" "$work/bucket/up/set-00000$i.tar.index" || fail "another index in the bucket"
@@ -201,12 +206,18 @@ exits 2 'is there already; --overwrite replaces the set' "$DTRAIN" pack "$work/r
 exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/set-{000000..000001}.tar" --overwrite
 for n in $(seq 32 8 80); do # killed at a call that changes a file; the same command again makes it whole
     DTRAIN_FAILPOINT=io:$n:kill "$DTRAIN" pack "$work/raw" "$up/$n/set-{000000..000001}.tar" >"$work/out" 2>&1 && continue
+    whole=$(find "$XDG_CACHE_HOME/dtrain/packing" -name set.json)
     exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/$n/set-{000000..000001}.tar"
+    if [ "$whole" ]; then
+        ! grep -q packed "$work/log" || fail "packed again, and not only sent"
+        sent=1
+    fi
     for file in set-000000.tar set-000001.tar set-000001.tar.index; do
         cmp "$work/bucket/$file" "$work/bucket/up/$n/$file" || fail "another $file after a kill"
     done
     cmp "$work/bucket/up/set.json" "$work/bucket/up/$n/set.json" || fail "another list after a kill"
 done
+[ "${sent:-}" ] || fail "none was killed while it sent"
 exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/set.lmdb"
 "$DTRAIN" data verify "$up/set.lmdb" >/dev/null 2>"$work/log" || fail "no LMDB in the bucket"
 # what is packed may lie in a bucket: files, and sets
