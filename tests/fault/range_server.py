@@ -4,8 +4,7 @@ range_server.py FOLDER PORT_FILE [--faults SHARE] [--seed N] [--count FILE] [--b
     [--tls CERTIFICATE KEY] [--renew-after N PROFILES] [--address ADDRESS]
 
 Faults: 503 and 429, some with Retry-After; a reset; no body; a body that is cut, that Content-Length says to be shorter
-than it should be, that comes in small steps, or that has another byte in it
-(in the middle of a tar).
+than it should be, that comes in small steps, or that has another byte in it (in the middle of a tar, once).
 
 A word of the query says what the server is like: weak (weak ETags), dated (Last-Modified and no ETag), whole (no
 ranges), unsized (the size is not said), swapped (the first answer is half of another object of that size).
@@ -38,6 +37,7 @@ lock = threading.Lock()
 chance = random.Random(options.seed)
 counts = {"answers": 0, "faults": 0, "bytes": 0}
 swapped = set()
+damaged = set()
 
 
 @functools.lru_cache
@@ -150,7 +150,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
         if fault == "short":
             body = body[:len(body) * 2 // 3]
-        if fault == "other" and path.endswith(".tar") and first > 0 and last < len(data) - 1:
+        middle = path.endswith(".tar") and first > 0 and last < len(data) - 1
+        if fault == "other" and middle and (path, first) not in damaged:  # two tries later it is taken for the object's
+            damaged.add((path, first))
             body = body[:-1] + bytes([body[-1] ^ 1])
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
