@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "ckpt/ckpt.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -307,10 +308,21 @@ TEST(test_too_large) {
 // Each call of the driver and of its libraries fails once, with an error that passes (memory is short) or one that stays.
 // The run ends with one line and an exit code of its own, or is as if nothing had been; the same command then goes on to
 // the result of a run that met no error.
+static dt_status run_small(const char *name) {
+    char where[300], named[64];
+    snprintf(where, sizeof where, "run.dir=%s", folder_path);
+    snprintf(named, sizeof named, "run.name=%s", name);
+    const char *overrides[] = {
+        where, named, "train.epochs=1", "eval.every=1000 steps",
+        "model={name: fusion, encoders: {left: {name: resnet, depth: 10, width: 4}, "
+        "right: {name: vit, dim: 16, heads: 2, blocks: 1, patch: 8}}}"};
+    on_device = true;
+    return train_in_memory(yaml, overrides, 5);
+}
 static void end_with(const char *call, int after, int error, bool goes_on) {
     must(dt_io_remove_tree(in_folder("driver")));
     failing = call, fails_after = after, fails_with = error;
-    const dt_status st = run_more(true, "driver", "train.epochs=1", "eval.every=1000 steps");
+    const dt_status st = run_small("driver");
     failing = NULL;
     const char *said = st == DT_OK ? "" : dt_error_message();
     print_message("%s %d, %d: %d %s\n", call, after, error, (int)st, said);
@@ -319,14 +331,14 @@ static void end_with(const char *call, int after, int error, bool goes_on) {
          (st != DT_E_INTERNAL && !(st == DT_E_USAGE && error == FAKE_OUT_OF_MEMORY))))
         fail_msg("%s %d fails with %d: exit %d, \"%s\"", call, after, error, (int)st, said);
     if (st != DT_OK && !goes_on) return;
-    if (st != DT_OK) must(run_more(true, "driver", "train.epochs=1", "eval.every=1000 steps"));
+    if (st != DT_OK) must(run_small("driver"));
     assert_same_run("undisturbed", "driver", 3);
 }
 TEST(test_every_call_fails_once) {
     bad_step = -1;
     n_calls = 0;
     memset(calls, 0, sizeof calls);
-    must(run_more(true, "undisturbed", "train.epochs=1", "eval.every=1000 steps"));
+    must(run_small("undisturbed"));
     const int n = n_calls;
     assert_true(n > 15);
     const bool full = getenv("FULL");
@@ -338,6 +350,75 @@ TEST(test_every_call_fails_once) {
         for (int i = 0; full && i < 6; i++)
             end_with(calls[k].name, (i % 3) * (seen[k] - 1) / 2,
                      i < 3 ? FAKE_ILLEGAL_ADDRESS : FAKE_OUT_OF_MEMORY, true);
+    }
+}
+
+// ---- other networks ----------------------------------------------------------------------------------
+// Losses of a run's three steps.
+static int run_network(bool device, const char *name, const char *model, const char *a,
+                       const char *b, double *losses) {
+    char where[300], named[64];
+    snprintf(where, sizeof where, "run.dir=%s", folder_path);
+    snprintf(named, sizeof named, "run.name=%s", name);
+    const char *overrides[] = {where,
+                               named,
+                               model,
+                               "train.epochs=1",
+                               "eval.every=1000 steps",
+                               "train.optimizer={name: sgd, lr: 0.01}",
+                               a,
+                               b};
+    on_device = device;
+    must(train_in_memory(yaml, overrides, 8));
+    size_t n_bytes;
+    int n = 0;
+    char *text = read_file(name, "metrics.jsonl", &n_bytes);
+    for (const char *c = text; (c = strstr(c, "\"kind\":\"step\"")); c++)
+        losses[n++] = atof(strstr(c, "\"loss\":") + 7);
+    free(text);
+    return n;
+}
+
+static void assert_near(const char *model, const char *what, const double *a, const double *b,
+                        int n, double most) {
+    for (int i = 0; i < n; i++)
+        if (!(fabs(a[i] - b[i]) <= most))
+            fail_msg("%s: %s: step %d: %.9g, %.9g", model, what, i, a[i], b[i]);
+}
+
+// Networks of the trunks beside the CPU: fp32, bf16 and fp16, with averages, stochastic depth and dropout; captured or
+// not, and with activations that are made again, the bits are the same.
+TEST(test_networks) {
+    static const struct {
+        const char *model, *extra;
+    } nets[] = {
+        {"model={name: fusion, drop_path: 0.2, encoders: {left: {name: resnet, depth: 10, width: "
+         "8, "
+         "se: true, stem: deep}, right: {name: vit, dim: 24, heads: 3, blocks: 2, patch: 8}}}",
+         "train.ema=0.5"},
+        {"model={name: fusion, encoders: {left: {name: cnn}, right: {name: mobilenet_v3, size: "
+         "s}}}",
+         "train.clip_norm=0.5"},
+    };
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        double cpu[8], x[8];
+        const char *m = nets[i].model, *e = nets[i].extra;
+        bad_step = -1;
+        const int n = run_network(false, "net_cpu", m, e, "train.precision=fp32", cpu);
+        assert_int_equal(n, 3);
+        run_network(true, "net", m, e, "train.precision=fp32", x);
+        assert_near(m, "fp32", cpu, x, n, 2e-3);
+        run_network(true, "net_plain", m, e, "device.capture=false", x);
+        assert_same_run("net", "net_plain", 3);
+        run_network(true, "net_again", m, e, "train.recompute=auto", x);
+        assert_same_run("net", "net_again", 3);
+        run_network(true, "net_bf16", m, e, "train.precision=bf16", x);
+        assert_near(m, "bf16", cpu, x, n, 0.1);
+        run_network(true, "net_fp16", m, e, "train.precision=fp16", x);
+        assert_near(m, "fp16", cpu, x, n, 0.05);
+        static const char *const runs[] = {"net_cpu",   "net",      "net_plain",
+                                           "net_again", "net_bf16", "net_fp16"};
+        for (int k = 0; k < 6; k++) must(dt_io_remove_tree(in_folder("%s", runs[k])));
     }
 }
 
