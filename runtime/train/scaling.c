@@ -135,6 +135,7 @@ static dt_status measure(profile *p, trainer *t) {
     const dt_batch *batch = NULL;
     double wait_s, commit[STEPS];
     DT_TRY(dt_replica_plan_create(&t->run.replicas, false, 0, n_micro / n, n, n_micro));
+    if (t->run.record.total_steps < STEPS + 2) t->run.record.total_steps = STEPS + 2;
     dt_status st = trainer_make_stepper(t);
     if (st == DT_OK) st = trainer_open_source(t);
     for (int i = -1; i < STEPS && st == DT_OK; i++) { // -1: warms up

@@ -372,6 +372,7 @@ TEST(test_model_of_gpus) {
     const double mib_s = 2 * 1048576 / 1e9;
     NEAR(exposed(&f, 1024, 32 << 20, 0), LAYERS * mib_s);
     NEAR(exposed(&f, 1024, 32 << 20, 0.1), 19 * mib_s);
+    assert_true(exposed(&f, 1024, 4 << 20, 0) > LAYERS * mib_s); // six of them
     assert_true(exposed(&f, 8, 32 << 20, 0) < 0.02 * exposed(&f, 16, 32 << 20, 0));
 }
 

@@ -9,7 +9,7 @@ cell() { awk -v w="$1" -v c="$2" 'NF > 11 && $1 == w {print $c; exit}' "$work/ou
 holds() { awk "BEGIN {exit !($1)}" || { tail -n 15 "$work/out"; fail "not so: $1"; }; }
 
 # -- measured here
-check --ranks 1..4
+check --ranks 1..4 train.max_steps=2
 [ "$(grep -cE '^ +[124] +1 +16 ' "$work/out")" = 3 ] || fail "$(tail -n 6 "$work/out")"
 holds "$(cell 1 5) == 0 && $(cell 2 4) > 0 && $(cell 4 6) < 1"
 [ ! -e "$work/runs" ] || fail "a run directory"
@@ -48,6 +48,6 @@ refused_check "own.yaml:1:39: 'host_gbits' is no key of a fabric" --ranks 2 --fa
 echo 'ours: {ranks_per_host: 2, gpus: true, host_gbit_s: 10}' >"$work/own.yaml"
 refused_check "fabric 'ours' needs ranks_per_host, host_gbit_s, and gpu_gb_s" --ranks 2 --fabric "$work/own.yaml"
 refused_check "has no 'avian'" --ranks 2 --fabric avian
-refused_check "'8..x' is no number of ranks" --ranks 8..x
+refused_check "'x' is no number of ranks" --ranks 8..x
 refused_check "--plot is for --ranks" --plot "$work/plot.svg"
 refused_check "give --rate, the samples a second of one rank" --ranks 2 data.path="$work/nothing.lmdb"
