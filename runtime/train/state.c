@@ -107,9 +107,11 @@ static void copy_flats(dt_state *s, bool all, bool to_device) {
     }
 }
 
-// Brings the host's copies up to date with the device.
-static void pull(dt_state *s) {
+// Brings the host's copies up to date with the device. After an error they hold something else.
+static dt_status pull(dt_state *s) {
+    const dt_device *d = s->run->backend->device;
     copy_flats(s, true, false);
+    return d ? d->synchronize(s->run->backend, d->stream) : DT_OK;
 }
 
 // Moves values between weights and statistics and their averages, on the host.
@@ -145,7 +147,7 @@ void dt_state_swap_average(dt_state *s) {
 }
 
 const char *dt_state_find_bad(dt_state *s) {
-    pull(s);
+    (void)pull(s);
     for (int i = 0; i < s->n_slices; i++) {
         const dt_ckpt_tensor *t = &s->slices[i].tensor;
         for (int64_t k = 0; k < dt_shape_elements(&t->shape); k++)
@@ -227,7 +229,7 @@ dt_status dt_state_init(dt_state *s) {
     dt_params *p = s->nets->params;
     const bool root = dt_run_is_root(s->run);
     dt_params_init(p, (uint64_t)s->run->config->run.seed);
-    pull(s); // what a file leaves as it is
+    DT_TRY(pull(s)); // what a file leaves as it is
     move_averages(s, TO_AVERAGE);
     if (s->run->config->model.init) {
         if (root) DT_TRY(import_weights(s));
@@ -256,7 +258,7 @@ dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
     const dt_run_record *record = &s->run->record;
     dt_json j;
     int n;
-    pull(s);
+    DT_TRY(pull(s));
     dt_json_init(&j);
     dt_record_build(record, &j);
     dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
@@ -302,7 +304,7 @@ dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash) {
     uint64_t parts[2] = {0, 0};
     *hash = 0;
     if (!s->run->teacher.config) return DT_OK;
-    pull(s);
+    DT_TRY(pull(s));
     if (dt_run_is_root(s->run)) DT_TRY(read_teacher(s, flats[0]->host, flats[1]->host));
     DT_TRY(share(s, true));
     for (int i = 0; i < 2; i++) {
@@ -366,7 +368,7 @@ static dt_status name_difference(const dt_state *s, const uint64_t *mine) {
 dt_status dt_state_compare_ranks(dt_state *s) {
     dt_comm *c = s->run->comm;
     if (c->world_size == 1) return DT_OK;
-    pull(s);
+    DT_TRY(pull(s));
     if (dt_failpoint("flip")) {
         uint32_t bits;
         float *first = s->slices[0].tensor.data;

@@ -125,17 +125,21 @@ static dt_status open_split(dt_dataset *d, const dt_source_request *r, dt_batch_
     memory_source *s = dt_xcalloc(1, sizeof *s);
     s->r = *r;
     s->b = d->self;
-    for (int k = 0; k < SLOTS; k++) {
-        for (int f = 0; f < 3; f++)
-            DT_TRY(s->b->alloc_host(s->b, &s->batch[k].field[f], MAX_BATCH * sample_bytes[f],
-                                    "batch"));
-        DT_TRY(s->b->alloc_host(s->b, (void **)&s->batch[k].weight, MAX_BATCH * sizeof(float),
-                                "batch"));
-        if (r->augment)
-            DT_TRY(s->b->alloc_host(s->b, (void **)&s->batch[k].mix[1],
-                                    MAX_BATCH * sizeof(dt_mix_row), "batch"));
-        s->batch[k].n = s->batch[k].n_valid = r->micro_batch;
+    s->base.self = s;
+    dt_status st = DT_OK;
+    for (int k = 0; k < SLOTS && st == DT_OK; k++) {
+        dt_batch *b = &s->batch[k];
+        for (int f = 0; f < 3 && st == DT_OK; f++)
+            st = s->b->alloc_host(s->b, &b->field[f], MAX_BATCH * sample_bytes[f], "batch");
+        if (st == DT_OK)
+            st = s->b->alloc_host(s->b, (void **)&b->weight, MAX_BATCH * sizeof(float), "batch");
+        if (st == DT_OK && r->augment)
+            st = s->b->alloc_host(s->b, (void **)&b->mix[1], MAX_BATCH * sizeof(dt_mix_row),
+                                  "batch");
+        b->n = b->n_valid = r->micro_batch;
     }
+    if (st != DT_OK) close_source(&s->base);
+    DT_TRY(st);
     s->base = (dt_batch_source){.self = s,
                                 .n_fields = 3,
                                 .fields = fields,
