@@ -1,9 +1,11 @@
-// cmd_ckpt.c: dtrain ckpt ls|show|verify|diff
+// cmd_ckpt.c: dtrain ckpt ls|show|verify|pull|diff
 
 #include "launch.h"
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/log.h"
+#include "base/s3.h"
 #include "base/text.h"
 #include "ckpt/ckpt.h"
 
@@ -22,10 +24,10 @@ static bool is_checkpoint(const char *path) {
     return yes;
 }
 
-// RUN or RUN/checkpoints -> the directory of checkpoints.
+// RUN or RUN/checkpoints -> the directory of checkpoints; so of a mirror.
 static char *checkpoints_of(const char *run) {
     char *dir = dt_xprintf("%s/checkpoints", run);
-    if (dt_io_is_dir(dir)) return dir;
+    if (dt_s3_is_url(run) ? !dt_text_ends(run, "/checkpoints") : dt_io_is_dir(dir)) return dir;
     free(dir);
     return dt_xstrdup(run);
 }
@@ -33,6 +35,11 @@ static char *checkpoints_of(const char *run) {
 // RUN, RUN/checkpoints, or one checkpoint: then *step is its step, else -1.
 static char *directory_of(const char *where, int64_t *step) {
     *step = -1;
+    if (dt_s3_is_url(where)) {
+        const char *slash = strrchr(where, '/');
+        if (sscanf(slash, "/step-%" SCNd64, step) != 1) return checkpoints_of(where);
+        return dt_xprintf("%.*s", (int)(slash - where), where);
+    }
     if (!is_checkpoint(where)) return checkpoints_of(where);
     char *dir = realpath(where, NULL), *slash = dir ? strrchr(dir, '/') : NULL;
     if (!slash || slash == dir || sscanf(slash, "/step-%" SCNd64, step) != 1) *step = -1;
@@ -92,9 +99,47 @@ static dt_status newest(const char *where, char **path) {
     return st;
 }
 
+// The same of a mirror, where nothing is read for it but manifests.
+static dt_status newest_there(const char *where, char **path) {
+    int64_t only;
+    dt_ckpt_info *infos = NULL;
+    char *dir = directory_of(where, &only);
+    int n = 0;
+    *path = NULL;
+    const dt_status st = dt_ckpt_list(dir, false, &infos, &n);
+    for (int i = n - 1; i >= 0 && !*path; i--)
+        if (only < 0 ? infos[i].valid : infos[i].step == only) *path = dt_xstrdup(infos[i].path);
+    free(infos);
+    free(dir);
+    if (st != DT_OK || *path) return st;
+    return dt_fail(DT_E_CKPT, "%s: no checkpoints there", where);
+}
+
+// URL/checkpoints/step-N, or URL: its newest and its best -> the run's folder `run`.
+static dt_status pull(const char *url, const char *run) {
+    int64_t only, step = -1;
+    char *above = directory_of(url, &only), *dir = dt_xprintf("%s/checkpoints", run), *path = NULL;
+    above[strlen(above) - strlen("/checkpoints")] = '\0';
+    dt_ckpt_from from = {.url = above, .only = only, .here = -1};
+    dt_ckpt *c = NULL;
+    dt_status st = dt_ckpt_open(&c, &(dt_ckpt_opts){.dir = dir, .keep = 1}, false);
+    if (st == DT_OK && only < 0) st = dt_ckpt_find(c, "latest", &from.here, &path);
+    if (st == DT_OK) st = dt_ckpt_fetch(c, &from, &step);
+    if (st == DT_OK && step >= 0) dt_info("%s: step %lld of %s", run, (long long)step, above);
+    if (st == DT_OK && step < 0 && from.here < 0)
+        st = dt_fail(DT_E_CKPT, "%s: no checkpoints there", above);
+    else if (st == DT_OK && step < 0)
+        dt_info("%s: step %lld is here, and nothing newer in %s", run, (long long)from.here, above);
+    if (c) dt_ckpt_close(c);
+    free(path);
+    free(dir);
+    free(above);
+    return st;
+}
+
 static dt_status show(const char *where, bool json) {
     char *path = NULL;
-    dt_status st = newest(where, &path);
+    dt_status st = dt_s3_is_url(where) ? newest_there(where, &path) : newest(where, &path);
     if (st == DT_OK) st = dt_ckpt_show(path, json, stdout);
     free(path);
     return st;
@@ -103,6 +148,9 @@ static dt_status show(const char *where, bool json) {
 static dt_status diff(const char *a, const char *b) {
     char *path_a = NULL, *path_b = NULL;
     bool differ = false;
+    if (dt_s3_is_url(a) || dt_s3_is_url(b))
+        return dt_fail(DT_E_USAGE, "dtrain ckpt diff reads files: pull %s first",
+                       dt_s3_is_url(a) ? a : b);
     dt_status st = newest(a, &path_a);
     if (st == DT_OK) st = newest(b, &path_b);
     if (st == DT_OK) st = dt_ckpt_diff(path_a, path_b, stdout, &differ);
@@ -114,26 +162,44 @@ static dt_status diff(const char *a, const char *b) {
 }
 
 static dt_status run(const launch_words *w) {
-    DT_TRY(launch_expect_words(w, "ckpt", 2, 3, "ls|show|verify RUN, or diff A B"));
+    static const char usage[] = "ls|show|verify RUN, pull URL RUN, or diff A B";
+    DT_TRY(launch_expect_words(w, "ckpt", 2, 3, usage));
     const char *what = w->words[0];
-    if (strcmp(what, "diff") == 0) {
-        DT_TRY(launch_expect_words(w, "ckpt", 3, 3, "diff A B"));
-        return diff(w->words[1], w->words[2]);
-    }
-    DT_TRY(launch_expect_words(w, "ckpt", 2, 2, "ls|show|verify RUN, or diff A B"));
-    if (strcmp(what, "ls") == 0) return list(w->words[1], false);
-    if (strcmp(what, "verify") == 0) return list(w->words[1], true);
-    if (strcmp(what, "show") == 0) return show(w->words[1], w->options[JSON] != NULL);
-    return dt_fail(DT_E_USAGE, "dtrain ckpt %s: expected ls, show, verify or diff", what);
+    const bool two = strcmp(what, "diff") == 0 || strcmp(what, "pull") == 0;
+    DT_TRY(launch_expect_words(w, "ckpt", 2 + two, 2 + two, usage));
+    char *where = dt_xstrdup(w->words[1]);
+    size_t n = strlen(where);
+    while (dt_s3_is_url(where) && n > 0 && where[n - 1] == '/') where[--n] = '\0';
+    dt_status st;
+    if (strcmp(what, "ls") == 0)
+        st = list(where, false);
+    else if (strcmp(what, "verify") == 0)
+        st = list(where, true);
+    else if (strcmp(what, "show") == 0)
+        st = show(where, w->options[JSON] != NULL);
+    else if (strcmp(what, "diff") == 0)
+        st = diff(where, w->words[2]);
+    else if (strcmp(what, "pull") != 0)
+        st = dt_fail(DT_E_USAGE, "dtrain ckpt %s: expected ls, show, verify, pull or diff", what);
+    else if (!dt_s3_is_url(where))
+        st = dt_fail(DT_E_USAGE, "%s: expected a run in a bucket: s3://BUCKET/KEY or gs://…",
+                     w->words[1]);
+    else
+        st = pull(where, w->words[2]);
+    free(where);
+    return st;
 }
 
 const launch_command launch_ckpt = {
     .options = options,
     .text =
-        "Looks into the checkpoints of a run. A run's directory means its newest checkpoint.\n\n"
+        "Looks into the checkpoints of a run. A run's directory means its newest checkpoint; a\n"
+        "run in a bucket (checkpoint.mirror) is named by its URL.\n\n"
         "  dtrain ckpt ls runs/fusion              step and size of each, which is the best\n"
         "  dtrain ckpt verify runs/fusion          every file against its hash, tensors for NaN; "
         "exit 4 if bad\n"
         "  dtrain ckpt show runs/fusion            its files with sizes and hashes, its state\n"
+        "  dtrain ckpt pull s3://b/r/fusion runs/fusion   newest and best of a bucket, and the "
+        "run's files\n"
         "  dtrain ckpt diff runs/a runs/b          tensors that differ; exit 4 if there are any\n",
     .run = run};

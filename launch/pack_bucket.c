@@ -55,15 +55,6 @@ static dt_status write_list(const char *dir, const char *list) {
     return st;
 }
 
-static dt_status upload(const char *dir, const char *file, const char *to) {
-    char *path = dt_xprintf("%s/%s", dir, file), *url = dt_xprintf("%s/%s", to, file);
-    dt_status st = dt_s3_put(url, path);
-    if (st == DT_OK) st = dt_io_unlink(path);
-    free(path);
-    free(url);
-    return st;
-}
-
 // The files of a folder, and of an LMDB's folder in it, but for the list: indexes in front of their shards.
 static dt_status upload_all(const char *dir, const char *to, const char *list) {
     char **names;
@@ -79,8 +70,9 @@ static dt_status upload_all(const char *dir, const char *to, const char *list) {
             free(below);
         } else if (!dt_text_ends(path, ".index|/lock.mdb") && strcmp(path, list) != 0) {
             dt_info("%s/%s: uploading", to, names[i]);
-            if (dt_io_exists(index_path)) st = upload(dir, index, to);
-            if (st == DT_OK) st = upload(dir, names[i], to);
+            const char *const files[] = {index, names[i]};
+            const size_t skip = !dt_io_exists(index_path);
+            st = dt_s3_put_files(to, dir, files + skip, 2 - skip, true, NULL);
         }
         free(index_path);
         free(index);
@@ -129,7 +121,7 @@ dt_status launch_pack_bucket(const dt_pack_opts *o, uint64_t command) {
         if (st == DT_OK) st = lmdb ? dt_io_write_file(list, "", 0) : write_list(dir, list);
     }
     if (st == DT_OK) st = upload_all(dir, to, list);
-    if (st == DT_OK && !lmdb) st = dt_s3_put(last, list);
+    if (st == DT_OK && !lmdb) st = dt_s3_put(last, list, NULL);
     if (st == DT_OK) st = dt_io_remove_tree(dir);
     if (st == DT_OK) dt_info("%s: uploaded; data.path: %s", o->out, lmdb ? o->out : last);
     free(out);

@@ -9,7 +9,8 @@
 // A scope may stand for "io" ("ckpt:3:eio"): then only calls between dt_io_scope_push("ckpt") and pop on
 // the same thread count. Points that are not I/O have a name: dt_failpoint("name") is true on its N-th visit
 // under "name:N:ACTION". "step" is visited after each training step, "choices", "evaluate" and "finalize" when
-// a rank comes to these, so that a test can act in the middle of a run on a machine of any speed.
+// a rank comes to these, and "s3" before each request to a bucket that no blob makes, so that a test can act in the
+// middle of a run on a machine of any speed.
 #ifndef DT_BASE_FAILPOINT_H
 #define DT_BASE_FAILPOINT_H
 

@@ -3,6 +3,7 @@
 
 #include "arena.h"
 #include "blob_url.h"
+#include "failpoint.h"
 #include "io.h"
 #include "s3.h"
 #include "thread.h"
@@ -16,22 +17,30 @@
 enum { PART_BYTES = 8 << 20, MAX_PARTS = 10000, SENDERS = 8, MAX_REPLY = 8 << 20 };
 
 // One request; its parameters stand in `query` in the order of their names, as they are signed. `right`: what it needs.
+// `stop`: as in a dt_http_request.
 static dt_status ask(dt_http_reply *out, const char *method, const char *url, const char *query,
-                     const void *body, size_t n_body, const char *right) {
-    dt_s3_request r = {.http = {.method = method,
-                                .body = body,
-                                .n_body = n_body,
-                                .max_body = MAX_REPLY,
-                                .limit_s = 60 + (double)n_body / 1e5},
-                       .query = query};
-    *out = (dt_http_reply){0};
-    dt_status st = dt_s3_prepare(&r, url, body ? "Content-Type: application/octet-stream" : NULL);
-    if (st == DT_OK) {
-        dt_watch_begin(url, body ? "write" : "read");
-        st = dt_http_do(out, &r.http);
-        dt_watch_end();
+                     const void *body, size_t n_body, const char *right, const atomic_bool *stop) {
+    dt_status st;
+    for (bool again = true;; again = false) {
+        dt_s3_request r = {.http = {.method = method,
+                                    .body = body,
+                                    .n_body = n_body,
+                                    .max_body = MAX_REPLY,
+                                    .limit_s = 60 + (double)n_body / 1e5,
+                                    .stop = stop},
+                           .query = query};
+        *out = (dt_http_reply){0};
+        (void)dt_failpoint("s3");
+        st = dt_s3_prepare(&r, url, body ? "Content-Type: application/octet-stream" : NULL);
+        if (st == DT_OK) {
+            dt_watch_begin(url, body ? "write" : "read");
+            st = dt_http_do(out, &r.http);
+            dt_watch_end();
+        }
+        dt_s3_request_fini(&r);
+        if (st != DT_OK || !again || !dt_s3_expired(out)) break;
+        dt_http_reply_fini(out);
     }
-    dt_s3_request_fini(&r);
     if (st == DT_OK && (out->status / 100 != 2 || (out->body && strstr(out->body, "<Error>"))))
         st = dt_s3_refused(url, out, right);
     if (st != DT_OK) dt_http_reply_fini(out);
@@ -116,7 +125,7 @@ static dt_status list(char ***names, size_t *n, const char *prefix, const char *
         dt_http_reply r;
         free(token);
         token = NULL;
-        st = ask(&r, NULL, root, query, NULL, 0, "s3:ListBucket");
+        st = ask(&r, NULL, root, query, NULL, 0, "s3:ListBucket", NULL);
         if (st == DT_OK && r.body) {
             const size_t n_prefix = slash ? strlen(slash + 1) : 0;
             const char *at = r.body;
@@ -148,76 +157,100 @@ dt_status dt_s3_list_below(char ***names, size_t *n, const char *prefix) {
     return list(names, n, prefix, "");
 }
 
-// ---- uploads ---------------------------------------------------------------------------------------
+// ---- objects and files -----------------------------------------------------------------------------
 
-typedef struct upload {
-    const char *url;
-    const dt_blob *file;
-    char *id;
+// A file on its way to an object, or back, in parts that several threads take in turn.
+typedef struct transfer {
+    const char *url, *path;
+    const dt_blob *from;
+    int fd; // of a file that is written
+    const atomic_bool *stop;
+    char *id; // of an upload in parts
     uint64_t part_bytes;
     uint32_t n_parts;
     char (*tags)[128]; // the parts' ETags
+    dt_status (*take_part)(struct transfer *t, uint32_t i, uint64_t at, uint8_t *bytes, size_t n);
     _Atomic uint32_t next;
     _Atomic int failed; // the first status that is none
     char message[1024]; // its
-} upload;
+} transfer;
 
-static dt_status send_part(upload *u, uint32_t i, uint8_t *bytes) {
-    const uint64_t at = i * u->part_bytes, left = u->file->n_bytes - at;
-    const size_t n = left < u->part_bytes ? (size_t)left : (size_t)u->part_bytes;
+static dt_status send_part(transfer *t, uint32_t i, uint64_t at, uint8_t *bytes, size_t n) {
     dt_http_reply r;
-    DT_TRY(dt_blob_read(u->file, at, bytes, n));
-    char *query = u->id ? dt_xprintf("partNumber=%u&uploadId=%s", i + 1, u->id) : NULL;
-    const dt_status st = ask(&r, "PUT", u->url, query, bytes, n, "s3:PutObject");
-    if (st == DT_OK) snprintf(u->tags[i], sizeof u->tags[i], "%s", r.version);
+    char *query = t->id ? dt_xprintf("partNumber=%u&uploadId=%s", i + 1, t->id) : NULL;
+    const dt_status st = ask(&r, "PUT", t->url, query, bytes, n, "s3:PutObject", t->stop);
+    if (st == DT_OK) snprintf(t->tags[i], sizeof t->tags[i], "%s", r.version);
     dt_http_reply_fini(&r);
     free(query);
     return st;
 }
 
-static void send_parts(void *arg, int index) {
-    upload *u = arg;
-    uint8_t *bytes = dt_xrealloc(NULL, (size_t)u->part_bytes);
-    for (uint32_t i; !u->failed && (i = u->next++) < u->n_parts;) {
+static dt_status write_part(transfer *t, uint32_t i, uint64_t at, uint8_t *bytes, size_t n) {
+    return dt_io_pwrite(t->fd, t->path, bytes, n, (off_t)at);
+}
+
+static void take_parts(void *arg, int index) {
+    transfer *t = arg;
+    uint8_t *bytes = dt_xrealloc(NULL, (size_t)t->part_bytes);
+    for (uint32_t i; !t->failed && (i = t->next++) < t->n_parts;) {
+        const uint64_t at = i * t->part_bytes, left = t->from->n_bytes - at;
+        const size_t n = left < t->part_bytes ? (size_t)left : (size_t)t->part_bytes;
         int none = DT_OK;
-        const dt_status st = send_part(u, i, bytes);
-        if (st != DT_OK && atomic_compare_exchange_strong(&u->failed, &none, st))
-            snprintf(u->message, sizeof u->message, "%s", dt_error_message());
+        dt_status st = dt_blob_read(t->from, at, bytes, n);
+        if (st == DT_OK) st = t->take_part(t, i, at, bytes, n);
+        if (st != DT_OK && atomic_compare_exchange_strong(&t->failed, &none, st))
+            snprintf(t->message, sizeof t->message, "%s", dt_error_message());
     }
     free(bytes);
 }
 
-static dt_status begin_upload(upload *u) {
+static dt_status take_all_parts(transfer *t) {
+    dt_team *team = NULL;
+    DT_TRY(dt_team_create(&team, t->n_parts < SENDERS ? (int)t->n_parts : SENDERS, "dt-s3"));
+    dt_team_run(team, take_parts, t);
+    dt_team_destroy(team);
+    return t->failed ? dt_fail((dt_status)t->failed, "%s", t->message) : DT_OK;
+}
+
+// Divides t->from into parts, one at least.
+static void divide(transfer *t) {
+    t->part_bytes = PART_BYTES;
+    while (t->from->n_bytes / t->part_bytes >= MAX_PARTS) t->part_bytes *= 2;
+    t->n_parts = (uint32_t)((t->from->n_bytes + t->part_bytes - 1) / t->part_bytes);
+    t->n_parts += t->n_parts == 0;
+}
+
+static dt_status begin_upload(transfer *t) {
     dt_http_reply r;
-    DT_TRY(ask(&r, "POST", u->url, "uploads=", "", 0, "s3:PutObject"));
+    DT_TRY(ask(&r, "POST", t->url, "uploads=", "", 0, "s3:PutObject", t->stop));
     const char *at = r.body ? r.body : "";
     char *id = dt_s3_element(&at, "UploadId");
     if (id) unescape(id);
-    u->id = id ? dt_s3_encode(id, false) : NULL;
+    t->id = id ? dt_s3_encode(id, false) : NULL;
     free(id);
     dt_http_reply_fini(&r);
-    return u->id ? DT_OK : dt_fail(DT_E_DATA, "%s: the server begins no upload in parts", u->url);
+    return t->id ? DT_OK : dt_fail(DT_E_DATA, "%s: the server begins no upload in parts", t->url);
 }
 
 // All parts are there, or nothing of them stays.
-static dt_status end_upload(const upload *u, dt_status st) {
-    char *query = dt_xprintf("uploadId=%s", u->id), *body = NULL;
+static dt_status end_upload(const transfer *t, dt_status st) {
+    char *query = dt_xprintf("uploadId=%s", t->id), *body = NULL;
     size_t n = 0;
     dt_http_reply r = {0};
     if (st == DT_OK) {
         FILE *f = open_memstream(&body, &n);
         fputs("<CompleteMultipartUpload>", f);
-        for (uint32_t i = 0; i < u->n_parts; i++)
+        for (uint32_t i = 0; i < t->n_parts; i++)
             fprintf(f, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", i + 1,
-                    u->tags[i]);
+                    t->tags[i]);
         fputs("</CompleteMultipartUpload>", f);
         fclose(f);
-        st = ask(&r, "POST", u->url, query, body, n, "s3:PutObject");
+        st = ask(&r, "POST", t->url, query, body, n, "s3:PutObject", t->stop);
         dt_http_reply_fini(&r);
     }
     if (st != DT_OK) {
         const dt_error_kept why = dt_error_keep();
-        if (ask(&r, "DELETE", u->url, query, NULL, 0, "s3:AbortMultipartUpload") == DT_OK)
+        if (ask(&r, "DELETE", t->url, query, NULL, 0, "s3:AbortMultipartUpload", t->stop) == DT_OK)
             dt_http_reply_fini(&r);
         dt_error_restore(&why);
     }
@@ -226,34 +259,25 @@ static dt_status end_upload(const upload *u, dt_status st) {
     return st;
 }
 
-static dt_status send_file(const char *url, const dt_blob *file) {
-    upload u = {.url = url, .file = file, .part_bytes = PART_BYTES};
-    dt_team *team = NULL;
-    while (file->n_bytes / u.part_bytes >= MAX_PARTS) u.part_bytes *= 2;
-    u.n_parts = (uint32_t)((file->n_bytes + u.part_bytes - 1) / u.part_bytes);
-    u.n_parts += u.n_parts == 0;
-    u.tags = dt_xcalloc(u.n_parts, sizeof *u.tags);
-    dt_status st = u.n_parts > 1 ? begin_upload(&u) : DT_OK;
-    if (st == DT_OK)
-        st = dt_team_create(&team, u.n_parts < SENDERS ? (int)u.n_parts : SENDERS, "dt-send");
-    if (st == DT_OK) {
-        dt_team_run(team, send_parts, &u);
-        dt_team_destroy(team);
-        if (u.failed) st = dt_fail((dt_status)u.failed, "%s", u.message);
-    }
-    if (u.id) st = end_upload(&u, st);
-    free(u.id);
-    free(u.tags);
+static dt_status send_file(const char *url, const dt_blob *file, const atomic_bool *stop) {
+    transfer t = {.url = url, .from = file, .stop = stop, .take_part = send_part};
+    divide(&t);
+    t.tags = dt_xcalloc(t.n_parts, sizeof *t.tags);
+    dt_status st = t.n_parts > 1 ? begin_upload(&t) : DT_OK;
+    if (st == DT_OK) st = take_all_parts(&t);
+    if (t.id) st = end_upload(&t, st);
+    free(t.id);
+    free(t.tags);
     return st;
 }
 
-dt_status dt_s3_put(const char *url, const char *path) {
+dt_status dt_s3_put(const char *url, const char *path, const atomic_bool *stop) {
     dt_blob file = {.store = NULL}, object = {.store = NULL};
     uint64_t mine = 0, theirs = 0;
     bool is_there;
     dt_status st = dt_blob_open(&file, path);
     if (st == DT_OK) st = dt_blob_stamp(&file, &mine);
-    if (st == DT_OK) st = send_file(url, &file);
+    if (st == DT_OK) st = send_file(url, &file, stop);
     if (st == DT_OK) st = dt_blob_open_url(&object, url, &is_there);
     if (st == DT_OK) st = dt_blob_stamp(&object, &theirs);
     if (st == DT_OK && mine != theirs)
@@ -262,4 +286,39 @@ dt_status dt_s3_put(const char *url, const char *path) {
     dt_blob_close(&object);
     dt_blob_close(&file);
     return st;
+}
+
+dt_status dt_s3_put_files(const char *url, const char *dir, const char *const *names, size_t n,
+                          bool move, const atomic_bool *stop) {
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        char *path = dt_xprintf("%s/%s", dir, names[i]), *to = dt_xprintf("%s/%s", url, names[i]);
+        st = dt_s3_put(to, path, stop);
+        if (st == DT_OK && move) st = dt_io_unlink(path);
+        free(path);
+        free(to);
+    }
+    return st;
+}
+
+dt_status dt_s3_get(const char *path, const char *url) {
+    dt_blob object;
+    dt_io_file file;
+    bool is_there;
+    DT_TRY(dt_blob_open_url(&object, url, &is_there));
+    transfer t = {.url = url, .path = path, .from = &object, .take_part = write_part};
+    dt_status st = dt_io_begin(&file, path);
+    divide(&t);
+    t.fd = file.fd;
+    if (st == DT_OK && object.n_bytes > 0) st = take_all_parts(&t);
+    st = dt_io_end(&file, st);
+    dt_blob_close(&object);
+    return st;
+}
+
+dt_status dt_s3_remove(const char *url, const atomic_bool *stop) {
+    dt_http_reply r;
+    DT_TRY(ask(&r, "DELETE", url, NULL, NULL, 0, "s3:DeleteObject", stop));
+    dt_http_reply_fini(&r);
+    return DT_OK;
 }

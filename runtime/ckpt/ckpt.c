@@ -122,6 +122,7 @@ dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only) 
 void dt_ckpt_close(dt_ckpt *c) {
     if (!c) return;
     dt_ckpt_writer_stop(c);
+    dt_ckpt_mirror_close(c);
     if (c->unreported) dt_warn("the last save failed: %s", c->error);
     dt_ckpt_snapshot_free(c);
     dt_watch_begin(c->dir, "unlock");

@@ -89,6 +89,33 @@ dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step,
 // Fills tensors by name. All must be found, in their shapes. *state_json is on the heap; the caller frees it.
 dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json);
 
+// ---- a mirror in a bucket --------------------------------------------------------------------------------
+// URL/ in a bucket (s3://BUCKET/KEY) is as RUN/ on the disk: checkpoints/step-N/…, and the files of the run. `lock` there
+// names the process that writes to it, which is the last that began to. A step-N without manifest.json is none: it is
+// being sent or removed. Errors of the server are DT_E_STORAGE.
+typedef struct dt_ckpt_from {
+    const char *url;
+    int64_t only; // this step; < 0: the newest that is whole, and the best
+    int64_t here; // the newest step that is here and intact: older ones are not fetched; < 0: none
+    // Whether the checkpoint in `folder`, of which only state.json may be there yet, is of this run; NULL: it is.
+    dt_status (*belongs)(void *ctx, const char *folder, int64_t step);
+    void *ctx;
+} dt_ckpt_from;
+// Fetches what is newer than what is here, and then the files of the run, which replace those here; RUN is locked by c.
+// *step: what was fetched; -1: nothing was newer. What `belongs` says of the newest checkpoint is asked also where
+// nothing is fetched. DT_E_CKPT: no checkpoint there loads, and none is here.
+dt_status dt_ckpt_fetch(dt_ckpt *c, const dt_ckpt_from *from, int64_t *step);
+// From now on the mirror follows: after each save a thread sends what it lacks of the newest and the best checkpoint
+// and of the run's files, and removes there what dt_ckpt_opts.keep does not ask for. Where the network is slower than
+// the saves, those between are left out. What fails is a warning, and is sent with the next save. wait: the save
+// itself sends, and is not acknowledged before; what fails then is a save that failed. newest: the step that is here
+// already; < 0: none.
+dt_status dt_ckpt_mirror_begin(dt_ckpt *c, const char *url, bool wait, int64_t newest);
+// Sends what is left, as the files of the run at its end, and waits. What fails is a warning. Does nothing without a mirror.
+void dt_ckpt_mirror_end(dt_ckpt *c);
+double
+dt_ckpt_mirror_seconds(const dt_ckpt *c); // what sending the last new checkpoint took; 0: none was
+
 // ---- weights of another run or program ------------------------------------------------------------------
 typedef struct dt_ckpt_import_opts {
     const char *const *keep; // tensors or modules that keep their values (model.init_keep)

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/s3.h"
 #include "ckpt_internal.h"
 
 #include <inttypes.h>
@@ -40,22 +41,29 @@ dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n) {
     size_t n_names;
     *steps = NULL;
     *n = 0;
+    if (dt_s3_is_url(dir)) return dt_ckpt_mirror_steps(dir, steps, n);
     DT_TRY(dt_ckpt_not_a_link(dir, DT_E_CKPT));
     if (!dt_io_exists(dir)) return DT_OK;
     DT_TRY(dt_io_list_dir(&names, &n_names, dir, DT_E_CKPT));
-    *steps = dt_xcalloc(n_names + 1, sizeof **steps);
-    for (size_t i = 0; i < n_names; i++)
-        if (dt_ckpt_step_of_name(names[i], &(*steps)[*n])) (*n)++;
+    *steps = dt_ckpt_steps_of_names(names, n_names, n);
     dt_io_free_list(names, n_names);
-    qsort(*steps, (size_t)*n, sizeof **steps, by_value);
     return DT_OK;
+}
+
+int64_t *dt_ckpt_steps_of_names(char *const *names, size_t n_names, int *n) {
+    int64_t *steps = dt_xcalloc(n_names + 1, sizeof *steps);
+    *n = 0;
+    for (size_t i = 0; i < n_names; i++)
+        if (dt_ckpt_step_of_name(names[i], &steps[*n])) (*n)++;
+    qsort(steps, (size_t)*n, sizeof *steps, by_value);
+    return steps;
 }
 
 static int64_t read_best_file(const char *dir) {
     char *path = dt_xprintf("%s/best.json", dir), *text = NULL;
     size_t n_bytes;
     json_t *root = NULL;
-    if (dt_io_read_own(&text, &n_bytes, path, MAX_BEST_BYTES, DT_E_CKPT) == DT_OK)
+    if (dt_ckpt_read_text(&text, &n_bytes, path, MAX_BEST_BYTES) == DT_OK)
         root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, NULL);
     const json_t *step = json_object_get(root, "step");
     int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;

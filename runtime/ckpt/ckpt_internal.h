@@ -54,6 +54,9 @@ dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n
                                  const char *where);
 // Whether `name` is a step's directory name, such as step-00000123.
 bool dt_ckpt_step_of_name(const char *name, int64_t *step);
+// A small file of a checkpoint, or object of a mirror: as dt_io_read_own. DT_E_CKPT.
+dt_status dt_ckpt_read_text(char **text, size_t *n_bytes, const char *path, size_t max_bytes);
+// What follows takes a checkpoint's directory, or its URL in a mirror.
 // Reads `path`/manifest.json and checks that its step is the directory's. DT_E_CKPT.
 dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path);
 
@@ -70,10 +73,11 @@ dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best);
 
 // ---- names and the best one (ckpt_dir.c) -----------------------------------------------------------
 char *dt_ckpt_step_path(const char *dir, int64_t step); // DIR/step-00000123, heap
-// Steps in `dir`, ascending, heap; a missing directory has none.
 // An error with `code` where `path`, a folder inside a run, is a symbolic link. The run's own folder may be one.
 dt_status dt_ckpt_not_a_link(const char *path, dt_status code);
+// Steps in `dir`, which may be a mirror's, ascending, heap; a missing directory has none.
 dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n);
+int64_t *dt_ckpt_steps_of_names(char *const *names, size_t n_names, int *n); // ascending, heap
 // dt_ckpt_verify, and that it is usable.
 dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckpt_depth depth);
 // The best step: the newest intact one that best.json names or a manifest flags; -1 if none. say: one line
@@ -81,6 +85,19 @@ dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckp
 int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
                           dt_ckpt_usable *usable, bool say);
 dt_status dt_ckpt_best_write(const char *dir, int64_t step);
+
+// ---- the mirror (ckpt_mirror.c) --------------------------------------------------------------------
+dt_status dt_ckpt_mirror_steps(const char *dir, int64_t **steps, int *n); // as dt_ckpt_steps
+// By the writer: c->step is saved. written: anew. Waits for the upload where that was asked for.
+dt_status dt_ckpt_mirror_saved(dt_ckpt *c, bool written);
+bool dt_ckpt_mirror_sends(const dt_ckpt *c, int64_t step); // and so it must not be removed
+void dt_ckpt_mirror_close(dt_ckpt *c);                     // gives an upload up
+
+// ---- saving (ckpt_save.c) --------------------------------------------------------------------------
+// The temporary directory becomes the checkpoint of `step`, in the place of another one of that step; st is how it was
+// made: after an error it is removed. Returns the first error.
+dt_status dt_ckpt_put_in_place(dt_ckpt *c, int64_t step, const char *temp, dt_status st);
+void dt_ckpt_prune(const dt_ckpt *c); // once more: what a mirror held back
 
 // ---- safetensors -----------------------------------------------------------------------------------
 // From memory that outlives the object; `where` stands for the file in messages.
@@ -134,6 +151,7 @@ struct dt_ckpt {
     char *state_json, *classes;
     bool best;
     double begin_s;
+    struct dt_ckpt_mirror *mirror; // NULL: none
 
     pthread_t thread;
     bool thread_runs;

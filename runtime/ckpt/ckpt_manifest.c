@@ -11,8 +11,10 @@
 // checking one also checks that it holds neither NaN nor infinity.
 #define _GNU_SOURCE
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/endian.h"
 #include "base/io.h"
+#include "base/s3.h"
 #include "ckpt_internal.h"
 
 #include <ctype.h>
@@ -107,6 +109,13 @@ static bool check_self_hash(const char *text, size_t n_bytes) {
     dt_hash_hex(dt_hash64(text, n_bytes - n_tail), hex);
     return memcmp(tail, SELF, n_self) == 0 && memcmp(tail + n_self, hex, 16) == 0 &&
            memcmp(tail + n_self + 16, "\"}\n", 3) == 0;
+}
+
+dt_status dt_ckpt_read_text(char **text, size_t *n_bytes, const char *path, size_t max_bytes) {
+    if (!dt_s3_is_url(path)) return dt_io_read_own(text, n_bytes, path, max_bytes, DT_E_CKPT);
+    const dt_status st = dt_blob_read_all(text, n_bytes, path, max_bytes);
+    if (st == DT_OK && !*text) return dt_fail(DT_E_CKPT, "%s: not there", path);
+    return st == DT_E_DATA ? DT_E_CKPT : st;
 }
 
 // -- reading -------------------------------------------------------------------------------------
@@ -214,7 +223,7 @@ dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path) {
     *m = (dt_ckpt_manifest){0};
     const bool named = dt_ckpt_step_of_name(base ? base + 1 : path, &step);
     dt_status st = named ? dt_ckpt_not_a_link(path, DT_E_CKPT) : DT_OK;
-    if (st == DT_OK) st = dt_io_read_own(&text, &n_bytes, file, MAX_MANIFEST_BYTES, DT_E_CKPT);
+    if (st == DT_OK) st = dt_ckpt_read_text(&text, &n_bytes, file, MAX_MANIFEST_BYTES);
     if (st == DT_OK) st = dt_ckpt_manifest_parse(m, text, n_bytes, file);
     // copies under other names are fine, but a step-N must be step N
     if (st == DT_OK && named && step != m->step) {
@@ -245,18 +254,24 @@ static size_t find_not_finite(const char *data, size_t n_bytes) {
     return n_bytes;
 }
 
+static dt_status read_bytes(const dt_blob *b, uint64_t at, void *data, size_t n_bytes) {
+    const dt_status st = dt_blob_read(b, at, data, n_bytes);
+    return st == DT_E_DATA ? DT_E_CKPT : st;
+}
+
 // Hashes bytes [offset, offset + n_bytes). Reads instead of mapping: a bad disk is an error, not a SIGBUS. From
 // `floats` on the file is F32: *bad is where the first that is not finite lies, or the end of the bytes.
-static dt_status hash_bytes(int fd, const char *path, uint64_t offset, uint64_t n_bytes,
-                            uint64_t floats, uint64_t *hash, uint64_t *bad) {
-    char *buffer = dt_xcalloc(1, READ_BYTES);
+static dt_status hash_bytes(const dt_blob *b, uint64_t offset, uint64_t n_bytes, uint64_t floats,
+                            uint64_t *hash, uint64_t *bad) {
+    const size_t most = b->store->remote ? 8 * READ_BYTES : READ_BYTES;
+    char *buffer = dt_xcalloc(1, most);
     dt_hash_stream *h = dt_hash_stream_create();
     dt_status st = DT_OK;
     const uint64_t end = *bad = offset + n_bytes;
     while (st == DT_OK && n_bytes > 0) {
-        size_t n = n_bytes < READ_BYTES ? (size_t)n_bytes : READ_BYTES;
+        size_t n = n_bytes < most ? (size_t)n_bytes : most;
         if (offset < floats && n > floats - offset) n = (size_t)(floats - offset);
-        st = dt_io_pread(fd, path, buffer, n, (off_t)offset, DT_E_CKPT);
+        st = read_bytes(b, offset, buffer, n);
         if (st == DT_OK) dt_hash_stream_update(h, buffer, n);
         const size_t at = st == DT_OK && offset >= floats ? find_not_finite(buffer, n) : n;
         if (at < n && *bad == end) *bad = offset + at;
@@ -270,18 +285,17 @@ static dt_status hash_bytes(int fd, const char *path, uint64_t offset, uint64_t 
 }
 
 // For a file whose hash is wrong: names the damaged tensor.
-static dt_status name_the_damage(int fd, const char *path, const dt_ckpt_file *f) {
+static dt_status name_the_damage(const dt_blob *b, const dt_ckpt_file *f) {
     for (int i = 0; i < f->n_ranges; i++) {
         uint64_t hash, bad;
-        DT_TRY(hash_bytes(fd, path, f->ranges[i].offset, f->ranges[i].n_bytes, UINT64_MAX, &hash,
-                          &bad));
+        DT_TRY(hash_bytes(b, f->ranges[i].offset, f->ranges[i].n_bytes, UINT64_MAX, &hash, &bad));
         if (hash != f->ranges[i].hash)
             return dt_fail(DT_E_CKPT,
                            "%s: damaged: the bytes of tensor '%s' changed since it was "
                            "saved",
-                           path, f->ranges[i].name);
+                           b->path, f->ranges[i].name);
     }
-    return dt_fail(DT_E_CKPT, "%s: damaged: its bytes changed since it was saved", path);
+    return dt_fail(DT_E_CKPT, "%s: damaged: its bytes changed since it was saved", b->path);
 }
 
 // Training never saves one: the commit that made it ended the run. It is of no use, so it counts as damage.
@@ -295,45 +309,47 @@ static dt_status name_not_finite(const char *path, const dt_ckpt_file *f, uint64
 }
 
 // Where a file of tensors begins to be F32: behind its own header. Other files have none.
-static dt_status find_floats(int fd, const char *path, const dt_ckpt_file *f, uint64_t *floats) {
+static dt_status find_floats(const dt_blob *b, const dt_ckpt_file *f, uint64_t *floats) {
     const char *dot = strrchr(f->name, '.');
     unsigned char head[8];
     if (!dot || strcmp(dot, ".safetensors") != 0 || f->n_bytes < sizeof head) return DT_OK;
-    DT_TRY(dt_io_pread(fd, path, head, sizeof head, 0, DT_E_CKPT));
+    DT_TRY(read_bytes(b, 0, head, sizeof head));
     const uint64_t n = dt_le64(head);
     if (n <= f->n_bytes - sizeof head) *floats = sizeof head + n;
     return DT_OK;
 }
 
-static dt_status verify_open(int fd, const char *path, const dt_ckpt_file *f, dt_ckpt_depth depth) {
-    struct stat info;
-    uint64_t hash, bad;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return dt_fail(DT_E_CKPT, "%s: not a regular file", path);
-    if ((uint64_t)info.st_size != f->n_bytes)
-        return dt_fail(DT_E_CKPT, "%s: %s: %lld bytes, %" PRIu64 " were saved", path,
-                       (uint64_t)info.st_size < f->n_bytes ? "truncated" : "grew",
-                       (long long)info.st_size, f->n_bytes);
-    if (depth == DT_CKPT_SIZES) return DT_OK;
+// Files are opened without following links.
+static dt_status open_file(dt_blob *b, const char *path, dt_ckpt_depth depth) {
+    bool is_there;
+    if (dt_s3_is_url(path)) return dt_blob_open_url(b, path, &is_there);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return dt_fail(DT_E_CKPT, "%s: cannot open: %s", path, strerror(errno));
     if (depth == DT_CKPT_FROM_DISK) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    uint64_t floats = UINT64_MAX;
-    DT_TRY(find_floats(fd, path, f, &floats));
-    DT_TRY(hash_bytes(fd, path, 0, f->n_bytes, floats, &hash, &bad));
-    if (hash != f->hash) return name_the_damage(fd, path, f);
-    return bad < f->n_bytes ? name_not_finite(path, f, bad) : DT_OK;
+    return dt_blob_from_fd(b, path, fd);
+}
+
+static dt_status verify_open(const dt_blob *b, const dt_ckpt_file *f, dt_ckpt_depth depth) {
+    uint64_t hash, bad, floats = UINT64_MAX;
+    if (b->n_bytes != f->n_bytes)
+        return dt_fail(DT_E_CKPT, "%s: %s: %" PRIu64 " bytes, %" PRIu64 " were saved", b->path,
+                       b->n_bytes < f->n_bytes ? "truncated" : "grew", b->n_bytes, f->n_bytes);
+    if (depth == DT_CKPT_SIZES) return DT_OK;
+    DT_TRY(find_floats(b, f, &floats));
+    DT_TRY(hash_bytes(b, 0, f->n_bytes, floats, &hash, &bad));
+    if (hash != f->hash) return name_the_damage(b, f);
+    return bad < f->n_bytes ? name_not_finite(b->path, f, bad) : DT_OK;
 }
 
 static dt_status verify_files(const dt_ckpt_manifest *m, const char *dir, dt_ckpt_depth depth) {
     dt_status st = DT_OK;
     for (int i = 0; st == DT_OK && i < m->n_files; i++) {
         char *path = dt_xprintf("%s/%s", dir, m->files[i].name);
-        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        if (fd < 0) {
-            st = dt_fail(DT_E_CKPT, "%s: cannot open: %s", path, strerror(errno));
-        } else {
-            st = verify_open(fd, path, &m->files[i], depth);
-            close(fd);
-        }
+        dt_blob b = {.store = NULL};
+        st = open_file(&b, path, depth);
+        if (st == DT_OK) st = verify_open(&b, &m->files[i], depth);
+        if (st == DT_E_DATA) st = DT_E_CKPT;
+        dt_blob_close(&b);
         free(path);
     }
     return st;
@@ -345,9 +361,11 @@ dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_d
     *m = (dt_ckpt_manifest){0};
     do { // a running training may put another one in its place meanwhile
         dt_ckpt_manifest_fini(m);
-        if (stat(path, &before) != 0) return dt_ckpt_manifest_read(m, path);
+        const bool remote = dt_s3_is_url(path);
+        if (!remote && stat(path, &before) != 0) return dt_ckpt_manifest_read(m, path);
         st = dt_ckpt_manifest_read(m, path);
         if (st == DT_OK) st = verify_files(m, path, depth);
+        if (remote) return st;
     } while (st != DT_OK && stat(path, &after) == 0 && after.st_ino != before.st_ino);
     return st;
 }

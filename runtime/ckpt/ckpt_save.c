@@ -184,12 +184,10 @@ static dt_status remove_checkpoint(const char *dir, int64_t step) {
     return st;
 }
 
-static dt_status write_checkpoint(dt_ckpt *c, const char *path) {
-    char *temp = dt_xprintf("%s/.tmp-step-%08" PRId64, c->dir, c->step);
-    dt_status st = write_temporary(c, temp);
-    c->no_space = st != DT_OK && dt_io_out_of_space();
+dt_status dt_ckpt_put_in_place(dt_ckpt *c, int64_t step, const char *temp, dt_status st) {
+    char *path = dt_ckpt_step_path(c->dir, step);
     if (st == DT_OK && (dt_io_exists(path) || dt_io_is_link(path)))
-        st = remove_checkpoint(c->dir, c->step);
+        st = remove_checkpoint(c->dir, step);
     if (st == DT_OK) st = dt_io_rename_noreplace(temp, path);
     if (st != DT_OK) {
         const dt_error_kept first = dt_error_keep();
@@ -197,8 +195,17 @@ static dt_status write_checkpoint(dt_ckpt *c, const char *path) {
         dt_error_restore(&first);
     } else {
         st = dt_io_fsync_dir(c->dir);
-        c->unsure_step = st == DT_OK ? -1 : c->step;
+        c->unsure_step = st == DT_OK ? -1 : step;
     }
+    free(path);
+    return st;
+}
+
+static dt_status write_checkpoint(dt_ckpt *c) {
+    char *temp = dt_xprintf("%s/.tmp-step-%08" PRId64, c->dir, c->step);
+    dt_status st = write_temporary(c, temp);
+    c->no_space = st != DT_OK && dt_io_out_of_space();
+    st = dt_ckpt_put_in_place(c, c->step, temp, st);
     free(temp);
     return st;
 }
@@ -229,7 +236,7 @@ static dt_status prune(const dt_ckpt *c, bool saved) {
             const bool good = dt_ckpt_check(c, path, steps[i], depth) == DT_OK;
             kept += good;
             n_good += good;
-        } else if (steps[i] != c->best_step) {
+        } else if (steps[i] != c->best_step && !dt_ckpt_mirror_sends(c, steps[i])) {
             st = remove_checkpoint(c->dir, steps[i]);
         }
         free(path);
@@ -243,15 +250,21 @@ static void prune_or_warn(const dt_ckpt *c, bool saved) { // a failure costs spa
         dt_warn("older checkpoints could not be removed: %s", dt_error_message());
 }
 
-static dt_status save(dt_ckpt *c) {
+void dt_ckpt_prune(const dt_ckpt *c) {
+    if (c->step > 0 && c->status == DT_OK) prune_or_warn(c, true);
+}
+
+// *written: the step had no intact checkpoint.
+static dt_status save(dt_ckpt *c, bool *written) {
     DT_TRY(dt_ckpt_check_lock(c));
     if (c->no_space) prune_or_warn(c, false);
     char *path = dt_ckpt_step_path(c->dir, c->step);
     dt_status st;
-    if (already_saved(c, path)) {
+    *written = !already_saved(c, path);
+    if (!*written) {
         st = dt_io_fsync_dir(c->dir); // an earlier process may have died before its fsync
     } else {
-        st = write_checkpoint(c, path);
+        st = write_checkpoint(c);
         if (st == DT_OK && dt_ckpt_check(c, path, c->step, DT_CKPT_FROM_DISK) != DT_OK)
             st = dt_fail_context(DT_E_STORAGE, "the checkpoint just saved does not read back");
     }
@@ -267,7 +280,9 @@ static dt_status save(dt_ckpt *c) {
 static void run_save(dt_ckpt *c) {
     dt_io_scope_push("ckpt");
     const int64_t traced = dt_trace_open("checkpoint", "write");
-    dt_status st = save(c);
+    bool written = false;
+    dt_status st = save(c, &written);
+    if (st == DT_OK) st = dt_ckpt_mirror_saved(c, written);
     dt_trace_close(traced);
     dt_io_scope_pop();
     pthread_mutex_lock(&c->mutex);

@@ -1,6 +1,7 @@
 // ckpt_tools.c: `dtrain ckpt ls|show|diff`. Only reads, and takes no lock, so it works during training.
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/s3.h"
 #include "base/text.h"
 #include "ckpt_internal.h"
 
@@ -21,7 +22,7 @@ static bool fill_info(dt_ckpt_info *info, const char *dir, int64_t step, bool ve
     dt_ckpt_manifest_fini(&m);
     info->valid = st == DT_OK;
     if (st != DT_OK) snprintf(info->why, sizeof info->why, "%.500s", dt_error_message());
-    const bool there = st == DT_OK || dt_io_exists(path);
+    const bool there = st == DT_OK || dt_s3_is_url(path) || dt_io_exists(path);
     free(path);
     return there;
 }
@@ -102,8 +103,9 @@ dt_status dt_ckpt_show(const char *path, bool json, FILE *out) {
     dt_ckpt_manifest m = {0};
     char *file = dt_xprintf("%s/state.json", path), *state = NULL;
     size_t n_bytes;
-    dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES);
-    if (st == DT_OK) st = dt_io_read_own(&state, &n_bytes, file, 0, DT_E_CKPT);
+    const dt_ckpt_depth depth = dt_s3_is_url(path) ? DT_CKPT_SIZES : DT_CKPT_HASHES;
+    dt_status st = dt_ckpt_read_verified(&m, path, depth);
+    if (st == DT_OK) st = dt_ckpt_read_text(&state, &n_bytes, file, 0);
     if (st == DT_OK) (json ? show_json : show_text)(&m, path, state, out);
     dt_ckpt_manifest_fini(&m);
     free(state);

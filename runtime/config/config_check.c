@@ -3,6 +3,7 @@
 // Three walks. First, every key must be known and have a value of its type; shorthands are expanded (`size: 64`
 // becomes [64, 64], `normalize: imagenet` its numbers, one path a list). Second, every absent key gets its default, or
 // an error if it is required. Third come the few rules between keys. After that the getters cannot fail.
+#include "base/s3.h"
 #include "config/field_words.h"
 #include "config/listen.h"
 #include "config_internal.h"
@@ -428,6 +429,23 @@ static dt_status check_run_name(dt_config *c) {
                           config_shown(&c->arena, name));
 }
 
+static dt_status check_mirror(dt_config *c) {
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
+    const char *url = c->checkpoint.mirror;
+    if (!url && c->checkpoint.mirror_wait)
+        return dt_config_fail(c, "checkpoint.mirror_wait",
+                              "checkpoint.mirror_wait waits for checkpoint.mirror: set it");
+    if (!url) return DT_OK;
+    const char *bucket = url + 5, *key = bucket;
+    if (dt_s3_is_url(url)) key += strspn(bucket, letters);
+    if (key > bucket && *key == '/') return DT_OK;
+    return dt_config_fail(c, "checkpoint.mirror",
+                          "checkpoint.mirror is '%s'; expected a folder in a bucket, such as "
+                          "s3://bucket/runs/%s",
+                          config_shown(&c->arena, url), c->run.name);
+}
+
 // Each of these keys is a way to clip; together they would hide each other.
 static dt_status check_clipping(dt_config *c) {
     const struct {
@@ -549,6 +567,7 @@ dt_status config_check_tree(dt_config *c) {
     for (size_t i = 0; i < n_rows; i++) DT_TRY(fill_row(c, &rows[i]));
     config_fill(c);
     DT_TRY(check_run_name(c));
+    DT_TRY(check_mirror(c));
     DT_TRY(check_batches(c));
     DT_TRY(check_schedule(c));
     DT_TRY(check_clipping(c));

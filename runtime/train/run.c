@@ -314,6 +314,7 @@ dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
 
 void dt_run_close(dt_open_run *r, dt_status st) {
     const dt_error_kept first = dt_error_keep(); // the outcome stands; a failure here is logged
+    if (r->ckpt && st != DT_E_PEER) dt_ckpt_mirror_end(r->ckpt); // else the network may be at fault
     if (r->ckpt) dt_ckpt_close(r->ckpt);
     if (r->data) r->data->close(r->data);
     if (r->device_comm && (st == DT_OK || r->comm->shared_failure) &&

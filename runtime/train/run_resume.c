@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/s3.h"
 #include "config/sink_words.h"
 #include "train/agree.h"
 #include "train/evaluate.h"
@@ -107,9 +108,9 @@ static bool may_grow(dt_config *old, dt_config *given, const dt_run_record *s) {
     return !dt_config_first_numeric_difference(old, given, &was, &is);
 }
 
-// Whether the config is the one that the run began with, in all that changes numbers.
-static dt_status compare_config(dt_open_run *r) {
-    const dt_run_record *s = &r->record;
+// Whether the config is the one that the run of record s began with, in all that changes numbers. *mirror* of checkpoint.mirror,
+// from which the record is: its own text, and what is no error is not said.
+static dt_status compare_config(dt_open_run *r, const dt_run_record *s, const char *mirror) {
     dt_config *old = dt_config_copy(s->config), *given = dt_config_copy(r->given);
     const char *was = NULL, *is = NULL;
     dt_status st = DT_OK;
@@ -117,7 +118,16 @@ static dt_status compare_config(dt_open_run *r) {
     const char *key = dt_config_first_numeric_difference(old, given, &was, &is);
     const bool longer =
         key && (strcmp(key, "train.epochs") == 0 || strcmp(key, "train.max_steps") == 0);
-    if (longer && may_grow(old, given, s))
+    if (mirror && key && !(longer && may_grow(old, given, s)) &&
+        r->config->run.resume != DT_RESUME_force)
+        st = dt_fail(DT_E_USAGE,
+                     "checkpoint.mirror: %s is of another run: %s was %s there and is %s now. Give "
+                     "this one a mirror of its own, restore the value, or go on anyway "
+                     "(run.resume=force)",
+                     mirror, key, was, is);
+    else if (mirror)
+        st = DT_OK;
+    else if (longer && may_grow(old, given, s))
         dt_info("%s was %s and is %s now: the run goes on; its steps so far are those that the "
                 "longer run would have "
                 "had",
@@ -134,9 +144,70 @@ static dt_status compare_config(dt_open_run *r) {
                          ? ", as with the new length the steps that are done would have had other "
                            "learning rates, or other groups or scales"
                          : "");
-    r->extended = key && st == DT_OK;
+    if (!mirror) r->extended = key && st == DT_OK;
     dt_config_destroy(old);
     dt_config_destroy(given);
+    return st;
+}
+
+// checkpoint.mirror, heap: below a prefix each run has its name.
+static char *mirror_of(const dt_config *c) {
+    const char *url = c->checkpoint.mirror;
+    return dt_xprintf("%s%s", url, url[strlen(url) - 1] == '/' ? c->run.name : "");
+}
+
+// What is asked of a checkpoint in the mirror, before it is fetched.
+static dt_status is_of_this_run(void *ctx, const char *folder, int64_t step) {
+    dt_open_run *r = ctx;
+    dt_run_record there;
+    char *text = NULL, *mirror = mirror_of(r->config);
+    dt_record_init(&there);
+    dt_status st = dt_record_read(&there, folder, step, &text);
+    if (st == DT_OK && r->config->run.resume == DT_RESUME_never)
+        st = dt_fail(DT_E_USAGE,
+                     "%s has a checkpoint of step %lld and run.resume is never: take another "
+                     "checkpoint.mirror, or run.resume=auto",
+                     mirror, (long long)step);
+    if (st == DT_OK) st = compare_config(r, &there, mirror);
+    dt_record_fini(&there);
+    free(text);
+    free(mirror);
+    return st;
+}
+
+// The rule: the newest checkpoint counts, on this disk or in the mirror, which is asked at each start. st: whether one is
+// here, of *step (-1: none), which becomes the one that was fetched.
+static dt_status look_into_mirror(dt_open_run *r, dt_status st, int64_t *step) {
+    const dt_config *c = r->config;
+    if (!c->checkpoint.mirror || (st != DT_OK && st != DT_E_CKPT)) return st;
+    const dt_error_kept why = dt_error_keep();
+    char *mirror = mirror_of(c), *log = dt_xprintf("%s/log", r->dir);
+    const dt_ckpt_from from = {mirror, -1, *step, is_of_this_run, r};
+    int64_t fetched = -1;
+    dt_s3_configure(&(dt_s3_options){c->data.s3.endpoint, c->data.s3.region, c->data.s3.anonymous});
+    const dt_status looked = dt_ckpt_fetch(r->ckpt, &from, &fetched);
+    if (looked != DT_OK)
+        st = looked;
+    else if (fetched < 0)
+        dt_error_restore(&why);
+    else {
+        free(r->checkpoint);
+        dt_log_close(); // another file has its name now
+        st = dt_log_open(log);
+        dt_info("%s: step %lld comes from %s", r->dir, (long long)fetched, mirror);
+        if (st == DT_OK) st = dt_ckpt_find(r->ckpt, "latest", step, &r->checkpoint);
+    }
+    free(log);
+    free(mirror);
+    return st;
+}
+
+static dt_status begin_mirror(dt_open_run *r, int64_t step) {
+    if (!r->config->checkpoint.mirror) return DT_OK;
+    char *mirror = mirror_of(r->config);
+    const dt_status st =
+        dt_ckpt_mirror_begin(r->ckpt, mirror, r->config->checkpoint.mirror_wait, step);
+    free(mirror);
     return st;
 }
 
@@ -144,8 +215,9 @@ static dt_status compare_config(dt_open_run *r) {
 static dt_status find_newest(dt_open_run *r, char **text) {
     int64_t step = -1;
     DT_TRY(open_directory(r));
-    DT_TRY(dt_ckpt_find(r->ckpt, "latest", &step, &r->checkpoint));
-    if (step < 0) return DT_OK;
+    const dt_status st = dt_ckpt_find(r->ckpt, "latest", &step, &r->checkpoint);
+    DT_TRY(look_into_mirror(r, st, &step));
+    if (step < 0) return begin_mirror(r, step);
     if (r->config->run.resume == DT_RESUME_never)
         return dt_fail(DT_E_USAGE,
                        "%s has a checkpoint of step %lld and run.resume is never: take another "
@@ -153,7 +225,8 @@ static dt_status find_newest(dt_open_run *r, char **text) {
                        r->dir, (long long)step);
     DT_TRY(dt_record_read(&r->record, r->checkpoint, step, text));
     dt_run_take_best(r);
-    return compare_config(r);
+    DT_TRY(compare_config(r, &r->record, NULL));
+    return begin_mirror(r, step);
 }
 
 // The step that the results are of, on their first line; -1: there is none.

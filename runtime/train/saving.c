@@ -67,6 +67,8 @@ dt_status trainer_save(trainer *t, bool best) {
     const dt_status st = dt_state_save(t->state, t->run.ckpt, best);
     dt_trace_end("checkpoint", "begin a save", traced);
     t->save_is_open = st == DT_OK;
+    // what a signal leaves for the step also has to hold the upload
+    dt_signals_set_grace(fmax(0, t->run.config->run.grace - dt_ckpt_mirror_seconds(t->run.ckpt)));
     dt_metrics_activity(t->metrics, before);
     return st;
 }

@@ -1,10 +1,13 @@
 """Serves the files of a folder by ranges over HTTP on loopback, and does to every answer what --faults says.
 
 range_server.py FOLDER PORT_FILE [--faults SHARE] [--seed N] [--count FILE] [--bytes FILE] [--change-after N]
-    [--tls CERTIFICATE KEY] [--renew-after N PROFILES] [--address ADDRESS]
+    [--tls CERTIFICATE KEY] [--renew-after N PROFILES] [--address ADDRESS] [--forward PORT]
 
 Faults: 503 and 429, some with Retry-After; a reset; no body; a body that is cut, that Content-Length says to be shorter
 than it should be, that comes in small steps, or that has another byte in it (in the middle of a tar, once).
+
+--forward: the requests of all methods go to a server on PORT, and its answers come back; a fault strikes before or behind
+that. While FOLDER/deny is there, whatever would change something is answered with 403.
 
 A word of the query says what the server is like: weak (weak ETags), dated (Last-Modified and no ETag), whole (no
 ranges), unsized (the size is not said), swapped (the first answer is half of another object of that size).
@@ -12,6 +15,7 @@ ranges), unsized (the size is not said), swapped (the first answer is half of an
 import argparse
 import functools
 import hashlib
+import http.client
 import http.server
 import os
 import random
@@ -32,6 +36,7 @@ parser.add_argument("--bytes")  # of tars, that were sent; in FILE.ADDRESS those
 parser.add_argument("--address", default="127.0.0.1")
 parser.add_argument("--tls", nargs=2)
 parser.add_argument("--renew-after", nargs=2)  # answers: then `first-token` has ended, and the file gets `second-token`
+parser.add_argument("--forward", type=int)
 options = parser.parse_args()
 lock = threading.Lock()
 chance = random.Random(options.seed)
@@ -169,7 +174,44 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-server = Server((options.address, 0), Handler)
+class Proxy(Handler):
+    def do_GET(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        fault = draw()
+        fault = fault if fault in ("503", "429", "reset", "cut", "silent") else None
+        if os.path.exists(options.folder + "/deny") and self.command != "GET":
+            return self.say(403, b"<Error><Code>AccessDenied</Code><Message>not today</Message></Error>")
+        with lock:
+            behind = chance.random() < 0.5  # the server does what it is asked for, and the client does not learn of it
+        if fault is None or behind:
+            server = http.client.HTTPConnection("127.0.0.1", options.forward)
+            server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name != "Expect":
+                    server.putheader(name, value)
+            server.endheaders(body or None)
+            answer = server.getresponse()
+            text = answer.read()
+            server.close()
+        if fault in ("503", "429"):
+            return self.say(int(fault), Retry_After="0")
+        if fault in ("reset", "silent") or (fault == "cut" and not behind):
+            return self.reset()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name not in ("Transfer-Encoding", "Content-Length", "Connection", "Date", "Server"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if fault == "cut":
+            text = text[:len(text) // 2]
+            self.close_connection = True
+        self.wfile.write(text)
+
+    do_PUT = do_POST = do_DELETE = do_GET
+
+
+server = Server((options.address, 0), Proxy if options.forward else Handler)
 if options.tls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*options.tls)
