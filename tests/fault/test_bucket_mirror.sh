@@ -154,16 +154,22 @@ pid=$!
 wait_until test -e "$work/port2"
 export AWS_ENDPOINT_URL=http://127.0.0.1:$(cat "$work/port2")
 anew
-denied() { # code, text, words: the server refuses from step 4 on, then it does not
-    DTRAIN_FAILPOINT=step:4:stop job a "${@:3}" >"$work/out" 2>"$work/log" &
+stopped_at() { # step, words: run a as $pid, which has stopped itself behind so many steps
+    DTRAIN_FAILPOINT=step:$1:stop "$DTRAIN" "$config" run.name=a checkpoint.mirror="${mirror%a}" "${@:2}" >"$work/out" 2>"$work/log2" &
     pid=$!
     wait_until have_stopped 0
-    wait_until test -e "$there/checkpoints/step-00000002/manifest.json"
-    touch "$work/deny"
+}
+goes_on() { # code: it ends with that
+    local code=0
     kill -CONT "$pid"
-    code=0
     wait "$pid" || code=$?
-    [ "$code" = "$1" ] || fail "exit $code, not $1, where the server refuses"
+    cp "$work/log2" "$work/log"
+    [ "$code" = "$1" ] || fail "exit $code, not $1"
+}
+denied() { # code, text, words: the server refuses from step 4 on, then it does not
+    stopped_at 4 "${@:3}"
+    touch "$work/deny"
+    goes_on "$1"
     grep -q "$2" "$work/log" || fail "no '$2'"
     rm "$work/deny"
     exits 0 '' job a "${@:3}"
@@ -173,23 +179,17 @@ denied() { # code, text, words: the server refuses from step 4 on, then it does 
 denied 0 'warning: step 9 is on this disk, but not in s3://bucket/[0-9]*/a: .*403 AccessDenied: not today.*s3:.*; the same command sends it'
 denied 5 'step . is on this disk, but not in s3://bucket/[0-9]*/a: .*403 AccessDenied' checkpoint.mirror_wait=true
 
-# a stop by a signal waits for the bucket; a machine that was taken for dead sends nothing more
-DTRAIN_FAILPOINT=step:4:stop job a >"$work/out" 2>"$work/log" &
-pid=$!
-wait_until have_stopped 0
-wait_until test -e "$there/checkpoints/step-00000002/manifest.json"
+# a stop by a signal waits for the bucket; a process on a machine that was taken for dead sends nothing more
+stopped_at 4
 kill -TERM "$pid"
-kill -CONT "$pid"
-code=0
-wait "$pid" || code=$?
-[ "$code" = 75 ] && [[ "$(steps "$there")" == *4 ]] || fail "exit $code; in the bucket: $(steps "$there")"
-DTRAIN_FAILPOINT=step:6:stop job a >"$work/out" 2>"$work/log2" &
-pid=$!
-wait_until have_stopped 0
-mv "$work/runs/a" "$work/runs/moved"
-(cd "$work/runs" && exits 0 'step . comes from' job a) || exit 1
-kill -CONT "$pid"
-! wait "$pid" || fail "a run whose folder is another's now goes on"
+goes_on 75
+[[ "$(steps "$there")" == *' '[45] ]] || fail "in the bucket are $(steps "$there")"
+stopped_at 2 checkpoint.mirror_wait=true
+exits 0 'step [45] comes from' job a run.dir="$work/other"
+goes_on 5
+grep -q "another dtrain ([0-9]*@.*) writes to this mirror since: this one sends nothing more" "$work/log" || fail "two write to one mirror"
+rm -r "$work/runs/a"
+mv "$work/other/a" "$work/runs/a"
 is_whole "in spite of a process that was taken for dead"
 
 ! grep -rIl private-word "$work/runs" "$work/disk" "$work/log" "$work/out" || fail "a secret was written"
