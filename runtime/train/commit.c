@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static dt_status find_rules(struct dt_stepper *s) {
     const dt_graph *g = s->o.graph;
@@ -196,21 +197,43 @@ static void move_running_statistics(struct dt_stepper *s) {
     }
 }
 
+// Where the sums of statistics begin in a flat buffer, and how many numbers follow.
+static int64_t first_statistic(const struct dt_stepper *s) {
+    int64_t first = s->commit.drop_at;
+    for (int i = 0; i < s->commit.n_rules; i++)
+        if (s->commit.rules[i].stat < first) first = s->commit.rules[i].stat;
+    return first;
+}
+
 bool commit_add_statistics(const struct dt_stepper *s, double *sums) {
     const float *flat = s->o.params->grads[0];
+    const int64_t first = first_statistic(s), n = s->o.params->n_grad - first;
+    float *pulled = NULL;
+    if (s->backend->device) {
+        pulled = dt_xcalloc((size_t)n, sizeof *pulled);
+        s->backend->copy_to_host(s->backend, pulled, flat + first, (size_t)n * sizeof *pulled);
+        flat = pulled - first;
+    }
     for (int i = 0; i < s->commit.n_rules; i++) {
         const dt_commit_rule *r = &s->commit.rules[i];
         for (int64_t k = 0; k < r->count; k++)
             sums[r->buffer + k] += (double)flat[r->stat + k] / (double)s->o.replicas->n_micro;
     }
-    return flat[s->commit.drop_at] == 0.0f;
+    const bool kept = flat[s->commit.drop_at] == 0.0f;
+    free(pulled);
+    return kept;
 }
 
 void commit_set_statistics(struct dt_stepper *s, const double *sums, double n_steps) {
     for (int i = 0; i < s->commit.n_rules; i++) {
         const dt_commit_rule *r = &s->commit.rules[i];
-        for (int64_t k = r->buffer; k < r->buffer + r->count; k++)
-            s->o.params->buffer[k] = (float)(sums[k] / n_steps);
+        float *to = s->o.params->buffer + r->buffer, *x = dt_xcalloc((size_t)r->count, sizeof *x);
+        for (int64_t k = 0; k < r->count; k++) x[k] = (float)(sums[r->buffer + k] / n_steps);
+        if (s->backend->device)
+            s->backend->copy_to_device(s->backend, to, x, (size_t)r->count * sizeof *x);
+        else
+            memcpy(to, x, (size_t)r->count * sizeof *x);
+        free(x);
     }
 }
 

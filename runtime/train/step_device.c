@@ -419,6 +419,34 @@ static dt_status run_actions(struct device_step *v, double lr) {
     return run_unit(v, &(unit){.flat = -1, .commit = true});
 }
 
+// A step without its commit, uncaptured where ranks are summed.
+static dt_status compute(struct dt_stepper *s) {
+    struct device_step *v = s->device;
+    const dt_replica_share *share = &s->o.replicas->replicas[0];
+    const bool elastic = s->o.replicas->elastic;
+    float **flats = s->o.params->grads + share->first_flat;
+    const int n = elastic ? share->n_actions : share->micro_end - share->micro_begin;
+    for (int i = 0; i < n; i++) {
+        const dt_tree_action *a = elastic ? &share->actions[i] : NULL;
+        unit p = {.flat = share->first_flat + (a ? a->a : 0), .accumulate = !a && i > 0};
+        if (a && a->kind != DT_TREE_LEAF)
+            add_flats(s, flats[a->a], flats[a->b]);
+        else if (wants_to_give_up(v))
+            DT_TRY(give_up(v, p.flat));
+        else
+            DT_TRY(run_micro(v, &p, a ? a->micro : share->micro_begin + i, 0));
+    }
+    double exposed_s;
+    if (elastic) DT_TRY(step_run_transfers(s, s->o.device_comm, add_flats));
+    if (s->buckets) {
+        dt_buckets_begin(s->buckets, s->replica_grads);
+        DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
+    }
+    DT_TRY(come_to_rest(v));
+    release_held(v);
+    return DT_OK;
+}
+
 static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
     int64_t step = v->newest - v->n_unread + 1;
     const dt_step_numbers *n = &v->numbers[step % DT_NUMBERS_RING];
@@ -609,6 +637,7 @@ const step_engine step_device = {.create = create,
                                  .destroy = destroy,
                                  .set_source = set_source,
                                  .set_scaler = set_scaler,
+                                 .compute = compute,
                                  .run = run,
                                  .phase = queue_phase,
                                  .drain = drain,

@@ -51,7 +51,7 @@ typedef struct step_engine {
     dt_status (*set_source)(struct dt_stepper *s, dt_batch_source *source);
     dt_status (*set_scaler)(struct dt_stepper *s, const dt_scaler *scaler); // may be NULL
     dt_status (*run)(struct dt_stepper *s, double lr, dt_step_result *out); // s->step, s->want_stop
-    // The flat buffer of s->step, summed over the ranks, without a commit; NULL: cannot
+    // The flat buffer of s->step, summed over the ranks, without a commit
     dt_status (*compute)(struct dt_stepper *s);
     dt_status (*drain)(struct dt_stepper *s, dt_step_result *out); // may be NULL
     // Called in front of a replay: lets what is under way end; may be NULL

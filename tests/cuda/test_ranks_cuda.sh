@@ -70,6 +70,8 @@ for np in 1 3 4; do
     good $np elastic$np run.reproducible=elastic
     [ $np = 1 ] || same elastic1 elastic$np
 done
+for np in 1 2; do good $np anew$np run.reproducible=elastic train.max_steps=2 eval.recalibrate_bn=2; done
+same anew1 anew2
 for np in 1 2; do good $np lamb$np run.reproducible=elastic train.optimizer.name=lamb; done # norms of each tensor
 same lamb1 lamb2
 # three heads, and parts that are frozen for good and for two steps: any number of ranks, resumed in front of the

@@ -239,6 +239,20 @@ TEST(test_averages) {
     assert_same_run("average", "average_once", 9);
 }
 
+// Running statistics anew before evaluations: the CPU's losses; other losses than without.
+TEST(test_recalibrated) {
+    double cpu[16], device[16], plain[16];
+    bad_step = -1;
+    must(run_more(false, "cpu_again", "eval.recalibrate_bn=2", "train.epochs=1"));
+    must(run_more(true, "again", "eval.recalibrate_bn=2", "train.epochs=1"));
+    must(run(true, "once", "train.epochs=1"));
+    const int n = read_evaluations("again", device);
+    assert_int_equal(read_evaluations("cpu_again", cpu), n);
+    assert_int_equal(read_evaluations("once", plain), n);
+    for (int i = 0; i < n; i++) assert_float_equal(cpu[i], device[i], 1e-4);
+    assert_true(fabs(device[0] - plain[0]) > 1e-3);
+}
+
 TEST(test_bad_step_is_named) {
     bad_step = 7;
     must_fail(DT_E_NUMERIC, "step 7:", run(true, "bad", NULL));
