@@ -477,7 +477,7 @@ static double model_step(const dt_buckets_opts *o, double gbit, double node_s) {
                          .copy_bytes_s = 5e9,
                          .latency_s = 3e-5};
     double now_s = 0, unused_s;
-    float *x = NULL;
+    float none = 0, *x = &none; // the model moves no data
     dt_comm *c;
     dt_buckets *b;
     dt_buckets_opts alone = *o;

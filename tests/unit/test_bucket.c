@@ -321,7 +321,7 @@ static const dt_fabric links = {.ranks_per_host = 1,
 // Seconds behind the last of 20 nodes of node_s, each of which finishes a gradient, until all are reduced.
 static double exposed(const dt_fabric *f, int world_size, int64_t bucket_bytes, double node_s) {
     int64_t layer_ends[LAYERS];
-    float *flat = NULL; // the model moves no data
+    float none = 0, *flat = &none; // the model moves no data
     double now_s = 0, unused_s;
     dt_comm *c;
     dt_buckets *b;
