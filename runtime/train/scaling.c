@@ -367,6 +367,10 @@ dt_status dt_scaling_predict(dt_scaling *s, dt_open_run *r, dt_nets *nets, dt_st
     if (!r->data && s->rate <= 0)
         return dt_fail(DT_E_USAGE, "--ranks: without the data set a step cannot be measured here: "
                                    "give --rate, the samples a second of one rank");
+    if (r->backend->device && s->rate <= 0)
+        return dt_fail(DT_E_USAGE,
+                       "--ranks: on a GPU a step is not measured here: give --rate, the "
+                       "samples a second of one GPU or a run that measured them");
     for (dt_fabric *f = s->fabrics; f < s->fabrics + DT_SCALING_FABRICS; f++) {
         if (f->cores <= 0) f->cores = dt_usable_cores();
         if (f->copy_bytes_s <= 0) f->copy_bytes_s = copy_s > 0 ? 1 / copy_s : 1e10;
