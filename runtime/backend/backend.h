@@ -212,7 +212,7 @@ typedef struct dt_backend {
     // With clip_agc, before flat_norms: clips rows [begin, end) of all tensors' gradients in place
     void (*flat_clip)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
     // For factored optimizers, before flat_optimize: tensors [begin, end) of a->factored, whose gradients become steps.
-    // Returns whether the slots stay finite. NULL: the backend has none.
+    // Returns whether the slots stay finite.
     bool (*flat_factor)(struct dt_backend *b, const dt_optimizer_args *a, int begin, int end);
     // For optimizers with norms, before flat_optimize: a->norms of the chunks in the range
     void (*flat_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,

@@ -147,12 +147,6 @@ dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
         return dt_config_fail(c, "comm.gradient_dtype",
                               "sums in bf16 depend on how many ranks add them: with "
                               "run.reproducible=elastic comm.gradient_dtype must be fp32");
-    const dt_optimizer *o = &dt_optimizers[c->train.optimizer.name];
-    if (o->factored && !b->flat_factor)
-        return dt_config_fail(c, "train.optimizer.name",
-                              "train.optimizer.name: %s runs on the CPU only; adamw and lion run "
-                              "on a GPU, lion with one moment",
-                              o->id);
     return DT_OK;
 }
 

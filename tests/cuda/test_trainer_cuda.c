@@ -253,6 +253,24 @@ TEST(test_recalibrated) {
     assert_true(fabs(device[0] - plain[0]) > 1e-3);
 }
 
+// Adafactor's factored moments: the CPU's losses, nothing raced for, and the same bits after a stop.
+TEST(test_factored) {
+    static const char adafactor[] = "train.optimizer={name: adafactor, lr: 0.01}";
+    double cpu[16], device[16];
+    bad_step = -1;
+    must(run(false, "cpu_factored", adafactor));
+    fake_cuda_races(1);
+    must(run(true, "factored", adafactor));
+    fake_cuda_races(0);
+    const int n = read_evaluations("factored", device);
+    assert_int_equal(read_evaluations("cpu_factored", cpu), n);
+    for (int i = 0; i < n; i++) assert_float_equal(cpu[i], device[i], 1e-3);
+    assert_int_equal(run_more(true, "factored_stopped", adafactor, "run.stop_at=4"),
+                     DT_E_PREEMPTED);
+    must(run(true, "factored_stopped", adafactor));
+    assert_same_run("factored", "factored_stopped", 9);
+}
+
 TEST(test_bad_step_is_named) {
     bad_step = 7;
     must_fail(DT_E_NUMERIC, "step 7:", run(true, "bad", NULL));

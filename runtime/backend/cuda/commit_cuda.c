@@ -12,12 +12,13 @@ typedef struct commit {
     int64_t n, n_chunks;
     int64_t n_norms; // chunks of scaled segments
     int64_t n_rows;  // that are clipped
-    int n_rules;
+    int n_rules, n_factored;
     size_t n_bytes;
     char *memory; // partial, segments, rules, norms, ratios, verdict
     double *partial;
     dt_commit_decide_args decide;
     dt_commit_clip_args clip;
+    dt_commit_factor_args factor;
     dt_commit_optimize_args optimize;
     dt_commit_buffers_args buffers;
 } commit;
@@ -114,7 +115,11 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
                                         .numbers = a->numbers,
                                         .verdict = (dt_commit_verdict *)verdict};
     c->decide.n_starts = list_starts(a, c->decide.starts);
-    c->optimize.verdict = verdict;
+    c->optimize.verdict = c->factor.verdict = verdict;
+    c->factor.step = a->step;
+    c->factor.master = o->master;
+    memcpy(c->factor.slots, o->slots, sizeof o->slots);
+    c->n_factored = o->n_factored;
     c->optimize.kind = o->kind;
     c->optimize.step = c->buffers.step = a->step;
     c->optimize.master = o->master;
@@ -149,8 +154,9 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
         c->n_norms ? round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(float))
                    : 0;
     const size_t tensor_bytes = round_up((size_t)a->optimizer.n_tensors * sizeof(dt_clip_tensor));
-    c->n_bytes = partial_bytes + tensor_bytes + segment_bytes + rule_bytes + norm_bytes +
-                 ratio_bytes + round_up(sizeof(dt_commit_verdict));
+    const size_t factor_bytes = round_up((size_t)a->optimizer.n_factored * sizeof(dt_factored));
+    c->n_bytes = partial_bytes + tensor_bytes + factor_bytes + segment_bytes + rule_bytes +
+                 norm_bytes + ratio_bytes + round_up(sizeof(dt_commit_verdict));
     const dt_status status = b->alloc(b, (void **)&c->memory, c->n_bytes, "the optimizer's tables");
     if (status != DT_OK) {
         free(c);
@@ -167,8 +173,15 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     if (tensor_bytes)
         memcpy(host + c->n_bytes - tensor_bytes, a->optimizer.tensors,
                (size_t)a->optimizer.n_tensors * sizeof(dt_clip_tensor));
+    const size_t factored_at = c->n_bytes - tensor_bytes - factor_bytes;
+    for (int i = 0; i < a->optimizer.n_factored; i++) {
+        dt_factored *t = (dt_factored *)(host + factored_at) + i;
+        *t = a->optimizer.factored[i];
+        t->start = t->frozen ? 0 : index_of(starts, t->start);
+    }
     b->copy_to_device(b, c->memory, host, c->n_bytes);
     free(host);
+    c->factor.tensors = (const dt_factored *)(c->memory + factored_at);
     c->clip.tensors = (const dt_clip_tensor *)tensors;
     c->partial = (double *)c->memory;
     c->optimize.segments = (const dt_commit_segment *)segments;
@@ -195,7 +208,7 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
     commit *c = commit_;
     const dt_flat_squares_args squares = {.x = grad, .n = c->n, .partial = c->partial};
     c->decide.flat = c->buffers.flat = c->optimize.grad = grad;
-    c->clip.grad = (float *)(uintptr_t)grad;
+    c->clip.grad = c->factor.grad = (float *)(uintptr_t)grad;
     switch (phase) {
     case DT_COMMIT_NORM:
         launch(cuda, DT_K_flat_squares, c->n_chunks, &squares, stream);
@@ -207,6 +220,7 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
         launch(cuda, DT_K_commit_clip, c->n_rows, &c->clip, stream);
         break;
     case DT_COMMIT_MEASURE:
+        launch(cuda, DT_K_commit_factor, c->n_factored, &c->factor, stream);
         if (!c->n_norms) break;
         launch(cuda, DT_K_commit_norms, c->n_norms, &c->optimize, stream);
         launch(cuda, DT_K_commit_ratios,

@@ -8,7 +8,9 @@
 
 DT_OPTIMIZER_FACTORED(adafactor, "variance_row", "variance_column")
 
-DT_UPDATE_FN void dt_adafactor_begin(dt_update *u, int64_t t) {}
+DT_UPDATE_FN void dt_adafactor_begin(dt_update *u, int64_t t) {
+    u->bias[0] = (double)t; // for a GPU's factoring
+}
 
 DT_UPDATE_FN void dt_adafactor_update(dt_elements *p, dt_elements *slot, dt_elements g,
                                       const dt_update *u) {

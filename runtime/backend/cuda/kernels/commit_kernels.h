@@ -18,7 +18,7 @@
 #define DT_COMMIT_KERNELS_H
 
 #include "backend/commit.h"
-#include "backend/cuda/kernels/kernel_math.h"
+#include "backend/cuda/kernels/block_math.h"
 #include "config/optimizer_words.h"
 #include "optimizers_all.h"
 
@@ -225,6 +225,102 @@ DT_KERNEL(commit_clip, dt_commit_clip_args) {
     }
 }
 
+// ---- factored second moments -----------------------------------------------------------------------
+typedef struct dt_commit_factor_args {
+    const dt_commit_verdict *verdict;
+    const dt_factored *tensors; // start: index of dt_commit_verdict.update
+    const float *master;
+    float *grad, *slots[DT_MAX_SLOTS];
+    dt_device_step *step;
+} dt_commit_factor_args;
+
+DT_FN double dt_commit_square(const dt_update *u, float g) {
+    const float x = fmaxf(fminf(g, u->clip), -u->clip) * u->grad_scale;
+    return (double)x * (double)x;
+}
+// The average moves towards the mean square; returns 0 if it stays finite, else NaN.
+DT_FN float dt_commit_average(float *x, double newest, double mean) {
+    *x += (float)(newest * (mean - (double)*x));
+    return *x - *x;
+}
+
+// One block per tensor: what backend/cpu/factored_cpu.c says, in other orders of sums. The gradient becomes the step.
+DT_KERNEL(commit_factor, dt_commit_factor_args) {
+    DT_SHARED(double, sum, DT_COMMIT_THREADS);
+    DT_SHARED(double, total, 3); // of squared weights, of the rows' averages, of the squared step
+    const dt_factored f = a->tensors[DT_BLOCK];
+    const dt_update u = a->verdict->update[f.start];
+    const int64_t rows = a->verdict->commit && !f.frozen ? f.rows : 0, n = rows * f.cols;
+    const float *weights = a->master + f.offset;
+    float *grad = a->grad + f.offset, *row = a->slots[0] + f.at[0];
+    float *column = f.vector ? row : a->slots[1] + f.at[1];
+    const double newest = pow(u.bias[0], -0.8);
+    int tx = 1; // threads over columns
+    while (tx < DT_COMMIT_THREADS && tx < f.cols) tx *= 2;
+    const int ty = DT_COMMIT_THREADS / tx, group = tx < 32 ? tx : 32;
+    for (int64_t c0 = 0; c0 < f.cols && rows; c0 += tx) {
+        DT_THREADS(t) {
+            const int64_t c = c0 + t % tx;
+            double s = 0;
+            for (int64_t r = t / tx; c < f.cols && r < rows; r += ty)
+                s += dt_commit_square(&u, grad[r * f.cols + c]);
+            sum[t] = s;
+        }
+        DT_TREE(t, half, ty, tx, sum[t] += sum[t + half * tx]);
+        DT_THREADS(t) {
+            if (t < tx && c0 + t < f.cols &&
+                dt_commit_average(&column[c0 + t], newest, sum[t] / (double)rows) != 0)
+                a->step->spoiled = 1;
+        }
+    }
+    for (int64_t r0 = 0; r0 < rows && !f.vector; r0 += DT_COMMIT_THREADS / group) {
+        DT_THREADS(t) {
+            const int64_t r = r0 + t / group;
+            double s = 0;
+            for (int64_t c = t % group; r < rows && c < f.cols; c += group)
+                s += dt_commit_square(&u, grad[r * f.cols + c]);
+            sum[t] = s;
+        }
+        DT_TREE(t, half, group, 1, sum[t] += sum[t + half]);
+        DT_THREADS(t) {
+            const int64_t r = r0 + t / group;
+            if (t % group == 0 && r < rows &&
+                dt_commit_average(&row[r], newest, sum[t] / (double)f.cols) != 0)
+                a->step->spoiled = 1;
+        }
+    }
+    for (int pass = 0; pass < 3; pass++) {
+        DT_THREADS(t) {
+            double s = 0;
+            for (int64_t i = t; i < n && pass == 0; i += DT_COMMIT_THREADS)
+                s += (double)weights[i] * (double)weights[i];
+            for (int64_t r = t; r < rows && pass == 1 && !f.vector; r += DT_COMMIT_THREADS)
+                s += (double)row[r] / (double)rows;
+            for (int64_t i = t; i < n && pass == 2; i += DT_COMMIT_THREADS) {
+                const int64_t r = (uint32_t)i / (uint32_t)f.cols, c = i - r * f.cols;
+                const float g = fmaxf(fminf(grad[i], u.clip), -u.clip) * u.grad_scale;
+                const double moment =
+                    f.vector ? (double)row[c]
+                             : (double)row[r] * (double)column[c] / fmax(total[1], 0x1p-23);
+                grad[i] = (float)((double)g / sqrt(fmax(moment, 0x1p-46)));
+                s += (double)grad[i] * (double)grad[i];
+            }
+            sum[t] = s;
+        }
+        DT_TREE(t, half, DT_COMMIT_THREADS, 1, sum[t] += sum[t + half]);
+        DT_THREADS(t) {
+            if (t == 0) total[pass] = sum[0];
+        }
+    }
+    DT_THREADS(t) {
+        const double rate = fmin((double)(u.lr * f.lr_scale), 1 / sqrt(u.bias[0])) *
+                            fmax(1e-3, sqrt(total[0] / (double)n)) /
+                            fmax(1.0, sqrt(total[2] / (double)n));
+        for (int64_t i = t; i < n; i += DT_COMMIT_THREADS)
+            grad[i] = (float)((double)grad[i] * rate);
+    }
+}
+
 // ---- the optimizer ---------------------------------------------------------------------------------
 typedef struct dt_commit_segment {
     int64_t offset, length;
@@ -296,17 +392,14 @@ DT_FN void dt_commit_put8(float *p, int64_t i, int64_t end, const float x[8]) {
 
 // A thread's eight elements of a parameter by each optimizer: their update, or (constant `measures`) p as it is and their
 // direction in d. Returns 0 if what the update wrote is finite, else NaN: x - x is 0 of a finite x only.
-#ifdef __CUDACC__
-#pragma nv_diag_suppress 128 // loops behind the return of an optimizer that a GPU has not
-#endif
 #define WORD(id, ...)                                                                              \
     DT_FN float dt_commit_one_##id(const dt_commit_optimize_args *a, const dt_update *u,           \
                                    int64_t i, int64_t end, float p[8], int measures, float d[8]) { \
         float s[DT_MAX_SLOTS][8], g[8], bad = 0;                                                   \
-        if (dt_##id##_factored) return bad; /* a GPU has none of those */                          \
         for (int j = 0; j < dt_##id##_n_slots; j++) dt_commit_get8(a->slots[j], i, end, s[j]);     \
         dt_commit_get8(a->grad, i, end, g);                                                        \
-        for (int k = 0; k < 8; k++) g[k] = fmaxf(fminf(g[k], u->clip), -u->clip);                  \
+        for (int k = 0; k < 8 && !dt_##id##_factored; k++)                                         \
+            g[k] = fmaxf(fminf(g[k], u->clip), -u->clip);                                          \
         for (int k = 0; k < 8; k++) {                                                              \
             const int exists = k % 4 < dt_commit_left(i, k / 4, end);                              \
             float one[DT_MAX_SLOTS];                                                               \
@@ -327,9 +420,6 @@ DT_FN void dt_commit_put8(float *p, int64_t i, int64_t end, const float x[8]) {
     }
 #include "config/optimizers.def"
 #undef WORD
-#ifdef __CUDACC__
-#pragma nv_diag_default 128
-#endif
 
 DT_FN float dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
                           int64_t end, float p[8], int measures, float d[8]) {
