@@ -22,7 +22,7 @@ static const launch_option options[] = {
     [MEMORY] = {"--memory", "GB+", "memory of each machine, as in 64+"},
     [SPOT] = {"--spot", NULL, "machines that may be taken away, for less"},
     [DATA] = {"--data", "URL", "bucket with the data set: s3://…, gs://…, https://… of Azure"},
-    [RUNS] = {"--runs", "URL", "bucket for runs and their checkpoints"},
+    [RUNS] = {"--runs", "URL", "bucket for runs and their checkpoints; not with checkpoint.mirror"},
     [IMAGE] = {"--image", "IMAGE",
                "container with dtrain (built on each machine from this folder)"},
     [PRINT] = {"--print", NULL, "print the task and submit nothing"},
@@ -69,16 +69,23 @@ static dt_status read_options(cloud *k) {
     DT_TRY(count_gpus(w->options[GPUS], &n_gpus));
     DT_TRY(launch_option_int(w, NODES, 1, &k->n_nodes));
     DT_TRY(launch_option_ranks(w, RANKS, "a machine", n_gpus, &k->n_ranks_node));
-    if (!w->options[DATA] || !w->options[RUNS])
-        return dt_fail(DT_E_USAGE, "%s is missing: a bucket for the %s, such as s3://name/folder",
-                       w->options[DATA] ? "--runs" : "--data",
-                       w->options[DATA] ? "runs" : "data set");
+    if (!w->options[DATA])
+        return dt_fail(DT_E_USAGE, "--data is missing: a bucket for the data set, such as "
+                                   "s3://name/folder");
     if (w->n_words > 0 && *w->words[0] == '/')
         return dt_fail(DT_E_USAGE,
                        "%s: the config must lie below this folder, which is copied to "
                        "the machines: give a relative path",
                        w->words[0]);
     return DT_OK;
+}
+
+// What is on a machine goes with it.
+static dt_status check_runs(const cloud *k) {
+    if (k->w->options[RUNS] || k->config->checkpoint.mirror) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "--runs is missing: a bucket for the runs, such as s3://name/folder; "
+                   "or set checkpoint.mirror");
 }
 
 // A set of the bucket, where the machines have it. Of several sets only a template can say where they are.
@@ -139,7 +146,9 @@ static dt_status fill_task(char **out, cloud *k) {
                            k->name)); // a run called "no" stays a string
     DT_TRY(data_word(k, &data));
     char *words = launch_quote_config(k->w), *quoted = launch_quote(data);
-    launch_put(&k->values, "WORDS", dt_xprintf("%s %s run.dir=/dtrain/runs", words, quoted));
+    launch_put(
+        &k->values, "WORDS",
+        dt_xprintf("%s %s%s", words, quoted, k->w->options[RUNS] ? " run.dir=/dtrain/runs" : ""));
     launch_put(&k->values, "NODES", dt_xprintf("%d", k->n_nodes));
     launch_put(&k->values, "RANKS", dt_xprintf("%d", k->n_ranks_node));
     free(quoted);
@@ -170,6 +179,7 @@ static dt_status run(const launch_words *w) {
     DT_TRY(read_options(&k));
     dt_run_length length;
     dt_status st = launch_target_config(&k.config, "launch cloud", w);
+    if (st == DT_OK) st = check_runs(&k);
     if (st == DT_OK) st = launch_target_ranks(k.config, k.n_nodes * k.n_ranks_node);
     if (st == DT_OK) st = launch_target_check(k.config, true, 0, &length);
     if (st == DT_OK) {

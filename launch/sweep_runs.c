@@ -249,9 +249,13 @@ static dt_status find_directory(sweep *s) {
     free(fixed);
     DT_TRY(st);
     s->dir = dt_xprintf("%s/%s", c->run.dir, c->run.name);
+    if (c->checkpoint.mirror && !dt_text_ends(c->checkpoint.mirror, "/"))
+        st = dt_config_fail(c, "checkpoint.mirror",
+                            "checkpoint.mirror is one run's folder, and a sweep has several runs: "
+                            "with a / behind it each has a folder of its name below");
     dt_config_destroy(c);
     char *own = dt_xprintf("%s/config.yaml", s->dir);
-    if (dt_io_exists(own))
+    if (st == DT_OK && dt_io_exists(own))
         st = dt_fail(DT_E_USAGE, "%s is a run, not a sweep: give the sweep another run.name",
                      s->dir);
     free(own);

@@ -122,6 +122,7 @@ exits 5 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" "$
 exits 2 "checkpoint.mirror is '/tmp/a'; expected a folder in a bucket" job c checkpoint.mirror=/tmp/a
 exits 2 "checkpoint.mirror is 's3://bucket'; expected" job c checkpoint.mirror=s3://bucket
 exits 2 "expected a folder in a bucket" job c checkpoint.mirror=s3://key:word@bucket/a
+exits 2 'a sweep has several runs' "$DTRAIN" sweep "$config" run.seed=5,6 checkpoint.mirror=s3://bucket/c
 exits 2 'checkpoint.mirror_wait waits for checkpoint.mirror' "$DTRAIN" "$config" checkpoint.mirror_wait=true
 
 # killed while it sends: whatever is there is whole, and a machine with an empty disk, or the same one, goes on from it

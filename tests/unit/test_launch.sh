@@ -68,6 +68,8 @@ golden cloud-pose.yaml cloud --cloud gcp --cpus 16+ --memory 64+ --data gs://my/
 golden cloud-lens.yaml cloud --cloud azure --nodes 2 -n 2 --image registry.example/dtrain:0.1 \
     --data https://my.blob.core.windows.net/data --runs https://my.blob.core.windows.net/runs configs/lens_resnet18.yaml run.name=a_b train.micro_batch=8
 golden cloud-acoustic.yaml cloud "${buckets[@]}" configs/acoustic.yaml "run.name=two words"
+"$DTRAIN" launch cloud --data s3://my/data --spot --print configs/fusion.yaml checkpoint.mirror=s3://my/runs/ >"$work/spot.yaml" 2>"$work/log" &&
+    ! grep -q 'MOUNT_CACHED\|run.dir' "$work/spot.yaml" && grep -q "checkpoint.mirror=s3://my/runs/" "$work/spot.yaml" || fail "launch cloud with a mirror"
 golden slurm-fusion.sbatch slurm --nodes 2 --gpus-per-node 4 --time 4:00:00 --account bio configs/fusion.yaml run.name=long
 golden slurm-mnist.sbatch slurm --sweep --jobs 2 configs/mnist.yaml run.seed=0..2
 [ "$(ls tests/golden/launch | wc -l)" = 12 ] || fail "golden files that no case writes: $(ls tests/golden/launch)"
