@@ -20,7 +20,7 @@ typedef struct dt_fabric {
     int ranks_per_host; // 0: all ranks are on one host
     double cores;       // of a host, which its ranks share; 0: as this machine
     // Bytes a second: out of a host, and as much in at the same time, by all its links; between the GPUs of a host, of one
-    // GPU; that a core copies in memory (0: measured here); that a core sends or receives by TCP (0: 1.5e9)
+    // GPU; that a core copies in memory (0: measured here); that a core sends or receives by TCP (0: 2e9)
     double host_bytes_s, gpu_bytes_s, copy_bytes_s, tcp_bytes_s;
     double latency_s; // of a message between hosts
 } dt_fabric;
