@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DT_CHUNK = 65536 }; // elements; norms and shards are made of whole chunks
+enum { DT_CHUNK = 8192 }; // elements; norms and shards are made of whole chunks
 
 typedef struct dt_step_block {
     uint64_t seed;

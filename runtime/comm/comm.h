@@ -25,7 +25,7 @@ typedef struct dt_request {
 } dt_request;
 
 // An all-reduce is two steps, each of which may be started alone: a reduce-scatter leaves the sum of each element with
-// one rank (dt_comm.own_part) and the other elements undefined; an all-gather sends every rank's parts to all.
+// its owner (dt_comm.own_part) and the other elements undefined; an all-gather sends what every rank owns to all.
 typedef enum dt_reduce_steps {
     DT_REDUCE_SCATTER = 1,
     DT_ALL_GATHER = 2,
@@ -38,6 +38,9 @@ typedef struct dt_reduction {
     // Room for n elements, through which data are sent as bf16; NULL: they are sent as they are. Over MPI each rank
     // rounds its data, their sums are taken in f32, and rounded, on each host and then over hosts.
     uint16_t *bf16;
+    // A step alone: data are elements [at, at + n) of the vector whose chunks have owners. However the vector is cut into
+    // reductions, sums have the same bits and owners.
+    int64_t at;
 } dt_reduction;
 
 // What a comm over a device's memory does besides (comm_nccl.h). Streams are the device's.
@@ -78,8 +81,9 @@ struct dt_comm {
     dt_status (*library_all_reduce_f32)(dt_comm *c, float *data, int64_t n);
     // Starts a sum. progress() advances all that have started; wait() finishes one.
     dt_status (*reduce_start)(dt_comm *c, const dt_reduction *x, dt_request *r);
-    // The k-th range of elements whose sum a reduce-scatter of n leaves with this rank; false: there are fewer. The ranges
-    // of all ranks are disjoint and cover everything; a range may be empty. NULL: steps cannot be started alone.
+    // The k-th range of a vector of n elements that this rank owns; false: there are fewer. Ranges ascend, begin at whole
+    // chunks (DT_CHUNK) and end there or with the vector; those of all ranks are disjoint and cover everything; a range
+    // may be empty. NULL: steps cannot be started alone.
     bool (*own_part)(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end);
     dt_status (*progress)(dt_comm *c); // never blocks
     dt_status (*wait)(dt_comm *c, dt_request *r);

@@ -6,7 +6,7 @@
 // several hosts each of the two steps takes two phases, so that each element crosses a host's boundary as seldom as it can:
 //
 //   0 reduce inside   rank (h, c), the c-th of host h, adds slice c of the ranks of its host
-//   1 reduce across   it adds chunk h of slice c of the hosts' sums, from the c-th rank of each host
+//   1 reduce across   it adds part h of slice c of the hosts' sums, from the c-th rank of each host
 //   2 gather across   it sends the sum to the c-th rank of each host
 //   3 gather inside   it sends slice c to the ranks of its host
 //
@@ -14,6 +14,9 @@
 // smallest host says how many slices there are; ranks beyond that only give and take. Where all hosts have one rank,
 // phases 0 and 3 are left out. The all-reduce of a small buffer has one phase, in which every rank gives everything to all;
 // or two, on each host and then across, where ranks share memory and hosts have equally many.
+//
+// A step alone, of a vector whose chunks (DT_CHUNK) have owners, takes its two phases of the four. Its slices and parts are
+// whole chunks; as a segment may have fewer of them than there are ranks, segments take turns in who gets them.
 //
 // Every element is the sum of the hosts' sums, in the order of their first ranks, each of them ((x0 + x1) + x2) + ... in
 // rank order: whatever the size of the buffer or the bucket. bf16 is rounded when it leaves a host, too.
@@ -30,6 +33,7 @@
 // Rejected: a ring. It moves the same bytes, but its order of additions depends on an element's place in the buffer, and
 // a segment needs 2 (H - 1) turns of progress() instead of 4. A chain along the hosts, which would keep the bits of one
 // host: hosts in its middle send twice the buffer.
+#include "backend/step_block.h"
 #include "base/arena.h"
 #include "base/log.h"
 #include "comm/comm_mpi_internal.h"
@@ -41,7 +45,7 @@
 enum {
     HOST_AREAS =
         1 << 26, // on any hosts: a segment times the ranks of the largest and each rank's areas
-    PART_ELEMENTS = 16 // slices and chunks begin at cache lines
+    PART_ELEMENTS = 16 // slices and parts begin at cache lines
 };
 
 enum { REDUCE_INSIDE, REDUCE_ACROSS, GATHER_ACROSS, GATHER_INSIDE, PHASES };
@@ -62,6 +66,9 @@ struct mpi_reduction {
     int64_t segment;                   // elements
     char *data;
     int64_t n;
+    bool
+        owned; // a step alone: parts are whole chunks, of segments of the vector in which data begin at `at`
+    int64_t at;
     float *wide; // bf16: the f32 buffer that gets the sums
 };
 
@@ -85,10 +92,10 @@ static const char *label_of(mpi_element kind) {
                                       : "the all-reduce (max, i64)";
 }
 
-// The i-th of `count` equal parts; the last ones may be empty.
-static part part_of(part whole, int count, int i) {
+// The i-th of `count` equal parts of whole units; the last ones may be empty.
+static part part_of(part whole, int count, int i, int64_t unit) {
     const int64_t n = whole.end - whole.begin;
-    const int64_t each = (int64_t)dt_align_up((size_t)((n + count - 1) / count), PART_ELEMENTS);
+    const int64_t each = (int64_t)dt_align_up((size_t)((n + count - 1) / count), (size_t)unit);
     const int64_t from = each * i < n ? each * i : n;
     const int64_t to = from + each < n ? from + each : n;
     return (part){whole.begin + from, whole.begin + to};
@@ -105,14 +112,35 @@ static const mpi_group *group_of(const mpi_comm *m, const mpi_slot *slot) {
     return slot->phase == REDUCE_INSIDE || slot->phase == GATHER_INSIDE ? &m->inner : &m->across;
 }
 
+static int64_t between(int64_t least, int64_t x, int64_t most) {
+    return x < least ? least : x > most ? most : x;
+}
+
+// What the ranks of a column, or that of host `host` (-1: all), own of a segment, which data have at `at` of a vector. Cut
+// are the vector's own segments; who gets the first parts takes turns, as there may be fewer chunks than ranks.
+static part owned_part(const mpi_comm *m, int64_t at, part segment, int column, int host) {
+    const int64_t turn = (at + segment.begin) / m->segment, begin = turn * m->segment - at;
+    const int in_turn = (int)((column + turn) % m->n_columns);
+    part p = part_of((part){begin, begin + m->segment}, m->n_columns, in_turn, DT_CHUNK);
+    if (host >= 0)
+        p = part_of(p, m->n_hosts, (int)((host + turn / m->n_columns) % m->n_hosts), DT_CHUNK);
+    return (part){between(segment.begin, p.begin, segment.end),
+                  between(segment.begin, p.end, segment.end)};
+}
+
 // Whether the i-th of the phase's group adds a part of the segment, and which.
 static bool has_part(const mpi_comm *m, const mpi_slot *slot, int i, part *out) {
     const mpi_group *g = group_of(m, slot);
     *out = slot->segment;
     if (slot->of->small) return true;
     if (g == &m->inner && i >= m->n_columns) return false;
-    *out = part_of(slot->segment, m->n_columns, g == &m->inner ? i : m->inner.self);
-    if (g == &m->across) *out = part_of(*out, m->n_hosts, i);
+    const int column = g == &m->inner ? i : m->inner.self, host = g == &m->inner ? -1 : i;
+    if (slot->of->owned) {
+        *out = owned_part(m, slot->of->at, slot->segment, column, host);
+        return true;
+    }
+    *out = part_of(slot->segment, m->n_columns, column, PART_ELEMENTS);
+    if (host >= 0) *out = part_of(*out, m->n_hosts, host, PART_ELEMENTS);
     return true;
 }
 
@@ -268,8 +296,8 @@ static void add_small(mpi_comm *m, const mpi_slot *slot) {
 static void take_scratch(const mpi_comm *m, mpi_slot *slot) {
     const mpi_group *g = group_of(m, slot);
     const int parts = g == &m->inner ? m->n_columns : m->n_columns * m->n_hosts;
-    const int64_t each =
-        slot->of->small ? slot->of->n : slot->of->segment / parts + 2 * PART_ELEMENTS;
+    const int64_t unit = slot->of->owned ? DT_CHUNK : PART_ELEMENTS;
+    const int64_t each = slot->of->small ? slot->of->n : slot->of->segment / parts + 2 * unit;
     const size_t need = (size_t)(each * (g->n - 1)) * mpi_element_bytes(slot->of->kind);
     if (need <= slot->scratch_bytes[slot->phase]) return;
     slot->scratch[slot->phase] = dt_xrealloc(slot->scratch[slot->phase], need);
@@ -308,9 +336,9 @@ static dt_status begin_phase(mpi_comm *m, mpi_slot *slot) {
 }
 
 static dt_status enter_slot(mpi_comm *m, mpi_slot *slot, mpi_reduction *r) {
-    const int64_t begin = (int64_t)r->n_entered * r->segment;
+    const int64_t begin = (r->at / r->segment + r->n_entered) * r->segment - r->at;
     slot->of = r;
-    slot->segment = (part){begin, r->n - begin < r->segment ? r->n : begin + r->segment};
+    slot->segment = (part){between(0, begin, r->n), between(0, begin + r->segment, r->n)};
     slot->turn = r->turn + (uint64_t)r->n_entered;
     slot->number = r->number + (uint64_t)r->n_entered++;
     slot->phase = r->first_phase;
@@ -367,28 +395,32 @@ static int find_free(mpi_comm *m) {
     return m->n_reductions++;
 }
 
-static dt_status start(mpi_comm *m, mpi_element kind, dt_reduce_steps steps, void *data, int64_t n,
-                       float *wide, dt_request *request) {
+static dt_status start(mpi_comm *m, mpi_element kind, const dt_reduction *x, void *data,
+                       dt_request *request) {
     request->id = -1;
-    if (m->world_size == 1 || n == 0) return DT_OK;
+    if (m->world_size == 1 || x->n == 0) return DT_OK;
     const size_t size = mpi_element_bytes(kind);
-    const bool small =
-        steps == DT_ALL_REDUCE && dt_reduce_is_small(n * (int64_t)size, m->world_size);
+    const bool owned = x->steps != DT_ALL_REDUCE;
+    const bool small = !owned && dt_reduce_is_small(x->n * (int64_t)size, m->world_size);
     const int64_t segment = size <= sizeof(float) ? m->segment : m->segment / 2;
-    const int id = find_free(m), n_segments = (int)((n + segment - 1) / segment);
+    const int64_t at = owned ? x->at : 0;
+    const int id = find_free(m);
+    const int n_segments = (int)((at + x->n + segment - 1) / segment - at / segment);
     *m->reductions[id] =
         (mpi_reduction){.taken = true,
                         .kind = kind,
                         .small = small,
-                        .first_phase = steps & DT_REDUCE_SCATTER ? REDUCE_INSIDE : GATHER_ACROSS,
-                        .end_phase = steps & DT_ALL_GATHER ? PHASES : GATHER_ACROSS,
+                        .first_phase = x->steps & DT_REDUCE_SCATTER ? REDUCE_INSIDE : GATHER_ACROSS,
+                        .end_phase = x->steps & DT_ALL_GATHER ? PHASES : GATHER_ACROSS,
                         .n_segments = n_segments,
                         .number = m->number,
                         .turn = m->host_turn,
                         .segment = segment,
                         .data = data,
-                        .n = n,
-                        .wide = wide};
+                        .n = x->n,
+                        .owned = owned,
+                        .at = at,
+                        .wide = x->bf16 ? x->data : NULL};
     m->number += (uint64_t)n_segments;
     if (m->host && (!small || m->small_by_host)) m->host_turn += (uint64_t)n_segments;
     request->id = id;
@@ -429,7 +461,7 @@ dt_status mpi_wait(dt_comm *c, dt_request *request) {
 
 static dt_status reduce_blocking(dt_comm *c, mpi_element kind, void *data, int64_t n) {
     dt_request r;
-    DT_TRY(start(c->self, kind, DT_ALL_REDUCE, data, n, NULL, &r));
+    DT_TRY(start(c->self, kind, &(dt_reduction){.steps = DT_ALL_REDUCE, .n = n}, data, &r));
     return mpi_wait(c, &r);
 }
 
@@ -444,19 +476,18 @@ dt_status mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
 }
 
 dt_status mpi_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
-    if (!x->bf16) return start(c->self, MPI_ELEMENT_F32, x->steps, x->data, x->n, NULL, r);
+    if (!x->bf16) return start(c->self, MPI_ELEMENT_F32, x, x->data, r);
     if (c->world_size > 1) mpi_sum_narrow(x->bf16, x->data, x->n);
-    return start(c->self, MPI_ELEMENT_BF16, x->steps, x->bf16, x->n, x->data, r);
+    return start(c->self, MPI_ELEMENT_BF16, x, x->bf16, r);
 }
 
-// Range k is of segment k: chunk h of slice c, whose sum phase 1 leaves with rank (h, c).
+// Range k is of segment k.
 bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end) {
     const mpi_comm *m = c->self;
     const int64_t from = (int64_t)k * m->segment;
     if (from >= n || m->inner.self >= m->n_columns) return false;
     const part segment = {from, n - from < m->segment ? n : from + m->segment};
-    const part own =
-        part_of(part_of(segment, m->n_columns, m->inner.self), m->n_hosts, m->across.self);
+    const part own = owned_part(m, 0, segment, m->inner.self, m->across.self);
     *begin = own.begin;
     *end = own.end;
     return true;
@@ -464,10 +495,6 @@ bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *e
 
 void mpi_reductions_create(mpi_comm *m) {
     m->slots = dt_xcalloc(DT_REDUCE_SLOTS, sizeof *m->slots);
-}
-
-static int64_t between(int64_t least, int64_t x, int64_t most) {
-    return x < least ? least : x > most ? most : x;
 }
 
 dt_status mpi_reductions_fit(dt_comm *c) {

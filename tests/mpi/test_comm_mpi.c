@@ -11,6 +11,7 @@
 //                                predicts
 //
 // Every rank can compute every other rank's data, so results are compared bit by bit with the sum that comm promises.
+#include "backend/step_block.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/watch.h"
@@ -225,30 +226,40 @@ static void test_bf16(void) {
     }
 }
 
-// A reduce-scatter leaves the all-reduce's bits in the ranks' own parts, which cover everything once; after an all-gather
-// everybody has them.
+// Steps alone, of a vector cut in pieces: a reduce-scatter leaves the all-reduce's bits with the owners of whole chunks;
+// each element has one owner, who owns it however the vector is cut; after an all-gather everybody has them.
+static void run_steps(dt_reduce_steps steps, float *x, int64_t n, int64_t cut) {
+    for (int64_t at = 0; at < n; at += cut) {
+        const dt_reduction part = {
+            .steps = steps, .data = x + at, .n = n - at < cut ? n - at : cut, .at = at};
+        dt_request r;
+        CHECK(comm->reduce_start(comm, &part, &r) == DT_OK && comm->wait(comm, &r) == DT_OK,
+              "step");
+    }
+}
+
 static void test_steps(void) {
-    static const int64_t sizes[] = {1, 1000, 600007};
+    static const int64_t sizes[] = {1, 1000, 600007}, cuts[] = {1, 300, 77777};
+    int64_t n_own = 0;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         const int64_t n = sizes[s];
         float *x = filled(n, (int)s), *whole = filled(n, (int)s);
         double *owners = calloc((size_t)n, sizeof *owners);
         int64_t begin, end;
-        dt_request r;
-        CHECK(comm->reduce_start(comm, &(dt_reduction){DT_REDUCE_SCATTER, x, n, NULL}, &r) ==
-                      DT_OK &&
-                  comm->wait(comm, &r) == DT_OK,
-              "reduce-scatter");
+        n_own = 0;
+        run_steps(DT_REDUCE_SCATTER, x, n, cuts[s]);
         CHECK(comm->all_reduce_f32(comm, whole, n) == DT_OK, "all-reduce");
-        for (int k = 0; comm->own_part(comm, n, k, &begin, &end); k++)
+        for (int k = 0; comm->own_part(comm, n, k, &begin, &end); k++) {
+            CHECK(begin == end || (begin % DT_CHUNK == 0 && (end % DT_CHUNK == 0 || end == n)),
+                  "[%lld, %lld) of %lld", (long long)begin, (long long)end, (long long)n);
             for (int64_t i = begin; i < end; i++) {
                 CHECK(memcmp(&x[i], &whole[i], 4) == 0, "own element %lld", (long long)i);
                 owners[i]++;
             }
+            n_own += end - begin;
+        }
         for (int64_t i = 0; i < n; i++) x[i] = owners[i] > 0 ? x[i] : -1;
-        CHECK(comm->reduce_start(comm, &(dt_reduction){DT_ALL_GATHER, x, n, NULL}, &r) == DT_OK &&
-                  comm->wait(comm, &r) == DT_OK,
-              "all-gather");
+        run_steps(DT_ALL_GATHER, x, n, n);
         CHECK(memcmp(x, whole, (size_t)n * 4) == 0, "all-gather of %lld", (long long)n);
         CHECK(comm->all_reduce_f64(comm, owners, n) == DT_OK, "all-reduce");
         for (int64_t i = 0; i < n; i++)
@@ -257,6 +268,9 @@ static void test_steps(void) {
         free(whole);
         free(owners);
     }
+    const int64_t fair = 600007 / comm->world_size; // all ranks have about as much
+    CHECK(llabs((long long)(n_own - fair)) < 0.4 * (double)fair, "%lld elements, not about %lld",
+          (long long)n_own, (long long)fair);
 }
 
 static float micro_value(int micro, int64_t i) {

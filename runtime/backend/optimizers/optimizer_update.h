@@ -13,7 +13,7 @@
 // An optimizer that scales its update by norms of each tensor (LAMB) says DT_OPTIMIZER_WITH_NORMS and has two
 // functions more. dt_<id>_direction gives the vector whose norm counts: what it does to the slots is thrown
 // away. dt_<id>_ratio gives u->ratio for the update, from the sums of squares of weights and direction, which
-// are sums over 64 Ki-element chunks in their order: no rank or thread enters them. Tensors that weights decay
+// are sums over chunks (DT_CHUNK) in their order: no rank or thread enters them. Tensors that weights decay
 // does not touch (norms, biases) keep the ratio 1.
 //
 // DT_OPTIMIZER_FACTORED names two slots whose shapes are not the parameter's (Adafactor): a tensor of two or more
