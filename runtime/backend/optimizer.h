@@ -62,6 +62,7 @@ typedef struct dt_optimizer_args {
     const float *grad;
     // Moves towards each updated parameter by this share; NULL: there is no average.
     float *average, average_rate;
+    int64_t state_at; // the element whose state slots and average begin with; on a device 0
     // Optimizers with norms: two sums of squares per chunk of the scaled segments, in order; a ratio per segment.
     double *norms;
     float *ratios;

@@ -33,7 +33,7 @@ typedef struct dt_ckpt_tensor {
     const char *name; // in its file
     const char *file; // "model", "raw" or "optimizer"
     dt_shape shape;
-    float *data; // save: read from here; load: written here
+    float *data; // save: read from here, NULL: dt_ckpt_save_room; load: written here
 } dt_ckpt_tensor;
 
 typedef struct dt_ckpt dt_ckpt; // the checkpoints of one run directory
@@ -67,6 +67,10 @@ void dt_ckpt_set_classes(dt_ckpt *c, const char *json);
 // NULL: fn is not called any more, and no call of it is under way when this returns.
 void dt_ckpt_on_saved(dt_ckpt *c, void (*fn)(void *ctx, int64_t step, double seconds, bool saved),
                       void *ctx);
+// Before dt_ckpt_save_begin of the same tensors: the snapshot's list, where those without data have memory for the
+// caller to fill. Waits for a running save. Borrowed.
+dt_status dt_ckpt_save_room(dt_ckpt *c, const dt_ckpt_tensor *tensors, int n_tensors,
+                            const dt_ckpt_tensor **room);
 // Takes the snapshot and starts writing. state_json: text of state.json. best: it becomes the best checkpoint.
 // dt_ckpt_save_wait, not this, reports an earlier save that failed in the background.
 dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,
@@ -88,6 +92,10 @@ dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path
 dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step, char **path);
 // Fills tensors by name. All must be found, in their shapes. *state_json is on the heap; the caller frees it.
 dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json);
+// The same, but calls take, once, with the values of each tensor, mapped from the files.
+typedef dt_status dt_ckpt_take(void *ctx, const float *const *values);
+dt_status dt_ckpt_load_with(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
+                            dt_ckpt_take *take, void *ctx);
 
 // ---- a mirror in a bucket --------------------------------------------------------------------------------
 // URL/ in a bucket (s3://BUCKET/KEY) is as RUN/ on the disk: checkpoints/step-N/…, and the files of the run. `lock` there

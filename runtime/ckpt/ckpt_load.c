@@ -181,8 +181,10 @@ static dt_status check_tensor(const dt_safetensors *s, const dt_ckpt_tensor *t, 
     return DT_OK;
 }
 
-static dt_status load_tensors(const char *path, const dt_ckpt_manifest *m, dt_ckpt_tensor *tensors,
-                              int n_tensors) {
+static dt_status load_tensors(const char *path, const dt_ckpt_manifest *m,
+                              const dt_ckpt_tensor *tensors, int n_tensors, dt_ckpt_take *take,
+                              void *ctx) {
+    const float **values = dt_xcalloc((size_t)n_tensors + 1, sizeof *values);
     part *parts = dt_xcalloc((size_t)n_tensors + 1, sizeof *parts);
     int n_parts = 0;
     dt_status st = open_parts(parts, &n_parts, path, m, tensors, n_tensors);
@@ -191,13 +193,37 @@ static dt_status load_tensors(const char *path, const dt_ckpt_manifest *m, dt_ck
     for (int i = 0; st == DT_OK && i < n_tensors; i++) {
         const dt_safetensors *s = part_of(parts, n_parts, tensors[i].file);
         size_t n_bytes;
-        const void *data =
-            dt_safetensors_data(s, dt_safetensors_find(s, tensors[i].name), &n_bytes);
-        if (n_bytes) memcpy(tensors[i].data, data, n_bytes);
+        values[i] = dt_safetensors_data(s, dt_safetensors_find(s, tensors[i].name), &n_bytes);
     }
+    if (st == DT_OK) st = take(ctx, values);
     for (int i = 0; i < n_parts; i++) dt_safetensors_close(parts[i].s);
     free(parts);
+    free(values);
     return st;
+}
+
+dt_status dt_ckpt_load_with(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
+                            dt_ckpt_take *take, void *ctx) {
+    dt_ckpt_manifest m;
+    dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES);
+    if (st == DT_OK) st = load_tensors(path, &m, tensors, n_tensors, take, ctx);
+    dt_ckpt_manifest_fini(&m);
+    return st;
+}
+
+typedef struct wanted {
+    dt_ckpt_tensor *tensors;
+    int n;
+} wanted;
+
+static dt_status copy_values(void *ctx, const float *const *values) {
+    const wanted *w = ctx;
+    for (int i = 0; i < w->n; i++) {
+        const dt_ckpt_tensor *t = &w->tensors[i];
+        const size_t n_bytes = (size_t)dt_shape_elements(&t->shape) * sizeof *t->data;
+        if (n_bytes) memcpy(t->data, values[i], n_bytes);
+    }
+    return DT_OK;
 }
 
 dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
@@ -206,7 +232,8 @@ dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
     size_t n_bytes;
     if (state_json) *state_json = NULL;
     dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES);
-    if (st == DT_OK) st = load_tensors(path, &m, tensors, n_tensors);
+    if (st == DT_OK)
+        st = load_tensors(path, &m, tensors, n_tensors, copy_values, &(wanted){tensors, n_tensors});
     if (st == DT_OK && state_json) {
         char *file = dt_xprintf("%s/state.json", path);
         st = dt_ckpt_manifest_find(&m, "state.json")

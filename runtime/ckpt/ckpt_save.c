@@ -77,6 +77,11 @@ static dt_status add_part(dt_ckpt *c, const char *file) {
     return dt_safetensors_layout_build(&p->layout, c->tensors, c->n_tensors, file, metadata);
 }
 
+// Whether the snapshot has memory for it; else it is written from the caller's.
+static bool is_copied(const dt_ckpt *c, const dt_ckpt_tensor *t) {
+    return c->async || !t->data;
+}
+
 static dt_status build_snapshot(dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
     size_t n_floats = 0, at = 0;
     dt_ckpt_snapshot_free(c);
@@ -86,35 +91,37 @@ static dt_status build_snapshot(dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
         c->tensors[i].name = dt_xstrdup(t[i].name);
         c->tensors[i].file = dt_xstrdup(t[i].file);
         c->n_tensors++;
-        n_floats += (size_t)dt_shape_elements(&t[i].shape);
+        if (is_copied(c, &t[i])) n_floats += (size_t)dt_shape_elements(&t[i].shape);
     }
     for (int i = 0; i < n; i++) DT_TRY(add_part(c, t[i].file));
-    if (!c->async) return DT_OK;
+    if (!n_floats) return DT_OK;
     c->flat = malloc((n_floats + 1) * sizeof *c->flat);
     if (!c->flat)
         return dt_fail(DT_E_INTERNAL,
                        "no memory for the checkpoint's copy of %zu MiB: set checkpoint.async=false",
                        n_floats * sizeof *c->flat >> 20);
     for (int i = 0; i < n; i++) {
+        if (!is_copied(c, &t[i])) continue;
         c->tensors[i].data = c->flat + at;
         at += (size_t)dt_shape_elements(&t[i].shape);
     }
     return DT_OK;
 }
 
+static dt_status prepare_snapshot(dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
+    if (same_tensors(c, t, n)) return DT_OK;
+    const dt_status st = build_snapshot(c, t, n);
+    if (st != DT_OK) dt_ckpt_snapshot_free(c);
+    return st;
+}
+
 static dt_status take_snapshot(dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
-    if (!same_tensors(c, t, n)) {
-        dt_status st = build_snapshot(c, t, n);
-        if (st != DT_OK) {
-            dt_ckpt_snapshot_free(c);
-            return st;
-        }
-    }
+    DT_TRY(prepare_snapshot(c, t, n));
     for (int i = 0; i < n; i++) {
         size_t n_bytes = (size_t)dt_shape_elements(&t[i].shape) * sizeof(float);
-        if (!c->async)
+        if (!is_copied(c, &t[i]))
             c->tensors[i].data = t[i].data;
-        else if (n_bytes)
+        else if (n_bytes && t[i].data)
             memcpy(c->tensors[i].data, t[i].data, n_bytes);
     }
     return DT_OK;
@@ -356,6 +363,15 @@ static void start_save(dt_ckpt *c) {
     c->busy = true;
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->mutex);
+}
+
+dt_status dt_ckpt_save_room(dt_ckpt *c, const dt_ckpt_tensor *tensors, int n_tensors,
+                            const dt_ckpt_tensor **room) {
+    finish_previous(c);
+    *room = NULL;
+    DT_TRY(prepare_snapshot(c, tensors, n_tensors));
+    *room = c->tensors;
+    return DT_OK;
 }
 
 dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,

@@ -6,7 +6,7 @@
 // same collectives in the same order without negotiation.
 //
 // What lies behind the last gradient (statistics that are summed along) belongs to the last bucket, or is a
-// bucket of its own where gradients are sent as bf16. Nothing reports it ready, so a bucket with such a tail
+// bucket of its own where gradients are sent as bf16 or summed at their owners. Nothing reports it ready, so a bucket with such a tail
 // starts in dt_buckets_finish, after the replicas have ended. Finish takes all other buckets as ready too: a
 // gradient that nothing flows into never reports.
 //
@@ -40,6 +40,7 @@ typedef struct bucket {
     int n_reports;      // gradients * replicas
     atomic_int missing; // reports still to come in this step
     bool rounded;       // sent as bf16
+    dt_reduce_steps steps;
     dt_request request;
     double traced_s; // since when it is reduced
 } bucket;
@@ -79,7 +80,8 @@ static int compare_ends(const void *a, const void *b) {
 }
 
 static void close_bucket(dt_buckets *b, int64_t begin, int64_t end) {
-    b->buckets[b->n_buckets++] = (bucket){.begin = begin, .end = end, .request = {.id = -1}};
+    b->buckets[b->n_buckets++] =
+        (bucket){.begin = begin, .end = end, .steps = DT_ALL_REDUCE, .request = {.id = -1}};
 }
 
 // A bucket ends where a gradient ends at or beyond the bucket's size.
@@ -98,8 +100,12 @@ static void cut_flat(dt_buckets *b, const dt_buckets_opts *o, const int64_t *end
         begin = ends[o->n_grads - 1];
     }
     b->has_tail = begin < o->n_elements;
-    for (int k = 0; k < b->n_buckets; k++) b->buckets[k].rounded = o->bf16 != NULL;
-    if (b->n_buckets == 0 || (o->bf16 && b->has_tail)) close_bucket(b, begin, o->n_elements);
+    for (int k = 0; k < b->n_buckets; k++) {
+        b->buckets[k].rounded = o->bf16 != NULL;
+        if (o->scatter) b->buckets[k].steps = DT_REDUCE_SCATTER;
+    }
+    if (b->n_buckets == 0 || ((o->bf16 || o->scatter) && b->has_tail))
+        close_bucket(b, begin, o->n_elements);
     b->buckets[b->n_buckets - 1].end = o->n_elements;
 }
 
@@ -204,9 +210,10 @@ static dt_status start_bucket(dt_buckets *b, int k) {
         else
             add_range(sum, b->flats[l], u->begin, u->end);
     }
-    const dt_reduction x = {.steps = DT_ALL_REDUCE,
+    const dt_reduction x = {.steps = u->steps,
                             .data = sum + u->begin,
                             .n = u->end - u->begin,
+                            .at = u->begin,
                             .bf16 = u->rounded ? b->bf16 + u->begin : NULL};
     u->traced_s = dt_trace_begin();
     const dt_status st = b->comm->reduce_start(b->comm, &x, &u->request);

@@ -1,4 +1,4 @@
-// bucket.h: all-reduces the gradients while backward still runs. Buckets are slices of the flat gradient
+// bucket.h: sums the gradients over the ranks while backward still runs. Buckets are slices of the flat gradient
 // buffer in the order in which backward finishes. Each starts when its last gradient of the last micro-batch
 // is ready. dt_buckets_poll advances them between nodes, and a helper thread while a node takes long.
 //
@@ -22,6 +22,8 @@ typedef struct dt_buckets_opts {
     // NULL: everything is sent as f32. Else gradients are sent as bf16 through this buffer, which has an
     // element for each up to the last gradient's end; what lies behind stays f32. The comm must support it.
     uint16_t *bf16;
+    // Gradients are only summed where their owners are (dt_comm.own_part); what lies behind them is summed everywhere.
+    bool scatter;
     int n_replicas;
     bool helper; // there are several hosts: a helper thread advances the all-reduces, too
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);
@@ -30,7 +32,7 @@ typedef struct dt_buckets_opts {
 
 dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts *opts);
 void dt_buckets_destroy(dt_buckets *b);
-// Begins a step: flats[l] is the gradient buffer of replica l. On every rank the sum ends in flats[0].
+// Begins a step: flats[l] is the gradient buffer of replica l. The sum ends in flats[0], on every rank or its owner.
 void dt_buckets_begin(dt_buckets *b, float *const *flats);
 // From any thread: gradient `grad_index` of the last micro-batch of replica `replica` is in its buffer.
 void dt_buckets_ready(dt_buckets *b, int replica, int grad_index);

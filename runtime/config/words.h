@@ -42,6 +42,7 @@
 #define DT_STEM_WORDS(W)       W(STEM, imagenet) W(STEM, small) W(STEM, deep)
 #define DT_PAD_TYPE_WORDS(W)   W(PAD_TYPE, symmetric) W(PAD_TYPE, same)
 #define DT_POOL_WORDS(W)       W(POOL, cls) W(POOL, mean)
+#define DT_SHARD_WORDS(W)      W(SHARD, none) W(SHARD, optimizer)
 #define DT_SIZE_WORDS(W)                                                                           \
     W(SIZE, auto)                                                                                  \
     W(SIZE, ti) W(SIZE, s) W(SIZE, b) W(SIZE, l) W(SIZE, b0) W(SIZE, b1) W(SIZE, b2)
@@ -90,6 +91,7 @@ typedef enum dt_gelu_word { DT_GELU_WORDS(DT_WORD_CONSTANT) } dt_gelu_word;
 typedef enum dt_stem_word { DT_STEM_WORDS(DT_WORD_CONSTANT) } dt_stem_word;
 typedef enum dt_pool_word { DT_POOL_WORDS(DT_WORD_CONSTANT) } dt_pool_word;
 typedef enum dt_pad_type_word { DT_PAD_TYPE_WORDS(DT_WORD_CONSTANT) } dt_pad_type_word;
+typedef enum dt_shard_word { DT_SHARD_WORDS(DT_WORD_CONSTANT) } dt_shard_word;
 typedef enum dt_size_word { DT_SIZE_WORDS(DT_WORD_CONSTANT) } dt_size_word;
 typedef enum dt_depth_word { DT_DEPTH_WORDS(DT_WORD_CONSTANT) } dt_depth_word;
 

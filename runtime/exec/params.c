@@ -105,9 +105,36 @@ static void add_flat(dt_params *p, float **flat, int64_t n) {
     dt_flat_buffer_add(&p->flat, (void **)flat, (size_t)n * sizeof(float));
 }
 
+static int64_t n_owned(const dt_params *p) {
+    const dt_own_range *last = &p->own[p->n_own - 1];
+    return p->n_own ? last->at + last->end - last->begin : 0;
+}
+
+// Slots of as many elements as this rank owns.
+static void add_slots(dt_params *p, int n_slots) {
+    p->n_slots = n_slots;
+    for (int i = 0; i < n_slots; i++) {
+        for (int k = 0; k < p->n_trained_entries; k++)
+            p->entries[k].slots[i] = (dt_slot_entry){p->entries[k].shape, p->entries[k].offset};
+        p->n_slot[i] = n_owned(p);
+        add_flat(p, &p->slots[i], p->n_slot[i]);
+    }
+}
+
+void dt_params_add_sharded(dt_params *p, int n_slots, const dt_own_range *own, int n_own) {
+    p->sharded = true;
+    p->own = dt_arena_alloc(&p->arena, sizeof *own * (size_t)(n_own + 1));
+    p->n_own = 0;
+    for (int i = 0; i < n_own; i++) {
+        const int64_t at = n_owned(p);
+        p->own[p->n_own++] = (dt_own_range){own[i].begin, own[i].end, at};
+    }
+    add_slots(p, n_slots);
+}
+
 void dt_params_add_average(dt_params *p) {
-    p->n_average = p->n_master;
-    add_flat(p, &p->average, p->n_master);
+    p->n_average = p->sharded ? n_owned(p) : p->n_master;
+    add_flat(p, &p->average, p->n_average);
     add_flat(p, &p->buffer_average, p->n_buffer);
 }
 
@@ -159,13 +186,9 @@ dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, i
     fill_entries(p, g);
     add_flat(p, &p->master, p->n_master);
     add_flat(p, &p->buffer, p->n_buffer);
-    p->n_slots = n_slots;
-    for (int i = 0; i < n_slots; i++) {
-        for (int k = 0; k < p->n_trained_entries; k++)
-            p->entries[k].slots[i] = (dt_slot_entry){p->entries[k].shape, p->entries[k].offset};
-        p->n_slot[i] = p->n_trained;
-        add_flat(p, &p->slots[i], p->n_slot[i]);
-    }
+    p->own = dt_arena_alloc(&p->arena, sizeof *p->own);
+    p->own[p->n_own++] = (dt_own_range){0, p->n_trained, 0};
+    add_slots(p, n_slots);
     p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_buffers + 1));
     p->n_grads = n_grad_buffers;
     for (int i = 0; i < n_grad_buffers; i++) add_flat(p, &p->grads[i], p->n_grad);

@@ -7,7 +7,7 @@
 // values, and behind those of the master the parameters that are never trained:
 //
 //   master                          : [ p0 | p1 | … | pn | f0 | f1 | … ]
-//   the optimizer's slots           : [ s0 | s1 | … | sn ]
+//   the optimizer's slots           : [ s0 | s1 | … | sn ]   (train.shard: of this rank's chunks)
 //   gradient buffer k               : [ g0 | g1 | … | gn | stat0 | stat1 | … ]
 //   buffers                         : [ b0 | b1 | … ]   (batch-norm running statistics)
 //
@@ -49,6 +49,12 @@ typedef struct dt_param_entry {
     int64_t thaw;
 } dt_param_entry;
 
+// Elements [begin, end) of the flat buffers that this rank updates, whole chunks (DT_CHUNK) where they do not end with the
+// trained ones. Their moments and averages begin at element `at` of this rank's.
+typedef struct dt_own_range {
+    int64_t begin, end, at;
+} dt_own_range;
+
 typedef struct dt_stat_entry {
     const char *name;
     int64_t offset, count; // in a gradient buffer
@@ -64,7 +70,7 @@ typedef struct dt_params {
         n_teacher_buffers; // of a teacher, behind the n_entries and n_buffers of the network
     dt_stat_entry *stats;
     int n_stats;
-    int64_t n_average; // of average: n_master or 0
+    int64_t n_average; // elements of average: 0, n_master or, sharded, those that this rank owns
     int64_t n_master;  // elements of master (padded)
     int64_t n_trained; // elements of trained parameters, and so of the moments
     int64_t n_grad;    // elements of a gradient buffer (trained + stats, padded)
@@ -73,7 +79,11 @@ typedef struct dt_params {
     float *slots[DT_MAX_SLOTS];      // the optimizer's state
     int64_t n_slot[DT_MAX_SLOTS];    // elements of each (padded)
     float *average, *buffer_average; // of master and buffer (dt_params_add_average); NULL: none
-    float **grads;                   // gradient buffers
+    dt_own_range *own;               // ascending
+    int n_own;
+    bool
+        sharded; // there are other ranks that own the rest: slots and average have this rank's elements alone
+    float **grads; // gradient buffers
     int n_grads, n_slots;
     dt_flat_buffer flat;           // holds all buffers above
     bool taken;                    // `flat` has memory
@@ -91,6 +101,9 @@ typedef struct dt_params {
 dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
                             int n_grad_buffers);
 dt_status dt_params_take(dt_params *p);
+// Between lay_out (with n_slots 0) and take, before add_average: slots for the ranges that this rank owns, which are
+// copied; `at` is filled in.
+void dt_params_add_sharded(dt_params *p, int n_slots, const dt_own_range *own, int n_own);
 // Between lay_out and take: flat buffers for averages of the weights and buffers (train.ema).
 void dt_params_add_average(dt_params *p);
 // Between lay_out (with n_slots 0) and take: the two slots of a factored optimizer.

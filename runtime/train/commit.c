@@ -1,6 +1,7 @@
 // commit.c: runs the phases of a commit (backend/commit.h), and what each of them is on the CPU: loops over flat
 // buffers, divided over the team by chunks. Every rank does the same work on the same bits here, so that no rank has to
-// ask another.
+// ask another. With train.shard it does so for the chunks that it owns: sums of a chunk are added to the others' zeros,
+// so that all ranks have all of them and decide alike, and then all get the weights from their owners.
 //
 // Norms are sums over fixed chunks in chunk order, in double: who computed a chunk never matters. The gradient is
 // that of a sum over samples; the optimizer applies 1/weight and clipping as one factor while it reads it.
@@ -8,6 +9,7 @@
 #include "train/step_internal.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 
 #include <assert.h>
 #include <math.h>
@@ -91,9 +93,11 @@ void commit_fini(struct dt_stepper *s) {
     s->commit = (dt_commit_args){0};
 }
 
-void commit_run(struct dt_stepper *s) {
+dt_status commit_run(struct dt_stepper *s) {
+    s->commit_status = DT_OK;
     for (int p = 0; p < DT_N_COMMIT_PHASES; p++)
-        if (!s->engine->phase(s, (dt_commit_phase)p)) return;
+        if (!s->engine->phase(s, (dt_commit_phase)p)) break;
+    return s->commit_status;
 }
 
 dt_step_result commit_result(struct dt_stepper *s, const dt_step_numbers *n) {
@@ -110,40 +114,79 @@ dt_step_result commit_result(struct dt_stepper *s, const dt_step_numbers *n) {
 
 // ---- phases on the CPU -----------------------------------------------------------------------------
 
-// Calls work(s, begin, end) on the team, each thread with its share of n elements: whole chunks, in order.
-typedef void work_fn(struct dt_stepper *s, int64_t begin, int64_t end);
+// Calls work(s, range) on the team for elements of ranges, each thread with its share of them: whole chunks, in order.
+typedef void work_fn(struct dt_stepper *s, dt_own_range x);
 typedef struct shares {
     struct dt_stepper *s;
     work_fn *work;
-    int64_t n;
+    const dt_own_range *ranges;
+    int n;
 } shares;
 
 static void run_share(void *arg, int worker) {
     const shares *x = arg;
-    const int64_t chunks = (x->n + DT_CHUNK - 1) / DT_CHUNK, n_workers = dt_team_size(x->s->team);
-    int64_t begin = chunks * worker / n_workers * DT_CHUNK;
-    int64_t end = chunks * (worker + 1) / n_workers * DT_CHUNK;
-    if (end > x->n) end = x->n;
-    if (begin < end) x->work(x->s, begin, end);
+    const dt_own_range *last = &x->ranges[x->n - 1];
+    const int64_t n = last->at + last->end - last->begin, n_workers = dt_team_size(x->s->team);
+    const int64_t chunks = (n + DT_CHUNK - 1) / DT_CHUNK;
+    const int64_t from = chunks * worker / n_workers * DT_CHUNK;
+    const int64_t to = chunks * (worker + 1) / n_workers * DT_CHUNK;
+    for (int i = 0; i < x->n; i++) {
+        dt_own_range r = x->ranges[i];
+        const int64_t skipped = from > r.at ? from - r.at : 0;
+        if (r.end - r.begin > to - r.at) r.end = r.begin + to - r.at;
+        r.begin += skipped;
+        r.at += skipped;
+        if (r.begin < r.end) x->work(x->s, r);
+    }
 }
 
-static void divide(struct dt_stepper *s, int64_t n, work_fn *work) {
-    dt_team_run(s->team, run_share, &(shares){s, work, n});
+static void divide(struct dt_stepper *s, const dt_own_range *ranges, int n, work_fn *work) {
+    if (n) dt_team_run(s->team, run_share, &(shares){s, work, ranges, n});
 }
 
-static void add(struct dt_stepper *s, int64_t begin, int64_t end) {
-    s->backend->flat_add(s->backend, s->add_to, s->add_from, begin, end);
+static void divide_own(struct dt_stepper *s, work_fn *work) {
+    divide(s, s->o.params->own, s->o.params->n_own, work);
+}
+
+static void add(struct dt_stepper *s, dt_own_range x) {
+    s->backend->flat_add(s->backend, s->add_to, s->add_from, x.begin, x.end);
 }
 
 void commit_add_flats(struct dt_stepper *s, float *to, const float *from) {
     s->add_to = to;
     s->add_from = from;
-    divide(s, s->o.params->n_grad, add);
+    divide(s, &(dt_own_range){0, s->o.params->n_grad, 0}, 1, add);
 }
 
-static void sum_squares(struct dt_stepper *s, int64_t begin, int64_t end) {
+// Calls work for what this rank owns, which leaves sums of chunks in sums (n); then all ranks have all of them.
+static bool sum_chunks(struct dt_stepper *s, work_fn *work, double *sums, int64_t n) {
+    const bool sharded = s->o.params->sharded;
+    if (sharded) memset(sums, 0, (size_t)n * sizeof *sums);
+    divide_own(s, work);
+    if (sharded) s->commit_status = s->o.comm->all_reduce_f64(s->o.comm, sums, n);
+    return s->commit_status == DT_OK;
+}
+
+// After the optimizer: every rank gets the weights from their owners, and hears whether all is finite.
+static bool share_weights(struct dt_stepper *s) {
+    const dt_params *p = s->o.params;
+    dt_comm *c = s->o.comm;
+    int64_t spoiled = s->spoiled;
+    const dt_reduction all = {.steps = DT_ALL_GATHER, .data = p->master, .n = p->n_trained};
+    dt_request r;
+    if (!p->sharded) return true;
+    const double begin = dt_clock_s();
+    s->commit_status = c->reduce_start(c, &all, &r);
+    if (s->commit_status == DT_OK) s->commit_status = c->wait(c, &r);
+    if (s->commit_status == DT_OK) s->commit_status = c->all_reduce_max_i64(c, &spoiled, 1);
+    s->spoiled = spoiled > 0;
+    s->share_s = dt_clock_s() - begin;
+    return s->commit_status == DT_OK;
+}
+
+static void sum_squares(struct dt_stepper *s, dt_own_range x) {
     s->backend->flat_sum_squares(s->backend, s->o.params->grads[0], s->o.params->n_trained,
-                                 s->partial, begin / DT_CHUNK, (end + DT_CHUNK - 1) / DT_CHUNK);
+                                 s->partial, x.begin / DT_CHUNK, (x.end + DT_CHUNK - 1) / DT_CHUNK);
 }
 
 static void clip_rows(void *arg, int worker) {
@@ -167,12 +210,23 @@ static void factor_part(void *arg, int worker) {
     }
 }
 
-static void measure(struct dt_stepper *s, int64_t begin, int64_t end) {
-    s->backend->flat_norms(s->backend, &s->commit.optimizer, begin, end);
+// The optimizer's arguments for a range, whose state begins at its `at`.
+static dt_optimizer_args args_of(const struct dt_stepper *s, dt_own_range x) {
+    dt_optimizer_args o = s->commit.optimizer;
+    for (int i = 0; i < s->o.params->n_slots; i++) o.slots[i] += x.at;
+    if (o.average) o.average += x.at;
+    o.state_at = x.begin;
+    return o;
 }
 
-static void optimize(struct dt_stepper *s, int64_t begin, int64_t end) {
-    if (!s->backend->flat_optimize(s->backend, &s->commit.optimizer, begin, end))
+static void measure(struct dt_stepper *s, dt_own_range x) {
+    const dt_optimizer_args o = args_of(s, x);
+    s->backend->flat_norms(s->backend, &o, x.begin, x.end);
+}
+
+static void optimize(struct dt_stepper *s, dt_own_range x) {
+    const dt_optimizer_args o = args_of(s, x);
+    if (!s->backend->flat_optimize(s->backend, &o, x.begin, x.end))
         atomic_store_explicit(&s->spoiled, true, memory_order_relaxed);
 }
 
@@ -263,10 +317,10 @@ static float round_to_fp16(float x) {
     return rintf(x / unit) * unit;
 }
 
-static void round_gradient(struct dt_stepper *s, int64_t begin, int64_t end) {
+static void round_gradient(struct dt_stepper *s, dt_own_range x) {
     float *grad = s->o.params->grads[0];
     const float n = power_near(s->o.replicas->n_micro);
-    for (int64_t i = begin; i < end; i++) grad[i] = round_to_fp16(grad[i] / n) * n;
+    for (int64_t i = x.begin; i < x.end; i++) grad[i] = round_to_fp16(grad[i] / n) * n;
 }
 
 static bool decide(struct dt_stepper *s) {
@@ -293,12 +347,10 @@ static bool decide(struct dt_stepper *s) {
 
 bool commit_phase_host(struct dt_stepper *s, dt_commit_phase phase) {
     const dt_optimizer_args *o = &s->commit.optimizer;
-    const int64_t n = s->commit.n_trained;
     switch (phase) {
     case DT_COMMIT_NORM:
-        if (s->o.loss_scaling) divide(s, n, round_gradient);
-        divide(s, n, sum_squares);
-        return true;
+        if (s->o.loss_scaling) divide_own(s, round_gradient);
+        return sum_chunks(s, sum_squares, s->partial, s->n_chunks);
     case DT_COMMIT_DECIDE:
         return decide(s);
     case DT_COMMIT_CLIP:
@@ -307,12 +359,12 @@ bool commit_phase_host(struct dt_stepper *s, dt_commit_phase phase) {
     case DT_COMMIT_MEASURE:
         if (o->n_factored) dt_team_run(s->team, factor_part, s);
         if (!o->norms) return true;
-        divide(s, n, measure);
+        if (!sum_chunks(s, measure, o->norms, 2 * dt_optimizer_n_norms(o))) return false;
         dt_optimizer_find_ratios(o);
         return true;
     case DT_COMMIT_OPTIMIZE:
-        divide(s, n, optimize);
-        return true;
+        divide_own(s, optimize);
+        return share_weights(s);
     case DT_COMMIT_STATISTICS:
         move_running_statistics(s);
         s->numbers.spoiled = s->spoiled;

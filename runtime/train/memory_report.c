@@ -51,7 +51,7 @@ static int list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas,
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
     rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4};
     if (p->n_average)
-        rows[n++] = (memory_row){"averaged weights", weights + (size_t)p->n_buffer * 4};
+        rows[n++] = (memory_row){"averaged weights", (size_t)(p->n_average + p->n_buffer) * 4};
     rows[n++] = (memory_row){"gradients", grads * (size_t)p->n_grad * 4};
     if (dt_run_has_bf16_gradients(r)) rows[n++] = (memory_row){"gradients in bf16", trains / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
@@ -148,13 +148,18 @@ dt_status dt_memory_room_for_kernels(void) {
     return dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels");
 }
 
+// Elements of a checkpoint's copy, which has all slices, whoever owns them.
+static int64_t n_copied(const dt_params *p) {
+    if (!p->sharded) return p->n_master + p->n_average + p->n_slot[0] + p->n_slot[1];
+    return p->n_master * (p->average ? 2 : 1) + p->n_slots * p->n_trained;
+}
+
 uint64_t dt_memory_outside_bytes(const dt_nets *nets, const dt_open_run *r, bool saves) {
     const dt_params *p = nets->params;
     const uint64_t n_threads =
         (uint64_t)(r->replicas->n_replicas * r->answers.replica_threads) + 2; // disk, data
-    const int64_t copied = p->n_master + p->n_average + p->n_slot[0] + p->n_slot[1];
     return ((uint64_t)LIBRARY_MIB << 20) + n_threads * dt_memory_stack_bytes() +
-           (saves ? 4 * (uint64_t)copied : 0);
+           (saves ? 4 * (uint64_t)n_copied(p) : 0);
 }
 
 dt_status dt_memory_check_room(const dt_nets *nets, const dt_open_run *r) {

@@ -136,13 +136,30 @@ static dt_status choose_metrics(dt_nets *n, dt_open_run *r) {
 
 // ---- plans -----------------------------------------------------------------------------------------
 
+// train.shard: slots for what this rank owns of the trained parameters, in the comm's chunks.
+static void shard(dt_params *p, const dt_open_run *r, int n_slots) {
+    const int64_t most = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
+    dt_own_range *own = dt_xcalloc((size_t)most + 1, sizeof *own), x = {0};
+    int n = 0;
+    for (int k = 0; r->comm->own_part(r->comm, p->n_trained, k, &x.begin, &x.end); k++) {
+        if (n && own[n - 1].end == x.begin)
+            own[n - 1].end = x.end;
+        else if (x.begin < x.end)
+            own[n++] = x;
+    }
+    dt_params_add_sharded(p, n_slots, own, n);
+    free(own);
+}
+
 static dt_status lay_out(dt_nets *n, dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_optimizer *o = &dt_optimizers[c->train.optimizer.name];
     const bool averages = c->train.ema.has && c->train.ema.value > 0;
+    const bool shards = n->training && dt_run_shards(r);
     const dt_net net = n->training ? dt_nets_trained(n) : dt_nets_last_evaluated(n);
-    DT_TRY(dt_params_lay_out(&n->params, net.graph, r->backend, n->training ? o->n_slots : 0,
-                             r->replicas->n_flats));
+    DT_TRY(dt_params_lay_out(&n->params, net.graph, r->backend,
+                             n->training && !shards ? o->n_slots : 0, r->replicas->n_flats));
+    if (shards) shard(n->params, r, o->n_slots);
     if (n->training && averages) dt_params_add_average(n->params);
     if (n->training && o->factored) dt_params_add_factored(n->params);
     dt_phases_apply(&r->groups, n->params);

@@ -137,7 +137,24 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
     return DT_OK;
 }
 
+static dt_status check_shard(const dt_config *c, const dt_backend *b) {
+    const char *why = NULL;
+    if (c->train.shard == DT_SHARD_none) return DT_OK;
+    if (b->device) why = "runs on the CPU only";
+    if (is_elastic(c)) why = "is for run.reproducible: resume or off, not elastic";
+    if (dt_value_or(c->train.clip_agc, 0) > 0)
+        why =
+            "cannot clip by train.clip_agc, as a row may have several owners; train.clip_norm and "
+            "train.clip_value it can";
+    if (dt_optimizers[c->train.optimizer.name].factored)
+        why =
+            "has nothing to divide with this optimizer, whose state is a row and a column of each "
+            "tensor; the others keep moments";
+    return why ? dt_config_fail(c, "train.shard", "train.shard: optimizer %s", why) : DT_OK;
+}
+
 dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
+    DT_TRY(check_shard(c, b));
     if (c->device.hold_input && !b->device)
         return dt_config_fail(
             c, "device.hold_input",

@@ -34,6 +34,10 @@ bool dt_run_has_bf16_gradients(const dt_open_run *r) {
     return r->comm->world_size > 1 && r->config->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16;
 }
 
+bool dt_run_shards(const dt_open_run *r) {
+    return r->comm->world_size > 1 && r->config->train.shard == DT_SHARD_optimizer;
+}
+
 const char *dt_run_which(const dt_open_run *r) {
     return r->request.which                        ? r->request.which
            : r->record.best_step == r->record.step ? "best"

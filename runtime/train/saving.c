@@ -58,7 +58,7 @@ dt_status trainer_save(trainer *t, bool best) {
     dt_run_record *record = &t->run.record;
     if (t->verify_every > 0) DT_TRY(trainer_verify(t));
     t->saved_step = record->step;
-    if (!trainer_is_root(t)) return DT_OK;
+    if (!trainer_is_root(t)) return dt_state_save(t->state, NULL, best);
     DT_TRY(dt_ckpt_check_lock(t->run.ckpt));
     DT_TRY(trainer_settle_save(t, false));
     const dt_activity before = dt_metrics_activity(t->metrics, DT_ACTIVITY_saving);
@@ -122,9 +122,9 @@ static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t 
     const int64_t n_steps = dt_value_or(t->run.config->eval.recalibrate_bn, 0);
     DT_TRY(trainer_make_evaluator(t, step));
     const dt_activity before = t->metrics ? dt_metrics_activity(t->metrics, activity) : activity;
-    dt_state_swap_average(t->state);
-    dt_status st = DT_OK;
-    if (step == s->step && n_steps > 0) st = dt_stepper_recalibrate(t->stepper, n_steps, s->step);
+    dt_status st = dt_state_swap_average(t->state);
+    if (st == DT_OK && step == s->step && n_steps > 0)
+        st = dt_stepper_recalibrate(t->stepper, n_steps, s->step);
     dt_json evidence;
     const bool keeps =
         trainer_is_root(t) && dt_words_have(&t->run.config->metrics.sinks, DT_SINK_report);
@@ -138,7 +138,8 @@ static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t 
     dt_evaluator_keep_evidence(t->evaluator, NULL);
     if (st == DT_OK && keeps) write_evidence(t, name, &evidence);
     dt_json_fini(&evidence);
-    dt_state_swap_average(t->state);
+    const dt_status back = dt_state_swap_average(t->state);
+    if (st == DT_OK) st = back;
     if (t->metrics) dt_metrics_activity(t->metrics, before);
     if (st == DT_E_PREEMPTED && trainer_is_root(t))
         dt_warn("an evaluation outlasted run.grace and was dropped: it is done after resuming");

@@ -19,48 +19,55 @@ typedef struct dt_state_flat {
     dt_role role;
     float *flat, *host;
     int64_t n;
+    bool sharded; // it has what this rank owns (dt_params.own)
 } dt_state_flat;
 
 // ---- slices ----------------------------------------------------------------------------------------
 
 // Adds a buffer of n elements; returns where the host sees it.
-static float *add_flat(dt_state *s, dt_role role, float *flat, int64_t n) {
+static float *add_flat(dt_state *s, dt_role role, float *flat, int64_t n, bool sharded) {
     const bool device = s->run->backend->device != NULL;
     float *host = device ? dt_xcalloc((size_t)n + 1, sizeof(float)) : flat;
-    s->flats[s->n_flats++] = (dt_state_flat){role, flat, host, n};
+    s->flats[s->n_flats++] = (dt_state_flat){role, flat, host, n, sharded};
     return host;
 }
 
-static void add_slice(dt_state *s, dt_role role, char *name, const char *file, dt_shape shape,
-                      float *data) {
-    s->slices[s->n_slices++] = (dt_state_slice){{name, file, shape, data}, role, DT_EVERY_RANK};
+// A slice of the buffer that was added last.
+static void add_slice(dt_state *s, char *name, const char *file, dt_shape shape, int64_t offset) {
+    const dt_state_flat *x = &s->flats[s->n_flats - 1];
+    s->slices[s->n_slices++] = (dt_state_slice){
+        {name, file, shape, x->sharded ? NULL : x->host + offset}, x->role, s->n_flats - 1, offset};
 }
 
 static void add_parameters(dt_state *s, bool average, const char *file) {
     const dt_params *p = s->nets->params;
     const dt_role roles[2] = {average ? DT_ROLE_AVERAGE : DT_ROLE_WEIGHT,
                               average ? DT_ROLE_AVERAGE_STATISTIC : DT_ROLE_STATISTIC};
-    float *host = add_flat(s, roles[0], average ? p->average : p->master, p->n_master);
+    const bool sharded = average && p->sharded;
+    add_flat(s, roles[0], average ? p->average : p->master, average ? p->n_average : p->n_master,
+             sharded);
     for (int i = 0; i < p->n_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
-        add_slice(s, roles[0], dt_xstrdup(e->name), file, e->shape, host + e->offset);
+        add_slice(s, dt_xstrdup(e->name), file, e->shape, e->offset);
+        // what is never trained is its own average
+        if (sharded && i >= p->n_trained_entries)
+            s->slices[s->n_slices - 1].tensor.data = p->master + e->offset;
     }
-    host = add_flat(s, roles[1], average ? p->buffer_average : p->buffer, p->n_buffer);
+    add_flat(s, roles[1], average ? p->buffer_average : p->buffer, p->n_buffer, false);
     for (int i = 0; i < p->n_buffers; i++) {
         const dt_param_entry *e = &p->buffers[i];
-        add_slice(s, roles[1], dt_xstrdup(e->name), file, e->shape, host + e->offset);
+        add_slice(s, dt_xstrdup(e->name), file, e->shape, e->offset);
     }
 }
 
 static void add_moments(dt_state *s, const char *prefix, int slot) {
     const dt_params *p = s->nets->params;
-    float *host = add_flat(s, DT_ROLE_MOMENT, p->slots[slot], p->n_slot[slot]);
+    add_flat(s, DT_ROLE_MOMENT, p->slots[slot], p->n_slot[slot], p->sharded);
     for (int i = 0; i < p->n_trained_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
         const dt_slot_entry *m = &e->slots[slot];
         if (m->shape.n >= 0)
-            add_slice(s, DT_ROLE_MOMENT, dt_xprintf("%s.%s", prefix, e->name), "optimizer",
-                      m->shape, host + m->offset);
+            add_slice(s, dt_xprintf("%s.%s", prefix, e->name), "optimizer", m->shape, m->offset);
     }
 }
 
@@ -114,46 +121,150 @@ static dt_status pull(dt_state *s) {
     return d ? d->synchronize(s->run->backend, d->stream) : DT_OK;
 }
 
-// Moves values between weights and statistics and their averages, on the host.
-typedef enum moves {
-    TO_AVERAGE = 1,
-    FROM_AVERAGE = 2,
-    BOTH_WAYS = TO_AVERAGE | FROM_AVERAGE
-} moves;
-static void move_averages(dt_state *s, moves how) {
-    for (int i = 0; i < 2 && s->nets->params->average; i++) {
+// Weights and statistics become their averages on the host, or change places with them.
+static void move_averages(dt_state *s, bool swap) {
+    const dt_params *p = s->nets->params;
+    for (int i = 0; i < 2 && p->average; i++) {
         const dt_state_flat *own = flat_of(s, i ? DT_ROLE_STATISTIC : DT_ROLE_WEIGHT);
-        float *average = flat_of(s, i ? DT_ROLE_AVERAGE_STATISTIC : DT_ROLE_AVERAGE)->host;
-        for (int64_t k = 0; k < own->n; k++) {
-            const float x = average[k];
-            if (how & TO_AVERAGE) average[k] = own->host[k];
-            if (how & FROM_AVERAGE) own->host[k] = x;
-        }
+        const dt_state_flat *average = flat_of(s, i ? DT_ROLE_AVERAGE_STATISTIC : DT_ROLE_AVERAGE);
+        const dt_own_range all = {0, own->n, 0}, *ranges = average->sharded ? p->own : &all;
+        const int n = average->sharded ? p->n_own : 1;
+        for (const dt_own_range *r = ranges; r < ranges + n; r++)
+            for (int64_t k = r->begin; k < r->end; k++) {
+                float *at = average->host + r->at + k - r->begin, x = *at;
+                *at = own->host[k];
+                if (swap) own->host[k] = x;
+            }
     }
 }
 
-void dt_state_swap_average(dt_state *s) {
+dt_status dt_state_swap_average(dt_state *s) {
     dt_params *p = s->nets->params;
     dt_backend *b = s->run->backend;
+    dt_comm *c = s->run->comm;
     const dt_device *d = b->device;
-    if (!p->average) return;
+    if (!p->average) return DT_OK;
     if (d) {
         d->swap(b, p->master, p->average, p->n_master, d->stream);
         d->swap(b, p->buffer, p->buffer_average, p->n_buffer, d->stream);
     } else {
-        move_averages(s, BOTH_WAYS);
+        move_averages(s, true);
+    }
+    if (p->sharded) {
+        const dt_reduction all = {.steps = DT_ALL_GATHER, .data = p->master, .n = p->n_trained};
+        dt_request r;
+        DT_TRY(c->reduce_start(c, &all, &r));
+        DT_TRY(c->wait(c, &r));
     }
     dt_params_repack_step(p);
+    return DT_OK;
+}
+
+static bool is_finite(const float *x, int64_t n) {
+    while (n > 0 && isfinite(x[n - 1])) n--;
+    return n == 0;
+}
+
+// Whether what this rank has of a slice is.
+static bool slice_is_finite(const dt_state *s, const dt_state_slice *l) {
+    const dt_params *p = s->nets->params;
+    const int64_t n = dt_shape_elements(&l->tensor.shape);
+    bool finite = true;
+    if (l->tensor.data) return is_finite(l->tensor.data, n);
+    for (const dt_own_range *r = p->own; r < p->own + p->n_own; r++) {
+        const int64_t from = l->offset > r->begin ? l->offset : r->begin;
+        const int64_t to = l->offset + n < r->end ? l->offset + n : r->end;
+        finite &=
+            from >= to || is_finite(s->flats[l->flat].host + r->at + from - r->begin, to - from);
+    }
+    return finite;
 }
 
 const char *dt_state_find_bad(dt_state *s) {
+    dt_comm *c = s->run->comm;
+    int64_t first = 0;
     (void)pull(s);
+    while (first < s->n_slices && slice_is_finite(s, &s->slices[first])) first++;
+    first = -first;
+    if (s->owners) (void)c->all_reduce_max_i64(c, &first, 1); // of all ranks
+    return -first < s->n_slices ? s->slices[-first].tensor.name
+                                : "a gap between tensors"; // nobody reads it
+}
+
+// ---- what ranks divide among them ------------------------------------------------------------------
+
+// Chunks of one owner.
+enum { RUN_CHUNKS = 32 };
+typedef struct run_of_chunks {
+    int64_t begin, end; // elements
+    int owner;
+} run_of_chunks;
+
+static bool next_run(const dt_state *s, run_of_chunks *x) {
+    const int64_t n = s->nets->params->n_trained, most = x->end + RUN_CHUNKS * DT_CHUNK;
+    if (x->end >= n) return false;
+    x->begin = x->end;
+    x->owner = (int)s->owners[x->begin / DT_CHUNK];
+    while (x->end < n && x->end < most && s->owners[x->end / DT_CHUNK] == x->owner)
+        x->end += DT_CHUNK;
+    if (x->end > n) x->end = n;
+    return true;
+}
+
+// The part of the run that is in tensors, which are those of all slices: from them into values, or back. The gaps between
+// tensors are zeros.
+static void copy_run(const dt_state *s, int flat, const run_of_chunks *x,
+                     const dt_ckpt_tensor *tensors, float *values, bool back) {
+    if (!back) memset(values, 0, (size_t)(x->end - x->begin) * sizeof *values);
     for (int i = 0; i < s->n_slices; i++) {
-        const dt_ckpt_tensor *t = &s->slices[i].tensor;
-        for (int64_t k = 0; k < dt_shape_elements(&t->shape); k++)
-            if (!isfinite(t->data[k])) return t->name;
+        const dt_state_slice *l = &s->slices[i];
+        const int64_t end = l->offset + dt_shape_elements(&l->tensor.shape);
+        const int64_t from = l->offset > x->begin ? l->offset : x->begin;
+        const int64_t to = end < x->end ? end : x->end;
+        if (l->flat != flat || l->tensor.data || from >= to) continue;
+        float *a = values + from - x->begin, *b = tensors[i].data + from - l->offset;
+        memcpy(back ? b : a, back ? a : b, (size_t)(to - from) * sizeof *a);
     }
-    return "a gap between tensors"; // nobody reads it
+}
+
+// Between rank 0's tensors and the owners of a buffer's chunks. Every rank calls it.
+static dt_status pass_runs(const dt_state *s, int flat, const dt_ckpt_tensor *tensors, bool save) {
+    dt_comm *c = s->run->comm;
+    const bool root = dt_run_is_root(s->run);
+    float *own = s->flats[flat].host;
+    float *block = dt_xcalloc(root ? RUN_CHUNKS * DT_CHUNK : 1, sizeof *block);
+    dt_status st = DT_OK;
+    for (run_of_chunks x = {0}; st == DT_OK && next_run(s, &x);) {
+        const bool mine = x.owner == c->rank;
+        const int64_t n = x.end - x.begin;
+        float *values = mine ? own : block;
+        if (root && !save) copy_run(s, flat, &x, tensors, values, false);
+        if (root && !mine)
+            st = save ? c->recv_f32(c, values, n, x.owner) : c->send_f32(c, values, n, x.owner);
+        if (!root && mine) st = save ? c->send_f32(c, own, n, 0) : c->recv_f32(c, own, n, 0);
+        if (root && save) copy_run(s, flat, &x, tensors, values, true);
+        if (mine) own += n;
+    }
+    free(block);
+    return st;
+}
+
+static dt_status pass_sharded(const dt_state *s, bool all, const dt_ckpt_tensor *tensors,
+                              bool save) {
+    for (int i = 0; i < n_flats(s, all); i++)
+        if (s->flats[i].sharded) DT_TRY(pass_runs(s, i, tensors, save));
+    return DT_OK;
+}
+
+static dt_status find_owners(dt_state *s) {
+    const dt_params *p = s->nets->params;
+    dt_comm *c = s->run->comm;
+    const int64_t n = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
+    if (!p->sharded) return DT_OK;
+    s->owners = dt_xcalloc((size_t)n + 1, sizeof *s->owners);
+    for (const dt_own_range *r = p->own; r < p->own + p->n_own; r++)
+        for (int64_t k = r->begin / DT_CHUNK; k * DT_CHUNK < r->end; k++) s->owners[k] = c->rank;
+    return c->all_reduce_max_i64(c, s->owners, n); // others have 0
 }
 
 // ---- first weights, and those of a checkpoint ------------------------------------------------------
@@ -163,7 +274,8 @@ static dt_status share(dt_state *s, bool all) {
     dt_comm *c = s->run->comm;
     for (int i = 0; c->world_size > 1 && i < n_flats(s, all); i++) {
         const dt_state_flat *x = &s->flats[i];
-        if (x->n > 0) DT_TRY(c->broadcast_bytes(c, x->host, sizeof(float) * (size_t)x->n, 0));
+        if (x->n > 0 && !x->sharded)
+            DT_TRY(c->broadcast_bytes(c, x->host, sizeof(float) * (size_t)x->n, 0));
     }
     copy_flats(s, all, true);
     dt_params_repack_step(s->nets->params);
@@ -215,8 +327,10 @@ static dt_status import_weights(dt_state *s) {
     o.keep = names;
     patch_grid(dt_nets_last_evaluated(s->nets).graph, o.grid);
     int n, n_taken;
-    dt_ckpt_tensor *tensors = dt_state_view(s, false, &n);
-    const dt_status st = dt_ckpt_import(c->model.init, &o, tensors, n, &n_taken);
+    dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
+    const int first = s->nets->params->average ? s->n_model : 0; // those of the trained weights
+    n = s->nets->params->n_entries + s->nets->params->n_buffers;
+    const dt_status st = dt_ckpt_import(c->model.init, &o, tensors + first, n, &n_taken);
     free(tensors);
     free(names);
     if (theirs && classes) dt_class_names_compare(theirs, classes, c->model.init);
@@ -230,12 +344,14 @@ dt_status dt_state_init(dt_state *s) {
     const bool root = dt_run_is_root(s->run);
     dt_params_init(p, (uint64_t)s->run->config->run.seed);
     DT_TRY(pull(s)); // what a file leaves as it is
-    move_averages(s, TO_AVERAGE);
     if (s->run->config->model.init) {
         if (root) DT_TRY(import_weights(s));
-        move_averages(s, FROM_AVERAGE);
-        return share(s, p->average != NULL);
+        DT_TRY(share(s, p->average != NULL));
+        move_averages(s, false);
+        if (p->average) copy_flats(s, true, true);
+        return DT_OK;
     }
+    move_averages(s, false);
     if (p->n_trained_entries < p->n_entries && root)
         dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                 p->n_entries - p->n_trained_entries);
@@ -244,13 +360,32 @@ dt_status dt_state_init(dt_state *s) {
     return DT_OK;
 }
 
-dt_status dt_state_load(dt_state *s, const char *folder, bool all) {
-    char *text = NULL;
+typedef struct loading {
+    dt_state *s;
+    bool all;
+    dt_ckpt_tensor *tensors;
     int n;
-    dt_ckpt_tensor *tensors = dt_state_view(s, all, &n);
-    const dt_status st = dt_run_is_root(s->run) ? dt_ckpt_load(folder, tensors, n, &text) : DT_OK;
-    free(tensors);
-    free(text);
+} loading;
+
+// Rank 0: the values of a file.
+static dt_status take_values(void *ctx, const float *const *values) {
+    loading *l = ctx;
+    for (int i = 0; i < l->n; i++) {
+        dt_ckpt_tensor *t = &l->tensors[i];
+        const size_t n_bytes = (size_t)dt_shape_elements(&t->shape) * sizeof *t->data;
+        if (t->data && n_bytes) memcpy(t->data, values[i], n_bytes);
+        if (!t->data) t->data = (float *)(uintptr_t)values[i];
+    }
+    return pass_sharded(l->s, l->all, l->tensors, false);
+}
+
+dt_status dt_state_load(dt_state *s, const char *folder, bool all) {
+    loading l = {.s = s, .all = all};
+    l.tensors = dt_state_view(s, all, &l.n);
+    const dt_status st = dt_run_is_root(s->run)
+                             ? dt_ckpt_load_with(folder, l.tensors, l.n, take_values, &l)
+                             : pass_sharded(s, all, NULL, false);
+    free(l.tensors);
     return st == DT_OK ? share(s, all) : st;
 }
 
@@ -258,11 +393,15 @@ dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
     const dt_run_record *record = &s->run->record;
     dt_json j;
     int n;
+    if (!dt_run_is_root(s->run)) return pass_sharded(s, true, NULL, true);
     DT_TRY(pull(s));
     dt_json_init(&j);
     dt_record_build(record, &j);
     dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
-    const dt_status st = dt_ckpt_save_begin(ckpt, record->step, tensors, n, j.data, best);
+    const dt_ckpt_tensor *room = NULL;
+    dt_status st = s->owners ? dt_ckpt_save_room(ckpt, tensors, n, &room) : DT_OK;
+    if (st == DT_OK) st = pass_sharded(s, true, room, true);
+    if (st == DT_OK) st = dt_ckpt_save_begin(ckpt, record->step, tensors, n, j.data, best);
     free(tensors);
     dt_json_fini(&j);
     return st;
@@ -320,7 +459,7 @@ dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash) {
 static void hash_slices(const dt_state *s, uint64_t *hashes) {
     for (int i = 0; i < s->n_slices; i++) {
         const dt_ckpt_tensor *t = &s->slices[i].tensor;
-        if (s->slices[i].owner == DT_EVERY_RANK) // else no two ranks have it
+        if (t->data) // else no two ranks have it
             hashes[i] = dt_hash64(t->data, (size_t)dt_shape_elements(&t->shape) * sizeof *t->data);
     }
 }
@@ -371,7 +510,7 @@ dt_status dt_state_compare_ranks(dt_state *s) {
     DT_TRY(pull(s));
     if (dt_failpoint("flip")) {
         uint32_t bits;
-        float *first = s->slices[0].tensor.data;
+        float *first = flat_of(s, DT_ROLE_WEIGHT)->host;
         memcpy(&bits, first, sizeof bits);
         bits ^= 1;
         memcpy(first, &bits, sizeof bits);
@@ -409,7 +548,7 @@ dt_status dt_state_create(dt_state **out, dt_open_run *run, dt_nets *nets) {
     s->run = run;
     s->nets = nets;
     list_slices(s);
-    return DT_OK;
+    return find_owners(s);
 }
 
 void dt_state_destroy(dt_state *s) {
@@ -418,5 +557,6 @@ void dt_state_destroy(dt_state *s) {
     for (int i = 0; i < s->n_flats && s->run->backend->device; i++) free(s->flats[i].host);
     free(s->flats);
     free(s->slices);
+    free(s->owners);
     free(s);
 }

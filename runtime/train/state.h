@@ -8,8 +8,9 @@
 // copy on the host, brought up to date where it is read; whatever changes slices here updates the device and the packed
 // copies of kernels as well.
 //
-// A slice has an owner: the rank that updates and saves it. Today every rank owns all of them, and rank 0 saves; a
-// sharded optimizer would give each moment to one rank.
+// With train.shard each rank has of moments and averages the chunks that it updates (dt_params.own), and the host has no
+// whole slice of them. A checkpoint has whole ones all the same: rank 0 saves and loads, and the chunks go to it and come
+// from it, a MiB at a time.
 //
 // Functions that read or change data want the stepper drained. Collective where they say so.
 #ifndef DT_TRAIN_STATE_H
@@ -25,12 +26,12 @@ typedef enum dt_role {
     DT_ROLE_MOMENT
 } dt_role;
 
-enum { DT_EVERY_RANK = -1 };
-
 typedef struct dt_state_slice {
-    dt_ckpt_tensor tensor; // its name and file in a checkpoint, shape, data on the host
+    dt_ckpt_tensor
+        tensor; // its name and file in a checkpoint, shape, data on the host; NULL: ranks have chunks of it
     dt_role role;
-    int owner; // DT_EVERY_RANK
+    int flat; // where it lies: number of the flat buffer, and element
+    int64_t offset;
 } dt_state_slice;
 
 typedef struct dt_state {
@@ -41,6 +42,8 @@ typedef struct dt_state {
     int n_slices, n_model;
     struct dt_state_flat *flats; // internal: the buffers in which they lie
     int n_flats;
+    int64_t *
+        owners; // with train.shard: the rank that owns each chunk of the trained parameters; else NULL
 } dt_state;
 
 // Takes the memory of parameters and plans. Rank 0 first: its failure is that of all ranks. Collective. run and nets
@@ -55,18 +58,20 @@ dt_status dt_state_load(dt_state *s, const char *folder, bool all);
 // without a teacher. Collective.
 dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash);
 // Whether all ranks still hold the same (run.verify_every). Every rank commits the same step on the same bits, so slices
-// that every rank owns are equal; a broken memory, CPU or GPU breaks that without a sound. Each rank hashes its slices,
+// that every rank has are equal; a broken memory, CPU or GPU breaks that without a sound. Each rank hashes its slices,
 // one small all-reduce tells whether the hashes differ, and only then they are exchanged. DT_E_INTERNAL on all ranks
 // (agree.h), naming the first slice that differs and the rank that is alone with it. Collective. The failpoint "flip"
 // flips a bit of this rank's first slice.
 dt_status dt_state_compare_ranks(dt_state *s);
-// Begins the checkpoint of the run's record and all slices (dt_ckpt_save_begin). Rank 0.
+// Rank 0 begins the checkpoint of the run's record and all slices (dt_ckpt_save_begin); the others, whose ckpt is NULL,
+// give it what they own. Collective with train.shard; otherwise the others have nothing to do.
 dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best);
 // Exchanges weights and statistics with their averages, for an evaluation and back. Without train.ema nothing happens.
-void dt_state_swap_average(dt_state *s);
-// Pulls the slices from the device; returns the name of the first that is not finite (borrowed), or NULL.
+// Collective.
+dt_status dt_state_swap_average(dt_state *s);
+// Pulls the slices from the device; returns the name of the first that is not finite (borrowed). Collective.
 const char *dt_state_find_bad(dt_state *s);
-// The slices of the model, or all, as checkpoints take and give them. The list is the caller's to free; names and data
+// The slices of the model, or all, as checkpoints take and give them; slice by slice of `slices`. The list is the caller's to free; names and data
 // are borrowed.
 dt_ckpt_tensor *dt_state_view(const dt_state *s, bool all, int *n);
 

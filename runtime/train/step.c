@@ -146,6 +146,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
                          .n_elements = s->o.params->n_grad,
                          .bucket_bytes = s->o.bucket_bytes,
                          .bf16 = s->bf16,
+                         .scatter = s->o.params->sharded,
                          .n_replicas = s->o.replicas->n_replicas,
                          .helper =
                              !s->backend->device && s->o.comm->world_size > s->o.comm->local_size,

@@ -1,7 +1,8 @@
 // step.h: one optimizer step, as a transaction.
 //
 //   replicas compute micro-batches into flat buffers (a team of worker threads, one exec each)
-//   the buffers become one sum on every rank         (buckets while backward runs, or the fixed tree)
+//   the buffers become one sum on every rank, or with
+//   train.shard on its owner                         (buckets while backward runs, or the fixed tree)
 //   commit: norm, finite flag, clipping, optimizer, running statistics, packed weights
 //
 // Losses, weights and batch statistics are sums in the tail of the flat buffer. One spare element of the tail

@@ -180,8 +180,7 @@ static dt_status queue_unit(struct device_step *v, const unit *p) {
     if (!p->commit) return DT_OK;
     double exposed_s = 0;
     if (reduces) DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
-    commit_run(s);
-    return DT_OK;
+    return commit_run(s);
 }
 
 static bool queue_phase(struct dt_stepper *s, dt_commit_phase phase) {

@@ -151,7 +151,8 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     s->commit.optimizer.lr = (float)lr;
     dt_rank_at("commit", "");
     const double traced = dt_trace_begin();
-    commit_run(s);
+    s->share_s = 0;
+    DT_TRY(commit_run(s));
     dt_trace_end("commit", "commit", traced);
     for (int i = 0; i < s->o.replicas->n_replicas; i++)
         if (s->replicas[i].wait_s > data_s) data_s = s->replicas[i].wait_s;
@@ -159,7 +160,7 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     out->step = s->step;
     out->data_s = data_s;
     out->compute_s = computed_s - begin - data_s;
-    out->comm_s = comm_s;
+    out->comm_s = comm_s + s->share_s;
     out->total_s = dt_clock_s() - begin;
     return DT_OK;
 }

@@ -39,7 +39,9 @@ struct dt_stepper {
     // the step in flight
     int64_t step;
     bool want_stop;
-    _Atomic bool spoiled; // the commit wrote something that is not finite
+    _Atomic bool spoiled;    // the commit wrote something that is not finite
+    dt_status commit_status; // of its collectives
+    double share_s;          // for the weights of other ranks
     float *add_to;
     const float *add_from;
 };
@@ -85,7 +87,7 @@ dt_status commit_init(struct dt_stepper *s);
 void commit_fini(struct dt_stepper *s);
 float commit_first_scale(const struct dt_stepper *s);                // 1 without loss scaling
 float commit_loss_scale(const struct dt_stepper *s);                 // the same
-void commit_run(struct dt_stepper *s);                               // all phases, in their order
+dt_status commit_run(struct dt_stepper *s);                          // all phases, in their order
 bool commit_phase_host(struct dt_stepper *s, dt_commit_phase phase); // step_engine.phase of the CPU
 // What the numbers of a commit say to the caller of the stepper; takes over the loss scale.
 dt_step_result commit_result(struct dt_stepper *s, const dt_step_numbers *n);

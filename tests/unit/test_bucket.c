@@ -28,6 +28,8 @@ typedef struct fake {
     float *data[MAX_STARTS];
     int64_t n[MAX_STARTS];
     uint16_t *bf16[MAX_STARTS];
+    dt_reduce_steps steps[MAX_STARTS];
+    int64_t at[MAX_STARTS];
     int n_starts, n_waits;
     atomic_int n_progress;
     dt_status fail_wait;
@@ -36,10 +38,12 @@ typedef struct fake {
 
 static dt_status fake_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
     fake *f = c->self;
-    assert_true(f->n_starts < MAX_STARTS && x->steps == DT_ALL_REDUCE);
+    assert_true(f->n_starts < MAX_STARTS);
     f->data[f->n_starts] = x->data;
     f->n[f->n_starts] = x->n;
     f->bf16[f->n_starts] = x->bf16;
+    f->steps[f->n_starts] = x->steps;
+    f->at[f->n_starts] = x->at;
     r->id = f->n_starts++;
     return DT_OK;
 }
@@ -109,7 +113,36 @@ TEST(test_cuts_and_order) {
     assert_int_equal(f.n_waits, 4);
     for (int k = 0; k < 4; k++) assert_ptr_equal(f.data[k], flat + begins[k]);
     for (int k = 0; k < 4; k++) assert_int_equal(f.n[k], (k < 3 ? begins[k + 1] : N) - begins[k]);
+    for (int k = 0; k < 4; k++) assert_int_equal(f.steps[k], DT_ALL_REDUCE);
     for (int i = 0; i < N; i++) assert_float_equal(flat[i], 2 * i, 0);
+    dt_buckets_destroy(b);
+}
+
+// Gradients are summed where their owners are, the tail everywhere.
+TEST(test_scatter) {
+    static const int64_t begins[] = {0, 500, 1000, 1500, N - TAIL, N};
+    fake f = {0};
+    dt_comm c = fake_comm(&f);
+    float flat[N] = {0}, *flats[] = {flat};
+    for (int g = 0; g < N_GRADS; g++) ends[g] = (int64_t)(g + 1) * GRAD;
+    const dt_buckets_opts o = {.grad_end = ends,
+                               .n_grads = N_GRADS,
+                               .n_elements = N,
+                               .bucket_bytes = 450 * sizeof(float),
+                               .scatter = true,
+                               .n_replicas = 1};
+    dt_buckets *b = NULL;
+    double exposed;
+    assert_int_equal(dt_buckets_create(&b, &c, &o), DT_OK);
+    dt_buckets_begin(b, flats);
+    assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
+    assert_int_equal(f.n_starts, 5);
+    for (int k = 0; k < 5; k++) {
+        assert_ptr_equal(f.data[k], flat + begins[k]);
+        assert_int_equal(f.n[k], begins[k + 1] - begins[k]);
+        assert_int_equal(f.at[k], begins[k]);
+        assert_int_equal(f.steps[k], k < 4 ? DT_REDUCE_SCATTER : DT_ALL_REDUCE);
+    }
     dt_buckets_destroy(b);
 }
 

@@ -279,6 +279,29 @@ TEST_WITH(test_lock_of_another, make_run, folder_remove) {
     }
 }
 
+// Tensors without data are filled in the snapshot, with the writer's thread and without.
+TEST_WITH(test_room, make_run, folder_remove) {
+    for (int async = 0; async < 2; async++) {
+        dt_ckpt *c = open_run(5, async);
+        dt_ckpt_tensor t[3];
+        const dt_ckpt_tensor *room;
+        for (int64_t step = 20 * async + 10; step <= 20 * async + 20; step += 10) {
+            char json[64];
+            make_tensors(t);
+            fill(step);
+            t[2].data = NULL;
+            must(dt_ckpt_save_room(c, t, 3, &room));
+            memcpy(room[2].data, moment, sizeof moment);
+            memset(moment, 0, sizeof moment);
+            snprintf(json, sizeof json, "{\"cursor\":%d}", (int)step);
+            must(dt_ckpt_save_begin(c, step, t, 3, json, false));
+            must(dt_ckpt_save_wait(c, NULL));
+            expect_loads(c, "latest", step);
+        }
+        dt_ckpt_close(c);
+    }
+}
+
 // Where space was missing, what goes anyway goes before the next save; but never the last intact one.
 TEST_WITH(test_prune_before_a_save, make_run, folder_remove) {
     for (int full = 0; full < 2; full++) {

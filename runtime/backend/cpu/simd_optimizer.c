@@ -48,9 +48,10 @@ INLINE bool update(update_fn *one, int n_slots, const dt_optimizer_args *a, int6
                    const dt_update *u_) {
     const dt_update u = *u_;
     float *p = a->master + at, *slots[DT_MAX_SLOTS];
-    for (int k = 0; k < n_slots; k++) slots[k] = a->slots[k] + at;
+    const int64_t state = at - a->state_at;
+    for (int k = 0; k < n_slots; k++) slots[k] = a->slots[k] + state;
     const float *g = a->grad + at, rate = a->average_rate;
-    float *average = a->average ? a->average + at : NULL;
+    float *average = a->average ? a->average + state : NULL;
     vf bad = {0};
     float sum = 0;
     int64_t i = 0;
@@ -73,7 +74,7 @@ INLINE void measure(direction_fn *direction, int n_slots, const dt_optimizer_arg
     for (int64_t i = 0; i < n; i += VW) {
         const int part = n - i < VW ? (int)(n - i) : VW;
         vf pv = get(p + i, part), s[DT_MAX_SLOTS];
-        for (int k = 0; k < n_slots; k++) s[k] = get(a->slots[k] + at + i, part);
+        for (int k = 0; k < n_slots; k++) s[k] = get(a->slots[k] + at - a->state_at + i, part);
         const vd w = vf_to_d(pv), d = vf_to_d(direction(pv, s, clip(get(g + i, part), u.clip), &u));
         if (part == VW)
             weights += w * w, directions += d * d;
