@@ -36,7 +36,7 @@ size_t dt_memory_reserve_bytes(dt_backend *b) {
     return share < (size_t)256 << 20 ? share : (size_t)256 << 20;
 }
 
-static int list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas,
+static int list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas, int n_ranks,
                      memory_row rows[MAX_ROWS]) {
     const dt_params *p = nets->params;
     const dt_net trained = dt_nets_trained(nets), evaluated = dt_nets_last_evaluated(nets);
@@ -45,13 +45,16 @@ static int list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas,
     if (evaluated.plan) dt_plan_report_get(evaluated.plan, &eval);
     // elastic: the tree has more
     const size_t grads = (size_t)p->n_grads - (size_t)r->replicas->n_replicas + replicas;
+    const bool divides = r->config->train.shard == DT_SHARD_optimizer && !p->sharded;
+    const size_t parts = divides ? (size_t)n_ranks : 1;
     int n = 0;
     const size_t weights = (size_t)p->n_master * 4, trains = (size_t)p->n_trained * 4; // bytes
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
-    rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4};
+    rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4 / parts};
     if (p->n_average)
-        rows[n++] = (memory_row){"averaged weights", (size_t)(p->n_average + p->n_buffer) * 4};
+        rows[n++] = (memory_row){"averaged weights",
+                                 (size_t)p->n_average * 4 / parts + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"gradients", grads * (size_t)p->n_grad * 4};
     if (dt_run_has_bf16_gradients(r)) rows[n++] = (memory_row){"gradients in bf16", trains / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
@@ -68,22 +71,22 @@ static int list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas,
 
 void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out) {
     memory_row rows[MAX_ROWS];
-    int n = list_rows(nets, r, (size_t)r->replicas->n_replicas, rows);
+    int n = list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows);
     fprintf(out, "memory of a rank:\n");
     for (int i = 0; i < n; i++)
         fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
 }
 
-size_t dt_memory_bytes_of(const dt_nets *nets, const dt_open_run *r, int n_replicas) {
+size_t dt_memory_bytes_of(const dt_nets *nets, const dt_open_run *r, int n_replicas, int n_ranks) {
     memory_row rows[MAX_ROWS];
     size_t sum = 0;
-    for (int i = 0, n = list_rows(nets, r, (size_t)n_replicas, rows); i < n; i++)
+    for (int i = 0, n = list_rows(nets, r, (size_t)n_replicas, n_ranks, rows); i < n; i++)
         sum += rows[i].n_bytes;
     return sum;
 }
 
 size_t dt_memory_bytes(const dt_nets *nets, const dt_open_run *r) {
-    return dt_memory_bytes_of(nets, r, r->replicas->n_replicas);
+    return dt_memory_bytes_of(nets, r, r->replicas->n_replicas, 1);
 }
 
 // All memory of a host counts as free, since what others hold now may be free when it is needed.
@@ -120,7 +123,7 @@ dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
     if (dt_memory_fits(nets, r)) return DT_OK;
     find_room(r, &free_bytes, &total_bytes);
     char text[512] = "";
-    for (int i = 0, n = list_rows(nets, r, (size_t)r->replicas->n_replicas, rows); i < n; i++) {
+    for (int i = 0, n = list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows); i < n; i++) {
         sum += rows[i].n_bytes;
         size_t at = strlen(text);
         snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,

@@ -10,8 +10,8 @@
 void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out);
 // The memory of all kinds together.
 size_t dt_memory_bytes(const dt_nets *nets, const dt_open_run *r);
-size_t dt_memory_bytes_of(const dt_nets *nets, const dt_open_run *r,
-                          int n_replicas); // if it had so many
+// The same of a rank with so many replicas, of so many ranks, among which train.shard divides moments and averages.
+size_t dt_memory_bytes_of(const dt_nets *nets, const dt_open_run *r, int n_replicas, int n_ranks);
 // What this rank may use: the device's free memory, or its share of the host's, or of the container's limit.
 size_t dt_memory_free_bytes(const dt_open_run *r);
 // What is kept back of a device for its libraries: 256 MiB, less on a small one. A host: 0. The report lists it.

@@ -346,7 +346,7 @@ static dt_status predict_row(const profile *p, const trainer *t, double disk_byt
     DT_TRY(dt_comm_create_model(&y.comm, f, w, y.slow, &y.now_s));
     dt_status st = play_step(&y, t, n_micro, row);
     row->samples_s = (double)row->batch / row->step_s;
-    row->rank_bytes = dt_memory_bytes_of(&t->nets, r, y.replicas);
+    row->rank_bytes = dt_memory_bytes_of(&t->nets, r, y.replicas, w);
     const dt_params *params = t->nets.params;
     const double kept = 4.0 * (double)(params->n_master + params->n_buffer + params->n_average +
                                        params->n_slot[0] + params->n_slot[1]);

@@ -12,7 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N = 24 * DT_CHUNK + 4096, TAIL = 64, STAT = N, LOSS = N + 32, GRAD = N + TAIL, BUFFERS = 32 };
+enum {
+    N = 24 * DT_CHUNK + 4096,
+    TAIL = 64,
+    STAT = N,
+    LOSS = N + 32,
+    GRAD = N + TAIL,
+    BUFFERS = 32
+};
 
 static const dt_segment segments[] = {{0, 16, 1, 0.1f, false},
                                       {16, 70000, 1, 0, false},
