@@ -57,10 +57,12 @@ dt_status trainer_settle_save(trainer *t, bool must_hold) {
 dt_status trainer_save(trainer *t, bool best) {
     dt_run_record *record = &t->run.record;
     if (t->verify_every > 0) DT_TRY(trainer_verify(t));
-    t->saved_step = record->step;
+    if (trainer_is_root(t)) {
+        DT_TRY(dt_ckpt_check_lock(t->run.ckpt));
+        DT_TRY(trainer_settle_save(t, false)); // may say that nothing is saved
+    }
+    t->saved_step = record->step; // the same on all ranks
     if (!trainer_is_root(t)) return dt_state_save(t->state, NULL, best);
-    DT_TRY(dt_ckpt_check_lock(t->run.ckpt));
-    DT_TRY(trainer_settle_save(t, false));
     const dt_activity before = dt_metrics_activity(t->metrics, DT_ACTIVITY_saving);
     const double traced = dt_trace_begin();
     record->metrics_offset = dt_metrics_flush(t->metrics);

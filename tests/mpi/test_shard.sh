@@ -46,6 +46,18 @@ ls -d "$work"/runs/killed/checkpoints/.tmp-step-* >/dev/null 2>&1 || fail "not k
 run 2 killed $shard
 same calm killed
 
+# a step is dropped after a save that came after one that failed: all ranks know that there is nothing to save
+DTRAIN_FAILPOINT=ckpt:12:eio,ckpt:19:eio,step:4:stop "${ranks[@]}" 2 "$DTRAIN" "$config" "${common[@]}" run.name=dropped \
+    $shard run.grace=0s eval.every=0 "checkpoint.every=2 steps" comm.timeout=60 >"$work/out" 2>"$work/log" &
+pid=$!
+wait_until have_stopped 2
+kill -TERM "${stopped[@]}"
+kill -CONT "${stopped[@]}"
+rc=0
+wait $pid || rc=$?
+[ $rc = 75 ] && grep -q 'could not be written: checkpoint of step 2' "$work/log" && grep -q 'was dropped' "$work/log" ||
+    fail "exit $rc of dropped"
+
 refused 'train.shard: optimizer is for run.reproducible' $shard run.reproducible=elastic
 refused 'train.shard: optimizer cannot clip by train.clip_agc' $shard train.clip_norm=0 train.clip_agc=0.01
 refused 'train.shard: optimizer has nothing to divide' $shard train.optimizer.name=adafactor
