@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# train.shard: optimizer. Weights, averages and moments have the bits of a run that divides nothing, on the same numbers of
+# train.shard: optimizer. Weights, averages, moments and results have the bits of a run that divides nothing, on the same numbers of
 # ranks: with several optimizers, across evaluations of averages, when it goes on with fewer ranks, begins without the key,
 # and is killed while it saves. What it cannot do is refused.
 . "${SOURCE:?}/tests/small_run.sh" || exit
@@ -15,6 +15,7 @@ run() { # NP NAME WORD …
 }
 same() { # NAME NAME
     local f
+    cmp "$work/runs/$1/result.json" "$work/runs/$2/result.json" || fail "$1 and $2 have other results"
     for f in model raw optimizer; do
         cmp "$work/runs/$1/checkpoints/step-00000009/$f.safetensors" "$work/runs/$2/checkpoints/step-00000009/$f.safetensors" ||
             fail "$1 and $2 differ in $f"
