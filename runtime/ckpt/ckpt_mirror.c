@@ -452,14 +452,14 @@ dt_status dt_ckpt_mirror_begin(dt_ckpt *c, const char *url, bool wait, int64_t n
     m->run = dt_io_parent(c->dir);
     m->wait = wait;
     m->best = c->best_step;
-    m->newest = newest;
-    m->wanted = newest >= 0;
-    m->fresh = m->sending[0] = m->sending[1] = -1;
+    m->newest = m->fresh = m->sending[0] = m->sending[1] = -1;
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->changed, NULL);
     // which also tells whether it may be written to
     DT_TRY(of_server(dt_s3_put_files(m->url, m->run, (const char *[]){"lock"}, 1, false, &m->stop),
                      m->url));
+    m->newest = newest; // not before: a mirror that refused is sent nothing at the end
+    m->wanted = newest >= 0;
     if (wait) return DT_OK;
     sigfillset(&all); // signals are the trainer's
     pthread_sigmask(SIG_SETMASK, &all, &old);

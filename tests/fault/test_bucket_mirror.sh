@@ -179,6 +179,8 @@ denied() { # code, text, words: the server refuses from step 4 on, then it does 
     touch "$work/deny"
     goes_on "$1"
     grep -q "$2" "$work/log" || fail "no '$2'"
+    exits 5 'error: the mirror s3://bucket/[0-9]*/a: .*403 AccessDenied' job a "${@:3}"
+    ! grep -q 'warning: step' "$work/log" || fail "a mirror that refused the start was sent to"
     rm "$work/deny"
     exits 0 '' job a "${@:3}"
     is_whole "after the server refused"
