@@ -85,14 +85,14 @@ static dt_status upload_all(const char *dir, const char *to, const char *list) {
 // An older set of that name is replaced only by --overwrite.
 static dt_status refuse_older(const dt_pack_opts *o, const char *url) {
     dt_blob b;
-    bool is_there;
+    int absent;
     if (o->overwrite) return DT_OK;
-    const dt_status st = dt_blob_open_url(&b, url, &is_there);
+    const dt_status st = dt_blob_open_url(&b, url, &absent);
     if (st == DT_OK) {
         dt_blob_close(&b);
         return dt_fail(DT_E_USAGE, "%s: is there already; --overwrite replaces the set", url);
     }
-    if (is_there) return st;
+    if (!absent) return st;
     dt_error_clear();
     return DT_OK;
 }

@@ -42,8 +42,10 @@ static dt_status fetch_one(const fetching *f, const char *name) {
                        ? dt_io_mkdir_all(folder)
                        : dt_fail(DT_E_DATA, "%s: no file can be named so", url);
     if (st == DT_OK && !dt_text_ends(name, "/")) { // else it marks a folder
-        st = dt_blob_read_all(&bytes, &n, url, MAX_FILE_BYTES);
-        if (st == DT_OK) st = dt_io_write_file(path, bytes ? bytes : "", n);
+        st = dt_blob_read_all(&bytes, &n, url, MAX_FILE_BYTES, true);
+        if (st == DT_OK && !bytes)
+            st = dt_fail(DT_E_DATA, "%s: it was listed, and is not there any more", url);
+        if (st == DT_OK) st = dt_io_write_file(path, bytes, n);
     }
     free(bytes);
     free(folder);

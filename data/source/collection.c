@@ -211,20 +211,21 @@ static dt_status collect_prefix(dt_found_list *l, const char *url, const char *n
 // An object is a shard, or lists some; whether it is there shows when it is opened. An LMDB may be a folder, which servers
 // do not have: then only the file in it has a name.
 static dt_status collect_url(dt_found_list *l, const char *url, const char *name, uint32_t item) {
-    bool is_list = false, is_there = true;
+    bool is_list = false;
+    int absent = 0;
     if (dt_s3_is_url(url) && dt_text_ends(url, "/")) return collect_prefix(l, url, name, item);
     if (dt_text_ends(url, ".json")) DT_TRY(add_listed(l, item, name, url, &is_list));
     if (dt_text_ends(url, ".lmdb")) {
         dt_blob b;
-        const dt_status st = dt_blob_open_url(&b, url, &is_there);
+        const dt_status st = dt_blob_open_url(&b, url, &absent);
         if (st == DT_OK)
             dt_blob_close(&b);
-        else if (is_there)
+        else if (!absent)
             return st;
         else
             dt_error_clear();
     }
-    if (!is_there)
+    if (absent)
         add_lmdb(l, item, url);
     else if (!is_list)
         add(l, item, name, false, dt_xstrdup(url));

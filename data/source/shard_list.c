@@ -144,7 +144,7 @@ dt_status dt_shard_list_parse(dt_listing *l, const char *path, const char *text,
 dt_status dt_shard_list_read(dt_listing *l, const char *path, bool *is_list) {
     char *text = NULL;
     size_t n = 0;
-    DT_TRY(dt_blob_read_all(&text, &n, path, MAX_LIST_BYTES));
+    DT_TRY(dt_blob_read_all(&text, &n, path, MAX_LIST_BYTES, false));
     if (!text) return dt_fail(DT_E_DATA, "%s: is not there", path);
     dt_status st = dt_shard_list_parse(l, path, text, n, is_list);
     free(text);

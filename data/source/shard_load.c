@@ -80,7 +80,7 @@ static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, boo
     uint64_t source_hash, stamp = j->stamp;
     *usable = false;
     *may_replace = true;
-    DT_TRY(dt_blob_read_all(&data, &n, path, 0));
+    DT_TRY(dt_blob_read_all(&data, &n, path, 0, false));
     if (!data) return DT_OK;
     dt_status st = dt_index_check(j->path, path, data, n, j->n_bytes, &stamp, &stale, &source_hash);
     if (st == DT_OK && !stale) {

@@ -49,8 +49,8 @@ dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd) {
 
 dt_status dt_blob_open(dt_blob *b, const char *path) {
     *b = (dt_blob){.path = path};
-    bool is_there;
-    if (dt_blob_is_url(path)) return dt_blob_open_url(b, path, &is_there);
+    int absent;
+    if (dt_blob_is_url(path)) return dt_blob_open_url(b, path, &absent);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // or a pipe would wait for its writer
     if (fd < 0) return dt_io_read_error(path, "open", errno, DT_E_DATA);
     return dt_blob_from_fd(b, path, fd);

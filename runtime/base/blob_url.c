@@ -122,8 +122,8 @@ static dt_status refuse_secrets(const char *path) {
     return DT_OK;
 }
 
-dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there) {
-    *is_there = true;
+dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent) {
+    *absent = 0;
     *b = (dt_blob){.path = path};
     if (!dt_http_is_url(path) && !dt_s3_is_url(path))
         return dt_fail(DT_E_USAGE,
@@ -134,7 +134,7 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there) {
     dt_http_reply r = {0};
     struct dt_blob_object *o = dt_xcalloc(1, sizeof *o);
     dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, DT_BLOB_HEAD_BYTES}}, NULL, OPEN_S);
-    *is_there = st != DT_OK || !dt_s3_absent(&r);
+    if (st == DT_OK && dt_s3_absent(&r)) *absent = r.status;
     const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0);
     if (st == DT_OK && r.status != 206 && !empty) st = dt_s3_refused(path, &r, "s3:GetObject");
     if (st == DT_OK) {
@@ -153,16 +153,18 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there) {
     return st;
 }
 
-dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes) {
+dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes,
+                           bool listed) {
     *text = NULL;
     *n_bytes = 0;
     if (!dt_blob_is_url(path))
         return dt_io_exists(path) ? dt_io_read_file(text, n_bytes, path, max_bytes, DT_E_DATA)
                                   : DT_OK;
     dt_blob b;
-    bool is_there;
-    dt_status st = dt_blob_open_url(&b, path, &is_there);
-    if (st != DT_OK && !is_there) {
+    int absent;
+    dt_status st = dt_blob_open_url(&b, path, &absent);
+    if (st != DT_OK && listed && absent == 403) return DT_E_STORAGE;
+    if (st != DT_OK && absent) {
         dt_error_clear();
         return DT_OK;
     }

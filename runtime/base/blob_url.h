@@ -13,11 +13,14 @@
 
 // SCHEME://…, of any scheme; opening refuses others than those above.
 bool dt_blob_is_url(const char *path);
-// *is_there = false: the server has no such object (dt_s3_absent). `path` is borrowed.
-dt_status dt_blob_open_url(dt_blob *b, const char *path, bool *is_there);
+// *absent: the status of an answer that the server may give where it has no such object (dt_s3_absent), else 0. `path` is
+// borrowed.
+dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent);
 // Whether the blob is an object whose version is a strong ETag: as long as it is the same, so are the bytes.
 bool dt_blob_has_etag(const dt_blob *b);
 // All bytes of a file or object, heap, NUL behind them; *text NULL: it is not there. DT_E_DATA: more than max_bytes.
-dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes);
+// listed: the server has named the object, so 403 refuses it and does not hide that it is missing: DT_E_STORAGE.
+dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes,
+                           bool listed);
 
 #endif

@@ -274,11 +274,10 @@ static dt_status send_file(const char *url, const dt_blob *file, const atomic_bo
 dt_status dt_s3_put(const char *url, const char *path, const atomic_bool *stop) {
     dt_blob file = {.store = NULL}, object = {.store = NULL};
     uint64_t mine = 0, theirs = 0;
-    bool is_there;
     dt_status st = dt_blob_open(&file, path);
     if (st == DT_OK) st = dt_blob_stamp(&file, &mine);
     if (st == DT_OK) st = send_file(url, &file, stop);
-    if (st == DT_OK) st = dt_blob_open_url(&object, url, &is_there);
+    if (st == DT_OK) st = dt_blob_open(&object, url);
     if (st == DT_OK) st = dt_blob_stamp(&object, &theirs);
     if (st == DT_OK && mine != theirs)
         st = dt_fail(DT_E_STORAGE, "%s: the server has something else than %s: send it again", url,
@@ -304,8 +303,9 @@ dt_status dt_s3_put_files(const char *url, const char *dir, const char *const *n
 dt_status dt_s3_get(const char *path, const char *url) {
     dt_blob object;
     dt_io_file file;
-    bool is_there;
-    DT_TRY(dt_blob_open_url(&object, url, &is_there));
+    int absent;
+    const dt_status opened = dt_blob_open_url(&object, url, &absent);
+    if (opened != DT_OK) return absent == 403 ? DT_E_STORAGE : opened;
     transfer t = {.url = url, .path = path, .from = &object, .take_part = write_part};
     dt_status st = dt_io_begin(&file, path);
     divide(&t);

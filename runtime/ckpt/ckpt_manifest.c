@@ -113,7 +113,7 @@ static bool check_self_hash(const char *text, size_t n_bytes) {
 
 dt_status dt_ckpt_read_text(char **text, size_t *n_bytes, const char *path, size_t max_bytes) {
     if (!dt_s3_is_url(path)) return dt_io_read_own(text, n_bytes, path, max_bytes, DT_E_CKPT);
-    const dt_status st = dt_blob_read_all(text, n_bytes, path, max_bytes);
+    const dt_status st = dt_blob_read_all(text, n_bytes, path, max_bytes, true);
     if (st == DT_OK && !*text) return dt_fail(DT_E_CKPT, "%s: not there", path);
     return st == DT_E_DATA ? DT_E_CKPT : st;
 }
@@ -321,8 +321,7 @@ static dt_status find_floats(const dt_blob *b, const dt_ckpt_file *f, uint64_t *
 
 // Files are opened without following links.
 static dt_status open_file(dt_blob *b, const char *path, dt_ckpt_depth depth) {
-    bool is_there;
-    if (dt_s3_is_url(path)) return dt_blob_open_url(b, path, &is_there);
+    if (dt_s3_is_url(path)) return dt_blob_open(b, path);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return dt_fail(DT_E_CKPT, "%s: cannot open: %s", path, strerror(errno));
     if (depth == DT_CKPT_FROM_DISK) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);

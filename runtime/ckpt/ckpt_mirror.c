@@ -217,7 +217,7 @@ dt_status dt_ckpt_fetch(dt_ckpt *c, const dt_ckpt_from *from, int64_t *step) {
 // The text of `file` in the mirror, heap; NULL: it is not there.
 static dt_status read_there(char **text, size_t *n, const dt_ckpt_mirror *m, const char *file) {
     char *url = dt_xprintf("%s/%s", m->url, file);
-    const dt_status st = dt_blob_read_all(text, n, url, MAX_TEXT);
+    const dt_status st = dt_blob_read_all(text, n, url, MAX_TEXT, true);
     free(url);
     return st;
 }

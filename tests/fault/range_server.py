@@ -7,7 +7,8 @@ Faults: 503 and 429, some with Retry-After; a reset; no body; a body that is cut
 than it should be, that comes in small steps, or that has another byte in it (in the middle of a tar, once).
 
 --forward: the requests of all methods go to a server on PORT, and its answers come back; a fault strikes before or behind
-that. While FOLDER/deny is there, whatever would change something is answered with 403.
+that. While FOLDER/deny is there, whatever would change something is answered with 403; while FOLDER/deny_reads is
+there, objects are listed and not given.
 
 A word of the query says what the server is like: weak (weak ETags), dated (Last-Modified and no ETag), whole (no
 ranges), unsized (the size is not said), swapped (the first answer is half of another object of that size).
@@ -181,6 +182,8 @@ class Proxy(Handler):
         fault = fault if fault in ("503", "429", "reset", "cut", "silent") else None
         if os.path.exists(options.folder + "/deny") and self.command != "GET":
             return self.say(403, b"<Error><Code>AccessDenied</Code><Message>not today</Message></Error>")
+        if os.path.exists(options.folder + "/deny_reads") and self.command == "GET" and "?" not in self.path:
+            return self.say(403, b"<Error><Code>AccessDenied</Code></Error>")
         with lock:
             behind = chance.random() < 0.5  # the server does what it is asked for, and the client does not learn of it
         if fault is None or behind:

@@ -184,6 +184,11 @@ denied() { # code, text, words: the server refuses from step 4 on, then it does 
     rm "$work/deny"
     exits 0 '' job a "${@:3}"
     is_whole "after the server refused"
+    rm -rf "$work/runs/a"
+    touch "$work/deny_reads" # what is listed and refused is not damaged
+    exits 5 'error: the mirror s3://bucket/[0-9]*/a: .*403 AccessDenied.*s3:GetObject' job a "${@:3}"
+    exits 5 'AccessDenied' "$DTRAIN" pack "$mirror/" "$work/none.tar"
+    rm "$work/deny_reads"
     anew
 }
 denied 0 'warning: step 9 is on this disk, but not in s3://bucket/[0-9]*/a: .*403 AccessDenied: not today.*s3:.*; the same command sends it'

@@ -227,7 +227,8 @@ TEST(test_defaults) {
         if (strstr(keys[i].path, ".*.") || of_some) continue;
         bool want = strcmp(keys[i].default_text, "none") != 0 ||
                     strcmp(keys[i].path, "data.cache") == 0 ||
-                    strcmp(keys[i].path, "train.recompute") == 0;
+                    strcmp(keys[i].path, "train.recompute") == 0 ||
+                    strcmp(keys[i].path, "train.shard") == 0;
         if ((config_find(c, keys[i].path) != NULL) != want) fail_msg("%s", keys[i].path);
         assert_true(strlen(keys[i].help) > 5);
     }
