@@ -5,6 +5,7 @@
 // the lock every ".tmp-step-…", and every "….tmp.PID" that nobody holds, is a leftover of a dead writer and is removed.
 #define _GNU_SOURCE
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -34,10 +35,11 @@ static dt_status held_by_other(const char *path, const char *run) {
     return st;
 }
 
+// The first line is for messages. The time tells apart two containers of one name, each with a process 1.
 static dt_status write_holder(int fd, const char *path) {
-    char host[HOST_NAME_MAX + 1] = "", text[HOST_NAME_MAX + 32];
+    char host[HOST_NAME_MAX + 1] = "", text[HOST_NAME_MAX + 64];
     gethostname(host, sizeof host - 1);
-    int n = snprintf(text, sizeof text, "%d@%s\n", (int)getpid(), host);
+    int n = snprintf(text, sizeof text, "%d@%s\n%.6f\n", (int)getpid(), host, dt_clock_wall_s());
     DT_TRY(dt_io_truncate(path, 0));
     return dt_io_write(fd, path, text, (size_t)n);
 }

@@ -258,7 +258,14 @@ TEST_WITH(test_lock, make_run, folder_remove) {
     dt_ckpt_close(second);
     dt_ckpt_close(c);
     assert_false(dt_ckpt_is_held(folder_path));
+    // who held it can be told from who does, also of one process
+    char *texts[2];
+    size_t n;
+    must(dt_io_read_file(&texts[0], &n, in_folder("lock"), 4096, DT_E_DATA));
     dt_ckpt_close(open_run(1, true));
+    must(dt_io_read_file(&texts[1], &n, in_folder("lock"), 4096, DT_E_DATA));
+    assert_string_not_equal(texts[0], texts[1]);
+    for (int i = 0; i < 2; i++) free(texts[i]);
 }
 
 // The folder was removed and made anew: what is in it now belongs to another.
