@@ -28,7 +28,7 @@ run_suite() { # build directory, ctest arguments
     local dir=$1
     shift
     echo "== tests in $dir"
-    ctest --test-dir "$dir" -j$((4 * $(nproc))) --output-on-failure --no-tests=error "$@" # slots: tests/CMakeLists.txt
+    ctest --test-dir "$dir" -j$((3 * $(nproc))) --output-on-failure --no-tests=error "$@" # slots: tests/CMakeLists.txt
 }
 
 what=${1:-default}
