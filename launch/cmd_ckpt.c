@@ -36,14 +36,16 @@ static char *checkpoints_of(const char *run) {
 static char *directory_of(const char *where, int64_t *step) {
     *step = -1;
     if (dt_s3_is_url(where)) {
-        const char *slash = strrchr(where, '/');
-        if (sscanf(slash, "/step-%" SCNd64, step) != 1) return checkpoints_of(where);
-        return dt_xprintf("%.*s", (int)(slash - where), where);
+        char *above = dt_io_parent(where);
+        if (dt_text_ends(above, "/checkpoints") &&
+            dt_ckpt_step_of_name(strrchr(where, '/') + 1, step))
+            return above;
+        free(above);
+        return checkpoints_of(where);
     }
     if (!is_checkpoint(where)) return checkpoints_of(where);
     char *dir = realpath(where, NULL), *slash = dir ? strrchr(dir, '/') : NULL;
-    if (!slash || slash == dir || sscanf(slash, "/step-%" SCNd64, step) != 1) *step = -1;
-    if (*step >= 0) {
+    if (slash && slash != dir && dt_ckpt_step_of_name(slash + 1, step)) {
         *slash = '\0';
         return dir;
     }

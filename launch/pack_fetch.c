@@ -2,7 +2,6 @@
 #include "pack_fetch.h"
 
 #include "base/arena.h"
-#include "base/blob_url.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -15,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FETCHERS = 32, MAX_FILE_BYTES = 1 << 30 };
+enum { FETCHERS = 32 };
 
 typedef struct fetching {
     const char *url, *dir;
@@ -35,19 +34,12 @@ static bool is_path(const char *name) {
 }
 
 static dt_status fetch_one(const fetching *f, const char *name) {
+    if (dt_text_ends(name, "/")) return DT_OK; // it marks a folder
     char *url = dt_xprintf("%s%s", f->url, name), *path = dt_xprintf("%s/%s", f->dir, name);
-    char *folder = dt_io_parent(path), *bytes = NULL;
-    size_t n = 0;
-    dt_status st = dt_text_ends(name, "/") || is_path(name)
-                       ? dt_io_mkdir_all(folder)
-                       : dt_fail(DT_E_DATA, "%s: no file can be named so", url);
-    if (st == DT_OK && !dt_text_ends(name, "/")) { // else it marks a folder
-        st = dt_blob_read_all(&bytes, &n, url, MAX_FILE_BYTES, true);
-        if (st == DT_OK && !bytes)
-            st = dt_fail(DT_E_DATA, "%s: it was listed, and is not there any more", url);
-        if (st == DT_OK) st = dt_io_write_file(path, bytes, n);
-    }
-    free(bytes);
+    char *folder = dt_io_parent(path);
+    dt_status st = is_path(name) ? dt_io_mkdir_all(folder)
+                                 : dt_fail(DT_E_DATA, "%s: no file can be named so", url);
+    if (st == DT_OK) st = dt_s3_get(path, url);
     free(folder);
     free(path);
     free(url);

@@ -155,6 +155,8 @@ typedef struct dt_ckpt_info {
     bool best, valid;
     char why[512]; // when not valid
 } dt_ckpt_info;
+// Whether `name` is a step's directory name, such as step-00000123.
+bool dt_ckpt_step_of_name(const char *name, int64_t *step);
 dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *n); // oldest first
 dt_status dt_ckpt_show(const char *path, bool json, FILE *out);
 // Prints the tensors that differ, with their largest absolute difference. *differ: whether any does.

@@ -80,6 +80,7 @@ exits 0 'step 9 is here, and nothing newer' "$DTRAIN" ckpt pull "$mirror" "$work
 exits 0 '' "$DTRAIN" ckpt pull "$mirror/checkpoints/step-00000008" "$work/one"
 exits 0 '' "$DTRAIN" ckpt diff "$work/one" "$work/runs/a/checkpoints/step-00000008"
 exits 4 'no checkpoints there' "$DTRAIN" ckpt pull s3://bucket/none "$work/no"
+exits 4 's3://bucket/step-00000009: no checkpoints there' "$DTRAIN" ckpt pull s3://bucket/step-00000009 "$work/no" # a run of that name
 exits 2 'expected a run in a bucket' "$DTRAIN" ckpt pull "$work/runs/a" "$work/no"
 exits 2 "pull $mirror first" "$DTRAIN" ckpt diff "$mirror" "$work/runs/a"
 
