@@ -251,7 +251,7 @@ static void move_running_statistics(struct dt_stepper *s) {
     }
 }
 
-// Where the sums of statistics begin in a flat buffer, and how many numbers follow.
+// Where the sums of statistics begin in a flat buffer.
 static int64_t first_statistic(const struct dt_stepper *s) {
     int64_t first = s->commit.drop_at;
     for (int i = 0; i < s->commit.n_rules; i++)
@@ -260,20 +260,21 @@ static int64_t first_statistic(const struct dt_stepper *s) {
 }
 
 bool commit_add_statistics(const struct dt_stepper *s, double *sums) {
-    const float *flat = s->o.params->grads[0];
     const int64_t first = first_statistic(s), n = s->o.params->n_grad - first;
+    const float *stats = s->o.params->grads[0] + first;
     float *pulled = NULL;
     if (s->backend->device) {
         pulled = dt_xcalloc((size_t)n, sizeof *pulled);
-        s->backend->copy_to_host(s->backend, pulled, flat + first, (size_t)n * sizeof *pulled);
-        flat = pulled - first;
+        s->backend->copy_to_host(s->backend, pulled, stats, (size_t)n * sizeof *pulled);
+        stats = pulled;
     }
     for (int i = 0; i < s->commit.n_rules; i++) {
         const dt_commit_rule *r = &s->commit.rules[i];
         for (int64_t k = 0; k < r->count; k++)
-            sums[r->buffer + k] += (double)flat[r->stat + k] / (double)s->o.replicas->n_micro;
+            sums[r->buffer + k] +=
+                (double)stats[r->stat - first + k] / (double)s->o.replicas->n_micro;
     }
-    const bool kept = flat[s->commit.drop_at] == 0.0f;
+    const bool kept = stats[s->commit.drop_at - first] == 0.0f;
     free(pulled);
     return kept;
 }
