@@ -25,7 +25,7 @@ static struct {
 } place;
 static _Atomic double mean_data_s, mean_compute_s, deadline_s = INFINITY;
 static const double keep = 0.95;
-#define SILENT_S 2.0 // beats come five times a second
+#define SILENT_S 3.0 // beats come five times a second, and those of thousands of ranks in turn
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of what follows
 static dt_rank_report own = {.step = -1};
@@ -97,7 +97,7 @@ void dt_rank_hear(int rank, const dt_rank_report *r) {
         for (; n_ranks <= rank; n_ranks++) ranks[n_ranks] = (dt_rank_report){.step = -1};
     }
     ranks[rank] = *r;
-    ranks[rank].heard_s = dt_clock_s();
+    ranks[rank].heard_s = dt_clock_s() - r->heard_s;
     // texts of another process end
     ranks[rank].at[sizeof r->at - 1] = ranks[rank].file[sizeof r->file - 1] =
         ranks[rank].host[sizeof r->host - 1] = '\0';

@@ -16,7 +16,9 @@ typedef struct dt_rank_report {
     char at[96], file[96]; // there; the file operation that is under way, if it takes long
     double file_s;         // for so long
     char host[48];
-    double heard_s; // on rank 0: when the beat came, dt_clock_s
+    // On rank 0: when it was heard of last, dt_clock_s; as dt_rank_hear gets it: how long ago that was, where others passed
+    // it on.
+    double heard_s;
 } dt_rank_report;
 
 // The calling thread is the one whose steps these are; dt_watch_start says so.
@@ -37,7 +39,8 @@ void dt_rank_hear(int rank, const dt_rank_report *r);
 enum { DT_RANK_TEXT = 320 };
 const char *dt_rank_text(char out[DT_RANK_TEXT], const dt_rank_report *r);
 
-// Of n ranks what is known here, by rank; any thread. Rank 0 knows of all, as they were a fifth of a second ago.
+// Of n ranks what is known here, by rank; any thread. Rank 0 knows of all, as they were a fifth of a second ago, or some
+// where many others pass reports on.
 void dt_rank_list(dt_rank_report *out, int n);
 
 #endif

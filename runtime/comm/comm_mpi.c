@@ -419,6 +419,7 @@ static dt_status mpi_finalize(dt_comm *c) {
     int rc = MPI_Finalize();
     dt_watch_end();
     DT_TRY(mpi_check(rc, "MPI_Finalize"));
+    mpi_beats_free(m->beats);
     mpi_reductions_free(m);
     mpi_messages_free(&m->msgs);
     free_groups(m);
@@ -513,8 +514,8 @@ static rlim_t raise_descriptor_limit(void) {
     return l.rlim_max;
 }
 
-// Over TCP a peer on another host takes a descriptor; rank 0, which hears the beats of all, has the most. Files, libraries
-// and what a launcher hands down took about 20.
+// Over TCP a peer on another host takes a descriptor; rank 0, to which all send scores and what train.shard divides, has
+// the most. Files, libraries and what a launcher hands down took about 20.
 static dt_status check_descriptors(const mpi_comm *m) {
     const int needed = m->world_size - m->inner.n + 64;
     const rlim_t limit = raise_descriptor_limit();

@@ -1,8 +1,10 @@
-// comm_mpi_beats.c: signs of life. Every rank sends rank 0 its count of work done, five times a second, and rank 0 sends
-// each rank the sum. Rank 0 finds a rank that does not answer, and all others find rank 0. base/watch.h calls.
-// A message also has the number of collectives that its sender has entered. Rank 0 answers which rank has entered the
-// fewest: the one to blame, where the ranks that others wait for are themselves waiting. Each rank's report
-// (base/rank_report.h) goes along.
+// comm_mpi_beats.c: signs of life, up and down a tree: below rank r are ranks 8 r + 1 to 8 r + 8. Five times a second each
+// rank sends the one above the count of work done by itself and by all below, and those below the sum of all ranks. So no
+// rank has more than nine partners, whatever the world size, and news take a fifth of a second a level. A rank that does
+// not answer is found by its partners. base/watch.h calls.
+// A message also says which rank has entered the fewest collectives: upwards of the sender and those below, downwards of
+// all. That is the one to blame, where the ranks that others wait for are themselves waiting. Reports
+// (base/rank_report.h) go along, upwards also those of the ranks below, in turn where they are more than a message holds.
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,29 +19,36 @@
 // that is printed names the lost rank.
 #define WARNING_S 3.0
 
+enum { BELOW = 8, REPORTS = 64 }; // REPORTS: in a message
+
 typedef struct beat {
-    uint64_t sum, entered, rank; // from rank 0: the fewest collectives entered, and by which rank
+    uint64_t sum, entered, rank; // the fewest collectives entered, and by which rank
     dt_rank_report report;
 } beat;
 
 typedef struct partner {
     int rank;
-    beat to_send, received, last; // last: the last one received whole
+    // The first is the sender's. Of those behind it `rank` is whose report it is, which is heard_s old.
+    beat to_send[REPORTS], received[REPORTS];
+    beat last; // the sender's of the last message
     MPI_Request sending, receiving;
     dt_waited silent;
     bool warned; // that the partner is silent
 } partner;
 
 struct mpi_beats {
-    int rank;
+    int rank, world_size;
     char (*hosts)[MPI_HOST_BYTES];
     beat behind; // the rank that has entered the fewest collectives
+    // By rank, of those below, on ranks between them and rank 0, which has them elsewhere; heard_s 0: none has come.
+    dt_rank_report *reports;
+    int next; // whose report is the next to be passed on
     int n_partners;
-    partner partners[];
+    partner partners[]; // the one above comes first
 };
 
 static dt_status listen_to(partner *p) {
-    return mpi_check(MPI_Irecv(&p->received, sizeof(beat), MPI_BYTE, p->rank, MPI_TAG_BEAT,
+    return mpi_check(MPI_Irecv(p->received, sizeof p->received, MPI_BYTE, p->rank, MPI_TAG_BEAT,
                                MPI_COMM_WORLD, &p->receiving),
                      "a beat");
 }
@@ -56,12 +65,26 @@ static void warn(const mpi_beats *b, partner *p, double silent_s) {
     p->warned = true;
 }
 
-static dt_status hear(const mpi_beats *b, partner *p, double now_s) {
-    for (int flag = 1; flag;) {
-        DT_TRY(mpi_check(MPI_Test(&p->receiving, &flag, MPI_STATUS_IGNORE), "a beat"));
+static void keep_report(mpi_beats *b, int rank, const dt_rank_report *r, double now_s) {
+    if (b->rank == 0) {
+        dt_rank_hear(rank, r);
+    } else if (rank > b->rank) {
+        b->reports[rank] = *r;
+        b->reports[rank].heard_s = now_s - r->heard_s;
+    }
+}
+
+static dt_status hear(mpi_beats *b, partner *p, double now_s) {
+    for (int flag = 1, n = 0; flag;) {
+        MPI_Status status;
+        DT_TRY(mpi_check(MPI_Test(&p->receiving, &flag, &status), "a beat"));
         if (!flag) break;
-        p->last = p->received;
-        if (b->rank == 0) dt_rank_hear(p->rank, &p->last.report);
+        MPI_Get_count(&status, MPI_BYTE, &n);
+        n /= (int)sizeof(beat);
+        p->last = p->received[0];
+        keep_report(b, p->rank, &p->last.report, now_s);
+        for (int i = 1; i < n; i++)
+            keep_report(b, (int)p->received[i].rank, &p->received[i].report, now_s);
         p->silent = (dt_waited){0};
         p->warned = false;
         DT_TRY(listen_to(p));
@@ -76,35 +99,48 @@ static dt_status hear(const mpi_beats *b, partner *p, double now_s) {
 }
 
 // Nothing is sent while the beat before this one is still on its way.
-static dt_status say(partner *p, const beat *what) {
-    int flag = 0;
+static dt_status say(mpi_beats *b, partner *p, const beat *what, double now_s) {
+    int flag = 0, n = 1;
     DT_TRY(mpi_check(MPI_Test(&p->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
     if (!flag) return DT_OK;
-    p->to_send = *what;
-    return mpi_check(MPI_Isend(&p->to_send, sizeof(beat), MPI_BYTE, p->rank, MPI_TAG_BEAT,
+    p->to_send[0] = *what;
+    for (int i = 0; b->reports && p->rank < b->rank && i < b->world_size && n < REPORTS; i++) {
+        const dt_rank_report *r = &b->reports[b->next];
+        if (r->heard_s != 0) {
+            p->to_send[n] = (beat){.rank = (uint64_t)b->next, .report = *r};
+            p->to_send[n++].report.heard_s = now_s - r->heard_s;
+        }
+        b->next = (b->next + 1) % b->world_size;
+    }
+    return mpi_check(MPI_Isend(p->to_send, n * (int)sizeof(beat), MPI_BYTE, p->rank, MPI_TAG_BEAT,
                                MPI_COMM_WORLD, &p->sending),
                      "a beat");
 }
 
 dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered) {
     const double now_s = dt_clock_s();
-    beat own = {*ticks, entered, (uint64_t)b->rank, {0}};
-    dt_rank_own(&own.report);
+    beat up = {*ticks, entered, (uint64_t)b->rank, {0}};
+    dt_rank_own(&up.report);
     dt_status st = DT_OK;
     pthread_mutex_lock(&mpi_lock);
-    b->behind = own;
     for (int i = 0; i < b->n_partners && st == DT_OK; i++) {
-        const beat *last = &b->partners[i].last;
+        const partner *p = &b->partners[i];
         st = hear(b, &b->partners[i], now_s);
-        *ticks += last->sum;
-        if (b->rank != 0 || last->entered < b->behind.entered) b->behind = *last;
+        if (p->rank < b->rank) continue;
+        up.sum += p->last.sum;
+        if (p->last.entered < up.entered) {
+            up.entered = p->last.entered;
+            up.rank = p->last.rank;
+        }
     }
-    if (b->rank == 0) {
-        own.sum = *ticks;
-        own.entered = b->behind.entered;
-        own.rank = b->behind.rank;
+    beat down = b->rank == 0 ? up : b->partners[0].last;
+    down.report = up.report;
+    b->behind = down;
+    *ticks = b->rank == 0 ? up.sum : up.sum + down.sum;
+    for (int i = 0; i < b->n_partners && st == DT_OK; i++) {
+        partner *p = &b->partners[i];
+        st = say(b, p, p->rank < b->rank ? &up : &down, now_s);
     }
-    for (int i = 0; i < b->n_partners && st == DT_OK; i++) st = say(&b->partners[i], &own);
     pthread_mutex_unlock(&mpi_lock);
     return st;
 }
@@ -117,14 +153,20 @@ int mpi_beats_behind(mpi_beats *b, uint64_t number) {
 }
 
 dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_HOST_BYTES]) {
-    const int n = c->world_size == 1 ? 0 : c->rank == 0 ? c->world_size - 1 : 1;
+    const int above = c->rank > 0, first = BELOW * c->rank + 1;
+    const int n_below = first >= c->world_size          ? 0
+                        : first + BELOW > c->world_size ? c->world_size - first
+                                                        : BELOW;
+    const int n = above + n_below;
     mpi_beats *b = *out = dt_xcalloc(1, sizeof *b + (size_t)n * sizeof *b->partners);
     b->rank = c->rank;
+    b->world_size = c->world_size;
     b->hosts = hosts;
     b->n_partners = n;
     b->behind.entered = UINT64_MAX; // no rank is known yet
+    if (above && n_below > 0) b->reports = dt_xcalloc((size_t)c->world_size, sizeof *b->reports);
     for (int i = 0; i < n; i++) {
-        b->partners[i].rank = c->rank == 0 ? i + 1 : 0;
+        b->partners[i].rank = i < above ? (c->rank - 1) / BELOW : first + i - above;
         b->partners[i].sending = MPI_REQUEST_NULL;
         b->partners[i].last = (beat){.entered = UINT64_MAX}; // not known yet
         DT_TRY(listen_to(&b->partners[i]));
@@ -139,5 +181,9 @@ void mpi_beats_end(mpi_beats *b) {
         MPI_Wait(&p->receiving, MPI_STATUS_IGNORE);
         if (p->sending != MPI_REQUEST_NULL) MPI_Request_free(&p->sending);
     }
+}
+
+void mpi_beats_free(mpi_beats *b) {
+    free(b->reports);
     free(b);
 }

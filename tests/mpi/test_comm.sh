@@ -37,14 +37,16 @@ rc=0
 [ $rc = 2 ] && grep -q "srun --mpi=pmix" "$work/log" || fail "singletons under srun: exit $rc"
 
 # a lost rank: seconds, not minutes, and a line that names it
-lost() { # mode, expected message, allowed exit codes
+lost() { # mode, expected message, allowed exit codes, rank, ranks
     local rc=0 begin=$SECONDS
-    job 3 "$program" "$1" 1 >"$work/out" 2>"$work/log" || rc=$?
+    job "${5:-3}" "$program" "$1" "${4:-1}" >"$work/out" 2>"$work/log" || rc=$?
     [ $((SECONDS - begin)) -le 120 ] || fail "$1: took $((SECONDS - begin)) s"
-    grep -q "$2" "$work/log" "$work/out" || fail "$1: nothing names rank 1"
+    grep -q "$2" "$work/log" "$work/out" || fail "$1: nothing names rank ${4:-1}"
     case " $3 " in *" $rc "*) ;; *) fail "$1: exit $rc, not one of $3" ;; esac
     echo "$1: exit $rc after $((SECONDS - begin)) s: $(grep -h -m1 "$2" "$work/log" "$work/out")"
 }
 lost stop "rank 1 on $(uname -n | cut -c1-63).* did not take part in the all-reduce" 240
 lost kill "rank 1 " "137 240"
-lost late "the barrier.*destroyed" 240
+# signs of life go down a tree, in which rank 11 is below rank 1
+lost late "rank 11 on .* did not take part in the barrier.*destroyed" 240 11 12
+! grep 'did not take part' "$work/log" | grep -qv ': rank 11 on ' || fail "others than rank 11 are blamed"

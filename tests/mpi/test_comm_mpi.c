@@ -13,6 +13,7 @@
 // Every rank can compute every other rank's data, so results are compared bit by bit with the sum that comm promises.
 #include "backend/step_block.h"
 #include "base/clock.h"
+#include "base/rank_report.h"
 #include "base/rng.h"
 #include "base/watch.h"
 #include "comm/bucket.h"
@@ -442,9 +443,18 @@ static int run_lost(int victim, int sig) {
     return 1;
 }
 
-// The victim comes late to the last barrier: the others destroy their comms, of which the watch must know nothing then.
+// The victim, of which rank 0 hears by another, comes late to the last barrier: all name it, and destroy their comms, of which
+// the watch must know nothing then.
 static int run_late(int victim) {
-    comm->set_deadline(comm, 1);
+    comm->set_deadline(comm, 60);
+    for (bool heard = false; comm->rank == 0 && !heard; usleep(10000)) {
+        dt_rank_report all[MAX_RANKS];
+        dt_rank_list(all, comm->world_size);
+        heard = true;
+        for (int r = 0; r < comm->world_size; r++) heard &= all[r].step >= 0 && *all[r].host;
+    }
+    CHECK(comm->barrier(comm) == DT_OK, "rank 0 has not heard of all");
+    comm->set_deadline(comm, 5);
     if (comm->rank == victim) return sleep(60) != 0;
     if (comm->finalize(comm) == DT_OK) return 1;
     const int rank = comm->rank;
