@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "report/page.h"
 
 #include <math.h>
@@ -242,6 +243,13 @@ dt_status launch_print_scaling(const dt_scaling *s, const launch_cost *k, const 
         if (i == 0 || r->fabric != r[-1].fabric) print_fabric(&s->fabrics[r->fabric], out);
         print_row(r, safe, work > 0 ? work / r->samples_s / 3600 : NAN, usd_hour, out);
         risky |= r->batch > safe;
+    }
+    for (int i = 0; i < s->n; i++) {
+        if (s->n_samples == 0 || s->rows[i].batch <= s->n_samples) continue;
+        dt_warn("a step of %d ranks takes %lld samples, and there are %lld to train on: no epoch "
+                "has a step then",
+                s->rows[i].world_size, (long long)s->rows[i].batch, (long long)s->n_samples);
+        break;
     }
     if (risky)
         fprintf(out,

@@ -18,7 +18,7 @@ enum { REDUCE_INSIDE, REDUCE_ACROSS, GATHER_ACROSS, GATHER_INSIDE, PHASES };
 typedef struct reduction {
     bool taken;
     bool small;
-    double n_bytes;
+    int first_phase, end_phase;
     int element_bytes;
     int64_t n, n_entered, n_segments, n_done; // n: elements; the rest counts segments
     double done_s;                            // NCCL
@@ -63,7 +63,8 @@ static double bytes_across(const model *m, const slot *s, double *n_messages) {
 static void begin_phase(model *m, slot *s) {
     const double e = s->n_bytes, p = m->ranks, copy = m->f.copy_bytes_s;
     double n_messages, sent;
-    while (s->phase < PHASES && !phase_works(m, s)) s->phase++;
+    while (s->phase < s->of->end_phase && !phase_works(m, s)) s->phase++;
+    if (s->phase >= s->of->end_phase) s->phase = PHASES;
     switch (s->phase) {
     case REDUCE_INSIDE:
         work(m, (s->of->small ? e : e * (p - 1) / p) / copy);
@@ -118,6 +119,7 @@ static void fill_slots(model *m) {
         if (!first) return;
         const int64_t left = first->n - first->n_entered++ * m->segment;
         *s = (slot){.of = first,
+                    .phase = first->first_phase,
                     .n_bytes =
                         (double)(left < m->segment ? left : m->segment) * first->element_bytes};
         begin_phase(m, s);
@@ -182,24 +184,30 @@ static reduction *take(model *m, int *id) {
     return m->reductions[*id] = dt_xcalloc(1, sizeof **m->reductions);
 }
 
-static void start(model *m, int64_t n, int element_bytes, dt_request *request) {
+static void start(model *m, dt_reduce_steps steps, int64_t n, int element_bytes,
+                  dt_request *request) {
     request->id = -1;
     if (m->world_size == 1 || n == 0) return;
     reduction *r = take(m, &request->id);
     const int64_t n_bytes = n * element_bytes;
-    *r = (reduction){.taken = true, .n = n, .element_bytes = element_bytes};
+    *r = (reduction){.taken = true,
+                     .first_phase = steps & DT_REDUCE_SCATTER ? REDUCE_INSIDE : GATHER_ACROSS,
+                     .end_phase = steps & DT_ALL_GATHER ? PHASES : GATHER_ACROSS,
+                     .n = n,
+                     .element_bytes = element_bytes};
     if (m->f.gpus) {
-        m->link_free_s = fmax(m->link_free_s, *m->now_s) + nccl_seconds(m, (double)n_bytes);
+        const double share = steps == DT_ALL_REDUCE ? 1 : 0.5;
+        m->link_free_s = fmax(m->link_free_s, *m->now_s) + share * nccl_seconds(m, (double)n_bytes);
         r->done_s = m->link_free_s;
         return;
     }
-    r->small = dt_reduce_is_small(n_bytes, m->world_size);
+    r->small = steps == DT_ALL_REDUCE && dt_reduce_is_small(n_bytes, m->world_size);
     r->n_segments = (n + m->segment - 1) / m->segment;
     fill_slots(m);
 }
 
 static dt_status reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
-    start(c->self, x->n, x->bf16 ? 2 : 4, r);
+    start(c->self, x->steps, x->n, x->bf16 ? 2 : 4, r);
     return DT_OK;
 }
 
@@ -219,7 +227,7 @@ static dt_status wait_for(dt_comm *c, dt_request *request) {
 
 static dt_status all_reduce_f64(dt_comm *c, double *data, int64_t n) {
     dt_request r;
-    start(c->self, n, 8, &r);
+    start(c->self, DT_ALL_REDUCE, n, 8, &r);
     return wait_for(c, &r);
 }
 

@@ -260,6 +260,10 @@ static dt_status play_backward(player *y, dt_buckets *b) {
     return DT_OK;
 }
 
+static bool shards(const player *y) {
+    return y->comm->world_size > 1 && y->p->run->config->train.shard == DT_SHARD_optimizer;
+}
+
 static dt_status make_buckets(player *y, const trainer *t, dt_buckets **out) {
     const dt_graph *g = dt_nets_trained(y->p->nets).graph;
     const dt_params *params = y->p->nets->params;
@@ -273,6 +277,7 @@ static dt_status make_buckets(player *y, const trainer *t, dt_buckets **out) {
                                .bucket_bytes = dt_run_bucket_bytes(&t->run, y->f->gpus),
                                .bf16 =
                                    c->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16 ? &bf16 : NULL,
+                               .scatter = shards(y),
                                .n_replicas = y->replicas,
                                .add = add_replica,
                                .add_ctx = y};
@@ -295,6 +300,18 @@ static dt_status play_tree(player *y, const trainer *t, int n_micro) {
     return y->comm->broadcast_bytes(y->comm, NULL, (size_t)n * sizeof(float), 0);
 }
 
+// The commit. With train.shard a rank updates its part, and then all get the weights, which nothing hides.
+static dt_status play_commit(player *y, const trainer *t, dt_scaling_row *row) {
+    const dt_reduction all = {.steps = DT_ALL_GATHER, .n = t->nets.params->n_trained};
+    dt_request r;
+    row->commit_s = y->p->commit_s / y->threads.threads * y->slow;
+    if (shards(y)) row->commit_s /= y->comm->world_size;
+    y->now_s += row->commit_s;
+    if (!shards(y)) return DT_OK;
+    DT_TRY(y->comm->reduce_start(y->comm, &all, &r));
+    return y->comm->wait(y->comm, &r);
+}
+
 static dt_status play_step(player *y, const trainer *t, int n_micro, dt_scaling_row *row) {
     const int w = y->comm->world_size, rank_micros = (n_micro + w - 1) / w;
     const int turns = (rank_micros + y->replicas - 1) / y->replicas;
@@ -312,9 +329,9 @@ static dt_status play_step(player *y, const trainer *t, int n_micro, dt_scaling_
     row->compute_s = y->now_s;
     if (st == DT_OK && b) st = dt_buckets_finish(b, &unused_s);
     if (st == DT_OK && elastic && w > 1) st = play_tree(y, t, n_micro);
-    row->exposed_s = y->now_s - row->compute_s;
-    row->commit_s = y->p->commit_s / y->threads.threads * y->slow;
-    row->step_s = y->now_s + row->commit_s;
+    if (st == DT_OK) st = play_commit(y, t, row);
+    row->step_s = y->now_s;
+    row->exposed_s = row->step_s - row->compute_s - row->commit_s;
     dt_buckets_destroy(b);
     free(flats);
     return st;
@@ -378,6 +395,7 @@ dt_status dt_scaling_predict(dt_scaling *s, dt_open_run *r, dt_nets *nets, dt_st
     const int n_instructions = count_instructions(net.plan);
     p.node_s = dt_xcalloc((size_t)n_instructions, sizeof *p.node_s);
     dt_status st = DT_OK;
+    if (r->data) s->n_samples = r->data->n_samples(r->data, DT_SPLIT_TRAIN);
     if (s->rate > 0)
         divide_rate(&p, s->rate);
     else

@@ -39,6 +39,7 @@ typedef struct dt_scaling {
     // What was measured: CPU seconds of a micro-batch, a commit, a micro-batch's data; the disk, 0 where run.dir is not there
     double micro_s, commit_s, load_s, disk_bytes_s;
     int micro_batch;
+    int64_t n_samples; // to train on; 0: not known
 } dt_scaling;
 
 // The largest batch at which training of the optimizer is known to have kept its accuracy, and where that stands.

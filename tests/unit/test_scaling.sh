@@ -22,6 +22,13 @@ holds "$hidden > 0 && $(cell 2 5) > 2 * $hidden"
 check --ranks 2 --fabric ethernet-1g --rate 4000 comm.bucket=64
 holds "$(cell 2 5) > 5 * $hidden"
 [ "$batch" = 32 ] || fail "a batch of $batch for 16 ranks"
+# the weights that train.shard sends behind the commit are hidden by nothing: 1 MB of them at 1 Gbit/s
+check --ranks 2 --fabric ethernet-1g --rate 4 comm.bucket=64 train.shard=optimizer
+holds "$(cell 2 5) > $hidden + 4"
+# more samples a step than there are
+check --ranks 2..256 --fabric ethernet-1g --rate 4
+grep -q 'warning: a step of [0-9]* ranks takes [0-9]* samples, and there are [0-9]* to train on' "$work/log" ||
+    fail "no word about the samples"
 
 # -- GPUs, dollars, a batch that is too large, the plot
 printf 'machine,region,vcpus,gpus,usd,spot_usd,samples_per_s\nbig,x,8,B:8,8000,,\n' >"$work/own.csv"
