@@ -10,6 +10,8 @@
 #   have_mpi               true where there are ranks
 #   need_mpi               ends the test as skipped where there are none
 #   mpi NP COMMAND …       on NP ranks
+#   imitate_hosts N        "${hosts[@]}" in front of a rank's command makes hosts of N ranks each, by their names; it is
+#                          empty where no names can be given
 #   "${ranks[@]}" NP COMMAND …  the same as one process that can be put in the background and signalled
 #   wait_until COMMAND …   returns when COMMAND succeeds; the test fails where $pid has ended or minutes have gone
 #   wait_for_step RUN      returns when the metrics of the run, which is $pid, show a step
@@ -56,6 +58,17 @@ need_mpi() { have_mpi || { echo "skipped: no mpirun, or built without MPI"; exit
 # lone process)
 ranks=(env "ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0" "TSAN_OPTIONS=${TSAN_OPTIONS:-}:detect_deadlocks=0"
        mpirun --oversubscribe --bind-to none -np)
+
+imitate_hosts() {
+    hosts=()
+    unshare --uts true 2>/dev/null || return 0
+    cat >"$work/host" <<SH
+#!/bin/sh
+exec unshare --uts sh -c 'hostname "\$0" && exec "\$@"' host\$((OMPI_COMM_WORLD_RANK / $1)) "\$@"
+SH
+    chmod +x "$work/host"
+    hosts=("$work/host")
+}
 
 fail() {
     [ ! -e "$work/log" ] || tail -20 "$work/log" >&2

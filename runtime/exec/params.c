@@ -101,13 +101,15 @@ static void fill_entries(dt_params *p, const dt_graph *g) {
 }
 
 static void add_flat(dt_params *p, float **flat, int64_t n) {
-    if (n == 0) n = dt_flat_extent(1);
+    if (n == 0)
+        n = dt_flat_extent(1); // a rank that owns nothing of the average has one all the same
     dt_flat_buffer_add(&p->flat, (void **)flat, (size_t)n * sizeof(float));
 }
 
 static int64_t n_owned(const dt_params *p) {
+    if (p->n_own == 0) return 0;
     const dt_own_range *last = &p->own[p->n_own - 1];
-    return p->n_own ? last->at + last->end - last->begin : 0;
+    return last->at + last->end - last->begin;
 }
 
 // Slots of as many elements as this rank owns.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # train.shard: optimizer. Weights, averages, moments and results have the bits of a run that divides nothing, on the same numbers of
-# ranks: with several optimizers, across evaluations of averages, when it goes on with fewer ranks, begins without the key,
-# and is killed while it saves. What it cannot do is refused.
+# ranks: with several optimizers, on unequal hosts, across evaluations of averages, when it goes on with fewer ranks, begins
+# without the key, and is killed while it saves. What it cannot do is refused.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 
@@ -10,7 +10,7 @@ config=$(small_config "$work")
 common=(train.max_steps=9 "eval.every=4 steps" "checkpoint.every=3 steps" "run.verify_every=3 steps" train.ema=0.9)
 run() { # NP NAME WORD …
     local rc=0
-    mpi "$1" "$DTRAIN" "$config" "${common[@]}" run.name="$2" "${@:3}" >"$work/out" 2>"$work/log" || rc=$?
+    mpi "$1" ${hosts[@]+"${hosts[@]}"} "$DTRAIN" "$config" "${common[@]}" run.name="$2" "${@:3}" >"$work/out" 2>"$work/log" || rc=$?
     [ $rc = 0 ] || [ $rc = 75 ] || fail "exit $rc of $2: ${*:3}"
 }
 same() { # NAME NAME
@@ -25,17 +25,20 @@ same() { # NAME NAME
 shard=train.shard=optimizer
 for name in whole parts; do
     words=($([ $name = whole ] || echo $shard))
+    run 8 $name "${words[@]}" run.stop_at=2
     run 4 $name "${words[@]}" run.stop_at=3
     run 3 $name "${words[@]}" run.stop_at=6
     run 1 $name "${words[@]}"
 done
 same whole parts
 
-# other optimizers; three ranks of two replicas, gradients in bf16
+# other optimizers; two ranks on a host and one on another, of two replicas, gradients in bf16
+imitate_hosts 2
 words=(train.optimizer.name=lamb device.replicas=2 device.threads=2 comm.gradient_dtype=bf16)
 run 3 lamb "${words[@]}"
 run 3 lamb_parts "${words[@]}" $shard
 same lamb lamb_parts
+hosts=()
 
 # begun without the key; then rank 0 is killed in a save, between the first file and the manifest
 run 2 calm
