@@ -56,6 +56,9 @@ struct dt_buckets {
     bool has_tail;
     uint16_t *bf16; // by element; NULL: nothing is sent as bf16
     float **flats;
+    int n_flats, n_merges;
+    dt_tree_merge *merges; // make flats[0] of all
+    bool tree;
     int n_started;
     bool reducing; // some request may be in flight
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);
@@ -130,7 +133,13 @@ dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts 
     b->bf16 = o->bf16;
     b->buckets = dt_xcalloc((size_t)o->n_grads + 1, sizeof *b->buckets);
     b->bucket_of = dt_xcalloc((size_t)o->n_grads + 1, sizeof *b->bucket_of);
-    b->flats = dt_xcalloc((size_t)o->n_replicas, sizeof *b->flats);
+    b->tree = o->tree;
+    b->n_flats = o->tree ? o->n_flats : o->n_replicas;
+    b->n_merges = o->tree ? o->n_merges : o->n_replicas - 1;
+    b->flats = dt_xcalloc((size_t)b->n_flats, sizeof *b->flats);
+    b->merges = dt_xcalloc((size_t)b->n_merges + 1, sizeof *b->merges);
+    for (int i = 0; i < b->n_merges; i++)
+        b->merges[i] = o->tree ? o->merges[i] : (dt_tree_merge){0, i + 1};
     int64_t *ends = dt_xcalloc((size_t)o->n_grads + 1, sizeof *ends);
     if (o->n_grads > 0) memcpy(ends, o->grad_end, (size_t)o->n_grads * sizeof *ends);
     qsort(ends, (size_t)o->n_grads, sizeof *ends, compare_ends);
@@ -169,13 +178,14 @@ void dt_buckets_destroy(dt_buckets *b) {
     free(b->buckets);
     free(b->bucket_of);
     free(b->flats);
+    free(b->merges);
     free(b);
 }
 
 // -- a step --------------------------------------------------------------------------------------
 
 void dt_buckets_begin(dt_buckets *b, float *const *flats) {
-    for (int l = 0; l < b->n_replicas; l++) b->flats[l] = flats[l];
+    for (int l = 0; l < b->n_flats; l++) b->flats[l] = flats[l];
     for (int k = 0; k < b->n_buckets; k++) {
         int n = b->buckets[k].n_reports;
         bool waits = n == 0 || (k == b->n_buckets - 1 && b->has_tail);
@@ -204,16 +214,18 @@ VECTORIZED static void add_range(float *restrict sum, const float *restrict x, i
 static dt_status start_bucket(dt_buckets *b, int k) {
     bucket *u = &b->buckets[k];
     float *sum = b->flats[0];
-    for (int l = 1; l < b->n_replicas; l++) {
+    for (int i = 0; i < b->n_merges; i++) {
+        float *to = b->flats[b->merges[i].to], *from = b->flats[b->merges[i].from];
         if (b->add)
-            b->add(b->add_ctx, sum, b->flats[l], u->begin, u->end);
+            b->add(b->add_ctx, to, from, u->begin, u->end);
         else
-            add_range(sum, b->flats[l], u->begin, u->end);
+            add_range(to, from, u->begin, u->end);
     }
     const dt_reduction x = {.steps = u->steps,
                             .data = sum + u->begin,
                             .n = u->end - u->begin,
                             .at = u->begin,
+                            .tree = b->tree,
                             .bf16 = u->rounded ? b->bf16 + u->begin : NULL};
     u->traced_s = dt_trace_begin();
     const dt_status st = b->comm->reduce_start(b->comm, &x, &u->request);

@@ -3,11 +3,13 @@
 // is ready. dt_buckets_poll advances them between nodes, and a helper thread while a node takes long.
 //
 // With several replicas in a rank a bucket is ready when every replica has finished it. The thread that
-// starts it adds the replicas' buffers in their order (buffer 0 += buffer 1 …) and then reduces the sum.
+// starts it adds the replicas' buffers in their order (buffer 0 += buffer 1 …), or in that of the fixed tree, and then
+// reduces the sum.
 #ifndef DT_COMM_BUCKET_H
 #define DT_COMM_BUCKET_H
 
 #include "comm/comm.h"
+#include "comm/tree.h"
 
 typedef struct dt_buckets dt_buckets;
 
@@ -25,6 +27,10 @@ typedef struct dt_buckets_opts {
     // Gradients are only summed where their owners are (dt_comm.own_part); what lies behind them is summed everywhere.
     bool scatter;
     int n_replicas;
+    // Sums over replicas and ranks follow comm/tree.h: merges make one flat buffer, 0, of the n_flats that there are.
+    bool tree;
+    const dt_tree_merge *merges;
+    int n_merges, n_flats;
     bool helper; // there are several hosts: a helper thread advances the all-reduces, too
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);
     void *add_ctx;
@@ -32,7 +38,7 @@ typedef struct dt_buckets_opts {
 
 dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts *opts);
 void dt_buckets_destroy(dt_buckets *b);
-// Begins a step: flats[l] is the gradient buffer of replica l. The sum ends in flats[0], on every rank or its owner.
+// Begins a step: flats[l] is the gradient buffer of replica l, or one of n_flats. The sum ends in flats[0], on every rank or its owner.
 void dt_buckets_begin(dt_buckets *b, float *const *flats);
 // From any thread: gradient `grad_index` of the last micro-batch of replica `replica` is in its buffer.
 void dt_buckets_ready(dt_buckets *b, int replica, int grad_index);

@@ -2,8 +2,8 @@
 // comm_mpi: the module dtrain_mpi.so, loaded if a launcher started this process. comm_nccl: GPU memory.
 //
 // One thread at a time calls a comm (the one that created it, unless said otherwise). All ranks enter
-// collectives in the same order with equal sizes. Sums have a fixed order: ranks of a host first, then the hosts.
-// So their bits depend on how many ranks there are on which hosts, and on nothing else. Nothing is allocated after
+// collectives in the same order with equal sizes. Sums have a fixed order: ranks of a host first, then the hosts, unless
+// a tree is asked for. So their bits depend on how many ranks there are on which hosts, and on nothing else. Nothing is allocated after
 // the first call of a size. Every wait notices a peer's abort and has a deadline (set_deadline), which does not end it
 // while ranks get on with their work (base/watch.h). DT_E_PEER names the collective, the missing rank and its host.
 // Counts are elements, never bytes, unless the name says bytes.
@@ -41,6 +41,8 @@ typedef struct dt_reduction {
     // A step alone: data are elements [at, at + n) of the vector whose chunks have owners. However the vector is cut into
     // reductions, sums have the same bits and owners.
     int64_t at;
+    // Of an all-reduce in f32: the order is that of comm/tree.h, where each rank is a leaf. See dt_comm.sums_by_tree.
+    bool tree;
 } dt_reduction;
 
 // What a comm over a device's memory does besides (comm_nccl.h). Streams are the device's.
@@ -66,6 +68,7 @@ struct dt_comm {
     int rank, world_size;
     int local_rank, local_size; // on this host
     uint64_t host_layout_hash;  // of which ranks share a host; 0: all do
+    bool sums_by_tree; // can do so: over MPI, if the ranks of each host are a node of the tree
     // Every rank returns the failure that this rank is about to return, and knows that the others do: set by the
     // functions of train/agree.h. Ranks then end together, without an abort.
     bool shared_failure;

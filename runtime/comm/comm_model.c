@@ -285,6 +285,9 @@ dt_status dt_comm_create_model(dt_comm **out, const dt_fabric *f, int world_size
                    .self = m,
                    .world_size = world_size,
                    .local_size = m->ranks,
+                   .sums_by_tree =
+                       !f->gpus && (m->n_hosts == 1 || ((m->ranks & (m->ranks - 1)) == 0 &&
+                                                        m->ranks * m->n_hosts == world_size)),
                    .broadcast_bytes = broadcast_bytes,
                    .all_reduce_f64 = all_reduce_f64,
                    .reduce_start = reduce_start,

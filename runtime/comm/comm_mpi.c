@@ -506,6 +506,14 @@ static void keep_to_one_family(void) {
     setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0); // keeps the user's choice
 }
 
+// Whether a host's ranks are a node of the tree over all ranks.
+static bool hosts_are_nodes(const mpi_comm *m) {
+    const int n = m->n_columns;
+    bool yes = m->world_size == n * m->n_hosts && (n & (n - 1)) == 0;
+    for (int r = 0; r < m->world_size; r++) yes &= m->host_of[r] == r / n;
+    return yes || m->n_hosts == 1;
+}
+
 static rlim_t raise_descriptor_limit(void) {
     struct rlimit l;
     if (getrlimit(RLIMIT_NOFILE, &l) != 0) return RLIM_INFINITY;
@@ -582,6 +590,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     gethostname(host, sizeof host - 1);
     DT_TRY(mpi_all_gather_bytes(c, host, sizeof host, m->hosts));
     find_hosts(m);
+    c->sums_by_tree = hosts_are_nodes(m);
     DT_TRY(check_descriptors(m));
     if (m->n_hosts > 1)
         c->host_layout_hash = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);

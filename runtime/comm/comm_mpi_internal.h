@@ -107,8 +107,9 @@ typedef enum mpi_element {
     MPI_ELEMENT_BF16
 } mpi_element;
 size_t mpi_element_bytes(mpi_element kind); // of an element in a message
-// out = ((x0 + x1) + x2) + … of n elements; out may be one of the sources. bf16: summed as f32, then rounded.
-void mpi_sum(mpi_element kind, void *out, const char *const *x, int n_x, int64_t n);
+// out = ((x0 + x1) + x2) + … of n elements; tree: by comm/tree.h instead. out may be one of the sources. bf16: summed as
+// f32, then rounded.
+void mpi_sum(mpi_element kind, bool tree, void *out, const char *const *x, int n_x, int64_t n);
 void mpi_sum_narrow(uint16_t *to, const float *from, int64_t n); // to nearest, ties to even
 void mpi_sum_widen(float *to, const uint16_t *from, int64_t n);
 

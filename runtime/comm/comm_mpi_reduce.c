@@ -58,7 +58,7 @@ typedef struct part {
 struct mpi_reduction {
     bool taken; // until mpi_wait has returned
     mpi_element kind;
-    bool small;
+    bool small, tree;
     int first_phase, end_phase;
     int n_segments, n_entered, n_done; // entered: segments that have got a slot
     uint64_t number;                   // of its first segment
@@ -222,7 +222,7 @@ static void add_part(mpi_comm *m, const mpi_slot *slot) {
         m->sources[i] = i == g->self ? own
                         : in_memory  ? shared_at(m, slot, i, p)
                                      : contribution(m, slot, i, n);
-    mpi_sum(slot->of->kind, own, m->sources, g->n, n);
+    mpi_sum(slot->of->kind, slot->of->tree, own, m->sources, g->n, n);
 }
 
 static void give(const mpi_comm *m, const mpi_slot *slot, part p) {
@@ -284,10 +284,10 @@ static void add_small(mpi_comm *m, const mpi_slot *slot) {
             if (n == 0) first = x;
             m->sources[m->n_hosts + n++] = x;
         }
-        if (n > 1) mpi_sum(r->kind, first, m->sources + m->n_hosts, n, r->n);
+        if (n > 1) mpi_sum(r->kind, r->tree, first, m->sources + m->n_hosts, n, r->n);
         m->sources[h] = first;
     }
-    mpi_sum(r->kind, r->data, m->sources, m->n_hosts, r->n);
+    mpi_sum(r->kind, r->tree, r->data, m->sources, m->n_hosts, r->n);
 }
 
 // -- slots -----------------------------------------------------------------------------------------
@@ -410,6 +410,7 @@ static dt_status start(mpi_comm *m, mpi_element kind, const dt_reduction *x, voi
         (mpi_reduction){.taken = true,
                         .kind = kind,
                         .small = small,
+                        .tree = x->tree,
                         .first_phase = x->steps & DT_REDUCE_SCATTER ? REDUCE_INSIDE : GATHER_ACROSS,
                         .end_phase = x->steps & DT_ALL_GATHER ? PHASES : GATHER_ACROSS,
                         .n_segments = n_segments,

@@ -1,6 +1,7 @@
 // comm_mpi_sum.c: additions of the all-reduce, vectorized. Rounding is that of one addition after the other.
 #include "base/vectorize.h"
 #include "comm/comm_mpi_internal.h"
+#include "comm/tree.h"
 
 #include <string.h>
 
@@ -63,8 +64,22 @@ static void end(mpi_element kind, void *out, const void *sum, int64_t n) {
         memcpy(out, sum, (size_t)n * mpi_element_bytes(kind));
 }
 
-void mpi_sum(mpi_element kind, void *out, const char *const *x, int n_x, int64_t n) {
-    enum { BLOCK = 1024 }; // elements at a time, in L1
+enum { BLOCK = 1024 }; // elements at a time, in L1
+
+static void sum_node(mpi_element kind, void *sum, const char *const *x, int n_x, size_t skip,
+                     int64_t n) {
+    const int left = n_x == 1 ? 1 : dt_tree_split(n_x);
+    double right[BLOCK];
+    if (n_x == 1) {
+        begin(kind, sum, x[0] + skip, n);
+        return;
+    }
+    sum_node(kind, sum, x, left, skip, n);
+    if (left + 1 < n_x) sum_node(kind, right, x + left, n_x - left, skip, n);
+    add(kind, sum, left + 1 < n_x ? (const void *)right : x[left] + skip, n);
+}
+
+void mpi_sum(mpi_element kind, bool tree, void *out, const char *const *x, int n_x, int64_t n) {
     const size_t size = mpi_element_bytes(kind);
     double sum[BLOCK];
     if (n_x == 2 && kind != MPI_ELEMENT_BF16 && (out == x[0] || out == x[1])) {
@@ -73,7 +88,8 @@ void mpi_sum(mpi_element kind, void *out, const char *const *x, int n_x, int64_t
     }
     for (int64_t at = 0; at < n; at += BLOCK) {
         const int64_t len = n - at < BLOCK ? n - at : BLOCK;
-        for (int s = 0; s < n_x; s++)
+        if (tree) sum_node(kind, sum, x, n_x, (size_t)at * size, len);
+        for (int s = 0; s < n_x && !tree; s++)
             (s == 0 ? begin : add)(kind, sum, x[s] + (size_t)at * size, len);
         end(kind, (char *)out + (size_t)at * size, sum, len);
     }

@@ -52,13 +52,6 @@ static void emit(planner *p, dt_tree_action action) {
     p->actions[p->n_actions++] = action;
 }
 
-// Of a node's n leaves the left child takes the largest power of two below n.
-static int split(int n) {
-    int left = 1;
-    while (2 * left < n) left *= 2;
-    return left;
-}
-
 // The replica l with begin(l) <= leaf < begin(l + 1).
 static int owner(const planner *p, int micro) {
     int replica = (int)((int64_t)micro * p->n_replicas / p->n_micro);
@@ -87,7 +80,7 @@ static void plan_local(planner *p, int lo, int hi) {
         emit(p, (dt_tree_action){.kind = DT_TREE_LEAF, .micro = lo, .a = a, .b = -1, .peer = -1});
         return;
     }
-    int mid = lo + split(hi - lo);
+    int mid = lo + dt_tree_split(hi - lo);
     plan_local(p, lo, mid);
     plan_local(p, mid, hi);
     if (inside(p, lo, hi)) merge_own(p, lo, mid, 0);
@@ -96,7 +89,7 @@ static void plan_local(planner *p, int lo, int hi) {
 // Part two: nodes that reach over the end of the range, in post-order.
 static void plan_cross(planner *p, int lo, int hi) {
     if (hi <= p->begin || lo >= p->end || inside(p, lo, hi)) return;
-    int mid = lo + split(hi - lo);
+    int mid = lo + dt_tree_split(hi - lo);
     plan_cross(p, lo, mid);
     plan_cross(p, mid, hi);
     int left = owner(p, lo), right = owner(p, mid);

@@ -20,6 +20,13 @@ static inline int dt_micro_begin(int replica, int n_replicas, int n_micro) {
     return (int)((int64_t)replica * n_micro / n_replicas);
 }
 
+// Of a node's n leaves the left child takes the largest power of two below n.
+static inline int dt_tree_split(int n) {
+    int left = 1;
+    while (2 * left < n) left *= 2;
+    return left;
+}
+
 // One action of a replica, in order.
 typedef enum dt_tree_kind {
     DT_TREE_LEAF, // compute leaf `leaf` into flat buffer `a` (overwriting)
@@ -32,6 +39,11 @@ typedef struct dt_tree_action {
     int micro, a, b, peer;
     int64_t order; // behind the leaves: of all merges across replicas, the same on all of them
 } dt_tree_action;
+
+// Flat buffer `to` += flat buffer `from`.
+typedef struct dt_tree_merge {
+    int to, from;
+} dt_tree_merge;
 
 // The actions of `replica`; after them the sum is in flat buffer 0 of replica 0 (the owner of leaf 0).
 // Heap array, caller frees. n_flats: how many flat buffers the replica needs (>= 1).

@@ -106,6 +106,30 @@ dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, 
     return DT_OK;
 }
 
+bool dt_replica_plan_has_buckets(const dt_replica_plan *p, bool tree) {
+    const int each = p->n_micro / p->world_size;
+    if (p->world_size * p->n_replicas == 1) return false;
+    return !p->elastic || (tree && p->world_size > 1 && p->n_micro % p->world_size == 0 &&
+                           (each & (each - 1)) == 0 && each % p->n_replicas == 0);
+}
+
+int dt_replica_plan_merges(const dt_replica_plan *p, dt_tree_merge **out) {
+    int n = 0;
+    *out = dt_xcalloc((size_t)(p->n_flats + 1), sizeof **out);
+    for (int l = 0; l < p->n_replicas; l++) {
+        const dt_replica_share *share = &p->replicas[l];
+        int i = share->n_actions;
+        while (share->actions[i - 1].kind == DT_TREE_ADD) i--;
+        for (; i < share->n_actions; i++)
+            (*out)[n++] = (dt_tree_merge){share->first_flat + share->actions[i].a,
+                                          share->first_flat + share->actions[i].b};
+    }
+    for (int k = 1; k < p->n_replicas; k *= 2)
+        for (int l = 0; l < p->n_replicas; l += 2 * k)
+            (*out)[n++] = (dt_tree_merge){p->replicas[l].first_flat, p->replicas[l + k].first_flat};
+    return n;
+}
+
 void dt_replica_plan_destroy(dt_replica_plan *p) {
     if (!p) return;
     for (int l = 0; l < p->n_replicas; l++) free(p->replicas[l].actions);

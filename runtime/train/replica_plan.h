@@ -5,7 +5,8 @@
 // resume, off: one buffer a replica, then a sum over replicas and an all-reduce.
 // elastic: each replica follows its actions of the fixed tree (comm/tree.h): the local part in its own thread, then
 // the transfers, which one thread a rank carries out. All ranks take them in the order of the tree, so blocking sends
-// cannot deadlock. Afterwards the sum is in buffer 0 of rank 0.
+// cannot deadlock. Afterwards the sum is in buffer 0 of rank 0. Where every replica and every rank has a whole node of the
+// tree, buckets sum along it instead, while backward runs.
 //
 // A pure function: no communication.
 #ifndef DT_TRAIN_REPLICA_PLAN_H
@@ -40,6 +41,10 @@ dt_status dt_replica_plan_check_ranks(int64_t world_size, int64_t n_micro);
 // n_replicas is lowered to what n_micro allows (n_micro / world_size). DT_E_USAGE as check_ranks.
 dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, int world_size,
                                  int n_replicas, int n_micro);
+// Whether gradients are summed by buckets. tree: the comm sums by the tree (dt_comm.sums_by_tree).
+bool dt_replica_plan_has_buckets(const dt_replica_plan *p, bool tree);
+// elastic, with buckets: what is left to add in this rank when its replicas have computed their last leaves. Heap; how many.
+int dt_replica_plan_merges(const dt_replica_plan *p, dt_tree_merge **out);
 void dt_replica_plan_destroy(dt_replica_plan *p);
 
 #endif

@@ -264,13 +264,16 @@ static bool shards(const player *y) {
     return y->comm->world_size > 1 && y->p->run->config->train.shard == DT_SHARD_optimizer;
 }
 
-static dt_status make_buckets(player *y, const trainer *t, dt_buckets **out) {
+static dt_status make_buckets(player *y, const trainer *t, const dt_replica_plan *plan,
+                              dt_buckets **out) {
     const dt_graph *g = dt_nets_trained(y->p->nets).graph;
     const dt_params *params = y->p->nets->params;
     const dt_config *c = t->run.config;
     int64_t *ends = step_grad_ends(g, params);
     // never read: the model moves no data
     static uint16_t bf16;
+    dt_tree_merge *merges = NULL;
+    const int n_merges = plan->elastic ? dt_replica_plan_merges(plan, &merges) : 0;
     const dt_buckets_opts o = {.grad_end = ends,
                                .n_grads = g->n_grads,
                                .n_elements = params->n_grad,
@@ -279,24 +282,26 @@ static dt_status make_buckets(player *y, const trainer *t, dt_buckets **out) {
                                    c->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16 ? &bf16 : NULL,
                                .scatter = shards(y),
                                .n_replicas = y->replicas,
+                               .tree = plan->elastic,
+                               .merges = merges,
+                               .n_merges = n_merges,
+                               .n_flats = plan->n_flats,
                                .add = add_replica,
                                .add_ctx = y};
     const dt_status st = dt_buckets_create(out, y->comm, &o);
+    free(merges);
     free(ends);
     return st;
 }
 
 // The fixed tree: rank 0 is on its longest way.
-static dt_status play_tree(player *y, const trainer *t, int n_micro) {
-    dt_replica_plan *plan;
-    DT_TRY(dt_replica_plan_create(&plan, true, 0, y->comm->world_size, y->replicas, n_micro));
+static dt_status play_tree(player *y, const trainer *t, const dt_replica_plan *plan) {
     const int64_t n = t->nets.params->n_grad;
     for (int i = 0; i < plan->n_transfers; i++) {
         const dt_tree_action *a = &plan->transfers[i];
         if (a->kind == DT_TREE_RECV) (void)y->comm->recv_f32(y->comm, NULL, n, a->peer);
         add_replica(y, NULL, NULL, 0, n);
     }
-    dt_replica_plan_destroy(plan);
     return y->comm->broadcast_bytes(y->comm, NULL, (size_t)n * sizeof(float), 0);
 }
 
@@ -314,25 +319,28 @@ static dt_status play_commit(player *y, const trainer *t, dt_scaling_row *row) {
 
 static dt_status play_step(player *y, const trainer *t, int n_micro, dt_scaling_row *row) {
     const int w = y->comm->world_size, rank_micros = (n_micro + w - 1) / w;
-    const int turns = (rank_micros + y->replicas - 1) / y->replicas;
     const double threads = (double)y->p->threads / y->threads.replica_threads;
-    const bool elastic = dt_run_is_elastic(&t->run);
-    float **flats = dt_xcalloc((size_t)y->replicas, sizeof *flats);
+    dt_replica_plan *plan;
     dt_buckets *b = NULL;
     double unused_s;
+    DT_TRY(dt_replica_plan_create(&plan, dt_run_is_elastic(&t->run), 0, w, y->replicas, n_micro));
+    y->replicas = plan->n_replicas;
+    const int turns = (rank_micros + y->replicas - 1) / y->replicas;
+    float **flats = dt_xcalloc((size_t)plan->n_flats, sizeof *flats);
     dt_status st = DT_OK;
-    for (int i = 0; i < y->replicas; i++) flats[i] = t->nets.params->grads[0];
-    if (!elastic && w * y->replicas > 1) st = make_buckets(y, t, &b);
+    for (int i = 0; i < plan->n_flats; i++) flats[i] = t->nets.params->grads[0];
+    if (dt_replica_plan_has_buckets(plan, y->comm->sums_by_tree)) st = make_buckets(y, t, plan, &b);
     y->now_s = (turns - 1) * y->p->micro_s * threads * y->slow;
     if (b) dt_buckets_begin(b, flats);
     if (st == DT_OK) st = play_backward(y, b);
     row->compute_s = y->now_s;
     if (st == DT_OK && b) st = dt_buckets_finish(b, &unused_s);
-    if (st == DT_OK && elastic && w > 1) st = play_tree(y, t, n_micro);
+    if (st == DT_OK && plan->elastic && !b && w > 1) st = play_tree(y, t, plan);
     if (st == DT_OK) st = play_commit(y, t, row);
     row->step_s = y->now_s;
     row->exposed_s = row->step_s - row->compute_s - row->commit_s;
     dt_buckets_destroy(b);
+    dt_replica_plan_destroy(plan);
     free(flats);
     return st;
 }

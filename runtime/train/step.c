@@ -131,8 +131,10 @@ int64_t *step_grad_ends(const dt_graph *g, const dt_params *p) {
 
 static dt_status create_buckets(struct dt_stepper *s) {
     const dt_graph *g = s->o.graph;
-    if (s->o.replicas->elastic || s->o.comm->world_size * s->o.replicas->n_replicas == 1)
-        return DT_OK;
+    const dt_replica_plan *p = s->o.replicas;
+    dt_comm *c = s->backend->device ? s->o.device_comm : s->o.comm;
+    dt_tree_merge *merges = NULL;
+    if (!dt_replica_plan_has_buckets(p, c && c->sums_by_tree)) return DT_OK;
     int64_t *grad_end = step_grad_ends(g, s->o.params);
     if (s->o.bf16_gradients) {
         const dt_status st = take_bf16(s);
@@ -147,13 +149,17 @@ static dt_status create_buckets(struct dt_stepper *s) {
                          .bucket_bytes = s->o.bucket_bytes,
                          .bf16 = s->bf16,
                          .scatter = s->o.params->sharded,
-                         .n_replicas = s->o.replicas->n_replicas,
+                         .n_replicas = p->n_replicas,
+                         .tree = p->elastic,
+                         .n_merges = p->elastic ? dt_replica_plan_merges(p, &merges) : 0,
+                         .n_flats = p->n_flats,
                          .helper =
                              !s->backend->device && s->o.comm->world_size > s->o.comm->local_size,
                          .add = add_flat_range,
                          .add_ctx = s->backend};
-    dt_comm *c = s->backend->device ? s->o.device_comm : s->o.comm;
+    o.merges = merges;
     dt_status st = dt_buckets_create(&s->buckets, c, &o);
+    free(merges);
     free(grad_end);
     return st;
 }

@@ -3,8 +3,8 @@
 // A worker thread binds a batch, runs its exec and releases the batch: micro-batch after micro-batch. In
 // `resume` and `off` it adds all of them into its one flat buffer, and tells the buckets which gradients are
 // ready on its last micro-batch; the calling thread is worker 0 and also moves the all-reduces on, between its
-// nodes. In `elastic` it follows its actions of the tree, and the calling thread carries out the transfers
-// afterwards.
+// nodes. In `elastic` it follows its actions of the tree. Where these are whole nodes, buckets do the rest in the same way;
+// otherwise the calling thread carries out the transfers afterwards.
 
 #include "train/step_internal.h"
 
@@ -94,8 +94,10 @@ static dt_status run_actions(step_replica *l) {
     for (int i = 0; i < share->n_actions; i++) {
         const dt_tree_action *a = &share->actions[i];
         if (a->kind == DT_TREE_LEAF) {
+            const bool last = a->micro + 1 == share->micro_end;
             if (!give_up(s, flats[a->a]))
-                DT_TRY(compute_micro(l, a->micro, flats[a->a], false, false, NULL));
+                DT_TRY(compute_micro(l, a->micro, flats[a->a], false, last, NULL));
+            if (last && s->buckets) return DT_OK; // which add up the rest
         } else {
             s->backend->flat_add(s->backend, flats[a->a], flats[a->b], 0, s->o.params->n_grad);
         }
@@ -127,7 +129,9 @@ static dt_status first_replica_error(struct dt_stepper *s) {
 // Micro-batches and their sum over the ranks. *computed_s: when the replicas had finished.
 static dt_status sum_gradients(struct dt_stepper *s, double *computed_s, double *comm_s) {
     *comm_s = 0;
-    if (s->buckets) dt_buckets_begin(s->buckets, s->replica_grads);
+    if (s->buckets)
+        dt_buckets_begin(s->buckets,
+                         s->o.replicas->elastic ? s->o.params->grads : s->replica_grads);
     dt_team_run(s->team, run_replica, s);
     *computed_s = dt_clock_s();
     DT_TRY(first_replica_error(s));

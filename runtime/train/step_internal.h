@@ -25,7 +25,7 @@ struct dt_stepper {
     dt_backend *backend;
     dt_batch_source *source;
     dt_team *team;
-    dt_buckets *buckets; // NULL: elastic, or one replica on one rank
+    dt_buckets *buckets; // NULL: one replica on one rank, or the tree's transfers
     uint16_t *bf16;      // device memory through which gradients travel as bf16; NULL: they do not
     step_replica *replicas;
     float **replica_grads; // resume, off: by replica

@@ -274,6 +274,29 @@ static void test_steps(void) {
           "%lld elements, not about %lld", (long long)n_own, (long long)fair);
 }
 
+static float tree_of_ranks(int lo, int hi, int64_t i, int salt) {
+    if (hi - lo == 1) return value(lo, i, salt);
+    const int mid = lo + dt_tree_split(hi - lo);
+    const float a = tree_of_ranks(lo, mid, i, salt), b = tree_of_ranks(mid, hi, i, salt);
+    return a + b;
+}
+
+static void test_tree_sum(void) {
+    static const int64_t sizes[] = {1, 1000, 600007};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes && comm->sums_by_tree; s++) {
+        float *x = filled(sizes[s], (int)s);
+        const dt_reduction tree = {.steps = DT_ALL_REDUCE, .data = x, .n = sizes[s], .tree = true};
+        dt_request r;
+        CHECK(comm->reduce_start(comm, &tree, &r) == DT_OK && comm->wait(comm, &r) == DT_OK,
+              "tree");
+        for (int64_t i = 0; i < sizes[s]; i++) {
+            const float want = tree_of_ranks(0, comm->world_size, i, (int)s);
+            CHECK(memcmp(&x[i], &want, 4) == 0, "element %lld of a tree", (long long)i);
+        }
+        free(x);
+    }
+}
+
 static float micro_value(int micro, int64_t i) {
     return value(micro, i, 99);
 }
@@ -401,6 +424,7 @@ static int run_all(void) {
     test_several_in_flight();
     test_bf16();
     test_steps();
+    test_tree_sum();
     test_tree_over_ranks();
     for (int replicas = 1; replicas <= MAX_REPLICAS; replicas += 2) {
         test_buckets(replicas, false);

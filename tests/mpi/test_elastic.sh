@@ -42,10 +42,13 @@ for precision in "${precisions[@]}"; do
     check $precision "np=3, 1, 4 in turn" $name
 done
 
-# an optimizer with norms of each tensor
+# an optimizer with norms of each tensor; on two hosts; with two replicas
 reference=
-for np in 1 2 3; do
-    mpi $np "$DTRAIN" "$config" run.reproducible=elastic train.optimizer.name=lamb run.name=lamb-np$np \
+imitate_hosts 2
+for np in 1 2 3 4; do
+    words=(train.optimizer.name=lamb)
+    [ $np != 2 ] || words+=(device.replicas=2 device.threads=2)
+    mpi $np ${hosts[@]+"${hosts[@]}"} "$DTRAIN" "$config" run.reproducible=elastic "${words[@]}" run.name=lamb-np$np \
         >/dev/null 2>"$work/log" || fail "exit $?"
     check lamb "np=$np" lamb-np$np
 done
