@@ -193,12 +193,13 @@ bool mpi_pause(const mpi_comm *m, mpi_waiting *w) {
 #endif
         return true;
     }
-    sched_yield();
-    if (w->spins % 16 != 0) return true;
+    const bool naps = m->oversubscribed && w->waited.sum_s > 2e-3;
+    if (!naps) sched_yield();
+    if (!naps && w->spins % 16 != 0) return true;
     double waited_s = dt_clock_waited_s(&w->waited, dt_clock_s());
-    if (m->oversubscribed && waited_s > 2e-3) {
-        struct timespec nap = {.tv_nsec = 50000};
-        nanosleep(&nap, NULL);
+    if (naps) { // a twentieth of the wait: the cores belong to ranks that compute
+        const double nap_s = waited_s / 20 < 2e-3 ? waited_s / 20 : 2e-3;
+        nanosleep(&(struct timespec){.tv_nsec = (long)(nap_s * 1e9)}, NULL);
     }
     return waited_s < m->deadline_s || dt_watch_quiet_s() < m->deadline_s;
 }
