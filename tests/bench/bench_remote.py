@@ -2,13 +2,14 @@
 """A data set by URL, from servers on loopback: curl, dtrain's loader, webdataset and mosaicml-streaming, in one run.
 
     tests/bench/bench_remote.py [--build build] [--rounds 3] [--seconds 4] [--python PYTHON] [--rclone RCLONE]
+                                [--link 1gbit]
 
 Two sets of eight shards, made once (.cache/bench-remote): *arrays*, NPYs of 49 kB that need no decoding, and *photos*, JPEGs
 that become 224 x 224 by random resized crop and flip. Two servers of the same files: *http* (nginx) and *s3*
 (rclone serve s3, signed). In each round every side reads for some seconds, one after another, with as many threads or workers
 as there are cores:
 
-- curl: all shards in parallel, to nowhere: what link and server give.
+- curl: all shards in parallel, to nowhere: what link and server give; and to files (curl to disk), as a cache has to write them.
 - dtrain: build/bench_loader by the URL in the default order: the first epoch, which fills the host's cache, and those behind
   it (cached); with data.cache=none, where each record is a request of its range in each epoch (ranges); and from the
   disk, which is in the page cache.
@@ -18,7 +19,8 @@ as there are cores:
 Peers decode with numpy and Pillow, and normalise photographs in the worker; dtrain hands over bytes. The server shares the cores
 with all of them, so CPU seconds a GB of shards are printed too: of the side alone, of peers without workers. Peers run in PYTHON,
 which has webdataset, mosaicml-streaming, torch, torchvision and Pillow; without one in the running Python a virtual
-environment is made (.cache/bench-remote-venv). Prints tables of medians.
+environment is made (.cache/bench-remote-venv). With --link (as root) the servers stand in a network namespace behind a link of
+that rate. Prints tables of medians.
 """
 import argparse
 import glob
@@ -123,11 +125,21 @@ def make_sets(o):
                        check=True, stdout=subprocess.DEVNULL)
 
 
+def make_link(o):
+    """A namespace for the servers behind a link of o.link; where it cannot be made, the command that failed ends the bench."""
+    o.host, o.space, inner, outer = "10.78.0.2", f"dtb{os.getpid()}", f"dtb{os.getpid()}i", f"dtb{os.getpid()}o"
+    for words in (f"ip netns add {o.space}", f"ip link add {outer} type veth peer name {inner} netns {o.space}",
+                  f"ip addr add 10.78.0.1/24 dev {outer}", f"ip link set {outer} up",
+                  f"ip -n {o.space} addr add {o.host}/24 dev {inner}", f"ip -n {o.space} link set {inner} up",
+                  f"ip netns exec {o.space} tc qdisc add dev {inner} root tbf rate {o.link} burst 512kb latency 50ms"):
+        subprocess.run(words.split(), check=True)
+
+
 def serve(o, server):
     """The process and what stands in front of a file's name."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
-        at = f"127.0.0.1:{s.getsockname()[1]}"
+        at = f"{o.host}:{s.getsockname()[1]}"
     words = [o.rclone, "serve", "s3", "--addr", at, "--config", os.path.join(WORK, "rclone.conf"), "--auth-key", "key,word", WORK]
     if server == "http":
         conf = os.path.join(WORK, "nginx.conf")
@@ -135,10 +147,10 @@ def serve(o, server):
             f.write(f"daemon off; {'user root;' if os.getuid() == 0 else ''} pid {WORK}/nginx.pid; error_log {WORK}/nginx.log;\n"
                     f"events {{}} http {{ access_log off; sendfile on; server {{ listen {at}; root {WORK}/bucket; }} }}\n")
         words = [o.nginx, "-c", conf, "-p", WORK, "-e", os.path.join(WORK, "nginx.log")]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen((["ip", "netns", "exec", o.space] if o.link else []) + words, stderr=subprocess.DEVNULL)
     for _ in range(200):
         try:
-            socket.create_connection(("127.0.0.1", int(at.split(":")[1]))).close()
+            socket.create_connection((o.host, int(at.split(":")[1]))).close()
             break
         except OSError:
             time.sleep(0.1)
@@ -146,17 +158,22 @@ def serve(o, server):
 
 
 # ---- sides ------------------------------------------------------------------------------------------
-def curl(o, urls, server):
-    """MB/s, CPU seconds a GB: as many rounds of all shards as fill the seconds."""
+def curl(o, urls, server, to=None):
+    """MB/s, CPU seconds a GB: as many rounds of all shards as fill the seconds, to nowhere or to new files in the folder `to`."""
     words = ["curl", "-sfZ", *(SIGNED.split() if server == "s3" else [])]
     for url in urls:
-        words += ["-o", "/dev/null", url]
-    n_bytes, begin, cpu = 0, time.perf_counter(), cpu_s()
-    while time.perf_counter() - begin < o.seconds:
+        words += ["-o", os.path.join(to, os.path.basename(url)) if to else "/dev/null", url]
+    n_bytes, seconds, cpu = 0, 0, 0
+    while seconds < o.seconds:
+        if to:
+            shutil.rmtree(to, ignore_errors=True)
+            os.makedirs(to)
+        begin, cpu_begin = time.perf_counter(), cpu_s()
         subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
         n_bytes += sum(os.path.getsize(f) for f in o.files)
-    seconds = time.perf_counter() - begin
-    return n_bytes / seconds / 1e6, (cpu_s() - cpu) / n_bytes * 1e9
+        seconds += time.perf_counter() - begin
+        cpu += cpu_s() - cpu_begin
+    return n_bytes / seconds / 1e6, cpu / n_bytes * 1e9
 
 
 def dtrain(o, kind, path, *words):
@@ -208,8 +225,9 @@ def measure(o, server, kind, at, notes):
 
     def note(side, *figures):
         notes.setdefault(side, []).append(figures)
-    rate, cpu = curl(o, urls, server)
-    note("curl", rate * 1e6 / o.n_bytes, cpu * 1e-9 * o.n_bytes)
+    for side, to in (("curl", None), ("curl to disk", os.path.join(WORK, "cache", "curl"))):
+        rate, cpu = curl(o, urls, server, to)
+        note(side, rate * 1e6 / o.n_bytes, cpu * 1e-9 * o.n_bytes)
     first, later = dtrain(o, kind, remote)
     note("dtrain", *first)
     note("dtrain cached", *later)
@@ -239,6 +257,7 @@ def main():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--seconds", type=float, default=4)
     p.add_argument("--python", help="a Python with the peers")
+    p.add_argument("--link", help="of the servers, as tc writes a rate; as root")
     p.add_argument("--rclone", default=shutil.which("rclone") or os.path.join(os.path.dirname(sys.executable), "rclone"))
     p.add_argument("--nginx", default=shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"))
     for word in ("--peer", "--set", "--server"):
@@ -256,6 +275,9 @@ def main():
     o.peers = ("webdataset", "streaming") if runs_peers(*MODULES) else ()
     os.environ.update(KEYS)
     make_sets(o)
+    o.host = "127.0.0.1"
+    if o.link:
+        make_link(o)
     if o.peers:
         o.python = o.python or python_with_peers()
     for server in "http", "s3":
@@ -276,6 +298,8 @@ def main():
         finally:
             process.terminate()
             process.wait()
+    if o.link:
+        subprocess.run(["ip", "netns", "del", o.space], check=True)
     print(f"\n{machine(o.build)[0]}, {len(os.sched_getaffinity(0))} cores; load {os.getloadavg()[1]:.1f}")
     return 0
 
