@@ -6,7 +6,6 @@
 #include "hash.h"
 #include "io.h"
 #include "s3.h"
-#include "watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,28 +30,10 @@ enum {
 // Requests a range of the object; `unchanged`: a header that wants its version, or NULL.
 static dt_status ask(dt_http_reply *out, const char *path, uint64_t at, const dt_http_part part[2],
                      const char *unchanged, double limit_s) {
-    const bool is_s3 = dt_s3_is_url(path);
-    dt_status st = DT_OK;
-    *out = (dt_http_reply){0};
-    for (bool again = is_s3;; again = false) {
-        dt_s3_request r = {
-            .http = {.ranged = true, .from = at, .part = {part[0], part[1]}, .limit_s = limit_s}};
-        if (is_s3)
-            st = dt_s3_prepare(&r, path, unchanged);
-        else {
-            r.http.url = path;
-            r.headers[0] = unchanged;
-            r.http.headers = r.headers;
-        }
-        if (st == DT_OK) {
-            dt_watch_begin(path, "read");
-            st = dt_http_do(out, &r.http);
-            dt_watch_end();
-        }
-        dt_s3_request_fini(&r);
-        if (st != DT_OK || !again || !dt_s3_expired(out)) return st;
-        dt_http_reply_fini(out);
-    }
+    return dt_s3_do(out,
+                    &(dt_http_request){
+                        .ranged = true, .from = at, .part = {part[0], part[1]}, .limit_s = limit_s},
+                    path, NULL, unchanged);
 }
 
 // ---- the store -------------------------------------------------------------------------------------

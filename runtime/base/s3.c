@@ -5,6 +5,7 @@
 #include "arena.h"
 #include "aws_credentials.h"
 #include "text.h"
+#include "watch.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -95,56 +96,83 @@ static dt_status check_endpoint(const char *url) {
                    url, strchr(e, '@') ? "…@…" : e);
 }
 
-dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *extra) {
-    const char *slash = strchr(url + 5, '/');
-    if (url[5] == '/' || !slash || (!slash[1] && !r->query))
-        return dt_fail(DT_E_USAGE,
-                       "%s: an object is named like s3://BUCKET/KEY, and all of a bucket like "
-                       "s3://BUCKET/",
-                       url);
-    int n = 0;
-    pthread_mutex_lock(&lock);
-    find_options();
-    dt_status st = check_endpoint(url);
-    if (st != DT_OK) {
-        pthread_mutex_unlock(&lock);
-        return st;
-    }
-    const char *region = options.region ? options.region : url[0] == 'g' ? "auto" : "us-east-1";
-    r->url = make_url(url, options.endpoint, region);
-    if (r->query) {
-        char *whole = dt_xprintf("%s?%s", r->url, r->query);
-        replace(&r->url, whole);
-    }
-    r->http.url = r->url;
-    r->scope = dt_xprintf("aws:amz:%s:s3", region);
-    const bool anonymous = options.anonymous;
-    pthread_mutex_unlock(&lock);
-    dt_aws_credentials c = {0};
-    st = anonymous ? DT_OK : dt_aws_credentials_get(&c);
-    if (st != DT_OK) st = dt_fail_context(st, "%s", url);
-    if (st == DT_OK && !anonymous) {
-        r->user = dt_xprintf("%s:%s", c.key, c.secret);
-        r->http.sign = r->scope;
-        r->http.user = r->user;
-        r->headers[n++] = "x-amz-content-sha256: UNSIGNED-PAYLOAD";
-        if (c.token) r->headers[n++] = r->token = dt_xprintf("x-amz-security-token: %s", c.token);
-    }
-    if (extra) r->headers[n++] = extra;
-    r->headers[n] = NULL;
-    r->http.headers = r->headers;
-    dt_aws_credentials_fini(&c);
-    return st;
-}
+typedef struct request {
+    dt_http_request http;
+    const char *headers[4];
+    char *url, *user, *token, *scope;
+} request;
 
-void dt_s3_request_fini(dt_s3_request *r) {
+static void request_fini(request *r) {
     if (r->user) explicit_bzero(r->user, strlen(r->user));
     if (r->token) explicit_bzero(r->token, strlen(r->token));
     free(r->url);
     free(r->user);
     free(r->token);
     free(r->scope);
-    r->url = r->user = r->token = r->scope = NULL;
+}
+
+// n: headers that are there.
+static dt_status sign(request *r, const char *url, int n) {
+    dt_aws_credentials c = {0};
+    const dt_status st = dt_aws_credentials_get(&c);
+    if (st != DT_OK) return dt_fail_context(st, "%s", url);
+    r->user = dt_xprintf("%s:%s", c.key, c.secret);
+    r->http.sign = r->scope;
+    r->http.user = r->user;
+    r->headers[n++] = "x-amz-content-sha256: UNSIGNED-PAYLOAD";
+    if (c.token) r->headers[n++] = r->token = dt_xprintf("x-amz-security-token: %s", c.token);
+    dt_aws_credentials_fini(&c);
+    return DT_OK;
+}
+
+static dt_status prepare(request *r, const char *url, const char *query, const char *header) {
+    const char *slash = strchr(url + 5, '/');
+    r->http.headers = r->headers;
+    r->headers[0] = header;
+    r->http.url = url;
+    if (!dt_s3_is_url(url)) return DT_OK;
+    if (url[5] == '/' || !slash || (!slash[1] && !query))
+        return dt_fail(DT_E_USAGE,
+                       "%s: an object is named like s3://BUCKET/KEY, and all of a bucket like "
+                       "s3://BUCKET/",
+                       url);
+    pthread_mutex_lock(&lock);
+    find_options();
+    const dt_status st = check_endpoint(url);
+    const char *region = options.region ? options.region : url[0] == 'g' ? "auto" : "us-east-1";
+    char *object = st == DT_OK ? make_url(url, options.endpoint, region) : NULL;
+    r->scope = dt_xprintf("aws:amz:%s:s3", region);
+    const bool anonymous = options.anonymous;
+    pthread_mutex_unlock(&lock);
+    DT_TRY(st);
+    r->http.url = r->url = query ? dt_xprintf("%s?%s", object, query) : dt_xstrdup(object);
+    free(object);
+    return anonymous ? DT_OK : sign(r, url, header != NULL);
+}
+
+// Whether the server refused credentials that have ended.
+static bool has_expired(const dt_http_reply *r) {
+    return (r->status == 400 || r->status == 403) && r->body &&
+           strstr(r->body, "<Code>ExpiredToken</Code>");
+}
+
+dt_status dt_s3_do(dt_http_reply *out, const dt_http_request *r, const char *url, const char *query,
+                   const char *header) {
+    for (bool again = dt_s3_is_url(url);; again = false) {
+        request q = {.http = *r};
+        *out = (dt_http_reply){0};
+        dt_status st = prepare(&q, url, query, header);
+        if (st == DT_OK) {
+            dt_watch_begin(url, r->body ? "write" : "read");
+            st = dt_http_do(out, &q.http);
+            dt_watch_end();
+        }
+        request_fini(&q);
+        if (st != DT_OK || !has_expired(out)) return st;
+        dt_aws_credentials_forget();
+        if (!again) return st;
+        dt_http_reply_fini(out);
+    }
 }
 
 bool dt_s3_absent(const dt_http_reply *r) {
@@ -157,13 +185,6 @@ bool dt_s3_absent(const dt_http_reply *r) {
         absent = absent && strcmp(code, OTHERS[i]) != 0;
     free(code);
     return absent;
-}
-
-bool dt_s3_expired(const dt_http_reply *r) {
-    const bool expired = (r->status == 400 || r->status == 403) && r->body &&
-                         strstr(r->body, "<Code>ExpiredToken</Code>");
-    if (expired) dt_aws_credentials_forget();
-    return expired;
 }
 
 // `where`: what a 301 says beside the message, or NULL.

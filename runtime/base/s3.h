@@ -22,23 +22,16 @@ void dt_s3_configure(const dt_s3_options *o);
 
 bool dt_s3_is_url(const char *path); // s3://… or gs://…
 
-// Makes r's url, sign, user and headers from `url` (heap, freed by dt_s3_request_fini); r's other members are the
-// caller's. `extra`: one more header, or NULL. DT_E_USAGE: no bucket in it, or neither key nor query; no credentials, with
-// where they were looked for. DT_E_STORAGE: credentials could not be fetched. Any thread.
-typedef struct dt_s3_request {
-    dt_http_request http;
-    const char *query; // parameters in the order of their names, values encoded; NULL: none
-    const char *headers[4];
-    char *url, *user, *token, *scope;
-} dt_s3_request;
-dt_status dt_s3_prepare(dt_s3_request *r, const char *url, const char *extra);
-void dt_s3_request_fini(dt_s3_request *r);
+// Sends r, whose url, headers, sign and user are made from `url`; that of an http:// or https:// object goes as it is. query:
+// parameters in the order of their names, values encoded, or NULL; header: one, or NULL. Credentials that have ended are
+// looked for again once. DT_E_USAGE: no bucket in the URL, or neither key nor query; no credentials, with where they were
+// looked for. DT_E_STORAGE: credentials could not be fetched; else as dt_http_do. Any thread.
+dt_status dt_s3_do(dt_http_reply *out, const dt_http_request *r, const char *url, const char *query,
+                   const char *header);
 
 // Whether the answer says that there is no such object: 404, or 403, as a server says that does not tell the two apart, but
 // neither of a bucket that is not there nor of credentials that are none.
 bool dt_s3_absent(const dt_http_reply *r);
-// Whether the server refused credentials that have ended. They are then looked for again by the next dt_s3_prepare.
-bool dt_s3_expired(const dt_http_reply *r);
 
 // The error of an answer that was not what was hoped for; `right`: what the request takes, such as s3:GetObject.
 dt_status dt_s3_refused(const char *path, const dt_http_reply *r, const char *right);

@@ -7,7 +7,6 @@
 #include "io.h"
 #include "s3.h"
 #include "thread.h"
-#include "watch.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,27 +19,15 @@ enum { PART_BYTES = 8 << 20, MAX_PARTS = 10000, SENDERS = 8, MAX_REPLY = 8 << 20
 // `stop`: as in a dt_http_request.
 static dt_status ask(dt_http_reply *out, const char *method, const char *url, const char *query,
                      const void *body, size_t n_body, const char *right, const atomic_bool *stop) {
-    dt_status st;
-    for (bool again = true;; again = false) {
-        dt_s3_request r = {.http = {.method = method,
-                                    .body = body,
-                                    .n_body = n_body,
-                                    .max_body = MAX_REPLY,
-                                    .limit_s = 60 + (double)n_body / 1e5,
-                                    .stop = stop},
-                           .query = query};
-        *out = (dt_http_reply){0};
-        (void)dt_failpoint("s3");
-        st = dt_s3_prepare(&r, url, body ? "Content-Type: application/octet-stream" : NULL);
-        if (st == DT_OK) {
-            dt_watch_begin(url, body ? "write" : "read");
-            st = dt_http_do(out, &r.http);
-            dt_watch_end();
-        }
-        dt_s3_request_fini(&r);
-        if (st != DT_OK || !again || !dt_s3_expired(out)) break;
-        dt_http_reply_fini(out);
-    }
+    const dt_http_request r = {.method = method,
+                               .body = body,
+                               .n_body = n_body,
+                               .max_body = MAX_REPLY,
+                               .limit_s = 60 + (double)n_body / 1e5,
+                               .stop = stop};
+    (void)dt_failpoint("s3");
+    dt_status st =
+        dt_s3_do(out, &r, url, query, body ? "Content-Type: application/octet-stream" : NULL);
     if (st == DT_OK && (out->status / 100 != 2 || (out->body && strstr(out->body, "<Error>"))))
         st = dt_s3_refused(url, out, right);
     if (st != DT_OK) dt_http_reply_fini(out);
@@ -162,8 +149,8 @@ dt_status dt_s3_list_below(char ***names, size_t *n, const char *prefix) {
 // A file on its way to an object, or back, in parts that several threads take in turn.
 typedef struct transfer {
     const char *url, *path;
-    const dt_blob *from;
-    int fd; // of a file that is written
+    const dt_blob *from, *other; // other: of the same bytes, perhaps
+    int fd;                      // of a file that is written
     const atomic_bool *stop;
     char *id; // of an upload in parts
     uint64_t part_bytes;
@@ -187,6 +174,15 @@ static dt_status send_part(transfer *t, uint32_t i, uint64_t at, uint8_t *bytes,
 
 static dt_status write_part(transfer *t, uint32_t i, uint64_t at, uint8_t *bytes, size_t n) {
     return dt_io_pwrite(t->fd, t->path, bytes, n, (off_t)at);
+}
+
+static dt_status compare_part(transfer *t, uint32_t i, uint64_t at, uint8_t *bytes, size_t n) {
+    uint8_t *others = dt_xrealloc(NULL, n);
+    dt_status st = dt_blob_read(t->other, at, others, n);
+    if (st == DT_OK && memcmp(bytes, others, n) != 0)
+        st = dt_fail(DT_E_DATA, "%s: other bytes at %llu", t->url, (unsigned long long)at);
+    free(others);
+    return st;
 }
 
 static void take_parts(void *arg, int index) {
@@ -232,7 +228,20 @@ static dt_status begin_upload(transfer *t) {
     return t->id ? DT_OK : dt_fail(DT_E_DATA, "%s: the server begins no upload in parts", t->url);
 }
 
-// All parts are there, or nothing of them stays.
+// Whether all bytes that were sent are there.
+static bool has_arrived(const transfer *sent) {
+    dt_blob object;
+    transfer t = {
+        .url = sent->url, .from = sent->from, .other = &object, .take_part = compare_part};
+    if (dt_blob_open(&object, sent->url) != DT_OK) return false;
+    divide(&t);
+    const bool same = object.n_bytes == t.from->n_bytes && take_all_parts(&t) == DT_OK;
+    dt_blob_close(&object);
+    return same;
+}
+
+// All parts are there, or nothing of them stays. Where the answer is lost, the same request is refused: there is no such
+// upload any more.
 static dt_status end_upload(const transfer *t, dt_status st) {
     char *query = dt_xprintf("uploadId=%s", t->id), *body = NULL;
     size_t n = 0;
@@ -250,9 +259,15 @@ static dt_status end_upload(const transfer *t, dt_status st) {
     }
     if (st != DT_OK) {
         const dt_error_kept why = dt_error_keep();
-        if (ask(&r, "DELETE", t->url, query, NULL, 0, "s3:AbortMultipartUpload", t->stop) == DT_OK)
+        if (st == DT_E_DATA && body && has_arrived(t))
+            st = DT_OK;
+        else if (ask(&r, "DELETE", t->url, query, NULL, 0, "s3:AbortMultipartUpload", t->stop) ==
+                 DT_OK)
             dt_http_reply_fini(&r);
-        dt_error_restore(&why);
+        if (st == DT_OK)
+            dt_error_clear();
+        else
+            dt_error_restore(&why);
     }
     free(query);
     free(body);

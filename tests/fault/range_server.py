@@ -1,14 +1,15 @@
 """Serves the files of a folder by ranges over HTTP on loopback, and does to every answer what --faults says.
 
 range_server.py FOLDER PORT_FILE [--faults SHARE] [--seed N] [--count FILE] [--bytes FILE] [--change-after N]
-    [--tls CERTIFICATE KEY] [--renew-after N PROFILES] [--address ADDRESS] [--forward PORT]
+    [--tls CERTIFICATE KEY] [--renew-after N PROFILES] [--address ADDRESS] [--port PORT] [--forward PORT]
 
 Faults: 503 and 429, some with Retry-After; a reset; no body; a body that is cut, that Content-Length says to be shorter
 than it should be, that comes in small steps, or that has another byte in it (in the middle of a tar, once).
 
 --forward: the requests of all methods go to a server on PORT, and its answers come back; a fault strikes before or behind
 that. While FOLDER/deny is there, whatever would change something is answered with 403; while FOLDER/deny_reads is
-there, objects are listed and not given.
+there, objects are listed and not given; while FOLDER/hold is there, what is put as state.json waits. FOLDER/lose: the next
+upload in parts ends, the answer that says so is lost, and the file is removed.
 
 A word of the query says what the server is like: weak (weak ETags), dated (Last-Modified and no ETag), whole (no
 ranges), unsized (the size is not said), swapped (the first answer is half of another object of that size).
@@ -35,6 +36,7 @@ parser.add_argument("--change-after", type=float, default=float("inf"))  # answe
 parser.add_argument("--count")  # answers and faults so far
 parser.add_argument("--bytes")  # of tars, that were sent; in FILE.ADDRESS those that this client got
 parser.add_argument("--address", default="127.0.0.1")
+parser.add_argument("--port", type=int, default=0)
 parser.add_argument("--tls", nargs=2)
 parser.add_argument("--renew-after", nargs=2)  # answers: then `first-token` has ended, and the file gets `second-token`
 parser.add_argument("--forward", type=int)
@@ -184,8 +186,13 @@ class Proxy(Handler):
             return self.say(403, b"<Error><Code>AccessDenied</Code><Message>not today</Message></Error>")
         if os.path.exists(options.folder + "/deny_reads") and self.command == "GET" and "?" not in self.path:
             return self.say(403, b"<Error><Code>AccessDenied</Code></Error>")
+        while self.path.endswith("/state.json") and self.command == "PUT" and os.path.exists(options.folder + "/hold"):
+            time.sleep(0.02)
         with lock:
             behind = chance.random() < 0.5  # the server does what it is asked for, and the client does not learn of it
+        if self.command == "POST" and "uploadId=" in self.path and os.path.exists(options.folder + "/lose"):
+            os.remove(options.folder + "/lose")
+            fault, behind = "reset", True
         if fault is None or behind:
             server = http.client.HTTPConnection("127.0.0.1", options.forward)
             server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -214,7 +221,7 @@ class Proxy(Handler):
     do_PUT = do_POST = do_DELETE = do_GET
 
 
-server = Server((options.address, 0), Proxy if options.forward else Handler)
+server = Server((options.address, options.port), Proxy if options.forward else Handler)
 if options.tls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*options.tls)
