@@ -63,6 +63,8 @@ typedef enum dt_ckpt_depth {
     DT_CKPT_HASHES,    // and its hash, and tensors are finite
     DT_CKPT_FROM_DISK, // the same, after dropping cached pages
 } dt_ckpt_depth;
+// One file of the checkpoint in `dir`. DT_E_CKPT.
+dt_status dt_ckpt_verify_file(const char *dir, const dt_ckpt_file *f, dt_ckpt_depth depth);
 // Reads and verifies. After an error a missing `path` says that the checkpoint was removed meanwhile, which is no damage:
 // removing one renames it first. Always ends with dt_ckpt_manifest_fini.
 dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth);

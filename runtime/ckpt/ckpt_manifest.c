@@ -340,18 +340,14 @@ static dt_status verify_open(const dt_blob *b, const dt_ckpt_file *f, dt_ckpt_de
     return bad < f->n_bytes ? name_not_finite(b->path, f, bad) : DT_OK;
 }
 
-static dt_status verify_files(const dt_ckpt_manifest *m, const char *dir, dt_ckpt_depth depth) {
-    dt_status st = DT_OK;
-    for (int i = 0; st == DT_OK && i < m->n_files; i++) {
-        char *path = dt_xprintf("%s/%s", dir, m->files[i].name);
-        dt_blob b = {.store = NULL};
-        st = open_file(&b, path, depth);
-        if (st == DT_OK) st = verify_open(&b, &m->files[i], depth);
-        if (st == DT_E_DATA) st = DT_E_CKPT;
-        dt_blob_close(&b);
-        free(path);
-    }
-    return st;
+dt_status dt_ckpt_verify_file(const char *dir, const dt_ckpt_file *f, dt_ckpt_depth depth) {
+    char *path = dt_xprintf("%s/%s", dir, f->name);
+    dt_blob b = {.store = NULL};
+    dt_status st = open_file(&b, path, depth);
+    if (st == DT_OK) st = verify_open(&b, f, depth);
+    dt_blob_close(&b);
+    free(path);
+    return st == DT_E_DATA ? DT_E_CKPT : st;
 }
 
 dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth) {
@@ -363,7 +359,8 @@ dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_d
         const bool remote = dt_s3_is_url(path);
         if (!remote && stat(path, &before) != 0) return dt_ckpt_manifest_read(m, path);
         st = dt_ckpt_manifest_read(m, path);
-        if (st == DT_OK) st = verify_files(m, path, depth);
+        for (int i = 0; st == DT_OK && i < m->n_files; i++)
+            st = dt_ckpt_verify_file(path, &m->files[i], depth);
         if (remote) return st;
     } while (st != DT_OK && stat(path, &after) == 0 && after.st_ino != before.st_ino);
     return st;

@@ -5,7 +5,8 @@
 // by the next process. A bucket has neither renames nor locks. So
 //   - a checkpoint's manifest comes last, and goes first where one is replaced or removed: a step with a manifest is whole;
 //   - the best comes before the newest, whose history names it;
-//   - `lock` holds the text of RUN/lock of the process that began last. Another one that is still there sends nothing more.
+//   - `lock` holds the text of RUN/lock of the process that began last. Another one that is still there sends nothing more:
+//     it looks there before it sends, and again in front of a manifest.
 // While a step is sent it is not removed here.
 #include "base/arena.h"
 #include "base/blob_url.h"
@@ -49,41 +50,17 @@ typedef struct dt_ckpt_mirror {
 
 // ---- what is there ---------------------------------------------------------------------------------
 
-// Objects of a step. *whole: it has a manifest.
-static dt_status list_step(char ***names, size_t *n, bool *whole, const char *dir, int64_t step) {
-    char *path = dt_ckpt_step_path(dir, step), *prefix = dt_xprintf("%s/", path);
-    const dt_status st = dt_s3_list(names, n, prefix);
-    *whole = false;
-    for (size_t i = 0; i < *n; i++) *whole |= strcmp((*names)[i], "manifest.json") == 0;
-    free(prefix);
-    free(path);
-    return st;
-}
-
-// Also steps that are not whole.
-static dt_status list_steps(int64_t **steps, int *n, const char *dir) {
-    char *prefix = dt_xprintf("%s/", dir), **names = NULL;
-    size_t n_names = 0;
-    const dt_status st = dt_s3_list(&names, &n_names, prefix);
-    for (size_t i = 0; i < n_names; i++) names[i][strcspn(names[i], "/")] = '\0';
+dt_status dt_ckpt_mirror_steps(const char *dir, int64_t **steps, int *n) {
+    char *prefix = dt_xprintf("%s/", dir), **names;
+    size_t n_names;
+    const dt_status st = dt_s3_list_below(&names, &n_names, prefix);
+    for (size_t i = 0; i < n_names; i++) { // step-N/manifest.json becomes step-N
+        char *rest = names[i] + strcspn(names[i], "/");
+        if (strcmp(rest, "/manifest.json") == 0) *rest = '\0';
+    }
     *steps = dt_ckpt_steps_of_names(names, n_names, n);
     dt_io_free_list(names, n_names);
     free(prefix);
-    return st;
-}
-
-dt_status dt_ckpt_mirror_steps(const char *dir, int64_t **steps, int *n) {
-    int n_all, kept = 0;
-    dt_status st = list_steps(steps, &n_all, dir);
-    for (int i = 0; st == DT_OK && i < n_all; i++) {
-        char **names;
-        size_t n_names;
-        bool whole;
-        st = list_step(&names, &n_names, &whole, dir, (*steps)[i]);
-        if (whole) (*steps)[kept++] = (*steps)[i];
-        dt_io_free_list(names, n_names);
-    }
-    *n = kept;
     return st;
 }
 
@@ -113,6 +90,7 @@ static dt_status fetch_files(const dt_ckpt_from *from, const char *temp, const c
     DT_TRY(dt_io_remove_tree(temp));
     DT_TRY(dt_io_mkdir(temp));
     DT_TRY(fetch_file(temp, url, "state.json"));
+    DT_TRY(dt_ckpt_verify_file(temp, dt_ckpt_manifest_find(m, "state.json"), DT_CKPT_HASHES));
     if (from->belongs) DT_TRY(from->belongs(from->ctx, temp, step));
     if (step <= from->here) return DT_OK;
     for (int i = 0; i < m->n_files; i++)
@@ -162,18 +140,26 @@ static dt_status fetch_newest(const dt_ckpt *c, const dt_ckpt_from *from, const 
     return dt_fail(DT_E_CKPT, "%s: none of its checkpoints loads (%s)", from->url, why.message);
 }
 
-static dt_status fetch_best(dt_ckpt *c, const dt_ckpt_from *from, const char *dir, int64_t best) {
+// The best one there, where it is later than the one here and not step `coming`: what only the mirror has would be removed
+// with the next save. One that is damaged there is left out.
+static dt_status fetch_best(dt_ckpt *c, const dt_ckpt_from *from, const char *dir, int64_t best,
+                            int64_t coming) {
     const dt_ckpt_from anyway = {.url = from->url, .here = -1};
-    char *path = dt_ckpt_step_path(c->dir, best), *temp = NULL;
-    dt_status st = dt_ckpt_verify(path, DT_CKPT_SIZES, NULL);
-    if (st != DT_OK) {
-        st = fetch_step(c, &anyway, dir, best, &temp);
-        if (st == DT_OK) st = dt_ckpt_put_in_place(c, best, temp, st);
+    char *temp = NULL, *path = dt_ckpt_step_path(c->dir, best);
+    dt_status st = DT_OK;
+    if (best > c->best_step && best != coming) {
+        if (dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) != DT_OK) {
+            st = fetch_step(c, &anyway, dir, best, &temp);
+            if (st == DT_OK) st = dt_ckpt_put_in_place(c, best, temp, st);
+        }
+        if (st == DT_OK) st = dt_ckpt_best_write(c->dir, best);
     }
-    if (st == DT_OK) st = dt_ckpt_best_write(c->dir, best);
     free(temp);
     free(path);
-    return st;
+    if (st != DT_E_CKPT && st != DT_E_DATA) return st;
+    dt_warn("%s: the best checkpoint, of step %" PRId64 ", is left out: %s", from->url, best,
+            dt_error_message());
+    return DT_OK;
 }
 
 // The run's files; those here are older.
@@ -191,18 +177,19 @@ static dt_status fetch_run(const char *run, const char *url) {
 // The newest one gets its name last: what was fetched for it is here then.
 dt_status dt_ckpt_fetch(dt_ckpt *c, const dt_ckpt_from *from, int64_t *step) {
     char *dir = dt_xprintf("%s/checkpoints", from->url), *run = dt_io_parent(c->dir), *temp = NULL;
-    int64_t *steps = NULL;
+    int64_t *steps = NULL, best = -1;
     int n = 0;
     *step = -1;
     dt_status st = dt_ckpt_mirror_steps(dir, &steps, &n);
     if (st == DT_OK) st = fetch_newest(c, from, dir, steps, n, step, &temp);
-    if (st == DT_OK && temp) {
-        const int64_t best =
-            from->only < 0 ? dt_ckpt_best_step(dir, steps, n, DT_CKPT_SIZES, NULL, false) : -1;
-        if (best >= 0 && best < *step && fetch_best(c, from, dir, best) != DT_OK)
-            dt_warn("%s: the best checkpoint, of step %" PRId64 ", is left out: %s", from->url,
-                    best, dt_error_message());
-        st = dt_ckpt_put_in_place(c, *step, temp, fetch_run(run, from->url));
+    if (st == DT_OK && from->only < 0 && (temp || c->best_step < 0) && n > 0) {
+        while (n > 0 && steps[n - 1] > (temp ? *step : from->here)) n--; // damaged
+        best = dt_ckpt_best_step(dir, steps, n, DT_CKPT_SIZES, NULL, false);
+        st = fetch_best(c, from, dir, best, *step);
+    }
+    if (temp) {
+        if (st == DT_OK) st = fetch_run(run, from->url);
+        st = dt_ckpt_put_in_place(c, *step, temp, st);
         if (st == DT_OK && best == *step) st = dt_ckpt_best_write(c->dir, best);
     }
     free(temp);
@@ -272,7 +259,7 @@ static dt_status send_files(dt_ckpt_mirror *m) {
     return st;
 }
 
-// Sends a step whose manifest there is another one than here, or that was written anew.
+// Sends a step whose manifest there is another one than here, that is damaged there, or that was written anew.
 static dt_status send_step(dt_ckpt *c, int64_t step, bool fresh) {
     dt_ckpt_mirror *m = c->mirror;
     dt_ckpt_manifest manifest = {0};
@@ -283,15 +270,17 @@ static dt_status send_step(dt_ckpt *c, int64_t step, bool fresh) {
     char *url = dt_xprintf("%s/%s", m->url, place), *last = dt_xprintf("%s/%s", m->url, file);
     size_t n, n_theirs;
     dt_status st = dt_ckpt_manifest_read(&manifest, path);
-    const char **names = dt_xcalloc((size_t)manifest.n_files + 1, sizeof *names);
-    for (int i = 0; i < manifest.n_files; i++) names[i] = manifest.files[i].name;
-    names[manifest.n_files] = "manifest.json";
+    const size_t n_files = (size_t)manifest.n_files;
+    const char **names = dt_xcalloc(n_files + 1, sizeof *names);
+    for (size_t i = 0; i < n_files; i++) names[i] = manifest.files[i].name;
     if (st == DT_OK) st = dt_io_read_own(&mine, &n, here, MAX_TEXT, DT_E_CKPT);
     if (st == DT_OK) st = read_there(&theirs, &n_theirs, m, file);
-    if (st == DT_OK && (fresh || !theirs || strcmp(mine, theirs) != 0)) {
+    if (st == DT_OK && (fresh || !theirs || strcmp(mine, theirs) != 0 ||
+                        dt_ckpt_verify(url, DT_CKPT_SIZES, NULL) != DT_OK)) {
         if (theirs) st = dt_s3_remove(last, &m->stop);
-        if (st == DT_OK)
-            st = dt_s3_put_files(url, path, names, (size_t)manifest.n_files + 1, false, &m->stop);
+        if (st == DT_OK) st = dt_s3_put_files(url, path, names, n_files, false, &m->stop);
+        if (st == DT_OK) st = check_holder(c); // files of two processes make no step
+        if (st == DT_OK) st = dt_s3_put(last, here, &m->stop);
     }
     dt_ckpt_manifest_fini(&manifest);
     free(names);
@@ -306,42 +295,43 @@ static dt_status send_step(dt_ckpt *c, int64_t step, bool fresh) {
     return st;
 }
 
-// The manifest goes first.
-static dt_status remove_step(const dt_ckpt_mirror *m, const char *dir, int64_t step, char **names,
-                             size_t n) {
-    char *path = dt_ckpt_step_path(dir, step);
-    dt_status st = DT_OK;
-    for (int others = 0; others < 2; others++)
-        for (size_t i = 0; st == DT_OK && i < n; i++) {
-            if ((strcmp(names[i], "manifest.json") != 0) != others) continue;
-            char *url = dt_xprintf("%s/%s", path, names[i]);
-            st = dt_s3_remove(url, &m->stop);
-            free(url);
-        }
-    free(path);
-    return st;
+// Where the steps begin that stay behind the newest one, as many as ckpt_save.c keeps here: damaged ones do not count.
+static int find_kept(const dt_ckpt *c, const char *dir, const int64_t *steps, int n,
+                     int64_t newest) {
+    int i = n;
+    for (int kept = 1; i > 0 && kept < c->keep; i--) {
+        if (steps[i - 1] >= newest) continue;
+        char *path = dt_ckpt_step_path(dir, steps[i - 1]);
+        kept += dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK;
+        free(path);
+    }
+    return i;
 }
 
-// As ckpt_save.c does here; what kills left is not whole.
+// Removes what ckpt_save.c would remove here, and what kills left: steps without a manifest. Manifests go first.
 static dt_status prune_there(const dt_ckpt *c, int64_t newest, int64_t best) {
     const dt_ckpt_mirror *m = c->mirror;
-    char *dir = dt_xprintf("%s/checkpoints", m->url);
-    int64_t *steps;
-    int n, kept = 1;
-    dt_status st = list_steps(&steps, &n, dir);
-    for (int i = n - 1; st == DT_OK && i >= 0; i--) {
-        char **names;
-        size_t n_names;
-        bool whole;
-        if (steps[i] >= newest) continue;
-        st = list_step(&names, &n_names, &whole, dir, steps[i]);
-        if (whole && kept < c->keep)
-            kept++;
-        else if (st == DT_OK && steps[i] != best)
-            st = remove_step(m, dir, steps[i], names, n_names);
-        dt_io_free_list(names, n_names);
+    char *dir = dt_xprintf("%s/checkpoints", m->url), *prefix = dt_xprintf("%s/", dir), **names;
+    int64_t *steps = NULL, step = -1;
+    size_t n_names;
+    int n = 0;
+    dt_status st = dt_s3_list_below(&names, &n_names, prefix);
+    if (st == DT_OK) st = dt_ckpt_mirror_steps(dir, &steps, &n);
+    const int first = st == DT_OK ? find_kept(c, dir, steps, n, newest) : 0;
+    for (size_t k = 0; st == DT_OK && k < 2 * n_names; k++) { // first the manifests
+        char *name = names[k % n_names], *rest = strchr(name, '/');
+        if (!rest || (strcmp(rest, "/manifest.json") == 0) != (k < n_names)) continue;
+        *rest = '\0';
+        bool stays = !dt_ckpt_step_of_name(name, &step) || step >= newest || step == best;
+        *rest = '/';
+        for (int i = first; i < n; i++) stays |= steps[i] == step;
+        char *url = dt_xprintf("%s%s", prefix, name);
+        if (!stays) st = dt_s3_remove(url, &m->stop);
+        free(url);
     }
+    dt_io_free_list(names, n_names);
     free(steps);
+    free(prefix);
     free(dir);
     return st;
 }

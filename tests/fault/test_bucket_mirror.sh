@@ -24,7 +24,7 @@ YAML
 config=$work/small.yaml
 mkdir -p "$work/disk/bucket"
 port=$(py free_port)
-"$rclone" serve s3 --addr 127.0.0.1:"$port" --auth-key key,private-word --config "$work/rclone.conf" "$work/disk" >"$work/rclone.log" 2>&1 &
+"$rclone" serve s3 --addr 127.0.0.1:"$port" --dir-cache-time 1ms --auth-key key,private-word --config "$work/rclone.conf" "$work/disk" >"$work/rclone.log" 2>&1 &
 pid=$!
 export AWS_EC2_METADATA_DISABLED=true AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=private-word
 export AWS_ENDPOINT_URL=http://127.0.0.1:$port
@@ -84,22 +84,18 @@ exits 4 's3://bucket/step-00000009: no checkpoints there' "$DTRAIN" ckpt pull s3
 exits 2 'expected a run in a bucket' "$DTRAIN" ckpt pull "$work/runs/a" "$work/no"
 exits 2 "pull $mirror first" "$DTRAIN" ckpt diff "$mirror" "$work/runs/a"
 
-# moments of 9 MB are sent in two parts
-exits 75 '' job large run.stop_at=1 model.layers='[flatten, {linear: {out: 1500}}]'
-exits 0 '' "$DTRAIN" ckpt pull "${mirror%a}large" "$work/large"
-for file in model optimizer; do
-    cmp "$work/runs/large/checkpoints/step-00000001/$file.safetensors" "$work/large/checkpoints/step-00000001/$file.safetensors" || fail "another $file"
-done
-
 # an empty disk: a finished run is finished; one that was stopped goes on, in spite of a damaged newest checkpoint
 rm -r "$work/runs/a"
 exits 0 'is finished: 9 steps' job a
 is_whole "of a finished run on an empty disk"
 anew
-exits 75 '' job a run.stop_at=5
+exits 75 '' job a run.stop_at=5 checkpoint.mirror_wait=true
 cp -r "$work/runs/a" "$work/older"
+truncate -s -1 "$there/checkpoints/step-00000005/model.safetensors" # it is none of the two that are kept
+exits 75 '' job a run.stop_at=6 checkpoint.mirror_wait=true
+[ "$(steps "$there")" = '3 4 5 6' ] || fail "beside a damaged checkpoint are $(steps "$there")"
 rm -r "$work/runs/a"
-exits 75 "step 5 comes from $mirror" job a run.stop_at=7 checkpoint.mirror_wait=true
+exits 75 "step 6 comes from $mirror" job a run.stop_at=7 checkpoint.mirror_wait=true
 printf x | dd of="$there/checkpoints/step-00000007/model.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
 exits 4 'fc.*changed since it was saved\|1 of . checkpoints are bad' "$DTRAIN" ckpt verify "$mirror"
 rm -r "$work/runs/a"
@@ -111,6 +107,12 @@ rm -r "$work/runs/a"
 mv "$work/older" "$work/runs/a"
 exits 0 "step 9 comes from $mirror" job a
 is_whole "on an older disk"
+# what is damaged is not asked whose it is; a best one that is only there comes back
+sed -i 's/  seed: 5/  seed: 6/' "$there/checkpoints/step-00000009/state.json"
+rm -r "$work/runs/a/checkpoints/step-00000003"
+exits 0 'checkpoint step 9 is skipped: .*state.json: damaged' job a
+[[ "$(steps "$work/runs/a")" == '3 '* ]] || fail "the best was not fetched"
+sed -i 's/  seed: 6/  seed: 5/' "$there/checkpoints/step-00000009/state.json"
 
 # another run's mirror is left alone, and nothing of it comes here
 exits 2 "checkpoint.mirror: $mirror is of another run: run.seed was 5 there and is 6 now" job b run.seed=6 checkpoint.mirror="$mirror"
@@ -195,15 +197,34 @@ denied() { # code, text, words: the server refuses from step 4 on, then it does 
 denied 0 'warning: step 9 is on this disk, but not in s3://bucket/[0-9]*/a: .*403 AccessDenied: not today.*s3:.*; the same command sends it'
 denied 5 'step . is on this disk, but not in s3://bucket/[0-9]*/a: .*403 AccessDenied' checkpoint.mirror_wait=true
 
-# a stop by a signal waits for the bucket; a process on a machine that was taken for dead sends nothing more
+# moments of 9 MB are sent in two parts, and the answer that they are an object now is lost
+touch "$work/lose"
+exits 75 '' job large run.stop_at=1 model.layers='[flatten, {linear: {out: 1500}}]'
+[ ! -e "$work/lose" ] && ! grep -q 'but not in' "$work/log" || fail "a lost answer counts as a failure"
+exits 0 '' "$DTRAIN" ckpt pull "${mirror%a}large" "$work/large"
+for file in model optimizer; do
+    cmp "$work/runs/large/checkpoints/step-00000001/$file.safetensors" "$work/large/checkpoints/step-00000001/$file.safetensors" || fail "another $file"
+done
+
+# a stop by a signal waits for the bucket
 stopped_at 4
 kill -TERM "$pid"
 goes_on 75
 [[ "$(steps "$there")" == *' '[45] ]] || fail "in the bucket are $(steps "$there")"
-stopped_at 2 checkpoint.mirror_wait=true
-exits 0 'step [45] comes from' job a run.dir="$work/other"
+
+# a process on a machine that was taken for dead while it sent sends nothing more, and no manifest
+anew
+touch "$work/hold"
+job a checkpoint.mirror_wait=true >"$work/out" 2>"$work/log2" &
+pid=$!
+wait_until test -e "$there/checkpoints/step-00000002/optimizer.safetensors"
+kill -STOP "$pid"
+AWS_ENDPOINT_URL=http://127.0.0.1:$port exits 0 '' job a run.dir="$work/other"
+rm "$work/hold"
 goes_on 5
 grep -q "another dtrain ([0-9]*@.*) writes to this mirror since: this one sends nothing more" "$work/log" || fail "two write to one mirror"
+[ ! -e "$there/checkpoints/step-00000002/manifest.json" ] || fail "a checkpoint of two processes"
+rm -r "$there/checkpoints/step-00000002"
 rm -r "$work/runs/a"
 mv "$work/other/a" "$work/runs/a"
 is_whole "in spite of a process that was taken for dead"
