@@ -28,8 +28,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,16 +176,7 @@ static bool read_kept(dt_shard_job *j, const char *path) {
 static int lock_index(const char *path) {
     char *dir = dt_io_parent(path), *file = dt_xprintf("%s/lock", dir);
     const off_t byte = (off_t)(dt_hash64(path, strlen(path)) >> 2);
-    const double begin = dt_clock_s();
-    int fd = open(file, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    while (fd >= 0 && !dt_io_lock_byte(fd, byte, F_WRLCK, false)) {
-        if (dt_clock_s() - begin < LOCK_S && (errno == EAGAIN || errno == EACCES)) {
-            usleep(2000);
-            continue;
-        }
-        close(fd);
-        fd = -1;
-    }
+    const int fd = dt_cache_lock(file, byte, 1, LOCK_S);
     free(file);
     free(dir);
     return fd;
@@ -216,7 +205,10 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_rea
     }
     if (!usable) {
         DT_TRY_GOTO(st, dt_blob_stamp(&b, &j->stamp), out);
-        DT_TRY_GOTO(st, read_index(j, beside, &usable, &may_replace), out);
+        if (j->file)
+            usable = read_kept(j, beside);
+        else
+            DT_TRY_GOTO(st, read_index(j, beside, &usable, &may_replace), out);
         if (usable && has_etag && kept && may_replace) write_index(j, kept);
     }
     if (remote && !has_etag && !usable && may_replace) usable = read_kept(j, kept);

@@ -3,7 +3,6 @@
 
 #include "arena.h"
 #include "cache_room.h"
-#include "clock.h"
 #include "hash.h"
 #include "io.h"
 #include "log.h"
@@ -135,25 +134,6 @@ static void end_room(dt_blob_cache *c, uint64_t n) {
     pthread_mutex_unlock(&c->mutex);
 }
 
-// Locks blocks [k, k + n) of the object, which bytes of one file stand for. < 0: not, as another process stopped while it
-// had them or locks do not work here. Closing the descriptor unlocks them.
-static int lock_blocks(const struct dt_blob_copy *x, uint32_t k, uint32_t n) {
-    const off_t first = (off_t)(x->key >> 2 & ~(uint64_t)0xfffff);
-    const double begin = dt_clock_s();
-    const int fd = open(x->cache->lock_path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    for (uint32_t i = 0; i < n && fd >= 0; i++)
-        for (useconds_t pause_us = 500; !dt_io_lock_byte(fd, first + k + i, F_WRLCK, false);
-             pause_us = pause_us < 8000 ? 2 * pause_us : 8000) {
-            if ((errno == EAGAIN || errno == EACCES) && dt_clock_s() - begin < WAIT_S) {
-                usleep(pause_us);
-                continue;
-            }
-            close(fd);
-            return -1;
-        }
-    return fd;
-}
-
 // Bytes first, then the rows: a block that has a row is whole.
 static dt_status store(const struct dt_blob_copy *x, uint32_t k, uint32_t n, const uint8_t *bytes,
                        size_t n_bytes) {
@@ -175,7 +155,9 @@ static dt_status fetch(struct dt_blob_copy *x, uint32_t k, uint32_t n, bool *kep
     dt_status st = DT_OK;
     *kept = false;
     if (c->full) return DT_OK;
-    const int lock = lock_blocks(x, k, n);
+    // bytes of one file stand for the blocks of all
+    const off_t first = (off_t)(x->key >> 2 & ~(uint64_t)0xfffff);
+    const int lock = dt_cache_lock(c->lock_path, first + k, n, WAIT_S);
     if (lock < 0) return DT_OK;
     for (; n > 0 && has_block(x, k); k++) n--;
     while (n > 0 && has_block(x, k + n - 1)) n--;

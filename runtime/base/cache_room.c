@@ -2,6 +2,7 @@
 #include "cache_room.h"
 
 #include "arena.h"
+#include "clock.h"
 #include "io.h"
 #include "text.h"
 
@@ -71,6 +72,22 @@ int dt_cache_hold(const char *path, int flags) {
         errno = error;
         if (!held) return -1;
     }
+}
+
+int dt_cache_lock(const char *path, off_t first, uint32_t n, double wait_s) {
+    const double begin = dt_clock_s();
+    const int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    for (uint32_t i = 0; i < n && fd >= 0; i++)
+        for (useconds_t pause_us = 500; !dt_io_lock_byte(fd, first + i, F_WRLCK, false);
+             pause_us = pause_us < 8000 ? 2 * pause_us : 8000) {
+            if ((errno == EAGAIN || errno == EACCES) && dt_clock_s() - begin < wait_s) {
+                usleep(pause_us);
+                continue;
+            }
+            close(fd);
+            return -1;
+        }
+    return fd;
 }
 
 // Not what belongs to another file, or to all.

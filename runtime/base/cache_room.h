@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <time.h>
 
 typedef struct dt_used_file {
@@ -31,6 +32,9 @@ void dt_used_files_free(dt_used_file *files, size_t n);
 
 // Opens a file of the cache and holds it, or makes it where `flags` have O_CREAT. < 0: it is not there, with errno.
 int dt_cache_hold(const char *path, int flags);
+// Locks bytes [first, first + n) of the file, which is made where it is not there, and waits for them up to wait_s. Closing
+// the descriptor unlocks them. < 0: not, as another process stopped while it had them, or locks do not work here.
+int dt_cache_lock(const char *path, off_t first, uint32_t n, double wait_s);
 // Whether n_bytes more have room in the host's cache at `dir`, which may take max_bytes (0: DT_CACHE_AUTO_BYTES), after
 // removing what has to go. `spare`: a tenth of the disk must stay free, too.
 bool dt_cache_room(const char *dir, uint64_t max_bytes, uint64_t n_bytes, bool spare);

@@ -62,6 +62,12 @@ indexes() { find "$1/dtrain/indexes" -type f ! -name lock | wc -l; }
 [ "$(indexes "$XDG_CACHE_HOME")" = 4 ] || fail "no index was kept"
 [ "$(train_from unpacked "$at/bare/set-{000000..000001}.tar.gz")" = "$disk" ] || fail "other weights from .tar.gz"
 
+# what the host keeps of them is damaged: it is made anew
+for file in $(find "$XDG_CACHE_HOME/dtrain/indexes" "$XDG_CACHE_HOME/dtrain/unpacked" -type f -name '*[0-9a-fx]' ! -name '*.tar'); do
+    printf xx | dd of="$file" bs=1 seek=100 conv=notrunc 2>/dev/null
+done
+for set in "$at/bare/set-{000000..000001}.tar" "$at/bare/set-{000000..000001}.tar.gz"; do exits 0 '' "$DTRAIN" data ls "$set"; done
+
 # model.init: the weights of the file, in ranges, of a network of 45 MB and of PyTorch's zip; a run that goes on asks no more
 cat >"$work/weights.yaml" <<YAML
 run: {name: weights, dir: $work/runs, seed: 5}
