@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 
 #include <math.h>
@@ -46,6 +47,8 @@ typedef struct job_on_hosts {
     int n_ranks;            // of the last start
     bool warned;            // that a host that is back cannot run the job
     char *np, *where, *dir; // words of the command
+    char **names;           // of variables, others
+    size_t n_names;
 } job_on_hosts;
 
 // ---- the command -----------------------------------------------------------------------------------
@@ -108,8 +111,18 @@ static const char **make_command(job_on_hosts *j) {
     while (environ[n_env]) n_env++;
     const char **argv = dt_xcalloc(n + 2 * n_env + n_words + 2, sizeof *argv);
     memcpy(argv, mpi, sizeof mpi);
-    for (size_t i = 0; i < n_env; i++)
-        if (is_passed_on(environ[i])) argv[n++] = "-x", argv[n++] = environ[i];
+    dt_io_free_list(j->names, j->n_names);
+    j->names = dt_xcalloc(n_env + 1, sizeof *j->names);
+    j->n_names = 0;
+    for (size_t i = 0; i < n_env; i++) {
+        // mpirun takes the value from its environment, which ps does not show
+        const bool secret = strncmp(environ[i], "AWS_", 4) == 0;
+        if (!secret && !is_passed_on(environ[i])) continue;
+        char *name = dt_xprintf("%.*s", (int)strcspn(environ[i], "="), environ[i]);
+        j->names[j->n_names++] = name;
+        argv[n++] = "-x";
+        argv[n++] = secret ? name : environ[i];
+    }
     argv[n++] = j->list.program;
     memcpy(argv + n, train, n_words * sizeof *argv);
     free(train);
@@ -257,6 +270,7 @@ static dt_status run(const launch_words *w) {
     if (st == DT_OK) st = start(&j, restarts);
     launch_hosts_free(&j.list);
     dt_config_destroy(c);
+    dt_io_free_list(j.names, j.n_names);
     free(j.np);
     free(j.where);
     free(j.dir);

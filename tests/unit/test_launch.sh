@@ -4,7 +4,7 @@
 # exit 2. And dtrain check --cost. `test_launch.sh --write` writes the golden files.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 cd "$SOURCE"
-unset "${!OMPI_@}" "${!PRTE_@}" "${!OMP_@}" "${!DTRAIN_@}" CUDA_VISIBLE_DEVICES
+unset "${!OMPI_@}" "${!PRTE_@}" "${!OMP_@}" "${!DTRAIN_@}" "${!AWS_@}" CUDA_VISIBLE_DEVICES
 DTRAIN=$BUILD/dtrain
 write=${1:-}
 
@@ -60,7 +60,7 @@ golden local-fusion.txt local -n 8 configs/fusion.yaml
 golden local-photos.txt local configs/photos.yaml "run.name=it's" 'data.path=my photos.tar'
 golden local-pose.txt local -n 2 --restarts 3 configs/pose.yaml train.epochs=1
 golden hosts-fusion.txt hosts --hosts node1:4,node2:4 --net 10.0.0.0/24 configs/fusion.yaml run.name=far
-golden hosts-lens.txt hosts --hostfile "$work/list" --net eth1 --program /opt/dtrain/bin/dtrain configs/lens_resnet18.yaml train.micro_batch=8
+AWS_SECRET_ACCESS_KEY=private-word golden hosts-lens.txt hosts --hostfile "$work/list" --net eth1 --program /opt/dtrain/bin/dtrain configs/lens_resnet18.yaml train.micro_batch=8
 NCCL_DEBUG=INFO golden hosts-mnist.txt hosts --hosts node1 --ssh 'ssh -p 2222' --net eth0 configs/mnist.yaml
 buckets=(--data s3://my/data --runs s3://my/runs)
 golden cloud-fusion.yaml cloud --cloud aws/us-east-1 --gpus A100:8 --spot "${buckets[@]}" configs/fusion.yaml train.epochs=9
