@@ -10,9 +10,9 @@
 // host, which exchange them, and then in the same way to the ranks of a host.
 //
 // Waits poll Testsome: a few hundred CPU pauses, then sched_yield (loader and writer threads want the core
-// too), and short sleeps if there are more ranks than cores. The deadline ends a wait with DT_E_PEER, unless other ranks
-// get on with their work (watch.h). Only one thread at a time may call in here; the watch, which beats meanwhile, and
-// that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED).
+// too), and from 2 ms on short sleeps if there are more ranks than cores or OMP_WAIT_POLICY is passive. The deadline
+// ends a wait with DT_E_PEER, unless other ranks get on with their work (watch.h). Only one thread at a time may call in
+// here; the watch, which beats meanwhile, and that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED).
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/failpoint.h"
@@ -31,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -491,8 +492,11 @@ static void find_hosts(mpi_comm *m) {
 }
 
 // An affinity mask of one core means that the launcher gave each rank its own core (mpirun does unless there
-// are more ranks than cores). Otherwise the ranks of a host share the cores that this one may use.
+// are more ranks than cores). Otherwise the ranks of a host share the cores that this one may use. OMP_WAIT_POLICY=passive
+// says that others want the cores, as OpenMP has it.
 static bool is_oversubscribed(const dt_comm *c) {
+    const char *policy = getenv("OMP_WAIT_POLICY");
+    if (policy && strcasecmp(policy, "passive") == 0) return true;
     int cores = dt_usable_cores();
     if (cores == 1) cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return c->local_size > cores;
