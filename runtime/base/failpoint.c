@@ -26,10 +26,11 @@ typedef enum action {
     ACT_STOP,
     ACT_HANG,
     ACT_SLOW,
+    ACT_NAP,
     N_ACTIONS
 } action;
-static const char *const action_names[] = {"eio",   "enospc", "short", "kill",
-                                           "count", "stop",   "hang",  "slow"};
+static const char *const action_names[] = {"eio",  "enospc", "short", "kill", "count",
+                                           "stop", "hang",   "slow",  "nap"};
 
 typedef struct point {
     char name[NAME_BYTES];
@@ -70,7 +71,7 @@ bad:
     return dt_fail(
         DT_E_USAGE,
         "failpoint '%.*s': expected NAME:N:ACTION with ACTION one of eio, enospc, short, "
-        "kill, count, stop, hang, slow",
+        "kill, count, stop, hang, slow, nap",
         (int)(n < 100 ? n : 100), spec);
 }
 
@@ -103,7 +104,8 @@ dt_status dt_failpoint_set(const char *spec) {
 
 // Counts one visit of `p`. Returns the action if this is the n-th, else -1.
 static int visit(point *p) {
-    if (++p->visits != p->at || p->what == ACT_COUNT) return -1;
+    const bool is_due = ++p->visits == p->at || (p->what == ACT_NAP && p->visits > p->at);
+    if (!is_due || p->what == ACT_COUNT) return -1;
     if (p->what == ACT_KILL) {
         kill(getpid(), SIGKILL);
         for (;;) pause();
@@ -138,6 +140,7 @@ static int visit_all(const char *name) {
     pthread_mutex_unlock(&mutex);
     while (fired == ACT_HANG) pause(); // outside the lock: other threads go on
     if (fired == ACT_SLOW) sleep(7);
+    if (fired == ACT_NAP) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     return fired;
 }
 

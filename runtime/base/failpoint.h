@@ -6,6 +6,7 @@
 //   kill           raise SIGKILL before the call  count   do nothing, only count
 //   stop           raise SIGSTOP; SIGCONT continues   hang   block this thread for ever
 //   slow           wait seven seconds, then go on
+//   nap            wait a tenth of a second, at each call from the N-th on
 // A scope may stand for "io" ("ckpt:3:eio"): then only calls between dt_io_scope_push("ckpt") and pop on
 // the same thread count. Points that are not I/O have a name: dt_failpoint("name") is true on its N-th visit
 // under "name:N:ACTION". "step" is visited after each training step, "choices", "evaluate" and "finalize" when
