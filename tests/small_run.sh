@@ -1,7 +1,7 @@
 # Source this in script tests: a small fusion job that trains in seconds. Gives
 #   $work                  a temporary directory, removed at exit; so are processes that are still there
 #   small_data DIR         makes DIR/raw and DIR/small.lmdb
-#   small_config DIR       prints the path of a config on it
+#   small_config DIR [CLASSES [large]]  prints the path of a config on it; large: of 1.3 million parameters
 #   new_config NAME [SET]  makes $config of run NAME on SET, else $work/set.tar; stdin: its fields, and what comes behind
 #   exits CODE TEXT COMMAND …  output in $work/out and $work/log, shown if it ends otherwise, or where the log lacks TEXT
 #   train WORD …           trains $config
@@ -76,12 +76,25 @@ fail() {
     exit 1
 }
 
-small_data() {
-    "$DTRAIN" synth biometric "$1/raw" --subjects "${2:-6}" --impressions "${3:-5}" 2>/dev/null
-    "$DTRAIN" pack "$1/raw" "$1/small.lmdb" >/dev/null 2>&1
+small_data() { # made once for all tests of a build of dtrain
+    local stamp sets=$BUILD/small-sets made
+    stamp=$(stat -c %i-%Y "$DTRAIN")
+    made=$sets/$stamp/${2:-6}-${3:-5}
+    if [ ! -d "$made" ]; then
+        "$DTRAIN" synth biometric "$work/set/raw" --subjects "${2:-6}" --impressions "${3:-5}" 2>/dev/null
+        "$DTRAIN" pack "$work/set/raw" "$work/set/small.lmdb" >/dev/null 2>&1
+        find "$sets" -mindepth 1 -maxdepth 1 ! -name "$stamp" -exec rm -rf {} + 2>/dev/null || true
+        mkdir -p "$sets/$stamp"
+        cp -r "$work/set" "$made.$$" && mv -T "$made.$$" "$made" 2>/dev/null || rm -rf "$made.$$" # another test was faster
+        rm -rf "$work/set"
+    fi
+    cp -r "$made/." "$1/"
 }
 
 small_config() {
+    local net='{name: resnet, depth: 10, width: 8, stem: small}' batch=8 finger='18, 16' iris='16, 20'
+    net=", encoders: {fingerprint: $net, iris: $net}"
+    [ "${3:-}" != large ] || net='' batch=16 finger='26, 24' iris='24, 32'
     cat >"$1/small.yaml" <<YAML
 run: {name: small, dir: $1/runs, seed: 5}
 device: {kind: cpu, threads: 1}
@@ -89,16 +102,16 @@ data:
   path: $1/small.lmdb
   view: {pairs: {fields: [fingerprint, iris], within: subject}}
   fields:
-    fingerprint: {kind: image, channels: 1, size: [26, 24], normalize: {mean: [0.5], std: [0.25]}}
-    iris:        {kind: image, channels: 3, size: [24, 32], normalize: imagenet}
+    fingerprint: {kind: image, channels: 1, size: [$finger], normalize: {mean: [0.5], std: [0.25]}}
+    iris:        {kind: image, channels: 3, size: [$iris], normalize: imagenet}
     subject:     {kind: class, classes: ${2:-6}}
   split: {unit: record, stratify: subject, val: 0.2, test: 0.2}
   augment: {fingerprint: [{shift: 0.05}], iris: [{flip: horizontal}]}
-model: {name: fusion, dropout: 0.1}
+model: {name: fusion, dropout: 0.1$net}
 train:
   epochs: 100
   max_steps: 40
-  global_batch: 16
+  global_batch: $batch
   micro_batch: 2
   precision: fp32
   optimizer: {name: adamw, lr: 1.0e-3, weight_decay: 0.01}
@@ -132,12 +145,16 @@ train() { exits 0 '' "$DTRAIN" "$config" "$@"; }
 train_on() { exits 0 '' "${ranks[@]}" "$1" "$DTRAIN" "$config" "${@:2}"; }
 refused() { exits 2 "$1" "$DTRAIN" "$config" run.name=bad "${@:2}"; }
 
+exec {nap_fd}<> <(:)
+nap() { read -rt "$1" -u "$nap_fd" || :; } # seconds; a sleep of its own process would take more than most polls
+
 wait_until() { # minutes are for what hangs
-    local begin=$SECONDS
+    local begin=$SECONDS n=0
     until "$@"; do
         kill -0 "$pid" 2>/dev/null || fail "ended before: $*"
         [ $((SECONDS - begin)) -le 300 ] || fail "not in five minutes: $*"
-        sleep 0.02
+        nap 0.$((n < 10 ? 0 : 1))2
+        n=$((n + 1))
     done
 }
 

@@ -1,5 +1,5 @@
-"""What the Python files of script tests (call.py) make and read in common."""
-import csv, io, json, socket, struct, tarfile
+"""What the Python files of script tests (call.py) make and read in common. Called often: slow modules where they are used."""
+import json, struct
 from array import array
 
 
@@ -11,6 +11,7 @@ def bmp(width, height, pixels):
 
 def write_tar(path, samples):
     """WebDataset shard of samples 0000, 0001, …, each {extension: bytes or text}."""
+    import io, tarfile
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for i, members in enumerate(samples):
             for ext, data in members.items():
@@ -28,6 +29,7 @@ def records(path, kind=None):
 
 def table(path):
     """The rows of a CSV file."""
+    import csv
     with open(path, newline="") as f:
         return list(csv.DictReader(f))
 
@@ -39,6 +41,7 @@ def value(path, expression):
 
 
 def free_port():
+    import socket
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         print(s.getsockname()[1])

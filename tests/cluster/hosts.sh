@@ -7,6 +7,7 @@
 #   ends_within S        waits for the job; sets $rc and $took; the test fails where it takes longer
 #   at_peace             true when nothing but the hosts themselves runs on them, and nothing lies in /dev/shm or TMPDIR
 #   processes_on I       what runs there
+#   sleepers I           ids, as this script has them, of the dtrain processes there that have stopped themselves
 #   cut_link I, mend_link I; crash_host I (no link, no process), boot_host I
 #   slow_links RATE I …  tc's tbf on the links of these hosts, both ways ("400mbit"); "" takes it away
 
@@ -117,7 +118,7 @@ hosts_options=()
 ends_within() {
     local begin=$SECONDS
     rc=0
-    while kill -0 "$pid" 2>/dev/null && [ $((SECONDS - begin)) -le "$1" ]; do sleep 0.1; done
+    while kill -0 "$pid" 2>/dev/null && [ $((SECONDS - begin)) -le "$1" ]; do nap 0.1; done
     took=$((SECONDS - begin))
     ! kill -0 "$pid" 2>/dev/null || fail "it still runs after $took s"
     wait "$pid" || rc=$?
@@ -125,6 +126,15 @@ ends_within() {
 
 processes_on() { # "PID STATE COMMAND" as the host sees them: all but its own init, sleep and sshd
     on "$1" ps -eo pid=,stat=,args= | grep -vE '^ *[0-9]+ +[^ ]+ +(bash -c .*hostname host|sleep 1000$|(sshd: )?/usr/sbin/sshd -D|ps -eo|.*<defunct>)' || true
+}
+
+sleepers() { # without processes of its own: it is asked again and again
+    local p stat found=()
+    for p in /proc/[0-9]*; do
+        [ "$p/exe" -ef "$DTRAIN" ] && [ "$p/ns/pid" -ef "/proc/${inits[$1]}/ns/pid" ] || continue
+        read -r stat 2>/dev/null <"$p/stat" && [[ ${stat##*) } == T* ]] && found+=("${p#/proc/}")
+    done
+    echo "${found[*]}"
 }
 
 at_peace() {

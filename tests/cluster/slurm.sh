@@ -93,7 +93,7 @@ wait_for_job() { # minutes are for what hangs
             tail -n 20 ./*"$id"*.out >&2
             fail "job $id is $state and not $*"
         fi
-        sleep 0.2
+        nap 0.5
     done
 }
 
@@ -104,6 +104,6 @@ wait_for_line() {
             tail -n 20 "$1" >&2
             fail "$1 does not say: $2"
         fi
-        sleep 0.1
+        nap 0.2
     done
 }

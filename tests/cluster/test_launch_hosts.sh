@@ -67,7 +67,6 @@ wrong "host host2 has other data" "${all[@]}"
 on 2 umount "$work/small.lmdb/data.mdb"
 
 # -- a signal: 75, a checkpoint, no start again
-sleepers() { processes_on $1 | awk '$2 ~ /^T/ && $3 ~ /dtrain$/ {print $1}'; }
 all_stopped() {
     local i
     stopped=()
@@ -76,7 +75,7 @@ all_stopped() {
         [ -n "${stopped[-1]}" ] || return 1
     done
 }
-go_on() { for i in "$@"; do on $i kill -CONT "${stopped[$((i - 1))]}"; done; }
+go_on() { for i in "$@"; do kill -CONT "${stopped[$((i - 1))]}"; done; }
 export DTRAIN_FAILPOINT=step:4:stop
 AWS_SECRET_ACCESS_KEY=private-word launch "${all[@]}" --restarts 3 run.name=signal
 wait_until all_stopped
@@ -91,11 +90,11 @@ ls "$work/runs/signal/checkpoints"/step-* >/dev/null || fail "TERM: no checkpoin
 
 # -- daemon and ranks of a host are killed: what they left there is gone with the next start
 left() { on 2 find /dev/shm "$work/tmp" -mindepth 1; }
-three_stopped() { [ "$({ sleepers 1; sleepers 2; } | wc -l)" = 3 ]; }
+three_stopped() { [ "$({ sleepers 1; sleepers 2; } | wc -w)" = 3 ]; }
 launch --hosts host1:1,host2:2 run.name=killed
 wait_until three_stopped
 on 2 kill -9 $(processes_on 2 | awk '{print $1}')
-on 1 kill -CONT $(sleepers 1) 2>/dev/null || true # mpirun may have been faster
+kill -CONT $(sleepers 1) 2>/dev/null || true # mpirun may have been faster
 ends_within 60
 [ "$(left | wc -l)" -gt 3 ] || fail "killed processes left nothing: $(left)"
 DTRAIN_FAILPOINT='' launch --hosts host1:1,host2:2 run.name=killed
@@ -123,13 +122,11 @@ until grep -qs "the job goes on with the [12] ranks of the others" "$work/log"; 
     sleep 0.2
 done
 keep_going() { # the second start stops at its fourth step, too
-    local i p
-    for i in 1 2; do
-        p=$(sleepers $i)
-        [ -z "$p" ] || on $i kill -CONT $p
-    done
+    local p
+    p=$(sleepers 1; sleepers 2)
+    [ -z "$p" ] || kill -CONT $p
 }
-while kill -0 $pid 2>/dev/null; do keep_going; sleep 0.1; [ "$(date +%s)" -lt $next ] || fail "it does not end"; done
+while kill -0 $pid 2>/dev/null; do keep_going; nap 0.2; [ "$(date +%s)" -lt $next ] || fail "it does not end"; done
 ends_within 1
 [ $rc = 0 ] || fail "exit $rc"
 grep -q "steps (.* s) since the checkpoint of step 3 are lost; start 1 of 3" "$work/log" || fail "what was lost is not said"
@@ -137,7 +134,7 @@ grep -q "steps (.* s) since the checkpoint of step 3 are lost; start 1 of 3" "$w
 
 # -- it comes back: the job saves at a checkpoint and goes on with all ranks; nothing is lost, no start is counted
 boot_host 3
-DTRAIN_FAILPOINT='' launch "${all[@]}" --restarts 1 run.name=back run.reproducible=elastic train.max_steps=1000000 train.epochs=1000000
+DTRAIN_FAILPOINT=step:1:nap launch "${all[@]}" --restarts 1 run.name=back run.reproducible=elastic train.max_steps=1000000 train.epochs=1000000
 wait_until bash -c "ls $work/runs/back/checkpoints/step-* >/dev/null 2>&1"
 crash_host 3
 begin=$SECONDS

@@ -13,9 +13,9 @@ done
 
 small_data "$work"
 config=$(small_config "$work")
-sed -i "s#$work/small.lmdb#small.lmdb#; s#, dir: $work/runs##" "$config" # below the volumes
+sed -i "s/global_batch: 8/global_batch: 16/; s#$work/small.lmdb#small.lmdb#; s#, dir: $work/runs##" "$config" # below the volumes
 # kernels are not timed: pods keep no choices, and two runs could choose otherwise
-small=(train.global_batch=8 train.max_steps=300 "checkpoint.every=20 steps" device.time_engines=false)
+small=(train.global_batch=8 train.max_steps=40 "checkpoint.every=4 steps" device.time_engines=false)
 manifests() { # options of launch k8s …
     "$DTRAIN" launch k8s --print --namespace ml "$@" 2>"$work/log" || fail "exit $? of: dtrain launch k8s $*"
 }
@@ -85,7 +85,7 @@ play() { # name, word for the pods …: starts the job; its claims are in $work/
     local name=$1
     mkdir -p "$work/$name/claims/dtrain-data"
     cp -r "$work/small.lmdb" "$work/$name/claims/dtrain-data/"
-    manifests --workers 2 --image test "$config" "${small[@]}" >"$work/$name/manifests.yaml"
+    manifests --workers 2 --image test --env OMP_WAIT_POLICY=passive "${env[@]}" "$config" "${small[@]}" >"$work/$name/manifests.yaml"
     # saved in a moment here: a job that ends need not be waited for twice half a minute
     sed -i '/odls_base_sigkill_timeout/{n;s/"30"/"3"/}' "$work/$name/manifests.yaml"
     shift
@@ -100,39 +100,56 @@ finish() { # name
     [ $rc = 0 ] || { tail -n 40 "$work/$1/log" >&2; fail "$1: exit $rc"; }
 }
 starts() { grep -c 'the launcher starts\|again in' "$work/$1/log"; }
-checkpointed() { # name, starts: the last one is behind the first checkpoint
-    [ "$(starts "$1")" = "$2" ] && sed -n '/the launcher starts\|again in/h;/the launcher starts\|again in/!H;${x;p}' "$work/$1/log" | grep -Eq 'step ([3-9]|[12][0-9])[0-9]/300'
+asleep() { # starts of the disturbed job: both ranks of the last one have stopped themselves
+    local p stat
+    [ "$(starts disturbed)" = "$1" ] || return 1
+    stopped=()
+    for p in /proc/[0-9]*; do
+        read -r stat 2>/dev/null <"$p/stat" && [[ $stat == *'(dtrain) T'* ]] && grep -qsz "^JOB=$work$" "$p/environ" && stopped+=("${p#/proc/}")
+    done
+    [ ${#stopped[@]} = 2 ]
 }
+ask() { # WHAT-POD CONDITION: done to a pod while the ranks stand; then they go on
+    touch "$work/disturbed/$1"
+    wait_until "$2"
+    kill -CONT "${stopped[@]}" 2>/dev/null || true
+}
+is_lost() { ! kill -0 "${stopped[0]}" 2>/dev/null || ! kill -0 "${stopped[1]}" 2>/dev/null; }
+is_told() { is_pending USR1 "${stopped[0]}" || is_pending USR1 "${stopped[1]}"; }
 weights() { hash "$work/$1/claims/dtrain-runs/small"; }
 
+env=()
 play calm
 finish calm
 want=$(weights calm)
 [ "$(stat -c %u "$work/calm/claims/dtrain-runs/small/log")" = 1000 ] || fail "the run is not of user 1000"
 echo "two workers with sshd, user 1000, read-only root: trained"
 
+env=(--env DTRAIN_FAILPOINT=step:6:stop --env "JOB=$work")
 play disturbed
-wait_until checkpointed disturbed 1
-touch "$work/disturbed/kill-small-worker-1"
-wait_until checkpointed disturbed 2
-touch "$work/disturbed/delete-small-launcher"
-wait_until checkpointed disturbed 3
+wait_until asleep 1
+ask kill-small-worker-1 is_lost
+wait_until asleep 2
+ask delete-small-launcher is_told
+wait_until asleep 3
 waits() { grep -c 'waiting for small-worker-1' "$work/disturbed/log"; }
 waits_again() { [ "$(waits)" -gt "$before" ]; }
 before=$(waits || true)
-touch "$work/disturbed/evict-small-worker-1"
+ask evict-small-worker-1 is_lost
 wait_until waits_again
 touch "$work/disturbed/delete-small-worker-1" # what the line says
-wait_until checkpointed disturbed 4
-touch "$work/disturbed/delete-small-worker-0"
+wait_until asleep 4
+ask delete-small-worker-0 is_told
+wait_until asleep 5
+kill -CONT "${stopped[@]}"
 finish disturbed
-[ "$(starts disturbed)" -ge 5 ] || fail "the ranks started $(starts disturbed) times, not 5"
 [ "$(grep -c 'by SIGUSR1; saved' "$work/disturbed/log")" -ge 2 ] || { cat "$work/disturbed/log" >&2; fail "a deleted pod did not save"; }
 grep -q 'resuming at step' "$work/disturbed/log" || fail "nothing was resumed"
 [ "$(weights disturbed)" = "$want" ] || fail "other weights after lost and deleted pods"
 echo "a worker killed, one evicted, launcher and worker deleted: resumed to the same bits"
 
 # a config that pods refuse: the launcher that is made anew does not start the ranks again
+env=()
 play refused train.no_such_key=1
 rc=0
 wait $pid || rc=$?

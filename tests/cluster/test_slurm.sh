@@ -22,12 +22,12 @@ asleep() { # N: that many ranks have stopped themselves (DTRAIN_FAILPOINT); thei
     while :; do
         stopped=()
         for p in /proc/[0-9]*; do
-            [ "$(readlink "$p/exe")" = "$(readlink -f "$DTRAIN")" ] && grep -qs '^State:.T' "$p/status" &&
+            [ "$p/exe" -ef "$DTRAIN" ] && grep -qs '^State:.T' "$p/status" &&
                 grep -qsz "^SLURM_CONF=$SLURM_CONF" "$p/environ" && stopped+=("${p#/proc/}")
         done
         [ ${#stopped[@]} != "$1" ] || return 0
         [ $((SECONDS - begin)) -le 300 ] || { tail -n 20 ./*.out >&2; fail "${#stopped[@]} ranks came to the step, not $1"; }
-        sleep 0.2
+        nap 0.2
     done
 }
 until_pending() { # SIGNAL: in every stopped rank
@@ -214,7 +214,7 @@ refused() { # text, options of launch slurm …
     [ -z "$(squeue -h)" ] || fail "a job was submitted: $*"
 }
 refused 'invalid partition specified: nope' --partition nope "$config"
-refused 'at most 8 ranks' --nodes 4 --ntasks-per-node 3 "$config"
+refused 'at most 4 ranks' --nodes 4 --ntasks-per-node 3 "$config"
 scontrol update PartitionName=main Default=NO
 refused 'No partition specified' "$config"
 echo "refused: partition, nodes, ranks"

@@ -2,8 +2,8 @@
 # Four hosts train, all ranks stop themselves behind a step, and then something happens to one of them: its link goes down,
 # it is gone, its rank stays stopped, is killed, crashes; rank 0's disk is full; the data are read-only on one host; a
 # clock is an hour off. Soon the job has ended with the right exit code, a line has named rank, host and what was
-# going on, no process is left on any host and nothing in /dev/shm; and the same command again ends with the
-# undisturbed run's weights. FULL=1: 100 trials, with any rank and step, and
+# going on, no process is left on any host and nothing in /dev/shm; and the same command again, three trials later, ends
+# with the undisturbed run's weights. FULL=1: 100 trials, each with a run of its own, with any rank and step, and
 # comm.timeout as users have it, and each within 30 s, on a machine that has nothing else to do (LIMIT=120: on another);
 # KINDS="link stop": only these;
 # FROM=68 TRIALS=100: the rest of them.
@@ -15,7 +15,7 @@ small_data "$work"
 config=$(small_config "$work")
 sed -i '/^comm:/d' "$config"
 cc -O1 -shared -fPIC -o "$work/clock.so" "$SOURCE/tests/cluster/wrong_clock.c" -ldl
-common=(train.global_batch=8 train.max_steps=9 "checkpoint.every=3 steps" "eval.every=1000 steps" run.dir="$work/own")
+common=(train.global_batch=8 train.max_steps=12 "checkpoint.every=3 steps" "eval.every=1000 steps" run.dir="$work/own")
 job() { hosts_job 4 "$DTRAIN" "$config" "${common[@]}" "$@"; }
 
 # The ranks' processes, in the order of ranks, once all have stopped themselves.
@@ -23,12 +23,12 @@ all_stopped() {
     local i p
     victims=()
     for i in 1 2 3 4; do
-        p=$(processes_on "$i" | awk '$2 ~ /^T/ && $3 ~ /dtrain$/ {print $1}')
+        p=$(sleepers "$i")
         [ -n "$p" ] || return 1
         victims+=("$p")
     done
 }
-signal() { on $(($2 + 1)) kill "-$1" "${victims[$2]}" 2>/dev/null || true; } # signal, rank: it may have ended with the others
+signal() { kill "-$1" "${victims[$2]}" 2>/dev/null || true; } # signal, rank: it may have ended with the others
 go_on() { # all but rank R
     local r
     for r in 0 1 2 3; do [ "$r" = "$1" ] || signal CONT $r; done
@@ -103,14 +103,14 @@ ends_within 120
 want=$(calm calm)
 at_peace || fail "undisturbed: $unrest"
 
-trial() { # number, kind, rank, step
-    local own
-    n=$1 kind=$2 rank=$3 step=$4 mend=
+trial() { # number, kind, rank, steps that this start makes, step that it comes to, run, whether this is the run's last trial
+    local own run=$6
+    n=$1 kind=$2 rank=$3 step=$5 mend= rc=0
     case $kind in
         readonly) on $((rank + 1)) mount --bind -o ro "$work/small.lmdb" "$work/small.lmdb" ;;
         clock) hosts_options=(-x "LATE_HOST=host$((rank + 1))" -x "LD_PRELOAD=$work/clock.so") ;;
         *)
-            DTRAIN_FAILPOINT=step:$4:stop job run.name="trial$n" ${timeout[@]+"${timeout[@]}"}
+            DTRAIN_FAILPOINT=step:$4:stop job run.name="$run" ${timeout[@]+"${timeout[@]}"}
             wait_until all_stopped
             do_"$kind"
             ;;
@@ -118,28 +118,36 @@ trial() { # number, kind, rank, step
     [ $kind != link ] || mend_link $((rank + 1))
     [ -z "$mend" ] || $mend $((rank + 1))
     [ -z "${SHOW:-}" ] || cat "$work/log"
-    echo "trial $n: $kind of rank $rank behind step $4: exit ${rc:-} after ${took:-} s: $(grep -m1 -E "error: |sign of life|on signal" "$work/log" || true)"
+    echo "trial $n: $kind of rank $rank behind step $step: exit ${rc:-} after ${took:-} s: $(grep -m1 -E "error: |sign of life|on signal" "$work/log" || true)"
     own=$SECONDS
     until at_peace; do
         [ $((SECONDS - own)) -le $limit ] || fail "trial $n, $kind of rank $rank: $limit s later: $unrest"
         sleep 0.5
     done
-    job run.name="trial$n"
+    [ $# = 7 ] || return 0
+    job run.name="$run"
     ends_within 600
     [ $rc = 0 ] || fail "trial $n, $kind of rank $rank: exit $rc when run again"
     [ -z "$(find "$work"/host?/tmp -mindepth 1)" ] || fail "trial $n, $kind of rank $rank: folders are left behind"
-    [ "$(calm "trial$n")" = "$want" ] || fail "trial $n, $kind of rank $rank: other weights"
+    [ "$(calm "$run")" = "$want" ] || fail "trial $n, $kind of rank $rank: other weights"
     hosts_options=()
     [ $kind != readonly ] || on $((rank + 1)) umount "$work/small.lmdb"
-    on 1 rm -rf "$work/own/trial$n"
+    on 1 rm -rf "$work/own/$run"
 }
 
-timeout=(comm.timeout=8s) limit=180
+timeout=(comm.timeout=8s checkpoint.async=false) limit=180
 [ "${FULL:-0}" != 1 ] || timeout=() limit=${LIMIT:-30}
 kinds=(${KINDS:-link gone stop kill segv daemon mpirun full readonly clock})
-for n in $(seq "${FROM:-1}" "${TRIALS:-$([ "${FULL:-0}" = 1 ] && echo 100 || echo ${#kinds[@]})}"); do
+last=${TRIALS:-$([ "${FULL:-0}" = 1 ] && echo 100 || echo ${#kinds[@]})}
+for n in $(seq "${FROM:-1}" "$last"); do
     kind=${kinds[$(((n - 1) % ${#kinds[@]}))]}
     rank=$((n % 4))
     case $kind in link | gone | daemon) rank=$((n % 3 + 1)) ;; esac # mpirun itself is on rank 0's host
-    trial "$n" "$kind" "$rank" $((1 + n * 5 % 8))
+    if [ "${FULL:-0}" = 1 ]; then
+        trial "$n" "$kind" "$rank" $((1 + n * 5 % 8)) $((1 + n * 5 % 8)) "trial$n" yes
+    else # a start goes on at step 0, 3, 6 in turn
+        at=$(((n - ${FROM:-1}) % 3)) ends=
+        [ $at != 2 ] && [ "$n" -lt 8 ] && [ "$n" != "$last" ] || ends=yes # those behind 8 make no start of their own
+        trial "$n" "$kind" "$rank" 4 $((4 + 3 * at)) "trial$(((n - 1) / 3))" $ends
+    fi
 done

@@ -1,23 +1,8 @@
 #!/usr/bin/env bash
 # The host's cache of a set by URL: the ranks of a host fetch each byte once, a later run none; a run that was killed while it
 # fetched goes on; a cache that is too small, damaged or read-only takes no bits: weights are those of the local set.
-. "$(dirname "$0")/../small_run.sh"
-[ -e "$BUILD/dtrain_http.so" ] || { echo "skipped: built without libcurl"; exit 77; }
-"$DTRAIN" synth photos "$work/raw" --n 120 2>/dev/null
-"$DTRAIN" pack "$work/raw" "$work/bucket/set-{000000..000001}.tar" >/dev/null 2>&1
-cat >"$work/small.yaml" <<YAML
-run: {dir: $work/runs, seed: 5}
-device: {kind: cpu, threads: 1}
-data:
-  path: $work/bucket/set-{000000..000001}.tar
-  fields: {image: {kind: image, source: jpg, channels: 3, size: [16, 16]}, label: {kind: class}}
-model: {name: resnet, depth: 10, width: 4}
-train: {epochs: 2, global_batch: 8, micro_batch: 4, precision: fp32}
-YAML
-"$python" "$SOURCE/tests/fault/range_server.py" "$work/bucket" "$work/port" --bytes "$work/bytes" --count "$work/count" &
-pid=$!
-wait_until test -e "$work/port"
-url="http://127.0.0.1:$(cat "$work/port")/set-{000000..000001}.tar"
+. "${SOURCE:?}/tests/fault/by_url.sh" || exit
+serve --bytes "$work/bytes" --count "$work/count"
 size=$(cat "$work"/bucket/set-*.tar | wc -c)
 heads=$((2 * 8192)) ends=$((2 * 12288)) # of both shards: what each process reads when it opens them, and what one does
 objects=$work/cache/dtrain/objects
@@ -25,7 +10,7 @@ objects=$work/cache/dtrain/objects
 job() { # ranks, run, words: weights
     local np=("${ranks[@]}" "$1")
     [ "$1" -gt 1 ] || np=()
-    "${np[@]}" "$DTRAIN" "$work/small.yaml" run.name="$2" "${@:3}" >"$work/log" 2>&1 || fail "$2: exit $?"
+    "${np[@]}" "$DTRAIN" "$config" run.name="$2" "${@:3}" >"$work/log" 2>&1 || fail "$2: exit $?"
     hash "$work/runs/$2"
 }
 sent() { # bytes since the last call
@@ -61,7 +46,7 @@ fetched $((size * 3 / 2)) $((3 * size)) "without a cache"
 
 # killed while it fetches: the run that comes next gets the same weights, and does not fetch what was whole
 rm -rf "$objects" # not what kernels were chosen: others have other bits
-"$DTRAIN" "$work/small.yaml" run.name=killed data.path="$url" >/dev/null 2>&1 &
+"$DTRAIN" "$config" run.name=killed data.path="$url" >/dev/null 2>&1 &
 killed=$!
 kept() { # whole blocks, which have rows in the file's first page, at most a MiB each
     "$python" -c "

@@ -4,7 +4,7 @@
 # says what it chose; dtrain check --kernels prints it all. Other tests compare bits with all of that on.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 small_data "$work"
-config=$(small_config "$work")
+config=$(small_config "$work" 6 large)
 file() { find "$work/cache" -name 'kernels-*.txt' 2>/dev/null; }
 engines() { # RUN: what its newest checkpoint has
     py value "$(ls -d "$work/runs/$1"/checkpoints/step-* | tail -1)/state.json" 'r["engines"]'

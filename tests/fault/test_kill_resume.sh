@@ -9,9 +9,9 @@
 small_data "$work"
 config=$(small_config "$work")
 steps=${STEPS:-${FULL:+500}}
-steps=${steps:-120}
+steps=${steps:-60}
 kills=${KILLS:-${FULL:+30}}
-kills=${kills:-12}
+kills=${kills:-9}
 RANDOM=${SEED:-12}
 sinks="terminal, jsonl, tensorboard, prometheus, report"
 if [ -e "$BUILD/dtrain_http.so" ]; then # mlflow's server is one in name
@@ -23,7 +23,7 @@ if [ -e "$BUILD/dtrain_http.so" ]; then # mlflow's server is one in name
     echo ok >"$work/mode"
     sinks+=", mlflow"
 fi
-common=(train.global_batch=8 train.max_steps="$steps" checkpoint.every="7 steps" eval.every="30 steps"
+common=(train.global_batch=4 train.max_steps="$steps" checkpoint.every="7 steps" eval.every="30 steps"
         "metrics.sinks=[$sinks]" "metrics.every=1 steps" ${mlflow:+metrics.mlflow.uri="http://127.0.0.1:$(cat "$work/port")"})
 
 train "${common[@]}" run.name=calm

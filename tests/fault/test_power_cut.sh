@@ -27,7 +27,7 @@ again() { # another test's namespace may hold the mount for a moment
 steps() { ls "$disk/small/checkpoints" 2>/dev/null | sed -n 's/^step-0*//p' | sort -n; }
 
 for ((n = 0; n < cuts; n++)); do
-    visit=$((30 + RANDOM % 150)) # a save makes about 70 calls
+    visit=$((20 + RANDOM % 60)) # a save makes about 40 calls
     DTRAIN_FAILPOINT=io:$visit:stop "$DTRAIN" "$config" "${common[@]}" run.dir="$disk" >/dev/null 2>"$work/log" &
     pid=$!
     wait_until have_stopped 0

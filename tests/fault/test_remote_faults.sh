@@ -2,27 +2,12 @@
 # Sets by URL where answers fail and processes are killed, in turns that a seed draws: two runs at once that share a host's
 # cache or have none, one of them killed, get the weights of the local set; a set that was killed while it was packed into a
 # bucket is whole when the same command has ended. FAULTS, KILLS, SEED say how many and which; FULL=1: 2,000 and 300.
-. "$(dirname "$0")/../small_run.sh"
-[ -e "$BUILD/dtrain_http.so" ] || { echo "skipped: built without libcurl"; exit 77; }
+. "${SOURCE:?}/tests/fault/by_url.sh" || exit
 n_faults=${FAULTS:-${FULL:+2000}} n_kills=${KILLS:-${FULL:+300}}
 n_faults=${n_faults:-20} n_kills=${n_kills:-3} RANDOM=${SEED:-1}
-"$DTRAIN" synth photos "$work/raw" --n 120 2>/dev/null
-"$DTRAIN" pack "$work/raw" "$work/bucket/set-{000000..000001}.tar" >/dev/null 2>&1
-cat >"$work/small.yaml" <<YAML
-run: {dir: $work/runs, seed: 5}
-device: {kind: cpu, threads: 1}
-data:
-  path: $work/bucket/set-{000000..000001}.tar
-  fields: {image: {kind: image, source: jpg, channels: 3, size: [16, 16]}, label: {kind: class}}
-model: {name: resnet, depth: 10, width: 4}
-train: {epochs: 2, global_batch: 8, micro_batch: 4, precision: fp32}
-checkpoint: {every: 7 steps}
-YAML
-"$python" "$SOURCE/tests/fault/range_server.py" "$work/bucket" "$work/port" --count "$work/count" --faults 0.2 --seed "${SEED:-1}" &
-pid=$!
-wait_until test -e "$work/port"
-url="http://127.0.0.1:$(cat "$work/port")/set-{000000..000001}.tar"
-train_as() { exec "$DTRAIN" "$work/small.yaml" run.name="$1" "${@:2}" >"$work/$1.log" 2>&1; }
+echo "checkpoint: {every: 7 steps}" >>"$config"
+serve --count "$work/count" --faults 0.2 --seed "${SEED:-1}"
+train_as() { exec "$DTRAIN" "$config" run.name="$1" "${@:2}" >"$work/$1.log" 2>&1; }
 (train_as local) || fail "no weights of the local set"
 local=$(hash "$work/runs/local")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.reproducible=elastic: 40 steps (STEPS; 200 where FULL=1) give the same model.safetensors on 1, 2, 3, 4 and 8 ranks, and
+# run.reproducible=elastic: 15 steps (STEPS; 200 where FULL=1) give the same model.safetensors on 1, 2, 3, 4 and 8 ranks, and
 # when a run is stopped and resumed at other world sizes; in fp32, and in bf16 where the CPU has it. Samples
 # are mixed, so that batches and soft labels are part of it. The metrics at the end are the same, too.
 . "${SOURCE:?}/tests/small_run.sh" || exit
@@ -21,8 +21,8 @@ has_bf16 && precisions+=(bf16)
 for precision in "${precisions[@]}"; do
     reference=
     steps=${STEPS:-${FULL:+200}}
-    steps=${steps:-40}
-    common=(run.reproducible=elastic train.max_steps=$steps train.precision=$precision
+    steps=${steps:-15}
+    common=(run.reproducible=elastic train.global_batch=16 train.max_steps=$steps train.precision=$precision
             data.mix.mixup=0.4 data.mix.cutmix=1.0
             checkpoint.every="100000 steps" eval.metrics="[loss, recall, macro_f1, eer]")
     for np in 1 2 3 4 8; do
@@ -46,7 +46,7 @@ done
 reference=
 imitate_hosts 2
 for np in 1 2 3 4; do
-    words=(train.optimizer.name=lamb)
+    words=(train.optimizer.name=lamb train.global_batch=16 train.max_steps=$steps)
     [ $np != 2 ] || words+=(device.replicas=2 device.threads=2)
     mpi $np ${hosts[@]+"${hosts[@]}"} "$DTRAIN" "$config" run.reproducible=elastic "${words[@]}" run.name=lamb-np$np \
         >/dev/null 2>"$work/log" || fail "exit $?"

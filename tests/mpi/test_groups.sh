@@ -8,12 +8,12 @@ need_mpi
 
 small_data "$work"
 config=$(small_config "$work")
-sed -i 's/^train:/train:\n  groups:\n    - {match: "iris.[0-4][.].*", freeze: true}\n    - {match: "iris.*", freeze_until: 12 steps, lr: 0.3}\n    - {match: "fingerprint.*", freeze_until: 50%, decay: 0}/' "$config"
+sed -i 's/max_steps: 40/max_steps: 20/; s/^train:/train:\n  groups:\n    - {match: "iris.[0-4][.].*", freeze: true}\n    - {match: "iris.*", freeze_until: 6 steps, lr: 0.3}\n    - {match: "fingerprint.*", freeze_until: 50%, decay: 0}/' "$config"
 
 "$DTRAIN" check "$config" >"$work/out" 2>"$work/log" || fail "check"
 for line in 'iris.\[0-4\]\[.\].\* * 4 tensors .* parameters, frozen' \
-            'iris.\* * [0-9]* tensors .* lr x 0.3, decay x 1, frozen until step 12' \
-            'fingerprint.\* .* decay x 0, frozen until step 20' 'all others * 4 tensors'; do
+            'iris.\* * [0-9]* tensors .* lr x 0.3, decay x 1, frozen until step 6' \
+            'fingerprint.\* .* decay x 0, frozen until step 10' 'all others * 4 tensors'; do
     grep -q "$line" "$work/out" || { cat "$work/out" >&2; fail "no line '$line'"; }
 done
 exits 2 '' "$DTRAIN" check "$config" 'train.groups=[{match: iris, lr: 2}]'
@@ -29,14 +29,14 @@ run() { # NP NAME WORD …
 }
 common=(run.reproducible=elastic)
 for np in 1 2 3; do run $np e$np "${common[@]}"; done
-for stop in 3:11 1:12 2:13 3:20 1:21; do run ${stop%:*} changing "${common[@]}" run.stop_at=${stop#*:}; done
+for stop in 3:5 1:6 2:7 3:10 1:11; do run ${stop%:*} changing "${common[@]}" run.stop_at=${stop#*:}; done
 run 2 changing "${common[@]}"
 for name in e2 e3 changing; do
     [ "$(hash "$work/runs/$name")" = "$(hash "$work/runs/e1")" ] || fail "$name differs from one rank"
 done
 run 2 whole
-run 2 stopped run.stop_at=12
-run 2 stopped run.stop_at=17
+run 2 stopped run.stop_at=6
+run 2 stopped run.stop_at=8
 run 2 stopped
 [ "$(hash "$work/runs/whole")" = "$(hash "$work/runs/stopped")" ] || fail "a resumed run differs"
 run 1 free "${common[@]}" 'train.groups='

@@ -27,16 +27,13 @@ mkdir one
 pack one.lmdb --threads 1
 pack 'one/s-{0..4}.tar' --threads 1
 lmdb=$(lmdb_sum one.lmdb) tar=$(tar_sum one)
-for np in 1 2 3; do
-    for threads in 1 2; do
-        name=np$np-$threads
-        mkdir "$name"
-        pack_on $np "$name.lmdb" --threads $threads
-        [ "$(lmdb_sum "$name.lmdb")" = "$lmdb" ] || fail "LMDB of $np ranks, $threads threads has other bytes"
-        pack_on $np "$name/s-{0..4}.tar" --threads $threads
-        [ "$(tar_sum "$name")" = "$tar" ] || fail "shards of $np ranks, $threads threads have other bytes"
-        [ -z "$(ls -d ./*.partial "$name"/*.partial 2>/dev/null)" ] || fail "something is left over"
-    done
+for name in np1-2 np2-1 np3-2; do # ranks, threads
+    mkdir "$name"
+    pack_on ${name:2:1} "$name.lmdb" --threads ${name#*-}
+    [ "$(lmdb_sum "$name.lmdb")" = "$lmdb" ] || fail "the LMDB of $name has other bytes"
+    pack_on ${name:2:1} "$name/s-{0..4}.tar" --threads ${name#*-}
+    [ "$(tar_sum "$name")" = "$tar" ] || fail "shards of $name have other bytes"
+    [ -z "$(ls -d ./*.partial "$name"/*.partial 2>/dev/null)" ] || fail "something is left over"
 done
 echo "1, 2 and 3 ranks write the same bytes"
 
@@ -56,7 +53,7 @@ pack_on 3 np3-drop.lmdb --duplicates drop
 [ "$(lmdb_sum one-drop.lmdb)" != "$lmdb" ] || fail "--duplicates drop dropped nothing"
 
 # ranks killed at some of their write calls, then another number of ranks goes on
-for n in 9 30 31 33 36 39 42 45; do
+for n in 9 31 36 42 ${FULL:+30 33 39 45}; do
     rc=0
     DTRAIN_FAILPOINT=io:$n:kill "${ranks[@]}" 2 "$DTRAIN" pack raw killed.lmdb >out 2>log || rc=$?
     [ ! -e killed.lmdb ] || [ "$(lmdb_sum killed.lmdb)" = "$lmdb" ] || fail "half a set after a kill at call $n"
@@ -64,7 +61,7 @@ done
 pack_on $((RANDOM % 3 + 1)) killed.lmdb
 [ "$(lmdb_sum killed.lmdb)" = "$lmdb" ] || fail "after kills the bytes differ"
 mkdir killed
-for n in 12 25 40 41 44 47; do
+for n in 12 40 44 ${FULL:+25 41 47}; do
     rc=0
     DTRAIN_FAILPOINT=io:$n:kill "${ranks[@]}" 3 "$DTRAIN" pack raw 'killed/s-{0..4}.tar' >out 2>log || rc=$?
     [ $rc != 0 ] || [ "$(tar_sum killed)" = "$tar" ] || fail "a pack that was killed at call $n says it is done"

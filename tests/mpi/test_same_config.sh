@@ -22,8 +22,8 @@ grep -q "train.optimizer.lr is 0.5 on rank 1 (.*) and 1.0e-3 on rank 0: start al
 [ -z "$(ls "$work/runs/lr/checkpoints")" ] || fail "a run of two configs has a checkpoint"
 two auto 2 train.precision=auto -- -- train.precision=fp32
 grep -q "train.precision is fp32 on rank 1 (.*) and auto on rank 0" "$work/log" || fail "auto counts as fp32"
-two length 2 train.micro_batch=16 -- -- train.global_batch=32 # too short for two ranks on rank 0 alone: none waits
-grep -q "train.global_batch is 32 on rank 1 (.*) and 16 on rank 0" "$work/log" || fail "lengths differ"
+two length 2 train.micro_batch=8 -- -- train.global_batch=16 # too short for two ranks on rank 0 alone: none waits
+grep -q "train.global_batch is 16 on rank 1 (.*) and 8 on rank 0" "$work/log" || fail "lengths differ"
 two teacher 2 -- -- train.teacher="$work/none"
 grep -q "train.teacher is .*/none on rank 1 (.*) and none on rank 0" "$work/log" || fail "a teacher on one rank"
 two aside 0 -- -- metrics.every="2 steps" # changes no number

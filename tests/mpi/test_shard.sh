@@ -7,7 +7,7 @@ need_mpi
 
 small_data "$work"
 config=$(small_config "$work")
-common=(train.max_steps=9 "eval.every=4 steps" "checkpoint.every=3 steps" "run.verify_every=3 steps" train.ema=0.9)
+common=(train.global_batch=16 train.max_steps=9 "eval.every=4 steps" "checkpoint.every=3 steps" "run.verify_every=3 steps" train.ema=0.9)
 run() { # NP NAME WORD …
     local rc=0
     mpi "$1" ${hosts[@]+"${hosts[@]}"} "$DTRAIN" "$config" "${common[@]}" run.name="$2" "${@:3}" >"$work/out" 2>"$work/log" || rc=$?

@@ -174,7 +174,7 @@ def check_real(uri, folder):
     assert info["status"] == "FINISHED" and info["run_name"] == "real", info
     check_odd_names(data["metrics"])
     params = {p["key"]: p["value"] for p in data["params"]}
-    assert params["train.global_batch"] == "16", params
+    assert params["train.global_batch"] == "4", params
     history = ask(f"metrics/get-history?run_id={info['run_id']}&metric_key=train/loss")["metrics"]
     assert sorted(m["step"] for m in history) == list(range(1, 41)), history
     evals = ask(f"metrics/get-history?run_id={info['run_id']}&metric_key=val/accuracy")["metrics"]

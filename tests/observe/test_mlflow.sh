@@ -10,7 +10,7 @@ wait_port() { local i; for i in $(seq 500); do [ -s "$work/port" ] && return; sl
 wait_port
 uri=http://127.0.0.1:$(cat "$work/port")
 job=("$DTRAIN" "$config" "metrics.sinks=[jsonl, mlflow]" "metrics.mlflow.uri=$uri" "metrics.every=1 steps"
-     "metrics.mlflow.experiment=bob's \"exp\" 猫")
+     "metrics.mlflow.experiment=bob's \"exp\" 猫" train.global_batch=4)
 mode() { echo "$1" >"$work/mode"; }
 
 refused "wants jsonl too" "metrics.sinks=[mlflow]" "metrics.mlflow.uri=$uri"
@@ -57,7 +57,7 @@ py check_whole "$work" deaf 40 || fail "a server that answers nothing"
 
 # a run that is stopped from outside does not wait for a server that hangs
 mode ok
-"${job[@]}" run.name=stopped train.max_steps=100000 train.epochs=100000 2>"$work/log" &
+DTRAIN_FAILPOINT=step:1:nap "${job[@]}" run.name=stopped train.max_steps=100000 train.epochs=100000 2>"$work/log" &
 pid=$!
 wait_until test -e "$work/runs/stopped/mlflow.json"
 mode hang

@@ -23,7 +23,7 @@ scrape_configs:
 YAML
 prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" --web.listen-address=localhost:9090 \
     >"$work/prometheus.log" 2>&1 &
-"${ranks[@]}" 2 "$DTRAIN" "$config" "metrics.sinks=[jsonl, prometheus]" metrics.linger=60 train.max_steps=100000 \
+DTRAIN_FAILPOINT=step:1:nap "${ranks[@]}" 2 "$DTRAIN" "$config" "metrics.sinks=[jsonl, prometheus]" metrics.linger=60 train.max_steps=100000 \
     train.epochs=100000 "eval.every=5 steps" "checkpoint.every=10 steps" run.name=scraped >"$work/out" 2>"$work/log" &
 pid=$!
 

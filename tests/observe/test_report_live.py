@@ -34,7 +34,7 @@ def check_classes(run):
         assert len(e["wrong"]) == min(24, n - right)
         sure = [w["probability"] for w in e["wrong"]]
         assert sure == sorted(sure, reverse=True) and all(w["truth"] != w["predicted"] for w in e["wrong"])
-        assert all(picture(w).size == (24 + 2 + 32, 26) for w in e["wrong"]), picture(e["wrong"][0]).size
+        assert all(picture(w).size == (16 + 2 + 20, 18) for w in e["wrong"]), picture(e["wrong"][0]).size
         assert len({w["key"] for w in e["wrong"]}) > 1 and ", " in e["wrong"][0]["key"]
         assert all(w["image"] in text and w["key"] in text for w in e["wrong"])
         for c in e["curves"]:

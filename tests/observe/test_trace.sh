@@ -15,7 +15,7 @@ grep -qE 'critical path, rank [01] of 2: [0-9.]+ ms, .*backward [0-9.]+%.*commit
 # reads take so long that one is under way when the trace ends, and is cut there
 cc -O1 -shared -fPIC -o "$work/slow.so" "$SOURCE/tests/slow_read.c" -ldl
 exits 0 '' env LD_PRELOAD="$work/slow.so" SLOW_READ_MATCH=data.mdb SLOW_READ_US=200000 SLOW_READ_AFTER=80 SLOW_READ_COUNT=40 \
-    "$DTRAIN" "$config" run.name=slow data.cache=none data.workers=2 train.max_steps=8 metrics.trace.steps=1..3
+    "$DTRAIN" "$config" run.name=slow data.cache=none data.workers=2 train.global_batch=16 train.max_steps=8 metrics.trace.steps=1..3
 py check_slow "$work/runs/slow/trace.json" || fail "a read that waits"
 train run.name=none
 [ ! -e "$work/runs/none/trace.json" ] || fail "a trace that nobody asked for"
@@ -25,7 +25,7 @@ exits 0 'metrics.trace.steps is 40..45, and the run ends at step 40: there is no
 exits 3 'a run writes it with metrics.trace.steps=20..30, or on SIGUSR2' \
     "$DTRAIN" report "$work/runs/late" --trace
 
-"$DTRAIN" "$config" run.name=asked train.max_steps=100000 train.epochs=100000 >"$work/out" 2>"$work/log" &
+DTRAIN_FAILPOINT=step:1:nap "$DTRAIN" "$config" run.name=asked train.max_steps=100000 train.epochs=100000 >"$work/out" 2>"$work/log" &
 pid=$!
 wait_for_step asked
 kill -USR2 $pid

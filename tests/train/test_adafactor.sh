@@ -3,7 +3,7 @@
 # on two threads and on two ranks. Its steps are those of torch in tests/golden.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 small_data "$work" 6 4
-config=$(small_config "$work")
+config=$(small_config "$work" 6 large)
 keys=(run.reproducible=elastic train.max_steps=12 train.optimizer.name=adafactor train.optimizer.lr=0.02 train.clip_norm=null
       train.clip_value=1 train.ema=0.9)
 optimizer() { wc -c <"$work/runs/$1/checkpoints/step-00000012/optimizer.safetensors"; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fine-tuning beats training from scratch: a network learns from 400 images of one survey; its weights file, and random
-# weights, go on for as many steps with 90 images of another survey, on whose other images they are judged. Three
-# seeds, of which each must be better.
+# weights, go on for as many steps with 90 images of another survey, on whose other images they are judged. FULL=1: with
+# three seeds, of which each must be better.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 config=$SOURCE/configs/lens_resnet18.yaml
 survey() { # NAME N SEED
@@ -20,13 +20,11 @@ steps=(data.path="$work/new.tar" 'data.split={val: null, test: 0.7}' train.epoch
     train.optimizer.lr=5e-4 'eval.every=1000000 steps')
 auc() { grep -o '"roc_auc": *[0-9.]*' "$work/out" | tail -1 | sed 's/.*: *//'; }
 printf '%s\n' "| seed | from scratch | fine-tuned |" "|---|---|---|"
-better=0
-for seed in 1 2 3; do
+for seed in 1 ${FULL:+2 3}; do
     train "${small[@]}" "${steps[@]}" run.name=scratch$seed run.seed=$seed
     scratch=$(auc)
     train "${small[@]}" "${steps[@]}" run.name=tuned$seed run.seed=$seed model.init="$work/old.safetensors"
     tuned=$(auc)
     echo "| $seed | $scratch | $tuned |"
-    awk "BEGIN { exit !($tuned > $scratch + 0.01) }" && better=$((better + 1))
+    awk "BEGIN { exit !($tuned > $scratch + 0.01) }" || fail "not better (roc_auc on the images of the new survey that were held out)"
 done
-[ $better = 3 ] || fail "better for $better seeds of 3 (roc_auc on the images of the new survey that were held out)"

@@ -3,7 +3,7 @@
 # the checkpoint keeps it, also where a resumed run has other memory; the bits are those of that number.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 small_data "$work" 6 4
-config=$(small_config "$work")
+config=$(small_config "$work" 6 large)
 # what timing chooses has weights packed in other sizes
 sed -i 's/^device: .*/device: {kind: cpu, threads: 2, replicas: 2, time_engines: false}/' "$config"
 takes() { # MICRO KEY …: MiB of the plan

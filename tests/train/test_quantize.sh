@@ -3,7 +3,7 @@
 # fp32 and are told; eval and predict take it, on CPUs without VNNI too; what is wrong is one line.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 small_data "$work" 6 6
-config=$(small_config "$work")
+config=$(small_config "$work" 6 large)
 runs=$work/runs
 train run.name=a train.max_steps=60
 quantize() {

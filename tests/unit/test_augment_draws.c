@@ -279,7 +279,8 @@ TEST(any_list_on_any_size) {
     int n_mirrored = 0, n_played = 0;
     uint64_t all = 0;
     static const int SIZES[] = {1, 2, 3, 4, 5, 7, 16, 31, 64};
-    for (uint32_t round = 0; round < 3000; round++) {
+    const uint32_t rounds = getenv("STEPS") ? 600 : 3000; // fewer under a sanitizer
+    for (uint32_t round = 0; round < rounds; round++) {
         dt_rng r = {.seed = 99, .slot = round, .purpose = 1};
         uint32_t e = 0;
         char list[4096];
@@ -317,7 +318,7 @@ TEST(any_list_on_any_size) {
         free(apart);
         dt_augment_destroy(a);
     }
-    assert_true(n_mirrored > 20 && n_played > 3000);
+    assert_true(n_mirrored > (int)rounds / 150 && n_played > (int)rounds);
     if (getenv("SHOW")) printf("all of them: %016llx\n", (unsigned long long)all);
 }
 

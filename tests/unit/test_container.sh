@@ -7,7 +7,7 @@ unshare --mount --cgroup true 2>/dev/null || { echo "skipped: mount and cgroup n
 sanitized && { echo "skipped: a sanitizer's own memory"; exit 77; }
 
 small_data "$work"
-config=$(small_config "$work")
+config=$(small_config "$work" 6 large)
 # what timing chooses has weights packed in other sizes
 sed -i 's/^device: .*/device: {kind: cpu, threads: 1, time_engines: false}/' "$config"
 cat >"$work/inside" <<'SH'

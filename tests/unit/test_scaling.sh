@@ -3,7 +3,7 @@
 # ones less; fabrics by name and by file; the plot. What the model of a fabric itself does is in test_bucket.c.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 small_data "$work"
-config=$(small_config "$work")
+config=$(small_config "$work" 6 large)
 check() { "$DTRAIN" check "$config" "$@" >"$work/out" 2>"$work/log" || fail "exit $?: $*"; }
 cell() { awk -v w="$1" -v c="$2" 'NF > 11 && $1 == w {print $c; exit}' "$work/out"; }
 holds() { awk "BEGIN {exit !($1)}" || { tail -n 15 "$work/out"; fail "not so: $1"; }; }
