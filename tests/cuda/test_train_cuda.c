@@ -8,7 +8,7 @@
 #include "fake_cuda.h"
 #include "testing.h"
 
-#define STEPS   20
+#define STEPS   8
 #define MICRO   4
 #define N_MICRO 2
 #define RATE    0.001
@@ -73,7 +73,7 @@ TEST(test_bits_and_precision) {
 // with its loss scale kept over the change of plans.
 TEST(test_groups) {
     setting s = {.clip = 0.5f,
-                 .n_steps = 8,
+                 .n_steps = 7,
                  .groups = "train.groups=[{match: 'left.[0-5][.].*', freeze: true}, {match: "
                            "'right.[0-9][.].*', freeze_until: 5 steps}, {match: 'right.*', "
                            "freeze_until: 2 steps, lr: 0.5}]"};

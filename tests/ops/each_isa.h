@@ -58,6 +58,7 @@ static inline int run_isas(bool int8) {
 // Rows of one program run so on the CPU, and once where they are built for a device (tests/cuda).
 static inline int run_rows(void) {
 #ifdef DT_ROWS_CUDA
+    cmocka_set_test_filter(getenv("TEST"));
     const int rc = run_all_tests(NULL, NULL);
     device_close();
     return rc;

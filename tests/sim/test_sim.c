@@ -1,8 +1,8 @@
 // test_sim.c: jobs that are broken by a seed, and what must hold of them. See sim.h; CONTRIBUTING.md says how to
 // replay a seed.
 //
-//   test_sim                    every fault at every event of a small job, or every STRIDE-th of these pairs (5; FULL=1:
-//                               all), then SEEDS seeds (200; FULL=1: 10000)
+//   test_sim                    every fault at every event of a small job, or every STRIDE-th of these pairs (11; FULL=1:
+//                               all), then SEEDS seeds (100; FULL=1: 10000)
 //   test_sim seed 17            one seed, with everything that happens
 //   test_sim fault eio 42 7     one fault, at event 42 of a job of one rank; step 7 is not finite (-1: none is)
 //
@@ -364,8 +364,8 @@ static int run_share(int worker, int n_workers, int64_t n_seeds, int stride) {
 static int run_all(void) {
     const char *given = getenv("SEEDS"), *full = getenv("FULL"), *stride = getenv("STRIDE");
     const bool all = full && *full == '1';
-    const int64_t n_seeds = given ? atoll(given) : all ? 10000 : 200;
-    const int every = stride ? atoi(stride) : all ? 1 : 5;
+    const int64_t n_seeds = given ? atoll(given) : all ? 10000 : 100;
+    const int every = stride ? atoi(stride) : all ? 1 : 11;
     int n_workers = dt_usable_cores(), n_bad = 0;
     printf("%" PRId64 " events, %d faults at each, %" PRId64 " seeds\n", calm_events,
            (int)N_EVERYWHERE, n_seeds);
