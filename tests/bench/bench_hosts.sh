@@ -10,39 +10,21 @@
 # Without a PYTHON that has torch, dtrain alone.
 SOURCE=$(realpath "${SOURCE:-.}") BUILD=$(realpath "${BUILD:-build}") DTRAIN=$(realpath "${DTRAIN:-build/dtrain}")
 [ -z "${SHORT:-}" ] || RATES=${RATES:-1gbit} ROUNDS=1 STEPS=3 SIDE=64 MICRO=1 # see bench_short.h
-. "$SOURCE/tests/small_run.sh" || exit
-. "$SOURCE/tests/cluster/hosts.sh"
+steps=${STEPS:-8} micro=${MICRO:-4}
+batch=$((4 * micro))
+. "$SOURCE/tests/bench/hosts_net.sh"
 need_hosts
-steps=${STEPS:-8} side=${SIDE:-224} micro=${MICRO:-4}
 read -ra variants <<<"${VARIANTS:-comm.bucket=auto}"
-"$DTRAIN" synth photos "$work/raw" --n 96 2>/dev/null
-"$DTRAIN" pack "$work/raw" "$work/photos.lmdb" >/dev/null 2>&1
 classes=$(ls "$work/raw" | grep -vc '\.' || true)
-cat >"$work/net.yaml" <<YAML
-run: {name: bench, dir: $work/own}
-device: {kind: cpu, threads: 1}
-data:
-  path: $work/photos.lmdb
-  fields:
-    image: {kind: image, channels: 3, size: [$side, $side], normalize: imagenet, source: jpg}
-    label: {kind: class, source: label}
-  split: {val: 0}
-model: {name: resnet, depth: 18}
-train: {epochs: 100, max_steps: $steps, global_batch: $((4 * micro)), micro_batch: $micro, precision: fp32,
-        optimizer: {name: sgd, lr: 0.01}}
-checkpoint: {every: 1000 steps}
-metrics: {sinks: [jsonl]}
-YAML
 python=${PYTHON:-python3}
 "$python" -c 'import torch, torchvision' 2>/dev/null || python=
 make_hosts 4
-median() { sort -g | awk '{v[NR] = $1} END {printf "%.3f", v[int((NR + 1) / 2)]}'; }
 
 ours() { # variant: "STEP COMM", medians of its steps
     local words
     IFS=, read -ra words <<<"$1"
     rm -rf "$work"/host1/own/*
-    hosts_job 4 "$DTRAIN" "$work/net.yaml" "${words[@]}"
+    hosts_job 4 "$DTRAIN" "$work/net.yaml" device.threads=1 "${words[@]}"
     ends_within 600
     [ $rc = 0 ] || fail "$1: exit $rc"
     sed -n 's/.*"step":\([0-9.]*\),"data.*"comm":\([0-9.e-]*\),"other.*/\1 \2/p' "$work/host1/own/bench/metrics.jsonl" |

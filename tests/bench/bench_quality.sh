@@ -11,8 +11,8 @@ configs=$(cd "$(dirname "$0")/../../configs" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-failed=0 few=2000 people=20 more=("$@")
-[ -z "${SHORT:-}" ] || few=100 people=8 more+=(train.max_steps=2) # see bench_short.h
+failed=0 few=2000 people=20 n_folds=5 more=("$@")
+[ -z "${SHORT:-}" ] || few=100 people=8 n_folds=2 more+=(train.max_steps=2) # see bench_short.h
 
 dtrain() { "$build/dtrain" "$@" 2>>log || { tail -5 log; exit 1; }; }
 wanted() { # work, tar that it needs
@@ -72,16 +72,16 @@ if wanted speakers fsdd.tar; then
         "data.split.test=\"speaker = 'george'\",\"speaker = 'jackson'\",\"speaker = 'nicolas'\",\"speaker = 'theo'\""
 fi
 if wanted folds; then
-    folds=(data.split.test=null data.split.folds=5 data.split.fold=0..4)
+    folds=(data.split.test=null data.split.folds=$n_folds data.split.fold=0..$((n_folds - 1)))
     dtrain synth pose heads --n $few
     dtrain pack heads/images heads.tar --join heads/pose.csv
-    sweep "head pose of $few heads, 5 folds" pose heads.tar run.name=heads 'data.fields.image={size: [64, 64]}' \
+    sweep "head pose of $few heads, $n_folds folds" pose heads.tar run.name=heads 'data.fields.image={size: [64, 64]}' \
         train.epochs=12 train.global_batch=32 "${folds[@]}"
     dtrain synth biometric people --n $people
     dtrain pack people people.lmdb
     small=('data.fields.fingerprint={size: [52, 48]}' 'data.fields.iris={size: [60, 80]}' data.fields.subject.classes=$people)
-    sweep "fingerprint and iris of $people known people, 5 folds" fusion people.lmdb run.name=known "${small[@]}" train.epochs=5 "${folds[@]}"
-    sweep "the same of people whom training never saw, 5 folds" fusion people.lmdb run.name=unseen "${small[@]}" \
+    sweep "fingerprint and iris of $people known people, $n_folds folds" fusion people.lmdb run.name=known "${small[@]}" train.epochs=5 "${folds[@]}"
+    sweep "the same of people whom training never saw, $n_folds folds" fusion people.lmdb run.name=unseen "${small[@]}" \
         'data.split={unit: subject, stratify: null, val: 0.2}' eval.best=auto eval.metrics=null "${folds[@]}"
 fi
 exit $failed

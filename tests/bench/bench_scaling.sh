@@ -8,27 +8,8 @@
 # the gradients of ResNet-18 come from nodes that sleep so long, so that other work on this machine counts little.
 SOURCE=$(realpath "${SOURCE:-.}") BUILD=$(realpath "${BUILD:-build}") DTRAIN=$(realpath "${DTRAIN:-build/dtrain}")
 [ -z "${SHORT:-}" ] || RANKS=${RANKS:-2} HOSTS=${HOSTS-2} RATES=${RATES:-1gbit} ROUNDS=1 STEPS=3 SIDE=64
-. "$SOURCE/tests/small_run.sh" || exit
-. "$SOURCE/tests/cluster/hosts.sh"
-steps=${STEPS:-10} side=${SIDE:-224}
-"$DTRAIN" synth photos "$work/raw" --n 96 2>/dev/null
-"$DTRAIN" pack "$work/raw" "$work/photos.lmdb" >/dev/null 2>&1
-cat >"$work/net.yaml" <<YAML
-run: {name: bench, dir: $work/own}
-device: {kind: cpu}
-data:
-  path: $work/photos.lmdb
-  fields:
-    image: {kind: image, channels: 3, size: [$side, $side], normalize: imagenet, source: jpg}
-    label: {kind: class, source: label}
-  split: {val: 0}
-model: {name: resnet, depth: 18}
-train: {epochs: 1000, max_steps: $steps, global_batch: 16, micro_batch: 2, precision: fp32,
-        optimizer: {name: sgd, lr: 0.01}}
-checkpoint: {every: 1000 steps}
-metrics: {sinks: [jsonl]}
-YAML
-median() { sort -g | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
+steps=${STEPS:-10} batch=16 micro=2
+. "$SOURCE/tests/bench/hosts_net.sh"
 
 predicted() { # RANKS WORD …: seconds of a step
     "$DTRAIN" check "$work/net.yaml" --ranks "$1" "${@:2}" 2>"$work/log" |

@@ -15,5 +15,5 @@ def commands(page):
         m = command.fullmatch(line)
         if m:
             # other numbers are the same short run
-            seen.setdefault(re.sub(r"^[A-Z_]+=\S+ |python3 |--[a-z]+ \d+|\d+", "", m.group(1)).rstrip(), m.group(1))
+            seen.setdefault(re.sub(r"^(?:[A-Z_]+=\S+ )+|python3 |--[a-z]+ \d+|\d+", "", m.group(1)).rstrip(), m.group(1))
     print("\n".join(seen.values()))

@@ -18,7 +18,7 @@ ln -s "$SOURCE/tests" "$SOURCE/configs" "$SOURCE/launch" "$root/"
 ln -s "$BUILD" "$root/build"
 cd "$root"
 pack() { build/dtrain pack "$@" >/dev/null 2>"$work/log" || fail "pack $*"; }
-build/dtrain synth biometric datasets/biometric-raw --impressions 8 >/dev/null 2>&1 || fail "synth biometric"
+build/dtrain synth biometric datasets/biometric-raw --impressions 4 >/dev/null 2>&1 || fail "synth biometric"
 pack datasets/biometric-raw datasets/biometric.lmdb
 build/dtrain synth photos datasets/photos-raw --n 60 >/dev/null 2>&1 || fail "synth photos"
 pack datasets/photos-raw "$work/shared/data/trashnet.tar"
