@@ -175,7 +175,8 @@ static dt_status check_memory(const dt_params *p) {
         "Take a smaller network%s%s",
         weights, (double)(p->n_slot[0] + p->n_slot[1]) * sizeof(float) * mib,
         (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->flat.n_bytes * mib,
-        (double)free_bytes * mib, p->n_slots > 1 ? ", train.optimizer.name=sgd (one moment)" : "",
+        (double)free_bytes * mib,
+        p->n_slots > 1 ? ", an optimizer with one moment (train.optimizer.name)" : "",
         p->n_grads > 1 ? ", or run.reproducible=resume (one flat buffer of gradients)" : "");
 }
 
