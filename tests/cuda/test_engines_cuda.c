@@ -130,6 +130,18 @@ TEST(test_sizes_are_not_timed) {
     dt_record_fini(&record);
     free(path);
     free(text);
+    size_t m;
+    char *again = NULL;
+    path = dt_xstrdup(in_folder("fixed/checkpoints/step-00000001/model.safetensors"));
+    must(dt_io_read_file(&text, &n, path, 0, DT_E_CKPT));
+    free(path);
+    path = dt_xstrdup(in_folder("auto/checkpoints/step-00000001/model.safetensors"));
+    must(dt_io_read_file(&again, &m, path, 0, DT_E_CKPT));
+    assert_int_equal(n, m);
+    assert_memory_equal(text, again, n);
+    free(path);
+    free(text);
+    free(again);
 }
 
 static int set_up(void **state) {

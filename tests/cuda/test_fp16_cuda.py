@@ -13,3 +13,10 @@ def check(metrics, scale):
     steps = records(metrics, "step")
     assert len(steps) == 2 and not any(r.get("skipped") for r in steps), steps
     assert steps[-1]["loss_scale"] == float(scale), steps[-1]
+
+
+def near(runs):
+    losses = {run: [r["loss"] for r in records(f"{runs}/{run}/metrics.jsonl", "step")] for run in ("cpu", "fp32", "bf16")}
+    print(losses)
+    for run, most in ("fp32", 1e-4), ("bf16", 0.05):
+        assert all(abs(a - b) < most for a, b in zip(losses["cpu"], losses[run], strict=True)), losses

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # train.precision: fp16 on an imitated GPU (pretending_module.c): whatever the micro-batch, the loss scale begins where
 # PyTorch's is 65536 for the mean over it, and the first steps of networks are finite. (Residual networks whose batch
-# norms see a few values skip steps there too: ResNet-18 on four images of 32x32 five, in PyTorch.)
+# norms see a few values skip steps there too: ResNet-18 on four images of 32x32 five, in PyTorch.) Networks of ONNX files
+# and of layers have the CPU's losses, in fp32 and, within its rounding, in bf16.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
 mkdir "$work/bin"
@@ -35,4 +36,17 @@ config_of 'image: {kind: image, source: bmp, channels: 3, size: [32, 32], normal
 finite 65536 1 '{name: vit, size: ti, patch: 16}'
 finite 16384 4 '{name: cnn}'
 finite 1024 64 '{name: resnet, depth: 10, width: 4}'
+
+beside() { # MODEL
+    train run.name=cpu device.kind=cpu device.threads=1 train.precision=fp32 "model=$1"
+    train run.name=fp32 train.precision=fp32 "model=$1"
+    train run.name=bf16 train.precision=bf16 train.recompute=auto "model=$1"
+    py near "$work/runs" || fail "$1: other losses than the CPU's"
+    rm -r "$work/runs"
+}
+sed -i 's/train: {max_steps: 2,/train: {max_steps: 2, global_batch: 8, micro_batch: 8,/' "$config"
+for file in onnx/convnext_18 onnx_networks/{gates,shufflenet,swin,unet}_dynamo; do
+    beside "{name: onnx, onnx: $SOURCE/tests/golden/$file.onnx}"
+done
+beside '{name: layers, layers: [{conv: {out: 8, kernel: 7, stride: 4, pad: 3, bias: true}}, batch_norm, silu, global_pool]}'
 echo passed
