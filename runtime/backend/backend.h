@@ -87,10 +87,12 @@ typedef struct dt_kernel_instance {
     void *state; // the kernel's own; immutable after prepare
 } dt_kernel_instance;
 
-// What a kernel exchanges with the other ranks: sums in a fixed order. All ranks run the same instructions.
+// What a kernel exchanges with the other ranks: sums in a fixed order. All ranks run the same instructions. On a device x
+// is in its memory, and the sum is queued on the stream of the run.
 typedef struct dt_run_ranks {
     void (*all_reduce)(void *ctx, double *x, int64_t n);
     void *ctx;
+    int world_size;
 } dt_run_ranks;
 
 typedef struct dt_run {

@@ -170,6 +170,12 @@ static dt_status nccl_all_reduce_f32(dt_comm *c, float *data, int64_t count) {
                   n->api->all_reduce(n->api, n->comm, data, count, DT_F32, n->main));
 }
 
+static dt_status nccl_all_reduce_f64(dt_comm *c, double *data, int64_t count) {
+    nccl_self *n = c->self;
+    DT_TRY(check_alive(c));
+    return settle(c, "all-reduce", n->api->all_reduce_f64(n->api, n->comm, data, count, n->main));
+}
+
 static dt_status nccl_broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, int root) {
     nccl_self *n = c->self;
     DT_TRY(check_alive(c));
@@ -406,6 +412,7 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                    .local_size = boot->local_size,
                    .broadcast_bytes = nccl_broadcast_bytes,
                    .all_reduce_f32 = nccl_all_reduce_f32,
+                   .all_reduce_f64 = nccl_all_reduce_f64,
                    .reduce_start = nccl_reduce_start,
                    .progress = nccl_progress,
                    .wait = nccl_wait,

@@ -3,9 +3,9 @@
 //   reduce_start       on the side stream, after everything now queued on the main stream; bf16 between two conversions;
 //                      both steps together only
 //   wait               the main stream waits for the side stream; the host waits for nothing
-//   all_reduce_f32, broadcast_bytes, send_f32, recv_f32   on the main stream
+//   all_reduce_f32, all_reduce_f64, broadcast_bytes, send_f32, recv_f32   on the main stream
 //   progress           checks for asynchronous errors; never blocks
-// barrier, all_gather_bytes, all_reduce_f64 and all_reduce_max_i64 are NULL: the host's comm has them.
+// barrier, all_gather_bytes and all_reduce_max_i64 are NULL: the host's comm has them.
 //
 // Sums have the same bits on all ranks, and from run to run for the same world size, but are not in rank
 // order. Bits that do not depend on the world size need the tree of tree.h over send and recv.

@@ -317,9 +317,6 @@ static dt_status check_sync_bn(const dt_open_run *r) {
             "is elastic: take a larger train.micro_batch, or "
             "run.reproducible=resume",
             key);
-    if (r->backend->device)
-        return dt_config_fail(r->config, key,
-                              "%s runs on the CPU only: take a larger train.micro_batch", key);
     if (r->replicas->n_replicas > 1)
         return dt_config_fail(r->config, key,
                               "%s is between ranks of one replica each: leave device.replicas out",

@@ -23,6 +23,22 @@ void step_poll_buckets(void *ctx) {
     dt_buckets_poll(((step_replica *)ctx)->owner->buckets);
 }
 
+static dt_comm *comm_of(const struct dt_stepper *s) {
+    return s->backend->device ? s->o.device_comm : s->o.comm;
+}
+
+static void all_reduce(void *ctx, double *x, int64_t n) {
+    step_replica *l = ctx;
+    dt_comm *c = comm_of(l->owner);
+    if (l->node_status == DT_OK) l->node_status = c->all_reduce_f64(c, x, n);
+}
+const dt_run_ranks *step_ranks(step_replica *l) {
+    const struct dt_stepper *s = l->owner;
+    l->node_status = DT_OK;
+    l->ranks = (dt_run_ranks){all_reduce, l, s->o.comm->world_size};
+    return s->o.sync_bn && s->o.comm->world_size > 1 ? &l->ranks : NULL;
+}
+
 float step_stop_mark(const struct dt_stepper *s, int micro) {
     return micro == s->o.replicas->replicas[0].micro_begin && s->want_stop ? 1.0f : 0.0f;
 }
@@ -132,7 +148,7 @@ int64_t *step_grad_ends(const dt_graph *g, const dt_params *p) {
 static dt_status create_buckets(struct dt_stepper *s) {
     const dt_graph *g = s->o.graph;
     const dt_replica_plan *p = s->o.replicas;
-    dt_comm *c = s->backend->device ? s->o.device_comm : s->o.comm;
+    dt_comm *c = comm_of(s);
     dt_tree_merge *merges = NULL;
     if (!dt_replica_plan_has_buckets(p, c && c->sums_by_tree)) return DT_OK;
     int64_t *grad_end = step_grad_ends(g, s->o.params);

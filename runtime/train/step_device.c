@@ -158,25 +158,31 @@ static void release_held(struct device_step *v) {
 
 // ---- units ----------------------------------------------------------------------------------------
 
+// Whether the unit has collectives.
 static bool has_sums(const struct device_step *v, const unit *p) {
-    return p->commit && v->s->buckets;
+    return (p->commit && v->s->buckets) || (p->flat >= 0 && v->s->o.sync_bn && v->s->o.device_comm);
 }
 
 static dt_status queue_unit(struct device_step *v, const unit *p) {
     struct dt_stepper *s = v->s;
-    const bool reduces = has_sums(v, p);
+    step_replica *l = &s->replicas[0];
+    // collectives of nodes and of buckets must not mix
+    const bool reduces = p->commit && s->buckets, overlaps = reduces && !s->o.sync_bn;
     if (reduces) dt_buckets_begin(s->buckets, s->replica_grads);
     if (p->flat >= 0) {
         dt_exec_args args = {.device_step = &v->step->block,
                              .stream = v->main,
                              .grad = s->o.params->grads[p->flat],
                              .accumulate = p->accumulate,
-                             .on_grad = reduces ? step_on_grad : NULL,
-                             .poll = reduces ? step_poll_buckets : NULL,
-                             .ctx = &s->replicas[0]};
-        dt_device_inputs_bind(&v->inputs[p->buffer], s->replicas[0].exec);
-        dt_exec_run(s->replicas[0].exec, &args);
+                             .on_grad = overlaps ? step_on_grad : NULL,
+                             .poll = overlaps ? step_poll_buckets : NULL,
+                             .ctx = l,
+                             .ranks = step_ranks(l)};
+        dt_device_inputs_bind(&v->inputs[p->buffer], l->exec);
+        dt_exec_run(l->exec, &args);
+        DT_TRY(l->node_status);
     }
+    for (int i = 0; reduces && !overlaps && i < s->o.graph->n_grads; i++) step_on_grad(l, i);
     if (!p->commit) return DT_OK;
     double exposed_s = 0;
     if (reduces) DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
@@ -292,13 +298,16 @@ static dt_status rehearse(struct device_step *v, int flat, int buffer) {
     const bool wanted = v->captures && !v->rehearsed;
     v->rehearsed = true;
     if (!wanted) return DT_OK;
-    dt_exec_args args = {
-        .device_step = &v->step->block, .stream = v->main, .grad = s->o.params->grads[flat]};
+    dt_exec_args args = {.device_step = &v->step->block,
+                         .stream = v->main,
+                         .grad = s->o.params->grads[flat],
+                         .ranks = step_ranks(&s->replicas[0])};
     dt_device_inputs_bind(&v->inputs[buffer], s->replicas[0].exec);
     const bool adds = !s->o.replicas->elastic && s->o.replicas->n_rank_micros > 1;
     for (int i = 0; i <= adds; i++) {
         args.accumulate = i > 0;
         dt_exec_run(s->replicas[0].exec, &args);
+        DT_TRY(s->replicas[0].node_status);
     }
     if (!s->buckets) return DT_OK;
     double exposed_s = 0;
@@ -505,6 +514,7 @@ static dt_status rest(struct dt_stepper *s) {
     return DT_OK;
 }
 
+// Batch norms have this rank's statistics alone, also under sync_bn: a bad value is named where it arises.
 static dt_status replay(struct dt_stepper *s, int64_t i, int micro, const char **bad) {
     struct device_step *v = s->device;
     const int64_t first = (s->step - (v->newest - v->n_steps + 1)) * s->o.replicas->n_rank_micros;

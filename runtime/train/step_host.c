@@ -16,13 +16,6 @@
 
 // ---- one micro-batch -------------------------------------------------------------------------------
 
-// dt_run_ranks.all_reduce of nodes that are collectives. The first failure counts; the step then ends with it.
-static void all_reduce(void *ctx, double *x, int64_t n) {
-    step_replica *l = ctx;
-    dt_comm *comm = l->owner->o.comm;
-    if (l->node_status == DT_OK) l->node_status = comm->all_reduce_f64(comm, x, n);
-}
-
 static dt_status compute_micro(step_replica *l, int micro, float *flat, bool accumulate, bool last,
                                const char **bad) {
     struct dt_stepper *s = l->owner;
@@ -43,8 +36,6 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
         flat[s->commit.stop_at] = step_stop_mark(s, micro);
         flat[s->commit.drop_at] = 0.0f;
     }
-    const dt_run_ranks ranks = {all_reduce, l};
-    l->node_status = DT_OK;
     // collectives of nodes and of buckets must not mix
     const bool reduces = last && s->buckets && !bad, overlaps = reduces && !s->o.sync_bn;
     dt_exec_args args = {.step = {.seed = s->o.seed,
@@ -56,7 +47,7 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
                          .on_grad = overlaps ? step_on_grad : NULL,
                          .poll = overlaps && l->index == 0 ? step_poll_buckets : NULL,
                          .ctx = l,
-                         .ranks = s->o.sync_bn && s->o.comm->world_size > 1 ? &ranks : NULL};
+                         .ranks = step_ranks(l)};
     if (bad)
         *bad = dt_exec_run_checked(l->exec, &args);
     else

@@ -14,6 +14,7 @@ typedef struct step_replica {
     int index;
     dt_exec *exec;
     dt_batch_inputs inputs;
+    dt_run_ranks ranks; // of nodes that are collectives
     double wait_s;
     dt_status status;      // of this step
     dt_status node_status; // of the collectives that nodes are, in this micro-batch
@@ -77,6 +78,8 @@ size_t step_bf16_bytes(const struct dt_stepper *s); // of dt_stepper.bf16
 // dt_exec_args.on_grad and .poll, with a step_replica as ctx
 void step_on_grad(void *ctx, int grad_index);
 void step_poll_buckets(void *ctx);
+// dt_exec_args.ranks; NULL where no node is a collective. l->node_status becomes the first failure from now on.
+const dt_run_ranks *step_ranks(step_replica *l);
 float step_stop_mark(const struct dt_stepper *s, int micro); // for stop_at
 // The tree across ranks. add: flat buffer `to` += flat buffer `from`
 typedef void step_add_fn(struct dt_stepper *s, float *to, const float *from);

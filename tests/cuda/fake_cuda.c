@@ -330,8 +330,8 @@ int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *a
     return fake_queue(m, st, &w);
 }
 
-void fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes) {
-    fake_note(of(a), call, "", n_bytes, NULL);
+int fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes) {
+    return fake_note(of(a), call, "", n_bytes, NULL);
 }
 
 uint64_t fake_cuda_capture(dt_cuda_api *a, const void *st) {

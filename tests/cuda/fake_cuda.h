@@ -92,7 +92,8 @@ int fake_cuda_raced(void);
 // is called again later. Logged as `call`.
 int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args),
                     const void *args, size_t args_bytes, size_t n_bytes, void *stream);
-void fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes);
+// Logs a call. Returns an error if it is told to fail.
+int fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes);
 // The number of the capture that the stream is part of, from 1 on; 0: none.
 uint64_t fake_cuda_capture(dt_cuda_api *a, const void *stream);
 // The number of graphs with such work, including one being captured, without destroyed ones.

@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 16, MAX_OWN = 4, INVALID = 4 };
+enum { MAX_RANKS = 16, MAX_OWN = 4, UNHANDLED = 1, INVALID = 4, F64 = DT_DTYPE_COUNT };
 
 typedef struct how {
     int64_t capture, index; // 0, 0: not captured
@@ -36,6 +36,7 @@ typedef struct nccl {
     int64_t n_sent[MAX_RANKS], n_received[MAX_RANKS];
     const void *waits; // the item that has sent its part and waits for the others
     bool inited, aborted;
+    int finishing;    // how often async_error is still busy after finalize
     uint64_t capture; // the machine's number of the last one with a collective
     how last;         // in it
     struct {
@@ -50,13 +51,19 @@ typedef struct op {
     op_kind kind;
     char *data;
     size_t n_bytes;
-    int peer;      // broadcast: the root
-    dt_dtype type; // of a sum
+    int peer; // broadcast: the root
+    int type; // of a sum: dt_dtype or F64
     how how;
 } op;
 
 static nccl *of(const dt_nccl_api *a) {
     return a->self;
+}
+
+// NCCL's error where this call is told to fail, or the device is lost.
+static int failure(nccl *n, const char *call, size_t n_bytes) {
+    const int e = fake_cuda_note(n->cuda, call, n_bytes);
+    return e < DT_NCCL_BUSY ? e : UNHANDLED;
 }
 
 // ---- files -----------------------------------------------------------------------------------------
@@ -107,16 +114,18 @@ static bool all_are_there(const nccl *n) {
 
 // In an order other than that of ranks, the same on all ranks, and another one where it is captured: NCCL promises the
 // same bits for neither.
-static void take_sum(nccl *n, how asked, void *data, dt_dtype type, size_t n_bytes) {
+static void take_sum(nccl *n, how asked, void *data, int type, size_t n_bytes) {
     char path[256];
     void *x = malloc(n_bytes + 1);
-    const int64_t count = (int64_t)(n_bytes / dt_dtype_size(type));
+    const int64_t count = (int64_t)(n_bytes / (type == F64 ? 8 : dt_dtype_size((dt_dtype)type)));
     for (int i = 0; i < n->world_size; i++) {
         name_collective(n, n->n_done, (i + (asked.capture ? 1 : 2)) % n->world_size, path);
         read_file(path, asked, x, n_bytes);
         for (int64_t k = 0; k < count; k++)
-            dt_put(data, type, k,
-                   i ? dt_get(data, type, k) + dt_get(x, type, k) : dt_get(x, type, k));
+            if (type == F64)
+                ((double *)data)[k] = ((double *)x)[k] + (i ? ((double *)data)[k] : 0);
+            else
+                dt_put(data, type, k, dt_get(x, type, k) + (i ? dt_get(data, type, k) : 0));
     }
     if (getenv("FAKE_NCCL_WRONG") && n_bytes) dt_put(data, type, 0, dt_get(data, type, 0) + 1);
     free(x);
@@ -184,7 +193,7 @@ static bool refuses(const nccl *n, void *stream) {
 }
 
 static int queue(const dt_nccl_api *a, op_kind kind, const void *data, size_t n_bytes, int peer,
-                 dt_dtype type, void *stream) {
+                 int type, void *stream) {
     nccl *n = of(a);
     static const char *const names[] = {"all_reduce", "broadcast", "send", "recv"};
     if (n->aborted || peer >= n->world_size || refuses(n, stream)) return INVALID;
@@ -197,17 +206,22 @@ static int queue(const dt_nccl_api *a, op_kind kind, const void *data, size_t n_
                   .type = type,
                   .how = note_capture(n, stream)};
     const int e = fake_cuda_queue(n->cuda, names[kind], run_op, &o, sizeof o, n_bytes, stream);
-    return e ? INVALID : DT_NCCL_BUSY; // async_error says when it is queued
+    return e >= DT_NCCL_BUSY ? INVALID : e ? e : DT_NCCL_BUSY; // async_error says when it is queued
 }
 
 // ---- the table -------------------------------------------------------------------------------------
 static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
+    static const char *const texts[] = {
+        "no error",         "unhandled cuda error", "unhandled system error", "internal error",
+        "invalid argument", "invalid usage",        "remote process exited"};
     (void)a, (void)comm;
-    return error == INVALID ? "invalid argument" : "an error that the test asked for";
+    return error < DT_NCCL_BUSY ? texts[error] : "not finished";
 }
 
 static int unique_id(const dt_nccl_api *a, void *id) {
     char *folder = id;
+    const int e = failure(of(a), "unique_id", 0);
+    if (e) return e;
     memset(id, 0, DT_NCCL_ID_BYTES);
     const char *in =
         getenv("FAKE_NCCL_DIR"); // removed by whoever set it: ranks leave at different times
@@ -218,12 +232,15 @@ static int unique_id(const dt_nccl_api *a, void *id) {
 static int init(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank) {
     nccl *n = of(a);
     char path[256];
+    const int e = failure(n, "init", 0);
+    if (e) return e;
     if ((n->inited && !n->aborted) || world_size > MAX_RANKS) return INVALID;
     memcpy(n->folder, id, sizeof n->folder);
     n->rank = rank;
     n->world_size = world_size;
     n->inited = true;
     n->aborted = false;
+    n->finishing = 0;
     n->n_done = 0;
     n->waits = NULL;
     memset(n->n_sent, 0, sizeof n->n_sent);
@@ -235,9 +252,11 @@ static int init(const dt_nccl_api *a, void **comm, int world_size, const void *i
 }
 
 static int async_error(const dt_nccl_api *a, void *comm, int *state) {
-    const nccl *n = of(a);
+    nccl *n = of(a);
     char path[256];
-    *state = DT_NCCL_OK;
+    *state = failure(n, "async_error", 0);
+    if (*state) return DT_NCCL_OK;
+    if (n->finishing && --n->finishing) *state = DT_NCCL_BUSY;
     for (int r = 0; r < n->world_size && !n->n_done; r++) { // until all have come
         snprintf(path, sizeof path, "%s/here.%d", n->folder, r);
         if (!is_there(path)) *state = DT_NCCL_BUSY;
@@ -248,6 +267,10 @@ static int async_error(const dt_nccl_api *a, void *comm, int *state) {
 static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t count, dt_dtype type,
                       void *stream) {
     return queue(a, ALL_REDUCE, data, (size_t)count * dt_dtype_size(type), -1, type, stream);
+}
+static int all_reduce_f64(const dt_nccl_api *a, void *comm, double *data, int64_t count,
+                          void *stream) {
+    return queue(a, ALL_REDUCE, data, (size_t)count * sizeof *data, -1, F64, stream);
 }
 static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
                      void *stream) {
@@ -272,8 +295,9 @@ static int find_custom(const nccl *n, const void *p) {
 static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
     nccl *n = of(a);
     const int i = find_custom(n, NULL);
-    fake_cuda_note(n->cuda, "mem_alloc", n_bytes);
-    if (i == MAX_OWN || n->cuda->alloc(n->cuda, p, n_bytes)) return INVALID;
+    const int e = failure(n, "mem_alloc", n_bytes);
+    if (e || i == MAX_OWN) return e ? e : INVALID;
+    if (n->cuda->alloc(n->cuda, p, n_bytes)) return INVALID;
     n->own[i].p = *p;
     return DT_NCCL_OK;
 }
@@ -281,7 +305,8 @@ static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
 static int mem_free(const dt_nccl_api *a, void *p) {
     nccl *n = of(a);
     const int i = find_custom(n, p);
-    fake_cuda_note(n->cuda, "mem_free", 0);
+    const int e = failure(n, "mem_free", 0);
+    if (e) return e;
     if (i == MAX_OWN || n->own[i].registered) fake_breach("memory of NCCL's is given back in use");
     n->own[i].p = NULL;
     return n->cuda->free(n->cuda, p) ? INVALID : DT_NCCL_OK;
@@ -290,7 +315,8 @@ static int mem_free(const dt_nccl_api *a, void *p) {
 static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
     nccl *n = of(a);
     const int i = find_custom(n, p);
-    fake_cuda_note(n->cuda, "comm_register", n_bytes);
+    const int e = failure(n, "comm_register", n_bytes);
+    if (e) return e;
     if (!p || i == MAX_OWN) return INVALID;
     n->own[i].registered = true;
     *handle = &n->own[i];
@@ -299,33 +325,38 @@ static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_byt
 
 static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
     nccl *n = of(a);
-    fake_cuda_note(n->cuda, "comm_deregister", 0);
+    const int e = failure(n, "comm_deregister", 0);
     for (int i = 0; i < MAX_OWN; i++) {
         if (handle != &n->own[i] || !n->own[i].registered) continue;
         n->own[i].registered = false;
-        return DT_NCCL_OK;
+        return e;
     }
     fake_breach("no memory is registered");
 }
 
 static int finalize(const dt_nccl_api *a, void *comm) {
-    fake_cuda_note(of(a)->cuda, "finalize", 0);
-    return DT_NCCL_OK;
+    const int e = failure(of(a), "finalize", 0);
+    of(a)->finishing = 3;
+    return e ? e : DT_NCCL_BUSY;
 }
 
-static int leave(const dt_nccl_api *a, void *comm) {
+// The communicator is gone, also where that fails.
+static int leave(const dt_nccl_api *a, void *comm, const char *call) {
+    const int e = failure(of(a), call, 0);
     const int n = fake_cuda_graphs_with(of(a)->cuda, run_op);
     if (n)
         fake_breach("%d graphs hold collectives of a communicator that goes: it waits for them", n);
     if (comm != of(a) || of(a)->aborted) fake_breach("a communicator goes twice");
     of(a)->aborted = true;
     for (int i = 0; i < MAX_OWN; i++) of(a)->own[i].registered = false;
-    return DT_NCCL_OK;
+    return e;
 }
-
+static int destroy(const dt_nccl_api *a, void *comm) {
+    if (of(a)->finishing) fake_breach("a communicator is destroyed that is not finalized");
+    return leave(a, comm, "destroy");
+}
 static int abort_comm(const dt_nccl_api *a, void *comm) {
-    fake_cuda_note(of(a)->cuda, "abort", 0);
-    return leave(a, comm);
+    return leave(a, comm, "abort");
 }
 
 dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda, bool old) {
@@ -336,11 +367,12 @@ dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda, bool old) {
                            .init = init,
                            .async_error = async_error,
                            .all_reduce = all_reduce,
+                           .all_reduce_f64 = all_reduce_f64,
                            .broadcast = broadcast,
                            .send = send,
                            .recv = recv,
                            .finalize = finalize,
-                           .destroy = leave,
+                           .destroy = destroy,
                            .abort = abort_comm};
     if (!old) {
         n->api.mem_alloc = mem_alloc;

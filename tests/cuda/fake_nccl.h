@@ -4,7 +4,7 @@
 // ask for the same collectives of the same sizes in the same order and in the same way (uncaptured, or at the same
 // place of the same capture); memory is the device's; registered memory is NCCL's own, and is freed only after
 // deregistration; a communicator is destroyed once, after all graphs with its collectives, since NCCL would wait for
-// them. Calls appear in the imitation's log.
+// them. Calls appear in the imitation's log, and fail with NCCL's errors where fake_cuda_fail says so.
 //
 // FAKE_NCCL_WRONG in the environment makes sums wrong by one, as on a broken link. FAKE_NCCL_REFUSES names a rank (or
 // "all") whose library fails under capture.

@@ -2,9 +2,9 @@
 # The program on several imitated GPUs, one process each, with an imitation of NCCL between them (pretending_module.c,
 # fake_nccl.c). Ranks meet through MPI, take the device of their local rank, test their sums and train.
 # run.reproducible=elastic gives one rank's weights on 3 and 4 ranks, with LAMB on 2. Resuming gives the same on every
-# run, also with bf16 gradients in transfer, with uneven shares, and if one rank's NCCL cannot be captured. These end in
-# time with one clear line: more ranks than devices, two ranks on one device, a missing NCCL, wrong sums, a rank that
-# stops.
+# run, also with bf16 gradients in transfer, with uneven shares, and if one rank's NCCL cannot be captured. Batch norms over
+# ranks have the losses of one rank with the whole batch, and of the CPU's ranks. These end in time with one clear line:
+# more ranks than devices, two ranks on one device, a missing NCCL, wrong sums, a sum that fails, a rank that stops.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
@@ -51,6 +51,12 @@ same() { # RUN RUN
     [ "$(hash "$work/runs/$1")" = "$(hash "$work/runs/$2")" ] || fail "$1 and $2 have other weights"
     echo "$1 = $2"
 }
+near() { # RUN RUN: the first three losses
+    paste <(grep -o '"loss":[0-9.]*' "$work/runs/$1/metrics.jsonl") <(grep -o '"loss":[0-9.]*' "$work/runs/$2/metrics.jsonl") |
+        tr ':' ' ' | awk 'NR <= 3 { d = $2 - $4; if (d > 1e-4 || d < -1e-4) exit 1 } END { if (NR < 3) exit 1 }' ||
+        fail "$1 and $2 have other losses"
+    echo "$1 ~ $2"
+}
 refused() { # RUN CODE TEXT: of one that ran in the background
     rc=0
     wait "$4" || rc=$?
@@ -65,6 +71,8 @@ refused() { # RUN CODE TEXT: of one that ran in the background
 (FAKE_NCCL_MISSING=1 ranks_of 2 without && exit $rc) & without=$!
 (FAKE_NCCL_REFUSES=1 ranks_of 2 refusing && exit $rc) & refusing=$!
 (FAKE_CUDA_NO_DNN=conv_wgrad ranks_of 2 engineless && exit $rc) & engineless=$!
+lost=(device.capture=false checkpoint.every="1 steps")
+(FAKE_CUDA_FAILS="1 all_reduce 3 6" ranks_of 2 lost "${lost[@]}" && exit $rc) & lost_pid=$!
 
 for np in 1 3 4; do
     good $np elastic$np run.reproducible=elastic
@@ -89,9 +97,19 @@ rm -r "$work/tmp.headsstop"
 good 3 headsstop "${several[@]}"
 same heads1 headsstop
 good 1 headscpu "${several[@]}" device.kind=cpu device.threads=1
-paste <(grep -o '"loss":[0-9.]*' "$work/runs/heads1/metrics.jsonl") <(grep -o '"loss":[0-9.]*' "$work/runs/headscpu/metrics.jsonl") |
-    tr ':' ' ' | awk 'NR <= 3 { d = $2 - $4; if (d > 1e-4 || d < -1e-4) exit 1 } END { if (NR < 5) exit 1 }' ||
-    fail "several targets: another curve than the CPU's"
+near heads1 headscpu
+# batch norms over ranks
+sync=(model.sync_bn=true data.augment= train.optimizer.name=sgd train.optimizer.lr=0.01 train.max_steps=3)
+good 1 whole "${sync[@]}" train.micro_batch=8
+good 2 synced "${sync[@]}" train.micro_batch=4
+near whole synced
+good 2 apart "${sync[@]}" train.micro_batch=4 model.sync_bn=false
+! (near whole apart) 2>/dev/null || fail "the test sees no difference"
+good 2 syncs "${sync[@]}"
+good 2 syncsplain "${sync[@]}" device.capture=false
+same syncs syncsplain
+good 2 syncscpu "${sync[@]}" device.kind=cpu device.threads=1
+near syncs syncscpu
 # alone it needs no NCCL
 FAKE_NCCL_MISSING=0 FAKE_CUDA_CORE=0 good 1 near train.max_steps=1
 grep -q "workers: 1" "$work/runs/near/config.yaml" || show near "threads were counted before the device had bound the rank"
@@ -115,6 +133,11 @@ refused refusing 240 "rank 1: NCCL sum in a captured step (device.capture: false
 refused engineless 70 "cuDNN has no engine for conv_wgrad .* window .* (.*pretends)" $engineless
 refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
 refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_VISIBLE_DEVICES=0: start one rank a GPU" $twice
+refused lost 240 "rank 1: NCCL all-reduce failed: remote process exited" $lost_pid
+[ -d "$work/runs/lost/checkpoints/step-00000001" ] || show lost "nothing was saved"
+rm -r "$work/tmp.lost"
+good 2 lost "${lost[@]}"
+same resume2 lost
 refused without 2 "libnccl.so.2 does not load for rank 1 on" $without
 
 # both ranks stop themselves, one goes on and waits for the other: not for ever

@@ -369,7 +369,7 @@ static void *lose_main(void *arg) {
                                         : b.device_comm->device->watch(b.device_comm, 1);
     assert_int_equal(st, DT_E_PEER);
     assert_non_null(strstr(dt_error_message(),
-                           while_captured ? "that the test asked for" : "another rank is gone"));
+                           while_captured ? "remote process exited" : "another rank is gone"));
     assert_true(failed == while_captured);
     assert_int_equal(fake_cuda_count(real.cuda, "abort"), 1);
     lost = failed = false;
@@ -459,68 +459,137 @@ TEST(test_missing_peer) {
     }
 }
 
-static int answers[3],
-    n_busy; // of finalize, destroy, abort; how often async_error is busy after finalize
+// Each call of NCCL fails once, on one of two ranks: with a line and DT_E_PEER where it matters, on the other rank too,
+// which hears of it as the library would tell it; and nobody waits for ever.
+static struct {
+    const char *call;
+    int rank, after, error;
+} failing;
+static _Atomic bool gone; // the rank whose call failed
 
-static int finalize(const dt_nccl_api *a, void *comm) {
-    if (answers[0] == DT_NCCL_BUSY) n_busy = 3;
-    return answers[0];
-}
-static int busy_state(const dt_nccl_api *a, void *comm, int *state) {
-    *state = n_busy ? DT_NCCL_BUSY : DT_NCCL_OK;
-    n_busy -= n_busy > 0;
-    return DT_NCCL_OK;
-}
-static int destroy(const dt_nccl_api *a, void *comm) {
-    assert_int_equal(n_busy, 0);
-    real.nccl.destroy(a, comm);
-    return answers[1];
-}
-static int abort_comm(const dt_nccl_api *a, void *comm) {
-    real.nccl.abort(a, comm);
-    return answers[2];
+typedef struct ending {
+    dt_comm boot;
+    dt_status status;
+    bool called;
+    char said[400];
+} ending;
+
+static int peers_state(const dt_nccl_api *a, void *comm, int *state) {
+    const int e = real.nccl.async_error(a, comm, state);
+    if (gone) *state = 6;
+    return e;
 }
 
-// What NCCL answers at a communicator's end: finalize is asked about until it is through, a failure of it aborts. A
-// failure of destroy is the caller's, one of an abort, which nobody waits for, is a line.
-static void end_comm(int of_finalize, int of_destroy, int of_abort, dt_status expected) {
+static dt_status use_comm(dt_comm *c, dt_backend *b, void *memory, void *const streams[2]) {
+    const dt_reduction sum = {.steps = DT_ALL_REDUCE, .data = memory, .n = 300};
+    dt_request r;
+    c->device->attach(c, streams[0], streams[1], NULL, NULL);
+    DT_TRY(c->device->lend(c, memory, 1 << 12));
+    DT_TRY(c->reduce_start(c, &sum, &r));
+    DT_TRY(c->wait(c, &r));
+    DT_TRY(c->all_reduce_f64(c, memory, 300));
+    while (!b->device->stream_done(b, streams[0])) DT_TRY(c->device->watch(c, 0));
+    return b->device->synchronize(b, streams[0]);
+}
+
+static void *end_main(void *arg) {
+    ending *j = arg;
     dt_backend *b;
-    dt_nccl_api *nccl;
-    dt_comm *c = NULL, *boot;
-    assert_int_equal(dt_comm_create_self(&boot), DT_OK);
-    open_rank(&b, &nccl);
-    memcpy(answers, (int[]){of_finalize, of_destroy, of_abort}, sizeof answers);
-    nccl->finalize = finalize;
-    nccl->async_error = busy_state;
-    nccl->destroy = destroy;
-    nccl->abort = abort_comm;
-    assert_int_equal(dt_comm_create_nccl(&c, b, boot, false, 1 << 14, 30), DT_OK);
-    assert_int_equal(c->finalize(c), expected);
-    assert_int_equal(n_busy, 0);
-    assert_int_equal(fake_cuda_count(dt_cuda_self(b)->api, "abort"), of_finalize == 6);
+    dt_comm *c = NULL;
+    void *memory = NULL, *streams[2];
+    must(fake_cuda_backend(&b, &(dt_backend_opts){.threads = 1, .world_size = 2}));
+    dt_cuda_api *api = dt_cuda_self(b)->api;
+    real.nccl = *fake_cuda_nccl(b);
+    fake_cuda_nccl(b)->async_error = peers_state;
+    for (int i = 0; i < 2; i++) must(b->device->stream_create(b, &streams[i]));
+    const bool fails = j->boot.rank == failing.rank;
+    if (fails) fake_cuda_fail(api, failing.call, failing.after, failing.error);
+    dt_status st = dt_comm_create_nccl(&c, b, &j->boot, true, 1 << 14, 600);
+    if (st == DT_OK) must(b->device->alloc_shared(b, &memory, 1 << 12, "sums"));
+    if (st == DT_OK) st = use_comm(c, b, memory, streams);
+    if (memory) c->device->take_back(c, memory);
+    if (st == DT_OK) st = c->finalize(c);
+    j->status = st;
+    snprintf(j->said, sizeof j->said, "%s", st == DT_OK ? "" : dt_error_message());
+    if (st != DT_OK && fails) gone = true;
     dt_comm_destroy_nccl(c);
-    dt_comm_destroy(boot);
+    b->free(b, memory, 1 << 12);
+    for (int i = 0; i < 2; i++) b->device->stream_destroy(b, streams[i]);
+    j->called = fake_cuda_count(api, failing.call) > failing.after;
     b->destroy(b);
+    return NULL;
+}
+
+static void end_with(const char *call, int rank, int after, int error) {
+    static const char *const spared[] = {"mem_alloc", "mem_free", "comm_register",
+                                         "comm_deregister"};
+    ending jobs[2];
+    pthread_t threads[2];
+    failing.call = call, failing.rank = rank, failing.after = after, failing.error = error;
+    gone = false;
+    pthread_barrier_init(&meeting, NULL, 2);
+    for (int r = 0; r < 2; r++) {
+        jobs[r] = (ending){.boot = {.rank = r, .world_size = 2, .broadcast_bytes = boot_broadcast}};
+        assert_int_equal(pthread_create(&threads[r], NULL, end_main, &jobs[r]), 0);
+    }
+    for (int r = 0; r < 2; r++) pthread_join(threads[r], NULL);
+    pthread_barrier_destroy(&meeting);
+    bool matters = jobs[rank].called;
+    for (size_t i = 0; i < sizeof spared / sizeof *spared; i++)
+        matters &= strcmp(call, spared[i]) != 0;
+    for (int r = 0; r < 2; r++) {
+        const ending *j = &jobs[r];
+        const bool told = strstr(j->said, error == 6 ? "remote process exited" : "system error") &&
+                          !strchr(j->said, '\n') && j->status == DT_E_PEER;
+        if (r == rank && j->status == DT_OK ? matters : j->status != DT_OK && !matters)
+            fail_msg("%s %d of rank %d: %d: %d %s", call, after, rank, r, j->status, j->said);
+        if (r == rank && matters && !told)
+            fail_msg("%s %d of rank %d: %s", call, after, rank, j->said);
+        if (j->status != DT_OK && j->status != DT_E_PEER)
+            fail_msg("%s %d: %d %s", call, after, j->status, j->said);
+    }
 }
 
 static char folder[] = "/tmp/dtrain-stepper-XXXXXX";
 
-TEST(test_answers_at_the_end) {
+TEST(test_each_call_fails_once) {
+    static const char *const calls[] = {
+        "unique_id", "init",          "async_error",    "all_reduce", "broadcast",
+        "send",      "recv",          "finalize",       "destroy",    "mem_alloc",
+        "mem_free",  "comm_register", "comm_deregister"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        for (int k = 0; k < 8; k++) // the rank, which of its calls, remote error or out of memory
+            end_with(calls[i], k & 1, k & 2, k & 4 ? 2 : 6);
+}
+
+// An abort that fails behind another failure is a line, not the error.
+static int abort_comm(const dt_nccl_api *a, void *comm) {
+    real.nccl.abort(a, comm);
+    return 6;
+}
+TEST(test_abort_that_fails) {
     char log[64], text[400] = "";
+    dt_backend *b;
+    dt_nccl_api *nccl;
+    dt_comm *c = NULL, *boot;
     snprintf(log, sizeof log, "%s/log", folder);
-    assert_int_equal(dt_log_open(log), DT_OK);
+    must(dt_log_open(log));
     dt_log_set_level(DT_LOG_WARN);
-    end_comm(DT_NCCL_OK, DT_NCCL_OK, DT_NCCL_OK, DT_OK);
-    end_comm(DT_NCCL_BUSY, DT_NCCL_OK, DT_NCCL_OK, DT_OK);
-    end_comm(DT_NCCL_BUSY, 6, DT_NCCL_OK, DT_E_PEER);
-    assert_non_null(strstr(dt_error_message(), "NCCL destroy failed: an error"));
-    end_comm(6, DT_NCCL_OK, 6, DT_E_PEER);
-    assert_non_null(strstr(dt_error_message(), "NCCL finalize failed: an error"));
+    must(dt_comm_create_self(&boot));
+    open_rank(&b, &nccl);
+    nccl->abort = abort_comm;
+    must(dt_comm_create_nccl(&c, b, boot, false, 1 << 14, 600));
+    fake_cuda_fail(dt_cuda_self(b)->api, "finalize", 0, 6);
+    assert_int_equal(c->finalize(c), DT_E_PEER);
+    assert_non_null(strstr(dt_error_message(), "NCCL finalize failed: remote process exited"));
+    dt_comm_destroy_nccl(c);
+    dt_comm_destroy(boot);
+    b->destroy(b);
     dt_log_close();
     dt_log_set_level(DT_LOG_ERROR);
     FILE *said = fopen(log, "r");
     assert_true(said && fgets(text, sizeof text, said));
-    assert_non_null(strstr(text, "NCCL abort failed: an error"));
+    assert_non_null(strstr(text, "NCCL abort failed: remote process exited"));
     assert_null(fgets(text, sizeof text, said));
     fclose(said);
 }

@@ -2,7 +2,7 @@
 // torch.nn.SyncBatchNorm; the contract is that of batch_norm_cpu.c without what is fused. f32, DENSE; a thread takes whole
 // channels, and sums are doubles in the order of elements, so the bits do not depend on the threads.
 //
-//   forward   sums of x and x² and the number of elements, all-reduced, then y
+//   forward   sums of x and x², all-reduced, then y
 //   backward  sums of dy and dy x̂, which are the gradients of shift and scale; all-reduced they give dx
 #include "backend/cpu/custom_kernel.h"
 
@@ -20,12 +20,14 @@ static channels channels_of(const dt_kernel_instance *s) {
 static dt_status prepare(dt_kernel_instance *s) {
     dt_custom_prepare(s, 0);
     if (dt_instance_in(s, 0)->dtype != DT_F32) return dt_instance_fail(s, "wants f32");
-    s->scratch_bytes = (size_t)(2 * channels_of(s).n + 1) * sizeof(double);
+    s->scratch_bytes = (size_t)(2 * channels_of(s).n) * sizeof(double);
     return DT_OK;
 }
 
-static void all_reduce(const dt_run *r, double *sums, int64_t n) {
-    if (r->ranks) r->ranks->all_reduce(r->ranks->ctx, sums, n);
+// Adds the sums over the ranks. Returns of how many values a channel they are: micro-batches are alike on all ranks.
+static double all_reduce(const dt_run *r, double *sums, channels d) {
+    if (r->ranks) r->ranks->all_reduce(r->ranks->ctx, sums, 2 * d.n);
+    return (double)(d.images * d.plane * (r->ranks ? r->ranks->world_size : 1));
 }
 
 static void store(const dt_run *r, int out, int64_t c, double value) {
@@ -47,9 +49,7 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
                 sum += (double)x[k], square += (double)x[k] * (double)x[k];
         sums[c] = sum, sums[d.n + c] = square;
     }
-    sums[2 * d.n] = (double)(d.images * d.plane);
-    all_reduce(r, sums, 2 * d.n + 1);
-    const double m = sums[2 * d.n], eps = (double)s->node->attrs.batch_norm.eps;
+    const double m = all_reduce(r, sums, d), eps = (double)s->node->attrs.batch_norm.eps;
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int64_t c = 0; c < d.n; c++) {
         const double mean = sums[c] / m, var = fmax(sums[d.n + c] / m - mean * mean, 0);
@@ -82,9 +82,7 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
         store(r, 2, c, sum);
     }
     if (!dx) return;
-    sums[2 * d.n] = (double)(d.images * d.plane);
-    all_reduce(r, sums, 2 * d.n + 1);
-    const double m = sums[2 * d.n];
+    const double m = all_reduce(r, sums, d);
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int64_t c = 0; c < d.n; c++) {
         const float gain = scale[c] * invstd[c], sum = (float)(sums[c] / m),

@@ -16,7 +16,12 @@
 //     (64 in the backward pass) stay in its multiprocessor's L1 cache (192 KiB or more from sm_80 on), and in L2 what
 //     does not fit. With so few pixels a launch costs more than idle multiprocessors do.
 //
-// Scratch for three kernels: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats
+// sync_batch_norm has the statistics of all ranks (dt_run.ranks), as torch.nn.SyncBatchNorm, and nothing fused. It takes
+// the three kernels. Its sums are added over the ranks, as doubles, between a first and a second run of the one that
+// makes the constants. dscale and dshift remain those of this rank.
+//
+// Scratch for three kernels: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats; behind them sums (2,
+// channels) of sync_batch_norm, doubles
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_plans.h"
 #include "backend/cuda/custom_cuda.h"
@@ -32,6 +37,7 @@ typedef struct bn_state {
     bool backward;
     bool summed, small; // summed: x brings its sums; small: one kernel
     bool left;          // the convolution that reads y applies it
+    bool sync;          // statistics are those of all ranks
     int64_t pixels, channels, images, height, width;
     dt_cols sums, apply; // first pass; second pass
     int mask;
@@ -49,6 +55,7 @@ static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_
     st->relu = s->node->attrs.batch_norm.relu;
     st->pool = s->node->attrs.batch_norm.pool;
     st->eps = s->node->attrs.batch_norm.eps;
+    st->sync = s->node->op == DT_OP_sync_batch_norm;
     if (st->pixels >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 pixels");
     if (!st->pool) return DT_OK;
     const dt_window *w = &s->node->attrs.batch_norm.win;
@@ -78,7 +85,8 @@ static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
 
 // Divides n_sums rows for the first pass and n_apply rows for the second, and sizes the scratch.
 static void divide(dt_kernel_instance *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
-    st->small = (st->training || st->backward) && !st->summed && st->pixels <= DT_BN_SMALL_PIXELS;
+    st->small = (st->training || st->backward) && !st->summed && !st->sync &&
+                st->pixels <= DT_BN_SMALL_PIXELS;
     if (st->small) {
         st->sums = small_cols(n_sums, st->channels, st->type);
         st->apply = small_cols(n_apply, st->channels, st->type);
@@ -89,6 +97,7 @@ static void divide(dt_kernel_instance *s, bn_state *st, int64_t n_sums, int64_t 
     st->apply = dt_cols_flow(n_apply, st->channels, FLOW_ROWS);
     if (!st->summed)
         s->scratch_bytes = (size_t)(partial_floats(st) + 5 * st->sums.padded) * sizeof(float);
+    if (st->sync) s->scratch_bytes += 2 * (size_t)st->channels * sizeof(double);
 }
 
 // Decides whether the convolution that reads y applies the batch norm itself.
@@ -192,8 +201,20 @@ static dt_bn_finish_args finish_args(const dt_kernel_instance *s, const dt_run *
                                .training = st->training,
                                .eps = st->eps};
 }
-static dt_cuda_grid finish_grid(const bn_state *st) {
-    return (dt_cuda_grid){.blocks = (st->sums.padded + 31) / 32, .threads = 1024};
+
+// Makes the constants of each channel.
+static void finish(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k,
+                   dt_bn_finish_args *f) {
+    const bn_state *st = s->state;
+    const dt_cuda_grid grid = {.blocks = (st->sums.padded + 31) / 32, .threads = 1024};
+    const bool joins = st->sync && r->ranks && r->out[0];
+    if (joins) f->shared = (double *)(f->consts + 5 * st->sums.padded);
+    dt_cuda_launch(dt_cuda_of(s), k, grid, f, r->stream);
+    if (!joins) return;
+    r->ranks->all_reduce(r->ranks->ctx, f->shared, 2 * st->channels);
+    f->joined = 1;
+    f->count *= r->ranks->world_size;
+    dt_cuda_launch(dt_cuda_of(s), k, grid, f, r->stream);
 }
 
 // Runs all passes in one kernel, on the grid of st->apply.
@@ -245,7 +266,7 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
         return;
     }
     if (st->training) dt_cuda_launch(c, DT_K_bn_stats, dt_cols_grid(&sums.c), &sums, r->stream);
-    dt_cuda_launch(c, DT_K_bn_finish, finish_grid(st), &f, r->stream);
+    finish(s, r, DT_K_bn_finish, &f);
     dt_cuda_launch(c, st->pool ? DT_K_bn_apply_pool : DT_K_bn_apply, dt_cols_grid(&apply.c), &apply,
                    r->stream);
 }
@@ -278,7 +299,7 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     if (st->training || sums.dresidual) // with running statistics only dresidual is wanted of it
         dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_sums_pool : DT_K_bn_bwd_sums,
                        dt_cols_grid(&sums.c), &sums, r->stream);
-    dt_cuda_launch(c, DT_K_bn_bwd_finish, finish_grid(st), &f, r->stream);
+    finish(s, r, DT_K_bn_bwd_finish, &f);
     if (!r->out[0]) return;
     dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_apply_pool : DT_K_bn_bwd_apply, dt_cols_grid(&apply.c),
                    &apply, r->stream);

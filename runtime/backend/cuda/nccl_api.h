@@ -24,6 +24,7 @@ struct dt_nccl_api {
     int (*all_reduce)(const dt_nccl_api *a, void *comm, void *data, int64_t n,
                       dt_dtype type, // DT_F32, DT_BF16
                       void *stream);
+    int (*all_reduce_f64)(const dt_nccl_api *a, void *comm, double *data, int64_t n, void *stream);
     int (*broadcast)(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
                      void *stream);
     int (*send)(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,

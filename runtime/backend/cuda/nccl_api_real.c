@@ -96,6 +96,8 @@ CALL(all_reduce,
      AllReduce(data, data, (size_t)n, type == DT_BF16 ? ncclBfloat16 : ncclFloat32, ncclSum, comm,
                stream),
      void *comm, void *data, int64_t n, dt_dtype type, void *stream)
+CALL(all_reduce_f64, AllReduce(data, data, (size_t)n, ncclFloat64, ncclSum, comm, stream),
+     void *comm, double *data, int64_t n, void *stream)
 CALL(broadcast, Broadcast(data, data, n_bytes, ncclUint8, root, comm, stream), void *comm,
      void *data, size_t n_bytes, int root, void *stream)
 CALL(send, Send(data, (size_t)n, ncclFloat32, to, comm, stream), void *comm, const float *data,
@@ -119,6 +121,7 @@ const dt_nccl_api *dt_nccl_api_real(void) {
                               .init = init,
                               .async_error = async_error,
                               .all_reduce = all_reduce,
+                              .all_reduce_f64 = all_reduce_f64,
                               .broadcast = broadcast,
                               .send = send,
                               .recv = recv,

@@ -192,7 +192,7 @@ DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
     DT_THREADS(t) {
         const int64_t col = DT_BLOCK * 32 + t % 32;
         double s = 0, q = 0;
-        if (col < a->c.cols) {
+        if (!a->joined && col < a->c.cols) {
             DT_UNROLL(4)
             for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) {
                 const float *p = a->partial + i * 2 * a->c.padded + col;
@@ -206,7 +206,10 @@ DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
         const int64_t col = DT_BLOCK * 32 + t;
         if (t < 32 && col < a->c.padded) {
             float k[5] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-            if (col < a->c.cols) dt_bn_bwd_finish_column(a, col, g[t], gx[t], 1, k);
+            double *shared = col < a->c.cols ? a->shared : NULL;
+            if (shared && a->joined) g[t] = shared[col], gx[t] = shared[a->c.cols + col];
+            if (shared && !a->joined) shared[col] = g[t], shared[a->c.cols + col] = gx[t];
+            if (col < a->c.cols) dt_bn_bwd_finish_column(a, col, g[t], gx[t], !a->joined, k);
             for (int i = 0; i < 5; i++) a->consts[i * a->c.padded + col] = k[i];
         }
     }

@@ -130,7 +130,7 @@ DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
     DT_THREADS(t) {
         const int64_t col = DT_BLOCK * 32 + t % 32;
         double s = 0, q = 0;
-        if (a->training && col < a->c.cols) {
+        if (a->training && !a->joined && col < a->c.cols) {
             DT_UNROLL(4)
             for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) {
                 const float *p = a->partial + i * 2 * a->c.padded + col;
@@ -148,11 +148,18 @@ DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
         if (t < 32 && col < a->c.padded) {
             float k[3] = {0.0f, 0.0f, 0.0f};
             if (col < a->c.cols) {
-                const double n = (double)a->count, d = a->training ? sum[t] / n : 0;
-                const double mean =
-                    a->training ? (double)dt_get(a->x, a->type, col) + d : (double)a->mean_in[col];
-                const double var = a->training ? sq[t] / n - d * d : (double)a->var_in[col];
-                dt_bn_finish_column(a, col, mean, var, 1, k);
+                const double n = (double)a->count;
+                // sums are about x's first pixel here, about zero between ranks
+                const double first = a->joined ? 0 : (double)dt_get(a->x, a->type, col);
+                if (a->shared && !a->joined) {
+                    a->shared[col] = sum[t] + n * first;
+                    a->shared[a->c.cols + col] = sq[t] + first * (2 * sum[t] + n * first);
+                } else {
+                    const double d = (a->joined ? a->shared[col] : sum[t]) / n;
+                    const double q = a->joined ? a->shared[a->c.cols + col] : sq[t];
+                    dt_bn_finish_column(a, col, a->training ? first + d : (double)a->mean_in[col],
+                                        a->training ? q / n - d * d : (double)a->var_in[col], 1, k);
+                }
             }
             for (int i = 0; i < 3; i++) a->consts[i * a->c.padded + col] = k[i];
         }

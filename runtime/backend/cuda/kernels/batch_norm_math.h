@@ -6,7 +6,8 @@
 // Second passes run in the opposite direction of first ones, so that they begin with what those left in the cache. The
 // bytes moved in the kernels' headers (n elements of E bytes) do not count what is still cached. A kernel between the
 // passes (bn_finish, bn_bwd_finish) makes each channel's constants. If the sums came with the data, each block makes
-// them for its own channels, and the blocks of the first chunk write them out.
+// them for its own channels, and the blocks of the first chunk write them out. Where statistics are those of all ranks,
+// that kernel runs twice: it writes sums, which are added over the ranks, and then takes these.
 #ifndef DT_BATCH_NORM_MATH_H
 #define DT_BATCH_NORM_MATH_H
 
@@ -44,6 +45,10 @@ typedef struct dt_bn_finish_args {
     const float *partial, *scale, *shift, *mean_in, *var_in; // in: running; backward: saved
     float *consts, *saved_mean, *saved_invstd;
     float *out1, *out2; // STAT mean, variance; backward dscale, dshift; may be NULL
+    // Sums (2, cols) that are added over ranks, or NULL. They are only written, or, once `joined`, read instead of partial
+    // ones; count is then that of all ranks.
+    double *shared;
+    int joined;
     int type, training, add1, add2;
     float eps;
 } dt_bn_finish_args;
