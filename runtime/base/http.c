@@ -2,6 +2,8 @@
 #include "http.h"
 
 #include "clock.h"
+#include "hash.h"
+#include "log.h"
 #include "module.h"
 #include "rng.h"
 
@@ -42,7 +44,11 @@ static bool is_passing(int status) {
            status == 504;
 }
 
-enum { PROGRESS_BYTES = 65536 };
+enum {
+    PROGRESS_BYTES = 65536,
+    OUTAGE_S = 30, // attempts that are further apart are of two outages
+    WARN_S = 5     // then a line says so, and again after 10, 20 … s
+};
 
 // Between half and all of 0.2, 0.4, … 5 s, so that clients which failed together do not come back together.
 static double pause_s(int attempt) {
@@ -59,6 +65,33 @@ static void sleep_s(double s) {
     nanosleep(&t, NULL);
 }
 
+// The last server of which requests failed, of all threads: what one has waited for, no other waits for again.
+static struct {
+    pthread_mutex_t mutex;
+    uint64_t server;
+    double since, last, warn_at;
+} outage = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+// Notes whether the server has answered. Returns since when it has not.
+static double note_attempt(const dt_http_request *r, bool good, const char *cause, double now) {
+    const uint64_t server = dt_hash64(r->url, 8 + strcspn(r->url + 8, "/"));
+    pthread_mutex_lock(&outage.mutex);
+    if (good ? server == outage.server : server != outage.server || now > outage.last + OUTAGE_S) {
+        outage.server = good ? 0 : server;
+        outage.since = now;
+        outage.warn_at = WARN_S;
+    }
+    if (!good) outage.last = now;
+    const double since = outage.since;
+    const bool warn = !good && now - since >= outage.warn_at;
+    if (warn) outage.warn_at *= 2;
+    pthread_mutex_unlock(&outage.mutex);
+    if (warn) // urgent: no log line while a request is watched
+        dt_log_urgent(DT_LOG_WARN, false, "%s: %s: no answer for %.0f s; asking again", r->url,
+                      cause, now - since);
+    return since;
+}
+
 dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
     *out = (dt_http_reply){0};
     pthread_once(&loaded, load);
@@ -72,21 +105,28 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         a.again = false;
         dt_http_reply_fini(out);
         const bool answered = try_once(out, r, &a);
-        if (answered && !is_passing(out->status)) return DT_OK;
+        const bool done = answered && !is_passing(out->status);
         if (answered) snprintf(a.cause, sizeof a.cause, "the server says %d", out->status);
         const double now = dt_clock_s();
-        if (a.n_got >= had + PROGRESS_BYTES || (n == 1 && a.sent)) since = now;
+        const bool progress = a.n_got >= had + PROGRESS_BYTES;
+        const bool is_fault = !done && !progress && (answered || a.again);
+        const double gone = note_attempt(r, !is_fault, a.cause, now);
+        if (done) return DT_OK;
+        if (progress || (n == 1 && a.sent)) since = now;
+        if (is_fault) since = fmin(since, gone);
         const double pause = a.n_got > had ? 0 : pause_s(n);
         const double wait_s = a.retry_after_s > pause ? a.retry_after_s : pause;
         if ((!answered && !a.again) || r->once || now - since + wait_s > limit_s ||
             (r->stop && *r->stop)) {
-            char later[64] = "";
+            char later[64] = "", longer[64] = "";
             if (a.retry_after_s > 0)
                 snprintf(later, sizeof later, " and wants %.0f s of rest", a.retry_after_s);
+            if (begin - since > 1)
+                snprintf(longer, sizeof longer, "; no other was answered for %.0f s", now - since);
             dt_http_reply_fini(out);
             return dt_fail(a.again || answered ? DT_E_STORAGE : DT_E_DATA,
-                           "%s: %s%s (%d attempt%s in %.1f s)", r->url, a.cause, later, n,
-                           n == 1 ? "" : "s", now - begin);
+                           "%s: %s%s (%d attempt%s in %.1f s%s)", r->url, a.cause, later, n,
+                           n == 1 ? "" : "s", now - begin, longer);
         }
         const double end = dt_clock_s() + wait_s;
         while (dt_clock_s() < end && !(r->stop && *r->stop)) sleep_s(fmin(0.1, end - dt_clock_s()));

@@ -37,7 +37,7 @@ typedef struct dt_http_request {
     size_t max_body; // bytes of a whole body at most
     bool once;       // one attempt only: sent twice it would be done twice
     // For attempts in a row of which none brings 64 KiB of a range, behind a first one that a server takes and does not
-    // answer; 0: 60 s.
+    // answer; 0: 60 s. The time for which other requests to the same server have failed counts, too.
     double limit_s;
     const atomic_bool
         *stop; // once it is true, the request fails within about a second; NULL: never

@@ -157,7 +157,7 @@ static dt_status judge(slot *s, double waited_s) {
                        "stopped or lost%s; look for it, then run again (comm.timeout: wait longer)",
                        operation, waited_s, path);
     }
-    if (waited_s < s->warn_at_s) return DT_OK;
+    if (waited_s < s->warn_at_s || strstr(path, "://")) return DT_OK; // http.c warns itself
     dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no answer for %.0f s; waiting up to %.0f s (%s)",
                   path, is_file ? ": " : "", operation, waited_s, limit_s,
                   is_file ? "run.io_timeout" : "comm.timeout");

