@@ -12,7 +12,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 short=()
-[ -z "${SHORT:-}" ] || STEPS=2 NPS="1 2" short=(train.global_batch=8 data.split.val=0 data.split.test=0) # see bench_short.h
+[ -z "${SHORT:-}" ] || STEPS=2 NPS="1 2" short=(train.global_batch=2 train.micro_batch=1 data.split.val=0 data.split.test=0) # see bench_short.h
 precisions=(fp32)
 [ -n "${SHORT:-}" ] || [[ "$("$build/dtrain" info)" != *"bf16 native"* ]] || precisions+=(bf16)
 for precision in "${precisions[@]}"; do

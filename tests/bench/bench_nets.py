@@ -261,7 +261,7 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--build", default="build")
     a.add_argument("--python", help="a Python with torch and torchvision")
-    a.add_argument("--only", default="fusion" if SHORT else ",".join(NETS), help="networks, with commas: " + ", ".join(NETS))
+    a.add_argument("--only", default="mnist" if SHORT else ",".join(NETS), help="networks, with commas: " + ", ".join(NETS))
     a.add_argument("--steps", type=int, default=12, help="that are measured")
     a.add_argument("--rounds", type=int, default=1)
     a.add_argument("--variants", default="eager,channels-last,compiled")

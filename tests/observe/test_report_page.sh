@@ -21,7 +21,7 @@ for page in report compare; do
         py probe $page.html $width >page.html
         look page.html $width light --dump-dom >dom.html
         py check_probe dom.html $page $width || fail "$page at $width"
-        [ $width = 1280 ] || [ "${FULL:-}" ] || continue
+        [ $page$width = report1280 ] || [ "${FULL:-}" ] || continue
         for scheme in light dark; do look page.html $width $scheme --screenshot="$dir/$page-$width-$scheme.png"; done
         py check_dark $page-$width-light.png $page-$width-dark.png $width
     done
