@@ -8,7 +8,7 @@ import json, os, pathlib, subprocess, sys, tempfile
 
 short = bool(os.environ.get("SHORT"))
 ranks = [int(n) for n in os.environ.get("RANKS", "2" if short else "1 2 8 32 64").split()]
-steps = int(os.environ.get("STEPS", "2" if short else "10"))
+steps = 2 if short else int(os.environ.get("STEPS", "10"))
 source, dtrain = pathlib.Path.cwd(), os.path.abspath(os.environ.get("DTRAIN", "build/dtrain"))
 settings = {line.partition("=")[0]: line.partition("=")[2] for line in subprocess.run(
     ["bash", "-c", ". launch/mpi_env.sh && env"], capture_output=True, text=True, check=True).stdout.splitlines()}

@@ -90,7 +90,7 @@ PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
 PidFile none
-SetEnv TMPDIR=$work/tmp
+SetEnv TMPDIR=$work/tmp HOME=$work/own
 END
     cat >"$work/ssh_config" <<END
 IdentityFile $work/key
