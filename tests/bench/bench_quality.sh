@@ -12,7 +12,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 failed=0 few=2000 people=20 n_folds=5 more=("$@")
-[ -z "${SHORT:-}" ] || few=40 people=6 n_folds=2 more+=(train.max_steps=2) # see bench_short.h
+[ -z "${SHORT:-}" ] || few=100 people=8 n_folds=2 more+=(train.max_steps=2) # see bench_short.h
 
 dtrain() { "$build/dtrain" "$@" 2>>log || { tail -5 log; exit 1; }; }
 wanted() { # work, tar that it needs
