@@ -80,11 +80,12 @@ void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error);
 // How custom kernels run their threads and blocks: 0 forwards, 1 backwards, -1 (default) alternating.
 void fake_cuda_order(dt_cuda_api *a, int order);
 size_t fake_cuda_bytes(dt_cuda_api *a); // of device memory in use
-// Of what comes from now on, launches number 1, 4, 16, 64, … of each custom kernel that are small enough run with threads of their own, in
-// `orders` random orders each, or as many as FAKE_CUDA_ORDERS says, and everything that they touch is looked at
-// (fake_fibers.h): a race aborts the test. 0: none. In a build with a sanitizer none ever do.
+// Of what comes from now on, launches number 1, 4, 16, 64, … of each custom kernel that are small enough run with threads of
+// their own, in `orders` random orders each, and everything that they touch is looked at (fake_fibers.h): a race aborts the
+// test. With FAKE_CUDA_ORDERS=1000 the first of a kernel's launches run in more orders, until its blocks have run 1,000
+// times. 0: none. In a build with a sanitizer none ever do.
 void fake_cuda_races(int orders);
-// How many of the kernels have run so; under FAKE_CUDA_UNRACED it names the others.
+// How many of the kernels have run so; under FAKE_CUDA_RACED it prints how often blocks of each have.
 int fake_cuda_raced(void);
 
 // ---- for other imitations (fake_nccl.c) -------------------------------------------------------------

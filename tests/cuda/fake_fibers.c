@@ -352,20 +352,22 @@ static void run_orders(dt_cuda_kernel k, const void *args, dt_cuda_grid grid, in
     drop_pages();
 }
 
-enum { MOST_THREADS = 1 << 13 }; // of a launch
-static int n_orders, n_raced;
-static int64_t n_launches[DT_K_COUNT];
+enum { MOST_THREADS = 1 << 13 };                             // of a launch
+static int n_orders, n_raced, most_orders;                   // most_orders: see FAKE_CUDA_ORDERS
+static int64_t n_launches[DT_K_COUNT], n_blocks[DT_K_COUNT]; // n_blocks: that have run
 static bool raced[DT_K_COUNT];
 
 void fake_cuda_races(int orders) {
     const char *more = getenv("FAKE_CUDA_ORDERS");
-    n_orders = orders && more ? atoi(more) : orders;
+    n_orders = orders;
+    most_orders = more ? atoi(more) : 0;
     memset(n_launches, 0, sizeof n_launches);
 }
 
 int fake_cuda_raced(void) {
-    for (int k = 0; k < DT_K_COUNT && getenv("FAKE_CUDA_UNRACED"); k++)
-        if (!raced[k]) fprintf(stderr, "not raced: %s\n", fake_kernels[k].name);
+    for (int k = 0; k < DT_K_COUNT && getenv("FAKE_CUDA_RACED"); k++)
+        fprintf(stderr, "%8lld orders of a block: %s\n", (long long)n_blocks[k],
+                fake_kernels[k].name);
     return n_raced;
 }
 
@@ -378,14 +380,24 @@ static bool turn_of(dt_cuda_kernel k, dt_cuda_grid grid) {
     return true;
 }
 
+// Of most_orders a launch takes up to a quarter.
+static int orders_of(dt_cuda_kernel k, dt_cuda_grid grid) {
+    const int64_t left = most_orders - n_blocks[k],
+                  part = left < most_orders / 4 ? left : most_orders / 4;
+    const int64_t orders = (part + grid.blocks - 1) / grid.blocks;
+    const int n = orders > n_orders ? (int)orders : n_orders;
+    n_blocks[k] += n * grid.blocks;
+    return n;
+}
+
 bool fake_fibers_take(dt_cuda_kernel k, const void *args, dt_cuda_grid grid) {
     const bool turn = turn_of(k, grid);
-    if (turn) run_orders(k, args, grid, n_orders, false);
+    if (turn) run_orders(k, args, grid, orders_of(k, grid), false);
     return turn;
 }
 
 void fake_fibers_look(dt_cuda_kernel k, const void *args, dt_cuda_grid grid) {
-    if (turn_of(k, grid)) run_orders(k, args, grid, n_orders, true);
+    if (turn_of(k, grid)) run_orders(k, args, grid, orders_of(k, grid), true);
 }
 
 // ---- what the compiler calls in front of each access -------------------------------------------------
