@@ -211,7 +211,7 @@ config=$(small_config "$work")
 wrong "'x' is no number of samples a second, and no run with steps" check "$config" --cost --rate x
 wrong "'A100' is not as in A100:8=7000" check "$config" --cost --rate cpu=1,A100
 wrong "'A100:x' is not as in A100:8=7000" check "$config" --cost --rate A100:x=1
-cost=("$DTRAIN" check "$config" --cost train.epochs=3 train.max_steps=9 "eval.every=3 steps")
+cost=("$DTRAIN" check "$config" --cost train.global_batch=16 train.epochs=3 train.max_steps=9 "eval.every=3 steps")
 ! "${cost[@]}" >/dev/null 2>"$work/log" || fail "a cost without a rate"
 grep -q "has no step yet" "$work/log" || fail "no word about the rate"
 printf '# Source: me\nmachine,region,vcpus,gpus,usd,spot_usd,samples_per_s\nslow,here,2,,3600,,\nfast,there,8,L4:1,7200,36,80\n' >"$work/own.csv"
