@@ -51,7 +51,6 @@ static dt_status body(const dt_trainer_args *a, void *ctx) {
 // The words of --tta.
 static dt_status read_changes(job *j, char *words) {
     static const char *const NAMES[DT_PREDICT_CHANGES] = {"flip", "scale"};
-    // data.augment's values are trees of YAML, and dt_config_set_entry takes such constants
     static const char *const LISTS[DT_PREDICT_CHANGES] = {
         "[{flip: {axis: horizontal, p: 1}}]", "[{affine: {degrees: 0, scale: [1.15, 1.15]}}]"};
     char *rest = NULL;

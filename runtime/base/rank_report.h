@@ -39,8 +39,8 @@ void dt_rank_hear(int rank, const dt_rank_report *r);
 enum { DT_RANK_TEXT = 320 };
 const char *dt_rank_text(char out[DT_RANK_TEXT], const dt_rank_report *r);
 
-// Of n ranks what is known here, by rank; any thread. Rank 0 knows of all, as they were a fifth of a second ago, or some
-// where many others pass reports on.
+// Of n ranks what is known here, by rank; any thread. Rank 0 knows of all, a fifth of a second late for each level of the
+// tree of beats, and later where a rank has more reports to pass on than a message holds.
 void dt_rank_list(dt_rank_report *out, int n);
 
 #endif

@@ -417,11 +417,11 @@ static dt_status mpi_finalize(dt_comm *c) {
     (void)dt_failpoint("finalize");
     dt_watch_begin(NULL, "MPI_Finalize");
     dt_watch_set_peers(NULL);
-    mpi_beats_end(m->beats);
-    int rc = MPI_Finalize();
+    const dt_status st = mpi_beats_end(m->beats);
+    const int rc = st == DT_OK ? MPI_Finalize() : MPI_SUCCESS;
     dt_watch_end();
+    DT_TRY(st);
     DT_TRY(mpi_check(rc, "MPI_Finalize"));
-    mpi_beats_free(m->beats);
     mpi_reductions_free(m);
     mpi_messages_free(&m->msgs);
     free_groups(m);

@@ -174,16 +174,27 @@ dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_H
     return DT_OK;
 }
 
-void mpi_beats_end(mpi_beats *b) {
-    for (int i = 0; i < b->n_partners; i++) {
-        partner *p = &b->partners[i];
-        MPI_Cancel(&p->receiving);
-        MPI_Wait(&p->receiving, MPI_STATUS_IGNORE);
-        if (p->sending != MPI_REQUEST_NULL) MPI_Request_free(&p->sending);
+dt_status mpi_beats_end(mpi_beats *b) {
+    MPI_Request ended = MPI_REQUEST_NULL;
+    for (int all_ended = 0; !all_ended;) { // a long message is sent when it is received
+        int all_sent = 1;
+        for (int i = 0; i < b->n_partners; i++) {
+            int sent = 0;
+            DT_TRY(hear(b, &b->partners[i], dt_clock_s()));
+            DT_TRY(
+                mpi_check(MPI_Test(&b->partners[i].sending, &sent, MPI_STATUS_IGNORE), "a beat"));
+            all_sent &= sent;
+        }
+        if (ended != MPI_REQUEST_NULL)
+            DT_TRY(mpi_check(MPI_Test(&ended, &all_ended, MPI_STATUS_IGNORE), "the last beats"));
+        else if (all_sent)
+            DT_TRY(mpi_check(MPI_Ibarrier(MPI_COMM_WORLD, &ended), "the last beats"));
     }
-}
-
-void mpi_beats_free(mpi_beats *b) {
+    for (int i = 0; i < b->n_partners; i++) {
+        MPI_Cancel(&b->partners[i].receiving);
+        MPI_Wait(&b->partners[i].receiving, MPI_STATUS_IGNORE);
+    }
     free(b->reports);
     free(b);
+    return DT_OK;
 }

@@ -133,7 +133,6 @@ dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_H
 dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered);
 // The rank that has entered the fewest collectives, if fewer than `number`; -1: none has, or it is not known.
 int mpi_beats_behind(mpi_beats *b, uint64_t number);
-void mpi_beats_end(mpi_beats *b);
-void mpi_beats_free(mpi_beats *b); // behind MPI_Finalize: the last one may still be on its way
+dt_status mpi_beats_end(mpi_beats *b); // collective, behind the last exchange; frees
 
 #endif

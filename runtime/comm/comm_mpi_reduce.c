@@ -19,7 +19,7 @@
 // whole chunks; as a segment may have fewer of them than there are ranks, segments take turns in who gets them.
 //
 // Every element is the sum of the hosts' sums, in the order of their first ranks, each of them ((x0 + x1) + x2) + ... in
-// rank order: whatever the size of the buffer or the bucket. bf16 is rounded when it leaves a host, too.
+// rank order, or both by comm/tree.h: whatever the size of the buffer or the bucket. bf16 is rounded when it leaves a host, too.
 //
 // What leaves the host is cut into messages that MPI sends at once. A longer message begins with a question whether the
 // receiver is ready, and over TCP the answer waits behind the data that go the same way: links then carried half of

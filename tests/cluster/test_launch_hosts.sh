@@ -77,10 +77,10 @@ all_stopped() {
 }
 go_on() { for i in "$@"; do kill -CONT "${stopped[$((i - 1))]}"; done; }
 export DTRAIN_FAILPOINT=step:4:stop
-AWS_SECRET_ACCESS_KEY=private-word launch "${all[@]}" --restarts 3 run.name=signal
+AWS_SECRET_ACCESS_KEY=hidden-$$ launch "${all[@]}" --restarts 3 run.name=signal
 wait_until all_stopped
-tr '\0' '\n' <"/proc/${stopped[2]}/environ" | grep -x AWS_SECRET_ACCESS_KEY=private-word >/dev/null || fail "credentials are not passed on"
-! ps -eo args | grep '[p]rivate-word' || fail "a list of processes shows a secret"
+tr '\0' '\n' <"/proc/${stopped[2]}/environ" | grep -x "AWS_SECRET_ACCESS_KEY=hidden-$$" >/dev/null || fail "credentials are not passed on"
+! ps -eo args | grep "[h]idden-$$" || fail "a list of processes shows a secret"
 on 1 kill -TERM "$(processes_on 1 | awk '/dtrain launch hosts/ {print $1; exit}')" # $pid is nsenter
 go_on 1 2 3
 ends_within 60

@@ -34,7 +34,7 @@ newest_step() { # of the run that is being killed; 0: no checkpoint
 }
 
 # A life makes twice its fair share of the steps that are left at most, so that the last one finishes the run. A save
-# makes some 70 calls, seven steps behind another.
+# makes some 40 calls, seven steps behind another.
 points=(step ckpt io)
 for ((n = 0; n < kills; n++)); do
     at=$(newest_step)
