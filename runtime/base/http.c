@@ -65,30 +65,32 @@ static void sleep_s(double s) {
     nanosleep(&t, NULL);
 }
 
-// The last server of which requests failed, of all threads: what one has waited for, no other waits for again.
-static struct {
-    pthread_mutex_t mutex;
+// Servers of which requests failed, of all threads: what one has waited for, no other waits for again.
+static pthread_mutex_t outages_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct outage {
     uint64_t server;
-    double since, last, warn_at;
-} outage = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    double begun, since, last, warn_at; // begun, since: the first attempt that failed, and its end
+} outages[16];
 
-// Notes whether the server has answered. Returns since when it has not.
-static double note_attempt(const dt_http_request *r, bool good, const char *cause, double now) {
-    const uint64_t server = dt_hash64(r->url, 8 + strcspn(r->url + 8, "/"));
-    pthread_mutex_lock(&outage.mutex);
-    if (good ? server == outage.server : server != outage.server || now > outage.last + OUTAGE_S) {
-        outage.server = good ? 0 : server;
-        outage.since = now;
-        outage.warn_at = WARN_S;
+// Notes whether the server has answered. Returns since when it has not; *warn_s: the seconds that a line is due for, or 0.
+static double note_attempt(const dt_http_request *r, bool good, double begun, double *warn_s) {
+    const char *colon = strstr(r->url, "://"), *host = colon ? colon + 3 : r->url;
+    const uint64_t server = dt_hash64(r->url, (size_t)(host - r->url) + strcspn(host, "/"));
+    const double now = dt_clock_s();
+    pthread_mutex_lock(&outages_mutex);
+    struct outage *o = &outages[server % 16];
+    if (good ? server == o->server : server != o->server || now > o->last + OUTAGE_S) {
+        o->server = good ? 0 : server;
+        o->begun = begun;
+        o->since = now;
+        o->warn_at = WARN_S;
     }
-    if (!good) outage.last = now;
-    const double since = outage.since;
-    const bool warn = !good && now - since >= outage.warn_at;
-    if (warn) outage.warn_at *= 2;
-    pthread_mutex_unlock(&outage.mutex);
-    if (warn) // urgent: no log line while a request is watched
-        dt_log_urgent(DT_LOG_WARN, false, "%s: %s: no answer for %.0f s; asking again", r->url,
-                      cause, now - since);
+    if (!good) o->last = now;
+    const double since = o->since;
+    const bool warn = !good && !r->once && now - o->begun >= o->warn_at;
+    *warn_s = warn ? now - o->begun : 0;
+    if (warn) o->warn_at *= 2;
+    pthread_mutex_unlock(&outages_mutex);
     return since;
 }
 
@@ -104,13 +106,15 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         a.retry_after_s = -1;
         a.again = false;
         dt_http_reply_fini(out);
+        const double begun = dt_clock_s();
         const bool answered = try_once(out, r, &a);
         const bool done = answered && !is_passing(out->status);
         if (answered) snprintf(a.cause, sizeof a.cause, "the server says %d", out->status);
         const double now = dt_clock_s();
         const bool progress = a.n_got >= had + PROGRESS_BYTES;
         const bool is_fault = !done && !progress && (answered || a.again);
-        const double gone = note_attempt(r, !is_fault, a.cause, now);
+        double warn_s;
+        const double gone = note_attempt(r, !is_fault, begun, &warn_s);
         if (done) return DT_OK;
         if (progress || (n == 1 && a.sent)) since = now;
         if (is_fault) since = fmin(since, gone);
@@ -128,6 +132,9 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
                            "%s: %s%s (%d attempt%s in %.1f s%s)", r->url, a.cause, later, n,
                            n == 1 ? "" : "s", now - begin, longer);
         }
+        if (warn_s > 0) // urgent: no log line while a request is watched
+            dt_log_urgent(DT_LOG_WARN, false, "%s: %s: no answer for %.0f s; asking again", r->url,
+                          a.cause, warn_s);
         const double end = dt_clock_s() + wait_s;
         while (dt_clock_s() < end && !(r->stop && *r->stop)) sleep_s(fmin(0.1, end - dt_clock_s()));
     }
