@@ -177,6 +177,7 @@ static dt_status write_part(transfer *t, uint32_t i, uint64_t at, uint8_t *bytes
 }
 
 static dt_status compare_part(transfer *t, uint32_t i, uint64_t at, uint8_t *bytes, size_t n) {
+    if (t->stop && *t->stop) return dt_fail(DT_E_STORAGE, "%s: no answer yet", t->url);
     uint8_t *others = dt_xrealloc(NULL, n);
     dt_status st = dt_blob_read(t->other, at, others, n);
     if (st == DT_OK && memcmp(bytes, others, n) != 0)
@@ -231,8 +232,11 @@ static dt_status begin_upload(transfer *t) {
 // Whether all bytes that were sent are there.
 static bool has_arrived(const transfer *sent) {
     dt_blob object;
-    transfer t = {
-        .url = sent->url, .from = sent->from, .other = &object, .take_part = compare_part};
+    transfer t = {.url = sent->url,
+                  .from = sent->from,
+                  .other = &object,
+                  .stop = sent->stop,
+                  .take_part = compare_part};
     if (dt_blob_open(&object, sent->url) != DT_OK) return false;
     divide(&t);
     const bool same = object.n_bytes == t.from->n_bytes && take_all_parts(&t) == DT_OK;
@@ -259,11 +263,9 @@ static dt_status end_upload(const transfer *t, dt_status st) {
     }
     if (st != DT_OK) {
         const dt_error_kept why = dt_error_keep();
-        if (st == DT_E_DATA && body && has_arrived(t))
-            st = DT_OK;
-        else if (ask(&r, "DELETE", t->url, query, NULL, 0, "s3:AbortMultipartUpload", t->stop) ==
-                 DT_OK)
+        if (ask(&r, "DELETE", t->url, query, NULL, 0, "s3:AbortMultipartUpload", t->stop) == DT_OK)
             dt_http_reply_fini(&r);
+        if (st == DT_E_DATA && body && has_arrived(t)) st = DT_OK;
         if (st == DT_OK)
             dt_error_clear();
         else
