@@ -41,10 +41,12 @@ def value(path, expression):
 
 
 def free_port():
+    import random
     import socket
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        print(s.getsockname()[1])
+    port = None  # of those that the system gives nobody by itself, so that it stays free while its server is away
+    while not port or socket.socket().connect_ex(("127.0.0.1", port)) == 0:
+        port = random.randrange(20000, 32768)
+    print(port)
 
 
 def read_safetensors(path):

@@ -59,7 +59,7 @@ away() (
     export work=$work/far TMPDIR=$work/far XDG_CACHE_HOME=$work/far/cache
     np=("${ranks[@]}" 2) n=2 run=$work/away code=0
     have_mpi || np=() n=0
-    serve "$work/port"
+    serve "$work/port" --port "$(py free_port)"
     server=$pid
     DTRAIN_FAILPOINT=step:3:stop "${np[@]}" "$DTRAIN" "$config" run.name=away run.dir="$work" data.path="$at/set-{000000..000001}.tar" data.cache=none \
         train.max_steps=1000000 train.epochs=1000000 checkpoint.every='10 steps' metrics.every='1 steps' comm.timeout=30 >"$work/log" 2>&1 &
