@@ -111,7 +111,7 @@ typedef struct dt_ckpt_from {
 } dt_ckpt_from;
 // Fetches what is newer than what is here, and then the files of the run, which replace those here; and the best checkpoint
 // where none is here. RUN is locked by c.
-// *step: what was fetched; -1: nothing was newer. What `belongs` says of the newest checkpoint is asked also where
+// *step: what was fetched; -1: nothing was newer. What `belongs` says of the newest intact checkpoint is asked also where
 // nothing is fetched. DT_E_CKPT: no checkpoint there loads, and none is here.
 dt_status dt_ckpt_fetch(dt_ckpt *c, const dt_ckpt_from *from, int64_t *step);
 // From now on the mirror follows: after each save a thread sends what it lacks of the newest and the best checkpoint

@@ -59,12 +59,12 @@ int64_t *dt_ckpt_steps_of_names(char *const *names, size_t n_names, int *n) {
     return steps;
 }
 
-static int64_t read_best_file(const char *dir) {
+static int64_t read_best_file(const char *dir, dt_status *st) {
     char *path = dt_xprintf("%s/best.json", dir), *text = NULL;
     size_t n_bytes;
     json_t *root = NULL;
-    if (dt_ckpt_read_text(&text, &n_bytes, path, MAX_BEST_BYTES) == DT_OK)
-        root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, NULL);
+    *st = dt_ckpt_read_text(&text, &n_bytes, path, MAX_BEST_BYTES);
+    if (*st == DT_OK) root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, NULL);
     const json_t *step = json_object_get(root, "step");
     int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
     json_decref(root);
@@ -74,14 +74,16 @@ static int64_t read_best_file(const char *dir) {
 }
 
 int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
-                          dt_ckpt_usable *usable, bool say) {
-    int64_t named = read_best_file(dir), best = -1;
+                          dt_ckpt_usable *usable, dt_status *unanswered) {
+    const bool asks = unanswered && dt_s3_is_url(dir), say = !unanswered;
+    dt_status st;
+    int64_t named = read_best_file(dir, &st), best = -1;
     bool there = named < 0;
-    for (int i = n - 1; best < 0 && i >= 0; i--) {
+    for (int i = n - 1; best < 0 && i >= 0 && !(asks && st == DT_E_STORAGE); i--) {
         char *path = dt_ckpt_step_path(dir, steps[i]);
         bool was_best = steps[i] == named; // or its manifest says so
         there |= was_best;
-        dt_status st = dt_ckpt_verify(path, depth, &was_best);
+        st = dt_ckpt_verify(path, depth, &was_best);
         if (st == DT_OK && was_best && usable) st = usable(path, steps[i]);
         if (st == DT_OK)
             best = was_best ? steps[i] : -1;
@@ -94,6 +96,7 @@ int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_
     if (say && !there && !dt_io_exists(path)) // else it is newer than the list
         dt_warn("the best checkpoint, of step %" PRId64 ", is gone from %s", named, dir);
     free(path);
+    if (asks && st == DT_E_STORAGE) *unanswered = st;
     return best;
 }
 

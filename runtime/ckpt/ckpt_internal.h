@@ -80,10 +80,11 @@ dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n);
 int64_t *dt_ckpt_steps_of_names(char *const *names, size_t n_names, int *n); // ascending, heap
 // dt_ckpt_verify, and that it is usable.
 dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckpt_depth depth);
-// The best step: the newest intact one that best.json names or a manifest flags; -1 if none. say: one line
-// for each that was the best and is damaged or gone.
+// The best step: the newest intact one that best.json names or a manifest flags; -1 if none. unanswered: becomes
+// DT_E_STORAGE where a mirror does not answer. NULL, for a folder: one line for each that was the best and is damaged or
+// gone.
 int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
-                          dt_ckpt_usable *usable, bool say);
+                          dt_ckpt_usable *usable, dt_status *unanswered);
 dt_status dt_ckpt_best_write(const char *dir, int64_t step);
 
 // ---- the mirror (ckpt_mirror.c) --------------------------------------------------------------------

@@ -64,7 +64,7 @@ static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *st
     const char *dir = c->dir;
     bool found = false;
     const bool best = !which || strcmp(which, "best") == 0;
-    int64_t wanted = best ? dt_ckpt_best_step(dir, steps, n, DT_CKPT_HASHES, c->usable, true)
+    int64_t wanted = best ? dt_ckpt_best_step(dir, steps, n, DT_CKPT_HASHES, c->usable, NULL)
                           : (int64_t)strtoll(which, &end, 10);
     if (!which && wanted < 0) return find_latest(c, steps, n, step, path);
     if (!best && (end == which || *end))
@@ -116,7 +116,7 @@ int64_t dt_ckpt_best(dt_ckpt *c) {
     int n;
     c->best_step = -1;
     if (dt_ckpt_steps(c->dir, &steps, &n) != DT_OK) return -1;
-    c->best_step = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, c->usable, true);
+    c->best_step = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, c->usable, NULL);
     free(steps);
     return c->best_step;
 }

@@ -6,7 +6,7 @@
 //   - a checkpoint's manifest comes last, and goes first where one is replaced or removed: a step with a manifest is whole;
 //   - the best comes before the newest, whose history names it;
 //   - `lock` holds the text of RUN/lock of the process that began last. Another one that is still there sends nothing more:
-//     it looks there before it sends, and again in front of a manifest.
+//     it looks there before each file that it sends, and before it removes any.
 // While a step is sent it is not removed here.
 #include "base/arena.h"
 #include "base/blob_url.h"
@@ -120,7 +120,8 @@ static dt_status fetch_step(const dt_ckpt *c, const dt_ckpt_from *from, const ch
     return st;
 }
 
-// The newest one that loads, into *temp; NULL: none is newer than what is here.
+// The newest one that loads, into *temp; NULL: none is newer than what is here. The newest intact one says whose the mirror
+// is, also where it is older.
 static dt_status fetch_newest(const dt_ckpt *c, const dt_ckpt_from *from, const char *dir,
                               const int64_t *steps, int n, int64_t *step, char **temp) {
     bool any = false;
@@ -132,7 +133,6 @@ static dt_status fetch_newest(const dt_ckpt *c, const dt_ckpt_from *from, const 
         if (st != DT_E_CKPT && st != DT_E_DATA) return st;
         dt_warn("%s: checkpoint step %" PRId64 " is skipped: %s", from->url, steps[i],
                 dt_error_message());
-        if (steps[i] <= from->here) break;
     }
     if (from->here >= 0 || (!any && from->only < 0)) return DT_OK;
     if (!any) return dt_fail(DT_E_CKPT, "%s: no checkpoint %" PRId64, from->url, from->only);
@@ -184,8 +184,8 @@ dt_status dt_ckpt_fetch(dt_ckpt *c, const dt_ckpt_from *from, int64_t *step) {
     if (st == DT_OK) st = fetch_newest(c, from, dir, steps, n, step, &temp);
     if (st == DT_OK && from->only < 0 && (temp || c->best_step < 0) && n > 0) {
         while (n > 0 && steps[n - 1] > (temp ? *step : from->here)) n--; // damaged
-        best = dt_ckpt_best_step(dir, steps, n, DT_CKPT_SIZES, NULL, false);
-        st = fetch_best(c, from, dir, best, *step);
+        best = dt_ckpt_best_step(dir, steps, n, DT_CKPT_SIZES, NULL, &st);
+        if (st == DT_OK) st = fetch_best(c, from, dir, best, *step);
     }
     if (temp) {
         if (st == DT_OK) st = fetch_run(run, from->url);
@@ -226,7 +226,14 @@ static dt_status check_holder(const dt_ckpt *c) {
     return st;
 }
 
-static dt_status send_file(dt_ckpt_mirror *m, const char *name, const char *path) {
+// Files of two processes make no checkpoint.
+static dt_status put_file(const dt_ckpt *c, const char *url, const char *dir, const char *name) {
+    DT_TRY(check_holder(c));
+    return dt_s3_put_files(url, dir, &name, 1, false, &c->mirror->stop);
+}
+
+static dt_status send_file(const dt_ckpt *c, const char *name, const char *path) {
+    dt_ckpt_mirror *m = c->mirror;
     sent_file *f = m->files;
     dt_blob b;
     while (f < m->files + m->n_files && strcmp(f->name, name) != 0) f++;
@@ -239,20 +246,21 @@ static dt_status send_file(dt_ckpt_mirror *m, const char *name, const char *path
         *f = (sent_file){.name = dt_xstrdup(name)};
     } else if (f->n_bytes == now.n_bytes && f->version == now.version)
         return DT_OK;
-    DT_TRY(dt_s3_put_files(m->url, m->run, (const char *[]){name}, 1, false, &m->stop));
+    DT_TRY(put_file(c, m->url, m->run, name));
     f->n_bytes = now.n_bytes;
     f->version = now.version;
     return DT_OK;
 }
 
-static dt_status send_files(dt_ckpt_mirror *m) {
+static dt_status send_files(const dt_ckpt *c) {
+    const dt_ckpt_mirror *m = c->mirror;
     char **names;
     size_t n;
     dt_status st = DT_OK;
     DT_TRY(dt_io_list_dir(&names, &n, m->run, DT_E_STORAGE));
     for (size_t i = 0; st == DT_OK && i < n; i++) {
         char *path = dt_xprintf("%s/%s", m->run, names[i]);
-        if (is_sent(names[i]) && !dt_io_is_dir(path)) st = send_file(m, names[i], path);
+        if (is_sent(names[i]) && !dt_io_is_dir(path)) st = send_file(c, names[i], path);
         free(path);
     }
     dt_io_free_list(names, n);
@@ -260,8 +268,8 @@ static dt_status send_files(dt_ckpt_mirror *m) {
 }
 
 // Sends a step whose manifest there is another one than here, that is damaged there, or that was written anew.
-static dt_status send_step(dt_ckpt *c, int64_t step, bool fresh) {
-    dt_ckpt_mirror *m = c->mirror;
+static dt_status send_step(const dt_ckpt *c, int64_t step, bool fresh) {
+    const dt_ckpt_mirror *m = c->mirror;
     dt_ckpt_manifest manifest = {0};
     char *path = dt_ckpt_step_path(c->dir, step), *mine = NULL, *theirs = NULL;
     char *place = dt_xprintf("checkpoints/%s", dt_path_base(path));
@@ -270,20 +278,22 @@ static dt_status send_step(dt_ckpt *c, int64_t step, bool fresh) {
     char *url = dt_xprintf("%s/%s", m->url, place), *last = dt_xprintf("%s/%s", m->url, file);
     size_t n, n_theirs;
     dt_status st = dt_ckpt_manifest_read(&manifest, path);
-    const size_t n_files = (size_t)manifest.n_files;
-    const char **names = dt_xcalloc(n_files + 1, sizeof *names);
-    for (size_t i = 0; i < n_files; i++) names[i] = manifest.files[i].name;
     if (st == DT_OK) st = dt_io_read_own(&mine, &n, here, MAX_TEXT, DT_E_CKPT);
     if (st == DT_OK) st = read_there(&theirs, &n_theirs, m, file);
-    if (st == DT_OK && (fresh || !theirs || strcmp(mine, theirs) != 0 ||
-                        dt_ckpt_verify(url, DT_CKPT_SIZES, NULL) != DT_OK)) {
-        if (theirs) st = dt_s3_remove(last, &m->stop);
-        if (st == DT_OK) st = dt_s3_put_files(url, path, names, n_files, false, &m->stop);
-        if (st == DT_OK) st = check_holder(c); // files of two processes make no step
-        if (st == DT_OK) st = dt_s3_put(last, here, &m->stop);
+    bool sends = fresh || !theirs || strcmp(mine, theirs) != 0;
+    if (st == DT_OK && !sends) {
+        st = dt_ckpt_verify(url, DT_CKPT_SIZES, NULL);
+        sends = st == DT_E_CKPT;
+        if (sends) st = DT_OK;
     }
+    if (st == DT_OK && sends && theirs) {
+        st = check_holder(c);
+        if (st == DT_OK) st = dt_s3_remove(last, &m->stop);
+    }
+    for (int i = 0; st == DT_OK && sends && i < manifest.n_files; i++)
+        st = put_file(c, url, path, manifest.files[i].name);
+    if (st == DT_OK && sends) st = put_file(c, url, path, "manifest.json");
     dt_ckpt_manifest_fini(&manifest);
-    free(names);
     free(mine);
     free(theirs);
     free(last);
@@ -336,26 +346,24 @@ static dt_status prune_there(const dt_ckpt *c, int64_t newest, int64_t best) {
     return st;
 }
 
-static dt_status send_best(const dt_ckpt_mirror *m, const char *dir) {
-    char *url = dt_xprintf("%s/checkpoints", m->url), *path = dt_xprintf("%s/best.json", dir);
-    const dt_status st =
-        dt_io_exists(path)
-            ? dt_s3_put_files(url, dir, (const char *[]){"best.json"}, 1, false, &m->stop)
-            : DT_OK;
+static dt_status send_best(const dt_ckpt *c) {
+    char *url = dt_xprintf("%s/checkpoints", c->mirror->url),
+         *path = dt_xprintf("%s/best.json", c->dir);
+    const dt_status st = dt_io_exists(path) ? put_file(c, url, c->dir, "best.json") : DT_OK;
     free(path);
     free(url);
     return st;
 }
 
-static dt_status send_all(dt_ckpt *c, int64_t newest, int64_t best, int64_t fresh) {
-    dt_ckpt_mirror *m = c->mirror;
-    DT_TRY(check_holder(c));
-    DT_TRY(send_files(m));
+static dt_status send_all(const dt_ckpt *c, int64_t newest, int64_t best, int64_t fresh) {
+    DT_TRY(send_files(c));
     if (best >= 0 && best != newest) DT_TRY(send_step(c, best, best == fresh));
     DT_TRY(send_step(c, newest, newest == fresh));
-    if (best >= 0) DT_TRY(send_best(m, c->dir));
+    if (best >= 0) DT_TRY(send_best(c));
+    DT_TRY(check_holder(c));
     if (prune_there(c, newest, best) != DT_OK)
-        dt_warn("%s: older checkpoints could not be removed: %s", m->url, dt_error_message());
+        dt_warn("%s: older checkpoints could not be removed: %s", c->mirror->url,
+                dt_error_message());
     return DT_OK;
 }
 

@@ -35,9 +35,14 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
         *n = 0;
         free(*infos);
         *infos = NULL;
-        DT_TRY(dt_ckpt_steps(dir, &steps, &n_steps));
+        dt_status st = dt_ckpt_steps(dir, &steps, &n_steps);
+        DT_TRY(st);
         int64_t best = dt_ckpt_best_step(dir, steps, n_steps,
-                                         verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, NULL, false);
+                                         verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, NULL, &st);
+        if (st != DT_OK) {
+            free(steps);
+            return st;
+        }
         *infos = dt_xcalloc((size_t)n_steps + 1, sizeof **infos);
         for (int i = 0; i < n_steps; i++) {
             dt_ckpt_info *info = &(*infos)[*n];

@@ -8,8 +8,8 @@ than it should be, that comes in small steps, or that has another byte in it (in
 
 --forward: the requests of all methods go to a server on PORT, and its answers come back; a fault strikes before or behind
 that. While FOLDER/deny is there, whatever would change something is answered with 403; while FOLDER/deny_reads is
-there, objects are listed and not given; while FOLDER/hold is there, what is put as state.json waits. FOLDER/lose: the next
-upload in parts ends, the answer that says so is lost, and the file is removed.
+there, objects are listed and not given; while FOLDER/hold is there, what is put as optimizer.safetensors waits. FOLDER/lose:
+the next upload in parts ends, the answer that says so is lost, and the file is removed.
 
 A word of the query says what the server is like: weak (weak ETags), dated (Last-Modified and no ETag), whole (no
 ranges), unsized (the size is not said), swapped (the first answer is half of another object of that size).
@@ -186,7 +186,7 @@ class Proxy(Handler):
             return self.say(403, b"<Error><Code>AccessDenied</Code><Message>not today</Message></Error>")
         if os.path.exists(options.folder + "/deny_reads") and self.command == "GET" and "?" not in self.path:
             return self.say(403, b"<Error><Code>AccessDenied</Code></Error>")
-        while self.path.endswith("/state.json") and self.command == "PUT" and os.path.exists(options.folder + "/hold"):
+        while self.path.endswith("/optimizer.safetensors") and self.command == "PUT" and os.path.exists(options.folder + "/hold"):
             time.sleep(0.02)
         with lock:
             behind = chance.random() < 0.5  # the server does what it is asked for, and the client does not learn of it

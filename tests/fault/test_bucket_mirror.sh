@@ -118,7 +118,10 @@ sed -i 's/  seed: 6/  seed: 5/' "$there/checkpoints/step-00000009/state.json"
 exits 2 "checkpoint.mirror: $mirror is of another run: run.seed was 5 there and is 6 now" job b run.seed=6 checkpoint.mirror="$mirror"
 [ -z "$(steps "$work/runs/b")" ] || fail "another run's checkpoint was fetched"
 exits 2 'has a checkpoint of step 9 and run.resume is never' job b run.resume=never checkpoint.mirror="$mirror"
-exits 0 '' job b run.seed=6 train.max_steps=2
+exits 0 '' job b run.seed=6
+sed -i 's/  seed: 5/  seed: 7/' "$there/checkpoints/step-00000009/state.json" # also where its newest checkpoint is damaged
+exits 2 "is of another run: run.seed was 5 there and is 6 now" job b run.seed=6 checkpoint.mirror="$mirror"
+sed -i 's/  seed: 7/  seed: 5/' "$there/checkpoints/step-00000009/state.json"
 # what cannot be a mirror
 exits 5 'the mirror s3://no-bucket/a: .*404 NoSuchBucket' job c checkpoint.mirror=s3://no-bucket/a
 exits 5 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" "$config" run.name=c checkpoint.mirror=s3://bucket/c
@@ -212,19 +215,19 @@ kill -TERM "$pid"
 goes_on 75
 [[ "$(steps "$there")" == *' '[45] ]] || fail "in the bucket are $(steps "$there")"
 
-# a process on a machine that was taken for dead while it sent sends nothing more, and no manifest
+# a process on a machine that was taken for dead while it sent sends nothing more, not even of the checkpoint that it has begun
 anew
 touch "$work/hold"
 job a checkpoint.mirror_wait=true >"$work/out" 2>"$work/log2" &
 pid=$!
-wait_until test -e "$there/checkpoints/step-00000002/optimizer.safetensors"
+wait_until test -e "$there/checkpoints/step-00000002/model.safetensors"
 kill -STOP "$pid"
 AWS_ENDPOINT_URL=http://127.0.0.1:$port exits 0 '' job a run.dir="$work/other"
 rm "$work/hold"
 goes_on 5
 grep -q "another dtrain ([0-9]*@.*) writes to this mirror since: this one sends nothing more" "$work/log" || fail "two write to one mirror"
-[ ! -e "$there/checkpoints/step-00000002/manifest.json" ] || fail "a checkpoint of two processes"
-rm -r "$there/checkpoints/step-00000002"
+[ ! -e "$there/checkpoints/step-00000002/state.json" ] || fail "a checkpoint of two processes"
+rm -rf "$there/checkpoints/step-00000002" # the other one may have removed it
 rm -r "$work/runs/a"
 mv "$work/other/a" "$work/runs/a"
 is_whole "in spite of a process that was taken for dead"
