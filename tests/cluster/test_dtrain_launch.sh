@@ -29,7 +29,8 @@ export PATH=$work/bin:$PATH OMPI_MCA_orte_default_hostfile=$work/hostfile PRTE_M
 launch() { # folder, word …
     local folder=$1
     shift
-    WORKER=$folder "$SOURCE/launch/docker/dtrain-launch" "$@" dtrain train c.yaml >"$folder/log" 2>&1
+    # a TMPDIR of its own: two mpiruns that make the folder of their sessions at once fail with "File exists"
+    TMPDIR=$folder WORKER=$folder "$SOURCE/launch/docker/dtrain-launch" "$@" dtrain train c.yaml >"$folder/log" 2>&1
 }
 prepare() { # name, code …
     mkdir "$work/$1"
@@ -76,7 +77,7 @@ judge stop_at 1 75 'is used up'
 
 # told to end: the ranks save, and nothing follows
 prepare told long
-launch_pid() { WORKER=$work/told exec "$SOURCE/launch/docker/dtrain-launch" dtrain train c.yaml >"$work/told/log" 2>&1; }
+launch_pid() { TMPDIR=$work/told WORKER=$work/told exec "$SOURCE/launch/docker/dtrain-launch" dtrain train c.yaml >"$work/told/log" 2>&1; }
 launch_pid &
 pid=$! of[told]=$!
 wait_until test -e "$work/told/up"

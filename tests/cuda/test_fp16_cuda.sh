@@ -2,7 +2,7 @@
 # train.precision: fp16 on an imitated GPU (pretending_module.c): whatever the micro-batch, the loss scale begins where
 # PyTorch's is 65536 for the mean over it, and the first steps of networks are finite. (Residual networks whose batch
 # norms see a few values skip steps there too: ResNet-18 on four images of 32x32 five, in PyTorch.) Networks of ONNX files
-# and of layers have the CPU's losses, in fp32 and, within its rounding, in bf16.
+# and of layers have the CPU's losses, in fp32 and, within their rounding, in bf16 and fp16.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
 mkdir "$work/bin"
@@ -41,6 +41,7 @@ beside() { # MODEL
     train run.name=cpu device.kind=cpu device.threads=1 train.precision=fp32 "model=$1"
     train run.name=fp32 train.precision=fp32 "model=$1"
     train run.name=bf16 train.precision=bf16 train.recompute=auto "model=$1"
+    train run.name=fp16 "model=$1"
     py near "$work/runs" || fail "$1: other losses than the CPU's"
     rm -r "$work/runs"
 }
