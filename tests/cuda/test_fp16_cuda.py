@@ -18,5 +18,5 @@ def check(metrics, scale):
 def near(runs):
     losses = {run: [r["loss"] for r in records(f"{runs}/{run}/metrics.jsonl", "step")] for run in ("cpu", "fp32", "bf16", "fp16")}
     print(losses)
-    for run, most in ("fp32", 1e-4), ("bf16", 0.05), ("fp16", 0.02):
+    for run, most in ("fp32", 1e-4), ("bf16", 0.01), ("fp16", 0.02):
         assert all(abs(a - b) < most for a, b in zip(losses["cpu"], losses[run], strict=True)), losses

@@ -38,6 +38,11 @@ static bool is_activation(const dt_graph *g, dt_value v) {
     return (kind == DT_V_TEMP || kind == DT_V_INPUT || kind == DT_V_CONST) && !is_aux(g, v);
 }
 
+// Scale and shift of a layer norm, which kernels read as f32; those of group norm are constants.
+static bool is_weight(const dt_node *n, int i) {
+    return n->op == DT_OP_layer_norm && (i == 1 || i == 2);
+}
+
 static dt_dtype compute_type(const amp_state *s, const dt_node *n) {
     switch (dt_op_get(n->op)->amp) {
     case DT_AMP_LOW:
@@ -81,7 +86,8 @@ static void convert(amp_state *s, dt_node_id id) {
     bool casts_inputs = dt_op_get(g->nodes[id].op)->amp != DT_AMP_LOW_OUT;
     for (int i = 0; i < g->nodes[id].n_in && casts_inputs; i++) {
         dt_value v = g->nodes[id].in[i];
-        if (!is_activation(g, v) || g->values[v].dtype == t) continue;
+        if (!is_activation(g, v) || g->values[v].dtype == t || is_weight(&g->nodes[id], i))
+            continue;
         dt_value c = cast_to(s, v, t); // may move the node array
         g->nodes[id].in[i] = c;
     }
