@@ -2,9 +2,9 @@
 // look: held input, numbers one step late, a refused capture, steps that are given up, the loss scale, and ranks (threads
 // of this process, each with its own imitated device): resuming, bf16 gradients, one rank that gives a step up, and peers
 // that are lost, missing or hanging.
-#include "base/io.h"
 #include "base/log.h"
 #include "fake_cuda.h"
+#include "folder.h"
 #include "graph/autodiff.h"
 #include "graph/passes/passes.h"
 #include "models/model_util.h"
@@ -550,8 +550,6 @@ static void end_with(const char *call, int rank, int after, int error) {
     }
 }
 
-static char folder[] = "/tmp/dtrain-stepper-XXXXXX";
-
 TEST(test_each_call_fails_once) {
     static const char *const calls[] = {
         "unique_id", "init",          "async_error",    "all_reduce", "broadcast",
@@ -568,11 +566,11 @@ static int abort_comm(const dt_nccl_api *a, void *comm) {
     return 6;
 }
 TEST(test_abort_that_fails) {
-    char log[64], text[400] = "";
+    char text[400] = "";
     dt_backend *b;
     dt_nccl_api *nccl;
     dt_comm *c = NULL, *boot;
-    snprintf(log, sizeof log, "%s/log", folder);
+    const char *log = in_folder("log");
     must(dt_log_open(log));
     dt_log_set_level(DT_LOG_WARN);
     must(dt_comm_create_self(&boot));
@@ -594,10 +592,9 @@ TEST(test_abort_that_fails) {
     fclose(said);
 }
 
-int main(void) {
-    if (!mkdtemp(folder) || setenv("FAKE_NCCL_DIR", folder, 1)) return 1;
+static int set_up(void **state) {
     dt_log_set_level(DT_LOG_ERROR);
-    const int n = run_all_tests(NULL, NULL);
-    dt_io_remove_tree(folder);
-    return n;
+    return folder_make(state) || setenv("FAKE_NCCL_DIR", folder_path, 1);
 }
+
+TEST_MAIN(set_up, folder_remove)
