@@ -240,16 +240,16 @@ dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path) {
 // The first byte of the first F32 that is NaN or infinity; n_bytes if all are finite.
 static size_t find_not_finite(const char *data, size_t n_bytes) {
     const uint32_t ones = 0x7f800000;
-    uint32_t word;
-    size_t at = 0, n = n_bytes / sizeof word * sizeof word;
-    int bad = 0;
-    for (; at < n; at += sizeof word) { // without a branch: about as fast as memory
-        memcpy(&word, data + at, sizeof word);
-        bad |= (word & ones) == ones;
-    }
-    for (at = 0; bad && at < n; at += sizeof word) {
-        memcpy(&word, data + at, sizeof word);
-        if ((word & ones) == ones) return at;
+    const size_t n = n_bytes / sizeof ones * sizeof ones;
+    uint32_t words[256]; // a block of constant length is compared by vectors
+    for (size_t at = 0; at < n; at += sizeof words) {
+        const size_t n_block = n - at < sizeof words ? n - at : sizeof words;
+        uint32_t bad = 0;
+        memset(words, 0, sizeof words);
+        memcpy(words, data + at, n_block);
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++) bad |= (words[i] & ones) == ones;
+        for (size_t i = 0; bad; i++)
+            if ((words[i] & ones) == ones) return at + i * sizeof *words;
     }
     return n_bytes;
 }
