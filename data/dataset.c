@@ -128,7 +128,9 @@ static dt_status apply_where(dt_data *d, const dt_config *c, bool of_other_set) 
 static int column_of(const dt_data *d, const char *name) {
     int column = dt_catalog_find_column(d->reader->catalog, name);
     int field = dt_fields_find(&d->fields, name);
-    return column < 0 && field >= 0 ? d->fields.f[field].column : column;
+    const bool has = column >= 0 && d->reader->catalog->columns[column].n_values > 0;
+    return !has && field >= 0 && d->fields.f[field].column >= 0 ? d->fields.f[field].column
+                                                                : column;
 }
 
 // `numbers`: number columns would do as well.
@@ -152,7 +154,10 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
 dt_status dt_data_find_column(const dt_data *d, const dt_config *c, const char *key,
                               const char *name, int *out) {
     *out = name ? column_of(d, name) : -1;
-    return *out >= 0 ? DT_OK : no_column(d, c, key, name, false);
+    if (*out < 0) return no_column(d, c, key, name, false);
+    if (d->reader->catalog->columns[*out].n_values > 0) return DT_OK;
+    return dt_config_fail(c, key, "%s: no record%s has a value of column %s", key,
+                          c->data.where ? " that data.where keeps" : "", name);
 }
 
 // ---- view ----------------------------------------------------------------------------------------
@@ -326,8 +331,8 @@ static void measure_member(dt_data *d, int field, const uint32_t *records, uint3
         }
     }
     for (int64_t k = 0; k < n_each && n_read > 0; k++) {
-        info->mean[k] = (float)mean[k];
-        info->std[k] = squares[k] > 0 ? (float)sqrt(squares[k] / n_read) : 1;
+        info->mean[k] = mean[k];
+        info->std[k] = squares[k] > 0 ? sqrt(squares[k] / n_read) : 1;
     }
     dt_buffer_fini(&bytes);
     dt_buffer_fini(&scratch);

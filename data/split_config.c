@@ -195,10 +195,6 @@ static dt_status read_official_fold(const dt_data *d, const dt_config *c, uint8_
     DT_TRY(dt_data_find_column(d, c, "data.split.folds_by", c->data.split.folds_by, &column));
     const dt_column *col = &cat->columns[column];
     uint32_t fold = 0;
-    if (col->n_values == 0)
-        return dt_config_fail(c, "data.split.folds_by",
-                              "data.split.folds_by: no record has a value of column %s",
-                              c->data.split.folds_by);
     while (c->data.split.fold && fold < col->n_values &&
            strcmp(dt_catalog_str(cat, col->values[fold]), c->data.split.fold) != 0)
         dt_text_list(names, sizeof names, dt_catalog_str(cat, col->values[fold++]));

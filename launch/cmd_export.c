@@ -86,8 +86,8 @@ static void scale_numbers(export *e, dt_onnx_output *o) {
             dt_shape_elements(&f->sample_shape) > DT_MAX_NORMALIZE)
             continue;
         for (int i = 0; i < DT_MAX_NORMALIZE; i++) {
-            e->mean[t][i] = dt_field_mean(f, i);
-            e->std[t][i] = dt_field_std(f, i);
+            e->mean[t][i] = (float)dt_field_mean(f, i);
+            e->std[t][i] = (float)dt_field_std(f, i);
         }
         o->mean = e->mean[t];
         o->std = e->std[t];
@@ -126,10 +126,10 @@ static void describe_inputs(export *e) {
         if (!f->is_image) continue;
         dt_json_begin_object(j, f->name);
         dt_json_begin_array(j, "mean");
-        for (int c = 0; c < f->sample_shape.d[2]; c++) dt_json_real(j, NULL, (double)f->mean[c]);
+        for (int c = 0; c < f->sample_shape.d[2]; c++) dt_json_real(j, NULL, f->mean[c]);
         dt_json_end_array(j);
         dt_json_begin_array(j, "std");
-        for (int c = 0; c < f->sample_shape.d[2]; c++) dt_json_real(j, NULL, (double)f->std[c]);
+        for (int c = 0; c < f->sample_shape.d[2]; c++) dt_json_real(j, NULL, f->std[c]);
         dt_json_end_array(j);
         dt_json_end_object(j);
     }

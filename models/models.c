@@ -144,7 +144,10 @@ dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info
         snprintf(name, sizeof name, "%s.mix", f->name);
         plan = dt_input(g, name, DT_I32, dt_shape2(a->batch, DT_MIX_COLUMNS));
     }
-    return dt_image_normalize(g, x, plan, f->mean, f->std);
+    float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
+    for (int i = 0; i < DT_MAX_NORMALIZE; i++)
+        mean[i] = (float)f->mean[i], std[i] = (float)f->std[i];
+    return dt_image_normalize(g, x, plan, mean, std);
 }
 
 dt_value dt_model_drop_path(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,

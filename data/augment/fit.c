@@ -52,10 +52,10 @@ dt_rect dt_fit_place(int w, int h, int width, int height) {
     return (dt_rect){(w - nw) / 2, (h - nh) / 2, nw, nh};
 }
 
-static void fill_rows(const float *fill, float scale, dt_image *to) {
+static void fill_rows(const double *fill, float scale, dt_image *to) {
     size_t c = (size_t)to->channels, n = (size_t)to->width * (size_t)to->height * c;
     for (size_t i = 0; i < n; i++) {
-        float v = fill[i % c] * scale;
+        float v = (float)fill[i % c] * scale;
         if (to->real)
             to->real[i] = v;
         else
@@ -63,7 +63,8 @@ static void fill_rows(const float *fill, float scale, dt_image *to) {
     }
 }
 
-void dt_fit_frame(const dt_image *small, dt_rect at, const float *fill, float scale, dt_image *to) {
+void dt_fit_frame(const dt_image *small, dt_rect at, const double *fill, float scale,
+                  dt_image *to) {
     size_t c = (size_t)to->channels, row = (size_t)at.w * c;
     dt_image whole = *to;
     if (!small->real) whole.real = NULL;

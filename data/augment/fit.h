@@ -22,6 +22,6 @@ void dt_fit_box(const dt_fit *f, int w, int h, int width, int height, double box
 dt_rect dt_fit_place(int w, int h, int width, int height);
 // Pad: copies `small` (at.w x at.h, bytes or floats) to `at` of `to`, and fills the rest with fill[channel] *
 // scale.
-void dt_fit_frame(const dt_image *small, dt_rect at, const float *fill, float scale, dt_image *to);
+void dt_fit_frame(const dt_image *small, dt_rect at, const double *fill, float scale, dt_image *to);
 
 #endif

@@ -460,8 +460,8 @@ static uint32_t keep_records(dt_catalog *c, const bool *keep) {
     return n;
 }
 
-// The values that are left keep their order, so cells only move down. Returns false if none is left.
-static bool keep_values(dt_column *col, const bool *keep, uint32_t n_records) {
+// The values that are left keep their order, so cells only move down.
+static void keep_values(dt_column *col, const bool *keep, uint32_t n_records) {
     uint32_t *rank = dt_xcalloc(col->n_values + 1, sizeof *rank), n = 0, n_values = 0;
     for (uint32_t r = 0; r < n_records; r++) {
         if (!keep[r]) continue;
@@ -477,41 +477,14 @@ static bool keep_values(dt_column *col, const bool *keep, uint32_t n_records) {
         if (col->cell[r] != DT_NO_VALUE) col->cell[r] = rank[col->cell[r]];
     col->n_values = n_values;
     free(rank);
-    return n_values > 0;
-}
-
-static bool keep_numbers(dt_real_column *col, const bool *keep, uint32_t n_records) {
-    uint32_t n = 0;
-    bool any = false;
-    for (uint32_t r = 0; r < n_records; r++) {
-        if (!keep[r]) continue;
-        col->value[n++] = col->value[r];
-        any = any || !isnan(col->value[r]);
-    }
-    return any;
 }
 
 void dt_catalog_keep(dt_catalog *c, const bool *keep) {
-    uint32_t n = 0;
     assert(c->finished);
-    for (uint32_t i = 0; i < c->n_columns; i++) {
-        dt_column *col = &c->columns[i];
-        if (keep_values(col, keep, c->n_records)) {
-            c->columns[n++] = *col;
-        } else {
-            free(col->values);
-            free(col->cell);
-        }
-    }
-    c->n_columns = n;
-    n = 0;
-    for (uint32_t i = 0; i < c->n_reals; i++) {
-        if (keep_numbers(&c->reals[i], keep, c->n_records))
-            c->reals[n++] = c->reals[i];
-        else
-            free(c->reals[i].value);
-    }
-    c->n_reals = n;
+    for (uint32_t i = 0; i < c->n_columns; i++) keep_values(&c->columns[i], keep, c->n_records);
+    for (uint32_t i = 0; i < c->n_reals; i++)
+        for (uint32_t r = 0, n = 0; r < c->n_records; r++)
+            if (keep[r]) c->reals[i].value[n++] = c->reals[i].value[r];
     c->n_records = keep_records(c, keep);
 }
 
@@ -550,7 +523,9 @@ static uint64_t digest(dt_hash_stream *h) {
     return out;
 }
 
+// Of a column without values as if it were not there.
 static uint64_t column_hash(const dt_catalog *c, const dt_column *col) {
+    if (col->n_values == 0) return 0;
     dt_hash_stream *h = dt_hash_stream_create();
     hash_text(h, dt_catalog_str(c, col->name));
     for (uint32_t v = 0; v < col->n_values; v++) hash_text(h, dt_catalog_str(c, col->values[v]));
@@ -559,6 +534,9 @@ static uint64_t column_hash(const dt_catalog *c, const dt_column *col) {
 }
 
 static uint64_t real_column_hash(const dt_catalog *c, const dt_real_column *col) {
+    uint32_t r = 0;
+    while (r < c->n_records && isnan(col->value[r])) r++;
+    if (r == c->n_records) return 0;
     dt_hash_stream *h = dt_hash_stream_create();
     hash_text(h, "real");
     hash_text(h, dt_catalog_str(c, col->name));

@@ -128,8 +128,8 @@ dt_status dt_catalog_numbers(dt_catalog *c, const char *path, const char *column
 dt_status dt_catalog_add_texts(dt_catalog *c, const char *name, const char *const *text);
 dt_status dt_catalog_add_numbers(dt_catalog *c, const char *name, double *values);
 
-// After finish: drops the records with !keep[r], and the values and columns that no record has then. The
-// others keep their order and get new numbers.
+// After finish: drops the records with !keep[r], and the values that no record has then. The others keep their order
+// and get new numbers. Columns stay, also without values.
 void dt_catalog_keep(dt_catalog *c, const bool *keep);
 
 // ---- reading -------------------------------------------------------------------------------------

@@ -36,12 +36,8 @@ bool dt_expr_read_number(const char *s, size_t n, long double *out) {
     char *end;
     double real = strtod(s, &end);
     if (n == 0 || end != s + n || !isfinite(real)) return false;
-    *out = real;
     size_t sign = *s == '-' || *s == '+';
-    if (sign + strspn(s + sign, "0123456789") != n) return true;
-    errno = 0;
-    long long whole = strtoll(s, NULL, 10);
-    if (errno == 0) *out = whole;
+    *out = sign + strspn(s + sign, "0123456789") == n ? strtold(s, NULL) : (long double)real;
     return true;
 }
 
@@ -49,7 +45,8 @@ dt_cell dt_cell_text(const char *text) {
     if (!text) return NO_VALUE;
     dt_cell v = {DT_CELL_TEXT, text, NAN};
     size_t n = strspn(text, "+-.0123456789eE"); // no hexadecimal, no "nan"
-    if (text[n] || !dt_expr_read_number(text, n, &v.number)) v.number = NAN;
+    if (text[n] || !dt_expr_read_number(text, n, &v.number))
+        v.number = strcasecmp(text, "true") == 0 ? 1 : strcasecmp(text, "false") == 0 ? 0 : NAN;
     return v;
 }
 

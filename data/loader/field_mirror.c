@@ -49,7 +49,7 @@ void dt_field_mirror(const dt_fields *f, int field, const dt_augment_key *k, flo
     const dt_augment *a = f->f[own->mirror_of].augment;
     if (!a || !dt_augment_flips(a, k)) return;
     for (int64_t i = 0; i < dt_shape_elements(&info->sample_shape); i++) {
-        const float mean = dt_field_mean(info, i), std = dt_field_std(info, i);
-        if (own->mirror[i] < 0) x[i] = -x[i] - 2 * mean / std;
+        const double mean = dt_field_mean(info, i), std = dt_field_std(info, i);
+        if (own->mirror[i] < 0) x[i] = (float)(-(double)x[i] - 2 * mean / std);
     }
 }

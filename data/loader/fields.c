@@ -93,9 +93,11 @@ static dt_status no_source(resolver *r, const char *what, const char *name) {
 }
 
 static dt_status find_class(resolver *r, const char *name, bool given) {
-    r->f->column = dt_catalog_find_column(r->c, name);
-    if (r->f->column < 0 && !given) r->f->column = dt_catalog_find_column(r->c, "label");
-    if (r->f->column < 0 && !given) r->f->column = dt_catalog_find_column(r->c, "cls");
+    const char *const names[] = {name, "label", "cls"};
+    for (int i = 0; i < (given ? 1 : 3); i++) { // the first that has values
+        const int k = dt_catalog_find_column(r->c, names[i]), have = r->f->column;
+        if (k >= 0 && (have < 0 || r->c->columns[have].n_values == 0)) r->f->column = k;
+    }
     return r->f->column >= 0 ? DT_OK : no_source(r, "column", name);
 }
 
@@ -139,13 +141,12 @@ static dt_status find_source(resolver *r) {
 }
 
 static dt_status read_reals(resolver *r, const dt_cnode *list, const char *what, int n,
-                            float *out) {
+                            double *out) {
     bool ok = list && dt_cnode_kind(list) == DT_C_LIST &&
               (dt_cnode_size(list) == (size_t)n || dt_cnode_size(list) == 1);
     for (int i = 0; i < n && ok; i++) {
-        double v;
-        ok = dt_cnode_real(dt_cnode_item(list, dt_cnode_size(list) == 1 ? 0 : (size_t)i), &v);
-        out[i] = ok ? (float)v : 0;
+        out[i] = 0;
+        ok = dt_cnode_real(dt_cnode_item(list, dt_cnode_size(list) == 1 ? 0 : (size_t)i), &out[i]);
     }
     return ok ? DT_OK
               : dt_config_fail(r->k.c, dt_key_of(&r->k, "normalize"),
@@ -426,23 +427,22 @@ static dt_status resolve_class(resolver *r) {
 
 #define BAD_NUMBER "correct it, or leave such records out with data.where"
 
-// Every value of a metadata column as a number, normalised.
-static dt_status read_values(resolver *r, dt_number_source *s, int element) {
+// Every value of a metadata column as a number.
+static dt_status read_values(resolver *r, dt_number_source *s) {
     const dt_column *col = &r->c->columns[s->column];
-    s->by_value = dt_xcalloc(col->n_values + 1, sizeof(float));
+    s->by_value = dt_xcalloc(col->n_values + 1, sizeof *s->by_value);
     for (uint32_t v = 0; v < col->n_values; v++) {
         const char *text = dt_catalog_str(r->c, col->values[v]);
         char *end;
-        float x = strtof(text, &end);
+        const double x = s->by_value[v] = strtod(text, &end);
         if (end == text || *end)
             return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                                   "column %s holds '%s', which is no number",
                                   dt_catalog_str(r->c, col->name), text);
-        if (!isfinite(x))
+        if (!(fabs(x) <= FLT_MAX))
             return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                                   "column %s holds '%s', which is no finite float: " BAD_NUMBER,
                                   dt_catalog_str(r->c, col->name), text);
-        s->by_value[v] = (x - dt_field_mean(r->info, element)) / dt_field_std(r->info, element);
     }
     return DT_OK;
 }
@@ -487,7 +487,7 @@ static dt_status resolve_number(resolver *r) {
     DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE));
     for (int i = 0; r->f->numbers && i < r->f->n_numbers; i++)
         if (r->f->numbers[i].column >= 0)
-            DT_TRY(read_values(r, &r->f->numbers[i], i));
+            DT_TRY(read_values(r, &r->f->numbers[i]));
         else
             DT_TRY(check_numbers(r, r->f->numbers[i].real));
     return DT_OK;
@@ -511,39 +511,51 @@ static dt_status resolve_field(resolver *r) {
     return DT_OK;
 }
 
+// In doubles: of 1700000003, a time in seconds, a float has no seconds.
+static double number_of(const dt_fields *f, int field, int i, const dt_catalog *c,
+                        uint32_t record) {
+    const dt_number_source *s = &f->f[field].numbers[i];
+    const dt_field_info *info = &f->info[field];
+    const double x = s->column >= 0 ? s->by_value[dt_catalog_cell(c, s->column, record)]
+                                    : dt_catalog_real(c, s->real, record);
+    return (x - dt_field_mean(info, i)) / dt_field_std(info, i);
+}
+
+float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record) {
+    return (float)number_of(f, field, i, c, record);
+}
+
 // Mean and standard deviation, divided by n, of an element over n samples.
 static void measure(const dt_fields *f, int field, int element, const dt_catalog *c,
                     const uint32_t *records, uint32_t n, double *mean, double *std) {
     double sum = 0, square = 0;
-    for (uint32_t i = 0; i < n; i++) sum += dt_field_number(f, field, element, c, records[i]);
+    for (uint32_t i = 0; i < n; i++) sum += number_of(f, field, element, c, records[i]);
     *mean = n ? sum / n : 0;
     for (uint32_t i = 0; i < n; i++) {
-        const double x = dt_field_number(f, field, element, c, records[i]) - *mean;
+        const double x = number_of(f, field, element, c, records[i]) - *mean;
         square += x * x;
     }
-    *std = n ? sqrt(square / n) : 0;
+    // the mean of equal numbers is not quite theirs
+    *std = n && square / n > pow(n * *mean * DBL_EPSILON, 2) ? sqrt(square / n) : 0;
 }
 
 void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint32_t *records,
                        uint32_t n) {
     dt_field *of = &f->f[field];
     dt_field_info *info = &f->info[field];
-    float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
+    double mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
     for (int k = 0; k < of->n_numbers && k < DT_MAX_NORMALIZE; k++) {
         double m, s;
         measure(f, field, k, c, records, n, &m, &s);
         info->mean_or_std = fmaxf(info->mean_or_std, (float)fmax(fabs(m), s));
-        mean[k] = (float)m;
-        std[k] = s > 0 ? (float)s : 1; // as scikit-learn's StandardScaler
+        mean[k] = m;
+        std[k] = s > 0 ? s : 1; // as scikit-learn's StandardScaler
     }
     if (!info->normalize_auto) return;
     info->mean_or_std = 1;                    // of the normalised numbers
     for (int k = 0; k < of->n_numbers; k++) { // until now mean 0 and std 1
-        dt_number_source *s = &of->numbers[k];
         info->mean[k] = mean[k];
         info->std[k] = std[k];
-        for (uint32_t v = 0; s->column >= 0 && v < c->columns[s->column].n_values; v++)
-            s->by_value[v] = (s->by_value[v] - mean[k]) / std[k];
     }
 }
 
@@ -601,14 +613,6 @@ int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record)
     for (uint32_t i = 0; f->is_ext && i < r->n_members; i++)
         if (f->is_ext[c->members[r->first_member + i].ext]) return (int64_t)r->first_member + i;
     return -1;
-}
-
-float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record) {
-    const dt_number_source *s = &f->f[field].numbers[i];
-    const dt_field_info *info = &f->info[field];
-    if (s->column >= 0) return s->by_value[dt_catalog_cell(c, s->column, record)];
-    return ((float)dt_catalog_real(c, s->real, record) - dt_field_mean(info, i)) /
-           dt_field_std(info, i);
 }
 
 bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record) {

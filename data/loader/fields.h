@@ -16,7 +16,7 @@
 // A column that a number comes from: a number column, or a metadata column whose values are numbers.
 typedef struct dt_number_source {
     int column, real; // one of them is -1
-    float *by_value;  // of the metadata column, normalised
+    double *by_value; // of the metadata column
 } dt_number_source;
 
 typedef struct dt_field {

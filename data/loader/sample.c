@@ -247,7 +247,7 @@ static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span byte
     for (int64_t i = 0; i < n && i < DT_MAX_NORMALIZE; i++)
         plain = plain && f->mean[i] == 0 && f->std[i] == 1;
     for (int64_t i = 0; i < n && !plain; i++)
-        dst[i] = (dst[i] - dt_field_mean(f, i)) / dt_field_std(f, i);
+        dst[i] = (float)(((double)dst[i] - dt_field_mean(f, i)) / dt_field_std(f, i));
     // a ReLU on the CPU makes 0 of NaN, so the network's output would not show it
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(dst[i]))

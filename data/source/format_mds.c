@@ -100,12 +100,6 @@ static dt_status read_head(shard *d) {
 }
 
 // ---- values ----------------------------------------------------------------------------------------
-static dt_status set_int(shard *d, const column *c, int64_t v) {
-    char text[24];
-    snprintf(text, sizeof text, "%lld", (long long)v);
-    return dt_catalog_set(d->s->c, c->name, text);
-}
-
 static double half_to_double(uint16_t h) {
     int exponent = h >> 10 & 31, fraction = h & 1023;
     double v = exponent == 31  ? (fraction ? NAN : INFINITY)
@@ -141,8 +135,11 @@ static dt_status set_number(shard *d, const column *c, const struct type *t, con
     memcpy(&u, p, t->size);
     memcpy(&f, p, sizeof f);
     memcpy(&v, p, sizeof v);
-    if (t->kind == 'u') return set_int(d, c, (int64_t)u);
-    if (t->kind == 'i') return set_int(d, c, (int64_t)(u << unused) >> unused);
+    char text[24];
+    if (t->kind == 'u') snprintf(text, sizeof text, "%llu", (unsigned long long)u);
+    if (t->kind == 'i')
+        snprintf(text, sizeof text, "%lld", (long long)((int64_t)(u << unused) >> unused));
+    if (t->kind != 'f') return dt_catalog_set(d->s->c, c->name, text);
     if (t->size == 2) v = half_to_double((uint16_t)u);
     if (t->size == 4) v = f;
     return dt_catalog_set_real(d->s->c, c->name, v);

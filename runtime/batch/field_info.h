@@ -17,8 +17,8 @@ typedef struct dt_field_info {
     bool is_image;
     // Images, by channel: u8 of values in 0..1, f32 of values as they are; the network applies them.
     // Numbers, by element (those after the 64th share its): the batch holds (x - mean) / std, and
-    // metrics are scaled back.
-    float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
+    // metrics are scaled back. Doubles: numbers may be times in seconds.
+    double mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
     // Numbers from columns: `normalize: auto`, which mean and std answer; and how far the training part's targets lie
     // from a new network's outputs, which are near 0: the larger of |mean| and standard deviation, of the element with
     // the largest.
@@ -36,7 +36,7 @@ typedef struct dt_field_info {
     int n_steps; // image: so many dt_batch.steps a sample, graph input "<name>.steps"; 0: none
 } dt_field_info;
 
-static inline float dt_field_mean(const dt_field_info *f, int64_t element) {
+static inline double dt_field_mean(const dt_field_info *f, int64_t element) {
     return f->mean[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
 }
 // The name of class or element k; NULL: it has only its number.
@@ -44,12 +44,12 @@ static inline const char *dt_field_name_of(const dt_field_info *f, int64_t k) {
     const char *const *names = f->n_classes > 0 ? f->class_names : f->element_names;
     return names ? names[k] : NULL;
 }
-static inline float dt_field_std(const dt_field_info *f, int64_t element) {
+static inline double dt_field_std(const dt_field_info *f, int64_t element) {
     return f->std[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
 }
 // A number of a batch, or a network's, in the field's unit.
 static inline float dt_field_value(const dt_field_info *f, int64_t element, float x) {
-    return x * dt_field_std(f, element) + dt_field_mean(f, element);
+    return (float)((double)x * dt_field_std(f, element) + dt_field_mean(f, element));
 }
 
 // What is wanted of a field of a set that a run meets after training.

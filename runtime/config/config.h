@@ -163,7 +163,7 @@ void dt_config_set_text(dt_config *c, dt_key key, const char *text); // also aut
 // One entry of a MAP: DT_KEY(data.augment), "iris", a constant of YAML.
 void dt_config_set_entry(dt_config *c, dt_key key, const char *name, const char *yaml);
 // data.fields[field].normalize: {mean: …, std: …} of n numbers.
-void dt_config_set_moments(dt_config *c, int field, const float *mean, const float *std, int n);
+void dt_config_set_moments(dt_config *c, int field, const double *mean, const double *std, int n);
 // Where `old` has normalize: auto and `given` numbers, as a run's own config.yaml has them, `old` takes these.
 void dt_config_take_moments(dt_config *old, const dt_config *given);
 // The value that `from` has, or none.

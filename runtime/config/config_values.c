@@ -240,7 +240,7 @@ void dt_config_set_entry(dt_config *c, dt_key key, const char *name, const char 
     put(c, row, config_find(c, row->path));
 }
 
-static void add_numbers(dt_config *c, dt_cnode *map, const char *key, const float *v, int n) {
+static void add_numbers(dt_config *c, dt_cnode *map, const char *key, const double *v, int n) {
     dt_cnode *list = config_new_node(&c->arena, DT_C_LIST, "set by dtrain");
     for (int i = 0; i < n; i++) {
         char text[DT_REAL_CHARS];
@@ -251,7 +251,7 @@ static void add_numbers(dt_config *c, dt_cnode *map, const char *key, const floa
     config_add_item(&c->arena, map, key, list);
 }
 
-void dt_config_set_moments(dt_config *c, int field, const float *mean, const float *std, int n) {
+void dt_config_set_moments(dt_config *c, int field, const double *mean, const double *std, int n) {
     dt_config_field *f = &c->data.fields[field];
     dt_cnode *map = config_new_node(&c->arena, DT_C_MAP, "set by dtrain");
     add_numbers(c, map, "mean", mean, n);

@@ -6,7 +6,7 @@
 
 py make "$work/set.tar"
 new_config scaled <<YAML
-    x: {kind: vector, source: [x, far, fine, same, far_same], normalize: auto}
+    x: {kind: vector, source: [x, far, fine, same, far_same, time, same_time], normalize: auto}
     kind: {kind: class}
 model: {name: mlp, hidden: 4}
 train: {max_steps: 1, global_batch: 8, micro_batch: 8, precision: fp32}

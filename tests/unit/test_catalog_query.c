@@ -286,6 +286,29 @@ TEST(columns_are_derived) {
     dt_catalog_destroy(c);
 }
 
+// As in pandas and SQL a condition is 1 or 0 where it meets a number; pandas and R write True and TRUE.
+TEST(truths_are_numbers) {
+    static const char *const CASES[][2] = {
+        {"yes = 1", "026"},       {"yes = 0", "145789"},
+        {"yes != 1", "145789"},   {"yes > 0", "026"},
+        {"yes in (1)", "026"},    {"yes not in (1, 2)", "145789"},
+        {"yes + 1 = 2", "026"},   {"yes = '1'", ""},
+        {"yes in (true)", "026"}, {"big in (true)", "167"},
+        {"big = true", "167"},    {"big = 1", "167"},
+        {"big = 'true'", ""},     {"big in ('true', 0)", "03589"},
+        {"subject = true", "147"}};
+    dt_catalog *c = ten();
+    must(dt_catalog_derive(c, "yes", "label = 'cat'"));
+    must(dt_catalog_derive(c, "big",
+                           "case when age > 9 then 'TRUE' when age <= 9 then 'False' end"));
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const char *got = chosen(c, CASES[i][0]);
+        if (strcmp(got, CASES[i][1]) != 0)
+            fail_msg("%s: '%s', not '%s'", CASES[i][0], got, CASES[i][1]);
+    }
+    dt_catalog_destroy(c);
+}
+
 // Where SQLite has the function, it gives the same.
 TEST(values_are_those_of_sqlite) {
     static const char *const FORMS[] = {
@@ -378,7 +401,7 @@ static void write_number(char *out, size_t cap, uint64_t *seed) {
                                          "-9007199254740994.0",
                                          "1152921504606846976.",
                                          "9223372036854775808",
-                                         "-9223372036854775809",
+                                         "-9223372036854775808",
                                          "1e19",
                                          "0.5",
                                          "-2.5"};
@@ -448,6 +471,7 @@ TEST(whole_numbers_compare_exactly) {
 // Identifiers and times in nanoseconds have more digits than a double holds.
 TEST(columns_of_long_whole_numbers_compare) {
     static const char *const X[] = {"9999999999999999", "5", "123456789012345679"},
+                             *const HASH[] = {"18446744073709551615", "18446744073709551614", "-1"},
                              *const Y[] = {"10000000000000000", "10000000000000001",
                                            "123456789012345678"};
     bool keep[3];
@@ -461,10 +485,13 @@ TEST(columns_of_long_whole_numbers_compare) {
         dt_catalog_add_member(c, "jpg", (uint64_t)i, 1, NULL);
         dt_catalog_set(c, "x", X[i]);
         dt_catalog_set(c, "y", Y[i]);
+        dt_catalog_set(c, "hash", HASH[i]);
     }
     dt_catalog_finish(c);
     must(dt_catalog_select(c, "x < y", keep, &n));
     assert_true(keep[0] && keep[1] && !keep[2]);
+    must(dt_catalog_select(c, "hash = 18446744073709551615", keep, &n));
+    assert_true(keep[0] && n == 1);
     dt_catalog_destroy(c);
 }
 
@@ -625,8 +652,19 @@ TEST(keeping_is_as_if_never_added) {
     assert_int_equal(dt_catalog_hash(c), dt_catalog_hash(few));
     for (int i = 0; i < 3; i++) keep[i] = i == 1;
     dt_catalog_keep(c, keep);
-    assert_int_equal(dt_catalog_find_column(c, "label"), -1);
-    assert_int_equal(dt_catalog_find_real(c, "q"), -1);
+    // columns stay without values, and count as if they were not there
+    assert_int_equal(c->columns[dt_catalog_find_column(c, "label")].n_values, 0);
+    assert_true(isnan(dt_catalog_real(c, dt_catalog_find_real(c, "q"), 0)));
+    dt_catalog_destroy(few);
+    few = dt_catalog_create();
+    dt_catalog_add_shard(few, "x.bin", 100);
+    dt_catalog_add_record(few, 0, "a_3/r");
+    dt_catalog_add_member(few, "jpg", 3, 3, NULL);
+    static const char *const LEFT[][2] = {
+        {"age", "5.0"}, {"code", "03"}, {"subject", "0"}, {"left \"eye\"", "x"}};
+    for (int k = 0; k < 4; k++) dt_catalog_set(few, LEFT[k][0], LEFT[k][1]);
+    dt_catalog_finish(few);
+    assert_int_equal(dt_catalog_hash(c), dt_catalog_hash(few));
     dt_catalog_destroy(few);
     dt_catalog_destroy(c);
 }

@@ -186,6 +186,25 @@ TEST(no_descriptor_is_no_bad_record) {
     dt_reader_close(s);
 }
 
+// A hash of 64 bits, say.
+TEST(an_unsigned_number_is_not_below_zero) {
+    static const char COLUMNS[] =
+        "{\"column_encodings\": [\"uint64\"], \"column_names\": [\"id\"], "
+        "\"column_sizes\": [8]}";
+    const uint32_t n = sizeof COLUMNS - 1, head[3] = {1, 12 + n, 12 + n + 8};
+    uint8_t shard[12 + sizeof COLUMNS - 1 + 8];
+    memcpy(shard, head, 12);
+    memcpy(shard + 12, COLUMNS, n);
+    memset(shard + 12 + n, 0xff, 8);
+    dt_blob b;
+    dt_blob_from_memory(&b, "x.mds", shard, sizeof shard);
+    dt_scan scan = {.c = dt_catalog_create(), .blob = &b};
+    must(dt_format_mds.scan(&scan));
+    must(dt_catalog_finish(scan.c));
+    assert_string_equal(dt_catalog_value(scan.c, 0, 0), "18446744073709551615");
+    dt_catalog_destroy(scan.c);
+}
+
 TEST(cuts_and_damage) {
     size_t n;
     uint8_t *good = fixture_read(golden("mds_plain/shard.00001.mds"), &n);

@@ -83,6 +83,11 @@ expect 2 "data.split.fold: column speaker has no 4; it has 0, 1, 2, 3" "$dtrain"
 expect 2 "one of both" "$dtrain" check p.yaml "${official[@]}" data.split.folds=3
 expect 2 "data.split.folds_by: column 'half' holds numbers, which name no groups" "$dtrain" check p.yaml data.split.folds_by=half data.columns.half=speaker/2
 expect 2 "data.split.folds_by: no record has a value of column w" "$dtrain" check p.yaml data.split.folds_by=w data.columns.w=speaker/0
+for key in folds_by unit stratify; do
+    expect 2 "data.split.$key: no record that data.where keeps has a value of column w" "$dtrain" check p.yaml data.split.val=0.1 data.split.$key=w \
+        data.where='speaker > 0' "data.columns.w=case when speaker = 0 then 'a' end"
+done
+expect 2 "data.split.test: none of the 75 records fits w = 'b'" "$dtrain" check p.yaml "data.split.test=w = 'b'" data.columns.w=speaker/0
 expect 2 "has no value in column w, which says how often it is drawn" "$dtrain" check p.yaml data.weight=w data.columns.w=speaker/0
 expect 2 "has '-1' in column w, which says how often it is drawn: a weight is a number that is not negative" "$dtrain" check p.yaml data.weight=w data.columns.w=0-1
 expect 2 "has '-0.5' in column w" "$dtrain" check p.yaml data.weight=w "data.columns.w='0 - 0.5'"
