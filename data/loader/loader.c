@@ -42,13 +42,15 @@ place loader_place(const loader *l, int64_t step, int micro, int j) {
     return (place){l->samples[i < n ? i : n - 1], 0, i < n ? 1 : 0};
 }
 
-// dt_sample_fill, except that a record in quarantine is not tried.
+// dt_sample_fill, except that a record in quarantine is not tried. DT_E_DATA is the record's fault.
 static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *p,
                              dt_bad_sample *bad) {
     *bad = (dt_bad_sample){.member = UINT32_MAX};
     if (dt_skips_find(l->d, p->sample, &bad->record)) return dt_fail(DT_E_DATA, "in quarantine");
     dt_sample_place to = {p->sample, p->epoch, l->r.augment, s->field, s->batch.steps, j};
-    return dt_sample_fill(l->d, &w->scratch, &to, bad);
+    const dt_status st = dt_sample_fill(l->d, &w->scratch, &to, bad);
+    if (st != DT_E_DATA || !l->d->skip) return st;
+    return dt_reader_blame(l->d->reader, bad->record);
 }
 
 static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p, dt_bad_sample bad) {

@@ -14,6 +14,7 @@
 #include "shard_load.h"
 
 #include "base/arena.h"
+#include "base/blob_url.h"
 #include "base/cache_room.h"
 #include "base/hash.h"
 #include "base/io.h"
@@ -270,9 +271,16 @@ static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void 
     return st;
 }
 
+// What a server refuses is no damage of a record.
+static dt_status read_shard(dt_reader *s, uint32_t shard, uint64_t offset, void *head,
+                            size_t n_head, void *dst, size_t n_bytes) {
+    const dt_status st = read_parts(s, shard, offset, head, n_head, dst, n_bytes);
+    return st == DT_E_DATA && dt_blob_is_url(s->catalog->shards[shard].path) ? DT_E_STORAGE : st;
+}
+
 dt_status dt_reader_read_range(dt_reader *s, uint32_t shard, uint64_t offset, void *dst,
                                size_t n_bytes) {
-    return read_parts(s, shard, offset, NULL, 0, dst, n_bytes);
+    return read_shard(s, shard, offset, NULL, 0, dst, n_bytes);
 }
 
 static dt_status check_hash(const dt_reader *s, uint32_t record, uint32_t member, uint64_t hash) {
@@ -333,6 +341,45 @@ dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool ve
     }
 }
 
+// ---- damage, or another file -----------------------------------------------------------------------
+// Whether none of some records, taken evenly from those of the file, is as its index describes it.
+static bool fits_no_record(dt_reader *s, uint32_t record) {
+    enum { N = 8 };
+    const dt_catalog *c = s->catalog;
+    const uint32_t shard = c->records[record].shard;
+    uint32_t first = record, end = record, n_bad = 0;
+    dt_buffer scratch = {0};
+    dt_span bytes;
+    while (first > 0 && c->records[first - 1].shard == shard) first--;
+    while (end < c->n_records && c->records[end].shard == shard) end++;
+    for (uint32_t k = 0; k < N && n_bad == k && end - first >= N; k++) {
+        const uint32_t r = first + (uint32_t)((uint64_t)(end - first) * k / N);
+        n_bad += dt_reader_read(s, r, c->records[r].first_member, true, &scratch, &bytes) != DT_OK;
+    }
+    dt_buffer_fini(&scratch);
+    return n_bad == N;
+}
+
+dt_status dt_reader_blame(dt_reader *s, uint32_t record) {
+    const dt_shard *sh = &s->catalog->shards[s->catalog->records[record].shard];
+    const dt_error_kept why = dt_error_keep();
+    uint64_t stamp = sh->stamp; // 0: a file of a folder, which is one record
+    dt_blob b = {.store = NULL};
+    if (stamp != 0 && !sh->file && !dt_blob_is_url(sh->path) && dt_blob_open(&b, sh->path) == DT_OK)
+        dt_blob_stamp(&b, &stamp);
+    dt_blob_close(&b);
+    if (stamp != sh->stamp)
+        return dt_fail(DT_E_STORAGE, "%s: is another file than when it was opened: start again",
+                       sh->path);
+    if (fits_no_record(s, record))
+        return dt_fail(DT_E_STORAGE,
+                       "%s: is another file than %s.index describes: pack it again, or remove that "
+                       "to take it as it is",
+                       sh->path, sh->path);
+    dt_error_restore(&why);
+    return DT_E_DATA;
+}
+
 // ---- to two places -----------------------------------------------------------------------------------
 // Reads blocks that are still in L2 when they are hashed. The head comes with the first one: a call of its own
 // costs as much as 5 KiB.
@@ -341,7 +388,7 @@ static dt_status read_blocks(dt_reader *s, uint32_t shard, uint64_t offset, dt_h
     enum { BLOCK_BYTES = 256 << 10 };
     for (size_t at = 0; at < n_bytes; at += BLOCK_BYTES, n_head = 0) {
         size_t n = n_bytes - at < BLOCK_BYTES ? n_bytes - at : BLOCK_BYTES;
-        DT_TRY(read_parts(s, shard, offset, head, n_head, dst + at, n));
+        DT_TRY(read_shard(s, shard, offset, head, n_head, dst + at, n));
         if (hash) dt_hash_stream_update(hash, head, n_head);
         if (hash) dt_hash_stream_update(hash, dst + at, n);
         offset += n_head + n;

@@ -101,7 +101,8 @@ void dt_reader_keep(dt_reader *s, dt_blob_cache *cache, bool files);
 // member.
 dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool verify,
                          dt_buffer *scratch, dt_span *out);
-// Reads n_bytes at `offset` of a shard. The message names no record: see dt_set_context.
+// Reads n_bytes at `offset` of a shard. The message names no record: see dt_set_context. DT_E_STORAGE: an object that changed
+// since it was opened, or that its server refuses.
 dt_status dt_reader_read_range(dt_reader *s, uint32_t shard, uint64_t offset, void *dst,
                                size_t n_bytes);
 // Reads a member to two places: its last n_bytes to `dst`, what is before them to `head`.
@@ -115,6 +116,9 @@ dt_status dt_reader_check(const dt_reader *s, uint32_t record, uint32_t member, 
                           dt_span bytes);
 // Drops the cache's copy of a member whose hash differs, so that it is fetched again. false: there is none.
 bool dt_reader_forget(const dt_reader *s, uint32_t record, uint32_t member);
+// Of a record that cannot be read: DT_E_DATA, and the message stays, or DT_E_STORAGE where it is not damaged, but its file is
+// another one than when it was opened, or than its index describes.
+dt_status dt_reader_blame(dt_reader *s, uint32_t record);
 // dt_fail_context with file, record, and the member's extension and offset.
 dt_status dt_set_context(const dt_reader *s, uint32_t record, uint32_t member, dt_status code);
 

@@ -61,8 +61,8 @@ static dt_status read_url(const dt_blob *b, uint64_t at, void *head, size_t n_he
         st = dt_fail(DT_E_DATA,
                      "%s: changed while it was read: its version was %s and is %s; start again",
                      b->path, o->version, *r.version ? r.version : "another");
-    else if (r.status != 206)
-        st = dt_s3_refused(b->path, &r, "s3:GetObject");
+    else if (r.status != 206 && dt_s3_refused(b->path, &r, "s3:GetObject") != DT_OK)
+        st = r.status == 404 ? DT_E_DATA : DT_E_STORAGE;
     dt_http_reply_fini(&r);
     return st;
 }
@@ -144,7 +144,7 @@ dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_
     dt_blob b;
     int absent;
     dt_status st = dt_blob_open_url(&b, path, &absent);
-    if (st != DT_OK && listed && absent == 403) return DT_E_STORAGE;
+    if (listed && st == DT_E_DATA && absent != 404) return DT_E_STORAGE;
     if (st != DT_OK && absent) {
         dt_error_clear();
         return DT_OK;

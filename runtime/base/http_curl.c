@@ -341,7 +341,13 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
                            : cut    ? "the answer ended early"
                                     : curl_easy_strerror(code));
     const bool trusts = code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE;
-    if (!trusts && n > 0 && (size_t)n < sizeof a->cause)
+    if (!trusts && (strstr(error, "expired") || strstr(error, "not yet valid"))) {
+        const time_t now = time(NULL);
+        struct tm day;
+        if (n > 0 && (size_t)n < sizeof a->cause)
+            strftime(a->cause + n, sizeof a->cause - (size_t)n,
+                     ", or this machine's clock is wrong: it says %F %R UTC", gmtime_r(&now, &day));
+    } else if (!trusts && n > 0 && (size_t)n < sizeof a->cause)
         snprintf(a->cause + n, sizeof a->cause - (size_t)n, "; trusted are those of %s%s%s",
                  authority() ? authority() : "this system, or of the file that AWS_CA_BUNDLE names",
                  authority() ? "=" : "", authority() ? getenv(authority()) : "");

@@ -322,7 +322,7 @@ dt_status dt_s3_get(const char *path, const char *url) {
     dt_io_file file;
     int absent;
     const dt_status opened = dt_blob_open_url(&object, url, &absent);
-    if (opened != DT_OK) return absent == 403 ? DT_E_STORAGE : opened;
+    if (opened != DT_OK) return opened == DT_E_DATA && absent != 404 ? DT_E_STORAGE : opened;
     transfer t = {.url = url, .path = path, .from = &object, .take_part = write_part};
     dt_status st = dt_io_begin(&file, path);
     divide(&t);

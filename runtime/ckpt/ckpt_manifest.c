@@ -319,9 +319,13 @@ static dt_status find_floats(const dt_blob *b, const dt_ckpt_file *f, uint64_t *
     return DT_OK;
 }
 
-// Files are opened without following links.
+// Files are opened without following links. An object that is refused is there, and may be whole.
 static dt_status open_file(dt_blob *b, const char *path, dt_ckpt_depth depth) {
-    if (dt_s3_is_url(path)) return dt_blob_open(b, path);
+    if (dt_s3_is_url(path)) {
+        int absent;
+        const dt_status st = dt_blob_open_url(b, path, &absent);
+        return st == DT_E_DATA && absent != 404 ? DT_E_STORAGE : st;
+    }
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return dt_fail(DT_E_CKPT, "%s: cannot open: %s", path, strerror(errno));
     if (depth == DT_CKPT_FROM_DISK) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);

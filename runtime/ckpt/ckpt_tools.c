@@ -11,8 +11,9 @@
 #include <string.h>
 
 // -- list ------------------------------------------------------------------------------------------
-// False: a running training has removed it meanwhile.
-static bool fill_info(dt_ckpt_info *info, const char *dir, int64_t step, bool verify) {
+// !*there: a running training has removed it meanwhile. DT_E_STORAGE: nothing is known of it.
+static dt_status fill_info(dt_ckpt_info *info, const char *dir, int64_t step, bool verify,
+                           bool *there) {
     dt_ckpt_manifest m;
     char *path = dt_ckpt_step_path(dir, step);
     info->step = step;
@@ -22,9 +23,9 @@ static bool fill_info(dt_ckpt_info *info, const char *dir, int64_t step, bool ve
     dt_ckpt_manifest_fini(&m);
     info->valid = st == DT_OK;
     if (st != DT_OK) snprintf(info->why, sizeof info->why, "%.500s", dt_error_message());
-    const bool there = st == DT_OK || dt_s3_is_url(path) || dt_io_exists(path);
+    *there = st == DT_OK || dt_s3_is_url(path) || dt_io_exists(path);
     free(path);
-    return there;
+    return st == DT_E_STORAGE ? st : DT_OK;
 }
 
 dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *n) {
@@ -44,12 +45,19 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
             return st;
         }
         *infos = dt_xcalloc((size_t)n_steps + 1, sizeof **infos);
-        for (int i = 0; i < n_steps; i++) {
+        for (int i = 0; i < n_steps && st == DT_OK; i++) {
             dt_ckpt_info *info = &(*infos)[*n];
+            bool there;
             *info = (dt_ckpt_info){.best = steps[i] == best};
-            *n += fill_info(info, dir, steps[i], verify);
+            st = fill_info(info, dir, steps[i], verify, &there);
+            *n += there;
         }
         free(steps);
+        if (st != DT_OK) {
+            free(*infos);
+            *infos = NULL;
+            return st;
+        }
     } while (*n == 0 && n_steps > 0); // all gone: newer ones are there
     return DT_OK;
 }

@@ -1,4 +1,4 @@
-// Preloaded by test_trials.sh: on the host that LATE_HOST names, the time of day is an hour behind.
+// Preloaded by test_trials.sh and test_remote.sh: on the host that LATE_HOST names, the time of day is an hour behind.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@ than it should be, that comes in small steps, or that has another byte in it (in
 
 --forward: the requests of all methods go to a server on PORT, and its answers come back; a fault strikes before or behind
 that. While FOLDER/deny is there, whatever would change something is answered with 403; while FOLDER/deny_reads is
-there, objects are listed and not given; while FOLDER/hold is there, what is put as optimizer.safetensors waits. FOLDER/lose:
+there, objects are listed and not given, of all names or of those that end as it says; while FOLDER/hold is there, what is put as optimizer.safetensors waits. FOLDER/lose:
 the next upload in parts ends, the answer that says so is lost, and the file is removed.
 
 A word of the query says what the server is like: weak (weak ETags), dated (Last-Modified and no ETag), whole (no
@@ -184,7 +184,8 @@ class Proxy(Handler):
         fault = fault if fault in ("503", "429", "reset", "cut", "silent") else None
         if os.path.exists(options.folder + "/deny") and self.command != "GET":
             return self.say(403, b"<Error><Code>AccessDenied</Code><Message>not today</Message></Error>")
-        if os.path.exists(options.folder + "/deny_reads") and self.command == "GET" and "?" not in self.path:
+        denied = options.folder + "/deny_reads"
+        if os.path.exists(denied) and self.command == "GET" and "?" not in self.path and self.path.endswith(open(denied).read()):
             return self.say(403, b"<Error><Code>AccessDenied</Code></Error>")
         while self.path.endswith("/optimizer.safetensors") and self.command == "PUT" and os.path.exists(options.folder + "/hold"):
             time.sleep(0.02)

@@ -194,6 +194,9 @@ denied() { # code, text, words: the server refuses from step 4 on, then it does 
     touch "$work/deny_reads" # what is listed and refused is not damaged
     exits 5 'error: the mirror s3://bucket/[0-9]*/a: .*403 AccessDenied.*s3:GetObject' job a "${@:3}"
     exits 5 'AccessDenied' "$DTRAIN" pack "$mirror/" "$work/none.tar"
+    printf model.safetensors >"$work/deny_reads"
+    exits 5 'error: the mirror s3://bucket/[0-9]*/a: .*403 AccessDenied.*s3:GetObject' job a "${@:3}"
+    exits 5 'model.safetensors: the server says 403 AccessDenied' "$DTRAIN" ckpt verify "$mirror"
     rm "$work/deny_reads"
     anew
 }

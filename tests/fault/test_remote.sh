@@ -168,6 +168,10 @@ serve "$work/port2" --change-after 6
 ! "$DTRAIN" data verify "$at/set-{000000..000001}.tar" >"$work/out" 2>&1 || fail "a changed object is no error"
 grep -q 'set-00000[01].tar: changed while it was read: its version was "' "$work/out" || fail "$(cat "$work/out")"
 kill "$pid"
+serve "$work/port-skip" --change-after 6 # it is no bad record
+exits 5 'set-00000[01].tar: changed while it was read' "$DTRAIN" "$config" run.name=skip data.path="$at/set-{000000..000001}.tar" data.cache=none data.on_error=skip
+! grep -q skipped "$work/log" || fail "records of a changed object are skipped"
+kill "$pid"
 serve "$work/port-dated" --change-after 3
 ! "$DTRAIN" data verify "$at/set-000000.tar?dated" >"$work/out" 2>&1 || fail "a changed date is no error"
 grep -q 'changed while it was read: its version was Thu, 26 Nov 2026 01:02:01 GMT and is' "$work/out" || fail "$(cat "$work/out")"
@@ -190,6 +194,11 @@ exits 3 'certificate.*; trusted are those of this system' "$DTRAIN" data ls "$se
 for name in AWS_CA_BUNDLE CURL_CA_BUNDLE SSL_CERT_FILE; do
     exits 0 '' env $name="$work/ca.pem" "$DTRAIN" data ls "$secure/set-000000.tar"
 done
+if ! sanitized; then # an hour ago it was not valid
+    cc -O1 -shared -fPIC -o "$work/clock.so" "$SOURCE/tests/cluster/wrong_clock.c" -ldl
+    exits 3 "certificate is not yet valid, or this machine's clock is wrong: it says 20..-..-.. ..:.. UTC" env LD_PRELOAD="$work/clock.so" \
+        LATE_HOST="$(hostname)" AWS_CA_BUNDLE="$work/ca.pem" "$DTRAIN" data ls "$secure/set-000000.tar"
+fi
 exits 3 'it redirects from https to http: not followed' env AWS_CA_BUNDLE="$work/ca.pem" "$DTRAIN" data ls "$secure/moved.tar"
 exits 3 'certificate.*; trusted are those of AWS_CA_BUNDLE=' env AWS_CA_BUNDLE="$work/ca.pem" "$DTRAIN" data ls "${secure/127.0.0.1/localhost}/set-000000.tar"
 kill "$pid"

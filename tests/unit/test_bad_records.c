@@ -176,6 +176,40 @@ TEST(in_order_a_bad_record_says_why) {
     d->close(d);
 }
 
+// Training under `skip` on a set whose file was replaced by another one, before or while it is open: it ends.
+static void expect_other_file(const char *name, bool while_open, const char *want) {
+    const char *set = fixture_path(name);
+    char *file = dt_xprintf("%s/data.mdb", set), *from = dt_xprintf("%s/data.mdb", packed);
+    char *index = dt_xprintf("%s.index", from), *index_to = dt_xprintf("%s.index", file);
+    size_t n, n_index;
+    uint8_t *data = fixture_read(from, &n);
+    void *rows = fixture_read(index, &n_index);
+    fixture_write(file, data, n);
+    fixture_write(index_to, rows, n_index);
+    dt_dataset *d;
+    for (size_t i = 8000; i < n; i++) data[i] ^= 1; // it is still an LMDB
+    if (!while_open) fixture_write(file, data, n);
+    must(dt_data_open(&d, fixture_config(set, "  on_error: skip\n"), NULL, 1, NULL));
+    if (while_open) fixture_write(file, data, n);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
+    const dt_batch *b;
+    dt_status st = DT_OK;
+    for (int micro = 0; micro < N_MICRO && st == DT_OK; micro++) {
+        st = s->get(s, 0, micro, &b, NULL);
+        if (st == DT_OK) s->release(s, b);
+    }
+    must_fail(DT_E_STORAGE, want, st);
+    s->close(s);
+    d->close(d);
+    free(data), free(rows), free(file), free(from), free(index), free(index_to);
+}
+
+TEST(another_file_is_no_bad_record) {
+    expect_other_file("other.lmdb", true,
+                      "other.lmdb/data.mdb: is another file than when it was opened");
+    expect_other_file("packed.lmdb", false, "data.mdb.index describes");
+}
+
 enum { Q_STEPS = 40 };
 
 // The samples of Q_STEPS steps, and how many were replaced.
