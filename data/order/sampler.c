@@ -145,10 +145,12 @@ static uint64_t weighted_index(const dt_sampler *s, uint64_t epoch, uint64_t p) 
     return first;
 }
 
+// Values take turns: an epoch begins with the one behind the last of the epoch before.
 static uint64_t run_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
     const dt_sampler_values *v = s->values;
     const uint64_t n_runs = (s->n + v->length - 1) / v->length;
-    const uint64_t draw = dt_perm_apply(s->seed, epoch, n_runs, i / v->length);
+    const uint64_t begin = (epoch % v->n) * (n_runs % v->n) % v->n;
+    const uint64_t draw = begin + dt_perm_apply(s->seed, epoch, n_runs, i / v->length);
     const uint64_t k = draw % v->n, first = v->begin[k], n = v->begin[k + 1] - first;
     const uint64_t at = (draw / v->n * v->length + i % v->length) % n;
     const uint64_t seed = mix64(mix64(s->seed ^ 0x76616c756573u) ^ epoch);

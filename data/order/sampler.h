@@ -28,8 +28,8 @@ typedef struct dt_sampler {
     // replacement, and a sample of weight w is drawn n*w/sum times, give or take one.
     const uint64_t *cumulative;
     // NULL, or (data.m_per_class) positions are runs of `length` samples of one value. Each value gets equally many
-    // runs of an epoch, give or take one, in random order, and within an epoch no sample again before all of its
-    // value.
+    // runs, give or take one, of an epoch and of all epochs so far, in random order, and within an epoch no sample
+    // again before all of its value.
     const dt_sampler_values *values;
 } dt_sampler;
 

@@ -305,6 +305,37 @@ TEST(neighbours_share_a_read) {
     end_irises(&r);
 }
 
+// As many fields as may be, all of one member: a read each.
+TEST(all_fields_are_members) {
+    char fields[2048] = "", *tar = dt_xstrdup(fixture_path("fields-000000.tar"));
+    for (int i = 0; i < DT_MAX_FIELDS; i++)
+        sprintf(fields + strlen(fields), "    f%d: {kind: image, source: bmp, size: [8, 16]}\n", i);
+    fixture_pack(fixture_path("raw/iris"), tar);
+    dt_config *c = fixture_parse("  path: \"%s\"\n  fields:\n%s  shuffle: none\n", tar, fields);
+    dt_dataset *set = fixture_open_config(c, 1);
+    walk w = {set->self, 60};
+    dt_ahead_opts o = {.d = set->self,
+                       .sample_at = walk_at,
+                       .ctx = &w,
+                       .n_readers = 2,
+                       .max_readers = 2,
+                       .always = true,
+                       .cap_bytes = 1 << 20};
+    dt_ahead *a;
+    dt_counter wait = 0;
+    must(dt_ahead_create(&a, &o));
+    wait_for_readers(a);
+    const int64_t n = dt_ahead_begin(a, 0, 60);
+    assert_true(n > 0);
+    for (int64_t p = 0; p < n; p++) {
+        check_place(set->self, p, dt_ahead_wait(a, p, &wait), SIZE_MAX);
+        dt_ahead_release(a, p);
+    }
+    dt_ahead_destroy(a);
+    set->close(set);
+    free(tar);
+}
+
 TEST(reading_ahead_begins_and_ends) {
     dt_dataset *set = fixture_open(packed, "", 1);
     walk w = {set->self, INT64_MAX};

@@ -144,4 +144,20 @@ TEST(runs_are_of_one_value) {
     assert_true(moved > 5 * 84 / 2);
 }
 
+// 10 values of 3 samples make 8 runs of 4: the values that an epoch leaves out are in the next.
+TEST(values_take_turns_over_epochs) {
+    enum { N_VALUES = 10, SIZE = 3, N = N_VALUES * SIZE, LENGTH = 4 };
+    uint32_t begin[N_VALUES + 1], items[N];
+    for (uint32_t k = 0; k <= N_VALUES; k++) begin[k] = SIZE * k;
+    for (uint32_t i = 0; i < N; i++) items[i] = i;
+    const dt_sampler_values values = {N_VALUES, LENGTH, begin, items};
+    const dt_sampler s = {DT_SHUFFLE_global, 9, N, NULL, &values};
+    int runs[N_VALUES] = {0};
+    for (uint64_t epoch = 0; epoch < 12; epoch++) {
+        for (uint64_t i = 0; i < N; i += LENGTH) runs[dt_sampler_index(&s, epoch, i) / SIZE]++;
+        const int least = (int)(epoch + 1) * 8 / N_VALUES;
+        for (int k = 0; k < N_VALUES; k++) assert_in_range(runs[k], least, least + 1);
+    }
+}
+
 TEST_MAIN(NULL, NULL)
