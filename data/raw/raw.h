@@ -154,7 +154,7 @@ void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j);
 // DT_RAW_SET, for a record without json member: the columns that its format keeps elsewhere (Datum, OCR, MDS) and
 // that would otherwise be in the index only. Appends nothing for a dataset that pack has written.
 void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j);
-// Sets the item's metadata on the record added last; values of the source dataset's own catalog come first.
+// Sets the item's metadata on the record added last: the list's values, and those that the set has of other names.
 dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c);
 
 // ---- for the files that make the list --------------------------------------------------------------

@@ -174,6 +174,16 @@ static bool has_member(const dt_catalog *c, const dt_record *r, const char *ext)
     return false;
 }
 
+// Whether the list gives the item a value of this name, which goes before that of the set that is packed.
+static bool has_value(const dt_raw *r, const dt_raw_item *item, const char *name) {
+    for (int k = 0; k < r->n_columns; k++) {
+        const dt_raw_column *c = &r->columns[k];
+        if (strcmp(c->name, name) == 0)
+            return c->number ? !isnan(c->number[item->row]) : c->cell[item->row] != DT_NO_VALUE;
+    }
+    return false;
+}
+
 void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
     const dt_catalog *c = r->catalog;
     const dt_record *record = &c->records[item->record];
@@ -181,11 +191,14 @@ void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
     for (uint32_t k = 0; k < c->n_columns; k++) {
         const char *v = dt_catalog_value(c, (int)k, item->record);
         const char *name = dt_catalog_str(c, c->columns[k].name);
-        if (v && strcmp(name, "set") != 0 && !has_member(c, record, name)) put_text(j, name, v);
+        if (v && strcmp(name, "set") != 0 && !has_member(c, record, name) &&
+            !has_value(r, item, name))
+            put_text(j, name, v);
     }
     for (uint32_t k = 0; k < c->n_reals; k++) {
         double v = dt_catalog_real(c, (int)k, item->record);
-        if (isfinite(v)) put_number(j, dt_catalog_str(c, c->reals[k].name), v);
+        const char *name = dt_catalog_str(c, c->reals[k].name);
+        if (isfinite(v) && !has_value(r, item, name)) put_number(j, name, v);
     }
 }
 
@@ -208,21 +221,24 @@ void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
 }
 
 // Leaves out duplicate_of, which is about other records of the old dataset.
-static dt_status copy_row(const dt_catalog *from, uint32_t record, dt_catalog *c) {
+static dt_status copy_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c) {
+    const dt_catalog *from = r->catalog;
     for (uint32_t k = 0; k < from->n_columns; k++) {
-        const char *v = dt_catalog_value(from, (int)k, record);
+        const char *v = dt_catalog_value(from, (int)k, item->record);
         const char *name = dt_catalog_str(from, from->columns[k].name);
-        if (v && strcmp(name, "duplicate_of") != 0) DT_TRY(dt_catalog_set(c, name, v));
+        if (v && strcmp(name, "duplicate_of") != 0 && !has_value(r, item, name))
+            DT_TRY(dt_catalog_set(c, name, v));
     }
     for (uint32_t k = 0; k < from->n_reals; k++) {
-        double v = dt_catalog_real(from, (int)k, record);
-        if (!isnan(v)) DT_TRY(dt_catalog_set_real(c, dt_catalog_str(from, from->reals[k].name), v));
+        double v = dt_catalog_real(from, (int)k, item->record);
+        const char *name = dt_catalog_str(from, from->reals[k].name);
+        if (!isnan(v) && !has_value(r, item, name)) DT_TRY(dt_catalog_set_real(c, name, v));
     }
     return DT_OK;
 }
 
 dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c) {
-    if (r->catalog) DT_TRY(copy_row(r->catalog, item->record, c));
+    if (r->catalog) DT_TRY(copy_row(r, item, c));
     for (int k = 0; k < r->n_columns; k++) {
         const dt_raw_column *col = &r->columns[r->by_name[k]];
         if (col->kind == DT_RAW_NUMBER && !isnan(col->number[item->row]))

@@ -52,11 +52,12 @@ dt_cell dt_raw_number(const dt_raw_name *u, double v, char buffer[DT_REAL_CHARS]
 dt_cell dt_raw_cell(const dt_raw_name *u, const dt_raw *raw, const dt_raw_item *item,
                     char buffer[DT_REAL_CHARS]) {
     if (u->of != DT_RAW_COLUMN) return dt_cell_text(u->of == DT_RAW_KEY ? item->key : item->name);
-    if (u->column >= 0) {
+    if (u->column >= 0) { // what gives the item no value leaves it that of the set
         const dt_raw_column *c = &raw->columns[u->column];
-        if (c->number) return dt_raw_number(u, c->number[item->row], buffer);
-        uint32_t cell = c->cell[item->row];
-        return text_value(u, cell == DT_NO_VALUE ? NULL : raw->values[cell]);
+        if (c->number && !isnan(c->number[item->row]))
+            return dt_raw_number(u, c->number[item->row], buffer);
+        if (c->cell && c->cell[item->row] != DT_NO_VALUE)
+            return text_value(u, raw->values[c->cell[item->row]]);
     }
     const char *text = u->text >= 0 ? dt_catalog_value(raw->catalog, u->text, item->record) : NULL;
     if (text || u->real < 0) return text_value(u, text);

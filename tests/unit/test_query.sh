@@ -36,6 +36,21 @@ for expr in "n is null or n > 2" "subject < '10'" "not (hand in ('L', 3))" "fing
     [ "$n" = 0 ] || gives "$n" "$dtrain" data query where.tar "key like '%'" --count
 done
 
+# -- values of a table go before those of the set, where it has one: in the index, in the json member, in --where
+printf 'key,subject\niris/1/1_M_L_1,34.5\niris/2/2_M_L_1,\n' >fixed.csv
+"$dtrain" pack a.lmdb fixed.tar --join fixed.csv --where "subject != 3" --column "of=subject + 0" 2>/dev/null ||
+    fail "a table for a few records"
+gives $'iris/1/1_M_L_1\t34.5\t34.5' "$dtrain" data query fixed.tar "subject > 30" --columns key,subject,of
+gives 8 "$dtrain" data query fixed.tar "subject = 2 and of = 2" --count
+gives 16 "$dtrain" data query fixed.tar "key like '%'" --count
+rm fixed.tar.index
+gives $'iris/1/1_M_L_1\t34.5\t34.5' "$dtrain" data query fixed.tar "subject > 30" --columns key,subject,of
+cp -r "$SOURCE/tests/golden/mds_plain" mds
+printf 'key,who,ratio\nshard.00000/000000,new,0.5\n' >new.csv
+"$dtrain" pack mds new.tar --join new.csv 2>/dev/null
+gives '{"ratio":0.5,"who":"new","code":"100000000000000000000","n":-5,"name":"näme 0","small":0,"half":0.0,"angle":0.0,"price":0.25}' \
+    tar xOf new.tar shard.00000/000000.json
+
 # -- what is printed
 gives $'iris/1/1_M_L_1\t1' "$dtrain" data query a.lmdb "key = 'iris/1/1_M_L_1'" --columns key,subject
 gives '{"key":"iris/1/1_M_L_1","shard":"s-1.tar"}' "$dtrain" data query 's-{0..2}.tar' \
