@@ -160,6 +160,9 @@ typedef struct dt_device {
     // Queues one phase of a commit (commit.h); phases are called in their order.
     void (*commit_phase)(struct dt_backend *b, void *commit, dt_commit_phase phase,
                          const float *grad, void *stream);
+    // With dt_commit_args.states: sums in device memory that a phase leaves, of this rank's chunks and 0 of all others,
+    // and that must be added over the ranks in front of the next phase; NULL: there are none.
+    double *(*commit_sums)(struct dt_backend *b, void *commit, dt_commit_phase phase, int64_t *n);
     void (*commit_destroy)(struct dt_backend *b, void *commit);
 } dt_device;
 
@@ -253,7 +256,7 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts);
 dt_status dt_backend_print_devices(void (*print)(const char *line));
 
 // What dtrain_cuda.so exports, under this name. abi: DT_CUDA_MODULE_ABI of the program.
-enum { DT_CUDA_MODULE_ABI = 2 };
+enum { DT_CUDA_MODULE_ABI = 3 };
 typedef struct dt_cuda_module {
     int abi;
     dt_status (*create)(dt_backend **out, const dt_backend_opts *opts);

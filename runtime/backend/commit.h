@@ -58,6 +58,8 @@ typedef struct dt_commit_args {
     // A device alone:
     const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
     int n_copies;
+    // With train.shard, by chunk: which chunk of slots and average is its state; -1: another rank's. NULL: its own number.
+    const int32_t *states;
     dt_device_step *step;     // device memory
     dt_step_numbers *numbers; // pinned host memory: DT_NUMBERS_RING of them
 } dt_commit_args;

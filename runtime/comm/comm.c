@@ -86,6 +86,13 @@ dt_status dt_comm_create(dt_comm **out) {
     return DT_OK;
 }
 
+dt_status dt_comm_all_gather_f32(dt_comm *c, float *data, int64_t n) {
+    const dt_reduction all = {.steps = DT_ALL_GATHER, .data = data, .n = n};
+    dt_request r;
+    DT_TRY(c->reduce_start(c, &all, &r));
+    return c->wait(c, &r);
+}
+
 void dt_comm_destroy(dt_comm *c) {
     if (!c) return;
     dt_watch_set_peers(NULL); // a comm that failed was not finalized

@@ -25,7 +25,8 @@ typedef struct dt_request {
 } dt_request;
 
 // An all-reduce is two steps, each of which may be started alone: a reduce-scatter leaves the sum of each element with
-// its owner (dt_comm.own_part) and the other elements undefined; an all-gather sends what every rank owns to all.
+// its owner (dt_comm.own_part) and the other elements undefined, but 0 where all ranks have 0; an all-gather sends what
+// every rank owns to all.
 typedef enum dt_reduce_steps {
     DT_REDUCE_SCATTER = 1,
     DT_ALL_GATHER = 2,
@@ -59,6 +60,8 @@ typedef struct dt_comm_device {
     // To call while the host waits for the device: DT_E_PEER on asynchronous errors, or if waited_s
     // (dt_clock_waited_s) exceeds the deadline.
     dt_status (*watch)(dt_comm *c, double waited_s);
+    // The host waits until `main` is empty, and watches meanwhile. `what` is for the message.
+    dt_status (*drain)(dt_comm *c, const char *what);
 } dt_comm_device;
 
 struct dt_comm {
@@ -105,6 +108,8 @@ bool dt_comm_launched(void);
 // launcher's (SLURM_NTASKS).
 dt_status dt_comm_create(dt_comm **out);
 dt_status dt_comm_create_self(dt_comm **out);
+// What each rank owns of n elements to all, and waits for it.
+dt_status dt_comm_all_gather_f32(dt_comm *c, float *data, int64_t n);
 // Frees after finalize.
 void dt_comm_destroy(dt_comm *c);
 

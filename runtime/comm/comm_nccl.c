@@ -27,6 +27,8 @@
 #include <time.h>
 
 enum { MAX_REGISTERED = 4, MOST_TESTED = 64 << 20 }; // bytes of the self-test
+// Chunks that all ranks divide, where each gets one at least; calls of a group, of which NCCL takes 2,048
+enum { RUN_CHUNKS = 32, MOST_GROUPED = 1024 };
 
 typedef struct nccl_self {
     const dt_nccl_api *api;
@@ -133,25 +135,80 @@ static dt_status nccl_progress(dt_comm *c) {
     return watch_step(c, 0);
 }
 
+// Elements that a rank owns of a run: part p of the vector, from p * part_size on, is rank p % world_size's.
+static int64_t part_size(const dt_comm *c) {
+    return (int64_t)DT_CHUNK * (c->world_size < RUN_CHUNKS ? RUN_CHUNKS / c->world_size : 1);
+}
+
+static bool nccl_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end) {
+    const int64_t size = part_size(c);
+    *begin = ((int64_t)k * c->world_size + c->rank) * size;
+    *end = *begin + size < n ? *begin + size : n;
+    return *begin < n;
+}
+
+// Of elements [at, end) at data: the runs that are whole in one call each, of others each rank's part. *at moves on.
+static int queue_part(dt_comm *c, dt_reduce_steps step, char *data, dt_dtype type, int64_t *at,
+                      int64_t end, void *stream) {
+    const nccl_self *n = c->self;
+    const dt_nccl_api *a = n->api;
+    const int64_t size = part_size(c), run = size * c->world_size, from = *at;
+    const bool whole = from % run == 0 && end - from >= run;
+    const int64_t to = whole ? from + run : (from / size + 1) * size;
+    const int owner = (int)(from / size % c->world_size);
+    const size_t n_bytes = dt_dtype_size(type);
+    const int64_t count = whole ? size : (to < end ? to : end) - from;
+    char *own = data + (size_t)(c->rank * size) * n_bytes;
+    *at = to < end ? to : end;
+    if (step == DT_REDUCE_SCATTER)
+        return whole ? a->reduce_scatter(a, n->comm, data, own, count, type, stream)
+                     : a->reduce(a, n->comm, data, count, type, owner, stream);
+    return whole ? a->all_gather(a, n->comm, data, own, (size_t)count * n_bytes, stream)
+                 : a->broadcast(a, n->comm, data, (size_t)count * n_bytes, owner, stream);
+}
+
+static dt_status queue_step(dt_comm *c, dt_reduce_steps step, const dt_reduction *x, void *stream) {
+    const dt_nccl_api *a = ((nccl_self *)c->self)->api;
+    const dt_dtype type = x->bf16 ? DT_BF16 : DT_F32;
+    char *data = x->bf16 ? (char *)x->bf16 : (char *)x->data;
+    const char *what = step == DT_REDUCE_SCATTER ? "reduce-scatter" : "all-gather";
+    for (int64_t at = x->at, end = x->at + x->n; at < end;) {
+        int result = a->group_start(a);
+        for (int i = 0; i < MOST_GROUPED && at < end && result == DT_NCCL_OK; i++) {
+            char *from = data + (size_t)(at - x->at) * dt_dtype_size(type);
+            result = queue_part(c, step, from, type, &at, end, stream);
+            if (result == DT_NCCL_BUSY) result = DT_NCCL_OK; // the group is, when it ends
+        }
+        const int ended = a->group_end(a);
+        DT_TRY(settle(c, what, result == DT_NCCL_OK ? ended : result));
+    }
+    return DT_OK;
+}
+
+static dt_status queue_sum(dt_comm *c, const dt_reduction *x, void *stream) {
+    const nccl_self *n = c->self;
+    if (x->steps != DT_ALL_REDUCE) return queue_step(c, x->steps, x, stream);
+    return settle(c, "all-reduce",
+                  n->api->all_reduce(n->api, n->comm, x->bf16 ? (void *)x->bf16 : x->data, x->n,
+                                     x->bf16 ? DT_BF16 : DT_F32, stream));
+}
+
 static dt_status nccl_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
     const dt_shape shape = dt_shape1(x->n);
-    void *data = x->bf16 ? (void *)x->bf16 : x->data;
     r->id = -1;
-    if (x->steps != DT_ALL_REDUCE)
-        return dt_fail(DT_E_INTERNAL, "rank %d: NCCL sums for all ranks or for none", c->rank);
     DT_TRY(check_alive(c));
     b->device->stream_wait(b, n->side, n->main);
     n->forked = true;
     r->id = 0;
     if (x->bf16)
-        b->reorder(b, 1, &shape, x->data, DT_F32, dt_dense(), data, DT_BF16, dt_dense(), n->side);
-    DT_TRY(settle(
-        c, "all-reduce",
-        n->api->all_reduce(n->api, n->comm, data, x->n, x->bf16 ? DT_BF16 : DT_F32, n->side)));
+        b->reorder(b, 1, &shape, x->data, DT_F32, dt_dense(), x->bf16, DT_BF16, dt_dense(),
+                   n->side);
+    DT_TRY(queue_sum(c, x, n->side));
     if (x->bf16)
-        b->reorder(b, 1, &shape, data, DT_BF16, dt_dense(), x->data, DT_F32, dt_dense(), n->side);
+        b->reorder(b, 1, &shape, x->bf16, DT_BF16, dt_dense(), x->data, DT_F32, dt_dense(),
+                   n->side);
     return DT_OK;
 }
 
@@ -272,18 +329,28 @@ static dt_status compare_test(dt_comm *c, const float *x, int64_t factor, const 
     return DT_OK;
 }
 
-static dt_status run_test(dt_comm *c, float *device, float *host) {
+// The sum of all ranks, in one step or in two.
+static dt_status test_sum(dt_comm *c, float *device, float *host, bool in_steps) {
+    nccl_self *n = c->self;
+    dt_backend *b = n->b;
+    const size_t n_bytes = (size_t)n->n_test * sizeof(float);
+    const dt_reduction x = {.steps = DT_ALL_REDUCE, .data = device, .n = n->n_test};
+    for (int64_t i = 0; i < n->n_test; i++) host[i] = test_value(c->rank, i);
+    b->copy_to_device(b, device, host, n_bytes);
+    if (in_steps) DT_TRY(queue_step(c, DT_REDUCE_SCATTER, &x, n->main));
+    DT_TRY(in_steps ? queue_step(c, DT_ALL_GATHER, &x, n->main) : queue_sum(c, &x, n->main));
+    DT_TRY(drain(c, "the test of NCCL"));
+    b->copy_to_host(b, host, device, n_bytes);
+    return compare_test(c, host, (int64_t)c->world_size * (c->world_size + 1) / 2,
+                        in_steps ? "sum by reduce-scatter and all-gather" : "sum");
+}
+
+static dt_status run_test(dt_comm *c, bool in_steps, float *device, float *host) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
     const int64_t n_test = n->n_test;
     const size_t n_bytes = (size_t)n_test * sizeof(float);
-    for (int64_t i = 0; i < n_test; i++) host[i] = test_value(c->rank, i);
-    b->copy_to_device(b, device, host, n_bytes);
-    DT_TRY(nccl_all_reduce_f32(c, device, n_test));
-    DT_TRY(drain(c, "the test of NCCL"));
-    b->copy_to_host(b, host, device, n_bytes);
-    int64_t sum = (int64_t)c->world_size * (c->world_size + 1) / 2;
-    DT_TRY(compare_test(c, host, sum, "sum"));
+    for (int i = 0; i <= in_steps; i++) DT_TRY(test_sum(c, device, host, i > 0));
     // from rank to rank down the line, then from the last to all
     for (int64_t i = 0; i < n_test; i++) host[i] = c->rank ? 0.0f : test_value(0, i);
     b->copy_to_device(b, device, host, n_bytes);
@@ -353,14 +420,14 @@ static dt_status test_capture(dt_comm *c, float *device, float *host) {
     return st;
 }
 
-static dt_status self_test(dt_comm *c, bool captured) {
+static dt_status self_test(dt_comm *c, bool captured, bool in_steps) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
     const size_t n_bytes = (size_t)n->n_test * sizeof(float);
     float *device = NULL, *host = dt_xcalloc(n_bytes, 1);
     dt_status st = b->alloc(b, (void **)&device, n_bytes, "NCCL test");
     if (st == DT_OK) st = b->device->stream_create(b, &n->main);
-    if (st == DT_OK) st = run_test(c, device, host);
+    if (st == DT_OK) st = run_test(c, in_steps, device, host);
     if (st == DT_OK && captured) st = test_capture(c, device, host);
     if (n->main) b->device->stream_destroy(b, n->main);
     n->main = NULL;
@@ -386,7 +453,7 @@ static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {
 }
 
 dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured,
-                              int64_t sum_bytes, double deadline_s) {
+                              bool in_steps, int64_t sum_bytes, double deadline_s) {
     *out = NULL;
     if (!b->device || !b->device->nccl)
         return dt_fail(
@@ -402,7 +469,11 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
         // seldom divisible by the ranks
         .n_test = (sum_bytes < MOST_TESTED ? sum_bytes : MOST_TESTED) / (int64_t)sizeof(float) + 3,
         .deadline_s = deadline_s,
-        .device = {.attach = attach, .lend = lend, .take_back = take_back, .watch = watch_step}};
+        .device = {.attach = attach,
+                   .lend = lend,
+                   .take_back = take_back,
+                   .watch = watch_step,
+                   .drain = drain}};
     *c = (dt_comm){.name = "nccl",
                    .device = &n->device,
                    .self = n,
@@ -414,6 +485,7 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                    .all_reduce_f32 = nccl_all_reduce_f32,
                    .all_reduce_f64 = nccl_all_reduce_f64,
                    .reduce_start = nccl_reduce_start,
+                   .own_part = nccl_own_part,
                    .progress = nccl_progress,
                    .wait = nccl_wait,
                    .send_f32 = nccl_send_f32,
@@ -422,7 +494,7 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                    .abort = nccl_abort,
                    .finalize = nccl_finalize};
     dt_status st = connect_ranks(c, boot);
-    if (st == DT_OK) st = self_test(c, captured);
+    if (st == DT_OK) st = self_test(c, captured, in_steps);
     if (st != DT_OK) {
         dt_comm_destroy_nccl(c);
         return st;

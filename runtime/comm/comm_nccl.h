@@ -1,7 +1,6 @@
 // comm_nccl.h: a comm over GPU memory, one rank a GPU. The table of comm.h, but data are in device memory and
 // calls queue work on a stream instead of waiting for it:
-//   reduce_start       on the side stream, after everything now queued on the main stream; bf16 between two conversions;
-//                      both steps together only
+//   reduce_start       on the side stream, after everything now queued on the main stream; bf16 between two conversions
 //   wait               the main stream waits for the side stream; the host waits for nothing
 //   all_reduce_f32, all_reduce_f64, broadcast_bytes, send_f32, recv_f32   on the main stream
 //   progress           checks for asynchronous errors; never blocks
@@ -24,9 +23,10 @@
 // buffers. Which NCCL needs depends on the size of a sum: sum_bytes is that of a step's largest.
 // captured: one sum is captured and replayed, too; DT_E_PEER on a rank where that fails. All ranks must capture a
 // collective at the same place of the same work, and launch those graphs together.
+// in_steps: a sum is made in two steps, too, which will be started alone.
 // DT_E_USAGE if the backend has no device->nccl. Borrows b and boot.
 dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured,
-                              int64_t sum_bytes, double deadline_s);
+                              bool in_steps, int64_t sum_bytes, double deadline_s);
 void dt_comm_destroy_nccl(dt_comm *c); // without finalize: aborts
 
 #endif

@@ -16,8 +16,9 @@
 //
 // Plans refer to parameters by entry id; several plans (training, evaluation, other image sizes) share one
 // dt_params. Packed copies are updated between steps, never within one. A commit updates the copies that a graph with
-// gradients reads; on a device the optimizer writes most of these itself (dt_params_take_copies). The other copies,
-// such as weights with a batch norm folded in, wait for the next evaluation, which begins with dt_params_repack.
+// gradients reads; on a device the optimizer writes most of these itself (dt_params_take_copies), without train.shard.
+// The other copies, such as weights with a batch norm folded in, wait for the next evaluation, which begins with
+// dt_params_repack.
 //
 // All flat buffers are one allocation, and the packed copies of the plans made before it are another. On a device both
 // are device memory, which the host reaches through the backend's copies only.

@@ -172,12 +172,9 @@ static bool share_weights(struct dt_stepper *s) {
     const dt_params *p = s->o.params;
     dt_comm *c = s->o.comm;
     int64_t spoiled = s->spoiled;
-    const dt_reduction all = {.steps = DT_ALL_GATHER, .data = p->master, .n = p->n_trained};
-    dt_request r;
     if (!p->sharded) return true;
     const double begin = dt_clock_s();
-    s->commit_status = c->reduce_start(c, &all, &r);
-    if (s->commit_status == DT_OK) s->commit_status = c->wait(c, &r);
+    s->commit_status = dt_comm_all_gather_f32(c, p->master, p->n_trained);
     if (s->commit_status == DT_OK) s->commit_status = c->all_reduce_max_i64(c, &spoiled, 1);
     s->spoiled = spoiled > 0;
     s->share_s = dt_clock_s() - begin;

@@ -138,10 +138,11 @@ static dt_status choose_metrics(dt_nets *n, dt_open_run *r) {
 
 // train.shard: slots for what this rank owns of the trained parameters, in the comm's chunks.
 static void shard(dt_params *p, const dt_open_run *r, int n_slots) {
+    const dt_comm *c = dt_run_flat_comm(r);
     const int64_t most = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
     dt_own_range *own = dt_xcalloc((size_t)most + 1, sizeof *own), x = {0};
     int n = 0;
-    for (int k = 0; r->comm->own_part(r->comm, p->n_trained, k, &x.begin, &x.end); k++) {
+    for (int k = 0; c->own_part(c, p->n_trained, k, &x.begin, &x.end); k++) {
         if (n && own[n - 1].end == x.begin)
             own[n - 1].end = x.end;
         else if (x.begin < x.end)

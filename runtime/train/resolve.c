@@ -137,10 +137,9 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
     return DT_OK;
 }
 
-static dt_status check_shard(const dt_config *c, const dt_backend *b) {
+static dt_status check_shard(const dt_config *c) {
     const char *why = NULL;
     if (c->train.shard == DT_SHARD_none) return DT_OK;
-    if (b->device) why = "runs on the CPU only";
     if (is_elastic(c)) why = "is for run.reproducible: resume or off, not elastic";
     if (dt_value_or(c->train.clip_agc, 0) > 0)
         why =
@@ -154,7 +153,7 @@ static dt_status check_shard(const dt_config *c, const dt_backend *b) {
 }
 
 dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
-    DT_TRY(check_shard(c, b));
+    DT_TRY(check_shard(c));
     if (c->device.hold_input && !b->device)
         return dt_config_fail(
             c, "device.hold_input",

@@ -38,6 +38,10 @@ bool dt_run_shards(const dt_open_run *r) {
     return r->comm->world_size > 1 && r->config->train.shard == DT_SHARD_optimizer;
 }
 
+dt_comm *dt_run_flat_comm(const dt_open_run *r) {
+    return r->device_comm ? r->device_comm : r->comm;
+}
+
 const char *dt_run_which(const dt_open_run *r) {
     return r->request.which                        ? r->request.which
            : r->record.best_step == r->record.step ? "best"
@@ -136,7 +140,7 @@ static dt_status open_device(dt_open_run *r) {
     DT_TRY(dt_agree_devices(r->comm, r->backend));
     return dt_comm_create_nccl(
         &r->device_comm, r->backend, r->comm, !dt_run_is_elastic(r) && c->device.capture,
-        dt_run_bucket_bytes(r, true), dt_run_timeout_s(c, DT_START_TIMEOUT_S));
+        dt_run_shards(r), dt_run_bucket_bytes(r, true), dt_run_timeout_s(c, DT_START_TIMEOUT_S));
 }
 
 // Every rank computes other samples, and commits by itself.

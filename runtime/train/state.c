@@ -43,15 +43,11 @@ static void add_parameters(dt_state *s, bool average, const char *file) {
     const dt_params *p = s->nets->params;
     const dt_role roles[2] = {average ? DT_ROLE_AVERAGE : DT_ROLE_WEIGHT,
                               average ? DT_ROLE_AVERAGE_STATISTIC : DT_ROLE_STATISTIC};
-    const bool sharded = average && p->sharded;
     add_flat(s, roles[0], average ? p->average : p->master, average ? p->n_average : p->n_master,
-             sharded);
+             average && p->sharded);
     for (int i = 0; i < p->n_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
         add_slice(s, dt_xstrdup(e->name), file, e->shape, e->offset);
-        // what is never trained is its own average
-        if (sharded && i >= p->n_trained_entries)
-            s->slices[s->n_slices - 1].tensor.data = p->master + e->offset;
     }
     add_flat(s, roles[1], average ? p->buffer_average : p->buffer, p->n_buffer, false);
     for (int i = 0; i < p->n_buffers; i++) {
@@ -71,6 +67,12 @@ static void add_moments(dt_state *s, const char *prefix, int slot) {
     }
 }
 
+static dt_state_flat *flat_of(const dt_state *s, dt_role role) {
+    int i = 0;
+    while (s->flats[i].role != role) i++;
+    return &s->flats[i];
+}
+
 static void list_slices(dt_state *s) {
     const dt_params *p = s->nets->params;
     const char *const *moments = dt_optimizers[s->run->config->train.optimizer.name].slots;
@@ -81,6 +83,9 @@ static void list_slices(dt_state *s) {
     s->n_model = s->n_slices;
     add_parameters(s, false, p->average || s->run->request.raw ? "raw" : "model");
     if (!p->average) s->n_model = s->n_slices;
+    // what is never trained is its own average
+    for (int i = p->n_trained_entries; p->sharded && p->average && i < p->n_entries; i++)
+        s->slices[i].tensor.data = flat_of(s, DT_ROLE_WEIGHT)->host + p->entries[i].offset;
     for (int i = 0; i < p->n_slots; i++) add_moments(s, moments[i], i);
 }
 
@@ -92,12 +97,6 @@ dt_ckpt_tensor *dt_state_view(const dt_state *s, bool all, int *n) {
 }
 
 // ---- buffers ---------------------------------------------------------------------------------------
-
-static dt_state_flat *flat_of(const dt_state *s, dt_role role) {
-    int i = 0;
-    while (s->flats[i].role != role) i++;
-    return &s->flats[i];
-}
 
 // The buffers of the model come first, those of its weights and of its statistics.
 static int n_flats(const dt_state *s, bool all) {
@@ -141,20 +140,20 @@ static void move_averages(dt_state *s, bool swap) {
 dt_status dt_state_swap_average(dt_state *s) {
     dt_params *p = s->nets->params;
     dt_backend *b = s->run->backend;
-    dt_comm *c = s->run->comm;
+    dt_comm *c = dt_run_flat_comm(s->run);
     const dt_device *d = b->device;
+    const dt_own_range all = {0, p->n_master, 0}, *ranges = p->sharded ? p->own : &all;
     if (!p->average) return DT_OK;
-    if (d) {
-        d->swap(b, p->master, p->average, p->n_master, d->stream);
+    for (const dt_own_range *r = ranges; d && r < ranges + (p->sharded ? p->n_own : 1); r++)
+        d->swap(b, p->master + r->begin, p->average + r->at, r->end - r->begin, d->stream);
+    if (d)
         d->swap(b, p->buffer, p->buffer_average, p->n_buffer, d->stream);
-    } else {
+    else
         move_averages(s, true);
-    }
     if (p->sharded) {
-        const dt_reduction all = {.steps = DT_ALL_GATHER, .data = p->master, .n = p->n_trained};
-        dt_request r;
-        DT_TRY(c->reduce_start(c, &all, &r));
-        DT_TRY(c->wait(c, &r));
+        if (d) DT_TRY(d->synchronize(b, d->stream));
+        DT_TRY(dt_comm_all_gather_f32(c, p->master, p->n_trained));
+        if (d) DT_TRY(c->device->drain(c, "the exchange of averages"));
     }
     dt_params_repack_step(p);
     return DT_OK;
@@ -393,8 +392,9 @@ dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
     const dt_run_record *record = &s->run->record;
     dt_json j;
     int n;
-    if (!dt_run_is_root(s->run)) return pass_sharded(s, true, NULL, true);
+    if (!dt_run_is_root(s->run) && !s->owners) return DT_OK;
     DT_TRY(pull(s));
+    if (!dt_run_is_root(s->run)) return pass_sharded(s, true, NULL, true);
     dt_json_init(&j);
     dt_record_build(record, &j);
     dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);

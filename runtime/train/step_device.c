@@ -29,6 +29,10 @@
 // plays the last unit, on what its buffer holds. After such a unit is recorded the ranks tell each other whether
 // it worked, and none uses it if one cannot.
 //
+// With train.shard a rank updates the chunks that it owns. Between phases of the commit, in the same unit, ranks add their
+// sums of chunks, so that all decide alike, and behind the optimizer all get the weights, of which each then packs all
+// copies. What the optimizer spoiled on one rank alone all hear with the sums of the next step, or in drain.
+//
 // A device divides its own work: one replica a rank.
 
 #include "train/step_internal.h"
@@ -163,6 +167,17 @@ static bool has_sums(const struct device_step *v, const unit *p) {
     return (p->commit && v->s->buckets) || (p->flat >= 0 && v->s->o.sync_bn && v->s->o.device_comm);
 }
 
+// What ranks exchange behind a phase of the commit (train.shard).
+static dt_status queue_exchange(struct device_step *v, dt_commit_phase phase) {
+    const dt_params *p = v->s->o.params;
+    dt_comm *c = v->s->o.device_comm;
+    int64_t n;
+    if (!p->sharded) return DT_OK;
+    double *sums = v->d->commit_sums(v->b, v->commit, phase, &n);
+    if (sums) return c->all_reduce_f64(c, sums, n);
+    return phase == DT_COMMIT_OPTIMIZE ? dt_comm_all_gather_f32(c, p->master, p->n_trained) : DT_OK;
+}
+
 static dt_status queue_unit(struct device_step *v, const unit *p) {
     struct dt_stepper *s = v->s;
     step_replica *l = &s->replicas[0];
@@ -190,10 +205,11 @@ static dt_status queue_unit(struct device_step *v, const unit *p) {
 }
 
 static bool queue_phase(struct dt_stepper *s, dt_commit_phase phase) {
-    const struct device_step *v = s->device;
+    struct device_step *v = s->device;
     v->d->commit_phase(v->b, v->commit, phase, s->o.params->grads[0], v->main);
     if (phase == DT_COMMIT_PACK) dt_params_repack_queue(s->o.params, v->main);
-    return true;
+    s->commit_status = queue_exchange(v, phase);
+    return s->commit_status == DT_OK;
 }
 
 static recording *find_recording(struct device_step *v, const unit *p) {
@@ -312,7 +328,9 @@ static dt_status rehearse(struct device_step *v, int flat, int buffer) {
     if (!s->buckets) return DT_OK;
     double exposed_s = 0;
     dt_buckets_begin(s->buckets, s->replica_grads);
-    return dt_buckets_finish(s->buckets, &exposed_s);
+    DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
+    for (int i = 0; i < DT_N_COMMIT_PHASES; i++) DT_TRY(queue_exchange(v, (dt_commit_phase)i));
+    return DT_OK;
 }
 
 // ---- a micro-batch ---------------------------------------------------------------------------------
@@ -491,11 +509,13 @@ static dt_status drain(struct dt_stepper *s, dt_step_result *out) {
     double begin = dt_clock_s();
     struct device_step *v = s->device;
     if (v->n_unread == 0) return DT_OK;
-    int32_t spoiled;
+    int32_t word;
     DT_TRY(read_numbers(v, out));
     DT_TRY(come_to_rest(v)); // the optimizer may follow the numbers
     release_held(v);
-    v->b->copy_to_host(v->b, &spoiled, &v->step->spoiled, sizeof spoiled);
+    v->b->copy_to_host(v->b, &word, &v->step->spoiled, sizeof word);
+    int64_t spoiled = word;
+    if (s->o.params->sharded) DT_TRY(s->o.comm->all_reduce_max_i64(s->o.comm, &spoiled, 1));
     if (spoiled) {
         out->spoiled = true;
         out->finite = out->skipped = false;
@@ -564,17 +584,29 @@ static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
                                  source->n_fields);
 }
 
+// dt_commit_args.states
+static int32_t *list_states(const dt_params *p, int64_t n_chunks) {
+    int32_t *states = dt_xcalloc((size_t)n_chunks + 1, sizeof *states);
+    for (int64_t k = 0; k < n_chunks; k++) states[k] = -1;
+    for (const dt_own_range *r = p->own; r < p->own + p->n_own; r++)
+        for (int64_t at = r->begin; at < r->end; at += DT_CHUNK)
+            states[at / DT_CHUNK] = (int32_t)((r->at + at - r->begin) / DT_CHUNK);
+    return states;
+}
+
 static dt_status create_commit(struct device_step *v) {
     const struct dt_stepper *s = v->s;
-    int n_copies;
-    dt_commit_copy *copies = dt_params_take_copies(s->o.params, &n_copies);
+    const bool sharded = s->o.params->sharded; // then copies wait for the weights of other ranks
     dt_commit_args a = s->commit;
+    dt_commit_copy *copies = sharded ? NULL : dt_params_take_copies(s->o.params, &a.n_copies);
+    int32_t *states = sharded ? list_states(s->o.params, s->n_chunks) : NULL;
     a.copies = copies;
-    a.n_copies = n_copies;
+    a.states = states;
     a.step = v->step;
     a.numbers = v->numbers;
     const dt_status status = v->d->commit_create(v->b, &a, &v->commit);
     free(copies);
+    free(states);
     return status;
 }
 

@@ -164,7 +164,8 @@ static void make_bench(bench *b, const setting *s) {
     must(dt_comm_create_self(&b->self));
     b->comm = s->ranks ? s->ranks : b->self;
     if (s->ranks)
-        must(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, !s->uncaptured, 1 << 14, 600));
+        must(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, !s->uncaptured, false, 1 << 14,
+                                 600));
     int n_micro = s->one_micro ? 1 : N_MICRO;
     must(dt_replica_plan_create(&b->replicas, s->elastic, b->comm->rank, b->comm->world_size, 1,
                                 n_micro));

@@ -37,6 +37,7 @@ typedef struct nccl {
     const void *waits; // the item that has sent its part and waits for the others
     bool inited, aborted;
     int finishing;    // how often async_error is still busy after finalize
+    bool grouped;     // between group_start and group_end
     uint64_t capture; // the machine's number of the last one with a collective
     how last;         // in it
     struct {
@@ -45,13 +46,21 @@ typedef struct nccl {
     } own[MAX_OWN];
 } nccl;
 
-typedef enum op_kind { ALL_REDUCE, BROADCAST, SEND, RECV } op_kind;
+typedef enum op_kind {
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    REDUCE,
+    ALL_GATHER,
+    BROADCAST,
+    SEND,
+    RECV
+} op_kind;
 typedef struct op {
     nccl *n;
     op_kind kind;
     char *data;
     size_t n_bytes;
-    int peer; // broadcast: the root
+    int peer; // reduce, broadcast: the root
     int type; // of a sum: dt_dtype or F64
     how how;
 } op;
@@ -131,23 +140,45 @@ static void take_sum(nccl *n, how asked, void *data, int type, size_t n_bytes) {
     free(x);
 }
 
+// Terms of sums that others have are NaN for who reads them, but for zeros, which gaps between tensors keep.
+static void spoil(const op *o, char *at, size_t n_bytes) {
+    const int64_t count = (int64_t)(n_bytes / dt_dtype_size((dt_dtype)o->type));
+    for (int64_t k = 0; k < count; k++)
+        if (dt_get(at, o->type, k) != 0) dt_put(at, o->type, k, NAN);
+}
+
+static void take_part(const op *o) {
+    const nccl *n = o->n;
+    const size_t part = o->n_bytes / (size_t)n->world_size;
+    char path[256];
+    if (o->kind == ALL_REDUCE || o->kind == REDUCE_SCATTER || o->kind == REDUCE)
+        take_sum(o->n, o->how, o->data, o->type, o->n_bytes);
+    if (o->kind == REDUCE && o->peer != n->rank) spoil(o, o->data, o->n_bytes);
+    for (int r = 0; r < n->world_size; r++) {
+        char *at = o->data + part * (size_t)r;
+        name_collective(n, n->n_done, r, path);
+        if (o->kind == REDUCE_SCATTER && r != n->rank) spoil(o, at, part);
+        if (o->kind == ALL_GATHER) read_file(path, o->how, at, part);
+        if (o->kind == BROADCAST && r == o->peer) read_file(path, o->how, o->data, o->n_bytes);
+    }
+}
+
 static bool run_collective(const op *o) {
     nccl *n = o->n;
     char path[256];
-    const bool gives = o->kind == ALL_REDUCE || o->peer == n->rank;
+    const bool gathers = o->kind == ALL_GATHER, gives = o->kind != BROADCAST || o->peer == n->rank;
+    const size_t part = o->n_bytes / (size_t)n->world_size;
     if (!n->waits) {
         name_collective(n, n->n_done, n->rank, path);
-        write_file(path, o->how, o->data, gives ? o->n_bytes : 0);
+        write_file(path, o->how, o->data + (gathers ? part * (size_t)n->rank : 0),
+                   gathers ? part
+                   : gives ? o->n_bytes
+                           : 0);
         n->waits = o->data;
     }
     if (n->waits != o->data) fake_breach("a collective begins while another is under way");
     if (!all_are_there(n)) return false;
-    if (o->kind == ALL_REDUCE) {
-        take_sum(n, o->how, o->data, o->type, o->n_bytes);
-    } else {
-        name_collective(n, n->n_done, o->peer, path);
-        read_file(path, o->how, o->data, o->n_bytes);
-    }
+    take_part(o);
     name_collective(n, n->n_done - 1, n->rank, path);
     unlink(path);
     n->n_done++;
@@ -160,8 +191,8 @@ static bool run_op(const void *arg) {
     nccl *n = o->n;
     char path[256];
     if (n->aborted) return true; // the kernel has ended
-    if (o->kind == ALL_REDUCE || o->kind == BROADCAST) return run_collective(o);
     const bool sends = o->kind == SEND;
+    if (!sends && o->kind != RECV) return run_collective(o);
     int64_t *number = sends ? &n->n_sent[o->peer] : &n->n_received[o->peer];
     snprintf(path, sizeof path, "%s/s%lld.%d.%d", n->folder, (long long)*number,
              sends ? n->rank : o->peer, sends ? o->peer : n->rank);
@@ -195,7 +226,8 @@ static bool refuses(const nccl *n, void *stream) {
 static int queue(const dt_nccl_api *a, op_kind kind, const void *data, size_t n_bytes, int peer,
                  int type, void *stream) {
     nccl *n = of(a);
-    static const char *const names[] = {"all_reduce", "broadcast", "send", "recv"};
+    static const char *const names[] = {"all_reduce", "reduce_scatter", "reduce", "all_gather",
+                                        "broadcast",  "send",           "recv"};
     if (n->aborted || peer >= n->world_size || refuses(n, stream)) return INVALID;
     fake_cuda_check_device(n->cuda, data, n_bytes);
     const op o = {.n = n,
@@ -206,7 +238,8 @@ static int queue(const dt_nccl_api *a, op_kind kind, const void *data, size_t n_
                   .type = type,
                   .how = note_capture(n, stream)};
     const int e = fake_cuda_queue(n->cuda, names[kind], run_op, &o, sizeof o, n_bytes, stream);
-    return e >= DT_NCCL_BUSY ? INVALID : e ? e : DT_NCCL_BUSY; // async_error says when it is queued
+    if (e) return e >= DT_NCCL_BUSY ? INVALID : e;
+    return n->grouped ? DT_NCCL_OK : DT_NCCL_BUSY; // async_error says when it is queued
 }
 
 // ---- the table -------------------------------------------------------------------------------------
@@ -254,6 +287,7 @@ static int init(const dt_nccl_api *a, void **comm, int world_size, const void *i
 static int async_error(const dt_nccl_api *a, void *comm, int *state) {
     nccl *n = of(a);
     char path[256];
+    if (n->grouped) fake_breach("a group is not ended");
     *state = failure(n, "async_error", 0);
     if (*state) return DT_NCCL_OK;
     if (n->finishing && --n->finishing) *state = DT_NCCL_BUSY;
@@ -271,6 +305,33 @@ static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t coun
 static int all_reduce_f64(const dt_nccl_api *a, void *comm, double *data, int64_t count,
                           void *stream) {
     return queue(a, ALL_REDUCE, data, (size_t)count * sizeof *data, -1, F64, stream);
+}
+static int reduce_scatter(const dt_nccl_api *a, void *comm, void *data, void *own, int64_t count,
+                          dt_dtype type, void *stream) {
+    const size_t part = (size_t)count * dt_dtype_size(type);
+    if ((char *)own != (char *)data + part * (size_t)of(a)->rank) fake_breach("it is not in place");
+    return queue(a, REDUCE_SCATTER, data, part * (size_t)of(a)->world_size, -1, type, stream);
+}
+static int reduce(const dt_nccl_api *a, void *comm, void *data, int64_t count, dt_dtype type,
+                  int root, void *stream) {
+    return queue(a, REDUCE, data, (size_t)count * dt_dtype_size(type), root, type, stream);
+}
+static int all_gather(const dt_nccl_api *a, void *comm, void *data, const void *own, size_t part,
+                      void *stream) {
+    if ((const char *)own != (char *)data + part * (size_t)of(a)->rank)
+        fake_breach("it is not in place");
+    return queue(a, ALL_GATHER, data, part * (size_t)of(a)->world_size, -1, DT_U8, stream);
+}
+static int group_start(const dt_nccl_api *a) {
+    const int e = failure(of(a), "group_start", 0);
+    of(a)->grouped = !e;
+    return e;
+}
+static int group_end(const dt_nccl_api *a) {
+    const int e = failure(of(a), "group_end", 0);
+    if (!of(a)->grouped) return INVALID;
+    of(a)->grouped = false;
+    return e ? e : DT_NCCL_BUSY;
 }
 static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
                      void *stream) {
@@ -368,6 +429,11 @@ dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda, bool old) {
                            .async_error = async_error,
                            .all_reduce = all_reduce,
                            .all_reduce_f64 = all_reduce_f64,
+                           .reduce_scatter = reduce_scatter,
+                           .reduce = reduce,
+                           .all_gather = all_gather,
+                           .group_start = group_start,
+                           .group_end = group_end,
                            .broadcast = broadcast,
                            .send = send,
                            .recv = recv,

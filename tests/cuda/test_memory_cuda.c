@@ -204,7 +204,7 @@ static void share(bool old, int world_size) {
     assert_int_equal(dt_cuda_backend_create(&b, api, nccl, 0, &o), DT_OK);
     assert_int_equal(dt_comm_create_self(&boot), DT_OK);
     enum { BUCKET = 1 << 20 };
-    assert_int_equal(dt_comm_create_nccl(&c, b, boot, true, BUCKET, 10), DT_OK);
+    assert_int_equal(dt_comm_create_nccl(&c, b, boot, true, false, BUCKET, 10), DT_OK);
     // every size of sum is met before memory is counted: live, and in a graph
     size_t n = 0, at = 0;
     const fake_cuda_call *log = fake_cuda_log(api, &n);

@@ -3,8 +3,9 @@
 # fake_nccl.c). Ranks meet through MPI, take the device of their local rank, test their sums and train.
 # run.reproducible=elastic gives one rank's weights on 3 and 4 ranks, with LAMB on 2. Resuming gives the same on every
 # run, also with bf16 gradients in transfer, with uneven shares, and if one rank's NCCL cannot be captured. Batch norms over
-# ranks have the losses of one rank with the whole batch, and of the CPU's ranks. These end in time with one clear line:
-# more ranks than devices, two ranks on one device, a missing NCCL, wrong sums, a sum that fails, a rank that stops.
+# ranks have the losses of one rank with the whole batch, and of the CPU's ranks. train.shard gives what a run without it
+# gives. These end in time with one clear line: more ranks than devices, two ranks on one device, a missing NCCL, wrong
+# sums, a sum that fails, a rank that stops.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
@@ -64,6 +65,18 @@ refused() { # RUN CODE TEXT: of one that ran in the background
     echo "$1: exit $rc: $(grep -m1 "$3" "$work/$1.log")"
 }
 
+# train.shard: of a network of which each rank owns parts
+shard=(model.width=16 train.ema=0.9 "eval.every=2 steps" "run.verify_every=1 steps")
+alike() { # RUN RUN STEP: all of their last checkpoints and results
+    local f
+    cmp "$work/runs/$1/result.json" "$work/runs/$2/result.json" || fail "$1 and $2 have other results"
+    for f in model raw optimizer; do
+        cmp "$work/runs/$1/checkpoints/step-$3/$f.safetensors" "$work/runs/$2/checkpoints/step-$3/$f.safetensors" ||
+            fail "$1 and $2 differ in $f"
+    done
+    echo "$1 = $2 in all"
+}
+
 # a failing job sleeps while its launcher ends it: the others run meanwhile
 (FAKE_CUDA_DEVICES=2 ranks_of 3 crowd && exit $rc) & crowd=$!
 (FAKE_NCCL_WRONG=1 ranks_of 2 wrong && exit $rc) & wrong=$!
@@ -73,6 +86,11 @@ refused() { # RUN CODE TEXT: of one that ran in the background
 (FAKE_CUDA_NO_DNN=conv_wgrad ranks_of 2 engineless && exit $rc) & engineless=$!
 lost=(device.capture=false checkpoint.every="1 steps")
 (FAKE_CUDA_FAILS="1 all_reduce 3 6" ranks_of 2 lost "${lost[@]}" && exit $rc) & lost_pid=$!
+# a tensor of rank 1's: rank 0 hears that its update is not finite from the next step, or behind the last
+spoils=("${shard[@]}" train.shard=optimizer train.optimizer.lr=1e30 train.optimizer.weight_decay=1000 "train.groups=[{match: 'layer4.0.conv1.*', lr: 1e6}]")
+(ranks_of 2 spoiled "${spoils[@]}" && exit $rc) & spoiled=$!
+(ranks_of 2 spoiledlast "${spoils[@]}" train.max_steps=1 && exit $rc) & spoiledlast=$!
+(FAKE_CUDA_BYTES=8900000 ranks_of 2 large "${shard[@]}" && exit $rc) & large=$!
 
 for np in 1 3 4; do
     good $np elastic$np run.reproducible=elastic
@@ -110,6 +128,26 @@ good 2 syncsplain "${sync[@]}" device.capture=false
 same syncs syncsplain
 good 2 syncscpu "${sync[@]}" device.kind=cpu device.threads=1
 near syncs syncscpu
+# moments and averages divided: on 4 ranks, going on with one and with two, behind steps that overflow; norms of tensors,
+# gradients in bf16, uncaptured
+for name in undivided divided; do
+    words=("${shard[@]}" train.precision=fp16 train.max_steps=12 train.optimizer.lr=1e-5)
+    [ $name = undivided ] || words+=(train.shard=optimizer)
+    for np in 4 1; do
+        ranks_of $np $name "${words[@]}" run.stop_at=$((np == 4 ? 8 : 10))
+        [ $rc = 75 ] || show $name "exit $rc on $np ranks"
+        rm -r "$work/tmp.$name"
+    done
+    good 2 $name "${words[@]}"
+done
+alike undivided divided 00000012
+grep -q '"grad_norm":[0-9]' "$work/runs/divided/metrics.jsonl" || show divided "all steps overflow"
+shard+=(train.optimizer.name=lamb comm.gradient_dtype=bf16) # in memory that is too little for all moments
+good 2 lambundivided "${shard[@]}"
+FAKE_CUDA_BYTES=8900000 good 2 lambdivided "${shard[@]}" train.shard=optimizer
+alike lambundivided lambdivided 00000004
+good 2 lambplain "${shard[@]}" train.shard=optimizer device.capture=false
+alike lambundivided lambplain 00000004
 # alone it needs no NCCL
 FAKE_NCCL_MISSING=0 FAKE_CUDA_CORE=0 good 1 near train.max_steps=1
 grep -q "workers: 1" "$work/runs/near/config.yaml" || show near "threads were counted before the device had bound the rank"
@@ -132,6 +170,9 @@ refused crowd 2 "3 ranks on this host, but 2 GPUs: start one rank a GPU" $crowd
 refused refusing 240 "rank 1: NCCL sum in a captured step (device.capture: false goes without) failed: invalid argument" $refusing
 refused engineless 70 "cuDNN has no engine for conv_wgrad .* window .* (.*pretends)" $engineless
 refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
+refused spoiled 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiled
+refused spoiledlast 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiledlast
+refused large 2 "9.0 MiB in all (.* moments 2.4, averaged weights 1.2, .* of 8.5 MiB" $large
 refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_VISIBLE_DEVICES=0: start one rank a GPU" $twice
 refused lost 240 "rank 1: NCCL all-reduce failed: remote process exited" $lost_pid
 [ -d "$work/runs/lost/checkpoints/step-00000001" ] || show lost "nothing was saved"

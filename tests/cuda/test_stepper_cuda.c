@@ -452,7 +452,7 @@ TEST(test_missing_peer) {
         open_rank(&b, &nccl);
         hang(b);
         if (hangs) nccl->async_error = failing_state; // which says that it is connected
-        assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 1 << 14, 0.2), DT_E_PEER);
+        assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, false, 1 << 14, 0.2), DT_E_PEER);
         assert_non_null(strstr(dt_error_message(), hangs ? "the test of NCCL did not finish within"
                                                          : "init did not finish within"));
         b->destroy(b);
@@ -480,16 +480,23 @@ static int peers_state(const dt_nccl_api *a, void *comm, int *state) {
     return e;
 }
 
+enum {
+    RUN = 32 * DT_CHUNK,
+    SUMS_BYTES = (RUN + 300) * 4
+}; // what two ranks divide, and a part of a run
+
 static dt_status use_comm(dt_comm *c, dt_backend *b, void *memory, void *const streams[2]) {
-    const dt_reduction sum = {.steps = DT_ALL_REDUCE, .data = memory, .n = 300};
+    static const dt_reduce_steps steps[] = {DT_ALL_REDUCE, DT_REDUCE_SCATTER, DT_ALL_GATHER};
     dt_request r;
     c->device->attach(c, streams[0], streams[1], NULL, NULL);
-    DT_TRY(c->device->lend(c, memory, 1 << 12));
-    DT_TRY(c->reduce_start(c, &sum, &r));
-    DT_TRY(c->wait(c, &r));
+    DT_TRY(c->device->lend(c, memory, SUMS_BYTES));
+    for (int i = 0; i < 3; i++) {
+        const dt_reduction x = {.steps = steps[i], .data = memory, .n = i ? RUN + 300 : 300};
+        DT_TRY(c->reduce_start(c, &x, &r));
+        DT_TRY(c->wait(c, &r));
+    }
     DT_TRY(c->all_reduce_f64(c, memory, 300));
-    while (!b->device->stream_done(b, streams[0])) DT_TRY(c->device->watch(c, 0));
-    return b->device->synchronize(b, streams[0]);
+    return c->device->drain(c, "the test");
 }
 
 static void *end_main(void *arg) {
@@ -504,8 +511,8 @@ static void *end_main(void *arg) {
     for (int i = 0; i < 2; i++) must(b->device->stream_create(b, &streams[i]));
     const bool fails = j->boot.rank == failing.rank;
     if (fails) fake_cuda_fail(api, failing.call, failing.after, failing.error);
-    dt_status st = dt_comm_create_nccl(&c, b, &j->boot, true, 1 << 14, 600);
-    if (st == DT_OK) must(b->device->alloc_shared(b, &memory, 1 << 12, "sums"));
+    dt_status st = dt_comm_create_nccl(&c, b, &j->boot, true, true, 1 << 14, 600);
+    if (st == DT_OK) must(b->device->alloc_shared(b, &memory, SUMS_BYTES, "sums"));
     if (st == DT_OK) st = use_comm(c, b, memory, streams);
     if (memory) c->device->take_back(c, memory);
     if (st == DT_OK) st = c->finalize(c);
@@ -513,7 +520,7 @@ static void *end_main(void *arg) {
     snprintf(j->said, sizeof j->said, "%s", st == DT_OK ? "" : dt_error_message());
     if (st != DT_OK && fails) gone = true;
     dt_comm_destroy_nccl(c);
-    b->free(b, memory, 1 << 12);
+    b->free(b, memory, SUMS_BYTES);
     for (int i = 0; i < 2; i++) b->device->stream_destroy(b, streams[i]);
     j->called = fake_cuda_count(api, failing.call) > failing.after;
     b->destroy(b);
@@ -552,9 +559,9 @@ static void end_with(const char *call, int rank, int after, int error) {
 
 TEST(test_each_call_fails_once) {
     static const char *const calls[] = {
-        "unique_id", "init",          "async_error",    "all_reduce", "broadcast",
-        "send",      "recv",          "finalize",       "destroy",    "mem_alloc",
-        "mem_free",  "comm_register", "comm_deregister"};
+        "unique_id", "init",       "async_error", "all_reduce", "broadcast",     "reduce_scatter",
+        "reduce",    "all_gather", "group_start", "group_end",  "send",          "recv",
+        "finalize",  "destroy",    "mem_alloc",   "mem_free",   "comm_register", "comm_deregister"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (int k = 0; k < 8; k++) // the rank, which of its calls, remote error or out of memory
             end_with(calls[i], k & 1, k & 2, k & 4 ? 2 : 6);
@@ -576,7 +583,7 @@ TEST(test_abort_that_fails) {
     must(dt_comm_create_self(&boot));
     open_rank(&b, &nccl);
     nccl->abort = abort_comm;
-    must(dt_comm_create_nccl(&c, b, boot, false, 1 << 14, 600));
+    must(dt_comm_create_nccl(&c, b, boot, false, false, 1 << 14, 600));
     fake_cuda_fail(dt_cuda_self(b)->api, "finalize", 0, 6);
     assert_int_equal(c->finalize(c), DT_E_PEER);
     assert_non_null(strstr(dt_error_message(), "NCCL finalize failed: remote process exited"));

@@ -16,6 +16,7 @@ typedef struct commit {
     size_t n_bytes;
     char *memory; // partial, segments, rules, norms, ratios, verdict
     double *partial;
+    const int32_t *states; // dt_commit_args, in device memory
     dt_commit_decide_args decide;
     dt_commit_clip_args clip;
     dt_commit_factor_args factor;
@@ -102,6 +103,7 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
     const dt_optimizer_args *o = &a->optimizer;
     c->decide = (dt_commit_decide_args){.partial = c->partial,
                                         .n_chunks = c->n_chunks,
+                                        .shares = c->states != NULL,
                                         .loss_at = a->loss_at,
                                         .weight_at = a->weight_at,
                                         .stop_at = a->stop_at,
@@ -124,6 +126,7 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
     c->optimize.step = c->buffers.step = a->step;
     c->optimize.master = o->master;
     c->optimize.average = o->average;
+    c->optimize.states = c->states;
     c->optimize.average_rate = c->buffers.average_rate = o->average_rate;
     c->buffers.average = a->buffer_average;
     memcpy(c->optimize.slots, o->slots, sizeof o->slots);
@@ -144,7 +147,9 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     c->n = a->n_trained;
     c->n_chunks = (c->n + DT_CHUNK - 1) / DT_CHUNK;
     c->n_rules = a->n_rules;
-    const size_t partial_bytes = round_up((size_t)c->n_chunks * sizeof(double));
+    const size_t sums_bytes = round_up((size_t)(c->n_chunks + 1) * sizeof(double));
+    const size_t state_bytes = a->states ? (size_t)c->n_chunks * sizeof *a->states : 0;
+    const size_t partial_bytes = sums_bytes + round_up(state_bytes);
     const size_t segment_bytes =
         round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(dt_commit_segment));
     const size_t rule_bytes = round_up((size_t)a->n_rules * sizeof(dt_commit_buffer));
@@ -164,6 +169,7 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     }
     char *host = dt_xcalloc(1, c->n_bytes), *segments = c->memory + partial_bytes;
     char *rules = segments + segment_bytes;
+    if (state_bytes) memcpy(host + sums_bytes, a->states, state_bytes);
     int64_t starts[DT_COMMIT_STARTS];
     list_starts(a, starts);
     c->optimize.n_segments =
@@ -184,6 +190,7 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     c->factor.tensors = (const dt_factored *)(c->memory + factored_at);
     c->clip.tensors = (const dt_clip_tensor *)tensors;
     c->partial = (double *)c->memory;
+    if (state_bytes) c->states = (const int32_t *)(c->memory + sums_bytes);
     c->optimize.segments = (const dt_commit_segment *)segments;
     c->buffers.rules = (const dt_commit_buffer *)rules;
     char *norms = rules + rule_bytes, *ratios = norms + norm_bytes;
@@ -206,7 +213,8 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
                           void *stream) {
     dt_cuda *cuda = dt_cuda_self(b);
     commit *c = commit_;
-    const dt_flat_squares_args squares = {.x = grad, .n = c->n, .partial = c->partial};
+    const dt_flat_squares_args squares = {
+        .x = grad, .n = c->n, .partial = c->partial, .states = c->states, .step = c->decide.step};
     c->decide.flat = c->buffers.flat = c->optimize.grad = grad;
     c->clip.grad = c->factor.grad = (float *)(uintptr_t)grad;
     switch (phase) {
@@ -221,13 +229,13 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
         break;
     case DT_COMMIT_MEASURE:
         launch(cuda, DT_K_commit_factor, c->n_factored, &c->factor, stream);
-        if (!c->n_norms) break;
         launch(cuda, DT_K_commit_norms, c->n_norms, &c->optimize, stream);
-        launch(cuda, DT_K_commit_ratios,
-               (c->optimize.n_segments + DT_COMMIT_THREADS - 1) / DT_COMMIT_THREADS, &c->optimize,
-               stream);
         break;
     case DT_COMMIT_OPTIMIZE:
+        if (c->n_norms)
+            launch(cuda, DT_K_commit_ratios,
+                   (c->optimize.n_segments + DT_COMMIT_THREADS - 1) / DT_COMMIT_THREADS,
+                   &c->optimize, stream);
         launch(cuda, DT_K_commit_optimize, (c->n + DT_COMMIT_CHUNK - 1) / DT_COMMIT_CHUNK,
                &c->optimize, stream);
         break;
@@ -237,6 +245,13 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
     case DT_COMMIT_PACK: // optimize wrote what has a plain form; the owner of the others packs them
         break;
     }
+}
+
+double *dt_cuda_commit_sums(dt_backend *b, void *commit_, dt_commit_phase phase, int64_t *n) {
+    const commit *c = commit_;
+    const bool norm = phase == DT_COMMIT_NORM;
+    *n = norm ? c->n_chunks + 1 : 2 * c->n_norms;
+    return norm ? c->partial : phase == DT_COMMIT_MEASURE && c->n_norms ? c->optimize.norms : NULL;
 }
 
 void dt_cuda_commit_destroy(dt_backend *b, void *commit_) {

@@ -313,6 +313,7 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .swap = dt_cuda_flat_swap,
                                        .commit_create = dt_cuda_commit_create,
                                        .commit_phase = dt_cuda_commit_phase,
+                                       .commit_sums = dt_cuda_commit_sums,
                                        .commit_destroy = dt_cuda_commit_destroy};
 
 // No kernel has run yet, and the device's name is not known here.

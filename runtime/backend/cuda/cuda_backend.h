@@ -92,6 +92,7 @@ void dt_cuda_flat_add(dt_backend *b, float *dst, const float *src, int64_t n, vo
 dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **commit);
 void dt_cuda_commit_phase(dt_backend *b, void *commit, dt_commit_phase phase, const float *grad,
                           void *stream);
+double *dt_cuda_commit_sums(dt_backend *b, void *commit, dt_commit_phase phase, int64_t *n);
 void dt_cuda_commit_destroy(dt_backend *b, void *commit);
 
 #define CUDA_KERNEL(op, forward, backward) extern const dt_kernel forward, backward;

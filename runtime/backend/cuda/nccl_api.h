@@ -2,7 +2,8 @@
 // library (nccl_api_real.c); tests fill it with an imitation.
 //
 // Communicators are non-blocking. A call may return DT_NCCL_BUSY; async_error then returns BUSY until the library has
-// finished it. Work is queued on the given stream. All sums are in place.
+// finished it. Work is queued on the given stream. All sums are in place. Calls between group_start and group_end are one
+// call, which group_end makes.
 #ifndef DT_BACKEND_CUDA_NCCL_API_H
 #define DT_BACKEND_CUDA_NCCL_API_H
 
@@ -25,6 +26,18 @@ struct dt_nccl_api {
                       dt_dtype type, // DT_F32, DT_BF16
                       void *stream);
     int (*all_reduce_f64)(const dt_nccl_api *a, void *comm, double *data, int64_t n, void *stream);
+    // Sums of n elements for each rank, which rank r gets in its part: from data + r * n on, its `own`. The other parts
+    // stay as they are.
+    int (*reduce_scatter)(const dt_nccl_api *a, void *comm, void *data, void *own, int64_t n,
+                          dt_dtype type, void *stream);
+    // A sum that the root alone gets.
+    int (*reduce)(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type, int root,
+                  void *stream);
+    // All parts, of n_bytes each, of which this rank has its `own`
+    int (*all_gather)(const dt_nccl_api *a, void *comm, void *data, const void *own, size_t n_bytes,
+                      void *stream);
+    int (*group_start)(const dt_nccl_api *a);
+    int (*group_end)(const dt_nccl_api *a);
     int (*broadcast)(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
                      void *stream);
     int (*send)(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,

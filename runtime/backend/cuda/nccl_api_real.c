@@ -12,8 +12,9 @@
 
 #define NCCL_FUNCTIONS(f)                                                                          \
     f(ncclGetVersion) f(ncclGetLastError) f(ncclGetErrorString) f(ncclGetUniqueId)                 \
-        f(ncclCommInitRankConfig) f(ncclCommGetAsyncError) f(ncclAllReduce) f(ncclBroadcast)       \
-            f(ncclSend) f(ncclRecv) f(ncclCommFinalize) f(ncclCommDestroy) f(ncclCommAbort)
+        f(ncclCommInitRankConfig) f(ncclCommGetAsyncError) f(ncclAllReduce) f(ncclReduceScatter)   \
+            f(ncclReduce) f(ncclAllGather) f(ncclGroupStart) f(ncclGroupEnd) f(ncclBroadcast)      \
+                f(ncclSend) f(ncclRecv) f(ncclCommFinalize) f(ncclCommDestroy) f(ncclCommAbort)
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
 #define NCCL_NEWER_FUNCTIONS(f)                                                                    \
     f(ncclMemAlloc) f(ncclMemFree) f(ncclCommRegister) f(ncclCommDeregister)
@@ -92,10 +93,25 @@ static int async_error(const dt_nccl_api *a, void *comm, int *state) {
     return (int)r;
 }
 
-CALL(all_reduce,
-     AllReduce(data, data, (size_t)n, type == DT_BF16 ? ncclBfloat16 : ncclFloat32, ncclSum, comm,
-               stream),
-     void *comm, void *data, int64_t n, dt_dtype type, void *stream)
+static ncclDataType_t type_of(dt_dtype type) {
+    return type == DT_BF16 ? ncclBfloat16 : ncclFloat32;
+}
+
+static int group_start(const dt_nccl_api *a) {
+    return (int)lib.ncclGroupStart();
+}
+static int group_end(const dt_nccl_api *a) {
+    return (int)lib.ncclGroupEnd();
+}
+
+CALL(all_reduce, AllReduce(data, data, (size_t)n, type_of(type), ncclSum, comm, stream), void *comm,
+     void *data, int64_t n, dt_dtype type, void *stream)
+CALL(reduce_scatter, ReduceScatter(data, own, (size_t)n, type_of(type), ncclSum, comm, stream),
+     void *comm, void *data, void *own, int64_t n, dt_dtype type, void *stream)
+CALL(reduce, Reduce(data, data, (size_t)n, type_of(type), ncclSum, root, comm, stream), void *comm,
+     void *data, int64_t n, dt_dtype type, int root, void *stream)
+CALL(all_gather, AllGather(own, data, n_bytes, ncclUint8, comm, stream), void *comm, void *data,
+     const void *own, size_t n_bytes, void *stream)
 CALL(all_reduce_f64, AllReduce(data, data, (size_t)n, ncclFloat64, ncclSum, comm, stream),
      void *comm, double *data, int64_t n, void *stream)
 CALL(broadcast, Broadcast(data, data, n_bytes, ncclUint8, root, comm, stream), void *comm,
@@ -122,6 +138,11 @@ const dt_nccl_api *dt_nccl_api_real(void) {
                               .async_error = async_error,
                               .all_reduce = all_reduce,
                               .all_reduce_f64 = all_reduce_f64,
+                              .reduce_scatter = reduce_scatter,
+                              .reduce = reduce,
+                              .all_gather = all_gather,
+                              .group_start = group_start,
+                              .group_end = group_end,
                               .broadcast = broadcast,
                               .send = send,
                               .recv = recv,

@@ -9,6 +9,9 @@
 //
 // Whatever the optimizer and the statistics write is checked while it is written (dt_device_step.spoiled).
 //
+// With train.shard a kernel does the chunks that its rank owns (dt_commit_args.states), and its sums are 0 for the others:
+// added over the ranks they are complete. What one rank found spoiled travels behind the sums of the next step's gradient.
+//
 // The optimizer also writes the packed copy of each parameter that has one in a plain form (dt_pack_form), with the
 // bits that pack_weight and pack_bias (weights_kernels.h) would give. A step that is not committed leaves the copies
 // alone too.
@@ -22,7 +25,7 @@
 #include "config/optimizer_words.h"
 #include "optimizers_all.h"
 
-enum { DT_COMMIT_THREADS = 256, DT_COMMIT_CHUNK = 8192 };
+enum { DT_COMMIT_THREADS = 256, DT_COMMIT_CHUNK = DT_CHUNK };
 
 typedef struct dt_flat_add_args {
     float *dst;
@@ -62,17 +65,25 @@ DT_KERNEL(flat_swap, dt_flat_swap_args) {
     }
 }
 
+// Which chunk of slots and average is the state of a chunk; -1: another rank's.
+DT_FN int64_t dt_commit_state(const int32_t *states, int64_t chunk) {
+    return states ? states[chunk] : chunk;
+}
+
 typedef struct dt_flat_squares_args {
     const float *x;
     int64_t n;
-    double *partial; // one per chunk
+    double *partial;       // one per chunk; with states the step's `spoiled` behind them
+    const int32_t *states; // dt_commit_args
+    const dt_device_step *step;
 } dt_flat_squares_args;
 
 // One block per chunk, of DT_COMMIT_THREADS threads.
 DT_KERNEL(flat_squares, dt_flat_squares_args) {
     DT_SHARED(double, sum, DT_COMMIT_THREADS);
+    const int64_t length = dt_commit_state(a->states, DT_BLOCK) < 0 ? 0 : DT_CHUNK;
     const int64_t begin = DT_BLOCK * DT_CHUNK;
-    const int64_t end = begin + DT_CHUNK < a->n ? begin + DT_CHUNK : a->n;
+    const int64_t end = begin + length < a->n ? begin + length : a->n;
     DT_THREADS(t) {
         double s = 0;
         for (int64_t i = begin + t * 8; i < end; i += DT_COMMIT_THREADS * 8) {
@@ -87,6 +98,7 @@ DT_KERNEL(flat_squares, dt_flat_squares_args) {
         }
     DT_THREADS(t) {
         if (t == 0) a->partial[DT_BLOCK] = sum[0];
+        if (t == 0 && DT_BLOCK == 0 && a->states) a->partial[DT_GRID] = a->step->spoiled;
     }
 }
 
@@ -101,6 +113,7 @@ typedef struct dt_commit_decide_args {
     const float *flat;
     const double *partial;
     int64_t n_chunks;
+    int shares; // behind partial: how many ranks have found the step before spoiled
     int64_t loss_at, weight_at, stop_at, drop_at;
     float clip_norm, clip_value, hyper[DT_MAX_HYPER];
     int kind; // dt_optimizer_id
@@ -147,6 +160,7 @@ DT_FN void dt_commit_write_verdict(const dt_commit_decide_args *a, double square
                                  .least_scale = a->least_scale};
     const int64_t t = s->step + 1 - s->n_skipped;
     double factor;
+    if (a->shares && a->partial[a->n_chunks] > 0) s->spoiled = 1;
     a->verdict->commit = dt_commit_decide(&sums, s, out, &factor);
     for (int i = 0; i < a->n_starts; i++) // what starts later has its own count, with skipped steps
         a->verdict->update[i] =
@@ -341,6 +355,7 @@ typedef struct dt_commit_optimize_args {
     int kind; // dt_optimizer_id
     float *master, *slots[DT_MAX_SLOTS];
     const float *grad;
+    const int32_t *states;        // dt_commit_args
     float *average, average_rate; // dt_optimizer_args
     double *norms;                // two sums of squares per chunk of a scaled segment
     float *ratios;                // one per segment; NULL: the optimizer takes no norms
@@ -391,12 +406,15 @@ DT_FN void dt_commit_put8(float *p, int64_t i, int64_t end, const float x[8]) {
 }
 
 // A thread's eight elements of a parameter by each optimizer: their update, or (constant `measures`) p as it is and their
-// direction in d. Returns 0 if what the update wrote is finite, else NaN: x - x is 0 of a finite x only.
+// direction in d. Their slots are `apart` elements behind them. Returns 0 if what the update wrote is finite, else NaN:
+// x - x is 0 of a finite x only.
 #define WORD(id, ...)                                                                              \
     DT_FN float dt_commit_one_##id(const dt_commit_optimize_args *a, const dt_update *u,           \
-                                   int64_t i, int64_t end, float p[8], int measures, float d[8]) { \
+                                   int64_t i, int64_t end, int64_t apart, float p[8],              \
+                                   int measures, float d[8]) {                                     \
         float s[DT_MAX_SLOTS][8], g[8], bad = 0;                                                   \
-        for (int j = 0; j < dt_##id##_n_slots; j++) dt_commit_get8(a->slots[j], i, end, s[j]);     \
+        for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
+            dt_commit_get8(a->slots[j], i + apart, end + apart, s[j]);                             \
         dt_commit_get8(a->grad, i, end, g);                                                        \
         for (int k = 0; k < 8 && !dt_##id##_factored; k++)                                         \
             g[k] = fmaxf(fminf(g[k], u->clip), -u->clip);                                          \
@@ -415,18 +433,18 @@ DT_FN void dt_commit_put8(float *p, int64_t i, int64_t end, const float x[8]) {
             if (exists) bad += p[k] - p[k];                                                        \
         }                                                                                          \
         for (int j = 0; !measures && j < dt_##id##_n_slots; j++)                                   \
-            dt_commit_put8(a->slots[j], i, end, s[j]);                                             \
+            dt_commit_put8(a->slots[j], i + apart, end + apart, s[j]);                             \
         return bad;                                                                                \
     }
 #include "config/optimizers.def"
 #undef WORD
 
 DT_FN float dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
-                          int64_t end, float p[8], int measures, float d[8]) {
+                          int64_t end, int64_t apart, float p[8], int measures, float d[8]) {
     switch (a->kind) {
 #define WORD(id, ...)                                                                              \
     case DT_OPTIMIZER_##id:                                                                        \
-        return dt_commit_one_##id(a, u, i, end, p, measures, d);
+        return dt_commit_one_##id(a, u, i, end, apart, p, measures, d);
 #include "config/optimizers.def"
 #undef WORD
     }
@@ -448,7 +466,8 @@ DT_KERNEL(commit_norms, dt_commit_optimize_args) {
     const dt_commit_segment g = a->segments[low];
     const dt_update u = dt_commit_update_of(a, low);
     const int64_t chunk = g.offset / DT_CHUNK + DT_BLOCK - g.first_chunk;
-    const int64_t first = chunk * DT_CHUNK, last = first + DT_CHUNK;
+    const int64_t state = dt_commit_state(a->states, chunk), apart = (state - chunk) * DT_CHUNK;
+    const int64_t first = chunk * DT_CHUNK, last = first + (state < 0 ? 0 : DT_CHUNK);
     const int64_t from = g.offset > first ? g.offset : first;
     const int64_t to = g.offset + g.length < last ? g.offset + g.length : last;
     DT_THREADS(t) {
@@ -456,7 +475,7 @@ DT_KERNEL(commit_norms, dt_commit_optimize_args) {
         for (int64_t k = from + t * 4; k < to; k += 2 * DT_COMMIT_APART) {
             float p[8], d[8];
             dt_commit_get8(a->master, k, to, p);
-            dt_commit_one(a, &u, k, to, p, 1, d);
+            dt_commit_one(a, &u, k, to, apart, p, 1, d);
             for (int j = 0; j < 8; j++) {
                 w += (double)p[j] * (double)p[j];
                 v += (double)d[j] * (double)d[j];
@@ -522,7 +541,9 @@ DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[
 
 // One block per DT_COMMIT_CHUNK elements. Segments begin at multiples of 16.
 DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
-    const int commit = a->verdict->commit;
+    const int64_t state = dt_commit_state(a->states, DT_BLOCK);
+    const int64_t apart = (state - DT_BLOCK) * DT_COMMIT_CHUNK;
+    const int commit = a->verdict->commit && state >= 0;
     const int64_t begin = DT_BLOCK * DT_COMMIT_CHUNK, end = begin + DT_COMMIT_CHUNK;
     int low = 0, high = a->n_segments; // the first segment that ends behind `begin`
     while (low < high) {
@@ -543,13 +564,13 @@ DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
             for (int64_t k = from + t * 4; k < to; k += 2 * DT_COMMIT_APART) {
                 float p[8];
                 dt_commit_get8(a->master, k, to, p);
-                if (dt_commit_one(a, &u, k, to, p, 0, p) != 0) a->step->spoiled = 1;
+                if (dt_commit_one(a, &u, k, to, apart, p, 0, p) != 0) a->step->spoiled = 1;
                 dt_commit_put8(a->master, k, to, p);
                 if (a->average) {
                     float m[8];
-                    dt_commit_get8(a->average, k, to, m);
+                    dt_commit_get8(a->average, k + apart, to + apart, m);
                     for (int j = 0; j < 8; j++) m[j] += (p[j] - m[j]) * a->average_rate;
-                    dt_commit_put8(a->average, k, to, m);
+                    dt_commit_put8(a->average, k + apart, to + apart, m);
                 }
                 if (!g.packed) continue;
                 dt_commit_pack(&g, k - g.offset, p);
