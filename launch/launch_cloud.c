@@ -93,7 +93,8 @@ static dt_status data_word(const cloud *k, char **out) {
     const char *path = launch_only_set(k->config);
     if (!path)
         return dt_config_fail(k->config, "data.path",
-                              "--data takes one set; for several, edit a copy of the template");
+                              "--data takes one set, without a name; for others, edit a copy of "
+                              "the template");
     *out = dt_xprintf("data.path=/dtrain/data/%s", dt_path_base(path));
     return DT_OK;
 }

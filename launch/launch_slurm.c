@@ -173,8 +173,8 @@ static dt_status read_stage(slurm_job *j, const launch_words *w) {
     }
     if (!set)
         return dt_config_fail(j->config, "data.path",
-                              "--stage copies one set, and these are several: stage them in a copy "
-                              "of launch/slurm/train.sbatch");
+                              "--stage copies one set, without a name: stage others in a copy of "
+                              "launch/slurm/train.sbatch");
     char *path = dt_xstrdup(set);
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
     launch_put(&j->values, "STAGE", quote_folder(w->options[STAGE]));

@@ -83,7 +83,8 @@ void launch_list_data(const dt_config *c, dt_names *out) {
 
 const char *launch_only_set(const dt_config *c) {
     dt_reader_item only, more;
-    return dt_data_item(c, 0, &only) && !dt_data_item(c, 1, &more) ? only.path : NULL;
+    const bool is_only = dt_data_item(c, 0, &only) && !dt_data_item(c, 1, &more);
+    return is_only && !only.name ? only.path : NULL;
 }
 
 // Those that CUDA_VISIBLE_DEVICES names, else the driver's.

@@ -44,7 +44,7 @@ dt_status launch_target_ranks(const dt_config *c, int n_ranks);
 // lacks is no error: memory and plan are then those of a CPU. n_threads: of a rank there, which has no GPU; 0: not known.
 dt_status launch_target_check(const dt_config *c, bool elsewhere, int n_threads,
                               dt_run_length *length);
-// The path of data.path's only set, borrowed; NULL: there are several.
+// The path of data.path's only set, borrowed; NULL: there are several, or it has a `name`.
 const char *launch_only_set(const dt_config *c);
 // The files of data.path that are there, sets that are folders of LMDB as their data.mdb; the caller frees them.
 void launch_list_data(const dt_config *c, dt_names *out);

@@ -244,6 +244,9 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     DT_TRY(set       ? dt_raw_find_records(f, set, o->key_by_shard)
            : o->rows ? dt_raw_find_rows(f, source, o->rows, table)
                      : find_items(f, source, table));
+    if (r->n == 0 && r->bad_rows.n > 0)
+        return dt_fail(DT_E_DATA, "%s: no row is left; left out are %zu: %s", source, r->bad_rows.n,
+                       r->bad_rows.text);
     if (r->n == 0)
         return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)%s%s%s%s", source,
                        r->n_ignored, r->n_empty, r->unread[0] ? "; ." : "",

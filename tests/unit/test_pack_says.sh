@@ -33,6 +33,8 @@ expect 3 "1 files are empty, the first is x/b.pgm: remove them, or leave them ou
 expect 3 "1 files are empty, the first is hole/x/b.pgm" "$dtrain" pack list.csv e.tar
 expect 0 "packed 2 records" "$dtrain" pack hole e.tar --on-error skip
 expect 0 "packed 2 records" "$dtrain" pack list.csv f.tar --on-error skip
+printf 'path\nno/x.pgm\n' >none.csv
+expect 3 "none.csv: no row is left; left out are 1: line 2 'no/x.pgm'" "$dtrain" pack none.csv h.tar --on-error skip
 [ "$("$dtrain" data ls f.tar | grep -o 'label=[0-9]' | paste -sd' ')" = "label=1 label=3" ] || fail "rows move: $("$dtrain" data ls f.tar)"
 expect 2 "'never' is none of fail|skip" "$dtrain" pack hole g.tar --on-error never
 # what cannot be transformed
