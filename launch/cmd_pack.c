@@ -56,7 +56,8 @@ static const launch_option options[] = {
               "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
     [JOIN_ON] = {"--join-on", "WHAT", "what finds a row: name, stem, key or a column (what fits)"},
     [JOIN_STRICT] = {"--join-strict", NULL,
-                     "a file without row, or a row without file, is an error"},
+                     "a file without row is an error, and a row without file or of several with "
+                     "one stem"},
     [JOIN_DUPLICATES] = {"--join-duplicates", "error|first|last",
                          "of two rows for a file: neither, or which one (error)"},
     [COLUMN] = {"--column", "NAME=EXPR …",

@@ -136,6 +136,9 @@ static void say_join(const packing *p, const dt_raw_join *j) {
     if (j->unused.n)
         dt_warn("%s: %zu rows have no file: %s (--join-strict makes this an error)", of,
                 j->unused.n, j->unused.text);
+    if (j->shared.n)
+        dt_warn("%s: %zu rows went to several files: %s (--join-strict makes this an error)", of,
+                j->shared.n, j->shared.text);
     free(of);
 }
 

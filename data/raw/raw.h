@@ -54,6 +54,7 @@ typedef struct dt_raw_join {
     size_t n_with;                          // items with a row
     dt_examples without;                    // items without
     dt_examples unused;                     // rows without an item
+    dt_examples shared;                     // rows of several items that have one stem
     dt_examples odd, duplicates, ambiguous; // rows that were left out: see dt_raw_opts.skip_bad
     const char *on;                         // what was compared, a word for each table
 } dt_raw_join;
@@ -109,7 +110,8 @@ typedef struct dt_raw_opts { // see dt_pack_opts
         *rows; // SRC is a table whose rows are records: columns "a,b" that are metadata, "-": none
     const char *join; // tables, a line each
     const char *join_on;
-    bool join_strict; // a file without row, or a row without file, is DT_E_DATA
+    // DT_E_DATA: a file without row, a row without file or of several files with one stem.
+    bool join_strict;
     dt_join_duplicates join_duplicates;
     // Rows that cannot be joined, or lack their file or a number, and files whose names do not fit the pattern are left
     // out and counted, else DT_E_DATA.

@@ -114,7 +114,8 @@ static void choose_key(const dt_raw *r, const dt_table *t, int only_column, int 
     }
 }
 
-// table_row[item.row]: the item's row. A row that fits several files by their names belongs to none of them.
+// table_row[item.row]: the item's row. A row that fits several files by their names belongs to none of them; by their
+// stems to all, which may be a picture and its mask, or two pictures called 1.jpg.
 static void match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *table_row) {
     enum { NONE = 0, SEVERAL = UINT32_MAX };
     const dt_table *t = x->t;
@@ -126,16 +127,16 @@ static void match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *tab
         if (row == UINT32_MAX) continue;
         table_row[r->items[i].row] = row;
         used[row] = true;
-        if (by.way == BY_NAME && user[row] != NONE && user[row] != SEVERAL) {
-            dt_examples_add(&r->join.ambiguous, "%s:%u: '%s' fits %s and %s", dt_path_base(t->path),
-                            t->line[row], row_key(x, row), r->items[user[row] - 1].name,
-                            r->items[i].name);
-            user[row] = SEVERAL;
-        } else if (user[row] == NONE) {
+        if (user[row] == NONE) {
             user[row] = i + 1;
+        } else if (by.way != BY_COLUMN && user[row] != SEVERAL) {
+            dt_examples_add(by.way == BY_NAME ? &r->join.ambiguous : &r->join.shared,
+                            "%s:%u: '%s' fits %s and %s", dt_path_base(t->path), t->line[row],
+                            row_key(x, row), r->items[user[row] - 1].name, r->items[i].name);
+            user[row] = SEVERAL;
         }
     }
-    for (uint32_t i = 0; i < r->n; i++) {
+    for (uint32_t i = 0; i < r->n && by.way == BY_NAME; i++) {
         uint32_t *row = &table_row[r->items[i].row];
         if (*row != UINT32_MAX && user[*row] == SEVERAL) *row = UINT32_MAX;
     }
@@ -251,6 +252,8 @@ static dt_status check_rows(const dt_raw *r, const dt_raw_opts *o) {
     if (o->join_strict) {
         put_problem(&list, &j->without, "files have no row", "");
         put_problem(&list, &j->unused, "rows have no file", "");
+        put_problem(&list, &j->shared, "rows went to several files",
+                    " (where that is meant, --join-on a column of --pattern)");
     }
     if (!list) return DT_OK;
     dt_status st =

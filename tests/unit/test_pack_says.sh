@@ -21,6 +21,14 @@ if "$python" -c 'import webdataset' 2>/dev/null; then
         fail "webdataset does not find pgm"
 fi
 
+# -- a row of several files, as they have one stem
+printf 'id,n\ncat_1,5\ncat_2,6\ndog_1,7\ndog_2,8\n' >stems.csv
+expect 0 "4 rows went to several files: stems.csv:2: 'cat_1' fits test/cat_1.pgm and train/cat_1.pgm, " \
+    "$dtrain" pack raw stems.tar --pattern '{part}/{id}.pgm' --join stems.csv
+expect 3 "4 rows went to several files: stems.csv:2: " \
+    "$dtrain" pack raw strict.tar --pattern '{part}/{id}.pgm' --join stems.csv --join-strict
+expect 0 "by id" "$dtrain" pack raw strict.tar --pattern '{part}/{id}.pgm' --join stems.csv --join-strict --join-on id
+
 # -- SRC may be a URL that is read, OUT only in a bucket, and no folder is made that is called like one
 expect 2 "https://h/a.tar: dtrain pack writes files, and into buckets" "$dtrain" pack raw https://h/a.tar
 expect 2 "ftp://h/a.tar: only files, by their path, and http://" "$dtrain" pack ftp://h/a.tar g.tar
