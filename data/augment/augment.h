@@ -1,5 +1,5 @@
 // augment.h: random changes to training images: a list of operations, parsed once from the config. What a
-// sample gets is a function of (seed, epoch, sample, operation), never of the thread.
+// sample gets is a function of (seed, epoch, sample or draw, operation), never of the thread.
 #ifndef DT_DATA_AUGMENT_H
 #define DT_DATA_AUGMENT_H
 
@@ -20,7 +20,8 @@ void dt_augment_destroy(dt_augment *a);
 
 typedef struct dt_augment_key {
     uint64_t seed;
-    uint32_t sample, epoch; // view index
+    // sample: its view index, or its position in the epoch where it may be drawn several times
+    uint32_t sample, epoch;
 } dt_augment_key;
 
 // Whether the list starts with random_resized_crop.

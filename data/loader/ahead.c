@@ -64,9 +64,7 @@ typedef struct range {
 
 // Places that a reader has taken.
 typedef struct run {
-    range ranges
-        [2 *
-         DT_MAX_FIELDS]; // of a sample that may be as long as can be, and of one that is tried behind it
+    range ranges[2 * DT_MAX_FIELDS]; // of a sample, and of another one that is tried behind it
     int n_ranges, n_items;
     int64_t place; // first
     size_t n_bytes;

@@ -178,7 +178,8 @@ void dt_sample_scratch_fini(dt_sample_scratch *w);
 // A sample (view index), and its place j in a batch's field arrays. steps: by field, where the steps go that a
 // device is to play (dt_augment_split), or NULL: all augmentation is done here. steps itself may be NULL.
 typedef struct dt_sample_place {
-    uint32_t sample, epoch;
+    uint32_t sample;
+    uint32_t draw, epoch; // what augmentation is drawn by: dt_augment_key
     bool augment;
     void *const *field;
     dt_pixel_step *const *steps;

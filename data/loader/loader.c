@@ -36,10 +36,11 @@ place loader_place(const loader *l, int64_t step, int micro, int j) {
         int64_t epoch = step / l->base.steps_per_epoch;
         int64_t i = step % l->base.steps_per_epoch * l->r.global_batch + within;
         uint64_t at = dt_sampler_index(&l->d->sampler, (uint64_t)epoch, (uint64_t)i);
-        return (place){l->samples[at], (uint32_t)epoch, 1};
+        const bool repeats = l->d->sampler.cumulative || l->d->sampler.values;
+        return (place){l->samples[at], (uint32_t)epoch, 1, repeats ? i : -1};
     }
     int64_t i = step * l->r.global_batch + within;
-    return (place){l->samples[i < n ? i : n - 1], 0, i < n ? 1 : 0};
+    return (place){l->samples[i < n ? i : n - 1], 0, i < n ? 1 : 0, -1};
 }
 
 // dt_sample_fill, except that a record in quarantine is not tried. DT_E_DATA is the record's fault.
@@ -47,7 +48,8 @@ static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *
                              dt_bad_sample *bad) {
     *bad = (dt_bad_sample){.member = UINT32_MAX};
     if (dt_skips_find(l->d, p->sample, &bad->record)) return dt_fail(DT_E_DATA, "in quarantine");
-    dt_sample_place to = {p->sample, p->epoch, l->r.augment, s->field, s->batch.steps, j};
+    const uint32_t draw = p->draw < 0 ? p->sample : (uint32_t)p->draw;
+    dt_sample_place to = {p->sample, draw, p->epoch, l->r.augment, s->field, s->batch.steps, j};
     const dt_status st = dt_sample_fill(l->d, &w->scratch, &to, bad);
     if (st != DT_E_DATA || !l->d->skip) return st;
     return dt_reader_blame(l->d->reader, bad->record);

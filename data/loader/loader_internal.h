@@ -67,6 +67,7 @@ typedef struct loader {
 typedef struct place {
     uint32_t sample, epoch; // view index
     float weight;
+    int64_t draw; // its position in the epoch where a sample may be drawn several times, else -1
 } place;
 place loader_place(const loader *l, int64_t step, int micro, int j);
 void *loader_work(void *worker);

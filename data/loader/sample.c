@@ -272,7 +272,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
                          dt_bad_sample *bad) {
     const dt_catalog *c = d->reader->catalog;
     const uint32_t *records = d->view.record + (size_t)p->sample * (size_t)d->view.width;
-    dt_augment_key key = {d->seed, p->sample, p->epoch};
+    dt_augment_key key = {d->seed, p->draw, p->epoch};
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
         if (f->absent) continue; // as the ring was made

@@ -159,6 +159,38 @@ TEST(augmentation_changes_with_the_epoch) {
     d->close(d);
 }
 
+// A sample that is drawn several times in an epoch looks different each time, in the same way on every run.
+TEST(augmentation_changes_with_the_draw) {
+    enum { BYTES = 12 * 10, N = 600, DRAWS = 16 };
+    static const char *const KEYS[] = {"  balance: gender\n",
+                                       "  balance: gender\n  m_per_class: 2\n"};
+    static uint8_t seen[N][DRAWS][BYTES];
+    for (int k = 0; k < 2; k++) {
+        char *extra = dt_xprintf("%s%s", AUGMENT, KEYS[k]);
+        dt_dataset *d = fixture_open(packed, extra, 2);
+        dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
+        int drawn[N] = {0}, n_pairs = 0, n_same = 0;
+        for (int64_t at = 0; at < s->steps_per_epoch * N_MICRO; at++) {
+            const dt_batch *b;
+            must(s->get(s, at / N_MICRO, (int)(at % N_MICRO), &b, NULL));
+            for (int j = 0; j < b->n; j++) {
+                const int64_t i = b->sample[j];
+                assert_true(drawn[i] < DRAWS);
+                uint8_t *mine = seen[i][drawn[i]++];
+                memcpy(mine, (const uint8_t *)b->field[0] + j * BYTES, BYTES);
+                for (int n = 0; n < drawn[i] - 1; n++, n_pairs++)
+                    n_same += memcmp(seen[i][n], mine, BYTES) == 0;
+            }
+            s->release(s, b);
+        }
+        assert_true(n_pairs > 50);
+        assert_true(n_same < n_pairs / 20);
+        s->close(s);
+        d->close(d);
+        free(extra);
+    }
+}
+
 TEST(seek_goes_anywhere) {
     static uint64_t want[20][N_MICRO], got[20][N_MICRO];
     dt_dataset *d = fixture_open(packed, AUGMENT, 2);
