@@ -6,6 +6,7 @@
 #include "data.h"
 #include "data/catalog/catalog.h"
 #include "data/catalog/select.h"
+#include "data/loader/field_keys.h"
 
 #include "base/arena.h"
 #include "base/blob_url.h"
@@ -303,59 +304,75 @@ dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_fi
 }
 
 // ---- normalize: auto -------------------------------------------------------------------------------
-// The numbers of a member are read once. What cannot be read is left out: data.on_error says what becomes of it when it
-// is drawn.
-static void measure_member(dt_data *d, int field, const uint32_t *records, uint32_t n) {
+// The numbers of a member of a record. DT_E_DATA is the record's fault.
+static dt_status read_member(dt_data *d, int field, uint32_t record, dt_buffer bytes[2], float *x) {
+    const int64_t n = dt_shape_elements(&d->fields.info[field].sample_shape),
+                  m = dt_field_member(&d->fields.f[field], d->reader->catalog, record);
+    dt_span span;
+    dt_status st = dt_reader_read(d->reader, record, (uint32_t)m, d->verify, &bytes[0], &span);
+    if (st == DT_OK) {
+        st = dt_decode_numbers(span, n, x, &bytes[1]);
+        if (st == DT_OK) st = dt_sample_check_finite(x, n);
+        if (st != DT_OK) st = dt_set_context(d->reader, record, (uint32_t)m, st);
+    }
+    return st == DT_E_DATA && d->skip ? dt_reader_blame(d->reader, record) : st;
+}
+
+// The numbers of a member are read once. Under data.on_error: skip, damaged records are left out.
+static dt_status measure_member(dt_data *d, int field, const uint32_t *records, uint32_t n) {
     dt_field_info *info = &d->fields.info[field];
     const int64_t n_each = dt_shape_elements(&info->sample_shape);
     double mean[DT_MAX_NORMALIZE] = {0}, squares[DT_MAX_NORMALIZE] = {0}; // Welford's
     float x[DT_MAX_NORMALIZE];
-    dt_buffer bytes = {0}, scratch = {0};
+    dt_buffer bytes[2] = {0};
     uint32_t n_read = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const int64_t m = dt_field_member(&d->fields.f[field], d->reader->catalog, records[i]);
-        dt_span span;
-        dt_status st = dt_reader_read(d->reader, records[i], (uint32_t)m, false, &bytes, &span);
-        if (st == DT_OK) st = dt_decode_numbers(span, n_each, x, &scratch);
-        for (int64_t k = 0; k < n_each && st == DT_OK; k++)
-            if (!isfinite(x[k])) st = DT_E_DATA;
-        if (st != DT_OK) {
-            dt_error_clear();
-            continue;
-        }
-        n_read++;
-        for (int64_t k = 0; k < n_each; k++) {
+    dt_status st = DT_OK;
+    for (uint32_t i = 0; i < n && st == DT_OK; i++) {
+        const dt_status one = read_member(d, field, records[i], bytes, x);
+        if (one != DT_E_DATA || !d->skip) st = one;
+        n_read += one == DT_OK;
+        for (int64_t k = 0; k < n_each && one == DT_OK; k++) {
             const double from = x[k] - mean[k];
             mean[k] += from / n_read;
             squares[k] += from * (x[k] - mean[k]);
         }
     }
+    if (st == DT_OK && n_read == 0) st = DT_E_DATA; // of the last one
+    if (st == DT_OK) dt_error_clear();
     for (int64_t k = 0; k < n_each && n_read > 0; k++) {
         info->mean[k] = mean[k];
         info->std[k] = squares[k] > 0 ? sqrt(squares[k] / n_read) : 1;
     }
-    dt_buffer_fini(&bytes);
-    dt_buffer_fini(&scratch);
+    for (int i = 0; i < 2; i++) dt_buffer_fini(&bytes[i]);
+    return st;
 }
 
 // The training part's numbers; those of a pair lie in one of its records.
-static void measure_numbers(dt_data *d) {
+static dt_status measure_numbers(dt_data *d, const dt_config *c) {
     const dt_view *v = &d->view;
     const uint32_t n = d->splits.n[DT_SPLIT_TRAIN];
     uint32_t *records = dt_xcalloc((size_t)n + 1, sizeof *records);
-    for (int i = 0; i < d->fields.n; i++) {
+    dt_status st = DT_OK;
+    for (int i = 0; i < d->fields.n && st == DT_OK; i++) {
         const dt_field *f = &d->fields.f[i];
-        const bool reads = f->n_numbers == 0 && d->fields.info[i].normalize_auto;
-        if (f->absent || (f->n_numbers == 0 && !reads)) continue;
+        const bool is_auto = d->fields.info[i].normalize_auto;
+        if (f->absent || (f->n_numbers == 0 && !is_auto)) continue;
         for (uint32_t k = 0; k < n; k++)
             records[k] = v->record[(size_t)d->splits.sample[DT_SPLIT_TRAIN][k] * (size_t)v->width +
                                    (size_t)f->part];
-        if (reads)
-            measure_member(d, i, records, n);
+        dt_field_keys keys = {c, &c->data.fields[i], ""};
+        if (n == 0 && is_auto)
+            st = dt_config_fail(c, dt_key_of(&keys, "normalize"),
+                                "data.fields.%s.normalize: auto is of the training part, and there "
+                                "is none here: take the numbers from the run's config.yaml",
+                                f->name);
+        else if (f->n_numbers == 0)
+            st = measure_member(d, i, records, n);
         else
             dt_fields_measure(&d->fields, i, d->reader->catalog, records, n);
     }
     free(records);
+    return st;
 }
 
 // ---- the whole -------------------------------------------------------------------------------------
@@ -560,7 +577,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);
     DT_TRY_GOTO(st, dt_split_open(d, c), out);
-    measure_numbers(d);
+    DT_TRY_GOTO(st, measure_numbers(d, c), out);
     DT_TRY_GOTO(st, make_order(d, c), out);
     DT_TRY_GOTO(st, dt_class_weights_read(d, c), out);
     DT_TRY_GOTO(st, check_by(d, c), out);

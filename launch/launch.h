@@ -64,8 +64,8 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
 // What dtrain check does: data, graph, plan and memory, reported to `out`. c: its autos are replaced by the answers.
 dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out,
                               dt_run_length *length);
-// The config of a run to look at data after training, without data.augment: another set, or NULL for the run's own.
-// The n words, overrides of the user, have the last say.
+// The config of a run to look at data after training, without data.augment and data.mix: another set, or NULL for the
+// run's own. The n words, overrides of the user, have the last say.
 typedef enum launch_which_records {
     LAUNCH_PART_OF_RUN,  // as the run chooses and divides them
     LAUNCH_WHERE_OF_RUN, // all samples are in the test part; the run's data.where chooses

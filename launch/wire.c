@@ -120,6 +120,7 @@ dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
     dt_config *c = *out;
     if (set) dt_config_set_text(c, DT_KEY(data.path), set);
     dt_config_unset(c, DT_KEY(data.augment));
+    dt_config_unset_section(c, "data.mix");
     if (which != LAUNCH_ALL_RECORDS) // a prediction goes past damaged records
         dt_config_set_word(c, DT_KEY(data.on_error), DT_ON_ERROR_skip);
     if (which != LAUNCH_PART_OF_RUN) {
@@ -128,7 +129,6 @@ dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
                                       DT_KEY(eval.bootstrap_unit)};
         for (int i = 0; i < 5; i++) dt_config_unset(c, of_training[i]);
         dt_config_unset_section(c, "data.split");
-        dt_config_unset_section(c, "data.mix");
         dt_config_set_text(c, DT_KEY(data.split.test), "1");
     }
     if (which == LAUNCH_ALL_RECORDS) dt_config_unset(c, DT_KEY(data.where));

@@ -238,6 +238,15 @@ static dt_status fill_audio(dt_sample_scratch *w, const value *v, dt_span bytes)
     return DT_OK;
 }
 
+// A ReLU on the CPU makes 0 of NaN, so the network's output would not show it.
+dt_status dt_sample_check_finite(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return dt_fail(DT_E_DATA, "number %lld is %g, and numbers are finite", (long long)i + 1,
+                           (double)x[i]);
+    return DT_OK;
+}
+
 static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span bytes, bool in_place) {
     const dt_field_info *f = v->info;
     float *dst = v->dst;
@@ -248,12 +257,7 @@ static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span byte
         plain = plain && f->mean[i] == 0 && f->std[i] == 1;
     for (int64_t i = 0; i < n && !plain; i++)
         dst[i] = (float)(((double)dst[i] - dt_field_mean(f, i)) / dt_field_std(f, i));
-    // a ReLU on the CPU makes 0 of NaN, so the network's output would not show it
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(dst[i]))
-            return dt_fail(DT_E_DATA, "number %lld is %g, and numbers are finite", (long long)i + 1,
-                           (double)dst[i]);
-    return DT_OK;
+    return dt_sample_check_finite(dst, n);
 }
 
 // ---- the sample --------------------------------------------------------------------------------------

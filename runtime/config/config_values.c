@@ -261,14 +261,14 @@ void dt_config_set_moments(dt_config *c, int field, const double *mean, const do
     f->normalize = map;
 }
 
-void dt_config_take_moments(dt_config *old, const dt_config *given) {
-    for (int i = 0; i < old->data.n_fields; i++) {
+void dt_config_take_moments(dt_config *c, const dt_config *from) {
+    for (int i = 0; i < c->data.n_fields; i++) {
         const char *path =
-            dt_arena_printf(&old->arena, "data.fields.%s.normalize", old->data.fields[i].id);
-        const dt_cnode *was = config_find(old, path), *is = config_find(given, path);
-        if (!was || !is || !config_is_auto(was) || config_is_auto(is)) continue;
-        dt_cnode *n = config_copy_node(&old->arena, is);
-        if (config_put(old, path, n) == DT_OK) old->data.fields[i].normalize = n;
+            dt_arena_printf(&c->arena, "data.fields.%s.normalize", c->data.fields[i].id);
+        const dt_cnode *mine = config_find(c, path), *is = config_find(from, path);
+        if (!mine || !is || !config_is_auto(mine) || config_is_auto(is)) continue;
+        dt_cnode *n = config_copy_node(&c->arena, is);
+        if (config_put(c, path, n) == DT_OK) c->data.fields[i].normalize = n;
     }
 }
 

@@ -182,8 +182,18 @@ static dt_status open_backend(dt_open_run *r) {
     return open_device(r);
 }
 
+// normalize: auto, which each rank has measured by itself.
+static dt_status compare_moments(const dt_open_run *r) {
+    dt_config *c = dt_config_copy(r->given);
+    dt_config_take_moments(c, r->config);
+    const dt_status st = dt_agree_config(r->comm, c);
+    dt_config_destroy(c);
+    return st == DT_E_USAGE ? dt_fail_context(st, "the ranks do not read the same data") : st;
+}
+
 static dt_status open_data(dt_open_run *r) {
     if (!r->args.open_data || r->data) return DT_OK;
+    if (r->record.config) dt_config_take_moments(r->config, r->record.config);
     const bool logs = r->request.use == DT_RUN_TRAINED;
     char *skip_log = logs ? dt_xprintf("%s/skipped.rank%d", r->dir, r->comm->rank) : NULL;
     const dt_status st = r->args.open_data(r->args.ctx, r->config, r->backend, r->answers.workers,
@@ -192,12 +202,15 @@ static dt_status open_data(dt_open_run *r) {
     DT_TRY(st);
     r->fields = r->data->fields;
     r->n_fields = r->data->n_fields;
+    bool measured = false;
     for (int i = 0; i < r->n_fields; i++) {
         const dt_field_info *f = &r->fields[i];
+        measured |= f->normalize_auto;
         if (f->normalize_auto)
             dt_config_set_moments(r->config, i, f->mean, f->std,
                                   (int)dt_shape_elements(&f->sample_shape));
     }
+    if (measured) DT_TRY(compare_moments(r));
     if (!r->record.classes) r->record.classes = dt_class_names_text(r->fields, r->n_fields);
     return DT_OK;
 }

@@ -35,11 +35,28 @@ py check_moments "$work/runs/auto" "$work/set.tar" "$DTRAIN" || fail "normalize:
 moments=$(py moments "$work/runs/auto/config.yaml")
 train train.max_steps=12 run.name=given "data.fields.where={kind: vector, source: [x, y], normalize: $moments}"
 [ "$(hash "$work/runs/auto")" = "$(hash "$work/runs/given")" ] || fail "normalize: auto and its answer train differently"
-train train.max_steps=12 run.name=auto_member 'data.fields.where={kind: vector, size: 2, normalize: auto}'
+member='data.fields.where={kind: vector, size: 2, normalize: auto}'
+train train.max_steps=12 run.name=auto_member "$member"
 py check_moments "$work/runs/auto_member" "$work/set.tar" "$DTRAIN" || fail "normalize: auto of a member"
 [ "$(hash "$work/runs/auto")" = "$(hash "$work/runs/auto_member")" ] || fail "normalize: auto of a member trains differently"
 exits 0 "finished" "$DTRAIN" "$work/runs/auto"
 exits 0 '' "$DTRAIN" eval "$work/runs/auto"
+# another set is normalised as the run's own, whether the run is named by its folder or by its config
+mkdir "$work/elsewhere"
+py make "$work/elsewhere/set.tar" 8 100
+exits 0 '' "$DTRAIN" eval "$work/runs/auto" --set "$work/set.tar"
+mv "$work/out" "$work/by_run"
+exits 0 '' "$DTRAIN" eval "$config" --set "$work/set.tar" run.name=auto "$auto"
+cmp "$work/out" "$work/by_run" || fail "eval CONFIG --set normalises otherwise than eval RUN --set"
+exits 2 'auto is of the training part, and there is none' "$DTRAIN" check "$config" "$auto" data.split.val=0 data.split.test=1
+# of a member: damaged records are refused, or left out under skip
+exits 3 'number 1 is nan' "$DTRAIN" data order "$config" "$member" data.path="$work/elsewhere/set.tar"
+exits 0 '' "$DTRAIN" data order "$config" "$member" data.path="$work/elsewhere/set.tar" data.on_error=skip
+if have_mpi; then # the same path is another set on another host
+    words=("$config" "$member" run.name=apart train.max_steps=1 data.path=set.tar data.on_error=skip)
+    exits 2 'the ranks do not read the same data: data.fields.where.normalize is ' "${ranks[@]}" 1 env -C "$work" \
+        "$DTRAIN" "${words[@]}" : -np 1 env -C "$work/elsewhere" "$DTRAIN" "${words[@]}"
+fi
 exits 0 "add  normalize: auto" "$DTRAIN" "$config" run.name=far train.max_steps=1 'data.fields.where={kind: vector, source: [x, y], normalize: null}'
 exits 0 "add  normalize: auto" "$DTRAIN" check "$config" 'data.fields.where={kind: vector, source: [x, y], normalize: null}'
 exits 2 "auto is for numbers" "$DTRAIN" check "$config" data.fields.image.normalize=auto
@@ -50,4 +67,18 @@ train train.max_steps=2 run.name=one "$one"
 exits 0 "checked without the data" "$DTRAIN" check "$config" "$one" data.path="$work/none.tar"
 "$DTRAIN" eval "$work/runs/numbers" >"$work/out" 2>"$work/log" || fail "eval"
 grep -q '"mae"' "$work/out" || fail "eval prints no mae"
+# mixing is of training: no pass of a prediction mixes numbers
+new_config mixed <<YAML
+    image: {kind: image, source: bmp, channels: 3, size: [24, 24]}
+    x: {kind: real, source: x}
+    where: {kind: vector, size: 2}
+  split: {val: 0.1, test: 0.2}
+  mix: {mixup: 0.4}
+model: {name: fusion, encoders: {image: {name: resnet, depth: 10, width: 8}}}
+train: {max_steps: 2, global_batch: 16, micro_batch: 8, precision: fp32, targets: {where: {loss: mse}}}
+YAML
+train
+exits 0 '' "$DTRAIN" predict "$work/runs/mixed" --split test --tta flip -o "$work/mixed.jsonl"
+exits 0 '' "$DTRAIN" predict "$work/runs/mixed" --split test --tta flip -o "$work/plain.jsonl" data.mix.mixup=null
+cmp "$work/mixed.jsonl" "$work/plain.jsonl" || fail "--tta mixes numbers of samples"
 echo "numbers learned; mae and rmse in their own units"
