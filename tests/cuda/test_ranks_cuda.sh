@@ -66,7 +66,7 @@ refused() { # RUN CODE TEXT: of one that ran in the background
 }
 
 # train.shard: of a network of which each rank owns parts
-shard=(model.width=16 train.ema=0.9 "eval.every=2 steps" "run.verify_every=1 steps")
+shard=(model.width=16 train.ema=0.9 "eval.every=2 steps")
 alike() { # RUN RUN STEP: all of their last checkpoints and results
     local f
     cmp "$work/runs/$1/result.json" "$work/runs/$2/result.json" || fail "$1 and $2 have other results"
@@ -130,23 +130,28 @@ good 2 syncscpu "${sync[@]}" device.kind=cpu device.threads=1
 near syncs syncscpu
 # moments and averages divided: on 4 ranks, going on with one and with two, behind steps that overflow; norms of tensors,
 # gradients in bf16, uncaptured
-for name in undivided divided; do
-    words=("${shard[@]}" train.precision=fp16 train.max_steps=12 train.optimizer.lr=1e-5)
-    [ $name = undivided ] || words+=(train.shard=optimizer)
+chain() { # RUN WORD …
+    local np
     for np in 4 1; do
-        ranks_of $np $name "${words[@]}" run.stop_at=$((np == 4 ? 8 : 10))
-        [ $rc = 75 ] || show $name "exit $rc on $np ranks"
-        rm -r "$work/tmp.$name"
+        ranks_of $np "$@" run.stop_at=$((np == 4 ? 8 : 10))
+        [ $rc = 75 ] || show "$1" "exit $rc on $np ranks"
+        rm -r "$work/tmp.$1"
     done
-    good 2 $name "${words[@]}"
-done
+    good 2 "$@"
+}
+words=("${shard[@]}" train.precision=fp16 train.max_steps=12 train.optimizer.lr=1e-5 "run.verify_every=1 steps")
+chain undivided "${words[@]}" & undivided=$!
+chain divided "${words[@]}" train.shard=optimizer
+wait $undivided
 alike undivided divided 00000012
 grep -q '"grad_norm":[0-9]' "$work/runs/divided/metrics.jsonl" || show divided "all steps overflow"
-shard+=(train.optimizer.name=lamb comm.gradient_dtype=bf16) # in memory that is too little for all moments
-good 2 lambundivided "${shard[@]}"
-FAKE_CUDA_BYTES=8900000 good 2 lambdivided "${shard[@]}" train.shard=optimizer
+shard+=(train.optimizer.name=lamb comm.gradient_dtype=bf16)
+good 2 lambundivided "${shard[@]}" & undivided=$!
+good 2 lambplain "${shard[@]}" train.shard=optimizer device.capture=false & plain=$!
+FAKE_CUDA_BYTES=8900000 good 2 lambdivided "${shard[@]}" train.shard=optimizer # too little for all moments
+wait $undivided
+wait $plain
 alike lambundivided lambdivided 00000004
-good 2 lambplain "${shard[@]}" train.shard=optimizer device.capture=false
 alike lambundivided lambplain 00000004
 # alone it needs no NCCL
 FAKE_NCCL_MISSING=0 FAKE_CUDA_CORE=0 good 1 near train.max_steps=1
