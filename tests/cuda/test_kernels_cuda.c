@@ -187,6 +187,7 @@ TEST(test_dropout_bits) {
                          .tiles = 1,
                          .channels = C,
                          .pixels = P,
+                         .draws = (P + 2) / 4 + 1,
                          .purpose = 123,
                          .type = DT_F32,
                          .p = 0.4f};

@@ -3,7 +3,7 @@
 #include "backend/cuda/kernels/dropout_kernels.h"
 #include "base/hash.h"
 
-enum { BLOCK_ELEMENTS = 2048 };
+enum { BLOCK_ELEMENTS = 2048, BLOCK_DRAWS = 512 };
 
 typedef struct dropout_state {
     dt_dropout_args a; // without pointers
@@ -23,7 +23,13 @@ static dt_status prepare_at(dt_kernel_instance *s, int in_at) {
     a->samples = x->shape.n ? x->shape.d[0] : n;
     a->per_sample = a->samples ? n / a->samples : 0;
     a->tiles = (a->per_sample + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
-    if (st->nhwc) a->channels = x->shape.d[1], a->pixels = a->per_sample / a->channels;
+    if (st->nhwc) {
+        if (a->per_sample >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 elements a sample");
+        a->channels = (uint32_t)x->shape.d[1];
+        a->pixels = (uint32_t)(a->per_sample / x->shape.d[1]);
+        a->draws = a->pixels % 4 ? (a->pixels + 2) / 4 + 1 : a->pixels / 4;
+        a->tiles = ((int64_t)a->channels * a->draws + BLOCK_DRAWS - 1) / BLOCK_DRAWS;
+    }
     a->purpose = dt_hash32(dt_graph_origin(s->graph, s->node)->name);
     a->p = s->node->attrs.dropout.p;
     a->whole = s->node->attrs.dropout.whole;

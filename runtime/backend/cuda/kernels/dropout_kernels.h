@@ -3,7 +3,7 @@
 // order). Seed, step and slot are read from the step block on the device, so one captured graph serves every step.
 //
 //   dropout        DENSE, a sample's elements in logical order: two Philox blocks make eight elements
-//   dropout_nhwc   4-d images, channels innermost: one Philox block per element
+//   dropout_nhwc   4-d images, channels innermost: a Philox block makes four pixels of a channel
 //
 // Moves 2nE.
 #ifndef DT_DROPOUT_KERNELS_H
@@ -16,8 +16,8 @@ typedef struct dt_dropout_args {
     void *out;
     const dt_step_block *step;
     int64_t samples, per_sample;
-    int64_t tiles;            // blocks per sample
-    int64_t channels, pixels; // nhwc
+    int64_t tiles;                    // blocks per sample
+    uint32_t channels, pixels, draws; // nhwc; draws: Philox blocks that have elements of a channel
     uint32_t purpose;
     int type, whole;
     float p;
@@ -52,24 +52,27 @@ DT_KERNEL(dropout, dt_dropout_args) {
         }
     }
 }
+// A thread makes two draws. Neighbours have neighbouring channels of about the same pixels.
 DT_KERNEL(dropout_nhwc, dt_dropout_args) {
     DT_THREADS(t) {
-        const int64_t sample = DT_BLOCK / a->tiles;
+        const uint32_t sample = (uint32_t)(DT_BLOCK / a->tiles), n = a->channels * a->draws;
         const float gain = 1.0f / (1.0f - a->p);
-        for (int k = 0; k < 8; k++) {
-            const int64_t i = (DT_BLOCK % a->tiles * 8 + k) * DT_BLOCK_DIM + t;
-            if (i >= a->per_sample) continue;
-            const int64_t at = sample * a->per_sample + i, pixel = i / a->channels;
-            const uint32_t element =
-                a->whole ? 0 : (uint32_t)((i - pixel * a->channels) * a->pixels + pixel);
+        for (int k = 0; k < 2; k++) {
+            const uint32_t i = ((uint32_t)(DT_BLOCK % a->tiles) * 2 + k) * DT_BLOCK_DIM + t;
+            if (i >= n) continue;
+            const uint32_t c = i % a->channels, begin = c * a->pixels;
+            const uint32_t quad = begin / 4 + i / a->channels;
             float u[4];
-            dt_uniform4(a->step->seed, a->step->slot + (uint32_t)sample, a->step->step, a->purpose,
-                        element / 4, u);
-            const float own = element % 4 == 0   ? u[0]
-                              : element % 4 == 1 ? u[1]
-                              : element % 4 == 2 ? u[2]
-                                                 : u[3];
-            dt_put(a->out, a->type, at, dt_get(a->x, a->type, at) * (own >= a->p ? gain : 0.0f));
+            dt_uniform4(a->step->seed, a->step->slot + sample, a->step->step, a->purpose,
+                        a->whole ? 0 : quad, u);
+            for (int j = 1; j < 4 && a->whole; j++) u[j] = u[0];
+            for (int j = 0; j < 4; j++) {
+                const uint32_t pixel = quad * 4 + j - begin; // large: another channel's
+                if (pixel >= a->pixels) continue;
+                const int64_t at = sample * a->per_sample + (int64_t)pixel * a->channels + c;
+                const float x = dt_get(a->x, a->type, at);
+                dt_put(a->out, a->type, at, x * (u[j] >= a->p ? gain : 0.0f));
+            }
         }
     }
 }
