@@ -527,12 +527,18 @@ static void *end_main(void *arg) {
     return NULL;
 }
 
-static void end_with(const char *call, int rank, int after, int error) {
+static const struct {
+    int code;
+    const char *text;
+} nccl_errors[] = {{6, "remote process exited"}, {2, "system error"}, {1, "unhandled cuda error"}};
+
+static void end_with(const char *call, int rank, int after, int which) {
     static const char *const spared[] = {"mem_alloc", "mem_free", "comm_register",
                                          "comm_deregister"};
     ending jobs[2];
     pthread_t threads[2];
-    failing.call = call, failing.rank = rank, failing.after = after, failing.error = error;
+    failing.call = call, failing.rank = rank, failing.after = after;
+    failing.error = nccl_errors[which].code;
     gone = false;
     pthread_barrier_init(&meeting, NULL, 2);
     for (int r = 0; r < 2; r++) {
@@ -546,8 +552,8 @@ static void end_with(const char *call, int rank, int after, int error) {
         matters &= strcmp(call, spared[i]) != 0;
     for (int r = 0; r < 2; r++) {
         const ending *j = &jobs[r];
-        const bool told = strstr(j->said, error == 6 ? "remote process exited" : "system error") &&
-                          !strchr(j->said, '\n') && j->status == DT_E_PEER;
+        const bool told = strstr(j->said, nccl_errors[which].text) && !strchr(j->said, '\n') &&
+                          j->status == DT_E_PEER;
         if (r == rank && j->status == DT_OK ? matters : j->status != DT_OK && !matters)
             fail_msg("%s %d of rank %d: %d: %d %s", call, after, rank, r, j->status, j->said);
         if (r == rank && matters && !told)
@@ -563,8 +569,8 @@ TEST(test_each_call_fails_once) {
         "reduce",    "all_gather", "group_start", "group_end",  "send",          "recv",
         "finalize",  "destroy",    "mem_alloc",   "mem_free",   "comm_register", "comm_deregister"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-        for (int k = 0; k < 8; k++) // the rank, which of its calls, remote error or out of memory
-            end_with(calls[i], k & 1, k & 2, k & 4 ? 2 : 6);
+        for (int k = 0; k < 12; k++) // the rank, which of its calls, the error
+            end_with(calls[i], k & 1, k & 2, k / 4);
 }
 
 // An abort that fails behind another failure is a line, not the error.
