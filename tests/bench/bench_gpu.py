@@ -86,6 +86,12 @@ class Memory(threading.Thread):
             time.sleep(0.5)
 
 
+def patience(o, times=1):
+    """Seconds that a side may take, and what is said of it if it takes them."""
+    own, left = o.limit * times, max(o.end - time.monotonic(), 1)
+    return (own, {"failed": "time limit"}) if own <= left else (left, {"not_run": f"the {o.seconds:.0f} s were spent"})
+
+
 def step_lines(path):
     try:
         records = [json.loads(line) for line in open(path) if line.endswith("\n")]
@@ -137,17 +143,19 @@ class Dtrain:
 
     def run(self, name, config, extra, batch, precision):
         cmd, log, metrics = self.command_of(name, config, extra, batch, precision, self.o.steps + self.o.warm)
+        limit, late = patience(self.o)
         with open(log, "w") as f:
             p = subprocess.Popen(cmd, cwd=ROOT, stdout=f, stderr=f)
             memory = Memory(p.pid)
             memory.start()
             try:
-                rc = p.wait(timeout=self.o.limit)
+                rc = p.wait(timeout=limit)
             except subprocess.TimeoutExpired:
                 p.kill()
                 p.wait()
-                rc = "time limit"
-            memory.end = True
+                return late
+            finally:
+                memory.end = True
         steps = step_lines(metrics)
         seconds = [r["seconds"] for r in steps[self.o.warm:]]
         if rc != 0 or not seconds:
@@ -325,10 +333,11 @@ def peer(o, network, batch=1, precision="bf16", compiled=False, shards="", first
            "--steps", str(o.steps), "--warm", str(o.warm), "--shards", shards] + ["--compile"] * compiled + ["--tiny"] * o.tiny + ["--first-step"] * first_step
     cache = os.path.join(ROOT, ".cache", "bench-gpu-inductor")
     begin = time.monotonic()
+    limit, late = patience(o, 2 if compiled else 1)
     try:
-        out = subprocess.run(cmd, capture_output=True, text=True, timeout=o.limit, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache})
+        out = subprocess.run(cmd, capture_output=True, text=True, timeout=limit, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache})
     except subprocess.TimeoutExpired:
-        return {"failed": "time limit"}
+        return late
     try:
         return {**json.loads(out.stdout.splitlines()[-1]), "wall_s": time.monotonic() - begin}
     except (ValueError, IndexError):
@@ -403,8 +412,8 @@ def main():
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     p.add_argument("--steps", type=int, default=50)
     p.add_argument("--warm", type=int, default=10, help="steps before those")
-    p.add_argument("--seconds", type=float, default=1e9, help="begin nothing further after this long")
-    p.add_argument("--limit", type=float, default=100, help="seconds of one side of a row")
+    p.add_argument("--seconds", type=float, default=1e9, help="begin nothing further after this long, and end what runs")
+    p.add_argument("--limit", type=float, default=100, help="seconds of one side of a row; twice that where PyTorch compiles")
     p.add_argument("--tiny", action="store_true", help="small sizes: tries this script, measures nothing")
     p.add_argument("--dry-run", action="store_true", help="--device cpu --tiny --steps 2 --warm 1")
     p.add_argument("--out", help="JSON lines go here too")
@@ -423,7 +432,7 @@ def main():
     unknown = [n for n in filter(None, (o.only + "," + o.skip).split(",")) if n not in WORK]
     if unknown:
         p.error(f"no row {unknown[0]}; there are: {', '.join(WORK)}")
-    begin, matmul = time.monotonic(), None
+    o.end, matmul = time.monotonic() + o.seconds, None
     names = [n for n in WORK if (not o.only or n in o.only.split(",")) and n not in o.skip.split(",")]
     rows = [Row(o, n) for n in names]
 
@@ -435,7 +444,7 @@ def main():
                 f.write(json.dumps(row.r) + "\n")
 
     def spent(row, what):
-        if time.monotonic() - begin <= o.seconds:
+        if time.monotonic() <= o.end:
             return False
         row.r[what] = {"not_run": f"the {o.seconds:.0f} s were spent"}
         return True

@@ -211,7 +211,7 @@ bench() {
     "$python" -c "import torch, torchvision; assert $see" 2>/dev/null || { side=dtrain; fact peer "not run: $python has no torch and torchvision that see the GPU (set PYTHON)"; }
     rm -f "$file"
     "$python" tests/bench/bench_gpu.py --dtrain "$(realpath "$(dtrain_path)")" --python "$(command -v "$python")" --side $side \
-        --seconds $((SECTION_S - limit)) --limit $limit --out "$file" "$@"
+        --seconds $((SECTION_S > 40 ? SECTION_S - 15 : SECTION_S / 2)) --limit $limit --out "$file" "$@"
     rc=$?
     "$python" tests/gpu/bench_facts.py "$file"
     return $rc
