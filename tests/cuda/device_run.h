@@ -32,7 +32,6 @@ static inline dt_status device_backend(dt_backend **out) {
 static inline void device_close(void) {
     if (device_opened) device_opened->destroy(device_opened);
     device_opened = NULL;
-    fprintf(stderr, "raced %d kernels\n", fake_cuda_raced());
 }
 
 // The order in which threads run. A real device has its own.

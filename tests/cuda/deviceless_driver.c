@@ -7,47 +7,38 @@ typedef int answer;
 enum { SUCCESS = 0, NO_DEVICE = 100 };
 static long something[8];
 
-answer cuInit(unsigned flags);
 answer cuInit(unsigned flags) {
     return NO_DEVICE;
 }
-answer cuDriverGetVersion(int *version);
 answer cuDriverGetVersion(int *version) {
     *version = 13000;
     return SUCCESS;
 }
-answer cuDeviceGetCount(int *n);
 answer cuDeviceGetCount(int *n) {
     *n = 0;
     return NO_DEVICE;
 }
-answer cuGetErrorString(answer e, const char **text);
 answer cuGetErrorString(answer e, const char **text) {
     *text = "no device";
     return SUCCESS;
 }
-answer cuGetErrorName(answer e, const char **text);
 answer cuGetErrorName(answer e, const char **text) {
     return cuGetErrorString(e, text);
 }
-answer cuLibraryLoadData(void **library);
 answer cuLibraryLoadData(void **library) {
     *library = something;
     return SUCCESS;
 }
-answer cuLibraryGetKernel(void **kernel);
 answer cuLibraryGetKernel(void **kernel) {
     *kernel = something;
     return SUCCESS;
 }
-answer cuLibraryUnload(void *library);
 answer cuLibraryUnload(void *library) {
     return SUCCESS;
 }
 
 // Functions that must exist, but are never called without a device.
 #define ABSENT(name)                                                                               \
-    answer name(void);                                                                             \
     answer name(void) {                                                                            \
         return NO_DEVICE;                                                                          \
     }

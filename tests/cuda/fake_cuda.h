@@ -79,14 +79,16 @@ int fake_cuda_count(dt_cuda_api *a, const char *call); // calls of this field in
 void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error);
 // How custom kernels run their threads and blocks: 0 forwards, 1 backwards, -1 (default) alternating.
 void fake_cuda_order(dt_cuda_api *a, int order);
-size_t fake_cuda_bytes(dt_cuda_api *a); // of device memory in use
 // Of what comes from now on, launches number 1, 4, 16, 64, … of each custom kernel that are small enough run with threads of
 // their own, in `orders` random orders each, and everything that they touch is looked at (fake_fibers.h): a race aborts the
-// test. With FAKE_CUDA_ORDERS=1000 the first of a kernel's launches run in more orders, until its blocks have run 1,000
-// times. 0: none. In a build with a sanitizer none ever do.
-void fake_cuda_races(int orders);
-// How many of the kernels have run so; under FAKE_CUDA_RACED it prints how often blocks of each have.
-int fake_cuda_raced(void);
+// test. 0: none. With FAKE_CUDA_ORDERS=1000 the first of a kernel's launches run in more orders, until its blocks have run
+// 1,000 times, and the end of the program prints how often blocks of each kernel have. Returns false in a build with a
+// sanitizer, where none ever do.
+bool fake_cuda_races(int orders);
+static inline int fake_cuda_race(void **state) { // in two orders; set-up of a program's tests
+    fake_cuda_races(2);
+    return 0;
+}
 
 // ---- for other imitations (fake_nccl.c) -------------------------------------------------------------
 // Host work in a stream's order, capturable; args are copied. It returns false while it waits for another process, and

@@ -15,19 +15,13 @@
 #include "fake_kernels.h"
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-void fake_cuda_races(int orders) {
-    (void)orders;
-}
-int fake_cuda_raced(void) {
-    return DT_K_COUNT;
-}
-bool fake_fibers_take(dt_cuda_kernel k, const void *args, dt_cuda_grid grid) {
-    (void)k, (void)args, (void)grid;
+bool fake_cuda_races(int orders) {
     return false;
 }
-void fake_fibers_look(dt_cuda_kernel k, const void *args, dt_cuda_grid grid) {
-    (void)k, (void)args, (void)grid;
+bool fake_fibers_take(dt_cuda_kernel k, const void *args, dt_cuda_grid grid) {
+    return false;
 }
+void fake_fibers_look(dt_cuda_kernel k, const void *args, dt_cuda_grid grid) {}
 #else
 #include "fake_fibers.h"
 #include "fake_memory.h"
@@ -353,31 +347,29 @@ static void run_orders(dt_cuda_kernel k, const void *args, dt_cuda_grid grid, in
 }
 
 enum { MOST_THREADS = 1 << 13 };                             // of a launch
-static int n_orders, n_raced, most_orders;                   // most_orders: see FAKE_CUDA_ORDERS
+static int n_orders, most_orders;                            // most_orders: see FAKE_CUDA_ORDERS
 static int64_t n_launches[DT_K_COUNT], n_blocks[DT_K_COUNT]; // n_blocks: that have run
-static bool raced[DT_K_COUNT];
 
-void fake_cuda_races(int orders) {
+static void print_blocks(void) {
+    for (int k = 0; k < DT_K_COUNT; k++)
+        fprintf(stderr, "%8lld orders of a block: %s\n", (long long)n_blocks[k],
+                fake_kernels[k].name);
+}
+
+bool fake_cuda_races(int orders) {
     const char *more = getenv("FAKE_CUDA_ORDERS");
+    if (more && !most_orders) atexit(print_blocks);
     n_orders = orders;
     most_orders = more ? atoi(more) : 0;
     memset(n_launches, 0, sizeof n_launches);
-}
-
-int fake_cuda_raced(void) {
-    for (int k = 0; k < DT_K_COUNT && getenv("FAKE_CUDA_RACED"); k++)
-        fprintf(stderr, "%8lld orders of a block: %s\n", (long long)n_blocks[k],
-                fake_kernels[k].name);
-    return n_raced;
+    return true;
 }
 
 static bool turn_of(dt_cuda_kernel k, dt_cuda_grid grid) {
-    if (!n_orders || grid.blocks * grid.threads > MOST_THREADS) return false;
+    const bool wanted = n_blocks[k] < most_orders; // of any size, and 2, 8, 32, … too
+    if (!n_orders || (!wanted && grid.blocks * grid.threads > MOST_THREADS)) return false;
     const int64_t n = ++n_launches[k];
-    if (n & (n - 1) || n % 3 != 1) return false; // 1, 4, 16, 64, …
-    n_raced += !raced[k];
-    raced[k] = true;
-    return true;
+    return !(n & (n - 1)) && (wanted || n % 3 == 1); // 1, 4, 16, 64, …
 }
 
 // Of most_orders a launch takes up to a quarter.
@@ -414,45 +406,24 @@ void fake_fiber_add(void *p, size_t n_bytes, uint64_t x) {
         *(uint32_t *)p += (uint32_t)x;
 }
 
-#define ACCESS(n)                                                                                  \
-    void __tsan_read##n(void *p);                                                                  \
-    void __tsan_write##n(void *p);                                                                 \
-    void __tsan_unaligned_read##n(void *p);                                                        \
-    void __tsan_unaligned_write##n(void *p);                                                       \
-    void __tsan_volatile_read##n(void *p);                                                         \
-    void __tsan_volatile_write##n(void *p);                                                        \
-    void __tsan_read##n(void *p) {                                                                 \
-        touch(p, n, READ);                                                                         \
-    }                                                                                              \
-    void __tsan_write##n(void *p) {                                                                \
-        touch(p, n, WRITE);                                                                        \
-    }                                                                                              \
-    void __tsan_unaligned_read##n(void *p) {                                                       \
-        touch(p, n, READ);                                                                         \
-    }                                                                                              \
-    void __tsan_unaligned_write##n(void *p) {                                                      \
-        touch(p, n, WRITE);                                                                        \
-    }                                                                                              \
-    void __tsan_volatile_read##n(void *p) {                                                        \
-        touch(p, n, READ);                                                                         \
-    }                                                                                              \
-    void __tsan_volatile_write##n(void *p) {                                                       \
-        touch(p, n, WRITE);                                                                        \
+#define CALL(name, n, kind)                                                                        \
+    void __tsan_##name##n(void *p) {                                                               \
+        touch(p, n, kind);                                                                         \
     }
-ACCESS(1) ACCESS(2) ACCESS(4) ACCESS(8) ACCESS(16) void __tsan_read_range(void *p, size_t n);
-void __tsan_write_range(void *p, size_t n);
-void __tsan_func_entry(void *p);
-void __tsan_func_exit(void);
-void __tsan_init(void);
-void __tsan_read_range(void *p, size_t n) {
+#define CALLS(n)                                                                                   \
+    CALL(read, n, READ)                                                                            \
+    CALL(write, n, WRITE)                                                                          \
+    CALL(unaligned_read, n, READ)                                                                  \
+    CALL(unaligned_write, n, WRITE)                                                                \
+    CALL(volatile_read, n, READ)                                                                   \
+    CALL(volatile_write, n, WRITE)
+CALLS(1) CALLS(2) CALLS(4) CALLS(8) CALLS(16) void __tsan_read_range(void *p, size_t n) {
     touch(p, n, READ);
 }
 void __tsan_write_range(void *p, size_t n) {
     touch(p, n, WRITE);
 }
-void __tsan_func_entry(void *p) {
-    (void)p;
-}
+void __tsan_func_entry(void *p) {}
 void __tsan_func_exit(void) {}
 void __tsan_init(void) {}
 #endif

@@ -3,13 +3,12 @@
 // without this. The bits repeat, captured or not, recomputed or not. What nobody reads is not written, so activations
 // take less memory. With DTRAIN_TEST_DEVICE=real the curves are the GPU's.
 #include "backend/cuda/cuda_desc.h"
-#include "base/io.h"
 #include "exec/plan_internal.h"
 #include "fake_cuda.h"
+#include "folder.h"
 #include "graph/autodiff.h"
 #include "graph/passes/passes.h"
 #include "models/model_util.h"
-#include "testing.h"
 
 #define STEPS   6
 #define MICRO   4
@@ -18,8 +17,6 @@
 static dt_status bench_graph(dt_graph **out, const dt_model_args *a, dt_dtype low);
 #define BENCH_GRAPH bench_graph
 #include "device_bench.h"
-
-static char folder[] = "/tmp/dtrain-normed-XXXXXX";
 
 typedef enum answer { BY_THE_CLOCK, LEAVE, KEEP } answer;
 static answer answers; // what choices say of batch norms that could be left
@@ -50,7 +47,7 @@ static dt_status create_device(bench *b, const setting *s) {
     const dt_backend_opts opts = {.threads = 1,
                                   .deterministic = true,
                                   .timed = answers == BY_THE_CLOCK,
-                                  .cache_folder = answers == BY_THE_CLOCK ? folder : NULL};
+                                  .cache_folder = answers == BY_THE_CLOCK ? folder_path : NULL};
     DT_TRY(is_real() ? dt_backend_create(&b->b, DT_DEVICE_cuda, &opts)
                      : fake_cuda_backend(&b->b, &opts));
     if (answers != BY_THE_CLOCK) answer_for(b);
@@ -208,9 +205,8 @@ TEST(test_recomputed) {
     }
 }
 
-int main(void) {
-    if (!mkdtemp(folder)) return 1;
-    const int n = run_all_tests(NULL, NULL);
-    dt_io_remove_tree(folder);
-    return n;
+static int set_up(void **state) {
+    return fake_cuda_race(state) || folder_make(state);
 }
+
+TEST_MAIN(set_up, folder_remove)
