@@ -59,9 +59,6 @@ void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error) {
 void fake_cuda_order(dt_cuda_api *a, int order) {
     of(a)->order = order;
 }
-size_t fake_cuda_bytes(dt_cuda_api *a) {
-    return of(a)->used;
-}
 
 static const char *error_text(dt_cuda_api *a, int e) {
     switch (e) {
@@ -111,9 +108,8 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
                                  .free_bytes = m->o.total_bytes - m->used,
                                  .driver = 13000,
                                  .runtime = 13000};
-    snprintf(out->pci, sizeof out->pci, "0000:%02x:00.0", (unsigned)(0x10 + index) & 0xff);
     snprintf(out->name, sizeof out->name, "pretending machine");
-    snprintf(out->pci, sizeof out->pci, "0000:%02x:00.0", (unsigned)(16 + index));
+    snprintf(out->pci, sizeof out->pci, "0000:%02x:00.0", (unsigned)(16 + index) & 0xff);
     snprintf(out->driver_version, sizeof out->driver_version, "%s", driver ? driver : "580.65.06");
     return fake_note(m, "device_info", "", 0, NULL);
 }

@@ -75,7 +75,6 @@ static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
     return fake_note(of(a), "dnn_choices", "", 0, NULL);
 }
 static int dnn_compiled(dt_cuda_api *a, const dt_dnn_desc *d) {
-    (void)a, (void)d;
     return n_compiled();
 }
 static bool is_refusal(dt_cuda_api *a, int error) {

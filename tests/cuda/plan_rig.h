@@ -1,18 +1,11 @@
-// plan_rig.h: what the tests of plans share: the imitation with plans open on it, descriptions, and an empty folder
-// for each test.
+// plan_rig.h: what the tests of plans share: the imitation with plans open on it, and descriptions.
 #ifndef DT_TESTS_PLAN_RIG_H
 #define DT_TESTS_PLAN_RIG_H
 
 #include "fake_cuda.h"
+#include "folder.h"
 
 #include "backend/cuda/cuda_plans.h"
-#include "base/arena.h"
-#include "base/io.h"
-#include "testing.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const dt_dnn_desc conv = {.kind = DT_DNN_CONV_FWD,
                                  .type = DT_BF16,
@@ -26,6 +19,15 @@ static const dt_dnn_desc conv = {.kind = DT_DNN_CONV_FWD,
                                  .groups = 1,
                                  .bias = true,
                                  .win = {.kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}}};
+// As a batch norm behind it (sums) and one in front (normed) want it.
+static inline dt_dnn_desc conv_of_norms(bool normed) {
+    dt_dnn_desc d = conv;
+    d.type = DT_F16;
+    d.bias = false;
+    d.sums = true;
+    d.normed = normed;
+    return d;
+}
 static const dt_dnn_desc attention = {.kind = DT_DNN_SDPA_BWD,
                                       .type = DT_F16,
                                       .n = 1,
@@ -77,18 +79,6 @@ static inline void end(rig *r) {
     assert_int_equal(fake_cuda_destroy(r->api), 0); // all was given back
 }
 
-// An empty folder for a test, in *state. It is removed even if the test fails.
-static inline int make_folder(void **state) {
-    const char *in = getenv("TMPDIR");
-    char *path = dt_xprintf("%s/dtrain-plans-XXXXXX", in ? in : "/tmp");
-    *state = mkdtemp(path); // takes the last six letters for its own
-    return *state ? 0 : -1;
-}
-static inline int remove_folder(void **state) {
-    const dt_status st = dt_io_remove_tree(*state);
-    free(*state);
-    return st == DT_OK ? 0 : -1;
-}
 // The one file whose name begins so; NULL if there is none.
 static inline char *file_in(const char *folder, const char *begin) {
     char **names = NULL, *path = NULL;
@@ -101,6 +91,13 @@ static inline char *file_in(const char *folder, const char *begin) {
     }
     dt_io_free_list(names, n);
     return path;
+}
+
+// Whether the convolution applies the batch norm in front.
+static inline bool fuses(dt_cuda_plans *p, const dt_dnn_desc *first, const dt_dnn_desc *second) {
+    bool take = false;
+    must(dt_cuda_plan_fused(p, first, second, &take));
+    return take;
 }
 
 static inline int choice_of_conv(dt_cuda_plans *p) {

@@ -1,13 +1,8 @@
 // test_cuda_plans.c: choosing engines on the imitation, whose second engine is the fastest by its own clock: sharing,
 // timing, choices as text, the parts of a batch norm that convolutions do.
 #include "plan_rig.h"
-#include "testing.h"
 
 #include "backend/cuda/cuda_desc.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 TEST(test_the_fastest_stays_and_is_shared) {
     rig r = begin("m", NULL);
@@ -32,19 +27,18 @@ TEST(test_the_fastest_stays_and_is_shared) {
     end(&r);
 }
 
-TEST_WITH(test_nothing_is_timed_where_that_is_wanted, make_folder, remove_folder) {
+TEST_WITH(test_nothing_is_timed_where_that_is_wanted, folder_make, folder_remove) {
     dt_cuda_api *api = fake_cuda_create(NULL);
     dt_cuda_plans *p = NULL;
-    const char *folder = *state;
-    const dt_cuda_plans_opts o = {.machine = "m", .folder = folder, .no_timing = true};
-    assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
+    const dt_cuda_plans_opts o = {.machine = "m", .folder = folder_path, .no_timing = true};
+    must(dt_cuda_plans_create(&p, api, &o));
     assert_int_equal(choice_of_conv(p), 0);
     assert_int_equal(fake_cuda_count(api, "dnn_run"), 0);
     char *text = dt_cuda_plans_text(p); // other ranks take a favourite too
     assert_true(strncmp(text, "0\tconv_fwd", 10) == 0);
     free(text);
     dt_cuda_plans_destroy(p);
-    assert_null(file_in(folder, "engines-")); // nothing is kept
+    assert_null(file_in(folder_path, "engines-")); // nothing is kept
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
@@ -184,10 +178,7 @@ TEST(test_few_engines_are_compiled) {
 TEST(test_sums_are_taken_where_they_pay) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
-    dt_dnn_desc d = conv;
-    d.type = DT_F16;
-    d.bias = false;
-    d.sums = true;
+    dt_dnn_desc d = conv_of_norms(false);
     assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
     assert_non_null(plan);
     assert_int_equal(plan->choice, 1);
@@ -217,20 +208,13 @@ TEST(test_sums_are_taken_where_they_pay) {
 TEST(test_norms_are_left_where_that_pays) {
     dt_cuda_api *api = fake_cuda_create(NULL);
     dt_cuda_plans *p = open_plans(api, "m", NULL);
-    bool take = false;
-    dt_dnn_desc f = conv;
-    f.type = DT_F16;
-    f.bias = false;
-    f.sums = f.normed = true;
-    dt_dnn_desc w = f;
+    dt_dnn_desc f = conv_of_norms(true), w = f;
     w.kind = DT_DNN_CONV_WGRAD;
     w.sums = false;
-    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
-    assert_true(take);
+    assert_true(fuses(p, &f, &w));
     f.c = w.c = FAKE_SUMS_CHEAP + 1;
     for (int again = 0; again < 2; again++) {
-        assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
-        assert_false(take);
+        assert_false(fuses(p, &f, &w));
     }
     char *text = dt_cuda_plans_text(p);
     assert_non_null(strstr(text, "1\tconv_fwd f16 n1 c4 5x5"));
@@ -240,11 +224,9 @@ TEST(test_norms_are_left_where_that_pays) {
     p = open_plans(api, "m", NULL);
     assert_true(dt_cuda_plans_take(p, text) >= 4);
     fake_cuda_log_clear(api);
-    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
-    assert_false(take);
+    assert_false(fuses(p, &f, &w));
     f.c = w.c = conv.c;
-    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
-    assert_true(take);
+    assert_true(fuses(p, &f, &w));
     const dt_cuda_plan *plan = NULL;
     assert_int_equal(dt_cuda_plan_dnn(p, &w, &plan), DT_OK);
     assert_non_null(plan);
@@ -254,8 +236,7 @@ TEST(test_norms_are_left_where_that_pays) {
     // nothing timed
     dt_cuda_plans_opts o = {.machine = "m", .no_timing = true};
     assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
-    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
-    assert_false(take);
+    assert_false(fuses(p, &f, &w));
     assert_int_equal(fake_cuda_count(api, "dnn_run"), 0);
     text = dt_cuda_plans_text(p);
     assert_non_null(strstr(text, "-1\tconv_fwd f16 n1 c4 5x5"));
@@ -263,17 +244,15 @@ TEST(test_norms_are_left_where_that_pays) {
     // a resumed run does not ask again
     p = open_plans(api, "m", NULL);
     dt_cuda_plans_take(p, text);
-    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
-    assert_false(take);
+    assert_false(fuses(p, &f, &w));
     assert_int_equal(fake_cuda_count(api, "dnn_run"), 0);
     free(text);
     dt_cuda_plans_destroy(p);
     // no engine
     assert_int_equal(setenv("FAKE_CUDA_NO_NORMED", "1", 1), 0);
     p = open_plans(api, "m", NULL);
-    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
+    assert_false(fuses(p, &f, &w));
     assert_int_equal(unsetenv("FAKE_CUDA_NO_NORMED"), 0);
-    assert_false(take);
     dt_cuda_plans_destroy(p);
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
@@ -303,16 +282,10 @@ TEST(test_few_pixels_save_no_pass) {
 // One half of a pair may need too much workspace: neither is used, on rank 0 and on ranks that obey it.
 TEST(test_half_a_pair_beyond_the_bound) {
     rig r = begin("m", NULL);
-    bool taken = false;
-    dt_dnn_desc first = conv, second;
-    first.type = DT_F16;
-    first.bias = false;
-    first.sums = first.normed = true;
-    second = first;
+    dt_dnn_desc first = conv_of_norms(true), second = first;
     second.kind = DT_DNN_CONV_WGRAD;
     second.sums = false;
-    assert_int_equal(dt_cuda_plan_fused(r.p, &first, &second, &taken), DT_OK);
-    assert_true(taken);
+    assert_true(fuses(r.p, &first, &second));
     char desc[DT_DESC_TEXT], *line = dt_xprintf("-1\t%s\n", dt_dnn_desc_print(&second, desc));
     dt_dnn_desc_print(&first, desc);
     char *text = dt_cuda_plans_text(r.p), *of_first = strstr(text, desc);
@@ -321,8 +294,7 @@ TEST(test_half_a_pair_beyond_the_bound) {
     start_again(&r, NULL);
     assert_int_equal(dt_cuda_plans_take(r.p, lines), 2);
     fake_cuda_log_clear(r.api);
-    assert_int_equal(dt_cuda_plan_fused(r.p, &first, &second, &taken), DT_OK);
-    assert_false(taken);
+    assert_false(fuses(r.p, &first, &second));
     assert_int_equal(fake_cuda_count(r.api, "dnn_run"), 0);
     free(text), free(line), free(lines);
     end(&r);

@@ -1,15 +1,11 @@
 // test_device_choice.c: which device a rank uses, what it binds itself to, and what messages say of devices.
 #define _GNU_SOURCE // sched_setaffinity
 #include "fake_cuda.h"
-#include "testing.h"
+#include "folder.h"
 
 #include "backend/cuda/device.h"
 
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static int chosen(int n, int rank, int size, const char *visible) {
     int index = -1;
@@ -36,20 +32,15 @@ TEST(test_refused) {
     assert_int_equal(dt_cuda_choose_device(&index, 2, 1, 4, "0,1"), DT_E_USAGE);
 }
 
-static void write_line(const char *folder, const char *name, const char *line) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(line, f);
-    fclose(f);
+static void write_line(const char *name, const char *line) {
+    must(dt_io_write_file(in_folder("%s", name), line, strlen(line)));
 }
 
-TEST(test_near) {
-    char text[256], line[32], want[32], sys[] = "/tmp/dtrain_near.XXXXXX";
+TEST_WITH(test_near, folder_make, folder_remove) {
+    char text[256], line[32], want[32];
+    const char *sys = folder_path;
     cpu_set_t before, after;
     int last = 0;
-    assert_non_null(mkdtemp(sys));
     assert_false(dt_cuda_bind_near(sys, text, sizeof text)); // no such device
     assert_string_equal(text, "");
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
@@ -57,24 +48,21 @@ TEST(test_near) {
         if (CPU_ISSET(i, &before)) last = i;
     snprintf(line, sizeof line, "%d,1022-1023\n", last);
     snprintf(want, sizeof want, "cores %d,1022-1023", last);
-    write_line(sys, "local_cpulist", line);
-    write_line(sys, "numa_node", "-1\n");
+    write_line("local_cpulist", line);
+    write_line("numa_node", "-1\n");
     const bool narrows = CPU_COUNT(&before) > 1; // otherwise there is nothing to take away
     assert_int_equal(dt_cuda_bind_near(sys, text, sizeof text), narrows);
     assert_string_equal(text, narrows ? want : "");
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_true(CPU_ISSET(last, &after) && CPU_COUNT(&after) == 1);
-    write_line(sys, "local_cpulist", "1022-1023\n"); // only cores outside the binding
+    write_line("local_cpulist", "1022-1023\n"); // only cores outside the binding
     assert_false(dt_cuda_bind_near(sys, text, sizeof text));
-    write_line(sys, "numa_node", "0\n");
+    write_line("numa_node", "0\n");
     if (dt_cuda_bind_near(sys, text, sizeof text)) { // a container may forbid it
         assert_string_equal(text, "memory of NUMA node 0");
         assert_false(dt_cuda_bind_near(sys, text, sizeof text)); // a policy that is set stays
     }
     sched_setaffinity(0, sizeof before, &before);
-    unlink(strcat(strcpy(text, sys), "/local_cpulist"));
-    unlink(strcat(strcpy(text, sys), "/numa_node"));
-    assert_int_equal(rmdir(sys), 0);
 }
 
 // ---- the list of devices ---------------------------------------------------------------------------

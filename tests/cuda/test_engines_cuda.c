@@ -37,6 +37,23 @@ static int count_text(const char *text, const char *what) {
     return n;
 }
 
+static char *read_file(const char *path, size_t *n) {
+    char *text = NULL;
+    must(dt_io_read_file(&text, n, path, 0, DT_E_DATA));
+    return text;
+}
+
+static dt_run_record read_record(const char *run, int step) {
+    const char *path = in_folder("%s/checkpoints/step-%08d/state.json", run, step);
+    size_t n = 0;
+    dt_run_record record;
+    char *text = read_file(path, &n);
+    dt_record_init(&record);
+    must(dt_record_parse(&record, path, text));
+    free(text);
+    return record;
+}
+
 // Goes on with the run up to `step`, with `fastest` the fastest engine.
 static start_report go_on(int step, const char *fastest, const char *versions) {
     char where[300], until[64];
@@ -52,17 +69,11 @@ static start_report go_on(int step, const char *fastest, const char *versions) {
     size_t n = 0;
     assert_int_equal(fake_cuda_destroy(api), 0);
 
-    const char *path = in_folder("engines/checkpoints/step-%08d/state.json", step);
-    char *text = NULL;
-    dt_run_record state;
-    dt_record_init(&state);
-    must(dt_io_read_file(&text, &n, path, 0, DT_E_CKPT));
-    must(dt_record_parse(&state, path, text));
+    dt_run_record state = read_record("engines", step);
     assert_non_null(state.engines);
     r.engines = dt_xstrdup(state.engines);
     dt_record_fini(&state);
-    free(text);
-    must(dt_io_read_file(&text, &n, in_folder("engines/log"), 0, DT_E_DATA));
+    char *text = read_file(in_folder("engines/log"), &n);
     r.n_lines = count_text(text, "this run began on 'cuda: pretending machine");
     assert_int_equal(r.n_lines,
                      count_text(text, ": bits will differ, and engines are chosen anew"));
@@ -120,26 +131,15 @@ static int count_timed(const char *name, const char *micro, const char *memory) 
 TEST(test_sizes_are_not_timed) {
     const int fixed = count_timed("fixed", "train.micro_batch=2", "train.memory=28180KiB");
     assert_int_equal(count_timed("auto", "train.micro_batch=auto", "train.memory=28180KiB"), fixed);
-    dt_run_record record;
-    size_t n;
-    char *text = NULL, *path = dt_xstrdup(in_folder("auto/checkpoints/step-00000001/state.json"));
-    dt_record_init(&record);
-    must(dt_io_read_file(&text, &n, path, 0, DT_E_CKPT));
-    must(dt_record_parse(&record, path, text));
+    dt_run_record record = read_record("auto", 1);
     assert_int_equal(record.resolved.micro_batch, 2);
     dt_record_fini(&record);
-    free(path);
-    free(text);
-    size_t m;
-    char *again = NULL;
-    path = dt_xstrdup(in_folder("fixed/checkpoints/step-00000001/model.safetensors"));
-    must(dt_io_read_file(&text, &n, path, 0, DT_E_CKPT));
-    free(path);
-    path = dt_xstrdup(in_folder("auto/checkpoints/step-00000001/model.safetensors"));
-    must(dt_io_read_file(&again, &m, path, 0, DT_E_CKPT));
+    static const char model[] = "checkpoints/step-00000001/model.safetensors";
+    size_t n, m;
+    char *text = read_file(in_folder("fixed/%s", model), &n);
+    char *again = read_file(in_folder("auto/%s", model), &m);
     assert_int_equal(n, m);
     assert_memory_equal(text, again, n);
-    free(path);
     free(text);
     free(again);
 }

@@ -31,10 +31,6 @@ typedef struct outcome {
     int n_fwd, n_bwd, n_aux, n_dgelu, n_bgrad, n_add, n_stats; // what ran on the device
 } outcome;
 
-static void ok(dt_status st) {
-    if (st != DT_OK) fail_msg("%s", dt_error_message());
-}
-
 // A transformer's encoder without its attention; nothing is added to the last norm's gradient.
 static dt_value residual_layers(dt_graph *g, dt_value x, int width) {
     for (int i = 0; i < 2; i++) {
@@ -69,13 +65,13 @@ static dt_graph *make_graph(const setting *s) {
         x = dt_linear(g, i ? "d" : "c", x, i ? CLASSES : IN, true);
     }
     dt_loss(g, DT_LOSS_cross_entropy, x, target, weight, 0.0f, 0);
-    ok(dt_pass_fuse(g));
-    ok(dt_graph_differentiate(g));
-    ok(dt_pass_amp(g, s->low));
-    if (s->fused) ok(dt_pass_fuse_gelu(g));
+    must(dt_pass_fuse(g));
+    must(dt_graph_differentiate(g));
+    must(dt_pass_amp(g, s->low));
+    if (s->fused) must(dt_pass_fuse_gelu(g));
     for (int i = 0; i < 2 && s->added; i++)
-        ok(dt_pass_fuse_norm_add(g)); // once more changes nothing
-    ok(dt_pass_dead_code(g));
+        must(dt_pass_fuse_norm_add(g)); // once more changes nothing
+    must(dt_pass_dead_code(g));
     return g;
 }
 
@@ -116,9 +112,9 @@ static outcome run(const setting *s) {
     dt_params *p = NULL;
     dt_plan *plan = NULL;
     dt_exec *e = NULL;
-    ok(dt_params_create(&p, g, b, 0, 1));
-    ok(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = 2, .n_replicas = 1}));
-    ok(dt_exec_create(&e, plan, 0));
+    must(dt_params_create(&p, g, b, 0, 1));
+    must(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = 2, .n_replicas = 1}));
+    must(dt_exec_create(&e, plan, 0));
     dt_params_init(p, 3);
     dt_params_repack(p);
     void *in[3] = {on_device(b, x, sizeof x), on_device(b, target, sizeof target),
@@ -154,7 +150,7 @@ static void compare(const outcome *a, const outcome *b, double tolerance) {
 
 static bool cpu_computes_bf16(void) {
     dt_backend *b = NULL;
-    ok(dt_backend_create_cpu(&b, &(dt_backend_opts){.threads = 1}));
+    must(dt_backend_create_cpu(&b, &(dt_backend_opts){.threads = 1}));
     const bool computes = b->computes_dtype(b, DT_BF16);
     b->destroy(b);
     return computes;

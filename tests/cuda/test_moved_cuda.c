@@ -66,7 +66,6 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
     double bytes = 0;
     // one that ends sums reads a row of the tensor
     const size_t most = strstr(fake_kernels[k].name, "_finish") ? 1 << 20 : SIZE_MAX;
-    (void)a, (void)g, (void)st;
     for (size_t i = 0; i + 8 <= fake_kernels[k].args_bytes; i += 8) {
         uintptr_t p;
         memcpy(&p, (const char *)args + i, 8);
@@ -84,7 +83,6 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
 static int dnn_run(dt_cuda_api *a, void *plan_, void *const *ptr, void *workspace, void *st) {
     const dt_dnn_desc *d = &((plan *)plan_)->f.dnn;
     const double size = (double)dt_dtype_size(d->type);
-    (void)a, (void)ptr, (void)workspace, (void)st;
     if (d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) {
         const bool back = d->kind == DT_DNN_SDPA_BWD;
         const double rows = (double)(d->n * d->heads * d->d);
@@ -104,18 +102,15 @@ static int gemm_run(dt_cuda_api *a, void *plan_, const void *A, const void *B, v
     const double n = d->batch > 1 ? (double)d->batch : 1;
     const double m_k = (double)(d->m * d->k), k_n = (double)(d->k * d->n),
                  m_n = (double)(d->m * d->n);
-    (void)a, (void)A, (void)B, (void)D, (void)bias, (void)workspace, (void)st;
     return add_launch(n * ((m_k + k_n) * size + m_n * out * (1 + add + (aux != NULL))),
                       n * m_n * (double)d->k);
 }
 
 static int zero(dt_cuda_api *a, void *dst, size_t n, void *st) {
-    (void)a, (void)dst, (void)st;
     return add_launch((double)n, 0);
 }
 
 static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direction, void *st) {
-    (void)a, (void)dst, (void)src, (void)direction, (void)st;
     return add_launch(2 * (double)n, 0);
 }
 

@@ -1,13 +1,8 @@
 // test_plan_files.c: what is kept of plans between starts, on the imitation: the file of choices, what can be wrong
 // with it, and the bound on workspace.
 #include "plan_rig.h"
-#include "testing.h"
 
 #include "backend/cuda/cuda_desc.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 // Whether conv is timed by a fresh start on `machine`.
 static bool timed(const char *machine, const char *folder) {
@@ -18,9 +13,9 @@ static bool timed(const char *machine, const char *folder) {
     return ran;
 }
 
-TEST_WITH(test_choices_are_kept_in_a_file, make_folder, remove_folder) {
-    const char *base = *state;
-    char *folder = dt_xprintf("%s/not/yet/there", base), *good = NULL;
+TEST_WITH(test_choices_are_kept_in_a_file, folder_make, folder_remove) {
+    const char *folder = in_folder("not/yet/there"), *other_folder = in_folder("other");
+    char *good = NULL;
     size_t n = 0;
     assert_true(timed("H200, cuDNN 9", folder));
     assert_false(timed("H200, cuDNN 9", folder));
@@ -39,7 +34,6 @@ TEST_WITH(test_choices_are_kept_in_a_file, make_folder, remove_folder) {
     }
     // another machine has a file of its own, and does not take one that was renamed
     assert_int_equal(dt_io_write_file(path, good, n), DT_OK);
-    char *other_folder = dt_xprintf("%s/other", base);
     assert_true(timed("B200, cuDNN 9", other_folder));
     char *other = file_in(other_folder, "engines-");
     assert_int_equal(dt_io_write_file(other, good, n), DT_OK);
@@ -47,24 +41,21 @@ TEST_WITH(test_choices_are_kept_in_a_file, make_folder, remove_folder) {
     assert_false(timed("B200, cuDNN 9", other_folder));
     assert_false(timed("H200, cuDNN 9", folder));
     free(other);
-    free(other_folder);
     free(path);
     free(good);
-    free(folder);
 }
 
 // A checkpoint has what this run used, not what the machine's file has for other networks.
-TEST_WITH(test_other_networks_choices_stay_in_the_file, make_folder, remove_folder) {
-    const char *folder = *state;
-    assert_true(timed("H200", folder));
-    rig r = begin("H200", folder);
+TEST_WITH(test_other_networks_choices_stay_in_the_file, folder_make, folder_remove) {
+    assert_true(timed("H200", folder_path));
+    rig r = begin("H200", folder_path);
     const dt_cuda_plan *plan = NULL;
     assert_int_equal(dt_cuda_plan_gemm(r.p, &matmul, &plan), DT_OK);
     char *text = dt_cuda_plans_text(r.p);
     assert_true(strncmp(text, "1\tgemm", 6) == 0 && !strstr(text, "conv_fwd"));
     free(text);
     end(&r);
-    assert_false(timed("H200", folder)); // and the file has both
+    assert_false(timed("H200", folder_path)); // and the file has both
 }
 
 TEST(test_a_folder_that_cannot_be_written_is_no_error) {
@@ -84,17 +75,12 @@ TEST(test_workspace_has_a_bound) {
     static const size_t bounds[] = {0, 5000, 1500, 10};
     assert_int_equal(setenv("FAKE_CUDA_FASTEST", "0", 1), 0);
     assert_int_equal(setenv("FAKE_CUDA_WORKSPACE", "5000", 1), 0);
-    dt_dnn_desc d = conv;
-    d.type = DT_F16;
-    d.bias = false;
-    d.sums = d.normed = true;
+    const dt_dnn_desc d = conv_of_norms(true);
     for (int i = 0; i < 4; i++) {
         dt_cuda_api *api = fake_cuda_create(NULL);
         dt_cuda_plans *p = open_bounded(api, bounds[i]);
-        bool taken = false;
         assert_int_equal(choice_of_conv(p), i < 2 ? 0 : 1);
-        assert_int_equal(dt_cuda_plan_fused(p, &d, NULL, &taken), DT_OK);
-        assert_int_equal(taken, i < 3);
+        assert_int_equal(fuses(p, &d, NULL), i < 3);
         dt_cuda_plans_destroy(p);
         assert_int_equal(fake_cuda_destroy(api), 0);
     }
@@ -102,17 +88,16 @@ TEST(test_workspace_has_a_bound) {
 }
 
 // A checkpoint's choices may be another machine's: they are obeyed, and the file keeps what it had, news beside it.
-TEST_WITH(test_what_was_given_is_not_filed, make_folder, remove_folder) {
-    const char *folder = *state;
+TEST_WITH(test_what_was_given_is_not_filed, folder_make, folder_remove) {
     char desc[DT_DESC_TEXT], *given = dt_xprintf("2\t%s\n", dt_dnn_desc_print(&conv, desc));
-    rig r = begin("m", folder);
+    rig r = begin("m", folder_path);
     const dt_cuda_plan *plan = NULL;
     assert_int_equal(choice_of_conv(r.p), 1);
-    start_again(&r, folder);
+    start_again(&r, folder_path);
     assert_int_equal(dt_cuda_plans_take(r.p, given), 1);
     assert_int_equal(choice_of_conv(r.p), 2);
     assert_int_equal(dt_cuda_plan_gemm(r.p, &matmul, &plan), DT_OK); // news
-    start_again(&r, folder);
+    start_again(&r, folder_path);
     fake_cuda_log_clear(r.api);
     assert_int_equal(choice_of_conv(r.p), 1);
     assert_int_equal(dt_cuda_plan_gemm(r.p, &matmul, &plan), DT_OK);

@@ -3,10 +3,9 @@
 // tree, and whether the network or the loader changes the pixels. A step allocates nothing, waits for nothing and
 // copies only the bytes of a batch (one of its two images is mixed on the device), a step block and two marks. The
 // optimizer writes the packed copies.
-#include "base/io.h"
 #include "exec/plan_internal.h"
 #include "fake_cuda.h"
-#include "testing.h"
+#include "folder.h"
 
 #define STEPS   8
 #define MICRO   4
@@ -14,12 +13,10 @@
 #define RATE    0.001
 #include "device_bench.h"
 
-static char folder[] = "/tmp/dtrain-train-XXXXXX";
-
 static dt_status create_device(bench *b, const setting *s) {
     // engines are timed by the first bench of a network; the others have its choices and its plans, unless they
     // have other engines
-    const char *kept = getenv("FAKE_CUDA_NO_SUMS") ? NULL : folder;
+    const char *kept = getenv("FAKE_CUDA_NO_SUMS") ? NULL : folder_path;
     return fake_cuda_backend(
         &b->b, &(dt_backend_opts){
                    .threads = 1, .deterministic = true, .timed = true, .cache_folder = kept});
@@ -256,9 +253,4 @@ TEST(test_sums_by_convolutions) {
     drop(&apart);
 }
 
-int main(void) {
-    if (!mkdtemp(folder)) return 1;
-    const int n = run_all_tests(NULL, NULL);
-    dt_io_remove_tree(folder);
-    return n;
-}
+TEST_MAIN(folder_make, folder_remove)

@@ -42,7 +42,6 @@ DT_FN float dt_gelu(int T, float x) {
     return fmaf(-z, dt_normal_tail(z), fmaxf(x, 0.0f));
 }
 DT_FN float dt_gelu_of(const dt_map_args *a, int T, float x, float d) {
-    (void)a, (void)d;
     return dt_gelu(T, x);
 }
 DT_FN float dt_gelu_slope(const dt_map_args *a, int T, float x, float d) {
@@ -65,7 +64,6 @@ DT_FN float dt_gelu_tanh_slope(float x) {
     return s + x * s * (1.0f - s) * (1.59576912160573071f * (1.0f + 0.134145f * x * x));
 }
 DT_FN float dt_gelu_tanh_map(const dt_map_args *a, int T, float x, float d) {
-    (void)a, (void)T, (void)d;
     return dt_gelu_tanh(x);
 }
 DT_FN float dt_gelu_tanh_slope_map(const dt_map_args *a, int T, float x, float d) {
