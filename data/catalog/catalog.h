@@ -49,6 +49,7 @@ typedef struct dt_shard {
     char *file;           // where its bytes are read, if not at path: the unpacked copy
     uint32_t set;         // which item of data.path it came from
     uint64_t n_bytes;     // of the file that is read
+    uint64_t version;     // dt_blob.version of it when it was opened
     uint64_t source_hash; // of what it was packed from; 0 = unknown
     bool changed;         // since it was packed, but of the same size
     uint64_t stamp;       // dt_blob_stamp of the file; 0 = not known (no index)

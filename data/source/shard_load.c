@@ -192,6 +192,7 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_rea
     char *beside = NULL, *kept = NULL;
     DT_TRY_GOTO(st, open_plain(j, cache, &b, head, &n_head), out);
     j->n_bytes = b.n_bytes;
+    j->version = b.version;
     beside = index_beside(j->file ? j->file : j->path);
     const dt_file_format *f = format_of(j->file ? j->file : j->path, head, n_head);
     if (!f) DT_TRY_GOTO(st, no_format(j, head, n_head), out);

@@ -13,9 +13,9 @@ typedef struct dt_shard_job {
     dt_blob
         kept; // to read from: an unpacked copy, which must stay open, or an object of a URL; else closed
     const char *format;
-    uint64_t n_bytes, stamp; // of what is read
-    dt_buffer index;         // its rows as index_file.h has them
-    uint32_t n_bad;          // see dt_scan
+    uint64_t n_bytes, version, stamp; // of what is read
+    dt_buffer index;                  // its rows as index_file.h has them
+    uint32_t n_bad;                   // see dt_scan
     char first_bad[256];
     dt_status status;
     char message[1024];

@@ -61,6 +61,7 @@ static dt_status append_file(opening *o, size_t i) {
                           j->stamp, &stale));
     dt_buffer_fini(&j->index);
     c->shards[c->n_shards - 1].file = j->file;
+    c->shards[c->n_shards - 1].version = j->version;
     j->file = NULL;
     o->s->kind = o->s->kind && strcmp(o->s->kind, j->format) != 0 ? "mixed" : j->format;
     if (o->n_bad == 0) memcpy(o->first_bad, j->first_bad, sizeof o->first_bad);
@@ -246,6 +247,16 @@ dt_status dt_set_context(const dt_reader *s, uint32_t record, uint32_t member, d
                            (unsigned long long)m->offset);
 }
 
+// Whether what was opened by the shard's path is still the file that the rows are of. A file that was only touched is.
+static dt_status check_file(const dt_shard *sh, const dt_blob *b) {
+    uint64_t stamp = sh->stamp; // 0: a file of a folder, which is one record
+    if (stamp != 0 && b->n_bytes == sh->n_bytes && b->version != sh->version)
+        DT_TRY(dt_blob_stamp(b, &stamp));
+    if (b->n_bytes == sh->n_bytes && stamp == sh->stamp) return DT_OK;
+    return dt_fail(stamp != 0 ? DT_E_STORAGE : DT_E_DATA,
+                   "%s: is another file than when it was opened: start again", sh->path);
+}
+
 // n_head bytes at `offset`, then the n_bytes behind them. Two threads may open the same shard at once: the second one
 // drops its own.
 static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void *head,
@@ -255,6 +266,11 @@ static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void 
     if (!kept) {
         DT_TRY(dt_blob_open(&own, sh->file ? sh->file : sh->path));
         own.path = sh->path;
+        const dt_status st = check_file(sh, &own);
+        if (st != DT_OK) {
+            dt_blob_close(&own);
+            return st;
+        }
     }
     if (!kept && shard < s->max_kept) {
         dt_blob *first = NULL;
@@ -363,14 +379,13 @@ static bool fits_no_record(dt_reader *s, uint32_t record) {
 dt_status dt_reader_blame(dt_reader *s, uint32_t record) {
     const dt_shard *sh = &s->catalog->shards[s->catalog->records[record].shard];
     const dt_error_kept why = dt_error_keep();
-    uint64_t stamp = sh->stamp; // 0: a file of a folder, which is one record
     dt_blob b = {.store = NULL};
-    if (stamp != 0 && !sh->file && !dt_blob_is_url(sh->path) && dt_blob_open(&b, sh->path) == DT_OK)
-        dt_blob_stamp(&b, &stamp);
+    dt_status st = DT_OK;
+    if (sh->stamp != 0 && !sh->file && !dt_blob_is_url(sh->path) &&
+        dt_blob_open(&b, sh->path) == DT_OK)
+        st = check_file(sh, &b);
     dt_blob_close(&b);
-    if (stamp != sh->stamp)
-        return dt_fail(DT_E_STORAGE, "%s: is another file than when it was opened: start again",
-                       sh->path);
+    if (st == DT_E_STORAGE) return st;
     if (fits_no_record(s, record))
         return dt_fail(DT_E_STORAGE,
                        "%s: is another file than %s.index describes: pack it again, or remove that "

@@ -4,6 +4,9 @@
 #include "data_fixture.h"
 #include "testing.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 static uint8_t tar_bytes[1 << 16];
 static size_t tar_n;
 
@@ -327,8 +330,22 @@ TEST(a_foreign_shard_is_scanned) {
     must(dt_reader_read(s, 1, c->records[1].first_member, true, &scratch, &bytes));
     assert_int_equal(bytes.n_bytes, 4);
     assert_memory_equal(bytes.data, "img2", 4);
-    dt_buffer_fini(&scratch);
     dt_reader_close(s);
+    // first read after the shard was touched, replaced by one of the same size, and by a longer one
+    for (int k = 0; k < 3; k++) {
+        s = fixture_set(path);
+        if (k == 1) memset(tar_bytes + 512, 'x', 512);
+        fixture_write(path, tar_bytes, tar_n + (k == 2 ? 512 : 0));
+        must(utimensat(AT_FDCWD, path, (struct timespec[2]){{k + 1, 0}, {k + 1, 0}}, 0));
+        const dt_status st =
+            dt_reader_read(s, 1, s->catalog->records[1].first_member, true, &scratch, &bytes);
+        if (k == 0) must(st);
+        if (k > 0) must_fail(DT_E_STORAGE, "f.tar: is another file than when it was opened", st);
+        dt_reader_close(s);
+        memset(tar_bytes + 512, 0, 512), memcpy(tar_bytes + 512, "img1", 4);
+        fixture_write(path, tar_bytes, tar_n);
+    }
+    dt_buffer_fini(&scratch);
     // what may lie anywhere in a page
     _Alignas(4096) uint8_t page[2 * 4096];
     assert_false(dt_place_is_slow(512, page + 512));
