@@ -159,9 +159,15 @@ void dt_data_cache_open(dt_data *d) {
             dt_warn("%s: going on without data.cache", dt_error_message());
         return;
     }
+    const uint64_t n_entries = (uint64_t)d->reader->catalog->n_records * (uint64_t)k->n_slots;
+    if (n_entries > UINT32_MAX) {
+        dt_warn("%llu records and fields are more than data.cache can keep: going on without it",
+                (unsigned long long)n_entries);
+        return;
+    }
     dt_cache_opts o = {.kind = k->kind,
                        .key = cache_key(d),
-                       .n_entries = d->reader->catalog->n_records * (uint32_t)k->n_slots,
+                       .n_entries = (uint32_t)n_entries,
                        .cap_bytes = k->cap_bytes,
                        .n_processes = k->n_processes};
     for (int i = 0; i < d->fields.n; i++)
