@@ -31,12 +31,19 @@ static void run(filler *f, const char *sql) {
 
 // Text that is not UTF-8 becomes a BLOB.
 static void bind_text(sqlite3_stmt *s, int i, const char *text) {
-    const char *p = text;
-    for (size_t n; *p && (n = dt_text_utf8_length(p)) > 0;) p += n;
+    const char *p = dt_text_utf8_end(text);
     if (*p)
         sqlite3_bind_blob(s, i, text, (int)strlen(text), SQLITE_STATIC);
     else
         sqlite3_bind_text(s, i, text, (int)(p - text), SQLITE_STATIC);
+}
+
+// Whole numbers become integers in a NUMERIC column, and above 2^53 no double holds them all.
+static void bind_number(sqlite3_stmt *s, int i, long double v) {
+    if (v >= -0x1p63L && v < 0x1p63L && (long double)(int64_t)v == v)
+        sqlite3_bind_int64(s, i, (int64_t)v);
+    else
+        sqlite3_bind_double(s, i, (double)v);
 }
 
 static bool is_taken(const filler *f, int n, const char *name) {
@@ -79,8 +86,8 @@ static void fill_table(filler *f) {
         sqlite3_bind_int64(s, 1, r);
         for (int i = 0; i < f->n_columns; i++) {
             const dt_cell v = dt_column_reader_get(&f->readers[i], r);
-            if (v.kind == DT_CELL_NUMBER) // into a NUMERIC column: whole numbers become integers
-                sqlite3_bind_double(s, i + 2, (double)v.number);
+            if (v.kind == DT_CELL_NUMBER)
+                bind_number(s, i + 2, v.number);
             else if (v.kind == DT_CELL_TEXT)
                 bind_text(s, i + 2, v.text);
             else

@@ -72,6 +72,11 @@ size_t dt_text_utf8_length(const char *text) {
     return n;
 }
 
+const char *dt_text_utf8_end(const char *s) {
+    for (size_t n; *s && (n = dt_text_utf8_length(s)) > 0;) s += n;
+    return s;
+}
+
 // Writes the letter at p to `out` as it may be shown; returns how many bytes of p it was.
 static size_t show_letter(char out[5], const char *p) {
     static const char LETTERS[] = "\a\b\t\n\v\f\r", NAMES[] = "abtnvfr";

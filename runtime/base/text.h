@@ -28,6 +28,8 @@ int dt_text_closeness(const char *word, size_t n, const char *text);
 
 // Length of the valid UTF-8 sequence at s (RFC 3629: no overlongs, no surrogates), 0 if invalid.
 size_t dt_text_utf8_length(const char *s);
+// Its first byte that is not UTF-8, or its end.
+const char *dt_text_utf8_end(const char *s);
 
 // Text as one line without terminal sequences: control characters (C1 too) and bytes that are no UTF-8 become \n, \t,
 // \x1b and so on. clean: to `out`, cut at a letter to fit; its length. All log lines and errors go through it, so

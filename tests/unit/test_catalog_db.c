@@ -29,6 +29,7 @@ static dt_catalog *make(int n) {
             dt_catalog_set(c, WEIRD, "");
             if (i % 3) dt_catalog_set_real(c, "quality", i / 10.0);
             dt_catalog_set_real(c, "width", 640);
+            dt_catalog_set(c, "scan", i % 2 ? "9007199254740993" : "-90071992547409931");
         }
     }
     dt_catalog_finish(c);
@@ -79,8 +80,10 @@ TEST(columns_have_names_and_types) {
     assert_string_equal(
         ask(p, "SELECT group_concat(name || ' ' || type) FROM pragma_table_info('catalog') "
                "WHERE name NOT LIKE 'new%'"),
-        "id INTEGER,key TEXT,shard TEXT,bytes NUMERIC,Subject TEXT,id_2 TEXT,subject_2 NUMERIC,"
-        "width NUMERIC,quality NUMERIC");
+        "id INTEGER,key TEXT,shard TEXT,bytes NUMERIC,Subject TEXT,id_2 TEXT,scan NUMERIC,"
+        "subject_2 NUMERIC,width NUMERIC,quality NUMERIC");
+    assert_string_equal(ask(p, "SELECT min(scan), max(scan) FROM catalog"),
+                        "-90071992547409931|9007199254740993");
     assert_string_equal(
         ask(p, "SELECT subject, typeof(subject), subject_2, typeof(subject_2), quality, width, "
                "typeof(width) FROM catalog WHERE id = 11"),
