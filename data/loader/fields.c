@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "data/augment/mix.h"
 #include "data/catalog/catalog.h"
 #include "data/file/kinds.h"
@@ -354,17 +355,24 @@ static dt_status number_as_known(resolver *r, const dt_column *col) {
 }
 
 // Sorted values, or numbers that are labels already.
-static void number_anew(resolver *r, const dt_column *col) {
+static dt_status number_anew(resolver *r, const dt_column *col) {
     const int n = r->info->n_classes;
     bool plain = true;
     for (uint32_t v = 0; v < col->n_values && plain; v++)
         plain = is_label(dt_catalog_str(r->c, col->values[v]), n, &r->f->label[v]);
-    if (plain) return;
+    if (plain) return DT_OK;
     r->f->class_names = dt_xcalloc((size_t)n + 1, sizeof(char *));
     for (uint32_t v = 0; v < col->n_values; v++) {
+        const char *name = dt_catalog_str(r->c, col->values[v]);
+        if (*dt_text_utf8_end(name)) // which the checkpoint's JSON could not hold
+            return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
+                                  "column %s has class '%s', which is not UTF-8: rename it, or "
+                                  "save its table as UTF-8 and pack again",
+                                  dt_catalog_str(r->c, col->name), name);
         r->f->label[v] = (int32_t)v;
-        r->f->class_names[v] = dt_catalog_str(r->c, col->values[v]);
+        r->f->class_names[v] = name;
     }
+    return DT_OK;
 }
 
 // Those that no record has, or, where they have no name, those that there are.
@@ -419,7 +427,7 @@ static dt_status resolve_class(resolver *r) {
     if (known)
         DT_TRY(number_as_known(r, col));
     else
-        number_anew(r, col);
+        DT_TRY(number_anew(r, col));
     r->info->class_names = r->f->class_names;
     tell_missing(r, col);
     return DT_OK;

@@ -123,6 +123,9 @@ static dt_status read_field(csv *c, bool *more) {
     dt_buffer_append(&c->field, "", 1);
     if (memchr(c->field.data, 0, c->field.n_bytes - 1))
         return dt_fail(DT_E_DATA, "%s:%u: a zero byte: not a text file", c->t->path, c->line);
+    if (*dt_text_utf8_end((const char *)c->field.data))
+        return dt_fail(DT_E_DATA, "%s:%u: '%s' is not UTF-8: save the table as UTF-8", c->t->path,
+                       c->line, (const char *)c->field.data);
     *more = c->at < c->end && *c->at == c->separator;
     if (*more) c->at++;
     return DT_OK;

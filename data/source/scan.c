@@ -11,13 +11,18 @@
 
 enum { MAX_JSON_BYTES = 65536, MAX_CLS_BYTES = 20 };
 
+// The error set says what is wrong.
+static dt_status count_bad(dt_scan *s) {
+    if (s->n_bad++ == 0) snprintf(s->first_bad, sizeof s->first_bad, "%s", dt_error_message());
+    dt_error_clear();
+    return DT_OK;
+}
+
 dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes) {
     dt_status st = dt_catalog_set_json(s->c, json, n_bytes);
     if (st != DT_E_DATA) return st;
-    if (s->n_bad++ == 0) snprintf(s->first_bad, sizeof s->first_bad, "%s", dt_error_message());
     s->partial = true; // so that the next opening warns again
-    dt_error_clear();
-    return DT_OK;
+    return count_bad(s);
 }
 
 static dt_status read_member(const dt_scan *s, uint64_t offset, void *dst, uint64_t size) {
@@ -27,7 +32,13 @@ static dt_status read_member(const dt_scan *s, uint64_t offset, void *dst, uint6
 
 static dt_status json_member(dt_scan *s, uint64_t offset, uint64_t size) {
     char text[MAX_JSON_BYTES];
-    if (size > sizeof text) return DT_OK;
+    if (size > sizeof text) {
+        const dt_record *r = &s->c->records[s->c->n_records - 1];
+        dt_fail(DT_E_DATA, "%s: record %s: member json has %llu bytes; up to %d are read",
+                s->c->shards[r->shard].path, dt_catalog_str(s->c, r->key), (unsigned long long)size,
+                MAX_JSON_BYTES);
+        return count_bad(s); // the rows are kept: it is seldom metadata, and stays as it is
+    }
     DT_TRY(read_member(s, offset, text, size));
     return dt_scan_json(s, text, (size_t)size);
 }

@@ -52,8 +52,8 @@ extern const dt_file_format dt_format_lmdb, dt_format_tar, dt_format_mds;
 
 // dt_catalog_set_json for the record added last; a text that is no JSON is counted in `s`.
 dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes);
-// What a member adds to the columns of the record added last: the top level of `json` (over 64 KiB it is
-// data, not metadata), the text of `cls` and the like.
+// What a member adds to the columns of the record added last: the top level of `json` (one over 64 KiB is
+// taken for data, and counted), the text of `cls` and the like.
 dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t size);
 
 // ---- sets ----------------------------------------------------------------------------------------

@@ -123,6 +123,22 @@ mkdir blank && : >blank/s.txt && printf 1 >blank/s.cls && tar -C blank -cf blank
 : >blank/s.jpg && tar -C blank -cf blank.tar s.txt s.jpg
 expect 3 "1 of 1 records" "$dtrain" data verify blank.tar
 
+# -- a json member that is too long for metadata
+printf '{"x":"%070000d"}' 0 >blank/s.json && tar -C blank -cf long.tar s.txt s.json
+expect 0 "1 records have metadata that cannot be read and are without those columns; the first: long.tar: record s: \
+member json has 70008 bytes; up to 65536 are read" "$dtrain" data ls long.tar
+
+# -- a class whose name the checkpoint could not hold
+mkdir -p latin/caf$'\xe9' latin/tea && printf 'P5 2 2 255\nabcd' | tee latin/tea/1.pgm >latin/caf$'\xe9'/1.pgm
+cat >latin.yaml <<'END'
+run: {name: latin}
+device: {kind: cpu, threads: 1}
+data: {path: latin, fields: {pgm: {kind: image, channels: 1, size: [8, 8]}, label: {kind: class}}}
+model: {name: mlp}
+train: {epochs: 1, global_batch: 2, micro_batch: 2}
+END
+expect 2 "column label has class 'caf\xe9', which is not UTF-8: rename it" "$dtrain" check latin.yaml
+
 # -- data stat of numbers, in columns of either kind, beside Python's
 if "$python" -c '' 2>/dev/null; then
     py make_numbers

@@ -54,6 +54,7 @@ TEST(mistakes_have_lines) {
          "has 3, …"},
         {"a,b\n1,\"x\"y\n", "t.csv:2: text behind a closing quote"},
         {"a,b\n1,2\n3,\"x\ny", "t.csv:3: a quote that is never closed"},
+        {"a,b\n1,\xc3\xa9\n3,caf\xe9\n", "t.csv:3: 'caf\xe9' is not UTF-8: save the table"},
         {"a,a\n1,2\n", "two columns are called 'a'"},
         {"column2,\n1,2\n", "two columns are called 'column2'"},
         {"", "empty"},
