@@ -179,6 +179,9 @@ static dt_status read_fold(const dt_config *c, dt_split_spec *s) {
     const char *text = c->data.split.fold;
     char *end;
     if (!text) return DT_OK;
+    if (s->folds == 0)
+        return dt_config_fail(c, "data.split.fold",
+                              "data.split.fold: of no folds: add data.split.folds, or folds_by");
     const long fold = strtol(text, &end, 10);
     if (end == text || *end || fold < 0 || fold > INT_MAX || (fold > 0 && fold >= s->folds))
         return dt_config_fail(c, "data.split.fold", "data.split.fold: %s of %d folds, from 0 on",
@@ -330,15 +333,17 @@ static bool is_wanted(const dt_config *c, const dt_split_spec *s, int part) {
 
 // An empty part that was asked for is an error: it would evaluate nothing.
 static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_split_spec *s) {
+    char left_out[240];
+    dt_splits_left_out(&d->splits, left_out, sizeof left_out);
     for (int k = VAL; k <= TEST; k++) {
         const char *name = dt_split_name(k);
+        const bool of_folds = s->folds > 0 && k == TEST;
         if (d->splits.n[k] == 0 && is_wanted(c, s, k))
             return dt_config_fail(
                 c, "data.split",
-                "none of the %u samples falls into the %s part (%u span parts and "
-                "are left out): raise data.split.%s, divide by something finer "
-                "than data.split.unit, or set %s to 0 to go without",
-                d->view.n, name, d->splits.n_mixed, s->folds > 0 && k == TEST ? "folds" : name,
+                "none of the %u samples falls into the %s part%s: %s data.split.%s, divide by "
+                "something finer than data.split.unit, or set %s to 0 to go without",
+                d->view.n, name, left_out, of_folds ? "lower" : "raise", of_folds ? "folds" : name,
                 name);
     }
     return DT_OK;

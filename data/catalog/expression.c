@@ -48,8 +48,10 @@ dt_status dt_expr_fail_name(const dt_expr *e, int i, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    return dt_fail(DT_E_USAGE, "expression, character %zu: %s", column_of(e->text, e->names[i].at),
-                   what);
+    const bool hint = e->names[i].at > 0 && !strstr(what, "did you mean"); // label = cat
+    return dt_fail(DT_E_USAGE, "expression, character %zu: %s%s",
+                   column_of(e->text, e->names[i].at), what,
+                   hint ? "; text is in 'single quotes'" : "");
 }
 
 // ---- tokens ----------------------------------------------------------------------------------------

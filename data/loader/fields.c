@@ -99,7 +99,12 @@ static dt_status find_class(resolver *r, const char *name, bool given) {
         const int k = dt_catalog_find_column(r->c, names[i]), have = r->f->column;
         if (k >= 0 && (have < 0 || r->c->columns[have].n_values == 0)) r->f->column = k;
     }
-    return r->f->column >= 0 ? DT_OK : no_source(r, "column", name);
+    if (r->f->column >= 0) return DT_OK;
+    if (dt_catalog_find_real(r->c, name) < 0) return no_source(r, "column", name);
+    return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
+                          "column '%s' holds numbers with a point, which are no classes; "
+                          "data.columns makes some, such as {%s_class: floor(%s)}",
+                          name, name, name);
 }
 
 // A real takes one column; a vector as many as `source` lists.

@@ -299,6 +299,13 @@ static bool is_unlisted(const dt_view *v, const dt_split_spec *s, uint32_t i) {
     return any;
 }
 
+static bool lacks_unit(const dt_view *v, const groups *g, uint32_t i) {
+    bool any = false;
+    for (int k = 0; k < v->width && g->of; k++)
+        any = any || g->of[v->record[(size_t)i * (size_t)v->width + (size_t)k]] == DT_NO_VALUE;
+    return any;
+}
+
 static void list_samples(dt_splits *out, const dt_view *v, const dt_split_spec *s, const groups *g,
                          const uint8_t *part) {
     for (int k = 0; k < 3; k++) out->sample[k] = dt_xcalloc((size_t)v->n + 1, sizeof(uint32_t));
@@ -309,6 +316,8 @@ static void list_samples(dt_splits *out, const dt_view *v, const dt_split_spec *
             out->sample[p][out->n[p]++] = i;
         else if (is_unlisted(v, s, i))
             out->n_unlisted++;
+        else if (lacks_unit(v, g, i))
+            out->n_no_unit++;
         else
             out->n_mixed++;
     }
@@ -340,6 +349,20 @@ dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v,
     free(part);
     free(u);
     return st;
+}
+
+void dt_splits_left_out(const dt_splits *s, char *buf, size_t cap) {
+    const struct {
+        uint32_t n;
+        const char *why;
+    } all[] = {{s->n_mixed, "span parts of the split"},
+               {s->n_unlisted, "are not in data.split.file"},
+               {s->n_no_unit, "have no value of data.split.unit"}};
+    *buf = '\0';
+    for (size_t i = 0, at = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].n && at < cap)
+            at += (size_t)snprintf(buf + at, cap - at, "; %u %s and are left out", all[i].n,
+                                   all[i].why);
 }
 
 void dt_splits_fini(dt_splits *s) {

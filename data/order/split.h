@@ -27,6 +27,7 @@ typedef struct dt_splits {
     uint32_t n[3];
     uint32_t n_mixed;    // samples whose records are in different parts; they are in no part
     uint32_t n_unlisted; // samples of a record that is given to no part
+    uint32_t n_no_unit;  // samples of a record without a value of the unit's columns
     uint8_t *part;       // by sample: dt_split or DT_SPLIT_NOWHERE
 } dt_splits;
 
@@ -34,5 +35,7 @@ typedef struct dt_splits {
 dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v,
                          const dt_split_spec *spec);
 void dt_splits_fini(dt_splits *s);
+// "; 3 span parts of the split and are left out": the samples in no part, "" where there are none.
+void dt_splits_left_out(const dt_splits *s, char *buf, size_t cap);
 
 #endif

@@ -98,7 +98,8 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
     case DT_T_REAL:
         return !n->quoted && config_parse_real(text, &v) && in_range(range, v);
     case DT_T_PART:
-        return dt_cnode_real(n, &v) ? v >= 0 && v <= 1 : *text != '\0';
+        if (dt_cnode_real(n, &v)) return v >= 0 && v <= 1;
+        return *text && text[strlen(text) - 1] != '%'; // 20% is neither
     case DT_T_BOOL:
         return !n->quoted && config_parse_bool(text, &b);
     case DT_T_STR:

@@ -147,7 +147,7 @@ TEST(what_expressions_mean) {
         {"label = 'cat''", "expression, character 9 (''cat'''): the closing quote is missing"},
         {"label = cat",
          "expression, character 9: the set has no column 'cat'; it has key, shard, bytes, "
-         "label, age, code, subject, left \"eye\", q"},
+         "label, age, code, subject, left \"eye\", q; text is in 'single quotes'"},
         {"\xc3\xa9\xc3\xa9 = 1 and lable = 1",
          "expression, character 1: the set has no column '\xc3\xa9\xc3\xa9'; it has key, shard, "
          "bytes, "

@@ -154,6 +154,13 @@ with 0.1 1.5
 expect 2 "m.yaml:10:11: data.split.test is '1.5'; expected a share in 0..1, or an expression" "$dtrain" check m.yaml
 expect 2 "a fold is the test part" "$dtrain" check c.yaml data.split.folds=3
 "$dtrain" check c.yaml data.split.folds=3 data.split.test=0.2 >out.txt 2>&1 || fail "folds and a share: $(cat out.txt)"
+"$dtrain" check p.yaml data.split.val=0.2 data.split.unit=u "data.columns.u=case when speaker > 0 then speaker end" >out.txt 2>&1 || fail "units: $(cat out.txt)"
+grep -qF "; 18 have no value of data.split.unit and are left out" out.txt || fail "units: $(cat out.txt)"
+expect 2 "data.split.val is '20%'; expected a share in 0..1" "$dtrain" check p.yaml data.split.val=20%
+expect 2 "data.split.fold: of no folds: add data.split.folds, or folds_by" "$dtrain" check p.yaml data.split.fold=0
+expect 2 "falls into the test part: lower data.split.folds" "$dtrain" check p.yaml data.split.folds=100 data.split.fold=99
+expect 2 "column 'half' holds numbers with a point, which are no classes; data.columns makes some, such as {half_class: floor(half)}" \
+    "$dtrain" check p.yaml data.columns.half=speaker/2 data.fields.label="{kind: class, source: half}"
 expect 2 "no metadata column 'speakr'" "$dtrain" check p.yaml "data.split.unit=[label, speakr]"
 
 # -- folders train and test that nobody told apart
