@@ -50,8 +50,10 @@ static dt_status load(dt_config **out, const launch_words *w) {
 
 static dt_status run(const launch_words *w) {
     const bool fits = w->options[CALIBRATE] != NULL;
-    dt_eval_request r = {
-        .which = w->options[WHICH], .csv = w->options[CSV], .raw = w->options[RAW]};
+    dt_eval_request r = {.which = w->options[WHICH],
+                         .csv = w->options[CSV],
+                         .raw = w->options[RAW],
+                         .own_data = !w->options[SET]};
     if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV] || r.raw))
         return dt_fail(DT_E_USAGE, "--calibrate takes the validation part of the run's own data, "
                                    "and neither --split, --set, --csv nor --raw");

@@ -32,8 +32,7 @@ typedef struct job {
     dt_predict_request r;
     dt_config *configs[MOST]; // of each run
     int n;
-    bool flips;   // --tta
-    bool of_part; // --split
+    bool flips; // --tta
 } job;
 
 static dt_status body(const dt_trainer_args *a, void *ctx) {
@@ -94,9 +93,9 @@ static bool is_run(const char *path) {
 
 // The set is the last path; with --split it may be missing.
 static dt_status load_all(job *j, const launch_words *w, int n_paths) {
-    const bool own = j->of_part && n_paths > 0 && is_run(w->words[n_paths - 1]);
+    const bool own = j->r.own_data && n_paths > 0 && is_run(w->words[n_paths - 1]);
     const int n_runs = own ? n_paths : n_paths - 1;
-    if (n_runs < 1 && n_paths > 0 && j->of_part)
+    if (n_runs < 1 && n_paths > 0 && j->r.own_data)
         return dt_fail(DT_E_USAGE, "%s: no run, which is a directory with a config.yaml",
                        w->words[0]);
     if (n_runs < 1)
@@ -105,7 +104,7 @@ static dt_status load_all(job *j, const launch_words *w, int n_paths) {
     for (int i = 0; i < n_runs; i++) {
         if (j->n == MOST) return dt_fail(DT_E_USAGE, "more than %d runs", MOST);
         DT_TRY(launch_load_for_set(&j->configs[j->n], w->words[i], own ? NULL : w->words[n_runs],
-                                   j->of_part ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN,
+                                   j->r.own_data ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN,
                                    w->words + n_paths, w->n_words - n_paths));
         DT_TRY(check_changes(j, j->configs[j->n++]));
     }
@@ -127,7 +126,7 @@ static dt_status read_options(job *j, const launch_words *w) {
                                 .by_uncertainty = weights && strcmp(weights, "uncertainty") == 0};
     if (weights && !j->r.by_uncertainty && strcmp(weights, "equal") != 0)
         return dt_fail(DT_E_USAGE, "--weights: '%s' is none of equal, uncertainty", weights);
-    j->of_part = w->options[SPLIT] != NULL;
+    j->r.own_data = w->options[SPLIT] != NULL;
     DT_TRY(launch_option_split(w, SPLIT, &j->r.split)); // another set is all in its test part
     DT_TRY(launch_option_int(w, TOP, 5, &j->r.top));
     DT_TRY(launch_option_int(w, MC, 0, &j->r.mc));
@@ -145,7 +144,7 @@ static dt_status run(const launch_words *w) {
     while (n < w->n_words && (!strchr(w->words[n], '=') || dt_io_exists(w->words[n]))) n++;
     if (st == DT_OK) st = load_all(j, w, n);
     const dt_field_use use = DT_USE_NOTHING; // what is predicted need not be there
-    if (st == DT_OK) st = launch_with_comm(j->configs[0], j->of_part ? NULL : &use, body, j);
+    if (st == DT_OK) st = launch_with_comm(j->configs[0], j->r.own_data ? NULL : &use, body, j);
     for (int i = 0; i < j->n; i++) dt_config_destroy(j->configs[i]);
     free(j);
     return st;

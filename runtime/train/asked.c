@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "train/agree.h"
 #include "train/calibrate.h"
@@ -27,6 +28,10 @@ dt_status dt_asked_open(dt_asked *a, const dt_trainer_args *args, const dt_run_r
     request.use = DT_RUN_ASKED;
     *a = (dt_asked){0};
     DT_TRY(dt_run_open(&a->run, args, &request));
+    if (request.own_data && a->run.record.data_fingerprint != a->run.data->fingerprint)
+        dt_warn_alike("the data set or its split is not the one that the run was trained on: its "
+                      "%s part may hold samples that trained",
+                      dt_split_name(request.split));
     DT_TRY(dt_nets_make(&a->nets, &a->run, false));
     DT_TRY(dt_state_create(&a->state, &a->run, &a->nets));
     DT_TRY(load(a));
@@ -137,7 +142,9 @@ dt_status dt_trainer_eval(const dt_trainer_args *args, const dt_eval_request *q)
     dt_evaluator *e = NULL;
     dt_eval_result result;
     dt_status st = dt_asked_open(
-        &a, args, &(dt_run_request){.which = q->which, .split = q->split, .raw = q->raw});
+        &a, args,
+        &(dt_run_request){
+            .which = q->which, .split = q->split, .raw = q->raw, .own_data = q->own_data});
     if (st == DT_OK) st = dt_asked_evaluator(&a, NULL, "eval", &e);
     if (st == DT_OK) st = dt_evaluator_run(e, a.run.data, q->split, true, &result);
     if (st == DT_OK) {

@@ -268,7 +268,7 @@ static dt_status calibrate(calibration *c) {
 
 dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which) {
     calibration c = {.n = 0};
-    const dt_run_request q = {.which = which, .split = DT_SPLIT_VAL};
+    const dt_run_request q = {.which = which, .split = DT_SPLIT_VAL, .own_data = true};
     dt_status st = dt_asked_open(&c.asked, a, &q);
     if (st == DT_OK) st = calibrate(&c);
     dt_infer_destroy(c.infer);

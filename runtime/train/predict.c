@@ -357,10 +357,12 @@ static dt_status read_calibration(predictor *p, int i) {
 
 static dt_status open_member(predictor *p, const dt_trainer_args *a) {
     const dt_open_run *run = &p->asked.run;
-    DT_TRY(dt_asked_open(
-        &p->asked, a,
-        &(dt_run_request){
-            .which = p->r->which, .split = p->r->split, .raw = p->r->raw, .drops = p->r->mc > 0}));
+    DT_TRY(dt_asked_open(&p->asked, a,
+                         &(dt_run_request){.which = p->r->which,
+                                           .split = p->r->split,
+                                           .own_data = p->r->own_data,
+                                           .raw = p->r->raw,
+                                           .drops = p->r->mc > 0}));
     DT_TRY(dt_agree_shared(run->comm, check_member(p)));
     dt_status st = DT_OK;
     char *nothing = NULL;

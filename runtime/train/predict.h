@@ -25,6 +25,7 @@ typedef struct dt_predict_request {
     int top;           // classes of a row
     bool logits, embeddings;
     bool raw;            // with train.ema: the trained weights, not their average
+    bool own_data;       // dt_run_request
     int mc;              // passes with dropout; 0: one without
     bool by_uncertainty; // weights of the mean
     // Of further passes over all samples: what is done to each image, in the words of data.augment.FIELD.

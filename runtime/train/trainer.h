@@ -42,6 +42,7 @@ typedef struct dt_eval_request {
     dt_split split;
     const char *csv; // file for the same figures as a table, or NULL
     bool raw;        // with train.ema: the trained weights, not their average
+    bool own_data;   // dt_run_request
 } dt_eval_request;
 
 // Metrics of a checkpoint, as a line of JSON.
