@@ -162,10 +162,10 @@ static dt_status read_reals(resolver *r, const dt_cnode *list, const char *what,
 static dt_status read_normalize(resolver *r, int channels) {
     for (int i = 0; i < DT_MAX_NORMALIZE; i++) r->info->std[i] = 1;
     const dt_cnode *n = r->k.f->normalize;
+    const char *key = dt_key_of(&r->k, "normalize");
     if (!n) return DT_OK;
     if (dt_cnode_kind(n) != DT_C_MAP) {
         const bool numbers = r->f->kind == DT_FIELD_real || r->f->kind == DT_FIELD_vector;
-        const char *key = dt_key_of(&r->k, "normalize");
         r->info->normalize_auto =
             numbers && dt_shape_elements(&r->info->sample_shape) <= DT_MAX_NORMALIZE;
         if (r->info->normalize_auto) return DT_OK;
@@ -178,9 +178,16 @@ static dt_status read_normalize(resolver *r, int channels) {
         DT_TRY(read_reals(r, dt_cnode_get(n, "mean"), "mean", channels, r->info->mean));
     if (dt_cnode_get(n, "std"))
         DT_TRY(read_reals(r, dt_cnode_get(n, "std"), "std", channels, r->info->std));
-    for (int i = 0; i < channels; i++)
+    for (int i = 0; i < channels; i++) {
         if (!(r->info->std[i] > 0))
-            return dt_config_fail(r->k.c, dt_key_of(&r->k, "normalize"), "std: expected above 0");
+            return dt_config_fail(r->k.c, key, "%s: std: expected above 0", key);
+        if (r->info->is_image && r->info->dtype == DT_U8 &&
+            (r->info->mean[i] > 1 || r->info->std[i] > 16))
+            return dt_config_fail(r->k.c, key,
+                                  "%s: images of bytes have values in 0..1 here, as ToTensor makes "
+                                  "them: divide mean and std by 255",
+                                  key);
+    }
     return DT_OK;
 }
 

@@ -60,6 +60,9 @@ fi
 exits 0 "add  normalize: auto" "$DTRAIN" "$config" run.name=far train.max_steps=1 'data.fields.where={kind: vector, source: [x, y], normalize: null}'
 exits 0 "add  normalize: auto" "$DTRAIN" check "$config" 'data.fields.where={kind: vector, source: [x, y], normalize: null}'
 exits 2 "auto is for numbers" "$DTRAIN" check "$config" data.fields.image.normalize=auto
+for of in 'mean: [127]' 'std: [255]'; do
+    exits 2 "data.fields.image.normalize: images of bytes have values in 0..1" "$DTRAIN" check "$config" data.fields.image.normalize="{$of}"
+done
 # a vector of one column, whose size nobody says: trained, used without its values, checked without the data
 one='data.fields.where={kind: vector, source: x, size: null, normalize: {mean: [195], std: [58]}}'
 train train.max_steps=2 run.name=one "$one"
