@@ -23,15 +23,15 @@ static void print_key(const dt_config_key *k, bool markdown) {
     char *owners = dt_config_owners(k);
     if (!markdown) {
         printf("%s\n    %s, default %s%s%s%s\n    %s%s%s\n", k->path, dt_config_type_name(k->kind),
-               fallback, *k->range ? ", " : "", k->range, k->numeric ? ", numeric" : "", owners,
-               *owners ? ": " : "", k->help);
+               fallback, *k->range ? ", " : "", k->range,
+               k->flags & DT_KEY_NUMERIC ? ", numeric" : "", owners, *owners ? ": " : "", k->help);
         for (const dt_config_word *w = dt_config_words(k); w && w->id; w++)
             printf("      %-14s %s%s%s\n", w->id, w->help, w->keys ? "; its keys: " : "",
                    w->keys ? w->keys : "");
     } else {
         printf("| `%s` | %s | `%s` | ", k->path, dt_config_type_name(k->kind), fallback);
         print_cell(k->range);
-        printf(" | %s | %s%s%s", k->numeric ? "yes" : "", *owners ? "*" : "", owners,
+        printf(" | %s | %s%s%s", k->flags & DT_KEY_NUMERIC ? "yes" : "", *owners ? "*" : "", owners,
                *owners ? "*: " : "");
         print_cell(k->help);
         printf(" |\n");

@@ -80,12 +80,13 @@ dt_status dt_ckpt_check_lock(const dt_ckpt *c) {
 
 static dt_status open_for_saving(dt_ckpt *c) {
     char *run = dt_io_parent(c->dir), *above = dt_io_parent(run);
+    int64_t best;
     dt_status st = dt_ckpt_not_a_link(c->dir, DT_E_STORAGE);
     if (st == DT_OK) st = dt_io_mkdir_all(c->dir);
     if (st == DT_OK) st = lock_run(c, run);
     if (st == DT_OK) st = dt_io_remove_leftovers(c->dir, ".tmp-step-");
     if (st == DT_OK) st = dt_io_remove_leftovers(run, NULL);
-    if (st == DT_OK) dt_ckpt_best(c);
+    if (st == DT_OK) st = dt_ckpt_best(c, &best);
     // the directories themselves must survive a power cut before anything in them is acknowledged;
     // the one above the run may not be ours to open
     if (st == DT_OK) st = dt_io_fsync_dir(run);

@@ -75,14 +75,17 @@ dt_status dt_ckpt_save_room(dt_ckpt *c, const dt_ckpt_tensor *tensors, int n_ten
 // dt_ckpt_save_wait, not this, reports an earlier save that failed in the background.
 dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,
                              const char *state_json, bool best);
+// The next save of this step replaces the checkpoint that it has, instead of leaving one that is intact as it is. No save
+// may be running.
+void dt_ckpt_save_anew(dt_ckpt *c, int64_t step);
 // Waits. DT_OK if the last save is acknowledged, or none was begun. seconds may be NULL.
 dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds);
 // After dt_ckpt_save_wait: writes the snapshot of a save that failed once more, and waits. Without `async`
 // dt_ckpt_save_begin has done so already.
 dt_status dt_ckpt_save_again(dt_ckpt *c);
 // The step of the best checkpoint that is on disk and intact; -1: none. One line for each that was the best and is
-// damaged or gone. No save may be running.
-int64_t dt_ckpt_best(dt_ckpt *c);
+// damaged or gone. DT_E_STORAGE: the files cannot be read now; the best is then what it was. No save may be running.
+dt_status dt_ckpt_best(dt_ckpt *c, int64_t *step);
 
 // which: "latest", "best" or a step number; NULL: the best, or the latest where none is. Verifies hashes and `usable`. "latest" and "best" fall back to older checkpoints,
 // with one line each saying why; without any checkpoint "latest" returns DT_OK and *step = -1. DT_E_CKPT if none

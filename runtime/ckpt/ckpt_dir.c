@@ -73,31 +73,32 @@ static int64_t read_best_file(const char *dir, dt_status *st) {
     return value;
 }
 
-int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
-                          dt_ckpt_usable *usable, dt_status *unanswered) {
-    const bool asks = unanswered && dt_s3_is_url(dir), say = !unanswered;
+dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
+                            dt_ckpt_usable *usable, bool say, int64_t *best) {
     dt_status st;
-    int64_t named = read_best_file(dir, &st), best = -1;
+    const int64_t named = read_best_file(dir, &st);
     bool there = named < 0;
-    for (int i = n - 1; best < 0 && i >= 0 && !(asks && st == DT_E_STORAGE); i--) {
+    *best = -1;
+    for (int i = n - 1; *best < 0 && i >= 0 && st != DT_E_STORAGE; i--) {
         char *path = dt_ckpt_step_path(dir, steps[i]);
         bool was_best = steps[i] == named; // or its manifest says so
         there |= was_best;
         st = dt_ckpt_verify(path, depth, &was_best);
         if (st == DT_OK && was_best && usable) st = usable(path, steps[i]);
         if (st == DT_OK)
-            best = was_best ? steps[i] : -1;
-        else if (say && was_best && dt_io_exists(path)) // else a running training has removed it
+            *best = was_best ? steps[i] : -1;
+        else if (say && st != DT_E_STORAGE && was_best &&
+                 dt_io_exists(path)) // else a running training has removed it
             dt_warn("the best checkpoint, of step %" PRId64 ", is skipped: %s", steps[i],
                     dt_error_message());
         free(path);
     }
+    if (st == DT_E_STORAGE) return st;
     char *path = dt_ckpt_step_path(dir, named);
     if (say && !there && !dt_io_exists(path)) // else it is newer than the list
         dt_warn("the best checkpoint, of step %" PRId64 ", is gone from %s", named, dir);
     free(path);
-    if (asks && st == DT_E_STORAGE) *unanswered = st;
-    return best;
+    return DT_OK;
 }
 
 dt_status dt_ckpt_best_write(const char *dir, int64_t step) {

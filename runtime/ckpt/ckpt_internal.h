@@ -80,11 +80,10 @@ dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n);
 int64_t *dt_ckpt_steps_of_names(char *const *names, size_t n_names, int *n); // ascending, heap
 // dt_ckpt_verify, and that it is usable.
 dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckpt_depth depth);
-// The best step: the newest intact one that best.json names or a manifest flags; -1 if none. unanswered: becomes
-// DT_E_STORAGE where a mirror does not answer. NULL, for a folder: one line for each that was the best and is damaged or
-// gone.
-int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
-                          dt_ckpt_usable *usable, dt_status *unanswered);
+// The best step: the newest intact one that best.json names or a manifest flags; -1 if none. DT_E_STORAGE: a file cannot
+// be read now, or a mirror does not answer. say: one line for each that was the best and is damaged or gone.
+dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
+                            dt_ckpt_usable *usable, bool say, int64_t *best);
 dt_status dt_ckpt_best_write(const char *dir, int64_t step);
 
 // ---- the mirror (ckpt_mirror.c) --------------------------------------------------------------------
@@ -146,9 +145,11 @@ struct dt_ckpt {
 
     // the current or last save; the writer owns these while `busy`
     int64_t step;
-    int64_t unsure_step; // renamed, but the directory's fsync failed; -1: none
-    int64_t best_step;   // intact when it was last looked at: never removed; -1: none
-    bool no_space;       // why the last save failed
+    int64_t
+        unsure_step; // its checkpoint is written anew: the directory's fsync failed behind the rename, or it lacks
+    // something; -1: none
+    int64_t best_step; // intact when it was last looked at: never removed; -1: none
+    bool no_space;     // why the last save failed
     char *state_json, *classes;
     bool best;
     double begin_s;

@@ -28,14 +28,16 @@ static dt_status find_latest(const dt_ckpt *c, const int64_t *steps, int n, int6
     const char *dir = c->dir;
     for (int i = n - 1; i >= 0; i--) {
         *path = dt_ckpt_step_path(dir, steps[i]);
-        if (dt_ckpt_check(c, *path, steps[i], DT_CKPT_HASHES) == DT_OK) {
+        const dt_status st = dt_ckpt_check(c, *path, steps[i], DT_CKPT_HASHES);
+        if (st == DT_OK) {
             *step = steps[i];
             return DT_OK;
         }
-        if (dt_io_exists(*path)) // else a running training has removed it
+        if (st != DT_E_STORAGE && dt_io_exists(*path)) // else a running training has removed it
             dt_warn("checkpoint step %" PRId64 " is skipped: %s", steps[i], dt_error_message());
         free(*path);
         *path = NULL;
+        if (st == DT_E_STORAGE) return st; // the machine's fault, not the file's
     }
     if (n == 0) return DT_OK;
     char *why = dt_xstrdup(dt_error_message());
@@ -64,8 +66,11 @@ static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *st
     const char *dir = c->dir;
     bool found = false;
     const bool best = !which || strcmp(which, "best") == 0;
-    int64_t wanted = best ? dt_ckpt_best_step(dir, steps, n, DT_CKPT_HASHES, c->usable, NULL)
-                          : (int64_t)strtoll(which, &end, 10);
+    int64_t wanted;
+    if (best)
+        DT_TRY(dt_ckpt_best_step(dir, steps, n, DT_CKPT_HASHES, c->usable, true, &wanted));
+    else
+        wanted = (int64_t)strtoll(which, &end, 10);
     if (!which && wanted < 0) return find_latest(c, steps, n, step, path);
     if (!best && (end == which || *end))
         return dt_fail(DT_E_USAGE, "checkpoint '%s': expected latest, best or a step number",
@@ -111,14 +116,16 @@ dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path
     return st;
 }
 
-int64_t dt_ckpt_best(dt_ckpt *c) {
-    int64_t *steps;
+dt_status dt_ckpt_best(dt_ckpt *c, int64_t *step) {
+    int64_t *steps, best = -1;
     int n;
-    c->best_step = -1;
-    if (dt_ckpt_steps(c->dir, &steps, &n) != DT_OK) return -1;
-    c->best_step = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, c->usable, NULL);
+    dt_status st = dt_ckpt_steps(c->dir, &steps, &n);
+    if (st == DT_OK)
+        st = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, c->usable, true, &best);
     free(steps);
-    return c->best_step;
+    if (st != DT_E_STORAGE) c->best_step = best;
+    *step = c->best_step;
+    return st == DT_E_STORAGE ? st : DT_OK;
 }
 
 dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step, char **path) {

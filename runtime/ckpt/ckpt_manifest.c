@@ -327,7 +327,7 @@ static dt_status open_file(dt_blob *b, const char *path, dt_ckpt_depth depth) {
         return st == DT_E_DATA && absent != 404 ? DT_E_STORAGE : st;
     }
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return dt_fail(DT_E_CKPT, "%s: cannot open: %s", path, strerror(errno));
+    if (fd < 0) return dt_io_read_error(path, "open", errno, DT_E_CKPT);
     if (depth == DT_CKPT_FROM_DISK) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     return dt_blob_from_fd(b, path, fd);
 }

@@ -184,7 +184,7 @@ dt_status dt_ckpt_fetch(dt_ckpt *c, const dt_ckpt_from *from, int64_t *step) {
     if (st == DT_OK) st = fetch_newest(c, from, dir, steps, n, step, &temp);
     if (st == DT_OK && from->only < 0 && (temp || c->best_step < 0) && n > 0) {
         while (n > 0 && steps[n - 1] > (temp ? *step : from->here)) n--; // damaged
-        best = dt_ckpt_best_step(dir, steps, n, DT_CKPT_SIZES, NULL, &st);
+        st = dt_ckpt_best_step(dir, steps, n, DT_CKPT_SIZES, NULL, false, &best);
         if (st == DT_OK) st = fetch_best(c, from, dir, best, *step);
     }
     if (temp) {

@@ -193,9 +193,12 @@ static dt_status remove_checkpoint(const char *dir, int64_t step) {
 
 dt_status dt_ckpt_put_in_place(dt_ckpt *c, int64_t step, const char *temp, dt_status st) {
     char *path = dt_ckpt_step_path(c->dir, step);
-    if (st == DT_OK && (dt_io_exists(path) || dt_io_is_link(path)))
+    bool exchanged = false; // temp has the old one then
+    if (st == DT_OK && dt_io_exists(path) && !dt_io_is_link(path))
+        st = dt_io_exchange(temp, path, &exchanged);
+    if (st == DT_OK && !exchanged && (dt_io_exists(path) || dt_io_is_link(path)))
         st = remove_checkpoint(c->dir, step);
-    if (st == DT_OK) st = dt_io_rename_noreplace(temp, path);
+    if (st == DT_OK && !exchanged) st = dt_io_rename_noreplace(temp, path);
     if (st != DT_OK) {
         const dt_error_kept first = dt_error_keep();
         dt_io_remove_tree(temp);
@@ -203,6 +206,7 @@ dt_status dt_ckpt_put_in_place(dt_ckpt *c, int64_t step, const char *temp, dt_st
     } else {
         st = dt_io_fsync_dir(c->dir);
         c->unsure_step = st == DT_OK ? -1 : step;
+        if (exchanged && st == DT_OK) dt_io_remove_tree(temp);
     }
     free(path);
     return st;
@@ -215,6 +219,10 @@ static dt_status write_checkpoint(dt_ckpt *c) {
     st = dt_ckpt_put_in_place(c, c->step, temp, st);
     free(temp);
     return st;
+}
+
+void dt_ckpt_save_anew(dt_ckpt *c, int64_t step) {
+    c->unsure_step = step;
 }
 
 // Whether this step already has an intact checkpoint (a resumed run saves it again).

@@ -36,10 +36,10 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
         *n = 0;
         free(*infos);
         *infos = NULL;
-        dt_status st = dt_ckpt_steps(dir, &steps, &n_steps);
-        DT_TRY(st);
-        int64_t best = dt_ckpt_best_step(dir, steps, n_steps,
-                                         verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, NULL, &st);
+        int64_t best;
+        DT_TRY(dt_ckpt_steps(dir, &steps, &n_steps));
+        dt_status st = dt_ckpt_best_step(
+            dir, steps, n_steps, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, NULL, false, &best);
         if (st != DT_OK) {
             free(steps);
             return st;

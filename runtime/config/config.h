@@ -220,11 +220,10 @@ void dt_config_each(dt_config *c, dt_config_visit visit, void *ctx);
 // Whether two configs have the same value at the path of a key, or both none: 3.0e-3 is 0.003, 1m is 60s. *numeric: the
 // key changes numbers.
 bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path, bool *numeric);
-// The first key that changes numbers (flag N in config.def) and differs between two configs, or NULL. `a` is what the
-// run has, `b` what is asked for; an `auto` in b takes a's answer and never differs. Key and values live as long as
-// the configs.
-const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
-                                               const char **value_a, const char **value_b);
+// The first key with one of these dt_key_flags that differs between two configs, or NULL. `a` is what the run has, `b`
+// what is asked for; an `auto` in b takes a's answer and never differs. Key and values live as long as the configs.
+const char *dt_config_first_difference(const dt_config *a, const dt_config *b, int flags,
+                                       const char **value_a, const char **value_b);
 
 // The same for the keys below data.fields.<field> alone, but for where the values lie.
 const char *dt_config_field_difference(const dt_config *a, const dt_config *b, const char *field,
@@ -249,11 +248,15 @@ typedef enum dt_config_type {
     DT_T_WORDS,
     DT_T_MAP
 } dt_config_type;
+typedef enum dt_key_flags {
+    DT_KEY_NUMERIC = 1,  // N in config.def
+    DT_KEY_EXCHANGED = 2 // X
+} dt_key_flags;
 typedef struct dt_config_key {
     const char *path; // a segment `*` stands for a name that the user chooses
     dt_config_type kind;
     const char *default_text, *range, *help;
-    bool numeric; // changes numbers
+    int flags; // dt_key_flags
     // For runtime/config alone: the field's place in its struct, its C type, and whose struct it is.
     size_t offset;
     int form, each;

@@ -136,7 +136,7 @@ bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path,
     const dt_cnode *x = config_find(a, path), *y = config_find(b, path);
     const dt_config_key *row = NULL;
     const bool known = config_match_path(path, &row) == MATCH_LEAF;
-    *numeric = known && row->numeric;
+    *numeric = known && row->flags & DT_KEY_NUMERIC;
     return x && y && known ? config_same_value(row->kind, x, y) : x == y;
 }
 
@@ -185,13 +185,13 @@ static const char *tell_difference(const dt_config *a, const dt_config *b, char 
     return path;
 }
 
-const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
-                                               const char **value_a, const char **value_b) {
+const char *dt_config_first_difference(const dt_config *a, const dt_config *b, int flags,
+                                       const char **value_a, const char **value_b) {
     char *found = NULL;
     size_t n_rows;
     const dt_config_key *rows = dt_config_keys(&n_rows);
     for (size_t i = 0; i < n_rows && !found; i++) {
-        if (!rows[i].numeric) continue;
+        if (!(rows[i].flags & flags)) continue;
         found = find_difference(a, b, a, &rows[i]);
         if (!found) found = find_difference(a, b, b, &rows[i]); // names that only b has
     }
@@ -205,7 +205,9 @@ const char *dt_config_field_difference(const dt_config *a, const dt_config *b, c
     size_t n_rows;
     const dt_config_key *rows = dt_config_keys(&n_rows);
     for (size_t i = 0; i < n_rows; i++) {
-        if (!rows[i].numeric || strncmp(rows[i].path, below, sizeof below - 1) != 0) continue;
+        if (!(rows[i].flags & DT_KEY_NUMERIC) ||
+            strncmp(rows[i].path, below, sizeof below - 1) != 0)
+            continue;
         const char *key = rows[i].path + sizeof below - 1;
         if (strcmp(key, "source") == 0) continue;
         found = dt_xprintf("data.fields.%s.%s", field, key);

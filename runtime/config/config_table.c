@@ -70,7 +70,8 @@ static const dt_config_word model_words[] = {
 
 static const char absent[] =
     "none"; // no default; its address tells it from a default that reads `none`
-#define N               true
+#define N               DT_KEY_NUMERIC
+#define X               DT_KEY_EXCHANGED
 #define NONE            absent
 #define REQUIRED        "required"
 #define DT_T_ENUM(type) DT_T_ENUM
@@ -116,6 +117,7 @@ static const dt_config_key keys[] = {
 #undef OF
 #undef OF_IN
 #undef N
+#undef X
 #undef NONE
 #undef REQUIRED
 

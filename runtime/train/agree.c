@@ -97,9 +97,10 @@ static dt_status compare_config(config_answer *a, const char *root, const dt_con
     dt_config *x = NULL;
     DT_TRY(dt_config_parse(&x, "rank 0's config", root, strlen(root), NULL, 0));
     const char *of_root = "", *of_mine = "";
-    const char *key = dt_config_first_numeric_difference(x, given, &of_root, &of_mine);
+    const int flags = DT_KEY_NUMERIC | DT_KEY_EXCHANGED;
+    const char *key = dt_config_first_difference(x, given, flags, &of_root, &of_mine);
     if (!key) // a key that is auto in the second config never differs
-        key = dt_config_first_numeric_difference(given, x, &of_mine, &of_root);
+        key = dt_config_first_difference(given, x, flags, &of_mine, &of_root);
     // rank 0 reads the teacher, and its path may be another here; whether there is one decides what ranks exchange
     if (!key && !x->train.teacher != !given->train.teacher) {
         key = "train.teacher";

@@ -132,7 +132,8 @@ dt_status dt_run_check_resumed(dt_open_run *r);
 dt_status dt_run_read_teacher(dt_open_run *r);
 // What the record of the next checkpoint says besides cursor and history; once networks are made.
 void dt_run_fill_record(dt_open_run *r);
-// Rank 0: the best is the best checkpoint that is on disk and intact. Says so where the record knows of a later one.
-void dt_run_take_best(dt_open_run *r);
+// Rank 0: the best is the best checkpoint that is on disk and intact. Says so where the record knows of a later one. As
+// dt_ckpt_best.
+dt_status dt_run_take_best(dt_open_run *r);
 
 #endif

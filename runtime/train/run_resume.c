@@ -17,10 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-void dt_run_take_best(dt_open_run *r) {
+dt_status dt_run_take_best(dt_open_run *r) {
     dt_run_record *s = &r->record;
-    const int64_t was = s->best_step, step = dt_ckpt_best(r->ckpt);
-    if (step == was) return;
+    const int64_t was = s->best_step;
+    int64_t step;
+    DT_TRY(dt_ckpt_best(r->ckpt, &step));
+    if (step == was) return DT_OK;
     s->best_step = -1;
     s->best_value = NAN;
     for (int i = 0; i < s->n_history; i++)
@@ -29,13 +31,14 @@ void dt_run_take_best(dt_open_run *r) {
             s->best_value = s->history[i].value;
         }
     // a step beyond those evaluated is evaluated again, and becomes the best again
-    if (step > was) return;
+    if (step > was) return DT_OK;
     if (s->best_step < 0)
         dt_warn("step %lld was the best and is not on disk: the next evaluation is the best",
                 (long long)was);
     else
         dt_warn("step %lld was the best and is not on disk: step %lld is the best again",
                 (long long)was, (long long)step);
+    return DT_OK;
 }
 
 // ---- a run that is trained -------------------------------------------------------------------------
@@ -105,7 +108,7 @@ static bool may_grow(dt_config *old, dt_config *given, const dt_run_record *s) {
         else
             dt_config_set_same(given, keys[i], old);
     }
-    return !dt_config_first_numeric_difference(old, given, &was, &is);
+    return !dt_config_first_difference(old, given, DT_KEY_NUMERIC, &was, &is);
 }
 
 // Whether the config is the one that the run of record s began with, in all that changes numbers. *mirror* of checkpoint.mirror,
@@ -115,7 +118,7 @@ static dt_status compare_config(dt_open_run *r, const dt_run_record *s, const ch
     const char *was = NULL, *is = NULL;
     dt_status st = DT_OK;
     dt_resolve_align(old, given, &s->resolved);
-    const char *key = dt_config_first_numeric_difference(old, given, &was, &is);
+    const char *key = dt_config_first_difference(old, given, DT_KEY_NUMERIC, &was, &is);
     const bool longer =
         key && (strcmp(key, "train.epochs") == 0 || strcmp(key, "train.max_steps") == 0);
     if (mirror && key && !(longer && may_grow(old, given, s)) &&
@@ -224,7 +227,7 @@ static dt_status find_newest(dt_open_run *r, char **text) {
                        "run.name, or run.resume=auto",
                        r->dir, (long long)step);
     DT_TRY(dt_record_read(&r->record, r->checkpoint, step, text));
-    dt_run_take_best(r);
+    DT_TRY(dt_run_take_best(r));
     DT_TRY(compare_config(r, &r->record, NULL));
     return begin_mirror(r, step);
 }

@@ -31,7 +31,8 @@ static dt_status give_save_up(trainer *t, dt_status st, bool must_hold) {
     dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays",
             dt_error_message());
     t->saved_step = -1;
-    dt_run_take_best(&t->run);
+    if (dt_run_take_best(&t->run) != DT_OK) // what the best is stays as it was
+        dt_error_clear();
     return DT_OK;
 }
 
@@ -102,6 +103,21 @@ static void note_evaluation(trainer *t, double value, bool *is_best) {
     dt_record_add_eval(s, s->step, value);
 }
 
+// Rank 0 alone sees which checkpoint on disk is the best, and where one becomes it all ranks save.
+static dt_status share_best(trainer *t, bool *is_best) {
+    dt_run_record *s = &t->run.record;
+    struct {
+        int64_t step;
+        double value;
+        int64_t is_best;
+    } best = {s->best_step, s->best_value, *is_best};
+    DT_TRY(t->run.comm->broadcast_bytes(t->run.comm, &best, sizeof best, 0));
+    s->best_step = best.step;
+    s->best_value = best.value;
+    *is_best = best.is_best;
+    return DT_OK;
+}
+
 // evaluation-<name>.json, for report.html. A disk that refuses it ends nothing.
 static void write_evidence(const trainer *t, const char *name, dt_json *j) {
     char *path = dt_xprintf("%s/evaluation-%s.json", t->run.dir, name);
@@ -168,7 +184,12 @@ dt_status trainer_evaluate(trainer *t, bool *is_best) {
                         r->n_values, dt_eval_result_members(r));
     DT_TRY(trainer_settle_save(t, false));
     note_evaluation(t, value, is_best);
-    return DT_OK;
+    // a run that goes on has the step's checkpoint, without this evaluation and what it recalibrated
+    if (t->saved_step == t->run.record.step) {
+        t->saved_step = -1;
+        if (trainer_is_root(t)) dt_ckpt_save_anew(t->run.ckpt, t->run.record.step);
+    }
+    return share_best(t, is_best);
 }
 
 // A run that went on from its last checkpoint has the evaluation of that step in its history, but only its value.

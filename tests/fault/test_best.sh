@@ -33,4 +33,18 @@ for damage in flip cut "rm -r"; do
         fail "$damage: not said of the best checkpoint"
     grep -q "step ${best##*0} was the best" "$work/damaged.log" || fail "$damage: does not say what is the best now"
 done
+if have_mpi; then # the next evaluation is worse than the one that is gone: it is the best on all ranks, which save together
+    for words in train.shard=optimizer run.verify_every="100 steps"; do
+        rm -rf "$work/runs/two"
+        cp -r "$work/runs/whole" "$work/runs/two"
+        for step in "$work"/runs/two/checkpoints/step-*; do
+            case $step in *10) ;; *) rm -r "$step" ;; esac
+        done
+        rc=0
+        mpi 2 "$DTRAIN" "$config" "${job[@]}" run.name=two train.max_steps=14 train.optimizer.lr=0.3 run.resume=force comm.timeout=20 "$words" >"$work/out" 2>"$work/log" || rc=$?
+        cp "$work/log" "$work/damaged.log"
+        is_honest two
+        grep -q 'is not on disk: the next evaluation is the best' "$work/damaged.log" || fail "$words: not said of the best checkpoint"
+    done
+fi
 echo "a best checkpoint that is damaged is said to be, and another is the best"

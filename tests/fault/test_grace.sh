@@ -13,7 +13,9 @@ same() { # a run and the undisturbed one
     cmp "$work/runs/$1/checkpoints/best.json" "$work/runs/$2/checkpoints/best.json" || fail "$1: another best"
     [ "$(hash "$work/runs/$1")" = "$(hash "$work/runs/$2")" ] || fail "$1: other weights"
     cmp <(evaluations "$1") <(evaluations "$2") || fail "$1: other evaluations"
+    cmp <(history "$1") <(history "$2") || fail "$1: the checkpoint knows other evaluations"
 }
+history() { grep -o '"history":.*"best_value":[^,]*' "$work/runs/$1/checkpoints/step-00000009/state.json"; }
 evaluations() { sed -n '/"eval"/{s/,"time".*//;p}' "$work/runs/$1/metrics.jsonl"; }
 end() { # exit code, what
     local rc=0

@@ -23,7 +23,7 @@ static void check_round_trip(const dt_config *a) {
     char *second = dt_config_dump(b);
     check(strcmp(first, second) == 0, "dump differs");
     const char *x, *y;
-    check(!dt_config_first_numeric_difference(a, b, &x, &y), "difference");
+    check(!dt_config_first_difference(a, b, DT_KEY_NUMERIC, &x, &y), "difference");
     free(first);
     free(second);
     dt_config_destroy(b);

@@ -26,6 +26,8 @@ two length 2 train.micro_batch=8 -- -- train.global_batch=16 # too short for two
 grep -q "train.global_batch is 16 on rank 1 (.*) and 8 on rank 0" "$work/log" || fail "lengths differ"
 two teacher 2 -- -- train.teacher="$work/none"
 grep -q "train.teacher is .*/none on rank 1 (.*) and none on rank 0" "$work/log" || fail "a teacher on one rank"
+two bucket 2 -- -- comm.bucket=512 # decides what ranks exchange
+grep -q "comm.bucket is 512 on rank 1 (.*) and auto on rank 0" "$work/log" || fail "buckets of other sizes"
 two aside 0 -- -- metrics.every="2 steps" # changes no number
 
 for name in ONEDNN_DEFAULT_FPMATH_MODE DNNL_CPU_ISA_HINTS; do

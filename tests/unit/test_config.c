@@ -534,7 +534,7 @@ TEST(test_dump_round_trip) {
         char *second = dt_config_dump(b);
         assert_string_equal(first, second);
         const char *was, *is;
-        assert_null(dt_config_first_numeric_difference(a, b, &was, &is));
+        assert_null(dt_config_first_difference(a, b, DT_KEY_NUMERIC, &was, &is));
         const dt_cnode *x = a->data.path, *y = b->data.path;
         assert_int_equal(dt_cnode_size(x), dt_cnode_size(y));
         for (size_t k = 0; k < dt_cnode_size(x); k++)
@@ -554,7 +554,7 @@ TEST(test_dump_round_trip) {
 static bool is_other(const char *override) {
     dt_config *a = parse(full, NULL), *b = parse(full, override);
     const char *was, *is;
-    bool other = dt_config_first_numeric_difference(a, b, &was, &is) != NULL;
+    bool other = dt_config_first_difference(a, b, DT_KEY_NUMERIC, &was, &is) != NULL;
     dt_config_destroy(a);
     dt_config_destroy(b);
     return other;
@@ -590,19 +590,22 @@ TEST(test_same_numbers) {
 TEST(test_difference) {
     dt_config *a = parse(full, NULL), *b = parse(full, "train.optimizer.lr=2e-3");
     const char *x, *y;
-    assert_string_equal(dt_config_first_numeric_difference(a, b, &x, &y), "train.optimizer.lr");
+    assert_string_equal(dt_config_first_difference(a, b, DT_KEY_NUMERIC, &x, &y),
+                        "train.optimizer.lr");
     assert_string_equal(x, "1.0e-3");
     assert_string_equal(y, "2e-3");
-    assert_null(dt_config_first_numeric_difference(a, a, &x, &y));
+    assert_null(dt_config_first_difference(a, a, DT_KEY_NUMERIC, &x, &y));
     dt_config_destroy(b);
     b = parse(full, "data.fields.more={kind: real}"); // a name that one side lacks
-    assert_string_equal(dt_config_first_numeric_difference(a, b, &x, &y), "data.fields.more.kind");
+    assert_string_equal(dt_config_first_difference(a, b, DT_KEY_NUMERIC, &x, &y),
+                        "data.fields.more.kind");
     assert_string_equal(x, "(absent)");
-    assert_string_equal(dt_config_first_numeric_difference(b, a, &x, &y), "data.fields.more.kind");
+    assert_string_equal(dt_config_first_difference(b, a, DT_KEY_NUMERIC, &x, &y),
+                        "data.fields.more.kind");
     dt_config_destroy(b);
     b = parse(full, "device.threads=auto"); // asks for what the run has
-    assert_null(dt_config_first_numeric_difference(a, b, &x, &y));
-    assert_string_equal(dt_config_first_numeric_difference(b, a, &x, &y), "device.threads");
+    assert_null(dt_config_first_difference(a, b, DT_KEY_NUMERIC, &x, &y));
+    assert_string_equal(dt_config_first_difference(b, a, DT_KEY_NUMERIC, &x, &y), "device.threads");
     dt_config_destroy(a);
     dt_config_destroy(b);
 }
