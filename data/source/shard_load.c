@@ -70,17 +70,30 @@ static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b,
     return DT_OK;
 }
 
+// Whether the file here was written after its index, which then may be of other bytes of the same size and ends.
+static bool is_newer(const dt_shard_job *j, const char *index) {
+    struct stat s;
+    return !j->file && !dt_blob_is_url(j->path) && stat(index, &s) == 0 &&
+           j->version > (uint64_t)s.st_mtim.tv_sec * 1000000000 + (uint64_t)s.st_mtim.tv_nsec;
+}
+
 // Reads an index of the file into j->index. *usable: it describes these bytes. j->stamp 0 becomes the index's.
 static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, bool *may_replace) {
     char *data = NULL;
     size_t n = 0;
     bool stale;
+    const bool newer = is_newer(j, path); // before another process replaces the index
     uint64_t source_hash, stamp = j->stamp;
     *usable = false;
     *may_replace = true;
     DT_TRY(dt_blob_read_all(&data, &n, path, 0, false));
     if (!data) return DT_OK;
     dt_status st = dt_index_check(j->path, path, data, n, j->n_bytes, &stamp, &stale, &source_hash);
+    if (st == DT_OK && !stale && newer && source_hash == 0) { // no hash finds it
+        dt_warn_alike("%s: written after %s: scanned again (touch the index if it fits the file)",
+                      j->path, path);
+        stale = true;
+    }
     if (st == DT_OK && !stale) {
         *usable = true;
         *may_replace = stamp == j->stamp; // else every opening warns

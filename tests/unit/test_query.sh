@@ -128,6 +128,15 @@ printf '{"x":"%070000d"}' 0 >blank/s.json && tar -C blank -cf long.tar s.txt s.j
 expect 0 "1 records have metadata that cannot be read and are without those columns; the first: long.tar: record s: \
 member json has 70008 bytes; up to 65536 are read" "$dtrain" data ls long.tar
 
+# -- of a file without hashes that was changed in its middle the index is not believed
+mkdir mid && head -c 20000 /dev/zero | tee mid/a.bin >mid/c.bin
+for class in cat dog; do
+    printf $class >mid/b.cls && tar -C mid --mtime=@0 -cf mid.tar a.bin b.cls c.bin
+    [ $class = cat ] || touch -d 2020-01-01 mid.tar.index
+    expect 0 "$([ $class = cat ] || echo mid.tar: written after mid.tar.index: scanned again)" "$dtrain" data ls mid.tar
+    gives 1 "$dtrain" data query mid.tar "cls = '$class'" --count
+done
+
 # -- a class whose name the checkpoint could not hold
 mkdir -p latin/caf$'\xe9' latin/tea && printf 'P5 2 2 255\nabcd' | tee latin/tea/1.pgm >latin/caf$'\xe9'/1.pgm
 cat >latin.yaml <<'END'
