@@ -12,6 +12,7 @@
 #include "graph/targets.h"
 #include "models/models.h"
 #include "onnx/onnx_export.h"
+#include "train/run_record.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -53,15 +54,22 @@ static const float *tensor(void *ctx, const char *name, const dt_shape *shape) {
     return dt_shape_equal(&there, shape) ? dt_safetensors_data(e->weights, i, NULL) : NULL;
 }
 
+// The weights of a checkpoint, and what its numbers are normalised by.
 static dt_status open_weights(export *e, const char *which) {
-    const dt_config *c = e->config;
+    dt_config *c = e->config;
     char *run = dt_xprintf("%s/%s", c->run.dir, c->run.name);
-    char *path = NULL, *file = NULL;
+    char *path = NULL, *file = NULL, *text = NULL;
     int64_t step;
+    dt_run_record record;
+    dt_record_init(&record);
     dt_status st = dt_ckpt_find_in_run(run, which, &step, &path);
+    if (st == DT_OK) st = dt_record_read(&record, path, step, &text);
+    if (st == DT_OK) dt_config_take_moments(c, record.config);
     if (st == DT_OK) file = dt_xprintf("%s/model.safetensors", path);
     if (st == DT_OK) st = dt_safetensors_open(&e->weights, file);
     if (st == DT_OK) dt_info("%s, step %" PRId64, run, step);
+    dt_record_fini(&record);
+    free(text);
     free(file);
     free(path);
     free(run);

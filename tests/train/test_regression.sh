@@ -48,6 +48,9 @@ exits 0 '' "$DTRAIN" eval "$work/runs/auto" --set "$work/set.tar"
 mv "$work/out" "$work/by_run"
 exits 0 '' "$DTRAIN" eval "$config" --set "$work/set.tar" run.name=auto "$auto"
 cmp "$work/out" "$work/by_run" || fail "eval CONFIG --set normalises otherwise than eval RUN --set"
+exits 0 '' "$DTRAIN" export "$work/runs/auto" "$work/by_run.onnx"
+exits 0 '' "$DTRAIN" export "$config" "$work/by_config.onnx" run.name=auto "$auto" data.path="$work/none.tar"
+cmp "$work/by_run.onnx" "$work/by_config.onnx" || fail "export CONFIG scales otherwise than export RUN"
 exits 2 'auto is of the training part, and there is none' "$DTRAIN" check "$config" "$auto" data.split.val=0 data.split.test=1
 # of a member: damaged records are refused, or left out under skip
 exits 3 'number 1 is nan' "$DTRAIN" data order "$config" "$member" data.path="$work/elsewhere/set.tar"
