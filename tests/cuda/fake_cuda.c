@@ -61,28 +61,21 @@ void fake_cuda_order(dt_cuda_api *a, int order) {
 }
 
 static const char *error_text(dt_cuda_api *a, int e) {
-    switch (e) {
-    case 0:
-        return "no error";
-    case FAKE_INVALID:
-        return "invalid argument";
-    case FAKE_OUT_OF_MEMORY:
-        return "out of memory";
-    case FAKE_NOT_CAPTURABLE:
-        return "operation not permitted when stream is capturing";
-    case FAKE_CAPTURE_INVALID:
-        return "operation failed due to a previous error during capture";
-    case FAKE_CAPTURE_UNJOINED:
-        return "capture has unjoined work";
-    case FAKE_CAPTURE_ISOLATION:
-        return "dependency on uncaptured work in another stream";
-    case FAKE_ILLEGAL_ADDRESS:
-        return "an illegal memory access was encountered";
-    case FAKE_NOT_SUPPORTED:
-        return "not supported";
-    default:
-        return "an error that the test asked for";
-    }
+    static const struct {
+        int code;
+        const char *text;
+    } texts[] = {{0, "no error"},
+                 {FAKE_INVALID, "invalid argument"},
+                 {FAKE_OUT_OF_MEMORY, "out of memory"},
+                 {FAKE_NOT_CAPTURABLE, "operation not permitted when stream is capturing"},
+                 {FAKE_CAPTURE_INVALID, "operation failed due to a previous error during capture"},
+                 {FAKE_CAPTURE_UNJOINED, "capture has unjoined work"},
+                 {FAKE_CAPTURE_ISOLATION, "dependency on uncaptured work in another stream"},
+                 {FAKE_ILLEGAL_ADDRESS, "an illegal memory access was encountered"},
+                 {FAKE_NOT_SUPPORTED, "not supported"}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].code == e) return texts[i].text;
+    return "an error that the test asked for";
 }
 
 static const char *versions(dt_cuda_api *a) {

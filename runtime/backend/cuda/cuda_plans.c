@@ -25,13 +25,13 @@
 #include "backend/cuda/plan_bench.h"
 #include "backend/cuda/plan_store.h"
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ENOUGH = 3 }; // engines to choose from before others are compiled
 
@@ -138,12 +138,6 @@ static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
                  : DT_OK;
 }
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 // Makes the engine that rank 0, a checkpoint or the file has chosen. c->plan NULL: it no longer exists.
 static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n,
                              candidate *c) {
@@ -161,7 +155,7 @@ static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
 
 static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n,
                              candidate *c, int *count, int *best) {
-    const double begin = now_s();
+    const double begin = dt_clock_s();
     dt_status st = list_candidates(p, k, e->text, n, p->no_timing ? 1 : DT_PLAN_TRIES, c, count);
     if (*count > 1) {
         if (!p->n_timed++) dt_info("cuda: timing engines, once for these shapes and this machine");
@@ -169,7 +163,7 @@ static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
     }
     if (st == DT_OK && *count && *best >= 0 && !p->no_timing) e->chosen = true;
     if (*best < 0) *best = 0;
-    p->seconds += now_s() - begin;
+    p->seconds += dt_clock_s() - begin;
     return st;
 }
 
@@ -261,7 +255,7 @@ static dt_status weigh_sums(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry 
                             const dt_cuda_plan **out) {
     const dt_cuda_plan *plain = NULL;
     dt_dnn_desc d = *k->dnn;
-    const double spent = p->seconds, begin = now_s(); // includes the plain one
+    const double spent = p->seconds, begin = dt_clock_s(); // includes the plain one
     bool worth = true;
     d.sums = false;
     DT_TRY(dt_cuda_plan_dnn(p, &d, &plain));
@@ -273,7 +267,7 @@ static dt_status weigh_sums(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry 
     }
     e->chosen = true;
     dt_plan_store_note(p, e);
-    p->seconds = spent + now_s() - begin;
+    p->seconds = spent + dt_clock_s() - begin;
     return DT_OK;
 }
 
@@ -374,14 +368,14 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
     }
     *take = true;
     if (given) return DT_OK;
-    const double spent = p->seconds, begin = now_s(); // includes the plain ones
+    const double spent = p->seconds, begin = dt_clock_s(); // includes the plain ones
     bool known = false;
     DT_TRY(worth_its_norm(p, d, plan, n, take, &known));
     if (!*take) turn_down(p, e);
     e->chosen = known;
     if (!known) e->file_choice = DT_PLAN_NOT_FILED;
     dt_plan_store_note(p, e);
-    p->seconds = spent + now_s() - begin;
+    p->seconds = spent + dt_clock_s() - begin;
     return DT_OK;
 }
 
