@@ -374,15 +374,14 @@ TEST(test_spoiled) {
 TEST(test_add_and_swap) {
     rig r;
     set_up(&r, (dt_optimizer_args){.kind = DT_OPTIMIZER_sgd}, 0, 0, 1);
-    r.gpu->device->add(r.gpu, r.a.optimizer.slots[0], r.a.optimizer.master, N - 3, r.stream);
+    float *master = r.a.optimizer.master, *const *slots = r.a.optimizer.slots;
+    for (int i = 0; i < 3; i++) r.gpu->device->swap(r.gpu, master, slots[1], N, r.stream);
+    r.gpu->device->add(r.gpu, slots[0], slots[1], N - 3, r.stream);
     must(r.gpu->device->synchronize(r.gpu, r.stream));
+    compare(r.gpu, master, r.flat[1], N, 0);
+    compare(r.gpu, slots[1], r.flat[0], N, 0);
     memset(r.flat[0] + N - 3, 0, 12);
-    compare(r.gpu, r.a.optimizer.slots[0], r.flat[0], N, 0);
-    for (int i = 0; i < 3; i++)
-        r.gpu->device->swap(r.gpu, r.a.optimizer.slots[0], r.a.optimizer.slots[1], N, r.stream);
-    must(r.gpu->device->synchronize(r.gpu, r.stream));
-    compare(r.gpu, r.a.optimizer.slots[0], r.flat[1], N, 0);
-    compare(r.gpu, r.a.optimizer.slots[1], r.flat[0], N, 0);
+    compare(r.gpu, slots[0], r.flat[0], N, 0);
     tear_down(&r);
 }
 
