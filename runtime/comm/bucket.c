@@ -102,14 +102,16 @@ static void cut_flat(dt_buckets *b, const dt_buckets_opts *o, const int64_t *end
         close_bucket(b, begin, ends[o->n_grads - 1]);
         begin = ends[o->n_grads - 1];
     }
-    b->has_tail = begin < o->n_elements;
+    const int64_t tail = begin < o->sums_at ? o->sums_at : begin;
+    b->has_tail = tail < o->n_elements;
     for (int k = 0; k < b->n_buckets; k++) {
         b->buckets[k].rounded = o->bf16 != NULL;
         if (o->scatter) b->buckets[k].steps = DT_REDUCE_SCATTER;
     }
-    if (b->n_buckets == 0 || ((o->bf16 || o->scatter) && b->has_tail))
-        close_bucket(b, begin, o->n_elements);
-    b->buckets[b->n_buckets - 1].end = o->n_elements;
+    if (b->n_buckets == 0 || ((o->bf16 || o->scatter || tail > begin) && b->has_tail))
+        close_bucket(b, tail, o->n_elements);
+    else if (b->has_tail)
+        b->buckets[b->n_buckets - 1].end = o->n_elements;
 }
 
 static void assign_gradients(dt_buckets *b, const dt_buckets_opts *o) {

@@ -19,7 +19,9 @@ typedef struct dt_buckets_opts {
     const int64_t
         *grad_end; // by gradient index: end of its entry in the flat buffer, padding included
     int n_grads;
-    int64_t n_elements;   // of the flat buffer, with the statistics behind the gradients
+    int64_t n_elements; // of the flat buffer, with the statistics behind the gradients
+    // Where the statistics begin. Gradients that end before it leave a gap of zeros (frozen ones), which does not travel.
+    int64_t sums_at;
     int64_t bucket_bytes; // the first has 1 MiB at most; sizes do not change any bits
     // NULL: everything is sent as f32. Else gradients are sent as bf16 through this buffer, which has an
     // element for each up to the last gradient's end; what lies behind stays f32. The comm must support it.

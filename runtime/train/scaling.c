@@ -277,6 +277,7 @@ static dt_status make_buckets(player *y, const trainer *t, const dt_replica_plan
     const dt_buckets_opts o = {.grad_end = ends,
                                .n_grads = g->n_grads,
                                .n_elements = params->n_grad,
+                               .sums_at = params->n_trained,
                                .bucket_bytes = dt_run_bucket_bytes(&t->run, y->f->gpus),
                                .bf16 =
                                    c->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16 ? &bf16 : NULL,

@@ -162,6 +162,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
     dt_buckets_opts o = {.grad_end = grad_end,
                          .n_grads = g->n_grads,
                          .n_elements = s->o.params->n_grad,
+                         .sums_at = s->o.params->n_trained,
                          .bucket_bytes = s->o.bucket_bytes,
                          .bf16 = s->bf16,
                          .scatter = s->o.params->sharded,

@@ -118,6 +118,35 @@ TEST(test_cuts_and_order) {
     dt_buckets_destroy(b);
 }
 
+// The gradients of two buckets are frozen: nothing between the last one that is trained and the tail travels.
+TEST(test_frozen) {
+    static const int64_t begins[] = {0, 500, N - TAIL}, counts[] = {500, 500, TAIL};
+    fake f = {0};
+    dt_comm c = fake_comm(&f);
+    float flat[N] = {0}, *flats[] = {flat};
+    for (int g = 0; g < N_GRADS; g++) ends[g] = (int64_t)(g + 1) * GRAD;
+    const dt_buckets_opts o = {.grad_end = ends,
+                               .n_grads = N_GRADS / 2,
+                               .n_elements = N,
+                               .sums_at = N - TAIL,
+                               .bucket_bytes = 450 * sizeof(float),
+                               .n_replicas = 1};
+    dt_buckets *b = NULL;
+    double exposed;
+    assert_int_equal(dt_buckets_create(&b, &c, &o), DT_OK);
+    dt_buckets_begin(b, flats);
+    for (int g = 0; g < N_GRADS / 2; g++) dt_buckets_ready(b, 0, g);
+    dt_buckets_poll(b);
+    assert_int_equal(f.n_starts, 2);
+    assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
+    assert_int_equal(f.n_starts, 3);
+    for (int k = 0; k < 3; k++) {
+        assert_ptr_equal(f.data[k], flat + begins[k]);
+        assert_int_equal(f.n[k], counts[k]);
+    }
+    dt_buckets_destroy(b);
+}
+
 // Gradients are summed where their owners are, the tail everywhere.
 TEST(test_scatter) {
     static const int64_t begins[] = {0, 500, 1000, 1500, N - TAIL, N};
