@@ -414,7 +414,7 @@ DT_FN void dt_commit_put8(float *p, int64_t i, int64_t end, const float x[8]) {
                                    int measures, float d[8]) {                                     \
         float s[DT_MAX_SLOTS][8], g[8], bad = 0;                                                   \
         for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
-            dt_commit_get8(a->slots[j], i + apart, end + apart, s[j]);                             \
+            dt_commit_get8(a->slots[j] + apart, i, end, s[j]);                                     \
         dt_commit_get8(a->grad, i, end, g);                                                        \
         for (int k = 0; k < 8 && !dt_##id##_factored; k++)                                         \
             g[k] = fmaxf(fminf(g[k], u->clip), -u->clip);                                          \
@@ -433,7 +433,7 @@ DT_FN void dt_commit_put8(float *p, int64_t i, int64_t end, const float x[8]) {
             if (exists) bad += p[k] - p[k];                                                        \
         }                                                                                          \
         for (int j = 0; !measures && j < dt_##id##_n_slots; j++)                                   \
-            dt_commit_put8(a->slots[j], i + apart, end + apart, s[j]);                             \
+            dt_commit_put8(a->slots[j] + apart, i, end, s[j]);                                     \
         return bad;                                                                                \
     }
 #include "config/optimizers.def"
@@ -539,8 +539,8 @@ DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[
     }
 }
 
-// One block per DT_COMMIT_CHUNK elements. Segments begin at multiples of 16.
-DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
+// One block per DT_COMMIT_CHUNK elements. Segments begin at multiples of 16. Three fit on a multiprocessor.
+DT_KERNEL_BOUND(commit_optimize, dt_commit_optimize_args, DT_COMMIT_THREADS, 3) {
     const int64_t state = dt_commit_state(a->states, DT_BLOCK);
     const int64_t apart = (state - DT_BLOCK) * DT_COMMIT_CHUNK;
     const int commit = a->verdict->commit && state >= 0;
@@ -568,9 +568,9 @@ DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
                 dt_commit_put8(a->master, k, to, p);
                 if (a->average) {
                     float m[8];
-                    dt_commit_get8(a->average, k + apart, to + apart, m);
+                    dt_commit_get8(a->average + apart, k, to, m);
                     for (int j = 0; j < 8; j++) m[j] += (p[j] - m[j]) * a->average_rate;
-                    dt_commit_put8(a->average, k + apart, to + apart, m);
+                    dt_commit_put8(a->average + apart, k, to, m);
                 }
                 if (!g.packed) continue;
                 dt_commit_pack(&g, k - g.offset, p);
