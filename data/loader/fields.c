@@ -428,6 +428,11 @@ static dt_status resolve_class(resolver *r) {
         return dt_config_fail(r->k.c, dt_key_of(&r->k, "classes"),
                               "the data set has %u classes (column %s), and `classes` is %lld",
                               col->n_values, dt_catalog_str(r->c, col->name), (long long)n);
+    if (!known && n == 1)
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
+                              "column %s has only the class '%s'%s: there is nothing to learn",
+                              dt_catalog_str(r->c, col->name), dt_catalog_str(r->c, col->values[0]),
+                              r->k.c->data.where ? " in the records of data.where" : "");
     r->info->dtype = DT_I32;
     r->info->sample_shape = dt_shape0();
     r->info->n_classes = (int)n;

@@ -51,6 +51,9 @@ hash_before=$(hash "$work/runs/t/seed=1")
 sweep run.name=t train.max_steps=4 run.seed=1..3 >"$work/again"
 cmp "$work/table" "$work/again" || fail "again: $(cat "$work/again")"
 [ "$hash_before" = "$(hash "$work/runs/t/seed=1")" ] || fail "a finished run was trained again"
+code=0
+sweep run.name=t train.max_steps=5 run.seed=1..3 >"$work/again" || code=$?
+[ $code = 2 ] && ! grep -q '(3 of 3 runs)$' "$work/again" || fail "results of other keys: exit $code: $(cat "$work/again")"
 
 # -- what orders: the validation of the best checkpoint, by what chose it; the test is shown, and orders only where
 # there is nothing else, with a warning

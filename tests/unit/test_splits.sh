@@ -159,6 +159,7 @@ grep -qF "; 18 have no value of data.split.unit and are left out" out.txt || fai
 expect 2 "data.split.val is '20%'; expected a share in 0..1" "$dtrain" check p.yaml data.split.val=20%
 expect 2 "data.split.fold: of no folds: add data.split.folds, or folds_by" "$dtrain" check p.yaml data.split.fold=0
 expect 2 "falls into the test part: lower data.split.folds" "$dtrain" check p.yaml data.split.folds=100 data.split.fold=99
+expect 2 "column label has only the class 'a' in the records of data.where: there is nothing to learn" "$dtrain" check p.yaml data.where="label = 'a'"
 expect 2 "column 'half' holds numbers with a point, which are no classes; data.columns makes some, such as {half_class: floor(half)}" \
     "$dtrain" check p.yaml data.columns.half=speaker/2 data.fields.label="{kind: class, source: half}"
 expect 2 "no metadata column 'speakr'" "$dtrain" check p.yaml "data.split.unit=[label, speakr]"
