@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 16, MAX_VISITS = 1 << 17, MAX_TEXT = 1024 };
+enum { MAX_DEPTH = 16, MAX_VISITS = 1 << 17, MAX_ITEMS = 1 << 26, MAX_TEXT = 1024 };
 
 typedef enum node_kind { NONE, INT, TEXT, GLOBAL, TUPLE, LIST, DICT, STORAGE, TENSOR } node_kind;
 static const char *const kind_names[] = {"None or a number", "an integer", "text",
@@ -497,7 +497,7 @@ static dt_status run(machine *m) {
 typedef struct listing {
     machine *m;
     dt_torch_tensor *tensors; // heap
-    size_t n;
+    size_t n, n_items;
     int n_visits;
 } listing;
 
@@ -507,11 +507,14 @@ static const char *key_text(machine *m, const node *key) {
 }
 
 static dt_status list_dict(listing *l, const node *dict, const char *prefix, int depth) {
-    if (depth > MAX_DEPTH) return bad(l->m, "dicts within dicts without end");
+    l->n_items += dict->n_items; // a dict may be in several, and is read in each
+    if (depth > MAX_DEPTH || l->n_items > MAX_ITEMS)
+        return bad(l->m, "dicts within dicts without end");
     for (size_t i = 0; i + 1 < dict->n_items; i += 2) {
-        const char *key = key_text(l->m, dict->items[i]);
         const node *value = dict->items[i + 1];
-        if (!key || (value->kind != TENSOR && value->kind != DICT)) continue;
+        if (value->kind != TENSOR && value->kind != DICT) continue;
+        const char *key = key_text(l->m, dict->items[i]);
+        if (!key) continue;
         if (++l->n_visits > MAX_VISITS) return bad(l->m, "more than 131072 entries");
         const char *name = dt_arena_printf(l->m->arena, "%s%s", prefix, key);
         if (strlen(name) > MAX_TEXT) return bad(l->m, "a name of more than 1 KiB");
