@@ -211,7 +211,7 @@ bench() {
     "$python" -c "import torch, torchvision; assert $see" 2>/dev/null || { side=dtrain; fact peer "not run: $python has no torch and torchvision that see the GPU (set PYTHON)"; }
     rm -f "$file"
     "$python" tests/bench/bench_gpu.py --dtrain "$(realpath "$(dtrain_path)")" --python "$(command -v "$python")" --side $side \
-        --seconds $((SECTION_S > 40 ? SECTION_S - 15 : SECTION_S / 2)) --limit $limit --out "$file" "$@"
+        --seconds $((SECTION_S - SECONDS > 12 ? SECTION_S - SECONDS - 10 : 2)) --limit $limit --out "$file" "$@" # SECONDS: of looking for torch
     rc=$?
     "$python" tests/gpu/bench_facts.py "$file"
     return $rc
