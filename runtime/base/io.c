@@ -233,13 +233,11 @@ dt_status dt_io_rename_noreplace(const char *from, const char *to) {
     return err ? rename_error(from, to, err) : DT_OK;
 }
 
-dt_status dt_io_exchange(const char *a, const char *b, bool *done) {
+bool dt_io_exchange(const char *a, const char *b) {
     int err = enter(a, "rename");
     if (err == 0 && renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) != 0) err = errno;
     dt_watch_end();
-    *done = err == 0;
-    return err && err != EINVAL && err != ENOSYS && err != ENOTSUP ? rename_error(a, b, err)
-                                                                   : DT_OK;
+    return err == 0;
 }
 
 dt_status dt_io_rename(const char *from, const char *to) {

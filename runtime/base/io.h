@@ -36,8 +36,8 @@ dt_status dt_io_fsync_dir(const char *path);
 // system refuses the flag, an existence check and rename (callers hold the run lock).
 dt_status dt_io_rename_noreplace(const char *from, const char *to);
 dt_status dt_io_rename(const char *from, const char *to); // replaces
-// Both change names at once; *done is false where the file system cannot do that.
-dt_status dt_io_exchange(const char *a, const char *b, bool *done);
+// Both change names at once; false: they did not, as where the file system cannot do that.
+bool dt_io_exchange(const char *a, const char *b);
 dt_status dt_io_unlink(const char *path);
 dt_status dt_io_mkdir(const char *path);       // existing directory is fine
 dt_status dt_io_mkdir_all(const char *path);   // with parents

@@ -4,12 +4,11 @@
 // After an error the file's state is unknown, so it is closed without another fsync, which could report
 // success for pages that the kernel has dropped. The caller removes the whole temporary directory, and the
 // next save writes new files.
-#define _GNU_SOURCE // sync_file_range
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/watch.h"
 #include "ckpt_internal.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,8 +37,9 @@ dt_status dt_ckpt_writer_put(dt_ckpt_writer *w, const void *data, size_t n_bytes
     while (n_bytes > STAGE_BYTES) {
         size_t chunk = n_bytes < CHUNK_BYTES ? n_bytes : CHUNK_BYTES;
         DT_TRY(dt_io_write(w->fd, w->path, p, chunk));
-        (void)sync_file_range(w->fd, 0, 0,
-                              SYNC_FILE_RANGE_WRITE); // the disk begins: fsync waits less
+        dt_watch_begin(w->path, "write");
+        dt_io_begin_sync(w->fd, 0, 0); // the whole file: fsync waits less
+        dt_watch_end();
         p += chunk;
         n_bytes -= chunk;
     }

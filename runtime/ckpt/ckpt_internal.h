@@ -145,9 +145,8 @@ struct dt_ckpt {
 
     // the current or last save; the writer owns these while `busy`
     int64_t step;
-    int64_t
-        unsure_step; // its checkpoint is written anew: the directory's fsync failed behind the rename, or it lacks
-    // something; -1: none
+    // Its checkpoint is written anew: the directory's fsync failed behind the rename, or it lacks something; -1: none.
+    int64_t unsure_step;
     int64_t best_step; // intact when it was last looked at: never removed; -1: none
     bool no_space;     // why the last save failed
     char *state_json, *classes;

@@ -292,6 +292,12 @@ static dt_status send_step(const dt_ckpt *c, int64_t step, bool fresh) {
     }
     for (int i = 0; st == DT_OK && sends && i < manifest.n_files; i++)
         st = put_file(c, url, path, manifest.files[i].name);
+    char *now =
+        NULL; // what the manifest is here now: the step may have been written anew meanwhile
+    if (st == DT_OK && sends) st = dt_io_read_own(&now, &n, here, MAX_TEXT, DT_E_CKPT);
+    if (now && strcmp(now, mine) != 0)
+        st = dt_fail(DT_E_STORAGE, "%s was written anew while it was sent", path);
+    free(now);
     if (st == DT_OK && sends) st = put_file(c, url, path, "manifest.json");
     dt_ckpt_manifest_fini(&manifest);
     free(mine);

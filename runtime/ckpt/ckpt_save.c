@@ -193,9 +193,8 @@ static dt_status remove_checkpoint(const char *dir, int64_t step) {
 
 dt_status dt_ckpt_put_in_place(dt_ckpt *c, int64_t step, const char *temp, dt_status st) {
     char *path = dt_ckpt_step_path(c->dir, step);
-    bool exchanged = false; // temp has the old one then
-    if (st == DT_OK && dt_io_exists(path) && !dt_io_is_link(path))
-        st = dt_io_exchange(temp, path, &exchanged);
+    const bool exchanged = st == DT_OK && dt_io_exists(path) && !dt_io_is_link(path) &&
+                           dt_io_exchange(temp, path); // temp has the old one then
     if (st == DT_OK && !exchanged && (dt_io_exists(path) || dt_io_is_link(path)))
         st = remove_checkpoint(c->dir, step);
     if (st == DT_OK && !exchanged) st = dt_io_rename_noreplace(temp, path);

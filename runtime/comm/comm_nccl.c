@@ -330,15 +330,21 @@ static dt_status compare_test(dt_comm *c, const float *x, int64_t factor, const 
 }
 
 // The sum of all ranks, in one step or in two.
+static dt_status queue_test(dt_comm *c, bool in_steps, float *device) {
+    nccl_self *n = c->self;
+    const dt_reduction x = {.steps = DT_ALL_REDUCE, .data = device, .n = n->n_test};
+    if (!in_steps) return queue_sum(c, &x, n->main);
+    DT_TRY(queue_step(c, DT_REDUCE_SCATTER, &x, n->main));
+    return queue_step(c, DT_ALL_GATHER, &x, n->main);
+}
+
 static dt_status test_sum(dt_comm *c, float *device, float *host, bool in_steps) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
     const size_t n_bytes = (size_t)n->n_test * sizeof(float);
-    const dt_reduction x = {.steps = DT_ALL_REDUCE, .data = device, .n = n->n_test};
     for (int64_t i = 0; i < n->n_test; i++) host[i] = test_value(c->rank, i);
     b->copy_to_device(b, device, host, n_bytes);
-    if (in_steps) DT_TRY(queue_step(c, DT_REDUCE_SCATTER, &x, n->main));
-    DT_TRY(in_steps ? queue_step(c, DT_ALL_GATHER, &x, n->main) : queue_sum(c, &x, n->main));
+    DT_TRY(queue_test(c, in_steps, device));
     DT_TRY(drain(c, "the test of NCCL"));
     b->copy_to_host(b, host, device, n_bytes);
     return compare_test(c, host, (int64_t)c->world_size * (c->world_size + 1) / 2,
@@ -381,17 +387,12 @@ static void drop_test_graph(void *ctx) {
     t->graph = NULL;
 }
 
-static dt_status capture_sum(dt_comm *c, float *device, test_graph *t) {
+static dt_status capture_sum(dt_comm *c, bool in_steps, float *device, test_graph *t) {
     nccl_self *n = c->self;
     dt_status st = n->b->device->capture_begin(n->b, n->main);
-    if (st != DT_OK)
-        return dt_fail_context(st, "a captured sum (device.capture: false goes without)");
-    t->capturing = true;
-    int result = n->api->all_reduce(n->api, n->comm, device, n->n_test, DT_F32, n->main);
-    DT_TRY(await(c, "the capture of a sum", &result));
-    if (result != DT_NCCL_OK)
-        return fail_call(c, "sum in a captured step (device.capture: false goes without)", result);
-    st = end_capture(t);
+    t->capturing = st == DT_OK;
+    if (st == DT_OK) st = queue_test(c, in_steps, device);
+    if (st == DT_OK) st = end_capture(t);
     return st == DT_OK ? st
                        : dt_fail_context(st, "a captured sum (device.capture: false goes without)");
 }
@@ -409,11 +410,11 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
                         "sum in a graph");
 }
 
-static dt_status test_capture(dt_comm *c, float *device, float *host) {
+static dt_status test_capture(dt_comm *c, bool in_steps, float *device, float *host) {
     nccl_self *n = c->self;
     test_graph t = {.n = n};
     attach(c, n->main, n->side, drop_test_graph, &t);
-    dt_status st = capture_sum(c, device, &t);
+    dt_status st = capture_sum(c, in_steps, device, &t);
     if (st == DT_OK) st = play_sum(c, t.graph, device, host);
     drop_test_graph(&t);
     attach(c, n->main, n->side, NULL, NULL);
@@ -428,7 +429,7 @@ static dt_status self_test(dt_comm *c, bool captured, bool in_steps) {
     dt_status st = b->alloc(b, (void **)&device, n_bytes, "NCCL test");
     if (st == DT_OK) st = b->device->stream_create(b, &n->main);
     if (st == DT_OK) st = run_test(c, in_steps, device, host);
-    if (st == DT_OK && captured) st = test_capture(c, device, host);
+    if (st == DT_OK && captured) st = test_capture(c, in_steps, device, host);
     if (n->main) b->device->stream_destroy(b, n->main);
     n->main = NULL;
     if (device) b->free(b, device, n_bytes);
@@ -493,6 +494,9 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                    .set_deadline = nccl_set_deadline,
                    .abort = nccl_abort,
                    .finalize = nccl_finalize};
+    // in two steps: runs that are whole, and one that is not
+    const int64_t least = in_steps ? 2 * part_size(c) * c->world_size + 3 : 0;
+    if (n->n_test < least) n->n_test = least;
     dt_status st = connect_ranks(c, boot);
     if (st == DT_OK) st = self_test(c, captured, in_steps);
     if (st != DT_OK) {

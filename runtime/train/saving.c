@@ -4,7 +4,7 @@
 // compared with the best, before the next save, and at the end. A save that failed is then tried once more, from the
 // snapshot. If it fails again and another will follow, that is a warning, because the older checkpoint is still good;
 // when the last save fails, that is an error. If the failed save was to be the best, the best is again the best
-// one on disk; only rank 0 knows which.
+// one on disk; rank 0 sees which, and the others hear it at the next evaluation.
 
 #include "train/trainer_internal.h"
 
@@ -31,8 +31,10 @@ static dt_status give_save_up(trainer *t, dt_status st, bool must_hold) {
     dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays",
             dt_error_message());
     t->saved_step = -1;
-    if (dt_run_take_best(&t->run) != DT_OK) // what the best is stays as it was
+    if (dt_run_take_best(&t->run) != DT_OK) {
+        dt_warn("which checkpoint is the best cannot be seen now: %s", dt_error_message());
         dt_error_clear();
+    }
     return DT_OK;
 }
 
@@ -156,8 +158,10 @@ static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t 
     dt_evaluator_keep_evidence(t->evaluator, NULL);
     if (st == DT_OK && keeps) write_evidence(t, name, &evidence);
     dt_json_fini(&evidence);
-    const dt_status back = dt_state_swap_average(t->state);
-    if (st == DT_OK) st = back;
+    if (st == DT_OK || st == DT_E_PREEMPTED) { // else the run ends, perhaps on this rank alone
+        const dt_status back = dt_state_swap_average(t->state);
+        if (back != DT_OK) st = back;
+    }
     if (t->metrics) dt_metrics_activity(t->metrics, before);
     if (st == DT_E_PREEMPTED && trainer_is_root(t))
         dt_warn("an evaluation outlasted run.grace and was dropped: it is done after resuming");

@@ -120,6 +120,17 @@ static dt_status pull(dt_state *s) {
     return d ? d->synchronize(s->run->backend, d->stream) : DT_OK;
 }
 
+// The same of what ranks divide among them alone.
+static dt_status pull_sharded(dt_state *s) {
+    dt_backend *b = s->run->backend;
+    for (int i = 0; b->device && i < s->n_flats; i++) {
+        const dt_state_flat *x = &s->flats[i];
+        if (x->sharded && x->n > 0)
+            b->copy_to_host(b, x->host, x->flat, sizeof(float) * (size_t)x->n);
+    }
+    return b->device ? b->device->synchronize(b, b->device->stream) : DT_OK;
+}
+
 // Weights and statistics become their averages on the host, or change places with them.
 static void move_averages(dt_state *s, bool swap) {
     const dt_params *p = s->nets->params;
@@ -392,9 +403,11 @@ dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
     const dt_run_record *record = &s->run->record;
     dt_json j;
     int n;
-    if (!dt_run_is_root(s->run) && !s->owners) return DT_OK;
+    if (!dt_run_is_root(s->run)) {
+        DT_TRY(pull_sharded(s));
+        return pass_sharded(s, true, NULL, true);
+    }
     DT_TRY(pull(s));
-    if (!dt_run_is_root(s->run)) return pass_sharded(s, true, NULL, true);
     dt_json_init(&j);
     dt_record_build(record, &j);
     dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);

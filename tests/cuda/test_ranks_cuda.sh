@@ -172,7 +172,7 @@ good 2 uneven train.global_batch=6
 good 2 unevenplain train.global_batch=6 device.capture=false
 same uneven unevenplain
 refused crowd 2 "3 ranks on this host, but 2 GPUs: start one rank a GPU" $crowd
-refused refusing 240 "rank 1: NCCL sum in a captured step (device.capture: false goes without) failed: invalid argument" $refusing
+refused refusing 240 "a captured sum (device.capture: false goes without): rank 1: NCCL all-reduce failed: invalid argument" $refusing
 refused engineless 70 "cuDNN has no engine for conv_wgrad .* window .* (.*pretends)" $engineless
 refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
 refused spoiled 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiled

@@ -41,7 +41,7 @@ if have_mpi; then # the next evaluation is worse than the one that is gone: it i
             case $step in *10) ;; *) rm -r "$step" ;; esac
         done
         rc=0
-        mpi 2 "$DTRAIN" "$config" "${job[@]}" run.name=two train.max_steps=14 train.optimizer.lr=0.3 run.resume=force comm.timeout=20 "$words" >"$work/out" 2>"$work/log" || rc=$?
+        "${ranks[@]}" 2 "$DTRAIN" "$config" "${job[@]}" run.name=two train.max_steps=14 train.optimizer.lr=0.3 run.resume=force comm.timeout=20 "$words" >"$work/out" 2>"$work/log" || rc=$?
         cp "$work/log" "$work/damaged.log"
         is_honest two
         grep -q 'is not on disk: the next evaluation is the best' "$work/damaged.log" || fail "$words: not said of the best checkpoint"
