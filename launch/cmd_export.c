@@ -64,7 +64,7 @@ static dt_status open_weights(export *e, const char *which) {
     dt_record_init(&record);
     dt_status st = dt_ckpt_find_in_run(run, which, &step, &path);
     if (st == DT_OK) st = dt_record_read(&record, path, step, &text);
-    if (st == DT_OK) dt_config_take_moments(c, record.config);
+    if (st == DT_OK) dt_config_take_moments(c, record.config, true);
     if (st == DT_OK) file = dt_xprintf("%s/model.safetensors", path);
     if (st == DT_OK) st = dt_safetensors_open(&e->weights, file);
     if (st == DT_OK) dt_info("%s, step %" PRId64, run, step);

@@ -178,16 +178,9 @@ static dt_status read_normalize(resolver *r, int channels) {
         DT_TRY(read_reals(r, dt_cnode_get(n, "mean"), "mean", channels, r->info->mean));
     if (dt_cnode_get(n, "std"))
         DT_TRY(read_reals(r, dt_cnode_get(n, "std"), "std", channels, r->info->std));
-    for (int i = 0; i < channels; i++) {
+    for (int i = 0; i < channels; i++)
         if (!(r->info->std[i] > 0))
             return dt_config_fail(r->k.c, key, "%s: std: expected above 0", key);
-        if (r->info->is_image && r->info->dtype == DT_U8 &&
-            (r->info->mean[i] > 1 || r->info->std[i] > 16))
-            return dt_config_fail(r->k.c, key,
-                                  "%s: images of bytes have values in 0..1 here, as ToTensor makes "
-                                  "them: divide mean and std by 255",
-                                  key);
-    }
     return DT_OK;
 }
 
@@ -428,11 +421,6 @@ static dt_status resolve_class(resolver *r) {
         return dt_config_fail(r->k.c, dt_key_of(&r->k, "classes"),
                               "the data set has %u classes (column %s), and `classes` is %lld",
                               col->n_values, dt_catalog_str(r->c, col->name), (long long)n);
-    if (!known && n == 1)
-        return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
-                              "column %s has only the class '%s'%s: there is nothing to learn",
-                              dt_catalog_str(r->c, col->name), dt_catalog_str(r->c, col->values[0]),
-                              r->k.c->data.where ? " in the records of data.where" : "");
     r->info->dtype = DT_I32;
     r->info->sample_shape = dt_shape0();
     r->info->n_classes = (int)n;

@@ -164,8 +164,9 @@ void dt_config_set_text(dt_config *c, dt_key key, const char *text); // also aut
 void dt_config_set_entry(dt_config *c, dt_key key, const char *name, const char *yaml);
 // data.fields[field].normalize: {mean: …, std: …} of n numbers.
 void dt_config_set_moments(dt_config *c, int field, const double *mean, const double *std, int n);
-// Where `c` has normalize: auto and `from` numbers, as a run's own config.yaml has them, `c` takes these.
-void dt_config_take_moments(dt_config *c, const dt_config *from);
+// Where `c` has normalize: auto and `from` numbers, as a run's own config.yaml has them, `c` takes these; those of a field
+// with another `source` only with any_source.
+void dt_config_take_moments(dt_config *c, const dt_config *from, bool any_source);
 // The value that `from` has, or none.
 void dt_config_set_same(dt_config *c, dt_key key, const dt_config *from);
 void dt_config_unset(dt_config *c, dt_key key);

@@ -261,10 +261,15 @@ void dt_config_set_moments(dt_config *c, int field, const double *mean, const do
     f->normalize = map;
 }
 
-void dt_config_take_moments(dt_config *c, const dt_config *from) {
+void dt_config_take_moments(dt_config *c, const dt_config *from, bool any_source) {
     for (int i = 0; i < c->data.n_fields; i++) {
-        const char *path =
-            dt_arena_printf(&c->arena, "data.fields.%s.normalize", c->data.fields[i].id);
+        const char *id = c->data.fields[i].id;
+        const char *path = dt_arena_printf(&c->arena, "data.fields.%s.normalize", id);
+        bool numeric;
+        if (!any_source &&
+            !dt_config_same_at(c, from, dt_arena_printf(&c->arena, "data.fields.%s.source", id),
+                               &numeric))
+            continue;
         const dt_cnode *mine = config_find(c, path), *is = config_find(from, path);
         if (!mine || !is || !config_is_auto(mine) || config_is_auto(is)) continue;
         dt_cnode *n = config_copy_node(&c->arena, is);

@@ -234,8 +234,8 @@ void dt_resolve_align(dt_config *old, dt_config *given, const dt_resolved *r) {
             dt_config_set_text(given, free_keys[i], "auto");
         }
     }
-    dt_config_take_moments(old, given);
-    dt_config_take_moments(given, old);
+    dt_config_take_moments(old, given, true);
+    dt_config_take_moments(given, old, true);
     answer all[7];
     const int n = list_answers(r, all);
     for (int i = 0; i < n; i++)

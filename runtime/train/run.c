@@ -185,7 +185,7 @@ static dt_status open_backend(dt_open_run *r) {
 // normalize: auto, which each rank has measured by itself.
 static dt_status compare_moments(const dt_open_run *r) {
     dt_config *c = dt_config_copy(r->given);
-    dt_config_take_moments(c, r->config);
+    dt_config_take_moments(c, r->config, true);
     const dt_status st = dt_agree_config(r->comm, c);
     dt_config_destroy(c);
     return st == DT_E_USAGE ? dt_fail_context(st, "the ranks do not read the same data") : st;
@@ -193,7 +193,8 @@ static dt_status compare_moments(const dt_open_run *r) {
 
 static dt_status open_data(dt_open_run *r) {
     if (!r->args.open_data || r->data) return DT_OK;
-    if (r->record.config) dt_config_take_moments(r->config, r->record.config);
+    const bool asked = r->request.use == DT_RUN_ASKED;
+    if (r->record.config) dt_config_take_moments(r->config, r->record.config, asked);
     const bool logs = r->request.use == DT_RUN_TRAINED;
     char *skip_log = logs ? dt_xprintf("%s/skipped.rank%d", r->dir, r->comm->rank) : NULL;
     const dt_status st = r->args.open_data(r->args.ctx, r->config, r->backend, r->answers.workers,
@@ -286,6 +287,31 @@ static dt_status check_within(const dt_open_run *r) {
     return DT_OK;
 }
 
+#define FAR_BYTES                                                                                  \
+    "images of bytes have values in 0..1 here, as ToTensor makes them: divide mean and std by 255"
+
+// What a training that begins is refused for, and one that began before is not.
+static dt_status check_fields(const dt_open_run *r) {
+    const bool begins = r->request.use != DT_RUN_ASKED && !r->resumed;
+    for (int i = 0; i < r->n_fields; i++) {
+        const dt_field_info *f = &r->fields[i];
+        const char *one = f->n_classes == 1 ? dt_field_name_of(f, 0) : NULL;
+        bool far = false;
+        for (int64_t k = 0; f->is_image && f->dtype == DT_U8 && k < f->sample_shape.d[2]; k++)
+            far |= dt_field_mean(f, k) > 1 || dt_field_std(f, k) > 16;
+        char key[128];
+        snprintf(key, sizeof key, "data.fields.%s.normalize", f->name);
+        if (far && begins) return dt_config_fail(r->config, key, "%s: " FAR_BYTES, key);
+        if (far) dt_warn_alike("%s: " FAR_BYTES, key);
+        if (begins && f->n_classes == 1)
+            return dt_fail(DT_E_USAGE,
+                           "field %s has only the class '%s'%s: there is nothing to learn", f->name,
+                           one ? one : "0",
+                           r->config->data.where ? " in the records of data.where" : "");
+    }
+    return DT_OK;
+}
+
 // Steps of an epoch and of the run. DT_E_USAGE where the training split is smaller than a step, or lacks what the
 // config wants to do with it.
 static dt_status measure(dt_open_run *r) {
@@ -327,6 +353,7 @@ dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
     if (r->finished) return DT_OK;
     DT_TRY(open_parts(r));
     if (r->resumed) DT_TRY(dt_run_check_resumed(r));
+    if (r->data) DT_TRY(check_fields(r));
     if (q->use != DT_RUN_ASKED) return r->data ? measure(r) : DT_OK;
     if (r->data->n_samples(r->data, q->split) > 0) return DT_OK;
     return dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split",

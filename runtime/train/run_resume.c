@@ -420,7 +420,7 @@ void dt_run_fill_record(dt_open_run *r) {
     s->resolved = r->answers;
     dt_config_destroy(s->config);
     s->config = dt_config_copy(r->given);
-    dt_config_take_moments(s->config, r->config);
+    dt_config_take_moments(s->config, r->config, true);
     free(s->version);
     s->version = dt_xstrdup(r->args.version);
     if (!s->environment) s->environment = dt_record_environment(b->describe(b));

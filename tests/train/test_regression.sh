@@ -66,6 +66,14 @@ exits 2 "auto is for numbers" "$DTRAIN" check "$config" data.fields.image.normal
 for of in 'mean: [127]' 'std: [255]'; do
     exits 2 "data.fields.image.normalize: images of bytes have values in 0..1" "$DTRAIN" check "$config" data.fields.image.normalize="{$of}"
 done
+exits 0 '' "$DTRAIN" data order "$config" data.fields.image.normalize='{mean: [127]}'
+# a run that goes on with a field of another column measures that
+exits 75 '' "$DTRAIN" "$config" train.max_steps=12 run.name=turned "$auto" run.stop_at=6
+exits 0 '' "$DTRAIN" "$config" train.max_steps=12 run.name=turned "${auto/x, y/y, x}" run.resume=force
+[ "$moments" != "$(py moments "$work/runs/turned/config.yaml")" ] || fail "another column has the old one's moments"
+far='data.fields.image.normalize={mean: [127]}'
+exits 0 'warning: data.fields.image.normalize: images of bytes' "$DTRAIN" "$config" train.max_steps=13 run.name=auto "$auto" "$far" run.resume=force
+exits 0 'warning: data.fields.image.normalize: images of bytes' "$DTRAIN" eval "$work/runs/auto"
 # a vector of one column, whose size nobody says: trained, used without its values, checked without the data
 one='data.fields.where={kind: vector, source: x, size: null, normalize: {mean: [195], std: [58]}}'
 train train.max_steps=2 run.name=one "$one"
