@@ -358,7 +358,8 @@ dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool ve
 }
 
 // ---- damage, or another file -----------------------------------------------------------------------
-// Whether none of some records, taken evenly from those of the file, is as its index describes it.
+// Whether none of some records, taken evenly from those of the file, is as its index describes it: by the first member
+// that has a hash. Records without one fit.
 static bool fits_no_record(dt_reader *s, uint32_t record) {
     enum { N = 8 };
     const dt_catalog *c = s->catalog;
@@ -370,7 +371,10 @@ static bool fits_no_record(dt_reader *s, uint32_t record) {
     while (end < c->n_records && c->records[end].shard == shard) end++;
     for (uint32_t k = 0; k < N && n_bad == k && end - first >= N; k++) {
         const uint32_t r = first + (uint32_t)((uint64_t)(end - first) * k / N);
-        n_bad += dt_reader_read(s, r, c->records[r].first_member, true, &scratch, &bytes) != DT_OK;
+        uint32_t m = c->records[r].first_member;
+        const uint32_t m_end = m + c->records[r].n_members;
+        while (m < m_end && (c->members[m].size == 0 || !c->members[m].has_hash)) m++;
+        n_bad += m < m_end && dt_reader_read(s, r, m, true, &scratch, &bytes) != DT_OK;
     }
     dt_buffer_fini(&scratch);
     return n_bad == N;

@@ -142,6 +142,19 @@ for part in train val test; do order_of=$("$dtrain" data order p.yaml --split $p
 expect 2 "data.split.unit: the records with speaker = " "$dtrain" check p.yaml data.split.test="part = 'test'" \
     data.split.unit=speaker
 
+# -- empty members of a foreign tar do not make one bad picture another file
+mkdir empty
+for i in $(seq 10 29); do
+    : >empty/$i.a.txt
+    printf "$((i % 2))" >empty/$i.cls
+    { printf 'P5 2 2 255\nabcd'; } >empty/$i.pgm
+done
+printf 'P5 2 2 255\n' >empty/20.pgm
+tar -C empty --sort=name -cf empty.tar .
+"$dtrain" p.yaml run.name=empty data.path=empty.tar data.fields.label="{kind: class, source: cls}" train.max_steps=10 \
+    data.on_error=skip >out.txt 2>&1 || fail "empty members: $(cat out.txt)"
+grep -q '20.*pgm' runs/empty/skipped.rank0 || fail "empty members: $(cat out.txt)"
+
 # -- mistakes, with the key's place
 with() { { sed '/^  split:/,/val:/d; /^model:/,$d' c.yaml && printf '  split:\n    val: %s\n    test: %s\n' "$1" "$2" && sed -n '/^model:/,$p' c.yaml; } >m.yaml; }
 with 0.1 '"set = '"'tset'"'"'
@@ -159,7 +172,8 @@ grep -qF "; 18 have no value of data.split.unit and are left out" out.txt || fai
 expect 2 "data.split.val is '20%'; expected a share in 0..1" "$dtrain" check p.yaml data.split.val=20%
 expect 2 "data.split.fold: of no folds: add data.split.folds, or folds_by" "$dtrain" check p.yaml data.split.fold=0
 expect 2 "falls into the test part: lower data.split.folds" "$dtrain" check p.yaml data.split.folds=100 data.split.fold=99
-expect 2 "column label has only the class 'a' in the records of data.where: there is nothing to learn" "$dtrain" check p.yaml data.where="label = 'a'"
+expect 2 "field label has only the class 'a' in the records of data.where: there is nothing to learn" "$dtrain" check p.yaml data.where="label = 'a'"
+"$dtrain" data order p.yaml data.where="label = 'a'" >out.txt 2>&1 || fail "one class is no mistake of data order: $(cat out.txt)"
 expect 2 "column 'half' holds numbers with a point, which are no classes; data.columns makes some, such as {half_class: floor(half)}" \
     "$dtrain" check p.yaml data.columns.half=speaker/2 data.fields.label="{kind: class, source: half}"
 expect 2 "no metadata column 'speakr'" "$dtrain" check p.yaml "data.split.unit=[label, speakr]"
