@@ -34,10 +34,12 @@ static dt_status json_member(dt_scan *s, uint64_t offset, uint64_t size) {
     char text[MAX_JSON_BYTES];
     if (size > sizeof text) {
         const dt_record *r = &s->c->records[s->c->n_records - 1];
-        dt_fail(DT_E_DATA, "%s: record %s: member json has %llu bytes; up to %d are read",
+        dt_fail(DT_E_DATA,
+                "%s: record %s: member json has %llu bytes; above %d it is taken for data, not for "
+                "metadata",
                 s->c->shards[r->shard].path, dt_catalog_str(s->c, r->key), (unsigned long long)size,
                 MAX_JSON_BYTES);
-        return count_bad(s); // the rows are kept: it is seldom metadata, and stays as it is
+        return count_bad(s); // the rows are kept
     }
     DT_TRY(read_member(s, offset, text, size));
     return dt_scan_json(s, text, (size_t)size);

@@ -70,15 +70,28 @@ static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b,
     return DT_OK;
 }
 
-// Whether the file here was written after its index, which then may be of other bytes of the same size and ends.
+// Whether the file here was written after its index, which then may be of other bytes of the same size and ends. A time
+// in the future says nothing.
 static bool is_newer(const dt_shard_job *j, const char *index) {
     struct stat s;
     return !j->file && !dt_blob_is_url(j->path) && stat(index, &s) == 0 &&
+           (double)j->version < dt_clock_wall_s() * 1e9 &&
            j->version > (uint64_t)s.st_mtim.tv_sec * 1000000000 + (uint64_t)s.st_mtim.tv_nsec;
 }
 
-// Reads an index of the file into j->index. *usable: it describes these bytes. j->stamp 0 becomes the index's.
-static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, bool *may_replace) {
+// Whether we may write the file. A folder without write bits is left alone, even by root.
+static bool may_write(const char *path) {
+    char *dir = dt_io_parent(path);
+    struct stat s;
+    const bool may = stat(dir, &s) == 0 && (s.st_mode & 0222) && access(dir, W_OK) == 0;
+    free(dir);
+    return may;
+}
+
+// Reads an index of the file into j->index. writes: it may be replaced. *usable: it describes these bytes. j->stamp 0
+// becomes the index's.
+static dt_status read_index(dt_shard_job *j, const char *path, bool writes, bool *usable,
+                            bool *may_replace) {
     char *data = NULL;
     size_t n = 0;
     bool stale;
@@ -90,9 +103,9 @@ static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, boo
     if (!data) return DT_OK;
     dt_status st = dt_index_check(j->path, path, data, n, j->n_bytes, &stamp, &stale, &source_hash);
     if (st == DT_OK && !stale && newer && source_hash == 0) { // no hash finds it
-        dt_warn_alike("%s: written after %s: scanned again (touch the index if it fits the file)",
-                      j->path, path);
-        stale = true;
+        stale = writes && may_write(path);
+        dt_warn_alike("%s: written after %s: %s (touch the index if it fits the file)", j->path,
+                      path, stale ? "scanned again" : "read by it, as it cannot be replaced");
     }
     if (st == DT_OK && !stale) {
         *usable = true;
@@ -112,20 +125,10 @@ static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, boo
     return DT_OK;
 }
 
-// Whether we may write there. A folder without write bits is left alone, even by root.
-static bool is_writable(const char *dir) {
-    struct stat s;
-    return stat(dir, &s) == 0 && (s.st_mode & 0222) && access(dir, W_OK) == 0;
-}
-
 static void write_index(const dt_shard_job *j, const char *path) {
-    char *dir = dt_xstrdup(path), *slash = strrchr(dir, '/');
-    if (slash) slash[slash == dir] = '\0';
-    if (is_writable(slash ? dir : ".") &&
-        dt_io_write_file(path, j->index.data, j->index.n_bytes) != DT_OK)
+    if (may_write(path) && dt_io_write_file(path, j->index.data, j->index.n_bytes) != DT_OK)
         dt_log(DT_LOG_DEBUG, "index not written: %s", dt_error_message());
     dt_error_clear();
-    free(dir);
 }
 
 static dt_status scan_file(dt_shard_job *j, const dt_file_format *f, const dt_blob *b,
@@ -181,7 +184,7 @@ static char *kept_index(const char *url, const dt_blob *b, const dt_unpack_cache
 // The index that the host keeps; false: none, or a damaged one.
 static bool read_kept(dt_shard_job *j, const char *path) {
     bool usable = false, may_replace;
-    if (path && read_index(j, path, &usable, &may_replace) != DT_OK) dt_error_clear();
+    if (path && read_index(j, path, true, &usable, &may_replace) != DT_OK) dt_error_clear();
     return usable;
 }
 
@@ -222,7 +225,7 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_rea
         if (j->file)
             usable = read_kept(j, beside);
         else
-            DT_TRY_GOTO(st, read_index(j, beside, &usable, &may_replace), out);
+            DT_TRY_GOTO(st, read_index(j, beside, o->write_index, &usable, &may_replace), out);
         if (usable && has_etag && kept && may_replace) write_index(j, kept);
     }
     if (remote && !has_etag && !usable && may_replace) usable = read_kept(j, kept);

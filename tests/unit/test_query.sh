@@ -126,7 +126,7 @@ expect 3 "1 of 1 records" "$dtrain" data verify blank.tar
 # -- a json member that is too long for metadata
 printf '{"x":"%070000d"}' 0 >blank/s.json && tar -C blank -cf long.tar s.txt s.json
 expect 0 "1 records have metadata that cannot be read and are without those columns; the first: long.tar: record s: \
-member json has 70008 bytes; up to 65536 are read" "$dtrain" data ls long.tar
+member json has 70008 bytes; above 65536 it is taken for data, not for metadata" "$dtrain" data ls long.tar
 
 # -- of a file without hashes that was changed in its middle the index is not believed
 mkdir mid && head -c 20000 /dev/zero | tee mid/a.bin >mid/c.bin
@@ -136,6 +136,12 @@ for class in cat dog; do
     expect 0 "$([ $class = cat ] || echo mid.tar: written after mid.tar.index: scanned again)" "$dtrain" data ls mid.tar
     gives 1 "$dtrain" data query mid.tar "cls = '$class'" --count
 done
+touch -d '+1 year' mid.tar
+"$dtrain" data ls mid.tar >out.txt 2>&1
+! grep -q 'scanned again' out.txt || fail "a time in the future: scanned at each opening"
+touch mid.tar && touch -d 2020-01-01 mid.tar.index && chmod a-w .
+expect 0 'mid.tar: written after mid.tar.index: read by it' "$dtrain" data ls mid.tar
+chmod u+w .
 
 # -- a class whose name the checkpoint could not hold
 mkdir -p latin/caf$'\xe9' latin/tea && printf 'P5 2 2 255\nabcd' | tee latin/tea/1.pgm >latin/caf$'\xe9'/1.pgm
