@@ -95,8 +95,8 @@ static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
     r->phase = SWEEP_ENDED;
     dt_io_lock_byte(s->lock_fd, byte_of(r), F_UNLCK, false);
     r->code = code != 0 && jobs->asked ? DT_E_PREEMPTED : code;
-    // one that is refused has the result of other keys
-    if (r->code == DT_OK || r->code == DT_E_PREEMPTED) sweep_read_result(s, run);
+    if (r->code != DT_E_USAGE)
+        sweep_read_result(s, run); // a run that is refused has that of other keys
     char seconds[32];
     snprintf(seconds, sizeof seconds, "%.1f s", dt_clock_s() - r->begin_s);
     if (r->stop_at > 0 && r->code == DT_E_PREEMPTED && !jobs->asked) {

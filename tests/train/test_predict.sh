@@ -86,7 +86,7 @@ for split in train val test; do
     "$DTRAIN" eval "$work/runs/part" --split $split >"$work/$split.json" 2>"$work/log" || fail "eval"
 done
 ! grep -q 'samples that trained' "$work/log" || fail "the run's own parts are called others"
-exits 0 "is not the one that the run was trained on: its test part may hold samples that trained" "$DTRAIN" eval "$work/runs/part" data.where="key >= '0020'"
+exits 0 "data, columns or split are not those of the training: the test part may hold samples that trained" "$DTRAIN" eval "$work/runs/part" data.where="key >= '0020'"
 predict moved.csv part "$work/hard.tar" --split val
 cmp "$work/val.csv" "$work/moved.csv" || fail "--split of a set that is named"
 predict where.csv part "$work/hard.tar"
