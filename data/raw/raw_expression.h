@@ -5,8 +5,8 @@
 #include "data/catalog/expression.h"
 #include "raw.h"
 
-// Where the value of a name comes from: a column of the list, for items without one there the set that is packed, else
-// what every item has: its key, and its name in the source.
+// Where the value of a name comes from: a column of the list (for an item that has no value there, the set that is
+// packed), or what every item has: its key, and its name in the source.
 typedef struct dt_raw_name {
     enum { DT_RAW_COLUMN, DT_RAW_KEY, DT_RAW_SOURCE } of;
     int column;     // of the list, or -1

@@ -19,7 +19,8 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent);
 // Whether the blob is an object whose version is a strong ETag: as long as it is the same, so are the bytes.
 bool dt_blob_has_etag(const dt_blob *b);
 // All bytes of a file or object, heap, NUL behind them; *text NULL: it is not there. DT_E_DATA: more than max_bytes.
-// listed: the server has named the object, so all but 404 refuses it and does not hide that it is missing: DT_E_STORAGE.
+// listed: the server has named the object. An answer other than 404 is then a refusal, not an object that is missing:
+// DT_E_STORAGE.
 dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes,
                            bool listed);
 

@@ -30,7 +30,7 @@ typedef struct dt_run_request {
     // Of a run that is asked:
     const char *which; // checkpoint (dt_ckpt_find)
     dt_split split;    // of the data; must have samples
-    bool own_data;     // they are the run's, and no other set: a warning where they changed
+    bool own_data;     // those that the run trained on: then a warning where they changed
     bool raw;          // with train.ema: the trained weights, not their average
     bool drops;        // dropout is active
     // Of a run that is checked before its data exist: the fields that the data will have; else NULL.
