@@ -103,29 +103,22 @@ static int n_flats(const dt_state *s, bool all) {
     return all ? s->n_flats : 2;
 }
 
-static void copy_flats(dt_state *s, bool all, bool to_device) {
+// Brings the device up to date with the host's copies.
+static void push(dt_state *s, bool all) {
     dt_backend *b = s->run->backend;
     for (int i = 0; b->device && i < n_flats(s, all); i++) {
         const dt_state_flat *x = &s->flats[i];
-        const size_t n_bytes = sizeof(float) * (size_t)x->n;
-        if (n_bytes && to_device) b->copy_to_device(b, x->flat, x->host, n_bytes);
-        if (n_bytes && !to_device) b->copy_to_host(b, x->host, x->flat, n_bytes);
+        if (x->n > 0) b->copy_to_device(b, x->flat, x->host, sizeof(float) * (size_t)x->n);
     }
 }
 
-// Brings the host's copies up to date with the device. After an error they hold something else.
-static dt_status pull(dt_state *s) {
-    const dt_device *d = s->run->backend->device;
-    copy_flats(s, true, false);
-    return d ? d->synchronize(s->run->backend, d->stream) : DT_OK;
-}
-
-// The same of what ranks divide among them alone.
-static dt_status pull_sharded(dt_state *s) {
+// Brings the host's copies up to date with the device; sharded: of what ranks divide among them alone. After an error they
+// hold something else.
+static dt_status pull(dt_state *s, bool sharded) {
     dt_backend *b = s->run->backend;
     for (int i = 0; b->device && i < s->n_flats; i++) {
         const dt_state_flat *x = &s->flats[i];
-        if (x->sharded && x->n > 0)
+        if (x->n > 0 && (x->sharded || !sharded))
             b->copy_to_host(b, x->host, x->flat, sizeof(float) * (size_t)x->n);
     }
     return b->device ? b->device->synchronize(b, b->device->stream) : DT_OK;
@@ -193,7 +186,7 @@ static bool slice_is_finite(const dt_state *s, const dt_state_slice *l) {
 const char *dt_state_find_bad(dt_state *s) {
     dt_comm *c = s->run->comm;
     int64_t first = 0;
-    (void)pull(s);
+    (void)pull(s, false);
     while (first < s->n_slices && slice_is_finite(s, &s->slices[first])) first++;
     first = -first;
     if (s->owners) (void)c->all_reduce_max_i64(c, &first, 1); // of all ranks
@@ -287,7 +280,7 @@ static dt_status share(dt_state *s, bool all) {
         if (x->n > 0 && !x->sharded)
             DT_TRY(c->broadcast_bytes(c, x->host, sizeof(float) * (size_t)x->n, 0));
     }
-    copy_flats(s, all, true);
+    push(s, all);
     dt_params_repack_step(s->nets->params);
     return DT_OK;
 }
@@ -353,19 +346,19 @@ dt_status dt_state_init(dt_state *s) {
     dt_params *p = s->nets->params;
     const bool root = dt_run_is_root(s->run);
     dt_params_init(p, (uint64_t)s->run->config->run.seed);
-    DT_TRY(pull(s)); // what a file leaves as it is
+    DT_TRY(pull(s, false)); // what a file leaves as it is
     if (s->run->config->model.init) {
         if (root) DT_TRY(import_weights(s));
         DT_TRY(share(s, p->average != NULL));
         move_averages(s, false);
-        if (p->average) copy_flats(s, true, true);
+        if (p->average) push(s, true);
         return DT_OK;
     }
     move_averages(s, false);
     if (p->n_trained_entries < p->n_entries && root)
         dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                 p->n_entries - p->n_trained_entries);
-    if (p->average) copy_flats(s, true, true);
+    if (p->average) push(s, true);
     dt_params_repack_step(p);
     return DT_OK;
 }
@@ -404,10 +397,10 @@ dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
     dt_json j;
     int n;
     if (!dt_run_is_root(s->run)) {
-        DT_TRY(pull_sharded(s));
+        if (s->owners) DT_TRY(pull(s, true));
         return pass_sharded(s, true, NULL, true);
     }
-    DT_TRY(pull(s));
+    DT_TRY(pull(s, false));
     dt_json_init(&j);
     dt_record_build(record, &j);
     dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
@@ -456,7 +449,7 @@ dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash) {
     uint64_t parts[2] = {0, 0};
     *hash = 0;
     if (!s->run->teacher.config) return DT_OK;
-    DT_TRY(pull(s));
+    DT_TRY(pull(s, false));
     if (dt_run_is_root(s->run)) DT_TRY(read_teacher(s, flats[0]->host, flats[1]->host));
     DT_TRY(share(s, true));
     for (int i = 0; i < 2; i++) {
@@ -520,7 +513,7 @@ static dt_status name_difference(const dt_state *s, const uint64_t *mine) {
 dt_status dt_state_compare_ranks(dt_state *s) {
     dt_comm *c = s->run->comm;
     if (c->world_size == 1) return DT_OK;
-    DT_TRY(pull(s));
+    DT_TRY(pull(s, false));
     if (dt_failpoint("flip")) {
         uint32_t bits;
         float *first = flat_of(s, DT_ROLE_WEIGHT)->host;
