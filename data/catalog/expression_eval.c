@@ -8,7 +8,6 @@
 #include "base/text.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

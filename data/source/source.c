@@ -20,7 +20,6 @@
 #include "base/io.h"
 #include "base/log.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
