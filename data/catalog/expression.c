@@ -441,15 +441,10 @@ static dt_node *parse_in(dt_expr *e, dt_node *n) {
     if (!is_sign(e, "(")) return fail_here(e, "expected `(` and a list of values");
     do {
         advance(e);
-        const bool is_true = is_word(e, "true"), is_truth = is_true || is_word(e, "false");
+        n->has_true |= is_word(e, "true");
+        n->has_false |= is_word(e, "false");
         list = dt_xgrow(list, n_list, sizeof *list);
-        if (!read_literal(e, &list[n_list])) break;
-        n_list++;
-        for (int i = 0; i < 2 && is_truth; i++) { // as pandas and R write them
-            list = dt_xgrow(list, n_list, sizeof *list);
-            list[n_list++] =
-                dt_cell_text((const char *[]){"False", "FALSE", "True", "TRUE"}[2 * is_true + i]);
-        }
+        if (!read_literal(e, &list[n_list++])) break;
     } while (is_sign(e, ","));
     if (!e->failed && !is_sign(e, ")")) fail_here(e, "expected `,` or `)`");
     if (!e->failed) sort_list(e, n, list, n_list);

@@ -318,7 +318,9 @@ static truth is_in(const dt_node *n, const dt_cell *v) {
         bsearch(v, n->numbers, (size_t)n->n_numbers, sizeof *v, dt_cell_compare_numbers))
         return YES;
     if (v->kind == DT_CELL_TEXT) {
-        found = bsearch(v, n->texts, (size_t)n->n_texts, sizeof *v, dt_cell_compare_texts);
+        found = bsearch(v, n->texts, (size_t)n->n_texts, sizeof *v, dt_cell_compare_texts) ||
+                (n->has_true && strcasecmp(v->text, "true") == 0) ||
+                (n->has_false && strcasecmp(v->text, "false") == 0);
         return found || is_number || n->n_numbers == 0 ? truth_of(found) : UNKNOWN;
     }
     for (int i = 0; i < n->n_texts; i++) found = found || n->texts[i].number == v->number;

@@ -40,6 +40,7 @@ typedef struct dt_node {
     int orders;               // DT_NODE_COMPARE: the orders that make it true
     dt_cell *numbers, *texts; // DT_NODE_IN: literals, sorted
     int n_numbers, n_texts;
+    bool has_true, has_false; // DT_NODE_IN: among the literals, for any case of theirs
 } dt_node;
 
 typedef struct dt_expr_token {

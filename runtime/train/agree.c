@@ -128,7 +128,7 @@ dt_status dt_agree_config(dt_comm *c, const dt_config *given) {
         st = all[r].key[0]
                  ? dt_fail(DT_E_USAGE,
                            "%s is %s on rank %d (%s) and %s on rank 0: start all ranks with the "
-                           "same config",
+                           "same config and the same data",
                            all[r].key, all[r].mine, r, all[r].host, all[r].root)
                  : dt_fail(all[r].st, "rank %d (%s) cannot read rank 0's config", r, all[r].host);
     }

@@ -289,13 +289,11 @@ TEST(columns_are_derived) {
 // As in pandas and SQL a condition is 1 or 0 where it meets a number; pandas and R write True and TRUE.
 TEST(truths_are_numbers) {
     static const char *const CASES[][2] = {
-        {"yes = 1", "026"},       {"yes = 0", "145789"},
-        {"yes != 1", "145789"},   {"yes > 0", "026"},
-        {"yes in (1)", "026"},    {"yes not in (1, 2)", "145789"},
-        {"yes + 1 = 2", "026"},   {"yes = '1'", ""},
-        {"yes in (true)", "026"}, {"big in (true)", "167"},
-        {"big = true", "167"},    {"big = 1", "167"},
-        {"big = 'true'", ""},     {"big in ('true', 0)", "03589"},
+        {"yes = 1", "026"},       {"yes = 0", "145789"},    {"yes != 1", "145789"},
+        {"yes > 0", "026"},       {"yes in (1)", "026"},    {"yes not in (1, 2)", "145789"},
+        {"yes + 1 = 2", "026"},   {"yes = '1'", ""},        {"yes in (true)", "026"},
+        {"big in (true)", "167"}, {"big in (TRUE)", "167"}, {"big = true", "167"},
+        {"big = 1", "167"},       {"big = 'true'", ""},     {"big in ('true', 0)", "03589"},
         {"subject = true", "147"}};
     dt_catalog *c = ten();
     must(dt_catalog_derive(c, "yes", "label = 'cat'"));
