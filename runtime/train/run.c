@@ -166,6 +166,7 @@ static dt_status open_backend(dt_open_run *r) {
                                   .deterministic = c->run.reproducible != DT_REPRODUCIBLE_off,
                                   .winograd = allows_winograd(r),
                                   .tf32 = c->device.tf32,
+                                  .uncaptured = !c->device.capture,
                                   .timed = c->device.time_engines,
                                   .cache_folder = cache};
     const dt_status st = dt_agree_backend(&r->backend, r->comm, r->answers.device, &opts);

@@ -230,7 +230,7 @@ static bool run_graph(machine *m, graph *g) {
 // One engine is faster than the others.
 static double us_of(const fake_plan *p) {
     const char *fastest = getenv("FAKE_CUDA_FASTEST");
-    return p->choice == (fastest ? atoi(fastest) : 1) ? 5 : 10 + p->choice;
+    return p->choice == (fastest ? atoi(fastest) : 1) ? 100 : 200 + p->choice;
 }
 
 // Returns false if the item waits for another process and must run again.

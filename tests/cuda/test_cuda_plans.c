@@ -3,6 +3,12 @@
 #include "plan_rig.h"
 
 #include "backend/cuda/cuda_desc.h"
+#include "backend/cuda/kernels/kernel_math.h"
+#include "backend/cuda/plan_bench.h"
+
+#include <math.h>
+
+enum { RUNS = 4 }; // queued of an engine that takes 200 us: one, one that is timed, two in a graph
 
 TEST(test_the_fastest_stays_and_is_shared) {
     rig r = begin("m", NULL);
@@ -77,7 +83,7 @@ TEST(test_no_memory_for_timing_is_no_error) {
     fake_cuda_fail(r.api, "alloc", 0, FAKE_OUT_OF_MEMORY);
     assert_int_equal(choice_of_conv(r.p), 0);
     start_again(&r, NULL);
-    fake_cuda_fail(r.api, "dnn_run", 10, FAKE_INVALID); // the second engine's first run
+    fake_cuda_fail(r.api, "dnn_run", RUNS, FAKE_INVALID); // the second engine's first run
     assert_int_not_equal(choice_of_conv(r.p), 1);
     end(&r);
 }
@@ -104,6 +110,81 @@ TEST(test_what_cudnn_does_not_do) {
     assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &plan), DT_OK); // it is remembered
     assert_null(plan);
     end(&r);
+}
+
+// Every type reads the memory as values from 2^-7 to 2 of both signs, which differ along a row and from row to row.
+TEST(test_engines_run_on_random_values) {
+    static const dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_dnn_desc d = conv;
+    d.h = d.w = 256; // of x 512 KiB, more than is made by the host
+    const dt_plan_kind k = {.dnn = &d};
+    dt_plan_bench b;
+    assert_int_equal(dt_plan_bench_open(&b, api, &k, 1000, false), 0);
+    assert_int_equal(api->stream_synchronize(api, b.stream), 0);
+    char *x = dt_xcalloc(b.n_bytes[0], 1);
+    assert_int_equal(api->copy(api, x, b.ptr[0], b.n_bytes[0], 0, NULL), 0);
+    for (int t = 0; t < 3; t++) {
+        const int64_t n = (int64_t)(b.n_bytes[0] / dt_dtype_size(types[t])),
+                      apart[] = {1, 512, 4096};
+        int64_t negative = 0, alike[3] = {0};
+        for (int64_t i = 0; i < n; i++) {
+            const float v = dt_get(x, types[t], i);
+            assert_true(fabsf(v) >= 0.0078125f && fabsf(v) < 2.0f);
+            negative += v < 0;
+            for (int a = 0; a < 3; a++) alike[a] += v == dt_get(x, types[t], (i + apart[a]) % n);
+        }
+        assert_true(negative > n / 2 - n / 50 && negative < n / 2 + n / 50);
+        for (int a = 0; a < 3; a++) assert_true(alike[a] < n / 50);
+    }
+    free(x);
+    dt_plan_bench_close(&b);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+// Runs of half a millisecond, one to twenty, are timed in a graph that is replayed twice.
+TEST(test_short_runs_are_a_graph) {
+    static const struct {
+        int width, n_runs;
+    } cases[] = {{3, 20}, {620, 13}, {4000, 2}, {10000, 1}};
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    for (int i = 0; i < 8; i++) {
+        dt_dnn_desc d = conv;
+        d.out_h = 1000;
+        d.out_w = cases[i / 2].width;
+        const dt_plan_kind k = {.dnn = &d};
+        const bool plain = i & 1;
+        const int n_runs = cases[i / 2].n_runs;
+        float ms = 0;
+        dt_plan_bench b;
+        fake_cuda_log_clear(api);
+        assert_int_equal(dt_plan_bench_open(&b, api, &k, 0, plain), 0);
+        assert_int_equal(dt_plan_bench_fill(&b, 2, &ms), 0);
+        assert_float_equal(ms, 1e-3 + (double)b.n_bytes[2] * 1e-8,
+                           1e-5); // by the imitation's clock
+        assert_int_equal(fake_cuda_count(api, "zero"), 2 + (plain ? 2 : 1) * n_runs);
+        assert_int_equal(fake_cuda_count(api, "capture_begin"), plain ? 0 : 1);
+        assert_int_equal(fake_cuda_count(api, "graph_launch"), plain ? 0 : 2);
+        dt_plan_bench_close(&b);
+    }
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+// A call that fails once while an engine is timed costs at most that engine, and all is given back.
+TEST(test_timing_outlives_each_call) {
+    static const char *const calls[] = {
+        "alloc",        "copy",     "stream_create",     "event_create",
+        "event_record", "dnn_run",  "capture_begin",     "capture_end",
+        "graph_launch", "event_ms", "stream_synchronize"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        for (int after = 0; after < 60; after = 2 * after + 1) {
+            rig r = begin("m", NULL);
+            fake_cuda_fail(r.api, calls[i], after, FAKE_INVALID);
+            const int choice = choice_of_conv(r.p);
+            assert_true(choice >= 0 && choice < 3);
+            if (strcmp(calls[i], "dnn_run") == 0) assert_int_equal(choice != 1, after / RUNS == 1);
+            end(&r);
+        }
 }
 
 // Only a refusal means that there is no engine. Any other error must not make training silently slow.
@@ -150,7 +231,7 @@ TEST(test_a_library_that_is_broken_ends_the_start) {
 TEST(test_an_engine_that_breaks_the_device) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
-    fake_cuda_fail(r.api, "dnn_run", 10, FAKE_ILLEGAL_ADDRESS); // the second engine's first run
+    fake_cuda_fail(r.api, "dnn_run", RUNS, FAKE_ILLEGAL_ADDRESS); // the second engine's first run
     assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &plan), DT_E_INTERNAL);
     assert_non_null(strstr(dt_error_message(), "timing engine 1 of conv_fwd bf16"));
     assert_non_null(strstr(dt_error_message(), "illegal memory access"));

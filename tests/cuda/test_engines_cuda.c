@@ -112,25 +112,31 @@ TEST(test_resuming_keeps_the_engines) {
     free(third.engines);
 }
 
-// Runs a step, and returns how often engines were timed.
-static int count_timed(const char *name, const char *micro, const char *memory) {
+// Runs a step, and returns how often engines were timed. Nothing is captured with capture: "device.capture=false".
+static int count_timed(const char *name, const char *micro, const char *capture) {
     char where[300], named[64];
     snprintf(where, sizeof where, "run.dir=%s", folder_path);
     snprintf(named, sizeof named, "run.name=%s", name);
-    const char *overrides[] = {where, named, "train.global_batch=8", "train.max_steps=1",
-                               micro, memory};
+    const char *overrides[] = {where, named,   "train.global_batch=8", "train.max_steps=1",
+                               micro, capture, "train.memory=28180KiB"};
     must(dt_io_remove_tree(in_folder("cache")));
     api = fake_cuda_create(NULL);
-    must(train_in_memory(yaml, overrides, 6));
+    must(train_in_memory(yaml, overrides, 7));
     const int n = fake_cuda_count(api, "event_ms");
+    const int n_captured = fake_cuda_count(api, "capture_begin");
+    if (strstr(capture, "false"))
+        assert_int_equal(n_captured, 0);
+    else
+        assert_true(n_captured >
+                    n / 3); // of three times of an engine two are of a graph, and steps are graphs
     assert_int_equal(fake_cuda_destroy(api), 0);
     return n;
 }
 
 // train.micro_batch: auto times engines for the size that it takes, and for no other that it looks at.
 TEST(test_sizes_are_not_timed) {
-    const int fixed = count_timed("fixed", "train.micro_batch=2", "train.memory=28180KiB");
-    assert_int_equal(count_timed("auto", "train.micro_batch=auto", "train.memory=28180KiB"), fixed);
+    const int fixed = count_timed("fixed", "train.micro_batch=2", "device.capture=false");
+    assert_int_equal(count_timed("auto", "train.micro_batch=auto", "device.capture=true"), fixed);
     dt_run_record record = read_record("auto", 1);
     assert_int_equal(record.resolved.micro_batch, 2);
     dt_record_fini(&record);

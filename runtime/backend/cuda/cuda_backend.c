@@ -277,6 +277,7 @@ static dt_status make_plans(dt_cuda *c, const dt_backend_opts *opts) {
     const dt_cuda_plans_opts o = {.machine = machine,
                                   .folder = opts->cache_folder,
                                   .no_timing = !opts->timed,
+                                  .uncaptured = opts->uncaptured,
                                   .most_workspace = most_workspace(c)};
     return dt_cuda_plans_create(&c->plans, c->api, &o);
 }

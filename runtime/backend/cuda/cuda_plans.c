@@ -113,7 +113,7 @@ static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
     dt_plan_bench b;
     for (int i = 0; i < n; i++)
         if (c[i].bytes > workspace) workspace = c[i].bytes;
-    const int opened = dt_plan_bench_open(&b, p->api, k, workspace);
+    const int opened = dt_plan_bench_open(&b, p->api, k, workspace, p->uncaptured);
     int error = lasting(p, opened);
     if (!opened) {
         for (int i = 0; i < n && !error; i++) {
@@ -231,7 +231,7 @@ static dt_status worth_its_sums(dt_cuda_plans *p, const dt_plan_kind *k, const d
     dt_plan_bench b;
     const size_t most = fused->workspace_bytes > plain->workspace_bytes ? fused->workspace_bytes
                                                                         : plain->workspace_bytes;
-    int e = dt_plan_bench_open(&b, p->api, k, most);
+    int e = dt_plan_bench_open(&b, p->api, k, most, p->uncaptured);
     if (!e) e = dt_plan_bench_time(&b, fused->plan, &ms[0]);
     if (!e) e = dt_plan_bench_time(&b, plain->plan, &ms[1]);
     const dt_dnn_desc *d = k->dnn;
@@ -295,7 +295,7 @@ static int add_time(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan *
     const int passes[2] = {over_x, over_y};
     float now = 0;
     dt_plan_bench b;
-    int e = dt_plan_bench_open(&b, p->api, &k, plan->workspace_bytes);
+    int e = dt_plan_bench_open(&b, p->api, &k, plan->workspace_bytes, p->uncaptured);
     if (!e) e = dt_plan_bench_time(&b, plan->plan, &now);
     *ms += now;
     for (int i = 0; i < 2 && !e; i++) {
@@ -391,6 +391,7 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
     dt_cuda_plans *p = dt_xcalloc(1, sizeof *p);
     p->api = api;
     p->no_timing = opts->no_timing;
+    p->uncaptured = opts->uncaptured;
     p->most_workspace = opts->most_workspace ? opts->most_workspace : DT_PLAN_WORKSPACE;
     p->warned_attention = opts->size_only;
     dt_plan_store_open(p, opts->folder, opts->machine);

@@ -1,10 +1,10 @@
 // cuda_plans.h: plans of cuDNN and cuBLASLt. All kernel instances that describe the same work share a plan, and this
 // module decides which of the available engines it uses.
 //
-// When a description is first asked for, the engines that the library prefers (at most DT_PLAN_TRIES) run a few times
-// on memory of their own, and the fastest wins: its number is the choice. Choices are text, one per line, "number
-// <tab> description", so that rank 0 can give its choices to all ranks, checkpoints can keep them, and a file can pass
-// them to the next run on the same kind of machine. A given choice is obeyed without timing.
+// When a description is first asked for, the engines that the library prefers (at most DT_PLAN_TRIES) are timed on
+// memory of their own (plan_bench.h), and the fastest wins: its number is the choice. Choices are text, one per line,
+// "number <tab> description", so that rank 0 can give its choices to all ranks, checkpoints can keep them, and a file
+// can pass them to the next run on the same kind of machine. A given choice is obeyed without timing.
 //
 // Used by one thread, while plans are made, never during steps.
 #ifndef DT_BACKEND_CUDA_PLANS_H
@@ -32,6 +32,7 @@ typedef struct dt_cuda_plans_opts {
     const char *machine;
     const char *folder;    // where the file of choices is; NULL: none
     bool no_timing;        // always take the library's favourite; no file
+    bool uncaptured;       // time plans launched one by one instead of in a graph
     size_t most_workspace; // of an engine, in bytes, unless all want more; 0: DT_PLAN_WORKSPACE
     bool size_only;        // the plans are not to run: no warnings
 } dt_cuda_plans_opts;

@@ -1,7 +1,10 @@
 // plan_bench.c: see plan_bench.h.
 #include "backend/cuda/plan_bench.h"
 
-enum { TIMED_RUNS = 3, TIMED_ROUNDS = 3 };
+#include "base/rng.h"
+
+enum { MOST_RUNS = 20, REPLAYS = 2 };
+#define REPLAY_MS 0.5f
 
 static size_t even(size_t n) {
     return (n + 255) / 256 * 256 + 256;
@@ -45,9 +48,27 @@ static void gemm_sizes(const dt_gemm_desc *d, size_t *n) {
     n[4] = dt_gemm_has_aux(d->epilogue) ? n[2] : 0;
 }
 
+// Pairs of 16-bit words with random signs and last ten bits. As f16 a word is ±1 to 2. As bf16 a word, and as f32 a
+// pair, is ±2^-7 to 2. The number of pairs is prime, so that rows are not alike.
+static int fill_random(const dt_plan_bench *b, size_t total) {
+    enum { PAIRS = 16381 };
+    uint32_t pairs[(PAIRS + 3) / 4][4];
+    for (uint32_t i = 0; i < (PAIRS + 3) / 4; i++) {
+        dt_philox4x32(0, (uint32_t[4]){i}, pairs[i]);
+        for (int k = 0; k < 4; k++) pairs[i][k] = (pairs[i][k] & 0x83ff83ff) | 0x3c003c00;
+    }
+    size_t done = PAIRS * sizeof(uint32_t) < total ? PAIRS * sizeof(uint32_t) : total;
+    int e = b->api->copy(b->api, b->memory, pairs, done, 1, NULL);
+    for (size_t n; !e && done < total; done += n) {
+        n = done < total - done ? done : total - done;
+        e = b->api->copy(b->api, (char *)b->memory + done, b->memory, n, 2, b->stream);
+    }
+    return e;
+}
+
 int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k,
-                       size_t workspace_bytes) {
-    *b = (dt_plan_bench){.api = api, .kind = k};
+                       size_t workspace_bytes, bool uncaptured) {
+    *b = (dt_plan_bench){.api = api, .kind = k, .uncaptured = uncaptured};
     const int count = k->gemm ? 5 : dt_dnn_pointers(k->dnn);
     if (k->gemm)
         gemm_sizes(k->mul, b->n_bytes);
@@ -69,7 +90,7 @@ int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k
     e = api->stream_create(api, &b->stream);
     if (!e) e = api->event_create(api, &b->event[0], true);
     if (!e) e = api->event_create(api, &b->event[1], true);
-    if (!e) e = api->zero(api, b->memory, total, b->stream);
+    if (!e) e = fill_random(b, total);
     return e;
 }
 
@@ -91,19 +112,38 @@ static int run(const dt_plan_bench *b, void *plan, int at) {
                    : b->api->dnn_run(b->api, plan, b->ptr, b->workspace, b->stream);
 }
 
-static int repeat(const dt_plan_bench *b, void *plan, int at, float *ms) {
+static int record(const dt_plan_bench *b, void *plan, int at, int n, void **graph) {
+    int e = b->api->capture_begin(b->api, b->stream);
+    if (e) return e;
+    for (int i = 0; !e && i < n; i++) e = run(b, plan, at);
+    const int ended = b->api->capture_end(b->api, b->stream, graph);
+    return e ? e : ended;
+}
+
+// *ms: of a replay of the graph; if it is NULL, of n runs.
+static int time_runs(const dt_plan_bench *b, void *plan, int at, int n, void *graph, float *ms) {
     dt_cuda_api *api = b->api;
+    int e = api->event_record(api, b->event[0], b->stream);
+    if (!e && graph) e = api->graph_launch(api, graph, b->stream);
+    for (int i = 0; !e && !graph && i < n; i++) e = run(b, plan, at);
+    if (!e) e = api->event_record(api, b->event[1], b->stream);
+    if (!e) e = api->stream_synchronize(api, b->stream);
+    return e ? e : api->event_ms(api, b->event[0], b->event[1], ms);
+}
+
+static int repeat(const dt_plan_bench *b, void *plan, int at, float *ms) {
+    void *graph = NULL;
+    float one = 0, now = 0;
     int e = run(b, plan, at);
-    *ms = 0;
-    for (int round = 0; !e && round < TIMED_ROUNDS; round++) {
-        float now = 0;
-        e = api->event_record(api, b->event[0], b->stream);
-        for (int i = 0; !e && i < TIMED_RUNS; i++) e = run(b, plan, at);
-        if (!e) e = api->event_record(api, b->event[1], b->stream);
-        if (!e) e = api->stream_synchronize(api, b->stream);
-        if (!e) e = api->event_ms(api, b->event[0], b->event[1], &now);
-        if (round == 0 || now < *ms) *ms = now;
+    if (!e) e = time_runs(b, plan, at, 1, NULL, &one);
+    int n = one * MOST_RUNS > REPLAY_MS ? (int)(REPLAY_MS / one) : MOST_RUNS;
+    if (n < 1) n = 1;
+    if (!e && !b->uncaptured) e = record(b, plan, at, n, &graph);
+    for (int i = 0; !e && i < REPLAYS; i++) {
+        e = time_runs(b, plan, at, n, graph, &now);
+        if (i == 0 || now < *ms * (float)n) *ms = now / (float)n;
     }
+    if (graph) b->api->graph_destroy(b->api, graph);
     return e;
 }
 

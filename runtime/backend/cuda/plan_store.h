@@ -28,7 +28,7 @@ typedef struct plan_entry {
 struct dt_cuda_plans {
     dt_cuda_api *api;
     dt_choice_file file; // path NULL: no file
-    bool no_timing, dirty, warned_attention;
+    bool no_timing, uncaptured, dirty, warned_attention;
     size_t most_workspace;
     plan_entry *entries;
     int n_plans, n_timed;
