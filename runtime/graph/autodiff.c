@@ -9,9 +9,10 @@
 // put in order: forward and backward of the first use, those of the second, and so on. A node's backward waits for the
 // last stage that gives it a gradient.
 //
-// Nodes add the gradient of a parameter into its GRAD value. So a parameter that is used twice needs no add node: both
-// nodes have the GRAD value as an output. An op may also give a finished tensor as the gradient of a parameter (if the
-// parameter is reshaped, say); then a backward `add` node adds it into the flat buffer by its output 1.
+// Nodes add the gradient of a weight, which is input 1 or a later one, into its GRAD value. So a parameter that is used
+// twice needs no add node: both nodes have the GRAD value as an output. Where a parameter is input 0 (it is sliced, say)
+// or an op gives a finished tensor as its gradient, a backward `add` node adds that tensor into the flat buffer by its
+// output 1.
 #include "graph/autodiff.h"
 
 #include "graph/build.h"
@@ -69,13 +70,11 @@ static dt_value add_temp_grad(dt_graph *g, dt_value of) {
 // Makes output i of backward node `bwd` the gradient of the forward input.
 static void bind_grad(dt_grad_ctx *ctx, dt_node_id bwd, int i, dt_value fwd_input) {
     dt_graph *g = ctx->g;
-    if (g->values[fwd_input].kind == DT_V_PARAM) {
-        dt_graph_set_out(g, &g->nodes[bwd], i, grad_of_param(ctx, fwd_input));
-        return;
-    }
-    dt_value grad = add_temp_grad(g, fwd_input);
+    const bool param = g->values[fwd_input].kind == DT_V_PARAM, adds = param && i > 0;
+    dt_value grad = param ? grad_of_param(ctx, fwd_input) : DT_NONE; // it takes the name first
+    if (!adds) grad = add_temp_grad(g, fwd_input);
     dt_graph_set_out(g, &g->nodes[bwd], i, grad);
-    dt_grad_give(ctx, fwd_input, grad);
+    if (!adds) dt_grad_give(ctx, fwd_input, grad);
 }
 
 // Moves a finished tensor into a parameter's place in the flat buffer.

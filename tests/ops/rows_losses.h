@@ -175,15 +175,14 @@ static void ref_l2(const custom_case *c, double *const *in, double *const *out) 
 }
 TEST(test_l2_normalize) {
     const dt_shape shapes[] = {S2(5, 45), S2(3, 7), S3(2, 3, 64), S2(2, 2000), S1(9)};
-    for (int k = 0; k < 10; k++) {
+    for (int k = 0; k < 5; k++) {
         custom_case c = one_to_one((custom_case){.name = "l2_normalize",
                                                  .op = DT_OP_l2_normalize,
                                                  .grad_in = 1,
                                                  .save_in = 1,
                                                  .f32_only = true,
-                                                 .param_in = (uint32_t)k / 5,
                                                  .reference = ref_l2});
-        c.in_shape[0] = c.out_shape[0] = shapes[k % 5];
+        c.in_shape[0] = c.out_shape[0] = shapes[k];
         custom_case_run(&c);
     }
 }

@@ -43,15 +43,12 @@ static void normalize_backward(const dt_kernel_instance *s, const dt_run *r) {
     const int64_t n = shape->d[shape->n - 1], rows = dt_shape_elements(shape) / n;
     const float *x = r->in[0], *dy = r->in[dt_pos_grad(s, 0)];
     float *dx = r->out[0];
-    const bool add = r->accumulate & 1;
 #pragma omp parallel for num_threads(threads_for(s, rows *n)) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         const double square = dot(x + i * n, x + i * n, n), by = 1 / fmax(sqrt(square), 1e-12);
         const double along = square > 1e-24 ? dot(x + i * n, dy + i * n, n) / square : 0;
-        for (int64_t k = i * n; k < (i + 1) * n; k++) {
-            const float v = (float)(((double)dy[k] - (double)x[k] * along) * by);
-            dx[k] = add ? dx[k] + v : v;
-        }
+        for (int64_t k = i * n; k < (i + 1) * n; k++)
+            dx[k] = (float)(((double)dy[k] - (double)x[k] * along) * by);
     }
 }
 

@@ -17,11 +17,7 @@ static const void *gradient_of(const dt_kernel_instance *s, const dt_run *r) {
 
 static void run_normalize(const dt_kernel_instance *s, const dt_run *r) {
     const dt_rows *rows = s->state;
-    const dt_l2_args a = {.r = *rows,
-                          .x = r->in[0],
-                          .dy = gradient_of(s, r),
-                          .out = r->out[0],
-                          .accumulate = s->node->backward && (r->accumulate & 1)};
+    const dt_l2_args a = {.r = *rows, .x = r->in[0], .dy = gradient_of(s, r), .out = r->out[0]};
     dt_cuda_launch(dt_cuda_of(s), DT_K_l2_rows, dt_rows_grid(rows), &a, r->stream);
 }
 

@@ -16,7 +16,6 @@ typedef struct dt_l2_args {
     dt_rows r;
     const float *x, *dy;
     float *out;
-    int accumulate;
 } dt_l2_args;
 typedef struct dt_l2_sums {
     float xx, xd;
@@ -38,8 +37,8 @@ DT_FN void dt_l2_write(const dt_l2_args *a, const dt_rows_share *s, const dt_l2_
     const float along = m->xx > 1e-24f ? m->xd / m->xx : 0.0f;
     for (int64_t i = s->lane; s->row >= 0 && i < a->r.n; i += a->r.group) {
         const int64_t at = s->row * a->r.n + i;
-        const float x = a->x[at], v = a->dy ? (a->dy[at] - x * along) * by : x * by;
-        a->out[at] = a->accumulate ? a->out[at] + v : v;
+        const float x = a->x[at];
+        a->out[at] = a->dy ? (a->dy[at] - x * along) * by : x * by;
     }
 }
 DT_KERNEL(l2_rows, dt_l2_args) {
