@@ -41,6 +41,7 @@ typedef struct op_row {
     void (*reference)(const op_data *d);
     bool forward_only;
     bool training;            // of the graph
+    unsigned frozen;          // bits of inputs whose gradient nobody wants
     bool winograd;            // convolutions that can, do: with products in their type
     double tol_f32, tol_bf16; // of the largest magnitude of a tensor; 0: 2e-5, 1e-2
 } op_row;

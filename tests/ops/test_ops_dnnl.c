@@ -16,6 +16,7 @@ typedef struct conv_arg {
     bool bias, fold;
     dt_activation act;
     bool residual, winograd;
+    unsigned frozen; // bits of inputs
 } conv_arg;
 
 static dt_value add_buffer(dt_graph *g, const char *name, int64_t n) {
@@ -116,6 +117,7 @@ static void check_conv(const char *name, conv_arg a) {
                         .reference = ref_conv,
                         .training = !a.fold && !a.residual,
                         .winograd = a.winograd,
+                        .frozen = a.frozen,
                         .tol_bf16 = a.winograd ? 1e-2 : 0, // of weight gradients too
                         .forward_only = a.fold || a.residual || a.act != DT_ACTIVATION_none};
     op_row_check(&row);
@@ -171,6 +173,19 @@ TEST(test_conv) {
     check_conv("1x1 stride 2, 32 to 16", (conv_arg){2, 32, 7, 7, 16, 1, WIN(1, 2, 1, 0, 0)});
     check_conv("16x16 stride 16 patches",
                (conv_arg){1, 3, 32, 48, 32, 1, WIN(16, 16, 1, 0, 0), true});
+}
+
+// A bias alone is trained, with and without what lies in front.
+TEST(test_conv_frozen) {
+    conv_arg a[] = {{2, 3, 10, 8, 16, 1, WIN(3, 1, 1, 1, 1), true},
+                    {2, 20, 7, 9, 24, 1, WIN(3, 1, 1, 1, 1), true},
+                    {1, 32, 6, 6, 64, 2, WIN(3, 1, 1, 1, 1), true},
+                    {2, 12, 5, 6, 18, 2, WIN(3, 1, 1, 1, 1), true},
+                    {2, 20, 9, 16, 20, 20, WIN(5, 1, 1, 2, 2), true}};
+    for (int i = 0; i < 10; i++) {
+        a[i / 2].frozen = i % 2 ? 3 : 2;
+        check_conv(i % 2 ? "bias alone" : "weight frozen", a[i / 2]);
+    }
 }
 
 #ifndef DT_ROWS_CUDA

@@ -7,7 +7,7 @@
 //
 // Forward: y = act(conv(x, packed w) + bias + residual); the residual lies where y will. With fold_bn the packed weight and bias include the batch norm
 // that follows. Backward computes dx from its own packed weight, and dw and db in f32, whatever the type of the
-// activations, through scratch into the flat buffer.
+// activations, through scratch into the flat buffer. What computes db computes dw too, where the weight is frozen.
 //
 // Depthwise convolutions take custom kernels in the directions where those are faster (depthwise.h), else oneDNN's.
 //
@@ -233,9 +233,9 @@ static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const c
     static const dt_fold none = {.on = false};
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
     const dt_node *n = s->node;
-    const bool data = n->out[0] != DT_NONE, weights = n->out[1] != DT_NONE;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
-    conv_op ops[2];
+    const bool data = n->out[0] != DT_NONE, weights = n->out[1] != DT_NONE || st->has_bias;
+    conv_op ops[2] = {{DT_DNNL_FORWARD, false, NULL}};
     int n_ops = 0;
     if (data) ops[n_ops++] = (conv_op){DT_DNNL_BACKWARD_DATA, false, &st->data};
     if (weights) ops[n_ops++] = (conv_op){DT_DNNL_BACKWARD_WEIGHTS, st->has_bias, &st->weights};
@@ -313,7 +313,7 @@ static void run_weights(const dt_kernel_instance *s, const dt_run *r, const void
         return;
     }
     memset(scratch, 0, st->clear_bytes);
-    void *dw = dt_weight_grad_target(&st->grad, r->out[1], packed, add_w);
+    void *dw = dt_weight_grad_target(&st->grad, r->out[1], packed, add_w || !r->out[1]);
     if (st->has_bias) {
         void *db = add_b ? scratch + st->at_db : r->out[2];
         dt_conv_kernel_run(&st->weights, r->replica, (const void *[]){r->in[0], dw, db, dy},
@@ -322,7 +322,7 @@ static void run_weights(const dt_kernel_instance *s, const dt_run *r, const void
     } else {
         dt_conv_kernel_run(&st->weights, r->replica, (const void *[]){r->in[0], dw, dy}, scratch);
     }
-    dt_weight_grad_store(&st->grad, r->replica, r->out[1], packed, add_w, scratch);
+    if (r->out[1]) dt_weight_grad_store(&st->grad, r->replica, r->out[1], packed, add_w, scratch);
 }
 
 static void run_data(const dt_kernel_instance *s, const dt_run *r, const void *dy) {
@@ -336,7 +336,7 @@ static void run_data(const dt_kernel_instance *s, const dt_run *r, const void *d
 
 static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const void *dy = r->in[dt_pos_grad(s, 0)];
-    if (s->node->out[1] != DT_NONE) run_weights(s, r, dy);
+    if (r->out[1] || ((const conv_state *)s->state)->has_bias) run_weights(s, r, dy);
     if (s->node->out[0] != DT_NONE) run_data(s, r, dy);
 }
 

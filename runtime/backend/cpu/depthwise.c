@@ -133,8 +133,8 @@ static void run_block(const void *ctx, int64_t block, int64_t end) {
     for (int64_t n = 0; n < d->n; n++) add_image(c, n * n_blocks(d) + block, dw, db);
     for (int64_t l = 0; l < width && block * width + l < d->channels; l++) {
         const int64_t at = block * width + l;
-        float *to = c->dw + at * taps;
-        for (int64_t k = 0; k < taps; k++)
+        float *to = c->dw ? c->dw + at * taps : NULL;
+        for (int64_t k = 0; to && k < taps; k++)
             to[k] = (c->accumulate >> 1 & 1 ? to[k] : 0) + dw[k * width + l];
         if (c->db) c->db[at] = (c->accumulate >> 2 & 1 ? c->db[at] : 0) + db[l];
     }

@@ -25,7 +25,7 @@ unsigned dt_depthwise_init(dt_depthwise_conv *d, const dt_dnnl_conv *conv, int t
 // Forward: x to y; bias may be NULL. Data gradient: dy to dx.
 void dt_depthwise_run(const dt_depthwise_conv *d, dt_dnnl_direction dir, const void *from,
                       const float *packed, const float *bias, void *to);
-// dw (channels, rows, columns) and db (may be NULL) are dense. Bits of accumulate: as in dt_run, dw is output 1, db 2.
+// dw (channels, rows, columns) and db are dense; either may be NULL. Bits of accumulate: as in dt_run, dw is output 1, db 2.
 void dt_depthwise_run_weights(const dt_depthwise_conv *d, const void *x, const void *dy, float *dw,
                               float *db, uint64_t accumulate);
 
