@@ -34,8 +34,7 @@ void dt_param_set_init(dt_graph *g, const char *name, dt_init init) {
 
 dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape,
                      const void *data) {
-    if (!name) name = dt_graph_unique_name(g, "constant");
-    dt_value v = dt_graph_add_value(g, DT_V_CONST, name, dtype, &shape);
+    dt_value v = dt_graph_add_value(g, DT_V_CONST, name ? name : "constant", dtype, &shape);
     if (v == DT_NONE) return v;
     size_t n_bytes = (size_t)dt_shape_elements(&shape) * dt_dtype_size(dtype);
     void *copy = dt_arena_alloc(&g->arena, n_bytes);
@@ -47,8 +46,7 @@ dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape sha
 dt_value dt_full(dt_graph *g, dt_shape shape, float v) {
     if (dt_shape_is_sound(&shape) && dt_shape_elements(&shape) > 1 << 28)
         return dt_graph_fail(g, "wants a constant of more than 2^28 elements");
-    const char *name = dt_graph_unique_name(g, "constant");
-    dt_value c = dt_graph_add_value(g, DT_V_CONST, name, DT_F32, &shape);
+    dt_value c = dt_graph_add_value(g, DT_V_CONST, "constant", DT_F32, &shape);
     if (c == DT_NONE) return c;
     const int64_t n = dt_shape_elements(&shape);
     float *x = dt_arena_alloc(&g->arena, (size_t)n * sizeof *x);

@@ -138,6 +138,17 @@ static void *reserve(dt_graph *g, void *items, int n, int *cap, size_t size) {
 #define RESERVE(g, array)                                                                          \
     (g)->array = reserve(g, (g)->array, (g)->n_##array, &(g)->cap_##array, sizeof *(g)->array)
 
+// Names of these are generated: they give way to one that somebody chose.
+static bool is_made_up(dt_value_kind kind) {
+    return kind == DT_V_TEMP || kind == DT_V_CONST;
+}
+
+// Takes its name from the value `v`, which gets another.
+static void rename_value(dt_graph *g, dt_value v) {
+    g->values[v].name = dt_graph_unique_name(g, g->values[v].name);
+    intern(g, g->values[v].name)->value = v;
+}
+
 dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
                             const dt_shape *shape) {
     if (g->status != DT_OK) return DT_NONE;
@@ -146,7 +157,6 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
         return dt_graph_fail(g, "%s: the shape %s is too large", name,
                              dt_shape_print(shape, text, sizeof text));
     }
-    bool made_up = kind == DT_V_TEMP;
     if (g->twin && (kind == DT_V_BUFFER || kind == DT_V_CONST))
         name = dt_arena_printf(&g->arena, "%s%s", g->twin, name);
     if (*g->scope && (kind == DT_V_PARAM || kind == DT_V_BUFFER || kind == DT_V_CONST))
@@ -156,9 +166,14 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
         g->values[known->value].kind == kind &&
         dt_shape_equal(&g->values[known->value].shape, shape))
         return known->value;
-    bool taken = known->name && known->value != DT_NONE;
-    if (taken && !made_up) return dt_graph_fail(g, "two tensors are named %s: rename one", name);
-    name = taken ? dt_graph_unique_name(g, name) : dt_arena_strdup(&g->arena, name);
+    const dt_value holder = known->name ? known->value : DT_NONE;
+    if (holder != DT_NONE && !is_made_up(kind)) {
+        if (!is_made_up(g->values[holder].kind))
+            return dt_graph_fail(g, "two tensors are named %s: rename one", name);
+        rename_value(g, holder);
+    }
+    name = holder != DT_NONE && is_made_up(kind) ? dt_graph_unique_name(g, name)
+                                                 : dt_arena_strdup(&g->arena, name);
     RESERVE(g, values);
     dt_value v = g->n_values++;
     g->values[v] = (dt_value_info){.name = name,

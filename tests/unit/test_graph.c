@@ -72,6 +72,12 @@ TEST(names_are_numbered) {
         x = dt_relu(g, x);
         assert_string_equal(g->values[x].name, names[i]);
     }
+    const dt_value chosen = PARAM(g, "relu", dt_shape1(3)); // takes the name
+    assert_int_equal(dt_graph_find(g, "relu"), chosen);
+    assert_string_equal(g->values[node(g, "relu")->out[0]].name, "relu.5");
+    dt_graph_scope(g, "block."); // constants are numbered behind it
+    for (int i = 0; i < 2; i++) (void)dt_group_norm(g, i ? "b" : "a", x, 1, 1e-5f, true);
+    must(dt_graph_check(g));
     dt_graph_destroy(g);
 }
 
