@@ -474,6 +474,22 @@ TEST(fold_takes_batch_norms_in) {
     dt_graph_destroy(g);
 }
 
+// Constants in the place of a scale, a shift or a bias are not packed.
+TEST(fold_and_int8_leave_constants) {
+    for (int i = 0; i < 4; i++) {
+        dt_graph *g = dt_graph_create("t", false);
+        const dt_conv2d_opts conv = {.out = 3, .kernel = 1, .bias = true};
+        dt_value x = dt_conv2d(g, "conv", input(g, "x", dt_shape4(2, 6, 4, 4)), &conv);
+        dt_output(g, "y", dt_batch_norm(g, "bn", x));
+        dt_node *changed = node(g, i == 2 ? "conv" : "bn");
+        if (i < 3) changed->in[i < 2 ? i + 1 : 2] = dt_full(g, dt_shape1(3), 1);
+        assert_int_equal(dt_int8_is_layer(g, node(g, "conv")), i != 2);
+        must(dt_pass_fold_bn(g));
+        assert_int_equal(node(g, "conv")->attrs.conv2d.fold_bn, i == 3);
+        dt_graph_destroy(g);
+    }
+}
+
 static void check_low(const dt_graph *g, dt_dtype low) {
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];

@@ -18,12 +18,18 @@ static void take_output(dt_graph *g, dt_node *conv, dt_node *next) {
     next->dead = true;
 }
 
+// What is packed is a parameter; an ONNX file may have constants there.
+static bool is_packable(const dt_graph *g, dt_value v) {
+    return v == DT_NONE || g->values[v].kind == DT_V_PARAM;
+}
+
 static void fold(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
     if (conv->attrs.conv2d.act != DT_ACTIVATION_none) return;
     dt_node *bn = dt_graph_reader(g, readers, conv->out[0], DT_OP_batch_norm);
     bool relu_in_bn = false;
     if (bn && !conv->attrs.conv2d.fold_bn && bn->in[0] == conv->out[0] && bn->n_in == 5 &&
-        !bn->attrs.batch_norm.training && !bn->attrs.batch_norm.pool) {
+        !bn->attrs.batch_norm.training && !bn->attrs.batch_norm.pool && is_packable(g, bn->in[1]) &&
+        is_packable(g, bn->in[2]) && (conv->n_in < 3 || is_packable(g, conv->in[2]))) {
         conv->attrs.conv2d.fold_bn = 1;
         conv->attrs.conv2d.bn_scale = bn->in[1];
         conv->attrs.conv2d.bn_shift = bn->in[2];

@@ -28,6 +28,8 @@ typedef struct int8_pass {
 
 bool dt_int8_is_layer(const dt_graph *g, const dt_node *n) {
     if (n->dead || n->backward || (n->op != DT_OP_conv2d && n->op != DT_OP_linear)) return false;
+    const dt_value bias = n->n_in > 2 ? n->in[2] : DT_NONE;
+    if (bias != DT_NONE && g->values[bias].kind != DT_V_PARAM) return false; // what is packed is
     const int groups = n->op == DT_OP_conv2d ? n->attrs.conv2d.groups : 1;
     const bool depthwise = g->values[n->in[1]].shape.d[1] == 1;
     if (groups > 1 && !depthwise) return false; // many ISAs have no fast kernel for these
