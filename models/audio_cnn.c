@@ -14,13 +14,12 @@ static dt_value conv_norm(const dt_trunk *t, const char *module, int i, dt_value
 
 // (N,C,T,F) -> (N,C): mean over F, then max + mean over T
 static dt_value pool(const dt_trunk *t, dt_value x) {
-    dt_value largest;
     if (x == DT_NONE) return DT_NONE;
     const dt_shape s = dt_info_of(t->g, x)->shape;
     const dt_window across = {.kernel = {1, (int)s.d[3]}, .stride = {1, 1}, .dilation = {1, 1}};
     const dt_window along = {.kernel = {(int)s.d[2], 1}, .stride = {1, 1}, .dilation = {1, 1}};
     x = dt_avg_pool_window(t->g, x, &across, false);
-    largest = dt_max_pool_window(t->g, x, &along);
+    const dt_value largest = dt_adaptive_pool(t->g, x, 1, 1, true);
     x = dt_add(t->g, largest, dt_avg_pool_window(t->g, x, &along, false));
     return dt_reshape(t->g, x, dt_shape2(s.d[0], s.d[1]));
 }
