@@ -5,6 +5,7 @@
 
 #include "batch/mix_plan.h"
 #include "batch/pixel_steps.h"
+#include "config/loss_words.h"
 #include "graph/autodiff.h"
 #include "graph/loss_row.h"
 #include "graph/passes/passes.h"
@@ -221,7 +222,8 @@ void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_va
         const char *head =
             a->targets->named ? dt_arena_printf(m, "%s.%s", name, t->field->name) : name;
         const dt_value logits = dt_model_head(g, t, head, x);
-        if (init && !dt_losses[t->loss].angular) {
+        const bool zero = init && init->kind == DT_INIT_ZERO; // as a rotation, six zeros are NaN
+        if (init && !dt_losses[t->loss].angular && !(zero && t->loss == DT_LOSS_geodesic)) {
             dt_param_set_init(g, dt_arena_printf(m, "%s.weight", head), *init);
             dt_param_set_init(g, dt_arena_printf(m, "%s.bias", head), *init);
         }

@@ -392,6 +392,21 @@ TEST(sounds_and_signals) {
     override = NULL;
 }
 
+// A head begins at 0, but not that of a rotation: six zeros are none.
+TEST(rotations_begin_somewhere) {
+    dt_field_info f[2] = {image_field("image", 32, 32, 3),
+                          {.name = "pose", .sample_shape = dt_shape1(6), .dtype = DT_F32}};
+    for (int i = 0; i < 6; i++) f[1].std[i] = 1;
+    for (int geodesic = 0; geodesic < 2; geodesic++) {
+        override = geodesic ? "train.loss=geodesic" : "train.loss=mse";
+        dt_graph *g = make("name: vit, size: ti, blocks: 1, patch: 16", f, 2, true, DT_F32);
+        const dt_value weight = dt_graph_find(g, "heads.head.weight");
+        assert_true((g->values[weight].init.kind == DT_INIT_ZERO) == !geodesic);
+        dt_graph_destroy(g);
+    }
+    override = NULL;
+}
+
 // Weights are shared, statistics are not; evaluation has one loss and mean logits.
 TEST(scales_share_weights) {
     dt_field_info f[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
