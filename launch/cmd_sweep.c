@@ -169,10 +169,13 @@ static dt_status run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
     training t = {.n_jobs = n_jobs, .n_ranks = n_ranks};
     launch_jobs_init(&t.jobs, n_jobs);
     dt_status st = halve ? sweep_halve(s, train_waiting, &t) : train_waiting(s, &t);
+    const bool trained = st == DT_OK || st == DT_E_PREEMPTED;
     if (st == DT_OK && sweep_has_folds(s)) st = sweep_pool(s, &t.jobs);
     launch_jobs_fini(&t.jobs);
-    if (st != DT_OK && st != DT_E_PREEMPTED) return st;
+    if (!trained) return st;
+    const dt_error_kept why = dt_error_keep();
     DT_TRY(sweep_write_table(s, stdout));
+    dt_error_restore(&why);
     if (st != DT_OK) return st;
     for (int r = 0; r < s->n_runs; r++)
         if (s->runs[r].code != DT_OK)

@@ -27,16 +27,19 @@ dt_status sweep_check_halving(const sweep *s) {
                    "what says which runs go on");
 }
 
-// The number of the run's steps, and of steps in an epoch.
-static dt_status find_length(const sweep *s, int run, int64_t *steps, int64_t *epochs) {
+typedef struct length {
+    int64_t steps, epoch; // of the run; in an epoch
+} length;
+
+static dt_status find_length(const sweep *s, int run, length *out) {
     dt_config *c = NULL;
     dt_dataset *data = NULL;
     DT_TRY(sweep_load_config(s, run, &c));
     dt_status st = dt_data_open(&data, c, NULL, 1, NULL);
     if (st == DT_OK) {
-        *epochs = c->train.epochs;
-        *steps = dt_run_steps(c, data->n_samples(data, DT_SPLIT_TRAIN) / c->train.global_batch);
-        if (*steps < *epochs)
+        out->epoch = data->n_samples(data, DT_SPLIT_TRAIN) / c->train.global_batch;
+        out->steps = dt_run_steps(c, out->epoch);
+        if (out->epoch < 1 || out->steps < out->epoch)
             st = dt_config_fail(c, "train.epochs",
                                 "--early-stop: train.max_steps ends the run within "
                                 "its first epoch");
@@ -113,21 +116,24 @@ static dt_status drop_rest(sweep *s, int *n_stay) {
 }
 
 dt_status sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *ctx) {
-    int64_t *steps = dt_xcalloc((size_t)s->n_runs + 1, sizeof *steps), epochs = 1;
+    length *all = dt_xcalloc((size_t)s->n_runs + 1, sizeof *all);
+    int64_t epochs = INT64_MAX; // of the shortest run
     int n = 0, n_rungs = 0;
     dt_status st = DT_OK;
     for (int r = 0; r < s->n_runs && st == DT_OK; r++) {
-        st = find_length(s, r, &steps[r], &epochs);
+        st = find_length(s, r, &all[r]);
+        if (st == DT_OK && all[r].steps / all[r].epoch < epochs)
+            epochs = all[r].steps / all[r].epoch;
         n += sweep_is_first(s, r);
     }
-    for (int64_t e = epochs / FACTOR, k = n / FACTOR; e > 0 && k > 0; e /= FACTOR, k /= FACTOR)
+    for (int64_t e = st == DT_OK ? epochs / FACTOR : 0, k = n / FACTOR; e > 0 && k > 0;
+         e /= FACTOR, k /= FACTOR)
         n_rungs++;
     for (int rung = n_rungs; rung > 0 && st == DT_OK; rung--) {
         int64_t part = 1;
         for (int k = 0; k < rung; k++) part *= FACTOR;
         for (int r = 0; r < s->n_runs; r++) { // whole epochs, at whose ends runs evaluate
-            const int64_t epoch = steps[r] / epochs;
-            s->runs[r].stop_at = epochs / part * epoch;
+            s->runs[r].stop_at = all[r].steps / part / all[r].epoch * all[r].epoch;
             s->runs[r].phase = s->runs[r].dropped ? SWEEP_ENDED : SWEEP_WAITS;
         }
         st = train(s, ctx);
@@ -135,13 +141,13 @@ dt_status sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *c
         int n_stay = 0;
         st = drop_rest(s, &n_stay);
         if (st != DT_OK) break;
-        dt_info("%s: after %lld of %lld epochs %d of %d configurations go on", s->dir,
-                (long long)(epochs / part), (long long)epochs, n_stay, n);
+        dt_info("%s: after 1/%lld of the epochs %d of %d configurations go on", s->dir,
+                (long long)part, n_stay, n);
     }
     for (int r = 0; r < s->n_runs && st == DT_OK; r++) {
         s->runs[r].stop_at = 0;
         s->runs[r].phase = s->runs[r].dropped ? SWEEP_ENDED : SWEEP_WAITS;
     }
-    free(steps);
+    free(all);
     return st == DT_OK ? train(s, ctx) : st;
 }

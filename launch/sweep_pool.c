@@ -17,12 +17,16 @@
 #include "data/file/bytes.h"
 #include "train/metric.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+// Of sweep.lock, behind the bytes of runs: who makes what the runs held out.
+static const off_t POOL_BYTE = INT64_MAX / 2 + 1;
 static const char PREDICTIONS[] = "heldout.csv", FIGURES[] = "heldout.json",
                   CALIBRATION[] = "heldout.calibration.json";
 
@@ -42,12 +46,10 @@ static dt_status run_words(launch_jobs *jobs, const char *const *words, const ch
     int slot, code;
     char *tmp = dt_xprintf("%s.part", out);
     const int file = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     const char **argv = launch_rank_words(1, words);
-    dt_status st = file < 0 || nowhere < 0 ? dt_fail(DT_E_STORAGE, "%s: cannot be written", tmp)
-                                           : launch_jobs_start(jobs, argv, file, nowhere, &slot);
+    dt_status st = file < 0 ? dt_fail(DT_E_STORAGE, "%s: cannot be written", tmp)
+                            : launch_jobs_start(jobs, argv, file, STDERR_FILENO, &slot);
     if (file >= 0) close(file);
-    if (nowhere >= 0) close(nowhere);
     free(argv);
     if (st == DT_OK) {
         launch_jobs_wait(jobs, &slot, &code);
@@ -62,13 +64,25 @@ static dt_status run_words(launch_jobs *jobs, const char *const *words, const ch
     return st;
 }
 
+// Whether the file was made of the run's result as it is now, and not of an earlier one of a run that was made longer.
+static bool is_made(const sweep *s, int run, const char *path) {
+    char *result = path_of(s, run, "result.json");
+    struct stat a, b;
+    const bool is_newer =
+        stat(path, &a) == 0 && stat(result, &b) == 0 &&
+        (a.st_mtim.tv_sec != b.st_mtim.tv_sec ? a.st_mtim.tv_sec > b.st_mtim.tv_sec
+                                              : a.st_mtim.tv_nsec >= b.st_mtim.tv_nsec);
+    free(result);
+    return is_newer;
+}
+
 // Where eval.threshold is f1, predictions read their thresholds from what calibration writes.
 static dt_status calibrate(launch_jobs *jobs, const sweep *s, int run, const char *dir) {
     char *config = path_of(s, run, "config.yaml"), *done = path_of(s, run, CALIBRATION);
     const char *const words[] = {"eval", dir, "--calibrate", NULL};
     dt_config *c = NULL;
     dt_status st = dt_config_load(&c, config, NULL, 0);
-    if (st == DT_OK && c->eval.threshold.is_auto && !dt_io_exists(done))
+    if (st == DT_OK && c->eval.threshold.is_auto && !is_made(s, run, done))
         st = run_words(jobs, words, done);
     dt_config_destroy(c);
     free(config);
@@ -85,8 +99,8 @@ static dt_status hold_out(launch_jobs *jobs, const sweep *s, int run) {
     const bool classes = json_object_get(s->runs[run].lines[DT_SPLIT_TEST],
                                          dt_metric_name(DT_METRIC_accuracy)) != NULL;
     dt_status st = calibrate(jobs, s, run, dir);
-    if (st == DT_OK && !dt_io_exists(predictions)) st = run_words(jobs, predict, predictions);
-    if (st == DT_OK && classes && !dt_io_exists(figures)) st = run_words(jobs, eval, figures);
+    if (st == DT_OK && !is_made(s, run, predictions)) st = run_words(jobs, predict, predictions);
+    if (st == DT_OK && classes && !is_made(s, run, figures)) st = run_words(jobs, eval, figures);
     free(dir);
     free(predictions);
     free(figures);
@@ -258,6 +272,9 @@ dt_status sweep_pool(sweep *s, launch_jobs *jobs) {
     dt_json j;
     int n = 0;
     dt_status st = DT_OK;
+    while (!dt_io_lock_byte(s->lock_fd, POOL_BYTE, F_WRLCK, false) &&
+           (errno == EAGAIN || errno == EACCES)) // another sweep of this folder pools
+        if (!launch_jobs_pause(jobs, 1)) return DT_E_PREEMPTED;
     for (int r = 0; r < s->n_runs; r++) n += sweep_is_first(s, r);
     dt_json_init(&j);
     for (int r = 0; r < s->n_runs && st == DT_OK && !jobs->asked; r++) {
@@ -280,5 +297,6 @@ dt_status sweep_pool(sweep *s, launch_jobs *jobs) {
         free(path);
     }
     dt_json_fini(&j);
+    dt_io_lock_byte(s->lock_fd, POOL_BYTE, F_UNLCK, false);
     return st;
 }

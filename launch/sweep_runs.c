@@ -185,13 +185,14 @@ static char *run_name(const sweep *s, int run) {
 
 // The words behind `dtrain` that make the run: train CONFIG key=value … run.dir=… run.name=…
 char **sweep_run_words(const sweep *s, int run) {
-    char **words = dt_xcalloc((size_t)s->n_variables + 6, sizeof *words);
+    char **words = dt_xcalloc((size_t)s->n_variables + 7, sizeof *words);
     int n = 0;
     words[n++] = dt_xprintf("train");
     words[n++] = dt_xprintf("%s", s->config);
     for (int i = 0; i < s->n_variables; i++)
         words[n++] = dt_xprintf("%s=%s", s->variables[i].key, sweep_value(s, run, i));
     words[n++] = launch_override("run.dir", s->dir);
+    if (s->mirror) words[n++] = launch_override("checkpoint.mirror", s->mirror);
     if (s->runs[run].stop_at > 0)
         words[n++] = dt_xprintf("run.stop_at=%" PRId64, s->runs[run].stop_at);
     words[n] = launch_override("run.name", s->runs[run].name);
@@ -252,7 +253,9 @@ static dt_status find_directory(sweep *s) {
     if (c->checkpoint.mirror && !dt_text_ends(c->checkpoint.mirror, "/"))
         st = dt_config_fail(c, "checkpoint.mirror",
                             "checkpoint.mirror is one run's folder, and a sweep has several runs: "
-                            "with a / behind it each has a folder of its name below");
+                            "with a / behind it each has a folder below");
+    else if (c->checkpoint.mirror)
+        s->mirror = dt_xprintf("%s%s/", c->checkpoint.mirror, c->run.name);
     dt_config_destroy(c);
     char *own = dt_xprintf("%s/config.yaml", s->dir);
     if (st == DT_OK && dt_io_exists(own))
@@ -276,6 +279,7 @@ dt_status sweep_read(sweep *s, const launch_words *w) {
 }
 
 void sweep_fini(sweep *s) {
+    free(s->mirror);
     for (int i = 0; i < s->n_variables; i++) {
         for (int k = 0; k < s->variables[i].n; k++) free(s->variables[i].values[k]);
         free(s->variables[i].values);

@@ -101,10 +101,8 @@ bool sweep_is_fold(const sweep_variable *v) {
     return strcmp(v->key, DT_KEY_NAME(data.split.fold)) == 0;
 }
 
-// Folds and seeds repeat a configuration; every other key that varies makes another one.
 bool sweep_is_repeat(const sweep_variable *v) {
-    return sweep_is_fold(v) || strcmp(v->key, DT_KEY_NAME(run.seed)) == 0 ||
-           strcmp(v->key, DT_KEY_NAME(data.split.seed)) == 0;
+    return dt_config_is_repeat(v->key);
 }
 
 bool sweep_has_result(const sweep_run *r) {

@@ -35,7 +35,8 @@ typedef struct sweep_run {
 
 typedef struct sweep {
     const char *config;
-    char *dir; // of the sweep: run.dir/run.name
+    char *dir;    // of the sweep: run.dir/run.name
+    char *mirror; // checkpoint.mirror with run.name below; NULL: none
     sweep_variable *variables;
     int n_variables;
     sweep_run *runs;

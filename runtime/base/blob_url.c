@@ -7,6 +7,7 @@
 #include "io.h"
 #include "s3.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +24,9 @@ bool dt_blob_is_url(const char *path) {
 
 // ---- requests --------------------------------------------------------------------------------------
 
-enum {
-    OPEN_S = 15
-}; // a server that does not answer while an object is opened may be a name that is wrong
+// A server that does not answer while an object is opened may be a name that is wrong, until one has answered.
+enum { OPEN_S = 15 };
+static atomic_bool has_answered;
 
 // Requests a range of the object; `unchanged`: a header that wants its version, or NULL.
 static dt_status ask(dt_http_reply *out, const char *path, uint64_t at, const dt_http_part part[2],
@@ -114,7 +115,9 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent) {
     if (dt_http_is_url(path)) DT_TRY(refuse_secrets(path));
     dt_http_reply r = {0};
     struct dt_blob_object *o = dt_xcalloc(1, sizeof *o);
-    dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, DT_BLOB_HEAD_BYTES}}, NULL, OPEN_S);
+    dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, DT_BLOB_HEAD_BYTES}}, NULL,
+                       atomic_load(&has_answered) ? 0 : OPEN_S);
+    if (st == DT_OK) atomic_store(&has_answered, true);
     if (st == DT_OK && dt_s3_absent(&r)) *absent = r.status;
     const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0);
     if (st == DT_OK && r.status != 206 && !empty) st = dt_s3_refused(path, &r, "s3:GetObject");

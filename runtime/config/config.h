@@ -218,6 +218,8 @@ char *dt_config_dump(const dt_config *c);
 typedef void (*dt_config_visit)(void *ctx, const char *path, const char *value,
                                 const char *default_text, bool is_default);
 void dt_config_each(dt_config *c, dt_config_visit visit, void *ctx);
+// Whether runs that differ in this key alone repeat a configuration: folds and seeds.
+bool dt_config_is_repeat(const char *path);
 // Whether two configs have the same value at the path of a key, or both none: 3.0e-3 is 0.003, 1m is 60s. *numeric: the
 // key changes numbers.
 bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path, bool *numeric);

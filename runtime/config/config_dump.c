@@ -132,6 +132,12 @@ static bool differs(const dt_config *a, const dt_config *b, dt_config_type type,
     return x && y ? !config_same_value(type, x, y) : x != y;
 }
 
+bool dt_config_is_repeat(const char *path) {
+    return strcmp(path, DT_KEY_NAME(data.split.fold)) == 0 ||
+           strcmp(path, DT_KEY_NAME(data.split.seed)) == 0 ||
+           strcmp(path, DT_KEY_NAME(run.seed)) == 0;
+}
+
 bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path, bool *numeric) {
     const dt_cnode *x = config_find(a, path), *y = config_find(b, path);
     const dt_config_key *row = NULL;

@@ -41,7 +41,8 @@ typedef struct dt_metrics_opts {
     int64_t total_steps;     // for bar and ETA
     int64_t steps_per_epoch; // for the epoch bar
     int n_epochs;
-    int64_t truncate_to; // metrics.jsonl offset to resume from; < 0: start anew
+    int64_t
+        truncate_to; // metrics.jsonl offset to resume from; < 0: start anew; INT64_MAX: nothing more is trained
 } dt_metrics_opts;
 
 typedef struct dt_step_record {

@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/http.h"
 #include "base/ini.h"
 #include "base/io.h"
@@ -60,6 +61,7 @@ typedef struct mlflow {
     dt_metrics_opts o;
     char *jsonl, *state_file; // paths
     json_t *params;           // array of key and value
+    json_int_t config;        // hash of params
     char *authorization;      // a header, or NULL
     char *user;               // NAME:PASSWORD, or NULL
     char *experiment_id, *run_id, *artifacts;
@@ -159,17 +161,23 @@ static void set_text(char **to, const char *text) {
 }
 
 static void save_state(const mlflow *s) {
-    json_t *j = json_pack("{s:s?, s:s?, s:s?, s:s?, s:b, s:b}", "experiment_id", s->experiment_id,
-                          "create_id", s->create_id, "run_id", s->run_id, "artifact_uri",
-                          s->artifacts, "params", s->has_params, "finished", s->has_end);
+    json_t *j =
+        json_pack("{s:s?, s:s?, s:s?, s:s?, s:I, s:b, s:b}", "experiment_id", s->experiment_id,
+                  "create_id", s->create_id, "run_id", s->run_id, "artifact_uri", s->artifacts,
+                  "config", s->config, "params", s->has_params, "finished", s->has_end);
     char *text = json_dumps(j, 0);
     if (dt_io_write_file(s->state_file, text, strlen(text)) != DT_OK) dt_error_clear();
     free(text);
     json_decref(j);
 }
 
+// A training that begins anew with another config than one that died before its first checkpoint is another run.
 static void load_state(mlflow *s) {
     json_t *j = json_load_file(s->state_file, 0, NULL);
+    if (s->o.truncate_to < 0 && json_integer_value(json_object_get(j, "config")) != s->config) {
+        json_decref(j);
+        return;
+    }
     set_text(&s->experiment_id, json_string_value(json_object_get(j, "experiment_id")));
     set_text(&s->create_id, json_string_value(json_object_get(j, "create_id")));
     set_text(&s->run_id, json_string_value(json_object_get(j, "run_id")));
@@ -632,7 +640,11 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     read_credentials(s);
+    char *config = json_dumps(s->params, 0);
+    s->config = (json_int_t)dt_hash64(config, strlen(config));
+    free(config);
     load_state(s);
+    if (o->truncate_to != INT64_MAX) s->has_end = false; // this one goes on
     *state = s;
     s->has_thread = pthread_create(&s->thread, NULL, send_along, s) == 0;
     if (!s->has_thread) dt_warn("MLflow: no thread to send by: it sees this run at its end");

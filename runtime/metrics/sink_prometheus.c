@@ -384,11 +384,7 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     one[N_step] = one[N_saved_step] = (double)o->first_step;
     one[N_started] = one[N_stepped] = one[N_saved] = dt_clock_wall_s() - dt_clock_process_s();
     s->linger_s = o->linger_s;
-    if (o->textfile) {
-        s->textfile = dt_xprintf("%s/dtrain-%s.prom", o->textfile, o->run_name);
-        for (char *c = s->textfile + strlen(o->textfile) + 1; *c; c++)
-            if (*c == '/') *c = '_'; // a run of a sweep
-    }
+    if (o->textfile) s->textfile = dt_xprintf("%s/dtrain-%s.prom", o->textfile, o->run_name);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->results_lock, NULL);
     pthread_mutex_init(&s->textfile_lock, NULL);

@@ -3,8 +3,8 @@
 // A file is a sequence of records: u64 length, masked CRC32C of the length, an Event message, masked CRC32C of
 // it. Of Event we write wall_time (1, double), step (2, varint), file_version (3), summary (5) and session_log
 // (7); of Summary repeated value (1) = {tag (1), simple_value (2, float)}. The first event names the version,
-// "brain.Event:2". A resumed run opens its own file and begins it with a session_log START at its first step:
-// TensorBoard then drops the steps that are run again.
+// "brain.Event:2". Each start of a run opens its own file and begins it with a session_log START at its first step:
+// TensorBoard then drops the steps that are run again, also those of a training that began anew.
 // https://github.com/tensorflow/tensorboard: event.proto, summary.proto
 #include "metrics_internal.h"
 
@@ -27,7 +27,7 @@ enum { EVENT_BYTES = 4096, MAX_FILES = 1000 };
 typedef struct tfevents {
     dt_metrics_file file;
     int every_steps;
-    bool resumed; // a session start is still to be written
+    bool begins; // a session start is still to be written
 } tfevents;
 
 // A message that is being written.
@@ -125,8 +125,8 @@ static void put_summary(tfevents *s, int64_t step, const message *summary) {
 static void start_session(tfevents *s, int64_t step) {
     static const unsigned char start[] = {1 << 3 | VARINT, 1}; // SessionLog{status: START}
     message event;
-    if (!s->resumed) return;
-    s->resumed = false;
+    if (!s->begins) return;
+    s->begins = false;
     begin_event(&event, step);
     put_string(&event, 7, start, sizeof start);
     put_event(s, &event);
@@ -137,7 +137,7 @@ static dt_status open_tfevents(void **state, const dt_metrics_opts *o) {
     char host[HOST_NAME_MAX + 1] = "localhost", *path = NULL;
     message event;
     s->every_steps = o->every_steps;
-    s->resumed = o->truncate_to >= 0;
+    s->begins = true;
     gethostname(host, sizeof host - 1);
     for (int i = 0; i < MAX_FILES; i++) {
         free(path);

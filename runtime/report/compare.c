@@ -30,18 +30,16 @@ typedef struct comparison {
     int *group; // by run: its configuration
     int n_groups;
     const char *metrics[MOST_METRICS]; // columns
+    const json_t *lower;               // of the first, which chose a run's best checkpoint
+    bool tested;                       // a run has results of its test part: the columns are of it
     int n_metrics;
 } comparison;
 
-// Keys that say where a run lies, not what it is; those that repeat a configuration; and those that change numbers by the
-// order of sums alone, and whose auto each machine answers in its own way.
+// Keys that say where a run lies, not what it is; and those that change numbers by the order of sums alone, and whose
+// auto each machine answers in its own way.
 static bool is_name(const char *path) {
     return strcmp(path, "run.name") == 0 || strcmp(path, "run.dir") == 0 ||
            strcmp(path, "run.resume") == 0;
-}
-static bool is_repeat(const char *path) {
-    return strcmp(path, "data.split.fold") == 0 || strcmp(path, "run.seed") == 0 ||
-           strcmp(path, "data.split.seed") == 0;
 }
 
 static bool is_rounding(const char *path) {
@@ -95,7 +93,7 @@ static void find_settings(comparison *c) {
             differs |= !same_setting(c, s->path, r, 0, &is_numeric);
             numeric |= is_numeric;
         }
-        s->of_configuration = numeric && !is_repeat(s->path) && !is_rounding(s->path);
+        s->of_configuration = numeric && !dt_config_is_repeat(s->path) && !is_rounding(s->path);
         if (differs)
             c->settings[n++] = *s;
         else
@@ -124,19 +122,28 @@ static void find_groups(comparison *c) {
 
 // ---- results ---------------------------------------------------------------------------------------
 
-// "val accuracy": the best validation's where the column is `chosen`, else the test's, else the newest validation's.
-static double result_of(const dt_run_log *r, const char *name, bool chosen) {
+static bool is_chosen(const comparison *c, int k) {
+    return k == 0 && dt_run_log_chosen_by(c->runs[0]) &&
+           same_text(c->metrics[0], dt_run_log_chosen_by(c->runs[0]));
+}
+
+// The best validation's where the metric chose checkpoints, else the test's, or the newest validation's if none is tested.
+static double result_of(const comparison *c, const dt_run_log *r, int k) {
+    const char *name = c->metrics[k];
     int64_t step;
-    if (chosen) return report_best_value(r, name, &step);
-    const double v = report_real(report_best_result(r, dt_split_name(DT_SPLIT_TEST)), name);
+    if (is_chosen(c, k)) return report_best_value(r, name, c->lower, &step);
+    if (c->tested) return report_real(report_best_result(r, dt_split_name(DT_SPLIT_TEST)), name);
     const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
-    return isfinite(v) || !m ? v : m->series.newest;
+    return m ? m->series.newest : NAN;
 }
 
 static void find_metrics(comparison *c) {
     for (int r = 0; r < c->n; r++) {
+        c->tested |= report_best_result(c->runs[r], dt_split_name(DT_SPLIT_TEST)) != NULL;
         const char *chosen = dt_run_log_chosen_by(c->runs[r]);
-        if (chosen && c->n_metrics == 0) c->metrics[c->n_metrics++] = chosen;
+        if (!chosen || c->n_metrics > 0) continue;
+        c->metrics[c->n_metrics++] = chosen;
+        c->lower = report_is_lower(c->runs[r]);
     }
     const int first = c->n_metrics; // the metric that chose has two columns: validation, test
     for (int r = 0; r < c->n; r++)
@@ -150,19 +157,11 @@ static void find_metrics(comparison *c) {
         }
 }
 
-static bool is_chosen(const comparison *c, int k) {
-    return k == 0 && dt_run_log_chosen_by(c->runs[0]) &&
-           same_text(c->metrics[0], dt_run_log_chosen_by(c->runs[0]));
-}
-
 static void write_heads(FILE *out, const comparison *c, const char *first) {
-    bool test = false;
-    for (int r = 0; r < c->n; r++)
-        test |= report_best_result(c->runs[r], dt_split_name(DT_SPLIT_TEST)) != NULL;
     report_begin_table(out, "", first);
     for (int k = 0; k < c->n_metrics; k++)
         dt_page_put(out, "<th>$t$t $t</th>", is_chosen(c, k) ? "best " : "",
-                    dt_split_name(test && !is_chosen(c, k) ? DT_SPLIT_TEST : DT_SPLIT_VAL),
+                    dt_split_name(c->tested && !is_chosen(c, k) ? DT_SPLIT_TEST : DT_SPLIT_VAL),
                     c->metrics[k]);
 }
 
@@ -174,8 +173,7 @@ static void write_runs(FILE *out, const comparison *c) {
         const dt_run_log *run = c->runs[r];
         dt_page_put(out, "<tr><td title=\"$t\"><span class=\"key k$i\">$t</span></td>", run->dir,
                     c->group[r] % 8, run->name);
-        for (int k = 0; k < c->n_metrics; k++)
-            report_cell(out, result_of(run, c->metrics[k], is_chosen(c, k)));
+        for (int k = 0; k < c->n_metrics; k++) report_cell(out, result_of(c, run, k));
         report_cell(out, run->numbers[DT_RUN_LOSS].newest);
         report_cell(out, (double)run->step);
         report_cell(out, report_samples_per_s(run));
@@ -191,8 +189,7 @@ static void write_mean(FILE *out, const comparison *c, int group, int k) {
     int n = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int r = 0; r < c->n; r++) {
-            const double v =
-                c->group[r] == group ? result_of(c->runs[r], c->metrics[k], is_chosen(c, k)) : NAN;
+            const double v = c->group[r] == group ? result_of(c, c->runs[r], k) : NAN;
             if (!isfinite(v)) continue;
             if (pass == 0)
                 sum += v, n++;

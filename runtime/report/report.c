@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/lines.h"
 #include "report/report_internal.h"
 
 #include <math.h>
@@ -86,10 +87,14 @@ const json_t *report_best_result(const dt_run_log *r, const char *split) {
     return found;
 }
 
-double report_best_value(const dt_run_log *r, const char *name, int64_t *step) {
+const json_t *report_is_lower(const dt_run_log *r) {
+    return json_object_get(dt_run_log_event(r, "start"), "lower_is_better");
+}
+
+double report_best_value(const dt_run_log *r, const char *name, const json_t *lower,
+                         int64_t *step) {
     const json_t *line = report_best_result(r, dt_split_name(DT_SPLIT_VAL));
     const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
-    const json_t *lower = json_object_get(dt_run_log_event(r, "start"), "lower_is_better");
     double best = report_real(line, name);
     *step = json_integer_value(json_object_get(line, "step"));
     if (isfinite(best) || !m) return best;
@@ -106,7 +111,7 @@ double report_best_value(const dt_run_log *r, const char *name, int64_t *step) {
 
 double report_samples_per_s(const dt_run_log *r) {
     const double each = (double)r->samples / (double)r->step;
-    return r->n_steps > 1 ? rint(each * (double)(r->n_steps - 1) / r->phase_s[DT_RUN_STEP_S]) : NAN;
+    return r->n_steps > 1 ? each * (double)(r->n_steps - 1) / r->phase_s[DT_RUN_STEP_S] : NAN;
 }
 
 bool report_is_detail(const dt_run_log *r, const char *name) {
@@ -155,7 +160,7 @@ static void write_head(FILE *out, const dt_run_log *r) {
                  rate = report_samples_per_s(r), began = began_s(r);
     const int64_t total = dt_run_log_total_steps(r);
     int64_t step = 0;
-    const double best = chosen ? report_best_value(r, chosen, &step) : NAN;
+    const double best = chosen ? report_best_value(r, chosen, report_is_lower(r), &step) : NAN;
     dt_page_put(out, "<h1>$t</h1>\n<p>", r->name);
     report_state(out, r);
     fputs("<span class=\"soft\">", out);
@@ -279,25 +284,28 @@ enum { MOST_WARNINGS = 12 };
 
 // The last lines of the log that are warnings or errors: "2026-11-25T22:25:26Z W text". Without the failure's, `but`.
 static int write_warnings(FILE *out, const dt_run_log *r, const char *but) {
-    char *path = dt_xprintf("%s/log", r->dir), *text = NULL, *lines[MOST_WARNINGS];
+    char *path = dt_xprintf("%s/log", r->dir), *lines[MOST_WARNINGS] = {NULL}, *line;
+    dt_lines log;
     size_t size = 0;
     int n = 0;
-    if (!dt_io_exists(path) || dt_io_read_own(&text, &size, path, 64 << 20, DT_E_STORAGE) != DT_OK)
-        dt_error_clear();
-    for (char *at = text, *end; at && *at; at = end) {
-        end = at + strcspn(at, "\n");
-        if (*end) *end++ = '\0';
-        const char *level = strchr(at, ' ');
-        if (level && (level[1] == 'W' || level[1] == 'E') && level[2] == ' ' &&
-            !(*but && strstr(level, but)))
-            lines[n++ % MOST_WARNINGS] = at;
+    const bool is_there = dt_lines_open(&log, path, 0);
+    while (is_there && (line = dt_lines_next(&log, &size))) {
+        const char *level = strchr(line, ' ');
+        if (!level || (level[1] != 'W' && level[1] != 'E') || level[2] != ' ' ||
+            (*but && strstr(level, but)))
+            continue;
+        char **at = &lines[n++ % MOST_WARNINGS];
+        free(*at);
+        *at = dt_xstrdup(line);
     }
+    dt_lines_close(&log);
     for (int i = n > MOST_WARNINGS ? n - MOST_WARNINGS : 0; i < n; i++) {
-        char *line = lines[i % MOST_WARNINGS], *level = strchr(line, ' ');
+        line = lines[i % MOST_WARNINGS];
+        char *level = strchr(line, ' ');
         *level = '\0';
         dt_page_put(out, "<li><span class=\"soft\">$t</span> $t</li>\n", line, level + 3);
     }
-    free(text);
+    for (int i = 0; i < MOST_WARNINGS; i++) free(lines[i]);
     free(path);
     return n;
 }

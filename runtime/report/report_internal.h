@@ -17,8 +17,10 @@ void report_cell(FILE *out, double value); // <td>, empty if the value is not fi
 void report_state(FILE *out, const dt_run_log *r);
 // The line of result.json for a part: of the best weights, else of the last; NULL: there is none.
 const json_t *report_best_result(const dt_run_log *r, const char *split);
-// The best validation value of a metric so far (the newest where nobody knows which way is better), and its step.
-double report_best_value(const dt_run_log *r, const char *name, int64_t *step);
+// Whether the metric that chooses the run's best checkpoint is better when lower; NULL: the run does not say.
+const json_t *report_is_lower(const dt_run_log *r);
+// The best validation value of a metric so far (lower: whether less is better; of NULL the newest), and its step.
+double report_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step);
 double
 report_samples_per_s(const dt_run_log *r); // over all steps but the first; NaN: too few steps
 // Whether a metric is of a single class, such as "recall.cat" beside "recall": the tables leave those out.

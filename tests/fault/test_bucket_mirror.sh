@@ -129,6 +129,8 @@ exits 2 "checkpoint.mirror is '/tmp/a'; expected a folder in a bucket" job c che
 exits 2 "checkpoint.mirror is 's3://bucket'; expected" job c checkpoint.mirror=s3://bucket
 exits 2 "expected a folder in a bucket" job c checkpoint.mirror=s3://key:word@bucket/a
 exits 2 'a sweep has several runs' "$DTRAIN" sweep "$config" run.seed=5,6 checkpoint.mirror=s3://bucket/c
+exits 0 '' "$DTRAIN" sweep "$config" run.name=swept run.seed=5,6 train.max_steps=2 checkpoint.mirror="${mirror%a}"
+[ -e "${there%a}swept/seed=5/config.yaml" ] || fail "a sweep's runs are not below its name: $(ls "${there%a}")"
 exits 2 'checkpoint.mirror_wait waits for checkpoint.mirror' "$DTRAIN" "$config" checkpoint.mirror_wait=true
 
 # killed while it sends: whatever is there is whole, and a machine with an empty disk, or the same one, goes on from it

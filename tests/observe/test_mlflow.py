@@ -55,7 +55,7 @@ def serve(folder):
         def take(self, path, body):
             if path.startswith("mlflow-artifacts/artifacts/"):
                 run, name = path.split("/")[3], path.split("/artifacts/")[-1]
-                runs[run]["files"][name] = len(body)
+                runs[run]["files"][name] = runs[run]["files"].get(name, 0) + 1
                 self.save(run)
                 return self.answer({})
             if path.startswith("mlflow/experiments/get-by-name?"):
@@ -136,6 +136,23 @@ def check_whole(folder, name, n):
     assert float(r["params"]["train.optimizer.lr"]) == 1e-3 and r["params"]["run.name"] == name, r["params"]
     assert {"config.yaml", "result.json", "model.safetensors"} <= set(r["files"]), r["files"]
     assert {"key": "dtrain.exit_status", "value": "0"} in r["tags"]
+
+
+def check_longer(folder, name):
+    """A finished run that was made longer sends its files again."""
+    (path,) = [f for f in os.listdir(folder) if f.startswith(name + ".r") and f.endswith(".json")]
+    with open(f"{folder}/{path}") as f:
+        r = json.load(f)
+    assert r["status"] == "FINISHED" and r["files"]["model.safetensors"] == 2, r["files"]
+
+
+def check_anew(folder, name):
+    """A training that died before its first checkpoint, and the one that began anew, are two runs."""
+    files = sorted((f for f in os.listdir(folder) if f.startswith(name + ".r")), key=lambda f: int(f.split(".")[1][1:]))
+    first, second = [json.load(open(f"{folder}/{f}")) for f in files]
+    assert float(first["params"]["train.optimizer.lr"]) == 0.1 and float(second["params"]["train.optimizer.lr"]) == 1e-3
+    assert [m["step"] for m in second["metrics"] if m["key"] == "train/loss"] == list(range(1, 41))
+    assert first.get("status") != "FINISHED" and second["status"] == "FINISHED"
 
 
 def add_odd_names(folder, name):

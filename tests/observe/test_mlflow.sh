@@ -89,6 +89,15 @@ done
 exits 0 '' "${job[@]}" run.name=killed "checkpoint.every=4 steps"
 py check_whole "$work" killed 40 || fail "killed"
 
+# gone on with for longer; and anew, where there was no checkpoint
+exits 0 '' "${job[@]}" run.name=killed "checkpoint.every=4 steps" train.max_steps=50 run.resume=force
+py check_longer "$work" killed || fail "a run that was made longer"
+rc=0
+DTRAIN_FAILPOINT=step:30:kill "${job[@]}" run.name=anew train.optimizer.lr=0.1 2>>"$work/log" || rc=$?
+[ $rc = 137 ] && ls "$work"/anew.r*.json >/dev/null || fail "exit $rc, or nothing was sent"
+exits 0 '' "${job[@]}" run.name=anew
+py check_anew "$work" anew || fail "what began anew"
+
 mlflow=${MLFLOW:-$SOURCE/.cache/mlflow-venv/bin/mlflow}
 [ -x "$mlflow" ] || { echo "without the real server: no $mlflow"; exit 0; }
 port=$(py free_port)

@@ -1,4 +1,4 @@
-import html.parser, json, os, resource, subprocess, sys
+import html.parser, json, os, re, resource, subprocess, sys
 from small_set import write_run as write
 
 VOID = {"meta", "img", "line", "rect", "circle", "polyline", "polygon", "br"}
@@ -48,6 +48,29 @@ def check_page(path, *texts):
     text, page = read(path)
     for wanted in texts:
         assert wanted in text or wanted in page.text or wanted.lower() in page.text.lower(), f"no '{wanted}' in {path}"
+
+
+def write_goes_on(run):
+    """A run without results whose best checkpoint is that of the least loss."""
+    write(run, 100, "lost", ("cat",), 10, 2, end=False)
+    with open(f"{run}/metrics.jsonl") as f:
+        text = f.read()
+    with open(f"{run}/metrics.jsonl", "w") as f:
+        f.write(text.replace('"chosen_by":"accuracy","lower_is_better":false', '"chosen_by":"loss","lower_is_better":true'))
+
+
+def check_mixed(path):
+    """Beside a run chosen by accuracy the other has its best accuracy, and nothing under the test's heads."""
+    with open("runs/lost/metrics.jsonl") as f:
+        best = max(json.loads(line)["accuracy"] for line in f if '"kind":"eval"' in line)
+    text = read(path)[0]
+    heads = re.findall("<th[^>]*>(.*?)</th>", text.split("<tbody>")[0])
+    row = next(r for r in re.findall("<tr>.*?</tr>", text, re.S) if "lost" in r and "<td" in r)
+    cells = re.findall("<td[^>]*>.*?</td>", row, re.S)
+    at = next(i for i, h in enumerate(heads) if "best val accuracy" in h)
+    assert f'data-v="{best:.9g}"' in cells[at], (best, cells)
+    tested = [c for h, c in zip(heads, cells) if "test " in h]
+    assert tested and all(c == "<td></td>" for c in tested), (heads, cells)
 
 
 def check_absent(path, *texts):

@@ -60,6 +60,12 @@ expect 0 compare.html "$dtrain" report runs/s[123]-*
 py check_page compare.html '6 runs' 'lr=0.001' 'lr=0.004' '0.9200 ± 0.0100' 'run.seed' 'best val accuracy' 'test loss'
 py check_absent compare.html 'run.name' 'data.path'
 
+# a run that chose by another number, and has no test result
+py write_run runs/chose 100 chose cat 10 1
+py write_goes_on runs/lost
+expect 0 mixed.html "$dtrain" report runs/chose runs/lost -o mixed.html
+py check_mixed mixed.html
+
 # what machines answered, and how a number is written, is no other configuration
 for i in 1 2 3 4; do
     py write_run runs/m$i 100 m$i cat 10 $i 0.003

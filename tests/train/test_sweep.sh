@@ -122,12 +122,22 @@ code=0
 [ $code = 2 ] && grep -q "as many of each" "$work/log" || fail "drawn, not as many: $(cat "$work/log")"
 
 # -- folds are pooled: each record of the set is predicted by the run that held it out
-sweep run.name=p train.max_steps=3 data.split.folds=3 data.split.fold=0..2 train.optimizer.lr=1e-3,1e-2 >"$work/table"
+pooled=(run.name=p data.split.folds=3 data.split.fold=0..2 train.optimizer.lr=1e-3,1e-2
+        train.schedule.name=constant "train.schedule.warmup=2 steps")
+sweep "${pooled[@]}" train.max_steps=3 >"$work/table"
 [ "$(grep -c "pooled.accuracy" "$work/table")" = 2 ] || fail "no pooled accuracy: $(cat "$work/table")"
 py check_pooled "$work/runs/p" "$work/table" || fail "pooled folds"
 before=$(stat -c %Y.%i "$work/runs/p/fold=0,lr=1e-3/heldout.csv")
-sweep run.name=p train.max_steps=3 data.split.folds=3 data.split.fold=0..2 train.optimizer.lr=1e-3,1e-2 | cmp - "$work/table" || fail "pooled again"
+sweep "${pooled[@]}" train.max_steps=3 | cmp - "$work/table" || fail "pooled again"
 [ "$before" = "$(stat -c %Y.%i "$work/runs/p/fold=0,lr=1e-3/heldout.csv")" ] || fail "predicted again"
+# runs that are made longer are pooled anew, by one of two sweeps at a time
+sweep "${pooled[@]}" train.max_steps=6 >"$work/other" &
+other=$!
+sweep "${pooled[@]}" train.max_steps=6 >"$work/table" || fail "two sweeps: $(tail -3 "$work/log")"
+wait $other || fail "the other of two sweeps: $(tail -3 "$work/log")"
+cmp "$work/table" "$work/other" || fail "two sweeps differ"
+[ "$before" != "$(stat -c %Y.%i "$work/runs/p/fold=0,lr=1e-3/heldout.csv")" ] || fail "pooled what was held out before"
+py check_pooled "$work/runs/p" "$work/table" || fail "pooled longer folds"
 
 # -- halving: nine settings, of which three come to the second rung and one to the end, by the validation; again, the
 # same, after a stop too; the one that is left is as if trained alone
@@ -153,6 +163,9 @@ code=0
 sweep run.name=h3 'eval.every=1 epoch' train.max_steps=null train.epochs=9 'train.optimizer.lr=log(1e-5,1e-1,9)' --early-stop halving --metric val.recall >/dev/null || code=$?
 [ $code = 2 ] && grep -q -- "--metric val.recall: no run has it; there is accuracy, top5, loss" "$work/log" || fail "halving by a metric that is not there: exit $code"
 [ "$(ls -d "$work"/runs/h3/lr=*/ | wc -l)" = 1 ] || fail "other runs were trained before --metric was looked at"
+# lengths that differ: each run pauses after a third of its own
+sweep run.name=h4 'eval.every=1 epoch' train.max_steps=null train.epochs=3,9 'train.optimizer.lr=1e-5,1e-3,1e-1' --early-stop halving --metric val.loss >"$work/table" || fail "halving of two lengths"
+[ "$(grep -c "(dropped)$" "$work/table")" = 4 ] || fail "halving of two lengths: $(cat "$work/table")"
 code=0
 sweep run.name=h2 train.optimizer.lr=1e-3,1e-2 --early-stop halving >/dev/null || code=$?
 [ $code = 2 ] && grep -q "wants --metric val.NAME" "$work/log" || fail "halving without a metric: exit $code"

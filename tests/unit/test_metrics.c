@@ -396,13 +396,14 @@ TEST_WITH(test_tfevents, folder_make, folder_remove) {
         const unsigned char *event = p + at + 12;
         assert_int_equal(event[0], 1 << 3 | 1); // wall_time
         if (n_events == 0) assert_true(holds(event, size, "brain.Event:2"));
-        if (n_events == 1) assert_int_equal(event[10], 10); // the step's varint
-        if (n_events == 1) assert_true(holds(event, size, "train/loss"));
-        if (n_events == 4) assert_true(holds(event, size, "eval/val/accuracy"));
+        if (n_events == 1) assert_true(holds(event, size, "\x3a\x02\x08\x01")); // session START
+        if (n_events == 2) assert_int_equal(event[10], 10);                     // the step's varint
+        if (n_events == 2) assert_true(holds(event, size, "train/loss"));
+        if (n_events == 5) assert_true(holds(event, size, "eval/val/accuracy"));
         at += 12 + size + 4;
         n_events++;
     }
-    assert_int_equal(n_events, 5);
+    assert_int_equal(n_events, 6);
     free(data);
     free(name);
 }
