@@ -16,7 +16,8 @@ enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES, RANKS, FABRIC, PLOT };
 static const launch_option options[] = {
     [GRAPH] = {"--graph", NULL, "print costs of layers, graph and plan"},
     [DOT] = {"--dot", "FILE", "write the graph for Graphviz"},
-    [KERNELS] = {"--kernels", NULL, "print how fast each kernel is, and what was chosen by timing"},
+    [KERNELS] = {"--kernels", NULL,
+                 "print what each kernel moves, how long it takes, and what was chosen by timing"},
     [COST] = {"--cost", NULL, "hours of the whole run, and what rented machines would cost"},
     [RATE] = {"--rate", "R|DEVICE=R,…",
               "for --cost: samples/s, or a run that measured them, of each device, as in "

@@ -4,9 +4,11 @@
 // module, the module's libraries, driver version, device.
 #include "backend/backend.h"
 
+#include "base/arena.h"
 #include "base/log.h"
 #include "base/module.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -55,6 +57,37 @@ dt_status dt_instance_fail(const dt_kernel_instance *s, const char *fmt, ...) {
     }
     return dt_fail(DT_E_INTERNAL, "%s: node '%s' (%s%s) of %s: %s", s->backend->name, s->node->name,
                    dt_op_name(s->node->op), s->node->backward ? " backward" : "", shapes, text);
+}
+
+void *dt_operands_add(dt_operands *o, size_t n_bytes) {
+    assert(o->n < (int)(sizeof o->list / sizeof *o->list));
+    const uintptr_t at = o->base + o->n_bytes;
+    o->list[o->n].at = at;
+    o->list[o->n++].n_bytes = n_bytes;
+    o->n_bytes += dt_align_up(n_bytes, 256) + 1280; // apart, and not a page
+    return (void *)at;
+}
+
+void dt_operands_of(dt_operands *o, const dt_kernel_instance *s, dt_arena *a, dt_run *r) {
+    const dt_node *n = s->node;
+    const void **in = dt_arena_alloc(a, sizeof *in * ((size_t)n->n_in + 1));
+    void **out = dt_arena_alloc(a, sizeof *out * ((size_t)n->n_out + 1));
+    void **packed = dt_arena_alloc(a, sizeof *packed * DT_MAX_PACKS);
+    for (int i = 0; i < n->n_in + n->n_out; i++) {
+        const int k = i - n->n_in;
+        const dt_value_info *v = k < 0 ? dt_instance_in(s, i) : dt_instance_out(s, k);
+        const dt_layout l = k < 0 ? s->in_layout[i] : s->out_layout[k];
+        void *at = v ? dt_operands_add(o, dt_layout_bytes(l, v->dtype, &v->shape)) : NULL;
+        if (k < 0)
+            in[i] = at;
+        else
+            out[k] = at;
+    }
+    for (int i = 0; i < s->n_packs; i++) packed[i] = dt_operands_add(o, s->packs[i].n_bytes);
+    *r = (dt_run){.in = in, .out = out, .packed = packed};
+    r->step = dt_operands_add(o, sizeof *r->step);
+    r->scratch = dt_operands_add(o, s->scratch_bytes);
+    o->n--;
 }
 
 // ---- CUDA ------------------------------------------------------------------------------------------

@@ -114,6 +114,45 @@ typedef struct dt_kernel {
     void (*destroy)(dt_kernel_instance *s); // may be NULL; not called if prepare failed
 } dt_kernel;
 
+// ---- what work moves and computes ------------------------------------------------------------------
+// Tensors laid out one behind the other from `base` on, as an instruction needs them. Without memory (dt_device.count,
+// untimed) `base` is any address.
+typedef struct dt_operands {
+    uintptr_t base;
+    size_t n_bytes;
+    struct {
+        uintptr_t at;
+        size_t n_bytes;
+    } list[256];
+    int n;
+} dt_operands;
+void *dt_operands_add(dt_operands *o, size_t n_bytes); // where it lies, at a multiple of 256 bytes
+// Those of a kernel instance, and scratch, which is not listed: all that r needs but its stream. Lists are a's.
+void dt_operands_of(dt_operands *o, const dt_kernel_instance *s, struct dt_arena *a, dt_run *r);
+
+// One launch on a device, or one kernel's work on the CPU; or several of one kind.
+typedef struct dt_kernel_cost {
+    char kind[320]; // "bn_apply", "convolution, forward"
+    int n;
+    double bytes; // of its operands, each once
+    double flop;  // of its products, two for a multiplication with its addition
+    // What the device needs at least, for its bytes or for its products; 0: unknown.
+    double floor_s;
+    double seconds; // measured; 0: it was not
+} dt_kernel_cost;
+
+// What a device reaches at best, by its clocks; 0: unknown.
+typedef struct dt_device_rates {
+    double bytes_s, f32_flop_s, tf32_flop_s, f16_flop_s;
+} dt_device_rates;
+
+typedef struct dt_cost_counter {
+    dt_operands operands; // of the instruction that runs
+    dt_device_rates rates;
+    bool timed;
+    void (*add)(struct dt_cost_counter *c, const dt_kernel_cost *launch);
+} dt_cost_counter;
+
 // ---- a device of its own ---------------------------------------------------------------------------
 // On the CPU everything runs in the calling thread, in host memory. A device (a GPU) has memory that the host
 // must not touch, runs work queued on streams, and replays captured streams as graphs. alloc, copy_to_device
@@ -156,6 +195,11 @@ typedef struct dt_device {
     // true: plans that are made from now on only tell their size. Their engines are the libraries' favourites,
     // untimed and not remembered. false: as before; plans made in between must be gone.
     dt_status (*size_only)(struct dt_backend *b, bool on);
+    dt_device_rates rates;
+    // Until it is called with NULL, each launch that kernels queue on the device's own stream is given to c->add instead of
+    // run. A custom kernel moves the operands that its arguments point to, a library's plan those of its description.
+    // c->timed: operands are zeroed here, and each launch runs, and is timed as a captured chain of itself.
+    void (*count)(struct dt_backend *b, dt_cost_counter *c);
     dt_status (*commit_create)(struct dt_backend *b, const dt_commit_args *a, void **commit);
     // Queues one phase of a commit (commit.h); phases are called in their order.
     void (*commit_phase)(struct dt_backend *b, void *commit, dt_commit_phase phase,
@@ -257,7 +301,7 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts);
 dt_status dt_backend_print_devices(void (*print)(const char *line));
 
 // What dtrain_cuda.so exports, under this name. abi: DT_CUDA_MODULE_ABI of the program.
-enum { DT_CUDA_MODULE_ABI = 3 };
+enum { DT_CUDA_MODULE_ABI = 4 };
 typedef struct dt_cuda_module {
     int abi;
     dt_status (*create)(dt_backend **out, const dt_backend_opts *opts);

@@ -24,9 +24,20 @@ static void shapes_of(const dt_graph *g, const dt_node *n, const dt_shape *s[3])
     s[2] = &g->values[n->backward ? n->in[n->n_fwd_in + n->n_fwd_out] : n->out[0]].shape;
 }
 
-static void describe(const dt_graph *g, const dt_node *n, dt_node_group *out) {
+static bool is_product(const dt_node *n) {
+    return n->op == DT_OP_conv2d || n->op == DT_OP_linear;
+}
+
+void dt_node_describe(const dt_graph *g, const dt_node *n, char *text, size_t cap) {
     const dt_shape *s[3];
     char x[96], w[96], y[96], window[64] = "";
+    if (!is_product(n)) {
+        dt_value v = DT_NONE;
+        for (int i = 0; v == DT_NONE; i++) v = i < n->n_in ? n->in[i] : n->out[i - n->n_in];
+        snprintf(text, cap, "%s %s %s", dt_op_name(n->op), n->backward ? "backward" : "forward",
+                 dt_shape_print(&g->values[v].shape, x, sizeof x));
+        return;
+    }
     shapes_of(g, n, s);
     const bool data = !n->backward || n->out[0] != DT_NONE;
     const bool weights = n->backward && n->out[1] != DT_NONE;
@@ -37,10 +48,7 @@ static void describe(const dt_graph *g, const dt_node *n, dt_node_group *out) {
         if (n->attrs.conv2d.groups > 1)
             snprintf(window + strlen(window), 24, " groups %d", n->attrs.conv2d.groups);
     }
-    const double each =
-        2.0 * (double)dt_shape_elements(s[2]) * (double)(dt_shape_elements(s[1]) / s[1]->d[0]);
-    *out = (dt_node_group){.node = n, .count = 1, .flop = each * (data + weights)};
-    snprintf(out->text, sizeof out->text, "%s %s %s x %s to %s%s", dt_op_name(n->op),
+    snprintf(text, cap, "%s %s %s x %s to %s%s", dt_op_name(n->op),
              !n->backward ? "forward"
              : !data      ? "weight gradient"
              : weights    ? "gradients"
@@ -60,9 +68,10 @@ int dt_node_groups(dt_node_group **out, const dt_graph *g) {
     int count = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
-        if (n->dead || (n->op != DT_OP_conv2d && n->op != DT_OP_linear)) continue;
+        if (n->dead || !is_product(n)) continue;
         int k = 0;
-        describe(g, n, &list[count]);
+        list[count] = (dt_node_group){.node = n, .count = 1, .flop = dt_node_flops(g, n)};
+        dt_node_describe(g, n, list[count].text, sizeof list[count].text);
         while (strcmp(list[k].text, list[count].text) != 0) k++;
         if (k < count)
             list[k].count++;
@@ -75,18 +84,12 @@ int dt_node_groups(dt_node_group **out, const dt_graph *g) {
 }
 
 // ---- timing ----------------------------------------------------------------------------------------
-static void *zeroed(dt_arena *a, size_t n_bytes) {
-    char *p = dt_arena_alloc(a, n_bytes + 128);
-    memset(p, 0, n_bytes + 128);
-    return p + (64 - (uintptr_t)p % 64) % 64;
-}
-
 // One kernel on every replica at once, each with memory of its own.
 typedef struct timed_kernel {
     const dt_kernel *kernel;
     const dt_kernel_instance *s;
     dt_run *run;
-    double *least, seconds;
+    double *least;
 } timed_kernel;
 
 static double run(const timed_kernel *k, int replica) {
@@ -100,32 +103,22 @@ static void time_replica(void *arg, int replica) {
     const timed_kernel *k = arg;
     omp_set_num_threads(k->s->threads);
     run(k, replica);
-    const double begin = dt_clock_work_s(k->s->threads);
-    for (int i = 0; i < 2 || dt_clock_work_s(k->s->threads) - begin < k->seconds; i++) {
+    for (int i = 0; i < 2; i++) {
         const double now = run(k, replica);
         if (i == 0 || now < k->least[replica]) k->least[replica] = now;
     }
 }
 
 static void give_memory(dt_arena *a, const dt_kernel_instance *s, dt_run *r) {
-    const dt_node *n = s->node;
-    const void **in = dt_arena_alloc(a, sizeof *in * ((size_t)n->n_in + 1));
-    void **to = dt_arena_alloc(a, sizeof *to * ((size_t)n->n_out + 1));
-    void **packed = dt_arena_alloc(a, sizeof *packed * DT_MAX_PACKS);
-    for (int i = 0; i < n->n_in; i++) {
-        const dt_value_info *v = dt_instance_in(s, i);
-        in[i] = v ? zeroed(a, dt_layout_bytes(s->in_layout[i], v->dtype, &v->shape)) : NULL;
-    }
-    for (int i = 0; i < n->n_out; i++) {
-        const dt_value_info *v = dt_instance_out(s, i);
-        to[i] = v ? zeroed(a, dt_layout_bytes(s->out_layout[i], v->dtype, &v->shape)) : NULL;
-    }
-    for (int i = 0; i < s->n_packs; i++) packed[i] = zeroed(a, s->packs[i].n_bytes);
-    *r = (dt_run){.in = in, .out = to, .packed = packed, .scratch = zeroed(a, s->scratch_bytes)};
+    dt_operands o = {0};
+    dt_operands_of(&o, s, a, r);
+    void *memory = memset(dt_arena_alloc(a, o.n_bytes + 64), 0, o.n_bytes + 64); // its pages exist
+    o = (dt_operands){.base = dt_align_up((uintptr_t)memory, 64)};
+    dt_operands_of(&o, s, a, r);
 }
 
 dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads,
-                       int n_replicas, double seconds, double *out) {
+                       int n_replicas, double *out) {
     dt_arena a;
     dt_team *team = NULL;
     DT_TRY(dt_team_create(&team, n_replicas, "time"));
@@ -141,8 +134,7 @@ dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int t
     timed_kernel k = {.kernel = b->kernel(b, n->op, n->backward),
                       .s = &s,
                       .run = dt_arena_alloc(&a, sizeof *k.run * (size_t)n_replicas),
-                      .least = dt_arena_alloc(&a, sizeof *k.least * (size_t)n_replicas),
-                      .seconds = seconds};
+                      .least = dt_arena_alloc(&a, sizeof *k.least * (size_t)n_replicas)};
     const dt_status st = k.kernel->prepare(&s);
     if (st == DT_OK) {
         for (int i = 0; i < n_replicas; i++) {

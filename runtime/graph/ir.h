@@ -183,7 +183,8 @@ dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) __attribute__((format(
 void dt_graph_print(const dt_graph *g, FILE *out);
 // A line a forward node: shape, parameters, and for a sample FLOPs and bytes of results; then their sums.
 void dt_graph_print_costs(const dt_graph *g, FILE *out);
-// FLOPs of a forward node: two for a multiplication with its addition, about one an element elsewhere.
+// FLOPs of a node: two for a multiplication with its addition, about one an element elsewhere; backward the same again
+// for each gradient, of data and of weights.
 double dt_node_flops(const dt_graph *g, const dt_node *n);
 void dt_graph_write_dot(const dt_graph *g, FILE *out); // forward, for Graphviz
 int64_t dt_graph_samples(const dt_graph *g); // the first dimension of its inputs; without any 1

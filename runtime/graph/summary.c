@@ -79,7 +79,16 @@ static double flops_per_element(const dt_graph *g, const dt_node *n) {
 }
 
 double dt_node_flops(const dt_graph *g, const dt_node *n) {
-    return (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape) * flops_per_element(g, n);
+    double times = 1;
+    if (n->backward) {
+        times = (n->out[0] != DT_NONE) + (n->n_out > 1 && n->out[1] != DT_NONE);
+        if (n->op == DT_OP_sdpa)
+            times = 2.5; // q k^T again, and two products for each of its factors
+        n = &g->nodes[n->forward];
+    }
+    if (n->out[0] == DT_NONE) return 0;
+    return times * (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape) *
+           flops_per_element(g, n);
 }
 
 // A parameter counts where it is first read.

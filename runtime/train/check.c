@@ -2,11 +2,11 @@
 // are made and the weights of a file read; no step is made.
 #include "train/trainer.h"
 
-#include "backend/time_nodes.h"
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "exec/plan_costs.h"
 #include "train/batch_inputs.h"
 #include "train/memory_report.h"
 #include "train/scaling_internal.h"
@@ -19,30 +19,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-// How fast each kernel is alone, on one replica's threads.
-static dt_status print_kernels(const dt_open_run *r, const dt_graph *g, FILE *out) {
+static void print_cost(const dt_kernel_cost *c, double all_s, bool floors, FILE *out) {
+    const double s = c->seconds > 0 ? c->seconds : 1e-9;
+    if (floors) fprintf(out, "%9.3f ", c->floor_s * 1e3);
+    fprintf(out, "%9.3f %5.1f %% %10.4f %7.1f %9.1f %6d  %s\n", c->seconds * 1e3,
+            100 * c->seconds / all_s, c->bytes / 1e9, c->bytes / s / 1e9, c->flop / s / 1e9, c->n,
+            c->kind);
+}
+
+// What was chosen by timing, then what the kernels of a micro-batch move, and how long each takes alone.
+static dt_status print_kernels(const dt_open_run *r, const dt_plan *plan, FILE *out) {
+    const dt_device *d = r->backend->device;
+    const bool floors = d && d->rates.bytes_s > 0;
     const int threads = r->answers.replica_threads;
-    dt_node_group *list = NULL;
-    double total = 0;
+    dt_kernel_cost *rows, all = {.kind = "all"};
+    int n;
     char *table = r->backend->choice_table ? r->backend->choice_table(r->backend) : NULL;
     if (table) fprintf(out, "chosen by timing, GFLOP/s:\n%s", table);
     free(table);
-    if (r->backend->device) return DT_OK;
-    const int n = dt_node_groups(&list, g);
-    double *seconds = dt_xcalloc((size_t)n + 1, sizeof *seconds);
-    dt_status st = DT_OK;
-    for (int i = 0; i < n && st == DT_OK; i++) {
-        st = dt_time_node(g, list[i].node, r->backend, threads, 1, 0.05, &seconds[i]);
-        total += seconds[i] * list[i].count;
+    const dt_status st = dt_plan_costs(plan, NULL, true, &rows, &n);
+    for (int i = 0; i < n; i++) {
+        all.n += rows[i].n;
+        all.bytes += rows[i].bytes, all.flop += rows[i].flop;
+        all.floor_s += rows[i].floor_s, all.seconds += rows[i].seconds;
     }
-    if (st == DT_OK)
-        fprintf(out, "kernels of a micro-batch, each alone on %d thread%s, GFLOP/s, share:\n",
-                threads, threads == 1 ? "" : "s");
-    for (int i = 0; i < n && st == DT_OK; i++)
-        fprintf(out, "  %7.1f %4.1f %%  %s, %d of them\n", list[i].flop / seconds[i] / 1e9,
-                100 * seconds[i] * list[i].count / total, list[i].text, list[i].count);
-    free(seconds);
-    free(list);
+    if (st == DT_OK) {
+        fprintf(out, "kernels of a micro-batch, each alone");
+        if (!d) fprintf(out, " on %d thread%s", threads, threads == 1 ? "" : "s");
+        if (floors)
+            fprintf(out,
+                    "; floor: bytes at %.0f GB/s or products at %.0f TFLOP/s of 16 bits, "
+                    "%.0f of TF32, %.0f of fp32",
+                    d->rates.bytes_s / 1e9, d->rates.f16_flop_s / 1e12, d->rates.tf32_flop_s / 1e12,
+                    d->rates.f32_flop_s / 1e12);
+        fprintf(out, "\n%s       ms   share         GB    GB/s   GFLOP/s  times\n",
+                floors ? " floor ms " : "");
+        for (int i = 0; i < n; i++) print_cost(&rows[i], all.seconds, floors, out);
+        print_cost(&all, all.seconds, floors, out);
+    }
+    free(rows);
     return st;
 }
 
@@ -220,7 +235,7 @@ static dt_status check(dt_open_run *r, dt_nets *nets, dt_state **state,
     if (prints->dot) DT_TRY(write_dot(net.graph, prints->dot));
     length->rank_bytes = dt_memory_bytes(nets, r);
     print_report(r, nets, out);
-    if (prints->kernels) DT_TRY(print_kernels(r, net.graph, out));
+    if (prints->kernels) DT_TRY(print_kernels(r, net.plan, out));
     return prints->scaling ? dt_scaling_predict(prints->scaling, r, nets, *state) : DT_OK;
 }
 

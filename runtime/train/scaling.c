@@ -194,12 +194,8 @@ static double moved_bytes(const dt_graph *g, const dt_value *v, int n) {
 
 // In units that only their shares give a meaning.
 static double weight_of(const dt_graph *g, const dt_node *n) {
-    const dt_node *forward = n->backward ? &g->nodes[n->forward] : n;
-    double flops = forward->out[0] != DT_NONE ? dt_node_flops(g, forward) : 0;
-    int n_results = 0;
-    for (int i = 0; i < n->n_out; i++) n_results += n->out[i] != DT_NONE;
-    if (n->backward && n_results > 1) flops *= 2; // of data and weights
-    return flops / FLOPS_A_BYTE + moved_bytes(g, n->in, n->n_in) + moved_bytes(g, n->out, n->n_out);
+    return dt_node_flops(g, n) / FLOPS_A_BYTE + moved_bytes(g, n->in, n->n_in) +
+           moved_bytes(g, n->out, n->n_out);
 }
 
 static void divide_rate(profile *p, double rate) {

@@ -100,7 +100,9 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
                                  .total_bytes = m->o.total_bytes,
                                  .free_bytes = m->o.total_bytes - m->used,
                                  .driver = 13000,
-                                 .runtime = 13000};
+                                 .runtime = 13000,
+                                 .bytes_s = 4.9e12,
+                                 .clock_hz = 1.98e9};
     snprintf(out->name, sizeof out->name, "pretending machine");
     snprintf(out->pci, sizeof out->pci, "0000:%02x:00.0", (unsigned)(16 + index) & 0xff);
     snprintf(out->driver_version, sizeof out->driver_version, "%s", driver ? driver : "580.65.06");

@@ -34,6 +34,15 @@ finite 256 256 '{name: mlp, hidden: 64}'
 finite 2048 32 '{name: cnn1d, width: 8}'
 config_of 'image: {kind: image, source: bmp, channels: 3, size: [32, 32], normalize: imagenet}'
 finite 65536 1 '{name: vit, size: ti, patch: 16}'
+
+# every launch with its bytes, the time that they need at least, and the imitation's: the last row has the sums
+"$DTRAIN" check "$config" --kernels train.micro_batch=4 train.global_batch=4 'model={name: cnn}' >"$work/out" 2>"$work/log" || fail "check --kernels"
+awk '$4 != "%" { next }
+    $NF == "all" { good = times["convolution"] == 4 && times["matmul"] && !unsorted && $1 > 0 && $2 > 0 && $6 > 0 && $8 == n; next }
+    n && $1 > floor { unsorted = 1 }
+    { floor = $1; n += $8; times[$9] = $8 }
+    END { exit !good }' "$work/out" ||
+    fail "check --kernels: $(cat "$work/out")"
 finite 16384 4 '{name: cnn}'
 finite 1024 64 '{name: resnet, depth: 10, width: 4}'
 

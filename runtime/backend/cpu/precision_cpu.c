@@ -42,7 +42,7 @@ static dt_status time_groups(dt_backend *b, const dt_graph *const g[2], const dt
         if (!node[1]) continue;
         for (int k = 0; k < 2; k++) {
             double s = 0;
-            DT_TRY(dt_time_node(g[k], node[k], b, b->threads, n_replicas, 0, &s));
+            DT_TRY(dt_time_node(g[k], node[k], b, b->threads, n_replicas, &s));
             seconds[k] += s * list[i].count;
         }
         *flop += list[i].flop * list[i].count;

@@ -110,6 +110,7 @@ typedef struct dt_cuda_device_info {
     size_t total_bytes, free_bytes; // free 0: unknown while the device is not in use
     int driver, runtime;            // CUDA versions that they support: 13000
     char driver_version[32];        // the driver's own release: "580.65.06"; "": unknown
+    double bytes_s, clock_hz;       // of its memory, of its multiprocessors, at most; 0: unknown
 } dt_cuda_device_info;
 
 // What is between two devices.

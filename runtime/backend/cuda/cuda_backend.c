@@ -310,6 +310,7 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .graph_launch = graph_launch,
                                        .graph_destroy = graph_destroy,
                                        .size_only = size_only,
+                                       .count = dt_cuda_count,
                                        .add = dt_cuda_flat_add,
                                        .swap = dt_cuda_flat_swap,
                                        .commit_create = dt_cuda_commit_create,
@@ -350,6 +351,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
     c->device = device_table;
     c->device.index = index;
     c->device.bus = c->info.pci;
+    c->device.rates = dt_cuda_rates(&c->info);
     c->device.nccl = nccl;
     if (!c->error)
         dt_cuda_check(c, api->stream_create(api, &c->device.stream), "creating a stream");

@@ -86,6 +86,10 @@ void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const vo
                      dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
                      dt_layout dst_layout, void *stream);
 
+// ---- dt_device.count, rates (count_cuda.c) -----------------------------------------------------------
+void dt_cuda_count(dt_backend *b, dt_cost_counter *c);
+dt_device_rates dt_cuda_rates(const dt_cuda_device_info *d);
+
 // ---- flat buffers (see dt_device) -------------------------------------------------------------------------
 void dt_cuda_flat_swap(dt_backend *b, float *x, float *y, int64_t n, void *stream);
 void dt_cuda_flat_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream);

@@ -183,7 +183,11 @@ static dt_status choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, 
     if (!e->none) e->choice = c[best].choice;
     dt_plan_store_note(p, e);
     if (e->none) return DT_OK;
-    e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice};
+    e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice, {{0}}};
+    if (k->gemm)
+        e->plan.does.gemm = *k->mul;
+    else
+        e->plan.does.dnn = *k->dnn;
     p->n_plans++;
     return DT_OK;
 }
@@ -383,6 +387,12 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
     char text[DT_DESC_TEXT];
     const dt_plan_kind k = {.gemm = true, .mul = d};
     return plan_of(p, &k, dt_gemm_desc_print(d, text), out);
+}
+
+const dt_cuda_plan *dt_cuda_plan_find(const dt_cuda_plans *p, const void *plan) {
+    const plan_entry *e = p->entries;
+    while (e->plan.plan != plan) e = e->next;
+    return &e->plan;
 }
 
 // ---- life ------------------------------------------------------------------------------------------

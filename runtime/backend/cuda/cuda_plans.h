@@ -20,11 +20,15 @@ enum { DT_PLAN_TRIES = 10, DT_PLAN_WORKSPACE = 1 << 30 };
 
 typedef struct dt_cuda_plans dt_cuda_plans;
 
-// A plan and the number of its engine. Lives as long as the dt_cuda_plans that made it.
+// A plan, the number of its engine, and what it computes. Lives as long as the dt_cuda_plans that made it.
 typedef struct dt_cuda_plan {
     void *plan;
     size_t workspace_bytes;
     int choice;
+    union {
+        dt_dnn_desc dnn;
+        dt_gemm_desc gemm;
+    } does;
 } dt_cuda_plan;
 
 typedef struct dt_cuda_plans_opts {
@@ -50,6 +54,7 @@ dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda
 dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const dt_dnn_desc *second,
                              bool *take);
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);
+const dt_cuda_plan *dt_cuda_plan_find(const dt_cuda_plans *p, const void *plan); // one of its own
 
 // All choices made or taken so far, including favourites, sorted, on the heap; of those from the file only the ones
 // that were used. take() is the reverse: it skips lines that are malformed and returns how many it took. Descriptions

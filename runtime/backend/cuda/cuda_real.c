@@ -123,6 +123,12 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
                                  .n_sm = p.multiProcessorCount,
                                  .total_bytes = p.totalGlobalMem};
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, p.name);
+    int khz = 0, memory_khz = 0, bits = 0;
+    done(cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, index));
+    done(cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, index));
+    done(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, index));
+    out->clock_hz = 1e3 * khz;
+    out->bytes_s = 2e3 * memory_khz * bits / 8; // twice a clock
     cudaDriverGetVersion(&out->driver);
     cudaRuntimeGetVersion(&out->runtime);
     if (!done(cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, index)))
