@@ -2,7 +2,7 @@
 //   GELU    a product of x, 1/2 and Erf(x / sqrt 2) + 1
 //   norm    (x - mean) / Sqrt(mean((x - mean)^2) + eps) * weight + bias, over the last dimension
 //   linear  MatMul(x, weight) + bias
-//   same    Where(Greater(x beta, 20), x, Softplus(x beta) / beta), which is its last part
+//   same    Where(Greater(x beta, 20), x, Softplus(x beta) / beta), which is its last part: nn.Softplus at its threshold
 // A part that something else reads too is no part.
 #include "onnx_reader.h"
 
@@ -19,11 +19,14 @@ static onnx_slot *in(onnx_reader *r, const Onnx__NodeProto *n, size_t i) {
     return n && i < n->n_input ? onnx_find(r, n->input[i]) : NULL;
 }
 
-// A number: an initialiser of one element, or a Constant.
+// A number: an initialiser of one element, or a Constant, under a CastLike or not.
 static bool number(onnx_reader *r, const onnx_slot *s, double *v) {
+    if (made_by(s, "CastLike")) s = in(r, s->producer, 0);
     const Onnx__TensorProto *t = s && s->kind == ONNX_WEIGHT ? s->t : NULL;
     const Onnx__NodeProto *n = made_by(s, "Constant");
-    const Onnx__AttributeProto *a = n ? onnx_attribute(n, "value") : NULL;
+    const Onnx__AttributeProto *a = n ? onnx_attribute(n, "value") : NULL,
+                               *f = n ? onnx_attribute(n, "value_float") : NULL;
+    if (f) return *v = (double)f->f, true;
     if (a) t = a->t;
     if (!t || onnx_count(r, t) != 1) return false;
     const onnx_const *c = onnx_read_const(r, t);
@@ -127,7 +130,15 @@ static bool find_softplus(onnx_reader *r, const Onnx__NodeProto *n, onnx_group *
     const Onnx__NodeProto *div = made_by(soft, "Div");
     const Onnx__NodeProto *softplus = made_by(div ? in(r, div, 0) : soft, "Softplus");
     const Onnx__NodeProto *greater = part(in(r, n, 0), "Greater");
-    if (!softplus || !greater || in(r, greater, 0) != in(r, softplus, 0)) return false;
+    onnx_slot *x = in(r, softplus, 0);
+    double beta = 1, by;
+    if (!greater || in(r, greater, 0) != x || !near(r, in(r, greater, 1), 20)) return false;
+    if (div) {
+        if (!made_by(x, "Mul") || !number(r, in(r, div, 1), &by)) return false;
+        if (!number(r, in(r, x->producer, 1), &beta) || beta != by) return false;
+        x = in(r, x->producer, 0);
+    }
+    if (!x || in(r, n, 1) != x) return false;
     *g = (onnx_group){.kind = ONNX_SAME, .x = soft};
     return true;
 }

@@ -115,6 +115,17 @@ static bool one_number(onnx_reader *r, int i, double *v) {
     return true;
 }
 
+// It drops where the file says that it trains: as PyTorch's TrainingMode.TRAINING writes it.
+void onnx_read_Dropout(onnx_reader *r) {
+    double p = 0.5, trains = 0;
+    if ((onnx_in(r, 1) && !one_number(r, 1, &p)) || (onnx_in(r, 2) && !one_number(r, 2, &trains)))
+        onnx_fail(r, "its ratio and training_mode must be known when the graph is built");
+    else if (trains == 0)
+        onnx_read_Identity(r);
+    else
+        onnx_give(r, 0, dt_dropout(r->g, onnx_name(r), onnx_value(r, 0), (float)p));
+}
+
 // input i + input k, or input i - input k
 static dt_value sum(onnx_reader *r, int i, int k, bool minus) {
     double v;
@@ -406,6 +417,12 @@ void onnx_read_Einsum(onnx_reader *r) {
 }
 
 // ---- sizes -----------------------------------------------------------------------------------------
+// Whether one of n elements, `step` pixels each, lies as near to one pixel as to the next.
+static bool has_ties(double step, double n) {
+    double i = 0;
+    while (i < n && fabs((i + 0.5) * step - rint((i + 0.5) * step)) > 1e-5) i++;
+    return i < n;
+}
 void onnx_read_Resize(onnx_reader *r) {
     const onnx_const *scales = onnx_as_const(r, onnx_in(r, 2)),
                      *sizes = onnx_as_const(r, onnx_in(r, 3));
@@ -419,30 +436,38 @@ void onnx_read_Resize(onnx_reader *r) {
     const dt_shape s = onnx_shape(r, x);
     double scale[2] = {0, 0};
     int64_t size[2];
+    bool ties = false; // where round_prefer_floor takes the pixel before, as nearest-exact does not
     if (scales && scales->count == 0) scales = NULL;
     const onnx_const *given = scales ? scales : sizes;
-    if (s.n != 4 || !given || given->count != 4 || onnx_int(r, "antialias", 0)) {
-        onnx_fail(r, "only images, (N,C,H,W), of a size that is known when the graph is built");
+    if (s.n != 4 || !given || given->count != 4 || onnx_int(r, "antialias", 0) ||
+        strcmp(onnx_text(r, "keep_aspect_ratio_policy", "stretch"), "stretch") != 0) {
+        onnx_fail(r, "only images, (N,C,H,W), stretched to a size that is known when the graph is "
+                     "built, without antialias");
         return;
     }
     for (int d = 0; d < 4; d++) {
-        const double to = scales ? floor((double)s.d[d] * scales->v[d]) : sizes->v[d];
+        const double to =
+            scales ? floorf((float)s.d[d] * (float)scales->v[d]) : sizes->v[d]; // as onnxruntime
         if ((d < 2 && to != (double)s.d[d]) || !(to >= 1 && to <= 1 << 20)) {
             onnx_fail(r, "resizes samples or channels, or to an impossible size");
             return;
         }
-        if (d >= 2) size[d - 2] = (int64_t)to;
-        if (d >= 2 && scales) scale[d - 2] = scales->v[d];
+        if (d < 2) continue;
+        size[d - 2] = (int64_t)to;
+        if (scales) scale[d - 2] = scales->v[d];
+        ties |= has_ties(scales ? 1 / scales->v[d] : (double)s.d[d] / to, to);
     }
     dt_resize_mode mode;
     if (linear && (half || corners))
         mode = corners ? DT_RESIZE_BILINEAR_CORNERS : DT_RESIZE_BILINEAR;
     else if (nearest && old && !strcmp(rounds, "floor"))
         mode = DT_RESIZE_NEAREST;
-    else if (nearest && half && !strncmp(rounds, "round_", 6))
+    else if (nearest && half && !strcmp(rounds, ties ? "round_prefer_ceil" : rounds) &&
+             !strncmp(rounds, "round_prefer_", 13))
         mode = DT_RESIZE_NEAREST_EXACT;
     else {
-        onnx_fail(r, "only nn.Upsample's modes nearest, nearest-exact and bilinear are read");
+        onnx_fail(r, "only nn.Upsample's modes nearest, nearest-exact (half_pixel rounds up: "
+                     "round_prefer_ceil) and bilinear are read");
         return;
     }
     onnx_give(r, 0, dt_resize2d(r->g, x, mode, size, scale));

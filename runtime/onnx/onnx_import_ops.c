@@ -126,13 +126,14 @@ static void read_pool(onnx_reader *r, bool max) {
         return;
     bool include = onnx_int(r, "count_include_pad", 0) != 0, over_end = false;
     include = include && w.pad_begin[0] + w.pad_begin[1] + w.pad_end[0] + w.pad_end[1] > 0;
-    // ceil_mode: the last window may hang over the end, which never counts
+    // ceil_mode: the last window may hang over the end, which never counts; one that begins behind the image is none
     for (int d = 0; d < 2 && onnx_int(r, "ceil_mode", 0); d++) {
         const int64_t span = w.dilation[d] * (w.kernel[d] - 1) + 1;
         const int64_t room = onnx_shape(r, x).d[2 + d] + w.pad_begin[d] + w.pad_end[d] - span;
         const int64_t over = room < 0 ? 0 : room % w.stride[d];
-        if (over > 0) w.pad_end[d] += (int)(w.stride[d] - over);
-        over_end |= over > 0;
+        if (over == 0 || w.pad_end[d] + w.stride[d] - over >= span) continue;
+        w.pad_end[d] += (int)(w.stride[d] - over);
+        over_end = true;
     }
     if (!max && include && over_end)
         onnx_fail(
@@ -209,7 +210,7 @@ void onnx_read_GroupNormalization(onnx_reader *r) {
 static void give_norm(onnx_reader *r, dt_value x, onnx_slot *weight, onnx_slot *bias, float eps) {
     dt_value w, b;
     w = onnx_as_value(r, weight, ONNX_AS_IS);
-    b = onnx_as_value(r, bias, ONNX_AS_IS);
+    b = bias ? onnx_as_value(r, bias, ONNX_AS_IS) : dt_full(r->g, onnx_shape(r, w), 0);
     if (onnx_shape(r, w).n != 1)
         onnx_fail(r, "only layer norms of the last dimension are read");
     else
@@ -409,7 +410,7 @@ void onnx_read_Pad(onnx_reader *r) {
     onnx_give(r, 0, x);
 }
 
-// Also CastLike, as weights and what is computed are f32, and Dropout, as it is in evaluation: model.dropout is another.
+// Also CastLike, as weights and what is computed are f32.
 void onnx_read_Identity(onnx_reader *r) {
     onnx_slot *from = onnx_in(r, 0), *to = onnx_out(r, 0);
     if (from && to) onnx_alias(to, from);

@@ -82,6 +82,22 @@ def wide_pool():
     return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(16, 5))
 
 
+class Odd(nn.Module):
+    """Sizes that are no whole numbers, windows that begin behind the image, a norm without bias, other choices than Softplus's."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 5, 3), nn.LayerNorm(10, bias=False), nn.Linear(24, 5)
+
+    def forward(self, x):
+        x = self.conv(x)  # 10 x 10
+        ends = [F.max_pool2d(x[:, :, :9, :9], 2, *window, ceil_mode=True) for window in ((3, 0), (2, 1))]
+        z = 30 * x
+        parts = [F.interpolate(x, scale_factor=0.7, mode="bilinear"), torch.where(x > 0, x, F.softplus(x)),
+                 torch.where(z > 20, -z, F.softplus(z)) / 30, self.norm(x), *ends]
+        return self.head(torch.cat([p.mean((2, 3)) for p in parts], 1))
+
+
 def shared():
     net = Shared()
     for m in (net.fc1, net.fc2, net.tied):
@@ -109,6 +125,7 @@ SMALL = {"resnet_13": (resnet, 32, 3, (False, 13)), "resnet_21": (resnet, 32, 3,
          "vit_14": (vit, 32, 3, (False, 14)), "vit_20": (vit, 32, 3, (True, 20)),
          "shared_17": (shared, 32, 3, (False, 17)),
          "shared_18": (shared, 32, 3, (True, 18)), "pool_19": (pool, 32, 3, (False, 19)),
+         "odd_17": (Odd, 32, 3, (False, 17)), "odd_20": (Odd, 32, 3, (True, 20)),
          "wide_pool_20": (wide_pool, 32, 3, (True, 20))}
 FULL = {f"{n}_{how[1]}{'d' if how[0] else ''}": (f, 224, 2, how)
         for n, f in (("resnet18", models.resnet18), ("mobilenet_v3", models.mobilenet_v3_large),
@@ -179,6 +196,7 @@ def main():
         strip(path)
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         logits, = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        assert np.allclose(logits, net(x).detach().numpy(), atol=1e-4), name
         out[f"{side}/x"] = np.ascontiguousarray(x.permute(0, 2, 3, 1).numpy())
         out[f"{name}/logits"] = logits
         loss = F.cross_entropy(net(x), torch.arange(n) % logits.shape[1])
