@@ -3,6 +3,7 @@
 // many numbers; if not, or with several targets, its last linear layer makes way for a head of ours.
 //
 // Outputs: "logits" (N,K), "embedding" (N,D): what the last linear layer reads.
+#include "graph/activation_words.h"
 #include "model_util.h"
 #include "onnx/onnx_import.h"
 
@@ -20,6 +21,17 @@ static dt_value input_of(dt_graph *g, const dt_model_args *a, const char *name, 
     if (!found || (strcmp(found->name, name) != 0 && !(only && n == 1)))
         return dt_graph_fail(g, "its input %.60s is no field of data.fields", name);
     return found->is_image ? dt_model_image(g, a, found) : dt_model_numbers(g, a, found);
+}
+
+// Its last node, where that makes probabilities and the target's loss takes logits; or NULL.
+static const char *makes_probabilities(const dt_graph *g, const dt_model_args *a, dt_value y) {
+    const dt_node_id last = y == DT_NONE ? DT_NONE : dt_info_of(g, y)->producer;
+    const dt_loss_row *loss = &dt_losses[a->targets->items[0].loss];
+    if (last == DT_NONE || !(loss->softmax || loss->gives_labels)) return NULL;
+    const dt_node *n = &g->nodes[last];
+    const bool sigmoid =
+        n->op == DT_OP_activation && n->attrs.activation.kind == DT_ACTIVATION_sigmoid;
+    return sigmoid ? "Sigmoid" : n->op == DT_OP_softmax ? "Softmax" : NULL;
 }
 
 static bool gives_logits(const dt_graph *g, const dt_model_args *a, dt_value y) {
@@ -40,14 +52,23 @@ static void build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *f) {
     const bool other = n_out >= 0 && n_out != dt_target_n_out(&a->targets->items[0]);
     y = dt_onnx_build(f, g, in, other || a->targets->n > 1, &features);
     if (g->status != DT_OK) return;
+    const char *path = a->config->model.onnx, *last = makes_probabilities(g, a, y);
+    if (last) {
+        dt_graph_fail(g, "%s ends in %s, and its loss takes logits: export it without", path, last);
+        return;
+    }
     if (gives_logits(g, a, y)) {
+        if (g->training && a->config->model.dropout > 0)
+            dt_graph_fail(g,
+                          "%s keeps its own head, which model.dropout does not reach: leave it "
+                          "out, and export nn.Dropout in training mode",
+                          path);
         if (features != DT_NONE) dt_output(g, "embedding", features);
         dt_model_logits(g, a, y);
         return;
     }
     if (features == DT_NONE) {
-        dt_graph_fail(g, "%s: its output fits no target, and its last layer is not linear",
-                      a->config->model.onnx);
+        dt_graph_fail(g, "%s: its output fits no target, and its last layer is not linear", path);
         return;
     }
     dt_model_classify(g, a, "head", features, NULL);

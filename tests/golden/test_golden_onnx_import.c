@@ -10,6 +10,7 @@
 #include <dirent.h>
 
 static char folder[4096];
+static double head_dropout; // model.dropout
 
 static void yaml_of(char *text, size_t cap, const char *name, int n, int classes) {
     snprintf(
@@ -17,9 +18,9 @@ static void yaml_of(char *text, size_t cap, const char *name, int n, int classes
         "run: {name: golden}\n"
         "data: {path: none, fields: {image: {kind: image, size: 32}, y: {kind: class, classes: "
         "%d}}}\n"
-        "model: {onnx: %s/%s.onnx}\n"
+        "model: {onnx: %s/%s.onnx, dropout: %g}\n"
         "train: {global_batch: %d, micro_batch: %d}\n",
-        classes, folder, name, n, n);
+        classes, folder, name, head_dropout, n, n);
 }
 
 static dt_field_info float_image(int side) {
@@ -102,11 +103,12 @@ static void full_size(void **state) {
 }
 
 // ---- what is refused -------------------------------------------------------------------------------
-// Fails with this text in one line. change: what is done to resnet_13 before.
-static void refused(void (*change)(Onnx__ModelProto *m), const char *text) {
+// The graph of a file of tests/golden, which `change` has changed, of 5 classes.
+static dt_status changed(const char *name, void (*change)(Onnx__ModelProto *m), bool training,
+                         dt_graph **g) {
     char yaml[8192], from[5000], keep[4096], to[] = "/tmp/dt_onnx_XXXXXX", *data;
     size_t n_bytes;
-    snprintf(from, sizeof from, "%s/resnet_13.onnx", folder);
+    snprintf(from, sizeof from, "%s/%s.onnx", folder, name);
     must(dt_io_read_file(&data, &n_bytes, from, 0, DT_E_DATA));
     Onnx__ModelProto *m = onnx__model_proto__unpack(NULL, n_bytes, (const uint8_t *)data);
     assert_non_null(m);
@@ -126,14 +128,24 @@ static void refused(void (*change)(Onnx__ModelProto *m), const char *text) {
     memcpy(folder, keep, sizeof keep);
     dt_field_info fields[2] = {float_image(32), {.name = "y", .dtype = DT_I32, .n_classes = 5}};
     dt_config *c;
-    dt_graph *g = NULL;
     must(dt_config_parse(&c, "golden", yaml, strlen(yaml), NULL, 0));
-    dt_model_args a = {.config = c, .fields = fields, .n_fields = 2, .batch = 2, .training = true};
-    assert_int_equal(dt_model_graph(&g, &a, DT_F32), DT_E_USAGE);
-    if (!strstr(dt_error_message(), text)) fail_msg("expected '%s': %s", text, dt_error_message());
-    assert_null(strchr(dt_error_message(), '\n'));
+    dt_model_args a = {
+        .config = c, .fields = fields, .n_fields = 2, .batch = 2, .training = training};
+    const dt_status st = dt_model_graph(g, &a, DT_F32);
     dt_config_destroy(c);
     must(dt_io_remove_tree(to));
+    return st;
+}
+
+// Fails with this text in one line.
+static void refused_of(const char *name, void (*change)(Onnx__ModelProto *m), const char *text) {
+    dt_graph *g = NULL;
+    assert_int_equal(changed(name, change, true, &g), DT_E_USAGE);
+    if (!strstr(dt_error_message(), text)) fail_msg("expected '%s': %s", text, dt_error_message());
+    assert_null(strchr(dt_error_message(), '\n'));
+}
+static void refused(void (*change)(Onnx__ModelProto *m), const char *text) {
+    refused_of("resnet_13", change, text);
 }
 
 static void set(char **text, const char *to) {
@@ -219,6 +231,86 @@ TEST(errors_name_the_node) {
     refused(many_inputs, "the file has 20001 inputs; 1 to 16 are read");
     refused(many_initialisers, "input image wants (N,3,64,32), the field gives (2,3,32,32)");
     refused(other_size, "wants (N,3,64,32), the field gives (2,3,32,32)");
+}
+
+// ---- what is read otherwise -------------------------------------------------------------------------
+static Onnx__NodeProto *node_of(Onnx__ModelProto *m, const char *op) {
+    size_t i = 0;
+    while (strcmp(m->graph->node[i]->op_type, op) != 0) assert_true(++i < m->graph->n_node);
+    return m->graph->node[i];
+}
+static void set_text(Onnx__NodeProto *n, const char *attribute, const char *to) {
+    for (size_t i = 0; i < n->n_attribute; i++) {
+        if (strcmp(n->attribute[i]->name, attribute) != 0) continue;
+        ProtobufCBinaryData *s = &n->attribute[i]->s;
+        free(s->data);
+        *s = (ProtobufCBinaryData){strlen(to), (uint8_t *)strdup(to)};
+        return;
+    }
+    fail_msg("%s has no %s", n->name, attribute);
+}
+static void other_aspect(Onnx__ModelProto *m) {
+    set_text(node_of(m, "Resize"), "keep_aspect_ratio_policy", "not_larger");
+}
+static void nearest(Onnx__ModelProto *m) { // of half pixels, the next of two
+    set_text(node_of(m, "Resize"), "mode", "nearest");
+    set_text(node_of(m, "Resize"), "nearest_mode", "round_prefer_ceil");
+}
+static void nearest_before(Onnx__ModelProto *m) { // 10 to 7: the fourth lies between two
+    nearest(m);
+    set_text(node_of(m, "Resize"), "nearest_mode", "round_prefer_floor");
+}
+static void nearest_floor(Onnx__ModelProto *m) {
+    nearest(m);
+    set_text(node_of(m, "Resize"), "nearest_mode", "floor");
+}
+static void probabilities(Onnx__ModelProto *m) { // a Softmax behind the last node
+    Onnx__GraphProto *g = m->graph;
+    Onnx__NodeProto *n = malloc(sizeof *n);
+    onnx__node_proto__init(n);
+    n->op_type = strdup("Softmax");
+    n->input = malloc(sizeof *n->input), n->output = malloc(sizeof *n->output);
+    n->n_input = n->n_output = 1;
+    n->input[0] = strdup(g->output[0]->name), n->output[0] = strdup("p");
+    set(&g->output[0]->name, "p");
+    g->node = realloc(g->node, (g->n_node + 1) * sizeof *g->node);
+    g->node[g->n_node++] = n;
+}
+static void unchanged(Onnx__ModelProto *m) {}
+static void quarter(Onnx__ModelProto *m) { // is dropped
+    const char *ratio = node_of(m, "Dropout")->input[1];
+    for (size_t i = 0; i < m->graph->n_node; i++)
+        if (strcmp(m->graph->node[i]->output[0], ratio) == 0)
+            memcpy(m->graph->node[i]->attribute[0]->t->raw_data.data, &(float){0.25f}, 4);
+}
+
+TEST(sizes_and_ends_that_are_others) {
+    dt_graph *g;
+    must(changed("odd_20", nearest, true, &g));
+    dt_graph_destroy(g);
+    refused_of("odd_20", nearest_before, "only nn.Upsample's modes nearest, nearest-exact");
+    refused_of("odd_20", nearest_floor, "only nn.Upsample's modes nearest, nearest-exact");
+    refused_of("odd_20", other_aspect, "stretched to a size that is known");
+    refused(probabilities,
+            "bad.onnx ends in Softmax, and its loss takes logits: export it without");
+    head_dropout = 0.5;
+    refused(unchanged, "bad.onnx keeps its own head, which model.dropout does not reach");
+    head_dropout = 0;
+}
+
+TEST(dropout_of_the_file_drops_in_training) {
+    for (int training = 0; training < 2; training++) {
+        dt_graph *g;
+        int n = 0;
+        must(changed("../onnx_networks/convmixer_torchscript", quarter, training, &g));
+        for (int i = 0; i < g->n_nodes; i++) {
+            if (g->nodes[i].op != DT_OP_dropout || g->nodes[i].backward) continue;
+            assert_true(g->nodes[i].attrs.dropout.p == 0.25f);
+            n++;
+        }
+        assert_int_equal(n, training);
+        dt_graph_destroy(g);
+    }
 }
 
 int main(void) {
