@@ -83,9 +83,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     const dt_value_info *dy = dt_instance_in(s, dt_pos_grad(s, 0)), *db = dt_instance_out(s, 1);
     add_state *st = dt_custom_prepare(s, sizeof(*st));
     st->simd = dt_simd_get()->elementwise;
-    DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){dy, dt_instance_out(s, 0)}, 2));
-    st->outer = 1, st->inner = dt_shape_elements(&dy->shape);
-    if (!db) return DT_OK;
+    DT_TRY(dt_custom_type(s, &st->type, &dy, 1));
     if (dt_row_type(db->dtype) < 0 || !trailing(&dy->shape, &db->shape))
         return dt_custom_fail(s, "the second gradient is not the end of the first, in f32 or bf16");
     st->inner = dt_shape_elements(&db->shape);
@@ -118,16 +116,12 @@ static void sum_range(const void *ctx, int64_t begin, int64_t end) {
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const add_state *st = s->state;
-    const void *dy = r->in[dt_pos_grad(s, 0)];
-    if (r->out[0] && r->out[0] != dy)
-        memcpy(r->out[0], dy, (size_t)(st->outer * st->inner) * dt_row_size(st->type));
-    if (!r->out[1]) return;
     const bool narrow = st->sum_type == DT_BF16, adds = r->accumulate >> 1 & 1;
     sum_call c = {.st = st,
                   .sum = narrow || adds ? r->scratch : r->out[1],
                   .narrow = narrow ? r->out[1] : NULL,
                   .there = adds ? r->out[1] : NULL,
-                  .dy = dy};
+                  .dy = r->in[dt_pos_grad(s, 0)]};
     dt_custom_ranges(s->threads, st->inner, sum_range, &c);
 }
 

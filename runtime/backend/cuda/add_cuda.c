@@ -67,9 +67,8 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     const dt_value_info *dy = dt_instance_in(s, dt_cuda_pos_grad(s, 0)),
                         *db = dt_instance_out(s, 1);
     add_state *st = dt_cuda_prepare(s, sizeof *st);
-    DT_TRY(dt_cuda_type(s, &st->type, dy, dt_instance_out(s, 0)));
-    s->in_layout[dt_cuda_pos_grad(s, 0)] = s->out_layout[0] = s->out_layout[1] = dt_dense();
-    if (!db) return DT_OK;
+    DT_TRY(dt_cuda_type(s, &st->type, dy, NULL));
+    s->in_layout[dt_cuda_pos_grad(s, 0)] = s->out_layout[1] = dt_dense();
     if (!dt_dtype_is_float(db->dtype) || !trailing(&dy->shape, &db->shape))
         return dt_cuda_fail(s, "the second gradient is not the end of the first, in floats");
     const int64_t inner = dt_shape_elements(&db->shape);
@@ -84,16 +83,8 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const add_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
-    const int dy_at = dt_cuda_pos_grad(s, 0);
-    const void *dy = r->in[dy_at];
-    if (r->out[0] && r->out[0] != dy) {
-        const dt_value_info *v = dt_instance_in(s, dy_at);
-        dt_cuda_copy(c, r->out[0], dy,
-                     dt_shape_elements(&v->shape) * (int64_t)dt_dtype_size(v->dtype), r->stream);
-    }
-    if (!r->out[1]) return;
     const dt_add_args a = {.c = st->c,
-                           .x = dy,
+                           .x = r->in[dt_cuda_pos_grad(s, 0)],
                            .out = r->out[1],
                            .partial = st->c.n_chunks > 1 ? r->scratch : NULL,
                            .type = st->type,

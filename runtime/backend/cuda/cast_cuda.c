@@ -18,13 +18,12 @@ static dt_status prepare_cast(dt_kernel_instance *s) {
     const dt_layout layout = s->in_layout[0];
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     dt_convert_args *a = dt_cuda_prepare(s, sizeof *a);
-    if (!dt_dtype_is_float(y->dtype) || (!dt_dtype_is_float(x->dtype) && x->dtype != DT_U8))
+    if (!dt_dtype_is_float(y->dtype) || !dt_dtype_is_float(x->dtype) || x->dtype == y->dtype)
         return dt_cuda_fail(s, "no cast from %s to %s", dt_dtype_name(x->dtype),
                             dt_dtype_name(y->dtype));
     a->from = x->dtype, a->to = y->dtype;
     a->n = dt_shape_elements(&x->shape);
     s->in_layout[0] = s->out_layout[0] = layout;
-    s->inplace_in = x->dtype == y->dtype ? 0 : -1;
     return DT_OK;
 }
 
@@ -65,7 +64,7 @@ static void run_with(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kerne
     dt_cuda_launch(dt_cuda_of(s), k, grid_of(a.n), &a, r->stream);
 }
 static void run_cast(const dt_kernel_instance *s, const dt_run *r) {
-    if (r->in[0] != r->out[0]) run_with(s, r, DT_K_cast_fwd);
+    run_with(s, r, DT_K_cast_fwd);
 }
 static void run_mixed(const dt_kernel_instance *s, const dt_run *r) {
     dt_convert_args a = *(const dt_convert_args *)s->state;
