@@ -114,7 +114,8 @@ static dt_status check_pool(dt_kernel_instance *s, const bn_state *st) {
         if (w->kernel[i] != 2 || w->stride[i] != 2 || w->pad_begin[i] || w->pad_end[i])
             return dt_custom_fail(s, "only 2x2 pooling with stride 2 and no padding can be fused");
     if (st->flat) return dt_custom_fail(s, "pooling wants (N,C,H,W)");
-    if (st->residual) return dt_custom_fail(s, "a pool behind a residual is not fused");
+    if (st->residual || !st->relu)
+        return dt_custom_fail(s, "a pool is fused behind a ReLU, and without a residual");
     return DT_OK;
 }
 

@@ -61,9 +61,8 @@ INLINE void forward_plain(const dt_bn_chunk *p, int residual) {
     }
 }
 
-static void forward_pool(const dt_bn_chunk *p) {
+static void forward_pool(const dt_bn_chunk *p) { // and ReLU
     vf mean = vld(p->mean), gain = vld(p->gain), shift = vld(p->shift);
-    vf floor = vset1(p->relu ? 0.0f : -__builtin_inff());
     int64_t out_w = p->width / 2, line = p->width * VW;
     for (int64_t row = 0; row < p->n_rows / 2; row++) {
         int64_t in = 2 * row * line, out = row * out_w * VW;
@@ -81,13 +80,9 @@ static void forward_pool(const dt_bn_chunk *p) {
                     index = vseli(more, vseti(k), index);
                 }
             }
-            vm clipped = vm_le(best, floor);
-            store(p->y, out, vsel(clipped, floor, best));
-            if (p->argmax) {
-                // without ReLU the floor is -inf: such a value still owns its gradient
-                if (p->relu) index = vseli(clipped, vseti(255), index);
-                vst_u8(p->argmax + out, index);
-            }
+            vm clipped = vm_le(best, vset1(0));
+            store(p->y, out, vsel(clipped, vset1(0), best));
+            if (p->argmax) vst_u8(p->argmax + out, vseli(clipped, vseti(255), index));
         }
     }
 }

@@ -134,8 +134,7 @@ INLINE void forward_windows(const dt_bn_chunk *p, const forward_consts *k, vs fl
     vs_store(p->y, out, y, one);
     if (!p->argmax) return;
     vs index = vs_sel(cd_wins, vs_sel(d_wins, vs_set1(3), vs_set1(2)), vs_keep(b_wins, vs_set1(1)));
-    // without ReLU such a value still owns its gradient
-    if (p->relu) index = vs_sel(vsm_eq(y & vs_set1(0x7fff), vs_set1(0)), vs_set1(255), index);
+    index = vs_sel(vsm_eq(y & vs_set1(0x7fff), vs_set1(0)), vs_set1(255), index);
     vs_store_u8(p->argmax + out, index, one);
 }
 

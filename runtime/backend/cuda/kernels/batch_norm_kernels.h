@@ -235,7 +235,7 @@ DT_FN void dt_bn_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_
                 index[k] = more ? p : index[k];
             }
         }
-        for (int k = 0; k < 8 && a->relu; k++)
+        for (int k = 0; k < 8; k++) // with its ReLU
             if (best[k] <= 0.0f) best[k] = 0.0f, index[k] = 255;
         const int64_t o = w * a->c.cols + s->col;
         dt_put8_row(a->out, T, V, o, s->left, best);
