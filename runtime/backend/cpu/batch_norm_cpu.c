@@ -251,13 +251,6 @@ static double total(const bn_state *st, const bn_block *b, int which, int lane) 
     return t;
 }
 
-static void store_flat(const bn_call *c, int out, int64_t channel, double value) {
-    float *to = c->run->out[out];
-    if (!to) return;
-    bool add = c->run->accumulate >> out & 1;
-    to[channel] = add ? to[channel] + (float)value : (float)value;
-}
-
 // ---- forward ---------------------------------------------------------------------------------------
 static void find_pivot(const bn_call *c, bn_block *b, int64_t block) {
     const bn_state *st = c->st;
@@ -288,8 +281,8 @@ static void finish_forward(const bn_call *c, bn_block *b, int64_t block) {
         if (st->training) {
             double d = total(st, b, 0, l) / m, q = total(st, b, 1, l) / m - d * d;
             mean = b->pivot[l] + d, var = q < 0 ? 0 : q;
-            store_flat(c, 4, ch, mean);
-            store_flat(c, 5, ch, m > 1 ? var * m / (m - 1) : var);
+            dt_custom_put(c->run, 4, ch, mean);
+            dt_custom_put(c->run, 5, ch, m > 1 ? var * m / (m - 1) : var);
         } else
             mean = running_mean[ch], var = running_var[ch];
         double invstd = 1 / sqrt(var + st->eps);
@@ -330,8 +323,8 @@ static void finish_backward(const bn_call *c, bn_block *b, int64_t block) {
         b->gain[l] = (float)gain;
         b->k1[l] = (float)(gain * g / m);
         b->k2[l] = (float)(gain * invstd * invstd * gx / m);
-        store_flat(c, 1, ch, gx * invstd);
-        store_flat(c, 2, ch, g);
+        dt_custom_put(c->run, 1, ch, gx * invstd);
+        dt_custom_put(c->run, 2, ch, g);
     }
 }
 

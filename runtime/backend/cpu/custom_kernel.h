@@ -41,6 +41,12 @@ static inline int dt_pos_grad(const dt_kernel_instance *s, int i) {
     return s->node->n_fwd_in + s->node->n_fwd_out + i;
 }
 
+// Element i of output `out` becomes the value, or the sum with it where the run adds. Without the output nothing.
+static inline void dt_custom_put(const dt_run *r, int out, int64_t i, double value) {
+    float *to = r->out[out];
+    if (to) to[i] = r->accumulate >> out & 1 ? to[i] + (float)value : (float)value;
+}
+
 // Start of prepare: everything DENSE, no scratch, nothing in place; zeroed state of n_state_bytes.
 void *dt_custom_prepare(dt_kernel_instance *s, size_t n_state_bytes);
 void dt_custom_destroy(dt_kernel_instance *s); // frees the state

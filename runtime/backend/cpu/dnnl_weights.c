@@ -41,7 +41,7 @@ static uint64_t pack_key(const dt_kernel_instance *s, const dt_pack_request *r,
     return dt_hash64(h, sizeof h);
 }
 
-static void *alloc64(size_t n) {
+void *dt_cpu_alloc64(size_t n) {
     void *p = NULL;
     if (posix_memalign(&p, 64, n ? dt_align_up(n, 64) : 64)) abort();
     return p;
@@ -120,14 +120,14 @@ dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *
             md ? dt_dnnl_like(md) : dt_dnnl_laid_out(DT_F32, &shape, dt_blocked(dt_cpu_block()));
         const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
         DT_TRY(dt_dnnl_op_create_reorder(&p->reorder, &env, dense, &dst, false));
-        p->scratch = alloc64(dt_dnnl_op_scratch_bytes(p->reorder));
+        p->scratch = dt_cpu_alloc64(dt_dnnl_op_scratch_bytes(p->reorder));
         md = dt_dnnl_op_md(p->reorder, 1);
         r->n_bytes = dt_dnnl_md_bytes(md);
     }
     if (fold->on) {
         p->fold = true;
         p->eps = fold->eps;
-        p->folded = alloc64((size_t)(p->n_out * p->n_per_out) * sizeof(float));
+        p->folded = dt_cpu_alloc64((size_t)(p->n_out * p->n_per_out) * sizeof(float));
         r->params[r->n_params++] = fold->scale;
         r->params[r->n_params++] = fold->var;
     }

@@ -49,6 +49,8 @@ static inline void *dt_weight_grad_target(const dt_weight_grad *g, float *flat, 
 void dt_weight_grad_store(const dt_weight_grad *g, int replica, float *flat, const void *packed,
                           bool accumulate, void *scratch);
 
+void *dt_cpu_alloc64(size_t n); // for a cache line's alignment, until free(); aborts without memory
+
 // flat buffer = x or flat buffer += x, on the calling thread (biases).
 void dt_cpu_store_sum(float *flat, const float *x, int64_t n, bool accumulate);
 

@@ -127,11 +127,6 @@ static void find_all(const dt_kernel_instance *s, const dt_run *r) {
     for (int64_t i = 0; i < rows; i++) all[i] = find_hardest(s, r, i);
 }
 
-static void store(const dt_run *r, int out, double value) {
-    float *to = r->out[out];
-    if (to) *to = r->accumulate >> out & 1 ? *to + (float)value : (float)value;
-}
-
 static void triplet_forward(const dt_kernel_instance *s, const dt_run *r) {
     const int64_t rows = dt_instance_in(s, 0)->shape.d[0];
     const hardest *all = r->scratch;
@@ -139,8 +134,8 @@ static void triplet_forward(const dt_kernel_instance *s, const dt_run *r) {
     double loss = 0, sum = 0;
     find_all(s, r);
     for (int64_t i = 0; i < rows; i++) loss += (double)weight[i] * all[i].loss, sum += weight[i];
-    store(r, 0, loss * (double)s->node->attrs.triplet.share);
-    store(r, 1, sum);
+    dt_custom_put(r, 0, 0, loss * (double)s->node->attrs.triplet.share);
+    dt_custom_put(r, 1, 0, sum);
 }
 
 // by * the gradient of |a - b| by a; by b it is the opposite.

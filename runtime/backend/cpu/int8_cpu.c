@@ -49,12 +49,6 @@ static void destroy(dt_kernel_instance *s) {
     dt_custom_destroy(s);
 }
 
-static void *alloc64(size_t n) {
-    void *p = NULL;
-    if (posix_memalign(&p, 64, dt_align_up(n + 1, 64))) abort();
-    return p;
-}
-
 // ---- packing ---------------------------------------------------------------------------------------
 // dense: weight, or weight, scale, var
 static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads,
@@ -99,8 +93,8 @@ static dt_status request_weight(dt_kernel_instance *s, int8_state *st,
     const dt_dnnl_tensor dst = dt_dnnl_like(md);
     dt_pack_request *r = &s->packs[s->n_packs++];
     DT_TRY(dt_dnnl_op_create_reorder(&st->place, &env, dense, &dst, false));
-    st->dense = alloc64((size_t)(st->n_out * st->n_per_out));
-    st->scratch = alloc64(dt_dnnl_op_scratch_bytes(st->place));
+    st->dense = dt_cpu_alloc64((size_t)(st->n_out * st->n_per_out));
+    st->scratch = dt_cpu_alloc64(dt_dnnl_op_scratch_bytes(st->place));
     *r = (dt_pack_request){.n_params = st->fold.on ? 3 : 1,
                            .params = {s->node->in[1], st->fold.scale, st->fold.var},
                            .n_bytes = dt_dnnl_md_bytes(md),

@@ -188,11 +188,6 @@ static int threads_for(const dt_kernel_instance *s, const loss_state *st) {
     return st->n * st->k >= 16384 ? s->threads : 1;
 }
 
-static void store(const dt_run *r, int out, double value) {
-    float *to = r->out[out];
-    if (to) *to = r->accumulate >> out & 1 ? *to + (float)value : (float)value;
-}
-
 static loss_call call_of(const loss_state *st, const dt_run *r) {
     return (loss_call){.st = st,
                        .x = r->in[0],
@@ -212,8 +207,8 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     dt_custom_items(threads_for(s, st), st->n, forward_sample, &c);
     double loss = 0, weight = 0;
     for (int64_t n = 0; n < st->n; n++) loss += c.losses[n], weight += c.weight[n];
-    store(r, 0, loss * (double)st->share);
-    store(r, 1, weight);
+    dt_custom_put(r, 0, 0, loss * (double)st->share);
+    dt_custom_put(r, 1, 0, weight);
 }
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {

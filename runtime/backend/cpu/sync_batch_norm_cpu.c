@@ -30,11 +30,6 @@ static double all_reduce(const dt_run *r, double *sums, channels d) {
     return (double)(d.images * d.plane * (r->ranks ? r->ranks->world_size : 1));
 }
 
-static void store(const dt_run *r, int out, int64_t c, double value) {
-    float *to = r->out[out];
-    if (to) to[c] = r->accumulate >> out & 1 ? to[c] + (float)value : (float)value;
-}
-
 // ---- forward ---------------------------------------------------------------------------------------
 static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const channels d = channels_of(s);
@@ -54,10 +49,10 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     for (int64_t c = 0; c < d.n; c++) {
         const double mean = sums[c] / m, var = fmax(sums[d.n + c] / m - mean * mean, 0);
         const float invstd = (float)(1 / sqrt(var + eps)), gain = scale[c] * invstd;
-        store(r, 1, c, mean);
-        store(r, 2, c, (double)invstd);
-        store(r, 4, c, mean);
-        store(r, 5, c, m > 1 ? var * m / (m - 1) : var);
+        dt_custom_put(r, 1, c, mean);
+        dt_custom_put(r, 2, c, (double)invstd);
+        dt_custom_put(r, 4, c, mean);
+        dt_custom_put(r, 5, c, m > 1 ? var * m / (m - 1) : var);
         for (int64_t i = 0; i < d.images; i++)
             for (int64_t k = (i * d.n + c) * d.plane; k < (i * d.n + c + 1) * d.plane; k++)
                 y[k] = (x[k] - (float)mean) * gain + shift[c];
@@ -78,8 +73,8 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
             for (int64_t k = (i * d.n + c) * d.plane; k < (i * d.n + c + 1) * d.plane; k++)
                 sum += (double)dy[k], along += (double)(dy[k] * ((x[k] - mean[c]) * invstd[c]));
         sums[c] = sum, sums[d.n + c] = along;
-        store(r, 1, c, along);
-        store(r, 2, c, sum);
+        dt_custom_put(r, 1, c, along);
+        dt_custom_put(r, 2, c, sum);
     }
     if (!dx) return;
     const double m = all_reduce(r, sums, d);
