@@ -215,6 +215,7 @@ static dt_status read_set_item(dt_composer *w) {
     for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
         const char *ext = dt_catalog_str(c, c->exts[c->members[m].ext]);
         bool is_json = strcmp(ext, "json") == 0;
+        if (w->c->raw->n_classes && strcmp(ext, "cls") == 0) continue; // made anew
         dt_buffer *to = is_json ? &w->json_of_set : &w->member[w->in.n_members];
         if (!is_json && w->in.n_members == DT_TRANSFORM_MAX_MEMBERS)
             return dt_fail(DT_E_DATA, "more than %d members", DT_TRANSFORM_MAX_MEMBERS);

@@ -118,8 +118,20 @@ static dt_status prepare(packing *p) {
 
 static void say_join(const packing *p, const dt_raw_join *j) {
     char *of = dt_xstrdup(p->o->join);
+    dt_examples replaced = p->raw.replaced;
     for (char *at; (at = strchr(of, '\n'));) *at = ',';
     dt_info("%s: %zu of %zu files have a row, by %s", of, j->n_with, p->raw.n, j->on);
+    for (int k = 0; k < p->raw.n_columns && !p->reader; k++) {
+        const char *name = p->raw.columns[k].name;
+        if (dt_transform_has_column(p->transform, name))
+            dt_examples_add(&replaced, "column %s, which headers give too", name);
+    }
+    if (replaced.n) dt_info("%s: replaces %s", of, replaced.text);
+    if (j->label_only)
+        dt_info("%s: column label is the table's, so folders are not taken as classes", of);
+    if (p->reader && p->raw.n_classes)
+        dt_info("%s: member cls is numbered anew, in the order of labels: %d classes", of,
+                p->raw.n_classes);
     if (j->odd.n)
         dt_warn("%s: rows of another number of fields than the first line were left out: %s", of,
                 j->odd.text);

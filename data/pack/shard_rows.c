@@ -70,7 +70,8 @@ dt_status dt_shard_rows_add(dt_shard_rows *r, const dt_chunk_record *x, const ui
                                    &x->member[i].hash);
     if (st == DT_OK) st = dt_raw_put_row(r->c->raw, item, c);
     for (int i = 0; i < x->n_columns && st == DT_OK; i++)
-        st = dt_catalog_set_real(c, x->column[i].name, x->column[i].number);
+        if (!dt_raw_has_value(r->c->raw, item, x->column[i].name))
+            st = dt_catalog_set_real(c, x->column[i].name, x->column[i].number);
     row->source_hash = x->source_hash | (x->source_hash == 0); // 0: gave no record
     row->n_records++;
     return st;

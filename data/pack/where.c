@@ -9,7 +9,7 @@
 
 enum { MAX_NAMES = 512 };
 
-// Where a name's value comes from; what a transform found out goes before metadata of that name.
+// Where a name's value comes from: names and tables, then what a transform found out, then the set's metadata.
 typedef struct name_use {
     const char *name;
     dt_raw_name of;
@@ -90,7 +90,7 @@ static dt_cell value_of(dt_where_scratch *s, int i, const dt_raw_item *item,
     const name_use *u = &s->w->use[i];
     if (u->is_bytes) return dt_cell_real((double)n_bytes);
     for (int k = 0; u->of_transform && k < r->n_columns; k++)
-        if (strcmp(r->column[k].name, u->name) == 0)
+        if (strcmp(r->column[k].name, u->name) == 0 && !dt_raw_has_value(s->w->raw, item, u->name))
             return dt_raw_number(&u->of, r->column[k].number, s->text[i]);
     if (u->of.of == DT_RAW_KEY) return dt_cell_text((const char *)s->key.data);
     return dt_raw_cell(&u->of, s->w->raw, item, s->text[i]);

@@ -178,7 +178,7 @@ static uint64_t hash_list(const dt_raw *r) {
         dt_hash_stream_update(h, c->name, strlen(c->name) + 1);
     }
     if (r->catalog) {
-        uint64_t of_set = dt_catalog_hash(r->catalog);
+        uint64_t of_set = dt_catalog_hash(r->catalog) + (uint64_t)r->n_classes;
         dt_hash_stream_update(h, &of_set, sizeof of_set);
     }
     uint64_t out = dt_hash_stream_digest(h) | 1; // 0 means unknown
@@ -254,8 +254,9 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
                        r->unread[0] ? r->unread[0]->tool : "");
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     r->n_rows = r->n;
-    if (r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS)
-        DT_TRY(dt_raw_name_items(f, o, !o->join && !(f->list && f->list->n_columns > 1)));
+    const bool is_files = r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS;
+    const bool by_class = is_files && !o->pattern && !(f->list && f->list->n_columns > 1);
+    if (is_files) DT_TRY(dt_raw_name_items(f, o, by_class && !o->join));
     if (o->group && (set || !o->pattern))
         return dt_fail(DT_E_USAGE, "--group says something of files and the captures of --pattern");
     if (o->group) DT_TRY(dt_raw_group(r, o->group));
@@ -265,6 +266,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     DT_TRY(check_keys(r));
     if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_tables(r, o));
+    if (o->join) DT_TRY(dt_raw_class_joined(f, by_class));
     DT_TRY(dt_raw_derive(r, o->columns));
     dt_raw_sort_columns(r);
     r->hash = hash_list(r);

@@ -36,7 +36,7 @@ typedef struct dt_raw_item {
     // Of a record of several files: the files, by ext; `size` is their sum, the other members are the first file's.
     const struct dt_raw_item *parts;
     uint32_t n_parts; // 0: one file
-    int label;        // class by folder: index of the class; else -1
+    int label;        // index of the class where there are n_classes, or -1
 } dt_raw_item;
 
 // Cells by item.row. TEXT: index into the list's values, or DT_NO_VALUE. JSON: an index likewise, of the text of an
@@ -57,6 +57,7 @@ typedef struct dt_raw_join {
     dt_examples shared;                     // rows of several items that have one stem
     dt_examples odd, duplicates, ambiguous; // rows that were left out: see dt_raw_opts.skip_bad
     const char *on;                         // what was compared, a word for each table
+    bool label_only; // folders could be classes, but a table has a column `label`
 } dt_raw_join;
 
 // Of two rows for one item: neither, or which one.
@@ -86,12 +87,13 @@ typedef struct dt_raw {
     dt_examples unfit; // files whose names do not fit the pattern, left out
     dt_examples
         bad_rows;  // of a list or a table of numbers: those without a file or a number, left out
-    int n_classes; // class by folder, else 0
+    int n_classes; // class by folder, or of a set whose labels a table changed; else 0
     bool by_known_pattern; // names fit a pattern that nobody gave
     dt_raw_column columns[DT_MAX_COLUMNS];
     int n_columns;
     int by_name[DT_MAX_COLUMNS]; // columns in the order of their names
     dt_raw_join join;
+    dt_examples replaced; // columns of a table that names or the set give too
     uint64_t
         hash; // of names, sizes, times and columns: tells whether a pack was made of this source. Never 0
     float *numbers; // DT_RAW_ROWS: (items, row_length), by item.offset
@@ -156,6 +158,8 @@ void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j);
 // DT_RAW_SET, for a record without json member: the columns that its format keeps elsewhere (Datum, OCR, MDS) and
 // that would otherwise be in the index only. Appends nothing for a dataset that pack has written.
 void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j);
+// Whether a name or a table gives the item a value of this name, which goes before any other.
+bool dt_raw_has_value(const dt_raw *r, const dt_raw_item *item, const char *name);
 // Sets the item's metadata on the record added last: the list's values, and those that the set has of other names.
 dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c);
 
@@ -181,6 +185,9 @@ dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_sh
 
 // Sets keys, extensions and the columns that come from names. `by_class`: folders may be classes.
 dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class);
+// After a join: folders are classes if every file lies in one (`by_class`) and no table has a column `label`; the member
+// `cls` of a set's records follows a label that a table changes.
+dt_status dt_raw_class_joined(dt_raw_found *f, bool by_class);
 // A table that may have no line of names (raw_rows.c), and bytes of the NPY file that a row of it is.
 dt_status dt_raw_read_numbers(struct dt_table *t, const char *path);
 void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,

@@ -131,15 +131,26 @@ static dt_status add_column(dt_raw *r, const dt_table *t, size_t column,
     dt_status st =
         dt_raw_column_of(r, t->column[column], kind, t->kind[column] != DT_TABLE_FLAT, &c);
     if (st != DT_OK) return dt_fail_context(st, "%s", t->path);
+    const int text = r->catalog ? dt_catalog_find_column(r->catalog, c->name) : -1;
+    const int real = r->catalog ? dt_catalog_find_real(r->catalog, c->name) : -1;
+    size_t n = 0;
+    bool replaces = false;
     for (size_t i = 0; i < r->n; i++) {
         uint32_t row = r->items[i].row, from = table_row[row];
         const char *s = from == UINT32_MAX ? NULL : t->cell[from * t->n_columns + column];
         if (!s || (numbers && is_missing(s))) continue;
+        n++;
+        const uint32_t record = r->items[i].record;
+        replaces = replaces || (c->number ? !isnan(c->number[row]) : c->cell[row] != DT_NO_VALUE) ||
+                   (text >= 0 && dt_catalog_value(r->catalog, text, record)) ||
+                   (real >= 0 && !isnan(dt_catalog_real(r->catalog, real, record)));
         if (kind == DT_RAW_NUMBER)
             parse_real(s, &c->number[row]);
         else
             c->cell[row] = dt_raw_value(r, s);
     }
+    if (replaces)
+        dt_examples_add(&r->replaced, "column %s in %zu of %zu records", c->name, n, r->n);
     return DT_OK;
 }
 
@@ -174,8 +185,7 @@ static bool has_member(const dt_catalog *c, const dt_record *r, const char *ext)
     return false;
 }
 
-// Whether the list gives the item a value of this name, which goes before that of the set that is packed.
-static bool has_value(const dt_raw *r, const dt_raw_item *item, const char *name) {
+bool dt_raw_has_value(const dt_raw *r, const dt_raw_item *item, const char *name) {
     for (int k = 0; k < r->n_columns; k++) {
         const dt_raw_column *c = &r->columns[k];
         if (strcmp(c->name, name) == 0)
@@ -192,13 +202,13 @@ void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
         const char *v = dt_catalog_value(c, (int)k, item->record);
         const char *name = dt_catalog_str(c, c->columns[k].name);
         if (v && strcmp(name, "set") != 0 && !has_member(c, record, name) &&
-            !has_value(r, item, name))
+            !dt_raw_has_value(r, item, name))
             put_text(j, name, v);
     }
     for (uint32_t k = 0; k < c->n_reals; k++) {
         double v = dt_catalog_real(c, (int)k, item->record);
         const char *name = dt_catalog_str(c, c->reals[k].name);
-        if (isfinite(v) && !has_value(r, item, name)) put_number(j, name, v);
+        if (isfinite(v) && !dt_raw_has_value(r, item, name)) put_number(j, name, v);
     }
 }
 
@@ -223,16 +233,19 @@ void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
 // Leaves out duplicate_of, which is about other records of the old dataset.
 static dt_status copy_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c) {
     const dt_catalog *from = r->catalog;
+    char cls[DT_INT_CHARS];
     for (uint32_t k = 0; k < from->n_columns; k++) {
         const char *v = dt_catalog_value(from, (int)k, item->record);
         const char *name = dt_catalog_str(from, from->columns[k].name);
-        if (v && strcmp(name, "duplicate_of") != 0 && !has_value(r, item, name))
+        if (r->n_classes && strcmp(name, "cls") == 0)
+            v = item->label >= 0 ? dt_int_text(cls, item->label) : NULL;
+        if (v && strcmp(name, "duplicate_of") != 0 && !dt_raw_has_value(r, item, name))
             DT_TRY(dt_catalog_set(c, name, v));
     }
     for (uint32_t k = 0; k < from->n_reals; k++) {
         double v = dt_catalog_real(from, (int)k, item->record);
         const char *name = dt_catalog_str(from, from->reals[k].name);
-        if (!isnan(v) && !has_value(r, item, name)) DT_TRY(dt_catalog_set_real(c, name, v));
+        if (!isnan(v) && !dt_raw_has_value(r, item, name)) DT_TRY(dt_catalog_set_real(c, name, v));
     }
     return DT_OK;
 }

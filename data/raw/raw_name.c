@@ -6,7 +6,8 @@
 // "fingerprint/7/7__M_Left_index_finger" with member "fingerprint.bmp". Without a pattern, those of known datasets are
 // tried.
 // By folder: the folder right above a file is its class: column `label` (its name), and a member `cls` (its number).
-// Otherwise, if a list or a joined table says what files are, or no file lies in a folder, a name gives the key only.
+// Beside a joined table too, unless that has a column `label`. Otherwise, if a list says what files are, or no file lies
+// in a folder, a name gives the key only.
 //
 // A dot inside a stem would end the key early, so it becomes '-'.
 #include "raw.h"
@@ -201,32 +202,41 @@ static dt_status check_classes(const dt_raw_found *f) {
                    least);
 }
 
-// The folder is column `label`; classes are numbered in the order of labels.
+// Classes are numbered in the order of labels; label[i] is that of item i, or NULL.
+static void number_classes(dt_raw *r, const char *const *label) {
+    const char **sorted = dt_xcalloc(r->n + 1, sizeof *sorted);
+    size_t n = 0, n_classes = 0;
+    for (size_t i = 0; i < r->n; i++)
+        if (label[i]) sorted[n++] = label[i];
+    qsort(sorted, n, sizeof *sorted, dt_text_compare);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(sorted[i], sorted[n_classes - 1]) != 0)
+            sorted[n_classes++] = sorted[i];
+    for (size_t i = 0; i < r->n; i++) {
+        if (!label[i]) continue;
+        const char **at = bsearch(&label[i], sorted, n_classes, sizeof *sorted, dt_text_compare);
+        r->items[i].label = (int)(at - sorted);
+    }
+    r->n_classes = (int)n_classes;
+    free(sorted);
+}
+
+// The folder is column `label`.
 static dt_status name_by_folder(dt_raw_found *f) {
     dt_raw *r = f->raw;
     dt_raw_column *column;
     DT_TRY(check_classes(f));
     DT_TRY(dt_raw_column_of(r, "label", DT_RAW_TEXT, true, &column));
+    const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
     for (size_t i = 0; i < r->n; i++) {
         const char *begin;
         size_t n = class_of(r->items[i].name + f->n_strip, &begin);
         char *label = dt_xprintf("%.*s", (int)n, begin);
-        column->cell[r->items[i].row] = dt_raw_value(r, label);
+        const uint32_t value = column->cell[r->items[i].row] = dt_raw_value(r, label);
+        labels[i] = r->values[value];
         free(label);
     }
-    const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
-    for (size_t i = 0; i < r->n; i++) labels[i] = r->values[column->cell[r->items[i].row]];
-    qsort(labels, r->n, sizeof *labels, dt_text_compare);
-    size_t n_classes = 0;
-    for (size_t i = 0; i < r->n; i++)
-        if (i == 0 || strcmp(labels[i], labels[n_classes - 1]) != 0)
-            labels[n_classes++] = labels[i];
-    for (size_t i = 0; i < r->n; i++) {
-        const char **label = &r->values[column->cell[r->items[i].row]];
-        const char **at = bsearch(label, labels, n_classes, sizeof *labels, dt_text_compare);
-        r->items[i].label = (int)(at - labels);
-    }
-    r->n_classes = (int)n_classes;
+    number_classes(r, labels);
     free(labels);
     return DT_OK;
 }
@@ -279,4 +289,43 @@ dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class
         r->items[i].ext = ext_of(r, &r->items[i], "", 0);
     }
     return by_class && any_in_folder(f) ? name_by_folder(f) : DT_OK;
+}
+
+// ---- beside a joined table -------------------------------------------------------------------------------
+static const dt_raw_column *find_label(const dt_raw *r) {
+    for (int i = 0; i < r->n_columns; i++)
+        if (strcmp(r->columns[i].name, "label") == 0) return &r->columns[i];
+    return NULL;
+}
+
+// The records of a set keep their member `cls`, unless the table changes a label.
+static void follow_label(dt_raw *r, const dt_raw_column *column) {
+    const dt_catalog *c = r->catalog;
+    const int old = dt_catalog_find_column(c, "label");
+    bool has_cls = false, changed = false;
+    for (uint32_t e = 0; e < c->n_exts; e++)
+        has_cls = has_cls || strcmp(dt_catalog_str(c, c->exts[e]), "cls") == 0;
+    if (!has_cls || old < 0 || !column || column->kind != DT_RAW_TEXT) return;
+    const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
+    for (size_t i = 0; i < r->n; i++) {
+        const uint32_t value = column->cell[r->items[i].row];
+        const char *was = dt_catalog_value(c, old, r->items[i].record);
+        labels[i] = value == DT_NO_VALUE ? was : r->values[value];
+        changed = changed || (labels[i] && was && strcmp(labels[i], was) != 0);
+    }
+    if (changed) number_classes(r, labels);
+    free(labels);
+}
+
+dt_status dt_raw_class_joined(dt_raw_found *f, bool by_class) {
+    dt_raw *r = f->raw;
+    const dt_raw_column *label = find_label(r);
+    const char *begin;
+    if (r->kind == DT_RAW_SET) follow_label(r, label);
+    if (!by_class || r->by_known_pattern) return DT_OK;
+    f->n_strip = common_folders(r);
+    for (size_t i = 0; i < r->n; i++)
+        if (class_of(r->items[i].name + f->n_strip, &begin) == 0) return DT_OK;
+    r->join.label_only = label != NULL;
+    return label ? DT_OK : name_by_folder(f);
 }

@@ -29,6 +29,32 @@ expect 3 "4 rows went to several files: stems.csv:2: " \
     "$dtrain" pack raw strict.tar --pattern '{part}/{id}.pgm' --join stems.csv --join-strict
 expect 0 "by id" "$dtrain" pack raw strict.tar --pattern '{part}/{id}.pgm' --join stems.csv --join-strict --join-on id
 
+# -- classes by folder and a table: its columns stand beside the label of the folder; its own label is the only one
+columns() { "$dtrain" data ls "$1" | tr '\t' '\n' | sed -n 's/^\(cls:[0-9]*\|[a-z]*=.*\)$/\1/p' | grep -v '^\(height\|channels\)=' | paste -sd' '; }
+cls() { for key in cat/a cow/c dog/b; do tar xOf "$1" $key.cls 2>/dev/null || printf -- -; done; }
+picture two/cat/a.pgm && picture two/dog/b.pgm bcde && picture two/cow/c.pgm cdef
+printf 'file,age,width\na.pgm,3,\nb.pgm,4,7.5\n' >age.csv
+expect 0 "age.csv: replaces column width, which headers give too" "$dtrain" pack two age.tar --join age.csv
+grep -q "class = folder: column label, 3 classes" out.txt || fail "a class by folder and a table: $(cat out.txt)"
+[ "$(columns age.tar)" = "cls:1 age=3 label=cat width=2 cls:1 label=cow width=2 cls:1 age=4 label=dog width=7.5" ] ||
+    fail "a class by folder and a table: $(columns age.tar)"
+[ "$(cls age.tar)" = 012 ] || fail "classes by folder and a table: $(cls age.tar)"
+expect 0 "packed 1 records" "$dtrain" pack two wide.tar --join age.csv --where "width > 7"
+printf 'file,label\na.pgm,x\nb.pgm,y\n' >label.csv
+expect 0 "label.csv: column label is the table's, so folders are not taken as classes" "$dtrain" pack two label.tar --join label.csv
+[ "$(columns label.tar)" = "label=x width=2 width=2 label=y width=2" ] || fail "a table's label: $(columns label.tar)"
+expect 0 "packed 8 records" "$dtrain" pack raw n.tar --pattern '{part}/{id}.pgm' --join stems.csv
+[ "$(members n.tar)" = "json pgm" ] || fail "a pattern leaves no class by folder: $(members n.tar)"
+# labels of a set that are corrected: member cls follows, and only then
+printf 'key,label\ncat/a,emu\ndog/b,dog\n' >fix.csv
+expect 0 "fix.csv: replaces column label in 2 of 3 records" "$dtrain" pack age.tar fixed.tar --join fix.csv
+grep -q "fix.csv: member cls is numbered anew, in the order of labels: 3 classes" out.txt || fail "$(cat out.txt)"
+[ "$(cls fixed.tar)" = 201 ] || fail "member cls does not follow label: $(cls fixed.tar)"
+"$dtrain" pack fixed.tar one.tar --where "label != 'cow'" 2>/dev/null
+printf 'key,label\ncat/a,emu\n' >emu.csv
+expect 0 "packed 2 records" "$dtrain" pack one.tar same.tar --join emu.csv
+[ "$(cls same.tar)" = 2-1 ] || fail "member cls changes though no label does: $(cls same.tar)"
+
 # -- SRC may be a URL that is read, OUT only in a bucket, and no folder is made that is called like one
 expect 2 "https://h/a.tar: dtrain pack writes files, and into buckets" "$dtrain" pack raw https://h/a.tar
 expect 2 "ftp://h/a.tar: only files, by their path, and http://" "$dtrain" pack ftp://h/a.tar g.tar

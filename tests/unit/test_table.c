@@ -161,7 +161,8 @@ TEST(rows_find_their_files) {
         assert_string_equal(r.join.without.text, "p/b.npy");
         assert_true(number(&r, 0, "yaw") == 1.5 && number(&r, 2, "yaw") == -2);
         assert_true(number(&r, 1, "yaw") != number(&r, 1, "yaw"));
-        if (i < 5) expect_json(&r, 2, "{\"yaw\":-2.0}"); // a number with a point is one again
+        if (i < 5) // a number with a point is one again
+            expect_json(&r, 2, "{\"label\":\"q\",\"yaw\":-2.0}");
         dt_raw_fini(&r);
     }
 }
@@ -194,7 +195,7 @@ TEST(names_of_digits_stay_as_they_are) {
     dt_raw r;
     must(dt_raw_list(&r, files, NULL, &o));
     expect_json(&r, 0,
-                "{\"hex\":\"0x10\",\"mass\":1000.0,\"person\":\"007\","
+                "{\"hex\":\"0x10\",\"label\":\"p\",\"mass\":1000.0,\"person\":\"007\","
                 "\"plate\":\"12345678901234567890\"}");
     dt_raw_fini(&r);
 }
@@ -207,9 +208,9 @@ TEST(missing_numbers_are_no_value) {
     dt_raw_opts o = {.join = fixture_path("join.csv")};
     dt_raw r;
     must(dt_raw_list(&r, files, NULL, &o));
-    expect_json(&r, 0, "{\"country\":\"NA\"}");
-    expect_json(&r, 1, "{\"age\":31,\"country\":\"DE\",\"yaw\":1.5}");
-    expect_json(&r, 2, "{\"country\":\"FR\"}");
+    expect_json(&r, 0, "{\"country\":\"NA\",\"label\":\"p\"}");
+    expect_json(&r, 1, "{\"age\":31,\"country\":\"DE\",\"label\":\"p\",\"yaw\":1.5}");
+    expect_json(&r, 2, "{\"country\":\"FR\",\"label\":\"q\"}");
     dt_raw_fini(&r);
 }
 
@@ -342,8 +343,9 @@ TEST(columns_are_made_of_others) {
     must(dt_raw_list(&r, files, NULL, &o));
     expect_json(&r, 0,
                 "{\"age\":30.5,\"both\":\"p-p/a\",\"covid\":\"true\",\"finding\":\"Pneumonia/"
-                "COVID-19\",\"folder\":\"p\",\"half\":15.25}");
-    expect_json(&r, 1, "{\"age\":41.0,\"both\":\"p-p/b\",\"folder\":\"p\",\"half\":20.5}");
+                "COVID-19\",\"folder\":\"p\",\"half\":15.25,\"label\":\"p\"}");
+    expect_json(&r, 1,
+                "{\"age\":41.0,\"both\":\"p-p/b\",\"folder\":\"p\",\"half\":20.5,\"label\":\"p\"}");
     dt_raw_fini(&r);
     o.columns = "age=1 + number('2')";
     must_fail(DT_E_USAGE, "--column age: there is a column 'age' already",
