@@ -200,6 +200,7 @@ static dt_status read_joined(dt_raw *r, const dt_raw_opts *o, const char *path, 
     row_index x = {0};
     join_way by;
     DT_TRY(dt_table_read_lenient(&one->t, path));
+    if (one->t.n_rows == 0) DT_TRY(dt_table_check(&one->t)); // nothing is left to join
     if (one->t.odd.n)
         dt_examples_add(&r->join.odd, "%s: %zu (%s; the first line has %zu)", dt_path_base(path),
                         one->t.odd.n, one->t.odd.text, one->t.n_columns);
@@ -219,7 +220,8 @@ static dt_status read_joined(dt_raw *r, const dt_raw_opts *o, const char *path, 
         if (!any && r->join.ambiguous.n == 0)
             st = dt_fail(DT_E_DATA,
                          "%s: no file of %s has a row: column '%s' has %s, files are called %s; "
-                         "say with --join-on name|stem|key|COLUMN what to compare",
+                         "--join-on COLUMN takes another column, which must have names (a.jpg), "
+                         "stems or keys (a) as the files have them",
                          path, r->source, one->t.column[one->key],
                          r->join.unused.n ? r->join.unused.text : "nothing", r->items[0].name);
     }

@@ -54,6 +54,12 @@ grep -q "fix.csv: member cls is numbered anew, in the order of labels: 3 classes
 printf 'key,label\ncat/a,emu\n' >emu.csv
 expect 0 "packed 2 records" "$dtrain" pack one.tar same.tar --join emu.csv
 [ "$(cls same.tar)" = 2-1 ] || fail "member cls changes though no label does: $(cls same.tar)"
+# nothing fits
+printf 'file,age\na.png,3\n' >png.csv
+expect 3 "column 'file' has png.csv:2 'a.png', files are called cat/a.pgm; --join-on COLUMN takes another column, which must have names (a.jpg), stems or keys" \
+    "$dtrain" pack two p.tar --join png.csv
+printf 'file,age\na.pgm,3,4\nb.pgm,3,5\n' >more.csv
+expect 3 "more.csv: 2 rows do not have 2 fields as the first line: line 2 has 3, line 3 has 3" "$dtrain" pack two p.tar --join more.csv --on-error skip
 
 # -- SRC may be a URL that is read, OUT only in a bucket, and no folder is made that is called like one
 expect 2 "https://h/a.tar: dtrain pack writes files, and into buckets" "$dtrain" pack raw https://h/a.tar
