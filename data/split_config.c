@@ -197,14 +197,19 @@ static dt_status read_official_fold(const dt_data *d, const dt_config *c, uint8_
     char names[256] = "";
     DT_TRY(dt_data_find_column(d, c, "data.split.folds_by", c->data.split.folds_by, &column));
     const dt_column *col = &cat->columns[column];
+    const char *want = c->data.split.fold;
     uint32_t fold = 0;
-    while (c->data.split.fold && fold < col->n_values &&
-           strcmp(dt_catalog_str(cat, col->values[fold]), c->data.split.fold) != 0)
-        dt_text_list(names, sizeof names, dt_catalog_str(cat, col->values[fold++]));
+    for (; fold < col->n_values; fold++) {
+        const char *name = dt_catalog_str(cat, col->values[fold]);
+        if (strcmp(name, "-1") == 0) continue; // always trains, as in PredefinedSplit
+        if (!want || strcmp(name, want) == 0) break;
+        dt_text_list(names, sizeof names, name);
+    }
     if (fold == col->n_values)
         return dt_config_fail(c, "data.split.fold",
                               "data.split.fold: column %s has no %s; it has %s",
-                              c->data.split.folds_by, c->data.split.fold, names);
+                              c->data.split.folds_by, want ? want : "fold",
+                              *names ? names : "only -1, whose records always train");
     for (uint32_t r = 0; r < cat->n_records; r++) {
         if (dt_catalog_cell(cat, column, r) != fold) continue;
         if (given[r] == VAL)
@@ -236,6 +241,9 @@ static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec 
                                   "%s: a fold is the test part, and so is what data.split.%s says: "
                                   "take one of both",
                                   key, d->listed ? "file" : "test");
+        if (s->test > 0)
+            dt_info("%s: the fold is the test part, so the share of data.split.test is not used",
+                    key);
         s->test = 0;
     }
     return official ? read_official_fold(d, c, given) : DT_OK;

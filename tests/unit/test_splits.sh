@@ -92,6 +92,12 @@ expect 2 "has no value in column w, which says how often it is drawn" "$dtrain" 
 expect 2 "has '-1' in column w, which says how often it is drawn: a weight is a number that is not negative" "$dtrain" check p.yaml data.weight=w data.columns.w=0-1
 expect 2 "has '-0.5' in column w" "$dtrain" check p.yaml data.weight=w "data.columns.w='0 - 0.5'"
 expect 2 "has all fields; none has a value of w" "$dtrain" check p.yaml data.columns.w=speaker/0 data.fields.w='{kind: real}'
+# -1 is no fold, as in scikit-learn's PredefinedSplit: it always trains
+minus=(data.split.folds_by=f "data.columns.f=case when speaker = 0 then '-1' when speaker < 3 then '5' else '6' end")
+"$dtrain" data order p.yaml --split test "${minus[@]}" 2>/dev/null | grep '^[0-9]' | cut -f2 | sed 's/.*_s//' | sort -u | paste -sd' ' >fold.txt
+[ "$(cat fold.txt)" = "1 2" ] || fail "the first fold but -1: $(cat fold.txt)"
+expect 2 "data.split.fold: column f has no -1; it has 5, 6" "$dtrain" check p.yaml "${minus[@]}" data.split.fold=-1
+expect 2 "column f has no fold; it has only -1, whose records always train" "$dtrain" check p.yaml data.split.folds_by=f "data.columns.f='-1'"
 expect 2 "a fold is the test part" "$dtrain" check p.yaml "${official[@]}" data.split.test="part = 'test'"
 expect 2 "holds records of fold 1" "$dtrain" check p.yaml "${official[@]}" data.split.fold=1 data.split.val="speaker < 2"
 derive='data.columns.half="case when speaker > 1 then upper(label) || speaker end"'
@@ -167,6 +173,7 @@ with 0.1 1.5
 expect 2 "m.yaml:10:11: data.split.test is '1.5'; expected a share in 0..1, or an expression" "$dtrain" check m.yaml
 expect 2 "a fold is the test part" "$dtrain" check c.yaml data.split.folds=3
 "$dtrain" check c.yaml data.split.folds=3 data.split.test=0.2 >out.txt 2>&1 || fail "folds and a share: $(cat out.txt)"
+grep -qF "data.split.folds: the fold is the test part, so the share of data.split.test is not used" out.txt || fail "folds and a share: $(cat out.txt)"
 "$dtrain" check p.yaml data.split.val=0.2 data.split.unit=u "data.columns.u=case when speaker > 0 then speaker end" >out.txt 2>&1 || fail "units: $(cat out.txt)"
 grep -qF "; 18 have no value of data.split.unit and are left out" out.txt || fail "units: $(cat out.txt)"
 expect 2 "data.split.val is '20%'; expected a share in 0..1" "$dtrain" check p.yaml data.split.val=20%
