@@ -28,38 +28,46 @@ static uint32_t *count_values(const dt_catalog *c, uint32_t column) {
 }
 
 static int compare(const void *pa, const void *pb) {
-    const double a = *(const double *)pa, b = *(const double *)pb;
+    const long double a = *(const long double *)pa, b = *(const long double *)pb;
     return (a > b) - (a < b);
 }
 
 // Between neighbours on a line, as numpy.quantile.
-static double quantile(const double *sorted, uint32_t n, double share) {
+static double quantile(const long double *sorted, uint32_t n, double share) {
     const double at = share * (n - 1);
     const uint32_t i = (uint32_t)at;
-    return i + 1 < n ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[i];
+    const long double next = i + 1 < n ? sorted[i + 1] : sorted[i];
+    return (double)(sorted[i] + (at - i) * (next - sorted[i]));
 }
 
-// "1..45, mean 23, deviation 13, quartiles 12, 23, 34": of the numbers of a column; the deviation is divided by n.
+// Exact where it is whole.
+static const char *number_text(char buffer[DT_REAL_CHARS], long double v) {
+    return dt_cell_string(&(dt_cell){.kind = DT_CELL_NUMBER, .number = v}, buffer);
+}
+
+// "1..45, mean 23, deviation 13, quartiles 12, 23, 34": of the numbers of a column; the deviation is divided by n. Sums
+// are of distances from the least, so that whole numbers above 2^53 lose nothing.
 static void print_distribution(const dt_catalog *c, int column) {
     dt_column_reader r;
     char a[DT_REAL_CHARS], b[DT_REAL_CHARS];
-    double *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v), sum = 0, square = 0;
+    long double *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v), sum = 0, square = 0;
     uint32_t n = 0;
     dt_column_reader_init(&r, c, column);
     for (uint32_t i = 0; i < c->n_records; i++) {
         const dt_cell cell = dt_column_reader_get(&r, i);
-        if (cell.kind != DT_CELL_NULL) v[n++] = (double)cell.number;
+        if (cell.kind != DT_CELL_NULL) v[n++] = cell.number;
     }
     dt_column_reader_fini(&r);
-    for (uint32_t i = 0; i < n; i++) sum += v[i];
-    for (uint32_t i = 0; i < n; i++) square += (v[i] - sum / n) * (v[i] - sum / n);
     qsort(v, n, sizeof *v, compare);
+    for (uint32_t i = 0; i < n; i++) sum += v[i] - v[0];
+    for (uint32_t i = 0; i < n; i++) square += powl(v[i] - v[0] - sum / n, 2);
     if (n == 0)
         printf("no values");
     else
         printf("%s..%s, mean %.6g, deviation %.6g, quartiles %.6g, %.6g, %.6g",
-               dt_real_text(a, v[0]), dt_real_text(b, v[n - 1]), sum / n, sqrt(square / n),
-               quantile(v, n, 0.25), quantile(v, n, 0.5), quantile(v, n, 0.75));
+               number_text(a, v[0]), number_text(b, v[n - 1]), (double)(v[0] + sum / n),
+               sqrt((double)square / n), quantile(v, n, 0.25), quantile(v, n, 0.5),
+               quantile(v, n, 0.75));
     if (n > 0 && column >= DT_N_FIXED_COLUMNS + (int)c->n_columns) printf(", of %u records", n);
     free(v);
 }

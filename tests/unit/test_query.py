@@ -16,16 +16,16 @@ def make_weird():
 def make_numbers():
     keys = [r["key"] for r in csv.DictReader(open("all.csv"))]
     with open("numbers.csv", "w") as f:
-        f.write("key,mass,plate\n" + "".join(f"{k},{i * i / 8},{i * 3}\n" for i, k in enumerate(keys) if i != 4))
+        f.write("key,mass,plate,big\n" + "".join(f"{k},{i * i / 8},{i * 3},{2**53 + 1 + i}\n" for i, k in enumerate(keys) if i != 4))
 
 
 def check_numbers():
     rows = list(csv.DictReader(open("numbers.csv")))
-    for name, begins in (("mass", "number mass: "), ("plate", "column plate: ")):
-        x = [float(r[name]) for r in rows]
+    for name, begins, number in (("mass", "number mass: ", float), ("plate", "column plate: ", int), ("big", "column big: ", int)):
+        x, spec = [number(r[name]) for r in rows], "d" if number is int else "g"
         line = next(l for l in open("stat.txt") if l.startswith(begins))
         quartiles = ", ".join(f"{q:.6g}" for q in statistics.quantiles(x, n=4, method="inclusive"))
-        want = f"{min(x):g}..{max(x):g}, mean {statistics.fmean(x):.6g}, deviation {statistics.pstdev(x):.6g}, quartiles {quartiles}"
+        want = f"{min(x):{spec}}..{max(x):{spec}}, mean {statistics.fmean(x):.6g}, deviation {statistics.pstdev(x):.6g}, quartiles {quartiles}"
         assert want in line, (line, want)
 
 
