@@ -2,6 +2,7 @@
 #include "launch.h"
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "metrics/trace_report.h"
 #include "report/report.h"
 
@@ -33,6 +34,9 @@ static dt_status run(const launch_words *w) {
         return dt_fail(DT_E_USAGE, "--trace is for one run, and prints: it takes no other run, and "
                                    "no -o");
     if (w->options[TRACE]) return dt_trace_report(w->words[0], stdout);
+    if (w->options[OUT] && !dt_text_ends(w->options[OUT], ".html|.htm"))
+        return dt_fail(DT_E_USAGE, "-o %s: a report is an HTML page: -o FILE.html",
+                       w->options[OUT]);
     dt_run_log **runs;
     int n;
     dt_status st = dt_run_log_open_all(&runs, &n, w->words, w->n_words);

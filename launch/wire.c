@@ -79,7 +79,13 @@ void launch_set_run(dt_config *c, const char *dir) {
 // place from the directory, which may have been moved.
 static dt_status load_run_config(dt_config **out, const char *dir) {
     char *path = dt_xprintf("%s/config.yaml", dir);
-    const dt_status st = dt_config_load(out, path, NULL, 0);
+    const dt_status st =
+        dt_io_exists(path)
+            ? dt_config_load(out, path, NULL, 0)
+            : dt_fail(DT_E_USAGE,
+                      "%s: no run, which is a directory with a config.yaml; a data set goes into "
+                      "data.path of a config",
+                      dir);
     if (st == DT_OK) launch_set_run(*out, dir);
     free(path);
     return st;

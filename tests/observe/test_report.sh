@@ -90,6 +90,7 @@ touch sweep/runs.csv
 expect 0 sweep.html "$dtrain" report sweep/* -o sweep.html
 py check_page sweep.html '2 runs' seed=2
 expect 0 x.html "$dtrain" report runs/photos -o x.html
+expect 2 "-o x.pdf: a report is an HTML page: -o FILE.html" "$dtrain" report runs/photos -o x.pdf
 py check_page x.html Finished 'began 2023-11-14 22:13 UTC' 'Made by dtrain on 20' ' UTC from the files' '>step</text>'
 
 mkdir -p a b

@@ -60,4 +60,7 @@ code=0
 code=0
 "$dtrain" data show c.yaml 2>err.txt || code=$?
 [ $code = 2 ] && grep -qF "CONFIG.yaml OUT.png" err.txt || fail "no OUT: $code $(cat err.txt)"
+code=0
+"$dtrain" data show . x.png 2>err.txt || code=$?
+[ $code = 2 ] && grep -qF ".: no run, which is a directory with a config.yaml" err.txt || fail "a set for a config: $code $(cat err.txt)"
 echo OK
