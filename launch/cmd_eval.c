@@ -16,7 +16,8 @@ static const launch_option options[] = {
     [CALIBRATE] =
         {"--calibrate", NULL,
          "instead: fits the temperature of probabilities on the validation part, and with "
-         "eval.threshold: f1 the thresholds of labels, for dtrain predict"},
+         "eval.threshold: f1 the thresholds of labels, for dtrain predict; dtrain eval leaves "
+         "probabilities as they are"},
     {NULL}};
 
 static dt_status calibrate(const dt_trainer_args *a, void *ctx) {
