@@ -74,6 +74,8 @@ prepare stop_at 75
 DTRAIN_RESTARTS=0 begin stop_at
 judge few 2 240 'is used up'
 judge stop_at 1 75 'is used up'
+begin few # Kubernetes' next launcher
+judge few 2 240 'before this one ended with 240: not started again'
 
 # told to end: the ranks save, and nothing follows
 prepare told long
