@@ -152,6 +152,8 @@ static dt_status fill_task(char **out, cloud *k) {
         dt_xprintf("%s %s%s", words, quoted, k->w->options[RUNS] ? " run.dir=/dtrain/runs" : ""));
     launch_put(&k->values, "NODES", dt_xprintf("%d", k->n_nodes));
     launch_put(&k->values, "RANKS", dt_xprintf("%d", k->n_ranks_node));
+    // a run that stops itself with 75 would be recovered for ever
+    launch_put_copy(&k->values, "RECOVER", k->config->run.stop_at.has ? "240" : "75, 240");
     free(quoted);
     free(words);
     free(data);

@@ -276,9 +276,10 @@ static dt_status submit_table(const slurm_job *j, const launch_words *w, const c
     char *words = launch_quote_config(w);
     const char *setup = launch_value(&j->values, "SETUP"),
                *image = launch_value(&j->values, "IMAGE");
-    char *in_image = dt_xprintf("srun --ntasks=1 --container-image=%s --container-workdir=\"$PWD\" "
-                                "--container-mounts=\"$PWD:$PWD\"%s ",
-                                image, launch_value(&j->values, "MOUNTS"));
+    char *in_image =
+        dt_xprintf("srun --mpi=none --ntasks=1 --container-image=%s --container-workdir=\"$PWD\" "
+                   "--container-mounts=\"$PWD:$PWD\"%s ",
+                   image, launch_value(&j->values, "MOUNTS"));
     char *script = dt_xprintf("#!/bin/bash\n%s\n%s%s sweep %s --table\n", setup ? setup : "",
                               *image ? in_image : "", launch_value(&j->values, "DTRAIN"), words);
     free(in_image);

@@ -173,22 +173,25 @@ wait_for_job "$id" COMPLETED
 same_bits mpirun "$want4" "mpirun over four nodes, USR1, requeued"
 fi
 
-# ---- folds as an array, staged to each node's own disk, with a table behind it
-id=$(launch --sweep --stage "$work/node/staged" "$config" "${small[@]}" run.name=folds train.max_steps=8 \
+# ---- folds as an array, each task of which is asked to save once, staged to each node's own disk, with a table behind it
+printf '[ -e "begun$SLURM_ARRAY_TASK_ID" ] || asked=1\n: >"begun$SLURM_ARRAY_TASK_ID"\n' >once.sh
+id=$(launch --sweep --setup once.sh --stage "$work/node/staged" "$config" "${small[@]}" run.name=folds train.max_steps=8 \
      data.split.folds=5 data.split.fold=0..4)
 table=$(sed -n 's/.*job \([0-9]*\) prints the table.*/\1/p' "$work/log")
 wait_for_job "$table" COMPLETED
+[ "$(grep -l 'queued again' folds-"${id}"_*.out | wc -l)" = 5 ] && [ "$(job_state "$id")" = "COMPLETED " ] ||
+    fail "tasks of an array are not all queued again: $(job_state "$id") $(grep again folds-"${id}"_*.out)"
 grep -q '±' "folds-table-$table.out" && grep -q '(5 of 5 runs)$' "folds-table-$table.out" ||
     fail "the table of the folds: $(cat "folds-table-$table.out")"
 "$DTRAIN" sweep "$config" "${small[@]}" run.name=folds train.max_steps=8 data.split.folds=5 data.split.fold=0..4 --table \
     >"$work/table" 2>"$work/log" || fail "sweep --table"
 cmp "$work/table" "folds-table-$table.out" || fail "the table of the folds is another now"
-[ -e "$work/disk/n1/staged/small.lmdb/data.mdb" ] || fail "nothing is staged on n1"
+[ -e "$work"/disk/n1/staged/*/small.lmdb/data.mdb ] || fail "nothing is staged on n1"
 echo "five folds as an array, staged: $(head -n 1 "$work/table")"
 
 if [ "${FULL:-}" = 1 ]; then
 # ---- a copy that is damaged ends the job before a rank starts
-file=$work/disk/n1/staged/small.lmdb/data.mdb
+file=$(echo "$work"/disk/n1/staged/*/small.lmdb/data.mdb)
 printf '\377\377\377\377\377\377\377\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") / 2)) conv=notrunc status=none
 touch -d tomorrow "$file"
 id=$(launch --stage "$work/node/staged" --sbatch "--nodelist=n1" "$config" "${small[@]}" run.name=damaged)

@@ -70,6 +70,8 @@ golden cloud-lens.yaml cloud --cloud azure --nodes 2 -n 2 --image registry.examp
 golden cloud-acoustic.yaml cloud "${buckets[@]}" configs/acoustic.yaml "run.name=two words"
 "$DTRAIN" launch cloud --data s3://my/data --spot --print configs/fusion.yaml checkpoint.mirror=s3://my/runs/ >"$work/spot.yaml" 2>"$work/log" &&
     ! grep -q 'MOUNT_CACHED\|run.dir' "$work/spot.yaml" && grep -q "checkpoint.mirror=s3://my/runs/" "$work/spot.yaml" || fail "launch cloud with a mirror"
+"$DTRAIN" launch cloud "${buckets[@]}" --print configs/fusion.yaml run.stop_at=5 2>"$work/log" | grep -q 'recover_on_exit_codes: \[240\]' ||
+    fail "launch cloud: run.stop_at is recovered for ever"
 golden slurm-fusion.sbatch slurm --nodes 2 --gpus-per-node 4 --time 4:00:00 --account bio configs/fusion.yaml run.name=long
 golden slurm-mnist.sbatch slurm --sweep --jobs 2 configs/mnist.yaml run.seed=0..2
 [ "$(ls tests/golden/launch | wc -l)" = 12 ] || fail "golden files that no case writes: $(ls tests/golden/launch)"
@@ -87,10 +89,48 @@ for line in '#SBATCH --job-name="x y \"z\" \\ # $HOME"' '#SBATCH --partition="a 
     grep -qxF -- "$line" "$work/odd.sbatch" || fail "no line $line: $(grep SBATCH "$work/odd.sbatch")"
 done
 [ "$(grep '^#SBATCH' "$work/odd.sbatch" | tail -n 1)" = '#SBATCH --comment="one two" --exclusive' ] || fail "--sbatch is not last"
-USER=me survives "$work/odd.sbatch" "run.name=\"x y \\\"z\\\" \\\\ # \$HOME\"" "data.path=/disk/me/mex/\$(touch pwned) \`touch pwned\`'/biometric.lmdb" \
+USER=me survives "$work/odd.sbatch" "run.name=\"x y \\\"z\\\" \\\\ # \$HOME\"" "data.path=/disk/me/mex/\$(touch pwned) \`touch pwned\`'/$(realpath -m "$work/odd/datasets" | md5sum | head -c 16)/biometric.lmdb" \
     "--container-image=nvcr.io#a/b c:1" --container-workdir="$work/odd" \
     "--container-mounts=$work/odd:$work/odd,/disk/me/mex/\$(touch pwned) \`touch pwned\`':/disk/me/mex/\$(touch pwned) \`touch pwned\`',/d e:/d"
 grep -qx "module load mpi/@NODES@ $HOME" "$work/log" || fail "the lines of --setup are not run: $(cat "$work/log")"
+
+# -- what a batch script does, with programs that stand for Slurm's: a set in the place of another one of its name is copied,
+# beside it, and a job that reads the other goes on with it; a task of an array is named by its number; run.stop_at ends
+mkdir "$work/slurm"
+cp -r "$work/stubs" "$work/slurm/bin"
+printf '#!/bin/bash\nwhile [[ ${1:-} == --* ]]; do shift; done\n[ "${1:-}" != bash ] || exec "$@"\n' >"$work/slurm/bin/srun"
+printf '#!/bin/sh\nexit 75\n' >"$work/slurm/bin/mpirun"
+printf '#!/bin/sh\necho RUNNING\n' >"$work/slurm/bin/squeue"
+printf '#!/bin/sh\necho "$@"\n' >"$work/slurm/bin/scontrol"
+batch() { # words of launch slurm: what the script says
+    local rc=0
+    "$DTRAIN" launch slurm --print --stage "$work/slurm/disk" "$SOURCE/configs/mnist.yaml" "$@" 2>"$work/log" |
+        (cd "$work/slurm" && PATH="$work/slurm/bin:$PATH" SLURM_JOB_ID=7 SLURM_JOB_NAME=x SLURM_NNODES=1 bash) >"$work/out" 2>>"$work/log" || rc=$?
+    [ $rc = 75 ] || fail "exit $rc of a batch script"
+}
+for version in new old; do
+    mkdir -p "$work/slurm/$version"
+    echo $version >"$work/slurm/$version/set.tar"
+done
+touch -d yesterday "$work/slurm/old/set.tar"
+for version in new old; do batch data.path=$version/set.tar; done
+[ "$(sort "$work"/slurm/disk/*/set.tar | paste -sd,)" = new,old ] || fail "staged: $(head "$work"/slurm/disk/*/*)"
+exec {reads}<"$(grep -l new "$work"/slurm/disk/*/set.tar)"
+echo newer >"$work/slurm/new/set.tar"
+touch -d tomorrow "$work/slurm/new/set.tar"
+batch data.path=new/set.tar
+[ "$(cat <&$reads)" = new ] && grep -qx newer "$work"/slurm/disk/*/set.tar || fail "a staged set is written over"
+exec {reads}<&-
+grep -qx 'requeue 7' "$work/out" || fail "not queued again: $(cat "$work/out")"
+SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=0 batch data.path=new/set.tar
+grep -qx 'requeue 7_0' "$work/out" || fail "the whole array is queued again: $(cat "$work/out")"
+batch data.path=new/set.tar run.stop_at=5
+[ ! -s "$work/out" ] || fail "run.stop_at: $(cat "$work/out")"
+# the job behind an array is one task, without a PMI
+printf '#!/bin/sh\ncat >>%q\necho 7\n' "$work/slurm/given" >"$work/slurm/bin/sbatch"
+chmod +x "$work/slurm/bin/sbatch"
+PATH=$work/slurm/bin:$PATH "$DTRAIN" launch slurm --sweep --container-image i.sqsh configs/mnist.yaml run.seed=0,1 >/dev/null 2>"$work/log" || fail "launch slurm --sweep"
+grep -q '^srun --mpi=none --ntasks=1 --container-image=i.sqsh .* sweep .*--table$' "$work/slurm/given" || fail "the table's job: $(tail -n 3 "$work/slurm/given")"
 
 # -- SkyPilot's own parser
 sky=${SKY_PYTHON:-${PYTHON:-python3}}
