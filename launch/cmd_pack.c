@@ -7,6 +7,7 @@
 #include "base/blob_url.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/launcher.h"
 #include "base/log.h"
 #include "base/s3.h"
 #include "base/text.h"
@@ -218,15 +219,15 @@ static dt_status run(const launch_words *w) {
     const bool fetches = dt_s3_is_url(o.source) && dt_text_ends(o.source, "/");
     char *fetched = NULL;
     dt_status st = DT_OK;
-    if (fetches && dt_comm_launched())
+    if (fetches && dt_launcher_rank() >= 0)
         return dt_fail(DT_E_USAGE, "%s: one process fetches from a bucket, without mpirun",
                        o.source);
     if (fetches) st = launch_fetch_folder(&fetched, o.source);
     if (fetches) o.source = fetched;
     if (st == DT_OK)
-        st = dt_s3_is_url(o.out)  ? launch_pack_bucket(&o, hash_words(w))
-             : dt_comm_launched() ? pack_on_ranks(&o)
-                                  : dt_data_pack(&o);
+        st = dt_s3_is_url(o.out)       ? launch_pack_bucket(&o, hash_words(w))
+             : dt_launcher_rank() >= 0 ? pack_on_ranks(&o)
+                                       : dt_data_pack(&o);
     const dt_error_kept why = dt_error_keep();
     if (fetched && dt_io_remove_tree(fetched) != DT_OK) dt_error_clear();
     dt_error_restore(&why);

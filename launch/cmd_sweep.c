@@ -6,11 +6,13 @@
 #include "job.h"
 #include "launch.h"
 #include "sweep_table.h"
+#include "target.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/launcher.h"
 #include "base/log.h"
 #include "ckpt/ckpt.h"
 
@@ -24,7 +26,7 @@
 
 enum { JOBS, RANKS, METRIC, TOP, EARLY_STOP, TABLE };
 static const launch_option options[] = {
-    [JOBS] = {"--jobs", "N", "runs at a time (1); each gets its share of the cores"},
+    [JOBS] = {"--jobs", "N", "runs at a time (1); each gets its share of the cores and GPUs"},
     [RANKS] = {"--np", "N", "ranks of each run, started with mpirun (1)"},
     [METRIC] = {"--metric", "val.NAME|test.NAME",
                 "what orders the table (what chose the best checkpoints)"},
@@ -65,7 +67,7 @@ static int take_next(const sweep *s, int *n_left) {
 }
 
 // With one job at a time its messages and live line are shown; several write to a file each.
-static dt_status start_run(sweep *s, launch_jobs *jobs, int run, int n_ranks) {
+static dt_status start_run(sweep *s, launch_jobs *jobs, int run) {
     sweep_run *r = &s->runs[run];
     char **words = sweep_run_words(s, run);
     char *output = jobs->n_slots > 1 ? dt_xprintf("%s/%s.log", s->dir, r->name) : NULL;
@@ -79,7 +81,7 @@ static dt_status start_run(sweep *s, launch_jobs *jobs, int run, int n_ranks) {
     r->phase = SWEEP_RUNS;
     const int file =
         open(output ? output : "/dev/null", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    const char **argv = launch_rank_words(n_ranks, (const char *const *)words);
+    const char **argv = launch_rank_words(jobs->n_ranks, (const char *const *)words);
     dt_status st = file < 0 ? dt_fail(DT_E_STORAGE, "%s: %s", output, strerror(errno))
                             : launch_jobs_start(jobs, argv, file, output ? file : 2, &slot);
     if (file >= 0) close(file);
@@ -119,28 +121,22 @@ static dt_status give_up(launch_jobs *jobs, dt_status st) {
     return st;
 }
 
-typedef struct training {
-    launch_jobs jobs;
-    int n_jobs, n_ranks;
-} training;
-
 // Trains the runs that wait.
 static dt_status train_waiting(sweep *s, void *ctx) {
     enum { LOOK_AGAIN_S = 1 };
-    training *t = ctx;
-    launch_jobs *jobs = &t->jobs;
+    launch_jobs *jobs = ctx;
     dt_status st = DT_OK;
     bool said = false;
     int n_left = s->n_runs, n_running = 0;
     while (st == DT_OK && (n_running > 0 || (n_left > 0 && !jobs->asked))) {
-        const bool starts = n_running < t->n_jobs && n_left > 0 && !jobs->asked;
+        const bool starts = n_running < jobs->n_slots && n_left > 0 && !jobs->asked;
         const int run = starts ? take_next(s, &n_left) : -1;
         int slot, code = 0;
         if (run >= 0 && sweep_is_at_rung(s, run)) {
             s->runs[run].phase = SWEEP_ENDED;
             dt_io_lock_byte(s->lock_fd, byte_of(&s->runs[run]), F_UNLCK, false);
         } else if (run >= 0) {
-            st = start_run(s, jobs, run, t->n_ranks);
+            st = start_run(s, jobs, run);
             n_running++;
             n_left--;
         } else if (n_running > 0) {
@@ -166,12 +162,17 @@ static dt_status train_waiting(sweep *s, void *ctx) {
 }
 
 static dt_status run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
-    training t = {.n_jobs = n_jobs, .n_ranks = n_ranks};
-    launch_jobs_init(&t.jobs, n_jobs);
-    dt_status st = halve ? sweep_halve(s, train_waiting, &t) : train_waiting(s, &t);
+    launch_jobs jobs;
+    dt_config *c = NULL;
+    DT_TRY(sweep_load_config(s, 0, &c));
+    launch_jobs_init(&jobs, n_jobs);
+    jobs.n_ranks = n_ranks;
+    jobs.n_gpus = launch_count_gpus(c);
+    dt_config_destroy(c);
+    dt_status st = halve ? sweep_halve(s, train_waiting, &jobs) : train_waiting(s, &jobs);
     const bool trained = st == DT_OK || st == DT_E_PREEMPTED;
-    if (st == DT_OK && sweep_has_folds(s)) st = sweep_pool(s, &t.jobs);
-    launch_jobs_fini(&t.jobs);
+    if (st == DT_OK && sweep_has_folds(s)) st = sweep_pool(s, &jobs);
+    launch_jobs_fini(&jobs);
     if (!trained) return st;
     const dt_error_kept why = dt_error_keep();
     DT_TRY(sweep_write_table(s, stdout));
@@ -232,7 +233,7 @@ static dt_status sweep_config(sweep *s, const launch_words *w) {
 }
 
 static dt_status run(const launch_words *w) {
-    if (launch_is_rank())
+    if (!dt_launcher_may_start_ranks())
         return dt_fail(DT_E_USAGE, "a sweep starts its ranks itself: dtrain sweep … --np N, "
                                    "without mpirun");
     sweep s = {.lock_fd = -1};

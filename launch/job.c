@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/launcher.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,13 +21,6 @@
 #define IMPATIENT_S 2.0
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
-
-bool launch_is_rank(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i])) return true;
-    return false;
-}
 
 void launch_jobs_init(launch_jobs *j, int n_slots) {
     *j = (launch_jobs){.n_slots = n_slots};
@@ -54,7 +48,26 @@ static void take_share_of_cores(int slot, int n_slots) {
     if (CPU_COUNT(&mine) > 0) sched_setaffinity(0, sizeof mine, &mine);
 }
 
+// Each rank takes one of the devices that its job sees. They are divided among the slots, in turn where there are too few.
+static void take_share_of_gpus(const launch_jobs *j, int slot) {
+    const char *given = getenv("CUDA_VISIBLE_DEVICES");
+    char *mine = NULL;
+    for (int r = 0; r < j->n_ranks && r < j->n_gpus && j->n_gpus > 1; r++) {
+        const int device = (slot * j->n_ranks + r) % j->n_gpus;
+        const char *name = given && *given ? given : NULL;
+        for (int i = 0; name && i < device; i++) name = strchr(name, ',') + 1;
+        dt_xappend(&mine, mine ? "," : "");
+        if (name)
+            dt_xappend(&mine, "%.*s", (int)strcspn(name, ","), name);
+        else
+            dt_xappend(&mine, "%d", device);
+    }
+    if (mine) setenv("CUDA_VISIBLE_DEVICES", mine, 1);
+    free(mine);
+}
+
 void launch_set_mpi_environment(void) {
+    dt_launcher_leave();
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -65,6 +78,7 @@ static void become_job(const launch_jobs *j, int slot, char *const *argv, int ou
     prctl(PR_SET_PDEATHSIG, SIGUSR1);
     setpgid(0, 0);
     take_share_of_cores(slot, j->n_slots);
+    take_share_of_gpus(j, slot);
     sigprocmask(SIG_SETMASK, &j->before, NULL);
     signal(SIGPIPE, SIG_DFL);
     int in = open("/dev/null", O_RDONLY | O_CLOEXEC);

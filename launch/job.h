@@ -16,6 +16,7 @@ enum { LAUNCH_MAX_JOBS = 64 };
 
 typedef struct launch_jobs {
     int n_slots;                 // how many run at a time; each gets its share of the cores
+    int n_ranks, n_gpus;         // of a job; of all (0: jobs use none, or choose)
     pid_t pids[LAUNCH_MAX_JOBS]; // by slot; 0: free
     int run[LAUNCH_MAX_JOBS];    // the caller's
     bool asked;                  // a signal asked for the end: start nothing more
@@ -45,7 +46,5 @@ bool launch_jobs_pause(launch_jobs *j, double seconds);
 // What Open MPI reads of the environment, for programs that are started from now on. Its second from TERM to KILL stays
 // as it is: TERM reaches us and not mpirun, and a longer one delays the end of every job that does not end with 0.
 void launch_set_mpi_environment(void);
-// Whether this process was started by mpirun or the like as one of several ranks.
-bool launch_is_rank(void);
 
 #endif

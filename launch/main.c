@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/failpoint.h"
 #include "base/io.h"
+#include "base/launcher.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -143,10 +144,7 @@ static dt_status run(int argc, char **argv) {
 // Under a launcher a wrong command line fails on all ranks alike. Ranks other than 0 wait half a second, so that rank 0
 // prints the message and the launcher ends them. A rank that fails alone still gets to print its own.
 static void let_rank_0_speak(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
-    const char *rank = NULL;
-    for (size_t i = 0; !rank && i < sizeof names / sizeof *names; i++) rank = getenv(names[i]);
-    if (rank && atoi(rank) > 0) usleep(500 * 1000);
+    if (dt_launcher_rank() > 0) usleep(500 * 1000);
 }
 
 static dt_status flush_output(void) {

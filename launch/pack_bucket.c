@@ -10,10 +10,10 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/launcher.h"
 #include "base/log.h"
 #include "base/s3_objects.h"
 #include "base/text.h"
-#include "comm/comm.h"
 #include "data/source/source.h"
 
 #include <stdlib.h>
@@ -102,7 +102,7 @@ dt_status launch_pack_bucket(const dt_pack_opts *o, uint64_t command) {
     char hex[17], below[40];
     dt_hash_hex(command, hex);
     snprintf(below, sizeof below, "/packing/%s", hex);
-    if (dt_comm_launched())
+    if (dt_launcher_rank() >= 0)
         return dt_fail(DT_E_USAGE, "%s: one process packs into a bucket, without mpirun", o->out);
     char *dir = dt_io_cache_folder(NULL, below);
     if (!dir) return dt_fail(DT_E_STORAGE, "no home folder to pack in: set XDG_CACHE_HOME");

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
+#include "base/launcher.h"
 #include "base/log.h"
 #include "base/module.h"
 #include "train/replica_plan.h"
@@ -26,7 +27,7 @@ static bool has_cuda_module(void) {
 }
 
 dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w) {
-    if (launch_is_rank())
+    if (!dt_launcher_may_start_ranks())
         return dt_fail(DT_E_USAGE, "dtrain %s starts the ranks itself: without mpirun", target);
     if (w->n_words > 0 && strcmp(w->words[0], "-") == 0)
         return dt_fail(DT_E_USAGE, "dtrain %s reads its config more than once: give a file",

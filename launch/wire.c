@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/launcher.h"
 #include "base/log.h"
 #include "base/watch.h"
 #include "data/data.h"
@@ -189,13 +190,6 @@ static void abort_job(dt_comm *comm, dt_status st) {
     comm->abort(comm, st);
 }
 
-// Under mpirun or srun: the first rank of a host makes room for all.
-static bool is_first_of_host(void) {
-    const char *rank = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-    if (!rank) rank = getenv("SLURM_LOCALID");
-    return rank && strcmp(rank, "0") == 0;
-}
-
 dt_status launch_with_comm(dt_config *c, const dt_field_use *use,
                            dt_status (*body)(const dt_trainer_args *a, void *ctx), void *ctx) {
     dt_comm *comm = NULL;
@@ -206,7 +200,7 @@ dt_status launch_with_comm(dt_config *c, const dt_field_use *use,
                                       .lost_s = is_auto ? DT_LOST_TIMEOUT_S : timeout_s});
     dt_signals_starting();
     dt_signals_install(); // where the verb has not done so already; without a grace a signal ends the process with 75
-    if (is_first_of_host()) launch_remove_leftovers();
+    if (dt_launcher_is_first_of_host()) launch_remove_leftovers(); // to make room for all of them
     DT_TRY(dt_comm_create(&comm));
     dt_log_set_rank(comm->rank, comm->world_size);
     launch_source data = {comm, use};

@@ -2,6 +2,7 @@
 #include "text.h"
 
 #include "arena.h"
+#include "launcher.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -121,7 +122,7 @@ void dt_text_print_cell(FILE *out, const char *text) {
 // mpirun reads its ranks' stderr through a pipe and writes it to its own. It is our parent where rank 0 usually is.
 static int open_launcher_stderr(void) {
     char path[64];
-    if (!getenv("OMPI_COMM_WORLD_RANK") && !getenv("PMIX_RANK")) return -1;
+    if (dt_launcher_rank() < 0) return -1;
     snprintf(path, sizeof path, "/proc/%d/fd/2", (int)getppid());
     return open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 }

@@ -6,6 +6,7 @@
 // the environment) and after (MPI started as a singleton).
 #include "comm/comm.h"
 
+#include "base/launcher.h"
 #include "base/module.h"
 #include "base/watch.h"
 
@@ -14,30 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool has_env(const char *name) {
-    const char *v = getenv(name);
-    return v && *v;
-}
-
-static int env_int(const char *name) {
-    const char *v = getenv(name);
-    return v && *v ? atoi(v) : 0;
-}
-
-bool dt_comm_launched(void) {
-    return has_env("OMPI_COMM_WORLD_RANK") || has_env("PMIX_RANK") || has_env("PMI_RANK");
-}
-
-// How many processes the launcher started; 0 if unknown. A Slurm batch script has SLURM_NTASKS as well, for
-// tasks not yet started, so the variable counts only inside a job step.
-static int launcher_size(void) {
-    if (has_env("OMPI_COMM_WORLD_SIZE")) return env_int("OMPI_COMM_WORLD_SIZE");
-    if (has_env("PMI_SIZE")) return env_int("PMI_SIZE");
-    if (!has_env("SLURM_PROCID") || !has_env("SLURM_STEP_ID")) return 0;
-    int tasks = env_int("SLURM_STEP_NUM_TASKS");
-    return tasks > 0 ? tasks : env_int("SLURM_NTASKS");
-}
 
 static dt_status fail_singletons(int world_size, int expected) {
     return dt_fail(
@@ -74,8 +51,8 @@ static dt_status load_module(const char *name, dt_comm **out) {
 
 dt_status dt_comm_create(dt_comm **out) {
     *out = NULL;
-    int expected = launcher_size();
-    if (!dt_comm_launched()) {
+    int expected = dt_launcher_size();
+    if (dt_launcher_rank() < 0) {
         if (expected > 1) return fail_singletons(1, expected);
         return dt_comm_create_self(out);
     }

@@ -102,10 +102,8 @@ struct dt_comm {
     dt_status (*finalize)(dt_comm *c);        // last barrier; nothing may be called afterwards
 };
 
-// Whether a launcher (mpirun, srun with PMI) started this process, from its environment.
-bool dt_comm_launched(void);
-// comm_mpi if a launcher started this process, else comm_self. Checks the world size against the
-// launcher's (SLURM_NTASKS).
+// comm_mpi if a launcher started this process (base/launcher.h), else comm_self. Checks the world size against the
+// launcher's.
 dt_status dt_comm_create(dt_comm **out);
 dt_status dt_comm_create_self(dt_comm **out);
 // What each rank owns of n elements to all, and waits for it.

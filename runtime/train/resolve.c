@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/launcher.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "train/metric.h"
@@ -51,7 +52,7 @@ static dt_status share_of_cores(dt_comm *comm, int *out) {
     if (sharing < 1) sharing = 1;
     int cores = dt_usable_cores();
     *out = cores / sharing > 0 ? cores / sharing : 1;
-    if (comm->rank == 0 && dt_comm_launched() && CPU_COUNT(&mine.mask) == 1 &&
+    if (comm->rank == 0 && dt_launcher_rank() >= 0 && CPU_COUNT(&mine.mask) == 1 &&
         sysconf(_SC_NPROCESSORS_ONLN) > 1)
         dt_warn("this rank is bound to one core of %ld: %s gives it more",
                 sysconf(_SC_NPROCESSORS_ONLN),

@@ -152,6 +152,12 @@ sleep 1
 echo "scancel: saved, and not queued again"
 fi
 
+# ---- a step of one task, as `srun --pty bash` is: what runs there starts ranks itself
+srun --ntasks 1 --mpi=pmix "$DTRAIN" sweep "$config" "${small[@]}" train.max_steps=2 run.name=one run.seed=1,2 --jobs 2 >"$work/log" 2>&1 ||
+    fail "a sweep in a step of one task: exit $?"
+srun --ntasks 1 --mpi=pmix "$DTRAIN" launch local -n 2 "$config" "${small[@]}" train.max_steps=2 run.name=two >"$work/log" 2>&1 ||
+    fail "launch local in a step of one task: exit $?"
+
 # ---- srun without a PMI that MPI knows: an error of every task, at once
 rc=0
 srun --nodes 4 --mpi=none "$DTRAIN" "$config" run.name=alone >"$work/log" 2>&1 || rc=$?

@@ -55,6 +55,18 @@ code=0
 sweep run.name=t train.max_steps=5 run.seed=1..3 >"$work/again" || code=$?
 [ $code = 2 ] && ! grep -q '(3 of 3 runs)$' "$work/again" || fail "results of other keys: exit $code: $(cat "$work/again")"
 
+# -- runs side by side are on GPUs of their own, as far as there are, of those that may be used
+mkdir "$work/bin"
+cat >"$work/bin/mpirun" <<SH
+#!/bin/sh
+echo "\$CUDA_VISIBLE_DEVICES" >>"$work/gpus"
+for i in \$(seq 300); do [ "\$(wc -l <"$work/gpus")" -lt 3 ] && sleep 0.1; done
+exit 2
+SH
+chmod +x "$work/bin/mpirun"
+PATH=$work/bin:$PATH CUDA_VISIBLE_DEVICES=4,5,GPU-a,7,8 sweep run.name=gpus device.kind=cuda run.seed=1..3 --jobs 3 --np 2 >/dev/null || true
+[ "$(sort "$work/gpus" | paste -sd' ')" = "4,5 8,4 GPU-a,7" ] || fail "GPUs of runs: $(cat "$work/gpus")"
+
 # -- what orders: the validation of the best checkpoint, by what chose it; the test is shown, and orders only where
 # there is nothing else, with a warning
 results() { # SWEEP VALUE LINE …: what a run of it measured

@@ -243,7 +243,8 @@ wrong "none: cannot open" launch slurm --setup none $c
 wrong "must lie below this folder" launch cloud "${buckets[@]}" "$SOURCE/configs/fusion.yaml"
 printf 'a\nb @NOTHING@\n' >"$work/own"
 wrong "own:2: nothing fills @NOTHING@" launch cloud "${buckets[@]}" --template "$work/own" $c
-PMIX_RANK=0 wrong "starts the ranks itself: without mpirun" launch local $c
+OMPI_COMM_WORLD_SIZE=1 wrong "starts the ranks itself: without mpirun" launch local $c # mpirun does not nest
+SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 wrong "a sweep starts its ranks itself" sweep $c run.seed=0,1
 
 # -- check --cost: 5 steps of 16 samples in the run, 3 evaluations of 6 and a test of 6; a table of one's own
 wrong "--rate is for --cost" check $c --rate 4
