@@ -298,12 +298,13 @@ bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged) {
     *judged = DT_OK;
     for (int i = 0; i < h->n && !first; i++)
         if (!h->hosts[i].lost && find_answer(&h->hosts[i])) first = &h->hosts[i];
-    for (int i = 0; i < h->n && *judged == DT_OK; i++) {
+    for (int i = 0; i < h->n; i++) {
         launch_host *host = &h->hosts[i];
         if (!host->lost || host->asked.pid || !find_answer(host)) continue;
-        if (!first) first = host;
-        *judged = compare(host, first, h->program);
-        host->lost = *judged != DT_OK;
+        const dt_status st = compare(host, first ? first : host, h->program);
+        host->lost = st != DT_OK;
+        if (st == DT_OK && !first) first = host;
+        if (st != DT_OK) *judged = st;
     }
     return ended;
 }

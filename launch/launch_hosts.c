@@ -174,32 +174,30 @@ static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
     const double begin_s = dt_clock_s();
     bool warned = false;
     for (;;) {
-        dt_status judged;
+        dt_status judged; // a host may be back before its file systems are
         DT_TRY(launch_hosts_ask(&j->list, j->config, j->w->words[0], false));
         bool all = launch_hosts_wait(&j->list, PATIENCE_S, &judged), goes_on = can_go_on(j);
         if (!all && !goes_on) {
             launch_hosts_wait(&j->list, INFINITY, &judged);
             goes_on = can_go_on(j);
         }
-        DT_TRY(judged);
         const launch_host *lost = find_lost(&j->list);
         if (!lost) return DT_OK;
-        if (goes_on) {
-            dt_warn("host %s does not answer: the job goes on with the %d ranks of the others, and "
-                    "takes it back at the first checkpoint after its return",
-                    lost->name, launch_hosts_ranks(&j->list));
-            return DT_OK;
-        }
-        if (dt_clock_s() - begin_s >= j->wait_s) {
-            (void)fail_lost(lost, DT_E_PEER);
-            return dt_fail_context(DT_E_PEER, "waited %d s (--wait)", j->wait_s);
-        }
-        if (!warned)
-            dt_warn("host %s does not answer: it is waited for, up to %d s%s", lost->name,
-                    j->wait_s,
+        if (judged == DT_OK) (void)fail_lost(lost, DT_E_PEER);
+        if (!goes_on && dt_clock_s() - begin_s >= j->wait_s)
+            return dt_fail_context(judged == DT_OK ? DT_E_PEER : judged, "waited %d s (--wait)",
+                                   j->wait_s);
+        if (goes_on)
+            dt_warn("%s: the job goes on with the %d ranks of the others, and takes it back at the "
+                    "first checkpoint after its return",
+                    dt_error_message(), launch_hosts_ranks(&j->list));
+        else if (!warned)
+            dt_warn("%s: it is waited for, up to %d s%s", dt_error_message(), j->wait_s,
                     j->config->run.reproducible == DT_REPRODUCIBLE_elastic
                         ? " (the others do not see the run's folder)"
                         : " (run.reproducible: elastic would go on without it)");
+        dt_error_clear();
+        if (goes_on) return DT_OK;
         warned = true;
         if (!launch_jobs_pause(jobs, POLL_S)) return DT_E_PREEMPTED;
     }

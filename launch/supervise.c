@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "config/sink_words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -82,6 +83,7 @@ static void end_relay(pid_t pid) {
 typedef struct progress {
     int64_t step, saved_step; // -1: none
     double lost_s, step_s;    // since saved_step; of the last step
+    bool has_steps;           // else checkpoints alone say how far it got
 } progress;
 
 static void count_line(progress *p, const char *line) {
@@ -133,6 +135,7 @@ static bool is_finished(const launch_supervised *s) {
 static progress read_progress(const launch_supervised *s, bool steps) {
     char *text = NULL;
     progress p = {.step = -1, .saved_step = -1};
+    p.has_steps = steps && dt_words_have(&s->config->metrics.sinks, DT_SINK_jsonl);
     run_in_run(s, steps ? "{ ls checkpoints; tail -c 4000000 metrics.jsonl; }" : "ls checkpoints",
                &text);
     for (char *line, *rest = text; rest && (line = strsep(&rest, "\n"));) {
@@ -147,7 +150,7 @@ static progress read_progress(const launch_supervised *s, bool steps) {
 // About: metrics.jsonl may lag behind the run by FLUSH_S.
 static bool same_step(const progress *a, const progress *b) {
     const double apart_s = fabs((double)(a->step - b->step)) * fmax(a->step_s, b->step_s);
-    return a->saved_step == b->saved_step && apart_s <= FLUSH_S;
+    return a->has_steps && a->saved_step == b->saved_step && apart_s <= FLUSH_S;
 }
 
 // ---- one start -------------------------------------------------------------------------------------
@@ -217,7 +220,7 @@ static bool may_start_again(const launch_supervised *s, const launch_jobs *jobs,
     }
 }
 
-static void describe(char *out, size_t cap, int code) {
+static void describe(char *out, size_t cap, const progress *p, int code) {
     if (code == DT_E_PEER)
         snprintf(out, cap, "a rank was lost (code %d)", code);
     else if (code == DT_E_PREEMPTED)
@@ -227,30 +230,28 @@ static void describe(char *out, size_t cap, int code) {
                  strsignal(code - 128), code);
     else
         snprintf(out, cap, "the job ended with code %d", code);
+    const size_t n = strlen(out);
+    if (p->has_steps)
+        snprintf(out + n, cap - n, " after step %lld", (long long)(p->step > 0 ? p->step : 0));
 }
 
 static void say_again(const progress *p, int code, int n, int restarts, double pause_s) {
-    char what[128];
-    describe(what, sizeof what, code);
-    const long long n_lost = (long long)(p->step - (p->saved_step > 0 ? p->saved_step : 0));
-    if (p->saved_step >= 0)
-        dt_warn("%s after step %lld; about %lld steps (%.1f s) since the checkpoint of step %lld "
-                "are lost; "
-                "start %d of %d again in %.0f s",
-                what, (long long)p->step, n_lost, p->lost_s, (long long)p->saved_step, n, restarts,
-                pause_s);
-    else
-        dt_warn("%s; about %lld steps (%.1f s), all there were, are lost: no checkpoint yet; start "
-                "%d of %d "
-                "again in %.0f s",
-                what, n_lost > 0 ? n_lost : 0, p->lost_s, n, restarts, pause_s);
+    char what[160], lost[64] = "what was done", since[64] = "";
+    describe(what, sizeof what, p, code);
+    const long long saved = (long long)p->saved_step, first = saved > 0 ? saved : 0;
+    if (p->has_steps)
+        snprintf(lost, sizeof lost, "about %lld steps (%.1f s)",
+                 p->step > first ? (long long)p->step - first : 0, p->lost_s);
+    if (saved >= 0) snprintf(since, sizeof since, " since the checkpoint of step %lld", saved);
+    dt_warn("%s; %s%s %s lost%s; start %d of %d again in %.0f s", what, lost, since,
+            p->has_steps ? "are" : "is", saved < 0 ? ": no checkpoint yet" : "", n, restarts,
+            pause_s);
 }
 
 static dt_status give_up(const progress *p, int code, const char *why) {
-    char what[128];
-    describe(what, sizeof what, code);
-    return dt_fail((dt_status)code, "%s after step %lld, %s", what,
-                   (long long)(p->step > 0 ? p->step : 0), why);
+    char what[160];
+    describe(what, sizeof what, p, code);
+    return dt_fail((dt_status)code, "%s, %s", what, why);
 }
 
 static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {

@@ -57,6 +57,29 @@ for n in 0 1; do
 done
 grep -q "and --restarts is used up" "$work/log" || fail "does not say that --restarts is used up"
 
+# -- without metrics.jsonl nobody knows whether it got further: it is started again. And a host that is back before its
+# file systems are is waited for. mpirun loses a host twice; the second answer of the host is that of one without a folder
+mkdir "$work/bin"
+cat >"$work/bin/mpirun" <<SH
+#!/bin/sh
+echo >>"$work/starts"
+[ "\$(wc -l <"$work/starts")" = 3 ] || exit 240
+mkdir -p "$work/runs/far" && touch "$work/runs/far/result.json"
+SH
+cat >"$work/bin/agent" <<SH
+#!/bin/sh
+case "\$2" in *'echo begin'*)
+    echo >>"$work/asked"
+    [ "\$(wc -l <"$work/asked")" != 2 ] || { echo begin; echo "sh: 1: cd: can't cd to /mnt"; echo end; exit; } ;;
+esac
+exec sh -c "\$2"
+SH
+chmod +x "$work"/bin/*
+PATH=$work/bin:$PATH "$DTRAIN" launch hosts --ssh "$work/bin/agent" --hosts far:2 --restarts 2 "$config" run.name=far 'metrics.sinks=[terminal]' \
+    >/dev/null 2>"$work/log" || fail "a host that is back before its file systems: exit $?"
+grep -q "host far cannot run .*can't cd to /mnt: it is waited for" "$work/log" || fail "does not say what is waited for"
+grep -q "(code 240); what was done is lost: no checkpoint yet; start 2 of 2 again" "$work/log" || fail "$(grep again "$work/log")"
+
 # -- a signal between two starts
 rm "$work/log"
 DTRAIN_FAILPOINT=step:6:kill "${job[@]}" run.name=pause --restarts 9 >/dev/null 2>"$work/log" &
