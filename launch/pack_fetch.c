@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "base/thread.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,16 +58,34 @@ static void fetch_some(void *arg, int index) {
     }
 }
 
+// Waits until no other process has what it fetched of this URL. The lock goes with the process.
+static dt_status lock_folder(const char *cache, const char *url, uint64_t key) {
+    int fd;
+    char *path = dt_xprintf("%s/packing.lock", cache);
+    dt_status st = dt_io_mkdir_all(cache);
+    if (st == DT_OK) st = dt_io_open_update(&fd, path);
+    if (st == DT_OK && !dt_io_lock_byte(fd, (off_t)(key >> 2), F_WRLCK, false)) {
+        dt_info("%s: another process packs it: waiting", url);
+        if (!dt_io_lock_byte(fd, (off_t)(key >> 2), F_WRLCK, true))
+            st = dt_fail(DT_E_STORAGE, "%s: cannot lock: %s", path, strerror(errno));
+    }
+    free(path);
+    return st;
+}
+
 dt_status launch_fetch_folder(char **out, const char *url) {
-    char hex[17], below[40];
-    dt_hash_hex(dt_hash64(url, strlen(url)), hex);
-    snprintf(below, sizeof below, "/packing/raw-%s", hex);
-    *out = dt_io_cache_folder(NULL, below);
-    if (!*out) return dt_fail(DT_E_STORAGE, "no home folder to fetch to: set XDG_CACHE_HOME");
+    char hex[17], *cache = dt_io_cache_folder(NULL, "");
+    const uint64_t key = dt_hash64(url, strlen(url));
+    if (!cache) return dt_fail(DT_E_STORAGE, "no home folder to fetch to: set XDG_CACHE_HOME");
+    dt_hash_hex(key, hex);
+    dt_status st = lock_folder(cache, url, key);
+    if (st == DT_OK) *out = dt_xprintf("%s/packing/raw-%s", cache, hex);
+    free(cache);
+    DT_TRY(st);
     fetching f = {.url = url, .dir = *out};
     dt_team *team;
     if (dt_io_is_dir(*out)) DT_TRY(dt_io_remove_tree(*out)); // of a fetch that was killed
-    dt_status st = dt_s3_list_below(&f.names, &f.n, url);
+    st = dt_s3_list_below(&f.names, &f.n, url);
     if (st == DT_OK && f.n == 0) st = dt_fail(DT_E_DATA, "%s: there are no objects below it", url);
     if (st == DT_OK) dt_info("%s: fetching %zu objects to %s", url, f.n, *out);
     if (st == DT_OK) st = dt_team_create(&team, f.n < FETCHERS ? (int)f.n : FETCHERS, "dt-fetch");

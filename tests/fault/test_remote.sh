@@ -272,6 +272,14 @@ exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/set.lmdb"
 # what is packed may lie in a bucket: files, and sets
 exits 0 'raw/: fetching' "$DTRAIN" pack s3://bucket/raw/ "$work/fetched/set-{000000..000001}.tar"
 for i in 0 1; do cmp "$work/bucket/set-00000$i.tar" "$work/fetched/set-00000$i.tar" || fail "another shard of files in a bucket"; done
+DTRAIN_FAILPOINT=s3:1:stop "$DTRAIN" pack s3://bucket/raw/ "$work/fetched/one.tar" 2>"$work/log" & # two at once
+pid=$! first=$!
+wait_until have_stopped 0
+"$DTRAIN" pack s3://bucket/raw/ "$work/fetched/two.tar" 2>"$work/second" &
+pid=$!
+wait_until grep -q 'raw/: another process packs it: waiting' "$work/second"
+kill -CONT $first
+wait $first && wait $pid && cmp "$work/fetched/one.tar" "$work/fetched/two.tar" || fail "two at once that fetch the same: $(cat "$work/second")"
 exits 0 '' "$DTRAIN" pack "s3://bucket/set-{000000..000001}.tar" "$work/fetched/again.tar"
 [ "$("$DTRAIN" data ls "$work/fetched/again.tar" | wc -l)" = "$(wc -l <<<"$("$DTRAIN" data ls "$work/bucket/set-{000000..000001}.tar")")" ] ||
     fail "another set of a set in a bucket"
