@@ -32,8 +32,8 @@ static char *one_line(const char *output, const char *program) {
 static dt_status judge(const char *program, const launch_process *p) {
     if (p->code == 0) return DT_OK;
     char *line = one_line(p->err.text, program);
-    dt_status st = dt_fail(DT_E_USAGE, "%s: %s: nothing was submitted", program,
-                           *line ? line : "failed without a message");
+    dt_status st =
+        dt_fail(DT_E_USAGE, "%s: %s", program, *line ? line : "failed without a message");
     free(line);
     return st;
 }

@@ -304,9 +304,11 @@ static dt_status submit(const k8s_job *j, const launch_words *w, const char *man
     free(output);
     DT_TRY(st);
     st = launch_feed(apply, manifests, &output);
+    if (output) fputs(output, stdout);
+    if (st != DT_OK && output && *output)
+        st = dt_fail_context(st, "only what is listed was applied");
     if (st == DT_OK) {
         const char *job = launch_value(&j->values, "JOB");
-        fputs(output, stdout);
         dt_info("watch: kubectl -n %s logs -f -l training.kubeflow.org/job-name=%s,"
                 "training.kubeflow.org/job-role=launcher; end: kubectl -n %s delete mpijob %s",
                 space, job, space, job);

@@ -1,6 +1,15 @@
 #!/usr/bin/env bash
 # shellcheck for the scripts that users copy, yamllint for manifests; batch scripts are checked as they are submitted.
 . "${SOURCE:?}/tests/small_run.sh" || exit
+
+# a lost host is noticed as soon by whatever starts Open MPI's daemons
+for file in launch/launch_hosts.c launch/mpi_env.sh k8s/base/mpijob.yaml k8s/trainer/runtime.yaml; do
+    for setting in time intvl probes; do
+        grep -oE "[_ ]$setting(\", \"|, value: \"|=)[0-9]+" "$SOURCE/$file" | grep -oE '[0-9]+$' | sort -u
+    done | paste -sd' '
+done | sort | uniq -c >"$work/log"
+[[ $(tr -s ' ' <"$work/log") =~ ^\ 4\ [0-9]+\ [0-9]+\ [0-9]+$ ]] || fail "the keepalives of Open MPI's daemons differ"
+
 command -v shellcheck >/dev/null || { echo "skipped: no shellcheck"; exit 77; }
 command -v yamllint >/dev/null || { echo "skipped: no yamllint"; exit 77; }
 

@@ -13,10 +13,11 @@ fail() {
     echo "FAILED: $*"
     failed=1
 }
-verbs() { # the verbs, those of `dtrain data` behind `data`, targets behind `launch`
+verbs() { # the verbs, those of `dtrain data` and `dtrain comm` behind it, targets behind `launch`
     sed -n 's/^VERB(\([a-z0-9]*\),.*/\1/p' launch/cmds.def
     sed -n 's/^VERB(\([a-z0-9]*\),.*/launch \1/p' launch/launch_targets.def
     sed -n 's/^VERB(\([a-z]*\),.*/data \1/p' launch/data_cmds.def
+    echo 'comm bench'
 }
 
 # -- what the program prints: from a line on, to the next empty line or, where a page ends in it, to the end

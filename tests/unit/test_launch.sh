@@ -132,6 +132,18 @@ chmod +x "$work/slurm/bin/sbatch"
 PATH=$work/slurm/bin:$PATH "$DTRAIN" launch slurm --sweep --container-image i.sqsh configs/mnist.yaml run.seed=0,1 >/dev/null 2>"$work/log" || fail "launch slurm --sweep"
 grep -q '^srun --mpi=none --ntasks=1 --container-image=i.sqsh .* sweep .*--table$' "$work/slurm/given" || fail "the table's job: $(tail -n 3 "$work/slurm/given")"
 
+# -- what is submitted in part is not denied
+printf '#!/bin/sh\n[ "$1" != apply ] || { echo configmap/x created; echo busy >&2; exit 1; }\n' >"$work/slurm/bin/kubectl"
+printf '#!/bin/sh\ncase $* in *--dependency*) echo "sbatch: error: busy" >&2; exit 1 ;; esac\necho 7\n' >"$work/slurm/bin/sbatch"
+chmod +x "$work/slurm/bin/kubectl"
+in_part() { # message, words of launch
+    local rc=0
+    PATH=$work/slurm/bin:$PATH "$DTRAIN" launch "${@:2}" >"$work/out" 2>"$work/log" || rc=$?
+    [ $rc = 2 ] && grep -q "error: $1\$" "$work/log" && [ -s "$work/out" ] || fail "exit $rc: launch ${*:2}"
+}
+in_part 'only what is listed was applied: kubectl: busy' k8s --namespace ml configs/fusion.yaml
+in_part 'the array is job 7, but its table is not queued: sbatch: busy' slurm --sweep configs/mnist.yaml run.seed=0,1
+
 # -- SkyPilot's own parser
 sky=${SKY_PYTHON:-${PYTHON:-python3}}
 if "$sky" -c 'import sky' 2>/dev/null; then
