@@ -129,7 +129,7 @@ dt_status dt_plan_costs(const dt_plan *p, const dt_device_rates *rates, bool tim
         if (w.counter.operands.n_bytes > most) most = w.counter.operands.n_bytes;
     }
     dt_status st = timed ? p->backend->alloc(p->backend, &memory, most, "kernels alone") : DT_OK;
-    const uintptr_t base = timed ? (uintptr_t)memory : (uintptr_t)1 << 44;
+    const uintptr_t base = timed ? (uintptr_t)memory : DT_NO_MEMORY;
     for (int k = 0; k < p->n_instructions && st == DT_OK; k++) {
         const dt_instruction *s = &p->instructions[k];
         lay_out(&w, s, base, &a, &r);

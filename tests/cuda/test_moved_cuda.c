@@ -1,19 +1,24 @@
 // test_moved_cuda.c: how many bytes a micro-batch of each network moves, forward and backward, in how many launches, and
 // the time that an H200 needs for it at least, without a device (plan_costs.h). A change that moves more fails here.
 // moved_bytes.txt has the numbers; WRITE=1 writes it anew. The least time of a launch is that of its bytes at 4.3 TB/s or
-// that of its products at 700 TFLOP/s, which is what kernels reach, whichever is longer.
+// that of its products at 700 TFLOP/s, which is what kernels reach, whichever is longer. Custom kernels then run, on the
+// host, and must touch the pages of what was counted.
 #include "exec/plan_costs.h"
 #include "fake_cuda.h"
+#include "fake_kernels.h"
 #include "testing.h"
 
+#include "base/arena.h"
 #include "base/io.h"
 #include "config/model_words.h"
 #include "data/data.h"
 #include "models/models.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define PHOTOS(model)                                                                              \
@@ -27,8 +32,9 @@ static const struct {
     const char *name, *config, *overrides[4];
     int batch;
     dt_dtype type;
+    bool looked_at; // together these launch most kernels
 } networks[] = {
-    {"resnet50", PHOTOS("name: resnet, depth: 50, width: 64"), 256, DT_BF16},
+    {"resnet50", PHOTOS("name: resnet, depth: 50, width: 64"), 256, DT_BF16, true},
     {"resnet50", PHOTOS("name: resnet, depth: 50, width: 64"), 256, DT_F16},
     {"resnet18", PHOTOS("name: resnet, depth: 18, width: 64"), 512, DT_BF16},
     {"resnet50d", PHOTOS("name: resnet, depth: 50, width: 64, stem: deep, avg_down: true"), 256,
@@ -36,10 +42,11 @@ static const struct {
     {"seresnet50", PHOTOS("name: resnet, depth: 50, width: 64, se: true"), 256, DT_BF16},
     {"resnext50", PHOTOS("name: resnet, depth: 50, width: 64, groups: 32, width_per_group: 4"), 256,
      DT_BF16},
-    {"vit_b_16", PHOTOS(OTHER "vit"), 128, DT_BF16},
+    {"vit_b_16", PHOTOS(OTHER "vit"), 128, DT_BF16, true},
     {"convnext_t", PHOTOS(OTHER "convnext, size: ti"), 256, DT_BF16},
-    {"convnext_t_drop_path", PHOTOS(OTHER "convnext, size: ti, drop_path: 0.1"), 256, DT_BF16},
-    {"mobilenet_v3_l", PHOTOS(OTHER "mobilenet_v3, size: l"), 256, DT_BF16},
+    {"convnext_t_drop_path", PHOTOS(OTHER "convnext, size: ti, drop_path: 0.1"), 256, DT_BF16,
+     true},
+    {"mobilenet_v3_l", PHOTOS(OTHER "mobilenet_v3, size: l"), 256, DT_BF16, true},
     {"efficientnet_b0", PHOTOS(OTHER "efficientnet, size: b0"), 256, DT_BF16},
     {"efficientnet_b0_drop_path", PHOTOS(OTHER "efficientnet, size: b0, drop_path: 0.2"), 256,
      DT_BF16},
@@ -83,7 +90,64 @@ static const char *const model_names[] = {
 #undef WORD
 };
 
-static dt_kernel_cost count(int which, bool seen[]) {
+// ---- what kernels touch ----------------------------------------------------------------------------
+static struct {
+    void (*count)(dt_backend *b, dt_cost_counter *c);
+    int (*launch)(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *st);
+    void (*add)(dt_cost_counter *c, const dt_kernel_cost *launch);
+    dt_cost_counter *counter;
+    double counted; // of the launch
+    int n_wrong;
+} touch;
+
+static void add(dt_cost_counter *c, const dt_kernel_cost *one) {
+    touch.counted = one->bytes;
+    touch.add(c, one);
+}
+
+// Counts a launch, and runs it on pages that nobody has touched.
+static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *st) {
+    enum { PAGE = 4096, ROWS_BYTES = 1 << 20 };
+    const dt_operands *o = &touch.counter->operands;
+    double
+        bytes = 0,
+        other =
+            ROWS_BYTES; // of tensors of whole pages; of small ones, and what ends sums does not read
+    assert_int_equal(touch.launch(a, k, g, args, st), 0);
+    assert_int_equal(madvise((void *)o->base, dt_align_up(o->n_bytes, PAGE), MADV_DONTNEED), 0);
+    for (int64_t i = 0; i < g.blocks; i++)
+        fake_kernels[k].run(args,
+                            &(dt_host_block){.block = i, .grid = g.blocks, .block_dim = g.threads});
+    for (int i = 0; i < o->n; i++) {
+        static unsigned char in_core[1 << 16];
+        const uintptr_t begin = dt_align_up(o->list[i].at, PAGE);
+        const size_t n = (o->list[i].at + o->list[i].n_bytes - begin) / PAGE;
+        if (o->list[i].n_bytes < 2 * PAGE) {
+            other += 2 * PAGE;
+            continue;
+        }
+        assert_true(n <= sizeof in_core);
+        assert_int_equal(mincore((void *)begin, n * PAGE, in_core), 0);
+        for (size_t j = 0; j < n; j++) bytes += (in_core[j] & 1) * PAGE;
+    }
+    if (fabs(touch.counted - bytes) <= other) return 0;
+    print_error("%s: %.0f bytes counted, %.0f touched\n", fake_kernels[k].name, touch.counted,
+                bytes);
+    touch.n_wrong++;
+    return 0;
+}
+
+static void look(dt_backend *b, dt_cost_counter *c) {
+    const bool first = !touch.counter;
+    touch.count(b, c);
+    touch.counter = c;
+    if (!first || !c) return;
+    touch.add = c->add, c->add = add;
+    touch.launch = dt_cuda_self(b)->api->launch, dt_cuda_self(b)->api->launch = launch;
+}
+
+// ---- a network -------------------------------------------------------------------------------------
+static dt_kernel_cost count(int which, int batch, bool looks, bool seen[]) {
     static const dt_device_rates h200 = {.bytes_s = 4.3e12, .f32_flop_s = 7e14, .f16_flop_s = 7e14};
     char path[64];
     dt_config *c = NULL;
@@ -99,14 +163,13 @@ static dt_kernel_cost count(int which, bool seen[]) {
     dt_backend *b = NULL;
     dt_params *params = NULL;
     dt_plan *p = NULL;
-    must(dt_model_graph(&g,
-                        &(dt_model_args){.config = c,
-                                         .fields = fields,
-                                         .n_fields = n,
-                                         .batch = networks[which].batch,
-                                         .training = true},
-                        networks[which].type));
+    must(dt_model_graph(
+        &g,
+        &(dt_model_args){
+            .config = c, .fields = fields, .n_fields = n, .batch = batch, .training = true},
+        networks[which].type));
     must(fake_cuda_backend(&b, &(dt_backend_opts){.threads = 1, .deterministic = true}));
+    if (looks) touch.count = b->device->count, dt_cuda_self(b)->device.count = look;
     must(dt_params_lay_out(&params, g, b, 2, 1));
     must(dt_plan_create(&p, g, params, &(dt_plan_opts){.threads = 1, .n_replicas = 1}));
     must(dt_plan_costs(p, &h200, false, &rows, &n));
@@ -138,7 +201,7 @@ TEST(test_what_a_step_moves) {
     if (f)
         fprintf(f, "# test_moved_cuda.c: network-batch-type, GB, launches, least ms on an H200\n");
     for (int i = 0; i < N_NETWORKS; i++) {
-        const dt_kernel_cost is = count(i, seen);
+        const dt_kernel_cost is = count(i, networks[i].batch, false, seen);
         double gb = 0, ms = 0;
         int launches = 0;
         snprintf(name, sizeof name, "%s-%d-%s ", networks[i].name, networks[i].batch,
@@ -161,6 +224,19 @@ TEST(test_what_a_step_moves) {
     for (size_t i = 0; i < sizeof seen; i++)
         if (!seen[i]) fail_msg("model.name: %s has no network in this test", model_names[i]);
     assert_int_equal(n_worse, 0);
+}
+
+TEST(test_what_is_counted_is_touched) {
+    bool seen[sizeof model_names / sizeof *model_names];
+    const size_t n_bytes = (size_t)1 << 30;
+    void *at = mmap((void *)DT_NO_MEMORY, n_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (at == MAP_FAILED) skip(); // under a sanitizer
+    madvise(at, n_bytes, MADV_NOHUGEPAGE);
+    for (int i = 0; i < N_NETWORKS; i++)
+        if (networks[i].looked_at) count(i, 2, true, seen);
+    munmap(at, n_bytes);
+    assert_int_equal(touch.n_wrong, 0);
 }
 
 TEST_MAIN(NULL, NULL)

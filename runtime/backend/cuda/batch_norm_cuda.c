@@ -235,6 +235,7 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     dt_bn_args sums = base_args(s, r, false), apply = sums;
     dt_bn_finish_args f = finish_args(s, r, &sums);
     sums.c = st->sums;
+    sums.out = NULL;
     apply.c = st->apply;
     apply.residual = st->residual ? r->in[5] : NULL;
     if (s->node->n_out > 3 && s->node->out[3] != DT_NONE)
@@ -288,10 +289,13 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const dt_bn_args windows = base_args(s, r, true);
     dt_bn_args apply = sums;
     sums.c = st->sums;
+    sums.out = NULL;
     apply.c = st->apply;
     apply.across = windows.across, apply.down = windows.down;
-    if (apply.dresidual)
-        apply.dy = apply.dresidual, apply.mask = DT_BN_NONE; // g, masked by the first pass
+    if (apply.dresidual) { // g, masked by the first pass
+        apply.dy = apply.dresidual, apply.mask = DT_BN_NONE;
+        apply.bits_in = apply.other = NULL;
+    }
     if (st->small) {
         run_once(s, r, DT_K_bn_bwd_small, &sums, &apply, &f);
         return;
