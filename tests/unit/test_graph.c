@@ -375,6 +375,16 @@ TEST(fuse_merges_chains) {
     dt_graph_destroy(g);
 }
 
+// The gradient of a residual overwrites, and that of a parameter must add.
+TEST(fuse_leaves_a_parameter_alone) {
+    dt_graph *g = dt_graph_create("t", true);
+    const dt_value x = dt_batch_norm(g, "bn", input(g, "x", dt_shape4(1, 4, 3, 3)));
+    add_mse(g, dt_global_pool(g, dt_relu(g, dt_add(g, x, PARAM(g, "p", dt_shape4(1, 4, 3, 3))))));
+    must(dt_pass_fuse(g));
+    assert_int_equal(node(g, "bn")->n_in, 5);
+    dt_graph_destroy(g);
+}
+
 // Bits for the ReLU behind a residual alone, and then its gradient does not read y.
 TEST(relu_bits_replace_y) {
     dt_graph *g = small_net(true, false);

@@ -38,12 +38,14 @@ static bool pool_tiles(const dt_window *w) {
     return true;
 }
 
-// The add after the batch norm, if it adds a tensor of the same shape: *other.
+// The add after the batch norm, if it adds a tensor of the same shape: *other. Not a parameter: its gradient adds.
 static dt_node *residual_add(dt_graph *g, const dt_node_id *readers, dt_value y, dt_value *other) {
     dt_node *add = dt_graph_reader(g, readers, y, DT_OP_add);
     if (!add) return NULL;
     *other = add->in[0] == y ? add->in[1] : add->in[0];
-    if (*other == y || !dt_shape_equal(&g->values[*other].shape, &g->values[y].shape)) return NULL;
+    const dt_value_info *v = &g->values[*other];
+    if (*other == y || v->kind == DT_V_PARAM || !dt_shape_equal(&v->shape, &g->values[y].shape))
+        return NULL;
     return add;
 }
 
