@@ -37,6 +37,13 @@ static void normalize_forward(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
+// Of each row, dy is read before dx is written.
+static dt_status prepare_normalize_bwd(dt_kernel_instance *s) {
+    DT_TRY(prepare_f32(s));
+    s->inplace_in = dt_pos_grad(s, 0);
+    return DT_OK;
+}
+
 // dx = (dy - y (y dy)) / |x|
 static void normalize_backward(const dt_kernel_instance *s, const dt_run *r) {
     const dt_shape *shape = &dt_instance_in(s, 0)->shape;
@@ -53,7 +60,7 @@ static void normalize_backward(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 const dt_kernel dt_cpu_l2_normalize = {prepare_f32, normalize_forward, NULL};
-const dt_kernel dt_cpu_l2_normalize_bwd = {prepare_f32, normalize_backward, NULL};
+const dt_kernel dt_cpu_l2_normalize_bwd = {prepare_normalize_bwd, normalize_backward, NULL};
 
 // ---- arc_margin ------------------------------------------------------------------------------------
 static void run_margin(const dt_kernel_instance *s, const dt_run *r) {

@@ -15,6 +15,12 @@ static const void *gradient_of(const dt_kernel_instance *s, const dt_run *r) {
     return s->node->backward ? r->in[dt_cuda_pos_grad(s, 0)] : NULL;
 }
 
+static dt_status prepare_normalize_bwd(dt_kernel_instance *s) {
+    DT_TRY(prepare_f32(s));
+    s->inplace_in = dt_cuda_pos_grad(s, 0); // a thread has read its dy before it writes dx there
+    return DT_OK;
+}
+
 static void run_normalize(const dt_kernel_instance *s, const dt_run *r) {
     const dt_rows *rows = s->state;
     const dt_l2_args a = {.r = *rows, .x = r->in[0], .dy = gradient_of(s, r), .out = r->out[0]};
@@ -79,7 +85,7 @@ static void run_triplet(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 const dt_kernel dt_cuda_l2_normalize = {prepare_f32, run_normalize, dt_cuda_destroy};
-const dt_kernel dt_cuda_l2_normalize_bwd = {prepare_f32, run_normalize, dt_cuda_destroy};
+const dt_kernel dt_cuda_l2_normalize_bwd = {prepare_normalize_bwd, run_normalize, dt_cuda_destroy};
 const dt_kernel dt_cuda_arc_margin = {prepare_f32, run_margin, dt_cuda_destroy};
 const dt_kernel dt_cuda_arc_margin_bwd = {prepare_f32, run_margin, dt_cuda_destroy};
 const dt_kernel dt_cuda_triplet = {prepare_triplet, run_triplet, dt_cuda_destroy};
