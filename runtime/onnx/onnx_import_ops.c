@@ -261,7 +261,8 @@ void onnx_read_Reshape(onnx_reader *r) {
     const dt_shape s = onnx_shape(r, x);
     dt_shape to;
     if (x == DT_NONE || !onnx_reshaped(r, &s, &to)) return;
-    if (to.n > 0 && to.d[0] == 1 && s.n > 0 && s.d[0] > 1 &&
+    const bool unsqueezed = to.n > 1 && to.d[1] == s.d[0]; // in front, of what may be no sample
+    if (to.n > 0 && to.d[0] == 1 && s.n > 0 && s.d[0] > 1 && !unsqueezed &&
         dt_info_of(r->g, x)->kind == DT_V_TEMP && strcmp(r->node->op_type, "Reshape") == 0)
         onnx_fail(r, "has a batch of 1 in it: export with a dynamic first dimension");
     onnx_give(r, 0, dt_reshape(r->g, x, to));
