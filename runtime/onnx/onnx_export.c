@@ -44,10 +44,19 @@ static dt_status mark_needed(const dt_onnx_writer *w, bool *needed, bool *values
     return DT_OK;
 }
 
-static void add_inputs(dt_onnx_writer *w, const bool *values) {
+// Whether an output of the file is called so.
+static bool is_output(const dt_onnx_writer *w, const char *name) {
+    int i = 0;
+    while (i < w->o->n_outputs && strcmp(w->o->outputs[i].name, name) != 0) i++;
+    return i < w->o->n_outputs;
+}
+
+static dt_status add_inputs(dt_onnx_writer *w, const bool *values) {
     for (dt_value v = 0; v < w->g->n_values; v++) {
         const dt_value_info *info = dt_info_of(w->g, v);
         if (info->kind != DT_V_INPUT || !values[v]) continue;
+        if (is_output(w, info->name))
+            return dt_fail(DT_E_USAGE, "%s is a field and an output: rename the field", info->name);
         dt_value as = v; // what the file's input is
         for (dt_node_id id = 0; !w->o->preprocess && id < w->g->n_nodes; id++) {
             const dt_node *n = &w->g->nodes[id];
@@ -56,6 +65,7 @@ static void add_inputs(dt_onnx_writer *w, const bool *values) {
         w->names[as] = info->name;
         dt_onnx_input(w, info->name, dt_info_of(w->g, as)->dtype, &dt_info_of(w->g, as)->shape);
     }
+    return DT_OK;
 }
 
 // ---- values ----------------------------------------------------------------------------------------
@@ -81,7 +91,7 @@ static dt_status add_constant(dt_onnx_writer *w, dt_value v, const char **name) 
         return dt_fail(DT_E_USAGE, "constant %s is not f32: it has no ONNX form here", info->name);
     const int at = dt_onnx_samples_at(w, v);
     if (at == -1) {
-        *name = dt_onnx_tensor(w, info->name, &row, info->data);
+        *name = dt_onnx_tensor(w, NULL, &row, info->data);
         return DT_OK;
     }
     const int64_t rows = row.d[0];
@@ -98,16 +108,22 @@ static dt_status add_constant(dt_onnx_writer *w, dt_value v, const char **name) 
     return DT_OK;
 }
 
+// The graph's name of a value, unless an output of the file has it (a layer may be called logits).
+static const char *name_of(dt_onnx_writer *w, dt_value v) {
+    const char *name = dt_info_of(w->g, v)->name;
+    return is_output(w, name) ? dt_arena_printf(&w->arena, "%s/value", name) : name;
+}
+
 dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name) {
     const dt_value_info *info = dt_info_of(w->g, v);
     const float *data;
     if (!w->names[v] && (info->kind == DT_V_PARAM || info->kind == DT_V_BUFFER)) {
         DT_TRY(dt_onnx_weights(w, v, &data));
-        w->names[v] = dt_onnx_tensor(w, info->name, &info->shape, data);
+        w->names[v] = dt_onnx_tensor(w, name_of(w, v), &info->shape, data);
     } else if (!w->names[v] && info->kind == DT_V_CONST) {
         DT_TRY(add_constant(w, v, &w->names[v]));
     } else if (!w->names[v]) {
-        w->names[v] = info->name;
+        w->names[v] = name_of(w, v);
     }
     *name = w->names[v];
     return DT_OK;
@@ -116,7 +132,7 @@ dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name) {
 static void name_outputs(dt_onnx_writer *w, const dt_node *n) {
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i] != DT_NONE && !w->names[n->out[i]])
-            w->names[n->out[i]] = dt_info_of(w->g, n->out[i])->name;
+            w->names[n->out[i]] = name_of(w, n->out[i]);
 }
 
 static dt_status emit_all(dt_onnx_writer *w) {
@@ -124,7 +140,7 @@ static dt_status emit_all(dt_onnx_writer *w) {
     bool *needed = dt_arena_alloc(&w->arena, (size_t)g->n_nodes + 1);
     bool *values = dt_arena_alloc(&w->arena, (size_t)g->n_values + 1);
     DT_TRY(mark_needed(w, needed, values));
-    add_inputs(w, values);
+    DT_TRY(add_inputs(w, values));
     for (dt_node_id id = 0; id < g->n_nodes; id++) {
         if (!needed[id]) continue;
         name_outputs(w, &g->nodes[id]);

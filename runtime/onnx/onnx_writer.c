@@ -88,16 +88,20 @@ void dt_onnx_ints(dt_onnx_writer *w, const char *name, const int64_t *values, in
 static const char *add_tensor(dt_onnx_writer *w, const char *name, Onnx__TensorProto__DataType type,
                               const dt_shape *shape, const void *data, size_t n_bytes) {
     Onnx__TensorProto *t = NEW(w, Onnx__TensorProto, onnx__tensor_proto__init);
-    t->name = name ? text(w, name) : dt_arena_printf(&w->arena, "constant/%zu", w->n_tensors);
-    w->tensors = dt_xgrow(w->tensors, w->n_tensors, sizeof *w->tensors);
-    w->tensors[w->n_tensors++] = t;
     t->has_data_type = t->has_raw_data = true;
     t->data_type = type;
     t->n_dims = (size_t)shape->n;
     t->dims = dt_arena_alloc(&w->arena, (t->n_dims + 1) * sizeof *t->dims);
     memcpy(t->dims, shape->d, t->n_dims * sizeof *t->dims);
     t->raw_data = (ProtobufCBinaryData){n_bytes, (uint8_t *)data}; // it is read only
-    return t->name;
+    if (!name) {
+        name = dt_onnx_node(w, "Constant", NULL, (const char *const[]){NULL});
+        add_attribute(w, "value", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR)->t = t;
+        return name;
+    }
+    w->tensors = dt_xgrow(w->tensors, w->n_tensors, sizeof *w->tensors);
+    w->tensors[w->n_tensors++] = t;
+    return t->name = text(w, name);
 }
 
 const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *shape,

@@ -33,7 +33,8 @@ void dt_onnx_int(dt_onnx_writer *w, const char *name, int64_t value);
 void dt_onnx_float(dt_onnx_writer *w, const char *name, float value);
 void dt_onnx_text(dt_onnx_writer *w, const char *name, const char *value);
 void dt_onnx_ints(dt_onnx_writer *w, const char *name, const int64_t *values, int n);
-// Constants. f32 data is borrowed for as long as the writer; the name is made if it is NULL.
+// Tensors. f32 data is borrowed for as long as the writer. name: of an initialiser; NULL: it is a Constant, which whoever
+// reads the file does not train.
 const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *shape,
                            const float *data);
 const char *dt_onnx_scalar(dt_onnx_writer *w, float value);
