@@ -374,19 +374,24 @@ static dt_status emit_sum(dt_onnx_writer *w, const dt_node *n, const char *const
 static dt_status emit_resize(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     const dt_resize_mode mode = n->attrs.resize.mode;
     const bool linear = mode == DT_RESIZE_BILINEAR || mode == DT_RESIZE_BILINEAR_CORNERS;
-    const dt_shape *x = shape_of(w, n->in[0]), four = dt_shape1(4);
-    float *scales = dt_arena_alloc(&w->arena, 4 * sizeof *scales);
-    for (int d = 0; d < 4; d++)
-        scales[d] = d < 2 ? 1
-                    : mode == DT_RESIZE_BILINEAR_CORNERS
-                        ? (float)n->attrs.resize.size[d - 2] / (float)x->d[d]
-                        : 1 / n->attrs.resize.step[d - 2];
-    // readers round down: a size that is meant must not fall below it
-    for (int d = 2; d < 4; d++)
-        while ((int64_t)floorf((float)x->d[d] * scales[d]) < n->attrs.resize.size[d - 2])
-            scales[d] = nextafterf(scales[d], INFINITY);
-    const char *list = dt_onnx_tensor(w, NULL, &four, scales);
-    DT_ONNX_NODE(w, "Resize", out_of(w, n, 0), in[0], "", list);
+    const dt_shape *x = shape_of(w, n->in[0]), *y = shape_of(w, n->out[0]), four = dt_shape1(4);
+    const char *scales = "", *sizes = "";
+    float *scale = dt_arena_alloc(&w->arena, 4 * sizeof *scale);
+    bool whole = dt_onnx_samples_at(w, n->out[0]) == 0 && y->d[0] == dt_graph_samples(w->g);
+    for (int d = 0; d < 4; d++) {
+        const float from = (float)x->d[d], to = (float)y->d[d];
+        const float step = d < 2 ? 1 : n->attrs.resize.step[d - 2];
+        const bool exact = d < 2 || mode == DT_RESIZE_BILINEAR_CORNERS || step == from / to;
+        scale[d] = exact ? to / from : 1 / step;
+        whole &= exact;
+        // readers round down: a size that is meant must not fall below it
+        while (scale[d] * from < to) scale[d] = nextafterf(scale[d], INFINITY);
+    }
+    if (whole) // the step is that of the sizes: readers compute the same
+        sizes = dt_onnx_sample_shape(w, y);
+    else
+        scales = dt_onnx_tensor(w, NULL, &four, scale);
+    DT_ONNX_NODE(w, "Resize", out_of(w, n, 0), in[0], "", scales, sizes);
     dt_onnx_text(w, "mode", linear ? "linear" : "nearest");
     dt_onnx_text(w, "coordinate_transformation_mode",
                  mode == DT_RESIZE_NEAREST            ? "asymmetric"

@@ -46,6 +46,9 @@ static const network_case networks[] = {
     // layers with the names of outputs
     {"named", "name: layers, layers: [{conv: {out: 4, stride: 4}, name: logits}, {relu: , name: "
               "embedding}, flatten, {linear: 8}]"},
+    // pixels at whole steps, of which a step that is a little smaller takes others
+    {"sized", "name: layers, layers: [{conv: {out: 4, kernel: 7, stride: 5}}, {upsample: {size: "
+              "26}}, flatten, {linear: 8}]"},
 // each activation behind a convolution, and behind a linear layer, into which some are fused
 #define ACTIVATION(id, op, at_zero, help)                                                          \
     {"act_" #id, "name: layers, layers: [{conv: {out: 4, stride: 4}}, " #id                        \
@@ -311,7 +314,14 @@ static void check_model(const network_case *c, bool pixels, const Onnx__ModelPro
     assert_string_equal(m->metadata_props[0]->value, "{\"class\":[\"a\"]}");
 }
 
-// model.onnx reads what was written, and trains no more than the network did.
+// The i-th resize of a graph, or NULL.
+static const dt_node *resize_of(const dt_graph *g, int i) {
+    dt_node_id id = 0;
+    while (id < g->n_nodes && (g->nodes[id].op != DT_OP_resize || g->nodes[id].dead || i-- > 0))
+        id++;
+    return id < g->n_nodes ? &g->nodes[id] : NULL;
+}
+// model.onnx reads what was written, takes the same pixels, and trains no more than the network did.
 static void check_read(const network_case *c, const case_net *n, const char *path) {
     dt_onnx_file *f;
     dt_value in[2], features;
@@ -328,6 +338,13 @@ static void check_read(const network_case *c, const case_net *n, const char *pat
     for (dt_value v = 0; v < g->n_values; v++)
         if (g->values[v].kind == DT_V_PARAM) count += dt_shape_elements(&g->values[v].shape);
     for (int i = 0; i < n->net.params->n_entries; i++) had += n->net.params->entries[i].count;
+    const dt_node *one, *other;
+    for (int i = 0; (one = resize_of(n->net.graph, i)) && (other = resize_of(g, i)); i++)
+        for (int d = 0; d < 2; d++)
+            if (one->attrs.resize.step[d] != other->attrs.resize.step[d] ||
+                one->attrs.resize.size[d] != other->attrs.resize.size[d])
+                fail_msg("%s: a resize has other steps: %.9g, %.9g", c->name,
+                         (double)one->attrs.resize.step[d], (double)other->attrs.resize.step[d]);
     if (count > had && n->net.graph->n_stages == 0) // each scale has statistics in its weights
         fail_msg("%s trains %d numbers, not %d", c->name, (int)count, (int)had);
     dt_onnx_close(f);
