@@ -305,6 +305,7 @@ section_profile() {
         device.hold_input=true device.capture=false train.precision=bf16 train.global_batch=256 train.micro_batch=256 train.epochs=100
         "metrics.sinks=[jsonl]" "eval.every=1000 steps" "checkpoint.every=1000 steps" data.split.val=0 "data.augment.image=[]" run.resume=never)
     "${job[@]}" run.name=engines train.max_steps=2 || return 1
+    "$(dtrain_path)" check "${job[@]:1}" --kernels || return 1 # what ncu's sums are held against
     "$ncu" --clock-control none --metrics gpu__time_duration.sum,dram__bytes.sum --csv --log-file "$out/kernels.csv" \
         "${job[@]}" run.name=profile train.max_steps=2 || return 1
     python3 tests/gpu/kernel_sums.py "$out/kernels.csv" 2

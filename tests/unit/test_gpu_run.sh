@@ -100,7 +100,10 @@ mkdir "$work/quick"
 cp "$work/bin/nvidia-smi" "$work/quick"
 cat >"$work/quick/dtrain" <<'SH'
 #!/bin/sh
-[ $1 != info ] || echo "device   cuda 0: pretended, sm_90"
+case $1 in
+info) echo "device   cuda 0: pretended, sm_90" ;;
+check) echo "floor of $*" && exit ;;
+esac
 for word; do
     case $word in data.cache_dir=*) cat "${word#*=}/engines-x.txt" || { mkdir -p "${word#*=}" && echo chosen >"${word#*=}/engines-x.txt"; } ;; esac
 done 2>/dev/null
@@ -125,6 +128,7 @@ for turn in 1 2; do
     [ "$(find "$work/part$turn" -type f | sort | tr '\n' ' ')" = "$(printf "$work/part$turn/%s " engines.tar.gz logs.tar.gz report.json report.md)" ] ||
         fail "part b left $(find "$work/part$turn")"
     tar -tzf "$work/part$turn/engines.tar.gz" | grep -x ./cache/engines-x.txt >/dev/null || fail "part b lost its engines"
+    tar -xzOf "$work/part$turn/logs.tar.gz" ./profile.log | grep '^floor of check configs/resnet50.yaml .* --kernels$' >/dev/null || fail "part b says no floor"
     [ "$(tar -xzOf "$work/part$turn/logs.tar.gz" ./profile.log | grep -c chosen)" = $((turn - 1)) ] || fail "part b, turn $turn: it began with other engines"
 done
 [ "$(json "$work/part2/report.json" 's["profile"]["facts"]["bn_apply"], s["profile"]["facts"]["a step"]')" = \
