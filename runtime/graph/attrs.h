@@ -85,6 +85,8 @@ typedef union dt_attrs {
         float eps, momentum; // running = (1-momentum)*running + momentum*batch
         int training;        // 0: uses running statistics, has no stat outputs
         int relu;            // fused ReLU (after the residual)
+        dt_activation act;   // another one, without residual and pool (passes/fuse_norm_act.c)
+        float number;        // of an ACTIVATION_WITH
         int pool;            // fused max-pool after the ReLU: window in `win`
         dt_window win;
     } batch_norm;

@@ -51,6 +51,7 @@ static void put_batch_norm(text *t, const dt_attrs *a, const dt_node *n) {
     if (!a->batch_norm.training) put(t, " running");
     if (n_fwd_in == 6) put(t, " add");
     if (a->batch_norm.relu) put(t, " relu");
+    put_act(t, a->batch_norm.act);
     if (!a->batch_norm.pool) return;
     put(t, " pool");
     put_window(t, &a->batch_norm.win);

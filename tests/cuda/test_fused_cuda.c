@@ -1,12 +1,14 @@
 // test_fused_cuda.c: what passes merge after differentiation, compared with separate nodes. Gradients of a small
 // network have the same bits on the CPU and are close on the imitation. Covers the tanh form of GELU inside the
 // neighbouring matmuls (passes/fuse_gelu.c), with cuBLASLt's epilogues and without; additions inside layer norms
-// (passes/fuse_norm_add.c), which keep the bits on both; and the sums that an fp16 convolution makes for its batch
-// norm, if cuDNN can get aligned memory for them. The imitation's log shows what ran.
+// (passes/fuse_norm_add.c), which keep the bits on both; activations inside batch norms (passes/fuse_norm_act.c), which
+// keep them too; and the sums that an fp16 convolution makes for its batch norm, if cuDNN can get aligned memory for
+// them. The imitation's log shows what ran.
 #include "base/rng.h"
 #include "config/loss_words.h"
 #include "exec/exec.h"
 #include "fake_cuda.h"
+#include "graph/activation_words.h"
 #include "graph/autodiff.h"
 #include "graph/build.h"
 #include "graph/passes/passes.h"
@@ -16,19 +18,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 6, IN = 24, WIDE = 40, CLASSES = 8 };
+enum { ROWS = 6, IN = 24, WIDE = 40, CLASSES = 8, TALL = 40 };
 
 typedef struct setting {
     bool fused, added, device, exact; // fused, added: GELU's pass, the layer norm's
     int norms;                        // width of a residual stream; 0: none
     int channels;                     // of a convolution in front of a batch norm; 0: none
+    bool acts, tall,
+        again; // behind it each activation, merged on the device if `fused`; more pixels; recomputed
     dt_dtype low;
 } setting;
 
 typedef struct outcome {
     float *grad;
     int64_t n;
-    int n_fwd, n_bwd, n_aux, n_dgelu, n_bgrad, n_add, n_stats; // what ran on the device
+    int n_fwd, n_bwd, n_aux, n_dgelu, n_bgrad, n_add, n_stats, n_acts; // what ran on the device
 } outcome;
 
 // A transformer's encoder without its attention; nothing is added to the last norm's gradient.
@@ -47,13 +51,35 @@ static dt_value conv_and_norm(dt_graph *g, dt_value x, int channels) {
     return dt_linear(g, "head", x, CLASSES, true);
 }
 
+// Two blocks of convolution, and a batch norm with each second activation, whose result has two readers. What heaviside
+// takes has three, and stays.
+static dt_value every_activation(dt_graph *g, dt_value x, int channels) {
+    for (int block = 0; block < 2; block++) {
+        const dt_conv2d_opts o = {.out = channels, .kernel = 3, .pad = 1};
+        const dt_value y = dt_conv2d(g, NULL, x, &o);
+        x = dt_relu(g, dt_batch_norm(g, NULL, y));
+        for (int k = DT_ACTIVATION_relu + 1; k < DT_N_ACTIVATIONS; k++) {
+            if (k % 2 != block) continue;
+            const dt_value z = dt_batch_norm(g, dt_activation_name((dt_activation)k), y);
+            const dt_value v = dt_activate_with(g, (dt_activation)k, z, 0.3f);
+            x = dt_add(g, dt_add(g, x, v), dt_scale(g, dt_mul(g, v, v), 0.1f));
+            if (k == DT_ACTIVATION_heaviside) x = dt_add(g, x, z);
+        }
+    }
+    return dt_linear(g, "head", dt_global_pool(g, x), CLASSES, true);
+}
+
 static dt_graph *make_graph(const setting *s) {
     dt_graph *g = dt_graph_create("mlp", true);
     dt_value x =
-        dt_input(g, "x", DT_F32, s->channels ? dt_shape4(ROWS, 1, 4, IN / 4) : dt_shape2(ROWS, IN));
+        dt_input(g, "x", DT_F32,
+                 s->channels ? dt_shape4(ROWS, 1, s->tall ? TALL : 4, s->tall ? IN : IN / 4)
+                             : dt_shape2(ROWS, IN));
     dt_value target = dt_input(g, "target", DT_I32, dt_shape1(ROWS));
     dt_value weight = dt_input(g, "weight", DT_F32, dt_shape1(ROWS));
-    if (s->channels)
+    if (s->acts)
+        x = every_activation(g, x, s->channels);
+    else if (s->channels)
         x = conv_and_norm(g, x, s->channels);
     else
         x = dt_linear(g, "in", x, s->norms ? s->norms : IN, true);
@@ -72,6 +98,8 @@ static dt_graph *make_graph(const setting *s) {
     for (int i = 0; i < 2 && s->added; i++)
         must(dt_pass_fuse_norm_add(g)); // once more changes nothing
     must(dt_pass_dead_code(g));
+    if (s->again) must(dt_pass_recompute(g, &(dt_recompute_opts){.limit = 0}));
+    if (s->again) assert_true(g->recompute.bytes_after < g->recompute.bytes_before);
     return g;
 }
 
@@ -87,6 +115,11 @@ static void count_calls(outcome *o, dt_backend *b) {
         o->n_bgrad += strcmp(log[i].what, "gemm bgrad") == 0;
         o->n_add += strcmp(log[i].what, "add_same") == 0;
         o->n_stats += strcmp(log[i].what, "bn_small") == 0;
+        for (int k = DT_ACTIVATION_relu + 1; k < DT_N_ACTIVATIONS; k++) {
+            const char *name = dt_activation_name((dt_activation)k);
+            o->n_acts += strncmp(log[i].what, name, strlen(name)) == 0 &&
+                         strlen(log[i].what) == strlen(name) + strlen("_fwd");
+        }
     }
 }
 
@@ -100,14 +133,15 @@ static void *on_device(dt_backend *b, const void *from, size_t n_bytes) {
 // Gradients of two micro-batches: the second adds.
 static outcome run(const setting *s) {
     const dt_backend_opts opts = {.threads = 2, .deterministic = true};
-    float x[ROWS * IN], weight[ROWS];
+    float x[ROWS * IN * TALL], weight[ROWS];
     int32_t target[ROWS];
     const dt_rng r = {.seed = 9};
-    for (int i = 0; i < ROWS * IN; i++) x[i] = 4 * dt_rng_uniform(&r, (uint32_t)i) - 2;
+    for (int i = 0; i < ROWS * IN * TALL; i++) x[i] = 4 * dt_rng_uniform(&r, (uint32_t)i) - 2;
     for (int i = 0; i < ROWS; i++) weight[i] = 1, target[i] = i % CLASSES;
     dt_backend *b = NULL;
     assert_int_equal(s->device ? fake_cuda_backend(&b, &opts) : dt_backend_create_cpu(&b, &opts),
                      DT_OK);
+    if (s->acts) b->norm_acts = s->fused;
     dt_graph *g = make_graph(s);
     dt_params *p = NULL;
     dt_plan *plan = NULL;
@@ -234,6 +268,30 @@ TEST(test_sums_of_channels) {
         assert_int_equal(device.n_stats, channels == 10 ? 2 : 0);
         free(cpu.grad);
         free(device.grad);
+    }
+}
+
+// In one kernel (bn_small), with the sums of a convolution (fp16, 16 channels) and in three; rows of eight or not.
+TEST(test_activations) {
+    static const dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
+    for (int i = 0; i < 9; i++) {
+        setting s = {.low = types[i % 3],
+                     .device = true,
+                     .acts = true,
+                     .tall = i >= 6,
+                     .channels = i < 3 ? 13 : 16};
+        outcome apart = run(&s);
+        s.fused = true;
+        outcome fused = run(&s);
+        assert_memory_equal(apart.grad, fused.grad, sizeof(float) * (size_t)apart.n);
+        assert_int_equal(apart.n_acts, 2 * 2 * (DT_N_ACTIVATIONS - 2));
+        assert_int_equal(fused.n_acts, 2 * 2);
+        s.again = true;
+        outcome again = i < 6 ? run(&s) : (outcome){0};
+        if (i < 6) assert_memory_equal(apart.grad, again.grad, sizeof(float) * (size_t)apart.n);
+        free(apart.grad);
+        free(fused.grad);
+        free(again.grad);
     }
 }
 

@@ -1,8 +1,9 @@
-// rows_batch_norm.h: batch norm: training, inference and frozen in training, with ReLU, with a 2x2 pool, with a residual.
+// rows_batch_norm.h: batch norm: training, inference and frozen in training, with ReLU, with a 2x2 pool, with a residual;
+// on CUDA with another activation.
 #ifndef DT_TESTS_OPS_ROWS_BATCH_NORM_H
 #define DT_TESTS_OPS_ROWS_BATCH_NORM_H
 
-#include "custom_rows.h"
+#include "rows_elementwise.h"
 
 static void ref_bn(const custom_case *c, double *const *in, double *const *out) {
     const dt_shape *s = &c->in_shape[0];
@@ -27,7 +28,7 @@ static void ref_bn(const custom_case *c, double *const *in, double *const *out) 
             if (c->n_in > 5) y += in[5][AT(i, j)];
             v[AT(i, j)] = y;
             if (!pool) out[0][AT(i, j)] = relu && y < 0 ? 0 : y;
-            if (!pool && out[3] && y > 0)
+            if (!pool && out[3] && c->n_in > 5 && y > 0)
                 out[3][(i * h * w + j) * ((ch + 7) / 8) + k / 8] += 1 << k % 8;
         }
         for (int64_t i = 0; pool && i < n; i++)
@@ -41,6 +42,11 @@ static void ref_bn(const custom_case *c, double *const *in, double *const *out) 
                 }
     }
     free(v);
+    if (!c->attrs.batch_norm.act) return;
+    custom_case act = *c;
+    act.attrs.activation.kind = c->attrs.batch_norm.act;
+    ref_activation(&act, out, out);
+    memcpy(out[3], in[2], (size_t)ch * sizeof *v); // the shift, up to the mean's rounding
 }
 
 static bool fill_bn(const custom_case *c, int i, double *x) {
@@ -135,6 +141,23 @@ static custom_case bn_in_training(custom_case c) {
     c.attrs.batch_norm.eps = 1e-5f, c.attrs.batch_norm.training = 1;
     return c;
 }
+
+#ifdef DT_ROWS_CUDA // smooth ones; test_fused_cuda.c has all
+TEST(test_bn_activation) {
+    const dt_shape shapes[] = {S4(2, 20, 5, 7), S4(2, 64, 5, 3), S2(6, 20), S4(2, 16, 61, 43)};
+    for (int i = 0; i < 5; i++) {
+        const dt_shape x = shapes[i % 4], ch = S1(x.d[1]);
+        custom_case c = bn_in_training((custom_case){.name = "bn activation",
+                                                     .in_shape = {x, ch, ch, ch, ch},
+                                                     .out_shape = {x, ch, ch, ch, ch, ch},
+                                                     .fill = fill_bn});
+        c.attrs.batch_norm.act = i < 4 ? DT_ACTIVATION_silu : DT_ACTIVATION_gelu;
+        c.compare_out |= 8;
+        c.grad_in = c.save_in = 7, c.save_out = 6 | 8;
+        custom_case_run(&c);
+    }
+}
+#endif
 
 // Several pieces an image, an odd last row after them, and both ways of sharing work (bits compared).
 TEST(test_bn_big) {

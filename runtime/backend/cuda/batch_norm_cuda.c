@@ -1,9 +1,11 @@
-// batch_norm_cuda.c: host side of batch norm with fused residual, ReLU and 2x2 max-pool. The passes, and the bytes
-// that they move, are in kernels/batch_norm_kernels.h and kernels/batch_norm_backward_kernels.h.
+// batch_norm_cuda.c: host side of batch norm with fused residual, ReLU and 2x2 max-pool, or with another activation. The
+// passes, and the bytes that they move, are in kernels/batch_norm_kernels.h and kernels/batch_norm_backward_kernels.h.
 //
 //   forward   in  x, scale, shift, running mean, running variance, [residual]
-//             out y, saved mean, saved 1/std, [argmax u8 | bits u8], STAT batch mean, STAT unbiased variance
-//   backward  in  x, scale, shift, ...; saved mean, saved 1/std, argmax (pool) or bits (residual and ReLU); dy
+//             out y, saved mean, saved 1/std, [argmax u8 | bits u8 | saved shift], STAT batch mean, STAT unbiased
+//                 variance
+//   backward  in  x, scale, shift, ...; saved mean, saved 1/std, argmax (pool), bits (residual and ReLU) or saved shift
+//                 (another activation); dy
 //             out dx, dscale, dshift, -, -, dresidual
 //
 // Each direction normally takes three kernels: a pass that sums, a kernel that makes the constants of each channel,
@@ -151,9 +153,12 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     const dt_node *forward = &s->graph->nodes[s->node->forward];
     const bool plain = forward->n_in <= 5 || forward->in[5] == DT_NONE;
     st->mask = !st->relu || st->pool ? DT_BN_NONE : plain ? DT_BN_OF_X : DT_BN_BITS;
-    if ((st->pool || st->mask == DT_BN_BITS) && s->node->in[dt_cuda_pos_out(s, 3)] == DT_NONE)
+    if (s->node->attrs.batch_norm.act) st->mask = DT_BN_SLOPE;
+    if ((st->pool || st->mask >= DT_BN_BITS) && s->node->in[dt_cuda_pos_out(s, 3)] == DT_NONE)
         return dt_cuda_fail(s, "the backward node lacks %s",
-                            st->pool ? "argmax" : "the ReLU's bits");
+                            st->pool                 ? "argmax"
+                            : st->mask == DT_BN_BITS ? "the ReLU's bits"
+                                                     : "the saved shift");
     if (st->mask == DT_BN_OF_X && s->node->in[2] == DT_NONE)
         return dt_cuda_fail(s, "the backward node lacks shift");
     if (s->node->n_in > dt_cuda_pos_grad(s, s->node->n_fwd_out))
@@ -176,6 +181,8 @@ static dt_bn_args base_args(const dt_kernel_instance *s, const dt_run *r, bool c
                     .type = st->type,
                     .relu = st->relu,
                     .mask = st->mask,
+                    .act = s->node->attrs.batch_norm.act,
+                    .alpha = s->node->attrs.batch_norm.number,
                     .height = st->height,
                     .width = st->width,
                     .out_h = st->height / 2,
@@ -238,8 +245,14 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     sums.out = NULL;
     apply.c = st->apply;
     apply.residual = st->residual ? r->in[5] : NULL;
-    if (s->node->n_out > 3 && s->node->out[3] != DT_NONE)
-        *(st->pool ? &apply.argmax : &apply.bits) = r->out[3];
+    if (s->node->n_out > 3 && s->node->out[3] != DT_NONE) {
+        if (st->pool)
+            apply.argmax = r->out[3];
+        else if (st->residual)
+            apply.bits = r->out[3];
+        else
+            f.saved_shift = r->out[3];
+    }
     f.mean_in = r->in[3], f.var_in = r->in[4];
     f.saved_mean = r->out[1], f.saved_invstd = r->out[2];
     if (st->training) {
@@ -278,7 +291,11 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     dt_bn_args sums = base_args(s, r, false);
     dt_bn_finish_args f = finish_args(s, r, &sums);
     sums.dy = r->in[dt_cuda_pos_grad(s, 0)];
-    *(st->pool ? &sums.argmax_in : &sums.bits_in) = r->in[dt_cuda_pos_out(s, 3)];
+    const void *saved = r->in[dt_cuda_pos_out(s, 3)];
+    if (st->mask == DT_BN_SLOPE)
+        f.shift = saved;
+    else
+        *(st->pool ? &sums.argmax_in : &sums.bits_in) = saved;
     sums.dresidual = st->residual ? r->out[5] : NULL;
     sums.other = st->other_at ? r->in[st->other_at] : NULL;
     sums.mean = f.mean_in = r->in[dt_cuda_pos_out(s, 1)];

@@ -373,6 +373,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
                       .self = c,
                       .threads = opts->threads < 1 ? 1 : opts->threads,
                       .relu_bits = true,
+                      .norm_acts = true,
                       .supports_dtype = supports_dtype,
                       .computes_dtype = supports_dtype,
                       .describe = describe,

@@ -8,13 +8,15 @@
 //       3 argmax u8 (shape of y), fused pool only: position in the window, row * kernel_w + column;
 //         255 = the pooled value was clipped to zero by the ReLU. Or, behind a residual and where a backend asks for
 //         them (passes/relu_bits.c), bits u8 (pixels, ceil(C/8)): channel c of a pixel is bit c % 8 of byte c / 8, set
-//         where the ReLU let it through
+//         where the ReLU let it through. Or, with another activation (passes/fuse_norm_act.c), the shift f32 (C) that was
+//         applied to x: input 2 with what rounding the mean lost
 //       4 STAT mean of the micro-batch (C)   5 STAT its unbiased variance (C); not with running moments
 // sync_batch_norm is the same without what is fused, and its moments are those of all ranks (dt_graph.sync_bn).
 // Backward reads x, scale, saved_mean, saved_invstd, y when a ReLU without pool is fused (its mask is
 // y > 0) unless it has the bits, and argmax when a pool is; gives dx, dscale, dshift, dresidual. It has shift too, which costs
-// nothing and lets a backend make the mask from x instead of reading y. Behind all other inputs passes/relu_bits.c puts
-// a second gradient of y (shape of y) that is added to the first.
+// nothing and lets a backend make the mask from x instead of reading y. With another activation it has the applied shift
+// instead, and not y. Behind all other inputs passes/relu_bits.c puts a second gradient of y (shape of y) that is added
+// to the first.
 #include "op_util.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // passes.h: rewrites of the graph. Each is idempotent and keeps names, because random numbers depend on them.
 // Training:  build -> fuse -> differentiate -> amp -> fuse_gelu -> fuse_norm_add -> dead_code
-//            [-> recompute] [-> relu_bits]
+//            [-> recompute] [-> relu_bits] [-> fuse_norm_act]
 // Inference: build -> fold_bn -> fuse -> amp -> fuse_norm_add -> dead_code
 //            [-> fuse_residual] [-> int8]
 #ifndef DT_GRAPH_PASSES_H
@@ -31,6 +31,9 @@ dt_status dt_pass_recompute(dt_graph *g, const dt_recompute_opts *o);
 // Training, called by plans of backends with dt_backend.relu_bits: a batch_norm with residual and ReLU saves a bit for
 // each element, and its gradient reads that instead of y; and it reads two gradients of y in place of their sum.
 dt_status dt_pass_relu_bits(dt_graph *g);
+// Training, called by plans of backends with dt_backend.norm_acts: batch_norm + activation or gelu -> one batch_norm, and
+// so their gradients.
+dt_status dt_pass_fuse_norm_act(dt_graph *g);
 
 // Inference, called by plans of backends with dt_backend.conv_adds: conv2d + add (+ relu) -> one conv2d.
 dt_status dt_pass_fuse_residual(dt_graph *g);

@@ -11,6 +11,9 @@
 // byte: (pixels, ceil(C/8)) bytes, where channel c is bit c % 8 of byte c / 8, so that a thread's eight channels are
 // one byte. With a pool, g goes where argmax says.
 //
+// With another activation g is dy times its slope at z, both rounded as if two kernels did it. Both passes make z again
+// from x, with the shift that the forward pass saved.
+//
 // dy may come as two gradients (a residual's join, passes/relu_bits.c), which the first pass adds.
 //
 // Moves 4nE + nE; with residual and ReLU 4nE + n/8 + 2nE, + nE with two gradients; with pool (2n + n/2) E + n/2 read + nE written.
@@ -92,6 +95,66 @@ DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_
     }
 }
 
+typedef struct dt_bn_consts {
+    float mean[8], gain[8], shift[8], k1[8], k2[8];
+} dt_bn_consts;
+DT_FN void dt_bn_read_consts(dt_bn_place at, dt_bn_consts *c) {
+    dt_col8(at.p, 0, c->mean);
+    dt_col8(at.p + at.step, 0, c->gain);
+    dt_col8(at.p + 2 * at.step, 0, c->shift);
+    dt_col8(at.p + 3 * at.step, 0, c->k1);
+    dt_col8(at.p + 4 * at.step, 0, c->k2);
+}
+DT_FN float dt_bn_slope(const dt_bn_consts *c, int k, float g, float x) {
+    return c->gain[k] * g - c->k1[k] - c->k2[k] * (x - c->mean[k]);
+}
+
+// With an activation, for both passes: sums of g, or, without `sums`, dx. One copy for all types. In the first pass the
+// next two rows are under way while one is computed. The second has more threads and fewer registers: it reads k1 and
+// k2 at each row.
+DT_FN void dt_bn_slope_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at,
+                              dt_bn_consts *c, dt_bn_sums *sums) {
+    const int T = a->type, V = a->c.whole;
+    float x[8], z[8], g[8];
+    if (s->row >= s->end) return;
+    dt_bn_rows next, last;
+    if (sums) dt_bn_fetch(a, s, &next, T, V, DT_BN_NONE, 0, 2, s->row);
+    for (int64_t r = s->row; r < s->end; r += s->step) {
+        if (!sums) dt_bn_fetch(a, s, &next, T, V, DT_BN_NONE, 0, 1, r);
+        dt_unpack8_row(T, V, &next.x[0], x);
+        dt_unpack8_row(T, V, &next.g[0], g);
+        if (sums) {
+            next.x[0] = next.x[1], next.g[0] = next.g[1];
+            dt_bn_fetch(a, s, &last, T, V, DT_BN_NONE, 0, 1, r + 2 * s->step);
+            next.x[1] = last.x[0], next.g[1] = last.g[0];
+        }
+        for (int k = 0; k < 8; k++) z[k] = dt_bn_normal(x[k], c->mean[k], c->gain[k], c->shift[k]);
+        dt_round8(T, z);
+        dt_activate8(a->act, a->alpha, T, 1, z, g);
+        for (int k = 0; k < 8 && sums; k++) {
+            sums->g[k] += g[k];
+            sums->gx[k] += g[k] * (x[k] - c->mean[k]);
+        }
+        if (sums) continue;
+        dt_col8(at.p + 3 * at.step, 0, c->k1);
+        dt_col8(at.p + 4 * at.step, 0, c->k2);
+        for (int k = 0; k < 8; k++) x[k] = dt_bn_slope(c, k, g[k], x[k]);
+        dt_put8_row(a->out, T, V, r * a->c.cols + s->col, s->left, x);
+    }
+}
+// The first pass.
+DT_FN void dt_bn_slope_sums(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums) {
+    const dt_bn_place at = {NULL, 0};
+    dt_bn_consts c;
+    for (int k = 0; k < 8; k++) sums->g[k] = sums->gx[k] = 0.0f;
+    dt_param8(a->mean, s->col, s->left, c.mean);
+    dt_param8(a->scale, s->col, s->left, c.gain);
+    dt_param8(a->shift, s->col, s->left, c.shift);
+    dt_param8(a->invstd, s->col, s->left, c.k1);
+    for (int k = 0; k < 8; k++) c.gain[k] *= c.k1[k];
+    dt_bn_slope_thread(a, s, at, &c, sums);
+}
+
 DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums,
                                   int T, int V) {
     float mean[8], x[8], g[8], own[8];
@@ -150,7 +213,9 @@ DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, d
     }
 
 DT_FN void dt_bn_sums_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums) {
-    if (a->mask == DT_BN_NONE)
+    if (a->mask == DT_BN_SLOPE)
+        dt_bn_slope_sums(a, s, sums);
+    else if (a->mask == DT_BN_NONE)
         DT_TYPED_ROWS(T, V, a->type, a->c.whole,
                       dt_bn_sums_thread(a, s, sums, T, V, DT_BN_NONE, 0));
     else if (a->mask == DT_BN_OF_X)
@@ -216,20 +281,6 @@ DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
 }
 
 // ---- backward, second pass -------------------------------------------------------------------------
-typedef struct dt_bn_consts {
-    float mean[8], gain[8], shift[8], k1[8], k2[8];
-} dt_bn_consts;
-DT_FN void dt_bn_read_consts(dt_bn_place at, dt_bn_consts *c) {
-    dt_col8(at.p, 0, c->mean);
-    dt_col8(at.p + at.step, 0, c->gain);
-    dt_col8(at.p + 2 * at.step, 0, c->shift);
-    dt_col8(at.p + 3 * at.step, 0, c->k1);
-    dt_col8(at.p + 4 * at.step, 0, c->k2);
-}
-DT_FN float dt_bn_slope(const dt_bn_consts *c, int k, float g, float x) {
-    return c->gain[k] * g - c->k1[k] - c->k2[k] * (x - c->mean[k]);
-}
-
 DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T,
                             int V, int M) {
     dt_bn_consts c;
@@ -251,7 +302,11 @@ DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_p
     }
 }
 DT_FN void dt_bn_bwd_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at) {
-    if (a->mask == DT_BN_NONE)
+    if (a->mask == DT_BN_SLOPE) {
+        dt_bn_consts c;
+        dt_bn_read_consts(at, &c);
+        dt_bn_slope_thread(a, s, at, &c, NULL);
+    } else if (a->mask == DT_BN_NONE)
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, s, at, T, V, DT_BN_NONE));
     else if (a->mask == DT_BN_OF_X)
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, s, at, T, V, DT_BN_OF_X));

@@ -2,7 +2,8 @@
 //
 //   bn_stats      x -> for each chunk of pixels and each channel: mean, and sum of squares about it
 //   bn_finish     chunks -> mean, gain and shift of each channel; saved and STAT outputs
-//   bn_apply      y = relu((x - mean) gain + shift + residual), or bn_apply_pool
+//   bn_apply      y = relu((x - mean) gain + shift + residual), or bn_apply_pool; or another activation of (x - mean) gain
+//                 + shift, rounded as if it were written
 //   bn_apply_sums or bn_apply_pool_sums: all three, if x comes with its sums
 //   bn_leave      only gain and shift, which y's reader applies, and what that reader needs for dy
 //   bn_small      all three, if a block can hold a few channels' pixels in its cache
@@ -121,6 +122,7 @@ DT_FN void dt_bn_finish_column(const dt_bn_finish_args *a, int64_t col, double m
     if (a->out2) dt_store_sum(a->out2, col, a->add2, n > 1 ? var * n / (n - 1) : var);
     if (a->saved_mean) a->saved_mean[col] = k[0];
     if (a->saved_invstd) a->saved_invstd[col] = invstd;
+    if (a->saved_shift) a->saved_shift[col] = k[2];
 }
 
 // A block of 32 x 32 threads takes 32 channels.
@@ -201,8 +203,32 @@ DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
         }
     }
 }
+// With an activation: one copy for all types. The next two rows are under way while one is computed.
+DT_FN void dt_bn_activate_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at) {
+    const int T = a->type, V = a->c.whole;
+    float mean[8], gain[8], shift[8], x[8];
+    if (s->row >= s->end) return;
+    dt_col8(at.p, 0, mean);
+    dt_col8(at.p + at.step, 0, gain);
+    dt_col8(at.p + 2 * at.step, 0, shift);
+    const int64_t step = s->step * a->c.cols;
+    int64_t i = s->row * a->c.cols + s->col;
+    dt_raw8 next = dt_fetch8_row(a->x, T, V, i, s->left), last = next;
+    if (s->row + s->step < s->end) last = dt_fetch8_row(a->x, T, V, i + step, s->left);
+    for (int64_t r = s->row; r < s->end; r += s->step, i += step) {
+        dt_unpack8_row(T, V, &next, x);
+        next = last;
+        if (r + 2 * s->step < s->end) last = dt_fetch8_row(a->x, T, V, i + 2 * step, s->left);
+        for (int k = 0; k < 8; k++) x[k] = dt_bn_normal(x[k], mean[k], gain[k], shift[k]);
+        dt_round8(T, x);
+        dt_activate8(a->act, a->alpha, T, 0, x, x);
+        dt_put8_row(a->out, T, V, i, s->left, x);
+    }
+}
 DT_FN void dt_bn_apply_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at) {
-    if (a->residual)
+    if (a->act)
+        dt_bn_activate_thread(a, s, at);
+    else if (a->residual)
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_apply_thread(a, s, at, T, V, 1));
     else
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_apply_thread(a, s, at, T, V, 0));

@@ -1,7 +1,7 @@
 // batch_norm_math.h: what batch norm forward and backward share: their arguments, the places of a thread's constants,
-// bits and windows, and the normalization. Batch norm comes with fused residual, ReLU and 2x2 max-pool over NHWC, that
-// is, over a matrix of pixels and channels; (N,C) is the same matrix with N pixels. The kernels are in
-// batch_norm_kernels.h and batch_norm_backward_kernels.h.
+// bits and windows, and the normalization. Batch norm comes with fused residual, ReLU and 2x2 max-pool, or with another
+// activation, over NHWC, that is, over a matrix of pixels and channels; (N,C) is the same matrix with N pixels. The
+// kernels are in batch_norm_kernels.h and batch_norm_backward_kernels.h.
 //
 // Second passes run in the opposite direction of first ones, so that they begin with what those left in the cache. The
 // bytes moved in the kernels' headers (n elements of E bytes) do not count what is still cached. A kernel between the
@@ -11,7 +11,7 @@
 #ifndef DT_BATCH_NORM_MATH_H
 #define DT_BATCH_NORM_MATH_H
 
-#include "backend/cuda/kernels/block_math.h"
+#include "backend/cuda/kernels/activation_kernels.h"
 
 // Threads per block of a pass over x, and of kernels that do all passes. bn_finish, bn_bwd_finish: 1024.
 enum { DT_BN_THREADS = 256, DT_BN_SMALL_THREADS = 512 };
@@ -19,7 +19,8 @@ enum { DT_BN_TILE = 256 }; // the largest number of channels of a block
 typedef enum dt_bn_mask {
     DT_BN_NONE, // g = dy
     DT_BN_OF_X, // dy where the normalized x is above zero
-    DT_BN_BITS  // dy where the forward pass has set a bit
+    DT_BN_BITS, // dy where the forward pass has set a bit
+    DT_BN_SLOPE // dy times an activation's slope at the normalized x
 } dt_bn_mask;
 
 typedef struct dt_bn_args {
@@ -32,6 +33,8 @@ typedef struct dt_bn_args {
     float *consts;                              // (5, padded): mean, gain, shift; backward k1, k2
     const float *mean, *invstd, *scale, *shift; // first backward pass: saved values, parameters
     int type, relu, mask;
+    int act; // an activation other than the fused ReLU; 0: none
+    float alpha;
     // pool
     int64_t height, width, out_h, out_w;
     dt_quot across, down; // windows per row, rows of windows per image
@@ -43,7 +46,7 @@ typedef struct dt_bn_finish_args {
     const void *x;
     const float *sums; // (2, cols) of x and of its squares (bn_apply_sums)
     const float *partial, *scale, *shift, *mean_in, *var_in; // in: running; backward: saved
-    float *consts, *saved_mean, *saved_invstd;
+    float *consts, *saved_mean, *saved_invstd, *saved_shift; // may be NULL
     float *out1, *out2; // STAT mean, variance; backward dscale, dshift; may be NULL
     // Sums (2, cols) that are added over ranks, or NULL. They are only written, or, once `joined`, read instead of partial
     // ones; count is then that of all ranks.

@@ -110,6 +110,10 @@ DT_FN void dt_unpack8(int T, const dt_raw8 *r, float x[8]) {
         }
     }
 }
+// dt_rounded of each.
+DT_FN void dt_round8(int type, float x[8]) {
+    DT_TYPED(T, type, for (int k = 0; k < 8; k++) x[k] = dt_rounded(T, x[k]));
+}
 // Eight elements of a row, of which `left` exist; V as in DT_TYPED_ROWS. The others read as zero.
 DT_FN dt_raw8 dt_fetch8_row(const void *p, int T, int V, int64_t i, int64_t left) {
     if (V) return dt_fetch8(p, T, i);

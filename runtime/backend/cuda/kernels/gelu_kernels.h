@@ -17,15 +17,6 @@ DT_FN float dt_normal_cdf(float x) {
 DT_FN float dt_gelu_reach(float x) {
     return fabsf(x) > 6.0f ? 6.0f : fabsf(x);
 }
-DT_FN float dt_exp2(float x) {
-#ifdef __CUDACC__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2f(x);
-#endif
-}
 // Phi(-z) for 0 <= z <= 6: the polynomial of degree 6 whose largest error is the least.
 DT_FN float dt_normal_tail(float z) {
     float p = 2.2990056e-05f;
@@ -41,10 +32,10 @@ DT_FN float dt_gelu(int T, float x) {
     const float z = dt_gelu_reach(x);
     return fmaf(-z, dt_normal_tail(z), fmaxf(x, 0.0f));
 }
-DT_FN float dt_gelu_of(const dt_map_args *a, int T, float x, float d) {
+DT_FN float dt_gelu_map(const dt_map_args *a, int T, float x, float d) {
     return dt_gelu(T, x);
 }
-DT_FN float dt_gelu_slope(const dt_map_args *a, int T, float x, float d) {
+DT_FN float dt_gelu_slope_map(const dt_map_args *a, int T, float x, float d) {
     if (T == DT_F32)
         return d * (dt_normal_cdf(x) + x * (0.39894228040143268f * expf(-0.5f * x * x)));
     const float z = dt_gelu_reach(x); // the slope at -z, and 1 minus it at z
@@ -74,8 +65,8 @@ DT_FN float dt_scaled(const dt_map_args *a, int T, float x, float d) {
     return a->alpha * x;
 }
 
-DT_MAP_KERNEL(gelu_fwd, dt_gelu_of, 0)
-DT_MAP_KERNEL(gelu_bwd, dt_gelu_slope, 1)
+DT_MAP_KERNEL(gelu_fwd, dt_gelu_map, 0)
+DT_MAP_KERNEL(gelu_bwd, dt_gelu_slope_map, 1)
 DT_MAP_KERNEL(gelu_tanh_fwd, dt_gelu_tanh_map, 0)
 DT_MAP_KERNEL(gelu_tanh_bwd, dt_gelu_tanh_slope_map, 1)
 DT_MAP_KERNEL(scale_fwd, dt_scaled, 0)

@@ -80,8 +80,11 @@ DT_FN void dt_put(void *p, int type, int64_t i, float x) {
     else
         ((uint16_t *)p)[i] = type == DT_BF16 ? dt_f32_to_bf16(x) : dt_f32_to_f16(x);
 }
-// x rounded to the type.
+// x rounded to the type, as if it were written and read again: no addition takes up the multiplication that made it.
 DT_FN float dt_rounded(int type, float x) {
+#ifdef __CUDACC__
+    asm("" : "+f"(x));
+#endif
     return type == DT_F32    ? x
            : type == DT_BF16 ? dt_bf16_to_f32(dt_f32_to_bf16(x))
                              : dt_f16_to_f32(dt_f32_to_f16(x));
@@ -176,6 +179,26 @@ DT_FN void dt_put4_part(void *p, int type, int64_t i, int64_t n, const float x[4
         return;
     }
     for (int k = 0; k < 4 && i + k < n; k++) dt_put(p, type, i + k, x[k]);
+}
+
+// ---- of f32, to within 2^-21: enough for results of 16 bits ------------------------------------------
+DT_FN float dt_exp2(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+DT_FN float dt_inverse(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return 1.0f / x;
+#endif
 }
 
 // ---- integer sums, which no order changes, into shared memory, from any threads ---------------------
