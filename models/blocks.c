@@ -96,6 +96,9 @@ dt_value dt_block_inverted(const dt_trunk *t, const char *module, dt_value x,
         dt_graph_alias(g, dt_trunk_name(t, se, "fc2"), dt_trunk_name(t, b->timms, "se.conv_expand"),
                        NULL);
         y = dt_block_squeeze_excite(g, se, y, b->squeeze, b->squeeze_act, b->gate);
+        for (int k = 1; k <= 2; k++) // as torchvision's networks begin, and timm's
+            dt_param_set_init(g, dt_arena_printf(&g->arena, "%s.fc%d.bias", se, k),
+                              (dt_init){DT_INIT_ZERO, 0});
     }
     c = (dt_conv_norm){.out = (int)b->out,
                        .kernel = 1,

@@ -50,7 +50,7 @@ static dt_value block(const dt_trunk *t, const char *module, const char *timms, 
     y = dt_layer_norm(g, dt_trunk_name(t, module, "block.2"), to_rows(g, y), 1e-6f);
     y = dt_gelu(g, linear(g, dt_trunk_name(t, module, "block.3"), y, 4 * (int64_t)dim));
     y = linear(g, dt_trunk_name(t, module, "block.5"), y, dim);
-    const dt_init small = {DT_INIT_UNIFORM, 1e-6f};
+    const dt_init small = {DT_INIT_CONSTANT, 1e-6f};
     dt_value scale =
         dt_param(g, dt_trunk_name(t, module, "layer_scale"), dt_shape3(dim, 1, 1), small, false);
     y = dt_mul(g, y, dt_reshape(g, scale, dt_shape1(dim)));
@@ -93,5 +93,5 @@ void dt_model_build_convnext(dt_graph *g, const dt_model_args *a) {
     dt_graph_alias(g, "classifier.0", "head.norm", NULL);
     dt_graph_alias(g, "classifier.2", "head.fc", NULL);
     x = dt_layer_norm(g, "classifier.0", x, 1e-6f);
-    dt_model_classify(g, a, "classifier.2", x, NULL);
+    dt_model_classify(g, a, "classifier.2", x, &normal);
 }

@@ -82,5 +82,5 @@ dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x) {
 void dt_model_build_efficientnet(dt_graph *g, const dt_model_args *a) {
     dt_graph_alias(g, "classifier.1", "classifier", NULL);
     dt_model_classify(g, a, "classifier.1", dt_model_trunk(g, a, dt_trunk_efficientnet).pooled,
-                      NULL);
+                      &(dt_init){DT_INIT_UNIFORM, 0});
 }

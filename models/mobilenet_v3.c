@@ -79,6 +79,7 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
 
 void dt_model_build_mobilenet_v3(dt_graph *g, const dt_model_args *a) {
     const int hidden = a->config->model.backbone.size == DT_SIZE_s ? 1024 : 1280;
+    const dt_init init = {DT_INIT_NORMAL, 0.01f};
     dt_value x = dt_model_trunk(g, a, dt_trunk_mobilenet_v3).pooled;
     if (x != DT_NONE) {
         const dt_shape conv = dt_shape4(hidden, dt_info_of(g, x)->shape.d[1], 1, 1);
@@ -87,5 +88,7 @@ void dt_model_build_mobilenet_v3(dt_graph *g, const dt_model_args *a) {
         dt_graph_alias(g, "classifier.3", "classifier", NULL);
     }
     x = dt_activate(g, DT_ACTIVATION_hardswish, dt_linear(g, "classifier.0", x, hidden, true));
-    dt_model_classify(g, a, "classifier.3", x, NULL);
+    dt_param_set_init(g, "classifier.0.weight", init);
+    dt_param_set_init(g, "classifier.0.bias", (dt_init){DT_INIT_ZERO, 0});
+    dt_model_classify(g, a, "classifier.3", x, &init);
 }

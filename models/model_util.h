@@ -41,7 +41,8 @@ void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits);
 // The logits of a target: a linear layer "<name>" of x (N,D), or where its loss is of angles, cosines.
 dt_value dt_model_head(dt_graph *g, const dt_target *t, const char *name, dt_value x);
 // For each target a linear layer of x (N,D), "<name>" or, where train.targets names them, "<name>.<field>"; its logits
-// (N,K) as an output, inputs for the target and "weight", and its loss. init: of weight and bias, NULL: as usual.
+// (N,K) as an output, inputs for the target and "weight", and its loss. init: of the weight, where a scale of 0
+// stands for 1/sqrt(K), and the bias begins with zeros; NULL: PyTorch's of a linear layer.
 void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
                     const dt_init *init);
 

@@ -11,6 +11,7 @@
 #include "graph/passes/passes.h"
 #include "model_util.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -224,8 +225,10 @@ void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_va
         const dt_value logits = dt_model_head(g, t, head, x);
         const bool zero = init && init->kind == DT_INIT_ZERO; // as a rotation, six zeros are NaN
         if (init && !dt_losses[t->loss].angular && !(zero && t->loss == DT_LOSS_geodesic)) {
-            dt_param_set_init(g, dt_arena_printf(m, "%s.weight", head), *init);
-            dt_param_set_init(g, dt_arena_printf(m, "%s.bias", head), *init);
+            dt_init weight_init = *init;
+            if (weight_init.scale == 0) weight_init.scale = 1 / sqrtf((float)dt_target_n_out(t));
+            dt_param_set_init(g, dt_arena_printf(m, "%s.weight", head), weight_init);
+            dt_param_set_init(g, dt_arena_printf(m, "%s.bias", head), (dt_init){DT_INIT_ZERO, 0});
         }
         dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
         if (i == 0) weight = dt_input(g, "weight", DT_F32, dt_shape1(a->batch));

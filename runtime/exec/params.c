@@ -244,8 +244,8 @@ static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
         break;
     case DT_INIT_ZERO:
         break;
-    case DT_INIT_ONE:
-        for (size_t i = 0; i < n; i++) x[i] = 1.0f;
+    case DT_INIT_CONSTANT:
+        for (size_t i = 0; i < n; i++) x[i] = s;
         break;
     case DT_INIT_NORMAL:
         dt_rng_normals(&r, x, n);

@@ -53,7 +53,7 @@ dt_value dt_group_norm(dt_graph *g, const char *name, dt_value x, int64_t groups
     dt_value weight = DT_NONE, bias = DT_NONE;
     if (affine && s.n > 1) {
         weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), dt_shape1(s.d[1]),
-                          (dt_init){DT_INIT_ONE, 0}, false);
+                          (dt_init){DT_INIT_CONSTANT, 1}, false);
         bias = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), dt_shape1(s.d[1]),
                         (dt_init){DT_INIT_ZERO, 0}, false);
     }
@@ -75,11 +75,7 @@ dt_value dt_prelu_with(dt_graph *g, dt_value x, dt_value weight) {
 dt_value dt_prelu(dt_graph *g, const char *name, dt_value x, bool each, float init) {
     const int64_t n = each && shape_of(g, x).n > 1 ? shape_of(g, x).d[1] : 1;
     dt_value weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), dt_shape1(n),
-                               (dt_init){DT_INIT_DATA, 0}, false);
-    if (weight == DT_NONE) return weight;
-    float *data = dt_arena_alloc(&g->arena, (size_t)n * sizeof *data);
-    for (int64_t i = 0; i < n; i++) data[i] = init;
-    g->values[weight].data = data;
+                               (dt_init){DT_INIT_CONSTANT, init}, false);
     return dt_prelu_with(g, x, weight);
 }
 

@@ -57,12 +57,12 @@ typedef enum dt_value_kind {
 
 typedef enum dt_init_kind {
     DT_INIT_ZERO,
-    DT_INIT_ONE,
+    DT_INIT_CONSTANT,
     DT_INIT_NORMAL,
     DT_INIT_UNIFORM,
     DT_INIT_DATA
 } dt_init_kind;
-// NORMAL: mean 0, standard deviation `scale`. UNIFORM: in [-scale, scale]. DATA: the value's data, which
+// CONSTANT: `scale`. NORMAL: mean 0, standard deviation `scale`. UNIFORM: in [-scale, scale]. DATA: the value's data, which
 // inference graphs leave out.
 typedef struct dt_init {
     dt_init_kind kind;

@@ -31,7 +31,7 @@ static dt_value build_conv(dt_graph *g, dt_dtype t, const void *arg) {
         g, "conv", x,
         &(dt_conv2d_opts){.out = a->out, .groups = a->groups, .bias = a->bias, .window = &a->win});
     if (y == DT_NONE) return y;
-    const dt_init one = {DT_INIT_ONE, 0};
+    const dt_init one = {DT_INIT_CONSTANT, 1};
     const dt_value scale =
         a->fold ? dt_param(g, "bn.weight", dt_shape1(a->out), one, false) : DT_NONE;
     const dt_value shift =

@@ -102,7 +102,7 @@ TEST(shapes_of_images) {
     assert_int_equal(out_of(g, bn, 3), DT_NONE);
     assert_int_equal(out_of(g, bn, 4), dt_graph_find(g, "bn.mean"));
     assert_int_equal(g->values[dt_graph_find(g, "bn.var")].kind, DT_V_STAT);
-    assert_int_equal(g->values[dt_graph_find(g, "bn.running_var")].init.kind, DT_INIT_ONE);
+    assert_int_equal(g->values[dt_graph_find(g, "bn.running_var")].init.kind, DT_INIT_CONSTANT);
     assert_int_equal(g->n_updates, 2);
     dt_value pool = dt_max_pool(g, y, 3, 2, 1);
     expect_shape(g, pool, "(2,6,52,48)");

@@ -3,6 +3,7 @@
 #include "models/trunk.h"
 #include "testing.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +156,47 @@ TEST(parameter_counts_are_torchvisions) {
                  5717416 - 2 * 192); // no class token and its position
     check_params(make_photo("name: vit", 224, 1000, true, DT_F32), 86567656);
     check_params(make_photo("name: vit", 224, 1000, true, DT_BF16), 86567656);
+}
+
+// What torchvision's constructors leave in their tensors.
+TEST(initial_values_are_torchvisions) {
+    static const struct {
+        const char *model, *name;
+        dt_init init;
+    } cases[] = {
+        {"name: mobilenet_v3", "features.0.0.weight", {DT_INIT_NORMAL, 0.117851f}}, // 2 / (16 x 9)
+        {"name: mobilenet_v3", "features.4.block.2.fc1.bias", {DT_INIT_ZERO, 0}},
+        {"name: mobilenet_v3", "features.4.block.2.fc2.bias", {DT_INIT_ZERO, 0}},
+        {"name: mobilenet_v3", "classifier.0.weight", {DT_INIT_NORMAL, 0.01f}},
+        {"name: mobilenet_v3", "classifier.0.bias", {DT_INIT_ZERO, 0}},
+        {"name: mobilenet_v3", "classifier.3.weight", {DT_INIT_NORMAL, 0.01f}},
+        {"name: mobilenet_v3", "classifier.3.bias", {DT_INIT_ZERO, 0}},
+        {"name: efficientnet", "features.2.0.block.2.fc2.bias", {DT_INIT_ZERO, 0}},
+        {"name: efficientnet", "classifier.1.weight", {DT_INIT_UNIFORM, 0.1f}}, // 1 / 100
+        {"name: efficientnet", "classifier.1.bias", {DT_INIT_ZERO, 0}},
+        {"name: convnext", "features.1.0.layer_scale", {DT_INIT_CONSTANT, 1e-6f}},
+        {"name: convnext", "features.1.0.block.5.weight", {DT_INIT_NORMAL, 0.02f}},
+        {"name: convnext", "classifier.2.weight", {DT_INIT_NORMAL, 0.02f}},
+        {"name: convnext", "classifier.2.bias", {DT_INIT_ZERO, 0}},
+        {"name: resnet", "fc.weight", {DT_INIT_UNIFORM, 0.0441942f}}, // 1 / 512
+        {"name: resnet", "fc.bias", {DT_INIT_UNIFORM, 0.0441942f}},
+        {"name: vit", "heads.head.weight", {DT_INIT_ZERO, 0}},
+        {"name: vit", "encoder.pos_embedding", {DT_INIT_NORMAL, 0.02f}},
+    };
+    dt_graph *g = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (i == 0 || cases[i].model != cases[i - 1].model) {
+            dt_graph_destroy(g);
+            g = make_photo(cases[i].model, 224, 100, true, DT_F32);
+        }
+        const dt_value v = dt_graph_find(g, cases[i].name);
+        assert_int_not_equal(v, DT_NONE);
+        const dt_init init = g->values[v].init, want = cases[i].init;
+        if (init.kind != want.kind ||
+            (want.kind != DT_INIT_ZERO && fabsf(init.scale / want.scale - 1) > 1e-4f))
+            fail_msg("%s: kind %d, %g", cases[i].name, (int)init.kind, (double)init.scale);
+    }
+    dt_graph_destroy(g);
 }
 
 TEST(fusion_counts) {

@@ -97,8 +97,8 @@ dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps,
     dt_shape c = dt_shape1(s.d[1]);
     dt_arena *m = &g->arena;
     dt_value in[5] = {x};
-    in[SCALE] =
-        dt_param(g, dt_arena_printf(m, "%s.weight", name), c, (dt_init){DT_INIT_ONE, 0}, false);
+    in[SCALE] = dt_param(g, dt_arena_printf(m, "%s.weight", name), c,
+                         (dt_init){DT_INIT_CONSTANT, 1}, false);
     in[SHIFT] =
         dt_param(g, dt_arena_printf(m, "%s.bias", name), c, (dt_init){DT_INIT_ZERO, 0}, false);
     in[RUNNING_MEAN] =
@@ -106,7 +106,7 @@ dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps,
     in[RUNNING_VAR] =
         dt_graph_add_value(g, DT_V_BUFFER, dt_arena_printf(m, "%s.running_var", name), DT_F32, &c);
     if (g->status != DT_OK) return DT_NONE;
-    g->values[in[RUNNING_VAR]].init = (dt_init){DT_INIT_ONE, 0};
+    g->values[in[RUNNING_VAR]].init = (dt_init){DT_INIT_CONSTANT, 1};
     return dt_batch_norm_with(g, name, x, in + SCALE, eps, momentum);
 }
 

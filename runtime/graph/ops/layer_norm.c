@@ -36,7 +36,7 @@ dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps) {
     dt_shape d = dt_shape1(s.d[s.n - 1]);
     dt_value weight, bias;
     weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), d,
-                      (dt_init){DT_INIT_ONE, 0}, false);
+                      (dt_init){DT_INIT_CONSTANT, 1}, false);
     bias = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), d, (dt_init){DT_INIT_ZERO, 0},
                     false);
     return dt_layer_norm_with(g, name, x, weight, bias, eps);
