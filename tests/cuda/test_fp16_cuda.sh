@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # train.precision: fp16 on an imitated GPU (pretending_module.c): whatever the micro-batch, the loss scale begins where
-# PyTorch's is 65536 for the mean over it, and the first steps of networks are finite. (Residual networks whose batch
-# norms see a few values skip steps there too: ResNet-18 on four images of 32x32 five, in PyTorch.) Networks of ONNX files
-# and of layers have the CPU's losses, in fp32 and, within their rounding, in bf16 and fp16.
+# PyTorch's is 65536 for the mean over it, and the first steps of every network are finite. Where PyTorch skips steps, too,
+# a case has more samples: batch norms that see two or four values a channel (EfficientNet's depthwise ones at any size;
+# bn_eps tames them), and ConvNeXt on one or two images. Networks of ONNX files and of layers have the CPU's losses, in
+# fp32 and, within their rounding, in bf16 and fp16.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
 mkdir "$work/bin"
@@ -11,10 +12,15 @@ export LD_LIBRARY_PATH="$BUILD/pretending${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 DTRAIN=$work/bin/dtrain
 py make "$work/set.tar"
 
-finite() { # SCALE BATCH MODEL
-    train run.name=r "run.resume=never" "train.global_batch=$2" "train.micro_batch=$2" "model=$3"
-    py check "$work/runs/r/metrics.jsonl" "$1" || fail "the first steps of $3 with a batch of $2"
-    rm -r "$work/runs"
+cases=
+finite() { # BATCHES MODEL WORD …
+    local batch runs=$work/runs
+    cases+="$2"$'\n'
+    for batch in $1; do
+        train run.name=r train.global_batch=$batch train.micro_batch=$batch "model=$2" "${@:3}"
+        py check $runs/r/metrics.jsonl $batch || fail "the first steps with a batch of $batch: ${*:2}"
+        rm -r $runs
+    done
 }
 config_of() { # FIELD
     new_config r <<YAML
@@ -26,14 +32,39 @@ YAML
     sed -i 's/^device: .*/device: {kind: cuda, time_engines: false}/; s/every: 100 steps/every: 1 steps/' "$config"
 }
 
-config_of 'x: {kind: vector, size: [16]}'
-finite 65536 1 '{name: mlp, hidden: 64}'
-finite 16384 3 '{name: mlp, hidden: 64}'
-finite 4096 16 '{name: mlp, hidden: 64}'
-finite 256 256 '{name: mlp, hidden: 64}'
-finite 2048 32 '{name: cnn1d, width: 8}'
-config_of 'image: {kind: image, source: bmp, channels: 3, size: [32, 32], normalize: imagenet}'
-finite 65536 1 '{name: vit, size: ti, patch: 16}'
+x='x: {kind: vector, size: [16]}' image='image: {kind: image, source: bmp, size: [32, 32]' golden=$SOURCE/tests/golden
+small='{name: resnet, depth: 10, width: 4, stem: small'
+config_of "$x"
+finite '1 2 3 4 16 64 256' '{name: mlp, hidden: 64}'
+finite '16 64 256' '{name: cnn1d, width: 8}'
+finite 4 '{name: mlp, hidden: 64}' train.global_batch=16
+finite '1 6' '{name: mlp, hidden: 64}' device.kind=cpu device.threads=1
+config_of "$image, channels: 1, normalize: {mean: [0.5], std: [0.25]}}"
+finite 2 '{name: audio_cnn}'
+finite 1 '{name: ast_tiny}'
+config_of "$image, channels: 3, normalize: imagenet}"
+sed "s/^    image/    $x\n    image/" "$config" >"$work/both.yaml"
+finite '1 2 4 16 64 256' '{name: vit, dim: 16, heads: 2, blocks: 2}'
+finite '1 16' '{name: cnn}'
+finite '1 2 4 16' "$small}"
+finite '1 2 4 16' "$small, se: true, avg_down: true}"
+finite '16 256' '{name: resnet, depth: 10, width: 4, se: true, avg_down: true, stem: deep}'
+finite 4 '{name: resnet, depth: 50, width: 4, groups: 2, stem: small, zero_init: true, drop_path: 0.2}'
+finite 4 '{name: convnext}'
+finite '4 16' '{name: mobilenet_v3, size: s}'
+finite 4 '{name: efficientnet, bn_eps: 1}'
+finite '1 4 16' '{name: lens_multiscale, scales: [16, 32], depth: 10, width: 4, stem: small}'
+finite '1 16 256' '{name: layers, layers: [{conv: {out: 8, kernel: 7, stride: 4, pad: 3, bias: true}}, batch_norm, silu, global_pool]}'
+finite '1 64' "{name: onnx, onnx: $golden/onnx/resnet_21.onnx}"
+finite '16' "{name: onnx, onnx: $golden/onnx/vit_20.onnx}"
+images=$config config=$work/both.yaml
+for fusion in concat gated cross_attention; do
+    finite '1 4 16' "{name: fusion, fusion: $fusion, encoders: {image: $small}}}"
+done
+config=$images
+for model in $("$DTRAIN" info | sed -n 's/^model *\([^ ]*\).*/\1/p'); do
+    [[ $cases == *"{name: $model"[,}]* ]] || fail "no case for $model"
+done
 
 # every launch with its bytes, the time that they need at least, and the imitation's: the last row has the sums
 "$DTRAIN" check "$config" --kernels train.micro_batch=4 train.global_batch=4 'model={name: cnn}' >"$work/out" 2>"$work/log" || fail "check --kernels"
@@ -43,8 +74,6 @@ awk '$4 != "%" { next }
     { floor = $1; n += $8; times[$9] = $8 }
     END { exit !good }' "$work/out" ||
     fail "check --kernels: $(cat "$work/out")"
-finite 16384 4 '{name: cnn}'
-finite 1024 64 '{name: resnet, depth: 10, width: 4}'
 
 beside() { # MODEL
     train run.name=cpu device.kind=cpu device.threads=1 train.precision=fp32 "model=$1"
@@ -56,7 +85,7 @@ beside() { # MODEL
 }
 sed -i 's/train: {max_steps: 2,/train: {max_steps: 2, global_batch: 8, micro_batch: 8,/' "$config"
 for file in onnx/convnext_18 onnx_networks/{gates,shufflenet,swin,unet}_dynamo; do
-    beside "{name: onnx, onnx: $SOURCE/tests/golden/$file.onnx}"
+    beside "{name: onnx, onnx: $golden/$file.onnx}"
 done
 beside '{name: layers, layers: [{conv: {out: 8, kernel: 7, stride: 4, pad: 3, bias: true}}, batch_norm, silu, global_pool]}'
 echo passed
