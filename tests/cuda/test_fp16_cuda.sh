@@ -3,7 +3,7 @@
 # PyTorch's is 65536 for the mean over it, and the first steps of every network are finite. Where PyTorch skips steps, too,
 # a case has more samples: batch norms that see two or four values a channel (EfficientNet's depthwise ones at any size;
 # bn_eps tames them), and ConvNeXt on one or two images. Networks of ONNX files and of layers have the CPU's losses, in
-# fp32 and, within their rounding, in bf16 and fp16.
+# fp32 and, within their rounding, in bf16 and fp16; in fp16 the same bits captured or not, recomputed or not.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
 mkdir "$work/bin"
@@ -80,6 +80,8 @@ beside() { # MODEL
     train run.name=fp32 train.precision=fp32 "model=$1"
     train run.name=bf16 train.precision=bf16 train.recompute=auto "model=$1"
     train run.name=fp16 "model=$1"
+    train run.name=plain device.capture=false train.recompute=auto "model=$1"
+    [ "$(hash "$work/runs/fp16")" = "$(hash "$work/runs/plain")" ] || fail "$1: other bits where steps are not captured"
     py near "$work/runs" || fail "$1: other losses than the CPU's"
     rm -r "$work/runs"
 }
