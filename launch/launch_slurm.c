@@ -177,11 +177,16 @@ static dt_status read_stage(slurm_job *j, const launch_words *w) {
                               "launch/slurm/train.sbatch");
     char *path = dt_xstrdup(set);
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
+    dt_status st = DT_OK;
+    if (strcspn(path, "{*?[") < (size_t)(dt_path_base(path) - path))
+        st = dt_config_fail(j->config, "data.path",
+                            "--stage copies files of one folder: those of several may have one "
+                            "name");
     launch_put(&j->values, "STAGE", quote_folder(w->options[STAGE]));
     launch_put(&j->values, "FILES", quote_pattern(path));
     launch_put(&j->values, "SET", launch_quote(dt_path_base(path)));
     free(path);
-    return DT_OK;
+    return st;
 }
 
 // ---- the script ------------------------------------------------------------------------------------

@@ -197,6 +197,7 @@ wrong "9 ranks cannot share the 8 micro-batches" launch cloud "${buckets[@]}" -n
 wrong "--data takes one set" launch cloud "${buckets[@]}" $c 'data.path=[a.tar, b.tar]'
 wrong "--data takes one set, without a name" launch cloud "${buckets[@]}" $c 'data.path={path: a.tar, name: night}'
 wrong "--stage copies one set, without a name" launch slurm --stage /disk $c 'data.path=[{path: a.tar, name: night}]'
+wrong "--stage copies files of one folder" launch slurm --stage /disk $c 'data.path=sets/{a,b}/x.tar'
 CUDA_VISIBLE_DEVICES=0,1 wrong "-n 3: this machine has 2 GPUs" launch local -n 3 $c device.kind=cuda
 wrong "-n 5: a machine has 4 GPUs" launch cloud "${buckets[@]}" --gpus L4:4 -n 5 $c
 wrong "--slots 5: a worker has 4 GPUs" launch k8s --namespace n --gpus 4 --slots 5 $c
