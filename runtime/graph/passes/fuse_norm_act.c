@@ -64,7 +64,8 @@ static dt_value saved_shift(dt_graph *g, dt_value mean) {
     char name[512];
     if (norm->out[SAVED_SHIFT] != DT_NONE) return norm->out[SAVED_SHIFT];
     snprintf(name, sizeof name, "%s.saved_shift", norm->name);
-    const dt_value v = dt_graph_add_value(g, DT_V_TEMP, name, DT_F32, &g->values[mean].shape);
+    const dt_shape shape = g->values[mean].shape; // the list of values may move
+    const dt_value v = dt_graph_add_value(g, DT_V_TEMP, name, DT_F32, &shape);
     if (v != DT_NONE) dt_graph_set_out(g, norm, SAVED_SHIFT, v);
     return v;
 }
