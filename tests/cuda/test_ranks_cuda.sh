@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The program on several imitated GPUs, one process each, with an imitation of NCCL between them (pretending_module.c,
 # fake_nccl.c). Ranks meet through MPI, take the device of their local rank, test their sums and train.
-# run.reproducible=elastic gives one rank's weights on 3 and 4 ranks, with LAMB on 2. Resuming gives the same on every
-# run, also with bf16 gradients in transfer, with uneven shares, and if one rank's NCCL cannot be captured. Batch norms over
-# ranks have the losses of one rank with the whole batch, and of the CPU's ranks. train.shard gives what a run without it
-# gives. These end in time with one clear line: more ranks than devices, two ranks on one device, a missing NCCL, wrong
-# sums, a sum that fails, a rank that stops.
+# run.reproducible=elastic gives one rank's weights on 3 and 4 ranks; with LAMB, a ViT and a MobileNetV3 on 2. Resuming
+# gives the same on every run, also with bf16 gradients in transfer, with uneven shares, and if one rank's NCCL cannot be
+# captured. Batch norms over ranks have the losses of one rank with the whole batch, and of the CPU's ranks. train.shard
+# gives what a run without it gives. These end in time with one clear line: more ranks than devices, two ranks on one
+# device, a missing NCCL, wrong sums, a sum that fails, a rank that stops.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
@@ -100,6 +100,14 @@ for np in 1 2; do good $np anew$np run.reproducible=elastic train.max_steps=2 ev
 same anew1 anew2
 for np in 1 2; do good $np lamb$np run.reproducible=elastic train.optimizer.name=lamb; done # norms of each tensor
 same lamb1 lamb2
+# transformers and depthwise convolutions with squeeze-and-excitation, averages, activations that are made again
+net=(run.reproducible=elastic train.ema=0.9 train.recompute=auto train.max_steps=3)
+for np in 1 2; do
+    good $np vit$np "${net[@]}" train.precision=fp16 "model={name: vit, depth: , width: , dim: 24, heads: 3, blocks: 2, patch: 8, drop_path: 0.2}"
+    good $np mobile$np "${net[@]}" train.precision=bf16 data.fields.iris.size='[32, 32]' "model={name: mobilenet_v3, depth: , width: , size: s, drop_path: 0.2}"
+done
+same vit1 vit2
+same mobile1 mobile2
 # three heads, and parts that are frozen for good and for two steps: any number of ranks, resumed in front of the
 # change; and the CPU's losses, until batch norms over two samples blow rounding up
 several=(run.reproducible=elastic train.max_steps=5 data.augment= train.optimizer.name=sgd train.optimizer.lr=0.01
@@ -178,7 +186,7 @@ refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
 refused spoiled 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiled
 refused spoiledlast 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiledlast
 refused large 2 "9.0 MiB in all (.* moments 2.4, averaged weights 1.2, .* of 8.5 MiB" $large
-refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_VISIBLE_DEVICES=0: start one rank a GPU" $twice
+refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_VISIBLE_DEVICES=0: start one rank a GPU, .*MIG instances" $twice
 refused lost 240 "rank 1: NCCL all-reduce failed: remote process exited" $lost_pid
 [ -d "$work/runs/lost/checkpoints/step-00000001" ] || show lost "nothing was saved"
 rm -r "$work/tmp.lost"
