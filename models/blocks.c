@@ -110,9 +110,8 @@ dt_value dt_block_inverted(const dt_trunk *t, const char *module, dt_value x,
 #undef MODULE
 #undef TIMMS
     if (b->stride != 1 || in != b->out) return y;
-    y = dt_model_drop_path(g, t->a, dt_trunk_name(t, module, "drop_path"), y, b->at,
-                           b->n_blocks + 1);
-    return dt_add(g, y, x);
+    return dt_model_add_branch(g, t->a, dt_trunk_name(t, module, "drop_path"), x, y, DT_NONE, b->at,
+                               b->n_blocks + 1);
 }
 
 int64_t dt_multiple_of_8(double v) {

@@ -53,9 +53,8 @@ static dt_value block(const dt_trunk *t, const char *module, const char *timms, 
     const dt_init small = {DT_INIT_CONSTANT, 1e-6f};
     dt_value scale =
         dt_param(g, dt_trunk_name(t, module, "layer_scale"), dt_shape3(dim, 1, 1), small, false);
-    y = dt_mul(g, y, dt_reshape(g, scale, dt_shape1(dim)));
-    y = dt_model_drop_path(g, t->a, dt_trunk_name(t, module, "drop_path"), to_image(g, y), at, n);
-    return dt_add(g, x, y);
+    return dt_model_add_branch(g, t->a, dt_trunk_name(t, module, "drop_path"), x, to_image(g, y),
+                               scale, at, n);
 }
 
 dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {

@@ -24,9 +24,10 @@ bool dt_model_has_fields(dt_graph *g, const dt_model_args *a, int n_images);
 const dt_field_info *dt_model_image_field(const dt_model_args *a, int i);
 // Input (N,H,W,C) of the field, augmented and mixed in training where the field says so, normalised to (N,C,H,W).
 dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info *f);
-// A residual block's branch, the i-th of n: dropped for some samples (model.drop_path), less often in earlier blocks.
-dt_value dt_model_drop_path(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
-                            int i, int n);
+// dt_add_branch of the i-th block of n: its branch y is dropped for some samples (model.drop_path), less often in
+// earlier blocks.
+dt_value dt_model_add_branch(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
+                             dt_value y, dt_value scale, int i, int n);
 // Whether the field is of numbers and no target; then its input as rows, (N,D).
 bool dt_model_is_numbers(const dt_model_args *a, const dt_field_info *f);
 dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_info *f);

@@ -92,6 +92,7 @@ dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype comput
     dt_graph *g = dt_graph_create(dt_config_text(a->config, DT_KEY(model.name)), a->training);
     g->drops = a->training || a->drops;
     g->sync_bn = a->config->model.sync_bn;
+    g->adds_branches = a->adds_branches;
     if (a->training) dt_graph_freeze(g, is_frozen, a);
     const dt_targets whole = targets;
     if (a->teacher) dt_distil_begin(g, &args, &targets);
@@ -152,10 +153,10 @@ dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info
     return dt_image_normalize(g, x, plan, mean, std);
 }
 
-dt_value dt_model_drop_path(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
-                            int i, int n) {
+dt_value dt_model_add_branch(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
+                             dt_value y, dt_value scale, int i, int n) {
     const float most = (float)a->config->model.drop_path;
-    return dt_drop_path(g, name, x, n > 1 ? most * (float)i / (float)(n - 1) : most);
+    return dt_add_branch(g, name, x, y, scale, n > 1 ? most * (float)i / (float)(n - 1) : most);
 }
 
 bool dt_model_is_numbers(const dt_model_args *a, const dt_field_info *f) {

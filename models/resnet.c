@@ -75,9 +75,9 @@ static dt_value block(const resnet *m, const char *module, dt_value x, int width
         y = dt_block_squeeze_excite(g, dt_arena_printf(&g->arena, "%sse", module), y,
                                     dt_multiple_of_8(out / 16.0), DT_ACTIVATION_relu,
                                     DT_ACTIVATION_sigmoid);
-    y = dt_model_drop_path(g, m->t->a, dt_arena_printf(&g->arena, "%sdrop_path", module), y, m->at,
-                           m->n_blocks);
-    return dt_relu(g, dt_add(g, y, shortcut(m, module, x, out, stride)));
+    const char *name = dt_arena_printf(&g->arena, "%sdrop_path", module);
+    x = shortcut(m, module, x, out, stride);
+    return dt_relu(g, dt_model_add_branch(g, m->t->a, name, x, y, DT_NONE, m->at, m->n_blocks));
 }
 
 // timm's deep stem: conv1.0, conv1.1 (batch norm), conv1.3, conv1.4, conv1.6, then bn1

@@ -63,12 +63,12 @@ static dt_value encoder_layer(const vit *m, int i, int n, dt_value x) {
                        dt_arena_printf(&g->arena, "blocks.%d.%s", i, names[k][1]), NULL);
     dt_value y = dt_layer_norm(g, join(m, module, "ln_1"), x, 1e-6f);
     y = attention(m, join(m, module, "self_attention"), y);
-    x = dt_add(g, x, dt_model_drop_path(g, m->a, join(m, module, "drop_path1"), y, i, n));
+    x = dt_model_add_branch(g, m->a, join(m, module, "drop_path1"), x, y, DT_NONE, i, n);
     y = dt_layer_norm(g, join(m, module, "ln_2"), x, 1e-6f);
     y = mlp_linear(m, join(m, module, "mlp.0"), y, m->dim, 4 * m->dim);
     y = m->tanh ? dt_gelu_tanh(g, y) : dt_gelu(g, y);
     y = mlp_linear(m, join(m, module, "mlp.3"), y, 4 * m->dim, m->dim);
-    return dt_add(g, x, dt_model_drop_path(g, m->a, join(m, module, "drop_path2"), y, i, n));
+    return dt_model_add_branch(g, m->a, join(m, module, "drop_path2"), x, y, DT_NONE, i, n);
 }
 
 // A parameter kept with a leading 1 for PyTorch, (1,…,D), as (rows,D).

@@ -70,6 +70,9 @@ dt_value dt_global_pool(dt_graph *g, dt_value x);                        // (N,C
 dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p); // identity in evaluation
 // Stochastic depth (Huang et al. 2016): all of a sample's x is zero with probability p; identity outside training.
 dt_value dt_drop_path(dt_graph *g, const char *name, dt_value x, float p);
+// The end of a residual block: x + dt_drop_path(dt_mul(y, scale)); scale DT_NONE: without the factor.
+dt_value dt_add_branch(dt_graph *g, const char *name, dt_value x, dt_value y, dt_value scale,
+                       float p);
 dt_value dt_add(dt_graph *g, dt_value a,
                 dt_value b); // b may lack leading dims: broadcast over them
 // b: the shape of a; or its last dimension, (D); or for a (N,C,H,W) channels, (C,1,1) or (N,C,1,1)

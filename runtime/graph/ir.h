@@ -122,7 +122,8 @@ typedef struct dt_graph {
     bool training;
     bool
         drops; // dropout is active: in training, and where passes are samples (dtrain predict --mc)
-    bool sync_bn; // batch norms take the statistics of all ranks; before building
+    bool sync_bn;       // batch norms take the statistics of all ranks; before building
+    bool adds_branches; // dt_add_branch makes one node; before building
     bool (*is_frozen)(const void *ctx, const char *name); // of dt_graph_freeze
     const void *frozen_ctx;
     dt_value_info *values;

@@ -92,6 +92,7 @@ static void put_attrs(text *t, const dt_node *n) {
         put_window(t, &a->pool.win);
         break;
     case DT_OP_dropout:
+    case DT_OP_add_branch:
         put(t, " p %g", (double)a->dropout.p);
         break;
     case DT_OP_scale:

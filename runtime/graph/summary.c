@@ -65,6 +65,7 @@ static double flops_per_element(const dt_graph *g, const dt_node *n) {
     case DT_OP_resize:
     case DT_OP_dropout:
     case DT_OP_add:
+    case DT_OP_add_branch:
     case DT_OP_mul:
     case DT_OP_scale:
     case DT_OP_softmax:

@@ -19,7 +19,7 @@ SHARED = {"sm_80": 164 << 10, "sm_90": 228 << 10, "sm_100": 228 << 10, "sm_120":
 WARPS = {"sm_120": 48}  # 64 elsewhere
 # The same bits as the host's, which rounds each product and sum: no fused multiply-add that the compiler makes. The mixed
 # form of normalize has those of the plain one, which are written so in the source.
-EXACT = ["augment", "dropout", "dropout_nhwc", "cast_fwd", "flat_add"]
+EXACT = ["augment", "branch_fwd", "dropout", "dropout_nhwc", "cast_fwd", "flat_add"]
 
 
 def name_of(symbol):  # _Z10bn_bwd_sums10dt_bn_args, mangled: the length of the name, the name

@@ -2,8 +2,9 @@
 // network have the same bits on the CPU and are close on the imitation. Covers the tanh form of GELU inside the
 // neighbouring matmuls (passes/fuse_gelu.c), with cuBLASLt's epilogues and without; additions inside layer norms
 // (passes/fuse_norm_add.c), which keep the bits on both; activations inside batch norms (passes/fuse_norm_act.c), which
-// keep them too; and the sums that an fp16 convolution makes for its batch norm, if cuDNN can get aligned memory for
-// them. The imitation's log shows what ran.
+// keep them too; layer scale, drop path and addition as one node (ops/add_branch.c), which keep them as well; and the
+// sums that an fp16 convolution makes for its batch norm, if cuDNN can get aligned memory for them. The imitation's log
+// shows what ran.
 #include "base/rng.h"
 #include "config/loss_words.h"
 #include "exec/exec.h"
@@ -21,18 +22,21 @@
 enum { ROWS = 6, IN = 24, WIDE = 40, CLASSES = 8, TALL = 40 };
 
 typedef struct setting {
-    bool fused, added, device, exact; // fused, added: GELU's pass, the layer norm's
-    int norms;                        // width of a residual stream; 0: none
-    int channels;                     // of a convolution in front of a batch norm; 0: none
+    bool fused, added, device,
+        exact;    // fused, added: GELU's pass, the layer norm's or dt_add_branch
+    int norms;    // width of a residual stream; 0: none
+    int channels; // of a convolution in front of a batch norm; 0: none
     bool acts, tall,
         again; // behind it each activation, merged on the device if `fused`; more pixels; recomputed
+    bool branches; // of residual blocks
     dt_dtype low;
 } setting;
 
 typedef struct outcome {
     float *grad;
     int64_t n;
-    int n_fwd, n_bwd, n_aux, n_dgelu, n_bgrad, n_add, n_stats, n_acts; // what ran on the device
+    int n_fwd, n_bwd, n_aux, n_dgelu, n_bgrad, n_add, n_stats, n_acts, n_apart,
+        n_branch[2]; // what ran on the device
 } outcome;
 
 // A transformer's encoder without its attention; nothing is added to the last norm's gradient.
@@ -69,8 +73,38 @@ static dt_value every_activation(dt_graph *g, dt_value x, int channels) {
     return dt_linear(g, "head", dt_global_pool(g, x), CLASSES, true);
 }
 
+static dt_value factors(dt_graph *g, const char *name, const dt_shape *s) {
+    return dt_param(g, name, *s, (dt_init){DT_INIT_UNIFORM, 1}, false);
+}
+
+// Blocks on tokens and on images: with a factor of each channel, with samples that are dropped, with both. The factors
+// of the last are frozen.
+static dt_value branch_layers(dt_graph *g, dt_value x, int channels) {
+    static const int to_rows[] = {0, 2, 3, 1}, to_image[] = {0, 3, 1, 2};
+    const dt_shape row = dt_shape1(channels), plane = dt_shape3(channels, 1, 1);
+    const dt_conv2d_opts conv = {.out = channels, .kernel = 1};
+    x = dt_transpose(g, dt_conv2d(g, "in", x, &conv), to_rows);
+    x = dt_reshape(g, x, dt_shape3(ROWS, IN, channels));
+    x = dt_add_branch(g, "a", x, dt_linear(g, "a.fc", x, channels, true), factors(g, "a.s", &row),
+                      0.3f);
+    x = dt_add_branch(g, "b", x, dt_linear(g, "b.fc", x, channels, true), DT_NONE, 0.4f);
+    x = dt_transpose(g, dt_reshape(g, x, dt_shape4(ROWS, 4, IN / 4, channels)), to_image);
+    x = dt_add_branch(g, "c", x, dt_conv2d(g, "c.conv", x, &conv), factors(g, "c.s", &plane), 0.3f);
+    x = dt_add_branch(g, "d", x, dt_conv2d(g, "d.conv", x, &conv), DT_NONE, 0.4f);
+    x = dt_add_branch(g, "e", x, dt_conv2d(g, "e.conv", x, &conv), factors(g, "e.s", &plane), 0);
+    x = dt_add_branch(g, "f", x, dt_conv2d(g, "f.conv", x, &conv), factors(g, "f.s", &plane), 0.3f);
+    return dt_linear(g, "head", dt_global_pool(g, x), CLASSES, true);
+}
+
+static bool is_frozen(const void *ctx, const char *name) {
+    return strcmp(name, "f.s") == 0;
+}
+
 static dt_graph *make_graph(const setting *s) {
     dt_graph *g = dt_graph_create("mlp", true);
+    dt_graph_freeze(g, is_frozen, NULL);
+    g->drops = true;
+    g->adds_branches = s->added;
     dt_value x =
         dt_input(g, "x", DT_F32,
                  s->channels ? dt_shape4(ROWS, 1, s->tall ? TALL : 4, s->tall ? IN : IN / 4)
@@ -79,6 +113,8 @@ static dt_graph *make_graph(const setting *s) {
     dt_value weight = dt_input(g, "weight", DT_F32, dt_shape1(ROWS));
     if (s->acts)
         x = every_activation(g, x, s->channels);
+    else if (s->branches)
+        x = branch_layers(g, x, s->channels);
     else if (s->channels)
         x = conv_and_norm(g, x, s->channels);
     else
@@ -120,6 +156,9 @@ static void count_calls(outcome *o, dt_backend *b) {
             o->n_acts += strncmp(log[i].what, name, strlen(name)) == 0 &&
                          strlen(log[i].what) == strlen(name) + strlen("_fwd");
         }
+        o->n_apart += !strncmp(log[i].what, "dropout", 7) || !strncmp(log[i].what, "mul_", 4);
+        o->n_branch[0] += strcmp(log[i].what, "branch_fwd") == 0;
+        o->n_branch[1] += strcmp(log[i].what, "branch_bwd") == 0;
     }
 }
 
@@ -253,6 +292,37 @@ TEST(test_norms) {
             free(apart.grad);
             free(merged.grad);
         }
+}
+
+// In each of two micro-batches. The sums of 136 channels are made in several chunks; of 10 channels no row but the first
+// begins at a multiple of 16 bytes.
+TEST(test_branches) {
+    static const dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
+    static const double tolerance[] = {1e-5, 5e-2, 1e-2};
+    static const int channels[] = {16, 10, 136};
+    for (int k = 0; k < 3; k++) {
+        setting s = {.low = DT_F32, .channels = channels[k], .branches = true};
+        outcome cpu = run(&s);
+        s.device = true;
+        for (int t = 0; t < 3; t++) {
+            s.low = types[t];
+            s.added = s.again = false;
+            outcome apart = run(&s);
+            assert_true(apart.n_branch[0] == 0 && apart.n_apart > 0);
+            compare(&apart, &cpu, tolerance[t]);
+            s.added = true;
+            for (int again = 0; again < 2; again++) {
+                s.again = again;
+                outcome merged = run(&s);
+                assert_memory_equal(apart.grad, merged.grad, sizeof(float) * (size_t)apart.n);
+                assert_true(merged.n_apart == 0 && merged.n_branch[1] == 2 * 6);
+                assert_true(again ? merged.n_branch[0] > 2 * 6 : merged.n_branch[0] == 2 * 6);
+                free(merged.grad);
+            }
+            free(apart.grad);
+        }
+        free(cpu.grad);
+    }
 }
 
 // The sums of squares lie behind the sums: with 10 channels not at a multiple of 16 bytes, as cuDNN was told they

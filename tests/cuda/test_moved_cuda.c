@@ -163,12 +163,15 @@ static dt_kernel_cost count(int which, int batch, bool looks, bool seen[]) {
     dt_backend *b = NULL;
     dt_params *params = NULL;
     dt_plan *p = NULL;
-    must(dt_model_graph(
-        &g,
-        &(dt_model_args){
-            .config = c, .fields = fields, .n_fields = n, .batch = batch, .training = true},
-        networks[which].type));
     must(fake_cuda_backend(&b, &(dt_backend_opts){.threads = 1, .deterministic = true}));
+    must(dt_model_graph(&g,
+                        &(dt_model_args){.config = c,
+                                         .fields = fields,
+                                         .n_fields = n,
+                                         .batch = batch,
+                                         .training = true,
+                                         .adds_branches = b->adds_branches},
+                        networks[which].type));
     if (looks) touch.count = b->device->count, dt_cuda_self(b)->device.count = look;
     must(dt_params_lay_out(&params, g, b, 2, 1));
     must(dt_plan_create(&p, g, params, &(dt_plan_opts){.threads = 1, .n_replicas = 1}));

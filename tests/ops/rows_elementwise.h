@@ -166,6 +166,34 @@ TEST(test_drop_path) {
                                              .reference = ref_dropout});
     custom_case_run(&c);
 }
+#ifdef DT_ROWS_CUDA // the CPU has none: it multiplies, drops and adds
+static void ref_add_branch(const custom_case *c, double *const *in, double *const *out) {
+    ref_dropout(c, in, out);
+    const int64_t n = count(&c->in_shape[0]), area = c->in_shape[0].n == 4 ? 35 : 1;
+    for (int64_t i = 0; i < n; i++)
+        out[0][i] = in[1][i] + out[0][i] * (c->in_shape[2].n < 0 ? 1 : in[2][i / area % 20]);
+}
+TEST(test_add_branch) {
+    custom_case c = {.name = "drop.5",
+                     .op = DT_OP_add_branch,
+                     .attrs = {.dropout = {0.4f, 1}},
+                     .n_in = 3,
+                     .n_out = 1,
+                     .follow_in = 3,
+                     .follow_out = 1,
+                     .param_in = 4,
+                     .compare_out = 1,
+                     .reference = ref_add_branch};
+    for (int k = 0; k < 4; k++) { // many rows or an image; with or without a factor
+        const bool image = k % 2, scaled = k < 2;
+        c.in_shape[0] = c.in_shape[1] = c.out_shape[0] = image ? S4(3, 20, 5, 7) : S3(33, 50, 20);
+        c.in_shape[2] = !scaled ? (dt_shape){.n = -1} : image ? S3(20, 1, 1) : S1(20);
+        c.grad_in = scaled ? 5 : 1;
+        c.save_in = scaled ? 5 : 0;
+        custom_case_run(&c);
+    }
+}
+#endif
 TEST(test_dropout) {
     run_unary((custom_case){.name = "drop.1",
                             .op = DT_OP_dropout,

@@ -374,6 +374,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
                       .threads = opts->threads < 1 ? 1 : opts->threads,
                       .relu_bits = true,
                       .norm_acts = true,
+                      .adds_branches = true,
                       .supports_dtype = supports_dtype,
                       .computes_dtype = supports_dtype,
                       .describe = describe,

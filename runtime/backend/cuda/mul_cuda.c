@@ -1,8 +1,10 @@
-// mul_cuda.c: host side of y = a * b (graph/ops/mul.c; kernels/mul_kernels.h). Factors of channels want NHWC, which makes
-// them columns; a repeated row wants DENSE. b may be f32 beside a narrower a: a parameter.
+// mul_cuda.c: host side of y = a * b (graph/ops/mul.c; kernels/mul_kernels.h), and of add_branch, which multiplies,
+// drops and adds (graph/ops/add_branch.c). Factors of channels want NHWC, which makes them columns; a repeated row wants
+// DENSE. b may be f32 beside a narrower a: a parameter.
 #include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/add_kernels.h"
 #include "backend/cuda/kernels/mul_kernels.h"
+#include "base/hash.h"
 
 enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 8 };
 
@@ -55,43 +57,108 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), DT_K_mul_rows, dt_cols_grid(&a.c), &a, r->stream);
 }
 
+static void divide_sums(dt_kernel_instance *s) {
+    mul_state *st = s->state;
+    const dt_times *t = &st->t;
+    if (t->each) {
+        st->a.c = dt_cols_make(t->rows, t->cols, 1, 1);
+        st->a.c.n_chunks = t->images;
+        return;
+    }
+    st->a.c = dt_cols_make(t->images * t->rows, t->cols, SUM_BLOCKS, SUM_ROWS);
+    if (st->a.c.n_chunks > 1)
+        s->scratch_bytes = (size_t)(st->a.c.n_chunks * st->a.c.padded) * sizeof(float);
+}
+
+// out: at which output the sums are.
+static void run_sums(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k, dt_mul_args *a,
+                     int out) {
+    dt_cuda *c = dt_cuda_of(s);
+    a->out = r->out[out];
+    a->partial = s->scratch_bytes ? r->scratch : NULL;
+    a->accumulate = r->accumulate >> out & 1;
+    dt_cuda_launch(c, k, dt_cols_grid(&a->c), a, r->stream);
+    if (!a->partial) return;
+    const dt_add_args sum = {.c = a->c,
+                             .out = a->out,
+                             .partial = a->partial,
+                             .type = a->type,
+                             .row_type = a->row_type,
+                             .accumulate = a->accumulate};
+    const dt_cuda_grid g = {.blocks = (a->c.cols + 31) / 32, .threads = 1024};
+    dt_cuda_launch(c, DT_K_sum_chunks, g, &sum, r->stream);
+}
+
 static dt_status prepare_backward(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
     const dt_value_info *a = dt_instance_in(s, 0), *dy = dt_instance_in(s, dy_at);
     DT_TRY(read_shapes(s, a, dt_instance_out(s, 1)));
     mul_state *st = s->state;
-    const dt_times *t = &st->t;
     DT_TRY(dt_cuda_type(s, &st->a.type, a, dy));
-    if (!t->channels) s->in_layout[0] = s->in_layout[dy_at] = s->out_layout[1] = dt_dense();
-    if (t->each) {
-        st->a.c = dt_cols_make(t->rows, t->cols, 1, 1);
-        st->a.c.n_chunks = t->images;
-        return DT_OK;
-    }
-    st->a.c = dt_cols_make(t->images * t->rows, t->cols, SUM_BLOCKS, SUM_ROWS);
-    if (st->a.c.n_chunks > 1)
-        s->scratch_bytes = (size_t)(st->a.c.n_chunks * st->a.c.padded) * sizeof(float);
+    if (!st->t.channels) s->in_layout[0] = s->in_layout[dy_at] = s->out_layout[1] = dt_dense();
+    divide_sums(s);
     return DT_OK;
 }
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const mul_state *st = s->state;
-    dt_cuda *c = dt_cuda_of(s);
     dt_mul_args a = st->a;
-    a.x = r->in[0], a.row = r->in[dt_cuda_pos_grad(s, 0)], a.out = r->out[1];
-    a.partial = s->scratch_bytes ? r->scratch : NULL;
-    a.accumulate = r->accumulate >> 1 & 1;
-    dt_cuda_launch(c, DT_K_mul_sums, dt_cols_grid(&a.c), &a, r->stream);
-    if (!a.partial) return;
-    const dt_add_args sum = {.c = a.c,
-                             .out = a.out,
-                             .partial = a.partial,
-                             .type = a.type,
-                             .row_type = a.row_type,
-                             .accumulate = a.accumulate};
-    const dt_cuda_grid g = {.blocks = (a.c.cols + 31) / 32, .threads = 1024};
-    dt_cuda_launch(c, DT_K_sum_chunks, g, &sum, r->stream);
+    a.x = r->in[0], a.row = r->in[dt_cuda_pos_grad(s, 0)];
+    run_sums(s, r, DT_K_mul_sums, &a, 1);
 }
 
 const dt_kernel dt_cuda_mul = {prepare_forward, run_forward, dt_cuda_destroy};
 const dt_kernel dt_cuda_mul_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
+
+// ---- add_branch --------------------------------------------------------------------------------------
+enum { Y, X, SCALE };
+
+// a_at: y or its gradient.
+static dt_status prepare_branch(dt_kernel_instance *s, int a_at) {
+    const dt_value_info *a = dt_instance_in(s, a_at), *scale = dt_instance_in(s, SCALE);
+    const dt_shape *shape = &a->shape;
+    const dt_value_info one = {.dtype = DT_F32,
+                               .shape = shape->n == 4 ? dt_shape3(shape->d[1], 1, 1)
+                                                      : dt_shape1(shape->d[shape->n - 1])};
+    DT_TRY(read_shapes(s, a, scale ? scale : &one));
+    mul_state *st = s->state;
+    DT_TRY(dt_cuda_type(s, &st->a.type, a, dt_instance_in(s, Y), dt_instance_in(s, X),
+                        dt_instance_out(s, 0)));
+    const dt_layout layout = {.kind = st->t.channels ? DT_NHWC : DT_DENSE};
+    s->in_layout[Y] = s->in_layout[X] = s->in_layout[a_at] = s->out_layout[0] = layout;
+    const int64_t samples = shape->d[0], rows = st->t.images * st->t.rows;
+    st->a.image = dt_quot_of(rows > samples ? rows / samples : 1);
+    st->a.purpose = dt_hash32(dt_graph_origin(s->graph, s->node)->name);
+    st->a.p = s->node->attrs.dropout.p;
+    st->a.c = dt_cols_flow(rows, st->t.cols, FLOW_ROWS);
+    s->inplace_in = a_at;
+    return DT_OK;
+}
+static dt_status prepare_branch_forward(dt_kernel_instance *s) {
+    return prepare_branch(s, Y);
+}
+static dt_status prepare_branch_backward(dt_kernel_instance *s) {
+    DT_TRY(prepare_branch(s, dt_cuda_pos_grad(s, 0)));
+    if (s->node->out[SCALE] != DT_NONE) divide_sums(s);
+    return DT_OK;
+}
+
+static dt_mul_args branch_args(const dt_kernel_instance *s, const dt_run *r, const void *other) {
+    dt_mul_args a = ((const mul_state *)s->state)->a;
+    a.x = r->in[Y], a.row = r->in[SCALE], a.other = other, a.step = r->step;
+    return a;
+}
+static void run_branch_forward(const dt_kernel_instance *s, const dt_run *r) {
+    dt_mul_args a = branch_args(s, r, r->in[X]);
+    a.out = r->out[0];
+    dt_cuda_launch(dt_cuda_of(s), DT_K_branch_fwd, dt_cols_grid(&a.c), &a, r->stream);
+}
+static void run_branch_backward(const dt_kernel_instance *s, const dt_run *r) {
+    dt_mul_args a = branch_args(s, r, r->in[dt_cuda_pos_grad(s, 0)]);
+    a.dx = r->out[0];
+    run_sums(s, r, DT_K_branch_bwd, &a, SCALE);
+}
+
+const dt_kernel dt_cuda_add_branch = {prepare_branch_forward, run_branch_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_add_branch_bwd = {prepare_branch_backward, run_branch_backward,
+                                          dt_cuda_destroy};
