@@ -147,6 +147,9 @@ TEST(test_mul) {
     custom_case_run(&c);
     c.in_shape[0] = c.out_shape[0] = image, c.in_shape[1] = S3(20, 1, 1);
     custom_case_run(&c);
+    c.follow_in = c.follow_out = 0,
+    c.param_in = 3; // what lies DENSE elsewhere, as the network's input
+    custom_case_run(&c);
 }
 TEST(test_scale) {
     run_unary((custom_case){

@@ -49,8 +49,7 @@ static int list(const dt_graph *g, char **lines) {
             snprintf(line + strlen(line), sizeof line - strlen(line), "%c%d", k ? 'x' : ' ',
                      (int)s.d[k]);
         assert_true(n < MAX_TENSORS);
-        lines[n] = malloc(LINE);
-        snprintf(lines[n++], LINE, "%s\n", line);
+        lines[n++] = dt_xprintf("%s\n", line);
     }
     qsort(lines, (size_t)n, sizeof *lines, by_text);
     return n;

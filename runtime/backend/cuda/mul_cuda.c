@@ -14,6 +14,11 @@ typedef struct mul_state {
     dt_mul_args a; // without pointers
 } mul_state;
 
+// Of what a factor multiplies, also of a network's input, which is DENSE elsewhere.
+static dt_layout layout_of(const mul_state *st) {
+    return (dt_layout){.kind = st->t.channels ? DT_NHWC : DT_DENSE};
+}
+
 static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a,
                              const dt_value_info *b) {
     mul_state *st = dt_cuda_prepare(s, sizeof *st);
@@ -41,7 +46,8 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
         return DT_OK;
     }
     st->t.same = false;
-    if (!st->t.channels) s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = dt_dense();
+    s->in_layout[0] = s->out_layout[0] = layout_of(st);
+    if (!st->t.channels) s->in_layout[1] = dt_dense();
     st->a.c = dt_cols_flow(st->t.images * st->t.rows, st->t.cols, FLOW_ROWS);
     return DT_OK;
 }
@@ -95,7 +101,8 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     DT_TRY(read_shapes(s, a, dt_instance_out(s, 1)));
     mul_state *st = s->state;
     DT_TRY(dt_cuda_type(s, &st->a.type, a, dy));
-    if (!st->t.channels) s->in_layout[0] = s->in_layout[dy_at] = s->out_layout[1] = dt_dense();
+    s->in_layout[0] = s->in_layout[dy_at] = layout_of(st);
+    if (!st->t.channels) s->out_layout[1] = dt_dense();
     divide_sums(s);
     return DT_OK;
 }
@@ -124,8 +131,7 @@ static dt_status prepare_branch(dt_kernel_instance *s, int a_at) {
     mul_state *st = s->state;
     DT_TRY(dt_cuda_type(s, &st->a.type, a, dt_instance_in(s, Y), dt_instance_in(s, X),
                         dt_instance_out(s, 0)));
-    const dt_layout layout = {.kind = st->t.channels ? DT_NHWC : DT_DENSE};
-    s->in_layout[Y] = s->in_layout[X] = s->in_layout[a_at] = s->out_layout[0] = layout;
+    s->in_layout[Y] = s->in_layout[X] = s->in_layout[a_at] = s->out_layout[0] = layout_of(st);
     const int64_t samples = shape->d[0], rows = st->t.images * st->t.rows;
     st->a.image = dt_quot_of(rows > samples ? rows / samples : 1);
     st->a.purpose = dt_hash32(dt_graph_origin(s->graph, s->node)->name);
