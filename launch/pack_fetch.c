@@ -58,16 +58,17 @@ static void fetch_some(void *arg, int index) {
     }
 }
 
-// Waits until no other process has what it fetched of this URL. The lock goes with the process.
+// Waits until no other process has what it fetched of this URL, where the file system has locks. The lock goes with the
+// process.
 static dt_status lock_folder(const char *cache, const char *url, uint64_t key) {
     int fd;
     char *path = dt_xprintf("%s/packing.lock", cache);
     dt_status st = dt_io_mkdir_all(cache);
     if (st == DT_OK) st = dt_io_open_update(&fd, path);
-    if (st == DT_OK && !dt_io_lock_byte(fd, (off_t)(key >> 2), F_WRLCK, false)) {
+    if (st == DT_OK && !dt_io_lock_byte(fd, (off_t)(key >> 2), F_WRLCK, false) &&
+        (errno == EAGAIN || errno == EACCES)) {
         dt_info("%s: another process packs it: waiting", url);
-        if (!dt_io_lock_byte(fd, (off_t)(key >> 2), F_WRLCK, true))
-            st = dt_fail(DT_E_STORAGE, "%s: cannot lock: %s", path, strerror(errno));
+        (void)dt_io_lock_byte(fd, (off_t)(key >> 2), F_WRLCK, true);
     }
     free(path);
     return st;

@@ -53,7 +53,7 @@ static void build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *f) {
     y = dt_onnx_build(f, g, in, other || a->targets->n > 1, &features);
     if (g->status != DT_OK) return;
     const char *path = a->config->model.onnx, *last = makes_probabilities(g, a, y);
-    if (last) {
+    if (last && g->training) {
         dt_graph_fail(g, "%s ends in %s, and its loss takes logits: export it without", path, last);
         return;
     }

@@ -127,6 +127,9 @@ static void say_join(const packing *p, const dt_raw_join *j) {
             dt_examples_add(&replaced, "column %s, which headers give too", name);
     }
     if (replaced.n) dt_info("%s: replaces %s", of, replaced.text);
+    if (!p->reader && p->raw.n_classes && !j->label_only)
+        dt_info("%s: folders are taken as %d classes, as no table has a column label", of,
+                p->raw.n_classes);
     if (j->label_only)
         dt_info("%s: column label is the table's, so folders are not taken as classes", of);
     if (p->reader && p->raw.n_classes)

@@ -64,7 +64,7 @@ static void run(const dt_plan *p, const dt_instruction *s, const dt_run *r) {
     dt_watch_tick();
 }
 
-// The least of three runs and more, for 50 ms.
+// The least of two runs and more, for 50 ms, after one that does not count.
 static double time_run(const walk *w, const dt_instruction *s, const dt_run *r) {
     const int threads = w->plan->opts.threads;
     double begin, least = 0;

@@ -94,7 +94,8 @@ typedef struct dt_node {
     dt_value *in, *out;
     dt_attrs attrs;
     dt_node_id
-        forward; // backward nodes: the forward node; copies (passes/recompute.c): what they copy
+        forward; // backward nodes: the forward node, or DT_NONE of one that adds up a parameter's
+                 // gradient; copies (passes/recompute.c): what they copy
     int stage;   // of dt_graph_share
 } dt_node;
 

@@ -82,6 +82,7 @@ static double flops_per_element(const dt_graph *g, const dt_node *n) {
 double dt_node_flops(const dt_graph *g, const dt_node *n) {
     double times = 1;
     if (n->backward) {
+        if (n->forward == DT_NONE) return 0; // it adds up a parameter's gradient
         times = (n->out[0] != DT_NONE) + (n->n_out > 1 && n->out[1] != DT_NONE);
         if (n->op == DT_OP_sdpa)
             times = 2.5; // q k^T again, and two products for each of its factors

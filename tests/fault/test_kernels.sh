@@ -21,6 +21,9 @@ n_kernels=$(sed -n 's/^plan: \([0-9]*\) kernels.*/\1/p' "$work/out")
 awk -v n="$n_kernels" '$3 != "%" { next } $NF == "all" { good = $4 > 0 && $7 == n && sum == n } { sum += $7 } END { exit !good }' "$work/out" ||
     fail "not all kernels in check --kernels: $(cat "$work/out")"
 
+"$DTRAIN" check "$config" --kernels 'model.encoders.iris={name: vit, patch: 8, dim: 32, heads: 2, blocks: 1}' >"$work/out" 2>"$work/log" ||
+    fail "check --kernels of a network with a table of positions"
+
 if [ -z "$(file)" ]; then
     echo "this CPU has nothing to choose from in fp32"
     [ -z "$(engines calm)" ] || fail "choices without candidates"

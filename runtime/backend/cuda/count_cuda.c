@@ -22,7 +22,7 @@ static dt_cuda_api real; // what the table has otherwise
 static void *events[2];
 
 // Flop of a multiprocessor in a clock, from NVIDIA's rates of its devices: of tensor cores with 16-bit factors (half as many
-// with TF32), and of the rest in fp32. 0: unknown.
+// with TF32), and of the rest in fp32. 0: unknown, of tensor cores.
 static double flop_a_clock(const dt_cuda_device_info *d, bool tensor) {
     const bool a100 = d->major == 8 && d->minor == 0;
     if (!tensor) return a100 ? 128 : 256;
