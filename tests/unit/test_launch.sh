@@ -15,12 +15,12 @@ printed() {
 # -- hostile values, for every golden case: what is started gets each word as it was given
 odd=("run.name=\"-x it's \\\"q\\\" \$HOME \`touch pwned\` \$(touch pwned) \\\\ #c ! * {a,b} % - : é @NODES@\""
     $'run.dir=-d "e\nf\tg" \'h\' $HOME `touch pwned` $(touch pwned);touch pwned&\u2028\u0085x')
-mkdir "$work/stubs"
+mkdir "$work/recorders"
 for program in mpirun srun dtrain; do # all say what they were started with
-    printf '#!/bin/bash\n[ "$1" != --mpi=list ] || { echo pmix; exit; }\nprintf "%%s\\0" "$@" >>%q\n' "$work/argv" >"$work/stubs/$program"
+    printf '#!/bin/bash\n[ "$1" != --mpi=list ] || { echo pmix; exit; }\nprintf "%%s\\0" "$@" >>%q\n' "$work/argv" >"$work/recorders/$program"
 done
-printf '#!/bin/sh\n' | tee "$work/stubs/squeue" >"$work/stubs/scontrol"
-chmod +x "$work"/stubs/*
+printf '#!/bin/sh\n' | tee "$work/recorders/squeue" >"$work/recorders/scontrol"
+chmod +x "$work"/recorders/*
 "$python" -c 'import yaml' 2>/dev/null || { echo "skipped: no python3-yaml"; exit 77; }
 starts() { # FILE: what is run on its behalf
     case $1 in
@@ -35,7 +35,7 @@ survives() { # FILE, words that must arrive
     mkdir "$work/odd"
     starts "$file" >"$work/script" || fail "no parser takes $file"
     bash -n "$work/script" || fail "no script: $file"
-    (cd "$work/odd" && PATH="$work/stubs:$PATH" SLURM_JOB_ID=1 SLURM_JOB_NAME=x SLURM_NNODES=1 SKYPILOT_NODE_RANK=0 SKYPILOT_NODE_IPS=1.2.3.4 \
+    (cd "$work/odd" && PATH="$work/recorders:$PATH" SLURM_JOB_ID=1 SLURM_JOB_NAME=x SLURM_NNODES=1 SKYPILOT_NODE_RANK=0 SKYPILOT_NODE_IPS=1.2.3.4 \
         bash "$work/script") >"$work/log" 2>&1 || fail "exit $? of $file"
     readarray -d '' -t got <"$work/argv"
     for word in "$@"; do
@@ -97,7 +97,7 @@ grep -qx "module load mpi/@NODES@ $HOME" "$work/log" || fail "the lines of --set
 # -- what a batch script does, with programs that stand for Slurm's: a set in the place of another one of its name is copied,
 # beside it, and a job that reads the other goes on with it; a task of an array is named by its number; run.stop_at ends
 mkdir "$work/slurm"
-cp -r "$work/stubs" "$work/slurm/bin"
+cp -r "$work/recorders" "$work/slurm/bin"
 printf '#!/bin/bash\nwhile [[ ${1:-} == --* ]]; do shift; done\n[ "${1:-}" != bash ] || exec "$@"\n' >"$work/slurm/bin/srun"
 printf '#!/bin/sh\nexit 75\n' >"$work/slurm/bin/mpirun"
 printf '#!/bin/sh\necho RUNNING\n' >"$work/slurm/bin/squeue"

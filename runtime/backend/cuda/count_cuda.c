@@ -26,18 +26,8 @@ static void *events[2];
 static double flop_a_clock(const dt_cuda_device_info *d, bool tensor) {
     const bool a100 = d->major == 8 && d->minor == 0;
     if (!tensor) return a100 ? 128 : 256;
-    switch (d->major) {
-    case 8:
-        return a100 ? 2048 : 1024;
-    case 9:
-        return 4096;
-    case 10:
-        return 8192;
-    case 12:
-        return 1024;
-    default:
-        return 0;
-    }
+    if (d->major == 8) return a100 ? 2048 : 1024;
+    return d->major == 9 ? 4096 : d->major == 10 ? 8192 : d->major == 12 ? 1024 : 0;
 }
 
 dt_device_rates dt_cuda_rates(const dt_cuda_device_info *d) {

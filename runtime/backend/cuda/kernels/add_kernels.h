@@ -41,12 +41,7 @@ DT_FN void dt_add_row_thread(const dt_add_args *a, const dt_cols_share *s, int T
         dt_put8_row(a->out, T, V, j, s->left, x);
     }
 }
-DT_KERNEL(add_row, dt_add_args) {
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_add_row_thread(a, &s, T, V));
-    }
-}
+DT_COLS_KERNEL(add_row, dt_add_args, dt_add_row_thread)
 
 DT_FN void dt_sum_rows_thread(const dt_add_args *a, const dt_cols_share *s, float sum[8], int T,
                               int V) {

@@ -270,6 +270,15 @@ DT_FN dt_cols_share dt_cols_of(const dt_cols *c, int64_t block, int block_dim, i
     return s;
 }
 
+// Defines kernel `name`, in which thread(a, &share, T, V) goes over the rows of a thread's eight columns.
+#define DT_COLS_KERNEL(name, args, thread)                                                         \
+    DT_KERNEL(name, args) {                                                                        \
+        DT_THREADS(t) {                                                                            \
+            const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                  \
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, thread(a, &s, T, V));                         \
+        }                                                                                          \
+    }
+
 // Defines kernel `name`, of blocks of 256 threads: sum_of(a, &share, sum, T, V) gives what a thread has of its eight
 // columns, and store(a, &share, k, value) takes the block's sum of column share.col + k.
 #define DT_COLS_SUM_KERNEL(name, args, sum_of, store)                                              \

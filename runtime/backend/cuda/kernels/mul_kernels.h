@@ -47,12 +47,7 @@ DT_FN void dt_mul_rows_thread(const dt_mul_args *a, const dt_cols_share *s, int 
         dt_put8_row(a->out, T, V, i, s->left, x);
     }
 }
-DT_KERNEL(mul_rows, dt_mul_args) {
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_mul_rows_thread(a, &s, T, V));
-    }
-}
+DT_COLS_KERNEL(mul_rows, dt_mul_args, dt_mul_rows_thread)
 
 DT_FN void dt_mul_sums_thread(const dt_mul_args *a, const dt_cols_share *s, float sum[8], int T,
                               int V) {
@@ -121,12 +116,7 @@ DT_FN void dt_branch_fwd_thread(const dt_mul_args *a, const dt_cols_share *s, in
         dt_put8_row(a->out, T, V, i, s->left, y);
     }
 }
-DT_KERNEL(branch_fwd, dt_mul_args) {
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_branch_fwd_thread(a, &s, T, V));
-    }
-}
+DT_COLS_KERNEL(branch_fwd, dt_mul_args, dt_branch_fwd_thread)
 
 DT_FN void dt_branch_bwd_thread(const dt_mul_args *a, const dt_cols_share *s, float sum[8], int T,
                                 int V) {

@@ -71,17 +71,7 @@ DT_FN void dt_resize_bwd_thread(const dt_resize_args *a, const dt_cols_share *s,
         dt_put8_row(a->out, T, V, p * a->c.cols + s->col, s->left, sum);
     }
 }
-DT_KERNEL(resize_fwd, dt_resize_args) {
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_resize_fwd_thread(a, &s, T, V));
-    }
-}
-DT_KERNEL(resize_bwd, dt_resize_args) {
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_resize_bwd_thread(a, &s, T, V));
-    }
-}
+DT_COLS_KERNEL(resize_fwd, dt_resize_args, dt_resize_fwd_thread)
+DT_COLS_KERNEL(resize_bwd, dt_resize_args, dt_resize_bwd_thread)
 
 #endif
