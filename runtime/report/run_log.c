@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 enum { GONE_S = 10, SILENT_S = 120 };
+#define MOST_STEPS 9e15 // sums and differences of smaller counts are exact in doubles, and in range of int64_t
 
 // ---- lines of steps --------------------------------------------------------------------------------
 
@@ -71,7 +72,7 @@ static bool scan_step(const char *s, step_line *line) {
     line->skipped = false;
     for (s++; *s; s++) {
         if (*s == ',' || *s == ' ') continue;
-        if (*s == '}' && !in_seconds) return line->step >= 1 && line->step < 9e15;
+        if (*s == '}' && !in_seconds) return line->step >= 1 && line->step < MOST_STEPS;
         if (*s == '}') {
             in_seconds = false;
             continue;
@@ -101,7 +102,7 @@ static bool scan_step(const char *s, step_line *line) {
 static void take_step(dt_run_log *r, const step_line *line) {
     r->step = (int64_t)line->step;
     r->epoch = line->epoch;
-    r->samples = line->samples >= 0 ? (int64_t)line->samples : 0;
+    r->samples = line->samples >= 0 && line->samples < MOST_STEPS ? (int64_t)line->samples : 0;
     r->n_steps++;
     r->n_skipped += line->skipped;
     for (int i = 0; i < DT_RUN_N_NUMBERS; i++) {
@@ -176,7 +177,7 @@ static void add_event(dt_run_log *r, const char *kind, int64_t step, json_t *rec
 static void take_record(dt_run_log *r, json_t *record) {
     const char *kind = json_string_value(json_object_get(record, "kind"));
     const int64_t step = json_integer_value(json_object_get(record, "step"));
-    if (!kind) {
+    if (!kind || step < 0 || (double)step >= MOST_STEPS) {
         r->n_bad++;
     } else if (strcmp(kind, "eval") == 0) {
         take_eval(r, step, record);
@@ -371,7 +372,7 @@ json_t *dt_run_log_event(const dt_run_log *r, const char *kind) {
 double dt_run_own_s(const json_t *data_s, const json_t *compute_s, int i) {
     const double s = json_number_value(json_array_get(data_s, (size_t)i)) +
                      json_number_value(json_array_get(compute_s, (size_t)i));
-    return s > 0 ? s : 0;
+    return s > 0 && s < DT_SERIES_MOST ? s : 0;
 }
 
 const char *dt_run_log_chosen_by(const dt_run_log *r) {

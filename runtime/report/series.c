@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 static void merge(dt_series_point *into, const dt_series_point *p) {
-    into->last = p->last;
+    if (p->last > into->last) into->last = p->last; // not where a step went back
     into->n += p->n;
     into->sum += p->sum;
     into->least = fmin(into->least, p->least);
@@ -29,7 +29,7 @@ static void double_width(dt_series *s) {
 void dt_series_add(dt_series *s, int64_t step, double value) {
     const dt_series_point p = {step, step, 1, value, value, value};
     s->newest = value;
-    if (!isfinite(value)) {
+    if (!(fabs(value) < DT_SERIES_MOST)) {
         s->n_empty++;
         return;
     }

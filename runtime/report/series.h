@@ -9,9 +9,10 @@
 #include <stdint.h>
 
 enum { DT_SERIES_POINTS = 480 };
+#define DT_SERIES_MOST 1e200 // sums and ranges of smaller numbers are finite
 
 typedef struct dt_series_point {
-    int64_t first, last; // steps
+    int64_t first, last; // steps, first <= last, whatever comes
     int64_t n;
     double least, most, sum;
 } dt_series_point;
@@ -21,10 +22,10 @@ typedef struct dt_series {
     int n;
     int64_t width;   // steps of a bucket
     double newest;   // the value that was added last
-    int64_t n_empty; // values that were not finite: in no bucket
+    int64_t n_empty; // values that were not finite, or DT_SERIES_MOST and more: in no bucket
 } dt_series;
 
-// Steps do not fall; one that is added again joins the bucket of the newest.
+// A step at or before the newest joins its bucket.
 void dt_series_add(dt_series *s, int64_t step, double value);
 void dt_series_fini(dt_series *s);
 

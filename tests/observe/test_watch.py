@@ -88,6 +88,23 @@ def write_hostile_run(run):
         f.write('{"kind":"end","step":50,"status":6,"message":"\\u001b[2J%s"}\n' % ("x" * 10240))
 
 
+def write_odd_run(run):
+    """Steps that go back or are out of range, values near the ends of double, and two that differ in the last bit."""
+    write(run, 10, "x", end=False)
+    with open(f"{run}/metrics.jsonl") as f:
+        start = [line for line in f if '"kind":"start"' in line]
+    step = '{"kind":"step","step":%d,"epoch":1,"samples":1e300,"loss":%s,"lr":1e-4,"grad_norm":1,"samples_per_s":99}\n'
+    val = '{"kind":"eval","split":"val","step":%d,"loss":%s,"twins":%s}\n'
+    with open(f"{run}/metrics.jsonl", "w") as f:
+        f.write(start[0].replace('"total_steps":10', '"total_steps":1000'))
+        for s, loss in (1000, 1), (999, 2), (9, "1.7e308"), (9, "-1.7e308"), (9, "1.7e308"):
+            f.write(step % (s, loss))
+        for s, loss, twins in ((8, "1.7e308", 0.6931471805599453), (9, "1.7e308", 0.6931471805599454),
+                               (10, "-1.7e308", 0.6931471805599453), (-2**63, 1, 1), (2**63 - 1, 1, 1), (10**17, 1, 1)):
+            f.write(val % (s, loss, twins))
+        f.write('{"kind":"ranks","step":9,"imbalance":1.1,"slowest":1,"data_s":[1,1.7e308],"compute_s":[1,1.7e308]}\n')
+
+
 def check_memory(*command):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
