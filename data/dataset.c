@@ -539,7 +539,7 @@ static void make_description(dt_data *d) {
 enum { MOST_DEVICE_BYTES = 1 << 20 };
 
 static void leave_steps(dt_data *d, const dt_config *c) {
-    if (!d->backend || !d->backend->device) return;
+    if (!d->memory.augments) return;
     if (c->data.augment_on == DT_AUGMENT_ON_host) return;
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
@@ -548,18 +548,27 @@ static void leave_steps(dt_data *d, const dt_config *c) {
     }
 }
 
-dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
-                       const char *skip_log) {
-    return dt_data_open_as(out, c, b, rank_workers, skip_log, NULL, NULL);
+dt_status dt_data_open(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory,
+                       int rank_workers, const char *skip_log) {
+    return dt_data_open_as(out, c, memory, rank_workers, skip_log, NULL, NULL);
 }
 
-dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
-                          const char *skip_log, const char *names, const dt_field_use *uses) {
+static dt_status alloc_plain(void *owner, void **p, size_t n_bytes, const char *what) {
+    *p = aligned_alloc(64, (n_bytes + 63) / 64 * 64);
+    return *p ? DT_OK : dt_fail(DT_E_INTERNAL, "out of memory: %zu bytes for %s", n_bytes, what);
+}
+static void free_plain(void *owner, void *p, size_t n_bytes) {
+    free(p);
+}
+
+dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory,
+                          int rank_workers, const char *skip_log, const char *names,
+                          const dt_field_use *uses) {
     dt_data *d = dt_xcalloc(1, sizeof *d);
     dt_status st = DT_OK;
     *out = NULL;
     d->base.self = d;
-    d->backend = b;
+    d->memory = memory ? *memory : (dt_batch_memory){.alloc = alloc_plain, .free = free_plain};
     d->skips.log_path = skip_log ? dt_xstrdup(skip_log) : NULL;
     pthread_mutex_init(&d->skips.lock, NULL);
     read_options(d, c, rank_workers);

@@ -144,8 +144,9 @@ dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
 
 // ---- callbacks -------------------------------------------------------------------------------------
 
-static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                           const char *skip_log, const char *classes, dt_dataset **out) {
+static dt_status open_data(void *ctx, const dt_config *c, const dt_batch_memory *memory,
+                           int workers, const char *skip_log, const char *classes,
+                           dt_dataset **out) {
     const launch_source *d = ctx;
     dt_field_use uses[DT_MAX_FIELDS] = {DT_USE_VALUE};
     if (d->use) {
@@ -156,7 +157,7 @@ static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int wor
         DT_TRY(dt_targets_read(&targets, c, fields, n, false));
         for (int i = 0; i < targets.n; i++) uses[targets.items[i].index] = *d->use;
     }
-    DT_TRY(dt_data_open_as(out, c, b, workers, skip_log, classes, d->use ? uses : NULL));
+    DT_TRY(dt_data_open_as(out, c, memory, workers, skip_log, classes, d->use ? uses : NULL));
     dt_data_set_processes(*out, d->comm->local_size);
     return DT_OK;
 }

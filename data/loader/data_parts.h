@@ -16,7 +16,6 @@
 #include "data/source/source.h"
 #include "fields.h"
 
-#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "batch/batch_source.h"
@@ -62,7 +61,7 @@ typedef struct dt_data {
     uint64_t *weights;                   // running sums of the training samples', or NULL
     dt_sampler_values *values;           // they, by data.balance, with data.m_per_class; or NULL
     dt_sampler sampler;                  // of the training split
-    dt_backend *backend;                 // or NULL
+    dt_batch_memory memory;              // of the ring
     uint64_t seed;
     bool skip, verify;
     int n_workers, n_prefetch; // n_prefetch 0 = auto

@@ -66,13 +66,9 @@ static int auto_slots(const loader *l) {
 }
 
 static dt_status make_slot(loader *l, slot *s) {
-    dt_backend *b = l->d->backend;
+    const dt_batch_memory *m = &l->d->memory;
     void *p = NULL;
-    if (b)
-        DT_TRY(b->alloc_host(b, &p, l->slot_bytes, "batch ring"));
-    else
-        p = aligned_alloc(ALIGN, l->slot_bytes);
-    if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for a batch of %zu bytes", l->slot_bytes);
+    DT_TRY(m->alloc(m->owner, &p, l->slot_bytes, "batch ring"));
     memset(p, 0, l->slot_bytes);
     s->memory = p;
     s->batch.why = dt_xcalloc((size_t)l->r.micro_batch, sizeof *s->batch.why);
@@ -81,13 +77,10 @@ static dt_status make_slot(loader *l, slot *s) {
 }
 
 static void free_slot(loader *l, slot *s) {
-    dt_backend *b = l->d->backend;
+    const dt_batch_memory *m = &l->d->memory;
     for (int j = 0; j < l->r.micro_batch; j++) free(s->batch.why[j]);
     free(s->batch.why);
-    if (b)
-        b->free_host(b, s->memory, l->slot_bytes);
-    else
-        free(s->memory);
+    m->free(m->owner, s->memory, l->slot_bytes);
 }
 
 // Allocates slots until n have memory. Not under the lock: nobody looks at a slot before n_slots counts it.

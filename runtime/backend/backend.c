@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "base/module.h"
+#include "batch/batch_source.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -14,6 +15,19 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+static dt_status alloc_batch(void *backend, void **p, size_t n_bytes, const char *what) {
+    dt_backend *b = backend;
+    return b->alloc_host(b, p, n_bytes, what);
+}
+static void free_batch(void *backend, void *p, size_t n_bytes) {
+    dt_backend *b = backend;
+    b->free_host(b, p, n_bytes);
+}
+
+dt_batch_memory dt_backend_batch_memory(dt_backend *b) {
+    return (dt_batch_memory){alloc_batch, free_batch, b, b->device != NULL};
+}
 
 int64_t dt_layout_elements(dt_layout l, const dt_shape *s) {
     if (l.kind != DT_BLOCKED || s->n < 2) return dt_shape_elements(s);

@@ -321,4 +321,7 @@ static inline const dt_value_info *dt_instance_out(const dt_kernel_instance *s, 
     return s->node->out[i] == DT_NONE ? NULL : &s->graph->values[s->node->out[i]];
 }
 
+// Where a data set puts batches that this backend reads: its host memory.
+struct dt_batch_memory dt_backend_batch_memory(dt_backend *b);
+
 #endif

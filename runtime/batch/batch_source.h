@@ -6,7 +6,7 @@
 // them, and prefetches in that order from the cursor on. Which samples are in a slot is a pure function
 // of (seed, epoch, slot): never of rank, worker or history.
 //
-// Memory of a batch: one slot of the ring, from the backend's host allocator; fields dense: images u8
+// Memory of a batch: one slot of the ring, from dt_batch_memory; fields dense: images u8
 // or f32 (n,H,W,C), class i32 (n), or shares f32 (n,classes) where samples are mixed, real and vector f32.
 // Mixing of images is left to the network, which gets the samples as they are and a plan. Slots beyond
 // n_valid (evaluation's tail) repeat the last valid sample and have weight 0.
@@ -34,6 +34,15 @@ typedef struct dt_batch {
         why; // (n) why a sample could not be read (its weight is 0 and its fields are zeros), or NULL
     int64_t *sample; // (n) view index, for reports
 } dt_batch;
+
+// Where batches lie: memory of the backend that reads them (pinned, for a GPU). The owner outlives the data set.
+typedef struct dt_batch_memory {
+    dt_status (*alloc)(void *owner, void **p, size_t n_bytes, const char *what);
+    void (*free)(void *owner, void *p, size_t n_bytes);
+    void *owner;
+    bool
+        augments; // a device plays the last steps of the augmentation of byte images (dt_field_info.n_steps)
+} dt_batch_memory;
 
 // ---- what the pipeline does, for whoever tunes it or says what is slow -----------------------------
 // Counters since the source was opened; they only grow. Take two readings and look at the difference.

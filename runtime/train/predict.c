@@ -425,7 +425,8 @@ static dt_status run_changed(predictor *p, const char *change) {
             dt_config_set_entry(c, DT_KEY(data.augment), c->data.fields[i].id, change);
     dt_infer_destroy(p->infer);
     p->infer = NULL;
-    dt_status st = run->args.open_data(run->args.ctx, c, run->backend, run->answers.workers, NULL,
+    const dt_batch_memory memory = dt_backend_batch_memory(run->backend);
+    dt_status st = run->args.open_data(run->args.ctx, c, &memory, run->answers.workers, NULL,
                                        run->record.classes, &data);
     if (st == DT_OK) st = make_infer(p, true);
     if (st == DT_OK) st = run_passes(p, data);

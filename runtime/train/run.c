@@ -197,8 +197,9 @@ static dt_status open_data(dt_open_run *r) {
     const bool asked = r->request.use == DT_RUN_ASKED;
     if (r->record.config) dt_config_take_moments(r->config, r->record.config, asked);
     const bool logs = r->request.use == DT_RUN_TRAINED;
+    const dt_batch_memory memory = dt_backend_batch_memory(r->backend);
     char *skip_log = logs ? dt_xprintf("%s/skipped.rank%d", r->dir, r->comm->rank) : NULL;
-    const dt_status st = r->args.open_data(r->args.ctx, r->config, r->backend, r->answers.workers,
+    const dt_status st = r->args.open_data(r->args.ctx, r->config, &memory, r->answers.workers,
                                            skip_log, r->record.classes, &r->data);
     free(skip_log);
     DT_TRY(st);

@@ -141,7 +141,8 @@ enum { MICRO = 4, BATCHES = 40 };
 static dt_dataset *open_set(const char *packed, const char *extra, dt_backend *b) {
     dt_dataset *d;
     dt_config *c = fixture_config(packed, extra);
-    must(dt_data_open(&d, c, b, 2, NULL));
+    const dt_batch_memory memory = b ? dt_backend_batch_memory(b) : (dt_batch_memory){0};
+    must(dt_data_open(&d, c, b ? &memory : NULL, 2, NULL));
     return d;
 }
 

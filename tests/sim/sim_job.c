@@ -60,9 +60,10 @@ static dt_status open_slow_split(dt_dataset *d, const dt_source_request *r, dt_b
     return st;
 }
 
-static dt_status open_slow_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                                const char *skip_log, const char *classes, dt_dataset **out) {
-    DT_TRY(open_data(ctx, c, b, workers, skip_log, classes, out));
+static dt_status open_slow_data(void *ctx, const dt_config *c, const dt_batch_memory *memory,
+                                int workers, const char *skip_log, const char *classes,
+                                dt_dataset **out) {
+    DT_TRY(open_data(ctx, c, memory, workers, skip_log, classes, out));
     (*out)->open = open_slow_split;
     return DT_OK;
 }

@@ -43,7 +43,7 @@ typedef struct memory_source memory_source;
 struct memory_source {
     dt_batch_source base;
     dt_source_request r;
-    dt_backend *b;
+    const dt_batch_memory *memory;
     dt_batch batch[SLOTS];
     bool held[SLOTS];
     int n_gets;
@@ -114,9 +114,10 @@ static void close_source(dt_batch_source *base) {
     for (int k = 0; k < SLOTS; k++) {
         assert_false(s->held[k]);
         for (int f = 0; f < 3; f++)
-            s->b->free_host(s->b, s->batch[k].field[f], MAX_BATCH * sample_bytes[f]);
-        s->b->free_host(s->b, s->batch[k].weight, MAX_BATCH * sizeof(float));
-        if (s->r.augment) s->b->free_host(s->b, s->batch[k].mix[1], MAX_BATCH * sizeof(dt_mix_row));
+            s->memory->free(s->memory->owner, s->batch[k].field[f], MAX_BATCH * sample_bytes[f]);
+        s->memory->free(s->memory->owner, s->batch[k].weight, MAX_BATCH * sizeof(float));
+        if (s->r.augment)
+            s->memory->free(s->memory->owner, s->batch[k].mix[1], MAX_BATCH * sizeof(dt_mix_row));
     }
     free(s);
 }
@@ -124,18 +125,20 @@ static void close_source(dt_batch_source *base) {
 static dt_status open_split(dt_dataset *d, const dt_source_request *r, dt_batch_source **out) {
     memory_source *s = dt_xcalloc(1, sizeof *s);
     s->r = *r;
-    s->b = d->self;
+    s->memory = d->self;
     s->base.self = s;
     dt_status st = DT_OK;
     for (int k = 0; k < SLOTS && st == DT_OK; k++) {
         dt_batch *b = &s->batch[k];
         for (int f = 0; f < 3 && st == DT_OK; f++)
-            st = s->b->alloc_host(s->b, &b->field[f], MAX_BATCH * sample_bytes[f], "batch");
-        if (st == DT_OK)
-            st = s->b->alloc_host(s->b, (void **)&b->weight, MAX_BATCH * sizeof(float), "batch");
-        if (st == DT_OK && r->augment)
-            st = s->b->alloc_host(s->b, (void **)&b->mix[1], MAX_BATCH * sizeof(dt_mix_row),
+            st = s->memory->alloc(s->memory->owner, &b->field[f], MAX_BATCH * sample_bytes[f],
                                   "batch");
+        if (st == DT_OK)
+            st = s->memory->alloc(s->memory->owner, (void **)&b->weight, MAX_BATCH * sizeof(float),
+                                  "batch");
+        if (st == DT_OK && r->augment)
+            st = s->memory->alloc(s->memory->owner, (void **)&b->mix[1],
+                                  MAX_BATCH * sizeof(dt_mix_row), "batch");
         b->n = b->n_valid = r->micro_batch;
     }
     if (st != DT_OK) close_source(&s->base);
@@ -162,6 +165,7 @@ static const char *describe(const dt_dataset *d) {
     return "known images";
 }
 static void close_data(dt_dataset *d) {
+    free(d->self);
     free(d);
 }
 
@@ -172,10 +176,13 @@ static dt_field_info *known_fields(void) {
     return fields;
 }
 
-static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                           const char *skip_log, const char *classes, dt_dataset **out) {
+static dt_status open_data(void *ctx, const dt_config *c, const dt_batch_memory *memory,
+                           int workers, const char *skip_log, const char *classes,
+                           dt_dataset **out) {
     dt_dataset *d = dt_xcalloc(1, sizeof *d);
-    *d = (dt_dataset){.self = b,
+    dt_batch_memory *copy = dt_xcalloc(1, sizeof *copy);
+    *copy = *memory;
+    *d = (dt_dataset){.self = copy,
                       .n_fields = 3,
                       .fields = known_fields(),
                       .fingerprint = 7,

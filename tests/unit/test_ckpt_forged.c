@@ -305,12 +305,13 @@ TEST_WITH(test_links_in_run, make_run, remove_run) {
 }
 
 // `dtrain eval` has found the newest checkpoint and prepares itself; meanwhile a training saves and removes it.
-static dt_status open_data_late(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                                const char *skip_log, const char *classes, dt_dataset **out) {
+static dt_status open_data_late(void *ctx, const dt_config *c, const dt_batch_memory *memory,
+                                int workers, const char *skip_log, const char *classes,
+                                dt_dataset **out) {
     char other[200];
     snprintf(other, sizeof other, "%s.gone", newest);
     assert_int_equal(rename(newest, other), 0);
-    return open_data(ctx, c, b, workers, skip_log, classes, out);
+    return open_data(ctx, c, memory, workers, skip_log, classes, out);
 }
 
 TEST_WITH(test_gone_before_it_is_loaded, make_run, remove_run) {

@@ -148,27 +148,27 @@ TEST(slots_and_workers_change) {
 // ---- memory of the ring ------------------------------------------------------------------------------
 static int n_host_blocks, max_host_blocks;
 
-static dt_status count_alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
+static dt_status count_alloc(void *owner, void **p, size_t n_bytes, const char *what) {
     if (n_host_blocks == max_host_blocks) return dt_fail(DT_E_INTERNAL, "no pinned memory");
     n_host_blocks++;
     *p = aligned_alloc(64, n_bytes);
     return DT_OK;
 }
 
-static void count_free(dt_backend *b, void *p, size_t n_bytes) {
+static void count_free(void *owner, void *p, size_t n_bytes) {
     n_host_blocks--;
     free(p);
 }
 
-// The ring's memory is the backend's, all of it is given back, and the ring grows as far as there is memory.
+// The ring's memory is that of dt_batch_memory, all of it is given back, and the ring grows as far as there is memory.
 TEST(a_backend_gives_the_memory) {
-    dt_backend b = {.alloc_host = count_alloc, .free_host = count_free};
+    const dt_batch_memory memory = {.alloc = count_alloc, .free = count_free};
     dt_config *c = fixture_config(packed, "");
     dt_dataset *d;
     dt_source_stats t;
     n_host_blocks = 0;
     max_host_blocks = 1000;
-    must(dt_data_open(&d, c, &b, 2, NULL));
+    must(dt_data_open(&d, c, &memory, 2, NULL));
     dt_batch_source *train = open_train(d, 0, -1);
     train->stats(train, &t);
     assert_int_equal(n_host_blocks, t.ring_slots);
