@@ -21,7 +21,9 @@
 enum { WHICH, PREPROCESS, OUTPUTS, NAMES, MAX_OUTPUTS = 16, MAX_NAME = 256 };
 static const launch_option options[] = {
     [WHICH] = LAUNCH_WHICH,
-    [PREPROCESS] = {"--preprocess", NULL, "inputs are pixels (N,H,W,C); the file normalises them"},
+    [PREPROCESS] =
+        {"--preprocess", NULL,
+         "inputs are pixels (N,H,W,C) and numbers in their units; the file normalises them"},
     [OUTPUTS] = {"--outputs", "NAME[,NAME]", "such as logits,embedding (logits of each target)"},
     [NAMES] = {"--names", "dtrain|torchvision|timm",
                "of the tensors in OUT.safetensors (dtrain, as in a checkpoint)"},
@@ -37,10 +39,10 @@ typedef struct export {
     dt_targets targets;
     char text[DT_MAX_TARGETS][MAX_NAME];
     const char *logits[DT_MAX_TARGETS]; // of each target
-    float mean[DT_MAX_TARGETS][DT_MAX_NORMALIZE], std[DT_MAX_TARGETS][DT_MAX_NORMALIZE];
+    double *moments[DT_MAX_FIELDS];
     char *outputs_text;
-    dt_onnx_output outputs[MAX_OUTPUTS];
-    int n_outputs;
+    dt_onnx_port outputs[MAX_OUTPUTS], numbers[DT_MAX_FIELDS];
+    int n_outputs, n_numbers;
     dt_json normalize;
 }
 export;
@@ -86,26 +88,32 @@ static dt_status find_fields(export *e) {
     return DT_OK;
 }
 
+// The mean and deviation of each of a field's numbers; NULL: they are as they are.
+static void take_moments(export *e, const dt_field_info *f, dt_onnx_port *p) {
+    const int64_t n = dt_shape_elements(&f->sample_shape);
+    double **own = &e->moments[f - e->fields];
+    bool plain = true;
+    if (!*own) *own = dt_xcalloc((size_t)n, 2 * sizeof **own);
+    for (int64_t i = 0; i < n; i++) {
+        (*own)[i] = dt_field_mean(f, i);
+        (*own)[n + i] = dt_field_std(f, i);
+        plain &= (*own)[i] == 0 && (*own)[n + i] == 1;
+    }
+    if (!plain) p->mean = *own, p->std = *own + n;
+}
+
 // Numbers are learnt in units of their own deviation: the file gives those of the data.
-static void scale_numbers(export *e, dt_onnx_output *o) {
+static void scale_numbers(export *e, dt_onnx_port *o) {
     for (int t = 0; t < e->targets.n; t++) {
         const dt_field_info *f = e->targets.items[t].field;
-        if (strcmp(o->name, e->logits[t]) != 0 || f->n_classes > 0 ||
-            dt_shape_elements(&f->sample_shape) > DT_MAX_NORMALIZE)
-            continue;
-        for (int i = 0; i < DT_MAX_NORMALIZE; i++) {
-            e->mean[t][i] = (float)dt_field_mean(f, i);
-            e->std[t][i] = (float)dt_field_std(f, i);
-        }
-        o->mean = e->mean[t];
-        o->std = e->std[t];
+        if (strcmp(o->name, e->logits[t]) == 0 && f->n_classes == 0) take_moments(e, f, o);
     }
 }
 
 static dt_status add_output(export *e, const char *name) {
     if (e->n_outputs == MAX_OUTPUTS)
         return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
-    e->outputs[e->n_outputs] = (dt_onnx_output){.name = name};
+    e->outputs[e->n_outputs] = (dt_onnx_port){.name = name};
     scale_numbers(e, &e->outputs[e->n_outputs++]);
     return DT_OK;
 }
@@ -113,7 +121,6 @@ static dt_status add_output(export *e, const char *name) {
 // "a,b"; NULL: the logits of each target.
 static dt_status list_outputs(export *e, const char *text) {
     char *rest = NULL;
-    DT_TRY(dt_targets_read(&e->targets, e->config, e->fields, e->n_fields, false));
     for (int t = 0; t < e->targets.n; t++)
         e->logits[t] = dt_target_logits(&e->targets, &e->targets.items[t], e->text[t], MAX_NAME);
     for (int t = 0; t < e->targets.n && !text; t++) DT_TRY(add_output(e, e->logits[t]));
@@ -125,23 +132,36 @@ static dt_status list_outputs(export *e, const char *text) {
     return e->n_outputs ? DT_OK : dt_fail(DT_E_USAGE, "--outputs: no name");
 }
 
-// {"image": {"mean": […], "std": […]}}: what the inputs are normalised by, of values in 0..1 where they are bytes.
-static void describe_inputs(export *e) {
+static bool is_target(const export *e, const dt_field_info *f) {
+    int t = 0;
+    while (t < e->targets.n && e->targets.items[t].field != f) t++;
+    return t < e->targets.n;
+}
+
+// {"image": {"mean": […], "std": […]}}: what the inputs are normalised by, of values in 0..1 where they are bytes: of
+// images for each channel, of numbers for each of them.
+static dt_status describe_inputs(export *e) {
     dt_json *j = &e->normalize;
+    DT_TRY(dt_targets_read(&e->targets, e->config, e->fields, e->n_fields, false));
     dt_json_begin_object(j, NULL);
     for (int i = 0; i < e->n_fields; i++) {
         const dt_field_info *f = &e->fields[i];
-        if (!f->is_image) continue;
+        if (f->n_classes > 0 || is_target(e, f)) continue;
+        const int64_t n = f->is_image ? f->sample_shape.d[2] : dt_shape_elements(&f->sample_shape);
         dt_json_begin_object(j, f->name);
         dt_json_begin_array(j, "mean");
-        for (int c = 0; c < f->sample_shape.d[2]; c++) dt_json_real(j, NULL, f->mean[c]);
+        for (int64_t c = 0; c < n; c++) dt_json_real(j, NULL, dt_field_mean(f, c));
         dt_json_end_array(j);
         dt_json_begin_array(j, "std");
-        for (int c = 0; c < f->sample_shape.d[2]; c++) dt_json_real(j, NULL, f->std[c]);
+        for (int64_t c = 0; c < n; c++) dt_json_real(j, NULL, dt_field_std(f, c));
         dt_json_end_array(j);
         dt_json_end_object(j);
+        if (f->is_image) continue;
+        e->numbers[e->n_numbers].name = f->name;
+        take_moments(e, f, &e->numbers[e->n_numbers++]);
     }
     dt_json_end_object(j);
+    return DT_OK;
 }
 
 static dt_status write_file(export *e, bool preprocess, const char *path) {
@@ -151,6 +171,8 @@ static dt_status write_file(export *e, bool preprocess, const char *path) {
     dt_model_args a = {.config = e->config, .fields = e->fields, .n_fields = e->n_fields};
     dt_onnx_opts o = {.outputs = e->outputs,
                       .n_outputs = e->n_outputs,
+                      .numbers = e->numbers,
+                      .n_numbers = e->n_numbers,
                       .preprocess = preprocess,
                       .metadata = metadata,
                       .version = DTRAIN_VERSION,
@@ -238,13 +260,14 @@ static dt_status run(const launch_words *w) {
     dt_json_init(&e.normalize);
     dt_status st = open_weights(&e, w->options[WHICH]);
     if (st == DT_OK) st = find_fields(&e);
-    if (st == DT_OK) describe_inputs(&e);
+    if (st == DT_OK) st = describe_inputs(&e);
     if (st == DT_OK) st = write(&e, w);
     if (st == DT_OK) dt_info("%s: written", w->words[1]);
     if (e.data) e.data->close(e.data);
     dt_safetensors_close(e.weights);
     dt_json_fini(&e.normalize);
     free(e.outputs_text);
+    for (int i = 0; i < DT_MAX_FIELDS; i++) free(e.moments[i]);
     dt_config_destroy(e.config);
     return st;
 }
@@ -254,9 +277,11 @@ const launch_command launch_export = {
     .text =
         "Writes the network of a run in its evaluation form: ONNX, operator set 17, any number of\n"
         "samples, batch norms folded into the convolutions. The names of the classes and what the\n"
-        "inputs are normalised by are in the file's metadata. Inputs are normalised images "
+        "inputs are normalised by are in the file's metadata. Inputs are normalised: images "
         "(N,C,H,W),\n"
-        "or pixels with --preprocess; they are not resized.\n\n"
+        "numbers (N,D); with --preprocess they are pixels (N,H,W,C) and numbers in the field's "
+        "unit.\n"
+        "Images are not resized.\n\n"
         "OUT.safetensors gets the weights alone. --names: dtrain's, or those under which the "
         "network "
         "of\n"

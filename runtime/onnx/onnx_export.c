@@ -3,6 +3,7 @@
 
 #include "base/io.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +52,39 @@ static bool is_output(const dt_onnx_writer *w, const char *name) {
     return i < w->o->n_outputs;
 }
 
+// ---- numbers ---------------------------------------------------------------------------------------
+static bool is_wide(const dt_onnx_port *p, const dt_shape *shape) {
+    for (int64_t i = 0; p->mean && i < dt_shape_elements(shape) / shape->d[0]; i++)
+        if (fabs(p->mean[i]) > 4096 * p->std[i])
+            return true; // 2^-12 of a deviation is f32's 2^-24 of the mean
+    return false;
+}
+
+static const char *cast(dt_onnx_writer *w, const char *x, Onnx__TensorProto__DataType to) {
+    x = DT_ONNX_NODE(w, "Cast", NULL, x);
+    dt_onnx_int(w, "to", to);
+    return x;
+}
+
+// An input of the file in its own unit -> the graph's value.
+static const char *normalise(dt_onnx_writer *w, const dt_onnx_port *p, const dt_shape *shape) {
+    const bool wide = is_wide(p, shape);
+    dt_shape each = *shape;
+    each.d[0] = 1;
+    const char *mean = dt_onnx_doubles(w, &each, p->mean, wide);
+    const char *std = dt_onnx_doubles(w, &each, p->std, wide);
+    const char *x = DT_ONNX_NODE(w, "Sub", NULL, p->name, mean);
+    x = DT_ONNX_NODE(w, "Div", NULL, x, std);
+    return wide ? cast(w, x, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) : x;
+}
+
+static const dt_onnx_port *number_of(const dt_onnx_writer *w, const char *name) {
+    for (int i = 0; w->o->preprocess && i < w->o->n_numbers; i++)
+        if (w->o->numbers[i].mean && strcmp(w->o->numbers[i].name, name) == 0)
+            return &w->o->numbers[i];
+    return NULL;
+}
+
 static dt_status add_inputs(dt_onnx_writer *w, const bool *values) {
     for (dt_value v = 0; v < w->g->n_values; v++) {
         const dt_value_info *info = dt_info_of(w->g, v);
@@ -62,8 +96,10 @@ static dt_status add_inputs(dt_onnx_writer *w, const bool *values) {
             const dt_node *n = &w->g->nodes[id];
             if (!n->dead && n->op == DT_OP_image_normalize && n->in[0] == v) as = n->out[0];
         }
-        w->names[as] = info->name;
-        dt_onnx_input(w, info->name, dt_info_of(w->g, as)->dtype, &dt_info_of(w->g, as)->shape);
+        const dt_onnx_port *number = number_of(w, info->name);
+        const dt_value_info *of = dt_info_of(w->g, as);
+        dt_onnx_input(w, info->name, of->dtype, number && is_wide(number, &of->shape), &of->shape);
+        w->names[as] = number ? normalise(w, number, &of->shape) : info->name;
     }
     return DT_OK;
 }
@@ -151,16 +187,18 @@ static dt_status emit_all(dt_onnx_writer *w) {
 
 // ---- the file --------------------------------------------------------------------------------------
 // An output has its own name, and is scaled back to the units of the data where that was asked for.
-static void finish_output(dt_onnx_writer *w, const dt_onnx_output *o, dt_value v) {
+static void finish_output(dt_onnx_writer *w, const dt_onnx_port *o, dt_value v) {
     const char *x = w->names[v];
     if (!o->mean) {
         DT_ONNX_NODE(w, "Identity", o->name, x);
         return;
     }
     dt_shape each = dt_info_of(w->g, v)->shape;
+    const bool wide = is_wide(o, &each);
     each.d[0] = 1;
-    x = DT_ONNX_NODE(w, "Mul", NULL, x, dt_onnx_tensor(w, NULL, &each, o->std));
-    DT_ONNX_NODE(w, "Add", o->name, x, dt_onnx_tensor(w, NULL, &each, o->mean));
+    if (wide) x = cast(w, x, ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE);
+    x = DT_ONNX_NODE(w, "Mul", NULL, x, dt_onnx_doubles(w, &each, o->std, wide));
+    DT_ONNX_NODE(w, "Add", o->name, x, dt_onnx_doubles(w, &each, o->mean, wide));
 }
 
 typedef struct bytes {
@@ -188,10 +226,11 @@ static dt_status pack_model(dt_onnx_writer *w, bytes *out) {
     Onnx__StringStringEntryProto entries[MAX_METADATA], *metadata[MAX_METADATA];
     graph.output = outputs;
     for (int i = 0; i < w->o->n_outputs; i++) {
-        const dt_onnx_output *o = &w->o->outputs[i];
+        const dt_onnx_port *o = &w->o->outputs[i];
         const dt_value v = output_of(w->g, o->name);
         finish_output(w, o, v);
-        outputs[graph.n_output++] = dt_onnx_info(w, o->name, DT_F32, &dt_info_of(w->g, v)->shape);
+        const dt_shape *shape = &dt_info_of(w->g, v)->shape;
+        outputs[graph.n_output++] = dt_onnx_info(w, o->name, DT_F32, is_wide(o, shape), shape);
     }
     for (int i = 0; w->o->metadata && w->o->metadata[2 * i] && i < MAX_METADATA; i++) {
         onnx__string_string_entry_proto__init(&entries[i]);

@@ -12,17 +12,20 @@
 
 #include "graph/ir.h"
 
-// An output of the graph. mean and std, by element of a sample: it is multiplied by std and added to mean; or NULL.
-typedef struct dt_onnx_output {
+// An input or output of the graph. mean and std, by element of a sample: the file's value is the graph's times std, plus
+// mean; f64 where f32 would lose more than 1/4000 of a deviation. NULL: the file's value is the graph's.
+typedef struct dt_onnx_port {
     const char *name;
-    const float *mean, *std;
-} dt_onnx_output;
+    const double *mean, *std;
+} dt_onnx_port;
 
 typedef struct dt_onnx_opts {
-    const dt_onnx_output *outputs;
+    const dt_onnx_port *outputs;
     int n_outputs;
-    // Inputs are the fields' own values (N,H,W,C), as bytes where they are, and the file normalises them; else what the
-    // first layer reads, (N,C,H,W).
+    const dt_onnx_port *numbers; // inputs that are numbers
+    int n_numbers;
+    // Inputs are the fields' own values, images (N,H,W,C), as bytes where they are, and the file normalises them; else
+    // what the first layer reads, images (N,C,H,W).
     bool preprocess;
     const char *const *metadata; // key, value, …, NULL
     const char *version;         // of dtrain

@@ -402,21 +402,20 @@ static dt_status emit_resize(dt_onnx_writer *w, const dt_node *n, const char *co
 }
 
 // ---- pixels ----------------------------------------------------------------------------------------
-// (v - mean) / std as v * (1 / std) + (-mean / std), with the 1/255 of bytes in the first factor.
+// (v - mean) * (1 / std), with the 255 of bytes in both: the difference first, which loses no digits of a large mean.
 static dt_status emit_image_normalize(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     const int channels = n->attrs.image_normalize.channels;
     const bool bytes = dt_info_of(w->g, n->in[0])->dtype == DT_U8;
     const dt_shape each = dt_shape3(channels, 1, 1);
     float *factor = dt_arena_alloc(&w->arena, (size_t)channels * sizeof *factor);
-    float *shift = dt_arena_alloc(&w->arena, (size_t)channels * sizeof *shift);
+    float *mean = dt_arena_alloc(&w->arena, (size_t)channels * sizeof *mean);
     const char *x = in[0];
     if (n->n_in > 1 && n->in[1] != DT_NONE)
         return dt_fail(DT_E_USAGE, "%s: mixing samples has no ONNX form", n->name);
     if (!w->o->preprocess) return DT_OK; // its output is the file's input
     for (int c = 0; c < channels; c++) {
-        factor[c] = 1 / n->attrs.image_normalize.std[c];
-        shift[c] = -n->attrs.image_normalize.mean[c] * factor[c];
-        if (bytes) factor[c] /= 255;
+        factor[c] = 1 / n->attrs.image_normalize.std[c] / (bytes ? 255 : 1);
+        mean[c] = n->attrs.image_normalize.mean[c] * (bytes ? 255 : 1);
     }
     if (bytes) {
         x = DT_ONNX_NODE(w, "Cast", NULL, x);
@@ -424,8 +423,8 @@ static dt_status emit_image_normalize(dt_onnx_writer *w, const dt_node *n, const
     }
     x = DT_ONNX_NODE(w, "Transpose", NULL, x);
     dt_onnx_ints(w, "perm", (const int64_t[]){0, 3, 1, 2}, 4);
-    x = DT_ONNX_NODE(w, "Mul", NULL, x, dt_onnx_tensor(w, NULL, &each, factor));
-    DT_ONNX_NODE(w, "Add", out_of(w, n, 0), x, dt_onnx_tensor(w, NULL, &each, shift));
+    x = DT_ONNX_NODE(w, "Sub", NULL, x, dt_onnx_tensor(w, NULL, &each, mean));
+    DT_ONNX_NODE(w, "Mul", out_of(w, n, 0), x, dt_onnx_tensor(w, NULL, &each, factor));
     return DT_OK;
 }
 

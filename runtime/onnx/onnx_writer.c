@@ -110,6 +110,17 @@ const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *
                       (size_t)dt_shape_elements(shape) * sizeof *data);
 }
 
+const char *dt_onnx_doubles(dt_onnx_writer *w, const dt_shape *shape, const double *data,
+                            bool wide) {
+    const size_t n = (size_t)dt_shape_elements(shape);
+    if (wide)
+        return add_tensor(w, NULL, ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE, shape, data,
+                          n * sizeof *data);
+    float *narrow = dt_arena_alloc(&w->arena, n * sizeof *narrow);
+    for (size_t i = 0; i < n; i++) narrow[i] = (float)data[i];
+    return dt_onnx_tensor(w, NULL, shape, narrow);
+}
+
 const char *dt_onnx_scalar(dt_onnx_writer *w, float value) {
     const dt_shape shape = dt_shape0();
     float *data = dt_arena_alloc(&w->arena, sizeof *data);
@@ -143,7 +154,7 @@ static Onnx__TensorShapeProto *sample_shape(dt_onnx_writer *w, const dt_shape *s
     return s;
 }
 
-Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype type,
+Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype type, bool wide,
                                    const dt_shape *shape) {
     Onnx__ValueInfoProto *info = NEW(w, Onnx__ValueInfoProto, onnx__value_info_proto__init);
     Onnx__TypeProto__Tensor *t = NEW(w, Onnx__TypeProto__Tensor, onnx__type_proto__tensor__init);
@@ -152,14 +163,16 @@ Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype
     info->type->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
     info->type->tensor_type = t;
     t->has_elem_type = true;
-    t->elem_type =
-        type == DT_U8 ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    t->elem_type = wide            ? ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE
+                   : type == DT_U8 ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8
+                                   : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
     t->shape = sample_shape(w, shape);
     return info;
 }
 
-void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, const dt_shape *shape) {
-    append(w, &w->inputs, &w->n_inputs, dt_onnx_info(w, name, type, shape));
+void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, bool wide,
+                   const dt_shape *shape) {
+    append(w, &w->inputs, &w->n_inputs, dt_onnx_info(w, name, type, wide, shape));
 }
 
 const char *dt_onnx_sample_shape(dt_onnx_writer *w, const dt_shape *shape) {

@@ -38,10 +38,14 @@ void dt_onnx_ints(dt_onnx_writer *w, const char *name, const int64_t *values, in
 const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *shape,
                            const float *data);
 const char *dt_onnx_scalar(dt_onnx_writer *w, float value);
+// A Constant of doubles; wide: as f64, else as f32.
+const char *dt_onnx_doubles(dt_onnx_writer *w, const dt_shape *shape, const double *data,
+                            bool wide);
 const char *dt_onnx_vector(dt_onnx_writer *w, const int64_t *values, int n); // i64 (n)
-// An input of the file: u8 or f32, of N samples of this shape.
-void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, const dt_shape *shape);
-Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype type,
+// An input of the file: u8 or f32, wide f64, of N samples of this shape.
+void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, bool wide,
+                   const dt_shape *shape);
+Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype type, bool wide,
                                    const dt_shape *shape);
 // The shape as a vector whose first element is N, the number of samples in the first input.
 const char *dt_onnx_sample_shape(dt_onnx_writer *w, const dt_shape *shape);

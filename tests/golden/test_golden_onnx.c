@@ -94,7 +94,7 @@ static int list_cases(void **state) {
     return 0;
 }
 
-static const float mean[3] = {10, 20, 30}, deviation[3] = {2, 0.5f, 4}; // of the numbers
+static const double mean[3] = {10, 20, 30}, deviation[3] = {2, 0.5f, 4}; // of the numbers
 
 static int list_fields(const network_case *c, dt_field_info *fields) {
     int n = 0;
@@ -186,7 +186,7 @@ static void destroy_case(case_net *n, const network_case *c) {
 }
 
 static dt_status export(const case_net *n, const network_case *c, bool pixels, const char *path) {
-    const dt_onnx_output outputs[] = {
+    const dt_onnx_port outputs[] = {
         {"logits", c->numbers ? mean : NULL, c->numbers ? deviation : NULL}, {"embedding"}};
     static const char *const metadata[] = {"classes", "{\"class\":[\"a\"]}", NULL};
     dt_onnx_opts o = {.outputs = outputs,
@@ -426,7 +426,7 @@ static dt_value branching(dt_graph *g, dt_value x) {
 // Of x (N,3,4), built for 3 samples and for 4.
 static dt_status export_of(dt_value (*network)(dt_graph *g, dt_value x), const char *output,
                            const char *path) {
-    const dt_onnx_output outputs = {.name = output};
+    const dt_onnx_port outputs = {.name = output};
     const dt_onnx_opts o = {.outputs = &outputs, .n_outputs = 1, .version = "0", .tensor = tensor};
     dt_graph *g[2];
     for (int i = 0; i < 2; i++) {

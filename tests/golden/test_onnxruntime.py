@@ -54,3 +54,95 @@ def check_heads(work):
     names = lambda f: sorted((o.name, o.shape[1]) for o in ort.InferenceSession(f"{work}/{f}").get_outputs())
     assert names("two.onnx") == [("finger.logits", 5), ("subject.logits", 6)], names("two.onnx")
     assert names("one.onnx") == [("embedding", 64), ("finger.logits", 5)], names("one.onnx")
+
+
+# Every kind of field as an input, and every kind of target. What each case has beside the target's field: its model, its
+# fields with their normalize, and the feed of a file that takes the fields' own values. Times have a mean that f32 cannot
+# hold beside their deviation.
+MODEL = {"cnn": "{name: cnn}", "cnn1d": "{name: cnn1d, width: 8}", "mlp": "{name: mlp, hidden: 16}",
+         "fusion": "{name: fusion, encoders: {pgm: {name: cnn}, wav: {name: cnn1d, width: 8}}}"}
+INPUTS = {
+    "pgm": "{kind: image, channels: 1, size: [16, 16], normalize: {mean: [0.4], std: [0.3]}}",
+    "depth": "{kind: image, source: npy, dtype: f32, channels: 1, size: [16, 16], normalize: {mean: [1000], std: [50]}}",
+    "wav": "{kind: audio, rate: 1000, seconds: 0.064, features: waveform, normalize: {mean: [0.1], std: [0.2]}}",
+    "row": "{kind: vector, size: [80], normalize: {mean: [5], std: [0.5]}}",
+    "plain": "{kind: vector, source: [a, b]}",
+    "ab": "{kind: vector, source: [a, b], normalize: {mean: [40, -7], std: [12, 3]}}",
+    "a": "{kind: real, normalize: auto}",
+    "t": "{kind: real, normalize: auto}"}
+TARGETS = {"label": "{kind: class, classes: 3}", "b": "{kind: real, normalize: auto}",
+           "at": "{kind: vector, source: [t, a], normalize: {mean: [1700002500, 40], std: [1443, 12]}}",
+           "row": "{kind: vector, size: [80], normalize: {mean: [5], std: [0.5]}}"}
+CASES = [("cnn", ["pgm"], "label"), ("cnn", ["depth"], "label"), ("cnn1d", ["wav"], "label"), ("cnn1d", ["row"], "label"),
+         ("mlp", ["ab"], "label"), ("mlp", ["plain"], "label"), ("mlp", ["a", "ab"], "b"), ("mlp", ["t"], "label"),
+         ("mlp", ["a"], "row"), ("mlp", ["a"], "at"), ("fusion", ["pgm", "wav", "row", "ab", "t"], "label")]
+
+
+def fields_set(path, n):
+    import io, wave
+    from small_set import write_tar
+    draw, samples, values = np.random.default_rng(5), [], []
+    for _ in range(n):
+        v = {"pgm": draw.integers(0, 256, (16, 16, 1), np.uint8), "depth": draw.normal(1000, 50, (16, 16, 1)).astype("f4"),
+             "wav": draw.integers(-9000, 9000, (1, 64, 1)).astype("i2"), "row": draw.normal(5, 0.5, 80).astype("f4"),
+             "a": np.float64(draw.normal(40, 12)), "b": np.float64(draw.normal(-7, 3)), "t": 1.7e9 + draw.integers(0, 5000)}
+        npy, row, wav = io.BytesIO(), io.BytesIO(), io.BytesIO()
+        np.save(npy, v["depth"])
+        np.save(row, v["row"])
+        with wave.open(wav, "wb") as f:
+            f.setparams((1, 2, 1000, 0, "NONE", ""))
+            f.writeframes(v["wav"].tobytes())
+        samples.append({"pgm": b"P5 16 16 255\n" + v["pgm"].tobytes(), "npy": npy.getvalue(), "row": row.getvalue(),
+                        "wav": wav.getvalue(), "json": json.dumps({k: float(v[k]) for k in "abt"} | {"label": int(draw.integers(3))})})
+        values.append(v | {"wav": (v["wav"] / 32768).astype("f4"), "ab": np.array([v["a"], v["b"]]),
+                           "plain": np.array([v["a"], v["b"]])})
+    write_tar(path, samples)
+    return {k: np.stack([v[k] for v in values]) for k in values[0]}
+
+
+def logits_of(session, feed):
+    """What onnxruntime says where each input has its own type."""
+    kinds = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32, "tensor(double)": np.float64}
+    return session.run(None, {i.name: feed[i.name].astype(kinds[i.type]) for i in session.get_inputs()})[0]
+
+
+def check_fields(work, dtrain):
+    import subprocess
+    values = fields_set(f"{work}/fields.tar", 24)
+    def call(*words):
+        r = subprocess.run([dtrain, *words], capture_output=True, text=True)
+        assert r.returncode == 0, (words, r.stderr)
+    for k, (model, inputs, target) in enumerate(CASES):
+        run, where = f"{work}/runs/case{k}", (model, inputs, target)
+        fields = ", ".join(f"{n}: {INPUTS[n]}" for n in inputs) + f", {target}: {TARGETS[target]}"
+        with open(f"{work}/case.yaml", "w") as f:
+            f.write(f"run: {{name: case{k}, dir: {work}/runs}}\ndevice: {{kind: cpu, threads: 1}}\n"
+                    f"data: {{path: {work}/fields.tar, fields: {{{fields}}}, split: {{val: 0}}}}\nmodel: {MODEL[model]}\n"
+                    "train: {max_steps: 2, global_batch: 8, micro_batch: 8, precision: fp32, optimizer: {lr: 0.01}, "
+                    f"targets: {{{target}: {{loss: {'cross_entropy' if target == 'label' else 'mse'}}}}}}}\n"
+                    "metrics: {sinks: [jsonl]}\n")
+        call(f"{work}/case.yaml")
+        call("predict", run, f"{work}/fields.tar", "-o", f"{work}/case.jsonl", "--logits")
+        rows = [json.loads(line)[target] for line in open(f"{work}/case.jsonl")]
+        want = np.array([r["logits"] if target == "label" else r["value"] if "value" in r else [v for n, v in r.items() if n != "logits"]
+                         for r in rows], np.float64).reshape(24, -1)
+        if target == "at":  # in doubles
+            want = np.array([r["logits"] for r in rows], np.float64) * [1443, 12] + [1700002500, 40]
+        call("export", run, f"{work}/case.onnx")
+        call("export", run, f"{work}/case-pixels.onnx", "--preprocess")
+        for name in ("case", "case-pixels"):
+            onnx.checker.check_model(onnx.load(f"{work}/{name}.onnx"), full_check=True)
+        plain, pixels = (ort.InferenceSession(f"{work}/{n}.onnx") for n in ("case", "case-pixels"))
+        moments = json.loads(plain.get_modelmeta().custom_metadata_map["normalize"])
+        assert sorted(moments) == sorted(inputs), (where, moments)
+        feed = {}
+        for n in inputs:
+            x = values[n].astype(np.float64) / (255 if n == "pgm" else 1)
+            x = (x - np.array(moments[n]["mean"])) / np.array(moments[n]["std"])
+            feed[n] = x.transpose(0, 3, 1, 2) if n in ("pgm", "depth", "wav") else x
+        spread = want.std(0) + 1e-3
+        for session, given in ((plain, feed), (pixels, values)):
+            got = logits_of(session, given)
+            off = np.abs(got.reshape(24, -1) - want) / spread
+            assert off.max() < 1e-2, (where, session is pixels, off.max())
+    print(len(CASES), "mixtures of fields: files with and without --preprocess give what dtrain predict gives")

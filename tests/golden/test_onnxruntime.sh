@@ -52,3 +52,4 @@ exits 2 "no output 'toe'; it has .*finger.logits" "$DTRAIN" export "$work/runs/t
 [ ! -e "$work/none.onnx" ] || fail "a file without outputs"
 py check_heads "$work"
 echo "a head for each target"
+py check_fields "$work" "$DTRAIN"
