@@ -14,7 +14,7 @@
 #include "resize_rows.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
-#include "backend/cpu/cpu_backend.h"
+#include "base/machine.h"
 
 #include <immintrin.h>
 

@@ -9,10 +9,12 @@
 #include "base/clock.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -129,4 +131,29 @@ double dt_memory_time_copy(void) {
     free(from);
     free(to);
     return (end - begin) / ((double)BLOCKS * BLOCK);
+}
+
+// ---- the CPU -------------------------------------------------------------------------------------
+static dt_cpu_isa read_isa(void) {
+    const char *most = getenv("ONEDNN_MAX_CPU_ISA");
+    if (!most) most = getenv("DNNL_MAX_CPU_ISA"); // oneDNN's older name
+    const bool none = most && (strcasecmp(most, "SSE41") == 0 || strcasecmp(most, "AVX") == 0);
+    const bool avx2 = most && strncasecmp(most, "AVX2", 4) == 0; // AVX2_VNNI
+    if (none || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return DT_CPU_GENERIC;
+    if (avx2 || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+        return DT_CPU_AVX2;
+    return DT_CPU_AVX512;
+}
+
+static dt_cpu_isa isa;
+static void detect_isa(void) {
+    isa = read_isa();
+}
+
+dt_cpu_isa dt_cpu_isa_get(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, detect_isa);
+    return isa;
 }

@@ -1,4 +1,4 @@
-// machine.h: memory that this machine, or this container, has left; cgroups.
+// machine.h: memory that this machine, or this container, has left; cgroups; the CPU's vector instructions.
 #ifndef DT_BASE_MACHINE_H
 #define DT_BASE_MACHINE_H
 
@@ -31,5 +31,10 @@ uint64_t dt_memory_stack_bytes(void);
 // Seconds to copy one byte from main memory into a core's cache, by one thread: the cost of a cached sample's
 // pixels. Uses 32 MiB and about 20 ms. 0: out of memory.
 double dt_memory_time_copy(void);
+
+// Vector instructions of this CPU, at most those that ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, ...) allows, which oneDNN obeys
+// as well. Fixed at the first call; any thread.
+typedef enum dt_cpu_isa { DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512 } dt_cpu_isa;
+dt_cpu_isa dt_cpu_isa_get(void);
 
 #endif

@@ -4,6 +4,7 @@
 #ifndef DT_TESTS_OPS_EACH_ISA_H
 #define DT_TESTS_OPS_EACH_ISA_H
 
+#include "backend/cpu/dnnl_shim.h"
 #include "backend/cpu/simd.h"
 #include "testing.h"
 #ifdef DT_ROWS_CUDA
@@ -45,6 +46,7 @@ static inline int run_isas(bool int8) {
             int rc = run_all_tests(NULL, NULL);
             // the variable must steer the ISA
             if (isas[i].level >= 0 && (int)dt_cpu_isa_get() != isas[i].level) rc = 1;
+            if ((int)dt_cpu_isa_get() != dt_dnnl_isa_level()) rc = 1; // and oneDNN's own
             exit(rc != 0);
         }
         int status = 1;

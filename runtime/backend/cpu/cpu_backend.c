@@ -8,7 +8,6 @@
 #include "backend/cpu/dnnl_shim.h"
 #include "base/arena.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,26 +26,8 @@ typedef struct cpu_self {
 } cpu_self;
 
 // ---- the machine --------------------------------------------------------------------------------
-static struct {
-    dt_cpu_isa isa;
-    bool bf16;
-} machine;
-static pthread_once_t machine_once = PTHREAD_ONCE_INIT;
-
-static void detect_machine(void) {
-    static const dt_cpu_isa level[] = {DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512};
-    machine.isa = level[dt_dnnl_isa_level()];
-    machine.bf16 = dt_dnnl_isa_bf16();
-}
-
-dt_cpu_isa dt_cpu_isa_get(void) {
-    pthread_once(&machine_once, detect_machine);
-    return machine.isa;
-}
-
 bool dt_cpu_has_bf16(void) {
-    pthread_once(&machine_once, detect_machine);
-    return machine.bf16;
+    return dt_dnnl_isa_bf16();
 }
 
 bool dt_cpu_has_amx(void) {

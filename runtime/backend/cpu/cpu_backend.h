@@ -1,7 +1,7 @@
 // cpu_backend.h: what the files of the CPU backend share: the ISA, its block size, the kernels' names.
 //
-// oneDNN tells the ISA, so ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, …) also selects the custom vector kernels,
-// and one machine can test them all. It is fixed at the first call.
+// ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, …) selects oneDNN's kernels and the custom ones (base/machine.h), so that one
+// machine can test them all.
 //
 //   ISA       block   activations of convolutional layers
 //   AVX512    16      BLOCKED nChw16c
@@ -11,10 +11,8 @@
 #define DT_BACKEND_CPU_BACKEND_H
 
 #include "backend/backend.h"
+#include "base/machine.h"
 
-typedef enum dt_cpu_isa { DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512 } dt_cpu_isa;
-
-dt_cpu_isa dt_cpu_isa_get(void);
 bool dt_cpu_has_bf16(void); // AVX512_BF16: bf16 runs at full speed
 bool dt_cpu_has_amx(void);  // and oneDNN uses it
 int dt_cpu_block(void);     // 16 or 8

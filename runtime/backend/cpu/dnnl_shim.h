@@ -115,7 +115,7 @@ bool dt_dnnl_md_is(dt_dnnl_md md, const dt_dnnl_tensor *t); // same format, type
 uint64_t dt_dnnl_md_hash(dt_dnnl_md md);
 
 const char *dt_dnnl_version(void); // "2.6.3"
-int dt_dnnl_isa_level(void);       // 0 generic, 1 AVX2, 2 AVX-512
+int dt_dnnl_isa_level(void);       // as a dt_cpu_isa; tests hold the two side by side
 bool dt_dnnl_isa_bf16(void);
 bool dt_dnnl_isa_vnni(void); // 8-bit products are added in 32 bits; without it, two of them in 16
 const char *dt_dnnl_isa_name(void); // "avx512_core_bf16"
