@@ -4,8 +4,11 @@
 // else; all other text is in double quotes.
 #include "config_internal.h"
 
+#include "base/io.h"
+
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 // -- scalars ---------------------------------------------------------------------------------
 static bool is_plain(const char *s) {
@@ -123,6 +126,37 @@ char *dt_config_dump(const dt_config *c) {
     walk("", c->root, 0, write_entry, out);
     fclose(out);
     return text;
+}
+
+// Whether the lines of a are all those of b, or may_lack: some of them, in their order.
+static bool has_lines_of(const char *a, const char *b, bool may_lack) {
+    if (!may_lack) return strcmp(a, b) == 0;
+    while (*a && *b) {
+        const size_t n = strcspn(a, "\n") + 1, m = strcspn(b, "\n") + 1;
+        if (strncmp(a, b, n) == 0) a += n;
+        b += m;
+    }
+    return *a == '\0';
+}
+
+bool dt_config_is_users_file(const dt_config *c, const char *path, bool may_lack) {
+    struct stat from, to;
+    if (stat(c->file, &from) != 0 || stat(path, &to) != 0 || from.st_dev != to.st_dev ||
+        from.st_ino != to.st_ino)
+        return false;
+    dt_config *said = NULL;
+    char *text = NULL, *dump = NULL;
+    size_t n;
+    bool own = dt_config_load(&said, path, NULL, 0) == DT_OK &&
+               dt_io_read_file(&text, &n, path, 0, DT_E_USAGE) == DT_OK;
+    if (own) {
+        dump = dt_config_dump(said);
+        own = has_lines_of(text, dump, may_lack);
+    }
+    free(dump);
+    free(text);
+    dt_config_destroy(said);
+    return !own;
 }
 
 // -- difference ------------------------------------------------------------------------------

@@ -73,7 +73,8 @@ static void find_axes(const dt_chart *c, axes *a) {
     if (c->kind == DT_CHART_AREAS || c->from_zero) a->y0 = fmin(a->y0, 0);
     if (a->x1 <= a->x0) a->x0 -= 0.5, a->x1 += 0.5;
     const double whole = a->y1 - a->y0;
-    const double span = whole > 1e-12 * fmax(fabs(a->y0), fabs(a->y1)) ? whole : 0; // digits that a tick can add to
+    const double span =
+        whole > 1e-12 * fmax(fabs(a->y0), fabs(a->y1)) ? whole : 0; // digits that a tick can add to
     const double room = span > 0 ? 0.05 * span : a->y1 != 0 ? 0.1 * fabs(a->y1) : 1;
     a->y1 += room;
     if (a->y0 != 0 || span <= 0) a->y0 -= room;

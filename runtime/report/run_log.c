@@ -15,7 +15,8 @@
 #include <sys/stat.h>
 
 enum { GONE_S = 10, SILENT_S = 120 };
-#define MOST_STEPS 9e15 // sums and differences of smaller counts are exact in doubles, and in range of int64_t
+#define MOST_STEPS                                                                                 \
+    9e15 // sums and differences of smaller counts are exact in doubles, and in range of int64_t
 
 // ---- lines of steps --------------------------------------------------------------------------------
 

@@ -43,6 +43,20 @@ dt_status dt_run_take_best(dt_open_run *r) {
 
 // ---- a run that is trained -------------------------------------------------------------------------
 
+// Each start writes RUN/config.yaml. DT_E_USAGE where that is the user's own file.
+static dt_status check_given(const dt_open_run *r) {
+    char *own = dt_xprintf("%s/config.yaml", r->dir), *begun = dt_xprintf("%s/checkpoints", r->dir);
+    dt_status st = DT_OK;
+    if (dt_config_is_users_file(r->config, own, dt_io_exists(begun)))
+        st = dt_fail(DT_E_USAGE,
+                     "%s was not written by dtrain, and the run's resolved config gets this name: "
+                     "move the file out of the run's folder and give its new path",
+                     own);
+    free(begun);
+    free(own);
+    return st;
+}
+
 // Rank 0: the directory, with its lock and its log.
 static dt_status open_directory(dt_open_run *r) {
     const dt_config *c = r->config;
@@ -217,6 +231,7 @@ static dt_status begin_mirror(dt_open_run *r, int64_t step) {
 // Rank 0: opens the directory, finds the newest checkpoint that loads and reads its record. *text: state.json, or NULL.
 static dt_status find_newest(dt_open_run *r, char **text) {
     int64_t step = -1;
+    DT_TRY(check_given(r));
     DT_TRY(open_directory(r));
     const dt_status st = dt_ckpt_find(r->ckpt, "latest", &step, &r->checkpoint);
     DT_TRY(look_into_mirror(r, st, &step));

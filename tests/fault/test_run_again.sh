@@ -24,6 +24,28 @@ for word in train.optimizer.lr 1.0e-3 0.1 run.name= run.resume=force; do
 done
 train "${job[@]}" checkpoint.keep=2
 
+# the user's own file of the name config.yaml in its run's folder is refused and stays; what dtrain wrote is not, nor what
+# an earlier version wrote of a run that has begun
+own=$work/runs/own
+mkdir "$own"
+for text in '# my notes' ''; do
+    { [ -z "$text" ] || echo "$text" && sed 's/name: small,/name: own,/' "$config"; } >"$own/config.yaml"
+    cp "$own/config.yaml" "$work/mine"
+    for command in "$own/config.yaml" "init $own/config.yaml $own" "$own"; do
+        exits 2 "$own/config.yaml was not written by dtrain" "$DTRAIN" $command
+    done
+    cmp "$own/config.yaml" "$work/mine" || fail "the user's file changed"
+    [ "$(ls "$own")" = config.yaml ] || fail "a refused start leaves $(ls "$own")"
+done
+cp "$run/config.yaml" "$work/dump"
+sed -i '/^  reproducible:/d' "$run/config.yaml"
+exits 0 'is finished' "$DTRAIN" "$run/config.yaml"
+cp "$work/dump" "$own/config.yaml"
+exits 0 '' "$DTRAIN" init "$own/config.yaml" "$own"
+{ echo '# my notes' && cat "$work/dump"; } >"$run/config.yaml"
+exits 2 'was not written by dtrain' "$DTRAIN" "$run"
+cp "$work/dump" "$run/config.yaml"
+
 # eval agrees with what training printed, to the last digit
 for which in best latest 10 20 30; do
     for split in val test; do
