@@ -38,15 +38,16 @@ typedef struct dt_audio_info {
 // Reads the header. The bytes must stay as long as the file is read from. DT_E_DATA says what is wrong:
 // garbage, a cut file, no samples, a rate or number of channels beyond the limits.
 dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out);
-// n samples from `begin` of each channel, as `channels` channels: out[c * stride + i]. Decodes no more than
-// those. DT_E_DATA: the file ends early, has NaN, or its channels cannot be converted to so many.
+// n samples from `begin` of each channel, as `channels` channels: out[c * stride + i]. Decodes those, and before them what
+// their codec needs. DT_E_DATA: the file ends early, has NaN, or its channels cannot be converted to so many.
 dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out,
                              size_t stride);
 
 // What the container itself states (audio_whole.c): sizes of RIFX, RF64, AIFF, AU and CAF; pages of Ogg with their
 // checksums. DT_E_DATA with the place. Whatever follows the last page of an Ogg, such as a tag, is cut off s,
-// because libsndfile looks for that page at the end.
-dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s);
+// because libsndfile looks for that page at the end. *last_page: the sample at which that page begins (of Opus: in
+// 48,000 a second); of other kinds INT64_MAX.
+dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s, int64_t *last_page);
 
 // ---- segments (audio_segment.c) ----------------------------------------------------------------------
 typedef struct dt_audio_clip {

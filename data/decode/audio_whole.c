@@ -157,11 +157,12 @@ static bool any_open(const stream *streams) {
     return any;
 }
 
-static dt_status check_ogg(dt_span *whole) {
+static dt_status check_ogg(dt_span *whole, int64_t *last_page) {
     const dt_span s = *whole;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     stream streams[MAX_STREAMS] = {{0}};
     size_t n = 0;
+    int64_t end = 0; // of what the pages so far have
     pthread_once(&once, make_crc_table);
     for (size_t at = 0; at < s.n_bytes; at += n) {
         if (at > 0 && !any_open(streams) && !is_page(s, at)) {
@@ -170,14 +171,17 @@ static dt_status check_ogg(dt_span *whole) {
         }
         DT_TRY(read_page(s, at, &n));
         DT_TRY(follow(streams, s.data + at, at));
+        *last_page = end;
+        if ((int64_t)dt_le64(s.data + at + 6) >= 0) end = (int64_t)dt_le64(s.data + at + 6);
     }
     if (any_open(streams))
         return dt_fail(DT_E_DATA, "Ogg: cut: its last page says that others follow");
     return DT_OK;
 }
 
-dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s) {
-    if (strcmp(k->name, "ogg") == 0) return check_ogg(s);
+dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s, int64_t *last_page) {
+    *last_page = INT64_MAX;
+    if (strcmp(k->name, "ogg") == 0) return check_ogg(s, last_page);
     if (s->n_bytes < 12) return DT_OK; // too short for a size: the decoder says so
     if (strcmp(k->name, "wav") == 0) return check_wav(*s);
     if (strcmp(k->name, "aiff") == 0) return check_chunks("AIFF", *s, "SSND");

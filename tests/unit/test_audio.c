@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static dt_clipper *clipper;
 
@@ -162,7 +163,7 @@ TEST(test_damaged_wav) {
 }
 
 typedef struct sounded { // a file in memory
-    uint8_t bytes[1 << 17];
+    uint8_t bytes[1 << 18];
     size_t n, at;
 } sounded;
 
@@ -302,6 +303,94 @@ TEST(test_late_begin) {
                 fail_msg("format %x: sample %d is %g and %g", (unsigned)KINDS[i].format, 2500 + k,
                          (double)y[k], (double)x[2500 + k]);
     }
+}
+
+// Noise and tones, loud and quiet by turns, so that frames differ in size.
+static size_t make_noise(sounded *m, int format, int rate, int channels, int mode, double level,
+                         int n) {
+    SF_INFO info = {.samplerate = rate, .channels = channels, .format = format};
+    float *x = malloc((size_t)(n * channels) * sizeof *x);
+    uint32_t random = 1;
+    for (int i = 0; i < n * channels; i++) {
+        random = random * 1664525 + 1013904223;
+        const int k = i / channels, loud = k / (rate / 4) % 3;
+        const float noise = (float)(int32_t)random / 2147483648.0f;
+        x[i] = (loud == 0   ? 0.9f
+                : loud == 1 ? 0.02f
+                            : 0.3f) *
+               (0.5f * sinf((float)k * 0.03f) + 0.4f * noise);
+    }
+    m->n = m->at = 0;
+    SNDFILE *f = memory_open(m, SFM_WRITE, &info);
+    if (mode >= 0) sf_command(f, SFC_SET_BITRATE_MODE, &mode, sizeof mode);
+    sf_command(f, SFC_SET_COMPRESSION_LEVEL, &level, sizeof level);
+    assert_int_equal(sf_writef_float(f, x, n), n);
+    sf_close(f);
+    free(x);
+    return m->n;
+}
+
+// Parts of compressed sounds, read first or after another part, are those of the whole; the decoder prints nothing.
+TEST(test_parts) {
+    static const struct {
+        int format, rate, channels, mode, n;
+        double level,
+            within; // mono MP3: another order of the last sum; Opus: what it has not forgotten
+    } KINDS[] = {{SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 44100, 1, 2, 160000, 1, 3e-7},
+                 {SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 44100, 2, 2, 160000, .8, 0},
+                 {SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 48000, 2, 0, 160000, 1, 0},
+                 {SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 24000, 1, 0, 80000, 1, 3e-7},
+                 {SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 16000, 1, 2, 80000, 1, 3e-7},
+                 {SF_FORMAT_OGG | SF_FORMAT_VORBIS, 44100, 2, -1, 132300, .5, 0},
+                 {SF_FORMAT_OGG | SF_FORMAT_VORBIS, 44100, 1, -1, 441000, .8, 0},
+                 {SF_FORMAT_OGG | SF_FORMAT_VORBIS, 16000, 1, -1, 100001, .3, 0},
+                 {SF_FORMAT_OGG | SF_FORMAT_VORBIS, 16000, 1, -1, 9001, .3, 0},
+                 {SF_FORMAT_OGG | SF_FORMAT_OPUS, 48000, 1, -1, 160000, .7, 1e-2},
+                 {SF_FORMAT_OGG | SF_FORMAT_OPUS, 16000, 1, -1, 80000, 1, 1e-2},
+                 {SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 16000, 1, -1, 80000, .5, 0},
+                 {SF_FORMAT_WAV | SF_FORMAT_MS_ADPCM, 16000, 2, -1, 80000, 0, 0},
+                 {SF_FORMAT_WAV | SF_FORMAT_G721_32, 8000, 1, -1, 40000, 0, 0}};
+    enum { MOST = 441000 };
+    static float all[MOST], x[4000];
+    static sounded m;
+    FILE *said = tmpfile();
+    const int own = dup(STDERR_FILENO);
+    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
+        const int n = KINDS[i].n;
+        dt_audio_info info;
+        dt_audio_file *f = dt_audio_file_create();
+        const dt_span bytes = {m.bytes,
+                               make_noise(&m, KINDS[i].format, KINDS[i].rate, KINDS[i].channels,
+                                          KINDS[i].mode, KINDS[i].level, n)};
+        must(dt_audio_file_open(f, bytes, &info));
+        must(dt_audio_file_read(f, 0, n, 1, all, MOST));
+        double worst = 0, power = 0;
+        fflush(stderr);
+        dup2(fileno(said), STDERR_FILENO);
+        uint32_t random = 1;
+        int begin = 0, worst_at = 0;
+        for (int part = 0; part < 60; part++) {
+            random = random * 1664525 + 1013904223;
+            begin = (int)(random % (uint32_t)(n - 4000));
+            if (part % 10 == 9) begin = n - 4000; // in the last page of an Ogg
+            if (part % 2 == 0) must(dt_audio_file_open(f, bytes, &info));
+            must(dt_audio_file_read(f, begin, 4000, 1, x, 4000));
+            for (int k = 0; k < 4000; k++) {
+                const double d = fabs((double)x[k] - (double)all[begin + k]);
+                if (d > worst) worst = d, worst_at = begin;
+                power += (double)x[k] * (double)x[k];
+            }
+        }
+        fflush(stderr);
+        dup2(own, STDERR_FILENO);
+        dt_audio_file_destroy(f);
+        if (!(worst <= KINDS[i].within) || power < 100)
+            fail_msg("kind %zu: a part from %d is %g off", i, worst_at, worst);
+    }
+    close(own);
+    assert_int_equal(fseek(said, 0, SEEK_END), 0);
+    assert_int_equal(ftell(said), 0);
+    fclose(said);
 }
 
 // Containers state what they hold: no cut is taken for the whole.
