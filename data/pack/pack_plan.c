@@ -137,6 +137,15 @@ bool dt_plan_is_companion(const dt_plan *p, const char *name) {
            (strcmp(name, "lock.mdb") == 0 || strcmp(name, "catalog.sqlite") == 0);
 }
 
+// a.tar and a-{0..9}.tar share a.tar.partial, and {0..9}.tar has shards.tar.partial (partial_of).
+bool dt_plan_may_name(const dt_plan *p, const char *name) {
+    if (p->format->one_file) return dt_plan_belongs(p, name) || dt_plan_is_companion(p, name);
+    const char *stem = dt_path_base(p->partial);
+    const size_t n = strlen(stem) - strlen(".tar.partial");
+    return (strcmp(stem, "shards.tar.partial") == 0 || strncmp(name, stem, n) == 0) &&
+           dt_text_ends(name, ".tar|.tar.index");
+}
+
 dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n) {
     char **all;
     size_t n_all, kept = 0;

@@ -40,5 +40,7 @@ bool dt_plan_belongs(const dt_plan *p, const char *name);
 bool dt_plan_resembles(const dt_plan *p, const char *name);
 // Whether an existing file is an index or a lock: worthless without the data.
 bool dt_plan_is_companion(const dt_plan *p, const char *name);
+// Whether a dataset that shares OUT.partial with this one may have such a file.
+bool dt_plan_may_name(const dt_plan *p, const char *name);
 
 #endif

@@ -18,6 +18,7 @@
 #include "base/io.h"
 #include "base/log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,14 +32,71 @@ char *dt_work_path(const dt_work *w, const char *name) {
 }
 
 void dt_work_attach(dt_work *w, const dt_plan *plan) {
-    *w = (dt_work){.plan = plan, .lock_fd = -1};
+    *w = (dt_work){.plan = plan, .lock_fd = -1, .dir_fd = -1};
     w->set = dt_work_path(w, "set");
 }
 
 void dt_work_close(dt_work *w) {
     if (w->lock_fd >= 0) close(w->lock_fd);
+    if (w->dir_fd >= 0) close(w->dir_fd);
     free(w->set);
-    *w = (dt_work){.lock_fd = -1};
+    *w = (dt_work){.lock_fd = -1, .dir_fd = -1};
+}
+
+// ---- names --------------------------------------------------------------------------------------------
+// Whether pack makes such an entry of OUT.partial, or (sub) of a folder in it.
+static bool is_own(const dt_work *w, const char *name, mode_t mode, bool sub) {
+    if (S_ISDIR(mode)) return !sub && (strcmp(name, "set") == 0 || strcmp(name, "old") == 0);
+    char *plain = dt_xprintf("%.*s", (int)dt_io_stem(name), name);
+    const char *digits = strncmp(plain, "rows-", 5) == 0 ? plain + 5 : "";
+    const bool own = sub ? dt_plan_may_name(w->plan, plain)
+                         : strcmp(plain, "lock") == 0 || strcmp(plain, "made-from") == 0 ||
+                               strcmp(plain, "publish") == 0 || strcmp(plain, "drop") == 0 ||
+                               (*digits && !digits[strspn(digits, "0123456789")]);
+    free(plain);
+    return own && S_ISREG(mode);
+}
+
+// What is_own denies; without made-from also what pack makes after made-from. NULL: nothing. Heap.
+static char *find_foreign(const dt_work *w, int at, const char *folder, bool is_claimed, bool sub) {
+    const int fd = openat(at, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    char *found = dir || errno == ENOENT ? NULL : dt_xprintf("%s (%s)", folder, strerror(errno));
+    struct stat s;
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        const char *name = e->d_name; // .nfs…: what NFS keeps while a removed file is open
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strncmp(name, ".nfs", 4) == 0)
+            continue;
+        if (fstatat(fd, name, &s, AT_SYMLINK_NOFOLLOW) != 0) continue; // removed meanwhile
+        const bool early = strcmp(name, "lock") == 0 || strncmp(name, "made-from", 9) == 0;
+        if (!is_own(w, name, s.st_mode, sub) || !(is_claimed || early || S_ISDIR(s.st_mode)))
+            found = dt_xstrdup(name);
+        else if (S_ISDIR(s.st_mode))
+            found = find_foreign(w, fd, name, is_claimed, true);
+    }
+    if (dir) closedir(dir);
+    return found;
+}
+
+// A folder of that name that pack did not make is the user's.
+static dt_status check_folder(dt_work *w) {
+    const char *path = w->plan->partial;
+    w->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (w->dir_fd < 0)
+        return dt_fail(DT_E_USAGE,
+                       "%s: is a link or no folder, and dtrain pack needs a folder of that name "
+                       "for its work: move it, or choose another OUT",
+                       path);
+    const bool is_claimed = faccessat(w->dir_fd, "made-from", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    char *foreign = find_foreign(w, w->dir_fd, ".", is_claimed, false);
+    if (!foreign) return DT_OK;
+    const dt_status st =
+        dt_fail(DT_E_USAGE,
+                "%s: was not made by dtrain pack, which would remove it: %s is in it: move it, or "
+                "choose another OUT",
+                path, foreign);
+    free(foreign);
+    return st;
 }
 
 // ---- lock ---------------------------------------------------------------------------------------------
@@ -73,8 +131,10 @@ dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
     dt_status st = dt_io_mkdir_all(parent);
     for (int i = 0; i < 100 && st == DT_OK; i++) {
         if (w->lock_fd >= 0) close(w->lock_fd);
-        w->lock_fd = -1;
+        if (w->dir_fd >= 0) close(w->dir_fd);
+        w->lock_fd = w->dir_fd = -1;
         st = dt_io_mkdir(plan->partial);
+        if (st == DT_OK) st = check_folder(w);
         if (st == DT_OK) st = take_lock(w, path);
         if (st == DT_OK && still_there(w->lock_fd, path)) break;
     }
@@ -84,11 +144,18 @@ dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
 }
 
 // ---- claim --------------------------------------------------------------------------------------------
-static dt_status remove_part(const dt_work *w, const char *name) {
-    char *path = dt_work_path(w, name);
-    dt_status st = dt_io_remove_tree(path);
-    free(path);
-    return st;
+// Removes what pack made: a file, or the files of a folder and then the folder if nothing else is in it.
+static dt_status remove_own(const dt_work *w, int at, const char *name, bool sub) {
+    struct stat s;
+    dt_status st = DT_OK;
+    if (fstatat(at, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !is_own(w, name, s.st_mode, sub))
+        return DT_OK;
+    const int fd = S_ISDIR(s.st_mode) ? openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) : -1;
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    for (struct dirent *e; dir && st == DT_OK && (e = readdir(dir));)
+        st = remove_own(w, fd, e->d_name, true);
+    if (dir) closedir(dir);
+    return st == DT_OK ? dt_io_remove_at(at, name, w->plan->partial) : st;
 }
 
 // What tells whose work this is goes last: removing a large old dataset takes time, and a kill may come.
@@ -102,9 +169,10 @@ static dt_status clear(const dt_work *w) {
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         bool waits = strcmp(names[i], "lock") == 0;
         for (size_t k = 0; k < N_LATE; k++) waits = waits || strcmp(names[i], LATE[k]) == 0;
-        if (!waits) st = remove_part(w, names[i]);
+        if (!waits) st = remove_own(w, w->dir_fd, names[i], false);
     }
-    for (size_t k = 0; k < N_LATE && st == DT_OK; k++) st = remove_part(w, LATE[k]);
+    for (size_t k = 0; k < N_LATE && st == DT_OK; k++)
+        st = remove_own(w, w->dir_fd, LATE[k], false);
     dt_io_free_list(names, n);
     return st;
 }
@@ -248,7 +316,7 @@ dt_status dt_work_remove(dt_work *w) {
     // the lock goes last: while it is there, the folder is ours. It is closed before the folder is removed, as NFS
     // keeps an open file in its folder under another name; from then on another pack may take the folder.
     DT_TRY(clear(w));
-    DT_TRY(remove_part(w, "lock"));
+    DT_TRY(remove_own(w, w->dir_fd, "lock", false));
     close(w->lock_fd);
     w->lock_fd = -1;
     return dt_io_remove_empty(w->plan->partial);

@@ -316,6 +316,14 @@ dt_status dt_io_remove_empty(const char *path) {
     return leave(path, "remove the directory", err);
 }
 
+dt_status dt_io_remove_at(int at, const char *name, const char *path) {
+    int err = enter(path, "remove");
+    if (err == 0 && unlinkat(at, name, 0) != 0) err = errno;
+    if (err == EISDIR) err = unlinkat(at, name, AT_REMOVEDIR) == 0 ? 0 : errno;
+    if (err == ENOTEMPTY || err == EEXIST || err == ENOENT) err = 0;
+    return leave(path, "remove", err);
+}
+
 dt_status dt_io_truncate(const char *path, off_t n_bytes) {
     int err = enter(path, "truncate");
     if (err == 0 && truncate(path, n_bytes) != 0) err = errno;
@@ -434,16 +442,20 @@ dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes) {
     return dt_io_end(&f, st);
 }
 
-static bool is_temporary(const char *name) {
+size_t dt_io_stem(const char *name) {
     const char *dot = strrchr(name, '.');
-    return dot && dot - name >= 4 && strncmp(dot - 4, ".tmp", 4) == 0 && dot[1] &&
-           strspn(dot + 1, "0123456789") == strlen(dot + 1);
+    const bool temporary = dot && dot - name >= 4 && strncmp(dot - 4, ".tmp", 4) == 0 && dot[1] &&
+                           strspn(dot + 1, "0123456789") == strlen(dot + 1);
+    return temporary ? (size_t)(dot - 4 - name) : strlen(name);
 }
 
-static dt_status remove_leftover(const char *path) {
+// A folder of a temporary's name is none of ours.
+static dt_status remove_leftover(const char *path, bool whole) {
     const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat s;
     const bool lives = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    dt_status st = lives ? DT_OK : dt_io_remove_tree(path);
+    const bool stays = lives || (!whole && lstat(path, &s) == 0 && S_ISDIR(s.st_mode));
+    dt_status st = stays ? DT_OK : dt_io_remove_tree(path);
     if (fd >= 0) close(fd);
     return st;
 }
@@ -454,9 +466,9 @@ dt_status dt_io_remove_leftovers(const char *dir, const char *prefix) {
     dt_status st = dt_io_list_dir(&names, &n, dir, DT_E_STORAGE);
     for (size_t i = 0; st == DT_OK && i < n; i++) {
         const bool begins = prefix && strncmp(names[i], prefix, strlen(prefix)) == 0;
-        if (!begins && !is_temporary(names[i])) continue;
+        if (!begins && !names[i][dt_io_stem(names[i])]) continue;
         char *path = dt_xprintf("%s/%s", dir, names[i]);
-        st = remove_leftover(path);
+        st = remove_leftover(path, begins);
         free(path);
     }
     dt_io_free_list(names, n);

@@ -44,6 +44,9 @@ dt_status dt_io_mkdir_all(const char *path);   // with parents
 dt_status dt_io_remove_tree(const char *path); // missing is fine; never follows symlinks
 // Removes a directory if it is empty. A missing or non-empty one is no error.
 dt_status dt_io_remove_empty(const char *path);
+// Removes a file, or a directory if it is empty (else it stays), of the open directory `at`; `path`: its name in
+// messages. Missing is fine; never follows symlinks.
+dt_status dt_io_remove_at(int at, const char *name, const char *path);
 dt_status dt_io_truncate(const char *path, off_t n_bytes);
 // Reserves disk space for bytes [at, at + n_bytes); the file grows if needed. Later writes there, also
 // through a map, cannot run out of space. An error where the file system cannot promise that.
@@ -69,9 +72,11 @@ dt_status dt_io_update_file(const char *path, const void *data, size_t n_bytes);
 // For a signal that ends the process: removes what was begun and not ended. May be called from a signal's handler. A
 // thread that is in dt_io_end then waits there for the end of the process.
 void dt_io_remove_unfinished(void);
-// Removes what kills left in a directory: such temporaries that nobody holds, folders named like them, and what begins
-// with `prefix` (or NULL).
+// Removes what kills left in a directory: such temporaries that nobody holds, and files and whole folders whose name
+// begins with `prefix` (or NULL).
 dt_status dt_io_remove_leftovers(const char *dir, const char *prefix);
+// The length of a name, without the .tmp.NUMBER of a temporary.
+size_t dt_io_stem(const char *name);
 // Whether the last of the above that failed on this thread lacked space.
 bool dt_io_out_of_space(void);
 // The directory that holds `path`, heap; "." for a plain name.

@@ -248,16 +248,19 @@ static dt_status save_weights(const quantizer *q, const char *out, const char *f
 static dt_status write_run(const quantizer *q) {
     const dt_open_run *r = &q->asked.run;
     const int64_t step = r->record.step;
-    char *out = dt_xprintf("%s.tmp.%d", q->r->out, (int)getpid()), *from = NULL;
+    char *out = NULL, *from = NULL;
     int64_t there;
     dt_json j;
+    for (unsigned i = (unsigned)getpid(); !out || dt_io_exists(out); i++) { // what is there stays
+        free(out);
+        out = dt_xprintf("%s.tmp.%u", q->r->out, i);
+    }
     dt_json_init(&j);
     dt_int8_build(&q->q, q->errors, step, &j);
     dt_status st = dt_ckpt_find_in_run(r->dir, q->r->which, &there, &from);
     if (st == DT_OK && there != step)
         st = dt_fail(DT_E_CKPT, "%s: another checkpoint became the %s meanwhile: try again", r->dir,
                      dt_run_which(r));
-    if (st == DT_OK) st = dt_io_remove_tree(out); // left by a kill
     if (st == DT_OK) st = dt_io_mkdir_all(out);
     if (st == DT_OK) st = write_text(out, "config.yaml", q->r->config);
     if (st == DT_OK) st = write_text(out, "int8.json", j.data);

@@ -3,6 +3,8 @@
 #include "data_fixture.h"
 #include "testing.h"
 
+#include <unistd.h>
+
 static const char *raw, *small; // of 80 records and of 12
 
 TEST(what_exists_is_left_alone) {
@@ -40,6 +42,61 @@ TEST(what_is_refused_removes_no_work) {
 }
 
 // Who is told that a set was changed since it was packed, and to pack again, is not told that nothing is to do.
+// A folder of the name that work has, in which somebody else's files lie, or which is a link to such a folder.
+TEST(work_that_pack_did_not_make_is_refused) {
+    static const struct {
+        const char *work, *file, *link; // what lies there; a link to the folder theirs/
+        const char *says;
+    } CASES[] = {
+        {"a.tar.partial", "mine/notes.txt", NULL, "mine is in it"},
+        {"a.tar.partial", "notes.txt", NULL, "notes.txt is in it"},
+        {"a.tar.partial", "rows-0/notes.txt", NULL, "rows-0 is in it"},
+        {"a.tar.partial", "set/a.csv", NULL, "a.csv is in it"},
+        {"a.tar.partial", "set/b.tar", NULL, "b.tar is in it"},
+        {"a.tar.partial", "old/a.tar/notes.txt", NULL, "a.tar is in it"},
+        {"a.lmdb.partial", "set/a.tar", NULL, "a.tar is in it"},
+        {"a.lmdb.partial", NULL, "a.lmdb.partial", "is a link"},
+        {"a.lmdb.partial", NULL, "a.lmdb.partial/set", "set is in it"},
+        {"a.lmdb.partial", NULL, "a.lmdb.partial/rows-0", "rows-0 is in it"},
+    };
+    const char *theirs = fixture_path("theirs");
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char *work = dt_xstrdup(fixture_path(CASES[i].work)), *file = NULL;
+        char *out = dt_xprintf("%.*s", (int)(strlen(work) - strlen(".partial")), work);
+        char *claim = dt_xprintf("%s/made-from", CASES[i].link ? theirs : work);
+        fixture_write(fixture_path("theirs/set/data.mdb"), "theirs", 6);
+        fixture_write(fixture_path("theirs/data.mdb"), "theirs", 6);
+        fixture_write(claim, "x", 1);
+        if (CASES[i].file) file = dt_xprintf("%s/%s", work, CASES[i].file);
+        if (file) fixture_write(file, "theirs", 6);
+        if (CASES[i].link && strcmp(CASES[i].link, CASES[i].work) != 0) {
+            char *own = dt_xprintf("%s/made-from", work);
+            fixture_write(own, "x", 1);
+            free(own);
+        }
+        if (CASES[i].link) assert_int_equal(symlink(theirs, fixture_path(CASES[i].link)), 0);
+        dt_pack_opts o = {.source = small, .out = out};
+        must_fail(DT_E_USAGE, CASES[i].says, dt_data_pack(&o));
+        assert_true(dt_io_exists(file ? file : fixture_path("theirs/set/data.mdb")));
+        assert_true(dt_io_exists(fixture_path("theirs/data.mdb")));
+        assert_true(dt_io_exists(claim));
+        assert_false(dt_io_exists(out));
+        must(dt_io_remove_tree(work));
+        must(dt_io_remove_tree(theirs));
+        free(work), free(out), free(claim), free(file);
+    }
+    // what a kill before made-from leaves
+    fixture_write(fixture_path("a.lmdb.partial/lock"), "", 0);
+    fixture_write(fixture_path("a.lmdb.partial/made-from.tmp.77"), "x", 1);
+    must(dt_io_mkdir(fixture_path("a.lmdb.partial/set")));
+    fixture_pack(small, fixture_path("a.lmdb"));
+    assert_false(dt_io_exists(fixture_path("a.lmdb.partial")));
+    fixture_write(fixture_path("b.lmdb.partial/rows-0"), "theirs", 6); // without made-from
+    dt_pack_opts o = {.source = small, .out = fixture_path("b.lmdb")};
+    must_fail(DT_E_USAGE, "rows-0 is in it", dt_data_pack(&o));
+    assert_true(dt_io_exists(fixture_path("b.lmdb.partial/rows-0")));
+}
+
 TEST(what_was_changed_is_not_packed_already) {
     static const char *const OUTS[] = {"hurt.tar", "hurt.lmdb"};
     static const char *const FILES[] = {"hurt.tar", "hurt.lmdb/data.mdb"};

@@ -145,6 +145,7 @@ TEST(two_packs_at_once) {
     int fd = open(fixture_path("lock.lmdb.partial/lock"), O_RDWR | O_CREAT, 0644);
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     assert_int_equal(fcntl(fd, F_OFD_SETLK, &whole), 0);
+    must(dt_io_write_file(fixture_path("lock.lmdb.partial/made-from"), "first", 5));
     must(dt_io_write_file(fixture_path("lock.lmdb.partial/rows-0"), "rows", 4));
     dt_pack_opts o = options(out, 1);
     must_fail(DT_E_USAGE, "another dtrain pack", dt_data_pack(&o));
