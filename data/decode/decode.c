@@ -88,8 +88,9 @@ dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want
         return dt_fail(DT_E_DATA, "not an image (its %zu bytes start like none that dtrain knows)",
                        bytes.n_bytes);
     if (!kind->is_image)
-        return dt_fail(DT_E_DATA, "a %s file: images are %s", kind->name,
-                       dt_kind_list_images(known, sizeof known));
+        return dt_fail(DT_E_DATA, "a %s file: images are %s%s%s", kind->name,
+                       dt_kind_list_images(known, sizeof known), kind->tool ? "; " : "",
+                       kind->tool ? kind->tool : "");
     if (!(kind->uses & DT_KIND_ARRAY) && want->channels != 1 && want->channels != 3)
         return dt_fail(DT_E_DATA, "a %s file: pictures have 1 or 3 channels, the field wants %d",
                        kind->name, want->channels);

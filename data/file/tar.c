@@ -122,11 +122,13 @@ static bool parse_pax(const char *p, size_t n, overrides *o) {
                    *eq = memchr(key, '=', (size_t)(end - key));
         if (!eq) return false;
         size_t n_key = (size_t)(eq - key), n_value = (size_t)(end - eq - 1);
-        if (n_key == 4 && memcmp(key, "path", 4) == 0) {
+        const bool is_path = n_key == 4 && memcmp(key, "path", 4) == 0;
+        if (is_path || (n_key == 8 && memcmp(key, "linkpath", 8) == 0)) {
+            char *to = is_path ? o->path : o->link;
             if (n_value >= sizeof o->path || memchr(eq + 1, 0, n_value)) return false;
-            memcpy(o->path, eq + 1, n_value);
-            o->path[n_value] = '\0';
-            o->has_path = n_value > 0;
+            memcpy(to, eq + 1, n_value);
+            to[n_value] = '\0';
+            *(is_path ? &o->has_path : &o->has_link) = n_value > 0;
         } else if (n_key == 4 && memcmp(key, "size", 4) == 0) {
             o->size = 0;
             for (const char *d = eq + 1; d < end; d++) {
@@ -150,11 +152,12 @@ static dt_status read_extension(dt_tar *t, char type, uint64_t data_at, uint64_t
     DT_TRY(dt_peek_read(&t->peek, data_at, text, (size_t)size));
     if (type == 'x' || type == 'g')
         return parse_pax(text, (size_t)size, o) ? DT_OK : bad(t, "a PAX record that is not one");
-    size_t n = strnlen(text, (size_t)size); // GNU 'L'
+    size_t n = strnlen(text, (size_t)size); // GNU 'L' and 'K'
+    char *to = type == 'L' ? o->path : o->link;
     if (n == 0 || n >= sizeof o->path) return bad(t, "a GNU long name that is empty or too long");
-    memcpy(o->path, text, n);
-    o->path[n] = '\0';
-    o->has_path = true;
+    memcpy(to, text, n);
+    to[n] = '\0';
+    *(type == 'L' ? &o->has_path : &o->has_link) = true;
     return DT_OK;
 }
 
@@ -183,6 +186,13 @@ static void fill_entry(dt_tar_entry *e, const header *h, const overrides *local,
     size_t n = strlen(e->path);
     bool directory = n > 0 && e->path[n - 1] == '/'; // as old tars mark them
     e->is_regular = (h->type == '0' || h->type == '\0' || h->type == '7') && !directory && n > 0;
+    e->is_hard = h->type == '1';
+    e->link[0] = '\0';
+    if (h->type != '1' && h->type != '2') return;
+    if (local->has_link)
+        strcpy(e->link, local->link);
+    else
+        sprintf(e->link, "%.*s", (int)sizeof h->linkname, h->linkname);
 }
 
 // Reads the header at t->at; *end = true at the end of the archive.
@@ -242,7 +252,7 @@ dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more) {
     overrides local;
     header h;
     *more = false;
-    local.has_path = local.has_size = local.is_sparse = false;
+    local.has_path = local.has_link = local.has_size = local.is_sparse = false;
     while (!t->ended) {
         uint64_t size = 0, data_at;
         bool end;
@@ -257,7 +267,7 @@ dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more) {
         data_at = t->at + DT_TAR_BLOCK;
         if (size > t->blob->n_bytes - data_at)
             return bad(t, "the file is cut: this member's data goes beyond its end");
-        if (h.type == 'x' || h.type == 'L') {
+        if (h.type == 'x' || h.type == 'L' || h.type == 'K') {
             DT_TRY(read_extension(t, h.type, data_at, size, &local));
         } else if (h.type == 'g') {
             DT_TRY(read_extension(t, h.type, data_at, size, &t->global));

@@ -11,13 +11,15 @@ enum { DT_TAR_BLOCK = 512, DT_TAR_MAX_PATH = 4096 };
 typedef struct dt_tar_entry {
     char path[DT_TAR_MAX_PATH]; // NUL-terminated; "./" in front removed
     bool is_regular;
-    uint64_t offset, size; // of the data; inside the file
+    bool is_hard; // of a link: `link` begins at the tar's root, else at the folder of `path`
+    char link[DT_TAR_MAX_PATH]; // where a link leads; "": it is none
+    uint64_t offset, size;      // of the data; inside the file
 } dt_tar_entry;
 
 // What an extended header says about the files that follow.
 typedef struct dt_tar_says {
-    char path[DT_TAR_MAX_PATH];
-    bool has_path, has_size, is_sparse;
+    char path[DT_TAR_MAX_PATH], link[DT_TAR_MAX_PATH];
+    bool has_path, has_link, has_size, is_sparse;
     uint64_t size;
 } dt_tar_says;
 
@@ -35,12 +37,23 @@ bool dt_tar_starts(const uint8_t *head, size_t n_bytes);
 // Bytes of a path in front of ".tar", ".tar.gz", ".tgz", ".tar.zst" or ".tzst"; 0: it ends in none of them.
 size_t dt_tar_stem(const char *path);
 void dt_tar_begin(dt_tar *t, const dt_blob *blob);
-// The next entry, or *more = false at the end. Reads USTAR, PAX (x and g: path, size), GNU (L, base-256
+// The next entry, or *more = false at the end. Reads USTAR, PAX (x and g: path, linkpath, size), GNU (L, K, base-256
 // numbers) and old headers. DT_E_DATA with the offset when a header is wrong, data is cut, or a file is
 // stored sparse or in several volumes.
 dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more);
 // After the last entry: warns and returns true if there is no end mark, or another tar behind it.
 bool dt_tar_warn_end(const dt_tar *t);
+
+// Where the links of a tar lead (tar_links.c): made by another walk over its headers, so only when a link comes. Where a
+// header is wrong the walk ends, as dt_tar_next says it.
+typedef struct dt_tar_links dt_tar_links;
+dt_status dt_tar_links_create(dt_tar_links **out, const dt_blob *blob);
+void dt_tar_links_destroy(dt_tar_links *l);
+// Calls visit for the file that a link leads to over any number of links, named as the link; of a folder for each file
+// in it. False: it leads out of the tar, in circles, or to an empty folder.
+typedef void dt_tar_visit(void *arg, const char *path, uint64_t offset, uint64_t size);
+bool dt_tar_links_visit(const dt_tar_links *l, const dt_tar_entry *link, dt_tar_visit *visit,
+                        void *arg);
 
 // Appends a USTAR header for a regular file (mode 0644, ids and time 0) to `out`, with a PAX record in
 // front where the name is too long or the size too large for USTAR. `out` has DT_TAR_MAX_HEADER bytes.

@@ -4,6 +4,7 @@
 // any, `cls` with the number of its class. A raw file is read straight to its place in the chunk, and is copied
 // only if the transform changes it.
 #include "compose.h"
+#include "data/file/kinds.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -269,6 +270,16 @@ static uint64_t hash_members(const dt_transform_record *in, bool is_set) {
     return sum;
 }
 
+// A file whose name promises a sample and whose first bytes are of a kind that is not read: training would fail on it.
+static dt_status check_kind(const dt_transform_member *m) {
+    const dt_kind *named = dt_kind_of_name(m->ext), *k;
+    if (!named || !named->uses) return DT_OK;
+    k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
+    if (!k || k->uses) return DT_OK;
+    return dt_fail(DT_E_DATA, "begins like kind %s, not like %s: %s", k->name, named->name,
+                   k->tool);
+}
+
 static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
     bool is_set = w->c->raw->kind == DT_RAW_SET;
     w->item = &w->c->raw->items[i];
@@ -276,6 +287,7 @@ static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
     w->own = NULL;
     w->is_large = is_large;
     DT_TRY(is_set ? read_set_item(w) : w->item->n_parts ? read_parts(w) : read_raw_item(w));
+    for (int m = 0; m < w->in.n_members && !is_set; m++) DT_TRY(check_kind(&w->in.member[m]));
     w->source_hash = is_large ? 0 : hash_members(&w->in, is_set || w->item->n_parts > 0);
     return DT_OK;
 }

@@ -109,11 +109,11 @@ static dt_status prepare(packing *p) {
                               .transform = p->transform,
                               .where = p->where,
                               .skip_bad = o->skip_bad};
-    if (p->raw.n_empty == 0 || o->skip_bad) return DT_OK;
+    if (p->raw.left_out[DT_RAW_EMPTY].n == 0 || o->skip_bad) return DT_OK;
     return dt_fail(DT_E_DATA,
                    "%s: %zu files are empty, the first is %s: remove them, or leave them out with "
                    "--on-error skip",
-                   o->source, p->raw.n_empty, p->raw.first_empty);
+                   o->source, p->raw.left_out[DT_RAW_EMPTY].n, p->raw.left_out[DT_RAW_EMPTY].first);
 }
 
 static void say_join(const packing *p, const dt_raw_join *j) {
@@ -160,12 +160,9 @@ static void say_join(const packing *p, const dt_raw_join *j) {
 static void say_list(const packing *p) {
     const dt_raw_join *j = &p->raw.join;
     if (p->rank != 0) return;
-    if (p->raw.n_empty)
-        dt_warn("%s: %zu files are empty and were left out, the first is %s", p->o->source,
-                p->raw.n_empty, p->raw.first_empty);
-    if (p->raw.n_dangling)
-        dt_warn("%s: %zu links lead to no file and were left out, the first is %s", p->o->source,
-                p->raw.n_dangling, p->raw.first_dangling);
+    char *left_out = dt_raw_describe_left_out(&p->raw);
+    if (*left_out) dt_warn("%s: left out: %s", p->o->source, left_out);
+    free(left_out);
     if (p->raw.n_incomplete)
         dt_warn("%s: %zu of %zu records have fewer than %u files, the first is %s", p->o->source,
                 p->raw.n_incomplete, p->raw.n, p->raw.n_parts, p->raw.first_incomplete);
@@ -437,24 +434,13 @@ static void say_names(const packing *p) {
 
 static void say_done(const packing *p, const dt_finish_counts *n) {
     double s = dt_clock_s() - p->begin_s;
-    char ignored[600] = "", unread[400] = "", why[64] = "";
+    char why[64] = "";
     if (p->o->where) dt_text_list(why, sizeof why, "--where");
     if (p->o->drop_tail) dt_text_list(why, sizeof why, "--tail drop");
     if (p->o->skip_bad) dt_text_list(why, sizeof why, "--on-error skip");
-    for (size_t i = 0; i < DT_RAW_UNREAD && p->raw.unread[i]; i++)
-        snprintf(unread + strlen(unread), sizeof unread - strlen(unread), "%s%s: %s",
-                 *unread ? "; " : "", p->raw.unread[i]->name, p->raw.unread[i]->tool);
-    if (p->raw.n_unread)
-        snprintf(
-            ignored, sizeof ignored,
-            "; %zu files are no samples and were left out, %zu of kinds that are not read (%s)",
-            p->raw.n_ignored, p->raw.n_unread, unread);
-    else if (p->raw.n_ignored)
-        snprintf(ignored, sizeof ignored, "; %zu files are no samples and were left out",
-                 p->raw.n_ignored);
     say_names(p);
-    dt_info("packed %zu records, %.1f MB, into %s in %.1f s (%.0f files/s)%s", n->n_records,
-            (double)n->n_bytes / 1e6, p->plan.pattern, s, (double)p->raw.n / s, ignored);
+    dt_info("packed %zu records, %.1f MB, into %s in %.1f s (%.0f files/s)", n->n_records,
+            (double)n->n_bytes / 1e6, p->plan.pattern, s, (double)p->raw.n / s);
     if (n->n_without)
         dt_info("%zu of %zu files gave no record (%s), the first is %s", n->n_without, p->raw.n,
                 why, p->raw.items[n->first_without].name);

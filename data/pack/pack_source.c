@@ -46,7 +46,7 @@ static dt_status tar_is_set(const char *path, bool *out) {
     for (int n = 0; n < LOOK && st == DT_OK && more && !*out; n++) {
         size_t n_key;
         st = dt_tar_next(&tar, e, &more);
-        if (st != DT_OK || !more || !e->is_regular) continue;
+        if (st != DT_OK || !more || (!e->is_regular && !*e->link)) continue;
         if (!dt_split_key(e->path, &n_key, ext, sizeof ext)) continue;
         *out = dt_word_index("cls|cls2|json|index|__key__", ext) >= 0 ||
                (strlen(last) == n_key && memcmp(last, e->path, n_key) == 0);

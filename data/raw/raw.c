@@ -16,6 +16,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -36,6 +37,38 @@ void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t siz
                                    .mtime_ns = mtime_ns,
                                    .row = (uint32_t)r->n};
     r->n++;
+}
+
+void dt_raw_leave_out(dt_raw *r, dt_raw_reason why, const char *name) {
+    const char **first = &r->left_out[why].first;
+    if (r->left_out[why].n++ == 0 || strcmp(name, *first) < 0) *first = name;
+}
+
+char *dt_raw_describe_left_out(const dt_raw *r) {
+    static const char *const WORDS[DT_RAW_N_REASONS] = {
+        [DT_RAW_HIDDEN] = "hidden",
+        [DT_RAW_NO_SAMPLE] = "no samples",
+        [DT_RAW_UNREAD_KIND] = "of kinds that are not read",
+        [DT_RAW_EMPTY] = "empty",
+        [DT_RAW_DANGLING] = "links that lead to no file",
+        [DT_RAW_OUTSIDE] = "links that lead out of the tar"};
+    char *text = dt_xstrdup("");
+    for (int i = 0; i < DT_RAW_N_REASONS; i++) {
+        if (r->left_out[i].n == 0) continue;
+        char *so_far = text;
+        text = dt_xprintf("%s%s%zu %s (%s", so_far, *so_far ? ", " : "", r->left_out[i].n, WORDS[i],
+                          r->left_out[i].first);
+        free(so_far);
+        for (int k = 0; i == DT_RAW_UNREAD_KIND && k < DT_RAW_UNREAD && r->unread[k]; k++) {
+            so_far = text;
+            text = dt_xprintf("%s; %s: %s", so_far, r->unread[k]->name, r->unread[k]->tool);
+            free(so_far);
+        }
+        so_far = text;
+        text = dt_xprintf("%s)", so_far);
+        free(so_far);
+    }
+    return text;
 }
 
 char *dt_raw_path(const dt_raw *r, const dt_raw_item *item) {
@@ -247,11 +280,13 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     if (r->n == 0 && r->bad_rows.n > 0)
         return dt_fail(DT_E_DATA, "%s: no row is left; left out are %zu: %s", source, r->bad_rows.n,
                        r->bad_rows.text);
-    if (r->n == 0)
-        return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)%s%s%s%s", source,
-                       r->n_ignored, r->n_empty, r->unread[0] ? "; ." : "",
-                       r->unread[0] ? r->unread[0]->name : "", r->unread[0] ? " is not read: " : "",
-                       r->unread[0] ? r->unread[0]->tool : "");
+    if (r->n == 0) {
+        char *left_out = dt_raw_describe_left_out(r);
+        dt_fail(DT_E_DATA, "%s: holds no data files%s%s", source, *left_out ? "; left out: " : "",
+                left_out);
+        free(left_out);
+        return DT_E_DATA;
+    }
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     r->n_rows = r->n;
     const bool is_files = r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS;
@@ -329,6 +364,10 @@ dt_status dt_raw_load(dt_catalog *c, const char *path) {
     dt_raw raw;
     dt_status st = DT_OK;
     DT_TRY(dt_raw_list(&raw, path, NULL, &ALL));
+    raw.left_out[DT_RAW_EMPTY].n = 0; // they are kept
+    char *left_out = dt_raw_describe_left_out(&raw);
+    if (*left_out) dt_info("%s: left out: %s", path, left_out);
+    free(left_out);
     for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw, &raw.items[i]);
     dt_raw_fini(&raw);
     return st;

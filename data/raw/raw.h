@@ -63,6 +63,17 @@ typedef struct dt_raw_join {
 // Of two rows for one item: neither, or which one.
 typedef enum dt_join_duplicates { DT_JOIN_ERROR, DT_JOIN_FIRST, DT_JOIN_LAST } dt_join_duplicates;
 
+// Why files and folders of a source are left out.
+typedef enum dt_raw_reason {
+    DT_RAW_HIDDEN,      // and what is in a hidden folder, which counts once
+    DT_RAW_NO_SAMPLE,   // licences, notes
+    DT_RAW_UNREAD_KIND, // files of known kinds that dtrain cannot read (kinds.h)
+    DT_RAW_EMPTY,
+    DT_RAW_DANGLING, // links that lead to no file
+    DT_RAW_OUTSIDE,  // of a tar: links that lead out of it, or in circles
+    DT_RAW_N_REASONS
+} dt_raw_reason;
+
 enum { DT_RAW_UNREAD = 4, DT_RAW_MOST_PARTS = 32 };
 typedef struct dt_raw {
     dt_arena arena;
@@ -74,13 +85,11 @@ typedef struct dt_raw {
     dt_raw_item
         *items; // sorted by key; those of a set in its own order unless sorted was asked for
     size_t n;
-    size_t n_ignored; // files that hold no samples (licences, notes)
-    size_t n_unread;  // of them, files of known kinds that dtrain cannot read (kinds.h)
-    const struct dt_kind *unread[DT_RAW_UNREAD]; // the kinds
-    size_t n_empty;                              // empty files
-    const char *first_empty;
-    size_t n_dangling; // links that lead to no file, left out
-    const char *first_dangling;
+    struct {
+        size_t n;
+        const char *first; // by name
+    } left_out[DT_RAW_N_REASONS];
+    const struct dt_kind *unread[DT_RAW_UNREAD]; // the kinds of DT_RAW_UNREAD_KIND
     size_t n_incomplete; // --group: records with fewer files than n_parts, which the fullest has
     uint32_t n_parts;
     const char *first_incomplete;
@@ -136,6 +145,8 @@ void dt_raw_fini(dt_raw *r);
 // as `dtrain pack` would name it. Handy for a first look. A packed dataset is faster to read, and its records are
 // checked by hash. As dt_raw_list.
 dt_status dt_raw_load(dt_catalog *c, const char *path);
+// "2 hidden (.git), 1 empty (a/b.jpg)": what was left out, by reason, with the first of each; "" for nothing. Heap.
+char *dt_raw_describe_left_out(const dt_raw *r);
 // Whether the name is that of a list of files; of a picture, a sound or an array.
 bool dt_raw_is_list(const char *path);
 bool dt_raw_is_file(const char *path);
@@ -167,6 +178,7 @@ dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c
 typedef struct dt_raw_found {
     dt_raw *raw;
     bool keep_empty, skip_bad;
+    int64_t tar_mtime_ns;        // of all files of a tar
     size_t n_strip;              // bytes of names: the folders that all files share
     const struct dt_table *list; // of a list file: its table, and the column with paths
     int list_column;
@@ -175,6 +187,7 @@ typedef struct dt_raw_found {
 
 void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
                 int64_t mtime_ns);
+void dt_raw_leave_out(dt_raw *r, dt_raw_reason why, const char *name);
 dt_status dt_raw_find_folder(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_file(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);

@@ -1,8 +1,9 @@
 // raw_walk.c: finds raw files in a folder, a list or a tar.
 //
-// A folder is walked without following symlinks to directories. A tar is listed, never unpacked. A list is a
-// table: one column names the files, relative to the list; the others become metadata. Files are asked for their
-// sizes by threads: on a cold or distant disk each waits for its own.
+// Links are followed, to folders too, in a folder and in a tar; one that leads to a folder above it is refused. A tar
+// is listed, never unpacked. A list is a table: one column names the files, relative to the list; the others become
+// metadata. Files are asked for their sizes by threads: on a cold or distant disk each waits for its own. What is left
+// out is counted by reason (dt_raw_reason).
 //
 // A file is data if its extension or, failing that, its first bytes say so; text (.txt, .csv, .tsv, .dat) only if it
 // begins with numbers, so that label tables and notes are left out.
@@ -62,8 +63,8 @@ static dt_status cannot(const dt_raw *r, const char *prefix, const char *name,
     return st;
 }
 
-// The type of an entry if readdir does not say. A symlink to a file is a file; one to a folder is ignored. One that
-// leads nowhere passes as a file until stat_all looks at it.
+// The type of an entry if readdir does not say, or of what a symlink leads to. One that leads nowhere passes as a file
+// until stat_all looks at it.
 static dt_status find_type(const dt_raw *r, int fd, const char *prefix, const struct dirent *e,
                            unsigned char *type) {
     struct stat s;
@@ -77,44 +78,70 @@ static dt_status find_type(const dt_raw *r, int fd, const char *prefix, const st
         *type = DT_REG;
         return is_nowhere(errno) ? DT_OK : cannot(r, prefix, e->d_name, "look at", errno);
     }
-    *type = S_ISREG(s.st_mode) ? DT_REG : S_ISDIR(s.st_mode) && !link ? DT_DIR : DT_UNKNOWN;
+    *type = S_ISREG(s.st_mode) ? DT_REG : S_ISDIR(s.st_mode) ? DT_DIR : DT_UNKNOWN;
     return DT_OK;
 }
 
-static dt_status list_folder(dt_raw_found *f, const char *prefix, int depth);
+typedef struct walked_folder {
+    const char *prefix; // path from the root, ending in '/'; or ""
+    const struct walked_folder *above;
+    int depth;
+    dev_t device;
+    ino_t number;
+} walked_folder;
 
-static dt_status list_entries(dt_raw_found *f, DIR *dir, const char *prefix, int depth) {
+static dt_status list_folder(dt_raw_found *f, walked_folder *w);
+
+static dt_status list_entry(dt_raw_found *f, int fd, const walked_folder *w,
+                            const struct dirent *e) {
     dt_raw *r = f->raw;
-    dt_status st = DT_OK;
-    struct dirent *e;
-    while (st == DT_OK && (errno = 0, e = readdir(dir))) {
-        unsigned char type;
-        if (e->d_name[0] == '.' || (depth == 0 && dt_name_is_lost_found(e->d_name))) continue;
-        st = find_type(r, dirfd(dir), prefix, e, &type);
-        if (st == DT_OK && type == DT_REG)
-            dt_raw_add(f, dt_arena_printf(&r->arena, "%s%s", prefix, e->d_name), 0, 0, 0);
-        if (st == DT_OK && type == DT_DIR) {
-            char *below = dt_xprintf("%s%s/", prefix, e->d_name);
-            st = list_folder(f, below, depth + 1);
-            free(below);
-        }
+    unsigned char type;
+    if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) return DT_OK;
+    const char *name = dt_arena_printf(&r->arena, "%s%s", w->prefix, e->d_name);
+    if (dt_name_is_hidden(e->d_name, w->depth == 0)) {
+        dt_raw_leave_out(r, DT_RAW_HIDDEN, name);
+        return DT_OK;
     }
-    return st == DT_OK && errno ? cannot(r, prefix, "", "list", errno) : st;
+    DT_TRY(find_type(r, fd, w->prefix, e, &type));
+    if (type == DT_REG) dt_raw_add(f, name, 0, 0, 0);
+    if (type != DT_REG && type != DT_DIR) dt_raw_leave_out(r, DT_RAW_NO_SAMPLE, name);
+    if (type != DT_DIR) return DT_OK;
+    char *below = dt_xprintf("%s/", name);
+    const dt_status st =
+        list_folder(f, &(walked_folder){.prefix = below, .above = w, .depth = w->depth + 1});
+    free(below);
+    return st;
 }
 
-// prefix: path from the root, ending in '/'; or "".
-static dt_status list_folder(dt_raw_found *f, const char *prefix, int depth) {
+static dt_status check_loop(const dt_raw *r, int fd, walked_folder *w) {
+    struct stat s;
+    if (fstat(fd, &s) != 0) return cannot(r, w->prefix, "", "look at", errno);
+    w->device = s.st_dev;
+    w->number = s.st_ino;
+    for (const walked_folder *a = w->above; a; a = a->above)
+        if (a->device == w->device && a->number == w->number)
+            return dt_fail(DT_E_DATA,
+                           "%s/%.*s: a link to %s/%s, the folder that it lies in, which makes a "
+                           "loop: remove the link",
+                           r->root, (int)strlen(w->prefix) - 1, w->prefix, r->root, a->prefix);
+    return DT_OK;
+}
+
+static dt_status list_folder(dt_raw_found *f, walked_folder *w) {
     const dt_raw *r = f->raw;
-    if (depth > MAX_DEPTH)
-        return dt_fail(DT_E_DATA, "%s/%s: folders nested too deeply", r->root, prefix);
-    int fd = openat(r->root_fd, *prefix ? prefix : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct dirent *e;
+    if (w->depth > MAX_DEPTH)
+        return dt_fail(DT_E_DATA, "%s/%s: folders nested too deeply", r->root, w->prefix);
+    int fd = openat(r->root_fd, *w->prefix ? w->prefix : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (!dir) {
-        dt_status st = cannot(r, prefix, "", "list", errno);
+        dt_status st = cannot(r, w->prefix, "", "list", errno);
         if (fd >= 0) close(fd);
         return st;
     }
-    dt_status st = list_entries(f, dir, prefix, depth);
+    dt_status st = check_loop(r, fd, w);
+    while (st == DT_OK && (errno = 0, e = readdir(dir))) st = list_entry(f, fd, w, e);
+    if (st == DT_OK && errno) st = cannot(r, w->prefix, "", "list", errno);
     closedir(dir);
     return st;
 }
@@ -180,15 +207,15 @@ static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char
     dt_status st = got < 0 ? dt_raw_cannot(r, item, "read", errno) : DT_OK;
     if (fd != r->root_fd) close(fd);
     *found = st == DT_OK ? sniff(ext, head, (size_t)got, &kind) : NULL;
-    *unread = kind && kind->tool ? kind : dt_kind_unread(item->name);
+    *unread = kind && kind->tool && *kind->exts ? kind : dt_kind_unread(item->name);
     return st;
 }
 
-// Counts a file that is left out although one might expect it to be read.
-static void note_unread(dt_raw *r, const dt_kind *k) {
+// Counts a file that is left out; of a kind that one might expect to be read, k names the kind.
+static void leave_out_kind(dt_raw *r, const char *name, const dt_kind *k) {
     size_t i = 0, most = sizeof r->unread / sizeof *r->unread;
+    dt_raw_leave_out(r, k ? DT_RAW_UNREAD_KIND : DT_RAW_NO_SAMPLE, name);
     if (!k) return;
-    r->n_unread++;
     while (i < most && r->unread[i] && strcmp(r->unread[i]->name, k->name) < 0) i++;
     if (i == most || r->unread[i] == k) return;
     memmove(&r->unread[i + 1], &r->unread[i], (most - i - 1) * sizeof *r->unread);
@@ -197,9 +224,8 @@ static void note_unread(dt_raw *r, const dt_kind *k) {
 
 // Counts an empty file, which holds nothing to learn from; whether it is left out.
 static bool leaves_out_empty(const dt_raw_found *f, const dt_raw_item *item) {
-    dt_raw *r = f->raw;
     if (item->size > 0) return false;
-    if (r->n_empty++ == 0 || strcmp(item->name, r->first_empty) < 0) r->first_empty = item->name;
+    dt_raw_leave_out(f->raw, DT_RAW_EMPTY, item->name);
     return !f->keep_empty;
 }
 
@@ -214,21 +240,19 @@ static dt_status keep_data(const dt_raw_found *f) {
         const dt_kind *kind = ext ? dt_kind_of_ext(ext) : NULL;
         bool keep = kind && kind->uses;
         if (keep && item->row != UINT32_MAX && leaves_out_empty(f, item)) continue;
-        if (keep && item->row == UINT32_MAX) {
-            if (r->n_dangling++ == 0 || strcmp(item->name, r->first_dangling) < 0)
-                r->first_dangling = item->name;
+        if (item->row == UINT32_MAX) {
+            dt_raw_leave_out(r, DT_RAW_DANGLING, item->name);
             continue;
         }
         const dt_kind *unread = NULL;
-        if (!keep && item->row != UINT32_MAX) {
+        if (!keep) {
             const char *found;
             DT_TRY(sniff_item(r, item, ext, &found, &unread));
             keep = found != NULL;
             if (keep && (!ext || strcasecmp(found, ext) != 0)) item->ext = found;
         }
         if (!keep) {
-            r->n_ignored++;
-            note_unread(r, unread);
+            leave_out_kind(r, item->name, unread);
             continue;
         }
         r->items[n] = *item;
@@ -251,7 +275,7 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
     for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--) root[n - 1] = '\0';
     r->kind = DT_RAW_FOLDER;
     DT_TRY(open_root(r, root, O_DIRECTORY));
-    DT_TRY(list_folder(f, "", 0));
+    DT_TRY(list_folder(f, &(walked_folder){.prefix = ""}));
     DT_TRY(stat_all(r));
     return keep_data(f);
 }
@@ -270,6 +294,30 @@ dt_status dt_raw_find_file(dt_raw_found *f, const char *path) {
 }
 
 // ---- tar ----------------------------------------------------------------------------------------------
+// Bytes of the path to its first hidden folder or file, with its name; 0: there is none.
+static size_t hidden_part(const char *path) {
+    char name[DT_TAR_MAX_PATH];
+    for (const char *p = path; *p;) {
+        const size_t n = strcspn(p, "/");
+        memcpy(name, p, n);
+        name[n] = '\0';
+        if (n > 0 && dt_name_is_hidden(name, p == path)) return (size_t)(p - path) + n;
+        p += n + (p[n] == '/');
+    }
+    return 0;
+}
+
+static void add_entry(void *arg, const char *path, uint64_t offset, uint64_t size) {
+    dt_raw_found *f = arg;
+    const char *name = dt_arena_strdup(&f->raw->arena, path);
+    const size_t n_hidden = hidden_part(path);
+    if (n_hidden == 0)
+        dt_raw_add(f, name, offset, size, f->tar_mtime_ns);
+    else
+        dt_raw_leave_out(f->raw, DT_RAW_HIDDEN,
+                         dt_arena_printf(&f->raw->arena, "%.*s", (int)n_hidden, name));
+}
+
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
     dt_raw *r = f->raw;
     dt_blob blob;
@@ -280,16 +328,21 @@ dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
     DT_TRY(open_root(r, path, 0));
     DT_TRY(dt_blob_open(&blob, r->root));
     dt_tar_entry *e = dt_xcalloc(1, sizeof *e);
+    dt_tar_links *links = NULL;
     dt_status st = DT_OK;
     fstat(r->root_fd, &s);
+    f->tar_mtime_ns = (int64_t)s.st_mtim.tv_sec;
     dt_tar_begin(&tar, &blob);
     while (st == DT_OK && more) {
         st = dt_tar_next(&tar, e, &more);
-        if (st == DT_OK && more && e->is_regular && *dt_path_base(e->path) != '.')
-            dt_raw_add(f, dt_arena_strdup(&r->arena, e->path), e->offset, e->size,
-                       (int64_t)s.st_mtim.tv_sec);
+        if (st != DT_OK || !more) break;
+        if (*e->link && !links) st = dt_tar_links_create(&links, &blob);
+        if (st == DT_OK && e->is_regular) add_entry(f, e->path, e->offset, e->size);
+        if (st == DT_OK && *e->link && !dt_tar_links_visit(links, e, add_entry, f))
+            dt_raw_leave_out(r, DT_RAW_OUTSIDE, dt_arena_strdup(&r->arena, e->path));
     }
     if (st == DT_OK) dt_tar_warn_end(&tar);
+    dt_tar_links_destroy(links);
     dt_blob_close(&blob);
     free(e);
     DT_TRY(st);

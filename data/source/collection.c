@@ -108,7 +108,7 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
         if (is_shard_name(names[i]))
             dt_names_add(shards, full);
         else if ((!strrchr(names[i], '.') || dt_text_ends(names[i], ".lmdb")) &&
-                 !dt_name_is_lost_found(names[i]))
+                 !dt_name_is_hidden(names[i], true))
             st = find_lmdb(full, &is_lmdb);
         if (st == DT_OK && is_lmdb) dt_names_add(lmdbs, full);
         free(full);
@@ -129,9 +129,9 @@ static char *find_data(const char *folder, int *n_left) {
         if (names[i][0] != '.' && dt_kind_of_name(names[i]))
             first = dt_xprintf("%s/%s", folder, names[i]);
     for (size_t i = 0; i < n && !first; i++) {
-        if (names[i][0] == '.' || is_shard_name(names[i])) continue;
+        if (dt_name_is_hidden(names[i], true) || is_shard_name(names[i])) continue;
         char *inner = dt_xprintf("%s/%s", folder, names[i]);
-        if (!dt_io_is_link(inner) && dt_io_is_dir(inner)) first = find_data(inner, n_left);
+        if (dt_io_is_dir(inner)) first = find_data(inner, n_left); // a loop of links ends as well
         free(inner);
     }
     dt_io_free_list(names, n);

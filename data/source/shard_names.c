@@ -108,7 +108,7 @@ static dt_status expand(const char *text, int nesting, dt_names *out) {
 static _Thread_local dt_status unlisted; // of the folders of a pattern
 
 static int note_unlisted(const char *folder, int err) {
-    if (dt_name_is_lost_found(dt_path_base(folder))) return 0;
+    if (dt_name_is_hidden(dt_path_base(folder), true)) return 0;
     unlisted = dt_io_read_error(folder, "list", err, DT_E_DATA);
     return -1;
 }

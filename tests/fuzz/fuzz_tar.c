@@ -19,16 +19,25 @@ static void seal(uint8_t *h) {
     memcpy(h + 148, text, 7);
 }
 
+static void check_file(void *n_bytes, const char *path, uint64_t offset, uint64_t size) {
+    const size_t n = *(const size_t *)n_bytes;
+    if (offset > n || size > n - offset || strlen(path) >= DT_TAR_MAX_PATH) abort();
+}
+
 static void list(const uint8_t *data, size_t n_bytes) {
     static dt_tar_entry e;
     dt_blob b;
     dt_tar t;
+    dt_tar_links *links;
     bool more = true;
     dt_blob_from_memory(&b, "fuzz.tar", data, n_bytes);
+    if (dt_tar_links_create(&links, &b) != DT_OK) abort();
     dt_tar_begin(&t, &b);
-    while (dt_tar_next(&t, &e, &more) == DT_OK && more)
-        if (e.offset > n_bytes || e.size > n_bytes - e.offset || strlen(e.path) >= sizeof e.path)
-            abort();
+    while (dt_tar_next(&t, &e, &more) == DT_OK && more) {
+        check_file(&n_bytes, e.path, e.offset, e.size);
+        if (*e.link) dt_tar_links_visit(links, &e, check_file, &n_bytes);
+    }
+    dt_tar_links_destroy(links);
     fuzz_scan(&dt_format_tar, &b, n_bytes, n_bytes % 2);
 }
 

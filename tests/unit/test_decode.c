@@ -258,6 +258,8 @@ TEST(not_an_image_says_so) {
     must_fail(DT_E_DATA, "PNG", decode((const uint8_t *)"\x89PNG\r\n\x1a\n....", 12, 3, &image));
     must_fail(DT_E_DATA, "gif", decode((const uint8_t *)"GIF89a......", 12, 3, &image));
     assert_non_null(strstr(dt_error_message(), "jpg"));
+    must_fail(DT_E_DATA, "git lfs pull",
+              decode((const uint8_t *)"version https://git-lfs.github.com/spec/v1", 42, 3, &image));
 }
 
 TEST(the_right_size_goes_straight_to_the_slot) {

@@ -81,22 +81,41 @@ TEST(what_is_no_file_is_left_out) {
     put(root, "a/notes.xyz", 5);
     put(folder_path, "outside.npy", 7);
     put_link(root, "a/link.npy", fixture_path("outside.npy"));
-    put_link(root, "b", "a"); // to a folder: not followed
+    put(root, "a/@eaDir/one.npy/SYNOFILE_THUMB_M.npy", 5);
+    put(root, "lost+found/five.npy", 5);
+    put(root, "a/photo.HEIC", 5);
+    put_link(root, "a/gone.npy", "nowhere");
     must_list(&r, root);
     assert_int_equal(r.n, 2);
     assert_string_equal(r.items[0].name, "a/link.npy");
     assert_int_equal(r.items[0].size, 7);
     assert_string_equal(r.items[1].name, "a/one.npy");
-    assert_int_equal(r.n_empty, 2);
-    assert_string_equal(r.first_empty, "a/none.npy");
-    assert_int_equal(r.n_ignored, 1);
+    char *text = dt_raw_describe_left_out(&r);
+    assert_string_equal(text, "4 hidden (a/.git), 1 no samples (a/notes.xyz), 1 of kinds that are "
+                              "not read (a/photo.HEIC; heic: heif-convert makes .jpg of it), "
+                              "2 empty (a/none.npy), 1 links that lead to no file (a/gone.npy)");
+    free(text);
     dt_raw_fini(&r);
-    put_link(root, "a/gone.npy", "nowhere");
+}
+
+// A class folder may be a link, and lead through others; one into its own folder would never end.
+TEST(links_to_folders_are_followed) {
+    const char *root = fixture_path("linked");
+    dt_raw r;
+    put(folder_path, "elsewhere/x.npy", 6);
+    put(root, "cat/a.npy", 5);
+    put_link(root, "dog", "../elsewhere");
+    put_link(root, "fox", "dog");
     must_list(&r, root);
-    assert_int_equal(r.n, 2);
-    assert_int_equal(r.n_dangling, 1);
-    assert_string_equal(r.first_dangling, "a/gone.npy");
+    assert_int_equal(r.n, 3);
+    assert_int_equal(r.n_classes, 3);
+    assert_string_equal(r.items[1].name, "dog/x.npy");
+    assert_int_equal(r.items[1].size, 6);
+    assert_string_equal(r.items[2].name, "fox/x.npy");
     dt_raw_fini(&r);
+    put_link(folder_path, "elsewhere/back", "../linked/dog");
+    must_fail(DT_E_DATA, "back: a link to ", dt_raw_list(&r, root, NULL, NULL));
+    assert_non_null(strstr(dt_error_message(), "/linked/dog/, the folder that it lies in"));
 }
 
 // Whichever file was found first: in one class folder, and one beside a folder in it, which is no class folder then.
@@ -195,7 +214,8 @@ TEST(kinds_that_are_not_read) {
     dt_raw r;
     memcpy(head + 128, "DICM", 4);
     fixture_write(fixture_path("scans/a/IM0001"), (char *)head, sizeof head);
-    must_fail(DT_E_DATA, "holds no data files (1 others, 0 empty); .dcm is not read: dcmtk",
+    must_fail(DT_E_DATA,
+              "holds no data files; left out: 1 of kinds that are not read (a/IM0001; dcm: dcmtk",
               dt_raw_list(&r, fixture_path("scans"), NULL, NULL));
     fixture_write(fixture_path("scans/b.nii.gz"), "\x1f\x8b", 2);
     fixture_write(fixture_path("scans/list.txt"), "b.nii.gz\n", 9);

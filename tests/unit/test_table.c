@@ -398,7 +398,8 @@ TEST(what_is_data_is_told_by_name_or_bytes) {
     dt_raw r;
     must(dt_raw_list(&r, fixture_path("mixed"), NULL, NULL));
     assert_int_equal(r.n, 3);
-    assert_int_equal(r.n_ignored, 3);
+    assert_int_equal(r.left_out[DT_RAW_NO_SAMPLE].n, 2);
+    assert_int_equal(r.left_out[DT_RAW_UNREAD_KIND].n, 1);
     assert_int_equal(r.n_classes, 0); // no folders, no classes
     assert_string_equal(r.items[0].key, "numbers");
     assert_string_equal(r.items[0].ext, "txt");

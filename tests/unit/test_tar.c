@@ -4,6 +4,8 @@
 #include "data_fixture.h"
 #include "testing.h"
 
+#include "base/log.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -86,10 +88,76 @@ TEST(plain_and_old_headers) {
     put_header("dir/", '5', 0), seal_header();
     put_header("old", '\0', 3), memset(tar_bytes + tar_n + 257, 0, 8), seal_header(),
         put_data("two", 3);
-    put_header("link", '2', 0), seal_header();
+    put_header("link", '2', 0), seal_header(); // to nowhere
     put_header("contiguous", '7', 2), seal_header(), put_data("hi", 2);
     put_end();
     expect("a.txt=one;old=two;contiguous=hi;");
+}
+
+static void put_link(const char *name, char type, const char *to) {
+    put_header(name, type, 0);
+    memcpy(tar_bytes + tar_n + 157, to, strlen(to));
+    seal_header();
+}
+
+static void append_file(void *arg, const char *path, uint64_t offset, uint64_t size) {
+    sprintf((char *)arg + strlen(arg), "%s=%.*s;", path, (int)size, (char *)tar_bytes + offset);
+}
+
+// Links lead to files of the tar over links and folders, forward too; the rest leads nowhere.
+TEST(links_lead_to_files_of_the_tar) {
+    static const struct {
+        char type;
+        const char *name, *to, *want;
+    } CASES[] = {{'2', "b/soft", "../a/one", "b/soft=1;"},
+                 {'1', "b/hard", "./a/one", "b/hard=1;"},
+                 {'2', "b/chain", "soft", "b/chain=1;"},
+                 {'2', "ahead", "z/last", "ahead=9;"},
+                 {'2', "c", "a", "c/one=1;c/two=2;c/two2=2;"},
+                 {'2', "d", "./c/", "d/one=1;d/two=2;d/two2=2;"},
+                 {'2', "through", "d/../a/one", "through=1;"},
+                 {'2', "out", "../x", ""},
+                 {'2', "absolute", "/a/one", ""},
+                 {'2', "round1", "round2", ""},
+                 {'2', "round2", "round1", ""},
+                 {'2', "root", ".", ""},
+                 {'2', "none", "a/three", ""}};
+    enum { N = sizeof CASES / sizeof *CASES };
+    char name_101[102], want[256];
+    memset(name_101, 'n', 101), name_101[101] = '\0';
+    tar_n = 0;
+    put_file("a/one", "1");
+    put_file("a/two", "2");
+    put_link("a/two2", '2', "two");
+    for (size_t i = 0; i < N; i++) put_link(CASES[i].name, CASES[i].type, CASES[i].to);
+    put_extension('K', name_101), put_link("gnu", '1', "cut");
+    put_extension('x', "18 linkpath=a/one\n"), put_link("pax", '2', "cut");
+    put_file("z/last", "9");
+    put_extension('L', name_101), put_file("cut", "long");
+    put_end();
+    dt_blob b;
+    dt_tar t;
+    dt_tar_entry e;
+    dt_tar_links *links;
+    bool more = true;
+    size_t n = 0;
+    dt_blob_from_memory(&b, "x.tar", tar_bytes, tar_n);
+    must(dt_tar_links_create(&links, &b));
+    dt_tar_begin(&t, &b);
+    for (;;) {
+        char got[1024] = "";
+        must(dt_tar_next(&t, &e, &more));
+        if (!more) break;
+        if (!*e.link || strcmp(e.path, "a/two2") == 0) continue;
+        assert_false(e.is_regular);
+        const bool any = dt_tar_links_visit(links, &e, append_file, got);
+        snprintf(want, sizeof want, "%s", n < N ? CASES[n].want : n == N ? "gnu=long;" : "pax=1;");
+        assert_string_equal(got, want);
+        assert_int_equal(any, *want != '\0');
+        n++;
+    }
+    assert_int_equal(n, N + 2);
+    dt_tar_links_destroy(links);
 }
 
 TEST(ustar_prefix) {
@@ -309,8 +377,9 @@ TEST(a_foreign_shard_is_scanned) {
     put_file("s/1.cls", " 3\n");
     put_file("s/1.json", "{\"who\": \"ann\", \"age\": 7, \"deep\": {\"x\": 1}}");
     put_file("README", "x");
-    put_file("s/2.jpg", "img2");
+    put_link("s/2.jpg", '2', "../README2");
     put_file("s/2.cls", "11");
+    put_file("README2", "img2");
     put_end();
     const char *path = fixture_path("f.tar");
     fixture_write(path, tar_bytes, tar_n);
@@ -381,6 +450,31 @@ TEST(shard_patterns) {
                                       "a{0..99999999}", "a{1..2}{", "{}",   "{0..9999}{0..9999}"};
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++)
         assert_int_equal(dt_expand_shards(BAD[i], &list_, &n), DT_E_USAGE);
+}
+
+// A link that leads out of a shard gives no record, and says so at each opening.
+TEST(a_lost_link_is_told) {
+    folder_make(state);
+    const char *path = fixture_path("lost.tar"), *log = fixture_path("lost.log");
+    tar_n = 0;
+    put_file("1.jpg", "a"), put_link("2.jpg", '2', "../other/2.jpg"), put_end();
+    fixture_write(path, tar_bytes, tar_n);
+    must(dt_log_open(log));
+    for (int k = 0; k < 2; k++) {
+        dt_reader *s = fixture_set(path);
+        assert_int_equal(s->catalog->n_records, 1);
+        dt_reader_close(s);
+    }
+    dt_log_close();
+    size_t n;
+    int n_told = 0;
+    char *text = fixture_read(log, &n);
+    for (const char *p = text;
+         (p = strstr(p, "1 links lead to no file of the tar and are left out: 2.jpg")); p++)
+        n_told++;
+    free(text);
+    assert_int_equal(n_told, 2);
+    fixture_tear_down(state);
 }
 
 // Cut between two members a tar is still a tar: only the end mark tells.

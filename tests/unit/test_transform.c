@@ -224,7 +224,7 @@ TEST(nothing_is_passed_on_unread) {
         dt_pack_opts o;
     } CASES[] = {{"text.png", "no picture at all", "not an image", {.encode = "png"}},
                  {"text.jpg", "no picture at all", "not an image", {.quality = true}},
-                 {"named.jpg", "GIF89a and so on", "a gif file", {.resize = 8}},
+                 {"named.jpg", "GIF89a and so on", "like kind gif", {.resize = 8}},
                  {"text.wav", "no sound at all", "text.wav", {.segment_s = 0.5}}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         char name[64];
