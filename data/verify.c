@@ -6,6 +6,7 @@
 #include "verify.h"
 #include "data/decode/audio.h"
 #include "data/decode/decode.h"
+#include "data/file/json_data.h"
 #include "verify_shards.h"
 
 #include "base/arena.h"
@@ -55,7 +56,7 @@ static dt_status check_audio(worker *w, dt_span bytes) {
 
 static dt_status check_json(dt_span bytes) {
     json_error_t e;
-    json_t *root = json_loadb((const char *)bytes.data, bytes.n_bytes, JSON_DECODE_ANY, &e);
+    json_t *root = dt_json_load((const char *)bytes.data, bytes.n_bytes, JSON_DECODE_ANY, &e);
     json_decref(root);
     return root ? DT_OK : dt_fail(DT_E_DATA, "not JSON: %s (line %d)", e.text, e.line);
 }

@@ -6,6 +6,8 @@
 // sorts the distinct values of each column and turns cells into indexes.
 #include "catalog.h"
 
+#include "data/file/json_data.h"
+
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -284,7 +286,7 @@ static bool json_text(const json_t *v, char *buf, size_t cap, const char **out) 
 
 dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes) {
     json_error_t error;
-    json_t *root = json_loadb(json, n_bytes, 0, &error);
+    json_t *root = dt_json_load(json, n_bytes, 0, &error);
     if (!root) {
         const dt_record *r = last_record(c);
         return dt_fail(DT_E_DATA, "%s: record %s: metadata is not JSON: %s (line %d)",

@@ -6,6 +6,8 @@
 #include "compose.h"
 #include "data/file/kinds.h"
 
+#include "data/file/json_data.h"
+
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -97,7 +99,7 @@ static void make_json(dt_composer *w, const dt_transform_record *r) {
 // The metadata that the record has already, with ours put over it.
 static dt_status merge_json(dt_composer *w) {
     json_error_t error;
-    json_t *own = json_loadb((char *)w->json_of_set.data, w->json_of_set.n_bytes, 0, &error);
+    json_t *own = dt_json_load((char *)w->json_of_set.data, w->json_of_set.n_bytes, 0, &error);
     json_t *ours = json_loadb(w->json.data, w->json.n_bytes, 0, &error);
     dt_status st = DT_OK;
     if (!json_is_object(own))

@@ -12,6 +12,7 @@
 #include "table.h"
 
 #include "data/file/bytes.h"
+#include "data/file/json_data.h"
 
 #include "base/io.h"
 #include "base/text.h"
@@ -351,7 +352,7 @@ static json_t *load_lines(const char *data, size_t n_bytes, json_error_t *error)
     for (size_t at = 0; at < n_bytes;) {
         const char *end = memchr(data + at, '\n', n_bytes - at);
         size_t n = end ? (size_t)(end - data) - at : n_bytes - at;
-        json_t *v = n > 1 ? json_loadb(data + at, n, JSON_REJECT_DUPLICATES, error) : NULL;
+        json_t *v = n > 1 ? dt_json_load(data + at, n, JSON_REJECT_DUPLICATES, error) : NULL;
         if (v) json_array_append_new(all, v);
         if (!v && n > 1) {
             error->line = (int)json_array_size(all) + 1;
@@ -370,7 +371,7 @@ dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, s
     init(t, path);
     if (n_bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) data += 3, n_bytes -= 3;
     json_t *root = lines ? load_lines(data, n_bytes, &error)
-                         : json_loadb(data, n_bytes, JSON_REJECT_DUPLICATES, &error);
+                         : dt_json_load(data, n_bytes, JSON_REJECT_DUPLICATES, &error);
     dt_status st = root ? list_rows(t, &r, root)
                         : dt_fail(DT_E_DATA, "%s:%d: not JSON: %s", path, error.line, error.text);
     json_decref(root);

@@ -102,6 +102,48 @@ TEST(a_name_that_is_both_becomes_text) {
     dt_catalog_destroy(c);
 }
 
+// As json.dump writes them: only the value itself is text or missing.
+TEST(numbers_that_JSON_cannot_hold) {
+    static const struct {
+        const char *json, *id; // id NULL: it has no value
+    } ROWS[] = {
+        {"{\"label\": \"a\", \"id\": 18446744073709551615, \"q\": 0.5}", "18446744073709551615"},
+        {"{\"id\": -9223372036854775809, \"q\": 0.5, \"label\": \"a\"}", "-9223372036854775809"},
+        {"{\"id\":9223372036854775807,\"deep\":[NaN,{\"x\":-Infinity}],\"q\":0.5,\"label\":\"a\"}",
+         "9223372036854775807"},
+        {"{\"id\": NaN, \"label\": \"a\", \"q\": 0.5}", NULL},
+        {"{\"id\": Infinity, \"label\": \"a\", \"q\": 0.5}", NULL},
+        {"{\"q\": 0.5, \"label\": \"a\", \"id\": -Infinity}", NULL},
+        {"{\"id\": 1e999, \"label\": \"a\", \"q\": 0.5}", NULL},
+        {"{\"id\": \"NaN \\\" 1e999 \", \"more\": NaN, \"label\": \"a\", \"q\": 0.5}",
+         "NaN \" 1e999 "},
+        {"{\"label\": \"a\", \"q\": 0.5, \"id\": 123456789012345678901234567890123456789012}",
+         "123456789012345678901234567890123456789012"}};
+    enum { N = sizeof ROWS / sizeof *ROWS };
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "x", 1);
+    for (int i = 0; i < N; i++) {
+        char key[2] = {(char)('a' + i), 0};
+        must(dt_catalog_add_record(c, 0, key));
+        must(dt_catalog_set_json(c, ROWS[i].json, strlen(ROWS[i].json)));
+    }
+    static const char *const BROKEN[] = {
+        "{\"a\": NaN", "{\"a\": Nan}", "{\"a\": 18446744073709551615", "{\"a\": \"\\", "NaN", "-"};
+    for (size_t i = 0; i < sizeof BROKEN / sizeof *BROKEN; i++)
+        must_fail(DT_E_DATA, "not JSON", dt_catalog_set_json(c, BROKEN[i], strlen(BROKEN[i])));
+    dt_catalog_finish(c);
+    const int label = dt_catalog_find_column(c, "label"), id = dt_catalog_find_column(c, "id");
+    for (uint32_t i = 0; i < N; i++) {
+        assert_string_equal(dt_catalog_value(c, label, i), "a");
+        assert_true(dt_catalog_real(c, dt_catalog_find_real(c, "q"), i) == 0.5);
+        const char *value = dt_catalog_value(c, id, i);
+        if (!ROWS[i].id) assert_null(value);
+        if (ROWS[i].id) assert_string_equal(value, ROWS[i].id);
+    }
+    assert_int_equal(dt_catalog_find_column(c, "more"), -1);
+    dt_catalog_destroy(c);
+}
+
 TEST(the_index_gives_the_catalog_back) {
     const char *data = fixture_path("x.tar"), *index = fixture_path("x.tar.index");
     uint64_t stamp = write_data(data);

@@ -128,6 +128,17 @@ printf '{"x":"%070000d"}' 0 >blank/s.json && tar -C blank -cf long.tar s.txt s.j
 expect 0 "1 records have metadata that cannot be read and are without those columns; the first: long.tar: record s: \
 member json has 70008 bytes; above 65536 it is taken for data, not for metadata" "$dtrain" data ls long.tar
 
+# -- numbers that JSON cannot hold cost only themselves: read, verified, packed with more columns, joined from a table
+mkdir odd && printf 1 >odd/s.txt
+printf '{"id": 18446744073709551615, "q": NaN, "label": "a"}' >odd/s.json
+tar -C odd -cf odd.tar s.txt s.json
+gives 1 "$dtrain" data query odd.tar "id = 18446744073709551615 and label = 'a'" --count
+"$dtrain" data verify odd.tar 2>out.txt || fail "numbers that JSON cannot hold: $(cat out.txt)"
+printf '[{"key": "s", "ns": 12345678901234567890, "w": -Infinity, "from": "b"}]' >odd.json
+expect 0 "" "$dtrain" pack odd.tar odd2.tar --join odd.json
+gives 1 "$dtrain" data query odd2.tar \
+    "id = 18446744073709551615 and label = 'a' and ns = 12345678901234567890 and \"from\" = 'b'" --count
+
 # -- of a file without hashes that was changed in its middle the index is not believed
 mkdir mid && head -c 20000 /dev/zero | tee mid/a.bin >mid/c.bin
 for class in cat dog; do
