@@ -179,12 +179,14 @@ static dt_status make_pairs(dt_data *d, const dt_config *c) {
         return dt_config_fail(c, "data.view.pairs.fields",
                               "data.view.pairs: expected {fields: [a, b], within: column}");
     int field[2], column;
+    char known[512] = "";
+    for (int i = 0; i < d->fields.n; i++) dt_text_list(known, sizeof known, d->fields.f[i].name);
     for (int k = 0; k < 2; k++) {
         const dt_cnode *name = dt_cnode_item(names, (size_t)k);
         field[k] = dt_fields_find(&d->fields, dt_cnode_str(name));
         if (field[k] < 0)
-            return dt_fail(DT_E_USAGE, "%s: data.view.pairs: '%s' is not one of data.fields",
-                           dt_cnode_where(name), dt_cnode_str(name));
+            return dt_config_fail_name(c, "data.view.pairs.fields", dt_cnode_str(name),
+                                       "name of data.fields", known);
     }
     DT_TRY(dt_data_find_column(d, c, "data.view.pairs.within", c->data.view.pairs.within, &column));
     d->fields.f[field[1]].part = 1;

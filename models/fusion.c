@@ -11,6 +11,7 @@
 //   head:  0 linear 256, 1 ReLU (neither under train.loss: arcface), 2 dropout, 3 linear K   -> logits
 //
 // Outputs: "logits" (N,K), "embedding" (N, 256 a field); evaluation normalises the embedding itself.
+#include "base/text.h"
 #include "config/model_words.h"
 #include "graph/activation_words.h"
 #include "trunk.h"
@@ -142,6 +143,22 @@ static dt_value gate(dt_graph *g, const encoded *e, dt_value all) {
     return dt_mul(g, e->embedding, z);
 }
 
+// Each name of model.encoders is one of these fields.
+static void check_names(dt_graph *g, const dt_config *c, const encoded *e, int n) {
+    char known[512] = "", key[256];
+    for (int i = 0; i < n; i++) dt_text_list(known, sizeof known, e[i].name);
+    for (int k = 0; k < c->model.n_encoders; k++) {
+        const char *name = c->model.encoders[k].id;
+        int i = 0;
+        while (i < n && strcmp(e[i].name, name) != 0) i++;
+        if (i < n) continue;
+        snprintf(key, sizeof key, "model.encoders.%s", name);
+        dt_config_fail_name(c, key, name, "field that the network reads", known);
+        dt_graph_fail(g, "%s", dt_error_message());
+        return;
+    }
+}
+
 void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
     encoded e[DT_MAX_FIELDS];
     dt_value parts[DT_MAX_FIELDS];
@@ -154,6 +171,7 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
                       n == 1 ? "is" : "are", n);
         return;
     }
+    if (g->training) check_names(g, a->config, e, n); // runs from before the check are still read
     const int how = a->config->model.fusion;
     for (int i = 0; i < n; i++)
         parts[i] = how == DT_FUSION_cross_attention ? attend(g, a, e, n, i) : e[i].embedding;

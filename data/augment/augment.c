@@ -227,21 +227,19 @@ static dt_status parse_op(dt_augment_op *o, const dt_augment_kind *kinds, const 
 dt_status dt_augment_check_fields(const dt_config *c) {
     const dt_cnode *all = c->data.augment;
     for (size_t i = 0; all && dt_cnode_kind(all) == DT_C_MAP && i < dt_cnode_size(all); i++) {
-        const char *name = dt_cnode_key(all, i), *near = NULL;
+        const char *name = dt_cnode_key(all, i);
+        char names[512] = "";
         bool found = false;
-        int least = DT_TEXT_FAR;
         for (int k = 0; k < c->data.n_fields; k++) {
             const char *field = c->data.fields[k].id;
             const dt_field_kind kind = c->data.fields[k].kind;
             if (kind != DT_FIELD_image && kind != DT_FIELD_audio) continue;
-            int d = dt_text_closeness(field, strlen(field), name);
             found = found || strcmp(field, name) == 0;
-            if (d < least) least = d, near = field;
+            dt_text_list(names, sizeof names, field);
         }
         if (!found)
-            return dt_fail(DT_E_USAGE, "%s: '%s' is no image or sound of data.fields%s%s%s",
-                           dt_cnode_where(dt_cnode_item(all, i)), name,
-                           near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+            return dt_config_fail_name(c, "data.augment", name, "image or sound of data.fields",
+                                       names);
     }
     return DT_OK;
 }

@@ -21,6 +21,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,14 +52,17 @@ bool dt_mix_takes(const dt_config *c, const char *field) {
 
 static dt_status check_fields(const dt_mix *m, const dt_config *c) {
     const dt_cnode *names = c->data.mix.fields;
+    char known[512] = "";
     bool any = false;
+    for (int i = 0; i < m->n_fields; i++)
+        if (m->fields[i].is_image) dt_text_list(known, sizeof known, m->fields[i].name);
     for (size_t k = 0; names && k < dt_cnode_size(names); k++) {
         const char *name = dt_cnode_str(dt_cnode_item(names, k));
         int i = 0;
         while (i < m->n_fields && strcmp(m->fields[i].name, name) != 0) i++;
         if (i == m->n_fields || !m->fields[i].is_image)
-            return dt_config_fail(c, "data.mix.fields", "'%s' is no image or sound of data.fields",
-                                  name);
+            return dt_config_fail_name(c, "data.mix.fields", name, "image or sound of data.fields",
+                                       known);
     }
     for (int i = 0; i < m->n_fields; i++) any = any || m->fields[i].mixed;
     return any ? DT_OK

@@ -1,6 +1,7 @@
 // config.c: nodes, and loading: file, then overrides, then the check, then the values into their fields.
 #include "config/config.h"
 #include "base/io.h"
+#include "base/text.h"
 #include "config_internal.h"
 
 #include <stdarg.h>
@@ -231,4 +232,19 @@ dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, .
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     return dt_fail(DT_E_USAGE, "%s: %s", n ? n->where : c->file, text);
+}
+
+dt_status dt_config_fail_name(const dt_config *c, const char *key, const char *name,
+                              const char *what, const char *names) {
+    const char *near = NULL;
+    int least = DT_TEXT_FAR;
+    for (const char *p = names; *p; p += strcspn(p, ","), p += strspn(p, ", ")) {
+        const int d = dt_text_closeness(p, strcspn(p, ","), name);
+        if (d < least) least = d, near = p;
+    }
+    if (near)
+        return dt_config_fail(c, key, "%s: '%s' is no %s; did you mean '%.*s'?", key, name, what,
+                              (int)strcspn(near, ","), near);
+    return dt_config_fail(c, key, "%s: '%s' is no %s; expected one of %s", key, name, what,
+                          *names ? names : "none, as there are none");
 }

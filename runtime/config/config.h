@@ -205,6 +205,10 @@ const char *dt_cnode_where(const dt_cnode *n);
 // dt_fail(DT_E_USAGE) with the place of `key` in front.
 dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+// The same where a name that the user wrote at `key` is no `what` ("field"); names: "a, b", those that are. The message has
+// the nearest, else all.
+dt_status dt_config_fail_name(const dt_config *c, const char *key, const char *name,
+                              const char *what, const char *names);
 
 // ---- the whole ------------------------------------------------------------------------------------
 // A size as a key of type BYTES takes it: "4GiB".

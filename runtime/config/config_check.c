@@ -364,15 +364,16 @@ static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *p
 }
 
 // A key of another word (train.optimizer.momentum for adamw) is an error if it is given, and gets no default.
-static dt_status fill_owned(dt_config *c, const dt_config_key *row, const char *path) {
+static dt_status check_owner(dt_config *c, const dt_config_key *row, const char *path, bool *mine) {
     const dt_config_key *owner = config_owner_key(row);
-    if (!owner) return fill_path(c, row, path);
+    *mine = true;
+    if (!owner) return DT_OK;
     const char *dot = strrchr(path, '.'), *last = strrchr(owner->path, '.');
     const char *owner_path = dt_arena_printf(&c->arena, "%.*s%s", (int)(dot - path), path, last);
     const dt_cnode *n = config_find(c, owner_path), *given = config_find(c, path);
     const char *word = n ? n->text : owner->default_text;
-    if (config_owns(owner, word, row)) return fill_path(c, row, path);
-    if (!given) return DT_OK;
+    *mine = config_owns(owner, word, row);
+    if (*mine || !given) return DT_OK;
     char *owners = dt_config_owners(row);
     const bool chosen = n && strcmp(n->where, "command line") == 0;
     const dt_status st = dt_fail(
@@ -382,12 +383,20 @@ static dt_status fill_owned(dt_config *c, const dt_config_key *row, const char *
     return st;
 }
 
-// A row with a `*` is filled in for every name that the user chose.
+static dt_status fill_owned(dt_config *c, const dt_config_key *row, const char *path) {
+    bool mine;
+    DT_TRY(check_owner(c, row, path, &mine));
+    return mine ? fill_path(c, row, path) : DT_OK;
+}
+
+// A row with a `*` is filled in for every name that the user chose; the map itself may belong to a word, too.
 static dt_status fill_row(dt_config *c, const dt_config_key *row) {
     const char *star = strstr(row->path, ".*.");
     if (!star) return fill_owned(c, row, row->path);
     const char *parent = dt_arena_printf(&c->arena, "%.*s", (int)(star - row->path), row->path);
     const dt_cnode *names = config_find(c, parent);
+    bool mine;
+    DT_TRY(check_owner(c, &(dt_config_key){.path = parent}, parent, &mine));
     for (size_t i = 0; names && i < names->n; i++)
         DT_TRY(fill_owned(c, row,
                           dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));

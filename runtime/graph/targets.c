@@ -1,5 +1,6 @@
 // targets.c: see targets.h.
 #include "graph/targets.h"
+#include "base/text.h"
 #include "config/loss_words.h"
 
 #include <stdio.h>
@@ -141,7 +142,9 @@ static dt_status read_named(dt_targets *out, const dt_config *c, const dt_field_
                             int n_fields, bool training) {
     const dt_config_target *targets = c->train.targets;
     char list[512], key[256];
-    list_candidates(fields, n_fields, list, sizeof list);
+    *list = 0;
+    for (int i = 0; i < n_fields; i++)
+        if (can_be_target(&fields[i])) dt_text_list(list, sizeof list, fields[i].name);
     out->named = true;
     DT_TRY(check_single(c));
     for (int i = 0; i < c->train.n_targets; i++) {
@@ -149,10 +152,8 @@ static dt_status read_named(dt_targets *out, const dt_config *c, const dt_field_
         while (at < n_fields && strcmp(fields[at].name, targets[i].id) != 0) at++;
         snprintf(key, sizeof key, "train.targets.%s", targets[i].id);
         if (at == n_fields || !can_be_target(&fields[at]))
-            return dt_config_fail(c, key,
-                                  "%s: data.fields has no such class, number or vector; those "
-                                  "that can be targets: %s",
-                                  key, *list ? list : "none");
+            return dt_config_fail_name(c, key, targets[i].id,
+                                       "class, number or vector of data.fields", list);
     }
     if (c->train.n_targets > DT_MAX_TARGETS)
         return dt_config_fail(c, "train.targets", "%d targets, at most %d can be predicted",

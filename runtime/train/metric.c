@@ -2,6 +2,8 @@
 
 #include "train/metric.h"
 
+#include "base/text.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,11 +139,14 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_graph *grap
     if (!targets->named && c->eval.target)
         return dt_config_fail(c, "eval.target", "eval.target chooses between train.targets");
     if (c->eval.target) {
-        const char *name = c->eval.target;
-        for (int k = 0; k < targets->n; k++)
-            if (strcmp(targets->items[k].field->name, name) == 0) *at = k;
+        char known[512] = "";
+        for (int k = 0; k < targets->n; k++) {
+            if (strcmp(targets->items[k].field->name, c->eval.target) == 0) *at = k;
+            dt_text_list(known, sizeof known, targets->items[k].field->name);
+        }
         return *at >= 0 ? DT_OK
-                        : dt_config_fail(c, "eval.target", "%s is not in train.targets", name);
+                        : dt_config_fail_name(c, "eval.target", c->eval.target,
+                                              "name of train.targets", known);
     }
     if (!targets->named || id == DT_METRIC_AUTO || id == DT_METRIC_loss) return DT_OK;
     for (int k = 0; k < targets->n; k++)

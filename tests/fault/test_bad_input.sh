@@ -54,6 +54,14 @@ expect 2 "--resize is given twice: 8 and 9" "$DTRAIN" pack "$work/raw" "$work/tw
 expect 2 "auto, cpu, cuda" "$DTRAIN" "$config" device.kind=gpu
 if grep -q "did you mean" "$work/err"; then echo "FAILED: 'gpu' is not 'cpu'"; failed=1; fi
 expect 2 "'irs' is no image or sound|did you mean 'iris'?" "$DTRAIN" "$config" 'data.augment={irs: [{rotate: 5}]}'
+# names that a map or list takes from another: each says which is the nearest, or which there are
+expect 2 "model.encoders.fingerprnt: 'fingerprnt' is no field|did you mean 'fingerprint'?" "$DTRAIN" check "$config" 'model.encoders.fingerprnt={name: cnn}'
+expect 2 "'subject' is no field that the network reads; expected one of fingerprint, iris" "$DTRAIN" check "$config" 'model.encoders.subject={name: mlp}'
+expect 2 "model.encoders is a key of fusion, but model.name is cnn" "$DTRAIN" check "$config" model.name=cnn model.fusion=
+expect 2 "'irs' is no image or sound|did you mean 'iris'?" "$DTRAIN" check "$config" 'data.mix={mixup: 0.2, fields: [irs]}'
+expect 2 "'irs' is no name of data.fields; did you mean 'iris'?" "$DTRAIN" check "$config" 'data.view.pairs.fields=[fingerprint, irs]'
+expect 2 "'subjct' is no class, number or vector of data.fields; did you mean 'subject'?" "$DTRAIN" check "$config" train.targets.subjct.loss=cross_entropy
+expect 2 "'subjct' is no name of train.targets; did you mean 'subject'?" "$DTRAIN" check "$config" train.targets.subject.loss=cross_entropy eval.target=subjct
 expect 2 "'subject' is no image or sound" "$DTRAIN" "$config" 'data.augment={subject: [{rotate: 5}]}'
 mkfifo "$work/p.yaml";                            expect 2 "nobody wrote" "$DTRAIN" "$work/p.yaml"
 

@@ -4,7 +4,7 @@
 . "${SOURCE:?}/tests/small_run.sh" || exit
 small_data "$work" 6 4
 config=$(small_config "$work")
-one=(data.view=null data.fields.iris=null data.augment=null model.name=lens_multiscale model.fusion= model.depth=10
+one=(data.view=null data.fields.iris=null data.augment=null model.name=lens_multiscale model.fusion= model.encoders= model.depth=10
     model.width=8 train.global_batch=8)
 
 activations() { # SCALES

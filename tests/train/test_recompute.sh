@@ -14,7 +14,7 @@ same() { # NAME WORD…: the weights of the run without and of those with
     done
 }
 same fusion model.fusion=cross_attention
-one=(train.global_batch=8 data.view=null data.fields.iris=null data.fields.fingerprint.size=32 data.augment=null model.fusion=)
+one=(train.global_batch=8 data.view=null data.fields.iris=null data.fields.fingerprint.size=32 data.augment=null model.fusion= model.encoders=)
 same resnet "${one[@]}" model.name=resnet model.depth=18 model.width=8 model.drop_path=0.3
 same vit "${one[@]}" model.name=vit model.dim=32 model.heads=4 model.blocks=4 model.patch=8 model.drop_path=0.3
 # what they are the same as is not everything: fewer bytes, more kernels

@@ -33,7 +33,7 @@ refused() { exits "$1" "$2" "$DTRAIN" check "$config" "${@:3}"; } # EXIT TEXT WO
 refused 2 'small.yaml:10:10: 3 fields could be the target: quadrant (class), red (number), where (vector)' train.targets=
 refused 2 'train.loss is for a single target' train.loss=mse
 refused 2 'accuracy is of 2 targets: say of which by eval.target' eval.best=accuracy data.fields.red='{kind: class, classes: 2}' train.targets.red.loss=cross_entropy
-refused 2 'blue is not in train.targets' eval.target=blue
+refused 2 "'blue' is no name of train.targets; expected one of " eval.target=blue
 refused 2 'geodesic is of 3 or 6 numbers, which none of train.targets gives; they give: .*accuracy.*mae' eval.metrics='[accuracy, geodesic]'
 refused 3 'field where of sample .* bce wants numbers of 0..1' train.targets.where.loss=bce
 refused 3 'adds up to .*, and cross_entropy wants shares of classes' train.targets.where.loss=cross_entropy \

@@ -123,9 +123,11 @@ TEST(test_refused) {
          "t.yaml:7:9: train.loss mse does not fit: field label is a class, which "
          "these take: cross_entropy, focal"},
         {"  targets: {mod: {loss: mse}}", 3,
-         "t.yaml:7:18: train.targets.mod: data.fields has no such class, number or vector; those "
-         "that can be targets: label (class), glasses (number), mood (vector)"},
-        {"  targets: {image: {loss: mse}}", 3, "train.targets.image: data.fields has"},
+         "t.yaml:7:18: train.targets.mod: 'mod' is no class, number or vector of data.fields; did "
+         "you mean 'mood'?"},
+        {"  targets: {image: {loss: mse}}", 3,
+         "'image' is no class, number or vector of data.fields; expected one of label, glasses, "
+         "mood"},
         {"  targets: {label: {}, glasses: {loss: focal}}", 3,
          "t.yaml:7:40: train.targets.glasses.loss focal does not fit: field glasses is a number"},
         {"  loss: bce\n  targets: {glasses: {loss: bce}}", 3,
