@@ -97,7 +97,20 @@ void dt_ckpt_mirror_close(dt_ckpt *c);                     // gives an upload up
 // The temporary directory becomes the checkpoint of `step`, in the place of another one of that step; st is how it was
 // made: after an error it is removed. Returns the first error.
 dt_status dt_ckpt_put_in_place(dt_ckpt *c, int64_t step, const char *temp, dt_status st);
-void dt_ckpt_prune(const dt_ckpt *c); // once more: what a mirror held back
+void dt_ckpt_prune(dt_ckpt *c); // once more: what a mirror held back
+
+// The checkpoints that the last pruning found intact, newest first, heap: the next one does not read them again.
+typedef struct dt_ckpt_known {
+    struct {
+        int64_t step;
+        uint64_t look; // of its folder here: sizes and times of its files; 0 in a mirror
+    } * all;
+    int n;
+} dt_ckpt_known;
+dt_ckpt_known dt_ckpt_known_make(int cap); // without any
+void dt_ckpt_known_add(dt_ckpt_known *k, int64_t step, uint64_t look);
+bool dt_ckpt_known_has(const dt_ckpt_known *k, int64_t step, uint64_t look);
+uint64_t dt_ckpt_look(const char *path); // of a checkpoint's folder
 
 // ---- safetensors -----------------------------------------------------------------------------------
 // From memory that outlives the object; `where` stands for the file in messages.
@@ -148,7 +161,8 @@ struct dt_ckpt {
     // Its checkpoint is written anew: the directory's fsync failed behind the rename, or it lacks something; -1: none.
     int64_t unsure_step;
     int64_t best_step; // intact when it was last looked at: never removed; -1: none
-    bool no_space;     // why the last save failed
+    dt_ckpt_known intact;
+    bool no_space; // why the last save failed
     char *state_json, *classes;
     bool best;
     double begin_s;

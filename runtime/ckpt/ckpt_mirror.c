@@ -46,6 +46,7 @@ typedef struct dt_ckpt_mirror {
     int64_t fresh;        // one that was written since it was sent; -1: none
     int64_t sending[2];   // -1: none
     double seconds;
+    dt_ckpt_known intact; // of the thread that sends
 } dt_ckpt_mirror;
 
 // ---- what is there ---------------------------------------------------------------------------------
@@ -314,13 +315,21 @@ static dt_status send_step(const dt_ckpt *c, int64_t step, bool fresh) {
 // Where the steps begin that stay behind the newest one, as many as ckpt_save.c keeps here: damaged ones do not count.
 static int find_kept(const dt_ckpt *c, const char *dir, const int64_t *steps, int n,
                      int64_t newest) {
+    dt_ckpt_known intact = dt_ckpt_known_make(n);
     int i = n;
     for (int kept = 1; i > 0 && kept < c->keep; i--) {
-        if (steps[i - 1] >= newest) continue;
-        char *path = dt_ckpt_step_path(dir, steps[i - 1]);
-        kept += dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK;
+        const int64_t step = steps[i - 1];
+        if (step == newest) dt_ckpt_known_add(&intact, step, 0); // it was just sent
+        if (step >= newest) continue;
+        char *path = dt_ckpt_step_path(dir, step);
+        const bool good = dt_ckpt_known_has(&c->mirror->intact, step, 0) ||
+                          dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK;
+        if (good) dt_ckpt_known_add(&intact, step, 0);
+        kept += good;
         free(path);
     }
+    free(c->mirror->intact.all);
+    c->mirror->intact = intact;
     return i;
 }
 
@@ -499,6 +508,7 @@ void dt_ckpt_mirror_close(dt_ckpt *c) {
     free(m->files);
     pthread_cond_destroy(&m->changed);
     pthread_mutex_destroy(&m->mutex);
+    free(m->intact.all);
     free(m->url);
     free(m->run);
     free(m);

@@ -27,6 +27,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 void dt_ckpt_set_classes(dt_ckpt *c, const char *json) {
     free(c->classes);
@@ -234,20 +235,63 @@ static bool already_saved(const dt_ckpt *c, const char *path) {
 }
 
 // -- removing older ones -------------------------------------------------------------------------
+dt_ckpt_known dt_ckpt_known_make(int cap) {
+    return (dt_ckpt_known){dt_xcalloc((size_t)cap + 1, sizeof *((dt_ckpt_known *)0)->all), 0};
+}
+
+void dt_ckpt_known_add(dt_ckpt_known *k, int64_t step, uint64_t look) {
+    k->all[k->n].step = step;
+    k->all[k->n++].look = look;
+}
+
+bool dt_ckpt_known_has(const dt_ckpt_known *k, int64_t step, uint64_t look) {
+    int i = 0;
+    while (i < k->n && k->all[i].step > step) i++;
+    return i < k->n && k->all[i].step == step && k->all[i].look == look;
+}
+
+uint64_t dt_ckpt_look(const char *path) {
+    char **names;
+    size_t n;
+    struct stat s;
+    uint64_t look = 0;
+    if (dt_io_list_dir(&names, &n, path, DT_E_CKPT) != DT_OK) return 0;
+    for (size_t i = 0; i < n; i++) {
+        char *file = dt_xprintf("%s/%s", path, names[i]);
+        if (lstat(file, &s) != 0) s = (struct stat){0};
+        const uint64_t parts[] = {look,
+                                  dt_hash64(names[i], strlen(names[i])),
+                                  (uint64_t)s.st_ino,
+                                  (uint64_t)s.st_size,
+                                  (uint64_t)s.st_mtim.tv_sec,
+                                  (uint64_t)s.st_mtim.tv_nsec};
+        look = dt_hash64(parts, sizeof parts);
+        free(file);
+    }
+    dt_io_free_list(names, n);
+    return look;
+}
+
 // Removes checkpoints older than the newest `keep`, except the best. Counts and removes only steps below the
 // current one, so the last good one always stays, whatever lies above it: the current one if it has been saved, else
 // the newest of the others that is intact.
-static dt_status prune(const dt_ckpt *c, bool saved) {
+static dt_status prune(dt_ckpt *c, bool saved) {
     int64_t *steps;
     int n, kept = 1, n_good = saved;
     DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
+    dt_ckpt_known intact = dt_ckpt_known_make(n);
     dt_status st = DT_OK;
     for (int i = n - 1; st == DT_OK && i >= 0; i--) {
-        if (steps[i] >= c->step) continue;
+        if (steps[i] > c->step || (steps[i] == c->step && !saved)) continue;
         char *path = dt_ckpt_step_path(c->dir, steps[i]);
-        if (kept < c->keep || n_good == 0) { // damaged ones do not count
+        const uint64_t look = dt_ckpt_look(path);
+        if (steps[i] == c->step) {
+            dt_ckpt_known_add(&intact, c->step, look);
+        } else if (kept < c->keep || n_good == 0) { // damaged ones do not count
             const dt_ckpt_depth depth = n_good ? DT_CKPT_SIZES : DT_CKPT_HASHES;
-            const bool good = dt_ckpt_check(c, path, steps[i], depth) == DT_OK;
+            const bool good = (n_good && dt_ckpt_known_has(&c->intact, steps[i], look)) ||
+                              dt_ckpt_check(c, path, steps[i], depth) == DT_OK;
+            if (good) dt_ckpt_known_add(&intact, steps[i], look);
             kept += good;
             n_good += good;
         } else if (steps[i] != c->best_step && !dt_ckpt_mirror_sends(c, steps[i])) {
@@ -255,16 +299,18 @@ static dt_status prune(const dt_ckpt *c, bool saved) {
         }
         free(path);
     }
+    free(c->intact.all);
+    c->intact = intact;
     free(steps);
     return st;
 }
 
-static void prune_or_warn(const dt_ckpt *c, bool saved) { // a failure costs space only
+static void prune_or_warn(dt_ckpt *c, bool saved) { // a failure costs space only
     if (prune(c, saved) != DT_OK)
         dt_warn("older checkpoints could not be removed: %s", dt_error_message());
 }
 
-void dt_ckpt_prune(const dt_ckpt *c) {
+void dt_ckpt_prune(dt_ckpt *c) {
     if (c->step > 0 && c->status == DT_OK) prune_or_warn(c, true);
 }
 

@@ -1,5 +1,6 @@
 // test_ckpt.c: what is saved loads; latest, best and numbered find theirs; old ones go in the right
 // order; the lock holds; checkpoints of other models change nothing. Faults: tests/fault.
+#define _GNU_SOURCE // RTLD_NEXT
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -8,6 +9,7 @@
 #include "folder.h"
 #include "testing.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -160,6 +162,30 @@ TEST_WITH(test_prune_keeps_newest_and_best, make_run, folder_remove) {
     save(c, 60, true);
     expect_steps("50 60");
     expect_loads(c, "best", 60);
+    dt_ckpt_close(c);
+}
+
+static int n_manifests_read;
+dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m,
+                                const char *path) { // in the place of the library's
+    static dt_status (*real)(dt_ckpt_manifest *, const char *);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "dt_ckpt_manifest_read");
+    n_manifests_read++;
+    return real(m, path);
+}
+
+// A save reads its own manifest and none that this process has found intact.
+TEST_WITH(test_save_reads_no_old_manifests, make_run, folder_remove) {
+    dt_ckpt *c = open_run(1000, false);
+    for (int step = 1; step <= 20; step++) save(c, step, false);
+    dt_ckpt_close(c);
+    c = open_run(12, false);
+    for (int step = 21; step <= 40; step++) {
+        n_manifests_read = 0;
+        save(c, step, false);
+        assert_int_equal(n_manifests_read, step == 21 ? 12 : 1); // the first looks at 11 others
+    }
+    expect_steps("29 30 31 32 33 34 35 36 37 38 39 40");
     dt_ckpt_close(c);
 }
 
