@@ -186,6 +186,7 @@ dt_amount dt_config_amount(const dt_config *c, const char *path); // likewise
 // An amount as steps: percent of total_steps, epochs of steps_per_epoch; 0 only if the amount is,
 // as 1% of a short run must not mean never.
 int64_t dt_amount_steps(dt_amount a, int64_t total_steps, int64_t steps_per_epoch);
+double dt_amount_exact(dt_amount a, int64_t total_steps, int64_t steps_per_epoch); // not rounded
 // metrics.trace.steps, "20..30": the traced steps are begin to end - 1. Without the key both are 0. False: malformed.
 bool dt_config_trace_steps(const dt_config *c, int64_t *begin, int64_t *end);
 

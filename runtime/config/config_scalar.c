@@ -176,10 +176,14 @@ bool config_same_value(dt_config_type type, const dt_cnode *x, const dt_cnode *y
     return strcmp(x->text, y->text) == 0 || same_scalar(type, x->text, y->text);
 }
 
+double dt_amount_exact(dt_amount a, int64_t total_steps, int64_t steps_per_epoch) {
+    if (a.unit == DT_UNIT_EPOCHS) return a.value * (double)steps_per_epoch;
+    if (a.unit == DT_UNIT_PERCENT) return a.value / 100.0 * (double)total_steps;
+    return a.value;
+}
+
 int64_t dt_amount_steps(dt_amount a, int64_t total_steps, int64_t steps_per_epoch) {
-    double steps = a.value;
-    if (a.unit == DT_UNIT_EPOCHS) steps = a.value * (double)steps_per_epoch;
-    if (a.unit == DT_UNIT_PERCENT) steps = a.value / 100.0 * (double)total_steps;
+    const double steps = dt_amount_exact(a, total_steps, steps_per_epoch);
     if (!(steps > 0.0)) return 0;
     return steps < 1.0 ? 1 : (int64_t)llround(fmin(steps, 9e18));
 }

@@ -25,11 +25,13 @@ void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
     const dt_config_key *k;
     for (int i = 0; (k = dt_config_owned(c, DT_KEY(train.schedule.name), i)); i++) {
         assert(i < DT_MAX_SCHEDULE_KEYS);
-        if (k->kind == DT_T_AMOUNT)
-            s->own[i] =
-                (double)dt_amount_steps(dt_config_amount(c, k->path), total_steps, steps_per_epoch);
-        else
+        const dt_amount a = k->kind == DT_T_AMOUNT ? dt_config_amount(c, k->path) : (dt_amount){0};
+        if (k->kind != DT_T_AMOUNT)
             dt_config_number(c, k->path, &s->own[i]);
+        else if (dt_schedules[s->kind]->keeps_fractions)
+            s->own[i] = dt_amount_exact(a, total_steps, steps_per_epoch);
+        else
+            s->own[i] = (double)dt_amount_steps(a, total_steps, steps_per_epoch);
     }
 }
 

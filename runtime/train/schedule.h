@@ -25,6 +25,7 @@ typedef struct dt_schedule_rule {
     // The rate behind the warm-up. step, history: as for dt_schedule_lr.
     double (*rate)(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n);
     bool follows_evaluations; // reads the history
+    bool keeps_fractions;     // of its own amounts; else they are whole steps
 } dt_schedule_rule;
 #define WORD(id, ...) extern const dt_schedule_rule dt_schedule_##id;
 #include "config/schedules.def"

@@ -1,5 +1,5 @@
 // schedule_one_cycle.c: torch.optim.lr_scheduler.OneCycleLR without its cycle of momentum: half a cosine up and half a
-// cosine down, whose last step has the lowest rate.
+// cosine down, whose last step has the lowest rate. As there, the peak may lie between two steps.
 
 #include "train/schedule.h"
 
@@ -20,4 +20,4 @@ static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *hist
     return last > top ? between(s->lr, last_lr, (at - top) / (last - top)) : last_lr;
 }
 
-const dt_schedule_rule dt_schedule_one_cycle = {.rate = rate};
+const dt_schedule_rule dt_schedule_one_cycle = {.rate = rate, .keeps_fractions = true};

@@ -1,9 +1,12 @@
 // Learning rates at the points where their definitions say what they must be.
+#include "base/arena.h"
 #include "config/schedule_words.h"
 #include "testing.h"
 #include "train/schedule.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 TEST(test_constant_with_warmup) {
     dt_schedule s = {.kind = DT_SCHEDULE_constant, .lr = 0.5, .warmup_steps = 4};
@@ -95,6 +98,31 @@ TEST(test_from_config) {
     assert_float_equal(s.lr, 0.25, 1e-12);
     assert_float_equal(s.own[1], 0.5, 1e-12);
     dt_config_destroy(c);
+}
+
+// OneCycleLR(max_lr=0.5, total_steps=30, pct_start=0.25, div_factor=10, final_div_factor=100): its phases meet at
+// float(0.25 * 30) - 1 = 6.5.
+TEST(test_one_cycle_peaks_between_steps) {
+    static const char text[] =
+        "run: {name: x}\ndata: {path: y}\nmodel: {name: fusion}\n"
+        "train: {global_batch: 8, micro_batch: 4, optimizer: {lr: 0.5},\n"
+        "        schedule: {name: one_cycle, rise: %s, div: 10, final_div: 100, warmup: 0}}\n";
+    static const double want[] = {0.05,         0.0757723942, 0.1471854320,
+                                  0.2478792469, 0.3547860996, 0.4434149183,
+                                  0.4934619089, 0.4993916216, 0.4945423633};
+    static const char *const rises[] = {"25%", "0.75 epochs"};
+    for (int k = 0; k < 2; k++) {
+        char *whole = dt_xprintf(text, rises[k]);
+        dt_config *c = NULL;
+        dt_schedule s;
+        must(dt_config_parse(&c, "t.yaml", whole, strlen(whole), NULL, 0));
+        dt_schedule_init(&s, c, 30, 10, false);
+        for (int i = 0; i < 9; i++)
+            assert_float_equal(dt_schedule_lr(&s, i, NULL, 0), want[i], 1e-9);
+        assert_float_equal(dt_schedule_lr(&s, 29, NULL, 0), 0.0005, 1e-12);
+        dt_config_destroy(c);
+        free(whole);
+    }
 }
 
 TEST_MAIN(NULL, NULL)
