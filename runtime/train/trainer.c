@@ -387,6 +387,17 @@ static bool is_over(const trainer *t, int64_t *since) {
            has_stopped_improving(t->run.config, &t->run.record, lower, since);
 }
 
+// At the start of a run that ended early and may have been given more steps.
+static void log_early_end(const trainer *t) {
+    int64_t since = 0;
+    if (!trainer_is_root(t) || t->run.record.step >= t->run.record.total_steps ||
+        !is_over(t, &since))
+        return;
+    dt_info("train.early_stop ended this run at step %lld, as %s had not improved since step %lld: "
+            "it does not go on. A higher train.early_stop.patience with run.resume=force goes on",
+            (long long)t->run.record.step, t->nets.metrics.best_name, (long long)since);
+}
+
 dt_status trainer_verify(trainer *t) {
     const dt_status st = dt_state_compare_ranks(t->state);
     return st == DT_OK ? DT_OK
@@ -526,6 +537,8 @@ static dt_status run_steps(trainer *t) {
         last_evaluated(t) != t->run.record.step) { // it was dropped
         DT_TRY(after_step(t, false, &asked));
         if (asked) return leave(t);
+    } else if (t->run.resumed) {
+        log_early_end(t);
     }
     double begin = dt_clock_s();
     int64_t queued = t->run.record.step;

@@ -17,6 +17,16 @@ train run.name=a "${stop[@]}"
 grep -q 'is finished: 6 steps' "$work/log" || fail "a run that ended early goes on"
 cmp "$work/first" "$work/out" || fail "other results when run again"
 
+# -- with more steps it does not go on either, and says why; with more patience it does
+constant=(train.schedule.name=constant train.schedule.warmup=0)
+train run.name=g "${stop[@]}" "${constant[@]}"
+! grep -q 'does not go on' "$work/log" || fail "the first end is a refusal"
+train run.name=g "${stop[@]}" "${constant[@]}" train.max_steps=30
+grep -q 'ended this run at step 6, as loss had not improved since step 2: it does not go on' "$work/log" ||
+    fail "no reason why a run that ended early does not go on"
+train run.name=g "${stop[@]}" "${constant[@]}" train.max_steps=30 train.early_stop.patience=3 run.resume=force
+[ "$(last_step g)" = 8 ] || fail "with more patience it ended at step $(last_step g), not 8"
+
 # -- stopped in between, it ends where the undisturbed one did
 exits 75 '' "$DTRAIN" "$config" run.name=b "${stop[@]}" run.stop_at=5
 train run.name=b "${stop[@]}"
