@@ -10,7 +10,9 @@
    that defines its X macro also includes it.
 4. No file names a path of somebody's machine, and only launch/ calls exit(). No source calls popen() or system(), which
    hand names to a shell (launch/process.h does without).
-5. No script under pipefail pipes into grep -q: it ends at the first match, and what writes on is killed or not, as soon
+5. Nothing waits by the wall clock, which may be set: no pthread_cond_timedwait or its like (base/thread.h has
+   dt_thread_wait and dt_thread_lock), and the wall clock itself only where WALL_CLOCK gives a reason.
+6. No script under pipefail pipes into grep -q: it ends at the first match, and what writes on is killed or not, as soon
    as it is scheduled.
 Prints one line a violation; exit 1 if there is any.
 """
@@ -27,6 +29,15 @@ LEVELS = [["base"], ["config"], ["batch", "report"], ["graph"], ["backend"], ["e
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 MODELS_MAY_USE = {"models", "graph", "onnx", "batch", "config", "base"}
 SOURCE = (".c", ".h", ".cu", ".cuh", ".def")
+WALL_CLOCK = {  # files that read it, and why
+    "runtime/base/clock.c": "gives it", "runtime/base/clock.h": "declares it",
+    "runtime/base/aws_credentials.c": "credentials expire", "runtime/base/http_curl.c": "certificates, Retry-After",
+    "runtime/base/log.c": "time stamps", "runtime/ckpt/ckpt.c": "time stamp of the lock",
+    "runtime/metrics/metrics.c": "time stamps", "runtime/metrics/sink_mlflow.c": "time stamps",
+    "runtime/metrics/sink_prometheus.c": "time stamps", "runtime/metrics/sink_tensorboard.c": "time stamps",
+    "runtime/report/page.c": "time stamp", "runtime/report/run_log.c": "age of the newest line",
+    "data/source/shard_load.c": "age of a file", "launch/leftovers.c": "age of a file",
+    "launch/comm_bench.c": "time stamp"}
 SECOND_LIST = 4  # entries in a row, in table order or not, that make a list
 
 
@@ -142,6 +153,11 @@ def check_text(path, text):
         for line in without_comments(text).splitlines():
             if re.search(r"(?<![\w.>])(popen|system)\s*\(", line):
                 yield f"{path}: a command line for a shell: {line.strip()[:80]}"
+            if re.search(r"(?<!sig)timed(_?wait|_?lock|_?join|rdlock|wrlock)", line):
+                yield f"{path}: waits by the wall clock: {line.strip()[:80]}"
+            if path not in WALL_CLOCK and re.search(r"CLOCK_REALTIME|TIME_UTC|gettimeofday|dt_clock_wall_s|"
+                                                    r"(?<![\w.>])time\s*\((NULL|0|&)", line):
+                yield f"{path}: reads the wall clock, and WALL_CLOCK has no reason: {line.strip()[:80]}"
 
 
 def check_script(path, text):

@@ -25,7 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_REPLACEMENTS = 256, REPORT_AFTER_S = 10 };
 
@@ -229,10 +228,7 @@ static slot *find(loader *l, int64_t q) {
 }
 
 static void wait_a_second(loader *l) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec++;
-    pthread_cond_timedwait(&l->ready, &l->lock, &until);
+    dt_thread_wait(&l->ready, &l->lock, dt_clock_s() + 1);
 }
 
 // Other ranks wait for this rank and may give up: the log says what this rank is waiting for.

@@ -270,11 +270,7 @@ dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_requ
     take_request(l, r);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&l->ready, NULL);
     pthread_cond_init(&l->idle, NULL);
     l->base = (dt_batch_source){.self = l,
                                 .n_fields = d->fields.n,

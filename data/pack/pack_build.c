@@ -9,13 +9,13 @@
 #include "shard_rows.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/thread.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { N_SPARE = 8, BLOCK = 1 << 20 };
 
@@ -87,10 +87,7 @@ static dt_status next_chunk(builder *w, const dt_chunk **out) {
     *out = &s->chunk;
     pthread_mutex_lock(&w->lock);
     while (w->status == DT_OK && !s->is_built) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        t.tv_sec += 1;
-        pthread_cond_timedwait(&w->has_chunk, &w->lock, &t);
+        dt_thread_wait(&w->has_chunk, &w->lock, dt_clock_s() + 1);
         dt_progress_tick(w->b->progress);
     }
     dt_status st = w->status;

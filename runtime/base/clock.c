@@ -23,12 +23,6 @@ double dt_clock_wall_s(void) {
     return read_clock(CLOCK_REALTIME);
 }
 
-struct timespec dt_clock_until(double seconds) {
-    const double at = dt_clock_wall_s() + seconds;
-    const time_t whole = (time_t)at;
-    return (struct timespec){whole, (long)((at - (double)whole) * 1e9)};
-}
-
 double dt_clock_process_s(void) {
     unsigned long long ticks = 0;
     FILE *f = fopen("/proc/self/stat", "re");

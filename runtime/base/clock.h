@@ -11,8 +11,8 @@ double dt_clock_s(void); // CLOCK_MONOTONIC, seconds
 double dt_clock_work_s(int threads);
 double dt_clock_process_s(
     void); // since this process was started, by the kernel's count; 0 where it does not tell
-double dt_clock_wall_s(void);                   // CLOCK_REALTIME, seconds since the epoch
-struct timespec dt_clock_until(double seconds); // from now on, for pthread_cond_timedwait
+// CLOCK_REALTIME, seconds since the epoch. It may be set, so it is for time stamps only, never for waiting.
+double dt_clock_wall_s(void);
 
 // Time spent waiting, for the deadlines of polling loops; start with {0} and call once per poll. A gap between
 // two calls counts at most a quarter of a second: a process that was suspended, paused or got no core in that

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "base/log.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "base/watch.h"
 
 #include <errno.h>
@@ -83,14 +84,11 @@ void dt_log(dt_log_level level, const char *fmt, ...) {
 
 void dt_log_urgent(dt_log_level level, bool disk_answers, const char *fmt, ...) {
     char text[LINE_BYTES];
-    struct timespec until;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    const bool locked = pthread_mutex_timedlock(&mutex, &until) == 0;
+    const bool locked = dt_thread_lock(&mutex, 1);
     to_stderr(level, text);
     if (locked && disk_answers && log_fd >= 0) to_file(level, text);
     if (locked) pthread_mutex_unlock(&mutex);

@@ -6,10 +6,12 @@
 #define _GNU_SOURCE
 #include "base/thread.h"
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/machine.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -59,6 +61,22 @@ static void *run_member(void *p) {
     }
     pthread_mutex_unlock(&t->mutex);
     return NULL;
+}
+
+bool dt_thread_wait(pthread_cond_t *c, pthread_mutex_t *m, double until_s) {
+    if (isinf(until_s)) return pthread_cond_wait(c, m) == 0;
+    const struct timespec until = {(time_t)until_s, (long)(1e9 * (until_s - floor(until_s)))};
+    return pthread_cond_clockwait(c, m, CLOCK_MONOTONIC, &until) != ETIMEDOUT;
+}
+
+// By trying: ThreadSanitizer of GCC 12 does not know pthread_mutex_clocklock.
+bool dt_thread_lock(pthread_mutex_t *m, double seconds) {
+    const double until_s = dt_clock_s() + seconds;
+    while (pthread_mutex_trylock(m) != 0) {
+        if (dt_clock_s() >= until_s) return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return true;
 }
 
 dt_status dt_team_create(dt_team **out, int n_workers, const char *name) {

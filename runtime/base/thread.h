@@ -5,7 +5,9 @@
 
 #include "status.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +24,10 @@ void dt_team_destroy(dt_team *t);
 int dt_usable_cores(void);
 // Voluntary context switches of this thread: how often it gave up its core to wait. A system call.
 uint64_t dt_thread_waits(void);
+// pthread_cond_wait until dt_clock_s() is `until_s`, which nobody can set back; false: it is.
+bool dt_thread_wait(pthread_cond_t *c, pthread_mutex_t *m, double until_s);
+// Locks `m`, or gives up after `seconds`. false: not locked.
+bool dt_thread_lock(pthread_mutex_t *m, double seconds);
 void dt_thread_name(const char *name); // for the calling thread, at most 15 characters shown
 
 // A text of `cap` bytes that one thread sets (longer ones are cut) while another copies it, without a lock. A copy may mix

@@ -216,13 +216,13 @@ static void end_process(dt_status st, bool disk_answers) {
         dt_fail_context(st, "after step %lld", (long long)dt_watch_get_step());
     dt_log_urgent(DT_LOG_ERROR, disk_answers, "%s", dt_error_message());
     pthread_t thread;
-    const struct timespec until = dt_clock_until(END_S);
+    const double until_s = dt_clock_s() + END_S;
     static ending e = {.lock = PTHREAD_MUTEX_INITIALIZER, .heard = PTHREAD_COND_INITIALIZER};
     e.st = st;
     snprintf(e.message, sizeof e.message, "%s", dt_error_message());
     pthread_mutex_lock(&e.lock);
     if (on_end && pthread_create(&thread, NULL, say_end, &e) == 0)
-        while (!e.is_heard && pthread_cond_timedwait(&e.heard, &e.lock, &until) == 0) continue;
+        while (!e.is_heard && dt_thread_wait(&e.heard, &e.lock, until_s)) continue;
     pthread_mutex_unlock(&e.lock);
     if (peers.abort) peers.abort(peers.ctx, st);
     _exit(st);

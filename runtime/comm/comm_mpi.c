@@ -385,10 +385,7 @@ static void mpi_set_deadline(dt_comm *c, double seconds) {
 
 // Where the thread that holds MPI's lock hangs, MPI_Abort is left out: the launcher ends the job when this rank exits.
 static void mpi_abort_ranks(void *ctx, int exit_code) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    if (pthread_mutex_timedlock(&mpi_lock, &until) == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+    if (dt_thread_lock(&mpi_lock, 1)) MPI_Abort(MPI_COMM_WORLD, exit_code);
     _exit(exit_code);
 }
 

@@ -120,8 +120,7 @@ static void *hand_on(void *arg) {
         } else if (q->stop) {
             break;
         } else {
-            const struct timespec until = dt_clock_until(LOOK_S);
-            pthread_cond_timedwait(&q->wake, &q->lock, &until);
+            dt_thread_wait(&q->wake, &q->lock, dt_clock_s() + LOOK_S);
         }
     }
     pthread_mutex_unlock(&q->lock);

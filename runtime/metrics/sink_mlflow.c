@@ -30,7 +30,6 @@
 #include "report/run_log.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -80,7 +79,7 @@ typedef struct mlflow {
     bool has_thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    bool stop;
+    bool stop, done;
     atomic_bool late; // requests are given up
 } mlflow;
 
@@ -594,11 +593,14 @@ static void *send_along(void *state) {
         pthread_mutex_unlock(&s->lock);
         if (dt_clock_s() >= s->again_s) (void)send_all(s, dt_clock_s() + 60);
         pthread_mutex_lock(&s->lock);
-        const struct timespec until = dt_clock_until(LOOK_S);
-        if (!s->stop) pthread_cond_timedwait(&s->wake, &s->lock, &until);
+        if (!s->stop) dt_thread_wait(&s->wake, &s->lock, dt_clock_s() + LOOK_S);
     }
     pthread_mutex_unlock(&s->lock);
     send_end(s);
+    pthread_mutex_lock(&s->lock);
+    s->done = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
@@ -667,12 +669,14 @@ static void close_mlflow(void *state) {
     pthread_mutex_unlock(&s->lock);
     if (!s->has_thread) send_end(s);
     const double begin = dt_clock_s();
-    while (s->has_thread) {
-        const struct timespec until = dt_clock_until(0.1);
+    pthread_mutex_lock(&s->lock);
+    while (s->has_thread && !s->done) {
         s->late = s->status == DT_E_PREEMPTED && dt_clock_s() - begin > KILLED_S;
         dt_watch_tick(); // the other ranks wait at the end of the run
-        s->has_thread = pthread_timedjoin_np(s->thread, NULL, &until) == ETIMEDOUT;
+        dt_thread_wait(&s->wake, &s->lock, dt_clock_s() + 0.1);
     }
+    pthread_mutex_unlock(&s->lock);
+    if (s->has_thread) pthread_join(s->thread, NULL);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
     free(s->jsonl);

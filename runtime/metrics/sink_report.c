@@ -12,6 +12,7 @@
 #include "config/sink_words.h"
 #include "report/report.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +35,9 @@ typedef struct report {
 
 // Waits until `due` or `stop`; no longer than `seconds`, unless that is 0.
 static void pause_for(report *s, double seconds, bool until_due) {
-    const struct timespec until = dt_clock_until(seconds);
-    int late = 0;
-    while (!s->stop && !(until_due && s->due) && !late)
-        late = seconds > 0 ? pthread_cond_timedwait(&s->wake, &s->lock, &until)
-                           : pthread_cond_wait(&s->wake, &s->lock);
+    const double until_s = seconds > 0 ? dt_clock_s() + seconds : INFINITY;
+    while (!s->stop && !(until_due && s->due))
+        if (!dt_thread_wait(&s->wake, &s->lock, until_s)) break;
 }
 
 // Writes the page from the run's files; false: the page could not be written.

@@ -233,16 +233,6 @@ int pthread_mutex_unlock(pthread_mutex_t *m) {
     return err;
 }
 
-int pthread_mutex_timedlock(pthread_mutex_t *m, const struct timespec *until) {
-    REAL(pthread_mutex_timedlock);
-    if (!me) return real(m, until);
-    double at = (double)until->tv_sec + 1e-9 * (double)until->tv_nsec - WALL_S;
-    int err;
-    while ((err = pthread_mutex_trylock(m)) == EBUSY)
-        if (!sim_wait(m, at, "a mutex")) return ETIMEDOUT;
-    return err;
-}
-
 static int wait_cond(pthread_cond_t *c, pthread_mutex_t *m, double until_s) {
     pthread_mutex_unlock(m);
     bool woken = sim_wait(c, until_s, "a condition");
@@ -255,17 +245,11 @@ int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) {
     return me ? wait_cond(c, m, INFINITY) : real(c, m);
 }
 
-int pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *until) {
-    REAL_COND(pthread_cond_timedwait, "GLIBC_2.3.2");
-    if (!me) return real(c, m, until);
-    double at = (double)until->tv_sec + 1e-9 * (double)until->tv_nsec;
-    return wait_cond(c, m, at - (at > WALL_S ? WALL_S : BOOT_S));
-}
-
 int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
                            const struct timespec *until) {
     REAL_COND(pthread_cond_clockwait, "GLIBC_2.30");
-    return me ? pthread_cond_timedwait(c, m, until) : real(c, m, clock, until);
+    if (!me) return real(c, m, clock, until);
+    return wait_cond(c, m, (double)until->tv_sec + 1e-9 * (double)until->tv_nsec - BOOT_S);
 }
 
 int pthread_cond_signal(pthread_cond_t *c) {

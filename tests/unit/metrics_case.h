@@ -11,6 +11,7 @@
 #include "metrics/metrics.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +21,25 @@
 
 // The clock that sinks go by stands still unless a test moves it, so nothing depends on how fast the machine is.
 static int64_t clock_ms = 1000000;
+static _Atomic int wall_ahead_s; // of the wall clock
 
 int clock_gettime(clockid_t id, struct timespec *t) {
-    if (id != CLOCK_MONOTONIC) return (int)syscall(SYS_clock_gettime, id, t);
-    *t = (struct timespec){clock_ms / 1000, clock_ms % 1000 * 1000000};
-    return 0;
+    const int err = (int)syscall(SYS_clock_gettime, id, t);
+    if (id == CLOCK_REALTIME) t->tv_sec += wall_ahead_s;
+    if (id == CLOCK_MONOTONIC) *t = (struct timespec){clock_ms / 1000, clock_ms % 1000 * 1000000};
+    return err;
+}
+
+// Threads that wait for others do so by the machine's clock.
+int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
+                           const struct timespec *until) {
+    struct timespec now, t;
+    clock_gettime(clock, &now);
+    syscall(SYS_clock_gettime, CLOCK_REALTIME, &t);
+    int64_t ns = (until->tv_sec - now.tv_sec) * 1000000000 + until->tv_nsec - now.tv_nsec;
+    ns += t.tv_nsec;
+    t = (struct timespec){t.tv_sec + ns / 1000000000, ns % 1000000000};
+    return pthread_cond_timedwait(c, m, &t);
 }
 
 enum {

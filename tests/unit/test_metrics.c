@@ -74,6 +74,18 @@ TEST_WITH(test_jsonl, folder_make, folder_remove) {
 }
 
 // In fp16 a line says with which scale the run goes on, and one of a skipped step that it was.
+// The wall clock was an hour ahead when the sinks began to wait, and was set right then.
+TEST_WITH(test_the_wall_clock_is_set_back, folder_make, folder_remove) {
+    wall_ahead_s = 3600;
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
+    usleep(500000);
+    wall_ahead_s = 0;
+    run_steps(m, 1, 1);
+    for (int i = 0; count_lines() == 0 && i < 500; i++) usleep(20000);
+    assert_int_equal(count_lines(), 1);
+    dt_metrics_close(m, NULL);
+}
+
 TEST_WITH(test_skipped_steps, folder_make, folder_remove) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     dt_step_record r = record(1);
