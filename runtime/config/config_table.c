@@ -282,12 +282,14 @@ const char *config_nearest_word(dt_arena *a, const char *words, const char *text
 #undef FOREIGN
 #undef FOREIGN_WORD
     };
-    const char *best = NULL;
+    const char *best = NULL, *known = NULL;
     int least = DT_TEXT_FAR;
-    for (size_t i = 0; i < sizeof FOREIGN_WORDS / sizeof *FOREIGN_WORDS; i++)
-        if (strcasecmp(FOREIGN_WORDS[i][0], text) == 0 &&
-            dt_word_index(words, FOREIGN_WORDS[i][1]) >= 0)
-            return FOREIGN_WORDS[i][1];
+    for (size_t i = 0; i < sizeof FOREIGN_WORDS / sizeof *FOREIGN_WORDS; i++) {
+        const char *here = FOREIGN_WORDS[i][1];
+        if (strcasecmp(FOREIGN_WORDS[i][0], text) != 0 || dt_word_index(words, here) < 0) continue;
+        known = known ? dt_arena_printf(a, "%s' or '%s", known, here) : here;
+    }
+    if (known) return known;
     for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|') {
         int d = dt_text_closeness(p, strcspn(p, "|"), text);
         if (d < least) least = d, best = p;

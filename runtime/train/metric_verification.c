@@ -164,9 +164,9 @@ static void report_eer(const dt_eval_table *t, dt_eval_result *out) {
     dt_eval_result_add(out, "eer", compare(t, out, true));
 }
 
-static void report_auc(const dt_eval_table *t, dt_eval_result *out) {
-    dt_eval_result_add(out, "auc", compare(t, out, false));
+static void report_pair_auc(const dt_eval_table *t, dt_eval_result *out) {
+    dt_eval_result_add(out, "pair_auc", compare(t, out, false));
 }
 
 const dt_metric dt_metric_eer = {.of = DT_OF_PAIRS, .lower_is_better = true, .report = report_eer};
-const dt_metric dt_metric_auc = {.of = DT_OF_PAIRS, .report = report_auc};
+const dt_metric dt_metric_pair_auc = {.of = DT_OF_PAIRS, .report = report_pair_auc};

@@ -13,12 +13,15 @@ is() { [ "$(result "$1" "$2")" = "$3" ] || fail "$1: $2 is $(result "$1" "$2"), 
 
 # people who are in one part only: none of the evaluated classes is trained on
 train "${short[@]}" run.name=people data.split.unit=subject data.split.val=0.3 data.split.test=0.3 'data.split.stratify=hand'
-is people '[k for k in ("loss", "eer", "auc", "accuracy") if k in r]' "['loss', 'eer', 'auc']"
+is people '[k for k in ("loss", "eer", "pair_auc", "accuracy") if k in r]' "['loss', 'eer', 'pair_auc']"
 py check_people "$work"/runs/people/checkpoints/step-*/state.json || fail "eer does not pick the best checkpoint"
 cp "$config" "$work/people.yaml"
 sed -i 's/unit: record, stratify: subject/unit: subject/; s/^eval: {/&best: accuracy, /' "$work/people.yaml"
 refused "people.yaml:22:" "$DTRAIN" check "$work/people.yaml" data.split.val=0.3 data.split.test=0.3
 grep -q "accuracy is of classes that training sees" "$work/log" || fail "no reason: $(cat "$work/log")"
+
+refused "eval.best is 'auc'.*did you mean 'roc_auc' or 'pair_auc'" "$DTRAIN" check "$config" eval.best=auc
+refused "eval.metrics is 'auc'.*did you mean 'roc_auc' or 'pair_auc'" "$DTRAIN" check "$config" 'eval.metrics=[auc]'
 
 # people of whom other pictures are trained on; parts by another column leave their classes in all of them
 train "${short[@]}" run.name=records

@@ -19,7 +19,7 @@ train:
   precision: fp32
   optimizer: {name: adamw, lr: 1.0e-3, weight_decay: 0.01}
   schedule: {name: constant}
-eval: {every: 1000000 steps, metrics: [loss, eer, auc]}
+eval: {every: 1000000 steps, metrics: [loss, eer, pair_auc]}
 YAML
 triplet=(train.triplet_weight=1 train.triplet_margin=0.3 'train.targets={subject: {loss: cross_entropy, weight: 0}}')
 arcface=(train.loss=arcface train.arcface_margin=0.3 train.arcface_scale=16)

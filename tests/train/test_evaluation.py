@@ -14,7 +14,7 @@ def nearly(*names):
     genuine, impostor = a["pairs"]["genuine"], a["pairs"]["impostor"]
     within = {"loss": 1e-5 * a["loss"]}
     if genuine:
-        within |= {"auc": 100 / (genuine * impostor), "eer": 1 / genuine}
+        within |= {"pair_auc": 100 / (genuine * impostor), "eer": 1 / genuine}
     assert a.keys() == b.keys() and all(a[k] == b[k] for k in a if k not in within), (a, b)
     assert all(abs(a[k] - b[k]) <= within[k] for k in within), (a, b)
 

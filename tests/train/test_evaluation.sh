@@ -6,7 +6,7 @@
 
 small_data "$work"
 config=$(small_config "$work")
-metrics='eval.metrics=[accuracy, loss, macro_f1, recall, confusion, eer, auc]'
+metrics='eval.metrics=[accuracy, loss, macro_f1, recall, confusion, eer, pair_auc]'
 job=(train.max_steps=4 data.balance=finger "$metrics")
 
 # the end of a run prints its results without matrices, which are in result.json, also when it is asked again

@@ -10,6 +10,6 @@ def check_fall(metrics):
 
 
 def check_pairs(out):
-    eer, auc = (records(out)[-1][k] for k in ("eer", "auc"))
+    eer, auc = (records(out)[-1][k] for k in ("eer", "pair_auc"))
     print(f"split by subject: eer {eer}, auc {auc}")
     assert 0 <= eer <= 0.6 and 0.4 <= auc <= 1

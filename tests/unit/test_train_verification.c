@@ -92,9 +92,9 @@ TEST(test_subset) {
                                  .pairs = &pairs};
         dt_eval_result r;
         dt_eval_result_init(&r);
-        dt_metrics_table[DT_METRIC_auc]->report(&t, &r);
+        dt_metrics_table[DT_METRIC_pair_auc]->report(&t, &r);
         dt_metrics_table[DT_METRIC_eer]->report(&t, &r);
-        auc[k] = dt_eval_result_get(&r, "auc");
+        auc[k] = dt_eval_result_get(&r, "pair_auc");
         assert_true(isfinite(auc[k]) && isfinite(dt_eval_result_get(&r, "eer")));
         assert_int_equal(pairs.n_samples, 4096);
         assert_int_equal(pairs.n_genuine + pairs.n_impostor, 4096 * 4095 / 2);
