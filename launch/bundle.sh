@@ -33,10 +33,12 @@ record() { # dpkg knows a file by one of its names, /lib being /usr/lib
     done
     echo "bundle: no package has $1: it is not in packages/" >&2
 }
+install -m 644 "$build/libdtrain_openmp.so" "$stage/lib/"
 ldd "${programs[@]}" | awk '/=> \// {print $1, $3}' | sort -u | while read -r soname path; do
     case $soname in
     libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | ld-linux* | libresolv.so.*) ;;
     libstdc++.so.* | libgcc_s.so.*) ;; # every system has them, and CUDA's libraries need the system's
+    libdtrain_openmp.so) ;;
     libcuda* | libcud* | libcublas* | libnccl* | libnvrtc* | libmpi* | libopen-*) ;;
     *) install -m 644 "$path" "$stage/lib/$soname" && record "$path" ;;
     esac

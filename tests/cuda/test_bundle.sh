@@ -32,4 +32,4 @@ find . -name '*.so*' ! -name dtrain_cuda.so | none "lib\(cud\|cublas\|nccl\|nv\)
 [ ! -e "$BUILD/dtrain_cuda.so" ] || [ -e dtrain_cuda.so ] || { echo "the module is not in the bundle"; exit 1; }
 paths() { readelf -d "$@" 2>/dev/null | sed -n 's/.*R.*PATH.*\[\(.*\)\]/\1/p' | tr : '\n'; }
 # of the bundle itself, or such as every machine may have
-paths dtrain dtrain_*.so | none -v '^\$ORIGIN\(/lib\)\?$\|^/usr/local/cuda/lib64$\|^/usr/lib/'
+paths dtrain dtrain_*.so | none -v '^\$ORIGIN\(/lib\|/../lib/dtrain\)\?$\|^/usr/local/cuda/lib64$\|^/usr/lib/'

@@ -7,7 +7,7 @@
 . "${SOURCE:?}/tests/small_run.sh" || exit
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
 mkdir "$work/bin"
-cp "$DTRAIN" "$BUILD/pretending/dtrain_cuda.so" "$work/bin"
+cp "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$BUILD/pretending/dtrain_cuda.so" "$work/bin"
 export LD_LIBRARY_PATH="$BUILD/pretending${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 DTRAIN=$work/bin/dtrain
 py make "$work/set.tar"

@@ -15,7 +15,7 @@ expect() {
     fi
 }
 
-mkdir "$tmp/bare"; cp "$DTRAIN" "$tmp/bare/dtrain" # no module beside it
+mkdir "$tmp/bare"; cp "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$tmp/bare" # no module beside it
 run=(configs/fusion.yaml device.kind=cuda "run.dir=$tmp/run")
 cd "$SOURCE"
 expect "no driver, no module" "no NVIDIA driver.*and no CUDA module" "$tmp/bare/dtrain" "${run[@]}"
@@ -33,7 +33,7 @@ if [ -e "$BUILD/dtrain_cuda.so" ]; then
         expect "a driver that does not start" "does not start" env LD_LIBRARY_PATH="$tmp" "$DTRAIN" "${run[@]}"
         LD_LIBRARY_PATH=$tmp "$DTRAIN" info | grep -q "device .*does not start" || { echo "FAILED info"; failed=1; }
         ! readelf -d "$BUILD/dtrain_cuda.so" | grep -q "NEEDED.*libnccl" || { echo "FAILED: a lone rank needs NCCL"; failed=1; }
-        cp "$DTRAIN" "$tmp/dtrain"; echo no module >"$tmp/dtrain_cuda.so"
+        cp "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$tmp"; echo no module >"$tmp/dtrain_cuda.so"
         expect "a damaged module" "does not load" env LD_LIBRARY_PATH="$tmp" "$tmp/dtrain" "${run[@]}"
     fi
 fi

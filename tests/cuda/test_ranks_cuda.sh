@@ -12,7 +12,7 @@ need_mpi
 
 small_data "$work" 3 4
 mkdir "$work/bin"
-cp "$DTRAIN" "$BUILD/dtrain_mpi.so" "$BUILD/pretending/dtrain_cuda.so" "$work/bin"
+cp "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$BUILD/dtrain_mpi.so" "$BUILD/pretending/dtrain_cuda.so" "$work/bin"
 export LD_LIBRARY_PATH="$BUILD/pretending${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_NCCL_DIR=$work
 cat >"$work/ranks.yaml" <<YAML
 run: {name: ranks, dir: $work/runs, seed: 5}

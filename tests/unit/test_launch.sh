@@ -162,7 +162,7 @@ for one in '{path: a/b.tar, weight: 1}' '[{path: a/b.tar}]' '[a/b.tar]'; do # on
     [[ $("$DTRAIN" launch cloud "${buckets[@]}" --template "$work/own" --print configs/fusion.yaml "data.path=$one" 2>&1) == *" data.path=/dtrain/data/b.tar "* ]] || fail "data.path=$one of launch cloud"
 done
 mkdir "$work/outside"
-cp -P -r "$DTRAIN" "$BUILD/launch" "$BUILD/k8s" "$work/outside"
+cp -P -r "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$BUILD/launch" "$BUILD/k8s" "$work/outside"
 "$work/outside/dtrain" launch cloud "${buckets[@]}" --print configs/fusion.yaml >"$work/out" 2>"$work/log" ||
     fail "a program that was built outside the checkout finds no template"
 if [ -e "$BUILD/help/dtrain.1" ] && command -v cmake >/dev/null; then
