@@ -7,6 +7,7 @@
 
 #include "array.h"
 #include "base/arena.h"
+#include "base/stated.h"
 #include "data/file/kinds.h"
 
 #include <stdlib.h>
@@ -42,14 +43,15 @@ void dt_decoder_destroy(dt_decoder *d) {
 
 dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out) {
     const dt_image_want *w = s->want;
+    size_t n_pixels;
     if (width <= 0 || height <= 0)
         return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels", (long long)width,
                        (long long)height);
-    if (width > DT_MAX_PIXELS || height > DT_MAX_PIXELS || width * height > DT_MAX_PIXELS)
+    if (!dt_stated_size((uint64_t)width, (uint64_t)height, DT_MAX_PIXELS, &n_pixels))
         return dt_fail(DT_E_DATA,
                        "an image of %lld x %lld pixels: more than the limit of %d million",
                        (long long)width, (long long)height, DT_MAX_PIXELS >> 20);
-    if (width * height * w->channels > 3ll * DT_MAX_PIXELS)
+    if (!dt_stated_size(n_pixels, (uint64_t)w->channels, 3ull * DT_MAX_PIXELS, &n_pixels))
         return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels and %d channels: too large",
                        (long long)width, (long long)height, w->channels);
     *out = (dt_image){.width = (int)width,

@@ -8,6 +8,8 @@
 // Format: the netpbm man pages pbm(5), pgm(5), ppm(5).
 #include "decode.h"
 
+#include "base/stated.h"
+
 #include <string.h>
 
 typedef struct ppm {
@@ -135,7 +137,7 @@ static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sin
         m.bits ? ((size_t)m.width + 7) / 8 : ((size_t)m.width * (size_t)m.samples) << (m.max > 255);
     // before memory is taken: what is not there cannot be a picture (a text sample has a byte at least)
     size_t need = m.text ? (size_t)m.width * (size_t)m.samples : row_bytes;
-    if (m.height > 0 && need > (size_t)(m.end - m.p) / (size_t)m.height) return cut();
+    if (!dt_stated_size(need, (uint64_t)m.height, (uint64_t)(m.end - m.p), &need)) return cut();
     DT_TRY(dt_image_place(sink, m.width, m.height, out));
     for (int64_t y = 0; y < m.height; y++) {
         uint8_t *dst = out->data + (size_t)y * (size_t)m.width * (size_t)channels;

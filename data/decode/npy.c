@@ -8,6 +8,7 @@
 #include "array.h"
 
 #include "base/endian.h"
+#include "base/stated.h"
 
 #include <string.h>
 
@@ -122,17 +123,16 @@ static dt_status read_dictionary(cursor *c, dt_npy *a, bool *fortran) {
 static dt_status set_strides(dt_npy *a, bool fortran, size_t n_bytes) {
     for (int k = 0; k < a->n_axes; k++)
         if (a->shape[k] == 0) return broken("an array without elements: its shape has a 0");
-    a->n = 1;
-    for (int k = 0; k < a->n_axes; k++) {
+    size_t n = 1;
+    bool whole = dt_stated_size(1, (uint64_t)a->size, n_bytes, &n); // of a scalar
+    n = 1;
+    for (int k = 0; k < a->n_axes && whole; k++) {
         int axis = fortran ? k : a->n_axes - 1 - k;
-        a->stride[axis] = a->n;
-        if (a->n > (int64_t)(n_bytes / (size_t)a->size) / a->shape[axis])
-            return broken("cut: its elements are not all there");
-        a->n *= a->shape[axis];
+        a->stride[axis] = (int64_t)n;
+        whole = dt_stated_size(n, (uint64_t)a->shape[axis], n_bytes / (size_t)a->size, &n);
     }
-    return (size_t)a->n <= n_bytes / (size_t)a->size
-               ? DT_OK
-               : broken("cut: its elements are not all there");
+    a->n = (int64_t)n;
+    return whole ? DT_OK : broken("cut: its elements are not all there");
 }
 
 bool dt_npy_is(dt_span s) {

@@ -21,7 +21,8 @@ static dt_status read_now(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, d
         uint8_t *all =
             dt_buffer_reserve(&w->bytes, (size_t)m->size); // the parts may be joined there
         f->bytes = (dt_span){all, (size_t)m->size};
-        st = !all ? dt_fail(DT_E_INTERNAL, "out of memory")
+        st = !all ? dt_set_context(d->reader, f->record, f->member,
+                                   dt_fail(DT_E_DATA, "no memory for its bytes"))
                   : dt_reader_read_apart(d->reader, f->record, f->member, d->verify, w->hash, all,
                                          f->dst, f->n_payload);
     } else {

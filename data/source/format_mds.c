@@ -14,6 +14,7 @@
 #include "source.h"
 
 #include "base/arena.h"
+#include "base/endian.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -24,7 +25,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_COLUMNS = 256, MAX_CONFIG_BYTES = 1 << 20, MAX_TEXT = 1024, MAX_NAME = 200 };
+enum {
+    MAX_COLUMNS = 256,
+    MAX_CONFIG_BYTES = 1 << 20,
+    MAX_PART_BYTES = 1 << 30,
+    MAX_TEXT = 1024,
+    MAX_NAME = 200
+};
 
 typedef struct column {
     char name[MAX_NAME];
@@ -90,11 +97,11 @@ static dt_status read_head(shard *d) {
     uint64_t config_at = 4 + 4 * ((uint64_t)d->n_samples + 1);
     if (config_at > b->n_bytes) return damaged(d, "cut in its offsets");
     DT_TRY(read_u32(d, 4, &first));
-    if (first < config_at || first > b->n_bytes || first - config_at > MAX_CONFIG_BYTES)
+    if (first < config_at || first - config_at > MAX_CONFIG_BYTES)
         return damaged(d, "its first sample is not behind its list of columns");
-    char *text = dt_xcalloc(first - config_at + 1, 1);
-    dt_status st = dt_blob_read(b, config_at, text, first - config_at);
-    if (st == DT_OK) st = read_columns(d, text, first - config_at);
+    char *text;
+    DT_TRY(dt_blob_load(&text, b, config_at, first - config_at, MAX_CONFIG_BYTES));
+    dt_status st = read_columns(d, text, first - config_at);
     free(text);
     return st;
 }
@@ -183,11 +190,10 @@ static dt_status add_bytes(shard *d, const column *c, uint64_t at, uint32_t n) {
 }
 
 static dt_status add_json(shard *d, const column *c, uint64_t at, uint32_t n) {
-    char *text = malloc((size_t)n + 1);
-    if (!text) return dt_fail(DT_E_INTERNAL, "out of memory");
-    dt_status st = dt_blob_read(d->s->blob, at, text, n);
-    if (st == DT_OK && n > 0 && text[strspn(text, " \t\r\n") % n] == '{')
-        st = dt_scan_json(d->s, text, n);
+    char *text;
+    DT_TRY(dt_blob_load(&text, d->s->blob, at, n, MAX_PART_BYTES));
+    dt_status st = DT_OK;
+    if (n > 0 && text[strspn(text, " \t\r\n") % n] == '{') st = dt_scan_json(d->s, text, n);
     free(text);
     return st == DT_OK ? add_member(d, c, "json", at, n) : st;
 }
@@ -244,11 +250,12 @@ static dt_status add_sample(shard *d, uint64_t begin, uint64_t end) {
 }
 
 static dt_status add_samples(shard *d) {
-    uint32_t *offsets = dt_xcalloc((size_t)d->n_samples + 1, sizeof *offsets);
-    dt_status st =
-        dt_blob_read(d->s->blob, 4, offsets, ((size_t)d->n_samples + 1) * sizeof *offsets);
+    char *offsets;
+    dt_status st = DT_OK;
+    DT_TRY(dt_blob_load(&offsets, d->s->blob, 4, 4 * ((uint64_t)d->n_samples + 1), MAX_PART_BYTES));
     for (; st == DT_OK && d->number < d->n_samples; d->number++) {
-        uint32_t begin = offsets[d->number], end = offsets[d->number + 1];
+        const uint8_t *p = (const uint8_t *)offsets + 4 * (size_t)d->number;
+        const uint32_t begin = dt_le32(p), end = dt_le32(p + 4);
         st = end < begin || end > d->s->blob->n_bytes ? damaged(d, "cut in its samples")
                                                       : add_sample(d, begin, end);
     }

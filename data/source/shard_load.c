@@ -41,7 +41,9 @@ enum {
     MAX_THREADS = 16,
     URL_THREADS = 128,
     PROGRESS_S = 5,
-    LOCK_S = 60
+    LOCK_S = 60,
+    MIN_INDEX_BYTES = 256 << 20, // no index is larger than that and INDEX_SHARE times its data
+    INDEX_SHARE = 256
 };
 
 static const dt_file_format *const FORMATS[] = {&dt_format_mds, &dt_format_lmdb, &dt_format_tar};
@@ -99,7 +101,7 @@ static dt_status read_index(dt_shard_job *j, const char *path, bool writes, bool
     uint64_t source_hash, stamp = j->stamp;
     *usable = false;
     *may_replace = true;
-    DT_TRY(dt_blob_read_all(&data, &n, path, 0, false));
+    DT_TRY(dt_blob_read_all(&data, &n, path, MIN_INDEX_BYTES + INDEX_SHARE * j->n_bytes, false));
     if (!data) return DT_OK;
     dt_status st = dt_index_check(j->path, path, data, n, j->n_bytes, &stamp, &stale, &source_hash);
     if (st == DT_OK && !stale && newer && source_hash == 0) { // no hash finds it

@@ -342,7 +342,8 @@ dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool ve
                          dt_buffer *scratch, dt_span *out) {
     const dt_member *m = &s->catalog->members[member];
     uint8_t *data = place_for(scratch, m->offset, (size_t)m->size);
-    if (!data) return dt_fail(DT_E_INTERNAL, "out of memory");
+    if (!data)
+        return dt_set_context(s, record, member, dt_fail(DT_E_DATA, "no memory for its bytes"));
     for (bool again = true;; again = false) {
         dt_status st =
             dt_reader_read_range(s, s->catalog->records[record].shard, m->offset, data, m->size);

@@ -13,6 +13,8 @@
 
 struct dt_blob_store;
 enum { DT_BLOB_HEAD_BYTES = 8192 };
+#define DT_BLOB_MAX_BYTES                                                                          \
+    (UINT64_C(1) << 50) // of an object: sums of offsets and sizes in one stay numbers
 
 typedef struct dt_blob {
     const struct dt_blob_store *store; // NULL: closed
@@ -51,6 +53,9 @@ dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes)
 // Exactly n_head bytes at `at` and the n_bytes behind them, to two places, by one call where the store can.
 dt_status dt_blob_read_parts(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
                              size_t n_bytes);
+// The same to the heap, NUL behind it. DT_E_DATA also where n_bytes is above max_bytes, or more than memory there is.
+dt_status dt_blob_load(char **out, const dt_blob *b, uint64_t at, uint64_t n_bytes,
+                       uint64_t max_bytes);
 // A cheap identity of an object: XXH3 of its size, its first 8 KiB (what a remote object keeps of its opening) and its
 // last 12 KiB. An index stores it, and so finds that its file was replaced, or a tar appended to within its padding.
 // Hashes of members find other changes.

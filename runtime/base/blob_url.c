@@ -121,6 +121,9 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent) {
     if (st == DT_OK && dt_s3_absent(&r)) *absent = r.status;
     const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0);
     if (st == DT_OK && r.status != 206 && !empty) st = dt_s3_refused(path, &r, "s3:GetObject");
+    if (st == DT_OK && !empty && r.n_total > DT_BLOB_MAX_BYTES)
+        st = dt_fail(DT_E_DATA, "%s: the server states %llu bytes, more than an object can have",
+                     path, (unsigned long long)r.n_total);
     if (st == DT_OK) {
         o->n_head = empty                            ? 0
                     : r.n_total < DT_BLOB_HEAD_BYTES ? (size_t)r.n_total
@@ -153,17 +156,8 @@ dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_
         return DT_OK;
     }
     DT_TRY(st);
-    if (max_bytes && b.n_bytes > max_bytes)
-        st = dt_fail(DT_E_DATA, "%s: more than the limit of %zu bytes", path, max_bytes);
-    if (st == DT_OK) {
-        *n_bytes = (size_t)b.n_bytes;
-        *text = dt_xcalloc(*n_bytes + 1, 1);
-        st = dt_blob_read(&b, 0, *text, *n_bytes);
-    }
+    st = dt_blob_load(text, &b, 0, b.n_bytes, max_bytes);
+    if (st == DT_OK) *n_bytes = (size_t)b.n_bytes;
     dt_blob_close(&b);
-    if (st != DT_OK) {
-        free(*text);
-        *text = NULL;
-    }
     return st;
 }

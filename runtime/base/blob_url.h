@@ -2,8 +2,7 @@
 //
 // Opening asks for the first 8 KiB, with which size and version come (the ETag, else Last-Modified); these bytes are kept.
 // Each read is a request for a range that must still have this version and size: an object that changed is an error. What
-// fails on the way is tried again (base/http.h). A path is shown in logs, configs and reports, so a password in one is
-// refused, and so is a query that may hold a signature or a token.
+// fails on the way is tried again (base/http.h). A secret in a path is refused (url.h).
 #ifndef DT_BASE_BLOB_URL_H
 #define DT_BASE_BLOB_URL_H
 
@@ -18,7 +17,8 @@ bool dt_blob_is_url(const char *path);
 dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent);
 // Whether the blob is an object whose version is a strong ETag: as long as it is the same, so are the bytes.
 bool dt_blob_has_etag(const dt_blob *b);
-// All bytes of a file or object, heap, NUL behind them; *text NULL: it is not there. DT_E_DATA: more than max_bytes.
+// All bytes of a file or object, heap, NUL behind them; *text NULL: it is not there. DT_E_DATA: more than max_bytes, which is
+// above 0.
 // listed: the server has named the object. An answer other than 404 is then a refusal, not an object that is missing:
 // DT_E_STORAGE.
 dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes,

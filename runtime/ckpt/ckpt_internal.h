@@ -52,6 +52,7 @@ void dt_ckpt_manifest_print(const dt_ckpt_manifest *m, dt_json *out); // text of
 // From memory; `where` stands for the file in messages. DT_E_CKPT.
 dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n_bytes,
                                  const char *where);
+enum { DT_CKPT_STATE_BYTES = 256 << 20 }; // that a state.json has at most
 // A small file of a checkpoint, or object of a mirror: as dt_io_read_own. DT_E_CKPT.
 dt_status dt_ckpt_read_text(char **text, size_t *n_bytes, const char *path, size_t max_bytes);
 // What follows takes a checkpoint's directory, or its URL in a mirror.

@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STATE_BYTES = 256 << 20 };
-
 dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckpt_depth depth) {
     DT_TRY(dt_ckpt_verify(path, depth, NULL));
     return c->usable ? c->usable(path, step) : DT_OK;
@@ -244,7 +242,7 @@ dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
     if (st == DT_OK && state_json) {
         char *file = dt_xprintf("%s/state.json", path);
         st = dt_ckpt_manifest_find(&m, "state.json")
-                 ? dt_io_read_own(state_json, &n_bytes, file, MAX_STATE_BYTES, DT_E_CKPT)
+                 ? dt_io_read_own(state_json, &n_bytes, file, DT_CKPT_STATE_BYTES, DT_E_CKPT)
                  : dt_fail(DT_E_CKPT, "%s: the checkpoint has no state.json", path);
         free(file);
     }

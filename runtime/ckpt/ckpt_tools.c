@@ -118,7 +118,7 @@ dt_status dt_ckpt_show(const char *path, bool json, FILE *out) {
     size_t n_bytes;
     const dt_ckpt_depth depth = dt_s3_is_url(path) ? DT_CKPT_SIZES : DT_CKPT_HASHES;
     dt_status st = dt_ckpt_read_verified(&m, path, depth);
-    if (st == DT_OK) st = dt_ckpt_read_text(&state, &n_bytes, file, 0);
+    if (st == DT_OK) st = dt_ckpt_read_text(&state, &n_bytes, file, DT_CKPT_STATE_BYTES);
     if (st == DT_OK) (json ? show_json : show_text)(&m, path, state, out);
     dt_ckpt_manifest_fini(&m);
     free(state);

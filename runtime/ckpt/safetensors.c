@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/endian.h"
+#include "base/stated.h"
 #include "ckpt_internal.h"
 
 #include <errno.h>
@@ -73,7 +74,7 @@ static dt_status bad_tensor(const dt_safetensors *s, const char *name, const cha
 }
 
 static dt_status read_shape(const dt_safetensors *s, entry *e, const json_t *shape,
-                            uint64_t *n_elements) {
+                            size_t *n_elements) {
     size_t n = json_array_size(shape);
     if (!json_is_array(shape)) return bad_tensor(s, e->name, "shape is not an array");
     if (n > DT_MAX_DIMS) return bad_tensor(s, e->name, "more than 6 dimensions");
@@ -84,7 +85,7 @@ static dt_status read_shape(const dt_safetensors *s, entry *e, const json_t *sha
         if (!json_is_integer(d) || json_integer_value(d) < 0)
             return bad_tensor(s, e->name, "a dimension is not a count");
         e->shape.d[i] = json_integer_value(d);
-        if (__builtin_mul_overflow(*n_elements, (uint64_t)e->shape.d[i], n_elements))
+        if (!dt_stated_size(*n_elements, (uint64_t)e->shape.d[i], UINT64_MAX, n_elements))
             return bad_tensor(s, e->name, "shape overflows");
     }
     return DT_OK;
@@ -107,7 +108,7 @@ static dt_status read_offsets(const dt_safetensors *s, entry *e, const json_t *o
 
 static dt_status read_tensor(const dt_safetensors *s, entry *e, const json_t *t) {
     const char *dtype = json_string_value(json_object_get(t, "dtype"));
-    uint64_t n_elements = 0, n_bytes;
+    size_t n_elements = 0, n_bytes;
     if (!json_is_object(t) || json_object_size(t) != 3 || !dtype)
         return bad_tensor(s, e->name, "is not {dtype, shape, data_offsets}");
     size_t k = 0;
@@ -119,7 +120,7 @@ static dt_status read_tensor(const dt_safetensors *s, entry *e, const json_t *t)
     e->dtype = dtypes[k].dtype;
     DT_TRY(read_shape(s, e, json_object_get(t, "shape"), &n_elements));
     DT_TRY(read_offsets(s, e, json_object_get(t, "data_offsets")));
-    if (__builtin_mul_overflow(n_elements, (uint64_t)dtypes[k].n_bytes, &n_bytes) ||
+    if (!dt_stated_size(n_elements, (uint64_t)dtypes[k].n_bytes, e->end - e->begin, &n_bytes) ||
         n_bytes != e->end - e->begin)
         return bad_tensor(s, e->name, "data_offsets do not fit shape and dtype");
     return DT_OK;

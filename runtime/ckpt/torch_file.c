@@ -4,10 +4,13 @@
 
 #include "weights_file.h"
 
+#include "base/stated.h"
+
 #include <minizip/unzip.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_NAME = 1024, MAX_PICKLE_BYTES = 16 << 20, PIECE_BYTES = 64 << 20 };
 
@@ -20,6 +23,7 @@ typedef struct entry {
 
 struct dt_torch_file {
     char *path;
+    uint64_t n_bytes;
     unzFile zip;
     dt_arena arena;
     char *folder;   // "archive/"
@@ -72,7 +76,10 @@ static dt_status add_entry(dt_torch_file *f) {
     if (unzGetCurrentFileInfo64(f->zip, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK ||
         info.size_filename >= sizeof name)
         return dt_fail(DT_E_CKPT, "%s: the zip's directory is damaged", f->path);
-    size_t n = strcspn(name, "/");
+    size_t n = strcspn(name, "/"), there;
+    if (!dt_stated_size(info.compressed_size, 1, f->n_bytes, &there))
+        return dt_fail(DT_E_CKPT, "%s: %s states %llu bytes, more than the file has", f->path, name,
+                       (unsigned long long)info.compressed_size);
     if (!f->folder) f->folder = dt_arena_printf(&f->arena, "%.*s/", (int)n, name);
     if (strncmp(name, f->folder, strlen(f->folder)) != 0) return DT_OK;
     f->entries = dt_xgrow(f->entries, (size_t)f->n_entries, sizeof *f->entries);
@@ -132,18 +139,20 @@ static const entry *storage_of(const dt_torch_file *f, const dt_torch_tensor *t)
 // Nothing is allocated for a storage before the file is known to have that many bytes.
 static dt_status check_tensor(const dt_torch_file *f, const dt_torch_tensor *t) {
     const entry *e = storage_of(f, t);
-    uint64_t n_bytes = (uint64_t)dt_weights_type_bytes(t->type);
+    size_t n_bytes;
     if (!e)
         return dt_fail(DT_E_CKPT, "%s: the storage data/%s of tensor '%.200s' is not there",
                        f->path, t->storage, t->name);
     if (!e->stored)
         return dt_fail(DT_E_CKPT, "%s: data/%s is compressed, which torch.save does not do",
                        f->path, t->storage);
-    if (__builtin_mul_overflow(n_bytes, (uint64_t)t->storage_elements, &n_bytes) ||
+    const int each = dt_weights_type_bytes(t->type);
+    if (!dt_stated_size((uint64_t)t->storage_elements, (uint64_t)each, e->n_bytes, &n_bytes) ||
         n_bytes != e->n_bytes)
-        return dt_fail(DT_E_CKPT, "%s: data/%s has %llu bytes, tensor '%.200s' says %llu", f->path,
-                       t->storage, (unsigned long long)e->n_bytes, t->name,
-                       (unsigned long long)n_bytes);
+        return dt_fail(DT_E_CKPT,
+                       "%s: data/%s has %llu bytes, tensor '%.200s' says %lld elements of %d",
+                       f->path, t->storage, (unsigned long long)e->n_bytes, t->name,
+                       (long long)t->storage_elements, each);
     return DT_OK;
 }
 
@@ -164,7 +173,9 @@ dt_status dt_torch_file_storage(dt_torch_file *f, int i, const void **data) {
 
 // ---- the file --------------------------------------------------------------------------------------
 static dt_status open_zip(dt_torch_file *f, const char *file) {
+    struct stat s;
     f->zip = unzOpen64(file);
+    f->n_bytes = stat(file, &s) == 0 ? (uint64_t)s.st_size : 0;
     if (f->zip) return DT_OK;
     return dt_fail(DT_E_CKPT,
                    "%s: a zip that is cut off, or the format of PyTorch before 1.6, which this "

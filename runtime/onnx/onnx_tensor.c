@@ -2,13 +2,13 @@
 // raw_data, in a typed list, or in another file of the same folder.
 #include "onnx_reader.h"
 
+#include "base/blob.h"
 #include "base/io.h"
+#include "base/stated.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static size_t element_size(int type) {
     switch (type) {
@@ -48,7 +48,7 @@ static const char *name_of(const Onnx__TensorProto *t) {
 }
 
 int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t) {
-    int64_t count = 1;
+    size_t count = 1;
     const size_t each = element_size(t->data_type);
     if (each == 0 || t->n_dims > DT_MAX_DIMS) {
         onnx_fail(
@@ -57,23 +57,20 @@ int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t) {
             name_of(t), t->data_type, t->n_dims, DT_MAX_DIMS);
         return -1;
     }
-    for (size_t i = 0; i < t->n_dims; i++) {
-        if (t->dims[i] < 0 || (t->dims[i] > 0 && count > ((int64_t)1 << 40) / t->dims[i])) {
+    for (size_t i = 0; i < t->n_dims; i++)
+        if (t->dims[i] < 0 ||
+            !dt_stated_size(count, (uint64_t)t->dims[i], (uint64_t)1 << 40, &count)) {
             onnx_fail(r, "tensor %.80s has an impossible shape", name_of(t));
             return -1;
         }
-        count *= t->dims[i];
-    }
     const bool here = t->data_location == 0;
-    const bool fits =
-        t->has_raw_data ? t->raw_data.len == (size_t)count * each : typed_count(t) == (size_t)count;
+    const bool fits = t->has_raw_data ? t->raw_data.len == count * each : typed_count(t) == count;
     if (here && !fits) {
-        onnx_fail(r,
-                  "tensor %.80s: its shape wants %lld elements, the file has others (truncated?)",
-                  name_of(t), (long long)count);
+        onnx_fail(r, "tensor %.80s: its shape wants %zu elements, the file has others (truncated?)",
+                  name_of(t), count);
         return -1;
     }
-    return count;
+    return (int64_t)count;
 }
 
 // ---- bytes in another file -------------------------------------------------------------------------
@@ -93,20 +90,13 @@ static char *read_external(onnx_reader *r, const Onnx__TensorProto *t, size_t n_
     }
     char *parent = dt_io_parent(r->f->path), *path = dt_xprintf("%s/%s", parent, location);
     char *data = NULL;
-    const int fd = dt_io_is_link(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    dt_blob b = {.store = NULL};
     const long long at = offset ? atoll(offset) : 0;
-    const off_t size = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
-    if (fd < 0 || at < 0 || size < at || (size_t)(size - at) < n_bytes) {
-        onnx_fail(r, "tensor %.80s: %s cannot be read, or is too short", name_of(t), path);
-    } else {
-        data = malloc(n_bytes + 1);
-        if (data && dt_io_pread(fd, path, data, n_bytes, at, DT_E_CKPT) != DT_OK) {
-            onnx_fail(r, "%s", dt_error_message());
-            free(data);
-            data = NULL;
-        }
-    }
-    if (fd >= 0) close(fd);
+    dt_status st = dt_io_is_link(path) ? dt_fail(DT_E_DATA, "%s: a link", path) : DT_OK;
+    if (st == DT_OK) st = dt_blob_open(&b, path); // no FIFO, nor a device
+    if (st == DT_OK) st = dt_blob_load(&data, &b, (uint64_t)at, n_bytes, UINT64_MAX);
+    if (st != DT_OK) onnx_fail(r, "tensor %.80s: %s", name_of(t), dt_error_message());
+    dt_blob_close(&b);
     free(path);
     free(parent);
     return data;

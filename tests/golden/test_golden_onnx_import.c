@@ -8,6 +8,7 @@
 #include "onnx.pb-c.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 
 static char folder[4096];
 static double head_dropout; // model.dropout
@@ -103,27 +104,30 @@ static void full_size(void **state) {
 }
 
 // ---- what is refused -------------------------------------------------------------------------------
+static char bad_folder[sizeof "/tmp/dt_onnx_XXXXXX"]; // the folder of the changed file
+
 // The graph of a file of tests/golden, which `change` has changed, of 5 classes.
 static dt_status changed(const char *name, void (*change)(Onnx__ModelProto *m), bool training,
                          dt_graph **g) {
-    char yaml[8192], from[5000], keep[4096], to[] = "/tmp/dt_onnx_XXXXXX", *data;
+    char yaml[8192], from[5000], keep[4096], *data;
     size_t n_bytes;
+    memcpy(bad_folder, "/tmp/dt_onnx_XXXXXX", sizeof bad_folder);
+    assert_non_null(mkdtemp(bad_folder));
     snprintf(from, sizeof from, "%s/%s.onnx", folder, name);
     must(dt_io_read_file(&data, &n_bytes, from, 0, DT_E_DATA));
     Onnx__ModelProto *m = onnx__model_proto__unpack(NULL, n_bytes, (const uint8_t *)data);
     assert_non_null(m);
     free(data);
     change(m);
-    assert_non_null(mkdtemp(to));
     n_bytes = onnx__model_proto__get_packed_size(m);
     data = malloc(n_bytes + 1);
     onnx__model_proto__pack(m, (uint8_t *)data);
-    snprintf(from, sizeof from, "%s/bad.onnx", to);
+    snprintf(from, sizeof from, "%s/bad.onnx", bad_folder);
     must(dt_io_write_file(from, data, n_bytes));
     free(data);
     onnx__model_proto__free_unpacked(m, NULL);
     memcpy(keep, folder, sizeof keep);
-    snprintf(folder, sizeof folder, "%s", to);
+    snprintf(folder, sizeof folder, "%s", bad_folder);
     yaml_of(yaml, sizeof yaml, "bad", 2, 5);
     memcpy(folder, keep, sizeof keep);
     dt_field_info fields[2] = {float_image(32), {.name = "y", .dtype = DT_I32, .n_classes = 5}};
@@ -133,7 +137,7 @@ static dt_status changed(const char *name, void (*change)(Onnx__ModelProto *m), 
         .config = c, .fields = fields, .n_fields = 2, .batch = 2, .training = training};
     const dt_status st = dt_model_graph(g, &a, DT_F32);
     dt_config_destroy(c);
-    must(dt_io_remove_tree(to));
+    must(dt_io_remove_tree(bad_folder));
     return st;
 }
 
@@ -178,15 +182,31 @@ static void not_a_number(Onnx__ModelProto *m) {
 static void old(Onnx__ModelProto *m) {
     m->opset_import[0]->version = 9;
 }
-static void outside(Onnx__ModelProto *m) {
+static void elsewhere(Onnx__ModelProto *m, const char *file) {
     Onnx__TensorProto *t = m->graph->initializer[0];
     t->has_data_location = t->data_location = 1;
     t->external_data = malloc(sizeof *t->external_data);
     t->external_data[0] = malloc(sizeof **t->external_data);
     onnx__string_string_entry_proto__init(t->external_data[0]);
     t->external_data[0]->key = strdup("location");
-    t->external_data[0]->value = strdup("../secret");
+    t->external_data[0]->value = strdup(file);
     t->n_external_data = 1;
+}
+static void outside(Onnx__ModelProto *m) {
+    elsewhere(m, "../secret");
+}
+static void in_a_pipe(Onnx__ModelProto *m) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/pipe", bad_folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    elsewhere(m, "pipe");
+}
+static void huge_elsewhere(Onnx__ModelProto *m) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/few", bad_folder);
+    must(dt_io_write_file(path, "few", 3));
+    huge(m);
+    elsewhere(m, "few");
 }
 static void other_size(Onnx__ModelProto *m) {
     m->graph->input[0]->type->tensor_type->shape->dim[2]->dim_value = 64;
@@ -228,6 +248,8 @@ TEST(errors_name_the_node) {
     refused(not_a_number, "holds NaN");
     refused(old, "has operator set 9; 13 to 23 are read");
     refused(outside, "lies in ../secret: only files beside the ONNX file are read");
+    refused(in_a_pipe, "/pipe: not a regular file");
+    refused(huge_elsewhere, "bytes wanted at offset 0, but the file ends at 3");
     refused(many_inputs, "the file has 20001 inputs; 1 to 16 are read");
     refused(many_initialisers, "input image wants (N,3,64,32), the field gives (2,3,32,32)");
     refused(other_size, "wants (N,3,64,32), the field gives (2,3,32,32)");

@@ -1,5 +1,6 @@
 // Requests against a server in this process that ends each answer early: what brings the object nearer goes on for as long as
 // it takes, what hardly does ends at the limit, and a server that wants a long rest is not waited for.
+#include "base/blob_url.h"
 #include "base/http.h"
 #include "base/module.h"
 #include "testing.h"
@@ -19,6 +20,7 @@ static struct {
     _Atomic size_t most;        // bytes of a body, before the connection ends; 0: 503
     _Atomic useconds_t wait_us; // in front of each answer
     _Atomic int n_silent;       // connections that end without one
+    const char *_Atomic says;   // instead of an answer that is right; NULL: none
 } server;
 static char truth[OBJECT_BYTES];
 
@@ -35,6 +37,12 @@ static void answer(int fd) {
     if (range) sscanf(range, "bytes=%lu-%lu", &first, &last);
     usleep(server.wait_us);
     if (server.n_silent > 0 && server.n_silent-- > 0) return;
+    const char *says = server.says;
+    if (says) {
+        dprintf(fd, "HTTP/1.1 %s\r\nETag: \"1\"\r\n\r\n", says);
+        send(fd, truth, last - first + 1, MSG_NOSIGNAL);
+        return;
+    }
     if (server.most == 0) {
         dprintf(fd, "HTTP/1.1 503 Busy\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n");
         return;
@@ -99,6 +107,35 @@ TEST(a_long_rest_is_not_waited_for) {
     server.most = 0;
     must_fail(DT_E_STORAGE, "the server says 503 and wants 3600 s of rest (1 attempt",
               get(none, 5));
+}
+
+// Nothing is allocated, added up or read for a size before it is known to be one that can be there.
+TEST(a_size_that_cannot_be_is_refused) {
+    static const struct {
+        const char *says, *why;
+    } CASES[] = {
+        {"206 Part\r\nContent-Range: bytes 0-8191/18446744073709551615", "the server states"},
+        {"206 Part\r\nContent-Range: bytes 0-8191/18446744073709551608", "the server states"},
+        {"206 Part\r\nContent-Range: bytes 0-8191/-1", "the server states"},
+        {"206 Part\r\nContent-Range: bytes 0-8191/9223372036854775807", "the server states"},
+        {"206 Part\r\nContent-Range: bytes 0-8191/1125899906842625", "the server states"},
+        {"206 Part\r\nContent-Range: bytes 0-8191/1125899906842624", "more than the limit"},
+        {"206 Part\r\nContent-Range: bytes 0-8191/1048577", "more than the limit"},
+        {"200 OK\r\nContent-Range: bytes 0-8191/-8", "the server states"},
+        {"206 Part\r\nContent-Length: 8192", "but not which one"},
+        {"200 OK\r\nContent-Length: 8192", "whole files only"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char url[64], *text = NULL;
+        size_t n = 0;
+        snprintf(url, sizeof url, "http://127.0.0.1:%d/object", server.port);
+        server.wait_us = 0;
+        server.says = CASES[i].says;
+        must_fail(DT_E_DATA, CASES[i].why,
+                  dt_blob_read_all(&text, &n, url, i < 5 ? SIZE_MAX : OBJECT_BYTES, false));
+        assert_null(text);
+    }
+    server.says = NULL;
 }
 
 int main(void) {
