@@ -100,7 +100,7 @@ static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint3
         return damaged(w, number, "an entry that leaves its page");
     memcpy(key, node + NODE_HEADER, n_key);
     key[n_key] = '\0';
-    if (flags & F_SUBDATA) return note_named(w, number, key, node + NODE_HEADER + n_key, size);
+    if (flags & F_SUBDATA) return note_named(w, number, key, node + NODE_HEADER + n_key, stored);
     w->n_entries++;
     if (flags & F_BIGDATA)
         DT_TRY(overflow_value(w, dt_le64(node + NODE_HEADER + n_key), size, &offset));

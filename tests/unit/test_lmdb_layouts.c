@@ -1,5 +1,6 @@
 // LMDBs that others write, made here with the library: Caffe, LSUN, OCR, BasicSR, named databases,
 // binary keys, pickles.
+#define _GNU_SOURCE // memmem
 #include "data/decode/decode.h"
 #include "data/file/datum.h"
 #include "data/source/source.h"
@@ -358,6 +359,20 @@ TEST(named_databases) {
     db_begin(mix, "images"), put("x", png, 20), db_end();
     db_begin(mix, NULL), put("zz", png, 20), db_end();
     fixture_no_set(mix, DT_E_DATA, "beside other entries");
+}
+
+// An entry of 48 bytes that says that its value lies elsewhere has only 8 in its page.
+TEST(a_named_database_lies_in_its_page) {
+    static const char node[] = "\x30\0\0\0\2\0\6\0images";
+    const char *dir = fixture_path("sub4"), *file = fixture_path("sub4/data.mdb");
+    char *data, *at;
+    size_t n;
+    db_begin(dir, "images"), put("x", png, 20), db_end();
+    must(dt_io_read_file(&data, &n, file, 0, DT_E_DATA));
+    while ((at = memmem(data, n, node, sizeof node - 1))) at[4] = 3; // F_SUBDATA | F_BIGDATA
+    must(dt_io_write_file(file, data, n));
+    free(data);
+    fixture_no_set(dir, DT_E_DATA, "a named database that is none");
 }
 
 TEST(several_values_a_key_are_refused) {
