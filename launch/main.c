@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "base/launcher.h"
 #include "base/text.h"
+#include "base/url.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -116,6 +117,7 @@ static bool looks_like_config(const char *word) {
 }
 
 static dt_status run(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) DT_TRY(dt_url_check(argv[i]));
     if (argc < 2) {
         launch_print_usage(stderr);
         return dt_fail(DT_E_USAGE, "what shall I do? Give a config or a verb");

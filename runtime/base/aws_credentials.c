@@ -8,6 +8,7 @@
 #include "ini.h"
 #include "io.h"
 #include "s3.h"
+#include "url.h"
 
 #include <arpa/inet.h>
 #include <jansson.h>
@@ -99,7 +100,9 @@ static dt_status ask(dt_http_reply *out, const char *url, const char *header, co
                                .n_body = form ? strlen(form) : 0,
                                .max_body = ANSWER_BYTES,
                                .limit_s = FETCH_S};
-    dt_status st = dt_http_do(out, &r);
+    *out = (dt_http_reply){0};
+    dt_status st = dt_url_check(url);
+    if (st == DT_OK) st = dt_http_do(out, &r);
     if (st == DT_OK && out->status != 200)
         st = dt_fail(DT_E_STORAGE, "%s: the server says %d", url, out->status);
     return st == DT_OK ? DT_OK : dt_fail_context(st, "%s", what);
@@ -138,13 +141,11 @@ static bool is_agent(const char *url) {
     struct in_addr a;
     if (strncmp(url, "http://", 7) != 0) return strncmp(url, "https://", 8) == 0;
     url += 7;
-    const size_t n = strcspn(url, "/?#");
-    const bool has_user = memchr(url, '@', n) != NULL;
     snprintf(host, sizeof host, "%.*s",
              (int)(*url == '[' ? strcspn(url, "]/") + 1 : strcspn(url, ":/?#")), url);
-    for (int i = 0; HOSTS[i] && !has_user; i++)
+    for (int i = 0; HOSTS[i]; i++)
         if (strcmp(host, HOSTS[i]) == 0) return true;
-    return !has_user && inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127;
+    return inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127;
 }
 
 static dt_status from_container(found *f) {
@@ -152,6 +153,7 @@ static dt_status from_container(found *f) {
     const char *full = env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     const char *relative = env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
     const char *file = env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    if (full) DT_TRY(dt_url_check(full));
     if (full && !is_agent(full))
         return dt_fail(DT_E_USAGE,
                        "AWS_CONTAINER_CREDENTIALS_FULL_URI is %s; expected https://, or http:// of "

@@ -1,11 +1,11 @@
 // blob_url.c: ranges of remote objects.
-#define _GNU_SOURCE // strcasestr
 #include "blob_url.h"
 
 #include "arena.h"
 #include "hash.h"
 #include "io.h"
 #include "s3.h"
+#include "url.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -78,41 +78,15 @@ bool dt_blob_has_etag(const dt_blob *b) {
     return b->store == &URLS && *b->u.object->version == '"';
 }
 
-// What stands in a path stands in logs, configs and reports as well.
-static dt_status refuse_secrets(const char *path) {
-    static const char *const WORDS[] = {"sig", "token", "key", "auth", "secret", "pass", "cred"};
-    const char *host = strstr(path, "://") + 3, *p = host + strcspn(host, "?");
-    const size_t n = strcspn(host, "/?#");
-    const char *at = memchr(host, '@', n);
-    if (at)
-        return dt_fail(DT_E_USAGE,
-                       "%.*s…%.*s: a name and a password in a path would stand in logs: put them "
-                       "into ~/.netrc",
-                       (int)(host - path), path, (int)(host + n - at), at);
-    for (const int n_path = (int)(p - path); *p; p += strcspn(p, "&")) {
-        char name[64]; // of a parameter of the query
-        p++;
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "=&"), p);
-        for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
-            if (strcasestr(name, WORDS[i]))
-                return dt_fail(DT_E_USAGE,
-                               "%.*s?…: the parameter %s in a path would stand in logs: name the "
-                               "object without it, and give credentials (s3://, gs://, or "
-                               "~/.netrc for a web server)",
-                               n_path, path, name);
-    }
-    return DT_OK;
-}
-
 dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent) {
     *absent = 0;
     *b = (dt_blob){.path = path};
+    DT_TRY(dt_url_check(path));
     if (!dt_http_is_url(path) && !dt_s3_is_url(path))
         return dt_fail(DT_E_USAGE,
                        "%s: only files, by their path, and http://, https://, s3:// and gs:// are "
                        "read; copy the data here, or name it so",
                        path);
-    if (dt_http_is_url(path)) DT_TRY(refuse_secrets(path));
     dt_http_reply r = {0};
     struct dt_blob_object *o = dt_xcalloc(1, sizeof *o);
     dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, DT_BLOB_HEAD_BYTES}}, NULL,

@@ -5,6 +5,7 @@
 #include "arena.h"
 #include "aws_credentials.h"
 #include "text.h"
+#include "url.h"
 #include "watch.h"
 
 #include <pthread.h>
@@ -89,11 +90,13 @@ static char *make_url(const char *url, const char *endpoint, const char *region)
 // Under `lock`. An endpoint stands in messages.
 static dt_status check_endpoint(const char *url) {
     const char *e = options.endpoint;
-    if (!e || (dt_http_is_url(e) && !strchr(e, '@'))) return DT_OK;
-    return dt_fail(DT_E_USAGE,
-                   "%s: the endpoint (data.s3.endpoint, AWS_ENDPOINT_URL or endpoint_url of the "
-                   "profile) is '%s'; expected https://HOST or http://HOST, without a password",
-                   url, strchr(e, '@') ? "…@…" : e);
+    const char *what =
+        "the endpoint (data.s3.endpoint, AWS_ENDPOINT_URL or endpoint_url of the profile)";
+    if (!e) return DT_OK;
+    if (dt_url_check(e) != DT_OK) return dt_fail_context(DT_E_USAGE, "%s: %s", url, what);
+    if (dt_http_is_url(e)) return DT_OK;
+    return dt_fail(DT_E_USAGE, "%s: %s is '%s'; expected https://HOST or http://HOST", url, what,
+                   strchr(e, '@') ? "…@…" : e);
 }
 
 typedef struct request {

@@ -562,11 +562,11 @@ static dt_status check_mlflow(const dt_config *c) {
             "in http://host:5000",
             uri ? "'" : "", uri ? uri : "not given", uri ? "'" : "");
     const char *host = strchr(uri, ':') + 3;
-    if (strpbrk(host, "?#") || memchr(host, '@', strcspn(host, "/")))
+    if (strpbrk(host, "?#"))
         return dt_config_fail(c, "metrics.mlflow.uri",
-                              "metrics.mlflow.uri has a name, a password or a query in it; set "
-                              "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
-                              "MLFLOW_TRACKING_TOKEN, in the environment");
+                              "metrics.mlflow.uri has a query in it; set MLFLOW_TRACKING_USERNAME "
+                              "and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, in the "
+                              "environment");
     return DT_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "config_internal.h"
 
 #include "base/io.h"
+#include "base/url.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -137,6 +138,8 @@ static dt_status check_scalar(reader *r) {
     const char *text = (const char *)r->event.data.scalar.value;
     if (strlen(text) != r->event.data.scalar.length)
         return fail_here(r, "a NUL character inside text");
+    if (dt_url_check(text) != DT_OK)
+        return dt_fail_context(DT_E_USAGE, "%s", place_of(r, r->event.start_mark));
     return DT_OK;
 }
 

@@ -205,6 +205,21 @@ kill "$pid"
 
 # secrets in paths
 exits 2 'set.tar?…: the parameter X-Amz-Signature in a path would stand in logs' "$DTRAIN" data ls 'http://127.0.0.1:1/set.tar?a=b&X-Amz-Signature=private-word'
+# wherever they are given, used or not: nothing of them is printed or written
+for word in "$config data.path" "$config model.onnx" "$config train.teacher" "$config data.split.file" "$config checkpoint.mirror" \
+    "$config metrics.mlflow.uri" "$config data.s3.endpoint" "$config model.init" "launch hosts --join" "pack $work/raw" "ckpt ls" "predict"; do
+    for url in http://joe:private-word@127.0.0.1:1/a s3://key:private-word@bucket/a HTTP://joe:pa/private-word@host/a \
+        ftp://joe:private-word@host/a 'https://host/a?a=1;%73ig=private-word'; do
+        [[ "$word" == *.yaml' '* ]] && words=(${word}="$url" run.name=no) || words=($word "$url")
+        exits 2 'in a path would stand in logs\|which would stand in logs' "$DTRAIN" "${words[@]}"
+        ! grep -q private-word "$work/log" "$work/out" || fail "a secret is shown"
+        [[ "$word" == *.yaml' '* ]] || continue
+        key=${word#* } && printf '%s: "%s"\n' "${key##*.}" "$url" >"$work/secret.yaml"
+        exits 2 "$work/secret.yaml:1:[0-9]*: " "$DTRAIN" "$work/secret.yaml"
+        ! grep -q private-word "$work/log" "$work/out" || fail "a secret of a config is shown"
+    done
+done
+[ ! -e "$work/runs/no" ] || fail "a run began in spite of a secret"
 exits 2 'http://…@127.0.0.1:1: a name and a password in a path would stand in logs' "$DTRAIN" data ls http://joe:sesame@127.0.0.1:1/set.tar
 
 # S3
@@ -296,7 +311,7 @@ AWS_SECRET_ACCESS_KEY=wrong no_weights 4 '403 SignatureDoesNotMatch' s3://bucket
 exits 3 '404 NoSuchBucket' "$DTRAIN" data ls s3://no-bucket/set.tar
 exits 3 '404 NoSuchKey.* (a prefix ends with a slash)' "$DTRAIN" data ls s3://bucket/no.tar
 exits 2 "is 'minio:9000'; expected https://HOST" env AWS_ENDPOINT_URL=minio:9000 "$DTRAIN" data ls s3://bucket/no.tar
-exits 2 "is '…@…'; expected https://HOST or http://HOST, without a password" env AWS_ENDPOINT_URL=http://a:private-word@h "$DTRAIN" data ls s3://bucket/no.tar
+exits 2 'AWS_ENDPOINT_URL or endpoint_url of the profile): http://…@h: a name and a password' env AWS_ENDPOINT_URL=http://a:private-word@h "$DTRAIN" data ls s3://bucket/no.tar
 exits 3 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" data ls s3://bucket/set-000000.tar
 exits 3 'header x-amz-security-token has a line break' env AWS_SESSION_TOKEN=$'a\r\nb: c' "$DTRAIN" data ls s3://bucket/set-000000.tar
 exits 2 'an object is named like s3://BUCKET/KEY' "$DTRAIN" data ls s3://bucket

@@ -15,8 +15,9 @@ mode() { echo "$1" >"$work/mode"; }
 
 refused "wants jsonl too" "metrics.sinks=[mlflow]" "metrics.mlflow.uri=$uri"
 refused "expected the tracking server's URL" "metrics.sinks=[jsonl, mlflow]"
-refused "has a name, a password or a query" "metrics.sinks=[jsonl, mlflow]" metrics.mlflow.uri=http://me:secret@host
-refused "or a query in it" "metrics.sinks=[jsonl, mlflow]" 'metrics.mlflow.uri=http://host/?token=secret'
+refused "a name and a password in a path would stand in logs" "metrics.sinks=[jsonl, mlflow]" metrics.mlflow.uri=http://me:secret@host
+refused "the parameter token in a path" "metrics.sinks=[jsonl, mlflow]" 'metrics.mlflow.uri=http://host/?token=secret'
+refused "has a query in it" "metrics.sinks=[jsonl, mlflow]" 'metrics.mlflow.uri=http://host/?a=1'
 
 mode ok
 export MLFLOW_TRACKING_TOKEN=mlflow-secret

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "base/url.h"
 #include "folder.h"
 #include "testing.h"
 
@@ -764,6 +765,71 @@ TEST(test_room) {
     dt_status st = dt_memory_room(UINT64_C(64) << 30, "kernels");
     assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
     must_fail(DT_E_INTERNAL, "of 65536 MiB leaves no 65536 MiB for kernels", st);
+}
+
+// -- secrets in URLs -------------------------------------------------------------------------------
+// The word that must not be shown is hush, in parts.
+TEST(a_url_with_a_secret_is_refused_unprinted) {
+    static const char *const REFUSED[] = {
+        "http://joe:hush@host/set.tar",
+        "https://hush@host/set.tar",
+        "HTTP://joe:hush@host/set.tar",
+        "ftp://joe:hush@host/set.tar",
+        "s3://KEY:hush@bucket/set.tar",
+        "S3://KEY:hush@bucket/set.tar",
+        "gs://hush@bucket/set.tar",
+        "http://joe:pa@hush@host/set.tar",
+        "http://joe:pa@hush@host:8000/a@b.tar",
+        "http://joe:pa/hush@host/set.tar",
+        "http://joe:pa#hush@host/set.tar",
+        "http://joe:pa?hush@host/set.tar",
+        "http://joe:12/hush@host/set.tar",
+        "http://joe@pa/hush@host/set.tar",
+        "s3://KEY:se/cr+hush@bucket/set.tar",
+        "http://host/set.tar?sig=hush",
+        "http://host/set.tar?%73ig=hush",
+        "http://host/set.tar?%53%49%47=hush",
+        "http://host/set.tar?a=1&X-Amz-Signature=hush",
+        "http://host/set.tar?a=1;sig=hush",
+        "http://host/set.tar;jsessionid=hush",
+        "http://host/set.tar#access_token=hush",
+        "http://host/set.tar?code=hush",
+        "http://host/set.tar?Code=hush",
+        "http://host/set.tar?pwd=hush",
+        "http://host/set.tar?pw=hush",
+        "http://host/set.tar?jwt=hush",
+        "http://host/set.tar?session=hush",
+        "http://host/set.tar?a=1#b=2&PHPSESSION=hush",
+        "http://host/set.tar?next=https://joe:hush@host/",
+        "HTTPS://host/set.tar?api_key=hush",
+        "a.tar::http://joe:hush@host/b.tar",
+        "data.path=[a.tar, http://joe:hush@host/b.tar]",
+        "--join=http://joe:hush@host:80",
+        "pipe+http://joe:hush@host/",
+    };
+    static const char *const FINE[] = {
+        "",
+        "set.tar",
+        "runs/fusion@5",
+        "a@b:c",
+        "://",
+        "host:80/a@b",
+        "http://host/set.tar",
+        "http://[::1]:9000/set.tar",
+        "http://host:9000/set-{00..11}.tar::http://host:9000/b.tar",
+        "https://host/resolve/v1@main/set.tar?download=1",
+        "https://host/set.tar?encoding=a&postcode=1&codec=x",
+        "s3://bucket/runs/a@5/",
+        "s3://bucket/key-*?-pass*.tar",
+        "s3://bucket/a&token=b/c;sig=d",
+        "/data/author=Smith/a.jpg",
+    };
+    for (size_t i = 0; i < sizeof REFUSED / sizeof *REFUSED; i++) {
+        if (dt_url_check(REFUSED[i]) != DT_E_USAGE) fail_msg("taken: %s", REFUSED[i]);
+        if (strstr(dt_error_message(), "hush")) fail_msg("printed: %s", dt_error_message());
+    }
+    for (size_t i = 0; i < sizeof FINE / sizeof *FINE; i++)
+        if (dt_url_check(FINE[i]) != DT_OK) fail_msg("refused: %s", dt_error_message());
 }
 
 TEST_MAIN(NULL, NULL)
