@@ -96,6 +96,55 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+// Whether it is a ListBucketResult, whole: each element ends, the last one with the text.
+static bool is_whole(const char *body) {
+    enum { MAX_DEPTH = 8 };
+    const char *open[MAX_DEPTH], *end;
+    size_t depth = 0;
+    for (const char *p = strchr(body, '<'); p; p = strchr(end, '<')) {
+        const char *name = p + 1 + (p[1] == '/');
+        const size_t n = strcspn(name, " \t\r\n/>");
+        if (!(end = strchr(p, '>'))) return false;
+        if (p[1] == '?' || p[1] == '!') continue;
+        if (p[1] == '/') {
+            if (depth == 0 || strncmp(open[--depth], name, n) != 0) return false;
+            if (depth == 0) return end[1 + strspn(end + 1, " \t\r\n")] == '\0';
+        } else if (end[-1] != '/') {
+            if (depth == MAX_DEPTH) return false;
+            if (depth == 0 && strncmp(name, "ListBucketResult", n) != 0) return false;
+            open[depth++] = name;
+        }
+    }
+    return false;
+}
+
+// Asks for a listing, or for what follows `token`; *next: what follows then, heap, or NULL. What is none may be a proxy's
+// or a login page, and an end that is not there other objects: it is asked for again, and then an error.
+static dt_status ask_listing(dt_http_reply *out, const char *root, const char *query,
+                             const char *token, char **next) {
+    enum { ATTEMPTS = 3 };
+    *next = NULL;
+    for (int i = 0; i < ATTEMPTS; i++) {
+        DT_TRY(ask(out, NULL, root, query, NULL, 0, "s3:ListBucket", NULL));
+        const char *body = out->body ? out->body : "", *at = body;
+        char *more = is_whole(body) ? dt_s3_element(&at, "IsTruncated") : NULL;
+        at = body;
+        *next =
+            more && strcmp(more, "true") == 0 ? dt_s3_element(&at, "NextContinuationToken") : NULL;
+        if (*next) unescape(*next);
+        const bool ends = more && strcmp(more, "false") == 0;
+        free(more);
+        if (ends || (*next && !(token && strcmp(token, *next) == 0))) return DT_OK;
+        free(*next);
+        *next = NULL;
+        dt_http_reply_fini(out);
+    }
+    return dt_fail(DT_E_STORAGE,
+                   "%s: the answer is no listing of the bucket, or not all of it (a proxy or a "
+                   "login page in between?): nothing was done by it",
+                   root);
+}
+
 static dt_status list(char ***names, size_t *n, const char *prefix, const char *delimiter) {
     const char *bucket = prefix + 5, *slash = strchr(bucket, '/');
     dt_status st = DT_OK;
@@ -109,18 +158,16 @@ static dt_status list(char ***names, size_t *n, const char *prefix, const char *
         char *query =
             dt_xprintf("%s%s%s%slist-type=2&prefix=%s", after ? "continuation-token=" : "",
                        after ? after : "", after ? "&" : "", delimiter, encoded);
-        dt_http_reply r;
-        free(token);
-        token = NULL;
-        st = ask(&r, NULL, root, query, NULL, 0, "s3:ListBucket", NULL);
-        if (st == DT_OK && r.body) {
+        dt_http_reply r = {0};
+        char *next = NULL;
+        st = ask_listing(&r, root, query, token, &next);
+        if (st == DT_OK) {
             const size_t n_prefix = slash ? strlen(slash + 1) : 0;
-            const char *at = r.body;
             take_names(names, n, r.body, "Contents", "Key", n_prefix);
             take_names(names, n, r.body, "CommonPrefixes", "Prefix", n_prefix);
-            token = dt_s3_element(&at, "NextContinuationToken");
-            if (token) unescape(token);
         }
+        free(token);
+        token = next;
         dt_http_reply_fini(&r);
         free(after);
         free(query);
@@ -209,10 +256,10 @@ static dt_status take_all_parts(transfer *t) {
     return t->failed ? dt_fail((dt_status)t->failed, "%s", t->message) : DT_OK;
 }
 
-// Divides t->from into parts, one at least.
-static void divide(transfer *t) {
+// Divides t->from into parts, one at least, and of what is sent no more than a server takes.
+static void divide(transfer *t, uint64_t most) {
     t->part_bytes = PART_BYTES;
-    while (t->from->n_bytes / t->part_bytes >= MAX_PARTS) t->part_bytes *= 2;
+    while (t->from->n_bytes / t->part_bytes >= most) t->part_bytes *= 2;
     t->n_parts = (uint32_t)((t->from->n_bytes + t->part_bytes - 1) / t->part_bytes);
     t->n_parts += t->n_parts == 0;
 }
@@ -238,7 +285,7 @@ static bool has_arrived(const transfer *sent) {
                   .stop = sent->stop,
                   .take_part = compare_part};
     if (dt_blob_open(&object, sent->url) != DT_OK) return false;
-    divide(&t);
+    divide(&t, MAX_PARTS);
     const bool same = object.n_bytes == t.from->n_bytes && take_all_parts(&t) == DT_OK;
     dt_blob_close(&object);
     return same;
@@ -278,7 +325,7 @@ static dt_status end_upload(const transfer *t, dt_status st) {
 
 static dt_status send_file(const char *url, const dt_blob *file, const atomic_bool *stop) {
     transfer t = {.url = url, .from = file, .stop = stop, .take_part = send_part};
-    divide(&t);
+    divide(&t, MAX_PARTS);
     t.tags = dt_xcalloc(t.n_parts, sizeof *t.tags);
     dt_status st = t.n_parts > 1 ? begin_upload(&t) : DT_OK;
     if (st == DT_OK) st = take_all_parts(&t);
@@ -304,6 +351,33 @@ dt_status dt_s3_put(const char *url, const char *path, const atomic_bool *stop) 
     return st;
 }
 
+dt_status dt_s3_put_first(const char *url, const char *text, const atomic_bool *stop) {
+    const char *header = url[0] == 'g' ? "x-goog-if-generation-match: 0" : "If-None-Match: *";
+    const dt_http_request put = {
+        .method = "PUT", .body = text, .n_body = strlen(text), .max_body = MAX_REPLY, .stop = stop};
+    dt_http_reply r;
+    char *there = NULL;
+    size_t n;
+    (void)dt_failpoint("s3");
+    DT_TRY(dt_s3_do(&r, &put, url, NULL, header));
+    if (r.status == 501) { // the server knows no such header
+        dt_http_reply_fini(&r);
+        DT_TRY(dt_s3_do(&r, &put, url, NULL, NULL));
+    }
+    dt_status st = DT_OK;
+    const bool has_one = r.status == 412 || r.status == 409;
+    if (has_one) st = dt_blob_read_all(&there, &n, url, MAX_REPLY, true);
+    if (has_one && st == DT_OK && !(there && strcmp(there, text) == 0)) // else an answer was lost
+        st = dt_fail(DT_E_STORAGE,
+                     "%s: is there, but was not listed: the listing was not this bucket's, or "
+                     "another process has begun meanwhile; run the same command again",
+                     url);
+    if (!has_one && r.status / 100 != 2) st = dt_s3_refused(url, &r, "s3:PutObject");
+    free(there);
+    dt_http_reply_fini(&r);
+    return st;
+}
+
 dt_status dt_s3_put_files(const char *url, const char *dir, const char *const *names, size_t n,
                           bool move, const atomic_bool *stop) {
     dt_status st = DT_OK;
@@ -325,7 +399,7 @@ dt_status dt_s3_get(const char *path, const char *url) {
     if (opened != DT_OK) return opened == DT_E_DATA && absent != 404 ? DT_E_STORAGE : opened;
     transfer t = {.url = url, .path = path, .from = &object, .take_part = write_part};
     dt_status st = dt_io_begin(&file, path);
-    divide(&t);
+    divide(&t, UINT32_MAX);
     t.fd = file.fd;
     if (st == DT_OK && object.n_bytes > 0) st = take_all_parts(&t);
     st = dt_io_end(&file, st);

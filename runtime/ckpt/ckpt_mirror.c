@@ -458,6 +458,25 @@ double dt_ckpt_mirror_seconds(const dt_ckpt *c) {
     return seconds;
 }
 
+// Also says whether the mirror may be written to. first: the run begins at step 0, as nothing was listed; then a lock that
+// is not listed either must not be there.
+static dt_status send_lock(const dt_ckpt *c, bool first) {
+    const dt_ckpt_mirror *m = c->mirror;
+    char *prefix = dt_xprintf("%s/", m->url), *url = dt_xprintf("%slock", prefix), *text = NULL;
+    char **names = NULL;
+    size_t n_names = 0, n;
+    dt_status st = first ? dt_s3_list(&names, &n_names, prefix) : DT_OK;
+    for (size_t i = 0; i < n_names; i++) first = first && strcmp(names[i], "lock") != 0;
+    if (st == DT_OK && first) st = dt_io_read_own(&text, &n, c->lock_path, 4096, DT_E_STORAGE);
+    if (st == DT_OK)
+        st = first ? dt_s3_put_first(url, text, &m->stop) : dt_s3_put(url, c->lock_path, &m->stop);
+    dt_io_free_list(names, n_names);
+    free(text);
+    free(url);
+    free(prefix);
+    return st;
+}
+
 dt_status dt_ckpt_mirror_begin(dt_ckpt *c, const char *url, bool wait, int64_t newest) {
     sigset_t all, old;
     dt_ckpt_mirror *m = c->mirror = dt_xcalloc(1, sizeof *m);
@@ -468,9 +487,7 @@ dt_status dt_ckpt_mirror_begin(dt_ckpt *c, const char *url, bool wait, int64_t n
     m->newest = m->fresh = m->sending[0] = m->sending[1] = -1;
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->changed, NULL);
-    // which also tells whether it may be written to
-    DT_TRY(of_server(dt_s3_put_files(m->url, m->run, (const char *[]){"lock"}, 1, false, &m->stop),
-                     m->url));
+    DT_TRY(of_server(send_lock(c, newest < 0), m->url));
     m->newest = newest; // not before: a mirror that refused is sent nothing at the end
     m->wanted = newest >= 0;
     if (wait) return DT_OK;

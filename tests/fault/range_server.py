@@ -9,7 +9,10 @@ than it should be, that comes in small steps, or that has another byte in it (in
 --forward: the requests of all methods go to a server on PORT, and its answers come back; a fault strikes before or behind
 that. While FOLDER/deny is there, whatever would change something is answered with 403; while FOLDER/deny_reads is
 there, objects are listed and not given, of all names or of those that end as it says; while FOLDER/hold is there, what is put as optimizer.safetensors waits. FOLDER/lose:
-the next upload in parts ends, the answer that says so is lost, and the file is removed.
+the next upload in parts ends, the answer that says so is lost, and the file is removed. FOLDER/listing: a listing is
+html, empty, nothing (204), cut (its first half), open (of the two ends the last is missing), endless (truncated, and no word
+how to go on), or none (whole, and empty). FOLDER/disk has the objects: a PUT with If-None-Match of one that is there is
+answered with 412.
 
 A word of the query says what the server is like: weak (weak ETags), dated (Last-Modified and no ETag), whole (no
 ranges), unsized (the size is not said), swapped (the first answer is half of another object of that size).
@@ -181,6 +184,9 @@ class Proxy(Handler):
     def do_GET(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = draw()
+        known = os.path.exists(options.folder + "/disk" + self.path.split("?")[0])
+        if self.command == "PUT" and "If-None-Match" in self.headers and known:
+            return self.say(412, b"<Error><Code>PreconditionFailed</Code></Error>")
         fault = fault if fault in ("503", "429", "reset", "cut", "silent") else None
         if os.path.exists(options.folder + "/deny") and self.command != "GET":
             return self.say(403, b"<Error><Code>AccessDenied</Code><Message>not today</Message></Error>")
@@ -204,6 +210,13 @@ class Proxy(Handler):
             answer = server.getresponse()
             text = answer.read()
             server.close()
+            if "list-type=2" in self.path and os.path.exists(options.folder + "/listing"):
+                kind = open(options.folder + "/listing").read()
+                if kind in ("html", "empty", "nothing"):
+                    return self.say(204 if kind == "nothing" else 200, b"<html><body>log in</body></html>" if kind == "html" else b"")
+                cut = text[:len(text) // 2], text[:text.rindex(b"</")], text.replace(b"<IsTruncated>false", b"<IsTruncated>true")
+                none = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+                text = dict(cut=cut[0], open=cut[1], endless=cut[2], none=none)[kind]
         if fault in ("503", "429"):
             return self.say(int(fault), Retry_After="0")
         if fault in ("reset", "silent") or (fault == "cut" and not behind):

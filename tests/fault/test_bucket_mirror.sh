@@ -127,7 +127,7 @@ exits 5 'the mirror s3://no-bucket/a: .*404 NoSuchBucket' job c checkpoint.mirro
 exits 5 '403 SignatureDoesNotMatch' env AWS_SECRET_ACCESS_KEY=wrong "$DTRAIN" "$config" run.name=c checkpoint.mirror=s3://bucket/c
 exits 2 "checkpoint.mirror is '/tmp/a'; expected a folder in a bucket" job c checkpoint.mirror=/tmp/a
 exits 2 "checkpoint.mirror is 's3://bucket'; expected" job c checkpoint.mirror=s3://bucket
-exits 2 "expected a folder in a bucket" job c checkpoint.mirror=s3://key:word@bucket/a
+exits 2 's3://…@bucket: a name and a password in a path would stand in logs' job c checkpoint.mirror=s3://key:word@bucket/a
 exits 2 'a sweep has several runs' "$DTRAIN" sweep "$config" run.seed=5,6 checkpoint.mirror=s3://bucket/c
 exits 0 '' "$DTRAIN" sweep "$config" run.name=swept run.seed=5,6 train.max_steps=2 checkpoint.mirror="${mirror%a}"
 [ -e "${there%a}swept/seed=5/config.yaml" ] || fail "a sweep's runs are not below its name: $(ls "${there%a}")"
@@ -204,6 +204,35 @@ denied() { # code, text, words: the server refuses from step 4 on, then it does 
 }
 denied 0 'warning: step 9 is on this disk, but not in s3://bucket/[0-9]*/a: .*403 AccessDenied: not today.*s3:.*; the same command sends it'
 denied 5 'step . is on this disk, but not in s3://bucket/[0-9]*/a: .*403 AccessDenied' checkpoint.mirror_wait=true
+
+# a listing that is none, or not a whole one, changes nothing: neither here nor in the bucket; an empty one is not believed
+# where there is a lock
+contents() { (cd "$there" && find . -type f -exec sha256sum {} + | sort -k2); }
+anew
+exits 75 '' job a run.stop_at=4 checkpoint.mirror_wait=true
+mv "$work/runs/a" "$work/before"
+contents >"$work/contents"
+for kind in html empty nothing cut open endless; do
+    printf %s "$kind" >"$work/listing"
+    exits 5 'is no listing of the bucket, or not all of it' job a
+    [ ! -e "$work/runs/a/checkpoints" ] || [ -z "$(steps "$work/runs/a")" ] || fail "a run began with a listing that is $kind"
+    exits 5 'is no listing' "$DTRAIN" ckpt ls "$mirror"
+    exits 5 'is no listing' "$DTRAIN" ckpt pull "$mirror" "$work/pulled-$kind"
+    exits 5 'is no listing' "$DTRAIN" pack "$mirror/" "$work/none.tar"
+    exits 5 'is no listing' "$DTRAIN" data ls "$mirror/"
+    exits 5 'is no listing' "$DTRAIN" data ls "$mirror/*.tar"
+done
+printf none >"$work/listing"
+exits 5 '/lock: is there, but was not listed' job a
+contents | diff "$work/contents" - >"$work/log" || fail "the mirror was changed by a listing that is none"
+rm "$work/listing"
+rm -r "$work/runs/a"
+exits 75 'step 4 comes from' job a run.stop_at=5 checkpoint.mirror_wait=true
+anew
+DTRAIN_FAILPOINT=step:1:kill job a >"$work/log" 2>&1 || true # a lock alone, which is listed, is of a run that never saved
+[ -e "$there/lock" ] && [ ! -e "$there/checkpoints" ] || fail "no lock without checkpoints"
+rm -r "$work/runs/a"
+exits 75 '' job a run.stop_at=2 checkpoint.mirror_wait=true
 
 # moments of 9 MB are sent in two parts, and the answer that they are an object now is lost
 touch "$work/lose"
