@@ -58,11 +58,18 @@ dt_status dt_npy_read(dt_span bytes, dt_npy *out);
 double dt_npy_get(const dt_npy *a, int64_t at);
 
 // ---- vectors ---------------------------------------------------------------------------------------
-// Exactly n numbers: an NPY array of any shape (in its C order), text (separated by white space, commas,
-// semicolons, brackets), or n raw little-endian floats. DT_E_DATA: other bytes, or another count.
+// Exactly n numbers: an NPY array, text (separated by white space, commas, semicolons, brackets), or n raw
+// little-endian floats. DT_E_DATA: other bytes, another count, or several rows of several numbers.
 dt_status dt_decode_numbers(dt_span bytes, int64_t n, float *out, dt_buffer *scratch);
 // Whether the bytes after the first n_head, which will lie at `v`, are the wanted numbers already. Only the
 // first n_head of `bytes` are valid.
 bool dt_numbers_are_raw(dt_span bytes, size_t n_head, const float *v);
+
+// ---- series ----------------------------------------------------------------------------------------
+// Whether the bytes are an NPY array or text of numbers; then the array of two axes, samples and channels, which they
+// are: NPY of (T, C) or (T), text with a row a sample. `scratch` keeps the numbers of a text. DT_E_DATA: more axes, rows
+// that differ in length.
+bool dt_series_is(dt_span bytes);
+dt_status dt_series_read(dt_span bytes, dt_npy *out, dt_buffer *scratch);
 
 #endif

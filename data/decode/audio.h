@@ -1,4 +1,4 @@
-// audio.h: bytes of a sound file -> a segment of samples at the wanted rate -> features.
+// audio.h: bytes of a sound file or of a series -> a segment of samples at the wanted rate -> features.
 //
 //   dt_features_begin -> dt_clipper_run -> (augment) -> dt_features_run
 //
@@ -20,7 +20,6 @@
 enum {
     DT_AUDIO_MAX_SAMPLES = 64 << 20, // of a segment, over its channels
     DT_AUDIO_MAX_CHANNELS = 64,
-    DT_AUDIO_MIN_RATE = 1000,
     DT_AUDIO_MAX_RATE = 768000
 };
 
@@ -38,8 +37,11 @@ typedef struct dt_audio_info {
 // Reads the header. The bytes must stay as long as the file is read from. DT_E_DATA says what is wrong:
 // garbage, a cut file, no samples, a rate or number of channels beyond the limits.
 dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out);
+// The same of a series (array.h): values as they are, rate 0.
+dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, dt_audio_info *out);
 // n samples from `begin` of each channel, as `channels` channels: out[c * stride + i]. Decodes those, and before them what
-// their codec needs. DT_E_DATA: the file ends early, has NaN, or its channels cannot be converted to so many.
+// their codec needs. DT_E_DATA: the file ends early, has NaN, or its channels cannot be converted to so many;
+// a series must have just these.
 dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out,
                              size_t stride);
 
@@ -51,7 +53,8 @@ dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s, int64_t *last_page)
 
 // ---- segments (audio_segment.c) ----------------------------------------------------------------------
 typedef struct dt_audio_clip {
-    int rate, channels;
+    double rate; // in steps of 0.001 Hz; a series has it
+    int channels;
     int64_t n_samples; // of a channel
     dt_audio_pad pad;  // after the end of a file that is shorter
 } dt_audio_clip;
@@ -60,7 +63,7 @@ typedef struct dt_audio_clip {
 typedef struct dt_clipper dt_clipper;
 dt_clipper *dt_clipper_create(void);
 void dt_clipper_destroy(dt_clipper *s);
-// The file in `bytes`, resampled to the rate and cut to n_samples. `at` is the place: 0 .. 2^32-1 stand for the
+// The file or series in `bytes`, resampled to the rate and cut to n_samples. `at` is the place: 0 .. 2^32-1 stand for the
 // first to the last place where the segment fits; DT_CLIP_CENTRE is the middle. Decodes only what is needed.
 // out[c * stride + i]. DT_E_DATA: as for the file, or it has too many samples, or its rate cannot be converted
 // to the wanted one.
@@ -88,7 +91,8 @@ void dt_resampler_run(const dt_resampler *r, const float *src, int64_t first, in
 // ---- features (audio_features.c) -----------------------------------------------------------------------
 typedef struct dt_feature_opts {
     dt_feature_kind kind;
-    int rate, channels;
+    double rate;
+    int channels;
     int64_t n_samples;      // of a channel
     int n_fft, window, hop; // samples; the periodic Hann window is centred in n_fft
     bool center, reflect;   // frames around multiples of hop; beyond the edges: mirrored, else 0

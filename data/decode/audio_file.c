@@ -15,6 +15,7 @@
 // Format: IBM/Microsoft, "Multimedia Programming Interface and Data Specifications 1.0", 1991;
 // WAVEFORMATEXTENSIBLE as documented by Microsoft.
 #define _GNU_SOURCE // RTLD_NEXT
+#include "array.h"
 #include "audio.h"
 
 #include "base/arena.h"
@@ -43,6 +44,9 @@ struct dt_audio_file {
     convert_samples *convert;
     size_t sample_bytes;
     const uint8_t *samples;
+    // a series, if it has numbers
+    dt_npy series;
+    dt_buffer numbers;
     // others: libsndfile, at `at` of the bytes and `position` of the samples
     const char *name;
     SNDFILE *sound;
@@ -56,7 +60,9 @@ dt_audio_file *dt_audio_file_create(void) {
 }
 
 void dt_audio_file_destroy(dt_audio_file *f) {
-    if (f && f->sound) sf_close(f->sound);
+    if (!f) return;
+    if (f->sound) sf_close(f->sound);
+    dt_buffer_fini(&f->numbers);
     free(f);
 }
 
@@ -214,18 +220,42 @@ static dt_status go_to(dt_audio_file *f, int64_t begin) {
 static dt_status check_info(const dt_audio_info *i, const char *kind) {
     if (i->channels < 1 || i->channels > DT_AUDIO_MAX_CHANNELS)
         return dt_fail(DT_E_DATA, "%s: %d channels", kind, i->channels);
-    if (i->rate < DT_AUDIO_MIN_RATE || i->rate > DT_AUDIO_MAX_RATE)
+    if (i->rate < 1 || i->rate > DT_AUDIO_MAX_RATE)
         return dt_fail(DT_E_DATA, "%s: a rate of %d Hz", kind, i->rate);
     if (i->n_samples < 1) return dt_fail(DT_E_DATA, "%s: without samples", kind);
     return DT_OK;
 }
 
-dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
+static void begin_file(dt_audio_file *f, dt_span bytes) {
     if (f->sound) sf_close(f->sound);
     f->sound = NULL;
     f->only_on = false;
     f->convert = NULL;
+    f->series.n = 0;
     f->bytes = bytes;
+}
+
+dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
+    begin_file(f, bytes);
+    DT_TRY(dt_series_read(bytes, &f->series, &f->numbers));
+    const int64_t *shape = f->series.shape;
+    if (shape[1] > DT_AUDIO_MAX_CHANNELS)
+        return dt_fail(DT_E_DATA,
+                       "a series of (%lld, %lld): rows are samples and columns channels, of which "
+                       "%d are the most",
+                       (long long)shape[0], (long long)shape[1], DT_AUDIO_MAX_CHANNELS);
+    *out = f->info = (dt_audio_info){0, (int)shape[1], shape[0]};
+    return DT_OK;
+}
+
+static void read_series(const dt_npy *a, int64_t begin, size_t n, float *out) {
+    for (int64_t i = begin; i < begin + (int64_t)n; i++)
+        for (int64_t c = 0; c < a->shape[1]; c++)
+            *out++ = (float)dt_npy_get(a, i * a->stride[0] + c * a->stride[1]);
+}
+
+dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
+    begin_file(f, bytes);
     const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
     if (!kind || !(kind->uses & DT_KIND_AUDIO))
         return dt_fail(DT_E_DATA, "not a sound (its %zu bytes start like none that dtrain knows)",
@@ -269,6 +299,11 @@ static bool is_loud(const float *x, size_t n) {
 dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out,
                              size_t stride) {
     int n_in = f->info.channels;
+    if (f->series.n && channels != n_in)
+        return dt_fail(DT_E_DATA,
+                       "a series of (%lld, %d), rows are samples and columns channels: the field "
+                       "has channels: %d",
+                       (long long)f->info.n_samples, n_in, channels);
     if (channels != n_in && channels != 1 && n_in != 1)
         return dt_fail(DT_E_DATA, "%d channels, of which %d cannot be made", n_in, channels);
     if (f->sound) DT_TRY(go_to(f, begin));
@@ -278,13 +313,16 @@ dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int cha
         float *to = n_in == 1 && channels == 1 ? out + done : f->block;
         if (f->sound) {
             DT_TRY(read_frames(f, to, m));
+        } else if (f->series.n) {
+            read_series(&f->series, begin + done, m, to);
         } else {
             size_t at = (size_t)(begin + done) * frame * f->sample_bytes;
             f->convert(f->samples + at, m * frame, to);
         }
-        bool is_float = f->sound || f->convert == from_f32;
+        bool is_float = f->sound || f->series.n || f->convert == from_f32;
         if (is_float && is_loud(to, m * frame))
-            return dt_fail(DT_E_DATA, "its samples are no sound: NaN, infinite or above 1e15");
+            return dt_fail(DT_E_DATA, "its samples are no %s: NaN, infinite or above 1e15",
+                           f->series.n ? "signal" : "sound");
         if (to == f->block) mix(to, m, n_in, channels, out + done, stride);
         done += (int64_t)m;
     }

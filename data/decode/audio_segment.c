@@ -5,10 +5,12 @@
 // resampling the whole file and cutting. Channels are mixed before resampling.
 //
 // A worker keeps resampling tables for the last few rates; a new rate costs one table, once.
+#include "array.h"
 #include "audio.h"
 
 #include "base/arena.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +40,9 @@ void dt_clipper_destroy(dt_clipper *s) {
     free(s);
 }
 
-static dt_status find_table(dt_clipper *s, int from, int to, const dt_resampler **out) {
+static dt_status find_table(dt_clipper *s, int from, double rate, const dt_resampler **out) {
+    const int steps = rate == floor(rate) ? 1 : 1000, to = (int)llround(rate * steps);
+    from *= steps;
     for (int i = 0; i < MAX_TABLES; i++)
         if (s->table[i].r && s->table[i].from == from && s->table[i].to == to) {
             *out = s->table[i].r;
@@ -46,7 +50,8 @@ static dt_status find_table(dt_clipper *s, int from, int to, const dt_resampler 
         }
     dt_resampler *r = dt_resampler_create(from, to);
     if (!r)
-        return dt_fail(DT_E_DATA, "its rate of %d Hz is too uneven a multiple of %d Hz", from, to);
+        return dt_fail(DT_E_DATA, "its rate of %d Hz is too uneven a multiple of %.6g Hz",
+                       from / steps, rate);
     int i = s->n_made++ % MAX_TABLES;
     dt_resampler_destroy(s->table[i].r);
     s->table[i].from = from;
@@ -97,8 +102,11 @@ dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want
                          float *out, size_t stride) {
     dt_audio_info info;
     const dt_resampler *r = NULL;
-    DT_TRY(dt_audio_file_open(s->file, bytes, &info));
-    if (info.rate != want->rate) DT_TRY(find_table(s, info.rate, want->rate, &r));
+    if (dt_series_is(bytes))
+        DT_TRY(dt_audio_file_open_series(s->file, bytes, &info));
+    else
+        DT_TRY(dt_audio_file_open(s->file, bytes, &info));
+    if (info.rate != 0 && info.rate != want->rate) DT_TRY(find_table(s, info.rate, want->rate, &r));
     int64_t all = r ? dt_resampler_length(r, info.n_samples) : info.n_samples;
     int64_t n = all < want->n_samples ? all : want->n_samples, places = all - n + 1;
     int64_t first = (places - 1) / 2;

@@ -34,19 +34,31 @@ static void read_features(const dt_config_field *f, dt_feature_opts *o) {
     o->n_mfcc = (int)f->n_mfcc;
 }
 
+// What is slower than any sound has no usual length of a transform.
+static dt_status check_transform(dt_field_keys *r, const dt_feature_opts *o) {
+    if (o->rate >= 1000 || o->kind == DT_FEATURE_waveform || dt_answer_or(r->f->n_fft, 0) > 0)
+        return DT_OK;
+    return dt_config_fail(
+        r->c, dt_key_of(r, "n_fft"),
+        "below 1000 Hz n_fft: auto, which is 25 ms, means nothing: give the samples of a transform "
+        "(at %g Hz n_fft: 64 takes %.3g s), or features: waveform",
+        o->rate, 64 / o->rate);
+}
+
 static dt_status read_all(dt_field_keys *r, dt_audio_field *f) {
     if (!r->f->rate.has)
         return dt_config_fail(r->c, dt_key_of(r, ""), "an audio field needs rate: (Hz)");
     if (!r->f->seconds.has)
         return dt_config_fail(r->c, dt_key_of(r, ""),
                               "an audio field needs seconds: (of a sample)");
-    f->clip.rate = (int)r->f->rate.value;
+    f->clip.rate = r->f->rate.value;
     f->clip.n_samples = llround(r->f->seconds.value * f->clip.rate);
     f->clip.channels = (int)dt_answer_or(r->f->channels, 1);
     f->clip.pad = r->f->pad;
     dt_feature_opts o = {
         .rate = f->clip.rate, .channels = f->clip.channels, .n_samples = f->clip.n_samples};
     read_features(r->f, &o);
+    DT_TRY(check_transform(r, &o));
     if (dt_features_create(&f->features, &o) != DT_OK)
         return dt_config_fail(r->c, dt_key_of(r, ""), "%s", dt_error_message());
     int n_empty = dt_features_empty_bands(f->features);

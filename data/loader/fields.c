@@ -62,6 +62,11 @@ static bool mark_exts(resolver *r, const char *name, unsigned uses) {
     return any;
 }
 
+static bool mark_series(resolver *r) {
+    return mark_exts(r, "npy", 0) || mark_exts(r, "csv", 0) || mark_exts(r, "tsv", 0) ||
+           mark_exts(r, "txt", 0) || mark_exts(r, "dat", 0);
+}
+
 // "extensions a, b; columns c, d": what the set has, for messages.
 static const char *what_it_has(const dt_catalog *c, char *buf, size_t cap) {
     size_t at = (size_t)snprintf(buf, cap, "it has members");
@@ -142,7 +147,9 @@ static dt_status find_source(resolver *r) {
         return any ? DT_OK : no_source(r, "images", name);
     }
     if (r->f->kind == DT_FIELD_audio)
-        return !given && mark_exts(r, NULL, DT_KIND_AUDIO) ? DT_OK : no_source(r, "sounds", name);
+        return !given && (mark_exts(r, NULL, DT_KIND_AUDIO) || mark_series(r))
+                   ? DT_OK
+                   : no_source(r, "sounds", name);
     return find_numbers(r, n);
 }
 

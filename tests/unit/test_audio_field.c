@@ -345,7 +345,12 @@ TEST(test_wrong_keys) {
         if (!strstr(dt_error_message(), BAD[i][2]) || !strstr(dt_error_message(), "test.yaml:"))
             fail_msg("%s", dt_error_message());
     }
-    // keys of audio on another kind
+    // keys of audio and of images on another kind
+    static const char VECTOR[] =
+        "run: {name: t}\n"
+        "data: {path: x, fields: {a: {kind: vector, size: 4, channels: 3}}}\n"
+        "model: {name: resnet}\n"
+        "train: {global_batch: 4, micro_batch: 4}\n";
     static const char TEXT[] = "run: {name: t}\n"
                                "data: {path: x, fields: {a: {kind: class, n_mels: 4}}}\n"
                                "model: {name: resnet}\n"
@@ -355,6 +360,109 @@ TEST(test_wrong_keys) {
               dt_config_parse(&c, "test.yaml", TEXT, strlen(TEXT), NULL, 0));
     assert_non_null(strstr(dt_error_message(),
                            "data.fields.a.n_mels is a key of audio, but data.fields.a.kind is"));
+    must_fail(DT_E_USAGE,
+              "data.fields.a.channels is a key of image, audio, but data.fields.a.kind is",
+              dt_config_parse(&c, "test.yaml", VECTOR, strlen(VECTOR), NULL, 0));
+}
+
+// ---- series --------------------------------------------------------------------------------------------
+enum { T_SERIES = 6, C_SERIES = 3 };
+
+static double series_at(int t, int c) {
+    return 1000 * c + t + 0.5;
+}
+
+// (T,C) and (T) as NPY of either order and of several types, and as text: each value where it belongs, unscaled.
+TEST(test_series) {
+    static const char *const TYPES[] = {"<f4", "<f8", ">f8", "<i2"};
+    float want[C_SERIES * 4], got[C_SERIES * 4];
+    dt_clipper *s = dt_clipper_create();
+    dt_audio_clip clip = {0.5, C_SERIES, 4, DT_PAD_zero};
+    for (int k = 0; k < 10; k++) {
+        dt_buffer file = {0};
+        const bool text = k >= 8, fortran = k / 4 == 1, whole = k % 4 == 3 && !text;
+        char head[256];
+        if (!text) {
+            const int n = snprintf(head, sizeof head,
+                                   "{'descr': '%s', 'fortran_order': %s, 'shape': (6, 3), }",
+                                   TYPES[k % 4], fortran ? "True" : "False");
+            dt_buffer_append(&file, "\x93NUMPY\x01\x00", 8);
+            dt_buffer_append(&file, &(uint16_t){(uint16_t)n}, 2);
+            dt_buffer_append(&file, head, (size_t)n);
+        }
+        for (int i = 0; i < T_SERIES * C_SERIES; i++) {
+            const double v = fortran ? series_at(i % T_SERIES, i / T_SERIES)
+                                     : series_at(i / C_SERIES, i % C_SERIES);
+            uint64_t bits;
+            memcpy(&bits, &v, 8);
+            if (text) {
+                const int n = snprintf(head, sizeof head, "%g%s", v,
+                                       i % 3 == 2 ? k == 8 ? "\n" : " \r\n"
+                                       : k == 8   ? ","
+                                                  : "\t");
+                dt_buffer_append(&file, head, (size_t)n);
+            } else if (k % 4 == 0) {
+                dt_buffer_append(&file, &(float){(float)v}, 4);
+            } else if (whole) {
+                dt_buffer_append(&file, &(int16_t){(int16_t)v}, 2);
+            } else {
+                bits = k % 4 == 2 ? __builtin_bswap64(bits) : bits;
+                dt_buffer_append(&file, &bits, 8);
+            }
+        }
+        for (int c = 0; c < C_SERIES; c++)
+            for (int t = 0; t < 4; t++)
+                want[c * 4 + t] = (float)(series_at(t + 1, c) - (whole ? 0.5 : 0)); // the middle
+        must(dt_clipper_run(s, (dt_span){file.data, file.n_bytes}, &clip, DT_CLIP_CENTRE, got, 4));
+        assert_memory_equal(got, want, sizeof want);
+        clip.channels = 1; // never averaged
+        must_fail(
+            DT_E_DATA,
+            "a series of (6, 3), rows are samples and columns channels: the field has channels: 1",
+            dt_clipper_run(s, (dt_span){file.data, file.n_bytes}, &clip, 0, got, 4));
+        clip.channels = C_SERIES;
+        dt_buffer_fini(&file);
+    }
+    static const char *const TEXTS[][2] = {{"1\n2\n3\n", NULL},
+                                           {"5", NULL},
+                                           {"1,2\n3\n", "not all as many"},
+                                           {"\n", "0 rows"},
+                                           {"1,2\n3,4e\n", "is no number"},
+                                           {"1,2\n3,nan\n", "are no signal"}};
+    for (size_t i = 0; i < sizeof TEXTS / sizeof *TEXTS; i++) {
+        clip.channels = i < 2 ? 1 : 2;
+        const dt_status st = dt_clipper_run(
+            s, (dt_span){(const uint8_t *)TEXTS[i][0], strlen(TEXTS[i][0])}, &clip, 0, got, 4);
+        if (TEXTS[i][1]) must_fail(DT_E_DATA, TEXTS[i][1], st);
+        if (!TEXTS[i][1]) must(st);
+        if (i == 0) assert_true(got[0] == 1 && got[2] == 3 && got[3] == 0);
+    }
+    dt_clipper_destroy(s);
+}
+
+// A folder of series trains without further keys than rate and seconds; a rate need not be whole.
+TEST(test_series_field) {
+    int64_t sample[GLOBAL];
+    for (int i = 0; i < N_CLIPS; i++) {
+        char text[400] = "";
+        for (int t = 0; t < 20; t++) sprintf(text + strlen(text), "%d,%d\n", t, -100 * i);
+        fixture_write(in_folder("series/%s/%d.csv", i % 2 ? "walk" : "run", i), text, strlen(text));
+    }
+    const char *path = fixture_path("series");
+    dt_dataset *d =
+        open_ok(path, "rate: 12.5, seconds: 0.8, channels: 2, features: waveform", "", 2);
+    float *x = take(d, DT_SPLIT_TRAIN, 1, 20, sample); // 10 samples of 2 channels
+    for (int j = 0; j < GLOBAL; j++)
+        for (int t = 0; t < 10; t++) {
+            assert_true(x[j * 20 + t * 2] == x[j * 20] + (float)t);
+            assert_true(x[j * 20 + t * 2 + 1] == x[j * 20 + 1]);
+        }
+    free(x);
+    d->close(d);
+    must_fail(DT_E_USAGE, "below 1000 Hz n_fft: auto",
+              open_set(&d, path, "rate: 100, seconds: 0.2, channels: 2", "", 1));
+    d = open_ok(path, "rate: 100, seconds: 0.2, channels: 2, n_fft: 16, n_mels: 4", "", 1);
+    d->close(d);
 }
 
 TEST(test_cut_member) {

@@ -102,7 +102,7 @@ static const char *make_raw_tar(void) {
         else
             n = (size_t)sprintf(picture, "%s", HEADS[i % 6]);
         for (int k = 0; k < RAW_BYTES; k++) picture[n++] = (char)((i * 37 + k * 11) % 250);
-        if (i % 3 == 0) n_vec = npy_head(vec, "<f4", i % 2 ? "(50,)" : "(5, 10)");
+        if (i % 3 == 0) n_vec = npy_head(vec, "<f4", i % 2 ? "(50,)" : "(1, 50)");
         for (int k = 0; k < VEC_N; k++) {
             float v = (float)(i * 100 + k) / 7;
             if (i % 3 == 2)
