@@ -161,6 +161,15 @@ static void put_bytes(const float *v, size_t n, float factor, uint8_t *out, int 
     }
 }
 
+// What bytes make of values that are not stretched: rounded, and cut to 0..255.
+static void note_range(const float *v, size_t n, dt_image *out) {
+    double limits[2];
+    least_and_greatest(v, n, limits);
+    bool kept = limits[0] > -0.5 && limits[1] < 255.5, whole = kept;
+    for (size_t i = 0; i < n && whole; i++) whole = v[i] == rintf(v[i]);
+    if (!whole) dt_image_note_levels(out, limits[0], limits[1], kept ? limits[1] - limits[0] : 0);
+}
+
 static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_image *out) {
     const dt_array_spec *spec = dt_array_spec_of(sink->want);
     int channels = sink->want->channels;
@@ -174,9 +183,10 @@ static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_image *o
         DT_TRY(stretch_plane(spec, plane, n, &sink->work[1]));
         if (spec->f32)
             for (size_t i = 0; i < n; i++) out->real[i * (size_t)channels + (size_t)c] = plane[i];
+        else if (spec->stretch == DT_STRETCH_none)
+            note_range(plane, n, out), put_bytes(plane, n, 1, out->data + c, channels);
         else
-            put_bytes(plane, n, spec->stretch == DT_STRETCH_none ? 1 : 255, out->data + c,
-                      channels);
+            put_bytes(plane, n, 255, out->data + c, channels);
     }
     return DT_OK;
 }

@@ -23,7 +23,7 @@ static const dt_image_driver *const DRIVERS[DT_N_KINDS] = {
 };
 
 struct dt_decoder {
-    dt_buffer pixels, work[2];
+    dt_buffer pixels, work[3];
     void *state[DT_N_KINDS]; // by kind; NULL: the kind has no state, or no file of it has come
 };
 
@@ -38,6 +38,7 @@ void dt_decoder_destroy(dt_decoder *d) {
     dt_buffer_fini(&d->pixels);
     dt_buffer_fini(&d->work[0]);
     dt_buffer_fini(&d->work[1]);
+    dt_buffer_fini(&d->work[2]);
     free(d);
 }
 
@@ -75,6 +76,11 @@ dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32) {
     else
         out->data = pixels;
     return pixels ? DT_OK : dt_fail(DT_E_INTERNAL, "out of memory for an image");
+}
+
+bool dt_image_is_deep(const dt_image_want *w, uint32_t greatest) {
+    const dt_array_spec *s = dt_array_spec_of(w);
+    return greatest > UINT8_MAX && (s->f32 || s->stretch != DT_STRETCH_none);
 }
 
 dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out) {

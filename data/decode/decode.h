@@ -24,6 +24,8 @@ typedef struct dt_image {
     int left, top, full_width, full_height;
     double box[4]; // the wanted region: {left, top, right, bottom}, in pixels of the full image
     bool mirrored; // the pixels are mirrored, as dt_augment_mirrors asked (dt_resize_mirrored)
+    // The file's values, from the least to the greatest, where its bytes keep little of them; else both 0.
+    double least, greatest;
 } dt_image;
 
 // A worker's scratch: nothing is allocated once its buffers have grown to the largest image.
@@ -33,7 +35,7 @@ void dt_decoder_destroy(dt_decoder *d);
 
 // What is wanted of an image.
 typedef struct dt_image_want {
-    // Pictures: 1 = grey, BT.601 luma; 3 = RGB, alpha dropped. Arrays: the number of bands, or 0: any number,
+    // Pictures: 1 = grey, BT.601 luma; 3 = RGB, alpha dropped; arrays if dt_image_is_deep. Arrays: the number of bands, or 0: any number,
     // of which the first DT_MAX_CHANNELS are taken.
     int channels;
     int height, width; // of dst, and what the pixels will be resized to; 0: not known
@@ -66,7 +68,7 @@ bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want);
 typedef struct dt_image_sink {
     const dt_image_want *want;
     dt_buffer *scratch; // where the pixels go
-    dt_buffer *work;    // two more, for a decoder's own use
+    dt_buffer *work;    // three more: two for arrays, one for a decoder's own use
 } dt_image_sink;
 
 // One kind's decoder: `state` is what create made for this worker, or NULL without create.
@@ -93,6 +95,22 @@ dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, 
 dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32);
 // dt_image_begin and dt_image_reserve, for a whole image of bytes.
 dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
+
+// Whether a picture with so many values a sample is to be decoded as an array is: values as they are, stretched.
+bool dt_image_is_deep(const dt_image_want *w, uint32_t greatest);
+// Channel c of a deep picture of `channels` 1 or 3.
+static inline float dt_deep_value(int channels, int64_t c, const uint32_t v[3]) {
+    return channels == 3 ? (float)v[c]
+                         : (float)(19595 * v[0] + 38470 * v[1] + 7471 * v[2]) * 0x1p-16f;
+}
+// Notes that so many levels are left of the file's values where they are few; bands are noted together.
+static inline void dt_image_note_levels(dt_image *out, double least, double greatest,
+                                        double levels) {
+    if (greatest <= least || levels >= 64) return;
+    const bool first = out->greatest <= out->least;
+    if (first || least < out->least) out->least = least;
+    if (first || greatest > out->greatest) out->greatest = greatest;
+}
 
 // One pixel of a row of `channels` 1 or 3.
 static inline void dt_put_pixel(uint8_t *row, int64_t x, int channels, uint32_t r, uint32_t g,

@@ -3,10 +3,10 @@
 // A header is a magic number, then width, height and (except for bits) the largest value, separated by white
 // space and by comments from '#' to the end of the line; one white space ends it. Values up to 65535 are scaled
 // to 0..255 and rounded; above 255 they take two bytes, high byte first. In P1 digits may touch. In bits, 1 is
-// black. A value above the largest is an error, and so is a file that ends early; whatever follows the first
-// image is not read.
+// black. Where floats or a stretch are wanted and the largest value is above 255, values are an array's (array.h). A
+// value above the largest is an error, and so is a file that ends early; whatever follows the first image is not read.
 // Format: the netpbm man pages pbm(5), pgm(5), ppm(5).
-#include "decode.h"
+#include "array.h"
 
 #include "base/stated.h"
 
@@ -17,7 +17,9 @@ typedef struct ppm {
     int64_t width, height;
     uint32_t max;
     bool text, bits;
-    int samples; // a pixel
+    int samples;              // a pixel
+    int deep;                 // so many channels, values as they are; 0: bytes
+    uint32_t least, greatest; // so far
 } ppm;
 
 static dt_status cut(void) {
@@ -73,19 +75,16 @@ static dt_status read_header(ppm *m) {
     return DT_OK;
 }
 
-// A sample as 0..255.
-static dt_status scale(const ppm *m, uint32_t v, uint32_t *out) {
+// As 0..255, or as it is.
+static dt_status scale(ppm *m, uint32_t v, uint32_t *out) {
     if (v > m->max) return dt_fail(DT_E_DATA, "PPM: value %u above the largest, %u", v, m->max);
-    *out = m->max == 255 ? v : (v * 255 + m->max / 2) / m->max;
+    m->least = v < m->least ? v : m->least;
+    m->greatest = v > m->greatest ? v : m->greatest;
+    *out = m->max == 255 || m->deep ? v : (v * 255 + m->max / 2) / m->max;
     return DT_OK;
 }
 
-static dt_status read_text_sample(ppm *m, uint32_t *out) {
-    uint32_t v;
-    if (!m->bits) {
-        DT_TRY(read_number(m, &v));
-        return scale(m, v, out);
-    }
+static dt_status read_text_bit(ppm *m, uint32_t *out) {
     skip_space(m);
     if (m->p == m->end) return cut();
     if (*m->p != '0' && *m->p != '1')
@@ -94,43 +93,58 @@ static dt_status read_text_sample(ppm *m, uint32_t *out) {
     return DT_OK;
 }
 
-static dt_status text_row(ppm *m, uint8_t *dst, int channels) {
-    for (int64_t x = 0; x < m->width; x++) {
-        uint32_t v[3] = {0};
-        for (int c = 0; c < m->samples; c++) DT_TRY(read_text_sample(m, &v[c]));
-        if (m->samples == 1) v[1] = v[2] = v[0];
-        dt_put_pixel(dst, x, channels, v[0], v[1], v[2]);
+static dt_status read_sample(ppm *m, uint32_t *out) {
+    uint32_t v;
+    if (m->bits) return read_text_bit(m, out);
+    if (m->text) {
+        DT_TRY(read_number(m, &v));
+    } else {
+        v = m->max > 255 ? (uint32_t)m->p[0] << 8 | m->p[1] : m->p[0];
+        m->p += m->max > 255 ? 2 : 1;
     }
+    return scale(m, v, out);
+}
+
+static dt_status read_pixel(ppm *m, uint32_t v[3]) {
+    for (int c = 0; c < m->samples; c++) DT_TRY(read_sample(m, &v[c]));
+    if (m->samples == 1) v[1] = v[2] = v[0];
     return DT_OK;
 }
 
-static dt_status byte_row(const ppm *m, const uint8_t *src, uint8_t *dst, int channels) {
-    if (m->max == 255 && m->samples == channels) {
-        memcpy(dst, src, (size_t)m->width * (size_t)channels);
+static dt_status read_row(ppm *m, uint8_t *dst, int channels) {
+    if (!m->text && m->max == 255 && m->samples == channels) {
+        memcpy(dst, m->p, (size_t)m->width * (size_t)channels);
+        m->p += m->width * channels;
         return DT_OK;
     }
-    int wide = m->max > 255;
     for (int64_t x = 0; x < m->width; x++) {
-        uint32_t v[3] = {0};
-        for (int c = 0; c < m->samples; c++) {
-            const uint8_t *p = src + ((x * m->samples + c) << wide);
-            DT_TRY(scale(m, wide ? (uint32_t)p[0] << 8 | p[1] : p[0], &v[c]));
-        }
-        if (m->samples == 1) v[1] = v[2] = v[0];
+        uint32_t v[3];
+        DT_TRY(read_pixel(m, v));
         dt_put_pixel(dst, x, channels, v[0], v[1], v[2]);
     }
     return DT_OK;
 }
 
-static void bit_row(const ppm *m, const uint8_t *src, uint8_t *dst, int channels) {
+static void bit_row(ppm *m, uint8_t *dst, int channels) {
     for (int64_t x = 0; x < m->width; x++) {
-        int white = src[x / 8] >> (7 - x % 8) & 1 ? 0 : 255;
+        int white = m->p[x / 8] >> (7 - x % 8) & 1 ? 0 : 255;
         memset(dst + x * channels, white, (size_t)channels);
     }
+    m->p += (m->width + 7) / 8;
+}
+
+static dt_status read_plane(void *ctx, int64_t c, float *out) {
+    ppm m = *(const ppm *)ctx;
+    for (int64_t i = 0; i < m.width * m.height; i++) {
+        uint32_t v[3];
+        DT_TRY(read_pixel(&m, v));
+        out[i] = dt_deep_value(m.deep, c, v);
+    }
+    return DT_OK;
 }
 
 static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
-    ppm m = {.p = bytes.data, .end = bytes.data + bytes.n_bytes};
+    ppm m = {.p = bytes.data, .end = bytes.data + bytes.n_bytes, .least = UINT32_MAX};
     int channels = sink->want->channels;
     DT_TRY(read_header(&m));
     size_t row_bytes =
@@ -138,18 +152,21 @@ static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sin
     // before memory is taken: what is not there cannot be a picture (a text sample has a byte at least)
     size_t need = m.text ? (size_t)m.width * (size_t)m.samples : row_bytes;
     if (!dt_stated_size(need, (uint64_t)m.height, (uint64_t)(m.end - m.p), &need)) return cut();
+    if (dt_image_is_deep(sink->want, m.max)) {
+        m.deep = channels;
+        const dt_planes p = {"PPM", m.width, m.height, channels, read_plane, &m};
+        return dt_planes_to_image(sink, &p, out);
+    }
     DT_TRY(dt_image_place(sink, m.width, m.height, out));
     for (int64_t y = 0; y < m.height; y++) {
         uint8_t *dst = out->data + (size_t)y * (size_t)m.width * (size_t)channels;
-        const uint8_t *src = m.p;
-        if (!m.text) m.p += row_bytes;
-        if (m.text)
-            DT_TRY(text_row(&m, dst, channels));
-        else if (m.bits)
-            bit_row(&m, src, dst, channels);
+        if (m.bits && !m.text)
+            bit_row(&m, dst, channels);
         else
-            DT_TRY(byte_row(&m, src, dst, channels));
+            DT_TRY(read_row(&m, dst, channels));
     }
+    if (m.max > 255)
+        dt_image_note_levels(out, m.least, m.greatest, (m.greatest - m.least) * 255.0 / m.max);
     return DT_OK;
 }
 

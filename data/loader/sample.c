@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "base/trace.h"
 #include "config/field_words.h"
@@ -154,6 +155,20 @@ static dt_status frame(dt_sample_scratch *w, const dt_image *image, const dt_fie
     return DT_OK;
 }
 
+// Once a field: bytes keep little of what its files hold.
+static void warn_of_bytes(const dt_data *d, const value *v, const dt_image *image) {
+    static _Atomic uint32_t warned;
+    const uint32_t bit = (uint32_t)1 << v->field;
+    if (atomic_load(&warned) & bit || atomic_fetch_or(&warned, bit) & bit) return;
+    const dt_catalog *c = d->reader->catalog;
+    dt_warn_alike(
+        "data.fields.%s: values of %g to %g (record %s) are rounded or cut to the bytes of dtype: "
+        "u8; dtype: f32 "
+        "takes them as they are, stretch: linear with range: [%g, %g] spreads them over the bytes",
+        v->f->name, image->least, image->greatest, dt_catalog_str(c, c->records[v->record].key),
+        image->least, image->greatest);
+}
+
 // Makes pixels of the field's size, before augmentation (except for a flip: to->mirrored), in to->data or, where an
 // array gives floats, in to->real; the other of the two becomes NULL.
 static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const value *v,
@@ -164,6 +179,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
     dt_image_want want = want_of(v, &p);
     dt_image image;
     DT_TRY(dt_decode_image_part(w->decoder, bytes, &want, &image));
+    if (image.greatest > image.least) warn_of_bytes(d, v, &image);
     to->real = image.real ? real : NULL;
     bool is_there = to->real ? image.real == real : image.data == to->data;
     if (!is_there && v->f->fit.kind == DT_FIT_pad && !p.is_random) {

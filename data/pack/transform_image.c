@@ -10,6 +10,9 @@
 #include "media_info.h"
 #include "quality.h"
 
+#include "base/log.h"
+
+#include <stdatomic.h>
 #include <string.h>
 
 enum { DEFAULT_QUALITY = 95 };
@@ -54,6 +57,16 @@ static bool same_kind(const dt_transform *t, const char *kind) {
     return strcmp(kind, t->encoding == DT_ENCODE_JPEG ? "jpg" : "png") == 0;
 }
 
+// Once a pack.
+static void warn_of_bytes(const dt_transform_record *r, int i, const dt_image *m) {
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&warned)) return;
+    dt_warn("values of %g to %g (a member %s) are stored as 8 bits; without --resize and --encode "
+            "such pictures stay as "
+            "they are",
+            m->least, m->greatest, r->member[i].ext);
+}
+
 static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
                            int i, const char *kind, bool is_first) {
     dt_image m;
@@ -62,6 +75,7 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     int channels = known && info.channels == 1 ? 1 : 3;
     DT_TRY(dt_decode_image(s->decoder, r->member[i].bytes, channels, 0, 0, NULL, &m));
     uint8_t *as_decoded = m.data;
+    const dt_image whole = m;
     DT_TRY(shrink(t, s, &m));
     if (is_first) {
         dt_transform_add_number(r, "width", m.width);
@@ -70,6 +84,7 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
         if (t->o->quality) DT_TRY(add_quality(s, r, &m));
     }
     if (m.data == as_decoded && same_kind(t, kind)) return DT_OK; // nothing to change
+    if (whole.greatest > whole.least) warn_of_bytes(r, i, &whole);
     const char *new_kind;
     DT_TRY(encode(t, kind, &m, &s->encoded[i], &new_kind));
     dt_transform_replace(s, r, i, new_kind);

@@ -2,12 +2,13 @@
 #include "base/arena.h"
 #include "base/blob.h"
 #include "base/io.h"
-#include "data/decode/decode.h"
+#include "data/decode/array.h"
 #include "data/file/tar.h"
 #include "golden/golden.h"
 #include "testing.h"
 
 #include <jpeglib.h>
+#include <spng.h>
 #include <zlib.h>
 
 static dt_decoder *decoder;
@@ -271,6 +272,94 @@ TEST(the_right_size_goes_straight_to_the_slot) {
     assert_ptr_equal(image.data, slot);
     must(dt_decode_image(decoder, s, 3, H + 1, W, slot, &image));
     assert_ptr_not_equal(image.data, slot);
+}
+
+// ---- values above 255 --------------------------------------------------------------------------------
+enum { N_DEEP = 8 };
+static const uint16_t DEEP[3][N_DEEP] = {{0, 1, 257, 368, 1000, 4095, 4000, 3},
+                                         {7, 0, 2000, 5, 65, 12, 4001, 300},
+                                         {9, 8, 70, 600, 5, 43, 21, 10}};
+
+// 4 x 2 pixels as PNG, PGM or PPM of bytes or as text, NPY.
+static uint8_t *make_deep(const char *kind, int channels, size_t *n) {
+    uint8_t *out = calloc(1, 4096);
+    uint16_t v[N_DEEP * 3];
+    for (int i = 0; i < N_DEEP * channels; i++) v[i] = DEEP[i % channels][i / channels];
+    if (strcmp(kind, "png") == 0) {
+        struct spng_ihdr h = {.width = 4, .height = 2, .bit_depth = 16};
+        h.color_type = channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR;
+        spng_ctx *c = spng_ctx_new(SPNG_CTX_ENCODER);
+        int failed = spng_set_option(c, SPNG_ENCODE_TO_BUFFER, 1) + spng_set_ihdr(c, &h);
+        failed += spng_encode_image(c, v, (size_t)(2 * N_DEEP * channels), SPNG_FMT_PNG,
+                                    SPNG_ENCODE_FINALIZE);
+        void *png = spng_get_png_buffer(c, n, &failed);
+        assert_int_equal(failed, 0);
+        memcpy(out, png, *n);
+        free(png);
+        spng_ctx_free(c);
+        return out;
+    }
+    const int npy = strcmp(kind, "npy") == 0, text = strcmp(kind, "text") == 0;
+    int at =
+        npy ? sprintf(
+                  (char *)out,
+                  "\x93NUMPY%c%c%c%c{'descr': '>u2', 'fortran_order': False, 'shape': (2, 4, %d)}",
+                  1, 0, 1, 1, channels)
+            : sprintf((char *)out, "P%d 4 2 %s ", (channels == 1 ? 2 : 3) + (text ? 0 : 3), "4095");
+    if (npy) memcpy(out + 8, "\xf6", 2), at = 256;
+    for (int i = 0; i < N_DEEP * channels; i++)
+        if (text)
+            at += sprintf((char *)out + at, "%d ", v[i]);
+        else
+            out[at++] = (uint8_t)(v[i] >> 8), out[at++] = (uint8_t)v[i];
+    *n = (size_t)at;
+    return out;
+}
+
+// f32: the values as they are, whatever the format; a stretch spreads them; bytes of a part of 16 bits are noted.
+TEST(values_above_255_are_kept) {
+    static const char *const KINDS_OF[] = {"png", "bytes", "text", "npy"};
+    for (int k = 0; k < 8; k++) {
+        const char *kind = KINDS_OF[k % 4];
+        const int has = k < 4 ? 1 : 3, npy = k % 4 == 3;
+        size_t n;
+        uint8_t *file = make_deep(kind, has, &n);
+        for (int channels = 1; channels <= 3; channels += 2) {
+            if (npy && channels != has) continue;
+            dt_array_spec f32 = {.f32 = true}, range = {.stretch = DT_STRETCH_linear,
+                                                        .range = DT_RANGE_given,
+                                                        .high = 4080};
+            dt_image_want want = {.channels = channels, .array = &f32};
+            dt_image image;
+            must(dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image));
+            assert_non_null(image.real);
+            for (int i = 0; i < N_DEEP * channels; i++) {
+                const int p = i / channels, c = has == 3 ? i % channels : 0;
+                const double grey = 0.299 * DEEP[0][p] + 0.587 * DEEP[1][p] + 0.114 * DEEP[2][p];
+                const double v = has > channels ? grey : DEEP[c][p];
+                if (fabs((double)image.real[i] - v) > (has > channels ? 0.02 : 0))
+                    fail_msg("%s: value %d is %g, not %g", kind, i, (double)image.real[i], v);
+            }
+            want.array = &range;
+            must(dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image));
+            if (has == channels)
+                assert_int_equal(image.data[(N_DEEP - 2) * channels], 250); // of 4000
+            want.array = NULL;
+            must(dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image));
+            assert_true(image.least == 0 && image.greatest == (k % 4 == 0 || npy ? 4095 : 0));
+        }
+        for (size_t cut = 0; cut < n; cut++) {
+            dt_array_spec f32 = {.f32 = true};
+            dt_image_want want = {.channels = has, .array = &f32};
+            dt_image image;
+            uint8_t *part = malloc(cut + 1);
+            memcpy(part, file, cut);
+            dt_status st = dt_decode_image_part(decoder, (dt_span){part, cut}, &want, &image);
+            if (st != DT_E_DATA && cut + 4 < n) fail_msg("%s: %zu of %zu bytes", kind, cut, n);
+            free(part);
+        }
+        free(file);
+    }
 }
 
 // ---- resize ----------------------------------------------------------------------------------------

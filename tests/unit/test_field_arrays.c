@@ -3,6 +3,8 @@
 #include "data_fixture.h"
 #include "testing.h"
 
+#include "base/io.h"
+#include "base/log.h"
 #include "data/augment/pixels.h"
 
 #include <math.h>
@@ -106,6 +108,24 @@ TEST(a_stretch_fills_bytes) {
     first_batch(", layout: chw, bands: [3], channels: 1, stretch: linear, range: [-1, 0]", "",
                 sizeof v, v, label);
     assert_int_equal(v[0][0][0], 255);
+}
+
+// Values above 255 in bytes: said once, with what serves.
+TEST(bytes_that_keep_little_are_a_warning) {
+    uint8_t v[4][SIDE][SIDE];
+    int label[4], n_warnings = 0;
+    char *log;
+    size_t n;
+    must(dt_log_open(fixture_path("log")));
+    for (int i = 0; i < 2; i++)
+        first_batch(", layout: chw, bands: [3], channels: 1", "", sizeof v, v, label);
+    dt_log_close();
+    must(dt_io_read_file(&log, &n, fixture_path("log"), 0, DT_E_DATA));
+    for (const char *at = log; (at = strstr(at, "dtype: f32 takes them as they are")); at++)
+        n_warnings++;
+    assert_int_equal(n_warnings, 1);
+    assert_non_null(strstr(log, "data.fields.image: values of "));
+    free(log);
 }
 
 static void expect_refused(const char *field, const char *augment, const char *says) {
