@@ -389,6 +389,13 @@ static uint64_t fingerprint(const dt_data *d) {
     return dt_hash64(parts, sizeof parts);
 }
 
+static bool has_hashes(const dt_catalog *c) {
+    bool all = true;
+    for (uint32_t i = 0; i < c->n_members && all; i++)
+        all = c->members[i].has_hash || c->members[i].size == 0;
+    return all;
+}
+
 static void read_options(dt_data *d, const dt_config *c, int rank_workers) {
     d->sampler.shuffle = c->data.shuffle;
     d->seed = (uint64_t)c->run.seed;
@@ -594,6 +601,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_m
                            .n_fields = d->fields.n,
                            .fields = d->fields.info,
                            .fingerprint = fingerprint(d),
+                           .hashed = has_hashes(d->reader->catalog),
                            .n_samples = n_samples,
                            .records = records,
                            .picture = dt_data_picture,

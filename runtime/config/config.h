@@ -231,6 +231,8 @@ bool dt_config_is_repeat(const char *path);
 // Whether two configs have the same value at the path of a key, or both none: 3.0e-3 is 0.003, 1m is 60s. *numeric: the
 // key changes numbers.
 bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path, bool *numeric);
+// Whether paths at `key` differ between two configs (of sets: neither names, weights nor their number), and nothing else.
+bool dt_config_moved(const dt_config *a, const dt_config *b, const char *key);
 // The first key with one of these dt_key_flags that differs between two configs, or NULL. `a` is what the run has, `b`
 // what is asked for; an `auto` in b takes a's answer and never differs. Key and values live as long as the configs.
 const char *dt_config_first_difference(const dt_config *a, const dt_config *b, int flags,

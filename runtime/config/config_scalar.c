@@ -176,6 +176,22 @@ bool config_same_value(dt_config_type type, const dt_cnode *x, const dt_cnode *y
     return strcmp(x->text, y->text) == 0 || same_scalar(type, x->text, y->text);
 }
 
+static bool same_but_paths(const dt_cnode *x, const dt_cnode *y) {
+    bool same = x->kind == y->kind && x->n == y->n;
+    for (size_t i = 0; same && i < x->n; i++) {
+        const bool map = x->kind == DT_C_MAP;
+        const dt_cnode *b = map ? dt_cnode_get(y, x->keys[i]) : y->items[i];
+        if (map && b && strcmp(x->keys[i], "path") == 0) continue;
+        same = map ? same_item(x->items[i], b) : same_but_paths(x->items[i], b);
+    }
+    return same;
+}
+
+bool dt_config_moved(const dt_config *a, const dt_config *b, const char *key) {
+    const dt_cnode *x = config_find(a, key), *y = config_find(b, key);
+    return x && y && !same_item(x, y) && same_but_paths(x, y);
+}
+
 double dt_amount_exact(dt_amount a, int64_t total_steps, int64_t steps_per_epoch) {
     if (a.unit == DT_UNIT_EPOCHS) return a.value * (double)steps_per_epoch;
     if (a.unit == DT_UNIT_PERCENT) return a.value / 100.0 * (double)total_steps;

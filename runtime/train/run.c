@@ -381,6 +381,7 @@ void dt_run_close(dt_open_run *r, dt_status st) {
     dt_record_fini(&r->record);
     dt_config_destroy(r->given);
     free(r->checkpoint);
+    free(r->moved);
     free(r->dir);
     dt_error_restore(&first);
 }

@@ -64,6 +64,7 @@ typedef struct dt_open_run {
     dt_run_record record;
     bool resumed;     // the run goes on from a checkpoint
     bool extended;    // and numeric keys differ, with the user's consent
+    char *moved;      // keys of paths that changed since; rank 0; NULL: none
     bool finished;    // its results are there, and nothing is left to do: nothing else was opened
     char *dir;        // run.dir/run.name
     char *checkpoint; // rank 0: folder of the checkpoint that `record` is of; NULL: a new run

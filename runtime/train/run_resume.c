@@ -125,6 +125,22 @@ static bool may_grow(dt_config *old, dt_config *given, const dt_run_record *s) {
     return !dt_config_first_difference(old, given, DT_KEY_NUMERIC, &was, &is);
 }
 
+// Records and split may lie under other paths: their hashes decide when they are open. NULL: they lie where they did.
+static char *align_paths(dt_config *old, const dt_config *given) {
+    const struct {
+        const char *name;
+        dt_key key;
+    } keys[] = {{DT_KEY_NAME(data.path), DT_KEY(data.path)},
+                {DT_KEY_NAME(data.split.file), DT_KEY(data.split.file)}};
+    char *moved = NULL;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (!dt_config_moved(old, given, keys[i].name)) continue;
+        dt_xappend(&moved, "%s%s", moved ? " and " : "", keys[i].name);
+        dt_config_set_same(old, keys[i].key, given);
+    }
+    return moved;
+}
+
 // Whether the config is the one that the run of record s began with, in all that changes numbers. *mirror* of checkpoint.mirror,
 // from which the record is: its own text, and what is no error is not said.
 static dt_status compare_config(dt_open_run *r, const dt_run_record *s, const char *mirror) {
@@ -132,6 +148,8 @@ static dt_status compare_config(dt_open_run *r, const dt_run_record *s, const ch
     const char *was = NULL, *is = NULL;
     dt_status st = DT_OK;
     dt_resolve_align(old, given, &s->resolved);
+    free(r->moved);
+    r->moved = align_paths(old, given);
     const char *key = dt_config_first_difference(old, given, DT_KEY_NUMERIC, &was, &is);
     const bool longer =
         key && (strcmp(key, "train.epochs") == 0 || strcmp(key, "train.max_steps") == 0);
@@ -415,12 +433,22 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
     free(s->environment);
     s->environment = now;
     DT_TRY(st);
-    if (s->data_fingerprint == r->data->fingerprint) return DT_OK;
+    if (s->data_fingerprint == r->data->fingerprint) {
+        if (r->moved && r->data->hashed)
+            dt_info("%s changed: the records are the same by their hashes", r->moved);
+        else if (r->moved)
+            dt_warn(
+                "%s changed, and records of this data set have no hashes: their keys, sizes and "
+                "columns are the same, their bytes were not compared",
+                r->moved);
+        return DT_OK;
+    }
     if (r->config->run.resume != DT_RESUME_force)
         return dt_fail(DT_E_USAGE,
-                       "the data set is not the one this run began with (records, view or "
-                       "split changed): restore it, start another run (run.name=…), or go on "
-                       "anyway (run.resume=force)");
+                       "the data set is not the one this run began with (records, view or split "
+                       "changed%s%s): restore it, start another run (run.name=…), or go on anyway "
+                       "(run.resume=force)",
+                       r->moved ? ", with " : "", r->moved ? r->moved : "");
     if (root) dt_warn("resuming on a data set that changed (run.resume=force)");
     return DT_OK;
 }

@@ -46,6 +46,24 @@ exits 0 '' "$DTRAIN" init "$own/config.yaml" "$own"
 exits 2 'was not written by dtrain' "$DTRAIN" "$run"
 cp "$work/dump" "$run/config.yaml"
 
+# the same records under another path go on, by their hashes; other records, or another weight of a set, do not
+moved=("${job[@]}" run.name=moved)
+exits 75 '' "$DTRAIN" "$config" "${moved[@]}" run.stop_at=10
+cp -r "$work/small.lmdb" "$work/copy.lmdb"
+exits 75 'data.path changed: the records are the same by their hashes' \
+    "$DTRAIN" "$config" "${moved[@]}" data.path="$work/copy.lmdb" run.stop_at=20
+"$DTRAIN" pack "$work/raw" "$work/less.lmdb" --where "subject != '1'" >/dev/null 2>&1 || fail "cannot pack less"
+exits 2 'records, view or split changed, with data.path' \
+    "$DTRAIN" "$config" "${moved[@]}" data.path="$work/less.lmdb"
+exits 0 'data.path changed: the records' "$DTRAIN" "$config" "${moved[@]}"
+[ "$(hash "$work/runs/moved")" = "$(hash "$run")" ] || fail "other weights under another path"
+"$DTRAIN" pack "$work/raw" "$work/there.tar" >/dev/null 2>&1 || fail "cannot pack a tar"
+rm "$work/there.tar.index" # now it is another program's
+exits 75 '' "$DTRAIN" "$config" "${moved[@]}" run.name=foreign data.path="$work/there.tar" run.stop_at=10
+cp "$work/there.tar" "$work/here.tar"
+exits 75 'warning: data.path changed, and records of this data set have no hashes' \
+    "$DTRAIN" "$config" "${moved[@]}" run.name=foreign data.path="$work/here.tar" run.stop_at=20
+
 # eval agrees with what training printed, to the last digit
 for which in best latest 10 20 30; do
     for split in val test; do

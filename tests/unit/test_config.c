@@ -610,6 +610,36 @@ TEST(test_difference) {
     dt_config_destroy(b);
 }
 
+// Paths of records may change; names, weights, number and order of the sets may not.
+TEST(test_moved_paths) {
+    static const struct {
+        const char *was, *is;
+        bool moved;
+    } cases[] = {
+        {"a.tar", "/x/a.tar", true},
+        {"a.tar", "a.tar", false},
+        {"a.tar", "[b.tar]", true}, // a list of one
+        {"[a.tar, b.tar]", "[/x/a.tar, /x/b.tar]", true},
+        {"[a.tar, b.tar]", "[/x/a.tar]", false},
+        {"[{path: a, weight: 2, name: l}, b]", "[{path: c, weight: 2.0, name: l}, d]", true},
+        {"[{path: a, weight: 2, name: l}, b]", "[{path: c, weight: 3, name: l}, d]", false},
+        {"[{path: a, weight: 2, name: l}, b]", "[{path: c, weight: 2, name: r}, d]", false},
+        {"[{path: a, weight: 2}, b]", "[{path: c, name: l}, d]", false},
+        {"[{path: a, weight: 2}, b]", "[{path: c, weight: 2, name: l}, d]", false},
+        {"[{path: a, weight: 2}, b]", "[b, {path: a, weight: 2}]", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char was[128], is[128];
+        snprintf(was, sizeof was, "data.path=%s", cases[i].was);
+        snprintf(is, sizeof is, "data.path=%s", cases[i].is);
+        dt_config *a = parse(full, was), *b = parse(full, is);
+        if (dt_config_moved(a, b, "data.path") != cases[i].moved)
+            fail_msg("%s -> %s: not %d", was, is, cases[i].moved);
+        dt_config_destroy(a);
+        dt_config_destroy(b);
+    }
+}
+
 TEST(test_load_file) {
     char path[] = "/tmp/test_config.XXXXXX";
     int fd = mkstemp(path);
