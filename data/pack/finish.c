@@ -68,6 +68,15 @@ static void count_plain(const finish *f) {
     }
 }
 
+static void count_clipped(const finish *f) {
+    const dt_catalog *c = f->rows.catalog;
+    const int k = dt_catalog_find_real(c, "clipped");
+    for (uint32_t r = 0; k >= 0 && r < c->n_records; r++) {
+        if (!(dt_catalog_real(c, k, r) > 0)) continue;
+        if (f->counts->n_clipped++ == 0) f->counts->first_clipped = f->rows.item[r];
+    }
+}
+
 static dt_status write_indexes(const finish *f) {
     dt_catalog *c = f->rows.catalog;
     dt_status st = DT_OK;
@@ -86,6 +95,7 @@ static dt_status run(finish *f) {
     DT_TRY(name_duplicates(f));
     DT_TRY(dt_catalog_finish(f->rows.catalog));
     if (f->o->quality) count_plain(f);
+    if (dt_transform_has_column(f->c->transform, "clipped")) count_clipped(f);
     return write_indexes(f);
 }
 

@@ -161,7 +161,10 @@ static void say_list(const packing *p) {
     const dt_raw_join *j = &p->raw.join;
     if (p->rank != 0) return;
     char *left_out = dt_raw_describe_left_out(&p->raw);
-    if (*left_out) dt_warn("%s: left out: %s", p->o->source, left_out);
+    size_t n_meant = 0; // to be samples, perhaps
+    for (int k = DT_RAW_UNREAD_KIND; k < DT_RAW_N_REASONS; k++) n_meant += p->raw.left_out[k].n;
+    if (*left_out)
+        dt_log(n_meant ? DT_LOG_WARN : DT_LOG_INFO, "%s: left out: %s", p->o->source, left_out);
     free(left_out);
     if (p->raw.n_incomplete)
         dt_warn("%s: %zu of %zu records have fewer than %u files, the first is %s", p->o->source,
@@ -449,6 +452,12 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
             "%zu of %zu records have no figures of --quality (they are neither pictures of bytes "
             "nor sounds), the first is of %s",
             n->n_plain, n->n_records, p->raw.items[n->first_plain].name);
+    if (n->n_clipped)
+        dt_warn(
+            "%zu of %zu records have samples beyond full scale, where a resampled peak may lie, "
+            "and were cut there (column clipped counts the samples), the first is of %s: lower "
+            "the level of such files first",
+            n->n_clipped, n->n_records, p->raw.items[n->first_clipped].name);
     if (p->n_dropped) dt_info("%zu records repeated others and were dropped", p->n_dropped);
     if (n->n_duplicates)
         dt_warn("%zu records repeat others, the first: %s is the same as %s; %s, --duplicates "

@@ -49,6 +49,8 @@ typedef struct dt_finish_counts {
     bool named;           // each record that repeats another has the other's key in a column
     size_t n_plain;       // records that have none of the figures that were asked for
     uint32_t first_plain; // the item of the first of them
+    size_t n_clipped;     // recordings of which samples were cut at full scale
+    uint32_t first_clipped;
 } dt_finish_counts;
 // Writes the index of each shard into w->set. DT_E_DATA: duplicates that are not
 // allowed, or no record at all.

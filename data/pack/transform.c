@@ -103,6 +103,7 @@ bool dt_transform_has_column(const dt_transform *t, const char *name) {
                                   "silence|quality";
     return dt_word_index(shape, name) >= 0 ||
            (t->o->quality && dt_word_index(quality, name) >= 0) ||
+           (dt_transform_changes_recordings(t) && strcmp(name, "clipped") == 0) ||
            (dt_transform_divides(t) && strcmp(name, "begin_s") == 0);
 }
 

@@ -99,8 +99,12 @@ static void add_shape(dt_transform_record *r, const recording *a) {
     dt_transform_add_number(r, "seconds", (double)a->n / a->rate);
 }
 
+// With column `clipped`: how many samples lie beyond full scale, as resampling may make them, and are cut.
 static dt_status store(dt_transform_scratch *s, dt_transform_record *r, int member,
                        const recording *a) {
+    int64_t n_clipped = 0;
+    for (int64_t i = 0; i < a->n * a->channels; i++) n_clipped += fabsf(a->x[i]) > 1;
+    dt_transform_add_number(r, "clipped", (double)n_clipped);
     DT_TRY(dt_encode_wav(&s->encoded[member], a->x, a->channels, a->n, (size_t)a->n, a->rate));
     dt_transform_replace(s, r, member, "wav");
     return DT_OK;

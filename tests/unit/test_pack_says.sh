@@ -85,15 +85,15 @@ grep -q "x/b.pgm: .*: left out" out.txt || fail "no reason: $(cat out.txt)"
 # what a name promises and the first bytes do not
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n' >hole/x/b.pgm
 printf '<!DOCTYPE html>\n<title>404</title>' >hole/x/c.pgm
-expect 3 "hole/x/b.pgm: begins like kind lfs, not like ppm: \`git lfs pull\`" "$dtrain" pack hole i.tar
-expect 0 "2 of 3 files gave no record (--on-error skip), the first is x/b.pgm" "$dtrain" pack hole i.tar --on-error skip
+expect 3 "hole/x/b.pgm: begins like kind lfs, not like ppm: \`git lfs pull\`" "$dtrain" pack hole lfs.tar
+expect 0 "2 of 3 files gave no record (--on-error skip), the first is x/b.pgm" "$dtrain" pack hole lfs.tar --on-error skip
 grep -q "x/c.pgm: begins like kind html" out.txt || fail "no page: $(cat out.txt)"
 # a tar of links, as tar -c of a folder of links makes it
 mkdir -p links/dog links/.git && cp hole/x/a.pgm links/dog && ln -s dog links/cat && ln -s ../no.pgm links/dog/b.pgm
 cp hole/x/a.pgm links/.git && ln links/dog/a.pgm links/dog/c.pgm && tar -cf links.tar links
-expect 0 "packed 4 records" "$dtrain" pack links.tar j.tar
+expect 0 "packed 4 records" "$dtrain" pack links.tar linked.tar
 grep -q "links.tar: left out: 1 hidden (links/.git), 1 links that lead out of the tar (links/dog/b.pgm)" out.txt || fail "$(cat out.txt)"
-expect 0 "packed 4 records" "$dtrain" pack links k.tar
+expect 0 "packed 4 records" "$dtrain" pack links linked2.tar
 expect 0 "links: left out: 1 hidden (.git), 2 links that lead to no file (cat/b.pgm)" "$dtrain" data ls links
 # read without packing, an empty file is a record that cannot be read
 : >hole/x/b.pgm

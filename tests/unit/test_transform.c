@@ -7,6 +7,8 @@
 #include "data_fixture.h"
 #include "testing.h"
 
+#include "base/log.h"
+
 #include <math.h>
 
 static int n_packs;
@@ -172,6 +174,33 @@ TEST(recordings_are_resampled_and_mixed) {
 }
 
 // ---- all ---------------------------------------------------------------------------------------------
+// A square wave at full scale overshoots at another rate: 16 bits cannot hold that, which is counted.
+TEST(what_resampling_clips_is_counted) {
+    const char *log = fixture_path("clip.log");
+    size_t n;
+    for (int quiet = 0; quiet < 2; quiet++) {
+        dt_buffer file = {0};
+        for (int i = 0; i < N; i++) wave[i] = (i / 40 % 2 ? -1.0f : 1.0f) * (quiet ? 0.5f : 0.999f);
+        must(dt_encode_wav(&file, wave, 1, N, N, RATE));
+        fixture_write(fixture_path(quiet ? "clip/b/2.wav" : "clip/a/1.wav"), file.data,
+                      file.n_bytes);
+        dt_buffer_fini(&file);
+    }
+    must(dt_log_open(log));
+    dt_reader *s = pack(fixture_path("clip"), &(dt_pack_opts){.rate = 12000});
+    dt_log_close();
+    assert_true(number(s, 0, "clipped") > 100 && number(s, 1, "clipped") == 0);
+    char *text = fixture_read(log, &n);
+    if (!strstr(text, "1 of 2 records have samples beyond full scale") || !strstr(text, "a/1.wav"))
+        fail_msg("%s", text);
+    free(text);
+    dt_reader_close(s);
+    s = pack(fixture_path("clip"),
+             &(dt_pack_opts){.segment_s = 1, .rate = 12000, .where = "clipped = 0"});
+    assert_int_equal(s->catalog->n_records, 3);
+    dt_reader_close(s);
+}
+
 TEST(threads_do_not_matter) {
     char name[64];
     for (int i = 0; i < 30; i++) {
