@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "config/field_words.h"
+#include "graph/targets.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -570,6 +571,20 @@ static void free_plain(void *owner, void *p, size_t n_bytes) {
     free(p);
 }
 
+// Numbers of three angles are a rotation always.
+static dt_status mark_rotations(dt_data *d, const dt_config *c) {
+    dt_targets targets;
+    bool any = dt_losses[c->train.loss].rotation;
+    for (int i = 0; i < c->train.n_targets; i++)
+        any |= dt_losses[c->train.targets[i].loss].rotation;
+    if (!any) return DT_OK;
+    DT_TRY(dt_targets_read(&targets, c, d->fields.info, d->fields.n, false));
+    for (int i = 0; i < targets.n; i++)
+        d->fields.f[targets.items[i].index].rotation =
+            dt_losses[targets.items[i].loss].rotation && dt_target_n_out(&targets.items[i]) == 6;
+    return DT_OK;
+}
+
 dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory,
                           int rank_workers, const char *skip_log, const char *names,
                           const dt_field_use *uses) {
@@ -593,6 +608,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_m
     DT_TRY_GOTO(st, measure_numbers(d, c), out);
     DT_TRY_GOTO(st, make_order(d, c), out);
     DT_TRY_GOTO(st, dt_class_weights_read(d, c), out);
+    DT_TRY_GOTO(st, mark_rotations(d, c), out);
     DT_TRY_GOTO(st, check_by(d, c), out);
     DT_TRY_GOTO(st, dt_skips_open(d), out);
     DT_TRY_GOTO(st, dt_data_cache_configure(d, c), out);

@@ -142,6 +142,10 @@ static dt_status read_words(sweep *s, const launch_words *w) {
         s->variables = dt_xrealloc(s->variables, sizeof v * (size_t)(s->n_variables + 1));
         s->variables[s->n_variables++] = v;
         DT_TRY(st);
+        for (int k = 0; k < s->n_variables - 1; k++)
+            if (strcmp(s->variables[k].key, v.key) == 0 && (s->variables[k].n > 1 || v.n > 1))
+                return dt_fail(DT_E_USAGE, "%s is given twice: put all of its values in one list",
+                               v.key);
         DT_TRY(join_drawn(s));
         if (s->variables[s->n_variables - 1].with != s->n_variables - 1) continue;
         if (v.n > MAX_RUNS / s->n_runs)

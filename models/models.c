@@ -171,11 +171,11 @@ dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_in
 }
 
 // The weights of the classes, where the loss takes them one by one, or of a label's positives. A plain class without
-// smoothing needs none where it is the only target: the sample's weight holds that of its class.
-static dt_value class_weights(dt_graph *g, const dt_targets *all, const dt_target *t) {
+// smoothing needs none where it is the only target and nobody teaches: the sample's weight holds that of its class.
+static dt_value class_weights(dt_graph *g, const dt_target *t, bool apart) {
     const float *w = t->field->class_weights;
     if (!g->training || !w) return DT_NONE;
-    if (t->kind == DT_TARGET_CLASS && t->smoothing == 0 && all->n == 1) return DT_NONE;
+    if (t->kind == DT_TARGET_CLASS && t->smoothing == 0 && !apart) return DT_NONE;
     return dt_constant(g, NULL, DT_F32, dt_shape1(dt_target_n_out(t)), w);
 }
 
@@ -191,11 +191,12 @@ void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, 
         !dt_shape_equal(&dt_info_of(g, logits)->shape, &shape))
         logits = dt_reshape(g, logits, shape);
     if (loss->angular && g->training) logits = dt_arc_margin(g, logits, target, t->param, t->scale);
+    const bool apart = a->targets->n > 1 || a->config->train.teacher; // data/loader/class_weights.c
     const char *name = a->targets->named
                            ? dt_arena_printf(&g->arena, "%s.%s", t->field->name, loss->id)
                            : loss->id;
-    dt_loss_share(g, name, t->loss, logits, target, weight, class_weights(g, a->targets, t),
-                  a->targets->n > 1, t->smoothing, t->param, t->weight * share);
+    dt_loss_share(g, name, t->loss, logits, target, weight, class_weights(g, t, apart), apart,
+                  t->smoothing, t->param, t->weight * share);
 }
 
 void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {

@@ -1,7 +1,8 @@
 // class_weights.c: train.class_weights: a training sample's weight in the loss is that of its class, and the loss divides
 // by the sum of the weights. A loss that weighs each class in its sum (graph/losses.h) gets the weights with the field:
 // there a mixed sample has the weight 1, as in torch.nn.CrossEntropyLoss; elsewhere it has the mean of its classes'
-// weights by its shares. With train.targets each target's loss has its own, and the samples' weights stay as they are.
+// weights by its shares. With several targets each loss has its own, and so has the class's beside a teacher's
+// (train.teacher): the samples' weights, which every loss takes, stay as they are.
 // train.pos_weight: the same of labels, for their positives (torch.nn.BCEWithLogitsLoss).
 #include "data_parts.h"
 
@@ -72,8 +73,9 @@ static dt_status take_list(const dt_config *c, const char *key, const dt_cnode *
     return dt_config_fail(c, key, "%s has %d numbers; there are %d %s", key, n_given, n, what);
 }
 
-// by_class, positives: values of the target's keys `prefix`class_weights and `prefix`pos_weight, or NULL. several: targets.
-static dt_status read_target(dt_data *d, const dt_config *c, const dt_target *t, bool several,
+// by_class, positives: values of the target's keys `prefix`class_weights and `prefix`pos_weight, or NULL. apart: other losses have not
+// these weights.
+static dt_status read_target(dt_data *d, const dt_config *c, const dt_target *t, bool apart,
                              const char *prefix, const dt_cnode *by_class,
                              const dt_cnode *positives) {
     const dt_cnode *list = by_class ? by_class : positives;
@@ -84,12 +86,13 @@ static dt_status read_target(dt_data *d, const dt_config *c, const dt_target *t,
     snprintf(key, sizeof key, "%s%s", prefix, by_class ? "class_weights" : "pos_weight");
     if (by_class && !classes)
         return dt_config_fail(c, key, "%s is for a target that is a class", key);
-    if (several && t->kind == DT_TARGET_SHARES && !dt_losses[t->loss].by_class)
-        return dt_config_fail(c, key, "%s: with data.mix and several targets only of cross_entropy",
-                              key);
+    if (apart && t->kind == DT_TARGET_SHARES && !dt_losses[t->loss].by_class)
+        return dt_config_fail(
+            c, key, "%s: with data.mix and several targets, or a teacher, only of cross_entropy",
+            key);
     float *weights = d->class_weights[t->index] = dt_xcalloc((size_t)n, sizeof *weights);
-    if (!several && by_class) d->weighted_field = t->index;
-    if (several || !by_class || dt_losses[t->loss].by_class)
+    if (!apart && by_class) d->weighted_field = t->index;
+    if (apart || !by_class || dt_losses[t->loss].by_class)
         d->fields.info[t->index].class_weights = weights;
     if (dt_cnode_size(list) != 1 || strcmp(dt_cnode_str(dt_cnode_item(list, 0)), "balanced") != 0)
         return take_list(c, key, list, n, classes ? "classes" : "labels", weights);
@@ -100,7 +103,7 @@ static dt_status read_target(dt_data *d, const dt_config *c, const dt_target *t,
 
 dt_status dt_class_weights_read(dt_data *d, const dt_config *c) {
     const dt_cnode *by_class = c->train.class_weights, *positives = c->train.pos_weight;
-    const bool several = c->train.n_targets > 1;
+    const bool several = c->train.n_targets > 1, apart = several || c->train.teacher;
     bool any = by_class || positives;
     dt_targets targets;
     d->weighted_field = -1;
@@ -114,14 +117,14 @@ dt_status dt_class_weights_read(dt_data *d, const dt_config *c) {
     if (!any || d->splits.n[DT_SPLIT_TRAIN] == 0) return DT_OK;
     DT_TRY(dt_targets_read(&targets, c, d->fields.info, d->fields.n, true));
     if (by_class || positives)
-        return read_target(d, c, &targets.items[0], false, "train.", by_class, positives);
+        return read_target(d, c, &targets.items[0], apart, "train.", by_class, positives);
     for (int k = 0; k < targets.n; k++)
         for (int i = 0; i < c->train.n_targets; i++) {
             const dt_config_target *own = &c->train.targets[i];
             char prefix[256];
             if (strcmp(own->id, targets.items[k].field->name) != 0) continue;
             snprintf(prefix, sizeof prefix, "train.targets.%s.", own->id);
-            DT_TRY(read_target(d, c, &targets.items[k], several, prefix, own->class_weights,
+            DT_TRY(read_target(d, c, &targets.items[k], apart, prefix, own->class_weights,
                                own->pos_weight));
         }
     return DT_OK;

@@ -32,6 +32,7 @@ typedef struct dt_field {
     dt_number_source *numbers; // real and vector from columns: one an element; NULL: a member
     int n_numbers;
     const char **element_names; // numbers, by element; NULL: they have none
+    bool rotation;              // six numbers of a target whose loss takes rotations
     float *mirror;              // numbers: factors of a flipped image's (field_mirror.h); or NULL
     int mirror_of;              // the field of that image
     size_t sample_bytes;

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "base/trace.h"
 #include "config/field_words.h"
+#include "graph/rotation.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -288,6 +289,18 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, const value
     return st == DT_OK ? st : dt_set_context(d->reader, v->record, v->member, st);
 }
 
+static dt_status check_rotation(const dt_data *d, const dt_field *f, uint32_t record,
+                                const float *x) {
+    const dt_catalog *c = d->reader->catalog;
+    if (dt_is_rotation(x)) return DT_OK;
+    return dt_fail(DT_E_DATA,
+                   "%s: record %s: field %s (%g %g %g, %g %g %g) is no rotation: six numbers are "
+                   "its first two columns, neither zero nor parallel",
+                   c->shards[c->records[record].shard].path,
+                   dt_catalog_str(c, c->records[record].key), f->name, (double)x[0], (double)x[1],
+                   (double)x[2], (double)x[3], (double)x[4], (double)x[5]);
+}
+
 dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample_place *p,
                          dt_bad_sample *bad) {
     const dt_catalog *c = d->reader->catalog;
@@ -303,6 +316,10 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
             ((float *)dst)[k] = dt_field_number(&d->fields, i, k, c, record);
         if (f->column >= 0) *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];
         if (f->mirror && f->numbers && p->augment) dt_field_mirror(&d->fields, i, &key, dst);
+        if (f->rotation && f->numbers) {
+            *bad = (dt_bad_sample){record, UINT32_MAX};
+            DT_TRY(check_rotation(d, f, record, dst));
+        }
         if (f->column >= 0 || f->numbers) continue;
         value v = {i,
                    f,
@@ -316,6 +333,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
         if (p->steps && p->steps[i]) v.steps = p->steps[i] + p->j * d->fields.info[i].n_steps;
         *bad = (dt_bad_sample){record, v.member};
         DT_TRY(fill_member(d, w, &v));
+        if (f->rotation) DT_TRY(check_rotation(d, f, record, dst));
         if (f->mirror && p->augment) dt_field_mirror(&d->fields, i, &key, dst);
     }
     return DT_OK;

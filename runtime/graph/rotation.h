@@ -53,6 +53,16 @@ DT_ROTATION_FN dt_rotation dt_rotation_of(const float *x, int n, double unit) {
     return r;
 }
 
+// Whether six numbers have a rotation: two columns that are neither zero nor parallel.
+DT_ROTATION_FN int dt_is_rotation(const float *x) {
+    double a[3] = {(double)x[0], (double)x[1], (double)x[2]}, across[3];
+    double b[3] = {(double)x[3], (double)x[4], (double)x[5]};
+    dt_make_unit3(a);
+    dt_make_unit3(b);
+    dt_cross3(across, a, b);
+    return dt_dot3(across, across) > 1e-12; // not of NaN
+}
+
 // The angle, in radians. grad: its gradient by the columns of p.
 DT_ROTATION_FN double dt_rotation_between(const dt_rotation *p, const dt_rotation *t,
                                           double grad[3][3]) {

@@ -24,11 +24,12 @@ teach=("${student[@]}" train.teacher="$work/runs/big@latest" train.teacher_tempe
 before=$(hash "$work/runs/big")
 train run.name=alone "${student[@]}"
 train run.name=taught "${teach[@]}"
+train run.name=weighed "${teach[@]}" 'train.class_weights=[1, 2.5, 4]'
 [ "$(hash "$work/runs/big")" = "$before" ] || fail "the teacher was trained"
 ! grep -q 'teacher:' "$work"/runs/taught/checkpoints/step-00000006/*.safetensors || fail "the teacher is in the student's checkpoint"
 
 # -- the head's bias after one step moved by the formula's gradient, from the logits at the step before
-for run in taught big; do
+for run in taught weighed big; do
     which=latest
     [ $run = big ] || which=1
     "$DTRAIN" predict "$work/runs/$run" "$work/set.tar" --logits --which $which -o "$work/$run.jsonl" 2>"$work/log" ||

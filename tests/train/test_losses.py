@@ -5,11 +5,16 @@ from small_set import records, write_tar
 
 def make(path):
     random.seed(7)
+    def six(i, wrong):
+        return wrong if i == 17 else [round(random.gauss(0, 1), 3) for _ in range(6)]
     write_tar(path, [{
         "x": " ".join(f"{random.gauss(k, 1):.4f}" for _ in range(4)), "cls": str(k),
         "three": " ".join(str(random.randrange(-40, 40)) for _ in range(3)),
         "six": " ".join(f"{random.gauss(0, 1):.3f}" for _ in range(6)),
-        "flags": " ".join(str(random.randrange(2)) for _ in range(3))} for k in [0] * 30 + [1] * 12 + [2] * 6])
+        "flags": " ".join(str(random.randrange(2)) for _ in range(3)),
+        "zeros": " ".join(map(str, six(i, [0] * 6))), # record 0017 is no rotation, in a member and in columns
+        "json": json.dumps(dict(zip("abcdef", six(i, [1, 2, 3, -2, -4, -6]))))}
+        for i, k in enumerate([0] * 30 + [1] * 12 + [2] * 6)])
 
 
 def cases(losses, out):

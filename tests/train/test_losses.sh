@@ -18,3 +18,11 @@ while IFS='|' read -r run loss field of words; do
     exits 0 '' "$DTRAIN" eval "$work/runs/$run" --split train --which latest
     py compare "$work/runs/$run/metrics.jsonl" "$work/out" || fail "$run: training and evaluation differ"
 done <"$work/cases"
+
+# -- numbers that are no rotation are that record's fault, not the learning rate's
+for of in "zeros={kind: vector, size: 6}" "columns={kind: vector, source: [a, b, c, d, e, f]}"; do
+    rotation=(run.name=${of%%=*} "data.fields.$of" train.targets.${of%%=*}.loss=geodesic)
+    exits 3 "record 0017: field ${of%%=*} .* is no rotation" "$DTRAIN" "$config" "${rotation[@]}"
+    train "${rotation[@]}" data.on_error=skip
+    grep -q 'skipped: .*record 0017' "$work/log" || fail "the record of ${of%%=*} was not skipped"
+done

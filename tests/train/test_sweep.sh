@@ -7,9 +7,9 @@ config=$(small_config "$work")
 sweep() { (cd "$work" && "$DTRAIN" sweep "$config" "$@" 2>>"$work/log"); }
 
 # -- mistakes are found before anything starts
-for bad in "run.seed=1" "run.seed=1,,2" "train.optimizer.lr=1e-3,fast" "run.seed=4..2" "run.seed=1,1" "seed"; do
+for bad in "run.seed=1" "run.seed=1,,2" "train.optimizer.lr=1e-3,fast" "run.seed=4..2" "run.seed=1,1" "run.seed=1,2 run.seed=2,3" "run.seed=1,2 run.seed=3" "seed"; do
     code=0
-    sweep run.name=bad train.max_steps=3 "$bad" >/dev/null || code=$?
+    sweep run.name=bad train.max_steps=3 $bad >/dev/null || code=$?
     [ $code = 2 ] || fail "$bad: exit $code"
 done
 [ ! -e "$work/runs/bad" ] || fail "a sweep that cannot start made a directory"
