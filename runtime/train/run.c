@@ -244,11 +244,26 @@ dt_status dt_run_set_replicas(dt_open_run *r, int n) {
     return make_replicas(r, n);
 }
 
+// A run's own config.yaml has numbers where its config had auto: they are those of the machine and the ranks that it
+// trained on. An inference resolves its threads anew, as does a training on another number of ranks; what the command line
+// says counts.
+static void forget_threads(dt_open_run *r) {
+    const dt_key keys[] = {DT_KEY(device.threads), DT_KEY(device.replicas), DT_KEY(data.workers)};
+    const bool asked = r->request.use == DT_RUN_ASKED;
+    const bool moved = r->resumed && r->record.world_size != r->comm->world_size;
+    for (int i = 0; i < 3; i++) {
+        const bool free = asked || (moved && dt_config_is_auto(r->record.config, keys[i]));
+        if (free && strcmp(dt_config_where(r->config, keys[i]), "command line") != 0)
+            dt_config_set_text(r->config, keys[i], "auto");
+    }
+}
+
 // Opens backend and data, and answers all autos that need no plan.
 static dt_status open_parts(dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_resolved *was = r->resumed ? &r->record.resolved : NULL;
     if (r->request.use != DT_RUN_ASKED) DT_TRY(dt_run_read_teacher(r));
+    forget_threads(r);
     DT_TRY(resolve_threads(r));
     DT_TRY(open_backend(r));
     if (r->request.use == DT_RUN_ASKED &&

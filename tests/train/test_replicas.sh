@@ -21,3 +21,17 @@ exits 75 '' "$DTRAIN" "$config" "${common[@]}" device.threads=3 run.stop_at=7
 train "${common[@]}" device.threads=2 device.replicas=2
 [ "$(hash "$work/runs/moved")" = "$want" ] || fail "other replicas after resuming give other weights"
 echo "3 replicas, then 2: $want"
+
+# eval resolves its threads anew: those of a run are of the machine and the ranks that it was trained on
+n=$(($(nproc) + 1))
+threads_of() { # WORD …: how many threads dtrain eval has
+    DTRAIN_FAILPOINT=evaluate:1:stop "$DTRAIN" eval "$work/runs/many" "$@" >"$work/out" 2>"$work/log" &
+    pid=$!
+    wait_until have_stopped 0
+    ls "/proc/$pid/task" | wc -l
+    kill -CONT "$pid"
+    wait "$pid" || fail "eval"
+}
+train device.threads=$n data.workers=$n run.name=many train.max_steps=2
+own=$(threads_of) given=$(threads_of device.threads=$n)
+[ "$own" -lt "$given" ] || fail "eval takes the run's threads: $own of them, $given if they are given"
