@@ -43,6 +43,12 @@ static int compare_keys(const void *pa, const void *pb, void *catalog) {
     return (a > b) - (a < b);
 }
 
+static void sort_by_key(listing *l) {
+    l->by_key = dt_xcalloc((size_t)l->c->n_records + 1, sizeof *l->by_key);
+    for (uint32_t i = 0; i < l->c->n_records; i++) l->by_key[i] = i;
+    qsort_r(l->by_key, l->c->n_records, sizeof *l->by_key, compare_keys, (void *)(uintptr_t)l->c);
+}
+
 // The first place of by_key with at least this hash.
 static uint32_t find_hash(const listing *l, uint64_t hash) {
     uint32_t low = 0, high = l->c->n_records;
@@ -119,11 +125,9 @@ dt_status dt_split_read_file(dt_data *d, const dt_config *c) {
     listing l = {.c = catalog, .t = &t};
     dt_status st = dt_table_read(&t, c->data.split.file);
     if (st == DT_OK) {
-        l.by_key = dt_xcalloc((size_t)catalog->n_records + 1, sizeof *l.by_key);
         d->listed = dt_xcalloc((size_t)catalog->n_records + 1, 1);
         memset(d->listed, NOWHERE, catalog->n_records);
-        for (uint32_t i = 0; i < catalog->n_records; i++) l.by_key[i] = i;
-        qsort_r(l.by_key, catalog->n_records, sizeof *l.by_key, compare_keys, catalog);
+        sort_by_key(&l);
         st = read_rows(&l, d->listed);
         free(l.by_key);
         dt_table_fini(&t);
@@ -131,6 +135,127 @@ dt_status dt_split_read_file(dt_data *d, const dt_config *c) {
     if (st == DT_OK) return st;
     const dt_error_kept why = dt_error_keep();
     return dt_config_fail(c, KEY, "%s: %s", KEY, why.message);
+}
+
+// ---- copies ------------------------------------------------------------------------------------------
+// Whether the bytes that the network reads of a record have hashes: of its pictures and sounds, else of its vectors.
+static bool content_of(const dt_data *d, uint32_t record, uint64_t *out) {
+    const dt_catalog *c = d->reader->catalog;
+    uint64_t all[2 * DT_MAX_FIELDS];
+    size_t n = 0;
+    for (int vectors = 0; vectors < 2 && n == 0; vectors++)
+        for (int i = 0; i < d->fields.n; i++) {
+            const int64_t m = dt_field_member(&d->fields.f[i], c, record);
+            if (m < 0 || (d->fields.f[i].kind == DT_FIELD_vector) != vectors) continue;
+            if (!c->members[m].has_hash) return false;
+            all[n++] = c->members[m].hash;
+            all[n++] = c->members[m].size;
+        }
+    *out = dt_hash64(all, n * sizeof *all);
+    return n > 0;
+}
+
+// The record of its set that column duplicate_of names, else the record itself.
+static uint32_t find_original(const listing *l, int column, uint32_t record) {
+    const dt_catalog *c = l->c;
+    const char *key = dt_catalog_value(c, column, record);
+    const uint64_t hash = key ? dt_hash64(key, strlen(key)) : 0;
+    for (uint32_t i = key ? find_hash(l, hash) : c->n_records;
+         i < c->n_records && c->records[l->by_key[i]].key_hash == hash; i++) {
+        const uint32_t r = l->by_key[i];
+        if (strcmp(dt_catalog_str(c, c->records[r].key), key) == 0 &&
+            c->shards[c->records[r].shard].set == c->shards[c->records[record].shard].set)
+            return r;
+    }
+    return record;
+}
+
+// By record: equal numbers for copies, 0 for a record of which neither hashes nor a column say what it repeats. Heap.
+static uint64_t *find_contents(const dt_data *d, bool *any) {
+    enum { MAX_HOPS = 32 };
+    listing l = {.c = d->reader->catalog};
+    const int column = dt_catalog_find_column(l.c, "duplicate_of");
+    uint64_t *id = dt_xcalloc((size_t)l.c->n_records + 1, sizeof *id);
+    if (column >= 0) sort_by_key(&l);
+    *any = false;
+    for (uint32_t r = 0; r < l.c->n_records; r++) {
+        uint32_t first = r;
+        for (int k = 0; column >= 0 && k < MAX_HOPS; k++) first = find_original(&l, column, first);
+        if (!content_of(d, first, &id[r])) {
+            const uint64_t name[2] = {l.c->records[first].key_hash,
+                                      l.c->shards[l.c->records[first].shard].set};
+            id[r] = column >= 0 ? dt_hash64(name, sizeof name) : 0;
+        }
+        *any |= id[r] != 0;
+    }
+    free(l.by_key);
+    return id;
+}
+
+// data.split.unit: content: a column of that name.
+static dt_status add_content_column(const dt_data *d, const dt_config *c) {
+    enum { N_HEX = 17 };
+    dt_catalog *catalog = d->reader->catalog;
+    bool any;
+    uint64_t *id = find_contents(d, &any);
+    char *hex = dt_xcalloc((size_t)catalog->n_records + 1, N_HEX);
+    const char **text = dt_xcalloc((size_t)catalog->n_records + 1, sizeof *text);
+    for (uint32_t r = 0; r < catalog->n_records; r++) {
+        snprintf(hex + (size_t)r * N_HEX, N_HEX, "%016llx", (unsigned long long)id[r]);
+        text[r] =
+            id[r] ? hex + (size_t)r * N_HEX : dt_catalog_str(catalog, catalog->records[r].key);
+    }
+    const dt_status st =
+        any ? dt_catalog_add_texts(catalog, "content", text)
+            : dt_config_fail(c, "data.split.unit",
+                             "data.split.unit: content: the set has no hashes, which "
+                             "`dtrain pack` makes, and no column duplicate_of");
+    free(text);
+    free(hex);
+    free(id);
+    return st;
+}
+
+// By record: bit 1 if it trains, bit 2 if it is in another part.
+static uint8_t *find_parts(const dt_data *d) {
+    uint8_t *part = dt_xcalloc((size_t)d->reader->catalog->n_records + 1, 1);
+    for (int p = TRAIN; p <= TEST; p++)
+        for (uint32_t i = 0; i < d->splits.n[p]; i++)
+            for (int k = 0; k < d->view.width; k++)
+                part[d->view.record[(size_t)d->splits.sample[p][i] * (size_t)d->view.width +
+                                    (size_t)k]] |= p == TRAIN ? 1 : 2;
+    return part;
+}
+
+void dt_split_tell_copies(const dt_data *d) {
+    const dt_catalog *c = d->reader->catalog;
+    if (d->splits.n[TRAIN] == 0 || d->splits.n[VAL] + d->splits.n[TEST] == 0) return;
+    bool any;
+    uint64_t *id = find_contents(d, &any), mask = 1;
+    while (mask < 2 * (uint64_t)c->n_records) mask = 2 * mask + 1;
+    uint8_t *part = find_parts(d);
+    uint32_t *trains = dt_xcalloc(mask + 1, sizeof *trains), n = 0, copy = 0,
+             of = 0; // record + 1, by id
+    for (int pass = 1; pass <= 2 && any; pass++)
+        for (uint32_t r = 0; r < c->n_records; r++) {
+            if (part[r] != pass || !id[r])
+                continue; // in training and elsewhere: the split's own way
+            uint64_t at = id[r] & mask;
+            while (trains[at] && id[trains[at] - 1] != id[r]) at = (at + 1) & mask;
+            if (pass == 1)
+                trains[at] = r + 1;
+            else if (trains[at] && n++ == 0)
+                copy = r, of = trains[at] - 1;
+        }
+    if (n > 0)
+        dt_warn_alike(
+            "%u records of val and test repeat records of training, such as %s (of %s): "
+            "data.split.unit: content keeps copies in one part, `dtrain pack --duplicates "
+            "drop` leaves them out",
+            n, dt_catalog_str(c, c->records[copy].key), dt_catalog_str(c, c->records[of].key));
+    free(trains);
+    free(part);
+    free(id);
 }
 
 // ---- keys --------------------------------------------------------------------------------------------
@@ -164,6 +289,10 @@ static dt_status read_unit(const dt_data *d, const dt_config *c, dt_split_spec *
         return dt_config_fail(c, KEY, "%s: expected at most %d columns", KEY, DT_SPLIT_MAX_COLUMNS);
     const int word = dt_word_index(DT_WORDS(DT_BY_WORDS), dt_cnode_str(dt_cnode_item(list, 0)));
     s->unit = word < 0 || n > 1 ? DT_BY_column : (dt_split_unit)word;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(dt_cnode_str(dt_cnode_item(list, i)), "content") == 0 &&
+            dt_catalog_find_column(d->reader->catalog, "content") < 0)
+            DT_TRY(add_content_column(d, c));
     for (size_t i = 0; i < n && s->unit == DT_BY_column; i++)
         DT_TRY(dt_data_find_column(d, c, KEY, dt_cnode_str(dt_cnode_item(list, i)),
                                    &s->unit_columns[s->n_unit_columns++]));

@@ -221,4 +221,29 @@ expect 2 "bad.csv:5: the data set has no record 'x/" "$dtrain" check f.yaml data
 expect 2 "bad.csv:77: '" "$dtrain" check f.yaml data.split.file=bad.csv
 sed -i 1s/key/name/ list.csv
 expect 2 "f.yaml:8:17: data.split.file: list.csv: has no column \`key\`" "$dtrain" check f.yaml
+
+# -- records that repeat others: seen by stored hashes and by column duplicate_of, kept together by unit: content
+mkdir twins
+for i in $(seq 40); do # 30 pictures, 10 of them twice, in another class
+    mkdir -p "twins/$((i % 2))"
+    printf 'P5 2 2 255\n%04d' $(((i - 1) % 30)) >"twins/$((i % 2))/$i.pgm"
+done
+for i in 31 32 33 34 35; do mv "twins/$((i % 2))/$i.pgm" "twins/$(((i + 1) % 2))/"; done
+"$dtrain" pack twins twins.lmdb 2>/dev/null || fail "pack twins"
+sed '/^  split:/,/val:/d; s/path: .*/path: twins.lmdb\n  split: {val: 0.3, test: 0.2}/' c.yaml >t.yaml
+copies() { "$dtrain" check "$@" 2>&1 | grep "of val and test repeat records of training"; }
+copies t.yaml | grep -qE "[1-9][0-9]* records of val and test repeat records of training, such as .* \(of .*\): data.split.unit: content" || fail "no copies: $(copies t.yaml)"
+! copies t.yaml data.split.unit=content || fail "copies: $(copies t.yaml data.split.unit=content)"
+"$dtrain" check t.yaml data.split.unit=content 2>&1 | grep -qE "40 samples: train (1[6-9]|2[0-4]), val" || fail "shares: $("$dtrain" check t.yaml data.split.unit=content 2>&1 | grep samples)"
+# by the column alone, where nothing has a hash
+find twins -name '*.pgm' | sort -V | awk -F/ 'BEGIN { print "path,label,duplicate_of" }
+    { n = $3 + 0; print $0 "," $2 "," (n > 30 ? key[n - 30] : ""); sub(/\.pgm$/, ""); key[n] = $0 }' >twins.csv
+sed 's/path: .*/path: twins.csv/' t.yaml >u.yaml
+cut -d, -f1,2 twins.csv >plain.csv
+sed 's/path: .*/path: plain.csv/' t.yaml >v.yaml
+expect 0 "" "$dtrain" check v.yaml
+! copies v.yaml || fail "copies without a hash"
+expect 2 "data.split.unit: content: the set has no hashes" "$dtrain" check v.yaml data.split.unit=content
+copies u.yaml >/dev/null || fail "no copies by duplicate_of: $("$dtrain" check u.yaml 2>&1; head -3 twins.csv; tail -3 twins.csv; "$dtrain" data ls u.yaml)"
+! copies u.yaml data.split.unit=content || fail "copies by duplicate_of"
 echo OK
