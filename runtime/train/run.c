@@ -253,8 +253,9 @@ static void forget_threads(dt_open_run *r) {
     const bool moved = r->resumed && r->record.world_size != r->comm->world_size;
     for (int i = 0; i < 3; i++) {
         const bool free = asked || (moved && dt_config_is_auto(r->record.config, keys[i]));
-        if (free && strcmp(dt_config_where(r->config, keys[i]), "command line") != 0)
-            dt_config_set_text(r->config, keys[i], "auto");
+        if (!free || strcmp(dt_config_where(r->config, keys[i]), "command line") == 0) continue;
+        dt_config_set_text(r->config, keys[i], "auto");
+        dt_config_set_text(r->given, keys[i], "auto");
     }
 }
 

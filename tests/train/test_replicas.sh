@@ -22,6 +22,12 @@ train "${common[@]}" device.threads=2 device.replicas=2
 [ "$(hash "$work/runs/moved")" = "$want" ] || fail "other replicas after resuming give other weights"
 echo "3 replicas, then 2: $want"
 
+if have_mpi; then # from its directory, whose config.yaml has the numbers of the training: others on another number of ranks
+    exits 75 '' "$DTRAIN" "$config" run.name=ranks device.threads=auto train.max_steps=4 run.stop_at=2
+    exits 0 '' "${ranks[@]}" 2 "$DTRAIN" "$work/runs/ranks" run.stop_at=
+    exits 0 '' "$DTRAIN" ckpt show "$work/runs/ranks"
+fi
+
 # eval resolves its threads anew: those of a run are of the machine and the ranks that it was trained on
 n=$(($(nproc) + 1))
 threads_of() { # WORD …: how many threads dtrain eval has
