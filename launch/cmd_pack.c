@@ -244,7 +244,7 @@ const launch_command launch_pack = {
         "existing set, which is converted or cut into other shards. OUT in a bucket\n"
         "(s3://bucket/photos-%06d.tar) is packed here first, then uploaded; what lies below\n"
         "SRC in a bucket (s3://bucket/raw/) is fetched here first.\n\n"
-        "People: subject, hand, finger and eye from the file names\n"
+        "People: subject, gender, hand and finger, or eye, from the file names\n"
         "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
         "Lenses: FITS, label from the folder, Einstein radius from a table, 500 MB a shard\n"
         "  dtrain pack raw/lens 'datasets/lens-%06d.tar' --pattern '{label}/{id}.fits' \\\n"

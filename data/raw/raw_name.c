@@ -21,7 +21,7 @@
 
 static const char *const KNOWN_PATTERNS =
     "{subject}__{gender}_{hand}_{finger}_finger.BMP|"
-    "{subject}__{gender}_{hand}_{finger}_finger_{n}.BMP|{subject}_{gender}_{hand}_{n}.bmp";
+    "{subject}__{gender}_{hand}_{finger}_finger_{n}.BMP|{subject}_{gender}_{eye}_{n}.bmp";
 
 static const char *dot_of(const char *name) {
     const char *base = dt_path_base(name), *dot = strrchr(base, '.');

@@ -258,6 +258,7 @@ static dt_status read_document(reader *r, dt_cnode **out) {
 
 dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place,
                            const char *text, size_t n_bytes) {
+    if (n_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) text += 3, n_bytes -= 3; // Windows
     DT_TRY(check_bytes(name, text, n_bytes));
     reader r = {.arena = a, .name = name, .place = place, .text = text};
     if (!yaml_parser_initialize(&r.parser))

@@ -33,12 +33,14 @@ done
 (cd "$work" && manifests --gpus 4 --cpus 12 --memory 20Gi --image test "$config" run.name=given) >"$work/job-given.yaml"
 with=()
 for component in "$SOURCE"/k8s/components/*/; do with+=(--with "$(basename "$component")"); done
-(cd "$work" && manifests --gpus 8 "${with[@]}" --image 'a: "b' "$config" run.name=on) >"$work/job-with.yaml"
+(cd "$work" && manifests --gpus 8 "${with[@]}" --queue team --image 'a: "b' "$config" run.name=on) >"$work/job-with.yaml"
 "$python" "$SOURCE/tests/cluster/check_manifests.py" "$SOURCE/../shared/reference" "$work"/{namespace,overlay,trainer,job}*.yaml \
     >"$work/log" 2>&1 || fail "manifests against their schemas"
 cat "$work/log"
 grep -q 'name: bio-1$' "$work/job-cpu.yaml" || fail "the job's name"
 grep -q 'kueue.x-k8s.io/queue-name: main' "$work/job-cpu.yaml" || fail "no queue"
+grep -q 'kueue.x-k8s.io/queue-name: team' "$work/job-with.yaml" && grep -q 'kueue.x-k8s.io/priority-class: training' "$work/job-with.yaml" ||
+    fail "the component of Kueue has another queue than --queue"
 py check_job "$work" || fail "the workers' resources, or what is passed to the ranks"
 # memory is what dtrain check finds, and half a GiB a rank
 (cd "$work" && "$DTRAIN" check "$config" device.kind=cpu device.threads=1 2>"$work/log") | awk '

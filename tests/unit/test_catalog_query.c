@@ -515,8 +515,11 @@ static uint32_t ask(const char *const *paths, size_t n_paths, const char *expres
     must(dt_catalog_select(s->catalog, expression, keep, &n));
     // each chosen record is of hand Left, each other is not
     int hand = dt_catalog_find_column(s->catalog, "hand");
-    for (uint32_t r = 0; r < s->catalog->n_records && strcmp(expression, "hand = 'Left'") == 0; r++)
-        assert_int_equal(keep[r], strcmp(dt_catalog_value(s->catalog, hand, r), "Left") == 0);
+    for (uint32_t r = 0; r < s->catalog->n_records && strcmp(expression, "hand = 'Left'") == 0;
+         r++) {
+        const char *value = dt_catalog_value(s->catalog, hand, r); // an iris has none
+        assert_int_equal(keep[r], value && strcmp(value, "Left") == 0);
+    }
     free(keep);
     dt_reader_close(s);
     return n;
