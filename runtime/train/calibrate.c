@@ -13,7 +13,13 @@
 #include <string.h>
 
 enum { MOST_STEPS = 100 };
-static const double MOST_LOG = 3; // |log T|: where all is right, no T is the best
+static const double MOST_LOG = 12; // |log T|
+
+// Every second sample from `first` on, or all.
+typedef struct half {
+    int first, stride;
+} half;
+static const half HALVES[2] = {{0, 2}, {1, 2}}, ALL = {0, 1};
 
 typedef struct fitted {
     const dt_target *t;
@@ -78,9 +84,9 @@ static void add_label(double x, double truth, double s, double out[3]) {
     out[2] += x * x * p * (1 - p);
 }
 
-static void likelihood(const fitted *f, int64_t n, double s, double out[3]) {
+static void likelihood(const fitted *f, half h, int64_t n, double s, double out[3]) {
     out[0] = out[1] = out[2] = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = h.first; i < n; i += h.stride) {
         const float *x = f->logits + i * f->n_out;
         if (f->labels) add_class(x, f->n_out, f->labels[i], s, out);
         for (int64_t k = 0; k < f->n_out && !f->labels; k++)
@@ -88,11 +94,11 @@ static void likelihood(const fitted *f, int64_t n, double s, double out[3]) {
     }
 }
 
-static double fit(const fitted *f, int64_t n) {
+static double fit(const fitted *f, half h, int64_t n) {
     double log_s = 0, d[3];
     for (int i = 0; i < MOST_STEPS; i++) {
         const double s = exp(log_s);
-        likelihood(f, n, s, d);
+        likelihood(f, h, n, s, d);
         const double slope = s * d[1], bend = s * s * d[2] + slope;
         double step = -slope / (bend > 0 ? bend : s * s * d[2] + 1e-12);
         step = step > 1 ? 1 : step < -1 ? -1 : step;
@@ -103,11 +109,12 @@ static double fit(const fitted *f, int64_t n) {
     return exp(-log_s);
 }
 
-// The calibration error; with file also the thresholds, as a member.
-static double report_at(const fitted *f, int64_t n, double temperature, dt_json *file) {
+// The calibration error where each half has its temperature; with file also the thresholds, as a member.
+static double report_at(const fitted *f, int64_t n, const double t_of[2], dt_json *file) {
     float *x = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *x);
     double *thresholds = dt_xcalloc((size_t)f->n_out, sizeof *thresholds);
-    for (int64_t i = 0; i < n * f->n_out; i++) x[i] = (float)((double)f->logits[i] / temperature);
+    for (int64_t i = 0; i < n * f->n_out; i++)
+        x[i] = (float)((double)f->logits[i] / t_of[i / f->n_out % 2]);
     const dt_eval_table t = {.n = n,
                              .n_out = f->n_out,
                              .logits = x,
@@ -135,26 +142,45 @@ static char *file_of(const dt_config *c) {
     return dt_xprintf("%s/%s/calibration.json", c->run.dir, c->run.name);
 }
 
+// What a temperature is worth is measured on samples that did not choose it: each half has that of the other.
 static void describe(const fitted *f, int64_t n, bool f1, dt_json *file, dt_json *line) {
-    double before[3], after[3];
-    const double t = fit(f, n);
-    likelihood(f, n, 1, before);
-    likelihood(f, n, 1 / t, after);
-    dt_json_begin_object(file, f->t->field->name);
+    static const double ONE[2] = {1, 1};
+    const char *name = f->t->field->name;
+    double d[3], nll[2] = {0, 0}, others[2], ece[2], t = fit(f, ALL, n);
+    likelihood(f, ALL, n, exp(MOST_LOG), d);
+    const bool all_right = d[0] < 1e-12 * (double)n; // the smaller T, the likelier
+    for (int i = 0; i < 2; i++) {
+        others[i] = fit(f, HALVES[1 - i], n);
+        likelihood(f, HALVES[i], n, 1, d);
+        nll[0] += d[0] / (double)n;
+        likelihood(f, HALVES[i], n, 1 / others[i], d);
+        nll[1] += d[0] / (double)n;
+    }
+    ece[0] = report_at(f, n, ONE, NULL), ece[1] = report_at(f, n, others, NULL);
+    const bool better = nll[1] < nll[0] && !all_right;
+    if (all_right)
+        dt_info("%s: all of the validation part is right, so that no temperature is the best: it "
+                "stays 1",
+                name);
+    else if (!better)
+        dt_info("%s: temperature %g does not lower the nll of samples that did not choose it "
+                "(%.6g, %.6g with it; ece %.4g, %.4g with it): it stays 1",
+                name, t, nll[0], nll[1], ece[0], ece[1]);
+    if (!better) t = 1;
+    dt_json_begin_object(file, name);
     dt_json_real(file, "temperature", t);
-    const double error = report_at(f, n, t, f1 && dt_losses[f->t->loss].gives_labels ? file : NULL);
+    if (f1 && dt_losses[f->t->loss].gives_labels) report_at(f, n, (const double[2]){t, t}, file);
     dt_json_end_object(file);
-    dt_json_begin_object(line, f->t->field->name);
+    dt_json_begin_object(line, name);
     dt_json_real(line, "temperature", t);
-    dt_json_real(line, "ece_before", report_at(f, n, 1, NULL));
-    dt_json_real(line, "ece", error);
-    dt_json_real(line, "nll_before", before[0] / (double)n);
-    dt_json_real(line, "nll", after[0] / (double)n);
+    dt_json_real(line, "ece_before", ece[0]);
+    dt_json_real(line, "ece", ece[better]);
+    dt_json_real(line, "nll_before", nll[0]);
+    dt_json_real(line, "nll", nll[better]);
     dt_json_end_object(line);
-    if (fabs(log(t)) > MOST_LOG - 1e-9)
-        dt_warn("%s: no temperature is the best (%g is at the bound): the validation part is too "
-                "small or all right",
-                f->t->field->name, t);
+    likelihood(f, ALL, n, 1 / t, d);
+    if (fabs(log(t)) > MOST_LOG - 1e-9 && fabs(d[1] / t) > 1e-9 * (double)n)
+        dt_warn("%s: no temperature is the best (%g is at the bound)", name, t);
 }
 
 static dt_status report(calibration *c) {

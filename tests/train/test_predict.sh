@@ -145,6 +145,26 @@ predict before.csv cal "$work/hard.tar" --logits
 "$DTRAIN" eval "$work/runs/cal" --calibrate >"$work/cal.json" 2>"$work/log" || fail "--calibrate"
 predict after.csv cal "$work/hard.tar" --logits
 py check_temperature "$work" || fail "temperature"
+# a network whose logits are 40 times as large, or as small, has another temperature and the same probabilities; one whose
+# temperature is 1 keeps it, and where all is right there is none
+exits 0 '' "$DTRAIN" export "$work/runs/cal" "$work/cal.safetensors"
+calibrate() { # NAME FACTOR WORD …
+    py scale_head "$work/cal.safetensors" "$work/$1.safetensors" "$2"
+    exits 0 '' "$DTRAIN" init "$config" "$work/runs/$1" data.path="$work/hard.tar" data.split.val=0.4 data.split.test=null \
+        model.init="$work/$1.safetensors"
+    exits 0 '' "$DTRAIN" eval "$work/runs/$1" --calibrate
+    cp "$work/out" "$work/$1.json"
+}
+for factor in 40 0.025; do
+    rm -rf "$work/runs/scaled"
+    calibrate scaled $factor
+    ! grep -q "no temperature" "$work/log" || fail "a bound at $factor"
+    py check_scaled "$work" $factor || fail "logits times $factor"
+done
+calibrate kept "$(py value "$work/cal.json" '1 / r["label"]["temperature"]')"
+grep -q "does not lower the nll of samples that did not choose it" "$work/log" || fail "no word of a temperature that is not taken"
+py check_kept "$work" || fail "a temperature that gains nothing"
+exits 0 'all of the validation part is right' "$DTRAIN" eval "$work/runs/kept" --calibrate data.where="label = 'ant'" data.path="$work/set.tar"
 train run.name=cal data.path="$work/hard.tar" data.split.val=0.4 data.split.test=null train.epochs=31 run.resume=force
 predict other.csv cal "$work/hard.tar" --which latest
 grep -q "is of another checkpoint" "$work/log" || fail "a temperature of another checkpoint"
