@@ -67,6 +67,10 @@ static void take_share_of_gpus(const launch_jobs *j, int slot) {
 }
 
 void launch_set_mpi_environment(void) {
+    // in a job of Slurm mpirun would take the job's nodes for those that it was given; Open MPI 4, 5
+    static const char *const names[] = {"OMPI_MCA_ras", "OMPI_MCA_plm", "PRTE_MCA_ras",
+                                        "PRTE_MCA_plm"};
+    for (int i = 0; i < 4 && getenv("SLURM_JOB_ID"); i++) setenv(names[i], "^slurm", 0);
     dt_launcher_leave();
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/blob_url.h"
 #include "base/io.h"
+#include "base/launcher.h"
 #include "base/log.h"
 
 #include <ctype.h>
@@ -316,9 +317,29 @@ static dt_status submit_table(const slurm_job *j, const launch_words *w, const c
     return st;
 }
 
+// Submitted from inside a job, sbatch would hand its variables on to the other one: memory by another measure, the task
+// of an array, the rank of a step. Where Slurm is, and how its PMIx works, stays.
+static void leave_job(void) {
+    static const char *const stay[] = {"SLURM_CONF=", "SLURM_PMIX"};
+    extern char **environ;
+    dt_launcher_leave();
+    for (char **e = environ; getenv("SLURM_JOB_ID") && *e;) {
+        bool stays = strncmp(*e, "SLURM_", 6) != 0 || strncmp(*e, "SLURM_JOB_ID=", 13) == 0;
+        for (int i = 0; i < 2; i++) stays |= strncmp(*e, stay[i], strlen(stay[i])) == 0;
+        char *name = dt_xprintf("%.*s", (int)strcspn(*e, "="), *e);
+        if (stays)
+            e++;
+        else
+            unsetenv(name); // the next one takes its place
+        free(name);
+    }
+    unsetenv("SLURM_JOB_ID");
+}
+
 static dt_status submit(const slurm_job *j, const launch_words *w, const char *script) {
     static const char *const argv[] = {"sbatch", "--parsable", NULL};
     char *id = NULL;
+    leave_job();
     dt_status st = launch_feed(argv, script, &id);
     if (st == DT_OK) {
         id[strcspn(id, ";\n")] = 0; // "12;cluster"

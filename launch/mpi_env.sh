@@ -22,6 +22,10 @@ mpi() {
     # informed when this shell is gone. An interactive shell takes care of the first itself, and there setsid
     # would not wait.
     case $- in *m*) apart=() ;; esac
+    # In a job of Slurm mpirun would take the job's nodes. Open MPI 4; 5
+    [ -z "${SLURM_JOB_ID:-}" ] ||
+        apart+=(env "OMPI_MCA_ras=${OMPI_MCA_ras:-^slurm}" "OMPI_MCA_plm=${OMPI_MCA_plm:-^slurm}"
+                "PRTE_MCA_ras=${PRTE_MCA_ras:-^slurm}" "PRTE_MCA_plm=${PRTE_MCA_plm:-^slurm}")
     # Binding a rank to one core would leave it one thread; dtrain divides the cores itself.
     # Open MPI answers SIGTERM, SIGINT and SIGHUP with exit 1 and kills the ranks soon after; SIGUSR1 it
     # passes on, and the ranks save and exit 75. So TERM, INT and HUP become USR1 here, but a second INT,

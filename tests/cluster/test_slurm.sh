@@ -158,6 +158,27 @@ srun --ntasks 1 --mpi=pmix "$DTRAIN" sweep "$config" "${small[@]}" train.max_ste
 srun --ntasks 1 --mpi=pmix "$DTRAIN" launch local -n 2 "$config" "${small[@]}" train.max_steps=2 run.name=two >"$work/log" 2>&1 ||
     fail "launch local in a step of one task: exit $?"
 
+# ---- inside an allocation of one task: ranks of launch local and sweep stay on this machine, those of launch hosts go where
+# they are sent; launch slurm submits a job like any other
+in_job() { salloc -Q -N1 -n1 --mem-per-cpu=100 "$@" >"$work/out" 2>"$work/log" || fail "exit $? in an allocation: $*"; }
+stays() {
+    [ "$(sed -n 's/^{"kind":"start".*"host":"\([^"]*\)".*/\1/p' "runs/$1/metrics.jsonl")" = "$(hostname)" ] || fail "$1: ranks on another host"
+}
+in_job "$DTRAIN" launch local -n 2 "$config" "${small[@]}" train.max_steps=2 run.name=inside
+stays inside
+in_job "$DTRAIN" sweep --np 2 "$config" "${small[@]}" train.max_steps=2 run.name=insides run.seed=1,2
+stays insides/seed=1
+printf '#!/bin/sh\nshift\nexec sh -c "$*"\n' >"$work/bin/agent"
+chmod +x "$work/bin/agent"
+in_job "$DTRAIN" launch hosts --ssh "$work/bin/agent" --hosts "$(hostname):2" "$config" "${small[@]}" train.max_steps=2 run.name=insideh
+stays insideh
+in_job "$DTRAIN" launch slurm --mem 500M "$config" "${small[@]}" train.max_steps=2 run.name=inmem
+wait_for_job "$(tail -n 1 "$work/out")" COMPLETED
+id=$(sbatch --parsable --array=3-3 --cpus-per-task=2 --output=outer.out --wrap "'$DTRAIN' launch slurm '$config' ${small[*]@Q} train.max_steps=2 run.name=intask")
+wait_for_job "$id" COMPLETED
+wait_for_job "$(tail -n 1 outer.out)" COMPLETED
+echo "inside another job: on this machine, and as a job of its own"
+
 # ---- srun without a PMI that MPI knows: an error of every task, at once
 rc=0
 srun --nodes 4 --mpi=none "$DTRAIN" "$config" run.name=alone >"$work/log" 2>&1 || rc=$?

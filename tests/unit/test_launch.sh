@@ -76,6 +76,23 @@ golden slurm-fusion.sbatch slurm --nodes 2 --gpus-per-node 4 --time 4:00:00 --ac
 golden slurm-mnist.sbatch slurm --sweep --jobs 2 configs/mnist.yaml run.seed=0..2
 [ "$(ls tests/golden/launch | wc -l)" = 12 ] || fail "golden files that no case writes: $(ls tests/golden/launch)"
 
+# -- inside another job of Slurm: mpirun stays off the job's nodes unless told otherwise, sbatch gets none of its variables
+mkdir "$work/inside"
+printf '#!/bin/sh\nenv >"%s/inside/env"\necho 7\n' "$work" >"$work/inside/sbatch"
+chmod +x "$work/inside/sbatch"
+job=(SLURM_JOB_ID=4 SLURM_JOBID=4 SLURM_ARRAY_TASK_ID=3 SLURM_MEM_PER_CPU=100 SLURM_CPUS_PER_TASK=3 PMIX_RANK=0 SLURM_CONF=/x
+     SLURM_PMIX_FENCE=tree "PATH=$work/inside:$PATH")
+env "${job[@]}" "$DTRAIN" launch slurm configs/fusion.yaml >"$work/log" 2>&1 || fail "launch slurm in a job: exit $?"
+[ "$(grep -E '^(SLURM|PMIX)_' "$work/inside/env" | sort | tr '\n' ' ')" = 'SLURM_CONF=/x SLURM_PMIX_FENCE=tree ' ] ||
+    fail "sbatch gets variables of another job: $(grep -E '^(SLURM|PMIX)_' "$work/inside/env")"
+for target in 'local -n 2' 'hosts --hosts a:2 --net lo'; do
+    env "${job[@]}" PRTE_MCA_plm=slurm "$DTRAIN" launch $target --print configs/fusion.yaml >"$work/inside/line" 2>"$work/log" ||
+        fail "launch $target in a job: exit $?"
+    for word in OMPI_MCA_ras=^slurm OMPI_MCA_plm=^slurm PRTE_MCA_ras=^slurm PRTE_MCA_plm=slurm; do
+        tr -d "'" <"$work/inside/line" | grep -qF "$word" || fail "no $word: $(cat "$work/inside/line")"
+    done
+done
+
 # -- values of options: YAML gives them back as they were, a batch script has them in its directives or as words
 "$DTRAIN" launch cloud --cloud 'aws/us east: #1' --gpus 'A "100" #x:8' --data $'s3://a b/\'c\': "d" #e\n- f' --runs 'no' --print \
     configs/fusion.yaml run.name=off >"$work/odd.yaml" 2>"$work/log" || fail "launch cloud of odd options"
