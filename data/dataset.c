@@ -308,14 +308,16 @@ dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_fi
 
 // ---- normalize: auto -------------------------------------------------------------------------------
 // The numbers of a member of a record. DT_E_DATA is the record's fault.
-static dt_status read_member(dt_data *d, int field, uint32_t record, dt_buffer bytes[2], float *x) {
+static dt_status read_member(dt_data *d, int field, uint32_t record, dt_buffer bytes[2],
+                             double *x) {
     const int64_t n = dt_shape_elements(&d->fields.info[field].sample_shape),
                   m = dt_field_member(&d->fields.f[field], d->reader->catalog, record);
     dt_span span;
     dt_status st = dt_reader_read(d->reader, record, (uint32_t)m, d->verify, &bytes[0], &span);
     if (st == DT_OK) {
         st = dt_decode_numbers(span, n, x, &bytes[1]);
-        if (st == DT_OK) st = dt_sample_check_finite(x, n);
+        for (int64_t i = 0; i < n && st == DT_OK; i++)
+            if (!isfinite(x[i])) st = dt_sample_not_finite(i, x[i]);
         if (st != DT_OK) st = dt_set_context(d->reader, record, (uint32_t)m, st);
     }
     return st == DT_E_DATA && d->skip ? dt_reader_blame(d->reader, record) : st;
@@ -326,7 +328,7 @@ static dt_status measure_member(dt_data *d, int field, const uint32_t *records, 
     dt_field_info *info = &d->fields.info[field];
     const int64_t n_each = dt_shape_elements(&info->sample_shape);
     double mean[DT_MAX_NORMALIZE] = {0}, squares[DT_MAX_NORMALIZE] = {0}; // Welford's
-    float x[DT_MAX_NORMALIZE];
+    double x[DT_MAX_NORMALIZE];
     dt_buffer bytes[2] = {0};
     uint32_t n_read = 0;
     dt_status st = DT_OK;

@@ -48,7 +48,7 @@ static dt_status refuse_rows(int64_t rows, int64_t columns) {
                    (long long)rows, (long long)columns);
 }
 
-static dt_status read_text(dt_span s, int64_t n, float *out, dt_buffer *scratch) {
+static dt_status read_text(dt_span s, int64_t n, double *out, dt_buffer *scratch) {
     char *text = (char *)dt_buffer_reserve(scratch, s.n_bytes + 1), *end;
     int64_t rows, columns;
     if (!text) return dt_fail(DT_E_INTERNAL, "out of memory");
@@ -60,7 +60,7 @@ static dt_status read_text(dt_span s, int64_t n, float *out, dt_buffer *scratch)
         text += strspn(text, BETWEEN);
         if (!*text) return i == n ? DT_OK : count_differs(n, i, "");
         if (i == n) return count_differs(n, i, " and more");
-        out[i] = strtof(text, &end);
+        out[i] = strtod(text, &end);
         if (end == text || (*end && !strchr(BETWEEN, *end)))
             return dt_fail(DT_E_DATA, "'%.20s' is no number", text);
         text = end;
@@ -73,7 +73,7 @@ static int64_t longest_axis(const dt_npy *a) {
     return n;
 }
 
-static dt_status read_npy(dt_span s, int64_t n, float *out) {
+static dt_status read_npy(dt_span s, int64_t n, double *out) {
     dt_npy a;
     int64_t at[DT_NPY_MAX_AXES] = {0};
     DT_TRY(dt_npy_read(s, &a));
@@ -83,7 +83,7 @@ static dt_status read_npy(dt_span s, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i++) {
         int64_t place = 0;
         for (int k = 0; k < a.n_axes; k++) place += at[k] * a.stride[k];
-        out[i] = (float)dt_npy_get(&a, place);
+        out[i] = dt_npy_get(&a, place);
         for (int k = a.n_axes - 1; k >= 0 && ++at[k] == a.shape[k]; k--) at[k] = 0;
     }
     return DT_OK;
@@ -101,14 +101,18 @@ bool dt_numbers_are_raw(dt_span bytes, size_t n_head, const float *v) {
     return a.n == longest_axis(&a);
 }
 
-dt_status dt_decode_numbers(dt_span bytes, int64_t n, float *out, dt_buffer *scratch) {
+dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *scratch) {
     if (dt_npy_is(bytes)) return read_npy(bytes, n, out);
     if (is_text(bytes)) return read_text(bytes, n, out, scratch);
     if (bytes.n_bytes != (size_t)n * sizeof(float))
         return dt_fail(DT_E_DATA,
                        "neither NPY nor numbers as text, and %zu bytes are not %lld raw floats",
                        bytes.n_bytes, (long long)n);
-    memcpy(out, bytes.data, bytes.n_bytes);
+    for (int64_t i = 0; i < n; i++) {
+        float v;
+        memcpy(&v, bytes.data + sizeof v * (size_t)i, sizeof v);
+        out[i] = (double)v;
+    }
     return DT_OK;
 }
 

@@ -190,8 +190,8 @@ typedef struct dt_bad_sample {
 // Writes the sample to its place. DT_E_DATA names file, record and reason, and *bad says which.
 dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample_place *p,
                          dt_bad_sample *bad);
-// DT_E_DATA names the first of n numbers that is NaN or infinite.
-dt_status dt_sample_check_finite(const float *x, int64_t n);
+// DT_E_DATA: number i is x, which is NaN, infinite, or too large for a float.
+dt_status dt_sample_not_finite(int64_t i, double x);
 
 // ---- a picture of a sample (picture.c), see dt_dataset.picture ---------------------------------------
 dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uint8_t **png,

@@ -255,26 +255,31 @@ static dt_status fill_audio(dt_sample_scratch *w, const value *v, dt_span bytes)
     return DT_OK;
 }
 
-// A ReLU on the CPU makes 0 of NaN, so the network's output would not show it.
-dt_status dt_sample_check_finite(const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(x[i]))
-            return dt_fail(DT_E_DATA, "number %lld is %g, and numbers are finite", (long long)i + 1,
-                           (double)x[i]);
-    return DT_OK;
+dt_status dt_sample_not_finite(int64_t i, double x) {
+    return dt_fail(DT_E_DATA, "number %lld is %g, and numbers are finite", (long long)i + 1, x);
 }
 
+// Doubles until they are normalised: numbers may be times in seconds. A ReLU on the CPU makes 0 of NaN, so the network's
+// output would not show it.
 static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span bytes, bool in_place) {
     const dt_field_info *f = v->info;
     float *dst = v->dst;
+    double *x = NULL;
     int64_t n = dt_shape_elements(&f->sample_shape);
-    if (!in_place) DT_TRY(dt_decode_numbers(bytes, n, dst, &w->augment));
-    bool plain = true;
+    if (!in_place) {
+        x = (double *)dt_buffer_reserve(&w->pixels, (size_t)n * sizeof *x);
+        if (!x) return dt_fail(DT_E_INTERNAL, "out of memory");
+        DT_TRY(dt_decode_numbers(bytes, n, x, &w->augment));
+    }
+    bool plain = in_place;
     for (int64_t i = 0; i < n && i < DT_MAX_NORMALIZE; i++)
         plain = plain && f->mean[i] == 0 && f->std[i] == 1;
-    for (int64_t i = 0; i < n && !plain; i++)
-        dst[i] = (float)(((double)dst[i] - dt_field_mean(f, i)) / dt_field_std(f, i));
-    return dt_sample_check_finite(dst, n);
+    for (int64_t i = 0; i < n; i++) {
+        const double own = x ? x[i] : (double)dst[i];
+        if (!plain) dst[i] = (float)((own - dt_field_mean(f, i)) / dt_field_std(f, i));
+        if (!isfinite(dst[i])) return dt_sample_not_finite(i, own);
+    }
+    return DT_OK;
 }
 
 // ---- the sample --------------------------------------------------------------------------------------

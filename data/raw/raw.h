@@ -105,7 +105,8 @@ typedef struct dt_raw {
     dt_examples replaced; // columns of a table that names or the set give too
     uint64_t
         hash; // of names, sizes, times and columns: tells whether a pack was made of this source. Never 0
-    float *numbers; // DT_RAW_ROWS: (items, row_length), by item.offset
+    double *numbers; // DT_RAW_ROWS: (items, row_length), by item.offset
+    bool wide;       // of them float32 would lose digits
     size_t row_length;
     // values of TEXT and JSON columns
     const char **values;

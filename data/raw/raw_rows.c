@@ -1,5 +1,6 @@
 // raw_rows.c: a table of numbers whose rows are the records (dtrain pack --rows): each becomes a vector, an NPY array
-// of float32, and the columns that the user names its metadata.
+// of float32 (float64 where that would lose digits: times, identifiers, metres), and the columns that the user names its
+// metadata.
 //
 // Such tables often come without names (UCR, UCI HAR: X_train.txt and y_train.txt), separated by commas, tabs or
 // blanks. A first line of nothing but numbers is a row, and columns are then called 0, 1, …
@@ -19,12 +20,12 @@
 enum { NPY_HEAD = 128 };
 static const size_t MAX_BYTES = (size_t)4 << 30;
 
-static bool parse_number(const char *s, float *out) {
+static bool parse_number(const char *s, double *out) {
     char *end;
     if (!s || s[strspn(s, "0123456789+-.eE \t")]) return false; // no words, no hexadecimal
-    *out = strtof(s, &end);
+    *out = strtod(s, &end);
     end += strspn(end, " \t");
-    return end > s && *end == '\0' && isfinite(*out);
+    return end > s && *end == '\0' && isfinite((float)*out);
 }
 
 // ---- tables without names ------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ static void separate_by_commas(char *text, size_t *n_bytes) {
 // The names of a table without: "label" of a single column, else 0, 1, …; "" if the first line has them. Heap.
 static char *make_names(const char *text, size_t n_line) {
     char *line = dt_xprintf("%.*s", (int)n_line, text), *rest = line, *names = dt_xstrdup("");
-    float v;
+    double v;
     int n = 0;
     for (char *word; (word = strsep(&rest, ",;\t"));) {
         if (!parse_number(word, &v)) {
@@ -92,6 +93,10 @@ dt_status dt_raw_read_numbers(dt_table *t, const char *path) {
     return st;
 }
 
+static size_t size_of_number(const dt_raw *r) {
+    return r->wide ? sizeof(double) : sizeof(float);
+}
+
 // ---- rows ----------------------------------------------------------------------------------------------
 static dt_status check_names(const dt_table *t, const char *metadata) {
     char *list = dt_xstrdup(metadata), *save = NULL;
@@ -133,7 +138,7 @@ static dt_status take_numbers(dt_raw *r, dt_table *t, const char *metadata, bool
     r->numbers = dt_xcalloc(t->n_rows * r->row_length + 1, sizeof *r->numbers);
     for (size_t i = 0; i < t->n_rows; i++) {
         const char **cell = &t->cell[i * n_all], **meta = &t->cell[n * n_meta];
-        float *to = &r->numbers[n * r->row_length];
+        double *to = &r->numbers[n * r->row_length];
         size_t bad = n_all;
         for (size_t k = 0; k < n_all; k++)
             if (roles[k] == META)
@@ -167,6 +172,21 @@ static dt_status take_numbers(dt_raw *r, dt_table *t, const char *metadata, bool
     return st;
 }
 
+// Whether rounding to floats moves a number of column k by more than a millionth of what the column spans, or changes a
+// whole one.
+static bool loses_digits(const dt_raw *r, size_t n_rows, size_t k) {
+    double least = INFINITY, most = -INFINITY, error = 0;
+    bool whole = true;
+    for (size_t i = 0; i < n_rows; i++) {
+        const double v = r->numbers[i * r->row_length + k];
+        least = fmin(least, v);
+        most = fmax(most, v);
+        error = fmax(error, fabs(v - (double)(float)v));
+        whole = whole && v == rint(v);
+    }
+    return most > least && error > (whole ? 0 : 1e-6 * (most - least));
+}
+
 dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata, dt_table *t) {
     dt_raw *r = f->raw;
     struct stat s = {0};
@@ -176,6 +196,7 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
     DT_TRY(check_names(t, metadata));
     if (!f->skip_bad) DT_TRY(dt_table_check(t));
     DT_TRY(take_numbers(r, t, metadata, f->skip_bad));
+    for (size_t k = 0; k < r->row_length && !r->wide; k++) r->wide = loses_digits(r, t->n_rows, k);
     stat(path, &s);
     f->list = t;
     f->list_column = -1;
@@ -183,7 +204,7 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
     for (size_t i = 0; i < t->n_rows; i++) {
         f->list_row[i] = (uint32_t)i;
         dt_raw_add(f, dt_arena_printf(&r->arena, "line %u", t->line[i]), i,
-                   NPY_HEAD + r->row_length * sizeof(float),
+                   NPY_HEAD + r->row_length * size_of_number(r),
                    (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec);
         r->items[i].key = dt_arena_printf(&r->arena, "%07zu", i);
         r->items[i].ext = "npy";
@@ -193,14 +214,21 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
 
 void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
                      size_t n_bytes) {
-    const uint8_t *numbers = (const uint8_t *)&r->numbers[item->offset * r->row_length];
+    const double *numbers = &r->numbers[item->offset * r->row_length];
+    const size_t size = size_of_number(r);
     uint8_t head[NPY_HEAD + 1];
     memset(head, ' ', NPY_HEAD);
     memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
     int n = snprintf((char *)head + 10, NPY_HEAD - 10,
-                     "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu,), }", r->row_length);
+                     "{'descr': '<f%zu', 'fortran_order': False, 'shape': (%zu,), }", size,
+                     r->row_length);
     head[10 + n] = ' ';
     head[NPY_HEAD - 1] = '\n';
-    for (size_t i = 0; i < n_bytes; i++)
-        ((uint8_t *)dst)[i] = at + i < NPY_HEAD ? head[at + i] : numbers[at + i - NPY_HEAD];
+    for (size_t i = at; i < at + n_bytes; i++) {
+        const size_t k = i < NPY_HEAD ? 0 : i - NPY_HEAD;
+        const float rounded = (float)numbers[k / size];
+        const uint8_t *from = size == sizeof rounded ? (const uint8_t *)&rounded
+                                                     : (const uint8_t *)&numbers[k / size];
+        ((uint8_t *)dst)[i - at] = i < NPY_HEAD ? head[i] : from[k % size];
+    }
 }

@@ -4,7 +4,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static dt_buffer scratch;
-    static float numbers[4096];
+    static double numbers[4096];
     const dt_array_spec specs[] = {
         {.f32 = false},
         {.chw = true},
@@ -17,6 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     }
     dt_npy a;
     if (dt_npy_read((dt_span){data, n_bytes}, &a) != DT_OK || a.n > 4096) return 0;
-    if (dt_decode_numbers((dt_span){data, n_bytes}, a.n, numbers, &scratch) != DT_OK) abort();
+    const dt_status st = dt_decode_numbers((dt_span){data, n_bytes}, a.n, numbers, &scratch);
+    if (st != DT_OK && st != DT_E_DATA) abort(); // rows are no vector
     return 0;
 }

@@ -20,7 +20,7 @@ static void look(const char *path, const char *rows, const char *join) {
         if (!strstr(dt_error_message(), path) && !strstr(dt_error_message(), "--rows")) abort();
         return;
     }
-    const size_t n = r.row_length * sizeof(float);
+    const size_t size = r.wide ? sizeof(double) : sizeof(float), n = r.row_length * size;
     uint8_t *bytes = malloc(HEAD + n);
     for (size_t i = 0; i < r.n; i++) {
         if (r.items[i].size != HEAD + n) abort();
@@ -28,8 +28,10 @@ static void look(const char *path, const char *rows, const char *join) {
         if (memcmp(bytes, "\x93NUMPY", 6) != 0) abort();
         for (size_t k = 0; k < r.row_length; k++) {
             float x;
-            memcpy(&x, bytes + HEAD + k * sizeof x, sizeof x);
-            if (!isfinite(x)) abort();
+            double wide;
+            memcpy(&x, bytes + HEAD + k * size, sizeof x);
+            memcpy(&wide, bytes + HEAD + k * size, r.wide ? sizeof wide : 0);
+            if (!isfinite(r.wide ? wide : (double)x)) abort();
         }
     }
     free(bytes);

@@ -190,19 +190,20 @@ TEST(floats_are_resized_as_pillow_does) {
 
 TEST(vectors_come_from_npy_text_and_raw_floats) {
     dt_buffer scratch = {0};
-    float out[60], raw[3] = {1.5f, -2, 1e30f};
+    double out[60];
+    const float raw[3] = {1.5f, -2, 1e30f};
     for (int k = 0; k < 2; k++) { // rows would be glued together
         must_fail(DT_E_DATA, "are no vector",
                   dt_decode_numbers(file_of(k ? "npy_hwc" : "npy_hwc_fortran"), 60, out, &scratch));
         assert_non_null(strstr(dt_error_message(), "kind: audio"));
     }
     must(dt_decode_numbers((dt_span){(uint8_t *)raw, sizeof raw}, 3, out, &scratch));
-    assert_true(out[0] == 1.5f && out[1] == -2 && out[2] == 1e30f);
+    assert_true(out[0] == 1.5 && out[1] == -2 && out[2] == (double)raw[2]);
     static const char *const TEXTS[] = {"1.5,-2,1e30", " [1.5; -2]\n1e30\r\n", "1.5 -2.0\t+1E30,"};
     for (int i = 0; i < 3; i++) {
         dt_span s = {(const uint8_t *)TEXTS[i], strlen(TEXTS[i])};
         must(dt_decode_numbers(s, 3, out, &scratch));
-        assert_true(out[0] == 1.5f && out[1] == -2 && out[2] == 1e30f);
+        assert_true(out[0] == 1.5 && out[1] == -2 && out[2] == 1e30);
         assert_int_equal(dt_decode_numbers(s, 2, out, &scratch), DT_E_DATA);
         assert_int_equal(dt_decode_numbers(s, 4, out, &scratch), DT_E_DATA);
     }
