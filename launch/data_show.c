@@ -264,8 +264,8 @@ static void print_row(const show *s, const dt_batch *b, int j, int place, const 
         }
         int64_t n_values = dt_shape_elements(&f->sample_shape);
         for (int64_t k = 0; k < n_values; k++)
-            printf("%s%.6g", k ? " " : "",
-                   dt_field_value(f, k, ((const float *)b->field[i])[j * n_values + k]));
+            printf("%s%.*g", k ? " " : "", dt_field_digits(f, k, 6),
+                   dt_field_value(f, k, (double)((const float *)b->field[i])[j * n_values + k]));
     }
     if (predicted) {
         printf("\tpredicted=");

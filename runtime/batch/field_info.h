@@ -6,6 +6,7 @@
 #include "base/tensor.h"
 #include "config/config.h"
 
+#include <math.h>
 #include <stdbool.h>
 
 enum { DT_MAX_FIELDS = 16, DT_MAX_NORMALIZE = 64 };
@@ -47,9 +48,14 @@ static inline const char *dt_field_name_of(const dt_field_info *f, int64_t k) {
 static inline double dt_field_std(const dt_field_info *f, int64_t element) {
     return f->std[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
 }
-// A number of a batch, or a network's, in the field's unit.
-static inline float dt_field_value(const dt_field_info *f, int64_t element, float x) {
-    return (float)((double)x * dt_field_std(f, element) + dt_field_mean(f, element));
+// A number of a batch, or a network's, in the field's unit; and how many of its digits say something, where `digits` do of
+// one without a mean.
+static inline double dt_field_value(const dt_field_info *f, int64_t element, double x) {
+    return x * dt_field_std(f, element) + dt_field_mean(f, element);
+}
+static inline int dt_field_digits(const dt_field_info *f, int64_t element, int digits) {
+    const double far = fabs(dt_field_mean(f, element)) / dt_field_std(f, element);
+    return (int)fmin(digits + (far > 1 ? ceil(log10(far)) : 0), 17);
 }
 
 // What is wanted of a field of a set that a run meets after training.

@@ -108,24 +108,15 @@ static void make_room(dt_evaluator *e) {
     }
 }
 
-// Numbers were normalised for the network: in the table they are in the field's unit.
-static void take_numbers(const eval_target *e, float *out, const float *x, bool predicted) {
-    const dt_field_info *f = e->t->field;
-    if (predicted && dt_losses[e->t->loss].exponent) { // numbers as they are
-        for (int64_t k = 0; k < e->n_out; k++) out[k] = expf(x[k]);
-        return;
-    }
-    for (int64_t k = 0; k < e->n_out; k++)
-        out[k] = e->of_numbers ? dt_field_value(f, k, x[k]) : x[k];
-}
-
 static void take_target(eval_target *e, int64_t i, const float *x, const void *target) {
     e->losses[i] = loss_of(e, x, target);
-    take_numbers(e, e->logits + i * e->n_out, x, true);
+    for (int64_t k = 0; k < e->n_out;
+         k++) // of a loss with exponent, numbers are as they are: not normalised
+        e->logits[i * e->n_out + k] = dt_losses[e->t->loss].exponent ? expf(x[k]) : x[k];
     if (e->of_classes)
         e->labels[i] = *(const int32_t *)target;
     else
-        take_numbers(e, e->targets + i * e->n_out, target, false);
+        memcpy(e->targets + i * e->n_out, target, (size_t)e->n_out * sizeof *e->targets);
 }
 
 // A prediction that is not finite would be in some metrics and not in others: it is in none.

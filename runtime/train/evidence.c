@@ -113,11 +113,9 @@ static void add_errors(dt_json *j, const dt_eval_table *t, dt_eval_result *names
         int64_t counts[N_BINS] = {0};
         double most = 0; // the histogram is as wide on both sides of 0
         for (int64_t i = 0; i < t->n; i++)
-            most = fmax(most, fabs((double)t->logits[i * t->n_out + k] -
-                                   (double)t->targets[i * t->n_out + k]));
+            most = fmax(most, fabs(dt_eval_number(t, i, k, true) - dt_eval_number(t, i, k, false)));
         for (int64_t i = 0; i < t->n && most > 0; i++) {
-            const double e =
-                (double)t->logits[i * t->n_out + k] - (double)t->targets[i * t->n_out + k];
+            const double e = dt_eval_number(t, i, k, true) - dt_eval_number(t, i, k, false);
             const int bin = (int)((e / most + 1) / 2 * N_BINS);
             counts[bin < N_BINS ? bin : N_BINS - 1]++;
         }
@@ -167,7 +165,9 @@ static void add_said(dt_json *j, const dt_eval_table *t, int64_t i, bool numbers
     for (int64_t k = 0; !t->labels && k < t->n_out && strlen(text) < 200; k++) {
         const double p = predicted && !numbers ? dt_eval_sigmoid((double)x[k]) : (double)x[k];
         if (numbers)
-            dt_xappend(&text, "%s%.4g", *text ? ", " : "", p);
+            dt_xappend(&text, "%s%.*g", *text ? ", " : "",
+                       t->field ? dt_field_digits(t->field, k, 4) : 4,
+                       dt_eval_number(t, i, k, predicted));
         else if (predicted ? dt_eval_is_predicted(t, p, k) : dt_eval_is_true(t, i, k))
             dt_xappend(&text, "%s%s", *text ? ", " : "", dt_eval_name(t, k, names));
     }

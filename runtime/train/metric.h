@@ -68,10 +68,9 @@ typedef struct dt_eval_occurs {
 // whose prediction is not finite: all logits, embeddings and losses here are.
 typedef struct dt_eval_table {
     int64_t n, n_out;      // samples; logits a sample: classes, numbers or labels
-    const float *logits;   // (n, n_out) or NULL; of numbers: predicted, in the field's unit
+    const float *logits;   // (n, n_out) or NULL; of numbers: dt_eval_number
     const int32_t *labels; // (n) true classes, or NULL
-    const float
-        *targets; // (n, n_out) numbers in the field's unit, or 0/1 of several labels; or NULL
+    const float *targets;  // (n, n_out) numbers (dt_eval_number), or 0/1 of several labels; or NULL
     const float *embeddings; // (n, n_embedding) or NULL
     int64_t n_embedding;
     const uint32_t *records; // (n, width) the records that each sample is made of, or NULL
@@ -107,6 +106,12 @@ double *dt_eval_probabilities(const dt_eval_table *t);
 dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t); // (n_out), heap
 static inline bool dt_eval_is_true(const dt_eval_table *t, int64_t i, int64_t k) {
     return t->labels ? t->labels[i] == k : t->targets[i * t->n_out + k] >= 0.5f;
+}
+// Number k of sample i in the field's unit, predicted or true. The table has it normalised: floats of the unit would have
+// no digits left of a time in seconds.
+static inline double dt_eval_number(const dt_eval_table *t, int64_t i, int64_t k, bool predicted) {
+    const double x = (double)(predicted ? t->logits : t->targets)[i * t->n_out + k];
+    return t->field ? dt_field_value(t->field, k, x) : x;
 }
 // Whether label k counts as predicted with probability p.
 static inline bool dt_eval_is_predicted(const dt_eval_table *t, double p, int64_t k) {

@@ -24,8 +24,8 @@ static void report_angles(const dt_eval_table *t, dt_eval_result *out) {
     for (int64_t k = 0; k < t->n_out; k++) {
         double sum = 0;
         for (int64_t i = 0; i < t->n; i++)
-            sum += angle_between((double)t->logits[i * t->n_out + k],
-                                 (double)t->targets[i * t->n_out + k], turn(t));
+            sum += angle_between(dt_eval_number(t, i, k, true), dt_eval_number(t, i, k, false),
+                                 turn(t));
         all += sum;
         if (t->n_out > 1) dt_json_real(&out->extra, dt_eval_name(t, k, out), sum / (double)t->n);
     }
@@ -38,9 +38,14 @@ static void report_angles(const dt_eval_table *t, dt_eval_result *out) {
 static void report_geodesic(const dt_eval_table *t, dt_eval_result *out) {
     const int n = (int)t->n_out;
     double sum = 0;
-    for (int64_t i = 0; i < t->n; i++)
-        sum += dt_rotation_loss(t->logits + i * n, t->targets + i * n, n,
-                                t->radians ? 1 : acos(-1.0) / 180, NULL);
+    for (int64_t i = 0; i < t->n; i++) {
+        float said[6], truth[6]; // dt_metric.outs
+        for (int k = 0; k < n; k++) {
+            said[k] = (float)dt_eval_number(t, i, k, true);
+            truth[k] = (float)dt_eval_number(t, i, k, false);
+        }
+        sum += dt_rotation_loss(said, truth, n, t->radians ? 1 : acos(-1.0) / 180, NULL);
+    }
     if (!t->radians) sum *= 180 / acos(-1.0);
     dt_eval_result_add(out, "geodesic", sum / (double)t->n);
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 
 static double error(const dt_eval_table *t, int64_t i, int64_t k) {
-    return (double)t->logits[i * t->n_out + k] - (double)t->targets[i * t->n_out + k];
+    return dt_eval_number(t, i, k, true) - dt_eval_number(t, i, k, false);
 }
 
 static void report_absolute(const dt_eval_table *t, dt_eval_result *out) {
@@ -34,10 +34,10 @@ static void report_r2(const dt_eval_table *t, dt_eval_result *out) {
     double all = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
         double mean = 0, errors = 0, differences = 0;
-        for (int64_t i = 0; i < t->n; i++) mean += (double)t->targets[i * t->n_out + k];
+        for (int64_t i = 0; i < t->n; i++) mean += dt_eval_number(t, i, k, false);
         mean /= (double)t->n;
         for (int64_t i = 0; i < t->n; i++) {
-            const double d = (double)t->targets[i * t->n_out + k] - mean;
+            const double d = dt_eval_number(t, i, k, false) - mean;
             differences += d * d;
             errors += error(t, i, k) * error(t, i, k);
         }

@@ -86,6 +86,11 @@ static double entropy(const dt_predict_column *c, const double *p) {
     return h;
 }
 
+// What is subtracted before squares are summed: numbers may be far from 0.
+static double origin_of(const dt_predict_column *c, int64_t k) {
+    return c->kind == DT_PREDICTS_NUMBERS ? dt_field_mean(c->info, k) : 0;
+}
+
 // Adds the prediction `value` of a pass for a target: its element k is element map[k] of the column.
 static void mean_add(predict_mean *m, int64_t sample, int column, const double *value,
                      const int32_t *map) {
@@ -96,8 +101,9 @@ static void mean_add(predict_mean *m, int64_t sample, int column, const double *
     sums[WEIGHT] += w;
     sums[ENTROPY] += w * h;
     for (int64_t k = 0; k < e->n; k++) {
-        sums[SUMS + map[k]] += w * value[k];
-        sums[SUMS + e->n + map[k]] += w * value[k] * value[k];
+        const double v = value[k] - origin_of(&m->columns[column], map[k]);
+        sums[SUMS + map[k]] += w * v;
+        sums[SUMS + e->n + map[k]] += w * v * v;
     }
 }
 
@@ -115,7 +121,7 @@ static dt_predict_row mean_row(predict_mean *m, int64_t sample) {
         for (int64_t k = 0; k < e->n; k++) {
             const double mean = sums[SUMS + k] / sums[WEIGHT];
             const double v = sums[SUMS + e->n + k] / sums[WEIGHT] - mean * mean;
-            e->value[k] = mean;
+            e->value[k] = mean + origin_of(&m->columns[i], k);
             e->variance[k] = v > 0 ? v : 0; // rounding
         }
         row.value[i] = e->value;
@@ -182,6 +188,7 @@ static void describe(predictor *p, int i) {
     e->thresholds = dt_xcalloc((size_t)n, sizeof *e->thresholds);
     for (int64_t k = 0; k < n; k++) e->names[k] = name_of(e->t, k);
     p->columns[i] = (dt_predict_column){.field = e->t->field->name,
+                                        .info = e->t->field,
                                         .kind = e->kind,
                                         .n = n,
                                         .name = one ? NULL : (const char *const *)e->names,
@@ -197,7 +204,7 @@ static void take_target(predicted *e, const float *x) {
         e->value[k] = dt_eval_sigmoid((double)x[k] / e->temperature);
     for (int64_t k = 0; e->kind == DT_PREDICTS_NUMBERS && k < n; k++)
         e->value[k] =
-            dt_losses[e->t->loss].exponent ? exp((double)x[k]) : (double)dt_field_value(f, k, x[k]);
+            dt_losses[e->t->loss].exponent ? exp((double)x[k]) : dt_field_value(f, k, (double)x[k]);
 }
 
 static dt_status put(predictor *p, const dt_predict_row *row) {

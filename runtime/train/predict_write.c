@@ -71,6 +71,14 @@ static void put_number(FILE *out, double v) {
     fprintf(out, isfinite(v) ? ",%.9g" : ",", v);
 }
 
+static int digits_of(const dt_predict_column *c, int64_t k) {
+    return c->kind == DT_PREDICTS_NUMBERS ? dt_field_digits(c->info, k, 9) : 9;
+}
+
+static void put_value(FILE *out, const dt_predict_column *c, int64_t k, double v) {
+    fprintf(out, isfinite(v) ? ",%.*g" : ",", digits_of(c, k), v);
+}
+
 // "<field>.<name>", or the field alone where it has one number.
 static void put_title(FILE *out, const dt_predict_column *c, const char *infix, int64_t k) {
     char *text = c->name ? dt_xprintf("%s%s.%s", c->field, infix, c->name[k])
@@ -173,7 +181,7 @@ static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
             if (p) dt_text_print_cell(out, c->name[w->order[k]]);
             put_number(out, p ? p[w->order[k]] : NAN);
         }
-        for (int64_t k = 0; !classes && k < c->n; k++) put_number(out, p ? p[k] : NAN);
+        for (int64_t k = 0; !classes && k < c->n; k++) put_value(out, c, k, p ? p[k] : NAN);
         if (c->kind == DT_PREDICTS_LABELS) put_predicted(out, c, p);
         for (int64_t k = 0; w->f.logits && k < c->n; k++)
             put_number(out, p ? (double)r->logits[i][k] : NAN);
@@ -203,10 +211,19 @@ static void put_json_numbers(dt_json *j, const char *key, const float *v, int64_
     dt_json_end_array(j);
 }
 
-static void put_json_number(dt_json *j, const char *key, double v) {
+static void put_json_digits(dt_json *j, const char *key, int digits, double v) {
     char text[32];
-    snprintf(text, sizeof text, isfinite(v) ? "%.9g" : "null", v);
+    snprintf(text, sizeof text, isfinite(v) ? "%.*g" : "null", digits, v);
     dt_json_raw(j, key, text);
+}
+
+static void put_json_number(dt_json *j, const char *key, double v) {
+    put_json_digits(j, key, 9, v);
+}
+
+static void put_json_value(dt_json *j, const dt_predict_column *c, const char *key, int64_t k,
+                           double v) {
+    put_json_digits(j, key, digits_of(c, k), v);
 }
 
 static void put_json_deviation(dt_predict_writer *w, const dt_predict_row *r, int i) {
@@ -229,7 +246,7 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
     dt_json *j = &w->json;
     const bool labels = c->kind == DT_PREDICTS_LABELS;
     if (!c->name && !labels && !w->f.logits && !w->f.deviates) {
-        put_json_number(j, c->field, *p);
+        put_json_value(j, c, c->field, 0, *p);
         return;
     }
     dt_json_begin_object(j, c->field);
@@ -247,7 +264,7 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
         dt_json_end_array(j);
     }
     for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++)
-        put_json_number(j, c->name ? c->name[k] : "value", p[k]);
+        put_json_value(j, c, c->name ? c->name[k] : "value", k, p[k]);
     if (labels) dt_json_begin_array(j, "predicted");
     for (int64_t k = 0; labels && k < c->n; k++)
         if (p[k] >= c->thresholds[k]) dt_json_string(j, NULL, c->name ? c->name[k] : c->field);
@@ -284,13 +301,20 @@ static int64_t row_of_npy(const dt_predict_writer *w) {
     return w->f.n_embedding ? w->f.n_embedding : w->f.columns[0].n;
 }
 
+static bool is_wide(const dt_predict_writer *w) {
+    bool wide = false;
+    for (int64_t k = 0; !w->f.n_embedding && !w->f.logits && k < w->f.columns[0].n; k++)
+        wide |= digits_of(&w->f.columns[0], k) > 9;
+    return wide;
+}
+
 // Version 1.0: magic, length, a dict of Python padded to 64 bytes.
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 static void put_npy_header(dt_predict_writer *w) {
     char text[192];
     const int n = snprintf(text, sizeof text,
-                           "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld, %lld), }",
-                           (long long)w->f.n_samples, (long long)row_of_npy(w));
+                           "{'descr': '<f%d', 'fortran_order': False, 'shape': (%lld, %lld), }",
+                           is_wide(w) ? 8 : 4, (long long)w->f.n_samples, (long long)row_of_npy(w));
     const int pad = 64 - (10 + n + 1) % 64, n_all = n + pad % 64 + 1;
     fwrite("\x93NUMPY\1\0", 1, 8, w->rows);
     putc(n_all & 0xff, w->rows);
@@ -300,11 +324,13 @@ static void put_npy_header(dt_predict_writer *w) {
 
 static void put_npy(dt_predict_writer *w, const dt_predict_row *r) {
     for (int64_t k = 0; k < row_of_npy(w); k++) {
-        const float v = r->why             ? NAN
-                        : w->f.n_embedding ? r->embedding[k]
-                        : w->f.logits      ? r->logits[0][k]
-                                           : (float)r->value[0][k];
-        fwrite(&v, sizeof v, 1, w->rows);
+        const double v = r->why             ? NAN
+                         : w->f.n_embedding ? (double)r->embedding[k]
+                         : w->f.logits      ? (double)r->logits[0][k]
+                                            : r->value[0][k];
+        const float rounded = (float)v;
+        is_wide(w) ? fwrite(&v, sizeof v, 1, w->rows)
+                   : fwrite(&rounded, sizeof rounded, 1, w->rows);
     }
 }
 

@@ -11,7 +11,8 @@
 //          with | between them
 //   JSON   {"key": …, "path": …, "<field>": {"class": …, "probability": …, "top": [[class, probability], …]}}
 //          labels {"<label>": …, "predicted": [label, …]}; a single one {"value": …, "predicted": [<field>]}
-//   NPY    (samples, classes or numbers), float32: no keys; a sample without a prediction is NaN
+//   NPY    (samples, classes or numbers), float32, or float64 of numbers far from 0: no keys; a sample without a
+//          prediction is NaN
 //
 // Several passes give more (predict.c): <field>.variance of the first class, <field>.entropy and
 // <field>.mutual_information, or a variance for each label and number.
@@ -38,6 +39,7 @@ typedef enum dt_predicts {
 // What is written of a target.
 typedef struct dt_predict_column {
     const char *field;
+    const dt_field_info *info; // of numbers
     dt_predicts kind;
     int64_t n;                // classes, labels or numbers
     const char *const *name;  // of each; NULL: there is one, without a name

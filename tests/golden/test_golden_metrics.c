@@ -72,6 +72,7 @@ static double value_of(int i, const char *name, const char *const *class_names) 
     dt_field_info field = {.class_names = class_names};
     const dt_eval_table t = table_of(i, &field, thresholds);
     field.n_classes = (int)t.n_out;
+    for (int k = 0; k < DT_MAX_NORMALIZE; k++) field.std[k] = 1;
     dt_eval_result r;
     dt_eval_result_init(&r);
     metric_of(name)->report(&t, &r);

@@ -52,3 +52,33 @@ def check_moments(run, data, dtrain):
             mean = sum(x) / len(x)
             want = math.sqrt(sum((v - mean) ** 2 for v in x) / len(x)) if of else mean
             assert len(x) == 168 and abs(value - want) < 1e-5 * abs(want), (key, column, value, want)
+
+
+def make_far(path):
+    """Seconds since 1970 within half an hour, and metres that follow from them: float32 has steps of 128 s and 0.5 m."""
+    random.seed(3)
+    with open(path, "w") as f:
+        f.write("t,w,y\n")
+        for _ in range(400):
+            t, w = 1700000000 + 1800 * random.random(), random.random()
+            f.write(f"{t:.3f},{w:.4f},{5400000 + (t - 1700000000) / 900 + w:.5f}\n")
+
+
+def check_far(table, work):
+    import csv, json, struct
+    truth = [float(r["y"]) for r in csv.DictReader(open(table))]
+    rows = list(csv.DictReader(open(work + "/far.out.csv")))
+    said, true = [float(r["y"]) for r in rows], [truth[int(r["key"])] for r in rows]
+    n, mean = len(rows), sum(true) / len(rows)
+    mae = sum(abs(a - b) for a, b in zip(said, true)) / n
+    r2 = 1 - sum((a - b) ** 2 for a, b in zip(said, true)) / sum((b - mean) ** 2 for b in true)
+    result = json.loads(open(work + "/out").read().splitlines()[-1])
+    assert n == 80 and len(set(said)) > 70, (n, len(set(said)))
+    assert abs(result["y.mae"] - mae) < 1e-5 and abs(result["y.r2"] - r2) < 1e-5, (result, mae, r2)
+    assert mae < 0.2 and r2 > 0.9, (mae, r2)
+    lines = [json.loads(line) for line in open(work + "/far.out.jsonl")]
+    assert [line["y"] for line in lines] == said, "JSON lines"
+    npy = open(work + "/far.out.npy", "rb").read()
+    array = struct.unpack(f"<{n}d", npy[-8 * n:])
+    assert b"<f8" in npy[:128] and all(abs(a - b) < 1e-6 for a, b in zip(array, said)), "NPY"
+    print("far from 0: mae", mae, "r2", r2)

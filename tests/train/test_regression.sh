@@ -95,4 +95,23 @@ train
 exits 0 '' "$DTRAIN" predict "$work/runs/mixed" --split test --tta flip -o "$work/mixed.jsonl"
 exits 0 '' "$DTRAIN" predict "$work/runs/mixed" --split test --tta flip -o "$work/plain.jsonl" data.mix.mixup=null
 cmp "$work/mixed.jsonl" "$work/plain.jsonl" || fail "--tta mixes numbers of samples"
+# numbers far from 0 (times, metres): inputs of members, errors and predictions have the digits of doubles
+py make_far "$work/far.csv"
+exits 0 '' "$DTRAIN" pack "$work/far.csv" "$work/far.tar" --rows y
+grep -aq "'descr': '<f8'" "$work/far.tar" || fail "pack --rows stores times as float32"
+exits 0 '' "$DTRAIN" pack "$work/far.csv" "$work/near.tar" --rows y,t
+grep -aq "'descr': '<f4'" "$work/near.tar" || fail "pack --rows stores what float32 holds as float64"
+new_config times <<YAML
+    x: {kind: vector, source: npy, size: 2, normalize: auto}
+    y: {kind: real, normalize: auto}
+  split: {unit: record, val: 0.2, test: 0.2}
+model: {name: mlp, hidden: 32}
+train: {epochs: 40, global_batch: 32, micro_batch: 32, precision: fp32, optimizer: {name: adamw, lr: 1.0e-2},
+        targets: {y: {loss: mse}}}
+eval: {every: 40 epochs, metrics: [mae, rmse, r2], best: mae}
+YAML
+train data.path="$work/far.tar"
+for of in csv jsonl npy; do exits 0 '' "$DTRAIN" predict "$work/runs/times" --split test -o "$work/far.out.$of"; done
+exits 0 '' "$DTRAIN" eval "$work/runs/times" --split test
+py check_far "$work/far.csv" "$work" || fail "numbers far from 0 lose digits"
 echo "numbers learned; mae and rmse in their own units"
