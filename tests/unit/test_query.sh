@@ -15,8 +15,8 @@ gives() { # gives WANT COMMAND…
 "$dtrain" pack raw 's-{0..2}.tar' 2>/dev/null
 
 # -- counts agree whatever is asked: LMDB, shards, one shard after the other, the raw folder
-for expr in "subject = 2" "hand = 'Left' and subject in (1, 3)" "n is null or n > 2" "key like 'iris/%'" \
-    "not (hand = 'L')" "bytes > 30000"; do
+for expr in "subject = 2" "gender = 'M' and subject in (1, 3)" "n is null or n > 2" "key like 'iris/%'" \
+    "not (gender = 'F')" "bytes > 30000"; do
     n=$("$dtrain" data query a.lmdb "$expr" --count)
     [ "$n" -gt 0 ] || fail "'$expr' chooses nothing"
     gives "$n" "$dtrain" data query 's-{0..2}.tar' "$expr" --count
@@ -29,8 +29,8 @@ done
 gives 8 "$dtrain" data query raw "subject = 2" --count
 
 # -- what packing keeps by an expression is what a query chooses
-for expr in "n is null or n > 2" "subject < '10'" "not (hand in ('L', 3))" "finger != 'index' and bytes between 1 and 40000" \
-    "subject like '_' and key like 'iris/%'" "subject > hand or hand > 'K'"; do
+for expr in "n is null or n > 2" "subject < '10'" "not (gender in ('F', 3))" "finger != 'index' and bytes between 1 and 40000" \
+    "subject like '_' and key like 'iris/%'" "subject > gender or gender > 'K'"; do
     n=$("$dtrain" data query a.lmdb "$expr" --count)
     "$dtrain" pack raw where.tar --where "$expr" --overwrite 2>/dev/null || [ "$n" = 0 ] || fail "pack --where '$expr'"
     [ "$n" = 0 ] || gives "$n" "$dtrain" data query where.tar "key like '%'" --count
