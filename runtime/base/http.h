@@ -2,7 +2,8 @@
 // loads neither it nor the libraries below it.
 //
 // A request is tried again, with a jittered pause that doubles up to 5 s (or as long as the server's Retry-After says),
-// when the connection fails, stalls or ends early, and on 408, 429, 500, 502, 503 and 504. A body that was cut goes on
+// when the connection fails, stalls or ends early, and on 408, 429, 500, 502, 503 and 504;
+// an answer that is none (no HTTP, another range than the one that was asked for) twice. A body that was cut goes on
 // where it ended, unless the object was replaced meanwhile: then all of it is asked for anew. Connections are kept open
 // for later requests of any thread. URLs stand in messages as they are, so no secret may be in one.
 #ifndef DT_BASE_HTTP_H
@@ -70,6 +71,7 @@ typedef struct dt_http_attempt {
     double retry_after_s; // < 0: the server did not say
     char cause[256];      // why the attempt failed
     bool again;           // whether another attempt may succeed
+    int n_bad;            // answers that were none; before and after
     bool sent;            // a server got a request
 } dt_http_attempt;
 

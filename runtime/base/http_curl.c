@@ -18,6 +18,7 @@ enum {
     STALL_BYTES_S = 1024,
     STALL_S = 10,
     MAX_REDIRECTS = 5,
+    MAX_BAD = 3, // answers that are none
     MAX_ERROR_BODY = 65536
 };
 
@@ -331,7 +332,9 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     const bool cut = is_part && a->n_got < (asked < left ? asked : left);
     // a connection that fails behind the last byte took nothing
     if (!cut && !t.bad && (code == CURLE_OK || (is_part && a->n_got > 0))) return true;
-    a->again = !t.bad && may_pass(code);
+    if (code == CURLE_UNSUPPORTED_PROTOCOL && status == 0) t.bad = "the answer is no HTTP";
+    if (t.bad) a->n_got = 0;
+    a->again = t.bad ? ++a->n_bad < MAX_BAD : may_pass(code);
     const int n = snprintf(a->cause, sizeof a->cause, "%s",
                            t.bad                               ? t.bad
                            : code == CURLE_ABORTED_BY_CALLBACK ? "no answer yet"

@@ -21,6 +21,7 @@ static struct {
     _Atomic useconds_t wait_us; // in front of each answer
     _Atomic int n_silent;       // connections that end without one
     const char *_Atomic says;   // instead of an answer that is right; NULL: none
+    _Atomic int n_says;         // so many times
 } server;
 static char truth[OBJECT_BYTES];
 
@@ -38,8 +39,9 @@ static void answer(int fd) {
     usleep(server.wait_us);
     if (server.n_silent > 0 && server.n_silent-- > 0) return;
     const char *says = server.says;
-    if (says) {
-        dprintf(fd, "HTTP/1.1 %s\r\nETag: \"1\"\r\n\r\n", says);
+    if (says && server.n_says > 0) {
+        server.n_says--;
+        dprintf(fd, "%s\r\nETag: \"1\"\r\n\r\n", says);
         send(fd, truth, last - first + 1, MSG_NOSIGNAL);
         return;
     }
@@ -102,6 +104,32 @@ TEST(an_answer_that_hardly_comes_ends_at_the_limit) {
     free(got);
 }
 
+// Twice: then it is what the server has to say.
+TEST(an_answer_that_is_none_is_asked_for_again) {
+    static const char *const BAD[] = {
+        "<html>log in",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1048576",
+        "HTTP/1.1 206 Part",
+        "HTTP/1.1 206 Part\r\nContent-Range: bytes 5-1048575/1048576",
+        "HTTP/1.1 206 Part\r\nContent-Range: bytes 0-1048575/*",
+        "HTTP/1.1 206 Part\r\nContent-Range: bytes",
+    };
+    char *got = calloc(1, OBJECT_BYTES);
+    server.most = OBJECT_BYTES;
+    server.wait_us = 0;
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        memset(got, 0, OBJECT_BYTES);
+        server.says = BAD[i];
+        server.n_says = 2;
+        must(get(got, 10));
+        assert_memory_equal(got, truth, OBJECT_BYTES);
+        server.n_says = 3;
+        must_fail(DT_E_DATA, "(3 attempts in", get(got, 10));
+    }
+    server.says = NULL;
+    free(got);
+}
+
 TEST(a_long_rest_is_not_waited_for) {
     char none[1];
     server.most = 0;
@@ -114,16 +142,20 @@ TEST(a_size_that_cannot_be_is_refused) {
     static const struct {
         const char *says, *why;
     } CASES[] = {
-        {"206 Part\r\nContent-Range: bytes 0-8191/18446744073709551615", "the server states"},
-        {"206 Part\r\nContent-Range: bytes 0-8191/18446744073709551608", "the server states"},
-        {"206 Part\r\nContent-Range: bytes 0-8191/-1", "the server states"},
-        {"206 Part\r\nContent-Range: bytes 0-8191/9223372036854775807", "the server states"},
-        {"206 Part\r\nContent-Range: bytes 0-8191/1125899906842625", "the server states"},
-        {"206 Part\r\nContent-Range: bytes 0-8191/1125899906842624", "more than the limit"},
-        {"206 Part\r\nContent-Range: bytes 0-8191/1048577", "more than the limit"},
-        {"200 OK\r\nContent-Range: bytes 0-8191/-8", "the server states"},
-        {"206 Part\r\nContent-Length: 8192", "but not which one"},
-        {"200 OK\r\nContent-Length: 8192", "whole files only"},
+        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/18446744073709551615",
+         "the server states"},
+        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/18446744073709551608",
+         "the server states"},
+        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/-1", "the server states"},
+        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/9223372036854775807",
+         "the server states"},
+        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/1125899906842625", "the server states"},
+        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/1125899906842624",
+         "more than the limit"},
+        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/1048577", "more than the limit"},
+        {"HTTP/1.1 200 OK\r\nContent-Range: bytes 0-8191/-8", "the server states"},
+        {"HTTP/1.1 206 Part\r\nContent-Length: 8192", "but not which one"},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 8192", "whole files only"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         char url[64], *text = NULL;
@@ -131,6 +163,7 @@ TEST(a_size_that_cannot_be_is_refused) {
         snprintf(url, sizeof url, "http://127.0.0.1:%d/object", server.port);
         server.wait_us = 0;
         server.says = CASES[i].says;
+        server.n_says = 100;
         must_fail(DT_E_DATA, CASES[i].why,
                   dt_blob_read_all(&text, &n, url, i < 5 ? SIZE_MAX : OBJECT_BYTES, false));
         assert_null(text);
