@@ -6,6 +6,7 @@
 #include "expression_tree.h"
 
 #include "base/arena.h"
+#include "base/regular.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -237,7 +238,7 @@ static bool read_literal(dt_expr *e, dt_cell *v) {
 
 // Replaces \d, which people write and POSIX expressions do not have.
 static dt_status compile_regex(dt_expr *e, dt_node *n, const char *pattern) {
-    char why[128], *text = dt_xstrdup("");
+    char why[DT_REGULAR_WHY], *text = dt_xstrdup("");
     bool listed = false; // between [ and ]
     for (const char *p = pattern; *p; p++) {
         if (p[0] == '\\' && p[1] == 'd')
@@ -249,10 +250,9 @@ static dt_status compile_regex(dt_expr *e, dt_node *n, const char *pattern) {
         listed = listed ? *p != ']' : *p == '[';
     }
     n->regex = dt_xcalloc(1, sizeof *n->regex);
-    const int failed = regcomp(n->regex, text, REG_EXTENDED);
+    const bool good = dt_regular_compile(n->regex, text, 0, why);
     free(text);
-    if (failed) {
-        regerror(failed, n->regex, why, sizeof why);
+    if (!good) {
         free(n->regex);
         fail_here(e,
                   dt_arena_printf(&e->arena, "not a POSIX extended regular expression: %s", why));

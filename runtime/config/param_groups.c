@@ -1,6 +1,7 @@
 // param_groups.c: reads train.groups and finds the group of a name.
 #include "config/param_groups.h"
 
+#include "base/regular.h"
 #include "config/config_internal.h"
 
 #include <stdlib.h>
@@ -25,15 +26,13 @@ static dt_status read_match(dt_param_group *g, const dt_cnode *n) {
         return fail_item(n, "match",
                          "a regular expression of tensor names, such as 'layer[1-3].*'");
     char *whole = dt_xprintf("^(%s)$", n->text);
-    const int error = regcomp(&g->regex, whole, REG_EXTENDED | REG_NOSUB);
+    char why[DT_REGULAR_WHY];
+    const bool good = dt_regular_compile(&g->regex, whole, REG_NOSUB, why);
     free(whole);
-    if (error) {
-        char why[128];
-        regerror(error, &g->regex, why, sizeof why);
+    if (!good)
         return dt_fail(DT_E_USAGE,
                        "%s: train.groups: '%s' is not a POSIX extended regular expression: %s",
                        dt_cnode_where(n), n->text, why);
-    }
     g->match = n->text;
     return DT_OK;
 }
@@ -126,7 +125,8 @@ static void list_near(const dt_param_group *g, const char *const *names, int n, 
     regex_t part;
     size_t at = 0;
     int n_near = 0;
-    if (regcomp(&part, g->match, REG_EXTENDED | REG_NOSUB) != 0) return;
+    char why[DT_REGULAR_WHY];
+    if (!dt_regular_compile(&part, g->match, REG_NOSUB, why)) return;
     for (int i = 0; i < n; i++) {
         if (regexec(&part, names[i], 0, NULL, 0) != 0 || n_near++ >= 3) continue;
         at += (size_t)snprintf(text + at, cap - at, "%s%.100s", at ? ", " : "", names[i]);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/radix_sort.h"
+#include "base/regular.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -765,6 +766,46 @@ TEST(test_room) {
     dt_status st = dt_memory_room(UINT64_C(64) << 30, "kernels");
     assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
     must_fail(DT_E_INTERNAL, "of 65536 MiB leaves no 65536 MiB for kernels", st);
+}
+
+// -- regular expressions ---------------------------------------------------------------------------
+TEST(a_regular_expression_has_bounds) {
+    static const struct {
+        const char *text, *why; // NULL: taken
+    } CASES[] = {
+        {"layer[1-3]\\..*", NULL},
+        {"(a|b)+[0-9]{4}-[0-9]{2}", NULL},
+        {"x{1,255}_.{1,255}[]{}]{3}[^]]", NULL},
+        {"a{1000}", NULL},
+        {"((a{255}){255}){255}", "its repeats come to more than 2000 parts"},
+        {"a{255}{255}", "its repeats come to"},
+        {"((a?b?c?d?e?){255}){64}", "its repeats come to"},
+        {"((a+b*)+){1,32000}", "its repeats come to"},
+        {"a{,4000}", "its repeats come to"},
+        {"(a{1500}|b{1500})", "its repeats come to"},
+        {"(a*)*\\1b", "back-references are not read"},
+        {"((((((((((((((((((((((((((((((((((a", "more than 31 groups"},
+        {"(a", "Unmatched ("},
+        {"[a", "Unmatched ["},
+        {"[", "Invalid regular expression"},
+        {"a{2", "Unmatched"},
+        {"a\\", "Trailing backslash"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char why[DT_REGULAR_WHY] = "";
+        regex_t r;
+        const bool good = dt_regular_compile(&r, CASES[i].text, REG_NOSUB, why);
+        if (good) regfree(&r);
+        if (good != !CASES[i].why || !strstr(why, CASES[i].why ? CASES[i].why : ""))
+            fail_msg("%s: %s", CASES[i].text, why);
+    }
+    char *longest = dt_xcalloc(1, 8192);
+    memset(longest, 'a', 8191);
+    regex_t r;
+    char why[DT_REGULAR_WHY];
+    assert_true(dt_regular_compile(&r, longest, REG_NOSUB, why));
+    regfree(&r);
+    free(longest);
 }
 
 // -- secrets in URLs -------------------------------------------------------------------------------

@@ -10,9 +10,9 @@
 // How many groups: as many as lead to the lowest peak of live bytes. Then those without which the limit still holds are
 // not recomputed, the most expensive first. The peak is counted over the graph's values, without regard to layouts,
 // scratch and what runs in place, so it is above what the plan takes.
+#include "base/regular.h"
 #include "graph/passes/passes.h"
 
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,14 +271,14 @@ static void spare_groups(recompute *r, size_t limit) {
 static dt_status find_named(recompute *r, const dt_recompute_opts *o) {
     for (int i = 0; i < o->n_names; i++) {
         regex_t regex;
-        char text[512];
+        char text[512], why[DT_REGULAR_WHY];
         bool any = false;
         snprintf(text, sizeof text, "^(%s)$", o->names[i]);
-        if (regcomp(&regex, text, REG_EXTENDED | REG_NOSUB))
+        if (!dt_regular_compile(&regex, text, REG_NOSUB, why))
             return dt_fail(DT_E_USAGE,
-                           "train.recompute: '%s' is no regular expression, nor none, "
+                           "train.recompute: '%s' is no regular expression (%s), nor none, "
                            "auto or a size such as 4GiB",
-                           o->names[i]);
+                           o->names[i], why);
         for (dt_node_id id = 0; id < r->n_forward; id++)
             if (regexec(&regex, r->g->nodes[id].name, 0, NULL, 0) == 0) r->may[id] = any = true;
         regfree(&regex);

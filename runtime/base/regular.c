@@ -1,0 +1,70 @@
+// regular.c: see regular.h.
+#include "regular.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PARTS = 2000, MOST_DEPTH = 32 };
+
+// Behind the list that begins at `p`, "[]a-z]" or "[^]a-z]".
+static const char *skip_list(const char *p) {
+    p += 1 + (p[1] == '^');
+    p += *p == ']';
+    return p + strcspn(p, "]");
+}
+
+// The larger number of "{2,5}" at `p`, which moves to its end.
+static double take_most(const char **p) {
+    double most = 1;
+    for (*p += 1; **p && **p != '}';) {
+        char *end;
+        const double n = strtod(*p, &end);
+        if (n > most) most = n;
+        *p = end > *p ? end : *p + 1;
+    }
+    return most;
+}
+
+// What regcomp or regexec would take gigabytes or ages for; NULL: nothing.
+static const char *find_fault(const char *p) {
+    double parts[MOST_DEPTH] = {0}, last = 0,
+           grown = 0; // of each open group; of what a repeat is of; by repeats
+    int depth = 0;
+    for (; *p; p++) {
+        if (*p == '(') {
+            if (++depth == MOST_DEPTH) return "more than 31 groups within one another";
+            parts[depth] = 0;
+        } else if (*p == ')' && depth > 0) {
+            last = parts[depth--];
+            parts[depth] += last;
+        } else if (*p == '{') {
+            const double more = take_most(&p) - 1;
+            grown += last * more;
+            parts[depth] += last * more;
+            last += last * more;
+        } else if (!strchr("*+?|^$", *p)) {
+            if (*p == '\\' && isdigit((unsigned char)p[1])) return "back-references are not read";
+            if (*p == '\\' && p[1])
+                p++;
+            else if (*p == '[')
+                p = skip_list(p);
+            parts[depth] += last = 1;
+        }
+        if (grown > MOST_PARTS) return "its repeats come to more than 2000 parts";
+        if (!*p) break;
+    }
+    return NULL;
+}
+
+bool dt_regular_compile(regex_t *out, const char *text, int flags, char why[DT_REGULAR_WHY]) {
+    const char *fault = find_fault(text);
+    if (fault) {
+        snprintf(why, DT_REGULAR_WHY, "%s", fault);
+        return false;
+    }
+    const int error = regcomp(out, text, REG_EXTENDED | flags);
+    if (error) regerror(error, out, why, DT_REGULAR_WHY);
+    return !error;
+}
