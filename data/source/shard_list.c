@@ -27,12 +27,23 @@ static char *beside(const char *list, const char *base, const char *name) {
                          : dt_xprintf("%.*s%s", n, list, name);
 }
 
-static void push(dt_listing *l, char *path, const char *set, json_t *count) {
+// Takes `path` over. A list that a server has may not lead to files of this machine, nor to another server.
+static dt_status push(dt_listing *l, const char *list, char *path, const char *set, json_t *count) {
+    const char *host = dt_blob_is_url(list) ? strstr(list, "://") + 3 : NULL;
+    const size_t n = host ? (size_t)(host - list) + strcspn(host, "/") + 1 : 0;
+    if (strncmp(list, path, n) != 0) {
+        free(path);
+        return dt_fail(DT_E_DATA,
+                       "%s: shard %zu is a file of this machine or of another server: only those "
+                       "of the list's own server are read; copy the list here to read it",
+                       list, l->n);
+    }
     l->shard = dt_xgrow(l->shard, l->n, sizeof *l->shard);
     l->shard[l->n++] =
         (dt_listed){.path = path,
                     .set = set ? dt_xstrdup(set) : NULL,
                     .n_records = json_is_integer(count) ? (int64_t)json_integer_value(count) : -1};
+    return DT_OK;
 }
 
 // ---- wids ------------------------------------------------------------------------------------------
@@ -51,7 +62,7 @@ static dt_status add_wids(dt_listing *l, const char *path, json_t *spec, const c
         const char *url = json_string_value(json_object_get(item, "url"));
         if (!url) return dt_fail(DT_E_DATA, "%s: shard %zu has no url", path, i);
         url = without_scheme(url);
-        push(l, beside(path, base, url), set, json_object_get(item, "nsamples"));
+        DT_TRY(push(l, path, beside(path, base, url), set, json_object_get(item, "nsamples")));
     }
     return DT_OK;
 }
@@ -108,7 +119,7 @@ static dt_status add_mds(dt_listing *l, const char *path, json_t *shard, size_t 
                            path, zip, compression);
         file = beside(path, NULL, zip);
     }
-    push(l, file, NULL, json_object_get(shard, "samples"));
+    DT_TRY(push(l, path, file, NULL, json_object_get(shard, "samples")));
     keep_hash(&l->shard[l->n - 1], json_object_get(json_object_get(shard, "raw_data"), "hashes"));
     return DT_OK;
 }

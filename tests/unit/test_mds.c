@@ -1,5 +1,6 @@
 // MDS sets that MosaicML's own writer made (tests/golden/make_mds.py), and shards that are damaged.
 #define _GNU_SOURCE
+#include "data/source/shard_list.h"
 #include "data/source/source.h"
 #include "data/verify.h"
 #include "data_fixture.h"
@@ -230,6 +231,41 @@ TEST(cuts_and_damage) {
     }
     assert_true(n_bad > 350);
     free(good);
+}
+
+TEST(a_list_of_a_server_names_its_own_shards) {
+    static const struct {
+        const char *list, *shard, *path; // NULL: refused
+    } CASES[] = {
+        {"/set/index.json", "a.mds", "/set/a.mds"},
+        {"/set/index.json", "/b/a.mds", "/b/a.mds"},
+        {"/set/index.json", "https://h/a.mds", "https://h/a.mds"},
+        {"https://h/set/index.json", "a.mds", "https://h/set/a.mds"},
+        {"https://h/set/index.json", "https://h/b/a.mds", "https://h/b/a.mds"},
+        {"https://h/set/index.json", "/etc/passwd", NULL},
+        {"https://h/set/index.json", "https://h.evil/a.mds", NULL},
+        {"https://h/set/index.json", "https://h:80/a.mds", NULL},
+        {"https://h/set/index.json", "http://h/a.mds", NULL},
+        {"s3://bucket/index.json", "s3://bucket2/a.mds", NULL},
+        {"s3://bucket/index.json", "file:///etc/passwd", NULL},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
+        for (int wids = 0; wids < 2; wids++) {
+            dt_listing l = {0};
+            bool is_list;
+            char *json = dt_xprintf(wids ? "{\"shardlist\":[{\"url\":\"%s\"}]}"
+                                         : "{\"shards\":[{\"format\":\"mds\",\"raw_data\":"
+                                           "{\"basename\":\"%s\"}}]}",
+                                    CASES[i].shard);
+            const dt_status st =
+                dt_shard_list_parse(&l, CASES[i].list, json, strlen(json), &is_list);
+            if (CASES[i].path && (st != DT_OK || strcmp(l.shard[0].path, CASES[i].path) != 0))
+                fail_msg("%s in %s: %s", CASES[i].shard, CASES[i].list, dt_error_message());
+            if (!CASES[i].path && st != DT_E_DATA)
+                fail_msg("%s in %s: taken", CASES[i].shard, CASES[i].list);
+            dt_shard_list_fini(&l);
+            free(json);
+        }
 }
 
 TEST_MAIN(folder_make, fixture_tear_down)
