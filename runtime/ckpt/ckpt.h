@@ -137,9 +137,10 @@ typedef struct dt_ckpt_import_opts {
     bool renew_heads;   // heads keep their values where the file has none, or of another shape
     const char *prefix; // of the file's names, "teacher."; NULL: where most tensors are found
     const struct dt_graph
-        *graph;     // whose tensors they are, which knows timm's names; NULL: no other names
-    int grid[2];    // rows and columns of patches, to which position embeddings are resized
-    char **classes; // if a head is taken: what the file says of its classes; heap, or NULL
+        *graph;         // whose tensors they are, which knows timm's names; NULL: no other names
+    uint64_t max_bytes; // of an object by URL
+    int grid[2];        // rows and columns of patches, to which position embeddings are resized
+    char **classes;     // if a head is taken: what the file says of its classes; heap, or NULL
 } dt_ckpt_import_opts;
 // Fills tensors by name from `path`: a safetensors file, PyTorch's .pth or .pt, the URL of one of these, a checkpoint,
 // or a run: RUN (its best checkpoint, or the latest where none is), RUN@latest, RUN@STEP. Names are torchvision's or timm's. All tensors must be there, in their shapes,

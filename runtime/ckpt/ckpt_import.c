@@ -351,7 +351,7 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
     m.fates = dt_xcalloc((size_t)n_tensors + 1, sizeof *m.fates);
     dt_status st = check_keep(&m);
     if (st == DT_OK) st = find_file(&m.file, path);
-    if (st == DT_OK) st = dt_weights_open(&m.w, m.file);
+    if (st == DT_OK) st = dt_weights_open(&m.w, m.file, o->max_bytes);
     if (st == DT_OK)
         st = dt_weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors, o->graph);
     if (st == DT_OK) st = check_depth(&m);

@@ -113,7 +113,7 @@ static dt_status fetch(int *fd, const dt_blob *b) {
     return st;
 }
 
-dt_status dt_weights_open(dt_weights **out, const char *path) {
+dt_status dt_weights_open(dt_weights **out, const char *path, uint64_t max_bytes) {
     char head[9] = "", file[32];
     int fd = -1;
     dt_blob b;
@@ -126,6 +126,10 @@ dt_status dt_weights_open(dt_weights **out, const char *path) {
     if (st == DT_OK && remote && !torch && head[8] != '{') // before all of it is fetched
         st = dt_fail(DT_E_CKPT, "%s: neither a safetensors file nor PyTorch's (by its first bytes)",
                      path);
+    if (st == DT_OK && remote && b.n_bytes > max_bytes)
+        st = dt_fail(DT_E_CKPT,
+                     "%s: %.1f MB, more than the %.1f MB that model.init_max lets be fetched", path,
+                     (double)b.n_bytes / 1e6, (double)max_bytes / 1e6);
     if (st == DT_OK && remote) st = fetch(&fd, &b);
     snprintf(file, sizeof file, "/proc/self/fd/%d", fd);
     const char *from = remote ? file : w->path;

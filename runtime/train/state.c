@@ -321,6 +321,7 @@ static dt_status import_weights(dt_state *s) {
                              .n_heads = list_heads(s->nets, heads),
                              .renew_heads = by_itself,
                              .prefix = c->model.init_prefix,
+                             .max_bytes = (uint64_t)c->model.init_max,
                              .graph = dt_nets_last_evaluated(s->nets).graph,
                              .classes = &theirs};
     o.n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;

@@ -129,6 +129,7 @@ fetches() { # where from
     [ "$(begins "timm-${1%%:*}" "${vit[@]}" model.init="$1/vit_timm.pth")" = "$timm" ] || fail "not the weights of $1/vit_timm.pth"
 }
 fetches "$at"
+exits 4 'more than the 0.0 MB that model.init_max lets be fetched' "$DTRAIN" init "$work/weights.yaml" "$work/runs/no" "${vit[@]}" model.init="$at/vit_timm.pth" model.init_max=1KiB
 goes_on() { "$DTRAIN" "$work/weights.yaml" run.name=killed "${vit[@]}" model.init="$at/vit_timm.pth" checkpoint.every="1 steps" checkpoint.async=false >"$work/log" 2>&1; }
 read -r n_before n_faults <"$work/count"
 ! DTRAIN_FAILPOINT=step:2:kill goes_on || fail "not killed"

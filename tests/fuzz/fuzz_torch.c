@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int fd = memfd_create("fuzz", 0);
     if (fd < 0 || write(fd, data, size) != (ssize_t)size) abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (dt_torch_file_is(data, size) && dt_weights_open(&w, path) == DT_OK) {
+    if (dt_torch_file_is(data, size) && dt_weights_open(&w, path, 0) == DT_OK) {
         for (int i = 0; i < dt_weights_count(w); i++) {
             dt_shape shape;
             dt_weights_shape(w, i, &shape);

@@ -26,7 +26,7 @@ static int find(const dt_weights *w, const char *name) {
 static void check_kinds(const char *file) {
     char path[4096], name[256];
     dt_weights *w = NULL;
-    must(dt_weights_open(&w, file_path(path, sizeof path, file)));
+    must(dt_weights_open(&w, file_path(path, sizeof path, file), 0));
     dt_safetensors *want = golden_open("torch_files/expected.safetensors");
     int n_kinds = 0;
     for (int i = 0; i < dt_safetensors_count(want); i++) {
@@ -61,7 +61,7 @@ TEST(every_type_and_view_is_read) {
 static void refused(const char *name, const char *what) {
     char path[4096];
     dt_weights *w = NULL;
-    assert_int_equal(dt_weights_open(&w, file_path(path, sizeof path, name)), DT_E_CKPT);
+    assert_int_equal(dt_weights_open(&w, file_path(path, sizeof path, name), 0), DT_E_CKPT);
     assert_null(w);
     if (!strstr(dt_error_message(), what)) fail_msg("%s: %s", name, dt_error_message());
 }
@@ -82,14 +82,14 @@ TEST(damage_is_seen) {
     close(mkstemp(damaged));
     dt_weights *w = NULL;
     must(dt_io_write_file(damaged, data, n / 2));
-    assert_int_equal(dt_weights_open(&w, damaged), DT_E_CKPT);
+    assert_int_equal(dt_weights_open(&w, damaged, 0), DT_E_CKPT);
     dt_safetensors *want = golden_open("torch_files/expected.safetensors");
     const float *parameter = golden_find(want, "kinds", "parameter", NULL);
     char *at = memmem(data, n, parameter, 3 * sizeof *parameter);
     assert_non_null(at);
     at[2] ^= 1;
     must(dt_io_write_file(damaged, data, n));
-    must(dt_weights_open(&w, damaged));
+    must(dt_weights_open(&w, damaged, 0));
     float values[3];
     must_fail(DT_E_CKPT, "CRC", dt_weights_read(w, find(w, "state_dict.parameter"), values));
     dt_weights_close(w);
