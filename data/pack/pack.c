@@ -161,10 +161,9 @@ static void say_list(const packing *p) {
     const dt_raw_join *j = &p->raw.join;
     if (p->rank != 0) return;
     char *left_out = dt_raw_describe_left_out(&p->raw);
-    size_t n_meant = 0; // to be samples, perhaps
-    for (int k = DT_RAW_UNREAD_KIND; k < DT_RAW_N_REASONS; k++) n_meant += p->raw.left_out[k].n;
     if (*left_out)
-        dt_log(n_meant ? DT_LOG_WARN : DT_LOG_INFO, "%s: left out: %s", p->o->source, left_out);
+        dt_log(dt_raw_lost_samples(&p->raw) ? DT_LOG_WARN : DT_LOG_INFO, "%s: left out: %s",
+               p->o->source, left_out);
     free(left_out);
     if (p->raw.n_incomplete)
         dt_warn("%s: %zu of %zu records have fewer than %u files, the first is %s", p->o->source,

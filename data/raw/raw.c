@@ -71,6 +71,12 @@ char *dt_raw_describe_left_out(const dt_raw *r) {
     return text;
 }
 
+bool dt_raw_lost_samples(const dt_raw *r) {
+    size_t n = 0;
+    for (int i = DT_RAW_UNREAD_KIND; i < DT_RAW_N_REASONS; i++) n += r->left_out[i].n;
+    return n > 0;
+}
+
 char *dt_raw_path(const dt_raw *r, const dt_raw_item *item) {
     if (r->kind == DT_RAW_TAR || r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS)
         return dt_xprintf("%s: %s", r->root, item->name);
@@ -366,7 +372,7 @@ dt_status dt_raw_load(dt_catalog *c, const char *path) {
     DT_TRY(dt_raw_list(&raw, path, NULL, &ALL));
     raw.left_out[DT_RAW_EMPTY].n = 0; // they are kept
     char *left_out = dt_raw_describe_left_out(&raw);
-    if (*left_out) dt_info("%s: left out: %s", path, left_out);
+    if (dt_raw_lost_samples(&raw)) dt_warn_alike("%s: left out: %s", path, left_out);
     free(left_out);
     for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw, &raw.items[i]);
     dt_raw_fini(&raw);

@@ -148,6 +148,8 @@ void dt_raw_fini(dt_raw *r);
 dt_status dt_raw_load(dt_catalog *c, const char *path);
 // "2 hidden (.git), 1 empty (a/b.jpg)": what was left out, by reason, with the first of each; "" for nothing. Heap.
 char *dt_raw_describe_left_out(const dt_raw *r);
+// Whether files may have been meant to be samples that were left out.
+bool dt_raw_lost_samples(const dt_raw *r);
 // Whether the name is that of a list of files; of a picture, a sound or an array.
 bool dt_raw_is_list(const char *path);
 bool dt_raw_is_file(const char *path);
