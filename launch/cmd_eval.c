@@ -1,9 +1,14 @@
-// cmd_eval.c: dtrain eval CONFIG.yaml|RUN [key=value …]
+// cmd_eval.c: dtrain eval CONFIG.yaml|RUN … [key=value …]
 
 #include "launch.h"
 
+#include "base/arena.h"
+#include "base/io.h"
 #include "train/calibrate.h"
 #include "train/metric.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 enum { WHICH, SPLIT, SET, CSV, RAW, CALIBRATE };
 static const launch_option options[] = {
@@ -20,13 +25,26 @@ static const launch_option options[] = {
          "probabilities as they are"},
     {NULL}};
 
+enum { MOST = 256 };
+typedef struct job {
+    dt_eval_request r;
+    dt_config *configs[MOST]; // of each run
+} job;
+
 static dt_status calibrate(const dt_trainer_args *a, void *ctx) {
-    const dt_eval_request *r = ctx;
-    return dt_trainer_calibrate(a, r->which);
+    const job *j = ctx;
+    return dt_trainer_calibrate(a, j->r.which);
 }
 
 static dt_status body(const dt_trainer_args *a, void *ctx) {
-    return dt_trainer_eval(a, ctx);
+    job *j = ctx;
+    dt_trainer_args members[MOST];
+    for (int i = 0; i < j->r.n_members; i++) {
+        members[i] = *a;
+        members[i].config = j->configs[i];
+    }
+    j->r.members = members;
+    return dt_trainer_eval(a, &j->r);
 }
 
 // People of another set need not be those that the run knows where it is judged by how well it distinguishes people.
@@ -43,27 +61,47 @@ static dt_status read_split(const launch_words *w, dt_split *out) {
     return launch_option_split(w, SPLIT, out);
 }
 
-static dt_status load(dt_config **out, const launch_words *w) {
-    if (!w->options[SET] || w->n_words < 1) return launch_load_config(out, "eval", w);
-    return launch_load_for_set(out, w->words[0], w->options[SET], LAUNCH_ALL_RECORDS, w->words + 1,
-                               w->n_words - 1);
+// Overrides are of all runs, and come behind the last.
+static dt_status load(job *j, const launch_words *w) {
+    int n = 1;
+    dt_status st = DT_OK;
+    if (w->n_words < 1) return launch_load_config(&j->configs[0], "eval", w); // says what is wanted
+    while (n < w->n_words && (!strchr(w->words[n], '=') || dt_io_exists(w->words[n]))) n++;
+    if (n > MOST) return dt_fail(DT_E_USAGE, "more than %d runs", MOST);
+    if (n > 1 && w->options[CALIBRATE])
+        return dt_fail(DT_E_USAGE, "--calibrate is of one run: each has its own temperature");
+    const char **words = dt_xcalloc((size_t)w->n_words, sizeof *words);
+    const launch_words one = {.words = words, .n_words = 1 + w->n_words - n};
+    memcpy(words + 1, w->words + n, (size_t)(w->n_words - n) * sizeof *words);
+    for (int i = 0; i < n && st == DT_OK; i++) {
+        dt_config **out = &j->configs[i];
+        words[0] = w->words[i];
+        st = w->options[SET] ? launch_load_for_set(out, words[0], w->options[SET],
+                                                   LAUNCH_ALL_RECORDS, words + 1, one.n_words - 1)
+                             : launch_load_config(out, "eval", &one);
+        j->r.n_members += st == DT_OK;
+    }
+    free(words);
+    return st;
 }
 
 static dt_status run(const launch_words *w) {
     const bool fits = w->options[CALIBRATE] != NULL;
-    dt_eval_request r = {.which = w->options[WHICH],
-                         .csv = w->options[CSV],
-                         .raw = w->options[RAW],
-                         .own_data = !w->options[SET]};
-    if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV] || r.raw))
+    job j = {.r = {.which = w->options[WHICH],
+                   .csv = w->options[CSV],
+                   .raw = w->options[RAW],
+                   .own_data = !w->options[SET]}};
+    if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV] || j.r.raw))
         return dt_fail(DT_E_USAGE, "--calibrate takes the validation part of the run's own data, "
                                    "and neither --split, --set, --csv nor --raw");
-    DT_TRY(read_split(w, &r.split));
-    dt_config *c = NULL;
-    DT_TRY(load(&c, w));
-    const dt_field_use use = use_of(c);
-    dt_status st = launch_with_comm(c, w->options[SET] ? &use : NULL, fits ? calibrate : body, &r);
-    dt_config_destroy(c);
+    DT_TRY(read_split(w, &j.r.split));
+    dt_status st = load(&j, w);
+    if (st == DT_OK) {
+        const dt_field_use use = use_of(j.configs[0]);
+        st = launch_with_comm(j.configs[0], w->options[SET] ? &use : NULL, fits ? calibrate : body,
+                              &j);
+    }
+    for (int i = 0; i < j.r.n_members; i++) dt_config_destroy(j.configs[i]);
     return st;
 }
 
@@ -71,8 +109,9 @@ const launch_command launch_eval = {
     .options = options,
     .text =
         "Metrics of a checkpoint on one split, or on another data set, as a JSON line on "
-        "stdout.\n\n"
+        "stdout. Several runs: of the mean of their predictions, as dtrain predict makes it.\n\n"
         "  dtrain eval runs/fusion --which latest\n"
+        "  dtrain eval runs/a runs/b runs/c --split test 'eval.metrics=[accuracy, roc_auc]'\n"
         "  dtrain eval runs/photos --set new.lmdb 'eval.by=[camera]' eval.bootstrap=1000 --csv "
         "new.csv\n"
         "  mpirun -np 2 dtrain eval configs/fusion.yaml --split val 'eval.metrics=[confusion]'\n",

@@ -8,6 +8,7 @@
 #include "train/agree.h"
 #include "train/calibrate.h"
 #include "train/memory_report.h"
+#include "train/predict.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -124,9 +125,10 @@ static dt_status write_csv(const char *path, const char *json) {
     return st;
 }
 
-static dt_status print_result(const dt_asked *a, const char *csv, const dt_eval_result *result) {
+dt_status dt_asked_print(const dt_asked *a, const char *csv, const dt_eval_result *result) {
     const dt_open_run *r = &a->run;
     dt_json j;
+    if (!dt_run_is_root(r)) return DT_OK;
     dt_json_init(&j);
     dt_eval_result_write(result, dt_split_name(r->request.split), dt_run_which(r), r->record.step,
                          &j);
@@ -141,6 +143,7 @@ dt_status dt_trainer_eval(const dt_trainer_args *args, const dt_eval_request *q)
     dt_asked a;
     dt_evaluator *e = NULL;
     dt_eval_result result;
+    if (q->n_members > 1) return dt_predict_evaluate(q);
     dt_status st = dt_asked_open(
         &a, args,
         &(dt_run_request){
@@ -148,7 +151,7 @@ dt_status dt_trainer_eval(const dt_trainer_args *args, const dt_eval_request *q)
     if (st == DT_OK) st = dt_asked_evaluator(&a, NULL, "eval", &e);
     if (st == DT_OK) st = dt_evaluator_run(e, a.run.data, q->split, true, &result);
     if (st == DT_OK) {
-        if (dt_run_is_root(&a.run)) st = print_result(&a, q->csv, &result);
+        st = dt_asked_print(&a, q->csv, &result);
         dt_eval_result_fini(&result);
     }
     dt_evaluator_destroy(e);

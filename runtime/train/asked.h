@@ -24,5 +24,7 @@ dt_infer_opts dt_asked_infer_opts(const dt_asked *a, const dt_net *net, const ch
 // RUN/calibration.json; DT_E_USAGE where it has none. Collective.
 dt_status dt_asked_evaluator(const dt_asked *a, const dt_net *net, const char *progress,
                              dt_evaluator **out);
+// Prints what an evaluation gave, on rank 0; csv: a file for it, too, or NULL.
+dt_status dt_asked_print(const dt_asked *a, const char *csv, const dt_eval_result *result);
 
 #endif

@@ -25,6 +25,7 @@ typedef struct eval_target {
     char name[128];                         // name of these logits
     int64_t n_out;
     double *thresholds; // (n_out)
+    float *combined;    // (n_out), where outputs are combined
     float *logits, *targets;
     int32_t *labels;
     double *losses;
@@ -53,6 +54,8 @@ struct dt_evaluator {
     dt_eval_column unit; // eval.bootstrap_unit; without a name: none
     int n_by;
     dt_json *evidence; // where it goes, or NULL
+    dt_evaluator_combine combine;
+    void *combine_ctx;
 };
 
 // ---- the loss of a sample --------------------------------------------------------------------------
@@ -139,7 +142,9 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
         eval_target *t = &e->each[k];
         const void *target = s->field[t->t->index];
         if (!t->of_classes) DT_TRY(dt_target_check(t->t, target, s->index));
-        take_target(t, i, s->output[t->output], target);
+        const float *x = s->output[t->output];
+        if (e->combine) e->combine(e->combine_ctx, s->index, k, x, t->combined);
+        take_target(t, i, e->combine ? t->combined : x, target);
     }
     if (e->n_embedding)
         memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding],
@@ -412,6 +417,13 @@ void dt_evaluator_set_thresholds(dt_evaluator *e, int k, const double *threshold
     memcpy(e->each[k].thresholds, thresholds, (size_t)e->each[k].n_out * sizeof *thresholds);
 }
 
+void dt_evaluator_set_combine(dt_evaluator *e, dt_evaluator_combine f, void *ctx) {
+    e->combine = f;
+    e->combine_ctx = ctx;
+    for (int k = 0; k < e->targets->n; k++)
+        e->each[k].combined = dt_xcalloc((size_t)e->each[k].n_out, sizeof(float));
+}
+
 void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j) {
     e->evidence = j;
 }
@@ -419,6 +431,9 @@ void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j) {
 void dt_evaluator_destroy(dt_evaluator *e) {
     if (!e) return;
     dt_infer_destroy(e->infer);
-    for (int k = 0; k < e->targets->n; k++) free(e->each[k].thresholds);
+    for (int k = 0; k < e->targets->n; k++) {
+        free(e->each[k].thresholds);
+        free(e->each[k].combined);
+    }
     free(e);
 }

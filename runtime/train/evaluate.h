@@ -24,6 +24,10 @@ void dt_evaluator_destroy(dt_evaluator *e);
 // …}); an evaluation of another part runs over the validation part first. Where the data have none, as another data set,
 // rank 0 gives the thresholds beforehand: (n_out) of target k.
 void dt_evaluator_set_thresholds(dt_evaluator *e, int k, const double *thresholds);
+// From now on f gives the outputs (n_out) of target k that count for a sample, from the network's x, on rank 0; NaN: there
+// are none.
+typedef void (*dt_evaluator_combine)(void *ctx, int64_t sample, int k, const float *x, float *out);
+void dt_evaluator_set_combine(dt_evaluator *e, dt_evaluator_combine f, void *ctx);
 // Evaluations from now on also add each target's evidence (evidence.h) to the array that j is in, on rank 0; NULL: none.
 void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j);
 // Collective; all ranks get the values, and rank 0 what is no single number. Fini the result afterwards. DT_E_DATA:

@@ -9,6 +9,7 @@
 #include "train/calibrate.h"
 #include "train/predict_write.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -483,6 +484,83 @@ dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_pre
     if (st == DT_OK && p.n_bad > 0)
         dt_warn("%lld sample%s could not be read or predicted: the rows say why",
                 (long long)p.n_bad, p.n_bad == 1 ? "" : "s");
+    mean_destroy(p.mean);
+    close_member(&p, st);
+    return st;
+}
+
+// ---- an evaluation of the mean ---------------------------------------------------------------------
+
+// The first member's outputs of a sample, the last to be added -> outputs of which its loss makes the mean.
+static void combine(void *ctx, int64_t sample, int i, const float *x, float *out) {
+    predictor *p = ctx;
+    predicted *e = &p->each[i];
+    const int64_t n = dt_target_n_out(e->t);
+    take_target(e, x);
+    mean_add(p->mean, sample, i, e->value, e->map);
+    const double *sums = p->mean->each[i].sums + sample * p->mean->each[i].stride;
+    for (int64_t k = 0; k < n; k++) {
+        const double mean = p->mean->why[sample] ? NAN : sums[SUMS + k] / sums[WEIGHT];
+        const double q =
+            fmin(fmax(mean, DBL_MIN), 1 - DBL_EPSILON / 2); // a logarithm that is finite
+        const double number = (mean - dt_field_mean(e->t->field, k)) / dt_field_std(e->t->field, k);
+        if (isnan(mean))
+            out[k] = NAN;
+        else if (e->kind == DT_PREDICTS_CLASSES || dt_losses[e->t->loss].exponent)
+            out[k] = (float)log(fmax(mean, DBL_MIN));
+        else
+            out[k] = (float)(e->kind == DT_PREDICTS_LABELS ? log(q / (1 - q)) : number);
+    }
+}
+
+static void drop_pairs(dt_metric_choice *metrics, int n_targets) {
+    bool dropped = false;
+    for (int k = 0; k < n_targets; k++)
+        for (int i = 0; i < DT_N_METRICS; i++)
+            if (metrics->wanted[k][i] && (dt_metrics_table[i]->of & DT_OF_PAIRS)) {
+                metrics->wanted[k][i] = false;
+                dropped = true;
+            }
+    if (dropped)
+        dt_warn_alike("metrics of pairs are left out: several runs have no embedding in common");
+}
+
+static dt_status evaluate(predictor *p, const dt_eval_request *q) {
+    dt_asked *a = &p->asked;
+    dt_evaluator *e = NULL;
+    dt_eval_result result;
+    a->nets.metrics.threshold = (dt_auto_real){.answer = 0.5};
+    drop_pairs(&a->nets.metrics, p->n);
+    dt_status st = dt_asked_evaluator(a, NULL, "eval", &e);
+    if (st == DT_OK) {
+        for (int i = 0; i < p->n; i++)
+            if (p->each[i].kind == DT_PREDICTS_LABELS)
+                dt_evaluator_set_thresholds(e, i, p->each[i].thresholds);
+        dt_evaluator_set_combine(e, combine, p);
+        st = dt_evaluator_run(e, a->run.data, q->split, true, &result);
+    }
+    if (st == DT_OK) {
+        dt_json_int(&result.extra, "runs", p->n_members);
+        st = dt_asked_print(a, q->csv, &result);
+        dt_eval_result_fini(&result);
+    }
+    dt_evaluator_destroy(e);
+    return st;
+}
+
+dt_status dt_predict_evaluate(const dt_eval_request *q) {
+    const dt_predict_request r = {
+        .which = q->which, .split = q->split, .raw = q->raw, .own_data = q->own_data, .top = 1};
+    predictor p = {.r = &r, .n_members = q->n_members, .first = &p};
+    dt_status st = open_member(&p, q->members);
+    dt_infer_destroy(p.infer); // the evaluator has its own
+    p.infer = NULL;
+    if (st == DT_OK) {
+        const dt_dataset *data = p.asked.run.data;
+        p.mean = mean_create(p.columns, p.n, data->n_samples(data, q->split), false);
+        st = run_others(&p, q->members, q->n_members);
+    }
+    if (st == DT_OK) st = evaluate(&p, q);
     mean_destroy(p.mean);
     close_member(&p, st);
     return st;

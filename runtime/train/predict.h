@@ -10,7 +10,7 @@
 // function of each, divided by the temperature of the run where it was calibrated (calibrate.h). A label counts as
 // predicted from its threshold on; of several runs from the mean of theirs.
 //
-// defines: dt_trainer_predict
+// defines: dt_predict_evaluate, dt_trainer_predict
 #ifndef DT_TRAIN_PREDICT_H
 #define DT_TRAIN_PREDICT_H
 
@@ -37,5 +37,8 @@ typedef struct dt_predict_request {
 // the run's own, divided as the run does it. Their classes are matched by name, and have the first's order.
 // Collective.
 dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r);
+// dt_trainer_eval of an ensemble: the metrics of these means, with the thresholds that a prediction has. It has no
+// embedding, so metrics of pairs are left out. Collective.
+dt_status dt_predict_evaluate(const dt_eval_request *q);
 
 #endif

@@ -41,12 +41,14 @@ dt_status dt_trainer_init(const dt_trainer_args *a);
 typedef struct dt_eval_request {
     const char *which; // checkpoint (dt_ckpt_find)
     dt_split split;
-    const char *csv; // file for the same figures as a table, or NULL
-    bool raw;        // with train.ema: the trained weights, not their average
-    bool own_data;   // dt_run_request
+    const char *csv;                // file for the same figures as a table, or NULL
+    bool raw;                       // with train.ema: the trained weights, not their average
+    bool own_data;                  // dt_run_request
+    const dt_trainer_args *members; // of an ensemble, as for dt_trainer_predict; the first is `a`
+    int n_members;                  // 0 or 1: a alone
 } dt_eval_request;
 
-// Metrics of a checkpoint, as a line of JSON.
+// Metrics of a checkpoint, or of the mean of several runs' predictions, as a line of JSON.
 dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r);
 
 // How much a whole run computes, zeros where there is no data set; and what a rank takes.

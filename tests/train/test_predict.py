@@ -132,6 +132,29 @@ def check_means(work):
     assert all(-1e-5 < x < 1 + 1e-5 for p in scale for x in p)
 
 
+def check_ensemble(work, name, of):
+    import tarfile
+    with tarfile.open(f"{work}/{of}.tar") as tar:
+        truth = [json.load(tar.extractfile(m)) for m in tar.getmembers() if m.name.endswith(".json")]
+    rows, r = table(f"{work}/ensemble.{name}.csv"), json.load(open(f"{work}/ensemble.{name}.json"))
+    assert len(rows) == len(truth) == r["samples"] and r["runs"] == 2, r
+    near = lambda key, want: abs(r[key] - want) < 2e-5 * max(1, abs(want)) or exec("raise AssertionError((key, want, r))")
+    def auc(score, true):
+        own, rest = ([s for s, t in zip(score, true) if t == k] for k in (True, False))
+        return sum((a > b) + (a == b) / 2 for a in own for b in rest) / len(own) / len(rest)
+    if name == "numbers":
+        return near("mae", sum(abs(float(p["angle"]) - t["angle"]) for p, t in zip(rows, truth)) / len(rows))
+    names = sorted({t["label"] for t in truth})
+    columns = ["label"] + [f"label.{k}" for k in range(2, 5)]
+    p = [{row[c]: float(row[c + ".probability"]) for c in columns} for row in rows]
+    at = "label." if name == "several" else ""
+    near(at + "accuracy", sum(row["label"] == t["label"] for row, t in zip(rows, truth)) / len(rows))
+    near(at + "loss", -sum(math.log(q[t["label"]]) for q, t in zip(p, truth)) / len(rows))
+    near(at + "roc_auc", sum(auc([q[n] for q in p], [t["label"] == n for t in truth]) for n in names) / 4)
+    for flag in ("odd", "third") if name == "several" else ():
+        near("flags.roc_auc." + flag, auc([float(row["flags." + flag]) for row in rows], [t[flag] == 1 for t in truth]))
+
+
 def scale_head(source, to, factor):
     values, shapes, _ = small_set.read_safetensors(source)
     last = [n for n in values if n.startswith("fc.")]

@@ -133,6 +133,25 @@ if have_mpi; then
         model.dropout=0.3 --tta flip >"$work/alone" 2>"$work/log" || fail "exit $?"
     cmp "$work/alone" "$work/again" || fail "3 ranks, several passes"
 fi
+# eval of several runs is of the means that predict makes: classes, numbers of other units, several targets
+config=$work/angle.yaml
+train run.name=angle2 run.seed=6 train.epochs=5 'data.fields.angle.normalize={mean: [60], std: [30]}'
+config=$work/two.yaml
+train run.name=two2 run.seed=6 train.epochs=3
+config=$work/small.yaml
+ensemble() { # NAME METRICS RUN RUN SET
+    local runs=("$work/runs/$3" "$work/runs/$4") words=(--set "$work/$5.tar" "eval.metrics=[$2]" eval.best=auto)
+    "$DTRAIN" predict "${runs[@]}" "$work/$5.tar" --top 4 >"$work/ensemble.$1.csv" 2>"$work/log" || fail "predict ${runs[*]}"
+    "$DTRAIN" eval "${runs[@]}" "${words[@]}" >"$work/ensemble.$1.json" 2>"$work/log" || fail "eval ${runs[*]}"
+    py check_ensemble "$work" "$1" "$5" || fail "eval of an ensemble: $1"
+    ! have_mpi || mpi 2 "$DTRAIN" eval "${runs[@]}" "${words[@]}" 2>"$work/log" | cmp - "$work/ensemble.$1.json" || fail "2 ranks: $1"
+}
+ensemble classes 'loss, accuracy, roc_auc' names other hard
+ensemble numbers 'loss, mae' angle angle2 set
+ensemble several 'loss, accuracy, roc_auc' two two2 hard
+exits 2 "of one run" "$DTRAIN" eval "$work/runs/names" "$work/runs/other" --calibrate
+exits 2 "an ensemble predicts the same" "$DTRAIN" eval "$work/runs/names" "$work/runs/angle" --set "$work/set.tar"
+exits 0 "metrics of pairs are left out" "$DTRAIN" eval "$work/runs/names" "$work/runs/other" 'eval.metrics=[accuracy, eer]'
 refused "--mc draws dropout masks, and run names was trained without" "$work/runs/names" "$work/new" --mc 3
 refused "an ensemble predicts the same" "$work/runs/names" "$work/runs/angle" "$work/new"
 refused "are of one pass" "$work/runs/names" "$work/runs/other" "$work/new" --logits
