@@ -80,11 +80,15 @@ static dt_status open_weights(export *e, const char *which) {
 
 static dt_status find_fields(export *e) {
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
-    if (!dt_data_exists(e->config))
-        return dt_data_describe_fields(e->config, classes, e->fields, &e->n_fields);
-    DT_TRY(dt_data_open_as(&e->data, e->config, NULL, 1, NULL, classes, NULL));
-    e->n_fields = e->data->n_fields;
-    memcpy(e->fields, e->data->fields, (size_t)e->n_fields * sizeof *e->fields);
+    if (dt_data_exists(e->config)) {
+        DT_TRY(dt_data_open_as(&e->data, e->config, NULL, 1, NULL, classes, NULL));
+        e->n_fields = e->data->n_fields;
+        memcpy(e->fields, e->data->fields, (size_t)e->n_fields * sizeof *e->fields);
+    } else {
+        DT_TRY(dt_data_describe_fields(e->config, classes, e->fields, &e->n_fields));
+    }
+    for (int i = 0; i < e->n_fields; i++) // the file gets values as they are
+        for (int c = 0; c < DT_MAX_NORMALIZE; c++) e->fields[i].mean[c] += e->fields[i].origin[c];
     return DT_OK;
 }
 

@@ -179,7 +179,7 @@ static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_image *o
     float *plane = (float *)dt_buffer_reserve(&sink->work[0], n * sizeof *plane);
     if (!plane) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
     for (int c = 0; c < channels; c++) {
-        DT_TRY(p->read(p->ctx, spec->n_bands ? spec->bands[c] : c, plane));
+        DT_TRY(p->read(p->ctx, spec->n_bands ? spec->bands[c] : c, spec->origin[c], plane));
         DT_TRY(stretch_plane(spec, plane, n, &sink->work[1]));
         if (spec->f32)
             for (size_t i = 0; i < n; i++) out->real[i * (size_t)channels + (size_t)c] = plane[i];

@@ -23,14 +23,16 @@ typedef struct dt_array_spec {
     dt_range range;                      // the values that become 0 and 1
     double low, high;                    // DT_RANGE_given
     double softening;                    // asinh: share of the range below which it is about linear
+    double origin
+        [DT_MAX_CHANNELS]; // f32 unstretched: by channel, subtracted from values before they are rounded
 } dt_array_spec;
 
 // ---- planes ----------------------------------------------------------------------------------------
 typedef struct dt_planes {
     const char *format; // for messages
     int64_t width, height, n;
-    // Plane i of n as width x height floats, rows dense; NaN where the file has no value.
-    dt_status (*read)(void *ctx, int64_t i, float *out);
+    // Plane i of n as width x height floats less `origin`, rows dense; NaN where the file has no value.
+    dt_status (*read)(void *ctx, int64_t i, double origin, float *out);
     void *ctx;
 } dt_planes;
 

@@ -159,7 +159,7 @@ static dt_status read_unit(dt_span s, size_t *at, bool first, fits_unit *u) {
 }
 
 // ---- plain pixels ------------------------------------------------------------------------------------
-static inline float value_at(const fits_unit *u, const uint8_t *p) {
+static inline double value_at(const fits_unit *u, const uint8_t *p) {
     double d;
     float f;
     int64_t whole;
@@ -167,12 +167,12 @@ static inline float value_at(const fits_unit *u, const uint8_t *p) {
     case -32: {
         uint32_t bits = dt_be32(p);
         memcpy(&f, &bits, sizeof f);
-        return u->scale == 1 && u->zero == 0 ? f : (float)((double)f * u->scale + u->zero);
+        return (double)f * u->scale + u->zero;
     }
     case -64: {
         uint64_t bits = dt_be64(p);
         memcpy(&d, &bits, sizeof d);
-        return (float)(d * u->scale + u->zero);
+        return d * u->scale + u->zero;
     }
     case 8:
         whole = p[0];
@@ -186,8 +186,8 @@ static inline float value_at(const fits_unit *u, const uint8_t *p) {
     default:
         whole = (int64_t)dt_be64(p);
     }
-    if (u->has_blank && whole == u->blank) return NAN;
-    return (float)((double)whole * u->scale + u->zero);
+    if (u->has_blank && whole == u->blank) return (double)NAN;
+    return (double)whole * u->scale + u->zero;
 }
 
 // Units of one size, their planes one after another.
@@ -200,12 +200,12 @@ static int64_t n_planes(const fits_unit *u) {
     return u->n_axes > 2 ? u->size[2] : 1;
 }
 
-static dt_status read_plane(void *ctx, int64_t i, float *out) {
+static dt_status read_plane(void *ctx, int64_t i, double origin, float *out) {
     const fits_unit *u = ((const stack *)ctx)->unit;
     for (; i >= n_planes(u); u++) i -= n_planes(u);
     size_t n = (size_t)(u->size[0] * u->size[1]), step = element_bytes(u);
     const uint8_t *p = u->data + (size_t)i * n * step;
-    for (size_t k = 0; k < n; k++) out[k] = value_at(u, p + k * step);
+    for (size_t k = 0; k < n; k++) out[k] = (float)(value_at(u, p + k * step) - origin);
     return DT_OK;
 }
 

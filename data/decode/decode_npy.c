@@ -2,8 +2,8 @@
 //
 // Two axes are height and width; three have channels last, or first where the field says layout: chw; more
 // are refused unless the outer ones have length 1. Bytes in the layout of the batch, wanted as bytes and
-// unstretched, are copied as they lie; everything else goes through planes of floats (array.h). Elements of 64
-// bits keep the 24 bits of a float.
+// unstretched, are copied as they lie; everything else goes through planes of floats (array.h), elements of 64
+// bits after the origin of far values is subtracted.
 #include "array.h"
 
 #include <string.h>
@@ -27,17 +27,17 @@ static dt_status view_of(npy_view *v, bool chw) {
     return DT_OK;
 }
 
-static dt_status read_plane(void *ctx, int64_t i, float *out) {
+static dt_status read_plane(void *ctx, int64_t i, double origin, float *out) {
     const npy_view *v = ctx;
     const dt_npy *a = &v->a;
     bool f4 = a->kind == 'f' && a->size == 4 && !a->swapped;
     for (int64_t y = 0; y < v->height; y++) {
         int64_t at = i * v->channel + y * v->row;
-        if (f4 && v->column == 1)
+        if (f4 && v->column == 1 && origin == 0)
             memcpy(out, a->data + 4 * at, (size_t)v->width * 4);
         else
             for (int64_t x = 0; x < v->width; x++)
-                out[x] = (float)dt_npy_get(a, at + x * v->column);
+                out[x] = (float)(dt_npy_get(a, at + x * v->column) - origin);
         out += v->width;
     }
     return DT_OK;

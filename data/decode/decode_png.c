@@ -46,11 +46,12 @@ typedef struct deep {
     int channels;
 } deep;
 
-static dt_status read_plane(void *ctx, int64_t c, float *out) {
+static dt_status read_plane(void *ctx, int64_t c, double origin, float *out) {
     const deep *d = ctx;
     for (size_t i = 0; i < d->n; i++) {
         const uint16_t *p = d->rgba + 4 * i;
-        out[i] = dt_deep_value(d->channels, c, (const uint32_t[]){p[0], p[1], p[2]});
+        out[i] =
+            dt_deep_value(d->channels, c, (const uint32_t[]){p[0], p[1], p[2]}) - (float)origin;
     }
     return DT_OK;
 }

@@ -133,12 +133,12 @@ static void bit_row(ppm *m, uint8_t *dst, int channels) {
     m->p += (m->width + 7) / 8;
 }
 
-static dt_status read_plane(void *ctx, int64_t c, float *out) {
+static dt_status read_plane(void *ctx, int64_t c, double origin, float *out) {
     ppm m = *(const ppm *)ctx;
     for (int64_t i = 0; i < m.width * m.height; i++) {
         uint32_t v[3];
         DT_TRY(read_pixel(&m, v));
-        out[i] = dt_deep_value(m.deep, c, v);
+        out[i] = dt_deep_value(m.deep, c, v) - (float)origin;
     }
     return DT_OK;
 }

@@ -278,6 +278,20 @@ static dt_status read_array_spec(dt_field_keys *k, dt_array_spec *out, int chann
     return read_bands(k, out, channels);
 }
 
+// Floats of values whose mean is far above their deviation (metres of a map projection) would be rounded to few levels, and
+// again where the network subtracts the mean: it is subtracted first, in double.
+static void take_origin(resolver *r, int64_t channels) {
+    enum { FAR = 10000 };
+    dt_field_info *info = r->info;
+    for (int64_t c = 0; c < channels; c++) {
+        if (!r->f->array.f32 || r->f->array.stretch != DT_STRETCH_none ||
+            fabs(info->mean[c]) < FAR * info->std[c])
+            continue;
+        r->f->array.origin[c] = info->origin[c] = info->mean[c];
+        info->mean[c] = 0;
+    }
+}
+
 static dt_status resolve_image(resolver *r) {
     int64_t size[2];
     DT_TRY(read_size(r, 2, size));
@@ -287,6 +301,7 @@ static dt_status resolve_image(resolver *r) {
     r->info->dtype = r->f->array.f32 ? DT_F32 : DT_U8;
     r->info->sample_shape = dt_shape3(size[0], size[1], channels);
     DT_TRY(read_normalize(r, (int)channels));
+    take_origin(r, channels);
     DT_TRY(dt_fit_read(&r->f->fit, r->k.c, r->k.f, (int)size[1], (int)size[0]));
     char key[320];
     snprintf(key, sizeof key, "data.augment.%s", r->f->name);

@@ -219,7 +219,8 @@ static dt_status fill_image(const dt_data *d, dt_sample_scratch *w, const value 
     if (!image.real) dt_keep_pixels(d, v->field, v->record, image.data);
     DT_TRY(augment_image(w, v, image));
     float *out = v->dst;
-    for (size_t k = 0; f32 && !image.real && k < n; k++) out[k] = pixels[k];
+    for (size_t k = 0; f32 && !image.real && k < n; k++)
+        out[k] = (float)(pixels[k] - v->f->array.origin[k % (size_t)size[2]]);
     return DT_OK;
 }
 

@@ -15,28 +15,34 @@ static float value(int file, int band, int y, int x) {
     return (float)(file * 1000 + band * 100 + y * 10 + x);
 }
 
-// (BANDS,SIDE,SIDE) f4 for files a/0.npy, b/1.npy, …
-static void write_arrays(const char *root) {
-    static const char header[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 6, 6), }";
+// (BANDS,SIDE,SIDE) for files a/0.npy, b/1.npy, …: f4, or f8 of values from `far` on.
+static void write_arrays(const char *root, double far) {
+    static char header[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 6, 6), }";
+    const size_t size = far != 0 ? sizeof(double) : sizeof(float);
+    header[13] = (char)('0' + size);
     for (int i = 0; i < N_FILES; i++) {
-        uint8_t file[128 + BANDS * SIDE * SIDE * 4];
+        uint8_t file[128 + BANDS * SIDE * SIDE * 8];
         memset(file, ' ', 128);
         memcpy(file, "\x93NUMPY\x01\x00\x76\x00", 10);
         memcpy(file + 10, header, sizeof header - 1);
         file[127] = '\n';
-        float *v = (float *)(file + 128);
-        for (int k = 0; k < BANDS * SIDE * SIDE; k++)
-            v[k] = value(i, k / SIDE / SIDE, k / SIDE % SIDE, k % SIDE);
+        for (int k = 0; k < BANDS * SIDE * SIDE; k++) {
+            const float v = value(i, k / SIDE / SIDE, k / SIDE % SIDE, k % SIDE);
+            const double from = far + (double)v / 1024;
+            memcpy(file + 128 + (size_t)k * size, far != 0 ? (const void *)&from : &v, size);
+        }
         char *path = dt_xprintf("%s/%c/%d.npy", root, 'a' + i % 2, i);
-        fixture_write(path, file, sizeof file);
+        fixture_write(path, file, 128 + BANDS * SIDE * SIDE * size);
         free(path);
     }
 }
 
+static const char *arrays = "arrays";
+
 static dt_config *config_of(const char *field, const char *augment) {
     return fixture_parse("  path: \"%s\"\n  fields:\n    image: {kind: image, size: [6, 6]%s}\n"
                          "    label: {kind: class}\n  workers: 1\n%s",
-                         fixture_path("arrays"), field, augment);
+                         fixture_path(arrays), field, augment);
 }
 
 // The first training batch: n images, and which file each is.
@@ -76,6 +82,25 @@ TEST(bands_become_channels) {
                 assert_true(v[i][y][x][0] == value(file, 2, y, x));
                 assert_true(v[i][y][x][1] == value(file, 0, y, x));
             }
+    }
+}
+
+// Values far from 0: the mean is subtracted before they are rounded to floats, which have steps of 0.5 here.
+TEST(far_values_keep_their_digits) {
+    float v[4][SIDE][SIDE];
+    int label[4];
+    write_arrays(fixture_path("far"), 5400000);
+    arrays = "far";
+    first_batch(", dtype: f32, layout: chw, bands: [1], channels: 1, normalize: {mean: [5400000], "
+                "std: [4]}",
+                "", sizeof v, v, label);
+    arrays = "arrays";
+    for (int i = 0; i < 4; i++) {
+        const int file = (int)(v[i][0][0] * 1024 / 1000);
+        assert_int_equal(file % 2, label[i]);
+        for (int k = 0; k < SIDE * SIDE; k++)
+            assert_true(fabsf(v[i][k / SIDE][k % SIDE] -
+                              value(file, 1, k / SIDE, k % SIDE) / 1024) < 1e-6f);
     }
 }
 
@@ -254,7 +279,7 @@ TEST(units_are_taken_by_name_or_number) {
 
 static int set_up(void **state) {
     folder_make(state);
-    write_arrays(fixture_path("arrays"));
+    write_arrays(fixture_path("arrays"), 0);
     return 0;
 }
 
