@@ -84,8 +84,10 @@ static memory_source *make_source(dt_backend *b, pixel_changes changes) {
                                  .global_batch = MICRO * N_MICRO,
                                  .micro_batch = MICRO,
                                  .augment = true};
+    static dt_batch_memory memory; // sources keep its address
     dt_batch_source *base = NULL;
-    assert_int_equal(open_split(&(dt_dataset){.self = b}, &r, &base), DT_OK);
+    memory = dt_backend_batch_memory(b);
+    assert_int_equal(open_split(&(dt_dataset){.self = &memory}, &r, &base), DT_OK);
     memory_source *s = base->self;
     s->fill = fill_batch;
     s->changes = (int)changes;
@@ -97,7 +99,8 @@ static memory_source *make_source(dt_backend *b, pixel_changes changes) {
 
 static void drop_source(memory_source *s) {
     for (int i = 0; i < SLOTS; i++)
-        s->b->free_host(s->b, s->batch[i].steps[1], MICRO * PIXEL_STEPS * sizeof(dt_pixel_step));
+        s->memory->free(s->memory->owner, s->batch[i].steps[1],
+                        MICRO * PIXEL_STEPS * sizeof(dt_pixel_step));
     s->base.close(&s->base);
 }
 
