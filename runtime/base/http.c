@@ -120,7 +120,8 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         if (is_fault) since = fmin(since, gone);
         const double pause = a.n_got > had ? 0 : pause_s(n);
         const double wait_s = a.retry_after_s > pause ? a.retry_after_s : pause;
-        if ((!answered && !a.again) || r->once || now - since + wait_s > limit_s ||
+        const bool stalled = !answered && r->stall_s > 0 && now - begun >= r->stall_s;
+        if ((!answered && !a.again) || stalled || r->once || now - since + wait_s > limit_s ||
             (r->stop && *r->stop)) {
             char later[64] = "", longer[64] = "";
             if (a.retry_after_s > 0)

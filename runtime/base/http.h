@@ -37,6 +37,7 @@ typedef struct dt_http_request {
     dt_http_part part[2];
     size_t max_body; // bytes of a whole body at most
     bool once;       // one attempt only: sent twice it would be done twice
+    int stall_s; // an answer of which (nearly) nothing comes for so long is not waited for again; 0: 10 s, and it is
     // For attempts in a row of which none brings 64 KiB of a range, behind a first one that a server takes and does not
     // answer; 0: 60 s. The time for which other requests to the same server have failed counts, too.
     double limit_s;

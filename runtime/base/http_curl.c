@@ -303,7 +303,7 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     }
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, (long)STALL_BYTES_S);
-    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)STALL_S);
+    curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)(r->stall_s ? r->stall_s : STALL_S));
     curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, error);
     curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, take_header);

@@ -28,6 +28,7 @@ typedef struct dt_metrics_opts {
     const char *listen_text;        // `listen` as the config has it, for messages
     const char *textfile;           // of prometheus: a folder for node_exporter, or NULL
     double linger_s; // of prometheus: how long it answers after the end, until one more scrape
+    bool (*is_stopped)(void); // a signal wants the end of what is still sent after the run; or NULL
     const char *mlflow_uri, *mlflow_experiment; // of the mlflow sink
     bool mlflow_model;
     dt_config *config;          // of mlflow: its params; read at once

@@ -44,10 +44,11 @@
 
 enum { BATCH = 999, BATCH_PARAMS = 100, MAX_NAME = 250, MAX_VALUE = 500 }; // what the server takes
 #define LOOK_S   1.0
-#define ANSWER_S 10.0 // for one request
-#define LAST_S   15.0 // at the end of the run, for all that is left
-#define KILLED_S 0.8  // the same where the run is stopped: its grace is for what is saved
-#define FILE_S   3600.0
+#define ANSWER_S 10.0  // for one request
+#define LAST_S   15.0  // at the end of the run, for lines, behind the last that the server took
+#define KILLED_S 0.8   // for all where the run is stopped: its grace is for what is saved
+#define END_S    600.0 // for all else
+enum { FILE_S = 30 };  // without a byte of an answer, or of refusals
 
 // How far the server has the lines of metrics.jsonl.
 typedef struct place {
@@ -75,6 +76,9 @@ typedef struct mlflow {
     dt_status status;   // how the run ended
     int64_t end_step;
     bool ended;
+    char missing[256];       // files that the server has not got
+    _Atomic double took_s;   // when it took something last
+    atomic_bool sends_files; // no more lines
     pthread_t thread;
     bool has_thread;
     pthread_mutex_t lock;
@@ -326,6 +330,7 @@ static answer log_batch(mlflow *s, const char *kind, json_t *items, const place 
     }
     const answer a = ask(s, "api/2.0/mlflow/runs/log-batch", body, next ? NULL : &reply);
     if (a == NEVER) dt_warn("MLflow: %s: the %s are left out", s->refusal, kind);
+    if (a == DONE) s->took_s = dt_clock_s();
     json_decref(reply);
     return a;
 }
@@ -495,15 +500,18 @@ static answer send_all(mlflow *s, double until_s) {
 
 // ---- artifacts -------------------------------------------------------------------------------------
 
-// Artifacts go through the server, which stores them. Where they lie elsewhere (file:, s3:) dtrain does not write.
+// Artifacts go through the server, which stores them. Where they lie elsewhere (file:, s3:) dtrain does not write. Behind
+// one that the server has not taken none is tried.
 static void send_file(mlflow *s, const char *path, const char *name) {
     static const char begin[] = "mlflow-artifacts:/";
     const char *folder = s->artifacts ? s->artifacts : "";
     const char *headers[] = {"Content-Type: application/octet-stream", s->authorization, NULL};
     struct stat info;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0 || info.st_size == 0 || s->away ||
-        strncmp(folder, begin, sizeof begin - 1) != 0) {
+    const bool any = fd >= 0 && fstat(fd, &info) == 0 && info.st_size > 0 &&
+                     strncmp(folder, begin, sizeof begin - 1) == 0;
+    if (any && *s->missing) dt_text_list(s->missing, sizeof s->missing, name);
+    if (!any || *s->missing) {
         if (fd >= 0) close(fd);
         return;
     }
@@ -519,12 +527,14 @@ static void send_file(mlflow *s, const char *path, const char *name) {
                                .body = data,
                                .n_body = (size_t)info.st_size,
                                .max_body = 1 << 20,
-                               .limit_s = info.st_size < 1 << 24 ? ANSWER_S : FILE_S,
+                               .stall_s = FILE_S,
+                               .limit_s = FILE_S,
                                .stop = &s->late};
     dt_http_reply reply = {0};
-    if (data == MAP_FAILED || dt_http_do(&reply, &r) != DT_OK)
-        note_failure(s, dt_error_message());
-    else if (reply.status / 100 != 2)
+    if (data == MAP_FAILED || dt_http_do(&reply, &r) != DT_OK) {
+        dt_warn("MLflow: %s", dt_error_message());
+        dt_text_list(s->missing, sizeof s->missing, name);
+    } else if (reply.status / 100 != 2)
         dt_warn("MLflow: %s answers %d: it has no %s of this run", s->o.mlflow_uri, reply.status,
                 name);
     dt_error_clear();
@@ -560,7 +570,7 @@ static void send_files(mlflow *s) {
 // The jsonl sink has closed its file: the lines are all there.
 static void send_end(mlflow *s) {
     if (!s->ended) return;
-    const double until_s = dt_clock_s() + (s->away ? 1 : LAST_S);
+    const double until_s = dt_clock_s() + (s->away ? 1 : END_S);
     answer a;
     while ((a = send_all(s, until_s)) == LATER && !s->late && dt_clock_s() < until_s)
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
@@ -575,12 +585,16 @@ static void send_end(mlflow *s) {
         json_array_append_new(tags, pair("dtrain.exit_status", code));
         (void)log_batch(s, "tags", tags, NULL);
         json_decref(tags);
+        s->sends_files = true;
         if (s->status == DT_OK) send_files(s);
-        s->has_end = update_run(s, status, true) == DONE && !s->away && s->status == DT_OK;
+        s->has_end = update_run(s, status, true) == DONE && !*s->missing && s->status == DT_OK;
         save_state(s);
     } else if (!s->gave_up) {
-        dt_warn("MLflow has not got all of this run: the same command again sends the rest");
+        snprintf(s->missing, sizeof s->missing, "all behind step %" PRId64, s->at.last_step);
     }
+    if (*s->missing || (a == DONE && s->away))
+        dt_warn("MLflow has not got all of this run (%s): the same command again sends the rest",
+                *s->missing ? s->missing : "its status");
 }
 
 // Until the end of the run.
@@ -649,7 +663,7 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     if (o->truncate_to != INT64_MAX) s->has_end = false; // this one goes on
     *state = s;
     s->has_thread = pthread_create(&s->thread, NULL, send_along, s) == 0;
-    if (!s->has_thread) dt_warn("MLflow: no thread to send by: it sees this run at its end");
+    if (!s->has_thread) dt_warn("MLflow: no thread to send by: the same command again sends all");
     return DT_OK;
 }
 
@@ -667,11 +681,14 @@ static void close_mlflow(void *state) {
     s->stop = true;
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
-    if (!s->has_thread) send_end(s);
     const double begin = dt_clock_s();
+    s->took_s = begin;
     pthread_mutex_lock(&s->lock);
     while (s->has_thread && !s->done) {
-        s->late = s->status == DT_E_PREEMPTED && dt_clock_s() - begin > KILLED_S;
+        const double now = dt_clock_s();
+        const bool stopped = s->status == DT_E_PREEMPTED || (s->o.is_stopped && s->o.is_stopped());
+        s->late = now - begin > (stopped ? KILLED_S : END_S) ||
+                  (!s->sends_files && now - s->took_s > LAST_S);
         dt_watch_tick(); // the other ranks wait at the end of the run
         dt_thread_wait(&s->wake, &s->lock, dt_clock_s() + 0.1);
     }

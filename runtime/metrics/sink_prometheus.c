@@ -87,6 +87,7 @@ typedef struct prometheus {
     char *textfile;
     pthread_mutex_t textfile_lock; // one writes it at a time
     double linger_s;
+    bool (*is_stopped)(void);
     atomic_bool scraped; // after the end
     bool textfile_failed, has_thread;
     pthread_t thread;
@@ -384,6 +385,7 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     one[N_step] = one[N_saved_step] = (double)o->first_step;
     one[N_started] = one[N_stepped] = one[N_saved] = dt_clock_wall_s() - dt_clock_process_s();
     s->linger_s = o->linger_s;
+    s->is_stopped = o->is_stopped;
     if (o->textfile) s->textfile = dt_xprintf("%s/dtrain-%s.prom", o->textfile, o->run_name);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->results_lock, NULL);
@@ -513,7 +515,9 @@ static void close_prometheus(void *state) {
     prometheus *s = state;
     const struct timespec rest = {.tv_nsec = 20 * 1000 * 1000};
     if (s->listener >= 0 && s->now.ended)
-        for (double waited_s = 0; waited_s < s->linger_s && !s->scraped; waited_s += 0.02) {
+        for (double waited_s = 0;
+             waited_s < s->linger_s && !s->scraped && !(s->is_stopped && s->is_stopped());
+             waited_s += 0.02) {
             dt_watch_tick(); // the other ranks wait at the end of the run
             nanosleep(&rest, NULL);
         }

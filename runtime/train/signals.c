@@ -37,7 +37,8 @@ enum { N_TAKEN = sizeof TAKEN / sizeof *TAKEN };
 
 // The number of the first signal; written before `pending`, once.
 static struct timespec since;
-static atomic_int pending;
+static atomic_int pending, n_signals, n_heeded;
+static atomic_bool interrupted; // by a SIGINT
 static atomic_bool trace;
 static _Atomic double grace_s;
 enum { RUNNING, STARTING, ENDING };
@@ -58,21 +59,20 @@ static double grace(void) {
 // A SIGINT that comes with the first one is dropped after a sleep. A clock would not do: two that came at once would
 // look apart when this thread was not scheduled between them.
 static void on_signal(int sig) {
-    static bool interrupted;
     if (sig == SIGUSR2) {
         atomic_store(&trace, true);
         return;
     }
+    atomic_fetch_add(&n_signals, 1);
     if (!atomic_load(&pending)) {
         clock_gettime(CLOCK_MONOTONIC, &since);
         atomic_store(&pending, sig);
     }
     if (sig != SIGINT) return;
-    if (interrupted) {
+    if (atomic_exchange(&interrupted, true)) {
         dt_io_remove_unfinished();
         _exit(128 + SIGINT);
     }
-    interrupted = true;
     struct timespec rest = {.tv_nsec = (long)(DT_SIGNALS_APART_S * 1e9)};
     while (nanosleep(&rest, &rest) != 0) continue;
     struct sigaction a;
@@ -142,6 +142,15 @@ void dt_signals_set_grace(double seconds) {
 
 bool dt_signals_grace_is_over(void) {
     return atomic_load(&pending) && dt_clock_s() - seconds(&since) > grace();
+}
+
+void dt_signals_saved(bool stopped) {
+    atomic_store(&n_heeded, stopped ? atomic_load(&n_signals) : 0);
+    atomic_store(&interrupted, false);
+}
+
+bool dt_signals_again(void) {
+    return atomic_load(&n_signals) > atomic_load(&n_heeded);
 }
 
 void dt_signals_starting(void) {

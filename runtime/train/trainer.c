@@ -154,6 +154,7 @@ static dt_metrics_opts describe_metrics(const dt_open_run *r) {
                              .mlflow_uri = c->metrics.mlflow.uri,
                              .mlflow_experiment = c->metrics.mlflow.experiment,
                              .mlflow_model = c->metrics.mlflow.model,
+                             .is_stopped = dt_signals_again,
                              .config = r->config,
                              .version = r->args.version,
                              .world_size = r->comm->world_size,
@@ -664,6 +665,7 @@ static void close_trainer(trainer *t, dt_status st) {
         dt_warn("at the end of the run: %s", dt_error_message());
     if (t->source) t->source->close(t->source);
     if (t->run.ckpt) dt_ckpt_on_saved(t->run.ckpt, NULL, NULL);
+    dt_signals_saved(st == DT_E_PREEMPTED);
     if (t->metrics)
         dt_metrics_close(t->metrics, &(dt_run_end){t->run.record.step, st, first.message});
     dt_evaluator_destroy(t->evaluator);
@@ -684,6 +686,8 @@ static void send_rest(const dt_open_run *r) {
     o.sinks = 1u << DT_SINK_mlflow;
     o.truncate_to = INT64_MAX;
     dt_metrics *m;
+    dt_signals_started();
+    dt_signals_saved(false);
     if (dt_metrics_open(&m, &o) == DT_OK)
         dt_metrics_close(m, &(dt_run_end){r->record.step, DT_OK, ""});
 }

@@ -7,7 +7,7 @@ ODD = ["x.猫", "x.犬", "x.a//b", "x/../y", "/", "x.+", "x.*", "x._", "x.हि
 
 def serve(folder):
     """Keeps what it is sent in FOLDER/RUN.json; FOLDER/mode says how it answers: ok, 500, close, hang, slow,
-    files (takes its time for each file), full (no more behind a full batch), deaf (does not answer that it has made a run, or taken metrics), gone400 and the like (the run was deleted, which is answered so)."""
+    files (takes its time for each file), stuck and busy (do not answer a file, or refuse it, and leave FOLDER/put), full (no more behind a full batch), deaf (does not answer that it has made a run, or taken metrics), gone400 and the like (the run was deleted, which is answered so)."""
     runs, lock, full = {}, threading.Lock(), []
 
     def mode():
@@ -45,6 +45,9 @@ def serve(folder):
                 time.sleep(0.7)
             if how == "files" and self.command == "PUT":
                 time.sleep(4)
+            if how in ("stuck", "busy") and self.command == "PUT":
+                open(f"{folder}/put", "w").close()
+                return time.sleep(120) if how == "stuck" else self.answer({"message": "busy"}, 503)
             named = "Basic " + base64.b64encode(b"me:" + 300 * b"p").decode()
             if self.headers.get("Authorization") not in ("Bearer mlflow-secret", named):
                 return self.answer({"message": "who are you"}, 401)

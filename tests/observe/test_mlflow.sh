@@ -73,6 +73,23 @@ mode ok
 exits 0 '' "${job[@]}" run.name=slow
 py check_whole "$work" slow 40 || fail "slow"
 
+# files that the server does not answer, or refuses for now: a signal ends the wait for them, and a line names them
+for way in stuck busy; do
+    mode $way
+    rm -f "$work/put"
+    "${job[@]}" run.name=$way 2>"$work/log" &
+    pid=$!
+    wait_until test -e "$work/put"
+    kill -TERM $pid
+    rc=0
+    wait $pid || rc=$?
+    [ $rc = 0 ] && grep -q 'has not got all of this run (config.yaml, result.json.* the same command' "$work/log" ||
+        fail "$way: exit $rc, or what is missing is not named"
+    mode ok
+    exits 0 'is finished' "${job[@]}" run.name=$way
+    py check_whole "$work" $way 40 || fail "$way: files that came later"
+done
+
 # the other rank waits at the end for as long as the files take, which is longer than comm.timeout
 if have_mpi; then
     mode files
