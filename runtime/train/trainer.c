@@ -636,7 +636,15 @@ static dt_status finish(trainer *t) {
 }
 
 static dt_status train(trainer *t) {
-    t->saved_step = t->run.resumed ? t->run.record.step : -1;
+    const int64_t step = t->run.record.step, at = stop_at(t);
+    t->saved_step = t->run.resumed ? step : -1;
+    if (at >= 0 && step >= at && step < t->run.record.total_steps) {
+        t->run.comm->shared_failure = true;
+        return dt_fail(DT_E_PREEMPTED,
+                       "run.stop_at=%lld: %lld steps are done: without that key the same command "
+                       "goes on",
+                       (long long)at, (long long)step);
+    }
     DT_TRY(open_training(t));
     dt_watch_set_step(t->run.record.step);
     dt_status st = run_steps(t);

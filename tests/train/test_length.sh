@@ -33,6 +33,15 @@ train run.name=b "${stop[@]}"
 [ "$(last_step b)" = 6 ] || fail "a resumed run ended at step $(last_step b), not 6"
 [ "$(hash "$work/runs/a")" = "$(hash "$work/runs/b")" ] || fail "other weights after a resume"
 
+# -- run.stop_at again, or a lower one, does no step; a higher one goes on to it
+exits 75 '' "$DTRAIN" "$config" run.name=again "${stop[@]}" run.stop_at=4
+for at in 4 3; do
+    exits 75 "run.stop_at=$at: 4 steps are done" "$DTRAIN" "$config" run.name=again "${stop[@]}" run.stop_at=$at
+    [ "$(last_step again)" = 4 ] || fail "run.stop_at=$at again: at step $(last_step again)"
+done
+exits 75 '' "$DTRAIN" "$config" run.name=again "${stop[@]}" run.stop_at=5
+[ "$(last_step again)" = 5 ] || fail "a higher run.stop_at: at step $(last_step again), not 5"
+
 # -- without a validation part there is nothing to follow
 exits 2 'train.early_stop follows evaluations' "$DTRAIN" "$config" run.name=c "${stop[@]}" data.split.val=0
 
