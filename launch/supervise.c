@@ -9,7 +9,9 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "config/sink_words.h"
+#include "train/memory_report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -254,6 +256,18 @@ static dt_status give_up(const progress *p, int code, const char *why) {
     return dt_fail((dt_status)code, "%s, %s", what, why);
 }
 
+// A rank that the kernel killed cannot say so.
+static void log_kills(const dt_memory *before) {
+    dt_memory now;
+    dt_memory_read(&now);
+    if (now.n_kills <= before->n_kills) return;
+    dt_warn("the kernel killed a process for want of memory: oom_kill %llu of the cgroup's "
+            "memory.events, or of this host, was %llu at the start; the limit is %.0f "
+            "MiB. " DT_MEMORY_ADVICE,
+            (unsigned long long)now.n_kills, (unsigned long long)before->n_kills,
+            (double)now.total_bytes / 1048576.0);
+}
+
 static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {
     progress before = {0};
     int last_code = 0, n = 0;
@@ -262,10 +276,13 @@ static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {
         const char **argv = NULL;
         int code = 0;
         bool more = false;
+        dt_memory memory;
+        dt_memory_read(&memory);
         DT_TRY(s->command(s->ctx, jobs, again, &argv));
         dt_status st = run_once(s, jobs, argv, &code, &more);
         free(argv);
         DT_TRY(st);
+        if (code != DT_OK) log_kills(&memory);
         if (code == DT_OK && s->reach && !is_finished(s)) code = DT_E_PEER;
         if (more && code == DT_E_PREEMPTED && !jobs->asked) continue; // nothing was lost
         if (!may_start_again(s, jobs, code)) return (dt_status)code;

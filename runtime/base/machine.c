@@ -84,12 +84,15 @@ static void bound(void *ctx, const char *dir, bool v2) {
     uint64_t left = limit + files > used ? limit + files - used : 0;
     if (left > limit) left = limit;
     m->total_bytes = limit;
+    snprintf(stat, sizeof stat, "%s/%s", dir, v2 ? "memory.events" : "memory.oom_control");
+    m->n_kills = sum_of(stat, "oom_kill", "", 1);
     if (left < m->available_bytes) m->available_bytes = left;
 }
 
 void dt_memory_read(dt_memory *out) {
     *out = (dt_memory){sum_of("/proc/meminfo", "MemTotal:", "", 1024),
-                       sum_of("/proc/meminfo", "MemAvailable:", "", 1024)};
+                       sum_of("/proc/meminfo", "MemAvailable:", "", 1024),
+                       sum_of("/proc/vmstat", "oom_kill", "", 1)};
     dt_cgroup_walk("memory", bound, out);
 }
 

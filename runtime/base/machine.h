@@ -10,6 +10,7 @@
 typedef struct dt_memory {
     uint64_t total_bytes,
         available_bytes; // without swapping; the page cache counts as available
+    uint64_t n_kills;    // processes that the kernel has killed there for want of memory
 } dt_memory;
 
 // The machine's memory (MemTotal, MemAvailable) or the limit of the tightest memory cgroup (v1, v2) above

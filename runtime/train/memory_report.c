@@ -7,6 +7,8 @@
 #include "train/memory_report.h"
 
 #include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "graph/passes/passes.h"
 
@@ -117,10 +119,37 @@ bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g) {
     return st == DT_OK && g->recompute.bytes_before * replicas <= dt_memory_free_bytes(r);
 }
 
+// Room for the code that a library generates, and for what else a library allocates.
+enum { LIBRARY_MIB = 64 };
+
+// Elements of a checkpoint's copy, which has all slices, whoever owns them.
+static int64_t n_copied(const dt_params *p) {
+    if (!p->sharded) return p->n_master + p->n_average + p->n_slot[0] + p->n_slot[1];
+    return p->n_master * (p->average ? 2 : 1) + p->n_slots * p->n_trained;
+}
+
+// What fits by itself may not beside what the process and its libraries have: then the kernel kills a rank.
+static void warn_little_room(const dt_nets *nets, const dt_open_run *r) {
+    const double plan = (double)dt_memory_bytes(nets, r), room = (double)dt_memory_free_bytes(r),
+                 copy = r->config->checkpoint.async ? 4 * (double)n_copied(nets->params) : 0,
+                 mib = 1048576, other = (double)dt_rss_own_bytes() + LIBRARY_MIB * mib;
+    if (r->backend->device || r->request.use != DT_RUN_TRAINED || r->comm->local_rank > 0 ||
+        plan + copy + other <= room)
+        return;
+    dt_warn(
+        "a rank needs about %.0f MiB (network %.0f, a checkpoint's copy %.0f, libraries and data "
+        "%.0f), and its share of this host's or container's memory is %.0f MiB: the kernel may "
+        "kill it. " DT_MEMORY_ADVICE,
+        (plan + copy + other) / mib, plan / mib, copy / mib, other / mib, room / mib);
+}
+
 dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
     memory_row rows[MAX_ROWS];
     size_t free_bytes = 0, total_bytes = 0, sum = 0;
-    if (dt_memory_fits(nets, r)) return DT_OK;
+    if (dt_memory_fits(nets, r)) {
+        warn_little_room(nets, r);
+        return DT_OK;
+    }
     find_room(r, &free_bytes, &total_bytes);
     char text[512] = "";
     for (int i = 0, n = list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows); i < n; i++) {
@@ -144,17 +173,8 @@ dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
 
 // ---- beside the report -----------------------------------------------------------------------------
 
-// Room for the code that a library generates, and for what else a library allocates.
-enum { LIBRARY_MIB = 64 };
-
 dt_status dt_memory_room_for_kernels(void) {
     return dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels");
-}
-
-// Elements of a checkpoint's copy, which has all slices, whoever owns them.
-static int64_t n_copied(const dt_params *p) {
-    if (!p->sharded) return p->n_master + p->n_average + p->n_slot[0] + p->n_slot[1];
-    return p->n_master * (p->average ? 2 : 1) + p->n_slots * p->n_trained;
 }
 
 uint64_t dt_memory_outside_bytes(const dt_nets *nets, const dt_open_run *r, bool saves) {

@@ -6,6 +6,11 @@
 
 #include "train/nets.h"
 
+// The keys that lower what the CPU's memory has to hold.
+#define DT_MEMORY_ADVICE                                                                           \
+    "Lower train.micro_batch (activations; results change), device.replicas, eval.batch or "       \
+    "data.cache_size, set checkpoint.async=false, or raise the limit (Slurm: --mem)"
+
 // Prints a line for each kind of memory; networks are made.
 void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out);
 // The memory of all kinds together.

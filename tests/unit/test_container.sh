@@ -18,6 +18,7 @@ case $1 in
         echo "$2" >cpu.max
         echo "$3" >memory.max
         echo 0 >memory.current
+        printf 'low 0\noom 3\noom_kill 2\n' >memory.events
         printf 'inactive_file 0\nactive_file 0\n' >memory.stat ;;
     v1)
         mkdir cpu memory
@@ -83,6 +84,18 @@ exits 2 'averaged weights' inside v2 "200000 100000" $(((ema - 2) << 20)) "$DTRA
     device.replicas=2 train.ema=0.9
 echo "replicas: as many as have room"
 
+# ---- a batch script whose ranks are killed prints what the kernel counts, the limit and what lowers the need
+mkdir "$work/slurm"
+printf '#!/bin/sh\nexit 137\n' >"$work/slurm/mpirun"
+for program in srun squeue scontrol; do ln -s /bin/true "$work/slurm/$program"; done
+chmod +x "$work/slurm/mpirun"
+"$DTRAIN" launch slurm --print "$config" >"$work/job.sbatch" 2>"$work/log" || fail "launch slurm: exit $?"
+killed() { # EVENTS, command: of a job
+    exits 137 "$1" "${@:2}" env "PATH=$work/slurm:$PATH" SLURM_JOB_ID=7 SLURM_JOB_NAME=x bash "$work/job.sbatch"
+    grep -q 'lower train.micro_batch .*--mem' "$work/log" || fail "no advice where a rank was killed: $(cat "$work/log")"
+}
+killed '^/sys/fs/cgroup/: .*oom_kill 2 limit 8589934592$' inside v2 "100000 100000" 8589934592
+
 # ---- real ones
 cpu=/sys/fs/cgroup/cpu/dt$$ memory=/sys/fs/cgroup/memory/dt$$
 remove_groups() {
@@ -114,6 +127,13 @@ data:
 model: {name: resnet, depth: 18}
 train: {global_batch: 4, micro_batch: 1}
 YAML
+echo $((60 << 20)) >"$memory/memory.limit_in_bytes"
+exits 137 'a rank needs about .* share of .* is 60 MiB: .*train.micro_batch' \
+    confined "$DTRAIN" launch local "$config" device.replicas=1 run.name=oom
+grep -q 'the kernel killed a process for want of memory: oom_kill 1 of .* was 0 .*; the limit is 60 MiB.*train.micro_batch' "$work/log" ||
+    fail "the supervisor does not say what killed the rank: $(cat "$work/log")"
+killed "^$memory: .*oom_kill 1 limit 62914560\$" confined
+echo $((96 << 20)) >"$memory/memory.limit_in_bytes"
 fill() { confined "$DTRAIN" data bench "$work/large.yaml" --seconds 2 "$@" >"$work/out" 2>"$work/log"; }
 fill data.cache=ram || fail "a cache of $(grep -o 'cache ram.*' "$work/log") killed the process: exit $?"
 grep -q 'at most 105.5 MiB for 105.5 MiB' "$work/log" || fail "$(grep cache "$work/log")"
