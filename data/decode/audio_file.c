@@ -257,6 +257,8 @@ static void read_series(const dt_npy *a, int64_t begin, size_t n, float *out) {
 dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
     begin_file(f, bytes);
     const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
+    if (kind && kind->tool)
+        return dt_fail(DT_E_DATA, "a %s file, which is not read: %s", kind->name, kind->tool);
     if (!kind || !(kind->uses & DT_KIND_AUDIO))
         return dt_fail(DT_E_DATA, "not a sound (its %zu bytes start like none that dtrain knows)",
                        bytes.n_bytes);

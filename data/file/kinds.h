@@ -31,6 +31,10 @@ typedef struct dt_kind {
     const char *magic[6];
 } dt_kind;
 
+// Whether such a file lies under the name of another one: a Git LFS pointer, a server's page.
+static inline bool dt_kind_stands_in(const dt_kind *k) {
+    return k && !*k->exts;
+}
 // By the first bytes (132 are enough), or NULL. The bytes decide what a file is, never its name.
 const dt_kind *dt_kind_of_bytes(const uint8_t *head, size_t n_bytes);
 // By a file's extension without the dot, in any case, or NULL.

@@ -123,7 +123,10 @@ static dt_status path_is_set(const char *path, bool *out) {
     if (dt_text_ends(path, ".json")) return json_is_set(path, out);
     if (!dt_text_ends(path, ".tar")) return DT_OK;
     *out = has_own_index(path);
-    return *out ? DT_OK : tar_is_set(path, out);
+    if (*out || tar_is_set(path, out) == DT_OK) return DT_OK;
+    *out = true; // who opens it as one says what it is
+    dt_error_clear();
+    return DT_OK;
 }
 
 // A dataset that is renewed in place must be replaced as a whole: whoever reads the folder or a pattern would see the

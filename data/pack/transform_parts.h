@@ -29,7 +29,7 @@ static inline bool dt_transform_wants(const dt_transform_member *m, unsigned use
     const dt_kind *k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
     const dt_kind *named = dt_kind_of_name(m->ext);
     if (k && (k->uses & use)) return true;
-    if (k && !k->uses && *k->exts) return use == DT_KIND_PICTURE;
+    if (k && !k->uses && !dt_kind_stands_in(k)) return use == DT_KIND_PICTURE;
     return named && (named->uses & use);
 }
 

@@ -207,7 +207,7 @@ static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char
     dt_status st = got < 0 ? dt_raw_cannot(r, item, "read", errno) : DT_OK;
     if (fd != r->root_fd) close(fd);
     *found = st == DT_OK ? sniff(ext, head, (size_t)got, &kind) : NULL;
-    *unread = kind && kind->tool && *kind->exts ? kind : dt_kind_unread(item->name);
+    *unread = kind && kind->tool && !dt_kind_stands_in(kind) ? kind : dt_kind_unread(item->name);
     return st;
 }
 

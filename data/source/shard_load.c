@@ -51,7 +51,8 @@ enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
 
 // ---- one file --------------------------------------------------------------------------------------
 static const dt_file_format *format_of(const char *path, const uint8_t *head, size_t n) {
-    for (int i = 0; i < N_FORMATS; i++)
+    const dt_kind *k = dt_kind_of_bytes(head, n);
+    for (int i = 0; i < N_FORMATS && !dt_kind_stands_in(k); i++)
         if (FORMATS[i]->accepts(path, head, n)) return FORMATS[i];
     return NULL;
 }

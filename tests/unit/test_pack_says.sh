@@ -88,6 +88,11 @@ printf '<!DOCTYPE html>\n<title>404</title>' >hole/x/c.pgm
 expect 3 "hole/x/b.pgm: begins like kind lfs, not like ppm: \`git lfs pull\`" "$dtrain" pack hole lfs.tar
 expect 0 "2 of 3 files gave no record (--on-error skip), the first is x/b.pgm" "$dtrain" pack hole lfs.tar --on-error skip
 grep -q "x/c.pgm: begins like kind html" out.txt || fail "no page: $(cat out.txt)"
+cp hole/x/b.pgm pointer.tar && cp hole/x/c.pgm page.tar
+for verb in "pack pointer.tar lfs2.tar" "data stat pointer.tar"; do
+    expect 3 "pointer.tar: one file of kind lfs, which is not read: \`git lfs pull\`" "$dtrain" $verb
+done
+expect 3 "page.tar: one file of kind html, which is not read" "$dtrain" data ls page.tar
 # a tar of links, as tar -c of a folder of links makes it
 mkdir -p links/dog links/.git && cp hole/x/a.pgm links/dog && ln -s dog links/cat && ln -s ../no.pgm links/dog/b.pgm
 cp hole/x/a.pgm links/.git && ln links/dog/a.pgm links/dog/c.pgm && tar -cf links.tar links
