@@ -6,6 +6,7 @@
 #include "data.h"
 #include "data/catalog/catalog.h"
 #include "data/catalog/select.h"
+#include "data/file/kinds.h"
 #include "data/loader/field_keys.h"
 
 #include "base/arena.h"
@@ -484,6 +485,29 @@ static dt_classes classes(const dt_dataset *base, int field) {
                                             : DT_CLASSES_EVEN;
 }
 
+static int unvalidated(const dt_dataset *base, int field, char *names, size_t cap) {
+    enum { MOST_NAMED = 10 };
+    const dt_data *d = base->self;
+    const dt_field_info *info = &d->fields.info[field];
+    const size_t n = (size_t)info->n_classes;
+    if (d->splits.n[DT_SPLIT_VAL] == 0 || classes(base, field) == DT_CLASSES_UNSEEN) return 0;
+    uint32_t *trained = dt_xcalloc(2 * n + 1, sizeof *trained), *there = trained + n;
+    int n_without = 0;
+    *names = 0;
+    count_classes(d, &d->fields.f[field], DT_SPLIT_TRAIN, trained);
+    count_classes(d, &d->fields.f[field], DT_SPLIT_VAL, there);
+    for (size_t k = 0; k < n; k++) {
+        char number[24];
+        const char *name = dt_field_name_of(info, (int64_t)k);
+        if (!trained[k] || there[k]) continue;
+        snprintf(number, sizeof number, "%zu", k);
+        if (n_without++ <= MOST_NAMED)
+            dt_text_list(names, cap, n_without > MOST_NAMED ? "…" : name ? name : number);
+    }
+    free(trained);
+    return n_without;
+}
+
 static dt_status open_split(dt_dataset *base, const dt_source_request *r, dt_batch_source **out) {
     return dt_loader_open(out, base->self, r);
 }
@@ -507,6 +531,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
         if (d->fields.f[i].kind == DT_FIELD_image)
             out->decoded_sample_bytes += dt_data_pixel_bytes(d, i);
     out->n_processes = d->cache.n_processes;
+    uint64_t bytes_of[DT_MEMBERS_ARRAYS + 1] = {0};
     out->is_folder = c->n_shards > c->n_records / 2; // a file a record
     for (uint32_t r = 0; r < c->n_records; r++)
         for (int i = 0; i < d->fields.n; i++) {
@@ -514,7 +539,13 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
             if (m < 0) continue;
             n_members++;
             out->set_bytes += c->members[m].size;
+            const dt_kind *kind = dt_kind_of_name(dt_catalog_str(c, c->exts[c->members[m].ext]));
+            bytes_of[!kind || kind->uses & DT_KIND_ARRAY ? DT_MEMBERS_ARRAYS
+                     : kind->uses & DT_KIND_AUDIO        ? DT_MEMBERS_SOUNDS
+                                                  : DT_MEMBERS_PICTURES] += c->members[m].size;
         }
+    for (int i = 1; i <= DT_MEMBERS_ARRAYS; i++)
+        if (bytes_of[i] > bytes_of[out->members]) out->members = (dt_members)i;
     out->member_bytes = n_members ? out->set_bytes / n_members : 0;
 }
 
@@ -627,6 +658,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_m
                            .key = key,
                            .value = value,
                            .classes = classes,
+                           .unvalidated = unvalidated,
                            .open = open_split,
                            .describe = describe,
                            .write_split = dt_split_write,

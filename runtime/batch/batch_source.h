@@ -131,8 +131,12 @@ typedef struct dt_source_request {
     int64_t start_step, end_step; // [start, end): prefetching stops there; end < 0: never
 } dt_source_request;
 
+// What most bytes of a set's members are.
+typedef enum dt_members { DT_MEMBERS_PICTURES, DT_MEMBERS_SOUNDS, DT_MEMBERS_ARRAYS } dt_members;
+
 // What counters do not say, for whoever judges them (bottleneck.h). Zeros: not known.
 typedef struct dt_pipeline_facts {
+    dt_members members;
     int cores;                                // that loader threads may use
     uint64_t set_bytes;                       // of the members that an epoch reads
     uint64_t free_bytes;                      // memory that a cache could take
@@ -175,6 +179,9 @@ struct dt_dataset {
                          size_t *n_bytes);
     // May be NULL: DT_CLASSES_EVEN.
     dt_classes (*classes)(const dt_dataset *d, int field);
+    // The classes of training that the validation part has no sample of, "ant, cat"; how many. 0 where it has none of
+    // them, or there is no such part. May be NULL.
+    int (*unvalidated)(const dt_dataset *d, int field, char *names, size_t cap);
     dt_status (*open)(dt_dataset *d, const dt_source_request *r, dt_batch_source **out);
     const char *(*describe)(const dt_dataset *d);                    // one line for the log
     dt_status (*write_split)(const dt_dataset *d, const char *path); // CSV: key, part; may be NULL

@@ -23,7 +23,7 @@ void dt_report_verdict(char *text, size_t cap, double data, double comm, const c
             100 * data,
             data_verdict
                 ? data_verdict
-                : "more data.workers, faster storage or smaller images (dtrain pack) would help");
+                : "more data.workers, faster storage or smaller files (dtrain pack) would help");
     else if (comm > comm_limit)
         snprintf(text, cap,
                  "limited by communication: %.0f%% of the step was exposed all-reduce; a larger "

@@ -99,11 +99,16 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
         snprintf(b->change, sizeof b->change, "data.readers=%d", more);
         return;
     }
-    snprintf(b->advice, sizeof b->advice,
-             after->cache.kind == DT_CACHE_disk
-                 ? "a faster network; later epochs read this host's cache"
-                 : "a faster disk or network, smaller files (dtrain pack --resize), or "
-                   "data.cache=disk");
+    static const char *const SMALLER[] = {[DT_MEMBERS_PICTURES] = " (dtrain pack --resize)",
+                                          [DT_MEMBERS_SOUNDS] = " (dtrain pack --rate)",
+                                          [DT_MEMBERS_ARRAYS] = ""};
+    if (after->cache.kind == DT_CACHE_disk)
+        snprintf(b->advice, sizeof b->advice,
+                 "a faster network; later epochs read this host's cache");
+    else
+        snprintf(b->advice, sizeof b->advice,
+                 "a faster disk or network, smaller files%s, or data.cache=disk",
+                 SMALLER[f->members]);
 }
 
 // Whether memory can keep the pixels of all pictures. Then workers only copy and augment them, besides the time that
@@ -162,12 +167,16 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
         snprintf(b->change, sizeof b->change, "data.verify=false");
     } else if (most == DT_STAGE_DECODE) {
         if (advise_decoded(b, s, after, f)) return;
+        static const char *const STORE[] = {
+            [DT_MEMBERS_PICTURES] = "store smaller pictures (dtrain pack --resize 256 --encode "
+                                    "jpeg:90 halves decoding), or add cores",
+            [DT_MEMBERS_SOUNDS] = "store sounds at the field's rate and in parts of its length "
+                                  "(dtrain pack --rate HZ --segment S), or add cores",
+            [DT_MEMBERS_ARRAYS] =
+                "store arrays of the field's size and bands, uncompressed, or add cores"};
         // the advice halves decoding
         b->predicted = b->rate / (1 - 0.5 * s->busy[most]);
-        snprintf(
-            b->advice, sizeof b->advice,
-            "store smaller pictures (dtrain pack --resize 256 --encode jpeg:90 halves decoding), "
-            "or add cores");
+        snprintf(b->advice, sizeof b->advice, "%s", STORE[f->members]);
     } else {
         b->predicted = without;
         snprintf(b->advice, sizeof b->advice,

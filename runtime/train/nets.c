@@ -11,6 +11,7 @@
 #include "train/schedule.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 // ---- phases ----------------------------------------------------------------------------------------
 
@@ -331,6 +332,72 @@ static dt_status check_sync_bn(const dt_open_run *r) {
     return DT_OK;
 }
 
+// ---- what trains, but not as it was meant ------------------------------------------------------------
+
+// Whether the field is a target, or a node in front of an output reads it.
+static bool is_read(const dt_nets *n, const dt_graph *g, const dt_field_info *f) {
+    bool *needed = dt_xcalloc((size_t)g->n_values + 1, sizeof *needed), found = false;
+    for (int k = 0; k < n->targets.n; k++) found |= n->targets.items[k].field == f;
+    for (int k = 0; k < g->n_outputs; k++) needed[g->outputs[k].value] = true;
+    for (dt_node_id id = g->n_nodes - 1; id >= 0; id--) {
+        const dt_node *x = &g->nodes[id];
+        bool wanted = false;
+        for (int k = 0; k < x->n_out && !x->dead; k++)
+            wanted |= x->out[k] != DT_NONE && needed[x->out[k]];
+        for (int k = 0; k < x->n_in && wanted; k++)
+            if (x->in[k] != DT_NONE) needed[x->in[k]] = true;
+    }
+    for (dt_value v = 0; v < g->n_values && !found; v++)
+        found =
+            needed[v] && g->values[v].kind == DT_V_INPUT && strcmp(g->values[v].name, f->name) == 0;
+    free(needed);
+    return found;
+}
+
+static void warn_of_fields(const dt_nets *n, const dt_open_run *r) {
+    for (int i = 0; i < r->n_fields; i++)
+        if (!is_read(n, dt_nets_last_evaluated(n).graph, &r->fields[i]))
+            dt_warn_alike("data.fields.%s: nothing reads it: model %s does not, and it is no "
+                          "target; leave it out, or predict it by train.targets",
+                          r->fields[i].name, dt_config_text(r->config, DT_KEY(model.name)));
+    char names[512];
+    for (int i = 0; r->data && r->data->unvalidated && i < n->targets.n; i++) {
+        const dt_field_info *f = n->targets.items[i].field;
+        const int without =
+            f->n_classes > 0
+                ? r->data->unvalidated(r->data, n->targets.items[i].index, names, sizeof names)
+                : 0;
+        if (without > 0)
+            dt_warn_alike("field %s: %d of %d classes have no sample in the validation part (%s): "
+                          "no metric there sees them; data.split.stratify: COLUMN divides each "
+                          "class in proportion",
+                          f->name, without, f->n_classes, names);
+    }
+}
+
+static void warn_of_training(const dt_nets *n, const dt_open_run *r) {
+    const dt_config *c = r->config;
+    const dt_graph *g = dt_nets_trained(n).graph;
+    const int64_t total = r->record.total_steps;
+    const int64_t warmup =
+        dt_amount_steps(c->train.schedule.warmup, total, r->record.steps_per_epoch);
+    double bytes;
+    warn_of_fields(n, r);
+    if (r->data && warmup > total)
+        dt_warn_alike("train.schedule.warmup: %lld steps, and the run has %lld: the learning rate "
+                      "ends at %.3g, below train.optimizer.lr",
+                      (long long)warmup, (long long)total,
+                      c->train.optimizer.lr * (double)total / (double)warmup);
+    if (g->recompute.bytes_before && dt_cnode_size(c->train.recompute) == 1 &&
+        dt_config_parse_bytes(dt_cnode_str(dt_cnode_item(c->train.recompute, 0)), &bytes) &&
+        (double)g->recompute.bytes_after > bytes)
+        dt_warn_alike("train.recompute: %s: the activations of a micro-batch take about %.1f MiB "
+                      "at least (%.1f MiB without): lower train.micro_batch",
+                      dt_cnode_str(dt_cnode_item(c->train.recompute, 0)),
+                      (double)g->recompute.bytes_after / 1048576.0,
+                      (double)g->recompute.bytes_before / 1048576.0);
+}
+
 dt_status dt_nets_make(dt_nets *n, dt_open_run *r, bool training) {
     const dt_config *c = r->config;
     size_t room = SIZE_MAX;
@@ -347,7 +414,9 @@ dt_status dt_nets_make(dt_nets *n, dt_open_run *r, bool training) {
         DT_TRY(choose_precision(r, training));
     if (r->replicas_open) DT_TRY(find_least_room(r, &room));
     const bool after_root = r->backend->choices && r->comm->world_size > 1;
-    return (after_root ? make_after_root : make_fitting)(n, r, room);
+    DT_TRY((after_root ? make_after_root : make_fitting)(n, r, room));
+    if (training) warn_of_training(n, r);
+    return DT_OK;
 }
 
 // ---- train.micro_batch: auto ------------------------------------------------------------------------

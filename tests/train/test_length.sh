@@ -17,6 +17,12 @@ train run.name=a "${stop[@]}"
 grep -q 'is finished: 6 steps' "$work/log" || fail "a run that ended early goes on"
 cmp "$work/first" "$work/out" || fail "other results when run again"
 
+# -- a warm-up that is longer than the run
+exits 0 'train.schedule.warmup: 30 steps, and the run has 6: the learning rate ends at 0.0002' \
+    "$DTRAIN" check "$config" train.max_steps=6 train.schedule.warmup='30 steps' train.optimizer.lr=1e-3
+exits 0 '' "$DTRAIN" check "$config" train.max_steps=6 train.schedule.warmup='6 steps'
+! grep warmup "$work/log" || fail "a warm-up of the run's length is warned of"
+
 # -- with more steps it does not go on either, and says why; with more patience it does
 constant=(train.schedule.name=constant train.schedule.warmup=0)
 train run.name=g "${stop[@]}" "${constant[@]}"

@@ -47,6 +47,9 @@ check 0.3 model.depth=18
 check 0.5 model.name=vit
 
 # -- what cannot be
+exits 0 'train.recompute: 10KiB: the activations of a micro-batch take about .* at least' "$DTRAIN" check "$config" train.recompute=10KiB
+exits 0 '' "$DTRAIN" check "$config" train.recompute=1GiB
+! grep "train.recompute" "$work/log" || fail "a budget that is met is warned of"
 refused "no layer of the network is called 'nothing'" 'train.recompute=[nothing]'
 refused 'small.yaml\|command line' 'train.recompute=[a(]'
 if have_mpi; then

@@ -39,6 +39,16 @@ refused 3 'field where of sample .* bce wants numbers of 0..1' train.targets.whe
 refused 3 'adds up to .*, and cross_entropy wants shares of classes' train.targets.where.loss=cross_entropy \
     data.fields.where='{kind: vector, source: [part, red], size: 2, normalize: null}'
 
+# a field that nothing reads, and a class without a sample to validate on, are told where a run starts and by check
+again='data.fields.again={kind: class, classes: 4, source: quadrant}'
+! "$DTRAIN" check "$config" 2>&1 >/dev/null | grep 'nothing reads\|no sample in the validation part' || fail "a warning of fields that are read"
+for how in check train; do
+    exits 0 'data.fields.again: nothing reads it: model resnet does not, and it is no target' \
+        "$DTRAIN" $how "$config" run.name=again train.max_steps=1 "$again"
+    exits 0 'field quadrant: 2 of 4 classes have no sample in the validation part (' \
+        "$DTRAIN" $how "$config" run.name=few train.max_steps=1 data.split.val='x < 4' data.split.test=null
+done
+
 train train.max_steps=$((steps < 600 ? 40 : 400))
 py check "$work/runs/targets/metrics.jsonl" "$work/out" "$steps" || fail "wrong metrics"
 "$DTRAIN" eval "$work/runs/targets" >"$work/out" 2>"$work/log" || fail "eval"
