@@ -3,8 +3,8 @@
 // A step stores its numbers under a lock that is held for no longer than it takes to copy them; a thread formats them
 // when somebody asks. One poll waits for all clients, so a slow one holds nobody up; where there are too many the oldest
 // is dropped. It answers GET and HEAD of /metrics, and for probes /healthz (the process answers) and /readyz (steps are
-// running), to anybody who reaches the address (metrics.listen). Where another process has the address, the run goes on
-// without the endpoint.
+// running), to anybody who reaches the address (metrics.listen). Where another process has the port, the next free one
+// is taken; where there is none, the run goes on without the endpoint.
 // The server is code of dtrain, because setting up libmicrohttpd takes more lines, and 60 slow clients keep no scrape out.
 // metrics.textfile: the same text as a file for node_exporter, every 15 s and at the end, with why the run ended.
 #define _GNU_SOURCE // accept4, pipe2
@@ -29,10 +29,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { REQUEST_BYTES = 4096, MAX_CLIENTS = 32, TEXTFILE_MS = 15000 };
+enum { REQUEST_BYTES = 4096, MAX_CLIENTS = 32, TEXTFILE_MS = 15000, STALE_S = 600, PORTS = 16 };
 
 typedef enum number {
 #define NUMBER(id, ...) N_##id,
@@ -256,6 +257,28 @@ static void write_textfile(prometheus *s) {
     free(text);
 }
 
+// A run that was killed leaves a file without its exit status, which would be read for ever.
+static void remove_stale(const char *folder) {
+    char **names, *text = NULL;
+    size_t n, n_bytes;
+    struct stat info;
+    if (dt_io_list_dir(&names, &n, folder, DT_E_STORAGE) != DT_OK) n = 0, names = NULL;
+    for (size_t i = 0; i < n; i++) {
+        char *path = dt_xprintf("%s/%s", folder, names[i]);
+        const bool old = strncmp(names[i], "dtrain-", 7) == 0 && dt_text_ends(names[i], ".prom") &&
+                         stat(path, &info) == 0 &&
+                         dt_clock_wall_s() - (double)info.st_mtim.tv_sec > STALE_S;
+        if (old && dt_io_read_own(&text, &n_bytes, path, 1 << 20, DT_E_STORAGE) == DT_OK &&
+            !strstr(text, "\ndtrain_exit_status{") && unlink(path) == 0)
+            dt_info("metrics.textfile: %s is of a run that was killed: removed", path);
+        free(text);
+        text = NULL;
+        free(path);
+    }
+    dt_io_free_list(names, n);
+    dt_error_clear();
+}
+
 // ---- the server ------------------------------------------------------------------------------------
 
 static void drop(prometheus *s, int i) {
@@ -371,6 +394,19 @@ static int listen_on(const dt_listen *l) {
     return -1;
 }
 
+// On the first free port from that of `wanted` on. < 0: errno says why.
+static int listen_near(const dt_listen *wanted, int *port) {
+    dt_listen l = *wanted;
+    const int first = dt_listen_port(wanted);
+    int fd = -1;
+    for (*port = first; *port < first + PORTS && *port < 65536; ++*port) {
+        l.v4.sin_port = htons((in_port_t)*port); // at the same place in v6
+        fd = listen_on(&l);
+        if (fd >= 0 || errno != EADDRINUSE) break;
+    }
+    return fd;
+}
+
 // ---- the sink --------------------------------------------------------------------------------------
 
 static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
@@ -386,13 +422,19 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     one[N_started] = one[N_stepped] = one[N_saved] = dt_clock_wall_s() - dt_clock_process_s();
     s->linger_s = o->linger_s;
     s->is_stopped = o->is_stopped;
+    if (o->textfile) remove_stale(o->textfile);
     if (o->textfile) s->textfile = dt_xprintf("%s/dtrain-%s.prom", o->textfile, o->run_name);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->results_lock, NULL);
     pthread_mutex_init(&s->textfile_lock, NULL);
     *state = s;
-    s->listener = listen_on(&o->listen);
+    int port;
+    s->listener = listen_near(&o->listen, &port);
     int why = s->listener < 0 ? errno : 0;
+    one[N_port] = why ? 0 : port;
+    if (!why && port != dt_listen_port(&o->listen))
+        dt_warn("metrics.listen %s is taken: Prometheus finds this run at port %d", o->listen_text,
+                port);
     if (pipe2(s->stop, O_CLOEXEC) != 0) why = errno;
     if (!why || s->textfile) {
         const int no_thread = pthread_create(&s->thread, NULL, serve_all, s);

@@ -2,9 +2,11 @@
 #define _GNU_SOURCE
 #include "metrics_case.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 static int free_port(void) {
     struct sockaddr_in a = {.sin_family = AF_INET};
@@ -94,16 +96,26 @@ TEST_WITH(test_prometheus, folder_make, folder_remove) {
     assert_ptr_equal(strstr(text, "HTTP/1.1 404 "), text);
     free(text);
 
-    // a port that is taken is a warning
+    // where a port is taken the next free one answers
     stderr_to_file();
     dt_metrics *other =
         open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
     stderr_back();
     run_steps(other, 1, 1);
-    dt_metrics_close(other, NULL);
     char *said = read_text("stderr");
-    assert_non_null(strstr(said, "Address already in use: Prometheus sees nothing of this run"));
+    const char *at = strstr(said, "is taken: Prometheus finds this run at port ");
+    if (port < 65535) assert_non_null(at);
+    if (at) {
+        const int next = atoi(strrchr(at, ' ') + 1);
+        char want[64];
+        assert_true(next > port);
+        snprintf(want, sizeof want, "\ndtrain_listen_port{run=\"test\"} %d\n", next);
+        text = ask(next, get);
+        assert_non_null(strstr(text, want));
+        free(text);
+    }
     free(said);
+    dt_metrics_close(other, NULL);
     dt_metrics_close(m, NULL);
     assert_null(ask(port, get));
 }
@@ -151,6 +163,31 @@ TEST_WITH(test_prometheus_end, folder_make, folder_remove) {
     assert_non_null(strstr(text, "\ndtrain_exit_status{run=\"test\",reason=\"numeric\"} 6\n"));
     assert_non_null(strstr(text, "activity=\"ending\"} 1\n"));
     free(text);
+}
+
+// Files of runs that were killed go; a living run's, a finished one's and what is not dtrain's stay.
+TEST_WITH(test_stale_textfiles, folder_make, folder_remove) {
+    static const struct {
+        const char *name, *text;
+        bool old, stays;
+    } files[] = {
+        {"dtrain-killed.prom", "dtrain_step{run=\"killed\"} 4\n", true, false},
+        {"dtrain-lives.prom", "dtrain_step{run=\"lives\"} 4\n", false, true},
+        {"dtrain-done.prom", "x 1\ndtrain_exit_status{run=\"done\"} 0\n", true, true},
+        {"other.prom", "other 1\n", true, true},
+    };
+    const struct timespec old[2] = {{1000000000, 0}, {1000000000, 0}};
+    for (int i = 0; i < 4; i++) {
+        const char *path = in_folder("%s", files[i].name);
+        must(dt_io_write_file(path, files[i].text, strlen(files[i].text)));
+        if (files[i].old) assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    }
+    dt_metrics_close(open_metrics((dt_metrics_opts){.sinks = PROMETHEUS,
+                                                    .listen = loopback(free_port()),
+                                                    .textfile = folder_path}),
+                     NULL);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(dt_io_exists(in_folder("%s", files[i].name)), files[i].stays);
 }
 
 // Clients that connect and send nothing more, a request that never ends or never read keep nobody out.
