@@ -513,16 +513,9 @@ dt_status dt_split_open(dt_data *d, const dt_config *c) {
 
 // ---- split.csv ---------------------------------------------------------------------------------------
 static void put_text(dt_buffer *b, const char *text) {
-    if (!strpbrk(text, ",;\t\"\r\n") && *text) {
-        dt_buffer_append(b, text, strlen(text));
-        return;
-    }
-    dt_buffer_append(b, "\"", 1);
-    for (const char *p = text; *p; p++) {
-        if (*p == '"') dt_buffer_append(b, "\"", 1);
-        dt_buffer_append(b, p, 1);
-    }
-    dt_buffer_append(b, "\"", 1);
+    char *cell = dt_text_cell(text);
+    dt_buffer_append(b, *cell ? cell : "\"\"", *cell ? strlen(cell) : 2);
+    free(cell);
 }
 
 static void put_row(dt_buffer *b, const dt_data *d, const uint32_t *record, int n, int set,

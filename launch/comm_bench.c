@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/watch.h"
 #include "comm/comm.h"
 
@@ -190,9 +191,9 @@ static dt_status print_pairs(const bench *b, const double *all) {
         printf("%*s %10.1f %10.3f\n", n < 40 ? 40 - n : 0, "", 1e-6 * bytes / links[k].seconds,
                1e3 * links[k].delay_s);
     }
-    printf("slowest link: %s - %s, %.2f times the median pair's rate\n",
-           b->hosts[b->leaders[links[0].a]], b->hosts[b->leaders[links[0].b]],
-           links[n_links / 2].seconds / links[0].seconds);
+    dt_text_printf(stdout, "slowest link: %s - %s, %.2f times the median pair's rate\n",
+                   b->hosts[b->leaders[links[0].a]], b->hosts[b->leaders[links[0].b]],
+                   links[n_links / 2].seconds / links[0].seconds);
     const dt_status st = b->save ? save(b, &links[n_links / 2]) : DT_OK;
     free(links);
     return st;

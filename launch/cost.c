@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/blob_url.h"
 #include "base/io.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -162,7 +163,7 @@ static dt_status split(char *text, char **cells, int n_cells, const char *column
 
 static void print_money(double usd, FILE *out) {
     if (isnan(usd))
-        fprintf(out, " %12s", "-");
+        dt_text_printf(out, " %12s", "-");
     else
         fprintf(out, " %11.2f$", usd);
 }
@@ -196,15 +197,15 @@ static int by_cost(const void *a, const void *b) {
 static void print_rows(row *rows, size_t n, FILE *out) {
     bool unknown = false;
     qsort(rows, n, sizeof *rows, by_cost);
-    fprintf(out, "%-22s %-14s %6s %-12s %11s %12s %12s\n", "machine", "region", "vcpus", "gpus",
-            "time", "on demand", "spot");
+    dt_text_printf(out, "%-22s %-14s %6s %-12s %11s %12s %12s\n", "machine", "region", "vcpus",
+                   "gpus", "time", "on demand", "spot");
     for (size_t i = 0; i < n; i++) {
         const row *m = &rows[i];
-        fprintf(out, "%-22s %-14s %6s %-12s", m->cells[MACHINE], m->cells[REGION], m->cells[VCPUS],
-                *m->cells[GPUS] ? m->cells[GPUS] : "-");
+        dt_text_printf(out, "%-22s %-14s %6s %-12s", m->cells[MACHINE], m->cells[REGION],
+                       m->cells[VCPUS], *m->cells[GPUS] ? m->cells[GPUS] : "-");
         unknown = unknown || isnan(m->hours);
         if (isnan(m->hours))
-            fprintf(out, " %11s", "-");
+            dt_text_printf(out, " %11s", "-");
         else
             fprintf(out, " %9.2f h", m->hours);
         print_money(m->usd, out);
@@ -252,7 +253,7 @@ static dt_status print_store(char *text, double gb, const char *path, int line, 
     DT_TRY(split(text, cells, N_STORE, store_header, path, line));
     DT_TRY(read_number(cells[MONTH], path, line, &month));
     DT_TRY(read_number(cells[EGRESS], path, line, &egress));
-    fprintf(out, "%-22s %-14s", cells[STORE], cells[STORE_REGION]);
+    dt_text_printf(out, "%-22s %-14s", cells[STORE], cells[STORE_REGION]);
     print_money(gb * month, out);
     print_money(gb * egress, out);
     fputc('\n', out);
@@ -272,7 +273,7 @@ static dt_status print_table(char *text, const launch_cost *k, const dt_config *
         number++;
         line[strcspn(line, "\r")] = 0;
         if (*line == '#' || !*line) {
-            if (strncmp(line, "# Source:", 9) == 0) fprintf(out, "prices: %s\n", line + 10);
+            if (strncmp(line, "# Source:", 9) == 0) dt_text_printf(out, "prices: %s\n", line + 10);
         } else if (part == NOTHING && strcmp(line, header) == 0) {
             part = MACHINES;
         } else if (part == NOTHING) {
@@ -280,8 +281,8 @@ static dt_status print_table(char *text, const launch_cost *k, const dt_config *
         } else if (part == MACHINES && strcmp(line, store_header) == 0) {
             part = STORES;
             print_rows(rows, n, out);
-            fprintf(out, "%-22s %-14s %12s %12s   of %.3g GB of data\n", "store", "region",
-                    "a month", "out, once", gb);
+            dt_text_printf(out, "%-22s %-14s %12s %12s   of %.3g GB of data\n", "store", "region",
+                           "a month", "out, once", gb);
         } else if (part == MACHINES) {
             st = read_row(&rows[n++], line, k, r, path, number);
         } else {
@@ -300,8 +301,9 @@ static void print_length(const launch_cost *k, const rates *r, int n_steps, FILE
     if (r->any > 0) {
         fprintf(out, "; at %.6g samples/s", r->any);
         if (n_steps) fprintf(out, " (measured: median of %d steps)", n_steps);
-        fprintf(out, ": %.2f hours on %d machine%s", launch_cost_work(&k->length) / r->any / 3600,
-                k->n_machines, k->n_machines == 1 ? "" : "s");
+        dt_text_printf(out, ": %.2f hours on %d machine%s",
+                       launch_cost_work(&k->length) / r->any / 3600, k->n_machines,
+                       k->n_machines == 1 ? "" : "s");
     }
     fputc('\n', out);
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/machine.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "data/data.h"
 #include "data/loader/stage_times.h"
@@ -142,7 +143,7 @@ static void print_line(const char *name, const double *x, int n, const dt_queue_
 static void print_text(const bench *b) {
     const dt_bottleneck *v = &b->verdict;
     const dt_stage_times *t = &b->times;
-    printf("%s\n\n", b->data->describe(b->data));
+    dt_text_printf(stdout, "%s\n\n", b->data->describe(b->data));
     printf("stage     one thread:       µs a   whole:\n");
     printf("           samples/s     sample   threads      busy\n");
     print_stage(b, "read", DT_STAGE_READ, t->read_s);
@@ -162,7 +163,7 @@ static void print_text(const bench *b) {
            DT_WORD_OF(DT_CACHE_WORDS, b->after.cache.kind));
     printf("limit     one thread x %d cores %.0f samples/s\n", b->facts.cores,
            b->facts.cores * each(t->augment_s));
-    printf("verdict   %s: %s\n", v->bound, v->what);
+    dt_text_printf(stdout, "verdict   %s: %s\n", v->bound, v->what);
     if (*v->advice) printf("advice    %s\n", v->advice);
     if (*v->change)
         printf("change    %s   (predicted %.0f samples/s, %.2f x)\n", v->change, v->predicted,

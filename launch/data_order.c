@@ -166,7 +166,7 @@ static void print_counts(const shown *s, int k, const dt_data *d, dt_split part)
     }
     for (uint32_t v = 0; v <= col->n_values; v++) {
         if (v == col->n_values && n[v] == 0) continue;
-        printf("# %s\t", s->name[k]);
+        dt_text_printf(stdout, "# %s\t", s->name[k]);
         dt_text_print(stdout, v < col->n_values ? dt_catalog_str(c, col->values[v]) : "(no value)");
         printf("\t%u\n", n[v]);
     }
@@ -181,7 +181,7 @@ static dt_status list_split(const dt_dataset *base, const dt_config *c, int part
     printf("# %s: %u of %u samples\n", dt_split_name(part), d->splits.n[part], d->view.n);
     for (int k = 0; k < s.n; k++) print_counts(&s, k, d, (dt_split)part);
     printf("sample\trecord%s", d->view.width > 1 ? "\trecord2" : "");
-    for (int k = 0; k < s.n; k++) printf("\t%s", s.name[k]);
+    for (int k = 0; k < s.n; k++) dt_text_printf(stdout, "\t%s", s.name[k]);
     putchar('\n');
     for (uint32_t i = 0; i < d->splits.n[part]; i++) {
         const uint32_t sample = d->splits.sample[part][i];

@@ -249,7 +249,7 @@ static void print_class(const show *s, const dt_batch *b, int field, int j) {
 static void print_row(const show *s, const dt_batch *b, int j, int place, const char *predicted) {
     const char *key[DT_MAX_WIDTH];
     int n = dt_data_records_of(&s->d->base, (uint32_t)b->sample[j], key);
-    printf("%d,%d", place / s->columns + 1, place % s->columns + 1);
+    dt_text_printf(stdout, "%d,%d", place / s->columns + 1, place % s->columns + 1);
     for (int k = 0; k < n; k++) {
         putchar('\t');
         dt_text_print(stdout, key[k]);
@@ -257,7 +257,7 @@ static void print_row(const show *s, const dt_batch *b, int j, int place, const 
     for (int i = 0; i < s->d->fields.n; i++) {
         const dt_field_info *f = &s->d->fields.info[i];
         if (f->is_image) continue;
-        printf("\t%s=", f->name);
+        dt_text_printf(stdout, "\t%s=", f->name);
         if (f->n_classes > 0) {
             print_class(s, b, i, j);
             continue;

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "report/page.h"
 
 #include <math.h>
@@ -166,7 +167,7 @@ static void print_number(FILE *out, const char *format, double x) {
     if (isfinite(x))
         fprintf(out, format, x);
     else
-        fprintf(out, " %9s", "-");
+        dt_text_printf(out, " %9s", "-");
 }
 
 static double efficiency(const dt_scaling_row *r) {
@@ -174,19 +175,19 @@ static double efficiency(const dt_scaling_row *r) {
 }
 
 static void print_fabric(const dt_fabric *f, FILE *out) {
-    fprintf(out, "\nfabric %s: %s", f->name, f->what);
-    if (*f->source) fprintf(out, " (%s%s%s)", f->source, *f->date ? "; " : "", f->date);
-    fprintf(out, "\n%7s %6s %8s %10s %10s %10s %10s %10s %8s %8s %9s %9s\n", "ranks", "hosts",
-            "batch", "step ms", "exposed ms", "efficiency", "samples/s", "MiB a rank", "start s",
-            "save s", "hours", "dollars");
+    dt_text_printf(out, "\nfabric %s: %s", f->name, f->what);
+    if (*f->source) dt_text_printf(out, " (%s%s%s)", f->source, *f->date ? "; " : "", f->date);
+    dt_text_printf(out, "\n%7s %6s %8s %10s %10s %10s %10s %10s %8s %8s %9s %9s\n", "ranks",
+                   "hosts", "batch", "step ms", "exposed ms", "efficiency", "samples/s",
+                   "MiB a rank", "start s", "save s", "hours", "dollars");
 }
 
 static void print_row(const dt_scaling_row *r, int64_t safe, double hours, double usd_hour,
                       FILE *out) {
-    fprintf(out, "%7d %6d %7lld%s %10.2f %10.2f %10.3f %10.1f %10.1f %8.1f %8.2f", r->world_size,
-            r->n_hosts, (long long)r->batch, r->batch > safe ? "!" : " ", 1e3 * r->step_s,
-            1e3 * r->exposed_s, efficiency(r), r->samples_s, (double)r->rank_bytes / 1048576.0,
-            r->start_s, r->save_s);
+    dt_text_printf(out, "%7d %6d %7lld%s %10.2f %10.2f %10.3f %10.1f %10.1f %8.1f %8.2f",
+                   r->world_size, r->n_hosts, (long long)r->batch, r->batch > safe ? "!" : " ",
+                   1e3 * r->step_s, 1e3 * r->exposed_s, efficiency(r), r->samples_s,
+                   (double)r->rank_bytes / 1048576.0, r->start_s, r->save_s);
     print_number(out, " %9.2f", hours);
     print_number(out, " %9.2f", hours * usd_hour * r->world_size);
     fputc('\n', out);
@@ -252,8 +253,8 @@ dt_status launch_print_scaling(const dt_scaling *s, const launch_cost *k, const 
         break;
     }
     if (risky)
-        fprintf(out,
-                "!: beyond a batch of %lld accuracy is at risk: the largest that kept it (%s)\n",
-                (long long)safe, source);
+        dt_text_printf(
+            out, "!: beyond a batch of %lld accuracy is at risk: the largest that kept it (%s)\n",
+            (long long)safe, source);
     return plot ? write_plot(s, c, plot) : DT_OK;
 }

@@ -276,14 +276,23 @@ static void print_number(FILE *out, double x) {
     if (isfinite(x)) fputs(dt_real_text(text, x), out);
 }
 
+static void print_title(FILE *out, const char *title, const char *tail) {
+    char *text = dt_xprintf("%s%s", title, tail);
+    fputc(',', out);
+    dt_text_print_cell(out, text);
+    free(text);
+}
+
 static void print_configurations(const table *t, const int *order, FILE *out) {
     const sweep *s = t->s;
     for (int i = 0; i < s->n_variables; i++)
         if (s->variables[i].n > 1 && !sweep_is_repeat(&s->variables[i]))
-            fprintf(out, "%s,", s->variables[i].key);
+            dt_text_print_cell(out, s->variables[i].key), fputc(',', out);
     fprintf(out, "runs");
-    for (int m = 0; m < t->n_columns; m++)
-        fprintf(out, ",%s_mean,%s_std", t->columns[m].title, t->columns[m].title);
+    for (int m = 0; m < t->n_columns; m++) {
+        print_title(out, t->columns[m].title, "_mean");
+        print_title(out, t->columns[m].title, "_std");
+    }
     fprintf(out, "\n");
     for (int k = 0; k < t->n_rows; k++) {
         int row = order[k];
@@ -307,9 +316,9 @@ static void print_runs(const table *t, FILE *out) {
     const sweep *s = t->s;
     fprintf(out, "run");
     for (int i = 0; i < s->n_variables; i++)
-        if (s->variables[i].n > 1) fprintf(out, ",%s", s->variables[i].key);
+        if (s->variables[i].n > 1) print_title(out, s->variables[i].key, "");
     fprintf(out, ",code,step");
-    for (int m = 0; m < t->n_columns; m++) fprintf(out, ",%s", t->columns[m].title);
+    for (int m = 0; m < t->n_columns; m++) print_title(out, t->columns[m].title, "");
     fprintf(out, "\n");
     for (int r = 0; r < s->n_runs; r++) {
         const sweep_run *run = &s->runs[r];
@@ -342,14 +351,12 @@ static void print_text(const table *t, const int *order, FILE *out) {
         for (int r = 0; r < s->n_runs; r++) n_runs += sweep_same_configuration(s, t->rows[row], r);
         for (int i = 0; i < s->n_variables; i++) {
             if (s->variables[i].n < 2 || sweep_is_repeat(&s->variables[i])) continue;
-            fprintf(out, "%s=", s->variables[i].name);
-            dt_text_print(out, sweep_value(s, t->rows[row], i));
-            fprintf(out, "  ");
+            dt_text_printf(out, "%s=%s  ", s->variables[i].name, sweep_value(s, t->rows[row], i));
         }
         for (int m = 0; m < t->n_columns; m++) {
             const double mean = t->mean[row * t->n_columns + m],
                          std = t->std[row * t->n_columns + m];
-            fprintf(out, "%s ", t->columns[m].title);
+            dt_text_printf(out, "%s ", t->columns[m].title);
             if (isnan(mean)) fputc('-', out);
             if (!isnan(mean)) fprintf(out, "%.4g", mean);
             if (!isnan(std)) fprintf(out, " ± %.2g", std);
@@ -357,8 +364,8 @@ static void print_text(const table *t, const int *order, FILE *out) {
         }
         const json_t *pooled = s->runs[t->rows[row]].pooled;
         for (size_t m = 0; pooled && m < sizeof POOLED / sizeof *POOLED; m++)
-            fprintf(out, "pooled.%s %.4g  ", dt_metric_name(POOLED[m]),
-                    json_number_value(json_object_get(pooled, dt_metric_name(POOLED[m]))));
+            dt_text_printf(out, "pooled.%s %.4g  ", dt_metric_name(POOLED[m]),
+                           json_number_value(json_object_get(pooled, dt_metric_name(POOLED[m]))));
         if (s->runs[t->rows[row]].dropped)
             fprintf(out, "(dropped)\n");
         else

@@ -1,4 +1,5 @@
 // text.c: nearest words, text for terminals.
+#define _GNU_SOURCE // vasprintf
 #include "text.h"
 
 #include "arena.h"
@@ -103,20 +104,42 @@ void dt_text_print(FILE *out, const char *text) {
     }
 }
 
+void dt_text_printf(FILE *out, const char *fmt, ...) {
+    enum { LINE = 1, TAB };
+    char shown[5], *text, *form = dt_xstrdup(fmt);
+    for (char *p = form; *p; p++) *p = *p == '\n' ? LINE : *p == '\t' ? TAB : *p;
+    va_list args;
+    va_start(args, fmt);
+    if (vasprintf(&text, form, args) < 0) abort();
+    va_end(args);
+    for (const char *p = text; *p;) {
+        if (*p == LINE || *p == TAB) {
+            fputc(*p++ == LINE ? '\n' : '\t', out);
+            continue;
+        }
+        p += show_letter(shown, p);
+        fputs(shown, out);
+    }
+    free(text);
+    free(form);
+}
+
+char *dt_text_cell(const char *text) {
+    if (!strpbrk(text, ",;\t\"\r\n")) return dt_xstrdup(text);
+    char *cell = dt_xstrdup("\"");
+    while (*text) { // from quote to quote
+        const int n = (int)strcspn(text, "\"");
+        dt_xappend(&cell, "%.*s%s", n, text, text[n] ? "\"\"" : "");
+        text += n + (text[n] != 0);
+    }
+    dt_xappend(&cell, "\"");
+    return cell;
+}
+
 void dt_text_print_cell(FILE *out, const char *text) {
-    if (!strpbrk(text, ",\"")) {
-        dt_text_print(out, text);
-        return;
-    }
-    putc('"', out);
-    for (const char *p = text; *p; p += *p == '"') { // from quote to quote
-        char *part = dt_xprintf("%.*s", (int)strcspn(p, "\""), p);
-        dt_text_print(out, part);
-        p += strlen(part);
-        free(part);
-        if (*p == '"') fputs("\"\"", out);
-    }
-    putc('"', out);
+    char *cell = dt_text_cell(text);
+    dt_text_print(out, cell);
+    free(cell);
 }
 
 // mpirun reads its ranks' stderr through a pipe and writes it to its own. It is our parent where rank 0 usually is.

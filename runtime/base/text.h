@@ -36,8 +36,12 @@ const char *dt_text_utf8_end(const char *s);
 // whoever writes one need not care. print: for results; also doubles backslashes, so that the text can be read back.
 size_t dt_text_clean(char *out, size_t cap, const char *text);
 void dt_text_print(FILE *out, const char *text);
-// dt_text_print as a cell of CSV: in quotes where it has a comma or quotes.
+// fprintf to people: what stands for a %s is cleaned, the line breaks and tabs of `fmt` stay.
+void dt_text_printf(FILE *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// dt_text_print as a cell of CSV: in quotes where it has a separator, a quote or the end of a line.
 void dt_text_print_cell(FILE *out, const char *text);
+// Such a cell with its letters as they are, for a file that dtrain reads again. Heap.
+char *dt_text_cell(const char *text);
 
 // Seconds for people: "0:45", "1:02:03", "3d04h".
 void dt_text_duration(char *out, size_t cap, double s);

@@ -72,7 +72,7 @@ static void show_text(const dt_ckpt_manifest *m, const char *path, const char *s
         dt_hash_hex(f->hash, hex);
         char name[64];
         dt_text_clean(name, sizeof name, f->name);
-        fprintf(out, "  %-24s %12" PRIu64 " bytes  xxh3 %s", name, f->n_bytes, hex);
+        dt_text_printf(out, "  %-24s %12" PRIu64 " bytes  xxh3 %s", name, f->n_bytes, hex);
         if (f->n_ranges) fprintf(out, "  %d tensors", f->n_ranges);
         fputc('\n', out);
     }
@@ -80,7 +80,7 @@ static void show_text(const dt_ckpt_manifest *m, const char *path, const char *s
     while (n && state[n - 1] == '\n') n--;
     char *shown = dt_xcalloc(4, n + 1), *line = dt_xprintf("%.*s", (int)n, state);
     dt_text_clean(shown, 4 * (n + 1), line);
-    fprintf(out, "  state: %s\n", shown);
+    dt_text_printf(out, "  state: %s\n", shown);
     free(line);
     free(shown);
 }
@@ -162,17 +162,18 @@ static void diff_tensor(pair *p, int i, int k) {
     if (same && memcmp(a, b, n) == 0) return;
     p->differ = true;
     if (!same)
-        fprintf(p->out, "%s %s: shape or type differ: %s and %s\n", p->file, name,
-                dt_shape_print(&x, one, sizeof one), dt_shape_print(&y, other, sizeof other));
+        dt_text_printf(p->out, "%s %s: shape or type differ: %s and %s\n", p->file, name,
+                       dt_shape_print(&x, one, sizeof one),
+                       dt_shape_print(&y, other, sizeof other));
     else if (type == DT_F32)
-        fprintf(p->out, "%s %s: largest difference %.9g\n", p->file, name,
-                largest_difference(a, b, n));
+        dt_text_printf(p->out, "%s %s: largest difference %.9g\n", p->file, name,
+                       largest_difference(a, b, n));
     else
-        fprintf(p->out, "%s %s: bytes differ\n", p->file, name);
+        dt_text_printf(p->out, "%s %s: bytes differ\n", p->file, name);
 }
 
 static void only_in(pair *p, const char *name, const char *which) {
-    fprintf(p->out, "%s %s: only in the %s\n", p->file, name, which);
+    dt_text_printf(p->out, "%s %s: only in the %s\n", p->file, name, which);
     p->differ = true;
 }
 
@@ -223,13 +224,13 @@ dt_status dt_ckpt_diff(const char *a, const char *b, FILE *out, bool *differ) {
         if (dt_ckpt_manifest_find(&mb, name)) {
             st = diff_file(a, b, name, out, differ);
         } else {
-            fprintf(out, "%s: only in the first\n", name);
+            dt_text_printf(out, "%s: only in the first\n", name);
             *differ = true;
         }
     }
     for (int i = 0; st == DT_OK && i < mb.n_files; i++)
         if (holds_tensors(mb.files[i].name) && !dt_ckpt_manifest_find(&ma, mb.files[i].name)) {
-            fprintf(out, "%s: only in the second\n", mb.files[i].name);
+            dt_text_printf(out, "%s: only in the second\n", mb.files[i].name);
             *differ = true;
         }
     dt_ckpt_manifest_fini(&ma);

@@ -9,6 +9,7 @@
 // Rejected: a global layout search (no gain where one block size serves all), and giving reorders
 // nodes in the graph (layouts would leak into the IR).
 
+#include "base/text.h"
 #include "base/watch.h"
 #include "exec/plan_internal.h"
 #include "graph/passes/passes.h"
@@ -416,8 +417,9 @@ int dt_plan_instruction_grads(const dt_plan *p, int k, const int **grads) {
 static void print_tensor(const dt_plan *p, dt_value v, dt_layout l, const dt_ref *ref, FILE *out) {
     char shape[128];
     const dt_value_info *info = &p->graph->values[v];
-    fprintf(out, " %s%s:%s/%s", info->name, dt_shape_print(&info->shape, shape, sizeof shape),
-            dt_dtype_name(info->dtype), dt_layout_name(l));
+    dt_text_printf(out, " %s%s:%s/%s", info->name,
+                   dt_shape_print(&info->shape, shape, sizeof shape), dt_dtype_name(info->dtype),
+                   dt_layout_name(l));
     if (ref->place == DT_P_FLAT) fprintf(out, "@%zu", p->buffers[ref->buffer].offset);
 }
 
@@ -433,7 +435,7 @@ void dt_plan_print(const dt_plan *p, FILE *out) {
             continue;
         }
         const dt_node *n = s->instance.node;
-        fprintf(out, "%4d %s", k, s->label);
+        dt_text_printf(out, "%4d %s", k, s->label);
         for (int i = 0; i < n->n_in; i++)
             if (n->in[i] != DT_NONE)
                 print_tensor(p, n->in[i], s->instance.in_layout[i], &s->in[i], out);

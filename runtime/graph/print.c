@@ -3,6 +3,7 @@
 //   fingerprint.1  batch_norm  relu pool 2x2/2  fingerprint.0 (4,32,96,103)bf16 -> max_pool (4,32,48,51)bf16
 //
 // then the number of parameters and the outputs. Columns are as wide as their widest entry.
+#include "base/text.h"
 #include "graph/activation_words.h"
 #include "graph/ir.h"
 
@@ -140,8 +141,9 @@ static void put_values(const dt_graph *g, const dt_value *v, int n, FILE *out) {
     for (int i = 0; i < n; i++) {
         if (v[i] == DT_NONE) continue;
         const dt_value_info *info = &g->values[v[i]];
-        fprintf(out, "%s%s %s%s", separator, info->name,
-                dt_shape_print(&info->shape, shape, sizeof shape), dt_dtype_name(info->dtype));
+        dt_text_printf(out, "%s%s %s%s", separator, info->name,
+                       dt_shape_print(&info->shape, shape, sizeof shape),
+                       dt_dtype_name(info->dtype));
         separator = ", ";
     }
 }
@@ -169,7 +171,8 @@ static void print_nodes(const dt_graph *g, FILE *out) {
         const dt_node *n = &g->nodes[i];
         if (n->dead) continue;
         node_texts(n, op, sizeof op, attrs, sizeof attrs);
-        fprintf(out, "%-*s  %-*s %-*s  ", wide_name, n->name, wide_op, op, wide_attrs, attrs);
+        dt_text_printf(out, "%-*s  %-*s %-*s  ", wide_name, n->name, wide_op, op, wide_attrs,
+                       attrs);
         put_values(g, n->in, n->n_in, out);
         fputs(" -> ", out);
         put_values(g, n->out, n->n_out, out);
@@ -188,11 +191,11 @@ int64_t dt_graph_count_params(const dt_graph *g) {
 void dt_graph_print(const dt_graph *g, FILE *out) {
     int n_params = 0;
     for (int v = 0; v < g->n_values; v++) n_params += g->values[v].kind == DT_V_PARAM;
-    fprintf(out, "graph %s (%s)\n", g->name, g->training ? "training" : "inference");
+    dt_text_printf(out, "graph %s (%s)\n", g->name, g->training ? "training" : "inference");
     print_nodes(g, out);
     fprintf(out, "parameters: %" PRId64 " in %d tensors\n", dt_graph_count_params(g), n_params);
     for (int i = 0; i < g->n_outputs; i++) {
-        fprintf(out, "output %s: ", g->outputs[i].name);
+        dt_text_printf(out, "output %s: ", g->outputs[i].name);
         put_values(g, &g->outputs[i].value, 1, out);
         fputc('\n', out);
     }

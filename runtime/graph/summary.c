@@ -1,5 +1,6 @@
 // summary.c: what a graph costs, node by node, and its picture for Graphviz. FLOPs are those of forward, two for a
 // multiplication with its addition; elementwise ops count one an element. Bytes are those of a node's results.
+#include "base/text.h"
 #include "graph/ir.h"
 
 #include <inttypes.h>
@@ -129,19 +130,20 @@ void dt_graph_print_costs(const dt_graph *g, FILE *out) {
     const double samples = (double)dt_graph_samples(g);
     cost all = {0};
     char shape[96];
-    fprintf(out, "%-48s %-16s %-20s %12s %12s %12s\n", "layer", "op", "shape", "parameters",
-            "MFLOPs", "KiB");
+    dt_text_printf(out, "%-48s %-16s %-20s %12s %12s %12s\n", "layer", "op", "shape", "parameters",
+                   "MFLOPs", "KiB");
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
         if (!is_shown(n)) continue;
         const cost c = cost_of(g, n, counted);
-        fprintf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", n->name, dt_op_name(n->op),
-                dt_shape_print(&dt_info_of(g, n->out[0])->shape, shape, sizeof shape), c.params,
-                c.flops / samples / 1e6, c.bytes / samples / 1024);
+        dt_text_printf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", n->name,
+                       dt_op_name(n->op),
+                       dt_shape_print(&dt_info_of(g, n->out[0])->shape, shape, sizeof shape),
+                       c.params, c.flops / samples / 1e6, c.bytes / samples / 1024);
         all.params += c.params, all.flops += c.flops, all.bytes += c.bytes;
     }
-    fprintf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", "all, a sample", "", "",
-            all.params, all.flops / samples / 1e6, all.bytes / samples / 1024);
+    dt_text_printf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", "all, a sample", "", "",
+                   all.params, all.flops / samples / 1e6, all.bytes / samples / 1024);
     free(counted);
 }
 

@@ -62,13 +62,13 @@ static void print_longest(trace *t, FILE *out) {
         }
     }
     qsort(t->names, t->n_names, sizeof *t->names, by_time);
-    fprintf(out, "%-11s %-40s %10s %8s %10s\n", "kind", "longest", "ms", "times", "ms each");
+    dt_text_printf(out, "%-11s %-40s %10s %8s %10s\n", "kind", "longest", "ms", "times", "ms each");
     for (i = 0; i < t->n_names && i < N_LONGEST; i++) {
         char name[64];
         dt_text_clean(name, sizeof name, t->names[i].name);
-        fprintf(out, "%-11.11s %-40.40s %10.3f %8lld %10.4f\n", t->names[i].kind, name,
-                t->names[i].us / 1e3, (long long)t->names[i].n,
-                t->names[i].us / 1e3 / (double)t->names[i].n);
+        dt_text_printf(out, "%-11.11s %-40.40s %10.3f %8lld %10.4f\n", t->names[i].kind, name,
+                       t->names[i].us / 1e3, (long long)t->names[i].n,
+                       t->names[i].us / 1e3 / (double)t->names[i].n);
     }
     free(t->names);
 }
@@ -121,7 +121,7 @@ static void print_path(const trace *t, FILE *out) {
     for (int k = 0; k < 6 && span > 0; k++) {
         const double us = time_of(t, slowest, thread, kinds[k]);
         rest -= us;
-        if (us > 0) fprintf(out, ", %s %.1f%%", kinds[k], 100 * us / span);
+        if (us > 0) dt_text_printf(out, ", %s %.1f%%", kinds[k], 100 * us / span);
     }
     fprintf(out, ", other %.1f%%\n", span > 0 ? 100 * (rest > 0 ? rest : 0) / span : 0);
     for (int r = 0; r < t->n_ranks; r++) {

@@ -114,7 +114,7 @@ static void print_report(const dt_open_run *r, const dt_nets *nets, FILE *out) {
     dt_plan_report_get(dt_nets_trained(nets).plan, &train);
     fprintf(out, "model %s: %lld parameters in %d tensors, %d buffers\n", g->name, (long long)n,
             p->n_entries, p->n_buffers);
-    if (g->note) fprintf(out, "%s\n", g->note);
+    if (g->note) dt_text_printf(out, "%s\n", g->note);
     print_groups(&r->groups, p, out);
     fprintf(out, "step: %d samples = %d micro-batches of %d; %d replica%s of %d thread%s, %s, %s\n",
             dt_run_global_batch(r), dt_run_n_micro(r), a->micro_batch, r->replicas->n_replicas,

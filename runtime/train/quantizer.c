@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "train/agree.h"
 #include "train/asked.h"
 #include "train/batch_inputs.h"
@@ -200,8 +201,8 @@ static void print_report(const quantizer *q, const dt_eval_result r[2], const do
             q->q.n_layers, DT_WORD_OF(DT_OBSERVE_WORDS, q->r->how), r[0].n_samples);
     fprintf(out, "%-24s %12s %12s\n", "", "fp32", "int8");
     for (int i = 0; i < r[0].n_values; i++)
-        fprintf(out, "%-24s %12.5g %12.5g\n", r[0].values[i].name, r[0].values[i].value,
-                dt_eval_result_get(&r[1], r[0].values[i].name));
+        dt_text_printf(out, "%-24s %12.5g %12.5g\n", r[0].values[i].name, r[0].values[i].value,
+                       dt_eval_result_get(&r[1], r[0].values[i].name));
     fprintf(out, "%-24s %12.4g %12.4g  %.2f times, batches of %d on %d thread%s\n", "samples/s",
             rate[0], rate[1], rate[1] / rate[0], batch, threads, threads == 1 ? "" : "s");
     fprintf(out, "%-24s %12s %12.3g\n", "error of the outputs", "", error);
@@ -209,7 +210,7 @@ static void print_report(const quantizer *q, const dt_eval_result r[2], const do
         fprintf(out, "kept in fp32, as the error of each alone is above %g:\n", q->r->tolerance);
     for (int i = 0; i < q->q.n_layers; i++)
         if (!q->q.layers[i].weight)
-            fprintf(out, "  %-40s %.3g\n", q->q.layers[i].name, q->errors[i]);
+            dt_text_printf(out, "  %-40s %.3g\n", q->q.layers[i].name, q->errors[i]);
 }
 
 // ---- the new run -----------------------------------------------------------------------------------

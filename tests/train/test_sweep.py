@@ -11,6 +11,15 @@ def check_drawn(table):
     assert 0 <= min(decays) and max(decays) <= 0.5 and abs(sum(decays) / 40 - 0.25) < 0.08, decays
 
 
+def check_odd(sweep, table):
+    for name, tails in (("sweep.csv", ["_mean", "_std"]), ("runs.csv", [""])):
+        text = open(f"{sweep}/{name}", newline="").read()
+        head, *rows = csv.reader(text.splitlines())
+        assert len(rows) == 3 and all(len(r) == len(head) for r in rows), (head, rows)
+        assert set('val.f1.left, "old"\\x1b[2J\\n\\x9b1m' + t for t in tails) <= set(head), head
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", text + open(table).read()), text
+
+
 def check_pooled(sweep, table):
     """As sklearn.metrics on cross_val_predict's predictions; keys say the class of this set."""
     pooled = [json.loads(line) for line in open(sweep + "/pooled.json")]

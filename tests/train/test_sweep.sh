@@ -103,6 +103,14 @@ done
 ordered test 'lr=1e-3  test.macro_f1 0.4  test.accuracy 0.5 ' 'lr=1e-1 ' 'lr=1e-2 '
 grep -q "no run has a validation part: the order is by test.macro_f1, which is not fit for choosing" "$work/log" || fail "no warning: $(cat "$work/log")"
 
+# -- the figures of a class of any name are columns like others, and nothing of it reaches a terminal as it is
+best=accuracy
+for v in 1e-1 1e-2 1e-3; do
+    results odd $v '{"split":"val","weights":"best and last","step":9,"accuracy":0.5,"f1.left, \"old\"\u001b[2J\n\u009b1m":0.25}'
+done
+ordered odd 'lr=1e-1  val.accuracy 0.5  val.f1.left, "old"\x1b[2J\n\x9b1m 0.25 ' 'lr=1e-2 ' 'lr=1e-3 '
+py check_odd "$work/runs/odd" "$work/table" || fail "a class of an odd name: $(cat "$work/runs/odd"/*.csv "$work/table")"
+
 # -- --metric orders by another number, --top shows the first; a metric that no run has
 best=accuracy
 (cd "$work" && "$DTRAIN" sweep "$config" run.name=val train.optimizer.lr=1e-1,1e-2,1e-3 --table --metric test.accuracy --top 2 >"$work/table" 2>"$work/log") ||
