@@ -99,8 +99,8 @@ static memory_source *make_source(dt_backend *b, pixel_changes changes) {
 
 static void drop_source(memory_source *s) {
     for (int i = 0; i < SLOTS; i++)
-        s->memory->free(s->memory->owner, s->batch[i].steps[1],
-                        MICRO * PIXEL_STEPS * sizeof(dt_pixel_step));
+        s->memory.free(s->memory.owner, s->batch[i].steps[1],
+                       MICRO * PIXEL_STEPS * sizeof(dt_pixel_step));
     s->base.close(&s->base);
 }
 

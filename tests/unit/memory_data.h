@@ -43,7 +43,7 @@ typedef struct memory_source memory_source;
 struct memory_source {
     dt_batch_source base;
     dt_source_request r;
-    const dt_batch_memory *memory;
+    dt_batch_memory memory; // a copy: a source may outlive its set
     dt_batch batch[SLOTS];
     bool held[SLOTS];
     int n_gets;
@@ -114,10 +114,10 @@ static void close_source(dt_batch_source *base) {
     for (int k = 0; k < SLOTS; k++) {
         assert_false(s->held[k]);
         for (int f = 0; f < 3; f++)
-            s->memory->free(s->memory->owner, s->batch[k].field[f], MAX_BATCH * sample_bytes[f]);
-        s->memory->free(s->memory->owner, s->batch[k].weight, MAX_BATCH * sizeof(float));
+            s->memory.free(s->memory.owner, s->batch[k].field[f], MAX_BATCH * sample_bytes[f]);
+        s->memory.free(s->memory.owner, s->batch[k].weight, MAX_BATCH * sizeof(float));
         if (s->r.augment)
-            s->memory->free(s->memory->owner, s->batch[k].mix[1], MAX_BATCH * sizeof(dt_mix_row));
+            s->memory.free(s->memory.owner, s->batch[k].mix[1], MAX_BATCH * sizeof(dt_mix_row));
     }
     free(s);
 }
@@ -125,20 +125,20 @@ static void close_source(dt_batch_source *base) {
 static dt_status open_split(dt_dataset *d, const dt_source_request *r, dt_batch_source **out) {
     memory_source *s = dt_xcalloc(1, sizeof *s);
     s->r = *r;
-    s->memory = d->self;
+    s->memory = *(const dt_batch_memory *)d->self;
     s->base.self = s;
     dt_status st = DT_OK;
     for (int k = 0; k < SLOTS && st == DT_OK; k++) {
         dt_batch *b = &s->batch[k];
         for (int f = 0; f < 3 && st == DT_OK; f++)
-            st = s->memory->alloc(s->memory->owner, &b->field[f], MAX_BATCH * sample_bytes[f],
-                                  "batch");
+            st = s->memory.alloc(s->memory.owner, &b->field[f], MAX_BATCH * sample_bytes[f],
+                                 "batch");
         if (st == DT_OK)
-            st = s->memory->alloc(s->memory->owner, (void **)&b->weight, MAX_BATCH * sizeof(float),
-                                  "batch");
+            st = s->memory.alloc(s->memory.owner, (void **)&b->weight, MAX_BATCH * sizeof(float),
+                                 "batch");
         if (st == DT_OK && r->augment)
-            st = s->memory->alloc(s->memory->owner, (void **)&b->mix[1],
-                                  MAX_BATCH * sizeof(dt_mix_row), "batch");
+            st = s->memory.alloc(s->memory.owner, (void **)&b->mix[1],
+                                 MAX_BATCH * sizeof(dt_mix_row), "batch");
         b->n = b->n_valid = r->micro_batch;
     }
     if (st != DT_OK) close_source(&s->base);
