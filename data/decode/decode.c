@@ -23,7 +23,7 @@ static const dt_image_driver *const DRIVERS[DT_N_KINDS] = {
 };
 
 struct dt_decoder {
-    dt_buffer pixels, work[3];
+    dt_buffer pixels, work[DT_IMAGE_WORK];
     void *state[DT_N_KINDS]; // by kind; NULL: the kind has no state, or no file of it has come
 };
 
@@ -36,9 +36,7 @@ void dt_decoder_destroy(dt_decoder *d) {
     for (int i = 0; i < DT_N_KINDS; i++)
         if (d->state[i]) DRIVERS[i]->destroy(d->state[i]);
     dt_buffer_fini(&d->pixels);
-    dt_buffer_fini(&d->work[0]);
-    dt_buffer_fini(&d->work[1]);
-    dt_buffer_fini(&d->work[2]);
+    for (int i = 0; i < DT_IMAGE_WORK; i++) dt_buffer_fini(&d->work[i]);
     free(d);
 }
 

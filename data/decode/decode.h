@@ -12,7 +12,8 @@
 enum {
     DT_MAX_PIXELS = 64 << 20, // decompression bombs end here
     DT_MAX_SCANS = 64,
-    DT_MAX_CHANNELS = 64
+    DT_MAX_CHANNELS = 64,
+    DT_IMAGE_WORK = 3
 };
 
 // Pixels, rows dense. Borrowed: from the decoder's scratch, or from where the caller wanted them. They may be a
@@ -68,7 +69,7 @@ bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want);
 typedef struct dt_image_sink {
     const dt_image_want *want;
     dt_buffer *scratch; // where the pixels go
-    dt_buffer *work;    // three more: two for arrays, one for a decoder's own use
+    dt_buffer *work;    // DT_IMAGE_WORK more: two for arrays, one for a decoder's own use
 } dt_image_sink;
 
 // One kind's decoder: `state` is what create made for this worker, or NULL without create.

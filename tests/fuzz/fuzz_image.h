@@ -25,7 +25,7 @@ static inline void fuzz_check(const dt_image *m) {
 // One decode with a want; true if there was an image.
 static inline bool fuzz_decode(const dt_image_driver *driver, const uint8_t *data, size_t n_bytes,
                                const dt_image_want *want) {
-    static dt_buffer scratch, work[2];
+    static dt_buffer scratch, work[DT_IMAGE_WORK];
     static void *state;
     static const dt_image_driver *of;
     if (of != driver) state = driver->create ? driver->create() : NULL, of = driver;
@@ -37,11 +37,13 @@ static inline bool fuzz_decode(const dt_image_driver *driver, const uint8_t *dat
     return st == DT_OK;
 }
 
-// Grey and colour.
+// Grey and colour, as bytes and as floats.
 static inline void fuzz_picture(const dt_image_driver *driver, const uint8_t *data,
                                 size_t n_bytes) {
     for (int channels = 1; channels <= 3; channels += 2) {
         dt_image_want want = {.channels = channels};
+        fuzz_decode(driver, data, n_bytes, &want);
+        want.array = &(dt_array_spec){.f32 = true, .origin = {1, 2, 3}};
         fuzz_decode(driver, data, n_bytes, &want);
     }
 }
