@@ -62,9 +62,9 @@ static bool mark_exts(resolver *r, const char *name, unsigned uses) {
     return any;
 }
 
+// A text may be anything, so `source: txt` names a series of that kind.
 static bool mark_series(resolver *r) {
-    return mark_exts(r, "npy", 0) || mark_exts(r, "csv", 0) || mark_exts(r, "tsv", 0) ||
-           mark_exts(r, "txt", 0) || mark_exts(r, "dat", 0);
+    return mark_exts(r, "npy", 0) || mark_exts(r, "csv", 0) || mark_exts(r, "tsv", 0);
 }
 
 // "extensions a, b; columns c, d": what the set has, for messages.
