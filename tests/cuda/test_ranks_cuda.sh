@@ -111,8 +111,8 @@ same mobile1 mobile2
 # three heads, and parts that are frozen for good and for two steps: any number of ranks, resumed in front of the
 # change; and the CPU's losses, until batch norms over two samples blow rounding up
 several=(run.reproducible=elastic train.max_steps=5 data.augment= train.optimizer.name=sgd train.optimizer.lr=0.01
-         'data.fields.hand={kind: class, classes: 3}' 'data.fields.n={kind: real}'
-         'train.targets={subject: {weight: 2}, hand: {loss: focal, weight: 0.5}, n: {loss: mse, weight: 0.25}}'
+         'data.fields.eye={kind: class, classes: 2}' 'data.fields.n={kind: real}'
+         'train.targets={subject: {weight: 2}, eye: {loss: focal, weight: 0.5}, n: {loss: mse, weight: 0.25}}'
          "train.groups=[{match: '(conv1|bn1).*', freeze: true}, {match: 'layer1.*', freeze_until: 2 steps, lr: 0.5}]")
 good 1 heads1 "${several[@]}"
 good 3 heads3 "${several[@]}"
