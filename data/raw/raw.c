@@ -52,22 +52,18 @@ char *dt_raw_describe_left_out(const dt_raw *r) {
         [DT_RAW_EMPTY] = "empty",
         [DT_RAW_DANGLING] = "links that lead to no file",
         [DT_RAW_OUTSIDE] = "links that lead out of the tar"};
-    char *text = dt_xstrdup("");
+    char *text;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
     for (int i = 0; i < DT_RAW_N_REASONS; i++) {
         if (r->left_out[i].n == 0) continue;
-        char *so_far = text;
-        text = dt_xprintf("%s%s%zu %s (%s", so_far, *so_far ? ", " : "", r->left_out[i].n, WORDS[i],
-                          r->left_out[i].first);
-        free(so_far);
-        for (int k = 0; i == DT_RAW_UNREAD_KIND && k < DT_RAW_UNREAD && r->unread[k]; k++) {
-            so_far = text;
-            text = dt_xprintf("%s; %s: %s", so_far, r->unread[k]->name, r->unread[k]->tool);
-            free(so_far);
-        }
-        so_far = text;
-        text = dt_xprintf("%s)", so_far);
-        free(so_far);
+        fprintf(f, "%s%zu %s (%s", ftell(f) > 0 ? ", " : "", r->left_out[i].n, WORDS[i],
+                r->left_out[i].first);
+        for (int k = 0; i == DT_RAW_UNREAD_KIND && k < DT_RAW_UNREAD && r->unread[k]; k++)
+            fprintf(f, "; %s: %s", r->unread[k]->name, r->unread[k]->tool);
+        fputc(')', f);
     }
+    fclose(f);
     return text;
 }
 
