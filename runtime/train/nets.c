@@ -334,8 +334,9 @@ static dt_status check_sync_bn(const dt_open_run *r) {
 
 // ---- what trains, but not as it was meant ------------------------------------------------------------
 
-// Whether the field is a target, or a node in front of an output reads it.
-static bool is_read(const dt_nets *n, const dt_graph *g, const dt_field_info *f) {
+// Whether the field is a target, a node in front of an output reads it, or a teacher does.
+static bool is_read(const dt_nets *n, bool teacher, const dt_field_info *f) {
+    const dt_graph *g = dt_nets_last_evaluated(n).graph, *trained = dt_nets_trained(n).graph;
     bool *needed = dt_xcalloc((size_t)g->n_values + 1, sizeof *needed), found = false;
     for (int k = 0; k < n->targets.n; k++) found |= n->targets.items[k].field == f;
     for (int k = 0; k < g->n_outputs; k++) needed[g->outputs[k].value] = true;
@@ -351,12 +352,15 @@ static bool is_read(const dt_nets *n, const dt_graph *g, const dt_field_info *f)
         found =
             needed[v] && g->values[v].kind == DT_V_INPUT && strcmp(g->values[v].name, f->name) == 0;
     free(needed);
+    const dt_value own = teacher ? dt_graph_find(trained, f->name) : DT_NONE;
+    for (dt_node_id id = 0; id < trained->n_nodes && own != DT_NONE; id++)
+        for (int k = 0; k < trained->nodes[id].n_in; k++) found |= trained->nodes[id].in[k] == own;
     return found;
 }
 
 static void warn_of_fields(const dt_nets *n, const dt_open_run *r) {
     for (int i = 0; i < r->n_fields; i++)
-        if (!is_read(n, dt_nets_last_evaluated(n).graph, &r->fields[i]))
+        if (!is_read(n, r->teacher.config != NULL, &r->fields[i]))
             dt_warn_alike("data.fields.%s: nothing reads it: model %s does not, and it is no "
                           "target; leave it out, or predict it by train.targets",
                           r->fields[i].name, dt_config_text(r->config, DT_KEY(model.name)));
