@@ -3,6 +3,8 @@
 // The set is packed into <cache>/packing/<command>, with a list of its shards, NAME.json, which is written when all of them
 // are whole. Then each file is uploaded, an index in front of its shard, and removed here; the list comes last. So the same
 // command goes on wherever it was killed, and who reads the list's URL finds a whole set. An LMDB needs no list.
+// Of a set that is replaced the list (of an LMDB the data) goes before anything comes, and shards that the new one has
+// not go at the end.
 #include "pack_bucket.h"
 
 #include "base/arena.h"
@@ -14,8 +16,10 @@
 #include "base/log.h"
 #include "base/s3_objects.h"
 #include "base/text.h"
+#include "data/pack/pack_plan.h"
 #include "data/source/source.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -97,6 +101,39 @@ static dt_status refuse_older(const dt_pack_opts *o, const char *url) {
     return DT_OK;
 }
 
+static bool is_listed(const json_t *list, const char *name) {
+    const size_t n = strlen(name) - (dt_text_ends(name, ".index") ? strlen(".index") : 0);
+    const json_t *shard;
+    size_t i;
+    json_array_foreach(json_object_get(list, "shardlist"), i, shard) {
+        const char *url = json_string_value(json_object_get(shard, "url"));
+        if (url && strlen(url) == n && strncmp(url, name, n) == 0) return true;
+    }
+    return false;
+}
+
+// Removes shards and indexes of an older set of this name.
+static dt_status remove_surplus(const char *out, const char *to, const char *list) {
+    dt_plan plan = {0};
+    char **names = NULL, *prefix = dt_xprintf("%s/", to);
+    size_t n = 0;
+    json_t *l = json_load_file(list, 0, NULL);
+    dt_status st = dt_plan_name(&plan, out);
+    if (st == DT_OK) st = dt_s3_list(&names, &n, prefix);
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        const bool own = dt_plan_belongs(&plan, names[i]) || dt_plan_is_companion(&plan, names[i]);
+        if (!own || is_listed(l, names[i])) continue;
+        char *url = dt_xprintf("%s%s", prefix, names[i]);
+        st = dt_s3_remove(url, NULL);
+        free(url);
+    }
+    json_decref(l);
+    dt_io_free_list(names, n);
+    dt_plan_fini(&plan);
+    free(prefix);
+    return st;
+}
+
 dt_status launch_pack_bucket(const dt_pack_opts *o, uint64_t command) {
     const char *base = dt_path_base(o->out);
     char hex[17], below[40];
@@ -120,8 +157,11 @@ dt_status launch_pack_bucket(const dt_pack_opts *o, uint64_t command) {
         st = dt_data_pack(&here);
         if (st == DT_OK) st = lmdb ? dt_io_write_file(list, "", 0) : write_list(dir, list);
     }
+    if (st == DT_OK) st = dt_io_remove_leftovers(dir, NULL); // no file of the set
+    if (st == DT_OK && o->overwrite) st = dt_s3_remove(last, NULL);
     if (st == DT_OK) st = upload_all(dir, to, list);
     if (st == DT_OK && !lmdb) st = dt_s3_put(last, list, NULL);
+    if (st == DT_OK && !lmdb && o->overwrite) st = remove_surplus(o->out, to, list);
     if (st == DT_OK) st = dt_io_remove_tree(dir);
     if (st == DT_OK) dt_info("%s: uploaded; data.path: %s", o->out, lmdb ? o->out : last);
     free(out);

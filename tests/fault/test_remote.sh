@@ -283,6 +283,24 @@ for n in $(seq 32 8 80); do # killed at a call that changes a file; the same com
     cmp "$work/bucket/up/set.json" "$work/bucket/up/$n/set.json" || fail "another list after a kill"
 done
 [ "${sent:-}" ] || fail "none was killed while it sent"
+# a set that is replaced: its list goes first and shards that the new one has not go last, wherever it is stopped
+for n in 0 66 70 71 73; do
+    over=$work/bucket/up/over$n
+    exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/over$n/set-%06d.tar" --shard-records 12
+    touch "$over/set-notes.tar"
+    replace=("$DTRAIN" pack "$work/raw/iris" "$up/over$n/set-%06d.tar" --shard-records 20 --overwrite)
+    if ! DTRAIN_FAILPOINT=io:$n:kill "${replace[@]}" >"$work/log" 2>&1; then
+        [ $n != 0 ] || fail "not replaced"
+        [ ! -e "$over/set.json" ] || ! cmp -s "$over/set-000000.tar" "$work/new.tar" || cmp "$over/set.json" "$work/new.json" ||
+            fail "killed at $n: an old list of new shards"
+        exits 0 uploaded "${replace[@]}"
+    fi
+    cp "$over/set-000000.tar" "$work/new.tar"
+    cp "$over/set.json" "$work/new.json"
+    left=$(cd "$over" && echo *)
+    [ "$left" = "$(cd "$over" && echo set-00000{0,1}.tar{,.index} set-notes.tar set.json)" ] || fail "killed at $n: there are $left"
+    [ "$(lists "$up/over$n/set.json" | wc -l)" = "$(find "$work/raw/iris" -type f | wc -l)" ] || fail "killed at $n: not the new set"
+done
 exits 0 uploaded "$DTRAIN" pack "$work/raw" "$up/set.lmdb"
 "$DTRAIN" data verify "$up/set.lmdb" >/dev/null 2>"$work/log" || fail "no LMDB in the bucket"
 # what is packed may lie in a bucket: files, and sets
