@@ -92,6 +92,10 @@ static double origin_of(const dt_predict_column *c, int64_t k) {
     return c->kind == DT_PREDICTS_NUMBERS ? dt_field_mean(c->info, k) : 0;
 }
 
+static double mean_of(const predict_mean *m, int column, int64_t k, const double *sums) {
+    return sums[SUMS + k] / sums[WEIGHT] + origin_of(&m->columns[column], k);
+}
+
 // Adds the prediction `value` of a pass for a target: its element k is element map[k] of the column.
 static void mean_add(predict_mean *m, int64_t sample, int column, const double *value,
                      const int32_t *map) {
@@ -122,7 +126,7 @@ static dt_predict_row mean_row(predict_mean *m, int64_t sample) {
         for (int64_t k = 0; k < e->n; k++) {
             const double mean = sums[SUMS + k] / sums[WEIGHT];
             const double v = sums[SUMS + e->n + k] / sums[WEIGHT] - mean * mean;
-            e->value[k] = mean + origin_of(&m->columns[i], k);
+            e->value[k] = mean_of(m, i, k, sums);
             e->variance[k] = v > 0 ? v : 0; // rounding
         }
         row.value[i] = e->value;
@@ -500,7 +504,7 @@ static void combine(void *ctx, int64_t sample, int i, const float *x, float *out
     mean_add(p->mean, sample, i, e->value, e->map);
     const double *sums = p->mean->each[i].sums + sample * p->mean->each[i].stride;
     for (int64_t k = 0; k < n; k++) {
-        const double mean = p->mean->why[sample] ? NAN : sums[SUMS + k] / sums[WEIGHT];
+        const double mean = p->mean->why[sample] ? NAN : mean_of(p->mean, i, k, sums);
         const double q =
             fmin(fmax(mean, DBL_MIN), 1 - DBL_EPSILON / 2); // a logarithm that is finite
         const double number = (mean - dt_field_mean(e->t->field, k)) / dt_field_std(e->t->field, k);
