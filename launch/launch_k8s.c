@@ -2,11 +2,14 @@
 //
 // Kustomize wants the files in a folder, and other folders by relative paths: so the job gets a folder below TMPDIR.
 
+#define _GNU_SOURCE // strcasestr
+
 #include "target.h"
 
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "config/listen.h"
 #include "config/sink_words.h"
 
@@ -29,6 +32,7 @@ enum {
     CPUS,
     MEMORY,
     ENV,
+    SECRET,
     QUEUE,
     OVERLAY,
     WITH,
@@ -49,6 +53,9 @@ static const launch_option options[] = {
                 "memory of each, as in 16Gi (what dtrain check finds, and half a GiB a rank; with "
                 "--gpus or --overlay the overlay's)"},
     [ENV] = {"--env", "NAME=VALUE …", "a variable of all ranks; may be given several times"},
+    [SECRET] = {"--secret", "NAME …",
+                "a Secret of the namespace, whose keys are variables of all ranks; may be given "
+                "several times"},
     [QUEUE] = {"--queue", "NAME", "local queue of Kueue"},
     [OVERLAY] = {"--overlay", "NAME|DIR", "of k8s/overlays, or your own (cpu; gpu with --gpus)"},
     [WITH] = {"--with", "NAME|DIR …",
@@ -106,6 +113,16 @@ static dt_status add_arg(json_t *args, const char *word) {
     return st;
 }
 
+// By its name. A file's name is none.
+static bool may_be_secret(const char *name, size_t n) {
+    static const char *const parts[] = {"SECRET", "TOKEN", "PASSW", "KEY"};
+    char text[256];
+    snprintf(text, sizeof text, "%.*s", (int)n, name);
+    bool secret = false;
+    for (int i = 0; i < 4; i++) secret |= strcasestr(text, parts[i]) != NULL;
+    return secret && !dt_text_ends(text, "_FILE");
+}
+
 // A line of --env, for mpirun: sshd gives ranks nothing of a container's environment.
 static dt_status add_env(json_t *args, const char *line, size_t n) {
     const size_t n_name = strcspn(line, "=\n");
@@ -114,6 +131,12 @@ static dt_status add_env(json_t *args, const char *line, size_t n) {
         good = good && (isalnum((unsigned char)line[i]) || line[i] == '_');
     if (!good)
         return dt_fail(DT_E_USAGE, "--env %.*s: expected NAME=VALUE, in one line", (int)n, line);
+    if (may_be_secret(line, n_name))
+        return dt_fail(
+            DT_E_USAGE,
+            "--env %.*s=…: a secret would stand in the manifest: put it into a Secret "
+            "(kubectl create secret generic NAME --from-literal=…) and give --secret NAME",
+            (int)n_name, line);
     char *word = dt_xprintf("%.*s", (int)n, line);
     dt_status st = add_arg(args, "-x");
     if (st == DT_OK) st = add_arg(args, word);
@@ -139,6 +162,23 @@ static dt_status list_args(k8s_job *j, const launch_words *w) {
     launch_put(&j->values, "ARGS", json_dumps(args, 0));
     json_decref(args);
     free(listen);
+    return st;
+}
+
+// envFrom of the launcher's container: dtrain-launch gives ranks what has this prefix.
+static dt_status list_secrets(k8s_job *j, const char *lines) {
+    json_t *all = json_array();
+    dt_status st = DT_OK;
+    while (lines && *lines && st == DT_OK) {
+        const size_t n = strcspn(lines, "\n");
+        json_t *one =
+            json_pack("{s:s, s:{s:s%}}", "prefix", "DTRAIN_SECRET_", "secretRef", "name", lines, n);
+        if (!one || json_array_append_new(all, one) != 0)
+            st = dt_fail(DT_E_USAGE, "--secret %.*s: no UTF-8, which YAML wants", (int)n, lines);
+        lines += n + (lines[n] == '\n');
+    }
+    launch_put(&j->values, "SECRETS", json_array_size(all) ? json_dumps(all, 0) : NULL);
+    json_decref(all);
     return st;
 }
 
@@ -193,6 +233,7 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, j->config));
     launch_put(v, "PORT", dt_xprintf("%d", dt_listen_port(&listen)));
+    DT_TRY(list_secrets(j, w->options[SECRET]));
     return list_args(j, w);
 }
 
@@ -299,20 +340,30 @@ static dt_status submit(const k8s_job *j, const launch_words *w, const char *man
     const char *space = w->options[NAMESPACE];
     const char *const ask[] = {"kubectl", "get", "namespace", space, NULL};
     const char *const apply[] = {"kubectl", "apply", "-f", "-", NULL};
+    const char *job = launch_value(&j->values, "JOB");
+    const char *const find[] = {
+        "kubectl", "-n", space, "get", "mpijob", job, "--ignore-not-found", "-o", "name", NULL};
     char *output = NULL;
     dt_status st = launch_feed(ask, "", &output);
+    free(output);
+    output = NULL;
+    if (st == DT_OK) st = launch_feed(find, "", &output);
+    if (st == DT_OK && *output)
+        st = dt_fail(DT_E_USAGE,
+                     "the job %s is in the namespace %s already, and would be changed while it "
+                     "runs: give another run.name, or delete that job (kubectl -n %s delete mpijob "
+                     "%s); then the run goes on from its newest checkpoint",
+                     job, space, space, job);
     free(output);
     DT_TRY(st);
     st = launch_feed(apply, manifests, &output);
     if (output) fputs(output, stdout);
     if (st != DT_OK && output && *output)
         st = dt_fail_context(st, "only what is listed was applied");
-    if (st == DT_OK) {
-        const char *job = launch_value(&j->values, "JOB");
+    if (st == DT_OK)
         dt_info("watch: kubectl -n %s logs -f -l training.kubeflow.org/job-name=%s,"
                 "training.kubeflow.org/job-role=launcher; end: kubectl -n %s delete mpijob %s",
                 space, job, space, job);
-    }
     free(output);
     return st;
 }

@@ -96,6 +96,16 @@ wait_until grep -q 'waiting for localhost' "$work/gone/log"
 rm "$work/gone/dtrain-stopping"
 judge gone 2 0 'waiting for localhost'
 grep -qx 'start WARN /none a b;c train c.yaml' "$work/gone/given" || fail "the ranks got: $(cat "$work/gone/given")"
+# what --secret gives the launcher: under its own name, and no value in mpirun's command line
+prepare secret 75
+mkdir "$work/wrapped"
+printf '#!/bin/sh\necho "$@" >>"$WORKER/words"\nexec %s "$@"\n' "$(command -v mpirun)" >"$work/wrapped/mpirun"
+chmod +x "$work/wrapped/mpirun"
+PATH=$work/wrapped:$PATH DTRAIN_SECRET_MINE='s "e" $c' begin secret
+judge secret 2 0 'start 1 of 20 again'
+[ "$(grep -c ' s "e" $c train c.yaml$' "$work/secret/given")" = 2 ] || fail "a secret comes as: $(cat "$work/secret/given")"
+grep -q -- ' -x MINE ' "$work/secret/words" && ! grep -q '"e"\|DTRAIN_SECRET_MINE' "$work/secret/words" ||
+    fail "mpirun of a secret: $(cat "$work/secret/words")"
 prepare never 75
 touch "$work/never/dtrain-stopping"
 DTRAIN_WAIT=0 begin never

@@ -22,6 +22,9 @@ def check_job(work):
         assert all(v["emptyDir"]["sizeLimit"] for v in pod("cpu", role)["volumes"] if "emptyDir" in v)
     args = pod("cpu", "Launcher")["containers"][0]["args"]
     assert args[:5] == ["-x", 'MINE=a b;"c" $$(HOME)', "-x", "NCCL_DEBUG=WARN", "dtrain"], args
+    assert pod("cpu", "Launcher")["containers"][0]["envFrom"] == [
+        {"prefix": "DTRAIN_SECRET_", "secretRef": {"name": name}} for name in ("aws", 'odd: "name')]
+    assert "envFrom" not in pod("gpu", "Launcher")["containers"][0]
     names = [e["name"] for e in pod("cpu", "Launcher")["containers"][0]["env"]]
     policy = next(t for t in yaml.safe_load_all(open(f"{work}/namespace.yaml")) if t["kind"] == "NetworkPolicy")["spec"]
     dns = next(r for r in policy["egress"] if "ports" in r)

@@ -161,6 +161,22 @@ in_part() { # message, words of launch
 in_part 'only what is listed was applied: kubectl: busy' k8s --namespace ml configs/fusion.yaml
 in_part 'the array is job 7, but its table is not queued: sbatch: busy' slurm --sweep configs/mnist.yaml run.seed=0,1
 
+# -- a job that is there is not changed; secrets stay out of the manifest
+printf '#!/bin/sh\necho "$@" >>%q\ncase $* in *"get mpijob x"*) echo mpijob.kubeflow.org/x ;; esac\n' "$work/slurm/asked" >"$work/slurm/bin/kubectl"
+not_k8s() { # message, words
+    local rc=0
+    PATH=$work/slurm/bin:$PATH "$DTRAIN" launch k8s --namespace ml configs/fusion.yaml "${@:2}" >"$work/out" 2>"$work/log" || rc=$?
+    [ $rc = 2 ] && grep -q "$1" "$work/log" || fail "exit $rc, not 2 and '$1': $(cat "$work/log")"
+    ! grep -q 'apply' "$work/slurm/asked" || fail "something was applied: $*"
+}
+not_k8s 'the job x is in the namespace ml already.*another run.name, or delete.*kubectl -n ml delete mpijob x' run.name=x
+for name in AWS_SECRET_ACCESS_KEY MLFLOW_TRACKING_TOKEN my_password AWS_ACCESS_KEY_ID; do
+    not_k8s "error: --env $name=…: .*--secret NAME" --env "$name=hidden"
+    ! grep -q hidden "$work/log" || fail "the value of --env is printed"
+done
+PATH=$work/slurm/bin:$PATH "$DTRAIN" launch k8s --namespace ml --env AWS_WEB_IDENTITY_TOKEN_FILE=/a --env NCCL_DEBUG=INFO configs/fusion.yaml run.name=y \
+    >/dev/null 2>"$work/log" && grep -q apply "$work/slurm/asked" || fail "a job is not submitted: $(cat "$work/log")"
+
 # -- SkyPilot's own parser
 sky=${SKY_PYTHON:-${PYTHON:-python3}}
 if "$sky" -c 'import sky' 2>/dev/null; then
