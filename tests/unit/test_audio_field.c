@@ -363,6 +363,10 @@ TEST(test_wrong_keys) {
     must_fail(DT_E_USAGE,
               "data.fields.a.channels is a key of image, audio, but data.fields.a.kind is",
               dt_config_parse(&c, "test.yaml", VECTOR, strlen(VECTOR), NULL, 0));
+    // as the config of an older run has it
+    must(dt_config_parse(&c, "test.yaml", VECTOR, strlen(VECTOR),
+                         (const char *[]){"data.fields.a.channels=auto"}, 1));
+    dt_config_destroy(c);
 }
 
 // ---- series --------------------------------------------------------------------------------------------
