@@ -211,7 +211,7 @@ for word in "$config data.path" "$config model.onnx" "$config train.teacher" "$c
     "$config metrics.mlflow.uri" "$config data.s3.endpoint" "$config model.init" "launch hosts --join" "pack $work/raw" "ckpt ls" "predict"; do
     for url in http://joe:private-word@127.0.0.1:1/a s3://key:private-word@bucket/a HTTP://joe:pa/private-word@host/a \
         ftp://joe:private-word@host/a 'https://host/a?a=1;%73ig=private-word'; do
-        [[ "$word" == *.yaml' '* ]] && words=(${word}="$url" run.name=no) || words=($word "$url")
+        [[ "$word" == *.yaml' '* ]] && words=(${word}="$url" run.name=hidden) || words=($word "$url")
         exits 2 'in a path would stand in logs\|which would stand in logs' "$DTRAIN" "${words[@]}"
         ! grep -q private-word "$work/log" "$work/out" || fail "a secret is shown"
         [[ "$word" == *.yaml' '* ]] || continue
@@ -220,7 +220,7 @@ for word in "$config data.path" "$config model.onnx" "$config train.teacher" "$c
         ! grep -q private-word "$work/log" "$work/out" || fail "a secret of a config is shown"
     done
 done
-[ ! -e "$work/runs/no" ] || fail "a run began in spite of a secret"
+[ ! -e "$work/runs/hidden" ] || fail "a run began in spite of a secret"
 exits 2 'http://…@127.0.0.1:1: a name and a password in a path would stand in logs' "$DTRAIN" data ls http://joe:sesame@127.0.0.1:1/set.tar
 
 # S3
