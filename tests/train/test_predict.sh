@@ -174,12 +174,14 @@ calibrate() { # NAME FACTOR WORD …
     exits 0 '' "$DTRAIN" eval "$work/runs/$1" --calibrate
     cp "$work/out" "$work/$1.json"
 }
-for factor in 40 0.025; do
+for factor in 40 0.025 10000 0.0001; do
     rm -rf "$work/runs/scaled"
     calibrate scaled $factor
     ! grep -q "no temperature" "$work/log" || fail "a bound at $factor"
     py check_scaled "$work" $factor || fail "logits times $factor"
 done
+calibrate turned -1
+grep -q 'label: no temperature is the best (162755 is at the bound)' "$work/log" || fail "no word of a network that is wrong: $(cat "$work/out")"
 calibrate kept "$(py value "$work/cal.json" '1 / r["label"]["temperature"]')"
 grep -q "does not lower the nll of samples that did not choose it" "$work/log" || fail "no word of a temperature that is not taken"
 py check_kept "$work" || fail "a temperature that gains nothing"
