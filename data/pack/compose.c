@@ -278,8 +278,9 @@ static dt_status check_kind(const dt_transform_member *m) {
     if (!named || !named->uses) return DT_OK;
     k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
     if (!k || k->uses) return DT_OK;
-    return dt_fail(DT_E_DATA, "begins like kind %s, not like %s: %s", k->name, named->name,
-                   k->tool);
+    return dt_fail(DT_E_DATA,
+                   "begins like kind %s, not like %s: %s; --on-error skip leaves such files out",
+                   k->name, named->name, k->tool);
 }
 
 static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
