@@ -1,5 +1,5 @@
 """Functions of test_how_to.sh: what it trains on, and checks of what it wrote."""
-import json, math, os, random, re, struct, wave, yaml
+import glob, importlib.util, json, math, os, random, re, struct, wave, yaml
 
 
 def make():
@@ -15,6 +15,7 @@ def make():
         picture(f"mnist/test/class{c}/left_{i}.ppm", 25 * c)
     write_tables()
     write_sounds()
+    write_rows()
     for i in range(120):
         picture(f"heads/{('left', 'right', 'straight', 'up')[i % 4]}/{i % 24}_{i % 2}_{i}.ppm", 50 * (i % 4))
 
@@ -32,6 +33,24 @@ def write_sounds():
                 f.setnchannels(1), f.setsampwidth(2), f.setframerate(8000)
                 f.writeframes(b"".join(struct.pack("<h", random.randrange(-9000, 9001) if target else int(9000 * math.sin(k * (0.2 + i / 99))))
                                        for k in range(4000)))
+
+
+def write_rows():
+    """Tables of numbers, annotations of pictures, a sky in two bands."""
+    with open("iris.csv", "w") as iris, open("prices.csv", "w") as prices, open("X_train.txt", "w") as x, open("y_train.txt", "w") as y:
+        iris.write("sepal_length,sepal_width,petal_length,petal_width,species\n")
+        prices.write("area,rooms,price\n")
+        for i in range(60):
+            iris.write(",".join(f"{random.gauss(5 + i % 3, 1):.1f}" for _ in range(4)) + f",{('setosa', 'versicolor', 'virginica')[i % 3]}\n")
+            prices.write(f"{50 + i},{1 + i % 5},{200000 + 3000 * i}.5\n")
+            x.write(" ".join(f"{random.gauss(0, 1):.4f}" for _ in range(6)) + "\n")
+            y.write(f"{i % 6 + 1}\n")
+    json.dump({"images": [{"id": i, "file_name": f"{i}.jpg"} for i in range(3)],
+               "annotations": [{"id": 10 + i, "image_id": i % 3, "category_id": i} for i in range(6)]}, open("instances.json", "w"))
+    for band in 1, 2:
+        os.makedirs(f"raw/sky/Band{band}")
+        for i in range(8):
+            os.link(sorted(glob.glob("raw/lens/images/*/*.fits"))[i], f"raw/sky/Band{band}/img-{i}.fits")
 
 
 def write_tables():
@@ -67,33 +86,72 @@ def of_imbalance(page):
               ["data.where=label in ('class0', 'class1', 'class2')", "data.columns.importance=n + 1"])) for key, value in rows]
 
 
-def commands(pages, out):
-    os.makedirs(out)
-    for page, least in (("split", 4), ("predict", 8), ("evaluate", 3), ("sweep", 2), ("metadata-tables", 5), ("official-folds", 6), ("several-targets", 1), ("fine-tune", 5), ("imbalance", 10),
-                        ("onnx", 3)):
-        lines, all_of_page = [], open(f"{pages}/{page}.md").read()
-        if page == "imbalance":
-            lines = of_imbalance(all_of_page)
-        for kind, text in re.findall(r"^```(\w*)\n(.*?)^```", all_of_page, re.M | re.S):
-            if kind in ("", "sh"):
-                lines += [re.sub(r"  +#.*", "", l) for l in text.splitlines() if re.match(r"(mpirun .*)?dtrain ", l)]
+# What does not run here, by what its lines say, and why.
+SKIPPED = [
+    (r"\b(s3|gs)://", "a bucket"), (r"dtrain launch cloud|kubectl|sbatch", "a cluster or a cloud"), (r"\bcurl\b", "the network"),
+    (r"CUDA|device\.kind=cuda|tests/gpu", "a GPU"), (r"launch/(quickstart|packages|build)|tests/run\.sh", "installs and builds"),
+    (r"^import (torch|timm)|safetensors import", "PyTorch")]
+STARTS = r"(\$ |dtrain |build/dtrain |mpirun |setsid |until |for |jq |launch/\w|tests/\w|curl |[A-Z_]+=\S+ )"
+SHOW = ("README", "fine-tune", "metadata-tables", "quantize", "watch-a-run") # what else may stand in a block: output
+BASES = {"lenses": "lens_multiscale", "choose-records": "photos", "foreign-sets": "photos", "watch-a-run": "photos"}
+
+
+def check_of(page, block):
+    """The command that checks a YAML block of a page."""
+    if page in ("fine-tune", "several-targets", "metadata-tables", "imbalance", "split", *BASES):
+        base = BASES.get(page) or ("fusion" if "view" in block.get("data", {}) else "photos")
+        words = [f"{section}.{key}={json.dumps(value)}" for section, keys in block.items() for key, value in keys.items()]
+        if page == "fine-tune": # a network that has the names, and weights that are here
+            words += ["model.depth=18"]
+        if page in ("several-targets", "metadata-tables"):
+            words += ["data.fields.label=null"]
+        if page == "imbalance": # of a class and labels, or of labels
+            words += LABELS[:3] + ["data.fields.view={kind: class, source: camera}"] if "train" in block else LABELS
+        return check(base, words)
+    raise SystemExit(f"{page}: a YAML block that nothing checks: {block}")
+
+
+def commands(source, out):
+    """A script for each page with all of its blocks as they stand; SHOWN/page: output that the page shows."""
+    os.makedirs(out), os.makedirs(f"{out}/shown")
+    n_skipped = 0
+    for path in [f"{source}/README.md"] + sorted(glob.glob(f"{source}/docs/how-to/*.md")):
+        page, text = os.path.basename(path)[:-3], open(path).read()
+        script = of_imbalance(text) if page == "imbalance" else []
+        for kind, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S):
+            why = next((why for what, why in SKIPPED if re.search(what, block, re.M)), None)
+            if why:
+                n_skipped += 1
+                script.append(f": skipped, {why}: {block.splitlines()[0][:60]!r}".replace("'", '"').replace("`", ""))
+            elif kind == "yaml" and page == "README":
+                open("photos.yaml", "w").write(block)
+            elif kind == "yaml" and "run" in yaml.safe_load(block): # a whole config
+                script.append(f"cat >configs/{yaml.safe_load(block)['run']['name']}.yaml <<'END'\n{block}END")
             elif kind == "yaml":
-                block = yaml.safe_load(text)
-                if page == "official-folds":
-                    open("configs/esc50.yaml", "w").write(text)
-                    lines.append("dtrain check configs/esc50.yaml")
-                    continue
-                base = "fusion" if "view" in block.get("data", {}) else "photos"
-                words = [f"{section}.{key}={json.dumps(value)}" for section, keys in block.items() for key, value in keys.items()]
-                if page == "fine-tune": # a network that has the names, and weights that are here
-                    words = [w.replace("resnet18-f37072fd.pth", "runs/resnet18") for w in words] + ["model.depth=18"]
-                if page in ("several-targets", "metadata-tables"):
-                    words += ["data.fields.label=null"]
-                if page == "imbalance": # of a class and labels, or of labels
-                    words += LABELS[:3] + ["data.fields.view={kind: class, source: camera}"] if "train" in block else LABELS
-                lines.append(check(base, words))
-        assert len(lines) >= least, (page, lines)
-        open(f"{out}/{page}", "w").write("\n".join(lines) + "\n")
+                script.append(check_of(page, yaml.safe_load(block)))
+            elif kind == "python" and not all(importlib.util.find_spec(m) for m in re.findall(r"^(?:import|from) (\w+)", block, re.M)):
+                script.append(": skipped, a package of Python that is not here")
+            elif kind == "python":
+                script.append(f"\"$PYTHON\" - <<'END'\n{block}END")
+            elif re.match(STARTS, block):
+                script.append(re.sub(r"^\$ ", "", block, flags=re.M).rstrip())
+            else:
+                assert kind == "" and page in SHOW, (page, kind, block)
+                open(f"{out}/shown/{page}", "a").write(block)
+        if script:
+            open(f"{out}/{page}.sh", "w").write("set -euo pipefail\n" + "\n".join(script) + "\nwait\n")
+    print(n_skipped, "blocks are skipped")
+
+
+def shows(shown, got):
+    """Whether a page's words are in this order in a command's output; numbers are not compared, nor thread with threads."""
+    def words(text):
+        return [w.rstrip("s") for w in re.findall(r"(?<![\w.+-])[A-Za-z][\w.:'-]*", text)]
+    want, have = words(open(shown).read()), words(open(got).read())
+    at = 0
+    for w in want:
+        assert w in have[at:], (w, "is not in", " ".join(have[at:])[:600])
+        at = have.index(w, at) + 1
 
 
 def labels():
