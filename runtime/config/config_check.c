@@ -399,7 +399,8 @@ static dt_status fill_row(dt_config *c, const dt_config_key *row) {
     const char *parent = dt_arena_printf(&c->arena, "%.*s", (int)(star - row->path), row->path);
     const dt_cnode *names = config_find(c, parent);
     bool mine;
-    DT_TRY(check_owner(c, &(dt_config_key){.path = parent}, parent, &mine));
+    const dt_config_key map = {.path = parent, .default_text = ""};
+    DT_TRY(check_owner(c, &map, parent, &mine));
     for (size_t i = 0; names && i < names->n; i++)
         DT_TRY(fill_owned(c, row,
                           dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));
