@@ -17,12 +17,15 @@ static const struct {
                {SIGFPE, "an arithmetic fault"},
                {SIGABRT, "an abort"}};
 enum { N_CRASHES = sizeof CRASHES / sizeof *CRASHES };
+// Of the handler that took the signal before: it may symbolize a stack, or wait for a lock that this thread holds.
+#define HANDLER_S 30.0
 static struct sigaction before[N_CRASHES];
 static char who[32], host[64];
 
 static void on_crash(int sig) {
     char line[320];
     int k = 0;
+    dt_watch_leave(128 + sig, HANDLER_S);
     while (k < N_CRASHES - 1 && CRASHES[k].sig != sig) k++;
     // formats numbers and copies text: allocates nothing
     const int n = snprintf(line, sizeof line,

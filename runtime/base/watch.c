@@ -46,6 +46,9 @@ static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
 static dt_watch_peers peers;
 static dt_watch_on_end *on_end;
 static void *on_end_ctx;
+static atomic_int leave_code; // dt_watch_leave's
+static _Atomic double leave_s;
+static atomic_uint beat_number; // odd while a beat is under way
 
 // ---- what threads say ------------------------------------------------------------------------------
 
@@ -113,6 +116,12 @@ void dt_watch_set_on_end(dt_watch_on_end *call, void *ctx) {
     on_end = call;
     on_end_ctx = ctx;
     pthread_mutex_unlock(&peers_lock);
+}
+
+void dt_watch_leave(int code, double within_s) {
+    int none = 0;
+    if (!atomic_load(&leave_code)) atomic_store(&leave_s, within_s);
+    atomic_compare_exchange_strong(&leave_code, &none, code);
 }
 
 // ---- the thread ------------------------------------------------------------------------------------
@@ -212,6 +221,7 @@ static void *say_end(void *arg) {
 
 // The launcher ends the other ranks. A comm that cannot is no reason to stay.
 static void end_process(dt_status st, bool disk_answers) {
+    dt_watch_leave(st, DT_WATCH_LEAVE_S);
     if (dt_watch_get_step() >= 0)
         dt_fail_context(st, "after step %lld", (long long)dt_watch_get_step());
     dt_log_urgent(DT_LOG_ERROR, disk_answers, "%s", dt_error_message());
@@ -245,7 +255,11 @@ static void *watch(void *unused) {
         if (files) dt_watch_tick();
         uint64_t sum = atomic_load(&ticks);
         pthread_mutex_lock(&peers_lock); // not given back by who ends the process
-        if (st == DT_OK && peers.beat) st = peers.beat(peers.ctx, &sum);
+        if (st == DT_OK && peers.beat) {
+            atomic_fetch_add(&beat_number, 1);
+            st = peers.beat(peers.ctx, &sum);
+            atomic_fetch_add(&beat_number, 1);
+        }
         if (st != DT_OK) end_process(st, !files);
         pthread_mutex_unlock(&peers_lock);
         if (sum != before) quiet = (dt_waited){0};
@@ -254,6 +268,43 @@ static void *watch(void *unused) {
         dt_rank_quiet(atomic_load(&quiet_s));
     }
     return NULL;
+}
+
+// ---- the thread that looks at the thread -----------------------------------------------------------
+
+static void *end_stuck(void *unused) {
+    dt_rank_report own;
+    char at[DT_RANK_TEXT];
+    dt_rank_look(NULL, 0, dt_clock_s()); // the watching thread does not
+    dt_rank_own(&own);
+    if (own.since_s < limits.lost_s) own.since_s = limits.lost_s;
+    end_process(dt_fail(DT_E_PEER,
+                        "a call of MPI has not returned for %.0f s (last position of this rank on "
+                        "%s: %s): another rank was killed, or its host or link is gone; look for "
+                        "it, then run again (comm.timeout: wait longer)",
+                        limits.lost_s, own.host, dt_rank_text(at, &own)),
+                true);
+    return unused;
+}
+
+static void *guard(void *unused) {
+    dt_waited leave = {0}, beat = {0};
+    unsigned seen = 0;
+    pthread_t thread;
+    dt_thread_name("watch-guard");
+    for (;;) {
+        nanosleep(&(struct timespec){.tv_nsec = 200 * 1000 * 1000}, NULL);
+        const double now_s = dt_clock_s();
+        const int code = atomic_load(&leave_code);
+        const unsigned number = atomic_load(&beat_number);
+        if (code && dt_clock_waited_s(&leave, now_s) >= atomic_load(&leave_s)) _exit(code);
+        if (number % 2 == 0 || number != seen) beat = (dt_waited){0};
+        seen = number;
+        if (code || dt_clock_waited_s(&beat, now_s) < limits.lost_s) continue;
+        dt_watch_leave(DT_E_PEER, DT_WATCH_LEAVE_S);
+        if (pthread_create(&thread, NULL, end_stuck, NULL) != 0) _exit(DT_E_PEER);
+    }
+    return unused;
 }
 
 void dt_watch_start(const dt_watch_limits *l) {
@@ -265,6 +316,7 @@ void dt_watch_start(const dt_watch_limits *l) {
     pthread_sigmask(SIG_BLOCK, &all, &old);
     if (pthread_create(&thread, NULL, watch, NULL) == 0) {
         pthread_detach(thread);
+        if (pthread_create(&thread, NULL, guard, NULL) == 0) pthread_detach(thread);
         atomic_store(&quiet_s, 0.0);
     } else {
         dt_warn("no thread to watch files and other ranks: what hangs is waited for");

@@ -12,6 +12,10 @@
 //
 // The thread takes no lock that a hanging disk may hold. It ends the process by itself, because the thread that it
 // would tell is the one that hangs. Time in which the process was suspended does not count (dt_clock_waited_s).
+//
+// A call of MPI that never returns holds the lock that beats need, or is the beat itself. So a second thread, which takes
+// no lock and calls nothing that may wait, looks at the first: a beat that does not return for limits.lost_s ends the
+// process with DT_E_PEER. It also ends a process that hangs on its way out (dt_watch_leave).
 // Rejected: SIGALRM (interrupts no disk wait, and no thread that computes may take a signal: signals.c); a file that
 // each rank touches (the disk is what hangs); sockets beside MPI (a second way to find hosts and interfaces).
 #ifndef DT_BASE_WATCH_H
@@ -52,6 +56,11 @@ typedef struct dt_watch_peers {
     void *ctx;
 } dt_watch_peers;
 void dt_watch_set_peers(const dt_watch_peers *peers);
+
+// The caller ends the process now, with this code (> 0). Where it hangs on the way, as in MPI_Abort or in another handler
+// of the signal, the process ends after that time. The first call counts. Signal handlers may call it.
+#define DT_WATCH_LEAVE_S 5.0
+void dt_watch_leave(int code, double within_s);
 
 // Who is told that the thread ends the process, from yet another thread, which gets two seconds: what it waits for may
 // be what hangs. NULL: nobody any more, and nobody is being told when this returns.

@@ -258,11 +258,30 @@ static dt_status mpi_all_gather_bytes(dt_comm *c, const void *data, size_t n_byt
     return DT_OK;
 }
 
+// Where MPI_Abort or the thread that holds MPI's lock hangs, the launcher ends the job when this rank exits.
+static void mpi_abort_ranks(void *ctx, int exit_code) {
+    dt_watch_leave(exit_code, DT_WATCH_LEAVE_S);
+    pthread_mutex_lock(&mpi_lock);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    _exit(exit_code);
+}
+
+static dt_status mpi_beat(void *ctx, uint64_t *ticks) {
+    mpi_comm *m = ((dt_comm *)ctx)->self;
+    return mpi_beats_exchange(m->beats, ticks, atomic_load(&m->number));
+}
+
+static void set_peers(dt_comm *c) {
+    dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
+}
+
+// It returns when it is done, however slow links are: no heartbeats meanwhile.
 static dt_status library_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
     DT_TRY(check_count(n));
-    return mpi_check(
-        LOCKED(MPI_Allreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)),
-        "MPI_Allreduce");
+    dt_watch_set_peers(NULL);
+    const int rc = MPI_Allreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    set_peers(c);
+    return mpi_check(rc, "MPI_Allreduce");
 }
 
 static dt_status mpi_barrier(dt_comm *c) {
@@ -381,17 +400,6 @@ static dt_status mpi_recv_f32(dt_comm *c, float *data, int64_t n, int from) {
 static void mpi_set_deadline(dt_comm *c, double seconds) {
     ((mpi_comm *)c->self)->deadline_s = seconds;
     dt_rank_set_deadline(seconds);
-}
-
-// Where the thread that holds MPI's lock hangs, MPI_Abort is left out: the launcher ends the job when this rank exits.
-static void mpi_abort_ranks(void *ctx, int exit_code) {
-    if (dt_thread_lock(&mpi_lock, 1)) MPI_Abort(MPI_COMM_WORLD, exit_code);
-    _exit(exit_code);
-}
-
-static dt_status mpi_beat(void *ctx, uint64_t *ticks) {
-    mpi_comm *m = ((dt_comm *)ctx)->self;
-    return mpi_beats_exchange(m->beats, ticks, atomic_load(&m->number));
 }
 
 static void mpi_abort(dt_comm *c, int exit_code) {
@@ -597,7 +605,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     if (m->n_hosts > 1)
         c->host_layout_hash = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
     DT_TRY(mpi_beats_begin(&m->beats, c, m->hosts));
-    dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
+    set_peers(c);
     DT_TRY(mpi_reductions_fit(c));
     *out = c;
     return DT_OK;

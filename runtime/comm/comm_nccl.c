@@ -54,7 +54,9 @@ static void give_up(nccl_self *n) {
     if (!comm) return;
     if (n->release) n->release(n->release_ctx);
     n->release = NULL;
+    dt_watch_begin(NULL, "NCCL's abort");
     const int error = n->api->abort(n->api, comm);
+    dt_watch_end();
     if (error != DT_NCCL_OK)
         dt_warn("NCCL abort failed: %s; what waits for another rank on the GPU may go on waiting",
                 n->api->error_text(n->api, NULL, error));
@@ -302,7 +304,9 @@ static dt_status nccl_finalize(dt_comm *c) {
     for (int i = 0; i < MAX_REGISTERED; i++)
         if (n->registered[i].data) take_back(c, n->registered[i].data);
     DT_TRY(settle(c, "finalize", n->api->finalize(n->api, n->comm)));
+    dt_watch_begin(NULL, "NCCL's destroy");
     int error = n->api->destroy(n->api, n->comm);
+    dt_watch_end();
     n->comm = NULL;
     return error == DT_NCCL_OK ? DT_OK
                                : dt_fail(DT_E_PEER, "rank %d: NCCL destroy failed: %s", c->rank,

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "base/watch.h"
 
 #include <math.h>
 #include <poll.h>
@@ -70,6 +71,7 @@ static void on_signal(int sig) {
     }
     if (sig != SIGINT) return;
     if (atomic_exchange(&interrupted, true)) {
+        dt_watch_leave(128 + SIGINT, DT_WATCH_LEAVE_S); // the disk may hang
         dt_io_remove_unfinished();
         _exit(128 + SIGINT);
     }
@@ -84,6 +86,7 @@ static void on_signal(int sig) {
 static void end_start(void) {
     int was = STARTING;
     if (!atomic_compare_exchange_strong(&phase, &was, ENDING)) return;
+    dt_watch_leave(DT_E_PREEMPTED, DT_WATCH_LEAVE_S);
     dt_warn("stopped by %s with nothing to save: run the same command again", dt_signals_name());
     dt_io_remove_unfinished();
     _exit(DT_E_PREEMPTED);

@@ -3,6 +3,7 @@
 // of this process, each with its own imitated device): resuming, bf16 gradients, one rank that gives a step up, and peers
 // that are lost, missing or hanging.
 #include "base/log.h"
+#include "base/watch.h"
 #include "fake_cuda.h"
 #include "folder.h"
 #include "graph/autodiff.h"
@@ -12,6 +13,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static dt_status bench_graph(dt_graph **out, const dt_model_args *a, dt_dtype low);
@@ -456,6 +458,34 @@ TEST(test_missing_peer) {
         assert_non_null(strstr(dt_error_message(), hangs ? "the test of NCCL did not finish within"
                                                          : "init did not finish within"));
         b->destroy(b);
+    }
+}
+
+// NCCL's abort (k = 0) or destroy never returns: the watch ends the process.
+static int stay(const dt_nccl_api *a, void *comm) {
+    while (getppid()) pause();
+    return 0;
+}
+TEST(test_stuck_nccl) {
+    for (int k = 0; k < 2; k++) {
+        int status;
+        const pid_t child = fork();
+        if (child == 0) {
+            dt_backend *b;
+            dt_nccl_api *nccl;
+            dt_comm *c = NULL, boot = {.world_size = 2 - k, .broadcast_bytes = keep_card};
+            alarm(60);
+            dt_watch_start(&(dt_watch_limits){60, 0.5, 60});
+            open_rank(&b, &nccl);
+            if (k == 0) hang(b);
+            *(k ? &nccl->destroy : &nccl->abort) = stay;
+            if (dt_comm_create_nccl(&c, b, &boot, false, false, 1 << 14, 0.2) == DT_OK)
+                c->finalize(c);
+            _exit(1);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), DT_E_PEER);
     }
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A rank of two that is stopped (SIGSTOP), or hangs, is found by comm.timeout in every phase: before it is in MPI, at the first
 # exchange, in a step, while rank 0 saves, while it saves itself, in an evaluation, at the end. A file operation that does
-# not return is named, and ends the job at run.io_timeout; a slow one is waited for, however short comm.timeout is.
+# not return is named, and ends the job at run.io_timeout; a slow one is waited for, however short comm.timeout is. Calls of
+# MPI and handlers of signals that never return (stuck.c) end with their process.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 
@@ -9,14 +10,20 @@ small_data "$work"
 config=$(small_config "$work")
 cat >"$work/rank" <<'SH'
 #!/bin/sh
-# RANK FAILPOINT COMMAND …: only rank RANK has the failpoint; "start": it stops before it is the command
-if [ "$OMPI_COMM_WORLD_RANK" = "$1" ]; then
-    if [ "$2" = start ]; then kill -STOP $$; else export DTRAIN_FAILPOINT="$2"; fi
+# RANK FAILPOINT COMMAND …: only rank RANK (or all) has the failpoint; "start": it stops before it is the command;
+# "stuck CALL:FILE": see stuck.c
+if [ "$1" = all ] || [ "$OMPI_COMM_WORLD_RANK" = "$1" ]; then
+    case $2 in
+    start) kill -STOP $$ ;;
+    stuck*) export LD_PRELOAD=${0%/*}/stuck.so STUCK="${2#* }" ;;
+    *) export DTRAIN_FAILPOINT="$2" ;;
+    esac
 fi
 shift 2
 exec "$@"
 SH
 chmod +x "$work/rank"
+cc -O1 -shared -fPIC -o "$work/stuck.so" "$SOURCE/tests/fault/stuck.c" -ldl
 common=(train.global_batch=8 train.max_steps=12 "eval.every=4 steps" "checkpoint.every=3 steps")
 
 job() { # exit code, rank, failpoint, key=value …: in $work/log what the ranks say
@@ -56,6 +63,28 @@ hangs() { # rank, failpoint
 hangs 1 step:3:hang
 hangs 0 evaluate:1:hang
 
+# calls of MPI that never return, the beats' own too, on all ranks: nobody is left who could end the others
+for call in "MPI_Testsome:$work/runs/small/metrics.jsonl" MPI_Test:/; do
+    job 240 all "stuck $call" comm.timeout=4s
+    says "error: (after step [0-9]+: |)a call of MPI has not returned for 4 s \(last position of this rank on .*: step [0-9]+, .*\): "
+done
+LD_PRELOAD=$work/stuck.so STUCK=MPI_Abort:/ job 240 1 step:2:stop comm.timeout=4s
+# a handler of SIGSEGV that was there first and hangs, in a step
+(export LD_PRELOAD=$work/stuck.so STUCK=handler DTRAIN_FAILPOINT=step:3:hang
+ exec "$DTRAIN" "$config" "${common[@]}" run.name=crash 2>"$work/log") &
+pid=$!
+has_steps() { grep -qs '"kind":"step"' "$work/runs/crash/metrics.jsonl"; }
+wait_until has_steps
+kill -SEGV $pid
+rc=0
+wait $pid || rc=$?
+[ $rc = 139 ] || fail "a handler that hangs: exit $rc, not 139"
+says "error: after step [0-9]+: a segmentation fault"
+
+rc=0
+LD_PRELOAD=$work/stuck.so STUCK=fsync:/ "$DTRAIN" "$config" "${common[@]}" run.name=flush run.io_timeout=2s 2>"$work/log" || rc=$?
+[ $rc = 5 ] || fail "a flush that hangs: exit $rc, not 5"
+says "error: .*runs/.*: cannot .*: no answer for 2 s"
 job 5 0 ckpt:9:hang run.io_timeout=11s comm.timeout=4s
 says "warning: .*runs/.*: .*: no answer for 5 s"
 says "warning: .*runs/.*: .*: no answer for 10 s"

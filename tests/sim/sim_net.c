@@ -260,6 +260,7 @@ COPIES(void, set_step, (int64_t step), (step), (void)0)
 COPIES(int64_t, get_step, (void), (), -1)
 COPIES(void, set_peers, (const dt_watch_peers *p), (p), (void)0)
 COPIES(void, set_on_end, (dt_watch_on_end * call, void *ctx), (call, ctx), (void)0)
+COPIES(void, leave, (int code, double within_s), (code, within_s), (void)0)
 COPIES(double, quiet_s, (void), (), INFINITY)
 COPIES(const dt_watch_limits *, get_limits, (void), (), NULL)
 
