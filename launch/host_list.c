@@ -175,7 +175,7 @@ static int list_data(const dt_config *c) {
     FILE *list = open_memstream(&text, &n_bytes);
     dt_names files = {0};
     launch_list_data(c, &files);
-    // each ended by a NUL; a folder, whose size says nothing, as "folder/."; an object has no other size elsewhere
+    // each ended by a NUL; a folder as "folder/."; an object has no other size elsewhere
     for (size_t i = 0; i < files.n; i++)
         if (!dt_blob_is_url(files.name[i]))
             fprintf(list, "%s%s%c", files.name[i], dt_io_is_dir(files.name[i]) ? "/." : "", 0);
@@ -190,9 +190,12 @@ static int list_data(const dt_config *c) {
     return fd;
 }
 
-// Errors of the question take the same way as its answers: ssh would let one overtake the other.
-static const char QUESTION[] = "exec 2>&1; echo begin; cd \"$1\" && \"$2\" --version && "
-                               "cksum <\"$3\" && xargs -0 -r stat -Lc '%s %n'; echo end";
+// Errors of the question take the same way as its answers: ssh would let one overtake the other. Of a folder it is the
+// names of its files: sizes of millions of files would take too long, and ranks compare them when they start.
+static const char QUESTION[] =
+    "exec 2>&1; echo begin; cd \"$1\" && \"$2\" --version && cksum <\"$3\" && xargs -0 -r sh -c '"
+    "stat -Lc \"%s %n\" \"$@\"; for f; do case $f in (*/.) echo \"names in $f: $(find \"$f\" "
+    "! -type d ! -name \".*\" | LC_ALL=C sort | cksum)\";; esac; done' sh; echo end";
 
 static void ask(const launch_hosts *h, launch_host *host, int list, const char *config_path) {
     char cwd[4096] = ".", path[32];

@@ -1,7 +1,7 @@
 // host_list.h: the hosts of `dtrain launch hosts`, and what is asked of each before a job starts there.
 //
 // A host is asked with one command, over ssh or what stands for it, 32 at a time: the folder, dtrain's version, a
-// checksum of the config and the sizes of the data set's files. The first host's answers are what the others are
+// checksum of the config, and the sizes of the data set's files, of a folder the names in it. The first host's answers are what the others are
 // compared with. The only shell on the way is the one that sshd starts there; what it reads is quoted in one place.
 #ifndef DT_LAUNCH_HOST_LIST_H
 #define DT_LAUNCH_HOST_LIST_H

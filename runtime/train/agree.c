@@ -181,6 +181,36 @@ dt_status dt_agree_environment(dt_comm *c, const char *text, bool must) {
     return st;
 }
 
+// ---- equal data ------------------------------------------------------------------------------------
+typedef struct data_card {
+    uint64_t fingerprint;
+    char host[64], text[512];
+} data_card;
+
+static dt_status compare_data(const data_card *all, int n) {
+    int r = 1;
+    while (r < n && all[r].fingerprint == all[0].fingerprint) r++;
+    if (r == n) return DT_OK;
+    const bool alike = strcmp(all[r].text, all[0].text) == 0;
+    return dt_fail(DT_E_USAGE,
+                   "rank %d on %s has other data than rank 0 on %s: %s%s%s: copy the data set to "
+                   "every host, or share its folder",
+                   r, all[r].host, all[0].host, all[r].text, alike ? "" : "; rank 0: ",
+                   alike ? ", but records of other names, sizes or contents" : all[0].text);
+}
+
+dt_status dt_agree_data(dt_comm *c, const dt_dataset *d) {
+    if (c->world_size == 1) return DT_OK;
+    data_card mine = {.fingerprint = d->fingerprint}, *all;
+    all = dt_xcalloc((size_t)c->world_size, sizeof *all);
+    gethostname(mine.host, sizeof mine.host - 1);
+    snprintf(mine.text, sizeof mine.text, "%s", d->describe(d));
+    dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
+    if (st == DT_OK) st = dt_agree_shared(c, compare_data(all, c->world_size));
+    free(all);
+    return st;
+}
+
 // ---- one device a rank -----------------------------------------------------------------------------
 typedef struct device_card {
     char machine[64]; // this boot of it: containers of one machine have other host names

@@ -17,6 +17,7 @@
 #define DT_TRAIN_AGREE_H
 
 #include "backend/backend.h"
+#include "batch/batch_source.h"
 #include "comm/comm.h"
 #include "config/config.h"
 
@@ -45,6 +46,10 @@ dt_status dt_agree_config(dt_comm *c, const dt_config *given);
 // `text` says what a rank's bits depend on besides the config. Where it is not the same on all ranks: DT_E_USAGE if
 // `must` (on all of them), else a warning; both name the ranks, their hosts and the texts.
 dt_status dt_agree_environment(dt_comm *c, const char *text, bool must);
+
+// Every rank has opened the same data set: records, samples and split. Else DT_E_USAGE on all of them, naming the first
+// that has not, and what both have.
+dt_status dt_agree_data(dt_comm *c, const dt_dataset *d);
 
 // Every rank has a device of its own, and NCCL: else DT_E_USAGE on all of them, naming the first without.
 // b has a device.

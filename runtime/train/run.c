@@ -203,6 +203,7 @@ static dt_status open_data(dt_open_run *r) {
                                            skip_log, r->record.classes, &r->data);
     free(skip_log);
     DT_TRY(st);
+    DT_TRY(dt_agree_data(r->comm, r->data));
     r->fields = r->data->fields;
     r->n_fields = r->data->n_fields;
     bool measured = false;

@@ -65,6 +65,11 @@ on 3 umount "$work/small.lmdb"
 on 2 mount --bind "$config" "$work/small.lmdb/data.mdb"
 wrong "host host2 has other data" "${all[@]}"
 on 2 umount "$work/small.lmdb/data.mdb"
+cp -r "$work/raw" "$work/less"
+rm "$(find "$work/less" -name '*.BMP' | sort | head -n 1)"
+on 2 mount --bind "$work/less" "$work/raw"
+wrong "host host2 has other data (names in .*/raw/.: " "${all[@]}" data.path="$work/raw"
+on 2 umount "$work/raw"
 
 # -- a signal: 75, a checkpoint, no start again
 all_stopped() {

@@ -30,6 +30,21 @@ two bucket 2 -- -- comm.bucket=512 # decides what ranks exchange
 grep -q "comm.bucket is 512 on rank 1 (.*) and auto on rank 0" "$work/log" || fail "buckets of other sizes"
 two aside 0 -- -- metrics.every="2 steps" # changes no number
 
+# other data under the same path: another set, a folder with one file less
+if unshare --mount true 2>/dev/null; then
+    data() { # name, PATH of the data, its place on rank 1, text
+        two "$1" 2 data.path="$2" -- unshare --mount sh -c 'mount --bind "$0" "$1" && shift && exec "$@"' "$3" "$2" --
+        grep -qE "error: rank 1 on .* has other data than rank 0 on .*: $4: copy the data set to every host" "$work/log" ||
+            fail "$1: does not say what differs"
+    }
+    mkdir "$work/more"
+    small_data "$work/more" 6 6
+    data set "$work/small.lmdb" "$work/more/small.lmdb" "lmdb .*: 72 records, .*; rank 0: lmdb .*: 60 records, .*"
+    cp -r "$work/raw" "$work/one"
+    rm "$(find "$work/one" -name '*.BMP' | sort | head -n 1)"
+    data file "$work/raw" "$work/one" ".* 59 records, .*; rank 0: .* 60 records, .*"
+fi
+
 for name in ONEDNN_DEFAULT_FPMATH_MODE DNNL_CPU_ISA_HINTS; do
     two "$name" 2 run.reproducible=elastic -- "$name=ANY" --
     grep -q "computes with '.*', but rank 1 on .* with '.*$name=ANY" "$work/log" || fail "$name is not compared"
