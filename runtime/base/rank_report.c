@@ -28,7 +28,7 @@ static const double keep = 0.95;
 #define SILENT_S 3.0 // beats come five times a second, and those of thousands of ranks in turn
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of what follows
-static dt_rank_report own = {.step = -1};
+static dt_rank_report own = {.step = -1, .at = "starting"};
 static dt_rank_report *ranks; // on rank 0
 static int n_ranks;
 static bool logged;
@@ -112,6 +112,10 @@ void dt_rank_list(dt_rank_report *out, int n) {
 }
 
 const char *dt_rank_text(char out[DT_RANK_TEXT], const dt_rank_report *r) {
+    if (r->step < 0) {
+        snprintf(out, DT_RANK_TEXT, "a place that is not known yet");
+        return out;
+    }
     int n = snprintf(out, DT_RANK_TEXT, "step %lld, %s, for %.0f s", (long long)r->step, r->at,
                      r->since_s);
     if (*r->file)

@@ -119,6 +119,18 @@ static dt_status fail_test(const mpi_comm *m, const mpi_messages *msgs, int n, i
     return mpi_check(rc, "a test");
 }
 
+// What arrives shows that its sender lives and that work gets done, also where beats wait behind it (comm_mpi_beats.c).
+static void note_arrivals(const mpi_comm *m, const mpi_messages *msgs, int n) {
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        if (msgs->done[i] >= msgs->n_recv) continue;
+        atomic_fetch_add_explicit(&m->n_received[msgs->peers[msgs->done[i]]], 1,
+                                  memory_order_relaxed);
+        any = true;
+    }
+    if (any) dt_watch_tick();
+}
+
 dt_status mpi_test_messages(const mpi_comm *m, mpi_messages *msgs, bool *done) {
     int n = 1;
     while (msgs->n_open > 0 && n > 0) { // one test reads one part of a message of each peer
@@ -126,6 +138,7 @@ dt_status mpi_test_messages(const mpi_comm *m, mpi_messages *msgs, bool *done) {
             LOCKED(MPI_Testsome(msgs->n, msgs->requests, &n, msgs->done, msgs->statuses));
         if (rc != MPI_SUCCESS) return fail_test(m, msgs, n, rc);
         msgs->n_open -= n;
+        note_arrivals(m, msgs, n);
     }
     *done = msgs->n_open == 0;
     if (*done) msgs->n = msgs->n_recv = 0;
@@ -178,6 +191,7 @@ dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char
         snprintf(names, sizeof names, "rank %d on %s", behind, m->hosts[behind]);
         n_late = 1;
     }
+    if (!*names) snprintf(names, sizeof names, "another rank");
     return dt_fail(
         DT_E_PEER,
         "%s%s did not take part in %s (%lld elements, collective %llu) for %.0f s: hung, "
@@ -414,6 +428,7 @@ static void free_groups(mpi_comm *m) {
     free(m->leaders.ranks);
     free(m->sources);
     free(m->gathered);
+    free(m->n_received);
 }
 
 static dt_status mpi_finalize(dt_comm *c) {
@@ -590,6 +605,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     int *limit = NULL, found = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found);
     m->tag_limit = found ? *limit : 32767;
+    m->n_received = dt_xcalloc((size_t)m->world_size, sizeof *m->n_received);
     create_groups(m);
     mpi_reductions_create(m);
     m->hosts = dt_xcalloc((size_t)m->world_size, sizeof *m->hosts);
@@ -604,7 +620,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     DT_TRY(check_descriptors(m));
     if (m->n_hosts > 1)
         c->host_layout_hash = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
-    DT_TRY(mpi_beats_begin(&m->beats, c, m->hosts));
+    DT_TRY(mpi_beats_begin(&m->beats, c));
     set_peers(c);
     DT_TRY(mpi_reductions_fit(c));
     *out = c;

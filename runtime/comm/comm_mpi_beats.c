@@ -33,13 +33,15 @@ typedef struct partner {
     beat last; // the sender's of the last message
     MPI_Request sending, receiving;
     dt_waited silent;
-    bool warned; // that the partner is silent
+    unsigned n_received; // messages of collectives from the partner until the last exchange
+    bool warned;         // that the partner is silent
 } partner;
 
 struct mpi_beats {
     int rank, world_size;
     char (*hosts)[MPI_HOST_BYTES];
-    beat behind; // the rank that has entered the fewest collectives
+    const atomic_uint *n_received; // see mpi_comm
+    beat behind;                   // the rank that has entered the fewest collectives
     // By rank, of those below, on ranks between them and rank 0, which has them elsewhere; heard_s 0: none has come.
     dt_rank_report *reports;
     int next; // whose report is the next to be passed on
@@ -89,6 +91,10 @@ static dt_status hear(mpi_beats *b, partner *p, double now_s) {
         p->warned = false;
         DT_TRY(listen_to(p));
     }
+    // over a slow link its beats wait behind data, whose arrival shows as well that it lives
+    const unsigned n_received = atomic_load(&b->n_received[p->rank]);
+    if (n_received != p->n_received) p->silent = (dt_waited){0};
+    p->n_received = n_received;
     double silent_s = dt_clock_waited_s(&p->silent, now_s);
     if (silent_s >= WARNING_S && !p->warned) warn(b, p, silent_s);
     if (silent_s < dt_watch_get_limits()->lost_s) return DT_OK;
@@ -152,7 +158,8 @@ int mpi_beats_behind(mpi_beats *b, uint64_t number) {
     return rank;
 }
 
-dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_HOST_BYTES]) {
+dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c) {
+    const mpi_comm *m = c->self;
     const int above = c->rank > 0, first = BELOW * c->rank + 1;
     const int n_below = first >= c->world_size          ? 0
                         : first + BELOW > c->world_size ? c->world_size - first
@@ -161,14 +168,15 @@ dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_H
     mpi_beats *b = *out = dt_xcalloc(1, sizeof *b + (size_t)n * sizeof *b->partners);
     b->rank = c->rank;
     b->world_size = c->world_size;
-    b->hosts = hosts;
+    b->hosts = m->hosts;
+    b->n_received = m->n_received;
     b->n_partners = n;
     b->behind.entered = UINT64_MAX; // no rank is known yet
     if (above && n_below > 0) b->reports = dt_xcalloc((size_t)c->world_size, sizeof *b->reports);
     for (int i = 0; i < n; i++) {
         b->partners[i].rank = i < above ? (c->rank - 1) / BELOW : first + i - above;
         b->partners[i].sending = MPI_REQUEST_NULL;
-        b->partners[i].last = (beat){.entered = UINT64_MAX}; // not known yet
+        b->partners[i].last = (beat){.entered = UINT64_MAX, .report.step = -1}; // not known yet
         DT_TRY(listen_to(&b->partners[i]));
     }
     return DT_OK;

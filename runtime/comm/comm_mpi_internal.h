@@ -7,6 +7,7 @@
 
 #include <mpi.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum {
     MPI_HOST_BYTES = 64, // of a host's name
@@ -54,6 +55,7 @@ typedef struct mpi_comm {
     size_t gathered_bytes;
     _Atomic uint64_t number; // of collectives so far; a segment of a reduction is one
     int tag_limit;
+    atomic_uint *n_received; // by rank: messages of collectives that have arrived
     double deadline_s;
     bool oversubscribed;
     mpi_messages msgs;          // of the blocking collective that runs now
@@ -127,8 +129,8 @@ void mpi_host_reach(const mpi_host *h, uint64_t turn, mpi_host_stage stage);
 // Whether all ranks of the host have reached the stage; else *n_there is the first that has not.
 bool mpi_host_all(const mpi_host *h, uint64_t turn, mpi_host_stage stage, int *n_there);
 
-// comm_mpi_beats.c. hosts: the name of each rank's host; must stay.
-dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c, char (*hosts)[MPI_HOST_BYTES]);
+// comm_mpi_beats.c. The comm's mpi_comm and its hosts must stay.
+dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c);
 // dt_watch_peers.beat; entered: how many collectives this rank has entered
 dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered);
 // The rank that has entered the fewest collectives, if fewer than `number`; -1: none has, or it is not known.

@@ -9,7 +9,8 @@
 #   processes_on I       what runs there
 #   sleepers I           ids, as this script has them, of the dtrain processes there that have stopped themselves
 #   cut_link I, mend_link I; crash_host I (no link, no process), boot_host I
-#   slow_links RATE I …  tc's tbf on the links of these hosts, both ways ("400mbit"); "" takes it away
+#   slow_links RATE I …  tc's tbf on the links of these hosts, both ways ("400mbit"); "" takes it away; what waits
+#                        for longer than link_queue (50ms) is dropped
 
 need_hosts() {
     need_mpi
@@ -163,7 +164,7 @@ slow_links() {
         ip netns exec "dt$$-net" tc qdisc del dev "p$i" root 2>/dev/null || true
         on "$i" tc qdisc del dev eth0 root 2>/dev/null || true
         [ -n "$rate" ] || continue
-        ip netns exec "dt$$-net" tc qdisc add dev "p$i" root tbf rate "$rate" burst 256kb latency 50ms
-        on "$i" tc qdisc add dev eth0 root tbf rate "$rate" burst 256kb latency 50ms
+        ip netns exec "dt$$-net" tc qdisc add dev "p$i" root tbf rate "$rate" burst 256kb latency "${link_queue:-50ms}"
+        on "$i" tc qdisc add dev eth0 root tbf rate "$rate" burst 256kb latency "${link_queue:-50ms}"
     done
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Collectives on hosts of several ranks, evenly spread and not: sums have the promised bits, and each element crosses a
 # host's boundary once, however many ranks a host has, counted where it leaves. A rank that hangs is named, not those that
-# wait for it.
+# wait for it. A rank whose heartbeats wait behind data on a slow link is not lost.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 . "$SOURCE/tests/cluster/hosts.sh"
 need_hosts
@@ -61,3 +61,16 @@ hosts_job 6 "$DTRAIN" "${own[@]}"
 n_hosts=3
 ends_within 120
 [ $rc = 0 ] && grep -q 'spread over hosts in another way' "$work/log" || fail "ranks on other hosts: exit $rc"
+
+# half a Mbit/s: heartbeats wait for longer than comm.timeout behind gradients, which show as well that their sender lives
+n_hosts=2
+both_stopped() { [ -n "$(sleepers 1)" ] && [ -n "$(sleepers 2)" ]; }
+hosts_options=(--mca oob_tcp_keepalive_probes 60) # mpirun's own wait behind data, too
+DTRAIN_FAILPOINT=step:2:stop hosts_job 2 "$DTRAIN" "$config" train.global_batch=12 train.max_steps=3 comm.timeout=5s \
+    run.dir="$work/own" run.name=slow
+wait_until both_stopped
+link_queue=20s slow_links 500kbit 2
+kill -CONT $(sleepers 1) $(sleepers 2)
+ends_within 200
+slow_links "" 2
+[ $rc = 0 ] || fail "a slow link: exit $rc"
