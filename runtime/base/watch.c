@@ -4,6 +4,7 @@
 #include "base/watch.h"
 
 #include "base/clock.h"
+#include "base/launcher.h"
 #include "base/log.h"
 #include "base/rank_report.h"
 #include "base/thread.h"
@@ -167,10 +168,11 @@ static dt_status judge(slot *s, double waited_s) {
                        operation, waited_s, path);
     }
     if (waited_s < s->warn_at_s || strstr(path, "://")) return DT_OK; // http.c warns itself
+    s->warn_at_s *= is_file ? 2 : INFINITY;
+    if (!is_file && dt_launcher_rank() > 0) return DT_OK; // all ranks wait alike: one line
     dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no answer for %.0f s; waiting up to %.0f s (%s)",
                   path, is_file ? ": " : "", operation, waited_s, limit_s,
                   is_file ? "run.io_timeout" : "comm.timeout");
-    s->warn_at_s *= 2;
     return DT_OK;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/failpoint.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "comm/comm_nccl.h"
@@ -143,12 +144,27 @@ static dt_status open_device(dt_open_run *r) {
         dt_run_shards(r), dt_run_bucket_bytes(r, true), dt_run_timeout_s(c, DT_START_TIMEOUT_S));
 }
 
+// Builds of the same version differ: of what runs here, in 32 bits. 0: it cannot be read.
+static unsigned hash_program(void) {
+    enum { MOST_PROGRAM = 1 << 30 };
+    char *program = NULL;
+    size_t n = 0;
+    if (dt_io_read_file(&program, &n, "/proc/self/exe", MOST_PROGRAM, DT_E_STORAGE) != DT_OK)
+        dt_error_clear();
+    const uint64_t hash = program ? dt_hash64(program, n) : 0;
+    free(program);
+    return (unsigned)hash;
+}
+
 // Every rank computes other samples, and commits by itself.
 static dt_status compare_ranks(dt_open_run *r) {
     (void)dt_failpoint("choices");
-    if (r->config->run.reproducible == DT_REPRODUCIBLE_off) return DT_OK;
-    char *environment = dt_record_environment(r->backend->describe(r->backend));
-    char *text = dt_xprintf("%s, dtrain %s", environment, r->args.version);
+    if (r->comm->world_size == 1) return DT_OK;
+    const bool off = r->config->run.reproducible == DT_REPRODUCIBLE_off;
+    char *environment = off ? dt_xstrdup("any environment")
+                            : dt_record_environment(r->backend->describe(r->backend));
+    char *text =
+        dt_xprintf("%s, dtrain %s (build %08x)", environment, r->args.version, hash_program());
     const dt_status st = dt_agree_environment(r->comm, text, dt_run_is_elastic(r));
     free(text);
     free(environment);

@@ -30,6 +30,16 @@ two bucket 2 -- -- comm.bucket=512 # decides what ranks exchange
 grep -q "comm.bucket is 512 on rank 1 (.*) and auto on rank 0" "$work/log" || fail "buckets of other sizes"
 two aside 0 -- -- metrics.every="2 steps" # changes no number
 
+# another build of the same version
+mkdir "$work/bin"
+cp "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$BUILD/dtrain_mpi.so" "$work/bin"
+echo >>"$work/bin/dtrain"
+for want in "2 elastic" "0 off"; do
+    two build "${want% *}" run.reproducible="${want#* }" run.resume=never run.name="build-$want" -- \
+        sh -c 'shift; exec "$0" "$@"' "$work/bin/dtrain" --
+    grep -qE "computes with '.*dtrain .*\(build [0-9a-f]{8}\)', but rank 1 on .* with '" "$work/log" || fail "another build is not noticed"
+done
+
 # other data under the same path: another set, a folder with one file less
 if unshare --mount true 2>/dev/null; then
     data() { # name, PATH of the data, its place on rank 1, text
