@@ -312,6 +312,32 @@ bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged) {
     return ended;
 }
 
+// ---- links -----------------------------------------------------------------------------------------
+
+char *launch_hosts_test_links(const launch_hosts *h) {
+    static const char *const argv[] = {
+        "sh", "-c", "cat >/dev/null; head -c 60000 /dev/zero | tr \"\\0\" x", NULL};
+    static const char zeros[60000];
+    char *why = NULL;
+    const int in = memfd_create("packets", MFD_CLOEXEC);
+    const bool ready = in >= 0 && dt_io_write(in, "packets", zeros, sizeof zeros) == DT_OK;
+    for (int i = 0; ready && i < h->n && !why; i++) {
+        launch_process p = {0};
+        if (h->hosts[i].local || h->hosts[i].lost) continue;
+        lseek(in, 0, SEEK_SET);
+        int e = start_there(h, &h->hosts[i], &p, argv, in, LAUNCH_REACH_S);
+        if (e == 0) launch_processes_wait(&(launch_process *){&p}, 1, INFINITY);
+        if (e == 0 && p.code != 0)
+            why = dt_xprintf("host %s answers short packets and no long ones: the link drops them "
+                             "(MTU); compare 'ip link' on both ends and on what lies between, or "
+                             "lower the MTU (ip link set dev eth0 mtu 1400)",
+                             h->hosts[i].name);
+        launch_process_fini(&p);
+    }
+    if (in >= 0) close(in);
+    return why;
+}
+
 // ---- interfaces ------------------------------------------------------------------------------------
 
 // The subnet of ours that the address is in, as 10.0.0.0/24.

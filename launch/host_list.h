@@ -45,6 +45,8 @@ const char *launch_host_reason(const launch_host *host, int *n);
 // p->out.text. 0, or an errno.
 int launch_host_run(const launch_hosts *h, const launch_host *host, launch_process *p,
                     const char *const *argv, double limit_s);
+// Sends long packets to each host and back. The first that does not answer, as text (heap); NULL: all do.
+char *launch_hosts_test_links(const launch_hosts *h);
 // Subnets ("10.0.0.0/24,…") by which this machine reaches all others. NULL: some are behind a router, or there are
 // none. Heap.
 char *launch_hosts_subnets(const launch_hosts *h);

@@ -177,9 +177,13 @@ void launch_jobs_wait(launch_jobs *j, int *slot, int *code) {
     launch_jobs_wait_for(j, INFINITY, slot, code);
 }
 
-void launch_jobs_save(const launch_jobs *j) {
+void launch_jobs_end(const launch_jobs *j, int signal) {
     for (int i = 0; i < j->n_slots; i++)
-        if (j->pids[i]) kill(j->pids[i], SIGUSR1);
+        if (j->pids[i]) kill(j->pids[i], signal);
+}
+
+void launch_jobs_save(const launch_jobs *j) {
+    launch_jobs_end(j, SIGUSR1);
 }
 
 bool launch_jobs_pause(launch_jobs *j, double seconds) {

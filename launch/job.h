@@ -41,6 +41,8 @@ void launch_jobs_wait(launch_jobs *j, int *slot, int *code);
 bool launch_jobs_wait_for(launch_jobs *j, double seconds, int *slot, int *code);
 // Asks all jobs to save and end, as a signal would, but not this program.
 void launch_jobs_save(const launch_jobs *j);
+// Ends all jobs without saving: mpirun and what it started.
+void launch_jobs_end(const launch_jobs *j, int signal);
 // Waits so long; false: a signal asked for the end. No job runs.
 bool launch_jobs_pause(launch_jobs *j, double seconds);
 // What Open MPI reads of the environment, for programs that are started from now on. Its second from TERM to KILL stays

@@ -89,7 +89,8 @@ static void set_words(job_on_hosts *j) {
         const launch_host *host = &j->list.hosts[i];
         if (host->lost) continue;
         if (!j->first) j->first = host;
-        dt_xappend(&j->where, "%s%s:%d", *j->where ? "," : "", host->name, host->slots);
+        for (int k = 0; k < host->slots; k++)
+            dt_xappend(&j->where, "%s%s", *j->where ? "," : "", host->name);
     }
 }
 
@@ -103,8 +104,9 @@ static const char **make_command(job_on_hosts *j) {
     extern char **environ;
     set_words(j);
     set_environment(j);
-    const char *const mpi[] = {"mpirun",    "--host", j->where, "-np", j->np,
-                               "--bind-to", "none",   "--wdir", j->dir};
+    // in the order of the list: by slot mpirun begins with its own host
+    const char *const mpi[] = {"mpirun", "--map-by",  "seq",  "--host", j->where, "-np",
+                               j->np,    "--bind-to", "none", "--wdir", j->dir};
     const char **train = launch_train_words(j->w);
     size_t n = sizeof mpi / sizeof *mpi, n_words = 0, n_env = 0;
     while (train[n_words]) n_words++;
@@ -203,6 +205,16 @@ static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
     }
 }
 
+static char *explain(void *ctx) {
+    const job_on_hosts *j = ctx;
+    char *why = launch_hosts_test_links(&j->list);
+    return why ? why
+               : dt_xprintf("ssh reaches all %d hosts; look for a firewall between them: mpirun's "
+                            "daemons and ranks connect to ports of their own (--net chooses the "
+                            "interfaces)",
+                            j->list.n);
+}
+
 // What was lost is asked all the time while the job runs without it.
 static bool watch(void *ctx) {
     job_on_hosts *j = ctx;
@@ -247,6 +259,7 @@ static dt_status start(job_on_hosts *j, int restarts) {
                                                  .restarts = restarts,
                                                  .command = command,
                                                  .reach = reach,
+                                                 .explain = explain,
                                                  .watch = watch,
                                                  .ctx = j});
 }
@@ -281,7 +294,8 @@ const launch_command launch_on_hosts = {
         "Starts ranks on hosts that ssh reaches without a password, in the folder that this is,\n"
         "and exits with their code; signals are passed on as by launch local. First every host\n"
         "is asked: whether it answers, has this version of dtrain, the same config and data of\n"
-        "the same size (of a folder: files of the same names; ranks compare the records before the\n"
+        "the same size (of a folder: files of the same names; ranks compare the records before "
+        "the\n"
         "first step). The host that does not is named, and nothing starts. With --restarts a\n"
         "lost host is waited for; with run.reproducible: elastic the job goes on without it,\n"
         "and takes it back at the first checkpoint after its return.\n\n"

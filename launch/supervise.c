@@ -27,8 +27,10 @@
 #define LAST_WORDS_S  2.0 // how long what a job wrote is waited for after its end
 #define FIRST_PAUSE_S 1.0 // between an end and the next start; doubled each time
 #define MAX_PAUSE_S   60.0
-#define WATCH_S       5.0 // between looks at what has come back
-#define FLUSH_S       2.0 // metrics.jsonl lags behind by at most about this
+#define WATCH_S       5.0   // between looks at what has come back
+#define SILENT_S      60.0  // without a rank: a warning
+#define START_S       300.0 // without a rank: the end
+#define FLUSH_S       2.0   // metrics.jsonl lags behind by at most about this
 
 enum { MPIRUN_LOST_HOST = 205 }; // its own code where it loses its daemon on a host
 
@@ -157,17 +159,63 @@ static bool same_step(const progress *a, const progress *b) {
 
 // ---- one start -------------------------------------------------------------------------------------
 
+// false: it is sure that none of the job's ranks runs where rank 0 does.
+static bool has_ranks(const launch_supervised *s) {
+    static const char script[] =
+        "for p in /proc/[0-9]*; do tr \"\\0\" \"\\n\" <$p/environ | grep -x "
+        "\"OMPI_COMM_WORLD_RANK=.*\\|"
+        "DTRAIN_JOB=$1\" | grep -c . | grep -qx 2 && echo yes && break; done 2>/dev/null; echo end";
+    const char *const argv[] = {"sh", "-c", script, "sh", getenv("DTRAIN_JOB"), NULL};
+    launch_process p;
+    const int e = s->reach ? s->reach(s->ctx, &p, argv)
+                           : launch_process_run(&p, argv, -1, true, LAUNCH_REACH_S);
+    const bool sure = e == 0 && p.code == 0 && p.out.text && strcmp(p.out.text, "end\n") == 0;
+    launch_process_fini(&p);
+    return !sure;
+}
+
+// Of a job whose ranks mpirun starts.
+typedef struct rank_watch {
+    double begin_s;
+    bool started, warned;
+    int n_without; // looks since a signal that found no rank
+} rank_watch;
+
+// true: the job was ended.
+static bool look_for_ranks(const launch_supervised *s, const launch_jobs *jobs, rank_watch *w) {
+    const double silent_s = dt_clock_s() - w->begin_s;
+    if (jobs->asked) {
+        w->n_without = has_ranks(s) ? 0 : w->n_without + 1;
+        if (w->n_without >= 2) launch_jobs_end(jobs, w->n_without == 2 ? SIGTERM : SIGKILL);
+        return w->n_without >= 2;
+    }
+    if (w->started || silent_s < (w->warned ? START_S : SILENT_S)) return false;
+    w->started = has_ranks(s);
+    if (w->started) return false;
+    char *why = s->explain ? s->explain(s->ctx) : NULL;
+    dt_log(w->warned ? DT_LOG_ERROR : DT_LOG_WARN, "mpirun has started no rank for %.0f s%s: %s",
+           silent_s, w->warned ? ": ended" : "",
+           why ? why : "look for mpirun's daemons on the hosts, and for a firewall between them");
+    free(why);
+    if (w->warned) launch_jobs_end(jobs, SIGKILL);
+    const bool ends = w->warned;
+    w->warned = true;
+    return ends;
+}
+
 // Waits for the end of the job. true: it was asked to save and end, to go on with more hosts. It is asked only when a
 // new checkpoint has come since the host did, so that a host that comes and goes costs at most one start a
 // checkpoint.
-static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, int *code) {
+static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, bool mpi, int *code) {
     // what run.stop_at ends with 75 is not to be started again
     const bool watched = s->watch && s->restarts > 0 && !s->config->run.stop_at.has;
-    bool waits = false, asked = false;
+    bool waits = false, asked = false, ended = false;
+    rank_watch ranks = {.begin_s = dt_clock_s()};
     int64_t saved_step = 0;
     int slot;
-    while (!launch_jobs_wait_for(jobs, watched ? WATCH_S : INFINITY, &slot, code)) {
-        if (asked || jobs->asked) continue;
+    while (!launch_jobs_wait_for(jobs, watched || mpi ? WATCH_S : INFINITY, &slot, code)) {
+        if (mpi) ended |= look_for_ranks(s, jobs, &ranks);
+        if (!watched || asked || jobs->asked) continue;
         const bool waited = waits;
         waits = s->watch(s->ctx);
         if (!waits) continue;
@@ -178,6 +226,7 @@ static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, int *cod
         }
         if (!waited) saved_step = p.saved_step;
     }
+    if (ended) *code = jobs->asked ? DT_E_PREEMPTED : DT_E_PEER;
     return asked;
 }
 
@@ -193,7 +242,7 @@ static dt_status run_once(const launch_supervised *s, launch_jobs *jobs, const c
     dt_status st = launch_jobs_start(jobs, argv, out, err, &slot);
     if (out != 1) close(out);
     if (err != 2 && err != out) close(err);
-    *more = st == DT_OK && wait_for_end(s, jobs, code);
+    *more = st == DT_OK && wait_for_end(s, jobs, strcmp(argv[0], "mpirun") == 0, code);
     end_relay(relays[0]);
     end_relay(relays[1]);
     // the signal came before mpirun, or a rank, could take it: nothing had begun
@@ -302,6 +351,9 @@ static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {
 dt_status launch_supervise(const launch_supervised *s) {
     launch_jobs jobs;
     launch_remove_leftovers();
+    char *name = dt_xprintf("%d.%.0f", (int)getpid(), 1e6 * dt_clock_s());
+    setenv("DTRAIN_JOB", name, 1); // by which has_ranks knows them
+    free(name);
     launch_jobs_init(&jobs, 1);
     signal(SIGPIPE, SIG_IGN);
     dt_status st = run_all(s, &jobs);

@@ -4,6 +4,10 @@
 // What the job writes into a pipe goes through one of ours: Open MPI's mpirun crashes where `| head -1` closes it.
 // Signals are passed on as job.h says, so the exit code is the ranks': 75 after a signal.
 //
+// mpirun may wait in silence for a quarter of an hour where a link to a host loses long packets, and may lock up. So the
+// ranks are looked for where rank 0 is to run: none after a minute is a warning, none after five minutes ends the start.
+// After a signal mpirun is ended when there is none any more.
+//
 // Started again, at most `restarts` times, is what ended with a code that may be another one next time: a lost peer, a
 // signal, an internal error, mpirun's own codes. Not what a signal or run.stop_at asked for, nor errors of config,
 // data, checkpoints, storage or numbers. Two such ends in a row at the same step with the same code are a bug, not
@@ -24,6 +28,8 @@ typedef struct launch_supervised {
     dt_status (*command)(void *ctx, launch_jobs *jobs, bool again, const char ***argv);
     // Runs argv to its end where rank 0 ran, on whose disk the run may lie. 0, or an errno. NULL: this machine.
     int (*reach)(void *ctx, launch_process *p, const char *const *argv);
+    // Before the start is given up, and ahead of its warning: what may be wrong with the hosts (heap), or NULL. May be NULL.
+    char *(*explain)(void *ctx);
     // Looked at every few seconds while the job runs: whether it is to save and start again, with more hosts. NULL:
     // never.
     bool (*watch)(void *ctx);

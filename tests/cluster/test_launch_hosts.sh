@@ -11,7 +11,7 @@ sed -i '/^comm:/d' "$config"
 unset "${!OMPI_@}" "${!PRTE_@}"
 launch() { # words of dtrain launch hosts; in the background, as $pid
     (cd "$work" && exec nsenter -t "${inits[1]}" --net --uts --pid --mount -- env TMPDIR="$work/tmp" \
-        OMPI_MCA_odls_base_sigkill_timeout=1 "$DTRAIN" launch hosts --ssh "ssh -F $work/ssh_config" "$config" \
+        OMPI_MCA_odls_base_sigkill_timeout=1 "$DTRAIN" launch hosts --ssh "${agent:-ssh -F $work/ssh_config}" "$config" \
         train.global_batch=6 train.max_steps=9 "checkpoint.every=3 steps" "$@") >"$work/out" 2>"$work/log" &
     pid=$!
 }
@@ -35,6 +35,11 @@ ends_within 120
 [ $rc = 0 ] || fail "exit $rc"
 [ "$(hash "$work/host1/own/apart")" = "$(hash "$work/runs/calm")" ] || fail "other weights than one rank"
 grep -q ": 3 ranks" "$work/log" || fail "not three ranks"
+
+# -- rank 0 is on the first host, wherever this is
+launch --hosts host2:1,host3:1,host1:1 run.dir="$work/own" run.name=first train.max_steps=1
+ends_within 120
+[ $rc = 0 ] && [ -e "$work/host2/own/first/metrics.jsonl" ] || fail "rank 0 is not on the first host: exit $rc"
 
 # -- what is wrong is said before the start
 wrong "host nowhere does not answer: .*resolve" --hosts host1:1,nowhere:1
@@ -158,9 +163,17 @@ ends_within 60
 [ $rc = 75 ] || fail "exit $rc"
 crash_host 3
 
-# -- otherwise it is waited for
 [ "${FULL:-}" ] || { echo passed; exit 0; }
 boot_host 3
+# -- mpirun's daemons do not start: said after a minute
+printf '#!/bin/sh\ncase "$*" in *orted*) exec sleep 1000 ;; esac\nexec ssh -F %s/ssh_config "$@"\n' "$work" >"$work/agent"
+chmod +x "$work/agent"
+agent=$work/agent DTRAIN_FAILPOINT='' launch "${all[@]}" run.name=silent
+wait_until grep -q "mpirun has started no rank for 6[0-9] s: ssh reaches all 3 hosts" "$work/log"
+on 1 kill -TERM "$(processes_on 1 | awk '/dtrain launch hosts/ {print $1; exit}')"
+ends_within 60
+
+# -- otherwise it is waited for
 launch "${all[@]}" --restarts 3 run.name=waits
 wait_until all_stopped
 crash_host 3

@@ -39,6 +39,18 @@ for signal in TERM INT HUP; do
     [ $rc = 75 ] || fail "$signal: exit $rc"
     [ "$(ls "$work/runs/$signal/checkpoints" | wc -l)" = 1 ] || fail "$signal: no checkpoint, or more"
 done
+
+# -- mpirun that starts no rank and takes no signal: TERM ends it
+mkdir "$work/stuck"
+printf '#!/bin/sh\ntrap "" USR1 TERM\necho begun >"$0.begun"\nwhile :; do sleep 1; done\n' >"$work/stuck/mpirun"
+chmod +x "$work/stuck/mpirun"
+PATH=$work/stuck:$PATH "${job[@]}" run.name=stuck 2>"$work/log" &
+pid=$!
+wait_until test -e "$work/stuck/mpirun.begun"
+kill -TERM $pid
+rc=0
+wait $pid || rc=$?
+[ $rc = 75 ] || fail "TERM to mpirun that takes none: exit $rc"
 "${job[@]}" run.name=TERM >/dev/null 2>"$work/log" || fail "exit $?"
 [ "$(hash "$work/runs/calm")" = "$(hash "$work/runs/TERM")" ] || fail "other weights after TERM"
 
