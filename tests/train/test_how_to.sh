@@ -133,6 +133,7 @@ for page in "$work"/pages/*.sh; do
     metadata-tables)
         ! dtrain pack xrays all.lmdb --join metadata.csv 2>"$work/log" || fail "a table with mistakes is packed"
         [ "$(tr -s ' \n' ' ' <"$work/log")" = "$(tr -s ' \n' ' ' <"$work/pages/shown/$name")" ] ;;
+    fingerprint-iris) [ -s runs/fusion/report.html ] ;; # as README and watch-a-run promise of every run
     README) # the files of a run
         for file in $(sed -n 's/^  \([^ …]*\).*/\1/p' "$work/pages/shown/$name"); do
             compgen -G "runs/photos/$file*" >/dev/null || fail "a run has no $file, which README shows"

@@ -56,6 +56,10 @@ TEST(metadata_is_in_the_catalog_and_in_the_records) {
         {"subject", "2"}, {"gender", "M"}, {"hand", "Right"}, {"finger", "ring"}};
     for (int i = 0; i < 4; i++) assert_string_equal(fixture_value(c, WANT[i][0], r), WANT[i][1]);
     assert_null(fixture_value(c, "n", r));
+    uint32_t iris = 0;
+    while (strncmp(fixture_key(c, iris), "iris/", 5) != 0) iris++;
+    assert_non_null(fixture_value(c, "eye", iris));
+    assert_null(fixture_value(c, "hand", iris));
     dt_buffer scratch = {0};
     dt_span bytes;
     assert_int_equal(c->records[r].n_members, 2);
