@@ -13,8 +13,8 @@
 
 struct dt_blob_store;
 enum { DT_BLOB_HEAD_BYTES = 8192 };
-#define DT_BLOB_MAX_BYTES                                                                          \
-    (UINT64_C(1) << 50) // of an object: sums of offsets and sizes in one stay numbers
+// Of an object: more than servers take (50 TB), and offsets and sizes in one add up without a wrap.
+#define DT_BLOB_MAX_BYTES (UINT64_C(1) << 46)
 
 typedef struct dt_blob {
     const struct dt_blob_store *store; // NULL: closed
