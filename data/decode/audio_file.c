@@ -30,7 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 4096, PIPE_LENGTH = 0x7fff0000 };
+enum { BLOCK = 4096, PIPE_LENGTH = 0x7fff0000, MP3_HEAD = 4096 };
 static const sf_count_t MAX_LENGTH = (sf_count_t)1 << 40;
 static const float LOUDEST = 1e15f; // of floats: beyond it a power would overflow
 
@@ -159,6 +159,23 @@ static sf_count_t memory_tell(void *user) {
     return ((dt_audio_file *)user)->at;
 }
 
+// Whether an MP3's first frame states how many follow.
+static bool states_length(dt_span s) {
+    static const char *const TAGS[] = {"Xing", "Info", "VBRI"};
+    const uint8_t *p = s.data;
+    size_t at = 0;
+    if (s.n_bytes >= 10 && memcmp(p, "ID3", 3) == 0)
+        at = 10 + ((size_t)(p[6] & 127) << 21 | (size_t)(p[7] & 127) << 14 |
+                   (size_t)(p[8] & 127) << 7 | (p[9] & 127));
+    if (at > s.n_bytes) return false;
+    const size_t n = s.n_bytes - at < MP3_HEAD ? s.n_bytes - at : MP3_HEAD;
+    for (size_t i = 0; i < sizeof TAGS / sizeof *TAGS; i++)
+        if (memmem(p + at, n, TAGS[i], 4)) return true;
+    return false;
+}
+
+static _Thread_local bool counts_frames;
+
 static dt_status open_sound(dt_audio_file *f) {
     SF_VIRTUAL_IO io = {.get_filelen = memory_length,
                         .seek = memory_seek,
@@ -167,6 +184,7 @@ static dt_status open_sound(dt_audio_file *f) {
     SF_INFO info = {0};
     if (f->sound) sf_close(f->sound);
     f->at = f->position = 0;
+    counts_frames = strcmp(f->name, "mp3") == 0 && !states_length(f->bytes);
     f->sound = sf_open_virtual(&io, SFM_READ, &info, f);
     if (!f->sound) return dt_fail(DT_E_DATA, "%s: %s", f->name, sf_strerror(NULL));
     f->info = (dt_audio_info){info.samplerate, info.channels, info.frames};
@@ -196,6 +214,15 @@ mpg123_handle *mpg123_new(const char *decoder, int *error) {
     has_new_mpg123 = h && set(h, MPG123_ADD_FLAGS, MPG123_QUIET, 0) == MPG123_OK &&
                      set(h, MPG123_PREFRAMES, 32, 0) == MPG123_OK;
     return h;
+}
+
+// The length of an MP3 that does not state it is the number of its frames: mpg123's guess from the size of the first one is
+// off by a factor where they differ, and by tags where they do not.
+off_t mpg123_length(mpg123_handle *h) {
+    int (*scan)(mpg123_handle *) = (int (*)(mpg123_handle *))dlsym(RTLD_NEXT, "mpg123_scan");
+    off_t (*length)(mpg123_handle *) = (off_t(*)(mpg123_handle *))dlsym(RTLD_NEXT, "mpg123_length");
+    if (counts_frames && scan(h) != MPG123_OK) return MPG123_ERR;
+    return length(h);
 }
 
 // What cannot be sought, GSM for one, is read from the beginning.

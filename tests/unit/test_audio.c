@@ -393,6 +393,34 @@ TEST(test_parts) {
     fclose(said);
 }
 
+// An MP3 whose first frame does not state the length, of frames that differ in size or do not, with a tag in front.
+TEST(test_length_of_mp3) {
+    enum { N = 160000, ID3 = 300 };
+    static float x[N + 4 * 1152];
+    static sounded m;
+    static uint8_t bare[sizeof m.bytes];
+    for (int i = 0; i < 6; i++) {
+        const int mode = i < 3 ? 2 : 0, n_tag = i % 3 == 2 ? ID3 : 0; // VBR, CBR
+        const size_t n = make_noise(&m, SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III,
+                                    i % 3 ? 44100 : 16000, 1, mode, .9, N);
+        size_t at = 4;
+        while (at < n - 4 && (memcmp(m.bytes + at, m.bytes, 2) != 0 ||
+                              ((m.bytes[at + 2] ^ m.bytes[2]) & 12) != 0))
+            at++;
+        memset(bare, 0, ID3);
+        memcpy(bare, "ID3\4\0\0\0\0\2", 9);
+        bare[9] = (ID3 - 10) & 127;
+        memcpy(bare + n_tag, m.bytes + at, n - at);
+        dt_audio_info info;
+        dt_audio_file *f = dt_audio_file_create();
+        must(dt_audio_file_open(f, (dt_span){bare, n_tag + n - at}, &info));
+        if (info.n_samples < N || info.n_samples > N + 4 * 1152)
+            fail_msg("case %d: %lld samples of %d", i, (long long)info.n_samples, N);
+        must(dt_audio_file_read(f, 0, info.n_samples, 1, x, sizeof x / sizeof *x));
+        dt_audio_file_destroy(f);
+    }
+}
+
 // Containers state what they hold: no cut is taken for the whole.
 TEST(test_cut_containers) {
     static const int FORMATS[] = {
