@@ -244,6 +244,7 @@ for file in model optimizer; do
 done
 
 # a stop by a signal waits for the bucket
+anew
 stopped_at 4
 kill -TERM "$pid"
 goes_on 75
