@@ -1,7 +1,6 @@
 // clock.c: time and memory use from the kernel.
 #include "base/clock.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,21 +44,13 @@ double dt_clock_waited_s(dt_waited *w, double now_s) {
     return w->sum_s;
 }
 
-static uint64_t read_statm(bool own) {
-    unsigned long long size = 0, resident = 0, shared = 0;
+uint64_t dt_rss_bytes(void) {
+    unsigned long long size = 0, resident = 0;
     FILE *f = fopen("/proc/self/statm", "re");
     if (!f) return 0;
-    int n = fscanf(f, "%llu %llu %llu", &size, &resident, &shared);
+    int n = fscanf(f, "%llu %llu", &size, &resident);
     fclose(f);
-    return n == 3 ? (resident - (own ? shared : 0)) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
-}
-
-uint64_t dt_rss_bytes(void) {
-    return read_statm(false);
-}
-
-uint64_t dt_rss_own_bytes(void) {
-    return read_statm(true);
+    return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
 // VmHWM, not ru_maxrss: the latter survives exec, so it may be the launcher's peak instead of ours.

@@ -22,7 +22,6 @@ typedef struct dt_waited {
 } dt_waited;
 double dt_clock_waited_s(dt_waited *w, double now_s); // now_s: dt_clock_s()
 uint64_t dt_rss_bytes(void);                          // current resident set of this process
-uint64_t dt_rss_own_bytes(void);                      // without files and shared memory
 uint64_t dt_rss_peak_bytes(void);
 
 #endif

@@ -133,7 +133,7 @@ void dt_ckpt_close(dt_ckpt *c) {
     dt_watch_end();
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->mutex);
-    free(c->intact.all);
+    free(c->intact.looks);
     free(c->state_json);
     free(c->lock_path);
     free(c->beside);

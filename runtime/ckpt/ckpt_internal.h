@@ -100,18 +100,14 @@ void dt_ckpt_mirror_close(dt_ckpt *c);                     // gives an upload up
 dt_status dt_ckpt_put_in_place(dt_ckpt *c, int64_t step, const char *temp, dt_status st);
 void dt_ckpt_prune(dt_ckpt *c); // once more: what a mirror held back
 
-// The checkpoints that the last pruning found intact, newest first, heap: the next one does not read them again.
+// The looks of checkpoints that the last pruning found intact, heap: the next one does not read these again.
 typedef struct dt_ckpt_known {
-    struct {
-        int64_t step;
-        uint64_t look; // of its folder here: sizes and times of its files; 0 in a mirror
-    } * all;
+    uint64_t *looks;
     int n;
 } dt_ckpt_known;
-dt_ckpt_known dt_ckpt_known_make(int cap); // without any
-void dt_ckpt_known_add(dt_ckpt_known *k, int64_t step, uint64_t look);
-bool dt_ckpt_known_has(const dt_ckpt_known *k, int64_t step, uint64_t look);
-uint64_t dt_ckpt_look(const char *path); // of a checkpoint's folder
+bool dt_ckpt_is_known(const dt_ckpt_known *k, uint64_t look);
+uint64_t
+dt_ckpt_look(const char *path); // of a folder's path, and names, sizes and times of its files
 
 // ---- safetensors -----------------------------------------------------------------------------------
 // From memory that outlives the object; `where` stands for the file in messages.

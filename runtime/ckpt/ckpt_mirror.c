@@ -315,20 +315,21 @@ static dt_status send_step(const dt_ckpt *c, int64_t step, bool fresh) {
 // Where the steps begin that stay behind the newest one, as many as ckpt_save.c keeps here: damaged ones do not count.
 static int find_kept(const dt_ckpt *c, const char *dir, const int64_t *steps, int n,
                      int64_t newest) {
-    dt_ckpt_known intact = dt_ckpt_known_make(n);
+    dt_ckpt_known intact = {dt_xcalloc((size_t)n + 1, sizeof *intact.looks), 0};
     int i = n;
     for (int kept = 1; i > 0 && kept < c->keep; i--) {
-        const int64_t step = steps[i - 1];
-        if (step == newest) dt_ckpt_known_add(&intact, step, 0); // it was just sent
-        if (step >= newest) continue;
-        char *path = dt_ckpt_step_path(dir, step);
-        const bool good = dt_ckpt_known_has(&c->mirror->intact, step, 0) ||
-                          dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK;
-        if (good) dt_ckpt_known_add(&intact, step, 0);
-        kept += good;
+        if (steps[i - 1] > newest) continue;
+        char *path = dt_ckpt_step_path(dir, steps[i - 1]);
+        const uint64_t look = dt_ckpt_look(path);
+        const bool sent = steps[i - 1] == newest;
+        if (sent || dt_ckpt_is_known(&c->mirror->intact, look) ||
+            dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK) {
+            intact.looks[intact.n++] = look;
+            kept += !sent;
+        }
         free(path);
     }
-    free(c->mirror->intact.all);
+    free(c->mirror->intact.looks);
     c->mirror->intact = intact;
     return i;
 }
@@ -525,7 +526,7 @@ void dt_ckpt_mirror_close(dt_ckpt *c) {
     free(m->files);
     pthread_cond_destroy(&m->changed);
     pthread_mutex_destroy(&m->mutex);
-    free(m->intact.all);
+    free(m->intact.looks);
     free(m->url);
     free(m->run);
     free(m);

@@ -235,32 +235,23 @@ static bool already_saved(const dt_ckpt *c, const char *path) {
 }
 
 // -- removing older ones -------------------------------------------------------------------------
-dt_ckpt_known dt_ckpt_known_make(int cap) {
-    return (dt_ckpt_known){dt_xcalloc((size_t)cap + 1, sizeof *((dt_ckpt_known *)0)->all), 0};
-}
-
-void dt_ckpt_known_add(dt_ckpt_known *k, int64_t step, uint64_t look) {
-    k->all[k->n].step = step;
-    k->all[k->n++].look = look;
-}
-
-bool dt_ckpt_known_has(const dt_ckpt_known *k, int64_t step, uint64_t look) {
+bool dt_ckpt_is_known(const dt_ckpt_known *k, uint64_t look) {
     int i = 0;
-    while (i < k->n && k->all[i].step > step) i++;
-    return i < k->n && k->all[i].step == step && k->all[i].look == look;
+    while (i < k->n && k->looks[i] != look) i++;
+    return i < k->n;
 }
 
 uint64_t dt_ckpt_look(const char *path) {
-    char **names;
-    size_t n;
+    char **names = NULL;
+    size_t n = 0;
     struct stat s;
-    uint64_t look = 0;
-    if (dt_io_list_dir(&names, &n, path, DT_E_CKPT) != DT_OK) return 0;
+    uint64_t look = dt_hash64(path, strlen(path));
+    if (dt_io_list_dir(&names, &n, path, DT_E_CKPT) != DT_OK) dt_error_clear(); // a mirror's URL
     for (size_t i = 0; i < n; i++) {
         char *file = dt_xprintf("%s/%s", path, names[i]);
         if (lstat(file, &s) != 0) s = (struct stat){0};
         const uint64_t parts[] = {look,
-                                  dt_hash64(names[i], strlen(names[i])),
+                                  dt_hash64(file, strlen(file)),
                                   (uint64_t)s.st_ino,
                                   (uint64_t)s.st_size,
                                   (uint64_t)s.st_mtim.tv_sec,
@@ -279,19 +270,19 @@ static dt_status prune(dt_ckpt *c, bool saved) {
     int64_t *steps;
     int n, kept = 1, n_good = saved;
     DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
-    dt_ckpt_known intact = dt_ckpt_known_make(n);
+    dt_ckpt_known intact = {dt_xcalloc((size_t)n + 1, sizeof *intact.looks), 0};
     dt_status st = DT_OK;
     for (int i = n - 1; st == DT_OK && i >= 0; i--) {
         if (steps[i] > c->step || (steps[i] == c->step && !saved)) continue;
         char *path = dt_ckpt_step_path(c->dir, steps[i]);
         const uint64_t look = dt_ckpt_look(path);
         if (steps[i] == c->step) {
-            dt_ckpt_known_add(&intact, c->step, look);
+            intact.looks[intact.n++] = look;
         } else if (kept < c->keep || n_good == 0) { // damaged ones do not count
             const dt_ckpt_depth depth = n_good ? DT_CKPT_SIZES : DT_CKPT_HASHES;
-            const bool good = (n_good && dt_ckpt_known_has(&c->intact, steps[i], look)) ||
+            const bool good = (n_good && dt_ckpt_is_known(&c->intact, look)) ||
                               dt_ckpt_check(c, path, steps[i], depth) == DT_OK;
-            if (good) dt_ckpt_known_add(&intact, steps[i], look);
+            if (good) intact.looks[intact.n++] = look;
             kept += good;
             n_good += good;
         } else if (steps[i] != c->best_step && !dt_ckpt_mirror_sends(c, steps[i])) {
@@ -299,7 +290,7 @@ static dt_status prune(dt_ckpt *c, bool saved) {
         }
         free(path);
     }
-    free(c->intact.all);
+    free(c->intact.looks);
     c->intact = intact;
     free(steps);
     return st;

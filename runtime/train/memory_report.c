@@ -132,7 +132,7 @@ static int64_t n_copied(const dt_params *p) {
 static void warn_little_room(const dt_nets *nets, const dt_open_run *r) {
     const double plan = (double)dt_memory_bytes(nets, r), room = (double)dt_memory_free_bytes(r),
                  copy = r->config->checkpoint.async ? 4 * (double)n_copied(nets->params) : 0,
-                 mib = 1048576, other = (double)dt_rss_own_bytes() + LIBRARY_MIB * mib;
+                 mib = 1048576, other = (double)dt_rss_bytes() + LIBRARY_MIB * mib;
     if (r->backend->device || r->request.use != DT_RUN_TRAINED || r->comm->local_rank > 0 ||
         plan + copy + other <= room)
         return;
