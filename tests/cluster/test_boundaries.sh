@@ -62,14 +62,15 @@ n_hosts=3
 ends_within 120
 [ $rc = 0 ] && grep -q 'spread over hosts in another way' "$work/log" || fail "ranks on other hosts: exit $rc"
 
-# half a Mbit/s: heartbeats wait for longer than comm.timeout behind gradients, which show as well that their sender lives
+# 1 Mbit/s and gradients of 5 MB: heartbeats wait behind them for longer than comm.timeout; what arrives counts as well
 n_hosts=2
+config=$(small_config "$work" 6 large)
 both_stopped() { [ -n "$(sleepers 1)" ] && [ -n "$(sleepers 2)" ]; }
 hosts_options=(--mca oob_tcp_keepalive_probes 60) # mpirun's own wait behind data, too
-DTRAIN_FAILPOINT=step:2:stop hosts_job 2 "$DTRAIN" "$config" train.global_batch=12 train.max_steps=3 comm.timeout=5s \
+DTRAIN_FAILPOINT=step:2:stop hosts_job 2 "$DTRAIN" "$config" train.global_batch=32 train.max_steps=3 comm.timeout=10s \
     run.dir="$work/own" run.name=slow
 wait_until both_stopped
-link_queue=20s slow_links 500kbit 2
+link_queue=1s slow_links 1mbit 2
 kill -CONT $(sleepers 1) $(sleepers 2)
 ends_within 200
 slow_links "" 2
